@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * conf - Hadoop configuration: core-site.xml, hdfs-site.xml and -D
+ *
+ * Idea: an administrator's files work as they are. Properties are name/value strings; typed getters
+ * parse with Hadoop's suffixes and say which key, which value and which file is wrong.
+ * Order: built-in default, core-site.xml, hdfs-site.xml, then -D (last wins; <final> is honoured
+ * against later files, not against -D). ${name} and ${env.NAME} are substituted, 20 levels deep.
+ * Keys of our own (dfs.rdma.*, dfs.shim.*, dfs.client.rdma) must be in conf_keys.def: unknown ones
+ * are errors.
+ * Ownership: strings returned live until the next conf_set()/conf_free().
+ * Threading: immutable after start-up; then any thread may read.
+ * Source: Hadoop core-default.xml, hdfs-default.xml (names and defaults); org.apache.hadoop.conf
+ * (suffixes k m g t p e are powers of 1024; times ns us ms s m h d).
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+struct conf;
+
+struct conf *conf_new(void);
+void conf_free(struct conf *c);
+/** Parse one Hadoop XML file. -ENOENT, -EINVAL (malformed: line and reason in @err), -EFBIG. */
+int conf_load_file(struct conf *c, const char *path, struct err *err);
+/** $HADOOP_CONF_DIR/core-site.xml and hdfs-site.xml (else /etc/hadoop/conf); files that are absent
+ *  are skipped, a malformed one is an error. An explicit @dir (not NULL) must exist. */
+int conf_load_dir(struct conf *c, const char *dir, struct err *err);
+/** @kv is "key=value" as given to -D. -EINVAL without '=' or with an empty key. */
+int conf_set_arg(struct conf *c, const char *kv, struct err *err);
+int conf_set(struct conf *c, const char *key, const char *value);
+/** Refuse unknown keys of our own name space, and values that do not parse. -EINVAL. */
+int conf_check(const struct conf *c, struct err *err);
+
+/** NULL when unset and no default is known in conf_keys.def. */
+const char *conf_get(const struct conf *c, const char *key);
+const char *conf_get_or(const struct conf *c, const char *key, const char *dflt);
+/** Typed getters: a value that does not parse is -EINVAL with key, value and expectation in @err;
+ *  *ret is written on success only; an unset key yields @dflt. */
+int conf_u64(const struct conf *c, const char *key, uint64_t dflt, uint64_t *ret, struct err *err);
+int conf_size(const struct conf *c, const char *key, uint64_t dflt, uint64_t *ret, struct err *err);
+int conf_time_ms(const struct conf *c, const char *key, uint64_t dflt, uint64_t *ret,
+		 struct err *err);
+int conf_bool(const struct conf *c, const char *key, bool dflt, bool *ret, struct err *err);
+/** Comma-separated list, trimmed, into a NULL-terminated malloc'ed array (free with
+ *  conf_list_free()); an unset key is an empty list. -ENOMEM. */
+int conf_list(const struct conf *c, const char *key, char ***ret);
+void conf_list_free(char **list);
+/** Call @fn for each explicitly set property, sorted by name. */
+void conf_each(const struct conf *c, void (*fn)(void *arg, const char *key, const char *value),
+	       void *arg);

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * net - host:port text, addresses and blocking connects with a deadline
+ *
+ * Idea: every "host:port" of configuration, command line and wire is parsed in one place, with
+ * errors that say what was expected. Threading: pure, but getaddrinfo blocks: never on a reactor.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "common/base/err.h"
+
+struct net_addr {
+	struct sockaddr_storage sa;
+	socklen_t len;
+};
+
+#define NET_TEXT_MAX 80 /* "[ipv6]:port" with NUL */
+
+/** Split "host:port", "[v6]:port", "hdfs://host:port[/..]" or "host"; @dflt_port 0 = port required.
+ *  @host has room for 256. -EINVAL. */
+int net_split(const char *text, uint16_t dflt_port, char *host, uint16_t *port, struct err *err);
+/** Numeric text or name -> address. -EINVAL, -ENOENT (unknown host, named in @err). */
+int net_resolve(const char *host, uint16_t port, struct net_addr *ret, struct err *err);
+/** "1.2.3.4:9866"; returns @buf[NET_TEXT_MAX]. */
+const char *net_text(const struct net_addr *a, char *buf);
+/** Only the address, without the port; returns @buf[NET_TEXT_MAX]. */
+const char *net_ip(const struct net_addr *a, char *buf);
+uint16_t net_port(const struct net_addr *a);
+/** Non-blocking listening socket, SO_REUSEADDR (and SO_REUSEPORT when asked). @ret_bound gets the
+ *  real port when @a asked for 0. Returns fd; -EADDRINUSE etc. with the address in @err. */
+int net_listen(const struct net_addr *a, bool reuseport, struct net_addr *ret_bound,
+	       struct err *err);
+/** Connect with a deadline; returns a non-blocking fd with TCP_NODELAY. -ECONNREFUSED, -ETIMEDOUT,
+ *  ... with the address in @err. */
+int net_connect(const struct net_addr *a, uint32_t timeout_ms, struct err *err);
