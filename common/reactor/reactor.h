@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * reactor - one thread, one io_uring, everything waits in it
+ *
+ * Idea: sockets, block files, timers, messages from other threads and RDMA completion channels are
+ * all waited on in io_uring_enter. An asynchronous operation is a struct with a state and a step
+ * function (an `rop`); completions record results and mark it ready; the reactor steps it.
+ * A turn is: inbox, completions, pollers, ready ops, timers. Nothing in a turn blocks; calls that
+ * have no asynchronous form go to reactor_offload().
+ * Ownership: the caller owns every struct it embeds (rop, uring_op, timer, msg, offload, poller) and
+ * keeps it until it has come back.
+ * Threading: all calls from the reactor's own thread, but reactor_post(), reactor_stop() and
+ * reactor_run() (which makes the calling thread the reactor's).
+ * Units: monotonic nanoseconds.
+ */
+#include <liburing.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/list.h"
+
+struct reactor;
+struct pool;
+
+struct reactor_opts {
+	const char *name;        /* thread name, static */
+	uint32_t sq_entries;     /* 0: 512 */
+	uint32_t offload_threads; /* helper threads for blocking calls; 0: 2 */
+	int32_t spin_us;         /* busy-poll after the last useful completion; -1: adaptive, 0: never */
+};
+
+/** Creates the ring disabled-free on first run (SINGLE_ISSUER and DEFER_TASKRUN where the kernel has
+ *  them, probed downwards). -ENOSYS/-EPERM when io_uring is not to be had: cause and cure in @err. */
+int reactor_new(const struct reactor_opts *opts, struct reactor **ret, struct err *err);
+/** After reactor_run() has returned, or was never called. Accepts NULL. */
+void reactor_free(struct reactor *r);
+/** Runs until reactor_stop(); the calling thread becomes the reactor's thread. 0 or -errno. */
+int reactor_run(struct reactor *r);
+/** Any thread, also from a signal handler. The turn in progress is finished first. */
+void reactor_stop(struct reactor *r);
+/** Start a thread that does reactor_run(); join it with reactor_join() after reactor_stop(). */
+int reactor_start(struct reactor *r);
+void reactor_join(struct reactor *r);
+bool reactor_is_current(const struct reactor *r);
+/** Time of this turn; read once per turn. */
+uint64_t reactor_now_ns(const struct reactor *r);
+
+/* ---- ready ops ---- */
+struct rop {
+	/** Do all that can be done now. True: the op is over; the reactor has unlinked it and
+	 *  calls @free (which may free it). */
+	bool (*step)(struct rop *op);
+	void (*free)(struct rop *op);
+	struct list ready_link; /* private; list_init() before first use (rop_init) */
+};
+static inline void rop_init(struct rop *op, bool (*step)(struct rop *), void (*free_fn)(struct rop *))
+{
+	op->step = step;
+	op->free = free_fn;
+	list_init(&op->ready_link);
+}
+/** Mark ready: stepped once in this or the next turn, however often it is marked. */
+void reactor_ready(struct reactor *r, struct rop *op);
+
+/* ---- ring operations ---- */
+struct uring_op {
+	/** @res as in the CQE (bytes or -errno), @cqe_flags for multishot. Records and marks ready;
+	 *  may submit again. */
+	void (*done)(struct uring_op *op, int res, uint32_t cqe_flags);
+};
+/** A zeroed SQE whose user_data is @op; fill it with io_uring_prep_*() *before* calling
+ *  uring_attach(), which sets the user data. Never NULL: a full queue is submitted first. */
+struct io_uring_sqe *reactor_sqe(struct reactor *r);
+void uring_attach(struct io_uring_sqe *sqe, struct uring_op *op);
+/** Ask the kernel to cancel; the op still completes through done(), mostly with -ECANCELED. */
+void reactor_cancel(struct reactor *r, struct uring_op *op);
+/** Ring operations submitted and not completed. */
+uint32_t reactor_inflight(const struct reactor *r);
+struct io_uring *reactor_ring(struct reactor *r);
+
+/* ---- timers ---- */
+struct rtimer {
+	void (*fire)(struct rtimer *t);
+	uint64_t deadline_ns; /* private: 0 when not set */
+	uint32_t heap_idx;    /* private */
+};
+/** (Re)arm for @deadline_ns (0 = in the past: fires next turn). O(log n), no allocation once the
+ *  heap has grown. */
+void reactor_timer_set(struct reactor *r, struct rtimer *t, uint64_t deadline_ns);
+void reactor_timer_clear(struct reactor *r, struct rtimer *t);
+
+/* ---- messages from other threads ---- */
+struct rmsg {
+	void (*fn)(struct rmsg *m); /* runs on the reactor; may free the message */
+	_Atomic(struct rmsg *) next; /* private */
+};
+/** Any thread. Lock-free MPSC queue; the eventfd is written only when the reactor sleeps.
+ *  Messages posted after reactor_run() ended are run by reactor_free(). */
+void reactor_post(struct reactor *r, struct rmsg *m);
+
+/* ---- blocking calls on helper threads ---- */
+struct offload {
+	void (*work)(struct offload *o); /* on a helper thread; may block */
+	void (*done)(struct offload *o); /* back on the reactor */
+	struct reactor *reactor;         /* private */
+	struct rmsg msg;                 /* private */
+	struct list link;                /* private */
+};
+void reactor_offload(struct reactor *r, struct offload *o);
+
+/* ---- pollers: completion queues beside the ring ---- */
+struct poller {
+	int fd;                          /* readable when armed and something came; -1: none */
+	int (*poll)(struct poller *p);   /* bounded batch; number of events handled */
+	int (*arm)(struct poller *p);    /* ask for a wake-up on fd; polled once more after it */
+	struct list link;                /* private */
+	struct uring_op wait;            /* private */
+	bool waiting;                    /* private */
+};
+void reactor_poller_add(struct reactor *r, struct poller *p);
+/** The poller may still get calls until this turn ends. */
+void reactor_poller_del(struct reactor *r, struct poller *p);
+
+/* ---- the reactor's buffers (see pool.h) ---- */
+/** Register every slab of @pool as fixed buffers of this ring: buffer index = slab index. -ENOMEM:
+ *  RLIMIT_MEMLOCK, named in @err with the cure. */
+int reactor_register_pool(struct reactor *r, struct pool *pool, struct err *err);
+struct pool *reactor_pool(struct reactor *r);

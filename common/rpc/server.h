@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * rpc/server - Hadoop RPC v9 on a reactor
+ *
+ * Idea: the server does framing, preamble, SIMPLE authentication (and the SASL NEGOTIATE that
+ * clients with tokens send), ping, bounds and errors; a service gets decoded calls and answers each
+ * exactly once, at any time, from any thread.
+ * Limits: request <= ipc.maximum.data.length (128 MiB, and memory for it is taken only as bytes
+ * arrive), calls in flight per connection and in all, connections; slow or silent peers are closed.
+ * Ownership: a call belongs to the handler until rpc_reply()/rpc_fail(), which free it. Replies to
+ * connections that have gone away meanwhile are dropped quietly.
+ * Threading: call() runs on the reactor and must not block; replies from any thread.
+ * Source: hdfs-wire section 1.
+ */
+#include <protobuf-c/protobuf-c.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/net.h"
+#include "common/reactor/reactor.h"
+
+struct rpc_call {
+	const char *protocol;      /* Java name */
+	const char *method;
+	const char *user;          /* effective user of the connection */
+	const char *real_user;     /* or NULL */
+	const uint8_t *client_id;  /* client_id_len bytes, mostly 16 */
+	uint32_t client_id_len;
+	int32_t call_id;
+	int32_t retry_count;
+	const uint8_t *request;    /* the request message, request_len bytes */
+	uint32_t request_len;
+	const struct net_addr *peer;
+	void *user_data;           /* the service's */
+};
+
+struct rpc_service {
+	const char *protocol;
+	void (*call)(void *arg, struct rpc_call *call);
+	void *arg;
+};
+
+struct rpc_server_opts {
+	struct net_addr addr;
+	const struct rpc_service *services; /* borrowed; outlives the server */
+	uint32_t service_count;
+	uint32_t max_conns;        /* 0: 4096 */
+	uint32_t max_request;      /* 0: 128 MiB */
+	uint64_t idle_timeout_ms;  /* 0: 120 s without a byte */
+};
+
+struct rpc_server;
+
+int rpc_server_new(struct reactor *r, const struct rpc_server_opts *o, struct net_addr *ret_bound,
+		   struct rpc_server **ret, struct err *err);
+/** Stop accepting, answer nothing more, close connections; then frees itself. On the reactor. */
+void rpc_server_close(struct rpc_server *s);
+
+/** Decode the request into a message of @desc: free with protobuf_c_message_free_unpacked(m, NULL)
+ *  before or after the reply. NULL: malformed; the call has been answered and is gone. */
+ProtobufCMessage *rpc_call_decode(struct rpc_call *call, const ProtobufCMessageDescriptor *desc);
+/** Success with @resp (packed before this returns). */
+void rpc_reply(struct rpc_call *call, const ProtobufCMessage *resp);
+/** Exception of Java class @cls ("java.io.FileNotFoundException"). */
+void rpc_fail(struct rpc_call *call, const char *cls, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/** RpcNoSuchMethodException. */
+void rpc_fail_no_method(struct rpc_call *call);

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * transport - tcp, verbs and fake behind one struct of functions
+ *
+ * Idea: the block engine moves control messages and payload and does not know by what. Two kinds:
+ * a *stream* (tcp) carries payload inside the byte stream; a *message* transport (verbs) carries
+ * capsules by SEND and payload by RDMA READ (pull) and RDMA WRITE (push) against the memory that
+ * the peer named. The fake is both, in memory, with faults on demand.
+ *
+ *            stream                                  message
+ *   send     bytes, gathered                         one capsule (inline where it fits)
+ *   recv     at least one byte, at most len          one capsule, whole
+ *   pull     exactly len next bytes of the stream    RDMA READ from remote into the slot
+ *   push     exactly len bytes, gathered             RDMA WRITE to remote; ordered before the
+ *                                                    next send
+ *
+ * Ownership: the caller owns xop and buffers until done(); a connection is closed by xconn_close()
+ * (every op comes back first, with -ECANCELED at worst) and freed by the transport afterwards.
+ * Threading: one reactor owns a connection from accept or connect to close.
+ * done() may run before the submitting call returns (the fake can be told to): set state first.
+ * Errors: -ECONNRESET peer gone, -ETIMEDOUT deadline passed, -ECANCELED closed by us, -EPROTO the
+ * peer broke the transport's rules, -EHOSTUNREACH/-ECONNREFUSED/-ENODEV on connect.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "common/base/err.h"
+#include "common/base/list.h"
+#include "common/base/net.h"
+#include "common/reactor/pool.h"
+#include "common/reactor/reactor.h"
+
+struct xconn;
+struct xlistener;
+
+struct xop {
+	void (*done)(struct xop *op, int res); /* bytes moved, or -errno */
+	void *priv[6];                         /* the transport's */
+};
+
+struct xremote { /* memory of the peer, as it named it; streams ignore it */
+	uint64_t addr;
+	uint32_t rkey;
+};
+
+#define XOP_IOV_MAX 16
+
+struct xport_ops {
+	const char *name; /* "tcp", "rdma", "fake": the label of metrics */
+	bool messages;    /* false: stream */
+
+	/** Start @op that completes when the connection is up (res 0). *ret may be closed at once
+	 *  to give up. @private_data (message transports; at most 56 bytes) goes with the request. */
+	int (*connect)(struct reactor *r, const struct net_addr *to, uint64_t deadline_ns,
+		       const void *private_data, size_t private_len, struct xop *op,
+		       struct xconn **ret);
+	/** Send @n <= XOP_IOV_MAX pieces whole. Message transports: the sum is at most
+	 *  xconn.max_message and is copied or inlined before this returns. */
+	void (*send)(struct xconn *c, const struct iovec *iov, int n, struct xop *op);
+	/** One at a time per connection. res 0: the peer closed in good order (stream only). */
+	void (*recv)(struct xconn *c, void *buf, uint32_t len, struct xop *op);
+	/** Exactly @len bytes to slot->data + @off; one at a time on streams, many on verbs. The
+	 *  slot must stay referenced until done(). */
+	void (*pull)(struct xconn *c, struct xremote from, struct slot *slot, uint32_t off,
+		     uint32_t len, struct xop *op);
+	/** @n pieces, in order; the memory lies in slots of this reactor's pool (verbs). */
+	void (*push)(struct xconn *c, const struct iovec *iov, int n, struct xremote to,
+		     struct xop *op);
+	void (*close)(struct xconn *c);
+};
+
+struct xconn { /* first member of every implementation's connection */
+	const struct xport_ops *ops;
+	struct reactor *reactor;
+	struct net_addr peer, local;
+	uint64_t recv_deadline_ns; /* caller sets; 0: none. Passing it fails the recv/pull with -ETIMEDOUT */
+	uint64_t send_deadline_ns; /* likewise for send/push */
+	uint32_t max_message;      /* message transports */
+	void *user;                /* the owner's */
+};
+
+static inline void xconn_send(struct xconn *c, const struct iovec *iov, int n, struct xop *op)
+{
+	c->ops->send(c, iov, n, op);
+}
+static inline void xconn_recv(struct xconn *c, void *buf, uint32_t len, struct xop *op)
+{
+	c->ops->recv(c, buf, len, op);
+}
+static inline void xconn_pull(struct xconn *c, struct xremote from, struct slot *slot, uint32_t off,
+			      uint32_t len, struct xop *op)
+{
+	c->ops->pull(c, from, slot, off, len, op);
+}
+static inline void xconn_push(struct xconn *c, const struct iovec *iov, int n, struct xremote to,
+			      struct xop *op)
+{
+	c->ops->push(c, iov, n, to, op);
+}
+/** Accepts NULL. Ops in flight come back, then the connection frees itself. Never touch it again. */
+static inline void xconn_close(struct xconn *c)
+{
+	if (c)
+		c->ops->close(c);
+}
+
+struct xlistener_opts {
+	struct net_addr addr;
+	bool reuseport;                /* one listener per reactor on one port */
+	uint32_t max_conns;            /* beyond it new connections are closed at once; 0: 4096 */
+	void (*accepted)(void *arg, struct xconn *c); /* takes the connection */
+	void *arg;
+};
+
+/** @ret_bound: the real port when 0 was asked. -EADDRINUSE etc. with cause and cure. */
+int tcp_listen(struct reactor *r, const struct xlistener_opts *o, struct net_addr *ret_bound,
+	       struct xlistener **ret, struct err *err);
+/** Stop accepting; connections live on. Accepts NULL. */
+void xlistener_close(struct xlistener *l);
+
+extern const struct xport_ops tcp_ops;
