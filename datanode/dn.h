@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * dn - what the parts of the data node know of each other
+ *
+ * Idea: store keeps replicas, xfer moves their bytes, nn talks to NameNodes. They meet in this one
+ * struct, built in main and passed down; no part reaches into another one.
+ * Ownership: main owns everything here and outlives the parts.
+ * Threading: constant after start-up, but what says so.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/conf.h"
+#include "common/base/net.h"
+#include "datanode/store/store.h"
+
+struct reactor;
+struct nn_set; /* datanode/nn/nn.h */
+struct xfer;   /* datanode/xfer/xfer.h */
+
+#define DN_REACTORS_MAX 64
+
+struct dn_target { /* a data node and where on it, as DatanodeInfoProto and the lists beside it say */
+	char ip[64], host[256], uuid[BLOCK_UUID_MAX];
+	uint16_t xfer_port, info_port, ipc_port;
+	enum storage_type storage_type;
+	char storage_uuid[BLOCK_UUID_MAX];
+};
+#define DN_TARGETS_MAX 64 /* nodes of a pipeline */
+
+struct dn {
+	const struct conf *conf;
+	struct store *store;
+	struct xfer *xfer;
+	struct nn_set *nns;
+	struct reactor *reactors[DN_REACTORS_MAX];
+	uint32_t reactor_count;
+	struct net_addr data_addr, ipc_addr, http_addr; /* as bound */
+	char host_name[256];
+	bool sync_on_close;
+	atomic_uint xceivers; /* data transfers in progress, for heartbeats */
+	atomic_uint transfers; /* copies ordered by a NameNode in progress */
+};
+
+/** The pool with that id, or NULL (nn registers pools as NameNodes answer; any thread). */
+struct block_pool *dn_pool(struct dn *dn, const char *pool_id);

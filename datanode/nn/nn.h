@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * nn - the data node as its NameNodes see it: register, heartbeat, report, obey
+ *
+ * Idea: one actor per NameNode: a heartbeat thread that never waits for commands, a report thread
+ * for incremental and full block reports, a command thread. Blocking RPC (common/rpc/client.h).
+ * Threading: any thread may call these.
+ * Source: hdfs-wire 3.7, 4, 8.4.
+ */
+#include "common/base/err.h"
+#include "datanode/dn.h"
+
+struct nn_set;
+
+/** Start actors for every configured NameNode; they connect and retry in the background. Fails
+ *  only on bad configuration. The store's listener is set here. */
+int nn_start(struct dn *dn, struct nn_set **ret, struct err *err);
+/** Blocks until at least one NameNode has accepted the registration; -ETIMEDOUT, or the reason for
+ *  which no NameNode ever will (directories of another cluster). */
+int nn_wait_registered(struct nn_set *s, uint32_t timeout_ms, struct err *err);
+void nn_stop(struct nn_set *s);
+/** Tell the NameNode of @bp that this node's or another node's replica is corrupt. */
+void nn_report_bad(struct nn_set *s, struct block_pool *bp, const char *storage_uuid,
+		   const struct block *b);

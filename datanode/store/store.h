@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * store - replicas on disk, in Hadoop's layout, byte for byte
+ *
+ * Idea: which replicas exist, in which state, on which volume, and the few state changes that move
+ * or rename files. The bytes themselves are read and written by xfer through the file descriptors
+ * that a reader or writer handle carries. A crash at any point leaves a directory that a Java
+ * DataNode or this store loads without repair.
+ * States: RBW, TEMPORARY -> FINALIZED; RBW -> RWR after a restart; RUR in memory only (hdfs-wire 4, 6, 8).
+ * Ownership: a handle (replica_writer, replica_reader) holds the replica; its file descriptors are
+ * the handle's and live until release, also when the replica is deleted meanwhile.
+ * Threading: any thread. Every function here may block on the disk: a reactor calls it through
+ * reactor_offload(). Lock order: pool lock, then volume lock; no call-back is made under a lock. The
+ * progress of a writer is published by replica_publish(), which is wait-free and may be called on a
+ * reactor.
+ * Source: hdfs-wire 5.5 (stages), 6 (layout), 8.4 (recovery); Hadoop 3.4.2 layout version -57.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/block.h"
+#include "common/base/conf.h"
+#include "common/base/crc.h"
+#include "common/base/err.h"
+
+struct store;
+struct block_pool; /* one namespace's replicas on all volumes */
+
+/* ---- start and end ---- */
+
+struct store_volume_opts {
+	const char *path; /* directory; made (0700) when missing */
+	enum storage_type type;
+	uint64_t reserved; /* bytes never used for blocks */
+};
+
+struct store_opts {
+	const struct store_volume_opts *volumes;
+	uint32_t volume_count;
+	uint32_t failed_tolerated; /* dfs.datanode.failed.volumes.tolerated */
+};
+
+/** What the NameNode says in versionRequest (NamespaceInfoProto). */
+struct store_namespace {
+	char pool_id[BLOCK_POOL_ID_MAX];
+	char cluster_id[128];
+	uint32_t namespace_id;
+	uint64_t ctime;
+};
+
+/** Lock every directory (in_use.lock) and read its VERSION. -EBUSY: in use, by whom; -EINVAL: not
+ *  a data directory or a newer layout; -EIO...; fails only when more volumes fail than tolerated. */
+int store_open(const struct store_opts *o, struct store **ret, struct err *err);
+/** Every handle released. Removes the locks. Accepts NULL. */
+void store_close(struct store *s);
+/** Same in all volumes; "" before the first attach of a fresh store (then one is made up). */
+const char *store_datanode_uuid(const struct store *s);
+
+/** Format fresh volumes for this cluster or check that they belong to it, then load the replicas.
+ *  -EINVAL: directories of another cluster (both ids in @err); nothing is changed then. */
+int store_attach(struct store *s, const struct store_namespace *ns, struct block_pool **ret,
+		 struct err *err);
+const char *pool_id(const struct block_pool *bp);
+struct store *pool_store(const struct block_pool *bp);
+
+/* ---- events, for the NameNode's incremental reports ---- */
+enum store_event { STORE_RECEIVING = 1, STORE_RECEIVED = 2, STORE_DELETED = 3 }; /* wire values */
+struct store_listener {
+	/** Any thread, no lock held. @hint: datanode uuid or NULL. */
+	void (*on_block)(void *arg, struct block_pool *bp, const char *storage_uuid,
+			 const struct block *b, enum store_event ev, const char *hint);
+	void (*on_bad)(void *arg, struct block_pool *bp, const char *storage_uuid,
+		       const struct block *b);
+	void *arg;
+};
+void store_set_listener(struct store *s, const struct store_listener *l);
+
+/* ---- writing ---- */
+
+enum write_stage { /* BlockConstructionStage of OpWriteBlockProto, wire values */
+	STAGE_APPEND = 0,
+	STAGE_APPEND_RECOVERY = 1,
+	STAGE_STREAMING = 2,
+	STAGE_STREAMING_RECOVERY = 3,
+	STAGE_CLOSE = 4,
+	STAGE_CLOSE_RECOVERY = 5,
+	STAGE_CREATE = 6,
+	STAGE_TRANSFER_RBW = 7,
+	STAGE_TRANSFER_FINALIZED = 8,
+};
+
+struct write_request {
+	struct block block;       /* len = the file's block size, as the client says */
+	enum write_stage stage;
+	bool from_client;         /* clientName set: RBW; else TEMPORARY */
+	uint64_t new_gs;          /* latestGenerationStamp */
+	uint64_t min_bytes, max_bytes;
+	enum crc_type crc_type;   /* requested; an existing replica keeps its own */
+	uint32_t bytes_per_crc;
+	enum storage_type storage_type;
+	const char *storage_uuid; /* preferred volume or NULL */
+	void (*stop)(void *arg);  /* recovery wants the writer out: any thread, must not block */
+	void *stop_arg;
+};
+
+struct replica_writer {
+	struct block_pool *bp;
+	struct block block;   /* gs as it is now */
+	char storage_uuid[BLOCK_UUID_MAX];
+	uint64_t start_len;   /* bytes already there (append, recovery) */
+	enum crc_type crc_type;
+	uint32_t bytes_per_crc;
+	int fd;               /* buffered; always valid */
+	int fd_direct;        /* O_DIRECT on the same file, or -1 where the file system refuses */
+	int fd_meta;          /* header written; CRC of chunk i at 7 + 4 * i */
+	uint32_t dio_align;   /* offset, length and memory alignment of fd_direct */
+	struct replica *replica; /* private */
+};
+
+/** Prepare the replica as the table of hdfs-wire 5.5 says and become its writer. -EEXIST, -ENOENT,
+ *  -EINVAL (length or stamp does not fit), -ENOSPC (with free and asked bytes), -EBUSY (another
+ *  writer did not stop in time), -EIO. STAGE_CLOSE_RECOVERY finalises and gives no writer (NULL). */
+int replica_write_open(struct block_pool *bp, const struct write_request *q,
+		       struct replica_writer **ret, struct err *err);
+/** How far bytes are received, in the file, and acknowledged by all (visible); the CRC of the last,
+ *  partial chunk of the visible bytes. Wait-free, one writer. */
+void replica_publish(struct replica_writer *w, uint64_t received, uint64_t on_disk,
+		     uint64_t acked, uint32_t last_crc);
+/** Close files, check the length, move to finalized/, report RECEIVED. @sync: data, meta and
+ *  directory are on disk before it returns. Releases the writer, also on failure. */
+int replica_finalize(struct replica_writer *w, uint64_t len, bool sync, const char *hint,
+		     struct err *err);
+/** The writer goes away without finalising: an RBW stays for recovery, a TEMPORARY is deleted;
+ *  TRANSFER_RBW turns into RBW by @keep_as_rbw. */
+void replica_write_close(struct replica_writer *w, bool keep_as_rbw);
+
+/* ---- reading ---- */
+struct replica_reader {
+	struct block_pool *bp;
+	struct block block;      /* len = readable length at this moment */
+	enum replica_state state;
+	char storage_uuid[BLOCK_UUID_MAX];
+	enum crc_type crc_type;
+	uint32_t bytes_per_crc;
+	int fd, fd_direct, fd_meta; /* fd_meta -1: no CRCs */
+	uint32_t dio_align;
+	bool partial;            /* being written: CRC of the last chunk comes from here, */
+	uint32_t partial_crc;    /* matching block.len, not from the meta file */
+	struct replica *replica; /* private */
+};
+/** @b: id, and gs at least b->gs (BLOCK_GS_ANY: any). -ENOENT, -ESTALE (older stamp), -EIO. */
+int replica_read_open(struct block_pool *bp, const struct block *b, struct replica_reader **ret,
+		      struct err *err);
+void replica_read_close(struct replica_reader *r);
+/** Fresh visible length and partial CRC of a replica being written. */
+void replica_read_refresh(struct replica_reader *r);
+/** A CRC failed: verified against the disk once more, then reported through on_bad(). */
+void replica_suspect(struct block_pool *bp, const struct block *b);
+
+/* ---- state ---- */
+struct replica_info {
+	struct block block; /* len = bytes on disk */
+	enum replica_state state;
+	uint64_t visible;   /* acked bytes */
+	char storage_uuid[BLOCK_UUID_MAX];
+};
+int replica_get(struct block_pool *bp, int64_t id, struct replica_info *ret);
+/** Delete on an exact match of id and stamp, in the background; reports DELETED unless @quiet. */
+int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet);
+/** Block recovery (hdfs-wire 8.4). -ENOENT: no such replica; -EBUSY: recovery of an equal or newer
+ *  id runs; -ESTALE. @ret: the original state, stamp and length. */
+int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t recovery_id,
+			  struct replica_info *ret, struct err *err);
+int replica_update_recovery(struct block_pool *bp, const struct block *b, uint64_t recovery_id,
+			    uint64_t new_len, int64_t new_block_id, char *ret_storage_uuid,
+			    struct err *err);
+
+/* ---- reports ---- */
+struct storage_info {
+	char uuid[BLOCK_UUID_MAX];
+	char path[4096];
+	enum storage_type type;
+	bool failed;
+	uint64_t capacity, used, remaining, non_dfs_used, pool_used;
+	uint64_t blocks;
+};
+uint32_t store_volume_count(const struct store *s);
+/** @bp NULL: pool_used is 0. */
+void store_volume_info(struct store *s, uint32_t i, struct block_pool *bp, struct storage_info *ret);
+/** Call @fn for each replica to be reported (FINALIZED, RBW, RWR; RUR in its original state) of
+ *  volume @i, from a snapshot; stops when it returns non-zero. */
+int store_each(struct block_pool *bp, uint32_t i, int (*fn)(void *arg, const struct replica_info *),
+	       void *arg);
+/** An I/O error on a path of this volume: probe it and take it out of service when it is dead. */
+void store_volume_suspect(struct store *s, const char *storage_uuid);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * xfer - the data port: operations of DataTransferProtocol and of the RDMA capsules
+ *
+ * Idea: a front end (dtp over a stream, capsules over a message transport) turns foreign bytes into
+ * pieces; the engine verifies, writes, forwards and acknowledges pieces, or reads and sends them,
+ * and does not know which front end asked. Payload lands in a pool slot and leaves from it.
+ * Threading: an operation lives on one reactor; xfer_* below may be called from any thread.
+ */
+#include "common/base/err.h"
+#include "datanode/dn.h"
+
+struct xfer;
+
+/** Listen on dn->data_addr with every reactor (sets the real port), TCP and, where there is a
+ *  device, RDMA. */
+int xfer_start(struct dn *dn, struct xfer **ret, struct err *err);
+/** Stop accepting; finish what is in flight within @grace_ms, then close the rest. Blocks. */
+void xfer_stop(struct xfer *x, uint32_t grace_ms);
+void xfer_free(struct xfer *x);
+
+/** Copy a replica to a chain of nodes, as a NameNode orders (hdfs-wire 5.7): WRITE_BLOCK with an
+ *  empty client name. Any thread; @done (any reactor thread) gets 0 or -errno. */
+int xfer_transfer(struct xfer *x, struct block_pool *bp, const struct block *b,
+		  const struct dn_target *targets, uint32_t n,
+		  void (*done)(void *arg, int rc, const struct err *err), void *arg);
