@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DFSCLIENT_H
+#define DFSCLIENT_H
+
+/**
+ * dfsclient - read and write files of an HDFS-compatible file system
+ *
+ * Idea: Hadoop's protocols without a JVM. Calls block the calling thread, which drives its own
+ * sockets; there is no hidden event loop. Beside callers' threads a `struct dfs` owns one keeper
+ * thread (lease renewal, keep-alive of idle pipelines), started by the first dfs_create().
+ *
+ * Ownership: a `struct dfs` is given by dfs_connect() and released by dfs_disconnect(); a
+ * `struct dfs_file` is given by dfs_open()/dfs_create() and released by dfs_close(), before its
+ * `struct dfs`. Strings and buffers passed in are only borrowed during the call.
+ *
+ * Threading: any number of threads may use one `struct dfs`. On one file: dfs_pread() runs
+ * concurrently in any number of threads; dfs_read(), dfs_seek(), dfs_tell() share the position and
+ * are serialised; dfs_write(), dfs_flush(), dfs_hsync() are serialised. dfs_close(),
+ * dfs_disconnect(), dfs_list_next() need the object to themselves.
+ *
+ * Errors: 0 or a count on success, -errno on failure. Calls that can fail take a `struct dfs_err *`
+ * (may be NULL) that receives cause and cure in one line; it is written on failure only. Output
+ * parameters are written on success only.
+ * Every call that talks to the NameNode ("[NN]" below) may fail with
+ *   -ENOMEM        out of memory
+ *   -ENOENT        the NameNode's host name is unknown (text says so); or the path does not exist
+ *   -ECONNREFUSED  nothing listens at the NameNode's address
+ *   -EHOSTUNREACH, -ENETUNREACH, -ECONNRESET   the network says so
+ *   -ETIMEDOUT     no answer within the deadline
+ *   -EPROTO        what answers is not a Hadoop RPC server, or it speaks nonsense (wrong port?)
+ *   -EACCES        permission denied, by the NameNode
+ *   -EROFS         the NameNode is in safe mode and changes nothing; wait or leave safe mode
+ *   -EAGAIN        the NameNode is a standby or is starting; ask another one or later
+ *   -EINVAL        malformed path or argument
+ *   -ENOTDIR       a component of the path is a file
+ *   -EDQUOT        a quota is used up
+ *   -EREMOTEIO     any other exception; its Java class is in dfs_err.remote
+ * Every call that moves block data ("[DN]") may fail with
+ *   -ENOMEM        out of memory
+ *   -EIO           every replica failed; the text lists node and cause
+ *   -EBADMSG       every replica that is left has a wrong checksum
+ *   -ETIMEDOUT     no data node answered within the deadline
+ *   -ENOTSUP       dfs.client.rdma=require and there is no RDMA path; the text says what is missing
+ *
+ * Paths: absolute, or relative to /user/<user>. "//", "." and ".." are resolved. UTF-8.
+ * Units: bytes; times in milliseconds since 1970.
+ * Source: Hadoop ClientProtocol, DataTransferProtocol version 28.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define DFS_API __attribute__((visibility("default")))
+#else
+#define DFS_API
+#endif
+
+struct dfs;      /* one file system, as one user */
+struct dfs_file; /* one open file, for reading or for writing */
+struct dfs_list; /* a directory being listed */
+
+/** What went wrong, for a person. */
+struct dfs_err {
+	int rc;           /* the -errno that was returned */
+	char text[512];   /* "cause: detail; cure", one line, no newline */
+	char remote[128]; /* Java class of the NameNode's exception, or "" */
+};
+
+/** "0.1.0" */
+DFS_API const char *dfs_version(void);
+
+/* ---- connection ---- */
+
+struct dfs_connect_opts {
+	size_t size;             /* sizeof(struct dfs_connect_opts) */
+	const char *uri;         /* "hdfs://host[:port]"; NULL: fs.defaultFS of the configuration */
+	const char *conf_dir;    /* NULL: $HADOOP_CONF_DIR, else /etc/hadoop/conf, when present */
+	const char *user;        /* NULL: $HADOOP_USER_NAME, else the name of the effective uid */
+	const char *const *conf; /* "key=value" strings, NULL-terminated; they win; may be NULL */
+};
+
+/**
+ * Read the configuration and make a handle. @opts may be NULL (all defaults). The NameNode is
+ * asked once (server defaults), so that a wrong address shows here and not later.
+ * Fails with [NN]; -EINVAL also for malformed configuration (file, line or key in the text);
+ * -ENOENT also when an explicit conf_dir does not exist.
+ */
+DFS_API int dfs_connect(const struct dfs_connect_opts *opts, struct dfs **ret_fs,
+			struct dfs_err *err);
+/** Close connections, stop the keeper, free. All files must be closed. NULL is fine. */
+DFS_API void dfs_disconnect(struct dfs *fs);
+/** The user this handle acts as; lives as long as @fs. */
+DFS_API const char *dfs_user(const struct dfs *fs);
+/** "hdfs://host:port"; lives as long as @fs. */
+DFS_API const char *dfs_uri(const struct dfs *fs);
+/** The configured value of a Hadoop property, or NULL when it has none; lives as long as @fs. */
+DFS_API const char *dfs_conf(const struct dfs *fs, const char *key);
+
+struct dfs_defaults {
+	uint64_t block_size;         /* of new files: dfs.blocksize if configured, else the server's */
+	uint32_t replication;        /* likewise, dfs.replication */
+	uint32_t bytes_per_checksum; /* likewise, dfs.bytes-per-checksum */
+	uint32_t umask;              /* fs.permissions.umask-mode */
+	uint64_t reserved[4];
+};
+
+/** What dfs_create() uses when not told. No failure. */
+DFS_API void dfs_get_defaults(const struct dfs *fs, struct dfs_defaults *ret);
+
+/* ---- reading ---- */
+
+/**
+ * Open for reading. Fails with [NN]; -ENOENT no such file; -EISDIR it is a directory;
+ * -ENOTSUP an erasure-coded, encrypted or symbolic-link file.
+ */
+DFS_API int dfs_open(struct dfs *fs, const char *path, struct dfs_file **ret, struct dfs_err *err);
+/**
+ * Read up to @len bytes at the position and advance it; streams ahead. Returns the count, which is
+ * less than @len only at the end of the file, and 0 there. A file that is being written shows what
+ * its writer has flushed; its length is asked again when the end known so far is reached.
+ * Fails with [DN], [NN]; -EBADF when open for writing. Nothing is consumed on failure.
+ */
+DFS_API ssize_t dfs_read(struct dfs_file *f, void *buf, size_t len, struct dfs_err *err);
+/** Like dfs_read() at @offset, exactly these bytes, position untouched; concurrent. Also
+ *  fails with -EINVAL for an offset beyond INT64_MAX. */
+DFS_API ssize_t dfs_pread(struct dfs_file *f, void *buf, size_t len, uint64_t offset,
+			  struct dfs_err *err);
+/** Set the position for dfs_read(); beyond the end is allowed and reads nothing.
+ *  -EBADF when open for writing, -EINVAL beyond INT64_MAX. */
+DFS_API int dfs_seek(struct dfs_file *f, uint64_t offset, struct dfs_err *err);
+/** Position of the next dfs_read(), or bytes written so far. No failure. */
+DFS_API uint64_t dfs_tell(struct dfs_file *f);
+/** Length: of a file being read as known now, of a file being written so far. No failure. */
+DFS_API uint64_t dfs_length(struct dfs_file *f);
+
+/* ---- writing ---- */
+
+enum dfs_create_flags {
+	DFS_CREATE_OVERWRITE = 1, /* replace an existing file; without: -EEXIST */
+	DFS_CREATE_NO_PARENTS = 2, /* a missing parent directory is -ENOENT; else it is made */
+	DFS_CREATE_NO_LOCAL = 4,  /* do not prefer a data node on this machine */
+};
+
+struct dfs_create_opts {
+	size_t size;          /* sizeof(struct dfs_create_opts) */
+	uint32_t flags;       /* enum dfs_create_flags */
+	uint32_t mode;        /* permission bits before umask; 0: 0666 */
+	uint32_t replication; /* 0: default */
+	uint32_t reserved;    /* 0 */
+	uint64_t block_size;  /* multiple of bytes-per-checksum; 0: default */
+};
+
+/**
+ * Create a file for writing. @opts may be NULL. The file is visible at once, with length 0.
+ * Fails with [NN]; -EEXIST it exists (and no DFS_CREATE_OVERWRITE); -EISDIR it is a directory;
+ * -ENOENT the parent does not exist; -EBUSY another client is writing it; -EINVAL the NameNode
+ * refuses block size or replication, or block size is no multiple of bytes-per-checksum.
+ */
+DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create_opts *opts,
+		       struct dfs_file **ret, struct dfs_err *err);
+/**
+ * Append @len bytes. Returns @len. The bytes are copied; they are on their way, not yet safe: see
+ * dfs_flush(), dfs_hsync(), dfs_close(). Failed data nodes are replaced quietly.
+ * Fails with [DN], [NN]; -EBADF when open for reading; -ENOSPC no data node has room (or too few
+ * are alive); -ESTALE the lease is lost (another client took the file over, or it was deleted).
+ * After a failure the file stays failed: every later call returns the first error.
+ */
+DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struct dfs_err *err);
+/** hflush: wait until all bytes written are received by every node of the pipeline and visible to
+ *  new readers. They survive the death of this process and of all but one node of the pipeline.
+ *  Fails as dfs_write(). */
+DFS_API int dfs_flush(struct dfs_file *f, struct dfs_err *err);
+/** hsync: dfs_flush(), and on disk on every node of the pipeline. Fails as dfs_write(). */
+DFS_API int dfs_hsync(struct dfs_file *f, struct dfs_err *err);
+/**
+ * Finish and free. For a file being written: waits until every byte is acknowledged and the
+ * NameNode has closed the file; on failure the file is left to lease recovery, and @f is freed all
+ * the same. Fails as dfs_write() when writing; never when reading. NULL is fine.
+ */
+DFS_API int dfs_close(struct dfs_file *f, struct dfs_err *err);
+
+/* ---- namespace ---- */
+
+enum dfs_type { DFS_DIR = 1, DFS_FILE = 2, DFS_SYMLINK = 3 };
+
+#define DFS_NAME_MAX 255
+
+struct dfs_stat {
+	enum dfs_type type;
+	uint32_t mode;        /* permission bits, 01777 */
+	uint64_t length;      /* files: bytes; of a file being written: of its complete blocks */
+	uint64_t block_size;  /* files */
+	uint32_t replication; /* files; 0 when erasure-coded */
+	int32_t children;     /* directories, when the server says so; else -1 */
+	uint64_t mtime_ms;
+	uint64_t atime_ms;
+	uint64_t file_id;
+	const char *name; /* dfs_list_next(): valid until the next call; dfs_stat(): NULL */
+	char owner[DFS_NAME_MAX + 1];
+	char group[DFS_NAME_MAX + 1];
+	bool encrypted;
+	bool erasure_coded;
+	uint64_t reserved[4];
+};
+
+/** Fails with [NN]; -ENOENT. */
+DFS_API int dfs_stat(struct dfs *fs, const char *path, struct dfs_stat *ret, struct dfs_err *err);
+
+/** List a directory in byte order of names, fetched page by page; a file lists as itself, with
+ *  name "". Fails with [NN]; -ENOENT. */
+DFS_API int dfs_list_open(struct dfs *fs, const char *path, struct dfs_list **ret,
+			  struct dfs_err *err);
+/** 1 and an entry (borrowed until the next call), or 0 at the end. Fails with [NN]; -ENOENT when
+ *  the directory was deleted meanwhile. */
+DFS_API int dfs_list_next(struct dfs_list *l, const struct dfs_stat **ret, struct dfs_err *err);
+DFS_API void dfs_list_close(struct dfs_list *l);
+
+/** Make a directory, with its parents when @parents; an existing directory is success when
+ *  @parents, else -EEXIST. @mode before umask, 0: 0777. Fails with [NN]; -EEXIST it exists (or is a
+ *  file); -ENOENT parent missing. */
+DFS_API int dfs_mkdir(struct dfs *fs, const char *path, uint32_t mode, bool parents,
+		      struct dfs_err *err);
+/** @new_path is the new name itself, never a directory to move into (rename2). With @overwrite an
+ *  existing file or empty directory is replaced atomically. Fails with [NN]; -ENOENT source or
+ *  parent of the target missing; -EEXIST target exists; -ENOTEMPTY target directory has entries;
+ *  -EISDIR/-ENOTDIR file over directory or the reverse; -EINVAL into its own subtree. */
+DFS_API int dfs_rename(struct dfs *fs, const char *old_path, const char *new_path, bool overwrite,
+		       struct dfs_err *err);
+/** Fails with [NN]; -ENOENT; -ENOTEMPTY a directory with entries and not @recursive. */
+DFS_API int dfs_delete(struct dfs *fs, const char *path, bool recursive, struct dfs_err *err);
+/** @mode: 01777 bits, no umask. Fails with [NN]; -ENOENT. */
+DFS_API int dfs_set_permission(struct dfs *fs, const char *path, uint32_t mode,
+			       struct dfs_err *err);
+/** NULL leaves owner or group alone. Fails with [NN]; -ENOENT; -EACCES unless superuser. */
+DFS_API int dfs_set_owner(struct dfs *fs, const char *path, const char *owner, const char *group,
+			  struct dfs_err *err);
+#define DFS_TIME_KEEP UINT64_MAX
+/** DFS_TIME_KEEP leaves a time alone. Fails with [NN]; -ENOENT. */
+DFS_API int dfs_set_times(struct dfs *fs, const char *path, uint64_t mtime_ms, uint64_t atime_ms,
+			  struct dfs_err *err);
+/** Fails with [NN]; -ENOENT; -EISDIR; -EINVAL outside the limits of the NameNode. */
+DFS_API int dfs_set_replication(struct dfs *fs, const char *path, uint32_t replication,
+				struct dfs_err *err);
+
+/* ---- the cluster ---- */
+
+struct dfs_statfs {
+	uint64_t capacity, used, remaining;
+	uint64_t under_replicated, corrupt_blocks, missing_blocks;
+	uint64_t reserved[4];
+};
+
+/** Fails with [NN]. */
+DFS_API int dfs_statfs(struct dfs *fs, struct dfs_statfs *ret, struct dfs_err *err);
+
+struct dfs_summary {
+	uint64_t length;         /* of all files below */
+	uint64_t file_count;
+	uint64_t directory_count; /* the path itself included */
+	uint64_t space_consumed; /* length times replication */
+	int64_t name_quota;      /* -1: none */
+	int64_t space_quota;     /* -1: none */
+	uint64_t reserved[4];
+};
+
+/** Fails with [NN]; -ENOENT. */
+DFS_API int dfs_content_summary(struct dfs *fs, const char *path, struct dfs_summary *ret,
+				struct dfs_err *err);
+
+enum dfs_node_filter { /* numbers of the wire */
+	DFS_NODES_ALL = 1,
+	DFS_NODES_LIVE = 2,
+	DFS_NODES_DEAD = 3,
+	DFS_NODES_DECOMMISSIONING = 4,
+};
+enum dfs_node_state { /* numbers of the wire */
+	DFS_NODE_NORMAL = 0,
+	DFS_NODE_DECOMMISSIONING = 1,
+	DFS_NODE_DECOMMISSIONED = 2,
+	DFS_NODE_ENTERING_MAINTENANCE = 3,
+	DFS_NODE_IN_MAINTENANCE = 4,
+};
+
+struct dfs_node {
+	const char *ip, *host, *uuid, *rack;
+	uint16_t xfer_port, info_port, ipc_port;
+	enum dfs_node_state state;
+	uint64_t capacity, used, remaining, non_dfs_used;
+	uint64_t last_update_ms; /* wall clock of the NameNode at the last heartbeat */
+	uint32_t connections;    /* xceiverCount */
+	uint32_t block_count;
+	uint64_t reserved[4];
+};
+
+struct dfs_nodes {
+	size_t count;
+	const struct dfs_node *node; /* count of them */
+};
+
+/** Fails with [NN]. Free with dfs_nodes_free(). */
+DFS_API int dfs_nodes(struct dfs *fs, enum dfs_node_filter filter, struct dfs_nodes **ret,
+		      struct dfs_err *err);
+DFS_API void dfs_nodes_free(struct dfs_nodes *n);
+
+struct dfs_block {
+	uint64_t offset; /* in the file */
+	uint64_t length;
+	int64_t id;
+	uint64_t generation;
+	bool corrupt;    /* no good replica */
+	size_t count;    /* replicas */
+	const struct dfs_node *node; /* count of them, nearest first */
+};
+
+struct dfs_blocks {
+	uint64_t file_length;
+	bool under_construction;
+	const char *pool_id;
+	size_t count;
+	const struct dfs_block *block; /* count of them, by offset */
+};
+
+/** Blocks that overlap [@offset, @offset + @len) and where they are. Fails with [NN]; -ENOENT;
+ *  -EISDIR. Free with dfs_blocks_free(). */
+DFS_API int dfs_blocks(struct dfs *fs, const char *path, uint64_t offset, uint64_t len,
+		       struct dfs_blocks **ret, struct dfs_err *err);
+DFS_API void dfs_blocks_free(struct dfs_blocks *b);
+
+/* ---- memory and transport ---- */
+
+/** Memory that reads and writes use without a further copy once RDMA is in use (registered once);
+ *  4 KiB-aligned. -ENOMEM; -EINVAL for 0 bytes. Free with dfs_buf_free() before dfs_disconnect(). */
+DFS_API int dfs_buf_alloc(struct dfs *fs, size_t len, void **ret, struct dfs_err *err);
+DFS_API void dfs_buf_free(struct dfs *fs, void *buf);
+/** Reserved: register memory of the caller. Always -ENOTSUP in this version. */
+DFS_API int dfs_mem_register(struct dfs *fs, void *buf, size_t len, struct dfs_err *err);
+DFS_API int dfs_mem_unregister(struct dfs *fs, void *buf);
+
+/** What this handle did so far; for tests, tools and the curious. */
+struct dfs_counters {
+	uint64_t written_tcp, written_rdma;  /* payload bytes sent to first nodes of pipelines */
+	uint64_t read_tcp, read_rdma;        /* payload bytes received */
+	uint64_t pipeline_recoveries;        /* nodes that failed under a writer */
+	uint64_t read_failovers;             /* replicas given up by a reader */
+	uint64_t checksum_errors;            /* replicas reported bad */
+	uint64_t rdma_fallbacks;             /* nodes reached over TCP although RDMA was wanted */
+	uint64_t reserved[8];
+};
+
+DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret);
+/** Why the data node at "ip:port" was last reached over TCP and not RDMA, into @buf; "" when it was
+ *  not. Returns @buf. */
+DFS_API const char *dfs_rdma_reason(struct dfs *fs, const char *node, char *buf, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
