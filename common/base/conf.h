@@ -17,6 +17,7 @@
  */
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "common/base/err.h"
 
@@ -39,7 +40,8 @@ int conf_check(const struct conf *c, struct err *err);
 const char *conf_get(const struct conf *c, const char *key);
 const char *conf_get_or(const struct conf *c, const char *key, const char *dflt);
 /** Typed getters: a value that does not parse is -EINVAL with key, value and expectation in @err;
- *  *ret is written on success only; an unset key yields @dflt. */
+ *  *ret is written on success only; a key neither set nor in conf_keys.def yields @dflt. A time
+ *  without a unit has the unit of the key's default, else ms. */
 int conf_u64(const struct conf *c, const char *key, uint64_t dflt, uint64_t *ret, struct err *err);
 int conf_size(const struct conf *c, const char *key, uint64_t dflt, uint64_t *ret, struct err *err);
 int conf_time_ms(const struct conf *c, const char *key, uint64_t dflt, uint64_t *ret,
@@ -52,3 +54,10 @@ void conf_list_free(char **list);
 /** Call @fn for each explicitly set property, sorted by name. */
 void conf_each(const struct conf *c, void (*fn)(void *arg, const char *key, const char *value),
 	       void *arg);
+/** The list of known keys as --help-config prints it. */
+void conf_print_keys(FILE *out);
+
+/** The values' syntax, for command lines: "12", "0x1f"; "64k", "1g"; "true". -EINVAL. */
+int conf_parse_u64(const char *s, uint64_t *ret);
+int conf_parse_size(const char *s, uint64_t *ret);
+int conf_parse_bool(const char *s, bool *ret);

@@ -1,0 +1,807 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/base/conf.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <expat.h>
+#include <pwd.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+
+#define CONF_FILE_MAX (16u << 20)
+#define CONF_INCLUDE_DEPTH_MAX 8
+#define CONF_SUBST_MAX 20 /* as Hadoop's MAX_SUBST */
+#define CONF_DIR_DEFAULT "/etc/hadoop/conf"
+
+enum conf_type { T_none, T_string, T_u64, T_size, T_time, T_bool, T_list };
+
+struct entry {
+	char *key;
+	char *value;        /* as set; NULL: not set, the default holds */
+	char *source;       /* file, "-D", ...: for messages */
+	const char *dflt;   /* from conf_keys.def; static */
+	enum conf_type type;
+	bool is_final;
+	_Atomic(char *) expanded; /* cache of value after ${}; any reader may fill it */
+};
+
+struct conf {
+	struct entry **v; /* sorted by key; entries are owned */
+	size_t n, cap;
+};
+
+static const struct {
+	const char *name, *dflt;
+	enum conf_type type;
+	const char *type_name, *help;
+} known_keys[] = {
+#define CONF_KEY(name, dflt, type, help) {name, dflt, T_##type, #type, help},
+#include "common/base/conf_keys.def"
+#undef CONF_KEY
+};
+#define KNOWN_COUNT (sizeof(known_keys) / sizeof(known_keys[0]))
+
+/* Names that old files still use. */
+static const char *const old_names[][2] = {
+	{"dfs.block.size", "dfs.blocksize"},
+	{"dfs.data.dir", "dfs.datanode.data.dir"},
+	{"dfs.http.address", "dfs.namenode.http-address"},
+	{"dfs.name.dir", "dfs.namenode.name.dir"},
+	{"fs.default.name", "fs.defaultFS"},
+};
+
+/* ---- the table ---- */
+
+/* Index of @key, or of the place where it belongs. */
+static size_t find_slot(const struct conf *c, const char *key, bool *ret_found)
+{
+	size_t lo = 0, hi = c->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		int cmp = strcmp(c->v[mid]->key, key);
+
+		if (!cmp) {
+			*ret_found = true;
+			return mid;
+		}
+		if (cmp < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	*ret_found = false;
+	return lo;
+}
+
+static const char *current_name(const char *key)
+{
+	for (size_t i = 0; i < sizeof(old_names) / sizeof(old_names[0]); i++)
+		if (!strcmp(key, old_names[i][0]))
+			return old_names[i][1];
+	return key;
+}
+
+static struct entry *find(const struct conf *c, const char *key)
+{
+	bool found;
+	size_t i = find_slot(c, current_name(key), &found);
+
+	return found ? c->v[i] : NULL;
+}
+
+static void entry_free(struct entry *e)
+{
+	if (!e)
+		return;
+	free(e->key);
+	free(e->value);
+	free(e->source);
+	free(e->expanded);
+	free(e);
+}
+
+/* The entry of @key, made if need be; NULL: out of memory. */
+static struct entry *find_or_add(struct conf *c, const char *key)
+{
+	bool found;
+	size_t i = find_slot(c, key = current_name(key), &found);
+	struct entry *e;
+
+	if (found)
+		return c->v[i];
+	if (c->n == c->cap) {
+		size_t cap = c->cap ? c->cap * 2 : 64;
+		struct entry **v = (struct entry **)realloc(c->v, cap * sizeof(*v));
+
+		if (!v)
+			return NULL;
+		c->v = v;
+		c->cap = cap;
+	}
+	e = (struct entry *)calloc(1, sizeof(*e));
+	if (!e || !(e->key = strdup(key))) {
+		entry_free(e);
+		return NULL;
+	}
+	memmove(c->v + i + 1, c->v + i, (c->n - i) * sizeof(*c->v));
+	c->v[i] = e;
+	c->n++;
+	return e;
+}
+
+struct conf *conf_new(void)
+{
+	struct conf *c = (struct conf *)calloc(1, sizeof(*c));
+
+	for (size_t i = 0; c && i < KNOWN_COUNT; i++) {
+		struct entry *e = find_or_add(c, known_keys[i].name);
+
+		if (!e) {
+			conf_free(c);
+			return NULL;
+		}
+		e->dflt = known_keys[i].dflt;
+		e->type = known_keys[i].type;
+	}
+	return c;
+}
+
+void conf_free(struct conf *c)
+{
+	if (!c)
+		return;
+	for (size_t i = 0; i < c->n; i++)
+		entry_free(c->v[i]);
+	free(c->v);
+	free(c);
+}
+
+static int put(struct conf *c, const char *key, const char *value, const char *source)
+{
+	struct entry *e = find_or_add(c, key);
+	char *v = strdup(value), *s = strdup(source);
+
+	if (!e || !v || !s) {
+		free(v);
+		free(s);
+		return -ENOMEM;
+	}
+	free(e->value);
+	free(e->source);
+	e->value = v;
+	e->source = s;
+	for (size_t i = 0; i < c->n; i++) /* any of them may have named this one */
+		free(atomic_exchange(&c->v[i]->expanded, NULL));
+	return 0;
+}
+
+int conf_set(struct conf *c, const char *key, const char *value)
+{
+	return put(c, key, value, "program");
+}
+
+/* In place; returns the first character that is not white. */
+static char *trim(char *s)
+{
+	char *end;
+
+	while (isspace((unsigned char)*s))
+		s++;
+	for (end = s + strlen(s); end > s && isspace((unsigned char)end[-1]);)
+		*--end = '\0';
+	return s;
+}
+
+int conf_set_arg(struct conf *c, const char *kv, struct err *err)
+{
+	_cleanup_free_ char *copy = strdup(kv);
+	char *eq = copy ? strchr(copy, '=') : NULL;
+	char *key;
+
+	if (!copy)
+		return err_set(err, -ENOMEM, "out of memory");
+	if (eq)
+		*eq = '\0';
+	key = trim(copy);
+	if (!eq || !*key)
+		return err_set(err, -EINVAL, "-D '%s' is not key=value", kv);
+	if (put(c, key, trim(eq + 1), "-D") < 0)
+		return err_set(err, -ENOMEM, "out of memory");
+	return 0;
+}
+
+/* ---- ${substitution} ---- */
+
+/* What env.NAME, env.NAME-default or env.NAME:-default stands for; malloc'ed or NULL. */
+static char *env_value(const char *spec)
+{
+	size_t len = strcspn(spec, ":-");
+	const char *dflt = spec + len;
+	bool or_empty = *dflt == ':';
+	_cleanup_free_ char *name = strndup(spec, len);
+	const char *v = name ? getenv(name) : NULL;
+
+	if (v && (*v || !or_empty))
+		return strdup(v);
+	if (or_empty)
+		dflt++;
+	return *dflt == '-' ? strdup(dflt + 1) : NULL;
+}
+
+static char *user_name(void)
+{
+	struct passwd pw, *found = NULL;
+	char buf[4096], *s;
+
+	if (!getpwuid_r(geteuid(), &pw, buf, sizeof(buf), &found) && found)
+		return strdup(found->pw_name);
+	return asprintf(&s, "%u", geteuid()) < 0 ? NULL : s;
+}
+
+static char *variable(const struct conf *c, const char *name)
+{
+	const struct entry *e;
+
+	if (!strncmp(name, "env.", 4))
+		return env_value(name + 4);
+	if (!strcmp(name, "user.name"))
+		return user_name();
+	if (!strcmp(name, "user.home"))
+		return env_value("HOME-/");
+	if (!strcmp(name, "java.io.tmpdir"))
+		return strdup("/tmp");
+	e = find(c, name);
+	if (!e || (!e->value && !e->dflt))
+		return NULL;
+	return strdup(e->value ? e->value : e->dflt);
+}
+
+/* The innermost "${name}" of @s: its first byte, and the length of the whole expression. */
+static const char *find_variable(const char *s, size_t *ret_len)
+{
+	const char *open = NULL;
+
+	for (; *s; s++) {
+		if (s[0] == '$' && s[1] == '{') {
+			open = s++;
+		} else if (isspace((unsigned char)*s)) {
+			open = NULL;
+		} else if (*s == '}' && open && s - open > 2) {
+			*ret_len = (size_t)(s - open) + 1;
+			return open;
+		}
+	}
+	return NULL;
+}
+
+/* @raw with its variables replaced; an unknown one stays as it is. NULL: out of memory. */
+static char *expand(const struct conf *c, const char *raw)
+{
+	char *s = strdup(raw);
+
+	for (int i = 0; s && i < CONF_SUBST_MAX; i++) {
+		size_t len = 0;
+		const char *at = find_variable(s, &len);
+		_cleanup_free_ char *name = at ? strndup(at + 2, len - 3) : NULL;
+		_cleanup_free_ char *value = name ? variable(c, name) : NULL;
+		char *next;
+
+		if (!value)
+			break;
+		if (asprintf(&next, "%.*s%s%s", (int)(at - s), s, value, at + len) < 0)
+			next = NULL;
+		free(s);
+		s = next;
+	}
+	return s;
+}
+
+static const char *entry_text(const struct conf *c, struct entry *e)
+{
+	const char *raw = e->value ? e->value : e->dflt;
+	char *made, *have = NULL;
+
+	if (!raw || !strstr(raw, "${"))
+		return raw;
+	/* release/acquire: whoever finds the pointer must see the bytes behind it */
+	have = atomic_load_explicit(&e->expanded, memory_order_acquire);
+	if (have)
+		return have;
+	made = expand(c, raw);
+	if (!made)
+		return raw;
+	if (atomic_compare_exchange_strong(&e->expanded, &have, made))
+		return made;
+	free(made); /* another reader was faster */
+	return have;
+}
+
+const char *conf_get(const struct conf *c, const char *key)
+{
+	struct entry *e = find(c, key);
+
+	return e ? entry_text(c, e) : NULL;
+}
+
+const char *conf_get_or(const struct conf *c, const char *key, const char *dflt)
+{
+	const char *s = conf_get(c, key);
+
+	return s ? s : dflt;
+}
+
+/* ---- typed values ---- */
+
+struct unit {
+	const char *suffix;
+	uint64_t mul, div;
+};
+
+static const struct unit size_units[] = {
+	{"", 1, 1},	     {"k", 1ull << 10, 1}, {"m", 1ull << 20, 1}, {"g", 1ull << 30, 1},
+	{"t", 1ull << 40, 1}, {"p", 1ull << 50, 1}, {"e", 1ull << 60, 1}, {NULL, 0, 0},
+};
+static const struct unit time_units[] = { /* in ms */
+	{"ms", 1, 1},	    {"s", 1000, 1},	  {"m", 60000, 1},    {"h", 3600000, 1},
+	{"d", 86400000, 1}, {"us", 1, 1000}, {"ns", 1, 1000000}, {NULL, 0, 0},
+};
+
+/* Digits (or 0x and hex digits) at the start of @s; returns what follows, NULL: no number. */
+static const char *scan_u64(const char *s, uint64_t *ret)
+{
+	int base = s[0] == '0' && (s[1] == 'x' || s[1] == 'X') ? 16 : 10;
+	char *end;
+	uint64_t v;
+
+	if (!isdigit((unsigned char)*s))
+		return NULL;
+	errno = 0;
+	v = strtoull(s, &end, base);
+	if (errno || end == s)
+		return NULL;
+	*ret = v;
+	return end;
+}
+
+static const struct unit *find_unit(const struct unit *u, const char *suffix)
+{
+	for (; u->suffix; u++)
+		if (!strcasecmp(u->suffix, suffix))
+			return u;
+	return NULL;
+}
+
+int conf_parse_u64(const char *s, uint64_t *ret)
+{
+	uint64_t v;
+	const char *rest = scan_u64(s, &v);
+
+	if (!rest || *rest)
+		return -EINVAL;
+	*ret = v;
+	return 0;
+}
+
+int conf_parse_size(const char *s, uint64_t *ret)
+{
+	uint64_t v;
+	const char *rest = scan_u64(s, &v);
+	const struct unit *u = rest ? find_unit(size_units, rest) : NULL;
+
+	return !u || __builtin_mul_overflow(v, u->mul, ret) ? -EINVAL : 0;
+}
+
+/* A number without a unit has that of the key's default: Hadoop's "3" for a heartbeat is 3 s. */
+static int parse_time(const char *s, const char *dflt, uint64_t *ret)
+{
+	uint64_t v, ignored;
+	const char *rest = scan_u64(s, &v);
+	const struct unit *u = rest && *rest ? find_unit(time_units, rest) : NULL;
+
+	if (rest && !*rest) {
+		rest = dflt ? scan_u64(dflt, &ignored) : NULL;
+		u = rest && *rest ? find_unit(time_units, rest) : time_units;
+	}
+	if (!u || __builtin_mul_overflow(v, u->mul, &v))
+		return -EINVAL;
+	*ret = v / u->div;
+	return 0;
+}
+
+int conf_parse_bool(const char *s, bool *ret)
+{
+	if (strcasecmp(s, "true") && strcasecmp(s, "false"))
+		return -EINVAL;
+	*ret = !strcasecmp(s, "true");
+	return 0;
+}
+
+/* Parse an entry's text as @type. */
+static int parse_as(const struct entry *e, enum conf_type type, const char *text, uint64_t *ret,
+		    struct err *err)
+{
+	const char *expected = "";
+	bool b = false;
+	int rc = 0;
+
+	switch (type) {
+	case T_u64:
+		expected = "a number";
+		rc = conf_parse_u64(text, ret);
+		break;
+	case T_size:
+		expected = "a size such as 65536, 64k or 128m";
+		rc = conf_parse_size(text, ret);
+		break;
+	case T_time:
+		expected = "a time such as 500ms, 3s, 10m, 6h or 1d";
+		rc = parse_time(text, e->dflt, ret);
+		break;
+	case T_bool:
+		expected = "true or false";
+		rc = conf_parse_bool(text, &b);
+		*ret = b;
+		break;
+	case T_none:
+	case T_string:
+	case T_list:
+		break;
+	}
+	if (rc < 0)
+		err_set(err, rc, "%s=%s (from %s) is not %s", e->key, text,
+			e->source ? e->source : "the built-in defaults", expected);
+	return rc;
+}
+
+static int get_as(const struct conf *c, const char *key, enum conf_type type, uint64_t *io,
+		  struct err *err)
+{
+	struct entry *e = find(c, key);
+	const char *text = e ? entry_text(c, e) : NULL;
+
+	return text ? parse_as(e, type, text, io, err) : 0;
+}
+
+int conf_u64(const struct conf *c, const char *key, uint64_t dflt, uint64_t *ret, struct err *err)
+{
+	int rc = get_as(c, key, T_u64, &dflt, err);
+
+	if (!rc)
+		*ret = dflt;
+	return rc;
+}
+
+int conf_size(const struct conf *c, const char *key, uint64_t dflt, uint64_t *ret, struct err *err)
+{
+	int rc = get_as(c, key, T_size, &dflt, err);
+
+	if (!rc)
+		*ret = dflt;
+	return rc;
+}
+
+int conf_time_ms(const struct conf *c, const char *key, uint64_t dflt, uint64_t *ret,
+		 struct err *err)
+{
+	int rc = get_as(c, key, T_time, &dflt, err);
+
+	if (!rc)
+		*ret = dflt;
+	return rc;
+}
+
+int conf_bool(const struct conf *c, const char *key, bool dflt, bool *ret, struct err *err)
+{
+	uint64_t v = dflt;
+	int rc = get_as(c, key, T_bool, &v, err);
+
+	if (!rc)
+		*ret = v != 0;
+	return rc;
+}
+
+int conf_list(const struct conf *c, const char *key, char ***ret)
+{
+	_cleanup_free_ char *copy = strdup(conf_get_or(c, key, ""));
+	char **list, *item, *rest = copy;
+	size_t n = 0, max = 2;
+
+	for (const char *s = copy; s && *s; s++)
+		max += *s == ',';
+	list = (char **)calloc(max, sizeof(*list));
+	if (!copy || !list) {
+		free(list);
+		return -ENOMEM;
+	}
+	while ((item = strsep(&rest, ","))) {
+		item = trim(item);
+		if (*item && !(list[n++] = strdup(item))) {
+			conf_list_free(list);
+			return -ENOMEM;
+		}
+	}
+	*ret = list;
+	return 0;
+}
+
+void conf_list_free(char **list)
+{
+	for (char **p = list; p && *p; p++)
+		free(*p);
+	free(list);
+}
+
+void conf_each(const struct conf *c, void (*fn)(void *arg, const char *key, const char *value),
+	       void *arg)
+{
+	for (size_t i = 0; i < c->n; i++)
+		if (c->v[i]->value)
+			fn(arg, c->v[i]->key, entry_text(c, c->v[i]));
+}
+
+static bool is_our_name(const char *key)
+{
+	return !strncmp(key, "dfs.rdma.", 9) || !strncmp(key, "dfs.shim.", 9) ||
+	       !strncmp(key, "dfs.client.rdma", 15);
+}
+
+int conf_check(const struct conf *c, struct err *err)
+{
+	for (size_t i = 0; i < c->n; i++) {
+		struct entry *e = c->v[i];
+		const char *text = entry_text(c, e);
+		size_t len;
+		uint64_t v;
+		int rc;
+
+		if (e->type == T_none) {
+			if (is_our_name(e->key))
+				return err_set(err, -EINVAL, "unknown key %s (from %s); --help-config lists the keys",
+					       e->key, e->source);
+			continue;
+		}
+		if (!text)
+			continue;
+		if (find_variable(text, &len))
+			return err_set(err, -EINVAL, "%s=%s (from %s) names a variable that is not set or refers to itself",
+				       e->key, text, e->source ? e->source : "the built-in defaults");
+		rc = parse_as(e, e->type, text, &v, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+void conf_print_keys(FILE *out)
+{
+	for (size_t i = 0; i < KNOWN_COUNT; i++)
+		fprintf(out, "%s (%s, default %s)\n\t%s\n", known_keys[i].name,
+			known_keys[i].type_name, known_keys[i].dflt ? known_keys[i].dflt : "none",
+			known_keys[i].help);
+}
+
+/* ---- XML ---- */
+
+enum field { F_NONE, F_NAME, F_VALUE, F_FINAL, F_COUNT };
+
+struct load {
+	struct conf *c;
+	const char *path;
+	struct err *err;
+	XML_Parser xml;
+	int rc; /* first error of ours; the parser is stopped */
+	unsigned int include_depth;
+	bool in_property;
+	enum field field; /* being read into text[field] */
+	char *text[F_COUNT];
+	size_t len[F_COUNT];
+};
+
+static int load_file(struct conf *c, const char *path, unsigned int depth, struct err *err);
+
+static void fail(struct load *l, int rc)
+{
+	if (l->rc)
+		return;
+	l->rc = rc;
+	(void)XML_StopParser(l->xml, XML_FALSE);
+}
+
+static void append(struct load *l, enum field f, const char *s, size_t n)
+{
+	char *text = (char *)realloc(l->text[f], l->len[f] + n + 1);
+
+	if (!text) {
+		fail(l, err_set(l->err, -ENOMEM, "out of memory"));
+		return;
+	}
+	memcpy(text + l->len[f], s, n);
+	l->len[f] += n;
+	text[l->len[f]] = '\0';
+	l->text[f] = text;
+}
+
+static void clear_property(struct load *l)
+{
+	for (int f = 0; f < F_COUNT; f++) {
+		free(l->text[f]);
+		l->text[f] = NULL;
+		l->len[f] = 0;
+	}
+	l->field = F_NONE;
+}
+
+static enum field field_of(const char *tag)
+{
+	if (!strcmp(tag, "name"))
+		return F_NAME;
+	if (!strcmp(tag, "value"))
+		return F_VALUE;
+	return !strcmp(tag, "final") ? F_FINAL : F_NONE;
+}
+
+static void include(struct load *l, const char *href)
+{
+	const char *slash = strrchr(l->path, '/');
+	int dir_len = slash && *href != '/' ? (int)(slash - l->path) + 1 : 0;
+	_cleanup_free_ char *path = NULL;
+	int rc;
+
+	if (asprintf(&path, "%.*s%s", dir_len, l->path, href) < 0) {
+		path = NULL;
+		fail(l, err_set(l->err, -ENOMEM, "out of memory"));
+		return;
+	}
+	rc = load_file(l->c, path, l->include_depth + 1, l->err);
+	if (rc < 0) {
+		err_prefix(l->err, "%s line %lu", l->path, XML_GetCurrentLineNumber(l->xml));
+		fail(l, rc == -ENOENT ? -EINVAL : rc);
+	}
+}
+
+static void XMLCALL on_start(void *arg, const char *tag, const char **attr)
+{
+	struct load *l = (struct load *)arg;
+
+	if (!strcmp(tag, "property")) {
+		clear_property(l);
+		l->in_property = true;
+		for (; attr[0]; attr += 2)
+			if (field_of(attr[0]) != F_NONE)
+				append(l, field_of(attr[0]), attr[1], strlen(attr[1]));
+	} else if (!strcmp(tag, "xi:include")) {
+		for (; attr[0]; attr += 2)
+			if (!strcmp(attr[0], "href"))
+				include(l, attr[1]);
+	} else if (l->in_property) {
+		l->field = field_of(tag);
+		if (l->field != F_NONE)
+			append(l, l->field, "", 0); /* <value/> is an empty value, not none */
+	}
+}
+
+static void XMLCALL on_text(void *arg, const char *s, int len)
+{
+	struct load *l = (struct load *)arg;
+
+	if (l->field != F_NONE)
+		append(l, l->field, s, (size_t)len);
+}
+
+static void end_property(struct load *l)
+{
+	const char *key = l->text[F_NAME] ? trim(l->text[F_NAME]) : "";
+	struct entry *e;
+
+	if (!*key) {
+		fail(l, err_set(l->err, -EINVAL, "%s line %lu: property without a name", l->path,
+				XML_GetCurrentLineNumber(l->xml)));
+		return;
+	}
+	e = find(l->c, key);
+	if (!l->text[F_VALUE] || (e && e->is_final))
+		return;
+	if (put(l->c, key, trim(l->text[F_VALUE]), l->path) < 0) {
+		fail(l, err_set(l->err, -ENOMEM, "out of memory"));
+		return;
+	}
+	if (l->text[F_FINAL] && !strcasecmp(trim(l->text[F_FINAL]), "true"))
+		find(l->c, key)->is_final = true;
+}
+
+static void XMLCALL on_end(void *arg, const char *tag)
+{
+	struct load *l = (struct load *)arg;
+
+	l->field = F_NONE;
+	if (strcmp(tag, "property") || l->rc)
+		return;
+	end_property(l);
+	l->in_property = false;
+	clear_property(l);
+}
+
+static int parse_all(struct load *l, FILE *f)
+{
+	char buf[8192];
+	size_t n, total = 0;
+
+	do {
+		n = fread(buf, 1, sizeof(buf), f);
+		total += n;
+		if (ferror(f))
+			return err_sys(l->err, neg_errno(), "cannot read %s", l->path);
+		if (total > CONF_FILE_MAX)
+			return err_set(l->err, -EFBIG, "%s is larger than %u MiB: not a configuration file",
+				       l->path, CONF_FILE_MAX >> 20);
+		if (XML_Parse(l->xml, buf, (int)n, n < sizeof(buf)) != XML_STATUS_OK)
+			return l->rc ? l->rc
+				     : err_set(l->err, -EINVAL, "%s line %lu: %s", l->path,
+					       XML_GetCurrentLineNumber(l->xml),
+					       XML_ErrorString(XML_GetErrorCode(l->xml)));
+	} while (n == sizeof(buf));
+	return l->rc;
+}
+
+static int load_file(struct conf *c, const char *path, unsigned int depth, struct err *err)
+{
+	struct load l = {.c = c, .path = path, .err = err, .include_depth = depth};
+	_cleanup_fclose_ FILE *f = NULL;
+	int rc;
+
+	if (depth > CONF_INCLUDE_DEPTH_MAX)
+		return err_set(err, -EINVAL, "%s: more than %d nested includes", path,
+			       CONF_INCLUDE_DEPTH_MAX);
+	f = fopen(path, "re");
+	if (!f)
+		return err_sys(err, neg_errno(), "cannot open %s", path);
+	l.xml = XML_ParserCreate(NULL);
+	if (!l.xml)
+		return err_set(err, -ENOMEM, "out of memory");
+	XML_SetUserData(l.xml, &l);
+	XML_SetElementHandler(l.xml, on_start, on_end);
+	XML_SetCharacterDataHandler(l.xml, on_text);
+	rc = parse_all(&l, f);
+	XML_ParserFree(l.xml);
+	clear_property(&l);
+	return rc;
+}
+
+int conf_load_file(struct conf *c, const char *path, struct err *err)
+{
+	return load_file(c, path, 0, err);
+}
+
+int conf_load_dir(struct conf *c, const char *dir, struct err *err)
+{
+	static const char *const files[] = {"core-site.xml", "hdfs-site.xml"};
+
+	if (dir && access(dir, R_OK | X_OK) < 0)
+		return err_sys(err, neg_errno(), "configuration directory %s", dir);
+	if (!dir)
+		dir = getenv("HADOOP_CONF_DIR");
+	if (!dir || !*dir)
+		dir = CONF_DIR_DEFAULT;
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		_cleanup_free_ char *path = NULL;
+		int rc;
+
+		if (asprintf(&path, "%s/%s", dir, files[i]) < 0) {
+			path = NULL;
+			return err_set(err, -ENOMEM, "out of memory");
+		}
+		rc = conf_load_file(c, path, err);
+		if (rc < 0 && rc != -ENOENT)
+			return rc;
+		if (rc == -ENOENT && err)
+			*err = ERR_INIT;
+	}
+	return 0;
+}
