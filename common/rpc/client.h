@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * rpc/client - blocking Hadoop RPC v9 calls over one shared connection
+ *
+ * Idea: a call is a function call. Many threads share one connection: each sends its own frame, and
+ * of the threads that wait for answers one reads for all (leader and followers), so no thread of
+ * our own is needed and nothing but a socket is asked of the kernel. See docs/design/001-threads.md.
+ * A connection that was closed while idle is reopened. A call whose connection broke is sent again
+ * with the same callId and a higher retryCount (the NameNode's retry cache answers a call that it
+ * had executed already), at most RPC_SEND_MAX times and never beyond its deadline.
+ * Authentication: SIMPLE only.
+ * Ownership: the client copies its options; answers belong to the caller.
+ * Threading: rpc_client_call() and rpc_client_cancel() from any thread; free when nobody calls.
+ * Limits: an answer is at most 128 MiB (ipc.maximum.response.length), and memory for it is taken
+ * only as its bytes arrive.
+ * Source: hdfs-wire 1 (RpcHeader.proto, IpcConnectionContext.proto, ProtobufRpcEngine2.proto).
+ */
+#include <protobuf-c/protobuf-c.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/net.h"
+
+enum {
+	RPC_SEND_MAX = 4, /* times one call is sent, when connections break under it */
+};
+
+struct rpc_client_opts {
+	const char *protocol;        /* Java name: "org.apache.hadoop.hdfs.protocol.ClientProtocol" */
+	const char *user;            /* effective user */
+	const char *real_user;       /* the user who acts for @user; NULL: none */
+	struct net_addr addr;
+	const char *addr_text;       /* "host:port" as configured, for messages; NULL: from @addr */
+	const char *peer;            /* who should listen there, for messages; NULL: "NameNode" */
+	const char *addr_key;        /* the setting with the address, for messages; NULL: "fs.defaultFS" */
+	uint32_t connect_timeout_ms; /* 0: 20 s (ipc.client.connect.timeout) */
+	uint32_t call_timeout_ms;    /* all of a call, connects and retries too; 0: 120 s */
+	uint32_t ping_interval_ms;   /* 0: 60 s (ipc.ping.interval) */
+	uint32_t connect_retries;    /* after the first attempt, one second apart */
+};
+
+struct rpc_client;
+
+/** Connects at the first call. -ENOMEM, or the error of getrandom(2). */
+int rpc_client_new(const struct rpc_client_opts *o, struct rpc_client **ret, struct err *err);
+void rpc_client_free(struct rpc_client *c);
+
+/**
+ * Call @method and wait. The answer, a message of @resp_desc, goes to *ret_resp: free it with
+ * protobuf_c_message_free_unpacked(m, NULL). @ret_resp may be NULL when the answer says nothing.
+ * 0, or
+ *  -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET, ...  no connection, or it broke RPC_SEND_MAX times
+ *  -ETIMEDOUT   no answer by the deadline; the call may have been executed
+ *  -EPROTO      what listens there does not speak Hadoop RPC, or the answer is malformed
+ *  -ECANCELED   rpc_client_cancel(); the call may have been executed
+ *  -ENOMEM
+ *  rpc_errno()  the server threw: @err->remote is the Java class, @err->text the first line
+ */
+int rpc_client_call(struct rpc_client *c, const char *method, const ProtobufCMessage *req,
+		    const ProtobufCMessageDescriptor *resp_desc, ProtobufCMessage **ret_resp,
+		    struct err *err);
+
+/** Wake every caller with -ECANCELED, now and for ever (shutdown). */
+void rpc_client_cancel(struct rpc_client *c);
+
+/** The -errno that stands for an exception of Java class @cls; -EREMOTEIO for unlisted ones. */
+int rpc_errno(const char *cls);
