@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * engine - a block in motion: one write or one read of a replica, whatever brings or takes the bytes
+ *
+ * Idea: a front end (dtp_*.c over a stream, capsules over a message transport) owns a connection
+ * and its framing. The engine owns order: verify, write, forward, acknowledge; or read ahead and
+ * hand over. They meet in *pieces*: consecutive bytes of a block, in one pool slot, with their CRCs.
+ * Front end, engine and the next hop are joined by structs of functions, so a pipeline may mix
+ * transports:
+ *
+ *   write:  front end --bwrite_land/piece--> bwrite --piece_sink_ops--> next hop
+ *           front end <---write_source_ops-- bwrite <---sink_user_ops-- next hop
+ *   read:   front end --bread_open/sent----> bread
+ *           front end <----read_sink_ops---- bread
+ *
+ * Promises of a write: payload is not copied (disk and next hop take it from the slot it landed in);
+ * each byte is touched once by the CPU, for its CRC; a piece is forwarded only after its CRC fits;
+ * it is acknowledged, strictly in order, after this node's write of data and CRCs has completed and
+ * the next hop has acknowledged it; `sync` adds fdatasync of data and meta (and the directory,
+ * once) before the ack; `last` adds finalisation.
+ * Ownership: slots are counted; the engine holds one reference per landing, the next hop uses the
+ * piece until sink_user_ops.sent(). An op frees itself after ended(); nothing of it may be touched
+ * then.
+ * Threading: everything of one op happens on one reactor. Call-backs into a front end record and
+ * mark ready (style.md 2.7 law 5); they may call bwrite_close() or bread_close(), nothing else
+ * re-enters the engine.
+ * Units: bytes, offsets count from the start of the block. Statuses are the wire's Status numbers.
+ * Source: hdfs-wire 5.4 to 5.7, 8.1; rdma-datapath 10.4, 11, 12; design 1.2.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+#include "common/reactor/pool.h"
+#include "common/reactor/reactor.h"
+#include "datanode/dn.h"
+
+#define PIECE_MAX (1u << 20)  /* bytes of one piece: a slot of the largest class */
+#define BPC_MAX (1u << 20)    /* largest bytesPerChecksum */
+#define SEQ_HEARTBEAT (-1)    /* passed on and acknowledged, touches no disk */
+#define SEQ_UNKNOWN (-2)      /* acks that belong to no piece: mirror broken, OOB */
+
+/** What the ops of one reactor share; made by xfer_start(). */
+struct xfer_core {
+	struct xfer *xfer;
+	struct dn *dn;
+	struct reactor *reactor;
+	struct pool *pool;
+	struct list ops;         /* private: every op alive, for the end */
+	struct list conns;       /* private: front ends' connections */
+	uint32_t op_count, conn_count;
+	bool read_direct;        /* O_DIRECT for finalised replicas */
+	bool stopping;
+};
+
+struct piece {
+	int64_t seq;
+	uint64_t off;
+	uint32_t len;       /* 0: last, sync or heartbeat without data */
+	bool last;          /* of the block; len 0 */
+	bool sync;          /* on stable storage before the ack */
+	bool more;          /* another piece of the same seq follows: this one gets no ack of its own */
+	bool flush;         /* the sender waits for the ack: do not wait for more before writing */
+	struct slot *slot;  /* payload at slot->data + slot_off; NULL when len is 0 */
+	uint32_t slot_off;
+	/* crc_count big-endian CRCs: all but the last at @crcs, the last one in @edge (a later piece
+	 * may complete that chunk while this one is still being sent). Of reads @crcs holds all. */
+	uint32_t crc_count;
+	const uint8_t *crcs;
+	uint8_t edge[4];
+	struct slot *crc_slot; /* where @crcs lies (registered memory) */
+	struct list link;   /* the holder's: sink while forwarding, front end while sending */
+};
+
+/* ---- the next hop ---- */
+
+struct piece_sink;
+struct sink_user;
+
+/** What a next hop tells its user. Statuses are of the hop and those behind it, in order. */
+struct sink_user_ops {
+	/** The whole chain behind answered. @status 0, or a failure with @bad_link "ip:port". A
+	 *  failed sink is to be closed. */
+	void (*opened)(struct sink_user *u, int status, const char *bad_link);
+	/** The piece's memory is not needed any more. */
+	void (*sent)(struct sink_user *u, struct piece *p);
+	void (*acked)(struct sink_user *u, int64_t seq, const uint8_t *statuses, uint32_t n);
+	/** No acks will come any more; close it. 0 is the good end of a sink without acks. */
+	void (*broken)(struct sink_user *u, int rc);
+	/** After close(): nothing is in flight, the sink is gone. */
+	void (*closed)(struct sink_user *u);
+};
+struct sink_user {
+	const struct sink_user_ops *ops;
+};
+
+struct piece_sink_ops {
+	/** Pieces come in order; keep the pointer until sent(). */
+	void (*forward)(struct piece_sink *s, struct piece *p);
+	/** Unsent pieces are dropped: sent() comes for them too, then closed(). */
+	void (*close)(struct piece_sink *s);
+};
+struct piece_sink {
+	const struct piece_sink_ops *ops;
+	struct sink_user *user;
+};
+
+/* ---- writing ---- */
+
+struct write_params { /* of WRITE_BLOCK, as decoded and checked by a front end */
+	struct block_pool *bp;
+	struct write_request req;   /* stop, storage_uuid are filled in by the engine */
+	char storage_uuid[BLOCK_UUID_MAX]; /* "" = any */
+	char client[256];           /* "" = another data node sends: no acks */
+	uint32_t pipeline_size;
+	struct dn_target *targets;  /* owned (malloc), the hops behind this one */
+	uint32_t target_count;
+	char del_hint[BLOCK_UUID_MAX]; /* REPLACE_BLOCK: reported with RECEIVED */
+	bool transfer;              /* stage TRANSFER_*: no acks, one final answer */
+};
+
+struct bwrite;
+struct write_source;
+
+struct write_source_ops {
+	/** Set-up is over. @status 0: pieces may come. Else answer upstream with it and @bad_link,
+	 *  ended() follows. @replica_failed: this node could not prepare the replica (stock nodes
+	 *  close without an answer). */
+	void (*opened)(struct write_source *s, int status, const char *bad_link, bool replica_failed);
+	/** bwrite_land() may succeed now. */
+	void (*room)(struct write_source *s);
+	/** In order, once per seq (never for params.client "" or transfer). statuses[0] is ours. */
+	void (*ack)(struct write_source *s, int64_t seq, const uint8_t *statuses, uint32_t n);
+	/** The block is finalised and acknowledged (rc 0), or the op failed and the connection is to
+	 *  be closed. All slots are back; the bwrite frees itself. */
+	void (*ended)(struct write_source *s, int rc);
+};
+struct write_source {
+	const struct write_source_ops *ops;
+	const char *peer;   /* for log lines */
+	bool rdma;          /* which metrics count */
+};
+
+/** Prepare the replica (off the reactor), connect and set up the rest of the chain, then opened().
+ *  Takes *params (moves it out). -ENOMEM; later failures come through opened() and ended(). */
+int bwrite_open(struct xfer_core *core, struct write_params *params, struct write_source *src,
+		struct bwrite **ret);
+/** How the sender's CRCs are cut; valid after opened(0). */
+uint32_t bwrite_bpc(const struct bwrite *w);
+
+struct landing {
+	struct slot *slot;
+	uint32_t off;  /* in the slot; congruent to the block offset modulo 4096 */
+	uint32_t len;  /* 1..want; cut at a chunk border when the slot ends */
+};
+/** Room for bytes [@off, @off + @want) of the block. Landings are filled and then submitted with
+ *  bwrite_piece() in the order in which they were given; a landing is bound to become a piece
+ *  unless the write is closed. -EAGAIN: too much in flight or the pool is dry, room() will come.
+ *  -EINVAL: a gap, or not on a chunk border: the sender breaks the protocol. */
+int bwrite_land(struct bwrite *w, uint64_t off, uint32_t want, struct landing *ret);
+/** A piece has landed (or has no payload). @crcs are the sender's CRCs of this piece, copied; NULL:
+ *  compute them. A mismatch is acknowledged as ERROR_CHECKSUM and ends the op. -EAGAIN (only when
+ *  len is 0): too many pieces wait for acks, room() will come. -EINVAL: breaks the protocol. */
+int bwrite_piece(struct bwrite *w, const struct piece *p, const uint8_t *crcs);
+/** The upstream is gone or broke the protocol: stop, keep what is received as the replica's state
+ *  demands. ended() follows unless it came already. Landings must not be written to any more. */
+void bwrite_close(struct bwrite *w, int rc);
+
+/* ---- reading ---- */
+
+struct read_params {
+	struct block_pool *bp;
+	struct block block;
+	uint64_t off, len;
+	bool want_crcs;
+	bool whole;        /* the whole replica: off 0, len ignored (COPY, TRANSFER) */
+};
+
+struct read_info {
+	enum crc_type crc_type;  /* CRC_NULL with bytes_per_crc 512 when no CRCs will come */
+	uint32_t bytes_per_crc;
+	uint64_t first, end;     /* what will come: from a chunk border to the end of a chunk or of
+				  * the replica */
+	struct block block;      /* gs and readable length of the replica */
+	enum replica_state state;
+};
+
+struct bread;
+struct read_sink;
+
+struct read_sink_ops {
+	/** @rc 0: pieces follow. Else answer with an error (@err says what); ended() follows. */
+	void (*opened)(struct read_sink *s, int rc, const struct read_info *info,
+		       const struct err *err);
+	/** The next piece, in order; give it back with bread_sent(), at most BREAD_AHEAD are out. */
+	void (*piece)(struct read_sink *s, struct piece *p);
+	/** Everything was handed over and given back (0), or failed. The bread frees itself. */
+	void (*ended)(struct read_sink *s, int rc);
+};
+struct read_sink {
+	const struct read_sink_ops *ops;
+	const char *peer;
+	bool rdma;
+};
+#define BREAD_AHEAD 4
+
+int bread_open(struct xfer_core *core, const struct read_params *params, struct read_sink *sink,
+	       struct bread **ret);
+void bread_sent(struct bread *r, struct piece *p);
+/** Stop early. ended() follows unless it came already; pieces out must still be given back. */
+void bread_close(struct bread *r);
+
+/* ---- all ops of a reactor ---- */
+/** Ops die of -ECANCELED; for the end of the process. */
+void xfer_core_cancel(struct xfer_core *core);
