@@ -1,2 +1,115 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/wire/pb.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Counts what was taken and never gives back: scratch memory that protobuf-c frees on the way is
+ * work as well. */
+struct budget {
+	size_t left;
+	bool over, dry;
+};
+
+static void *budget_alloc(void *arg, size_t size)
+{
+	struct budget *b = arg;
+	void *p;
+
+	if (size > b->left) {
+		b->over = true;
+		return NULL;
+	}
+	p = malloc(size ? size : 1);
+	if (!p) {
+		b->dry = true;
+		return NULL;
+	}
+	b->left -= size;
+	return p;
+}
+
+static void budget_free(void *arg, void *p)
+{
+	(void)arg;
+	free(p);
+}
+
+int pb_unpack(const ProtobufCMessageDescriptor *desc, const void *buf, size_t len, void *ret)
+{
+	struct budget b = {.left = SIZE_MAX};
+	ProtobufCAllocator a = {budget_alloc, budget_free, &b};
+	ProtobufCMessage *m;
+
+	if (len < (SIZE_MAX - PB_COST_BASE) / PB_COST_FACTOR)
+		b.left = PB_COST_BASE + PB_COST_FACTOR * len;
+	m = protobuf_c_message_unpack(desc, &a, len, buf);
+	*(ProtobufCMessage **)ret = m;
+	if (m)
+		return 0;
+	return b.over ? -E2BIG : b.dry ? -ENOMEM : -EBADMSG;
+}
+
+void pb_free(void *msg)
+{
+	if (msg)
+		protobuf_c_message_free_unpacked(msg, NULL);
+}
+
+size_t pb_size_delim(const void *msg)
+{
+	const size_t len = protobuf_c_message_get_packed_size(msg);
+
+	return varint_len(len) + len;
+}
+
+void pb_put_delim(struct wr *w, const void *msg)
+{
+	const size_t len = protobuf_c_message_get_packed_size(msg);
+	uint8_t *p;
+
+	wr_varint(w, len);
+	p = wr_space(w, len);
+	if (p)
+		protobuf_c_message_pack(msg, p);
+}
+
+int pb_pack(const void *msg, uint8_t **ret, size_t *ret_len)
+{
+	const size_t len = protobuf_c_message_get_packed_size(msg);
+	uint8_t *p = malloc(len ? len : 1);
+
+	if (!p)
+		return -ENOMEM;
+	*ret_len = protobuf_c_message_pack(msg, p);
+	*ret = p;
+	return 0;
+}
+
+int pb_pack_delim(const void *msg, uint8_t **ret, size_t *ret_len)
+{
+	const size_t len = pb_size_delim(msg);
+	uint8_t *p = malloc(len);
+	struct wr w = wr_init(p, len);
+
+	if (!p)
+		return -ENOMEM;
+	pb_put_delim(&w, msg);
+	*ret = p;
+	*ret_len = len;
+	return 0;
+}
+
+const uint8_t *pb_take_delim(struct rd *r, size_t *ret_len)
+{
+	const uint64_t len = rd_varint(r);
+
+	*ret_len = 0;
+	if (r->bad || len > rd_left(r)) {
+		r->bad = true;
+		return NULL;
+	}
+	*ret_len = (size_t)len;
+	return rd_bytes(r, (size_t)len);
+}
