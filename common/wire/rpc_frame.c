@@ -14,12 +14,10 @@ static const uint8_t magic[4] = {'h', 'r', 'p', 'c'};
 
 void rpc_preamble_encode(uint8_t out[RPC_PREAMBLE_LEN], enum rpc_auth auth)
 {
-	struct wr w = wr_init(out, RPC_PREAMBLE_LEN);
-
-	wr_bytes(&w, magic, sizeof(magic));
-	wr_u8(&w, RPC_VERSION);
-	wr_u8(&w, 0); /* service class: unused */
-	wr_u8(&w, (uint8_t)auth);
+	memcpy(out, magic, sizeof(magic));
+	out[4] = RPC_VERSION;
+	out[5] = 0; /* service class: unused */
+	out[6] = (uint8_t)auth;
 }
 
 int rpc_preamble_decode(const uint8_t buf[RPC_PREAMBLE_LEN], enum rpc_auth *ret_auth)
