@@ -314,8 +314,8 @@ static const struct {
 	{JEX_DS_QUOTA, -EDQUOT},
 	{JEX_TYPE_QUOTA, -EDQUOT},
 	{JEX_SAFE_MODE, -EROFS},
-	{JEX_STANDBY, -EHOSTDOWN},
-	{JEX_OBSERVER_RETRY, -EHOSTDOWN},
+	{JEX_STANDBY, -EAGAIN},
+	{JEX_OBSERVER_RETRY, -EAGAIN},
 	{JEX_UNRESOLVED_PATH, -ELOOP},
 	{JEX_SNAPSHOT_ACCESS, -EROFS},
 	{JEX_XATTR_NOT_FOUND, -ENODATA},
@@ -330,7 +330,7 @@ int rpc_class_errno(const char *cls)
 	for (size_t i = 0; cls && i < sizeof(classes) / sizeof(*classes); i++)
 		if (!strcmp(classes[i].cls, cls))
 			return classes[i].rc;
-	return -EIO;
+	return -EREMOTEIO;
 }
 
 int rpc_response_error(const struct rpc_response *r, struct err *err)
@@ -345,11 +345,19 @@ int rpc_response_error(const struct rpc_response *r, struct err *err)
 	cls = h->exceptionclassname ? h->exceptionclassname : "unknown exception";
 	msg = h->errormsg ? h->errormsg : "";
 	rc = rpc_class_errno(h->exceptionclassname);
-	if (rc == -EIO && r->status == RPC_FATAL && h->has_errordetail &&
+	if (rc == -EREMOTEIO && r->status == RPC_FATAL && h->has_errordetail &&
 	    h->errordetail == HC__RPC_RESPONSE_HEADER_PROTO__RPC_ERROR_CODE_PROTO__FATAL_UNAUTHORIZED)
 		rc = -EACCES;
-	/* Stock servers append a stack trace: people get the first line. */
-	err_set(err, rc, "%.*s (%s)", (int)strcspn(msg, "\r\n"), msg, cls);
+	/* Stock servers may begin with the class and append a stack trace: people get the rest of
+	 * the first line. */
+	n = strlen(cls);
+	if (!strncmp(msg, cls, n) && !strncmp(msg + n, ": ", 2))
+		msg += n + 2;
+	n = strcspn(msg, "\r\n");
+	if (n)
+		err_set(err, rc, "%.*s", (int)n, msg);
+	else
+		err_set(err, rc, "%s", cls);
 	if (err) {
 		n = strnlen(cls, sizeof(err->remote) - 1);
 		memcpy(err->remote, cls, n);

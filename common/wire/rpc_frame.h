@@ -206,8 +206,8 @@ struct rpc_response {
 /** @frame without its length prefix. -EBADMSG malformed or bytes left over, -E2BIG, -ENOMEM. */
 int rpc_response_decode(const uint8_t *frame, size_t len, struct rpc_response *ret);
 void rpc_response_fini(struct rpc_response *r);
-/** 0 for a success, else an errno for the exception class (-ENOENT, -EACCES, -EEXIST, ..., -EIO),
+/** 0 for a success, else an errno for the exception class (-ENOENT, -EACCES, -EEXIST, ..., -EREMOTEIO),
  *  with class in err->remote and the first line of the message in err->text. */
 int rpc_response_error(const struct rpc_response *r, struct err *err);
-/** errno for a Java exception class; -EIO when unknown. */
+/** errno for a Java exception class; -EREMOTEIO when unknown. The one table of them. */
 int rpc_class_errno(const char *cls);
