@@ -124,7 +124,7 @@ static int unknown_opt(const struct args_spec *spec, char **argv, bool is_missin
 	return args_usage(spec, "%s%s", what, argv[optind - 1]);
 }
 
-/* All options. 0 go on; else leave with *ret_exit. */
+/* All options. False: leave with *ret_exit. */
 static bool parse_options(struct parse *p, int argc, char **argv, int *ret_exit)
 {
 	char letters[2 * OPT_MAX + 8];
@@ -180,13 +180,17 @@ static int load_conf(const struct parse *p, struct conf *c, struct err *err)
 	return rc < 0 ? rc : conf_check(c, err);
 }
 
-static void start_log(const struct parse *p, const struct conf *c)
+static int start_log(const struct parse *p, const struct conf *c, struct err *err)
 {
-	enum log_level level = LOG_INFO;
+	const char *text = conf_get_or(c, "dfs.log.level", "info");
+	enum log_level level;
 
-	(void)log_parse_level(conf_get_or(c, "dfs.log.level", "info"), &level);
+	if (log_parse_level(text, &level) < 0)
+		return err_set(err, -EINVAL, "dfs.log.level=%s is not error, warn, info or debug", text);
 	log_init(p->spec->prog, p->verbose ? LOG_DEBUG : level);
+	return 0;
 }
+
 
 bool args_parse(const struct args_spec *spec, int argc, char **argv, struct args *ret,
 		int *ret_exit)
@@ -207,7 +211,8 @@ bool args_parse(const struct args_spec *spec, int argc, char **argv, struct args
 				       argv[optind + spec->max_operands]);
 		ok = false;
 	}
-	if (ok && (!(conf = conf_new()) || load_conf(&p, conf, &err) < 0)) {
+	if (ok && (!(conf = conf_new()) || load_conf(&p, conf, &err) < 0 ||
+		   start_log(&p, conf, &err) < 0)) {
 		fprintf(stderr, "%s: %s\n", spec->prog, conf ? err.text : "out of memory");
 		*ret_exit = ARGS_EXIT_USAGE;
 		ok = false;
@@ -217,7 +222,6 @@ bool args_parse(const struct args_spec *spec, int argc, char **argv, struct args
 		conf_free(conf);
 		return false;
 	}
-	start_log(&p, conf);
 	*ret = (struct args){conf, p.verbose, argc - optind, argv + optind};
 	return true;
 }

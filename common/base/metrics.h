@@ -20,6 +20,7 @@ enum metric {
 	METRIC_COUNT
 };
 
+/** A gauge may be counted up and down: metric_add(m, (uint64_t)-1). Then it is never set. */
 void metric_add(enum metric m, uint64_t n);
 /** Gauges: the last value set by any thread wins. */
 void metric_set(enum metric m, uint64_t v);
