@@ -56,7 +56,8 @@ void rpc_client_free(struct rpc_client *c);
  *  -EPROTO      what listens there does not speak Hadoop RPC, or the answer is malformed
  *  -ECANCELED   rpc_client_cancel(); the call may have been executed
  *  -ENOMEM
- *  rpc_errno()  the server threw: @err->remote is the Java class, @err->text the first line
+ *  rpc_class_errno() of common/wire: the server threw; @err->remote is the Java class, @err->text
+ *               the first line of its message
  */
 int rpc_client_call(struct rpc_client *c, const char *method, const ProtobufCMessage *req,
 		    const ProtobufCMessageDescriptor *resp_desc, ProtobufCMessage **ret_resp,
@@ -64,6 +65,3 @@ int rpc_client_call(struct rpc_client *c, const char *method, const ProtobufCMes
 
 /** Wake every caller with -ECANCELED, now and for ever (shutdown). */
 void rpc_client_cancel(struct rpc_client *c);
-
-/** The -errno that stands for an exception of Java class @cls; -EREMOTEIO for unlisted ones. */
-int rpc_errno(const char *cls);

@@ -1,0 +1,669 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: every caller gets its own answer, whatever the order; a broken connection is
+ * repaired with the same call id; whatever else listens there ends in a clear error by the
+ * deadline. The server is a thread that plays one script per connection. */
+#include "common/rpc/client.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "ClientNamenodeProtocol.pb-c.h"
+#include "common/base/clock.h"
+#include "common/wire/pb.h"
+#include "common/wire/rpc_frame.h"
+
+enum { CALL_TIMEOUT = 2000, SHORT_TIMEOUT = 150, SCRIPTS_MAX = 5 };
+
+/* ---- the server ---- */
+
+/* Plays on connection @fd; the connection is closed when it returns. */
+typedef void (*script)(int fd);
+
+static struct server {
+	int fd;
+	struct net_addr addr;
+	pthread_t thread;
+	script scripts[SCRIPTS_MAX]; /* one per connection, in order */
+	int conns;
+	/* what the last request looked like */
+	uint8_t client_id[RPC_CLIENT_ID_LEN];
+	int32_t call_id, retry_count;
+} srv;
+
+struct request {
+	uint8_t *frame;
+	struct rpc_request r;
+	char text[64]; /* its path */
+};
+
+static bool read_all(int fd, void *buf, size_t len)
+{
+	for (size_t got = 0; got < len;) {
+		ssize_t n = recv(fd, (char *)buf + got, len - got, 0);
+
+		if (n <= 0)
+			return false;
+		got += (size_t)n;
+	}
+	return true;
+}
+
+static void write_all(int fd, const void *buf, size_t len)
+{
+	(void)send(fd, buf, len, MSG_NOSIGNAL); /* small; a client that left is its own business */
+}
+
+static bool read_frame(int fd, struct request *q)
+{
+	enum rpc_detail detail;
+	uint8_t prefix[4];
+	uint32_t len;
+
+	*q = (struct request){0};
+	if (!read_all(fd, prefix, 4) || rpc_frame_len(prefix, 1 << 20, &len) < 0)
+		return false;
+	q->frame = (uint8_t *)malloc(len);
+	if (!q->frame || !read_all(fd, q->frame, len))
+		return false;
+	return rpc_request_decode(q->frame, len, &q->r, &detail) >= 0;
+}
+
+static void request_fini(struct request *q)
+{
+	rpc_request_fini(&q->r);
+	free(q->frame);
+}
+
+/* Preamble and connection context. */
+static bool read_hello(int fd)
+{
+	uint8_t preamble[RPC_PREAMBLE_LEN];
+	enum rpc_auth auth;
+	struct request q;
+	bool ok = read_all(fd, preamble, sizeof(preamble)) &&
+		  rpc_preamble_decode(preamble, &auth) >= 0 && auth == RPC_AUTH_NONE &&
+		  read_frame(fd, &q);
+
+	if (ok) {
+		ok = q.r.call_id == RPC_CALL_CONTEXT;
+		request_fini(&q);
+	}
+	return ok;
+}
+
+static bool read_call(int fd, struct request *q)
+{
+	Hd__GetLinkTargetRequestProto *m = NULL;
+
+	if (!read_frame(fd, q))
+		return false;
+	if (q->r.call_id >= 0) {
+		srv.call_id = q->r.call_id;
+		srv.retry_count = q->r.retry_count;
+		memcpy(srv.client_id, q->r.header->clientid.data, sizeof(srv.client_id));
+		if (pb_unpack(&hd__get_link_target_request_proto__descriptor, q->r.message,
+			      q->r.message_len, &m) < 0)
+			return false;
+		(void)snprintf(q->text, sizeof(q->text), "%s", m->path);
+		pb_free(m);
+	}
+	return true;
+}
+
+static uint8_t *echo_of(struct request *q, size_t *ret_len)
+{
+	Hd__GetLinkTargetResponseProto m = HD__GET_LINK_TARGET_RESPONSE_PROTO__INIT;
+	struct rpc_reply_to to = rpc_reply_to(&q->r);
+	uint8_t *buf = NULL;
+
+	m.targetpath = q->text;
+	if (rpc_response_encode(&to, &m, &buf, ret_len) < 0)
+		abort();
+	return buf;
+}
+
+static void echo(int fd, struct request *q)
+{
+	size_t len;
+	uint8_t *buf = echo_of(q, &len);
+
+	write_all(fd, buf, len);
+	free(buf);
+	request_fini(q);
+}
+
+static void throw_to(int fd, struct request *q, int32_t id, enum rpc_status status,
+		 enum rpc_detail detail, const char *cls, const char *text)
+{
+	struct rpc_reply_to to = rpc_reply_to(&q->r);
+	uint8_t *buf = NULL;
+	size_t len;
+
+	to.call_id = id;
+	if (rpc_error_encode(&to, status, detail, cls, text, &buf, &len) < 0)
+		abort();
+	write_all(fd, buf, len);
+	free(buf);
+	request_fini(q);
+}
+
+static void *serve(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < SCRIPTS_MAX && srv.scripts[i]; i++) {
+		struct pollfd pfd = {.fd = srv.fd, .events = POLLIN};
+		const struct timeval limit = {.tv_sec = 3};
+		int fd = poll(&pfd, 1, 3000) == 1 ? accept(srv.fd, NULL, NULL) : -1;
+
+		if (fd < 0)
+			break;
+		srv.conns++;
+		(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+		srv.scripts[i](fd);
+		(void)close(fd);
+	}
+	return NULL;
+}
+
+/* ---- scripts ---- */
+
+static void echo_for_ever(int fd)
+{
+	struct request q;
+
+	if (!read_hello(fd))
+		return;
+	while (read_call(fd, &q))
+		echo(fd, &q);
+	request_fini(&q);
+}
+
+static void echo_once(int fd)
+{
+	struct request q;
+
+	if (read_hello(fd) && read_call(fd, &q))
+		echo(fd, &q);
+}
+
+static void close_after_request(int fd)
+{
+	struct request q;
+
+	if (read_hello(fd) && read_call(fd, &q))
+		request_fini(&q);
+}
+
+static void close_within_answer(int fd)
+{
+	struct request q;
+	size_t len;
+	uint8_t *buf;
+
+	if (!read_hello(fd) || !read_call(fd, &q))
+		return;
+	buf = echo_of(&q, &len);
+	write_all(fd, buf, len - 3);
+	free(buf);
+	request_fini(&q);
+}
+
+static void answer_two_backwards_in_pieces(int fd)
+{
+	struct request a, b;
+	size_t len;
+	uint8_t *buf;
+
+	if (!read_hello(fd) || !read_call(fd, &a) || !read_call(fd, &b))
+		return;
+	buf = echo_of(&b, &len);
+	for (size_t i = 0; i < len; i++) {
+		write_all(fd, buf + i, 1);
+		(void)poll(NULL, 0, i % 8 == 0);
+	}
+	free(buf);
+	request_fini(&b);
+	echo(fd, &a);
+}
+
+static void throw_not_found(int fd)
+{
+	struct request q;
+
+	if (read_hello(fd) && read_call(fd, &q))
+		throw_to(fd, &q, q.r.call_id, RPC_ERROR, RPC_ERROR_APPLICATION, JEX_FILE_NOT_FOUND,
+		     "File does not exist: /x\n\tat org.apache.Trace(1)");
+	if (read_call(fd, &q)) /* the connection lives on */
+		echo(fd, &q);
+}
+
+static void fatal_for_all(int fd)
+{
+	struct request a, b;
+
+	if (!read_hello(fd) || !read_call(fd, &a) || !read_call(fd, &b))
+		return;
+	throw_to(fd, &a, RPC_CALL_NONE, RPC_FATAL, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL,
+	     "SIMPLE authentication is not enabled.");
+	request_fini(&b);
+}
+
+static void say_http(int fd)
+{
+	static const char text[] = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\n\r\n";
+
+	write_all(fd, text, sizeof(text) - 1);
+	(void)read_hello(fd);
+}
+
+static void say_oversized(int fd)
+{
+	static const uint8_t prefix[] = {0x08, 0, 0, 1, 'x'}; /* 128 MiB + 1 */
+
+	write_all(fd, prefix, sizeof(prefix));
+	close_after_request(fd);
+}
+
+static void say_junk_frame(int fd)
+{
+	static const uint8_t junk[] = {0, 0, 0, 5, 0xff, 0xff, 0xff, 0xff, 0xff};
+
+	write_all(fd, junk, sizeof(junk));
+	close_after_request(fd);
+}
+
+static void say_nothing(int fd)
+{
+	char buf[4096];
+
+	while (recv(fd, buf, sizeof(buf), 0) > 0)
+		;
+}
+
+static void announce_much_and_wait(int fd)
+{
+	static const uint8_t prefix[] = {0x08, 0, 0, 0, 'x'}; /* 128 MiB to come */
+
+	write_all(fd, prefix, sizeof(prefix));
+	say_nothing(fd);
+}
+
+static void answer_with_a_foreign_client_id(int fd)
+{
+	struct request q;
+
+	if (!read_hello(fd) || !read_call(fd, &q))
+		return;
+	q.r.header->clientid.data[0] ^= 1;
+	echo(fd, &q);
+}
+
+static void answer_with_the_wrong_message(int fd)
+{
+	Hd__GetPreferredBlockSizeResponseProto m = HD__GET_PREFERRED_BLOCK_SIZE_RESPONSE_PROTO__INIT;
+	struct rpc_reply_to to;
+	uint8_t *buf = NULL;
+	struct request q;
+	size_t len;
+
+	m.bsize = 1ull << 63; /* field 1 as a varint, where a string is expected */
+	if (!read_hello(fd) || !read_call(fd, &q))
+		return;
+	to = rpc_reply_to(&q.r);
+	if (rpc_response_encode(&to, &m, &buf, &len) < 0)
+		abort();
+	write_all(fd, buf, len);
+	free(buf);
+	request_fini(&q);
+}
+
+static void answer_late_then_on_time(int fd)
+{
+	struct request late, q;
+
+	if (!read_hello(fd) || !read_call(fd, &late) || !read_call(fd, &q))
+		return;
+	echo(fd, &late);
+	echo(fd, &q);
+}
+
+static void answer_after_a_ping(int fd)
+{
+	struct request call, ping;
+
+	if (!read_hello(fd) || !read_call(fd, &call) || !read_call(fd, &ping))
+		return;
+	if (ping.r.call_id == RPC_CALL_PING)
+		echo(fd, &call);
+	else
+		request_fini(&call);
+	request_fini(&ping);
+}
+
+/* ---- the client's side ---- */
+
+static struct rpc_client *cli;
+static struct err e;
+
+static int listen_again(void **state)
+{
+	struct net_addr any;
+
+	(void)state;
+	memset(&srv, 0, sizeof(srv));
+	e = ERR_INIT;
+	if (net_resolve("127.0.0.1", 0, &any, NULL) < 0)
+		return -1;
+	srv.fd = net_listen(&any, false, &srv.addr, NULL);
+	return srv.fd < 0;
+}
+
+static void start(uint32_t call_timeout_ms, uint32_t ping_ms, script a, script b, script c)
+{
+	const struct rpc_client_opts o = {
+		.protocol = RPC_PROTO_CLIENT,
+		.user = "ann",
+		.addr = srv.addr,
+		.addr_text = "nn:8020",
+		.call_timeout_ms = call_timeout_ms,
+		.ping_interval_ms = ping_ms,
+	};
+
+	srv.scripts[0] = a;
+	srv.scripts[1] = b;
+	srv.scripts[2] = c;
+	assert_int_equal(rpc_client_new(&o, &cli, &e), 0);
+	assert_int_equal(pthread_create(&srv.thread, NULL, serve, NULL), 0);
+}
+
+static void stop(void)
+{
+	rpc_client_free(cli);
+	assert_int_equal(pthread_join(srv.thread, NULL), 0);
+	assert_int_equal(close(srv.fd), 0);
+}
+
+/* 0 when @path came back. */
+static int call(const char *path, struct err *err)
+{
+	Hd__GetLinkTargetRequestProto m = HD__GET_LINK_TARGET_REQUEST_PROTO__INIT;
+	Hd__GetLinkTargetResponseProto *r = NULL;
+	ProtobufCMessage *answer = NULL;
+	int rc;
+
+	m.path = (char *)(uintptr_t)path;
+	rc = rpc_client_call(cli, "getLinkTarget", &m.base,
+			     &hd__get_link_target_response_proto__descriptor, &answer, err);
+	r = (Hd__GetLinkTargetResponseProto *)(void *)answer;
+	if (!rc && (!r->targetpath || strcmp(r->targetpath, path) != 0))
+		rc = -EBADMSG;
+	pb_free(r);
+	return rc;
+}
+
+struct caller {
+	pthread_t thread;
+	int id, count, rc;
+	struct err err;
+};
+
+static void *call_many(void *arg)
+{
+	struct caller *c = (struct caller *)arg;
+	char path[32];
+
+	for (int i = 0; !c->rc && i < c->count; i++) {
+		(void)snprintf(path, sizeof(path), "/%d/%d", c->id, i);
+		c->rc = call(path, &c->err);
+	}
+	return NULL;
+}
+
+static void run_callers(struct caller *callers, int n, int count)
+{
+	for (int i = 0; i < n; i++) {
+		callers[i] = (struct caller){.id = i, .count = count};
+		assert_int_equal(pthread_create(&callers[i].thread, NULL, call_many, &callers[i]), 0);
+	}
+	for (int i = 0; i < n; i++)
+		assert_int_equal(pthread_join(callers[i].thread, NULL), 0);
+}
+
+static void a_call_is_answered(void **state)
+{
+	(void)state;
+	start(CALL_TIMEOUT, 0, echo_for_ever, NULL, NULL);
+	assert_int_equal(call("/a", &e), 0);
+	assert_int_equal(srv.call_id, 0);
+	assert_int_equal(srv.retry_count, 0);
+	assert_int_equal(call("/b", &e), 0);
+	assert_int_equal(srv.call_id, 1);
+	assert_int_equal(srv.conns, 1);
+	stop();
+}
+
+static void eight_threads_get_their_own_answers(void **state)
+{
+	struct caller callers[8];
+
+	(void)state;
+	start(CALL_TIMEOUT, 1, echo_for_ever, NULL, NULL);
+	run_callers(callers, 8, 100);
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(callers[i].rc, 0);
+	assert_int_equal(srv.conns, 1);
+	stop();
+}
+
+static void answers_may_come_backwards_and_in_pieces(void **state)
+{
+	struct caller callers[2];
+
+	(void)state;
+	start(CALL_TIMEOUT, 0, answer_two_backwards_in_pieces, NULL, NULL);
+	run_callers(callers, 2, 1);
+	assert_int_equal(callers[0].rc, 0);
+	assert_int_equal(callers[1].rc, 0);
+	stop();
+}
+
+static void an_exception_becomes_errno_class_and_first_line(void **state)
+{
+	(void)state;
+	start(CALL_TIMEOUT, 0, throw_not_found, NULL, NULL);
+	assert_int_equal(call("/x", &e), -ENOENT);
+	assert_int_equal(e.rc, -ENOENT);
+	assert_string_equal(e.remote, JEX_FILE_NOT_FOUND);
+	assert_string_equal(e.text, "File does not exist: /x");
+	assert_int_equal(call("/y", &e), 0);
+	assert_int_equal(srv.conns, 1);
+	stop();
+}
+
+static void a_fatal_answer_ends_every_call(void **state)
+{
+	struct caller callers[2];
+
+	(void)state;
+	start(CALL_TIMEOUT, 0, fatal_for_all, NULL, NULL);
+	run_callers(callers, 2, 1);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(callers[i].rc, -EACCES);
+		assert_string_equal(callers[i].err.remote, JEX_ACCESS_CONTROL);
+		assert_non_null(strstr(callers[i].err.text, "SIMPLE authentication is not enabled"));
+	}
+	assert_int_equal(srv.conns, 1);
+	stop();
+}
+
+static void a_broken_call_is_repeated_under_its_own_id(void **state)
+{
+	uint8_t id[RPC_CLIENT_ID_LEN] = {0};
+
+	(void)state;
+	start(CALL_TIMEOUT, 0, echo_once, close_after_request, close_within_answer);
+	srv.scripts[3] = echo_for_ever;
+	assert_int_equal(call("/a", &e), 0);
+	memcpy(id, srv.client_id, sizeof(id));
+	assert_int_equal(call("/b", &e), 0);
+	assert_int_equal(srv.conns, 4);
+	assert_int_equal(srv.call_id, 1);
+	assert_in_range(srv.retry_count, 2, 3); /* 3: the first attempt met the closing connection */
+	assert_memory_equal(srv.client_id, id, sizeof(id));
+	stop();
+}
+
+static void a_connection_closed_while_idle_is_reopened(void **state)
+{
+	(void)state;
+	start(CALL_TIMEOUT, 0, echo_once, echo_once, NULL);
+	assert_int_equal(call("/a", &e), 0);
+	(void)poll(NULL, 0, 20);
+	assert_int_equal(call("/b", &e), 0);
+	assert_int_equal(srv.retry_count, 0); /* seen before it was sent */
+	assert_int_equal(srv.conns, 2);
+	stop();
+}
+
+static void a_peer_that_always_hangs_up_is_given_up(void **state)
+{
+	(void)state;
+	start(CALL_TIMEOUT, 0, close_after_request, close_after_request, close_after_request);
+	srv.scripts[3] = close_after_request;
+	assert_int_equal(call("/a", &e), -EPROTO);
+	assert_int_equal(srv.conns, RPC_SEND_MAX);
+	assert_non_null(strstr(e.text, "NameNode nn:8020 closed the connection"));
+	assert_non_null(strstr(e.text, "is that the NameNode's RPC port? (fs.defaultFS)"));
+	stop();
+}
+
+static void whatever_is_not_hadoop_is_named(void **state)
+{
+	(void)state;
+	start(CALL_TIMEOUT, 0, say_http, say_oversized, say_junk_frame);
+	assert_int_equal(call("/a", &e), -EPROTO);
+	assert_non_null(strstr(e.text, "NameNode nn:8020: what answers does not speak Hadoop RPC, "
+				       "it says \"HTTP/1.1 400 Bad Request"));
+	assert_non_null(strstr(e.text, "is that the NameNode's RPC port? (fs.defaultFS)"));
+	assert_int_equal(call("/a", &e), -EPROTO);
+	assert_non_null(strstr(e.text, "does not speak Hadoop RPC"));
+	assert_int_equal(call("/a", &e), -EPROTO);
+	assert_non_null(strstr(e.text, "malformed answer"));
+	stop();
+}
+
+static void a_wrong_answer_is_refused(void **state)
+{
+	(void)state;
+	start(CALL_TIMEOUT, 0, answer_with_a_foreign_client_id, answer_with_the_wrong_message, NULL);
+	assert_int_equal(call("/a", &e), -EPROTO);
+	assert_non_null(strstr(e.text, "somebody else's"));
+	assert_int_equal(call("/a", &e), -EPROTO);
+	assert_non_null(strstr(e.text, "answer to getLinkTarget is malformed"));
+	stop();
+}
+
+static void silence_ends_at_the_deadline(void **state)
+{
+	uint64_t start_ns, took;
+	script mute[] = {say_nothing, announce_much_and_wait};
+
+	for (size_t i = 0; i < 2; i++) {
+		if (i)
+			assert_int_equal(listen_again(state), 0);
+		start(SHORT_TIMEOUT, 0, mute[i], NULL, NULL);
+		start_ns = clock_mono_ns();
+		assert_int_equal(call("/a", &e), -ETIMEDOUT);
+		took = (clock_mono_ns() - start_ns) / NS_PER_MS;
+		assert_in_range(took, SHORT_TIMEOUT, SHORT_TIMEOUT * 5);
+		assert_non_null(strstr(e.text, "no answer to getLinkTarget within 150 ms"));
+		assert_non_null(strstr(e.text, "is that the NameNode's RPC port?"));
+		stop();
+	}
+}
+
+static void a_late_answer_does_not_reach_the_next_call(void **state)
+{
+	(void)state;
+	start(SHORT_TIMEOUT, 0, answer_late_then_on_time, NULL, NULL);
+	assert_int_equal(call("/late", &e), -ETIMEDOUT);
+	assert_int_equal(call("/b", &e), 0);
+	assert_int_equal(srv.conns, 1);
+	stop();
+}
+
+static void a_long_wait_is_pinged(void **state)
+{
+	(void)state;
+	start(CALL_TIMEOUT, 10, answer_after_a_ping, NULL, NULL);
+	assert_int_equal(call("/a", &e), 0);
+	stop();
+}
+
+static void nobody_there_is_said_so(void **state)
+{
+	(void)state;
+	start(CALL_TIMEOUT, 0, NULL, NULL, NULL);
+	assert_int_equal(close(srv.fd), 0);
+	assert_int_equal(call("/a", &e), -ECONNREFUSED);
+	assert_non_null(strstr(e.text, "NameNode nn:8020: cannot connect to 127.0.0.1:"));
+	assert_non_null(strstr(e.text, "Connection refused; is the NameNode running there? "
+				       "(fs.defaultFS)"));
+	srv.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* for stop() */
+	stop();
+}
+
+static void cancel_wakes_the_callers(void **state)
+{
+	struct caller callers[3];
+
+	(void)state;
+	start(CALL_TIMEOUT, 0, say_nothing, NULL, NULL);
+	for (int i = 0; i < 3; i++) {
+		callers[i] = (struct caller){.id = i, .count = 1};
+		assert_int_equal(pthread_create(&callers[i].thread, NULL, call_many, &callers[i]), 0);
+	}
+	(void)poll(NULL, 0, 20);
+	rpc_client_cancel(cli);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(pthread_join(callers[i].thread, NULL), 0);
+		assert_int_equal(callers[i].rc, -ECANCELED);
+	}
+	assert_int_equal(call("/a", &e), -ECANCELED);
+	stop();
+}
+
+#define T(fn) cmocka_unit_test_setup(fn, listen_again)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_call_is_answered),
+		T(eight_threads_get_their_own_answers),
+		T(answers_may_come_backwards_and_in_pieces),
+		T(an_exception_becomes_errno_class_and_first_line),
+		T(a_fatal_answer_ends_every_call),
+		T(a_broken_call_is_repeated_under_its_own_id),
+		T(a_connection_closed_while_idle_is_reopened),
+		T(a_peer_that_always_hangs_up_is_given_up),
+		T(whatever_is_not_hadoop_is_named),
+		T(a_wrong_answer_is_refused),
+		T(silence_ends_at_the_deadline),
+		T(a_late_answer_does_not_reach_the_next_call),
+		T(a_long_wait_is_pinged),
+		T(nobody_there_is_said_so),
+		T(cancel_wakes_the_callers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
