@@ -113,6 +113,11 @@ static inline uint8_t *wr_space(struct wr *w, size_t len)
 	w->p += len;
 	return p;
 }
+/* gcc 12 at -O3 sees an overflow behind the check of wr_space() when a buffer has a known size. */
+#pragma GCC diagnostic push
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wstringop-overflow"
+#endif
 static inline void wr_bytes(struct wr *w, const void *src, size_t len)
 {
 	uint8_t *p = wr_space(w, len);
@@ -120,6 +125,7 @@ static inline void wr_bytes(struct wr *w, const void *src, size_t len)
 	if (p && len)
 		memcpy(p, src, len);
 }
+#pragma GCC diagnostic pop
 static inline void wr_u8(struct wr *w, uint8_t v)
 {
 	wr_bytes(w, &v, 1);
