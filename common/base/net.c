@@ -76,7 +76,7 @@ bad:
 int net_resolve(const char *host, uint16_t port, struct net_addr *ret, struct err *err)
 {
 	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-	struct addrinfo *ai = NULL;
+	struct addrinfo *ai = NULL, *best;
 	struct net_addr a = {0};
 	char service[8];
 	int rc;
@@ -87,8 +87,11 @@ int net_resolve(const char *host, uint16_t port, struct net_addr *ret, struct er
 		return err_set(err, -ENOENT,
 			       "host '%s' not found: %s; check the name, /etc/hosts and DNS", host,
 			       rc == EAI_SYSTEM ? err_name(neg_errno()) : gai_strerror(rc));
-	memcpy(&a.sa, ai->ai_addr, ai->ai_addrlen);
-	a.len = ai->ai_addrlen;
+	for (best = ai; best && best->ai_family != AF_INET;)
+		best = best->ai_next;
+	best = best ? best : ai;
+	memcpy(&a.sa, best->ai_addr, best->ai_addrlen);
+	a.len = best->ai_addrlen;
 	freeaddrinfo(ai);
 	*ret = a;
 	return 0;

@@ -23,7 +23,8 @@ struct net_addr {
 /** Split "host:port", "[v6]:port", "hdfs://host:port[/..]" or "host"; @dflt_port 0 = port required.
  *  @host has room for 256. -EINVAL. */
 int net_split(const char *text, uint16_t dflt_port, char *host, uint16_t *port, struct err *err);
-/** Numeric text or name -> address. -EINVAL, -ENOENT (unknown host, named in @err). */
+/** Numeric text or name -> address, IPv4 where there is one (Hadoop's servers listen there, and
+ *  "localhost" often is ::1 first). -ENOENT (unknown host, named in @err). */
 int net_resolve(const char *host, uint16_t port, struct net_addr *ret, struct err *err);
 /** "1.2.3.4:9866"; returns @buf[NET_TEXT_MAX]. */
 const char *net_text(const struct net_addr *a, char *buf);
