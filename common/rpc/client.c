@@ -11,6 +11,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "common/base/conf.h"
 #include "common/base/list.h"
 #include "common/rpc/client_conn.h"
 #include "common/wire/pb.h"
@@ -60,6 +61,28 @@ struct rpc_client {
 };
 
 /* ---- set-up ---- */
+
+static int conf_ms(const struct conf *conf, const char *key, uint32_t *ret, struct err *err)
+{
+	uint64_t v = 0;
+	int rc = conf_time_ms(conf, key, 0, &v, err);
+
+	if (rc < 0)
+		return rc;
+	if (v > INT32_MAX)
+		return err_set(err, -EINVAL, "%s=%s is more than 24 days", key, conf_get(conf, key));
+	*ret = (uint32_t)v;
+	return 0;
+}
+
+int rpc_client_conf(const struct conf *conf, struct rpc_client_opts *o, struct err *err)
+{
+	int rc = conf_ms(conf, "ipc.client.connect.timeout", &o->connect_timeout_ms, err);
+
+	if (rc >= 0)
+		rc = conf_ms(conf, "ipc.client.rpc-timeout.ms", &o->call_timeout_ms, err);
+	return rc < 0 ? rc : conf_ms(conf, "ipc.ping.interval", &o->ping_interval_ms, err);
+}
 
 static char *copy_or(const char *s, const char *dflt)
 {
@@ -151,7 +174,9 @@ static int timed_out(const struct rpc_client *c, struct call *call)
 		c->o.addr_text, call->method, c->o.call_timeout_ms);
 	if (c->is_hadoop)
 		return err_cure(&call->err, "it is overloaded or hangs: see its log");
-	return err_cure(&call->err, "it has never answered: is that the %s's RPC port? (%s)",
+	return err_cure(&call->err,
+			"it has never answered: it hangs, or that is not the %s's RPC "
+			"port (%s)",
 			c->o.peer, c->o.addr_key);
 }
 

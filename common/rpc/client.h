@@ -41,8 +41,12 @@ struct rpc_client_opts {
 	uint32_t connect_retries;    /* after the first attempt, one second apart */
 };
 
+struct conf;
 struct rpc_client;
 
+/** Set the times of @o from ipc.client.connect.timeout, ipc.client.rpc-timeout.ms and
+ *  ipc.ping.interval. -EINVAL. */
+int rpc_client_conf(const struct conf *conf, struct rpc_client_opts *o, struct err *err);
 /** Connects at the first call. -ENOMEM, or the error of getrandom(2). */
 int rpc_client_new(const struct rpc_client_opts *o, struct rpc_client **ret, struct err *err);
 void rpc_client_free(struct rpc_client *c);

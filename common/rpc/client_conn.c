@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/rpc/client_conn.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +83,9 @@ int rpc_conn_open(const struct rpc_client_opts *o, const uint8_t *client_id, uin
 		rpc_conn_free(c);
 		return connect_err(o, rc, err);
 	}
+	/* A host that lost its power says nothing: find out sooner than TCP would (15 minutes). */
+	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &o->connect_timeout_ms,
+			 sizeof(o->connect_timeout_ms));
 	rc = send_hello(c, o, client_id, deadline_ns);
 	if (rc < 0) {
 		rpc_conn_free(c);
