@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/dtp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/src/stream.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/wire/pb.h"
+
+void dtp_header_init(struct dtp_header *h, struct dfs *fs, const Hd__ExtendedBlockProto *block,
+		     const Hc__TokenProto *token)
+{
+	hd__client_operation_header_proto__init(&h->op);
+	hd__base_header_proto__init(&h->base);
+	h->base.block = (Hd__ExtendedBlockProto *)block; /* protobuf-c knows no const */
+	h->base.token = (Hc__TokenProto *)token;
+	h->op.baseheader = &h->base;
+	h->op.clientname = fs->client_name;
+}
+
+int dtp_send_op(struct sock *s, enum dt_op op, const ProtobufCMessage *m, uint64_t deadline_ns,
+		struct err *err)
+{
+	struct iovec iov;
+	uint8_t *buf;
+	int rc = dt_op_encode(op, m, &buf, &iov.iov_len);
+
+	if (rc < 0)
+		return err_set(err, rc, "out of memory for a request");
+	iov.iov_base = buf;
+	rc = sock_send(s, &iov, 1, deadline_ns, err);
+	free(buf);
+	return rc;
+}
+
+static int recv_one_reply(struct sock *s, uint64_t deadline_ns, Hd__BlockOpResponseProto **ret,
+			  struct err *err)
+{
+	const uint8_t *p;
+	uint32_t len;
+	int rc = sock_recv_delim(s, deadline_ns, &p, &len, err);
+
+	if (rc < 0)
+		return rc;
+	if (pb_unpack(&hd__block_op_response_proto__descriptor, p, len, ret) < 0)
+		return err_set(err, -EPROTO, "data node %s sent a malformed answer; wrong port?",
+			       s->peer);
+	return 0;
+}
+
+int dtp_recv_reply(struct sock *s, uint64_t deadline_ns, Hd__BlockOpResponseProto **ret,
+		   struct err *err)
+{
+	Hd__BlockOpResponseProto *m;
+	char text[200] = "";
+	int rc;
+
+	for (;;) {
+		rc = recv_one_reply(s, deadline_ns, &m, err);
+		if (rc < 0)
+			return rc;
+		if (m->status != HD__STATUS__IN_PROGRESS)
+			break;
+		pb_free(m);
+	}
+	*ret = m;
+	rc = dt_status_errno((int)m->status);
+	if (rc == 0)
+		return 0;
+	if (m->message)
+		log_quote(text, sizeof(text), m->message, strlen(m->message));
+	return err_set(err, rc, "data node %s refuses: %s%s%s", s->peer,
+		       dt_status_name((int)m->status), text[0] ? ": " : "", text);
+}
+
+int dtp_connect(struct dfs *fs, const Hd__DatanodeIDProto *id, bool fresh, struct sock **ret,
+		struct err *err)
+{
+	struct net_addr a;
+	int rc = node_addr(id, fs->set.use_hostname, false, &a, err);
+
+	if (rc < 0)
+		return rc;
+	if (!fresh) {
+		*ret = sock_cache_get(&fs->socks, &a);
+		if (*ret)
+			return 0;
+	}
+	rc = sock_open(&a, fs->set.connect_timeout_ms, ret, err);
+	if (rc < 0)
+		err_prefix(err, "data node, address from the NameNode");
+	return rc;
+}
+
+/* The node sends the whole replica before it answers: allow for 10 MB/s. */
+static uint64_t transfer_deadline(struct dfs *fs, uint64_t bytes)
+{
+	return clock_mono_ns() + stream_timeout_ns(fs, 2) + bytes * 100;
+}
+
+int dtp_transfer(struct dfs *fs, const Hd__LocatedBlockProto *lb,
+		 const Hd__ExtendedBlockProto *block, size_t from, size_t to, bool *ret_from_bad,
+		 struct err *err)
+{
+	Hd__OpTransferBlockProto op = HD__OP_TRANSFER_BLOCK_PROTO__INIT;
+	Hd__BlockOpResponseProto *reply = NULL;
+	struct dtp_header h;
+	struct sock *s;
+	int rc = dtp_connect(fs, lb->locs[from]->id, true, &s, err);
+
+	*ret_from_bad = rc < 0;
+	if (rc < 0)
+		return rc;
+	dtp_header_init(&h, fs, block, lb->blocktoken);
+	op.header = &h.op;
+	op.n_targets = op.n_targetstoragetypes = op.n_targetstorageids = 1;
+	op.targets = &lb->locs[to];
+	op.targetstoragetypes = &lb->storagetypes[to];
+	op.targetstorageids = &lb->storageids[to];
+	rc = dtp_send_op(s, DT_TRANSFER_BLOCK, &op.base, transfer_deadline(fs, 0), err);
+	if (rc == 0)
+		rc = dtp_recv_reply(s, transfer_deadline(fs, block->numbytes), &reply, err);
+	pb_free(reply);
+	sock_close(s);
+	return rc;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * dtp - operations of DataTransferProtocol on a connection
+ *
+ * Idea: version, opcode, message out; message in, status judged in one place.
+ * Source: hdfs-wire 5.1, 5.2, 5.5, 5.7.
+ */
+#include "client/src/fs.h"
+#include "client/src/sock.h"
+#include "common/wire/dt.h"
+#include "datatransfer.pb-c.h"
+
+/** Header of a client's operation, pointing into the caller's parts. */
+struct dtp_header {
+	Hd__ClientOperationHeaderProto op;
+	Hd__BaseHeaderProto base;
+};
+void dtp_header_init(struct dtp_header *h, struct dfs *fs, const Hd__ExtendedBlockProto *block,
+		     const Hc__TokenProto *token);
+
+int dtp_send_op(struct sock *s, enum dt_op op, const ProtobufCMessage *m, uint64_t deadline_ns,
+		struct err *err);
+/** The node's answer; IN_PROGRESS ones are waited through. The caller frees *@ret. A status other
+ *  than SUCCESS is an error too, with *@ret set. */
+int dtp_recv_reply(struct sock *s, uint64_t deadline_ns, Hd__BlockOpResponseProto **ret,
+		   struct err *err);
+
+/** Connect to the data port of a node; an idle connection when @fresh is false and there is one. */
+int dtp_connect(struct dfs *fs, const Hd__DatanodeIDProto *id, bool fresh, struct sock **ret,
+		struct err *err);
+/** TRANSFER_BLOCK: let node @from of @lb copy what it has of @block to node @to of @lb. On failure
+ *  *@ret_from_bad says that @from is out of reach, else @to is to blame. */
+int dtp_transfer(struct dfs *fs, const Hd__LocatedBlockProto *lb,
+		 const Hd__ExtendedBlockProto *block, size_t from, size_t to, bool *ret_from_bad,
+		 struct err *err);

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/fs.h"
+
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/wire/pb.h"
+#include "ClientNamenodeProtocol.pb-c.h"
+
+#define CLIENT_PROTOCOL "org.apache.hadoop.hdfs.protocol.ClientProtocol"
+#define NAMENODE_PORT 8020
+
+int api_err(struct dfs_err *out, const struct err *in, int rc)
+{
+	if (!out || rc >= 0)
+		return rc;
+	out->rc = rc;
+	snprintf(out->text, sizeof(out->text), "%s", in->text[0] ? in->text : err_name(rc));
+	snprintf(out->remote, sizeof(out->remote), "%s", in->remote);
+	return rc;
+}
+
+/* The sentence of some exceptions needs a cure, which the NameNode does not send. */
+static void add_cure(struct err *err, int rc)
+{
+	if (rc == -EROFS)
+		err_cure(err, "wait until the NameNode has heard of enough blocks, or leave safe "
+			      "mode with: hdfs dfsadmin -safemode leave");
+	else if (rc == -EAGAIN)
+		err_cure(err, "ask the active NameNode, or try again when it has started");
+}
+
+int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
+	    const ProtobufCMessageDescriptor *reply, void *ret, struct err *err)
+{
+	ProtobufCMessage *m = NULL;
+	int rc = rpc_client_call(fs->nn, method, req, reply, ret ? &m : NULL, err);
+
+	if (rc < 0) {
+		add_cure(err, rc);
+		return rc;
+	}
+	if (ret)
+		*(ProtobufCMessage **)ret = m;
+	return 0;
+}
+
+static int load_conf(struct conf *c, const struct dfs_connect_opts *o, struct err *err)
+{
+	int rc = conf_load_dir(c, o->conf_dir, err);
+
+	for (const char *const *kv = o->conf; rc == 0 && kv && *kv; kv++)
+		rc = conf_set_arg(c, *kv, err);
+	return rc ?: conf_check(c, err);
+}
+
+static int find_user(const char *wanted, char **ret, struct err *err)
+{
+	struct passwd pw, *found = NULL;
+	char buf[4096];
+
+	if (!wanted || !*wanted)
+		wanted = getenv("HADOOP_USER_NAME");
+	if (!wanted || !*wanted) {
+		(void)getpwuid_r(geteuid(), &pw, buf, sizeof(buf), &found);
+		if (!found)
+			return err_set(err, -EINVAL,
+				       "uid %u has no name; set HADOOP_USER_NAME", geteuid());
+		wanted = pw.pw_name;
+	}
+	if (strchr(wanted, '/') || strcmp(wanted, ".") == 0 || strcmp(wanted, "..") == 0)
+		return err_set(err, -EINVAL, "'%s' is no user name", wanted);
+	*ret = strdup(wanted);
+	return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
+}
+
+/* Unique among all clients of the cluster: leases belong to this name. */
+static int make_client_name(struct dfs *fs, struct err *err)
+{
+	uint64_t id;
+
+	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+		return err_sys(err, neg_errno(), "no random numbers");
+	snprintf(fs->client_name, sizeof(fs->client_name), "libdfsclient_%ld_%016llx",
+		 (long)getpid(), (unsigned long long)id);
+	return 0;
+}
+
+static int make_rpc(struct dfs *fs, const char *uri, struct err *err)
+{
+	struct rpc_client_opts o = {.protocol = CLIENT_PROTOCOL, .user = fs->user};
+	char host[256];
+	uint16_t port;
+	int rc;
+
+	if (!uri)
+		uri = conf_get_or(fs->conf, "fs.defaultFS", "hdfs://localhost:8020");
+	if (strstr(uri, "://") && strncmp(uri, "hdfs://", 7) != 0)
+		return err_set(err, -EINVAL, "fs.defaultFS=%s is not an hdfs:// address; set it to "
+					     "hdfs://HOST:PORT of the NameNode", uri);
+	rc = net_split(uri, NAMENODE_PORT, host, &port, err);
+	if (rc < 0)
+		return rc;
+	snprintf(fs->uri, sizeof(fs->uri), strchr(host, ':') ? "hdfs://[%s]:%u" : "hdfs://%s:%u",
+		 host, port);
+	rc = net_resolve(host, port, &o.addr, err);
+	if (rc < 0)
+		return err_prefix(err, "NameNode %s (fs.defaultFS)", fs->uri);
+	o.addr_text = fs->uri + strlen("hdfs://");
+	o.connect_timeout_ms = fs->set.connect_timeout_ms;
+	return rpc_client_new(&o, &fs->nn, err);
+}
+
+static int load_defaults(struct dfs *fs, struct err *err)
+{
+	Hd__GetServerDefaultsRequestProto req = HD__GET_SERVER_DEFAULTS_REQUEST_PROTO__INIT;
+	Hd__GetServerDefaultsResponseProto *m;
+	int rc = nn_call(fs, "getServerDefaults", &req.base,
+			 &hd__get_server_defaults_response_proto__descriptor, &m, err);
+	const Hd__FsServerDefaultsProto *d;
+
+	if (rc < 0)
+		return rc;
+	d = m->serverdefaults;
+	if (d->encryptdatatransfer)
+		rc = err_set(err, -ENOTSUP, "%s wants encrypted data transfer, which this client "
+					    "does not speak; see dfs.encrypt.data.transfer", fs->uri);
+	fs->defaults.block_size = fs->set.block_size ?: d->blocksize;
+	fs->defaults.replication = fs->set.replication ?: d->replication;
+	fs->defaults.bytes_per_checksum = fs->set.bytes_per_checksum ?: d->bytesperchecksum;
+	fs->defaults.umask = fs->set.umask;
+	pb_free(m);
+	if (fs->defaults.bytes_per_checksum == 0 || fs->defaults.bytes_per_checksum > BPC_MAX)
+		return err_set(err, -EINVAL, "%u bytes per checksum is not between 1 and %u",
+			       fs->defaults.bytes_per_checksum, BPC_MAX);
+	return rc;
+}
+
+static int connect_steps(struct dfs *fs, const struct dfs_connect_opts *o, struct err *err)
+{
+	int rc = load_conf(fs->conf, o, err);
+
+	rc = rc ?: settings_load(fs->conf, &fs->set, err);
+	rc = rc ?: find_user(o->user, &fs->user, err);
+	rc = rc ?: make_client_name(fs, err);
+	rc = rc ?: make_rpc(fs, o->uri, err);
+	return rc ?: load_defaults(fs, err);
+}
+
+/* Options of an older, shorter struct: the rest is zero. */
+static void copy_opts(struct dfs_connect_opts *to, const struct dfs_connect_opts *from)
+{
+	*to = (struct dfs_connect_opts){0};
+	if (from)
+		memcpy(to, from, from->size < sizeof(*to) ? from->size : sizeof(*to));
+}
+
+DFS_API int dfs_connect(const struct dfs_connect_opts *opts, struct dfs **ret_fs,
+			struct dfs_err *out)
+{
+	struct dfs *fs = calloc(1, sizeof(*fs));
+	struct dfs_connect_opts o;
+	struct err err;
+	int rc = -ENOMEM;
+
+	err_reset(&err);
+	if (!fs)
+		return api_err(out, &err, rc);
+	sock_cache_init(&fs->socks);
+	packet_pool_init(&fs->packets);
+	node_table_init(&fs->suspects);
+	node_table_init(&fs->fallbacks);
+	copy_opts(&o, opts);
+	rc = keeper_init(&fs->keeper);
+	fs->conf = conf_new();
+	if (rc == 0)
+		rc = fs->conf ? connect_steps(fs, &o, &err) : -ENOMEM;
+	if (rc < 0) {
+		dfs_disconnect(fs);
+		return api_err(out, &err, rc);
+	}
+	*ret_fs = fs;
+	return 0;
+}
+
+DFS_API void dfs_disconnect(struct dfs *fs)
+{
+	if (!fs)
+		return;
+	if (fs->nn)
+		rpc_client_cancel(fs->nn); /* the keeper may be in a call */
+	keeper_fini(&fs->keeper);
+	rpc_client_free(fs->nn);
+	sock_cache_fini(&fs->socks);
+	packet_pool_fini(&fs->packets);
+	node_table_fini(&fs->suspects);
+	node_table_fini(&fs->fallbacks);
+	conf_free(fs->conf);
+	free(fs->user);
+	free(fs);
+}
+
+DFS_API const char *dfs_version(void)
+{
+	return DFS_VERSION;
+}
+
+DFS_API const char *dfs_user(const struct dfs *fs)
+{
+	return fs->user;
+}
+
+DFS_API const char *dfs_uri(const struct dfs *fs)
+{
+	return fs->uri;
+}
+
+DFS_API const char *dfs_conf(const struct dfs *fs, const char *key)
+{
+	return conf_get(fs->conf, key);
+}
+
+DFS_API void dfs_get_defaults(const struct dfs *fs, struct dfs_defaults *ret)
+{
+	*ret = fs->defaults;
+}
+
+static uint64_t count_get(const atomic_uint_fast64_t *c)
+{
+	return atomic_load_explicit(c, memory_order_relaxed);
+}
+
+DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret)
+{
+	const struct counters *c = &fs->count;
+
+	*ret = (struct dfs_counters){
+		.written_tcp = count_get(&c->written[0]),
+		.written_rdma = count_get(&c->written[1]),
+		.read_tcp = count_get(&c->read[0]),
+		.read_rdma = count_get(&c->read[1]),
+		.pipeline_recoveries = count_get(&c->pipeline_recoveries),
+		.read_failovers = count_get(&c->read_failovers),
+		.checksum_errors = count_get(&c->checksum_errors),
+		.rdma_fallbacks = count_get(&c->rdma_fallbacks),
+	};
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * fs - one connected file system: what all files of a handle share
+ *
+ * Idea: a `struct dfs` holds the parsed settings, the RPC client of the NameNode, caches (idle data
+ * connections, packet memory, suspect nodes, RDMA fallbacks) and the keeper thread.
+ * Ownership: made by dfs_connect(), which owns everything in it; files borrow it.
+ * Threading: `set`, `user`, `uri`, `defaults` never change after dfs_connect(). Everything else has
+ * its own lock, named beside it. Lock order: writer.lock, then keeper.lock; reader.seq_lock, then
+ * reader.lock; all before the caches' locks, which are leaves.
+ * See docs/design/001-threads.md.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/include/dfsclient.h"
+#include "client/src/keeper.h"
+#include "client/src/node.h"
+#include "client/src/packet.h"
+#include "client/src/settings.h"
+#include "client/src/sock.h"
+#include "common/base/conf.h"
+#include "common/base/err.h"
+#include "common/rpc/client.h"
+
+struct counters { /* relaxed: nobody orders anything by them */
+	atomic_uint_fast64_t written[2], read[2]; /* tcp, rdma */
+	atomic_uint_fast64_t pipeline_recoveries, read_failovers, checksum_errors, rdma_fallbacks;
+};
+
+struct dfs {
+	struct conf *conf; /* owned */
+	struct settings set;
+	struct dfs_defaults defaults;
+	char *user;            /* owned */
+	char uri[320];         /* hdfs://host:port */
+	char client_name[80];  /* holder of our leases */
+	struct rpc_client *nn; /* owned; thread-safe */
+	struct sock_cache socks;
+	struct packet_pool packets;
+	struct node_table suspects;  /* data nodes that failed a reader lately */
+	struct node_table fallbacks; /* data nodes reached over TCP although RDMA was wanted, and why */
+	struct keeper keeper;
+	struct counters count;
+};
+
+/** One call to the NameNode, retried and failed over by the RPC client; the reply message (free
+ *  with pb_free()) into *@ret, which may be NULL. */
+int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
+	    const ProtobufCMessageDescriptor *reply, void *ret, struct err *err);
+
+/** Fill the caller's struct dfs_err; returns @rc. The one way from inside to the API. */
+int api_err(struct dfs_err *out, const struct err *in, int rc);
+
+/** An empty struct err without clearing its text. */
+static inline void err_reset(struct err *e)
+{
+	e->rc = 0;
+	e->text[0] = e->remote[0] = '\0';
+}
+
+static inline void count_add(atomic_uint_fast64_t *c, uint64_t n)
+{
+	atomic_fetch_add_explicit(c, n, memory_order_relaxed);
+}

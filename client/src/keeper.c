@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/keeper.h"
+
+#include <signal.h>
+
+#include "client/src/fs.h"
+#include "client/src/writer.h"
+#include "common/base/clock.h"
+#include "ClientNamenodeProtocol.pb-c.h"
+
+#define ROUND_MS 5000 /* how often an idle pipeline is looked at */
+
+int keeper_init(struct keeper *k)
+{
+	pthread_condattr_t a;
+
+	*k = (struct keeper){.lock = PTHREAD_MUTEX_INITIALIZER};
+	list_init(&k->writers);
+	(void)pthread_condattr_init(&a);
+	(void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	return ret_code(pthread_cond_init(&k->wake, &a));
+}
+
+/* A renewal that fails is tried again in the next round: the lease holds for 60 s at least, and if
+ * it is lost the writer learns it from its next call. */
+static bool renew_lease(struct dfs *fs)
+{
+	Hd__RenewLeaseRequestProto req = HD__RENEW_LEASE_REQUEST_PROTO__INIT;
+
+	req.clientname = fs->client_name;
+	return nn_call(fs, "renewLease", &req.base, &hd__renew_lease_response_proto__descriptor, NULL,
+		       NULL) == 0;
+}
+
+static void visit_writers(struct keeper *k, uint64_t now_ns)
+{
+	list_for_each (l, &k->writers)
+		writer_keep_alive(l, now_ns);
+}
+
+static void keeper_sleep_locked(struct keeper *k)
+{
+	const uint64_t until = clock_mono_ns() + ROUND_MS * NS_PER_MS;
+	const struct timespec ts = {(time_t)(until / NS_PER_S), (long)(until % NS_PER_S)};
+
+	(void)pthread_cond_timedwait(&k->wake, &k->lock, &ts); /* early is fine */
+}
+
+static void keeper_round_locked(struct dfs *fs, struct keeper *k)
+{
+	const uint64_t now = clock_mono_ns();
+
+	visit_writers(k, now);
+	if (list_empty(&k->writers) || now - k->renewed_ns < LEASE_RENEW_MS * NS_PER_MS)
+		return;
+	pthread_mutex_unlock(&k->lock); /* an RPC may take long; nobody should wait for it */
+	const bool ok = renew_lease(fs);
+	pthread_mutex_lock(&k->lock);
+	if (ok)
+		k->renewed_ns = now;
+}
+
+static void *keeper_main(void *arg)
+{
+	struct dfs *fs = arg;
+	struct keeper *k = &fs->keeper;
+
+	pthread_mutex_lock(&k->lock);
+	while (!k->stop) {
+		keeper_round_locked(fs, k);
+		if (!k->stop)
+			keeper_sleep_locked(k);
+	}
+	pthread_mutex_unlock(&k->lock);
+	return NULL;
+}
+
+/* Signals of the program are not for this thread. */
+static int start_locked(struct dfs *fs, struct keeper *k)
+{
+	sigset_t all, old;
+	int rc;
+
+	(void)sigfillset(&all);
+	(void)pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = ret_code(pthread_create(&k->thread, NULL, keeper_main, fs));
+	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+	k->running = rc == 0;
+	return rc;
+}
+
+int keeper_add(struct dfs *fs, struct list *writer_link, struct err *err)
+{
+	struct keeper *k = &fs->keeper;
+	int rc = 0;
+
+	pthread_mutex_lock(&k->lock);
+	if (list_empty(&k->writers))
+		k->renewed_ns = clock_mono_ns(); /* create() has just done it */
+	if (!k->running)
+		rc = start_locked(fs, k);
+	if (rc == 0)
+		list_add_tail(&k->writers, writer_link);
+	pthread_mutex_unlock(&k->lock);
+	return rc < 0 ? err_sys(err, rc, "cannot start the lease renewal thread") : 0;
+}
+
+void keeper_remove(struct dfs *fs, struct list *writer_link)
+{
+	pthread_mutex_lock(&fs->keeper.lock);
+	list_del(writer_link);
+	pthread_mutex_unlock(&fs->keeper.lock);
+}
+
+void keeper_fini(struct keeper *k)
+{
+	pthread_mutex_lock(&k->lock);
+	k->stop = true;
+	pthread_cond_signal(&k->wake);
+	pthread_mutex_unlock(&k->lock);
+	if (k->running)
+		(void)pthread_join(k->thread, NULL);
+	(void)pthread_cond_destroy(&k->wake);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * keeper - the one background thread of a file system handle
+ *
+ * Idea: files open for writing need two things even when nobody calls: the lease is renewed every
+ * 30 s, and an idle pipeline gets a keep-alive packet every 30 s. The thread is started by the first
+ * file that is created and sleeps until one of these is due.
+ * Ownership: part of struct dfs. A writer is on the list from keeper_add() to keeper_remove().
+ * Threading: any thread. The keeper holds its lock while it visits a writer and only try-locks the
+ * writer: a writer that is busy keeps its pipeline alive itself.
+ * Source: hdfs-wire 3.6 (leases), 5.6 (heartbeat).
+ */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/list.h"
+
+struct dfs;
+
+#define LEASE_RENEW_MS 30000
+#define KEEPALIVE_MS 30000
+
+struct keeper {
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	struct list writers; /* of struct writer, by its link */
+	pthread_t thread;
+	bool running, stop;
+	uint64_t renewed_ns; /* last successful or attempted lease renewal */
+};
+
+int keeper_init(struct keeper *k);
+/** Stop the thread and wait for it. */
+void keeper_fini(struct keeper *k);
+/** Start the thread if need be. -EAGAIN or -ENOMEM when there can be no thread. */
+int keeper_add(struct dfs *fs, struct list *writer_link, struct err *err);
+void keeper_remove(struct dfs *fs, struct list *writer_link);

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/locate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/wire/pb.h"
+#include "ClientDatanodeProtocol.pb-c.h"
+#include "ClientNamenodeProtocol.pb-c.h"
+
+#define STRETCH_BLOCKS 10 /* blocks per question, as the stock client */
+#define STRETCHES_MAX 16  /* kept per file; the oldest goes first */
+
+struct stretch {
+	struct list link;
+	struct reader *reader; /* borrowed: lock */
+	uint32_t refs;         /* under its lock: list and users */
+	Hd__GetBlockLocationsResponseProto *m; /* owned */
+};
+
+/* ---- the length of a block that is being written ---- */
+
+static int visible_length(struct dfs *fs, const Hd__LocatedBlockProto *lb, size_t node,
+			  uint64_t *ret, struct err *err)
+{
+	Hd__GetReplicaVisibleLengthRequestProto req = HD__GET_REPLICA_VISIBLE_LENGTH_REQUEST_PROTO__INIT;
+	ProtobufCMessage *m;
+	struct rpc_client_opts o = {
+		.protocol = "org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol",
+		.user = fs->user,
+		.peer = "data node",
+		.addr_key = "dfs.datanode.ipc.address",
+		.connect_timeout_ms = fs->set.connect_timeout_ms,
+		.call_timeout_ms = fs->set.socket_timeout_ms,
+	};
+	struct rpc_client *c;
+	int rc = node_addr(lb->locs[node]->id, fs->set.use_hostname, true, &o.addr, err);
+
+	rc = rc ?: rpc_client_new(&o, &c, err);
+	if (rc < 0)
+		return rc;
+	req.block = lb->b;
+	rc = rpc_client_call(c, "getReplicaVisibleLength", &req.base,
+			     &hd__get_replica_visible_length_response_proto__descriptor, &m, err);
+	rpc_client_free(c);
+	if (rc < 0)
+		return rc;
+	*ret = ((Hd__GetReplicaVisibleLengthResponseProto *)m)->length;
+	pb_free(m);
+	return 0;
+}
+
+/* The first node that knows. A block that no node has heard of yet is empty. */
+static int ask_length(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err)
+{
+	uint64_t len = 0;
+	bool unreachable = false;
+	int rc = 0;
+
+	for (size_t i = 0; i < lb->n_locs; i++) {
+		struct err why = ERR_INIT;
+
+		rc = visible_length(fs, lb, i, &len, &why);
+		if (rc == 0)
+			break;
+		unreachable |= why.remote[0] == '\0';
+		*err = why;
+	}
+	if (rc < 0 && unreachable)
+		return err_prefix(err, "the length of a block being written is not known");
+	lb->b->has_numbytes = 1;
+	lb->b->numbytes = rc < 0 ? 0 : len;
+	return 0;
+}
+
+/* ---- stretches ---- */
+
+static void put_locked(struct stretch *s)
+{
+	if (--s->refs > 0)
+		return;
+	pb_free(s->m);
+	free(s);
+}
+
+void stretch_put(struct stretch *s)
+{
+	struct reader *r;
+
+	if (!s)
+		return;
+	r = s->reader;
+	pthread_mutex_lock(&r->lock);
+	put_locked(s);
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void unlist_locked(struct reader *r, struct stretch *s)
+{
+	if (!list_is_linked(&s->link))
+		return;
+	list_del(&s->link);
+	r->stretch_count--;
+	put_locked(s);
+}
+
+void reader_forget(struct reader *r, struct stretch *s)
+{
+	pthread_mutex_lock(&r->lock);
+	unlist_locked(r, s);
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void forget_all_locked(struct reader *r)
+{
+	list_for_each (l, &r->stretches)
+		unlist_locked(r, container_of(l, struct stretch, link));
+}
+
+void reader_forget_all(struct reader *r)
+{
+	pthread_mutex_lock(&r->lock);
+	forget_all_locked(r);
+	pthread_mutex_unlock(&r->lock);
+}
+
+static bool is_directory(struct dfs *fs, const char *path)
+{
+	struct dfs_stat st;
+
+	return dfs_stat(fs, path, &st, NULL) == 0 && st.type == DFS_DIR;
+}
+
+static int ask_locations(struct reader *r, uint64_t pos, Hd__GetBlockLocationsResponseProto **ret,
+			 struct err *err)
+{
+	Hd__GetBlockLocationsRequestProto req = HD__GET_BLOCK_LOCATIONS_REQUEST_PROTO__INIT;
+	int rc;
+
+	req.src = r->path;
+	req.offset = pos;
+	req.length = r->fs->defaults.block_size * STRETCH_BLOCKS;
+	rc = nn_call(r->fs, "getBlockLocations", &req.base,
+		     &hd__get_block_locations_response_proto__descriptor, ret, err);
+	if (rc == -ENOENT && is_directory(r->fs, r->path)) /* the NameNode says only "not a file" */
+		return err_set(err, -EISDIR, "%.400s is a directory", r->path);
+	if (rc == 0 && !(*ret)->locations) {
+		pb_free(*ret);
+		rc = -ENOENT;
+	}
+	if (rc == -ENOENT)
+		return err_set(err, rc, "%.400s: no such file or directory", r->path);
+	return rc;
+}
+
+static int check_locations(const struct reader *r, const Hd__LocatedBlocksProto *l,
+			   struct err *err)
+{
+	int rc = 0;
+
+	if (l->ecpolicy)
+		return err_set(err, -ENOTSUP, "%.200s is erasure-coded, which this version cannot "
+					      "read", r->path);
+	if (l->fileencryptioninfo)
+		return err_set(err, -ENOTSUP, "%.200s is encrypted, which this version cannot read",
+			       r->path);
+	for (size_t i = 0; i < l->n_blocks && rc == 0; i++)
+		rc = located_check(l->blocks[i], false, err);
+	if (rc == 0 && l->lastblock)
+		rc = located_check(l->lastblock, false, err);
+	return rc;
+}
+
+/* Fetch a stretch at @pos and learn the file's length from it. */
+static int fetch_stretch(struct reader *r, uint64_t pos, struct stretch **ret, struct err *err)
+{
+	struct stretch *s = calloc(1, sizeof(*s));
+	Hd__LocatedBlocksProto *l;
+	bool growing;
+	int rc;
+
+	if (!s)
+		return err_set(err, -ENOMEM, "out of memory for block locations");
+	rc = ask_locations(r, pos, &s->m, err);
+	if (rc < 0) {
+		free(s);
+		return rc;
+	}
+	l = s->m->locations;
+	growing = l->lastblock && !l->islastblockcomplete;
+	rc = check_locations(r, l, err);
+	if (rc == 0 && growing)
+		rc = ask_length(r->fs, l->lastblock, err);
+	if (rc < 0) {
+		pb_free(s->m);
+		free(s);
+		return rc;
+	}
+	s->reader = r;
+	s->refs = 1; /* the list's */
+	pthread_mutex_lock(&r->lock);
+	r->growing = l->underconstruction;
+	r->length = l->filelength + (growing ? l->lastblock->b->numbytes : 0);
+	if (r->stretch_count == STRETCHES_MAX)
+		unlist_locked(r, container_of(r->stretches.prev, struct stretch, link));
+	list_add(&r->stretches, &s->link);
+	r->stretch_count++;
+	if (ret) {
+		s->refs++;
+		*ret = s;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return 0;
+}
+
+static bool covers(const Hd__LocatedBlockProto *lb, uint64_t pos)
+{
+	return pos >= lb->offset && pos - lb->offset < lb->b->numbytes;
+}
+
+static const Hd__LocatedBlockProto *find_block(const struct stretch *s, uint64_t pos)
+{
+	const Hd__LocatedBlocksProto *l = s->m->locations;
+	size_t lo = 0, hi = l->n_blocks;
+
+	/* the last block of a growing file is in the list too, with a length that lags behind */
+	if (l->lastblock && !l->islastblockcomplete && covers(l->lastblock, pos))
+		return l->lastblock;
+	while (lo < hi) {
+		const size_t mid = lo + (hi - lo) / 2;
+
+		if (covers(l->blocks[mid], pos))
+			return l->blocks[mid];
+		if (pos < l->blocks[mid]->offset)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return NULL;
+}
+
+static bool find_locked(struct reader *r, uint64_t pos, struct stretch **ret,
+			const Hd__LocatedBlockProto **ret_lb)
+{
+	list_for_each (l, &r->stretches) {
+		struct stretch *s = container_of(l, struct stretch, link);
+		const Hd__LocatedBlockProto *lb = find_block(s, pos);
+
+		if (lb) {
+			s->refs++;
+			*ret = s;
+			*ret_lb = lb;
+			return true;
+		}
+	}
+	return false;
+}
+
+int reader_locate(struct reader *r, uint64_t pos, struct stretch **ret,
+		  const Hd__LocatedBlockProto **ret_lb, struct err *err)
+{
+	struct stretch *s;
+	bool found;
+	int rc;
+
+	pthread_mutex_lock(&r->lock);
+	found = find_locked(r, pos, ret, ret_lb);
+	pthread_mutex_unlock(&r->lock);
+	if (found)
+		return 0;
+	rc = fetch_stretch(r, pos, &s, err);
+	if (rc < 0)
+		return rc;
+	*ret_lb = find_block(s, pos);
+	if (!*ret_lb) {
+		stretch_put(s);
+		return err_set(err, -EIO, "%.200s: the NameNode knows no block at byte %llu; was the "
+					  "file replaced?", r->path, (unsigned long long)pos);
+	}
+	*ret = s;
+	return 0;
+}
+
+int reader_refresh(struct reader *r, struct err *err)
+{
+	pthread_mutex_lock(&r->lock);
+	forget_all_locked(r);
+	pthread_mutex_unlock(&r->lock);
+	return fetch_stretch(r, 0, NULL, err);
+}
+
+bool reader_grows(struct reader *r)
+{
+	bool grows;
+
+	pthread_mutex_lock(&r->lock);
+	grows = r->growing;
+	pthread_mutex_unlock(&r->lock);
+	return grows;
+}
+
+uint64_t reader_length(struct reader *r)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&r->lock);
+	n = r->length;
+	pthread_mutex_unlock(&r->lock);
+	return n;
+}
+
+void locate_report_bad(struct dfs *fs, const Hd__LocatedBlockProto *lb, size_t node)
+{
+	Hd__ReportBadBlocksRequestProto req = HD__REPORT_BAD_BLOCKS_REQUEST_PROTO__INIT;
+	Hd__LocatedBlockProto bad = *lb, *blocks = &bad;
+	struct err ignored;
+
+	bad.n_locs = 1;
+	bad.locs = lb->locs + node;
+	bad.n_storageids = lb->n_storageids == lb->n_locs;
+	bad.storageids = lb->storageids + node;
+	bad.n_storagetypes = lb->n_storagetypes == lb->n_locs;
+	bad.storagetypes = lb->storagetypes + node;
+	bad.n_iscached = 0;
+	req.n_blocks = 1;
+	req.blocks = &blocks;
+	(void)nn_call(fs, "reportBadBlocks", &req.base,
+		      &hd__report_bad_blocks_response_proto__descriptor, NULL, &ignored);
+}

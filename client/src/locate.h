@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * locate - which blocks hold a stretch of a file, and which nodes hold them
+ *
+ * Idea: one getBlockLocations covers ten blocks. Its answer is kept as a stretch. For a file that is
+ * being written the last block's length is asked from a data node that holds it.
+ * Ownership: a stretch is counted, under the reader's lock: reader_locate() gives a reference,
+ * stretch_put() releases it.
+ * Threading: any thread. Source: hdfs-wire 3.5, 3.8.
+ */
+#include "client/src/reader.h"
+
+/** The block at @pos < length. *@ret_lb lives as long as the stretch. -EIO when the NameNode names
+ *  none. */
+int reader_locate(struct reader *r, uint64_t pos, struct stretch **ret,
+		  const Hd__LocatedBlockProto **ret_lb, struct err *err);
+/** Ask for length and first blocks again. */
+int reader_refresh(struct reader *r, struct err *err);
+bool reader_grows(struct reader *r);
+/** Do not hand out @s again: its locations proved wrong. */
+void reader_forget(struct reader *r, struct stretch *s);
+void reader_forget_all(struct reader *r);
+void stretch_put(struct stretch *s);
+/** Tell the NameNode that replica @node of @lb is corrupt. Failure is ignored: the data node's own
+ *  scanner will find it too. */
+void locate_report_bad(struct dfs *fs, const Hd__LocatedBlockProto *lb, size_t node);

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/packet.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+
+#define COPY_STEP 65536u /* copy and checksum in pieces that stay in the cache */
+
+static void crc_upto(struct packet *p, enum crc_type type, uint32_t bpc, uint32_t end)
+{
+	if (end > p->crc_done)
+		crc_chunks(type, p->data + p->crc_done, end - p->crc_done, bpc,
+			   p->crc + p->crc_done / bpc * 4);
+	p->crc_done = end;
+}
+
+size_t packet_append(struct packet *p, enum crc_type type, uint32_t bpc, uint64_t end,
+		     const void *buf, size_t len)
+{
+	const uint8_t *src = buf;
+	const uint64_t at = p->offset + p->len;
+	size_t room = p->cap - p->len, left;
+
+	assert(at <= end);
+	if (room > end - at)
+		room = (size_t)(end - at);
+	if (len > room)
+		len = room;
+	for (left = len; left > 0;) {
+		const size_t n = left < COPY_STEP ? left : COPY_STEP;
+
+		memcpy(p->data + p->len, src, n);
+		src += n;
+		left -= n;
+		p->len += (uint32_t)n;
+		crc_upto(p, type, bpc, p->len / bpc * bpc);
+	}
+	return len;
+}
+
+void packet_seal(struct packet *p, enum crc_type type, uint32_t bpc)
+{
+	crc_upto(p, type, bpc, p->len);
+	p->crc_len = (uint32_t)crc_bytes(type, p->len, bpc);
+}
+
+size_t packet_header(const struct packet *p, uint8_t hdr[DT_PACKET_HEADER_MAX])
+{
+	const struct dt_packet h = {
+		.offset = (int64_t)p->offset,
+		.seqno = p->seqno,
+		.data_len = p->len,
+		.crc_len = p->crc_len,
+		.last = p->last,
+		.sync = p->sync,
+	};
+
+	return dt_packet_encode(&h, hdr);
+}
+
+void packet_pool_init(struct packet_pool *pool)
+{
+	*pool = (struct packet_pool){.lock = PTHREAD_MUTEX_INITIALIZER};
+	list_init(&pool->free);
+}
+
+static void packet_free(struct packet *p)
+{
+	if (!p)
+		return;
+	free(p->data);
+	free(p->crc);
+	free(p);
+}
+
+void packet_pool_fini(struct packet_pool *pool)
+{
+	struct list *l;
+
+	while ((l = list_pop(&pool->free)))
+		packet_free(container_of(l, struct packet, link));
+}
+
+static struct packet *packet_new(uint32_t cap, uint32_t crc_cap)
+{
+	struct packet *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->cap = cap;
+	p->crc_cap = crc_cap;
+	p->crc = malloc(crc_cap);
+	p->data = aligned_alloc(4096, ((size_t)cap + 4095) & ~(size_t)4095);
+	if (p->crc && p->data)
+		return p;
+	packet_free(p);
+	return NULL;
+}
+
+static struct packet *reuse(struct packet_pool *pool, uint32_t cap, uint32_t crc_cap)
+{
+	struct packet *found = NULL;
+
+	pthread_mutex_lock(&pool->lock);
+	list_for_each (l, &pool->free) {
+		struct packet *p = container_of(l, struct packet, link);
+
+		if (p->cap == cap && p->crc_cap >= crc_cap) {
+			list_del(l);
+			pool->free_bytes -= cap;
+			found = p;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return found;
+}
+
+struct packet *packet_get(struct packet_pool *pool, uint32_t cap, uint32_t bpc)
+{
+	const uint32_t crc_cap = (uint32_t)crc_bytes(CRC_CRC32C, cap, bpc);
+	struct packet *p = reuse(pool, cap, crc_cap);
+
+	if (!p)
+		p = packet_new(cap, crc_cap);
+	if (!p)
+		return NULL;
+	list_init(&p->link);
+	p->seqno = 0;
+	p->offset = 0;
+	p->len = p->crc_done = p->crc_len = 0;
+	p->last = p->sync = false;
+	p->sent = 0;
+	return p;
+}
+
+void packet_put(struct packet_pool *pool, struct packet *p)
+{
+	bool keep;
+
+	if (!p)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	keep = pool->free_bytes + p->cap <= PACKET_POOL_BYTES;
+	if (keep) {
+		list_add(&pool->free, &p->link);
+		pool->free_bytes += p->cap;
+	}
+	pthread_mutex_unlock(&pool->lock);
+	if (!keep)
+		packet_free(p);
+}

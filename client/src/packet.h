@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * packet - a stretch of a block on its way to the data nodes
+ *
+ * Idea: bytes of dfs_write() are copied once, into a packet, and their CRCs are computed as they
+ * enter, while they are in the CPU's cache. A packet is kept until every node has acknowledged it,
+ * because a broken pipeline wants it again. Its data starts on a chunk boundary of the block.
+ * Ownership: packet_pool lends packets; a writer gives them back. The memory is reused from file to
+ * file (and is where RDMA registration belongs).
+ * Threading: the pool has its own lock; a packet has one user.
+ * Units: bytes; offset within the block.
+ * Source: hdfs-wire 5.3, 5.6.
+ */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/crc.h"
+#include "common/base/list.h"
+#include "common/wire/dt.h"
+
+struct packet {
+	struct list link;
+	int64_t seqno;
+	uint64_t offset;
+	uint32_t len;      /* data bytes */
+	uint32_t cap;      /* data bytes that fit */
+	uint32_t crc_done; /* data bytes whose CRCs are computed: whole chunks until sealed */
+	bool last, sync;
+	uint8_t *data;     /* 4 KiB-aligned */
+	uint8_t *crc;      /* big-endian CRCs, crc_bytes(len) of them once sealed */
+	uint32_t crc_cap;  /* bytes */
+	uint32_t crc_len;  /* bytes of CRCs; set by packet_seal() */
+	size_t sent;       /* bytes given to the transport so far; the transport's */
+};
+
+/** Copy as much of @len as fits and stays below @end (offset in the block); returns the count. */
+size_t packet_append(struct packet *p, enum crc_type type, uint32_t bpc, uint64_t end,
+		     const void *buf, size_t len);
+/** Compute the CRC of a last, partial chunk; the packet is ready to be sent. */
+void packet_seal(struct packet *p, enum crc_type type, uint32_t bpc);
+/** Encode PLEN, HLEN and header into @hdr; returns the length. */
+size_t packet_header(const struct packet *p, uint8_t hdr[DT_PACKET_HEADER_MAX]);
+
+#define PACKET_POOL_BYTES (32u << 20) /* kept for reuse per file system */
+
+struct packet_pool {
+	pthread_mutex_t lock;
+	struct list free;
+	size_t free_bytes;
+};
+
+void packet_pool_init(struct packet_pool *pool);
+void packet_pool_fini(struct packet_pool *pool);
+/** An empty packet for @cap data bytes of @bpc-byte chunks, or NULL (out of memory). */
+struct packet *packet_get(struct packet_pool *pool, uint32_t cap, uint32_t bpc);
+void packet_put(struct packet_pool *pool, struct packet *p);

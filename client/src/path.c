@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/path.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Protobuf strings are UTF-8; a Java server refuses anything else with a broken connection. */
+static bool is_utf8(const char *s)
+{
+	const unsigned char *p = (const unsigned char *)s;
+
+	while (*p) {
+		const int more = *p < 0x80 ? 0 : *p >= 0xc2 && *p < 0xe0 ? 1 : (*p & 0xf0) == 0xe0 ? 2
+					 : *p >= 0xf0 && *p < 0xf5	   ? 3
+									   : -1;
+
+		if (more < 0)
+			return false;
+		p++;
+		for (int i = 0; i < more; i++, p++)
+			if ((*p & 0xc0) != 0x80)
+				return false;
+	}
+	return true;
+}
+
+/* Append the components of @path to @buf of length @len; returns the new length or -errno. */
+static int append(char *buf, size_t len, const char *path)
+{
+	while (*path) {
+		const size_t n = strcspn(path, "/");
+
+		if (n == 2 && path[0] == '.' && path[1] == '.') {
+			while (len > 0 && buf[--len] != '/')
+				;
+		} else if (n > 0 && !(n == 1 && path[0] == '.')) {
+			if (len + 1 + n >= PATH_TEXT_MAX)
+				return -ENAMETOOLONG;
+			buf[len++] = '/';
+			memcpy(buf + len, path, n);
+			len += n;
+		}
+		path += n;
+		path += strspn(path, "/");
+	}
+	return (int)len;
+}
+
+int path_resolve(const char *user, const char *path, char *buf, struct err *err)
+{
+	int len = 0;
+
+	if (!path || !*path)
+		return err_set(err, -EINVAL, "the path is empty");
+	if (!is_utf8(path))
+		return err_set(err, -EINVAL, "the path is not UTF-8, which HDFS requires");
+	if (*path != '/') {
+		len = append(buf, 0, "/user");
+		len = append(buf, (size_t)len, user);
+	}
+	if (len >= 0)
+		len = append(buf, (size_t)len, path);
+	if (len < 0)
+		return err_set(err, len, "the path is longer than %d bytes", PATH_TEXT_MAX - 1);
+	if (len == 0)
+		buf[len++] = '/';
+	buf[len] = '\0';
+	return 0;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * path - what a caller writes, as the absolute path that the NameNode wants
+ *
+ * Idea: "//", "." and ".." are resolved here because the NameNode refuses them; relative paths start
+ * at /user/<user>, as everywhere in Hadoop. Threading: pure.
+ */
+#include "common/base/err.h"
+
+#define PATH_TEXT_MAX 8001 /* with NUL; the NameNode's limit is 8000 */
+
+/** Into @buf[PATH_TEXT_MAX]. -EINVAL (empty, ':' scheme left in, not UTF-8), -ENAMETOOLONG. */
+int path_resolve(const char *user, const char *path, char *buf, struct err *err);

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/reader.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/src/locate.h"
+#include "common/base/clock.h"
+
+#define SUSPECT_NS (60 * NS_PER_S)      /* how long a node that failed is asked last */
+#define RETRY_FIRST_NS (50 * NS_PER_MS) /* before fresh locations are asked for; doubles */
+
+/* ---- one stream ---- */
+
+static void fetch_close(struct fetch *f)
+{
+	if (f->rs)
+		f->rs->ops->close_read(f->rs);
+	f->rs = NULL;
+}
+
+static void fetch_forget(struct fetch *f)
+{
+	fetch_close(f);
+	stretch_put(f->stretch);
+	f->stretch = NULL;
+	f->lb = NULL;
+	f->tried = 0;
+}
+
+/* Nearest first, those that failed lately last. -1 when all of them failed now. */
+static int pick_replica(struct reader *r, const struct fetch *f)
+{
+	const uint64_t now = clock_mono_ns();
+	char text[NET_TEXT_MAX];
+	int second = -1;
+
+	for (size_t i = 0; i < f->lb->n_locs; i++) {
+		if (f->tried & 1ull << i)
+			continue;
+		if (!node_table_get(&r->fs->suspects, node_text(f->lb->locs[i]->id, text), now, NULL,
+				    0))
+			return (int)i;
+		if (second < 0)
+			second = (int)i;
+	}
+	return second;
+}
+
+/* Replica f->node failed with @rc: remember, tell the NameNode about a wrong checksum. */
+static void blame(struct reader *r, struct fetch *f, int rc, const struct err *err)
+{
+	char text[NET_TEXT_MAX];
+
+	fetch_close(f);
+	f->tried |= 1ull << f->node;
+	count_add(&r->fs->count.read_failovers, 1);
+	if (rc == -EBADMSG) {
+		count_add(&r->fs->count.checksum_errors, 1);
+		locate_report_bad(r->fs, f->lb, f->node);
+	} else {
+		node_table_put(&r->fs->suspects, node_text(f->lb->locs[f->node]->id, text),
+			       err->text, clock_mono_ns() + SUSPECT_NS);
+	}
+}
+
+/* What the caller hears when no replica is left. */
+static int out_of_replicas(const struct reader *r, const struct fetch *f, struct err *err)
+{
+	const int rc = err->rc == -EBADMSG || err->rc == -ETIMEDOUT ? err->rc : -EIO;
+	char last[ERR_TEXT_MAX];
+
+	snprintf(last, sizeof(last), "%s", err->rc < 0 ? err->text : "the NameNode knows no replica");
+	return err_set(err, rc, "%.120s: no replica of block blk_%lld (%zu known) can be read: %.250s",
+		       r->path, (long long)f->lb->b->blockid, f->lb->n_locs, last);
+}
+
+static int open_stream(struct reader *r, struct fetch *f, uint64_t want_end, struct err *err)
+{
+	const uint64_t block_end = f->lb->offset + f->lb->b->numbytes;
+	struct read_setup s = {.lb = f->lb, .node = f->node, .offset = f->pos - f->lb->offset};
+
+	f->end = want_end < block_end ? want_end : block_end;
+	s.len = f->end - f->pos;
+	return stream_open_read(r->fs, &s, &f->rs, err);
+}
+
+/* All replicas failed: after a pause, fresh locations. False when that was tried often enough. */
+static bool start_over(struct reader *r, struct fetch *f, uint32_t *rounds)
+{
+	const uint64_t pause = RETRY_FIRST_NS << (*rounds < 5 ? *rounds : 5);
+	const struct timespec ts = {0, (long)(pause < NS_PER_S ? pause : NS_PER_S - 1)};
+
+	if (++*rounds >= r->fs->set.acquire_failures)
+		return false;
+	(void)nanosleep(&ts, NULL);
+	reader_forget(r, f->stretch);
+	fetch_forget(f);
+	return true;
+}
+
+/* A stream from a replica that answers, at f->pos. */
+static int fetch_open(struct reader *r, struct fetch *f, uint64_t want_end, uint32_t *rounds,
+		      struct err *err)
+{
+	for (;;) {
+		int node, rc = 0;
+
+		if (!f->lb || f->pos < f->lb->offset ||
+		    f->pos >= f->lb->offset + f->lb->b->numbytes) {
+			fetch_forget(f);
+			rc = reader_locate(r, f->pos, &f->stretch, &f->lb, err);
+		}
+		if (rc < 0)
+			return rc;
+		node = pick_replica(r, f);
+		if (node < 0 && !start_over(r, f, rounds))
+			return out_of_replicas(r, f, err);
+		if (node < 0)
+			continue;
+		f->node = (size_t)node;
+		rc = open_stream(r, f, want_end, err);
+		if (rc == 0 || rc == -ENOMEM || rc == -ENOTSUP)
+			return rc;
+		blame(r, f, rc, err);
+	}
+}
+
+/* Up to @len bytes at f->pos, never beyond @want_end or the block. */
+static ssize_t fetch_some(struct reader *r, struct fetch *f, void *buf, size_t len,
+			  uint64_t want_end, uint32_t *rounds, struct err *err)
+{
+	for (;;) {
+		const struct block_stream *ops;
+		ssize_t n;
+
+		if (!f->rs) {
+			int rc = fetch_open(r, f, want_end, rounds, err);
+
+			if (rc < 0)
+				return rc;
+		}
+		ops = f->rs->ops;
+		n = ops->read(f->rs, buf, len < f->end - f->pos ? len : (size_t)(f->end - f->pos),
+			      err);
+		if (n > 0) {
+			f->pos += (uint64_t)n;
+			count_add(&r->fs->count.read[ops->counter], (uint64_t)n);
+			if (f->pos == f->end)
+				fetch_close(f);
+			return n;
+		}
+		if (n == -ENOMEM)
+			return n;
+		blame(r, f, (int)n, err);
+	}
+}
+
+static ssize_t fetch_all(struct reader *r, struct fetch *f, void *buf, size_t len, bool ahead,
+			 struct err *err)
+{
+	const uint64_t want_end = ahead ? UINT64_MAX : f->pos + len;
+	uint32_t rounds = 0; /* of bad luck, since the last byte that came */
+	uint8_t *p = buf;
+	size_t left = len;
+
+	err_reset(err);
+	while (left > 0) {
+		ssize_t n = fetch_some(r, f, p, left, want_end, &rounds, err);
+
+		if (n < 0)
+			return n;
+		rounds = 0;
+		p += n;
+		left -= (size_t)n;
+	}
+	return (ssize_t)len;
+}
+
+/* ---- entry points ---- */
+
+/* How many of @len bytes at @offset there are; a file that grows is asked again at its end. */
+static ssize_t clip(struct reader *r, uint64_t offset, size_t len, struct err *err)
+{
+	uint64_t length = reader_length(r);
+
+	if (offset > INT64_MAX)
+		return err_set(err, -EINVAL, "offset beyond 2^63");
+	if (len > SSIZE_MAX)
+		len = SSIZE_MAX;
+	if (offset + len > length && reader_grows(r)) {
+		int rc = reader_refresh(r, err);
+
+		if (rc < 0)
+			return rc;
+		length = reader_length(r);
+	}
+	if (offset >= length)
+		return 0;
+	return (ssize_t)(len < length - offset ? len : length - offset);
+}
+
+ssize_t reader_pread(struct reader *r, void *buf, size_t len, uint64_t offset, struct err *err)
+{
+	struct fetch f = {.pos = offset};
+	ssize_t n = clip(r, offset, len, err);
+
+	if (n > 0)
+		n = fetch_all(r, &f, buf, (size_t)n, false, err);
+	fetch_forget(&f);
+	return n;
+}
+
+static ssize_t read_locked(struct reader *r, void *buf, size_t len, struct err *err)
+{
+	struct fetch *f = &r->seq;
+	ssize_t n = clip(r, r->pos, len, err);
+
+	if (n <= 0)
+		return n;
+	if (f->pos != r->pos) { /* somebody seeked, or the last read failed */
+		fetch_close(f);
+		f->tried = 0;
+		f->pos = r->pos;
+	}
+	n = fetch_all(r, f, buf, (size_t)n, true, err);
+	if (n > 0)
+		r->pos += (uint64_t)n;
+	return n;
+}
+
+ssize_t reader_read(struct reader *r, void *buf, size_t len, struct err *err)
+{
+	ssize_t n;
+
+	pthread_mutex_lock(&r->seq_lock);
+	n = read_locked(r, buf, len, err);
+	pthread_mutex_unlock(&r->seq_lock);
+	return n;
+}
+
+int reader_seek(struct reader *r, uint64_t offset)
+{
+	if (offset > INT64_MAX)
+		return -EINVAL;
+	pthread_mutex_lock(&r->seq_lock);
+	r->pos = offset;
+	pthread_mutex_unlock(&r->seq_lock);
+	return 0;
+}
+
+uint64_t reader_tell(struct reader *r)
+{
+	uint64_t pos;
+
+	pthread_mutex_lock(&r->seq_lock);
+	pos = r->pos;
+	pthread_mutex_unlock(&r->seq_lock);
+	return pos;
+}
+
+int reader_new(struct dfs *fs, const char *path, struct reader **ret, struct err *err)
+{
+	struct reader *r = calloc(1, sizeof(*r));
+	int rc;
+
+	if (!r)
+		return err_set(err, -ENOMEM, "out of memory for a file");
+	r->fs = fs;
+	list_init(&r->stretches);
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_mutex_init(&r->seq_lock, NULL);
+	r->path = strdup(path);
+	rc = r->path ? reader_refresh(r, err) : err_set(err, -ENOMEM, "out of memory");
+	if (rc < 0) {
+		reader_free(r);
+		return rc;
+	}
+	*ret = r;
+	return 0;
+}
+
+void reader_free(struct reader *r)
+{
+	if (!r)
+		return;
+	fetch_forget(&r->seq);
+	reader_forget_all(r);
+	pthread_mutex_destroy(&r->lock);
+	pthread_mutex_destroy(&r->seq_lock);
+	free(r->path);
+	free(r);
+}

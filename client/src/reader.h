@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * reader - a file being read: where its blocks are, streams of them, failover
+ *
+ * Idea: locations are fetched in stretches and kept; a stretch is counted, so that a read can go on
+ * with it while another thread replaces it. A struct fetch is one stream's worth of state: dfs_read()
+ * has one that lives on (it asks for the rest of the block and so reads ahead), every dfs_pread()
+ * has its own for exactly its range. A replica that fails is set aside and the next one continues
+ * at the same byte; only when all have failed, after fresh locations, does the caller hear of it.
+ * Threading: `lock` guards length and stretches; `seq_lock` guards position and sequential stream,
+ * and is taken first.
+ * Units: offsets in the file unless "block" is in the name.
+ * Source: hdfs-wire 3.5, 5.4.
+ */
+#include "client/src/fs.h"
+#include "client/src/stream.h"
+
+struct stretch; /* some consecutive blocks of a file, counted */
+
+struct fetch {
+	struct stretch *stretch; /* counted; NULL: none */
+	const Hd__LocatedBlockProto *lb; /* in stretch */
+	struct rstream *rs;      /* owned; NULL: none */
+	uint64_t pos;            /* next byte */
+	uint64_t end;            /* of what was asked from the stream */
+	uint64_t tried;          /* bit i: replica i of lb failed */
+	size_t node;             /* replica of rs */
+};
+
+struct reader {
+	struct dfs *fs; /* borrowed (outlives its files) */
+	char *path;     /* owned */
+	pthread_mutex_t lock;
+	uint64_t length;        /* as known; grows while the file is written */
+	bool growing;           /* the last block is under construction */
+	struct list stretches;  /* owned; few, the newest first */
+	uint32_t stretch_count;
+	pthread_mutex_t seq_lock;
+	uint64_t pos;
+	struct fetch seq;
+};
+
+/** -ENOENT, -EISDIR, -ENOTSUP, or the NameNode's errors. */
+int reader_new(struct dfs *fs, const char *path, struct reader **ret, struct err *err);
+void reader_free(struct reader *r);
+ssize_t reader_read(struct reader *r, void *buf, size_t len, struct err *err);
+ssize_t reader_pread(struct reader *r, void *buf, size_t len, uint64_t offset, struct err *err);
+int reader_seek(struct reader *r, uint64_t offset);
+uint64_t reader_tell(struct reader *r);
+uint64_t reader_length(struct reader *r);

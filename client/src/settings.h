@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * settings - the configuration keys this library reads, parsed once
+ *
+ * Idea: names and defaults are Hadoop's (hdfs-default.xml, core-default.xml) where a key exists there.
+ * Units: in the names.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/conf.h"
+#include "common/base/crc.h"
+#include "common/base/err.h"
+
+enum rdma_mode { RDMA_AUTO, RDMA_REQUIRE, RDMA_OFF };
+enum replace_policy { REPLACE_DEFAULT, REPLACE_ALWAYS, REPLACE_NEVER };
+
+struct settings {
+	enum rdma_mode rdma;              /* dfs.client.rdma */
+	enum crc_type crc_type;           /* dfs.checksum.type */
+	bool use_hostname;                /* dfs.client.use.datanode.hostname */
+	bool replace_enable;              /* dfs.client.block.write.replace-datanode-on-failure.* */
+	bool replace_best_effort;
+	enum replace_policy replace_policy;
+	uint32_t socket_timeout_ms;       /* dfs.client.socket-timeout */
+	uint32_t connect_timeout_ms;      /* ipc.client.connect.timeout, data connections too */
+	uint32_t packet_bytes;            /* payload per packet, from dfs.client-write-packet-size */
+	uint32_t window_packets;          /* dfs.client.write.max-packets-in-flight */
+	uint32_t block_write_retries;     /* dfs.client.block.write.retries */
+	uint32_t acquire_failures;        /* dfs.client.max.block.acquire.failures */
+	uint32_t umask;                   /* fs.permissions.umask-mode */
+	uint64_t block_size;              /* dfs.blocksize; 0: the server's default */
+	uint32_t replication;             /* dfs.replication; 0: the server's */
+	uint32_t bytes_per_checksum;      /* dfs.bytes-per-checksum; 0: the server's */
+};
+
+#define PACKET_BYTES_MAX (15u << 20)   /* data nodes refuse packets above 16 MiB, CRCs included */
+#define WINDOW_BYTES_MAX (8u << 20)    /* of packets in flight per file */
+#define BPC_MAX (1u << 20)             /* bytes per checksum we accept */
+
+/** -EINVAL with key, value and expectation. */
+int settings_load(const struct conf *c, struct settings *ret, struct err *err);
+/** Payload bytes of a packet: Hadoop's size counts header and CRCs; a whole number of chunks. */
+uint32_t settings_packet_payload(uint64_t packet_size, uint32_t bpc);

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * stream - the seam between reader/writer and the transport below
+ *
+ * Idea: writer.c and reader.c know blocks, packets, acks and failures; they do not know sockets. A
+ * transport is one struct block_stream of functions. stream_tcp.c is the first; RDMA is a second file
+ * of the same shape, chosen per node by stream_open_write() and stream_open_read(), which fall back
+ * to TCP (dfs.client.rdma = auto), remember why for a while, or refuse (require).
+ * Ownership: open gives a stream, close takes it. Everything in the setup structs is borrowed during
+ * open only. A packet given to send() belongs to the writer again as soon as the stream is closed,
+ * or when its ack has been returned.
+ * Threading: a stream has one user at a time. Nothing here blocks except open, read, wait and close,
+ * each until a deadline.
+ * Source: hdfs-wire 5.4, 5.5, 5.6.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "client/src/fs.h"
+#include "datatransfer.pb-c.h"
+
+struct block_stream;
+
+/* Embedded first in a transport's own struct. */
+struct wstream {
+	const struct block_stream *ops;
+};
+struct rstream {
+	const struct block_stream *ops;
+};
+
+struct write_setup {
+	const Hd__LocatedBlockProto *lb; /* pipeline in order, with storages and token */
+	const Hd__ExtendedBlockProto *block; /* current stamp; numBytes = the file's block size */
+	Hd__OpWriteBlockProto__BlockConstructionStage stage;
+	uint64_t latest_gs;  /* 0 for a new block */
+	uint64_t min_rcvd;   /* acked */
+	uint64_t max_rcvd;   /* sent */
+	enum crc_type crc_type;
+	uint32_t bpc;
+};
+
+struct ack {
+	int64_t seqno;
+	int bad;     /* index of the node to blame, or -1: everyone has it */
+	int status;  /* Status of that node */
+};
+
+struct read_setup {
+	const Hd__LocatedBlockProto *lb;
+	size_t node; /* index of the replica to read */
+	uint64_t offset, len; /* in the block; len > 0 */
+};
+
+struct block_stream {
+	const char *name; /* "tcp", "rdma" */
+	int counter;      /* index in counters.written[] and .read[] */
+
+	/** Set the pipeline up. On failure *@ret_bad is the index of the node to blame. */
+	int (*open_write)(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
+			  int *ret_bad, struct err *err);
+	/** Hand over a sealed packet. 1 taken whole, 0 no room now (call again with the same one). */
+	int (*send)(struct wstream *s, struct packet *p, struct err *err);
+	/** 1 and an ack, 0 none now. Acks come in the order of the packets. */
+	int (*next_ack)(struct wstream *s, struct ack *ret, struct err *err);
+	/** Until an ack can be had, or (@want_send) a packet can move. 1, 0 at the deadline. */
+	int (*wait)(struct wstream *s, bool want_send, uint64_t deadline_ns, struct err *err);
+	void (*close_write)(struct wstream *s);
+
+	int (*open_read)(struct dfs *fs, const struct read_setup *r, struct rstream **ret,
+			 struct err *err);
+	/** The next bytes of the range, verified: 1..@len, -EBADMSG for a wrong CRC. Never called
+	 *  when the range is used up. */
+	ssize_t (*read)(struct rstream *s, void *buf, size_t len, struct err *err);
+	void (*close_read)(struct rstream *s);
+};
+
+extern const struct block_stream stream_tcp;
+
+/** Can dfs.client.rdma be honoured at all? -ENOTSUP with what is missing, only when it is
+ *  "require". */
+int stream_check(struct dfs *fs, struct err *err);
+/** As the functions of the same name above, by the best transport for the node. */
+int stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
+		      int *ret_bad, struct err *err);
+int stream_open_read(struct dfs *fs, const struct read_setup *r, struct rstream **ret,
+		     struct err *err);
+
+/** How long a data node may stay silent: Hadoop's socket timeout and 5 s for each node behind. */
+static inline uint64_t stream_timeout_ns(const struct dfs *fs, size_t nodes)
+{
+	return (fs->set.socket_timeout_ms + 5000ull * nodes) * 1000000ull;
+}
