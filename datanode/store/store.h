@@ -62,6 +62,8 @@ const char *store_datanode_uuid(const struct store *s);
  *  -EINVAL: directories of another cluster (both ids in @err); nothing is changed then. */
 int store_attach(struct store *s, const struct store_namespace *ns, struct block_pool **ret,
 		 struct err *err);
+/** The attached pool of that id, or NULL. */
+struct block_pool *store_pool(struct store *s, const char *id);
 const char *pool_id(const struct block_pool *bp);
 struct store *pool_store(const struct block_pool *bp);
 
@@ -73,6 +75,8 @@ struct store_listener {
 			 const struct block *b, enum store_event ev, const char *hint);
 	void (*on_bad)(void *arg, struct block_pool *bp, const char *storage_uuid,
 		       const struct block *b);
+	/** A volume went out of service; its replicas are gone from the reports. */
+	void (*on_volume_failed)(void *arg, const char *path, const char *reason);
 	void *arg;
 };
 void store_set_listener(struct store *s, const struct store_listener *l);
@@ -101,7 +105,8 @@ struct write_request {
 	uint32_t bytes_per_crc;
 	enum storage_type storage_type;
 	const char *storage_uuid; /* preferred volume or NULL */
-	void (*stop)(void *arg);  /* recovery wants the writer out: any thread, must not block */
+	void (*stop)(void *arg);  /* recovery wants the writer out: any thread, under the pool lock:
+				   * post to the reactor, call nothing of the store */
 	void *stop_arg;
 };
 
@@ -124,10 +129,12 @@ struct replica_writer {
  *  writer did not stop in time), -EIO. STAGE_CLOSE_RECOVERY finalises and gives no writer (NULL). */
 int replica_write_open(struct block_pool *bp, const struct write_request *q,
 		       struct replica_writer **ret, struct err *err);
-/** How far bytes are received, in the file, and acknowledged by all (visible); the CRC of the last,
- *  partial chunk of the visible bytes. Wait-free, one writer. */
+/** How far bytes are received, in the file (and their CRCs in the meta file), and acknowledged by
+ *  all (visible); the CRC of the last, partial chunk of the visible bytes. Wait-free, one writer. */
 void replica_publish(struct replica_writer *w, uint64_t received, uint64_t on_disk,
 		     uint64_t acked, uint32_t last_crc);
+/** For hsync, after data and meta: the directory entry on disk. Free after the first time. */
+int replica_sync_dir(struct replica_writer *w);
 /** Close files, check the length, move to finalized/, report RECEIVED. @sync: data, meta and
  *  directory are on disk before it returns. Releases the writer, also on failure. */
 int replica_finalize(struct replica_writer *w, uint64_t len, bool sync, const char *hint,

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/store/store_internal.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/cursor.h"
+
+static int dir_name(char buf[STORE_NAME_MAX], enum place p, int64_t id)
+{
+	switch (p) {
+	case IN_FINALIZED:
+		return snprintf(buf, STORE_NAME_MAX, "finalized/subdir%d/subdir%d",
+				(int)((id >> 16) & 0x1f), (int)((id >> 8) & 0x1f));
+	case IN_RBW:
+		return snprintf(buf, STORE_NAME_MAX, "rbw");
+	case IN_TMP:
+		break;
+	}
+	return snprintf(buf, STORE_NAME_MAX, "../tmp");
+}
+
+void path_data(char buf[STORE_NAME_MAX], enum place p, int64_t id)
+{
+	int n = dir_name(buf, p, id);
+
+	(void)snprintf(buf + n, (size_t)(STORE_NAME_MAX - n), "/blk_%" PRId64, id);
+}
+
+void path_meta(char buf[STORE_NAME_MAX], enum place p, int64_t id, uint64_t gs)
+{
+	int n = dir_name(buf, p, id);
+
+	(void)snprintf(buf + n, (size_t)(STORE_NAME_MAX - n), "/blk_%" PRId64 "_%" PRIu64 ".meta",
+		       id, gs);
+}
+
+static int sync_dir(int slice_fd, const char *name)
+{
+	_cleanup_close_ int fd = openat(slice_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return neg_errno();
+	return ret_errno(fsync(fd));
+}
+
+int path_sync_dir(int slice_fd, enum place p, int64_t id)
+{
+	char dir[STORE_NAME_MAX];
+
+	(void)dir_name(dir, p, id);
+	return sync_dir(slice_fd, dir);
+}
+
+int path_make_dir(int slice_fd, enum place p, int64_t id)
+{
+	char dir[STORE_NAME_MAX], parent[STORE_NAME_MAX];
+
+	(void)dir_name(dir, p, id);
+	if (p != IN_FINALIZED || faccessat(slice_fd, dir, F_OK, 0) == 0)
+		return 0;
+	(void)snprintf(parent, sizeof(parent), "finalized/subdir%d", (int)((id >> 16) & 0x1f));
+	if (mkdirat(slice_fd, parent, 0755) && errno != EEXIST)
+		return neg_errno();
+	if (mkdirat(slice_fd, dir, 0755) && errno != EEXIST)
+		return neg_errno();
+	/* Once per directory: a synced block must not hang in an unsynced directory. */
+	return sync_dir(slice_fd, "finalized") ?: sync_dir(slice_fd, parent);
+}
+
+/* A leftover of a crash under the new name is of no worth: the block is not there in the map. */
+static int link_over(int fd, const char *from, const char *to)
+{
+	if (linkat(fd, from, fd, to, 0) == 0)
+		return 0;
+	if (errno != EEXIST)
+		return neg_errno();
+	if (unlinkat(fd, to, 0))
+		return neg_errno();
+	return ret_errno(linkat(fd, from, fd, to, 0));
+}
+
+int pair_move(int slice_fd, int64_t id, enum place from, uint64_t gs, enum place to,
+	      uint64_t new_gs)
+{
+	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
+	char new_data[STORE_NAME_MAX], new_meta[STORE_NAME_MAX];
+	int rc;
+
+	path_data(data, from, id);
+	path_meta(meta, from, id, gs);
+	path_data(new_data, to, id);
+	path_meta(new_meta, to, id, new_gs);
+	rc = path_make_dir(slice_fd, to, id);
+	if (!rc)
+		rc = link_over(slice_fd, meta, new_meta);
+	if (!rc)
+		rc = link_over(slice_fd, data, new_data);
+	if (rc)
+		return rc;
+	/* The pair stands at the new place; what fails to go from the old one, the next start
+	 * removes. */
+	(void)unlinkat(slice_fd, data, 0);
+	(void)unlinkat(slice_fd, meta, 0);
+	return 0;
+}
+
+int pair_unlink(int slice_fd, int64_t id, enum place p, uint64_t gs)
+{
+	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
+	int rc = 0;
+
+	path_data(data, p, id);
+	path_meta(meta, p, id, gs);
+	if (unlinkat(slice_fd, data, 0) && errno != ENOENT)
+		rc = neg_errno();
+	if (unlinkat(slice_fd, meta, 0) && errno != ENOENT && !rc)
+		rc = neg_errno();
+	return rc;
+}
+
+int read_full(int fd, void *buf, size_t len, uint64_t off)
+{
+	uint8_t *p = buf;
+
+	while (len) {
+		ssize_t n = pread(fd, p, len, (off_t)off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? neg_errno() : -ENODATA;
+		p += n;
+		off += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int write_full(int fd, const void *buf, size_t len, uint64_t off)
+{
+	const uint8_t *p = buf;
+
+	while (len) {
+		ssize_t n = pwrite(fd, p, len, (off_t)off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return neg_errno();
+		p += n;
+		off += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int meta_write_header(int fd, enum crc_type type, uint32_t bpc)
+{
+	uint8_t buf[META_HEADER];
+	struct wr w = wr_init(buf, sizeof(buf));
+
+	wr_be16(&w, 1); /* version */
+	wr_u8(&w, (uint8_t)type);
+	wr_be32(&w, bpc);
+	return write_full(fd, buf, sizeof(buf), 0);
+}
+
+int meta_read_header(int fd, enum crc_type *ret_type, uint32_t *ret_bpc)
+{
+	uint8_t buf[META_HEADER];
+	struct rd r = rd_init(buf, sizeof(buf));
+	int rc = read_full(fd, buf, sizeof(buf), 0);
+	uint32_t version, type, bpc;
+
+	if (rc)
+		return rc == -ENODATA ? -EBADMSG : rc;
+	version = rd_be16(&r);
+	type = rd_u8(&r);
+	bpc = rd_be32(&r);
+	if (version != 1 || type > CRC_CRC32C || bpc == 0 || bpc > META_BPC_MAX)
+		return -EBADMSG;
+	*ret_type = (enum crc_type)type;
+	*ret_bpc = bpc;
+	return 0;
+}
+
+int meta_cut_crc(int fd, int fd_meta, enum crc_type type, uint32_t bpc, uint64_t len,
+		 uint64_t new_len, uint32_t *ret_crc)
+{
+	uint64_t chunk = (new_len ? new_len - 1 : 0) / bpc, start = chunk * bpc;
+	size_t have = (size_t)(len - start < bpc ? len - start : bpc);
+	_cleanup_free_ uint8_t *buf = NULL;
+	uint8_t stored[4];
+	int rc;
+
+	*ret_crc = 0;
+	if (type == CRC_NULL || !new_len)
+		return 0;
+	buf = malloc(have ? have : 1);
+	if (!buf)
+		return -ENOMEM;
+	rc = read_full(fd, buf, have, start);
+	if (!rc)
+		rc = read_full(fd_meta, stored, sizeof(stored), META_HEADER + 4 * chunk);
+	if (rc)
+		return rc == -ENODATA ? -EBADMSG : rc;
+	if (crc_verify(type, buf, have, bpc, stored) != -1)
+		return -EBADMSG;
+	*ret_crc = crc_compute(type, buf, (size_t)(new_len - start));
+	return 0;
+}
+
+/* Copy the CRCs of the full chunks of @new_len bytes, add the last one. */
+static int meta_copy(int from, int to, enum crc_type type, uint32_t bpc, uint64_t new_len,
+		     uint32_t last_crc)
+{
+	uint64_t full = META_HEADER, off = 0;
+	uint8_t last[4], buf[16384];
+	struct wr w = wr_init(last, sizeof(last));
+	int rc = 0;
+
+	if (type != CRC_NULL)
+		full += new_len / bpc * 4;
+	while (!rc && off < full) {
+		size_t n = full - off < sizeof(buf) ? (size_t)(full - off) : sizeof(buf);
+
+		rc = read_full(from, buf, n, off);
+		if (!rc)
+			rc = write_full(to, buf, n, off);
+		off += n;
+	}
+	wr_be32(&w, last_crc);
+	if (!rc && type != CRC_NULL && new_len % bpc)
+		rc = write_full(to, last, sizeof(last), full);
+	return rc ? rc : ret_errno(fsync(to));
+}
+
+static int shorten(int slice_fd, const char *data, const char *meta, const char *new_meta,
+		   uint64_t len, uint64_t new_len)
+{
+	_cleanup_close_ int fd = openat(slice_fd, data, O_RDWR | O_CLOEXEC);
+	_cleanup_close_ int old = openat(slice_fd, meta, O_RDONLY | O_CLOEXEC);
+	_cleanup_close_ int new = -1;
+	char tmp[STORE_NAME_MAX + 8];
+	enum crc_type type;
+	uint32_t bpc, crc;
+	int rc;
+
+	if (fd < 0 || old < 0)
+		return neg_errno();
+	rc = meta_read_header(old, &type, &bpc);
+	if (!rc)
+		rc = meta_cut_crc(fd, old, type, bpc, len, new_len, &crc);
+	if (rc)
+		return rc;
+	(void)snprintf(tmp, sizeof(tmp), "%s.tmp", new_meta);
+	new = openat(slice_fd, tmp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	if (new < 0)
+		return neg_errno();
+	rc = meta_copy(old, new, type, bpc, new_len, crc);
+	if (!rc)
+		rc = ret_errno(renameat(slice_fd, tmp, slice_fd, new_meta));
+	if (rc) {
+		(void)unlinkat(slice_fd, tmp, 0);
+		return rc;
+	}
+	/* Two meta files now: a start takes the one that fits the length of the data. */
+	if (ftruncate(fd, (off_t)new_len) || fdatasync(fd))
+		return neg_errno();
+	return 0;
+}
+
+int pair_restamp(int slice_fd, int64_t id, enum place p, uint64_t gs, uint64_t len,
+		 uint64_t new_gs, uint64_t new_len)
+{
+	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX], new_meta[STORE_NAME_MAX];
+	int rc;
+
+	path_data(data, p, id);
+	path_meta(meta, p, id, gs);
+	path_meta(new_meta, p, id, new_gs);
+	if (new_len == len)
+		return gs == new_gs ? 0
+				    : ret_errno(renameat(slice_fd, meta, slice_fd, new_meta));
+	rc = shorten(slice_fd, data, meta, new_meta, len, new_len);
+	if (!rc && gs != new_gs)
+		(void)unlinkat(slice_fd, meta, 0); /* else the next start does */
+	return rc;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * store_internal - what the files of the store share; nobody else includes this
+ *
+ * Volume: one data directory. Slice: one block pool on one volume, the directory fd all block paths
+ * are relative to. Replica: one entry of the pool's map. Live: what only replicas being written or
+ * recovered have.
+ * Exclusive use: whoever changes files of a replica owns it: a writer (live->writer) or a call that
+ * set `busy`. Others wait on pool->changed. So file operations run without the pool lock and two of
+ * them never meet on one block id.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <uthash.h>
+
+#include "common/base/list.h"
+#include "datanode/store/store.h"
+
+#define STORE_VOLUMES_MAX 64
+#define STORE_POOLS_MAX 16
+#define STORE_WAIT_MS 10000 /* for a writer to stop, a file operation to end */
+#define STORE_NAME_MAX 160  /* longest path below a slice, with NUL */
+#define STORE_LAYOUT_VERSION (-57)
+#define META_HEADER 7
+#define META_BPC_MAX (64u << 20)
+
+enum place { IN_FINALIZED, IN_RBW, IN_TMP };
+
+struct volume {
+	struct store *store; /* borrowed: owns us */
+	uint32_t idx;
+	char *path; /* owned */
+	int dir_fd, lock_fd;
+	enum storage_type type;
+	uint64_t reserved;
+	uint32_t dio_align; /* 0: O_DIRECT refused */
+	bool fresh;         /* no VERSION yet */
+	char uuid[BLOCK_UUID_MAX], cluster_id[128], dn_uuid[BLOCK_UUID_MAX];
+	atomic_bool failed;
+	atomic_uint_fast64_t promised; /* bytes that replicas being written may still take */
+};
+
+struct slice {
+	struct volume *vol;    /* borrowed */
+	struct block_pool *bp; /* borrowed */
+	int fd;                /* <volume>/current/<pool>/current; -1: volume out of service */
+	atomic_uint_fast64_t used, blocks;
+};
+
+/* Progress of a writer: a seqlock with one writer. */
+struct progress {
+	atomic_uint seq; /* odd while a change is under way */
+	atomic_uint_fast64_t received, on_disk, acked;
+	atomic_uint last_crc;
+};
+
+struct live {
+	struct progress prog;
+	struct replica_writer *writer; /* NULL: nobody writes */
+	void (*stop)(void *arg);
+	void *stop_arg;
+	uint64_t promised;
+	uint64_t recovery_id;          /* in REPLICA_RUR */
+	enum replica_state orig_state; /* before REPLICA_RUR */
+	bool dir_synced;
+};
+
+struct replica { /* all fields under the pool lock, or by its exclusive user */
+	int64_t id;
+	uint64_t gs, len; /* len: bytes on disk of a replica nobody writes */
+	struct slice *slice;
+	struct live *live;
+	uint32_t refs; /* the map's and one per handle */
+	uint32_t bytes_per_crc;
+	uint8_t crc_type, state, place;
+	bool busy, gone; /* gone: no longer in the map */
+	bool quiet;      /* being deleted: no DELETED report */
+	struct list doomed; /* in store->doomed */
+	UT_hash_handle hh;
+};
+
+struct block_pool {
+	struct store *store; /* borrowed: owns us */
+	struct store_namespace ns;
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* a replica lost its exclusive user, or is gone */
+	struct replica *map;
+	struct slice slices[STORE_VOLUMES_MAX];
+};
+
+struct store {
+	struct volume volumes[STORE_VOLUMES_MAX];
+	uint32_t volume_count, failed_tolerated;
+	char dn_uuid[BLOCK_UUID_MAX];
+	pthread_mutex_t attach_lock; /* one attach at a time; order: attach_lock, pool lock, lock */
+	pthread_mutex_t lock;        /* pools, listener, doomed */
+	struct block_pool *pools[STORE_POOLS_MAX];
+	uint32_t pool_count;
+	struct store_listener listener;
+	atomic_uint next_volume;
+	pthread_t deleter;
+	bool deleter_runs, closing;
+	struct list doomed;
+	pthread_cond_t doomed_cond;
+};
+
+/* ---- volume.c ---- */
+int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o, struct err *err);
+void volume_close(struct volume *v);
+/** -EINVAL when it belongs to another cluster; changes nothing. */
+int volume_check(const struct volume *v, const struct store_namespace *ns, struct err *err);
+/** Write VERSION of a fresh volume. */
+int volume_format(struct volume *v, const struct store_namespace *ns, struct err *err);
+/** Open or make the pool's directories; checks its VERSION. */
+int slice_open(struct slice *sl, struct err *err);
+/** 0 when a file can be written, synced and read back. */
+int volume_probe(const struct volume *v);
+/** Free bytes for blocks now; 0 when unknown. @ret_capacity may be NULL. */
+uint64_t volume_room(const struct volume *v, uint64_t *ret_capacity);
+void store_make_uuid(char *buf, const char *prefix);
+
+/* ---- files.c: names and single files ---- */
+void path_data(char buf[STORE_NAME_MAX], enum place p, int64_t id);
+void path_meta(char buf[STORE_NAME_MAX], enum place p, int64_t id, uint64_t gs);
+/** Directory of the block; makes it (finalized/) when @make. */
+int path_make_dir(int slice_fd, enum place p, int64_t id);
+int path_sync_dir(int slice_fd, enum place p, int64_t id);
+/** Both files from one place to another, perhaps under a new stamp, such that a crash leaves a
+ *  complete pair in one of them: link both, then unlink both. */
+int pair_move(int slice_fd, int64_t id, enum place from, uint64_t gs, enum place to,
+	      uint64_t new_gs);
+/** Data first: a meta file alone is nothing. */
+int pair_unlink(int slice_fd, int64_t id, enum place p, uint64_t gs);
+int meta_write_header(int fd, enum crc_type type, uint32_t bpc);
+/** -EBADMSG: not a meta header. */
+int meta_read_header(int fd, enum crc_type *ret_type, uint32_t *ret_bpc);
+/** Check the chunk that holds byte @new_len - 1 of a block of @len bytes against the meta file;
+ *  *ret_crc is its CRC when the block ends at @new_len. -EBADMSG: data and CRC do not fit. */
+int meta_cut_crc(int fd, int fd_meta, enum crc_type type, uint32_t bpc, uint64_t len,
+		 uint64_t new_len, uint32_t *ret_crc);
+/** Shorten a pair to @new_len and give it stamp @new_gs (also with @new_len == @len: a mere rename),
+ *  crash-safe through a new meta file. */
+int pair_restamp(int slice_fd, int64_t id, enum place p, uint64_t gs, uint64_t len,
+		 uint64_t new_gs, uint64_t new_len);
+int read_full(int fd, void *buf, size_t len, uint64_t off);
+int write_full(int fd, const void *buf, size_t len, uint64_t off);
+
+/* ---- recover.c ---- */
+void *store_deleter(void *store);
+
+/* ---- load.c ---- */
+/** Read the slice's directories into the pool's map. */
+int slice_load(struct slice *sl, struct err *err);
+
+/* ---- replica.c ---- */
+uint64_t pair_bytes(const struct replica *r);
+struct replica *replica_find_locked(struct block_pool *bp, int64_t id);
+/** Into the map, which takes a reference. */
+void replica_add_locked(struct block_pool *bp, struct replica *r);
+void replica_remove_locked(struct block_pool *bp, struct replica *r);
+void replica_put_locked(struct block_pool *bp, struct replica *r);
+int replica_make_live(struct replica *r);
+/** An RBW found at start with a restart marker: all its bytes count as acknowledged. */
+void replica_loaded_rbw(struct replica *r);
+void replica_info_locked(const struct replica *r, struct replica_info *ret);
+/** Become the exclusive user of @id: stops a writer when @stop. *ret NULL and 0: no such replica.
+ *  -EBUSY after STORE_WAIT_MS. */
+int replica_claim_locked(struct block_pool *bp, int64_t id, bool stop, struct replica **ret);
+void replica_release_locked(struct block_pool *bp, struct replica *r);
+void store_event(struct block_pool *bp, const struct slice *sl, const struct block *b,
+		 enum store_event ev, const char *hint);
+/** An errno that speaks of the disk: suspect the volume. Returns @rc. */
+int slice_error(struct slice *sl, int rc);
