@@ -54,8 +54,11 @@ int pool_new(const struct pool_opts *opts, struct pool **ret, struct err *err);
 void pool_free(struct pool *p);
 /** One reference, or NULL when dry (counts dfs_pool_empty_total): park with pool_wait(). */
 struct slot *pool_get(struct pool *p, enum slot_class cls, enum pool_use use);
-/** First come, first served, per class and use. */
+/** First come, first served, per class and use; control before peers before clients. granted() runs
+ *  inside the slot_put() that makes it possible (or this call, if a slot is free): record and mark
+ *  ready. */
 void pool_wait(struct pool *p, enum slot_class cls, enum pool_use use, struct pool_waiter *w);
+/** Harmless when @w was granted already (it must have been given to pool_wait() once). */
 void pool_wait_cancel(struct pool *p, struct pool_waiter *w);
 static inline struct slot *slot_ref(struct slot *s)
 {

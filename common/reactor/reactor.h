@@ -12,7 +12,8 @@
  * Ownership: the caller owns every struct it embeds (rop, uring_op, timer, msg, offload, poller) and
  * keeps it until it has come back.
  * Threading: all calls from the reactor's own thread, but reactor_post(), reactor_stop() and
- * reactor_run() (which makes the calling thread the reactor's).
+ * reactor_run() (which makes the calling thread the reactor's). Before reactor_run() the creating
+ * thread may set things up (at most sq_entries ring operations).
  * Units: monotonic nanoseconds.
  */
 #include <liburing.h>
@@ -33,16 +34,22 @@ struct reactor_opts {
 	int32_t spin_us;         /* busy-poll after the last useful completion; -1: adaptive, 0: never */
 };
 
-/** Creates the ring disabled-free on first run (SINGLE_ISSUER and DEFER_TASKRUN where the kernel has
- *  them, probed downwards). -ENOSYS/-EPERM when io_uring is not to be had: cause and cure in @err. */
+/** The ring is created disabled and enabled by reactor_run() (SINGLE_ISSUER and DEFER_TASKRUN where
+ *  the kernel has them, probed downwards, bind it to that thread). -ENOSYS/-EPERM/-ENOMEM when
+ *  io_uring is not to be had: cause and cure in @err. */
 int reactor_new(const struct reactor_opts *opts, struct reactor **ret, struct err *err);
-/** After reactor_run() has returned, or was never called. Accepts NULL. */
+/** After reactor_run() has returned, or was never called. Cancels ring operations, waits for
+ *  offloads, and runs all that comes back; new ring operations complete with -ECANCELED. To end in
+ *  good order close everything first (post a message), and stop the reactor when it has closed.
+ *  Accepts NULL. */
 void reactor_free(struct reactor *r);
-/** Runs until reactor_stop(); the calling thread becomes the reactor's thread. 0 or -errno. */
+/** Runs until reactor_stop(); the calling thread becomes the reactor's thread. May be called again,
+ *  from the same thread (-EBUSY elsewhere: the ring is bound to it). 0 or -errno. */
 int reactor_run(struct reactor *r);
 /** Any thread, also from a signal handler. The turn in progress is finished first. */
 void reactor_stop(struct reactor *r);
-/** Start a thread that does reactor_run(); join it with reactor_join() after reactor_stop(). */
+/** Start a thread that does reactor_run() and then cancels what is left, as reactor_free() does;
+ *  join it with reactor_join() after reactor_stop(). */
 int reactor_start(struct reactor *r);
 void reactor_join(struct reactor *r);
 bool reactor_is_current(const struct reactor *r);
@@ -98,7 +105,8 @@ struct rmsg {
 	void (*fn)(struct rmsg *m); /* runs on the reactor; may free the message */
 	_Atomic(struct rmsg *) next; /* private */
 };
-/** Any thread. Lock-free MPSC queue; the eventfd is written only when the reactor sleeps.
+/** Any thread, also from a signal handler. Lock-free MPSC queue, in order per sender; the eventfd
+ *  is written only when the reactor sleeps.
  *  Messages posted after reactor_run() ended are run by reactor_free(). */
 void reactor_post(struct reactor *r, struct rmsg *m);
 
@@ -118,15 +126,17 @@ struct poller {
 	int (*poll)(struct poller *p);   /* bounded batch; number of events handled */
 	int (*arm)(struct poller *p);    /* ask for a wake-up on fd; polled once more after it */
 	struct list link;                /* private */
-	struct uring_op wait;            /* private */
-	bool waiting;                    /* private */
+	struct poller_wait *wait;        /* private */
 };
 void reactor_poller_add(struct reactor *r, struct poller *p);
-/** The poller may still get calls until this turn ends. */
+/** The poller gets no further call. From its own poll() or arm() it may remove only itself. */
 void reactor_poller_del(struct reactor *r, struct poller *p);
 
 /* ---- the reactor's buffers (see pool.h) ---- */
-/** Register every slab of @pool as fixed buffers of this ring: buffer index = slab index. -ENOMEM:
- *  RLIMIT_MEMLOCK, named in @err with the cure. */
+/** Make @pool (borrowed, outlives the reactor) this reactor's, and register every slab as a fixed
+ *  buffer of the ring: buffer index = slab index. Before reactor_run() or on the reactor. -ENOMEM:
+ *  RLIMIT_MEMLOCK, named in @err with the cure; the pool is the reactor's all the same, only plain
+ *  reads and writes remain (reactor_pool_fixed() is false). */
 int reactor_register_pool(struct reactor *r, struct pool *pool, struct err *err);
 struct pool *reactor_pool(struct reactor *r);
+bool reactor_pool_fixed(const struct reactor *r);

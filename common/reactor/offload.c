@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/reactor/reactor_internal.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdlib.h>
+
+static struct offload *next_work(struct offload_pool *p)
+{
+	struct list *l;
+
+	pthread_mutex_lock(&p->lock);
+	while (!(l = list_pop(&p->queue)) && !p->stop)
+		pthread_cond_wait(&p->more, &p->lock);
+	pthread_mutex_unlock(&p->lock);
+	return l ? container_of(l, struct offload, link) : NULL;
+}
+
+static void *helper_main(void *arg)
+{
+	struct offload_pool *p = (struct offload_pool *)arg;
+	struct offload *o;
+
+	while ((o = next_work(p))) {
+		o->work(o);
+		reactor_post(o->reactor, &o->msg);
+	}
+	return NULL;
+}
+
+/* Signals are for the program's main thread. */
+static int start_quietly(pthread_t *ret, void *(*fn)(void *), void *arg)
+{
+	sigset_t all, old;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = ret_code(pthread_create(ret, NULL, fn, arg));
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return rc;
+}
+
+/* One more thread, if there may be one. */
+static void add_thread(struct offload_pool *p)
+{
+	if (!p->threads)
+		p->threads = (pthread_t *)calloc(p->count, sizeof(*p->threads));
+	if (!p->threads || p->running == p->count)
+		return;
+	if (!start_quietly(&p->threads[p->running], helper_main, p)) {
+		pthread_setname_np(p->threads[p->running], "offload");
+		p->running++;
+	}
+}
+
+static void come_back(struct rmsg *m)
+{
+	struct offload *o = container_of(m, struct offload, msg);
+
+	o->reactor->offloads.out--;
+	o->done(o);
+}
+
+void reactor_offload(struct reactor *r, struct offload *o)
+{
+	struct offload_pool *p = &r->offloads;
+
+	assert(reactor_is_current(r));
+	o->reactor = r;
+	o->msg.fn = come_back;
+	list_init(&o->link);
+	if (p->out++ >= p->running)
+		add_thread(p);
+	if (!p->running) { /* no thread to be had: slow, still right */
+		o->work(o);
+		reactor_post(r, &o->msg);
+		return;
+	}
+	pthread_mutex_lock(&p->lock);
+	list_add_tail(&p->queue, &o->link);
+	pthread_cond_signal(&p->more);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void offload_init(struct offload_pool *p, uint32_t count)
+{
+	p->count = count;
+	list_init(&p->queue);
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->more, NULL);
+}
+
+void offload_fini(struct offload_pool *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->stop = true;
+	pthread_cond_broadcast(&p->more);
+	pthread_mutex_unlock(&p->lock);
+	for (uint32_t i = 0; i < p->running; i++)
+		pthread_join(p->threads[i], NULL);
+	free(p->threads);
+	pthread_cond_destroy(&p->more);
+	pthread_mutex_destroy(&p->lock);
+}

@@ -1,0 +1,677 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/reactor/reactor.h"
+
+#include <assert.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/metrics.h"
+#include "common/reactor/pool.h"
+#include "common/reactor/reactor_internal.h"
+
+#define SQ_ENTRIES_DEFAULT 512
+#define CQ_PER_SQ 4 /* room for multishots and bursts; overflow costs, but loses nothing (NODROP) */
+#define CQE_BATCH 256
+#define OFFLOAD_THREADS_DEFAULT 2
+#define SPIN_MIN_NS 5000ull /* adaptive window: below this sleep at once */
+#define SPIN_MAX_NS 200000ull
+#define DRAIN_MAX_NS (30 * NS_PER_S) /* a disk request cannot be cancelled; wait this long for it */
+
+/* On the heap, because it outlives its poller until the cancelled poll has come back. */
+struct poller_wait {
+	struct uring_op op;
+	struct reactor *r;
+	struct poller *p; /* NULL: the poller has left */
+};
+
+/* ---- the ring ---- */
+
+/* From the richest set down: an old kernel says EINVAL to what it does not know. */
+static int ring_init(struct reactor *r)
+{
+	static const uint32_t flags[] = {
+	    IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL |
+		IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SINGLE_ISSUER |
+		IORING_SETUP_DEFER_TASKRUN, /* 6.1 */
+	    IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL |
+		IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SINGLE_ISSUER,
+	    IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL |
+		IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,		       /* 5.19 */
+	    IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL, /* 5.18 */
+	    IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED,
+	};
+	int rc = -EINVAL;
+
+	for (size_t i = 0; rc == -EINVAL && i < sizeof(flags) / sizeof(flags[0]); i++) {
+		struct io_uring_params p = {.flags = flags[i],
+					    .cq_entries = r->opts.sq_entries * CQ_PER_SQ};
+
+		rc = io_uring_queue_init_params(r->opts.sq_entries, &r->ring, &p);
+	}
+	if (rc < 0)
+		return rc;
+	r->ring_ready = true;
+	return r->ring.features & IORING_FEAT_EXT_ARG ? 0 : -ENOSYS;
+}
+
+static int ring_error(struct err *err, int rc)
+{
+	err_sys(err, rc, "cannot create an io_uring");
+	if (rc == -ENOSYS)
+		err_cure(err, "this needs Linux 5.19 or newer with io_uring built in");
+	else if (rc == -EPERM || rc == -EACCES)
+		err_cure(err, "io_uring is forbidden here: set sysctl kernel.io_uring_disabled=0, or"
+			      " allow io_uring_setup in the container's seccomp profile");
+	else if (rc == -ENOMEM)
+		err_cure(err, "raise RLIMIT_MEMLOCK (LimitMEMLOCK=infinity, ulimit -l unlimited)");
+	return rc;
+}
+
+/* The thread that enables the ring is the one that SINGLE_ISSUER lets in from then on. */
+static int ring_enable(struct reactor *r)
+{
+	int rc;
+
+	if (r->enabled)
+		return pthread_equal(r->issuer, pthread_self()) ? 0 : -EBUSY;
+	/* By hand: liburing 2.3 declares io_uring_enable_rings() and does not export it. */
+	rc = io_uring_register((unsigned int)r->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+	if (rc < 0)
+		return rc;
+	r->issuer = pthread_self();
+	r->enabled = true;
+	return 0;
+}
+
+static bool ring_has_task_work(const struct reactor *r)
+{
+	return IO_URING_READ_ONCE(*r->ring.sq.kflags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW);
+}
+
+struct io_uring_sqe *reactor_sqe(struct reactor *r)
+{
+	struct io_uring_sqe *sqe;
+
+	assert(reactor_is_current(r));
+	while (!(sqe = io_uring_get_sqe(&r->ring))) {
+		assert(r->enabled); /* more than sq_entries operations before reactor_run() */
+		metric_add(METRIC_URING_ENTER, 1);
+		io_uring_submit_and_get_events(&r->ring);
+	}
+	memset(sqe, 0, sizeof(*sqe));
+	r->ring_ops++;
+	return sqe;
+}
+
+void uring_attach(struct io_uring_sqe *sqe, struct uring_op *op)
+{
+	sqe->user_data = (uintptr_t)op;
+}
+
+void reactor_cancel(struct reactor *r, struct uring_op *op)
+{
+	struct io_uring_sqe *sqe = reactor_sqe(r);
+
+	io_uring_prep_cancel64(sqe, (uintptr_t)op, 0);
+	uring_attach(sqe, NULL);
+	r->own_ops++;
+}
+
+uint32_t reactor_inflight(const struct reactor *r)
+{
+	return r->ring_ops - r->own_ops;
+}
+
+struct io_uring *reactor_ring(struct reactor *r)
+{
+	return &r->ring;
+}
+
+static void complete(struct reactor *r, struct uring_op *op, int res, uint32_t flags)
+{
+	if (!(flags & IORING_CQE_F_MORE))
+		r->ring_ops--;
+	if (op)
+		op->done(op, res, flags);
+	else
+		r->own_ops--; /* only cancels have no op */
+}
+
+static uint32_t completions_run(struct reactor *r)
+{
+	uint32_t n = io_uring_cq_ready(&r->ring);
+
+	if (n > CQE_BATCH)
+		n = CQE_BATCH;
+	for (uint32_t i = 0; i < n; i++) {
+		struct io_uring_cqe *cqe = NULL, copy;
+
+		io_uring_peek_cqe(&r->ring, &cqe);
+		copy = *cqe; /* its place may be reused once seen, and done() may submit */
+		io_uring_cqe_seen(&r->ring, cqe);
+		complete(r, (struct uring_op *)(uintptr_t)copy.user_data, copy.res, copy.flags);
+	}
+	return n;
+}
+
+/* One system call a turn: submit, run task work and, when @timeout_ns is not 0, wait. */
+static void ring_enter(struct reactor *r, uint64_t timeout_ns)
+{
+	struct __kernel_timespec ts = {.tv_sec = (int64_t)(timeout_ns / NS_PER_S),
+				       .tv_nsec = (long long)(timeout_ns % NS_PER_S)};
+	struct io_uring_cqe *cqe;
+
+	if (!timeout_ns && !io_uring_sq_ready(&r->ring) && !ring_has_task_work(r))
+		return;
+	metric_add(METRIC_URING_ENTER, 1);
+	/* Failures (EINTR, ETIME, EAGAIN, EBUSY) leave the rest queued for the next turn. */
+	if (!timeout_ns)
+		(void)io_uring_submit_and_get_events(&r->ring);
+	else
+		(void)io_uring_submit_and_wait_timeout(
+		    &r->ring, &cqe, 1, timeout_ns == UINT64_MAX ? NULL : &ts, NULL);
+}
+
+/* ---- inbox ---- */
+
+static void wake(struct reactor *r)
+{
+	uint64_t one = 1;
+
+	(void)!write(r->wake_fd, &one, sizeof(one)); /* EAGAIN: it is awake already */
+}
+
+void reactor_post(struct reactor *r, struct rmsg *m)
+{
+	struct rmsg *head = atomic_load(&r->inbox);
+
+	do {
+		atomic_store_explicit(&m->next, head, memory_order_relaxed);
+	} while (!atomic_compare_exchange_weak(&r->inbox, &head, m));
+	/* Partner: sleep_begins(). Both sides store first and load the other's word after, all
+	 * sequentially consistent: either we see `sleeping` or the reactor sees the message. */
+	if (atomic_load(&r->sleeping) && atomic_exchange(&r->sleeping, false))
+		wake(r);
+}
+
+static bool sleep_begins(struct reactor *r)
+{
+	atomic_store(&r->sleeping, true);
+	if (!atomic_load(&r->inbox) && !atomic_load(&r->stop))
+		return true;
+	atomic_store(&r->sleeping, false);
+	return false;
+}
+
+/* Newest first becomes oldest first: per sender the order of posting is kept. */
+static uint32_t inbox_run(struct reactor *r)
+{
+	struct rmsg *m = atomic_exchange(&r->inbox, NULL), *oldest = NULL, *next;
+	uint32_t n = 0;
+
+	for (; m; m = next) {
+		next = atomic_load_explicit(&m->next, memory_order_relaxed);
+		atomic_store_explicit(&m->next, oldest, memory_order_relaxed);
+		oldest = m;
+	}
+	for (m = oldest; m; m = next, n++) {
+		next = atomic_load_explicit(&m->next, memory_order_relaxed);
+		m->fn(m);
+	}
+	return n;
+}
+
+static void wake_done(struct uring_op *op, int res, uint32_t flags)
+{
+	struct reactor *r = container_of(op, struct reactor, wake_op);
+
+	(void)res, (void)flags;
+	r->own_ops--;
+	r->wake_armed = false;
+}
+
+static void wake_arm(struct reactor *r)
+{
+	struct io_uring_sqe *sqe;
+
+	if (r->wake_armed)
+		return;
+	sqe = reactor_sqe(r);
+	io_uring_prep_read(sqe, r->wake_fd, &r->wake_count, sizeof(r->wake_count), 0);
+	uring_attach(sqe, &r->wake_op);
+	r->wake_armed = true;
+	r->own_ops++;
+}
+
+/* Only atomics and write(2): allowed in a signal handler. */
+void reactor_stop(struct reactor *r)
+{
+	int saved = errno;
+
+	atomic_store(&r->stop, true);
+	wake(r);
+	errno = saved;
+}
+
+/* ---- pollers ---- */
+
+static void poller_wait_done(struct uring_op *op, int res, uint32_t flags)
+{
+	struct poller_wait *w = container_of(op, struct poller_wait, op);
+
+	(void)res;
+	if (flags & IORING_CQE_F_MORE)
+		return;
+	w->r->own_ops--;
+	if (w->p)
+		w->p->wait = NULL;
+	free(w);
+}
+
+static int poller_wait_arm(struct reactor *r, struct poller *p)
+{
+	struct poller_wait *w;
+	struct io_uring_sqe *sqe;
+
+	if (p->fd < 0 || p->wait)
+		return 0;
+	w = (struct poller_wait *)calloc(1, sizeof(*w));
+	if (!w)
+		return -ENOMEM;
+	w->r = r;
+	w->p = p;
+	w->op.done = poller_wait_done;
+	sqe = reactor_sqe(r);
+	io_uring_prep_poll_multishot(sqe, p->fd, POLLIN);
+	uring_attach(sqe, &w->op);
+	r->own_ops++;
+	p->wait = w;
+	return 0;
+}
+
+void reactor_poller_add(struct reactor *r, struct poller *p)
+{
+	assert(reactor_is_current(r));
+	p->wait = NULL;
+	list_add_tail(&r->pollers, &p->link);
+}
+
+void reactor_poller_del(struct reactor *r, struct poller *p)
+{
+	assert(reactor_is_current(r));
+	list_del(&p->link);
+	if (!p->wait)
+		return;
+	p->wait->p = NULL;
+	reactor_cancel(r, &p->wait->op);
+	p->wait = NULL;
+}
+
+/* A poller may take itself, but nobody else, off the list. */
+static uint32_t pollers_run(struct reactor *r)
+{
+	uint32_t n = 0;
+
+	list_for_each(l, &r->pollers)
+	{
+		struct poller *p = container_of(l, struct poller, link);
+
+		n += (uint32_t)p->poll(p);
+	}
+	return n;
+}
+
+/* Ask for wake-ups, then look once more: what came in between would wake nobody. True: nothing
+ * came, all are armed, the reactor may sleep. */
+static bool pollers_arm(struct reactor *r)
+{
+	list_for_each(l, &r->pollers)
+	{
+		struct poller *p = container_of(l, struct poller, link);
+
+		if (poller_wait_arm(r, p) < 0 || p->arm(p) < 0)
+			return false;
+	}
+	return !pollers_run(r);
+}
+
+/* ---- a turn ---- */
+
+void reactor_ready(struct reactor *r, struct rop *op)
+{
+	assert(reactor_is_current(r));
+	if (!list_is_linked(&op->ready_link))
+		list_add_tail(&r->ready, &op->ready_link);
+}
+
+/* What becomes ready while stepping waits for the next turn. */
+static uint32_t ready_run(struct reactor *r)
+{
+	struct list last, *l;
+	uint32_t n = 0;
+
+	if (list_empty(&r->ready))
+		return 0;
+	list_add_tail(&r->ready, &last); /* a mark */
+	while ((l = list_pop(&r->ready)) != &last) {
+		struct rop *op = container_of(l, struct rop, ready_link);
+
+		n++;
+		if (!op->step(op))
+			continue;
+		list_del(&op->ready_link);
+		if (op->free)
+			op->free(op);
+	}
+	return n;
+}
+
+static bool is_spinning(const struct reactor *r)
+{
+	return r->spin_ns && !list_empty(&r->pollers) && r->now_ns - r->useful_ns < r->spin_ns;
+}
+
+/* Halve on a wasted spin, double when the wake came so soon that spinning would have met it. */
+static void spin_adapt(struct reactor *r, uint64_t slept_ns)
+{
+	if (!r->spin_adaptive)
+		return;
+	if (slept_ns < SPIN_MAX_NS / 4)
+		r->spin_ns = r->spin_ns < SPIN_MIN_NS ? SPIN_MIN_NS : r->spin_ns * 2;
+	else
+		r->spin_ns = r->spin_ns / 2 < SPIN_MIN_NS ? 0 : r->spin_ns / 2;
+	if (r->spin_ns > r->spin_max_ns)
+		r->spin_ns = r->spin_max_ns;
+}
+
+static bool has_work(struct reactor *r)
+{
+	return !list_empty(&r->ready) || io_uring_cq_ready(&r->ring) || atomic_load(&r->inbox) ||
+	       atomic_load(&r->stop);
+}
+
+/* Nanoseconds to the next timer; 0: it is due. */
+static uint64_t time_left(const struct reactor *r)
+{
+	uint64_t next = timer_heap_next(&r->timers), now;
+
+	if (!next)
+		return UINT64_MAX;
+	now = clock_mono_ns();
+	return next > now ? next - now : 0;
+}
+
+/* How long to sleep, announced to the posters; 0: there is something to do. */
+static uint64_t sleep_prepare(struct reactor *r)
+{
+	uint64_t ns;
+
+	if (has_work(r) || is_spinning(r) || !pollers_arm(r) || has_work(r))
+		return 0;
+	wake_arm(r);
+	ns = time_left(r);
+	return ns && sleep_begins(r) ? ns : 0;
+}
+
+static void turn(struct reactor *r)
+{
+	uint64_t began_ns = r->now_ns, sleep_ns;
+	uint32_t n = inbox_run(r);
+
+	n += completions_run(r);
+	n += pollers_run(r);
+	n += ready_run(r);
+	n += timer_heap_run(&r->timers, r->now_ns);
+	if (n)
+		r->useful_ns = r->now_ns;
+	sleep_ns = sleep_prepare(r);
+	ring_enter(r, sleep_ns);
+	r->now_ns = clock_mono_ns();
+	if (sleep_ns) {
+		atomic_store(&r->sleeping, false);
+		spin_adapt(r, r->now_ns - began_ns);
+	}
+}
+
+int reactor_run(struct reactor *r)
+{
+	int rc;
+
+	atomic_store(&r->owner, pthread_self());
+	rc = ring_enable(r);
+	if (rc < 0)
+		return rc;
+	(void)io_uring_register_ring_fd(&r->ring); /* saves a file look-up per call; optional */
+	r->now_ns = clock_mono_ns();
+	while (!atomic_load(&r->stop))
+		turn(r);
+	atomic_store(&r->stop, false);
+	(void)io_uring_unregister_ring_fd(&r->ring);
+	return 0;
+}
+
+/* ---- end ---- */
+
+/* The ring belongs to a thread that has ended: what is queued now can only come back. */
+static void abort_queued(struct reactor *r)
+{
+	struct io_uring_sq *sq = &r->ring.sq;
+
+	for (uint32_t n = sq->sqe_tail - sq->sqe_head; n; n--) {
+		struct io_uring_sqe *sqe = &sq->sqes[sq->sqe_head++ & *sq->kring_mask];
+
+		complete(r, (struct uring_op *)(uintptr_t)sqe->user_data, -ECANCELED, 0);
+	}
+	if (sq->sqe_head == sq->sqe_tail)
+		sq->sqe_head = sq->sqe_tail = *sq->ktail; /* the kernel never saw them */
+}
+
+static void cancel_all(struct reactor *r)
+{
+	struct io_uring_sqe *sqe = reactor_sqe(r);
+
+	io_uring_prep_cancel64(sqe, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
+	r->own_ops++;
+	(void)io_uring_submit_and_get_events(&r->ring);
+}
+
+static bool is_drained(struct reactor *r)
+{
+	return !r->ring_ops && !r->offloads.out && !has_work(r);
+}
+
+/* Cancel what is in flight and run what comes back, until nothing is left. On another thread than
+ * the issuer's the kernel did the cancelling when that one ended. */
+static void drain(struct reactor *r)
+{
+	uint64_t deadline_ns = clock_mono_ns() + DRAIN_MAX_NS;
+	bool issuer = ring_enable(r) == 0;
+
+	atomic_store(&r->stop, false);
+	list_for_each(l, &r->pollers) reactor_poller_del(r, container_of(l, struct poller, link));
+	while (!is_drained(r) && r->now_ns < deadline_ns) {
+		if (issuer)
+			cancel_all(r);
+		else
+			abort_queued(r);
+		inbox_run(r);
+		completions_run(r);
+		ready_run(r);
+		timer_heap_run(&r->timers, r->now_ns);
+		if (!is_drained(r) && !has_work(r))
+			nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS}, NULL);
+		if (issuer)
+			ring_enter(r, 0);
+		r->now_ns = clock_mono_ns();
+	}
+}
+
+static void *thread_main(void *arg)
+{
+	struct reactor *r = (struct reactor *)arg;
+
+	pthread_setname_np(pthread_self(), r->opts.name);
+	reactor_run(r);
+	drain(r);
+	return NULL;
+}
+
+int reactor_start(struct reactor *r)
+{
+	sigset_t all, old;
+	int rc;
+
+	sigfillset(&all); /* signals are for the program's main thread */
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = ret_code(pthread_create(&r->thread, NULL, thread_main, r));
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	r->started = !rc;
+	return rc;
+}
+
+void reactor_join(struct reactor *r)
+{
+	if (!r->started)
+		return;
+	pthread_join(r->thread, NULL);
+	r->started = false;
+	atomic_store(&r->owner, pthread_self());
+}
+
+void reactor_free(struct reactor *r)
+{
+	if (!r)
+		return;
+	if (r->started) {
+		reactor_stop(r);
+		reactor_join(r);
+	}
+	atomic_store(&r->owner, pthread_self());
+	if (r->ring_ready)
+		drain(r);
+	offload_fini(&r->offloads);
+	inbox_run(r);
+	timer_heap_fini(&r->timers);
+	if (r->ring_ready)
+		io_uring_queue_exit(&r->ring);
+	if (r->wake_fd >= 0)
+		(void)close(r->wake_fd);
+	free(r);
+}
+
+/* ---- begin ---- */
+
+static void spin_init(struct reactor *r)
+{
+	int32_t us = r->opts.spin_us;
+
+	r->spin_adaptive = us < 0;
+	/* With one or two cores the spinner would take the time of whom it waits for. */
+	r->spin_max_ns = sysconf(_SC_NPROCESSORS_ONLN) > 2 ? SPIN_MAX_NS : 0;
+	r->spin_ns = us > 0 ? (uint64_t)us * 1000 : 0;
+}
+
+int reactor_new(const struct reactor_opts *opts, struct reactor **ret, struct err *err)
+{
+	struct reactor *r = (struct reactor *)calloc(1, sizeof(*r));
+	int rc;
+
+	if (!r)
+		return err_set(err, -ENOMEM, "out of memory");
+	r->opts = *opts;
+	if (!r->opts.name)
+		r->opts.name = "reactor";
+	if (!r->opts.sq_entries)
+		r->opts.sq_entries = SQ_ENTRIES_DEFAULT;
+	if (!r->opts.offload_threads)
+		r->opts.offload_threads = OFFLOAD_THREADS_DEFAULT;
+	list_init(&r->ready);
+	list_init(&r->pollers);
+	offload_init(&r->offloads, r->opts.offload_threads);
+	atomic_store(&r->owner, pthread_self());
+	r->wake_op.done = wake_done;
+	r->now_ns = clock_mono_ns();
+	spin_init(r);
+	rc = r->wake_fd = ret_errno(eventfd(0, EFD_CLOEXEC));
+	if (rc < 0) {
+		err_sys(err, rc, "cannot create an eventfd");
+		goto fail;
+	}
+	rc = ring_init(r);
+	if (rc < 0) {
+		ring_error(err, rc);
+		goto fail;
+	}
+	*ret = r;
+	return 0;
+fail:
+	reactor_free(r);
+	return rc;
+}
+
+bool reactor_is_current(const struct reactor *r)
+{
+	return pthread_equal(atomic_load_explicit(&r->owner, memory_order_relaxed), pthread_self());
+}
+
+uint64_t reactor_now_ns(const struct reactor *r)
+{
+	return r->now_ns;
+}
+
+/* ---- the pool ---- */
+
+static int register_error(struct err *err, int rc, uint64_t bytes)
+{
+	struct rlimit lim = {0};
+
+	err_sys(err, rc, "cannot register %lu MiB of buffers with io_uring",
+		(unsigned long)(bytes >> 20));
+	if (rc != -ENOMEM)
+		return rc;
+	(void)getrlimit(RLIMIT_MEMLOCK, &lim);
+	return err_cure(err,
+			"RLIMIT_MEMLOCK is %lu KiB: set LimitMEMLOCK=infinity (ulimit -l unlimited),"
+			" or make the buffer pool smaller",
+			(unsigned long)(lim.rlim_cur >> 10));
+}
+
+int reactor_register_pool(struct reactor *r, struct pool *pool, struct err *err)
+{
+	uint32_t n = pool_slab_count(pool);
+	struct iovec *iov = (struct iovec *)calloc(n, sizeof(*iov));
+	uint64_t bytes = 0;
+	int rc;
+
+	r->pool = pool;
+	if (!iov)
+		return err_set(err, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < n; i++) {
+		iov[i].iov_base = pool_slab(pool, i, &iov[i].iov_len);
+		bytes += iov[i].iov_len;
+	}
+	rc = io_uring_register_buffers(&r->ring, iov, n);
+	free(iov);
+	if (rc < 0)
+		return register_error(err, rc, bytes);
+	r->fixed = true;
+	return 0;
+}
+
+struct pool *reactor_pool(struct reactor *r)
+{
+	return r->pool;
+}
+
+bool reactor_pool_fixed(const struct reactor *r)
+{
+	return r->fixed;
+}

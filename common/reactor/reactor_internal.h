@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/** reactor_internal - shared by reactor.c, timer.c, offload.c; nobody else includes this */
+#include <pthread.h>
+
+#include "common/reactor/reactor.h"
+
+/* Min-heap on deadline_ns; a timer knows its place in heap_idx. */
+struct timer_heap {
+	struct rtimer **v; /* owned array of borrowed timers */
+	uint32_t n, cap;
+};
+
+void timer_heap_fini(struct timer_heap *h);
+/** Deadline of the earliest timer; 0: none. */
+uint64_t timer_heap_next(const struct timer_heap *h);
+/** Fire what is due at @now_ns, at most as many as there were when called; returns how many. */
+uint32_t timer_heap_run(struct timer_heap *h, uint64_t now_ns);
+
+/* Helper threads, started at the first use. */
+struct offload_pool {
+	pthread_mutex_t lock; /* queue, stop */
+	pthread_cond_t more;
+	struct list queue;
+	bool stop;
+	pthread_t *threads; /* owned */
+	uint32_t count, running;
+	uint32_t out; /* given and not yet back on the reactor; the reactor's thread only */
+};
+
+void offload_init(struct offload_pool *p, uint32_t count);
+/** Lets queued work finish first. */
+void offload_fini(struct offload_pool *p);
+
+struct reactor {
+	struct io_uring ring;
+	struct reactor_opts opts;
+	bool ring_ready;    /* queue_init succeeded */
+	bool enabled;       /* the ring accepts submissions */
+	uint32_t ring_ops;  /* submitted or queued and not completed, our own included */
+	uint32_t own_ops;   /* of these: wake-up read, poller waits, cancels */
+	uint64_t now_ns;
+	uint64_t useful_ns; /* when something last happened */
+	uint64_t spin_ns;   /* current busy-poll window */
+	uint64_t spin_max_ns;
+	bool spin_adaptive;
+	struct list ready, pollers;
+	struct timer_heap timers;
+	struct offload_pool offloads;
+	struct pool *pool; /* borrowed */
+	bool fixed;        /* pool is registered with the ring */
+
+	_Atomic(struct rmsg *) inbox; /* newest first; pushed by anyone, taken whole by us */
+	atomic_bool sleeping;         /* a poster must write wake_fd */
+	atomic_bool stop;
+	_Atomic pthread_t owner; /* whose calls are welcome */
+	pthread_t issuer;        /* who enabled the ring: SINGLE_ISSUER binds it to that thread */
+	int wake_fd;
+	uint64_t wake_count; /* target of the wake-up read */
+	struct uring_op wake_op;
+	bool wake_armed;
+
+	pthread_t thread; /* of reactor_start() */
+	bool started;
+};

@@ -1,0 +1,624 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Must hold: every operation, message, offload and timer comes back exactly once, also at the end;
+ * a sleeping reactor is woken by each of them; nothing runs off its thread. */
+#include "common/reactor/reactor.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/base/metrics.h"
+#include "common/reactor/pool.h"
+
+static struct reactor *make(void)
+{
+	struct reactor_opts o = {.name = "test"};
+	struct reactor *r = NULL;
+	struct err err = ERR_INIT;
+	int rc = reactor_new(&o, &r, &err);
+
+	if (rc)
+		print_error("%s\n", err.text);
+	assert_int_equal(rc, 0);
+	return r;
+}
+
+static void pause_us(long us)
+{
+	nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
+}
+
+/* ---- ring operations ---- */
+
+struct io {
+	struct uring_op op;
+	struct reactor *r;
+	int res, count;
+	bool stop;
+};
+
+static void io_done(struct uring_op *op, int res, uint32_t flags)
+{
+	struct io *io = container_of(op, struct io, op);
+
+	(void)flags;
+	assert_true(reactor_is_current(io->r));
+	io->res = res;
+	io->count++;
+	if (io->stop)
+		reactor_stop(io->r);
+}
+
+static void read_submit(struct io *io, int fd, void *buf, unsigned int len)
+{
+	struct io_uring_sqe *sqe = reactor_sqe(io->r);
+
+	io->op.done = io_done;
+	io_uring_prep_read(sqe, fd, buf, len, 0);
+	uring_attach(sqe, &io->op);
+}
+
+static void nop_submit(struct io *io)
+{
+	struct io_uring_sqe *sqe = reactor_sqe(io->r);
+
+	io_uring_prep_nop(sqe);
+	uring_attach(sqe, &io->op);
+}
+
+static void operations_set_up_before_the_run_complete_in_it(void **state)
+{
+	struct reactor *r = make();
+	struct io io = {.r = r, .stop = true};
+	char buf[4];
+	int p[2];
+
+	(void)state;
+	assert_int_equal(pipe(p), 0);
+	read_submit(&io, p[0], buf, sizeof(buf));
+	assert_int_equal(reactor_inflight(r), 1);
+	assert_int_equal(write(p[1], "abc", 3), 3);
+	assert_int_equal(reactor_run(r), 0);
+	assert_int_equal(io.res, 3);
+	assert_int_equal(reactor_inflight(r), 0);
+	/* and again: a reactor may run several times */
+	read_submit(&io, p[0], buf, sizeof(buf));
+	assert_int_equal(write(p[1], "x", 1), 1);
+	assert_int_equal(reactor_run(r), 0);
+	assert_int_equal(io.res, 1);
+	assert_int_equal(io.count, 2);
+	reactor_free(r);
+	close(p[0]);
+	close(p[1]);
+}
+
+static void more_operations_than_the_queue_holds_are_submitted_on_the_way(void **state)
+{
+	struct reactor *r = make();
+	enum { N = 3000 };
+	struct io *io = (struct io *)calloc(N, sizeof(*io));
+	struct io first = {.r = r, .stop = true};
+	char buf[1];
+	int p[2];
+
+	(void)state;
+	assert_int_equal(pipe(p), 0);
+	read_submit(&first, p[0], buf, 1);
+	assert_int_equal(write(p[1], "x", 1), 1);
+	assert_int_equal(reactor_run(r), 0);
+	for (int i = 0; i < N; i++) {
+		io[i].r = r;
+		io[i].op.done = io_done;
+		io[i].stop = i == N - 1;
+		nop_submit(&io[i]);
+	}
+	assert_int_equal(reactor_run(r), 0);
+	reactor_free(r);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(io[i].count, 1);
+	free(io);
+	close(p[0]);
+	close(p[1]);
+}
+
+static void a_cancelled_operation_comes_back_once(void **state)
+{
+	struct reactor *r = make();
+	struct io io = {.r = r, .stop = true};
+	char buf[4];
+	int p[2];
+
+	(void)state;
+	assert_int_equal(pipe(p), 0);
+	read_submit(&io, p[0], buf, sizeof(buf));
+	reactor_cancel(r, &io.op);
+	assert_int_equal(reactor_run(r), 0);
+	assert_int_equal(io.res, -ECANCELED);
+	reactor_free(r);
+	assert_int_equal(io.count, 1);
+	close(p[0]);
+	close(p[1]);
+}
+
+static void freeing_the_reactor_cancels_what_is_left(void **state)
+{
+	char buf[4];
+	int p[2];
+
+	(void)state;
+	assert_int_equal(pipe(p), 0);
+	for (int mode = 0; mode < 3; mode++) { /* never run; run here; run on a thread */
+		struct reactor *r = make();
+		struct io io = {.r = r};
+
+		read_submit(&io, p[0], buf, sizeof(buf));
+		if (mode == 1) {
+			reactor_stop(r);
+			assert_int_equal(reactor_run(r), 0);
+		} else if (mode == 2) {
+			assert_int_equal(reactor_start(r), 0);
+		}
+		reactor_free(r);
+		assert_int_equal(io.res, -ECANCELED);
+		assert_int_equal(io.count, 1);
+	}
+	close(p[0]);
+	close(p[1]);
+}
+
+struct late {
+	struct rmsg m;
+	struct io io;
+	int fd;
+	char buf[4];
+};
+
+static void late_fn(struct rmsg *m)
+{
+	struct late *l = container_of(m, struct late, m);
+
+	read_submit(&l->io, l->fd, l->buf, sizeof(l->buf));
+}
+
+static void an_operation_begun_after_the_thread_ended_comes_back_cancelled(void **state)
+{
+	struct reactor *r = make();
+	struct late late = {.m.fn = late_fn, .io.r = r};
+	int p[2];
+
+	(void)state;
+	assert_int_equal(pipe(p), 0);
+	late.fd = p[0];
+	assert_int_equal(reactor_start(r), 0);
+	reactor_stop(r);
+	reactor_join(r);
+	reactor_post(r, &late.m);
+	reactor_free(r);
+	assert_int_equal(late.io.count, 1);
+	assert_int_equal(late.io.res, -ECANCELED);
+	close(p[0]);
+	close(p[1]);
+}
+
+/* ---- messages ---- */
+
+#define SENDERS 4
+#define PER_SENDER 20000
+
+struct note {
+	struct rmsg m;
+	struct board *b;
+	uint32_t sender, seq;
+};
+struct board {
+	struct reactor *r;
+	uint32_t next[SENDERS], total, out_of_order;
+	struct note *notes;
+};
+
+static void note_fn(struct rmsg *m)
+{
+	struct note *n = container_of(m, struct note, m);
+	struct board *b = n->b;
+
+	if (!reactor_is_current(b->r) || b->next[n->sender]++ != n->seq)
+		b->out_of_order++;
+	if (++b->total == SENDERS * PER_SENDER)
+		reactor_stop(b->r);
+}
+
+static void *sender_main(void *arg)
+{
+	struct note *n = (struct note *)arg;
+
+	for (uint32_t i = 0; i < PER_SENDER; i++) {
+		reactor_post(n->b->r, &n[i].m);
+		if (i % 1000 == 0)
+			pause_us(100); /* let the reactor fall asleep now and then */
+	}
+	return NULL;
+}
+
+static void messages_of_many_threads_arrive_once_and_in_order(void **state)
+{
+	struct board b = {.r = make()};
+	pthread_t t[SENDERS];
+
+	(void)state;
+	b.notes = (struct note *)calloc(SENDERS * PER_SENDER, sizeof(*b.notes));
+	for (uint32_t i = 0; i < SENDERS * PER_SENDER; i++)
+		b.notes[i] = (struct note){.m.fn = note_fn,
+					   .b = &b,
+					   .sender = i / PER_SENDER,
+					   .seq = i % PER_SENDER};
+	for (int i = 0; i < SENDERS; i++)
+		pthread_create(&t[i], NULL, sender_main, &b.notes[i * PER_SENDER]);
+	assert_int_equal(reactor_run(b.r), 0);
+	for (int i = 0; i < SENDERS; i++)
+		pthread_join(t[i], NULL);
+	assert_int_equal(b.total, SENDERS * PER_SENDER);
+	assert_int_equal(b.out_of_order, 0);
+	reactor_free(b.r);
+	free(b.notes);
+}
+
+struct ball {
+	struct rmsg m;
+	struct reactor *r[2];
+	int at, left;
+};
+
+static void ball_fn(struct rmsg *m)
+{
+	struct ball *b = container_of(m, struct ball, m);
+
+	if (--b->left == 0) {
+		reactor_stop(b->r[0]);
+		reactor_stop(b->r[1]);
+		return;
+	}
+	b->at = !b->at;
+	reactor_post(b->r[b->at], m);
+}
+
+/* A lost wake-up would hang here: both sides sleep between any two messages. */
+static void two_reactors_wake_each_other(void **state)
+{
+	struct ball b = {.m.fn = ball_fn, .r = {make(), make()}, .left = 4001};
+
+	(void)state;
+	assert_int_equal(reactor_start(b.r[1]), 0);
+	reactor_post(b.r[0], &b.m);
+	assert_int_equal(reactor_run(b.r[0]), 0);
+	reactor_join(b.r[1]);
+	assert_int_equal(b.left, 0);
+	reactor_free(b.r[0]);
+	reactor_free(b.r[1]);
+}
+
+static struct reactor *signalled;
+static void on_signal(int sig)
+{
+	(void)sig;
+	reactor_stop(signalled);
+}
+
+static void a_signal_handler_can_stop_a_sleeping_reactor(void **state)
+{
+	struct sigaction sa = {.sa_handler = on_signal}, old;
+	struct itimerval soon = {.it_value.tv_usec = 20000};
+
+	(void)state;
+	signalled = make();
+	sigaction(SIGALRM, &sa, &old);
+	setitimer(ITIMER_REAL, &soon, NULL);
+	assert_int_equal(reactor_run(signalled), 0);
+	sigaction(SIGALRM, &old, NULL);
+	reactor_free(signalled);
+}
+
+/* ---- timers ---- */
+
+struct clock {
+	struct rtimer t;
+	struct reactor *r;
+	uint64_t want_ns;
+	int *left;
+	int fired;
+};
+
+static void clock_fire(struct rtimer *t)
+{
+	struct clock *c = container_of(t, struct clock, t);
+
+	c->fired++;
+	assert_true(reactor_now_ns(c->r) >= c->want_ns);
+	if (--*c->left == 0)
+		reactor_stop(c->r);
+}
+
+static void timers_fire_once_in_time_and_not_when_cleared(void **state)
+{
+	struct reactor *r = make();
+	enum { N = 500 };
+	struct clock *c = (struct clock *)calloc(N, sizeof(*c));
+	uint64_t now = reactor_now_ns(r);
+	int left = 0;
+
+	(void)state;
+	for (int i = 0; i < N; i++) {
+		c[i] = (struct clock){.t.fire = clock_fire, .r = r, .left = &left};
+		c[i].want_ns = now + (uint64_t)(i * 7919 % N) * 50000;
+		reactor_timer_set(r, &c[i].t, now + 3600 * NS_PER_S);
+		reactor_timer_set(r, &c[i].t, c[i].want_ns);
+	}
+	for (int i = 0; i < N; i += 3)
+		reactor_timer_clear(r, &c[i].t);
+	reactor_timer_clear(r, &c[0].t);
+	left = N - (N + 2) / 3;
+	assert_int_equal(reactor_run(r), 0);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(c[i].fired, i % 3 != 0);
+	reactor_free(r);
+	free(c);
+}
+
+static void a_timer_in_the_past_fires_next_turn(void **state)
+{
+	struct reactor *r = make();
+	int left = 1;
+	struct clock c = {.t.fire = clock_fire, .r = r, .left = &left};
+
+	(void)state;
+	reactor_timer_set(r, &c.t, 0);
+	assert_int_equal(reactor_run(r), 0);
+	assert_int_equal(c.fired, 1);
+	reactor_free(r);
+}
+
+/* ---- ready ops ---- */
+
+struct walk {
+	struct rop op;
+	struct reactor *r;
+	int steps, freed;
+};
+
+static bool walk_step(struct rop *op)
+{
+	struct walk *w = container_of(op, struct walk, op);
+
+	if (++w->steps == 5)
+		return true;
+	reactor_ready(w->r, op);
+	reactor_ready(w->r, op);
+	return false;
+}
+
+static void walk_free(struct rop *op)
+{
+	struct walk *w = container_of(op, struct walk, op);
+
+	w->freed++;
+	assert_false(list_is_linked(&op->ready_link));
+	reactor_stop(w->r);
+}
+
+static void a_ready_op_is_stepped_once_a_turn_until_it_is_over(void **state)
+{
+	struct reactor *r = make();
+	struct walk w = {.r = r};
+
+	(void)state;
+	rop_init(&w.op, walk_step, walk_free);
+	reactor_ready(r, &w.op);
+	reactor_ready(r, &w.op);
+	assert_int_equal(reactor_run(r), 0);
+	assert_int_equal(w.steps, 5);
+	assert_int_equal(w.freed, 1);
+	reactor_free(r);
+}
+
+/* ---- offload ---- */
+
+struct job {
+	struct offload o;
+	struct reactor *r;
+	int *left;
+	bool worked_elsewhere, done_here;
+};
+
+static void job_work(struct offload *o)
+{
+	struct job *j = container_of(o, struct job, o);
+
+	pause_us(1000);
+	j->worked_elsewhere = !reactor_is_current(j->r);
+}
+
+static void job_done(struct offload *o)
+{
+	struct job *j = container_of(o, struct job, o);
+
+	j->done_here = reactor_is_current(j->r);
+	if (--*j->left == 0)
+		reactor_stop(j->r);
+}
+
+static void blocking_calls_run_elsewhere_and_come_back(void **state)
+{
+	struct job j[20];
+	struct reactor *r = make();
+	int left = 20;
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		j[i] = (struct job){.o = {.work = job_work, .done = job_done}, .r = r, .left = &left};
+		reactor_offload(r, &j[i].o);
+	}
+	assert_int_equal(reactor_run(r), 0);
+	for (int i = 0; i < 20; i++)
+		assert_true(j[i].worked_elsewhere && j[i].done_here);
+	left = 100;
+	reactor_offload(r, &j[0].o);
+	reactor_free(r); /* waits for it */
+	assert_int_equal(left, 99);
+}
+
+/* ---- pollers ---- */
+
+/* A completion queue as verbs has it: entries, and an event on the fd only when armed. */
+struct queue {
+	struct poller p;
+	struct reactor *r;
+	atomic_int entries;
+	atomic_bool armed;
+	int handled, want;
+};
+
+static int queue_poll(struct poller *p)
+{
+	struct queue *q = container_of(p, struct queue, p);
+	int n = atomic_exchange(&q->entries, 0);
+
+	q->handled += n;
+	if (n && q->handled == q->want) {
+		reactor_poller_del(q->r, p);
+		reactor_stop(q->r);
+	}
+	return n;
+}
+
+static int queue_arm(struct poller *p)
+{
+	struct queue *q = container_of(p, struct queue, p);
+	uint64_t v;
+
+	(void)!read(p->fd, &v, sizeof(v));
+	atomic_store(&q->armed, true);
+	return 0;
+}
+
+static void *queue_feed(void *arg)
+{
+	struct queue *q = (struct queue *)arg;
+	uint64_t one = 1;
+
+	for (int i = 0; i < q->want; i++) {
+		atomic_fetch_add(&q->entries, 1);
+		if (atomic_exchange(&q->armed, false))
+			(void)!write(q->p.fd, &one, sizeof(one));
+		if (i % 16 == 0)
+			pause_us(50);
+	}
+	return NULL;
+}
+
+static void a_poller_is_woken_for_every_entry(void **state)
+{
+	struct queue q = {.p = {.poll = queue_poll, .arm = queue_arm}, .r = make(), .want = 3000};
+	pthread_t t;
+
+	(void)state;
+	q.p.fd = eventfd(0, EFD_NONBLOCK);
+	reactor_poller_add(q.r, &q.p);
+	pthread_create(&t, NULL, queue_feed, &q);
+	assert_int_equal(reactor_run(q.r), 0);
+	pthread_join(t, NULL);
+	assert_int_equal(q.handled, 3000);
+	assert_int_equal(reactor_inflight(q.r), 0);
+	reactor_free(q.r);
+	close(q.p.fd);
+}
+
+/* ---- the pool, the count of system calls ---- */
+
+static void a_pool_is_registered_slab_by_slab(void **state)
+{
+	struct pool_opts o = {.count = {[SLOT_64K] = 8}};
+	struct reactor *r = make();
+	struct err err = ERR_INIT;
+	struct pool *p = NULL;
+	int rc;
+
+	(void)state;
+	assert_int_equal(pool_new(&o, &p, &err), 0);
+	rc = reactor_register_pool(r, p, &err);
+	assert_true(rc == 0 || rc == -ENOMEM); /* a machine with a low RLIMIT_MEMLOCK */
+	assert_int_equal(reactor_pool_fixed(r), rc == 0);
+	if (rc)
+		assert_non_null(strstr(err.text, "RLIMIT_MEMLOCK"));
+	assert_ptr_equal(reactor_pool(r), p);
+	reactor_free(r);
+	pool_free(p);
+}
+
+struct again {
+	struct io io;
+	int left;
+};
+
+static void again_done(struct uring_op *op, int res, uint32_t flags)
+{
+	struct again *a = container_of(op, struct again, io.op);
+
+	(void)res, (void)flags;
+	if (--a->left == 0)
+		reactor_stop(a->io.r);
+	else
+		nop_submit(&a->io);
+}
+
+static void one_system_call_a_turn(void **state)
+{
+	struct reactor *r = make();
+	struct again a = {.io = {.r = r, .op.done = again_done}, .left = 1000};
+	uint64_t before = metric_get(METRIC_URING_ENTER), calls;
+
+	(void)state;
+	nop_submit(&a.io);
+	assert_int_equal(reactor_run(r), 0);
+	calls = metric_get(METRIC_URING_ENTER) - before;
+	assert_in_range(calls, 900, 1100);
+	reactor_free(r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(operations_set_up_before_the_run_complete_in_it),
+	    cmocka_unit_test(more_operations_than_the_queue_holds_are_submitted_on_the_way),
+	    cmocka_unit_test(a_cancelled_operation_comes_back_once),
+	    cmocka_unit_test(freeing_the_reactor_cancels_what_is_left),
+	    cmocka_unit_test(an_operation_begun_after_the_thread_ended_comes_back_cancelled),
+	    cmocka_unit_test(messages_of_many_threads_arrive_once_and_in_order),
+	    cmocka_unit_test(two_reactors_wake_each_other),
+	    cmocka_unit_test(a_signal_handler_can_stop_a_sleeping_reactor),
+	    cmocka_unit_test(timers_fire_once_in_time_and_not_when_cleared),
+	    cmocka_unit_test(a_timer_in_the_past_fires_next_turn),
+	    cmocka_unit_test(a_ready_op_is_stepped_once_a_turn_until_it_is_over),
+	    cmocka_unit_test(blocking_calls_run_elsewhere_and_come_back),
+	    cmocka_unit_test(a_poller_is_woken_for_every_entry),
+	    cmocka_unit_test(a_pool_is_registered_slab_by_slab),
+	    cmocka_unit_test(one_system_call_a_turn),
+	};
+	struct reactor_opts o = {.name = "probe"};
+	struct reactor *r = NULL;
+	struct err err = ERR_INIT;
+
+	if (reactor_new(&o, &r, &err) < 0) {
+		print_message("SKIP: %s\n", err.text);
+		return 77;
+	}
+	reactor_free(r);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
