@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""seeds.py OUT VECTORS: seeds of the fuzz targets, one folder each, cut out of the recordings."""
+import hashlib
+import os
+import pathlib
+import struct
+import sys
+
+out, vectors = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+
+
+def seed(target, data):
+    d = out / target
+    d.mkdir(parents=True, exist_ok=True)
+    (d / hashlib.sha1(data).hexdigest()[:16]).write_bytes(data)
+
+
+def varint(b, p):
+    v = s = 0
+    while True:
+        v |= (b[p] & 127) << s
+        p, s = p + 1, s + 7
+        if b[p - 1] < 128:
+            return v, p
+
+
+def frames(b, p):
+    while p + 4 <= len(b):
+        n, = struct.unpack('>i', b[p:p + 4])
+        seed('rpc_frame', b[p + 4:p + 4 + n])
+        p += 4 + n
+
+
+def delimited(b, p):
+    """The messages from p on; stops where it no longer looks like one."""
+    while p < len(b):
+        try:
+            n, q = varint(b, p)
+        except IndexError:
+            return
+        if not 0 < n <= 1024 or q + n > len(b):
+            return
+        seed('ack', b[q:q + n])
+        p = q + n
+
+
+def data_transfer(up, down):
+    seed('dt_op', up[:4096])
+    n, p = varint(up, 3)
+    p += n
+    for stream, p in (up, p), (down, 0):
+        if stream is down and down:
+            n, p = varint(down, 0)
+            p += n
+        while p + 6 <= len(stream):
+            plen, hlen = struct.unpack('>ih', stream[p:p + 6])
+            if hlen not in (25, 27) or plen < 4:
+                break
+            seed('packet', stream[p:p + 6 + hlen])
+            p += 2 + hlen + plen
+    delimited(down, 0)
+
+
+def capsules():
+    def cap(kind, body, flags=0, rid=7, payload=b''):
+        head = struct.pack('>BBHHHIQ', 1, kind, flags, 3, 20 + len(body), len(payload), rid)
+        seed('capsule', (head + body).ljust(1152, b'\0') + payload if payload else head + body)
+    mem = struct.pack('>QII', 4096, 17, 512)
+    cap(1, b'\x0a\x02hi', 16)
+    cap(1, b'', 1, payload=b'an op')
+    cap(2, struct.pack('>HHH', 1, 3, 2) + b'a:1no')
+    cap(3, struct.pack('>QQIIQIQI', 5, 512, 512, 4, 4096, 17, 0, 0) + b'crc!', 2 | 8)
+    cap(3, struct.pack('>QQIIQIQI', 5, 512, 4, 4, 0, 0, 0, 0) + b'crc!', 3, payload=b'data')
+    cap(3, struct.pack('>QQIIQIQI', 6, 0, 1 << 20, 8192, 1, 2, 3, 4))
+    cap(3, struct.pack('>QQIIQIQI', 7, 0, 0, 0, 0, 0, 0, 0), 4)
+    cap(4, struct.pack('>qqB', 7, 7, 3) + b'\0\0\1')
+    cap(5, struct.pack('>q', 7))
+    cap(6, mem + struct.pack('>QII', 4096, 17, 4) + b'\x0a\x02hi')
+    cap(7, struct.pack('>HBBIQIIH', 0, 2, 0, 512, 1024, 512, 4, 2) + b'ok', 32)
+    cap(8, b'')
+    cap(9, struct.pack('>HH', 2, 3) + b'bad')
+    cap(10, b'', rid=0)
+    cap(11, struct.pack('>HH', 1, 0), rid=0)
+    private = struct.pack('>IHHIHHIIBBBB16s', 0x44465352, 1, 44, 0, 64, 68, 1152, 0, 16, 1, 2, 0, b'')
+    seed('capsule', private)
+    seed('capsule', private + bytes(12))
+    seed('capsule', struct.pack('>IHHHHI', 0x44465352, 1, 16, 2, 0, 250))
+
+
+def block_reports():
+    one = bytes([0x92, 0x80, 0x80, 0x80, 8, 0xe8, 7, 0xe9, 7, 0])
+    for n, cut in (0, 0), (1, 0), (1, 3), (3, 15):
+        seed('block_report', bytes([n, cut]) + one * n)
+    longs = [1, 1, 7, 70, 3, -1, -1, -1, 8, 80, 4, 2]
+    seed('block_report', struct.pack('<12q', *longs))
+
+
+def confs():
+    xml = '<?xml version="1.0"?>\n<configuration>%s</configuration>\n'
+    prop = '<property><name>%s</name><value>%s</value>%s</property>'
+    seed('conf', (xml % '').encode())
+    seed('conf', (xml % (prop % ('dfs.blocksize', '128m', '<final>true</final>'))).encode())
+    seed('conf', (xml % (prop % ('a', '${b}', '') + prop % ('b', '${a}${env.HOME}', ''))).encode())
+    seed('conf', (xml % (prop % ('dfs.heartbeat.interval', '3s', '<!-- &amp; --><description>&lt;'
+                                 '</description>'))).encode())
+
+
+for path in sorted(vectors.rglob('*.txt')):
+    lines = path.read_text().split('\n')
+    up, down = (b''.join(bytes.fromhex(l[2:]) for l in lines if l.startswith(k)) for k in '><')
+    if up[:4] == b'hrpc':
+        frames(up, 7)
+        frames(down, 0)
+    else:
+        data_transfer(up, down)
+for path in sorted((out / 'rpc_frame').iterdir()):  # the body of each call as a message, roughly
+    b = path.read_bytes()
+    p = 0
+    while p < len(b):
+        n, q = varint(b, p)
+        if q + n > len(b):
+            break
+        seed('message', b'\0' + bytes([n % 256]) + b[q:q + n])
+        p = q + n
+capsules()
+block_reports()
+confs()
+(out / 'stamp').write_text('done\n')
