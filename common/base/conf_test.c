@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "common/base/fail_alloc.h"
+
 static char dir[] = "/tmp/conf_test.XXXXXX";
 static struct conf *c;
 static struct err e;
@@ -241,6 +243,39 @@ static void each_visits_set_properties_in_order(void **state)
 	assert_string_equal(seen, "a=2,b=2,dfs.replication=1,");
 }
 
+/* Build, load, set, list: 0 or the first error. */
+static int use_all(struct err *err)
+{
+	struct conf *tmp = conf_new();
+	char **list = NULL;
+	int rc = tmp ? conf_load_dir(tmp, dir, err) : -ENOMEM;
+
+	if (!rc)
+		rc = conf_set_arg(tmp, "k=${attr},b", err);
+	if (!rc)
+		rc = conf_list(tmp, "k", &list);
+	conf_list_free(list);
+	conf_free(tmp);
+	return rc;
+}
+
+static void every_failed_allocation_is_reported(void **state)
+{
+	int n = 0, left = -1, rc;
+
+	(void)state;
+	for (; left < 0; n++) { /* until the count is not used up */
+		fail_alloc_in = n;
+		rc = use_all(&e);
+		left = fail_alloc_in;
+		fail_alloc_in = -1;
+		if (rc) /* a failed expansion shows the raw text, hence 0 is possible */
+			assert_int_equal(rc, -ENOMEM);
+	}
+	assert_int_equal(rc, 0);
+	assert_true(n > 50);
+}
+
 #define T(fn) cmocka_unit_test_setup_teardown(fn, begin, end)
 
 int main(void)
@@ -256,6 +291,7 @@ int main(void)
 		T(an_unknown_key_of_ours_is_refused_and_others_pass),
 		T(lists_are_trimmed_and_empty_items_vanish),
 		T(each_visits_set_properties_in_order),
+		T(every_failed_allocation_is_reported),
 	};
 	static const char *const files[] = {"core-site.xml", "hdfs-site.xml", "bad.xml", "inc.xml",
 					    "out.xml"};

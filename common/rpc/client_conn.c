@@ -180,6 +180,8 @@ static int take_bytes(struct rpc_conn *c)
 
 	if (n > want)
 		n = want;
+	if (!n)
+		return 0;
 	rc = grow_frame(c, n);
 	if (rc < 0)
 		return rc;

@@ -20,10 +20,11 @@
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "common/base/clock.h"
 #include "common/base/conf.h"
+#include "common/base/fail_alloc.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 
-enum { CALL_TIMEOUT = 2000, SHORT_TIMEOUT = 150, SCRIPTS_MAX = 5 };
+enum { CALL_TIMEOUT = 2000, SHORT_TIMEOUT = 150, SCRIPTS_MAX = 30 };
 
 /* ---- the server ---- */
 
@@ -328,7 +329,7 @@ static void answer_with_the_wrong_message(int fd)
 	request_fini(&q);
 }
 
-static void answer_late_then_on_time(int fd)
+static void answer_late_then_on_time_then_never(int fd)
 {
 	struct request late, q;
 
@@ -336,6 +337,7 @@ static void answer_late_then_on_time(int fd)
 		return;
 	echo(fd, &late);
 	echo(fd, &q);
+	say_nothing(fd);
 }
 
 static void answer_after_a_ping(int fd)
@@ -390,6 +392,7 @@ static void start(uint32_t call_timeout_ms, uint32_t ping_ms, script a, script b
 static void stop(void)
 {
 	rpc_client_free(cli);
+	(void)shutdown(srv.fd, SHUT_RDWR); /* no further connection is coming */
 	assert_int_equal(pthread_join(srv.thread, NULL), 0);
 	assert_int_equal(close(srv.fd), 0);
 }
@@ -468,11 +471,13 @@ static void eight_threads_get_their_own_answers(void **state)
 
 static void answers_may_come_backwards_and_in_pieces(void **state)
 {
+	uint64_t start_ns = clock_mono_ns();
 	struct caller callers[2];
 
 	(void)state;
 	start(CALL_TIMEOUT, 0, answer_two_backwards_in_pieces, NULL, NULL);
 	run_callers(callers, 2, 1);
+	assert_true(clock_mono_ns() - start_ns < CALL_TIMEOUT * NS_PER_MS / 2); /* both were woken */
 	assert_int_equal(callers[0].rc, 0);
 	assert_int_equal(callers[1].rc, 0);
 	stop();
@@ -512,8 +517,8 @@ static void a_broken_call_is_repeated_under_its_own_id(void **state)
 	uint8_t id[RPC_CLIENT_ID_LEN] = {0};
 
 	(void)state;
-	start(CALL_TIMEOUT, 0, echo_once, close_after_request, close_within_answer);
 	srv.scripts[3] = echo_for_ever;
+	start(CALL_TIMEOUT, 0, echo_once, close_after_request, close_within_answer);
 	assert_int_equal(call("/a", &e), 0);
 	memcpy(id, srv.client_id, sizeof(id));
 	assert_int_equal(call("/b", &e), 0);
@@ -539,13 +544,13 @@ static void a_connection_closed_while_idle_is_reopened(void **state)
 static void a_peer_that_always_hangs_up_is_given_up(void **state)
 {
 	(void)state;
-	start(CALL_TIMEOUT, 0, close_after_request, close_after_request, close_after_request);
 	srv.scripts[3] = close_after_request;
+	start(CALL_TIMEOUT, 0, close_after_request, close_after_request, close_after_request);
 	assert_int_equal(call("/a", &e), -EPROTO);
-	assert_int_equal(srv.conns, RPC_SEND_MAX);
 	assert_non_null(strstr(e.text, "NameNode nn:8020 closed the connection"));
 	assert_non_null(strstr(e.text, "is that the NameNode's RPC port? (fs.defaultFS)"));
 	stop();
+	assert_int_equal(srv.conns, RPC_SEND_MAX);
 }
 
 static void whatever_is_not_hadoop_is_named(void **state)
@@ -596,9 +601,11 @@ static void silence_ends_at_the_deadline(void **state)
 static void a_late_answer_does_not_reach_the_next_call(void **state)
 {
 	(void)state;
-	start(SHORT_TIMEOUT, 0, answer_late_then_on_time, NULL, NULL);
+	start(SHORT_TIMEOUT, 0, answer_late_then_on_time_then_never, NULL, NULL);
 	assert_int_equal(call("/late", &e), -ETIMEDOUT);
 	assert_int_equal(call("/b", &e), 0);
+	assert_int_equal(call("/never", &e), -ETIMEDOUT);
+	assert_non_null(strstr(e.text, "it is overloaded or hangs: see its log"));
 	assert_int_equal(srv.conns, 1);
 	stop();
 }
@@ -644,6 +651,28 @@ static void cancel_wakes_the_callers(void **state)
 	stop();
 }
 
+static void every_failed_allocation_is_reported(void **state)
+{
+	int left = -1, rc = 0;
+
+	(void)state;
+	for (int i = 3; i < SCRIPTS_MAX; i++) /* out of memory in an answer ends the connection */
+		srv.scripts[i] = echo_for_ever;
+	start(CALL_TIMEOUT, 0, echo_for_ever, echo_for_ever, echo_for_ever);
+	for (int n = 0; left < 0; n++) { /* until the count is not used up */
+		fail_alloc_in = n;
+		rc = call("/a", &e);
+		left = fail_alloc_in;
+		fail_alloc_in = -1;
+		if (rc) {
+			assert_int_equal(rc, -ENOMEM);
+			assert_int_equal(e.rc, -ENOMEM);
+		}
+	}
+	assert_int_equal(rc, 0);
+	stop();
+}
+
 static void times_come_from_hadoops_keys(void **state)
 {
 	struct rpc_client_opts o = {0};
@@ -681,6 +710,7 @@ int main(void)
 		T(a_long_wait_is_pinged),
 		T(nobody_there_is_said_so),
 		T(cancel_wakes_the_callers),
+		T(every_failed_allocation_is_reported),
 		cmocka_unit_test(times_come_from_hadoops_keys),
 	};
 
