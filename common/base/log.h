@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * log - key=value lines on stderr or in a file
+ * log - key=value lines on stderr
  *
  * Idea: one line per decision, ids first: `op=read block=... peer=... rc=-EPROTO`. Programs log;
  * common and client return errors and log at most at debug.
