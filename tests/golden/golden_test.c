@@ -77,7 +77,7 @@ static void unload(struct capture *c)
 static void same_bytes(const struct capture *c, const char *what, const void *a, size_t a_len,
 		       const void *b, size_t b_len)
 {
-	if (a_len != b_len || memcmp(a, b, a_len) != 0)
+	if (a_len != b_len || (a_len && memcmp(a, b, a_len) != 0))
 		fail_msg("%s: %s comes back as %zu bytes instead of %zu, or different", c->name,
 			 what, b_len, a_len);
 }
