@@ -517,3 +517,36 @@ int capsule_credit_grant(struct capsule_credit *c, uint16_t granted)
 	c->granted = granted;
 	return 0;
 }
+
+void capsule_grant_init(struct capsule_grant *g, uint16_t initial)
+{
+	*g = (struct capsule_grant){.granted = initial, .said = initial, .initial = initial};
+}
+
+void capsule_grant_add(struct capsule_grant *g, uint16_t n)
+{
+	g->granted = (uint16_t)(g->granted + n);
+}
+
+int capsule_grant_received(struct capsule_grant *g)
+{
+	if (g->received == g->said)
+		return -EPROTO;
+	g->received++;
+	return 0;
+}
+
+uint16_t capsule_grant_say(struct capsule_grant *g)
+{
+	g->said = g->granted;
+	return g->said;
+}
+
+bool capsule_grant_due(const struct capsule_grant *g)
+{
+	const uint16_t unsaid = (uint16_t)(g->granted - g->said);
+	const uint16_t left = (uint16_t)(g->said - g->received); /* what the peer may still send */
+
+	/* One left is the one for control: no data can come. */
+	return unsaid && (left <= 1 || unsaid >= g->initial / 2);
+}

@@ -216,3 +216,22 @@ static inline uint16_t capsule_credit_avail(const struct capsule_credit *c)
 int capsule_credit_take(struct capsule_credit *c, bool control);
 /** A capsule arrived with this cumulative grant. -EPROTO: over the limit, or going backwards. */
 int capsule_credit_grant(struct capsule_credit *c, uint16_t granted);
+
+/** The other side of the same direction: what the receiver has posted and said. */
+struct capsule_grant {
+	uint16_t granted;  /* cumulative, said or not */
+	uint16_t said;     /* cumulative, as last sent in a header */
+	uint16_t received; /* cumulative */
+	uint16_t initial;
+};
+
+void capsule_grant_init(struct capsule_grant *g, uint16_t initial);
+/** @n receives were posted again and belong to this peer; at most @initial are ever outstanding. */
+void capsule_grant_add(struct capsule_grant *g, uint16_t n);
+/** One capsule came in. -EPROTO: the peer had no credit for it: ERROR and close. */
+int capsule_grant_received(struct capsule_grant *g);
+/** The value for the credits field of the capsule that is sent now. */
+uint16_t capsule_grant_say(struct capsule_grant *g);
+/** A HEARTBEAT is owed (unless another capsule goes out now): the peer may be out of credits, or
+ *  half of the first grant is unsaid. */
+bool capsule_grant_due(const struct capsule_grant *g);
