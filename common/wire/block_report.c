@@ -83,19 +83,21 @@ void block_report_fini(struct block_report *r)
 /* ---- decoding ---- */
 
 struct chunk_rd {
-	const ProtobufCBinaryData *chunk, *end;
-	size_t pos; /* in chunk */
+	const ProtobufCBinaryData *chunk;
+	size_t left; /* chunks, this one included */
+	size_t pos;  /* in chunk */
 	bool bad;
 };
 
 /* Step over chunks that are used up. */
 static bool at_end(struct chunk_rd *r)
 {
-	while (r->chunk < r->end && r->pos == r->chunk->len) {
+	while (r->left && r->pos == r->chunk->len) {
 		r->chunk++;
+		r->left--;
 		r->pos = 0;
 	}
-	return r->chunk == r->end;
+	return !r->left;
 }
 
 static uint64_t take_varint(struct chunk_rd *r)
@@ -118,7 +120,7 @@ static uint64_t take_varint(struct chunk_rd *r)
 int block_report_decode(const ProtobufCBinaryData *chunks, size_t n, uint64_t count,
 			block_report_fn fn, void *arg)
 {
-	struct chunk_rd r = {.chunk = chunks, .end = chunks + n};
+	struct chunk_rd r = {.chunk = chunks, .left = n};
 
 	for (uint64_t i = 0; i < count; i++) {
 		const int64_t id = zigzag_decode(take_varint(&r));
