@@ -9,6 +9,7 @@
 
 #define SLAB_MAX (1ull << 30) /* the most that io_uring takes as one fixed buffer */
 #define SLAB_SHIFT 30
+#define SLABS_MAX 16384 /* fixed buffers of one io_uring */
 #define HUGE_PAGE (2ull << 20)
 #define RESERVE_PCT_DEFAULT 25
 #define USES 3
@@ -119,6 +120,10 @@ int pool_new(const struct pool_opts *opts, struct pool **ret, struct err *err)
 	}
 	if (!slots || pct > 90)
 		return err_set(err, -EINVAL, "a buffer pool needs slots and a reserve of at most 90 %%");
+	if (total > SLABS_MAX * SLAB_MAX)
+		return err_set(err, -E2BIG, "a buffer pool of %lu MiB is more than %lu MiB",
+			       (unsigned long)(total >> 20),
+			       (unsigned long)(SLABS_MAX * SLAB_MAX >> 20));
 	p = (struct pool *)calloc(1, sizeof(*p));
 	if (!p)
 		goto fail;

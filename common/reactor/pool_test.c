@@ -164,7 +164,7 @@ static void impossible_pools_are_refused_with_a_reason(void **state)
 	(void)state;
 	assert_int_equal(pool_new(&none, &p, &err), -EINVAL);
 	assert_string_not_equal(err.text, "");
-	assert_int_equal(pool_new(&huge, &p, &err), -ENOMEM);
+	assert_int_equal(pool_new(&huge, &p, &err), -E2BIG);
 	assert_non_null(strstr(err.text, "MiB"));
 	assert_null(p);
 	pool_free(NULL);

@@ -318,6 +318,9 @@ static void a_signal_handler_can_stop_a_sleeping_reactor(void **state)
 	struct itimerval soon = {.it_value.tv_usec = 20000};
 
 	(void)state;
+#ifdef __SANITIZE_THREAD__
+	skip(); /* TSan holds handlers back until a call it knows; io_uring_enter is none */
+#endif
 	signalled = make();
 	sigaction(SIGALRM, &sa, &old);
 	setitimer(ITIMER_REAL, &soon, NULL);

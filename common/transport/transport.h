@@ -53,12 +53,15 @@ struct xport_ops {
 	bool messages;    /* false: stream */
 
 	/** Start @op that completes when the connection is up (res 0). *ret may be closed at once
-	 *  to give up. @private_data (message transports; at most 56 bytes) goes with the request. */
+	 *  to give up, and must be closed when @op fails, too. @deadline_ns 0: the system's own.
+	 *  @private_data (message transports; at most 56 bytes) goes with the request. Negative:
+	 *  nothing was started. */
 	int (*connect)(struct reactor *r, const struct net_addr *to, uint64_t deadline_ns,
 		       const void *private_data, size_t private_len, struct xop *op,
 		       struct xconn **ret);
-	/** Send @n <= XOP_IOV_MAX pieces whole. Message transports: the sum is at most
-	 *  xconn.max_message and is copied or inlined before this returns. */
+	/** Send @n <= XOP_IOV_MAX pieces whole; several may be outstanding and keep their order
+	 *  (with push, too). @iov itself is copied before this returns. Message transports: the
+	 *  sum is at most xconn.max_message and is copied or inlined before this returns. */
 	void (*send)(struct xconn *c, const struct iovec *iov, int n, struct xop *op);
 	/** One at a time per connection. res 0: the peer closed in good order (stream only). */
 	void (*recv)(struct xconn *c, void *buf, uint32_t len, struct xop *op);
@@ -112,13 +115,22 @@ struct xlistener_opts {
 	bool reuseport;                /* one listener per reactor on one port */
 	uint32_t max_conns;            /* beyond it new connections are closed at once; 0: 4096 */
 	void (*accepted)(void *arg, struct xconn *c); /* takes the connection */
+	void (*refused)(void *arg);    /* one was closed at the limit; or NULL */
 	void *arg;
+};
+
+struct xlistener { /* first member of every implementation's listener */
+	void (*close)(struct xlistener *l);
 };
 
 /** @ret_bound: the real port when 0 was asked. -EADDRINUSE etc. with cause and cure. */
 int tcp_listen(struct reactor *r, const struct xlistener_opts *o, struct net_addr *ret_bound,
 	       struct xlistener **ret, struct err *err);
-/** Stop accepting; connections live on. Accepts NULL. */
-void xlistener_close(struct xlistener *l);
+/** Stop accepting; connections live on. accepted() is not called again. Accepts NULL. */
+static inline void xlistener_close(struct xlistener *l)
+{
+	if (l)
+		l->close(l);
+}
 
 extern const struct xport_ops tcp_ops;
