@@ -107,17 +107,10 @@ static int take_ack(struct writer *w, const struct ack *a, int *ret_bad, struct 
 	return 0;
 }
 
-static bool in_flight(const struct writer *w)
-{
-	return !list_empty(&w->queue) || !list_empty(&w->unacked);
-}
-
-/* Everything that moves without waiting. With nothing in flight the connection is not looked at: a
- * node closes it right after the last ack.
- * 1 when something is left to send, 0, -errno. */
+/* Everything that moves without waiting. 1 when something is left to send, 0, -errno. */
 static int pump(struct writer *w, int *ret_bad, struct err *err)
 {
-	while (in_flight(w)) {
+	for (;;) {
 		const struct block_stream *ops = w->ws->ops;
 		struct packet *p = container_of(w->queue.next, struct packet, link);
 		struct ack a;
@@ -139,7 +132,11 @@ static int pump(struct writer *w, int *ret_bad, struct err *err)
 		list_del(&p->link);
 		list_add_tail(&w->unacked, &p->link);
 	}
-	return 0;
+}
+
+static bool in_flight(const struct writer *w)
+{
+	return !list_empty(&w->queue) || !list_empty(&w->unacked);
 }
 
 /* Wait until something can move; meanwhile the nodes want signs of life. */

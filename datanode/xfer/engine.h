@@ -151,7 +151,7 @@ int bwrite_open(struct xfer_core *core, struct write_params *params, struct writ
 uint32_t bwrite_bpc(const struct bwrite *w);
 
 struct landing {
-	struct slot *slot;
+	struct slot *slot; /* one reference for the caller: bwrite_piece() takes it, else slot_put() */
 	uint32_t off;  /* in the slot; congruent to the block offset modulo 4096 */
 	uint32_t len;  /* 1..want; cut at a chunk border when the slot ends */
 };
@@ -160,12 +160,12 @@ struct landing {
  *  unless the write is closed. -EAGAIN: too much in flight or the pool is dry, room() will come.
  *  -EINVAL: a gap, or not on a chunk border: the sender breaks the protocol. */
 int bwrite_land(struct bwrite *w, uint64_t off, uint32_t want, struct landing *ret);
-/** A piece has landed (or has no payload). @crcs are the sender's CRCs of this piece, copied; NULL:
+/** A piece has landed (or has no payload). Takes the landing's reference, always. @crcs are the sender's CRCs of this piece, copied; NULL:
  *  compute them. A mismatch is acknowledged as ERROR_CHECKSUM and ends the op. -EAGAIN (only when
  *  len is 0): too many pieces wait for acks, room() will come. -EINVAL: breaks the protocol. */
 int bwrite_piece(struct bwrite *w, const struct piece *p, const uint8_t *crcs);
 /** The upstream is gone or broke the protocol: stop, keep what is received as the replica's state
- *  demands. ended() follows unless it came already. Landings must not be written to any more. */
+ *  demands. ended() follows unless it came already. */
 void bwrite_close(struct bwrite *w, int rc);
 
 /* ---- reading ---- */
@@ -211,7 +211,3 @@ int bread_open(struct xfer_core *core, const struct read_params *params, struct 
 void bread_sent(struct bread *r, struct piece *p);
 /** Stop early. ended() follows unless it came already; pieces out must still be given back. */
 void bread_close(struct bread *r);
-
-/* ---- all ops of a reactor ---- */
-/** Ops die of -ECANCELED; for the end of the process. */
-void xfer_core_cancel(struct xfer_core *core);

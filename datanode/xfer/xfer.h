@@ -19,6 +19,7 @@ struct xfer;
 int xfer_start(struct dn *dn, struct xfer **ret, struct err *err);
 /** Stop accepting; finish what is in flight within @grace_ms, then close the rest. Blocks. */
 void xfer_stop(struct xfer *x, uint32_t grace_ms);
+/** After xfer_stop() and after the reactors are freed: their buffers go with it. */
 void xfer_free(struct xfer *x);
 
 /** Copy a replica to a chain of nodes, as a NameNode orders (hdfs-wire 5.7): WRITE_BLOCK with an

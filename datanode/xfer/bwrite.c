@@ -1,0 +1,835 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/xfer/bwrite_internal.h"
+
+#include <assert.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/base/metrics.h"
+#include "datanode/xfer/sink.h"
+
+/* ---- small helpers ---- */
+
+static void bw_ready(struct bwrite *w)
+{
+	reactor_ready(w->core->reactor, &w->rop);
+}
+
+void bw_fail(struct bwrite *w, int rc, const char *what)
+{
+	if (w->rc)
+		return; /* the first failure names the reason */
+	w->rc = rc;
+	if (rc == -ECANCELED || rc == -ECONNRESET)
+		log_debug("op=write pool=%s block=%" PRId64 "_%" PRIu64 " peer=%s: %s rc=%d",
+			  pool_id(w->params.bp), w->params.req.block.id, w->params.req.block.gs,
+			  w->src ? w->src->peer : "-", what, rc);
+	else
+		log_warn("op=write pool=%s block=%" PRId64 "_%" PRIu64 " peer=%s: %s: %s",
+			 pool_id(w->params.bp), w->params.req.block.id, w->params.req.block.gs,
+			 w->src ? w->src->peer : "-", what, err_name(rc));
+	if (rc == -EIO && w->rw)
+		store_volume_suspect(pool_store(w->params.bp), w->rw->storage_uuid);
+	bw_ready(w);
+}
+
+static bool has_acks(const struct bwrite *w)
+{
+	return w->params.client[0] && !w->params.transfer;
+}
+
+static bool sink_acks(const struct bwrite *w)
+{
+	return w->sink && has_acks(w) && !w->mirror_broken && !w->sink_closing;
+}
+
+static struct bpiece *piece_at(struct bwrite *w, uint32_t i)
+{
+	return &w->pieces[i % BW_PIECES];
+}
+
+uint32_t bwrite_bpc(const struct bwrite *w)
+{
+	return w->bpc;
+}
+
+/* ---- the helper thread: open, finalise, release ---- */
+
+static void off_start(struct bwrite *w, void (*work)(struct offload *), void (*done)(struct offload *))
+{
+	assert(!w->offload_busy);
+	w->offload_busy = true;
+	w->offload.work = work;
+	w->offload.done = done;
+	reactor_offload(w->core->reactor, &w->offload);
+}
+
+static void bw_on_stop(struct rmsg *m)
+{
+	struct bwrite *w = container_of(m, struct bwrite, stop_msg);
+
+	w->stop_seen = true;
+	bw_fail(w, -ECANCELED, "stopped by a recovery");
+	bw_ready(w);
+}
+
+/* Any thread. The op lives at least until the message has come: see BW_STOP_WAIT. */
+static void bw_stop(void *arg)
+{
+	struct bwrite *w = (struct bwrite *)arg;
+
+	if (!atomic_exchange(&w->stop_posted, true))
+		reactor_post(w->core->reactor, &w->stop_msg);
+}
+
+/* An append goes on in the middle of a chunk: its CRC so far, checked against the bytes. */
+static int load_tail(struct bwrite *w)
+{
+	struct replica_writer *rw = w->rw;
+	const uint64_t into = rw->start_len % rw->bytes_per_crc;
+	const uint64_t chunk = rw->start_len / rw->bytes_per_crc;
+	uint8_t stored[4], *data;
+	int rc = 0;
+
+	if (!into || rw->crc_type == CRC_NULL)
+		return 0;
+	data = malloc(into);
+	if (!data)
+		return -ENOMEM;
+	if (pread(rw->fd, data, into, (off_t)(rw->start_len - into)) != (ssize_t)into ||
+	    pread(rw->fd_meta, stored, 4, (off_t)(7 + chunk * 4)) != 4)
+		rc = -EIO;
+	else if (crc_verify(rw->crc_type, data, into, rw->bytes_per_crc, stored) >= 0)
+		rc = err_set(&w->err, -EBADMSG, "the last chunk of the replica fails its CRC");
+	else
+		w->tail_crc = crc_compute(rw->crc_type, data, into);
+	free(data);
+	return rc;
+}
+
+static void bw_work_open(struct offload *o)
+{
+	struct bwrite *w = container_of(o, struct bwrite, offload);
+
+	w->offload_rc = replica_write_open(w->params.bp, &w->params.req, &w->rw, &w->err);
+	if (w->offload_rc == 0 && w->rw)
+		w->offload_rc = load_tail(w);
+}
+
+static void bw_done_open(struct offload *o)
+{
+	struct bwrite *w = container_of(o, struct bwrite, offload);
+	struct replica_writer *rw = w->rw;
+
+	w->offload_busy = false;
+	w->state = BW_CHAIN;
+	if (w->offload_rc < 0) {
+		log_warn("op=write block=%" PRId64 "_%" PRIu64 " peer=%s: cannot prepare the replica: %s",
+			 w->params.req.block.id, w->params.req.block.gs, w->src ? w->src->peer : "-",
+			 w->err.rc ? w->err.text : err_name(w->offload_rc));
+		w->rc = w->offload_rc;
+	} else if (rw) {
+		w->same_crc = w->crc_type == rw->crc_type &&
+			      (w->bpc == rw->bytes_per_crc || w->crc_type == CRC_NULL);
+		w->acked_crc = w->tail_crc;
+		wdisk_init(w);
+		if (!w->unit)
+			bw_fail(w, -EINVAL, "chunk sizes do not fit each other");
+	}
+	bw_ready(w);
+}
+
+static void bw_work_finalize(struct offload *o)
+{
+	struct bwrite *w = container_of(o, struct bwrite, offload);
+	const struct bpiece *last = piece_at(w, w->tail - 1);
+	const char *hint = w->params.del_hint[0] ? w->params.del_hint : NULL;
+	struct replica_writer *rw = w->rw;
+
+	w->rw = NULL; /* given back, also on failure */
+	if (w->params.req.stage == STAGE_TRANSFER_RBW) {
+		replica_write_close(rw, true);
+		w->offload_rc = 0;
+		return;
+	}
+	w->offload_rc = replica_finalize(rw, w->received, w->core->dn->sync_on_close || last->p.sync,
+					 hint, &w->err);
+}
+
+static void bw_done_finalize(struct offload *o)
+{
+	struct bwrite *w = container_of(o, struct bwrite, offload);
+
+	w->offload_busy = false;
+	if (w->offload_rc < 0)
+		bw_fail(w, w->offload_rc, w->err.rc ? w->err.text : "finalise");
+	else
+		w->finalized = true;
+	bw_ready(w);
+}
+
+static void bw_work_release(struct offload *o)
+{
+	struct bwrite *w = container_of(o, struct bwrite, offload);
+
+	replica_write_close(w->rw, w->params.req.stage == STAGE_TRANSFER_RBW && !w->rc);
+	w->rw = NULL;
+}
+
+static void bw_done_release(struct offload *o)
+{
+	struct bwrite *w = container_of(o, struct bwrite, offload);
+
+	w->offload_busy = false;
+	w->state = BW_STOP_WAIT;
+	bw_ready(w);
+}
+
+/* ---- stable storage ---- */
+
+/* The directory entry of a replica being written, once per op. */
+static void bw_work_dir(struct offload *o)
+{
+	struct bwrite *w = container_of(o, struct bwrite, dir_offload);
+	char link[40], path[4096], *slash;
+	ssize_t n;
+	int fd;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", w->rw->fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	w->sync_rc = n < 0 ? neg_errno() : 0;
+	if (n < 0)
+		return;
+	path[n] = 0;
+	slash = strrchr(path, '/');
+	if (slash)
+		*slash = 0;
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || fsync(fd) < 0)
+		w->sync_rc = neg_errno();
+	if (fd >= 0)
+		(void)close(fd);
+}
+
+static void sync_part_done(struct bwrite *w, int rc)
+{
+	if (rc < 0 && !w->sync_rc)
+		w->sync_rc = rc;
+	if (--w->sync_waiting)
+		return;
+	if (w->sync_rc < 0)
+		bw_fail(w, w->sync_rc, "fdatasync");
+	else
+		w->synced = w->sync_covers;
+	bw_ready(w);
+}
+
+static void bw_done_dir(struct offload *o)
+{
+	struct bwrite *w = container_of(o, struct bwrite, dir_offload);
+
+	w->dir_busy = false;
+	w->dir_synced = true;
+	sync_part_done(w, 0);
+}
+
+static void on_sync_data(struct uring_op *op, int res, uint32_t flags)
+{
+	(void)flags;
+	sync_part_done(container_of(op, struct bwrite, sync_data), res);
+}
+
+static void on_sync_meta(struct uring_op *op, int res, uint32_t flags)
+{
+	(void)flags;
+	sync_part_done(container_of(op, struct bwrite, sync_meta), res);
+}
+
+static void sync_start(struct bwrite *w, uint32_t covers)
+{
+	struct io_uring_sqe *sqe;
+
+	w->sync_rc = 0;
+	w->sync_covers = covers;
+	w->sync_waiting = (uint8_t)(w->dir_synced ? 2 : 3);
+	w->sync_data.done = on_sync_data;
+	w->sync_meta.done = on_sync_meta;
+	sqe = reactor_sqe(w->core->reactor);
+	io_uring_prep_fsync(sqe, w->rw->fd, IORING_FSYNC_DATASYNC);
+	uring_attach(sqe, &w->sync_data);
+	sqe = reactor_sqe(w->core->reactor);
+	io_uring_prep_fsync(sqe, w->rw->fd_meta, IORING_FSYNC_DATASYNC);
+	uring_attach(sqe, &w->sync_meta);
+	if (!w->dir_synced) {
+		w->dir_busy = true;
+		w->dir_offload = (struct offload){.work = bw_work_dir, .done = bw_done_dir};
+		reactor_offload(w->core->reactor, &w->dir_offload);
+	}
+}
+
+/* One fdatasync serves every piece that is on disk when it starts. */
+static void bw_do_sync(struct bwrite *w)
+{
+	bool due = false;
+	uint32_t i;
+
+	if (w->sync_waiting || !w->rw || w->offload_busy)
+		return;
+	for (i = w->head; i != w->tail; i++) {
+		const struct bpiece *b = piece_at(w, i);
+
+		if (b->end > w->on_disk)
+			break;
+		if (b->p.sync && !b->p.last && (int32_t)(i - w->synced) >= 0)
+			due = true;
+	}
+	if (due)
+		sync_start(w, i);
+}
+
+/* ---- the next hop ---- */
+
+static void bpiece_sent(struct bwrite *w, struct bpiece *b)
+{
+	struct lane *lane = b->lane;
+
+	b->sent = true;
+	b->lane = NULL;
+	if (!lane)
+		return;
+	lane->users--;
+	wdisk_lane_put(w, lane);
+}
+
+static void on_sink_opened(struct sink_user *u, int status, const char *bad_link)
+{
+	struct bwrite *w = container_of(u, struct bwrite, sink_user);
+	const bool tell = has_acks(w);
+
+	if (w->state != BW_CHAIN_WAIT)
+		return;
+	if (status != DT_SUCCESS && tell) {
+		w->answered = true;
+		if (w->src)
+			w->src->ops->opened(w->src, status, bad_link, false);
+		bw_fail(w, -EHOSTUNREACH, "the next node did not set up");
+	} else if (status != DT_SUCCESS) {
+		w->mirror_broken = true;
+	}
+	w->state = BW_RUN;
+	bw_ready(w);
+}
+
+static void on_sink_sent(struct sink_user *u, struct piece *p)
+{
+	struct bwrite *w = container_of(u, struct bwrite, sink_user);
+
+	bpiece_sent(w, container_of(p, struct bpiece, p));
+	bw_ready(w);
+}
+
+static void ack_up(struct bwrite *w, int64_t seq, uint8_t own, const uint8_t *down, uint32_t n)
+{
+	uint8_t statuses[DT_ACK_NODES_MAX];
+
+	if (!w->src || !has_acks(w))
+		return;
+	if (n > DT_ACK_NODES_MAX - 1)
+		n = DT_ACK_NODES_MAX - 1;
+	statuses[0] = own;
+	if (n)
+		memcpy(statuses + 1, down, n);
+	w->src->ops->ack(w->src, seq, statuses, n + 1);
+}
+
+static void mirror_break(struct bwrite *w)
+{
+	static const uint8_t error = DT_ERROR;
+
+	if (w->mirror_broken)
+		return;
+	w->mirror_broken = true;
+	log_warn("op=write block=%" PRId64 "_%" PRIu64 " peer=%s: the next node is gone",
+		 w->params.req.block.id, w->params.req.block.gs, w->src ? w->src->peer : "-");
+	ack_up(w, SEQ_UNKNOWN, DT_SUCCESS, &error, 1);
+	bw_ready(w);
+}
+
+static void on_sink_acked(struct sink_user *u, int64_t seq, const uint8_t *statuses, uint32_t n)
+{
+	struct bwrite *w = container_of(u, struct bwrite, sink_user);
+	struct bpiece *b;
+
+	if (w->mirror_broken || w->rc)
+		return;
+	for (uint32_t i = 0; i < n; i++) {
+		/* We verified what we passed on: let ourselves be blamed, not the messenger. */
+		if (statuses[i] == DT_ERROR_CHECKSUM) {
+			bw_fail(w, -EBADMSG, "the next node says what we sent is corrupt");
+			return;
+		}
+	}
+	if (seq == SEQ_UNKNOWN) {
+		ack_up(w, seq, DT_SUCCESS, statuses, n);
+		return;
+	}
+	b = w->down != w->fwd ? piece_at(w, w->down) : NULL;
+	if (!b || b->p.seq != seq) {
+		mirror_break(w);
+		return;
+	}
+	w->down++;
+	b->down_acked = true;
+	b->down_count = (uint8_t)(n < DT_ACK_NODES_MAX ? n : DT_ACK_NODES_MAX - 1);
+	b->down_ok = true;
+	for (uint32_t i = 0; i < n; i++)
+		b->down_ok &= statuses[i] == DT_SUCCESS;
+	if (!b->down_ok) { /* the sender will tear the chain down: tell it now, as it came */
+		ack_up(w, SEQ_UNKNOWN, DT_SUCCESS, statuses, n);
+		w->mirror_broken = true;
+	}
+	bw_ready(w);
+}
+
+static void on_sink_broken(struct sink_user *u, int rc)
+{
+	struct bwrite *w = container_of(u, struct bwrite, sink_user);
+
+	if (w->state == BW_CHAIN_WAIT) {
+		on_sink_opened(u, DT_ERROR, "");
+		return;
+	}
+	if (rc < 0 && !w->finalized)
+		mirror_break(w);
+	else if (rc < 0 && w->head != w->tail)
+		mirror_break(w);
+	bw_ready(w);
+}
+
+static void on_sink_closed(struct sink_user *u)
+{
+	struct bwrite *w = container_of(u, struct bwrite, sink_user);
+
+	w->sink = NULL;
+	bw_ready(w);
+}
+
+static const struct sink_user_ops bw_sink_user_ops = {
+	.opened = on_sink_opened,
+	.sent = on_sink_sent,
+	.acked = on_sink_acked,
+	.broken = on_sink_broken,
+	.closed = on_sink_closed,
+};
+
+static void bw_do_chain(struct bwrite *w)
+{
+	const struct sink_params sp = {
+		.write = &w->params,
+		.stage = w->params.req.stage,
+		.block_len = w->params.req.block.len,
+		.crc_type = w->crc_type,
+		.bytes_per_crc = w->params.req.bytes_per_crc,
+		.no_answer = !w->params.client[0],
+	};
+	int rc;
+
+	w->state = BW_CHAIN_WAIT;
+	if (w->rc) {
+		w->answered = true;
+		if (w->src)
+			w->src->ops->opened(w->src, dt_errno_status(w->rc), "", true);
+		w->state = BW_DRAIN;
+		return;
+	}
+	if (!w->params.target_count) {
+		w->state = BW_RUN;
+		return;
+	}
+	w->sink_user.ops = &bw_sink_user_ops;
+	rc = sink_open(w->core, &sp, &w->sink_user, &w->sink);
+	if (rc < 0)
+		on_sink_opened(&w->sink_user, DT_ERROR, "");
+}
+
+static void sink_close(struct bwrite *w)
+{
+	if (!w->sink || w->sink_closing)
+		return;
+	w->sink_closing = true;
+	w->sink->ops->close(w->sink);
+}
+
+static void bw_do_forward(struct bwrite *w)
+{
+	while (w->fwd != w->tail) {
+		struct bpiece *b = piece_at(w, w->fwd);
+
+		if (b->status != DT_SUCCESS)
+			return;
+		w->fwd++;
+		if (!w->sink || w->mirror_broken || w->sink_closing) {
+			bpiece_sent(w, b);
+			continue;
+		}
+		b->forwarded = true;
+		w->sink->ops->forward(w->sink, &b->p);
+	}
+}
+
+/* ---- pieces and acks ---- */
+
+static void on_idle(struct rtimer *t)
+{
+	struct bwrite *w = container_of(t, struct bwrite, idle_timer);
+
+	w->idle = true;
+	bw_ready(w);
+}
+
+int bwrite_land(struct bwrite *w, uint64_t off, uint32_t want, struct landing *ret)
+{
+	int rc;
+
+	if (w->state != BW_RUN || w->rc || w->last_seen || !want)
+		return -EINVAL;
+	if (w->tail - w->head + w->landings >= BW_PIECES - 4) {
+		w->want_room = true;
+		return -EAGAIN;
+	}
+	rc = wdisk_land(w, off, want, ret);
+	if (rc == -EAGAIN)
+		w->want_room = true;
+	return rc;
+}
+
+static bool piece_verify(struct bwrite *w, const struct piece *p, const uint8_t *crcs)
+{
+	const uint8_t *data = p->slot->data + p->slot_off;
+	int64_t bad;
+
+	if (!crcs)
+		return true;
+	bad = crc_verify(w->crc_type, data, p->len, w->bpc, crcs);
+	if (bad >= 0)
+		log_warn("op=write block=%" PRId64 "_%" PRIu64 " peer=%s: CRC of the bytes at %" PRIu64
+			 " does not fit: damaged on the way",
+			 w->params.req.block.id, w->params.req.block.gs, w->src ? w->src->peer : "-",
+			 p->off + (uint64_t)bad * w->bpc);
+	return bad < 0;
+}
+
+/* Payload: check it, take it over for the disk, and keep the CRCs for the next hop. */
+static int piece_take(struct bwrite *w, struct bpiece *b, const uint8_t *crcs)
+{
+	struct piece *p = &b->p;
+	struct lane *lane = wdisk_lane_of(w, p->slot);
+	const size_t n = crc_bytes(w->crc_type, p->len, w->bpc);
+
+	if (!lane || !lane->landings || p->slot_off != p->off - lane->base)
+		return -EINVAL;
+	lane->landings--;
+	w->landings--;
+	if (!piece_verify(w, p, crcs)) {
+		b->status = DT_ERROR_CHECKSUM;
+		wdisk_lane_put(w, lane);
+		return 0;
+	}
+	p->crc_count = (uint32_t)(n / 4);
+	p->crc_slot = lane->crcs;
+	p->crcs = lane->crcs->data + (p->off - lane->base) / w->bpc * 4;
+	if (!crcs && n) {
+		crc_chunks(w->crc_type, lane->slot->data + p->slot_off, p->len, w->bpc,
+			   lane->crcs->data + (p->off - lane->base) / w->bpc * 4);
+		crcs = p->crcs;
+	}
+	if (n)
+		memcpy(p->edge, crcs + n - 4, 4);
+	wdisk_accept(w, lane, p, crcs);
+	b->lane = lane;
+	lane->users++;
+	metric_add(w->src && w->src->rdma ? METRIC_DN_WRITTEN_RDMA : METRIC_DN_WRITTEN_TCP, p->len);
+	return 0;
+}
+
+static int piece_submit(struct bwrite *w, const struct piece *p, const uint8_t *crcs)
+{
+	struct bpiece *b = piece_at(w, w->tail);
+	int rc = 0;
+
+	if (w->rc)
+		return 0; /* ended() is on its way */
+	if (w->state != BW_RUN || w->last_seen)
+		return -EINVAL;
+	if (w->tail - w->head >= BW_PIECES) {
+		w->want_room = true;
+		return p->len ? -EINVAL : -EAGAIN;
+	}
+	if ((p->last && (p->len || p->off != w->received)) || p->len > PIECE_MAX)
+		return -EINVAL;
+	*b = (struct bpiece){.p = *p, .status = DT_SUCCESS};
+	list_init(&b->p.link);
+	b->p.crc_count = 0;
+	if (p->len)
+		rc = piece_take(w, b, crcs);
+	if (rc < 0)
+		return rc;
+	b->end = p->off + p->len < w->received ? p->off + p->len : w->received;
+	if (p->seq == SEQ_HEARTBEAT)
+		b->end = 0;
+	b->tail_crc = w->tail_crc;
+	w->tail++;
+	w->last_seen = p->last;
+	if (p->sync || p->last || p->flush)
+		w->flush = true;
+	w->idle = false;
+	if (!w->flush)
+		reactor_timer_set(w->core->reactor, &w->idle_timer,
+				  reactor_now_ns(w->core->reactor) + BW_IDLE_NS);
+	bw_ready(w);
+	return 0;
+}
+
+int bwrite_piece(struct bwrite *w, const struct piece *p, const uint8_t *crcs)
+{
+	struct slot *landed = p->slot; /* the lane keeps its own reference while it is needed */
+	const int rc = piece_submit(w, p, crcs);
+
+	slot_put(landed);
+	return rc;
+}
+
+static void bw_publish(struct bwrite *w)
+{
+	if (w->rw && !w->offload_busy)
+		replica_publish(w->rw, w->received, w->on_disk, w->acked, w->acked_crc);
+}
+
+static bool piece_own_done(struct bwrite *w, uint32_t i)
+{
+	const struct bpiece *b = piece_at(w, i);
+
+	if (b->end > w->on_disk)
+		return false;
+	if (b->p.last)
+		return w->finalized;
+	return !b->p.sync || (int32_t)(i - w->synced) < 0;
+}
+
+static void piece_ack(struct bwrite *w, struct bpiece *b)
+{
+	static const uint8_t error = DT_ERROR;
+	uint8_t ok[DT_ACK_NODES_MAX] = {0};
+	const uint64_t end = b->p.off + b->p.len;
+
+	if (w->mirror_broken && has_acks(w)) {
+		if (!b->p.more)
+			ack_up(w, SEQ_UNKNOWN, DT_SUCCESS, &error, 1);
+		return;
+	}
+	if (b->p.len && end > w->acked) {
+		w->acked = end;
+		w->acked_crc = b->tail_crc;
+		bw_publish(w);
+	}
+	if (!b->p.more)
+		ack_up(w, b->p.seq, DT_SUCCESS, ok, b->down_count);
+}
+
+static void bw_do_acks(struct bwrite *w)
+{
+	while (w->head != w->tail && !w->rc) {
+		struct bpiece *b = piece_at(w, w->head);
+
+		if (b->status != DT_SUCCESS) {
+			ack_up(w, b->p.seq, b->status, NULL, 0);
+			bw_fail(w, -EBADMSG, "a damaged packet");
+			return;
+		}
+		if (!b->sent || !piece_own_done(w, w->head) || (sink_acks(w) && !b->down_acked))
+			return;
+		piece_ack(w, b);
+		w->head++;
+		if ((int32_t)(w->synced - w->head) < 0)
+			w->synced = w->head;
+		if ((int32_t)(w->down - w->head) < 0)
+			w->down = w->head;
+	}
+}
+
+static void bw_do_finalize(struct bwrite *w)
+{
+	if (!w->last_seen || w->finalized || w->offload_busy || w->rc || !w->rw)
+		return;
+	if (w->on_disk != w->received || !wdisk_idle(w) || w->sync_waiting)
+		return;
+	if (piece_at(w, w->tail - 1)->status != DT_SUCCESS)
+		return;
+	off_start(w, bw_work_finalize, bw_done_finalize);
+}
+
+static void bw_do_room(struct bwrite *w)
+{
+	if (!w->want_room || w->pool_waiting || w->rc || w->tail - w->head >= BW_PIECES / 2)
+		return;
+	w->want_room = false;
+	if (w->src)
+		w->src->ops->room(w->src);
+}
+
+static void bw_do_answer(struct bwrite *w)
+{
+	if (w->answered || w->rc)
+		return;
+	w->answered = true;
+	if (w->src)
+		w->src->ops->opened(w->src, DT_SUCCESS, "", false);
+}
+
+/* The disk or the store failed us: the sender is to blame this node, not the first one. */
+static void bw_tell_failure(struct bwrite *w)
+{
+	const bool ours = w->rc != -ECONNRESET && w->rc != -ECANCELED && w->rc != -EBADMSG &&
+			  w->rc != -EHOSTUNREACH;
+
+	if (ours && w->head != w->tail)
+		ack_up(w, piece_at(w, w->head)->p.seq, DT_ERROR, NULL, 0);
+}
+
+static void bw_do_run(struct bwrite *w)
+{
+	const bool close_recovery = !w->offload_busy && !w->rw && !w->finalized && !w->last_seen;
+
+	bw_do_answer(w);
+	if (w->rc || close_recovery) {
+		bw_tell_failure(w);
+		w->state = BW_DRAIN;
+		return;
+	}
+	bw_do_forward(w);
+	wdisk_plan(w);
+	bw_publish(w);
+	bw_do_sync(w);
+	bw_do_finalize(w);
+	bw_do_acks(w);
+	bw_do_room(w);
+	if (w->mirror_broken)
+		sink_close(w);
+	if (w->rc)
+		bw_tell_failure(w);
+	if (w->rc || (w->finalized && w->head == w->tail))
+		w->state = BW_DRAIN;
+}
+
+static void bw_do_drain(struct bwrite *w)
+{
+	reactor_timer_clear(w->core->reactor, &w->idle_timer);
+	wdisk_plan(w);
+	bw_do_forward(w);
+	sink_close(w);
+	if (!wdisk_idle(w) || w->sync_waiting || w->offload_busy || w->sink)
+		return;
+	for (uint32_t i = w->head; i != w->tail; i++)
+		if (!piece_at(w, i)->sent)
+			bpiece_sent(w, piece_at(w, i));
+	if (w->rw || w->unit)
+		wdisk_fini(w);
+	if (!w->rw) {
+		w->state = BW_STOP_WAIT;
+		return;
+	}
+	w->state = BW_RELEASE_WAIT;
+	off_start(w, bw_work_release, bw_done_release);
+}
+
+static void bw_do_stop_wait(struct bwrite *w)
+{
+	if (!atomic_load(&w->stop_posted) || w->stop_seen)
+		w->state = BW_DONE;
+}
+
+/* The whole life of a block being written. */
+static bool bw_step(struct rop *rop)
+{
+	struct bwrite *w = container_of(rop, struct bwrite, rop);
+	enum bwrite_state before;
+
+	assert(reactor_is_current(w->core->reactor));
+	do {
+		before = w->state;
+		switch (w->state) {
+		case BW_CHAIN:
+			bw_do_chain(w);
+			break;
+		case BW_RUN:
+			bw_do_run(w);
+			break;
+		case BW_DRAIN:
+			bw_do_drain(w);
+			break;
+		case BW_STOP_WAIT:
+			bw_do_stop_wait(w);
+			break;
+		case BW_CHAIN_WAIT:
+			if (w->rc)
+				w->state = BW_DRAIN; /* given up by the upstream */
+			break;
+		case BW_OPEN_WAIT:
+		case BW_RELEASE_WAIT:
+		case BW_DONE:
+			break;
+		}
+	} while (w->state != before);
+	return w->state == BW_DONE;
+}
+
+static void bw_free(struct rop *rop)
+{
+	struct bwrite *w = container_of(rop, struct bwrite, rop);
+
+	list_del(&w->core_link);
+	w->core->op_count--;
+	atomic_fetch_sub(&w->core->dn->xceivers, 1);
+	if (w->src)
+		w->src->ops->ended(w->src, w->rc);
+	free(w->params.targets);
+	free(w);
+}
+
+int bwrite_open(struct xfer_core *core, struct write_params *params, struct write_source *src,
+		struct bwrite **ret)
+{
+	struct bwrite *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return -ENOMEM;
+	w->core = core;
+	w->src = src;
+	w->params = *params;
+	params->targets = NULL;
+	w->params.req.storage_uuid = w->params.storage_uuid[0] ? w->params.storage_uuid : NULL;
+	w->params.req.stop = bw_stop;
+	w->params.req.stop_arg = w;
+	w->crc_type = w->params.req.crc_type;
+	w->bpc = w->params.req.bytes_per_crc;
+	w->stop_msg.fn = bw_on_stop;
+	w->idle_timer.fire = on_idle;
+	rop_init(&w->rop, bw_step, bw_free);
+	list_add_tail(&core->ops, &w->core_link);
+	core->op_count++;
+	atomic_fetch_add(&core->dn->xceivers, 1);
+	w->state = BW_OPEN_WAIT;
+	off_start(w, bw_work_open, bw_done_open);
+	*ret = w;
+	return 0;
+}
+
+void bwrite_close(struct bwrite *w, int rc)
+{
+	bw_fail(w, rc < 0 ? rc : -ECONNRESET, "the sender is gone");
+}

@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/xfer/bwrite_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "common/base/metrics.h"
+
+#define META_HEADER_LEN 7
+
+static uint64_t round_down(uint64_t v, uint64_t unit)
+{
+	return v / unit * unit;
+}
+
+static uint64_t round_up(uint64_t v, uint64_t unit)
+{
+	return (v + unit - 1) / unit * unit;
+}
+
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+	while (b) {
+		uint64_t t = a % b;
+
+		a = b;
+		b = t;
+	}
+	return a;
+}
+
+static uint64_t lcm(uint64_t a, uint64_t b)
+{
+	return a / gcd(a, b) * b;
+}
+
+/* Lanes begin and end between chunks, of the sender's and of the replica's CRCs, and between pages;
+ * with odd chunk sizes that cannot all hold, and such a replica is written through the page cache. */
+void wdisk_init(struct bwrite *w)
+{
+	const uint64_t chunks = lcm(w->bpc, w->rw->bytes_per_crc);
+	const uint64_t unit = chunks <= PIECE_MAX ? lcm(chunks, BW_PAGE) : chunks;
+
+	w->dio = w->rw->fd_direct >= 0 && w->rw->dio_align <= BW_PAGE && unit <= PIECE_MAX;
+	w->unit = (uint32_t)(unit <= PIECE_MAX ? unit : chunks <= PIECE_MAX ? chunks : 0);
+	w->landed = w->received = w->submitted = w->on_disk = w->acked = w->rw->start_len;
+}
+
+/* ---- lanes ---- */
+
+void wdisk_lane_put(struct bwrite *w, struct lane *lane)
+{
+	const bool unwritten = lane->hi > lane->lo && lane->hi > w->submitted;
+
+	if (!lane->slot || lane->open || lane->users || lane->landings || unwritten)
+		return;
+	slot_put(lane->slot);
+	slot_put(lane->crcs);
+	if (lane->disk_crcs != lane->crcs)
+		slot_put(lane->disk_crcs);
+	*lane = (struct lane){0};
+}
+
+static void lane_close(struct bwrite *w)
+{
+	struct lane *lane = w->cur;
+
+	if (!lane)
+		return;
+	w->cur = NULL;
+	lane->open = false;
+	wdisk_lane_put(w, lane);
+}
+
+static enum slot_class class_for(uint64_t bytes)
+{
+	return bytes <= 8192 ? SLOT_8K : bytes <= 65536 ? SLOT_64K : bytes <= 262144 ? SLOT_256K : SLOT_1M;
+}
+
+static enum pool_use use_of(const struct bwrite *w)
+{
+	const bool first = w->params.client[0] &&
+			   w->params.target_count + 1 >= w->params.pipeline_size;
+
+	return first ? POOL_CLIENT : POOL_PEER;
+}
+
+static void on_granted(struct pool_waiter *waiter, struct slot *slot)
+{
+	struct bwrite *w = container_of(waiter, struct bwrite, waiter);
+
+	w->pool_waiting = false;
+	w->spare = slot;
+	reactor_ready(w->core->reactor, &w->rop);
+}
+
+static struct slot *slot_take(struct bwrite *w, enum slot_class cls)
+{
+	struct slot *slot = w->spare;
+
+	w->spare = NULL;
+	if (slot && slot->cls >= (uint8_t)cls)
+		return slot;
+	slot_put(slot);
+	return pool_get(w->core->pool, cls, use_of(w));
+}
+
+static void slot_await(struct bwrite *w, enum slot_class cls)
+{
+	if (w->pool_waiting)
+		return;
+	slot_put(w->spare);
+	w->spare = NULL;
+	w->pool_waiting = true;
+	w->waiter.granted = on_granted;
+	pool_wait(w->core->pool, cls, use_of(w), &w->waiter);
+}
+
+static uint32_t crc_room(uint32_t cover, enum crc_type type, uint32_t bpc)
+{
+	const uint32_t n = (uint32_t)crc_bytes(type, cover, bpc);
+
+	return n ? n : 1;
+}
+
+static enum slot_class class_least(const struct bwrite *w, uint64_t base, uint64_t off, uint32_t want)
+{
+	const uint64_t need = round_up(off - base + want, w->unit);
+
+	return class_for(need < PIECE_MAX ? need : PIECE_MAX);
+}
+
+/* A stream that has proved long gets large slots, a beginning or a trickle small ones. */
+static struct slot *lane_slot(struct bwrite *w, enum slot_class least)
+{
+	const bool stream = w->received >= w->rw->start_len + 131072 && !w->idle;
+	struct slot *slot = slot_take(w, stream ? SLOT_1M : least);
+
+	if (!slot && stream && least < SLOT_1M)
+		slot = slot_take(w, least);
+	return slot;
+}
+
+static int lane_open(struct bwrite *w, uint64_t off, uint32_t want)
+{
+	const uint64_t base = round_down(off, w->unit);
+	const enum slot_class least = class_least(w, base, off, want);
+	enum slot_class crc_cls, disk_cls;
+	struct lane *lane = NULL;
+	struct slot *slot, *crcs = NULL, *disk = NULL;
+	uint32_t cover;
+
+	for (uint32_t i = 0; i < BW_LANES && !lane; i++)
+		if (!w->lanes[i].slot)
+			lane = &w->lanes[i];
+	if (!lane)
+		return -EAGAIN;
+	slot = lane_slot(w, least);
+	if (!slot) {
+		slot_await(w, least);
+		return -EAGAIN;
+	}
+	cover = slot->size / w->unit * w->unit;
+	crc_cls = class_for(crc_room(cover, w->crc_type, w->bpc));
+	disk_cls = class_for(crc_room(cover, w->rw->crc_type, w->rw->bytes_per_crc));
+	crcs = pool_get(w->core->pool, crc_cls, use_of(w));
+	disk = !crcs ? NULL : w->same_crc ? crcs : pool_get(w->core->pool, disk_cls, use_of(w));
+	if (!disk) {
+		slot_put(slot);
+		slot_put(crcs);
+		slot_await(w, crcs ? disk_cls : crc_cls);
+		return -EAGAIN;
+	}
+	*lane = (struct lane){.slot = slot,
+			      .crcs = crcs,
+			      .disk_crcs = disk,
+			      .base = base,
+			      .end = base + cover,
+			      .open = true};
+	lane->lo = lane->hi = w->landed;
+	w->cur = lane;
+	return 0;
+}
+
+int wdisk_land(struct bwrite *w, uint64_t off, uint32_t want, struct landing *ret)
+{
+	const uint32_t into = (uint32_t)(off % w->bpc);
+	struct lane *lane;
+	int rc;
+
+	if (off > w->landed || (into && want > w->bpc - into))
+		return -EINVAL;
+	/* Bytes that are there already land on top of themselves: nothing may be half done then. */
+	if (off < w->landed && w->landings)
+		return -EAGAIN;
+	if (w->cur && (off < w->cur->base || off >= w->cur->end))
+		lane_close(w);
+	if (!w->cur) {
+		rc = lane_open(w, off, want);
+		if (rc < 0)
+			return rc;
+	}
+	lane = w->cur;
+	ret->slot = slot_ref(lane->slot);
+	ret->off = (uint32_t)(off - lane->base);
+	ret->len = lane->end - off < want ? (uint32_t)(lane->end - off) : want;
+	lane->landings++;
+	w->landings++;
+	if (off + ret->len > w->landed)
+		w->landed = off + ret->len;
+	if (off + ret->len == lane->end)
+		lane_close(w);
+	return 0;
+}
+
+struct lane *wdisk_lane_of(struct bwrite *w, const struct slot *slot)
+{
+	for (uint32_t i = 0; i < BW_LANES; i++)
+		if (w->lanes[i].slot == slot)
+			return &w->lanes[i];
+	return NULL;
+}
+
+/* ---- CRCs ---- */
+
+static void be32_put(uint8_t *p, uint32_t v)
+{
+	v = htobe32(v);
+	memcpy(p, &v, sizeof(v));
+}
+
+static uint32_t be32_get(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return be32toh(v);
+}
+
+/* Chunk CRCs of the new bytes from the bytes themselves, going on from a partial chunk. */
+static void crcs_from_data(struct bwrite *w, struct lane *lane, uint64_t from, uint64_t to)
+{
+	const enum crc_type type = w->rw->crc_type;
+	const uint32_t bpc = w->rw->bytes_per_crc;
+
+	while (from < to) {
+		const uint64_t chunk_end = round_down(from, bpc) + bpc;
+		const uint64_t end = chunk_end < to ? chunk_end : to;
+		const uint8_t *data = lane->slot->data + (from - lane->base);
+
+		w->tail_crc = from % bpc ? crc_extend(type, w->tail_crc, data, end - from)
+					 : crc_compute(type, data, end - from);
+		be32_put(lane->disk_crcs->data + (from - lane->base) / bpc * 4, w->tail_crc);
+		from = end;
+	}
+	if (to % bpc == 0)
+		w->tail_crc = 0;
+}
+
+void wdisk_accept(struct bwrite *w, struct lane *lane, const struct piece *p, const uint8_t *crcs)
+{
+	const uint64_t end = p->off + p->len;
+	const size_t n = crc_bytes(w->crc_type, p->len, w->bpc);
+	uint8_t *wire = lane->crcs->data + (p->off - lane->base) / w->bpc * 4;
+
+	if (end <= w->received)
+		return; /* nothing new */
+	if (n)
+		memcpy(wire, crcs, n);
+	if (w->rw->crc_type != CRC_NULL) {
+		if (!w->same_crc || p->off % w->bpc)
+			crcs_from_data(w, lane, w->received > p->off ? w->received : p->off, end);
+		else
+			w->tail_crc = end % w->bpc ? be32_get(wire + n - 4) : 0;
+	}
+	w->received = end;
+	lane->hi = end;
+}
+
+/* ---- runs ---- */
+
+static void run_submit_data(struct run *run)
+{
+	struct bwrite *w = run->w;
+	const uint64_t at = run->from + run->data_done;
+	const uint32_t len = (uint32_t)(run->to - at);
+	uint8_t *data = run->lane->slot->data + (at - run->lane->base);
+	struct io_uring_sqe *sqe = reactor_sqe(w->core->reactor);
+
+	if (run->direct && reactor_pool_fixed(w->core->reactor))
+		io_uring_prep_write_fixed(sqe, w->rw->fd_direct, data, len, at,
+					  (int)run->lane->slot->slab);
+	else
+		io_uring_prep_write(sqe, run->direct ? w->rw->fd_direct : w->rw->fd, data, len, at);
+	uring_attach(sqe, &run->data_op);
+}
+
+static void run_submit_crcs(struct run *run)
+{
+	struct bwrite *w = run->w;
+	const uint64_t base = META_HEADER_LEN + run->lane->base / w->rw->bytes_per_crc * 4;
+	struct io_uring_sqe *sqe = reactor_sqe(w->core->reactor);
+
+	io_uring_prep_write(sqe, w->rw->fd_meta, run->lane->disk_crcs->data + (run->crc_from - base),
+			    (uint32_t)(run->crc_to - run->crc_from), run->crc_from);
+	uring_attach(sqe, &run->crc_op);
+}
+
+static bool again(int res)
+{
+	return res == -EAGAIN || res == -EINTR;
+}
+
+static void run_part_done(struct run *run, int rc)
+{
+	run->waiting--;
+	if (rc < 0)
+		bw_fail(run->w, rc, "write to the block file");
+	reactor_ready(run->w->core->reactor, &run->w->rop);
+}
+
+static void run_on_data(struct uring_op *op, int res, uint32_t flags)
+{
+	struct run *run = container_of(op, struct run, data_op);
+
+	(void)flags;
+	if (res == -EINVAL && run->direct) { /* the file system takes no direct write here */
+		run->w->dio = false;
+		run->direct = false;
+		run_submit_data(run);
+		return;
+	}
+	if (res > 0)
+		run->data_done += (uint32_t)res;
+	if (again(res) || (res > 0 && run->from + run->data_done < run->to)) {
+		if (run->data_done % BW_PAGE)
+			run->direct = false; /* the rest is not aligned any more */
+		run_submit_data(run);
+		return;
+	}
+	run_part_done(run, res == 0 ? -EIO : res);
+}
+
+static void run_on_crcs(struct uring_op *op, int res, uint32_t flags)
+{
+	struct run *run = container_of(op, struct run, crc_op);
+
+	(void)flags;
+	if (res > 0)
+		run->crc_from += (uint32_t)res;
+	if (again(res) || (res > 0 && run->crc_from < run->crc_to)) {
+		run_submit_crcs(run);
+		return;
+	}
+	run_part_done(run, res == 0 ? -EIO : res);
+}
+
+static void run_start(struct bwrite *w, struct lane *lane, uint64_t to, bool direct)
+{
+	struct run *run = &w->runs[w->run_tail++ % BW_RUNS];
+	const uint32_t bpc = w->rw->bytes_per_crc;
+
+	*run = (struct run){.data_op.done = run_on_data,
+			    .crc_op.done = run_on_crcs,
+			    .w = w,
+			    .lane = lane,
+			    .from = w->submitted,
+			    .to = to,
+			    .direct = direct,
+			    .waiting = w->rw->crc_type == CRC_NULL ? 1 : 2};
+	run->crc_from = META_HEADER_LEN + run->from / bpc * 4;
+	run->crc_to = META_HEADER_LEN + (to + bpc - 1) / bpc * 4;
+	lane->users++;
+	w->submitted = to;
+	if (run->waiting == 2)
+		run_submit_crcs(run);
+	run_submit_data(run);
+}
+
+static void runs_reap(struct bwrite *w)
+{
+	while (!wdisk_idle(w)) {
+		struct run *run = &w->runs[w->run_head % BW_RUNS];
+
+		if (run->waiting)
+			return;
+		w->run_head++;
+		if (!w->rc)
+			w->on_disk = run->to;
+		run->lane->users--;
+		wdisk_lane_put(w, run->lane);
+	}
+}
+
+static struct lane *lane_to_write(struct bwrite *w)
+{
+	for (uint32_t i = 0; i < BW_LANES; i++) {
+		struct lane *l = &w->lanes[i];
+
+		if (l->slot && l->lo <= w->submitted && w->submitted < l->hi)
+			return l;
+	}
+	return NULL;
+}
+
+/* Start one run if one is due. */
+static bool plan_one(struct bwrite *w)
+{
+	const bool busy = !wdisk_idle(w);
+	struct lane *lane = lane_to_write(w);
+	const struct run *prev = &w->runs[(w->run_tail - 1) % BW_RUNS];
+	uint64_t from = w->submitted, lo, hi;
+	bool all;
+
+	if (!lane || w->run_tail - w->run_head >= BW_RUNS)
+		return false;
+	all = w->flush || lane->hi == lane->end || (!lane->open && !lane->landings);
+	if (!all && (busy || !w->idle))
+		return false;
+	lo = round_up(from, BW_PAGE);
+	hi = round_down(lane->hi, BW_PAGE);
+	if (w->dio && hi > lo && hi - lo >= BW_DIO_MIN) {
+		if (from == lo) {
+			if (busy && !prev->direct)
+				return false;
+			run_start(w, lane, hi, true);
+			return true;
+		}
+		if (busy)
+			return false;
+		run_start(w, lane, lo, false);
+		return true;
+	}
+	if (busy)
+		return false;
+	run_start(w, lane, lane->hi, false);
+	return true;
+}
+
+void wdisk_plan(struct bwrite *w)
+{
+	runs_reap(w);
+	if (w->rc)
+		return;
+	while (plan_one(w))
+		;
+	if (w->submitted == w->received)
+		w->flush = false;
+	/* A block that nobody writes to holds no slot. */
+	if (w->idle && w->cur && !w->landings && w->submitted == w->received)
+		lane_close(w);
+}
+
+void wdisk_fini(struct bwrite *w)
+{
+	assert(wdisk_idle(w));
+	if (w->pool_waiting)
+		pool_wait_cancel(w->core->pool, &w->waiter);
+	w->pool_waiting = false;
+	slot_put(w->spare);
+	w->spare = NULL;
+	for (uint32_t i = 0; i < BW_LANES; i++) {
+		struct lane *lane = &w->lanes[i];
+
+		if (!lane->slot)
+			continue;
+		lane->open = false;
+		lane->users = lane->landings = 0;
+		lane->hi = 0;
+		wdisk_lane_put(w, lane);
+	}
+	w->cur = NULL;
+}

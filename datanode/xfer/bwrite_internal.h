@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * bwrite_internal - one block being written: shared by bwrite.c (order of pieces, acks, end) and
+ * bwrite_disk.c (lanes: where payload lands; runs: what is on its way to the disk)
+ *
+ *      acked <= on_disk <= submitted <= received <= landed        (offsets in the block)
+ *
+ * A lane is a slot that covers [base, end) of the block; base is congruent to its memory, so that
+ * whole pages go to disk by O_DIRECT straight from where they landed. A page that had to be written
+ * buffered (a flushed tail) is finished buffered: no page sees both ways at one time.
+ * A run is one write of data and the write of its CRCs. Runs are submitted so that no crash leaves a
+ * hole below on_disk: a direct run may follow a direct run in flight (the file system orders
+ * extending direct writes), everything else waits.
+ */
+#include <stdatomic.h>
+
+#include "common/base/crc.h"
+#include "common/wire/dt.h"
+#include "datanode/xfer/engine.h"
+
+#define BW_PIECES 128           /* unacknowledged pieces of one write */
+#define BW_LANES 6              /* slots one write may hold */
+#define BW_RUNS 2               /* disk writes in flight of one write */
+#define BW_DIO_MIN 32768        /* smaller runs go through the page cache */
+#define BW_IDLE_NS 50000        /* upstream is silent for so long: write what is there */
+#define BW_PAGE 4096u
+
+struct lane {
+	struct slot *slot;      /* NULL: lane free */
+	struct slot *crcs;      /* sender's CRCs of [base, end) */
+	struct slot *disk_crcs; /* CRCs as the replica keeps them; == crcs unless they differ */
+	uint64_t base, end;
+	uint64_t lo, hi;        /* bytes that this lane brings to the disk, [lo, hi) verified */
+	uint32_t landings;      /* given and not yet submitted */
+	uint32_t users;         /* runs, pieces not yet sent on */
+	bool open;              /* more may land */
+};
+
+struct run {
+	struct uring_op data_op, crc_op;
+	struct bwrite *w;
+	struct lane *lane;
+	uint64_t from, to;
+	uint64_t data_done, crc_from, crc_to; /* progress; CRCs as offsets in the meta file */
+	uint8_t waiting;        /* completions still to come; 0: free or done */
+	bool direct, used;
+};
+
+struct bpiece {
+	struct piece p;
+	struct lane *lane;      /* NULL: no payload */
+	uint64_t end;           /* on disk when on_disk reaches it */
+	uint32_t tail_crc;      /* CRC of the partial chunk at off + len, as the replica keeps it */
+	uint8_t status;         /* ours */
+	uint8_t down_count;
+	bool forwarded, sent, down_acked, down_ok;
+};
+
+enum bwrite_state {
+	BW_OPEN_WAIT,     /* helper prepares the replica; leaves on bw_on_open() */
+	BW_CHAIN,         /* connect to the next hop, or none */
+	BW_CHAIN_WAIT,    /* next hop sets up; leaves on opened() or broken() of the sink */
+	BW_RUN,           /* pieces flow; leaves when the last is acknowledged, or on failure */
+	BW_DRAIN,         /* nothing new; waits for runs, syncs, helper and sink to come back */
+	BW_RELEASE_WAIT,  /* helper gives the writer back; leaves on bw_on_released() */
+	BW_STOP_WAIT,     /* a stop message is on its way to us; leaves on bw_on_stop() */
+	BW_DONE,
+};
+
+struct bwrite {
+	struct rop rop;
+	struct xfer_core *core;
+	struct list core_link;
+	struct write_source *src;
+	struct write_params params;
+	struct replica_writer *rw;
+	struct piece_sink *sink;
+	struct sink_user sink_user;
+	enum bwrite_state state;
+	int rc;                    /* why it fails; 0 while good */
+	struct err err;
+
+	enum crc_type crc_type;    /* the sender's */
+	uint32_t bpc, unit;        /* unit: lanes begin and end at multiples of it */
+	bool dio, same_crc;
+
+	uint64_t landed, received, submitted, on_disk, acked;
+	uint32_t tail_crc;         /* of the partial chunk at received, as the replica keeps it */
+	uint32_t acked_crc;        /* likewise at acked */
+	struct lane lanes[BW_LANES];
+	struct lane *cur;          /* lane that takes the next landing, or NULL */
+	struct run runs[BW_RUNS];
+	uint32_t run_head, run_tail; /* free running */
+	uint32_t landings;         /* of all lanes */
+	bool flush, idle, want_room;
+	struct rtimer idle_timer;
+	struct pool_waiter waiter;
+	bool pool_waiting;
+	struct slot *spare;        /* granted while we waited */
+
+	struct bpiece pieces[BW_PIECES];
+	uint32_t head, fwd, down, tail; /* free running: unacked, next to forward, next down-ack, end */
+	bool last_seen, answered, mirror_broken, sink_closing;
+
+	struct uring_op sync_data, sync_meta;
+	uint8_t sync_waiting;
+	int sync_rc;
+	uint32_t sync_covers, synced; /* pieces before these are on stable storage */
+	struct offload dir_offload;
+	bool dir_busy, dir_synced;
+
+	struct offload offload;    /* open, finalise, release: one after the other */
+	bool offload_busy, finalized;
+	int offload_rc;
+	struct rmsg stop_msg;
+	atomic_bool stop_posted;
+	bool stop_seen;
+};
+
+/* bwrite_disk.c */
+void wdisk_init(struct bwrite *w);
+int wdisk_land(struct bwrite *w, uint64_t off, uint32_t want, struct landing *ret);
+/** The lane of a landing that is being submitted. */
+struct lane *wdisk_lane_of(struct bwrite *w, const struct slot *slot);
+/** Store the CRCs of a verified piece, new bytes up to its end are received. */
+void wdisk_accept(struct bwrite *w, struct lane *lane, const struct piece *p, const uint8_t *crcs);
+void wdisk_plan(struct bwrite *w);
+static inline bool wdisk_idle(const struct bwrite *w)
+{
+	return w->run_head == w->run_tail;
+}
+void wdisk_lane_put(struct bwrite *w, struct lane *lane);
+/** Give back lanes, spare slot and place in the line for slots. No run may be in flight. */
+void wdisk_fini(struct bwrite *w);
+
+/* bwrite.c */
+void bw_fail(struct bwrite *w, int rc, const char *what);

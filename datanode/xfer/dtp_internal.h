@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * dtp_internal - one data connection: shared by the dtp_*.c files
+ */
+#include "common/base/clock.h"
+#include "common/transport/transport.h"
+#include "common/wire/dt.h"
+#include "common/wire/pb.h"
+#include "datanode/xfer/dtp.h"
+
+#define DTP_BUF 4096                 /* receive buffer of an idle connection */
+#define DTP_BUF_MAX (1u << 20)       /* longest op message, or packet header with CRCs */
+#define DTP_OUT_MAX 8192             /* acks waiting for the socket */
+#define DTP_KEEPALIVE_NS (4 * NS_PER_S)  /* dfs.datanode.socket.reuse.keepalive */
+#define DTP_OP_NS (60 * NS_PER_S)        /* for the first op, and within an op */
+#define DTP_STREAM_NS (65 * NS_PER_S)    /* between packets: clients send heartbeats every 30 s */
+#define DTP_SEND_NS (480 * NS_PER_S)     /* dfs.datanode.socket.write.timeout */
+
+/* A growing buffer of received bytes: [start, end) are unread. */
+struct dtp_buf {
+	uint8_t *data;
+	uint32_t size, start, end;
+};
+static inline uint32_t dtp_buf_len(const struct dtp_buf *b)
+{
+	return b->end - b->start;
+}
+static inline uint8_t *dtp_buf_at(const struct dtp_buf *b)
+{
+	return b->data + b->start;
+}
+/** Make room for @total unread bytes in all. -ENOMEM, -EMSGSIZE. */
+int dtp_buf_reserve(struct dtp_buf *b, uint32_t total);
+
+enum dtp_state {
+	DTP_OP,          /* needs the bytes of an op */
+	DTP_OP_WAIT,     /* receiving; leaves on recv */
+	DTP_BUSY,        /* an op has the connection; leaves on dtp_op_done() */
+	DTP_CLOSING,     /* waits for everything in flight, then is freed */
+	DTP_DONE,
+};
+
+struct dtp_conn;
+struct dtp_op { /* an op in progress on a connection; first member of its struct */
+	/** Do what can be done; called from the connection's step. */
+	void (*step)(struct dtp_op *op);
+	/** The connection is closing: stop. When nothing of the op is left, dtp_op_done(). */
+	void (*abort)(struct dtp_op *op);
+	struct dtp_conn *conn;
+};
+
+struct dtp_conn {
+	struct rop rop;
+	struct xfer_core *core;
+	struct list link;
+	struct xconn *xc;
+	char peer[NET_TEXT_MAX];
+	enum dtp_state state;
+	struct dtp_op *op;
+	bool fresh;            /* no op yet */
+	bool broken;           /* close when the op is done */
+	bool aborted;
+
+	struct dtp_buf in;
+	struct xop recv_op;
+	bool receiving;
+	int recv_rc;           /* last result: 0 is the peer's end */
+	uint32_t recv_len;     /* bytes asked for */
+
+	uint8_t *out;          /* being sent; owned */
+	uint32_t out_len;
+	uint8_t queue[DTP_OUT_MAX]; /* to be sent next */
+	uint32_t queue_len;
+	struct xop send_op;
+	bool sending;
+};
+
+static inline void dtp_ready(struct dtp_conn *c)
+{
+	reactor_ready(c->core->reactor, &c->rop);
+}
+static inline uint64_t dtp_in_ns(const struct dtp_conn *c, uint64_t ns)
+{
+	return reactor_now_ns(c->core->reactor) + ns;
+}
+/** Have at least @need unread bytes in c->in: true when they are there, else one receive of at most
+ *  @want - unread (>= need) bytes is under way and the step comes again. */
+bool dtp_fill(struct dtp_conn *c, uint32_t need, uint32_t want, uint64_t deadline_ns);
+/** Queue @len bytes. Over DTP_OUT_MAX with a peer that does not read: the connection breaks. */
+void dtp_send(struct dtp_conn *c, const void *buf, size_t len);
+/** Queue a malloc'ed message and free it. */
+void dtp_send_take(struct dtp_conn *c, int rc, uint8_t *buf, size_t len);
+void dtp_send_status(struct dtp_conn *c, enum dt_status status, const char *bad_link,
+		     const char *message);
+bool dtp_sent_all(const struct dtp_conn *c);
+/** The op is over and may be freed after this; the connection takes the next one or closes. */
+void dtp_op_done(struct dtp_conn *c);
+/** Close after what is queued has been sent. */
+void dtp_break(struct dtp_conn *c, int rc, const char *what);
+
+/* Each takes the connection for an op, or answers at once. @msg is borrowed. */
+void dtp_write_start(struct dtp_conn *c, const Hd__OpWriteBlockProto *msg);
+void dtp_read_start(struct dtp_conn *c, const Hd__OpReadBlockProto *msg);
+void dtp_copy_start(struct dtp_conn *c, const Hd__OpCopyBlockProto *msg);
+void dtp_checksum_start(struct dtp_conn *c, const Hd__OpBlockChecksumProto *msg);
+void dtp_transfer_start(struct dtp_conn *c, const Hd__OpTransferBlockProto *msg);
+
+/* dtp_msg.c: messages to parameters and back */
+/** -EINVAL with a sentence for the log: out of range, unknown pool (-ENOENT), ... */
+int dtp_write_params(struct dn *dn, const Hd__OpWriteBlockProto *m, struct write_params *ret,
+		     struct err *err);
+int dtp_targets(Hd__DatanodeInfoProto *const *infos, size_t n, const Hd__StorageTypeProto *types,
+		size_t n_types, char *const *ids, size_t n_ids, struct dn_target **ret,
+		struct err *err);
+int dtp_block(struct dn *dn, const Hd__ExtendedBlockProto *m, struct block *ret,
+	      struct block_pool **ret_pool, struct err *err);
+struct sink_params;
+/** WRITE_BLOCK for the next hop: version, opcode, message; malloc'ed. */
+int dtp_write_op_encode(const struct sink_params *p, uint8_t **ret, size_t *ret_len);

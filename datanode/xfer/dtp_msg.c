@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/xfer/dtp_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "datanode/xfer/sink.h"
+
+static bool text_copy(char *dst, size_t size, const char *src)
+{
+	const size_t len = src ? strlen(src) : 0;
+
+	if (len >= size)
+		return false;
+	memcpy(dst, src ? src : "", len);
+	dst[len] = 0;
+	return true;
+}
+
+int dtp_block(struct dn *dn, const Hd__ExtendedBlockProto *m, struct block *ret,
+	      struct block_pool **ret_pool, struct err *err)
+{
+	char pool[BLOCK_POOL_ID_MAX];
+
+	if (dt_block_from_proto(m, ret, pool) < 0)
+		return err_set(err, -EINVAL, "not a block pool id");
+	*ret_pool = dn_pool(dn, pool);
+	if (!*ret_pool)
+		return err_set(err, -ENOENT, "block pool %s is not served here", pool);
+	return 0;
+}
+
+static int target_from(const Hd__DatanodeInfoProto *m, struct dn_target *t)
+{
+	const Hd__DatanodeIDProto *id = m->id;
+
+	if (!id || !text_copy(t->ip, sizeof(t->ip), id->ipaddr) ||
+	    !text_copy(t->host, sizeof(t->host), id->hostname) ||
+	    !text_copy(t->uuid, sizeof(t->uuid), id->datanodeuuid) || id->xferport > 65535 ||
+	    id->infoport > 65535 || id->ipcport > 65535)
+		return -EINVAL;
+	t->xfer_port = (uint16_t)id->xferport;
+	t->info_port = (uint16_t)id->infoport;
+	t->ipc_port = (uint16_t)id->ipcport;
+	return 0;
+}
+
+int dtp_targets(Hd__DatanodeInfoProto *const *infos, size_t n, const Hd__StorageTypeProto *types,
+		size_t n_types, char *const *ids, size_t n_ids, struct dn_target **ret,
+		struct err *err)
+{
+	struct dn_target *t;
+
+	if (n >= DN_TARGETS_MAX)
+		return err_set(err, -EINVAL, "%zu nodes in a pipeline; %d are allowed", n,
+			       DN_TARGETS_MAX);
+	t = calloc(n ? n : 1, sizeof(*t));
+	if (!t)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		t[i].storage_type = i < n_types ? (enum storage_type)types[i] : STORAGE_DISK;
+		if (target_from(infos[i], &t[i]) < 0 ||
+		    (i < n_ids && !text_copy(t[i].storage_uuid, sizeof(t[i].storage_uuid), ids[i]))) {
+			free(t);
+			return err_set(err, -EINVAL, "a field of a target is too long");
+		}
+	}
+	*ret = t;
+	return 0;
+}
+
+static int check_checksum(const Hd__ChecksumProto *m, struct write_request *q, struct err *err)
+{
+	if (m->type != HD__CHECKSUM_TYPE_PROTO__CHECKSUM_NULL &&
+	    m->type != HD__CHECKSUM_TYPE_PROTO__CHECKSUM_CRC32 &&
+	    m->type != HD__CHECKSUM_TYPE_PROTO__CHECKSUM_CRC32C)
+		return err_set(err, -EINVAL, "checksum type %d is unknown", (int)m->type);
+	if (!m->bytesperchecksum || m->bytesperchecksum > BPC_MAX)
+		return err_set(err, -EINVAL, "bytesPerChecksum %u is not in 1..%u",
+			       m->bytesperchecksum, BPC_MAX);
+	q->crc_type = (enum crc_type)m->type;
+	q->bytes_per_crc = m->bytesperchecksum;
+	return 0;
+}
+
+int dtp_write_params(struct dn *dn, const Hd__OpWriteBlockProto *m, struct write_params *ret,
+		     struct err *err)
+{
+	struct write_params p = {.pipeline_size = m->pipelinesize};
+	struct write_request *q = &p.req;
+	int rc;
+
+	rc = dtp_block(dn, m->header->baseheader->block, &q->block, &p.bp, err);
+	if (rc == 0)
+		rc = check_checksum(m->requestedchecksum, q, err);
+	if (rc < 0)
+		return rc;
+	if ((unsigned int)m->stage > STAGE_TRANSFER_FINALIZED)
+		return err_set(err, -EINVAL, "stage %d is unknown", (int)m->stage);
+	if (!text_copy(p.client, sizeof(p.client), m->header->clientname) ||
+	    !text_copy(p.storage_uuid, sizeof(p.storage_uuid), m->storageid))
+		return err_set(err, -EINVAL, "client name or storage id is too long");
+	q->stage = (enum write_stage)m->stage;
+	q->from_client = p.client[0] != 0;
+	q->new_gs = m->latestgenerationstamp;
+	q->min_bytes = m->minbytesrcvd;
+	q->max_bytes = m->maxbytesrcvd;
+	q->storage_type = m->has_storagetype ? (enum storage_type)m->storagetype : STORAGE_DISK;
+	p.transfer = q->stage == STAGE_TRANSFER_RBW || q->stage == STAGE_TRANSFER_FINALIZED;
+	if (p.transfer && m->n_targets)
+		return err_set(err, -EINVAL, "a transfer takes no further targets");
+	rc = dtp_targets(m->targets, m->n_targets, m->targetstoragetypes, m->n_targetstoragetypes,
+			 m->targetstorageids, m->n_targetstorageids, &p.targets, err);
+	if (rc < 0)
+		return rc;
+	p.target_count = (uint32_t)m->n_targets;
+	*ret = p;
+	return 0;
+}
+
+/* ---- the op for the next hop ---- */
+
+struct op_parts { /* what an OpWriteBlockProto points to */
+	Hd__DatanodeIDProto ids[DN_TARGETS_MAX];
+	Hd__DatanodeInfoProto infos[DN_TARGETS_MAX], *info_ptrs[DN_TARGETS_MAX];
+	Hd__StorageTypeProto types[DN_TARGETS_MAX];
+	char *storage_ids[DN_TARGETS_MAX];
+};
+
+static void targets_to(struct op_parts *parts, struct dn_target *t, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		Hd__DatanodeIDProto *id = &parts->ids[i];
+
+		hd__datanode_idproto__init(id);
+		id->ipaddr = t[i].ip;
+		id->hostname = t[i].host;
+		id->datanodeuuid = t[i].uuid;
+		id->xferport = t[i].xfer_port;
+		id->infoport = t[i].info_port;
+		id->ipcport = t[i].ipc_port;
+		hd__datanode_info_proto__init(&parts->infos[i]);
+		parts->infos[i].id = id;
+		parts->info_ptrs[i] = &parts->infos[i];
+		parts->types[i] = (Hd__StorageTypeProto)t[i].storage_type;
+		parts->storage_ids[i] = t[i].storage_uuid;
+	}
+}
+
+int dtp_write_op_encode(const struct sink_params *sp, uint8_t **ret, size_t *ret_len)
+{
+	const struct write_params *w = sp->write;
+	const struct write_request *q = &w->req;
+	const struct block b = {.id = q->block.id, .gs = q->block.gs, .len = sp->block_len};
+	Hd__OpWriteBlockProto m = HD__OP_WRITE_BLOCK_PROTO__INIT;
+	Hd__ClientOperationHeaderProto header = HD__CLIENT_OPERATION_HEADER_PROTO__INIT;
+	Hd__BaseHeaderProto base = HD__BASE_HEADER_PROTO__INIT;
+	Hd__ExtendedBlockProto block = HD__EXTENDED_BLOCK_PROTO__INIT;
+	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	Hd__ChecksumProto checksum = HD__CHECKSUM_PROTO__INIT;
+	struct dn_target *rest = w->targets + 1;
+	const uint32_t n = w->target_count - 1;
+	struct op_parts *parts = malloc(sizeof(*parts));
+	char empty[] = "", client[sizeof(w->client)];
+	int rc;
+
+	if (!parts)
+		return -ENOMEM;
+	memcpy(client, w->client, sizeof(client));
+	token.kind = token.service = empty;
+	dt_block_to_proto(&b, pool_id(w->bp), &block);
+	base.block = &block;
+	base.token = &token;
+	header.baseheader = &base;
+	header.clientname = client;
+	checksum.type = (Hd__ChecksumTypeProto)sp->crc_type;
+	checksum.bytesperchecksum = sp->bytes_per_crc;
+	m.header = &header;
+	targets_to(parts, rest, n);
+	m.n_targets = m.n_targetstoragetypes = m.n_targetstorageids = n;
+	m.targets = parts->info_ptrs;
+	m.targetstoragetypes = parts->types;
+	m.targetstorageids = parts->storage_ids;
+	m.stage = (Hd__OpWriteBlockProto__BlockConstructionStage)sp->stage;
+	m.pipelinesize = w->pipeline_size;
+	m.minbytesrcvd = q->min_bytes;
+	m.maxbytesrcvd = q->max_bytes;
+	m.latestgenerationstamp = q->new_gs;
+	m.requestedchecksum = &checksum;
+	m.has_storagetype = 1;
+	m.storagetype = (Hd__StorageTypeProto)w->targets[0].storage_type;
+	m.storageid = w->targets[0].storage_uuid;
+	rc = dt_op_encode(DT_WRITE_BLOCK, &m, ret, ret_len);
+	free(parts);
+	return rc;
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/xfer/dtp_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+
+/* Data of one packet: a multiple of every usual chunk size, and 4 packets of 3 vectors each fill one
+ * send. Stock clients take packets up to 16 MiB. */
+#define READ_PACKET (256u << 10)
+#define PACKETS_MAX 5
+
+enum dtpr_state {
+	DTPR_RUN,         /* pieces come and are sent; leaves when the engine's read has ended */
+	DTPR_TAIL,        /* all data is sent: the empty packet */
+	DTPR_STATUS,      /* needs the client's verdict */
+	DTPR_END,
+};
+
+struct dtp_read {
+	struct dtp_op op; /* first */
+	struct read_sink sink;
+	struct bread *r;
+	enum dtpr_state state;
+	struct read_info info;
+	struct block_pool *bp;
+	struct block block;
+	char what[32];        /* for error texts: opReadBlock */
+	bool copy, failed, ended, aborted;
+	int end_rc;
+
+	int64_t seq;
+	struct list pieces;   /* to be sent */
+	struct piece *sending;
+	uint32_t sent;        /* bytes of it in earlier sends */
+	uint32_t sending_len;
+	struct xop send_op;
+	uint8_t headers[PACKETS_MAX][DT_PACKET_HEADER_MAX];
+
+	struct offload suspect;
+};
+
+static struct dtp_read *of_sink(struct read_sink *s)
+{
+	return container_of(s, struct dtp_read, sink);
+}
+
+/* ---- events of the engine ---- */
+
+static void on_opened(struct read_sink *s, int rc, const struct read_info *info,
+		      const struct err *err)
+{
+	struct dtp_read *d = of_sink(s);
+	struct dtp_conn *c = d->op.conn;
+	char text[ERR_TEXT_MAX + 256];
+	uint8_t *buf = NULL;
+	size_t len = 0;
+
+	if (rc == 0) {
+		d->info = *info;
+		rc = dt_read_response_encode((int)info->crc_type, info->bytes_per_crc, info->first, &buf,
+					     &len);
+		dtp_send_take(c, rc, buf, len);
+		return;
+	}
+	snprintf(text, sizeof(text), "%s %s:blk_%" PRId64 "_%" PRIu64 " received exception %s: %s",
+		 d->what, pool_id(d->bp), d->block.id, d->block.gs,
+		 rc == -ENOENT || rc == -ESTALE
+			 ? "org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException"
+			 : "java.io.IOException",
+		 err && err->rc ? err->text : err_name(rc));
+	log_info("op=read peer=%s: %s", c->peer, text);
+	dtp_send_status(c, DT_ERROR, NULL, text);
+	d->failed = true;
+}
+
+static void on_piece(struct read_sink *s, struct piece *p)
+{
+	struct dtp_read *d = of_sink(s);
+
+	list_add_tail(&d->pieces, &p->link);
+	dtp_ready(d->op.conn);
+}
+
+static void on_ended(struct read_sink *s, int rc)
+{
+	struct dtp_read *d = of_sink(s);
+
+	d->r = NULL;
+	d->ended = true;
+	d->end_rc = rc;
+	dtp_ready(d->op.conn);
+}
+
+static const struct read_sink_ops sink_ops = {
+	.opened = on_opened,
+	.piece = on_piece,
+	.ended = on_ended,
+};
+
+/* ---- sending ---- */
+
+static void piece_back(struct dtp_read *d)
+{
+	bread_sent(d->r, d->sending);
+	d->sending = NULL;
+}
+
+static void on_sent(struct xop *op, int res)
+{
+	struct dtp_read *d = container_of(op, struct dtp_read, send_op);
+	struct dtp_conn *c = d->op.conn;
+
+	c->sending = false;
+	if (res < 0)
+		dtp_break(c, res, "send");
+	d->sent += d->sending_len;
+	if (res < 0 || d->sent == d->sending->len)
+		piece_back(d);
+	dtp_ready(c);
+}
+
+static int packet_vec(struct dtp_read *d, uint32_t i, uint32_t off, uint32_t len, struct iovec *iov)
+{
+	const struct piece *p = d->sending;
+	const uint32_t bpc = d->info.bytes_per_crc;
+	const uint32_t crc_len = (uint32_t)crc_bytes(d->info.crc_type, len, bpc);
+	const struct dt_packet pkt = {.offset = (int64_t)(p->off + off),
+				      .seqno = d->seq++,
+				      .data_len = len,
+				      .crc_len = crc_len};
+	int n = 0;
+
+	iov[n++] = (struct iovec){d->headers[i], dt_packet_encode(&pkt, d->headers[i])};
+	if (crc_len)
+		iov[n++] = (struct iovec){(void *)(uintptr_t)(p->crcs + off / bpc * 4), crc_len};
+	iov[n++] = (struct iovec){p->slot->data + p->slot_off + off, len};
+	return n;
+}
+
+/* One piece in one send, as packets. */
+static void send_piece(struct dtp_read *d)
+{
+	struct dtp_conn *c = d->op.conn;
+	struct piece *p = d->sending;
+	const uint32_t bpc = d->info.bytes_per_crc;
+	const uint32_t max = bpc < READ_PACKET ? READ_PACKET / bpc * bpc : bpc;
+	struct iovec iov[XOP_IOV_MAX];
+	uint32_t off = d->sent;
+	int n = 0;
+
+	for (uint32_t i = 0; i < PACKETS_MAX && off < p->len; i++) {
+		const uint32_t len = p->len - off < max ? p->len - off : max;
+
+		n += packet_vec(d, i, off, len, iov + n);
+		off += len;
+	}
+	d->sending_len = off - d->sent;
+	c->sending = true;
+	d->send_op.done = on_sent;
+	c->xc->send_deadline_ns = dtp_in_ns(c, DTP_SEND_NS);
+	xconn_send(c->xc, iov, n, &d->send_op);
+}
+
+static void do_run(struct dtp_read *d)
+{
+	struct dtp_conn *c = d->op.conn;
+
+	if (d->ended) {
+		if (d->end_rc < 0 && !d->failed)
+			dtp_break(c, d->end_rc, "read");
+		d->state = d->end_rc < 0 || d->failed ? DTPR_END : DTPR_TAIL;
+		return;
+	}
+	if (c->sending || c->queue_len || c->broken)
+		return; /* the answer to the op goes first */
+	if (!d->sending && !list_empty(&d->pieces)) {
+		d->sending = container_of(list_pop(&d->pieces), struct piece, link);
+		d->sent = 0;
+	}
+	if (d->sending)
+		send_piece(d);
+}
+
+static void do_tail(struct dtp_read *d)
+{
+	const struct dt_packet last = {.offset = (int64_t)d->info.end, .seqno = d->seq, .last = true};
+	uint8_t buf[DT_PACKET_HEADER_MAX];
+
+	dtp_send(d->op.conn, buf, dt_packet_encode(&last, buf));
+	if (d->copy) {
+		const uint8_t end[2] = {DT_COPY_BLOCK_END >> 8, DT_COPY_BLOCK_END & 0xff};
+
+		dtp_send(d->op.conn, end, sizeof(end));
+	}
+	d->state = d->copy ? DTPR_END : DTPR_STATUS;
+}
+
+static void work_suspect(struct offload *o)
+{
+	struct dtp_read *d = container_of(o, struct dtp_read, suspect);
+
+	replica_suspect(d->bp, &d->info.block);
+}
+
+static void finish(struct dtp_read *d)
+{
+	struct dtp_conn *c = d->op.conn;
+
+	free(d);
+	dtp_op_done(c);
+}
+
+static void done_suspect(struct offload *o)
+{
+	finish(container_of(o, struct dtp_read, suspect));
+}
+
+/* The client says how its check went. */
+static void do_status(struct dtp_read *d)
+{
+	struct dtp_conn *c = d->op.conn;
+	enum dt_status status = DT_ERROR;
+	uint32_t prefix;
+	ssize_t total;
+	int rc;
+
+	total = dt_delim_need(dtp_buf_at(&c->in), dtp_buf_len(&c->in), DT_STATUS_MAX * 4, &prefix);
+	if (total < 0) {
+		dtp_break(c, (int)total, "read status");
+		d->state = DTPR_END;
+		return;
+	}
+	if (!prefix || dtp_buf_len(&c->in) < (uint32_t)total) {
+		if (dtp_fill(c, (uint32_t)total, DTP_BUF, dtp_in_ns(c, DTP_OP_NS)))
+			dtp_ready(c);
+		if (c->broken)
+			d->state = DTPR_END;
+		return;
+	}
+	rc = dt_read_status_decode(dtp_buf_at(&c->in) + prefix, (size_t)total - prefix, &status);
+	c->in.start += (uint32_t)total;
+	d->state = DTPR_END;
+	if (rc < 0)
+		dtp_break(c, rc, "read status");
+	if (rc < 0 || status != DT_ERROR_CHECKSUM)
+		return;
+	log_warn("op=read peer=%s block=%" PRId64 ": the client found a CRC that does not fit", c->peer,
+		 d->info.block.id);
+	d->suspect = (struct offload){.work = work_suspect, .done = done_suspect};
+	d->aborted = true; /* done_suspect() finishes */
+	reactor_offload(c->core->reactor, &d->suspect);
+}
+
+static void read_step(struct dtp_op *op)
+{
+	struct dtp_read *d = container_of(op, struct dtp_read, op);
+	enum dtpr_state before;
+
+	if (d->suspect.work)
+		return;
+	if (op->conn->state >= DTP_CLOSING) { /* give everything back */
+		while (d->r && !list_empty(&d->pieces))
+			bread_sent(d->r, container_of(list_pop(&d->pieces), struct piece, link));
+		if (d->r && d->sending && !op->conn->sending)
+			piece_back(d);
+		if (!d->r)
+			finish(d);
+		return;
+	}
+	do {
+		before = d->state;
+		switch (d->state) {
+		case DTPR_RUN:
+			do_run(d);
+			break;
+		case DTPR_TAIL:
+			do_tail(d);
+			break;
+		case DTPR_STATUS:
+			do_status(d);
+			break;
+		case DTPR_END:
+			if (!d->suspect.work)
+				finish(d);
+			return;
+		}
+	} while (d->state != before);
+}
+
+static void read_abort(struct dtp_op *op)
+{
+	struct dtp_read *d = container_of(op, struct dtp_read, op);
+
+	if (d->r)
+		bread_close(d->r);
+}
+
+static void read_start(struct dtp_conn *c, const struct read_params *params, const char *what,
+		       bool copy)
+{
+	struct dtp_read *d = calloc(1, sizeof(*d));
+	int rc = d ? 0 : -ENOMEM;
+
+	if (rc == 0) {
+		d->op = (struct dtp_op){.step = read_step, .abort = read_abort, .conn = c};
+		d->sink = (struct read_sink){.ops = &sink_ops, .peer = c->peer};
+		d->bp = params->bp;
+		d->block = params->block;
+		d->copy = copy;
+		snprintf(d->what, sizeof(d->what), "%s", what);
+		list_init(&d->pieces);
+		rc = bread_open(c->core, params, &d->sink, &d->r);
+	}
+	if (rc < 0) {
+		free(d);
+		dtp_break(c, rc, "read");
+		return;
+	}
+	c->op = &d->op;
+}
+
+static bool start_params(struct dtp_conn *c, const Hd__ExtendedBlockProto *m,
+			 struct read_params *params)
+{
+	struct err err = ERR_INIT;
+	const int rc = dtp_block(c->core->dn, m, &params->block, &params->bp, &err);
+
+	if (rc == 0)
+		return true;
+	log_info("op=read peer=%s: %s", c->peer, err.text);
+	dtp_send_status(c, DT_ERROR, NULL, err.text);
+	dtp_break(c, rc, "read refused");
+	return false;
+}
+
+void dtp_read_start(struct dtp_conn *c, const Hd__OpReadBlockProto *msg)
+{
+	struct read_params params = {
+		.off = msg->offset,
+		.len = msg->len,
+		.want_crcs = !msg->has_sendchecksums || msg->sendchecksums,
+	};
+
+	if (start_params(c, msg->header->baseheader->block, &params))
+		read_start(c, &params, "opReadBlock", false);
+}
+
+void dtp_copy_start(struct dtp_conn *c, const Hd__OpCopyBlockProto *msg)
+{
+	struct read_params params = {.want_crcs = true, .whole = true};
+
+	if (start_params(c, msg->header->block, &params))
+		read_start(c, &params, "opCopyBlock", true);
+}

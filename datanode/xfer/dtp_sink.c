@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/xfer/sink.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "datanode/xfer/dtp_internal.h"
+
+#define SINK_CONNECT_NS (60 * NS_PER_S)
+#define SINK_READ_NS (65 * NS_PER_S) /* and 5 s for each node behind */
+#define SINK_NODE_NS (5 * NS_PER_S)
+#define SINK_BATCH 4                 /* pieces in one send: 4 vectors each */
+#define SINK_BUF 4096
+
+enum sink_state {
+	SINK_CONNECT_WAIT,
+	SINK_OP_WAIT,     /* the op is being sent */
+	SINK_ANSWER,      /* needs the BlockOpResponse of the chain */
+	SINK_RUN,         /* pieces go, acks (or a final answer) come */
+	SINK_BROKEN,      /* told the user; waits for close() */
+	SINK_CLOSING,     /* waits for what is in flight */
+	SINK_DONE,
+};
+
+struct dtp_sink {
+	struct rop rop;
+	struct piece_sink base;
+	struct xfer_core *core;
+	struct list core_link;
+	struct xconn *xc;
+	enum sink_state state;
+	char hop[NET_TEXT_MAX]; /* "ip:port" */
+	uint64_t read_ns;
+	bool acks, final_answer, answer, opened, closing;
+	int64_t last_seq;       /* of the piece with last, once sent; else SEQ_UNKNOWN */
+	bool last_sent;
+
+	uint8_t *op_msg; /* owned */
+	size_t op_len;
+	struct xop conn_op, send_op, recv_op;
+	bool connecting, sending, receiving;
+	int rc;
+
+	struct list queue;      /* pieces to be sent */
+	struct piece *batch[SINK_BATCH];
+	uint32_t batch_len;
+	uint8_t headers[SINK_BATCH][DT_PACKET_HEADER_MAX];
+
+	uint8_t buf[SINK_BUF];
+	uint32_t have;
+};
+
+static void sink_ready(struct dtp_sink *s)
+{
+	reactor_ready(s->core->reactor, &s->rop);
+}
+
+static uint64_t sink_in_ns(const struct dtp_sink *s, uint64_t ns)
+{
+	return reactor_now_ns(s->core->reactor) + ns;
+}
+
+static void sink_fail(struct dtp_sink *s, int rc)
+{
+	if (!s->rc)
+		s->rc = rc;
+	sink_ready(s);
+}
+
+/* ---- events ---- */
+
+static void on_connect(struct xop *op, int res)
+{
+	struct dtp_sink *s = container_of(op, struct dtp_sink, conn_op);
+
+	s->connecting = false;
+	if (res < 0)
+		sink_fail(s, res);
+	sink_ready(s);
+}
+
+static void on_sent(struct xop *op, int res)
+{
+	struct dtp_sink *s = container_of(op, struct dtp_sink, send_op);
+
+	s->sending = false;
+	if (res < 0)
+		sink_fail(s, res);
+	for (uint32_t i = 0; i < s->batch_len; i++) {
+		s->last_sent |= s->batch[i]->last;
+		s->base.user->ops->sent(s->base.user, s->batch[i]);
+	}
+	s->batch_len = 0;
+	sink_ready(s);
+}
+
+static void on_recv(struct xop *op, int res)
+{
+	struct dtp_sink *s = container_of(op, struct dtp_sink, recv_op);
+
+	s->receiving = false;
+	if (res <= 0)
+		sink_fail(s, res ? res : -ECONNRESET);
+	else
+		s->have += (uint32_t)res;
+	sink_ready(s);
+}
+
+static void recv_more(struct dtp_sink *s)
+{
+	if (s->receiving || s->rc || s->have == SINK_BUF)
+		return;
+	s->receiving = true;
+	s->xc->recv_deadline_ns = sink_in_ns(s, s->read_ns);
+	xconn_recv(s->xc, s->buf + s->have, SINK_BUF - s->have, &s->recv_op);
+}
+
+static void consume(struct dtp_sink *s, size_t n)
+{
+	s->have -= (uint32_t)n;
+	memmove(s->buf, s->buf + n, s->have);
+}
+
+/* The next whole delimited message in the buffer, or NULL. */
+static const uint8_t *message(struct dtp_sink *s, size_t *ret_len, size_t *ret_total)
+{
+	uint32_t prefix;
+	const ssize_t total = dt_delim_need(s->buf, s->have, SINK_BUF - 5, &prefix);
+
+	if (total < 0)
+		sink_fail(s, (int)total);
+	if (total < 0 || !prefix || (size_t)total > s->have)
+		return NULL;
+	*ret_len = (size_t)total - prefix;
+	*ret_total = (size_t)total;
+	return s->buf + prefix;
+}
+
+/* ---- set-up ---- */
+
+static void do_send_op(struct dtp_sink *s)
+{
+	const struct iovec iov = {.iov_base = s->op_msg, .iov_len = s->op_len};
+
+	s->state = SINK_OP_WAIT;
+	s->sending = true;
+	s->xc->send_deadline_ns = sink_in_ns(s, DTP_SEND_NS);
+	xconn_send(s->xc, &iov, 1, &s->send_op);
+}
+
+static void tell_opened(struct dtp_sink *s, int status, const char *bad_link)
+{
+	s->opened = true;
+	s->base.user->ops->opened(s->base.user, status, bad_link);
+}
+
+static void do_answer(struct dtp_sink *s)
+{
+	Hd__BlockOpResponseProto *m = NULL;
+	const char *bad;
+	size_t len, total;
+	const uint8_t *p = message(s, &len, &total);
+	int rc;
+
+	if (!p) {
+		recv_more(s);
+		return;
+	}
+	rc = pb_unpack(&hd__block_op_response_proto__descriptor, p, len, &m);
+	consume(s, total);
+	if (rc < 0) {
+		sink_fail(s, rc);
+		return;
+	}
+	/* A node that fails without naming one is itself to blame. */
+	bad = m->firstbadlink && m->firstbadlink[0] ? m->firstbadlink : s->hop;
+	s->state = m->status == HD__STATUS__SUCCESS ? SINK_RUN : SINK_BROKEN;
+	tell_opened(s, (int)m->status, m->status == HD__STATUS__SUCCESS ? "" : bad);
+	pb_free(m);
+}
+
+/* ---- pieces and acks ---- */
+
+static int piece_vec(struct dtp_sink *s, uint32_t i, struct piece *p, struct iovec *iov)
+{
+	const struct dt_packet pkt = {
+		.offset = (int64_t)p->off,
+		.seqno = p->seq,
+		.data_len = p->len,
+		.crc_len = p->crc_count * 4,
+		.last = p->last,
+		.sync = p->sync,
+	};
+	int n = 0;
+
+	iov[n++] = (struct iovec){s->headers[i], dt_packet_encode(&pkt, s->headers[i])};
+	if (p->crc_count > 1)
+		iov[n++] = (struct iovec){(void *)(uintptr_t)p->crcs, (p->crc_count - 1) * 4};
+	if (p->crc_count)
+		iov[n++] = (struct iovec){p->edge, 4};
+	if (p->len)
+		iov[n++] = (struct iovec){p->slot->data + p->slot_off, p->len};
+	return n;
+}
+
+static void do_send_pieces(struct dtp_sink *s)
+{
+	struct iovec iov[XOP_IOV_MAX];
+	int n = 0;
+
+	if (s->sending || s->rc)
+		return;
+	while (s->batch_len < SINK_BATCH && !list_empty(&s->queue)) {
+		struct piece *p = container_of(list_pop(&s->queue), struct piece, link);
+
+		n += piece_vec(s, s->batch_len, p, iov + n);
+		s->batch[s->batch_len++] = p;
+	}
+	if (!n)
+		return;
+	s->sending = true;
+	s->xc->send_deadline_ns = sink_in_ns(s, DTP_SEND_NS);
+	xconn_send(s->xc, iov, n, &s->send_op);
+}
+
+static void do_acks(struct dtp_sink *s)
+{
+	const uint8_t *p;
+	size_t len, total;
+	struct dt_ack ack;
+
+	while (s->acks && (p = message(s, &len, &total))) {
+		const int rc = dt_ack_decode(p, len, &ack);
+
+		consume(s, total);
+		if (rc < 0) {
+			sink_fail(s, rc);
+			return;
+		}
+		s->base.user->ops->acked(s->base.user, ack.seqno, ack.reply, ack.count);
+	}
+	if (s->acks || s->final_answer)
+		recv_more(s);
+}
+
+static void do_final_answer(struct dtp_sink *s)
+{
+	Hd__BlockOpResponseProto *m = NULL;
+	size_t len, total;
+	const uint8_t *p = s->final_answer ? message(s, &len, &total) : NULL;
+	int rc;
+
+	if (!p)
+		return;
+	rc = pb_unpack(&hd__block_op_response_proto__descriptor, p, len, &m);
+	if (rc == 0)
+		rc = dt_status_errno((int)m->status);
+	pb_free(m);
+	consume(s, total);
+	s->state = SINK_BROKEN;
+	s->base.user->ops->broken(s->base.user, rc);
+}
+
+static void do_run(struct dtp_sink *s)
+{
+	do_send_pieces(s);
+	do_final_answer(s);
+	if (s->state == SINK_RUN)
+		do_acks(s);
+}
+
+/* ---- the end ---- */
+
+static void do_broken(struct dtp_sink *s)
+{
+	log_info("op=forward hop=%s: %s", s->hop, err_name(s->rc));
+	s->state = SINK_BROKEN;
+	if (s->opened)
+		s->base.user->ops->broken(s->base.user, s->rc);
+	else
+		tell_opened(s, dt_errno_status(s->rc), s->hop);
+}
+
+static void do_closing(struct dtp_sink *s)
+{
+	if (s->xc) {
+		xconn_close(s->xc);
+		s->xc = NULL;
+	}
+	while (!list_empty(&s->queue)) {
+		struct piece *p = container_of(list_pop(&s->queue), struct piece, link);
+
+		s->base.user->ops->sent(s->base.user, p);
+	}
+	if (!s->connecting && !s->sending && !s->receiving)
+		s->state = SINK_DONE;
+}
+
+static bool sink_step(struct rop *rop)
+{
+	struct dtp_sink *s = container_of(rop, struct dtp_sink, rop);
+	enum sink_state before;
+
+	do {
+		before = s->state;
+		if (s->closing && s->state < SINK_CLOSING)
+			s->state = SINK_CLOSING;
+		else if (s->rc && s->state < SINK_BROKEN)
+			do_broken(s);
+		switch (s->state) {
+		case SINK_CONNECT_WAIT:
+			if (!s->connecting)
+				do_send_op(s);
+			break;
+		case SINK_OP_WAIT:
+			if (s->sending)
+				break;
+			s->state = s->answer ? SINK_ANSWER : SINK_RUN;
+			if (!s->answer)
+				tell_opened(s, DT_SUCCESS, "");
+			break;
+		case SINK_ANSWER:
+			do_answer(s);
+			break;
+		case SINK_RUN:
+			do_run(s);
+			break;
+		case SINK_CLOSING:
+			do_closing(s);
+			break;
+		case SINK_BROKEN:
+		case SINK_DONE:
+			break;
+		}
+	} while (s->state != before);
+	return s->state == SINK_DONE;
+}
+
+static void sink_free(struct rop *rop)
+{
+	struct dtp_sink *s = container_of(rop, struct dtp_sink, rop);
+
+	list_del(&s->core_link);
+	s->core->op_count--;
+	s->base.user->ops->closed(s->base.user);
+	free(s->op_msg);
+	free(s);
+}
+
+static void sink_forward(struct piece_sink *base, struct piece *p)
+{
+	struct dtp_sink *s = container_of(base, struct dtp_sink, base);
+
+	list_add_tail(&s->queue, &p->link);
+	sink_ready(s);
+}
+
+static void sink_close(struct piece_sink *base)
+{
+	struct dtp_sink *s = container_of(base, struct dtp_sink, base);
+
+	s->closing = true;
+	sink_ready(s);
+}
+
+static const struct piece_sink_ops dtp_sink_ops = {
+	.forward = sink_forward,
+	.close = sink_close,
+};
+
+int sink_open(struct xfer_core *core, const struct sink_params *params, struct sink_user *user,
+	      struct piece_sink **ret)
+{
+	const struct dn_target *t = &params->write->targets[0];
+	struct dtp_sink *s;
+	struct net_addr addr;
+	int rc;
+
+	/* Numeric, so this does not ask a name server. */
+	rc = net_resolve(t->ip, t->xfer_port, &addr, NULL);
+	if (rc < 0)
+		return rc;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->core = core;
+	s->base = (struct piece_sink){.ops = &dtp_sink_ops, .user = user};
+	s->final_answer = params->final_answer;
+	s->answer = !params->no_answer && !params->final_answer;
+	s->acks = s->answer;
+	s->read_ns = SINK_READ_NS + SINK_NODE_NS * params->write->target_count;
+	snprintf(s->hop, sizeof(s->hop), "%s:%u", t->ip, t->xfer_port);
+	list_init(&s->queue);
+	s->conn_op.done = on_connect;
+	s->send_op.done = on_sent;
+	s->recv_op.done = on_recv;
+	rop_init(&s->rop, sink_step, sink_free);
+	rc = dtp_write_op_encode(params, &s->op_msg, &s->op_len);
+	if (rc == 0) {
+		s->connecting = true;
+		s->state = SINK_CONNECT_WAIT;
+		rc = tcp_ops.connect(core->reactor, &addr, sink_in_ns(s, SINK_CONNECT_NS), NULL, 0,
+				     &s->conn_op, &s->xc);
+	}
+	if (rc < 0) {
+		free(s->op_msg);
+		free(s);
+		return rc;
+	}
+	list_add_tail(&core->ops, &s->core_link);
+	core->op_count++;
+	*ret = &s->base;
+	return 0;
+}

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/xfer/dtp_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/metrics.h"
+
+/* A stock client's full packet: prefix and header, and the CRCs of 126 chunks. */
+#define FIRST_GUESS (31 + 126 * 4)
+
+enum dtpw_state {
+	DTPW_OPEN_WAIT,  /* the engine prepares; leaves on opened() */
+	DTPW_HEADER,     /* needs prefix, header and CRCs of a packet */
+	DTPW_LAND,       /* needs room for the next bytes of the packet's payload */
+	DTPW_ROOM_WAIT,  /* leaves on room() */
+	DTPW_PULL,       /* a landing to be filled */
+	DTPW_PULL_WAIT,  /* leaves on pull */
+	DTPW_PIECE,      /* a landing is full, or there is no payload: hand it over */
+	DTPW_END_WAIT,   /* the last packet is in, or the op failed; leaves on ended() */
+};
+
+struct dtp_write {
+	struct dtp_op op; /* first */
+	struct write_source src;
+	struct bwrite *w;
+	enum dtpw_state state;
+	bool acks, transfer, ended;
+	int end_rc;
+
+	struct dt_packet pkt;
+	uint32_t guess;        /* bytes before the payload, as the last packet had them */
+	const uint8_t *crcs;   /* of the rest of the packet, in the receive buffer; NULL: none came */
+	uint32_t taken;        /* payload bytes handed over */
+	struct landing land;   /* slot NULL: none */
+	uint32_t filled;       /* of the landing */
+	struct xop pull_op;
+	bool pulling;
+	int pull_rc;
+};
+
+static struct dtp_write *of_op(struct dtp_op *op)
+{
+	return container_of(op, struct dtp_write, op);
+}
+
+static struct dtp_write *of_src(struct write_source *s)
+{
+	return container_of(s, struct dtp_write, src);
+}
+
+/* ---- events ---- */
+
+static void on_opened(struct write_source *s, int status, const char *bad_link, bool replica_failed)
+{
+	struct dtp_write *d = of_src(s);
+	struct dtp_conn *c = d->op.conn;
+
+	d->state = status == DT_SUCCESS ? DTPW_HEADER : DTPW_END_WAIT;
+	if (replica_failed) /* as stock nodes do: an answer would put the blame on the first node */
+		dtp_break(c, -EIO, "the replica could not be prepared");
+	else if (d->acks)
+		dtp_send_status(c, (enum dt_status)status, bad_link, NULL);
+	dtp_ready(c);
+}
+
+static void on_room(struct write_source *s)
+{
+	struct dtp_write *d = of_src(s);
+
+	if (d->state == DTPW_ROOM_WAIT)
+		d->state = d->pkt.data_len ? DTPW_LAND : DTPW_PIECE;
+	dtp_ready(d->op.conn);
+}
+
+static void on_ack(struct write_source *s, int64_t seq, const uint8_t *statuses, uint32_t n)
+{
+	struct dtp_write *d = of_src(s);
+	struct dt_ack ack = {.seqno = seq, .count = n};
+	uint8_t buf[DT_ACK_MAX];
+
+	memcpy(ack.reply, statuses, n);
+	dtp_send(d->op.conn, buf, dt_ack_encode(&ack, buf));
+}
+
+static void on_ended(struct write_source *s, int rc)
+{
+	struct dtp_write *d = of_src(s);
+
+	d->w = NULL;
+	d->ended = true;
+	d->end_rc = rc;
+	dtp_ready(d->op.conn);
+}
+
+static const struct write_source_ops source_ops = {
+	.opened = on_opened,
+	.room = on_room,
+	.ack = on_ack,
+	.ended = on_ended,
+};
+
+static void on_pull(struct xop *op, int res)
+{
+	struct dtp_write *d = container_of(op, struct dtp_write, pull_op);
+
+	d->pulling = false;
+	d->pull_rc = res;
+	if (res > 0)
+		d->filled += (uint32_t)res;
+	d->state = DTPW_PULL;
+	dtp_ready(d->op.conn);
+}
+
+/* ---- steps ---- */
+
+static void do_header(struct dtp_write *d)
+{
+	struct dtp_conn *c = d->op.conn;
+	const uint64_t deadline = dtp_in_ns(c, DTP_STREAM_NS);
+	ssize_t head;
+	int rc;
+
+	if (!dtp_fill(c, DT_PACKET_PREFIX_LEN, d->guess, deadline))
+		return;
+	head = dt_packet_need(dtp_buf_at(&c->in), dtp_buf_len(&c->in));
+	if (head < 0) {
+		dtp_break(c, (int)head, "packet length");
+		return;
+	}
+	if (!dtp_fill(c, (uint32_t)head, d->guess, deadline))
+		return;
+	rc = dt_packet_decode(dtp_buf_at(&c->in), (size_t)head, &d->pkt);
+	if (rc == 0 && !dt_packet_crc_len_ok(&d->pkt, bwrite_bpc(d->w)))
+		rc = -EPROTO;
+	if (rc < 0) {
+		dtp_break(c, rc, "packet header");
+		return;
+	}
+	if (!dtp_fill(c, (uint32_t)head + d->pkt.crc_len, 0, deadline))
+		return;
+	d->crcs = d->pkt.crc_len ? dtp_buf_at(&c->in) + head : NULL;
+	c->in.start += (uint32_t)head + d->pkt.crc_len;
+	if (d->pkt.data_len > d->pkt.crc_len) /* not the guess of a tail */
+		d->guess = (uint32_t)head + d->pkt.crc_len;
+	d->taken = 0;
+	d->state = d->pkt.data_len ? DTPW_LAND : DTPW_PIECE;
+}
+
+static void do_land(struct dtp_write *d)
+{
+	const uint64_t off = (uint64_t)d->pkt.offset + d->taken;
+	int rc;
+
+	d->state = DTPW_ROOM_WAIT;
+	rc = bwrite_land(d->w, off, d->pkt.data_len - d->taken, &d->land);
+	if (rc == -EAGAIN)
+		return;
+	if (rc < 0) {
+		dtp_break(d->op.conn, rc, "packet offset");
+		return;
+	}
+	d->filled = 0;
+	d->pull_rc = 0;
+	d->state = DTPW_PULL;
+}
+
+/* Bytes that came along with the CRCs are copied, the rest goes where it belongs at once. */
+static void do_pull(struct dtp_write *d)
+{
+	struct dtp_conn *c = d->op.conn;
+	uint32_t have = dtp_buf_len(&c->in), rest = d->land.len - d->filled;
+
+	if (d->pull_rc < 0) {
+		c->recv_rc = d->pull_rc;
+		dtp_break(c, d->pull_rc, "receive");
+		return;
+	}
+	if (have > rest)
+		have = rest;
+	if (have) {
+		memcpy(d->land.slot->data + d->land.off + d->filled, dtp_buf_at(&c->in), have);
+		metric_add(METRIC_DN_COPIED_TCP, have);
+		c->in.start += have;
+		d->filled += have;
+		rest -= have;
+	}
+	if (!rest) {
+		d->state = DTPW_PIECE;
+		return;
+	}
+	d->state = DTPW_PULL_WAIT;
+	d->pulling = true;
+	d->pull_op.done = on_pull;
+	c->xc->recv_deadline_ns = dtp_in_ns(c, DTP_STREAM_NS);
+	xconn_pull(c->xc, (struct xremote){0}, d->land.slot, d->land.off + d->filled, rest, &d->pull_op);
+}
+
+static void do_piece(struct dtp_write *d)
+{
+	const struct dt_packet *pkt = &d->pkt;
+	const uint32_t len = pkt->data_len ? d->land.len : 0;
+	const bool whole = d->taken + len == pkt->data_len;
+	const struct piece p = {
+		.seq = pkt->seqno,
+		.off = (uint64_t)pkt->offset + d->taken,
+		.len = len,
+		.last = pkt->last,
+		.sync = pkt->sync && whole,
+		.more = !whole,
+		.flush = pkt->data_len && pkt->data_len < 16384, /* a buffer that was flushed */
+		.slot = d->land.slot,
+		.slot_off = d->land.off,
+	};
+	int rc;
+
+	d->state = DTPW_ROOM_WAIT;
+	d->land.slot = NULL;
+	rc = bwrite_piece(d->w, &p, d->crcs);
+	if (rc == -EAGAIN)
+		return;
+	if (rc < 0) {
+		dtp_break(d->op.conn, rc, "packet out of place");
+		return;
+	}
+	d->taken += len;
+	if (d->crcs)
+		d->crcs += (len + bwrite_bpc(d->w) - 1) / bwrite_bpc(d->w) * 4;
+	d->state = pkt->last ? DTPW_END_WAIT : whole ? DTPW_HEADER : DTPW_LAND;
+}
+
+static void finish(struct dtp_write *d)
+{
+	struct dtp_conn *c = d->op.conn;
+
+	slot_put(d->land.slot);
+	if (d->end_rc < 0)
+		dtp_break(c, d->end_rc, "write");
+	else if (d->transfer)
+		dtp_send_status(c, DT_SUCCESS, NULL, NULL);
+	free(d);
+	dtp_op_done(c);
+}
+
+static void write_step(struct dtp_op *op)
+{
+	struct dtp_write *d = of_op(op);
+	enum dtpw_state before;
+
+	if (d->ended) {
+		if (d->pulling) /* only the peer or the deadline ends that */
+			dtp_break(op->conn, d->end_rc < 0 ? d->end_rc : -EPROTO, "write");
+		else
+			finish(d);
+		return;
+	}
+	do {
+		before = d->state;
+		if (op->conn->broken)
+			return;
+		switch (d->state) {
+		case DTPW_HEADER:
+			do_header(d);
+			break;
+		case DTPW_LAND:
+			do_land(d);
+			break;
+		case DTPW_PULL:
+			do_pull(d);
+			break;
+		case DTPW_PIECE:
+			do_piece(d);
+			break;
+		case DTPW_OPEN_WAIT:
+		case DTPW_ROOM_WAIT:
+		case DTPW_PULL_WAIT:
+		case DTPW_END_WAIT:
+			break;
+		}
+	} while (d->state != before);
+}
+
+static void write_abort(struct dtp_op *op)
+{
+	struct dtp_write *d = of_op(op);
+
+	if (d->w)
+		bwrite_close(d->w, -ECONNRESET);
+}
+
+void dtp_write_start(struct dtp_conn *c, const Hd__OpWriteBlockProto *msg)
+{
+	struct write_params params;
+	struct err err = ERR_INIT;
+	struct dtp_write *d;
+	int rc = dtp_write_params(c->core->dn, msg, &params, &err);
+
+	if (rc < 0) {
+		log_warn("op=write peer=%s: %s", c->peer, err.rc ? err.text : err_name(rc));
+		dtp_break(c, rc, "WRITE_BLOCK refused");
+		return;
+	}
+	d = calloc(1, sizeof(*d));
+	if (!d) {
+		free(params.targets);
+		dtp_break(c, -ENOMEM, "write");
+		return;
+	}
+	d->op = (struct dtp_op){.step = write_step, .abort = write_abort, .conn = c};
+	d->src = (struct write_source){.ops = &source_ops, .peer = c->peer};
+	d->guess = FIRST_GUESS;
+	d->transfer = params.transfer;
+	d->acks = params.client[0] && !params.transfer;
+	rc = bwrite_open(c->core, &params, &d->src, &d->w);
+	if (rc < 0) {
+		free(params.targets);
+		free(d);
+		dtp_break(c, rc, "write");
+		return;
+	}
+	c->op = &d->op;
+}

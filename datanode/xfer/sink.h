@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * sink - the next hop of a write, by the best way there is
+ *
+ * Idea: engine and transfers ask for a hop and do not choose its transport.
+ */
+#include "datanode/xfer/engine.h"
+
+struct sink_params { /* what WRITE_BLOCK to the next hop says; borrowed until opened() or broken() */
+	const struct write_params *write; /* targets[0] is the hop, the rest goes on with the op */
+	enum write_stage stage;
+	uint64_t block_len;
+	enum crc_type crc_type;
+	uint32_t bytes_per_crc;
+	bool final_answer;  /* TRANSFER_*: no acks, one answer at the end: broken(0) when it is good */
+	bool no_answer;     /* node to node: neither set-up answer nor acks */
+};
+
+/** Connect and send the op; sink_user_ops.opened() follows. -ENOMEM and the like at once. */
+int sink_open(struct xfer_core *core, const struct sink_params *params, struct sink_user *user,
+	      struct piece_sink **ret);

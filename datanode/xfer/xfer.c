@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/xfer/xfer.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/transport/transport.h"
+#include "datanode/xfer/dtp.h"
+#include "datanode/xfer/engine.h"
+#include "datanode/xfer/transfer.h"
+
+#define POOL_DEFAULT (128u << 20)
+#define STOP_AFTER_CANCEL_MS 35000 /* a disk request cannot be cancelled */
+
+struct xfer {
+	struct dn *dn;
+	struct xfer_core cores[DN_REACTORS_MAX];
+	struct xlistener *listeners[DN_REACTORS_MAX];
+	uint32_t max_conns;
+	uint64_t pool_bytes;
+	bool read_direct;
+	bool own_pool[DN_REACTORS_MAX];
+	uint32_t next; /* reactor for the next transfer that a NameNode orders */
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+};
+
+/* ---- run a function on a reactor and wait ---- */
+
+struct call {
+	struct rmsg msg;
+	int (*fn)(struct xfer_core *core, void *arg);
+	struct xfer_core *core;
+	void *arg;
+	int rc;
+	bool done;
+};
+
+static void call_run(struct rmsg *m)
+{
+	struct call *c = container_of(m, struct call, msg);
+	struct xfer *x = c->core->xfer;
+	const int rc = c->fn(c->core, c->arg);
+
+	pthread_mutex_lock(&x->lock);
+	c->rc = rc;
+	c->done = true;
+	pthread_cond_broadcast(&x->cond);
+	pthread_mutex_unlock(&x->lock);
+}
+
+static int call_on(struct xfer_core *core, int (*fn)(struct xfer_core *core, void *arg), void *arg)
+{
+	struct call c = {.msg.fn = call_run, .fn = fn, .core = core, .arg = arg};
+	struct xfer *x = core->xfer;
+
+	if (reactor_is_current(core->reactor)) /* not started yet */
+		return fn(core, arg);
+	reactor_post(core->reactor, &c.msg);
+	pthread_mutex_lock(&x->lock);
+	while (!c.done)
+		pthread_cond_wait(&x->cond, &x->lock);
+	pthread_mutex_unlock(&x->lock);
+	return c.rc;
+}
+
+/* ---- start ---- */
+
+static int read_conf(struct xfer *x, struct err *err)
+{
+	const struct conf *conf = x->dn->conf;
+	uint64_t conns = 0;
+	int rc;
+
+	rc = conf_u64(conf, "dfs.datanode.max.transfer.threads", 4096, &conns, err);
+	if (rc == 0)
+		rc = conf_size(conf, "dfs.rdma.pool.size", POOL_DEFAULT, &x->pool_bytes, err);
+	if (rc == 0)
+		rc = conf_bool(conf, "dfs.rdma.read.direct", true, &x->read_direct, err);
+	if (rc < 0)
+		return rc;
+	if (!conns || conns > UINT32_MAX)
+		return err_set(err, -EINVAL, "dfs.datanode.max.transfer.threads must be 1..%u",
+			       UINT32_MAX);
+	x->max_conns = (uint32_t)conns;
+	return 0;
+}
+
+/* Half of the bytes in large slots for streams, the rest for many small ones. */
+static int core_pool(struct xfer_core *core, struct err *err)
+{
+	const uint64_t bytes = core->xfer->pool_bytes / core->dn->reactor_count;
+	struct pool_opts opts = {.huge_pages = true};
+	int rc;
+
+	core->pool = reactor_pool(core->reactor);
+	if (core->pool)
+		return 0;
+	if (bytes < (8u << 20))
+		return err_set(err, -EINVAL,
+			       "dfs.rdma.pool.size leaves %" PRIu64 " bytes for each reactor; 8 MiB are"
+			       " the least",
+			       bytes);
+	opts.count[SLOT_1M] = (uint32_t)(bytes / 2 >> 20);
+	opts.count[SLOT_256K] = (uint32_t)(bytes / 8 >> 18);
+	opts.count[SLOT_64K] = (uint32_t)(bytes / 4 >> 16);
+	opts.count[SLOT_8K] = (uint32_t)(bytes / 8 >> 13);
+	rc = pool_new(&opts, &core->pool, err);
+	if (rc < 0)
+		return rc;
+	core->xfer->own_pool[core - core->xfer->cores] = true;
+	rc = reactor_register_pool(core->reactor, core->pool, err);
+	if (rc < 0)
+		log_warn("op=start: going on without fixed buffers: %s", err ? err->text : err_name(rc));
+	return 0;
+}
+
+static void on_accepted(void *arg, struct xconn *c)
+{
+	dtp_accept((struct xfer_core *)arg, c);
+}
+
+static int core_start(struct xfer_core *core, void *arg)
+{
+	struct err *err = (struct err *)arg;
+	struct xfer *x = core->xfer;
+	struct dn *dn = core->dn;
+	const struct xlistener_opts opts = {
+		.addr = dn->data_addr,
+		.reuseport = true,
+		.max_conns = x->max_conns / dn->reactor_count + 1,
+		.accepted = on_accepted,
+		.arg = core,
+	};
+	struct net_addr bound;
+	int rc = core_pool(core, err);
+
+	if (rc == 0)
+		rc = tcp_listen(core->reactor, &opts, &bound, &x->listeners[core - x->cores], err);
+	if (rc == 0)
+		dn->data_addr = bound; /* port 0 becomes the real one, for all */
+	return rc;
+}
+
+int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
+{
+	struct xfer *x = calloc(1, sizeof(*x));
+	int rc;
+
+	if (!x)
+		return err_set(err, -ENOMEM, "out of memory");
+	x->dn = dn;
+	pthread_mutex_init(&x->lock, NULL);
+	pthread_cond_init(&x->cond, NULL);
+	for (uint32_t i = 0; i < dn->reactor_count; i++) {
+		struct xfer_core *core = &x->cores[i];
+
+		core->xfer = x;
+		core->dn = dn;
+		core->reactor = dn->reactors[i];
+		list_init(&core->ops);
+		list_init(&core->conns);
+	}
+	rc = read_conf(x, err);
+	for (uint32_t i = 0; rc == 0 && i < dn->reactor_count; i++) {
+		x->cores[i].read_direct = x->read_direct;
+		rc = call_on(&x->cores[i], core_start, err);
+	}
+	if (rc < 0) {
+		xfer_stop(x, 0);
+		xfer_free(x);
+		return rc;
+	}
+	*ret = x;
+	return 0;
+}
+
+/* ---- stop ---- */
+
+static int core_stop(struct xfer_core *core, void *arg)
+{
+	struct xfer *x = core->xfer;
+
+	(void)arg;
+	xlistener_close(x->listeners[core - x->cores]);
+	x->listeners[core - x->cores] = NULL;
+	dtp_close_idle(core);
+	return 0;
+}
+
+static int core_cancel(struct xfer_core *core, void *arg)
+{
+	(void)arg;
+	core->stopping = true;
+	dtp_close_all(core);
+	return 0;
+}
+
+static int core_busy(struct xfer_core *core, void *arg)
+{
+	(void)arg;
+	return core->op_count || core->conn_count;
+}
+
+static void wait_idle(struct xfer *x, uint32_t ms)
+{
+	const uint64_t deadline = clock_mono_ns() + ms * NS_PER_MS;
+
+	for (uint32_t i = 0; i < x->dn->reactor_count; i++) {
+		while (call_on(&x->cores[i], core_busy, NULL) && clock_mono_ns() < deadline)
+			nanosleep(&(struct timespec){.tv_nsec = 5 * NS_PER_MS}, NULL);
+	}
+}
+
+void xfer_stop(struct xfer *x, uint32_t grace_ms)
+{
+	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
+		(void)call_on(&x->cores[i], core_stop, NULL);
+	wait_idle(x, grace_ms);
+	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
+		(void)call_on(&x->cores[i], core_cancel, NULL);
+	wait_idle(x, STOP_AFTER_CANCEL_MS);
+}
+
+void xfer_free(struct xfer *x)
+{
+	if (!x)
+		return;
+	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
+		if (x->own_pool[i])
+			pool_free(x->cores[i].pool);
+	pthread_cond_destroy(&x->cond);
+	pthread_mutex_destroy(&x->lock);
+	free(x);
+}
+
+/* ---- copies that a NameNode orders ---- */
+
+struct order {
+	struct rmsg msg;
+	struct xfer_core *core;
+	struct transfer_params params;
+	void (*done)(void *arg, int rc, const struct err *err);
+	void *arg;
+};
+
+static void order_run(struct rmsg *m)
+{
+	struct order *o = container_of(m, struct order, msg);
+	struct err err = ERR_INIT;
+	int rc = o->core->stopping ? -ECANCELED : 0;
+
+	if (rc < 0)
+		free(o->params.targets);
+	else
+		rc = transfer_open(o->core, &o->params, o->done, o->arg);
+	if (rc < 0) {
+		err_sys(&err, rc, "transfer");
+		o->done(o->arg, rc, &err);
+	}
+	free(o);
+}
+
+int xfer_transfer(struct xfer *x, struct block_pool *bp, const struct block *b,
+		  const struct dn_target *targets, uint32_t n,
+		  void (*done)(void *arg, int rc, const struct err *err), void *arg)
+{
+	struct order *o;
+
+	if (!n || n > DN_TARGETS_MAX)
+		return -EINVAL;
+	o = calloc(1, sizeof(*o));
+	if (o)
+		o->params.targets = calloc(n, sizeof(*targets));
+	if (!o || !o->params.targets) {
+		free(o);
+		return -ENOMEM;
+	}
+	memcpy(o->params.targets, targets, n * sizeof(*targets));
+	o->params.target_count = n;
+	o->params.bp = bp;
+	o->params.block = *b;
+	o->done = done;
+	o->arg = arg;
+	o->msg.fn = order_run;
+	pthread_mutex_lock(&x->lock);
+	o->core = &x->cores[x->next++ % x->dn->reactor_count];
+	pthread_mutex_unlock(&x->lock);
+	reactor_post(o->core->reactor, &o->msg);
+	return 0;
+}

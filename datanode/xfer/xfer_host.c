@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * xfer_host - the data port without a NameNode, for tests
+ *
+ * xfer_host DIR PORT POOL [key=value]...   prints "port N" and serves until it gets a signal.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/metrics.h"
+#include "common/reactor/reactor.h"
+#include "datanode/xfer/xfer.h"
+
+static struct block_pool *the_pool;
+
+struct block_pool *dn_pool(struct dn *dn, const char *id)
+{
+	(void)dn;
+	return strcmp(id, pool_id(the_pool)) ? NULL : the_pool;
+}
+
+static int die(const struct err *err, const char *what)
+{
+	fprintf(stderr, "xfer_host: %s: %s\n", what, err->text);
+	return 1;
+}
+
+static void print_metrics(void)
+{
+	char *text = metrics_format(NULL);
+
+	if (text)
+		fputs(text, stdout);
+	fflush(stdout);
+	free(text);
+}
+
+int main(int argc, char **argv)
+{
+	struct err err = ERR_INIT;
+	struct store_volume_opts vol = {.path = argv[1], .type = STORAGE_DISK};
+	struct store_opts so = {.volumes = &vol, .volume_count = 1};
+	struct store_namespace ns = {.cluster_id = "CID-test", .namespace_id = 1, .ctime = 1};
+	struct reactor_opts ro = {.name = "reactor"};
+	struct conf *conf = conf_new();
+	struct dn dn = {.conf = conf, .reactor_count = 1, .sync_on_close = true};
+	char port[16];
+	sigset_t set;
+	int sig;
+
+	if (argc < 4)
+		return 2;
+	log_init("xfer_host", getenv("XFER_DEBUG") ? LOG_DEBUG : LOG_INFO);
+	for (int i = 4; i < argc; i++)
+		if (conf_set_arg(conf, argv[i], &err) < 0)
+			return die(&err, "configuration");
+	snprintf(ns.pool_id, sizeof(ns.pool_id), "%s", argv[3]);
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	(void)conf_bool(conf, "dfs.datanode.synconclose", true, &dn.sync_on_close, &err);
+	if (store_open(&so, &dn.store, &err) < 0 || store_attach(dn.store, &ns, &the_pool, &err) < 0)
+		return die(&err, "store");
+	if (net_resolve("127.0.0.1", (uint16_t)strtoul(argv[2], NULL, 10), &dn.data_addr, &err) < 0 ||
+	    reactor_new(&ro, &dn.reactors[0], &err) < 0 || xfer_start(&dn, &dn.xfer, &err) < 0)
+		return die(&err, "start");
+	reactor_start(dn.reactors[0]);
+	snprintf(port, sizeof(port), "port %u\n", net_port(&dn.data_addr));
+	fputs(port, stdout);
+	fflush(stdout);
+	while (sigwait(&set, &sig) == 0 && sig == SIGUSR1)
+		print_metrics();
+	xfer_stop(dn.xfer, 1000);
+	reactor_stop(dn.reactors[0]);
+	reactor_join(dn.reactors[0]);
+	reactor_free(dn.reactors[0]);
+	xfer_free(dn.xfer);
+	store_close(dn.store);
+	conf_free(conf);
+	return 0;
+}
