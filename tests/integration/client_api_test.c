@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* client_api_test - libdfsclient against any cluster: ours or Apache's
+ *
+ *   client_api_test [--kill PID] [--long]
+ *
+ * HADOOP_CONF_DIR names the cluster (without it: skipped). --kill: a data node that is killed with
+ * SIGKILL in the middle of a write; the cluster needs two more. Everything happens below
+ * /tmp/client_api_test.<pid>, which is removed at the end. Prints PASS/FAIL lines; exit 0, 1, 77. */
+#include <dfsclient.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define KI 1024ull
+#define MI (1024 * KI)
+#define BLOCK MI
+
+static struct dfs *fs;
+static char dir[128];
+static int failures;
+static unsigned int replication;
+
+/* ---- small helpers ---- */
+
+static const char *at(const char *name)
+{
+	static char path[4][256];
+	static unsigned int turn;
+	char *p = path[turn++ % 4];
+
+	snprintf(p, sizeof(path[0]), "%s/%s", dir, name);
+	return p;
+}
+
+static void check(int ok, const char *fmt, ...)
+{
+	va_list ap;
+
+	printf(ok ? "PASS " : "FAIL ");
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	printf("\n");
+	fflush(stdout);
+	failures += !ok;
+}
+
+/* Byte @off of every test file: no period that a block, chunk or packet could hide. */
+static uint8_t pattern(uint64_t off, uint64_t salt)
+{
+	uint64_t x = (off / 8 + 1) * 0x9e3779b97f4a7c15ull + salt * 0xbf58476d1ce4e5b9ull;
+
+	x ^= x >> 29;
+	x *= 0x94d049bb133111ebull;
+	return (uint8_t)(x >> (off % 8 * 8));
+}
+
+static void fill(uint8_t *buf, uint64_t off, size_t len, uint64_t salt)
+{
+	for (size_t i = 0; i < len; i++)
+		buf[i] = pattern(off + i, salt);
+}
+
+static int same(const uint8_t *buf, uint64_t off, size_t len, uint64_t salt)
+{
+	for (size_t i = 0; i < len; i++)
+		if (buf[i] != pattern(off + i, salt))
+			return 0;
+	return 1;
+}
+
+static uint64_t rnd(uint64_t *seed)
+{
+	*seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
+	return *seed >> 33;
+}
+
+static int create(const char *path, struct dfs_file **ret, struct dfs_err *err)
+{
+	const struct dfs_create_opts o = {
+		.size = sizeof(o), .block_size = BLOCK, .replication = replication};
+
+	return dfs_create(fs, path, &o, ret, err);
+}
+
+/* Write [@from, @to) in pieces of up to @piece bytes, of varying length. */
+static int write_range(struct dfs_file *f, uint64_t from, uint64_t to, size_t piece, uint64_t salt,
+		       struct dfs_err *err)
+{
+	uint8_t *buf = malloc(piece);
+	uint64_t seed = to;
+	ssize_t n = 0;
+
+	while (from < to && n >= 0) {
+		size_t len = 1 + rnd(&seed) % piece;
+
+		if (len > to - from)
+			len = (size_t)(to - from);
+		fill(buf, from, len, salt);
+		n = dfs_write(f, buf, len, err);
+		from += len;
+	}
+	free(buf);
+	return n < 0 ? (int)n : 0;
+}
+
+static int put(const char *path, uint64_t size, size_t piece, uint64_t salt, struct dfs_err *err)
+{
+	struct dfs_file *f;
+	int rc = create(path, &f, err), rc2;
+
+	if (rc < 0)
+		return rc;
+	rc = write_range(f, 0, size, piece, salt, err);
+	rc2 = dfs_close(f, rc < 0 ? NULL : err);
+	return rc < 0 ? rc : rc2;
+}
+
+/* Read all of @path with buffers of up to @piece bytes; 0 when it is the pattern and @size long. */
+static int get(const char *path, uint64_t size, size_t piece, uint64_t salt, struct dfs_err *err)
+{
+	uint8_t *buf = malloc(piece);
+	struct dfs_file *f;
+	uint64_t off = 0, seed = size;
+	ssize_t n = 1;
+	int rc = dfs_open(fs, path, &f, err);
+
+	while (rc == 0 && n > 0) {
+		n = dfs_read(f, buf, 1 + rnd(&seed) % piece, err);
+		if (n < 0)
+			rc = (int)n;
+		else if (!same(buf, off, (size_t)n, salt))
+			rc = snprintf(err->text, sizeof(err->text), "wrong bytes near %llu",
+				      (unsigned long long)off) ? -EBADMSG : 0;
+		off += n > 0 ? (uint64_t)n : 0;
+	}
+	if (rc == 0 && off != size)
+		rc = snprintf(err->text, sizeof(err->text), "%llu bytes",
+			      (unsigned long long)off) ? -EIO : 0;
+	if (rc != -ENOENT)
+		dfs_close(f, NULL);
+	free(buf);
+	return rc;
+}
+
+static int pread_some(const char *path, uint64_t size, int count, uint64_t salt,
+		      struct dfs_err *err)
+{
+	uint8_t *buf = malloc(300000);
+	struct dfs_file *f;
+	uint64_t seed = size + salt;
+	int rc = dfs_open(fs, path, &f, err);
+
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < count && rc == 0; i++) {
+		uint64_t off = rnd(&seed) % (size + 2);
+		size_t len = i % 3 ? rnd(&seed) % 2000 : rnd(&seed) % 300000;
+		size_t want = off >= size ? 0 : len < size - off ? len : (size_t)(size - off);
+		ssize_t n = dfs_pread(f, buf, len, off, err);
+
+		if (n < 0)
+			rc = (int)n;
+		else if ((size_t)n != want || !same(buf, off, want, salt))
+			rc = snprintf(err->text, sizeof(err->text), "pread(%zu, %llu) = %zd", len,
+				      (unsigned long long)off, n) ? -EBADMSG : 0;
+	}
+	dfs_close(f, NULL);
+	free(buf);
+	return rc;
+}
+
+static void expect(int rc, int want, const struct dfs_err *err, const char *what)
+{
+	check(rc == want, "%s: %d (%s) %s", what, rc, strerror(rc < 0 ? -rc : 0),
+	      rc < 0 ? err->text : "");
+}
+
+/* ---- tests ---- */
+
+static void sizes(void)
+{
+	static const uint64_t size[] = {0, 1, 511, 512, 513, 64 * KI - 1, 64 * KI, 64 * KI + 1,
+					MI - 1, MI, MI + 1, 3 * BLOCK + 7, 5 * BLOCK - 513};
+	static const size_t piece[] = {700, 70000, 3000000};
+	struct dfs_err err = {0};
+
+	for (size_t i = 0; i < sizeof(size) / sizeof(size[0]); i++) {
+		const size_t p = size[i] < 100000 ? piece[i % 2] : piece[1 + i % 2];
+		struct dfs_stat st = {0};
+		int rc = put(at("size"), size[i], p, i, &err);
+
+		rc = rc ? rc : dfs_stat(fs, at("size"), &st, &err);
+		check(rc == 0 && st.length == size[i], "put of %llu bytes: %s",
+		      (unsigned long long)size[i], rc ? err.text : "length right");
+		rc = rc ? rc : get(at("size"), size[i], piece[(i + 1) % 3], i, &err);
+		rc = rc ? rc : pread_some(at("size"), size[i], 30, i, &err);
+		check(rc == 0, "get and random preads of %llu bytes: %s",
+		      (unsigned long long)size[i], rc ? err.text : "identical");
+		rc = dfs_delete(fs, at("size"), false, &err);
+		if (rc)
+			expect(rc, 0, &err, "delete");
+	}
+}
+
+static void seek_and_tell(void)
+{
+	struct dfs_err err = {0};
+	struct dfs_file *f;
+	uint8_t buf[1000];
+	int rc = put(at("seek"), 2 * BLOCK + 5000, 100000, 9, &err);
+
+	rc = rc ? rc : dfs_open(fs, at("seek"), &f, &err);
+	if (rc) {
+		expect(rc, 0, &err, "seek: set-up");
+		return;
+	}
+	rc = dfs_read(f, buf, 10, &err) == 10 && dfs_seek(f, BLOCK - 5, &err) == 0 &&
+	     dfs_read(f, buf, 1000, &err) == 1000 && same(buf, BLOCK - 5, 1000, 9) &&
+	     dfs_tell(f) == BLOCK + 995 && dfs_seek(f, 3, &err) == 0 &&
+	     dfs_read(f, buf, 1000, &err) == 1000 && same(buf, 3, 1000, 9) &&
+	     dfs_seek(f, 100 * BLOCK, &err) == 0 && dfs_read(f, buf, 1, &err) == 0 &&
+	     dfs_write(f, buf, 1, &err) == -EBADF;
+	check(rc, "seek and tell across blocks");
+	dfs_close(f, NULL);
+}
+
+/* What a second opener sees after each flush. */
+static int reader_sees(const char *path, struct dfs_file *old, uint64_t size, struct dfs_err *err)
+{
+	uint8_t *buf = malloc(size + 1);
+	ssize_t n = dfs_pread(old, buf, size + 1, 0, err);
+	int rc = get(path, size, 100000, 5, err);
+
+	if (rc == 0 && (n != (ssize_t)size || !same(buf, 0, size, 5)))
+		rc = snprintf(err->text, sizeof(err->text), "old reader: %zd", n) ? -EIO : 0;
+	free(buf);
+	return rc;
+}
+
+static void flush_is_visible(void)
+{
+	static const uint64_t to[] = {300, 300, 512, 1000, 1001, 70000, BLOCK - 1, BLOCK,
+				      BLOCK + 3, 2 * BLOCK + 700};
+	struct dfs_err err = {0};
+	struct dfs_file *f, *r;
+	uint64_t from = 0;
+	int rc = create(at("flush"), &f, &err);
+
+	rc = rc ? rc : dfs_open(fs, at("flush"), &r, &err);
+	for (size_t i = 0; i < sizeof(to) / sizeof(to[0]) && rc == 0; i++) {
+		rc = write_range(f, from, to[i], 50000, 5, &err);
+		rc = rc ? rc : i % 2 ? dfs_hsync(f, &err) : dfs_flush(f, &err);
+		rc = rc ? rc : reader_sees(at("flush"), r, to[i], &err);
+		check(rc == 0, "%s at %llu bytes is visible: %s", i % 2 ? "hsync" : "flush",
+		      (unsigned long long)to[i], rc ? err.text : "to an old and a new reader");
+		from = to[i];
+	}
+	rc = rc ? rc : write_range(f, from, from + 99, 10, 5, &err);
+	rc = rc ? rc : dfs_close(f, &err);
+	rc = rc ? rc : get(at("flush"), from + 99, 5000, 5, &err);
+	check(rc == 0, "a file with many flushes is whole after close %s", rc ? err.text : "");
+	dfs_close(r, NULL);
+}
+
+static void namespace(void)
+{
+	struct dfs_err err = {0};
+	struct dfs_stat st;
+	struct dfs_summary sum;
+	int rc;
+
+	expect(dfs_mkdir(fs, at("d/e/f"), 0750, true, &err), 0, &err, "mkdir with parents");
+	expect(dfs_mkdir(fs, at("d/e/f"), 0, true, &err), 0, &err, "mkdir -p of an existing one");
+	expect(dfs_mkdir(fs, at("d/e/f"), 0, false, &err), -EEXIST, &err, "mkdir of an existing one");
+	expect(dfs_mkdir(fs, at("no/such"), 0, false, &err), -ENOENT, &err, "mkdir without parent");
+	rc = dfs_stat(fs, at("d/e/f"), &st, &err);
+	check(rc == 0 && st.type == DFS_DIR && st.mode == 0750, "stat of a directory: mode %o",
+	      st.mode);
+	expect(dfs_stat(fs, at("nothing"), &st, &err), -ENOENT, &err, "stat of nothing");
+	expect(put(at("d/file"), 1000, 1000, 1, &err), 0, &err, "put");
+	rc = dfs_stat(fs, at("d/file"), &st, &err);
+	check(rc == 0 && st.type == DFS_FILE && st.mode == 0644 && st.length == 1000 &&
+		      st.block_size == BLOCK && st.replication == replication,
+	      "stat of a file: mode %o length %llu owner %s", st.mode,
+	      (unsigned long long)st.length, st.owner);
+	expect(dfs_mkdir(fs, at("d/file/x"), 0, true, &err), -ENOTDIR, &err, "mkdir below a file");
+	expect(dfs_rename(fs, at("d/file"), at("d/e/g"), false, &err), 0, &err, "rename");
+	expect(dfs_rename(fs, at("d/file"), at("d/e/h"), false, &err), -ENOENT, &err,
+	       "rename of nothing");
+	expect(put(at("d/file"), 5, 5, 1, &err), 0, &err, "put again");
+	expect(dfs_rename(fs, at("d/file"), at("d/e/g"), false, &err), -EEXIST, &err,
+	       "rename onto a file");
+	expect(dfs_rename(fs, at("d/file"), at("d/e/g"), true, &err), 0, &err,
+	       "rename with overwrite");
+	expect(dfs_rename(fs, at("d"), at("d/e/inside"), false, &err), -EINVAL, &err,
+	       "rename into itself");
+	rc = dfs_stat(fs, at("d/e/g"), &st, &err);
+	check(rc == 0 && st.length == 5, "the overwritten name has the new file");
+	expect(dfs_set_permission(fs, at("d/e/g"), 0600, &err), 0, &err, "chmod");
+	expect(dfs_set_times(fs, at("d/e/g"), 1234567, DFS_TIME_KEEP, &err), 0, &err, "set times");
+	expect(dfs_set_owner(fs, at("d/e/g"), "nobody", NULL, &err), 0, &err, "chown");
+	expect(dfs_set_replication(fs, at("d/e/g"), 1, &err), 0, &err, "set replication");
+	expect(dfs_set_replication(fs, at("d"), 1, &err), -EISDIR, &err, "the same of a directory");
+	rc = dfs_stat(fs, at("d/e/g"), &st, &err);
+	check(rc == 0 && st.mode == 0600 && st.mtime_ms == 1234567 && st.replication == 1 &&
+		      strcmp(st.owner, "nobody") == 0,
+	      "all of these stick");
+	rc = dfs_content_summary(fs, at("d"), &sum, &err);
+	check(rc == 0 && sum.length == 5 && sum.file_count == 1 && sum.directory_count == 3,
+	      "content summary: %llu bytes, %llu files, %llu directories",
+	      (unsigned long long)sum.length, (unsigned long long)sum.file_count,
+	      (unsigned long long)sum.directory_count);
+	expect(dfs_delete(fs, at("d"), false, &err), -ENOTEMPTY, &err, "rmdir with entries");
+	expect(dfs_delete(fs, at("d"), true, &err), 0, &err, "delete -r");
+	expect(dfs_delete(fs, at("d"), true, &err), -ENOENT, &err, "delete of nothing");
+}
+
+static void listing(int count)
+{
+	struct dfs_err err = {0};
+	const struct dfs_stat *st;
+	struct dfs_list *l;
+	char name[32], last[256] = "";
+	int rc = 0, n = 0, sorted = 1;
+
+	for (int i = 0; i < count && rc == 0; i++) {
+		snprintf(name, sizeof(name), "many/%05d", i);
+		rc = dfs_mkdir(fs, at(name), 0, true, &err);
+	}
+	rc = rc ? rc : dfs_list_open(fs, at("many"), &l, &err);
+	if (rc) {
+		expect(rc, 0, &err, "listing: set-up");
+		return;
+	}
+	while ((rc = dfs_list_next(l, &st, &err)) > 0) {
+		sorted &= strcmp(last, st->name) < 0;
+		snprintf(last, sizeof(last), "%s", st->name);
+		n++;
+	}
+	dfs_list_close(l);
+	check(rc == 0 && n == count && sorted, "list of %d entries, in order: %d", count, n);
+	expect(dfs_list_open(fs, at("nothing"), &l, &err), -ENOENT, &err, "list of nothing");
+}
+
+static void cluster(void)
+{
+	struct dfs_err err = {0};
+	struct dfs_statfs s = {0};
+	struct dfs_nodes *n = NULL;
+	struct dfs_blocks *b = NULL;
+	int rc = dfs_statfs(fs, &s, &err);
+
+	check(rc == 0 && s.capacity > 0, "statfs: capacity %llu", (unsigned long long)s.capacity);
+	rc = dfs_nodes(fs, DFS_NODES_LIVE, &n, &err);
+	check(rc == 0 && n->count >= replication && n->node[0].xfer_port, "%zu live data nodes",
+	      rc ? 0 : n->count);
+	dfs_nodes_free(n);
+	rc = put(at("blocks"), 2 * BLOCK + 1, 100000, 2, &err);
+	rc = rc ? rc : dfs_blocks(fs, at("blocks"), BLOCK, UINT64_MAX, &b, &err);
+	check(rc == 0 && b->count == 2 && b->file_length == 2 * BLOCK + 1 &&
+		      b->block[1].offset == 2 * BLOCK && b->block[1].length == 1 &&
+		      b->block[0].count == replication,
+	      "blocks of the end of a file %s", rc ? err.text : "");
+	dfs_blocks_free(b);
+	expect(dfs_blocks(fs, dir, 0, 1, &b, &err), -EISDIR, &err, "blocks of a directory");
+}
+
+static int connect_to(const char *uri, const char *user, const char *conf, struct dfs **ret,
+		      struct dfs_err *err)
+{
+	const char *kv[] = {"ipc.client.connect.max.retries=0", conf, NULL};
+	const struct dfs_connect_opts o = {.size = sizeof(o), .uri = uri, .user = user, .conf = kv};
+
+	return dfs_connect(&o, ret, err);
+}
+
+static void errors(void)
+{
+	struct dfs_err err = {0};
+	struct dfs *other;
+	struct dfs_file *f;
+	struct dfs_create_opts o = {.size = sizeof(o), .block_size = BLOCK + 1};
+	int rc;
+
+	expect(connect_to("hdfs://no-such-host.invalid:8020", NULL, NULL, &other, &err), -ENOENT,
+	       &err, "unknown host");
+	expect(connect_to("hdfs://127.0.0.1:1", NULL, NULL, &other, &err), -ECONNREFUSED, &err,
+	       "nothing listens");
+	expect(connect_to("s3://x", NULL, NULL, &other, &err), -EINVAL, &err, "another scheme");
+	expect(connect_to(NULL, NULL, "dfs.client.rdma=maybe", &other, &err), -EINVAL, &err,
+	       "bad setting");
+	expect(dfs_open(fs, at("nothing"), &f, &err), -ENOENT, &err, "open of nothing");
+	expect(dfs_open(fs, dir, &f, &err), -EISDIR, &err, "open of a directory");
+	expect(dfs_open(fs, "", &f, &err), -EINVAL, &err, "open of an empty path");
+	expect(dfs_create(fs, dir, NULL, &f, &err), -EISDIR, &err, "create over a directory");
+	expect(put(at("exists"), 5, 5, 0, &err), 0, &err, "put");
+	expect(put(at("exists"), 5, 5, 0, &err), -EEXIST, &err, "put without overwrite");
+	expect(dfs_create(fs, at("odd"), &o, &f, &err), -EINVAL, &err, "odd block size");
+	o = (struct dfs_create_opts){.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS};
+	expect(dfs_create(fs, at("no/parent"), &o, &f, &err), -ENOENT, &err, "create, no parent");
+	o = (struct dfs_create_opts){.size = sizeof(o), .replication = 30000};
+	expect(dfs_create(fs, at("too-many"), &o, &f, &err), -EINVAL, &err,
+	       "more replicas than allowed");
+	expect(dfs_mkdir(fs, at("secret"), 0700, true, &err), 0, &err, "mkdir 0700");
+	rc = connect_to(NULL, "somebody", NULL, &other, &err);
+	if (rc == 0) {
+		struct dfs_stat st;
+
+		expect(dfs_stat(other, at("secret/x"), &st, &err), -EACCES, &err,
+		       "stat in another's directory");
+		expect(dfs_mkdir(other, at("secret/y"), 0, true, &err), -EACCES, &err,
+		       "mkdir in another's directory");
+		dfs_disconnect(other);
+	} else {
+		expect(rc, 0, &err, "connect as somebody");
+	}
+	rc = connect_to(NULL, NULL, "dfs.client.rdma=require", &other, &err);
+	if (rc == 0 && access("/sys/class/infiniband", F_OK) != 0) {
+		expect(dfs_open(other, at("exists"), &f, &err), -ENOTSUP, &err, "RDMA required");
+		dfs_disconnect(other);
+	}
+}
+
+struct job {
+	pthread_t thread;
+	int i, rc;
+	struct dfs_file *file;
+	struct dfs_err err;
+};
+
+static void *write_and_read(void *arg)
+{
+	struct job *j = arg;
+	char path[256];
+	const uint64_t size = 2 * BLOCK + 1000u * (unsigned int)j->i;
+
+	snprintf(path, sizeof(path), "%s/thread%d", dir, j->i);
+	j->rc = put(path, size, 30000, (uint64_t)j->i, &j->err);
+	j->rc = j->rc ? j->rc : get(path, size, 30000, (uint64_t)j->i, &j->err);
+	return NULL;
+}
+
+static void *pread_shared(void *arg)
+{
+	struct job *j = arg;
+	uint64_t seed = (uint64_t)j->i;
+	uint8_t buf[20000];
+
+	for (int k = 0; k < 100 && j->rc == 0; k++) {
+		uint64_t off = rnd(&seed) % (3 * BLOCK - sizeof(buf));
+		ssize_t n = dfs_pread(j->file, buf, sizeof(buf), off, &j->err);
+
+		if (n != sizeof(buf) || !same(buf, off, sizeof(buf), 77))
+			j->rc = n < 0 ? (int)n : -EBADMSG;
+	}
+	return NULL;
+}
+
+static int run_jobs(void *(*fn)(void *), struct dfs_file *f, struct dfs_err *err)
+{
+	struct job job[4] = {{0}};
+	int rc = 0;
+
+	for (int i = 0; i < 4; i++) {
+		job[i].i = i;
+		job[i].file = f;
+		pthread_create(&job[i].thread, NULL, fn, &job[i]);
+	}
+	for (int i = 0; i < 4; i++) {
+		pthread_join(job[i].thread, NULL);
+		if (job[i].rc) {
+			rc = job[i].rc;
+			*err = job[i].err;
+		}
+	}
+	return rc;
+}
+
+static void threads(void)
+{
+	struct dfs_err err = {0};
+	struct dfs_file *f;
+	int rc = run_jobs(write_and_read, NULL, &err);
+
+	check(rc == 0, "four threads write and read a file each %s", rc ? err.text : "");
+	rc = put(at("shared"), 3 * BLOCK, 100000, 77, &err);
+	rc = rc ? rc : dfs_open(fs, at("shared"), &f, &err);
+	if (rc == 0) {
+		rc = run_jobs(pread_shared, f, &err);
+		dfs_close(f, NULL);
+	}
+	check(rc == 0, "four threads pread one file %s", rc ? err.text : "");
+}
+
+/* The write goes on with the other nodes, and so do reads afterwards. */
+static void kill_in_mid_write(pid_t pid, int flush_first)
+{
+	const uint64_t size = 8 * BLOCK + 12345;
+	struct dfs_counters c;
+	struct dfs_err err = {0};
+	struct dfs_file *f;
+	int rc = create(at("killed"), &f, &err);
+
+	rc = rc ? rc : write_range(f, 0, 3 * BLOCK + 100000, 100000, 3, &err);
+	if (flush_first)
+		rc = rc ? rc : dfs_flush(f, &err);
+	check(rc == 0 && kill(pid, SIGKILL) == 0, "data node %d killed in mid-write", (int)pid);
+	rc = rc ? rc : write_range(f, 3 * BLOCK + 100000, size, 100000, 3, &err);
+	rc = rc ? rc : dfs_close(f, &err);
+	dfs_get_counters(fs, &c);
+	check(rc == 0, "the write ends well after %llu repairs: %s",
+	      (unsigned long long)c.pipeline_recoveries, rc ? err.text : "closed");
+	rc = rc ? rc : get(at("killed"), size, 200000, 3, &err);
+	rc = rc ? rc : get(at("shared"), 3 * BLOCK, 200000, 77, &err);
+	rc = rc ? rc : pread_some(at("shared"), 3 * BLOCK, 50, 77, &err);
+	dfs_get_counters(fs, &c);
+	check(rc == 0, "every byte is there, old files too, after %llu failovers: %s",
+	      (unsigned long long)c.read_failovers, rc ? err.text : "identical");
+}
+
+int main(int argc, char **argv)
+{
+	struct dfs_err err = {0};
+	struct dfs_nodes *n;
+	pid_t victim = 0;
+	int many = 50, flush_first = 0, rc;
+
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--kill") == 0 && i + 1 < argc)
+			victim = atoi(argv[++i]); /* NOLINT: a test's argument */
+		else if (strcmp(argv[i], "--flush-first") == 0)
+			flush_first = 1;
+		else if (strcmp(argv[i], "--long") == 0)
+			many = 2500;
+	}
+	if (!getenv("HADOOP_CONF_DIR")) {
+		printf("SKIP HADOOP_CONF_DIR names no cluster\n");
+		return 77;
+	}
+	rc = dfs_connect(NULL, &fs, &err);
+	rc = rc ? rc : dfs_nodes(fs, DFS_NODES_LIVE, &n, &err);
+	if (rc < 0) {
+		check(0, "connect: %s", err.text);
+		return 1;
+	}
+	replication = n->count < 3 ? (unsigned int)n->count : 3;
+	dfs_nodes_free(n);
+	snprintf(dir, sizeof(dir), "/tmp/client_api_test.%d", (int)getpid());
+	expect(dfs_mkdir(fs, dir, 0, true, &err), 0, &err, dir);
+	namespace();
+	listing(many);
+	cluster();
+	errors();
+	sizes();
+	seek_and_tell();
+	flush_is_visible();
+	threads();
+	if (victim)
+		kill_in_mid_write(victim, flush_first);
+	expect(dfs_delete(fs, dir, true, &err), 0, &err, "clean up");
+	dfs_disconnect(fs);
+	printf("%d failures\n", failures);
+	return failures != 0;
+}
