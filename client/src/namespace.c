@@ -537,7 +537,7 @@ static int blocks_path(struct dfs *fs, const char *path, uint64_t offset, uint64
 		return rc;
 	req.src = (char *)path;
 	req.offset = offset;
-	req.length = len > INT64_MAX ? INT64_MAX : len;
+	req.length = offset > INT64_MAX ? 0 : len > INT64_MAX - offset ? INT64_MAX - offset : len;
 	rc = path_call(fs, "getBlockLocations", path, &req.base,
 		       &hd__get_block_locations_response_proto__descriptor, &b->m, err);
 	if (rc < 0)
