@@ -107,10 +107,16 @@ static int take_ack(struct writer *w, const struct ack *a, int *ret_bad, struct 
 	return 0;
 }
 
+static bool in_flight(const struct writer *w)
+{
+	return !list_empty(&w->queue) || !list_empty(&w->unacked);
+}
+
 /* Everything that moves without waiting. 1 when something is left to send, 0, -errno. */
 static int pump(struct writer *w, int *ret_bad, struct err *err)
 {
-	for (;;) {
+	/* after the ack of its last packet a node closes the connection; that is no failure */
+	while (w->stage != WRITER_CLOSING || in_flight(w)) {
 		const struct block_stream *ops = w->ws->ops;
 		struct packet *p = container_of(w->queue.next, struct packet, link);
 		struct ack a;
@@ -132,11 +138,7 @@ static int pump(struct writer *w, int *ret_bad, struct err *err)
 		list_del(&p->link);
 		list_add_tail(&w->unacked, &p->link);
 	}
-}
-
-static bool in_flight(const struct writer *w)
-{
-	return !list_empty(&w->queue) || !list_empty(&w->unacked);
+	return 0;
 }
 
 /* Wait until something can move; meanwhile the nodes want signs of life. */
@@ -467,8 +469,7 @@ void writer_free(struct writer *w)
 		drop_packet(w, w->cur);
 	drop_list(w, &w->queue);
 	drop_list(w, &w->unacked);
-	for (size_t i = 0; i < w->failed_count; i++)
-		pb_free(w->failed[i]);
+	writer_forgive(w);
 	free(w->failed);
 	free(w->pool_id);
 	free(w->path);

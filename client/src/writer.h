@@ -107,5 +107,7 @@ int writer_recover(struct writer *w, int bad, struct err *err);
 int writer_persist(struct writer *w, struct err *err);
 /** complete(), polled until the last block has been reported. */
 int writer_complete(struct writer *w, struct err *err);
+/** Forget which nodes failed. */
+void writer_forgive(struct writer *w);
 /** The block is over: forget its pipeline. */
 void writer_drop_block(struct writer *w);

@@ -247,6 +247,13 @@ static int open_one(struct writer *w, struct err *err)
 	return rc;
 }
 
+void writer_forgive(struct writer *w)
+{
+	for (size_t i = 0; i < w->failed_count; i++)
+		pb_free(w->failed[i]);
+	w->failed_count = 0;
+}
+
 int writer_open_block(struct writer *w, struct err *err)
 {
 	int rc;
@@ -260,8 +267,11 @@ int writer_open_block(struct writer *w, struct err *err)
 			break;
 		writer_drop_block(w);
 		/* a node that failed is another try; anything else is the NameNode's last word */
-		if (w->failed_count == failed || tries == w->fs->set.block_write_retries)
+		if ((w->failed_count == failed && rc != -ENOSPC) || w->failed_count == 0 ||
+		    tries == w->fs->set.block_write_retries)
 			return rc;
+		if (rc == -ENOSPC) /* all others are excluded: they may be back */
+			writer_forgive(w);
 	}
 	w->has_block = true;
 	w->stage = WRITER_STREAMING;
