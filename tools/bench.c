@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * dfs-bench - loads on a file system, and what they cost
+ *
+ * Idea: N threads share one client handle, each does its part of the work, the clock runs from the
+ * first operation to the last close. Reads check every byte's CRC as any reader does. The CPU
+ * seconds are those of this process; the caller adds the servers' (tests/bench does).
+ * Works against any NameNode that speaks Hadoop's protocol.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "client/include/dfsclient.h"
+#include "common/base/clock.h"
+
+#define IO_CHUNK (1u << 20)
+#define THREADS_MAX 256
+#define PREAD_PER_MIB 4
+
+struct worker;
+
+struct bench {
+	struct dfs *fs;
+	const char *mode, *op, *path; /* "io" | "nn" */
+	uint64_t size;                /* bytes of a file; of a pread */
+	uint64_t piece;               /* bytes of one pread */
+	uint32_t files, replication, threads;
+	bool json;
+	const char *conf[64];
+	uint32_t conf_count;
+	const char *uri;
+	void (*one)(struct bench *b, uint32_t i, struct worker *w);
+	atomic_uint next;
+	atomic_int failures;
+	pthread_barrier_t start;
+};
+
+struct worker {
+	struct bench *b;
+	pthread_t thread;
+	void *buf;
+	uint64_t ops, bytes;
+	uint64_t *latency_ns; /* of each op, in the order done */
+	uint64_t latency_cap;
+	uint64_t rng;
+};
+
+static void failed(struct bench *b, const char *what, const char *text)
+{
+	if (atomic_fetch_add(&b->failures, 1) < 3)
+		fprintf(stderr, "dfs-bench: %s: %s\n", what, text);
+}
+
+static void record(struct worker *w, uint64_t since_ns, uint64_t bytes)
+{
+	if (w->ops == w->latency_cap) {
+		w->latency_cap = w->latency_cap ? 2 * w->latency_cap : 1024;
+		w->latency_ns = realloc(w->latency_ns, w->latency_cap * sizeof(uint64_t));
+		if (!w->latency_ns)
+			abort();
+	}
+	w->latency_ns[w->ops++] = clock_mono_ns() - since_ns;
+	w->bytes += bytes;
+}
+
+static uint64_t next_random(struct worker *w)
+{
+	w->rng ^= w->rng << 13;
+	w->rng ^= w->rng >> 7;
+	w->rng ^= w->rng << 17;
+	return w->rng;
+}
+
+static void name_of(const struct bench *b, uint32_t i, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s/%s-%u", b->path, !strcmp(b->mode, "io") ? "file" : "entry", i);
+}
+
+/* ---- io ---- */
+
+static void io_write(struct bench *b, uint32_t i, struct worker *w)
+{
+	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_OVERWRITE,
+				    .replication = b->replication};
+	struct dfs_err err = {0};
+	struct dfs_file *f;
+	char name[512];
+	uint64_t since = clock_mono_ns();
+	ssize_t n = 0;
+
+	name_of(b, i, name, sizeof(name));
+	if (dfs_create(b->fs, name, &o, &f, &err) < 0) {
+		failed(b, name, err.text);
+		return;
+	}
+	for (uint64_t left = b->size; left && n >= 0; left -= n > 0 ? (uint64_t)n : 0)
+		n = dfs_write(f, w->buf, left < IO_CHUNK ? left : IO_CHUNK, &err);
+	if (dfs_close(f, n < 0 ? NULL : &err) < 0 || n < 0)
+		failed(b, name, err.text);
+	else
+		record(w, since, b->size);
+}
+
+static void io_read(struct bench *b, uint32_t i, struct worker *w)
+{
+	struct dfs_err err = {0};
+	struct dfs_file *f;
+	char name[512];
+	uint64_t since = clock_mono_ns(), got = 0;
+	ssize_t n;
+
+	name_of(b, i, name, sizeof(name));
+	if (dfs_open(b->fs, name, &f, &err) < 0) {
+		failed(b, name, err.text);
+		return;
+	}
+	while ((n = dfs_read(f, w->buf, IO_CHUNK, &err)) > 0)
+		got += (uint64_t)n;
+	dfs_close(f, NULL);
+	if (n < 0)
+		failed(b, name, err.text);
+	else
+		record(w, since, got);
+}
+
+static void io_pread(struct bench *b, uint32_t i, struct worker *w)
+{
+	struct dfs_err err = {0};
+	struct dfs_file *f;
+	char name[512];
+	uint64_t len, count;
+	ssize_t n = 0;
+
+	name_of(b, i, name, sizeof(name));
+	if (dfs_open(b->fs, name, &f, &err) < 0) {
+		failed(b, name, err.text);
+		return;
+	}
+	len = dfs_length(f);
+	count = len > b->piece ? (len >> 20) * PREAD_PER_MIB : 0;
+	for (uint64_t k = 0; k < count && n >= 0; k++) {
+		uint64_t since = clock_mono_ns();
+
+		n = dfs_pread(f, w->buf, b->piece, next_random(w) % (len - b->piece), &err);
+		if (n >= 0)
+			record(w, since, (uint64_t)n);
+	}
+	dfs_close(f, NULL);
+	if (n < 0)
+		failed(b, name, err.text);
+}
+
+/* ---- nn ---- */
+
+static void nn_op(struct bench *b, uint32_t i, struct worker *w)
+{
+	struct dfs_err err = {0};
+	const struct dfs_stat *entry;
+	struct dfs_list *l;
+	struct dfs_file *f;
+	struct dfs_stat st;
+	char name[512];
+	uint64_t since = clock_mono_ns();
+	int rc;
+
+	name_of(b, i, name, sizeof(name));
+	if (!strcmp(b->op, "create")) {
+		rc = dfs_create(b->fs, name, NULL, &f, &err);
+		if (!rc)
+			rc = dfs_close(f, &err);
+	} else if (!strcmp(b->op, "mkdir")) {
+		rc = dfs_mkdir(b->fs, name, 0, false, &err);
+	} else if (!strcmp(b->op, "stat")) {
+		rc = dfs_stat(b->fs, name, &st, &err);
+	} else if (!strcmp(b->op, "delete")) {
+		rc = dfs_delete(b->fs, name, false, &err);
+	} else {
+		rc = dfs_list_open(b->fs, b->path, &l, &err);
+		if (!rc) {
+			rc = dfs_list_next(l, &entry, &err); /* one page */
+			dfs_list_close(l);
+		}
+	}
+	if (rc < 0)
+		failed(b, name, err.text);
+	else
+		record(w, since, 0);
+}
+
+/* ---- run and report ---- */
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	struct bench *b = w->b;
+	uint32_t i;
+
+	pthread_barrier_wait(&b->start);
+	while ((i = atomic_fetch_add(&b->next, 1)) < b->files)
+		b->one(b, i, w);
+	return NULL;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static double cpu_seconds(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+static void report(struct bench *b, struct worker *w, double seconds, double cpu)
+{
+	uint64_t ops = 0, bytes = 0, *all, n = 0;
+	double p50 = 0, p99 = 0;
+
+	for (uint32_t i = 0; i < b->threads; i++) {
+		ops += w[i].ops;
+		bytes += w[i].bytes;
+	}
+	all = malloc((ops + 1) * sizeof(*all));
+	if (!all)
+		abort();
+	for (uint32_t i = 0; i < b->threads; i++)
+		for (uint64_t k = 0; k < w[i].ops; k++)
+			all[n++] = w[i].latency_ns[k];
+	qsort(all, n, sizeof(*all), by_value);
+	if (n) {
+		p50 = (double)all[n / 2] / 1e3;
+		p99 = (double)all[n * 99 / 100] / 1e3;
+	}
+	free(all);
+	if (b->json)
+		printf("{\"mode\": \"%s\", \"op\": \"%s\", \"threads\": %u, \"ops\": %llu, \"failed\": %d,"
+		       " \"bytes\": %llu, \"seconds\": %.4f, \"cpu_seconds\": %.3f, \"mib_per_s\": %.1f,"
+		       " \"ops_per_s\": %.1f, \"p50_us\": %.1f, \"p99_us\": %.1f}\n",
+		       b->mode, b->op, b->threads, (unsigned long long)ops, atomic_load(&b->failures),
+		       (unsigned long long)bytes, seconds, cpu, (double)bytes / seconds / 1048576,
+		       (double)ops / seconds, p50, p99);
+	else
+		printf("%s %s: %llu ops, %.1f MiB in %.3f s: %.1f MiB/s, %.1f op/s, client CPU %.2f s,"
+		       " latency p50 %.0f us p99 %.0f us, %d failed\n",
+		       b->mode, b->op, (unsigned long long)ops, (double)bytes / 1048576, seconds,
+		       (double)bytes / seconds / 1048576, (double)ops / seconds, cpu, p50, p99,
+		       atomic_load(&b->failures));
+}
+
+static int run(struct bench *b)
+{
+	struct worker *w = calloc(b->threads, sizeof(*w));
+	struct dfs_err err = {0};
+	uint64_t since;
+	double cpu;
+
+	if (!w)
+		abort();
+	if (dfs_mkdir(b->fs, b->path, 0, true, &err) < 0) {
+		failed(b, b->path, err.text);
+		free(w);
+		return 1;
+	}
+	pthread_barrier_init(&b->start, NULL, b->threads + 1);
+	for (uint32_t i = 0; i < b->threads; i++) {
+		w[i].b = b;
+		w[i].rng = 88172645463325252ull + i;
+		if (dfs_buf_alloc(b->fs, IO_CHUNK, &w[i].buf, &err) < 0 ||
+		    pthread_create(&w[i].thread, NULL, work, &w[i])) {
+			failed(b, "start", *err.text ? err.text : "no thread to be had");
+			exit(1);
+		}
+		for (uint32_t k = 0; k < IO_CHUNK / 8; k++)
+			((uint64_t *)w[i].buf)[k] = next_random(&w[i]);
+	}
+	cpu = cpu_seconds();
+	since = clock_mono_ns();
+	pthread_barrier_wait(&b->start);
+	for (uint32_t i = 0; i < b->threads; i++)
+		pthread_join(w[i].thread, NULL);
+	report(b, w, (double)(clock_mono_ns() - since) / 1e9, cpu_seconds() - cpu);
+	for (uint32_t i = 0; i < b->threads; i++) {
+		dfs_buf_free(b->fs, w[i].buf);
+		free(w[i].latency_ns);
+	}
+	free(w);
+	return atomic_load(&b->failures) ? 1 : 0;
+}
+
+/* ---- command line ---- */
+
+static void help(void)
+{
+	puts("usage: dfs-bench io --op write|read|pread [OPTION]...\n"
+	     "       dfs-bench nn --op create|stat|list|mkdir|delete [OPTION]...\n"
+	     "Loads the file system of the configuration (HADOOP_CONF_DIR, or --fs) and prints rate, CPU\n"
+	     "seconds of this process and latencies. read, pread, stat and delete work on what an earlier\n"
+	     "write or create of the same --path and --files left.\n\n"
+	     "  --op OP          what to do\n"
+	     "  --path DIR       where (default /benchmarks/dfs-bench)\n"
+	     "  --size SIZE      io: bytes of each file (default 128m); pread: bytes of one read with --piece\n"
+	     "  --piece SIZE     io pread: bytes of one read (default 4k)\n"
+	     "  --files N        files or entries in all (default: io 1, nn 1000)\n"
+	     "  --replication N  io write (default: dfs.replication)\n"
+	     "  --threads N      at a time (default 1)\n"
+	     "  --json           one JSON object on standard output\n"
+	     "  --fs hdfs://H:P  the NameNode\n"
+	     "  -D KEY=VALUE     a property\n"
+	     "  --help, --version");
+}
+
+static bool number(const char *s, uint64_t max, uint64_t *ret)
+{
+	static const char units[] = "kmgt";
+	char *end;
+	uint64_t v = strtoull(s, &end, 10);
+	const char *u = *end ? strchr(units, *end | 0x20) : NULL;
+
+	if (end == s || *s == '-' || (*end && (!u || end[1])))
+		return false;
+	for (const char *k = units; u && k <= u; k++)
+		v *= 1024;
+	*ret = v;
+	return v > 0 && v <= max;
+}
+
+static int usage(const char *what, const char *arg)
+{
+	fprintf(stderr, "dfs-bench: %s%s; see dfs-bench --help\n", what, arg ? arg : "");
+	return 2;
+}
+
+static int parse(struct bench *b, int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"op", required_argument, NULL, 'o'},      {"path", required_argument, NULL, 'p'},
+		{"size", required_argument, NULL, 's'},    {"piece", required_argument, NULL, 'c'},
+		{"files", required_argument, NULL, 'f'},   {"replication", required_argument, NULL, 'r'},
+		{"threads", required_argument, NULL, 't'}, {"json", no_argument, NULL, 'j'},
+		{"fs", required_argument, NULL, 'u'},      {"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'V'},       {NULL, 0, NULL, 0},
+	};
+	uint64_t v = 0;
+	int opt;
+
+	opterr = 0;
+	while ((opt = getopt_long(argc, argv, ":D:h", options, NULL)) != -1) {
+		bool ok = true;
+
+		switch (opt) {
+		case 'o': b->op = optarg; break;
+		case 'p': b->path = optarg; break;
+		case 'u': b->uri = optarg; break;
+		case 'j': b->json = true; break;
+		case 's': ok = number(optarg, 1ull << 50, &b->size); break;
+		case 'c': ok = number(optarg, IO_CHUNK, &b->piece); break;
+		case 'f': ok = number(optarg, 100000000, &v); b->files = (uint32_t)v; break;
+		case 'r': ok = number(optarg, 512, &v); b->replication = (uint32_t)v; break;
+		case 't': ok = number(optarg, THREADS_MAX, &v); b->threads = (uint32_t)v; break;
+		case 'D':
+			ok = b->conf_count < 63 && strchr(optarg, '=');
+			if (ok)
+				b->conf[b->conf_count++] = optarg;
+			break;
+		case 'h': help(); return 0;
+		case 'V': printf("dfs-rdma %s\n", dfs_version()); return 0;
+		case ':': return usage("a value is missing after ", argv[optind - 1]);
+		default: return usage("unknown option ", argv[optind - 1]);
+		}
+		if (!ok)
+			return usage("not a possible value: ", optarg);
+	}
+	if (optind + 1 != argc)
+		return usage("say io or nn", NULL);
+	b->mode = argv[optind];
+	return -1;
+}
+
+/* The operation by its name; false when there is none such. */
+static bool choose(struct bench *b)
+{
+	static const char *const nn_ops[] = {"create", "stat", "list", "mkdir", "delete", NULL};
+	static const struct {
+		const char *name;
+		void (*one)(struct bench *b, uint32_t i, struct worker *w);
+	} io_ops[] = {{"write", io_write}, {"read", io_read}, {"pread", io_pread}};
+
+	if (!strcmp(b->mode, "io"))
+		for (size_t i = 0; i < sizeof(io_ops) / sizeof(io_ops[0]); i++)
+			if (!strcmp(b->op, io_ops[i].name))
+				b->one = io_ops[i].one;
+	if (!strcmp(b->mode, "nn"))
+		for (const char *const *o = nn_ops; *o; o++)
+			if (!strcmp(b->op, *o))
+				b->one = nn_op;
+	if (!b->files)
+		b->files = !strcmp(b->mode, "io") ? 1 : 1000;
+	return b->one;
+}
+
+int main(int argc, char **argv)
+{
+	struct bench b = {.op = "", .path = "/benchmarks/dfs-bench", .size = 128u << 20,
+			  .piece = 4096, .threads = 1};
+	struct dfs_err err = {0};
+	int rc = parse(&b, argc, argv);
+
+	if (rc >= 0)
+		return rc;
+	if (!choose(&b))
+		return usage("no such mode and --op: ", *b.op ? b.op : b.mode);
+	struct dfs_connect_opts o = {.size = sizeof(o), .uri = b.uri, .conf = b.conf};
+	if (dfs_connect(&o, &b.fs, &err) < 0) {
+		fprintf(stderr, "dfs-bench: %s\n", err.text);
+		return 1;
+	}
+	rc = run(&b);
+	dfs_disconnect(b.fs);
+	return rc;
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/cli.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/err.h"
+
+enum { OPT_JSON = 256, OPT_REPLICATION, OPT_BLOCK_SIZE, OPT_CONF, OPT_URI, OPT_USER, OPT_HELP, OPT_VERSION };
+
+static const struct option LONG_OPTIONS[] = {
+	{"json", no_argument, NULL, OPT_JSON},
+	{"recursive", no_argument, NULL, 'r'},
+	{"force", no_argument, NULL, 'f'},
+	{"parents", no_argument, NULL, 'p'},
+	{"summary", no_argument, NULL, 's'},
+	{"human", no_argument, NULL, 'h'},
+	{"quiet", no_argument, NULL, 'q'},
+	{"jobs", required_argument, NULL, 'j'},
+	{"replication", required_argument, NULL, OPT_REPLICATION},
+	{"block-size", required_argument, NULL, OPT_BLOCK_SIZE},
+	{"conf", required_argument, NULL, OPT_CONF},
+	{"fs", required_argument, NULL, OPT_URI},
+	{"user", required_argument, NULL, OPT_USER},
+	{"help", no_argument, NULL, OPT_HELP},
+	{"version", no_argument, NULL, OPT_VERSION},
+	{NULL, 0, NULL, 0},
+};
+
+static const struct {
+	char key; /* as in cli_command.options */
+	const char *text;
+} OPTION_HELP[] = {
+	{'r', "-r, --recursive       directories with all that is in them"},
+	{'f', "-f, --force           replace what exists; do not mind what is missing"},
+	{'p', "-p, --parents         make missing parents; do not mind what exists"},
+	{'s', "-s, --summary         only the total of each path"},
+	{'h', "-h, --human           sizes as 1.5 GiB"},
+	{'j', "-j, --jobs N          files at a time (default 4)"},
+	{'q', "-q, --quiet           no progress"},
+	{'B', "    --replication N   replicas of each block\n"
+	      "      --block-size SIZE bytes of a block: 134217728, 128m"},
+	{'J', "    --json            one JSON document on standard output"},
+};
+
+static void print_help(const struct cli_command *cmd)
+{
+	printf("usage: dfs %s [OPTION]... %s\n%s\n\n", cmd->name, cmd->usage, cmd->help);
+	for (size_t i = 0; i < sizeof(OPTION_HELP) / sizeof(OPTION_HELP[0]); i++)
+		if (strchr(cmd->options, OPTION_HELP[i].key))
+			printf("  %s\n", OPTION_HELP[i].text);
+	printf("      --fs hdfs://H:P   the NameNode (default: fs.defaultFS)\n"
+	       "      --conf DIR        read DIR/core-site.xml and hdfs-site.xml (default: $HADOOP_CONF_DIR)\n"
+	       "  -D KEY=VALUE          set a property\n"
+	       "      --user NAME       act as NAME (default: $HADOOP_USER_NAME, else who you are)\n"
+	       "      --help, --version\n");
+}
+
+static int usage_error(const struct cli_command *cmd, const char *what, const char *arg)
+{
+	fprintf(stderr, "dfs %s: %s%s; see dfs %s --help\n", cmd->name, what, arg ? arg : "", cmd->name);
+	return EXIT_USAGE;
+}
+
+static bool parse_size(const char *s, uint64_t max, uint64_t *ret)
+{
+	static const char units[] = "kmgt";
+	char *end;
+	unsigned long long v;
+	uint64_t scaled;
+	const char *u;
+
+	errno = 0;
+	v = strtoull(s, &end, 10);
+	if (errno || end == s || *s == '-')
+		return false;
+	scaled = v;
+	if (*end) {
+		u = strchr(units, *end | 0x20);
+		if (!u || end[1])
+			return false;
+		for (int i = 0; i <= u - units; i++)
+			if (__builtin_mul_overflow(scaled, 1024u, &scaled))
+				return false;
+	}
+	*ret = scaled;
+	return scaled > 0 && scaled <= max;
+}
+
+static bool takes(const struct cli_command *cmd, int opt)
+{
+	switch (opt) {
+	case OPT_JSON:
+		return strchr(cmd->options, 'J');
+	case OPT_REPLICATION:
+	case OPT_BLOCK_SIZE:
+		return strchr(cmd->options, 'B');
+	case 'R':
+		return strchr(cmd->options, 'r');
+	default:
+		return opt > 255 || opt == 'D' || strchr(cmd->options, opt);
+	}
+}
+
+static int apply(struct cli *c, const struct cli_command *cmd, int opt)
+{
+	uint64_t v;
+
+	switch (opt) {
+	case OPT_JSON:
+		c->json = true;
+		return -1;
+	case 'r':
+	case 'R':
+		c->recursive = true;
+		return -1;
+	case 'f':
+		c->force = true;
+		return -1;
+	case 'p':
+		c->parents = true;
+		return -1;
+	case 's':
+		c->summary = true;
+		return -1;
+	case 'h':
+		c->human = true;
+		return -1;
+	case 'q':
+		c->quiet = true;
+		return -1;
+	case 'j':
+		if (!parse_size(optarg, 64, &v))
+			return usage_error(cmd, "--jobs takes 1 to 64, not ", optarg);
+		c->jobs = (uint32_t)v;
+		return -1;
+	case OPT_REPLICATION:
+		if (!parse_size(optarg, 512, &v))
+			return usage_error(cmd, "--replication takes 1 to 512, not ", optarg);
+		c->replication = (uint32_t)v;
+		return -1;
+	case OPT_BLOCK_SIZE:
+		if (!parse_size(optarg, 1ull << 40, &c->block_size))
+			return usage_error(cmd, "--block-size takes a size such as 128m, not ", optarg);
+		return -1;
+	case OPT_CONF:
+		c->conf_dir = optarg;
+		return -1;
+	case OPT_URI:
+		c->uri = optarg;
+		return -1;
+	case OPT_USER:
+		c->user = optarg;
+		return -1;
+	case 'D':
+		c->conf[c->conf_count++] = optarg;
+		return -1;
+	case OPT_HELP:
+		print_help(cmd);
+		return EXIT_OK;
+	case OPT_VERSION:
+		printf("dfs-rdma %s\n", dfs_version());
+		return EXIT_OK;
+	default:
+		return usage_error(cmd, "unknown option", NULL);
+	}
+}
+
+int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **argv)
+{
+	int opt, rc;
+
+	c->cmd = cmd->name;
+	c->jobs = 4;
+	c->conf = calloc((size_t)argc + 1, sizeof(*c->conf));
+	if (!c->conf)
+		return cli_fail_errno(c, "start", -ENOMEM, NULL);
+	opterr = 0;
+	optind = 1;
+	while ((opt = getopt_long(argc, argv, ":rRfpshqj:D:", LONG_OPTIONS, NULL)) != -1) {
+		if (opt == ':')
+			return usage_error(cmd, "a value is missing after ", argv[optind - 1]);
+		if (opt == '?' || !takes(cmd, opt))
+			return usage_error(cmd, "unknown option ", argv[optind - 1]);
+		rc = apply(c, cmd, opt);
+		if (rc >= 0)
+			return rc;
+	}
+	c->argc = argc - optind;
+	c->argv = argv + optind;
+	if (c->argc < cmd->min_operands)
+		return usage_error(cmd, "too few operands: ", cmd->usage);
+	if (cmd->max_operands >= 0 && c->argc > cmd->max_operands)
+		return usage_error(cmd, "one operand too many: ", c->argv[cmd->max_operands]);
+	return -1;
+}
+
+int cli_connect(struct cli *c)
+{
+	struct dfs_connect_opts o = {.size = sizeof(o), .uri = c->uri, .conf_dir = c->conf_dir,
+				     .user = c->user, .conf = c->conf};
+	struct dfs_err err = {0};
+
+	if (dfs_connect(&o, &c->fs, &err) < 0)
+		return cli_fail(c, NULL, err.text);
+	return EXIT_OK;
+}
+
+void cli_end(struct cli *c)
+{
+	dfs_disconnect(c->fs);
+	free(c->conf);
+}
+
+int cli_fail(struct cli *c, const char *what, const char *text)
+{
+	if (what && !strncmp(what, text, strlen(what)))
+		what = NULL; /* the library has named it */
+	flockfile(stderr);
+	fprintf(stderr, "dfs %s: %s%s%s\n", c->cmd, what ? what : "", what ? ": " : "", text);
+	funlockfile(stderr);
+	__atomic_add_fetch(&c->failures, 1, __ATOMIC_RELAXED);
+	return EXIT_FAIL;
+}
+
+int cli_fail_errno(struct cli *c, const char *what, int rc, const char *cure)
+{
+	char text[256];
+
+	snprintf(text, sizeof(text), "%s%s%s", err_name(rc), cure ? "; " : "", cure ? cure : "");
+	return cli_fail(c, what, text);
+}
+
+const char *cli_size(char buf[32], uint64_t bytes, bool human)
+{
+	static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+	double v = (double)bytes;
+	size_t i = 0;
+
+	if (!human) {
+		snprintf(buf, 32, "%llu", (unsigned long long)bytes);
+		return buf;
+	}
+	while (v >= 1024 && i + 1 < sizeof(unit) / sizeof(unit[0])) {
+		v /= 1024;
+		i++;
+	}
+	snprintf(buf, 32, i ? "%.1f %s" : "%.0f %s", v, unit[i]);
+	return buf;
+}
+
+const char *cli_time(char buf[32], uint64_t ms)
+{
+	time_t t = (time_t)(ms / 1000);
+	struct tm tm;
+
+	if (!localtime_r(&t, &tm) || !strftime(buf, 32, "%Y-%m-%d %H:%M", &tm))
+		snprintf(buf, 32, "?");
+	return buf;
+}
+
+const char *cli_mode(char buf[12], const struct dfs_stat *st)
+{
+	static const char rwx[] = "rwxrwxrwx";
+
+	buf[0] = st->type == DFS_DIR ? 'd' : st->type == DFS_SYMLINK ? 'l' : '-';
+	for (int i = 0; i < 9; i++)
+		buf[i + 1] = st->mode >> (8 - i) & 1 ? rwx[i] : '-';
+	if (st->mode & 01000)
+		buf[9] = st->mode & 1 ? 't' : 'T';
+	buf[10] = 0;
+	return buf;
+}
+
+static void *checked(void *p)
+{
+	if (!p) {
+		fputs("dfs: out of memory\n", stderr);
+		exit(EXIT_FAIL);
+	}
+	return p;
+}
+
+char *cli_strdup(const char *s)
+{
+	return checked(strdup(s));
+}
+
+char *cli_join(const char *dir, const char *name)
+{
+	size_t d = strlen(dir);
+	char *p;
+
+	while (d > 1 && dir[d - 1] == '/')
+		d--;
+	p = checked(malloc(d + strlen(name) + 2));
+	memcpy(p, dir, d);
+	if (!d || dir[d - 1] != '/')
+		p[d++] = '/';
+	memcpy(p + d, name, strlen(name) + 1);
+	return p;
+}
+
+char *cli_base(const char *path)
+{
+	size_t end = strlen(path), start;
+
+	while (end && path[end - 1] == '/')
+		end--;
+	start = end;
+	while (start && path[start - 1] != '/')
+		start--;
+	return checked(strndup(path + start, end - start));
+}
+
+/* Length of the valid UTF-8 sequence at @s, 0 when it is none. */
+static size_t utf8_len(const unsigned char *s)
+{
+	size_t n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3
+		 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
+
+	for (size_t i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+		return 0;
+	return n;
+}
+
+void cli_json_string(FILE *f, const char *text)
+{
+	const unsigned char *s = (const unsigned char *)text;
+	size_t n;
+
+	fputc('"', f);
+	for (; *s; s += n ? n : 1) {
+		n = utf8_len(s);
+		if (!n)
+			fputs("\\ufffd", f);
+		else if (*s == '"' || *s == '\\')
+			fprintf(f, "\\%c", *s);
+		else if (*s < 0x20)
+			fprintf(f, "\\u%04x", *s);
+		else
+			fwrite(s, 1, n, f);
+	}
+	fputc('"', f);
+}

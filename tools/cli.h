@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * cli - what every `dfs` command shares: options, connection, messages, numbers for people
+ *
+ * Idea: a command is a function and a row in a table (dfs.c). Its options are parsed here together
+ * with the common ones; errors are one line on stderr: "dfs CMD: PATH: cause; cure".
+ * Exit codes: 0 done, 1 something failed (the rest was still done), 2 wrong usage.
+ * Threading: cli_fail() from any thread; the rest from main.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "client/include/dfsclient.h"
+
+enum { EXIT_OK = 0, EXIT_FAIL = 1, EXIT_USAGE = 2 };
+
+struct cli {
+	const char *cmd;   /* "put" */
+	struct dfs *fs;    /* connected by cli_connect() */
+	bool json;         /* --json */
+	bool human;        /* -h: sizes as 1.5M */
+	bool recursive;    /* -r, -R */
+	bool force;        /* -f */
+	bool parents;      /* -p */
+	bool summary;      /* -s */
+	bool quiet;        /* -q: no progress */
+	uint32_t replication; /* --replication */
+	uint64_t block_size;  /* --block-size */
+	uint32_t jobs;     /* -j: files at a time */
+	int argc;          /* operands that are left */
+	char **argv;
+	/* private */
+	const char *uri, *conf_dir, *user;
+	const char **conf; /* -D, NULL-terminated */
+	uint32_t conf_count;
+	int failures;
+};
+
+struct cli_command {
+	const char *name;
+	int (*run)(struct cli *c);
+	const char *options; /* short options it takes, of "rRfpshqj" and 'J' for --json, 'B' for
+				--replication and --block-size */
+	int min_operands, max_operands; /* -1: no limit */
+	const char *usage;   /* operands */
+	const char *help;
+};
+
+/** Parse; prints help or the usage error itself. -1: go on; else the exit code. */
+int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **argv);
+/** Connect c->fs. 0, or an exit code after the message. */
+int cli_connect(struct cli *c);
+void cli_end(struct cli *c);
+/** One line on stderr; counts as a failure. Always returns EXIT_FAIL. */
+int cli_fail(struct cli *c, const char *what, const char *text);
+int cli_fail_errno(struct cli *c, const char *what, int rc, const char *cure);
+
+/** "1.5 GiB", or plain digits when !human. Returns @buf. */
+const char *cli_size(char buf[32], uint64_t bytes, bool human);
+/** "2026-11-21 02:03" local time. Returns @buf. */
+const char *cli_time(char buf[32], uint64_t ms);
+/** "-rw-r--r--" for @st; returns @buf. */
+const char *cli_mode(char buf[12], const struct dfs_stat *st);
+/** @dir + "/" + @name, malloc'ed; exits when out of memory. */
+char *cli_join(const char *dir, const char *name);
+/** Last component, without trailing slashes, malloc'ed; "" for "/". */
+char *cli_base(const char *path);
+/** malloc-checked strdup. */
+char *cli_strdup(const char *s);
+/** Write @s as a JSON string (invalid UTF-8 becomes U+FFFD). */
+void cli_json_string(FILE *f, const char *s);
+
+/* the commands (dfs.c has the table) */
+int cmd_put(struct cli *c);
+int cmd_get(struct cli *c);
+int cmd_cat(struct cli *c);
+int cmd_ls(struct cli *c);
+int cmd_mkdir(struct cli *c);
+int cmd_rm(struct cli *c);
+int cmd_mv(struct cli *c);
+int cmd_stat(struct cli *c);
+int cmd_df(struct cli *c);
+int cmd_du(struct cli *c);
+int cmd_touch(struct cli *c);
+int cmd_admin(struct cli *c);

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ls mkdir rm mv stat df du touch: one function a command, one line a result. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "tools/cli.h"
+
+/* ---- ls ---- */
+
+struct ls_state {
+	struct cli *cli;
+	uint64_t printed;
+};
+
+static void json_stat(const char *path, const struct dfs_stat *st)
+{
+	printf("{\"path\": ");
+	cli_json_string(stdout, path);
+	printf(", \"type\": \"%s\", \"mode\": \"%04o\", \"owner\": ",
+	       st->type == DFS_DIR ? "directory" : st->type == DFS_FILE ? "file" : "symlink", st->mode);
+	cli_json_string(stdout, st->owner);
+	printf(", \"group\": ");
+	cli_json_string(stdout, st->group);
+	printf(", \"length\": %llu, \"replication\": %u, \"block_size\": %llu, \"mtime_ms\": %llu,"
+	       " \"atime_ms\": %llu, \"file_id\": %llu",
+	       (unsigned long long)st->length, st->replication, (unsigned long long)st->block_size,
+	       (unsigned long long)st->mtime_ms, (unsigned long long)st->atime_ms,
+	       (unsigned long long)st->file_id);
+}
+
+static void ls_print(struct ls_state *s, const char *path, const struct dfs_stat *st)
+{
+	char mode[12], size[32], when[32];
+
+	if (s->cli->json) {
+		printf(s->printed ? ",\n " : "[");
+		json_stat(path, st);
+		printf("}");
+	} else {
+		char rep[16] = "-";
+
+		if (st->type == DFS_FILE)
+			snprintf(rep, sizeof(rep), "%u", st->replication);
+		printf("%s %3s %-8s %-8s %10s %s %s\n", cli_mode(mode, st), rep, st->owner, st->group,
+		       cli_size(size, st->length, s->cli->human), cli_time(when, st->mtime_ms), path);
+	}
+	s->printed++;
+}
+
+static void ls_dir(struct ls_state *s, const char *path)
+{
+	struct dfs_err err = {0};
+	const struct dfs_stat *st;
+	struct dfs_list *l;
+	int rc;
+
+	if (dfs_list_open(s->cli->fs, path, &l, &err) < 0) {
+		cli_fail(s->cli, path, err.text);
+		return;
+	}
+	while ((rc = dfs_list_next(l, &st, &err)) > 0) {
+		char *child = *st->name ? cli_join(path, st->name) : cli_strdup(path);
+		bool down = s->cli->recursive && st->type == DFS_DIR && *st->name;
+
+		ls_print(s, child, st);
+		if (down)
+			ls_dir(s, child);
+		free(child);
+	}
+	if (rc < 0)
+		cli_fail(s->cli, path, err.text);
+	dfs_list_close(l);
+}
+
+/* The operands, or the root directory when there are none. */
+static void each_path(struct ls_state *s, void (*fn)(struct ls_state *, const char *))
+{
+	if (!s->cli->argc)
+		fn(s, "/");
+	for (int i = 0; i < s->cli->argc; i++)
+		fn(s, s->cli->argv[i]);
+	if (s->cli->json)
+		printf(s->printed ? "]\n" : "[]\n");
+}
+
+int cmd_ls(struct cli *c)
+{
+	struct ls_state s = {.cli = c};
+
+	each_path(&s, ls_dir);
+	return EXIT_OK;
+}
+
+/* ---- mkdir, rm, mv, touch ---- */
+
+int cmd_mkdir(struct cli *c)
+{
+	struct dfs_err err = {0};
+
+	for (int i = 0; i < c->argc; i++)
+		if (dfs_mkdir(c->fs, c->argv[i], 0, c->parents, &err) < 0)
+			cli_fail(c, c->argv[i], err.text);
+	return EXIT_OK;
+}
+
+static void rm_one(struct cli *c, const char *path)
+{
+	struct dfs_err err = {0};
+	struct dfs_stat st;
+	int rc = dfs_stat(c->fs, path, &st, &err);
+
+	if (rc == -ENOENT && c->force)
+		return;
+	if (!rc && st.type == DFS_DIR && !c->recursive) {
+		cli_fail_errno(c, path, -EISDIR, "use -r");
+		return;
+	}
+	if (!rc)
+		rc = dfs_delete(c->fs, path, c->recursive, &err);
+	if (rc < 0)
+		cli_fail(c, path, err.text);
+}
+
+int cmd_rm(struct cli *c)
+{
+	for (int i = 0; i < c->argc; i++)
+		rm_one(c, c->argv[i]);
+	return EXIT_OK;
+}
+
+int cmd_mv(struct cli *c)
+{
+	const char *target = c->argv[c->argc - 1];
+	struct dfs_err err = {0};
+	struct dfs_stat st;
+	int rc = dfs_stat(c->fs, target, &st, &err);
+	bool into = !rc && st.type == DFS_DIR;
+
+	if (rc < 0 && rc != -ENOENT)
+		return cli_fail(c, target, err.text);
+	if (c->argc > 2 && !into)
+		return cli_fail_errno(c, target, -ENOTDIR, "several sources need a directory");
+	for (int i = 0; i + 1 < c->argc; i++) {
+		char *base = cli_base(c->argv[i]);
+		char *dst = into ? cli_join(target, base) : cli_strdup(target);
+
+		rc = dfs_rename(c->fs, c->argv[i], dst, c->force, &err);
+		if (rc < 0)
+			cli_fail(c, c->argv[i], err.text);
+		free(dst);
+		free(base);
+	}
+	return EXIT_OK;
+}
+
+static void touch_one(struct cli *c, const char *path)
+{
+	struct dfs_err err = {0};
+	struct dfs_file *f;
+	struct dfs_stat st;
+	uint64_t now = clock_wall_ms();
+	int rc = dfs_stat(c->fs, path, &st, &err);
+
+	if (!rc) {
+		rc = dfs_set_times(c->fs, path, now, now, &err);
+	} else if (rc == -ENOENT) {
+		rc = dfs_create(c->fs, path, NULL, &f, &err);
+		if (!rc)
+			rc = dfs_close(f, &err);
+	}
+	if (rc < 0)
+		cli_fail(c, path, err.text);
+}
+
+int cmd_touch(struct cli *c)
+{
+	for (int i = 0; i < c->argc; i++)
+		touch_one(c, c->argv[i]);
+	return EXIT_OK;
+}
+
+/* ---- stat ---- */
+
+static void stat_print_blocks(const struct dfs_blocks *b, bool json)
+{
+	for (size_t i = 0; i < b->count; i++) {
+		const struct dfs_block *k = &b->block[i];
+
+		printf(json ? "%s{\"id\": %lld, \"generation\": %llu, \"offset\": %llu, \"length\": %llu,"
+			      " \"corrupt\": %s, \"nodes\": ["
+			    : "%s  block %lld_%llu offset %llu length %llu%s on",
+		       json && i ? ", " : "", (long long)k->id, (unsigned long long)k->generation,
+		       (unsigned long long)k->offset, (unsigned long long)k->length,
+		       json ? (k->corrupt ? "true" : "false") : k->corrupt ? " CORRUPT" : "");
+		for (size_t n = 0; n < k->count; n++)
+			printf(json ? "%s\"%s:%u\"" : "%s %s:%u", json && n ? ", " : "", k->node[n].ip,
+			       k->node[n].xfer_port);
+		printf(json ? "]}" : k->count ? "\n" : " no node\n");
+	}
+}
+
+static void stat_text(const char *path, const struct dfs_stat *st)
+{
+	char mode[12], t1[32], t2[32], human[32];
+
+	printf("%s\n  type %s, mode %s (%04o), owner %s, group %s, file id %llu\n", path,
+	       st->type == DFS_DIR ? "directory" : st->type == DFS_FILE ? "file" : "symlink",
+	       cli_mode(mode, st), st->mode, st->owner, st->group, (unsigned long long)st->file_id);
+	printf("  modified %s, accessed %s\n", cli_time(t1, st->mtime_ms), cli_time(t2, st->atime_ms));
+	if (st->type == DFS_FILE)
+		printf("  length %llu (%s), replication %u, block size %llu\n",
+		       (unsigned long long)st->length, cli_size(human, st->length, true),
+		       st->replication, (unsigned long long)st->block_size);
+}
+
+static void stat_one(struct cli *c, const char *path, bool first)
+{
+	struct dfs_err err = {0};
+	struct dfs_blocks *b = NULL;
+	struct dfs_stat st;
+	int rc = dfs_stat(c->fs, path, &st, &err);
+
+	if (!rc && st.type == DFS_FILE)
+		rc = dfs_blocks(c->fs, path, 0, INT64_MAX, &b, &err);
+	if (rc < 0) {
+		cli_fail(c, path, err.text);
+		return;
+	}
+	if (c->json) {
+		if (!first)
+			printf(",\n ");
+		json_stat(path, &st);
+		if (b) {
+			printf(", \"under_construction\": %s, \"pool\": ",
+			       b->under_construction ? "true" : "false");
+			cli_json_string(stdout, b->pool_id ? b->pool_id : "");
+			printf(", \"blocks\": [");
+			stat_print_blocks(b, true);
+			printf("]");
+		}
+		printf("}");
+	} else {
+		stat_text(path, &st);
+		if (b)
+			stat_print_blocks(b, false);
+	}
+	dfs_blocks_free(b);
+}
+
+int cmd_stat(struct cli *c)
+{
+	bool first = true;
+
+	if (c->json)
+		printf("[");
+	for (int i = 0; i < c->argc; i++) {
+		int before = c->failures;
+
+		stat_one(c, c->argv[i], first);
+		first = first && c->failures != before;
+	}
+	if (c->json)
+		printf("]\n");
+	return EXIT_OK;
+}
+
+/* ---- df, du ---- */
+
+int cmd_df(struct cli *c)
+{
+	struct dfs_err err = {0};
+	struct dfs_statfs s;
+	char a[32], b[32], d[32];
+
+	if (dfs_statfs(c->fs, &s, &err) < 0)
+		return cli_fail(c, NULL, err.text);
+	if (c->json)
+		printf("{\"filesystem\": \"%s\", \"capacity\": %llu, \"used\": %llu, \"remaining\": %llu}\n",
+		       dfs_uri(c->fs), (unsigned long long)s.capacity, (unsigned long long)s.used,
+		       (unsigned long long)s.remaining);
+	else
+		printf("%-28s %14s %14s %14s %5s\n%-28s %14s %14s %14s %4.0f%%\n", "Filesystem", "Size",
+		       "Used", "Available", "Use%", dfs_uri(c->fs), cli_size(a, s.capacity, c->human),
+		       cli_size(b, s.used, c->human), cli_size(d, s.remaining, c->human),
+		       s.capacity ? (double)s.used * 100 / (double)s.capacity : 0.0);
+	return EXIT_OK;
+}
+
+static void du_one(struct ls_state *s, const char *path)
+{
+	struct dfs_err err = {0};
+	struct dfs_summary sum;
+	char a[32], b[32];
+
+	if (dfs_content_summary(s->cli->fs, path, &sum, &err) < 0) {
+		cli_fail(s->cli, path, err.text);
+		return;
+	}
+	if (s->cli->json) {
+		printf(s->printed ? ",\n " : "[");
+		printf("{\"path\": ");
+		cli_json_string(stdout, path);
+		printf(", \"length\": %llu, \"space\": %llu, \"files\": %llu, \"directories\": %llu}",
+		       (unsigned long long)sum.length, (unsigned long long)sum.space_consumed,
+		       (unsigned long long)sum.file_count, (unsigned long long)sum.directory_count);
+	} else {
+		printf("%12s %12s  %s\n", cli_size(a, sum.length, s->cli->human),
+		       cli_size(b, sum.space_consumed, s->cli->human), path);
+	}
+	s->printed++;
+}
+
+static void du_entries(struct ls_state *s, const char *path)
+{
+	struct dfs_err err = {0};
+	const struct dfs_stat *st;
+	struct dfs_list *l;
+	int rc;
+
+	if (dfs_list_open(s->cli->fs, path, &l, &err) < 0) {
+		cli_fail(s->cli, path, err.text);
+		return;
+	}
+	while ((rc = dfs_list_next(l, &st, &err)) > 0) {
+		char *child = *st->name ? cli_join(path, st->name) : cli_strdup(path);
+
+		du_one(s, child);
+		free(child);
+	}
+	if (rc < 0)
+		cli_fail(s->cli, path, err.text);
+	dfs_list_close(l);
+}
+
+int cmd_du(struct cli *c)
+{
+	struct ls_state s = {.cli = c};
+
+	each_path(&s, c->summary ? du_one : du_entries);
+	return EXIT_OK;
+}

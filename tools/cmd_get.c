@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/err.h"
+#include "tools/copy.h"
+
+static int write_all(int fd, const char *p, size_t len)
+{
+	while (len) {
+		ssize_t n = write(fd, p, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return neg_errno();
+		p += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+/* All bytes of @src to @fd. 0, or -errno after the message. */
+static int pump(struct copy *c, const struct copy_item *it, int fd, void *buf)
+{
+	struct dfs_err err = {0};
+	struct dfs_file *f;
+	ssize_t n = 0;
+	int rc = dfs_open(c->cli->fs, it->src, &f, &err);
+
+	if (rc < 0)
+		return cli_fail(c->cli, it->src, err.text), rc;
+	while (!rc && !copy_interrupted() && (n = dfs_read(f, buf, COPY_BUFFER, &err)) > 0) {
+		rc = write_all(fd, buf, (size_t)n);
+		if (rc < 0)
+			cli_fail_errno(c->cli, it->dst, rc, rc == -ENOSPC ? "free some space" : NULL);
+		progress_add(&c->progress, (uint64_t)n);
+	}
+	if (!rc && n < 0)
+		rc = (cli_fail(c->cli, it->src, err.text), (int)n);
+	if (!rc && copy_interrupted())
+		rc = -EINTR;
+	dfs_close(f, NULL);
+	return rc;
+}
+
+static int get_one(struct copy *c, const struct copy_item *it, void *buf)
+{
+	char *tmp;
+	int fd, rc;
+
+	if (!strcmp(it->dst, "-"))
+		return pump(c, it, STDOUT_FILENO, buf) < 0 ? EXIT_FAIL : EXIT_OK;
+	if (!c->cli->force && access(it->dst, F_OK) == 0)
+		return cli_fail_errno(c->cli, it->dst, -EEXIST, "use -f to replace it");
+	tmp = copy_tmp_name(it->dst);
+	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, it->mode & 0777);
+	if (fd < 0) {
+		rc = cli_fail_errno(c->cli, it->dst, neg_errno(), NULL);
+		free(tmp);
+		return rc;
+	}
+	rc = pump(c, it, fd, buf);
+	if (close(fd) < 0 && !rc)
+		rc = (cli_fail_errno(c->cli, it->dst, neg_errno(), NULL), -EIO);
+	if (!rc && rename(tmp, it->dst) < 0)
+		rc = (cli_fail_errno(c->cli, it->dst, neg_errno(), NULL), -EIO);
+	if (rc < 0)
+		(void)unlink(tmp);
+	free(tmp);
+	return rc < 0 ? EXIT_FAIL : EXIT_OK;
+}
+
+static void walk_dir(struct copy *c, const char *src, const char *dst)
+{
+	struct dfs_err err = {0};
+	const struct dfs_stat *st;
+	struct dfs_list *l;
+	int rc;
+
+	if (mkdir(dst, 0777) < 0 && errno != EEXIST) {
+		cli_fail_errno(c->cli, dst, neg_errno(), NULL);
+		return;
+	}
+	if (dfs_list_open(c->cli->fs, src, &l, &err) < 0) {
+		cli_fail(c->cli, src, err.text);
+		return;
+	}
+	while ((rc = dfs_list_next(l, &st, &err)) > 0) {
+		char *s = cli_join(src, st->name), *d = cli_join(dst, st->name);
+
+		if (st->type == DFS_DIR) {
+			walk_dir(c, s, d);
+			free(s);
+			free(d);
+		} else {
+			copy_add(c, s, d, st->length, st->mode);
+		}
+	}
+	if (rc < 0)
+		cli_fail(c->cli, src, err.text);
+	dfs_list_close(l);
+}
+
+static void walk(struct copy *c, const char *src, char *dst)
+{
+	struct dfs_err err = {0};
+	struct dfs_stat st;
+
+	if (dfs_stat(c->cli->fs, src, &st, &err) < 0) {
+		cli_fail(c->cli, src, err.text);
+	} else if (st.type != DFS_DIR) {
+		copy_add(c, cli_strdup(src), dst, st.length, st.mode);
+		return;
+	} else if (!c->cli->recursive) {
+		cli_fail_errno(c->cli, src, -EISDIR, "use -r");
+	} else if (!strcmp(dst, "-")) {
+		cli_fail_errno(c->cli, src, -EISDIR, "standard output takes files only");
+	} else {
+		walk_dir(c, src, dst);
+	}
+	free(dst);
+}
+
+int cmd_get(struct cli *cli)
+{
+	struct copy c = {.cli = cli, .one = get_one};
+	const char *dst = cli->argv[cli->argc - 1];
+	struct stat st;
+	bool to_stdout = !strcmp(dst, "-");
+	bool into = !to_stdout && stat(dst, &st) == 0 && S_ISDIR(st.st_mode);
+
+	if (cli->argc > 2 && !into && !to_stdout)
+		return cli_fail(cli, dst, "several files need an existing directory; make it with mkdir");
+	if (to_stdout)
+		cli->jobs = 1; /* one after the other */
+	for (int i = 0; i + 1 < cli->argc; i++) {
+		char *base = cli_base(cli->argv[i]);
+
+		walk(&c, cli->argv[i], into ? cli_join(dst, base) : cli_strdup(dst));
+		free(base);
+	}
+	if (to_stdout)
+		cli->quiet = true;
+	return copy_run(&c);
+}
+
+int cmd_cat(struct cli *cli)
+{
+	struct copy c = {.cli = cli, .one = get_one};
+
+	cli->jobs = 1;
+	cli->quiet = true;
+	for (int i = 0; i < cli->argc; i++)
+		walk(&c, cli->argv[i], cli_strdup("-"));
+	return copy_run(&c);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/err.h"
+#include "tools/copy.h"
+
+/* All bytes of @fd into @f. 0, or -errno after the message. */
+static int pump(struct copy *c, const struct copy_item *it, int fd, struct dfs_file *f, void *buf)
+{
+	struct dfs_err err = {0};
+	ssize_t n;
+
+	while (!copy_interrupted()) {
+		n = read(fd, buf, COPY_BUFFER);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return cli_fail_errno(c->cli, it->src, neg_errno(), NULL), -EIO;
+		if (!n)
+			return 0;
+		if (dfs_write(f, buf, (size_t)n, &err) < 0)
+			return cli_fail(c->cli, it->dst, err.text), err.rc;
+		progress_add(&c->progress, (uint64_t)n);
+	}
+	return -EINTR;
+}
+
+static int upload(struct copy *c, const struct copy_item *it, int fd, const char *tmp, void *buf)
+{
+	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_OVERWRITE,
+				    .mode = it->mode, .replication = c->cli->replication,
+				    .block_size = c->cli->block_size};
+	struct dfs_file *f;
+	struct dfs_err err = {0};
+	int rc, rc_close;
+
+	if (dfs_create(c->cli->fs, tmp, &o, &f, &err) < 0)
+		return cli_fail(c->cli, it->dst, err.text);
+	rc = pump(c, it, fd, f, buf);
+	rc_close = dfs_close(f, &err);
+	if (!rc && rc_close < 0)
+		rc = (cli_fail(c->cli, it->dst, err.text), rc_close);
+	if (!rc) {
+		rc = dfs_rename(c->cli->fs, tmp, it->dst, c->cli->force, &err);
+		if (rc < 0)
+			cli_fail(c->cli, it->dst, err.text);
+	}
+	if (rc < 0)
+		(void)dfs_delete(c->cli->fs, tmp, false, NULL); /* half written: of no use */
+	return rc < 0 ? EXIT_FAIL : EXIT_OK;
+}
+
+static int put_one(struct copy *c, const struct copy_item *it, void *buf)
+{
+	bool is_stdin = !strcmp(it->src, "-");
+	int fd = is_stdin ? STDIN_FILENO : open(it->src, O_RDONLY | O_CLOEXEC);
+	struct dfs_stat st;
+	char *tmp;
+	int rc;
+
+	if (fd < 0)
+		return cli_fail_errno(c->cli, it->src, neg_errno(), NULL);
+	if (!is_stdin)
+		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+	tmp = copy_tmp_name(it->dst);
+	if (!c->cli->force && dfs_stat(c->cli->fs, it->dst, &st, NULL) == 0)
+		rc = cli_fail_errno(c->cli, it->dst, -EEXIST, "use -f to replace it");
+	else
+		rc = upload(c, it, fd, tmp, buf);
+	free(tmp);
+	if (!is_stdin)
+		(void)close(fd);
+	return rc;
+}
+
+static void walk_dir(struct copy *c, const char *src, const char *dst, uint32_t mode);
+
+/* Takes @dst. */
+static void walk(struct copy *c, const char *src, char *dst)
+{
+	struct stat st;
+
+	if (!strcmp(src, "-")) {
+		copy_add(c, cli_strdup(src), dst, 0, 0644);
+		return;
+	}
+	if (stat(src, &st) < 0) {
+		cli_fail_errno(c->cli, src, neg_errno(), NULL);
+	} else if (S_ISREG(st.st_mode)) {
+		copy_add(c, cli_strdup(src), dst, (uint64_t)st.st_size, st.st_mode & 0777);
+		return;
+	} else if (!S_ISDIR(st.st_mode)) {
+		cli_fail(c->cli, src, "neither a file nor a directory: left out");
+	} else if (!c->cli->recursive) {
+		cli_fail_errno(c->cli, src, -EISDIR, "use -r");
+	} else {
+		walk_dir(c, src, dst, st.st_mode & 0777);
+	}
+	free(dst);
+}
+
+static void walk_dir(struct copy *c, const char *src, const char *dst, uint32_t mode)
+{
+	struct dfs_err err = {0};
+	struct dirent *e;
+	DIR *d;
+
+	if (dfs_mkdir(c->cli->fs, dst, mode, true, &err) < 0) {
+		cli_fail(c->cli, dst, err.text);
+		return;
+	}
+	d = opendir(src);
+	if (!d) {
+		cli_fail_errno(c->cli, src, neg_errno(), NULL);
+		return;
+	}
+	while ((e = readdir(d))) {
+		char *child;
+
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		child = cli_join(src, e->d_name);
+		walk(c, child, cli_join(dst, e->d_name));
+		free(child);
+	}
+	closedir(d);
+}
+
+int cmd_put(struct cli *cli)
+{
+	struct copy c = {.cli = cli, .one = put_one};
+	const char *dst = cli->argv[cli->argc - 1];
+	struct dfs_stat st;
+	struct dfs_err err = {0};
+	int rc = dfs_stat(cli->fs, dst, &st, &err);
+	bool into = rc == 0 && st.type == DFS_DIR;
+
+	if (rc < 0 && rc != -ENOENT)
+		return cli_fail(cli, dst, err.text);
+	if (cli->argc > 2 && !into)
+		return cli_fail_errno(cli, dst, rc < 0 ? -ENOENT : -ENOTDIR,
+				      "several files need a directory; make it with dfs mkdir");
+	for (int i = 0; i + 1 < cli->argc; i++) {
+		char *base = cli_base(cli->argv[i]);
+
+		if (into && !strcmp(cli->argv[i], "-"))
+			cli_fail_errno(cli, dst, -EISDIR, "standard input needs a file name");
+		else
+			walk(&c, cli->argv[i], into ? cli_join(dst, base) : cli_strdup(dst));
+		free(base);
+	}
+	return copy_run(&c);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/copy.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static volatile sig_atomic_t interrupted; /* set by the handler, read by every worker */
+
+static void on_signal(int sig)
+{
+	interrupted = sig;
+}
+
+bool copy_interrupted(void)
+{
+	return interrupted != 0;
+}
+
+void copy_add(struct copy *c, char *src, char *dst, uint64_t size, uint32_t mode)
+{
+	if (c->count == c->cap) {
+		c->cap = c->cap ? c->cap * 2 : 64;
+		c->item = realloc(c->item, c->cap * sizeof(*c->item));
+		if (!c->item) {
+			fputs("dfs: out of memory\n", stderr);
+			exit(EXIT_FAIL);
+		}
+	}
+	c->item[c->count++] = (struct copy_item){src, dst, size, mode};
+	c->bytes += size;
+}
+
+char *copy_tmp_name(const char *dst)
+{
+	char *tmp;
+
+	if (asprintf(&tmp, "%s" COPY_SUFFIX, dst) < 0) {
+		fputs("dfs: out of memory\n", stderr);
+		exit(EXIT_FAIL);
+	}
+	return tmp;
+}
+
+static void *worker(void *arg)
+{
+	struct copy *c = arg;
+	void *buf = NULL;
+	struct dfs_err err = {0};
+	size_t i;
+
+	if (dfs_buf_alloc(c->cli->fs, COPY_BUFFER, &buf, &err) < 0) {
+		cli_fail(c->cli, NULL, err.text);
+		return NULL;
+	}
+	while (!interrupted && (i = atomic_fetch_add(&c->next, 1)) < c->count) {
+		if (c->one(c, &c->item[i], buf) == EXIT_OK)
+			atomic_fetch_add(&c->files_done, 1);
+		atomic_fetch_add(&c->progress.files, 1);
+	}
+	dfs_buf_free(c->cli->fs, buf);
+	return NULL;
+}
+
+static void print_json(struct copy *c, double seconds)
+{
+	printf("{\"files\": %llu, \"failed\": %d, \"bytes\": %llu, \"seconds\": %.3f}\n",
+	       (unsigned long long)atomic_load(&c->files_done), c->cli->failures,
+	       (unsigned long long)atomic_load(&c->progress.bytes), seconds);
+}
+
+int copy_run(struct copy *c)
+{
+	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+	uint32_t n = c->cli->jobs < c->count ? c->cli->jobs : (uint32_t)c->count;
+	pthread_t thread[64];
+	uint32_t started = 0;
+	double seconds;
+
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+	progress_start(&c->progress, c->bytes, c->count, !c->cli->quiet);
+	while (started + 1 < n && pthread_create(&thread[started], NULL, worker, c) == 0)
+		started++;
+	if (n)
+		worker(c);
+	for (uint32_t i = 0; i < started; i++)
+		pthread_join(thread[i], NULL);
+	seconds = progress_end(&c->progress);
+	if (c->cli->json)
+		print_json(c, seconds);
+	for (size_t i = 0; i < c->count; i++) {
+		free(c->item[i].src);
+		free(c->item[i].dst);
+	}
+	free(c->item);
+	if (interrupted)
+		return 128 + interrupted;
+	return c->cli->failures ? EXIT_FAIL : EXIT_OK;
+}

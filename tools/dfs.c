@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dfs - the command line: `dfs CMD ...`, or `dfs-CMD ...` by the name it is called by. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "tools/cli.h"
+
+static const struct cli_command COMMANDS[] = {
+	{"put", cmd_put, "rfjqBJ", 2, -1, "LOCAL... PATH",
+	 "Copy local files (`-`: standard input) into the cluster. With several, or when PATH is a\n"
+	 "directory, into it. A file appears under its name only when it is whole. Directories need -r."},
+	{"get", cmd_get, "rfjqJ", 2, -1, "PATH... LOCAL",
+	 "Copy files to the local disk (`-`: standard output). Every byte is checked against its CRC;\n"
+	 "a file appears under its name only when it is whole. Directories need -r."},
+	{"cat", cmd_cat, "", 1, -1, "PATH...", "Write files to standard output."},
+	{"ls", cmd_ls, "rhJ", 0, -1, "[PATH]...", "List directories and files, in the order of names."},
+	{"mkdir", cmd_mkdir, "p", 1, -1, "PATH...", "Make directories."},
+	{"rm", cmd_rm, "rf", 1, -1, "PATH...", "Delete files; directories with -r. There is no trash here."},
+	{"mv", cmd_mv, "f", 2, -1, "PATH... TARGET", "Rename; into TARGET when it is a directory."},
+	{"stat", cmd_stat, "J", 1, -1, "PATH...", "All that the NameNode knows of a path, and where its blocks are."},
+	{"df", cmd_df, "hJ", 0, 0, "", "Capacity, used and free bytes of the cluster."},
+	{"du", cmd_du, "shJ", 0, -1, "[PATH]...",
+	 "Bytes of files below each entry, and with all replicas."},
+	{"touch", cmd_touch, "", 1, -1, "PATH...", "Make empty files; of existing ones, set the times to now."},
+	{"admin", cmd_admin, "hJ", 1, 1, "report", "report: the data nodes, their addresses, capacity and state."},
+};
+#define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))
+
+static void print_commands(FILE *f)
+{
+	fputs("usage: dfs COMMAND [OPTION]... OPERAND...     (or dfs-COMMAND ...)\n\n", f);
+	for (size_t i = 0; i < COMMAND_COUNT; i++)
+		fprintf(f, "  %-6s %-16s %.*s\n", COMMANDS[i].name, COMMANDS[i].usage,
+			(int)strcspn(COMMANDS[i].help, "\n"), COMMANDS[i].help);
+	fputs("\n`dfs COMMAND --help` tells more.\n", f);
+}
+
+static const struct cli_command *find(const char *name)
+{
+	for (size_t i = 0; i < COMMAND_COUNT; i++)
+		if (!strcmp(COMMANDS[i].name, name))
+			return &COMMANDS[i];
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
+	const struct cli_command *cmd;
+	struct cli c = {0};
+	int rc;
+
+	signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error, told once */
+	if (!strncmp(name, "dfs-", 4)) {
+		name += 4;
+	} else if (argc < 2) {
+		print_commands(stderr);
+		return EXIT_USAGE;
+	} else {
+		name = argv[1];
+		argc--;
+		argv++;
+	}
+	if (!strcmp(name, "--help") || !strcmp(name, "help")) {
+		print_commands(stdout);
+		return EXIT_OK;
+	}
+	if (!strcmp(name, "--version")) {
+		printf("dfs-rdma %s\n", dfs_version());
+		return EXIT_OK;
+	}
+	cmd = find(name);
+	if (!cmd) {
+		fprintf(stderr, "dfs: no command '%s'; see dfs --help\n", name);
+		return EXIT_USAGE;
+	}
+	rc = cli_parse(&c, cmd, argc, argv);
+	if (rc < 0)
+		rc = cli_connect(&c);
+	else
+		goto out;
+	if (!rc)
+		rc = cmd->run(&c);
+	if (!rc && (fflush(stdout) || ferror(stdout)))
+		rc = cli_fail_errno(&c, "standard output", neg_errno(), NULL);
+out:
+	cli_end(&c);
+	return rc ? rc : c.failures ? EXIT_FAIL : EXIT_OK;
+}
