@@ -1,0 +1,602 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/rpc/server.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/metrics.h"
+#include "common/transport/transport.h"
+#include "common/wire/pb.h"
+#include "common/wire/rpc_frame.h"
+
+#define IDLE_DEFAULT_MS 120000
+#define SEND_MAX_NS (60 * NS_PER_S)
+#define FAREWELL_NS (2 * NS_PER_S) /* for the peer to read why, before we hang up */
+#define BUF_MIN 4096u
+#define BUF_KEEP 65536u            /* a larger one is given back once it is empty */
+#define CALLS_PER_CONN 128u        /* beyond these limits a connection is not read */
+#define CALLS_MAX 16384u
+#define UNSENT_PER_CONN (8u << 20) /* bytes of answers the peer has not taken */
+#define USER_MAX 256
+#define ERROR_TEXT_MAX 1024
+
+enum conn_state {
+	CONN_PREAMBLE, /* awaits the 7 bytes */
+	CONN_CONTEXT,  /* awaits SASL or the connection context */
+	CONN_OPEN,     /* calls */
+	CONN_FAREWELL, /* a fatal answer is on its way; input is thrown away */
+	CONN_CLOSED,   /* transport closed; waits for ops and calls to come back */
+};
+
+struct rpc_server {
+	struct reactor *reactor;
+	struct rpc_server_opts opts;
+	struct xlistener *listener;
+	struct list conns;
+	struct list parked; /* not read until calls in all are below CALLS_MAX */
+	uint32_t calls;
+	bool closing;
+};
+
+struct conn {
+	struct rop rop;
+	struct rpc_server *server;
+	struct xconn *x; /* NULL when closed */
+	struct list link, park_link;
+	enum conn_state state;
+	enum rpc_auth auth;
+	bool sasl_done, receiving;
+	struct xop recv_op;
+	uint8_t *buf; /* bytes not parsed yet; grows as they arrive, never by a promised length */
+	uint32_t len, cap;
+	uint32_t calls, sends; /* out; the connection outlives them */
+	uint64_t unsent;
+	uint64_t farewell_ns; /* when CONN_FAREWELL ends */
+	struct net_addr peer;
+	char *user, *real_user; /* set by the context, constant then */
+};
+
+/* An answer on its way out; a call while it is with the service. */
+struct call {
+	struct rpc_call pub;
+	struct conn *conn;
+	struct rpc_request req;
+	struct rmsg msg;
+	struct xop send_op;
+	uint8_t *answer; /* owned */
+	size_t answer_len;
+	bool fatal;
+	uint8_t frame[]; /* copy of the request */
+};
+
+static struct call *call_of(struct rpc_call *c)
+{
+	return container_of(c, struct call, pub);
+}
+
+/* ---- life of a connection ---- */
+
+static void conn_wake(struct conn *c)
+{
+	reactor_ready(c->server->reactor, &c->rop);
+}
+
+static void conn_close(struct conn *c)
+{
+	if (c->state == CONN_CLOSED)
+		return;
+	c->state = CONN_CLOSED;
+	xconn_close(c->x);
+	c->x = NULL;
+	list_del(&c->park_link);
+	conn_wake(c);
+}
+
+static void server_maybe_free(struct rpc_server *s)
+{
+	if (s->closing && list_empty(&s->conns))
+		free(s);
+}
+
+static void conn_free(struct rop *rop)
+{
+	struct conn *c = container_of(rop, struct conn, rop);
+	struct rpc_server *s = c->server;
+
+	metric_add(METRIC_RPC_CONNS, -1ull);
+	list_del(&c->link);
+	free(c->user);
+	free(c->real_user);
+	free(c->buf);
+	free(c);
+	server_maybe_free(s);
+}
+
+/* ---- answers ---- */
+
+static void call_free(struct call *k)
+{
+	rpc_request_fini(&k->req);
+	free(k->answer);
+	free(k);
+}
+
+static void answer_sent(struct xop *op, int res)
+{
+	struct call *k = container_of(op, struct call, send_op);
+	struct conn *c = k->conn;
+
+	c->sends--;
+	c->unsent -= k->answer_len;
+	call_free(k);
+	if (res < 0)
+		conn_close(c);
+	conn_wake(c);
+}
+
+/* Gives @k to the transport, which gives it back to answer_sent(). */
+static void answer_send(struct call *k)
+{
+	struct conn *c = k->conn;
+	struct iovec iov = {.iov_base = k->answer, .iov_len = k->answer_len};
+
+	if (c->state == CONN_CLOSED || !k->answer) { /* too late, or out of memory */
+		conn_close(c);
+		call_free(k);
+		return;
+	}
+	if (k->fatal) {
+		c->state = CONN_FAREWELL;
+		c->farewell_ns = reactor_now_ns(c->server->reactor) + FAREWELL_NS;
+	}
+	c->sends++;
+	c->unsent += k->answer_len;
+	k->send_op.done = answer_sent;
+	c->x->send_deadline_ns = reactor_now_ns(c->server->reactor) + SEND_MAX_NS;
+	xconn_send(c->x, &iov, 1, &k->send_op);
+}
+
+/* A call is back from its service, on the reactor. */
+static void call_back(struct rmsg *m)
+{
+	struct call *k = container_of(m, struct call, msg);
+	struct conn *c = k->conn;
+	struct rpc_server *s = c->server;
+	struct list *parked;
+
+	s->calls--;
+	c->calls--;
+	answer_send(k);
+	conn_wake(c);
+	parked = list_pop(&s->parked);
+	if (parked)
+		conn_wake(container_of(parked, struct conn, park_link));
+}
+
+static void call_answered(struct call *k)
+{
+	struct reactor *r = k->conn->server->reactor;
+
+	metric_add(METRIC_RPC_CALLS, 1);
+	k->msg.fn = call_back;
+	if (reactor_is_current(r))
+		call_back(&k->msg);
+	else
+		reactor_post(r, &k->msg);
+}
+
+void rpc_reply(struct rpc_call *call, const ProtobufCMessage *resp)
+{
+	struct call *k = call_of(call);
+	struct rpc_reply_to to = rpc_reply_to(&k->req);
+
+	if (rpc_response_encode(&to, resp, &k->answer, &k->answer_len))
+		(void)rpc_error_encode(&to, RPC_ERROR, RPC_ERROR_SERIALIZING_RESPONSE, JEX_RPC_SERVER,
+				       "the response is too large", &k->answer, &k->answer_len);
+	call_answered(k);
+}
+
+static void call_fail(struct call *k, enum rpc_detail detail, const char *cls, const char *text)
+{
+	struct rpc_reply_to to = rpc_reply_to(&k->req);
+
+	metric_add(METRIC_RPC_ERRORS, 1);
+	(void)rpc_error_encode(&to, RPC_ERROR, detail, cls, text, &k->answer, &k->answer_len);
+	call_answered(k);
+}
+
+void rpc_fail(struct rpc_call *call, const char *cls, const char *fmt, ...)
+{
+	char text[ERROR_TEXT_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	call_fail(call_of(call), RPC_ERROR_APPLICATION, cls, text);
+}
+
+void rpc_fail_no_method(struct rpc_call *call)
+{
+	char text[ERROR_TEXT_MAX];
+
+	snprintf(text, sizeof(text), "Unknown method %s called on %s protocol.", call->method,
+		 call->protocol);
+	call_fail(call_of(call), RPC_ERROR_NO_SUCH_METHOD, JEX_NO_SUCH_METHOD, text);
+}
+
+ProtobufCMessage *rpc_call_decode(struct rpc_call *call, const ProtobufCMessageDescriptor *desc)
+{
+	ProtobufCMessage *m = NULL;
+
+	if (!pb_unpack(desc, call->request, call->request_len, &m))
+		return m;
+	call_fail(call_of(call), RPC_FATAL_DESERIALIZING_REQUEST, JEX_RPC_SERVER,
+		  "malformed request message");
+	return NULL;
+}
+
+/* An answer that is to no call: takes @answer. */
+static void conn_send(struct conn *c, uint8_t *answer, size_t len, bool fatal)
+{
+	struct call *k = (struct call *)calloc(1, sizeof(*k));
+
+	if (!k) {
+		free(answer);
+		conn_close(c);
+		return;
+	}
+	k->conn = c;
+	k->answer = answer;
+	k->answer_len = len;
+	k->fatal = fatal;
+	answer_send(k);
+}
+
+static void conn_fatal(struct conn *c, int32_t call_id, enum rpc_detail detail, const char *cls,
+		       const char *text)
+{
+	struct rpc_reply_to to = {.call_id = call_id, .retry_count = -1};
+	uint8_t *answer = NULL;
+	size_t len = 0;
+
+	metric_add(METRIC_RPC_ERRORS, 1);
+	(void)rpc_error_encode(&to, RPC_FATAL, detail, cls, text, &answer, &len);
+	conn_send(c, answer, len, true);
+}
+
+/* ---- frames ---- */
+
+static void on_context(struct conn *c, const struct rpc_request *q)
+{
+	Hc__IpcConnectionContextProto *ctx = NULL;
+	const Hc__UserInformationProto *u;
+
+	if (c->state != CONN_CONTEXT) {
+		conn_fatal(c, q->call_id, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
+			   "Connection context already processed");
+		return;
+	}
+	if (c->auth == RPC_AUTH_SASL && !c->sasl_done) {
+		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL,
+			   "Connection context before the end of SASL negotiation");
+		return;
+	}
+	if (pb_unpack(&hc__ipc_connection_context_proto__descriptor, q->message, q->message_len,
+		      &ctx)) {
+		conn_fatal(c, q->call_id, RPC_FATAL_DESERIALIZING_REQUEST, JEX_RPC_SERVER,
+			   "malformed connection context");
+		return;
+	}
+	u = ctx->userinfo;
+	if (!u || !u->effectiveuser || !*u->effectiveuser ||
+	    strlen(u->effectiveuser) > USER_MAX || (u->realuser && strlen(u->realuser) > USER_MAX)) {
+		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL,
+			   "the connection context names no user, or one that is too long");
+	} else {
+		c->user = strdup(u->effectiveuser);
+		c->real_user = u->realuser && *u->realuser ? strdup(u->realuser) : NULL;
+		c->state = CONN_OPEN;
+		if (!c->user)
+			conn_close(c);
+	}
+	pb_free(ctx);
+}
+
+/* Clients with a token try SASL also where it is not asked for: we answer that SIMPLE will do. */
+static void on_sasl(struct conn *c, const struct rpc_request *q)
+{
+	Hc__RpcSaslProto *m = NULL;
+	int state = -1;
+	uint8_t *answer = NULL;
+	size_t len = 0;
+
+	if (c->auth == RPC_AUTH_SASL && c->state == CONN_CONTEXT &&
+	    !pb_unpack(&hc__rpc_sasl_proto__descriptor, q->message, q->message_len, &m))
+		state = (int)m->state;
+	pb_free(m);
+	if (state == HC__RPC_SASL_PROTO__SASL_STATE__NEGOTIATE && !c->sasl_done) {
+		c->sasl_done = true;
+		(void)rpc_sasl_success_encode(&answer, &len);
+		conn_send(c, answer, len, false);
+	} else if (state != HC__RPC_SASL_PROTO__SASL_STATE__INITIATE || !c->sasl_done) {
+		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL,
+			   "unexpected SASL message: this server does SIMPLE authentication");
+	}
+}
+
+static const struct rpc_service *find_service(const struct rpc_server *s, const char *protocol)
+{
+	for (uint32_t i = 0; i < s->opts.service_count; i++) {
+		if (!strcmp(s->opts.services[i].protocol, protocol))
+			return &s->opts.services[i];
+	}
+	return NULL;
+}
+
+/* Takes @k. */
+static void on_call(struct conn *c, struct call *k)
+{
+	const struct rpc_service *service;
+	char text[ERROR_TEXT_MAX];
+
+	k->pub = (struct rpc_call){.protocol = k->req.method->declaringclassprotocolname,
+				   .method = k->req.method->methodname,
+				   .user = c->user,
+				   .real_user = c->real_user,
+				   .client_id = k->req.header->clientid.data,
+				   .client_id_len = (uint32_t)k->req.header->clientid.len,
+				   .call_id = k->req.call_id,
+				   .retry_count = k->req.retry_count,
+				   .request = k->req.message,
+				   .request_len = (uint32_t)k->req.message_len,
+				   .peer = &c->peer};
+	c->calls++;
+	c->server->calls++;
+	service = find_service(c->server, k->pub.protocol);
+	if (service) {
+		service->call(service->arg, &k->pub);
+		return;
+	}
+	snprintf(text, sizeof(text), "Unknown protocol: %s", k->pub.protocol);
+	call_fail(k, RPC_ERROR_NO_SUCH_PROTOCOL, JEX_NO_SUCH_PROTOCOL, text);
+}
+
+static void on_frame(struct conn *c, const uint8_t *frame, uint32_t len)
+{
+	struct call *k = (struct call *)calloc(1, sizeof(*k) + len);
+	enum rpc_detail detail;
+
+	if (!k) {
+		conn_close(c);
+		return;
+	}
+	k->conn = c;
+	memcpy(k->frame, frame, len);
+	if (rpc_request_decode(k->frame, len, &k->req, &detail)) {
+		conn_fatal(c, k->req.call_id, detail, JEX_RPC_SERVER, "malformed RPC request");
+	} else if (k->req.call_id >= 0 && c->state == CONN_OPEN) {
+		on_call(c, k);
+		return;
+	} else if (k->req.call_id == RPC_CALL_CONTEXT) {
+		on_context(c, &k->req);
+	} else if (k->req.call_id == RPC_CALL_SASL) {
+		on_sasl(c, &k->req);
+	} else if (k->req.call_id >= 0) {
+		conn_fatal(c, k->req.call_id, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
+			   "Connection context not established");
+	} else if (k->req.call_id != RPC_CALL_PING) {
+		conn_fatal(c, k->req.call_id, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
+			   "Unknown out of band call");
+	}
+	call_free(k);
+}
+
+static void on_http(struct conn *c)
+{
+	static const char body[] =
+	    "It looks like you are making an HTTP request to a Hadoop IPC port. "
+	    "This is not the correct port for the web interface on this daemon.\r\n";
+	char *text = NULL;
+	int len = asprintf(&text,
+			   "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\n"
+			   "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
+			   sizeof(body) - 1, body);
+
+	conn_send(c, len < 0 ? NULL : (uint8_t *)text, len < 0 ? 0 : (size_t)len, true);
+}
+
+static void on_preamble(struct conn *c, const uint8_t *p)
+{
+	int rc = rpc_preamble_decode(p, &c->auth);
+
+	c->state = CONN_CONTEXT;
+	if (rc == -EACCES)
+		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL,
+			   "unknown authentication method: this server does SIMPLE");
+	else if (rc < 0)
+		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_VERSION_MISMATCH, JEX_VERSION_MISMATCH,
+			   "Server IPC version 9 cannot communicate with the client's version");
+}
+
+/* ---- bytes ---- */
+
+static bool may_read(const struct conn *c)
+{
+	return c->calls < CALLS_PER_CONN && c->unsent < UNSENT_PER_CONN &&
+	       c->server->calls < CALLS_MAX;
+}
+
+/* Use what can be used of @p; returns the bytes used, 0: more are needed (or wanted later). */
+static uint32_t parse_one(struct conn *c, const uint8_t *p, uint32_t left)
+{
+	uint32_t n;
+
+	if (c->state == CONN_FAREWELL || c->state == CONN_CLOSED)
+		return left;
+	if (c->state == CONN_PREAMBLE) {
+		if (left >= 4 && rpc_preamble_is_http(p)) {
+			on_http(c);
+			return left;
+		}
+		if (left < RPC_PREAMBLE_LEN)
+			return 0;
+		on_preamble(c, p);
+		return RPC_PREAMBLE_LEN;
+	}
+	if (left < 4)
+		return 0;
+	if (rpc_frame_len(p, c->server->opts.max_request, &n)) {
+		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
+			   "the length of the request is out of range (ipc.maximum.data.length)");
+		return left;
+	}
+	if (left - 4 < n || !may_read(c))
+		return 0;
+	on_frame(c, p + 4, n);
+	return n + 4;
+}
+
+static void parse(struct conn *c)
+{
+	uint32_t at = 0, n;
+
+	while (at < c->len && (n = parse_one(c, c->buf + at, c->len - at)))
+		at += n;
+	c->len -= at;
+	if (at && c->len)
+		memmove(c->buf, c->buf + at, c->len);
+	if (!c->len && c->cap > BUF_KEEP) {
+		free(c->buf);
+		c->buf = NULL;
+		c->cap = 0;
+	}
+}
+
+static void received(struct xop *op, int res)
+{
+	struct conn *c = container_of(op, struct conn, recv_op);
+	bool waiting = res == -ETIMEDOUT && c->calls && c->state == CONN_OPEN;
+
+	c->receiving = false;
+	if (res > 0)
+		c->len += (uint32_t)res;
+	else if (!waiting)
+		conn_close(c);
+	conn_wake(c);
+}
+
+static bool buf_reserve(struct conn *c)
+{
+	uint32_t cap = c->cap ? c->cap * 2 : BUF_MIN;
+	uint8_t *p;
+
+	if (c->len < c->cap)
+		return true;
+	if (cap > c->server->opts.max_request + 4) /* a frame fits, so it was not whole before */
+		cap = c->server->opts.max_request + 4;
+	p = (uint8_t *)realloc(c->buf, cap);
+	if (!p)
+		return false;
+	c->buf = p;
+	c->cap = cap;
+	return true;
+}
+
+static void conn_receive(struct conn *c)
+{
+	uint64_t wait_ns = c->server->opts.idle_timeout_ms * NS_PER_MS;
+
+	if (c->receiving)
+		return;
+	if (!may_read(c)) { /* an answer of ours wakes us; others' answers only from this list */
+		if (!c->calls && !list_is_linked(&c->park_link))
+			list_add_tail(&c->server->parked, &c->park_link);
+		return;
+	}
+	if (!buf_reserve(c)) {
+		conn_close(c);
+		return;
+	}
+	c->x->recv_deadline_ns = c->state == CONN_FAREWELL
+				     ? c->farewell_ns
+				     : reactor_now_ns(c->server->reactor) + wait_ns;
+	c->receiving = true;
+	xconn_recv(c->x, c->buf + c->len, c->cap - c->len, &c->recv_op);
+}
+
+static bool conn_step(struct rop *rop)
+{
+	struct conn *c = container_of(rop, struct conn, rop);
+
+	if (c->state != CONN_CLOSED && !c->receiving) {
+		parse(c);
+		if (c->state != CONN_CLOSED)
+			conn_receive(c);
+	}
+	return c->state == CONN_CLOSED && !c->receiving && !c->sends && !c->calls;
+}
+
+/* ---- server ---- */
+
+static void accepted(void *arg, struct xconn *x)
+{
+	struct rpc_server *s = (struct rpc_server *)arg;
+	struct conn *c = (struct conn *)calloc(1, sizeof(*c));
+
+	if (!c) {
+		xconn_close(x);
+		return;
+	}
+	metric_add(METRIC_RPC_CONNS, 1);
+	rop_init(&c->rop, conn_step, conn_free);
+	c->server = s;
+	c->x = x;
+	c->peer = x->peer;
+	c->recv_op.done = received;
+	list_init(&c->park_link);
+	list_add_tail(&s->conns, &c->link);
+	conn_wake(c);
+}
+
+int rpc_server_new(struct reactor *r, const struct rpc_server_opts *o, struct net_addr *ret_bound,
+		   struct rpc_server **ret, struct err *err)
+{
+	struct rpc_server *s = (struct rpc_server *)calloc(1, sizeof(*s));
+	struct xlistener_opts lo = {.addr = o->addr, .max_conns = o->max_conns, .accepted = accepted};
+	int rc;
+
+	if (!s)
+		return err_set(err, -ENOMEM, "out of memory");
+	s->reactor = r;
+	s->opts = *o;
+	if (!s->opts.max_request || s->opts.max_request > RPC_FRAME_MAX)
+		s->opts.max_request = RPC_FRAME_MAX;
+	if (!s->opts.idle_timeout_ms)
+		s->opts.idle_timeout_ms = IDLE_DEFAULT_MS;
+	list_init(&s->conns);
+	list_init(&s->parked);
+	lo.arg = s;
+	rc = tcp_listen(r, &lo, ret_bound, &s->listener, err);
+	if (rc < 0) {
+		free(s);
+		return rc;
+	}
+	*ret = s;
+	return 0;
+}
+
+void rpc_server_close(struct rpc_server *s)
+{
+	if (!s)
+		return;
+	assert(reactor_is_current(s->reactor));
+	xlistener_close(s->listener);
+	s->closing = true;
+	list_for_each(l, &s->conns) conn_close(container_of(l, struct conn, link));
+	server_maybe_free(s);
+}
