@@ -32,6 +32,30 @@ static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
 static char seen[65536]; /* "user:method " of every call */
 static struct rpc_call *held;
 
+static void forget_seen(void)
+{
+	pthread_mutex_lock(&seen_lock);
+	seen[0] = '\0';
+	pthread_mutex_unlock(&seen_lock);
+}
+
+static void expect_seen(const char *want)
+{
+	pthread_mutex_lock(&seen_lock);
+	assert_string_equal(seen, want);
+	pthread_mutex_unlock(&seen_lock);
+}
+
+static void add_seen(const struct rpc_call *call)
+{
+	size_t n;
+
+	pthread_mutex_lock(&seen_lock);
+	n = strlen(seen);
+	snprintf(seen + n, sizeof(seen) - n, "%s:%s ", call->user, call->method);
+	pthread_mutex_unlock(&seen_lock);
+}
+
 static void *reply_elsewhere(void *arg)
 {
 	struct rpc_call *call = (struct rpc_call *)arg;
@@ -52,13 +76,9 @@ static void echo_call(void *arg, struct rpc_call *call)
 {
 	ProtobufCMessage *m;
 	pthread_t t;
-	size_t n;
 
 	(void)arg;
-	pthread_mutex_lock(&seen_lock);
-	n = strlen(seen);
-	snprintf(seen + n, sizeof(seen) - n, "%s:%s ", call->user, call->method);
-	pthread_mutex_unlock(&seen_lock);
+	add_seen(call);
 	if (!strcmp(call->method, "thread")) {
 		assert_int_equal(pthread_create(&t, NULL, reply_elsewhere, call), 0);
 		pthread_detach(t);
@@ -83,13 +103,8 @@ static void echo_call(void *arg, struct rpc_call *call)
 
 static void fail_call(void *arg, struct rpc_call *call)
 {
-	size_t n;
-
 	(void)arg;
-	pthread_mutex_lock(&seen_lock);
-	n = strlen(seen);
-	snprintf(seen + n, sizeof(seen) - n, "%s:%s ", call->user, call->method);
-	pthread_mutex_unlock(&seen_lock);
+	add_seen(call);
 	rpc_fail(call, JEX_UNSUPPORTED, "no %s here", call->method);
 }
 
@@ -109,7 +124,7 @@ static int setup(void **state)
 
 	(void)state;
 	so.service_count = sizeof(services) / sizeof(services[0]);
-	seen[0] = '\0';
+	forget_seen();
 	assert_int_equal(reactor_new(&ro, &r, &err), 0);
 	assert_int_equal(net_resolve("127.0.0.1", 0, &so.addr, &err), 0);
 	assert_int_equal(rpc_server_new(r, &so, &where, &server, &err), 0);
@@ -293,7 +308,7 @@ static void a_call_is_seen_with_its_user_and_answered(void **state)
 	assert_memory_equal(a.header->clientid.data, client_id, 16);
 	rpc_response_fini(&a);
 	free(frame);
-	assert_string_equal(seen, "alice:greet ");
+	expect_seen("alice:greet ");
 	expect_end(fd);
 }
 
@@ -423,7 +438,7 @@ static void sasl_negotiation_falls_back_to_simple(void **state)
 	put_context(fd, "dora");
 	put_call(fd, PROTO, "x", 1);
 	expect_success(fd, 1);
-	assert_string_equal(seen, "dora:x ");
+	expect_seen("dora:x ");
 	expect_end(fd);
 }
 
@@ -451,7 +466,7 @@ static void what_is_out_of_order_is_fatal(void **state)
 	fd = dial_open(""); /* nobody */
 	expect_error(fd, -1, RPC_FATAL, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL);
 	expect_end(fd);
-	assert_string_equal(seen, "");
+	expect_seen("");
 }
 
 static void other_versions_and_authentications_are_told_so(void **state)
@@ -631,7 +646,7 @@ static uint32_t play(const char *path)
 	uint32_t calls = list_calls(stream, len, want, sizeof(want));
 	int fd = dial();
 
-	seen[0] = '\0';
+	forget_seen();
 	put(fd, stream, len);
 	for (uint32_t i = 0; i < calls; i++) {
 		uint8_t *frame;
@@ -643,7 +658,7 @@ static uint32_t play(const char *path)
 		free(frame);
 	}
 	expect_end(fd);
-	assert_string_equal(seen, want);
+	expect_seen(want);
 	return calls;
 }
 
