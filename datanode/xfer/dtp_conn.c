@@ -322,7 +322,7 @@ static void conn_free(struct rop *rop)
 	struct dtp_conn *c = container_of(rop, struct dtp_conn, rop);
 
 	list_del(&c->link);
-	c->core->conn_count--;
+	xfer_count_conn(c->core, -1);
 	free(c->in.data);
 	free(c->out);
 	free(c);
@@ -350,7 +350,7 @@ void dtp_accept(struct xfer_core *core, struct xconn *xc)
 	c->send_op.done = on_sent;
 	rop_init(&c->rop, conn_step, conn_free);
 	list_add_tail(&core->conns, &c->link);
-	core->conn_count++;
+	xfer_count_conn(core, 1);
 	dtp_ready(c);
 }
 

@@ -55,6 +55,9 @@ struct xfer_core {
 	bool stopping;
 };
 
+/** A front end took (+1) or lost (-1) a connection. */
+void xfer_count_conn(struct xfer_core *core, int delta);
+
 struct piece {
 	int64_t seq;
 	uint64_t off;

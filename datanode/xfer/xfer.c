@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "datanode/xfer/xfer.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/metrics.h"
 #include "common/transport/transport.h"
 #include "datanode/xfer/dtp.h"
 #include "datanode/xfer/engine.h"
@@ -21,6 +24,7 @@ struct xfer {
 	struct xfer_core cores[DN_REACTORS_MAX];
 	struct xlistener *listeners[DN_REACTORS_MAX];
 	uint32_t max_conns;
+	atomic_uint conns;
 	uint64_t pool_bytes;
 	bool read_direct;
 	bool own_pool[DN_REACTORS_MAX];
@@ -119,6 +123,19 @@ static int core_pool(struct xfer_core *core, struct err *err)
 	return 0;
 }
 
+void xfer_count_conn(struct xfer_core *core, int delta)
+{
+	core->conn_count += (uint32_t)delta;
+	metric_set(METRIC_DN_CONNS,
+		   atomic_fetch_add(&core->xfer->conns, (uint32_t)delta) + (uint32_t)delta);
+}
+
+static void on_refused(void *arg)
+{
+	(void)arg;
+	metric_add(METRIC_DN_CONNS_REFUSED, 1);
+}
+
 static void on_accepted(void *arg, struct xconn *c)
 {
 	dtp_accept((struct xfer_core *)arg, c);
@@ -134,6 +151,7 @@ static int core_start(struct xfer_core *core, void *arg)
 		.reuseport = true,
 		.max_conns = x->max_conns / dn->reactor_count + 1,
 		.accepted = on_accepted,
+		.refused = on_refused,
 		.arg = core,
 	};
 	struct net_addr bound;
@@ -144,6 +162,21 @@ static int core_start(struct xfer_core *core, void *arg)
 	if (rc == 0)
 		dn->data_addr = bound; /* port 0 becomes the real one, for all */
 	return rc;
+}
+
+/* A connection that writes has six files open: as many as the system lets us. */
+static void raise_files(const struct xfer *x)
+{
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
+		return;
+	lim.rlim_cur = lim.rlim_max;
+	(void)setrlimit(RLIMIT_NOFILE, &lim);
+	if (lim.rlim_cur < x->max_conns * 6ull)
+		log_warn("op=start: the limit of open files is %" PRIu64 ", %" PRIu64
+			 " may be needed: raise LimitNOFILE (ulimit -n)",
+			 (uint64_t)lim.rlim_cur, (uint64_t)x->max_conns * 6);
 }
 
 int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
@@ -166,6 +199,8 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 		list_init(&core->conns);
 	}
 	rc = read_conf(x, err);
+	if (rc == 0)
+		raise_files(x);
 	for (uint32_t i = 0; rc == 0 && i < dn->reactor_count; i++) {
 		x->cores[i].read_direct = x->read_direct;
 		rc = call_on(&x->cores[i], core_start, err);
