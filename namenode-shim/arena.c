@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/arena.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+
+#define CHUNK_BYTES 8160 /* what one small call needs; larger pieces get a chunk of their own */
+
+struct arena_chunk {
+	struct arena_chunk *next;
+	size_t used, size;
+	_Alignas(16) char data[];
+};
+
+static void *check(void *p, size_t len)
+{
+	if (p)
+		return p;
+	log_error("out of memory asking for %zu bytes; give the process more, then start it again",
+		  len);
+	abort();
+}
+
+void *arena_alloc(struct arena *a, size_t len)
+{
+	struct arena_chunk *c = a->head;
+
+	len = (len + 15) & ~(size_t)15;
+	if (!c || c->size - c->used < len) {
+		const size_t size = len > CHUNK_BYTES ? len : CHUNK_BYTES;
+
+		c = check(malloc(sizeof(*c) + size), size);
+		*c = (struct arena_chunk){.next = a->head, .size = size};
+		a->head = c;
+	}
+	c->used += len;
+	return memset(c->data + c->used - len, 0, len);
+}
+
+char *arena_strndup(struct arena *a, const char *s, size_t len)
+{
+	char *p = arena_alloc(a, len + 1);
+
+	memcpy(p, s, len);
+	return p;
+}
+
+char *arena_strdup(struct arena *a, const char *s)
+{
+	return arena_strndup(a, s, strlen(s));
+}
+
+char *arena_printf(struct arena *a, const char *fmt, ...)
+{
+	va_list ap;
+	char *s;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(NULL, 0, fmt, ap);
+	va_end(ap);
+	s = arena_alloc(a, (size_t)n + 1);
+	va_start(ap, fmt);
+	vsnprintf(s, (size_t)n + 1, fmt, ap);
+	va_end(ap);
+	return s;
+}
+
+void arena_free(struct arena *a)
+{
+	while (a->head) {
+		struct arena_chunk *next = a->head->next;
+
+		free(a->head);
+		a->head = next;
+	}
+}
+
+void *xrealloc(void *p, size_t len)
+{
+	return check(realloc(p, len), len);
+}
+
+void *xcalloc(size_t n, size_t size)
+{
+	return check(calloc(n, size), n * size);
+}
+
+char *xstrdup(const char *s)
+{
+	return check(strdup(s), strlen(s));
+}

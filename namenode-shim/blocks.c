@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/blocks.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "namenode-shim/arena.h"
+#include "namenode-shim/datanodes.h"
+
+#define REPLICAS_MAX 4096 /* of one block: as many as there may be nodes */
+
+void blocks_init(struct blocks *bs, uint64_t pending_timeout_ns, uint32_t repl_min)
+{
+	*bs = (struct blocks){.pending_timeout_ns = pending_timeout_ns, .repl_min = repl_min};
+	list_init(&bs->under);
+}
+
+static void blk_free(struct blk *b)
+{
+	if (b->open)
+		free(b->open->target);
+	free(b->open);
+	free(b->rep);
+	free(b->pending);
+	free(b);
+}
+
+void blocks_fini(struct blocks *bs)
+{
+	struct blk *b, *tmp;
+
+	HASH_ITER (hh, bs->map, b, tmp) {
+		HASH_DEL(bs->map, b);
+		blk_free(b);
+	}
+}
+
+struct blk *blocks_find(const struct blocks *bs, int64_t id)
+{
+	struct blk *b;
+
+	HASH_FIND(hh, bs->map, &id, sizeof(id), b);
+	return b;
+}
+
+/* ---- counts ---- */
+
+static void count_flag(uint64_t *counter, unsigned int before, unsigned int after,
+		       unsigned int flag)
+{
+	*counter += (after & flag) && !(before & flag);
+	*counter -= !(after & flag) && (before & flag);
+}
+
+static void set_flags(struct blocks *bs, struct blk *b, unsigned int flags)
+{
+	count_flag(&bs->under_count, b->flags, flags, BLK_UNDER);
+	count_flag(&bs->missing, b->flags, flags, BLK_MISSING);
+	count_flag(&bs->corrupt, b->flags, flags, BLK_CORRUPT);
+	count_flag(&bs->safe, b->flags, flags, BLK_SAFE);
+	b->flags = (uint8_t)flags;
+	if (!(flags & BLK_UNDER))
+		list_del(&b->work);
+	else if (!list_is_linked(&b->work))
+		list_add_tail(&bs->under, &b->work);
+}
+
+static void set_state(struct blocks *bs, struct blk *b, enum blk_state state)
+{
+	bs->complete += state == BLK_COMPLETE && b->state != BLK_COMPLETE;
+	bs->complete -= state != BLK_COMPLETE && b->state == BLK_COMPLETE;
+	b->state = (uint8_t)state;
+}
+
+/* ---- replicas of one block ---- */
+
+static struct replica *find_replica(const struct blk *b, const struct storage *st)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].st == st)
+			return &b->rep[i];
+	return NULL;
+}
+
+static struct replica *add_replica(struct blk *b, struct storage *st)
+{
+	if (b->nreps == REPLICAS_MAX)
+		return NULL;
+	b->rep = xrealloc(b->rep, (b->nreps + 1u) * sizeof(*b->rep));
+	b->rep[b->nreps] = (struct replica){.st = st};
+	st->nblocks++;
+	return &b->rep[b->nreps++];
+}
+
+static void drop_replica(struct blk *b, struct replica *r)
+{
+	r->st->nblocks--;
+	*r = b->rep[--b->nreps];
+}
+
+static void drop_pending(struct blk *b, const struct dn *dn)
+{
+	for (uint16_t i = 0; i < b->npending;)
+		if (b->pending[i].st->dn == dn)
+			b->pending[i] = b->pending[--b->npending];
+		else
+			i++;
+}
+
+uint32_t blk_live(const struct blk *b)
+{
+	uint32_t n = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		n += b->rep[i].state == REPLICA_FINALIZED && !b->rep[i].corrupt &&
+		     !b->rep[i].excess;
+	return n;
+}
+
+uint32_t blk_finalized_as(const struct blk *b, uint64_t gs, uint64_t len)
+{
+	uint32_t n = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		n += b->rep[i].state == REPLICA_FINALIZED && !b->rep[i].corrupt &&
+		     b->rep[i].gs == gs && b->rep[i].len == len;
+	return n;
+}
+
+bool blk_has_dn(const struct blk *b, const struct dn *dn)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].st->dn == dn)
+			return true;
+	for (uint16_t i = 0; i < b->npending; i++)
+		if (b->pending[i].st->dn == dn)
+			return true;
+	return false;
+}
+
+void blk_add_pending(struct blk *b, struct storage *st, uint64_t deadline_ns)
+{
+	if (b->npending == REPLICAS_MAX)
+		return;
+	b->pending = xrealloc(b->pending, (b->npending + 1u) * sizeof(*b->pending));
+	b->pending[b->npending++] = (struct pending){st, deadline_ns};
+}
+
+void blk_expire_pending(struct blk *b, uint64_t now_ns)
+{
+	for (uint16_t i = 0; i < b->npending;)
+		if (b->pending[i].deadline_ns < now_ns)
+			b->pending[i] = b->pending[--b->npending];
+		else
+			i++;
+}
+
+/* ---- the check ---- */
+
+/* The node with the least room gives its replica up. */
+static struct replica *pick_excess(struct blk *b)
+{
+	struct replica *pick = NULL;
+
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		struct replica *r = &b->rep[i];
+
+		if (r->state != REPLICA_FINALIZED || r->corrupt || r->excess)
+			continue;
+		if (!pick || r->st->remaining < pick->st->remaining)
+			pick = r;
+	}
+	return pick;
+}
+
+static void order_drop(struct blk *b, struct replica *r)
+{
+	dn_order_invalidate(r->st->dn, b->b.id, r->gs, false);
+	drop_replica(b, r);
+}
+
+/* Corrupt replicas go once enough good ones exist; those of an older stamp as soon as one does. */
+static void drop_corrupt(struct blk *b, uint32_t live)
+{
+	for (uint16_t i = 0; i < b->nreps;) {
+		struct replica *r = &b->rep[i];
+		const bool stale = r->gs < b->b.gs;
+
+		if (r->corrupt && live && (live >= b->repl || stale))
+			order_drop(b, r);
+		else
+			i++;
+	}
+}
+
+void blk_recheck(struct blocks *bs, struct blk *b)
+{
+	uint32_t live = blk_live(b);
+	unsigned int flags = 0;
+
+	if (b->state != BLK_COMPLETE) {
+		set_flags(bs, b, 0);
+		return;
+	}
+	if (!bs->quiet) {
+		for (; live > b->repl; live--) {
+			struct replica *r = pick_excess(b);
+
+			r->excess = true;
+			dn_order_invalidate(r->st->dn, b->b.id, r->gs, false);
+		}
+		drop_corrupt(b, live);
+	}
+	for (uint16_t i = 0; i < b->nreps; i++)
+		flags |= b->rep[i].corrupt ? BLK_CORRUPT : 0u;
+	if (live + b->npending < b->repl)
+		flags |= BLK_UNDER;
+	flags |= live ? BLK_SAFE : BLK_MISSING;
+	set_flags(bs, b, flags);
+}
+
+bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
+{
+	if (!blk_live(b))
+		return false;
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].corrupt) {
+			order_drop(b, &b->rep[i]);
+			blk_recheck(bs, b);
+			return true;
+		}
+	return false;
+}
+
+void blocks_recheck_all(struct blocks *bs)
+{
+	for (struct blk *b = bs->map; b; b = b->hh.next)
+		blk_recheck(bs, b);
+}
+
+/* ---- life of a block ---- */
+
+struct blk *blocks_add(struct blocks *bs, const struct block *b, uint64_t inode, uint16_t repl,
+		       enum blk_state state)
+{
+	struct blk *n = xcalloc(1, sizeof(*n));
+
+	n->b = *b;
+	n->inode = inode;
+	n->repl = repl;
+	n->state = BLK_OPEN;
+	list_init(&n->work);
+	set_state(bs, n, state);
+	if (state != BLK_COMPLETE)
+		n->open = xcalloc(1, sizeof(*n->open));
+	HASH_ADD(hh, bs->map, b.id, sizeof(n->b.id), n);
+	blk_recheck(bs, n);
+	return n;
+}
+
+void blocks_remove(struct blocks *bs, struct blk *b)
+{
+	while (b->nreps)
+		order_drop(b, &b->rep[b->nreps - 1]);
+	set_flags(bs, b, 0);
+	set_state(bs, b, BLK_OPEN);
+	HASH_DEL(bs->map, b);
+	blk_free(b);
+}
+
+void blk_set_targets(struct blk *b, struct storage *const *st, uint32_t n)
+{
+	if (!b->open)
+		b->open = xcalloc(1, sizeof(*b->open));
+	b->open->target = xrealloc(b->open->target, (n ? n : 1) * sizeof(struct storage *));
+	if (n)
+		memcpy(b->open->target, st, n * sizeof(struct storage *));
+	b->open->ntargets = n;
+}
+
+/* Does a reported replica fit what is stored? The rule of hdfs-wire section 4. */
+static bool is_corrupt(const struct blk *b, const struct replica *r)
+{
+	if (b->state == BLK_OPEN)
+		return r->gs < b->b.gs;
+	if (r->state == REPLICA_FINALIZED)
+		return r->gs != b->b.gs || r->len != b->b.len;
+	if (b->state == BLK_COMMITTED)
+		return r->gs < b->b.gs;
+	return r->gs != b->b.gs || r->state == REPLICA_RWR;
+}
+
+static void open_free(struct blk *b)
+{
+	if (b->open)
+		free(b->open->target);
+	free(b->open);
+	b->open = NULL;
+}
+
+static void check_complete(struct blocks *bs, struct blk *b)
+{
+	if (b->state != BLK_COMMITTED || blk_finalized_as(b, b->b.gs, b->b.len) < bs->repl_min)
+		return;
+	set_state(bs, b, BLK_COMPLETE);
+	open_free(b);
+}
+
+static void judge_all(struct blocks *bs, struct blk *b)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		b->rep[i].corrupt = is_corrupt(b, &b->rep[i]);
+	check_complete(bs, b);
+	blk_recheck(bs, b);
+}
+
+/* Replicas the pipeline wrote and that are not reported yet count as on their way. */
+static void await_targets(struct blocks *bs, struct blk *b)
+{
+	const uint64_t deadline = clock_mono_ns() + bs->pending_timeout_ns;
+
+	for (uint32_t i = 0; b->open && i < b->open->ntargets; i++) {
+		struct storage *st = b->open->target[i];
+		const struct replica *r = find_replica(b, st);
+
+		if (st->dn->alive && (!r || r->state != REPLICA_FINALIZED))
+			blk_add_pending(b, st, deadline);
+	}
+}
+
+void blk_commit(struct blocks *bs, struct blk *b, const struct block *now)
+{
+	b->b.gs = now->gs;
+	b->b.len = now->len;
+	if (b->state == BLK_OPEN) {
+		await_targets(bs, b);
+		set_state(bs, b, BLK_COMMITTED);
+	}
+	judge_all(bs, b);
+}
+
+void blk_reopen(struct blocks *bs, struct blk *b)
+{
+	struct storage **st = xcalloc(b->nreps + 1u, sizeof(struct storage *));
+	uint32_t n = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (!b->rep[i].corrupt && !b->rep[i].excess)
+			st[n++] = b->rep[i].st;
+	blk_set_targets(b, st, n);
+	free(st);
+	set_state(bs, b, BLK_OPEN);
+	blk_recheck(bs, b);
+}
+
+void blk_set_repl(struct blocks *bs, struct blk *b, uint16_t repl)
+{
+	b->repl = repl;
+	blk_recheck(bs, b);
+}
+
+/* ---- reports ---- */
+
+void blocks_report(struct blocks *bs, struct storage *st, const struct block *r, uint32_t state,
+		   bool first, uint32_t seq)
+{
+	struct blk *b = blocks_find(bs, r->id);
+	struct replica *rep;
+
+	if (!b) {
+		if (!first)
+			dn_order_invalidate(st->dn, r->id, r->gs, true);
+		return;
+	}
+	rep = find_replica(b, st);
+	if (!rep && b->state == BLK_COMPLETE && state == REPLICA_RBW && r->gs == b->b.gs)
+		return; /* late news of a replica that will be, or was, reported finalized */
+	if (rep && rep->state == REPLICA_FINALIZED && state == REPLICA_RBW && rep->gs == r->gs)
+		return;
+	rep = rep ? rep : add_replica(b, st);
+	if (!rep)
+		return;
+	if (seq && rep->excess) /* its deletion was ordered and did not happen */
+		dn_order_invalidate(st->dn, r->id, r->gs, false);
+	rep->corrupt = rep->corrupt && rep->gs == r->gs && b->state == BLK_COMPLETE;
+	rep->gs = r->gs;
+	rep->len = r->len;
+	rep->state = (uint8_t)state;
+	rep->corrupt = rep->corrupt || is_corrupt(b, rep);
+	if (seq && rep->seq != seq) {
+		rep->seq = seq;
+		st->report_hits++;
+	}
+	if (state == REPLICA_FINALIZED)
+		drop_pending(b, st->dn);
+	check_complete(bs, b);
+	blk_recheck(bs, b);
+}
+
+void blocks_report_deleted(struct blocks *bs, struct storage *st, int64_t id)
+{
+	struct blk *b = blocks_find(bs, id);
+	struct replica *rep = b ? find_replica(b, st) : NULL;
+
+	if (!rep)
+		return;
+	drop_replica(b, rep);
+	blk_recheck(bs, b);
+}
+
+void blocks_report_end(struct blocks *bs, struct storage *st)
+{
+	if (st->report_hits == st->nblocks)
+		return; /* the ordinary case: nothing to look for */
+	for (struct blk *b = bs->map; b; b = b->hh.next) {
+		struct replica *rep = find_replica(b, st);
+
+		/* What was reported incrementally after the list was made may be missing from it:
+		 * an open block keeps its replica. */
+		if (!rep || rep->seq == st->report_seq || b->state != BLK_COMPLETE)
+			continue;
+		drop_replica(b, rep);
+		blk_recheck(bs, b);
+	}
+}
+
+void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struct dn *dn,
+			   const struct storage *st)
+{
+	struct blk *b = blocks_find(bs, r->id);
+
+	if (!b || (r->gs && r->gs != b->b.gs))
+		return;
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].st->dn == dn && (!st || b->rep[i].st == st))
+			b->rep[i].corrupt = true;
+	blk_recheck(bs, b);
+}
+
+static void forget_targets(struct blk_open *o, const struct dn *dn, const struct storage *only)
+{
+	for (uint32_t i = 0; i < o->ntargets;)
+		if (o->target[i]->dn == dn && (!only || o->target[i] == only)) {
+			memmove(&o->target[i], &o->target[i + 1],
+				(o->ntargets - i - 1) * sizeof(o->target[0]));
+			o->ntargets--;
+		} else {
+			i++;
+		}
+}
+
+void blocks_forget(struct blocks *bs, const struct dn *dn, const struct storage *only)
+{
+	for (struct blk *b = bs->map; b; b = b->hh.next) {
+		bool touched = false;
+
+		for (uint16_t i = 0; i < b->nreps;)
+			if (b->rep[i].st->dn == dn && (!only || b->rep[i].st == only)) {
+				drop_replica(b, &b->rep[i]);
+				touched = true;
+			} else {
+				i++;
+			}
+		if (b->npending) {
+			drop_pending(b, dn);
+			touched = true;
+		}
+		if (b->open)
+			forget_targets(b->open, dn, only);
+		if (touched)
+			blk_recheck(bs, b);
+	}
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * blocks - which storage holds which block
+ *
+ * Idea: the namespace knows a block's id, stamp and length; where its replicas are is known only
+ * from reports, and lives here. Every report of a replica goes through one rule (blocks_report),
+ * every change of a block through one check (blk_recheck) that keeps the counts and the queue of
+ * blocks that need another replica, and orders surplus and corrupt replicas deleted.
+ * States of a block: OPEN (a client writes), COMMITTED (client stated stamp and length), COMPLETE
+ * (and a finalized replica with just these was reported).
+ * Ownership: the map owns blocks and replicas; storages are borrowed from the data node table, which
+ * frees them only after blocks_forget().
+ * Threading: changed by the writer thread with nn->mem_lock held for writing; read by others with it
+ * held for reading.
+ * Source: hdfs-wire section 4 "NN treatment", 8.2.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <uthash.h>
+
+#include "common/base/block.h"
+#include "common/base/list.h"
+
+struct dn;
+struct storage;
+
+enum blk_state { BLK_OPEN, BLK_COMMITTED, BLK_COMPLETE };
+
+struct replica {
+	struct storage *st; /* borrowed */
+	uint64_t gs, len;   /* as reported */
+	uint8_t state;      /* enum replica_state */
+	bool corrupt;       /* not to be read; deleted once enough good ones exist */
+	bool excess;        /* being deleted */
+	uint32_t seq;       /* full report it was last seen in */
+};
+
+/* A replica on its way. */
+struct pending {
+	struct storage *st; /* borrowed */
+	uint64_t deadline_ns;
+};
+
+/* What only blocks under construction have. */
+struct blk_open {
+	struct storage **target; /* owned array; where the pipeline writes */
+	uint32_t ntargets;
+	uint64_t recovery_id;    /* 0: none running */
+	uint64_t recovery_until_ns; /* no further attempt before */
+	uint32_t primary_turn;
+};
+
+enum blk_flag { BLK_UNDER = 1, BLK_MISSING = 2, BLK_CORRUPT = 4, BLK_SAFE = 8 };
+
+struct blk {
+	struct block b;
+	uint64_t inode;
+	uint16_t repl;
+	uint8_t state;  /* enum blk_state */
+	uint8_t flags;  /* enum blk_flag, counted in struct blocks */
+	uint16_t nreps, npending;
+	struct replica *rep;     /* owned array */
+	struct pending *pending; /* owned array */
+	struct blk_open *open;   /* owned; NULL unless under construction */
+	struct list work;        /* in blocks.under while BLK_UNDER */
+	UT_hash_handle hh;
+};
+
+struct blocks {
+	struct blk *map; /* by id */
+	struct list under;
+	uint64_t complete; /* blocks of state COMPLETE */
+	uint64_t under_count, missing, corrupt, safe;
+	uint64_t pending_timeout_ns;
+	uint32_t repl_min; /* finalized replicas that make a committed block complete */
+	bool quiet; /* safe mode: order nothing */
+};
+
+void blocks_init(struct blocks *bs, uint64_t pending_timeout_ns, uint32_t repl_min);
+void blocks_fini(struct blocks *bs);
+struct blk *blocks_find(const struct blocks *bs, int64_t id);
+/** A block that is not in the map yet. */
+struct blk *blocks_add(struct blocks *bs, const struct block *b, uint64_t inode, uint16_t repl,
+		       enum blk_state state);
+/** Its file is gone: order its replicas deleted, and forget it. */
+void blocks_remove(struct blocks *bs, struct blk *b);
+
+/** Where the pipeline of an open block writes. */
+void blk_set_targets(struct blk *b, struct storage *const *st, uint32_t n);
+/** The client stated stamp and length; targets that have not reported are awaited. */
+void blk_commit(struct blocks *bs, struct blk *b, const struct block *now);
+/** Written again (append): the stored length and stamp stay until the pipeline is updated. */
+void blk_reopen(struct blocks *bs, struct blk *b);
+void blk_set_repl(struct blocks *bs, struct blk *b, uint16_t repl);
+
+/** One replica in a report. @first: in the first full report of the storage in this process's
+ *  life. @seq: of the full report, or 0. */
+void blocks_report(struct blocks *bs, struct storage *st, const struct block *r, uint32_t state,
+		   bool first, uint32_t seq);
+/** Deleted by the node. */
+void blocks_report_deleted(struct blocks *bs, struct storage *st, int64_t id);
+/** End of a full report: forget what the storage no longer listed. */
+void blocks_report_end(struct blocks *bs, struct storage *st);
+/** A replica was found corrupt by a reader, a scanner or a receiver. @st NULL: whichever @dn has. */
+void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struct dn *dn,
+			   const struct storage *st);
+/** Forget the replicas of a node (or of one storage): it is dead or replaced. */
+void blocks_forget(struct blocks *bs, const struct dn *dn, const struct storage *only);
+
+/** Finalized, good, not being deleted. */
+uint32_t blk_live(const struct blk *b);
+/** Stamp and length fit, finalized. For an open block: fits what the client is about to commit. */
+uint32_t blk_finalized_as(const struct blk *b, uint64_t gs, uint64_t len);
+bool blk_has_dn(const struct blk *b, const struct dn *dn);
+void blk_recheck(struct blocks *bs, struct blk *b);
+void blk_add_pending(struct blk *b, struct storage *st, uint64_t deadline_ns);
+/** Drop overdue ones. */
+void blk_expire_pending(struct blk *b, uint64_t now_ns);
+/** Delete one corrupt replica though there are fewer good ones than wanted: there is no other node
+ *  to copy to. False: there is none, or no good replica. */
+bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b);
+/** After safe mode: check every block once. */
+void blocks_recheck_all(struct blocks *bs);

@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ClientProtocol: blocks of files under construction. hdfs-wire 3.4, 3.6. */
+#include <string.h>
+
+#include "ClientNamenodeProtocol.pb-c.h"
+#include "common/base/clock.h"
+#include "namenode-shim/file.h"
+#include "namenode-shim/locate.h"
+#include "namenode-shim/methods.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/placement.h"
+
+#define NO_OFFSET UINT64_MAX /* -1, as HDFS sends where an offset makes no sense */
+
+static struct block from_proto(const Hd__ExtendedBlockProto *p)
+{
+	return (struct block){(int64_t)p->blockid, p->generationstamp,
+			      p->has_numbytes ? p->numbytes : 0};
+}
+
+static int check_pool(struct req *q, const Hd__ExtendedBlockProto *p)
+{
+	if (!p || !strcmp(p->poolid, q->nn->db->ident.pool_id))
+		return 0;
+	return exc_throw(&q->exc, EXC_IO, "Block pool %.120s is not this NameNode's (%s)",
+			 p->poolid, q->nn->db->ident.pool_id);
+}
+
+static bool is_block(const struct inode_block *a, const Hd__ExtendedBlockProto *p)
+{
+	return p && a->b.id == (int64_t)p->blockid && a->b.gs == p->generationstamp;
+}
+
+/* The client's last word on its last block. */
+static int commit_last(struct req *q, struct inode *n, const Hd__ExtendedBlockProto *p)
+{
+	struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
+	const struct block now = p ? from_proto(p) : (struct block){0};
+
+	if (!p || !last || last->committed)
+		return 0;
+	if (last->b.id != now.id || now.gs < last->b.gs)
+		return exc_throw(&q->exc, EXC_IO,
+				 "Trying to commit block %lld_%llu, but the last block of inode "
+				 "%llu is %lld_%llu",
+				 (long long)now.id, (unsigned long long)now.gs,
+				 (unsigned long long)n->id, (long long)last->b.id,
+				 (unsigned long long)last->b.gs);
+	if (now.len > n->block_size)
+		return exc_throw(&q->exc, EXC_IO,
+				 "Block %lld has %llu bytes, more than the block size %llu",
+				 (long long)now.id, (unsigned long long)now.len,
+				 (unsigned long long)n->block_size);
+	last->b = now;
+	last->committed = true;
+	ns_effect(&q->ns, FX_BLOCK_COMMIT)->b = now;
+	return 0;
+}
+
+/* ---- addBlock ---- */
+
+/* The request repeats one whose answer was lost: the last block is still the answer. */
+static bool is_repeated(const struct inode *n, const Hd__ExtendedBlockProto *previous)
+{
+	const struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
+
+	if (!last || last->committed || last->b.len || is_block(last, previous))
+		return false;
+	return n->nblocks == 1 ? !previous : is_block(last - 1, previous);
+}
+
+static int check_previous(struct req *q, const Hd__AddBlockRequestProto *m, const struct inode *n)
+{
+	const struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
+
+	if (last ? is_block(last, m->previous) : !m->previous)
+		return 0;
+	if (last && !m->previous && last->committed && last->b.len == n->block_size)
+		return 0; /* first block after an append to a full one */
+	return exc_throw(&q->exc, EXC_IO,
+			 "Cannot allocate block in %s: passed 'previous' block %lld_%llu does not "
+			 "match actual last block in file %lld_%llu",
+			 m->src, m->previous ? (long long)m->previous->blockid : 0,
+			 m->previous ? (unsigned long long)m->previous->generationstamp : 0,
+			 last ? (long long)last->b.id : 0,
+			 last ? (unsigned long long)last->b.gs : 0);
+}
+
+/* Every block before the last must be complete. */
+static int check_progress(struct req *q, const char *src, const struct inode *n)
+{
+	const struct blk *b;
+
+	if (n->nblocks < 2)
+		return 0;
+	b = blocks_find(&q->nn->blocks, n->blocks[n->nblocks - 2].b.id);
+	if (b && b->state == BLK_COMPLETE)
+		return 0;
+	return exc_throw(&q->exc, EXC_NOT_REPLICATED, "Not replicated yet: %s", src);
+}
+
+static uint32_t count_live(const struct nn *nn)
+{
+	uint32_t n = 0;
+
+	for (const struct dn *dn = nn->dns.table; dn; dn = dn->hh.next)
+		n += dn->alive;
+	return n;
+}
+
+static const struct dn **exclude_list(struct req *q, Hd__DatanodeInfoProto *const *nodes, size_t n,
+				      const struct dn **to, uint32_t *count)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct dn *dn = datanodes_find(&q->nn->dns, nodes[i]->id->datanodeuuid);
+
+		if (dn)
+			to[(*count)++] = dn;
+	}
+	return to;
+}
+
+/* Choose nodes for a block of @n; none is the clear error of HDFS. */
+static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct inode *n,
+		  struct storage **st, uint32_t *ret_n)
+{
+	struct place p = {.want = n->repl, .writer_ip = q->ns.host, .block_size = n->block_size};
+
+	for (size_t i = 0; i < m->n_flags; i++)
+		if (m->flags[i] == HD__ADD_BLOCK_FLAG_PROTO__NO_LOCAL_WRITE ||
+		    m->flags[i] == HD__ADD_BLOCK_FLAG_PROTO__IGNORE_CLIENT_LOCALITY)
+			p.writer_ip = NULL;
+	p.exclude = exclude_list(q, m->excludenodes, m->n_excludenodes,
+				 arena_array(&q->mem, const struct dn *, m->n_excludenodes + 1),
+				 &p.nexclude);
+	*ret_n = place_choose(&q->nn->dns, &p, st);
+	if (*ret_n >= q->nn->set.repl_min)
+		return 0;
+	return exc_throw(&q->exc, EXC_IO,
+			 "File %s could only be written to %u of the %u minReplication nodes. There "
+			 "are %u datanode(s) running and %u node(s) are excluded in this operation; "
+			 "each needs room for a whole block of %llu bytes.",
+			 m->src, *ret_n, q->nn->set.repl_min, count_live(q->nn), p.nexclude,
+			 (unsigned long long)n->block_size);
+}
+
+static int append_block(struct req *q, struct inode *n, struct storage **st, uint32_t nst)
+{
+	struct inode_block *all = arena_array(&q->mem, struct inode_block, n->nblocks + 1u);
+	struct block b = {(int64_t)++q->ns.t->ctr.block, ++q->ns.t->ctr.gs, 0};
+	struct effect *e = ns_effect(&q->ns, FX_BLOCK_ADD);
+
+	memcpy(all, n->blocks, n->nblocks * sizeof(*all));
+	all[n->nblocks].b = b;
+	n->blocks = all;
+	n->nblocks++;
+	e->b = b;
+	e->inode = n->id;
+	e->repl = n->repl;
+	e->targets = st;
+	e->ntargets = nst;
+	return ns_io(&q->ns, inode_put(q->ns.t, n));
+}
+
+static int repeat_answer(struct req *q, const struct inode *n, Hd__AddBlockResponseProto *r)
+{
+	const struct block *last = &n->blocks[n->nblocks - 1].b;
+	const struct blk *b = blocks_find(&q->nn->blocks, last->id);
+
+	/* Added in this very batch: its targets are known once the batch is on disk. */
+	if (!b || !b->open || !b->open->ntargets)
+		return exc_throw(&q->exc, EXC_NOT_REPLICATED,
+				 "Block %lld of the first request is being set up; try again",
+				 (long long)last->id);
+	r->block = locate_on(q, last, inode_len(n), b->open->target, b->open->ntargets);
+	return 0;
+}
+
+static int add_block(struct req *q, const void *in)
+{
+	const Hd__AddBlockRequestProto *m = in;
+	Hd__AddBlockResponseProto *r =
+		req_reply(q, Hd__AddBlockResponseProto, hd__add_block_response_proto__init);
+	struct storage **st;
+	struct inode *n;
+	uint32_t nst;
+	int rc = check_pool(q, m->previous);
+
+	rc = rc ? rc : file_find_open(q, m->src, m->fileid, m->clientname, &n);
+	if (rc < 0)
+		return rc;
+	if (is_repeated(n, m->previous))
+		return repeat_answer(q, n, r);
+	if (n->nblocks >= q->nn->set.max_blocks_per_file)
+		return exc_throw(&q->exc, EXC_IO,
+				 "File has reached the limit on maximum number of blocks "
+				 "(dfs.namenode.fs-limits.max-blocks-per-file): %u >= %u",
+				 n->nblocks, q->nn->set.max_blocks_per_file);
+	rc = check_previous(q, m, n);
+	rc = rc ? rc : check_progress(q, m->src, n);
+	st = arena_array(&q->mem, struct storage *, n->repl);
+	rc = rc ? rc : choose(q, m, n, st, &nst);
+	rc = rc ? rc : commit_last(q, n, m->previous);
+	rc = rc ? rc : append_block(q, n, st, nst);
+	if (!rc)
+		r->block = locate_on(q, &n->blocks[n->nblocks - 1].b, inode_len(n), st, nst);
+	return rc;
+}
+
+static int abandon_block(struct req *q, const void *in)
+{
+	const Hd__AbandonBlockRequestProto *m = in;
+	struct inode *n;
+	int rc = check_pool(q, m->b);
+
+	req_reply(q, Hd__AbandonBlockResponseProto, hd__abandon_block_response_proto__init);
+	rc = rc ? rc : file_find_open(q, m->src, m->fileid, m->holder, &n);
+	if (rc < 0 || !n->nblocks || n->blocks[n->nblocks - 1].b.id != (int64_t)m->b->blockid)
+		return rc; /* gone already: a repeated request */
+	if (n->blocks[n->nblocks - 1].committed)
+		return exc_throw(&q->exc, EXC_IO, "Block %lld is committed and cannot be abandoned",
+				 (long long)m->b->blockid);
+	ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = n->blocks[--n->nblocks].b;
+	return ns_io(&q->ns, inode_put(q->ns.t, n));
+}
+
+/* ---- complete, fsync ---- */
+
+/* Park until the last block is reported finalized; nodes report a moment after the client knows. */
+static bool must_wait(struct req *q, const struct inode *n, const Hd__ExtendedBlockProto *last)
+{
+	const struct blk *b = last ? blocks_find(&q->nn->blocks, (int64_t)last->blockid) : NULL;
+	const struct block want = last ? from_proto(last) : (struct block){0};
+
+	if (!n->nblocks || !b || b->state == BLK_COMPLETE ||
+	    blk_finalized_as(b, want.gs, want.len) >= q->nn->set.repl_min)
+		return false;
+	if (!q->wait.deadline_ns) {
+		q->wait.b = want;
+		q->wait.deadline_ns = clock_mono_ns() + NN_PARK_MS * NS_PER_MS;
+	}
+	return clock_mono_ns() < q->wait.deadline_ns;
+}
+
+static bool all_complete(struct req *q, const struct inode *n)
+{
+	for (uint32_t i = 0; i < n->nblocks; i++) {
+		const struct block *b = &n->blocks[i].b;
+		const struct blk *k = blocks_find(&q->nn->blocks, b->id);
+
+		if (!k || (k->state != BLK_COMPLETE &&
+			   (!n->blocks[i].committed ||
+			    blk_finalized_as(k, b->gs, b->len) < q->nn->set.repl_min)))
+			return false;
+	}
+	return true;
+}
+
+/* A repeated complete() of a file that is closed already. */
+static bool is_closed_as(const struct inode *n, const Hd__ExtendedBlockProto *last)
+{
+	if (n->type != INODE_FILE || inode_is_open(n))
+		return false;
+	return n->nblocks ? is_block(&n->blocks[n->nblocks - 1], last) : !last;
+}
+
+static int find_completing(struct req *q, const Hd__CompleteRequestProto *m, struct inode **ret)
+{
+	struct walk w;
+	int rc;
+
+	if (m->fileid) {
+		rc = inode_get(q->ns.t, m->fileid, &q->mem, ret);
+		return rc == -ENOENT ? exc_throw(&q->exc, EXC_NOT_FOUND,
+						 "File does not exist: %s (inode %llu)", m->src,
+						 (unsigned long long)m->fileid)
+				     : ns_io(&q->ns, rc);
+	}
+	rc = ns_find(&q->ns, m->src, &w);
+	*ret = w.last;
+	return rc;
+}
+
+static int complete(struct req *q, const void *in)
+{
+	const Hd__CompleteRequestProto *m = in;
+	Hd__CompleteResponseProto *r =
+		req_reply(q, Hd__CompleteResponseProto, hd__complete_response_proto__init);
+	struct inode *n;
+	int rc = check_pool(q, m->last);
+
+	rc = rc ? rc : find_completing(q, m, &n);
+	if (rc < 0)
+		return rc;
+	if (is_closed_as(n, m->last)) {
+		r->result = 1;
+		return 0;
+	}
+	rc = file_check_lease(q, n, m->src, m->clientname);
+	if (!rc && must_wait(q, n, m->last))
+		return REQ_PARK;
+	rc = rc ? rc : commit_last(q, n, m->last);
+	if (rc < 0)
+		return rc;
+	if (!all_complete(q, n))
+		return ns_io(&q->ns, inode_put(q->ns.t, n)); /* false: ask again */
+	r->result = 1;
+	return file_close(q, n);
+}
+
+static int fsync_file(struct req *q, const void *in)
+{
+	const Hd__FsyncRequestProto *m = in;
+	struct inode_block *last;
+	struct inode *n;
+	int rc = file_find_open(q, m->src, m->fileid, m->client, &n);
+
+	req_reply(q, Hd__FsyncResponseProto, hd__fsync_response_proto__init);
+	if (rc < 0 || !n->nblocks || !m->has_lastblocklength || m->lastblocklength < 0)
+		return rc;
+	last = &n->blocks[n->nblocks - 1];
+	if (last->committed || (uint64_t)m->lastblocklength < last->b.len ||
+	    (uint64_t)m->lastblocklength > n->block_size)
+		return 0; /* late news */
+	last->b.len = (uint64_t)m->lastblocklength;
+	n->mtime = q->ns.now_ms;
+	return ns_io(&q->ns, inode_put(q->ns.t, n));
+}
+
+/* ---- pipelines ---- */
+
+/* The open last block @p of a file leased to @client. */
+static int find_block(struct req *q, const Hd__ExtendedBlockProto *p, const char *client,
+		      struct inode **ret)
+{
+	const struct blk *b = blocks_find(&q->nn->blocks, (int64_t)p->blockid);
+	int rc = check_pool(q, p);
+
+	if (rc < 0)
+		return rc;
+	rc = b ? inode_get(q->ns.t, b->inode, &q->mem, ret) : -ENOENT;
+	if (rc == -ENOENT)
+		return exc_throw(&q->exc, EXC_IO,
+				 "Block %lld_%llu does not exist: its file was deleted",
+				 (long long)p->blockid, (unsigned long long)p->generationstamp);
+	if (rc < 0)
+		return ns_io(&q->ns, rc);
+	rc = file_check_lease(q, *ret, (*ret)->name, client);
+	if (rc < 0)
+		return rc;
+	if (!(*ret)->nblocks || (*ret)->blocks[(*ret)->nblocks - 1].b.id != b->b.id ||
+	    (*ret)->blocks[(*ret)->nblocks - 1].committed)
+		return exc_throw(&q->exc, EXC_IO, "Block %lld_%llu is not under construction",
+				 (long long)p->blockid, (unsigned long long)p->generationstamp);
+	return 0;
+}
+
+static int update_block_for_pipeline(struct req *q, const void *in)
+{
+	const Hd__UpdateBlockForPipelineRequestProto *m = in;
+	Hd__UpdateBlockForPipelineResponseProto *r =
+		req_reply(q, Hd__UpdateBlockForPipelineResponseProto,
+			  hd__update_block_for_pipeline_response_proto__init);
+	struct block b = from_proto(m->block);
+	struct inode *n;
+	int rc = find_block(q, m->block, m->clientname, &n);
+
+	if (rc < 0)
+		return rc;
+	b.gs = ++q->ns.t->ctr.gs;
+	r->block = locate_bare(q, &b, NO_OFFSET);
+	return 0;
+}
+
+static int update_pipeline(struct req *q, const void *in)
+{
+	const Hd__UpdatePipelineRequestProto *m = in;
+	const struct block now = from_proto(m->newblock);
+	struct effect *e;
+	struct inode_block *last;
+	struct inode *n;
+	int rc = find_block(q, m->oldblock, m->clientname, &n);
+
+	req_reply(q, Hd__UpdatePipelineResponseProto, hd__update_pipeline_response_proto__init);
+	if (rc < 0)
+		return rc;
+	last = &n->blocks[n->nblocks - 1];
+	if (now.id != last->b.id || now.gs <= last->b.gs || now.len < last->b.len ||
+	    now.gs > q->ns.t->ctr.gs)
+		return exc_throw(&q->exc, EXC_IO,
+				 "Update %lld (len = %llu, stamp %llu) to an older state: stored "
+				 "len = %llu, stamp %llu",
+				 (long long)now.id, (unsigned long long)now.len,
+				 (unsigned long long)now.gs, (unsigned long long)last->b.len,
+				 (unsigned long long)last->b.gs);
+	last->b = now;
+	e = ns_effect(&q->ns, FX_BLOCK_PIPELINE);
+	e->b = now;
+	e->targets = arena_array(&q->mem, struct storage *, m->n_newnodes + 1);
+	for (size_t i = 0; i < m->n_newnodes; i++) {
+		const struct dn *dn = datanodes_find(&q->nn->dns, m->newnodes[i]->datanodeuuid);
+		struct storage *st =
+			dn && i < m->n_storageids ? dn_storage(dn, m->storageids[i]) : NULL;
+
+		if (st)
+			e->targets[e->ntargets++] = st;
+	}
+	return ns_io(&q->ns, inode_put(q->ns.t, n));
+}
+
+static int get_additional_datanode(struct req *q, const void *in)
+{
+	const Hd__GetAdditionalDatanodeRequestProto *m = in;
+	Hd__GetAdditionalDatanodeResponseProto *r =
+		req_reply(q, Hd__GetAdditionalDatanodeResponseProto,
+			  hd__get_additional_datanode_response_proto__init);
+	const size_t most = m->n_existings + m->n_excludes + 1;
+	const struct block b = from_proto(m->blk);
+	const struct dn **not = arena_array(&q->mem, const struct dn *, most);
+	struct place p = {.exclude = not};
+	struct storage **st;
+	struct inode *n;
+	uint32_t have = 0;
+	int rc = check_pool(q, m->blk);
+
+	rc = rc ? rc : file_find_open(q, m->src, m->fileid, m->clientname, &n);
+	if (rc < 0)
+		return rc;
+	if (m->numadditionalnodes > q->nn->set.repl_max)
+		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT, "too many nodes asked for: %u",
+				 m->numadditionalnodes);
+	st = arena_array(&q->mem, struct storage *, m->n_existings + m->numadditionalnodes + 1);
+	for (size_t i = 0; i < m->n_existings; i++) {
+		const struct dn *dn = datanodes_find(&q->nn->dns, m->existings[i]->id->datanodeuuid);
+		struct storage *s = dn && i < m->n_existingstorageuuids
+					    ? dn_storage(dn, m->existingstorageuuids[i])
+					    : NULL;
+
+		if (s)
+			st[have++] = s;
+	}
+	exclude_list(q, m->existings, m->n_existings, not, &p.nexclude);
+	exclude_list(q, m->excludes, m->n_excludes, not, &p.nexclude);
+	p.want = m->numadditionalnodes;
+	p.block_size = n->block_size;
+	have += place_choose(&q->nn->dns, &p, st + have);
+	r->block = locate_on(q, &b, NO_OFFSET, st, have);
+	return 0;
+}
+
+/* ---- append, leases ---- */
+
+/* The partial last block is written on: where its good replicas are. */
+static Hd__LocatedBlockProto *reopen_last(struct req *q, const struct inode *n, const struct blk *b)
+{
+	struct storage **st = arena_array(&q->mem, struct storage *, b->nreps + 1u);
+	struct inode_block *last = &n->blocks[n->nblocks - 1];
+	uint32_t count = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].state == REPLICA_FINALIZED && !b->rep[i].corrupt && !b->rep[i].excess)
+			st[count++] = b->rep[i].st;
+	last->committed = false;
+	ns_effect(&q->ns, FX_BLOCK_REOPEN)->b = last->b;
+	return locate_on(q, &last->b, inode_len(n) - last->b.len, st, count);
+}
+
+static int append(struct req *q, const void *in)
+{
+	const Hd__AppendRequestProto *m = in;
+	Hd__AppendResponseProto *r =
+		req_reply(q, Hd__AppendResponseProto, hd__append_response_proto__init);
+	struct inode_block *last;
+	const struct blk *b = NULL;
+	struct effect *e;
+	struct walk w;
+	int rc;
+
+	if (!*m->clientname || strlen(m->clientname) > LEASE_NAME_MAX)
+		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
+				 "client name must have 1 to %d bytes", LEASE_NAME_MAX);
+	rc = ns_find(&q->ns, m->src, &w);
+	if (!rc && w.last->type == INODE_DIR)
+		return exc_throw(&q->exc, EXC_EXISTS,
+				 "Cannot append to directory %s; already exists as a directory",
+				 m->src);
+	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_W, w.path);
+	if (rc < 0)
+		return rc;
+	if (inode_is_open(w.last))
+		return file_busy(q, w.last, m->src, m->clientname);
+	last = w.last->nblocks ? &w.last->blocks[w.last->nblocks - 1] : NULL;
+	if (last)
+		b = blocks_find(&q->nn->blocks, last->b.id);
+	if (last && (!b || b->state != BLK_COMPLETE || !blk_live(b)))
+		return exc_throw(&q->exc, EXC_RETRIABLE,
+				 "append: lastBlock=%lld of %s is not sufficiently replicated yet",
+				 (long long)last->b.id, m->src);
+	w.last->client = m->clientname;
+	w.last->client_host = q->ns.host;
+	e = ns_effect(&q->ns, FX_LEASE_ADD);
+	e->inode = w.last->id;
+	e->holder = w.last->client;
+	if (last && (m->has_flag && (m->flag & HD__CREATE_FLAG_PROTO__NEW_BLOCK)))
+		r->block = locate_bare(q, &last->b, inode_len(w.last) - last->b.len);
+	else if (last && last->b.len < w.last->block_size)
+		r->block = reopen_last(q, w.last, b);
+	r->stat = locate_status(q, w.last, "", false);
+	return ns_io(&q->ns, inode_put(q->ns.t, w.last));
+}
+
+static int recover_lease(struct req *q, const void *in)
+{
+	const Hd__RecoverLeaseRequestProto *m = in;
+	Hd__RecoverLeaseResponseProto *r =
+		req_reply(q, Hd__RecoverLeaseResponseProto, hd__recover_lease_response_proto__init);
+	struct walk w;
+	bool closed = true;
+	int rc = ns_find_file(&q->ns, m->src, &w);
+
+	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_W, w.path);
+	if (!rc && inode_is_open(w.last))
+		rc = file_recover(q, w.last, &closed);
+	r->result = closed;
+	return rc;
+}
+
+static int renew_lease(struct req *q, const void *in)
+{
+	const Hd__RenewLeaseRequestProto *m = in;
+
+	req_reply(q, Hd__RenewLeaseResponseProto, hd__renew_lease_response_proto__init);
+	leases_renew(&q->nn->leases, m->clientname);
+	return 0;
+}
+
+static int report_bad_blocks(struct req *q, const void *in)
+{
+	const Hd__ReportBadBlocksRequestProto *m = in;
+
+	req_reply(q, Hd__ReportBadBlocksResponseProto, hd__report_bad_blocks_response_proto__init);
+	locate_report_bad(q, m->blocks, m->n_blocks);
+	return 0;
+}
+
+static int truncate_file(struct req *q, const void *in)
+{
+	const Hd__TruncateRequestProto *m = in;
+
+	return exc_throw(&q->exc, EXC_UNSUPPORTED, "truncate of %s is not supported by this NameNode",
+			 m->src);
+}
+
+#define CHANGE(name, msg, flags, fn) METHOD(name, hd, msg, REQ_CHANGE, flags, fn)
+static const struct method table[] = {
+	CHANGE(addBlock, add_block, 0, add_block),
+	CHANGE(abandonBlock, abandon_block, 0, abandon_block),
+	CHANGE(complete, complete, 0, complete),
+	CHANGE(fsync, fsync, 0, fsync_file),
+	CHANGE(updateBlockForPipeline, update_block_for_pipeline, 0, update_block_for_pipeline),
+	CHANGE(updatePipeline, update_pipeline, REQ_ONCE, update_pipeline),
+	CHANGE(getAdditionalDatanode, get_additional_datanode, 0, get_additional_datanode),
+	CHANGE(append, append, REQ_ONCE, append),
+	CHANGE(truncate, truncate, 0, truncate_file),
+	CHANGE(recoverLease, recover_lease, 0, recover_lease),
+	METHOD(renewLease, hd, renew_lease, REQ_MEMORY, 0, renew_lease),
+	METHOD(reportBadBlocks, hd, report_bad_blocks, REQ_MEMORY, 0, report_bad_blocks),
+};
+const struct method_table client_write_methods = METHOD_TABLE(table);

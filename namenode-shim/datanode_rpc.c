@@ -1,0 +1,662 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* DatanodeProtocol and DatanodeLifelineProtocol. hdfs-wire 3.7, 4, 8.4. */
+#include <string.h>
+
+#include "DatanodeLifelineProtocol.pb-c.h"
+#include "DatanodeProtocol.pb-c.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/rpc/server.h"
+#include "common/wire/block_report.h"
+#include "namenode-shim/file.h"
+#include "namenode-shim/locate.h"
+#include "namenode-shim/methods.h"
+#include "namenode-shim/nn.h"
+
+#define CAPABILITY_REPORT_BUFFERS 1
+#define BUILD_VERSION "0000000000000000000000000000000000000000"
+#define NO_ACK_BYTES INT64_MAX /* numBytes of an invalidation that wants no report */
+#define NO_OFFSET UINT64_MAX
+
+/* ---- identity ---- */
+
+static Hd__StorageInfoProto *storage_info(struct req *q)
+{
+	const struct db_ident *id = &q->nn->db->ident;
+	Hd__StorageInfoProto *s = req_new_msg(q, Hd__StorageInfoProto, hd__storage_info_proto__init);
+
+	s->layoutversion = (uint32_t)NN_LAYOUT;
+	s->namespceid = id->namespace_id;
+	s->clusterid = arena_strdup(&q->mem, id->cluster_id);
+	s->ctime = id->ctime_ms;
+	return s;
+}
+
+static int version_request(struct req *q, const void *in)
+{
+	Hd__VersionResponseProto *r =
+		req_reply(q, Hd__VersionResponseProto, hd__version_response_proto__init);
+	Hd__NamespaceInfoProto *i =
+		req_new_msg(q, Hd__NamespaceInfoProto, hd__namespace_info_proto__init);
+
+	(void)in;
+	i->buildversion = arena_strdup(&q->mem, BUILD_VERSION);
+	i->blockpoolid = arena_strdup(&q->mem, q->nn->db->ident.pool_id);
+	i->storageinfo = storage_info(q);
+	i->softwareversion = arena_strdup(&q->mem, NN_VERSION);
+	PB_SET(i, capabilities, CAPABILITY_REPORT_BUFFERS);
+	PB_SET(i, state, HD__NNHASTATUS_HEARTBEAT_PROTO__STATE__ACTIVE);
+	r->info = i;
+	return 0;
+}
+
+static int check_identity(struct req *q, const Hd__StorageInfoProto *s)
+{
+	const struct db_ident *id = &q->nn->db->ident;
+
+	if (s->namespceid == id->namespace_id && !strcmp(s->clusterid, id->cluster_id) &&
+	    s->ctime == id->ctime_ms)
+		return 0;
+	return exc_throw(&q->exc, EXC_UNREGISTERED,
+			 "Unregistered server: its registration is for NS-%u-%.100s-%llu, this "
+			 "NameNode is NS-%u-%s-%llu",
+			 s->namespceid, s->clusterid, (unsigned long long)s->ctime,
+			 id->namespace_id, id->cluster_id, (unsigned long long)id->ctime_ms);
+}
+
+static int check_pool(struct req *q, const char *pool)
+{
+	if (!strcmp(pool, q->nn->db->ident.pool_id))
+		return 0;
+	return exc_throw(&q->exc, EXC_UNREGISTERED, "Block pool %.120s is not this NameNode's (%s)",
+			 pool, q->nn->db->ident.pool_id);
+}
+
+/* The registered, living node of a message; *ret NULL: it must register (again). */
+static int find_node(struct req *q, const Hdd__DatanodeRegistrationProto *reg, struct dn **ret)
+{
+	struct dn *dn = datanodes_find(&q->nn->dns, reg->datanodeid->datanodeuuid);
+	int rc = check_identity(q, reg->storageinfo);
+
+	*ret = dn && dn->alive && dn->xfer_port == reg->datanodeid->xferport ? dn : NULL;
+	return rc;
+}
+
+static int unregistered(struct req *q, const Hdd__DatanodeRegistrationProto *reg)
+{
+	return exc_throw(&q->exc, EXC_IO,
+			 "Data node %.63s at %.63s:%u is not registered; it will be told so by the "
+			 "next heartbeat",
+			 reg->datanodeid->datanodeuuid, reg->datanodeid->ipaddr,
+			 reg->datanodeid->xferport);
+}
+
+static int register_datanode(struct req *q, const void *in)
+{
+	const Hdd__RegisterDatanodeRequestProto *m = in;
+	const Hdd__DatanodeRegistrationProto *reg = m->registration;
+	const Hd__DatanodeIDProto *id = reg->datanodeid;
+	const struct dn_ident ident = {id->datanodeuuid, q->ns.host,     id->hostname,
+				       reg->softwareversion, id->xferport, id->infoport,
+				       id->ipcport, id->infosecureport};
+	Hdd__RegisterDatanodeResponseProto *r =
+		req_reply(q, Hdd__RegisterDatanodeResponseProto,
+			  hdd__register_datanode_response_proto__init);
+	Hdd__DatanodeRegistrationProto *echo =
+		req_new_msg(q, Hdd__DatanodeRegistrationProto,
+			    hdd__datanode_registration_proto__init);
+	struct dn *dn, *old;
+	int rc = check_identity(q, reg->storageinfo);
+
+	if (rc < 0)
+		return rc;
+	old = datanodes_find_addr(&q->nn->dns, q->ns.host, id->xferport, id->datanodeuuid);
+	if (old) {
+		nn_dn_lost(q->nn, old, "another node registered at its address");
+		datanodes_remove(&q->nn->dns, old);
+	}
+	rc = datanodes_register(&q->nn->dns, &ident, &dn);
+	if (rc == -ENOSPC)
+		return exc_throw(&q->exc, EXC_IO, "this NameNode takes at most %d data nodes",
+				 DN_MAX);
+	if (rc < 0)
+		return exc_throw(&q->exc, EXC_IO, "registration with an empty uuid or a text too "
+						  "long is refused");
+	log_info("op=register datanode=%s address=%s:%u", dn->uuid, dn->ip, dn->xfer_port);
+	*echo = *reg; /* borrows the request's parts, which outlive the answer */
+	echo->datanodeid = locate_dn_id(&q->mem, dn);
+	r->registration = echo;
+	return 0;
+}
+
+/* ---- commands ---- */
+
+static Hdd__DatanodeCommandProto *command(struct req *q, Hdd__DatanodeCommandProto__Type type)
+{
+	Hdd__DatanodeCommandProto *c =
+		req_new_msg(q, Hdd__DatanodeCommandProto, hdd__datanode_command_proto__init);
+
+	c->cmdtype = type;
+	return c;
+}
+
+static Hdd__DatanodeCommandProto *register_command(struct req *q)
+{
+	Hdd__DatanodeCommandProto *c =
+		command(q, HDD__DATANODE_COMMAND_PROTO__TYPE__RegisterCommand);
+
+	c->registercmd = req_new_msg(q, Hdd__RegisterCommandProto,
+				     hdd__register_command_proto__init);
+	return c;
+}
+
+static Hd__BlockProto *block_proto(struct req *q, int64_t id, uint64_t gs, uint64_t len)
+{
+	Hd__BlockProto *b = req_new_msg(q, Hd__BlockProto, hd__block_proto__init);
+
+	b->blockid = (uint64_t)id;
+	b->genstamp = gs;
+	PB_SET(b, numbytes, len);
+	return b;
+}
+
+static Hdd__DatanodeCommandProto *block_command(struct req *q,
+						Hdd__BlockCommandProto__Action action, size_t n)
+{
+	Hdd__DatanodeCommandProto *c = command(q, HDD__DATANODE_COMMAND_PROTO__TYPE__BlockCommand);
+	Hdd__BlockCommandProto *b =
+		req_new_msg(q, Hdd__BlockCommandProto, hdd__block_command_proto__init);
+
+	b->action = action;
+	b->blockpoolid = arena_strdup(&q->mem, q->nn->db->ident.pool_id);
+	b->blocks = arena_array(&q->mem, Hd__BlockProto *, n);
+	c->blkcmd = b;
+	return c;
+}
+
+static Hdd__DatanodeCommandProto *invalidate_command(struct req *q, struct dn *dn)
+{
+	const uint32_t n = dn->ninval < DN_INVALIDATE_MAX ? dn->ninval : DN_INVALIDATE_MAX;
+	Hdd__DatanodeCommandProto *c =
+		block_command(q, HDD__BLOCK_COMMAND_PROTO__ACTION__INVALIDATE, n);
+	Hdd__BlockCommandProto *b = c->blkcmd;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct invalidate *v = &dn->inval[i];
+
+		b->blocks[b->n_blocks++] =
+			block_proto(q, v->id, v->gs, v->no_ack ? NO_ACK_BYTES : 0);
+	}
+	dn->ninval -= n;
+	memmove(dn->inval, dn->inval + n, dn->ninval * sizeof(*dn->inval));
+	return c;
+}
+
+static void add_target(struct req *q, Hdd__BlockCommandProto *b, struct storage *st)
+{
+	const size_t i = b->n_targets++;
+
+	b->targets[i] = req_new_msg(q, Hd__DatanodeInfosProto, hd__datanode_infos_proto__init);
+	b->targets[i]->n_datanodes = 1;
+	b->targets[i]->datanodes = arena_array(&q->mem, Hd__DatanodeInfoProto *, 1);
+	b->targets[i]->datanodes[0] = locate_dn(&q->mem, st->dn);
+	b->targetstorageuuids[i] =
+		req_new_msg(q, Hd__StorageUuidsProto, hd__storage_uuids_proto__init);
+	b->targetstorageuuids[i]->n_storageuuids = 1;
+	b->targetstorageuuids[i]->storageuuids = arena_array(&q->mem, char *, 1);
+	b->targetstorageuuids[i]->storageuuids[0] = arena_strdup(&q->mem, st->id);
+	b->targetstoragetypes[i] =
+		req_new_msg(q, Hd__StorageTypesProto, hd__storage_types_proto__init);
+	b->targetstoragetypes[i]->n_storagetypes = 1;
+	b->targetstoragetypes[i]->storagetypes = arena_array(&q->mem, Hd__StorageTypeProto, 1);
+	b->targetstoragetypes[i]->storagetypes[0] = (Hd__StorageTypeProto)st->type;
+	b->n_targetstorageuuids = b->n_targetstoragetypes = b->n_targets;
+}
+
+static Hdd__DatanodeCommandProto *transfer_command(struct req *q, struct dn *dn)
+{
+	Hdd__DatanodeCommandProto *c = block_command(
+		q, HDD__BLOCK_COMMAND_PROTO__ACTION__TRANSFER, DN_TRANSFERS_MAX);
+	Hdd__BlockCommandProto *b = c->blkcmd;
+	struct list *l;
+
+	b->targets = arena_array(&q->mem, Hd__DatanodeInfosProto *, DN_TRANSFERS_MAX);
+	b->targetstorageuuids = arena_array(&q->mem, Hd__StorageUuidsProto *, DN_TRANSFERS_MAX);
+	b->targetstoragetypes = arena_array(&q->mem, Hd__StorageTypesProto *, DN_TRANSFERS_MAX);
+	while (b->n_blocks < DN_TRANSFERS_MAX && (l = list_pop(&dn->transfers))) {
+		struct transfer *t = container_of(l, struct transfer, link);
+
+		b->blocks[b->n_blocks++] = block_proto(q, t->b.id, t->b.gs, t->b.len);
+		add_target(q, b, t->target);
+		transfer_free(t);
+	}
+	return c;
+}
+
+/* Recovery of one open block; NULL: it is over already. */
+static Hd__RecoveringBlockProto *recovering(struct req *q, int64_t block_id)
+{
+	const struct blk *b = blocks_find(&q->nn->blocks, block_id);
+	Hd__RecoveringBlockProto *r;
+
+	if (!b || !b->open || !b->open->recovery_id)
+		return NULL;
+	r = req_new_msg(q, Hd__RecoveringBlockProto, hd__recovering_block_proto__init);
+	r->newgenstamp = b->open->recovery_id;
+	r->block = locate_bare(q, &b->b, NO_OFFSET);
+	r->block->locs =
+		arena_array(&q->mem, Hd__DatanodeInfoProto *, b->open->ntargets + 1);
+	for (uint32_t i = 0; i < b->open->ntargets; i++)
+		if (b->open->target[i]->dn->alive)
+			r->block->locs[r->block->n_locs++] =
+				locate_dn(&q->mem, b->open->target[i]->dn);
+	return r;
+}
+
+/* A pending recovery goes alone, as in HDFS. */
+static bool add_recovery(struct req *q, struct dn *dn, Hdd__HeartbeatResponseProto *r)
+{
+	Hdd__DatanodeCommandProto *c =
+		command(q, HDD__DATANODE_COMMAND_PROTO__TYPE__BlockRecoveryCommand);
+	Hdd__BlockRecoveryCommandProto *cmd = req_new_msg(q, Hdd__BlockRecoveryCommandProto,
+							  hdd__block_recovery_command_proto__init);
+	size_t n = 0;
+	struct list *l;
+
+	list_for_each(pos, &dn->recoveries)
+		n++;
+	cmd->blocks = arena_array(&q->mem, Hd__RecoveringBlockProto *, n + 1);
+	while ((l = list_pop(&dn->recoveries))) {
+		struct recovery *o = container_of(l, struct recovery, link);
+		Hd__RecoveringBlockProto *b = recovering(q, o->block_id);
+
+		if (b)
+			cmd->blocks[cmd->n_blocks++] = b;
+		recovery_free(o);
+	}
+	if (!cmd->n_blocks)
+		return false;
+	c->recoverycmd = cmd;
+	r->cmds[r->n_cmds++] = c;
+	return true;
+}
+
+static void add_commands(struct req *q, struct dn *dn, Hdd__HeartbeatResponseProto *r)
+{
+	if (q->nn->safe.on || add_recovery(q, dn, r))
+		return;
+	if (!list_empty(&dn->transfers))
+		r->cmds[r->n_cmds++] = transfer_command(q, dn);
+	if (dn->ninval)
+		r->cmds[r->n_cmds++] = invalidate_command(q, dn);
+}
+
+/* ---- heartbeat ---- */
+
+static void take_storage_report(struct nn *nn, struct dn *dn, const Hd__StorageReportProto *s)
+{
+	const Hd__DatanodeStorageProto *d = s->storage;
+	struct storage *st = dn_storage_add(dn, d ? d->storageuuid : s->storageuuid,
+					    d && d->has_storagetype
+						    ? (enum storage_type)d->storagetype
+						    : STORAGE_DISK);
+
+	if (!st)
+		return;
+	if (s->failed && !st->failed) {
+		log_warn("op=storage_failed datanode=%s storage=%s", dn->uuid, st->id);
+		blocks_forget(&nn->blocks, dn, st);
+	}
+	st->failed = s->failed;
+	st->capacity = s->capacity;
+	st->used = s->dfsused;
+	st->remaining = s->remaining;
+	st->pool_used = s->blockpoolused;
+	st->non_dfs = s->has_nondfsused ? s->nondfsused : 0;
+	st->promised = 0;
+}
+
+static uint64_t report_lease(struct nn *nn, struct dn *dn)
+{
+	const uint64_t now = clock_mono_ns();
+	uint32_t held = 0;
+
+	for (const struct dn *o = nn->dns.table; o; o = o->hh.next)
+		held += o != dn && o->lease_id && o->lease_until_ns > now;
+	if (held >= NN_REPORT_LEASES)
+		return 0;
+	dn->lease_id = nn->dns.next_lease_id++;
+	dn->lease_until_ns = now + NN_REPORT_LEASE_MS * NS_PER_MS;
+	return dn->lease_id;
+}
+
+static int send_heartbeat(struct req *q, const void *in)
+{
+	const Hdd__HeartbeatRequestProto *m = in;
+	Hdd__HeartbeatResponseProto *r =
+		req_reply(q, Hdd__HeartbeatResponseProto, hdd__heartbeat_response_proto__init);
+	struct dn *dn;
+	int rc = find_node(q, m->registration, &dn);
+
+	if (rc < 0)
+		return rc;
+	r->cmds = arena_array(&q->mem, Hdd__DatanodeCommandProto *, 4);
+	r->hastatus = req_new_msg(q, Hd__NNHAStatusHeartbeatProto,
+				  hd__nnhastatus_heartbeat_proto__init);
+	r->hastatus->state = HD__NNHASTATUS_HEARTBEAT_PROTO__STATE__ACTIVE;
+	r->hastatus->txid = ++q->nn->txid;
+	PB_SET(r, fullblockreportleaseid, 0);
+	PB_SET(r, isslownode, 0);
+	if (!dn) {
+		r->cmds[r->n_cmds++] = register_command(q);
+		return 0;
+	}
+	dn_touch(dn);
+	dn->xceivers = m->xceivercount;
+	dn->xmits = m->xmitsinprogress;
+	dn->failed_volumes = m->failedvolumes;
+	for (size_t i = 0; i < m->n_reports; i++)
+		take_storage_report(q->nn, dn, m->reports[i]);
+	if (m->requestfullblockreportlease)
+		r->fullblockreportleaseid = report_lease(q->nn, dn);
+	add_commands(q, dn, r);
+	return 0;
+}
+
+static int send_lifeline(struct req *q, const void *in)
+{
+	const Hdd__HeartbeatRequestProto *m = in;
+	struct dn *dn;
+	int rc = find_node(q, m->registration, &dn);
+
+	req_reply(q, Hdl__LifelineResponseProto, hdl__lifeline_response_proto__init);
+	if (!rc && dn)
+		dn_touch(dn);
+	return rc;
+}
+
+/* ---- reports ---- */
+
+struct report {
+	struct nn *nn;
+	struct storage *st;
+	bool first;
+	uint64_t count;
+};
+
+static int take_replica(void *arg, const struct block *b, uint32_t state)
+{
+	struct report *r = arg;
+
+	if (state > REPLICA_RWR)
+		return 0; /* nothing a node should report; not ours to judge */
+	r->count++;
+	blocks_report(&r->nn->blocks, r->st, b, state, r->first, r->st->report_seq);
+	return 0;
+}
+
+static int check_nothing(void *arg, const struct block *b, uint32_t state)
+{
+	(void)arg;
+	(void)b;
+	(void)state;
+	return 0;
+}
+
+static int take_storage_blocks(struct req *q, struct dn *dn,
+			       const Hdd__StorageBlockReportProto *p)
+{
+	const Hd__DatanodeStorageProto *d = p->storage;
+	struct report r = {.nn = q->nn};
+
+	r.st = dn_storage_add(dn, d->storageuuid,
+			      d->has_storagetype ? (enum storage_type)d->storagetype
+						 : STORAGE_DISK);
+	if (!r.st)
+		return exc_throw(&q->exc, EXC_IO, "storage id %.80s is refused: empty, too long, or "
+						  "more than %d storages",
+				 d->storageuuid, DN_STORAGES_MAX);
+	/* All of it decodes, or none of it counts. */
+	if (block_report_each(p, check_nothing, NULL) < 0)
+		return exc_throw(&q->exc, EXC_IO, "block report of storage %s is malformed",
+				 r.st->id);
+	r.first = !r.st->reported;
+	r.st->report_seq++;
+	r.st->report_hits = 0;
+	(void)block_report_each(p, take_replica, &r);
+	blocks_report_end(&q->nn->blocks, r.st);
+	r.st->reported = true;
+	log_info("op=block_report datanode=%s storage=%s replicas=%llu first=%d", dn->uuid, r.st->id,
+		 (unsigned long long)r.count, r.first);
+	return 0;
+}
+
+static int check_report_lease(struct req *q, struct dn *dn, const Hdd__BlockReportContextProto *c)
+{
+	const uint64_t id = c && c->has_leaseid ? c->leaseid : 0;
+
+	if (!id)
+		return 0; /* a manual trigger, or a simple node */
+	if (dn->lease_id != id || dn->lease_until_ns < clock_mono_ns())
+		return exc_throw(&q->exc, EXC_BAD_REPORT_LEASE,
+				 "Block report from %s was rejected as its lease id 0x%llx is not "
+				 "or no longer valid",
+				 dn->uuid, (unsigned long long)id);
+	if (c->currpc + 1 >= c->totalrpcs)
+		dn->lease_id = 0;
+	return 0;
+}
+
+static int block_report(struct req *q, const void *in)
+{
+	const Hdd__BlockReportRequestProto *m = in;
+	Hdd__BlockReportResponseProto *r =
+		req_reply(q, Hdd__BlockReportResponseProto, hdd__block_report_response_proto__init);
+	struct dn *dn;
+	int rc = find_node(q, m->registration, &dn);
+
+	rc = rc ? rc : check_pool(q, m->blockpoolid);
+	if (rc < 0)
+		return rc;
+	if (!dn) {
+		r->cmd = register_command(q);
+		return 0;
+	}
+	rc = check_report_lease(q, dn, m->context);
+	for (size_t i = 0; i < m->n_reports && !rc; i++)
+		rc = take_storage_blocks(q, dn, m->reports[i]);
+	if (rc < 0)
+		return rc;
+	dn->report_ms = clock_wall_ms();
+	dn->report_ns = clock_mono_ns();
+	r->cmd = command(q, HDD__DATANODE_COMMAND_PROTO__TYPE__FinalizeCommand);
+	r->cmd->finalizecmd =
+		req_new_msg(q, Hdd__FinalizeCommandProto, hdd__finalize_command_proto__init);
+	r->cmd->finalizecmd->blockpoolid = arena_strdup(&q->mem, q->nn->db->ident.pool_id);
+	return 0;
+}
+
+static void take_news(struct nn *nn, struct storage *st,
+		      const Hdd__ReceivedDeletedBlockInfoProto *p)
+{
+	const struct block b = {(int64_t)p->block->blockid, p->block->genstamp,
+				p->block->has_numbytes ? p->block->numbytes : 0};
+
+	switch (p->status) {
+	case HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVING:
+		blocks_report(&nn->blocks, st, &b, REPLICA_RBW, false, 0);
+		break;
+	case HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVED:
+		blocks_report(&nn->blocks, st, &b, REPLICA_FINALIZED, false, 0);
+		break;
+	case HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__DELETED:
+		blocks_report_deleted(&nn->blocks, st, b.id);
+		break;
+	case _HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS_IS_INT_SIZE:
+		break;
+	}
+}
+
+static int block_received_and_deleted(struct req *q, const void *in)
+{
+	const Hdd__BlockReceivedAndDeletedRequestProto *m = in;
+	struct dn *dn;
+	int rc = find_node(q, m->registration, &dn);
+
+	req_reply(q, Hdd__BlockReceivedAndDeletedResponseProto,
+		  hdd__block_received_and_deleted_response_proto__init);
+	rc = rc ? rc : check_pool(q, m->blockpoolid);
+	if (!rc && !dn)
+		rc = unregistered(q, m->registration);
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < m->n_blocks; i++) {
+		const Hdd__StorageReceivedDeletedBlocksProto *s = m->blocks[i];
+		const Hd__DatanodeStorageProto *d = s->storage;
+		struct storage *st = dn_storage_add(
+			dn, d ? d->storageuuid : s->storageuuid,
+			d && d->has_storagetype ? (enum storage_type)d->storagetype : STORAGE_DISK);
+
+		for (size_t k = 0; st && k < s->n_blocks; k++)
+			take_news(q->nn, st, s->blocks[k]);
+	}
+	return 0;
+}
+
+static int report_bad_blocks(struct req *q, const void *in)
+{
+	const Hdd__ReportBadBlocksRequestProto *m = in;
+
+	req_reply(q, Hdd__ReportBadBlocksResponseProto, hdd__report_bad_blocks_response_proto__init);
+	locate_report_bad(q, m->blocks, m->n_blocks);
+	return 0;
+}
+
+static int error_report(struct req *q, const void *in)
+{
+	const Hdd__ErrorReportRequestProto *m = in;
+	char msg[200];
+	struct dn *dn;
+	int rc = find_node(q, m->registartion, &dn);
+
+	req_reply(q, Hdd__ErrorReportResponseProto, hdd__error_report_response_proto__init);
+	if (rc < 0 || !dn)
+		return rc;
+	log_warn("op=error_report datanode=%s code=%u text=%s", dn->uuid, m->errorcode,
+		 log_quote(msg, sizeof(msg), m->msg, strlen(m->msg)));
+	if (m->errorcode == HDD__ERROR_REPORT_REQUEST_PROTO__ERROR_CODE__FATAL_DISK_ERROR)
+		nn_dn_lost(q->nn, dn, "fatal disk error");
+	return 0;
+}
+
+static int cache_report(struct req *q, const void *in)
+{
+	const Hdd__CacheReportRequestProto *m = in;
+	struct dn *dn;
+
+	req_reply(q, Hdd__CacheReportResponseProto, hdd__cache_report_response_proto__init);
+	return find_node(q, m->registration, &dn); /* nothing is ever ordered cached */
+}
+
+/* ---- end of a block recovery ---- */
+
+static int check_recovery(struct req *q, const Hdd__CommitBlockSynchronizationRequestProto *m,
+			  const struct inode *n, const struct blk *b)
+{
+	const uint64_t current = b->open ? b->open->recovery_id : 0;
+
+	if (!n->nblocks || n->blocks[n->nblocks - 1].b.id != b->b.id)
+		return exc_throw(&q->exc, EXC_IO, "Block %lld is not the last of its file",
+				 (long long)b->b.id);
+	if (current != m->newgenstamp)
+		return exc_throw(&q->exc, EXC_IO,
+				 "The recovery id %llu does not match current recovery id %llu for "
+				 "block %lld",
+				 (unsigned long long)m->newgenstamp, (unsigned long long)current,
+				 (long long)b->b.id);
+	if (m->newlength > n->block_size)
+		return exc_throw(&q->exc, EXC_IO, "recovered length %llu is over the block size",
+				 (unsigned long long)m->newlength);
+	return 0;
+}
+
+static void synced_effect(struct req *q, const Hdd__CommitBlockSynchronizationRequestProto *m,
+			  const struct block *b)
+{
+	struct effect *e = ns_effect(&q->ns, FX_BLOCK_SYNCED);
+
+	e->b = *b;
+	e->targets = arena_array(&q->mem, struct storage *, m->n_newtaragets + 1);
+	for (size_t i = 0; i < m->n_newtaragets && i < m->n_newtargetstorages; i++) {
+		const struct dn *dn =
+			datanodes_find(&q->nn->dns, m->newtaragets[i]->datanodeuuid);
+		struct storage *st = dn ? dn_storage(dn, m->newtargetstorages[i]) : NULL;
+
+		if (st)
+			e->targets[e->ntargets++] = st;
+	}
+}
+
+static int commit_block_synchronization(struct req *q, const void *in)
+{
+	const Hdd__CommitBlockSynchronizationRequestProto *m = in;
+	const struct blk *b = blocks_find(&q->nn->blocks, (int64_t)m->block->blockid);
+	struct inode_block *last;
+	struct inode *n;
+	int rc = check_pool(q, m->block->poolid);
+
+	req_reply(q, Hdd__CommitBlockSynchronizationResponseProto,
+		  hdd__commit_block_synchronization_response_proto__init);
+	if (rc < 0)
+		return rc;
+	if (!b)
+		return m->deleteblock ? 0
+				      : exc_throw(&q->exc, EXC_IO, "Block (=%lld) not found",
+						  (long long)m->block->blockid);
+	rc = inode_get(q->ns.t, b->inode, &q->mem, &n);
+	if (rc < 0)
+		return ns_io(&q->ns, rc);
+	if (!inode_is_open(n))
+		return 0; /* closed already: a repeated message */
+	rc = check_recovery(q, m, n, b);
+	if (rc < 0)
+		return rc;
+	last = &n->blocks[n->nblocks - 1];
+	if (m->deleteblock) {
+		ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = last->b;
+		n->nblocks--;
+	} else {
+		last->b.gs = m->newgenstamp;
+		last->b.len = m->newlength;
+		last->committed = true;
+		synced_effect(q, m, &last->b);
+	}
+	log_info("op=synced block=%lld stamp=%llu len=%llu nodes=%zu close=%d delete=%d",
+		 (long long)m->block->blockid, (unsigned long long)m->newgenstamp,
+		 (unsigned long long)m->newlength, m->n_newtaragets, m->closefile, m->deleteblock);
+	return m->closefile ? file_close(q, n) : ns_io(&q->ns, inode_put(q->ns.t, n));
+}
+
+#define MEMORY(name, msg, fn) METHOD(name, hdd, msg, REQ_MEMORY, 0, fn)
+static const struct method table[] = {
+	METHOD(versionRequest, hd, version, REQ_READ, 0, version_request),
+	MEMORY(registerDatanode, register_datanode, register_datanode),
+	MEMORY(sendHeartbeat, heartbeat, send_heartbeat),
+	MEMORY(blockReport, block_report, block_report),
+	MEMORY(blockReceivedAndDeleted, block_received_and_deleted, block_received_and_deleted),
+	MEMORY(reportBadBlocks, report_bad_blocks, report_bad_blocks),
+	MEMORY(errorReport, error_report, error_report),
+	MEMORY(cacheReport, cache_report, cache_report),
+	METHOD(commitBlockSynchronization, hdd, commit_block_synchronization, REQ_CHANGE,
+	       REQ_SAFE_OK, commit_block_synchronization),
+};
+const struct method_table datanode_methods = METHOD_TABLE(table);
+
+static const struct method lifeline_table[] = {
+	{.name = "sendLifeline",
+	 .in = &hdd__heartbeat_request_proto__descriptor,
+	 .out = &hdl__lifeline_response_proto__descriptor,
+	 .kind = REQ_MEMORY,
+	 .run = send_lifeline},
+};
+const struct method_table lifeline_methods = METHOD_TABLE(lifeline_table);

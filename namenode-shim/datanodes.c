@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/datanodes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "namenode-shim/arena.h"
+
+uint64_t rng_next(uint64_t *state)
+{
+	uint64_t x = *state; /* xorshift64 */
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	return *state = x;
+}
+
+void datanodes_init(struct datanodes *d, uint64_t dead_after_ns)
+{
+	*d = (struct datanodes){.dead_after_ns = dead_after_ns};
+	d->rng = clock_mono_ns() | 1;
+	d->next_lease_id = rng_next(&d->rng) >> 1 | 1;
+}
+
+static void orders_clear(struct dn *dn)
+{
+	struct list *l;
+
+	while ((l = list_pop(&dn->transfers)))
+		free(container_of(l, struct transfer, link));
+	while ((l = list_pop(&dn->recoveries)))
+		free(container_of(l, struct recovery, link));
+	dn->ninval = 0;
+}
+
+static void dn_free(struct dn *dn)
+{
+	orders_clear(dn);
+	for (uint32_t i = 0; i < dn->nstorages; i++)
+		free(dn->storage[i]);
+	free(dn->inval);
+	free(dn);
+}
+
+void datanodes_fini(struct datanodes *d)
+{
+	struct dn *dn, *tmp;
+
+	HASH_ITER (hh, d->table, dn, tmp) {
+		HASH_DEL(d->table, dn);
+		dn_free(dn);
+	}
+}
+
+struct dn *datanodes_find(const struct datanodes *d, const char *uuid)
+{
+	struct dn *dn;
+
+	HASH_FIND_STR(d->table, uuid, dn);
+	return dn;
+}
+
+struct dn *datanodes_find_addr(const struct datanodes *d, const char *ip, uint32_t xfer_port,
+			       const char *not_uuid)
+{
+	for (struct dn *dn = d->table; dn; dn = dn->hh.next)
+		if (dn->xfer_port == xfer_port && !strcmp(dn->ip, ip) && strcmp(dn->uuid, not_uuid))
+			return dn;
+	return NULL;
+}
+
+int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn **ret)
+{
+	struct dn *dn = datanodes_find(d, id->uuid);
+
+	if (!*id->uuid || strlen(id->uuid) >= sizeof(dn->uuid) ||
+	    strlen(id->host) >= sizeof(dn->host) || strlen(id->ip) >= sizeof(dn->ip) ||
+	    strlen(id->version) >= sizeof(dn->version))
+		return -EINVAL;
+	if (!dn && HASH_COUNT(d->table) >= DN_MAX)
+		return -ENOSPC;
+	if (!dn) {
+		dn = xcalloc(1, sizeof(*dn));
+		snprintf(dn->uuid, sizeof(dn->uuid), "%s", id->uuid);
+		list_init(&dn->transfers);
+		list_init(&dn->recoveries);
+		HASH_ADD_STR(d->table, uuid, dn);
+	}
+	snprintf(dn->ip, sizeof(dn->ip), "%s", id->ip);
+	snprintf(dn->host, sizeof(dn->host), "%s", id->host);
+	snprintf(dn->version, sizeof(dn->version), "%s", id->version);
+	dn->xfer_port = id->xfer_port;
+	dn->info_port = id->info_port;
+	dn->ipc_port = id->ipc_port;
+	dn->info_secure_port = id->info_secure_port;
+	dn->lease_id = 0;
+	dn->alive = true;
+	dn_touch(dn);
+	*ret = dn;
+	return 0;
+}
+
+void datanodes_remove(struct datanodes *d, struct dn *dn)
+{
+	dn_orders_drop(d, dn);
+	HASH_DEL(d->table, dn);
+	dn_free(dn);
+}
+
+void dn_touch(struct dn *dn)
+{
+	dn->heard_ns = clock_mono_ns();
+	dn->heard_ms = clock_wall_ms();
+}
+
+struct storage *dn_storage(const struct dn *dn, const char *id)
+{
+	for (uint32_t i = 0; i < dn->nstorages; i++)
+		if (!strcmp(dn->storage[i]->id, id))
+			return dn->storage[i];
+	return NULL;
+}
+
+struct storage *dn_storage_add(struct dn *dn, const char *id, enum storage_type type)
+{
+	struct storage *st = dn_storage(dn, id);
+
+	if (st) {
+		st->type = type;
+		return st;
+	}
+	if (!*id || strlen(id) >= sizeof(st->id) || dn->nstorages == DN_STORAGES_MAX)
+		return NULL;
+	st = xcalloc(1, sizeof(*st));
+	snprintf(st->id, sizeof(st->id), "%s", id);
+	st->dn = dn;
+	st->type = type;
+	dn->storage[dn->nstorages++] = st;
+	return st;
+}
+
+#define SUM_STORAGES(name, field)                                                                  \
+	uint64_t name(const struct dn *dn)                                                         \
+	{                                                                                          \
+		uint64_t sum = 0;                                                                  \
+                                                                                                   \
+		for (uint32_t i = 0; i < dn->nstorages; i++)                                       \
+			sum += dn->storage[i]->failed ? 0 : dn->storage[i]->field;                 \
+		return sum;                                                                        \
+	}
+SUM_STORAGES(dn_remaining, remaining)
+SUM_STORAGES(dn_capacity, capacity)
+SUM_STORAGES(dn_used, used)
+
+void dn_order_invalidate(struct dn *dn, int64_t id, uint64_t gs, bool no_ack)
+{
+	if (!dn->alive)
+		return; /* its next full report shows the replica again */
+	if (dn->ninval == dn->inval_size) {
+		dn->inval_size = dn->inval_size ? 2 * dn->inval_size : 64;
+		dn->inval = xrealloc(dn->inval, dn->inval_size * sizeof(*dn->inval));
+	}
+	dn->inval[dn->ninval++] = (struct invalidate){id, gs, no_ack};
+}
+
+void dn_order_transfer(struct dn *dn, const struct block *b, struct storage *target)
+{
+	struct transfer *t = xcalloc(1, sizeof(*t));
+
+	t->b = *b;
+	t->target = target;
+	list_add_tail(&dn->transfers, &t->link);
+}
+
+void dn_order_recovery(struct dn *dn, int64_t block_id)
+{
+	struct recovery *r = xcalloc(1, sizeof(*r));
+
+	r->block_id = block_id;
+	list_add_tail(&dn->recoveries, &r->link);
+}
+
+void transfer_free(struct transfer *t)
+{
+	free(t);
+}
+
+void recovery_free(struct recovery *r)
+{
+	free(r);
+}
+
+void dn_orders_drop(struct datanodes *d, struct dn *dn)
+{
+	orders_clear(dn);
+	for (struct dn *o = d->table; o; o = o->hh.next)
+		list_for_each(l, &o->transfers) {
+			struct transfer *t = container_of(l, struct transfer, link);
+
+			if (t->target->dn == dn) {
+				list_del(l);
+				free(t);
+			}
+		}
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * datanodes - the nodes that registered, their storages and the orders waiting for them
+ *
+ * Idea: a node is known by its uuid. It is alive while it was heard within
+ * 2 x recheck + 10 x heartbeat. Orders queue here and leave with the next heartbeat reply.
+ * Ownership: the table owns nodes and storages; storages are freed with their node only, after the
+ * block map has forgotten them.
+ * Threading: changed by the writer thread with nn->mem_lock held for writing; read by others with it
+ * held for reading.
+ * Units: bytes; monotonic nanoseconds; wall milliseconds.
+ * Source: hdfs-wire 3.7.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <uthash.h>
+
+#include "common/base/block.h"
+#include "common/base/err.h"
+#include "common/base/list.h"
+
+#define DN_MAX 4096          /* nodes; more registrations are refused */
+#define DN_STORAGES_MAX 64   /* storages of one node */
+#define DN_HOST_MAX 256
+#define DN_TRANSFERS_MAX 2   /* dfs.namenode.replication.max-streams: copies ordered at a time */
+#define DN_INVALIDATE_MAX 1000 /* dfs.block.invalidate.limit: deletions in one reply */
+
+struct dn;
+
+struct storage {
+	char id[BLOCK_UUID_MAX];
+	struct dn *dn; /* borrowed: its node */
+	enum storage_type type;
+	bool failed;
+	bool reported; /* a full report has come in this process's life */
+	uint64_t capacity, used, remaining, pool_used, non_dfs;
+	uint64_t promised; /* of new blocks placed here since the last heartbeat */
+	uint64_t nblocks;  /* replicas in the block map */
+	uint32_t report_seq;
+	uint64_t report_hits; /* replicas of report_seq seen */
+};
+
+struct transfer {
+	struct list link;
+	struct block b;
+	struct storage *target; /* borrowed */
+};
+
+struct recovery {
+	struct list link;
+	int64_t block_id; /* the rest is looked up when the order leaves */
+};
+
+struct invalidate {
+	int64_t id;
+	uint64_t gs;
+	bool no_ack; /* unknown block: no report wanted */
+};
+
+struct dn {
+	char uuid[BLOCK_UUID_MAX];
+	char ip[64], host[DN_HOST_MAX], version[64];
+	uint32_t xfer_port, info_port, ipc_port, info_secure_port;
+	struct storage *storage[DN_STORAGES_MAX]; /* owned */
+	uint32_t nstorages;
+	bool alive;
+	uint64_t heard_ns, heard_ms, report_ms, report_ns;
+	uint32_t xceivers, xmits, failed_volumes;
+	uint64_t lease_id, lease_until_ns; /* full block report; 0 = none */
+	struct list transfers, recoveries;
+	struct invalidate *inval; /* owned */
+	uint32_t ninval, inval_size;
+	UT_hash_handle hh;
+};
+
+struct datanodes {
+	struct dn *table; /* by uuid */
+	uint64_t dead_after_ns;
+	uint64_t rng;
+	uint64_t next_lease_id;
+};
+
+struct dn_ident {
+	const char *uuid, *ip, *host, *version;
+	uint32_t xfer_port, info_port, ipc_port, info_secure_port;
+};
+
+void datanodes_init(struct datanodes *d, uint64_t dead_after_ns);
+void datanodes_fini(struct datanodes *d);
+struct dn *datanodes_find(const struct datanodes *d, const char *uuid);
+/** Another node at the same address and port: it has been replaced and must be removed. */
+struct dn *datanodes_find_addr(const struct datanodes *d, const char *ip, uint32_t xfer_port,
+			       const char *not_uuid);
+/** Insert or update. -ENOSPC: DN_MAX; -EINVAL: a text is too long or empty. */
+int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn **ret);
+/** The block map has forgotten it. */
+void datanodes_remove(struct datanodes *d, struct dn *dn);
+/** Heard of. */
+void dn_touch(struct dn *dn);
+
+struct storage *dn_storage(const struct dn *dn, const char *id);
+/** Find or add. NULL: too many, or a bad id. */
+struct storage *dn_storage_add(struct dn *dn, const char *id, enum storage_type type);
+uint64_t dn_remaining(const struct dn *dn);
+uint64_t dn_capacity(const struct dn *dn);
+uint64_t dn_used(const struct dn *dn);
+
+void dn_order_invalidate(struct dn *dn, int64_t id, uint64_t gs, bool no_ack);
+void dn_order_transfer(struct dn *dn, const struct block *b, struct storage *target);
+void dn_order_recovery(struct dn *dn, int64_t block_id);
+/** An order that left. */
+void transfer_free(struct transfer *t);
+void recovery_free(struct recovery *r);
+/** Drop every order, and orders of others that name @dn as their target. */
+void dn_orders_drop(struct datanodes *d, struct dn *dn);
+
+/** Pseudo-random, any value; for placement only. */
+uint64_t rng_next(uint64_t *state);

@@ -1,0 +1,557 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/db.h"
+
+#include <dirent.h>
+#include <endian.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/cursor.h"
+#include "namenode-shim/inode.h"
+
+#define DB_LAYOUT 1
+#define DB_TABLES 6
+#define DB_READERS 64
+#define DB_MAP_MIN (64ull << 20)
+#define DB_MAP_START (64ull << 30) /* address space, not disk: the file grows with its content */
+#define FIRST_BLOCK_ID (1ull << 30)
+#define FIRST_GS 1000ull
+
+int db_rc(int rc)
+{
+	switch (rc) {
+	case MDB_NOTFOUND:
+		return -ENOENT;
+	case MDB_KEYEXIST:
+		return -EEXIST;
+	case MDB_MAP_FULL:
+		return -EXFULL;
+	case MDB_CORRUPTED:
+	case MDB_PAGE_NOTFOUND:
+	case MDB_INVALID:
+	case MDB_VERSION_MISMATCH:
+		return -EBADMSG;
+	case MDB_MAP_RESIZED:
+		return -EAGAIN;
+	default:
+		return rc > 0 ? -rc : rc == 0 ? 0 : -EIO;
+	}
+}
+
+int txn_get(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, MDB_val *ret)
+{
+	MDB_val k = {klen, (void *)(uintptr_t)key};
+
+	return db_rc(mdb_get(t->t, dbi, &k, ret));
+}
+
+static int write_rc(struct txn *t, int rc)
+{
+	rc = db_rc(rc);
+	if (rc < 0 && rc != -ENOENT && !t->failed)
+		t->failed = rc;
+	return rc;
+}
+
+int txn_put(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, const void *val, size_t vlen)
+{
+	MDB_val k = {klen, (void *)(uintptr_t)key}, v = {vlen, (void *)(uintptr_t)val};
+
+	return write_rc(t, mdb_put(t->t, dbi, &k, &v, 0));
+}
+
+int txn_reserve(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, size_t vlen, void **ret)
+{
+	MDB_val k = {klen, (void *)(uintptr_t)key}, v = {vlen, NULL};
+	int rc = write_rc(t, mdb_put(t->t, dbi, &k, &v, MDB_RESERVE));
+
+	if (!rc)
+		*ret = v.mv_data;
+	return rc;
+}
+
+int txn_del(struct txn *t, MDB_dbi dbi, const void *key, size_t klen)
+{
+	MDB_val k = {klen, (void *)(uintptr_t)key};
+
+	return write_rc(t, mdb_del(t->t, dbi, &k, NULL));
+}
+
+/* ---- identity and counters in meta ---- */
+
+static int meta_put(struct txn *t, const char *name, const void *val, size_t len)
+{
+	return txn_put(t, t->db->meta, name, strlen(name), val, len);
+}
+
+static int meta_put_u64(struct txn *t, const char *name, uint64_t v)
+{
+	v = htobe64(v);
+	return meta_put(t, name, &v, sizeof(v));
+}
+
+static int meta_u64(struct txn *t, const char *name, uint64_t *ret)
+{
+	MDB_val v;
+	struct rd r;
+	int rc = txn_get(t, t->db->meta, name, strlen(name), &v);
+
+	if (rc < 0)
+		return rc;
+	r = rd_init(v.mv_data, v.mv_size);
+	*ret = rd_be64(&r);
+	return r.bad ? -EBADMSG : 0;
+}
+
+static int meta_str(struct txn *t, const char *name, char *buf, size_t size)
+{
+	MDB_val v;
+	int rc = txn_get(t, t->db->meta, name, strlen(name), &v);
+
+	if (rc < 0)
+		return rc;
+	if (v.mv_size >= size)
+		return -EBADMSG;
+	memcpy(buf, v.mv_data, v.mv_size);
+	buf[v.mv_size] = 0;
+	return 0;
+}
+
+static int counters_put(struct txn *t, const struct db_counters *old)
+{
+	int rc = 0;
+
+	if (t->ctr.inode != old->inode)
+		rc = meta_put_u64(t, "last_inode", t->ctr.inode);
+	if (!rc && t->ctr.block != old->block)
+		rc = meta_put_u64(t, "last_block", t->ctr.block);
+	if (!rc && t->ctr.gs != old->gs)
+		rc = meta_put_u64(t, "last_gs", t->ctr.gs);
+	return rc;
+}
+
+static int ident_load(struct txn *t)
+{
+	struct db_ident *id = &t->db->ident;
+	uint64_t layout = 0, ns = 0;
+	int rc = meta_u64(t, "layout", &layout);
+
+	if (!rc && layout != DB_LAYOUT)
+		rc = -EPROTONOSUPPORT;
+	rc = rc ? rc : meta_u64(t, "namespace_id", &ns);
+	rc = rc ? rc : meta_u64(t, "ctime_ms", &id->ctime_ms);
+	rc = rc ? rc : meta_str(t, "cluster_id", id->cluster_id, sizeof(id->cluster_id));
+	rc = rc ? rc : meta_str(t, "pool_id", id->pool_id, sizeof(id->pool_id));
+	rc = rc ? rc : meta_u64(t, "last_inode", &t->db->ctr.inode);
+	rc = rc ? rc : meta_u64(t, "last_block", &t->db->ctr.block);
+	rc = rc ? rc : meta_u64(t, "last_gs", &t->db->ctr.gs);
+	id->namespace_id = (uint32_t)ns;
+	return rc;
+}
+
+static int ident_store(struct txn *t)
+{
+	const struct db_ident *id = &t->db->ident;
+	int rc = meta_put_u64(t, "layout", DB_LAYOUT);
+
+	rc = rc ? rc : meta_put_u64(t, "namespace_id", id->namespace_id);
+	rc = rc ? rc : meta_put_u64(t, "ctime_ms", id->ctime_ms);
+	rc = rc ? rc : meta_put(t, "cluster_id", id->cluster_id, strlen(id->cluster_id));
+	return rc ? rc : meta_put(t, "pool_id", id->pool_id, strlen(id->pool_id));
+}
+
+/* ---- environment ---- */
+
+static int env_open(struct db *db, const char *dir)
+{
+	int rc = db_rc(mdb_env_create(&db->env));
+
+	if (rc < 0)
+		return rc;
+	mdb_env_set_maxdbs(db->env, DB_TABLES);
+	mdb_env_set_maxreaders(db->env, DB_READERS);
+	/* A limit on address space (ulimit -v) makes a large map fail: try smaller ones. */
+	for (db->map_bytes = DB_MAP_START; db->map_bytes >= DB_MAP_MIN; db->map_bytes /= 2) {
+		mdb_env_set_mapsize(db->env, db->map_bytes);
+		rc = db_rc(mdb_env_open(db->env, dir, MDB_NOTLS | MDB_NORDAHEAD, 0600));
+		if (rc != -ENOMEM)
+			break;
+		mdb_env_close(db->env);
+		db->env = NULL;
+		if (mdb_env_create(&db->env))
+			return -ENOMEM;
+		mdb_env_set_maxdbs(db->env, DB_TABLES);
+		mdb_env_set_maxreaders(db->env, DB_READERS);
+	}
+	return rc;
+}
+
+static int tables_open(struct txn *t)
+{
+	struct db *db = t->db;
+	const struct {
+		const char *name;
+		MDB_dbi *dbi;
+	} tab[DB_TABLES] = {{"meta", &db->meta},       {"inodes", &db->inodes},
+			    {"dirents", &db->dirents}, {"open", &db->open},
+			    {"retry", &db->retry},     {"expiry", &db->expiry}};
+	int rc = 0;
+
+	for (int i = 0; i < DB_TABLES && !rc; i++)
+		rc = db_rc(mdb_dbi_open(t->t, tab[i].name, MDB_CREATE, tab[i].dbi));
+	return rc;
+}
+
+static void env_close(struct db *db)
+{
+	if (db->env)
+		mdb_env_close(db->env);
+	db->env = NULL;
+}
+
+/* ---- directory ---- */
+
+/* fcntl lock on DIR/in_use.lock; the file names the holder. */
+static int dir_lock(const char *dir, struct err *err)
+{
+	struct flock fl = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	char path[4200], text[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/in_use.lock", dir);
+	fd = ret_errno(open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+	if (fd < 0)
+		return err_sys(err, fd, "cannot open %s", path);
+	if (fcntl(fd, F_SETLK, &fl) < 0) {
+		fcntl(fd, F_GETLK, &fl);
+		close(fd);
+		return err_set(err, -EBUSY,
+			       "name directory %s is in use by process %d; stop that NameNode first, "
+			       "or give this one its own dfs.namenode.name.dir",
+			       dir, (int)fl.l_pid);
+	}
+	snprintf(text, sizeof(text), "%d\n", (int)getpid());
+	if (ftruncate(fd, 0) < 0 || write(fd, text, strlen(text)) < 0) {
+		int rc = neg_errno();
+
+		close(fd);
+		return err_sys(err, rc, "cannot write %s", path);
+	}
+	return fd;
+}
+
+static int make_dirs(const char *dir)
+{
+	char path[4096];
+
+	if (snprintf(path, sizeof(path), "%s", dir) >= (int)sizeof(path))
+		return -ENAMETOOLONG;
+	for (char *p = path + 1;; p++) {
+		const char c = *p;
+
+		if (c && c != '/')
+			continue;
+		*p = 0;
+		if (mkdir(path, 0700) < 0 && errno != EEXIST)
+			return neg_errno();
+		*p = c;
+		if (!c)
+			return 0;
+	}
+}
+
+static int sync_dir(const char *dir)
+{
+	int fd = ret_errno(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = ret_errno(fsync(fd));
+	close(fd);
+	return rc;
+}
+
+static bool is_ours(const char *name)
+{
+	return !strcmp(name, "data.mdb") || !strcmp(name, "lock.mdb");
+}
+
+/* Remove a directory that holds nothing but our two files. -ENOTEMPTY names a foreign one. */
+static int remove_ours(const char *dir, char *ret_foreign, size_t size)
+{
+	char path[4400];
+	struct dirent *e;
+	DIR *d = opendir(dir);
+
+	if (!d)
+		return errno == ENOENT ? 0 : neg_errno();
+	while ((e = readdir(d)))
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !is_ours(e->d_name)) {
+			snprintf(ret_foreign, size, "%s", e->d_name);
+			closedir(d);
+			return -ENOTEMPTY;
+		}
+	closedir(d);
+	snprintf(path, sizeof(path), "%s/data.mdb", dir);
+	(void)unlink(path); /* absent is fine; rmdir tells */
+	snprintf(path, sizeof(path), "%s/lock.mdb", dir);
+	(void)unlink(path);
+	return ret_errno(rmdir(dir));
+}
+
+static int random_bytes(void *buf, size_t len)
+{
+	return getrandom(buf, len, 0) == (ssize_t)len ? 0 : neg_errno();
+}
+
+static int ident_make(struct db_ident *id, const char *cluster_id)
+{
+	uint8_t r[24];
+	uint32_t ns, pool;
+	int rc = random_bytes(r, sizeof(r));
+
+	if (rc < 0)
+		return rc;
+	memcpy(&ns, r, 4);
+	memcpy(&pool, r + 4, 4);
+	id->namespace_id = ns % 0x7fffffffu;
+	id->ctime_ms = clock_wall_ms();
+	if (cluster_id)
+		snprintf(id->cluster_id, sizeof(id->cluster_id), "%s", cluster_id);
+	else
+		snprintf(id->cluster_id, sizeof(id->cluster_id),
+			 "CID-%02x%02x%02x%02x-%02x%02x-4%x%02x-a%x%02x-%02x%02x%02x%02x%02x%02x",
+			 r[8], r[9], r[10], r[11], r[12], r[13], r[14] & 15, r[15], r[16] & 15,
+			 r[17], r[18], r[19], r[20], r[21], r[22], r[23]);
+	snprintf(id->pool_id, sizeof(id->pool_id), "BP-%u-127.0.0.1-%llu", pool & 0x7fffffff,
+		 (unsigned long long)id->ctime_ms);
+	return 0;
+}
+
+static int fill_new(struct db *db, const char *owner)
+{
+	struct txn t;
+	int rc = txn_write_begin(db, &t);
+
+	if (rc < 0)
+		return rc;
+	rc = tables_open(&t);
+	rc = rc ? rc : ident_store(&t);
+	t.ctr = (struct db_counters){INODE_ROOT, FIRST_BLOCK_ID, FIRST_GS};
+	if (!rc) {
+		struct inode root = {.id = INODE_ROOT, .type = INODE_DIR, .perm = 0755};
+
+		root.name = root.client = root.client_host = "";
+		root.owner = owner;
+		root.group = "supergroup";
+		root.mtime = db->ident.ctime_ms;
+		rc = inode_put(&t, &root);
+	}
+	if (rc < 0) {
+		txn_write_abort(&t);
+		return rc;
+	}
+	return txn_write_commit(&t);
+}
+
+static int format_locked(const char *dir, const char *cluster_id, const char *owner, bool force,
+			 struct err *err)
+{
+	char current[4200], tmp[4200], foreign[256] = "";
+	struct db db = {.dir_lock_fd = -1};
+	int rc;
+
+	snprintf(current, sizeof(current), "%s/current", dir);
+	snprintf(tmp, sizeof(tmp), "%s/current.tmp", dir);
+	if (!access(current, F_OK) && !force)
+		return err_set(err, -EEXIST,
+			       "%s holds a namespace already; use --force to destroy it and every "
+			       "file in it",
+			       dir);
+	rc = remove_ours(tmp, foreign, sizeof(foreign));
+	if (!rc)
+		rc = ret_errno(mkdir(tmp, 0700));
+	rc = rc ? rc : ident_make(&db.ident, cluster_id);
+	rc = rc ? rc : env_open(&db, tmp);
+	rc = rc ? rc : fill_new(&db, owner);
+	env_close(&db);
+	rc = rc ? rc : sync_dir(tmp);
+	rc = rc ? rc : remove_ours(current, foreign, sizeof(foreign));
+	if (rc == -ENOTEMPTY)
+		return err_set(err, rc,
+			       "%s/current holds %s, which is not of this program; move it away or "
+			       "choose another dfs.namenode.name.dir",
+			       dir, foreign);
+	rc = rc ? rc : ret_errno(rename(tmp, current));
+	rc = rc ? rc : sync_dir(dir);
+	return rc ? err_sys(err, rc, "cannot format %s", dir) : 0;
+}
+
+int db_format(const char *dir, const char *cluster_id, const char *owner, bool force,
+	      struct err *err)
+{
+	int fd, rc = make_dirs(dir);
+
+	if (cluster_id && strlen(cluster_id) >= DB_CLUSTER_ID_MAX)
+		return err_set(err, -EINVAL, "cluster id is longer than %d characters",
+			       DB_CLUSTER_ID_MAX - 1);
+	if (rc < 0)
+		return err_sys(err, rc, "cannot make name directory %s", dir);
+	fd = dir_lock(dir, err);
+	if (fd < 0)
+		return fd;
+	rc = format_locked(dir, cluster_id, owner, force, err);
+	close(fd);
+	return rc;
+}
+
+static int load(struct db *db)
+{
+	struct txn t;
+	int rc = txn_write_begin(db, &t);
+
+	if (rc < 0)
+		return rc;
+	rc = tables_open(&t);
+	rc = rc ? rc : ident_load(&t);
+	if (rc < 0) {
+		txn_write_abort(&t);
+		return rc;
+	}
+	t.ctr = db->ctr; /* loaded by this very transaction */
+	return txn_write_commit(&t);
+}
+
+int db_open(const char *dir, struct db **ret, struct err *err)
+{
+	char current[4200], data[4300];
+	struct db *db = calloc(1, sizeof(*db));
+	int rc = 0;
+
+	if (!db)
+		return -ENOMEM;
+	db->dir_lock_fd = -1;
+	pthread_rwlock_init(&db->map_lock, NULL);
+	snprintf(db->dir, sizeof(db->dir), "%s", dir);
+	snprintf(current, sizeof(current), "%s/current", dir);
+	snprintf(data, sizeof(data), "%s/data.mdb", current);
+	if (access(data, F_OK) < 0) {
+		rc = neg_errno();
+		if (rc == -ENOENT)
+			err_set(err, rc,
+				"name directory %s is not formatted; run dfs-namenode --format once",
+				dir);
+		else
+			err_sys(err, rc, "cannot read name directory %s", dir);
+		goto fail;
+	}
+	rc = db->dir_lock_fd = dir_lock(dir, err);
+	if (rc < 0)
+		goto fail;
+	rc = env_open(db, current);
+	rc = rc ? rc : load(db);
+	if (rc < 0) {
+		err_sys(err, rc, "cannot open the namespace in %s", current);
+		goto fail;
+	}
+	*ret = db;
+	return 0;
+fail:
+	db_close(db);
+	return rc;
+}
+
+void db_close(struct db *db)
+{
+	if (!db)
+		return;
+	env_close(db);
+	if (db->dir_lock_fd >= 0)
+		close(db->dir_lock_fd);
+	pthread_rwlock_destroy(&db->map_lock);
+	free(db);
+}
+
+/* ---- transactions ---- */
+
+int txn_reader_new(struct db *db, struct txn *t)
+{
+	int rc;
+
+	*t = (struct txn){.db = db};
+	rc = db_rc(mdb_txn_begin(db->env, NULL, MDB_RDONLY, &t->t));
+	if (!rc)
+		mdb_txn_reset(t->t);
+	return rc;
+}
+
+void txn_reader_free(struct txn *t)
+{
+	if (t->t)
+		mdb_txn_abort(t->t);
+	t->t = NULL;
+}
+
+int txn_read_begin(struct txn *t)
+{
+	int rc;
+
+	pthread_rwlock_rdlock(&t->db->map_lock);
+	rc = db_rc(mdb_txn_renew(t->t));
+	if (rc < 0)
+		pthread_rwlock_unlock(&t->db->map_lock);
+	return rc;
+}
+
+void txn_read_end(struct txn *t)
+{
+	mdb_txn_reset(t->t);
+	pthread_rwlock_unlock(&t->db->map_lock);
+}
+
+int txn_write_begin(struct db *db, struct txn *t)
+{
+	*t = (struct txn){.db = db, .write = true, .ctr = db->ctr};
+	return db_rc(mdb_txn_begin(db->env, NULL, 0, &t->t));
+}
+
+int txn_write_commit(struct txn *t)
+{
+	int rc = t->failed;
+
+	rc = rc ? rc : counters_put(t, &t->db->ctr);
+	if (rc < 0) {
+		txn_write_abort(t);
+		return rc;
+	}
+	rc = db_rc(mdb_txn_commit(t->t));
+	t->t = NULL;
+	if (!rc)
+		t->db->ctr = t->ctr;
+	return rc;
+}
+
+void txn_write_abort(struct txn *t)
+{
+	if (t->t)
+		mdb_txn_abort(t->t);
+	t->t = NULL;
+}
+
+int db_grow(struct db *db)
+{
+	int rc;
+
+	pthread_rwlock_wrlock(&db->map_lock);
+	rc = db_rc(mdb_env_set_mapsize(db->env, db->map_bytes * 2));
+	if (!rc)
+		db->map_bytes *= 2;
+	pthread_rwlock_unlock(&db->map_lock);
+	return rc;
+}

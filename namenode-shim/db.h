@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * db - the namespace on disk: one LMDB environment
+ *
+ * Idea: what is acknowledged is in here, synced. Tables (keys are big endian, so their order is
+ * the order of listings):
+ *   meta     name of a value -> value            identity of the cluster, counters
+ *   inodes   inode id -> record (inode.h)
+ *   dirents  parent id + name -> inode id
+ *   open     inode id -> nothing                 files under construction
+ *   retry    client id + call id -> answer       at-most-once calls (retry.h)
+ *   expiry   time + client id + call id -> nothing   when to forget the answer
+ * Files: DIR/in_use.lock (fcntl lock of the running process), DIR/current/data.mdb. A format builds
+ * DIR/current.tmp and renames it, so that a crash leaves no half-formatted directory.
+ * Threading: one writer transaction at a time (the writer thread); readers any number, each thread
+ * with its own txn. Readers hold map_lock shared while their transaction is open, so that the
+ * writer can grow the map when it is full.
+ * Source: lmdb.h (MDB_NOTLS, mdb_env_set_mapsize).
+ */
+#include <lmdb.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+#define DB_CLUSTER_ID_MAX 128
+#define DB_POOL_ID_MAX 128
+
+struct db_ident {
+	uint32_t namespace_id; /* 0..2^31-2 */
+	uint64_t ctime_ms;
+	char cluster_id[DB_CLUSTER_ID_MAX];
+	char pool_id[DB_POOL_ID_MAX];
+};
+
+/* Last value given out. */
+struct db_counters {
+	uint64_t inode, block, gs;
+};
+
+struct db {
+	MDB_env *env;
+	MDB_dbi meta, inodes, dirents, open, retry, expiry;
+	struct db_ident ident;
+	struct db_counters ctr; /* as committed; writer thread */
+	uint64_t map_bytes;
+	pthread_rwlock_t map_lock;
+	int dir_lock_fd;
+	char dir[4096];
+};
+
+struct txn {
+	struct db *db;
+	MDB_txn *t;
+	bool write;
+	int failed; /* first write that failed; the transaction can only be aborted */
+	struct db_counters ctr; /* write: becomes db->ctr at commit */
+};
+
+/** Make @dir a name directory. -EEXIST when it holds a namespace and !@force; -ENOTEMPTY when
+ *  current/ holds what is not ours; -EBUSY when a process works on it. @cluster_id NULL: a new one. */
+int db_format(const char *dir, const char *cluster_id, const char *owner, bool force,
+	      struct err *err);
+/** -ENOENT: not formatted; -EBUSY: locked by another process. */
+int db_open(const char *dir, struct db **ret, struct err *err);
+/** Accepts NULL. */
+void db_close(struct db *db);
+
+/** A reader's transaction object for one thread; then txn_read_begin/end around each use. */
+int txn_reader_new(struct db *db, struct txn *t);
+void txn_reader_free(struct txn *t);
+int txn_read_begin(struct txn *t);
+void txn_read_end(struct txn *t);
+
+int txn_write_begin(struct db *db, struct txn *t);
+/** Synced when it returns 0. On failure nothing of the transaction remains. */
+int txn_write_commit(struct txn *t);
+void txn_write_abort(struct txn *t);
+/** Double the map after -EXFULL; no transaction of this thread may be open. */
+int db_grow(struct db *db);
+/** LMDB result to -errno; MDB_MAP_FULL is -EXFULL, MDB_NOTFOUND -ENOENT. */
+int db_rc(int rc);
+
+int txn_get(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, MDB_val *ret);
+/** -EXFULL: the map is full; abort, db_grow() and do it again. */
+int txn_put(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, const void *val, size_t vlen);
+/** Room for @vlen bytes of value, to be filled before the next write. */
+int txn_reserve(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, size_t vlen, void **ret);
+int txn_del(struct txn *t, MDB_dbi dbi, const void *key, size_t klen);

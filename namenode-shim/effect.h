@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * effect - what a namespace change means for memory, once it is on disk
+ *
+ * Idea: while a transaction may still fail, nothing in memory moves. A change writes its records
+ * and leaves a list of effects; after the commit the writer thread applies them to block map and
+ * leases, in order. A failed commit drops the lists, and memory never knew.
+ * Ownership: list and strings live in the arena of the call.
+ */
+#include <stdint.h>
+
+#include "common/base/block.h"
+
+struct storage;
+
+enum effect_kind {
+	FX_BLOCK_ADD,     /* a new last block: b, inode, repl, targets */
+	FX_BLOCK_COMMIT,  /* client stated length and stamp of b */
+	FX_BLOCK_PIPELINE, /* new stamp, length and targets of an open block */
+	FX_BLOCK_REOPEN,  /* complete block is written again (append) */
+	FX_BLOCK_RECOVER, /* start recovery; b.gs is the recovery id */
+	FX_BLOCK_SYNCED,  /* recovery ended: b, targets hold it finalized */
+	FX_BLOCK_REPL,    /* replication is now repl */
+	FX_BLOCK_REMOVE,  /* delete its replicas */
+	FX_LEASE_ADD,     /* holder writes inode */
+	FX_LEASE_DEL,
+	FX_INODES,        /* delta inodes more (metric) */
+};
+
+struct effect {
+	struct effect *next;
+	enum effect_kind kind;
+	struct block b;
+	uint64_t inode;
+	uint16_t repl;
+	int64_t delta;
+	const char *holder;
+	struct storage **targets; /* borrowed from the data node table; writer thread only */
+	uint32_t ntargets;
+};
+
+struct effect_list {
+	struct effect *first, **last;
+};

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/exc.h"
+
+#include <stdio.h>
+
+#define HDFS "org.apache.hadoop.hdfs."
+
+static const struct {
+	const char *cls;
+	int rc;
+} table[EXC_COUNT] = {
+	[EXC_IO] = {"java.io.IOException", -EIO},
+	[EXC_NOT_FOUND] = {"java.io.FileNotFoundException", -ENOENT},
+	[EXC_ACCESS] = {"org.apache.hadoop.security.AccessControlException", -EACCES},
+	[EXC_EXISTS] = {"org.apache.hadoop.fs.FileAlreadyExistsException", -EEXIST},
+	[EXC_NOT_EMPTY] = {"org.apache.hadoop.fs.PathIsNotEmptyDirectoryException", -ENOTEMPTY},
+	[EXC_PARENT_NOT_DIR] = {"org.apache.hadoop.fs.ParentNotDirectoryException", -ENOTDIR},
+	[EXC_INVALID_PATH] = {"org.apache.hadoop.fs.InvalidPathException", -EINVAL},
+	[EXC_NAME_TOO_LONG] = {HDFS "protocol.FSLimitException$PathComponentTooLongException",
+			       -ENAMETOOLONG},
+	[EXC_BEING_CREATED] = {HDFS "protocol.AlreadyBeingCreatedException", -EBUSY},
+	[EXC_RECOVERY] = {HDFS "protocol.RecoveryInProgressException", -EBUSY},
+	[EXC_NOT_REPLICATED] = {HDFS "server.namenode.NotReplicatedYetException", -EBUSY},
+	[EXC_LEASE_EXPIRED] = {HDFS "server.namenode.LeaseExpiredException", -ESTALE},
+	[EXC_SAFE_MODE] = {HDFS "server.namenode.SafeModeException", -EROFS},
+	[EXC_RETRIABLE] = {"org.apache.hadoop.ipc.RetriableException", -EBUSY},
+	[EXC_ILLEGAL_ARGUMENT] = {"org.apache.hadoop.HadoopIllegalArgumentException", -EINVAL},
+	[EXC_UNSUPPORTED] = {"java.lang.UnsupportedOperationException", -EOPNOTSUPP},
+	[EXC_UNREGISTERED] = {HDFS "protocol.UnregisteredNodeException", -ENXIO},
+	[EXC_BAD_REPORT_LEASE] = {HDFS "server.protocol.InvalidBlockReportLeaseException",
+				  -EINVAL},
+};
+
+int exc_throw(struct exc_info *x, enum exc e, const char *fmt, ...)
+{
+	va_list ap;
+
+	x->cls = table[e].cls;
+	va_start(ap, fmt);
+	vsnprintf(x->text, sizeof(x->text), fmt, ap);
+	va_end(ap);
+	return table[e].rc;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * exc - why a call fails, in the words stock clients understand
+ *
+ * Idea: clients act on the exact Java class name; inside the house the same failure is an errno.
+ * Ownership: a plain value inside its call. Threading: none.
+ * Source: hdfs-wire 1.5, 13.
+ */
+#include "common/base/err.h"
+
+enum exc {
+	EXC_IO,
+	EXC_NOT_FOUND,
+	EXC_ACCESS,
+	EXC_EXISTS,
+	EXC_NOT_EMPTY,
+	EXC_PARENT_NOT_DIR,
+	EXC_INVALID_PATH,
+	EXC_NAME_TOO_LONG,
+	EXC_BEING_CREATED,
+	EXC_RECOVERY,
+	EXC_NOT_REPLICATED,
+	EXC_LEASE_EXPIRED,
+	EXC_SAFE_MODE,
+	EXC_RETRIABLE,
+	EXC_ILLEGAL_ARGUMENT,
+	EXC_UNSUPPORTED,
+	EXC_UNREGISTERED,
+	EXC_BAD_REPORT_LEASE,
+	EXC_COUNT
+};
+
+struct exc_info {
+	const char *cls; /* NULL: nothing thrown; else static */
+	char text[ERR_TEXT_MAX];
+};
+
+/** Record exception @e; returns its -errno. */
+int exc_throw(struct exc_info *x, enum exc e, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));

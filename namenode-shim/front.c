@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/front.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+#include "common/rpc/server.h"
+#include "namenode-shim/arena.h"
+#include "namenode-shim/methods.h"
+#include "namenode-shim/nn.h"
+
+#define HDFS "org.apache.hadoop.hdfs."
+#define TABLES_MAX 4
+#define PROTOCOLS 4
+
+struct entry {
+	const struct method *method;
+	UT_hash_handle hh; /* by method name */
+};
+
+struct service {
+	struct front *front;
+	struct entry *index; /* owned */
+};
+
+struct front {
+	struct nn *nn; /* borrowed */
+	struct rpc_server *server;
+	struct service service[PROTOCOLS];
+	struct rpc_service rpc[PROTOCOLS];
+};
+
+static const struct {
+	const char *name;
+	const struct method_table *tables[TABLES_MAX + 1]; /* NULL-terminated */
+} protocols[PROTOCOLS] = {
+	{HDFS "protocol.ClientProtocol",
+	 {&client_read_methods, &client_admin_methods, &client_change_methods,
+	  &client_write_methods}},
+	{HDFS "server.protocol.DatanodeProtocol", {&datanode_methods}},
+	{HDFS "server.protocol.DatanodeLifelineProtocol", {&lifeline_methods}},
+	{"org.apache.hadoop.ha.HAServiceProtocol", {&ha_methods}},
+};
+
+static void index_add(struct service *s, const struct method *m)
+{
+	struct entry *e = xcalloc(1, sizeof(*e));
+
+	e->method = m;
+	HASH_ADD_KEYPTR(hh, s->index, m->name, strlen(m->name), e);
+}
+
+static void run_read(struct nn *nn, struct req *q)
+{
+	q->rc = txn_read_begin(&nn->reader);
+	req_reset(q, &nn->reader);
+	if (q->rc < 0) {
+		req_finish(q);
+		return;
+	}
+	pthread_rwlock_rdlock(&nn->mem_lock);
+	req_run(q);
+	pthread_rwlock_unlock(&nn->mem_lock);
+	txn_read_end(&nn->reader);
+	req_finish(q);
+}
+
+static void on_call(void *arg, struct rpc_call *call)
+{
+	const struct service *s = arg;
+	struct nn *nn = s->front->nn;
+	ProtobufCMessage *in;
+	struct entry *e;
+	struct req *q;
+
+	HASH_FIND_STR(s->index, call->method, e);
+	if (!e) {
+		rpc_fail_no_method(call);
+		return;
+	}
+	in = rpc_call_decode(call, e->method->in);
+	if (!in)
+		return; /* answered */
+	q = req_new(nn, e->method, call, in);
+	if (e->method->kind == REQ_READ)
+		run_read(nn, q);
+	else
+		nn_submit(nn, q);
+}
+
+static void front_free(struct front *f)
+{
+	for (int i = 0; i < PROTOCOLS; i++) {
+		struct entry *e, *tmp;
+
+		HASH_ITER (hh, f->service[i].index, e, tmp) {
+			HASH_DEL(f->service[i].index, e);
+			free(e);
+		}
+	}
+	free(f);
+}
+
+int front_new(struct reactor *r, struct nn *nn, struct net_addr *ret_bound, struct front **ret,
+	      struct err *err)
+{
+	struct front *f = xcalloc(1, sizeof(*f));
+	struct rpc_server_opts o = {
+		.addr = nn->set.rpc, .services = f->rpc, .service_count = PROTOCOLS};
+	int rc;
+
+	f->nn = nn;
+	for (int i = 0; i < PROTOCOLS; i++) {
+		f->service[i].front = f;
+		f->rpc[i] = (struct rpc_service){protocols[i].name, on_call, &f->service[i]};
+		for (const struct method_table *const *t = protocols[i].tables; *t; t++)
+			for (size_t k = 0; k < (*t)->count; k++)
+				index_add(&f->service[i], &(*t)->methods[k]);
+	}
+	rc = rpc_server_new(r, &o, ret_bound, &f->server, err);
+	if (rc < 0) {
+		front_free(f);
+		return rc;
+	}
+	*ret = f;
+	return 0;
+}
+
+void front_close(struct front *f)
+{
+	if (!f)
+		return;
+	rpc_server_close(f->server);
+	front_free(f);
+}

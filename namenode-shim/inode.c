@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/inode.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "common/base/cursor.h"
+#include "namenode-shim/arena.h"
+#include "namenode-shim/db.h"
+
+#define RECORD_VERSION 1
+#define BLOCK_BYTES 25 /* id, stamp, length, committed */
+#define STRINGS 5
+
+struct key {
+	uint8_t b[8 + INODE_NAME_MAX];
+	size_t len;
+};
+
+static struct key key_make(uint64_t id, const void *name, size_t len)
+{
+	struct key k = {.len = 8 + len};
+	struct wr w = wr_init(k.b, sizeof(k.b));
+
+	wr_be64(&w, id);
+	wr_bytes(&w, name, len);
+	return k;
+}
+
+uint64_t inode_len(const struct inode *n)
+{
+	uint64_t len = 0;
+
+	for (uint32_t i = 0; i < n->nblocks; i++)
+		len += n->blocks[i].b.len;
+	return len;
+}
+
+/* ---- the record ---- */
+
+static const char *get_str(struct rd *r, struct arena *a)
+{
+	const uint16_t len = rd_be16(r);
+	const uint8_t *p = rd_bytes(r, len);
+
+	return p ? arena_strndup(a, (const char *)p, len) : "";
+}
+
+static void put_str(struct wr *w, const char *s)
+{
+	const size_t len = strlen(s);
+
+	wr_be16(w, (uint16_t)len);
+	wr_bytes(w, s, len);
+}
+
+static void get_blocks(struct rd *r, struct arena *a, struct inode *n)
+{
+	n->nblocks = rd_be32(r);
+	if (n->nblocks > rd_left(r) / BLOCK_BYTES) {
+		r->bad = true;
+		return;
+	}
+	n->blocks = arena_array(a, struct inode_block, n->nblocks);
+	for (uint32_t i = 0; i < n->nblocks; i++) {
+		n->blocks[i].b.id = (int64_t)rd_be64(r);
+		n->blocks[i].b.gs = rd_be64(r);
+		n->blocks[i].b.len = rd_be64(r);
+		n->blocks[i].committed = rd_u8(r) != 0;
+	}
+}
+
+static int decode(const MDB_val *v, uint64_t id, struct arena *a, struct inode **ret)
+{
+	struct rd r = rd_init(v->mv_data, v->mv_size);
+	struct inode *n = arena_new(a, struct inode);
+
+	if (rd_u8(&r) != RECORD_VERSION)
+		return -EBADMSG;
+	n->id = id;
+	n->type = rd_u8(&r);
+	n->perm = rd_be16(&r);
+	n->repl = rd_be16(&r);
+	n->children = rd_be32(&r);
+	n->parent = rd_be64(&r);
+	n->mtime = rd_be64(&r);
+	n->atime = rd_be64(&r);
+	n->block_size = rd_be64(&r);
+	n->name = get_str(&r, a);
+	n->owner = get_str(&r, a);
+	n->group = get_str(&r, a);
+	n->client = get_str(&r, a);
+	n->client_host = get_str(&r, a);
+	get_blocks(&r, a, n);
+	if (r.bad || (n->type != INODE_DIR && n->type != INODE_FILE))
+		return -EBADMSG;
+	*ret = n;
+	return 0;
+}
+
+static size_t record_bytes(const struct inode *n)
+{
+	const char *s[STRINGS] = {n->name, n->owner, n->group, n->client, n->client_host};
+	size_t len = 1 + 1 + 2 + 2 + 4 + 4 * 8 + 4 + (size_t)n->nblocks * BLOCK_BYTES;
+
+	for (int i = 0; i < STRINGS; i++)
+		len += 2 + strlen(s[i]);
+	return len;
+}
+
+static void encode(struct wr *w, const struct inode *n)
+{
+	wr_u8(w, RECORD_VERSION);
+	wr_u8(w, n->type);
+	wr_be16(w, n->perm);
+	wr_be16(w, n->repl);
+	wr_be32(w, n->children);
+	wr_be64(w, n->parent);
+	wr_be64(w, n->mtime);
+	wr_be64(w, n->atime);
+	wr_be64(w, n->block_size);
+	put_str(w, n->name);
+	put_str(w, n->owner);
+	put_str(w, n->group);
+	put_str(w, n->client);
+	put_str(w, n->client_host);
+	wr_be32(w, n->nblocks);
+	for (uint32_t i = 0; i < n->nblocks; i++) {
+		wr_be64(w, (uint64_t)n->blocks[i].b.id);
+		wr_be64(w, n->blocks[i].b.gs);
+		wr_be64(w, n->blocks[i].b.len);
+		wr_u8(w, n->blocks[i].committed);
+	}
+}
+
+int inode_get(struct txn *t, uint64_t id, struct arena *a, struct inode **ret)
+{
+	const struct key k = key_make(id, NULL, 0);
+	MDB_val v;
+	int rc = txn_get(t, t->db->inodes, k.b, k.len, &v);
+
+	return rc < 0 ? rc : decode(&v, id, a, ret);
+}
+
+int inode_put(struct txn *t, const struct inode *n)
+{
+	const struct key k = key_make(n->id, NULL, 0);
+	const size_t len = record_bytes(n);
+	struct wr w;
+	void *to;
+	int rc = txn_reserve(t, t->db->inodes, k.b, k.len, len, &to);
+
+	if (rc < 0)
+		return rc;
+	w = wr_init(to, len);
+	encode(&w, n);
+	if (inode_is_open(n))
+		return txn_put(t, t->db->open, k.b, k.len, "", 0);
+	rc = n->type == INODE_FILE ? txn_del(t, t->db->open, k.b, k.len) : 0;
+	return rc == -ENOENT ? 0 : rc;
+}
+
+int inode_del(struct txn *t, const struct inode *n)
+{
+	const struct key k = key_make(n->id, NULL, 0);
+	int rc = txn_del(t, t->db->inodes, k.b, k.len);
+
+	if (!rc && inode_is_open(n))
+		rc = txn_del(t, t->db->open, k.b, k.len);
+	return rc;
+}
+
+uint64_t inode_new_id(struct txn *t)
+{
+	return ++t->ctr.inode;
+}
+
+/* ---- directory entries ---- */
+
+int dirent_get(struct txn *t, uint64_t parent, const char *name, size_t len, uint64_t *ret_id)
+{
+	MDB_val v;
+	struct key k;
+	struct rd r;
+	int rc;
+
+	if (len > INODE_NAME_MAX)
+		return -ENOENT;
+	k = key_make(parent, name, len);
+	rc = txn_get(t, t->db->dirents, k.b, k.len, &v);
+	if (rc < 0)
+		return rc;
+	r = rd_init(v.mv_data, v.mv_size);
+	*ret_id = rd_be64(&r);
+	return r.bad ? -EBADMSG : 0;
+}
+
+int dirent_put(struct txn *t, uint64_t parent, const char *name, uint64_t id)
+{
+	const struct key k = key_make(parent, name, strlen(name));
+	const uint64_t be = htobe64(id);
+
+	return txn_put(t, t->db->dirents, k.b, k.len, &be, sizeof(be));
+}
+
+int dirent_del(struct txn *t, uint64_t parent, const char *name)
+{
+	const struct key k = key_make(parent, name, strlen(name));
+
+	return txn_del(t, t->db->dirents, k.b, k.len);
+}
+
+int dirent_each(struct txn *t, uint64_t parent, const void *after, size_t after_len,
+		int (*fn)(void *arg, const char *name, size_t len, uint64_t id), void *arg)
+{
+	const size_t alen = after_len > INODE_NAME_MAX ? INODE_NAME_MAX : after_len;
+	const struct key from = key_make(parent, after, alen);
+	MDB_val k = {from.len, (void *)(uintptr_t)from.b}, v;
+	MDB_cursor *c;
+	int rc = db_rc(mdb_cursor_open(t->t, t->db->dirents, &c));
+
+	if (rc < 0)
+		return rc;
+	rc = mdb_cursor_get(c, &k, &v, MDB_SET_RANGE);
+	if (!rc && alen && k.mv_size == from.len && !memcmp(k.mv_data, from.b, from.len))
+		rc = mdb_cursor_get(c, &k, &v, MDB_NEXT);
+	for (; !rc; rc = mdb_cursor_get(c, &k, &v, MDB_NEXT)) {
+		struct rd r = rd_init(v.mv_data, v.mv_size);
+		int frc;
+
+		if (k.mv_size <= 8 || memcmp(k.mv_data, from.b, 8))
+			break;
+		frc = fn(arg, (const char *)k.mv_data + 8, k.mv_size - 8, rd_be64(&r));
+		if (frc) {
+			mdb_cursor_close(c);
+			return frc;
+		}
+	}
+	mdb_cursor_close(c);
+	return rc == MDB_NOTFOUND ? 0 : db_rc(rc);
+}
+
+int inode_each(struct txn *t, struct arena *a, int (*fn)(void *arg, struct inode *n), void *arg)
+{
+	MDB_cursor *c;
+	MDB_val k, v;
+	int rc = db_rc(mdb_cursor_open(t->t, t->db->inodes, &c));
+
+	if (rc < 0)
+		return rc;
+	while (!(rc = mdb_cursor_get(c, &k, &v, MDB_NEXT))) {
+		struct rd r = rd_init(k.mv_data, k.mv_size);
+		struct inode *n;
+		int frc = decode(&v, rd_be64(&r), a, &n);
+
+		frc = frc ? frc : fn(arg, n);
+		arena_free(a);
+		if (frc) {
+			mdb_cursor_close(c);
+			return frc;
+		}
+	}
+	mdb_cursor_close(c);
+	return rc == MDB_NOTFOUND ? 0 : db_rc(rc);
+}
+
+int inode_path(struct txn *t, const struct inode *n, struct arena *a, char **ret)
+{
+	char *path = arena_strdup(a, n->id == INODE_ROOT ? "/" : "");
+	struct inode *up;
+
+	for (int depth = 0; n->id != INODE_ROOT; depth++) {
+		int rc = depth > INODE_DEPTH_MAX ? -ELOOP : inode_get(t, n->parent, a, &up);
+
+		if (rc < 0)
+			return rc;
+		path = arena_printf(a, "/%s%s", n->name, path);
+		n = up;
+	}
+	*ret = path;
+	return 0;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * inode - files and directories as records, and the names that lead to them
+ *
+ * Idea: an inode is one record under its id; a name is a directory entry (parent id, name) -> id. A
+ * rename touches two entries and the record, never the subtree. The block list of a file is in its
+ * record: where the replicas are is not (blocks.h).
+ * Ownership: inode_get() copies the record into the caller's arena; strings set by the caller are
+ * borrowed until inode_put().
+ * Threading: that of the transaction.
+ * Units: milliseconds since 1970 for times.
+ * Source: hdfs-wire 3.6 (7): ids count up from 16385, the root.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/block.h"
+
+struct arena;
+struct txn;
+
+#define INODE_ROOT 16385ull
+#define INODE_NAME_MAX 255    /* bytes of one component */
+#define INODE_PATH_MAX 8000   /* bytes of a path, as in HDFS */
+#define INODE_DEPTH_MAX 1000  /* components of a path, as in HDFS */
+#define INODE_STICKY 01000
+
+enum inode_type { INODE_DIR = 1, INODE_FILE = 2 };
+
+struct inode_block {
+	struct block b;
+	bool committed; /* the client has stated its final length and stamp */
+};
+
+struct inode {
+	uint64_t id, parent;
+	uint8_t type;      /* enum inode_type */
+	uint16_t perm;     /* 01777 */
+	uint16_t repl;     /* files */
+	uint32_t children; /* directories */
+	uint64_t mtime, atime, block_size;
+	const char *name; /* last component; "" for the root */
+	const char *owner, *group;
+	const char *client;      /* lease holder; "" = closed */
+	const char *client_host; /* its address */
+	uint32_t nblocks;
+	struct inode_block *blocks;
+};
+
+static inline bool inode_is_open(const struct inode *n)
+{
+	return n->client[0] != 0;
+}
+/** Length of the file, all blocks. */
+uint64_t inode_len(const struct inode *n);
+
+/** -ENOENT; -EBADMSG: the record does not decode. */
+int inode_get(struct txn *t, uint64_t id, struct arena *a, struct inode **ret);
+/** Insert or replace; keeps the table of open files in step. */
+int inode_put(struct txn *t, const struct inode *n);
+int inode_del(struct txn *t, const struct inode *n);
+/** Next id of the transaction. */
+uint64_t inode_new_id(struct txn *t);
+
+int dirent_get(struct txn *t, uint64_t parent, const char *name, size_t len, uint64_t *ret_id);
+int dirent_put(struct txn *t, uint64_t parent, const char *name, uint64_t id);
+int dirent_del(struct txn *t, uint64_t parent, const char *name);
+
+/** Call @fn for entries of @parent with names greater than @after, in byte order, until it returns
+ *  non-zero (which is returned). @name is borrowed for the call and not NUL-terminated. */
+int dirent_each(struct txn *t, uint64_t parent, const void *after, size_t after_len,
+		int (*fn)(void *arg, const char *name, size_t len, uint64_t id), void *arg);
+/** Call @fn for every inode (start-up). */
+int inode_each(struct txn *t, struct arena *a, int (*fn)(void *arg, struct inode *n), void *arg);
+
+/** Absolute path of @n; "/" for the root. -ELOOP when parents do not end. */
+int inode_path(struct txn *t, const struct inode *n, struct arena *a, char **ret);

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dfs-namenode: configure, build, run, tear down. */
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "common/base/args.h"
+#include "common/base/conf.h"
+#include "common/base/log.h"
+#include "common/reactor/reactor.h"
+#include "namenode-shim/front.h"
+#include "namenode-shim/http.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/ready.h"
+#include "namenode-shim/users.h"
+
+struct options {
+	bool format, force;
+	const char *cluster_id, *ready_file;
+};
+
+struct program {
+	struct settings set;
+	struct nn *nn;
+	struct reactor *reactor;
+	struct front *front;
+	struct http *http;
+	struct net_addr rpc, web;
+	sigset_t signals;
+	pthread_t waiter;
+};
+
+static int fail(const struct err *err)
+{
+	fprintf(stderr, "dfs-namenode: %s\n", err->text[0] ? err->text : err_name(err->rc));
+	return 1;
+}
+
+static int format(const struct options *o, const struct settings *set)
+{
+	struct err err = ERR_INIT;
+	struct users *u = users_new(set->super_group);
+	int rc = db_format(set->name_dir, o->cluster_id, users_self(u), o->force, &err);
+
+	users_free(u);
+	if (rc < 0)
+		return fail(&err);
+	log_info("op=format dir=%s", set->name_dir);
+	return 0;
+}
+
+/* SIGTERM and SIGINT end the reactor; everything queued is still committed and answered. */
+static void *wait_signal(void *arg)
+{
+	struct program *p = arg;
+	int sig = 0;
+
+	sigwait(&p->signals, &sig);
+	log_info("op=stop signal=%d", sig);
+	reactor_stop(p->reactor);
+	return NULL;
+}
+
+static int build(struct program *p, struct err *err)
+{
+	const struct reactor_opts ro = {.name = "nn", .spin_us = 0};
+	int rc = nn_new(&p->set, &p->nn, err);
+
+	rc = rc ? rc : reactor_new(&ro, &p->reactor, err);
+	rc = rc ? rc : front_new(p->reactor, p->nn, &p->rpc, &p->front, err);
+	rc = rc ? rc : http_new(p->nn, &p->set.http, &p->web, &p->http, err);
+	if (!rc) {
+		rc = nn_start(p->nn);
+		if (rc < 0)
+			err_sys(err, rc, "cannot start the writer thread");
+	}
+	return rc;
+}
+
+static int serve(struct program *p, const struct options *o)
+{
+	char a[NET_TEXT_MAX], b[NET_TEXT_MAX];
+	struct err err = ERR_INIT;
+	int rc = o->ready_file ? ready_write(o->ready_file, &p->rpc, &p->web, &err) : 0;
+
+	if (rc < 0)
+		return fail(&err);
+	log_info("op=serve rpc=%s http=%s dir=%s cluster=%s", net_text(&p->rpc, a),
+		 net_text(&p->web, b), p->set.name_dir, p->nn->db->ident.cluster_id);
+	if (pthread_create(&p->waiter, NULL, wait_signal, p))
+		return fail(&(struct err){.rc = -EAGAIN});
+	rc = reactor_run(p->reactor);
+	pthread_join(p->waiter, NULL);
+	return rc < 0 ? fail(&(struct err){.rc = rc}) : 0;
+}
+
+static void tear_down(struct program *p)
+{
+	if (p->nn)
+		nn_stop(p->nn); /* answers go out below, when the reactor is freed */
+	front_close(p->front);
+	http_free(p->http);
+	reactor_free(p->reactor);
+	nn_free(p->nn);
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = {0};
+	const struct args_opt opts[] = {
+		{.name = "format", .help = "make the name directory and leave", .flag = &o.format},
+		{.name = "force", .help = "with --format: destroy the namespace that is there",
+		 .flag = &o.force},
+		{.name = "cluster-id", .metavar = "ID", .help = "with --format: instead of a new one",
+		 .text = &o.cluster_id},
+		{.name = "ready-file", .metavar = "FILE",
+		 .help = "write the addresses there (JSON) when serving", .text = &o.ready_file},
+		{0}};
+	const struct args_spec spec = {
+		.prog = "dfs-namenode",
+		.synopsis = "[option]...",
+		.about = "Keeps the namespace of a cluster and serves HDFS clients and data nodes. "
+			 "Format its directory (dfs.namenode.name.dir) once with --format.",
+		.opts = opts};
+	struct program p = {0};
+	struct err err = ERR_INIT;
+	struct args args;
+	int status;
+
+	if (!args_parse(&spec, argc, argv, &args, &status))
+		return status;
+	sigemptyset(&p.signals);
+	sigaddset(&p.signals, SIGTERM);
+	sigaddset(&p.signals, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &p.signals, NULL); /* before any thread */
+	signal(SIGPIPE, SIG_IGN);
+	if (settings_load(args.conf, &p.set, &err) < 0)
+		status = fail(&err);
+	else if (o.format)
+		status = format(&o, &p.set);
+	else
+		status = build(&p, &err) < 0 ? fail(&err) : serve(&p, &o);
+	tear_down(&p);
+	args_free(&args);
+	return status;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * methods - the tables of what this NameNode answers
+ *
+ * Idea: a protocol is its Java name and tables of methods; each table stands at the end of the file
+ * with its functions. A method that is in no table is RpcNoSuchMethodException.
+ */
+#include "namenode-shim/req.h"
+
+struct method_table {
+	const struct method *methods;
+	size_t count;
+};
+
+extern const struct method_table client_read_methods;   /* client_read.c: files and listings */
+extern const struct method_table client_admin_methods;  /* client_admin.c: reports, safe mode, policies */
+extern const struct method_table client_change_methods; /* client_change.c: names and attributes */
+extern const struct method_table client_write_methods;  /* client_write.c: blocks of open files */
+extern const struct method_table datanode_methods;      /* datanode_rpc.c */
+extern const struct method_table lifeline_methods;      /* datanode_rpc.c */
+extern const struct method_table ha_methods;            /* client_admin.c */
+
+/** A row: METHOD(getFileInfo, get_file_info, REQ_READ, 0, fn) for hd__get_file_info_{request,response}_proto. */
+#define METHOD(rpc_name, ns_, msg, kind_, flags_, fn)                                              \
+	{                                                                                          \
+		.name = #rpc_name, .in = &ns_##__##msg##_request_proto__descriptor,                \
+		.out = &ns_##__##msg##_response_proto__descriptor, .kind = (kind_),                \
+		.flags = (flags_), .run = (fn)                                                     \
+	}
+#define METHOD_TABLE(array) {(array), sizeof(array) / sizeof((array)[0])}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/monitor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/metrics.h"
+#include "namenode-shim/arena.h"
+#include "namenode-shim/file.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/placement.h"
+#include "namenode-shim/req.h"
+
+static uint32_t check_nodes(struct nn *nn, uint64_t now)
+{
+	uint32_t live = 0;
+
+	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next) {
+		if (dn->alive && now - dn->heard_ns > nn->dns.dead_after_ns)
+			nn_dn_lost(nn, dn, "no heartbeat");
+		live += dn->alive;
+	}
+	return live;
+}
+
+static uint32_t queued(const struct dn *dn)
+{
+	uint32_t n = 0;
+
+	list_for_each(l, &dn->transfers)
+		n++;
+	return n;
+}
+
+/* A good replica on a node that is not busy copying. */
+static struct dn *pick_source(const struct blk *b)
+{
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		const struct replica *r = &b->rep[i];
+
+		if (r->state == REPLICA_FINALIZED && !r->corrupt && !r->excess &&
+		    r->st->dn->alive && queued(r->st->dn) < DN_TRANSFERS_MAX * 2)
+			return r->st->dn;
+	}
+	return NULL;
+}
+
+static void order_copy(struct nn *nn, struct blk *b, uint64_t now)
+{
+	const struct dn **not = xcalloc((size_t)b->nreps + b->npending + 1u, sizeof(struct dn *));
+	struct dn *src = pick_source(b);
+	struct place p = {.want = 1, .exclude = not, .block_size = b->b.len};
+	struct storage *target;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		not[p.nexclude++] = b->rep[i].st->dn;
+	for (uint16_t i = 0; i < b->npending; i++)
+		not[p.nexclude++] = b->pending[i].st->dn;
+	if (src && place_choose(&nn->dns, &p, &target) == 1) {
+		log_info("op=copy block=%lld from=%s to=%s", (long long)b->b.id, src->uuid,
+			 target->dn->uuid);
+		dn_order_transfer(src, &b->b, target);
+		blk_add_pending(b, target, now + nn->blocks.pending_timeout_ns);
+		blk_recheck(&nn->blocks, b);
+	} else if (src) {
+		(void)blk_drop_one_corrupt(&nn->blocks, b);
+	}
+	free(not);
+}
+
+/* Copies of blocks that have too few replicas; each is looked at once per round. */
+static void order_copies(struct nn *nn, uint32_t live, uint64_t now)
+{
+	uint64_t budget = (uint64_t)live * MONITOR_COPIES_PER_NODE, look = nn->blocks.under_count;
+
+	while (budget && look--) {
+		struct blk *b = container_of(nn->blocks.under.next, struct blk, work);
+
+		list_del(&b->work); /* to the end of the line */
+		list_add_tail(&nn->blocks.under, &b->work);
+		if (!(b->flags & BLK_MISSING)) {
+			order_copy(nn, b, now);
+			budget--;
+		}
+	}
+}
+
+static void expire_pending(struct nn *nn, uint64_t now)
+{
+	for (struct blk *b = nn->blocks.map; b; b = b->hh.next)
+		if (b->npending) {
+			const uint16_t before = b->npending;
+
+			blk_expire_pending(b, now);
+			if (b->npending != before)
+				blk_recheck(&nn->blocks, b);
+		}
+}
+
+static void check_leases(struct nn *nn)
+{
+	const uint64_t limit = nn->set.lease_hard_ms;
+
+	for (struct lease *l = nn->leases.table; l; l = l->hh.next) {
+		if (!leases_expired(&nn->leases, l->holder, limit))
+			continue;
+		l->renewed_ns = clock_mono_ns() - (limit - NN_RECOVERY_MS) * NS_PER_MS;
+		for (uint32_t i = 0; i < l->ninodes; i++) {
+			struct req *q = req_new(nn, &file_recover_method, NULL, NULL);
+
+			q->arg = l->inode[i];
+			nn_submit(nn, q);
+		}
+	}
+}
+
+void monitor_tick(struct nn *nn)
+{
+	const uint64_t now = clock_mono_ns();
+	uint32_t live;
+
+	pthread_rwlock_wrlock(&nn->mem_lock);
+	live = check_nodes(nn, now);
+	nn_check_safe_mode(nn);
+	if (!nn->safe.on && now >= nn->next_redundancy_ns) {
+		nn->next_redundancy_ns = now + nn->set.redundancy_ms * NS_PER_MS;
+		expire_pending(nn, now);
+		if (nn->safe.empty_start ||
+		    now - nn->safe.left_ns > nn->set.redundancy_delay_ms * NS_PER_MS)
+			order_copies(nn, live, now);
+	}
+	pthread_rwlock_unlock(&nn->mem_lock);
+	if (!nn->safe.on)
+		check_leases(nn);
+	metric_set(METRIC_NN_FILES, nn->inodes);
+	metric_set(METRIC_NN_BLOCKS, HASH_COUNT(nn->blocks.map));
+	metric_set(METRIC_NN_UNDER_REPLICATED, nn->blocks.under_count);
+	metric_set(METRIC_NN_LIVE, live);
+}

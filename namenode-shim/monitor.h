@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * monitor - what the NameNode does on its own, once a second on the writer thread
+ *
+ * Idea: dead nodes are taken out, blocks with too few replicas are copied, files whose writer is
+ * silent for the hard limit are recovered.
+ * Threading: writer thread; monitor_tick() takes mem_lock for writing itself.
+ * Source: hdfs-wire 3.7, 8.3.
+ */
+struct nn;
+
+#define MONITOR_TICK_MS 500
+#define MONITOR_COPIES_PER_NODE 4  /* work found per tick = this x live nodes */
+
+void monitor_tick(struct nn *nn);

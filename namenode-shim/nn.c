@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/nn.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/metrics.h"
+#include "namenode-shim/arena.h"
+#include "namenode-shim/inode.h"
+#include "namenode-shim/monitor.h"
+#include "namenode-shim/req.h"
+#include "namenode-shim/users.h"
+
+#define MAP_GROW_TRIES 4
+
+/* ---- start: memory from disk ---- */
+
+static int load_inode(void *arg, struct inode *n)
+{
+	struct nn *nn = arg;
+	const bool open = inode_is_open(n);
+
+	nn->inodes++;
+	for (uint32_t i = 0; i < n->nblocks; i++) {
+		const struct inode_block *b = &n->blocks[i];
+		const bool last = i + 1 == n->nblocks;
+
+		blocks_add(&nn->blocks, &b->b, n->id, n->repl,
+			   !open || !last ? BLK_COMPLETE : b->committed ? BLK_COMMITTED : BLK_OPEN);
+	}
+	if (open)
+		leases_add(&nn->leases, n->client, n->id);
+	return 0;
+}
+
+static int load(struct nn *nn, struct err *err)
+{
+	struct arena a = {0};
+	int rc = txn_read_begin(&nn->reader);
+
+	if (rc < 0)
+		return err_sys(err, rc, "cannot read the namespace");
+	rc = inode_each(&nn->reader, &a, load_inode, nn);
+	txn_read_end(&nn->reader);
+	arena_free(&a);
+	if (rc < 0)
+		return err_sys(err, rc, "cannot read the namespace in %s", nn->set.name_dir);
+	nn->safe.total = nn->blocks.complete;
+	nn->safe.empty_start = !nn->safe.total;
+	nn->safe.on = nn->safe.startup = nn->blocks.quiet = true;
+	nn_check_safe_mode(nn);
+	return 0;
+}
+
+int nn_new(const struct settings *set, struct nn **ret, struct err *err)
+{
+	struct nn *nn = xcalloc(1, sizeof(*nn));
+	int rc;
+
+	nn->set = *set;
+	pthread_rwlock_init(&nn->mem_lock, NULL);
+	pthread_mutex_init(&nn->qlock, NULL);
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&nn->qcond, &attr);
+	pthread_condattr_destroy(&attr);
+	list_init(&nn->queue);
+	list_init(&nn->parked);
+	datanodes_init(&nn->dns, (2 * set->recheck_ms + 10 * set->heartbeat_ms) * NS_PER_MS);
+	blocks_init(&nn->blocks, set->pending_ms * NS_PER_MS, set->repl_min);
+	nn->users = users_new(nn->set.super_group);
+	rc = db_open(set->name_dir, &nn->db, err);
+	if (rc < 0)
+		goto fail;
+	rc = txn_reader_new(nn->db, &nn->reader);
+	if (rc < 0) {
+		err_sys(err, rc, "cannot read the namespace in %s", set->name_dir);
+		goto fail;
+	}
+	rc = load(nn, err);
+	if (rc < 0)
+		goto fail;
+	*ret = nn;
+	return 0;
+fail:
+	nn_free(nn);
+	return rc;
+}
+
+void nn_free(struct nn *nn)
+{
+	if (!nn)
+		return;
+	txn_reader_free(&nn->reader);
+	db_close(nn->db);
+	leases_fini(&nn->leases);
+	blocks_fini(&nn->blocks);
+	datanodes_fini(&nn->dns);
+	users_free(nn->users);
+	pthread_cond_destroy(&nn->qcond);
+	pthread_mutex_destroy(&nn->qlock);
+	pthread_rwlock_destroy(&nn->mem_lock);
+	free(nn);
+}
+
+/* ---- safe mode ---- */
+
+const char *nn_safe_text(const struct nn *nn, char *buf)
+{
+	const struct safemode *s = &nn->safe;
+	const uint64_t need = (uint64_t)((double)s->total * nn->set.safe_pct);
+
+	if (s->startup)
+		snprintf(buf, ERR_TEXT_MAX,
+			 "The reported blocks %llu have not reached the threshold %.4f of total "
+			 "blocks %llu (%llu needed), or have just done so. It leaves by itself; to "
+			 "force it: dfsadmin -safemode leave.",
+			 (unsigned long long)nn->blocks.safe, nn->set.safe_pct,
+			 (unsigned long long)s->total, (unsigned long long)need);
+	else
+		snprintf(buf, ERR_TEXT_MAX,
+			 "It was turned on manually. Use \"hdfs dfsadmin -safemode leave\" to turn "
+			 "safe mode off.");
+	return buf;
+}
+
+void nn_check_safe_mode(struct nn *nn)
+{
+	struct safemode *s = &nn->safe;
+	const uint64_t now = clock_mono_ns();
+
+	if (!s->startup)
+		return;
+	if (nn->blocks.safe < (uint64_t)((double)s->total * nn->set.safe_pct)) {
+		s->reached_ns = 0;
+		return;
+	}
+	if (!s->reached_ns)
+		s->reached_ns = now;
+	if (!s->empty_start && now - s->reached_ns < nn->set.safe_extension_ms * NS_PER_MS)
+		return;
+	s->startup = false;
+	s->on = s->manual;
+	s->left_ns = now;
+	nn->blocks.quiet = false;
+	blocks_recheck_all(&nn->blocks);
+	log_info("op=safemode state=off blocks=%llu reported=%llu", (unsigned long long)s->total,
+		 (unsigned long long)nn->blocks.safe);
+}
+
+void nn_dn_lost(struct nn *nn, struct dn *dn, const char *why)
+{
+	log_warn("op=lost datanode=%s address=%s:%u reason=\"%s\"", dn->uuid, dn->ip, dn->xfer_port,
+		 why);
+	dn->alive = false;
+	dn_orders_drop(&nn->dns, dn);
+	blocks_forget(&nn->blocks, dn, NULL);
+}
+
+/* ---- effects ---- */
+
+static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id)
+{
+	const struct dn *best = NULL;
+	struct blk_open *o = b->open;
+
+	if (!o)
+		return;
+	o->recovery_id = recovery_id;
+	o->recovery_until_ns = clock_mono_ns() + NN_RECOVERY_MS * NS_PER_MS;
+	if (!o->ntargets) { /* this process never saw the pipeline: whoever reported a replica */
+		struct storage **st = xcalloc(b->nreps + 1u, sizeof(struct storage *));
+		uint32_t n = 0;
+
+		for (uint16_t i = 0; i < b->nreps; i++)
+			if (!b->rep[i].corrupt)
+				st[n++] = b->rep[i].st;
+		blk_set_targets(b, st, n);
+		free(st);
+	}
+	for (uint32_t i = 0; i < o->ntargets && !best; i++) {
+		const struct dn *dn = o->target[(i + o->primary_turn) % o->ntargets]->dn;
+
+		if (dn->alive)
+			best = dn;
+	}
+	o->primary_turn++;
+	if (!best)
+		return;
+	log_info("op=recover block=%lld recovery=%llu primary=%s", (long long)b->b.id,
+		 (unsigned long long)recovery_id, best->uuid);
+	dn_order_recovery(datanodes_find(&nn->dns, best->uuid), b->b.id);
+}
+
+/* Recovery ended: the targets hold the block finalized; every other replica is stale. */
+static void block_synced(struct nn *nn, struct blk *b, const struct effect *e)
+{
+	blk_set_targets(b, e->targets, e->ntargets);
+	b->open->recovery_id = 0;
+	blk_commit(&nn->blocks, b, &e->b);
+	for (uint32_t i = 0; i < e->ntargets; i++)
+		blocks_report(&nn->blocks, e->targets[i], &e->b, REPLICA_FINALIZED, false, 0);
+}
+
+static void apply_block(struct nn *nn, const struct effect *e)
+{
+	struct blocks *bs = &nn->blocks;
+	struct blk *b = blocks_find(bs, e->b.id);
+
+	if (e->kind == FX_BLOCK_ADD) {
+		b = blocks_add(bs, &e->b, e->inode, e->repl, BLK_OPEN);
+		blk_set_targets(b, e->targets, e->ntargets);
+		return;
+	}
+	if (!b)
+		return; /* removed by an earlier change of the same batch */
+	switch (e->kind) {
+	case FX_BLOCK_COMMIT:
+		blk_commit(bs, b, &e->b);
+		break;
+	case FX_BLOCK_PIPELINE:
+		b->b.gs = e->b.gs;
+		b->b.len = e->b.len;
+		blk_set_targets(b, e->targets, e->ntargets);
+		blk_recheck(bs, b);
+		break;
+	case FX_BLOCK_REOPEN:
+		blk_reopen(bs, b);
+		break;
+	case FX_BLOCK_RECOVER:
+		start_recovery(nn, b, e->b.gs);
+		break;
+	case FX_BLOCK_SYNCED:
+		block_synced(nn, b, e);
+		break;
+	case FX_BLOCK_REPL:
+		blk_set_repl(bs, b, e->repl);
+		break;
+	case FX_BLOCK_REMOVE:
+		blocks_remove(bs, b);
+		break;
+	case FX_BLOCK_ADD:
+	case FX_LEASE_ADD:
+	case FX_LEASE_DEL:
+	case FX_INODES:
+		break; /* handled by callers */
+	}
+}
+
+static void apply(struct nn *nn, const struct effect_list *l)
+{
+	for (const struct effect *e = l->first; e; e = e->next)
+		if (e->kind == FX_LEASE_ADD)
+			leases_add(&nn->leases, e->holder, e->inode);
+		else if (e->kind == FX_LEASE_DEL)
+			leases_del(&nn->leases, e->holder, e->inode);
+		else if (e->kind == FX_INODES)
+			nn->inodes += (uint64_t)e->delta;
+		else
+			apply_block(nn, e);
+}
+
+/* ---- the writer thread ---- */
+
+void nn_submit(struct nn *nn, struct req *q)
+{
+	pthread_mutex_lock(&nn->qlock);
+	list_add_tail(&nn->queue, &q->link);
+	pthread_cond_signal(&nn->qcond);
+	pthread_mutex_unlock(&nn->qlock);
+}
+
+static void move_all(struct list *from, struct list *to)
+{
+	struct list *l;
+
+	while ((l = list_pop(from)))
+		list_add_tail(to, l);
+}
+
+static void finish_all(struct list *l)
+{
+	struct list *e;
+
+	while ((e = list_pop(l)))
+		req_finish(container_of(e, struct req, link));
+}
+
+static bool wait_is_over(struct nn *nn, const struct req *q, uint64_t now)
+{
+	const struct blk *b = blocks_find(&nn->blocks, q->wait.b.id);
+
+	return now >= q->wait.deadline_ns || !b ||
+	       blk_finalized_as(b, q->wait.b.gs, q->wait.b.len) >= nn->set.repl_min;
+}
+
+/* Sleep until there is something to do; false: stop and nothing is left. */
+static bool take(struct nn *nn, struct list *batch)
+{
+	uint64_t wake = nn->next_tick_ns;
+	bool go;
+
+	list_for_each(l, &nn->parked) {
+		const struct req *q = container_of(l, struct req, link);
+
+		wake = q->wait.deadline_ns < wake ? q->wait.deadline_ns : wake;
+	}
+	pthread_mutex_lock(&nn->qlock);
+	while (list_empty(&nn->queue) && !nn->stop && clock_mono_ns() < wake) {
+		struct timespec ts = {(time_t)(wake / NS_PER_S), (long)(wake % NS_PER_S)};
+
+		pthread_cond_timedwait(&nn->qcond, &nn->qlock, &ts);
+	}
+	go = !nn->stop || !list_empty(&nn->queue);
+	move_all(&nn->queue, batch);
+	pthread_mutex_unlock(&nn->qlock);
+	return go;
+}
+
+static void run_memory(struct nn *nn, struct list *batch)
+{
+	struct list done = LIST_INIT(done);
+
+	list_for_each(l, batch) {
+		struct req *q = container_of(l, struct req, link);
+
+		if (q->method->kind != REQ_MEMORY)
+			continue;
+		list_del(l);
+		list_add_tail(&done, l);
+		req_reset(q, NULL);
+		pthread_rwlock_wrlock(&nn->mem_lock);
+		req_run(q);
+		nn_check_safe_mode(nn);
+		pthread_rwlock_unlock(&nn->mem_lock);
+	}
+	finish_all(&done);
+}
+
+static void unpark(struct nn *nn, struct list *batch)
+{
+	const uint64_t now = clock_mono_ns();
+
+	list_for_each(l, &nn->parked)
+		if (wait_is_over(nn, container_of(l, struct req, link), now)) {
+			list_del(l);
+			list_add_tail(batch, l);
+		}
+}
+
+/* One transaction with every change of the batch. */
+static int try_batch(struct nn *nn, struct list *batch)
+{
+	struct txn t;
+	int rc = txn_write_begin(nn->db, &t);
+
+	if (rc < 0)
+		return rc;
+	list_for_each(l, batch) {
+		struct req *q = container_of(l, struct req, link);
+
+		req_reset(q, &t);
+		req_run(q);
+		if (t.failed)
+			break;
+	}
+	if (!t.failed)
+		(void)retry_purge(&t, clock_wall_ms()); /* a failure shows in the commit */
+	rc = txn_write_commit(&t);
+	return rc;
+}
+
+static void fail_batch(struct list *batch, int rc)
+{
+	log_error("op=commit rc=%s; nothing of this batch was changed", err_name(rc));
+	list_for_each(l, batch) {
+		struct req *q = container_of(l, struct req, link);
+
+		q->rc = rc;
+		exc_throw(&q->exc, EXC_IO,
+			  "the NameNode cannot write its namespace: %s; free space in its name "
+			  "directory, then try again",
+			  err_name(rc));
+	}
+}
+
+static void run_changes(struct nn *nn, struct list *batch)
+{
+	uint64_t changes = 0;
+	int rc = -EXFULL;
+
+	if (list_empty(batch))
+		return;
+	for (int i = 0; i < MAP_GROW_TRIES && rc == -EXFULL; i++) {
+		rc = try_batch(nn, batch);
+		if (rc == -EXFULL && db_grow(nn->db))
+			break;
+	}
+	if (rc < 0)
+		fail_batch(batch, rc);
+	metric_add(METRIC_NN_COMMITS, 1);
+	pthread_rwlock_wrlock(&nn->mem_lock);
+	list_for_each(l, batch) {
+		struct req *q = container_of(l, struct req, link);
+
+		if (rc == 0 && q->rc == 0) {
+			apply(nn, &q->fx);
+			changes++;
+		} else if (rc == 0 && q->rc == REQ_PARK) {
+			list_del(l);
+			list_add_tail(&nn->parked, l);
+		}
+	}
+	pthread_rwlock_unlock(&nn->mem_lock);
+	metric_add(METRIC_NN_OPS, changes);
+	finish_all(batch);
+}
+
+static void *writer_main(void *arg)
+{
+	struct nn *nn = arg;
+	struct list batch = LIST_INIT(batch);
+
+	while (take(nn, &batch)) {
+		run_memory(nn, &batch);
+		unpark(nn, &batch);
+		run_changes(nn, &batch);
+		if (clock_mono_ns() >= nn->next_tick_ns) {
+			monitor_tick(nn);
+			nn->next_tick_ns = clock_mono_ns() + MONITOR_TICK_MS * NS_PER_MS;
+		}
+	}
+	return NULL;
+}
+
+int nn_start(struct nn *nn)
+{
+	int rc = ret_code(pthread_create(&nn->writer, NULL, writer_main, nn));
+
+	nn->writer_runs = !rc;
+	return rc;
+}
+
+void nn_stop(struct nn *nn)
+{
+	if (!nn->writer_runs)
+		return;
+	pthread_mutex_lock(&nn->qlock);
+	nn->stop = true;
+	pthread_cond_signal(&nn->qcond);
+	pthread_mutex_unlock(&nn->qlock);
+	pthread_join(nn->writer, NULL);
+	nn->writer_runs = false;
+	list_for_each(l, &nn->parked)
+		container_of(l, struct req, link)->rc = -ESHUTDOWN;
+	finish_all(&nn->parked);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * nn - the NameNode: one namespace on disk, one map of blocks and nodes in memory, two threads
+ *
+ * Idea: nothing is acknowledged before it is on disk, and nobody waits for the disk but those who
+ * changed something. Calls arrive on the reactor thread. READ calls are answered there, from a
+ * reader's transaction (LMDB, no lock) and the memory part. CHANGE and MEMORY calls go to the queue of
+ * the writer thread, which takes all that wait, runs the MEMORY calls (reports and heartbeats: no
+ * disk), then all CHANGE calls in ONE transaction, commits (fsync), applies their effects to memory
+ * (effect.h) and only then answers them. While it syncs, the next batch gathers: group commit.
+ * Ownership: everything here belongs to struct nn; a request (req.h) belongs to whoever holds it:
+ * reactor, queue, writer.
+ * Threading: dns, blocks, leases, safe are changed only by the writer thread, with mem_lock held for
+ * writing; the writer reads them without it, other threads with it held for reading. Lock order:
+ * mem_lock before db->map_lock; qlock is held alone and shortly.
+ * Source: design.md section 8; hdfs-wire 3.6, 3.7, 4.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+#include "namenode-shim/blocks.h"
+#include "namenode-shim/datanodes.h"
+#include "namenode-shim/db.h"
+#include "namenode-shim/leases.h"
+#include "namenode-shim/settings.h"
+
+struct req;
+struct users;
+
+struct safemode {
+	bool on;
+	bool manual;          /* asked for by an administrator: leaves only when asked */
+	bool startup;         /* until reports are in; reached: leaves after the extension */
+	uint64_t reached_ns;  /* threshold reached; 0 = not */
+	uint64_t total;       /* complete blocks at start */
+	uint64_t left_ns;
+	bool empty_start;     /* there was nothing to wait for */
+};
+
+struct nn {
+	struct settings set;
+	struct db *db;       /* owned */
+	struct users *users; /* owned */
+	struct txn reader;   /* reactor thread's */
+
+	pthread_rwlock_t mem_lock;
+	struct datanodes dns;
+	struct blocks blocks;
+	struct leases leases;
+	struct safemode safe;
+	atomic_uint_fast64_t inodes; /* metric */
+
+	pthread_mutex_t qlock;
+	pthread_cond_t qcond;
+	struct list queue; /* of req.link */
+	bool stop;
+
+	/* writer thread only */
+	pthread_t writer;
+	bool writer_runs;
+	struct list parked; /* requests that wait for a report */
+	uint64_t next_tick_ns, next_redundancy_ns;
+	uint64_t txid;
+};
+
+/** Open the name directory and build memory from it. */
+int nn_new(const struct settings *set, struct nn **ret, struct err *err);
+/** Start the writer thread. */
+int nn_start(struct nn *nn);
+/** Finish what is queued and stop the writer. */
+void nn_stop(struct nn *nn);
+/** Accepts NULL. */
+void nn_free(struct nn *nn);
+/** Any thread: give @q to the writer. */
+void nn_submit(struct nn *nn, struct req *q);
+/** Writer thread, mem_lock held for writing: leave or keep startup safe mode as reports come in. */
+void nn_check_safe_mode(struct nn *nn);
+/** "The reported blocks ..." for SafeModeException; @buf of ERR_TEXT_MAX. */
+const char *nn_safe_text(const struct nn *nn, char *buf);
+/** Writer thread, mem_lock held for writing: @dn is dead or replaced. */
+void nn_dn_lost(struct nn *nn, struct dn *dn, const char *why);

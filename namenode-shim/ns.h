@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * ns - the namespace: paths, permissions and the operations on files and directories
+ *
+ * Idea: every operation validates completely, then writes. It fails with an exception before its
+ * first write, or the database failed and the whole transaction is given up; so several changes
+ * share one transaction without savepoints.
+ * Ownership: everything returned lives in n->a.
+ * Threading: that of n->t; reading operations also with a reader's transaction.
+ * Source: hdfs-wire 1.5, 3.2 to 3.6; messages are worded after HDFS.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "namenode-shim/arena.h"
+#include "namenode-shim/effect.h"
+#include "namenode-shim/exc.h"
+#include "namenode-shim/inode.h"
+
+struct users;
+
+/* Who asks, on which transaction, and what came of it. */
+struct ns {
+	struct txn *t;          /* borrowed */
+	struct arena *a;        /* borrowed */
+	struct exc_info *x;     /* borrowed; filled when an operation returns an error */
+	struct effect_list *fx; /* borrowed; writing operations only */
+	struct users *users;    /* borrowed */
+	const char *user;
+	const char *host;       /* address of the client */
+	uint64_t now_ms;
+	bool enforce;           /* check permissions */
+	bool super;             /* the caller is the super-user */
+};
+
+/* A path taken apart, and what of it exists. */
+struct walk {
+	const char *path;     /* as given, without a trailing slash */
+	const char **name;    /* components */
+	uint32_t depth;       /* number of components; 0 = root */
+	struct inode **chain; /* chain[0] is the root, chain[i] is component i - 1 */
+	uint32_t have;        /* inodes in chain: 1..depth + 1 */
+	struct inode *last;   /* what the path names; NULL when missing */
+};
+
+enum access { ACCESS_X = 1, ACCESS_W = 2, ACCESS_R = 4 };
+
+/** Resolve and check x on every directory on the way. */
+int ns_walk(struct ns *n, const char *path, struct walk *w);
+/** The same; -ENOENT (FileNotFoundException) when the path does not exist. */
+int ns_find(struct ns *n, const char *path, struct walk *w);
+/** The same, and it must be a file. */
+int ns_find_file(struct ns *n, const char *path, struct walk *w);
+/** Path of component @i of the walk (0 = root). */
+const char *walk_path_of(struct ns *n, const struct walk *w, uint32_t i);
+int ns_check(struct ns *n, const struct inode *node, unsigned int access, const char *path);
+/** Owner or super-user. */
+int ns_check_owner(struct ns *n, const struct walk *w);
+/** Database failure as an exception. */
+int ns_io(struct ns *n, int rc);
+struct effect *ns_effect(struct ns *n, enum effect_kind kind);
+
+int ns_mkdirs(struct ns *n, const char *path, uint16_t perm, bool create_parent);
+
+struct ns_create {
+	const char *path, *client;
+	uint16_t perm, repl;
+	uint64_t block_size;
+	bool create, overwrite, create_parent;
+};
+/** -EBUSY with AlreadyBeingCreatedException: another client writes it; *ret_busy is its inode. */
+int ns_create(struct ns *n, const struct ns_create *c, struct inode **ret, struct inode **ret_busy);
+/** *ret false: nothing was there. */
+int ns_delete(struct ns *n, const char *path, bool recursive, bool *ret);
+/** Old rename: an existing directory @dst takes @src in; *ret false on ordinary failure. */
+int ns_rename(struct ns *n, const char *src, const char *dst, bool *ret);
+int ns_rename2(struct ns *n, const char *src, const char *dst, bool overwrite);
+int ns_set_perm(struct ns *n, const char *path, uint16_t perm);
+/** NULL or "": leave. */
+int ns_set_owner(struct ns *n, const char *path, const char *owner, const char *group);
+/** UINT64_MAX: leave. */
+int ns_set_times(struct ns *n, const char *path, uint64_t mtime, uint64_t atime);
+/** *ret false: a directory. */
+int ns_set_repl(struct ns *n, const char *path, uint16_t repl, bool *ret);
+
+struct ns_summary {
+	uint64_t len, files, dirs, space;
+};
+int ns_summarize(struct ns *n, const char *path, struct ns_summary *ret);

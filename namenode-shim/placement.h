@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * placement - where a new replica goes
+ *
+ * Idea: distinct live nodes with room for a whole block; the first on the writer's own host, the
+ * others the less busy of two random candidates, which spreads load without sorting. One rack.
+ * Room already promised to other new blocks since the node's last heartbeat counts as taken.
+ * Threading: writer thread.
+ * Source: HDFS default placement for one rack; hdfs-wire 3.4 (addBlock).
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+struct datanodes;
+struct dn;
+struct storage;
+
+struct place {
+	uint32_t want;
+	const char *writer_ip; /* NULL: no preference */
+	const struct dn **exclude;
+	uint32_t nexclude;
+	uint64_t block_size;
+};
+
+/** Fill @ret[p->want]; returns how many were found, 0..want. Chosen room is marked promised. */
+uint32_t place_choose(struct datanodes *d, const struct place *p, struct storage **ret);

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * req - one call on its way through the NameNode
+ *
+ * Idea: a method is a row in a table: name, message types, kind, function. The function gets the
+ * decoded request and a struct ns, and either fills q->out or throws; where it runs and when it is
+ * answered follows from its kind.
+ *   READ    reactor thread, reader's transaction, mem_lock shared
+ *   MEMORY  writer thread, no transaction, mem_lock exclusive
+ *   CHANGE  writer thread, inside the batch's transaction; may run again from the start when the
+ *           transaction has to be repeated, so it touches memory only through effects
+ * Ownership: req_finish() answers and frees. Internal changes have no call.
+ * Source: hdfs-wire section 3.
+ */
+#include <protobuf-c/protobuf-c.h>
+
+#include "common/base/list.h"
+#include "namenode-shim/ns.h"
+#include "namenode-shim/retry.h"
+
+struct nn;
+struct rpc_call;
+struct req;
+
+enum req_kind { REQ_READ, REQ_MEMORY, REQ_CHANGE };
+
+/* A CHANGE function returns this to be run again when q->wait is there or overdue. */
+#define REQ_PARK 1
+
+enum req_flag {
+	REQ_ONCE = 1,    /* at most once: retry cache */
+	REQ_SAFE_OK = 2, /* a change that safe mode allows */
+	REQ_SUPER = 4,   /* super-user only */
+};
+
+struct method {
+	const char *name;
+	const ProtobufCMessageDescriptor *in, *out;
+	enum req_kind kind;
+	unsigned int flags;
+	int (*run)(struct req *q, const void *in);
+};
+
+/* What a parked request waits for: a finalized replica of this block. */
+struct req_wait {
+	struct block b;
+	uint64_t deadline_ns; /* 0: not parked yet */
+};
+
+struct req {
+	struct list link;
+	struct nn *nn;               /* borrowed */
+	struct rpc_call *call;       /* owned until answered; NULL: internal */
+	const struct method *method; /* static */
+	ProtobufCMessage *in;        /* owned */
+	struct arena mem;
+	struct exc_info exc;
+	struct effect_list fx;
+	struct ns ns;
+	struct retry_key key;
+	ProtobufCMessage *replayed; /* owned: answer found in the retry cache */
+	ProtobufCMessage *out;      /* in mem, or replayed */
+	int rc;
+	struct req_wait wait;
+	uint64_t arg; /* internal changes: an inode id */
+};
+
+/** @call and @in may be NULL (internal). */
+struct req *req_new(struct nn *nn, const struct method *m, struct rpc_call *call,
+		    ProtobufCMessage *in);
+/** Forget what an earlier run left; ready to run on @t. */
+void req_reset(struct req *q, struct txn *t);
+/** Safe mode, rights, retry cache, then the method. Sets and returns q->rc. */
+int req_run(struct req *q);
+/** Answer and free. */
+void req_finish(struct req *q);
+
+/** An answer of type @type in the arena of the call. */
+#define req_reply(q, type, init_fn)                                                                \
+	({                                                                                         \
+		type *m_ = arena_new(&(q)->mem, type);                                             \
+		init_fn(m_);                                                                       \
+		(q)->out = &m_->base;                                                              \
+		m_;                                                                                \
+	})
+#define req_new_msg(q, type, init_fn)                                                              \
+	({                                                                                         \
+		type *m_ = arena_new(&(q)->mem, type);                                             \
+		init_fn(m_);                                                                       \
+		m_;                                                                                \
+	})

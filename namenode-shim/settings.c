@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/conf.h"
+#include "common/base/crc.h"
+#include "namenode-shim/leases.h"
+
+#define RPC_PORT 8020
+#define HTTP_PORT 9870
+
+int settings_name_dir(const struct conf *c, struct settings *ret, struct err *err)
+{
+	char **dirs;
+	const char *d;
+	int rc = conf_list(c, "dfs.namenode.name.dir", &dirs);
+
+	if (rc < 0)
+		return err_sys(err, rc, "dfs.namenode.name.dir");
+	d = dirs[0];
+	if (!d || dirs[1])
+		rc = err_set(err, -EINVAL,
+			     "dfs.namenode.name.dir must name exactly one directory, not %s",
+			     d ? "several" : "none");
+	else if (!strncmp(d, "file://", 7))
+		d += 7;
+	else if (!strncmp(d, "file:", 5))
+		d += 5;
+	if (!rc && d[0] != '/')
+		rc = err_set(err, -EINVAL, "dfs.namenode.name.dir=%s must be an absolute path", d);
+	if (!rc && snprintf(ret->name_dir, sizeof(ret->name_dir), "%s", d) >=
+			   (int)sizeof(ret->name_dir))
+		rc = err_set(err, -ENAMETOOLONG, "dfs.namenode.name.dir is too long");
+	conf_list_free(dirs);
+	return rc;
+}
+
+/* The RPC address: dfs.namenode.rpc-address, else fs.defaultFS; a bind host replaces its host. */
+static int rpc_addr(const struct conf *c, struct net_addr *ret, struct err *err)
+{
+	const char *key = "dfs.namenode.rpc-address", *text = conf_get(c, key);
+	const char *bind_host = conf_get(c, "dfs.namenode.rpc-bind-host");
+	char host[256];
+	uint16_t port;
+	int rc;
+
+	if (!text || !*text)
+		text = conf_get_or(c, key = "fs.defaultFS", "hdfs://localhost:8020");
+	if (!strncmp(text, "file:", 5))
+		return err_set(err, -EINVAL,
+			       "fs.defaultFS=%s names no NameNode; set it to hdfs://HOST:PORT", text);
+	rc = net_split(text, RPC_PORT, host, &port, err);
+	if (!rc)
+		rc = net_resolve(bind_host && *bind_host ? bind_host : host, port, ret, err);
+	return rc ? err_prefix(err, "%s", key) : 0;
+}
+
+static int http_addr(const struct conf *c, struct net_addr *ret, struct err *err)
+{
+	const char *key = "dfs.namenode.http-address";
+	char host[256];
+	uint16_t port;
+	int rc = net_split(conf_get_or(c, key, "0.0.0.0:9870"), HTTP_PORT, host, &port, err);
+
+	rc = rc ? rc : net_resolve(host, port, ret, err);
+	return rc ? err_prefix(err, "%s", key) : 0;
+}
+
+static int get_u32(const struct conf *c, const char *key, uint32_t dflt, uint32_t min, uint32_t max,
+		   uint32_t *ret, struct err *err)
+{
+	uint64_t v;
+	int rc = conf_size(c, key, dflt, &v, err);
+
+	if (!rc && (v < min || v > max))
+		rc = err_set(err, -EINVAL, "%s=%llu is out of range %u..%u", key,
+			     (unsigned long long)v, min, max);
+	if (!rc)
+		*ret = (uint32_t)v;
+	return rc;
+}
+
+static int get_pct(const struct conf *c, double *ret, struct err *err)
+{
+	const char *key = "dfs.namenode.safemode.threshold-pct";
+	const char *s = conf_get_or(c, key, "0.999");
+	char *end;
+	const double v = strtod(s, &end);
+
+	if (end == s || *end || !(v >= 0))
+		return err_set(err, -EINVAL, "%s=%s is not a fraction like 0.999", key, s);
+	*ret = v;
+	return 0;
+}
+
+static int get_checksum(const struct conf *c, uint32_t *ret, struct err *err)
+{
+	const char *s = conf_get_or(c, "dfs.checksum.type", "CRC32C");
+
+	if (!strcmp(s, "CRC32C"))
+		*ret = CRC_CRC32C;
+	else if (!strcmp(s, "CRC32"))
+		*ret = CRC_CRC32;
+	else if (!strcmp(s, "NULL"))
+		*ret = CRC_NULL;
+	else
+		return err_set(err, -EINVAL, "dfs.checksum.type=%s is none of CRC32C, CRC32, NULL",
+			       s);
+	return 0;
+}
+
+static int load_times(const struct conf *c, struct settings *s, struct err *e)
+{
+	uint64_t hard_s = LEASE_HARD_MS / 1000;
+	int rc = conf_time_ms(c, "dfs.heartbeat.interval", 3000, &s->heartbeat_ms, e);
+
+	rc = rc ? rc
+		: conf_u64(c, "dfs.namenode.heartbeat.recheck-interval", 300000, &s->recheck_ms, e);
+	rc = rc ? rc
+		: conf_time_ms(c, "dfs.namenode.redundancy.interval.seconds", 3000,
+			       &s->redundancy_ms, e);
+	rc = rc ? rc
+		: conf_time_ms(c, "dfs.namenode.reconstruction.pending.timeout-sec", 300000,
+			       &s->pending_ms, e);
+	rc = rc ? rc
+		: conf_time_ms(c, "dfs.shim.redundancy.delay", 30000, &s->redundancy_delay_ms, e);
+	rc = rc ? rc
+		: conf_time_ms(c, "dfs.namenode.safemode.extension", 0, &s->safe_extension_ms, e);
+	rc = rc ? rc
+		: conf_u64(c, "dfs.namenode.retrycache.expirytime.millis", 600000, &s->retry_ms, e);
+	rc = rc ? rc : conf_u64(c, "dfs.namenode.lease-hard-limit-sec", hard_s, &hard_s, e);
+	rc = rc ? rc : conf_time_ms(c, "dfs.shim.lease.soft-limit", LEASE_SOFT_MS,
+				    &s->lease_soft_ms, e);
+	s->lease_hard_ms = hard_s * 1000;
+	return rc;
+}
+
+int settings_load(const struct conf *c, struct settings *s, struct err *e)
+{
+	int rc;
+
+	*s = (struct settings){0};
+	rc = settings_name_dir(c, s, e);
+	rc = rc ? rc : rpc_addr(c, &s->rpc, e);
+	rc = rc ? rc : http_addr(c, &s->http, e);
+	rc = rc ? rc : conf_bool(c, "dfs.permissions.enabled", true, &s->permissions, e);
+	rc = rc ? rc : conf_size(c, "dfs.blocksize", 128 << 20, &s->block_size, e);
+	rc = rc ? rc
+		: conf_size(c, "dfs.namenode.fs-limits.min-block-size", 1 << 20, &s->min_block_size,
+			    e);
+	rc = rc ? rc : get_u32(c, "dfs.bytes-per-checksum", 512, 1, 1 << 20, &s->bytes_per_checksum, e);
+	rc = rc ? rc
+		: get_u32(c, "dfs.client-write-packet-size", 65536, 512, 16 << 20, &s->write_packet,
+			  e);
+	rc = rc ? rc : get_u32(c, "io.file.buffer.size", 4096, 1, 1 << 30, &s->io_buffer, e);
+	rc = rc ? rc : get_u32(c, "dfs.replication.max", 512, 1, 32767, &s->repl_max, e);
+	rc = rc ? rc : get_u32(c, "dfs.namenode.replication.min", 1, 1, s->repl_max, &s->repl_min, e);
+	rc = rc ? rc : get_u32(c, "dfs.replication", 3, s->repl_min, s->repl_max, &s->replication, e);
+	rc = rc ? rc : get_u32(c, "dfs.ls.limit", 1000, 1, 100000, &s->ls_limit, e);
+	rc = rc ? rc
+		: get_u32(c, "dfs.namenode.fs-limits.max-blocks-per-file", 10000, 1, 10000000,
+			  &s->max_blocks_per_file, e);
+	rc = rc ? rc : conf_u64(c, "fs.trash.interval", 0, &s->trash_min, e);
+	rc = rc ? rc : get_pct(c, &s->safe_pct, e);
+	rc = rc ? rc : get_checksum(c, &s->checksum_type, e);
+	rc = rc ? rc : load_times(c, s, e);
+	if (!rc)
+		snprintf(s->super_group, sizeof(s->super_group), "%s",
+			 conf_get_or(c, "dfs.permissions.superusergroup", "supergroup"));
+	return rc;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/** settings - the configuration keys of the NameNode, read once. Times in milliseconds. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/net.h"
+
+struct conf;
+
+#define NN_VERSION "3.4.2"     /* what stock nodes and clients compare with */
+#define NN_LAYOUT (-67)        /* of the Hadoop release above */
+#define NN_PARK_MS 2000        /* complete() waits so long for the node's report before it says false */
+#define NN_RECOVERY_MS 90000   /* between two attempts to recover one block, as HDFS */
+#define NN_REPORT_LEASES 6     /* full reports at a time */
+#define NN_REPORT_LEASE_MS 300000
+
+struct settings {
+	char name_dir[4000];
+	struct net_addr rpc, http;
+	char super_group[256];
+	bool permissions;
+	uint64_t block_size, min_block_size;
+	uint32_t bytes_per_checksum, write_packet, io_buffer, replication, repl_min, repl_max;
+	uint32_t checksum_type; /* enum crc_type */
+	uint64_t trash_min;     /* minutes */
+	uint64_t heartbeat_ms, recheck_ms, redundancy_ms, pending_ms, redundancy_delay_ms;
+	uint64_t retry_ms;
+	double safe_pct;
+	uint64_t safe_extension_ms;
+	uint32_t ls_limit, max_blocks_per_file;
+	uint64_t lease_soft_ms, lease_hard_ms;
+};
+
+/** -EINVAL, -ENOENT (unknown host), with key, value and cure in @err. */
+int settings_load(const struct conf *c, struct settings *ret, struct err *err);
+/** Only what --format needs: the directory. */
+int settings_name_dir(const struct conf *c, struct settings *ret, struct err *err);

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/users.h"
+
+#include <grp.h>
+#include <pthread.h>
+#include <pwd.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uthash.h>
+
+#include "common/base/clock.h"
+#include "namenode-shim/arena.h"
+
+#define GROUPS_MAX 256
+#define NSS_BUF 16384
+
+struct user {
+	char *name;    /* owned, key */
+	char **groups; /* owned */
+	int ngroups;
+	uint64_t expires_ns;
+	UT_hash_handle hh;
+};
+
+struct users {
+	pthread_mutex_t lock;
+	struct user *table;
+	const char *super_group; /* borrowed */
+	char self[256];
+};
+
+static void user_drop(struct users *u, struct user *e)
+{
+	HASH_DEL(u->table, e);
+	for (int i = 0; i < e->ngroups; i++)
+		free(e->groups[i]);
+	free(e->groups);
+	free(e->name);
+	free(e);
+}
+
+struct users *users_new(const char *super_group)
+{
+	struct users *u = xcalloc(1, sizeof(*u));
+	const char *name = getenv("HADOOP_USER_NAME");
+	struct passwd pw, *found = NULL;
+	char buf[NSS_BUF];
+
+	pthread_mutex_init(&u->lock, NULL);
+	u->super_group = super_group;
+	if (!name || !*name)
+		name = !getpwuid_r(geteuid(), &pw, buf, sizeof(buf), &found) && found
+			       ? found->pw_name
+			       : NULL;
+	if (name)
+		snprintf(u->self, sizeof(u->self), "%s", name);
+	else
+		snprintf(u->self, sizeof(u->self), "%u", (unsigned int)geteuid());
+	return u;
+}
+
+void users_free(struct users *u)
+{
+	struct user *e, *tmp;
+
+	if (!u)
+		return;
+	HASH_ITER (hh, u->table, e, tmp)
+		user_drop(u, e);
+	pthread_mutex_destroy(&u->lock);
+	free(u);
+}
+
+const char *users_self(const struct users *u)
+{
+	return u->self;
+}
+
+const char *users_super_group(const struct users *u)
+{
+	return u->super_group;
+}
+
+static void load_groups(struct user *e)
+{
+	gid_t ids[GROUPS_MAX];
+	int n = GROUPS_MAX;
+	struct passwd pw, *found = NULL;
+	struct group gr, *g;
+	char buf[NSS_BUF];
+
+	if (getpwnam_r(e->name, &pw, buf, sizeof(buf), &found) || !found)
+		return; /* unknown here: in no group */
+	if (getgrouplist(e->name, pw.pw_gid, ids, &n) < 0)
+		n = GROUPS_MAX; /* more than we keep: the first ones */
+	e->groups = xcalloc((size_t)n, sizeof(*e->groups));
+	for (int i = 0; i < n; i++)
+		if (!getgrgid_r(ids[i], &gr, buf, sizeof(buf), &g) && g)
+			e->groups[e->ngroups++] = xstrdup(gr.gr_name);
+}
+
+static struct user *find_locked(struct users *u, const char *name)
+{
+	const uint64_t now = clock_mono_ns();
+	struct user *e, *tmp;
+
+	HASH_FIND_STR(u->table, name, e);
+	if (e && e->expires_ns > now)
+		return e;
+	if (e)
+		user_drop(u, e);
+	if (HASH_COUNT(u->table) >= USERS_MAX)
+		HASH_ITER (hh, u->table, e, tmp)
+			user_drop(u, e);
+	e = xcalloc(1, sizeof(*e));
+	e->name = xstrdup(name);
+	e->expires_ns = now + USERS_TTL_S * NS_PER_S;
+	load_groups(e);
+	HASH_ADD_KEYPTR(hh, u->table, e->name, strlen(e->name), e);
+	return e;
+}
+
+bool users_in_group(struct users *u, const char *user, const char *group)
+{
+	const struct user *e;
+	bool in = false;
+
+	pthread_mutex_lock(&u->lock);
+	e = find_locked(u, user);
+	for (int i = 0; i < e->ngroups && !in; i++)
+		in = !strcmp(e->groups[i], group);
+	pthread_mutex_unlock(&u->lock);
+	return in;
+}
+
+bool users_is_super(struct users *u, const char *user)
+{
+	return !strcmp(user, u->self) || users_in_group(u, user, u->super_group);
+}

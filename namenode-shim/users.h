@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * users - who is super-user, and who is in which group
+ *
+ * Idea: with SIMPLE authentication the client names its user; groups come from this machine's
+ * accounts, as in HDFS (ShellBasedUnixGroupsMapping). Looked up once per user and kept for
+ * USERS_TTL_S.
+ * Threading: any thread (a mutex inside); a first look-up may ask the name service and block.
+ * Source: dfs.permissions.superusergroup.
+ */
+#include <stdbool.h>
+
+struct users;
+
+#define USERS_MAX 1024   /* names remembered; more start the table afresh */
+#define USERS_TTL_S 300  /* as hadoop.security.groups.cache.secs */
+
+/** @super_group: borrowed. The super-user is whoever runs the process ($HADOOP_USER_NAME first). */
+struct users *users_new(const char *super_group);
+void users_free(struct users *u);
+const char *users_self(const struct users *u);
+const char *users_super_group(const struct users *u);
+bool users_is_super(struct users *u, const char *user);
+bool users_in_group(struct users *u, const char *user, const char *group);
