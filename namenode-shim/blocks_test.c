@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: the rule for reported replicas (hdfs-wire section 4, "NN treatment"), for every
+ * state of the block, state of the replica and relation of the stamps; counts agree with a recount
+ * after any sequence of reports; surplus and corrupt replicas are ordered deleted, the last good one
+ * never. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "namenode-shim/blocks.h"
+#include "namenode-shim/datanodes.h"
+
+#define NODES 5
+#define BLOCKS 8
+#define REPL 3
+
+struct world {
+	struct datanodes dns;
+	struct blocks bs;
+	struct dn *dn[NODES];
+	struct storage *st[NODES];
+};
+
+static void world_init(struct world *w)
+{
+	datanodes_init(&w->dns, 1000);
+	blocks_init(&w->bs, 1000000000ull, 1);
+	for (int i = 0; i < NODES; i++) {
+		char uuid[16];
+		const struct dn_ident id = {uuid, "127.0.0.1", "host", "3.4.2",
+					    9000u + (uint32_t)i, 1, 2, 0};
+
+		snprintf(uuid, sizeof(uuid), "dn%d", i);
+		assert_int_equal(datanodes_register(&w->dns, &id, &w->dn[i]), 0);
+		w->st[i] = dn_storage_add(w->dn[i], "DS", STORAGE_DISK);
+		w->st[i]->remaining = 1000u + (uint64_t)i;
+	}
+}
+
+static void world_fini(struct world *w)
+{
+	blocks_fini(&w->bs);
+	datanodes_fini(&w->dns);
+}
+
+static const struct block B = {1073741825, 1005, 700};
+
+static struct blk *add(struct world *w, enum blk_state s)
+{
+	return blocks_add(&w->bs, &B, 17000, REPL, s);
+}
+
+static void report(struct world *w, int node, uint64_t gs, uint64_t len, uint32_t state)
+{
+	const struct block r = {B.id, gs, len};
+
+	blocks_report(&w->bs, w->st[node], &r, state, false, 0);
+}
+
+/* What the sheet says, written down a second time. */
+static bool expect_corrupt(enum blk_state s, uint64_t gs, uint64_t len, uint32_t state)
+{
+	const bool older = gs < B.gs, other = gs != B.gs;
+
+	if (s == BLK_OPEN)
+		return older;
+	if (state == REPLICA_FINALIZED)
+		return other || len != B.len;
+	if (s == BLK_COMMITTED)
+		return older;
+	return other || state == REPLICA_RWR;
+}
+
+static void every_reported_replica_is_judged_by_the_rule(void **state)
+{
+	(void)state;
+	for (int s = BLK_OPEN; s <= BLK_COMPLETE; s++)
+		for (uint64_t gs = B.gs - 1; gs <= B.gs + 1; gs++)
+			for (uint64_t len = B.len - 1; len <= B.len + 1; len++)
+				for (uint32_t rs = REPLICA_FINALIZED; rs <= REPLICA_RWR; rs++) {
+					struct world w;
+					struct blk *b;
+					bool ignored = s == BLK_COMPLETE && rs == REPLICA_RBW &&
+						       gs == B.gs;
+
+					world_init(&w);
+					b = add(&w, (enum blk_state)s);
+					report(&w, 0, gs, len, rs);
+					assert_int_equal(b->nreps, ignored ? 0 : 1);
+					if (!ignored)
+						assert_int_equal(b->rep[0].corrupt,
+								 expect_corrupt((enum blk_state)s, gs,
+										len, rs));
+					world_fini(&w);
+				}
+}
+
+static void an_unknown_replica_is_deleted_but_not_in_the_first_report(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w);
+	blocks_report(&w.bs, w.st[0], &B, REPLICA_FINALIZED, true, 1);
+	assert_int_equal(w.dn[0]->ninval, 0);
+	blocks_report(&w.bs, w.st[0], &B, REPLICA_FINALIZED, false, 2);
+	assert_int_equal(w.dn[0]->ninval, 1);
+	assert_true(w.dn[0]->inval[0].no_ack);
+	world_fini(&w);
+}
+
+static void a_block_is_complete_when_committed_and_finalized_in_either_order(void **state)
+{
+	(void)state;
+	for (int report_first = 0; report_first < 2; report_first++) {
+		struct world w;
+		struct blk *b;
+
+		world_init(&w);
+		b = add(&w, BLK_OPEN);
+		if (report_first)
+			report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+		assert_int_equal(b->state, BLK_OPEN);
+		blk_commit(&w.bs, b, &B);
+		if (!report_first) {
+			assert_int_equal(b->state, BLK_COMMITTED);
+			report(&w, 0, B.gs, B.len - 1, REPLICA_FINALIZED); /* wrong: does not count */
+			assert_int_equal(b->state, BLK_COMMITTED);
+			report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+		}
+		assert_int_equal(b->state, BLK_COMPLETE);
+		assert_null(b->open);
+		world_fini(&w);
+	}
+}
+
+static void replicas_of_the_pipeline_are_awaited_not_copied(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_OPEN);
+	blk_set_targets(b, w.st, 3);
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	blk_commit(&w.bs, b, &B);
+	assert_int_equal(b->state, BLK_COMPLETE);
+	assert_int_equal(b->flags & BLK_UNDER, 0);
+	blk_expire_pending(b, UINT64_MAX);
+	blk_recheck(&w.bs, b);
+	assert_int_equal(b->flags & BLK_UNDER, BLK_UNDER);
+	world_fini(&w);
+}
+
+static void surplus_goes_from_the_fullest_node(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	for (int i = 0; i < 4; i++)
+		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(w.dn[0]->ninval, 1); /* least remaining */
+	assert_int_equal(blk_live(b), 3);
+	blocks_report_deleted(&w.bs, w.st[0], B.id);
+	assert_int_equal(b->nreps, 3);
+	world_fini(&w);
+}
+
+static void a_corrupt_replica_goes_when_enough_good_ones_exist(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w);
+	(void)add(&w, BLK_COMPLETE);
+	for (int i = 0; i < 3; i++)
+		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
+	blocks_report_corrupt(&w.bs, &B, w.dn[1], NULL);
+	assert_int_equal(w.dn[1]->ninval, 0);
+	assert_int_equal(w.bs.corrupt, 1);
+	assert_int_equal(w.bs.under_count, 1);
+	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED); /* still there, still bad */
+	assert_int_equal(w.bs.corrupt, 1);
+	report(&w, 3, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(w.dn[1]->ninval, 1);
+	assert_int_equal(w.bs.corrupt, 0);
+	assert_int_equal(w.bs.under_count, 0);
+	world_fini(&w);
+}
+
+static void the_last_replica_is_kept_though_corrupt(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	blocks_report_corrupt(&w.bs, &B, w.dn[0], NULL);
+	assert_int_equal(w.bs.missing, 1);
+	assert_false(blk_drop_one_corrupt(&w.bs, b));
+	assert_int_equal(b->nreps, 1);
+	assert_int_equal(w.dn[0]->ninval, 0);
+	world_fini(&w);
+}
+
+static void a_full_report_forgets_what_it_does_not_list(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	w.st[0]->report_seq = 1;
+	w.st[0]->report_hits = 0;
+	blocks_report_end(&w.bs, w.st[0]);
+	assert_int_equal(b->nreps, 0);
+	assert_int_equal(w.bs.missing, 1);
+	assert_int_equal(w.st[0]->nblocks, 0);
+	world_fini(&w);
+}
+
+static void removing_a_block_orders_every_replica_deleted(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w);
+	struct blk *b = add(&w, BLK_COMPLETE);
+
+	for (int i = 0; i < 3; i++)
+		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
+	blocks_remove(&w.bs, b);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(w.dn[i]->ninval, 1);
+	assert_int_equal(w.bs.complete, 0);
+	assert_null(blocks_find(&w.bs, B.id));
+	world_fini(&w);
+}
+
+static void check_counts(const struct blocks *bs)
+{
+	uint64_t under = 0, missing = 0, corrupt = 0, complete = 0, linked = 0;
+
+	for (const struct blk *b = bs->map; b; b = b->hh.next) {
+		bool bad = false;
+
+		complete += b->state == BLK_COMPLETE;
+		linked += list_is_linked(&b->work);
+		if (b->state != BLK_COMPLETE)
+			continue;
+		for (uint16_t i = 0; i < b->nreps; i++)
+			bad |= b->rep[i].corrupt;
+		under += blk_live(b) + b->npending < b->repl;
+		missing += !blk_live(b);
+		corrupt += bad;
+	}
+	assert_int_equal(bs->under_count, under);
+	assert_int_equal(bs->missing, missing);
+	assert_int_equal(bs->corrupt, corrupt);
+	assert_int_equal(bs->complete, complete);
+	assert_int_equal(linked, under);
+}
+
+static void counts_agree_with_a_recount_after_random_reports(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w);
+	srand(3);
+	for (int i = 0; i < 20000; i++) {
+		const struct block r = {1 + rand() % BLOCKS, 1000u + (uint64_t)(rand() % 3),
+					(uint64_t)(rand() % 2)};
+		struct blk *b = blocks_find(&w.bs, r.id);
+		const int node = rand() % NODES;
+
+		switch (rand() % 8) {
+		case 0:
+			if (!b)
+				blocks_add(&w.bs, &r, 1, (uint16_t)(1 + rand() % 3),
+					   (enum blk_state)(rand() % 3));
+			break;
+		case 1:
+			if (b && rand() % 4 == 0)
+				blocks_remove(&w.bs, b);
+			break;
+		case 2:
+			if (b && b->state == BLK_OPEN)
+				blk_commit(&w.bs, b, &r);
+			break;
+		case 3:
+			blocks_report_deleted(&w.bs, w.st[node], r.id);
+			break;
+		case 4:
+			if (rand() % 10 == 0)
+				blocks_forget(&w.bs, w.dn[node], NULL);
+			break;
+		case 5:
+			blocks_report_corrupt(&w.bs, &r, w.dn[node], NULL);
+			break;
+		default:
+			blocks_report(&w.bs, w.st[node], &r, (uint32_t)(rand() % 3), rand() % 2, 0);
+			break;
+		}
+		check_counts(&w.bs);
+		w.dn[node]->ninval = 0;
+	}
+	world_fini(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_reported_replica_is_judged_by_the_rule),
+		cmocka_unit_test(an_unknown_replica_is_deleted_but_not_in_the_first_report),
+		cmocka_unit_test(a_block_is_complete_when_committed_and_finalized_in_either_order),
+		cmocka_unit_test(replicas_of_the_pipeline_are_awaited_not_copied),
+		cmocka_unit_test(surplus_goes_from_the_fullest_node),
+		cmocka_unit_test(a_corrupt_replica_goes_when_enough_good_ones_exist),
+		cmocka_unit_test(the_last_replica_is_kept_though_corrupt),
+		cmocka_unit_test(a_full_report_forgets_what_it_does_not_list),
+		cmocka_unit_test(removing_a_block_orders_every_replica_deleted),
+		cmocka_unit_test(counts_agree_with_a_recount_after_random_reports),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
