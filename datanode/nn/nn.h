@@ -20,7 +20,14 @@ int nn_start(struct dn *dn, struct nn_set **ret, struct err *err);
 /** Blocks until at least one NameNode has accepted the registration; -ETIMEDOUT, or the reason for
  *  which no NameNode ever will (directories of another cluster). */
 int nn_wait_registered(struct nn_set *s, uint32_t timeout_ms, struct err *err);
+/** Accepts NULL. Calls in progress are cancelled. */
 void nn_stop(struct nn_set *s);
+/** No NameNode is left that would have us: the process ends, with the reason in @err. */
+bool nn_is_dead(struct nn_set *s, struct err *err);
+/** A report to every NameNode at once (dfsadmin -triggerBlockReport). */
+void nn_trigger_report(struct nn_set *s, bool incremental);
+/** Bytes per second that the balancer may move, as the NameNode last said. */
+uint64_t nn_balancer_bandwidth(const struct nn_set *s);
 /** Tell the NameNode of @bp that this node's or another node's replica is corrupt. */
 void nn_report_bad(struct nn_set *s, struct block_pool *bp, const char *storage_uuid,
 		   const struct block *b);

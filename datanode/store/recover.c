@@ -3,6 +3,7 @@
 #include "datanode/store/store_internal.h"
 
 #include <fcntl.h>
+#include <ftw.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,6 +93,28 @@ int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet)
 	}
 	pthread_mutex_unlock(&bp->lock);
 	return rc;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st, (void)type, (void)ftw;
+	return remove(path);
+}
+
+void store_finalize_upgrade(struct block_pool *bp)
+{
+	char path[4096];
+
+	for (uint32_t i = 0; i < bp->store->volume_count; i++) {
+		const struct volume *v = &bp->store->volumes[i];
+
+		(void)snprintf(path, sizeof(path), "%s/current/%s/previous", v->path, bp->ns.pool_id);
+		if (v->failed || access(path, F_OK))
+			continue;
+		log_info("op=finalize-upgrade dir=%s: removing", path);
+		if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT))
+			log_warn("op=finalize-upgrade dir=%s: %s", path, err_name(neg_errno()));
+	}
 }
 
 /* ---- doubt ---- */

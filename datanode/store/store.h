@@ -184,6 +184,9 @@ int replica_update_recovery(struct block_pool *bp, const struct block *b, uint64
 			    uint64_t new_len, int64_t new_block_id, char *ret_storage_uuid,
 			    struct err *err);
 
+/** The NameNode finalised an upgrade: what a Java DataNode left in <pool>/previous goes. */
+void store_finalize_upgrade(struct block_pool *bp);
+
 /* ---- reports ---- */
 struct storage_info {
 	char uuid[BLOCK_UUID_MAX];

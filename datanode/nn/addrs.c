@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/nn/nn_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NN_RPC_PORT 8020
+
+static int add_addr(const char *text, struct nn_addr *list, uint32_t max, uint32_t *n,
+		    struct err *err)
+{
+	struct nn_addr a;
+	int rc;
+
+	if (*n == max)
+		return err_set(err, -EINVAL, "more than %u NameNodes are configured", max);
+	rc = net_split(text, NN_RPC_PORT, a.host, &a.port, err);
+	if (rc)
+		return rc;
+	(void)snprintf(a.text, sizeof(a.text), "%.255s:%u", a.host, a.port);
+	for (uint32_t i = 0; i < *n; i++)
+		if (!strcmp(list[i].text, a.text))
+			return 0;
+	list[(*n)++] = a;
+	return 0;
+}
+
+/* The service address when there is one, else the client address, of "<suffix>". */
+static const char *get_addr(const struct conf *conf, const char *suffix)
+{
+	static const char *const keys[] = {"dfs.namenode.servicerpc-address",
+					   "dfs.namenode.rpc-address"};
+	char key[512];
+
+	for (int i = 0; i < 2; i++) {
+		(void)snprintf(key, sizeof(key), "%s%s", keys[i], suffix);
+		if (conf_get(conf, key))
+			return conf_get(conf, key);
+	}
+	return NULL;
+}
+
+static int add_service(const struct conf *conf, const char *ns, struct nn_addr *list, uint32_t max,
+		       uint32_t *n, struct err *err)
+{
+	char key[256], suffix[256];
+	char **ids = NULL;
+	const char *text;
+	int rc;
+
+	(void)snprintf(key, sizeof(key), "dfs.ha.namenodes.%s", ns);
+	rc = conf_list(conf, key, &ids);
+	if (rc)
+		return err_sys(err, rc, "%s", key);
+	if (!ids[0]) {
+		(void)snprintf(suffix, sizeof(suffix), ".%s", ns);
+		text = get_addr(conf, suffix);
+		rc = text ? add_addr(text, list, max, n, err) : -ENOENT;
+	}
+	for (char **id = ids; !rc && *id; id++) {
+		(void)snprintf(suffix, sizeof(suffix), ".%s.%s", ns, *id);
+		text = get_addr(conf, suffix);
+		rc = text ? add_addr(text, list, max, n, err) : -ENOENT;
+	}
+	conf_list_free(ids);
+	if (rc == -ENOENT)
+		return err_set(err, -EINVAL,
+			       "name service %s has no dfs.namenode.rpc-address%s; add it to "
+			       "hdfs-site.xml", ns, suffix);
+	return rc;
+}
+
+int nn_addrs(const struct conf *conf, struct nn_addr *ret, uint32_t max, uint32_t *ret_count,
+	     struct err *err)
+{
+	char **services = NULL;
+	const char *text;
+	uint32_t n = 0;
+	int rc = conf_list(conf, "dfs.internal.nameservices", &services);
+
+	if (!rc && !services[0]) {
+		conf_list_free(services);
+		rc = conf_list(conf, "dfs.nameservices", &services);
+	}
+	if (rc)
+		return err_sys(err, rc, "dfs.nameservices");
+	for (char **s = services; !rc && *s; s++)
+		rc = add_service(conf, *s, ret, max, &n, err);
+	conf_list_free(services);
+	if (!rc && !n) {
+		text = get_addr(conf, "");
+		if (!text)
+			text = conf_get(conf, "fs.defaultFS");
+		rc = text ? add_addr(text, ret, max, &n, err) :
+			    err_set(err, -EINVAL, "no NameNode is configured; set fs.defaultFS");
+	}
+	if (!rc)
+		*ret_count = n;
+	return rc;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * nn_internal - what the files of nn share; nobody else includes this
+ *
+ * Threads of an actor: beat (nn.c) registers and beats, and never waits for anything else; report
+ * (report.c) sends what the store tells and the full reports; command (command.c) obeys. Block
+ * recoveries (recovery.c) take a thread each, because they wait for other nodes.
+ */
+#include <pthread.h>
+#include <uthash.h>
+
+#include "DatanodeProtocol.pb-c.h"
+#include "InterDatanodeProtocol.pb-c.h"
+#include "common/base/list.h"
+#include "common/rpc/client.h"
+#include "datanode/nn/nn.h"
+
+#define NN_ACTORS_MAX 32
+#define NN_COMMANDS_MAX 64   /* answers with commands waiting; the NameNode repeats what is dropped */
+#define NN_RECOVERIES_MAX 16 /* at one time */
+#define NN_NOTES_MAX 256     /* bad blocks and errors waiting to be reported, each */
+#define NN_RETRY_MS 1000
+#define NN_VERSION_RETRY_MS 5000
+#define NN_UNREACHABLE_LOG_MS 60000
+
+enum actor_state {
+	ACTOR_CONNECTING, /* not registered yet */
+	ACTOR_REGISTERED, /* beats */
+	ACTOR_DEAD,       /* this NameNode will never have us */
+};
+
+struct ibr { /* newest event of a block, not yet reported */
+	int64_t id;
+	struct block block;
+	enum store_event event;
+	char storage_uuid[BLOCK_UUID_MAX], hint[BLOCK_UUID_MAX];
+	UT_hash_handle hh;
+};
+
+struct note { /* a corrupt replica, or an error text */
+	struct list link;
+	struct block block;
+	char storage_uuid[BLOCK_UUID_MAX];
+	uint32_t code;
+	char text[256];
+};
+
+struct command { /* an answer of the NameNode that holds commands */
+	struct list link;
+	ProtobufCMessage *answer; /* owned */
+	Hdd__DatanodeCommandProto **list; /* in @answer */
+	size_t count;
+};
+
+struct nn_actor {
+	struct nn_set *set; /* borrowed: owns us */
+	char addr_text[300], host[256], user[64];
+	uint16_t port;
+	struct rpc_client *rpc; /* made by the beat thread, then constant */
+	pthread_t beat, report, command;
+	uint32_t started; /* threads */
+
+	pthread_mutex_t lock; /* everything below */
+	pthread_cond_t wake;
+	enum actor_state state;
+	struct err why; /* the last failure, or of which ACTOR_DEAD */
+	struct block_pool *bp;
+	struct store_namespace ns;
+	char software_version[64], my_ip[64];
+	uint64_t capabilities;
+	bool beat_now, reregister;
+	bool full_due, want_lease; /* a full report is to be made; its lease is to be asked for */
+	uint64_t lease;
+	uint64_t next_full_ns;
+	struct ibr *pending;
+	bool urgent; /* pending holds what the NameNode waits for */
+	struct list bad, errors, commands;
+	uint32_t bad_count, error_count, command_count;
+};
+
+struct recovery_job;
+
+struct nn_set {
+	struct dn *dn; /* borrowed */
+	struct nn_actor actors[NN_ACTORS_MAX];
+	uint32_t actor_count;
+	uint64_t beat_ms, full_ms, split_threshold;
+	atomic_bool stop;
+	atomic_uint_fast64_t balancer_bandwidth;
+	pthread_mutex_t lock; /* everything below; taken inside no actor lock */
+	pthread_cond_t changed;
+	const struct nn_actor *active[NN_ACTORS_MAX]; /* by the first actor of the pool */
+	int64_t active_txid[NN_ACTORS_MAX];
+	pthread_mutex_t jobs_lock; /* one starts at a time; order: jobs_lock, lock */
+	struct recovery_job *jobs[NN_RECOVERIES_MAX];
+	char failed_paths[64][256];
+	uint32_t failed_count;
+	uint64_t failed_ms;
+};
+
+/* ---- msg.c: our side of messages; what they point at lives in the struct ---- */
+struct reg_msg {
+	Hdd__DatanodeRegistrationProto reg;
+	Hd__DatanodeIDProto id;
+	Hd__StorageInfoProto info;
+	Hd__ExportedBlockKeysProto keys;
+	Hd__BlockKeyProto key;
+	struct store_namespace ns;
+	char software_version[64], my_ip[64];
+};
+/** Registration as agreed with this NameNode; takes the actor's lock. */
+void reg_msg_fill(struct reg_msg *m, struct nn_actor *a);
+
+struct storage_msg {
+	Hd__StorageReportProto report;
+	Hd__DatanodeStorageProto storage;
+	struct storage_info info;
+};
+/** Volume @i; false when it is out of service. */
+bool storage_msg_fill(struct storage_msg *m, struct dn *dn, uint32_t i, struct block_pool *bp);
+
+Hd__ExtendedBlockProto extended_block(const struct block_pool *bp, const struct block *b);
+/** Fails on text that does not fit. -EPROTO. */
+int target_from_proto(const Hd__DatanodeInfoProto *p, struct dn_target *ret);
+
+/* ---- nn.c ---- */
+int actor_call(struct nn_actor *a, const char *method, const ProtobufCMessage *req,
+	       const ProtobufCMessageDescriptor *resp_desc, ProtobufCMessage **ret, struct err *err);
+/** Sleep until woken, @ms or the end. The actor's lock is held. */
+void actor_wait_locked(struct nn_actor *a, uint64_t ms);
+void actor_command(struct nn_actor *a, ProtobufCMessage *answer, Hdd__DatanodeCommandProto **list,
+		   size_t count);
+/** Does this NameNode lead its pool? */
+bool actor_is_active(struct nn_actor *a);
+
+/* ---- report.c ---- */
+void report_on_block(struct nn_actor *a, const char *storage_uuid, const struct block *b,
+		     enum store_event ev, const char *hint);
+void report_on_bad(struct nn_actor *a, const char *storage_uuid, const struct block *b);
+void report_on_error(struct nn_actor *a, uint32_t code, const char *text);
+void *report_thread(void *actor);
+void report_drop_pending(struct nn_actor *a);
+
+/* ---- command.c ---- */
+void *command_thread(void *actor);
+
+/* ---- recovery.c ---- */
+/** Start the recovery of each block in a thread of its own; takes over nothing of @cmd. */
+void recovery_start(struct nn_actor *a, const Hdd__BlockRecoveryCommandProto *cmd);
+/** After set->stop: wait for all. */
+void recovery_join(struct nn_set *s);
+
+/* ---- addrs.c ---- */
+struct nn_addr {
+	char text[300], host[256];
+	uint16_t port;
+};
+/** NameNodes of the configuration: dfs.nameservices and its keys, dfs.namenode.servicerpc-address,
+ *  dfs.namenode.rpc-address, fs.defaultFS. -EINVAL. */
+int nn_addrs(const struct conf *conf, struct nn_addr *ret, uint32_t max, uint32_t *ret_count,
+	     struct err *err);

@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/nn/nn_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/wire/block_report.h"
+#include "common/wire/pb.h"
+#include "common/wire/rpc_frame.h"
+
+#define CAPABILITY_BUFFERS 1u /* STORAGE_BLOCK_REPORT_BUFFERS */
+
+/* ---- what is to be told ---- */
+
+/* One entry per block, the newest wins. */
+static int pending_put_locked(struct nn_actor *a, const struct ibr *event)
+{
+	struct ibr *e;
+
+	HASH_FIND(hh, a->pending, &event->id, sizeof(event->id), e);
+	if (!e) {
+		e = calloc(1, sizeof(*e));
+		if (!e)
+			return -ENOMEM;
+		e->id = event->id;
+		HASH_ADD(hh, a->pending, id, sizeof(e->id), e);
+	}
+	e->block = event->block;
+	e->event = event->event;
+	memcpy(e->storage_uuid, event->storage_uuid, sizeof(e->storage_uuid));
+	memcpy(e->hint, event->hint, sizeof(e->hint));
+	return 0;
+}
+
+void report_on_block(struct nn_actor *a, const char *storage_uuid, const struct block *b,
+		     enum store_event ev, const char *hint)
+{
+	struct ibr e = {.id = b->id, .block = *b, .event = ev};
+
+	(void)snprintf(e.storage_uuid, sizeof(e.storage_uuid), "%s", storage_uuid);
+	(void)snprintf(e.hint, sizeof(e.hint), "%s", hint ? hint : "");
+	pthread_mutex_lock(&a->lock);
+	/* Out of memory: the next full report tells it. */
+	if (pending_put_locked(a, &e))
+		a->full_due = true;
+	/* complete() of the client waits for RECEIVED; the others ride along. */
+	if (ev == STORE_RECEIVED) {
+		a->urgent = true;
+		pthread_cond_broadcast(&a->wake);
+	}
+	pthread_mutex_unlock(&a->lock);
+}
+
+static void note_locked(struct nn_actor *a, struct list *where, uint32_t *count,
+			const struct note *n)
+{
+	struct note *copy = *count < NN_NOTES_MAX ? malloc(sizeof(*copy)) : NULL;
+
+	if (!copy)
+		return; /* the block scanner or the next reader finds it again */
+	*copy = *n;
+	list_add_tail(where, &copy->link);
+	(*count)++;
+	pthread_cond_broadcast(&a->wake);
+}
+
+void report_on_bad(struct nn_actor *a, const char *storage_uuid, const struct block *b)
+{
+	struct note n = {.block = *b};
+
+	(void)snprintf(n.storage_uuid, sizeof(n.storage_uuid), "%s", storage_uuid);
+	pthread_mutex_lock(&a->lock);
+	note_locked(a, &a->bad, &a->bad_count, &n);
+	pthread_mutex_unlock(&a->lock);
+}
+
+void report_on_error(struct nn_actor *a, uint32_t code, const char *text)
+{
+	struct note n = {.code = code};
+
+	(void)snprintf(n.text, sizeof(n.text), "%s", text);
+	pthread_mutex_lock(&a->lock);
+	note_locked(a, &a->errors, &a->error_count, &n);
+	pthread_mutex_unlock(&a->lock);
+}
+
+void report_drop_pending(struct nn_actor *a)
+{
+	struct ibr *e, *next;
+
+	HASH_ITER(hh, a->pending, e, next) {
+		HASH_DEL(a->pending, e);
+		free(e);
+	}
+	a->urgent = false;
+}
+
+/* ---- incremental reports ---- */
+
+struct ibr_msg { /* one storage's part */
+	Hdd__StorageReceivedDeletedBlocksProto p;
+	struct storage_msg storage;
+	size_t used;
+};
+
+struct ibr_item {
+	Hdd__ReceivedDeletedBlockInfoProto p;
+	Hd__BlockProto block;
+};
+
+static int status_of(enum store_event ev)
+{
+	switch (ev) {
+	case STORE_RECEIVING:
+		return HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVING;
+	case STORE_RECEIVED:
+		return HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVED;
+	case STORE_DELETED:
+		break;
+	}
+	return HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__DELETED;
+}
+
+static void ibr_fill(struct ibr_item *it, const struct ibr *e)
+{
+	hdd__received_deleted_block_info_proto__init(&it->p);
+	hd__block_proto__init(&it->block);
+	it->block.blockid = (uint64_t)e->block.id;
+	it->block.genstamp = e->block.gs;
+	it->block.has_numbytes = true;
+	it->block.numbytes = e->block.len;
+	it->p.block = &it->block;
+	it->p.status = status_of(e->event);
+	it->p.deletehint = e->hint[0] ? (char *)e->hint : NULL;
+}
+
+/* Group @n events by storage and send them. */
+static int ibr_send(struct nn_actor *a, struct ibr **events, size_t n, struct err *err)
+{
+	struct dn *dn = a->set->dn;
+	uint32_t volumes = store_volume_count(dn->store), parts = 0;
+	struct ibr_item *items = calloc(n, sizeof(*items));
+	struct ibr_msg *msgs = calloc(volumes, sizeof(*msgs));
+	Hdd__ReceivedDeletedBlockInfoProto **ptrs = calloc(n, sizeof(void *));
+	Hdd__StorageReceivedDeletedBlocksProto **list = calloc(volumes, sizeof(void *));
+	Hdd__BlockReceivedAndDeletedRequestProto req =
+		HDD__BLOCK_RECEIVED_AND_DELETED_REQUEST_PROTO__INIT;
+	struct reg_msg reg;
+	size_t k = 0;
+	int rc = items && msgs && ptrs && list ? 0 : err_sys(err, -ENOMEM, "incremental report");
+
+	for (uint32_t i = 0; !rc && i < volumes; i++) {
+		struct ibr_msg *m = &msgs[parts];
+
+		if (!storage_msg_fill(&m->storage, dn, i, NULL))
+			continue;
+		hdd__storage_received_deleted_blocks_proto__init(&m->p);
+		m->p.storageuuid = m->storage.info.uuid;
+		m->p.storage = &m->storage.storage;
+		m->p.blocks = ptrs + k;
+		for (size_t j = 0; j < n; j++) {
+			if (strcmp(events[j]->storage_uuid, m->p.storageuuid))
+				continue;
+			ibr_fill(&items[k], events[j]);
+			ptrs[k] = &items[k].p;
+			k++;
+			m->p.n_blocks++;
+		}
+		if (m->p.n_blocks)
+			list[parts++] = &m->p;
+	}
+	if (!rc && parts) {
+		reg_msg_fill(&reg, a);
+		req.registration = &reg.reg;
+		req.blockpoolid = reg.ns.pool_id;
+		req.n_blocks = parts;
+		req.blocks = list;
+		rc = actor_call(a, "blockReceivedAndDeleted", &req.base,
+				&hdd__block_received_and_deleted_response_proto__descriptor, NULL,
+				err);
+	}
+	free(items);
+	free(msgs);
+	free(ptrs);
+	free(list);
+	return rc;
+}
+
+/* Everything pending. What could not be told is pending again, unless something newer is. */
+static int send_pending(struct nn_actor *a)
+{
+	struct ibr *taken, *e, *next, *newer, **events;
+	struct err err = ERR_INIT;
+	size_t n, k = 0;
+	int rc;
+
+	pthread_mutex_lock(&a->lock);
+	taken = a->pending;
+	a->pending = NULL;
+	a->urgent = false;
+	pthread_mutex_unlock(&a->lock);
+	n = HASH_COUNT(taken);
+	if (!n)
+		return 0;
+	events = calloc(n, sizeof(*events));
+	HASH_ITER(hh, taken, e, next)
+		if (events)
+			events[k++] = e;
+	rc = events ? ibr_send(a, events, n, &err) : -ENOMEM;
+	free(events);
+	pthread_mutex_lock(&a->lock);
+	HASH_ITER(hh, taken, e, next) {
+		HASH_DEL(taken, e);
+		HASH_FIND(hh, a->pending, &e->id, sizeof(e->id), newer);
+		if (rc && !newer) {
+			HASH_ADD(hh, a->pending, id, sizeof(e->id), e);
+			a->urgent = true;
+		} else {
+			free(e);
+		}
+	}
+	pthread_mutex_unlock(&a->lock);
+	if (rc)
+		log_debug("op=incremental-report namenode=%s rc=%d error=\"%s\"", a->addr_text, rc,
+			  err.text);
+	return rc;
+}
+
+/* ---- corrupt replicas and errors ---- */
+
+static int send_bad(struct nn_actor *a, const struct note *n, struct err *err)
+{
+	Hdd__ReportBadBlocksRequestProto req = HDD__REPORT_BAD_BLOCKS_REQUEST_PROTO__INIT;
+	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT, *list = &lb;
+	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
+	Hd__ExtendedBlockProto b = extended_block(a->bp, &n->block);
+	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	Hd__StorageTypeProto type = HD__STORAGE_TYPE_PROTO__DISK;
+	char *uuid = (char *)n->storage_uuid;
+	struct reg_msg reg;
+
+	reg_msg_fill(&reg, a);
+	token.kind = token.service = (char *)"";
+	info.id = &reg.id;
+	info.location = (char *)"/default-rack";
+	lb.b = &b;
+	lb.blocktoken = &token;
+	lb.n_locs = lb.n_storagetypes = lb.n_storageids = 1;
+	lb.locs = &locs;
+	lb.storagetypes = &type;
+	lb.storageids = &uuid;
+	req.n_blocks = 1;
+	req.blocks = &list;
+	return actor_call(a, "reportBadBlocks", &req.base,
+			  &hdd__report_bad_blocks_response_proto__descriptor, NULL, err);
+}
+
+static int send_error(struct nn_actor *a, const struct note *n, struct err *err)
+{
+	Hdd__ErrorReportRequestProto req = HDD__ERROR_REPORT_REQUEST_PROTO__INIT;
+	struct reg_msg reg;
+
+	reg_msg_fill(&reg, a);
+	req.registartion = &reg.reg;
+	req.errorcode = n->code;
+	req.msg = (char *)n->text;
+	return actor_call(a, "errorReport", &req.base,
+			  &hdd__error_report_response_proto__descriptor, NULL, err);
+}
+
+/* In order; stops at the first that cannot be told. One the NameNode refuses is dropped. */
+static int send_notes(struct nn_actor *a, struct list *from, uint32_t *count,
+		      int (*send)(struct nn_actor *, const struct note *, struct err *))
+{
+	for (;;) {
+		struct err err = ERR_INIT;
+		struct list *l;
+		struct note *n;
+		int rc;
+
+		pthread_mutex_lock(&a->lock);
+		l = list_pop(from);
+		if (l)
+			(*count)--;
+		pthread_mutex_unlock(&a->lock);
+		if (!l)
+			return 0;
+		n = container_of(l, struct note, link);
+		rc = send(a, n, &err);
+		if (!rc || err.remote[0]) {
+			free(n);
+			continue;
+		}
+		pthread_mutex_lock(&a->lock);
+		list_add(from, &n->link);
+		(*count)++;
+		pthread_mutex_unlock(&a->lock);
+		return rc;
+	}
+}
+
+/* ---- full reports ---- */
+
+struct full_msg { /* one storage's part */
+	Hdd__StorageBlockReportProto p;
+	struct storage_msg storage;
+	struct block_report buffers;
+	uint64_t *longs; /* owned */
+	size_t long_count, long_room;
+	uint64_t finalized, others;
+	bool use_longs;
+	enum { PASS_FINALIZED, PASS_OTHERS } pass;
+};
+
+static int push_longs(struct full_msg *m, const uint64_t *v, size_t n)
+{
+	if (m->long_count + n > m->long_room) {
+		size_t room = m->long_room * 2 + 1024;
+		uint64_t *p = reallocarray(m->longs, room, sizeof(*p));
+
+		if (!p)
+			return -ENOMEM;
+		m->longs = p;
+		m->long_room = room;
+	}
+	memcpy(m->longs + m->long_count, v, n * sizeof(*v));
+	m->long_count += n;
+	return 0;
+}
+
+static int full_add(void *arg, const struct replica_info *i)
+{
+	struct full_msg *m = arg;
+	uint64_t v[4] = {(uint64_t)i->block.id, i->block.len, i->block.gs, (uint64_t)i->state};
+	bool finalized = i->state == REPLICA_FINALIZED;
+
+	if (!m->use_longs)
+		return block_report_add(&m->buffers, &i->block, i->state);
+	if (finalized != (m->pass == PASS_FINALIZED))
+		return 0;
+	if (finalized)
+		m->finalized++;
+	else
+		m->others++;
+	return push_longs(m, v, finalized ? 3 : 4);
+}
+
+/* hdfs-wire 4, long list: counts, finalized ones, a delimiter, the others. */
+static int full_fill_longs(struct full_msg *m, struct block_pool *bp, uint32_t i)
+{
+	static const uint64_t counts[2], delimiter[3] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
+	int rc = push_longs(m, counts, 2);
+
+	m->use_longs = true;
+	m->pass = PASS_FINALIZED;
+	if (!rc)
+		rc = store_each(bp, i, full_add, m);
+	if (!rc)
+		rc = push_longs(m, delimiter, 3);
+	m->pass = PASS_OTHERS;
+	if (!rc)
+		rc = store_each(bp, i, full_add, m);
+	if (rc)
+		return rc;
+	m->longs[0] = m->finalized;
+	m->longs[1] = m->others;
+	m->p.blocks = m->longs;
+	m->p.n_blocks = m->long_count;
+	return 0;
+}
+
+static int full_fill(struct full_msg *m, struct block_pool *bp, uint32_t i, bool buffers)
+{
+	int rc;
+
+	hdd__storage_block_report_proto__init(&m->p);
+	m->p.storage = &m->storage.storage;
+	if (!buffers)
+		return full_fill_longs(m, bp, i);
+	rc = store_each(bp, i, full_add, m);
+	if (!rc)
+		rc = block_report_finish(&m->buffers);
+	m->p.has_numberofblocks = true;
+	m->p.numberofblocks = m->buffers.count;
+	m->p.n_blocksbuffers = m->buffers.chunk_count;
+	m->p.blocksbuffers = m->buffers.chunks;
+	return rc;
+}
+
+static int full_call(struct nn_actor *a, Hdd__StorageBlockReportProto **parts, size_t n,
+		     Hdd__BlockReportContextProto *ctx, struct err *err)
+{
+	Hdd__BlockReportRequestProto req = HDD__BLOCK_REPORT_REQUEST_PROTO__INIT;
+	ProtobufCMessage *answer = NULL;
+	struct reg_msg reg;
+	int rc;
+
+	reg_msg_fill(&reg, a);
+	req.registration = &reg.reg;
+	req.blockpoolid = reg.ns.pool_id;
+	req.n_reports = n;
+	req.reports = parts;
+	req.context = ctx;
+	rc = actor_call(a, "blockReport", &req.base, &hdd__block_report_response_proto__descriptor,
+			&answer, err);
+	if (!rc) {
+		Hdd__BlockReportResponseProto *r = (Hdd__BlockReportResponseProto *)answer;
+
+		actor_command(a, answer, &r->cmd, r->cmd ? 1 : 0);
+	}
+	return rc;
+}
+
+static int full_send(struct nn_actor *a, struct full_msg *msgs, uint32_t n, uint64_t lease,
+		     struct err *err)
+{
+	Hdd__StorageBlockReportProto *parts[64];
+	Hdd__BlockReportContextProto ctx = HDD__BLOCK_REPORT_CONTEXT_PROTO__INIT;
+	uint64_t total = 0;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		parts[i] = &msgs[i].p;
+		total += msgs[i].use_longs ? msgs[i].finalized + msgs[i].others : msgs[i].buffers.count;
+	}
+	while (!ctx.id)
+		if (getrandom(&ctx.id, sizeof(ctx.id), 0) < 0)
+			ctx.id = (int64_t)clock_mono_ns();
+	ctx.has_leaseid = true;
+	ctx.leaseid = lease;
+	if (total <= a->set->split_threshold) {
+		ctx.totalrpcs = 1;
+		rc = full_call(a, parts, n, &ctx, err);
+	} else {
+		ctx.totalrpcs = (int32_t)n;
+		for (uint32_t i = 0; !rc && i < n; i++) {
+			ctx.currpc = (int32_t)i;
+			rc = full_call(a, &parts[i], 1, &ctx, err);
+		}
+	}
+	if (!rc)
+		log_info("op=full-report namenode=%s replicas=%" PRIu64 " storages=%u", a->addr_text,
+			 total, n);
+	return rc;
+}
+
+static int send_full(struct nn_actor *a, uint64_t lease)
+{
+	struct dn *dn = a->set->dn;
+	uint32_t volumes = store_volume_count(dn->store), n = 0;
+	struct full_msg *msgs = calloc(volumes, sizeof(*msgs));
+	struct err err = ERR_INIT;
+	struct block_pool *bp;
+	bool buffers;
+	int rc = msgs ? 0 : -ENOMEM;
+
+	pthread_mutex_lock(&a->lock);
+	bp = a->bp;
+	buffers = a->capabilities & CAPABILITY_BUFFERS;
+	pthread_mutex_unlock(&a->lock);
+	for (uint32_t i = 0; !rc && i < volumes; i++) {
+		if (!storage_msg_fill(&msgs[n].storage, dn, i, bp))
+			continue;
+		rc = full_fill(&msgs[n], bp, i, buffers);
+		n++;
+	}
+	if (!rc)
+		rc = full_send(a, msgs, n, lease, &err);
+	for (uint32_t i = 0; msgs && i < volumes; i++) {
+		block_report_fini(&msgs[i].buffers);
+		free(msgs[i].longs);
+	}
+	free(msgs);
+	if (rc)
+		log_warn("op=full-report namenode=%s rc=%d: trying again: %s", a->addr_text, rc,
+			 err.text[0] ? err.text : err_name(rc));
+	return rc;
+}
+
+/* With a lease, or without one when somebody asked for a report at once. */
+static int full_if_due(struct nn_actor *a)
+{
+	uint64_t lease, now = clock_mono_ns();
+	bool go;
+	int rc;
+
+	pthread_mutex_lock(&a->lock);
+	if (a->next_full_ns && now >= a->next_full_ns && !a->full_due)
+		a->want_lease = true;
+	lease = a->lease;
+	go = a->full_due || lease;
+	a->full_due = false;
+	a->lease = 0;
+	pthread_mutex_unlock(&a->lock);
+	if (!go)
+		return 0;
+	rc = send_full(a, lease);
+	pthread_mutex_lock(&a->lock);
+	a->want_lease = rc != 0;
+	if (!rc)
+		a->next_full_ns = clock_mono_ns() + a->set->full_ms * NS_PER_MS;
+	pthread_mutex_unlock(&a->lock);
+	return rc;
+}
+
+/* Nothing to do before the next beat's time. */
+static bool idle_locked(const struct nn_actor *a)
+{
+	return !a->urgent && !a->full_due && !a->lease && list_empty(&a->bad) &&
+	       list_empty(&a->errors);
+}
+
+void *report_thread(void *arg)
+{
+	struct nn_actor *a = arg;
+	int rc = 0;
+
+	while (!a->set->stop) {
+		bool ready;
+
+		pthread_mutex_lock(&a->lock);
+		if (rc)
+			actor_wait_locked(a, NN_RETRY_MS);
+		else if (idle_locked(a) || a->state != ACTOR_REGISTERED)
+			actor_wait_locked(a, a->set->beat_ms);
+		ready = a->state == ACTOR_REGISTERED && !a->reregister;
+		pthread_mutex_unlock(&a->lock);
+		rc = 0;
+		if (!ready || a->set->stop)
+			continue;
+		/* Incremental ones first: a full report must not tell less than was told. */
+		rc = send_pending(a);
+		if (!rc)
+			rc = full_if_due(a);
+		if (!rc)
+			rc = send_notes(a, &a->errors, &a->error_count, send_error);
+		if (!rc)
+			rc = send_notes(a, &a->bad, &a->bad_count, send_bad);
+	}
+	return NULL;
+}
