@@ -322,15 +322,14 @@ uint32_t store_volume_count(const struct store *s)
 	return s->volume_count;
 }
 
-static uint64_t volume_used(struct store *s, uint32_t i)
+static void sum_pools(struct store *s, uint32_t i, struct storage_info *ret)
 {
-	uint64_t used = 0;
-
 	pthread_mutex_lock(&s->lock);
-	for (uint32_t p = 0; p < s->pool_count; p++)
-		used += s->pools[p]->slices[i].used;
+	for (uint32_t p = 0; p < s->pool_count; p++) {
+		ret->used += s->pools[p]->slices[i].used;
+		ret->blocks += s->pools[p]->slices[i].blocks;
+	}
 	pthread_mutex_unlock(&s->lock);
-	return used;
 }
 
 void store_volume_info(struct store *s, uint32_t i, struct block_pool *bp, struct storage_info *ret)
@@ -344,11 +343,11 @@ void store_volume_info(struct store *s, uint32_t i, struct block_pool *bp, struc
 	(void)snprintf(ret->path, sizeof(ret->path), "%s", v->path);
 	if (ret->failed || v->dir_fd < 0)
 		return;
-	ret->used = volume_used(s, i);
-	if (bp) {
+	sum_pools(s, i, ret);
+	ret->reserved = v->reserved;
+	ret->promised = v->promised;
+	if (bp)
 		ret->pool_used = bp->slices[i].used;
-		ret->blocks = bp->slices[i].blocks;
-	}
 	ret->remaining = volume_room(v, &ret->capacity);
 	if (fstatvfs(v->dir_fd, &st) == 0)
 		taken = (uint64_t)(st.f_blocks - st.f_bfree) * st.f_frsize;

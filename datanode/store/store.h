@@ -194,7 +194,8 @@ struct storage_info {
 	enum storage_type type;
 	bool failed;
 	uint64_t capacity, used, remaining, non_dfs_used, pool_used;
-	uint64_t blocks;
+	uint64_t reserved, promised; /* not for blocks; kept for replicas being written */
+	uint64_t blocks;             /* of all pools */
 };
 uint32_t store_volume_count(const struct store *s);
 /** @bp NULL: pool_used is 0. */

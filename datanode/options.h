@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * options - what the configuration says to the data node, checked
+ *
+ * Idea: every value is parsed once, at start, with an error that names the key.
+ * Ownership: dn_options_fini() frees; strings are the options' own.
+ * Threading: main thread.
+ * Source: hdfs-default.xml.
+ */
+#include "datanode/dn.h"
+
+#define DN_DIRS_MAX 64
+
+struct dn_options {
+	struct store_volume_opts dirs[DN_DIRS_MAX]; /* paths owned */
+	uint32_t dir_count;
+	uint32_t failed_tolerated;
+	struct net_addr data_addr, ipc_addr, http_addr;
+	char host_name[256];
+	uint32_t reactors;
+	bool sync_on_close;
+	uint32_t stop_grace_ms;
+};
+
+/** -EINVAL or -ENOENT (unknown host) with the key in @err. */
+int dn_options_read(const struct conf *conf, struct dn_options *ret, struct err *err);
+void dn_options_fini(struct dn_options *o);
+/** "[SSD]file:///a%20b" -> type and path (malloc'ed). -EINVAL. */
+int dn_options_parse_dir(const char *text, struct store_volume_opts *ret, struct err *err);
