@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/node.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/reactor/reactor.h"
+#include "datanode/nn/nn.h"
+#include "datanode/xfer/xfer.h"
+
+static int start_reactors(struct node *n, struct err *err)
+{
+	struct reactor_opts o = {.name = "dn-reactor", .offload_threads = 4, .spin_us = -1};
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < n->opts.reactors; i++) {
+		rc = reactor_new(&o, &n->dn.reactors[i], err);
+		n->dn.reactor_count += !rc;
+	}
+	return rc;
+}
+
+static int start(struct node *n, struct err *err)
+{
+	struct store_opts so = {.volumes = n->opts.dirs, .volume_count = n->opts.dir_count,
+				.failed_tolerated = n->opts.failed_tolerated};
+	int rc = store_open(&so, &n->dn.store, err);
+
+	if (!rc)
+		rc = start_reactors(n, err);
+	if (!rc)
+		rc = xfer_start(&n->dn, &n->dn.xfer, err);
+	if (!rc)
+		rc = ipc_start(&n->dn, &n->ipc, err);
+	if (!rc)
+		rc = http_start(&n->dn, &n->http, err);
+	for (uint32_t i = 0; !rc && i < n->dn.reactor_count; i++) {
+		rc = reactor_start(n->dn.reactors[i]);
+		n->running += !rc;
+		if (rc)
+			err_sys(err, rc, "starting a reactor");
+	}
+	return rc ? rc : nn_start(&n->dn, &n->dn.nns, err);
+}
+
+int node_start(struct node *n, const struct conf *conf, struct err *err)
+{
+	int rc = dn_options_read(conf, &n->opts, err);
+
+	if (rc)
+		return rc;
+	n->dn.conf = conf;
+	n->dn.data_addr = n->opts.data_addr;
+	n->dn.ipc_addr = n->opts.ipc_addr;
+	n->dn.http_addr = n->opts.http_addr;
+	n->dn.sync_on_close = n->opts.sync_on_close;
+	memcpy(n->dn.host_name, n->opts.host_name, sizeof(n->dn.host_name));
+	return start(n, err);
+}
+
+int node_write_ready_file(const struct node *n, const char *path, struct err *err)
+{
+	const struct dn *dn = &n->dn;
+	char data[NET_TEXT_MAX], ipc[NET_TEXT_MAX], http[NET_TEXT_MAX], tmp[4096];
+	json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:i}", "data", net_text(&dn->data_addr, data),
+			      "ipc", net_text(&dn->ipc_addr, ipc), "http",
+			      net_text(&dn->http_addr, http), "uuid", store_datanode_uuid(dn->store),
+			      "pid", (int)getpid());
+	int rc = -EIO;
+
+	(void)snprintf(tmp, sizeof(tmp), "%s.tmp", path);
+	if (o && !json_dump_file(o, tmp, JSON_COMPACT))
+		rc = ret_errno(rename(tmp, path));
+	json_decref(o);
+	return rc ? err_sys(err, rc, "writing the ready file %s", path) : 0;
+}
+
+void node_stop(struct node *n)
+{
+	if (n->dn.xfer && n->running)
+		xfer_stop(n->dn.xfer, n->opts.stop_grace_ms);
+	nn_stop(n->dn.nns);
+	if (n->running)
+		ipc_stop(n->ipc);
+	http_stop(n->http);
+	for (uint32_t i = 0; i < n->running; i++) {
+		reactor_stop(n->dn.reactors[i]);
+		reactor_join(n->dn.reactors[i]);
+	}
+	xfer_free(n->dn.xfer);
+	for (uint32_t i = 0; i < n->dn.reactor_count; i++)
+		reactor_free(n->dn.reactors[i]);
+	store_close(n->dn.store);
+	dn_options_fini(&n->opts);
+}

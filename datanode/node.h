@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * node - the parts of a data node, put together and taken apart
+ *
+ * Ownership: the node owns every part; node_stop() is safe on a half-started one.
+ * Threading: main thread.
+ */
+#include "datanode/dn.h"
+#include "datanode/http.h"
+#include "datanode/ipc.h"
+#include "datanode/options.h"
+
+struct node {
+	struct dn dn;
+	struct dn_options opts;
+	struct ipc *ipc;
+	struct http *http;
+	uint32_t running; /* reactors started */
+};
+
+/** Open directories, listen, start threads. On failure call node_stop() all the same. */
+int node_start(struct node *n, const struct conf *conf, struct err *err);
+/** Stop accepting, finish what is in flight, close everything. */
+void node_stop(struct node *n);
+/** Where we listen, as one line of JSON, written atomically. */
+int node_write_ready_file(const struct node *n, const char *path, struct err *err);
