@@ -30,12 +30,14 @@ static const char *get_addr(const struct conf *conf, const char *suffix)
 {
 	static const char *const keys[] = {"dfs.namenode.servicerpc-address",
 					   "dfs.namenode.rpc-address"};
+	const char *value;
 	char key[512];
 
 	for (int i = 0; i < 2; i++) {
 		(void)snprintf(key, sizeof(key), "%s%s", keys[i], suffix);
-		if (conf_get(conf, key))
-			return conf_get(conf, key);
+		value = conf_get(conf, key);
+		if (value && *value) /* an empty default is no address */
+			return value;
 	}
 	return NULL;
 }
