@@ -1,0 +1,360 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dfs-namenode over RPC with data nodes of words: names, files, reports, replication, leases, restart.
+
+usage: nn_rpc.py DFS-NAMENODE
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
+from hrpc import CLIENT, Checks, FakeDn, Msg, NameNode, Rpc, RemoteError, ext_block  # noqa: E402
+
+C = Checks()
+FAST = ['dfs.heartbeat.interval=1s', 'dfs.namenode.heartbeat.recheck-interval=500',
+        'dfs.namenode.redundancy.interval.seconds=1s', 'dfs.shim.redundancy.delay=1s',
+        'dfs.shim.lease.soft-limit=1s']
+
+
+def write_file(c, dns, path, blocks, repl=1, client='c1', report=True):
+    """Write a file whose blocks have the given lengths; returns [(id, len, gs)] and their nodes."""
+    st = c.create(path, client=client, repl=repl)
+    prev, done, by = None, [], {d.uuid: d for d in dns}
+    for n in blocks:
+        lb = c.add_block(path, client, prev, file_id=st[13])
+        b = lb.sub(1)
+        nodes = [by[loc.sub(1)[3].decode()] for loc in lb.subs(3)]
+        if report:
+            for d in nodes:
+                d.received((b[2], n, b[3]))
+        done.append((b[2], n, b[3], nodes))
+        prev = ext_block(lb, n)
+    ok = c.complete(path, client, prev, file_id=st[13])
+    return done, ok
+
+
+def names(c, nn):
+    C.check('mkdirs answers true', c.mkdirs('/a/b/c') == 1)
+    C.check('mkdirs of an existing directory answers true', c.mkdirs('/a/b') == 1)
+    s = c.stat('/')
+    C.check('the root is inode 16385', s[13] == 16385 and s[1] == 1 and s[2] == b'')
+    C.check('a missing path is an empty answer', c.stat('/none') is None and c.ls('/none') is None)
+    f = c.create('/a/f')
+    C.check('create answers the status of the new file', f[1] == 2 and f[13] > 16385 and f[10] == 1)
+    C.check('complete of an empty file', c.complete('/a/f', file_id=f[13]) == 1)
+    C.check('a listing is sorted', c.ls('/a') == ['b', 'f'])
+    C.throws('create without overwrite of an existing file', 'FileAlreadyExistsException',
+             lambda: c.create('/a/f', flags=1))
+    C.throws('create over a directory', 'FileAlreadyExistsException', lambda: c.create('/a/b'))
+    C.throws('mkdirs over a file', 'FileAlreadyExistsException', lambda: c.mkdirs('/a/f'))
+    C.throws('mkdirs below a file', 'ParentNotDirectoryException', lambda: c.mkdirs('/a/f/x'))
+    C.throws('a relative path', 'InvalidPathException', lambda: c.mkdirs('a'))
+    C.throws('delete of a full directory', 'PathIsNotEmptyDirectoryException', lambda: c.delete('/a', 0))
+    C.throws('getBlockLocations of nothing', 'FileNotFoundException', lambda: c.locations('/none'))
+    C.throws('an unknown method', 'RpcNoSuchMethodException', lambda: c.call('makeCoffee'))
+    C.throws('too small a block', 'IOException', lambda: c.create('/a/g', block=1000))
+    C.throws('too large a replication', 'IOException', lambda: c.create('/a/g', repl=1000))
+    C.check('rename into a directory', c.rename('/a/f', '/a/b') == 1 and c.ls('/a/b') == ['c', 'f'])
+    C.check('rename of nothing answers false', c.rename('/none', '/a/x') == 0)
+    C.throws('rename2 of nothing', 'FileNotFoundException',
+             lambda: c.call('rename2', {1: '/none', 2: '/a/x', 3: 0}))
+    C.check('delete answers true, then false', c.delete('/a') == 1 and c.delete('/a') == 0)
+    alice = Rpc(nn.addr, user='alice')
+    C.throws('a stranger may not write the root', 'AccessControlException', lambda: alice.mkdirs('/x'))
+    for i in range(2500):
+        if i % 500 == 0:
+            c.mkdirs(f'/many/d{i:04}')
+    for i in range(1200):
+        c.mkdirs(f'/page/{i:05}')
+    C.check('listings of more than a page', c.ls('/page') == [f'{i:05}' for i in range(1200)])
+    s = c.call('getContentSummary', {1: '/page'}).sub(1)
+    C.check('content summary counts directories', s[3] == 1201 and s[2] == 0)
+
+
+def questions(c):
+    d = c.call('getServerDefaults').sub(1)
+    C.check('server defaults', d[1] == 128 << 20 and d[2] == 512 and d[4] == 3 and d[8] == 2)
+    C.check('HA state is active', c.call('getHAServiceState')[1] == 1)
+    C.check('safe mode is off', c.call('setSafeMode', {1: 3})[1] == 0)
+    for m, f in (('getErasureCodingPolicies', {}), ('getEZForPath', {1: '/'}), ('getXAttrs', {1: '/'}),
+                 ('listXAttrs', {1: '/'}), ('getAclStatus', {1: '/'}), ('msync', {}),
+                 ('getDelegationToken', {1: 'x'}), ('getErasureCodingPolicy', {1: '/'}),
+                 ('getStoragePolicies', {}), ('getFsReplicatedBlockStats', {}), ('listEncryptionZones', {1: 0}),
+                 ('getFsECBlockGroupStats', {}), ('getSlowDatanodeReport', {}), ('getDataEncryptionKey', {})):
+        try:
+            c.call(m, f)
+        except RemoteError as e:
+            C.check(f'{m} answers', False, str(e))
+
+
+def no_nodes(c):
+    c.create('/alone')
+    try:
+        c.add_block('/alone')
+        C.check('addBlock without data nodes fails', False)
+    except RemoteError as e:
+        C.check('addBlock without data nodes says so', 'could only be written to 0 of the 1 minReplication nodes'
+                in e.text and 'There are 0 datanode(s) running' in e.text, e.text)
+    c.delete('/alone')
+
+
+def files(c, nn, dns):
+    C.check('report of live nodes', len(c.call('getDatanodeReport', {1: 2}).all(1)) == 3)
+    blocks, ok = write_file(c, dns, '/f3', [1 << 20, 1 << 20, 7], repl=3)
+    C.check('a file of three blocks completes', ok == 1)
+    l = c.locations('/f3')
+    C.check('its length and blocks', l[1] == (2 << 20) + 7 and len(l.all(2)) == 3 and not l[3] and l[5])
+    lb = l.subs(2)[1]
+    C.check('three locations with storages', len(lb.all(3)) == 3 and len(lb.all(8)) == 3 and len(lb.all(7)) == 3)
+    C.check('a range of blocks', len(c.locations('/f3', 1 << 20, 1).all(2)) == 1)
+    C.check('ids and stamps count up', [b[0] for b in blocks] == list(range(blocks[0][0], blocks[0][0] + 3))
+            and blocks[0][0] > 1 << 30 and blocks[0][2] > 1000)
+    # addBlock is idempotent
+    st = c.create('/idem')
+    one, two = c.add_block('/idem', file_id=st[13]), c.add_block('/idem', file_id=st[13])
+    C.check('a repeated addBlock gives the same block', one.sub(1)[2] == two.sub(1)[2] and two.all(8))
+    C.throws('addBlock with a wrong previous', 'IOException',
+             lambda: c.add_block('/idem', previous=ext_block(l.subs(2)[0])))
+    C.throws('a stranger\'s addBlock', 'LeaseExpiredException', lambda: c.add_block('/idem', 'c2', ext_block(one)))
+    C.throws('create of an open file', 'AlreadyBeingCreatedException',
+             lambda: c.create('/idem', client='c2', flags=1))
+    b = one.sub(1)
+    t0 = time.time()
+    C.check('complete waits for the report, then is false', c.complete('/idem', 'c1', ext_block(one, 5)) == 0
+            and time.time() - t0 > 1)
+    for d in dns:
+        d.received((b[2], 5, b[3]))
+    C.check('complete after the report', c.complete('/idem', 'c1', ext_block(one, 5)) == 1)
+    C.check('a repeated complete is true', c.complete('/idem', 'c1', ext_block(one, 5)) == 1)
+    # surplus replicas of a file of one replica go
+    time.sleep(0.1)
+    inv = sum(len(cmd.sub(3).all(3)) for d in dns for cmd in d.heartbeat() if cmd[1] == 1)
+    C.check('surplus replicas are ordered deleted', inv == 2, str(inv))
+    # abandon
+    st = c.create('/ab')
+    lb = c.add_block('/ab', file_id=st[13])
+    c.call('abandonBlock', {1: ext_block(lb), 2: '/ab', 3: 'c1', 4: st[13]})
+    lb2 = c.add_block('/ab', file_id=st[13], exclude=dns[:2])
+    C.check('after abandonBlock another block', lb2.sub(1)[2] != lb.sub(1)[2])
+    C.check('excluded nodes are not chosen', [x.sub(1)[3].decode() for x in lb2.subs(3)] == [dns[2].uuid])
+    # pipeline
+    up = c.call('updateBlockForPipeline', {1: ext_block(lb2), 2: 'c1'}).sub(1)
+    C.check('a new stamp for the pipeline', up.sub(1)[3] > lb2.sub(1)[3] and up[2] == (1 << 64) - 1)
+    more = c.call('getAdditionalDatanode', {1: '/ab', 2: ext_block(lb2), 3: [dns[2].info()], 5: 1, 6: 'c1',
+                                            7: [dns[2].storage], 8: st[13]}).sub(1)
+    C.check('getAdditionalDatanode gives old and new', len(more.all(3)) == 2)
+    new = ext_block(up, 10)
+    c.call('updatePipeline', {1: 'c1', 2: ext_block(lb2), 3: new, 4: [dns[0].ident()], 5: [dns[0].storage]})
+    dns[0].received((new[2], 10, new[3]))
+    C.check('complete with the new stamp', c.complete('/ab', 'c1', new, st[13]) == 1)
+    dns[2].received((new[2], 10, lb2.sub(1)[3]))
+    cmds = [cmd for cmd in dns[2].heartbeat() if cmd[1] == 1]
+    C.check('the replica of the old stamp is ordered deleted',
+            any(x[1] == new[2] for cmd in cmds for x in cmd.sub(3).subs(3)))
+    # fsync: visible to readers
+    st = c.create('/open')
+    lb = c.add_block('/open', file_id=st[13])
+    c.call('fsync', {1: '/open', 2: 'c1', 3: 2000, 4: st[13]})  # zig-zag of 1000
+    l = c.locations('/open')
+    C.check('an open file: length without its last block', l[1] == 0 and l[3] == 1 and not l[5]
+            and l.sub(4).sub(1)[4] == 1000 and len(l.sub(4).all(3)) == 1)
+    C.check('getFileInfo counts what was flushed', c.stat('/open')[3] == 1000)
+    c.delete('/open')
+    C.throws('addBlock after delete', 'FileNotFoundException',
+             lambda: c.add_block('/open', previous=ext_block(lb, 1000), file_id=st[13]))
+    # append
+    blocks, ok = write_file(c, dns, '/app', [100])
+    a = c.call('append', {1: '/app', 2: 'c9'})
+    C.check('append gives the last block', a.sub(1).sub(1)[2] == blocks[0][0] and a.sub(1).sub(1)[4] == 100
+            and len(a.sub(1).all(8)) == 1)
+    up = c.call('updateBlockForPipeline', {1: ext_block(a.sub(1)), 2: 'c9'}).sub(1)
+    new = ext_block(up, 100)
+    d = blocks[0][3][0]
+    c.call('updatePipeline', {1: 'c9', 2: ext_block(a.sub(1)), 3: new, 4: [d.ident()], 5: [d.storage]})
+    d.received((new[2], 150, new[3]))
+    new[4] = 150
+    C.check('an appended file completes', c.complete('/app', 'c9', new) == 1 and c.stat('/app')[3] == 150)
+
+
+def bad_replicas(c, dns):
+    blocks, _ = write_file(c, dns, '/bad', [50], repl=2)
+    i, n, g, nodes = blocks[0]
+    lb = c.locations('/bad').subs(2)[0]
+    pool = lb.sub(1)[1]
+    c.call('reportBadBlocks', {1: {1: {1: pool, 2: i, 3: g, 4: n}, 2: 0, 3: [nodes[0].info()], 4: 0,
+                                   5: {1: b'', 2: b'', 3: '', 4: ''}, 8: [nodes[0].storage]}})
+    l = c.locations('/bad').subs(2)[0]
+    C.check('a bad replica is not shown', [x.sub(1)[3].decode() for x in l.subs(3)] == [nodes[1].uuid])
+    target = wait_transfer(dns, i)
+    C.check('a copy is ordered from the good one', target is not None and target[0] is nodes[1])
+    new = {d.uuid: d for d in dns}[target[1]]
+    new.received((i, n, g))
+    time.sleep(0.1)
+    nodes[0].heartbeat()
+    C.check('then the bad one is ordered deleted', any(
+        x[1] == i for cmd in nodes[0].commands if cmd[1] == 1 and cmd.sub(3)[1] == 2 for x in cmd.sub(3).subs(3)))
+
+
+def wait_transfer(dns, block, seconds=8):
+    """(source, target uuid) of the TRANSFER order of @block."""
+    end = time.time() + seconds
+    while time.time() < end:
+        for d in dns:
+            for cmd in d.heartbeat():
+                if cmd[1] == 1 and cmd.sub(3)[1] == 1:
+                    for b, t in zip(cmd.sub(3).subs(3), cmd.sub(3).subs(4)):
+                        if b[1] == block:
+                            return d, t.subs(1)[0].sub(1)[3].decode()
+        time.sleep(0.2)
+    return None
+
+
+def dead_node(c, dns):
+    blocks, _ = write_file(c, dns, '/dead', [60], repl=2)
+    i, n, g, nodes = blocks[0]
+    rest = [d for d in dns if d is not nodes[0]]
+    end = time.time() + 16
+    while time.time() < end and len(c.call('getDatanodeReport', {1: 3}).all(1)) == 0:
+        for d in rest:
+            d.heartbeat()
+        time.sleep(0.3)
+    C.check('a silent node is dead', len(c.call('getDatanodeReport', {1: 3}).all(1)) == 1)
+    t = wait_transfer(rest, i)
+    C.check('its replicas are copied', t is not None and t[0] is nodes[1])
+    C.check('a dead node\'s heartbeat is told to register', [x[1] for x in nodes[0].heartbeat()] == [5])
+    nodes[0].start([(i, n, g, 0)])
+    C.check('it comes back', len(c.call('getDatanodeReport', {1: 2}).all(1)) == 3)
+
+
+def leases(c, dns):
+    st = c.create('/left', client='gone', repl=2)
+    lb = c.add_block('/left', 'gone', file_id=st[13])
+    b = lb.sub(1)
+    by = {d.uuid: d for d in dns}
+    nodes = [by[x.sub(1)[3].decode()] for x in lb.subs(3)]
+    C.check('recoverLease starts and answers false', c.call('recoverLease', {1: '/left', 2: 'c2'})[1] == 0)
+    primary = cmd = None
+    for d in nodes:
+        for x in d.heartbeat():
+            if x[1] == 2:
+                primary, cmd = d, x.sub(4).subs(1)[0]
+    C.check('the primary gets the order', cmd is not None and cmd[1] > b[3] and len(cmd.sub(2).all(3)) == 2)
+    C.throws('the old writer has lost its lease', 'LeaseExpiredException',
+             lambda: c.add_block('/left', 'gone', ext_block(lb, 33), file_id=st[13]))
+    pr = primary.rpc
+    sync = {1: ext_block(lb), 2: cmd[1], 3: 33, 4: 1, 5: 0, 6: [d.ident() for d in nodes],
+            7: [d.storage for d in nodes]}
+    C.throws('a stale primary is refused', 'IOException',
+             lambda: pr.call('commitBlockSynchronization', {**sync, 2: cmd[1] - 1}))
+    pr.call('commitBlockSynchronization', sync)
+    C.check('the file is closed with the agreed length', c.call('isFileClosed', {1: '/left'})[1] == 1
+            and c.stat('/left')[3] == 33)
+    C.check('both replicas are known', len(c.locations('/left').subs(2)[0].all(3)) == 2)
+    # soft limit
+    c.create('/soft', client='s1')
+    time.sleep(1.2)
+    C.throws('another client after the soft limit', 'RecoveryInProgressException',
+             lambda: c.create('/soft', client='s2', flags=1))
+    time.sleep(0.2)
+    C.check('an empty file is closed by it', c.call('isFileClosed', {1: '/soft'})[1] == 1)
+
+
+def once(c, nn):
+    """At most once, also when the answer was lost in a kill."""
+    cid = os.urandom(16)
+    a = Rpc(nn.addr, client_id=cid)
+    first = a.create('/once', client='w', flags=1, call_id=77)
+    nn.kill()
+    nn.start()
+    b = Rpc(nn.addr, client_id=cid)
+    again = b.create('/once', client='w', flags=1, call_id=77, retry=1)
+    C.check('a repeated create after kill -9 gives the first answer', again[13] == first[13])
+    b.delete('/once', call_id=78)
+    C.check('a repeated delete gives the first answer', b.delete('/once', call_id=78, retry=1) == 1)
+    C.check('a new delete of the same finds nothing', b.delete('/once', call_id=79) == 0)
+
+
+def restart(nn, dns):
+    c = Rpc(nn.addr)
+    blocks, _ = write_file(c, dns, '/keep', [77], repl=2)
+    i, n, g, nodes = blocks[0]
+    c.mkdirs('/keepdir')
+    before = c.call('getFsReplicatedBlockStats')
+    C.check('SIGTERM ends with status 0', nn.stop() == 0)
+    nn.start()
+    c = Rpc(nn.addr)
+    C.check('in safe mode until blocks are reported', c.call('setSafeMode', {1: 3})[1] == 1)
+    C.throws('no change in safe mode', 'SafeModeException', lambda: c.mkdirs('/no'))
+    C.check('reads in safe mode', c.stat('/keep')[3] == 77)
+    C.check('force out', c.call('setSafeMode', {1: 1})[1] == 0)
+    d = FakeDn(nn.addr, nodes[0].port, nodes[0].uuid).start([(i, n, g, 0), (999999, 5, 1001, 0)])
+    C.check('replicas are known again', len(c.locations('/keep').subs(2)[0].all(3)) == 1)
+    C.check('an unknown replica survives the first report', not [x for x in d.heartbeat() if x[1] == 1])
+    d.report([(i, n, g, 0), (999999, 5, 1001, 0)])
+    cmds = [x for x in d.heartbeat() if x[1] == 1]
+    C.check('and is deleted after the second', len(cmds) == 1 and cmds[0].sub(3).subs(3)[0][1] == 999999)
+    c.delete('/keep')
+    cmds = [x for x in d.heartbeat() if x[1] == 1]
+    C.check('a deleted file\'s replica is ordered deleted', len(cmds) == 1 and cmds[0].sub(3).subs(3)[0][1] == i)
+    return before
+
+
+def identity(nn):
+    d = FakeDn(nn.addr, 7000, 'other')
+    i = d.rpc.call('versionRequest').sub(1)
+    d.pool = i[3].decode()
+    s = i.sub(4)
+    from hrpc import enc
+    d.info_bytes = enc({1: s[1], 2: s[2], 3: 'CID-foreign', 4: s[4]})
+    C.throws('a node of another cluster', 'UnregisteredNodeException',
+             lambda: d.rpc.call('registerDatanode', {1: d.reg()}))
+
+
+def program(nn, directory):
+    r = subprocess.run(nn.args(), capture_output=True, text=True)
+    C.check('a second NameNode on the directory: one clear line', r.returncode == 1 and 'in use by process' in r.stderr
+            and r.stderr.count('\n') == 1, r.stderr)
+    other = NameNode(nn.program, directory + '/2', nn.conf)
+    os.mkdir(other.dir)
+    r = subprocess.run(other.args(), capture_output=True, text=True)
+    C.check('an unformatted directory: one clear line', r.returncode == 1 and '--format' in r.stderr
+            and r.stderr.count('\n') == 1, r.stderr)
+    other.format()
+    r = subprocess.run(other.args() + ['--format'], capture_output=True, text=True)
+    C.check('a second format is refused', r.returncode == 1 and '--force' in r.stderr, r.stderr)
+    other.addr = nn.addr
+    r = subprocess.run(other.args(), capture_output=True, text=True)
+    C.check('port in use: clear', r.returncode == 1 and nn.addr in r.stderr and r.stderr.count('\n') <= 2, r.stderr)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix='nn-rpc-') as directory:
+        nn = NameNode(sys.argv[1], directory, FAST).format().start()
+        try:
+            c = Rpc(nn.addr, CLIENT)
+            names(c, nn)
+            questions(c)
+            no_nodes(c)
+            dns = [FakeDn(nn.addr, 6000 + 10 * i).start() for i in range(3)]
+            files(c, nn, dns)
+            bad_replicas(c, dns)
+            dead_node(c, dns)
+            leases(c, dns)
+            identity(nn)
+            program(nn, directory)
+            restart(nn, dns)
+            once(c, nn)
+            C.check('SIGTERM again', nn.stop() == 0)
+        finally:
+            if nn.proc.poll() is None:
+                nn.kill()
+            if C.failed or sys.exc_info()[0]:
+                print(open(directory + '/log').read()[-3000:])
+    return 1 if C.failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
