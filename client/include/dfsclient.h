@@ -34,6 +34,8 @@
  *   -EINVAL        malformed path or argument
  *   -ENOTDIR       a component of the path is a file
  *   -EDQUOT        a quota is used up
+ *   -ENAMETOOLONG  a name is longer than the NameNode allows
+ *   -ENOSYS        the NameNode does not know this call
  *   -EREMOTEIO     any other exception; its Java class is in dfs_err.remote
  * Every call that moves block data ("[DN]") may fail with
  *   -ENOMEM        out of memory

@@ -8,6 +8,7 @@
 #include "client/src/reader.h"
 #include "client/src/writer.h"
 #include "common/wire/pb.h"
+#include "common/wire/rpc_frame.h"
 #include "ClientNamenodeProtocol.pb-c.h"
 
 struct dfs_file {
@@ -65,9 +66,7 @@ static int create_errno(struct dfs *fs, const char *path, int rc, struct err *er
 		return err_set(err, -EISDIR, "%.400s is a directory", path);
 	if (rc == -EEXIST)
 		return err_set(err, -EEXIST, "%.400s exists; overwrite was not asked for", path);
-	if (strstr(err->remote, "AlreadyBeingCreated") || strstr(err->remote, "RecoveryInProgress"))
-		return -EBUSY;
-	if (rc == -EREMOTEIO && strcmp(err->remote, "java.io.IOException") == 0)
+	if (rc == -EREMOTEIO && strcmp(err->remote, JEX_IO) == 0)
 		return -EINVAL; /* block size or replication outside the limits */
 	return rc;
 }

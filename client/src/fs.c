@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "common/wire/pb.h"
+#include "common/wire/rpc_frame.h"
 #include "ClientNamenodeProtocol.pb-c.h"
 
-#define CLIENT_PROTOCOL "org.apache.hadoop.hdfs.protocol.ClientProtocol"
 #define NAMENODE_PORT 8020
 
 int api_err(struct dfs_err *out, const struct err *in, int rc)
@@ -25,13 +25,15 @@ int api_err(struct dfs_err *out, const struct err *in, int rc)
 }
 
 /* The sentence of some exceptions needs a cure, which the NameNode does not send. */
-static void add_cure(struct err *err, int rc)
+static void add_cure(struct err *err)
 {
-	if (rc == -EROFS)
+	if (!err)
+		return;
+	if (strcmp(err->remote, JEX_SAFE_MODE) == 0)
 		err_cure(err, "wait until the NameNode has heard of enough blocks, or leave safe "
 			      "mode with: hdfs dfsadmin -safemode leave");
-	else if (rc == -EAGAIN)
-		err_cure(err, "ask the active NameNode, or try again when it has started");
+	else if (strcmp(err->remote, JEX_STANDBY) == 0)
+		err_cure(err, "ask the active NameNode");
 }
 
 int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
@@ -41,7 +43,7 @@ int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
 	int rc = rpc_client_call(fs->nn, method, req, reply, ret ? &m : NULL, err);
 
 	if (rc < 0) {
-		add_cure(err, rc);
+		add_cure(err);
 		return rc;
 	}
 	if (ret)
@@ -92,7 +94,7 @@ static int make_client_name(struct dfs *fs, struct err *err)
 
 static int make_rpc(struct dfs *fs, const char *uri, struct err *err)
 {
-	struct rpc_client_opts o = {.protocol = CLIENT_PROTOCOL, .user = fs->user};
+	struct rpc_client_opts o = {.protocol = RPC_PROTO_CLIENT, .user = fs->user};
 	char host[256];
 	uint16_t port;
 	int rc;
@@ -111,8 +113,8 @@ static int make_rpc(struct dfs *fs, const char *uri, struct err *err)
 	if (rc < 0)
 		return err_prefix(err, "NameNode %s (fs.defaultFS)", fs->uri);
 	o.addr_text = fs->uri + strlen("hdfs://");
-	o.connect_timeout_ms = fs->set.connect_timeout_ms;
-	return rpc_client_new(&o, &fs->nn, err);
+	rc = rpc_client_conf(fs->conf, &o, err);
+	return rc ?: rpc_client_new(&o, &fs->nn, err);
 }
 
 static int load_defaults(struct dfs *fs, struct err *err)

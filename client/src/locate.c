@@ -6,6 +6,7 @@
 
 #include "common/base/log.h"
 #include "common/wire/pb.h"
+#include "common/wire/rpc_frame.h"
 #include "ClientDatanodeProtocol.pb-c.h"
 #include "ClientNamenodeProtocol.pb-c.h"
 
@@ -27,7 +28,7 @@ static int visible_length(struct dfs *fs, const Hd__LocatedBlockProto *lb, size_
 	Hd__GetReplicaVisibleLengthRequestProto req = HD__GET_REPLICA_VISIBLE_LENGTH_REQUEST_PROTO__INIT;
 	ProtobufCMessage *m;
 	struct rpc_client_opts o = {
-		.protocol = "org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol",
+		.protocol = RPC_PROTO_CLIENT_DATANODE,
 		.user = fs->user,
 		.peer = "data node",
 		.addr_key = "dfs.datanode.ipc.address",

@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/wire/pb.h"
+#include "common/wire/rpc_frame.h"
 #include "ClientNamenodeProtocol.pb-c.h"
 
 #define RECOVERIES_MAX 5                /* without an ack in between, as the stock client */
@@ -75,20 +76,18 @@ void writer_drop_block(struct writer *w)
 /* ---- the NameNode ---- */
 
 /* Words of addBlock that a person can act upon. */
-static int allocate_errno(struct writer *w, int rc, struct err *err)
+static int allocate_errno(int rc, struct err *err)
 {
 	if (strstr(err->text, "could only be") || strstr(err->text, "minReplication")) {
 		err_cure(err, "data nodes are full, down or too few: see dfs-admin report");
 		return -ENOSPC;
 	}
-	if (strstr(err->remote, "LeaseExpiredException") || (rc == -ENOENT && w->written > 0))
-		return -ESTALE;
-	return rc;
+	return rc == -ENOENT ? -ESTALE : rc; /* deleted while it was written */
 }
 
 static bool not_replicated_yet(const struct err *err)
 {
-	return strstr(err->remote, "NotReplicatedYetException") != NULL;
+	return strcmp(err->remote, JEX_NOT_REPLICATED_YET) == 0;
 }
 
 static int call_add_block(struct writer *w, Hd__AddBlockResponseProto **ret, struct err *err)
@@ -113,7 +112,7 @@ static int call_add_block(struct writer *w, Hd__AddBlockResponseProto **ret, str
 		rc = nn_call(w->fs, "addBlock", &req.base,
 			     &hd__add_block_response_proto__descriptor, ret, err);
 	} while (rc < 0 && not_replicated_yet(err) && poll_pause(&pause, deadline));
-	return rc < 0 ? allocate_errno(w, rc, err) : 0;
+	return rc < 0 ? allocate_errno(rc, err) : 0;
 }
 
 /* Take a LocatedBlock out of an answer, which is freed. */
@@ -168,7 +167,7 @@ int writer_persist(struct writer *w, struct err *err)
 	req.fileid = w->file_id;
 	rc = nn_call(w->fs, "fsync", &req.base, &hd__fsync_response_proto__descriptor, NULL, err);
 	w->fsync_done = rc == 0;
-	return rc < 0 ? allocate_errno(w, rc, err) : 0;
+	return rc < 0 ? allocate_errno(rc, err) : 0;
 }
 
 int writer_complete(struct writer *w, struct err *err)
@@ -190,7 +189,7 @@ int writer_complete(struct writer *w, struct err *err)
 				 &hd__complete_response_proto__descriptor, &m, err);
 
 		if (rc < 0)
-			return allocate_errno(w, rc, err);
+			return allocate_errno(rc, err);
 		done = m->result;
 		pb_free(m);
 	} while (!done && poll_pause(&pause, deadline));
@@ -416,7 +415,7 @@ static int call_new_stamp(struct writer *w, uint64_t *ret_gs, struct err *err)
 	rc = nn_call(w->fs, "updateBlockForPipeline", &req.base,
 		     &hd__update_block_for_pipeline_response_proto__descriptor, &m, err);
 	if (rc < 0)
-		return allocate_errno(w, rc, err);
+		return allocate_errno(rc, err);
 	*ret_gs = m->block->b->generationstamp;
 	token = m->block->blocktoken;
 	m->block->blocktoken = w->lb->blocktoken;
@@ -444,7 +443,7 @@ static int call_update_pipeline(struct writer *w, uint64_t gs, struct err *err)
 	req.storageids = w->lb->storageids;
 	rc = nn_call(w->fs, "updatePipeline", &req.base,
 		     &hd__update_pipeline_response_proto__descriptor, NULL, err);
-	return rc < 0 ? allocate_errno(w, rc, err) : 0;
+	return rc < 0 ? allocate_errno(rc, err) : 0;
 }
 
 /* One attempt with the nodes that are left. @ret_bad: the node that spoilt it, or -1 when it was

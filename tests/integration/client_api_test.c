@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* client_api_test - libdfsclient against any cluster: ours or Apache's
  *
- *   client_api_test [--kill PID] [--long]
+ *   client_api_test [--kill PID [--flush-first]] [--spoil DIR] [--long]
  *
  * HADOOP_CONF_DIR names the cluster (without it: skipped). --kill: a data node that is killed with
- * SIGKILL in the middle of a write; the cluster needs two more. Everything happens below
+ * SIGKILL in the middle of a write; the cluster needs two more, with --flush-first three. --spoil:
+ * the directory of a data node (or several), in which a byte of a replica is flipped. Everything happens below
  * /tmp/client_api_test.<pid>, which is removed at the end. Prints PASS/FAIL lines; exit 0, 1, 77. */
 #include <dfsclient.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define KI 1024ull
@@ -498,6 +502,67 @@ static void threads(void)
 	check(rc == 0, "four threads pread one file %s", rc ? err.text : "");
 }
 
+static char wanted[64]; /* a block file, for spoil_file() */
+static int spoilt;
+
+static int spoil_file(const char *path, const struct stat *st, int type, struct FTW *w)
+{
+	uint8_t b;
+	int fd;
+
+	(void)st;
+	if (type != FTW_F || strcmp(path + w->base, wanted) != 0 || spoilt)
+		return 0;
+	fd = open(path, O_RDWR);
+	if (fd >= 0 && pread(fd, &b, 1, 70000) == 1) {
+		b ^= 1;
+		spoilt += pwrite(fd, &b, 1, 70000) == 1;
+	}
+	close(fd);
+	return 0;
+}
+
+/* A flipped bit on one node's disk: the reader gets the right bytes, from somewhere else. */
+static void spoil_a_replica(const char *data_dir)
+{
+	struct dfs_err err = {0};
+	struct dfs_counters before, after;
+	struct dfs_blocks *b;
+	int rc = put(at("spoilt"), BLOCK, 100000, 8, &err);
+
+	sleep(1); /* the last replicas are being reported */
+	rc = rc ? rc : dfs_blocks(fs, at("spoilt"), 0, 1, &b, &err);
+	if (rc) {
+		expect(rc, 0, &err, "spoil: set-up");
+		return;
+	}
+	snprintf(wanted, sizeof(wanted), "blk_%lld", (long long)b->block[0].id);
+	nftw(data_dir, spoil_file, 20, FTW_PHYS);
+	check(spoilt == 1, "a byte of %s flipped (%zu replicas)", wanted, b->block[0].count);
+	dfs_blocks_free(b);
+	dfs_get_counters(fs, &before);
+	for (int i = 0; i < 20 && rc == 0; i++) { /* replicas of equal distance come in any order */
+		rc = get(at("spoilt"), BLOCK, 100000, 8, &err);
+		dfs_get_counters(fs, &after);
+		if (after.checksum_errors > before.checksum_errors)
+			break;
+	}
+	check(rc == 0, "no reader sees it: %s", rc ? err.text : "identical");
+	check(after.checksum_errors == before.checksum_errors + 1, "it was met and reported %d times",
+	      (int)(after.checksum_errors - before.checksum_errors));
+	for (int i = 0; i < 50; i++) {
+		rc = dfs_blocks(fs, at("spoilt"), 0, 1, &b, &err);
+		if (rc == 0 && b->block[0].count < replication)
+			break;
+		if (rc == 0)
+			dfs_blocks_free(b);
+		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+	}
+	check(rc == 0 && b->block[0].count < replication, "the NameNode does not offer it again");
+	if (rc == 0)
+		dfs_blocks_free(b);
+}
+
 /* The write goes on with the other nodes, and so do reads afterwards. */
 static void kill_in_mid_write(pid_t pid, int flush_first)
 {
@@ -528,12 +593,15 @@ int main(int argc, char **argv)
 {
 	struct dfs_err err = {0};
 	struct dfs_nodes *n;
+	const char *spoil = NULL;
 	pid_t victim = 0;
 	int many = 50, flush_first = 0, rc;
 
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "--kill") == 0 && i + 1 < argc)
 			victim = atoi(argv[++i]); /* NOLINT: a test's argument */
+		else if (strcmp(argv[i], "--spoil") == 0 && i + 1 < argc)
+			spoil = argv[++i];
 		else if (strcmp(argv[i], "--flush-first") == 0)
 			flush_first = 1;
 		else if (strcmp(argv[i], "--long") == 0)
@@ -561,6 +629,8 @@ int main(int argc, char **argv)
 	seek_and_tell();
 	flush_is_visible();
 	threads();
+	if (spoil)
+		spoil_a_replica(spoil);
 	if (victim)
 		kill_in_mid_write(victim, flush_first);
 	expect(dfs_delete(fs, dir, true, &err), 0, &err, "clean up");
