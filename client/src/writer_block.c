@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* writer_block - blocks of a file being written: allocation, pipelines and their repair; writer.h */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -498,10 +499,19 @@ static int count_recovery(struct writer *w, struct err *err)
 	return 0;
 }
 
+/* The first cause says more than what stopped the repair; a person wants both. */
+static void add_cause(struct err *err, const char *cause)
+{
+	if (!strstr(err->text, cause))
+		(void)err_cure(err, "the pipeline broke because: %.200s", cause);
+}
+
 int writer_recover(struct writer *w, int bad, struct err *err)
 {
+	char cause[200];
 	int rc;
 
+	snprintf(cause, sizeof(cause), "%s", err->text);
 	requeue(w);
 	rc = count_recovery(w, err);
 	while (rc == 0) {
@@ -524,7 +534,9 @@ int writer_recover(struct writer *w, int bad, struct err *err)
 			break;
 	}
 	w->fsync_done = w->fsync_done && rc < 0; /* the NameNode must hear of the new stamp */
-	if (rc == 0 && w->stage == WRITER_CLOSING)
+	if (rc < 0)
+		add_cause(err, cause);
+	else if (w->stage == WRITER_CLOSING)
 		drop_last_packet(w);
 	return rc;
 }
