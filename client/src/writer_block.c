@@ -511,7 +511,7 @@ int writer_recover(struct writer *w, int bad, struct err *err)
 	char cause[200];
 	int rc;
 
-	snprintf(cause, sizeof(cause), "%s", err->text);
+	snprintf(cause, sizeof(cause), "%.199s", err->text);
 	requeue(w);
 	rc = count_recovery(w, err);
 	while (rc == 0) {
