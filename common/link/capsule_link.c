@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/link/capsule_link.h"
+
+#include <string.h>
+
+#include "common/wire/capsule.h"
+
+#define CREDIT_OFFSET 4 /* docs/wire.md section 3 */
+#define BUSY_RETRY_MS 1000
+
+static const uint8_t heartbeat[CAPSULE_HEADER_LEN] = {
+	CAPSULE_VERSION, CAPSULE_HEARTBEAT, 0, 0, 0, 0, 0, CAPSULE_HEADER_LEN};
+
+static size_t hello_encode(const struct verbs_hello *h, uint8_t out[VERBS_PRIVATE_MAX])
+{
+	const bool dialer = h->role != CAPSULE_NODE;
+	const struct capsule_private p = {
+		.version = CAPSULE_VERSION,
+		.credits = h->credits,
+		.reply_slots = dialer ? h->credits : 0,
+		.capsule_max = h->message_max,
+		.inline_max = h->payload_max,
+		.read_depth = h->read_depth,
+		.role = h->role,
+	};
+
+	capsule_private_encode(&p, out);
+	return CAPSULE_PRIVATE_LEN;
+}
+
+static int hello_decode(const void *buf, size_t len, struct verbs_hello *ret)
+{
+	struct capsule_private p;
+	int rc = capsule_private_decode(buf, len, &p);
+
+	if (rc < 0)
+		return rc;
+	*ret = (struct verbs_hello){
+		.credits = p.role == CAPSULE_NODE ? p.credits : p.reply_slots,
+		.message_max = p.capsule_max,
+		.payload_max = p.inline_max,
+		.read_depth = p.read_depth,
+		.role = p.role,
+	};
+	return 0;
+}
+
+static size_t reject_encode(enum verbs_reject why, uint8_t out[VERBS_PRIVATE_MAX])
+{
+	static const uint16_t reason[] = {
+		[VERBS_MALFORMED] = CAPSULE_REJECT_MALFORMED, [VERBS_VERSION] = CAPSULE_REJECT_VERSION,
+		[VERBS_BUSY] = CAPSULE_REJECT_BUSY,           [VERBS_STOPPING] = CAPSULE_REJECT_SHUTDOWN,
+		[VERBS_NO_READ] = CAPSULE_REJECT_READ_DEPTH,
+	};
+	const struct capsule_reject_data r = {
+		.version = CAPSULE_VERSION,
+		.reason = reason[why],
+		.retry_after_ms = why == VERBS_BUSY ? BUSY_RETRY_MS : 0,
+	};
+
+	capsule_reject_encode(&r, out);
+	return CAPSULE_REJECT_LEN;
+}
+
+static const char *reject_text(const void *buf, size_t len)
+{
+	struct capsule_reject_data r;
+
+	return capsule_reject_decode(buf, len, &r) < 0 ? "" : capsule_reject_text(r.reason);
+}
+
+const struct verbs_protocol capsule_link = {
+	.credit_offset = CREDIT_OFFSET,
+	.heartbeat = heartbeat,
+	.heartbeat_len = sizeof(heartbeat),
+	.hello_encode = hello_encode,
+	.hello_decode = hello_decode,
+	.reject_encode = reject_encode,
+	.reject_text = reject_text,
+};

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * verbs - RDMA reliable connections behind the transport interface
+ *
+ * Idea: rdma_cm makes RC queue pairs; control messages go by SEND under strict credits; payload goes
+ * by RDMA READ (pull) and RDMA WRITE (push), and always the *passive* side drives: it accepted with
+ * no responder resources and no remote access, so nobody can read or write its memory. The active
+ * side exposes slots of its pool, named by verbs_remote(). The two roles use two protection domains:
+ * a key of one is worthless on a connection of the other.
+ *
+ * Messages: the protocol above defines them; the transport needs to know only where a message has its
+ * 16-bit cumulative credit grant, which it fills in and reads, and a message that carries nothing
+ * else. Payload that rides along (eager) starts behind exactly the receiver's message_max bytes and
+ * lands in a pool slot of its own.
+ * Credits: serial numbers modulo 2^16 of receives ever granted, told in the handshake and in every
+ * message. A sender without a credit waits (the last one is kept for credit messages); RNR is a bug
+ * and counted.
+ * Ownership: struct verbs belongs to its reactor; connections close themselves down (flush, marker,
+ * destroy) after xconn_close().
+ * Threading: the reactor of struct verbs, but verbs_probe().
+ * Limits: connections per reactor by CQ and SRQ size; above, requests are rejected with VERBS_BUSY.
+ * Source: rdma_cm(7), ibv_post_send(3), hdfs-wire of this project: docs/wire.md.
+ */
+#include "common/transport/transport.h"
+
+#define VERBS_MESSAGE_MAX 2048u /* most control bytes of a message we ever take or send */
+#define VERBS_PAYLOAD_MAX 8192u /* payload that rides along */
+#define VERBS_PRIVATE_MAX 56u   /* private data of a connect request */
+
+struct verbs_hello { /* what each side tells the other in the private data */
+	uint16_t credits;      /* receives granted at the start */
+	uint32_t message_max;  /* control bytes its receives take */
+	uint32_t payload_max;  /* payload its receives take behind them; 0: none */
+	uint8_t read_depth;    /* request: READs it answers at a time; accept: those that will come */
+	uint8_t role;          /* the protocol's */
+};
+
+enum verbs_reject { VERBS_MALFORMED, VERBS_VERSION, VERBS_BUSY, VERBS_STOPPING, VERBS_NO_READ };
+
+struct verbs_protocol { /* how the protocol above writes these things; docs/wire.md sections 2, 3, 7 */
+	uint32_t credit_offset; /* of the be16 cumulative grant in every message */
+	const void *heartbeat;  /* a message that only carries credits */
+	uint32_t heartbeat_len;
+	/** Bytes written to @out. */
+	size_t (*hello_encode)(const struct verbs_hello *h, uint8_t out[VERBS_PRIVATE_MAX]);
+	/** -EPROTONOSUPPORT: another version; -EPROTO: malformed. */
+	int (*hello_decode)(const void *buf, size_t len, struct verbs_hello *ret);
+	size_t (*reject_encode)(enum verbs_reject why, uint8_t out[VERBS_PRIVATE_MAX]);
+	/** A sentence for people; "" when it is not ours. */
+	const char *(*reject_text)(const void *buf, size_t len);
+};
+
+struct verbs;
+
+struct verbs_opts {
+	const struct verbs_protocol *protocol; /* outlives verbs */
+	uint8_t role;            /* said when connecting */
+	struct pool *pool;       /* outlives verbs; its slabs are registered */
+	bool passive;            /* will listen: register the slabs for our own READs and WRITEs */
+	bool active;             /* will connect: register them for the peer, too */
+	bool peer_may_write;     /* active only: the peer may RDMA WRITE (a client that reads) */
+	uint32_t srq_depth;      /* passive; 0: 1024 */
+	uint32_t credits;        /* most receives granted to one connection; 0: 32 */
+};
+
+/** Is there an RDMA device? -ENODEV with cause and cure. */
+int verbs_probe(struct err *err);
+/** -ENODEV; -ENOMEM with RLIMIT_MEMLOCK named. */
+int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret, struct err *err);
+/** Connections must be closed; waits for the last of them inside, at most a few seconds. */
+void verbs_free(struct verbs *v);
+
+/** rdma_listen on @o->addr (the port of the TCP listener). max_conns is honoured. */
+int verbs_listen(struct verbs *v, const struct xlistener_opts *o, struct err *err);
+/** Stop accepting: requests are rejected with VERBS_STOPPING. */
+void verbs_unlisten(struct verbs *v);
+/** As xport_ops.connect. done(): 0, -EHOSTUNREACH (no RDMA route), -ECONNREFUSED (rejected: nobody
+ *  listens or a reject of the protocol's), -ETIMEDOUT, -ENODEV; verbs_reason() says more. */
+int verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_ns,
+		  struct xop *op, struct xconn **ret);
+/** What the peer said when the connection was made. */
+const struct verbs_hello *verbs_peer(const struct xconn *c);
+/** What the last failed step was, for a person: "rejected: busy"; "" when none. */
+const char *verbs_reason(const struct xconn *c);
+
+/** Name a slot for the peer; the connection must be active. */
+struct xremote verbs_remote(const struct xconn *c, const struct slot *s, uint32_t off);
+/** The payload that rode along with the message the last recv delivered: a slot (gives the
+ *  reference) and its length, or NULL. */
+struct slot *verbs_take_payload(struct xconn *c, uint32_t *ret_len);
+/** Send a message of exactly the peer's message_max bytes with @len <= its payload_max bytes of a slot
+ *  riding along; done() when the slot is free again. */
+void verbs_send_payload(struct xconn *c, const struct iovec *message, const void *payload,
+			uint32_t len, struct xop *op);
+
+extern const struct xport_ops verbs_ops; /* connect is NULL: verbs_connect() */

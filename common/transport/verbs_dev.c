@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/metrics.h"
+#include "common/transport/verbs_internal.h"
+
+static int memlock_error(struct err *err, const char *what)
+{
+	err_sys(err, -ENOMEM, "registering %s with the RDMA device failed", what);
+	return err_cure(err, "raise the locked-memory limit (ulimit -l unlimited, LimitMEMLOCK=infinity)"
+			     " or lower dfs.rdma.pool.size");
+}
+
+/* Slabs in one domain. Each MR outlives every work request that names it: freed in vdev_free(). */
+static int register_slabs(struct vdev *d, struct ibv_pd *pd, int access, struct ibv_mr ***ret)
+{
+	uint32_t n = pool_slab_count(d->v->opts.pool);
+	struct ibv_mr **mr = calloc(n, sizeof(*mr));
+
+	if (!mr)
+		return -ENOMEM;
+	*ret = mr; /* vdev_free() takes what is there */
+	for (uint32_t i = 0; i < n; i++) {
+		size_t len;
+		void *p = pool_slab(d->v->opts.pool, i, &len);
+
+		mr[i] = ibv_reg_mr(pd, p, len, access);
+		if (!mr[i])
+			return neg_errno();
+	}
+	return 0;
+}
+
+static void deregister(struct ibv_mr **mr, uint32_t n)
+{
+	for (uint32_t i = 0; mr && i < n; i++)
+		if (mr[i])
+			ibv_dereg_mr(mr[i]);
+	free(mr);
+}
+
+uint32_t vdev_lkey(const struct vdev *d, bool active, const void *p, struct ibv_mr **ret_mr)
+{
+	struct ibv_mr **mr = active ? d->mr_out : d->mr_in;
+	uint32_t n = pool_slab_count(d->v->opts.pool);
+
+	for (uint32_t i = 0; mr && i < n; i++)
+		if ((const uint8_t *)p >= (const uint8_t *)mr[i]->addr &&
+		    (const uint8_t *)p < (const uint8_t *)mr[i]->addr + mr[i]->length) {
+			if (ret_mr)
+				*ret_mr = mr[i];
+			return mr[i]->lkey;
+		}
+	return 0;
+}
+
+/* ---- receive buffers ---- */
+
+static int post_rx(struct vrx *rx)
+{
+	struct ibv_sge sge[2] = {
+		{.addr = (uintptr_t)rx->buf, .length = VERBS_MESSAGE_MAX, .lkey = rx->lkey}};
+	struct ibv_recv_wr wr = {.wr_id = rx->idx | 1ull << 63, .sg_list = sge, .num_sge = 1}, *bad;
+
+	if (rx->payload) {
+		sge[1] = (struct ibv_sge){.addr = (uintptr_t)rx->payload->data, .length = VERBS_PAYLOAD_MAX,
+					  .lkey = vdev_lkey(rx->dev, false, rx->payload->data, NULL)};
+		wr.num_sge = 2;
+	}
+	metric_add(METRIC_RDMA_WR_RECV, 1);
+	if (rx->shared)
+		return ret_code(ibv_post_srq_recv(rx->dev->srq, &wr, &bad));
+	wr.wr_id |= 1ull << 62 | (uint64_t)rx->conn->slot << 40 | (uint64_t)rx->conn->gen << 24;
+	return ret_code(ibv_post_recv(rx->conn->id->qp, &wr, &bad));
+}
+
+static void rx_granted(struct pool_waiter *w, struct slot *slot)
+{
+	struct vrx *rx = container_of(w, struct vrx, waiter);
+
+	rx->payload = slot;
+	list_del(&rx->link);
+	vrx_post(rx);
+}
+
+void vrx_post(struct vrx *rx)
+{
+	struct vdev *d = rx->dev;
+	struct vconn *c = rx->conn;
+
+	if (rx->shared && !rx->payload) {
+		rx->payload = pool_get(d->v->opts.pool, SLOT_8K, POOL_CTRL);
+		if (!rx->payload) { /* the credit goes back when there is a slot again */
+			list_add_tail(&d->rx_dry, &rx->link);
+			rx->waiter.granted = rx_granted;
+			pool_wait(d->v->opts.pool, SLOT_8K, POOL_CTRL, &rx->waiter);
+			return;
+		}
+	}
+	if (rx->shared)
+		rx->conn = NULL;
+	if (post_rx(rx) < 0) {
+		if (c)
+			vconn_fail(c, -EIO, "posting a receive failed");
+		return;
+	}
+	if (c && c->state != VC_DRAIN) {
+		c->given++;
+		vconn_ready(c);
+	}
+}
+
+int vconn_rx_new(struct vconn *c)
+{
+	c->rx_count = VERBS_ACTIVE_CREDITS;
+	c->rx = calloc(c->rx_count, sizeof(*c->rx));
+	c->rx_mem = aligned_alloc(4096, (size_t)c->rx_count * VERBS_MESSAGE_MAX);
+	if (!c->rx || !c->rx_mem)
+		return -ENOMEM;
+	c->rx_mr = ibv_reg_mr(c->dev->pd_out, c->rx_mem, (size_t)c->rx_count * VERBS_MESSAGE_MAX,
+			      IBV_ACCESS_LOCAL_WRITE);
+	if (!c->rx_mr)
+		return neg_errno();
+	for (uint32_t i = 0; i < c->rx_count; i++) {
+		struct vrx *rx = &c->rx[i];
+
+		*rx = (struct vrx){.dev = c->dev, .conn = c, .idx = i, .lkey = c->rx_mr->lkey,
+				   .buf = c->rx_mem + (size_t)i * VERBS_MESSAGE_MAX};
+		list_init(&rx->link);
+		if (post_rx(rx) < 0)
+			return -EIO;
+	}
+	return 0;
+}
+
+/* After the queue pair is gone: nothing writes to the buffers any more. */
+void vconn_rx_free(struct vconn *c)
+{
+	if (c->rx_mr)
+		ibv_dereg_mr(c->rx_mr);
+	free(c->rx_mem);
+	free(c->rx);
+	if (!c->active && c->dev)
+		for (uint32_t i = 0; i < c->dev->rx_count; i++)
+			if (c->dev->rx[i].conn == c)
+				c->dev->rx[i].conn = NULL;
+}
+
+/* ---- send buffers ---- */
+
+void *vdev_tx_get(struct vdev *d)
+{
+	return d->tx_free_count ? d->tx_free[--d->tx_free_count] : NULL;
+}
+
+void vdev_tx_put(struct vdev *d, void *buf)
+{
+	assert(d->tx_free_count < VERBS_TX_BUFS);
+	d->tx_free[d->tx_free_count++] = buf;
+}
+
+static int tx_new(struct vdev *d)
+{
+	size_t len = (size_t)VERBS_TX_BUFS * VERBS_MESSAGE_MAX;
+
+	d->tx_mem = aligned_alloc(4096, len);
+	d->tx_free = calloc(VERBS_TX_BUFS, sizeof(*d->tx_free));
+	if (!d->tx_mem || !d->tx_free)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < VERBS_TX_BUFS; i++)
+		d->tx_free[d->tx_free_count++] = d->tx_mem + (size_t)i * VERBS_MESSAGE_MAX;
+	if (d->pd_in && !(d->tx_mr_in = ibv_reg_mr(d->pd_in, d->tx_mem, len, 0)))
+		return neg_errno();
+	if (d->pd_out && !(d->tx_mr_out = ibv_reg_mr(d->pd_out, d->tx_mem, len, 0)))
+		return neg_errno();
+	return 0;
+}
+
+/* ---- the shared receive queue of passive connections ---- */
+
+static int srq_new(struct vdev *d)
+{
+	uint32_t want = d->v->opts.srq_depth ? d->v->opts.srq_depth : 1024;
+	struct ibv_srq_init_attr a = {.attr = {.max_sge = 2}};
+
+	if (want > (uint32_t)d->attr.max_srq_wr)
+		want = (uint32_t)d->attr.max_srq_wr;
+	a.attr.max_wr = want;
+	d->srq = ibv_create_srq(d->pd_in, &a);
+	if (!d->srq)
+		return neg_errno();
+	d->rx = calloc(want, sizeof(*d->rx));
+	d->rx_mem = aligned_alloc(4096, (size_t)want * VERBS_MESSAGE_MAX);
+	if (!d->rx || !d->rx_mem)
+		return -ENOMEM;
+	d->rx_mr = ibv_reg_mr(d->pd_in, d->rx_mem, (size_t)want * VERBS_MESSAGE_MAX,
+			      IBV_ACCESS_LOCAL_WRITE);
+	if (!d->rx_mr)
+		return neg_errno();
+	d->rx_count = want;
+	for (uint32_t i = 0; i < want; i++) {
+		struct vrx *rx = &d->rx[i];
+		struct slot *s = pool_get(d->v->opts.pool, SLOT_8K, POOL_CTRL);
+
+		*rx = (struct vrx){.dev = d, .idx = i, .lkey = d->rx_mr->lkey, .payload = s,
+				   .shared = true,
+				   .buf = d->rx_mem + (size_t)i * VERBS_MESSAGE_MAX};
+		list_init(&rx->link);
+		if (!s || post_rx(rx) < 0) { /* a smaller pool gives a smaller queue */
+			slot_put(s);
+			rx->payload = NULL;
+			d->rx_count = i;
+			break;
+		}
+	}
+	d->srq_left = d->rx_count;
+	return d->rx_count ? 0 : -ENOMEM;
+}
+
+/* ---- devices ---- */
+
+static int dev_setup(struct vdev *d)
+{
+	const struct verbs_opts *o = &d->v->opts;
+	int cqe, out_access = IBV_ACCESS_REMOTE_READ, rc;
+
+	if (ibv_query_device(d->ctx, &d->attr))
+		return neg_errno();
+	cqe = d->attr.max_cqe < 32768 ? d->attr.max_cqe : 32768;
+	if (o->peer_may_write)
+		out_access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
+	else
+		out_access |= IBV_ACCESS_LOCAL_WRITE;
+	if (!(d->channel = ibv_create_comp_channel(d->ctx)) ||
+	    !(d->cq = ibv_create_cq(d->ctx, cqe - 1, NULL, d->channel, 0)))
+		return neg_errno();
+	rc = ret_errno(fcntl(d->channel->fd, F_SETFL, O_NONBLOCK));
+	if (rc < 0)
+		return rc;
+	d->cqe_left = (uint32_t)d->cq->cqe;
+	if (o->passive) {
+		if (!(d->pd_in = ibv_alloc_pd(d->ctx)))
+			return neg_errno();
+		rc = register_slabs(d, d->pd_in, IBV_ACCESS_LOCAL_WRITE, &d->mr_in);
+		if (!rc)
+			rc = srq_new(d);
+		if (rc < 0)
+			return rc;
+		d->cqe_left -= d->rx_count < d->cqe_left ? d->rx_count : d->cqe_left;
+	}
+	if (o->active) {
+		if (!(d->pd_out = ibv_alloc_pd(d->ctx)))
+			return neg_errno();
+		rc = register_slabs(d, d->pd_out, out_access, &d->mr_out);
+		if (rc < 0)
+			return rc;
+	}
+	return tx_new(d);
+}
+
+int vdev_get(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct err *err)
+{
+	struct vdev *d;
+	int rc;
+
+	list_for_each(l, &v->devs)
+		if (container_of(l, struct vdev, link)->ctx == ctx) {
+			*ret = container_of(l, struct vdev, link);
+			return 0;
+		}
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return err_set(err, -ENOMEM, "out of memory");
+	d->v = v;
+	d->ctx = ctx;
+	list_init(&d->link);
+	list_init(&d->rx_dry);
+	d->poller = (struct poller){.fd = -1, .poll = vdev_poll, .arm = vdev_arm};
+	rc = dev_setup(d);
+	if (rc < 0) {
+		if (rc == -ENOMEM)
+			memlock_error(err, "the buffer pool");
+		else
+			err_sys(err, rc, "setting up RDMA device %s failed", ibv_get_device_name(ctx->device));
+		vdev_free(d);
+		return rc;
+	}
+	list_add_tail(&v->devs, &d->link);
+	d->poller.fd = d->channel->fd;
+	reactor_poller_add(v->reactor, &d->poller);
+	*ret = d;
+	return 0;
+}
+
+void vdev_free(struct vdev *d)
+{
+	uint32_t slabs = pool_slab_count(d->v->opts.pool);
+
+	if (list_is_linked(&d->link)) {
+		list_del(&d->link);
+		reactor_poller_del(d->v->reactor, &d->poller);
+	}
+	list_for_each(l, &d->rx_dry)
+		pool_wait_cancel(d->v->opts.pool, &container_of(l, struct vrx, link)->waiter);
+	if (d->srq)
+		ibv_destroy_srq(d->srq);
+	for (uint32_t i = 0; i < d->rx_count; i++)
+		slot_put(d->rx[i].payload);
+	if (d->cq)
+		ibv_destroy_cq(d->cq);
+	if (d->channel)
+		ibv_destroy_comp_channel(d->channel);
+	if (d->rx_mr)
+		ibv_dereg_mr(d->rx_mr);
+	if (d->tx_mr_in)
+		ibv_dereg_mr(d->tx_mr_in);
+	if (d->tx_mr_out)
+		ibv_dereg_mr(d->tx_mr_out);
+	deregister(d->mr_in, slabs);
+	deregister(d->mr_out, slabs);
+	if (d->pd_in)
+		ibv_dealloc_pd(d->pd_in);
+	if (d->pd_out)
+		ibv_dealloc_pd(d->pd_out);
+	free(d->tx_free);
+	free(d->tx_mem);
+	free(d->rx_mem);
+	free(d->rx);
+	free(d);
+}
