@@ -11,6 +11,7 @@ MAY = {  # folder -> folders it may include from, besides itself; the longest pr
     'common/reactor': ['common/base'],
     'common/transport': ['common/base', 'common/reactor'],
     'common/rpc': ['common/base', 'common/wire', 'common/reactor', 'common/transport'],
+    'common/link': ['common/base', 'common/wire', 'common/reactor', 'common/transport'],
     'common/erasure': ['common/base'],
     'datanode/store': ['common'],
     'datanode/xfer': ['common', 'datanode/store', 'datanode/dn.h', 'datanode/nn/nn.h'],
