@@ -11,6 +11,8 @@
 #include "common/base/metrics.h"
 #include "common/transport/verbs_internal.h"
 
+#define DRAIN_ROUNDS 1024 /* x VERBS_BATCH completions: what a completion queue holds */
+
 static_assert(sizeof(struct vreq) <= sizeof(((struct xop *)0)->priv), "a request lives in its xop");
 
 static struct vreq *req_of(struct xop *op)
@@ -57,7 +59,6 @@ static void post_marker(struct vconn *c)
 	if (c->sq_head - c->sq_tail == VERBS_SQ_DEPTH || ibv_post_send(c->id->qp, &wr, &bad))
 		return; /* the deadline brings the connection home */
 	c->sq[c->sq_head++ & (VERBS_SQ_DEPTH - 1)] = (struct vrec){.kind = V_MARKER};
-	c->marker = true;
 }
 
 void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
@@ -105,6 +106,12 @@ struct chain { /* work requests of one doorbell */
 	uint32_t n, early_n, inlined_n, opcode[4];
 };
 
+/* Its completion frees something: it may not stay unsignalled behind the last signalled one. */
+static bool rec_is_awaited(const struct vrec *rec)
+{
+	return rec->op || rec->txbuf;
+}
+
 static bool sq_has_room(const struct vconn *c)
 {
 	/* one slot stays free for the drain marker */
@@ -117,6 +124,7 @@ static struct ibv_send_wr *chain_add(struct vconn *c, struct chain *ch, struct v
 	struct ibv_send_wr *wr = &ch->wr[ch->n];
 
 	c->sq[pos] = rec;
+	c->awaited += rec_is_awaited(&rec);
 	memset(wr, 0, sizeof(*wr));
 	wr->wr_id = (uint64_t)c->slot << 40 | (uint64_t)c->gen << 24 | pos;
 	wr->sg_list = ch->sge[ch->n];
@@ -163,17 +171,28 @@ static struct ibv_send_wr *add_message(struct vconn *c, struct chain *ch, const 
 	return wr;
 }
 
-/* True when the message went into the chain. */
-static bool add_send(struct vconn *c, struct chain *ch, struct vreq *q)
+/* A send buffer; NULL: none is free, the next one that is wakes the connection. */
+static void *tx_get(struct vconn *c)
 {
 	void *buf = vdev_tx_get(c->dev);
-	uint32_t i = ch->n;
-	struct ibv_send_wr *wr;
 
 	if (!buf) {
 		metric_add(METRIC_RDMA_STALL_SQ, 1);
-		return false;
+		if (!list_is_linked(&c->tx_link))
+			list_add_tail(&c->dev->tx_waiting, &c->tx_link);
 	}
+	return buf;
+}
+
+/* True when the message went into the chain. */
+static bool add_send(struct vconn *c, struct chain *ch, struct vreq *q)
+{
+	void *buf = tx_get(c);
+	uint32_t i = ch->n;
+	struct ibv_send_wr *wr;
+
+	if (!buf)
+		return false;
 	list_del(&q->link);
 	wr = add_message(c, ch, q->ptr, q->rkey, buf,
 			 (struct vrec){.kind = V_SEND, .op = q->len ? op_of(q) : NULL, .bytes = q->rkey});
@@ -235,7 +254,7 @@ static void add_pull(struct vconn *c, struct chain *ch, struct vreq *q)
 static void add_heartbeat(struct vconn *c, struct chain *ch)
 {
 	const struct verbs_protocol *p = c->v->opts.protocol;
-	void *buf = vdev_tx_get(c->dev);
+	void *buf = tx_get(c);
 
 	if (buf)
 		add_message(c, ch, p->heartbeat, p->heartbeat_len, buf, (struct vrec){.kind = V_SEND});
@@ -265,12 +284,11 @@ static void build_chain(struct vconn *c, struct chain *ch)
 	}
 	if ((uint16_t)(c->given - c->told) >= c->granted / 2 && credits_left(c) && sq_has_room(c))
 		add_heartbeat(c, ch);
-	/* an op that waits for an unsignalled request must not wait for ever */
-	if (ch->n && !(ch->wr[ch->n - 1].send_flags & IBV_SEND_SIGNALED)) {
+	if (ch->n && c->awaited && !(ch->wr[ch->n - 1].send_flags & IBV_SEND_SIGNALED)) {
 		bool waits = false;
 
 		for (uint32_t p = c->sq_head - ch->n; p != c->sq_head && !waits; p++)
-			waits = c->sq[p & (VERBS_SQ_DEPTH - 1)].op;
+			waits = rec_is_awaited(&c->sq[p & (VERBS_SQ_DEPTH - 1)]);
 		if (waits) {
 			ch->wr[ch->n - 1].send_flags |= IBV_SEND_SIGNALED;
 			c->unsignalled = 0;
@@ -287,6 +305,7 @@ static void flush(struct vconn *c)
 	ch.n = ch.early_n = ch.inlined_n = 0;
 	memset(ch.opcode, 0, sizeof(ch.opcode));
 	build_chain(c, &ch);
+	vconn_start_timer(c); /* what waits for credits or slots has a deadline, too */
 	if (!ch.n)
 		return;
 	metric_add(METRIC_RDMA_DOORBELLS, 1);
@@ -300,8 +319,7 @@ static void flush(struct vconn *c)
 	for (uint32_t i = 0; i < ch.inlined_n; i++)
 		vdev_tx_put(c->dev, ch.inlined[i]);
 	for (uint32_t i = 0; i < ch.early_n; i++)
-		ch.early[i]->done(ch.early[i], c->error);
-	vconn_start_timer(c);
+		ch.early[i]->done(ch.early[i], c->error ? c->error : (int)req_of(ch.early[i])->rkey);
 }
 
 bool vconn_step(struct rop *op)
@@ -315,6 +333,8 @@ bool vconn_step(struct rop *op)
 	if (c->id && c->id->qp && c->sq_head != c->sq_tail &&
 	    clock_mono_ns() < c->drain_deadline_ns)
 		return false;
+	/* receives of this queue pair that are in the completion queue must not meet its successor */
+	vdev_drain(c->dev);
 	vconn_destroy(c);
 	return true;
 }
@@ -367,6 +387,7 @@ static void on_sent(struct verbs *v, const struct ibv_wc *wc)
 		struct vrec rec = c->sq[pos];
 		bool ok = pos != end || wc->status == IBV_WC_SUCCESS;
 
+		c->awaited -= rec_is_awaited(&rec);
 		if (rec.txbuf)
 			vdev_tx_put(c->dev, rec.txbuf);
 		if (rec.kind == V_PULL)
@@ -454,7 +475,7 @@ static void on_received(struct verbs *v, struct vdev *d, const struct ibv_wc *wc
 		return;
 	rx = own ? &c->rx[idx] : &d->rx[idx];
 	if (wc->status != IBV_WC_SUCCESS) {
-		if (c && wc->status != IBV_WC_WR_FLUSH_ERR)
+		if (c) /* flushed, too: the queue pair fell into error, and nothing else tells */
 			vconn_fail(c, wc_error(wc->status), "receive failed: %s",
 				   ibv_wc_status_str(wc->status));
 		recycle(rx);
@@ -479,6 +500,12 @@ static void on_received(struct verbs *v, struct vdev *d, const struct ibv_wc *wc
 	list_add_tail(&c->rxq, &rx->link);
 	if (c->recv_op)
 		deliver(c);
+}
+
+void vdev_drain(struct vdev *d)
+{
+	for (int i = 0; d && i < DRAIN_ROUNDS && vdev_poll(&d->poller); i++)
+		;
 }
 
 int vdev_poll(struct poller *p)

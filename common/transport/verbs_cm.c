@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,7 @@ struct vconn *vconn_new(struct verbs *v, bool active)
 	list_init(&c->txq);
 	list_init(&c->rdq);
 	list_init(&c->qpn_link);
+	list_init(&c->tx_link);
 	list_add_tail(&v->conns, &c->link);
 	v->conn_count++;
 	metric_set(METRIC_RDMA_CONNS, v->conn_count);
@@ -61,6 +63,7 @@ void vconn_destroy(struct vconn *c)
 
 	reactor_timer_clear(v->reactor, &c->timer);
 	list_del(&c->qpn_link);
+	list_del(&c->tx_link);
 	if (c->id && c->id->qp)
 		rdma_destroy_qp(c->id);
 	while (c->sq_tail != c->sq_head) {
@@ -102,7 +105,7 @@ void vconn_free(struct rop *op)
 void vconn_start_timer(struct vconn *c)
 {
 	uint64_t at = UINT64_MAX;
-	bool sending = c->sq_head != c->sq_tail || !list_empty(&c->txq) || !list_empty(&c->rdq);
+	bool sending = c->awaited || !list_empty(&c->txq) || !list_empty(&c->rdq);
 
 	if (c->state == VC_DRAIN)
 		at = c->drain_deadline_ns;
@@ -124,7 +127,7 @@ void vconn_on_timer(struct rtimer *t)
 {
 	struct vconn *c = container_of(t, struct vconn, timer);
 	uint64_t now = clock_mono_ns();
-	bool sending = c->sq_head != c->sq_tail || !list_empty(&c->txq) || !list_empty(&c->rdq);
+	bool sending = c->awaited || !list_empty(&c->txq) || !list_empty(&c->rdq);
 	struct xop *op = c->recv_op;
 
 	if (c->state == VC_DRAIN) {
@@ -197,16 +200,17 @@ static void meet(struct vconn *c, const struct verbs_hello *peer)
 	c->x.max_message = peer->message_max < VERBS_MESSAGE_MAX ? peer->message_max : VERBS_MESSAGE_MAX;
 }
 
-/* Right after the accept: the CM has opened the queue pair for WRITE (docs/design/002). Nobody has
- * business in the passive side's memory, and its slabs carry no remote rights anyway. */
+/* The CM has opened the queue pair for more than it should (docs/design/002). Nobody has business in
+ * the passive side's memory, and its slabs carry no remote rights anyway. */
 static int lock_down(struct vconn *c)
 {
 	struct ibv_qp_attr a = {.min_rnr_timer = RNR_TIMER_CODE, .qp_access_flags = IBV_ACCESS_LOCAL_WRITE};
-	int flags = IBV_QP_MIN_RNR_TIMER;
 
-	if (!c->active)
-		flags |= IBV_QP_ACCESS_FLAGS;
-	return ret_code(ibv_modify_qp(c->id->qp, &a, flags));
+	if (c->active)
+		a.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
+	if (c->active && c->v->opts.peer_may_write)
+		a.qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
+	return ret_code(ibv_modify_qp(c->id->qp, &a, IBV_QP_MIN_RNR_TIMER | IBV_QP_ACCESS_FLAGS));
 }
 
 static void note_addresses(struct vconn *c)
@@ -282,7 +286,7 @@ static void on_established(struct vconn *c, const void *data, size_t len)
 	}
 	note_addresses(c);
 	if (c->active)
-		(void)lock_down(c); /* only the RNR timer: a slower retry at worst */
+		(void)lock_down(c); /* a slower retry at worst; the slabs' own rights hold anyway */
 	c->state = VC_UP;
 	reactor_timer_clear(c->v->reactor, &c->timer);
 	vconn_ready(c);
@@ -290,7 +294,6 @@ static void on_established(struct vconn *c, const void *data, size_t len)
 		c->connect_op = NULL;
 		op->done(op, 0);
 	} else {
-		c->announced = true;
 		c->v->listener.accepted(c->v->listener.arg, &c->x);
 	}
 }
@@ -327,7 +330,7 @@ int verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_
 		c->connect_op = NULL;
 		vconn_destroy(c);
 		free(c);
-		return rc == -ENODEV ? -EHOSTUNREACH : rc;
+		return rc == -ENODEV || rc == -ENETUNREACH ? -EHOSTUNREACH : rc;
 	}
 	vconn_start_timer(c);
 	*ret = &c->x;
@@ -493,6 +496,7 @@ static void on_event(struct verbs *v, const struct rdma_cm_event *ev, const void
 		vconn_fail(c, -ETIMEDOUT, "no answer from the RDMA connection manager there");
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
+		vdev_drain(c->dev); /* what the peer said before it closed */
 		vconn_fail(c, -ECONNRESET, "the peer closed the connection");
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
@@ -594,6 +598,8 @@ static void drain_all(struct verbs *v)
 				vconn_free(&c->rop);
 			}
 		}
+		if (v->conn_count)
+			(void)poll(NULL, 0, 1);
 	}
 }
 

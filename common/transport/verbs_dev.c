@@ -160,8 +160,13 @@ void *vdev_tx_get(struct vdev *d)
 
 void vdev_tx_put(struct vdev *d, void *buf)
 {
+	struct list *l;
+
 	assert(d->tx_free_count < VERBS_TX_BUFS);
 	d->tx_free[d->tx_free_count++] = buf;
+	l = list_pop(&d->tx_waiting);
+	if (l)
+		vconn_ready(container_of(l, struct vconn, tx_link));
 }
 
 static int tx_new(struct vdev *d)
@@ -280,6 +285,7 @@ int vdev_get(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct
 	d->ctx = ctx;
 	list_init(&d->link);
 	list_init(&d->rx_dry);
+	list_init(&d->tx_waiting);
 	d->poller = (struct poller){.fd = -1, .poll = vdev_poll, .arm = vdev_arm};
 	rc = dev_setup(d);
 	if (rc < 0) {

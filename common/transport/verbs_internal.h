@@ -74,7 +74,7 @@ struct vconn {
 	struct rtimer timer;
 	struct list link; /* verbs.conns */
 	enum vstate state;
-	bool active, closing, marker, announced;
+	bool active, closing;
 	int error; /* first cause, -errno */
 	char reason[96];
 	uint16_t slot, gen; /* in verbs.table */
@@ -100,6 +100,8 @@ struct vconn {
 	uint32_t rd_used, rd_max;
 	uint32_t sq_head, sq_tail; /* free running */
 	uint32_t unsignalled;
+	uint32_t awaited;         /* posted requests whose completion frees something */
+	struct list tx_link;      /* dev->tx_waiting */
 	uint32_t max_inline;
 	struct vrec sq[VERBS_SQ_DEPTH];
 };
@@ -124,6 +126,7 @@ struct vdev { /* one RDMA device as this reactor uses it */
 	struct list rx_dry;          /* buffers that wait for a payload slot */
 	void **tx_free;
 	uint32_t tx_free_count;
+	struct list tx_waiting;      /* connections that found none */
 };
 
 struct verbs {
@@ -156,6 +159,8 @@ void vdev_tx_put(struct vdev *d, void *buf);
 /* verbs.c */
 int vdev_poll(struct poller *p);
 int vdev_arm(struct poller *p);
+/** Handle all completions that are there. Accepts NULL. */
+void vdev_drain(struct vdev *d);
 /** First failure of a connection: queue pair to error, ops come home with @rc. */
 void vconn_fail(struct vconn *c, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void vconn_ready(struct vconn *c);
