@@ -546,7 +546,8 @@ int verbs_probe(struct err *err)
 	if (n > 0)
 		return 0;
 	err_set(err, -ENODEV, "no RDMA device on this machine (/sys/class/infiniband is empty)");
-	return err_cure(err, "install the card's driver, or `rdma link add rxe0 type rxe netdev IF` for soft RoCE");
+	(void)err_cure(err, "install the card's driver, or `rdma link add rxe0 type rxe netdev IF` for soft RoCE");
+	return -ENODEV;
 }
 
 int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret, struct err *err)

@@ -654,10 +654,10 @@ static void attacks_the_node(struct side *client, struct side *server, enum ibv_
 	memset(theirs->data, 0, theirs->size);
 	wr.wr.rdma.remote_addr = (uintptr_t)theirs->data;
 	wr.wr.rdma.rkey = s->dev->mr_in[theirs->slab]->rkey;
-	xconn_recv(p.c, in, sizeof(in), wop(&recv));
-	c->sq[c->sq_head++ & (VERBS_SQ_DEPTH - 1)] = (struct vrec){.kind = V_PUSH};
 	/* A READ does not even leave: the depth that the node granted is 0. */
 	p.c->recv_deadline_ns = clock_mono_ns() + 500 * NS_PER_MS;
+	xconn_recv(p.c, in, sizeof(in), wop(&recv));
+	c->sq[c->sq_head++ & (VERBS_SQ_DEPTH - 1)] = (struct vrec){.kind = V_PUSH};
 	good = !ibv_post_send(c->id->qp, &wr, &bad) && UNTIL(recv.done) && recv.res < 0;
 	for (uint32_t i = 0; i < 4096; i++)
 		good &= !theirs->data[i] && mine->data[i] == 0x5a;
