@@ -153,6 +153,8 @@ static void bw_work_finalize(struct offload *o)
 
 	w->rw = NULL; /* given back, also on failure */
 	if (w->params.req.stage == STAGE_TRANSFER_RBW) {
+		/* the copy of what a pipeline has acked: all of it counts as acked here, too */
+		replica_publish(rw, w->received, w->received, w->received, w->tail_crc);
 		replica_write_close(rw, true);
 		w->offload_rc = 0;
 		return;
