@@ -83,7 +83,8 @@ bool log_rate_ok(struct log_rate *r, uint32_t interval_ms, uint32_t *ret_dropped
 		r->dropped++;
 		return false;
 	}
-	*ret_dropped = r->dropped;
+	if (ret_dropped)
+		*ret_dropped = r->dropped;
 	*r = (struct log_rate){.next_ns = now + interval_ms * NS_PER_MS};
 	return true;
 }

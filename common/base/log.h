@@ -31,7 +31,8 @@ void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(
 			log_line(LOG_DEBUG, __VA_ARGS__);                                          \
 	} while (0)
 
-/** At most one line per @interval_ms from one place; the next one tells how many were dropped. */
+/** At most one line per @interval_ms from one place; the next one tells how many were dropped
+ *  (@ret_dropped may be NULL). */
 struct log_rate {
 	uint64_t next_ns;
 	uint32_t dropped;
