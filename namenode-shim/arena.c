@@ -57,17 +57,15 @@ char *arena_strdup(struct arena *a, const char *s)
 char *arena_printf(struct arena *a, const char *fmt, ...)
 {
 	va_list ap;
-	char *s;
+	char *s = NULL, *copy;
 	int n;
 
 	va_start(ap, fmt);
-	n = vsnprintf(NULL, 0, fmt, ap);
+	n = vasprintf(&s, fmt, ap);
 	va_end(ap);
-	s = arena_alloc(a, (size_t)n + 1);
-	va_start(ap, fmt);
-	vsnprintf(s, (size_t)n + 1, fmt, ap);
-	va_end(ap);
-	return s;
+	copy = arena_strndup(a, check(n < 0 ? NULL : s, 0), (size_t)n);
+	free(s);
+	return copy;
 }
 
 void arena_free(struct arena *a)

@@ -7,6 +7,7 @@ of these. Decoding gives {field number: [values]}: ints, or bytes to decode furt
 """
 import json
 import os
+import random
 import signal
 import socket
 import struct
@@ -247,13 +248,26 @@ class FakeDn:
 
 
 # ---- a NameNode process ----
+def free_port():
+    """Below the range of outgoing connections: a client that retries while the server is down could
+    otherwise be given the server's own port and hold it."""
+    while True:
+        port = random.randrange(10000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(('127.0.0.1', port))
+                return port
+            except OSError:
+                pass
+
+
 class NameNode:
     def __init__(self, program, directory, conf=()):
         self.program, self.dir, self.conf = program, directory, list(conf)
-        self.proc, self.addr, self.http = None, None, '127.0.0.1:0'
+        self.proc, self.addr, self.http = None, f'127.0.0.1:{free_port()}', '127.0.0.1:0'
 
     def args(self):
-        kv = ['fs.defaultFS=hdfs://' + (self.addr or '127.0.0.1:0'), 'dfs.namenode.http-address=' + self.http,
+        kv = ['fs.defaultFS=hdfs://' + self.addr, 'dfs.namenode.http-address=' + self.http,
               f'dfs.namenode.name.dir={self.dir}/name', *self.conf]
         return [self.program] + [x for v in kv for x in ('-D', v)]
 

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 of dfs-namenode at random moments of creates, renames and deletes: after the restart every
+acknowledged operation is there, and of each operation in flight all or nothing.
+
+usage: nn_crash.py DFS-NAMENODE [OPERATIONS]
+
+Each of a few threads works in a directory of its own and keeps a model of it. The call in flight at a
+kill is sent again with the same client and call id, as stock clients do: the outcome must then be as if
+it had been executed exactly once, which the retry cache has to see to.
+"""
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
+from hrpc import Checks, NameNode, RemoteError, Rpc  # noqa: E402
+
+THREADS = 4
+CONF = ['dfs.shim.redundancy.delay=1s']
+
+
+class Worker(threading.Thread):
+    def __init__(self, nn, number, count, gate, seed):
+        super().__init__(daemon=True)
+        self.nn, self.n, self.count, self.gate = nn, number, count, gate
+        self.rng = random.Random(seed * 100 + number)
+        self.cid = os.urandom(16)
+        self.model = {}  # path -> 'f' or 'd'
+        self.rpc, self.retries, self.next_id, self.error = None, 0, 0, None
+
+    def connect(self):
+        deadline = time.time() + 30
+        while True:
+            try:
+                return Rpc(self.nn.addr, client_id=self.cid)
+            except OSError:
+                if time.time() > deadline:
+                    raise
+                time.sleep(0.005)
+
+    def send(self, method, fields):
+        """Until answered, with one call id."""
+        call_id, retry = self.next_id, 0
+        self.next_id += 1
+        while True:
+            try:
+                if not self.rpc:
+                    self.rpc = self.connect()
+                return self.rpc.call(method, fields, call_id=call_id, retry=retry)
+            except (OSError, AssertionError) as e:
+                if isinstance(e, AssertionError):
+                    raise
+                self.rpc = None
+                self.retries += 1
+                retry += 1
+            except RemoteError as e:
+                if e.short != 'SafeModeException':
+                    raise
+                time.sleep(0.005)
+
+    def path(self, used):
+        mine = [p for p in self.model if self.model[p] == 'f']
+        if used and mine:
+            return self.rng.choice(mine)
+        return f'/w{self.n}/{self.rng.choice("ab")}/n{self.rng.randrange(10**9)}'
+
+    def step(self):
+        what = self.rng.choice('cccrrd')
+        if what == 'c':
+            p = self.path(False)
+            st = self.send('create', {1: p, 2: {1: 0o644}, 3: f'c{self.n}', 4: 1, 5: 1, 6: 1, 7: 1 << 20}).sub(1)
+            self.model[p] = 'f'
+            if self.rng.random() < 0.5:
+                ok = self.send('complete', {1: p, 2: f'c{self.n}', 4: st[13]})
+                assert ok[1] == 1
+        elif what == 'r':
+            a, b = self.path(True), self.path(False)
+            ok = self.send('rename', {1: a, 2: b})[1]
+            parent = b.rsplit('/', 1)[0]
+            want = a in self.model and any(p.startswith(parent + '/') for p in self.made)
+            assert ok == want, ('rename', a, b, ok, want)
+            if ok:
+                self.model[b] = self.model.pop(a)
+        else:
+            a = self.path(True)
+            ok = self.send('delete', {1: a, 2: 1})[1]
+            assert ok == (a in self.model), ('delete', a, ok)
+            self.model.pop(a, None)
+        self.made |= set(self.model)
+
+    def run(self):
+        self.made = set()
+        try:
+            for _ in range(self.count):
+                self.gate.wait()
+                self.step()
+        except Exception as e:  # shown by the main thread
+            self.error = f'{type(e).__name__} {e}'
+
+
+def tree(c, path):
+    out = set()
+    for name in c.ls(path) or []:
+        p = f'{path.rstrip("/")}/{name}'
+        if c.stat(p)[1] == 1:
+            out |= tree(c, p)
+        else:
+            out.add(p)
+    return out
+
+
+def main():
+    ops = int(sys.argv[2]) if len(sys.argv) > 2 else 2000
+    seed = int(os.environ.get('SEED', random.randrange(10**6)))
+    print(f'seed {seed}')
+    rng = random.Random(seed)
+    C = Checks()
+    with tempfile.TemporaryDirectory(prefix='nn-crash-') as directory:
+        nn = NameNode(sys.argv[1], directory, CONF).format().start()
+        gate = threading.Event()
+        gate.set()
+        workers = [Worker(nn, i, ops // THREADS, gate, seed) for i in range(THREADS)]
+        for w in workers:
+            w.start()
+        kills = 0
+        try:
+            while any(w.is_alive() for w in workers):
+                time.sleep(rng.uniform(0.02, 0.35))
+                nn.kill()
+                kills += 1
+                nn.start()
+            for w in workers:
+                C.check(f'thread {w.n} saw each call executed exactly once', not w.error, w.error)
+            C.check('kills hit calls in flight', sum(w.retries for w in workers) > 0)
+            nn.kill()
+            nn.start()
+            c = Rpc(nn.addr)
+            for w in workers:
+                have, want = tree(c, f'/w{w.n}'), set(w.model)
+                C.check(f'namespace of thread {w.n} is what was acknowledged', have == want,
+                        f'missing {sorted(want - have)[:5]}, too much {sorted(have - want)[:5]}')
+            print(f'{ops} operations, {kills} kills, {sum(w.retries for w in workers)} calls sent again')
+            C.check('SIGTERM ends with status 0', nn.stop() == 0)
+        finally:
+            if nn.proc.poll() is None:
+                nn.kill()
+            if C.failed:
+                print(open(directory + '/log').read()[-3000:])
+    return 1 if C.failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
