@@ -20,6 +20,49 @@ void dtp_header_init(struct dtp_header *h, struct dfs *fs, const Hd__ExtendedBlo
 	h->op.clientname = fs->client_name;
 }
 
+static void fill_targets(Hd__OpWriteBlockProto *op, const Hd__LocatedBlockProto *lb)
+{
+	op->n_targets = op->n_targetstoragetypes = op->n_targetstorageids = lb->n_locs - 1;
+	op->targets = lb->locs + 1;
+	op->targetstoragetypes = lb->storagetypes + 1;
+	op->targetstorageids = lb->storageids + 1;
+	op->has_storagetype = 1;
+	op->storagetype = lb->storagetypes[0];
+	op->storageid = lb->storageids[0];
+	op->pipelinesize = (uint32_t)lb->n_locs;
+}
+
+void dtp_write_init(struct dtp_write *t, struct dfs *fs, const struct write_setup *w)
+{
+	hd__op_write_block_proto__init(&t->op);
+	hd__checksum_proto__init(&t->sum);
+	hd__caching_strategy_proto__init(&t->caching);
+	dtp_header_init(&t->h, fs, w->block, w->lb->blocktoken);
+	t->op.header = &t->h.op;
+	t->sum.type = (Hd__ChecksumTypeProto)w->crc_type;
+	t->sum.bytesperchecksum = w->bpc;
+	t->op.requestedchecksum = &t->sum;
+	t->op.cachingstrategy = &t->caching;
+	t->pinning = 0;
+	t->op.n_targetpinnings = 1; /* stock clients send exactly one, hdfs-wire 13 */
+	t->op.targetpinnings = &t->pinning;
+	fill_targets(&t->op, w->lb);
+	t->op.stage = w->stage;
+	t->op.minbytesrcvd = w->min_rcvd;
+	t->op.maxbytesrcvd = w->max_rcvd;
+	t->op.latestgenerationstamp = w->latest_gs;
+}
+
+int dtp_bad_link(const Hd__LocatedBlockProto *lb, const char *link)
+{
+	char text[NET_TEXT_MAX];
+
+	for (size_t i = 0; link && i < lb->n_locs; i++)
+		if (strcmp(node_text(lb->locs[i]->id, text), link) == 0)
+			return (int)i;
+	return 0;
+}
+
 int dtp_send_op(struct sock *s, enum dt_op op, const ProtobufCMessage *m, uint64_t deadline_ns,
 		struct err *err)
 {

@@ -20,6 +20,20 @@ struct dtp_header {
 void dtp_header_init(struct dtp_header *h, struct dfs *fs, const Hd__ExtendedBlockProto *block,
 		     const Hc__TokenProto *token);
 
+struct write_setup;
+
+/** WRITE_BLOCK, pointing into @w, which outlives it. */
+struct dtp_write {
+	Hd__OpWriteBlockProto op;
+	Hd__ChecksumProto sum;
+	Hd__CachingStrategyProto caching;
+	protobuf_c_boolean pinning;
+	struct dtp_header h;
+};
+void dtp_write_init(struct dtp_write *t, struct dfs *fs, const struct write_setup *w);
+/** Which node of @lb does "ip:port" name? The first when it is none of them. */
+int dtp_bad_link(const Hd__LocatedBlockProto *lb, const char *link);
+
 int dtp_send_op(struct sock *s, enum dt_op op, const ProtobufCMessage *m, uint64_t deadline_ns,
 		struct err *err);
 /** The node's answer; IN_PROGRESS ones are waited through. The caller frees *@ret. A status other

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "client/src/rdma.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 #include "ClientNamenodeProtocol.pb-c.h"
@@ -176,6 +177,7 @@ DFS_API int dfs_connect(const struct dfs_connect_opts *opts, struct dfs **ret_fs
 	packet_pool_init(&fs->packets);
 	node_table_init(&fs->suspects);
 	node_table_init(&fs->fallbacks);
+	pthread_mutex_init(&fs->rdma_lock, NULL);
 	copy_opts(&o, opts);
 	rc = keeper_init(&fs->keeper);
 	fs->conf = conf_new();
@@ -197,6 +199,8 @@ DFS_API void dfs_disconnect(struct dfs *fs)
 		rpc_client_cancel(fs->nn); /* the keeper may be in a call */
 	keeper_fini(&fs->keeper);
 	rpc_client_free(fs->nn);
+	rdma_free(fs->rdma);
+	pthread_mutex_destroy(&fs->rdma_lock);
 	sock_cache_fini(&fs->socks);
 	packet_pool_fini(&fs->packets);
 	node_table_fini(&fs->suspects);

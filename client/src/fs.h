@@ -45,6 +45,8 @@ struct dfs {
 	struct node_table suspects;  /* data nodes that failed a reader lately */
 	struct node_table fallbacks; /* data nodes reached over TCP although RDMA was wanted, and why */
 	struct keeper keeper;
+	pthread_mutex_t rdma_lock;
+	struct rdma *rdma; /* owned; NULL until a node is reached by RDMA */
 	struct counters count;
 };
 

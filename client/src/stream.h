@@ -78,7 +78,9 @@ struct block_stream {
 	void (*close_read)(struct rstream *s);
 };
 
-extern const struct block_stream stream_tcp;
+/** open_write and open_read of stream_rdma fail with -ENOLINK when there is no RDMA path to the node
+ *  (the text says why); everything else is a failure as on TCP. */
+extern const struct block_stream stream_tcp, stream_rdma;
 
 /** Can dfs.client.rdma be honoured at all? -ENOTSUP with what is missing, only when it is
  *  "require". */

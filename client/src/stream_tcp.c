@@ -23,54 +23,13 @@ struct tcp_w {
 	size_t nodes;
 };
 
-static void fill_op(Hd__OpWriteBlockProto *op, const struct write_setup *w)
-{
-	const Hd__LocatedBlockProto *lb = w->lb;
-
-	op->n_targets = op->n_targetstoragetypes = op->n_targetstorageids = lb->n_locs - 1;
-	op->targets = lb->locs + 1;
-	op->targetstoragetypes = lb->storagetypes + 1;
-	op->targetstorageids = lb->storageids + 1;
-	op->has_storagetype = 1;
-	op->storagetype = lb->storagetypes[0];
-	op->storageid = lb->storageids[0];
-	op->stage = w->stage;
-	op->pipelinesize = (uint32_t)lb->n_locs;
-	op->minbytesrcvd = w->min_rcvd;
-	op->maxbytesrcvd = w->max_rcvd;
-	op->latestgenerationstamp = w->latest_gs;
-}
-
 static int send_write_op(struct tcp_w *t, const struct write_setup *w, uint64_t deadline_ns,
 			 struct err *err)
 {
-	Hd__OpWriteBlockProto op = HD__OP_WRITE_BLOCK_PROTO__INIT;
-	Hd__ChecksumProto sum = HD__CHECKSUM_PROTO__INIT;
-	Hd__CachingStrategyProto caching = HD__CACHING_STRATEGY_PROTO__INIT;
-	protobuf_c_boolean pinning = 0;
-	struct dtp_header h;
+	struct dtp_write op;
 
-	dtp_header_init(&h, t->fs, w->block, w->lb->blocktoken);
-	op.header = &h.op;
-	sum.type = (Hd__ChecksumTypeProto)w->crc_type;
-	sum.bytesperchecksum = w->bpc;
-	op.requestedchecksum = &sum;
-	op.cachingstrategy = &caching;
-	op.n_targetpinnings = 1; /* stock clients send exactly one, hdfs-wire 13 */
-	op.targetpinnings = &pinning;
-	fill_op(&op, w);
-	return dtp_send_op(t->sock, DT_WRITE_BLOCK, &op.base, deadline_ns, err);
-}
-
-/* Which node does "ip:port" name? The first when it is none of ours. */
-static int bad_link(const Hd__LocatedBlockProto *lb, const char *link)
-{
-	char text[NET_TEXT_MAX];
-
-	for (size_t i = 0; link && i < lb->n_locs; i++)
-		if (strcmp(node_text(lb->locs[i]->id, text), link) == 0)
-			return (int)i;
-	return 0;
+	dtp_write_init(&op, t->fs, w);
+	return dtp_send_op(t->sock, DT_WRITE_BLOCK, &op.op.base, deadline_ns, err);
 }
 
 static int setup_pipeline(struct tcp_w *t, const struct write_setup *w, int *ret_bad,
@@ -83,7 +42,7 @@ static int setup_pipeline(struct tcp_w *t, const struct write_setup *w, int *ret
 	if (rc == 0)
 		rc = dtp_recv_reply(t->sock, deadline, &reply, err);
 	if (reply && rc < 0) {
-		*ret_bad = bad_link(w->lb, reply->firstbadlink);
+		*ret_bad = dtp_bad_link(w->lb, reply->firstbadlink);
 		if (reply->firstbadlink && *reply->firstbadlink)
 			err_prefix(err, "data node %.64s is out of reach for its predecessor",
 				   reply->firstbadlink);

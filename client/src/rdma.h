@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * rdma - one reactor thread and one queue pair per data node, shared by all files of a handle
+ *
+ * Idea: callers' threads hand requests to a reactor that owns verbs, the registered pool and the
+ * connections, and wait for answers. The data node drives the RDMA (docs/wire.md): what a caller
+ * sends lies in a slot of the pool until the node has read it, what it reads arrives in one.
+ * The thread is started by the first open that wants RDMA; handles that never do have none.
+ * Ownership: struct rdma belongs to the struct dfs. A call (struct rcall) belongs to its stream and
+ * is known to a connection from rdma_call_start() until rdma_call_end() returns.
+ * Threading: functions marked [R] run on the reactor, the rest on callers' threads.
+ * Source: docs/wire.md sections 2, 4, 6, 7, 8.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/src/fs.h"
+#include "common/reactor/pool.h"
+#include "common/reactor/reactor.h"
+#include "common/transport/verbs.h"
+#include "common/wire/capsule.h"
+
+struct rdma;
+struct rconn;
+
+/** A capsule on its way: memory and op that must stay until the transport has given them back. */
+struct rsend {
+	struct xop op;
+	struct iovec iov;
+	bool busy;
+	uint8_t buf[VERBS_MESSAGE_MAX];
+};
+
+/** A stream or read on a connection. */
+struct rcall {
+	struct list link;   /* the connection's */
+	struct rconn *conn; /* counted; NULL when there is none */
+	uint64_t id;
+	/** [R] An answer to this call. */
+	void (*on_capsule)(struct rcall *c, const struct capsule *m);
+	/** [R] The connection is gone; nothing more will come. */
+	void (*on_lost)(struct rcall *c, int rc, const char *why);
+};
+
+/** Work for the reactor that its caller waits for. */
+struct rtask {
+	struct rmsg msg;
+	void (*run)(struct rtask *t); /* [R] */
+	struct rdma *rdma;
+	bool done;
+};
+/** Run @run on the reactor and wait for it. */
+void rdma_run(struct rdma *r, struct rtask *t, void (*run)(struct rtask *t));
+struct reactor *rdma_reactor(struct rdma *r);
+
+/** The handle's RDMA side, started when it was not. -ENODEV, -EPERM, -ENOMEM, ...: why not. */
+int rdma_get(struct dfs *fs, struct rdma **ret, struct err *err);
+/** All files closed. Accepts NULL. */
+void rdma_free(struct rdma *r);
+
+/** Connect (or use the connection there is) and make @c known to it, with a fresh id. -ETIMEDOUT,
+ *  -ECONNREFUSED, -EHOSTUNREACH, ... */
+int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadline_ns,
+		    struct rcall *c, struct err *err);
+/** After it neither call-back runs any more. */
+void rdma_call_end(struct rdma *r, struct rcall *c);
+
+/** [R] Encode and send; @s must not be busy. -EMSGSIZE does not fit, -ECONNRESET connection gone. */
+int rdma_send(struct rcall *c, struct rsend *s, struct capsule *m);
+/** [R] Largest capsule the node takes; 0 when the connection is gone. */
+uint32_t rdma_capsule_max(const struct rcall *c);
+struct pool *rdma_pool(struct rdma *r);
+/** [R] Name memory to the node; the connection must not be gone. */
+struct xremote rdma_remote(const struct rcall *c, const struct slot *s, uint32_t off);
+/** [R] An answer does not come: end the connection; every call on it gets on_lost(). */
+void rdma_give_up(struct rcall *c);
+/** [R] The node may still move bytes to or from @s: give up, and keep the slot until the queue pair is
+ *  surely gone. Takes the reference. */
+void rdma_quarantine(struct rdma *r, struct rcall *c, struct slot *s);
