@@ -36,6 +36,7 @@
  *   -EDQUOT        a quota is used up
  *   -ENAMETOOLONG  a name is longer than the NameNode allows
  *   -ENOSYS        the NameNode does not know this call
+ *   -ELOOP         a symbolic link is in the path; this version does not follow them
  *   -EREMOTEIO     any other exception; its Java class is in dfs_err.remote
  * Every call that moves block data ("[DN]") may fail with
  *   -ENOMEM        out of memory

@@ -8,9 +8,9 @@
  * connections, packet memory, suspect nodes, RDMA fallbacks) and the keeper thread.
  * Ownership: made by dfs_connect(), which owns everything in it; files borrow it.
  * Threading: `set`, `user`, `uri`, `defaults` never change after dfs_connect(). Everything else has
- * its own lock, named beside it. Lock order: writer.lock, then keeper.lock; reader.seq_lock, then
- * reader.lock; all before the caches' locks, which are leaves.
- * See docs/design/001-threads.md.
+ * its own lock, named beside it. Lock order: reader.seq_lock, then reader.lock; keeper.lock, then
+ * writer.lock, which the keeper only tries; the locks of the caches are leaves.
+ * See docs/design/003-client.md.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -86,6 +86,7 @@ static void a_packet_size_of_hadoop_holds_whole_chunks(void **state)
 {
 	(void)state;
 	assert_int_equal(settings_packet_payload(65536, 512), 126 * 512); /* as the stock client */
+	assert_int_equal(settings_packet_payload(1056801, 512), 1 << 20); /* our default */
 	assert_int_equal(settings_packet_payload(0, 512), 512);
 	assert_int_equal(settings_packet_payload(33, 512), 512);
 	assert_true(settings_packet_payload(UINT64_MAX, 512) <= PACKET_BYTES_MAX);

@@ -413,9 +413,7 @@ void writer_keep_alive(struct list *link, uint64_t now_ns)
 
 static void set_sizes(struct writer *w, const struct settings *s)
 {
-	const uint32_t dflt = WRITER_PACKET_BYTES / w->bpc * w->bpc;
-	uint32_t cap = s->packet_bytes ? settings_packet_payload(s->packet_bytes, w->bpc)
-				       : (dflt ? dflt : w->bpc);
+	uint32_t cap = settings_packet_payload(s->packet_size, w->bpc);
 
 	if (cap > w->block_size)
 		cap = (uint32_t)w->block_size;

@@ -19,8 +19,6 @@
 #include "client/src/fs.h"
 #include "client/src/stream.h"
 
-#define WRITER_PACKET_BYTES (512u << 10) /* payload of a packet unless configured */
-
 enum writer_stage {
 	WRITER_IDLE,      /* no block open: the next byte needs addBlock */
 	WRITER_STREAMING, /* pipeline up, data packets */
