@@ -56,6 +56,7 @@ struct listing {
 	struct req *q;
 	Hd__DirectoryListingProto *out;
 	uint32_t more; /* entries that did not fit, counted up to one batch */
+	uint32_t blocks; /* located so far: a page ends when there are more than a batch */
 	bool with_blocks;
 };
 
@@ -68,13 +69,15 @@ static int list_entry(void *arg, const char *name, size_t len, uint64_t id)
 
 	(void)name;
 	(void)len;
-	if (l->out->n_partiallisting == limit)
+	if (l->out->n_partiallisting == limit || l->blocks > limit)
 		return ++l->more == limit; /* enough to know: stop */
 	rc = inode_get(l->q->ns.t, id, &l->q->mem, &n);
-	if (!rc)
-		l->out->partiallisting[l->out->n_partiallisting++] =
-			locate_status(l->q, n, n->name, l->with_blocks);
-	return rc;
+	if (rc < 0)
+		return rc;
+	l->out->partiallisting[l->out->n_partiallisting++] =
+		locate_status(l->q, n, n->name, l->with_blocks);
+	l->blocks += l->with_blocks ? n->nblocks : 0;
+	return 0;
 }
 
 static int get_listing(struct req *q, const void *in)

@@ -86,6 +86,17 @@ static int check_previous(struct req *q, const Hd__AddBlockRequestProto *m, cons
 			 last ? (unsigned long long)last->b.gs : 0);
 }
 
+/* True: come back when @want is reported finalized, or after NN_PARK_MS. Nodes report a moment after
+ * the client knows, and a client that is refused sleeps for 400 ms. */
+static bool park(struct req *q, const struct block *want)
+{
+	if (!q->wait.deadline_ns) {
+		q->wait.b = *want;
+		q->wait.deadline_ns = clock_mono_ns() + NN_PARK_MS * NS_PER_MS;
+	}
+	return clock_mono_ns() < q->wait.deadline_ns;
+}
+
 /* Every block before the last must be complete. */
 static int check_progress(struct req *q, const char *src, const struct inode *n)
 {
@@ -96,6 +107,8 @@ static int check_progress(struct req *q, const char *src, const struct inode *n)
 	b = blocks_find(&q->nn->blocks, n->blocks[n->nblocks - 2].b.id);
 	if (b && b->state == BLK_COMPLETE)
 		return 0;
+	if (park(q, &n->blocks[n->nblocks - 2].b))
+		return REQ_PARK;
 	return exc_throw(&q->exc, EXC_NOT_REPLICATED, "Not replicated yet: %s", src);
 }
 
@@ -226,7 +239,6 @@ static int abandon_block(struct req *q, const void *in)
 
 /* ---- complete, fsync ---- */
 
-/* Park until the last block is reported finalized; nodes report a moment after the client knows. */
 static bool must_wait(struct req *q, const struct inode *n, const Hd__ExtendedBlockProto *last)
 {
 	const struct blk *b = last ? blocks_find(&q->nn->blocks, (int64_t)last->blockid) : NULL;
@@ -235,11 +247,7 @@ static bool must_wait(struct req *q, const struct inode *n, const Hd__ExtendedBl
 	if (!n->nblocks || !b || b->state == BLK_COMPLETE ||
 	    blk_finalized_as(b, want.gs, want.len) >= q->nn->set.repl_min)
 		return false;
-	if (!q->wait.deadline_ns) {
-		q->wait.b = want;
-		q->wait.deadline_ns = clock_mono_ns() + NN_PARK_MS * NS_PER_MS;
-	}
-	return clock_mono_ns() < q->wait.deadline_ns;
+	return park(q, &want);
 }
 
 static bool all_complete(struct req *q, const struct inode *n)

@@ -293,6 +293,16 @@ static void add_commands(struct req *q, struct dn *dn, Hdd__HeartbeatResponsePro
 
 /* ---- heartbeat ---- */
 
+static void lose_storage(struct nn *nn, const struct dn *dn, struct storage *st)
+{
+	if (st->failed)
+		return;
+	log_warn("op=storage_failed datanode=%s storage=%s replicas=%llu", dn->uuid, st->id,
+		 (unsigned long long)st->nblocks);
+	st->failed = true;
+	blocks_forget(&nn->blocks, dn, st);
+}
+
 static void take_storage_report(struct nn *nn, struct dn *dn, const Hd__StorageReportProto *s)
 {
 	const Hd__DatanodeStorageProto *d = s->storage;
@@ -303,10 +313,9 @@ static void take_storage_report(struct nn *nn, struct dn *dn, const Hd__StorageR
 
 	if (!st)
 		return;
-	if (s->failed && !st->failed) {
-		log_warn("op=storage_failed datanode=%s storage=%s", dn->uuid, st->id);
-		blocks_forget(&nn->blocks, dn, st);
-	}
+	st->beat = dn->beats;
+	if (s->failed)
+		lose_storage(nn, dn, st);
 	st->failed = s->failed;
 	st->capacity = s->capacity;
 	st->used = s->dfsused;
@@ -314,6 +323,18 @@ static void take_storage_report(struct nn *nn, struct dn *dn, const Hd__StorageR
 	st->pool_used = s->blockpoolused;
 	st->non_dfs = s->has_nondfsused ? s->nondfsused : 0;
 	st->promised = 0;
+}
+
+/* A heartbeat lists every working storage: one that is missing has failed or was taken away. */
+static void take_storage_reports(struct nn *nn, struct dn *dn, Hd__StorageReportProto *const *r,
+				 size_t n)
+{
+	dn->beats += n > 0;
+	for (size_t i = 0; i < n; i++)
+		take_storage_report(nn, dn, r[i]);
+	for (uint32_t i = 0; n && i < dn->nstorages; i++)
+		if (dn->storage[i]->beat != dn->beats)
+			lose_storage(nn, dn, dn->storage[i]);
 }
 
 static uint64_t report_lease(struct nn *nn, struct dn *dn)
@@ -355,8 +376,7 @@ static int send_heartbeat(struct req *q, const void *in)
 	dn->xceivers = m->xceivercount;
 	dn->xmits = m->xmitsinprogress;
 	dn->failed_volumes = m->failedvolumes;
-	for (size_t i = 0; i < m->n_reports; i++)
-		take_storage_report(q->nn, dn, m->reports[i]);
+	take_storage_reports(q->nn, dn, m->reports, m->n_reports);
 	if (m->requestfullblockreportlease)
 		r->fullblockreportleaseid = report_lease(q->nn, dn);
 	add_commands(q, dn, r);

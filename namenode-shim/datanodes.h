@@ -38,6 +38,7 @@ struct storage {
 	uint64_t capacity, used, remaining, pool_used, non_dfs;
 	uint64_t promised; /* of new blocks placed here since the last heartbeat */
 	uint64_t nblocks;  /* replicas in the block map */
+	uint64_t beat; /* heartbeat that listed it last */
 	uint32_t report_seq;
 	uint64_t report_hits; /* replicas of report_seq seen */
 };
@@ -67,6 +68,7 @@ struct dn {
 	uint32_t nstorages;
 	bool alive;
 	uint64_t heard_ns, heard_ms, report_ms, report_ns;
+	uint64_t beats; /* heartbeats with storages */
 	uint32_t xceivers, xmits, failed_volumes;
 	uint64_t lease_id, lease_until_ns; /* full block report; 0 = none */
 	struct list transfers, recoveries;

@@ -57,6 +57,22 @@ Hd__DatanodeInfoProto *locate_dn(struct arena *a, const struct dn *dn)
 	return i;
 }
 
+/* Blocks of one answer share the descriptions of their nodes. */
+static Hd__DatanodeInfoProto *locate_dn_once(struct req *q, const struct dn *dn)
+{
+	Hd__DatanodeInfoProto *info;
+
+	for (uint32_t i = 0; i < q->nseen; i++)
+		if (q->seen[i].dn == dn)
+			return q->seen[i].info;
+	info = locate_dn(&q->mem, dn);
+	if (q->nseen < REQ_SEEN_MAX) {
+		q->seen[q->nseen].dn = dn;
+		q->seen[q->nseen++].info = info;
+	}
+	return info;
+}
+
 Hd__ExtendedBlockProto *locate_ext_block(const struct req *q, struct arena *a,
 					 const struct block *b)
 {
@@ -92,7 +108,7 @@ Hd__LocatedBlockProto *locate_on(struct req *q, const struct block *b, uint64_t 
 	l->storagetypes = arena_array(&q->mem, Hd__StorageTypeProto, n);
 	l->storageids = arena_array(&q->mem, char *, n);
 	for (uint32_t i = 0; i < n; i++) {
-		l->locs[i] = locate_dn(&q->mem, st[i]->dn);
+		l->locs[i] = locate_dn_once(q, st[i]->dn);
 		l->storagetypes[i] = (Hd__StorageTypeProto)st[i]->type;
 		l->storageids[i] = text(&q->mem, st[i]->id);
 	}

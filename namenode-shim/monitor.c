@@ -101,12 +101,14 @@ static void expire_pending(struct nn *nn, uint64_t now)
 
 static void check_leases(struct nn *nn)
 {
-	const uint64_t limit = nn->set.lease_hard_ms;
-
 	for (struct lease *l = nn->leases.table; l; l = l->hh.next) {
+		/* A recovery the NameNode started itself is looked after sooner. */
+		const uint64_t limit = strcmp(l->holder, LEASE_NAMENODE) ? nn->set.lease_hard_ms
+									 : NN_RECOVERY_MS;
+
 		if (!leases_expired(&nn->leases, l->holder, limit))
 			continue;
-		l->renewed_ns = clock_mono_ns() - (limit - NN_RECOVERY_MS) * NS_PER_MS;
+		l->renewed_ns = clock_mono_ns();
 		for (uint32_t i = 0; i < l->ninodes; i++) {
 			struct req *q = req_new(nn, &file_recover_method, NULL, NULL);
 

@@ -49,7 +49,7 @@ static int load(struct nn *nn, struct err *err)
 	if (rc < 0)
 		return err_sys(err, rc, "cannot read the namespace in %s", nn->set.name_dir);
 	nn->safe.total = nn->blocks.complete;
-	nn->safe.empty_start = !nn->safe.total;
+	nn->safe.empty_start = !HASH_COUNT(nn->blocks.map);
 	nn->safe.on = nn->safe.startup = nn->blocks.quiet = true;
 	nn_check_safe_mode(nn);
 	return 0;

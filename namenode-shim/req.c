@@ -38,6 +38,7 @@ void req_reset(struct req *q, struct txn *t)
 	q->replayed = NULL;
 	q->exc.cls = NULL;
 	q->out = NULL;
+	q->nseen = 0;
 	q->fx.first = NULL;
 	q->fx.last = &q->fx.first;
 	q->ns = (struct ns){.t = t, .a = &q->mem, .x = &q->exc, .fx = &q->fx, .users = nn->users};

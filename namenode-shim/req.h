@@ -20,9 +20,11 @@
 #include "namenode-shim/ns.h"
 #include "namenode-shim/retry.h"
 
+struct dn;
 struct nn;
 struct rpc_call;
 struct req;
+struct Hd__DatanodeInfoProto;
 
 enum req_kind { REQ_READ, REQ_MEMORY, REQ_CHANGE };
 
@@ -42,6 +44,8 @@ struct method {
 	unsigned int flags;
 	int (*run)(struct req *q, const void *in);
 };
+
+#define REQ_SEEN_MAX 16
 
 /* What a parked request waits for: a finalized replica of this block. */
 struct req_wait {
@@ -65,6 +69,11 @@ struct req {
 	int rc;
 	struct req_wait wait;
 	uint64_t arg; /* internal changes: an inode id */
+	struct {
+		const struct dn *dn;
+		struct Hd__DatanodeInfoProto *info; /* in mem */
+	} seen[REQ_SEEN_MAX]; /* nodes described in this answer already */
+	uint32_t nseen;
 };
 
 /** @call and @in may be NULL (internal). */

@@ -226,6 +226,19 @@ def dead_node(c, dns):
     C.check('it comes back', len(c.call('getDatanodeReport', {1: 2}).all(1)) == 3)
 
 
+def lost_volume(c, dns):
+    blocks, _ = write_file(c, dns, '/vol', [40], repl=3)
+    i, n, g, nodes = blocks[0]
+    d, first = nodes[0], nodes[0].storage
+    d.storage = 'DS-second'
+    d.heartbeat()
+    C.check('a storage no longer in heartbeats is lost at once', len(c.locations('/vol').subs(2)[0].all(3)) == 2)
+    d.storage = first
+    d.heartbeat()
+    d.report([(b[0], b[1], b[2], 0) for b in blocks])
+    C.check('it comes back with its report', len(c.locations('/vol').subs(2)[0].all(3)) == 3)
+
+
 def leases(c, dns):
     st = c.create('/left', client='gone', repl=2)
     lb = c.add_block('/left', 'gone', file_id=st[13])
@@ -338,6 +351,7 @@ def main():
             files(c, nn, dns)
             bad_replicas(c, dns)
             dead_node(c, dns)
+            lost_volume(c, dns)
             leases(c, dns)
             identity(nn)
             program(nn, directory)
