@@ -1,0 +1,611 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Must hold, whatever the transport and the next hop do (any cut of the bytes, late completions, a
+ * connection that breaks at any operation, a hop that is slow, dies, lies or blames): what was
+ * acknowledged is in the files; the connection, its ops and every slot come back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/transport/fake.h"
+#include "datanode/xfer/dtp_internal.h"
+#include "datanode/xfer/sink.h"
+
+#define POOL_ID "BP-1"
+#define DATA_LEN 300000u
+#define PACKET 65024u /* 127 chunks */
+#define BPC 512u
+
+static struct reactor *r;
+static struct pool *pool;
+static struct block_pool *bp;
+static struct dn dn;
+static struct xfer_core core;
+static char dir[] = "/tmp/dtp_test.XXXXXX";
+static uint8_t data[DATA_LEN];
+static int64_t next_id = 1;
+static uint64_t rnd = 1;
+
+static uint32_t random_below(uint32_t n)
+{
+	rnd = rnd * 6364136223846793005ull + 1442695040888963407ull;
+	return (uint32_t)(rnd >> 33) % n;
+}
+
+struct block_pool *dn_pool(struct dn *d, const char *id)
+{
+	(void)d;
+	return strcmp(id, POOL_ID) ? NULL : bp;
+}
+
+void xfer_count_conn(struct xfer_core *c, int delta)
+{
+	c->conn_count += (uint32_t)delta;
+}
+
+/* ---- a next hop that misbehaves on demand ---- */
+
+enum hop_fault { HOP_GOOD, HOP_REFUSES, HOP_DIES_EARLY, HOP_DIES, HOP_LIES, HOP_BLAMES, HOP_FAULTS };
+
+static struct hop {
+	struct piece_sink base;
+	struct rtimer timer;
+	enum hop_fault fault;
+	uint32_t fault_at;
+	struct list queue;
+	int64_t unacked[256];
+	uint32_t sent, acked;
+	bool opened, broken, closing;
+	uint64_t bytes;
+} hop;
+
+static bool hop_checks = true; /* what is forwarded is what was sent */
+
+static void hop_again(void)
+{
+	reactor_timer_set(r, &hop.timer, reactor_now_ns(r) + random_below(200000));
+}
+
+static void hop_send_one(void)
+{
+	struct piece *p = container_of(list_pop(&hop.queue), struct piece, link);
+	uint8_t crcs[4096];
+
+	if (p->crc_count && hop_checks) {
+		assert_true(p->crc_count * 4 <= sizeof(crcs));
+		memcpy(crcs, p->crcs, p->crc_count * 4 - 4);
+		memcpy(crcs + p->crc_count * 4 - 4, p->edge, 4);
+		assert_int_equal(crc_verify(CRC_CRC32C, p->slot->data + p->slot_off, p->len, BPC, crcs), -1);
+	}
+	if (p->len && hop_checks)
+		assert_memory_equal(p->slot->data + p->slot_off, data + p->off, p->len);
+	hop.bytes += p->len;
+	hop.unacked[hop.sent++ % 256] = p->seq;
+	hop.base.user->ops->sent(hop.base.user, p);
+}
+
+static void hop_ack_one(void)
+{
+	uint8_t statuses[2] = {DT_SUCCESS, DT_SUCCESS};
+	int64_t seq = hop.unacked[hop.acked++ % 256];
+
+	if (hop.acked > hop.fault_at && hop.fault == HOP_LIES)
+		seq += 1000;
+	if (hop.acked > hop.fault_at && hop.fault == HOP_BLAMES)
+		statuses[0] = DT_ERROR_CHECKSUM;
+	hop.base.user->ops->acked(hop.base.user, seq, statuses, 2);
+}
+
+static void hop_fire(struct rtimer *t)
+{
+	(void)t;
+	if (hop.closing) {
+		while (!list_empty(&hop.queue))
+			hop.base.user->ops->sent(hop.base.user,
+						 container_of(list_pop(&hop.queue), struct piece, link));
+		hop.base.user->ops->closed(hop.base.user);
+		return;
+	}
+	if (hop.broken)
+		return;
+	if (!hop.opened) {
+		hop.opened = true;
+		hop.broken = hop.fault == HOP_REFUSES;
+		hop.base.user->ops->opened(hop.base.user, hop.broken ? DT_ERROR : DT_SUCCESS, "1.2.3.4:5");
+	} else if (hop.fault <= HOP_DIES && hop.fault >= HOP_DIES_EARLY &&
+		   (hop.fault == HOP_DIES_EARLY || hop.sent > hop.fault_at)) {
+		hop.broken = true;
+		hop.base.user->ops->broken(hop.base.user, -ECONNRESET);
+		return;
+	} else if (!list_empty(&hop.queue) && random_below(2)) {
+		hop_send_one();
+	} else if (hop.acked != hop.sent) {
+		hop_ack_one();
+	}
+	hop_again();
+}
+
+static void hop_forward(struct piece_sink *s, struct piece *p)
+{
+	(void)s;
+	list_add_tail(&hop.queue, &p->link);
+}
+
+static void hop_close(struct piece_sink *s)
+{
+	(void)s;
+	hop.closing = true;
+	hop_again();
+}
+
+static const struct piece_sink_ops hop_ops = {.forward = hop_forward, .close = hop_close};
+
+int sink_open(struct xfer_core *c, const struct sink_params *params, struct sink_user *user,
+	      struct piece_sink **ret)
+{
+	const enum hop_fault fault = hop.fault;
+	const uint32_t at = hop.fault_at;
+
+	(void)c, (void)params;
+	hop = (struct hop){.base = {.ops = &hop_ops, .user = user}, .fault = fault, .fault_at = at};
+	hop.timer.fire = hop_fire;
+	list_init(&hop.queue);
+	hop_again();
+	*ret = &hop.base;
+	return 0;
+}
+
+/* ---- the peer ---- */
+
+static struct peer {
+	struct xconn *c;
+	struct xop send_op, recv_op;
+	bool sending, receiving;
+	uint8_t *out;
+	size_t out_len;
+	uint8_t in[1 << 20];
+	uint32_t in_len, want;
+	bool ended, told; /* told: an ack or answer that is not good */
+} peer;
+
+static void peer_sent(struct xop *op, int res)
+{
+	(void)op, (void)res;
+	peer.sending = false;
+}
+
+static void peer_recv(void);
+
+static void peer_received(struct xop *op, int res)
+{
+	(void)op;
+	peer.receiving = false;
+	if (res <= 0) {
+		peer.ended = true;
+		reactor_stop(r);
+		return;
+	}
+	peer.in_len += (uint32_t)res;
+	if (peer.in_len >= peer.want)
+		reactor_stop(r);
+	else
+		peer_recv();
+}
+
+static void peer_recv(void)
+{
+	peer.receiving = true;
+	peer.recv_op.done = peer_received;
+	xconn_recv(peer.c, peer.in + peer.in_len, sizeof(peer.in) - peer.in_len, &peer.recv_op);
+}
+
+static void put(const void *bytes, size_t n)
+{
+	peer.out = realloc(peer.out, peer.out_len + n);
+	assert_non_null(peer.out);
+	memcpy(peer.out + peer.out_len, bytes, n);
+	peer.out_len += n;
+}
+
+static void put_op(enum dt_op op, const void *msg)
+{
+	uint8_t *buf;
+	size_t len;
+
+	assert_int_equal(dt_op_encode(op, msg, &buf, &len), 0);
+	put(buf, len);
+	free(buf);
+}
+
+static Hd__ClientOperationHeaderProto *header_for(int64_t id)
+{
+	static char pool_text[] = POOL_ID, client[] = "client";
+	static Hd__ExtendedBlockProto block;
+	static Hd__BaseHeaderProto base;
+	static Hd__ClientOperationHeaderProto header;
+
+	hd__extended_block_proto__init(&block);
+	hd__base_header_proto__init(&base);
+	hd__client_operation_header_proto__init(&header);
+	block.poolid = pool_text;
+	block.blockid = (uint64_t)id;
+	block.generationstamp = 1001;
+	block.has_numbytes = 1;
+	block.numbytes = 1 << 20;
+	base.block = &block;
+	header.baseheader = &base;
+	header.clientname = client;
+	return &header;
+}
+
+static void put_write(int64_t id, bool with_hop)
+{
+	static char ip[] = "127.0.0.1", text[] = "x";
+	Hd__OpWriteBlockProto m = HD__OP_WRITE_BLOCK_PROTO__INIT;
+	Hd__ChecksumProto sum = HD__CHECKSUM_PROTO__INIT;
+	Hd__DatanodeIDProto ident = HD__DATANODE_IDPROTO__INIT;
+	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *infos[1] = {&info};
+
+	sum.type = HD__CHECKSUM_TYPE_PROTO__CHECKSUM_CRC32C;
+	sum.bytesperchecksum = BPC;
+	ident.ipaddr = ip;
+	ident.hostname = ident.datanodeuuid = text;
+	ident.xferport = 5;
+	info.id = &ident;
+	m.header = header_for(id);
+	m.stage = HD__OP_WRITE_BLOCK_PROTO__BLOCK_CONSTRUCTION_STAGE__PIPELINE_SETUP_CREATE;
+	m.pipelinesize = with_hop ? 3 : 1;
+	m.requestedchecksum = &sum;
+	m.targets = infos;
+	m.n_targets = with_hop;
+	put_op(DT_WRITE_BLOCK, &m);
+}
+
+static void put_packet(int64_t seq, uint32_t off, uint32_t len, bool last, bool sync)
+{
+	uint8_t head[DT_PACKET_HEADER_MAX], crcs[4 * (PACKET / BPC + 1)];
+	const struct dt_packet p = {.offset = off,
+				    .seqno = seq,
+				    .data_len = len,
+				    .crc_len = (uint32_t)crc_bytes(CRC_CRC32C, len, BPC),
+				    .last = last,
+				    .sync = sync};
+
+	put(head, dt_packet_encode(&p, head));
+	crc_chunks(CRC_CRC32C, data + off, len, BPC, crcs);
+	put(crcs, p.crc_len);
+	put(data + off, len);
+}
+
+/* An hflush inside a chunk, a sync, a heartbeat, the rest. Returns the number of acks. */
+static uint32_t put_stream(uint32_t len)
+{
+	uint32_t n = 0, off = 0;
+
+	put_packet(n++, 0, 300, false, false);
+	put_packet(n++, 0, 1000, false, true);
+	put_packet(-1, 0, 0, false, false);
+	for (off = 512; off < len; off += PACKET)
+		put_packet(n++, off, len - off < PACKET ? len - off : PACKET, false, false);
+	put_packet(n++, len, 0, true, false);
+	return n + 1;
+}
+
+static bool message(uint32_t *pos, const uint8_t **p, size_t *len)
+{
+	uint32_t prefix;
+	const ssize_t total = dt_delim_need(peer.in + *pos, peer.in_len - *pos, DT_MESSAGE_MAX, &prefix);
+
+	if (total < 0 || !prefix || *pos + (uint32_t)total > peer.in_len)
+		return false;
+	*p = peer.in + *pos + prefix;
+	*len = (size_t)total - prefix;
+	*pos += (uint32_t)total;
+	return true;
+}
+
+/* ---- a run ---- */
+
+static void give_up(struct rtimer *t)
+{
+	(void)t;
+	reactor_stop(r);
+}
+
+static void run_until(uint64_t ms)
+{
+	struct rtimer t = {.fire = give_up};
+
+	reactor_timer_set(r, &t, clock_mono_ns() + ms * NS_PER_MS);
+	assert_int_equal(reactor_run(r), 0);
+	reactor_timer_clear(r, &t);
+}
+
+static void peer_run(const struct fake_opts *o, uint32_t want)
+{
+	struct xconn *ends[2];
+	struct iovec iov = {peer.out, peer.out_len};
+
+	peer.in_len = 0;
+	peer.ended = peer.told = false;
+	peer.want = want;
+	assert_int_equal(fake_pair(r, o, ends), 0);
+	dtp_accept(&core, ends[0]);
+	peer.c = ends[1];
+	peer.sending = true;
+	peer.send_op.done = peer_sent;
+	xconn_send(peer.c, &iov, 1, &peer.send_op);
+	peer_recv();
+}
+
+static void everything_comes_back(void)
+{
+	xconn_close(peer.c);
+	for (int i = 0; i < 400 && (core.conn_count || core.op_count || peer.sending || peer.receiving); i++)
+		run_until(5);
+	assert_int_equal(core.conn_count, 0);
+	assert_int_equal(core.op_count, 0);
+	assert_int_equal(atomic_load(&dn.xceivers), 0);
+	assert_int_equal(pool_slots_out(pool), 0);
+	free(peer.out);
+	peer.out = NULL;
+	peer.out_len = 0;
+}
+
+/* Acks in order; returns how many good ones there were, and the bytes they promise. */
+static uint32_t count_acks(uint64_t *promised)
+{
+	const uint8_t *p;
+	uint32_t pos = 0, good = 0;
+	size_t len;
+	struct dt_ack ack;
+
+	*promised = 0;
+	if (!message(&pos, &p, &len)) /* the answer to the op */
+		return 0;
+	while (message(&pos, &p, &len)) {
+		assert_int_equal(dt_ack_decode(p, len, &ack), 0);
+		peer.told |= dt_ack_first_bad(&ack) >= 0;
+		if (dt_ack_first_bad(&ack) >= 0)
+			continue;
+		good++;
+		if (ack.seqno == 0)
+			*promised = 300;
+		else if (ack.seqno == 1)
+			*promised = 1000;
+		else if (ack.seqno > 1 && *promised < DATA_LEN)
+			*promised = 512 + (uint64_t)(ack.seqno - 1) * PACKET;
+	}
+	if (*promised > DATA_LEN)
+		*promised = DATA_LEN;
+	return good;
+}
+
+static void file_holds(int64_t id, uint64_t promised)
+{
+	struct replica_info info;
+	struct replica_reader *rr;
+	struct block b = {.id = id, .gs = 1001};
+	struct err err;
+	uint8_t *buf = malloc(DATA_LEN);
+
+	if (promised) {
+		assert_int_equal(replica_get(bp, id, &info), 0);
+		assert_true(info.visible >= promised);
+		assert_int_equal(replica_read_open(bp, &b, &rr, &err), 0);
+		assert_int_equal(pread(rr->fd, buf, promised, 0), (ssize_t)promised);
+		assert_memory_equal(buf, data, promised);
+		replica_read_close(rr);
+	}
+	free(buf);
+}
+
+static void run_until_ended(uint32_t acks)
+{
+	uint64_t promised;
+
+	for (int i = 0; i < 200 && !peer.ended && count_acks(&promised) < acks && !peer.told;
+	     i++) {
+		run_until(20);
+		peer.want = peer.in_len + 1;
+		if (!peer.receiving && !peer.ended)
+			peer_recv();
+	}
+}
+
+/* ---- tests ---- */
+
+static struct fake_opts stream(uint64_t seed)
+{
+	rnd = seed * 77 + 1;
+	return (struct fake_opts){.seed = seed,
+				  .inside_submit = seed % 3 == 0,
+				  .delay_turns = (uint32_t)(seed % 4),
+				  .shuffle = seed % 2,
+				  .recv_max = seed % 5 == 0   ? 7 + (uint32_t)seed
+					      : seed % 5 == 1 ? 4000
+							      : 0};
+}
+
+static void a_block_arrives_however_the_bytes_are_cut(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 24; seed++) {
+		const struct fake_opts o = stream(seed);
+		const int64_t id = next_id++;
+		uint64_t promised;
+		uint32_t acks;
+
+		hop.fault = HOP_GOOD;
+		put_write(id, seed % 2);
+		acks = put_stream(DATA_LEN);
+		peer_run(&o, 1);
+		run_until_ended(acks);
+		assert_int_equal(count_acks(&promised), acks);
+		assert_int_equal(promised, DATA_LEN);
+		if (seed % 2)
+			assert_int_equal(hop.bytes, DATA_LEN + 300 + 488);
+		file_holds(id, DATA_LEN);
+		everything_comes_back();
+	}
+}
+
+static void a_connection_may_break_at_every_operation(void **state)
+{
+	(void)state;
+	for (uint32_t n = 1; n < 60; n++) {
+		struct fake_opts o = stream(n);
+		const int64_t id = next_id++;
+		uint64_t promised;
+		uint32_t acks;
+
+		o.drop_after_ops = n;
+		o.recv_max = 0;
+		hop.fault = HOP_GOOD;
+		put_write(id, n % 2);
+		acks = put_stream(DATA_LEN);
+		peer_run(&o, 1);
+		run_until_ended(acks);
+		count_acks(&promised);
+		everything_comes_back();
+		file_holds(id, promised);
+	}
+}
+
+static void a_next_hop_may_fail_in_every_way(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < 60; i++) {
+		const struct fake_opts o = stream(i);
+		const int64_t id = next_id++;
+		uint64_t promised;
+		uint32_t acks, good;
+
+		hop.fault = (enum hop_fault)(1 + i % (HOP_FAULTS - 1));
+		hop.fault_at = i / HOP_FAULTS % 8;
+		put_write(id, true);
+		acks = put_stream(DATA_LEN);
+		peer_run(&o, 1);
+		run_until_ended(acks);
+		good = count_acks(&promised);
+		assert_true(good < acks);
+		assert_true(peer.told || peer.ended);
+		everything_comes_back();
+		file_holds(id, promised);
+	}
+}
+
+static void a_read_may_break_at_every_operation(void **state)
+{
+	const int64_t id = next_id++;
+	const struct fake_opts good = stream(1);
+	uint32_t acks;
+
+	(void)state;
+	put_write(id, false);
+	acks = put_stream(DATA_LEN);
+	peer_run(&good, 1);
+	run_until_ended(acks);
+	everything_comes_back();
+	for (uint32_t n = 0; n < 24; n++) {
+		struct fake_opts o = stream(n);
+		Hd__OpReadBlockProto m = HD__OP_READ_BLOCK_PROTO__INIT;
+		uint8_t ok[DT_STATUS_MAX];
+
+		o.drop_after_ops = n / 2 * (n % 2); /* every other run is undisturbed */
+		m.header = header_for(id);
+		m.len = DATA_LEN;
+		put_op(DT_READ_BLOCK, &m);
+		put(ok, dt_read_status_encode(DT_CHECKSUM_OK, ok));
+		peer_run(&o, DATA_LEN + 2000);
+		for (int i = 0; i < 100 && !peer.ended && peer.in_len < peer.want; i++)
+			run_until(20);
+		if (!o.drop_after_ops)
+			assert_true(peer.in_len >= DATA_LEN + 2000);
+		everything_comes_back();
+	}
+}
+
+static void garbage_ends_the_connection(void **state)
+{
+	(void)state;
+	hop_checks = false;
+	for (uint64_t seed = 0; seed < 200; seed++) {
+		const struct fake_opts o = stream(seed);
+		Hd__OpReadBlockProto m = HD__OP_READ_BLOCK_PROTO__INIT;
+		const int64_t id = next_id++;
+
+		hop.fault = HOP_GOOD;
+		if (seed % 2) {
+			m.header = header_for(id);
+			m.len = 100;
+			put_op(DT_READ_BLOCK, &m);
+		} else {
+			put_write(id, seed % 4);
+			put_stream(2000);
+		}
+		for (uint32_t i = 0; i < 1 + random_below(4); i++)
+			peer.out[random_below((uint32_t)peer.out_len)] = (uint8_t)random_below(256);
+		peer_run(&o, 1u << 19);
+		for (int i = 0; i < 3 && !peer.ended; i++)
+			run_until(2);
+		everything_comes_back();
+	}
+}
+
+static int setup(void **state)
+{
+	static const struct store_volume_opts vol = {.path = dir, .type = STORAGE_DISK};
+	static const struct store_opts so = {.volumes = &vol, .volume_count = 1};
+	static const struct store_namespace ns = {
+		.pool_id = POOL_ID, .cluster_id = "CID-1", .namespace_id = 1, .ctime = 1};
+	const struct reactor_opts ro = {.name = "test"};
+	const struct pool_opts po = {.count = {64, 32, 8, 8}};
+	struct err err = ERR_INIT;
+
+	(void)state;
+	log_init("dtp_test", LOG_ERROR);
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(store_open(&so, &dn.store, &err), 0);
+	assert_int_equal(store_attach(dn.store, &ns, &bp, &err), 0);
+	assert_int_equal(reactor_new(&ro, &r, &err), 0);
+	assert_int_equal(pool_new(&po, &pool, &err), 0);
+	(void)reactor_register_pool(r, pool, &err);
+	core = (struct xfer_core){.dn = &dn, .reactor = r, .pool = pool, .read_direct = true};
+	list_init(&core.ops);
+	list_init(&core.conns);
+	for (uint32_t i = 0; i < DATA_LEN; i++)
+		data[i] = (uint8_t)((i * 7 + 3) % 251);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	char cmd[64];
+
+	(void)state;
+	reactor_free(r);
+	pool_free(pool);
+	store_close(dn.store);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+	return system(cmd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_block_arrives_however_the_bytes_are_cut),
+		cmocka_unit_test(a_connection_may_break_at_every_operation),
+		cmocka_unit_test(a_next_hop_may_fail_in_every_way),
+		cmocka_unit_test(a_read_may_break_at_every_operation),
+		cmocka_unit_test(garbage_ends_the_connection),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
