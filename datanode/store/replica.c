@@ -298,8 +298,11 @@ static int writer_open(struct replica_writer *w, const struct slice *sl, const c
 }
 
 /* Files of a new replica. What a crash left under these names goes first: it may be a hard link
- * to a finalized block. */
-static int create_files(struct replica_writer *w, struct replica *r, uint64_t size)
+ * to a finalized block.
+ * No fallocate(): measured on ext4 (6.18, NVMe), 128 MiB in O_DIRECT writes of 1 MiB take 45-73 ms
+ * without and 55 ms with KEEP_SIZE, of 128 KiB 130-137 and 114-123 ms; each small block pays
+ * 0.13 ms for it and 0.12 to 0.3 ms for giving it back. Room is promised in volume->promised. */
+static int create_files(struct replica_writer *w, struct replica *r)
 {
 	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
 	const struct slice *sl = r->slice;
@@ -312,9 +315,6 @@ static int create_files(struct replica_writer *w, struct replica *r, uint64_t si
 	rc = writer_open(w, sl, data, meta, O_CREAT | O_EXCL);
 	if (!rc)
 		rc = meta_write_header(w->fd_meta, r->crc_type, r->bytes_per_crc);
-	if (!rc && size && fallocate(w->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)size) &&
-	    errno == ENOSPC)
-		rc = -ENOSPC;
 	if (rc)
 		(void)pair_unlink(sl->fd, r->id, r->place, r->gs);
 	return rc;
@@ -427,7 +427,7 @@ static int open_new(struct block_pool *bp, const struct write_request *q,
 
 	promise(r, q->block.len);
 	w = writer_new(bp, r);
-	rc = w ? create_files(w, r, q->block.len) : -ENOMEM;
+	rc = w ? create_files(w, r) : -ENOMEM;
 	if (rc) {
 		err_sys(err, rc, "creating blk_%" PRId64 " in %s", r->id, sl->vol->path);
 		writer_free(w);
@@ -649,7 +649,7 @@ static int finalize_claimed(struct block_pool *bp, struct replica *r, bool sync)
 	return 0;
 }
 
-/* Cut padding and preallocation; then data before meta before names. */
+/* Cut padding; then data before meta before names. */
 static int finish_files(const struct replica_writer *w, uint64_t len, bool sync, struct err *err)
 {
 	uint64_t meta_len = META_HEADER + crc_bytes(w->crc_type, len, w->bytes_per_crc);
