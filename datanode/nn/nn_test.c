@@ -1,0 +1,705 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: a scripted NameNode on a real socket sees what Apache's wants to see, and what it
+ * orders is done; a NameNode that goes away, restarts, or refuses us is handled as the header says. */
+#include "datanode/nn/nn_internal.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/reactor/reactor.h"
+#include "common/rpc/server.h"
+#include "common/wire/block_report.h"
+#include "common/wire/pb.h"
+#include "common/wire/rpc_frame.h"
+#include "datanode/xfer/xfer.h"
+
+#define WAIT_MS 5000
+
+/* ---- the scripted NameNode ---- */
+
+struct fake {
+	struct reactor *reactor;
+	struct rpc_server *server;
+	struct rpc_service service;
+	struct net_addr addr;
+	struct rmsg close_msg;
+	atomic_bool closed;
+	/* the script; set before the call it concerns */
+	_Atomic(const char *) cluster, refuse; /* refuse: exception of registerDatanode */
+	atomic_bool standby, no_buffers, ask_register, no_lease;
+	_Atomic(Hdd__DatanodeCommandProto *) command; /* given once */
+	/* what was seen */
+	atomic_int versions, registrations, beats, fulls, received, receiving, deleted, errors, bad, commits;
+	atomic_int storages, failed, last_replicas, last_finalized, last_rwr;
+	_Atomic uint64_t last_lease, commit_len, commit_gs, last_received_gs;
+	atomic_int commit_nodes;
+};
+
+static void on_version(struct fake *f, struct rpc_call *call)
+{
+	Hd__VersionResponseProto resp = HD__VERSION_RESPONSE_PROTO__INIT;
+	Hd__NamespaceInfoProto info = HD__NAMESPACE_INFO_PROTO__INIT;
+	Hd__StorageInfoProto si = HD__STORAGE_INFO_PROTO__INIT;
+
+	si.layoutversion = (uint32_t)-67;
+	si.namespceid = 7;
+	si.clusterid = (char *)f->cluster;
+	si.ctime = 99;
+	info.buildversion = (char *)"b";
+	info.blockpoolid = (char *)"BP-1-127.0.0.1-1";
+	info.softwareversion = (char *)"3.4.2";
+	info.storageinfo = &si;
+	info.has_capabilities = true;
+	info.capabilities = f->no_buffers ? 0 : 1;
+	resp.info = &info;
+	f->versions++;
+	rpc_reply(call, &resp.base);
+}
+
+static void on_register(struct fake *f, struct rpc_call *call)
+{
+	Hdd__RegisterDatanodeResponseProto resp = HDD__REGISTER_DATANODE_RESPONSE_PROTO__INIT;
+	Hdd__RegisterDatanodeRequestProto *q = (Hdd__RegisterDatanodeRequestProto *)rpc_call_decode(
+		call, &hdd__register_datanode_request_proto__descriptor);
+
+	if (!q)
+		return;
+	if (f->refuse) {
+		rpc_fail(call, f->refuse, "you may not");
+	} else {
+		assert_int_equal(q->registration->storageinfo->namespceid, 7);
+		assert_int_equal(q->registration->storageinfo->ctime, 99);
+		assert_int_equal((int32_t)q->registration->storageinfo->layoutversion, -57);
+		assert_string_equal(q->registration->softwareversion, "3.4.2");
+		f->ask_register = false;
+		resp.registration = q->registration;
+		rpc_reply(call, &resp.base);
+		f->registrations++;
+	}
+	pb_free(q);
+}
+
+static void on_beat(struct fake *f, struct rpc_call *call)
+{
+	Hdd__HeartbeatResponseProto resp = HDD__HEARTBEAT_RESPONSE_PROTO__INIT;
+	Hd__NNHAStatusHeartbeatProto ha = HD__NNHASTATUS_HEARTBEAT_PROTO__INIT;
+	Hdd__DatanodeCommandProto reg = HDD__DATANODE_COMMAND_PROTO__INIT, *cmd;
+	Hdd__HeartbeatRequestProto *q = (Hdd__HeartbeatRequestProto *)rpc_call_decode(
+		call, &hdd__heartbeat_request_proto__descriptor);
+
+	if (!q)
+		return;
+	f->storages = (int)q->n_reports;
+	f->failed = (int)q->failedvolumes;
+	ha.state = f->standby ? HD__NNHASTATUS_HEARTBEAT_PROTO__STATE__STANDBY :
+				HD__NNHASTATUS_HEARTBEAT_PROTO__STATE__ACTIVE;
+	ha.txid = 5;
+	resp.hastatus = &ha;
+	resp.has_fullblockreportleaseid = true;
+	if (q->requestfullblockreportlease && !f->no_lease)
+		resp.fullblockreportleaseid = 4711;
+	cmd = atomic_exchange(&f->command, NULL);
+	if (f->ask_register) {
+		reg.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__RegisterCommand;
+		cmd = &reg;
+	}
+	resp.n_cmds = cmd ? 1 : 0;
+	resp.cmds = &cmd;
+	rpc_reply(call, &resp.base);
+	f->beats++;
+	pb_free(q);
+}
+
+struct count {
+	int all, finalized, rwr;
+};
+
+static int count_replica(void *arg, const struct block *b, uint32_t state)
+{
+	struct count *c = arg;
+
+	(void)b;
+	c->all++;
+	c->finalized += state == REPLICA_FINALIZED;
+	c->rwr += state == REPLICA_RWR;
+	return 0;
+}
+
+static void on_full(struct fake *f, struct rpc_call *call)
+{
+	Hdd__BlockReportResponseProto resp = HDD__BLOCK_REPORT_RESPONSE_PROTO__INIT;
+	Hdd__BlockReportRequestProto *q = (Hdd__BlockReportRequestProto *)rpc_call_decode(
+		call, &hdd__block_report_request_proto__descriptor);
+	struct count c = {0};
+
+	if (!q)
+		return;
+	assert_true(q->context && q->context->id != 0);
+	for (size_t i = 0; i < q->n_reports; i++) {
+		assert_int_equal(q->reports[i]->has_numberofblocks, !f->no_buffers);
+		assert_int_equal(block_report_each(q->reports[i], count_replica, &c), 0);
+	}
+	f->last_replicas = c.all;
+	f->last_finalized = c.finalized;
+	f->last_rwr = c.rwr;
+	f->last_lease = q->context->leaseid;
+	rpc_reply(call, &resp.base);
+	f->fulls++;
+	pb_free(q);
+}
+
+static void on_incremental(struct fake *f, struct rpc_call *call)
+{
+	Hdd__BlockReceivedAndDeletedResponseProto resp =
+		HDD__BLOCK_RECEIVED_AND_DELETED_RESPONSE_PROTO__INIT;
+	Hdd__BlockReceivedAndDeletedRequestProto *q =
+		(Hdd__BlockReceivedAndDeletedRequestProto *)rpc_call_decode(
+			call, &hdd__block_received_and_deleted_request_proto__descriptor);
+
+	if (!q)
+		return;
+	for (size_t i = 0; i < q->n_blocks; i++) {
+		assert_non_null(q->blocks[i]->storage);
+		for (size_t k = 0; k < q->blocks[i]->n_blocks; k++) {
+			int st = (int)q->blocks[i]->blocks[k]->status;
+
+			if (st == STORE_RECEIVED)
+				f->last_received_gs = q->blocks[i]->blocks[k]->block->genstamp;
+			f->received += st == STORE_RECEIVED;
+			f->receiving += st == STORE_RECEIVING;
+			f->deleted += st == STORE_DELETED;
+		}
+	}
+	rpc_reply(call, &resp.base);
+	pb_free(q);
+}
+
+static void on_commit(struct fake *f, struct rpc_call *call)
+{
+	Hdd__CommitBlockSynchronizationResponseProto resp =
+		HDD__COMMIT_BLOCK_SYNCHRONIZATION_RESPONSE_PROTO__INIT;
+	Hdd__CommitBlockSynchronizationRequestProto *q =
+		(Hdd__CommitBlockSynchronizationRequestProto *)rpc_call_decode(
+			call, &hdd__commit_block_synchronization_request_proto__descriptor);
+
+	if (!q)
+		return;
+	f->commit_len = q->newlength;
+	f->commit_gs = q->newgenstamp;
+	f->commit_nodes = (int)q->n_newtaragets;
+	rpc_reply(call, &resp.base);
+	f->commits++;
+	pb_free(q);
+}
+
+static void count_and_reply(atomic_int *count, struct rpc_call *call)
+{
+	Hdd__ErrorReportResponseProto empty = HDD__ERROR_REPORT_RESPONSE_PROTO__INIT;
+
+	rpc_reply(call, &empty.base);
+	(*count)++;
+}
+
+static void on_call(void *arg, struct rpc_call *call)
+{
+	struct fake *f = arg;
+
+	if (!strcmp(call->method, "versionRequest"))
+		on_version(f, call);
+	else if (!strcmp(call->method, "registerDatanode"))
+		on_register(f, call);
+	else if (!strcmp(call->method, "sendHeartbeat"))
+		on_beat(f, call);
+	else if (!strcmp(call->method, "blockReport"))
+		on_full(f, call);
+	else if (!strcmp(call->method, "blockReceivedAndDeleted"))
+		on_incremental(f, call);
+	else if (!strcmp(call->method, "commitBlockSynchronization"))
+		on_commit(f, call);
+	else if (!strcmp(call->method, "errorReport"))
+		count_and_reply(&f->errors, call);
+	else if (!strcmp(call->method, "reportBadBlocks"))
+		count_and_reply(&f->bad, call);
+	else
+		rpc_fail_no_method(call);
+}
+
+static void fake_start(struct fake *f)
+{
+	struct reactor_opts ro = {.name = "fake-nn"};
+	struct rpc_server_opts o = {.addr = f->addr, .services = &f->service, .service_count = 1};
+	struct err err = ERR_INIT;
+
+	f->service = (struct rpc_service){RPC_PROTO_DATANODE, on_call, f};
+	f->closed = false;
+	assert_int_equal(reactor_new(&ro, &f->reactor, &err), 0);
+	assert_int_equal(rpc_server_new(f->reactor, &o, &f->addr, &f->server, &err), 0);
+	assert_int_equal(reactor_start(f->reactor), 0);
+}
+
+static void close_server(struct rmsg *m)
+{
+	struct fake *f = container_of(m, struct fake, close_msg);
+
+	rpc_server_close(f->server);
+	f->closed = true;
+}
+
+static void fake_stop(struct fake *f)
+{
+	if (!f->reactor)
+		return;
+	f->close_msg.fn = close_server;
+	reactor_post(f->reactor, &f->close_msg);
+	while (!f->closed)
+		nanosleep(&(struct timespec){0, 1000000}, NULL);
+	reactor_stop(f->reactor);
+	reactor_join(f->reactor);
+	reactor_free(f->reactor);
+	f->reactor = NULL;
+}
+
+/* ---- the node ---- */
+
+static atomic_int transfers_seen;
+
+int xfer_transfer(struct xfer *x, struct block_pool *bp, const struct block *b,
+		  const struct dn_target *targets, uint32_t n,
+		  void (*done)(void *arg, int rc, const struct err *err), void *arg)
+{
+	(void)x, (void)bp, (void)b;
+	assert_int_equal(n, 1);
+	assert_string_equal(targets[0].ip, "127.0.0.9");
+	assert_int_equal(targets[0].xfer_port, 9866);
+	assert_string_equal(targets[0].storage_uuid, "DS-there");
+	transfers_seen++;
+	done(arg, 0, NULL);
+	return 0;
+}
+
+struct fix {
+	char dir[64], path[2][96];
+	uint32_t volumes;
+	struct fake nn;
+	struct dn dn;
+	struct conf *conf;
+	struct nn_set *set;
+	struct err err;
+};
+
+static void node_start(struct fix *f)
+{
+	struct store_volume_opts v[2] = {{f->path[0], STORAGE_DISK, 0}, {f->path[1], STORAGE_DISK, 0}};
+	struct store_opts so = {v, f->volumes, 0};
+	char text[NET_TEXT_MAX], uri[NET_TEXT_MAX + 8];
+
+	f->conf = conf_new();
+	(void)snprintf(uri, sizeof(uri), "hdfs://%s", net_text(&f->nn.addr, text));
+	assert_int_equal(conf_set(f->conf, "fs.defaultFS", uri), 0);
+	assert_int_equal(conf_set(f->conf, "dfs.heartbeat.interval", "50ms"), 0);
+	f->dn = (struct dn){.conf = f->conf};
+	(void)snprintf(f->dn.host_name, sizeof(f->dn.host_name), "localhost");
+	assert_int_equal(net_resolve("127.0.0.1", 1234, &f->dn.data_addr, &f->err), 0);
+	f->dn.ipc_addr = f->dn.http_addr = f->dn.data_addr;
+	assert_int_equal(store_open(&so, &f->dn.store, &f->err), 0);
+	assert_int_equal(nn_start(&f->dn, &f->set, &f->err), 0);
+}
+
+static void node_stop(struct fix *f)
+{
+	nn_stop(f->set);
+	store_close(f->dn.store);
+	conf_free(f->conf);
+	f->set = NULL;
+	f->dn.store = NULL;
+	f->conf = NULL;
+}
+
+static int setup(void **state)
+{
+	struct fix *f = calloc(1, sizeof(*f));
+
+	(void)snprintf(f->dir, sizeof(f->dir), "/tmp/nn_test.XXXXXX");
+	assert_non_null(mkdtemp(f->dir));
+	for (int i = 0; i < 2; i++)
+		(void)snprintf(f->path[i], sizeof(f->path[i]), "%s/dn%d", f->dir, i);
+	f->volumes = 1;
+	f->nn.cluster = "CID-1";
+	assert_int_equal(net_resolve("127.0.0.1", 0, &f->nn.addr, NULL), 0);
+	fake_start(&f->nn);
+	transfers_seen = 0;
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fix *f = *state;
+	char cmd[128];
+
+	if (f->conf)
+		node_stop(f);
+	fake_stop(&f->nn);
+	(void)snprintf(cmd, sizeof(cmd), "rm -rf %s", f->dir);
+	assert_int_equal(system(cmd), 0);
+	free(f);
+	return 0;
+}
+
+/* Wait until @cond holds. */
+#define eventually(cond)                                                                           \
+	do {                                                                                       \
+		uint64_t end_ = clock_mono_ns() + WAIT_MS * NS_PER_MS;                             \
+		while (!(cond) && clock_mono_ns() < end_)                                          \
+			nanosleep(&(struct timespec){0, 1000000}, NULL);                           \
+		assert_true(cond);                                                                 \
+	} while (0)
+
+static struct block_pool *pool_of(struct fix *f)
+{
+	struct block_pool *bp = dn_pool(&f->dn, "BP-1-127.0.0.1-1");
+
+	assert_non_null(bp);
+	return bp;
+}
+
+static struct replica_writer *write_block(struct fix *f, int64_t id)
+{
+	struct write_request q = {.block = {id, 1001, 1 << 20}, .stage = STAGE_CREATE,
+				  .from_client = true, .crc_type = CRC_CRC32C, .bytes_per_crc = 512,
+				  .storage_type = STORAGE_DISK};
+	struct replica_writer *w = NULL;
+	uint8_t crc[4];
+
+	assert_int_equal(replica_write_open(pool_of(f), &q, &w, &f->err), 0);
+	crc_chunks(CRC_CRC32C, "hello", 5, 512, crc);
+	assert_int_equal(pwrite(w->fd, "hello", 5, 0), 5);
+	assert_int_equal(pwrite(w->fd_meta, crc, 4, 7), 4);
+	replica_publish(w, 5, 5, 5, 0);
+	return w;
+}
+
+static void make_block(struct fix *f, int64_t id)
+{
+	assert_int_equal(replica_finalize(write_block(f, id), 5, false, NULL, &f->err), 0);
+}
+
+static void up(struct fix *f)
+{
+	node_start(f);
+	assert_int_equal(nn_wait_registered(f->set, WAIT_MS, &f->err), 0);
+	eventually(f->nn.fulls == 1);
+}
+
+/* ---- tests ---- */
+
+static void a_node_registers_beats_and_reports_under_a_lease(void **state)
+{
+	struct fix *f = *state;
+
+	up(f);
+	eventually(f->nn.beats > 3);
+	assert_int_equal(f->nn.registrations, 1);
+	assert_int_equal(f->nn.storages, 1);
+	assert_int_equal(f->nn.last_lease, 4711);
+	assert_int_equal(f->nn.last_replicas, 0);
+}
+
+static void a_finished_block_is_reported_at_once_and_a_deleted_one_soon(void **state)
+{
+	struct fix *f = *state;
+	struct block b = {5, 1001, 5};
+
+	up(f);
+	make_block(f, 5);
+	eventually(f->nn.received == 1);
+	assert_int_equal(replica_invalidate(pool_of(f), &b, false), 0);
+	eventually(f->nn.deleted == 1);
+}
+
+static void a_restarted_namenode_gets_a_registration_and_a_full_report(void **state)
+{
+	struct fix *f = *state;
+
+	up(f);
+	make_block(f, 5);
+	eventually(f->nn.received == 1);
+	f->nn.ask_register = true;
+	eventually(f->nn.registrations == 2 && f->nn.fulls == 2);
+	assert_int_equal(f->nn.last_replicas, 1);
+	assert_int_equal(f->nn.versions, 2);
+}
+
+static void events_during_an_absence_are_told_after_it(void **state)
+{
+	struct fix *f = *state;
+	int beats;
+
+	up(f);
+	fake_stop(&f->nn);
+	make_block(f, 5);
+	make_block(f, 6);
+	nanosleep(&(struct timespec){0, 200000000}, NULL);
+	beats = f->nn.beats;
+	fake_start(&f->nn);
+	eventually(f->nn.beats > beats && f->nn.received == 2);
+}
+
+static void without_the_capability_the_report_is_a_long_list(void **state)
+{
+	struct fix *f = *state;
+
+	f->nn.no_buffers = true;
+	up(f);
+	make_block(f, 5);
+	replica_write_close(write_block(f, 6), false);
+	nn_trigger_report(f->set, false);
+	eventually(f->nn.fulls == 2);
+	assert_int_equal(f->nn.last_replicas, 2);
+	assert_int_equal(f->nn.last_finalized, 1);
+	assert_int_equal(f->nn.last_lease, 0); /* triggered by hand: none */
+}
+
+static void directories_of_another_cluster_end_it_with_the_reason(void **state)
+{
+	struct fix *f = *state;
+
+	up(f);
+	node_stop(f);
+	f->nn.cluster = "CID-2";
+	node_start(f);
+	assert_int_equal(nn_wait_registered(f->set, WAIT_MS, &f->err), -EINVAL);
+	assert_non_null(strstr(f->err.text, "CID-1"));
+	assert_non_null(strstr(f->err.text, "CID-2"));
+	assert_true(nn_is_dead(f->set, &f->err));
+}
+
+static void a_refusal_is_final(void **state)
+{
+	struct fix *f = *state;
+
+	f->nn.refuse = JEX_DISALLOWED_NODE;
+	node_start(f);
+	assert_true(nn_wait_registered(f->set, WAIT_MS, &f->err) < 0);
+	assert_true(nn_is_dead(f->set, &f->err));
+	assert_non_null(strstr(f->err.text, "you may not"));
+}
+
+static void invalidate(struct fix *f, int64_t id, uint64_t len, bool wait_taken)
+{
+	Hdd__DatanodeCommandProto cmd = HDD__DATANODE_COMMAND_PROTO__INIT;
+	Hdd__BlockCommandProto bc = HDD__BLOCK_COMMAND_PROTO__INIT;
+	Hd__BlockProto b = HD__BLOCK_PROTO__INIT, *list = &b;
+
+	b.blockid = (uint64_t)id;
+	b.genstamp = 1001;
+	b.has_numbytes = true;
+	b.numbytes = len;
+	bc.action = HDD__BLOCK_COMMAND_PROTO__ACTION__INVALIDATE;
+	bc.blockpoolid = (char *)"BP-1-127.0.0.1-1";
+	bc.n_blocks = 1;
+	bc.blocks = &list;
+	cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockCommand;
+	cmd.blkcmd = &bc;
+	f->nn.command = &cmd;
+	if (wait_taken) {
+		int beats;
+
+		eventually(!f->nn.command);
+		beats = f->nn.beats;
+		eventually(f->nn.beats > beats + 1); /* the answer with it has been sent */
+	}
+}
+
+static void invalidate_deletes_and_long_max_stays_quiet(void **state)
+{
+	struct fix *f = *state;
+	struct replica_info i;
+
+	up(f);
+	make_block(f, 5);
+	make_block(f, 6);
+	invalidate(f, 5, 5, true);
+	eventually(f->nn.deleted == 1);
+	invalidate(f, 6, INT64_MAX, true);
+	eventually(replica_get(pool_of(f), 6, &i) == -ENOENT);
+	nanosleep(&(struct timespec){0, 150000000}, NULL);
+	assert_int_equal(f->nn.deleted, 1);
+}
+
+static void a_standby_is_not_obeyed(void **state)
+{
+	struct fix *f = *state;
+	struct replica_info i;
+
+	f->nn.standby = true;
+	up(f);
+	make_block(f, 5);
+	invalidate(f, 5, 5, true);
+	assert_int_equal(replica_get(pool_of(f), 5, &i), 0);
+}
+
+static void a_transfer_names_the_target_and_its_storage(void **state)
+{
+	Hdd__DatanodeCommandProto cmd = HDD__DATANODE_COMMAND_PROTO__INIT;
+	Hdd__BlockCommandProto bc = HDD__BLOCK_COMMAND_PROTO__INIT;
+	Hd__BlockProto b[2] = {HD__BLOCK_PROTO__INIT, HD__BLOCK_PROTO__INIT}, *list[2] = {&b[0], &b[1]};
+	Hd__DatanodeInfosProto infos = HD__DATANODE_INFOS_PROTO__INIT, *targets[2] = {&infos, &infos};
+	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *dns = &info;
+	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	Hd__StorageUuidsProto uuids = HD__STORAGE_UUIDS_PROTO__INIT, *uuid_lists[2] = {&uuids, &uuids};
+	char *uuid = (char *)"DS-there";
+	struct fix *f = *state;
+
+	up(f);
+	make_block(f, 5);
+	id.ipaddr = (char *)"127.0.0.9";
+	id.hostname = (char *)"there";
+	id.datanodeuuid = (char *)"u";
+	id.xferport = 9866;
+	info.id = &id;
+	infos.n_datanodes = 1;
+	infos.datanodes = &dns;
+	uuids.n_storageuuids = 1;
+	uuids.storageuuids = &uuid;
+	for (int i = 0; i < 2; i++) {
+		b[i].blockid = (uint64_t)(5 + i); /* 6 is not here */
+		b[i].genstamp = 1001;
+	}
+	bc.action = HDD__BLOCK_COMMAND_PROTO__ACTION__TRANSFER;
+	bc.blockpoolid = (char *)"BP-1-127.0.0.1-1";
+	bc.n_blocks = bc.n_targets = bc.n_targetstorageuuids = 2;
+	bc.blocks = list;
+	bc.targets = targets;
+	bc.targetstorageuuids = uuid_lists;
+	cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockCommand;
+	cmd.blkcmd = &bc;
+	f->nn.command = &cmd;
+	eventually(transfers_seen == 1 && f->nn.errors == 1);
+	eventually(f->dn.transfers == 0);
+}
+
+static void a_lone_primary_recovers_its_block_and_commits(void **state)
+{
+	Hdd__DatanodeCommandProto cmd = HDD__DATANODE_COMMAND_PROTO__INIT;
+	Hdd__BlockRecoveryCommandProto rc = HDD__BLOCK_RECOVERY_COMMAND_PROTO__INIT;
+	Hd__RecoveringBlockProto rb = HD__RECOVERING_BLOCK_PROTO__INIT, *list = &rb;
+	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	Hd__ExtendedBlockProto eb = HD__EXTENDED_BLOCK_PROTO__INIT;
+	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
+	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	struct fix *f = *state;
+	struct replica_info i;
+
+	up(f);
+	replica_write_close(write_block(f, 5), false);
+	id.ipaddr = (char *)"127.0.0.1";
+	id.hostname = (char *)"localhost";
+	id.datanodeuuid = (char *)store_datanode_uuid(f->dn.store);
+	info.id = &id;
+	eb.poolid = (char *)"BP-1-127.0.0.1-1";
+	eb.blockid = 5;
+	eb.generationstamp = 1001;
+	token.kind = token.service = (char *)"";
+	lb.b = &eb;
+	lb.blocktoken = &token;
+	lb.n_locs = 1;
+	lb.locs = &locs;
+	rb.newgenstamp = 1010;
+	rb.block = &lb;
+	rc.n_blocks = 1;
+	rc.blocks = &list;
+	cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockRecoveryCommand;
+	cmd.recoverycmd = &rc;
+	f->nn.command = &cmd;
+	eventually(f->nn.commits == 1 && f->nn.received == 1);
+	assert_int_equal(f->nn.commit_len, 5);
+	assert_int_equal(f->nn.commit_gs, 1010);
+	assert_int_equal(f->nn.commit_nodes, 1);
+	assert_int_equal(f->nn.last_received_gs, 1010);
+	assert_int_equal(replica_get(pool_of(f), 5, &i), 0);
+	assert_int_equal(i.state, REPLICA_FINALIZED);
+	/* Nothing of a block that nobody has: the NameNode is to drop it. */
+	eb.blockid = 77;
+	f->nn.command = &cmd;
+	eventually(f->nn.commits == 2);
+	assert_int_equal(f->nn.commit_nodes, 0);
+}
+
+static void a_failed_volume_and_a_corrupt_replica_are_reported(void **state)
+{
+	struct fix *f = *state;
+	struct storage_info s;
+	struct block b = {5, 1001, 5};
+	char cmd[256];
+
+	f->volumes = 2;
+	up(f);
+	eventually(f->nn.storages == 2);
+	make_block(f, 5);
+	nn_report_bad(f->set, pool_of(f), "DS-x", &b);
+	eventually(f->nn.bad == 1);
+	store_volume_info(f->dn.store, 0, pool_of(f), &s);
+	(void)snprintf(cmd, sizeof(cmd), "mv %s/current %s/gone", f->path[0], f->path[0]);
+	assert_int_equal(system(cmd), 0);
+	store_volume_suspect(f->dn.store, s.uuid);
+	eventually(f->nn.storages == 1 && f->nn.failed == 1 && f->nn.errors == 1);
+}
+
+static void addresses_come_from_name_services_first(void **state)
+{
+	struct conf *c = conf_new();
+	struct nn_addr a[4];
+	struct err err = ERR_INIT;
+	uint32_t n = 0;
+
+	(void)state;
+	assert_int_equal(conf_set(c, "fs.defaultFS", "hdfs://one:9000"), 0);
+	assert_int_equal(nn_addrs(c, a, 4, &n, &err), 0);
+	assert_int_equal(n, 1);
+	assert_string_equal(a[0].text, "one:9000");
+	assert_int_equal(conf_set(c, "dfs.nameservices", "ns1"), 0);
+	assert_int_equal(nn_addrs(c, a, 4, &n, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "ns1"));
+	assert_int_equal(conf_set(c, "dfs.ha.namenodes.ns1", "a,b"), 0);
+	assert_int_equal(conf_set(c, "dfs.namenode.rpc-address.ns1.a", "h1:8020"), 0);
+	assert_int_equal(conf_set(c, "dfs.namenode.rpc-address.ns1.b", "h2:8020"), 0);
+	assert_int_equal(conf_set(c, "dfs.namenode.servicerpc-address.ns1.b", "h2:8021"), 0);
+	assert_int_equal(nn_addrs(c, a, 4, &n, &err), 0);
+	assert_int_equal(n, 2);
+	assert_string_equal(a[0].text, "h1:8020");
+	assert_string_equal(a[1].text, "h2:8021");
+	conf_free(c);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_node_registers_beats_and_reports_under_a_lease),
+		T(a_finished_block_is_reported_at_once_and_a_deleted_one_soon),
+		T(a_restarted_namenode_gets_a_registration_and_a_full_report),
+		T(events_during_an_absence_are_told_after_it),
+		T(without_the_capability_the_report_is_a_long_list),
+		T(directories_of_another_cluster_end_it_with_the_reason),
+		T(a_refusal_is_final),
+		T(invalidate_deletes_and_long_max_stays_quiet),
+		T(a_standby_is_not_obeyed),
+		T(a_transfer_names_the_target_and_its_storage),
+		T(a_lone_primary_recovers_its_block_and_commits),
+		T(a_failed_volume_and_a_corrupt_replica_are_reported),
+		cmocka_unit_test(addresses_come_from_name_services_first),
+	};
+
+	log_init("nn_test", LOG_ERROR);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
