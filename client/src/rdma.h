@@ -69,6 +69,11 @@ void rdma_call_end(struct rdma *r, struct rcall *c);
 
 /** [R] Encode and send; @s must not be busy. -EMSGSIZE does not fit, -ECONNRESET connection gone. */
 int rdma_send(struct rcall *c, struct rsend *s, struct capsule *m);
+/** [R] The same with the first @len bytes of @slot riding along; at most rdma_eager_max(). */
+int rdma_send_eager(struct rcall *c, struct rsend *s, struct capsule *m, const struct slot *slot,
+		    uint32_t len);
+/** [R] Data up to this size rides along: what the node takes, the setting or the calibration allow. */
+uint32_t rdma_eager_max(const struct rcall *c);
 /** [R] Largest capsule the node takes; 0 when the connection is gone. */
 uint32_t rdma_capsule_max(const struct rcall *c);
 struct pool *rdma_pool(struct rdma *r);

@@ -30,6 +30,7 @@ struct settings {
 	uint32_t window_packets;          /* dfs.client.write.max-packets-in-flight */
 	uint32_t block_write_retries;     /* dfs.client.block.write.retries */
 	uint32_t acquire_failures;        /* dfs.client.max.block.acquire.failures */
+	uint64_t eager_limit;             /* dfs.rdma.eager.limit; 0: calibrated */
 	uint32_t umask;                   /* fs.permissions.umask-mode */
 	uint64_t block_size;              /* dfs.blocksize; 0: the server's default */
 	uint32_t replication;             /* dfs.replication; 0: the server's */

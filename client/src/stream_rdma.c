@@ -201,31 +201,38 @@ static void open_run(struct rtask *t)
 		o->rc = rdma_send(&o->w->call, &o->w->control, &m);
 }
 
-/* CRCs ride in the capsule where they fit, else behind the data in the slot. */
+/* A small piece rides along; a larger one is named. CRCs ride in the capsule where they fit, else
+ * they lie behind the data. */
+static int send_data(struct wslot *s, struct capsule *m, uint32_t max)
+{
+	struct rcall *c = &s->w->call;
+	const uint32_t len = s->head.len, crc_len = s->head.crc_len;
+	const bool crc_fits = capsule_crc_fits(crc_len, max);
+	const struct xremote data = rdma_remote(c, s->slot, 0), crc = rdma_remote(c, s->slot, len);
+
+	m->write.crc.len = crc_len;
+	if (crc_fits)
+		m->write.crc.p = s->slot->data + len;
+	else
+		m->write.crc_mem = (struct capsule_mem){crc.addr, crc.rkey, crc_len};
+	if (crc_fits && len <= rdma_eager_max(c))
+		return rdma_send_eager(c, &s->send, m, s->slot, len);
+	m->write.data = (struct capsule_mem){data.addr, data.rkey, len};
+	return rdma_send(c, &s->send, m);
+}
+
 static void send_run(struct rmsg *msg)
 {
 	struct wslot *s = container_of(msg, struct wslot, msg);
-	struct rcall *c = &s->w->call;
 	const struct packet *p = &s->head;
+	const uint32_t max = rdma_capsule_max(&s->w->call);
 	struct capsule m = {.type = CAPSULE_WRITE, .write = {.seqno = p->seqno, .offset = p->offset,
 							     .data_len = p->len}};
-	uint32_t max = rdma_capsule_max(c);
 	int rc = -ECONNRESET;
 
 	m.flags = (uint16_t)((p->last ? CAPSULE_LAST : 0) | (p->sync ? CAPSULE_SYNC : 0));
-	if (max && p->len) {
-		struct xremote data = rdma_remote(c, s->slot, 0);
-		struct xremote crc = rdma_remote(c, s->slot, p->len);
-
-		m.write.data = (struct capsule_mem){data.addr, data.rkey, p->len};
-		m.write.crc.len = p->crc_len;
-		if (capsule_crc_fits(p->crc_len, max))
-			m.write.crc.p = s->slot->data + p->len;
-		else
-			m.write.crc_mem = (struct capsule_mem){crc.addr, crc.rkey, p->crc_len};
-	}
 	if (max)
-		rc = rdma_send(c, &s->send, &m);
+		rc = p->len ? send_data(s, &m, max) : rdma_send(&s->w->call, &s->send, &m);
 	if (rc < 0 && rc != -ECONNRESET)
 		meeting_lost(&s->w->m, rc, "a packet cannot be put into a capsule");
 }

@@ -103,13 +103,13 @@ struct chain { /* work requests of one doorbell */
 	struct ibv_sge sge[VERBS_SQ_DEPTH][2];
 	struct xop *early[VERBS_SQ_DEPTH]; /* done once posted: nothing of theirs is needed */
 	void *inlined[VERBS_SQ_DEPTH];     /* buffers free once posted */
-	uint32_t n, early_n, inlined_n, opcode[4];
+	uint32_t n, early_n, inlined_n, opcode[V_KINDS];
 };
 
 /* Its completion frees something: it may not stay unsignalled behind the last signalled one. */
 static bool rec_is_awaited(const struct vrec *rec)
 {
-	return rec->op || rec->txbuf;
+	return rec->op || rec->txbuf || rec->kind == V_PING;
 }
 
 static bool sq_has_room(const struct vconn *c)
@@ -162,7 +162,7 @@ static struct ibv_send_wr *add_message(struct vconn *c, struct chain *ch, const 
 		ch->inlined[ch->inlined_n++] = buf;
 	else
 		rec.txbuf = buf;
-	wr = chain_add(c, ch, rec, rec.op != NULL);
+	wr = chain_add(c, ch, rec, rec.op || rec.kind == V_PING);
 	wr->opcode = IBV_WR_SEND;
 	wr->send_flags |= IBV_SEND_SOLICITED | (is_inline ? (unsigned int)IBV_SEND_INLINE : 0);
 	ch->sge[i][0] = (struct ibv_sge){(uintptr_t)buf, len,
@@ -251,19 +251,23 @@ static void add_pull(struct vconn *c, struct chain *ch, struct vreq *q)
 }
 
 /* Only to give credits back. */
-static void add_heartbeat(struct vconn *c, struct chain *ch)
+static void add_heartbeat(struct vconn *c, struct chain *ch, enum vkind kind)
 {
 	const struct verbs_protocol *p = c->v->opts.protocol;
 	void *buf = tx_get(c);
 
 	if (buf)
-		add_message(c, ch, p->heartbeat, p->heartbeat_len, buf, (struct vrec){.kind = V_SEND});
+		add_message(c, ch, p->heartbeat, p->heartbeat_len, buf, (struct vrec){.kind = kind});
 }
 
 static void build_chain(struct vconn *c, struct chain *ch)
 {
 	struct vreq *q;
 
+	if (c->active && !c->ping_ns && credits_left(c)) { /* docs/wire.md 2: the dialer speaks first */
+		c->ping_ns = clock_mono_ns();
+		add_heartbeat(c, ch, V_PING);
+	}
 	while ((q = first(&c->txq)) && sq_has_room(c)) {
 		if (q->kind == V_PUSH) {
 			if (!add_push(c, ch, q))
@@ -283,7 +287,7 @@ static void build_chain(struct vconn *c, struct chain *ch)
 		add_pull(c, ch, q);
 	}
 	if ((uint16_t)(c->given - c->told) >= c->granted / 2 && credits_left(c) && sq_has_room(c))
-		add_heartbeat(c, ch);
+		add_heartbeat(c, ch, V_SEND);
 	if (ch->n && c->awaited && !(ch->wr[ch->n - 1].send_flags & IBV_SEND_SIGNALED)) {
 		bool waits = false;
 
@@ -309,7 +313,7 @@ static void flush(struct vconn *c)
 	if (!ch.n)
 		return;
 	metric_add(METRIC_RDMA_DOORBELLS, 1);
-	metric_add(METRIC_RDMA_WR_SEND, ch.opcode[V_SEND]);
+	metric_add(METRIC_RDMA_WR_SEND, ch.opcode[V_SEND] + ch.opcode[V_PING]);
 	metric_add(METRIC_RDMA_WR_READ, ch.opcode[V_PULL]);
 	metric_add(METRIC_RDMA_WR_WRITE, ch.opcode[V_PUSH]);
 	if (ibv_post_send(c->id->qp, ch.wr, &bad)) {
@@ -392,6 +396,8 @@ static void on_sent(struct verbs *v, const struct ibv_wc *wc)
 			vdev_tx_put(c->dev, rec.txbuf);
 		if (rec.kind == V_PULL)
 			c->rd_used--;
+		if (rec.kind == V_PING && ok)
+			c->rtt_ns = clock_mono_ns() - c->ping_ns;
 		if (rec.op)
 			rec.op->done(rec.op, ok ? (int)rec.bytes : c->error);
 		if (pos == end)
@@ -650,6 +656,11 @@ struct slot *verbs_take_payload(struct xconn *x, uint32_t *ret_len)
 const struct verbs_hello *verbs_peer(const struct xconn *x)
 {
 	return &((const struct vconn *)x)->peer;
+}
+
+uint64_t verbs_rtt_ns(const struct xconn *x)
+{
+	return ((const struct vconn *)x)->rtt_ns;
 }
 
 const char *verbs_reason(const struct xconn *x)

@@ -82,6 +82,9 @@ int verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_
 		  struct xop *op, struct xconn **ret);
 /** What the peer said when the connection was made. */
 const struct verbs_hello *verbs_peer(const struct xconn *c);
+/** Time from posting the first message to its acknowledgement by the peer's device; 0 until then, and on
+ *  passive connections. */
+uint64_t verbs_rtt_ns(const struct xconn *c);
 /** What the last failed step was, for a person: "rejected: busy"; "" when none. */
 const char *verbs_reason(const struct xconn *c);
 

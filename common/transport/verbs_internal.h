@@ -36,7 +36,7 @@ struct vrx {
 	struct pool_waiter waiter;
 };
 
-enum vkind { V_SEND, V_PULL, V_PUSH, V_MARKER };
+enum vkind { V_SEND, V_PULL, V_PUSH, V_MARKER, V_PING, V_KINDS };
 
 /* What a caller's xop.priv holds while it is with us. */
 struct vreq {
@@ -98,6 +98,7 @@ struct vconn {
 	struct list txq, rdq;     /* vreq: sends and pushes in order; pulls */
 	uint16_t heard, sent;     /* cumulative: the peer's grant, messages sent */
 	uint32_t rd_used, rd_max;
+	uint64_t ping_ns, rtt_ns; /* active: when the first message was posted, what it took */
 	uint32_t sq_head, sq_tail; /* free running */
 	uint32_t unsignalled;
 	uint32_t awaited;         /* posted requests whose completion frees something */
