@@ -79,7 +79,7 @@ static int no_path(int rc, struct err *err)
 struct wslot {
 	struct rmsg msg; /* to the reactor: send it */
 	struct rdma_w *w;
-	struct slot *slot;
+	struct slot *slot, *crc; /* data; its CRCs when the capsule has no room */
 	struct rsend send;
 	struct packet head; /* seqno, offset, len, crc_len, flags of what is in the slot */
 	bool used;          /* under meeting.lock: until its ack */
@@ -193,8 +193,11 @@ static void open_run(struct rtask *t)
 
 	o->rc = 0;
 	for (uint32_t i = 0; i < WRITE_SLOTS && !o->rc; i++) {
-		o->w->slot[i].slot = pool_get(rdma_pool(t->rdma), SLOT_1M, POOL_CLIENT);
-		if (!o->w->slot[i].slot && i < 2)
+		struct wslot *s = &o->w->slot[i];
+
+		s->crc = pool_get(rdma_pool(t->rdma), SLOT_8K, POOL_CLIENT);
+		s->slot = s->crc ? pool_get(rdma_pool(t->rdma), SLOT_1M, POOL_CLIENT) : NULL;
+		if (!s->slot && i < 2)
 			o->rc = -ENOBUFS; /* too many files at a time: this one goes by TCP */
 	}
 	if (!o->rc)
@@ -202,17 +205,17 @@ static void open_run(struct rtask *t)
 }
 
 /* A small piece rides along; a larger one is named. CRCs ride in the capsule where they fit, else
- * they lie behind the data. */
+ * they are named, too. */
 static int send_data(struct wslot *s, struct capsule *m, uint32_t max)
 {
 	struct rcall *c = &s->w->call;
 	const uint32_t len = s->head.len, crc_len = s->head.crc_len;
 	const bool crc_fits = capsule_crc_fits(crc_len, max);
-	const struct xremote data = rdma_remote(c, s->slot, 0), crc = rdma_remote(c, s->slot, len);
+	const struct xremote data = rdma_remote(c, s->slot, 0), crc = rdma_remote(c, s->crc, 0);
 
 	m->write.crc.len = crc_len;
 	if (crc_fits)
-		m->write.crc.p = s->slot->data + len;
+		m->write.crc.p = s->crc->data;
 	else
 		m->write.crc_mem = (struct capsule_mem){crc.addr, crc.rkey, crc_len};
 	if (crc_fits && len <= rdma_eager_max(c))
@@ -255,10 +258,10 @@ static int rdma_w_send(struct wstream *ws, struct packet *p, struct err *err)
 		return err_set(err, lost, "data node %s: %s", w->peer, w->m.why);
 	if (used)
 		return 0;
-	if ((uint64_t)p->len + p->crc_len > s->slot->size)
+	if (p->len > s->slot->size || p->crc_len > s->crc->size)
 		return err_set(err, -EMSGSIZE, "a packet of %u bytes is too long for RDMA", p->len);
 	memcpy(s->slot->data, p->data, p->len);
-	memcpy(s->slot->data + p->len, p->crc, p->crc_len);
+	memcpy(s->crc->data, p->crc, p->crc_len);
 	s->head = (struct packet){.seqno = p->seqno, .offset = p->offset, .len = p->len,
 				  .crc_len = p->crc_len, .last = p->last, .sync = p->sync};
 	s->msg.fn = send_run;
@@ -322,11 +325,14 @@ static void release_run(struct rtask *t)
 	for (uint32_t i = 0; i < WRITE_SLOTS; i++) {
 		struct wslot *s = &w->slot[i];
 
-		if (s->slot && s->used && !w->closed)
+		if (s->slot && s->used && !w->closed) {
 			rdma_quarantine(t->rdma, &w->call, s->slot);
-		else
+			rdma_quarantine(t->rdma, &w->call, s->crc);
+		} else {
 			slot_put(s->slot);
-		s->slot = NULL;
+			slot_put(s->crc);
+		}
+		s->slot = s->crc = NULL;
 	}
 }
 
