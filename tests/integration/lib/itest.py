@@ -171,6 +171,33 @@ def run(*args, env=None, input=None, stdin=None, timeout=120, rc=None, stdout=su
     return r
 
 
+class Running:
+    """A process with its standard input in our hand: write(), then close() for its end. In a with block."""
+
+    def __init__(self, args, env):
+        self.args = args
+        self.p = subprocess.Popen(args, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.p.poll() is None:
+            self.p.kill()
+        self.p.communicate()
+
+    def write(self, data):
+        self.p.stdin.write(data)
+        self.p.stdin.flush()
+
+    def close(self, rc=0, timeout=120):
+        """End of input; it must end with @rc."""
+        out, err = self.p.communicate(timeout=timeout)
+        r = Result(self.args, self.p.returncode, out, err)
+        check(r.rc == rc and not SANITIZER.search(err.decode(errors='replace')), 'exit %d expected, but %s', rc, r)
+        return r
+
+
 def until(cond, what, seconds=PATIENCE, step=0.05):
     """Wait for @cond() to be true; returns its value."""
     end = time.monotonic() + seconds
@@ -361,6 +388,10 @@ class Cluster:
         """`dfs ARGS` in this cluster, with the exit status @rc (None: any)."""
         env = dict(self.env, **kw.pop('env', {}))
         return run(TOOLS + '/dfs', *args, env=env, rc=rc, **kw)
+
+    def popen(self, *args, env=None):
+        """`dfs ARGS` that reads what we write; see Running."""
+        return Running([TOOLS + '/dfs', *args], dict(os.environ, **self.env, **(env or {})))
 
     def json(self, *args, **kw):
         return json.loads(self.dfs(*args, **kw).out)
