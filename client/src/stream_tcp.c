@@ -185,9 +185,9 @@ static int crc_room(struct tcp_r *t, struct err *err)
 {
 	uint8_t *p;
 
-	if (t->crc_len <= t->crc_cap)
+	if (t->crc && t->crc_len <= t->crc_cap)
 		return 0;
-	p = realloc(t->crc, t->crc_len);
+	p = realloc(t->crc, t->crc_len + 1); /* + 1: no null pointer when there are no CRCs */
 	if (!p)
 		return err_set(err, -ENOMEM, "out of memory for checksums");
 	t->crc = p;

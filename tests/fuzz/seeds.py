@@ -46,6 +46,8 @@ def delimited(b, p):
 
 def data_transfer(up, down):
     seed('dt_op', up[:4096])
+    if up[2] == 81:
+        seed('read', struct.pack('>HH', 0, 1000) + down[:65536])
     n, p = varint(up, 3)
     p += n
     for stream, p in (up, p), (down, 0):
