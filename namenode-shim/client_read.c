@@ -10,13 +10,25 @@
 #include "namenode-shim/nn.h"
 #include "xattr.pb-c.h"
 
+/* Where a question about a path that does not exist has an empty answer, one below a file has, too. */
+static int walk_or_nothing(struct req *q, const char *path, struct walk *w)
+{
+	int rc = ns_walk(&q->ns, path, w);
+
+	if (rc != -ENOTDIR)
+		return rc;
+	q->exc.cls = NULL;
+	w->last = NULL;
+	return 0;
+}
+
 static int get_file_info(struct req *q, const void *in)
 {
 	const Hd__GetFileInfoRequestProto *m = in;
 	Hd__GetFileInfoResponseProto *r = req_reply(q, Hd__GetFileInfoResponseProto,
 						    hd__get_file_info_response_proto__init);
 	struct walk w;
-	int rc = ns_walk(&q->ns, m->src, &w);
+	int rc = walk_or_nothing(q, m->src, &w);
 
 	if (!rc && w.last)
 		r->fs = locate_status(q, w.last, "", false);
@@ -29,7 +41,7 @@ static int get_file_link_info(struct req *q, const void *in)
 	Hd__GetFileLinkInfoResponseProto *r = req_reply(
 		q, Hd__GetFileLinkInfoResponseProto, hd__get_file_link_info_response_proto__init);
 	struct walk w;
-	int rc = ns_walk(&q->ns, m->src, &w);
+	int rc = walk_or_nothing(q, m->src, &w);
 
 	if (!rc && w.last)
 		r->fs = locate_status(q, w.last, "", false);
@@ -43,7 +55,7 @@ static int get_located_file_info(struct req *q, const void *in)
 		req_reply(q, Hd__GetLocatedFileInfoResponseProto,
 			  hd__get_located_file_info_response_proto__init);
 	struct walk w;
-	int rc = ns_walk(&q->ns, m->src ? m->src : "", &w);
+	int rc = walk_or_nothing(q, m->src ? m->src : "", &w);
 
 	if (!rc && w.last)
 		r->fs = locate_status(q, w.last, "", true);
@@ -87,7 +99,7 @@ static int get_listing(struct req *q, const void *in)
 						   hd__get_listing_response_proto__init);
 	struct listing l = {.q = q, .with_blocks = m->needlocation};
 	struct walk w;
-	int rc = ns_walk(&q->ns, m->src, &w);
+	int rc = walk_or_nothing(q, m->src, &w);
 
 	if (rc < 0 || !w.last)
 		return rc;
@@ -249,9 +261,13 @@ static int get_xattrs(struct req *q, const void *in)
 {
 	const Hd__GetXAttrsRequestProto *m = in;
 	struct walk w;
+	int rc = ns_find(&q->ns, m->src, &w);
 
 	req_reply(q, Hd__GetXAttrsResponseProto, hd__get_xattrs_response_proto__init);
-	return ns_find(&q->ns, m->src, &w);
+	if (!rc && m->n_xattrs)
+		rc = exc_throw(&q->exc, EXC_NO_XATTR,
+			       "At least one of the attributes provided was not found.");
+	return rc;
 }
 
 static int list_xattrs(struct req *q, const void *in)

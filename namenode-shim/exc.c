@@ -29,6 +29,7 @@ static const struct {
 	[EXC_UNREGISTERED] = {HDFS "protocol.UnregisteredNodeException", -ENXIO},
 	[EXC_BAD_REPORT_LEASE] = {HDFS "server.protocol.InvalidBlockReportLeaseException",
 				  -EINVAL},
+	[EXC_NO_XATTR] = {HDFS "protocol.XAttrNotFoundException", -ENODATA},
 };
 
 int exc_throw(struct exc_info *x, enum exc e, const char *fmt, ...)

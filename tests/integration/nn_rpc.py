@@ -51,6 +51,10 @@ def names(c, nn):
     C.throws('create over a directory', 'FileAlreadyExistsException', lambda: c.create('/a/b'))
     C.throws('mkdirs over a file', 'FileAlreadyExistsException', lambda: c.mkdirs('/a/f'))
     C.throws('mkdirs below a file', 'ParentNotDirectoryException', lambda: c.mkdirs('/a/f/x'))
+    C.check('a question about a path below a file has an empty answer',
+            c.stat('/a/f/x') is None and c.ls('/a/f/x') is None)
+    C.throws('a named attribute', 'XAttrNotFoundException',
+             lambda: c.call('getXAttrs', {1: '/a', 2: {1: 0, 2: 'none'}}))
     C.throws('a relative path', 'InvalidPathException', lambda: c.mkdirs('a'))
     C.throws('delete of a full directory', 'PathIsNotEmptyDirectoryException', lambda: c.delete('/a', 0))
     C.throws('getBlockLocations of nothing', 'FileNotFoundException', lambda: c.locations('/none'))
