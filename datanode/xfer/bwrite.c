@@ -33,8 +33,6 @@ void bw_fail(struct bwrite *w, int rc, const char *what)
 		log_warn("op=write pool=%s block=%" PRId64 "_%" PRIu64 " peer=%s: %s: %s",
 			 pool_id(w->params.bp), w->params.req.block.id, w->params.req.block.gs,
 			 w->src ? w->src->peer : "-", what, err_name(rc));
-	if (rc == -EIO && w->rw)
-		store_volume_suspect(pool_store(w->params.bp), w->rw->storage_uuid);
 	bw_ready(w);
 }
 
@@ -179,6 +177,8 @@ static void bw_work_release(struct offload *o)
 {
 	struct bwrite *w = container_of(o, struct bwrite, offload);
 
+	if (w->rc == -EIO)
+		store_volume_suspect(pool_store(w->params.bp), w->rw->storage_uuid);
 	replica_write_close(w->rw, w->params.req.stage == STAGE_TRANSFER_RBW && !w->rc);
 	w->rw = NULL;
 }

@@ -198,6 +198,8 @@ static void op_dispatch(struct dtp_conn *c, uint8_t op, void *msg)
 		dtp_transfer_start(c, (const Hd__OpTransferBlockProto *)msg);
 		break;
 	case DT_REPLACE_BLOCK:
+		dtp_replace_start(c, (const Hd__OpReplaceBlockProto *)msg);
+		break;
 	case DT_REQUEST_SHORT_CIRCUIT_FDS:
 	case DT_RELEASE_SHORT_CIRCUIT_FDS:
 	case DT_REQUEST_SHORT_CIRCUIT_SHM:
@@ -328,18 +330,16 @@ static void conn_free(struct rop *rop)
 	free(c);
 }
 
-void dtp_accept(struct xfer_core *core, struct xconn *xc)
+struct dtp_conn *dtp_conn_new(struct xfer_core *core, struct xconn *xc)
 {
-	struct dtp_conn *c = calloc(1, sizeof(*c));
+	struct dtp_conn *c = core->stopping ? NULL : calloc(1, sizeof(*c));
 
 	if (c)
 		c->out = malloc(DTP_OUT_MAX);
-	if (!c || !c->out || core->stopping) {
-		if (c)
-			free(c->out);
+	if (!c || !c->out) {
 		free(c);
 		xconn_close(xc);
-		return;
+		return NULL;
 	}
 	c->core = core;
 	c->xc = xc;
@@ -352,6 +352,12 @@ void dtp_accept(struct xfer_core *core, struct xconn *xc)
 	list_add_tail(&core->conns, &c->link);
 	xfer_count_conn(core, 1);
 	dtp_ready(c);
+	return c;
+}
+
+void dtp_accept(struct xfer_core *core, struct xconn *xc)
+{
+	(void)dtp_conn_new(core, xc);
 }
 
 void dtp_close_idle(struct xfer_core *core)

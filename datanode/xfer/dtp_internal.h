@@ -100,11 +100,20 @@ void dtp_op_done(struct dtp_conn *c);
 /** Close after what is queued has been sent. */
 void dtp_break(struct dtp_conn *c, int rc, const char *what);
 
+/** A connection without an op: of a peer that came, or of one that we called (then the caller sets
+ *  state and op at once). NULL: no memory, or stopping; @xc is closed. */
+struct dtp_conn *dtp_conn_new(struct xfer_core *core, struct xconn *xc);
+/** Receive packets on @c into a new replica; takes *params, also on failure. @finished NULL: answer
+ *  the peer as WRITE_BLOCK does; else it is called after the op has left @c. */
+int dtp_receive_start(struct dtp_conn *c, struct write_params *params,
+		      void (*finished)(void *arg, int rc), void *arg);
+
 /* Each takes the connection for an op, or answers at once. @msg is borrowed. */
 void dtp_write_start(struct dtp_conn *c, const Hd__OpWriteBlockProto *msg);
 void dtp_read_start(struct dtp_conn *c, const Hd__OpReadBlockProto *msg);
 void dtp_copy_start(struct dtp_conn *c, const Hd__OpCopyBlockProto *msg);
 void dtp_checksum_start(struct dtp_conn *c, const Hd__OpBlockChecksumProto *msg);
+void dtp_replace_start(struct dtp_conn *c, const Hd__OpReplaceBlockProto *msg);
 void dtp_transfer_start(struct dtp_conn *c, const Hd__OpTransferBlockProto *msg);
 
 /* dtp_msg.c: messages to parameters and back */

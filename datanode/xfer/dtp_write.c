@@ -39,6 +39,9 @@ struct dtp_write {
 	struct xop pull_op;
 	bool pulling;
 	int pull_rc;
+
+	void (*finished)(void *arg, int rc); /* NULL: the peer gets its answer from here */
+	void *arg;
 };
 
 static struct dtp_write *of_op(struct dtp_op *op)
@@ -234,14 +237,19 @@ static void do_piece(struct dtp_write *d)
 static void finish(struct dtp_write *d)
 {
 	struct dtp_conn *c = d->op.conn;
+	void (*const finished)(void *arg, int rc) = d->finished;
+	void *const arg = d->arg;
+	const int rc = d->end_rc;
 
 	slot_put(d->land.slot);
-	if (d->end_rc < 0)
-		dtp_break(c, d->end_rc, "write");
+	if (rc < 0 && !finished)
+		dtp_break(c, rc, "write");
 	else if (d->transfer)
 		dtp_send_status(c, DT_SUCCESS, NULL, NULL);
 	free(d);
 	dtp_op_done(c);
+	if (finished)
+		finished(arg, rc);
 }
 
 static void write_step(struct dtp_op *op)
@@ -290,35 +298,41 @@ static void write_abort(struct dtp_op *op)
 		bwrite_close(d->w, -ECONNRESET);
 }
 
+int dtp_receive_start(struct dtp_conn *c, struct write_params *params,
+		      void (*finished)(void *arg, int rc), void *arg)
+{
+	struct dtp_write *d = calloc(1, sizeof(*d));
+	int rc = d ? 0 : -ENOMEM;
+
+	if (rc == 0) {
+		d->op = (struct dtp_op){.step = write_step, .abort = write_abort, .conn = c};
+		d->src = (struct write_source){.ops = &source_ops, .peer = c->peer};
+		d->guess = FIRST_GUESS;
+		d->transfer = params->transfer;
+		d->acks = params->client[0] && !params->transfer;
+		d->finished = finished;
+		d->arg = arg;
+		rc = bwrite_open(c->core, params, &d->src, &d->w);
+	}
+	if (rc < 0) {
+		free(params->targets);
+		free(d);
+		return rc;
+	}
+	c->op = &d->op;
+	return 0;
+}
+
 void dtp_write_start(struct dtp_conn *c, const Hd__OpWriteBlockProto *msg)
 {
 	struct write_params params;
 	struct err err = ERR_INIT;
-	struct dtp_write *d;
 	int rc = dtp_write_params(c->core->dn, msg, &params, &err);
 
-	if (rc < 0) {
+	if (rc < 0)
 		log_warn("op=write peer=%s: %s", c->peer, err.rc ? err.text : err_name(rc));
+	else
+		rc = dtp_receive_start(c, &params, NULL, NULL);
+	if (rc < 0)
 		dtp_break(c, rc, "WRITE_BLOCK refused");
-		return;
-	}
-	d = calloc(1, sizeof(*d));
-	if (!d) {
-		free(params.targets);
-		dtp_break(c, -ENOMEM, "write");
-		return;
-	}
-	d->op = (struct dtp_op){.step = write_step, .abort = write_abort, .conn = c};
-	d->src = (struct write_source){.ops = &source_ops, .peer = c->peer};
-	d->guess = FIRST_GUESS;
-	d->transfer = params.transfer;
-	d->acks = params.client[0] && !params.transfer;
-	rc = bwrite_open(c->core, &params, &d->src, &d->w);
-	if (rc < 0) {
-		free(params.targets);
-		free(d);
-		dtp_break(c, rc, "write");
-		return;
-	}
-	c->op = &d->op;
 }

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* REPLACE_BLOCK: fetch a replica from another node by COPY_BLOCK, so that the NameNode can drop the
+ * one that the balancer named. Source: hdfs-wire 5.7, 13. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "datanode/xfer/dtp_internal.h"
+
+#define PROGRESS_NS (30 * NS_PER_S) /* half of the asker's read timeout */
+#define CONNECT_NS (60 * NS_PER_S)
+
+enum replace_state {
+	REPL_CONNECT_WAIT, /* leaves on connect */
+	REPL_ANSWER,       /* needs the BlockOpResponse of the source */
+	REPL_RECEIVE_WAIT, /* packets come; leaves on finished() of the receiver */
+	REPL_TAIL,         /* needs the two bytes after the packets */
+	REPL_END,          /* answer; waits for the connection to the source to let go */
+};
+
+struct dtp_replace {
+	struct dtp_op op;   /* of the asker; first */
+	struct dtp_op fetch; /* of the connection to the source */
+	struct xfer_core *core;
+	struct xconn *xc;   /* until connected */
+	struct xop connect_op;
+	bool connecting, asker_gone, source_there;
+	enum replace_state state;
+	int rc;
+	struct rtimer progress;
+	struct write_params params;
+	uint8_t *ask;       /* owned: COPY_BLOCK */
+	size_t ask_len;
+};
+
+static void repl_end(struct dtp_replace *q, int rc)
+{
+	if (q->state != REPL_END)
+		q->rc = rc;
+	q->state = REPL_END;
+	reactor_timer_clear(q->core->reactor, &q->progress);
+	if (q->op.conn)
+		dtp_ready(q->op.conn);
+	if (q->fetch.conn)
+		dtp_ready(q->fetch.conn);
+}
+
+static void repl_maybe_free(struct dtp_replace *q)
+{
+	if (q->connecting || q->source_there || !q->asker_gone)
+		return;
+	free(q->params.targets);
+	free(q->ask);
+	free(q);
+}
+
+/* ---- the connection to the source ---- */
+
+static void on_finished(void *arg, int rc)
+{
+	struct dtp_replace *q = (struct dtp_replace *)arg;
+
+	q->fetch.conn->op = &q->fetch;
+	if (q->fetch.conn->state == DTP_OP)
+		q->fetch.conn->state = DTP_BUSY;
+	if (rc < 0)
+		repl_end(q, rc);
+	else
+		q->state = REPL_TAIL;
+	dtp_ready(q->fetch.conn);
+}
+
+static int answer_take(struct dtp_replace *q, const uint8_t *p, size_t len)
+{
+	Hd__BlockOpResponseProto *m = NULL;
+	int rc = pb_unpack(&hd__block_op_response_proto__descriptor, p, len, &m);
+
+	if (rc < 0)
+		return rc;
+	rc = dt_status_errno((int)m->status);
+	if (rc == 0 && (!m->readopchecksuminfo || !m->readopchecksuminfo->checksum->bytesperchecksum ||
+			m->readopchecksuminfo->checksum->bytesperchecksum > BPC_MAX ||
+			(unsigned int)m->readopchecksuminfo->checksum->type > CRC_CRC32C))
+		rc = -EPROTO;
+	if (rc == 0) {
+		q->params.req.crc_type = (enum crc_type)m->readopchecksuminfo->checksum->type;
+		q->params.req.bytes_per_crc = m->readopchecksuminfo->checksum->bytesperchecksum;
+	}
+	pb_free(m);
+	return rc;
+}
+
+static void do_answer(struct dtp_replace *q)
+{
+	struct dtp_conn *s = q->fetch.conn;
+	uint32_t prefix;
+	ssize_t total = dt_delim_need(dtp_buf_at(&s->in), dtp_buf_len(&s->in), DTP_BUF_MAX / 2, &prefix);
+	int rc;
+
+	if (total > 0 && (!prefix || dtp_buf_len(&s->in) < (uint32_t)total)) {
+		/* no more than the answer: what follows is payload */
+		if (dtp_fill(s, (uint32_t)total, 0, dtp_in_ns(s, DTP_OP_NS)))
+			dtp_ready(s);
+		return;
+	}
+	rc = total < 0 ? (int)total
+		       : answer_take(q, dtp_buf_at(&s->in) + prefix, (size_t)total - prefix);
+	if (rc == 0) {
+		s->in.start += (uint32_t)total;
+		q->state = REPL_RECEIVE_WAIT;
+		rc = dtp_receive_start(s, &q->params, on_finished, q);
+		q->params.targets = NULL;
+	}
+	if (rc < 0)
+		repl_end(q, rc);
+}
+
+static void fetch_step(struct dtp_op *op)
+{
+	struct dtp_replace *q = container_of(op, struct dtp_replace, fetch);
+	struct dtp_conn *s = op->conn;
+
+	if (q->state == REPL_ANSWER && !s->broken)
+		do_answer(q);
+	if (q->state == REPL_TAIL && (s->broken || dtp_fill(s, 2, 2, dtp_in_ns(s, DTP_OP_NS))))
+		repl_end(q, 0); /* the replica is complete, whatever becomes of the two bytes */
+	if (s->broken && q->state < REPL_RECEIVE_WAIT)
+		repl_end(q, -ECONNRESET);
+	if (q->state != REPL_END)
+		return;
+	dtp_break(s, -ECANCELED, "the copy is over");
+	if (s->state < DTP_CLOSING)
+		return;
+	q->source_there = false;
+	q->fetch.conn = NULL;
+	dtp_op_done(s);
+	repl_maybe_free(q);
+}
+
+static void fetch_abort(struct dtp_op *op)
+{
+	(void)op; /* the step that follows sees it */
+}
+
+static void on_connect(struct xop *op, int res)
+{
+	struct dtp_replace *q = container_of(op, struct dtp_replace, connect_op);
+	struct dtp_conn *s;
+
+	q->connecting = false;
+	if (res < 0 || q->asker_gone) {
+		xconn_close(q->xc);
+		repl_end(q, res < 0 ? res : -ECANCELED);
+		repl_maybe_free(q);
+		return;
+	}
+	s = dtp_conn_new(q->core, q->xc);
+	if (!s) {
+		repl_end(q, -ENOMEM);
+		return;
+	}
+	q->source_there = true;
+	q->fetch = (struct dtp_op){.step = fetch_step, .abort = fetch_abort, .conn = s};
+	s->op = &q->fetch;
+	s->state = DTP_BUSY;
+	q->state = REPL_ANSWER;
+	dtp_send(s, q->ask, q->ask_len);
+}
+
+/* ---- the asker ---- */
+
+static void on_progress(struct rtimer *t)
+{
+	struct dtp_replace *q = container_of(t, struct dtp_replace, progress);
+
+	dtp_send_status(q->op.conn, DT_IN_PROGRESS, NULL, NULL);
+	reactor_timer_set(q->core->reactor, t, reactor_now_ns(q->core->reactor) + PROGRESS_NS);
+}
+
+static void asker_leaves(struct dtp_replace *q)
+{
+	struct dtp_conn *c = q->op.conn;
+
+	reactor_timer_clear(q->core->reactor, &q->progress);
+	q->asker_gone = true;
+	q->op.conn = NULL;
+	dtp_op_done(c);
+	repl_maybe_free(q);
+}
+
+static void replace_step(struct dtp_op *op)
+{
+	struct dtp_replace *q = container_of(op, struct dtp_replace, op);
+	struct dtp_conn *c = op->conn;
+
+	if (c->state >= DTP_CLOSING) { /* what is under way is finished without it */
+		asker_leaves(q);
+		return;
+	}
+	if (q->state != REPL_END)
+		return;
+	if (q->rc < 0)
+		log_warn("op=replace peer=%s block=%" PRId64 ": %s", c->peer, q->params.req.block.id,
+			 err_name(q->rc));
+	dtp_send_status(c, q->rc == 0 ? DT_SUCCESS : DT_ERROR, NULL, q->rc == 0 ? NULL : err_name(q->rc));
+	asker_leaves(q);
+}
+
+static void replace_abort(struct dtp_op *op)
+{
+	(void)op; /* the step that follows sees it */
+}
+
+static int copy_op_encode(const Hd__OpReplaceBlockProto *m, uint8_t **ret, size_t *ret_len)
+{
+	Hd__OpCopyBlockProto copy = HD__OP_COPY_BLOCK_PROTO__INIT;
+
+	copy.header = m->header;
+	return dt_op_encode(DT_COPY_BLOCK, &copy, ret, ret_len);
+}
+
+static int replace_params(struct dtp_conn *c, const Hd__OpReplaceBlockProto *m, struct dtp_replace *q,
+			  struct net_addr *from, struct err *err)
+{
+	struct write_params *p = &q->params;
+	const size_t hint = strlen(m->delhint);
+	int rc = dtp_block(c->core->dn, m->header->block, &p->req.block, &p->bp, err);
+
+	if (rc < 0)
+		return rc;
+	if (hint >= sizeof(p->del_hint) ||
+	    (m->storageid && strlen(m->storageid) >= sizeof(p->storage_uuid)) ||
+	    m->source->id->xferport > 65535)
+		return err_set(err, -EINVAL, "a field of REPLACE_BLOCK is too long");
+	memcpy(p->del_hint, m->delhint, hint + 1);
+	if (m->storageid)
+		memcpy(p->storage_uuid, m->storageid, strlen(m->storageid) + 1);
+	p->req.stage = STAGE_CREATE;
+	p->req.storage_type = m->has_storagetype ? (enum storage_type)m->storagetype : STORAGE_DISK;
+	if (!strcmp(m->source->id->datanodeuuid, store_datanode_uuid(c->core->dn->store)))
+		return err_set(err, -EOPNOTSUPP, "moving a block between own directories is not done here");
+	rc = net_resolve(m->source->id->ipaddr, (uint16_t)m->source->id->xferport, from, err);
+	return rc < 0 ? rc : copy_op_encode(m, &q->ask, &q->ask_len);
+}
+
+void dtp_replace_start(struct dtp_conn *c, const Hd__OpReplaceBlockProto *msg)
+{
+	struct dtp_replace *q = calloc(1, sizeof(*q));
+	struct err err = ERR_INIT;
+	struct net_addr from;
+	int rc = q ? replace_params(c, msg, q, &from, &err) : -ENOMEM;
+
+	if (rc == 0) {
+		q->core = c->core;
+		q->connect_op.done = on_connect;
+		q->progress.fire = on_progress;
+		q->op = (struct dtp_op){.step = replace_step, .abort = replace_abort, .conn = c};
+		q->connecting = true;
+		rc = tcp_ops.connect(c->core->reactor, &from, dtp_in_ns(c, CONNECT_NS), NULL, 0,
+				     &q->connect_op, &q->xc);
+	}
+	if (rc < 0) {
+		if (q)
+			free(q->ask);
+		free(q);
+		dtp_send_status(c, DT_ERROR, NULL, err.rc ? err.text : err_name(rc));
+		dtp_break(c, rc, "REPLACE_BLOCK refused");
+		return;
+	}
+	c->op = &q->op;
+	on_progress(&q->progress);
+}
