@@ -35,7 +35,7 @@ static int run(struct node *n, const sigset_t *signals, const char *ready_file, 
 	int rc = 0;
 
 	while (!rc && !stop_asked(signals, ready ? 1000 : 10)) {
-		if (nn_is_dead(n->dn.nns, err))
+		if (node_is_useless(n, err))
 			return err->rc ? err->rc : -EIO;
 		if (ready || nn_wait_registered(n->dn.nns, 100, NULL))
 			continue;

@@ -31,8 +31,11 @@ static int start(struct node *n, struct err *err)
 
 	if (!rc)
 		rc = start_reactors(n, err);
-	if (!rc)
+	if (!rc) {
 		rc = xfer_start(&n->dn, &n->dn.xfer, err);
+		if (rc)
+			err_prefix(err, "data port (dfs.datanode.address)");
+	}
 	if (!rc)
 		rc = ipc_start(&n->dn, &n->ipc, err);
 	if (!rc)
@@ -59,6 +62,21 @@ int node_start(struct node *n, const struct conf *conf, struct err *err)
 	n->dn.sync_on_close = n->opts.sync_on_close;
 	memcpy(n->dn.host_name, n->opts.host_name, sizeof(n->dn.host_name));
 	return start(n, err);
+}
+
+bool node_is_useless(struct node *n, struct err *err)
+{
+	struct storage_info i;
+
+	if (nn_is_dead(n->dn.nns, err))
+		return true;
+	for (uint32_t v = 0; v < store_volume_count(n->dn.store); v++) {
+		store_volume_info(n->dn.store, v, NULL, &i);
+		if (!i.failed)
+			return false;
+	}
+	err_set(err, -EIO, "every data directory failed; repair the disks and start again");
+	return true;
 }
 
 int node_write_ready_file(const struct node *n, const char *path, struct err *err)

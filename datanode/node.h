@@ -22,6 +22,8 @@ struct node {
 
 /** Open directories, listen, start threads. On failure call node_stop() all the same. */
 int node_start(struct node *n, const struct conf *conf, struct err *err);
+/** No NameNode is left that would have us, or no directory: the process ends, @err says why. */
+bool node_is_useless(struct node *n, struct err *err);
 /** Stop accepting, finish what is in flight, close everything. */
 void node_stop(struct node *n);
 /** Where we listen, as one line of JSON, written atomically. */

@@ -15,8 +15,10 @@ static int add_addr(const char *text, struct nn_addr *list, uint32_t max, uint32
 	if (*n == max)
 		return err_set(err, -EINVAL, "more than %u NameNodes are configured", max);
 	rc = net_split(text, NN_RPC_PORT, a.host, &a.port, err);
-	if (rc)
+	if (rc) {
+		err_prefix(err, "address of the NameNode (fs.defaultFS or dfs.namenode.rpc-address)");
 		return rc;
+	}
 	(void)snprintf(a.text, sizeof(a.text), "%.255s:%u", a.host, a.port);
 	for (uint32_t i = 0; i < *n; i++)
 		if (!strcmp(list[i].text, a.text))

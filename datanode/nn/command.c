@@ -19,7 +19,6 @@ static struct block block_from(const Hd__BlockProto *p)
 /* ---- TRANSFER ---- */
 
 struct transfer {
-	struct dn *dn;
 	struct block block;
 	char to[NET_TEXT_MAX];
 };
@@ -28,7 +27,6 @@ static void transfer_done(void *arg, int rc, const struct err *err)
 {
 	struct transfer *t = arg;
 
-	atomic_fetch_sub(&t->dn->transfers, 1);
 	if (rc)
 		log_warn("op=transfer block=%" PRId64 "_%" PRIu64 " to=%s rc=%d: %s", t->block.id,
 			 t->block.gs, t->to, rc, err ? err->text : err_name(rc));
@@ -97,12 +95,9 @@ static void transfer_one(struct nn_actor *a, const Hdd__BlockCommandProto *cmd, 
 		return;
 	}
 	if (!rc) {
-		*t = (struct transfer){.dn = dn, .block = b};
+		*t = (struct transfer){.block = b};
 		(void)snprintf(t->to, sizeof(t->to), "%s:%u", targets[0].ip, targets[0].xfer_port);
-		atomic_fetch_add(&dn->transfers, 1);
 		rc = xfer_transfer(dn->xfer, bp, &b, targets, n, transfer_done, t);
-		if (rc)
-			atomic_fetch_sub(&dn->transfers, 1);
 	}
 	free(targets);
 	if (!rc)

@@ -266,7 +266,8 @@ static bool connect_and_register(struct nn_actor *a)
 		}
 		log_trouble(a, &rate, since, &err);
 		set_state(a, ACTOR_CONNECTING, &err);
-		actor_sleep(a, versioned ? NN_RETRY_MS : NN_VERSION_RETRY_MS);
+		/* Nobody there yet: soon again. One who answers that he is not ready: later. */
+		actor_sleep(a, versioned || !err.remote[0] ? NN_RETRY_MS : NN_VERSION_RETRY_MS);
 	}
 	return false;
 }

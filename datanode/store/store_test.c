@@ -24,7 +24,7 @@ static const struct store_namespace NS = {
 	.pool_id = "BP-1-127.0.0.1-1", .cluster_id = "CID-test", .namespace_id = 7, .ctime = 99};
 
 struct seen {
-	int received, receiving, deleted, bad, failed;
+	atomic_int received, receiving, deleted, bad, failed;
 	struct block last;
 };
 

@@ -89,6 +89,11 @@ static int check_layout(const struct props *p, const char *where, struct err *er
 
 	if (v == STORE_LAYOUT_VERSION)
 		return 0;
+	if (!s)
+		return err_set(err, -EINVAL,
+			       "%s has no layoutVersion: it is damaged; restore it from another "
+			       "directory of this node (storageID differs) or empty the directory",
+			       where);
 	if (v < STORE_LAYOUT_VERSION)
 		return err_set(err, -EINVAL,
 			       "%s: layout version %ld is newer than %d, which this data node "
@@ -119,8 +124,8 @@ static int read_version(struct volume *v, struct err *err)
 		    !copy_prop(&p, "clusterID", v->cluster_id, sizeof(v->cluster_id)) ||
 		    !copy_prop(&p, "datanodeUuid", v->dn_uuid, sizeof(v->dn_uuid))))
 		rc = err_set(err, -EINVAL,
-			     "%s lacks storageID, clusterID or datanodeUuid; restore it from "
-			     "another start's copy or empty the directory",
+			     "%s lacks storageID, clusterID or datanodeUuid: it is damaged; "
+			     "restore it from another directory of this node or empty the directory",
 			     where);
 	props_fini(&p);
 	return rc;
@@ -180,11 +185,15 @@ int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o
 	if (!v->path)
 		return err_sys(err, -ENOMEM, "data directory %s", o->path);
 	rc = make_dirs(v->path);
-	if (rc)
-		return err_sys(err, rc, "making data directory %s", v->path);
-	v->dir_fd = open(v->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (v->dir_fd < 0)
-		return err_sys(err, neg_errno(), "data directory %s", v->path);
+	if (!rc) {
+		v->dir_fd = open(v->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		rc = v->dir_fd < 0 ? neg_errno() : 0;
+	}
+	if (rc) {
+		err_sys(err, rc, "data directory %s", v->path);
+		err_cure(err, "make it for the user of this process or change dfs.datanode.data.dir");
+		return rc;
+	}
 	rc = lock_dir(v, err);
 	if (rc)
 		return rc;
