@@ -198,24 +198,8 @@ static void bw_done_release(struct offload *o)
 static void bw_work_dir(struct offload *o)
 {
 	struct bwrite *w = container_of(o, struct bwrite, dir_offload);
-	char link[40], path[4096], *slash;
-	ssize_t n;
-	int fd;
 
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", w->rw->fd);
-	n = readlink(link, path, sizeof(path) - 1);
-	w->sync_rc = n < 0 ? neg_errno() : 0;
-	if (n < 0)
-		return;
-	path[n] = 0;
-	slash = strrchr(path, '/');
-	if (slash)
-		*slash = 0;
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0 || fsync(fd) < 0)
-		w->sync_rc = neg_errno();
-	if (fd >= 0)
-		(void)close(fd);
+	w->dir_rc = replica_sync_dir(w->rw);
 }
 
 static void sync_part_done(struct bwrite *w, int rc)
@@ -236,8 +220,8 @@ static void bw_done_dir(struct offload *o)
 	struct bwrite *w = container_of(o, struct bwrite, dir_offload);
 
 	w->dir_busy = false;
-	w->dir_synced = true;
-	sync_part_done(w, 0);
+	w->dir_synced = w->dir_rc == 0;
+	sync_part_done(w, w->dir_rc);
 }
 
 static void on_sync_data(struct uring_op *op, int res, uint32_t flags)

@@ -107,6 +107,7 @@ struct bwrite {
 	struct uring_op sync_data, sync_meta;
 	uint8_t sync_waiting;
 	int sync_rc;
+	int dir_rc; /* of the helper thread, read when it is done */
 	uint32_t sync_covers, synced; /* pieces before these are on stable storage */
 	struct offload dir_offload;
 	bool dir_busy, dir_synced;
