@@ -151,7 +151,10 @@ static int connect_steps(struct dfs *fs, const struct dfs_connect_opts *o, struc
 	rc = rc ?: find_user(o->user, &fs->user, err);
 	rc = rc ?: make_client_name(fs, err);
 	rc = rc ?: make_rpc(fs, o->uri, err);
-	return rc ?: load_defaults(fs, err);
+	rc = rc ?: load_defaults(fs, err);
+	if (rc == 0) /* the NameNode was there: from now on it is worth waiting for */
+		rpc_client_set_connect_retries(fs->nn, fs->set.connect_retries);
+	return rc;
 }
 
 /* Options of an older, shorter struct: the rest is zero. */

@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 
 #define SUSPECT_NS (60 * NS_PER_S)      /* how long a node that failed is asked last */
-#define RETRY_FIRST_NS (50 * NS_PER_MS) /* before fresh locations are asked for; doubles */
+#define RETRY_FIRST_NS (500 * NS_PER_MS) /* before fresh locations are asked for; then 4 times it */
 
 /* ---- one stream ---- */
 
@@ -90,8 +90,8 @@ static int open_stream(struct reader *r, struct fetch *f, uint64_t want_end, str
 /* All replicas failed: after a pause, fresh locations. False when that was tried often enough. */
 static bool start_over(struct reader *r, struct fetch *f, uint32_t *rounds)
 {
-	const uint64_t pause = RETRY_FIRST_NS << (*rounds < 5 ? *rounds : 5);
-	const struct timespec ts = {0, (long)(pause < NS_PER_S ? pause : NS_PER_S - 1)};
+	const uint64_t pause = *rounds ? 4 * RETRY_FIRST_NS : RETRY_FIRST_NS;
+	const struct timespec ts = {(time_t)(pause / NS_PER_S), (long)(pause % NS_PER_S)};
 
 	if (++*rounds >= r->fs->set.acquire_failures)
 		return false;

@@ -140,6 +140,7 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 			    err);
 	rc = rc ?: conf_u32(c, "dfs.client.max.block.acquire.failures", 3, 1000,
 			    &s.acquire_failures, err);
+	rc = rc ?: conf_u32(c, "ipc.client.connect.max.retries", 10, 100000, &s.connect_retries, err);
 	rc = rc ?: conf_umask(c, &s.umask, err);
 	rc = rc ?: conf_size(c, "dfs.rdma.eager.limit", 0, &s.eager_limit, err);
 	rc = rc ?: conf_size(c, "dfs.blocksize", 0, &s.block_size, err);

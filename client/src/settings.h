@@ -26,6 +26,7 @@ struct settings {
 	enum replace_policy replace_policy;
 	uint32_t socket_timeout_ms;       /* dfs.client.socket-timeout */
 	uint32_t connect_timeout_ms;      /* ipc.client.connect.timeout, data connections too */
+	uint32_t connect_retries;         /* ipc.client.connect.max.retries */
 	uint32_t packet_size;             /* dfs.client-write-packet-size, header and CRCs included */
 	uint32_t window_packets;          /* dfs.client.write.max-packets-in-flight */
 	uint32_t block_write_retries;     /* dfs.client.block.write.retries */

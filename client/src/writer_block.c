@@ -16,7 +16,7 @@
 
 #define RECOVERIES_MAX 5                /* without an ack in between, as the stock client */
 #define COMPLETE_PATIENCE_NS (60 * NS_PER_S) /* until the last block must be reported */
-#define ALLOCATE_PATIENCE_NS (30 * NS_PER_S) /* until the block before must be replicated */
+#define NAMENODE_PATIENCE_NS (60 * NS_PER_S) /* with safe mode, and blocks not yet reported */
 #define POLL_FIRST_NS (1 * NS_PER_MS)
 #define POLL_MAX_NS (1000 * NS_PER_MS)
 
@@ -76,8 +76,8 @@ void writer_drop_block(struct writer *w)
 
 /* ---- the NameNode ---- */
 
-/* Words of addBlock that a person can act upon. */
-static int allocate_errno(int rc, struct err *err)
+/* What a person can act upon. */
+static int call_errno(int rc, struct err *err)
 {
 	if (strstr(err->text, "could only be") || strstr(err->text, "minReplication")) {
 		err_cure(err, "data nodes are full, down or too few: see dfs-admin report");
@@ -86,9 +86,28 @@ static int allocate_errno(int rc, struct err *err)
 	return rc == -ENOENT ? -ESTALE : rc; /* deleted while it was written */
 }
 
-static bool not_replicated_yet(const struct err *err)
+/* The NameNode restarts, or waits for reports: it has done nothing, and soon it can. That there is no
+ * data node at all is believed at once only before the first block. */
+static bool is_passing(const struct writer *w, const struct err *err)
 {
-	return strcmp(err->remote, JEX_NOT_REPLICATED_YET) == 0;
+	if (w->has_block && strstr(err->text, "There are 0 datanode(s) running"))
+		return true;
+	return strcmp(err->remote, JEX_NOT_REPLICATED_YET) == 0 ||
+	       strcmp(err->remote, JEX_SAFE_MODE) == 0 || strcmp(err->remote, JEX_RETRIABLE) == 0;
+}
+
+/* A call in the middle of a write. */
+static int call(struct writer *w, const char *method, const ProtobufCMessage *req,
+		const ProtobufCMessageDescriptor *reply, void *ret, struct err *err)
+{
+	const uint64_t deadline = clock_mono_ns() + NAMENODE_PATIENCE_NS;
+	uint64_t pause = POLL_FIRST_NS;
+	int rc;
+
+	do {
+		rc = nn_call(w->fs, method, req, reply, ret, err);
+	} while (rc < 0 && is_passing(w, err) && poll_pause(&pause, deadline));
+	return rc < 0 ? call_errno(rc, err) : 0;
 }
 
 static int call_add_block(struct writer *w, Hd__AddBlockResponseProto **ret, struct err *err)
@@ -96,9 +115,6 @@ static int call_add_block(struct writer *w, Hd__AddBlockResponseProto **ret, str
 	Hd__AddBlockRequestProto req = HD__ADD_BLOCK_REQUEST_PROTO__INIT;
 	Hd__AddBlockFlagProto flag = HD__ADD_BLOCK_FLAG_PROTO__NO_LOCAL_WRITE;
 	Hd__ExtendedBlockProto previous = block_at(w, w->block_len);
-	const uint64_t deadline = clock_mono_ns() + ALLOCATE_PATIENCE_NS;
-	uint64_t pause = POLL_FIRST_NS;
-	int rc;
 
 	req.src = w->path;
 	req.clientname = w->fs->client_name;
@@ -109,11 +125,7 @@ static int call_add_block(struct writer *w, Hd__AddBlockResponseProto **ret, str
 	req.fileid = w->file_id;
 	req.n_flags = w->no_local;
 	req.flags = &flag;
-	do {
-		rc = nn_call(w->fs, "addBlock", &req.base,
-			     &hd__add_block_response_proto__descriptor, ret, err);
-	} while (rc < 0 && not_replicated_yet(err) && poll_pause(&pause, deadline));
-	return rc < 0 ? allocate_errno(rc, err) : 0;
+	return call(w, "addBlock", &req.base, &hd__add_block_response_proto__descriptor, ret, err);
 }
 
 /* Take a LocatedBlock out of an answer, which is freed. */
@@ -166,9 +178,9 @@ int writer_persist(struct writer *w, struct err *err)
 	req.lastblocklength = (int64_t)w->acked_end;
 	req.has_fileid = 1;
 	req.fileid = w->file_id;
-	rc = nn_call(w->fs, "fsync", &req.base, &hd__fsync_response_proto__descriptor, NULL, err);
+	rc = call(w, "fsync", &req.base, &hd__fsync_response_proto__descriptor, NULL, err);
 	w->fsync_done = rc == 0;
-	return rc < 0 ? allocate_errno(rc, err) : 0;
+	return rc;
 }
 
 int writer_complete(struct writer *w, struct err *err)
@@ -186,11 +198,11 @@ int writer_complete(struct writer *w, struct err *err)
 	req.fileid = w->file_id;
 	do {
 		Hd__CompleteResponseProto *m;
-		int rc = nn_call(w->fs, "complete", &req.base,
+		int rc = call(w, "complete", &req.base,
 				 &hd__complete_response_proto__descriptor, &m, err);
 
 		if (rc < 0)
-			return allocate_errno(rc, err);
+			return rc;
 		done = m->result;
 		pb_free(m);
 	} while (!done && poll_pause(&pause, deadline));
@@ -341,7 +353,7 @@ static int call_additional(struct writer *w, Hd__LocatedBlockProto **ret, struct
 	req.existingstorageuuids = w->lb->storageids;
 	req.has_fileid = 1;
 	req.fileid = w->file_id;
-	rc = nn_call(w->fs, "getAdditionalDatanode", &req.base,
+	rc = call(w, "getAdditionalDatanode", &req.base,
 		     &hd__get_additional_datanode_response_proto__descriptor, &m, err);
 	if (rc < 0)
 		return rc;
@@ -413,10 +425,10 @@ static int call_new_stamp(struct writer *w, uint64_t *ret_gs, struct err *err)
 
 	req.block = &b;
 	req.clientname = w->fs->client_name;
-	rc = nn_call(w->fs, "updateBlockForPipeline", &req.base,
+	rc = call(w, "updateBlockForPipeline", &req.base,
 		     &hd__update_block_for_pipeline_response_proto__descriptor, &m, err);
 	if (rc < 0)
-		return allocate_errno(rc, err);
+		return rc;
 	*ret_gs = m->block->b->generationstamp;
 	token = m->block->blocktoken;
 	m->block->blocktoken = w->lb->blocktoken;
@@ -442,9 +454,9 @@ static int call_update_pipeline(struct writer *w, uint64_t gs, struct err *err)
 	req.newnodes = ids;
 	req.n_storageids = w->lb->n_storageids;
 	req.storageids = w->lb->storageids;
-	rc = nn_call(w->fs, "updatePipeline", &req.base,
+	rc = call(w, "updatePipeline", &req.base,
 		     &hd__update_pipeline_response_proto__descriptor, NULL, err);
-	return rc < 0 ? allocate_errno(rc, err) : 0;
+	return rc;
 }
 
 /* One attempt with the nodes that are left. @ret_bad: the node that spoilt it, or -1 when it was

@@ -561,6 +561,11 @@ int rpc_client_call(struct rpc_client *c, const char *method, const ProtobufCMes
 	return rc;
 }
 
+void rpc_client_set_connect_retries(struct rpc_client *c, uint32_t retries)
+{
+	c->o.connect_retries = retries;
+}
+
 void rpc_client_cancel(struct rpc_client *c)
 {
 	struct err why = ERR_INIT;

@@ -67,5 +67,9 @@ int rpc_client_call(struct rpc_client *c, const char *method, const ProtobufCMes
 		    const ProtobufCMessageDescriptor *resp_desc, ProtobufCMessage **ret_resp,
 		    struct err *err);
 
+/** Other connect_retries from now on: a program that starts wants to hear at once that nobody listens,
+ *  one in the middle of its work rather waits for a NameNode that restarts. While nobody calls. */
+void rpc_client_set_connect_retries(struct rpc_client *c, uint32_t retries);
+
 /** Wake every caller with -ECANCELED, now and for ever (shutdown). */
 void rpc_client_cancel(struct rpc_client *c);
