@@ -322,7 +322,7 @@ static void take_storage_report(struct nn *nn, struct dn *dn, const Hd__StorageR
 	st->remaining = s->remaining;
 	st->pool_used = s->blockpoolused;
 	st->non_dfs = s->has_nondfsused ? s->nondfsused : 0;
-	st->promised = 0;
+	st->promised = st->promised_blocks = 0;
 }
 
 /* A heartbeat lists every working storage: one that is missing has failed or was taken away. */
@@ -496,6 +496,17 @@ static int block_report(struct req *q, const void *in)
 	return 0;
 }
 
+/* A promised block has arrived: it takes what it needs, no longer the size that it might have had.
+ * Without this thousands of small files between two heartbeats would seem to fill the disk. */
+static void keep_promise(struct storage *st, uint64_t len)
+{
+	if (!st->promised_blocks)
+		return;
+	st->promised -= st->promised / st->promised_blocks;
+	st->promised_blocks--;
+	st->remaining -= len < st->remaining ? len : st->remaining;
+}
+
 static void take_news(struct nn *nn, struct storage *st,
 		      const Hdd__ReceivedDeletedBlockInfoProto *p)
 {
@@ -508,6 +519,7 @@ static void take_news(struct nn *nn, struct storage *st,
 		break;
 	case HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVED:
 		blocks_report(&nn->blocks, st, &b, REPLICA_FINALIZED, false, 0);
+		keep_promise(st, b.len);
 		break;
 	case HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__DELETED:
 		blocks_report_deleted(&nn->blocks, st, b.id);

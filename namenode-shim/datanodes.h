@@ -36,7 +36,8 @@ struct storage {
 	bool failed;
 	bool reported; /* a full report has come in this process's life */
 	uint64_t capacity, used, remaining, pool_used, non_dfs;
-	uint64_t promised; /* of new blocks placed here since the last heartbeat */
+	uint64_t promised; /* bytes of new blocks placed here since the last heartbeat and not finished */
+	uint32_t promised_blocks;
 	uint64_t nblocks;  /* replicas in the block map */
 	uint64_t beat; /* heartbeat that listed it last */
 	uint32_t report_seq;

@@ -98,6 +98,7 @@ uint32_t place_choose(struct datanodes *d, const struct place *p, struct storage
 		if (!st)
 			continue;
 		st->promised += p->block_size;
+		st->promised_blocks++;
 		ret[got++] = st;
 	}
 	free(cand);

@@ -116,10 +116,10 @@ static void walk(struct copy *c, const char *src, char *dst)
 	} else if (st.type != DFS_DIR) {
 		copy_add(c, cli_strdup(src), dst, st.length, st.mode);
 		return;
-	} else if (!c->cli->recursive) {
-		cli_fail_errno(c->cli, src, -EISDIR, "use -r");
 	} else if (!strcmp(dst, "-")) {
 		cli_fail_errno(c->cli, src, -EISDIR, "standard output takes files only");
+	} else if (!c->cli->recursive) {
+		cli_fail_errno(c->cli, src, -EISDIR, "use -r");
 	} else {
 		walk_dir(c, src, dst);
 	}

@@ -235,7 +235,8 @@ DFS_API int dfs_mkdir(struct dfs *fs, const char *path, uint32_t mode, bool pare
  *  -EISDIR/-ENOTDIR file over directory or the reverse; -EINVAL into its own subtree. */
 DFS_API int dfs_rename(struct dfs *fs, const char *old_path, const char *new_path, bool overwrite,
 		       struct dfs_err *err);
-/** Fails with [NN]; -ENOENT; -ENOTEMPTY a directory with entries and not @recursive. */
+/** Fails with [NN]; -ENOENT; -ENOTEMPTY a directory with entries and not @recursive; -EPERM the root
+ *  directory. */
 DFS_API int dfs_delete(struct dfs *fs, const char *path, bool recursive, struct dfs_err *err);
 /** @mode: 01777 bits, no umask. Fails with [NN]; -ENOENT. */
 DFS_API int dfs_set_permission(struct dfs *fs, const char *path, uint32_t mode,

@@ -271,6 +271,8 @@ DFS_API int dfs_delete(struct dfs *fs, const char *path, bool recursive, struct 
 
 	err_reset(&err);
 	rc = path_resolve(fs->user, path, full, &err);
+	if (rc == 0 && strcmp(full, "/") == 0)
+		rc = err_set(&err, -EPERM, "/: the root directory cannot be deleted; name what is in it");
 	req.src = full;
 	req.recursive = recursive;
 	rc = rc ?: path_call(fs, "delete", full, &req.base, &hd__delete_response_proto__descriptor,

@@ -28,7 +28,8 @@ void conf_free(struct conf *c);
 /** Parse one Hadoop XML file. -ENOENT, -EINVAL (malformed: line and reason in @err), -EFBIG. */
 int conf_load_file(struct conf *c, const char *path, struct err *err);
 /** $HADOOP_CONF_DIR/core-site.xml and hdfs-site.xml (else /etc/hadoop/conf); files that are absent
- *  are skipped, a malformed one is an error. An explicit @dir (not NULL) must exist. */
+ *  are skipped, a malformed one is an error. An explicit @dir, and HADOOP_CONF_DIR when set, must
+ *  exist. */
 int conf_load_dir(struct conf *c, const char *dir, struct err *err);
 /** @kv is "key=value" as given to -D. -EINVAL without '=' or with an empty key. */
 int conf_set_arg(struct conf *c, const char *kv, struct err *err);

@@ -203,11 +203,16 @@ int conf_load_dir(struct conf *c, const char *dir, struct err *err)
 {
 	static const char *const files[] = {"core-site.xml", "hdfs-site.xml"};
 
-	if (dir && access(dir, R_OK | X_OK) < 0)
-		return err_sys(err, neg_errno(), "configuration directory %s", dir);
+	const char *from_env = dir ? NULL : getenv("HADOOP_CONF_DIR");
+
+	if (from_env && *from_env)
+		dir = from_env;
+	if (dir && access(dir, R_OK | X_OK) < 0) {
+		err_sys(err, neg_errno(), "configuration directory %s%s", dir,
+			dir == from_env ? " (HADOOP_CONF_DIR)" : "");
+		return err_cure(err, "name the folder of core-site.xml and hdfs-site.xml");
+	}
 	if (!dir)
-		dir = getenv("HADOOP_CONF_DIR");
-	if (!dir || !*dir)
 		dir = CONF_DIR_DEFAULT;
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
 		_cleanup_free_ char *path = NULL;
