@@ -99,6 +99,10 @@ static void an_absent_directory_is_an_error_only_when_asked_for(void **state)
 	assert_int_equal(conf_load_dir(c, "/no/such/dir", &e), -ENOENT);
 	assert_non_null(strstr(e.text, "/no/such/dir"));
 	assert_int_equal(setenv("HADOOP_CONF_DIR", "/no/such/dir", 1), 0);
+	assert_int_equal(conf_load_dir(c, NULL, &e), -ENOENT);
+	assert_non_null(strstr(e.text, "HADOOP_CONF_DIR"));
+	e = ERR_INIT;
+	assert_int_equal(setenv("HADOOP_CONF_DIR", "/", 1), 0); /* there, and without our files */
 	assert_int_equal(conf_load_dir(c, NULL, &e), 0);
 	assert_int_equal(e.rc, 0);
 	assert_int_equal(conf_load_file(c, "/no/such/file", &e), -ENOENT);
