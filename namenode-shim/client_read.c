@@ -122,6 +122,21 @@ static int get_listing(struct req *q, const void *in)
 	return 0;
 }
 
+/* In safe mode a block without locations is most likely one not reported yet: say so, instead of "lost". */
+static int check_located(struct req *q, const char *src, const Hd__LocatedBlocksProto *l)
+{
+	char text[ERR_TEXT_MAX];
+
+	if (!q->nn->safe.on)
+		return 0;
+	for (size_t i = 0; i < l->n_blocks; i++)
+		if (!l->blocks[i]->n_locs)
+			return exc_throw(&q->exc, EXC_SAFE_MODE,
+					 "Zero blocklocations for %s. Name node is in safe mode. %s",
+					 src, nn_safe_text(q->nn, text));
+	return 0;
+}
+
 static int get_block_locations(struct req *q, const void *in)
 {
 	const Hd__GetBlockLocationsRequestProto *m = in;
@@ -136,9 +151,10 @@ static int get_block_locations(struct req *q, const void *in)
 				 "Negative offset or length is not supported. File: %s", m->src);
 	rc = ns_find_file(&q->ns, m->src, &w);
 	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_R, w.path);
-	if (!rc)
-		r->locations = locate_file(q, w.last, m->offset, m->length);
-	return rc;
+	if (rc < 0)
+		return rc;
+	r->locations = locate_file(q, w.last, m->offset, m->length);
+	return check_located(q, m->src, r->locations);
 }
 
 /* ---- small questions ---- */

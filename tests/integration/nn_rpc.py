@@ -302,6 +302,7 @@ def restart(nn, dns):
     C.check('in safe mode until blocks are reported', c.call('setSafeMode', {1: 3})[1] == 1)
     C.throws('no change in safe mode', 'SafeModeException', lambda: c.mkdirs('/no'))
     C.check('reads in safe mode', c.stat('/keep')[3] == 77)
+    C.throws('no locations in safe mode are not a loss', 'SafeModeException', lambda: c.locations('/keep'))
     C.check('force out', c.call('setSafeMode', {1: 1})[1] == 0)
     d = FakeDn(nn.addr, nodes[0].port, nodes[0].uuid).start([(i, n, g, 0), (999999, 5, 1001, 0)])
     C.check('replicas are known again', len(c.locations('/keep').subs(2)[0].all(3)) == 1)
