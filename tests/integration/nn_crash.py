@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib
 from hrpc import Checks, NameNode, RemoteError, Rpc  # noqa: E402
 
 THREADS = 4
+LOST_ANSWERS = 0.05  # of the calls: the client hangs up before the answer
 CONF = ['dfs.shim.redundancy.delay=1s']
 
 
@@ -50,6 +51,9 @@ class Worker(threading.Thread):
             try:
                 if not self.rpc:
                     self.rpc = self.connect()
+                if retry == 0 and self.rng.random() < LOST_ANSWERS:
+                    self.rpc.call_and_hang_up(method, fields, call_id)
+                    raise ConnectionError
                 return self.rpc.call(method, fields, call_id=call_id, retry=retry)
             except (OSError, AssertionError) as e:
                 if isinstance(e, AssertionError):

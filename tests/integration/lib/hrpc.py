@@ -142,6 +142,11 @@ class Rpc:
         assert i + n == len(b), 'bytes after the answer'
         return Msg(b[i:])
 
+    def call_and_hang_up(self, method, fields, call_id, retry=0):
+        """Send the call and close without reading its answer."""
+        self.s.sendall(self._frame(call_id, enc({1: method, 2: self.protocol, 3: 1}), enc(fields), retry=retry))
+        self.s.close()
+
     def close(self):
         self.s.close()
 

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: chosen nodes are distinct, alive, not excluded and have room for a whole block, room
+ * already promised included; the first is on the writer's host when one there qualifies; as many are
+ * found as qualify, never more than asked for. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <stdio.h>
+#include <string.h>
+
+#include "namenode-shim/datanodes.h"
+#include "namenode-shim/placement.h"
+
+#define NODES 6
+#define ROUNDS 2000
+
+struct world {
+	struct datanodes dns;
+	struct dn *dn[NODES];
+};
+
+static void world_init(struct world *w, uint64_t remaining)
+{
+	datanodes_init(&w->dns, 1000);
+	for (int i = 0; i < NODES; i++) {
+		char uuid[16], ip[16];
+		const struct dn_ident id = {uuid, ip, "host", "3.4.2", 9866, 1, 2, 0};
+
+		snprintf(uuid, sizeof(uuid), "dn%d", i);
+		snprintf(ip, sizeof(ip), "10.0.0.%d", i);
+		assert_int_equal(datanodes_register(&w->dns, &id, &w->dn[i]), 0);
+		dn_storage_add(w->dn[i], "DS-a", STORAGE_DISK)->remaining = remaining;
+		dn_storage_add(w->dn[i], "DS-b", STORAGE_DISK)->remaining = 1;
+	}
+}
+
+static void forget_promises(struct world *w)
+{
+	for (int i = 0; i < NODES; i++)
+		for (uint32_t k = 0; k < w->dn[i]->nstorages; k++)
+			w->dn[i]->storage[k]->promised = 0;
+}
+
+static void choices_are_distinct_and_the_first_is_local(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, 1000);
+	for (int round = 0; round < ROUNDS; round++) {
+		struct place p = {.want = 3, .writer_ip = "10.0.0.4", .block_size = 100};
+		struct storage *st[3];
+
+		assert_int_equal(place_choose(&w.dns, &p, st), 3);
+		assert_ptr_equal(st[0]->dn, w.dn[4]);
+		assert_ptr_not_equal(st[1]->dn, st[0]->dn);
+		assert_ptr_not_equal(st[2]->dn, st[0]->dn);
+		assert_ptr_not_equal(st[2]->dn, st[1]->dn);
+		assert_string_equal(st[0]->id, "DS-a"); /* the other has no room */
+		forget_promises(&w);
+	}
+	datanodes_fini(&w.dns);
+}
+
+static void every_node_gets_its_share(void **state)
+{
+	int count[NODES] = {0};
+	struct world w;
+
+	(void)state;
+	world_init(&w, 1 << 30);
+	for (int round = 0; round < ROUNDS; round++) {
+		struct place p = {.want = 1, .block_size = 1};
+		struct storage *st;
+
+		assert_int_equal(place_choose(&w.dns, &p, &st), 1);
+		for (int i = 0; i < NODES; i++)
+			count[i] += st->dn == w.dn[i];
+	}
+	for (int i = 0; i < NODES; i++)
+		assert_in_range(count[i], ROUNDS / NODES / 2, ROUNDS / NODES * 2);
+	datanodes_fini(&w.dns);
+}
+
+static void dead_excluded_and_full_nodes_are_left_out(void **state)
+{
+	struct world w;
+	const struct dn *no[1];
+	struct place p = {.want = 10, .writer_ip = "10.0.0.0", .block_size = 100, .exclude = no,
+			  .nexclude = 1};
+	struct storage *st[10];
+	uint32_t n;
+
+	(void)state;
+	world_init(&w, 1000);
+	no[0] = w.dn[0];
+	w.dn[1]->alive = false;
+	w.dn[2]->storage[0]->remaining = 99;
+	w.dn[3]->storage[0]->failed = true;
+	n = place_choose(&w.dns, &p, st);
+	assert_int_equal(n, 2);
+	for (uint32_t i = 0; i < n; i++)
+		assert_true(st[i]->dn == w.dn[4] || st[i]->dn == w.dn[5]);
+	datanodes_fini(&w.dns);
+}
+
+static void promised_room_is_taken(void **state)
+{
+	struct world w;
+	struct place p = {.want = NODES, .block_size = 400};
+	struct storage *st[NODES];
+
+	(void)state;
+	world_init(&w, 1000);
+	assert_int_equal(place_choose(&w.dns, &p, st), NODES);
+	assert_int_equal(place_choose(&w.dns, &p, st), NODES);
+	assert_int_equal(place_choose(&w.dns, &p, st), 0);
+	forget_promises(&w);
+	assert_int_equal(place_choose(&w.dns, &p, st), NODES);
+	datanodes_fini(&w.dns);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(choices_are_distinct_and_the_first_is_local),
+		cmocka_unit_test(every_node_gets_its_share),
+		cmocka_unit_test(dead_excluded_and_full_nodes_are_left_out),
+		cmocka_unit_test(promised_room_is_taken),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
