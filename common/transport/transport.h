@@ -83,6 +83,9 @@ struct xconn { /* first member of every implementation's connection */
 	uint64_t send_deadline_ns; /* likewise for send/push */
 	uint32_t max_message;      /* message transports */
 	void *user;                /* the owner's */
+	/** verbs only, may be NULL: after close, when the device has let go of all memory (the queue pair is
+	 *  destroyed). The last word of the connection. */
+	void (*gone)(struct xconn *c);
 };
 
 static inline void xconn_send(struct xconn *c, const struct iovec *iov, int n, struct xop *op)

@@ -158,6 +158,8 @@ static struct ibv_send_wr *add_message(struct vconn *c, struct chain *ch, const 
 	memcpy((uint8_t *)buf + p->credit_offset, &grant, sizeof(grant));
 	c->told = c->given;
 	c->sent++;
+	c->beat = false;
+	c->spoke_ns = reactor_now_ns(c->v->reactor);
 	if (is_inline)
 		ch->inlined[ch->inlined_n++] = buf;
 	else
@@ -286,7 +288,7 @@ static void build_chain(struct vconn *c, struct chain *ch)
 		}
 		add_pull(c, ch, q);
 	}
-	if ((uint16_t)(c->given - c->told) >= c->granted / 2 && credits_left(c) && sq_has_room(c))
+	if ((c->beat || (uint16_t)(c->given - c->told) >= c->granted / 2) && credits_left(c) && sq_has_room(c))
 		add_heartbeat(c, ch, V_SEND);
 	if (ch->n && c->awaited && !(ch->wr[ch->n - 1].send_flags & IBV_SEND_SIGNALED)) {
 		bool waits = false;
@@ -446,6 +448,7 @@ static bool hear_credits(struct vconn *c, const struct vrx *rx)
 	if (heard != c->heard)
 		vconn_ready(c);
 	c->heard = heard;
+	c->heard_ns = reactor_now_ns(c->v->reactor);
 	return true;
 }
 

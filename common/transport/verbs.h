@@ -14,6 +14,8 @@
  * 16-bit cumulative credit grant, which it fills in and reads, and a message that carries nothing
  * else. Payload that rides along (eager) starts behind exactly the receiver's message_max bytes and
  * lands in a pool slot of its own.
+ * Liveness: a connection that has nothing to say sends a heartbeat every VERBS_HEARTBEAT_NS; one that
+ * heard nothing for VERBS_PATIENCE_NS fails with -ETIMEDOUT.
  * Credits: serial numbers modulo 2^16 of receives ever granted, told in the handshake and in every
  * message. A sender without a credit waits (the last one is kept for credit messages); RNR is a bug
  * and counted.
@@ -23,11 +25,14 @@
  * Limits: connections per reactor by CQ and SRQ size; above, requests are rejected with VERBS_BUSY.
  * Source: rdma_cm(7), ibv_post_send(3), hdfs-wire of this project: docs/wire.md.
  */
+#include "common/base/clock.h"
 #include "common/transport/transport.h"
 
 #define VERBS_MESSAGE_MAX 2048u /* most control bytes of a message we ever take or send */
 #define VERBS_PAYLOAD_MAX 8192u /* payload that rides along */
 #define VERBS_PRIVATE_MAX 56u   /* private data of a connect request */
+#define VERBS_HEARTBEAT_NS (10 * NS_PER_S)
+#define VERBS_PATIENCE_NS (40 * NS_PER_S)
 
 struct verbs_hello { /* what each side tells the other in the private data */
 	uint16_t credits;      /* receives granted at the start */
@@ -57,6 +62,7 @@ struct verbs;
 struct verbs_opts {
 	const struct verbs_protocol *protocol; /* outlives verbs */
 	uint8_t role;            /* said when connecting */
+	uint8_t accept_role;     /* said when accepting */
 	struct pool *pool;       /* outlives verbs; its slabs are registered */
 	bool passive;            /* will listen: register the slabs for our own READs and WRITEs */
 	bool active;             /* will connect: register them for the peer, too */

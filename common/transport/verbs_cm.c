@@ -92,6 +92,8 @@ void vconn_destroy(struct vconn *c)
 		rdma_destroy_id(c->id); /* every event of it is acked: vcm_poll() copies and acks */
 	v->table[c->slot] = NULL;
 	list_del(&c->link);
+	if (c->x.gone)
+		c->x.gone(&c->x);
 	v->conn_count--;
 	metric_set(METRIC_RDMA_CONNS, v->conn_count);
 }
@@ -116,10 +118,14 @@ void vconn_start_timer(struct vconn *c)
 			at = c->x.recv_deadline_ns;
 		if (sending && c->x.send_deadline_ns && c->x.send_deadline_ns < at)
 			at = c->x.send_deadline_ns;
+		if (!c->beat && c->spoke_ns + VERBS_HEARTBEAT_NS < at)
+			at = c->spoke_ns + VERBS_HEARTBEAT_NS;
+		if (c->heard_ns + VERBS_PATIENCE_NS < at)
+			at = c->heard_ns + VERBS_PATIENCE_NS;
 	}
 	if (at == UINT64_MAX)
 		reactor_timer_clear(c->v->reactor, &c->timer);
-	else if (at != c->timer.deadline_ns)
+	else if (!c->timer.deadline_ns || at < c->timer.deadline_ns) /* early is harmless: see below */
 		reactor_timer_set(c->v->reactor, &c->timer, at);
 }
 
@@ -131,7 +137,10 @@ void vconn_on_timer(struct rtimer *t)
 	struct xop *op = c->recv_op;
 
 	if (c->state == VC_DRAIN) {
-		vconn_ready(c); /* overdue: destroyed as it is */
+		if (now >= c->drain_deadline_ns)
+			vconn_ready(c); /* overdue: destroyed as it is */
+		else
+			vconn_start_timer(c);
 		return;
 	}
 	if (c->state != VC_UP) {
@@ -140,12 +149,17 @@ void vconn_on_timer(struct rtimer *t)
 	} else if (sending && c->x.send_deadline_ns && now >= c->x.send_deadline_ns) {
 		/* memory is in use until the queue pair is gone: nothing less ends the request */
 		vconn_fail(c, -ETIMEDOUT, "a request was not completed in time");
+	} else if (now >= c->heard_ns + VERBS_PATIENCE_NS) {
+		vconn_fail(c, -ETIMEDOUT, "the peer is silent");
 	} else if (op && c->x.recv_deadline_ns && now >= c->x.recv_deadline_ns) {
 		c->recv_op = NULL;
 		op->done(op, -ETIMEDOUT);
 	}
-	if (c->state == VC_UP)
-		vconn_start_timer(c);
+	if (c->state == VC_UP && now >= c->spoke_ns + VERBS_HEARTBEAT_NS && !c->beat) {
+		c->beat = true;
+		vconn_ready(c);
+	}
+	vconn_start_timer(c);
 }
 
 /* ---- queue pairs ---- */
@@ -189,7 +203,8 @@ static struct verbs_hello my_hello(const struct vconn *c, uint8_t read_depth)
 {
 	return (struct verbs_hello){.credits = c->given, .message_max = VERBS_MESSAGE_MAX,
 				    .payload_max = c->active ? 0 : VERBS_PAYLOAD_MAX,
-				    .read_depth = read_depth, .role = c->v->opts.role};
+				    .read_depth = read_depth,
+				    .role = c->active ? c->v->opts.role : c->v->opts.accept_role};
 }
 
 /* The peer has spoken: what it takes, and how much of it. */
@@ -288,7 +303,8 @@ static void on_established(struct vconn *c, const void *data, size_t len)
 	if (c->active)
 		(void)lock_down(c); /* a slower retry at worst; the slabs' own rights hold anyway */
 	c->state = VC_UP;
-	reactor_timer_clear(c->v->reactor, &c->timer);
+	c->heard_ns = c->spoke_ns = reactor_now_ns(c->v->reactor);
+	vconn_start_timer(c);
 	vconn_ready(c);
 	if (c->active) {
 		c->connect_op = NULL;

@@ -79,6 +79,8 @@ struct vconn {
 	char reason[96];
 	uint16_t slot, gen; /* in verbs.table */
 	uint64_t connect_deadline_ns, drain_deadline_ns;
+	uint64_t heard_ns, spoke_ns; /* when the last message came and went */
+	bool beat;                   /* a heartbeat is due */
 	struct xop *connect_op, *recv_op;
 	void *recv_buf;
 	uint32_t recv_len;

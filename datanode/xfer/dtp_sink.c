@@ -372,8 +372,8 @@ static const struct piece_sink_ops dtp_sink_ops = {
 	.close = sink_close,
 };
 
-int sink_open(struct xfer_core *core, const struct sink_params *params, struct sink_user *user,
-	      struct piece_sink **ret)
+int stream_sink_open(struct xfer_core *core, const struct sink_params *params, struct sink_user *user,
+		     struct piece_sink **ret)
 {
 	const struct dn_target *t = &params->write->targets[0];
 	struct dtp_sink *s;

@@ -52,6 +52,7 @@ struct xfer_core {
 	struct list conns;       /* private: front ends' connections */
 	uint32_t op_count, conn_count;
 	bool read_direct;        /* O_DIRECT for finalised replicas */
+	struct caps *caps;       /* RDMA; NULL: none */
 	bool stopping;
 };
 

@@ -21,3 +21,6 @@ struct sink_params { /* what WRITE_BLOCK to the next hop says; borrowed until op
 /** Connect and send the op; sink_user_ops.opened() follows. -ENOMEM and the like at once. */
 int sink_open(struct xfer_core *core, const struct sink_params *params, struct sink_user *user,
 	      struct piece_sink **ret);
+/** The same, always by TCP. */
+int stream_sink_open(struct xfer_core *core, const struct sink_params *params, struct sink_user *user,
+		     struct piece_sink **ret);

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/transport/transport.h"
+#include "datanode/xfer/caps.h"
 #include "datanode/xfer/dtp.h"
 #include "datanode/xfer/engine.h"
 #include "datanode/xfer/transfer.h"
@@ -112,7 +113,8 @@ static int core_pool(struct xfer_core *core, struct err *err)
 	opts.count[SLOT_1M] = (uint32_t)(bytes / 2 >> 20);
 	opts.count[SLOT_256K] = (uint32_t)(bytes / 8 >> 18);
 	opts.count[SLOT_64K] = (uint32_t)(bytes / 4 >> 16);
-	opts.count[SLOT_8K] = (uint32_t)(bytes / 8 >> 13);
+	opts.count[SLOT_8K] = (uint32_t)(bytes / 8 >> 13) +
+			       (core == core->xfer->cores ? caps_receive_slots(core) : 0);
 	rc = pool_new(&opts, &core->pool, err);
 	if (rc < 0)
 		return rc;
@@ -159,9 +161,10 @@ static int core_start(struct xfer_core *core, void *arg)
 
 	if (rc == 0)
 		rc = tcp_listen(core->reactor, &opts, &bound, &x->listeners[core - x->cores], err);
-	if (rc == 0)
-		dn->data_addr = bound; /* port 0 becomes the real one, for all */
-	return rc;
+	if (rc < 0)
+		return rc;
+	dn->data_addr = bound; /* port 0 becomes the real one, for all */
+	return caps_start(core, core == x->cores, err);
 }
 
 /* A connection that writes has six files open: as many as the system lets us. */
@@ -224,6 +227,7 @@ static int core_stop(struct xfer_core *core, void *arg)
 	xlistener_close(x->listeners[core - x->cores]);
 	x->listeners[core - x->cores] = NULL;
 	dtp_close_idle(core);
+	caps_stop(core);
 	return 0;
 }
 
@@ -232,6 +236,14 @@ static int core_cancel(struct xfer_core *core, void *arg)
 	(void)arg;
 	core->stopping = true;
 	dtp_close_all(core);
+	caps_close_all(core);
+	return 0;
+}
+
+static int core_end(struct xfer_core *core, void *arg)
+{
+	(void)arg;
+	caps_free(core);
 	return 0;
 }
 
@@ -259,6 +271,8 @@ void xfer_stop(struct xfer *x, uint32_t grace_ms)
 	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
 		(void)call_on(&x->cores[i], core_cancel, NULL);
 	wait_idle(x, STOP_AFTER_CANCEL_MS);
+	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
+		(void)call_on(&x->cores[i], core_end, NULL);
 }
 
 void xfer_free(struct xfer *x)

@@ -115,7 +115,7 @@ static struct side side_new(bool passive, uint32_t srq_depth)
 {
 	struct pool_opts po = {.count = {600, 200, 16, 20}, .reserve_pct = 5};
 	struct verbs_opts vo = {.protocol = &capsule_link, .passive = passive, .active = !passive,
-				.role = passive ? CAPSULE_NODE : CAPSULE_CLIENT, .peer_may_write = true,
+				.role = CAPSULE_CLIENT, .accept_role = CAPSULE_NODE, .peer_may_write = true,
 				.srq_depth = srq_depth};
 	struct err err = ERR_INIT;
 	struct side s = {0};

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/xfer/caps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/link/capsule_link.h"
+#include "datanode/xfer/caps_internal.h"
+
+#define SRQ_DEPTH 1024u
+
+static bool is_set(const struct xfer_core *core, const char *key, const char *value)
+{
+	return !strcmp(conf_get_or(core->dn->conf, key, "auto"), value);
+}
+
+static int check_keys(const struct xfer_core *core, struct err *err)
+{
+	if (!is_set(core, "dfs.rdma.enabled", "auto") && !is_set(core, "dfs.rdma.enabled", "true") &&
+	    !is_set(core, "dfs.rdma.enabled", "false"))
+		return err_set(err, -EINVAL, "dfs.rdma.enabled must be auto, true or false");
+	if (!is_set(core, "dfs.rdma.peer", "auto") && !is_set(core, "dfs.rdma.peer", "off"))
+		return err_set(err, -EINVAL, "dfs.rdma.peer must be auto or off");
+	return 0;
+}
+
+uint32_t caps_receive_slots(const struct xfer_core *core)
+{
+	return !is_set(core, "dfs.rdma.enabled", "false") && !verbs_probe(NULL) ? SRQ_DEPTH : 0;
+}
+
+static int start(struct xfer_core *core, bool accept, struct err *err)
+{
+	const struct verbs_opts vo = {
+		.protocol = &capsule_link,
+		.role = CAPSULE_PEER,
+		.accept_role = CAPSULE_NODE,
+		.pool = core->pool,
+		.passive = accept,
+		.active = true,
+		.srq_depth = SRQ_DEPTH,
+	};
+	struct xlistener_opts lo = {.addr = core->dn->data_addr, .accepted = caps_accept};
+	struct caps *caps = calloc(1, sizeof(*caps));
+	int rc;
+
+	if (!caps)
+		return err_set(err, -ENOMEM, "out of memory");
+	caps->core = core;
+	caps->to_peers = is_set(core, "dfs.rdma.peer", "auto");
+	list_init(&caps->conns);
+	list_init(&caps->dials);
+	lo.arg = caps;
+	rc = verbs_new(core->reactor, &vo, &caps->verbs, err);
+	if (rc == 0 && accept)
+		rc = verbs_listen(caps->verbs, &lo, err);
+	if (rc < 0) {
+		verbs_free(caps->verbs);
+		free(caps);
+		return rc;
+	}
+	core->caps = caps;
+	return 0;
+}
+
+int caps_start(struct xfer_core *core, bool accept, struct err *err)
+{
+	struct err why = ERR_INIT;
+	char addr[NET_TEXT_MAX];
+	int rc = check_keys(core, err);
+
+	if (rc < 0)
+		return rc;
+	if (is_set(core, "dfs.rdma.enabled", "false")) {
+		if (accept)
+			log_info("op=start: no RDMA: dfs.rdma.enabled is false");
+		return 0;
+	}
+	rc = start(core, accept, &why);
+	if (rc < 0 && is_set(core, "dfs.rdma.enabled", "true")) {
+		if (err)
+			*err = why;
+		return rc;
+	}
+	if (rc < 0 && accept)
+		log_info("op=start: no RDMA: %s", why.text);
+	else if (accept)
+		log_info("op=start: RDMA on %s", net_text(&core->dn->data_addr, addr));
+	return 0;
+}
+
+void caps_stop(struct xfer_core *core)
+{
+	struct caps *caps = core->caps;
+
+	if (!caps)
+		return;
+	caps->stopping = true;
+	verbs_unlisten(caps->verbs);
+	list_for_each (l, &caps->conns) {
+		struct caps_conn *c = container_of(l, struct caps_conn, in_caps);
+
+		if (list_empty(&c->streams))
+			link_close(&c->link, -ECANCELED);
+	}
+	caps_dials_close(caps, true);
+}
+
+void caps_close_all(struct xfer_core *core)
+{
+	struct caps *caps = core->caps;
+
+	if (!caps)
+		return;
+	caps->stopping = true;
+	list_for_each (l, &caps->conns)
+		link_close(&container_of(l, struct caps_conn, in_caps)->link, -ECANCELED);
+	caps_dials_close(caps, false);
+}
+
+void caps_free(struct xfer_core *core)
+{
+	struct caps *caps = core->caps;
+
+	if (!caps)
+		return;
+	verbs_free(caps->verbs);
+	caps_dials_free(caps);
+	core->caps = NULL;
+	if (list_empty(&caps->conns)) /* else a disk does not answer and its stream still knows us */
+		free(caps);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * caps_internal - shared by caps_link.c (a connection's messages), caps_conn.c (acceptor), caps_write.c,
+ * caps_read.c (its streams), caps_sink.c (dialer) and caps.c (start and stop)
+ */
+#include "common/base/clock.h"
+#include "common/transport/verbs.h"
+#include "common/wire/capsule.h"
+#include "common/wire/dt.h"
+#include "common/wire/pb.h"
+#include "datanode/xfer/caps.h"
+
+#define CAPS_STREAMS_MAX 256          /* of one connection */
+#define CAPS_PIECES_MAX 256           /* of one stream, not yet with the engine; the engine takes 128 */
+#define CAPS_AVOID_MAX 64             /* nodes remembered to have no RDMA */
+#define CAPS_AVOID_NS (300 * NS_PER_S)
+#define CAPS_DIAL_NS (1 * NS_PER_S)   /* then TCP */
+#define CAPS_XFER_NS (60 * NS_PER_S)  /* one RDMA operation */
+#define CAPS_LINGER_NS (500 * NS_PER_MS) /* an ERROR capsule is given time to arrive */
+
+struct caps {
+	struct xfer_core *core;
+	struct verbs *verbs;
+	struct list conns, dials;
+	bool to_peers, stopping;
+	struct {
+		struct net_addr addr;
+		uint64_t until_ns;
+	} avoid[CAPS_AVOID_MAX];
+	uint32_t avoid_next;
+};
+
+/* One connection: what is received and sent on it. Embedded; freed by its owner after `gone`. */
+struct caps_link {
+	struct caps *caps;
+	struct xconn *xc;       /* NULL once closed */
+	struct rop *rop;        /* of the owner */
+	struct xop recv_op;
+	struct rtimer linger;
+	bool receiving;
+	bool ending;            /* ERROR is sent: take nothing more, close soon */
+	bool gone;              /* the queue pair is destroyed */
+	int rc;                 /* -errno once lost */
+	uint32_t got;           /* bytes received and not yet handled */
+	char peer[NET_TEXT_MAX];
+	uint8_t in[VERBS_MESSAGE_MAX];
+};
+
+void link_init(struct caps_link *l, struct caps *caps, struct rop *rop);
+/** It has a connection now (up or coming up). */
+void link_attach(struct caps_link *l, struct xconn *xc);
+static inline void link_ready(struct caps_link *l)
+{
+	reactor_ready(l->caps->core->reactor, l->rop);
+}
+/** -ECONNRESET, -ENOMEM, -EMSGSIZE (larger than the peer takes). */
+int link_send(struct caps_link *l, const struct capsule *m);
+/** The next message, decoded; its payload, if any, is the caller's slot to put. False: none yet, one
+ *  is waited for, or the connection is lost. Handle it before asking again. */
+bool link_receive(struct caps_link *l, struct capsule *ret, struct slot **ret_payload);
+/** Lost or given up: the first @rc stays. gone follows. */
+void link_close(struct caps_link *l, int rc);
+/** The peer broke the protocol: tell it and close. */
+void link_refuse(struct caps_link *l, const char *why);
+/** The deadline of RDMA operations submitted next. */
+void link_extend(struct caps_link *l);
+
+static inline struct capsule_bytes caps_text(const char *text)
+{
+	size_t len = text ? strlen(text) : 0;
+
+	return (struct capsule_bytes){text, (uint32_t)(len < CAPSULE_TEXT_MAX ? len : CAPSULE_TEXT_MAX)};
+}
+
+/* ---- acceptor ---- */
+
+struct caps_conn {
+	struct caps_link link; /* first */
+	struct rop rop;
+	struct list in_caps;
+	struct list streams;
+	uint32_t stream_count;
+	enum pool_use use;
+	bool dropped;          /* the streams know that the connection is lost */
+};
+
+struct caps_stream { /* a write or a read in progress */
+	struct list link;
+	struct caps_conn *conn;
+	uint64_t id;
+	bool is_write, ready;
+	/** Do what can be done; true: over, nothing of it is in flight. */
+	bool (*step)(struct caps_stream *s);
+	void (*free)(struct caps_stream *s);
+	/** The dialer cancelled (-ECANCELED) or is lost: stop. May come more than once. */
+	void (*cancel)(struct caps_stream *s, int rc);
+};
+
+static inline void stream_ready(struct caps_stream *s)
+{
+	s->ready = true;
+	link_ready(&s->conn->link);
+}
+void caps_stream_add(struct caps_conn *c, struct caps_stream *s, uint64_t id);
+void caps_accept(void *caps, struct xconn *xc);
+
+/** Start it, or answer why not. */
+void caps_write_start(struct caps_conn *c, const struct capsule *m);
+/** A piece. Takes @payload, always. -EPROTO: the connection is to end. */
+int caps_write_piece(struct caps_stream *s, const struct capsule *m, struct slot *payload);
+void caps_read_start(struct caps_conn *c, const struct capsule *m);
+
+/* ---- dialer ---- */
+void caps_dials_close(struct caps *caps, bool idle_only);
+/** After verbs_free(): every queue pair is gone. */
+void caps_dials_free(struct caps *caps);

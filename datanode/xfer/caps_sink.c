@@ -1,0 +1,692 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The next node of a chain by RDMA: it reads pieces from the slots that they landed in here. One
+ * connection for each node, shared by all streams to it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cursor.h"
+#include "common/base/log.h"
+#include "datanode/xfer/caps_internal.h"
+#include "datanode/xfer/dtp_internal.h"
+
+#define SINK_ANSWER_NS (65 * NS_PER_S) /* and 5 s for each node behind */
+#define SINK_NODE_NS (5 * NS_PER_S)
+#define SINK_CLOSE_NS (5 * NS_PER_S)   /* for CLOSED after CANCEL; then the connection goes */
+
+struct caps_dial { /* a connection to a node */
+	struct caps_link link; /* first */
+	struct rop rop;
+	struct list in_caps;
+	struct net_addr addr;
+	struct list sinks;
+	struct xop conn_op;
+	uint64_t last_id;
+	bool up, told_lost;
+};
+
+enum caps_sink_state {
+	CS_DIAL_WAIT, /* leaves when the connection is up or refused */
+	CS_OPEN_WAIT, /* OPEN_WRITE is sent; leaves on OPEN_REPLY */
+	CS_RUN,       /* pieces go, answers come */
+	CS_BROKEN,    /* told the user; waits for close() */
+	CS_CLOSING,   /* waits for CLOSED or the end of the connection */
+	CS_STREAM,    /* no RDMA there: a stream sink does the work; leaves on its closed() */
+	CS_DONE,
+};
+
+struct flying { /* a piece that the next node has been told of */
+	struct list link;
+	struct piece *p;
+	int64_t seq;      /* the engine's */
+	int64_t wire_seq; /* of its last capsule; -1: a heartbeat, answered here */
+	bool sent;        /* read out: the piece may be gone */
+};
+
+struct caps_sink {
+	struct rop rop;
+	struct piece_sink base;
+	struct xfer_core *core;
+	struct list core_link;
+	struct caps_dial *dial; /* NULL: none, or destroyed */
+	struct list in_dial;
+	enum caps_sink_state state;
+	struct sink_params params;
+	char hop[NET_TEXT_MAX];
+	uint64_t id;
+	uint32_t hops;         /* nodes behind us */
+	bool closing;
+	bool exists;           /* the next node has (or may have) the stream */
+	int64_t next_seq, last_seq;
+	struct list queue, flying;
+	struct rtimer timer;
+	uint64_t deadline_ns;
+	struct piece_sink *inner;
+	struct sink_user proxy;
+	bool inner_closed;
+};
+
+static void sink_ready(struct caps_sink *s)
+{
+	reactor_ready(s->core->reactor, &s->rop);
+}
+static const struct sink_user_ops *user_of(const struct caps_sink *s)
+{
+	return s->base.user->ops;
+}
+
+/* ---- nodes without RDMA ---- */
+
+static bool same_addr(const struct net_addr *a, const struct net_addr *b)
+{
+	return a->len == b->len && !memcmp(&a->sa, &b->sa, a->len);
+}
+
+static bool is_avoided(const struct caps *caps, const struct net_addr *addr)
+{
+	for (uint32_t i = 0; i < CAPS_AVOID_MAX; i++)
+		if (caps->avoid[i].until_ns > reactor_now_ns(caps->core->reactor) &&
+		    same_addr(&caps->avoid[i].addr, addr))
+			return true;
+	return false;
+}
+
+static void avoid(struct caps *caps, const struct net_addr *addr)
+{
+	const uint32_t i = caps->avoid_next++ % CAPS_AVOID_MAX;
+
+	caps->avoid[i].addr = *addr;
+	caps->avoid[i].until_ns = reactor_now_ns(caps->core->reactor) + CAPS_AVOID_NS;
+}
+
+/* ---- progress of a sink ---- */
+
+static void sink_deadline(struct caps_sink *s, uint64_t ns)
+{
+	s->deadline_ns = reactor_now_ns(s->core->reactor) + ns;
+	if (!s->timer.deadline_ns)
+		reactor_timer_set(s->core->reactor, &s->timer, s->deadline_ns);
+}
+
+static uint64_t answer_ns(const struct caps_sink *s)
+{
+	return SINK_ANSWER_NS + SINK_NODE_NS * s->hops;
+}
+
+static void tell_opened(struct caps_sink *s, int status, const char *bad_link)
+{
+	s->state = status == DT_SUCCESS ? CS_RUN : CS_BROKEN;
+	user_of(s)->opened(s->base.user, status, bad_link);
+}
+
+static void sink_broken(struct caps_sink *s, int rc)
+{
+	const enum caps_sink_state was = s->state;
+
+	if (was != CS_OPEN_WAIT && was != CS_RUN)
+		return;
+	log_info("op=forward hop=%s: %s", s->hop, err_name(rc));
+	s->state = CS_BROKEN;
+	if (was == CS_OPEN_WAIT)
+		tell_opened(s, dt_errno_status(rc), s->hop);
+	else
+		user_of(s)->broken(s->base.user, rc);
+}
+
+static void on_timer(struct rtimer *t)
+{
+	struct caps_sink *s = container_of(t, struct caps_sink, timer);
+	const bool waits = s->state == CS_OPEN_WAIT || s->state == CS_CLOSING || !list_empty(&s->flying);
+
+	if (reactor_now_ns(s->core->reactor) < s->deadline_ns) {
+		reactor_timer_set(s->core->reactor, t, s->deadline_ns);
+		return;
+	}
+	if (!waits || !s->dial)
+		return;
+	if (s->state == CS_CLOSING)
+		link_close(&s->dial->link, -ETIMEDOUT); /* nothing less takes our memory back */
+	else
+		sink_broken(s, -ETIMEDOUT);
+	sink_ready(s);
+}
+
+static void piece_sent(struct caps_sink *s, struct flying *f)
+{
+	if (f->sent)
+		return;
+	f->sent = true;
+	user_of(s)->sent(s->base.user, f->p);
+}
+
+/* Heartbeats are acknowledged when they are the oldest. */
+static void ack_heartbeats(struct caps_sink *s)
+{
+	static const uint8_t good[DT_ACK_NODES_MAX];
+
+	while (!list_empty(&s->flying)) {
+		struct flying *f = container_of(s->flying.next, struct flying, link);
+
+		if (f->wire_seq >= 0)
+			return;
+		list_del(&f->link);
+		user_of(s)->acked(s->base.user, f->seq, good, s->hops);
+		free(f);
+	}
+}
+
+static void on_pulled(struct caps_sink *s, int64_t seq)
+{
+	list_for_each (l, &s->flying) {
+		struct flying *f = container_of(l, struct flying, link);
+
+		if (f->wire_seq > seq)
+			return;
+		piece_sent(s, f);
+	}
+}
+
+static void on_ack(struct caps_sink *s, const struct capsule *m)
+{
+	if (s->state != CS_RUN)
+		return;
+	if (m->ack.seqno < 0) {
+		user_of(s)->acked(s->base.user, SEQ_UNKNOWN, m->ack.status, m->ack.count);
+		return;
+	}
+	on_pulled(s, m->ack.pulled > m->ack.seqno ? m->ack.pulled : m->ack.seqno);
+	while (!list_empty(&s->flying)) {
+		struct flying *f = container_of(s->flying.next, struct flying, link);
+
+		if (f->wire_seq > m->ack.seqno)
+			return;
+		list_del(&f->link);
+		if (f->wire_seq == s->last_seq)
+			s->exists = false; /* the answer to LAST is the last word */
+		user_of(s)->acked(s->base.user, f->seq, m->ack.status, m->ack.count);
+		free(f);
+		ack_heartbeats(s);
+	}
+}
+
+static void drop_flying(struct caps_sink *s)
+{
+	struct list *l;
+
+	while ((l = list_pop(&s->flying))) {
+		struct flying *f = container_of(l, struct flying, link);
+
+		piece_sent(s, f);
+		free(f);
+	}
+}
+
+static void on_answer(struct caps_sink *s, const struct capsule *m)
+{
+	char bad[NET_TEXT_MAX];
+
+	sink_deadline(s, answer_ns(s));
+	switch ((enum capsule_type)m->type) {
+	case CAPSULE_OPEN_REPLY:
+		if (m->open_reply.status != DT_SUCCESS)
+			s->exists = false;
+		if (s->state != CS_OPEN_WAIT)
+			break;
+		snprintf(bad, sizeof(bad), "%.*s", (int)m->open_reply.bad_link.len,
+			 (const char *)m->open_reply.bad_link.p);
+		/* A node that fails without naming one is itself to blame. */
+		tell_opened(s, m->open_reply.status,
+			    m->open_reply.status == DT_SUCCESS ? "" : *bad ? bad : s->hop);
+		break;
+	case CAPSULE_ACK:
+		on_ack(s, m);
+		break;
+	case CAPSULE_PULLED:
+		on_pulled(s, m->pulled.seqno);
+		break;
+	case CAPSULE_CLOSED:
+		s->exists = false;
+		sink_broken(s, m->closed.status ? dt_status_errno(m->closed.status) : -EIO);
+		break;
+	case CAPSULE_OPEN_WRITE:
+	case CAPSULE_WRITE:
+	case CAPSULE_READ:
+	case CAPSULE_READ_REPLY:
+	case CAPSULE_CANCEL:
+	case CAPSULE_HEARTBEAT:
+	case CAPSULE_ERROR:
+		break; /* not answers to a write */
+	}
+	if (!s->exists)
+		drop_flying(s);
+	sink_ready(s);
+}
+
+/* ---- the connection ---- */
+
+static void dial_message(struct caps_dial *d, const struct capsule *m)
+{
+	if (m->type == CAPSULE_ERROR) {
+		log_warn("op=forward hop=%s: the node ends the connection: %.*s", d->link.peer,
+			 (int)m->closed.text.len, (const char *)m->closed.text.p);
+		link_close(&d->link, -ECONNRESET);
+		return;
+	}
+	list_for_each (l, &d->sinks) {
+		struct caps_sink *s = container_of(l, struct caps_sink, in_dial);
+
+		if (s->id == m->request_id) {
+			on_answer(s, m);
+			return;
+		}
+	}
+}
+
+static void sink_leave_dial(struct caps_sink *s)
+{
+	list_del(&s->in_dial);
+	s->dial = NULL;
+	sink_ready(s);
+}
+
+static void dial_lost(struct caps_dial *d)
+{
+	d->told_lost = true;
+	list_for_each (l, &d->sinks) {
+		struct caps_sink *s = container_of(l, struct caps_sink, in_dial);
+
+		if (s->state == CS_DIAL_WAIT)
+			sink_leave_dial(s); /* and on by a stream */
+		else
+			sink_broken(s, d->link.rc);
+	}
+}
+
+static bool dial_step(struct rop *rop)
+{
+	struct caps_dial *d = container_of(rop, struct caps_dial, rop);
+	struct slot *payload;
+	struct capsule m;
+
+	while (d->up && link_receive(&d->link, &m, &payload)) {
+		slot_put(payload);
+		dial_message(d, &m);
+	}
+	if (d->link.rc && !d->told_lost)
+		dial_lost(d);
+	if (!d->link.gone)
+		return false;
+	list_for_each (l, &d->sinks) {
+		struct caps_sink *s = container_of(l, struct caps_sink, in_dial);
+
+		s->exists = false; /* the queue pair is destroyed: nobody reads our slots any more */
+		drop_flying(s);
+		sink_leave_dial(s);
+	}
+	return true;
+}
+
+static void dial_free(struct rop *rop)
+{
+	struct caps_dial *d = container_of(rop, struct caps_dial, rop);
+
+	list_del(&d->in_caps);
+	free(d);
+}
+
+static void on_connected(struct xop *op, int res)
+{
+	struct caps_dial *d = container_of(op, struct caps_dial, conn_op);
+
+	if (res < 0) {
+		log_info("op=forward hop=%s: no RDMA (%s): by TCP for %llu s", d->link.peer,
+			 d->link.xc ? verbs_reason(d->link.xc) : err_name(res), CAPS_AVOID_NS / NS_PER_S);
+		if (res != -ECANCELED)
+			avoid(d->link.caps, &d->addr);
+		link_close(&d->link, res);
+		return;
+	}
+	d->up = true;
+	list_for_each (l, &d->sinks)
+		sink_ready(container_of(l, struct caps_sink, in_dial));
+	link_ready(&d->link);
+}
+
+static struct caps_dial *dial_get(struct caps *caps, const struct net_addr *addr, int *ret_rc)
+{
+	struct caps_dial *d;
+	struct xconn *xc;
+
+	list_for_each (l, &caps->dials) {
+		d = container_of(l, struct caps_dial, in_caps);
+		if (!d->link.rc && !d->link.ending && same_addr(&d->addr, addr))
+			return d;
+	}
+	*ret_rc = -ENOMEM;
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return NULL;
+	d->addr = *addr;
+	list_init(&d->sinks);
+	rop_init(&d->rop, dial_step, dial_free);
+	link_init(&d->link, caps, &d->rop);
+	net_text(addr, d->link.peer);
+	d->conn_op.done = on_connected;
+	*ret_rc = verbs_connect(caps->verbs, addr, reactor_now_ns(caps->core->reactor) + CAPS_DIAL_NS,
+				&d->conn_op, &xc);
+	if (*ret_rc < 0) {
+		free(d);
+		return NULL;
+	}
+	link_attach(&d->link, xc);
+	list_add_tail(&caps->dials, &d->in_caps);
+	return d;
+}
+
+void caps_dials_close(struct caps *caps, bool idle_only)
+{
+	list_for_each (l, &caps->dials) {
+		struct caps_dial *d = container_of(l, struct caps_dial, in_caps);
+
+		if (!idle_only || list_empty(&d->sinks))
+			link_close(&d->link, -ECANCELED);
+	}
+}
+
+void caps_dials_free(struct caps *caps)
+{
+	list_for_each (l, &caps->dials) {
+		struct caps_dial *d = container_of(l, struct caps_dial, in_caps);
+
+		list_del(&d->rop.ready_link);
+		(void)dial_step(&d->rop);
+		list_del(&d->rop.ready_link);
+		dial_free(&d->rop);
+	}
+}
+
+/* ---- the stream sink in our place ---- */
+
+static struct caps_sink *of_proxy(struct sink_user *u)
+{
+	return container_of(u, struct caps_sink, proxy);
+}
+static void proxy_opened(struct sink_user *u, int status, const char *bad_link)
+{
+	user_of(of_proxy(u))->opened(of_proxy(u)->base.user, status, bad_link);
+}
+static void proxy_sent(struct sink_user *u, struct piece *p)
+{
+	user_of(of_proxy(u))->sent(of_proxy(u)->base.user, p);
+}
+static void proxy_acked(struct sink_user *u, int64_t seq, const uint8_t *statuses, uint32_t n)
+{
+	user_of(of_proxy(u))->acked(of_proxy(u)->base.user, seq, statuses, n);
+}
+static void proxy_broken(struct sink_user *u, int rc)
+{
+	user_of(of_proxy(u))->broken(of_proxy(u)->base.user, rc);
+}
+static void proxy_closed(struct sink_user *u)
+{
+	of_proxy(u)->inner = NULL;
+	of_proxy(u)->state = CS_DONE;
+	sink_ready(of_proxy(u));
+}
+static const struct sink_user_ops proxy_ops = {
+	.opened = proxy_opened,
+	.sent = proxy_sent,
+	.acked = proxy_acked,
+	.broken = proxy_broken,
+	.closed = proxy_closed,
+};
+
+static void go_by_stream(struct caps_sink *s)
+{
+	int rc;
+
+	s->state = CS_STREAM;
+	s->proxy.ops = &proxy_ops;
+	rc = stream_sink_open(s->core, &s->params, &s->proxy, &s->inner);
+	if (rc == 0)
+		return;
+	s->state = CS_OPEN_WAIT;
+	sink_broken(s, rc);
+}
+
+/* ---- sending ---- */
+
+static void do_open(struct caps_sink *s)
+{
+	struct capsule m = {.type = CAPSULE_OPEN_WRITE, .flags = CAPSULE_WANT_PULLED};
+	uint8_t *op = NULL;
+	size_t len;
+	struct rd r;
+	int rc = dtp_write_op_encode(&s->params, &op, &len);
+
+	if (rc == 0) {
+		r = rd_init(op + 3, len - 3); /* version and opcode go before it on streams */
+		m.open_write.op.len = (uint32_t)rd_varint(&r);
+		m.open_write.op.p = r.p;
+		m.request_id = s->id = ++s->dial->last_id;
+		rc = link_send(&s->dial->link, &m);
+	}
+	free(op);
+	if (rc < 0) { /* too long for a capsule, or the connection broke: nothing is lost yet */
+		sink_leave_dial(s);
+		return;
+	}
+	s->state = CS_OPEN_WAIT;
+	s->exists = true;
+	sink_deadline(s, answer_ns(s));
+}
+
+static int send_write(struct caps_sink *s, const struct piece *p, uint32_t at, uint32_t len,
+		      struct capsule_bytes crc)
+{
+	struct caps_link *l = &s->dial->link;
+	struct capsule m = {
+		.type = CAPSULE_WRITE,
+		.request_id = s->id,
+		.flags = (uint16_t)((p->last ? CAPSULE_LAST : 0) |
+				    (p->sync && at + len == p->len ? CAPSULE_SYNC : 0)),
+		.write = {.seqno = s->next_seq, .offset = p->off + at, .data_len = len, .crc = crc},
+	};
+	struct xremote at_mem;
+	int rc;
+
+	if (len) {
+		at_mem = verbs_remote(l->xc, p->slot, p->slot_off + at);
+		m.write.data = (struct capsule_mem){at_mem.addr, at_mem.rkey, len};
+	}
+	if (crc.len && !crc.p) { /* by address, where the engine keeps them */
+		at_mem = verbs_remote(l->xc, p->crc_slot, (uint32_t)(p->crcs - p->crc_slot->data));
+		m.write.crc_mem = (struct capsule_mem){at_mem.addr, at_mem.rkey, crc.len};
+	}
+	rc = link_send(l, &m);
+	if (!rc)
+		s->next_seq++;
+	return rc;
+}
+
+/* The last CRC is not at its place for sure (see struct piece): a long list goes without it, and the
+ * last chunk, when it is not whole, as a piece of its own. */
+static int send_piece(struct caps_sink *s, const struct piece *p)
+{
+	const uint32_t bpc = s->params.bytes_per_crc, n = p->crc_count;
+	const uint32_t tail = n ? (uint32_t)((p->off + p->len) % bpc) : 0;
+	uint8_t crcs[VERBS_MESSAGE_MAX];
+	int rc;
+
+	if (!n)
+		return send_write(s, p, 0, p->len, (struct capsule_bytes){NULL, 0});
+	if (capsule_crc_fits(n * 4, s->dial->link.xc->max_message)) {
+		memcpy(crcs, p->crcs, (n - 1) * 4);
+		memcpy(crcs + (n - 1) * 4, p->edge, 4);
+		return send_write(s, p, 0, p->len, (struct capsule_bytes){crcs, n * 4});
+	}
+	if (!tail)
+		return send_write(s, p, 0, p->len, (struct capsule_bytes){NULL, n * 4});
+	rc = send_write(s, p, 0, p->len - tail, (struct capsule_bytes){NULL, (n - 1) * 4});
+	return rc ? rc : send_write(s, p, p->len - tail, tail, (struct capsule_bytes){p->edge, 4});
+}
+
+static void do_send(struct caps_sink *s)
+{
+	while (s->state == CS_RUN && !list_empty(&s->queue)) {
+		struct piece *p = container_of(list_pop(&s->queue), struct piece, link);
+		struct flying *f = calloc(1, sizeof(*f));
+		int rc = f ? 0 : -ENOMEM;
+
+		if (f) {
+			*f = (struct flying){.p = p, .seq = p->seq, .wire_seq = -1};
+			list_add_tail(&s->flying, &f->link);
+			if (p->seq != SEQ_HEARTBEAT)
+				rc = s->dial && s->dial->link.xc ? send_piece(s, p) : -ECONNRESET;
+			else
+				piece_sent(s, f);
+			if (p->seq != SEQ_HEARTBEAT)
+				f->wire_seq = rc ? INT64_MAX : s->next_seq - 1;
+			if (p->last && !rc)
+				s->last_seq = f->wire_seq;
+		} else {
+			user_of(s)->sent(s->base.user, p);
+		}
+		if (rc < 0)
+			sink_broken(s, rc);
+	}
+	if (s->state == CS_RUN)
+		ack_heartbeats(s);
+	if (!list_empty(&s->flying))
+		sink_deadline(s, answer_ns(s));
+}
+
+/* ---- the end ---- */
+
+static void do_close(struct caps_sink *s)
+{
+	const struct capsule m = {.type = CAPSULE_CANCEL, .request_id = s->id};
+	struct list *l;
+
+	if (s->state == CS_STREAM) {
+		if (!s->inner_closed)
+			s->inner->ops->close(s->inner);
+		s->inner_closed = true;
+		return;
+	}
+	while ((l = list_pop(&s->queue)))
+		user_of(s)->sent(s->base.user, container_of(l, struct piece, link));
+	if (s->state < CS_CLOSING && s->exists && s->dial) {
+		s->state = CS_CLOSING;
+		(void)link_send(&s->dial->link, &m);
+		sink_deadline(s, SINK_CLOSE_NS);
+		reactor_timer_set(s->core->reactor, &s->timer, s->deadline_ns);
+	}
+	if (!s->exists)
+		s->state = CS_DONE;
+}
+
+static bool sink_step(struct rop *rop)
+{
+	struct caps_sink *s = container_of(rop, struct caps_sink, rop);
+
+	if (s->closing)
+		do_close(s);
+	else if (s->state == CS_DIAL_WAIT && !s->dial)
+		go_by_stream(s);
+	else if (s->state == CS_DIAL_WAIT && s->dial->up)
+		do_open(s);
+	else if (s->state == CS_RUN)
+		do_send(s);
+	return s->state == CS_DONE;
+}
+
+static void sink_free(struct rop *rop)
+{
+	struct caps_sink *s = container_of(rop, struct caps_sink, rop);
+
+	drop_flying(s);
+	if (s->dial)
+		list_del(&s->in_dial);
+	reactor_timer_clear(s->core->reactor, &s->timer);
+	list_del(&s->core_link);
+	s->core->op_count--;
+	user_of(s)->closed(s->base.user);
+	free(s);
+}
+
+static void sink_forward(struct piece_sink *base, struct piece *p)
+{
+	struct caps_sink *s = container_of(base, struct caps_sink, base);
+
+	if (s->inner) {
+		s->inner->ops->forward(s->inner, p);
+		return;
+	}
+	list_add_tail(&s->queue, &p->link);
+	sink_ready(s);
+}
+
+static void sink_close(struct piece_sink *base)
+{
+	struct caps_sink *s = container_of(base, struct caps_sink, base);
+
+	s->closing = true;
+	sink_ready(s);
+}
+
+static const struct piece_sink_ops caps_sink_ops = {
+	.forward = sink_forward,
+	.close = sink_close,
+};
+
+int caps_sink_open(struct xfer_core *core, const struct sink_params *params, struct sink_user *user,
+		   struct piece_sink **ret)
+{
+	const struct dn_target *t = &params->write->targets[0];
+	struct caps *caps = core->caps;
+	struct caps_sink *s;
+	struct net_addr addr;
+	int rc = net_resolve(t->ip, t->xfer_port, &addr, NULL); /* numeric: asks no name server */
+
+	if (rc < 0)
+		return rc;
+	if (!caps->to_peers || caps->stopping || params->final_answer || params->no_answer ||
+	    is_avoided(caps, &addr))
+		return -EHOSTUNREACH;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->dial = dial_get(caps, &addr, &rc);
+	if (!s->dial) {
+		free(s);
+		if (rc == -EHOSTUNREACH)
+			avoid(caps, &addr);
+		return rc == -ENOMEM ? rc : -EHOSTUNREACH;
+	}
+	s->core = core;
+	s->base = (struct piece_sink){.ops = &caps_sink_ops, .user = user};
+	s->params = *params;
+	s->hops = params->write->target_count;
+	s->last_seq = -1;
+	snprintf(s->hop, sizeof(s->hop), "%s:%u", t->ip, t->xfer_port);
+	list_init(&s->queue);
+	list_init(&s->flying);
+	s->timer.fire = on_timer;
+	rop_init(&s->rop, sink_step, sink_free);
+	list_add_tail(&s->dial->sinks, &s->in_dial);
+	list_add_tail(&core->ops, &s->core_link);
+	core->op_count++;
+	sink_ready(s);
+	*ret = &s->base;
+	return 0;
+}
+
+int sink_open(struct xfer_core *core, const struct sink_params *params, struct sink_user *user,
+	      struct piece_sink **ret)
+{
+	int rc = core->caps ? caps_sink_open(core, params, user, ret) : -EHOSTUNREACH;
+
+	return rc == -EHOSTUNREACH ? stream_sink_open(core, params, user, ret) : rc;
+}

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A block being written by capsules: pieces get landings in order, pulls fill them in any order, the
+ * engine gets them in order. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/metrics.h"
+#include "datanode/xfer/caps_internal.h"
+#include "datanode/xfer/dtp_internal.h"
+
+struct wpiece { /* a WRITE capsule */
+	struct list link;
+	struct caps_write *w;
+	int64_t seq;
+	uint64_t off;
+	uint32_t len, landed, handed; /* bytes in all, with a landing, with the engine */
+	bool last, sync;
+	struct xremote data, crc;
+	struct slot *payload;  /* rode along */
+	uint32_t crc_len, crc_at; /* bytes of CRCs, of these before `handed` */
+	struct slot *crc_slot; /* pulled */
+	struct xop crc_op;
+	bool crc_pulling, crc_ready;
+	uint8_t crcs[];        /* came in the capsule */
+};
+
+struct wpart { /* a landing being filled */
+	struct list link;
+	struct caps_write *w;
+	struct wpiece *piece;
+	struct landing land;
+	struct xop op;
+	bool done;
+	int rc;
+};
+
+struct caps_write {
+	struct caps_stream s; /* first */
+	struct write_source src;
+	struct bwrite *w;      /* NULL once it has ended */
+	bool opened, refused, finished, cancelled, want_pulled;
+	int end_rc;
+	int64_t newest_seq, last_seq;  /* received; of the piece with LAST */
+	int64_t pulled, told_pulled;
+	struct list pieces, parts;
+	uint32_t piece_count;
+	struct pool_waiter waiter; /* for the CRCs of the first piece that lacks a slot for them */
+	struct slot *spare;
+	bool waiting;
+};
+
+static struct caps_write *of_stream(struct caps_stream *s)
+{
+	return container_of(s, struct caps_write, s);
+}
+static struct caps_write *of_src(struct write_source *s)
+{
+	return container_of(s, struct caps_write, src);
+}
+static struct caps_link *link_of(const struct caps_write *w)
+{
+	return &w->s.conn->link;
+}
+static struct pool *pool_of(const struct caps_write *w)
+{
+	return link_of(w)->caps->core->pool;
+}
+
+static void write_fail(struct caps_write *w, int rc)
+{
+	if (w->w && !w->cancelled)
+		bwrite_close(w->w, rc);
+	w->cancelled = true;
+	stream_ready(&w->s);
+}
+
+/* ---- the engine speaks ---- */
+
+static void open_reply(struct caps_conn *c, uint64_t id, int status, const char *bad_link,
+		       const char *text)
+{
+	const struct capsule m = {
+		.type = CAPSULE_OPEN_REPLY,
+		.request_id = id,
+		.open_reply = {.status = status, .bad_link = caps_text(bad_link), .text = caps_text(text)},
+	};
+
+	(void)link_send(&c->link, &m);
+}
+
+static void on_opened(struct write_source *s, int status, const char *bad_link, bool replica_failed)
+{
+	struct caps_write *w = of_src(s);
+
+	w->opened = status == DT_SUCCESS;
+	w->refused = !w->opened;
+	open_reply(w->s.conn, w->s.id, status, bad_link,
+		   replica_failed ? "the replica could not be prepared" : "");
+	stream_ready(&w->s);
+}
+
+static void on_room(struct write_source *s)
+{
+	stream_ready(&of_src(s)->s);
+}
+
+static void on_ack(struct write_source *s, int64_t seq, const uint8_t *statuses, uint32_t n)
+{
+	struct caps_write *w = of_src(s);
+	const struct capsule m = {
+		.type = CAPSULE_ACK,
+		.request_id = w->s.id,
+		.ack = {.seqno = seq, .pulled = w->pulled, .count = (uint8_t)n, .status = statuses},
+	};
+	bool good = true;
+
+	for (uint32_t i = 0; i < n; i++)
+		good &= statuses[i] == DT_SUCCESS;
+	w->told_pulled = w->pulled;
+	w->finished |= good && seq >= 0 && seq == w->last_seq;
+	(void)link_send(link_of(w), &m);
+}
+
+static void on_ended(struct write_source *s, int rc)
+{
+	struct caps_write *w = of_src(s);
+
+	w->w = NULL;
+	w->end_rc = rc;
+	stream_ready(&w->s);
+}
+
+static const struct write_source_ops source_ops = {
+	.opened = on_opened,
+	.room = on_room,
+	.ack = on_ack,
+	.ended = on_ended,
+};
+
+/* ---- payload and CRCs arrive ---- */
+
+static void on_pulled(struct xop *op, int res)
+{
+	struct wpart *t = container_of(op, struct wpart, op);
+
+	t->done = true;
+	t->rc = res < 0 ? res : 0;
+	stream_ready(&t->w->s);
+}
+
+static void on_crcs(struct xop *op, int res)
+{
+	struct wpiece *p = container_of(op, struct wpiece, crc_op);
+
+	p->crc_pulling = false;
+	p->crc_ready = res >= 0;
+	stream_ready(&p->w->s);
+}
+
+static void on_granted(struct pool_waiter *waiter, struct slot *slot)
+{
+	struct caps_write *w = container_of(waiter, struct caps_write, waiter);
+
+	w->waiting = false;
+	w->spare = slot;
+	stream_ready(&w->s);
+}
+
+static enum slot_class class_for(uint32_t bytes)
+{
+	return bytes <= 8192 ? SLOT_8K : bytes <= 65536 ? SLOT_64K : bytes <= 262144 ? SLOT_256K : SLOT_1M;
+}
+
+/* A list of CRCs that is named by address: false when there is no slot for it yet. */
+static bool pull_crcs(struct caps_write *w, struct wpiece *p)
+{
+	const enum slot_class cls = class_for(p->crc_len);
+
+	if (p->crc_ready || p->crc_slot)
+		return true;
+	if (w->waiting)
+		return false;
+	p->crc_slot = w->spare && w->spare->cls >= (uint8_t)cls ? w->spare : NULL;
+	if (p->crc_slot)
+		w->spare = NULL;
+	else
+		p->crc_slot = pool_get(pool_of(w), cls, w->s.conn->use);
+	if (!p->crc_slot) {
+		slot_put(w->spare);
+		w->spare = NULL;
+		w->waiting = true;
+		w->waiter.granted = on_granted;
+		pool_wait(pool_of(w), cls, w->s.conn->use, &w->waiter);
+		return false;
+	}
+	p->crc_pulling = true;
+	p->crc_op.done = on_crcs;
+	link_extend(link_of(w));
+	xconn_pull(link_of(w)->xc, p->crc, p->crc_slot, 0, p->crc_len, &p->crc_op);
+	return true;
+}
+
+/* What rode along lies in a slot of the receive queue: a piece of at most 8 KiB is copied to its
+ * neighbours, which costs less than a round trip. */
+static void fill_from_payload(struct wpart *t)
+{
+	const struct wpiece *p = t->piece;
+
+	memcpy(t->land.slot->data + t->land.off, p->payload->data + p->landed, t->land.len);
+	metric_add(METRIC_DN_COPIED_RDMA, t->land.len);
+	t->done = true;
+}
+
+static int land(struct caps_write *w, struct wpiece *p)
+{
+	struct caps_link *l = link_of(w);
+	struct wpart *t = calloc(1, sizeof(*t));
+	int rc = t ? bwrite_land(w->w, p->off + p->landed, p->len - p->landed, &t->land) : -ENOMEM;
+
+	if (rc < 0) {
+		free(t);
+		return rc;
+	}
+	t->w = w;
+	t->piece = p;
+	t->op.done = on_pulled;
+	list_add_tail(&w->parts, &t->link);
+	if (p->payload) {
+		fill_from_payload(t);
+	} else {
+		link_extend(l);
+		xconn_pull(l->xc, (struct xremote){p->data.addr + p->landed, p->data.rkey}, t->land.slot,
+			   t->land.off, t->land.len, &t->op);
+	}
+	p->landed += t->land.len;
+	return 0;
+}
+
+static void land_pieces(struct caps_write *w)
+{
+	int rc = 0;
+
+	list_for_each (i, &w->pieces) {
+		struct wpiece *p = container_of(i, struct wpiece, link);
+
+		if (p->crc_len && p->landed < p->len && !pull_crcs(w, p))
+			return;
+		while (!rc && p->landed < p->len)
+			rc = land(w, p);
+		if (rc == -EAGAIN)
+			return; /* room() comes */
+		if (rc < 0) {
+			log_warn("op=write peer=%s: piece %" PRId64 " at %" PRIu64 ": %s", link_of(w)->peer,
+				 p->seq, p->off, err_name(rc));
+			write_fail(w, rc);
+			return;
+		}
+	}
+}
+
+/* ---- to the engine, in order ---- */
+
+static void piece_free(struct caps_write *w, struct wpiece *p)
+{
+	list_del(&p->link);
+	w->piece_count--;
+	slot_put(p->payload);
+	slot_put(p->crc_slot);
+	free(p);
+}
+
+static void part_free(struct wpart *t)
+{
+	list_del(&t->link);
+	free(t);
+}
+
+static int hand_over(struct caps_write *w, struct wpiece *p, struct wpart *t)
+{
+	const uint32_t len = t ? t->land.len : 0, bpc = bwrite_bpc(w->w);
+	const bool whole = p->handed + len == p->len;
+	const uint8_t *crcs = p->crc_slot ? p->crc_slot->data : p->crcs;
+	const struct piece e = {
+		.seq = p->seq,
+		.off = p->off + p->handed,
+		.len = len,
+		.last = p->last,
+		.sync = p->sync && whole,
+		.more = !whole,
+		.flush = len && p->len < 16384,
+		.slot = t ? t->land.slot : NULL,
+		.slot_off = t ? t->land.off : 0,
+	};
+	int rc = bwrite_piece(w->w, &e, p->crc_len ? crcs + p->crc_at : NULL);
+
+	if (rc < 0)
+		return rc;
+	p->handed += len;
+	p->crc_at += p->crc_len ? (len + bpc - 1) / bpc * 4 : 0;
+	return 0;
+}
+
+/* True when the first piece was handed over, or a part of it. */
+static bool hand_first(struct caps_write *w)
+{
+	struct wpiece *p = container_of(w->pieces.next, struct wpiece, link);
+	struct wpart *t = p->len ? container_of(w->parts.next, struct wpart, link) : NULL;
+	int rc = 0;
+
+	if (list_empty(&w->pieces) || (p->len && (list_empty(&w->parts) || !t->done)))
+		return false;
+	if (t && !t->rc && p->crc_len && !p->crc_ready) {
+		if (!p->crc_slot || p->crc_pulling)
+			return false;
+		rc = -ECONNRESET; /* the pull of the CRCs failed */
+	}
+	if (t && t->rc)
+		rc = t->rc;
+	if (!rc)
+		rc = hand_over(w, p, t);
+	else
+		slot_put(t->land.slot);
+	if (t) /* the engine has taken the landing, good or bad */
+		part_free(t);
+	if (rc == -EAGAIN)
+		return false; /* nothing landed; room() comes */
+	if (rc < 0) {
+		write_fail(w, rc);
+		return false;
+	}
+	if (p->handed == p->len) {
+		w->pulled = p->seq;
+		piece_free(w, p);
+	}
+	return true;
+}
+
+static void tell_pulled(struct caps_write *w)
+{
+	const struct capsule m = {.type = CAPSULE_PULLED, .request_id = w->s.id,
+				  .pulled.seqno = w->pulled};
+
+	if (!w->want_pulled || w->pulled == w->told_pulled)
+		return;
+	w->told_pulled = w->pulled;
+	(void)link_send(link_of(w), &m);
+}
+
+/* ---- the end ---- */
+
+static void drop_pieces(struct caps_write *w)
+{
+	list_for_each (i, &w->parts) {
+		struct wpart *t = container_of(i, struct wpart, link);
+
+		if (!t->done)
+			continue; /* a READ is in flight */
+		slot_put(t->land.slot);
+		part_free(t);
+	}
+	list_for_each (i, &w->pieces) {
+		struct wpiece *p = container_of(i, struct wpiece, link);
+		bool in_use = p->crc_pulling;
+
+		list_for_each (j, &w->parts)
+			in_use |= container_of(j, struct wpart, link)->piece == p;
+		if (!in_use)
+			piece_free(w, p);
+	}
+}
+
+static bool finish(struct caps_write *w)
+{
+	const int status = w->end_rc ? (int)dt_errno_status(w->end_rc) : DT_ERROR;
+	const struct capsule m = {
+		.type = CAPSULE_CLOSED,
+		.request_id = w->s.id,
+		.closed = {.status = status, .text = caps_text(err_name(w->end_rc))},
+	};
+
+	drop_pieces(w);
+	if (!list_empty(&w->parts) || !list_empty(&w->pieces))
+		return false;
+	if (w->waiting)
+		pool_wait_cancel(pool_of(w), &w->waiter);
+	slot_put(w->spare);
+	if (!w->refused && (!w->finished || w->end_rc < 0))
+		(void)link_send(link_of(w), &m);
+	return true;
+}
+
+static bool write_step(struct caps_stream *s)
+{
+	struct caps_write *w = of_stream(s);
+
+	if (!w->w)
+		return finish(w);
+	if (!w->opened)
+		return false;
+	if (!w->cancelled && link_of(w)->xc)
+		land_pieces(w);
+	while (!w->cancelled && hand_first(w))
+		;
+	if (w->cancelled)
+		drop_pieces(w);
+	else
+		tell_pulled(w);
+	return false;
+}
+
+static void write_cancel(struct caps_stream *s, int rc)
+{
+	write_fail(of_stream(s), rc);
+}
+
+static void write_free(struct caps_stream *s)
+{
+	free(of_stream(s));
+}
+
+/* ---- capsules ---- */
+
+static int write_params(struct caps_conn *c, const struct capsule *m, struct write_params *ret,
+			struct err *err)
+{
+	Hd__OpWriteBlockProto *op = NULL;
+	int rc = pb_unpack(&hd__op_write_block_proto__descriptor, m->open_write.op.p, m->open_write.op.len,
+			   &op);
+
+	if (rc < 0)
+		return err_set(err, rc, "not an OpWriteBlockProto");
+	rc = dtp_write_params(c->link.caps->core->dn, op, ret, err);
+	pb_free(op);
+	if (rc < 0)
+		return rc;
+	if (ret->client[0] && !ret->transfer)
+		return 0;
+	free(ret->targets);
+	return err_set(err, -EOPNOTSUPP, "copies between nodes go over TCP");
+}
+
+void caps_write_start(struct caps_conn *c, const struct capsule *m)
+{
+	struct write_params params;
+	struct err err = ERR_INIT;
+	struct caps_write *w = NULL;
+	int rc = c->stream_count < CAPS_STREAMS_MAX
+			 ? write_params(c, m, &params, &err)
+			 : err_set(&err, -EBUSY, "too many streams on one connection");
+
+	if (!rc) {
+		w = calloc(1, sizeof(*w));
+		if (w) {
+			w->s = (struct caps_stream){.is_write = true, .step = write_step, .free = write_free,
+						    .cancel = write_cancel};
+			w->src = (struct write_source){.ops = &source_ops, .peer = c->link.peer, .rdma = true};
+			w->want_pulled = m->flags & CAPSULE_WANT_PULLED;
+			w->newest_seq = w->last_seq = w->pulled = w->told_pulled = CAPSULE_SEQ_NONE;
+			list_init(&w->pieces);
+			list_init(&w->parts);
+			caps_stream_add(c, &w->s, m->request_id);
+		}
+		rc = w ? bwrite_open(c->link.caps->core, &params, &w->src, &w->w) : -ENOMEM;
+		if (rc < 0)
+			free(params.targets);
+	}
+	if (rc == 0)
+		return;
+	log_warn("op=write peer=%s: %s", c->link.peer, err.rc ? err.text : err_name(rc));
+	open_reply(c, m->request_id, dt_errno_status(rc), "", err.rc ? err.text : err_name(rc));
+	if (w) {
+		w->refused = true; /* the next step ends it */
+		stream_ready(&w->s);
+	}
+}
+
+int caps_write_piece(struct caps_stream *s, const struct capsule *m, struct slot *payload)
+{
+	struct caps_write *w = of_stream(s);
+	const bool crc_inline = m->write.crc.p != NULL;
+	const uint32_t len = m->write.data_len, crc_len = m->write.crc.len;
+	struct wpiece *p;
+
+	if (w->refused || w->cancelled || !w->w) { /* over; it crossed our answer on the wire */
+		slot_put(payload);
+		return 0;
+	}
+	if (m->write.seqno <= w->newest_seq || w->last_seq != CAPSULE_SEQ_NONE || !w->opened ||
+	    w->piece_count >= CAPS_PIECES_MAX || crc_len > PIECE_MAX ||
+	    (crc_len && crc_len != (len + bwrite_bpc(w->w) - 1) / bwrite_bpc(w->w) * 4)) {
+		slot_put(payload);
+		return -EPROTO;
+	}
+	w->newest_seq = m->write.seqno;
+	if (m->flags & CAPSULE_LAST)
+		w->last_seq = m->write.seqno;
+	p = calloc(1, sizeof(*p) + (crc_inline ? crc_len : 0));
+	if (!p) {
+		slot_put(payload);
+		write_fail(w, -ENOMEM);
+		return 0;
+	}
+	p->w = w;
+	p->seq = m->write.seqno;
+	p->off = m->write.offset;
+	p->len = len;
+	p->last = m->flags & CAPSULE_LAST;
+	p->sync = m->flags & CAPSULE_SYNC;
+	p->payload = payload;
+	p->data = (struct xremote){m->write.data.addr, m->write.data.rkey};
+	p->crc = (struct xremote){m->write.crc_mem.addr, m->write.crc_mem.rkey};
+	p->crc_len = crc_len;
+	p->crc_ready = crc_inline;
+	if (crc_inline)
+		memcpy(p->crcs, m->write.crc.p, crc_len);
+	list_add_tail(&w->pieces, &p->link);
+	w->piece_count++;
+	stream_ready(s);
+	return 0;
+}
