@@ -89,7 +89,7 @@ struct caps_conn {
 struct caps_stream { /* a write or a read in progress */
 	struct list link;
 	struct caps_conn *conn;
-	uint64_t id;
+	uint64_t id;           /* 0: answered for good, the dialer may use the id again */
 	bool is_write, ready;
 	/** Do what can be done; true: over, nothing of it is in flight. */
 	bool (*step)(struct caps_stream *s);

@@ -83,6 +83,7 @@ static void reply(struct caps_read *r, int status, uint64_t data_len, uint64_t c
 		return;
 	r->replied = true;
 	(void)link_send(link_of(r), &m);
+	r->s.id = 0;
 }
 
 static uint64_t crc_bytes_of(const struct caps_read *r)

@@ -98,6 +98,8 @@ static void on_opened(struct write_source *s, int status, const char *bad_link, 
 	w->refused = !w->opened;
 	open_reply(w->s.conn, w->s.id, status, bad_link,
 		   replica_failed ? "the replica could not be prepared" : "");
+	if (w->refused)
+		w->s.id = 0;
 	stream_ready(&w->s);
 }
 
@@ -119,8 +121,11 @@ static void on_ack(struct write_source *s, int64_t seq, const uint8_t *statuses,
 	for (uint32_t i = 0; i < n; i++)
 		good &= statuses[i] == DT_SUCCESS;
 	w->told_pulled = w->pulled;
-	w->finished |= good && seq >= 0 && seq == w->last_seq;
 	(void)link_send(link_of(w), &m);
+	if (good && seq >= 0 && seq == w->last_seq) {
+		w->finished = true;
+		w->s.id = 0;
+	}
 }
 
 static void on_ended(struct write_source *s, int rc)
@@ -386,7 +391,7 @@ static bool finish(struct caps_write *w)
 	if (w->waiting)
 		pool_wait_cancel(pool_of(w), &w->waiter);
 	slot_put(w->spare);
-	if (!w->refused && (!w->finished || w->end_rc < 0))
+	if (!w->refused && !w->finished)
 		(void)link_send(link_of(w), &m);
 	return true;
 }
@@ -472,6 +477,7 @@ void caps_write_start(struct caps_conn *c, const struct capsule *m)
 	open_reply(c, m->request_id, dt_errno_status(rc), "", err.rc ? err.text : err_name(rc));
 	if (w) {
 		w->refused = true; /* the next step ends it */
+		w->s.id = 0;
 		stream_ready(&w->s);
 	}
 }
