@@ -296,6 +296,11 @@ void rdma_call_end(struct rdma *r, struct rcall *call)
 		rdma_run(r, &s.t, end_run);
 }
 
+void rdma_call_renew(struct rcall *c)
+{
+	c->id = c->conn->next_id++;
+}
+
 /* ---- sending ---- */
 
 static void on_sent(struct xop *op, int res)

@@ -67,6 +67,9 @@ int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadli
 /** After it neither call-back runs any more. */
 void rdma_call_end(struct rdma *r, struct rcall *c);
 
+/** [R] An id of its own for the next request of @c: the node forgets an old one only when its answer has
+ *  left. */
+void rdma_call_renew(struct rcall *c);
 /** [R] Encode and send; @s must not be busy. -EMSGSIZE does not fit, -ECONNRESET connection gone. */
 int rdma_send(struct rcall *c, struct rsend *s, struct capsule *m);
 /** [R] The same with the first @len bytes of @slot riding along; at most rdma_eager_max(). */

@@ -542,6 +542,7 @@ static void ask_run(struct rmsg *msg)
 	uint8_t *op = NULL;
 	int rc = -ECONNRESET;
 
+	rdma_call_renew(&s->call);
 	if (rdma_capsule_max(&s->call)) {
 		struct xremote d = rdma_remote(&s->call, s->data, 0), c = rdma_remote(&s->call, s->crc, 0);
 
