@@ -106,7 +106,7 @@ DFS_API const char *dfs_uri(const struct dfs *fs);
 DFS_API const char *dfs_conf(const struct dfs *fs, const char *key);
 
 struct dfs_defaults {
-	uint64_t block_size;         /* of new files: dfs.blocksize if configured, else the server's */
+	uint64_t block_size;         /* of new files: dfs.blocksize, or the server's */
 	uint32_t replication;        /* likewise, dfs.replication */
 	uint32_t bytes_per_checksum; /* likewise, dfs.bytes-per-checksum */
 	uint32_t umask;              /* fs.permissions.umask-mode */
@@ -339,7 +339,7 @@ DFS_API void dfs_blocks_free(struct dfs_blocks *b);
 /* ---- memory and transport ---- */
 
 /** Memory that reads and writes use without a further copy once RDMA is in use (registered once);
- *  4 KiB-aligned. -ENOMEM; -EINVAL for 0 bytes. Free with dfs_buf_free() before dfs_disconnect(). */
+ *  4 KiB-aligned. Free with dfs_buf_free() before dfs_disconnect(). -ENOMEM; -EINVAL: 0 bytes. */
 DFS_API int dfs_buf_alloc(struct dfs *fs, size_t len, void **ret, struct dfs_err *err);
 DFS_API void dfs_buf_free(struct dfs *fs, void *buf);
 /** Reserved: register memory of the caller. Always -ENOTSUP in this version. */

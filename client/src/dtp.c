@@ -47,7 +47,7 @@ void dtp_write_init(struct dtp_write *t, struct dfs *fs, const struct write_setu
 	t->op.n_targetpinnings = 1; /* stock clients send exactly one, hdfs-wire 13 */
 	t->op.targetpinnings = &t->pinning;
 	fill_targets(&t->op, w->lb);
-	t->op.stage = w->stage;
+	t->op.stage = (Hd__OpWriteBlockProto__BlockConstructionStage)w->stage;
 	t->op.minbytesrcvd = w->min_rcvd;
 	t->op.maxbytesrcvd = w->max_rcvd;
 	t->op.latestgenerationstamp = w->latest_gs;

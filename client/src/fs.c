@@ -131,7 +131,8 @@ static int load_defaults(struct dfs *fs, struct err *err)
 	d = m->serverdefaults;
 	if (d->encryptdatatransfer)
 		rc = err_set(err, -ENOTSUP, "%s wants encrypted data transfer, which this client "
-					    "does not speak; see dfs.encrypt.data.transfer", fs->uri);
+					    "does not speak; see dfs.encrypt.data.transfer",
+			     fs->uri);
 	fs->defaults.block_size = fs->set.block_size ?: d->blocksize;
 	fs->defaults.replication = fs->set.replication ?: d->replication;
 	fs->defaults.bytes_per_checksum = fs->set.bytes_per_checksum ?: d->bytesperchecksum;

@@ -43,7 +43,7 @@ struct dfs {
 	struct sock_cache socks;
 	struct packet_pool packets;
 	struct node_table suspects;  /* data nodes that failed a reader lately */
-	struct node_table fallbacks; /* data nodes reached over TCP although RDMA was wanted, and why */
+	struct node_table fallbacks; /* data nodes on TCP although RDMA was wanted, and why */
 	struct keeper keeper;
 	pthread_mutex_t rdma_lock;
 	struct rdma *rdma; /* owned; NULL until a node is reached by RDMA */

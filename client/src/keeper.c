@@ -28,8 +28,8 @@ static bool renew_lease(struct dfs *fs)
 	Hd__RenewLeaseRequestProto req = HD__RENEW_LEASE_REQUEST_PROTO__INIT;
 
 	req.clientname = fs->client_name;
-	return nn_call(fs, "renewLease", &req.base, &hd__renew_lease_response_proto__descriptor, NULL,
-		       NULL) == 0;
+	return nn_call(fs, "renewLease", &req.base, &hd__renew_lease_response_proto__descriptor,
+		       NULL, NULL) == 0;
 }
 
 static void visit_writers(struct keeper *k, uint64_t now_ns)

@@ -5,8 +5,8 @@
  * keeper - the one background thread of a file system handle
  *
  * Idea: files open for writing need two things even when nobody calls: the lease is renewed every
- * 30 s, and an idle pipeline gets a keep-alive packet every 30 s. The thread is started by the first
- * file that is created and sleeps until one of these is due.
+ * 30 s, and an idle pipeline gets a keep-alive packet every 30 s. The thread is started by the
+ * first file that is created and sleeps until one of these is due.
  * Ownership: part of struct dfs. A writer is on the list from keeper_add() to keeper_remove().
  * Threading: any thread. The keeper holds its lock while it visits a writer and only try-locks the
  * writer: a writer that is busy keeps its pipeline alive itself.

@@ -25,7 +25,8 @@ struct stretch {
 static int visible_length(struct dfs *fs, const Hd__LocatedBlockProto *lb, size_t node,
 			  uint64_t *ret, struct err *err)
 {
-	Hd__GetReplicaVisibleLengthRequestProto req = HD__GET_REPLICA_VISIBLE_LENGTH_REQUEST_PROTO__INIT;
+	Hd__GetReplicaVisibleLengthRequestProto req =
+		HD__GET_REPLICA_VISIBLE_LENGTH_REQUEST_PROTO__INIT;
 	ProtobufCMessage *m;
 	struct rpc_client_opts o = {
 		.protocol = RPC_PROTO_CLIENT_DATANODE,
@@ -276,8 +277,9 @@ int reader_locate(struct reader *r, uint64_t pos, struct stretch **ret,
 	*ret_lb = find_block(s, pos);
 	if (!*ret_lb) {
 		stretch_put(s);
-		return err_set(err, -EIO, "%.200s: the NameNode knows no block at byte %llu; was the "
-					  "file replaced?", r->path, (unsigned long long)pos);
+		return err_set(err, -EIO, "%.200s: the NameNode knows no block at byte %llu; was "
+					  "the file replaced?",
+			       r->path, (unsigned long long)pos);
 	}
 	*ret = s;
 	return 0;

@@ -4,8 +4,8 @@
 /**
  * locate - which blocks hold a stretch of a file, and which nodes hold them
  *
- * Idea: one getBlockLocations covers ten blocks. Its answer is kept as a stretch. For a file that is
- * being written the last block's length is asked from a data node that holds it.
+ * Idea: one getBlockLocations covers ten blocks. Its answer is kept as a stretch. For a file that
+ * is being written the last block's length is asked from a data node that holds it.
  * Ownership: a stretch is counted, under the reader's lock: reader_locate() gives a reference,
  * stretch_put() releases it.
  * Threading: any thread. Source: hdfs-wire 3.5, 3.8.

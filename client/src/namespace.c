@@ -13,8 +13,8 @@
 
 /* A call about one path: resolve it, and put method and path before what went wrong. */
 static int path_call(struct dfs *fs, const char *method, const char *path,
-		     const ProtobufCMessage *req, const ProtobufCMessageDescriptor *reply, void *ret,
-		     struct err *err)
+		     const ProtobufCMessage *req, const ProtobufCMessageDescriptor *reply,
+		     void *ret, struct err *err)
 {
 	int rc = nn_call(fs, method, req, reply, ret, err);
 
@@ -143,7 +143,8 @@ DFS_API int dfs_list_next(struct dfs_list *l, const struct dfs_stat **ret, struc
 
 	err_reset(&err);
 	if (l->next == d->n_partiallisting) {
-		int rc = d->remainingentries > 0 && d->n_partiallisting > 0 ? next_page(l, &err) : 0;
+		const bool more = d->remainingentries > 0 && d->n_partiallisting > 0;
+		int rc = more ? next_page(l, &err) : 0;
 
 		if (rc < 0)
 			return api_err(out, &err, rc);

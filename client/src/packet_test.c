@@ -76,8 +76,8 @@ static void a_packet_ends_at_its_room_and_at_the_end_of_the_block(void **state)
 static void the_header_is_that_of_the_protocol(void **state)
 {
 	/* PLEN 4 + 4 + 5, HLEN 25, offset 512, seqno 3, not last, 5 bytes */
-	static const uint8_t plain[] = {0, 0, 0, 13, 0, 25, 0x09, 0, 2, 0, 0, 0, 0, 0, 0, 0x11, 3, 0,
-					0, 0, 0, 0, 0, 0, 0x18, 0, 0x25, 5, 0, 0, 0};
+	static const uint8_t plain[] = {0, 0, 0, 13, 0, 25, 9, 0, 2, 0, 0, 0, 0, 0, 0, 0x11,
+					3, 0, 0, 0, 0, 0, 0, 0, 0x18, 0, 0x25, 5, 0, 0, 0};
 	uint8_t hdr[DT_PACKET_HEADER_MAX];
 	struct packet *p = packet_get(&pool, 1024, 512);
 

@@ -11,9 +11,11 @@ static bool is_utf8(const char *s)
 	const unsigned char *p = (const unsigned char *)s;
 
 	while (*p) {
-		const int more = *p < 0x80 ? 0 : *p >= 0xc2 && *p < 0xe0 ? 1 : (*p & 0xf0) == 0xe0 ? 2
-					 : *p >= 0xf0 && *p < 0xf5	   ? 3
-									   : -1;
+		const int more = *p < 0x80			 ? 0
+				 : *p >= 0xc2 && *p < 0xe0 ? 1
+				 : (*p & 0xf0) == 0xe0	   ? 2
+				 : *p >= 0xf0 && *p < 0xf5 ? 3
+							   : -1;
 
 		if (more < 0)
 			return false;

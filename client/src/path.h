@@ -4,8 +4,8 @@
 /**
  * path - what a caller writes, as the absolute path that the NameNode wants
  *
- * Idea: "//", "." and ".." are resolved here because the NameNode refuses them; relative paths start
- * at /user/<user>, as everywhere in Hadoop. Threading: pure.
+ * Idea: "//", "." and ".." are resolved here because the NameNode refuses them; relative paths
+ * start at /user/<user>, as everywhere in Hadoop. Threading: pure.
  */
 #include "common/base/err.h"
 

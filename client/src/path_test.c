@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: every path that reaches the NameNode is absolute, without "//", "." or "..", UTF-8
- * and within its limit. */
+/* What must hold: every path that reaches the NameNode is absolute, without "//", "." or "..",
+ * UTF-8 and within its limit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,8 @@ static void paths_are_resolved(void **state)
 		{".", "/user/me"},
 		{"..", "/user"},
 		{"../../x", "/x"},
-		{"/gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80", "/gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80"},
+		{"/\xc3\xbc \xe2\x82\xac/", "/\xc3\xbc \xe2\x82\xac"},
+		{"/\xf0\x9f\x98\x80", "/\xf0\x9f\x98\x80"},
 	};
 	char buf[PATH_TEXT_MAX];
 

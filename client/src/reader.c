@@ -40,8 +40,8 @@ static int pick_replica(struct reader *r, const struct fetch *f)
 	for (size_t i = 0; i < f->lb->n_locs; i++) {
 		if (f->tried & 1ull << i)
 			continue;
-		if (!node_table_get(&r->fs->suspects, node_text(f->lb->locs[i]->id, text), now, NULL,
-				    0))
+		node_text(f->lb->locs[i]->id, text);
+		if (!node_table_get(&r->fs->suspects, text, now, NULL, 0))
 			return (int)i;
 		if (second < 0)
 			second = (int)i;
@@ -72,9 +72,10 @@ static int out_of_replicas(const struct reader *r, const struct fetch *f, struct
 	const int rc = err->rc == -EBADMSG || err->rc == -ETIMEDOUT ? err->rc : -EIO;
 	char last[ERR_TEXT_MAX];
 
-	snprintf(last, sizeof(last), "%s", err->rc < 0 ? err->text : "the NameNode knows no replica");
-	return err_set(err, rc, "%.120s: no replica of block blk_%lld (%zu known) can be read: %.250s",
-		       r->path, (long long)f->lb->b->blockid, f->lb->n_locs, last);
+	snprintf(last, sizeof(last), "%s",
+		 err->rc < 0 ? err->text : "the NameNode knows no replica");
+	return err_set(err, rc, "%.120s: none of %zu replicas of blk_%lld can be read: %.250s",
+		       r->path, f->lb->n_locs, (long long)f->lb->b->blockid, last);
 }
 
 static int open_stream(struct reader *r, struct fetch *f, uint64_t want_end, struct err *err)

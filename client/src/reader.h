@@ -5,10 +5,11 @@
  * reader - a file being read: where its blocks are, streams of them, failover
  *
  * Idea: locations are fetched in stretches and kept; a stretch is counted, so that a read can go on
- * with it while another thread replaces it. A struct fetch is one stream's worth of state: dfs_read()
- * has one that lives on (it asks for the rest of the block and so reads ahead), every dfs_pread()
- * has its own for exactly its range. A replica that fails is set aside and the next one continues
- * at the same byte; only when all have failed, after fresh locations, does the caller hear of it.
+ * with it while another thread replaces it. A struct fetch is one stream's worth of state:
+ * dfs_read() has one that lives on (it asks for the rest of the block and so reads ahead), every
+ * dfs_pread() has its own for exactly its range. A replica that fails is set aside and the next one
+ * continues at the same byte; only when all have failed, after fresh locations, does the caller
+ * hear of it.
  * Threading: `lock` guards length and stretches; `seq_lock` guards position and sequential stream,
  * and is taken first.
  * Units: offsets in the file unless "block" is in the name.

@@ -133,14 +133,16 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 	rc = rc ?: conf_bool(c, "dfs.client.use.datanode.hostname", false, &s.use_hostname, err);
 	rc = rc ?: conf_ms(c, "dfs.client.socket-timeout", 60000, &s.socket_timeout_ms, err);
 	rc = rc ?: conf_ms(c, "ipc.client.connect.timeout", 20000, &s.connect_timeout_ms, err);
-	rc = rc ?: conf_u32(c, "dfs.client-write-packet-size", 65536, 16u << 20, &s.packet_size, err);
+	rc = rc ?: conf_u32(c, "dfs.client-write-packet-size", 65536, 16u << 20, &s.packet_size,
+			    err);
 	rc = rc ?: conf_u32(c, "dfs.client.write.max-packets-in-flight", 80, 65536,
 			    &s.window_packets, err);
 	rc = rc ?: conf_u32(c, "dfs.client.block.write.retries", 3, 1000, &s.block_write_retries,
 			    err);
 	rc = rc ?: conf_u32(c, "dfs.client.max.block.acquire.failures", 3, 1000,
 			    &s.acquire_failures, err);
-	rc = rc ?: conf_u32(c, "ipc.client.connect.max.retries", 10, 100000, &s.connect_retries, err);
+	rc = rc ?: conf_u32(c, "ipc.client.connect.max.retries", 10, 100000, &s.connect_retries,
+			    err);
 	rc = rc ?: conf_umask(c, &s.umask, err);
 	rc = rc ?: conf_size(c, "dfs.rdma.eager.limit", 0, &s.eager_limit, err);
 	rc = rc ?: conf_size(c, "dfs.blocksize", 0, &s.block_size, err);

@@ -4,7 +4,8 @@
 /**
  * settings - the configuration keys this library reads, parsed once
  *
- * Idea: names and defaults are Hadoop's (hdfs-default.xml, core-default.xml) where a key exists there.
+ * Idea: names and defaults are Hadoop's (hdfs-default.xml, core-default.xml) where a key exists
+ * there.
  * Units: in the names.
  */
 #include <stdbool.h>
@@ -27,7 +28,7 @@ struct settings {
 	uint32_t socket_timeout_ms;       /* dfs.client.socket-timeout */
 	uint32_t connect_timeout_ms;      /* ipc.client.connect.timeout, data connections too */
 	uint32_t connect_retries;         /* ipc.client.connect.max.retries */
-	uint32_t packet_size;             /* dfs.client-write-packet-size, header and CRCs included */
+	uint32_t packet_size;             /* dfs.client-write-packet-size, header and CRCs too */
 	uint32_t window_packets;          /* dfs.client.write.max-packets-in-flight */
 	uint32_t block_write_retries;     /* dfs.client.block.write.retries */
 	uint32_t acquire_failures;        /* dfs.client.max.block.acquire.failures */

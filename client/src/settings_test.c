@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: Hadoop's keys mean what they mean in Hadoop, and a value that makes no sense names
- * its key. */
+/* What must hold: Hadoop's keys mean what they mean in Hadoop, and a value that makes no sense
+ * names its key. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -45,7 +45,8 @@ int sock_wait(struct sock *s, short events, uint64_t deadline_ns, struct err *er
 
 	for (;;) {
 		const uint64_t now = clock_mono_ns();
-		uint64_t ms = deadline_ns > now ? (deadline_ns - now + NS_PER_MS - 1) / NS_PER_MS : 0;
+		const uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
+		const uint64_t ms = (left + NS_PER_MS - 1) / NS_PER_MS;
 		int rc = ret_errno(poll(&p, 1, ms > INT32_MAX ? INT32_MAX : (int)ms));
 
 		if (rc == -EINTR)
@@ -213,7 +214,8 @@ int sock_try_delim(struct sock *s, const uint8_t **ret, uint32_t *ret_len, struc
 
 		if (need < 0)
 			return err_set(err, -EPROTO,
-				       "data node %s does not speak DataTransferProtocol; wrong port?",
+				       "data node %s does not speak DataTransferProtocol; wrong "
+				       "port?",
 				       s->peer);
 		if ((size_t)need <= have) {
 			*ret = s->buf + s->head + prefix;

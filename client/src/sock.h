@@ -4,10 +4,10 @@
 /**
  * sock - one TCP connection to a data node, driven by the calling thread
  *
- * Idea: a non-blocking socket with a small read buffer. Blocking calls poll(2) until a deadline. The
- * buffer exists so that the many small pieces of DataTransferProtocol (packet headers, CRCs, acks)
- * do not cost a system call each: a large receive goes straight to its destination and whatever
- * follows it lands in the buffer by the same call.
+ * Idea: a non-blocking socket with a small read buffer. Blocking calls poll(2) until a deadline.
+ * The buffer exists so that the many small pieces of DataTransferProtocol (packet headers, CRCs,
+ * acks) do not cost a system call each: a large receive goes straight to its destination and
+ * whatever follows it lands in the buffer by the same call.
  * Ownership: sock_close() frees. Threading: one thread at a time; the cache has its own lock.
  * Units: deadlines are nanoseconds of the monotonic clock.
  * Source: hdfs-wire 5.1 (operations may follow one another), 5.4.

@@ -12,9 +12,10 @@ static bool want_rdma(struct dfs *fs, const Hd__DatanodeInfoProto *node)
 {
 	char text[NET_TEXT_MAX];
 
+	node_text(node->id, text);
 	return fs->set.rdma == RDMA_REQUIRE ||
 	       (fs->set.rdma == RDMA_AUTO &&
-		!node_table_get(&fs->fallbacks, node_text(node->id, text), clock_mono_ns(), NULL, 0));
+		!node_table_get(&fs->fallbacks, text, clock_mono_ns(), NULL, 0));
 }
 
 /* There is no RDMA path: an error when it is required, else a note and TCP (0). */

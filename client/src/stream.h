@@ -5,14 +5,14 @@
  * stream - the seam between reader/writer and the transport below
  *
  * Idea: writer.c and reader.c know blocks, packets, acks and failures; they do not know sockets. A
- * transport is one struct block_stream of functions. stream_tcp.c is the first; RDMA is a second file
- * of the same shape, chosen per node by stream_open_write() and stream_open_read(), which fall back
- * to TCP (dfs.client.rdma = auto), remember why for a while, or refuse (require).
- * Ownership: open gives a stream, close takes it. Everything in the setup structs is borrowed during
- * open only. A packet given to send() belongs to the writer again as soon as the stream is closed,
- * or when its ack has been returned.
- * Threading: a stream has one user at a time. Nothing here blocks except open, read, wait and close,
- * each until a deadline.
+ * transport is one struct block_stream of functions. stream_tcp.c is the first; RDMA is a second
+ * file of the same shape, chosen per node by stream_open_write() and stream_open_read(), which fall
+ * back to TCP (dfs.client.rdma = auto), remember why for a while, or refuse (require).
+ * Ownership: open gives a stream, close takes it. Everything in the setup structs is borrowed
+ * during open only. A packet given to send() belongs to the writer again as soon as the stream is
+ * closed, or when its ack has been returned.
+ * Threading: a stream has one user at a time. Nothing here blocks except open, read, wait and
+ * close, each until a deadline.
  * Source: hdfs-wire 5.4, 5.5, 5.6.
  */
 #include <stdbool.h>
@@ -35,7 +35,7 @@ struct rstream {
 struct write_setup {
 	const Hd__LocatedBlockProto *lb; /* pipeline in order, with storages and token */
 	const Hd__ExtendedBlockProto *block; /* current stamp; numBytes = the file's block size */
-	Hd__OpWriteBlockProto__BlockConstructionStage stage;
+	enum dt_stage stage;
 	uint64_t latest_gs;  /* 0 for a new block */
 	uint64_t min_rcvd;   /* acked */
 	uint64_t max_rcvd;   /* sent */
@@ -62,7 +62,7 @@ struct block_stream {
 	/** Set the pipeline up. On failure *@ret_bad is the index of the node to blame. */
 	int (*open_write)(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
 			  int *ret_bad, struct err *err);
-	/** Hand over a sealed packet. 1 taken whole, 0 no room now (call again with the same one). */
+	/** Hand over a sealed packet. 1 taken whole, 0 no room now (offer the same one again). */
 	int (*send)(struct wstream *s, struct packet *p, struct err *err);
 	/** 1 and an ack, 0 none now. Acks come in the order of the packets. */
 	int (*next_ack)(struct wstream *s, struct ack *ret, struct err *err);
@@ -78,8 +78,8 @@ struct block_stream {
 	void (*close_read)(struct rstream *s);
 };
 
-/** open_write and open_read of stream_rdma fail with -ENOLINK when there is no RDMA path to the node
- *  (the text says why); everything else is a failure as on TCP. */
+/** open_write and open_read of stream_rdma fail with -ENOLINK when there is no RDMA path to the
+ *  node (the text says why); everything else is a failure as on TCP. */
 extern const struct block_stream stream_tcp, stream_rdma;
 
 /** Can dfs.client.rdma be honoured at all? -ENOTSUP with what is missing, only when it is

@@ -232,7 +232,8 @@ static int recv_verified(struct tcp_r *t, uint8_t *dst, uint32_t len, uint64_t d
 		return rc;
 	wrong = crc_verify(t->type, dst, len, t->bpc, t->crc_at);
 	if (wrong >= 0)
-		return err_set(err, -EBADMSG, "data node %s: wrong checksum at byte %llu of the block",
+		return err_set(err, -EBADMSG,
+			       "data node %s: wrong checksum at byte %llu of the block",
 			       t->sock->peer,
 			       (unsigned long long)(t->at + (uint64_t)wrong * t->bpc));
 	t->crc_at += crc_bytes(t->type, len, t->bpc);
@@ -260,7 +261,8 @@ static int recv_chunk(struct tcp_r *t, uint64_t deadline_ns, struct err *err)
 	if (rc < 0)
 		return rc;
 	if (t->skip >= len)
-		return err_set(err, -EPROTO, "data node %s sent less than was asked", t->sock->peer);
+		return err_set(err, -EPROTO, "data node %s sent less than was asked",
+			       t->sock->peer);
 	t->chunk_at = t->skip;
 	t->skip = 0;
 	t->chunk_end = t->at > t->end ? len - (uint32_t)(t->at - t->end) : len;
@@ -303,10 +305,11 @@ static ssize_t tcp_read(struct rstream *s, void *buf, size_t len, struct err *er
 /* Everything was read: take the end packet, send the status, keep the connection. */
 static bool finish_read(struct tcp_r *t)
 {
-	static const uint8_t ok[2][3] = {{2, 8, HD__STATUS__SUCCESS}, {2, 8, HD__STATUS__CHECKSUM_OK}};
 	const uint64_t deadline = clock_mono_ns() + FINISH_NS;
-	struct iovec iov = {(void *)ok[t->type != CRC_NULL], 3};
+	uint8_t status[DT_STATUS_MAX];
+	struct iovec iov = {status, 0};
 
+	iov.iov_len = dt_read_status_encode(t->type ? DT_CHECKSUM_OK : DT_SUCCESS, status);
 	if (t->at < t->end || t->left > 0 || t->chunk_at < t->chunk_end)
 		return false;
 	return next_packet(t, deadline, NULL) == 0 &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: for every offset and length of a block, however it is cut into packets, the reader
- * gets exactly the bytes asked for; no byte with a wrong CRC, out of order or beyond the end gets
- * through; a connection is kept only when the exchange is complete.
+/* What must hold: for every offset and length of a block, however it is cut into packets, the
+ * reader gets exactly the bytes asked for; no byte with a wrong CRC, out of order or beyond the end
+ * gets through; a connection is kept only when the exchange is complete.
  * The data node is one end of a socket pair into which its whole answer is written beforehand. */
 #include <setjmp.h>
 #include <stdarg.h>

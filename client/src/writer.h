@@ -9,9 +9,10 @@
  * here, and waits only when the window is full, on flush and at the end of a block. A failure under
  * way puts the unacked packets back to the queue, repairs the pipeline (writer_recover()) and goes
  * on; the caller sees nothing of it.
- * Block by block: addBlock, set-up, packets, an empty last packet once all others are acked, its ack.
- * Ownership: packets belong to the pool; the writer holds those in its three places (cur, queue,
- * unacked). `lb` is the pipeline: nodes that fail are moved from there to `failed`.
+ * Block by block: addBlock, set-up, packets, an empty last packet once all others are acked, its
+ * ack.
+ * Ownership: packets belong to the pool; the writer holds those in its three places (cur,
+ * queue, unacked). `lb` is the pipeline: nodes that fail are moved from there to `failed`.
  * Threading: `lock` serialises everything but keeper_add()/keeper_remove().
  * Units: offsets in the block unless "file" is in the name.
  * Source: hdfs-wire 3.4, 3.6, 5.5, 5.6, 8.1.
@@ -66,8 +67,8 @@ struct writer {
 	int pending_bad;       /* the node to blame, */
 	struct err pending_err; /* and why; the next turn repairs it */
 
-	int64_t stuck_seqno;   /* first unacked packet at the last recovery, and how often already */
-	uint32_t stuck_count;
+	int64_t stuck_seqno;   /* first unacked packet at the last recovery, */
+	uint32_t stuck_count;  /* and how often already */
 	Hd__DatanodeInfoProto **failed; /* owned; nodes not to be offered again */
 	size_t failed_count;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* writer_block - blocks of a file being written: allocation, pipelines and their repair; writer.h */
+/* writer_block - blocks of a file being written: allocation, pipelines, their repair; writer.h */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,8 +86,8 @@ static int call_errno(int rc, struct err *err)
 	return rc == -ENOENT ? -ESTALE : rc; /* deleted while it was written */
 }
 
-/* The NameNode restarts, or waits for reports: it has done nothing, and soon it can. That there is no
- * data node at all is believed at once only before the first block. */
+/* The NameNode restarts, or waits for reports: it has done nothing, and soon it can. That there is
+ * no data node at all is believed at once only before the first block. */
 static bool is_passing(const struct writer *w, const struct err *err)
 {
 	if (w->has_block && strstr(err->text, "There are 0 datanode(s) running"))
@@ -207,15 +207,15 @@ int writer_complete(struct writer *w, struct err *err)
 		pb_free(m);
 	} while (!done && poll_pause(&pause, deadline));
 	return done ? 0
-		    : err_set(err, -ETIMEDOUT, "the NameNode has not heard of the last block for %d s; "
-					       "are the data nodes in touch with it?",
+		    : err_set(err, -ETIMEDOUT, "the NameNode has not heard of the last block "
+					       "for %d s; are the data nodes in touch with it?",
 			      (int)(COMPLETE_PATIENCE_NS / NS_PER_S));
 }
 
 /* ---- a new block ---- */
 
-static int open_stream(struct writer *w, Hd__OpWriteBlockProto__BlockConstructionStage stage,
-		       uint64_t latest_gs, int *ret_bad, struct err *err)
+static int open_stream(struct writer *w, enum dt_stage stage, uint64_t latest_gs, int *ret_bad,
+		       struct err *err)
 {
 	const Hd__ExtendedBlockProto block = block_at(w, w->block_size);
 	const struct write_setup setup = {
@@ -248,8 +248,7 @@ static int open_one(struct writer *w, struct err *err)
 	if (rc < 0)
 		return rc;
 	w->block = *w->lb->b; /* `previous` stays valid until the pipeline stands */
-	rc = open_stream(w, HD__OP_WRITE_BLOCK_PROTO__BLOCK_CONSTRUCTION_STAGE__PIPELINE_SETUP_CREATE,
-			 0, &bad, err);
+	rc = open_stream(w, DT_SETUP_CREATE, 0, &bad, err);
 	if (rc == 0)
 		return set_block(w, w->lb->b, err);
 	w->block = before;
@@ -381,8 +380,9 @@ static int add_node(struct writer *w, struct err *err)
 	if (at < 0 || more->n_locs != w->lb->n_locs + 1) {
 		pb_free(more);
 		return err_set(err, -ENOSPC,
-			       "no further data node for a pipeline of %zu; start data nodes, or set "
-			       "dfs.client.block.write.replace-datanode-on-failure.best-effort=true",
+			       "no further data node for a pipeline of %zu; start data nodes, or "
+			       "set dfs.client.block.write.replace-datanode-on-failure.best-effort"
+			       "=true",
 			       w->lb->n_locs);
 	}
 	pb_free(w->lb);
@@ -401,7 +401,9 @@ static int lengthen(struct writer *w, struct err *err)
 	struct err why;
 	int rc = 0;
 
-	for (uint32_t i = 0; w->lb->n_locs > 0 && wants_node(w) && i <= w->fs->set.block_write_retries; i++) {
+	for (uint32_t i = 0; i <= w->fs->set.block_write_retries; i++) {
+		if (w->lb->n_locs == 0 || !wants_node(w))
+			break;
 		err_reset(&why);
 		rc = add_node(w, &why);
 		if (rc == 0 || rc == -ENOSPC)
@@ -417,7 +419,8 @@ static int lengthen(struct writer *w, struct err *err)
 /* A new stamp: the replica of a node that comes back with the old one is stale from now on. */
 static int call_new_stamp(struct writer *w, uint64_t *ret_gs, struct err *err)
 {
-	Hd__UpdateBlockForPipelineRequestProto req = HD__UPDATE_BLOCK_FOR_PIPELINE_REQUEST_PROTO__INIT;
+	Hd__UpdateBlockForPipelineRequestProto req =
+		HD__UPDATE_BLOCK_FOR_PIPELINE_REQUEST_PROTO__INIT;
 	Hd__UpdateBlockForPipelineResponseProto *m;
 	Hd__ExtendedBlockProto b = block_at(w, w->acked_end);
 	Hc__TokenProto *token;
@@ -474,11 +477,8 @@ static int rebuild(struct writer *w, int *ret_bad, struct err *err)
 	rc = rc ?: call_new_stamp(w, &gs, err);
 	if (rc < 0)
 		return rc;
-	rc = open_stream(
-		w,
-		closing ? HD__OP_WRITE_BLOCK_PROTO__BLOCK_CONSTRUCTION_STAGE__PIPELINE_CLOSE_RECOVERY
-			: HD__OP_WRITE_BLOCK_PROTO__BLOCK_CONSTRUCTION_STAGE__PIPELINE_SETUP_STREAMING_RECOVERY,
-		gs, ret_bad, err);
+	rc = open_stream(w, closing ? DT_CLOSE_RECOVERY : DT_SETUP_STREAMING_RECOVERY, gs, ret_bad,
+			 err);
 	if (rc < 0)
 		return rc;
 	*ret_bad = -1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A whole answer to READ_BLOCK, as a client reads it: @data is offset and length of the question (be16
- * each), then what the data node sends. */
+/* A whole answer to READ_BLOCK, as a client reads it: @data is offset and length of the question
+ * (be16 each), then what the data node sends. */
 #include <sys/socket.h>
 #include <unistd.h>
 

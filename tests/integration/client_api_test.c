@@ -5,8 +5,9 @@
  *
  * HADOOP_CONF_DIR names the cluster (without it: skipped). --kill: a data node that is killed with
  * SIGKILL in the middle of a write; the cluster needs two more, with --flush-first three. --spoil:
- * the directory of a data node (or several), in which a byte of a replica is flipped. Everything happens below
- * /tmp/client_api_test.<pid>, which is removed at the end. Prints PASS/FAIL lines; exit 0, 1, 77. */
+ * the directory of a data node (or several), in which a byte of a replica is flipped. Everything
+ * happens below /tmp/client_api_test.<pid>, which is removed at the end. Prints PASS/FAIL lines;
+ * exit 0, 1, 77. */
 #include <dfsclient.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -281,7 +282,8 @@ static void namespace(void)
 
 	expect(dfs_mkdir(fs, at("d/e/f"), 0750, true, &err), 0, &err, "mkdir with parents");
 	expect(dfs_mkdir(fs, at("d/e/f"), 0, true, &err), 0, &err, "mkdir -p of an existing one");
-	expect(dfs_mkdir(fs, at("d/e/f"), 0, false, &err), -EEXIST, &err, "mkdir of an existing one");
+	expect(dfs_mkdir(fs, at("d/e/f"), 0, false, &err), -EEXIST, &err,
+	       "mkdir of an existing one");
 	expect(dfs_mkdir(fs, at("no/such"), 0, false, &err), -ENOENT, &err, "mkdir without parent");
 	rc = dfs_stat(fs, at("d/e/f"), &st, &err);
 	check(rc == 0 && st.type == DFS_DIR && st.mode == 0750, "stat of a directory: mode %o",
@@ -548,7 +550,8 @@ static void spoil_a_replica(const char *data_dir)
 			break;
 	}
 	check(rc == 0, "no reader sees it: %s", rc ? err.text : "identical");
-	check(after.checksum_errors == before.checksum_errors + 1, "it was met and reported %d times",
+	check(after.checksum_errors == before.checksum_errors + 1,
+	      "it was met and reported %d times",
 	      (int)(after.checksum_errors - before.checksum_errors));
 	for (int i = 0; i < 50; i++) {
 		rc = dfs_blocks(fs, at("spoilt"), 0, 1, &b, &err);
