@@ -11,9 +11,13 @@
 #include "datanode/nn/nn.h"
 #include "datanode/xfer/xfer.h"
 
+/* More than the store lets wait for writers to stop: opening, closing and finalising go on. */
+#define OFFLOAD_THREADS 12
+
 static int start_reactors(struct node *n, struct err *err)
 {
-	struct reactor_opts o = {.name = "dn-reactor", .offload_threads = 4, .spin_us = -1};
+	struct reactor_opts o = {.name = "dn-reactor", .offload_threads = OFFLOAD_THREADS,
+				 .spin_us = -1};
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < n->opts.reactors; i++) {

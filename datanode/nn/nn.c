@@ -226,7 +226,7 @@ static void log_trouble(struct nn_actor *a, struct log_rate *rate, uint64_t sinc
 			const struct err *err)
 {
 	if (log_rate_ok(rate, NN_UNREACHABLE_LOG_MS, NULL))
-		log_warn("op=register namenode=%s for_s=%" PRIu64 ": retrying: %s", a->addr_text,
+		log_warn("op=namenode namenode=%s for_s=%" PRIu64 ": retrying: %s", a->addr_text,
 			 (uint64_t)((clock_mono_ns() - since_ns) / NS_PER_S), err->text);
 }
 

@@ -84,6 +84,7 @@ int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet)
 	if (!rc) {
 		/* Stays busy and in the map until its files are gone, so that nobody makes new
 		 * ones of this name meanwhile. */
+		r->deleting = true;
 		r->quiet = quiet;
 		r->refs++;
 		pthread_mutex_lock(&s->lock);
@@ -370,6 +371,7 @@ static int recover_in_place(struct block_pool *bp, struct replica *r, uint64_t g
 	pthread_mutex_lock(&bp->lock);
 	r->place = IN_FINALIZED;
 	r->state = REPLICA_FINALIZED;
+	replica_set_final(r);
 	pthread_mutex_unlock(&bp->lock);
 	return path_sync_dir(fd, IN_FINALIZED, r->id);
 }

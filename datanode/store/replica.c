@@ -99,9 +99,11 @@ int replica_claim_locked(struct block_pool *bp, int64_t id, bool stop, struct re
 				r->live->stop(r->live->stop_arg);
 			r->live->stop = NULL;
 		}
-		if (rc)
+		if (rc || bp->waiters >= STORE_WAITERS_MAX)
 			return -EBUSY;
+		bp->waiters++;
 		rc = pthread_cond_timedwait(&bp->changed, &bp->lock, &until);
+		bp->waiters--;
 	}
 	if (r)
 		r->busy = true;
@@ -235,6 +237,13 @@ static struct progress_now progress_get(struct progress *p)
 		b = atomic_load_explicit(&p->seq, memory_order_relaxed);
 	} while (a != b || (a & 1));
 	return now;
+}
+
+void replica_set_final(struct replica *r)
+{
+	progress_set(&r->live->prog, r->len, r->len, r->len, 0);
+	/* After the length; partner: the acquire load in reader_length(). */
+	atomic_store_explicit(&r->live->prog.final, true, memory_order_release);
 }
 
 void replica_loaded_rbw(struct replica *r)
@@ -529,8 +538,10 @@ static int reopen_writer(struct replica *r, const struct write_request *q, struc
 	if (!rc && r->len % r->bytes_per_crc)
 		rc = meta_cut_crc(w->fd, w->fd_meta, r->crc_type, r->bytes_per_crc, r->len, r->len,
 				  &crc);
-	if (!rc)
+	if (!rc) {
+		atomic_store(&r->live->prog.final, false);
 		progress_set(&r->live->prog, r->len, r->len, r->len, crc);
+	}
 	return rc;
 }
 
@@ -649,6 +660,13 @@ static int finalize_claimed(struct block_pool *bp, struct replica *r, bool sync)
 	return 0;
 }
 
+static void set_len(struct replica *r, uint64_t len)
+{
+	pthread_mutex_lock(&r->slice->bp->lock);
+	r->len = len;
+	pthread_mutex_unlock(&r->slice->bp->lock);
+}
+
 /* Cut padding; then data before meta before names. */
 static int finish_files(const struct replica_writer *w, uint64_t len, bool sync, struct err *err)
 {
@@ -715,11 +733,11 @@ int replica_finalize(struct replica_writer *w, uint64_t len, bool sync, const ch
 	struct replica *r = writer_detach(w);
 	struct slice *sl = r->slice;
 	struct block b = {r->id, r->gs, len};
-	struct progress_now p = progress_get(&r->live->prog);
+	uint64_t on_disk = progress_get(&r->live->prog).on_disk;
 	int rc = finish_files(w, len, sync, err);
 
 	writer_free(w);
-	r->len = rc ? p.on_disk : len;
+	set_len(r, rc ? on_disk : len);
 	if (!rc) {
 		rc = finalize_claimed(bp, r, sync);
 		if (rc)
@@ -733,7 +751,7 @@ int replica_finalize(struct replica_writer *w, uint64_t len, bool sync, const ch
 			writer_release(bp, r);
 		return slice_error(sl, rc);
 	}
-	progress_set(&r->live->prog, len, len, len, p.last_crc);
+	replica_set_final(r);
 	writer_release(bp, r);
 	store_event(bp, sl, &b, STORE_RECEIVED, hint);
 	return 0;
@@ -747,7 +765,7 @@ static int keep_rbw(struct replica_writer *w, struct replica *r, bool from_tmp)
 
 	if (ftruncate(w->fd, (off_t)len))
 		rc = neg_errno();
-	r->len = len;
+	set_len(r, len);
 	if (!rc && from_tmp) {
 		rc = pair_move(r->slice->fd, r->id, IN_TMP, r->gs, IN_RBW, r->gs);
 		pthread_mutex_lock(&w->bp->lock);
@@ -807,6 +825,13 @@ static void reader_length(struct replica_reader *rd)
 
 	if (!rd->partial)
 		return;
+	/* Before the length; partner: the release store in replica_set_final(). */
+	if (atomic_load_explicit(&r->live->prog.final, memory_order_acquire)) {
+		rd->block.len = progress_get(&r->live->prog).on_disk;
+		rd->state = REPLICA_FINALIZED;
+		rd->partial = false;
+		return;
+	}
 	p = progress_get(&r->live->prog);
 	rd->block.len = p.acked < p.on_disk ? p.acked : p.on_disk;
 	rd->partial_crc = p.last_crc;
@@ -857,7 +882,7 @@ static int reader_pick(struct replica_reader *rd, const struct block *b, enum pl
 	struct replica *r = replica_find_locked(rd->bp, b->id);
 	enum replica_state st = r ? visible_state(r) : REPLICA_TEMPORARY;
 
-	if (!r || st == REPLICA_TEMPORARY || r->doomed.next)
+	if (!r || st == REPLICA_TEMPORARY || r->deleting)
 		return err_set(err, -ENOENT, "blk_%" PRId64 " is not here", b->id);
 	if (st == REPLICA_RWR)
 		return err_set(err, -ENOENT, "blk_%" PRId64 " waits for recovery and is not readable",

@@ -371,7 +371,7 @@ static struct brief *snapshot(struct block_pool *bp, uint32_t i, size_t *ret_n)
 	HASH_ITER(hh, bp->map, r, next) {
 		struct replica_info info;
 
-		if (!list || r->slice != &bp->slices[i] || r->doomed.next)
+		if (!list || r->slice != &bp->slices[i] || r->deleting)
 			continue;
 		replica_info_locked(r, &info);
 		if (info.state == REPLICA_RUR)

@@ -21,6 +21,8 @@
 #define STORE_VOLUMES_MAX 64
 #define STORE_POOLS_MAX 16
 #define STORE_WAIT_MS 10000 /* for a writer to stop, a file operation to end */
+#define STORE_WAITERS_MAX 8 /* waiting so at one time: fewer than a reactor has helper threads, since a
+			     * writer needs one to go away */
 #define STORE_NAME_MAX 160  /* longest path below a slice, with NUL */
 #define STORE_LAYOUT_VERSION (-57)
 #define META_HEADER 7
@@ -54,6 +56,7 @@ struct progress {
 	atomic_uint seq; /* odd while a change is under way */
 	atomic_uint_fast64_t received, on_disk, acked;
 	atomic_uint last_crc;
+	atomic_bool final; /* all bytes are there and their CRCs in the meta file */
 };
 
 struct live {
@@ -76,7 +79,7 @@ struct replica { /* all fields under the pool lock, or by its exclusive user */
 	uint32_t bytes_per_crc;
 	uint8_t crc_type, state, place;
 	bool busy, gone; /* gone: no longer in the map */
-	bool quiet;      /* being deleted: no DELETED report */
+	bool deleting, quiet; /* quiet: no DELETED report */
 	struct list doomed; /* in store->doomed */
 	UT_hash_handle hh;
 };
@@ -86,6 +89,7 @@ struct block_pool {
 	struct store_namespace ns;
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a replica lost its exclusive user, or is gone */
+	uint32_t waiters;       /* on it, for a writer to stop */
 	struct replica *map;
 	struct slice slices[STORE_VOLUMES_MAX];
 };
@@ -164,6 +168,8 @@ void replica_put_locked(struct block_pool *bp, struct replica *r);
 int replica_make_live(struct replica *r);
 /** An RBW found at start with a restart marker: all its bytes count as acknowledged. */
 void replica_loaded_rbw(struct replica *r);
+/** Readers who opened it while it was written take length and CRCs from the files from now on. */
+void replica_set_final(struct replica *r);
 void replica_info_locked(const struct replica *r, struct replica_info *ret);
 /** Become the exclusive user of @id: stops a writer when @stop. *ret NULL and 0: no such replica.
  *  -EBUSY after STORE_WAIT_MS. */

@@ -331,6 +331,11 @@ int slice_open(struct slice *sl, struct err *err)
 	} else if (rc == -ENOENT) {
 		rc = pool_format(sl->fd, ns);
 	}
+	/* What a Java DataNode noted at its end would be stale for the next one. */
+	if (!rc) {
+		(void)unlinkat(sl->fd, "replicas", 0);
+		(void)unlinkat(sl->fd, "dfsUsed", 0);
+	}
 	if (!rc)
 		rc = make_dir_at(sl->fd, "finalized", 0755);
 	if (!rc)
