@@ -47,8 +47,10 @@ struct tcp_conn {
 	/* receive or connect: one at a time */
 	struct uring_op in;
 	struct xop *in_op; /* NULL: none */
-	uint8_t *in_buf;
-	uint32_t in_len, in_got;
+	struct iovec in_iov[XOP_IOV_MAX]; /* [in_first, in_count) are to be filled */
+	uint32_t in_first, in_count;
+	struct msghdr in_msg;
+	uint32_t in_min, in_got; /* in_min 0: whatever comes, or the end */
 	bool in_whole, in_expired, connecting;
 	struct rtimer in_timer;
 
@@ -142,20 +144,42 @@ static bool deadline_check(struct tcp_conn *c, struct rtimer *t, uint64_t deadli
 static void in_submit(struct tcp_conn *c)
 {
 	struct io_uring_sqe *sqe = reactor_sqe(c->x.reactor);
+	const struct iovec *iov = c->in_iov + c->in_first;
 
-	io_uring_prep_recv(sqe, c->fd, c->in_buf + c->in_got, c->in_len - c->in_got,
-			   c->in_whole ? MSG_WAITALL : 0);
+	if (c->in_count - c->in_first == 1) {
+		io_uring_prep_recv(sqe, c->fd, iov->iov_base, iov->iov_len,
+				   c->in_whole ? MSG_WAITALL : 0);
+	} else {
+		c->in_msg = (struct msghdr){.msg_iov = c->in_iov + c->in_first,
+					    .msg_iovlen = c->in_count - c->in_first};
+		io_uring_prep_recvmsg(sqe, c->fd, &c->in_msg, 0);
+	}
 	uring_attach(sqe, &c->in);
+}
+
+static void in_consume(struct tcp_conn *c, uint32_t n)
+{
+	c->in_got += n;
+	for (; n; c->in_first++) {
+		struct iovec *v = c->in_iov + c->in_first;
+
+		if (v->iov_len > n) {
+			v->iov_base = (uint8_t *)v->iov_base + n;
+			v->iov_len -= n;
+			return;
+		}
+		n -= (uint32_t)v->iov_len;
+	}
 }
 
 static int in_result(struct tcp_conn *c, int res)
 {
 	if (c->closing || res < 0)
 		return io_error(c, res, c->in_expired);
-	if (c->connecting || !c->in_whole)
+	if (c->connecting || !c->in_min)
 		return res;
-	if (c->in_got == c->in_len)
-		return (int)c->in_len;
+	if (c->in_got >= c->in_min)
+		return (int)c->in_got;
 	return c->in_expired ? -ETIMEDOUT : -ECONNRESET; /* ended in the middle */
 }
 
@@ -189,8 +213,8 @@ static void in_done(struct uring_op *uop, int res, uint32_t flags)
 		return;
 	}
 	if (res > 0)
-		c->in_got += (uint32_t)res;
-	if (res > 0 && c->in_whole && c->in_got < c->in_len && !c->closing && !c->in_expired) {
+		in_consume(c, (uint32_t)res);
+	if (res > 0 && c->in_got < c->in_min && !c->closing && !c->in_expired) {
 		in_submit(c);
 		return;
 	}
@@ -216,13 +240,16 @@ static void in_expire(struct rtimer *t)
 	reactor_cancel(c->x.reactor, &c->in);
 }
 
-static void in_start(struct tcp_conn *c, void *buf, uint32_t len, bool whole, struct xop *op)
+static void in_start(struct tcp_conn *c, const struct iovec *iov, int n, uint32_t min, bool whole,
+		     struct xop *op)
 {
 	assert(reactor_is_current(c->x.reactor));
-	assert(!c->in_op && !c->closing && len <= LEN_MAX);
+	assert(!c->in_op && !c->closing && n > 0 && n <= XOP_IOV_MAX && min <= LEN_MAX);
 	c->in_op = op;
-	c->in_buf = (uint8_t *)buf;
-	c->in_len = len;
+	memcpy(c->in_iov, iov, (size_t)n * sizeof(*iov));
+	c->in_first = 0;
+	c->in_count = (uint32_t)n;
+	c->in_min = min;
 	c->in_got = 0;
 	c->in_whole = whole;
 	c->in_expired = false;
@@ -232,7 +259,12 @@ static void in_start(struct tcp_conn *c, void *buf, uint32_t len, bool whole, st
 
 static void tcp_recv(struct xconn *x, void *buf, uint32_t len, struct xop *op)
 {
-	in_start(tcp_of(x), buf, len, false, op);
+	in_start(tcp_of(x), &(struct iovec){buf, len}, 1, 0, false, op);
+}
+
+static void tcp_recvv(struct xconn *x, const struct iovec *iov, int n, uint32_t min, struct xop *op)
+{
+	in_start(tcp_of(x), iov, n, min, false, op);
 }
 
 static void tcp_pull(struct xconn *x, struct xremote from, struct slot *slot, uint32_t off,
@@ -240,7 +272,7 @@ static void tcp_pull(struct xconn *x, struct xremote from, struct slot *slot, ui
 {
 	(void)from;
 	assert(off <= slot->size && len <= slot->size - off);
-	in_start(tcp_of(x), slot->data + off, len, true, op);
+	in_start(tcp_of(x), &(struct iovec){slot->data + off, len}, 1, len, true, op);
 }
 
 /* ---- send ---- */
@@ -451,6 +483,7 @@ const struct xport_ops tcp_ops = {
     .connect = tcp_connect,
     .send = tcp_send,
     .recv = tcp_recv,
+    .recvv = tcp_recvv,
     .pull = tcp_pull,
     .push = tcp_push,
     .close = tcp_close,

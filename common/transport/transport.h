@@ -73,6 +73,10 @@ struct xport_ops {
 	void (*push)(struct xconn *c, const struct iovec *iov, int n, struct xremote to,
 		     struct xop *op);
 	void (*close)(struct xconn *c);
+	/** Stream; NULL where there is none: at least @min bytes, at most the sum of @n <= XOP_IOV_MAX
+	 *  pieces, in order; otherwise as recv. The peer's end before @min is -ECONNRESET. */
+	void (*recvv)(struct xconn *c, const struct iovec *iov, int n, uint32_t min,
+		      struct xop *op);
 };
 
 struct xconn { /* first member of every implementation's connection */
