@@ -56,6 +56,11 @@ uint32_t bwrite_bpc(const struct bwrite *w)
 	return w->bpc;
 }
 
+uint64_t bwrite_block_size(const struct bwrite *w)
+{
+	return w->params.req.block.len;
+}
+
 /* ---- the helper thread: open, finalise, release ---- */
 
 static void off_start(struct bwrite *w, void (*work)(struct offload *), void (*done)(struct offload *))
@@ -492,6 +497,13 @@ int bwrite_land(struct bwrite *w, uint64_t off, uint32_t want, struct landing *r
 	if (rc == -EAGAIN)
 		w->want_room = true;
 	return rc;
+}
+
+void bwrite_unland(struct bwrite *w, uint64_t off, const struct landing *land)
+{
+	if (!w->rc)
+		wdisk_unland(w, off, land);
+	slot_put(land->slot);
 }
 
 static bool piece_verify(struct bwrite *w, const struct piece *p, const uint8_t *crcs)

@@ -221,6 +221,23 @@ struct lane *wdisk_lane_of(struct bwrite *w, const struct slot *slot)
 	return NULL;
 }
 
+/* The lane may have been closed because it was full, and the next one begun: back to before. */
+void wdisk_unland(struct bwrite *w, uint64_t off, const struct landing *land)
+{
+	struct lane *lane = wdisk_lane_of(w, land->slot);
+
+	assert(lane && lane->landings);
+	lane->landings--;
+	w->landings--;
+	if (off < w->landed && off >= w->received)
+		w->landed = off;
+	if (w->cur == lane)
+		return;
+	lane_close(w);
+	lane->open = true;
+	w->cur = lane;
+}
+
 /* ---- CRCs ---- */
 
 static void be32_put(uint8_t *p, uint32_t v)

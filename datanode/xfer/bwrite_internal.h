@@ -123,6 +123,7 @@ struct bwrite {
 /* bwrite_disk.c */
 void wdisk_init(struct bwrite *w);
 int wdisk_land(struct bwrite *w, uint64_t off, uint32_t want, struct landing *ret);
+void wdisk_unland(struct bwrite *w, uint64_t off, const struct landing *land);
 /** The lane of a landing that is being submitted. */
 struct lane *wdisk_lane_of(struct bwrite *w, const struct slot *slot);
 /** Store the CRCs of a verified piece, new bytes up to its end are received. */

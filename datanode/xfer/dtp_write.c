@@ -8,6 +8,13 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 
+/* A stream is a row of equal packets. So one receive takes the rest of the current packet and, where
+ * they will have to be, headers and payload of the next ones. When a packet turns out different, what
+ * was received behind the current one is copied into the receive buffer and taken from there. */
+#define AHEAD 4
+#define AHEAD_HEAD_MAX 2048     /* header and CRCs of a packet worth guessing */
+#define AHEAD_DATA_MIN 16384
+
 /* A stock client's full packet: prefix and header, and the CRCs of 126 chunks. */
 #define FIRST_GUESS (31 + 126 * 4)
 
@@ -20,6 +27,11 @@ enum dtpw_state {
 	DTPW_PULL_WAIT,  /* leaves on pull */
 	DTPW_PIECE,      /* a landing is full, or there is no payload: hand it over */
 	DTPW_END_WAIT,   /* the last packet is in, or the op failed; leaves on ended() */
+};
+
+struct ahead { /* a packet that may come */
+	uint64_t off;
+	struct landing land[2]; /* slot NULL: none */
 };
 
 struct dtp_write {
@@ -39,6 +51,15 @@ struct dtp_write {
 	struct xop pull_op;
 	bool pulling;
 	int pull_rc;
+
+	struct ahead ahead[AHEAD];
+	uint32_t ahead_first, ahead_count; /* [first, count) are not looked at yet */
+	uint32_t ahead_got;    /* bytes received for them */
+	uint32_t ahead_head, ahead_data; /* what they are guessed to be */
+	uint8_t *heads;        /* owned: two rows of AHEAD headers; one may be in use by crcs */
+	bool heads_flip;
+	struct landing second; /* the current packet goes on there; slot NULL: no */
+	uint32_t second_filled;
 
 	void (*finished)(void *arg, int rc); /* NULL: the peer gets its answer from here */
 	void *arg;
@@ -109,12 +130,156 @@ static void on_pull(struct xop *op, int res)
 {
 	struct dtp_write *d = container_of(op, struct dtp_write, pull_op);
 
+	const uint32_t rest = d->land.len - d->filled;
+
 	d->pulling = false;
 	d->pull_rc = res;
-	if (res > 0)
-		d->filled += (uint32_t)res;
+	if (res > 0) {
+		d->filled += (uint32_t)res < rest ? (uint32_t)res : rest;
+		d->ahead_got = (uint32_t)res > rest ? (uint32_t)res - rest : 0;
+	}
 	d->state = DTPW_PULL;
 	dtp_ready(d->op.conn);
+}
+
+/* ---- the next packets ---- */
+
+static uint8_t *ahead_head_at(struct dtp_write *d, uint32_t i)
+{
+	return d->heads + ((d->heads_flip ? AHEAD : 0) + i) * AHEAD_HEAD_MAX;
+}
+
+static void ahead_unland(struct dtp_write *d)
+{
+	while (d->ahead_count > d->ahead_first) {
+		struct ahead *a = &d->ahead[--d->ahead_count];
+
+		if (a->land[1].slot)
+			bwrite_unland(d->w, a->off + a->land[0].len, &a->land[1]);
+		if (a->land[0].slot)
+			bwrite_unland(d->w, a->off, &a->land[0]);
+		*a = (struct ahead){0};
+	}
+	d->ahead_first = d->ahead_count = 0;
+}
+
+static bool ahead_land(struct dtp_write *d, struct ahead *a)
+{
+	if (bwrite_land(d->w, a->off, d->ahead_data, &a->land[0]) < 0)
+		return false;
+	if (a->land[0].len == d->ahead_data)
+		return true;
+	return bwrite_land(d->w, a->off + a->land[0].len, d->ahead_data - a->land[0].len,
+			   &a->land[1]) == 0 &&
+	       a->land[0].len + a->land[1].len == d->ahead_data;
+}
+
+/* Vectors for packets like the current one, as long as there is room. */
+static int ahead_plan(struct dtp_write *d, struct iovec *iov)
+{
+	const struct dt_packet *pkt = &d->pkt;
+	uint64_t off = (uint64_t)pkt->offset + pkt->data_len;
+	int n = 0;
+
+	d->ahead_first = d->ahead_count = d->ahead_got = 0;
+	d->ahead_head = d->guess;
+	d->ahead_data = pkt->data_len;
+	if (!d->op.conn->xc->ops->recvv || pkt->data_len < AHEAD_DATA_MIN ||
+	    d->guess > AHEAD_HEAD_MAX || d->second.slot || d->taken + d->land.len != pkt->data_len)
+		return 0;
+	if (!d->heads)
+		d->heads = malloc(2 * AHEAD * AHEAD_HEAD_MAX);
+	if (!d->heads)
+		return 0;
+	d->heads_flip = !d->heads_flip;
+	for (; d->ahead_count < AHEAD && off + pkt->data_len <= bwrite_block_size(d->w);
+	     off += pkt->data_len) {
+		struct ahead *a = &d->ahead[d->ahead_count];
+
+		*a = (struct ahead){.off = off};
+		d->ahead_count++;
+		if (!ahead_land(d, a)) { /* give back what it got */
+			const uint32_t keep = d->ahead_count - 1;
+
+			d->ahead_first = keep;
+			ahead_unland(d);
+			d->ahead_count = keep;
+			break;
+		}
+		iov[n++] = (struct iovec){ahead_head_at(d, d->ahead_count - 1), d->ahead_head};
+		for (int k = 0; k < 2; k++)
+			if (a->land[k].slot)
+				iov[n++] = (struct iovec){a->land[k].slot->data + a->land[k].off,
+							  a->land[k].len};
+	}
+	return n;
+}
+
+static void copy_in(struct dtp_buf *in, const uint8_t *from, uint32_t len, uint32_t *left)
+{
+	if (len > *left)
+		len = *left;
+	if (len)
+		memcpy(in->data + in->end, from, len);
+	in->end += len;
+	*left -= len;
+}
+
+/* The guess was wrong, or nothing more has come: what is there goes the ordinary way. */
+static int ahead_drop(struct dtp_write *d)
+{
+	struct dtp_buf *in = &d->op.conn->in;
+	uint32_t left = d->ahead_got, data;
+	int rc = left ? dtp_buf_reserve(in, left) : 0;
+
+	for (uint32_t i = d->ahead_first; rc == 0 && left && i < d->ahead_count; i++) {
+		copy_in(in, ahead_head_at(d, i), d->ahead_head, &left);
+		data = left;
+		for (int k = 0; k < 2; k++) {
+			const struct landing *l = &d->ahead[i].land[k];
+
+			if (l->slot)
+				copy_in(in, l->slot->data + l->off, l->len, &left);
+		}
+		metric_add(METRIC_DN_COPIED_TCP, data - left);
+	}
+	ahead_unland(d);
+	d->ahead_got = 0;
+	return rc;
+}
+
+/* Does the next guessed packet hold? Then it becomes the current one. */
+static bool ahead_take(struct dtp_write *d)
+{
+	struct ahead *a = &d->ahead[d->ahead_first];
+	const uint8_t *head = ahead_head_at(d, d->ahead_first);
+	struct dt_packet pkt;
+	ssize_t len;
+	uint32_t data;
+
+	if (d->ahead_got < d->ahead_head)
+		return false;
+	len = dt_packet_need(head, d->ahead_head);
+	if (len < 0 || (size_t)len > d->ahead_head || dt_packet_decode(head, (size_t)len, &pkt) < 0)
+		return false;
+	if (pkt.data_len != d->ahead_data || (uint32_t)len + pkt.crc_len != d->ahead_head ||
+	    (uint64_t)pkt.offset != a->off || !dt_packet_crc_len_ok(&pkt, bwrite_bpc(d->w)))
+		return false;
+	d->pkt = pkt;
+	d->crcs = pkt.crc_len ? head + len : NULL;
+	d->taken = 0;
+	d->ahead_got -= d->ahead_head;
+	data = d->ahead_got < d->ahead_data ? d->ahead_got : d->ahead_data;
+	d->ahead_got -= data;
+	d->land = a->land[0];
+	d->filled = data < d->land.len ? data : d->land.len;
+	d->second = a->land[1];
+	d->second_filled = data - d->filled;
+	*a = (struct ahead){0};
+	d->ahead_first++;
+	d->pull_rc = 0;
+	d->state = DTPW_PULL;
+	return true;
 }
 
 /* ---- steps ---- */
@@ -125,6 +290,16 @@ static void do_header(struct dtp_write *d)
 	const uint64_t deadline = dtp_in_ns(c, DTP_STREAM_NS);
 	ssize_t head;
 	int rc;
+
+	if (d->ahead_first < d->ahead_count) {
+		if (ahead_take(d))
+			return;
+		rc = ahead_drop(d);
+		if (rc < 0) {
+			dtp_break(c, rc, "receive");
+			return;
+		}
+	}
 
 	if (!dtp_fill(c, DT_PACKET_PREFIX_LEN, d->guess, deadline))
 		return;
@@ -157,6 +332,14 @@ static void do_land(struct dtp_write *d)
 	const uint64_t off = (uint64_t)d->pkt.offset + d->taken;
 	int rc;
 
+	d->pull_rc = 0;
+	if (d->second.slot) {
+		d->land = d->second;
+		d->filled = d->second_filled;
+		d->second.slot = NULL;
+		d->state = DTPW_PULL;
+		return;
+	}
 	d->state = DTPW_ROOM_WAIT;
 	rc = bwrite_land(d->w, off, d->pkt.data_len - d->taken, &d->land);
 	if (rc == -EAGAIN)
@@ -175,6 +358,8 @@ static void do_pull(struct dtp_write *d)
 {
 	struct dtp_conn *c = d->op.conn;
 	uint32_t have = dtp_buf_len(&c->in), rest = d->land.len - d->filled;
+	struct iovec iov[1 + 3 * AHEAD];
+	int n;
 
 	if (d->pull_rc < 0) {
 		c->recv_rc = d->pull_rc;
@@ -194,11 +379,18 @@ static void do_pull(struct dtp_write *d)
 		d->state = DTPW_PIECE;
 		return;
 	}
+	/* Guesses behind a packet that is cut have got no bytes: they are made anew. */
+	ahead_unland(d);
+	iov[0] = (struct iovec){d->land.slot->data + d->land.off + d->filled, rest};
+	n = ahead_plan(d, iov + 1);
 	d->state = DTPW_PULL_WAIT;
 	d->pulling = true;
 	d->pull_op.done = on_pull;
 	c->xc->recv_deadline_ns = dtp_in_ns(c, DTP_STREAM_NS);
-	xconn_pull(c->xc, (struct xremote){0}, d->land.slot, d->land.off + d->filled, rest, &d->pull_op);
+	if (n)
+		c->xc->ops->recvv(c->xc, iov, n + 1, rest, &d->pull_op);
+	else
+		xconn_pull(c->xc, (struct xremote){0}, d->land.slot, d->land.off + d->filled, rest, &d->pull_op);
 }
 
 static void do_piece(struct dtp_write *d)
@@ -242,6 +434,12 @@ static void finish(struct dtp_write *d)
 	const int rc = d->end_rc;
 
 	slot_put(d->land.slot);
+	slot_put(d->second.slot);
+	for (uint32_t i = d->ahead_first; i < d->ahead_count; i++) {
+		slot_put(d->ahead[i].land[0].slot);
+		slot_put(d->ahead[i].land[1].slot);
+	}
+	free(d->heads);
 	if (rc < 0 && !finished)
 		dtp_break(c, rc, "write");
 	else if (d->transfer)

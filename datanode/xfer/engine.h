@@ -153,6 +153,8 @@ int bwrite_open(struct xfer_core *core, struct write_params *params, struct writ
 		struct bwrite **ret);
 /** How the sender's CRCs are cut; valid after opened(0). */
 uint32_t bwrite_bpc(const struct bwrite *w);
+/** The block size that the sender named. */
+uint64_t bwrite_block_size(const struct bwrite *w);
 
 struct landing {
 	struct slot *slot; /* one reference for the caller: bwrite_piece() takes it, else slot_put() */
@@ -161,9 +163,11 @@ struct landing {
 };
 /** Room for bytes [@off, @off + @want) of the block. Landings are filled and then submitted with
  *  bwrite_piece() in the order in which they were given; a landing is bound to become a piece
- *  unless the write is closed. -EAGAIN: too much in flight or the pool is dry, room() will come.
+ *  unless it is given back or the write is closed. -EAGAIN: too much in flight or the pool is dry, room() will come.
  *  -EINVAL: a gap, or not on a chunk border: the sender breaks the protocol. */
 int bwrite_land(struct bwrite *w, uint64_t off, uint32_t want, struct landing *ret);
+/** Give a landing at @off back unused, the last one given first; takes its reference. */
+void bwrite_unland(struct bwrite *w, uint64_t off, const struct landing *land);
 /** A piece has landed (or has no payload). Takes the landing's reference, always. @crcs are the sender's CRCs of this piece, copied; NULL:
  *  compute them. A mismatch is acknowledged as ERROR_CHECKSUM and ends the op. -EAGAIN (only when
  *  len is 0): too many pieces wait for acks, room() will come. -EINVAL: breaks the protocol. */
