@@ -4,8 +4,10 @@
 #include <assert.h>
 #include <endian.h>
 #include <isa-l/crc.h>
+#include <stdbool.h>
 #include <string.h>
 
+#include "common/base/crc_sliced.h"
 
 #define CRC_PIECE_MAX (1u << 30) /* ISA-L's length is an int */
 
@@ -13,9 +15,21 @@
 #define POLY_CRC32 0xedb88320u
 #define POLY_CRC32C 0x82f63b78u
 
+/* Does ISA-L have more than its byte-wise code here? */
+static inline bool isal_is_fast(void)
+{
+#if defined(__x86_64__)
+	return __builtin_cpu_supports("pclmul");
+#else
+	return true;
+#endif
+}
+
 static inline uint32_t crc32c(const uint8_t *p, size_t len, uint32_t crc)
 {
 	crc = ~crc;
+	if (!isal_is_fast())
+		return ~crc32c_sliced(p, len, crc);
 	for (; len > CRC_PIECE_MAX; p += CRC_PIECE_MAX, len -= CRC_PIECE_MAX)
 		crc = crc32_iscsi((uint8_t *)(uintptr_t)p, (int)CRC_PIECE_MAX, crc);
 	return ~crc32_iscsi((uint8_t *)(uintptr_t)p, (int)len, crc); /* only reads, despite its type */

@@ -2,6 +2,7 @@
 /* What must hold: the published vectors, agreement with a bit-by-bit CRC at every length and
  * alignment, and that extend and combine agree with computing over the whole. */
 #include "common/base/crc.h"
+#include "common/base/crc_sliced.h"
 
 #include <endian.h>
 #include <setjmp.h>
@@ -42,6 +43,15 @@ static void every_length_and_alignment_agrees_with_the_definition(void **state)
 			for (size_t len = 0; len < 600; len += 1 + off)
 				assert_int_equal(crc_compute((enum crc_type)t, data + off, len),
 						 slow_crc((enum crc_type)t, data + off, len));
+}
+
+static void the_tables_agree_with_the_definition(void **state)
+{
+	(void)state;
+	for (size_t off = 0; off < 9; off++)
+		for (size_t len = 0; len < 300; len++)
+			assert_int_equal(~crc32c_sliced(data + off, len, ~0u),
+					 slow_crc(CRC_CRC32C, data + off, len));
 }
 
 static void extend_and_combine_agree_with_the_whole(void **state)
@@ -109,6 +119,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_published_vectors_hold),
 		cmocka_unit_test(every_length_and_alignment_agrees_with_the_definition),
+		cmocka_unit_test(the_tables_agree_with_the_definition),
 		cmocka_unit_test(extend_and_combine_agree_with_the_whole),
 		cmocka_unit_test(combine_is_right_for_huge_lengths),
 		cmocka_unit_test(chunks_are_big_endian_and_verify_finds_the_first_bad_one),
