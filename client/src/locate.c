@@ -194,6 +194,9 @@ static int fetch_stretch(struct reader *r, uint64_t pos, struct stretch **ret, s
 	rc = check_locations(r, l, err);
 	if (rc == 0 && growing)
 		rc = ask_length(r->fs, l->lastblock, err);
+	if (rc == 0 && (l->filelength > INT64_MAX ||
+			(growing && l->lastblock->b->numbytes > INT64_MAX - l->filelength)))
+		rc = err_set(err, -EPROTO, "%.200s is longer than 2^63 bytes, it is said", r->path);
 	if (rc < 0) {
 		pb_free(s->m);
 		free(s);

@@ -491,7 +491,6 @@ struct blocks {
 	struct dfs_node *node;   /* owned; of all blocks */
 };
 
-/* Blocks of the answer, and a last one that is still being written and only named there. */
 static int fill_blocks(struct blocks *b, const Hd__LocatedBlocksProto *l)
 {
 	size_t nodes = 0, at = 0;

@@ -17,6 +17,7 @@
 #define RECOVERIES_MAX 5                /* without an ack in between, as the stock client */
 #define COMPLETE_PATIENCE_NS (60 * NS_PER_S) /* until the last block must be reported */
 #define NAMENODE_PATIENCE_NS (60 * NS_PER_S) /* with safe mode, and blocks not yet reported */
+#define FAILED_MAX 64                   /* nodes excluded at one time */
 #define POLL_FIRST_NS (1 * NS_PER_MS)
 #define POLL_MAX_NS (1000 * NS_PER_MS)
 
@@ -47,15 +48,22 @@ static Hd__ExtendedBlockProto block_at(const struct writer *w, uint64_t len)
 	return b;
 }
 
+void writer_forgive(struct writer *w)
+{
+	for (size_t i = 0; i < w->failed_count; i++)
+		pb_free(w->failed[i]);
+	w->failed_count = 0;
+}
+
 /* Out of the pipeline and not to be offered again. */
 static int blame(struct writer *w, size_t i, struct err *err)
 {
-	Hd__DatanodeInfoProto **more =
-		realloc(w->failed, (w->failed_count + 1) * sizeof(w->failed[0]));
-
-	if (!more)
+	if (!w->failed)
+		w->failed = calloc(FAILED_MAX, sizeof(w->failed[0]));
+	if (!w->failed)
 		return err_set(err, -ENOMEM, "out of memory");
-	w->failed = more;
+	if (w->failed_count == FAILED_MAX) /* a long life on shaky nodes: begin anew */
+		writer_forgive(w);
 	w->failed[w->failed_count++] = located_remove(w->lb, i);
 	count_add(&w->fs->count.pipeline_recoveries, 1);
 	return 0;
@@ -256,13 +264,6 @@ static int open_one(struct writer *w, struct err *err)
 	if (rc != -ENOTSUP && rc != -ENOMEM)
 		(void)blame(w, (size_t)bad, NULL); /* without the memory we may meet it again */
 	return rc;
-}
-
-void writer_forgive(struct writer *w)
-{
-	for (size_t i = 0; i < w->failed_count; i++)
-		pb_free(w->failed[i]);
-	w->failed_count = 0;
 }
 
 int writer_open_block(struct writer *w, struct err *err)
