@@ -15,6 +15,7 @@ void blocks_init(struct blocks *bs, uint64_t pending_timeout_ns, uint32_t repl_m
 {
 	*bs = (struct blocks){.pending_timeout_ns = pending_timeout_ns, .repl_min = repl_min};
 	list_init(&bs->under);
+	list_init(&bs->awaiting);
 }
 
 static void blk_free(struct blk *b)
@@ -107,6 +108,8 @@ static void drop_pending(struct blk *b, const struct dn *dn)
 			b->pending[i] = b->pending[--b->npending];
 		else
 			i++;
+	if (!b->npending)
+		list_del(&b->waiting);
 }
 
 uint32_t blk_live(const struct blk *b)
@@ -140,21 +143,14 @@ bool blk_has_dn(const struct blk *b, const struct dn *dn)
 	return false;
 }
 
-void blk_add_pending(struct blk *b, struct storage *st, uint64_t deadline_ns)
+void blk_add_pending(struct blocks *bs, struct blk *b, struct storage *st, uint64_t deadline_ns)
 {
 	if (b->npending == REPLICAS_MAX)
 		return;
 	b->pending = xrealloc(b->pending, (b->npending + 1u) * sizeof(*b->pending));
 	b->pending[b->npending++] = (struct pending){st, deadline_ns};
-}
-
-void blk_expire_pending(struct blk *b, uint64_t now_ns)
-{
-	for (uint16_t i = 0; i < b->npending;)
-		if (b->pending[i].deadline_ns < now_ns)
-			b->pending[i] = b->pending[--b->npending];
-		else
-			i++;
+	if (!list_is_linked(&b->waiting))
+		list_add_tail(&bs->awaiting, &b->waiting);
 }
 
 /* ---- the check ---- */
@@ -234,6 +230,24 @@ bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
 	return false;
 }
 
+void blocks_expire_pending(struct blocks *bs, uint64_t now_ns)
+{
+	list_for_each(l, &bs->awaiting) {
+		struct blk *b = container_of(l, struct blk, waiting);
+		const uint16_t before = b->npending;
+
+		for (uint16_t i = 0; i < b->npending;)
+			if (b->pending[i].deadline_ns < now_ns)
+				b->pending[i] = b->pending[--b->npending];
+			else
+				i++;
+		if (!b->npending)
+			list_del(l);
+		if (b->npending != before)
+			blk_recheck(bs, b);
+	}
+}
+
 void blocks_recheck_all(struct blocks *bs)
 {
 	for (struct blk *b = bs->map; b; b = b->hh.next)
@@ -252,6 +266,7 @@ struct blk *blocks_add(struct blocks *bs, const struct block *b, uint64_t inode,
 	n->repl = repl;
 	n->state = BLK_OPEN;
 	list_init(&n->work);
+	list_init(&n->waiting);
 	set_state(bs, n, state);
 	if (state != BLK_COMPLETE)
 		n->open = xcalloc(1, sizeof(*n->open));
@@ -266,6 +281,7 @@ void blocks_remove(struct blocks *bs, struct blk *b)
 		order_drop(b, &b->rep[b->nreps - 1]);
 	set_flags(bs, b, 0);
 	set_state(bs, b, BLK_OPEN);
+	list_del(&b->waiting);
 	HASH_DEL(bs->map, b);
 	blk_free(b);
 }
@@ -326,7 +342,7 @@ static void await_targets(struct blocks *bs, struct blk *b)
 		const struct replica *r = find_replica(b, st);
 
 		if (st->dn->alive && (!r || r->state != REPLICA_FINALIZED))
-			blk_add_pending(b, st, deadline);
+			blk_add_pending(bs, b, st, deadline);
 	}
 }
 

@@ -65,12 +65,14 @@ struct blk {
 	struct pending *pending; /* owned array */
 	struct blk_open *open;   /* owned; NULL unless under construction */
 	struct list work;        /* in blocks.under while BLK_UNDER */
+	struct list waiting;     /* in blocks.awaiting while npending */
 	UT_hash_handle hh;
 };
 
 struct blocks {
 	struct blk *map; /* by id */
 	struct list under;
+	struct list awaiting;
 	uint64_t complete; /* blocks of state COMPLETE */
 	uint64_t under_count, missing, corrupt, safe;
 	uint64_t pending_timeout_ns;
@@ -115,9 +117,9 @@ uint32_t blk_live(const struct blk *b);
 uint32_t blk_finalized_as(const struct blk *b, uint64_t gs, uint64_t len);
 bool blk_has_dn(const struct blk *b, const struct dn *dn);
 void blk_recheck(struct blocks *bs, struct blk *b);
-void blk_add_pending(struct blk *b, struct storage *st, uint64_t deadline_ns);
-/** Drop overdue ones. */
-void blk_expire_pending(struct blk *b, uint64_t now_ns);
+void blk_add_pending(struct blocks *bs, struct blk *b, struct storage *st, uint64_t deadline_ns);
+/** Give up replicas that did not arrive by their deadline. */
+void blocks_expire_pending(struct blocks *bs, uint64_t now_ns);
 /** Delete one corrupt replica though there are fewer good ones than wanted: there is no other node
  *  to copy to. False: there is none, or no good replica. */
 bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b);

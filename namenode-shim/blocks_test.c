@@ -153,8 +153,7 @@ static void replicas_of_the_pipeline_are_awaited_not_copied(void **state)
 	blk_commit(&w.bs, b, &B);
 	assert_int_equal(b->state, BLK_COMPLETE);
 	assert_int_equal(b->flags & BLK_UNDER, 0);
-	blk_expire_pending(b, UINT64_MAX);
-	blk_recheck(&w.bs, b);
+	blocks_expire_pending(&w.bs, UINT64_MAX);
 	assert_int_equal(b->flags & BLK_UNDER, BLK_UNDER);
 	world_fini(&w);
 }
@@ -260,6 +259,7 @@ static void check_counts(const struct blocks *bs)
 
 		complete += b->state == BLK_COMPLETE;
 		linked += list_is_linked(&b->work);
+		assert_int_equal(list_is_linked(&b->waiting), b->npending > 0);
 		if (b->state != BLK_COMPLETE)
 			continue;
 		for (uint16_t i = 0; i < b->nreps; i++)
@@ -299,8 +299,10 @@ static void counts_agree_with_a_recount_after_random_reports(void **state)
 				blocks_remove(&w.bs, b);
 			break;
 		case 2:
-			if (b && b->state == BLK_OPEN)
+			if (b && b->state == BLK_OPEN) {
+				blk_set_targets(b, w.st, (uint32_t)(rand() % NODES));
 				blk_commit(&w.bs, b, &r);
+			}
 			break;
 		case 3:
 			blocks_report_deleted(&w.bs, w.st[node], r.id);
@@ -308,6 +310,8 @@ static void counts_agree_with_a_recount_after_random_reports(void **state)
 		case 4:
 			if (rand() % 10 == 0)
 				blocks_forget(&w.bs, w.dn[node], NULL);
+			if (rand() % 5 == 0)
+				blocks_expire_pending(&w.bs, UINT64_MAX);
 			break;
 		case 5:
 			blocks_report_corrupt(&w.bs, &r, w.dn[node], NULL);

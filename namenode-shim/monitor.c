@@ -62,7 +62,7 @@ static void order_copy(struct nn *nn, struct blk *b, uint64_t now)
 		log_info("op=copy block=%lld from=%s to=%s", (long long)b->b.id, src->uuid,
 			 target->dn->uuid);
 		dn_order_transfer(src, &b->b, target);
-		blk_add_pending(b, target, now + nn->blocks.pending_timeout_ns);
+		blk_add_pending(&nn->blocks, b, target, now + nn->blocks.pending_timeout_ns);
 		blk_recheck(&nn->blocks, b);
 	} else if (src) {
 		(void)blk_drop_one_corrupt(&nn->blocks, b);
@@ -85,18 +85,6 @@ static void order_copies(struct nn *nn, uint32_t live, uint64_t now)
 			budget--;
 		}
 	}
-}
-
-static void expire_pending(struct nn *nn, uint64_t now)
-{
-	for (struct blk *b = nn->blocks.map; b; b = b->hh.next)
-		if (b->npending) {
-			const uint16_t before = b->npending;
-
-			blk_expire_pending(b, now);
-			if (b->npending != before)
-				blk_recheck(&nn->blocks, b);
-		}
 }
 
 static void check_leases(struct nn *nn)
@@ -128,7 +116,7 @@ void monitor_tick(struct nn *nn)
 	nn_check_safe_mode(nn);
 	if (!nn->safe.on && now >= nn->next_redundancy_ns) {
 		nn->next_redundancy_ns = now + nn->set.redundancy_ms * NS_PER_MS;
-		expire_pending(nn, now);
+		blocks_expire_pending(&nn->blocks, now);
 		if (nn->safe.empty_start ||
 		    now - nn->safe.left_ns > nn->set.redundancy_delay_ms * NS_PER_MS)
 			order_copies(nn, live, now);
