@@ -146,7 +146,7 @@ static int checksum_compute(struct dtp_checksum *q, const struct replica_reader 
 	if (q->want > rr->block.len)
 		return err_set(&q->err, -EINVAL, "%" PRIu64 " bytes asked for, %" PRIu64 " are there",
 			       q->want, rr->block.len);
-	q->crc_per_block = q->composite ? 0 : (q->want + q->bpc - 1) / q->bpc;
+	q->crc_per_block = (rr->block.len + q->bpc - 1) / q->bpc; /* of the replica, as stock nodes say */
 	q->sum = malloc(q->composite ? 4 * STRIPE_CRCS_MAX : 16);
 	s.md5 = EVP_MD_CTX_new();
 	if (!q->sum || !s.md5 || !EVP_DigestInit_ex(s.md5, EVP_md5(), NULL))
@@ -199,7 +199,7 @@ static void checksum_answer(struct dtp_checksum *q)
 	options.has_blockchecksumtype = 1;
 	options.blockchecksumtype = q->composite ? HD__BLOCK_CHECKSUM_TYPE_PROTO__COMPOSITE_CRC
 						 : HD__BLOCK_CHECKSUM_TYPE_PROTO__MD5CRC;
-	options.has_stripelength = q->stripe != 0;
+	options.has_stripelength = 1;
 	options.stripelength = q->stripe;
 	sum.bytespercrc = q->bpc;
 	sum.crcperblock = q->crc_per_block;
