@@ -14,6 +14,8 @@
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 
+#define FAILED_MAX 64 /* volumes named in a heartbeat */
+
 struct block_pool *dn_pool(struct dn *dn, const char *pool_id_text)
 {
 	return store_pool(dn->store, pool_id_text);
@@ -316,25 +318,28 @@ bool actor_is_active(struct nn_actor *a)
 
 struct failures { /* volumeFailureSummary */
 	Hdd__VolumeFailureSummaryProto p;
-	char *paths[64];
-	char text[64][256];
+	char *paths[FAILED_MAX];
+	struct storage_info info[FAILED_MAX];
 };
 
+/* Volumes that failed, since the start or at it. */
 static void fill_failures(struct nn_set *s, struct failures *f, Hdd__HeartbeatRequestProto *req)
 {
+	struct store *store = s->dn->store;
+	size_t n = 0;
+
 	hdd__volume_failure_summary_proto__init(&f->p);
-	pthread_mutex_lock(&s->lock);
-	for (uint32_t i = 0; i < s->failed_count; i++) {
-		memcpy(f->text[i], s->failed_paths[i], sizeof(f->text[i]));
-		f->paths[i] = f->text[i];
+	for (uint32_t i = 0; i < store_volume_count(store) && n < FAILED_MAX; i++) {
+		store_volume_info(store, i, NULL, &f->info[n]);
+		f->paths[n] = f->info[n].path;
+		n += f->info[n].failed;
 	}
-	f->p.n_failedstoragelocations = s->failed_count;
-	f->p.lastvolumefailuredate = s->failed_ms;
-	pthread_mutex_unlock(&s->lock);
 	f->p.failedstoragelocations = f->paths;
+	f->p.n_failedstoragelocations = n;
+	f->p.lastvolumefailuredate = s->failed_ms;
 	req->has_failedvolumes = true;
-	req->failedvolumes = (uint32_t)f->p.n_failedstoragelocations;
-	if (req->failedvolumes)
+	req->failedvolumes = (uint32_t)n;
+	if (n)
 		req->volumefailuresummary = &f->p;
 }
 
@@ -484,12 +489,7 @@ static void on_volume_failed(void *arg, const char *path, const char *reason)
 	struct nn_set *s = arg;
 	char text[256];
 
-	pthread_mutex_lock(&s->lock);
-	if (s->failed_count < 64)
-		(void)snprintf(s->failed_paths[s->failed_count++], sizeof(s->failed_paths[0]), "%s",
-			       path);
 	s->failed_ms = clock_wall_ms();
-	pthread_mutex_unlock(&s->lock);
 	(void)snprintf(text, sizeof(text), "data directory %.180s failed: %.40s", path, reason);
 	for (uint32_t i = 0; i < s->actor_count; i++) {
 		struct nn_actor *a = &s->actors[i];

@@ -89,15 +89,13 @@ struct nn_set {
 	uint64_t beat_ms, full_ms, split_threshold;
 	atomic_bool stop;
 	atomic_uint_fast64_t balancer_bandwidth;
+	atomic_uint_fast64_t failed_ms; /* wall clock of the last volume failure */
 	pthread_mutex_t lock; /* everything below; taken inside no actor lock */
 	pthread_cond_t changed;
 	const struct nn_actor *active[NN_ACTORS_MAX]; /* by the first actor of the pool */
 	int64_t active_txid[NN_ACTORS_MAX];
 	pthread_mutex_t jobs_lock; /* one starts at a time; order: jobs_lock, lock */
 	struct recovery_job *jobs[NN_RECOVERIES_MAX];
-	char failed_paths[64][256];
-	uint32_t failed_count;
-	uint64_t failed_ms;
 };
 
 /* ---- msg.c: our side of messages; what they point at lives in the struct ---- */

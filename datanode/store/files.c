@@ -39,7 +39,7 @@ void path_meta(char buf[STORE_NAME_MAX], enum place p, int64_t id, uint64_t gs)
 		       id, gs);
 }
 
-static int sync_dir(int slice_fd, const char *name)
+int path_sync(int slice_fd, const char *name)
 {
 	_cleanup_close_ int fd = openat(slice_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -53,7 +53,7 @@ int path_sync_dir(int slice_fd, enum place p, int64_t id)
 	char dir[STORE_NAME_MAX];
 
 	(void)dir_name(dir, p, id);
-	return sync_dir(slice_fd, dir);
+	return path_sync(slice_fd, dir);
 }
 
 int path_make_dir(int slice_fd, enum place p, int64_t id)
@@ -69,7 +69,7 @@ int path_make_dir(int slice_fd, enum place p, int64_t id)
 	if (mkdirat(slice_fd, dir, 0755) && errno != EEXIST)
 		return neg_errno();
 	/* Once per directory: a synced block must not hang in an unsynced directory. */
-	return sync_dir(slice_fd, "finalized") ?: sync_dir(slice_fd, parent);
+	return path_sync(slice_fd, "finalized") ?: path_sync(slice_fd, parent);
 }
 
 /* A leftover of a crash under the new name is of no worth: the block is not there in the map. */

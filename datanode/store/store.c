@@ -19,6 +19,19 @@ static uint32_t failed_count(const struct store *s)
 	return n;
 }
 
+/* A volume that cannot be used at start: 0 when the configuration tolerates that. */
+static int tolerate(struct volume *v, int rc, const struct err *err)
+{
+	struct store *s = v->store;
+
+	v->failed = true;
+	if (failed_count(s) > s->failed_tolerated)
+		return rc;
+	log_error("op=volume dir=%s rc=%d: out of service: %s", v->path, rc, err ? err->text : "");
+	metric_add(METRIC_DN_VOLUME_FAILURES, 1);
+	return 0;
+}
+
 /* ---- open and close ---- */
 
 static int init_locks(struct store *s)
@@ -67,13 +80,8 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 	for (uint32_t i = 0; !rc && i < o->volume_count; i++) {
 		rc = volume_open(s, i, &o->volumes[i], err);
 		s->volume_count = i + 1;
-		if (!rc)
-			continue;
-		s->volumes[i].failed = true;
-		if (failed_count(s) > o->failed_tolerated)
-			break;
-		log_error("op=volume dir=%s: out of service: %s", o->volumes[i].path, err ? err->text : "");
-		rc = 0;
+		if (rc)
+			rc = tolerate(&s->volumes[i], rc, err);
 	}
 	if (!rc && failed_count(s) == s->volume_count)
 		rc = err_set(err, -EIO, "no data directory can be used");
@@ -206,8 +214,8 @@ static int load_all(struct block_pool *bp, struct err *err)
 		if (jobs[i].started)
 			pthread_join(jobs[i].thread, NULL);
 		if (jobs[i].rc && !rc) {
-			rc = jobs[i].rc;
-			if (err)
+			rc = tolerate(&s->volumes[i], jobs[i].rc, &jobs[i].err);
+			if (rc && err)
 				*err = jobs[i].err;
 		}
 	}
@@ -242,6 +250,9 @@ static int attach_new(struct store *s, const struct store_namespace *ns, struct 
 		rc = volume_format(&s->volumes[i], ns, err);
 		if (!rc)
 			rc = slice_open(&bp->slices[i], err);
+		/* Another namespace's directory is a mistake, not a failure. */
+		if (rc && rc != -EINVAL)
+			rc = tolerate(&s->volumes[i], rc, err);
 	}
 	if (!rc)
 		rc = load_all(bp, err);

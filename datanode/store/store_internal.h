@@ -130,6 +130,8 @@ void path_data(char buf[STORE_NAME_MAX], enum place p, int64_t id);
 void path_meta(char buf[STORE_NAME_MAX], enum place p, int64_t id, uint64_t gs);
 /** Directory of the block; makes it (finalized/) when @make. */
 int path_make_dir(int slice_fd, enum place p, int64_t id);
+/** fsync of a directory, relative to the slice's. */
+int path_sync(int slice_fd, const char *name);
 int path_sync_dir(int slice_fd, enum place p, int64_t id);
 /** Both files from one place to another, perhaps under a new stamp, such that a crash leaves a
  *  complete pair in one of them: link both, then unlink both. */

@@ -254,6 +254,7 @@ static void a_second_store_on_the_directory_is_told_who_has_it(void **state)
 
 	g.s = NULL;
 	assert_int_equal(fix_open(&g), -EBUSY);
+	assert_int_equal(fix_open(&g), -EBUSY); /* the lock file is still there */
 	assert_non_null(strstr(g.err.text, "in use by"));
 	assert_non_null(strstr(g.err.text, f->vol[0]));
 }
@@ -798,6 +799,24 @@ static void a_dead_volume_goes_out_of_service_and_the_others_stay(void **state)
 	assert_string_equal(i.storage_uuid, b.uuid);
 }
 
+static void a_volume_that_is_dead_at_start_is_tolerated_when_told_so(void **state)
+{
+	struct fix *f = *state;
+	struct store_volume_opts v[2] = {{f->vol[0], STORAGE_DISK, 0}, {"/proc/nowhere", STORAGE_DISK, 0}};
+	struct store_opts o = {v, 2, 0};
+	struct storage_info i;
+
+	assert_true(store_open(&o, &f->s, &f->err) < 0);
+	assert_non_null(strstr(f->err.text, "/proc/nowhere"));
+	o.failed_tolerated = 1;
+	assert_int_equal(store_open(&o, &f->s, &f->err), 0);
+	assert_int_equal(store_attach(f->s, &NS, &f->bp, &f->err), 0);
+	make_finalized(f, 5, 1001, 100);
+	assert_readable(f, 5, 1001, 100);
+	store_volume_info(f->s, 1, f->bp, &i);
+	assert_true(i.failed);
+}
+
 /* ---- the recorded directory of a Java DataNode ---- */
 
 struct tally {
@@ -1094,6 +1113,7 @@ int main(void)
 		T2(of_two_replicas_on_two_volumes_the_newer_stays),
 		T2(a_dead_volume_goes_out_of_service_and_the_others_stay),
 		T(threads_that_fight_over_a_few_blocks_leave_a_sound_store),
+		TC(a_volume_that_is_dead_at_start_is_tolerated_when_told_so),
 		TC(the_directory_of_a_java_data_node_loads_as_it_reported_it),
 		TC(kill_at_any_moment_leaves_every_acknowledged_byte),
 	};

@@ -63,6 +63,8 @@ static int lock_dir(struct volume *v, struct err *err)
 	if (fcntl(v->lock_fd, F_OFD_SETLK, &fl)) {
 		n = read(v->lock_fd, who, sizeof(who) - 1);
 		who[n > 0 ? n : 0] = '\0';
+		(void)close(v->lock_fd);
+		v->lock_fd = -1; /* not ours to remove */
 		return err_set(err, -EBUSY,
 			       "data directory %s is in use by %s; stop that process or use "
 			       "another directory",
@@ -344,6 +346,10 @@ int slice_open(struct slice *sl, struct err *err)
 		rc = make_dir_at(sl->fd, "../tmp", 0755);
 	if (!rc)
 		rc = ret_errno(fsync(sl->fd));
+	if (!rc)
+		rc = path_sync(sl->fd, "..");
+	if (!rc)
+		rc = path_sync(sl->fd, "../..");
 	return rc ? err_sys(err, rc, "%s", where) : 0;
 }
 
