@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "namenode-shim/inode.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -50,6 +51,7 @@ static void put_str(struct wr *w, const char *s)
 {
 	const size_t len = strlen(s);
 
+	assert(len <= UINT16_MAX); /* names are checked where they come in */
 	wr_be16(w, (uint16_t)len);
 	wr_bytes(w, s, len);
 }

@@ -30,7 +30,7 @@ struct req *req_new(struct nn *nn, const struct method *m, struct rpc_call *call
 void req_reset(struct req *q, struct txn *t)
 {
 	const struct nn *nn = q->nn;
-	const char *user = q->call ? q->call->user : users_self(nn->users);
+	const char *user = !q->call ? users_self(nn->users) : q->call->user ? q->call->user : "";
 	char ip[NET_TEXT_MAX];
 
 	arena_free(&q->mem);
@@ -80,6 +80,9 @@ static int check_allowed(struct req *q)
 {
 	char text[ERR_TEXT_MAX];
 
+	if (strlen(q->ns.user) > INODE_NAME_MAX)
+		return exc_throw(&q->exc, EXC_ACCESS, "user name is longer than %d bytes",
+				 INODE_NAME_MAX);
 	if ((q->method->flags & REQ_SUPER) && q->ns.enforce && !q->ns.super)
 		return exc_throw(&q->exc, EXC_ACCESS,
 				 "Access denied for user %s. Superuser privilege is required",

@@ -68,6 +68,12 @@ def names(c, nn):
     C.check('delete answers true, then false', c.delete('/a') == 1 and c.delete('/a') == 0)
     alice = Rpc(nn.addr, user='alice')
     C.throws('a stranger may not write the root', 'AccessControlException', lambda: alice.mkdirs('/x'))
+    long = Rpc(nn.addr, user='u' * 70000)
+    C.throws('a user name of 70,000 bytes', 'AccessControlException', lambda: long.mkdirs('/x'))
+    C.throws('a client name of 70,000 bytes', 'HadoopIllegalArgumentException',
+             lambda: c.create('/x', client='c' * 70000))
+    C.throws('an owner of 70,000 bytes', 'HadoopIllegalArgumentException',
+             lambda: c.call('setOwner', {1: '/', 2: 'o' * 70000}))
     for i in range(1200):
         c.mkdirs(f'/page/{i:05}')
     C.check('listings of more than a page', c.ls('/page') == [f'{i:05}' for i in range(1200)])
