@@ -54,6 +54,7 @@ static int lock_dir(struct volume *v, struct err *err)
 {
 	struct flock fl = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	char who[160] = "", host[64] = "?";
+	struct stat st;
 	ssize_t n;
 
 	v->lock_fd = openat(v->dir_fd, "in_use.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -69,6 +70,13 @@ static int lock_dir(struct volume *v, struct err *err)
 			       "data directory %s is in use by %s; stop that process or use "
 			       "another directory",
 			       v->path, who[0] ? who : "another process");
+	}
+	/* Its holder may have removed the file between our open and our lock. */
+	if (fstat(v->lock_fd, &st) || !st.st_nlink) {
+		(void)close(v->lock_fd);
+		v->lock_fd = -1;
+		return err_set(err, -EBUSY,
+			       "data directory %s was in use until now; start again", v->path);
 	}
 	(void)gethostname(host, sizeof(host) - 1);
 	n = snprintf(who, sizeof(who), "%d@%s", (int)getpid(), host);
