@@ -120,7 +120,8 @@ static void run_update_recovery(struct ipc *i, struct rpc_call *call, const Prot
 		return;
 	rc = replica_update_recovery(bp, &b, q->recoveryid, q->newlength, (int64_t)q->newblockid, uuid,
 				     &err);
-	log_info("op=update-recovery block=%" PRId64 "_%" PRIu64 " id=%" PRIu64 " len=%" PRIu64 " rc=%d%s%s",
+	log_info("op=update-recovery block=%" PRId64 "_%" PRIu64 " id=%" PRIu64 " len=%" PRIu64
+		 " rc=%d%s%s",
 		 b.id, b.gs, (uint64_t)q->recoveryid, (uint64_t)q->newlength, rc, rc ? ": " : "",
 		 err.text);
 	if (rc) {
@@ -173,7 +174,8 @@ static void run_volumes(struct ipc *i, struct rpc_call *call, const ProtobufCMes
 {
 	Hd__GetVolumeReportResponseProto resp = HD__GET_VOLUME_REPORT_RESPONSE_PROTO__INIT;
 	uint32_t n = store_volume_count(i->dn->store);
-	Hd__DatanodeVolumeInfoProto *items = calloc(n, sizeof(*items)), **list = calloc(n, sizeof(*list));
+	Hd__DatanodeVolumeInfoProto *items = calloc(n, sizeof(*items));
+	Hd__DatanodeVolumeInfoProto **list = calloc(n, sizeof(*list));
 	struct storage_info *infos = calloc(n, sizeof(*infos));
 
 	(void)m;
@@ -232,8 +234,8 @@ static void run_local_path(struct ipc *i, struct rpc_call *call, const ProtobufC
 	(void)i, (void)m;
 	/* The legacy short circuit: it would show our directories to any user. */
 	rpc_fail(call, JEX_ACCESS_CONTROL,
-		 "local paths of blocks are not given out; use short-circuit reads over a domain socket "
-		 "or plain reads");
+		 "local paths of blocks are not given out; use short-circuit reads over a domain "
+		 "socket or plain reads");
 }
 
 static void run_refresh(struct ipc *i, struct rpc_call *call, const ProtobufCMessage *m)

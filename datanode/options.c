@@ -61,8 +61,9 @@ int dn_options_parse_dir(const char *text, struct store_volume_opts *ret, struct
 		end = strchr(p, ']');
 		if (!end || parse_type(p + 1, (size_t)(end - p - 1), &ret->type))
 			return err_set(err, -EINVAL,
-				       "dfs.datanode.data.dir: %s: the storage type must be [DISK], [SSD], "
-				       "[ARCHIVE], [RAM_DISK] or [NVDIMM]", text);
+				       "dfs.datanode.data.dir: %s: the storage type must be "
+				       "[DISK], [SSD], [ARCHIVE], [RAM_DISK] or [NVDIMM]",
+				       text);
 		p = end + 1;
 	}
 	if (!strncmp(p, "file:", 5)) {
@@ -96,7 +97,8 @@ static int read_dirs(const struct conf *conf, struct dn_options *o, struct err *
 		rc = conf_list(conf, "dfs.datanode.data.dir", &list);
 	for (char **s = list; !rc && *s; s++) {
 		if (o->dir_count == DN_DIRS_MAX) {
-			rc = err_set(err, -EINVAL, "dfs.datanode.data.dir names more than %d directories",
+			rc = err_set(err, -EINVAL,
+				     "dfs.datanode.data.dir names more than %d directories",
 				     DN_DIRS_MAX);
 			break;
 		}
@@ -106,7 +108,8 @@ static int read_dirs(const struct conf *conf, struct dn_options *o, struct err *
 	}
 	conf_list_free(list);
 	if (!rc && !o->dir_count)
-		rc = err_set(err, -EINVAL, "dfs.datanode.data.dir is empty; name a directory for blocks");
+		rc = err_set(err, -EINVAL,
+			     "dfs.datanode.data.dir is empty; name a directory for blocks");
 	if (!rc && tolerated >= o->dir_count)
 		rc = err_set(err, -EINVAL,
 			     "dfs.datanode.failed.volumes.tolerated is %lu; it must be less than the "

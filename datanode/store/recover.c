@@ -157,7 +157,8 @@ static void report_bad(struct block_pool *bp, const struct replica_info *info, i
 {
 	struct store_listener l;
 
-	log_error("op=verify block=%" PRId64 "_%" PRIu64 " storage=%s rc=%d: replica is corrupt, reporting",
+	log_error("op=verify block=%" PRId64 "_%" PRIu64
+		  " storage=%s rc=%d: replica is corrupt, reporting",
 		  info->block.id, info->block.gs, info->storage_uuid, why);
 	metric_add(METRIC_DN_CORRUPT, 1);
 	pthread_mutex_lock(&bp->store->lock);
@@ -225,13 +226,14 @@ static int check_recovery(const struct replica *r, const struct block *b, uint64
 {
 	if (r->state == REPLICA_RUR && r->live->recovery_id >= recovery_id)
 		return err_set(err, -EBUSY,
-			       "blk_%" PRId64 " is under recovery %" PRIu64 " already, %" PRIu64 " asked",
+			       "blk_%" PRId64 " is under recovery %" PRIu64 ", %" PRIu64 " asked",
 			       r->id, r->live->recovery_id, recovery_id);
 	if (r->gs < b->gs)
 		return err_set(err, -ESTALE, "blk_%" PRId64 " has stamp %" PRIu64 ", %" PRIu64 " asked",
 			       r->id, r->gs, b->gs);
 	if (r->gs >= recovery_id)
-		return err_set(err, -ESTALE, "blk_%" PRId64 " has stamp %" PRIu64 ", recovery id %" PRIu64,
+		return err_set(err, -ESTALE,
+			       "blk_%" PRId64 " has stamp %" PRIu64 ", recovery id %" PRIu64,
 			       r->id, r->gs, recovery_id);
 	return 0;
 }
@@ -246,7 +248,8 @@ static int check_length(const struct replica *r, struct err *err)
 	if (fstatat(r->slice->fd, data, &st, 0))
 		return err_sys(err, neg_errno(), "blk_%" PRId64, r->id);
 	if ((uint64_t)st.st_size < r->len)
-		return err_set(err, -EIO, "blk_%" PRId64 " has %" PRIu64 " bytes on disk, %" PRIu64 " expected",
+		return err_set(err, -EIO,
+			       "blk_%" PRId64 " has %" PRIu64 " bytes on disk, %" PRIu64 " expected",
 			       r->id, (uint64_t)st.st_size, r->len);
 	return 0;
 }
@@ -381,12 +384,13 @@ static int check_update(const struct replica *r, const struct block *b, uint64_t
 {
 	if (r->state != REPLICA_RUR || r->live->recovery_id != recovery_id)
 		return err_set(err, -ESTALE,
-			       "blk_%" PRId64 " is not under recovery %" PRIu64 " (state %d, recovery %" PRIu64 ")",
+			       "blk_%" PRId64 " is not under recovery %" PRIu64
+			       " (state %d, recovery %" PRIu64 ")",
 			       r->id, recovery_id, r->state, r->live ? r->live->recovery_id : 0);
 	if (r->gs != b->gs || r->len < b->len || r->len < new_len)
 		return err_set(err, -EINVAL,
-			       "blk_%" PRId64 "_%" PRIu64 " has %" PRIu64 " bytes; recovery says stamp %" PRIu64
-			       ", %" PRIu64 " bytes, new length %" PRIu64,
+			       "blk_%" PRId64 "_%" PRIu64 " has %" PRIu64 " bytes; recovery says "
+			       "stamp %" PRIu64 ", %" PRIu64 " bytes, new length %" PRIu64,
 			       r->id, r->gs, r->len, b->gs, b->len, new_len);
 	return 0;
 }

@@ -374,7 +374,8 @@ static int clear_way(struct block_pool *bp, const struct write_request *q, struc
 		return 0;
 	if (!may_replace(old, q))
 		return err_set(err, -EEXIST,
-			       "blk_%" PRId64 " exists with stamp %" PRIu64 ", state %d; asked for %" PRIu64,
+			       "blk_%" PRId64 " exists with stamp %" PRIu64
+			       ", state %d; asked for %" PRIu64,
 			       old->id, old->gs, old->state, q->block.gs);
 	rc = replica_claim_locked(bp, q->block.id, true, &old);
 	if (rc)

@@ -70,7 +70,8 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 	int rc;
 
 	if (!o->volume_count || o->volume_count > STORE_VOLUMES_MAX)
-		return err_set(err, -EINVAL, "dfs.datanode.data.dir names %u directories; 1 to %d are possible",
+		return err_set(err, -EINVAL,
+			       "dfs.datanode.data.dir names %u directories; 1 to %d are possible",
 			       o->volume_count, STORE_VOLUMES_MAX);
 	s = calloc(1, sizeof(*s));
 	if (!s)
@@ -293,13 +294,16 @@ int store_attach(struct store *s, const struct store_namespace *ns, struct block
 	int rc = 0;
 
 	if (!valid_pool_id(ns->pool_id) || !ns->cluster_id[0])
-		return err_set(err, -EINVAL, "the NameNode's block pool id or cluster id is malformed");
+		return err_set(err, -EINVAL,
+			       "the NameNode's block pool id or cluster id is malformed");
 	pthread_mutex_lock(&s->attach_lock);
 	bp = store_pool(s, ns->pool_id);
 	if (bp) {
 		if (bp->ns.namespace_id != ns->namespace_id || bp->ns.ctime != ns->ctime ||
 		    strcmp(bp->ns.cluster_id, ns->cluster_id))
-			rc = err_set(err, -EINVAL, "the NameNode of pool %s changed its cluster, namespace or cTime; restart this data node",
+			rc = err_set(err, -EINVAL,
+				     "the NameNode of pool %s changed its cluster, namespace or "
+				     "cTime; restart this data node",
 				     ns->pool_id);
 	} else if (s->pool_count == STORE_POOLS_MAX) {
 		rc = err_set(err, -ENOSPC, "more than %d block pools", STORE_POOLS_MAX);
