@@ -360,7 +360,10 @@ void ipc_stop(struct ipc *i)
 	if (!i)
 		return;
 	i->close_msg.fn = close_on_reactor;
-	reactor_post(i->dn->reactors[0], &i->close_msg);
+	if (reactor_is_current(i->dn->reactors[0])) /* never started */
+		close_on_reactor(&i->close_msg);
+	else
+		reactor_post(i->dn->reactors[0], &i->close_msg);
 	while (!i->closed || i->running)
 		nanosleep(&(struct timespec){0, NS_PER_MS}, NULL);
 	free(i);

@@ -102,11 +102,10 @@ int node_write_ready_file(const struct node *n, const char *path, struct err *er
 
 void node_stop(struct node *n)
 {
-	if (n->dn.xfer && n->running)
+	if (n->dn.xfer)
 		xfer_stop(n->dn.xfer, n->opts.stop_grace_ms);
 	nn_stop(n->dn.nns);
-	if (n->running)
-		ipc_stop(n->ipc);
+	ipc_stop(n->ipc);
 	http_stop(n->http);
 	for (uint32_t i = 0; i < n->running; i++) {
 		reactor_stop(n->dn.reactors[i]);

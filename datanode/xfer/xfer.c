@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -167,6 +168,14 @@ static int core_start(struct xfer_core *core, void *arg)
 	return caps_start(core, core == x->cores, err);
 }
 
+/* Our listeners share the port with each other; a plain one tells whether another process has it. */
+static int check_port(const struct net_addr *addr, struct err *err)
+{
+	const int fd = net_listen(addr, false, NULL, err);
+
+	return fd < 0 ? err_prefix(err, "data port (dfs.datanode.address)") : close(fd);
+}
+
 /* A connection that writes has six files open: as many as the system lets us. */
 static void raise_files(const struct xfer *x)
 {
@@ -202,6 +211,7 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 		list_init(&core->conns);
 	}
 	rc = read_conf(x, err);
+	rc = rc ? rc : check_port(&dn->data_addr, err);
 	if (rc == 0)
 		raise_files(x);
 	for (uint32_t i = 0; rc == 0 && i < dn->reactor_count; i++) {
