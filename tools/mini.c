@@ -29,6 +29,8 @@
 #include "common/base/net.h"
 
 #define NODES_MAX 64
+#define PORT_LEAST 10000
+#define PORT_MOST 32000
 #define READY_TIMEOUT_S 60
 #define STOP_TIMEOUT_S 20
 
@@ -257,22 +259,35 @@ static int erase_data(const struct mini *m)
 
 /* ---- ports and configuration ---- */
 
-/* Distinct free ports: all are held until the last one is known. */
+/* A free port below those that the kernel gives to clients: else a client that calls while a node is
+ * down could be given the node's own port. Returns the socket that holds it. */
+static int hold_port(struct net_addr *a, uint16_t *ret, struct err *err)
+{
+	int fd = -1;
+
+	for (int tries = 0; fd < 0 && tries < 200; tries++) {
+		*ret = (uint16_t)(PORT_LEAST + random() % (PORT_MOST - PORT_LEAST));
+		net_set_port(a, *ret);
+		fd = net_listen(a, false, NULL, err);
+		if (fd < 0 && fd != -EADDRINUSE)
+			break;
+	}
+	return fd;
+}
+
+/* Distinct ports: all are held until the last one is known. */
 static int choose_ports(struct mini *m)
 {
-	uint32_t n = 2 + 3 * m->datanodes;
+	uint32_t n = 2 + 3 * m->datanodes, got = 0;
 	int fd[2 + 3 * NODES_MAX];
-	struct net_addr a, bound;
+	struct net_addr a;
 	struct err err = ERR_INIT;
 	int rc = net_resolve(m->host, 0, &a, &err);
-	uint32_t got = 0;
 
-	for (; rc >= 0 && got < n; got++) {
-		rc = fd[got] = net_listen(&a, false, &bound, &err);
-		if (rc >= 0)
-			m->ports[got] = net_port(&bound);
-		else
-			break;
+	srandom((unsigned int)clock_mono_ns() ^ (unsigned int)getpid());
+	while (rc >= 0 && got < n) {
+		rc = fd[got] = hold_port(&a, &m->ports[got], &err);
+		got += rc >= 0;
 	}
 	for (uint32_t i = 0; i < got; i++)
 		close(fd[i]);

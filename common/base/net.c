@@ -136,6 +136,14 @@ uint16_t net_port(const struct net_addr *a)
 	return 0;
 }
 
+void net_set_port(struct net_addr *a, uint16_t port)
+{
+	if (a->sa.ss_family == AF_INET6)
+		((struct sockaddr_in6 *)(void *)&a->sa)->sin6_port = htobe16(port);
+	else
+		((struct sockaddr_in *)(void *)&a->sa)->sin_port = htobe16(port);
+}
+
 static const struct sockaddr *as_sockaddr(const struct net_addr *a)
 {
 	return (const struct sockaddr *)(const void *)&a->sa;
