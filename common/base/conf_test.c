@@ -111,7 +111,7 @@ static void an_absent_directory_is_an_error_only_when_asked_for(void **state)
 static void malformed_files_are_refused_with_the_line(void **state)
 {
 	static const char *const bad[] = {
-		"", "x", "<configuration>\n<property>", "<a>\n</b>",
+		"", "x", "<configuration>\n<property>", "<a>\n</b>", "<other/>",
 		"<configuration>\n<property><value>1</value></property></configuration>",
 		"<configuration>\n<xi:include href='absent.xml'/></configuration>",
 		"<configuration>\n<xi:include href='bad.xml'/></configuration>", /* itself */

@@ -23,6 +23,7 @@ struct load {
 	XML_Parser xml;
 	int rc; /* first error of ours; the parser is stopped */
 	unsigned int include_depth;
+	bool in_root;
 	bool in_property;
 	enum field field; /* being read into text[field] */
 	char *text[F_COUNT];
@@ -95,6 +96,11 @@ static void XMLCALL on_start(void *arg, const char *tag, const char **attr)
 {
 	struct load *l = (struct load *)arg;
 
+	if (!l->in_root && !l->include_depth && strcmp(tag, "configuration"))
+		fail(l, err_set(l->err, -EINVAL,
+				"%s line %lu: <%.64s> stands where <configuration> must: not a Hadoop "
+				"configuration file", l->path, XML_GetCurrentLineNumber(l->xml), tag));
+	l->in_root = true;
 	if (!strcmp(tag, "property")) {
 		clear_property(l);
 		l->in_property = true;

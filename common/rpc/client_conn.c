@@ -87,7 +87,8 @@ int rpc_conn_open(const struct rpc_client_opts *o, const uint8_t *client_id, uin
 	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &o->connect_timeout_ms,
 			 sizeof(o->connect_timeout_ms));
 	rc = send_hello(c, o, client_id, deadline_ns);
-	if (rc < 0) {
+	/* A peer that closes at once is found out by the first read, and the call is sent again. */
+	if (rc < 0 && rc != -EPIPE && rc != -ECONNRESET) {
 		rpc_conn_free(c);
 		return err_sys(err, rc, "%s %s: greeting failed", o->peer, o->addr_text);
 	}
