@@ -184,7 +184,9 @@ static void br_do_check(struct bread *r)
 	const uint64_t now = reactor_now_ns(r->core->reactor);
 	uint64_t end;
 
-	if (r->rc || r->closed) {
+	if (r->closed && !r->rc)
+		r->rc = -ECANCELED; /* before it was opened: there is no info to tell */
+	if (r->rc) {
 		br_tell_failure(r);
 		return;
 	}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A dialer that lies: good capsules, bent in every way, against a real data node. The node has to end what
+ * it must and serve on; that is for the caller to see. capsule_liar ADDR PORT POOL BLOCK GS LEN ROUNDS SEED */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/cursor.h"
+#include "common/link/capsule_link.h"
+#include "common/wire/capsule.h"
+#include "common/wire/dt.h"
+#include "common/wire/pb.h"
+
+#define MESSAGES 12 /* on one connection */
+#define WAIT_NS (300 * NS_PER_MS)
+
+static struct reactor *reactor;
+static struct rtimer alarm_timer;
+static struct pool *pool;
+static struct verbs *verbs;
+static struct slot *memory;
+static char **arg;
+static uint64_t next_block;
+static uint32_t answers[CAPSULE_ERROR + 1], ended, connected;
+
+struct wop {
+	struct xop op; /* first */
+	int res;
+	bool done;
+};
+
+static void on_alarm(struct rtimer *t)
+{
+	(void)t;
+	reactor_stop(reactor);
+}
+
+static void wop_done(struct xop *op, int res)
+{
+	((struct wop *)op)->res = res;
+	((struct wop *)op)->done = true;
+	reactor_stop(reactor);
+}
+
+static struct xop *wop(struct wop *w)
+{
+	*w = (struct wop){.op.done = wop_done};
+	return &w->op;
+}
+
+static bool wait_for(struct wop *w, uint64_t ns)
+{
+	uint64_t end = clock_mono_ns() + ns;
+
+	while (!w->done && clock_mono_ns() < end) {
+		reactor_timer_set(reactor, &alarm_timer, end);
+		reactor_run(reactor);
+	}
+	return w->done;
+}
+
+static uint32_t rnd(uint32_t n)
+{
+	return (uint32_t)random() % n;
+}
+
+/* ---- good capsules ---- */
+
+static struct capsule_bytes op_bytes(int opcode, void *m)
+{
+	uint8_t *buf;
+	size_t len;
+	struct rd r;
+
+	if (dt_op_encode((uint8_t)opcode, m, &buf, &len) < 0)
+		exit(1);
+	r = rd_init(buf + 3, len - 3);
+	len = rd_varint(&r);
+	return (struct capsule_bytes){r.p, (uint32_t)len}; /* a little is leaked on purpose */
+}
+
+struct names {
+	Hd__ClientOperationHeaderProto header;
+	Hd__BaseHeaderProto base;
+	Hd__ExtendedBlockProto block;
+	Hc__TokenProto token;
+};
+
+static void name_block(struct names *n, uint64_t id, uint64_t gs)
+{
+	hd__client_operation_header_proto__init(&n->header);
+	hd__base_header_proto__init(&n->base);
+	hd__extended_block_proto__init(&n->block);
+	hc__token_proto__init(&n->token);
+	n->token.kind = n->token.service = "";
+	n->block.poolid = arg[3];
+	n->block.blockid = id;
+	n->block.generationstamp = gs;
+	n->base.block = &n->block;
+	n->base.token = &n->token;
+	n->header.baseheader = &n->base;
+	n->header.clientname = "liar";
+}
+
+static struct capsule good_read(const struct xconn *c, uint64_t id)
+{
+	static struct names n;
+	Hd__OpReadBlockProto m = HD__OP_READ_BLOCK_PROTO__INIT;
+	struct xremote at = verbs_remote(c, memory, 0);
+	uint64_t len = strtoull(arg[6], NULL, 10);
+
+	name_block(&n, strtoull(arg[4], NULL, 10), strtoull(arg[5], NULL, 10));
+	m.header = &n.header;
+	m.offset = rnd(2) ? 0 : rnd((uint32_t)len);
+	m.len = rnd(9) ? rnd((uint32_t)(len - m.offset)) : 1ull << (1 + rnd(62));
+	return (struct capsule){
+		.type = CAPSULE_READ, .request_id = id,
+		.read = {.dest = {at.addr, at.rkey, rnd(4) ? 768u << 10 : 1 + rnd(1 << 20)},
+			 .crc = {at.addr + (768 << 10), at.rkey, rnd(4) ? 8192 : 0},
+			 .op = op_bytes(DT_READ_BLOCK, &m)},
+	};
+}
+
+static struct capsule good_open(uint64_t id)
+{
+	static struct names n;
+	static Hd__ChecksumProto sum;
+	Hd__OpWriteBlockProto m = HD__OP_WRITE_BLOCK_PROTO__INIT;
+
+	name_block(&n, ++next_block, 1000 + rnd(3));
+	hd__checksum_proto__init(&sum);
+	sum.type = HD__CHECKSUM_TYPE_PROTO__CHECKSUM_CRC32C;
+	sum.bytesperchecksum = rnd(4) ? 512 : 1 + rnd(5000);
+	m.header = &n.header;
+	m.stage = rnd(8) ? HD__OP_WRITE_BLOCK_PROTO__BLOCK_CONSTRUCTION_STAGE__PIPELINE_SETUP_CREATE
+			 : (Hd__OpWriteBlockProto__BlockConstructionStage)rnd(9);
+	m.pipelinesize = 1;
+	m.latestgenerationstamp = n.block.generationstamp;
+	m.requestedchecksum = &sum;
+	return (struct capsule){.type = CAPSULE_OPEN_WRITE, .flags = rnd(2) ? CAPSULE_WANT_PULLED : 0,
+				.request_id = id, .open_write.op = op_bytes(DT_WRITE_BLOCK, &m)};
+}
+
+static struct capsule some_write(const struct xconn *c, uint64_t id, int64_t seq, uint64_t *off)
+{
+	struct xremote at = verbs_remote(c, memory, rnd(2) * 512);
+	static uint8_t crcs[2048];
+	uint32_t len = rnd(4) ? (1 + rnd(64)) * 512 : rnd(300000);
+	struct capsule m = {.type = CAPSULE_WRITE, .request_id = id,
+			    .write = {.seqno = seq, .offset = *off, .data_len = len}};
+	uint32_t crc_len = (len + 511) / 512 * 4;
+
+	if (!rnd(6)) {
+		m.flags = CAPSULE_LAST;
+		m.write.data_len = 0;
+		return m;
+	}
+	if (!rnd(5))
+		m.flags = CAPSULE_SYNC;
+	*off += len;
+	m.write.data = (struct capsule_mem){at.addr, at.rkey, len};
+	if (!len)
+		m.write.data = (struct capsule_mem){0};
+	switch (len ? rnd(4) : 0) {
+	case 0: /* no CRCs: the node computes them */
+		break;
+	case 1:
+		m.write.crc = (struct capsule_bytes){crcs, crc_len < 1600 ? crc_len : 1600};
+		break;
+	default:
+		m.write.crc.len = crc_len;
+		m.write.crc_mem = (struct capsule_mem){at.addr, at.rkey, crc_len};
+	}
+	return m;
+}
+
+/* ---- bending ---- */
+
+static uint32_t bend(uint8_t *buf, uint32_t len)
+{
+	switch (rnd(8)) {
+	case 0: /* any byte */
+		buf[rnd(len)] ^= (uint8_t)(1u << rnd(8));
+		break;
+	case 1: /* a field of the body */
+		for (int i = 0; i < 4; i++)
+			buf[CAPSULE_HEADER_LEN + rnd(len - CAPSULE_HEADER_LEN + 1)] = (uint8_t)random();
+		break;
+	case 2: /* shorter or longer, and it does not say so */
+		len = rnd(VERBS_MESSAGE_MAX) + 1;
+		break;
+	case 3:
+		buf[1] = (uint8_t)rnd(16);
+		break;
+	case 4: /* noise */
+		for (uint32_t i = 0; i < len; i++)
+			buf[i] = (uint8_t)random();
+		break;
+	default:
+		break; /* none: the order of things is wrong enough */
+	}
+	return len;
+}
+
+static void drain(struct xconn *c)
+{
+	static uint8_t in[VERBS_MESSAGE_MAX];
+	struct capsule m;
+	struct wop recv;
+
+	for (;;) {
+		c->recv_deadline_ns = clock_mono_ns() + 20 * NS_PER_MS;
+		xconn_recv(c, in, sizeof(in), wop(&recv));
+		if (!wait_for(&recv, 2 * NS_PER_S) || recv.res <= 0)
+			return;
+		if (capsule_decode(in, (uint32_t)recv.res, NULL, 0, &m) < 0) {
+			printf("FAIL: the node sent a malformed capsule\n");
+			exit(1);
+		}
+		answers[m.type]++;
+	}
+}
+
+static void one_connection(const struct net_addr *to)
+{
+	static uint8_t buf[MESSAGES][VERBS_MESSAGE_MAX + 64];
+	static struct wop send[MESSAGES];
+	struct xconn *c;
+	struct wop w;
+	uint64_t id = 1, off = 0;
+	int64_t seq = 0;
+
+	if (verbs_connect(verbs, to, clock_mono_ns() + 5 * NS_PER_S, wop(&w), &c) < 0)
+		exit(1);
+	if (!wait_for(&w, 6 * NS_PER_S) || w.res < 0) {
+		xconn_close(c);
+		return;
+	}
+	connected++;
+	for (int i = 0; i < MESSAGES; i++) {
+		struct capsule m;
+		ssize_t len;
+
+		if (i == 0 || !rnd(6))
+			m = rnd(3) == 0 ? good_read(c, id += rnd(8) != 0) : good_open(id += rnd(8) != 0);
+		else if (rnd(8))
+			m = some_write(c, id, seq += rnd(8) != 0, &off);
+		else
+			m = (struct capsule){.type = CAPSULE_CANCEL, .request_id = id};
+		len = capsule_encode(&m, c->max_message, buf[i]);
+		if (len < 0)
+			continue;
+		len = rnd(5) ? len : bend(buf[i], (uint32_t)len);
+		xconn_send(c, &(struct iovec){buf[i], (size_t)len}, 1, wop(&send[i]));
+		if (m.type == CAPSULE_OPEN_WRITE ? rnd(8) : rnd(2)) /* mostly waits for the answer */
+			drain(c);
+	}
+	drain(c);
+	ended += *verbs_reason(c) != 0;
+	xconn_close(c);
+}
+
+int main(int argc, char **argv)
+{
+	struct pool_opts po = {.count = {64, 4, 2, 4}};
+	struct verbs_opts vo = {.protocol = &capsule_link, .role = CAPSULE_CLIENT, .active = true,
+				.peer_may_write = true};
+	struct reactor_opts ro = {.name = "liar"};
+	struct err err = ERR_INIT;
+	struct net_addr to;
+
+	arg = argv;
+	if (argc != 9 || net_resolve(argv[1], (uint16_t)atoi(argv[2]), &to, &err) < 0)
+		return 2;
+	srandom((unsigned int)atoi(argv[8]));
+	next_block = 5000000000ull + (uint64_t)atoi(argv[8]) * 1000000;
+	alarm_timer.fire = on_alarm;
+	if (reactor_new(&ro, &reactor, &err) < 0 || pool_new(&po, &pool, &err) < 0 ||
+	    (vo.pool = pool, verbs_new(reactor, &vo, &verbs, &err)) < 0) {
+		printf("FAIL: %s\n", err.text);
+		return 1;
+	}
+	memory = pool_get(pool, SLOT_1M, POOL_CLIENT);
+	for (int i = 0; i < atoi(argv[7]); i++)
+		one_connection(&to);
+	printf("%u connections, the node ended %u; its answers:", connected, ended);
+	for (uint8_t i = 1; i <= CAPSULE_ERROR; i++)
+		if (answers[i])
+			printf(" %s %u", capsule_type_name(i), answers[i]);
+	printf("\n");
+	verbs_free(verbs);
+	slot_put(memory);
+	pool_free(pool);
+	reactor_free(reactor);
+	return !connected;
+}
