@@ -67,17 +67,20 @@ static uint32_t rnd(uint32_t n)
 
 /* ---- good capsules ---- */
 
+static uint8_t *op_buf; /* of the newest */
+
 static struct capsule_bytes op_bytes(int opcode, void *m)
 {
-	uint8_t *buf;
 	size_t len;
 	struct rd r;
 
-	if (dt_op_encode((uint8_t)opcode, m, &buf, &len) < 0)
+	free(op_buf);
+	op_buf = NULL;
+	if (dt_op_encode((uint8_t)opcode, m, &op_buf, &len) < 0)
 		exit(1);
-	r = rd_init(buf + 3, len - 3);
+	r = rd_init(op_buf + 3, len - 3); /* version and opcode are for streams */
 	len = rd_varint(&r);
-	return (struct capsule_bytes){r.p, (uint32_t)len}; /* a little is leaked on purpose */
+	return (struct capsule_bytes){r.p, (uint32_t)len};
 }
 
 struct names {
@@ -289,6 +292,7 @@ int main(int argc, char **argv)
 		if (answers[i])
 			printf(" %s %u", capsule_type_name(i), answers[i]);
 	printf("\n");
+	free(op_buf);
 	verbs_free(verbs);
 	slot_put(memory);
 	pool_free(pool);
