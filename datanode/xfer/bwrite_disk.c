@@ -280,8 +280,11 @@ void wdisk_accept(struct bwrite *w, struct lane *lane, const struct piece *p, co
 	const size_t n = crc_bytes(w->crc_type, p->len, w->bpc);
 	uint8_t *wire = lane->crcs->data + (p->off - lane->base) / w->bpc * 4;
 
-	if (end <= w->received)
-		return; /* nothing new */
+	if (end <= w->received) { /* nothing new here, but it is passed on: all CRCs but the edge */
+		if (n && p->off % w->bpc == 0)
+			memcpy(wire, crcs, end % w->bpc ? n - 4 : n);
+		return;
+	}
 	if (n)
 		memcpy(wire, crcs, n);
 	if (w->rw->crc_type != CRC_NULL) {
