@@ -148,6 +148,14 @@ static uint64_t gcd(uint64_t a, uint64_t b)
 	return a;
 }
 
+static void br_tell_failure(struct bread *r)
+{
+	if (!r->told)
+		r->sink->ops->opened(r->sink, r->rc, NULL, &r->err);
+	r->told = true;
+	r->state = BR_DRAIN;
+}
+
 static void br_range(struct bread *r)
 {
 	const struct replica_reader *rr = r->rr;
@@ -156,6 +164,12 @@ static void br_range(struct bread *r)
 	const uint64_t end = r->params.off + r->params.len, up = (end + bpc - 1) / bpc * bpc;
 	const uint64_t unit = (uint64_t)bpc / gcd(bpc, PAGE) * PAGE;
 
+	if (!bpc_fits(bpc)) { /* somebody else's replica */
+		r->rc = err_set(&r->err, -EINVAL, "%u bytes per CRC of blk_%" PRId64 " are not served", bpc,
+				rr->block.id);
+		br_tell_failure(r);
+		return;
+	}
 	r->unit = (uint32_t)(unit <= PIECE_MAX ? unit : bpc);
 	r->info = (struct read_info){
 		.crc_type = crcs ? rr->crc_type : CRC_NULL,
@@ -169,14 +183,6 @@ static void br_range(struct bread *r)
 	r->told = true;
 	r->state = BR_RUN;
 	r->sink->ops->opened(r->sink, 0, &r->info, NULL);
-}
-
-static void br_tell_failure(struct bread *r)
-{
-	if (!r->told)
-		r->sink->ops->opened(r->sink, r->rc, NULL, &r->err);
-	r->told = true;
-	r->state = BR_DRAIN;
 }
 
 static void br_do_check(struct bread *r)
@@ -356,7 +362,7 @@ static bool rp_start(struct bread *r)
 	uint32_t room;
 
 	if (to <= r->next) /* chunks that no page border meets */
-		to = r->next + PIECE_MAX / 2 / bpc * bpc;
+		to = r->next + (bpc < PIECE_MAX / 2 ? PIECE_MAX / 2 / bpc * bpc : bpc);
 	if (to > r->info.end)
 		to = r->info.end;
 	room = (uint32_t)((to - r->next + lead + PAGE - 1) / PAGE * PAGE);

@@ -40,9 +40,10 @@ void wdisk_init(struct bwrite *w)
 {
 	const uint64_t chunks = lcm(w->bpc, w->rw->bytes_per_crc);
 	const uint64_t unit = chunks <= PIECE_MAX ? lcm(chunks, BW_PAGE) : chunks;
+	const bool fits = w->rw->crc_type == CRC_NULL || bpc_fits(w->rw->bytes_per_crc);
 
 	w->dio = w->rw->fd_direct >= 0 && w->rw->dio_align <= BW_PAGE && unit <= PIECE_MAX;
-	w->unit = (uint32_t)(unit <= PIECE_MAX ? unit : chunks <= PIECE_MAX ? chunks : 0);
+	w->unit = (uint32_t)(!fits ? 0 : unit <= PIECE_MAX ? unit : chunks <= PIECE_MAX ? chunks : 0);
 	w->landed = w->received = w->submitted = w->on_disk = w->acked = w->rw->start_len;
 }
 

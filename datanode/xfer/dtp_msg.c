@@ -76,9 +76,9 @@ static int check_checksum(const Hd__ChecksumProto *m, struct write_request *q, s
 	    m->type != HD__CHECKSUM_TYPE_PROTO__CHECKSUM_CRC32 &&
 	    m->type != HD__CHECKSUM_TYPE_PROTO__CHECKSUM_CRC32C)
 		return err_set(err, -EINVAL, "checksum type %d is unknown", (int)m->type);
-	if (!m->bytesperchecksum || m->bytesperchecksum > BPC_MAX)
-		return err_set(err, -EINVAL, "bytesPerChecksum %u is not in 1..%u",
-			       m->bytesperchecksum, BPC_MAX);
+	if (!bpc_fits(m->bytesperchecksum))
+		return err_set(err, -EINVAL, "bytesPerChecksum %u is not in %u..%u",
+			       m->bytesperchecksum, BPC_MIN, BPC_MAX - 4096);
 	q->crc_type = (enum crc_type)m->type;
 	q->bytes_per_crc = m->bytesperchecksum;
 	return 0;

@@ -79,8 +79,8 @@ static int answer_take(struct dtp_replace *q, const uint8_t *p, size_t len)
 	if (rc < 0)
 		return rc;
 	rc = dt_status_errno((int)m->status);
-	if (rc == 0 && (!m->readopchecksuminfo || !m->readopchecksuminfo->checksum->bytesperchecksum ||
-			m->readopchecksuminfo->checksum->bytesperchecksum > BPC_MAX ||
+	if (rc == 0 && (!m->readopchecksuminfo ||
+			!bpc_fits(m->readopchecksuminfo->checksum->bytesperchecksum) ||
 			(unsigned int)m->readopchecksuminfo->checksum->type > CRC_CRC32C))
 		rc = -EPROTO;
 	if (rc == 0) {

@@ -38,7 +38,12 @@
 #include "datanode/dn.h"
 
 #define PIECE_MAX (1u << 20)  /* bytes of one piece: a slot of the largest class */
-#define BPC_MAX (1u << 20)    /* largest bytesPerChecksum */
+#define BPC_MIN 4u            /* bytesPerChecksum: the CRCs of a full slot fit a slot, */
+#define BPC_MAX (1u << 20)    /* and a chunk with its place in a page fits one */
+static inline bool bpc_fits(uint32_t bpc)
+{
+	return bpc >= BPC_MIN && bpc <= BPC_MAX - (bpc % 4096 ? 4096 : 0);
+}
 #define SEQ_HEARTBEAT (-1)    /* passed on and acknowledged, touches no disk */
 #define SEQ_UNKNOWN (-2)      /* acks that belong to no piece: mirror broken, OOB */
 
