@@ -15,7 +15,8 @@
 #include "common/wire/dt.h"
 #include "common/wire/pb.h"
 
-#define CONNECT_NS (1000 * NS_PER_MS) /* then TCP */
+#define CONNECT_NS (1000 * NS_PER_MS)   /* then TCP */
+#define CONNECT_REQUIRED_NS (10 * NS_PER_S) /* there is no other way to go */
 #define CLOSE_NS (3 * NS_PER_S)       /* for the node to let go of our memory */
 #define WRITE_SLOTS 8u
 #define READ_SLOTS 3u
@@ -63,6 +64,12 @@ static int meeting_wait(struct meeting *m, uint64_t deadline_ns)
 				    .tv_nsec = (long)(deadline_ns % NS_PER_S)};
 
 	return ret_code(pthread_cond_timedwait(&m->news, &m->lock, &ts));
+}
+
+static uint64_t connect_deadline(const struct dfs *fs)
+{
+	return clock_mono_ns() +
+	       (fs->set.rdma == RDMA_REQUIRE ? CONNECT_REQUIRED_NS : CONNECT_NS);
 }
 
 /* Nothing of the operation itself has failed: TCP may do. */
@@ -442,7 +449,7 @@ static int rdma_open_write(struct dfs *fs, const struct write_setup *setup, stru
 	if (rc == 0)
 		rc = node_addr(setup->lb->locs[0]->id, fs->set.use_hostname, false, &addr, err);
 	if (rc == 0)
-		rc = rdma_call_start(w->rdma, &addr, clock_mono_ns() + CONNECT_NS, &w->call, err);
+		rc = rdma_call_start(w->rdma, &addr, connect_deadline(fs), &w->call, err);
 	if (rc < 0)
 		rc = no_path(rc, err);
 	else
@@ -700,7 +707,7 @@ static ssize_t rdma_r_read(struct rstream *rs, void *buf, size_t len, struct err
 
 static int start_calls(struct rdma_r *r, struct err *err)
 {
-	const uint64_t deadline = clock_mono_ns() + CONNECT_NS;
+	const uint64_t deadline = connect_deadline(r->fs);
 	uint64_t pieces = (r->end - 1) / READ_PIECE - r->at / READ_PIECE + 1;
 	int rc = 0;
 
