@@ -741,6 +741,7 @@ static void bw_do_drain(struct bwrite *w)
 		w->state = BW_STOP_WAIT;
 		return;
 	}
+	bw_publish(w); /* what the last runs brought to the disk stays */
 	w->state = BW_RELEASE_WAIT;
 	off_start(w, bw_work_release, bw_done_release);
 }

@@ -335,8 +335,10 @@ static bool again(int res)
 static void run_part_done(struct run *run, int rc)
 {
 	run->waiting--;
-	if (rc < 0)
+	if (rc < 0) {
+		run->w->disk_failed = true;
 		bw_fail(run->w, rc, "write to the block file");
+	}
 	reactor_ready(run->w->core->reactor, &run->w->rop);
 }
 
@@ -406,7 +408,8 @@ static void runs_reap(struct bwrite *w)
 		if (run->waiting)
 			return;
 		w->run_head++;
-		if (!w->rc)
+		/* Also when the op has failed otherwise: the meta file covers these bytes now. */
+		if (!w->disk_failed)
 			w->on_disk = run->to;
 		run->lane->users--;
 		wdisk_lane_put(w, run->lane);

@@ -93,6 +93,7 @@ struct bwrite {
 	struct lane *cur;          /* lane that takes the next landing, or NULL */
 	struct run runs[BW_RUNS];
 	uint32_t run_head, run_tail; /* free running */
+	bool disk_failed;          /* runs: on_disk stays where it is */
 	uint32_t landings;         /* of all lanes */
 	bool flush, idle, want_room;
 	struct rtimer idle_timer;
