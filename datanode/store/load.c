@@ -13,6 +13,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "common/base/cursor.h"
 #include "common/base/log.h"
 
 struct entry { /* one file name */
@@ -106,6 +107,28 @@ static void note_odd(struct scan *sc, uint64_t *count, const char *dir, int64_t 
 
 /* ---- lengths ---- */
 
+/* A crash while chunk number @chunk was written anew, before its CRC was: the bytes of it that the stored
+ * CRC is of. 0: none. */
+static uint64_t flushed_part(int fd, int fd_meta, enum crc_type type, uint64_t start, uint64_t chunk,
+			     size_t have)
+{
+	_cleanup_free_ uint8_t *buf = malloc(have);
+	uint32_t crc = 0, want;
+	uint8_t stored[4];
+	struct rd r = rd_init(stored, sizeof(stored));
+
+	if (!buf || read_full(fd, buf, have, start) ||
+	    read_full(fd_meta, stored, sizeof(stored), META_HEADER + 4 * chunk))
+		return 0;
+	want = rd_be32(&r);
+	for (size_t n = 1; n < have; n++) {
+		crc = n == 1 ? crc_compute(type, buf, 1) : crc_extend(type, crc, buf + n - 1, 1);
+		if (crc == want)
+			return n;
+	}
+	return 0;
+}
+
 /* Bytes of @dir/blk_id that are whole, by the last chunk that data and meta both cover. */
 static uint64_t good_length(int dir, int64_t id, uint64_t gs, uint64_t size)
 {
@@ -133,7 +156,8 @@ static uint64_t good_length(int dir, int64_t id, uint64_t gs, uint64_t size)
 		return 0;
 	end = chunks * bpc < size ? chunks * bpc : size;
 	if (meta_cut_crc(fd, fd_meta, type, bpc, end, end, &crc))
-		return (chunks - 1) * bpc;
+		return (chunks - 1) * bpc + flushed_part(fd, fd_meta, type, (chunks - 1) * bpc, chunks - 1,
+							 (size_t)(end - (chunks - 1) * bpc));
 	return end;
 }
 

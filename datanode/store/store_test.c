@@ -543,6 +543,30 @@ static void an_unfinished_block_restarts_as_rwr_with_its_whole_chunks(void **sta
 	assert_int_equal(replica_read_open(f->bp, &(struct block){5, 0, 0}, &r, &f->err), -ENOENT);
 }
 
+static void a_crash_before_the_crc_of_a_longer_chunk_keeps_what_was_flushed(void **state)
+{
+	struct fix *f = *state;
+	char path[512];
+
+	/* 700 bytes were flushed; more data came to the disk, their CRCs did not. */
+	for (int64_t id = 5; id < 7; id++) {
+		uint8_t more[1000];
+		int fd;
+
+		for (uint64_t i = 0; i < sizeof(more); i++)
+			more[i] = pattern(700 + i);
+		replica_write_close(make_rbw(f, id, 1001, 700), false);
+		(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_%" PRId64, f->vol[0],
+			       NS.pool_id, id);
+		fd = open(path, O_WRONLY);
+		assert_int_equal(write_full(fd, more, id == 5 ? 100 : 1000, 700), 0);
+		close(fd);
+	}
+	fix_reopen(f);
+	assert_state(f, 5, REPLICA_RWR, 1001, 700);
+	assert_state(f, 6, REPLICA_RWR, 1001, 700);
+}
+
 static void a_restart_marker_keeps_the_block_rbw(void **state)
 {
 	struct fix *f = *state;
@@ -1100,6 +1124,7 @@ int main(void)
 		T(close_recovery_finalizes_at_the_new_stamp),
 		T(a_temporary_replica_is_invisible_and_goes_when_dropped),
 		T(an_unfinished_block_restarts_as_rwr_with_its_whole_chunks),
+		T(a_crash_before_the_crc_of_a_longer_chunk_keeps_what_was_flushed),
 		T(a_restart_marker_keeps_the_block_rbw),
 		T(a_move_cut_short_leaves_one_whole_pair),
 		T(misplaced_and_orphan_files_are_handled),

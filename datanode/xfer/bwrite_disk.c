@@ -361,6 +361,10 @@ static void run_on_data(struct uring_op *op, int res, uint32_t flags)
 		run_submit_data(run);
 		return;
 	}
+	if (run->crcs_after && res > 0)
+		run_submit_crcs(run);
+	else if (run->crcs_after)
+		run->waiting--; /* the CRC on disk stays that of the bytes on disk */
 	run_part_done(run, res == 0 ? -EIO : res);
 }
 
@@ -395,7 +399,8 @@ static void run_start(struct bwrite *w, struct lane *lane, uint64_t to, bool dir
 	run->crc_to = META_HEADER_LEN + (to + bpc - 1) / bpc * 4;
 	lane->users++;
 	w->submitted = to;
-	if (run->waiting == 2)
+	run->crcs_after = run->waiting == 2 && run->from % bpc;
+	if (run->waiting == 2 && !run->crcs_after)
 		run_submit_crcs(run);
 	run_submit_data(run);
 }

@@ -46,6 +46,7 @@ struct run {
 	uint64_t data_done, crc_from, crc_to; /* progress; CRCs as offsets in the meta file */
 	uint8_t waiting;        /* completions still to come; 0: free or done */
 	bool direct, used;
+	bool crcs_after;        /* a stored CRC is replaced: the data go first, see good_length() of the store */
 };
 
 struct bpiece {
