@@ -90,6 +90,7 @@ static void conn_put(struct rconn *c)
 	if (--c->refs > 0)
 		return;
 	assert(list_empty(&c->calls));
+	list_del(&c->rop.ready_link); /* it may have become ready as it was lost */
 	free(c);
 }
 
@@ -305,8 +306,12 @@ void rdma_call_renew(struct rcall *c)
 
 static void on_sent(struct xop *op, int res)
 {
+	struct rsend *s = container_of(op, struct rsend, op);
+
 	(void)res; /* a lost connection tells every call by itself */
-	container_of(op, struct rsend, op)->busy = false;
+	s->busy = false;
+	if (s->sent)
+		s->sent(s);
 }
 
 static int send_with(struct rcall *c, struct rsend *s, struct capsule *m, const struct slot *slot,

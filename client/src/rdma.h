@@ -13,6 +13,7 @@
  * Threading: functions marked [R] run on the reactor, the rest on callers' threads.
  * Source: docs/wire.md sections 2, 4, 6, 7, 8.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -29,7 +30,9 @@ struct rconn;
 struct rsend {
 	struct xop op;
 	struct iovec iov;
-	bool busy;
+	atomic_bool busy;
+	/** [R] May be NULL: it is not busy any more. */
+	void (*sent)(struct rsend *s);
 	uint8_t buf[VERBS_MESSAGE_MAX];
 };
 

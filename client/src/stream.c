@@ -28,8 +28,9 @@ static int fall_back(struct dfs *fs, const Hd__DatanodeInfoProto *node, struct e
 		err_prefix(err, "dfs.client.rdma=require");
 		return err_cure(err, "set it to auto to allow TCP");
 	}
-	node_table_put(&fs->fallbacks, node_text(node->id, text), err->text,
-		       clock_mono_ns() + FALLBACK_NS);
+	node_text(node->id, text);
+	if (err->rc != -ENOBUFS)
+		node_table_put(&fs->fallbacks, text, err->text, clock_mono_ns() + FALLBACK_NS);
 	count_add(&fs->count.rdma_fallbacks, 1);
 	log_debug("op=rdma_fallback node=%s reason=\"%s\"", text, err->text);
 	err_reset(err);

@@ -79,7 +79,8 @@ struct block_stream {
 };
 
 /** open_write and open_read of stream_rdma fail with -ENOLINK when there is no RDMA path to the
- *  node (the text says why); everything else is a failure as on TCP. */
+ *  node (the text says why; err.rc is -ENOBUFS when only our buffers are in use); everything else
+ *  is a failure as on TCP. */
 extern const struct block_stream stream_tcp, stream_rdma;
 
 /** Can dfs.client.rdma be honoured at all? -ENOTSUP with what is missing, only when it is

@@ -51,8 +51,10 @@ static void meeting_fini(struct meeting *m)
 static void meeting_lost(struct meeting *m, int rc, const char *why)
 {
 	pthread_mutex_lock(&m->lock);
-	m->lost = rc;
-	snprintf(m->why, sizeof(m->why), "%s", why);
+	if (!m->lost) { /* the first reason stays */
+		snprintf(m->why, sizeof(m->why), "%s", why);
+		m->lost = rc;
+	}
 	pthread_cond_broadcast(&m->news);
 	pthread_mutex_unlock(&m->lock);
 }
@@ -77,7 +79,7 @@ static int no_path(int rc, struct err *err)
 {
 	if (rc == -ENOMEM)
 		return rc;
-	err->rc = -ENOLINK;
+	err->rc = rc == -ENOBUFS ? rc : -ENOLINK; /* ours, for now: the node is not marked */
 	return -ENOLINK;
 }
 
@@ -102,6 +104,7 @@ struct rdma_w {
 	struct meeting m;
 	/* under m.lock */
 	bool opened, closed;
+	bool finished; /* the last packet is acknowledged: the node's stream is over */
 	int open_status;
 	char bad_link[NET_TEXT_MAX];
 	char text[256];
@@ -156,6 +159,7 @@ static void take_ack(struct rdma_w *w, const struct capsule *m)
 		w->acks_short = m->ack.count;
 	while (w->slot[w->oldest].used && w->slot[w->oldest].head.seqno <= m->ack.seqno) {
 		w->slot[w->oldest].used = false;
+		w->finished |= w->slot[w->oldest].head.last;
 		push_ack(w, (struct ack){.seqno = w->slot[w->oldest].head.seqno, .bad = -1});
 		w->oldest = slot_after(w, w->oldest);
 	}
@@ -180,6 +184,24 @@ static void w_on_capsule(struct rcall *c, const struct capsule *m)
 	}
 	pthread_cond_broadcast(&w->m.news);
 	pthread_mutex_unlock(&w->m.lock);
+}
+
+/* Somebody may wait for the capsule's memory. */
+static void w_news(struct rdma_w *w)
+{
+	pthread_mutex_lock(&w->m.lock);
+	pthread_cond_broadcast(&w->m.news);
+	pthread_mutex_unlock(&w->m.lock);
+}
+
+static void w_on_sent(struct rsend *s)
+{
+	w_news(container_of(s, struct wslot, send)->w);
+}
+
+static void w_on_control_sent(struct rsend *s)
+{
+	w_news(container_of(s, struct rdma_w, control));
 }
 
 static void w_on_lost(struct rcall *c, int rc, const char *why)
@@ -343,7 +365,15 @@ static void release_run(struct rtask *t)
 	}
 }
 
-/* A send still with the transport would point into freed memory: the connection goes first. */
+static bool any_used(const struct rdma_w *w)
+{
+	bool used = false;
+
+	for (uint32_t i = 0; i < WRITE_SLOTS; i++)
+		used = used || w->slot[i].used;
+	return used;
+}
+
 static bool any_busy(const struct rdma_w *w)
 {
 	bool busy = w->control.busy;
@@ -353,13 +383,49 @@ static bool any_busy(const struct rdma_w *w)
 	return busy;
 }
 
-static void settle_run(struct rtask *t)
+/* Tell the node that no more comes; it need not answer unless it may still read our slots. */
+static void cancel(struct rdma_w *w, uint64_t deadline_ns)
+{
+	struct w_task t = {.w = w};
+
+	rdma_run(w->rdma, &t.t, cancel_run);
+	pthread_mutex_lock(&w->m.lock);
+	while (!t.rc && any_used(w) && !w->closed && !w->m.lost &&
+	       meeting_wait(&w->m, deadline_ns) == 0)
+		;
+	pthread_mutex_unlock(&w->m.lock);
+}
+
+static void look_run(struct rtask *t)
 {
 	struct w_task *o = container_of(t, struct w_task, t);
 
-	o->rc = any_busy(o->w);
-	if (o->rc)
-		rdma_give_up(&o->w->call); /* closing returns every op */
+	o->rc = any_busy(o->w); /* behind every packet that was handed over */
+}
+
+static void give_up_run(struct rtask *t)
+{
+	rdma_give_up(&container_of(t, struct w_task, t)->w->call);
+}
+
+/* What is still with the transport would point into freed memory. A connection that is given up
+ * returns all of it: when its queue pair has drained, at the latest when that is destroyed. */
+static void settle(struct rdma_w *w, uint64_t deadline_ns)
+{
+	struct w_task t = {.w = w};
+
+	rdma_run(w->rdma, &t.t, look_run);
+	pthread_mutex_lock(&w->m.lock);
+	while (any_busy(w) && !w->m.lost && meeting_wait(&w->m, deadline_ns) == 0)
+		;
+	pthread_mutex_unlock(&w->m.lock);
+	if (!any_busy(w))
+		return;
+	rdma_run(w->rdma, &t.t, give_up_run);
+	pthread_mutex_lock(&w->m.lock);
+	while (any_busy(w)) /* the transport keeps the deadline */
+		pthread_cond_wait(&w->m.news, &w->m.lock);
+	pthread_mutex_unlock(&w->m.lock);
 }
 
 static void rdma_w_close(struct wstream *ws)
@@ -367,23 +433,16 @@ static void rdma_w_close(struct wstream *ws)
 	struct rdma_w *w = w_of(ws);
 	const uint64_t deadline = clock_mono_ns() + CLOSE_NS;
 	struct w_task t = {.w = w};
-	bool pending = false;
+	bool over;
 
 	if (w->call.conn) {
 		pthread_mutex_lock(&w->m.lock);
-		for (uint32_t i = 0; i < WRITE_SLOTS; i++)
-			pending = pending || w->slot[i].used;
-		pending = pending && !w->closed && !w->m.lost;
+		over = w->finished || w->closed || w->m.lost;
 		pthread_mutex_unlock(&w->m.lock);
-		if (pending)
-			rdma_run(w->rdma, &t.t, cancel_run);
-		pthread_mutex_lock(&w->m.lock);
-		while (pending && !t.rc && !w->closed && !w->m.lost &&
-		       meeting_wait(&w->m, deadline) == 0)
-			;
-		pthread_mutex_unlock(&w->m.lock);
+		if (!over)
+			cancel(w, deadline);
+		settle(w, deadline);
 		rdma_run(w->rdma, &t.t, release_run);
-		rdma_run(w->rdma, &t.t, settle_run);
 		rdma_call_end(w->rdma, &w->call);
 	}
 	meeting_fini(&w->m);
@@ -412,13 +471,16 @@ static int open_block(struct rdma_w *w, const struct write_setup *setup, int *re
 		return no_path(t.rc, err);
 	}
 	pthread_mutex_lock(&w->m.lock);
-	while (!rc && !w->opened && !w->m.lost)
+	while (!rc && !w->opened && !w->closed && !w->m.lost)
 		rc = meeting_wait(&w->m, deadline);
 	pthread_mutex_unlock(&w->m.lock);
 	if (rc < 0)
 		return err_set(err, rc, "data node %s does not answer over RDMA", w->peer);
 	if (w->m.lost)
 		return err_set(err, w->m.lost, "data node %s: %s", w->peer, w->m.why);
+	if (!w->opened)
+		return err_set(err, -ECONNRESET, "data node %s gave the block up: %s", w->peer,
+			       *w->text ? w->text : "no reason given");
 	if (w->open_status == HD__STATUS__SUCCESS)
 		return 0;
 	*ret_bad = dtp_bad_link(setup->lb, w->bad_link);
@@ -442,8 +504,11 @@ static int rdma_open_write(struct dfs *fs, const struct write_setup *setup, stru
 	w->call.on_capsule = w_on_capsule;
 	w->call.on_lost = w_on_lost;
 	meeting_init(&w->m);
-	for (uint32_t i = 0; i < WRITE_SLOTS; i++)
+	w->control.sent = w_on_control_sent;
+	for (uint32_t i = 0; i < WRITE_SLOTS; i++) {
 		w->slot[i].w = w;
+		w->slot[i].send.sent = w_on_sent;
+	}
 	node_text(setup->lb->locs[0]->id, w->peer);
 	rc = rdma_get(fs, &w->rdma, err);
 	if (rc == 0)
@@ -505,6 +570,7 @@ static void r_on_capsule(struct rcall *c, const struct capsule *m)
 
 	if (m->type != CAPSULE_READ_REPLY && m->type != CAPSULE_CLOSED)
 		return;
+	c->id = 0; /* answered: nothing changes what the caller looks at from now on */
 	pthread_mutex_lock(&meet->lock);
 	s->asked = false;
 	s->answered = true;
