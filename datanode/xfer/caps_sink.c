@@ -189,8 +189,15 @@ static void on_pulled(struct caps_sink *s, int64_t seq)
 
 static void on_ack(struct caps_sink *s, const struct capsule *m)
 {
-	if (s->state != CS_RUN)
+	bool good = true;
+
+	for (uint32_t i = 0; i < m->ack.count; i++)
+		good &= m->ack.status[i] == DT_SUCCESS;
+	if (s->state != CS_RUN) { /* our CANCEL crossed it: the node will not answer that */
+		if (good && m->ack.seqno >= 0 && m->ack.seqno == s->last_seq)
+			s->exists = false;
 		return;
+	}
 	if (m->ack.seqno < 0) {
 		user_of(s)->acked(s->base.user, SEQ_UNKNOWN, m->ack.status, m->ack.count);
 		return;
