@@ -13,7 +13,7 @@ for path in sys.argv[1:]:
             kind = 'passed' if test['result'] in GOOD else 'skipped' if test['result'] in SKIP else 'failed'
             count[kind] += 1
             if kind == 'skipped':
-                text = (test.get('stdout') or '').strip().splitlines()
+                text = ((test.get('stdout') or '') + (test.get('stderr') or '')).strip().splitlines()
                 print(f"SKIP {test['name']}: {text[-1] if text else 'no reason given'}")
             elif kind == 'failed':
                 print(f"FAIL {test['name']}: {test['result']}")

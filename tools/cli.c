@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/err.h"
 
@@ -45,6 +46,8 @@ static const struct {
 	      "      --block-size SIZE bytes of a block: 134217728, 128m"},
 	{'J', "    --json            one JSON document on standard output"},
 };
+
+static char root_path[] = "/";
 
 static void print_help(const struct cli_command *cmd)
 {
@@ -198,6 +201,24 @@ int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **arg
 	return -1;
 }
 
+/* "hdfs://host:port/path" of this file system is "/path". */
+static int strip_uris(struct cli *c)
+{
+	const char *uri = dfs_uri(c->fs);
+	size_t n = strlen(uri);
+
+	for (int i = 0; i < c->argc; i++) {
+		if (strncmp(c->argv[i], "hdfs://", 7))
+			continue;
+		if (strncmp(c->argv[i], uri, n) || (c->argv[i][n] && c->argv[i][n] != '/'))
+			return cli_fail(c, c->argv[i], "another file system; name it with --fs, and the path without it");
+		c->argv[i] += c->argv[i][n] ? n : 0;
+		if (!strcmp(c->argv[i], uri))
+			c->argv[i] = root_path;
+	}
+	return EXIT_OK;
+}
+
 int cli_connect(struct cli *c)
 {
 	struct dfs_connect_opts o = {.size = sizeof(o), .uri = c->uri, .conf_dir = c->conf_dir,
@@ -206,7 +227,7 @@ int cli_connect(struct cli *c)
 
 	if (dfs_connect(&o, &c->fs, &err) < 0)
 		return cli_fail(c, NULL, err.text);
-	return EXIT_OK;
+	return strip_uris(c);
 }
 
 void cli_end(struct cli *c)
@@ -250,6 +271,20 @@ const char *cli_size(char buf[32], uint64_t bytes, bool human)
 	}
 	snprintf(buf, 32, i ? "%.1f %s" : "%.0f %s", v, unit[i]);
 	return buf;
+}
+
+const char *cli_name(const char *path)
+{
+	static _Thread_local char ring[4][1024];
+	static _Thread_local unsigned int turn;
+	char *out = ring[turn++ % 4];
+
+	if (!isatty(STDOUT_FILENO) || strlen(path) >= sizeof(ring[0]))
+		return path;
+	for (size_t i = 0; (out[i] = path[i]); i++)
+		if ((unsigned char)path[i] < 0x20 || path[i] == 0x7f)
+			out[i] = '?';
+	return out;
 }
 
 const char *cli_time(char buf[32], uint64_t ms)

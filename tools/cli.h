@@ -70,6 +70,9 @@ char *cli_join(const char *dir, const char *name);
 char *cli_base(const char *path);
 /** malloc-checked strdup. */
 char *cli_strdup(const char *s);
+/** @path as a person may see it: on a terminal control characters become '?'. Returns @path or a static
+ *  buffer of this thread, overwritten by the fourth call after. */
+const char *cli_name(const char *path);
 /** Write @s as a JSON string (invalid UTF-8 becomes U+FFFD). */
 void cli_json_string(FILE *f, const char *s);
 

@@ -44,7 +44,7 @@ static void ls_print(struct ls_state *s, const char *path, const struct dfs_stat
 		if (st->type == DFS_FILE)
 			snprintf(rep, sizeof(rep), "%u", st->replication);
 		printf("%s %3s %-8s %-8s %10s %s %s\n", cli_mode(mode, st), rep, st->owner, st->group,
-		       cli_size(size, st->length, s->cli->human), cli_time(when, st->mtime_ms), path);
+		       cli_size(size, st->length, s->cli->human), cli_time(when, st->mtime_ms), cli_name(path));
 	}
 	s->printed++;
 }
@@ -205,7 +205,7 @@ static void stat_text(const char *path, const struct dfs_stat *st)
 {
 	char mode[12], t1[32], t2[32], human[32];
 
-	printf("%s\n  type %s, mode %s (%04o), owner %s, group %s, file id %llu\n", path,
+	printf("%s\n  type %s, mode %s (%04o), owner %s, group %s, file id %llu\n", cli_name(path),
 	       st->type == DFS_DIR ? "directory" : st->type == DFS_FILE ? "file" : "symlink",
 	       cli_mode(mode, st), st->mode, st->owner, st->group, (unsigned long long)st->file_id);
 	printf("  modified %s, accessed %s\n", cli_time(t1, st->mtime_ms), cli_time(t2, st->atime_ms));
@@ -307,7 +307,7 @@ static void du_one(struct ls_state *s, const char *path)
 		       (unsigned long long)sum.file_count, (unsigned long long)sum.directory_count);
 	} else {
 		printf("%12s %12s  %s\n", cli_size(a, sum.length, s->cli->human),
-		       cli_size(b, sum.space_consumed, s->cli->human), path);
+		       cli_size(b, sum.space_consumed, s->cli->human), cli_name(path));
 	}
 	s->printed++;
 }

@@ -48,17 +48,33 @@ static int pump(struct copy *c, const struct copy_item *it, int fd, void *buf)
 	return rc;
 }
 
+/* A device or pipe is written to, not replaced. */
+static int get_into(struct copy *c, const struct copy_item *it, void *buf)
+{
+	int fd = open(it->dst, O_WRONLY | O_CLOEXEC), rc;
+
+	if (fd < 0)
+		return cli_fail_errno(c->cli, it->dst, neg_errno(), NULL);
+	rc = pump(c, it, fd, buf);
+	if (close(fd) < 0 && !rc)
+		rc = (cli_fail_errno(c->cli, it->dst, neg_errno(), NULL), -EIO);
+	return rc < 0 ? EXIT_FAIL : EXIT_OK;
+}
+
 static int get_one(struct copy *c, const struct copy_item *it, void *buf)
 {
+	struct stat st;
 	char *tmp;
 	int fd, rc;
 
 	if (!strcmp(it->dst, "-"))
 		return pump(c, it, STDOUT_FILENO, buf) < 0 ? EXIT_FAIL : EXIT_OK;
+	if (stat(it->dst, &st) == 0 && !S_ISREG(st.st_mode))
+		return get_into(c, it, buf);
 	if (!c->cli->force && access(it->dst, F_OK) == 0)
 		return cli_fail_errno(c->cli, it->dst, -EEXIST, "use -f to replace it");
 	tmp = copy_tmp_name(it->dst);
-	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, it->mode & 0777);
+	fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, it->mode & 0777);
 	if (fd < 0) {
 		rc = cli_fail_errno(c->cli, it->dst, neg_errno(), NULL);
 		free(tmp);
@@ -134,8 +150,8 @@ int cmd_get(struct cli *cli)
 	bool to_stdout = !strcmp(dst, "-");
 	bool into = !to_stdout && stat(dst, &st) == 0 && S_ISDIR(st.st_mode);
 
-	if (cli->argc > 2 && !into && !to_stdout)
-		return cli_fail(cli, dst, "several files need an existing directory; make it with mkdir");
+	if ((cli->argc > 2 || copy_wants_dir(dst)) && !into && !to_stdout)
+		return cli_fail(cli, dst, "a directory is meant, and it is not there; make it with mkdir");
 	if (to_stdout)
 		cli->jobs = 1; /* one after the other */
 	for (int i = 0; i + 1 < cli->argc; i++) {

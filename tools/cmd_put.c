@@ -11,7 +11,8 @@
 #include "tools/copy.h"
 
 /* All bytes of @fd into @f. 0, or -errno after the message. */
-static int pump(struct copy *c, const struct copy_item *it, int fd, struct dfs_file *f, void *buf)
+static int pump(struct copy *c, const struct copy_item *it, const char *tmp, int fd, struct dfs_file *f,
+		void *buf)
 {
 	struct dfs_err err = {0};
 	ssize_t n;
@@ -25,7 +26,7 @@ static int pump(struct copy *c, const struct copy_item *it, int fd, struct dfs_f
 		if (!n)
 			return 0;
 		if (dfs_write(f, buf, (size_t)n, &err) < 0)
-			return cli_fail(c->cli, it->dst, err.text), err.rc;
+			return copy_fail(c, it, tmp, err.text), err.rc;
 		progress_add(&c->progress, (uint64_t)n);
 	}
 	return -EINTR;
@@ -33,23 +34,22 @@ static int pump(struct copy *c, const struct copy_item *it, int fd, struct dfs_f
 
 static int upload(struct copy *c, const struct copy_item *it, int fd, const char *tmp, void *buf)
 {
-	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_OVERWRITE,
-				    .mode = it->mode, .replication = c->cli->replication,
+	struct dfs_create_opts o = {.size = sizeof(o), .mode = it->mode | DFS_MODE_SET, .replication = c->cli->replication,
 				    .block_size = c->cli->block_size};
 	struct dfs_file *f;
 	struct dfs_err err = {0};
 	int rc, rc_close;
 
 	if (dfs_create(c->cli->fs, tmp, &o, &f, &err) < 0)
-		return cli_fail(c->cli, it->dst, err.text);
-	rc = pump(c, it, fd, f, buf);
+		return copy_fail(c, it, tmp, err.text);
+	rc = pump(c, it, tmp, fd, f, buf);
 	rc_close = dfs_close(f, &err);
 	if (!rc && rc_close < 0)
-		rc = (cli_fail(c->cli, it->dst, err.text), rc_close);
+		rc = (copy_fail(c, it, tmp, err.text), rc_close);
 	if (!rc) {
 		rc = dfs_rename(c->cli->fs, tmp, it->dst, c->cli->force, &err);
 		if (rc < 0)
-			cli_fail(c->cli, it->dst, err.text);
+			copy_fail(c, it, tmp, err.text);
 	}
 	if (rc < 0)
 		(void)dfs_delete(c->cli->fs, tmp, false, NULL); /* half written: of no use */
@@ -81,8 +81,8 @@ static int put_one(struct copy *c, const struct copy_item *it, void *buf)
 
 static void walk_dir(struct copy *c, const char *src, const char *dst, uint32_t mode);
 
-/* Takes @dst. */
-static void walk(struct copy *c, const char *src, char *dst)
+/* Takes @dst. @inner: met inside a directory, where links could lead in circles. */
+static void walk(struct copy *c, const char *src, char *dst, bool inner)
 {
 	struct stat st;
 
@@ -92,6 +92,8 @@ static void walk(struct copy *c, const char *src, char *dst)
 	}
 	if (stat(src, &st) < 0) {
 		cli_fail_errno(c->cli, src, neg_errno(), NULL);
+	} else if (S_ISDIR(st.st_mode) && inner && lstat(src, &st) == 0 && S_ISLNK(st.st_mode)) {
+		cli_fail(c->cli, src, "a symbolic link to a directory: left out");
 	} else if (S_ISREG(st.st_mode)) {
 		copy_add(c, cli_strdup(src), dst, (uint64_t)st.st_size, st.st_mode & 0777);
 		return;
@@ -126,7 +128,7 @@ static void walk_dir(struct copy *c, const char *src, const char *dst, uint32_t 
 		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
 			continue;
 		child = cli_join(src, e->d_name);
-		walk(c, child, cli_join(dst, e->d_name));
+		walk(c, child, cli_join(dst, e->d_name), true);
 		free(child);
 	}
 	closedir(d);
@@ -143,16 +145,16 @@ int cmd_put(struct cli *cli)
 
 	if (rc < 0 && rc != -ENOENT)
 		return cli_fail(cli, dst, err.text);
-	if (cli->argc > 2 && !into)
+	if ((cli->argc > 2 || copy_wants_dir(dst)) && !into)
 		return cli_fail_errno(cli, dst, rc < 0 ? -ENOENT : -ENOTDIR,
-				      "several files need a directory; make it with dfs mkdir");
+				      "a directory is meant; make it with dfs mkdir");
 	for (int i = 0; i + 1 < cli->argc; i++) {
 		char *base = cli_base(cli->argv[i]);
 
 		if (into && !strcmp(cli->argv[i], "-"))
 			cli_fail_errno(cli, dst, -EISDIR, "standard input needs a file name");
 		else
-			walk(&c, cli->argv[i], into ? cli_join(dst, base) : cli_strdup(dst));
+			walk(&c, cli->argv[i], into ? cli_join(dst, base) : cli_strdup(dst), false);
 		free(base);
 	}
 	return copy_run(&c);

@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
 
 static volatile sig_atomic_t interrupted; /* set by the handler, read by every worker */
 
@@ -35,13 +37,33 @@ void copy_add(struct copy *c, char *src, char *dst, uint64_t size, uint32_t mode
 
 char *copy_tmp_name(const char *dst)
 {
+	uint64_t salt = 0;
 	char *tmp;
 
-	if (asprintf(&tmp, "%s" COPY_SUFFIX, dst) < 0) {
+	(void)!getrandom(&salt, sizeof(salt), 0);
+	if (asprintf(&tmp, "%s" COPY_SUFFIX ".%016llx", dst, (unsigned long long)salt) < 0) {
 		fputs("dfs: out of memory\n", stderr);
 		exit(EXIT_FAIL);
 	}
 	return tmp;
+}
+
+int copy_fail(struct copy *c, const struct copy_item *it, const char *tmp, const char *text)
+{
+	const char *at = strstr(text, tmp);
+	char line[1024];
+
+	if (!at)
+		return cli_fail(c->cli, it->dst, text);
+	snprintf(line, sizeof(line), "%.*s%s%s", (int)(at - text), text, it->dst, at + strlen(tmp));
+	return copy_fail(c, it, tmp, line);
+}
+
+bool copy_wants_dir(const char *path)
+{
+	size_t n = strlen(path);
+
+	return n > 1 && path[n - 1] == '/';
 }
 
 static void *worker(void *arg)

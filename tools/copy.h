@@ -6,7 +6,7 @@
  *
  * Idea: put and get first walk their sources (making directories on the way), then several threads
  * take files off the list. A copy appears under its own name only when it is whole: it is written
- * to NAME._COPYING_ and renamed. SIGINT and SIGTERM end the copies in progress and remove what is
+ * to NAME._COPYING_.<random>, which nobody else has, and renamed. SIGINT and SIGTERM end the copies in progress and remove what is
  * half written.
  * Ownership: the list owns its strings.
  */
@@ -40,8 +40,12 @@ struct copy {
 
 /** Takes both strings. */
 void copy_add(struct copy *c, char *src, char *dst, uint64_t size, uint32_t mode);
-/** The name a copy of @dst has until it is whole, malloc'ed; exits when out of memory. */
+/** A name of its own for a copy of @dst until it is whole, malloc'ed; exits when out of memory. */
 char *copy_tmp_name(const char *dst);
+/** Report an error of the library about @tmp as one about @dst. Always EXIT_FAIL. */
+int copy_fail(struct copy *c, const struct copy_item *it, const char *tmp, const char *text);
+/** Does @path end in a slash? Then a directory is meant. */
+bool copy_wants_dir(const char *path);
 /** Run all, print the JSON summary when asked; frees the list. Exit code. */
 int copy_run(struct copy *c);
 /** True after SIGINT or SIGTERM. */

@@ -5,7 +5,7 @@
  * Idea: ports are chosen first and written to DIR/conf, so that a node that is killed and started
  * again (DIR/start/NAME does just that) comes back at its address. With --dir the data stay; without,
  * everything lives in a temporary directory that goes away at the end.
- * Layout of DIR: conf/ (HADOOP_CONF_DIR), name/, dnK/, log/, start/, NAME.pid, .dfs-mini (marks it ours).
+ * Layout of DIR: conf/ (HADOOP_CONF_DIR), name/, dnK/, log/, start/, NAME.pid (written by start/NAME), .dfs-mini (marks it ours).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -224,6 +224,8 @@ static int open_dir(struct mini *m)
 	}
 	if (!realpath(m->dir, real))
 		return fail("%s: %m", m->dir);
+	if (strchr(real, ','))
+		return fail("%s: a comma would split it into two directories; give another one", real);
 	snprintf(m->dir, sizeof(m->dir), "%s", real);
 	mark = path_of(m, ".dfs-mini");
 	if (m->format && access(mark, F_OK) < 0 && rmdir(m->dir) < 0 && errno == ENOTEMPTY) {
@@ -373,7 +375,10 @@ static int write_start(const struct mini *m, uint32_t i)
 		free(name);
 		return -1;
 	}
-	fputs("#!/bin/sh\nexec ", f);
+	fputs("#!/bin/sh\necho $$ >", f);
+	snprintf(value, sizeof(value), "%s/%s.pid", m->dir, n->name);
+	shell_quote(f, value);
+	fputs("\nexec ", f);
 	snprintf(value, sizeof(value), "%s/%s", m->bin, i ? "dfs-datanode" : "dfs-namenode");
 	shell_quote(f, value);
 	snprintf(value, sizeof(value), "%s/conf", m->dir);
@@ -404,9 +409,8 @@ static int spawn(struct mini *m, uint32_t i, const char *extra)
 {
 	struct node *n = &m->node[i];
 	char *script = path_of(m, "start/%s", n->name), *log = path_of(m, "log/%s.log", n->name);
-	char *ready = path_of(m, "%s.ready", n->name), *pidfile;
+	char *ready = path_of(m, "%s.ready", n->name);
 	pid_t parent = getpid();
-	FILE *f;
 
 	(void)unlink(ready);
 	n->pid = fork();
@@ -429,16 +433,7 @@ static int spawn(struct mini *m, uint32_t i, const char *extra)
 	free(ready);
 	if (n->pid < 0)
 		return fail("fork: %m");
-	if (extra)
-		return 0;
-	if (asprintf(&pidfile, "%s.pid", n->name) < 0)
-		abort();
-	f = create_file(m, pidfile, 0644);
-	free(pidfile);
-	if (!f)
-		return -1;
-	fprintf(f, "%d\n", (int)n->pid);
-	return close_file(f, n->name);
+	return 0;
 }
 
 static void show_log(const struct mini *m, const struct node *n)
@@ -564,12 +559,46 @@ static int start(struct mini *m)
 	return rc ? rc : wait_usable(m, deadline);
 }
 
+/* A node that DIR/start/NAME started after ours had ended: its process, or 0. */
+static pid_t restarted(const struct mini *m, const struct node *n)
+{
+	char *path = path_of(m, "%s.pid", n->name), exe[64], real[600] = "";
+	FILE *f = fopen(path, "r");
+	int pid = 0;
+
+	free(path);
+	if (!f)
+		return 0;
+	if (fscanf(f, "%d", &pid) != 1 || pid == n->pid)
+		pid = 0;
+	fclose(f);
+	snprintf(exe, sizeof(exe), "/proc/%d/exe", pid);
+	if (pid <= 0 || readlink(exe, real, sizeof(real) - 1) < 0 || !strstr(real, "/dfs-"))
+		return 0;
+	return pid;
+}
+
+static void stop_restarted(const struct mini *m)
+{
+	uint64_t deadline = clock_mono_ns() + STOP_TIMEOUT_S * NS_PER_S;
+
+	for (uint32_t i = m->datanodes + 1; i-- > 0;) {
+		pid_t pid = restarted(m, &m->node[i]);
+
+		if (!pid || kill(pid, SIGTERM) < 0)
+			continue;
+		while (kill(pid, 0) == 0 && clock_mono_ns() < deadline)
+			nap_ms(10);
+	}
+}
+
 /* Data nodes first, so that they can say goodbye; the NameNode last. */
 static void stop_all(struct mini *m)
 {
 	uint64_t deadline = clock_mono_ns() + STOP_TIMEOUT_S * NS_PER_S;
 	uint32_t left = 0;
 
+	stop_restarted(m);
 	for (uint32_t i = m->datanodes + 1; i-- > 0;)
 		if (m->node[i].pid > 0 && kill(m->node[i].pid, SIGTERM) == 0)
 			left++;
@@ -636,14 +665,29 @@ static int run_command(char **argv)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static int wait_for_signal(const struct mini *m)
+static void tell_ended(struct mini *m)
+{
+	for (uint32_t i = 0; i <= m->datanodes; i++) {
+		struct node *n = &m->node[i];
+
+		if (n->pid <= 0 || waitpid(n->pid, NULL, WNOHANG) != n->pid)
+			continue;
+		n->pid = 0;
+		fail("%s has ended; its log is %s/log/%s.log, %s/start/%s starts it again", n->name, m->dir,
+		     n->name, m->dir, n->name);
+	}
+}
+
+static int wait_for_signal(struct mini *m)
 {
 	printf("NameNode hdfs://%s:%u, metrics http://%s:%u/metrics, %u data nodes\n"
 	       "export HADOOP_CONF_DIR=%s/conf PATH=%s:$PATH\nlogs in %s/log; Ctrl-C ends the cluster\n",
 	       m->host, m->ports[0], m->host, m->ports[1], m->datanodes, m->dir, m->bin, m->dir);
 	fflush(stdout);
-	while (!stopped)
-		pause();
+	while (!stopped) {
+		tell_ended(m);
+		nap_ms(300);
+	}
 	return 0;
 }
 

@@ -150,10 +150,12 @@ enum dfs_create_flags {
 	DFS_CREATE_NO_LOCAL = 4,  /* do not prefer a data node on this machine */
 };
 
+#define DFS_MODE_SET 0x80000000u /* with a mode: take it as it is, also when it is 0 */
+
 struct dfs_create_opts {
 	size_t size;          /* sizeof(struct dfs_create_opts) */
 	uint32_t flags;       /* enum dfs_create_flags */
-	uint32_t mode;        /* permission bits before umask; 0: 0666 */
+	uint32_t mode;        /* permission bits before umask; 0: 0666; 0 | DFS_MODE_SET: none */
 	uint32_t replication; /* 0: default */
 	uint32_t reserved;    /* 0 */
 	uint64_t block_size;  /* multiple of bytes-per-checksum; 0: default */

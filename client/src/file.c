@@ -52,7 +52,7 @@ static void copy_opts(struct dfs_create_opts *to, const struct dfs_create_opts *
 	*to = (struct dfs_create_opts){0};
 	if (from)
 		memcpy(to, from, from->size < sizeof(*to) ? from->size : sizeof(*to));
-	to->mode = to->mode ?: 0666;
+	to->mode = to->mode ?: 0666; /* DFS_MODE_SET is above the permission bits */
 	to->replication = to->replication ?: d->replication;
 	to->block_size = to->block_size ?: d->block_size;
 }

@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "common/link/capsule_link.h"
 
-#define POOL_1M 48u
+#define POOL_1M 64u
 #define POOL_8K 128u
 #define CALIBRATE_BYTES (4u << 20)
 #define EAGER_AUTO UINT64_MAX

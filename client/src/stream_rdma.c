@@ -18,7 +18,7 @@
 #define CONNECT_NS (1000 * NS_PER_MS)   /* then TCP */
 #define CONNECT_REQUIRED_NS (10 * NS_PER_S) /* there is no other way to go */
 #define CLOSE_NS (3 * NS_PER_S)       /* for the node to let go of our memory */
-#define WRITE_SLOTS 8u
+#define WRITE_SLOTS 4u
 #define READ_SLOTS 3u
 #define READ_PIECE (512u << 10)       /* bytes of one READ; the slot has room for a chunk more */
 #define ACKS_MAX 64u                  /* more than WRITE_SLOTS and a few stray ones */
