@@ -2,6 +2,7 @@
 #include "namenode-shim/ready.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include "common/base/cleanup.h"
 
@@ -16,7 +17,8 @@ int ready_write(const char *path, const struct net_addr *rpc, const struct net_a
 	f = fopen(tmp, "we");
 	if (!f)
 		return err_sys(err, neg_errno(), "cannot write %s", tmp);
-	fprintf(f, "{\"rpc\":\"%s\",\"http\":\"%s\"}\n", net_text(rpc, a), net_text(http, b));
+	fprintf(f, "{\"rpc\":\"%s\",\"http\":\"%s\",\"pid\":%d}\n", net_text(rpc, a), net_text(http, b),
+		(int)getpid());
 	if (fflush(f) || rename(tmp, path))
 		return err_sys(err, neg_errno(), "cannot write %s", path);
 	return 0;

@@ -5,7 +5,8 @@
  * Idea: ports are chosen first and written to DIR/conf, so that a node that is killed and started
  * again (DIR/start/NAME does just that) comes back at its address. With --dir the data stay; without,
  * everything lives in a temporary directory that goes away at the end.
- * Layout of DIR: conf/ (HADOOP_CONF_DIR), name/, dnK/, log/, start/, NAME.pid (written by start/NAME), .dfs-mini (marks it ours).
+ * Layout of DIR: conf/ (HADOOP_CONF_DIR), name/, dnK/, log/, start/, NAME.pid, NAME.ready (addresses and
+ * process, by the node itself), .dfs-mini (marks it ours).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -375,10 +376,7 @@ static int write_start(const struct mini *m, uint32_t i)
 		free(name);
 		return -1;
 	}
-	fputs("#!/bin/sh\necho $$ >", f);
-	snprintf(value, sizeof(value), "%s/%s.pid", m->dir, n->name);
-	shell_quote(f, value);
-	fputs("\nexec ", f);
+	fputs("#!/bin/sh\nexec ", f);
 	snprintf(value, sizeof(value), "%s/%s", m->bin, i ? "dfs-datanode" : "dfs-namenode");
 	shell_quote(f, value);
 	snprintf(value, sizeof(value), "%s/conf", m->dir);
@@ -409,8 +407,9 @@ static int spawn(struct mini *m, uint32_t i, const char *extra)
 {
 	struct node *n = &m->node[i];
 	char *script = path_of(m, "start/%s", n->name), *log = path_of(m, "log/%s.log", n->name);
-	char *ready = path_of(m, "%s.ready", n->name);
+	char *ready = path_of(m, "%s.ready", n->name), *pidfile;
 	pid_t parent = getpid();
+	FILE *f;
 
 	(void)unlink(ready);
 	n->pid = fork();
@@ -433,7 +432,16 @@ static int spawn(struct mini *m, uint32_t i, const char *extra)
 	free(ready);
 	if (n->pid < 0)
 		return fail("fork: %m");
-	return 0;
+	if (extra)
+		return 0;
+	if (asprintf(&pidfile, "%s.pid", n->name) < 0)
+		abort();
+	f = create_file(m, pidfile, 0644);
+	free(pidfile);
+	if (!f)
+		return -1;
+	fprintf(f, "%d\n", (int)n->pid);
+	return close_file(f, n->name);
 }
 
 static void show_log(const struct mini *m, const struct node *n)
@@ -562,16 +570,20 @@ static int start(struct mini *m)
 /* A node that DIR/start/NAME started after ours had ended: its process, or 0. */
 static pid_t restarted(const struct mini *m, const struct node *n)
 {
-	char *path = path_of(m, "%s.pid", n->name), exe[64], real[600] = "";
+	char *path = path_of(m, "%s.ready", n->name), exe[64], real[600] = "", line[1024] = "";
 	FILE *f = fopen(path, "r");
+	const char *at;
 	int pid = 0;
 
 	free(path);
 	if (!f)
 		return 0;
-	if (fscanf(f, "%d", &pid) != 1 || pid == n->pid)
-		pid = 0;
+	at = fgets(line, sizeof(line), f) ? strstr(line, "\"pid\":") : NULL;
 	fclose(f);
+	if (at)
+		pid = (int)strtol(at + 6, NULL, 10);
+	if (pid == n->pid)
+		return 0;
 	snprintf(exe, sizeof(exe), "/proc/%d/exe", pid);
 	if (pid <= 0 || readlink(exe, real, sizeof(real) - 1) < 0 || !strstr(real, "/dfs-"))
 		return 0;

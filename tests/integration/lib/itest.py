@@ -211,10 +211,10 @@ def until(cond, what, seconds=PATIENCE, step=0.05):
 
 
 def alive(pid):
-    """Running, not a zombie."""
+    """Running: not a zombie, and no zombie whose other threads still end (and hold its locks)."""
     try:
         with open('/proc/%d/stat' % pid) as f:
-            return f.read().rsplit(')', 1)[1].split()[0] != 'Z'
+            return f.read().rsplit(')', 1)[1].split()[0] != 'Z' or len(os.listdir('/proc/%d/task' % pid)) > 1
     except FileNotFoundError:
         return False
 
