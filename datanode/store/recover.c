@@ -424,7 +424,7 @@ int replica_update_recovery(struct block_pool *bp, const struct block *b, uint64
 		    recover_in_place(bp, r, recovery_id, new_len);
 	pthread_mutex_lock(&bp->lock);
 	if (copy)
-		r->state = r->live->orig_state;
+		r->state = (uint8_t)r->live->orig_state;
 	replica_release_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
 	if (rc) {

@@ -42,7 +42,7 @@ static const char *at(const char *name)
 	return p;
 }
 
-static void check(int ok, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void check(int ok, const char *fmt, ...)
 {
 	va_list ap;
 
