@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/src/rdma.h"
+#include "common/base/log.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 #include "ClientNamenodeProtocol.pb-c.h"
@@ -144,10 +145,23 @@ static int load_defaults(struct dfs *fs, struct err *err)
 	return rc;
 }
 
+/* Lines on stderr at dfs.log.level=debug: above all why a node is not reached by RDMA. */
+static int set_log_level(const struct conf *c, struct err *err)
+{
+	const char *text = conf_get_or(c, "dfs.log.level", "info");
+	enum log_level level;
+
+	if (log_parse_level(text, &level) < 0)
+		return err_set(err, -EINVAL, "dfs.log.level=%s is not error, warn, info or debug", text);
+	log_init("libdfsclient", level);
+	return 0;
+}
+
 static int connect_steps(struct dfs *fs, const struct dfs_connect_opts *o, struct err *err)
 {
 	int rc = load_conf(fs->conf, o, err);
 
+	rc = rc ?: set_log_level(fs->conf, err);
 	rc = rc ?: settings_load(fs->conf, &fs->set, err);
 	rc = rc ?: find_user(o->user, &fs->user, err);
 	rc = rc ?: make_client_name(fs, err);
