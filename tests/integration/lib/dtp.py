@@ -302,7 +302,8 @@ def find(root, name):
 def check_files(root, ident, gs, data, kind=CRC32C, bpc=512, state='finalized'):
     """Block and meta file hold exactly @data and its CRCs."""
     path = find(root, 'blk_%d' % ident)
-    assert path and '/%s/' % state in path, path
+    folder = 'finalized/subdir%d/subdir%d' % (ident >> 16 & 0x1F, ident >> 8 & 0x1F) if state == 'finalized' else state
+    assert path and os.path.dirname(path).endswith('/' + folder), path
     with open(path, 'rb') as f:
         stored = f.read()
     assert len(stored) == len(data), (len(stored), len(data))
