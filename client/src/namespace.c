@@ -20,6 +20,8 @@ static int path_call(struct dfs *fs, const char *method, const char *path,
 
 	if (rc < 0 && rc != -ECONNREFUSED && rc != -ETIMEDOUT && !strstr(err->text, path))
 		err_prefix(err, "%.200s", path);
+	if (rc == -EACCES)
+		err_cure(err, "ask its owner or the superuser, or act as one (HADOOP_USER_NAME)");
 	return rc;
 }
 
