@@ -20,6 +20,7 @@
 struct reactor;
 struct nn_set; /* datanode/nn/nn.h */
 struct xfer;   /* datanode/xfer/xfer.h */
+struct outliers; /* datanode/outliers.h */
 
 #define DN_REACTORS_MAX 64
 
@@ -31,8 +32,17 @@ struct dn_target { /* a data node and where on it, as DatanodeInfoProto and the 
 };
 #define DN_TARGETS_MAX 64 /* nodes of a pipeline */
 
+/** Settings that may change while the node runs (datanode/live.h); any thread reads them. */
+struct dn_live {
+#define LIVE(id, key, type, dflt, min, max) atomic_uint_fast64_t id;
+#include "datanode/live.def"
+#undef LIVE
+};
+
 struct dn {
 	const struct conf *conf;
+	struct dn_live live;
+	struct outliers *outliers; /* latencies of peers and disks; NULL: nobody counts */
 	struct store *store;
 	struct xfer *xfer;
 	struct nn_set *nns;
@@ -43,6 +53,8 @@ struct dn {
 	bool sync_on_close;
 	atomic_uint xceivers; /* data transfers in progress, for heartbeats */
 	atomic_uint transfers; /* copies ordered by a NameNode in progress */
+	atomic_bool restarting; /* the node ends to be started again (shutdownDatanode upgrade): writers
+				 * are to be told to wait for it */
 };
 
 /** The pool with that id, or NULL (nn registers pools as NameNodes answer; any thread). */

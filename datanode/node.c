@@ -8,7 +8,9 @@
 
 #include "common/base/log.h"
 #include "common/reactor/reactor.h"
+#include "datanode/live.h"
 #include "datanode/nn/nn.h"
+#include "datanode/outliers.h"
 #include "datanode/xfer/xfer.h"
 
 /* More than the store lets wait for writers to stop: opening, closing and finalising go on. */
@@ -57,8 +59,11 @@ int node_start(struct node *n, const struct conf *conf, struct err *err)
 {
 	int rc = dn_options_read(conf, &n->opts, err);
 
+	if (!rc)
+		rc = live_read(&n->dn.live, conf, err);
 	if (rc)
 		return rc;
+	n->dn.outliers = outliers_new(); /* without memory nobody counts */
 	n->dn.conf = conf;
 	n->dn.data_addr = n->opts.data_addr;
 	n->dn.ipc_addr = n->opts.ipc_addr;
@@ -115,5 +120,6 @@ void node_stop(struct node *n)
 	for (uint32_t i = 0; i < n->dn.reactor_count; i++)
 		reactor_free(n->dn.reactors[i]);
 	store_close(n->dn.store);
+	outliers_free(n->dn.outliers);
 	dn_options_fini(&n->opts);
 }

@@ -15,6 +15,10 @@
 
 #define CONF_SUBST_MAX 20 /* as Hadoop's MAX_SUBST */
 
+/* Sources that are no file: conf_reload() keeps what came from them. */
+#define FROM_ARG "-D"
+#define FROM_PROGRAM "program"
+
 enum conf_type { T_none, T_string, T_u64, T_size, T_time, T_bool, T_list };
 
 struct entry {
@@ -30,6 +34,7 @@ struct entry {
 struct conf {
 	struct entry **v; /* sorted by key; entries are owned */
 	size_t n, cap;
+	char *dir; /* owned: where conf_load_dir() read; NULL: it was not called */
 };
 
 static const struct {
@@ -156,6 +161,7 @@ void conf_free(struct conf *c)
 	for (size_t i = 0; i < c->n; i++)
 		entry_free(c->v[i]);
 	free(c->v);
+	free(c->dir);
 	free(c);
 }
 
@@ -180,7 +186,7 @@ static int put(struct conf *c, const char *key, const char *value, const char *s
 
 int conf_set(struct conf *c, const char *key, const char *value)
 {
-	return put(c, key, value, "program");
+	return put(c, key, value, FROM_PROGRAM);
 }
 
 int conf_set_from_file(struct conf *c, const char *key, const char *value, const char *path,
@@ -221,8 +227,44 @@ int conf_set_arg(struct conf *c, const char *kv, struct err *err)
 	key = conf_trim(copy);
 	if (!eq || !*key)
 		return err_set(err, -EINVAL, "-D '%s' is not key=value", kv);
-	if (put(c, key, conf_trim(eq + 1), "-D") < 0)
+	if (put(c, key, conf_trim(eq + 1), FROM_ARG) < 0)
 		return err_set(err, -ENOMEM, "out of memory");
+	return 0;
+}
+
+int conf_note_dir(struct conf *c, const char *dir)
+{
+	char *copy = strdup(dir);
+
+	if (!copy)
+		return -ENOMEM;
+	free(c->dir);
+	c->dir = copy;
+	return 0;
+}
+
+int conf_reload(const struct conf *c, struct conf **ret, struct err *err)
+{
+	struct conf *fresh = conf_new();
+	int rc = fresh ? 0 : -ENOMEM;
+
+	if (!rc && c->dir)
+		rc = conf_load_dir(fresh, c->dir, err);
+	for (size_t i = 0; !rc && i < c->n; i++) {
+		const struct entry *e = c->v[i];
+
+		if (e->value && (!strcmp(e->source, FROM_ARG) || !strcmp(e->source, FROM_PROGRAM)))
+			rc = put(fresh, e->key, e->value, e->source);
+	}
+	if (rc == -ENOMEM)
+		err_set(err, rc, "out of memory");
+	if (!rc)
+		rc = conf_check(fresh, err);
+	if (rc) {
+		conf_free(fresh);
+		return rc;
+	}
+	*ret = fresh;
 	return 0;
 }
 

@@ -31,6 +31,9 @@ int conf_load_file(struct conf *c, const char *path, struct err *err);
  *  are skipped, a malformed one is an error. An explicit @dir, and HADOOP_CONF_DIR when set, must
  *  exist. */
 int conf_load_dir(struct conf *c, const char *dir, struct err *err);
+/** Read the files again that conf_load_dir() read; what -D and the program set stays on top. A new
+ *  object: @c is not changed. The errors of conf_load_dir() and conf_check(). */
+int conf_reload(const struct conf *c, struct conf **ret, struct err *err);
 /** @kv is "key=value" as given to -D. -EINVAL without '=' or with an empty key. */
 int conf_set_arg(struct conf *c, const char *kv, struct err *err);
 int conf_set(struct conf *c, const char *key, const char *value);

@@ -11,3 +11,5 @@ int conf_set_from_file(struct conf *c, const char *key, const char *value, const
 		       bool is_final);
 /** Cut white space in place; returns the first character that is not white. */
 char *conf_trim(char *s);
+/** Remember where the files were, for conf_reload(). -ENOMEM. */
+int conf_note_dir(struct conf *c, const char *dir);

@@ -93,6 +93,30 @@ static void later_files_win_but_final_holds_except_against_d(void **state)
 	assert_int_equal(conf_set_arg(c, " =x", &e), -EINVAL);
 }
 
+static void a_second_reading_sees_new_files_and_keeps_what_d_set(void **state)
+{
+	struct conf *again = NULL;
+
+	(void)state;
+	write_file("core-site.xml", "<configuration/>");
+	write_file("hdfs-site.xml", "<configuration>"
+		   "<property><name>a</name><value>1</value></property>"
+		   "<property><name>gone</name><value>1</value></property></configuration>");
+	assert_int_equal(conf_load_dir(c, dir, &e), 0);
+	assert_int_equal(conf_set_arg(c, "d=kept", &e), 0);
+	write_file("hdfs-site.xml", "<configuration>"
+		   "<property><name>a</name><value>2</value></property>"
+		   "<property><name>d</name><value>file</value></property></configuration>");
+	assert_int_equal(conf_reload(c, &again, &e), 0);
+	assert_string_equal(conf_get(c, "a"), "1");
+	assert_string_equal(conf_get(again, "a"), "2");
+	assert_string_equal(conf_get(again, "d"), "kept");
+	assert_null(conf_get(again, "gone"));
+	conf_free(again);
+	write_file("hdfs-site.xml", "<configuration><property>");
+	assert_int_equal(conf_reload(c, &again, &e), -EINVAL);
+}
+
 static void an_absent_directory_is_an_error_only_when_asked_for(void **state)
 {
 	(void)state;
@@ -287,6 +311,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(defaults_come_from_the_table_of_keys),
 		T(later_files_win_but_final_holds_except_against_d),
+		T(a_second_reading_sees_new_files_and_keeps_what_d_set),
 		T(an_absent_directory_is_an_error_only_when_asked_for),
 		T(malformed_files_are_refused_with_the_line),
 		T(an_included_file_counts_as_part_of_the_file),

@@ -220,6 +220,8 @@ int conf_load_dir(struct conf *c, const char *dir, struct err *err)
 	}
 	if (!dir)
 		dir = CONF_DIR_DEFAULT;
+	if (!access(dir, R_OK | X_OK) && conf_note_dir(c, dir))
+		return err_set(err, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
 		_cleanup_free_ char *path = NULL;
 		int rc;

@@ -146,7 +146,7 @@ static void do_command(struct nn_actor *a, const Hdd__DatanodeCommandProto *c)
 		break;
 	case HDD__DATANODE_COMMAND_PROTO__TYPE__BalancerBandwidthCommand:
 		if (c->balancercmd && c->balancercmd->bandwidth)
-			a->set->balancer_bandwidth = c->balancercmd->bandwidth;
+			a->set->dn->live.balance_bandwidth = c->balancercmd->bandwidth;
 		break;
 	case HDD__DATANODE_COMMAND_PROTO__TYPE__FinalizeCommand:
 		if (c->finalizecmd && a->bp && !strcmp(c->finalizecmd->blockpoolid, pool_id(a->bp)))
@@ -182,7 +182,7 @@ void *command_thread(void *arg)
 		if (l)
 			a->command_count--;
 		else
-			actor_wait_locked(a, a->set->beat_ms * 10);
+			actor_wait_locked(a, a->set->dn->live.beat_ms * 10);
 		pthread_mutex_unlock(&a->lock);
 		if (!l)
 			continue;

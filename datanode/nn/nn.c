@@ -397,6 +397,7 @@ static int beat(struct nn_actor *a, struct err *err)
 /* Beats until told to register anew (true), or the end (false). */
 static bool beat_on(struct nn_actor *a)
 {
+	struct dn *dn = a->set->dn;
 	uint64_t since = 0, next = clock_mono_ns();
 	struct log_rate rate = {0};
 
@@ -420,7 +421,7 @@ static bool beat_on(struct nn_actor *a)
 			since = 0;
 			rate = (struct log_rate){0};
 		}
-		next += a->set->beat_ms * NS_PER_MS;
+		next += dn->live.beat_ms * NS_PER_MS;
 		if (next < clock_mono_ns())
 			next = clock_mono_ns() + (rc ? NN_RETRY_MS * NS_PER_MS : 0);
 		pthread_mutex_lock(&a->lock);
@@ -518,7 +519,7 @@ void nn_trigger_report(struct nn_set *s, bool incremental)
 
 uint64_t nn_balancer_bandwidth(const struct nn_set *s)
 {
-	return s->balancer_bandwidth;
+	return s->dn->live.balance_bandwidth;
 }
 
 /* ---- start and end ---- */
@@ -563,33 +564,13 @@ static void init_actor(struct nn_set *s, struct nn_actor *a, const struct nn_add
 	list_init(&a->commands);
 }
 
-static int read_conf(struct nn_set *s, const struct conf *conf, struct err *err)
-{
-	uint64_t bandwidth;
-	int rc = conf_time_ms(conf, "dfs.heartbeat.interval", 3000, &s->beat_ms, err);
-
-	if (!rc)
-		rc = conf_time_ms(conf, "dfs.blockreport.intervalMsec", 21600000, &s->full_ms, err);
-	if (!rc)
-		rc = conf_u64(conf, "dfs.blockreport.split.threshold", 1000000, &s->split_threshold,
-			      err);
-	if (!rc)
-		rc = conf_size(conf, "dfs.datanode.balance.bandwidthPerSec", 100 << 20, &bandwidth,
-			       err);
-	if (!rc)
-		s->balancer_bandwidth = bandwidth;
-	if (!rc && !s->beat_ms)
-		rc = err_set(err, -EINVAL, "dfs.heartbeat.interval must not be 0");
-	return rc;
-}
-
 int nn_start(struct dn *dn, struct nn_set **ret, struct err *err)
 {
 	struct store_listener l = {on_block, on_bad, on_volume_failed, NULL};
 	struct nn_addr addrs[NN_ACTORS_MAX];
 	struct nn_set *s = calloc(1, sizeof(*s));
 	uint32_t n = 0;
-	int rc = s ? read_conf(s, dn->conf, err) : err_sys(err, -ENOMEM, "nn");
+	int rc = s ? 0 : err_sys(err, -ENOMEM, "nn");
 
 	if (!rc)
 		rc = nn_addrs(dn->conf, addrs, NN_ACTORS_MAX, &n, err);

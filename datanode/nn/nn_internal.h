@@ -86,9 +86,7 @@ struct nn_set {
 	struct dn *dn; /* borrowed */
 	struct nn_actor actors[NN_ACTORS_MAX];
 	uint32_t actor_count;
-	uint64_t beat_ms, full_ms, split_threshold;
 	atomic_bool stop;
-	atomic_uint_fast64_t balancer_bandwidth;
 	atomic_uint_fast64_t failed_ms; /* wall clock of the last volume failure */
 	pthread_mutex_t lock; /* everything below; taken inside no actor lock */
 	pthread_cond_t changed;

@@ -18,6 +18,7 @@
 #include "common/wire/block_report.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
+#include "datanode/live.h"
 #include "datanode/xfer/xfer.h"
 
 #define WAIT_MS 5000
@@ -305,6 +306,7 @@ static void node_start(struct fix *f)
 	assert_int_equal(conf_set(f->conf, "fs.defaultFS", uri), 0);
 	assert_int_equal(conf_set(f->conf, "dfs.heartbeat.interval", "50ms"), 0);
 	f->dn = (struct dn){.conf = f->conf};
+	assert_int_equal(live_read(&f->dn.live, f->conf, &f->err), 0);
 	(void)snprintf(f->dn.host_name, sizeof(f->dn.host_name), "localhost");
 	assert_int_equal(net_resolve("127.0.0.1", 1234, &f->dn.data_addr, &f->err), 0);
 	f->dn.ipc_addr = f->dn.http_addr = f->dn.data_addr;

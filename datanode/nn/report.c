@@ -432,7 +432,7 @@ static int full_send(struct nn_actor *a, struct full_msg *msgs, uint32_t n, uint
 			ctx.id = (int64_t)clock_mono_ns();
 	ctx.has_leaseid = true;
 	ctx.leaseid = lease;
-	if (total <= a->set->split_threshold) {
+	if (total <= a->set->dn->live.split_threshold) {
 		ctx.totalrpcs = 1;
 		rc = full_call(a, parts, n, &ctx, err);
 	} else {
@@ -502,7 +502,7 @@ static int full_if_due(struct nn_actor *a)
 	pthread_mutex_lock(&a->lock);
 	a->want_lease = rc != 0;
 	if (!rc)
-		a->next_full_ns = clock_mono_ns() + a->set->full_ms * NS_PER_MS;
+		a->next_full_ns = clock_mono_ns() + a->set->dn->live.full_ms * NS_PER_MS;
 	pthread_mutex_unlock(&a->lock);
 	return rc;
 }
@@ -526,7 +526,7 @@ void *report_thread(void *arg)
 		if (rc)
 			actor_wait_locked(a, NN_RETRY_MS);
 		else if (idle_locked(a) || a->state != ACTOR_REGISTERED)
-			actor_wait_locked(a, a->set->beat_ms);
+			actor_wait_locked(a, a->set->dn->live.beat_ms);
 		ready = a->state == ACTOR_REGISTERED && !a->reregister;
 		pthread_mutex_unlock(&a->lock);
 		rc = 0;
