@@ -375,6 +375,7 @@ static void on_sink_acked(struct sink_user *u, int64_t seq, const uint8_t *statu
 		return;
 	}
 	w->down++;
+	w->down_done = b->p.last;
 	b->down_acked = true;
 	b->down_count = (uint8_t)(n < DT_ACK_NODES_MAX ? n : DT_ACK_NODES_MAX - 1);
 	b->down_ok = true;
@@ -395,9 +396,8 @@ static void on_sink_broken(struct sink_user *u, int rc)
 		on_sink_opened(u, DT_ERROR, "");
 		return;
 	}
-	if (rc < 0 && !w->finalized)
-		mirror_break(w);
-	else if (rc < 0 && w->head != w->tail)
+	/* A node that has acknowledged the last packet may hang up at once, as Java's does. */
+	if (rc < 0 && !w->down_done && (!w->finalized || w->head != w->tail))
 		mirror_break(w);
 	bw_ready(w);
 }
