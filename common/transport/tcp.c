@@ -80,12 +80,14 @@ static struct sending *sending_of(struct xop *op)
 
 static void listener_maybe_free(struct tcp_listener *l)
 {
-	if (!l->closed || l->accepting || l->conns)
+	if (!l->closed || l->accepting)
 		return;
 	reactor_timer_clear(l->reactor, &l->pause);
-	if (l->fd >= 0)
+	if (l->fd >= 0) /* at once: nobody may wait in the backlog for connections that last */
 		(void)close(l->fd);
-	free(l);
+	l->fd = -1;
+	if (!l->conns)
+		free(l);
 }
 
 static void conn_maybe_free(struct tcp_conn *c)

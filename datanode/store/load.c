@@ -179,14 +179,14 @@ static uint64_t best_meta(int dir, const struct entry *meta, size_t n, uint64_t 
 	return gs;
 }
 
-/* `rbw:.blk_<id>.restart` beside rbw/: an orderly restart that the writer waits for. */
+/* RESTART_MARKER: an orderly restart that the writer waits for. */
 static bool restart_marker(const struct slice *sl, int64_t id)
 {
 	char name[STORE_NAME_MAX], text[32];
 	_cleanup_close_ int fd = -1;
 	ssize_t n;
 
-	(void)snprintf(name, sizeof(name), "rbw:.blk_%" PRId64 ".restart", id);
+	(void)snprintf(name, sizeof(name), RESTART_MARKER, id);
 	fd = openat(sl->fd, name, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;

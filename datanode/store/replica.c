@@ -798,6 +798,22 @@ void replica_write_close(struct replica_writer *w, bool keep_as_rbw)
 		(void)slice_error(sl, rc);
 }
 
+void replica_mark_restart(struct replica_writer *w, uint64_t until_ms)
+{
+	char name[STORE_NAME_MAX];
+	int fd;
+
+	if (w->replica->place != IN_RBW)
+		return;
+	(void)snprintf(name, sizeof(name), RESTART_MARKER, w->replica->id);
+	fd = openat(w->replica->slice->fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0 || dprintf(fd, "%" PRIu64, until_ms) < 0)
+		log_warn("op=restart block=%" PRId64 ": cannot write the marker %s: %s; its writer goes on without this node",
+			 w->replica->id, name, err_name(neg_errno()));
+	if (fd >= 0)
+		(void)close(fd);
+}
+
 int replica_sync_dir(struct replica_writer *w)
 {
 	struct live *l = w->replica->live;

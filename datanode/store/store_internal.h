@@ -23,6 +23,9 @@
 #define STORE_WAIT_MS 10000 /* for a writer to stop, a file operation to end */
 #define STORE_WAITERS_MAX 8 /* waiting so at one time: fewer than a reactor has helper threads, since a
 			     * writer needs one to go away */
+/* Beside rbw/: wall clock in ms until which a block stays RBW over an orderly restart (hdfs-wire 6). Java joins directory and
+ * file name with ':' here. */
+#define RESTART_MARKER "rbw:.blk_%" PRId64 ".restart"
 #define STORE_NAME_MAX 160  /* longest path below a slice, with NUL */
 #define STORE_LAYOUT_VERSION (-57)
 #define META_HEADER 7

@@ -182,6 +182,8 @@ static void bw_work_release(struct offload *o)
 {
 	struct bwrite *w = container_of(o, struct bwrite, offload);
 
+	if (w->core->restart_until_ms && has_acks(w))
+		replica_mark_restart(w->rw, w->core->restart_until_ms);
 	if (w->rc == -EIO)
 		store_volume_suspect(pool_store(w->params.bp), w->rw->storage_uuid);
 	replica_write_close(w->rw, w->params.req.stage == STAGE_TRANSFER_RBW && !w->rc);
@@ -689,6 +691,15 @@ static void bw_do_answer(struct bwrite *w)
 		w->src->ops->opened(w->src, DT_SUCCESS, "", false);
 }
 
+/* This node restarts: the client may wait for it (hdfs-wire 8.3), and the replica stays as it is. */
+static void bw_do_restart(struct bwrite *w)
+{
+	if (!w->core->restart_until_ms || w->restart_told || w->rc || !has_acks(w))
+		return;
+	w->restart_told = true;
+	ack_up(w, SEQ_UNKNOWN, DT_OOB_RESTART, NULL, 0);
+}
+
 /* The disk or the store failed us: the sender is to blame this node, not the first one. */
 static void bw_tell_failure(struct bwrite *w)
 {
@@ -704,6 +715,7 @@ static void bw_do_run(struct bwrite *w)
 	const bool close_recovery = !w->offload_busy && !w->rw && !w->finalized && !w->last_seen;
 
 	bw_do_answer(w);
+	bw_do_restart(w);
 	if (w->rc || close_recovery) {
 		bw_tell_failure(w);
 		w->state = BW_DRAIN;
@@ -819,7 +831,7 @@ int bwrite_open(struct xfer_core *core, struct write_params *params, struct writ
 	w->stop_msg.fn = bw_on_stop;
 	w->idle_timer.fire = on_idle;
 	rop_init(&w->rop, bw_step, bw_free);
-	list_add_tail(&core->ops, &w->core_link);
+	list_add_tail(&core->writes, &w->core_link);
 	core->op_count++;
 	atomic_fetch_add(&core->dn->xceivers, 1);
 	w->state = BW_OPEN_WAIT;
@@ -831,4 +843,21 @@ int bwrite_open(struct xfer_core *core, struct write_params *params, struct writ
 void bwrite_close(struct bwrite *w, int rc)
 {
 	bw_fail(w, rc < 0 ? rc : -ECONNRESET, "the sender is gone");
+}
+
+void bwrite_restart_all(struct xfer_core *core)
+{
+	list_for_each (l, &core->writes)
+		bw_ready(container_of(l, struct bwrite, core_link));
+}
+
+void bwrite_evict_all(struct xfer_core *core)
+{
+	list_for_each (l, &core->writes) {
+		struct bwrite *w = container_of(l, struct bwrite, core_link);
+
+		log_info("op=write block=%" PRId64 "_%" PRIu64 " peer=%s: stopped: writers are evicted",
+			 w->params.req.block.id, w->params.req.block.gs, w->src ? w->src->peer : "-");
+		bw_fail(w, -ECANCELED, "writers are evicted");
+	}
 }

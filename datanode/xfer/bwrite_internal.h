@@ -104,7 +104,7 @@ struct bwrite {
 
 	struct bpiece pieces[BW_PIECES];
 	uint32_t head, fwd, down, tail; /* free running: unacked, next to forward, next down-ack, end */
-	bool last_seen, answered, mirror_broken, sink_closing;
+	bool last_seen, answered, mirror_broken, sink_closing, restart_told;
 	bool down_done;            /* the next node has acknowledged the last packet */
 
 	struct uring_op sync_data, sync_meta;

@@ -579,6 +579,7 @@ static int setup(void **state)
 	(void)reactor_register_pool(r, pool, &err);
 	core = (struct xfer_core){.dn = &dn, .reactor = r, .pool = pool, .read_direct = true};
 	list_init(&core.ops);
+	list_init(&core.writes);
 	list_init(&core.conns);
 	for (uint32_t i = 0; i < DATA_LEN; i++)
 		data[i] = (uint8_t)((i * 7 + 3) % 251);

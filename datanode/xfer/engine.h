@@ -53,12 +53,15 @@ struct xfer_core {
 	struct dn *dn;
 	struct reactor *reactor;
 	struct pool *pool;
-	struct list ops;         /* private: every op alive, for the end */
+	struct list ops;         /* private: every op alive but writes, for the end */
+	struct list writes;      /* private to bwrite.c: every write alive */
 	struct list conns;       /* private: front ends' connections */
 	uint32_t op_count, conn_count;
 	bool read_direct;        /* O_DIRECT for finalised replicas */
+	struct token_keys *tokens; /* of the whole node; token.h */
 	struct caps *caps;       /* RDMA; NULL: none */
 	bool stopping;
+	uint64_t restart_until_ms; /* wall clock; not 0: this node restarts and is back by then */
 };
 
 /** A front end took (+1) or lost (-1) a connection. */
@@ -180,6 +183,11 @@ int bwrite_piece(struct bwrite *w, const struct piece *p, const uint8_t *crcs);
 /** The upstream is gone or broke the protocol: stop, keep what is received as the replica's state
  *  demands. ended() follows unless it came already. */
 void bwrite_close(struct bwrite *w, int rc);
+
+/** core->restart_until_ms is set: tell every client that writes; replicas that stay unfinished are marked. */
+void bwrite_restart_all(struct xfer_core *core);
+/** End every write in progress as if this node had failed it. */
+void bwrite_evict_all(struct xfer_core *core);
 
 /* ---- reading ---- */
 

@@ -16,9 +16,11 @@
 #include "datanode/xfer/caps.h"
 #include "datanode/xfer/dtp.h"
 #include "datanode/xfer/engine.h"
+#include "datanode/xfer/token.h"
 #include "datanode/xfer/transfer.h"
 
 #define POOL_DEFAULT (128u << 20)
+#define RESTART_GRACE_MS 2500 /* for clients to let go; they are back after 4 s at the earliest */
 #define STOP_AFTER_CANCEL_MS 35000 /* a disk request cannot be cancelled */
 
 struct xfer {
@@ -29,6 +31,8 @@ struct xfer {
 	atomic_uint conns;
 	uint64_t pool_bytes;
 	bool read_direct;
+	struct token_keys *tokens;
+	uint64_t restart_keep_ms; /* how long a restart may take until its clients have given up */
 	bool own_pool[DN_REACTORS_MAX];
 	uint32_t next; /* reactor for the next transfer that a NameNode orders */
 	pthread_mutex_t lock;
@@ -87,6 +91,9 @@ static int read_conf(struct xfer *x, struct err *err)
 		rc = conf_size(conf, "dfs.rdma.pool.size", POOL_DEFAULT, &x->pool_bytes, err);
 	if (rc == 0)
 		rc = conf_bool(conf, "dfs.rdma.read.direct", true, &x->read_direct, err);
+	if (rc == 0)
+		rc = conf_time_ms(conf, "dfs.datanode.restart.replica.expiration", 50000,
+				  &x->restart_keep_ms, err);
 	if (rc < 0)
 		return rc;
 	if (!conns || conns > UINT32_MAX)
@@ -201,16 +208,19 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 	x->dn = dn;
 	pthread_mutex_init(&x->lock, NULL);
 	pthread_cond_init(&x->cond, NULL);
+	rc = token_keys_new(&x->tokens);
 	for (uint32_t i = 0; i < dn->reactor_count; i++) {
 		struct xfer_core *core = &x->cores[i];
 
 		core->xfer = x;
 		core->dn = dn;
+		core->tokens = x->tokens;
 		core->reactor = dn->reactors[i];
 		list_init(&core->ops);
+		list_init(&core->writes);
 		list_init(&core->conns);
 	}
-	rc = read_conf(x, err);
+	rc = rc ? rc : read_conf(x, err);
 	rc = rc ? rc : check_port(&dn->data_addr, err);
 	if (rc == 0)
 		raise_files(x);
@@ -285,6 +295,36 @@ void xfer_stop(struct xfer *x, uint32_t grace_ms)
 		(void)call_on(&x->cores[i], core_end, NULL);
 }
 
+static int core_restart(struct xfer_core *core, void *arg)
+{
+	core->restart_until_ms = *(const uint64_t *)arg;
+	(void)core_stop(core, NULL); /* a client that hears of it must not find us again */
+	bwrite_restart_all(core);
+	return 0;
+}
+
+void xfer_stop_for_restart(struct xfer *x, uint32_t grace_ms)
+{
+	uint64_t until_ms = clock_wall_ms() + x->restart_keep_ms;
+
+	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
+		(void)call_on(&x->cores[i], core_restart, &until_ms);
+	xfer_stop(x, grace_ms < RESTART_GRACE_MS ? grace_ms : RESTART_GRACE_MS);
+}
+
+static int core_evict(struct xfer_core *core, void *arg)
+{
+	(void)arg;
+	bwrite_evict_all(core);
+	return 0;
+}
+
+void xfer_evict_writers(struct xfer *x)
+{
+	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
+		(void)call_on(&x->cores[i], core_evict, NULL);
+}
+
 void xfer_free(struct xfer *x)
 {
 	if (!x)
@@ -292,6 +332,7 @@ void xfer_free(struct xfer *x)
 	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
 		if (x->own_pool[i])
 			pool_free(x->cores[i].pool);
+	token_keys_free(x->tokens);
 	pthread_cond_destroy(&x->cond);
 	pthread_mutex_destroy(&x->lock);
 	free(x);
@@ -351,4 +392,16 @@ int xfer_transfer(struct xfer *x, struct block_pool *bp, const struct block *b,
 	pthread_mutex_unlock(&x->lock);
 	reactor_post(o->core->reactor, &o->msg);
 	return 0;
+}
+
+int xfer_block_keys(struct xfer *x, const char *pool_id, const Hd__ExportedBlockKeysProto *keys,
+		    struct err *err)
+{
+	const bool before = token_is_wanted(x->tokens, pool_id);
+	const int rc = token_keys_add(x->tokens, pool_id, keys, clock_wall_ms(), err);
+
+	if (rc == 0 && before != token_is_wanted(x->tokens, pool_id))
+		log_info("op=keys pool=%s: block access tokens are %s", pool_id,
+			 before ? "not asked for any more" : "asked for from now on");
+	return rc;
 }

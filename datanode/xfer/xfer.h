@@ -10,6 +10,7 @@
  * Threading: an operation lives on one reactor; xfer_* below may be called from any thread.
  */
 #include "common/base/err.h"
+#include "HdfsServer.pb-c.h"
 #include "datanode/dn.h"
 
 struct xfer;
@@ -19,6 +20,11 @@ struct xfer;
 int xfer_start(struct dn *dn, struct xfer **ret, struct err *err);
 /** Stop accepting; finish what is in flight within @grace_ms, then close the rest. Blocks. */
 void xfer_stop(struct xfer *x, uint32_t grace_ms);
+/** Like xfer_stop(), when this node comes back at once (dfsadmin -shutdownDatanode upgrade): clients that write get
+ *  OOB_RESTART and a short while to let go; what is being written stays RBW over the restart. */
+void xfer_stop_for_restart(struct xfer *x, uint32_t grace_ms);
+/** End every write in progress, as if this node had failed it (dfsadmin -evictWriters). Blocks shortly. */
+void xfer_evict_writers(struct xfer *x);
 /** After xfer_stop() and after the reactors are freed: their buffers go with it. */
 void xfer_free(struct xfer *x);
 
@@ -27,3 +33,8 @@ void xfer_free(struct xfer *x);
 int xfer_transfer(struct xfer *x, struct block_pool *bp, const struct block *b,
 		  const struct dn_target *targets, uint32_t n,
 		  void (*done)(void *arg, int rc, const struct err *err), void *arg);
+
+/** Block keys of a pool, from the answer to the registration or a KeyUpdateCommand: whether access tokens are asked for
+ *  and what checks them (token.h). Nothing of @keys is kept. Any thread. -EINVAL, -ENOMEM: the keys before stay. */
+int xfer_block_keys(struct xfer *x, const char *pool_id, const Hd__ExportedBlockKeysProto *keys,
+		    struct err *err);

@@ -3,6 +3,7 @@
  * xfer_host - the data port without a NameNode, for tests
  *
  * xfer_host DIR PORT POOL [key=value]...   prints "port N" and serves until it gets a signal.
+ * SIGUSR1: print metrics; SIGUSR2: evict writers; SIGHUP: end as for a restart.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -63,6 +64,8 @@ int main(int argc, char **argv)
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGUSR2);
+	sigaddset(&set, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	(void)conf_bool(conf, "dfs.datanode.synconclose", true, &dn.sync_on_close, &err);
@@ -75,9 +78,16 @@ int main(int argc, char **argv)
 	snprintf(port, sizeof(port), "port %u\n", net_port(&dn.data_addr));
 	fputs(port, stdout);
 	fflush(stdout);
-	while (sigwait(&set, &sig) == 0 && sig == SIGUSR1)
-		print_metrics();
-	xfer_stop(dn.xfer, 1000);
+	while (sigwait(&set, &sig) == 0 && (sig == SIGUSR1 || sig == SIGUSR2)) {
+		if (sig == SIGUSR1)
+			print_metrics();
+		else
+			xfer_evict_writers(dn.xfer);
+	}
+	if (sig == SIGHUP)
+		xfer_stop_for_restart(dn.xfer, 10000);
+	else
+		xfer_stop(dn.xfer, 1000);
 	reactor_stop(dn.reactors[0]);
 	reactor_join(dn.reactors[0]);
 	reactor_free(dn.reactors[0]);
