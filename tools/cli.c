@@ -10,7 +10,7 @@
 
 #include "common/base/err.h"
 
-enum { OPT_JSON = 256, OPT_REPLICATION, OPT_BLOCK_SIZE, OPT_CONF, OPT_URI, OPT_USER, OPT_HELP, OPT_VERSION };
+enum { OPT_JSON = 256, OPT_REPLICATION, OPT_BLOCK_SIZE, OPT_APPEND, OPT_NEW_BLOCK, OPT_NAMES, OPT_SPACE, OPT_CONF, OPT_URI, OPT_USER, OPT_HELP, OPT_VERSION };
 
 static const struct option LONG_OPTIONS[] = {
 	{"json", no_argument, NULL, OPT_JSON},
@@ -23,6 +23,11 @@ static const struct option LONG_OPTIONS[] = {
 	{"jobs", required_argument, NULL, 'j'},
 	{"replication", required_argument, NULL, OPT_REPLICATION},
 	{"block-size", required_argument, NULL, OPT_BLOCK_SIZE},
+	{"wait", no_argument, NULL, 'w'},
+	{"append", no_argument, NULL, OPT_APPEND},
+	{"new-block", no_argument, NULL, OPT_NEW_BLOCK},
+	{"names", required_argument, NULL, OPT_NAMES},
+	{"space", required_argument, NULL, OPT_SPACE},
 	{"conf", required_argument, NULL, OPT_CONF},
 	{"fs", required_argument, NULL, OPT_URI},
 	{"user", required_argument, NULL, OPT_USER},
@@ -44,10 +49,24 @@ static const struct {
 	{'q', "-q, --quiet           no progress"},
 	{'B', "    --replication N   replicas of each block\n"
 	      "      --block-size SIZE bytes of a block: 134217728, 128m"},
+	{'w', "-w, --wait            until the data nodes have done their part"},
+	{'A', "    --append          behind what the file holds; no -f, nothing is replaced"},
+	{'N', "    --new-block       leave a last, partial block as it is"},
+	{'Q', "    --names N         limit of files and directories: a number, or none\n"
+	      "      --space SIZE      limit of bytes, replicas included: 10g, or none"},
 	{'J', "    --json            one JSON document on standard output"},
 };
 
 static char root_path[] = "/";
+
+static void *checked(void *p)
+{
+	if (!p) {
+		fputs("dfs: out of memory\n", stderr);
+		exit(EXIT_FAIL);
+	}
+	return p;
+}
 
 static void print_help(const struct cli_command *cmd)
 {
@@ -68,7 +87,7 @@ static int usage_error(const struct cli_command *cmd, const char *what, const ch
 	return EXIT_USAGE;
 }
 
-static bool parse_size(const char *s, uint64_t max, uint64_t *ret)
+bool cli_parse_size(const char *s, uint64_t max, uint64_t *ret)
 {
 	static const char units[] = "kmgt";
 	char *end;
@@ -101,11 +120,32 @@ static bool takes(const struct cli_command *cmd, int opt)
 	case OPT_REPLICATION:
 	case OPT_BLOCK_SIZE:
 		return strchr(cmd->options, 'B');
+	case OPT_APPEND:
+		return strchr(cmd->options, 'A');
+	case OPT_NEW_BLOCK:
+		return strchr(cmd->options, 'N');
+	case OPT_NAMES:
+	case OPT_SPACE:
+		return strchr(cmd->options, 'Q');
 	case 'R':
 		return strchr(cmd->options, 'r');
 	default:
 		return opt > 255 || opt == 'D' || strchr(cmd->options, opt);
 	}
+}
+
+static bool parse_quota(const char *s, bool *ret_given, int64_t *ret)
+{
+	uint64_t v;
+
+	*ret_given = true;
+	*ret = DFS_QUOTA_NONE;
+	if (!strcmp(s, "none"))
+		return true;
+	if (!cli_parse_size(s, INT64_MAX - 1, &v))
+		return false;
+	*ret = (int64_t)v;
+	return true;
 }
 
 static int apply(struct cli *c, const struct cli_command *cmd, int opt)
@@ -135,18 +175,35 @@ static int apply(struct cli *c, const struct cli_command *cmd, int opt)
 	case 'q':
 		c->quiet = true;
 		return -1;
+	case 'w':
+		c->wait = true;
+		return -1;
+	case OPT_APPEND:
+		c->append = true;
+		return -1;
+	case OPT_NEW_BLOCK:
+		c->new_block = true;
+		return -1;
+	case OPT_NAMES:
+		if (!parse_quota(optarg, &c->has_names, &c->names))
+			return usage_error(cmd, "--names takes a number or none, not ", optarg);
+		return -1;
+	case OPT_SPACE:
+		if (!parse_quota(optarg, &c->has_space, &c->space))
+			return usage_error(cmd, "--space takes a size or none, not ", optarg);
+		return -1;
 	case 'j':
-		if (!parse_size(optarg, 64, &v))
+		if (!cli_parse_size(optarg, 64, &v))
 			return usage_error(cmd, "--jobs takes 1 to 64, not ", optarg);
 		c->jobs = (uint32_t)v;
 		return -1;
 	case OPT_REPLICATION:
-		if (!parse_size(optarg, 512, &v))
+		if (!cli_parse_size(optarg, 512, &v))
 			return usage_error(cmd, "--replication takes 1 to 512, not ", optarg);
 		c->replication = (uint32_t)v;
 		return -1;
 	case OPT_BLOCK_SIZE:
-		if (!parse_size(optarg, 1ull << 40, &c->block_size))
+		if (!cli_parse_size(optarg, 1ull << 40, &c->block_size))
 			return usage_error(cmd, "--block-size takes a size such as 128m, not ", optarg);
 		return -1;
 	case OPT_CONF:
@@ -183,7 +240,7 @@ int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **arg
 		return cli_fail_errno(c, "start", -ENOMEM, NULL);
 	opterr = 0;
 	optind = 1;
-	while ((opt = getopt_long(argc, argv, ":rRfpshqj:D:", LONG_OPTIONS, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, ":rRfpshqwj:D:", LONG_OPTIONS, NULL)) != -1) {
 		if (opt == ':')
 			return usage_error(cmd, "a value is missing after ", argv[optind - 1]);
 		if (opt == '?' || !takes(cmd, opt))
@@ -219,13 +276,25 @@ static int strip_uris(struct cli *c)
 	return EXIT_OK;
 }
 
+/* "hdfs://host:port" of the first operand that has one, malloc'ed, or NULL. */
+static char *operand_uri(const struct cli *c)
+{
+	for (int i = 0; i < c->argc; i++)
+		if (!strncmp(c->argv[i], "hdfs://", 7) && c->argv[i][7] != '/')
+			return checked(strndup(c->argv[i], 7 + strcspn(c->argv[i] + 7, "/")));
+	return NULL;
+}
+
 int cli_connect(struct cli *c)
 {
-	struct dfs_connect_opts o = {.size = sizeof(o), .uri = c->uri, .conf_dir = c->conf_dir,
-				     .user = c->user, .conf = c->conf};
+	char *named = c->uri ? NULL : operand_uri(c);
+	struct dfs_connect_opts o = {.size = sizeof(o), .uri = c->uri ? c->uri : named,
+				     .conf_dir = c->conf_dir, .user = c->user, .conf = c->conf};
 	struct dfs_err err = {0};
+	int rc = dfs_connect(&o, &c->fs, &err);
 
-	if (dfs_connect(&o, &c->fs, &err) < 0)
+	free(named);
+	if (rc < 0)
 		return cli_fail(c, NULL, err.text);
 	return strip_uris(c);
 }
@@ -310,15 +379,6 @@ const char *cli_mode(char buf[12], const struct dfs_stat *st)
 	return buf;
 }
 
-static void *checked(void *p)
-{
-	if (!p) {
-		fputs("dfs: out of memory\n", stderr);
-		exit(EXIT_FAIL);
-	}
-	return p;
-}
-
 char *cli_strdup(const char *s)
 {
 	return checked(strdup(s));
@@ -384,4 +444,26 @@ void cli_json_string(FILE *f, const char *text)
 			fwrite(s, 1, n, f);
 	}
 	fputc('"', f);
+}
+
+void cli_list(struct cli *c, const char *dir, cli_entry_fn *fn, void *arg)
+{
+	struct dfs_err err = {0};
+	const struct dfs_stat *st;
+	struct dfs_list *l;
+	int rc;
+
+	if (dfs_list_open(c->fs, dir, &l, &err) < 0) {
+		cli_fail(c, dir, err.text);
+		return;
+	}
+	while ((rc = dfs_list_next(l, &st, &err)) > 0) {
+		char *child = *st->name ? cli_join(dir, st->name) : cli_strdup(dir);
+
+		fn(c, child, st, arg);
+		free(child);
+	}
+	if (rc < 0)
+		cli_fail(c, dir, err.text);
+	dfs_list_close(l);
 }

@@ -27,6 +27,11 @@ struct cli {
 	bool parents;      /* -p */
 	bool summary;      /* -s */
 	bool quiet;        /* -q: no progress */
+	bool wait;         /* -w: until it is done everywhere */
+	bool append;       /* --append: behind what is there */
+	bool new_block;    /* --new-block */
+	bool has_names, has_space;   /* --names, --space were given: */
+	int64_t names, space;        /* DFS_QUOTA_NONE for "none" */
 	uint32_t replication; /* --replication */
 	uint64_t block_size;  /* --block-size */
 	uint32_t jobs;     /* -j: files at a time */
@@ -42,8 +47,9 @@ struct cli {
 struct cli_command {
 	const char *name;
 	int (*run)(struct cli *c);
-	const char *options; /* short options it takes, of "rRfpshqj" and 'J' for --json, 'B' for
-				--replication and --block-size */
+	const char *options; /* short options it takes, of "rRfpshqjw" and 'J' for --json, 'B' for
+				--replication and --block-size, 'A' for --append, 'N' for --new-block, 'Q' for
+				--names and --space */
 	int min_operands, max_operands; /* -1: no limit */
 	const char *usage;   /* operands */
 	const char *help;
@@ -51,7 +57,10 @@ struct cli_command {
 
 /** Parse; prints help or the usage error itself. -1: go on; else the exit code. */
 int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **argv);
-/** Connect c->fs. 0, or an exit code after the message. */
+/** "128m" of at most @max and not 0 into *@ret; false when it is none. */
+bool cli_parse_size(const char *s, uint64_t max, uint64_t *ret);
+/** Connect c->fs: to --fs, else the file system of the first operand that names one, else the default
+ *  one. 0, or an exit code after the message. */
 int cli_connect(struct cli *c);
 void cli_end(struct cli *c);
 /** One line on stderr; counts as a failure. Always returns EXIT_FAIL. */
@@ -76,6 +85,10 @@ const char *cli_name(const char *path);
 /** Write @s as a JSON string (invalid UTF-8 becomes U+FFFD). */
 void cli_json_string(FILE *f, const char *s);
 
+/** Call @fn for each entry of @dir with its path; a file is its own only entry. Failures are told. */
+typedef void cli_entry_fn(struct cli *c, const char *path, const struct dfs_stat *st, void *arg);
+void cli_list(struct cli *c, const char *dir, cli_entry_fn *fn, void *arg);
+
 /* the commands (dfs.c has the table) */
 int cmd_put(struct cli *c);
 int cmd_get(struct cli *c);
@@ -88,4 +101,13 @@ int cmd_stat(struct cli *c);
 int cmd_df(struct cli *c);
 int cmd_du(struct cli *c);
 int cmd_touch(struct cli *c);
+int cmd_append(struct cli *c);
+int cmd_truncate(struct cli *c);
+int cmd_concat(struct cli *c);
+int cmd_recover_lease(struct cli *c);
+int cmd_setrep(struct cli *c);
+int cmd_chmod(struct cli *c);
+int cmd_chown(struct cli *c);
+int cmd_chgrp(struct cli *c);
+int cmd_quota(struct cli *c);
 int cmd_admin(struct cli *c);

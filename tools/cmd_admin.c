@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* admin report: what the NameNode knows of its data nodes. */
+/* admin: what the NameNode knows of its data nodes and writers, and the switches of an operator. */
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/err.h"
 #include "tools/cli.h"
 
 static const char *state_name(enum dfs_node_state s)
@@ -71,16 +73,12 @@ static void print_totals(const struct cli *c, const struct dfs_statfs *s, size_t
 		       dead);
 }
 
-int cmd_admin(struct cli *c)
+static int admin_report(struct cli *c)
 {
 	struct dfs_nodes *live = NULL, *dead = NULL;
 	struct dfs_err err = {0};
 	struct dfs_statfs s;
 
-	if (strcmp(c->argv[0], "report")) {
-		fprintf(stderr, "dfs admin: unknown operation '%s'; there is: report\n", c->argv[0]);
-		return EXIT_USAGE;
-	}
 	if (dfs_statfs(c->fs, &s, &err) < 0 || dfs_nodes(c->fs, DFS_NODES_LIVE, &live, &err) < 0 ||
 	    dfs_nodes(c->fs, DFS_NODES_DEAD, &dead, &err) < 0) {
 		dfs_nodes_free(live);
@@ -96,4 +94,140 @@ int cmd_admin(struct cli *c)
 	dfs_nodes_free(live);
 	dfs_nodes_free(dead);
 	return EXIT_OK;
+}
+
+/* ---- safe mode ---- */
+
+static int print_safe_mode(const struct cli *c, bool on)
+{
+	printf(c->json ? "{\"safe_mode\": %s}\n" : "Safe mode is %s\n",
+	       c->json ? (on ? "true" : "false") : on ? "ON" : "OFF");
+	return EXIT_OK;
+}
+
+/* Until it is off; for as long as it takes, which an operator ends with Ctrl-C. */
+static int wait_safe_mode(struct cli *c)
+{
+	struct dfs_err err = {0};
+	bool on = true;
+
+	while (dfs_safe_mode(c->fs, DFS_SAFE_MODE_GET, &on, &err) == 0 && on)
+		sleep(1);
+	return on ? cli_fail(c, NULL, err.text) : print_safe_mode(c, on);
+}
+
+static int admin_safemode(struct cli *c)
+{
+	static const struct {
+		const char *name;
+		enum dfs_safe_mode action;
+	} actions[] = {{"get", DFS_SAFE_MODE_GET},
+		       {"enter", DFS_SAFE_MODE_ENTER},
+		       {"leave", DFS_SAFE_MODE_LEAVE},
+		       {"force-exit", DFS_SAFE_MODE_FORCE_EXIT}};
+	const char *what = c->argc > 1 ? c->argv[1] : "get";
+	struct dfs_err err = {0};
+	bool on;
+
+	if (!strcmp(what, "wait"))
+		return wait_safe_mode(c);
+	for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++) {
+		if (strcmp(actions[i].name, what))
+			continue;
+		if (dfs_safe_mode(c->fs, actions[i].action, &on, &err) < 0)
+			return cli_fail(c, NULL, err.text);
+		return print_safe_mode(c, on);
+	}
+	fprintf(stderr, "dfs admin safemode: '%s' is none of get, enter, leave, force-exit, wait\n", what);
+	return EXIT_USAGE;
+}
+
+/* ---- the rest ---- */
+
+static int admin_refresh_nodes(struct cli *c)
+{
+	struct dfs_err err = {0};
+
+	return dfs_refresh_nodes(c->fs, &err) < 0 ? cli_fail(c, NULL, err.text) : EXIT_OK;
+}
+
+static void print_open_file(const struct cli *c, const struct dfs_open_file *f, bool first)
+{
+	if (!c->json) {
+		printf("%s  %s on %s\n", cli_name(f->path), f->client, f->machine);
+		return;
+	}
+	printf(first ? "[{\"path\": " : ",\n {\"path\": ");
+	cli_json_string(stdout, f->path);
+	printf(", \"client\": ");
+	cli_json_string(stdout, f->client);
+	printf(", \"machine\": ");
+	cli_json_string(stdout, f->machine);
+	printf(", \"id\": %lld}", (long long)f->id);
+}
+
+static int admin_open_files(struct cli *c)
+{
+	struct dfs_err err = {0};
+	struct dfs_open_files *page;
+	uint64_t printed = 0;
+	int64_t after = 0;
+	bool more = true;
+
+	while (more) {
+		if (dfs_open_files(c->fs, c->argc > 1 ? c->argv[1] : "/", after, &page, &err) < 0)
+			return cli_fail(c, NULL, err.text);
+		for (size_t i = 0; i < page->count; i++)
+			print_open_file(c, &page->file[i], printed++ == 0);
+		more = page->more && page->file[page->count - 1].id > after;
+		if (more)
+			after = page->file[page->count - 1].id;
+		dfs_open_files_free(page);
+	}
+	if (c->json)
+		printf(printed ? "]\n" : "[]\n");
+	return EXIT_OK;
+}
+
+static int admin_set_quota(struct cli *c)
+{
+	struct dfs_err err = {0};
+
+	if (c->argc < 2 || (!c->has_names && !c->has_space)) {
+		fprintf(stderr, "dfs admin set-quota: wants directories and --names or --space\n");
+		return EXIT_USAGE;
+	}
+	for (int i = 1; i < c->argc; i++)
+		if (dfs_set_quota(c->fs, c->argv[i], c->has_names ? c->names : DFS_QUOTA_KEEP,
+				  c->has_space ? c->space : DFS_QUOTA_KEEP, &err) < 0)
+			cli_fail(c, c->argv[i], err.text);
+	return EXIT_OK;
+}
+
+int cmd_admin(struct cli *c)
+{
+	static const struct {
+		const char *name;
+		int (*run)(struct cli *c);
+		int operands_max; /* -1: no limit */
+	} operations[] = {
+		{"report", admin_report, 0},
+		{"safemode", admin_safemode, 1},
+		{"refresh-nodes", admin_refresh_nodes, 0},
+		{"open-files", admin_open_files, 1},
+		{"set-quota", admin_set_quota, -1},
+	};
+
+	for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++) {
+		if (strcmp(operations[i].name, c->argv[0]))
+			continue;
+		if (operations[i].operands_max >= 0 && c->argc - 1 > operations[i].operands_max) {
+			fprintf(stderr, "dfs admin %s: one operand too many: %s\n", c->argv[0],
+				c->argv[operations[i].operands_max + 1]);
+			return EXIT_USAGE;
+		}
+		return operations[i].run(c);
+	}
+	fprintf(stderr, "dfs admin: unknown operation '%s'; see dfs admin --help\n", c->argv[0]);
+	return EXIT_USAGE;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ls mkdir rm mv stat df du touch: one function a command, one line a result. */
+/* ls mkdir rm mv stat df du quota touch: one function a command, one line a result. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,29 +49,20 @@ static void ls_print(struct ls_state *s, const char *path, const struct dfs_stat
 	s->printed++;
 }
 
+static void ls_dir(struct ls_state *s, const char *path);
+
+static void ls_entry(struct cli *c, const char *path, const struct dfs_stat *st, void *arg)
+{
+	const bool down = c->recursive && st->type == DFS_DIR && *st->name;
+
+	ls_print(arg, path, st);
+	if (down)
+		ls_dir(arg, path);
+}
+
 static void ls_dir(struct ls_state *s, const char *path)
 {
-	struct dfs_err err = {0};
-	const struct dfs_stat *st;
-	struct dfs_list *l;
-	int rc;
-
-	if (dfs_list_open(s->cli->fs, path, &l, &err) < 0) {
-		cli_fail(s->cli, path, err.text);
-		return;
-	}
-	while ((rc = dfs_list_next(l, &st, &err)) > 0) {
-		char *child = *st->name ? cli_join(path, st->name) : cli_strdup(path);
-		bool down = s->cli->recursive && st->type == DFS_DIR && *st->name;
-
-		ls_print(s, child, st);
-		if (down)
-			ls_dir(s, child);
-		free(child);
-	}
-	if (rc < 0)
-		cli_fail(s->cli, path, err.text);
-	dfs_list_close(l);
+	cli_list(s->cli, path, ls_entry, s);
 }
 
 /* The operands, or the root directory when there are none. */
@@ -312,26 +303,16 @@ static void du_one(struct ls_state *s, const char *path)
 	s->printed++;
 }
 
+static void du_entry(struct cli *c, const char *path, const struct dfs_stat *st, void *arg)
+{
+	(void)c;
+	(void)st;
+	du_one(arg, path);
+}
+
 static void du_entries(struct ls_state *s, const char *path)
 {
-	struct dfs_err err = {0};
-	const struct dfs_stat *st;
-	struct dfs_list *l;
-	int rc;
-
-	if (dfs_list_open(s->cli->fs, path, &l, &err) < 0) {
-		cli_fail(s->cli, path, err.text);
-		return;
-	}
-	while ((rc = dfs_list_next(l, &st, &err)) > 0) {
-		char *child = *st->name ? cli_join(path, st->name) : cli_strdup(path);
-
-		du_one(s, child);
-		free(child);
-	}
-	if (rc < 0)
-		cli_fail(s->cli, path, err.text);
-	dfs_list_close(l);
+	cli_list(s->cli, path, du_entry, s);
 }
 
 int cmd_du(struct cli *c)
@@ -339,5 +320,59 @@ int cmd_du(struct cli *c)
 	struct ls_state s = {.cli = c};
 
 	each_path(&s, c->summary ? du_one : du_entries);
+	return EXIT_OK;
+}
+
+/* ---- quota ---- */
+
+static const char *limit_text(char buf[32], int64_t limit, bool human)
+{
+	if (limit < 0)
+		snprintf(buf, 32, "none");
+	else
+		cli_size(buf, (uint64_t)limit, human);
+	return buf;
+}
+
+static void json_limit(const char *name, int64_t limit)
+{
+	if (limit < 0)
+		printf(", \"%s\": null", name);
+	else
+		printf(", \"%s\": %lld", name, (long long)limit);
+}
+
+static void quota_one(struct ls_state *s, const char *path)
+{
+	struct dfs_err err = {0};
+	struct dfs_quota q;
+	char used[32], names[32], space[32];
+
+	if (dfs_get_quota(s->cli->fs, path, &q, &err) < 0) {
+		cli_fail(s->cli, path, err.text);
+		return;
+	}
+	if (s->cli->json) {
+		printf(s->printed ? ",\n " : "[");
+		printf("{\"path\": ");
+		cli_json_string(stdout, path);
+		printf(", \"names\": %llu, \"space\": %llu", (unsigned long long)q.names,
+		       (unsigned long long)q.space);
+		json_limit("name_quota", q.name_quota);
+		json_limit("space_quota", q.space_quota);
+		printf("}");
+	} else {
+		printf("%12llu of %-10s %12s of %-10s  %s\n", (unsigned long long)q.names,
+		       limit_text(names, q.name_quota, false), cli_size(used, q.space, s->cli->human),
+		       limit_text(space, q.space_quota, s->cli->human), cli_name(path));
+	}
+	s->printed++;
+}
+
+int cmd_quota(struct cli *c)
+{
+	struct ls_state s = {.cli = c};
+
+	each_path(&s, quota_one);
 	return EXIT_OK;
 }

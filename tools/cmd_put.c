@@ -56,20 +56,39 @@ static int upload(struct copy *c, const struct copy_item *it, int fd, const char
 	return rc < 0 ? EXIT_FAIL : EXIT_OK;
 }
 
+static int append_fd(struct copy *c, const struct copy_item *it, int fd, void *buf)
+{
+	struct dfs_err err = {0};
+	struct dfs_file *f;
+	int rc, rc_close;
+
+	if (dfs_append(c->cli->fs, it->dst,
+		       DFS_APPEND_CREATE | (c->cli->new_block ? DFS_APPEND_NEW_BLOCK : 0), &f, &err) < 0)
+		return cli_fail(c->cli, it->dst, err.text);
+	rc = pump(c, it, it->dst, fd, f, buf);
+	rc_close = dfs_close(f, &err);
+	if (!rc && rc_close < 0)
+		rc = (cli_fail(c->cli, it->dst, err.text), rc_close);
+	return rc < 0 ? EXIT_FAIL : EXIT_OK;
+}
+
 static int put_one(struct copy *c, const struct copy_item *it, void *buf)
 {
 	bool is_stdin = !strcmp(it->src, "-");
 	int fd = is_stdin ? STDIN_FILENO : open(it->src, O_RDONLY | O_CLOEXEC);
 	struct dfs_stat st;
-	char *tmp;
+	char *tmp = NULL;
 	int rc;
 
 	if (fd < 0)
 		return cli_fail_errno(c->cli, it->src, neg_errno(), NULL);
 	if (!is_stdin)
 		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-	tmp = copy_tmp_name(it->dst);
-	if (!c->cli->force && dfs_stat(c->cli->fs, it->dst, &st, NULL) == 0)
+	if (!c->cli->append)
+		tmp = copy_tmp_name(it->dst);
+	if (c->cli->append)
+		rc = append_fd(c, it, fd, buf);
+	else if (!c->cli->force && dfs_stat(c->cli->fs, it->dst, &st, NULL) == 0)
 		rc = cli_fail_errno(c->cli, it->dst, -EEXIST, "use -f to replace it");
 	else
 		rc = upload(c, it, fd, tmp, buf);
@@ -157,5 +176,18 @@ int cmd_put(struct cli *cli)
 			walk(&c, cli->argv[i], into ? cli_join(dst, base) : cli_strdup(dst), false);
 		free(base);
 	}
+	return copy_run(&c);
+}
+
+/* append: several files behind one another, one after another. */
+int cmd_append(struct cli *cli)
+{
+	struct copy c = {.cli = cli, .one = put_one};
+	const char *dst = cli->argv[cli->argc - 1];
+
+	cli->append = true;
+	cli->jobs = 1;
+	for (int i = 0; i + 1 < cli->argc; i++)
+		walk(&c, cli->argv[i], cli_strdup(dst), false);
 	return copy_run(&c);
 }

@@ -8,9 +8,10 @@
 #include "tools/cli.h"
 
 static const struct cli_command COMMANDS[] = {
-	{"put", cmd_put, "rfjqBJ", 2, -1, "LOCAL... PATH",
+	{"put", cmd_put, "rfjqABJ", 2, -1, "LOCAL... PATH",
 	 "Copy local files (`-`: standard input) into the cluster. With several, or when PATH is a\n"
-	 "directory, into it. A file appears under its name only when it is whole. Directories need -r."},
+	 "directory, into it. A file appears under its name only when it is whole. Directories need -r.\n"
+	 "With --append the bytes go to the end of files that exist."},
 	{"get", cmd_get, "rfjqJ", 2, -1, "PATH... LOCAL",
 	 "Copy files to the local disk (`-`: standard output). Every byte is checked against its CRC;\n"
 	 "a file appears under its name only when it is whole. Directories need -r."},
@@ -24,7 +25,31 @@ static const struct cli_command COMMANDS[] = {
 	{"du", cmd_du, "shJ", 0, -1, "[PATH]...",
 	 "Bytes of files below each entry, and with all replicas."},
 	{"touch", cmd_touch, "", 1, -1, "PATH...", "Make empty files; of existing ones, set the times to now."},
-	{"admin", cmd_admin, "hJ", 1, 1, "report", "report: the data nodes, their addresses, capacity and state."},
+	{"append", cmd_append, "jqNJ", 2, -1, "LOCAL... PATH",
+	 "Write local files (`-`: standard input) to the end of PATH, one after another; it is made when it\n"
+	 "is missing. Interrupted, PATH keeps what had arrived."},
+	{"truncate", cmd_truncate, "wJ", 2, -1, "LENGTH PATH...",
+	 "Cut files to LENGTH. Inside a block the data nodes need some seconds, in which the file is not\n"
+	 "to be written; -w waits for them, for 10 minutes at most."},
+	{"concat", cmd_concat, "", 2, -1, "TARGET SOURCE...",
+	 "Move the blocks of SOURCEs, files of the same directory, to the end of TARGET; SOURCEs are gone."},
+	{"recover-lease", cmd_recover_lease, "wJ", 1, -1, "PATH...",
+	 "Close files whose writer is gone; it may not write any more. -w waits until they are closed, for\n"
+	 "10 minutes at most."},
+	{"setrep", cmd_setrep, "rw", 2, -1, "N PATH...",
+	 "Keep N replicas of each block; -w waits until there are N, for 10 minutes at most."},
+	{"chmod", cmd_chmod, "r", 2, -1, "MODE PATH...", "Change permissions: 0640, 1777, u+rwx,go-w, a=rX."},
+	{"chown", cmd_chown, "r", 2, -1, "OWNER[:GROUP] PATH...", "Change the owner, the group (:GROUP), or both."},
+	{"chgrp", cmd_chgrp, "r", 2, -1, "GROUP PATH...", "Change the group."},
+	{"quota", cmd_quota, "hJ", 0, -1, "[PATH]...",
+	 "Names and bytes (all replicas) below each directory, and the limits set for it."},
+	{"admin", cmd_admin, "hwQJ", 1, -1, "OPERATION [OPERAND]...",
+	 "report                  the data nodes, their addresses, capacity and state\n"
+	 "safemode get|enter|leave|force-exit|wait\n"
+	 "                        is the NameNode in safe mode; change it; wait until it is out of it\n"
+	 "refresh-nodes           read the lists of admitted and excluded data nodes again\n"
+	 "open-files [PATH]       files that are being written, and by whom\n"
+	 "set-quota PATH...       limit directories, with --names and --space"},
 };
 #define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))
 
@@ -32,7 +57,7 @@ static void print_commands(FILE *f)
 {
 	fputs("usage: dfs COMMAND [OPTION]... OPERAND...     (or dfs-COMMAND ...)\n\n", f);
 	for (size_t i = 0; i < COMMAND_COUNT; i++)
-		fprintf(f, "  %-6s %-16s %.*s\n", COMMANDS[i].name, COMMANDS[i].usage,
+		fprintf(f, "  %-13s %-22s %.*s\n", COMMANDS[i].name, COMMANDS[i].usage,
 			(int)strcspn(COMMANDS[i].help, "\n"), COMMANDS[i].help);
 	fputs("\n`dfs COMMAND --help` tells more.\n", f);
 }

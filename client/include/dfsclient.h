@@ -7,15 +7,16 @@
  *
  * Idea: Hadoop's protocols without a JVM. Calls block the calling thread, which drives its own
  * sockets; there is no hidden event loop. Beside callers' threads a `struct dfs` owns one keeper
- * thread (lease renewal, keep-alive of idle pipelines), started by the first dfs_create().
+ * thread (lease renewal, keep-alive of idle pipelines), started by the first dfs_create() or
+ * dfs_append().
  *
  * Ownership: a `struct dfs` is given by dfs_connect() and released by dfs_disconnect(); a
- * `struct dfs_file` is given by dfs_open()/dfs_create() and released by dfs_close(), before its
- * `struct dfs`. Strings and buffers passed in are only borrowed during the call.
+ * `struct dfs_file` is given by dfs_open()/dfs_create()/dfs_append() and released by dfs_close(),
+ * before its `struct dfs`. Strings and buffers passed in are only borrowed during the call.
  *
  * Threading: any number of threads may use one `struct dfs`. On one file: dfs_pread() runs
  * concurrently in any number of threads; dfs_read(), dfs_seek(), dfs_tell() share the position and
- * are serialised; dfs_write(), dfs_flush(), dfs_hsync() are serialised. dfs_close(),
+ * are serialised; dfs_write(), dfs_flush(), dfs_hsync(), dfs_sync() are serialised. dfs_close(),
  * dfs_disconnect(), dfs_list_next() need the object to themselves.
  *
  * Errors: 0 or a count on success, -errno on failure. Calls that can fail take a `struct dfs_err *`
@@ -150,6 +151,17 @@ enum dfs_create_flags {
 	DFS_CREATE_NO_LOCAL = 4,  /* do not prefer a data node on this machine */
 };
 
+enum dfs_append_flags {
+	DFS_APPEND_CREATE = 1,    /* make the file when it is missing, as dfs_create() with defaults */
+	DFS_APPEND_NEW_BLOCK = 2, /* leave a last, partial block as it is and begin another */
+};
+
+enum dfs_sync_flags {
+	DFS_SYNC_DISK = 1,          /* on disk on every node of the pipeline: dfs_hsync() */
+	DFS_SYNC_UPDATE_LENGTH = 2, /* dfs_stat() of anybody shows the length from now on */
+	DFS_SYNC_END_BLOCK = 4,     /* finish the block; what follows goes to a new one */
+};
+
 #define DFS_MODE_SET 0x80000000u /* with a mode: take it as it is, also when it is 0 */
 
 struct dfs_create_opts {
@@ -170,6 +182,18 @@ struct dfs_create_opts {
 DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create_opts *opts,
 		       struct dfs_file **ret, struct dfs_err *err);
 /**
+ * Open an existing file for writing at its end (O_APPEND): @flags of enum dfs_append_flags. The
+ * file keeps its block size and replication; dfs_tell() begins at its length. The pipeline of a
+ * last block that has room is set up at once, in the kind of checksum that block has.
+ * Fails with [NN], [DN]; -ENOENT no such file (and no DFS_APPEND_CREATE); -EISDIR it is a
+ * directory; -EBUSY another client is writing it, or its last block is being recovered: wait, or
+ * take it over with dfs_recover_lease(); -EAGAIN its last block is still not reported by enough
+ * data nodes after 60 s; -ENOSPC too few data nodes for its replication; -ENOTSUP an erasure-coded
+ * or encrypted file. After a failure behind the NameNode's consent the lease is given back.
+ */
+DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct dfs_file **ret,
+		       struct dfs_err *err);
+/**
  * Append @len bytes. Returns @len. The bytes are copied; they are on their way, not yet safe: see
  * dfs_flush(), dfs_hsync(), dfs_close(). Failed data nodes are replaced quietly.
  * Fails with [DN], [NN]; -EBADF when open for reading; -ENOSPC no data node has room (or too few
@@ -183,6 +207,8 @@ DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struc
 DFS_API int dfs_flush(struct dfs_file *f, struct dfs_err *err);
 /** hsync: dfs_flush(), and on disk on every node of the pipeline. Fails as dfs_write(). */
 DFS_API int dfs_hsync(struct dfs_file *f, struct dfs_err *err);
+/** dfs_flush() and what @flags of enum dfs_sync_flags add to it. Fails as dfs_write(). */
+DFS_API int dfs_sync(struct dfs_file *f, uint32_t flags, struct dfs_err *err);
 /**
  * Finish and free. For a file being written: waits until every byte is acknowledged and the
  * NameNode has closed the file; on failure the file is left to lease recovery, and @f is freed all
@@ -253,6 +279,34 @@ DFS_API int dfs_set_times(struct dfs *fs, const char *path, uint64_t mtime_ms, u
 /** Fails with [NN]; -ENOENT; -EISDIR; -EINVAL outside the limits of the NameNode. */
 DFS_API int dfs_set_replication(struct dfs *fs, const char *path, uint32_t replication,
 				struct dfs_err *err);
+/**
+ * Cut a file to @length, which is at most its length. *@ret_done true: done. False: the last block
+ * is being cut by the data nodes, and until dfs_is_closed() the file cannot be written; its length
+ * is the new one at once. Fails with [NN]; -ENOENT; -EISDIR; -EINVAL longer than the file; -EBUSY
+ * somebody is writing it or its last block is being recovered; -EOPNOTSUPP erasure-coded.
+ */
+DFS_API int dfs_truncate(struct dfs *fs, const char *path, uint64_t length, bool *ret_done,
+			 struct dfs_err *err);
+/**
+ * Move the blocks of @count files to the end of @target, in order, and delete the files; no byte is
+ * copied. All must lie in the directory of @target, closed, not empty, each once. All or nothing.
+ * Fails with [NN]; -ENOENT; -EISDIR; -EINVAL one of these conditions does not hold; -EBUSY.
+ */
+DFS_API int dfs_concat(struct dfs *fs, const char *target, const char *const *sources, size_t count,
+		       struct dfs_err *err);
+/**
+ * Take a file from a writer that is gone: the NameNode ends its lease, and data nodes agree on the
+ * length of the last block. *@ret_closed true: the file is closed. False: that is under way; ask
+ * again, or dfs_wait_closed(). The old writer gets -ESTALE. Fails with [NN]; -ENOENT; -EISDIR;
+ * -EBUSY the block before the last one is not reported by enough data nodes: later.
+ */
+DFS_API int dfs_recover_lease(struct dfs *fs, const char *path, bool *ret_closed,
+			      struct dfs_err *err);
+/** Is nobody writing the file, and no block of it being recovered? Fails with [NN]; -ENOENT. */
+DFS_API int dfs_is_closed(struct dfs *fs, const char *path, bool *ret, struct dfs_err *err);
+/** Until dfs_is_closed(). Fails as it; -ETIMEDOUT not within @timeout_ms. */
+DFS_API int dfs_wait_closed(struct dfs *fs, const char *path, uint32_t timeout_ms,
+			    struct dfs_err *err);
 
 /* ---- the cluster ---- */
 
@@ -278,6 +332,57 @@ struct dfs_summary {
 /** Fails with [NN]; -ENOENT. */
 DFS_API int dfs_content_summary(struct dfs *fs, const char *path, struct dfs_summary *ret,
 				struct dfs_err *err);
+
+#define DFS_QUOTA_NONE (-1)
+#define DFS_QUOTA_KEEP INT64_MAX
+
+struct dfs_quota {
+	uint64_t names;        /* files and directories, the path itself included */
+	uint64_t space;        /* bytes of all replicas */
+	int64_t name_quota;    /* DFS_QUOTA_NONE: none */
+	int64_t space_quota;   /* DFS_QUOTA_NONE: none */
+	uint64_t reserved[4];
+};
+
+/** What counts against the quotas of a directory. Fails with [NN]; -ENOENT. */
+DFS_API int dfs_get_quota(struct dfs *fs, const char *path, struct dfs_quota *ret,
+			  struct dfs_err *err);
+/** Set the quotas of a directory: a number, DFS_QUOTA_NONE or DFS_QUOTA_KEEP. Below what is used is
+ *  allowed and stops what would add to it. Fails with [NN]; -ENOENT; -ENOTDIR; -EACCES unless
+ *  superuser; -EINVAL. */
+DFS_API int dfs_set_quota(struct dfs *fs, const char *path, int64_t name_quota, int64_t space_quota,
+			  struct dfs_err *err);
+
+enum dfs_safe_mode { /* numbers of the wire */
+	DFS_SAFE_MODE_LEAVE = 1,
+	DFS_SAFE_MODE_ENTER = 2,
+	DFS_SAFE_MODE_GET = 3,
+	DFS_SAFE_MODE_FORCE_EXIT = 4, /* also when blocks would be lost */
+};
+
+/** Ask for or change the safe mode of the NameNode; *@ret_on: is it on now? Fails with [NN]; -EACCES
+ *  to change it, unless superuser. */
+DFS_API int dfs_safe_mode(struct dfs *fs, enum dfs_safe_mode action, bool *ret_on,
+			  struct dfs_err *err);
+/** Let the NameNode read its lists of admitted and excluded data nodes again. Fails with [NN]. */
+DFS_API int dfs_refresh_nodes(struct dfs *fs, struct dfs_err *err);
+
+struct dfs_open_file {
+	const char *path, *client, *machine; /* of the writer */
+	int64_t id;
+};
+
+struct dfs_open_files {
+	size_t count;
+	const struct dfs_open_file *file; /* count of them, by id */
+	bool more; /* behind the last id */
+};
+
+/** Files below @path that are being written: a page of those with an id above @after (at first 0).
+ *  Fails with [NN]; -EACCES unless superuser. Free with dfs_open_files_free(). */
+DFS_API int dfs_open_files(struct dfs *fs, const char *path, int64_t after,
+			   struct dfs_open_files **ret, struct dfs_err *err);
+DFS_API void dfs_open_files_free(struct dfs_open_files *f);
 
 enum dfs_node_filter { /* numbers of the wire */
 	DFS_NODES_ALL = 1,

@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/src/append.h"
+#include "client/src/ask.h"
 #include "client/src/fs.h"
-#include "client/src/path.h"
 #include "client/src/reader.h"
 #include "client/src/writer.h"
 #include "common/wire/pb.h"
@@ -95,7 +96,8 @@ static int call_create(struct dfs *fs, const char *path, const struct dfs_create
 	req.blocksize = o->block_size;
 	req.n_cryptoprotocolversion = 1;
 	req.cryptoprotocolversion = &crypto;
-	rc = nn_call(fs, "create", &req.base, &hd__create_response_proto__descriptor, &m, err);
+	rc = path_call(fs, "create", path, &req.base, &hd__create_response_proto__descriptor, &m,
+		       err);
 	if (rc < 0)
 		return create_errno(fs, path, rc, err);
 	if (!m->fs)
@@ -116,6 +118,7 @@ static int create_file(struct dfs *fs, const char *path, const struct dfs_create
 		.block_size = o->block_size,
 		.bpc = fs->defaults.bytes_per_checksum,
 		.replication = o->replication,
+		.crc_type = fs->set.crc_type,
 		.no_local = o->flags & DFS_CREATE_NO_LOCAL,
 	};
 	int rc;
@@ -150,6 +153,25 @@ DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create
 	}
 	*ret = f;
 	return 0;
+}
+
+DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct dfs_file **ret,
+		       struct dfs_err *out)
+{
+	struct dfs_file *f = calloc(1, sizeof(*f));
+	struct ask a;
+
+	ask_begin(&a, fs, path);
+	if (!f)
+		a.rc = a.rc ?: -ENOMEM;
+	a.rc = a.rc ?: append_open(fs, a.path, flags, &f->writer, &a.err);
+	if (a.rc < 0)
+		free(f);
+	else
+		*ret = f;
+	if (a.rc != -ENOENT || !(flags & DFS_APPEND_CREATE))
+		return ask_end(&a, out);
+	return dfs_create(fs, path, NULL, ret, out);
 }
 
 DFS_API ssize_t dfs_read(struct dfs_file *f, void *buf, size_t len, struct dfs_err *out)
@@ -212,7 +234,7 @@ DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struc
 	return n < 0 ? api_err(out, &err, (int)n) : n;
 }
 
-static int flush_file(struct dfs_file *f, bool sync, struct dfs_err *out)
+static int flush_file(struct dfs_file *f, uint32_t flags, struct dfs_err *out)
 {
 	struct err err;
 	int rc;
@@ -220,18 +242,23 @@ static int flush_file(struct dfs_file *f, bool sync, struct dfs_err *out)
 	if (!f->writer)
 		return bad_handle(out, "writing");
 	err_reset(&err);
-	rc = writer_flush(f->writer, sync, &err);
+	rc = writer_flush(f->writer, flags, &err);
 	return api_err(out, &err, rc);
 }
 
 DFS_API int dfs_flush(struct dfs_file *f, struct dfs_err *out)
 {
-	return flush_file(f, false, out);
+	return flush_file(f, 0, out);
 }
 
 DFS_API int dfs_hsync(struct dfs_file *f, struct dfs_err *out)
 {
-	return flush_file(f, true, out);
+	return flush_file(f, DFS_SYNC_DISK, out);
+}
+
+DFS_API int dfs_sync(struct dfs_file *f, uint32_t flags, struct dfs_err *out)
+{
+	return flush_file(f, flags, out);
 }
 
 DFS_API int dfs_close(struct dfs_file *f, struct dfs_err *out)

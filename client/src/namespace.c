@@ -1,34 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namespace - the calls of dfsclient.h about names, and about the cluster; each is one RPC */
+/* namespace - the calls of dfsclient.h about names: status, listing, changes; each is one RPC */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "client/src/fs.h"
-#include "client/src/path.h"
+#include "client/src/ask.h"
+#include "common/base/clock.h"
 #include "common/wire/pb.h"
+#include "common/wire/rpc_frame.h"
 #include "ClientNamenodeProtocol.pb-c.h"
 
 #define LIST_START_MAX 8000 /* longest name to continue a listing after */
-
-/* A call about one path: resolve it, and put method and path before what went wrong. */
-static int path_call(struct dfs *fs, const char *method, const char *path,
-		     const ProtobufCMessage *req, const ProtobufCMessageDescriptor *reply,
-		     void *ret, struct err *err)
-{
-	int rc = nn_call(fs, method, req, reply, ret, err);
-
-	if (rc < 0 && rc != -ECONNREFUSED && rc != -ETIMEDOUT && !strstr(err->text, path))
-		err_prefix(err, "%.200s", path);
-	if (rc == -EACCES)
-		err_cure(err, "ask its owner or the superuser, or act as one (HADOOP_USER_NAME)");
-	return rc;
-}
-
-static int not_found(struct err *err, const char *path)
-{
-	return err_set(err, -ENOENT, "%.400s: no such file or directory", path);
-}
+#define CLOSED_POLL_FIRST_MS 20
+#define CLOSED_POLL_MAX_MS 1000
 
 /* ---- status ---- */
 
@@ -51,7 +36,7 @@ static void fill_stat(const Hd__HdfsFileStatusProto *f, struct dfs_stat *st)
 	snprintf(st->group, sizeof(st->group), "%s", f->group);
 }
 
-static int stat_path(struct dfs *fs, const char *path, struct dfs_stat *ret, struct err *err)
+int path_stat(struct dfs *fs, const char *path, struct dfs_stat *ret, struct err *err)
 {
 	Hd__GetFileInfoRequestProto req = HD__GET_FILE_INFO_REQUEST_PROTO__INIT;
 	Hd__GetFileInfoResponseProto *m;
@@ -65,21 +50,18 @@ static int stat_path(struct dfs *fs, const char *path, struct dfs_stat *ret, str
 	if (m->fs)
 		fill_stat(m->fs, ret);
 	else
-		rc = not_found(err, path);
+		rc = path_not_found(err, path);
 	pb_free(m);
 	return rc;
 }
 
 DFS_API int dfs_stat(struct dfs *fs, const char *path, struct dfs_stat *ret, struct dfs_err *out)
 {
-	char full[PATH_TEXT_MAX];
-	struct err err;
-	int rc;
+	struct ask a;
 
-	err_reset(&err);
-	rc = path_resolve(fs->user, path, full, &err);
-	rc = rc ?: stat_path(fs, full, ret, &err);
-	return api_err(out, &err, rc);
+	ask_begin(&a, fs, path);
+	a.rc = a.rc ?: path_stat(fs, a.path, ret, &a.err);
+	return ask_end(&a, out);
 }
 
 /* ---- list ---- */
@@ -108,7 +90,7 @@ static int next_page(struct dfs_list *l, struct err *err)
 		return rc;
 	if (!m->dirlist) {
 		pb_free(m);
-		return not_found(err, l->path);
+		return path_not_found(err, l->path);
 	}
 	pb_free(l->page);
 	l->page = m;
@@ -189,7 +171,7 @@ static int mkdir_path(struct dfs *fs, const char *path, uint32_t mode, bool pare
 	int rc;
 
 	if (!parents) { /* mkdirs is content with a directory that exists; mkdir is not */
-		rc = stat_path(fs, path, &st, err);
+		rc = path_stat(fs, path, &st, err);
 		if (rc == 0)
 			return err_set(err, -EEXIST, "%.400s exists", path);
 		if (rc != -ENOENT)
@@ -216,14 +198,11 @@ static int mkdir_path(struct dfs *fs, const char *path, uint32_t mode, bool pare
 DFS_API int dfs_mkdir(struct dfs *fs, const char *path, uint32_t mode, bool parents,
 		      struct dfs_err *out)
 {
-	char full[PATH_TEXT_MAX];
-	struct err err;
-	int rc;
+	struct ask a;
 
-	err_reset(&err);
-	rc = path_resolve(fs->user, path, full, &err);
-	rc = rc ?: mkdir_path(fs, full, mode, parents, &err);
-	return api_err(out, &err, rc);
+	ask_begin(&a, fs, path);
+	a.rc = a.rc ?: mkdir_path(fs, a.path, mode, parents, &a.err);
+	return ask_end(&a, out);
 }
 
 /* What rename2 throws as a bare IOException is told apart by its words. */
@@ -249,41 +228,36 @@ DFS_API int dfs_rename(struct dfs *fs, const char *old_path, const char *new_pat
 		       struct dfs_err *out)
 {
 	Hd__Rename2RequestProto req = HD__RENAME2_REQUEST_PROTO__INIT;
-	char from[PATH_TEXT_MAX], to[PATH_TEXT_MAX];
-	struct err err;
-	int rc;
+	char to[PATH_TEXT_MAX];
+	struct ask a;
 
-	err_reset(&err);
-	rc = path_resolve(fs->user, old_path, from, &err);
-	rc = rc ?: path_resolve(fs->user, new_path, to, &err);
-	req.src = from;
+	ask_begin(&a, fs, old_path);
+	a.rc = a.rc ?: path_resolve(fs->user, new_path, to, &a.err);
+	req.src = a.path;
 	req.dst = to;
 	req.overwritedest = overwrite;
-	rc = rc ?: path_call(fs, "rename2", from, &req.base,
-			     &hd__rename2_response_proto__descriptor, NULL, &err);
-	return api_err(out, &err, rename_errno(rc, &err));
+	(void)ask(&a, "rename2", &req.base, &hd__rename2_response_proto__descriptor, NULL);
+	a.rc = rename_errno(a.rc, &a.err);
+	return ask_end(&a, out);
 }
 
 DFS_API int dfs_delete(struct dfs *fs, const char *path, bool recursive, struct dfs_err *out)
 {
 	Hd__DeleteRequestProto req = HD__DELETE_REQUEST_PROTO__INIT;
 	Hd__DeleteResponseProto *m = NULL;
-	char full[PATH_TEXT_MAX];
-	struct err err;
-	int rc;
+	struct ask a;
 
-	err_reset(&err);
-	rc = path_resolve(fs->user, path, full, &err);
-	if (rc == 0 && strcmp(full, "/") == 0)
-		rc = err_set(&err, -EPERM, "/: the root directory cannot be deleted; name what is in it");
-	req.src = full;
+	ask_begin(&a, fs, path);
+	if (a.rc == 0 && strcmp(a.path, "/") == 0)
+		a.rc = err_set(&a.err, -EPERM,
+			       "/: the root directory cannot be deleted; name what is in it");
+	req.src = a.path;
 	req.recursive = recursive;
-	rc = rc ?: path_call(fs, "delete", full, &req.base, &hd__delete_response_proto__descriptor,
-			     &m, &err);
-	if (rc == 0 && !m->result)
-		rc = not_found(&err, full);
+	if (ask(&a, "delete", &req.base, &hd__delete_response_proto__descriptor, &m) == 0 &&
+	    !m->result)
+		a.rc = path_not_found(&a.err, a.path);
 	pb_free(m);
-	return api_err(out, &err, rc);
+	return ask_end(&a, out);
 }
 
 DFS_API int dfs_set_permission(struct dfs *fs, const char *path, uint32_t mode,
@@ -291,54 +265,61 @@ DFS_API int dfs_set_permission(struct dfs *fs, const char *path, uint32_t mode,
 {
 	Hd__SetPermissionRequestProto req = HD__SET_PERMISSION_REQUEST_PROTO__INIT;
 	Hd__FsPermissionProto perm = HD__FS_PERMISSION_PROTO__INIT;
-	char full[PATH_TEXT_MAX];
-	struct err err;
-	int rc;
+	struct ask a;
 
-	err_reset(&err);
-	rc = path_resolve(fs->user, path, full, &err);
+	ask_begin(&a, fs, path);
 	perm.perm = mode & 01777;
-	req.src = full;
+	req.src = a.path;
 	req.permission = &perm;
-	rc = rc ?: path_call(fs, "setPermission", full, &req.base,
-			     &hd__set_permission_response_proto__descriptor, NULL, &err);
-	return api_err(out, &err, rc);
+	(void)ask(&a, "setPermission", &req.base, &hd__set_permission_response_proto__descriptor,
+		  NULL);
+	return ask_end(&a, out);
 }
 
 DFS_API int dfs_set_owner(struct dfs *fs, const char *path, const char *owner, const char *group,
 			  struct dfs_err *out)
 {
 	Hd__SetOwnerRequestProto req = HD__SET_OWNER_REQUEST_PROTO__INIT;
-	char full[PATH_TEXT_MAX];
-	struct err err;
-	int rc;
+	struct ask a;
 
-	err_reset(&err);
-	rc = path_resolve(fs->user, path, full, &err);
-	req.src = full;
+	ask_begin(&a, fs, path);
+	req.src = a.path;
 	req.username = (char *)owner;
 	req.groupname = (char *)group;
-	rc = rc ?: path_call(fs, "setOwner", full, &req.base,
-			     &hd__set_owner_response_proto__descriptor, NULL, &err);
-	return api_err(out, &err, rc);
+	(void)ask(&a, "setOwner", &req.base, &hd__set_owner_response_proto__descriptor, NULL);
+	return ask_end(&a, out);
 }
 
 DFS_API int dfs_set_times(struct dfs *fs, const char *path, uint64_t mtime_ms, uint64_t atime_ms,
 			  struct dfs_err *out)
 {
 	Hd__SetTimesRequestProto req = HD__SET_TIMES_REQUEST_PROTO__INIT;
-	char full[PATH_TEXT_MAX];
-	struct err err;
-	int rc;
+	struct ask a;
 
-	err_reset(&err);
-	rc = path_resolve(fs->user, path, full, &err);
-	req.src = full;
+	ask_begin(&a, fs, path);
+	req.src = a.path;
 	req.mtime = mtime_ms; /* DFS_TIME_KEEP is the wire's -1 */
 	req.atime = atime_ms;
-	rc = rc ?: path_call(fs, "setTimes", full, &req.base,
-			     &hd__set_times_response_proto__descriptor, NULL, &err);
-	return api_err(out, &err, rc);
+	(void)ask(&a, "setTimes", &req.base, &hd__set_times_response_proto__descriptor, NULL);
+	return ask_end(&a, out);
+}
+
+/* Some calls say only that they did nothing: a directory, or not there at all? */
+static int not_a_file(struct dfs *fs, const char *path, struct err *err)
+{
+	struct dfs_stat st;
+	int rc = path_stat(fs, path, &st, err);
+
+	return rc ?: err_set(err, -EISDIR, "%.400s is not a replicated file", path);
+}
+
+/* A directory where a file is wanted is "not found" to the NameNode; people want to know. */
+static void tell_directory(struct ask *a)
+{
+	struct dfs_stat st;
+
+	if (a->rc == -ENOENT && path_stat(a->fs, a->path, &st, &a->err) == 0 && st.type == DFS_DIR)
+		a->rc = err_set(&a->err, -EISDIR, "%.400s is a directory", a->path);
 }
 
 DFS_API int dfs_set_replication(struct dfs *fs, const char *path, uint32_t replication,
@@ -346,68 +327,160 @@ DFS_API int dfs_set_replication(struct dfs *fs, const char *path, uint32_t repli
 {
 	Hd__SetReplicationRequestProto req = HD__SET_REPLICATION_REQUEST_PROTO__INIT;
 	Hd__SetReplicationResponseProto *m = NULL;
-	char full[PATH_TEXT_MAX];
-	struct dfs_stat st;
-	struct err err;
-	int rc;
+	struct ask a;
 
-	err_reset(&err);
-	rc = path_resolve(fs->user, path, full, &err);
-	req.src = full;
+	ask_begin(&a, fs, path);
+	req.src = a.path;
 	req.replication = replication;
-	rc = rc ?: path_call(fs, "setReplication", full, &req.base,
-			     &hd__set_replication_response_proto__descriptor, &m, &err);
-	if (rc == 0 && !m->result) { /* false: a directory, or not there */
-		rc = stat_path(fs, full, &st, &err);
-		if (rc == 0)
-			rc = err_set(&err, -EISDIR, "%.400s is not a replicated file", full);
-	}
+	if (ask(&a, "setReplication", &req.base, &hd__set_replication_response_proto__descriptor,
+		&m) == 0 && !m->result)
+		a.rc = not_a_file(fs, a.path, &a.err);
 	pb_free(m);
-	return api_err(out, &err, rc == -EREMOTEIO ? -EINVAL : rc);
+	if (a.rc == -EREMOTEIO && strcmp(a.err.remote, JEX_IO) == 0)
+		a.rc = -EINVAL; /* outside the limits */
+	return ask_end(&a, out);
 }
 
-/* ---- the cluster ---- */
-
-DFS_API int dfs_statfs(struct dfs *fs, struct dfs_statfs *ret, struct dfs_err *out)
+DFS_API int dfs_truncate(struct dfs *fs, const char *path, uint64_t length, bool *ret_done,
+			 struct dfs_err *out)
 {
-	Hd__GetFsStatusRequestProto req = HD__GET_FS_STATUS_REQUEST_PROTO__INIT;
-	Hd__GetFsStatsResponseProto *m;
-	struct err err;
-	int rc;
+	Hd__TruncateRequestProto req = HD__TRUNCATE_REQUEST_PROTO__INIT;
+	Hd__TruncateResponseProto *m = NULL;
+	struct ask a;
 
-	err_reset(&err);
-	rc = nn_call(fs, "getFsStats", &req.base, &hd__get_fs_stats_response_proto__descriptor, &m,
-		     &err);
-	if (rc < 0)
-		return api_err(out, &err, rc);
-	*ret = (struct dfs_statfs){
-		.capacity = m->capacity,
-		.used = m->used,
-		.remaining = m->remaining,
-		.under_replicated = m->under_replicated,
-		.corrupt_blocks = m->corrupt_blocks,
-		.missing_blocks = m->missing_blocks,
-	};
+	ask_begin(&a, fs, path);
+	if (a.rc == 0 && length > INT64_MAX)
+		a.rc = err_set(&a.err, -EINVAL, "length beyond 2^63");
+	req.src = a.path;
+	req.newlength = length;
+	req.clientname = fs->client_name;
+	if (ask(&a, "truncate", &req.base, &hd__truncate_response_proto__descriptor, &m) == 0)
+		*ret_done = m->result;
 	pb_free(m);
-	return 0;
+	tell_directory(&a);
+	return ask_end(&a, out);
 }
+
+/* concat() wants absolute names, as every call. Frees what it made on failure. */
+static int resolve_all(struct dfs *fs, const char *const *names, size_t count, char **ret,
+		       struct err *err)
+{
+	char full[PATH_TEXT_MAX];
+	int rc = 0;
+
+	for (size_t i = 0; i < count && rc == 0; i++) {
+		rc = path_resolve(fs->user, names[i], full, err);
+		if (rc == 0 && !(ret[i] = strdup(full)))
+			rc = err_set(err, -ENOMEM, "out of memory");
+	}
+	return rc;
+}
+
+DFS_API int dfs_concat(struct dfs *fs, const char *target, const char *const *sources, size_t count,
+		       struct dfs_err *out)
+{
+	Hd__ConcatRequestProto req = HD__CONCAT_REQUEST_PROTO__INIT;
+	char **names = calloc(count + 1, sizeof(*names));
+	struct ask a;
+
+	ask_begin(&a, fs, target);
+	if (!names)
+		a.rc = a.rc ?: -ENOMEM;
+	if (a.rc == 0 && count == 0)
+		a.rc = err_set(&a.err, -EINVAL, "%.200s: no files to concatenate are named", a.path);
+	if (a.rc == 0)
+		a.rc = resolve_all(fs, sources, count, names, &a.err);
+	req.trg = a.path;
+	req.n_srcs = count;
+	req.srcs = names;
+	(void)ask(&a, "concat", &req.base, &hd__concat_response_proto__descriptor, NULL);
+	for (size_t i = 0; names && i < count; i++)
+		free(names[i]);
+	free(names);
+	return ask_end(&a, out);
+}
+
+/* ---- leases ---- */
+
+DFS_API int dfs_recover_lease(struct dfs *fs, const char *path, bool *ret_closed,
+			      struct dfs_err *out)
+{
+	Hd__RecoverLeaseRequestProto req = HD__RECOVER_LEASE_REQUEST_PROTO__INIT;
+	Hd__RecoverLeaseResponseProto *m = NULL;
+	struct ask a;
+
+	ask_begin(&a, fs, path);
+	req.src = a.path;
+	req.clientname = fs->client_name;
+	if (ask(&a, "recoverLease", &req.base, &hd__recover_lease_response_proto__descriptor,
+		&m) == 0)
+		*ret_closed = m->result;
+	pb_free(m);
+	tell_directory(&a);
+	return ask_end(&a, out);
+}
+
+static int is_closed(struct ask *a, bool *ret)
+{
+	Hd__IsFileClosedRequestProto req = HD__IS_FILE_CLOSED_REQUEST_PROTO__INIT;
+	Hd__IsFileClosedResponseProto *m = NULL;
+
+	req.src = a->path;
+	if (ask(a, "isFileClosed", &req.base, &hd__is_file_closed_response_proto__descriptor,
+		&m) == 0)
+		*ret = m->result;
+	pb_free(m);
+	return a->rc;
+}
+
+DFS_API int dfs_is_closed(struct dfs *fs, const char *path, bool *ret, struct dfs_err *out)
+{
+	struct ask a;
+
+	ask_begin(&a, fs, path);
+	(void)is_closed(&a, ret);
+	return ask_end(&a, out);
+}
+
+DFS_API int dfs_wait_closed(struct dfs *fs, const char *path, uint32_t timeout_ms,
+			    struct dfs_err *out)
+{
+	const uint64_t deadline = clock_mono_ns() + timeout_ms * NS_PER_MS;
+	uint64_t pause_ms = CLOSED_POLL_FIRST_MS;
+	bool closed = false;
+	struct ask a;
+
+	ask_begin(&a, fs, path);
+	while (is_closed(&a, &closed) == 0 && !closed) {
+		const struct timespec ts = {(time_t)(pause_ms / 1000),
+					    (long)(pause_ms % 1000 * NS_PER_MS)};
+
+		if (clock_mono_ns() >= deadline) {
+			a.rc = err_set(&a.err, -ETIMEDOUT, "%.200s is still open after %u ms", a.path,
+				       timeout_ms);
+			break;
+		}
+		(void)nanosleep(&ts, NULL); /* an early end is fine */
+		if (pause_ms < CLOSED_POLL_MAX_MS)
+			pause_ms *= 2;
+	}
+	return ask_end(&a, out);
+}
+
+/* ---- what a directory holds ---- */
 
 DFS_API int dfs_content_summary(struct dfs *fs, const char *path, struct dfs_summary *ret,
 				struct dfs_err *out)
 {
 	Hd__GetContentSummaryRequestProto req = HD__GET_CONTENT_SUMMARY_REQUEST_PROTO__INIT;
 	Hd__GetContentSummaryResponseProto *m;
-	char full[PATH_TEXT_MAX];
-	struct err err;
-	int rc;
+	struct ask a;
 
-	err_reset(&err);
-	rc = path_resolve(fs->user, path, full, &err);
-	req.path = full;
-	rc = rc ?: path_call(fs, "getContentSummary", full, &req.base,
-			     &hd__get_content_summary_response_proto__descriptor, &m, &err);
-	if (rc < 0)
-		return api_err(out, &err, rc);
+	ask_begin(&a, fs, path);
+	req.path = a.path;
+	if (ask(&a, "getContentSummary", &req.base,
+		&hd__get_content_summary_response_proto__descriptor, &m) < 0)
+		return ask_end(&a, out);
 	*ret = (struct dfs_summary){
 		.length = m->summary->length,
 		.file_count = m->summary->filecount,
@@ -420,163 +493,41 @@ DFS_API int dfs_content_summary(struct dfs *fs, const char *path, struct dfs_sum
 	return 0;
 }
 
-/* Strings stay in the message, which lives as long as the answer. */
-static void fill_node(const Hd__DatanodeInfoProto *d, struct dfs_node *n)
+DFS_API int dfs_get_quota(struct dfs *fs, const char *path, struct dfs_quota *ret,
+			  struct dfs_err *out)
 {
-	*n = (struct dfs_node){
-		.ip = d->id->ipaddr,
-		.host = d->id->hostname,
-		.uuid = d->id->datanodeuuid,
-		.rack = d->location ? d->location : "",
-		.xfer_port = (uint16_t)d->id->xferport,
-		.info_port = (uint16_t)d->id->infoport,
-		.ipc_port = (uint16_t)d->id->ipcport,
-		.state = (enum dfs_node_state)d->adminstate,
-		.capacity = d->capacity,
-		.used = d->dfsused,
-		.remaining = d->remaining,
-		.non_dfs_used = d->nondfsused,
-		.last_update_ms = d->lastupdate,
-		.connections = d->xceivercount,
-		.block_count = d->numblocks,
+	Hd__GetQuotaUsageRequestProto req = HD__GET_QUOTA_USAGE_REQUEST_PROTO__INIT;
+	Hd__GetQuotaUsageResponseProto *m;
+	struct ask a;
+
+	ask_begin(&a, fs, path);
+	req.path = a.path;
+	if (ask(&a, "getQuotaUsage", &req.base, &hd__get_quota_usage_response_proto__descriptor,
+		&m) < 0)
+		return ask_end(&a, out);
+	*ret = (struct dfs_quota){
+		.names = m->usage->fileanddirectorycount,
+		.space = m->usage->spaceconsumed,
+		.name_quota = (int64_t)m->usage->quota,
+		.space_quota = (int64_t)m->usage->spacequota,
 	};
-}
-
-struct nodes {
-	struct dfs_nodes pub; /* first: what the caller sees */
-	Hd__GetDatanodeReportResponseProto *m; /* owned */
-	struct dfs_node node[];
-};
-
-DFS_API int dfs_nodes(struct dfs *fs, enum dfs_node_filter filter, struct dfs_nodes **ret,
-		      struct dfs_err *out)
-{
-	Hd__GetDatanodeReportRequestProto req = HD__GET_DATANODE_REPORT_REQUEST_PROTO__INIT;
-	Hd__GetDatanodeReportResponseProto *m;
-	struct nodes *n;
-	struct err err;
-	int rc;
-
-	err_reset(&err);
-	req.type = (Hd__DatanodeReportTypeProto)filter;
-	rc = nn_call(fs, "getDatanodeReport", &req.base,
-		     &hd__get_datanode_report_response_proto__descriptor, &m, &err);
-	if (rc < 0)
-		return api_err(out, &err, rc);
-	n = calloc(1, sizeof(*n) + m->n_di * sizeof(n->node[0]));
-	if (!n) {
-		pb_free(m);
-		return api_err(out, &err, -ENOMEM);
-	}
-	n->m = m;
-	n->pub = (struct dfs_nodes){m->n_di, n->node};
-	for (size_t i = 0; i < m->n_di; i++)
-		fill_node(m->di[i], &n->node[i]);
-	*ret = &n->pub;
+	pb_free(m);
 	return 0;
 }
 
-DFS_API void dfs_nodes_free(struct dfs_nodes *pub)
+DFS_API int dfs_set_quota(struct dfs *fs, const char *path, int64_t name_quota, int64_t space_quota,
+			  struct dfs_err *out)
 {
-	struct nodes *n = (struct nodes *)pub;
-
-	if (!n)
-		return;
-	pb_free(n->m);
-	free(n);
-}
-
-struct blocks {
-	struct dfs_blocks pub; /* first: what the caller sees */
-	Hd__GetBlockLocationsResponseProto *m; /* owned */
-	struct dfs_block *block; /* owned */
-	struct dfs_node *node;   /* owned; of all blocks */
-};
-
-static int fill_blocks(struct blocks *b, const Hd__LocatedBlocksProto *l)
-{
-	size_t nodes = 0, at = 0;
-
-	for (size_t i = 0; i < l->n_blocks; i++)
-		nodes += l->blocks[i]->n_locs;
-	b->block = calloc(l->n_blocks + 1, sizeof(*b->block));
-	b->node = calloc(nodes + 1, sizeof(*b->node));
-	if (!b->block || !b->node)
-		return -ENOMEM;
-	b->pub = (struct dfs_blocks){
-		.file_length = l->filelength,
-		.under_construction = l->underconstruction,
-		.pool_id = l->n_blocks ? l->blocks[0]->b->poolid : "",
-		.count = l->n_blocks,
-		.block = b->block,
-	};
-	for (size_t i = 0; i < l->n_blocks; i++) {
-		const Hd__LocatedBlockProto *lb = l->blocks[i];
-
-		b->block[i] = (struct dfs_block){
-			.offset = lb->offset,
-			.length = lb->b->numbytes,
-			.id = (int64_t)lb->b->blockid,
-			.generation = lb->b->generationstamp,
-			.corrupt = lb->corrupt,
-			.count = lb->n_locs,
-			.node = b->node + at,
-		};
-		for (size_t k = 0; k < lb->n_locs; k++)
-			fill_node(lb->locs[k], &b->node[at++]);
-	}
-	return 0;
-}
-
-static int blocks_path(struct dfs *fs, const char *path, uint64_t offset, uint64_t len,
-		       struct blocks *b, struct err *err)
-{
-	Hd__GetBlockLocationsRequestProto req = HD__GET_BLOCK_LOCATIONS_REQUEST_PROTO__INIT;
+	Hd__SetQuotaRequestProto req = HD__SET_QUOTA_REQUEST_PROTO__INIT;
 	struct dfs_stat st;
-	int rc = stat_path(fs, path, &st, err);
+	struct ask a;
 
-	if (rc == 0 && st.type == DFS_DIR)
-		rc = err_set(err, -EISDIR, "%.400s is a directory", path);
-	if (rc < 0)
-		return rc;
-	req.src = (char *)path;
-	req.offset = offset;
-	req.length = offset > INT64_MAX ? 0 : len > INT64_MAX - offset ? INT64_MAX - offset : len;
-	rc = path_call(fs, "getBlockLocations", path, &req.base,
-		       &hd__get_block_locations_response_proto__descriptor, &b->m, err);
-	if (rc < 0)
-		return rc;
-	return b->m->locations ? fill_blocks(b, b->m->locations) : not_found(err, path);
-}
-
-DFS_API int dfs_blocks(struct dfs *fs, const char *path, uint64_t offset, uint64_t len,
-		       struct dfs_blocks **ret, struct dfs_err *out)
-{
-	struct blocks *b = calloc(1, sizeof(*b));
-	char full[PATH_TEXT_MAX];
-	struct err err;
-	int rc = -ENOMEM;
-
-	err_reset(&err);
-	if (b)
-		rc = path_resolve(fs->user, path, full, &err);
-	rc = rc ?: blocks_path(fs, full, offset, len, b, &err);
-	if (rc < 0) {
-		dfs_blocks_free(b ? &b->pub : NULL);
-		return api_err(out, &err, rc);
-	}
-	*ret = &b->pub;
-	return 0;
-}
-
-DFS_API void dfs_blocks_free(struct dfs_blocks *pub)
-{
-	struct blocks *b = (struct blocks *)pub;
-
-	if (!b)
-		return;
-	pb_free(b->m);
-	free(b->block);
-	free(b->node);
-	free(b);
+	ask_begin(&a, fs, path);
+	req.path = a.path;
+	req.namespacequota = (uint64_t)name_quota; /* the wire's -1 and 2^63-1 are ours */
+	req.storagespacequota = (uint64_t)space_quota;
+	(void)ask(&a, "setQuota", &req.base, &hd__set_quota_response_proto__descriptor, NULL);
+	if (a.rc == -ENOENT && path_stat(fs, a.path, &st, &a.err) == 0 && st.type != DFS_DIR)
+		a.rc = err_set(&a.err, -ENOTDIR, "%.400s is no directory", a.path);
+	return ask_end(&a, out);
 }

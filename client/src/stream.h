@@ -83,6 +83,10 @@ struct block_stream {
  *  is a failure as on TCP. */
 extern const struct block_stream stream_tcp, stream_rdma;
 
+/** The checksum in which the block of @r is kept at its node, learned by reading a byte of it. Fails as
+ *  open_read. */
+int stream_tcp_checksum(struct dfs *fs, const struct read_setup *r, enum crc_type *ret_type,
+			uint32_t *ret_bpc, struct err *err);
 /** Can dfs.client.rdma be honoured at all? -ENOTSUP with what is missing, only when it is
  *  "require". */
 int stream_check(struct dfs *fs, struct err *err);

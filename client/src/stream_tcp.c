@@ -405,6 +405,24 @@ static int tcp_open_read(struct dfs *fs, const struct read_setup *r, struct rstr
 	return 0;
 }
 
+int stream_tcp_checksum(struct dfs *fs, const struct read_setup *r, enum crc_type *ret_type,
+			uint32_t *ret_bpc, struct err *err)
+{
+	struct rstream *s = NULL;
+	struct tcp_r *t;
+	uint8_t byte;
+	int rc = tcp_open_read(fs, r, &s, err);
+
+	if (rc < 0)
+		return rc;
+	t = container_of(s, struct tcp_r, base);
+	*ret_type = t->type;
+	*ret_bpc = t->bpc;
+	(void)tcp_read(s, &byte, 1, err); /* to the end of what was asked: the connection is kept */
+	tcp_close_read(s);
+	return 0;
+}
+
 const struct block_stream stream_tcp = {
 	.name = "tcp",
 	.counter = 0,

@@ -17,6 +17,12 @@ static uint64_t chunk_start(const struct writer *w)
 	return w->queued_end / w->bpc * w->bpc;
 }
 
+/* Is the next byte in a chunk that other hands have begun? */
+static bool is_ragged(const struct writer *w)
+{
+	return w->queued_end < w->ragged_end;
+}
+
 static struct packet *new_packet(struct writer *w, uint64_t offset, uint32_t cap)
 {
 	struct packet *p = packet_get(&w->fs->packets, cap, w->bpc);
@@ -224,7 +230,10 @@ static int need_cur(struct writer *w, struct err *err)
 		rc = turn(w, true, err);
 	if (rc < 0)
 		return rc;
-	w->cur = new_packet(w, chunk_start(w), w->packet_cap);
+	if (is_ragged(w))
+		w->cur = new_packet(w, w->queued_end, (uint32_t)(w->ragged_end - w->queued_end));
+	else
+		w->cur = new_packet(w, chunk_start(w), w->packet_cap);
 	return w->cur ? 0 : err_set(err, -ENOMEM, "out of memory for a packet");
 }
 
@@ -233,14 +242,15 @@ static bool cur_is_news(const struct writer *w)
 	return w->cur && w->cur->offset + w->cur->len > w->queued_end;
 }
 
-/* Queue what is in cur. If it ends inside a chunk, the next packet begins with that chunk. */
+/* Queue what is in cur. If it ends inside a chunk, the next packet begins with that chunk, unless the
+ * chunk's beginning is not ours. */
 static int push_cur(struct writer *w, bool sync, struct err *err)
 {
 	struct packet *p = w->cur, *next = NULL;
 	const uint32_t tail = p->len % w->bpc;
 	const bool whole = p->offset + p->len == w->block_size;
 
-	if (tail > 0 && !whole) {
+	if (tail > 0 && !whole && !is_ragged(w)) {
 		next = new_packet(w, p->offset + p->len - tail, w->packet_cap);
 		if (!next)
 			return err_set(err, -ENOMEM, "out of memory for a packet");
@@ -314,22 +324,29 @@ ssize_t writer_write(struct writer *w, const void *buf, size_t len, struct err *
 	return n < 0 ? n : (ssize_t)len;
 }
 
-static int flush_locked(struct writer *w, bool sync, struct err *err)
+static int flush_locked(struct writer *w, uint32_t flags, struct err *err)
 {
+	const bool sync = flags & DFS_SYNC_DISK;
 	int rc = 0;
 
-	if (w->stage == WRITER_IDLE)
+	if (flags & DFS_SYNC_UPDATE_LENGTH)
+		w->fsync_done = false;
+	if (w->stage != WRITER_IDLE) {
+		if (cur_is_news(w))
+			rc = push_cur(w, sync, err);
+		else if (sync && w->synced_end < w->queued_end)
+			rc = queue_empty(w, false, true, err);
+		w->flushed = true;
+		rc = rc ?: drain(w, err);
+		if (rc == 0 && flags & DFS_SYNC_END_BLOCK && w->queued_end > 0)
+			rc = finish_block(w, err);
+	} else if (!w->has_block || !(flags & DFS_SYNC_UPDATE_LENGTH)) {
 		return 0; /* nothing in this block; the blocks before are closed */
-	if (cur_is_news(w))
-		rc = push_cur(w, sync, err);
-	else if (sync && w->synced_end < w->queued_end)
-		rc = queue_empty(w, false, true, err);
-	w->flushed = true;
-	rc = rc ?: drain(w, err);
+	}
 	return rc ?: writer_persist(w, err);
 }
 
-int writer_flush(struct writer *w, bool sync, struct err *err)
+int writer_flush(struct writer *w, uint32_t flags, struct err *err)
 {
 	int rc;
 
@@ -338,7 +355,7 @@ int writer_flush(struct writer *w, bool sync, struct err *err)
 	if (rc < 0)
 		*err = w->err;
 	else
-		rc = flush_locked(w, sync, err);
+		rc = flush_locked(w, flags, err);
 	if (rc < 0)
 		fail(w, rc, err);
 	pthread_mutex_unlock(&w->lock);
@@ -443,7 +460,7 @@ int writer_new(struct dfs *fs, const char *path, const struct writer_opts *o, st
 	w->bpc = o->bpc;
 	w->replication = o->replication;
 	w->no_local = o->no_local;
-	w->crc_type = fs->set.crc_type;
+	w->crc_type = o->crc_type;
 	w->stuck_seqno = -1;
 	set_sizes(w, &fs->set);
 	hd__extended_block_proto__init(&w->block);

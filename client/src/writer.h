@@ -10,7 +10,9 @@
  * way puts the unacked packets back to the queue, repairs the pipeline (writer_recover()) and goes
  * on; the caller sees nothing of it.
  * Block by block: addBlock, set-up, packets, an empty last packet once all others are acked, its
- * ack.
+ * ack. Append begins with the last block: a new stamp, set-up on the nodes that have it, packets. Of its
+ * last chunk only the nodes have the beginning: packets start where it ends, and none reaches beyond
+ * that chunk, until it is full (`ragged_end`).
  * Ownership: packets belong to the pool; the writer holds those in its three places (cur,
  * queue, unacked). `lb` is the pipeline: nodes that fail are moved from there to `failed`.
  * Threading: `lock` serialises everything but keeper_add()/keeper_remove().
@@ -22,6 +24,7 @@
 
 enum writer_stage {
 	WRITER_IDLE,      /* no block open: the next byte needs addBlock */
+	WRITER_REOPENING, /* the last block of a file that is appended to: its pipeline is set up */
 	WRITER_STREAMING, /* pipeline up, data packets */
 	WRITER_CLOSING,   /* all data acked, the last packet is on its way */
 };
@@ -54,6 +57,7 @@ struct writer {
 	uint64_t sent_end;     /* bytes sent to the first node, by any pipeline */
 	uint64_t acked_end;
 	uint64_t synced_end;   /* bytes covered by an acked sync packet */
+	uint64_t ragged_end;   /* append: end of the chunk whose beginning only the nodes have; or 0 */
 	bool flushed;          /* hflush or hsync happened in this block: repair policy */
 	bool fsync_done;       /* the NameNode knows the block of a flushed file */
 
@@ -79,6 +83,7 @@ struct writer {
 struct writer_opts {
 	uint64_t file_id, block_size;
 	uint32_t bpc, replication;
+	enum crc_type crc_type;
 	bool no_local;
 };
 
@@ -86,7 +91,8 @@ struct writer_opts {
 int writer_new(struct dfs *fs, const char *path, const struct writer_opts *o, struct writer **ret,
 	       struct err *err);
 ssize_t writer_write(struct writer *w, const void *buf, size_t len, struct err *err);
-int writer_flush(struct writer *w, bool sync, struct err *err);
+/** @flags: enum dfs_sync_flags. */
+int writer_flush(struct writer *w, uint32_t flags, struct err *err);
 /** Finish the file at the NameNode. writer_free() must follow, whatever it returns. */
 int writer_close(struct writer *w, struct err *err);
 void writer_free(struct writer *w);
@@ -99,6 +105,9 @@ void writer_keep_alive(struct list *link, uint64_t now_ns);
 
 /** addBlock and set-up, with other nodes when some fail. Leaves STREAMING. */
 int writer_open_block(struct writer *w, struct err *err);
+/** Go on behind the @length bytes of a file. @lb (taken) is its last block as append() answers: NULL
+ *  when there is none with room; without nodes when a new block is to follow it. For a new writer. */
+int writer_reopen(struct writer *w, Hd__LocatedBlockProto *lb, uint64_t length, struct err *err);
 /** The pipeline broke (@bad: index of the node to blame, @err: why). Repair it, or fail with the
  *  reason. What was unacked is in the queue again. */
 int writer_recover(struct writer *w, int bad, struct err *err);

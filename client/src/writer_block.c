@@ -77,7 +77,7 @@ void writer_drop_block(struct writer *w)
 	pb_free(w->lb);
 	w->lb = NULL;
 	w->stage = WRITER_IDLE;
-	w->queued_end = w->sent_end = w->acked_end = w->synced_end = 0;
+	w->queued_end = w->sent_end = w->acked_end = w->synced_end = w->ragged_end = 0;
 	w->flushed = w->fsync_done = false;
 	w->pending_rc = 0;
 }
@@ -183,7 +183,7 @@ int writer_persist(struct writer *w, struct err *err)
 	req.src = w->path;
 	req.client = w->fs->client_name;
 	req.has_lastblocklength = 1;
-	req.lastblocklength = (int64_t)w->acked_end;
+	req.lastblocklength = (int64_t)(w->stage == WRITER_IDLE ? w->block_len : w->acked_end);
 	req.has_fileid = 1;
 	req.fileid = w->file_id;
 	rc = call(w, "fsync", &req.base, &hd__fsync_response_proto__descriptor, NULL, err);
@@ -463,11 +463,19 @@ static int call_update_pipeline(struct writer *w, uint64_t gs, struct err *err)
 	return rc;
 }
 
+/* What the nodes are asked for. Once some of them have begun an append, their replicas are no longer
+ * finalised ones with the old stamp, and only the recovery of an append takes them. */
+static enum dt_stage repair_stage(const struct writer *w)
+{
+	if (w->stage == WRITER_REOPENING)
+		return w->failed_count ? DT_SETUP_APPEND_RECOVERY : DT_SETUP_APPEND;
+	return w->stage == WRITER_CLOSING ? DT_CLOSE_RECOVERY : DT_SETUP_STREAMING_RECOVERY;
+}
+
 /* One attempt with the nodes that are left. @ret_bad: the node that spoilt it, or -1 when it was
  * not a node's fault. */
 static int rebuild(struct writer *w, int *ret_bad, struct err *err)
 {
-	const bool closing = w->stage == WRITER_CLOSING;
 	uint64_t gs = 0;
 	int rc;
 
@@ -478,8 +486,7 @@ static int rebuild(struct writer *w, int *ret_bad, struct err *err)
 	rc = rc ?: call_new_stamp(w, &gs, err);
 	if (rc < 0)
 		return rc;
-	rc = open_stream(w, closing ? DT_CLOSE_RECOVERY : DT_SETUP_STREAMING_RECOVERY, gs, ret_bad,
-			 err);
+	rc = open_stream(w, repair_stage(w), gs, ret_bad, err);
 	if (rc < 0)
 		return rc;
 	*ret_bad = -1;
@@ -551,5 +558,54 @@ int writer_recover(struct writer *w, int bad, struct err *err)
 		add_cause(err, cause);
 	else if (w->stage == WRITER_CLOSING)
 		drop_last_packet(w);
+	return rc;
+}
+
+/* ---- append ---- */
+
+/* The last block is taken over where it ends. */
+static int reopen_block(struct writer *w, struct err *err)
+{
+	const uint64_t len = w->block_len;
+	int bad, rc = located_check(w->lb, true, err);
+
+	if (rc < 0)
+		return rc;
+	w->queued_end = w->sent_end = w->acked_end = w->synced_end = len;
+	if (len % w->bpc)
+		w->ragged_end = len - len % w->bpc + w->bpc;
+	w->flushed = true; /* it holds bytes that somebody relies on: the pipeline is kept long */
+	w->stage = WRITER_REOPENING;
+	rc = rebuild(w, &bad, err);
+	if (rc < 0 && bad >= 0)
+		rc = writer_recover(w, bad, err);
+	if (rc == 0)
+		w->stage = WRITER_STREAMING;
+	return rc;
+}
+
+int writer_reopen(struct writer *w, Hd__LocatedBlockProto *lb, uint64_t length, struct err *err)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&w->lock);
+	w->written = w->file_done = length;
+	w->lb = lb;
+	if (lb) {
+		rc = set_block(w, lb->b, err);
+		w->has_block = rc == 0;
+		w->block_len = lb->b->numbytes;
+	}
+	if (rc == 0 && lb && w->block_len > length)
+		rc = err_set(err, -EPROTO, "a last block of %llu bytes in a file of %llu",
+			     (unsigned long long)w->block_len, (unsigned long long)length);
+	if (rc == 0 && lb && lb->n_locs > 0) {
+		w->file_done -= w->block_len;
+		rc = reopen_block(w, err);
+	} else {
+		pb_free(lb);
+		w->lb = NULL;
+	}
+	pthread_mutex_unlock(&w->lock);
 	return rc;
 }

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/append.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "client/src/ask.h"
+#include "common/base/clock.h"
+#include "common/wire/pb.h"
+#include "common/wire/rpc_frame.h"
+#include "ClientNamenodeProtocol.pb-c.h"
+
+#define NOT_REPORTED_NS (60 * NS_PER_S) /* patience with a last block that is on its way to be known */
+#define POLL_FIRST_NS (10 * NS_PER_MS)
+#define POLL_MAX_NS (1000 * NS_PER_MS)
+
+static int call_once(struct dfs *fs, const char *path, uint32_t flags,
+		     Hd__AppendResponseProto **ret, struct err *err)
+{
+	Hd__AppendRequestProto req = HD__APPEND_REQUEST_PROTO__INIT;
+
+	req.src = (char *)path;
+	req.clientname = fs->client_name;
+	req.has_flag = 1;
+	req.flag = HD__CREATE_FLAG_PROTO__APPEND;
+	if (flags & DFS_APPEND_NEW_BLOCK)
+		req.flag |= HD__CREATE_FLAG_PROTO__NEW_BLOCK;
+	return path_call(fs, "append", path, &req.base, &hd__append_response_proto__descriptor, ret,
+			 err);
+}
+
+/* Who closed the file a moment ago was answered as soon as one node had reported the last block; the
+ * NameNode wants to hear of more before it hands the block out again. */
+static bool is_passing(const struct err *err)
+{
+	return strcmp(err->remote, JEX_RETRIABLE) == 0 ||
+	       strcmp(err->remote, JEX_NOT_REPLICATED_YET) == 0;
+}
+
+static int call_append(struct dfs *fs, const char *path, uint32_t flags,
+		       Hd__AppendResponseProto **ret, struct err *err)
+{
+	const uint64_t deadline = clock_mono_ns() + NOT_REPORTED_NS;
+	uint64_t pause = POLL_FIRST_NS;
+	struct dfs_stat st;
+	int rc;
+
+	for (;;) {
+		const struct timespec ts = {(time_t)(pause / NS_PER_S), (long)(pause % NS_PER_S)};
+
+		rc = call_once(fs, path, flags, ret, err);
+		if (rc == 0 || !is_passing(err) || clock_mono_ns() >= deadline)
+			break;
+		(void)nanosleep(&ts, NULL); /* an early end is fine */
+		pause = pause * 2 < POLL_MAX_NS ? pause * 2 : POLL_MAX_NS;
+	}
+	if ((rc == -EEXIST || rc == -ENOENT) && path_stat(fs, path, &st, err) == 0 &&
+	    st.type == DFS_DIR)
+		return err_set(err, -EISDIR, "%.400s is a directory", path);
+	return rc;
+}
+
+/* How the bytes of a block are summed. A node that cannot tell now may still be left out of the
+ * pipeline later: the next one is asked, and when all are silent our own kind must do. */
+static void learn_checksum(struct dfs *fs, const Hd__LocatedBlockProto *lb, struct writer_opts *o)
+{
+	struct err ignored;
+
+	if (fs->set.rdma == RDMA_REQUIRE || lb->b->numbytes == 0)
+		return; /* asked over TCP, which is not wanted here; or nothing to fit to */
+	for (size_t i = 0; i < lb->n_locs; i++) {
+		const struct read_setup r = {.lb = lb, .node = i, .offset = 0, .len = 1};
+		enum crc_type type;
+		uint32_t bpc;
+
+		if (stream_tcp_checksum(fs, &r, &type, &bpc, &ignored) == 0) {
+			o->crc_type = type;
+			o->bpc = bpc;
+			return;
+		}
+	}
+}
+
+static int check_file(const Hd__AppendResponseProto *m, const char *path, uint32_t flags,
+		      struct err *err)
+{
+	if (!m->stat)
+		return err_set(err, -EPROTO, "the NameNode opens %.200s without a word", path);
+	if (m->stat->ecpolicy || m->stat->fileencryptioninfo)
+		return err_set(err, -ENOTSUP, "%.200s is %s, which this version cannot write", path,
+			       m->stat->ecpolicy ? "erasure-coded" : "encrypted");
+	if (m->block && m->block->n_locs == 0 && !(flags & DFS_APPEND_NEW_BLOCK))
+		return err_set(err, -EIO, "%.200s: no data node has its last block; are they up?",
+			       path);
+	return m->block ? located_check(m->block, m->block->n_locs > 0, err) : 0;
+}
+
+/* The NameNode holds the file open for us, and we cannot write it. */
+static void give_back(struct dfs *fs, const char *path)
+{
+	Hd__RecoverLeaseRequestProto req = HD__RECOVER_LEASE_REQUEST_PROTO__INIT;
+	struct err ignored;
+
+	req.src = (char *)path;
+	req.clientname = fs->client_name;
+	(void)nn_call(fs, "recoverLease", &req.base, &hd__recover_lease_response_proto__descriptor,
+		      NULL, &ignored);
+}
+
+int append_open(struct dfs *fs, const char *path, uint32_t flags, struct writer **ret,
+		struct err *err)
+{
+	struct writer_opts o = {.bpc = fs->defaults.bytes_per_checksum,
+				.crc_type = fs->set.crc_type};
+	Hd__AppendResponseProto *m = NULL;
+	struct writer *w = NULL;
+	int rc = stream_check(fs, err);
+
+	rc = rc ?: call_append(fs, path, flags, &m, err);
+	if (rc < 0)
+		return rc;
+	rc = check_file(m, path, flags, err);
+	if (rc == 0) {
+		o.file_id = m->stat->fileid;
+		o.block_size = m->stat->blocksize;
+		o.replication = m->stat->block_replication;
+		if (m->block)
+			learn_checksum(fs, m->block, &o);
+		rc = writer_new(fs, path, &o, &w, err);
+	}
+	if (rc == 0) {
+		Hd__LocatedBlockProto *lb = m->block;
+
+		m->block = NULL;
+		rc = writer_reopen(w, lb, m->stat->length, err);
+		if (rc < 0)
+			err_prefix(err, "%.200s", path);
+	}
+	pb_free(m);
+	if (rc < 0) {
+		writer_free(w);
+		give_back(fs, path);
+		return rc;
+	}
+	*ret = w;
+	return 0;
+}
