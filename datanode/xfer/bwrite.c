@@ -808,7 +808,7 @@ static void bw_free(struct rop *rop)
 	atomic_fetch_sub(&w->core->dn->xceivers, 1);
 	if (w->src)
 		w->src->ops->ended(w->src, w->rc);
-	free(w->params.targets);
+	write_params_fini(&w->params);
 	free(w);
 }
 
@@ -823,6 +823,7 @@ int bwrite_open(struct xfer_core *core, struct write_params *params, struct writ
 	w->src = src;
 	w->params = *params;
 	params->targets = NULL;
+	params->token = NULL;
 	w->params.req.storage_uuid = w->params.storage_uuid[0] ? w->params.storage_uuid : NULL;
 	w->params.req.stop = bw_stop;
 	w->params.req.stop_arg = w;

@@ -269,7 +269,8 @@ static int read_params(struct caps_read *r, const struct capsule *m, struct read
 	r->off = op->offset;
 	r->len = op->len;
 	r->want_crcs = m->read.crc.len != 0;
-	rc = dtp_block(link_of(r)->caps->core->dn, op->header->baseheader->block, &ret->block, &ret->bp, err);
+	rc = dtp_block(link_of(r)->caps->core, op->header->baseheader,
+		       (struct token_access){.mode = HD__ACCESS_MODE_PROTO__READ}, &ret->block, &ret->bp, err);
 	pb_free(op);
 	return rc;
 }

@@ -436,13 +436,13 @@ static int write_params(struct caps_conn *c, const struct capsule *m, struct wri
 
 	if (rc < 0)
 		return err_set(err, rc, "not an OpWriteBlockProto");
-	rc = dtp_write_params(c->link.caps->core->dn, op, ret, err);
+	rc = dtp_write_params(c->link.caps->core, op, ret, err);
 	pb_free(op);
 	if (rc < 0)
 		return rc;
 	if (ret->client[0] && !ret->transfer)
 		return 0;
-	free(ret->targets);
+	write_params_fini(ret);
 	return err_set(err, -EOPNOTSUPP, "copies between nodes go over TCP");
 }
 
@@ -469,7 +469,7 @@ void caps_write_start(struct caps_conn *c, const struct capsule *m)
 		}
 		rc = w ? bwrite_open(c->link.caps->core, &params, &w->src, &w->w) : -ENOMEM;
 		if (rc < 0)
-			free(params.targets);
+			write_params_fini(&params);
 	}
 	if (rc == 0)
 		return;

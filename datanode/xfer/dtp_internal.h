@@ -9,6 +9,7 @@
 #include "common/wire/dt.h"
 #include "common/wire/pb.h"
 #include "datanode/xfer/dtp.h"
+#include "datanode/xfer/token.h"
 
 #define DTP_BUF 4096                 /* receive buffer of an idle connection */
 #define DTP_BUF_MAX (1u << 20)       /* longest op message, or packet header with CRCs */
@@ -117,14 +118,19 @@ void dtp_replace_start(struct dtp_conn *c, const Hd__OpReplaceBlockProto *msg);
 void dtp_transfer_start(struct dtp_conn *c, const Hd__OpTransferBlockProto *msg);
 
 /* dtp_msg.c: messages to parameters and back */
-/** -EINVAL with a sentence for the log: out of range, unknown pool (-ENOENT), ... */
-int dtp_write_params(struct dn *dn, const Hd__OpWriteBlockProto *m, struct write_params *ret,
+/** -EINVAL with a sentence for the log: out of range, unknown pool (-ENOENT), -EACCES: the token does
+ *  not allow it, ... */
+int dtp_write_params(struct xfer_core *core, const Hd__OpWriteBlockProto *m, struct write_params *ret,
 		     struct err *err);
 int dtp_targets(Hd__DatanodeInfoProto *const *infos, size_t n, const Hd__StorageTypeProto *types,
 		size_t n_types, char *const *ids, size_t n_ids, struct dn_target **ret,
 		struct err *err);
-int dtp_block(struct dn *dn, const Hd__ExtendedBlockProto *m, struct block *ret,
-	      struct block_pool **ret_pool, struct err *err);
+/** The block of an op, and whether its token allows @want (of which pool and block are filled in here). -EINVAL,
+ *  -ENOENT: a pool of nobody here, -EACCES. */
+int dtp_block(struct xfer_core *core, const Hd__BaseHeaderProto *m, struct token_access want,
+	      struct block *ret, struct block_pool **ret_pool, struct err *err);
+/** What a refused op is answered with: ERROR_ACCESS_TOKEN or ERROR. */
+enum dt_status dtp_refusal(int rc);
 struct sink_params;
 /** WRITE_BLOCK for the next hop: version, opcode, message; malloc'ed. */
 int dtp_write_op_encode(const struct sink_params *p, uint8_t **ret, size_t *ret_len);

@@ -239,9 +239,10 @@ void dtp_checksum_start(struct dtp_conn *c, const Hd__OpBlockChecksumProto *msg)
 	int rc = q ? 0 : -ENOMEM;
 
 	if (rc == 0)
-		rc = dtp_block(c->core->dn, msg->header->block, &q->block, &q->bp, &q->err);
+		rc = dtp_block(c->core, msg->header, (struct token_access){.mode = HD__ACCESS_MODE_PROTO__READ},
+			       &q->block, &q->bp, &q->err);
 	if (rc < 0) {
-		dtp_send_status(c, DT_ERROR, NULL, q ? q->err.text : err_name(rc));
+		dtp_send_status(c, dtp_refusal(rc), NULL, q ? q->err.text : err_name(rc));
 		dtp_break(c, rc, "BLOCK_CHECKSUM refused");
 		free(q);
 		return;
@@ -293,7 +294,14 @@ static int transfer_params_from(struct dtp_conn *c, const Hd__OpTransferBlockPro
 				struct transfer_params *tp, struct err *err)
 {
 	const char *client = m->header->clientname;
-	int rc = dtp_block(c->core->dn, m->header->baseheader->block, &tp->block, &tp->bp, err);
+	const struct token_access want = {
+		.mode = HD__ACCESS_MODE_PROTO__WRITE,
+		.types = m->targetstoragetypes,
+		.n_types = m->n_targetstoragetypes,
+		.ids = (const char *const *)m->targetstorageids,
+		.n_ids = m->n_targetstorageids,
+	};
+	int rc = dtp_block(c->core, m->header->baseheader, want, &tp->block, &tp->bp, err);
 
 	if (rc < 0)
 		return rc;
@@ -320,7 +328,7 @@ void dtp_transfer_start(struct dtp_conn *c, const Hd__OpTransferBlockProto *msg)
 	}
 	if (rc < 0) {
 		free(q);
-		dtp_send_status(c, DT_ERROR, NULL, err.rc ? err.text : err_name(rc));
+		dtp_send_status(c, dtp_refusal(rc), NULL, err.rc ? err.text : err_name(rc));
 		dtp_break(c, rc, "TRANSFER_BLOCK refused");
 		return;
 	}

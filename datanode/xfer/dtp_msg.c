@@ -18,17 +18,26 @@ static bool text_copy(char *dst, size_t size, const char *src)
 	return true;
 }
 
-int dtp_block(struct dn *dn, const Hd__ExtendedBlockProto *m, struct block *ret,
-	      struct block_pool **ret_pool, struct err *err)
+int dtp_block(struct xfer_core *core, const Hd__BaseHeaderProto *m, struct token_access want,
+	      struct block *ret, struct block_pool **ret_pool, struct err *err)
 {
 	char pool[BLOCK_POOL_ID_MAX];
 
-	if (dt_block_from_proto(m, ret, pool) < 0)
+	if (dt_block_from_proto(m->block, ret, pool) < 0)
 		return err_set(err, -EINVAL, "not a block pool id");
-	*ret_pool = dn_pool(dn, pool);
+	*ret_pool = dn_pool(core->dn, pool);
 	if (!*ret_pool)
 		return err_set(err, -ENOENT, "block pool %s is not served here", pool);
-	return 0;
+	if (!token_is_wanted(core->tokens, pool))
+		return 0;
+	want.pool = pool;
+	want.block_id = ret->id;
+	return token_check(core->tokens, m->token, &want, clock_wall_ms(), err);
+}
+
+enum dt_status dtp_refusal(int rc)
+{
+	return rc == -EACCES ? DT_ERROR_ACCESS_TOKEN : DT_ERROR;
 }
 
 static int target_from(const Hd__DatanodeInfoProto *m, struct dn_target *t)
@@ -84,14 +93,50 @@ static int check_checksum(const Hd__ChecksumProto *m, struct write_request *q, s
 	return 0;
 }
 
-int dtp_write_params(struct dn *dn, const Hd__OpWriteBlockProto *m, struct write_params *ret,
+/* The block, for this node and all behind it: the storages of all are in the token. */
+static int write_block(struct xfer_core *core, const Hd__OpWriteBlockProto *m, struct block *ret,
+		       struct block_pool **ret_pool, struct err *err)
+{
+	struct token_access want = {.mode = HD__ACCESS_MODE_PROTO__WRITE};
+	Hd__StorageTypeProto types[DN_TARGETS_MAX + 1];
+	const char *ids[DN_TARGETS_MAX + 1];
+
+	if (m->n_targetstoragetypes > DN_TARGETS_MAX || m->n_targetstorageids > DN_TARGETS_MAX)
+		return err_set(err, -EINVAL, "more than %d nodes in a pipeline", DN_TARGETS_MAX);
+	types[want.n_types++] = m->has_storagetype ? m->storagetype : HD__STORAGE_TYPE_PROTO__DISK;
+	for (size_t i = 0; i < m->n_targetstoragetypes; i++)
+		types[want.n_types++] = m->targetstoragetypes[i];
+	if (m->n_targetstorageids) /* clients before 3.1 name none */
+		ids[want.n_ids++] = m->storageid ? m->storageid : "";
+	for (size_t i = 0; i < m->n_targetstorageids; i++)
+		ids[want.n_ids++] = m->targetstorageids[i];
+	want.types = types;
+	want.ids = ids;
+	return dtp_block(core, m->header->baseheader, want, ret, ret_pool, err);
+}
+
+/* The hops behind this one ask for the token, too: it goes on as it came. */
+static int token_keep(const Hd__BaseHeaderProto *m, struct write_params *p)
+{
+	return m->token ? pb_pack(m->token, &p->token, &p->token_len) : 0;
+}
+
+void write_params_fini(struct write_params *p)
+{
+	free(p->targets);
+	free(p->token);
+	p->targets = NULL;
+	p->token = NULL;
+}
+
+int dtp_write_params(struct xfer_core *core, const Hd__OpWriteBlockProto *m, struct write_params *ret,
 		     struct err *err)
 {
 	struct write_params p = {.pipeline_size = m->pipelinesize};
 	struct write_request *q = &p.req;
 	int rc;
 
-	rc = dtp_block(dn, m->header->baseheader->block, &q->block, &p.bp, err);
+	rc = write_block(core, m, &q->block, &p.bp, err);
 	if (rc == 0)
 		rc = check_checksum(m->requestedchecksum, q, err);
 	if (rc < 0)
@@ -112,8 +157,12 @@ int dtp_write_params(struct dn *dn, const Hd__OpWriteBlockProto *m, struct write
 		return err_set(err, -EINVAL, "a transfer takes no further targets");
 	rc = dtp_targets(m->targets, m->n_targets, m->targetstoragetypes, m->n_targetstoragetypes,
 			 m->targetstorageids, m->n_targetstorageids, &p.targets, err);
-	if (rc < 0)
+	if (rc == 0)
+		rc = token_keep(m->header->baseheader, &p);
+	if (rc < 0) {
+		write_params_fini(&p);
 		return rc;
+	}
 	p.target_count = (uint32_t)m->n_targets;
 	*ret = p;
 	return 0;
@@ -157,7 +206,7 @@ int dtp_write_op_encode(const struct sink_params *sp, uint8_t **ret, size_t *ret
 	Hd__ClientOperationHeaderProto header = HD__CLIENT_OPERATION_HEADER_PROTO__INIT;
 	Hd__BaseHeaderProto base = HD__BASE_HEADER_PROTO__INIT;
 	Hd__ExtendedBlockProto block = HD__EXTENDED_BLOCK_PROTO__INIT;
-	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	Hc__TokenProto none = HC__TOKEN_PROTO__INIT, *token = NULL;
 	Hd__ChecksumProto checksum = HD__CHECKSUM_PROTO__INIT;
 	struct dn_target *rest = w->targets + 1;
 	const uint32_t n = w->target_count - 1;
@@ -165,13 +214,16 @@ int dtp_write_op_encode(const struct sink_params *sp, uint8_t **ret, size_t *ret
 	char empty[] = "", client[sizeof(w->client)];
 	int rc;
 
-	if (!parts)
-		return -ENOMEM;
+	rc = !parts ? -ENOMEM : w->token ? pb_unpack(&hc__token_proto__descriptor, w->token, w->token_len, &token) : 0;
+	if (rc < 0) {
+		free(parts);
+		return rc;
+	}
 	memcpy(client, w->client, sizeof(client));
-	token.kind = token.service = empty;
+	none.kind = none.service = empty;
 	dt_block_to_proto(&b, pool_id(w->bp), &block);
 	base.block = &block;
-	base.token = &token;
+	base.token = token ? token : &none;
 	header.baseheader = &base;
 	header.clientname = client;
 	checksum.type = (Hd__ChecksumTypeProto)sp->crc_type;
@@ -192,6 +244,7 @@ int dtp_write_op_encode(const struct sink_params *sp, uint8_t **ret, size_t *ret
 	m.storagetype = (Hd__StorageTypeProto)w->targets[0].storage_type;
 	m.storageid = w->targets[0].storage_uuid;
 	rc = dt_op_encode(DT_WRITE_BLOCK, &m, ret, ret_len);
+	pb_free(token);
 	free(parts);
 	return rc;
 }

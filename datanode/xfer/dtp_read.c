@@ -323,16 +323,17 @@ static void read_start(struct dtp_conn *c, const struct read_params *params, con
 	c->op = &d->op;
 }
 
-static bool start_params(struct dtp_conn *c, const Hd__ExtendedBlockProto *m,
+static bool start_params(struct dtp_conn *c, const Hd__BaseHeaderProto *m, Hd__AccessModeProto mode,
 			 struct read_params *params)
 {
 	struct err err = ERR_INIT;
-	const int rc = dtp_block(c->core->dn, m, &params->block, &params->bp, &err);
+	const int rc = dtp_block(c->core, m, (struct token_access){.mode = mode}, &params->block,
+				 &params->bp, &err);
 
 	if (rc == 0)
 		return true;
 	log_info("op=read peer=%s: %s", c->peer, err.text);
-	dtp_send_status(c, DT_ERROR, NULL, err.text);
+	dtp_send_status(c, dtp_refusal(rc), NULL, err.text);
 	dtp_break(c, rc, "read refused");
 	return false;
 }
@@ -345,7 +346,7 @@ void dtp_read_start(struct dtp_conn *c, const Hd__OpReadBlockProto *msg)
 		.want_crcs = !msg->has_sendchecksums || msg->sendchecksums,
 	};
 
-	if (start_params(c, msg->header->baseheader->block, &params))
+	if (start_params(c, msg->header->baseheader, HD__ACCESS_MODE_PROTO__READ, &params))
 		read_start(c, &params, "opReadBlock", false);
 }
 
@@ -353,6 +354,6 @@ void dtp_copy_start(struct dtp_conn *c, const Hd__OpCopyBlockProto *msg)
 {
 	struct read_params params = {.want_crcs = true, .whole = true};
 
-	if (start_params(c, msg->header->block, &params))
+	if (start_params(c, msg->header, HD__ACCESS_MODE_PROTO__COPY, &params))
 		read_start(c, &params, "opCopyBlock", true);
 }

@@ -50,7 +50,7 @@ static void repl_maybe_free(struct dtp_replace *q)
 {
 	if (q->connecting || q->source_there || !q->asker_gone)
 		return;
-	free(q->params.targets);
+	write_params_fini(&q->params);
 	free(q->ask);
 	free(q);
 }
@@ -110,7 +110,6 @@ static void do_answer(struct dtp_replace *q)
 		s->in.start += (uint32_t)total;
 		q->state = REPL_RECEIVE_WAIT;
 		rc = dtp_receive_start(s, &q->params, on_finished, q);
-		q->params.targets = NULL;
 	}
 	if (rc < 0)
 		repl_end(q, rc);
@@ -225,7 +224,11 @@ static int replace_params(struct dtp_conn *c, const Hd__OpReplaceBlockProto *m, 
 {
 	struct write_params *p = &q->params;
 	const size_t hint = strlen(m->delhint);
-	int rc = dtp_block(c->core->dn, m->header->block, &p->req.block, &p->bp, err);
+	const Hd__StorageTypeProto type = m->has_storagetype ? m->storagetype : HD__STORAGE_TYPE_PROTO__DISK;
+	const char *const id = m->storageid;
+	const struct token_access want = {.mode = HD__ACCESS_MODE_PROTO__REPLACE, .types = &type, .n_types = 1,
+					  .ids = &id, .n_ids = id != NULL};
+	int rc = dtp_block(c->core, m->header, want, &p->req.block, &p->bp, err);
 
 	if (rc < 0)
 		return rc;
@@ -264,7 +267,7 @@ void dtp_replace_start(struct dtp_conn *c, const Hd__OpReplaceBlockProto *msg)
 		if (q)
 			free(q->ask);
 		free(q);
-		dtp_send_status(c, DT_ERROR, NULL, err.rc ? err.text : err_name(rc));
+		dtp_send_status(c, dtp_refusal(rc), NULL, err.rc ? err.text : err_name(rc));
 		dtp_break(c, rc, "REPLACE_BLOCK refused");
 		return;
 	}

@@ -513,7 +513,7 @@ int dtp_receive_start(struct dtp_conn *c, struct write_params *params,
 		rc = bwrite_open(c->core, params, &d->src, &d->w);
 	}
 	if (rc < 0) {
-		free(params->targets);
+		write_params_fini(params);
 		free(d);
 		return rc;
 	}
@@ -525,11 +525,13 @@ void dtp_write_start(struct dtp_conn *c, const Hd__OpWriteBlockProto *msg)
 {
 	struct write_params params;
 	struct err err = ERR_INIT;
-	int rc = dtp_write_params(c->core->dn, msg, &params, &err);
+	int rc = dtp_write_params(c->core, msg, &params, &err);
 
 	if (rc < 0)
 		log_warn("op=write peer=%s: %s", c->peer, err.rc ? err.text : err_name(rc));
-	else
+	if (rc == -EACCES && msg->header->clientname[0])
+		dtp_send_status(c, DT_ERROR_ACCESS_TOKEN, "", err.text);
+	if (rc == 0)
 		rc = dtp_receive_start(c, &params, NULL, NULL);
 	if (rc < 0)
 		dtp_break(c, rc, "WRITE_BLOCK refused");

@@ -129,9 +129,14 @@ struct write_params { /* of WRITE_BLOCK, as decoded and checked by a front end *
 	uint32_t pipeline_size;
 	struct dn_target *targets;  /* owned (malloc), the hops behind this one */
 	uint32_t target_count;
+	uint8_t *token;             /* owned (malloc): TokenProto for them, encoded; NULL: none */
+	size_t token_len;
 	char del_hint[BLOCK_UUID_MAX]; /* REPLACE_BLOCK: reported with RECEIVED */
 	bool transfer;              /* stage TRANSFER_*: no acks, one final answer */
 };
+
+/** Free what is owned. */
+void write_params_fini(struct write_params *p);
 
 struct bwrite;
 struct write_source;

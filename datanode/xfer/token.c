@@ -166,6 +166,8 @@ bool token_is_wanted(struct token_keys *k, const char *pool)
 	const struct pool_keys *p;
 	bool wanted;
 
+	if (!k)
+		return false;
 	pthread_mutex_lock(&k->lock);
 	p = pool_find_locked(k, pool);
 	wanted = p && p->wanted;

@@ -34,7 +34,7 @@ void token_keys_free(struct token_keys *k);
  *  nothing is changed. */
 int token_keys_add(struct token_keys *k, const char *pool, const Hd__ExportedBlockKeysProto *m,
 		   uint64_t now_ms, struct err *err);
-/** Are tokens asked for in this pool? */
+/** Are tokens asked for in this pool? Accepts NULL. */
 bool token_is_wanted(struct token_keys *k, const char *pool);
 
 struct token_access { /* what an operation is about to do; borrowed */

@@ -5,9 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/wire/dt.h"
+#include "common/wire/pb.h"
 #include "datanode/xfer/sink.h"
+#include "datanode/xfer/token.h"
 
 enum transfer_state {
 	TR_OPEN_WAIT,   /* the replica is opened; leaves on opened() of the read */
@@ -105,6 +108,31 @@ static const struct sink_user_ops user_ops = {
 	.closed = on_sink_closed,
 };
 
+/* The receivers ask us for a token as they would ask a client: it is of our making. */
+static int own_token(struct transfer *t)
+{
+	Hd__StorageTypeProto types[DN_TARGETS_MAX];
+	const char *ids[DN_TARGETS_MAX];
+	struct token_access a = {.pool = pool_id(t->write.bp), .block_id = t->info.block.id,
+				 .mode = HD__ACCESS_MODE_PROTO__WRITE, .types = types, .ids = ids};
+	Hc__TokenProto *token;
+	int rc;
+
+	if (!token_is_wanted(t->core->tokens, a.pool))
+		return 0;
+	for (; a.n_types < t->write.target_count && a.n_types < DN_TARGETS_MAX; a.n_types++) {
+		types[a.n_types] = (Hd__StorageTypeProto)t->write.targets[a.n_types].storage_type;
+		ids[a.n_types] = t->write.targets[a.n_types].storage_uuid;
+	}
+	a.n_ids = a.n_types;
+	rc = token_make(t->core->tokens, &a, clock_wall_ms(), &token);
+	if (rc < 0)
+		return rc;
+	rc = pb_pack(token, &t->write.token, &t->write.token_len);
+	pb_free(token);
+	return rc;
+}
+
 static void hop_open(struct transfer *t)
 {
 	const bool repair = t->write.client[0];
@@ -122,6 +150,11 @@ static void hop_open(struct transfer *t)
 	int rc;
 
 	t->sink_user.ops = &user_ops;
+	rc = own_token(t);
+	if (rc < 0) {
+		tr_fail(t, rc, "sign a block token");
+		return;
+	}
 	rc = sink_open(t->core, &sp, &t->sink_user, &t->sink);
 	if (rc < 0)
 		tr_fail(t, rc, "connect to the receiving data node");
@@ -255,7 +288,7 @@ static void tr_free(struct rop *rop)
 	t->core->op_count--;
 	atomic_fetch_sub(&t->core->dn->transfers, 1);
 	t->done(t->arg, t->rc, &t->err);
-	free(t->write.targets);
+	write_params_fini(&t->write);
 	free(t);
 }
 

@@ -63,6 +63,16 @@ def data_transfer(up, down):
     delimited(down, 0)
 
 
+def tokens():  # of datanode/xfer/token_test.c: Writable without and with storages, protobuf
+    for text in ('8a03a3529440004d00000005616c6963650000001042502d312d3132372e302e302e312d318c400000010104524541440000',
+                 '8a03a35294400084499602d100000005616c6963650000001042502d312d3132372e302e302e312d318201d1694a1ffe0404'
+                 '5245414405575249544504434f5059075245504c41434503044449534b03535344044449534b030000000444532d31000000'
+                 '0444532d320000000444532d33',
+                 '088080d194b57410aefaa7b30b1a05616c696365221042502d312d3132372e302e302e312d312881c0d7b5e9c5ffffff0130'
+                 '01300230033004380138023801420444532d31420444532d32420444532d33'):
+        seed('token', bytes.fromhex(text))
+
+
 def capsules():
     def cap(kind, body, flags=0, rid=7, payload=b''):
         head = struct.pack('>BBHHHIQ', 1, kind, flags, 3, 20 + len(body), len(payload), rid)
@@ -125,6 +135,7 @@ for path in sorted((out / 'rpc_frame').iterdir()):  # the body of each call as a
         seed('message', b'\0' + bytes([n % 256]) + b[q:q + n])
         p = q + n
 capsules()
+tokens()
 block_reports()
 confs()
 (out / 'stamp').write_text('done\n')
