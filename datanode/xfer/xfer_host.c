@@ -30,6 +30,24 @@ static int die(const struct err *err, const char *what)
 	return 1;
 }
 
+/* test.token.key=TEXT: the text is the one block key, of number 7. */
+static int give_key(struct xfer *x, const char *text, struct err *err)
+{
+	Hd__ExportedBlockKeysProto m = HD__EXPORTED_BLOCK_KEYS_PROTO__INIT;
+	Hd__BlockKeyProto key = HD__BLOCK_KEY_PROTO__INIT;
+
+	if (!text)
+		return 0;
+	key.keyid = 7;
+	key.expirydate = INT64_MAX;
+	key.has_keybytes = 1;
+	key.keybytes = (ProtobufCBinaryData){.data = (uint8_t *)(uintptr_t)text, .len = strlen(text)};
+	m.isblocktokenenabled = 1;
+	m.tokenlifetime = 60000;
+	m.currentkey = &key;
+	return xfer_block_keys(x, pool_id(the_pool), &m, err);
+}
+
 static void print_metrics(void)
 {
 	char *text = metrics_format(NULL);
@@ -74,6 +92,8 @@ int main(int argc, char **argv)
 	if (net_resolve("127.0.0.1", (uint16_t)strtoul(argv[2], NULL, 10), &dn.data_addr, &err) < 0 ||
 	    reactor_new(&ro, &dn.reactors[0], &err) < 0 || xfer_start(&dn, &dn.xfer, &err) < 0)
 		return die(&err, "start");
+	if (give_key(dn.xfer, conf_get(conf, "test.token.key"), &err) < 0)
+		return die(&err, "keys");
 	reactor_start(dn.reactors[0]);
 	snprintf(port, sizeof(port), "port %u\n", net_port(&dn.data_addr));
 	fputs(port, stdout);

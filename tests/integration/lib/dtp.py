@@ -4,6 +4,7 @@
 Messages are encoded field by field from hdfs-wire section 5, not with the code under test.
 """
 import hashlib
+import hmac
 import os
 import socket
 import struct
@@ -124,20 +125,32 @@ def block_proto(b):
     return f_bytes(1, b.pool) + f_int(2, b.id) + f_int(3, b.gs) + f_int(4, b.len)
 
 
-def token():
-    return f_bytes(1, b'') + f_bytes(2, b'') + f_bytes(3, '') + f_bytes(4, '')
+signer = None  # a function of the block that gives identifier and password of its token
+
+
+def token(b):
+    ident, password = signer(b) if signer else (b'', b'')
+    return f_bytes(1, ident) + f_bytes(2, password) + f_bytes(3, 'HDFS_BLOCK_TOKEN' if signer else '') + f_bytes(4, '')
 
 
 def base_header(b):
-    return f_bytes(1, block_proto(b)) + f_bytes(2, token())
+    return f_bytes(1, block_proto(b)) + f_bytes(2, token(b))
+
+
+def sign(key, key_id, b, modes, expiry_ms, types=(), ids=()):
+    """A token in the form of BlockTokenSecretProto; types and ids as numbers and strings."""
+    ident = (f_int(1, expiry_ms) + f_int(2, key_id) + f_bytes(3, 'alice') + f_bytes(4, b.pool) + f_int(5, b.id) +
+             b''.join(f_int(6, m) for m in modes) + b''.join(f_int(7, t) for t in types) +
+             b''.join(f_bytes(8, i) for i in ids))
+    return ident, hmac.new(key, ident, 'sha1').digest()
 
 
 def client_header(b, client):
     return f_bytes(1, base_header(b)) + f_bytes(2, client)
 
 
-def datanode(port, ip='127.0.0.1'):
-    ident = (f_bytes(1, ip) + f_bytes(2, 'localhost') + f_bytes(3, 'uuid-%d' % port) + f_int(4, port) +
+def datanode(port, ip='127.0.0.1', uuid=None):
+    ident = (f_bytes(1, ip) + f_bytes(2, 'localhost') + f_bytes(3, uuid or 'uuid-%d' % port) + f_int(4, port) +
              f_int(5, 0) + f_int(6, 0))
     return f_bytes(1, ident)
 
