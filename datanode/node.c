@@ -32,7 +32,11 @@ static int start_reactors(struct node *n, struct err *err)
 static int start(struct node *n, struct err *err)
 {
 	struct store_opts so = {.volumes = n->opts.dirs, .volume_count = n->opts.dir_count,
-				.failed_tolerated = n->opts.failed_tolerated};
+				.failed_tolerated = n->opts.failed_tolerated,
+				.dir_mode = n->opts.dir_mode,
+				.available_space = n->opts.available_space,
+				.keep_duplicates = !n->opts.delete_duplicates,
+				.scan = n->opts.scan};
 	int rc = store_open(&so, &n->dn.store, err);
 
 	if (!rc)

@@ -4,119 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #define REACTORS_AUTO_MAX 4
-
-static int parse_type(const char *text, size_t len, enum storage_type *ret)
-{
-	static const struct {
-		const char *name;
-		enum storage_type type;
-	} types[] = {
-		{"DISK", STORAGE_DISK}, {"SSD", STORAGE_SSD}, {"ARCHIVE", STORAGE_ARCHIVE},
-		{"RAM_DISK", STORAGE_RAM_DISK}, {"NVDIMM", STORAGE_NVDIMM},
-	};
-
-	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
-		if (strlen(types[i].name) == len && !strncasecmp(types[i].name, text, len)) {
-			*ret = types[i].type;
-			return 0;
-		}
-	return -EINVAL;
-}
-
-static int hex(char c)
-{
-	return c >= '0' && c <= '9'		? c - '0' :
-	       (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 :
-						   -1;
-}
-
-/* %XX of a file: URL, in place. */
-static void decode_url(char *s)
-{
-	char *out = s;
-
-	for (; *s; s++) {
-		if (*s == '%' && hex(s[1]) >= 0 && hex(s[2]) >= 0) {
-			*out++ = (char)(hex(s[1]) * 16 + hex(s[2]));
-			s += 2;
-		} else {
-			*out++ = *s;
-		}
-	}
-	*out = '\0';
-}
-
-int dn_options_parse_dir(const char *text, struct store_volume_opts *ret, struct err *err)
-{
-	const char *p = text, *end;
-	bool url = false;
-	char *path;
-
-	*ret = (struct store_volume_opts){.type = STORAGE_DISK};
-	if (*p == '[') {
-		end = strchr(p, ']');
-		if (!end || parse_type(p + 1, (size_t)(end - p - 1), &ret->type))
-			return err_set(err, -EINVAL,
-				       "dfs.datanode.data.dir: %s: the storage type must be "
-				       "[DISK], [SSD], [ARCHIVE], [RAM_DISK] or [NVDIMM]",
-				       text);
-		p = end + 1;
-	}
-	if (!strncmp(p, "file:", 5)) {
-		p += 5;
-		url = true;
-		if (p[0] == '/' && p[1] == '/')
-			p += 2;
-	}
-	if (*p != '/')
-		return err_set(err, -EINVAL, "dfs.datanode.data.dir: %s is not an absolute path", text);
-	path = strdup(p);
-	if (!path)
-		return err_sys(err, -ENOMEM, "dfs.datanode.data.dir");
-	if (url)
-		decode_url(path);
-	for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
-		path[n - 1] = '\0';
-	ret->path = path;
-	return 0;
-}
-
-static int read_dirs(const struct conf *conf, struct dn_options *o, struct err *err)
-{
-	uint64_t reserved = 0, tolerated = 0;
-	char **list = NULL;
-	int rc = conf_size(conf, "dfs.datanode.du.reserved", 0, &reserved, err);
-
-	if (!rc)
-		rc = conf_u64(conf, "dfs.datanode.failed.volumes.tolerated", 0, &tolerated, err);
-	if (!rc)
-		rc = conf_list(conf, "dfs.datanode.data.dir", &list);
-	for (char **s = list; !rc && *s; s++) {
-		if (o->dir_count == DN_DIRS_MAX) {
-			rc = err_set(err, -EINVAL,
-				     "dfs.datanode.data.dir names more than %d directories",
-				     DN_DIRS_MAX);
-			break;
-		}
-		rc = dn_options_parse_dir(*s, &o->dirs[o->dir_count], err);
-		o->dirs[o->dir_count].reserved = reserved;
-		o->dir_count += !rc;
-	}
-	conf_list_free(list);
-	if (!rc && !o->dir_count)
-		rc = err_set(err, -EINVAL,
-			     "dfs.datanode.data.dir is empty; name a directory for blocks");
-	if (!rc && tolerated >= o->dir_count)
-		rc = err_set(err, -EINVAL,
-			     "dfs.datanode.failed.volumes.tolerated is %lu; it must be less than the "
-			     "number of directories, %u", (unsigned long)tolerated, o->dir_count);
-	o->failed_tolerated = (uint32_t)tolerated;
-	return rc;
-}
 
 static int read_addr(const struct conf *conf, const char *key, const char *dflt,
 		     struct net_addr *ret, struct err *err)
@@ -165,7 +55,7 @@ int dn_options_read(const struct conf *conf, struct dn_options *ret, struct err 
 	int rc;
 
 	*ret = (struct dn_options){0};
-	rc = read_dirs(conf, ret, err);
+	rc = dn_volume_options_read(conf, ret, err);
 	if (!rc)
 		rc = read_addr(conf, "dfs.datanode.address", "0.0.0.0:9866", &ret->data_addr, err);
 	if (!rc)

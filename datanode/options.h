@@ -17,6 +17,10 @@ struct dn_options {
 	struct store_volume_opts dirs[DN_DIRS_MAX]; /* paths owned */
 	uint32_t dir_count;
 	uint32_t failed_tolerated;
+	uint32_t dir_mode;
+	bool available_space;   /* dfs.datanode.fsdataset.volume.choosing.policy */
+	bool delete_duplicates; /* dfs.datanode.duplicate.replica.deletion */
+	struct store_scan_opts scan;
 	struct net_addr data_addr, ipc_addr, http_addr;
 	char host_name[256];
 	uint32_t reactors;
@@ -27,5 +31,7 @@ struct dn_options {
 /** -EINVAL or -ENOENT (unknown host) with the key in @err. */
 int dn_options_read(const struct conf *conf, struct dn_options *ret, struct err *err);
 void dn_options_fini(struct dn_options *o);
+/** The part about data directories (volume_options.c); called by dn_options_read(). */
+int dn_volume_options_read(const struct conf *conf, struct dn_options *o, struct err *err);
 /** "[SSD]file:///a%20b" -> type and path (malloc'ed). -EINVAL. */
 int dn_options_parse_dir(const char *text, struct store_volume_opts *ret, struct err *err);

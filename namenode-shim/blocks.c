@@ -13,7 +13,7 @@
 
 void blocks_init(struct blocks *bs, uint64_t pending_timeout_ns, uint32_t repl_min)
 {
-	*bs = (struct blocks){.pending_timeout_ns = pending_timeout_ns, .repl_min = repl_min};
+	*bs = (struct blocks){.pending_timeout_ns = pending_timeout_ns, .repl_min = repl_min, .safe_min = 1};
 	list_init(&bs->under);
 	list_init(&bs->awaiting);
 }
@@ -61,6 +61,8 @@ static void set_flags(struct blocks *bs, struct blk *b, unsigned int flags)
 	count_flag(&bs->missing, b->flags, flags, BLK_MISSING);
 	count_flag(&bs->corrupt, b->flags, flags, BLK_CORRUPT);
 	count_flag(&bs->safe, b->flags, flags, BLK_SAFE);
+	count_flag(&bs->missing_one, b->flags, flags, BLK_MISSING_ONE);
+	count_flag(&bs->urgent, b->flags, flags, BLK_URGENT);
 	b->flags = (uint8_t)flags;
 	if (!(flags & BLK_UNDER))
 		list_del(&b->work);
@@ -213,7 +215,11 @@ void blk_recheck(struct blocks *bs, struct blk *b)
 		flags |= b->rep[i].corrupt ? BLK_CORRUPT : 0u;
 	if (live + b->npending < b->repl)
 		flags |= BLK_UNDER;
-	flags |= live ? BLK_SAFE : BLK_MISSING;
+	flags |= live ? 0u : BLK_MISSING;
+	flags |= !live && b->repl == 1 ? BLK_MISSING_ONE : 0u;
+	flags |= live == 1 && b->repl > 1 && (flags & BLK_UNDER) ? BLK_URGENT : 0u;
+	/* A block that never had so many replicas cannot be waited for. */
+	flags |= live >= (bs->safe_min < b->repl ? bs->safe_min : b->repl) ? BLK_SAFE : 0u;
 	set_flags(bs, b, flags);
 }
 

@@ -52,7 +52,14 @@ struct blk_open {
 	uint32_t primary_turn;
 };
 
-enum blk_flag { BLK_UNDER = 1, BLK_MISSING = 2, BLK_CORRUPT = 4, BLK_SAFE = 8 };
+enum blk_flag {
+	BLK_UNDER = 1,
+	BLK_MISSING = 2,
+	BLK_CORRUPT = 4,      /* has a corrupt replica */
+	BLK_SAFE = 8,         /* enough replicas for safe mode */
+	BLK_MISSING_ONE = 16, /* missing, and only one replica was ever wanted */
+	BLK_URGENT = 32,      /* one good replica left of several wanted */
+};
 
 struct blk {
 	struct block b;
@@ -74,9 +81,10 @@ struct blocks {
 	struct list under;
 	struct list awaiting;
 	uint64_t complete; /* blocks of state COMPLETE */
-	uint64_t under_count, missing, corrupt, safe;
+	uint64_t under_count, missing, corrupt, safe, missing_one, urgent;
 	uint64_t pending_timeout_ns;
 	uint32_t repl_min; /* finalized replicas that make a committed block complete */
+	uint32_t safe_min; /* replicas that make a block count for leaving safe mode */
 	bool quiet; /* safe mode: order nothing */
 };
 

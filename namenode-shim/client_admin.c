@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ClientProtocol: state of the cluster, safe mode, policies; HAServiceProtocol. */
+/* ClientProtocol: defaults, policies, counts and nodes. */
 #include <string.h>
 
 #include "ClientNamenodeProtocol.pb-c.h"
-#include "HAServiceProtocol.pb-c.h"
 #include "Security.pb-c.h"
-#include "common/base/log.h"
 #include "encryption.pb-c.h"
 #include "erasurecoding.pb-c.h"
 #include "namenode-shim/locate.h"
@@ -40,20 +38,66 @@ static int get_server_defaults(struct req *q, const void *in)
 	return 0;
 }
 
+#define TYPES(...) {sizeof((int[]){__VA_ARGS__}) / sizeof(int), {__VA_ARGS__}}
+#define NO_TYPES {0, {0}}
+
+struct types {
+	size_t n;
+	int type[2]; /* enum storage_type */
+};
+
+/* The policies every HDFS knows, in the order of their ids; only HOT is ever in force here. */
+static const struct policy {
+	uint32_t id;
+	const char *name;
+	struct types create, create_else, copy_else;
+} policies[] = {
+	{1, "PROVIDED", TYPES(STORAGE_PROVIDED, STORAGE_DISK), TYPES(STORAGE_PROVIDED, STORAGE_DISK),
+	 TYPES(STORAGE_PROVIDED, STORAGE_DISK)},
+	{2, "COLD", TYPES(STORAGE_ARCHIVE), NO_TYPES, NO_TYPES},
+	{5, "WARM", TYPES(STORAGE_DISK, STORAGE_ARCHIVE), TYPES(STORAGE_DISK, STORAGE_ARCHIVE),
+	 TYPES(STORAGE_DISK, STORAGE_ARCHIVE)},
+	{POLICY_HOT, "HOT", TYPES(STORAGE_DISK), NO_TYPES, TYPES(STORAGE_ARCHIVE)},
+	{10, "ONE_SSD", TYPES(STORAGE_SSD, STORAGE_DISK), TYPES(STORAGE_SSD, STORAGE_DISK),
+	 TYPES(STORAGE_SSD, STORAGE_DISK)},
+	{12, "ALL_SSD", TYPES(STORAGE_SSD), TYPES(STORAGE_DISK), TYPES(STORAGE_DISK)},
+	{14, "ALL_NVDIMM", TYPES(STORAGE_NVDIMM), TYPES(STORAGE_DISK), TYPES(STORAGE_DISK)},
+	{15, "LAZY_PERSIST", TYPES(STORAGE_RAM_DISK, STORAGE_DISK), TYPES(STORAGE_DISK),
+	 TYPES(STORAGE_DISK)},
+};
+#define POLICIES (sizeof(policies) / sizeof(policies[0]))
+
+static Hd__StorageTypesProto *types_proto(struct req *q, const struct types *t)
+{
+	Hd__StorageTypesProto *m = req_new_msg(q, Hd__StorageTypesProto, hd__storage_types_proto__init);
+
+	m->storagetypes = arena_array(&q->mem, Hd__StorageTypeProto, t->n + 1);
+	for (; m->n_storagetypes < t->n; m->n_storagetypes++)
+		m->storagetypes[m->n_storagetypes] =
+			(Hd__StorageTypeProto)t->type[m->n_storagetypes];
+	return m;
+}
+
+static Hd__BlockStoragePolicyProto *policy_proto(struct req *q, const struct policy *p)
+{
+	Hd__BlockStoragePolicyProto *m =
+		req_new_msg(q, Hd__BlockStoragePolicyProto, hd__block_storage_policy_proto__init);
+
+	m->policyid = p->id;
+	m->name = arena_strdup(&q->mem, p->name);
+	m->creationpolicy = types_proto(q, &p->create);
+	m->creationfallbackpolicy = p->create_else.n ? types_proto(q, &p->create_else) : NULL;
+	m->replicationfallbackpolicy = p->copy_else.n ? types_proto(q, &p->copy_else) : NULL;
+	return m;
+}
+
 static Hd__BlockStoragePolicyProto *hot_policy(struct req *q)
 {
-	Hd__BlockStoragePolicyProto *p =
-		req_new_msg(q, Hd__BlockStoragePolicyProto, hd__block_storage_policy_proto__init);
-	Hd__StorageTypesProto *t =
-		req_new_msg(q, Hd__StorageTypesProto, hd__storage_types_proto__init);
+	const struct policy *p = policies;
 
-	t->n_storagetypes = 1;
-	t->storagetypes = arena_array(&q->mem, Hd__StorageTypeProto, 1);
-	t->storagetypes[0] = HD__STORAGE_TYPE_PROTO__DISK;
-	p->policyid = POLICY_HOT;
-	p->name = arena_strdup(&q->mem, "HOT");
-	p->creationpolicy = t;
-	return p;
+	while (p->id != POLICY_HOT)
+		p++;
+	return policy_proto(q, p);
 }
 
 static int get_storage_policies(struct req *q, const void *in)
@@ -63,9 +107,9 @@ static int get_storage_policies(struct req *q, const void *in)
 			  hd__get_storage_policies_response_proto__init);
 
 	(void)in;
-	r->n_policies = 1;
-	r->policies = arena_array(&q->mem, Hd__BlockStoragePolicyProto *, 1);
-	r->policies[0] = hot_policy(q);
+	r->policies = arena_array(&q->mem, Hd__BlockStoragePolicyProto *, POLICIES);
+	for (; r->n_policies < POLICIES; r->n_policies++)
+		r->policies[r->n_policies] = policy_proto(q, &policies[r->n_policies]);
 	return 0;
 }
 
@@ -110,22 +154,11 @@ EMPTY(get_slow_datanode_report, Hd__GetSlowDatanodeReportResponseProto,
       hd__get_slow_datanode_report_response_proto__init)
 EMPTY(get_snapshottable, Hd__GetSnapshottableDirListingResponseProto,
       hd__get_snapshottable_dir_listing_response_proto__init)
-EMPTY(refresh_nodes, Hd__RefreshNodesResponseProto, hd__refresh_nodes_response_proto__init)
 EMPTY(msync, Hd__MsyncResponseProto, hd__msync_response_proto__init)
 EMPTY(get_delegation_token, Hc__GetDelegationTokenResponseProto,
       hc__get_delegation_token_response_proto__init)
-EMPTY(monitor_health, Hc__MonitorHealthResponseProto, hc__monitor_health_response_proto__init)
 
 /* ---- counts ---- */
-
-static uint64_t pending_deletions(const struct nn *nn)
-{
-	uint64_t n = 0;
-
-	for (const struct dn *dn = nn->dns.table; dn; dn = dn->hh.next)
-		n += dn->ninval;
-	return n;
-}
 
 static int get_fs_stats(struct req *q, const void *in)
 {
@@ -142,9 +175,9 @@ static int get_fs_stats(struct req *q, const void *in)
 	r->under_replicated = nn->blocks.under_count;
 	r->corrupt_blocks = nn->blocks.corrupt;
 	r->missing_blocks = nn->blocks.missing;
-	PB_SET(r, missing_repl_one_blocks, 0);
+	PB_SET(r, missing_repl_one_blocks, nn->blocks.missing_one);
 	PB_SET(r, blocks_in_future, 0);
-	PB_SET(r, pending_deletion_blocks, pending_deletions(nn));
+	PB_SET(r, pending_deletion_blocks, datanodes_pending_deletions(&nn->dns));
 	return 0;
 }
 
@@ -158,12 +191,22 @@ static int get_replicated_stats(struct req *q, const void *in)
 	r->low_redundancy = q->nn->blocks.under_count;
 	r->corrupt_blocks = q->nn->blocks.corrupt;
 	r->missing_blocks = q->nn->blocks.missing;
-	r->pending_deletion_blocks = pending_deletions(q->nn);
+	r->missing_repl_one_blocks = q->nn->blocks.missing_one;
+	r->pending_deletion_blocks = datanodes_pending_deletions(&q->nn->dns);
+	PB_SET(r, highest_prio_low_redundancy_blocks, q->nn->blocks.urgent);
 	return 0;
 }
 
-EMPTY(get_ec_stats, Hd__GetFsECBlockGroupStatsResponseProto,
-      hd__get_fs_ecblock_group_stats_response_proto__init)
+static int get_ec_stats(struct req *q, const void *in)
+{
+	Hd__GetFsECBlockGroupStatsResponseProto *r =
+		req_reply(q, Hd__GetFsECBlockGroupStatsResponseProto,
+			  hd__get_fs_ecblock_group_stats_response_proto__init);
+
+	(void)in; /* there are none: zeros */
+	PB_SET(r, highest_prio_low_redundancy_blocks, 0);
+	return 0;
+}
 
 /* ---- nodes ---- */
 
@@ -246,64 +289,6 @@ static int get_storage_report(struct req *q, const void *in)
 	return 0;
 }
 
-/* ---- safe mode, HA ---- */
-
-static int set_safe_mode(struct req *q, const void *in)
-{
-	const Hd__SetSafeModeRequestProto *m = in;
-	Hd__SetSafeModeResponseProto *r =
-		req_reply(q, Hd__SetSafeModeResponseProto, hd__set_safe_mode_response_proto__init);
-	struct safemode *s = &q->nn->safe;
-
-	if (m->action != HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_GET && q->ns.enforce && !q->ns.super)
-		return exc_throw(&q->exc, EXC_ACCESS,
-				 "Access denied for user %s. Superuser privilege is required",
-				 q->ns.user);
-	switch (m->action) {
-	case HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_ENTER:
-		s->manual = s->on = q->nn->blocks.quiet = true;
-		log_info("op=safemode state=on user=%s", q->ns.user);
-		break;
-	case HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_LEAVE:
-	case HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_FORCE_EXIT:
-		s->manual = s->on = s->startup = q->nn->blocks.quiet = false;
-		blocks_recheck_all(&q->nn->blocks);
-		log_info("op=safemode state=off user=%s", q->ns.user);
-		break;
-	case HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_GET:
-	case _HD__SAFE_MODE_ACTION_PROTO_IS_INT_SIZE:
-		break;
-	}
-	r->result = s->on;
-	return 0;
-}
-
-static int get_ha_service_state(struct req *q, const void *in)
-{
-	Hd__HAServiceStateResponseProto *r = req_reply(
-		q, Hd__HAServiceStateResponseProto, hd__haservice_state_response_proto__init);
-
-	(void)in;
-	r->state = HC__HASERVICE_STATE_PROTO__ACTIVE;
-	return 0;
-}
-
-static int get_service_status(struct req *q, const void *in)
-{
-	Hc__GetServiceStatusResponseProto *r = req_reply(
-		q, Hc__GetServiceStatusResponseProto, hc__get_service_status_response_proto__init);
-
-	(void)in;
-	r->state = HC__HASERVICE_STATE_PROTO__ACTIVE;
-	return 0;
-}
-
-static int set_balancer_bandwidth(struct req *q, const void *in)
-{
-	(void)in;
-	return exc_throw(&q->exc, EXC_UNSUPPORTED, "this NameNode moves no blocks for balance");
-}
-
 #define READ(name, msg, fn) METHOD(name, hd, msg, REQ_READ, 0, fn)
 #define REPLY(rpc_name, ns_, req_, resp_, kind_, flags_, fn)                                           \
 	{                                                                                          \
@@ -322,7 +307,6 @@ static const struct method table[] = {
 	READ(getDataEncryptionKey, get_data_encryption_key, get_data_encryption_key),
 	READ(getSlowDatanodeReport, get_slow_datanode_report, get_slow_datanode_report),
 	READ(getSnapshottableDirListing, get_snapshottable_dir_listing, get_snapshottable),
-	READ(refreshNodes, refresh_nodes, refresh_nodes),
 	READ(msync, msync, msync),
 	METHOD(getDelegationToken, hc, get_delegation_token, REQ_READ, 0, get_delegation_token),
 	REPLY(getFsStats, hd, get_fs_status, get_fs_stats, REQ_READ, 0, get_fs_stats),
@@ -330,15 +314,5 @@ static const struct method table[] = {
 	READ(getFsECBlockGroupStats, get_fs_ecblock_group_stats, get_ec_stats),
 	READ(getDatanodeReport, get_datanode_report, get_datanode_report),
 	READ(getDatanodeStorageReport, get_datanode_storage_report, get_storage_report),
-	METHOD(setSafeMode, hd, set_safe_mode, REQ_MEMORY, 0, set_safe_mode),
-	READ(getHAServiceState, haservice_state, get_ha_service_state),
-	METHOD(setBalancerBandwidth, hd, set_balancer_bandwidth, REQ_READ, REQ_SUPER,
-	       set_balancer_bandwidth),
 };
 const struct method_table client_admin_methods = METHOD_TABLE(table);
-
-static const struct method ha_table[] = {
-	METHOD(getServiceStatus, hc, get_service_status, REQ_READ, 0, get_service_status),
-	METHOD(monitorHealth, hc, monitor_health, REQ_READ, 0, monitor_health),
-};
-const struct method_table ha_methods = METHOD_TABLE(ha_table);

@@ -32,7 +32,7 @@ static Hd__StorageInfoProto *storage_info(struct req *q)
 	return s;
 }
 
-static int version_request(struct req *q, const void *in)
+int version_request(struct req *q, const void *in)
 {
 	Hd__VersionResponseProto *r =
 		req_reply(q, Hd__VersionResponseProto, hd__version_response_proto__init);
@@ -281,8 +281,24 @@ static bool add_recovery(struct req *q, struct dn *dn, Hdd__HeartbeatResponsePro
 	return true;
 }
 
+static Hdd__DatanodeCommandProto *bandwidth_command(struct req *q, struct dn *dn)
+{
+	Hdd__DatanodeCommandProto *c =
+		command(q, HDD__DATANODE_COMMAND_PROTO__TYPE__BalancerBandwidthCommand);
+
+	c->balancercmd = req_new_msg(q, Hdd__BalancerBandwidthCommandProto,
+				     hdd__balancer_bandwidth_command_proto__init);
+	c->balancercmd->bandwidth = dn->bandwidth;
+	dn->bandwidth = 0;
+	return c;
+}
+
+#define COMMANDS_MAX 4
+
 static void add_commands(struct req *q, struct dn *dn, Hdd__HeartbeatResponseProto *r)
 {
+	if (dn->bandwidth)
+		r->cmds[r->n_cmds++] = bandwidth_command(q, dn);
 	if (q->nn->safe.on || add_recovery(q, dn, r))
 		return;
 	if (!list_empty(&dn->transfers))
@@ -361,7 +377,7 @@ static int send_heartbeat(struct req *q, const void *in)
 
 	if (rc < 0)
 		return rc;
-	r->cmds = arena_array(&q->mem, Hdd__DatanodeCommandProto *, 4);
+	r->cmds = arena_array(&q->mem, Hdd__DatanodeCommandProto *, COMMANDS_MAX);
 	r->hastatus = req_new_msg(q, Hd__NNHAStatusHeartbeatProto,
 				  hd__nnhastatus_heartbeat_proto__init);
 	r->hastatus->state = HD__NNHASTATUS_HEARTBEAT_PROTO__STATE__ACTIVE;

@@ -110,6 +110,15 @@ void datanodes_remove(struct datanodes *d, struct dn *dn)
 	dn_free(dn);
 }
 
+uint64_t datanodes_pending_deletions(const struct datanodes *d)
+{
+	uint64_t n = 0;
+
+	for (const struct dn *dn = d->table; dn; dn = dn->hh.next)
+		n += dn->ninval;
+	return n;
+}
+
 void dn_touch(struct dn *dn)
 {
 	dn->heard_ns = clock_mono_ns();
@@ -154,6 +163,22 @@ struct storage *dn_storage_add(struct dn *dn, const char *id, enum storage_type 
 SUM_STORAGES(dn_remaining, remaining)
 SUM_STORAGES(dn_capacity, capacity)
 SUM_STORAGES(dn_used, used)
+
+bool dn_is_draining(const struct dn *dn)
+{
+	return dn->admin == DN_DECOMMISSIONING || dn->admin == DN_ENTERING_MAINTENANCE;
+}
+
+const char *dn_admin_code(const struct dn *dn)
+{
+	static const char *const codes[] = {[DN_NORMAL] = "IN",
+					    [DN_DECOMMISSIONING] = "DP",
+					    [DN_DECOMMISSIONED] = "DD",
+					    [DN_ENTERING_MAINTENANCE] = "EM",
+					    [DN_IN_MAINTENANCE] = "IM"};
+
+	return codes[dn->admin];
+}
 
 void dn_order_invalidate(struct dn *dn, int64_t id, uint64_t gs, bool no_ack)
 {

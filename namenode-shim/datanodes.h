@@ -29,6 +29,15 @@
 
 struct dn;
 
+/* What administrators want of a node. */
+enum dn_admin {
+	DN_NORMAL,
+	DN_DECOMMISSIONING, /* its replicas are being copied elsewhere */
+	DN_DECOMMISSIONED,
+	DN_ENTERING_MAINTENANCE,
+	DN_IN_MAINTENANCE, /* it may go away for a while and nothing is copied */
+};
+
 struct storage {
 	char id[BLOCK_UUID_MAX];
 	struct dn *dn; /* borrowed: its node */
@@ -68,6 +77,7 @@ struct dn {
 	struct storage *storage[DN_STORAGES_MAX]; /* owned */
 	uint32_t nstorages;
 	bool alive;
+	enum dn_admin admin;
 	uint64_t heard_ns, heard_ms, report_ms, report_ns;
 	uint64_t beats; /* heartbeats with storages */
 	uint32_t xceivers, xmits, failed_volumes;
@@ -75,6 +85,7 @@ struct dn {
 	struct list transfers, recoveries;
 	struct invalidate *inval; /* owned */
 	uint32_t ninval, inval_size;
+	uint64_t bandwidth; /* for balancing, to be told with the next heartbeat; 0: nothing */
 	UT_hash_handle hh;
 };
 
@@ -100,6 +111,8 @@ struct dn *datanodes_find_addr(const struct datanodes *d, const char *ip, uint32
 int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn **ret);
 /** The block map has forgotten it. */
 void datanodes_remove(struct datanodes *d, struct dn *dn);
+/** Replicas whose deletion waits for a heartbeat. */
+uint64_t datanodes_pending_deletions(const struct datanodes *d);
 /** Heard of. */
 void dn_touch(struct dn *dn);
 
@@ -109,6 +122,11 @@ struct storage *dn_storage_add(struct dn *dn, const char *id, enum storage_type 
 uint64_t dn_remaining(const struct dn *dn);
 uint64_t dn_capacity(const struct dn *dn);
 uint64_t dn_used(const struct dn *dn);
+
+/** Decommissioning, or entering maintenance. */
+bool dn_is_draining(const struct dn *dn);
+/** "IN", "DP", "D", ...: as metaSave abbreviates. */
+const char *dn_admin_code(const struct dn *dn);
 
 void dn_order_invalidate(struct dn *dn, int64_t id, uint64_t gs, bool no_ack);
 void dn_order_transfer(struct dn *dn, const struct block *b, struct storage *target);

@@ -544,6 +544,13 @@ void txn_write_abort(struct txn *t)
 	t->t = NULL;
 }
 
+uint64_t db_last_txid(struct db *db)
+{
+	MDB_envinfo info;
+
+	return mdb_env_info(db->env, &info) ? 0 : info.me_last_txnid;
+}
+
 int db_grow(struct db *db)
 {
 	int rc;

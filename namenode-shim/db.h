@@ -81,6 +81,8 @@ int txn_write_commit(struct txn *t);
 void txn_write_abort(struct txn *t);
 /** Double the map after -EXFULL; no transaction of this thread may be open. */
 int db_grow(struct db *db);
+/** Id of the last committed transaction. Any thread. */
+uint64_t db_last_txid(struct db *db);
 /** LMDB result to -errno; MDB_MAP_FULL is -EXFULL, MDB_NOTFOUND -ENOENT. */
 int db_rc(int rc);
 

@@ -30,6 +30,11 @@ static const struct {
 	[EXC_BAD_REPORT_LEASE] = {HDFS "server.protocol.InvalidBlockReportLeaseException",
 				  -EINVAL},
 	[EXC_NO_XATTR] = {HDFS "protocol.XAttrNotFoundException", -ENODATA},
+	[EXC_HA_FAILED] = {"org.apache.hadoop.ha.ServiceFailedException", -EOPNOTSUPP},
+	[EXC_AUTHORIZATION] = {"org.apache.hadoop.security.authorize.AuthorizationException",
+			       -EACCES},
+	[EXC_DISALLOWED] = {HDFS "server.protocol.DisallowedDatanodeException", -EACCES},
+	[EXC_BAD_ARGUMENT] = {"java.lang.IllegalArgumentException", -EINVAL},
 };
 
 int exc_throw(struct exc_info *x, enum exc e, const char *fmt, ...)

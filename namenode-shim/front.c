@@ -12,8 +12,9 @@
 #include "namenode-shim/nn.h"
 
 #define HDFS "org.apache.hadoop.hdfs."
-#define TABLES_MAX 4
-#define PROTOCOLS 4
+#define HADOOP "org.apache.hadoop."
+#define TABLES_MAX 8
+#define PROTOCOLS 10
 /* The kernel tears the ring of a killed process down after the process is gone, so its port may stay
  * taken for a moment: a restart waits that long before it believes "address in use". */
 #define LISTEN_WAIT_MS 3000
@@ -41,11 +42,17 @@ static const struct {
 	const struct method_table *tables[TABLES_MAX + 1]; /* NULL-terminated */
 } protocols[PROTOCOLS] = {
 	{HDFS "protocol.ClientProtocol",
-	 {&client_read_methods, &client_admin_methods, &client_change_methods,
+	 {&client_read_methods, &client_admin_methods, &client_ops_methods, &client_change_methods,
 	  &client_write_methods}},
 	{HDFS "server.protocol.DatanodeProtocol", {&datanode_methods}},
 	{HDFS "server.protocol.DatanodeLifelineProtocol", {&lifeline_methods}},
-	{"org.apache.hadoop.ha.HAServiceProtocol", {&ha_methods}},
+	{HDFS "server.protocol.NamenodeProtocol", {&namenode_methods}},
+	{HADOOP "ha.HAServiceProtocol", {&ha_methods}},
+	{HADOOP "security.authorize.RefreshAuthorizationPolicyProtocol", {&refresh_acl_methods}},
+	{HADOOP "security.RefreshUserMappingsProtocol", {&refresh_user_methods}},
+	{HADOOP "ipc.RefreshCallQueueProtocol", {&refresh_queue_methods}},
+	{HADOOP "ipc.GenericRefreshProtocol", {&generic_refresh_methods}},
+	{HADOOP "tools.GetUserMappingsProtocol", {&user_mapping_methods}},
 };
 
 static void index_add(struct service *s, const struct method *m)

@@ -266,6 +266,29 @@ int inode_each(struct txn *t, struct arena *a, int (*fn)(void *arg, struct inode
 	return rc == MDB_NOTFOUND ? 0 : db_rc(rc);
 }
 
+int inode_open_each(struct txn *t, uint64_t after, int (*fn)(void *arg, uint64_t id), void *arg)
+{
+	uint64_t from = htobe64(after == UINT64_MAX ? after : after + 1);
+	MDB_val k = {sizeof(from), &from}, v;
+	MDB_cursor *c;
+	int rc = db_rc(mdb_cursor_open(t->t, t->db->open, &c));
+
+	if (rc < 0)
+		return rc;
+	for (rc = mdb_cursor_get(c, &k, &v, MDB_SET_RANGE); !rc;
+	     rc = mdb_cursor_get(c, &k, &v, MDB_NEXT)) {
+		struct rd r = rd_init(k.mv_data, k.mv_size);
+		const int frc = fn(arg, rd_be64(&r));
+
+		if (frc) {
+			mdb_cursor_close(c);
+			return frc;
+		}
+	}
+	mdb_cursor_close(c);
+	return rc == MDB_NOTFOUND ? 0 : db_rc(rc);
+}
+
 int inode_path(struct txn *t, const struct inode *n, struct arena *a, char **ret)
 {
 	char *path = arena_strdup(a, n->id == INODE_ROOT ? "/" : "");

@@ -76,5 +76,9 @@ int dirent_each(struct txn *t, uint64_t parent, const void *after, size_t after_
 /** Call @fn for every inode (start-up). */
 int inode_each(struct txn *t, struct arena *a, int (*fn)(void *arg, struct inode *n), void *arg);
 
+/** Call @fn for files under construction with ids greater than @after, in order of ids, until it
+ *  returns non-zero (which is returned). */
+int inode_open_each(struct txn *t, uint64_t after, int (*fn)(void *arg, uint64_t id), void *arg);
+
 /** Absolute path of @n; "/" for the root. -ELOOP when parents do not end. */
 int inode_path(struct txn *t, const struct inode *n, struct arena *a, char **ret);

@@ -15,12 +15,18 @@ struct method_table {
 };
 
 extern const struct method_table client_read_methods;   /* client_read.c: files and listings */
-extern const struct method_table client_admin_methods;  /* client_admin.c: reports, safe mode, policies */
+extern const struct method_table client_admin_methods;  /* client_admin.c: defaults, policies, counts, nodes */
+extern const struct method_table client_ops_methods;    /* client_ops.c: an administrator's calls */
 extern const struct method_table client_change_methods; /* client_change.c: names and attributes */
 extern const struct method_table client_write_methods;  /* client_write.c: blocks of open files */
 extern const struct method_table datanode_methods;      /* datanode_rpc.c */
 extern const struct method_table lifeline_methods;      /* datanode_rpc.c */
-extern const struct method_table ha_methods;            /* client_admin.c */
+/* admin_rpc.c: the small protocols beside ClientProtocol. */
+extern const struct method_table ha_methods, namenode_methods, refresh_acl_methods, refresh_user_methods,
+	refresh_queue_methods, generic_refresh_methods, user_mapping_methods;
+
+/** Answers who this NameNode is, to data nodes and to the balancer. */
+int version_request(struct req *q, const void *in);
 
 /** A row: METHOD(getFileInfo, get_file_info, REQ_READ, 0, fn) for hd__get_file_info_{request,response}_proto. */
 #define METHOD(rpc_name, ns_, msg, kind_, flags_, fn)                                              \

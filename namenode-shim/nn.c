@@ -73,6 +73,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	list_init(&nn->parked);
 	datanodes_init(&nn->dns, (2 * set->recheck_ms + 10 * set->heartbeat_ms) * NS_PER_MS);
 	blocks_init(&nn->blocks, set->pending_ms * NS_PER_MS, set->repl_min);
+	nn->blocks.safe_min = set->safe_repl ? set->safe_repl : 1;
 	nn->users = users_new(nn->set.super_group);
 	rc = db_open(set->name_dir, &nn->db, err);
 	if (rc < 0)
@@ -110,18 +111,66 @@ void nn_free(struct nn *nn)
 
 /* ---- safe mode ---- */
 
-const char *nn_safe_text(const struct nn *nn, char *buf)
+static uint64_t blocks_needed(const struct nn *nn)
+{
+	return (uint64_t)((double)nn->safe.total * nn->set.safe_pct);
+}
+
+static uint32_t live_nodes(const struct nn *nn)
+{
+	uint32_t n = 0;
+
+	for (const struct dn *dn = nn->dns.table; dn; dn = dn->hh.next)
+		n += dn->alive;
+	return n;
+}
+
+/* The tip of startup safe mode, in the words of HDFS: scripts look for them. */
+static void startup_text(const struct nn *nn, char *buf)
 {
 	const struct safemode *s = &nn->safe;
-	const uint64_t need = (uint64_t)((double)s->total * nn->set.safe_pct);
+	const uint64_t need = blocks_needed(nn), have = nn->blocks.safe;
+	const uint32_t live = live_nodes(nn), want = nn->set.safe_nodes;
+	const uint64_t gone = s->reached_ns ? (clock_mono_ns() - s->reached_ns) / NS_PER_MS : 0;
+	const uint64_t ext = nn->set.safe_extension_ms;
+	int n;
 
-	if (s->startup)
-		snprintf(buf, ERR_TEXT_MAX,
-			 "The reported blocks %llu have not reached the threshold %.4f of total "
-			 "blocks %llu (%llu needed), or have just done so. It leaves by itself; to "
-			 "force it: dfsadmin -safemode leave.",
-			 (unsigned long long)nn->blocks.safe, nn->set.safe_pct,
-			 (unsigned long long)s->total, (unsigned long long)need);
+	if (have < need)
+		n = snprintf(buf, ERR_TEXT_MAX,
+			     "The reported blocks %llu needs additional %llu blocks to reach the "
+			     "threshold %.4f of total blocks %llu.\n",
+			     (unsigned long long)have, (unsigned long long)(need - have),
+			     nn->set.safe_pct, (unsigned long long)s->total);
+	else
+		n = snprintf(buf, ERR_TEXT_MAX,
+			     "The reported blocks %llu has reached the threshold %.4f of total "
+			     "blocks %llu. ",
+			     (unsigned long long)have, nn->set.safe_pct,
+			     (unsigned long long)s->total);
+	if (live < want)
+		n += snprintf(buf + n, ERR_TEXT_MAX - (size_t)n,
+			      "The number of live datanodes %u needs an additional %u live datanodes "
+			      "to reach the minimum number %u.\n",
+			      live, want - live, want);
+	else
+		n += snprintf(buf + n, ERR_TEXT_MAX - (size_t)n,
+			      "The number of live datanodes %u has reached the minimum number %u. ",
+			      live, want);
+	if (s->reached_ns)
+		snprintf(buf + n, ERR_TEXT_MAX - (size_t)n,
+			 "In safe mode extension. Safe mode will be turned off automatically in "
+			 "%llu seconds.",
+			 (unsigned long long)(gone < ext ? (ext - gone) / 1000 : 0));
+	else
+		snprintf(buf + n, ERR_TEXT_MAX - (size_t)n,
+			 "Safe mode will be turned off automatically once the thresholds have been "
+			 "reached.");
+}
+
+const char *nn_safe_text(const struct nn *nn, char *buf)
+{
+	if (nn->safe.startup && !nn->safe.manual)
+		startup_text(nn, buf);
 	else
 		snprintf(buf, ERR_TEXT_MAX,
 			 "It was turned on manually. Use \"hdfs dfsadmin -safemode leave\" to turn "
@@ -136,13 +185,13 @@ void nn_check_safe_mode(struct nn *nn)
 
 	if (!s->startup)
 		return;
-	if (nn->blocks.safe < (uint64_t)((double)s->total * nn->set.safe_pct)) {
+	if (nn->blocks.safe < blocks_needed(nn) || live_nodes(nn) < nn->set.safe_nodes) {
 		s->reached_ns = 0;
 		return;
 	}
 	if (!s->reached_ns)
 		s->reached_ns = now;
-	if (!s->empty_start && now - s->reached_ns < nn->set.safe_extension_ms * NS_PER_MS)
+	if ((!s->empty_start || nn->set.safe_nodes) && now - s->reached_ns < nn->set.safe_extension_ms * NS_PER_MS)
 		return;
 	s->startup = false;
 	s->on = s->manual;

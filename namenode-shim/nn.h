@@ -54,6 +54,7 @@ struct nn {
 	struct leases leases;
 	struct safemode safe;
 	atomic_uint_fast64_t inodes; /* metric */
+	bool restore_storage; /* as dfsadmin -restoreFailedStorage left it; there is one directory */
 
 	pthread_mutex_t qlock;
 	pthread_cond_t qcond;
@@ -80,7 +81,7 @@ void nn_free(struct nn *nn);
 void nn_submit(struct nn *nn, struct req *q);
 /** Writer thread, mem_lock held for writing: leave or keep startup safe mode as reports come in. */
 void nn_check_safe_mode(struct nn *nn);
-/** "The reported blocks ..." for SafeModeException; @buf of ERR_TEXT_MAX. */
+/** The tip of SafeModeException, "The reported blocks ..."; @buf of ERR_TEXT_MAX. mem_lock held. */
 const char *nn_safe_text(const struct nn *nn, char *buf);
 /** Writer thread, mem_lock held for writing: @dn is dead or replaced. */
 void nn_dn_lost(struct nn *nn, struct dn *dn, const char *why);

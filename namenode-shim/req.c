@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "namenode-shim/req.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,9 +77,67 @@ static int remember(struct req *q)
 					 (uint32_t)len));
 }
 
+/* What safe mode forbids, in the words of HDFS; the path of the call follows. */
+static const struct {
+	const char *method, *words;
+} forbidden[] = {
+	{"mkdirs", "Cannot create directory "},
+	{"create", "Cannot create file"},
+	{"append", "Cannot append to file"},
+	{"delete", "Cannot delete "},
+	{"rename", "Cannot rename "},
+	{"rename2", "Cannot rename "},
+	{"concat", "Cannot concat "},
+	{"truncate", "Cannot truncate for "},
+	{"setPermission", "Cannot set permission for "},
+	{"setOwner", "Cannot set owner for "},
+	{"setTimes", "Cannot set times "},
+	{"setReplication", "Cannot set replication for "},
+	{"setQuota", "Cannot set quota on "},
+	{"setStoragePolicy", "Cannot set storage policy for "},
+	{"recoverLease", "Cannot recover the lease of "},
+	{"fsync", "Cannot fsync file "},
+	{"complete", "Cannot complete file "},
+	{"addBlock", "Cannot add block to "},
+	{"getAdditionalDatanode", "Cannot add datanode; src="},
+	{"updateBlockForPipeline",
+	 "Cannot get a new generation stamp and an access token for block"},
+	{"updatePipeline", "Pipeline not updated"},
+};
+
+/* The path a request is about: its first text field, if that is not the client's name. */
+static const char *path_of(const struct req *q)
+{
+	const ProtobufCMessageDescriptor *d = q->method->in;
+
+	for (unsigned int i = 0; i < d->n_fields; i++) {
+		const ProtobufCFieldDescriptor *f = &d->fields[i];
+
+		if (f->type != PROTOBUF_C_TYPE_STRING || f->label == PROTOBUF_C_LABEL_REPEATED ||
+		    !strcasecmp(f->name, "clientName"))
+			continue;
+		return *(char *const *)((const char *)q->in + f->offset);
+	}
+	return NULL;
+}
+
+static int safe_mode(struct req *q)
+{
+	char tip[ERR_TEXT_MAX], other[64];
+	const char *words = NULL, *path = q->in ? path_of(q) : NULL;
+
+	for (size_t i = 0; i < sizeof(forbidden) / sizeof(forbidden[0]) && !words; i++)
+		if (!strcmp(forbidden[i].method, q->method->name))
+			words = forbidden[i].words;
+	snprintf(other, sizeof(other), "Cannot %s ", q->method->name);
+	return exc_throw(&q->exc, EXC_SAFE_MODE,
+			 "%s%s. Name node is in safe mode.\n%s NamenodeHostName:%s",
+			 words ? words : other, path ? path : "", nn_safe_text(q->nn, tip),
+			 q->nn->set.host);
+}
+
 static int check_allowed(struct req *q)
 {
-	char text[ERR_TEXT_MAX];
 
 	if (strlen(q->ns.user) > INODE_NAME_MAX)
 		return exc_throw(&q->exc, EXC_ACCESS, "user name is longer than %d bytes",
@@ -89,8 +148,7 @@ static int check_allowed(struct req *q)
 				 q->ns.user);
 	if (q->method->kind == REQ_CHANGE && !(q->method->flags & REQ_SAFE_OK) &&
 	    q->nn->safe.on)
-		return exc_throw(&q->exc, EXC_SAFE_MODE, "Cannot %s. Name node is in safe mode. %s",
-				 q->method->name, nn_safe_text(q->nn, text));
+		return safe_mode(q);
 	return 0;
 }
 

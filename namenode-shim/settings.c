@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "namenode-shim/settings.h"
 
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,8 +39,20 @@ int settings_name_dir(const struct conf *c, struct settings *ret, struct err *er
 	return rc;
 }
 
+/* The name of @host, also where an address was given. */
+static void name_of(const char *host, char ret[256])
+{
+	struct addrinfo hints = {.ai_flags = AI_NUMERICHOST}, *ai;
+
+	snprintf(ret, 256, "%s", host);
+	if (getaddrinfo(host, NULL, &hints, &ai))
+		return; /* a name already */
+	(void)getnameinfo(ai->ai_addr, ai->ai_addrlen, ret, 256, NULL, 0, 0);
+	freeaddrinfo(ai);
+}
+
 /* The RPC address: dfs.namenode.rpc-address, else fs.defaultFS; a bind host replaces its host. */
-static int rpc_addr(const struct conf *c, struct net_addr *ret, struct err *err)
+static int rpc_addr(const struct conf *c, struct net_addr *ret, char ret_host[256], struct err *err)
 {
 	const char *key = "dfs.namenode.rpc-address", *text = conf_get(c, key);
 	const char *bind_host = conf_get(c, "dfs.namenode.rpc-bind-host");
@@ -55,6 +68,8 @@ static int rpc_addr(const struct conf *c, struct net_addr *ret, struct err *err)
 	rc = net_split(text, RPC_PORT, host, &port, err);
 	if (!rc)
 		rc = net_resolve(bind_host && *bind_host ? bind_host : host, port, ret, err);
+	if (!rc)
+		name_of(host, ret_host);
 	return rc ? err_prefix(err, "%s", key) : 0;
 }
 
@@ -138,13 +153,22 @@ static int load_times(const struct conf *c, struct settings *s, struct err *e)
 	return rc;
 }
 
+/* Where an administrator's dumps go: hadoop.log.dir, else $HADOOP_LOG_DIR, else beside the namespace. */
+static void load_log_dir(const struct conf *c, struct settings *s)
+{
+	const char *d = conf_get(c, "hadoop.log.dir");
+
+	d = d && *d ? d : getenv("HADOOP_LOG_DIR");
+	snprintf(s->log_dir, sizeof(s->log_dir), "%s", d && *d ? d : s->name_dir);
+}
+
 int settings_load(const struct conf *c, struct settings *s, struct err *e)
 {
 	int rc;
 
 	*s = (struct settings){0};
 	rc = settings_name_dir(c, s, e);
-	rc = rc ? rc : rpc_addr(c, &s->rpc, e);
+	rc = rc ? rc : rpc_addr(c, &s->rpc, s->host, e);
 	rc = rc ? rc : http_addr(c, &s->http, e);
 	rc = rc ? rc : conf_bool(c, "dfs.permissions.enabled", true, &s->permissions, e);
 	rc = rc ? rc : conf_size(c, "dfs.blocksize", 128 << 20, &s->block_size, e);
@@ -165,6 +189,13 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 			  &s->max_blocks_per_file, e);
 	rc = rc ? rc : conf_u64(c, "fs.trash.interval", 0, &s->trash_min, e);
 	rc = rc ? rc : get_pct(c, &s->safe_pct, e);
+	rc = rc ? rc : get_u32(c, "dfs.namenode.safemode.min.datanodes", 0, 0, 1 << 20, &s->safe_nodes, e);
+	rc = rc ? rc
+		: get_u32(c, "dfs.namenode.safemode.replication.min", s->repl_min, 1, s->repl_max,
+			  &s->safe_repl, e);
+	rc = rc ? rc : conf_bool(c, "hadoop.security.authorization", false, &s->authorization, e);
+	if (!rc)
+		load_log_dir(c, s);
 	rc = rc ? rc : get_checksum(c, &s->checksum_type, e);
 	rc = rc ? rc : load_times(c, s, e);
 	if (!rc)

@@ -136,6 +136,31 @@ bool users_in_group(struct users *u, const char *user, const char *group)
 	return in;
 }
 
+uint32_t users_groups(struct users *u, const char *user, struct arena *a, char ***ret)
+{
+	const struct user *e;
+	uint32_t n;
+
+	pthread_mutex_lock(&u->lock);
+	e = find_locked(u, user);
+	n = (uint32_t)e->ngroups;
+	*ret = arena_array(a, char *, n + 1);
+	for (uint32_t i = 0; i < n; i++)
+		(*ret)[i] = arena_strdup(a, e->groups[i]);
+	pthread_mutex_unlock(&u->lock);
+	return n;
+}
+
+void users_refresh(struct users *u)
+{
+	struct user *e, *tmp;
+
+	pthread_mutex_lock(&u->lock);
+	HASH_ITER (hh, u->table, e, tmp)
+		user_drop(u, e);
+	pthread_mutex_unlock(&u->lock);
+}
+
 bool users_is_super(struct users *u, const char *user)
 {
 	return !strcmp(user, u->self) || users_in_group(u, user, u->super_group);

@@ -11,7 +11,9 @@
  * Source: dfs.permissions.superusergroup.
  */
 #include <stdbool.h>
+#include <stdint.h>
 
+struct arena;
 struct users;
 
 #define USERS_MAX 1024   /* names remembered; more start the table afresh */
@@ -22,5 +24,9 @@ struct users *users_new(const char *super_group);
 void users_free(struct users *u);
 const char *users_self(const struct users *u);
 const char *users_super_group(const struct users *u);
+/** Groups of @user, copied into @a; returns how many. */
+uint32_t users_groups(struct users *u, const char *user, struct arena *a, char ***ret);
+/** Look everybody up again. */
+void users_refresh(struct users *u);
 bool users_is_super(struct users *u, const char *user);
 bool users_in_group(struct users *u, const char *user, const char *group);

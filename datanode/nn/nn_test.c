@@ -297,8 +297,8 @@ struct fix {
 
 static void node_start(struct fix *f)
 {
-	struct store_volume_opts v[2] = {{f->path[0], STORAGE_DISK, 0}, {f->path[1], STORAGE_DISK, 0}};
-	struct store_opts so = {v, f->volumes, 0};
+	struct store_volume_opts v[2] = {{.path = f->path[0], .type = STORAGE_DISK}, {.path = f->path[1], .type = STORAGE_DISK}};
+	struct store_opts so = {.volumes = v, .volume_count = f->volumes};
 	char text[NET_TEXT_MAX], uri[NET_TEXT_MAX + 8];
 
 	f->conf = conf_new();

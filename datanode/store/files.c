@@ -10,7 +10,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/cursor.h"
 
-static int dir_name(char buf[STORE_NAME_MAX], enum place p, int64_t id)
+int path_dir(char buf[STORE_NAME_MAX], enum place p, int64_t id)
 {
 	switch (p) {
 	case IN_FINALIZED:
@@ -26,14 +26,14 @@ static int dir_name(char buf[STORE_NAME_MAX], enum place p, int64_t id)
 
 void path_data(char buf[STORE_NAME_MAX], enum place p, int64_t id)
 {
-	int n = dir_name(buf, p, id);
+	int n = path_dir(buf, p, id);
 
 	(void)snprintf(buf + n, (size_t)(STORE_NAME_MAX - n), "/blk_%" PRId64, id);
 }
 
 void path_meta(char buf[STORE_NAME_MAX], enum place p, int64_t id, uint64_t gs)
 {
-	int n = dir_name(buf, p, id);
+	int n = path_dir(buf, p, id);
 
 	(void)snprintf(buf + n, (size_t)(STORE_NAME_MAX - n), "/blk_%" PRId64 "_%" PRIu64 ".meta",
 		       id, gs);
@@ -52,7 +52,7 @@ int path_sync_dir(int slice_fd, enum place p, int64_t id)
 {
 	char dir[STORE_NAME_MAX];
 
-	(void)dir_name(dir, p, id);
+	(void)path_dir(dir, p, id);
 	return path_sync(slice_fd, dir);
 }
 
@@ -60,7 +60,7 @@ int path_make_dir(int slice_fd, enum place p, int64_t id)
 {
 	char dir[STORE_NAME_MAX], parent[STORE_NAME_MAX];
 
-	(void)dir_name(dir, p, id);
+	(void)path_dir(dir, p, id);
 	if (p != IN_FINALIZED || faccessat(slice_fd, dir, F_OK, 0) == 0)
 		return 0;
 	(void)snprintf(parent, sizeof(parent), "finalized/subdir%d", (int)((id >> 16) & 0x1f));

@@ -16,93 +16,29 @@
 #include "common/base/cursor.h"
 #include "common/base/log.h"
 
-struct entry { /* one file name */
-	int64_t id;
-	uint64_t gs; /* of a meta file */
-	bool meta;
-};
+enum odd { ODD_ORPHAN, ODD_MISPLACED, ODD_BLOCKED, ODD_DUPLICATE, ODD_FOREIGN, ODD_COUNT };
 
 struct scan {
 	struct slice *sl;
-	struct entry *list; /* owned; of the directory being read */
-	size_t count, room;
-	uint64_t orphans, misplaced, duplicates;
-	char example[STORE_NAME_MAX];
+	enum place place;
+	struct { /* counted, and told once */
+		uint64_t n;
+		char example[STORE_NAME_MAX];
+	} odd[ODD_COUNT];
 };
 
-static bool parse_number(const char **s, int64_t *ret)
+static void note(struct scan *sc, enum odd what, const char *dir, const char *name)
 {
-	char *end;
-
-	if (!(**s == '-' || (**s >= '0' && **s <= '9')))
-		return false;
-	errno = 0;
-	*ret = strtoll(*s, &end, 10);
-	*s = end;
-	return errno == 0;
+	if (!sc->odd[what].n++)
+		(void)snprintf(sc->odd[what].example, sizeof(sc->odd[what].example), "%.90s/%.60s", dir, name);
 }
 
-/* blk_<id> or blk_<id>_<gs>.meta */
-static bool parse_name(const char *name, struct entry *e)
+static void note_block(struct scan *sc, enum odd what, const char *dir, int64_t id)
 {
-	int64_t gs = 0;
+	char name[32];
 
-	if (strncmp(name, "blk_", 4))
-		return false;
-	name += 4;
-	if (!parse_number(&name, &e->id))
-		return false;
-	e->meta = *name == '_';
-	e->gs = 0;
-	if (!e->meta)
-		return *name == '\0';
-	name++;
-	if (*name == '-' || !parse_number(&name, &gs) || strcmp(name, ".meta"))
-		return false;
-	e->gs = (uint64_t)gs;
-	return true;
-}
-
-/* The new meta file of a stamp change that did not come to its rename. */
-static bool is_unfinished(const char *name)
-{
-	size_t n = strlen(name);
-
-	return !strncmp(name, "blk_", 4) && n > 9 && !strcmp(name + n - 9, ".meta.tmp");
-}
-
-static int scan_push(struct scan *sc, const struct entry *e)
-{
-	if (sc->count == sc->room) {
-		size_t room = sc->room ? sc->room * 2 : 1024;
-		struct entry *p = reallocarray(sc->list, room, sizeof(*p));
-
-		if (!p)
-			return -ENOMEM;
-		sc->list = p;
-		sc->room = room;
-	}
-	sc->list[sc->count++] = *e;
-	return 0;
-}
-
-/* By id; the data file before its meta files, newest stamp first. */
-static int entry_cmp(const void *a, const void *b)
-{
-	const struct entry *x = a, *y = b;
-
-	if (x->id != y->id)
-		return x->id < y->id ? -1 : 1;
-	if (x->meta != y->meta)
-		return x->meta ? 1 : -1;
-	return x->gs == y->gs ? 0 : x->gs > y->gs ? -1 : 1;
-}
-
-static void note_odd(struct scan *sc, uint64_t *count, const char *dir, int64_t id)
-{
-	if (!sc->example[0])
-		(void)snprintf(sc->example, sizeof(sc->example), "%.100s/blk_%" PRId64, dir, id);
-	(*count)++;
+	(void)snprintf(name, sizeof(name), "blk_%" PRId64, id);
+	note(sc, what, dir, name);
 }
 
 /* ---- lengths ---- */
@@ -209,76 +145,108 @@ static bool is_better(const struct replica *a, const struct replica *b)
 	return a->len > b->len;
 }
 
-static bool same_inode(const struct replica *a, const struct replica *b)
+/* One file under two names. *@ret_links: how many names it has. */
+static bool same_inode(const struct replica *a, const struct replica *b, uint64_t *ret_links)
 {
 	char x[STORE_NAME_MAX], y[STORE_NAME_MAX];
 	struct stat sx, sy;
 
 	path_data(x, a->place, a->id);
 	path_data(y, b->place, b->id);
-	return !fstatat(a->slice->fd, x, &sx, 0) && !fstatat(b->slice->fd, y, &sy, 0) &&
-	       sx.st_dev == sy.st_dev && sx.st_ino == sy.st_ino;
+	if (fstatat(a->slice->fd, x, &sx, 0) || fstatat(b->slice->fd, y, &sy, 0))
+		return false;
+	*ret_links = sx.st_nlink;
+	return sx.st_dev == sy.st_dev && sx.st_ino == sy.st_ino;
 }
 
-/* Into the map. Of two replicas of one block the better one stays; the other's files go when they
- * are no loss: the same file under two names (a move cut short) or no newer and no longer. */
+/* The files of the replica that lost go when they are no loss: a second name of the same file (a
+ * move cut short), or no newer and no longer. A symbolic link between directories shows one name
+ * twice: never that. */
+static void drop_loser(struct scan *sc, const struct replica *win, const struct replica *lose, bool same,
+		       uint64_t links)
+{
+	if (same) {
+		if (win->slice == lose->slice && links > 1)
+			(void)pair_unlink(lose->slice->fd, lose->id, lose->place, lose->gs);
+		return;
+	}
+	if (!lose->slice->bp->store->keep_duplicates && win->state == REPLICA_FINALIZED &&
+	    win->len >= lose->len)
+		(void)pair_unlink(lose->slice->fd, lose->id, lose->place, lose->gs);
+	note_block(sc, ODD_DUPLICATE, lose->slice->vol->path, lose->id);
+}
+
+static void count_locked(const struct replica *r, bool add)
+{
+	if (add) {
+		atomic_fetch_add(&r->slice->used, pair_bytes(r));
+		atomic_fetch_add(&r->slice->blocks, 1);
+	} else {
+		atomic_fetch_sub(&r->slice->used, pair_bytes(r));
+		atomic_fetch_sub(&r->slice->blocks, 1);
+	}
+}
+
+/* Into the map, which takes @r. Of two replicas of one block the better one stays. */
 static void add_or_resolve(struct scan *sc, struct replica *r)
 {
 	struct block_pool *bp = sc->sl->bp;
-	struct replica *old, *lose = NULL;
+	struct replica *old, *lose = r;
+	uint64_t links = 0;
+	bool same = false;
 
 	pthread_mutex_lock(&bp->lock);
 	old = replica_find_locked(bp, r->id);
 	if (!old) {
 		replica_add_locked(bp, r);
-	} else if (same_inode(old, r) ? r->state == REPLICA_FINALIZED : is_better(r, old)) {
-		HASH_DEL(bp->map, old);
-		old->refs--;
-		lose = old;
-		replica_add_locked(bp, r);
-	} else {
-		lose = r;
-	}
-	if (r != lose) {
-		atomic_fetch_add(&r->slice->used, pair_bytes(r));
-		atomic_fetch_add(&r->slice->blocks, 1);
-	}
-	if (lose && lose != r) {
-		atomic_fetch_sub(&lose->slice->used, pair_bytes(lose));
-		atomic_fetch_sub(&lose->slice->blocks, 1);
-	}
-	if (lose) {
-		const struct replica *win = lose == r ? old : r;
-
-		if (same_inode(win, lose) || (win->state == REPLICA_FINALIZED && win->len >= lose->len))
-			(void)pair_unlink(lose->slice->fd, lose->id, lose->place, lose->gs);
-		note_odd(sc, &sc->duplicates, lose->slice->vol->path, lose->id);
+		count_locked(r, true);
+		lose = NULL;
+	} else if (old->slice != r->slice || old->place != r->place) { /* else: moved home, met again there */
+		same = same_inode(old, r, &links);
+		if (same ? r->state == REPLICA_FINALIZED : is_better(r, old)) {
+			lose = old;
+			HASH_DEL(bp->map, old);
+			old->refs--;
+			count_locked(old, false);
+			replica_add_locked(bp, r);
+			count_locked(r, true);
+		}
+		drop_loser(sc, lose == r ? old : r, lose, same, links);
 	}
 	pthread_mutex_unlock(&bp->lock);
+	if (lose)
+		free(lose->live);
 	free(lose);
 }
 
-static bool is_misplaced(enum place p, int a, int b, int64_t id)
-{
-	return p == IN_FINALIZED && (((id >> 16) & 0x1f) != a || ((id >> 8) & 0x1f) != b);
-}
-
-/* A finalized pair in the wrong subdirectory (an older layout, a hand): move it home. */
+/* A finalized pair in the wrong directory (an older layout, a hand): move it home. What stands
+ * there already stays. */
 static int bring_home(struct scan *sc, int dir, const char *dir_name, int64_t id, uint64_t gs)
 {
-	char name[STORE_NAME_MAX], home[STORE_NAME_MAX];
-	int rc = path_make_dir(sc->sl->fd, IN_FINALIZED, id);
+	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX], home[STORE_NAME_MAX];
+	int fd = sc->sl->fd, rc = path_make_dir(fd, IN_FINALIZED, id);
 
-	note_odd(sc, &sc->misplaced, dir_name, id);
-	(void)snprintf(name, sizeof(name), "blk_%" PRId64 "_%" PRIu64 ".meta", id, gs);
+	(void)snprintf(data, sizeof(data), "blk_%" PRId64, id);
+	(void)snprintf(meta, sizeof(meta), "blk_%" PRId64 "_%" PRIu64 ".meta", id, gs);
+	path_data(home, IN_FINALIZED, id);
+	if (!rc && !faccessat(fd, home, F_OK, AT_SYMLINK_NOFOLLOW))
+		rc = -EEXIST;
 	path_meta(home, IN_FINALIZED, id, gs);
 	if (!rc)
-		rc = ret_errno(renameat2(dir, name, sc->sl->fd, home, RENAME_NOREPLACE));
-	(void)snprintf(name, sizeof(name), "blk_%" PRId64, id);
-	path_data(home, IN_FINALIZED, id);
-	if (!rc)
-		rc = ret_errno(renameat2(dir, name, sc->sl->fd, home, RENAME_NOREPLACE));
-	return rc;
+		rc = ret_errno(renameat2(dir, meta, fd, home, RENAME_NOREPLACE));
+	if (rc) {
+		note_block(sc, ODD_BLOCKED, dir_name, id);
+		return rc;
+	}
+	path_data(data, IN_FINALIZED, id);
+	rc = ret_errno(renameat2(dir, strrchr(data, '/') + 1, fd, data, RENAME_NOREPLACE));
+	if (rc) {
+		(void)renameat2(fd, home, dir, meta, RENAME_NOREPLACE);
+		note_block(sc, ODD_BLOCKED, dir_name, id);
+		return rc;
+	}
+	note_block(sc, ODD_MISPLACED, dir_name, id);
+	return 0;
 }
 
 static int load_block(struct scan *sc, int dir, const char *dir_name, enum place p, bool misplaced,
@@ -331,98 +299,49 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 
 /* ---- directories ---- */
 
-/* Names of blocks in @dir go to sc->list, sorted. */
-static int read_names(struct scan *sc, DIR *d)
-{
-	struct dirent *de;
-	struct entry e;
-	int rc = 0;
-
-	sc->count = 0;
-	errno = 0;
-	while (!rc && (de = readdir(d))) {
-		if (parse_name(de->d_name, &e))
-			rc = scan_push(sc, &e);
-		else if (is_unfinished(de->d_name))
-			(void)unlinkat(dirfd(d), de->d_name, 0);
-		errno = 0;
-	}
-	if (!rc && errno)
-		rc = neg_errno();
-	if (!rc && sc->count)
-		qsort(sc->list, sc->count, sizeof(*sc->list), entry_cmp);
-	return rc;
-}
-
-/* Each data file with the meta files behind it. What stands alone cannot be checked or reported:
- * it is left for a person, and told; but in rbw/ a meta file alone is what a move left over. */
-static int load_names(struct scan *sc, int dir, const char *dir_name, enum place p, int a, int b)
-{
-	size_t i = 0, n;
-	int rc = 0;
-
-	while (!rc && i < sc->count) {
-		const struct entry *e = &sc->list[i];
-
-		for (n = 1; i + n < sc->count && e[n].id == e->id; n++)
-			;
-		if (e->meta) {
-			for (size_t k = 0; k < n && p == IN_RBW; k++) {
-				char name[STORE_NAME_MAX];
-
-				(void)snprintf(name, sizeof(name), "blk_%" PRId64 "_%" PRIu64 ".meta",
-					       e[k].id, e[k].gs);
-				(void)unlinkat(dir, name, 0);
-			}
-			note_odd(sc, &sc->orphans, dir_name, e->id);
-		} else if (n == 1) {
-			note_odd(sc, &sc->orphans, dir_name, e->id);
-		} else {
-			rc = load_block(sc, dir, dir_name, p, is_misplaced(p, a, b, e->id), e,
-					n - 1);
-		}
-		i += n;
-	}
-	return rc;
-}
-
-static int load_dir(struct scan *sc, const char *name, enum place p, int a, int b)
-{
-	int fd = openat(sc->sl->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d;
-	int rc;
-
-	if (fd < 0)
-		return errno == ENOENT || errno == ENOTDIR ? 0 : neg_errno();
-	d = fdopendir(fd);
-	if (!d) {
-		(void)close(fd);
-		return -ENOMEM;
-	}
-	rc = read_names(sc, d);
-	if (!rc)
-		rc = load_names(sc, fd, name, p, a, b);
-	(void)closedir(d);
-	return rc;
-}
-
-/* finalized/ itself and subdirN below it may hold misplaced blocks of older layouts. */
-static int load_finalized(struct scan *sc)
+/* What stands alone cannot be checked or reported: it is left for a person, and told; but in rbw/ a
+ * meta file alone is what a move left over. */
+static void load_alone(struct scan *sc, int dir, const char *dir_name, const struct entry *e, size_t n)
 {
 	char name[STORE_NAME_MAX];
-	int rc = load_dir(sc, "finalized", IN_FINALIZED, -1, -1);
 
-	for (int a = 0; !rc && a < 256; a++) {
-		(void)snprintf(name, sizeof(name), "finalized/subdir%d", a);
-		if (faccessat(sc->sl->fd, name, F_OK, 0))
-			continue;
-		rc = load_dir(sc, name, IN_FINALIZED, a, -1);
-		for (int b = 0; !rc && b < 256; b++) {
-			(void)snprintf(name, sizeof(name), "finalized/subdir%d/subdir%d", a, b);
-			rc = load_dir(sc, name, IN_FINALIZED, a, b);
-		}
+	for (size_t k = 0; k < n && e->meta && sc->place == IN_RBW; k++) {
+		(void)snprintf(name, sizeof(name), "blk_%" PRId64 "_%" PRIu64 ".meta", e[k].id, e[k].gs);
+		(void)unlinkat(dir, name, 0);
+	}
+	note_block(sc, ODD_ORPHAN, dir_name, e->id);
+}
+
+/* Each data file with the meta files behind it. */
+static int load_names(void *arg, int dir, const char *dir_name, const struct names *names)
+{
+	struct scan *sc = arg;
+	char home[STORE_NAME_MAX];
+	size_t n;
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < names->count; i += n) {
+		const struct entry *e = &names->list[i];
+
+		for (n = 1; i + n < names->count && e[n].id == e->id; n++)
+			;
+		path_dir(home, sc->place, e->id);
+		if (e->meta || n == 1)
+			load_alone(sc, dir, dir_name, e, n);
+		else
+			rc = load_block(sc, dir, dir_name, sc->place, strcmp(home, dir_name) != 0, e, n - 1);
+	}
+	if (names->foreign) {
+		note(sc, ODD_FOREIGN, dir_name, names->foreign_name);
+		sc->odd[ODD_FOREIGN].n += names->foreign - 1;
 	}
 	return rc;
+}
+
+static int load_tree(struct scan *sc, const char *root, enum place p)
+{
+	sc->place = p;
+	return names_walk(sc->sl->fd, root, true, load_names, sc);
 }
 
 /* Copies between nodes that did not end: their sender starts anew. */
@@ -444,6 +363,23 @@ static int wipe_tmp(const struct slice *sl)
 	return 0;
 }
 
+static void tell_odd(const struct scan *sc)
+{
+	static const char *const text[ODD_COUNT] = {
+		[ODD_ORPHAN] = "block or meta files without their other half: left alone, not served",
+		[ODD_MISPLACED] = "replicas in directories of an older layout: moved to where they belong",
+		[ODD_BLOCKED] = "replicas in a wrong directory that could not be moved to theirs: left alone, not "
+				"served; move or remove them by hand",
+		[ODD_DUPLICATE] = "blocks with two replicas here: the newer or longer one is served",
+		[ODD_FOREIGN] = "names that are no replicas: left alone",
+	};
+
+	for (int i = 0; i < ODD_COUNT; i++)
+		if (sc->odd[i].n)
+			log_warn("op=load dir=%s pool=%s count=%" PRIu64 " example=%s: %s", sc->sl->vol->path,
+				 sc->sl->bp->ns.pool_id, sc->odd[i].n, sc->odd[i].example, text[i]);
+}
+
 int slice_load(struct slice *sl, struct err *err)
 {
 	struct scan sc = {.sl = sl};
@@ -451,18 +387,18 @@ int slice_load(struct slice *sl, struct err *err)
 	int rc = wipe_tmp(sl);
 
 	if (!rc)
-		rc = load_finalized(&sc);
+		rc = load_tree(&sc, "finalized", IN_FINALIZED);
+	/* Where a Java DataNode keeps the copies of blocks whose first place is a RAM disk. */
 	if (!rc)
-		rc = load_dir(&sc, "rbw", IN_RBW, 0, 0);
-	free(sc.list);
-	if (rc)
-		return err_sys(err, rc, "reading the replicas of %s in %s", sl->bp->ns.pool_id,
-			       sl->vol->path);
-	if (sc.orphans || sc.misplaced || sc.duplicates)
-		log_warn("op=load dir=%s pool=%s orphans=%" PRIu64 " misplaced=%" PRIu64
-			 " duplicates=%" PRIu64 " example=%s: handled, see the manual",
-			 sl->vol->path, sl->bp->ns.pool_id, sc.orphans, sc.misplaced, sc.duplicates,
-			 sc.example);
+		rc = load_tree(&sc, "lazypersist", IN_FINALIZED);
+	if (!rc)
+		rc = load_tree(&sc, "rbw", IN_RBW);
+	if (rc) {
+		err_sys(err, rc, "reading the replicas of %s in %s", sl->bp->ns.pool_id, sl->vol->path);
+		err_cure(err, "make every directory there readable for the user of this process, or repair the disk");
+		return rc;
+	}
+	tell_odd(&sc);
 	log_info("op=load dir=%s pool=%s replicas=%" PRIu64 " bytes=%" PRIu64 " ms=%" PRIu64,
 		 sl->vol->path, sl->bp->ns.pool_id, (uint64_t)sl->blocks, (uint64_t)sl->used,
 		 (uint64_t)((clock_mono_ns() - start) / NS_PER_MS));

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deletion, doubt and block recovery: what happens to replicas nobody writes. */
+/* Deletion and block recovery: what happens to replicas nobody writes. */
 #include "datanode/store/store_internal.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,9 +11,6 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/log.h"
-#include "common/base/metrics.h"
-
-#define VERIFY_CHUNK (1u << 20)
 
 /* ---- deletion ---- */
 
@@ -24,7 +20,8 @@ static void delete_one(struct replica *r)
 	struct block_pool *bp = sl->bp;
 	struct block b = {r->id, r->gs, r->len};
 	bool quiet = r->quiet;
-	int rc = pair_unlink(sl->fd, r->id, r->place, r->gs);
+	int rc = bp->trash && r->place == IN_FINALIZED ? pair_trash(sl->fd, r->id, r->gs) :
+							  pair_unlink(sl->fd, r->id, r->place, r->gs);
 
 	if (rc) {
 		log_warn("op=delete block=%" PRId64 "_%" PRIu64 " dir=%s rc=%d error=\"%s\"", b.id, b.gs,
@@ -43,6 +40,17 @@ static void delete_one(struct replica *r)
 		store_event(bp, sl, &b, STORE_DELETED, NULL);
 }
 
+/* A pool whose trash is to go, or NULL. */
+static struct block_pool *take_trash_locked(struct store *s)
+{
+	for (uint32_t i = 0; i < s->pool_count; i++)
+		if (s->pools[i]->empty_trash) {
+			s->pools[i]->empty_trash = false;
+			return s->pools[i];
+		}
+	return NULL;
+}
+
 void *store_deleter(void *arg)
 {
 	struct store *s = arg;
@@ -50,8 +58,13 @@ void *store_deleter(void *arg)
 	pthread_mutex_lock(&s->lock);
 	for (;;) {
 		struct list *l = list_pop(&s->doomed);
+		struct block_pool *bp = l || s->closing ? NULL : take_trash_locked(s);
 
-		if (l) {
+		if (bp) {
+			pthread_mutex_unlock(&s->lock);
+			trash_empty(bp);
+			pthread_mutex_lock(&s->lock);
+		} else if (l) {
 			pthread_mutex_unlock(&s->lock);
 			delete_one(container_of(l, struct replica, doomed));
 			pthread_mutex_lock(&s->lock);
@@ -94,129 +107,6 @@ int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet)
 	}
 	pthread_mutex_unlock(&bp->lock);
 	return rc;
-}
-
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st, (void)type, (void)ftw;
-	return remove(path);
-}
-
-void store_finalize_upgrade(struct block_pool *bp)
-{
-	char path[4096];
-
-	for (uint32_t i = 0; i < bp->store->volume_count; i++) {
-		const struct volume *v = &bp->store->volumes[i];
-
-		(void)snprintf(path, sizeof(path), "%s/current/%s/previous", v->path, bp->ns.pool_id);
-		if (v->failed || access(path, F_OK))
-			continue;
-		log_info("op=finalize-upgrade dir=%s: removing", path);
-		if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT))
-			log_warn("op=finalize-upgrade dir=%s: %s", path, err_name(neg_errno()));
-	}
-}
-
-/* ---- doubt ---- */
-
-/* Every chunk against its CRC. -EBADMSG: corrupt. */
-static int verify_reader(const struct replica_reader *rd)
-{
-	uint32_t bpc = rd->bytes_per_crc;
-	size_t step = VERIFY_CHUNK / bpc ? VERIFY_CHUNK / bpc * bpc : bpc;
-	_cleanup_free_ uint8_t *buf = malloc(step), *crcs = malloc(step / bpc * 4 + 4);
-	uint64_t end = rd->block.len;
-	struct stat st;
-	int rc = 0;
-
-	if (!buf || !crcs)
-		return -ENOMEM;
-	if (fstat(rd->fd, &st))
-		return neg_errno();
-	if ((uint64_t)st.st_size < end)
-		return -EBADMSG;
-	if (rd->fd_meta < 0)
-		return 0;
-	if (rd->partial)
-		end = end / bpc * bpc; /* the last chunk may change under us */
-	for (uint64_t off = 0; !rc && off < end; off += step) {
-		size_t n = end - off < step ? (size_t)(end - off) : step;
-
-		rc = read_full(rd->fd, buf, n, off);
-		if (!rc)
-			rc = read_full(rd->fd_meta, crcs, crc_bytes(rd->crc_type, n, bpc),
-				       META_HEADER + off / bpc * 4);
-		if (rc == -ENODATA || (!rc && crc_verify(rd->crc_type, buf, n, bpc, crcs) != -1))
-			rc = -EBADMSG;
-	}
-	return rc;
-}
-
-static void report_bad(struct block_pool *bp, const struct replica_info *info, int why)
-{
-	struct store_listener l;
-
-	log_error("op=verify block=%" PRId64 "_%" PRIu64
-		  " storage=%s rc=%d: replica is corrupt, reporting",
-		  info->block.id, info->block.gs, info->storage_uuid, why);
-	metric_add(METRIC_DN_CORRUPT, 1);
-	pthread_mutex_lock(&bp->store->lock);
-	l = bp->store->listener;
-	pthread_mutex_unlock(&bp->store->lock);
-	if (l.on_bad)
-		l.on_bad(l.arg, bp, info->storage_uuid, &info->block);
-}
-
-/* The files as the map says they are; without the retries of replica_read_open(). */
-static int open_as_known(struct block_pool *bp, int64_t id, struct replica_info *info,
-			 struct replica_reader *rd)
-{
-	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
-	struct replica *r;
-	int fd = -1;
-
-	if (replica_get(bp, id, info) || info->state == REPLICA_RWR ||
-	    info->state == REPLICA_TEMPORARY)
-		return -EAGAIN;
-	pthread_mutex_lock(&bp->lock);
-	r = replica_find_locked(bp, id);
-	if (r && !r->busy) {
-		path_data(data, r->place, id);
-		path_meta(meta, r->place, id, r->gs);
-		fd = r->slice->fd;
-	}
-	pthread_mutex_unlock(&bp->lock);
-	if (fd < 0)
-		return -EAGAIN;
-	rd->block = (struct block){id, info->block.gs, info->visible};
-	rd->partial = info->state == REPLICA_RBW;
-	rd->fd = openat(fd, data, O_RDONLY | O_CLOEXEC);
-	rd->fd_meta = openat(fd, meta, O_RDONLY | O_CLOEXEC);
-	if (rd->fd < 0 || rd->fd_meta < 0)
-		return neg_errno();
-	return meta_read_header(rd->fd_meta, &rd->crc_type, &rd->bytes_per_crc);
-}
-
-void replica_suspect(struct block_pool *bp, const struct block *b)
-{
-	struct replica_reader rd = {.bp = bp, .fd = -1, .fd_meta = -1, .fd_direct = -1};
-	struct replica_info info, now;
-	int rc = open_as_known(bp, b->id, &info, &rd);
-
-	if (!rc)
-		rc = verify_reader(&rd);
-	if (rd.fd >= 0)
-		(void)close(rd.fd);
-	if (rd.fd_meta >= 0)
-		(void)close(rd.fd_meta);
-	if (rc == -EIO)
-		store_volume_suspect(bp->store, info.storage_uuid);
-	/* It may have been deleted or restamped while we looked. */
-	if (!rc || rc == -EAGAIN || rc == -ENOMEM || rc == -EMFILE || replica_get(bp, b->id, &now) ||
-	    now.block.gs != info.block.gs || now.state != info.state)
-		return;
-	report_bad(bp, &info, rc);
 }
 
 /* ---- block recovery (hdfs-wire 8.4) ---- */

@@ -121,13 +121,11 @@ void store_event(struct block_pool *bp, const struct slice *sl, const struct blo
 		 enum store_event ev, const char *hint)
 {
 	struct store *s = bp->store;
-	struct store_listener l;
 
-	pthread_mutex_lock(&s->lock);
-	l = s->listener;
-	pthread_mutex_unlock(&s->lock);
-	if (l.on_block)
-		l.on_block(l.arg, bp, sl->vol->uuid, b, ev, hint);
+	pthread_rwlock_rdlock(&s->listener_lock);
+	if (s->listener.on_block)
+		s->listener.on_block(s->listener.arg, bp, sl->vol->uuid, b, ev, hint);
+	pthread_rwlock_unlock(&s->listener_lock);
 }
 
 int slice_error(struct slice *sl, int rc)
@@ -139,7 +137,7 @@ int slice_error(struct slice *sl, int rc)
 
 /* ---- choosing a volume ---- */
 
-/* Volumes with room: those within BALANCED_BYTES of the emptiest take turns. A wish for a storage
+/* Volumes with room take turns: all of them, or those within BALANCED_BYTES of the emptiest. A wish for a storage
  * or a type is granted when there is room, else ignored, as Hadoop's fallback does. */
 static struct slice *choose_among(struct block_pool *bp, const struct write_request *q, bool strict,
 				  uint64_t need, uint64_t *ret_best)
@@ -164,7 +162,7 @@ static struct slice *choose_among(struct block_pool *bp, const struct write_requ
 	}
 	*ret_best = best;
 	for (uint32_t i = 0; i < n; i++)
-		if (room[i] >= need && best - room[i] <= BALANCED_BYTES)
+		if (room[i] >= need && (!s->available_space || best - room[i] <= BALANCED_BYTES))
 			ok[k++] = ok[i];
 	if (!k)
 		return NULL;

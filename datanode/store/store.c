@@ -7,6 +7,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 
@@ -34,6 +35,34 @@ static int tolerate(struct volume *v, int rc, const struct err *err)
 
 /* ---- open and close ---- */
 
+static int init_monotonic(pthread_cond_t *c)
+{
+	pthread_condattr_t attr;
+	int rc = ret_code(pthread_condattr_init(&attr));
+
+	if (rc)
+		return rc;
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	rc = ret_code(pthread_cond_init(c, &attr));
+	pthread_condattr_destroy(&attr);
+	return rc;
+}
+
+bool store_wait_closing(struct store *s, uint64_t ms)
+{
+	uint64_t until = clock_mono_ns() + ms * NS_PER_MS;
+	struct timespec ts = {(time_t)(until / NS_PER_S), (long)(until % NS_PER_S)};
+	bool closing;
+	int rc = 0;
+
+	pthread_mutex_lock(&s->lock);
+	while (ms && !s->closing && rc != ETIMEDOUT)
+		rc = pthread_cond_timedwait(&s->closing_cond, &s->lock, &ts);
+	closing = s->closing;
+	pthread_mutex_unlock(&s->lock);
+	return closing;
+}
+
 static int init_locks(struct store *s)
 {
 	int rc = ret_code(pthread_mutex_init(&s->lock, NULL));
@@ -41,7 +70,11 @@ static int init_locks(struct store *s)
 	if (!rc)
 		rc = ret_code(pthread_mutex_init(&s->attach_lock, NULL));
 	if (!rc)
+		rc = ret_code(pthread_rwlock_init(&s->listener_lock, NULL));
+	if (!rc)
 		rc = ret_code(pthread_cond_init(&s->doomed_cond, NULL));
+	if (!rc)
+		rc = init_monotonic(&s->closing_cond);
 	list_init(&s->doomed);
 	return rc;
 }
@@ -60,8 +93,50 @@ static int agree_on_uuid(struct store *s, struct err *err)
 				       "directories of two nodes are mixed in dfs.datanode.data.dir",
 				       v->path, v->dn_uuid, s->dn_uuid);
 		(void)snprintf(s->dn_uuid, sizeof(s->dn_uuid), "%s", v->dn_uuid);
+		for (uint32_t k = 0; k < i; k++)
+			if (!s->volumes[k].failed && !strcmp(s->volumes[k].uuid, v->uuid))
+				return err_set(err, -EINVAL,
+					       "data directories %s and %s have the same storageID %s: one is a "
+					       "copy of the other; remove the copy from dfs.datanode.data.dir",
+					       s->volumes[k].path, v->path, v->uuid);
 	}
 	return 0;
+}
+
+static int start_threads(struct store *s)
+{
+	int rc = ret_code(pthread_create(&s->deleter, NULL, store_deleter, s));
+
+	s->deleter_runs = !rc;
+	if (!rc && s->scan.directory_ms) {
+		rc = ret_code(pthread_create(&s->dirscanner, NULL, store_directory_scanner, s));
+		s->dirscanner_runs = !rc;
+	}
+	for (uint32_t i = 0; !rc && i < s->volume_count; i++) {
+		struct volume *v = &s->volumes[i];
+
+		if (v->failed || !s->scan.block_ms || !s->scan.block_rate)
+			continue;
+		rc = ret_code(pthread_create(&v->scanner, NULL, volume_scanner, v));
+		v->scanner_runs = !rc;
+	}
+	return rc;
+}
+
+static void stop_threads(struct store *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->closing = true;
+	pthread_cond_signal(&s->doomed_cond);
+	pthread_cond_broadcast(&s->closing_cond);
+	pthread_mutex_unlock(&s->lock);
+	if (s->deleter_runs)
+		pthread_join(s->deleter, NULL);
+	if (s->dirscanner_runs)
+		pthread_join(s->dirscanner, NULL);
+	for (uint32_t i = 0; i < s->volume_count; i++)
+		if (s->volumes[i].scanner_runs)
+			pthread_join(s->volumes[i].scanner, NULL);
 }
 
 int store_open(const struct store_opts *o, struct store **ret, struct err *err)
@@ -77,9 +152,12 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 	if (!s)
 		return err_sys(err, -ENOMEM, "store");
 	s->failed_tolerated = o->failed_tolerated;
+	s->available_space = o->available_space;
+	s->keep_duplicates = o->keep_duplicates;
+	s->scan = o->scan;
 	rc = init_locks(s);
 	for (uint32_t i = 0; !rc && i < o->volume_count; i++) {
-		rc = volume_open(s, i, &o->volumes[i], err);
+		rc = volume_open(s, i, &o->volumes[i], o->dir_mode, err);
 		s->volume_count = i + 1;
 		if (rc)
 			rc = tolerate(&s->volumes[i], rc, err);
@@ -88,10 +166,8 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 		rc = err_set(err, -EIO, "no data directory can be used");
 	if (!rc)
 		rc = agree_on_uuid(s, err);
-	if (!rc) {
-		rc = ret_code(pthread_create(&s->deleter, NULL, store_deleter, s));
-		s->deleter_runs = !rc;
-	}
+	if (!rc)
+		rc = start_threads(s);
 	if (rc) {
 		store_close(s);
 		return rc;
@@ -125,18 +201,14 @@ void store_close(struct store *s)
 {
 	if (!s)
 		return;
-	if (s->deleter_runs) {
-		pthread_mutex_lock(&s->lock);
-		s->closing = true;
-		pthread_cond_signal(&s->doomed_cond);
-		pthread_mutex_unlock(&s->lock);
-		pthread_join(s->deleter, NULL);
-	}
+	stop_threads(s);
 	for (uint32_t i = 0; i < s->pool_count; i++)
 		pool_free(s->pools[i]);
 	for (uint32_t i = 0; i < s->volume_count; i++)
 		volume_close(&s->volumes[i]);
+	pthread_cond_destroy(&s->closing_cond);
 	pthread_cond_destroy(&s->doomed_cond);
+	pthread_rwlock_destroy(&s->listener_lock);
 	pthread_mutex_destroy(&s->attach_lock);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
@@ -149,9 +221,9 @@ const char *store_datanode_uuid(const struct store *s)
 
 void store_set_listener(struct store *s, const struct store_listener *l)
 {
-	pthread_mutex_lock(&s->lock);
+	pthread_rwlock_wrlock(&s->listener_lock);
 	s->listener = l ? *l : (struct store_listener){0};
-	pthread_mutex_unlock(&s->lock);
+	pthread_rwlock_unlock(&s->listener_lock);
 }
 
 /* ---- attach ---- */
@@ -159,7 +231,6 @@ void store_set_listener(struct store *s, const struct store_listener *l)
 static struct block_pool *pool_new(struct store *s, const struct store_namespace *ns)
 {
 	struct block_pool *bp = calloc(1, sizeof(*bp));
-	pthread_condattr_t attr;
 
 	if (!bp)
 		return NULL;
@@ -171,10 +242,7 @@ static struct block_pool *pool_new(struct store *s, const struct store_namespace
 		bp->slices[i].vol = &s->volumes[i];
 	}
 	pthread_mutex_init(&bp->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&bp->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	(void)init_monotonic(&bp->changed);
 	return bp;
 }
 
@@ -437,7 +505,6 @@ static void drop_replicas(struct block_pool *bp, const struct slice *sl)
 
 void store_volume_suspect(struct store *s, const char *storage_uuid)
 {
-	struct store_listener l;
 	struct volume *v = NULL;
 	uint32_t pools;
 	int rc;
@@ -456,11 +523,12 @@ void store_volume_suspect(struct store *s, const char *storage_uuid)
 		  err_name(rc));
 	metric_add(METRIC_DN_VOLUME_FAILURES, 1);
 	pthread_mutex_lock(&s->lock);
-	l = s->listener;
 	pools = s->pool_count;
 	pthread_mutex_unlock(&s->lock);
 	for (uint32_t p = 0; p < pools; p++)
 		drop_replicas(s->pools[p], &s->pools[p]->slices[v->idx]);
-	if (l.on_volume_failed)
-		l.on_volume_failed(l.arg, v->path, err_name(rc));
+	pthread_rwlock_rdlock(&s->listener_lock);
+	if (s->listener.on_volume_failed)
+		s->listener.on_volume_failed(s->listener.arg, v->path, err_name(rc));
+	pthread_rwlock_unlock(&s->listener_lock);
 }

@@ -30,16 +30,33 @@ struct block_pool; /* one namespace's replicas on all volumes */
 
 /* ---- start and end ---- */
 
+/** Which counts: @reserved, the percentage, the larger or the smaller of both. */
+enum store_reserve { STORE_RESERVE_BYTES, STORE_RESERVE_PERCENT, STORE_RESERVE_LARGER, STORE_RESERVE_SMALLER };
+
 struct store_volume_opts {
 	const char *path; /* directory; made (0700) when missing */
 	enum storage_type type;
 	uint64_t reserved; /* bytes never used for blocks */
+	uint32_t reserved_pct; /* a part of the file system, when @reserve says so */
+	enum store_reserve reserve;
+};
+
+struct store_scan_opts { /* 0: off */
+	uint64_t directory_ms;       /* from one comparison of disk and memory to the next */
+	uint32_t directory_ms_per_s; /* of each second that it may work */
+	uint64_t block_ms;           /* in which every replica is read once */
+	uint64_t block_rate;         /* bytes per second and volume that this reads */
+	uint64_t cursor_save_ms;
 };
 
 struct store_opts {
 	const struct store_volume_opts *volumes;
 	uint32_t volume_count;
 	uint32_t failed_tolerated; /* dfs.datanode.failed.volumes.tolerated */
+	uint32_t dir_mode;         /* of the directories; 0: as they are, 0700 for new ones */
+	bool available_space;      /* the emptiest directories first, else all take turns */
+	bool keep_duplicates;      /* both replicas of a block that is there twice */
+	struct store_scan_opts scan;
 };
 
 /** What the NameNode says in versionRequest (NamespaceInfoProto). */
@@ -79,6 +96,7 @@ struct store_listener {
 	void (*on_volume_failed)(void *arg, const char *path, const char *reason);
 	void *arg;
 };
+/** Waits for call-backs that run: hold no lock that they take. NULL: none. */
 void store_set_listener(struct store *s, const struct store_listener *l);
 
 /* ---- writing ---- */
@@ -189,6 +207,9 @@ int replica_update_recovery(struct block_pool *bp, const struct block *b, uint64
 
 /** The NameNode finalised an upgrade: what a Java DataNode left in <pool>/previous goes. */
 void store_finalize_upgrade(struct block_pool *bp);
+/** A rolling upgrade is under way: deleted finalized replicas go to <pool>/trash. Off: the trash is
+ *  emptied in the background. Cheap when nothing changes. */
+void store_set_trash(struct block_pool *bp, bool on);
 
 /* ---- reports ---- */
 struct storage_info {

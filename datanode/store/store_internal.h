@@ -43,6 +43,8 @@ struct volume {
 	uint32_t dio_align; /* 0: O_DIRECT refused */
 	bool fresh;         /* no VERSION yet */
 	char uuid[BLOCK_UUID_MAX], cluster_id[128], dn_uuid[BLOCK_UUID_MAX];
+	pthread_t scanner;
+	bool scanner_runs;
 	atomic_bool failed;
 	atomic_uint_fast64_t promised; /* bytes that replicas being written may still take */
 };
@@ -95,6 +97,8 @@ struct block_pool {
 	uint32_t waiters;       /* on it, for a writer to stop */
 	struct replica *map;
 	struct slice slices[STORE_VOLUMES_MAX];
+	bool trash_known, empty_trash; /* under the store's lock */
+	atomic_bool trash;
 };
 
 struct store {
@@ -102,24 +106,25 @@ struct store {
 	uint32_t volume_count, failed_tolerated;
 	char dn_uuid[BLOCK_UUID_MAX];
 	pthread_mutex_t attach_lock; /* one attach at a time; order: attach_lock, pool lock, lock */
-	pthread_mutex_t lock;        /* pools, listener, doomed */
+	pthread_mutex_t lock;        /* pools, doomed, closing */
+	pthread_rwlock_t listener_lock; /* read: a call-back runs; any order with the others */
 	struct block_pool *pools[STORE_POOLS_MAX];
 	uint32_t pool_count;
 	struct store_listener listener;
 	atomic_uint next_volume;
 	pthread_t deleter;
-	bool deleter_runs, closing;
+	pthread_t dirscanner;
+	bool deleter_runs, dirscanner_runs, closing;
 	struct list doomed;
-	pthread_cond_t doomed_cond;
+	pthread_cond_t doomed_cond, closing_cond;
+	bool available_space, keep_duplicates;
+	struct store_scan_opts scan;
 };
 
 /* ---- volume.c ---- */
-int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o, struct err *err);
+int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o, mode_t mode,
+		struct err *err);
 void volume_close(struct volume *v);
-/** -EINVAL when it belongs to another cluster; changes nothing. */
-int volume_check(const struct volume *v, const struct store_namespace *ns, struct err *err);
-/** Write VERSION of a fresh volume. */
-int volume_format(struct volume *v, const struct store_namespace *ns, struct err *err);
 /** Open or make the pool's directories; checks its VERSION. */
 int slice_open(struct slice *sl, struct err *err);
 /** 0 when a file can be written, synced and read back. */
@@ -128,7 +133,41 @@ int volume_probe(const struct volume *v);
 uint64_t volume_room(const struct volume *v, uint64_t *ret_capacity);
 void store_make_uuid(char *buf, const char *prefix);
 
+/* ---- version.c: whose a directory is, before anything in it changes ---- */
+/** Ids of the volume, or ->fresh. -EINVAL: damaged, of another layout, or an upgrade is not over. */
+int version_read(struct volume *v, struct err *err);
+/** The pool's VERSION fits the NameNode's words; a new pool gets one. */
+int version_check_pool(const struct slice *sl, const char *where, struct err *err);
+/** -EINVAL when it belongs to another cluster; changes nothing. */
+int volume_check(const struct volume *v, const struct store_namespace *ns, struct err *err);
+/** Write VERSION of a fresh volume. */
+int volume_format(struct volume *v, const struct store_namespace *ns, struct err *err);
+
+/* ---- names.c: directories of replicas ---- */
+struct entry { /* one file name */
+	int64_t id;
+	uint64_t gs; /* of a meta file */
+	bool meta;
+};
+
+struct names { /* of one directory; entries sorted: a data file, then its meta files */
+	struct entry *list;
+	size_t count, room;
+	uint32_t *subdirs; /* numbers of subdir<n> */
+	size_t sub_count, sub_room;
+	uint64_t foreign; /* names that are none of ours */
+	char foreign_name[64];
+};
+
+/** @dir is relative to the slice's directory, @fd is it. Non-zero ends the walk. */
+typedef int (*names_fn)(void *arg, int fd, const char *dir, const struct names *n);
+/** Each directory below and including @root; one that is absent is empty. @settle: complete or undo
+ *  what a crash left between two names (at start only). */
+int names_walk(int slice_fd, const char *root, bool settle, names_fn fn, void *arg);
+
 /* ---- files.c: names and single files ---- */
+/** Directory of the block; returns its length. */
+int path_dir(char buf[STORE_NAME_MAX], enum place p, int64_t id);
 void path_data(char buf[STORE_NAME_MAX], enum place p, int64_t id);
 void path_meta(char buf[STORE_NAME_MAX], enum place p, int64_t id, uint64_t gs);
 /** Directory of the block; makes it (finalized/) when @make. */
@@ -156,8 +195,20 @@ int pair_restamp(int slice_fd, int64_t id, enum place p, uint64_t gs, uint64_t l
 int read_full(int fd, void *buf, size_t len, uint64_t off);
 int write_full(int fd, const void *buf, size_t len, uint64_t off);
 
-/* ---- recover.c ---- */
+/* ---- store.c ---- */
+/** Wait @ms, or until the store closes: true. */
+bool store_wait_closing(struct store *s, uint64_t ms);
+
+/* ---- recover.c, verify.c, dirscan.c: threads of the store ---- */
 void *store_deleter(void *store);
+void *volume_scanner(void *volume);
+void *store_directory_scanner(void *store);
+/** Count it, log it, tell the listener. No lock held. */
+void replica_report_bad(struct block_pool *bp, const struct replica_info *info, const char *why);
+
+/* ---- trash.c ---- */
+int pair_trash(int slice_fd, int64_t id, uint64_t gs);
+void trash_empty(struct block_pool *bp);
 
 /* ---- load.c ---- */
 /** Read the slice's directories into the pool's map. */

@@ -61,8 +61,8 @@ static void on_volume_failed(void *arg, const char *path, const char *reason)
 
 static int fix_open(struct fix *f)
 {
-	struct store_volume_opts v[2] = {{f->vol[0], STORAGE_DISK, 0}, {f->vol[1], STORAGE_SSD, 0}};
-	struct store_opts o = {v, f->volumes, 0};
+	struct store_volume_opts v[2] = {{.path = f->vol[0], .type = STORAGE_DISK}, {.path = f->vol[1], .type = STORAGE_SSD}};
+	struct store_opts o = {.volumes = v, .volume_count = f->volumes};
 	struct store_listener l = {on_block, on_bad, on_volume_failed, &f->seen};
 	int rc = store_open(&o, &f->s, &f->err);
 
@@ -826,8 +826,8 @@ static void a_dead_volume_goes_out_of_service_and_the_others_stay(void **state)
 static void a_volume_that_is_dead_at_start_is_tolerated_when_told_so(void **state)
 {
 	struct fix *f = *state;
-	struct store_volume_opts v[2] = {{f->vol[0], STORAGE_DISK, 0}, {"/proc/nowhere", STORAGE_DISK, 0}};
-	struct store_opts o = {v, 2, 0};
+	struct store_volume_opts v[2] = {{.path = f->vol[0], .type = STORAGE_DISK}, {.path = "/proc/nowhere", .type = STORAGE_DISK}};
+	struct store_opts o = {.volumes = v, .volume_count = 2};
 	struct storage_info i;
 
 	assert_true(store_open(&o, &f->s, &f->err) < 0);
@@ -865,8 +865,8 @@ static void the_directory_of_a_java_data_node_loads_as_it_reported_it(void **sta
 				     .cluster_id = "CID-b876923f-cad8-4969-aa94-97c3cb136b99",
 				     .namespace_id = 164488965, .ctime = 1795225043815};
 	struct fix *f = *state;
-	struct store_volume_opts v = {f->vol[0], STORAGE_DISK, 0};
-	struct store_opts o = {&v, 1, 0};
+	struct store_volume_opts v = {.path = f->vol[0], .type = STORAGE_DISK};
+	struct store_opts o = {.volumes = &v, .volume_count = 1};
 	struct tally t = {0};
 	struct replica_info i;
 	char cmd[512];

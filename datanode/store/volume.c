@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
-#include "datanode/store/props.h"
+#include "common/base/log.h"
 
 #define DIO_ALIGN_DEFAULT 4096
 
@@ -30,8 +30,8 @@ void store_make_uuid(char *buf, const char *prefix)
 		       b[11], b[12], b[13], b[14], b[15]);
 }
 
-/* mkdir -p with mode 0700 for what is missing. */
-static int make_dirs(const char *path)
+/* mkdir -p; @mode is the last one's. */
+static int make_dirs(const char *path, mode_t mode)
 {
 	_cleanup_free_ char *p = strdup(path);
 
@@ -45,9 +45,41 @@ static int make_dirs(const char *path)
 			return neg_errno();
 		*s = '/';
 	}
-	if (mkdir(p, 0700) && errno != EEXIST)
+	if (mkdir(p, mode) && errno != EEXIST)
 		return neg_errno();
 	return 0;
+}
+
+/* As Java does: the mode of the configuration, also for a directory that was there. */
+static void set_mode(const struct volume *v, mode_t mode)
+{
+	struct stat st;
+
+	if (!mode || fstat(v->dir_fd, &st) || (st.st_mode & 07777) == mode)
+		return;
+	if (fchmod(v->dir_fd, mode))
+		log_warn("op=volume dir=%s: its mode stays %o, dfs.datanode.data.dir.perm says %o: %s", v->path,
+			 st.st_mode & 07777, mode, err_name(neg_errno()));
+}
+
+static uint64_t reserved_bytes(const struct volume *v, const struct store_volume_opts *o)
+{
+	struct statvfs st;
+	uint64_t part = 0;
+
+	if (!fstatvfs(v->dir_fd, &st))
+		part = (uint64_t)st.f_blocks * st.f_frsize / 100 * o->reserved_pct;
+	switch (o->reserve) {
+	case STORE_RESERVE_PERCENT:
+		return part;
+	case STORE_RESERVE_LARGER:
+		return part > o->reserved ? part : o->reserved;
+	case STORE_RESERVE_SMALLER:
+		return part < o->reserved ? part : o->reserved;
+	case STORE_RESERVE_BYTES:
+		break;
+	}
+	return o->reserved;
 }
 
 static int lock_dir(struct volume *v, struct err *err)
@@ -58,8 +90,14 @@ static int lock_dir(struct volume *v, struct err *err)
 	ssize_t n;
 
 	v->lock_fd = openat(v->dir_fd, "in_use.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-	if (v->lock_fd < 0)
-		return err_sys(err, neg_errno(), "locking data directory %s (in_use.lock)", v->path);
+	if (v->lock_fd < 0) {
+		int rc = neg_errno();
+
+		err_sys(err, rc, "locking data directory %s (in_use.lock)", v->path);
+		err_cure(err, rc == -EROFS ? "remount it for writing, or take it out of dfs.datanode.data.dir" :
+					     "make it writable for the user of this process");
+		return rc;
+	}
 	/* An open-file lock: conflicts with Java's POSIX lock and with one of this process. */
 	if (fcntl(v->lock_fd, F_OFD_SETLK, &fl)) {
 		n = read(v->lock_fd, who, sizeof(who) - 1);
@@ -83,62 +121,6 @@ static int lock_dir(struct volume *v, struct err *err)
 	if (ftruncate(v->lock_fd, 0) || write_full(v->lock_fd, who, (size_t)n, 0))
 		return err_sys(err, -EIO, "data directory %s: writing in_use.lock", v->path);
 	return 0;
-}
-
-static bool copy_prop(const struct props *p, const char *key, char *buf, size_t size)
-{
-	const char *v = props_get(p, key);
-
-	return v && v[0] && (size_t)snprintf(buf, size, "%s", v) < size;
-}
-
-static int check_layout(const struct props *p, const char *where, struct err *err)
-{
-	const char *s = props_get(p, "layoutVersion");
-	long v = s ? strtol(s, NULL, 10) : 0;
-
-	if (v == STORE_LAYOUT_VERSION)
-		return 0;
-	if (!s)
-		return err_set(err, -EINVAL,
-			       "%s has no layoutVersion: it is damaged; restore it from another "
-			       "directory of this node (storageID differs) or empty the directory",
-			       where);
-	if (v < STORE_LAYOUT_VERSION)
-		return err_set(err, -EINVAL,
-			       "%s: layout version %ld is newer than %d, which this data node "
-			       "writes; use the software that made it",
-			       where, v, STORE_LAYOUT_VERSION);
-	return err_set(err, -EINVAL,
-		       "%s: layout version %s is older than %d; upgrade it with a Java DataNode "
-		       "first",
-		       where, s ? s : "(none)", STORE_LAYOUT_VERSION);
-}
-
-static int read_version(struct volume *v, struct err *err)
-{
-	char where[512];
-	struct props p;
-	int rc = props_read(v->dir_fd, "current/VERSION", &p);
-
-	(void)snprintf(where, sizeof(where), "%s/current/VERSION", v->path);
-	if (rc == -ENOENT) {
-		v->fresh = true;
-		store_make_uuid(v->uuid, "DS-");
-		return 0;
-	}
-	if (rc)
-		return err_sys(err, rc, "%s", where);
-	rc = check_layout(&p, where, err);
-	if (!rc && (!copy_prop(&p, "storageID", v->uuid, sizeof(v->uuid)) ||
-		    !copy_prop(&p, "clusterID", v->cluster_id, sizeof(v->cluster_id)) ||
-		    !copy_prop(&p, "datanodeUuid", v->dn_uuid, sizeof(v->dn_uuid))))
-		rc = err_set(err, -EINVAL,
-			     "%s lacks storageID, clusterID or datanodeUuid: it is damaged; "
-			     "restore it from another directory of this node or empty the directory",
-			     where);
-	props_fini(&p);
-	return rc;
 }
 
 static uint32_t probe_direct(const struct volume *v)
@@ -184,17 +166,17 @@ int volume_probe(const struct volume *v)
 	return rc;
 }
 
-int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o, struct err *err)
+int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o, mode_t mode,
+		struct err *err)
 {
 	struct volume *v = &s->volumes[idx];
 	int rc;
 
-	*v = (struct volume){.store = s, .idx = idx, .dir_fd = -1, .lock_fd = -1,
-			     .type = o->type, .reserved = o->reserved};
+	*v = (struct volume){.store = s, .idx = idx, .dir_fd = -1, .lock_fd = -1, .type = o->type};
 	v->path = strdup(o->path);
 	if (!v->path)
 		return err_sys(err, -ENOMEM, "data directory %s", o->path);
-	rc = make_dirs(v->path);
+	rc = make_dirs(v->path, mode ? mode : 0700);
 	if (!rc) {
 		v->dir_fd = open(v->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		rc = v->dir_fd < 0 ? neg_errno() : 0;
@@ -207,15 +189,19 @@ int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o
 	rc = lock_dir(v, err);
 	if (rc)
 		return rc;
-	rc = read_version(v, err);
+	rc = version_read(v, err);
 	if (rc)
 		return rc;
+	set_mode(v, mode);
+	v->reserved = reserved_bytes(v, o);
 	if (mkdirat(v->dir_fd, "current", 0755) && errno != EEXIST)
 		return err_sys(err, neg_errno(), "making %s/current", v->path);
 	rc = volume_probe(v);
-	if (rc)
-		return err_sys(err, rc, "data directory %s cannot be written and read back",
-			       v->path);
+	if (rc) {
+		err_sys(err, rc, "data directory %s cannot be written and read back", v->path);
+		err_cure(err, "repair or remount the disk, or take it out of dfs.datanode.data.dir");
+		return rc;
+	}
 	v->dio_align = probe_direct(v);
 	return 0;
 }
@@ -233,81 +219,6 @@ void volume_close(struct volume *v)
 	v->dir_fd = v->lock_fd = -1;
 }
 
-int volume_check(const struct volume *v, const struct store_namespace *ns, struct err *err)
-{
-	if (v->fresh || !strcmp(v->cluster_id, ns->cluster_id))
-		return 0;
-	return err_set(err, -EINVAL,
-		       "data directory %s belongs to cluster %s, the NameNode to %s; correct "
-		       "dfs.datanode.data.dir or fs.defaultFS, or empty the directory",
-		       v->path, v->cluster_id, ns->cluster_id);
-}
-
-int volume_format(struct volume *v, const struct store_namespace *ns, struct err *err)
-{
-	char layout[16];
-	struct prop list[] = {
-		{"storageID", v->uuid},	    {"clusterID", ns->cluster_id},
-		{"cTime", "0"},		    {"datanodeUuid", v->store->dn_uuid},
-		{"storageType", "DATA_NODE"}, {"layoutVersion", layout},
-	};
-	_cleanup_close_ int fd = -1;
-	int rc;
-
-	if (!v->fresh)
-		return 0;
-	(void)snprintf(layout, sizeof(layout), "%d", STORE_LAYOUT_VERSION);
-	fd = openat(v->dir_fd, "current", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	rc = fd < 0 ? neg_errno() : props_write(fd, "VERSION", list, 6);
-	if (!rc)
-		rc = ret_errno(fsync(v->dir_fd));
-	if (rc)
-		return err_sys(err, rc, "writing %s/current/VERSION", v->path);
-	v->fresh = false;
-	(void)snprintf(v->cluster_id, sizeof(v->cluster_id), "%s", ns->cluster_id);
-	(void)snprintf(v->dn_uuid, sizeof(v->dn_uuid), "%s", v->store->dn_uuid);
-	return 0;
-}
-
-static int pool_check(const struct props *p, const struct store_namespace *ns, const char *where,
-		      struct err *err)
-{
-	const char *id = props_get(p, "blockpoolID"), *nsid = props_get(p, "namespaceID");
-	const char *ctime = props_get(p, "cTime");
-	uint64_t have = ctime ? strtoull(ctime, NULL, 10) : 0;
-	int rc = check_layout(p, where, err);
-
-	if (rc)
-		return rc;
-	if (!id || strcmp(id, ns->pool_id) || !nsid ||
-	    (uint32_t)strtoull(nsid, NULL, 10) != ns->namespace_id)
-		return err_set(err, -EINVAL,
-			       "%s names pool %s, namespace %s; the NameNode says %s, %u; correct "
-			       "fs.defaultFS or the directory",
-			       where, id ? id : "(none)", nsid ? nsid : "(none)", ns->pool_id,
-			       ns->namespace_id);
-	if (have != ns->ctime)
-		return err_set(err, -EINVAL,
-			       "%s: cTime %" PRIu64 " differs from the NameNode's %" PRIu64
-			       "; finish the upgrade or rollback with a Java DataNode first",
-			       where, have, ns->ctime);
-	return 0;
-}
-
-static int pool_format(int fd, const struct store_namespace *ns)
-{
-	char nsid[16], ctime[24], layout[16];
-	struct prop list[] = {
-		{"namespaceID", nsid}, {"cTime", ctime},
-		{"blockpoolID", ns->pool_id}, {"layoutVersion", layout},
-	};
-
-	(void)snprintf(nsid, sizeof(nsid), "%u", ns->namespace_id);
-	(void)snprintf(ctime, sizeof(ctime), "%" PRIu64, ns->ctime);
-	(void)snprintf(layout, sizeof(layout), "%d", STORE_LAYOUT_VERSION);
-	return props_write(fd, "VERSION", list, 4);
-}
-
 static int make_dir_at(int fd, const char *name, mode_t mode)
 {
 	return mkdirat(fd, name, mode) && errno != EEXIST ? neg_errno() : 0;
@@ -318,7 +229,6 @@ int slice_open(struct slice *sl, struct err *err)
 	struct volume *v = sl->vol;
 	const struct store_namespace *ns = &sl->bp->ns;
 	char dir[BLOCK_POOL_ID_MAX + 32], where[640];
-	struct props p;
 	int rc;
 
 	(void)snprintf(dir, sizeof(dir), "current/%s", ns->pool_id);
@@ -331,16 +241,11 @@ int slice_open(struct slice *sl, struct err *err)
 		sl->fd = openat(v->dir_fd, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		rc = sl->fd < 0 ? neg_errno() : 0;
 	}
-	if (!rc)
-		rc = props_read(sl->fd, "VERSION", &p);
-	if (!rc) {
-		rc = pool_check(&p, ns, where, err);
-		props_fini(&p);
-		if (rc)
-			return rc;
-	} else if (rc == -ENOENT) {
-		rc = pool_format(sl->fd, ns);
-	}
+	if (rc)
+		return err_sys(err, rc, "%s", where);
+	rc = version_check_pool(sl, where, err);
+	if (rc)
+		return rc;
 	/* What a Java DataNode noted at its end would be stale for the next one. */
 	if (!rc) {
 		(void)unlinkat(sl->fd, "replicas", 0);

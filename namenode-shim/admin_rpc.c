@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* NamenodeProtocol (the balancer), HAServiceProtocol, the refresh calls and group look-ups. */
+#include <string.h>
+
+#include "GenericRefreshProtocol.pb-c.h"
+#include "GetUserMappingsProtocol.pb-c.h"
+#include "HAServiceProtocol.pb-c.h"
+#include "NamenodeProtocol.pb-c.h"
+#include "RefreshAuthorizationPolicyProtocol.pb-c.h"
+#include "RefreshCallQueueProtocol.pb-c.h"
+#include "RefreshUserMappingsProtocol.pb-c.h"
+#include "common/base/clock.h"
+#include "namenode-shim/locate.h"
+#include "namenode-shim/methods.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/users.h"
+
+/* A method that only says why not; tests/check_compat.py reads these. */
+#define REFUSE(fn, kind, text)                                                                     \
+	static int fn(struct req *q, const void *in)                                               \
+	{                                                                                          \
+		(void)in;                                                                          \
+		return exc_throw(&q->exc, kind, "%s", text);                                            \
+	}
+#define EMPTY(fn, Type, init)                                                                      \
+	static int fn(struct req *q, const void *in)                                               \
+	{                                                                                          \
+		(void)in;                                                                          \
+		req_reply(q, Type, init);                                                          \
+		return 0;                                                                          \
+	}
+
+/* ---- NamenodeProtocol ---- */
+
+#define GET_BLOCKS_MAX 65536 /* in one answer, however small they are */
+
+static bool stored_on(const struct blk *b, const struct dn *dn, const Hdn__GetBlocksRequestProto *m)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].st->dn == dn && b->rep[i].state == REPLICA_FINALIZED &&
+		    !b->rep[i].corrupt && !b->rep[i].excess &&
+		    (!m->has_storagetype || (int)m->storagetype == (int)b->rep[i].st->type))
+			return true;
+	return false;
+}
+
+static Hd__BlockWithLocationsProto *with_locations(struct req *q, const struct blk *b)
+{
+	Hd__BlockWithLocationsProto *w =
+		req_new_msg(q, Hd__BlockWithLocationsProto, hd__block_with_locations_proto__init);
+
+	w->block = req_new_msg(q, Hd__BlockProto, hd__block_proto__init);
+	w->block->blockid = (uint64_t)b->b.id;
+	w->block->genstamp = b->b.gs;
+	PB_SET(w->block, numbytes, b->b.len);
+	w->datanodeuuids = arena_array(&q->mem, char *, b->nreps + 1u);
+	w->storageuuids = arena_array(&q->mem, char *, b->nreps + 1u);
+	w->storagetypes = arena_array(&q->mem, Hd__StorageTypeProto, b->nreps + 1u);
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		const struct replica *r = &b->rep[i];
+		const size_t n = w->n_datanodeuuids;
+
+		if (r->corrupt || r->excess || r->state != REPLICA_FINALIZED)
+			continue;
+		w->datanodeuuids[n] = r->st->dn->uuid; /* nodes outlive the answer: mem_lock */
+		w->storageuuids[n] = r->st->id;
+		w->storagetypes[n] = (Hd__StorageTypeProto)r->st->type;
+		w->n_datanodeuuids = w->n_storageuuids = w->n_storagetypes = n + 1;
+	}
+	return w;
+}
+
+/* Blocks of one node from a random place on, until they make up the size asked for: the balancer
+ * asks again and should not get the same ones. Nodes have no list of their blocks: this walks the
+ * whole map once. */
+static int get_blocks(struct req *q, const void *in)
+{
+	const Hdn__GetBlocksRequestProto *m = in;
+	Hdn__GetBlocksResponseProto *r =
+		req_reply(q, Hdn__GetBlocksResponseProto, hdn__get_blocks_response_proto__init);
+	const struct dn *dn = datanodes_find(&q->nn->dns, m->datanode->datanodeuuid);
+	const uint32_t total = HASH_COUNT(q->nn->blocks.map);
+	uint64_t seed = clock_mono_ns() | 1, sum = 0;
+	uint32_t skip = total ? (uint32_t)(rng_next(&seed) % total) : 0;
+	const struct blk *b = q->nn->blocks.map;
+	Hd__BlocksWithLocationsProto *l =
+		req_new_msg(q, Hd__BlocksWithLocationsProto, hd__blocks_with_locations_proto__init);
+
+	r->blocks = l;
+	if (!dn)
+		return exc_throw(&q->exc, EXC_BAD_ARGUMENT, "Datanode %.80s not found.",
+				 m->datanode->datanodeuuid);
+	l->blocks = arena_array(&q->mem, Hd__BlockWithLocationsProto *, GET_BLOCKS_MAX);
+	while (skip--)
+		b = b->hh.next;
+	for (uint32_t i = 0; i < total && sum < m->size && l->n_blocks < GET_BLOCKS_MAX; i++) {
+		if (b->state == BLK_COMPLETE && b->b.len >= m->minblocksize && b->b.len &&
+		    stored_on(b, dn, m)) {
+			l->blocks[l->n_blocks++] = with_locations(q, b);
+			sum += b->b.len;
+		}
+		b = b->hh.next ? b->hh.next : q->nn->blocks.map;
+	}
+	return 0;
+}
+
+static int is_upgrade_finalized(struct req *q, const void *in)
+{
+	Hdn__IsUpgradeFinalizedResponseProto *r =
+		req_reply(q, Hdn__IsUpgradeFinalizedResponseProto,
+			  hdn__is_upgrade_finalized_response_proto__init);
+
+	(void)in;
+	r->isupgradefinalized = true;
+	return 0;
+}
+
+static int is_rolling_upgrade(struct req *q, const void *in)
+{
+	Hdn__IsRollingUpgradeResponseProto *r = req_reply(
+		q, Hdn__IsRollingUpgradeResponseProto, hdn__is_rolling_upgrade_response_proto__init);
+
+	(void)in;
+	r->isrollingupgrade = false;
+	return 0;
+}
+
+static int get_transaction_id(struct req *q, const void *in)
+{
+	Hdn__GetTransactionIdResponseProto *r = req_reply(
+		q, Hdn__GetTransactionIdResponseProto, hdn__get_transaction_id_response_proto__init);
+
+	(void)in;
+	r->txid = db_last_txid(q->nn->db);
+	return 0;
+}
+
+static int get_checkpoint_id(struct req *q, const void *in)
+{
+	Hdn__GetMostRecentCheckpointTxIdResponseProto *r =
+		req_reply(q, Hdn__GetMostRecentCheckpointTxIdResponseProto,
+			  hdn__get_most_recent_checkpoint_tx_id_response_proto__init);
+
+	(void)in; /* every commit is one */
+	r->txid = db_last_txid(q->nn->db);
+	return 0;
+}
+
+EMPTY(get_block_keys, Hdn__GetBlockKeysResponseProto, hdn__get_block_keys_response_proto__init)
+EMPTY(get_next_sps_path, Hdn__GetNextSPSPathResponseProto,
+      hdn__get_next_spspath_response_proto__init)
+EMPTY(error_report, Hdn__ErrorReportResponseProto, hdn__error_report_response_proto__init)
+#define NO_CHECKPOINTS                                                                             \
+	"this NameNode writes no checkpoints: every change is in its database at once; stop the "  \
+	"secondary NameNode"
+REFUSE(roll_edit_log, EXC_UNSUPPORTED, NO_CHECKPOINTS)
+REFUSE(register_subordinate, EXC_UNSUPPORTED, NO_CHECKPOINTS)
+REFUSE(start_checkpoint, EXC_UNSUPPORTED, NO_CHECKPOINTS)
+REFUSE(end_checkpoint, EXC_UNSUPPORTED, NO_CHECKPOINTS)
+REFUSE(get_edit_log_manifest, EXC_UNSUPPORTED, NO_CHECKPOINTS)
+
+#define NAMENODE(name, msg, fn) METHOD(name, hdn, msg, REQ_READ, REQ_SUPER, fn)
+static const struct method namenode_table[] = {
+	METHOD(versionRequest, hd, version, REQ_READ, REQ_SUPER, version_request),
+	NAMENODE(getBlocks, get_blocks, get_blocks),
+	NAMENODE(getBlockKeys, get_block_keys, get_block_keys),
+	NAMENODE(getTransactionId, get_transaction_id, get_transaction_id),
+	NAMENODE(getMostRecentCheckpointTxId, get_most_recent_checkpoint_tx_id, get_checkpoint_id),
+	NAMENODE(isUpgradeFinalized, is_upgrade_finalized, is_upgrade_finalized),
+	NAMENODE(isRollingUpgrade, is_rolling_upgrade, is_rolling_upgrade),
+	NAMENODE(getNextSPSPath, get_next_spspath, get_next_sps_path),
+	NAMENODE(errorReport, error_report, error_report),
+	NAMENODE(rollEditLog, roll_edit_log, roll_edit_log),
+	NAMENODE(registerSubordinateNamenode, register, register_subordinate),
+	NAMENODE(startCheckpoint, start_checkpoint, start_checkpoint),
+	NAMENODE(endCheckpoint, end_checkpoint, end_checkpoint),
+	NAMENODE(getEditLogManifest, get_edit_log_manifest, get_edit_log_manifest),
+};
+const struct method_table namenode_methods = METHOD_TABLE(namenode_table);
+
+/* ---- HAServiceProtocol: a NameNode that has no partner ---- */
+
+#define NO_HA "HA for namenode is not enabled"
+REFUSE(get_service_status, EXC_HA_FAILED, NO_HA)
+REFUSE(transition_to_active, EXC_HA_FAILED, NO_HA)
+REFUSE(transition_to_standby, EXC_HA_FAILED, NO_HA)
+REFUSE(transition_to_observer, EXC_HA_FAILED, NO_HA)
+EMPTY(monitor_health, Hc__MonitorHealthResponseProto, hc__monitor_health_response_proto__init)
+
+#define HA(name, msg, fn) METHOD(name, hc, msg, REQ_READ, REQ_SUPER, fn)
+static const struct method ha_table[] = {
+	HA(getServiceStatus, get_service_status, get_service_status),
+	HA(monitorHealth, monitor_health, monitor_health),
+	HA(transitionToActive, transition_to_active, transition_to_active),
+	HA(transitionToStandby, transition_to_standby, transition_to_standby),
+	HA(transitionToObserver, transition_to_observer, transition_to_observer),
+};
+const struct method_table ha_methods = METHOD_TABLE(ha_table);
+
+/* ---- refresh ---- */
+
+REFUSE(refresh_acl, EXC_AUTHORIZATION, "Service Level Authorization not enabled!")
+EMPTY(refresh_super_users, Hc__RefreshSuperUserGroupsConfigurationResponseProto,
+      hc__refresh_super_user_groups_configuration_response_proto__init)
+EMPTY(refresh_call_queue, Hc__RefreshCallQueueResponseProto,
+      hc__refresh_call_queue_response_proto__init)
+
+static int refresh_groups(struct req *q, const void *in)
+{
+	(void)in;
+	req_reply(q, Hc__RefreshUserToGroupsMappingsResponseProto,
+		  hc__refresh_user_to_groups_mappings_response_proto__init);
+	users_refresh(q->nn->users);
+	return 0;
+}
+
+static int generic_refresh(struct req *q, const void *in)
+{
+	const Hc__GenericRefreshRequestProto *m = in;
+
+	return exc_throw(&q->exc, EXC_BAD_ARGUMENT,
+			 "Identifier '%.100s' does not exist in RefreshRegistry. Valid options are: ",
+			 m->identifier ? m->identifier : "");
+}
+
+#define REFRESH(name, msg, fn) METHOD(name, hc, msg, REQ_READ, REQ_SUPER, fn)
+static const struct method acl_table[] = {
+	REFRESH(refreshServiceAcl, refresh_service_acl, refresh_acl),
+};
+const struct method_table refresh_acl_methods = METHOD_TABLE(acl_table);
+
+static const struct method user_table[] = {
+	REFRESH(refreshUserToGroupsMappings, refresh_user_to_groups_mappings, refresh_groups),
+	REFRESH(refreshSuperUserGroupsConfiguration, refresh_super_user_groups_configuration,
+		refresh_super_users),
+};
+const struct method_table refresh_user_methods = METHOD_TABLE(user_table);
+
+static const struct method queue_table[] = {
+	REFRESH(refreshCallQueue, refresh_call_queue, refresh_call_queue),
+};
+const struct method_table refresh_queue_methods = METHOD_TABLE(queue_table);
+
+static const struct method generic_table[] = {
+	{.name = "refresh",
+	 .in = &hc__generic_refresh_request_proto__descriptor,
+	 .out = &hc__generic_refresh_response_collection_proto__descriptor,
+	 .kind = REQ_READ,
+	 .flags = REQ_SUPER,
+	 .run = generic_refresh},
+};
+const struct method_table generic_refresh_methods = METHOD_TABLE(generic_table);
+
+/* ---- groups ---- */
+
+static int get_groups(struct req *q, const void *in)
+{
+	const Hc__GetGroupsForUserRequestProto *m = in;
+	Hc__GetGroupsForUserResponseProto *r =
+		req_reply(q, Hc__GetGroupsForUserResponseProto,
+			  hc__get_groups_for_user_response_proto__init);
+
+	r->n_groups = users_groups(q->nn->users, m->user, &q->mem, &r->groups);
+	return 0;
+}
+
+static const struct method groups_table[] = {
+	METHOD(getGroupsForUser, hc, get_groups_for_user, REQ_READ, 0, get_groups),
+};
+const struct method_table user_mapping_methods = METHOD_TABLE(groups_table);
