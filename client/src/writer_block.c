@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* writer_block - blocks of a file being written: allocation, pipelines, their repair; writer.h */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #define COMPLETE_PATIENCE_NS (60 * NS_PER_S) /* until the last block must be reported */
 #define NAMENODE_PATIENCE_NS (60 * NS_PER_S) /* with safe mode, and blocks not yet reported */
 #define FAILED_MAX 64                   /* nodes excluded at one time */
+#define LOG_NODES_MAX 16                /* of a pipeline, named in the log */
 #define POLL_FIRST_NS (1 * NS_PER_MS)
 #define POLL_MAX_NS (1000 * NS_PER_MS)
 
@@ -222,6 +224,22 @@ int writer_complete(struct writer *w, struct err *err)
 
 /* ---- a new block ---- */
 
+/* Which way the bytes go, first node first: what somebody wants to know who looks for a slow one. */
+static void log_pipeline(const struct writer *w)
+{
+	char nodes[LOG_NODES_MAX * (NET_TEXT_MAX + 1) + 1] = "";
+	size_t len = 0;
+
+	for (size_t i = 0; i < w->lb->n_locs && i < LOG_NODES_MAX; i++) {
+		char text[NET_TEXT_MAX];
+
+		node_text(w->lb->locs[i]->id, text);
+		len += (size_t)snprintf(nodes + len, sizeof(nodes) - len, " %s", text);
+	}
+	log_debug("op=pipeline block=%" PRIu64 "_%" PRIu64 " nodes:%s", w->lb->b->blockid,
+		  w->lb->b->generationstamp, nodes);
+}
+
 static int open_stream(struct writer *w, enum dt_stage stage, uint64_t latest_gs, int *ret_bad,
 		       struct err *err)
 {
@@ -238,8 +256,10 @@ static int open_stream(struct writer *w, enum dt_stage stage, uint64_t latest_gs
 	};
 	int rc = stream_open_write(w->fs, &setup, &w->ws, ret_bad, err);
 
-	if (rc == 0)
+	if (rc == 0) {
 		w->progress_ns = w->sent_ns = clock_mono_ns();
+		log_pipeline(w);
+	}
 	return rc;
 }
 

@@ -220,7 +220,7 @@ class Interop:
         self.kinds.update({n: namenode for n in self.names})
         self.ha = ha
         self.running = {}
-        self.stocks = {}
+        self.stocks, self.stocks_lock = {}, threading.Lock()
         self._ports = {n: {'rpc': free_port(), 'http': free_port()} for n in self.names}
         self._ports.update({n: {'data': free_port(), 'ipc': free_port(), 'http': free_port()} for n in self.nodes()})
         self.conf = {'dfs.blocksize': 1 << 20, 'dfs.namenode.fs-limits.min-block-size': 4096,
@@ -491,9 +491,10 @@ class Interop:
     # ---- clients ----
     def client(self, version='3.4.2'):
         """The warm JVM of a release."""
-        if version not in self.stocks:
-            self.stocks[version] = self.new_client(version)
-        return self.stocks[version]
+        with self.stocks_lock:  # tests ask from several threads
+            if version not in self.stocks:
+                self.stocks[version] = self.new_client(version)
+            return self.stocks[version]
 
     def new_client(self, version='3.4.2'):
         """A JVM of its own, to be killed for instance."""
