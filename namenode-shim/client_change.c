@@ -20,9 +20,26 @@ static int mkdirs(struct req *q, const void *in)
 	return ns_mkdirs(&q->ns, m->src, (uint16_t)m->masked->perm, m->createparent);
 }
 
+static int check_replication(struct req *q, const char *src, uint32_t repl)
+{
+	const struct settings *s = &q->nn->set;
+
+	if (repl > s->repl_max)
+		return exc_throw(&q->exc, EXC_IO,
+				 "Requested replication factor of %u exceeds maximum of %u for %s",
+				 repl, s->repl_max, src);
+	if (repl < s->repl_min)
+		return exc_throw(&q->exc, EXC_IO,
+				 "Requested replication factor of %u is less than the required "
+				 "minimum of %u for %s",
+				 repl, s->repl_min, src);
+	return 0;
+}
+
 static int check_create(struct req *q, const Hd__CreateRequestProto *m)
 {
 	const struct settings *s = &q->nn->set;
+	int rc;
 
 	if (m->ecpolicyname && *m->ecpolicyname && strcmp(m->ecpolicyname, REPLICATION_POLICY))
 		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
@@ -32,15 +49,9 @@ static int check_create(struct req *q, const Hd__CreateRequestProto *m)
 	if (!*m->clientname || strlen(m->clientname) > LEASE_NAME_MAX)
 		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
 				 "client name must have 1 to %d bytes", LEASE_NAME_MAX);
-	if (m->replication > s->repl_max)
-		return exc_throw(&q->exc, EXC_IO,
-				 "Requested replication factor of %u exceeds maximum of %u for %s",
-				 m->replication, s->repl_max, m->src);
-	if (m->replication < s->repl_min)
-		return exc_throw(&q->exc, EXC_IO,
-				 "Requested replication factor of %u is less than the required "
-				 "minimum of %u for %s",
-				 m->replication, s->repl_min, m->src);
+	rc = check_replication(q, m->src, m->replication);
+	if (rc < 0)
+		return rc;
 	if (m->blocksize < s->min_block_size || m->blocksize > INT64_MAX)
 		return exc_throw(&q->exc, EXC_IO,
 				 "Specified block size is less than configured minimum value "
@@ -140,10 +151,9 @@ static int set_replication(struct req *q, const void *in)
 	bool done = false;
 	int rc;
 
-	if (m->replication < q->nn->set.repl_min || m->replication > q->nn->set.repl_max)
-		return exc_throw(&q->exc, EXC_IO,
-				 "Requested replication factor of %u is not within %u..%u for %s",
-				 m->replication, q->nn->set.repl_min, q->nn->set.repl_max, m->src);
+	rc = check_replication(q, m->src, m->replication);
+	if (rc < 0)
+		return rc;
 	rc = ns_set_repl(&q->ns, m->src, (uint16_t)m->replication, &done);
 	r->result = done;
 	return rc;

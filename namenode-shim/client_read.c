@@ -181,6 +181,7 @@ static int get_content_summary(struct req *q, const void *in)
 	PB_SET(s, snapshotfilecount, 0);
 	PB_SET(s, snapshotdirectorycount, 0);
 	PB_SET(s, snapshotspaceconsumed, 0);
+	s->erasurecodingpolicy = arena_strdup(&q->mem, sum.dirs ? "" : "Replicated");
 	r->summary = s;
 	return 0;
 }

@@ -490,7 +490,7 @@ static int append(struct req *q, const void *in)
 	rc = ns_find(&q->ns, m->src, &w);
 	if (!rc && w.last->type == INODE_DIR)
 		return exc_throw(&q->exc, EXC_EXISTS,
-				 "Cannot append to directory %s; already exists as a directory",
+				 "Cannot append to directory %s; already exists as a directory.",
 				 m->src);
 	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_W, w.path);
 	if (rc < 0)

@@ -39,7 +39,7 @@ static int fail(const struct err *err)
 static int format(const struct options *o, const struct settings *set)
 {
 	struct err err = ERR_INIT;
-	struct users *u = users_new(set->super_group);
+	struct users *u = users_new(set->super_group, NULL);
 	int rc = db_format(set->name_dir, o->cluster_id, users_self(u), o->force, &err);
 
 	users_free(u);

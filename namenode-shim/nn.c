@@ -74,7 +74,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	datanodes_init(&nn->dns, (2 * set->recheck_ms + 10 * set->heartbeat_ms) * NS_PER_MS);
 	blocks_init(&nn->blocks, set->pending_ms * NS_PER_MS, set->repl_min);
 	nn->blocks.safe_min = set->safe_repl ? set->safe_repl : 1;
-	nn->users = users_new(nn->set.super_group);
+	nn->users = users_new(nn->set.super_group, nn->set.fixed_groups);
 	rc = db_open(set->name_dir, &nn->db, err);
 	if (rc < 0)
 		goto fail;

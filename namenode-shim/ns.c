@@ -320,14 +320,18 @@ static int check_remove(struct ns *n, const struct walk *w)
 {
 	const struct inode *up = parent_of(w);
 	const char *path = walk_path_of(n, w, w->depth - 1);
+	char mode[NS_MODE_TEXT], up_mode[NS_MODE_TEXT];
 	int rc = ns_check(n, up, ACCESS_W, path);
 
 	if (rc < 0 || !n->enforce || n->super || !(up->perm & INODE_STICKY) ||
 	    !strcmp(n->user, up->owner) || !strcmp(n->user, w->last->owner))
 		return rc;
 	return exc_throw(n->x, EXC_ACCESS,
-			 "Permission denied by sticky bit: user=%s, path=\"%s\":%s:%s, parent=\"%s\"",
-			 n->user, w->path, w->last->owner, w->last->group, path);
+			 "Permission denied by sticky bit: user=%s, path=\"%s\":%s:%s:%s, "
+			 "parent=\"%s\":%s:%s:%s",
+			 n->user, w->path, w->last->owner, w->last->group,
+			 ns_mode_text(w->last, mode), path, up->owner, up->group,
+			 ns_mode_text(up, up_mode));
 }
 
 int ns_delete(struct ns *n, const char *path, bool recursive, bool *ret)

@@ -56,6 +56,9 @@ int ns_find_file(struct ns *n, const char *path, struct walk *w);
 /** Path of component @i of the walk (0 = root). */
 const char *walk_path_of(struct ns *n, const struct walk *w, uint32_t i);
 int ns_check(struct ns *n, const struct inode *node, unsigned int access, const char *path);
+#define NS_MODE_TEXT 11
+/** "drwxr-xr-t" and the like; returns @buf. */
+const char *ns_mode_text(const struct inode *node, char buf[static NS_MODE_TEXT]);
 /** Owner or super-user. */
 int ns_check_owner(struct ns *n, const struct walk *w);
 /** Database failure as an exception. */

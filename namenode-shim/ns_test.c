@@ -397,6 +397,17 @@ static void permissions_are_enforced(void **state)
 	assert_int_equal(test_commit(&d), 0);
 	assert_int_equal(ns_set_perm(test_begin(&d, "bob"), "/open/x", 0600), 0);
 	assert_int_equal(test_commit(&d), 0);
+	/* Groups of users whom the configuration lists. */
+	assert_int_equal(ns_set_owner(test_begin(&d, "root"), "/open/x", "carol", "users"), 0);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_set_owner(test_begin(&d, "carol"), "/open/x", NULL, "staff"), 0);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_set_owner(test_begin(&d, "carol"), "/open/x", NULL, "wheel"), -EACCES);
+	txn_write_abort(&d.t);
+	assert_int_equal(ns_set_owner(test_begin(&d, "root"), "/open/x", "dora", "dora"), 0);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_set_owner(test_begin(&d, "dora"), "/open/x", NULL, "users"), -EACCES);
+	txn_write_abort(&d.t);
 	test_db_fini(&d);
 }
 

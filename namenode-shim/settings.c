@@ -127,6 +127,18 @@ static int get_checksum(const struct conf *c, uint32_t *ret, struct err *err)
 	return 0;
 }
 
+static int get_fixed_groups(const struct conf *c, struct settings *s, struct err *err)
+{
+	const char *key = "hadoop.user.group.static.mapping.overrides";
+	const char *text = conf_get_or(c, key, "dr.who=;");
+
+	if (strlen(text) >= sizeof(s->fixed_groups))
+		return err_set(err, -EINVAL, "%s is longer than %zu bytes", key,
+			       sizeof(s->fixed_groups) - 1);
+	snprintf(s->fixed_groups, sizeof(s->fixed_groups), "%s", text);
+	return 0;
+}
+
 static int load_times(const struct conf *c, struct settings *s, struct err *e)
 {
 	uint64_t hard_s = LEASE_HARD_MS / 1000;
@@ -198,6 +210,7 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 		load_log_dir(c, s);
 	rc = rc ? rc : get_checksum(c, &s->checksum_type, e);
 	rc = rc ? rc : load_times(c, s, e);
+	rc = rc ? rc : get_fixed_groups(c, s, e);
 	if (!rc)
 		snprintf(s->super_group, sizeof(s->super_group), "%s",
 			 conf_get_or(c, "dfs.permissions.superusergroup", "supergroup"));

@@ -21,6 +21,7 @@ struct settings {
 	char name_dir[4000];
 	struct net_addr rpc, http;
 	char super_group[256];
+	char fixed_groups[8192]; /* see users_new() */
 	bool permissions;
 	uint64_t block_size, min_block_size;
 	uint32_t bytes_per_checksum, write_packet, io_buffer, replication, repl_min, repl_max;

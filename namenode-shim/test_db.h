@@ -38,7 +38,7 @@ static inline void test_db_init(struct test_db *d)
 	*d = (struct test_db){.dir = "/tmp/nn-test-XXXXXX"};
 	if (!mkdtemp(d->dir) || db_format(d->dir, "CID-test", "root", false, &err) < 0)
 		abort();
-	d->users = users_new("supergroup");
+	d->users = users_new("supergroup", "carol=staff,users;dora=");
 	test_db_reopen(d);
 }
 

@@ -29,6 +29,7 @@ struct users {
 	pthread_mutex_t lock;
 	struct user *table;
 	const char *super_group; /* borrowed */
+	const char *fixed;       /* borrowed; see users_new() */
 	char self[256];
 };
 
@@ -42,7 +43,7 @@ static void user_drop(struct users *u, struct user *e)
 	free(e);
 }
 
-struct users *users_new(const char *super_group)
+struct users *users_new(const char *super_group, const char *fixed)
 {
 	struct users *u = xcalloc(1, sizeof(*u));
 	const char *name = getenv("HADOOP_USER_NAME");
@@ -51,6 +52,7 @@ struct users *users_new(const char *super_group)
 
 	pthread_mutex_init(&u->lock, NULL);
 	u->super_group = super_group;
+	u->fixed = fixed;
 	if (!name || !*name)
 		name = !getpwuid_r(geteuid(), &pw, buf, sizeof(buf), &found) && found
 			       ? found->pw_name
@@ -82,6 +84,45 @@ const char *users_self(const struct users *u)
 const char *users_super_group(const struct users *u)
 {
 	return u->super_group;
+}
+
+/* The next word of *@p up to @stop or the end of its part, without blanks around it. */
+static const char *next_word(const char **p, const char *stop, size_t *ret_len)
+{
+	const char *start = *p + strspn(*p, " \t\r\n");
+	size_t len = strcspn(start, stop);
+
+	*p = start + len;
+	while (len && strchr(" \t\r\n", start[len - 1]))
+		len--;
+	*ret_len = len;
+	return start;
+}
+
+/* "user=group,group;user=": true when the list names this user, whose groups are then these only. */
+static bool load_fixed(struct user *e, const char *fixed)
+{
+	size_t len;
+
+	for (const char *p = fixed; p && *p; p += *p == ';') {
+		const char *name = next_word(&p, "=;", &len);
+
+		if (*p != '=' || len != strlen(e->name) || memcmp(name, e->name, len) != 0) {
+			p += strcspn(p, ";");
+			continue;
+		}
+		e->groups = xcalloc(GROUPS_MAX, sizeof(*e->groups));
+		while (*p && *p != ';') {
+			p++;
+			name = next_word(&p, ",;", &len);
+			if (!len || e->ngroups == GROUPS_MAX)
+				continue;
+			e->groups[e->ngroups] = xcalloc(1, len + 1);
+			memcpy(e->groups[e->ngroups++], name, len);
+		}
+		return true;
+	}
+	return false;
 }
 
 static void load_groups(struct user *e)
@@ -118,7 +159,8 @@ static struct user *find_locked(struct users *u, const char *name)
 	e = xcalloc(1, sizeof(*e));
 	e->name = xstrdup(name);
 	e->expires_ns = now + USERS_TTL_S * NS_PER_S;
-	load_groups(e);
+	if (!load_fixed(e, u->fixed))
+		load_groups(e);
 	HASH_ADD_KEYPTR(hh, u->table, e->name, strlen(e->name), e);
 	return e;
 }

@@ -8,7 +8,7 @@
  * accounts, as in HDFS (ShellBasedUnixGroupsMapping). Looked up once per user and kept for
  * USERS_TTL_S.
  * Threading: any thread (a mutex inside); a first look-up may ask the name service and block.
- * Source: dfs.permissions.superusergroup.
+ * Source: dfs.permissions.superusergroup, hadoop.user.group.static.mapping.overrides.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,8 +19,9 @@ struct users;
 #define USERS_MAX 1024   /* names remembered; more start the table afresh */
 #define USERS_TTL_S 300  /* as hadoop.security.groups.cache.secs */
 
-/** @super_group: borrowed. The super-user is whoever runs the process ($HADOOP_USER_NAME first). */
-struct users *users_new(const char *super_group);
+/** The super-user is whoever runs the process ($HADOOP_USER_NAME first). @super_group: borrowed.
+ *  @fixed: "user=group,group;user=": groups of these users, instead of this machine's; borrowed; may be NULL. */
+struct users *users_new(const char *super_group, const char *fixed);
 void users_free(struct users *u);
 const char *users_self(const struct users *u);
 const char *users_super_group(const struct users *u);

@@ -26,7 +26,7 @@ struct effect *ns_effect(struct ns *n, enum effect_kind kind)
 
 /* ---- permissions ---- */
 
-static const char *mode_text(const struct inode *node, char buf[11])
+const char *ns_mode_text(const struct inode *node, char buf[static NS_MODE_TEXT])
 {
 	static const char bits[] = "rwxrwxrwx";
 
@@ -55,14 +55,14 @@ static bool allowed(struct ns *n, const struct inode *node, unsigned int access)
 
 int ns_check(struct ns *n, const struct inode *node, unsigned int access, const char *path)
 {
-	char mode[11];
+	char mode[NS_MODE_TEXT];
 
 	if (allowed(n, node, access))
 		return 0;
 	return exc_throw(n->x, EXC_ACCESS,
 			 "Permission denied: user=%s, access=%s, inode=\"%s\":%s:%s:%s", n->user,
 			 access_names[access & 7], path, node->owner, node->group,
-			 mode_text(node, mode));
+			 ns_mode_text(node, mode));
 }
 
 int ns_check_owner(struct ns *n, const struct walk *w)
