@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What two clusters answered, made comparable: text without times, ids and addresses, and the differences that are known.
+
+A difference may stay when docs/compatibility.md lists its id with a reason: a row `| \\`SUITE/ID\\` | what differs | why |`
+of any of its tables."""
+import difflib
+import os
+import re
+import socket
+import time
+
+from interop import SOURCE, Fail
+
+STAY = re.compile(r'^\|\s*`(\w+/[\w.-]+)`\s*\|(.*)\|\s*$')
+
+
+def listed(suite):
+    """{id: reason} of docs/compatibility.md."""
+    file = SOURCE + '/docs/compatibility.md'
+    if not os.path.exists(file):
+        return {}
+    with open(file, encoding='utf-8') as f:
+        rows = [STAY.match(line) for line in f]
+    return {m[1].split('/', 1)[1]: m[2].rsplit('|', 1)[-1].strip() for m in rows if m and m[1].startswith(suite + '/')}
+
+
+def _days():
+    """Yesterday, today, tomorrow: times that a run makes; older ones were set by a line and are compared."""
+    return [time.localtime(time.time() + d * 86400) for d in (-1, 0, 1)]
+
+
+def _date(formats):
+    return '(?:%s)' % '|'.join(time.strftime(f, d) for f in formats for d in _days())
+
+
+RULES = [(re.compile(p), to) for p, to in [
+    (r'(?m)^\s+at [\w.$/<>]+\(.*\)\n', ''),
+    (r'(?m)^\s*\.\.\. \d+ more\n', ''),
+    (r'BP-\d+-[\d.]+-\d+', 'POOL'),
+    (r'blk_-?\d+(_\d+)?(\.meta)?', 'BLOCK'),
+    (r'[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}', 'UUID'),
+    (r'CID-UUID', 'CLUSTER'),
+    (r'DFSClient_NONMAPREDUCE_-?\d+_\d+', 'CLIENT'),
+    (r'\b(inode|[fF]ile[ iI]+[dD]|INodeId)[ =:]+\d+', r'\1 INODE'),
+    (_date(['%Y-%m-%d']) + r'[ T]\d\d:\d\d(:\d\d([.,]\d+)?Z?)?', 'TIME'),
+    (_date(['%a %b %d', '%a %b %e']) + r' \d\d:\d\d:\d\d \w+ \d{4}', 'TIME'),
+    (_date(['%y%m%d']) + r'\d{6,7}\b', 'STAMP'),
+    (r'\b%d\d{8}\b' % (time.time() // 100000), 'MILLIS'),
+    (r'\bin \d+ milliseconds', 'in N milliseconds'),
+    (r'\d+(\.\d+)? seconds', 'N seconds'),
+]]
+
+
+def normal(text, c):
+    """@text as it would be on any cluster of the shape of @c."""
+    if isinstance(text, bytes):
+        text = text.decode(errors='surrogateescape')
+    text = text.replace(c.dir, 'DIR').replace(c.rpc, 'NAMENODE')
+    for n in c.kinds:
+        for what, port in c.ports(n).items():
+            text = re.sub(r'\b(?:[\w.-]+/)?(?:127\.0\.0\.1|localhost):%d\b' % port, '%s-%s' % (n.rstrip('0123456789'), what), text)
+            text = re.sub(r'\b%d\b' % port, 'PORT', text)
+    text = text.replace(socket.gethostname(), 'HOST')
+    for p, to in RULES:
+        text = p.sub(to, text)
+    return text
+
+
+class Verdict:
+    """Collects what differs and decides at the end."""
+
+    def __init__(self, suite):
+        self.suite, self.reasons = suite, listed(suite)
+        self.count, self.bad, self.stay, self.used = 0, [], {}, set()
+
+    def line(self, title, ours, apache, diff=None, sometimes=False):
+        """One comparison. @ours, @apache: what must be equal; @diff: id under which it may differ."""
+        self.count += 1
+        if diff:
+            self.used.add(diff)
+        if ours == apache:
+            if diff and not sometimes:
+                self.bad.append('%s\n  no difference any more: take the mark %s away' % (title, diff))
+            return
+        if diff in self.reasons:
+            self.stay.setdefault(diff, []).append(title)
+            return
+        why = '' if not diff else '\n  docs/compatibility.md does not list %s/%s' % (self.suite, diff)
+        self.bad.append('%s%s\n%s' % (title, why, _show(ours, apache)))
+
+    def end(self, all=True):
+        """@all: every line ran, so that an id nobody uses is wrong."""
+        if all:
+            self.bad += ['docs/compatibility.md lists %s/%s, which no line uses' % (self.suite, i)
+                         for i in sorted(set(self.reasons) - self.used)]
+        print('%s: %d compared, %d the same, %d differ as listed (%s), %d differ otherwise' %
+              (self.suite, self.count, self.count - len(self.bad) - sum(map(len, self.stay.values())),
+               sum(map(len, self.stay.values())), ', '.join('%s %d' % (i, len(x)) for i, x in sorted(self.stay.items())), len(self.bad)))
+        for b in self.bad:
+            print('DIFFERENT ' + b.encode(errors='backslashreplace').decode())
+        if self.bad:
+            raise Fail('%d differences' % len(self.bad))
+
+
+def _show(ours, apache):
+    """The lines that differ, with two of their neighbours: - Apache's, + ours."""
+    old, new = ([x for part in answer for x in str(part).splitlines()] for answer in (apache, ours))
+    return '\n'.join('  ' + x for x in list(difflib.unified_diff(old, new, n=2, lineterm=''))[3:])
