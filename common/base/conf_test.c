@@ -311,8 +311,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(defaults_come_from_the_table_of_keys),
-		T(later_files_win_but_final_holds_except_against_d),
 		T(a_second_reading_sees_new_files_and_keeps_what_d_set),
+		T(later_files_win_but_final_holds_except_against_d),
 		T(an_absent_directory_is_an_error_only_when_asked_for),
 		T(malformed_files_are_refused_with_the_line),
 		T(an_included_file_counts_as_part_of_the_file),
