@@ -1,68 +1,321 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "datanode/http.h"
 
+#include <inttypes.h>
+#include <jansson.h>
 #include <microhttpd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
+#include "common/base/clock.h"
 #include "common/base/metrics.h"
+#include "datanode/beans.h"
+#include "datanode/nn/nn.h"
 
 #define CONNS_MAX 64
 #define IDLE_S 15
+#define NAMENODES_MAX 32
+
+#define TYPE_TEXT "text/plain; version=0.0.4; charset=utf-8"
+#define TYPE_HTML "text/html; charset=utf-8"
+#define TYPE_JSON "application/json; charset=utf-8"
+#define TYPE_XML "text/xml; charset=utf-8"
 
 struct http {
 	struct dn *dn;
 	struct MHD_Daemon *daemon;
+	uint64_t start_ms;
 };
 
-static void count_blocks(struct dn *dn)
+/* What a page is made into: text that grows. */
+struct page {
+	char *text;
+	size_t len;
+	FILE *f;
+	const char *type;
+	unsigned int status;
+	const struct http *h;
+	struct MHD_Connection *c;
+};
+
+/* ---- text of others inside ours ---- */
+
+/* For HTML and XML alike. */
+static void put_escaped(FILE *f, const char *s)
 {
+	for (; *s; s++) {
+		if (*s == '<')
+			fputs("&lt;", f);
+		else if (*s == '>')
+			fputs("&gt;", f);
+		else if (*s == '&')
+			fputs("&amp;", f);
+		else if (*s == '"')
+			fputs("&quot;", f);
+		else if ((unsigned char)*s >= ' ' || *s == '\n' || *s == '\t')
+			fputc(*s, f);
+	}
+}
+
+static void put_cell(FILE *f, const char *s)
+{
+	fputs("<td>", f);
+	put_escaped(f, s);
+	fputs("</td>", f);
+}
+
+static void put_number(FILE *f, uint64_t v)
+{
+	char text[32];
+
+	(void)snprintf(text, sizeof(text), "%" PRIu64, v);
+	fputs("<td align=\"right\">", f);
+	fputs(text, f);
+	fputs("</td>", f);
+}
+
+/* ---- pages ---- */
+
+static void page_index(struct page *p)
+{
+	struct nn_info nns[NAMENODES_MAX];
+	struct dn *dn = p->h->dn;
+	uint32_t n = dn->nns ? nn_info(dn->nns, nns, NAMENODES_MAX) : 0;
+	char addr[NET_TEXT_MAX];
+	struct storage_info v;
+
+	p->type = TYPE_HTML;
+	fputs("<!DOCTYPE html>\n<html><head><meta charset=\"utf-8\"><title>DataNode</title></head>\n<body><h1>"
+	      "DataNode ", p->f);
+	put_escaped(p->f, dn->host_name);
+	put_escaped(p->f, ":");
+	put_escaped(p->f, strrchr(net_text(&dn->data_addr, addr), ':') + 1);
+	fputs("</h1>\n<p>dfs-rdma " DFS_VERSION ", id ", p->f);
+	put_escaped(p->f, store_datanode_uuid(dn->store));
+	fputs("</p>\n<h2>Block pools</h2>\n<table border=\"1\"><tr><th>NameNode</th><th>block pool</th>"
+	      "<th>state</th><th>heartbeat, s ago</th><th>block report, s ago</th></tr>\n", p->f);
+	for (uint32_t i = 0; i < n; i++) {
+		fputs("<tr>", p->f);
+		put_cell(p->f, nns[i].addr);
+		put_cell(p->f, nns[i].pool_id);
+		put_cell(p->f, !nns[i].registered ? "connecting" : nns[i].active ? "active" : "standby");
+		put_number(p->f, nns[i].last_beat_s);
+		put_number(p->f, nns[i].last_report_s);
+		fputs("</tr>\n", p->f);
+	}
+	fputs("</table>\n<h2>Directories</h2>\n<table border=\"1\"><tr><th>directory</th><th>state</th>"
+	      "<th>used, bytes</th><th>left, bytes</th><th>blocks</th></tr>\n", p->f);
+	for (uint32_t i = 0; i < store_volume_count(dn->store); i++) {
+		store_volume_info(dn->store, i, NULL, &v);
+		fputs("<tr>", p->f);
+		put_cell(p->f, v.path);
+		put_cell(p->f, v.failed ? "failed" : "in service");
+		put_number(p->f, v.used);
+		put_number(p->f, v.remaining);
+		put_number(p->f, v.blocks);
+		fputs("</tr>\n", p->f);
+	}
+	fputs("</table>\n<p><a href=\"/jmx\">beans</a> <a href=\"/metrics\">metrics</a> <a href=\"/conf\">"
+	      "configuration</a> <a href=\"/blockScannerReport\">block scanner</a></p></body></html>\n", p->f);
+}
+
+static void page_health(struct page *p)
+{
+	fputs("ok\n", p->f);
+}
+
+static void page_metrics(struct page *p)
+{
+	struct dn *dn = p->h->dn;
 	struct storage_info i;
 	uint64_t blocks = 0;
+	char *text;
 
 	for (uint32_t v = 0; v < store_volume_count(dn->store); v++) {
 		store_volume_info(dn->store, v, NULL, &i);
 		blocks += i.blocks;
 	}
 	metric_set(METRIC_DN_BLOCKS, blocks);
+	text = metrics_format(NULL);
+	fputs(text ? text : "", p->f);
+	free(text);
 }
 
-static enum MHD_Result reply(struct MHD_Connection *c, unsigned int status, char *text, bool free_it)
+static void page_jmx(struct page *p)
 {
-	struct MHD_Response *r = MHD_create_response_from_buffer(
-		strlen(text), text, free_it ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+	const char *query = MHD_lookup_connection_value(p->c, MHD_GET_ARGUMENT_KIND, "qry");
+	json_t *all = beans_get(p->h->dn, p->h->start_ms, query);
+
+	p->type = TYPE_JSON;
+	if (all)
+		(void)json_dumpf(all, p->f, JSON_INDENT(2));
+	else
+		p->status = MHD_HTTP_SERVICE_UNAVAILABLE;
+	json_decref(all);
+}
+
+/* Values that a page must not show, by the end of the key (hadoop.security.sensitive-config-keys). */
+static bool is_secret(const char *key)
+{
+	static const char *const words[] = {"password", "secret", "credential", ".key", "token", "passwd"};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (strcasestr(key, words[i]) && !strcasestr(key, "token.enable"))
+			return true;
+	return false;
+}
+
+struct conf_page {
+	struct page *page;
+	json_t *json; /* NULL: XML */
+	const char *name; /* NULL: all */
+};
+
+static void conf_row(void *arg, const char *key, const char *value)
+{
+	struct conf_page *c = arg;
+
+	if (c->name && strcmp(c->name, key))
+		return;
+	if (is_secret(key))
+		value = "<redacted>";
+	if (c->json) {
+		(void)json_array_append_new(c->json, json_pack("{s:s, s:s}", "key", key, "value", value));
+		return;
+	}
+	fputs("<property><name>", c->page->f);
+	put_escaped(c->page->f, key);
+	fputs("</name><value>", c->page->f);
+	put_escaped(c->page->f, value);
+	fputs("</value></property>\n", c->page->f);
+}
+
+/* What is set; built-in defaults are listed by --help-config. */
+static void page_conf(struct page *p)
+{
+	const char *format = MHD_lookup_connection_value(p->c, MHD_GET_ARGUMENT_KIND, "format");
+	struct conf_page c = {.page = p};
+
+	c.name = MHD_lookup_connection_value(p->c, MHD_GET_ARGUMENT_KIND, "name");
+	if (format && !strcmp(format, "json")) {
+		json_t *o;
+
+		p->type = TYPE_JSON;
+		c.json = json_array();
+		conf_each(p->h->dn->conf, conf_row, &c);
+		o = json_pack("{s:o}", "properties", c.json);
+		if (o)
+			(void)json_dumpf(o, p->f, JSON_INDENT(1));
+		json_decref(o);
+		return;
+	}
+	p->type = TYPE_XML;
+	fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<configuration>\n", p->f);
+	conf_each(p->h->dn->conf, conf_row, &c);
+	fputs("</configuration>\n", p->f);
+}
+
+static void page_scanner(struct page *p)
+{
+	static const struct {
+		const char *what;
+		enum metric m;
+	} rows[] = {
+		{"Replicas read", METRIC_DN_SCANNED_BLOCKS},
+		{"Bytes read", METRIC_DN_SCANNED_BYTES},
+		{"Replicas that failed their checksums, however found", METRIC_DN_CORRUPT},
+	};
+	char n[32];
+
+	fputs("Block scanner, since the start\n", p->f);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		(void)snprintf(n, sizeof(n), ": %" PRIu64 "\n", metric_get(rows[i].m));
+		fputs(rows[i].what, p->f);
+		fputs(n, p->f);
+	}
+}
+
+/* A level set by whoever reaches this port would be a door: no. */
+static void page_log_level(struct page *p)
+{
+	p->status = MHD_HTTP_FORBIDDEN;
+	fputs("The log level is not changed over HTTP; set dfs.log.level and start the node again.\n", p->f);
+}
+
+static void page_missing(struct page *p)
+{
+	p->status = MHD_HTTP_NOT_FOUND;
+	fputs("Not here; try / /jmx /conf /metrics /health /blockScannerReport\n", p->f);
+}
+
+static const struct {
+	const char *url;
+	void (*make)(struct page *p);
+} pages[] = {
+	{"/", page_index},
+	{"/index.html", page_index},
+	{"/datanode.html", page_index},
+	{"/health", page_health},
+	{"/metrics", page_metrics},
+	{"/prom", page_metrics},
+	{"/jmx", page_jmx},
+	{"/conf", page_conf},
+	{"/blockScannerReport", page_scanner},
+	{"/logLevel", page_log_level},
+};
+
+/* ---- the server ---- */
+
+/* Takes p->text. */
+static enum MHD_Result reply(struct MHD_Connection *c, struct page *p)
+{
+	struct MHD_Response *r =
+		MHD_create_response_from_buffer(p->len, p->text, MHD_RESPMEM_MUST_FREE);
 	enum MHD_Result rc;
 
 	if (!r) {
-		if (free_it)
-			free(text);
+		free(p->text);
 		return MHD_NO;
 	}
-	(void)MHD_add_response_header(r, "Content-Type", "text/plain; version=0.0.4; charset=utf-8");
-	rc = MHD_queue_response(c, status, r);
+	(void)MHD_add_response_header(r, "Content-Type", p->type);
+	(void)MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+	rc = MHD_queue_response(c, p->status, r);
 	MHD_destroy_response(r);
 	return rc;
+}
+
+static void (*find_page(const char *url))(struct page *)
+{
+	for (size_t i = 0; i < sizeof(pages) / sizeof(*pages); i++)
+		if (!strcmp(url, pages[i].url))
+			return pages[i].make;
+	return page_missing;
 }
 
 static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *url,
 			      const char *method, const char *version, const char *upload,
 			      size_t *upload_len, void **ctx)
 {
-	struct http *h = arg;
-	char *text;
+	struct page p = {.type = TYPE_TEXT, .status = MHD_HTTP_OK, .h = arg, .c = c};
 
 	(void)version, (void)upload, (void)upload_len, (void)ctx;
-	if (strcmp(method, "GET") && strcmp(method, "HEAD"))
-		return reply(c, MHD_HTTP_METHOD_NOT_ALLOWED, (char *)"only GET\n", false);
-	if (!strcmp(url, "/health"))
-		return reply(c, MHD_HTTP_OK, (char *)"ok\n", false);
-	if (strcmp(url, "/metrics"))
-		return reply(c, MHD_HTTP_NOT_FOUND, (char *)"/metrics or /health\n", false);
-	count_blocks(h->dn);
-	text = metrics_format(NULL);
-	return text ? reply(c, MHD_HTTP_OK, text, true) : MHD_NO;
+	p.f = open_memstream(&p.text, &p.len);
+	if (!p.f)
+		return MHD_NO;
+	if (strcmp(method, "GET") && strcmp(method, "HEAD")) {
+		p.status = MHD_HTTP_METHOD_NOT_ALLOWED;
+		fputs("only GET\n", p.f);
+	} else {
+		find_page(url)(&p);
+	}
+	if (fclose(p.f)) {
+		free(p.text);
+		return MHD_NO;
+	}
+	return reply(c, &p);
 }
 
 int http_start(struct dn *dn, struct http **ret, struct err *err)
@@ -73,6 +326,7 @@ int http_start(struct dn *dn, struct http **ret, struct err *err)
 	if (!h)
 		return err_sys(err, -ENOMEM, "HTTP");
 	h->dn = dn;
+	h->start_ms = clock_wall_ms();
 	fd = net_listen(&dn->http_addr, false, &dn->http_addr, err);
 	if (fd < 0) {
 		free(h);

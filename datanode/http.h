@@ -2,8 +2,10 @@
 #pragma once
 
 /**
- * http - the data node's HTTP port: GET /metrics, GET /health
+ * http - the data node's HTTP port
  *
+ * Idea: what the NameNode's pages and Hadoop's tools link to: / and /datanode.html (a plain page), /jmx
+ * (beans.h), /conf, /blockScannerReport; and /metrics for Prometheus, /health. /logLevel is refused.
  * Threading: one thread of libmicrohttpd's; it reads counters and touches nothing else.
  */
 #include "datanode/dn.h"

@@ -111,7 +111,9 @@ int node_write_ready_file(const struct node *n, const char *path, struct err *er
 
 void node_stop(struct node *n)
 {
-	if (n->dn.xfer)
+	if (n->dn.xfer && n->dn.restarting)
+		xfer_stop_for_restart(n->dn.xfer, n->opts.stop_grace_ms);
+	else if (n->dn.xfer)
 		xfer_stop(n->dn.xfer, n->opts.stop_grace_ms);
 	nn_stop(n->dn.nns);
 	ipc_stop(n->ipc);

@@ -75,10 +75,11 @@ def shim_methods():
 
 
 def ipc_methods():
-    text, out = read('datanode/ipc.c'), {}
-    for array, body in re.findall(r'struct ipc_method (\w+)\[\] = \{\n(.*?)^\};', text, re.M | re.S):
-        for name, fn in re.findall(r'\{"(\w+)",\s*&\w+,\s*(\w+)\}', body):
-            out.setdefault(array, {})[name] = verdict(text, fn)
+    out = {}
+    for text in sources('datanode').values():
+        for array, body in re.findall(r'struct ipc_method (\w+)\[\] = \{\n(.*?)^\};', text, re.M | re.S):
+            for name, fn in re.findall(r'\{"(\w+)",\s*&\w+,\s*(\w+)\}', body):
+                out.setdefault(array, {})[name] = verdict(text, fn)
     return out
 
 

@@ -112,6 +112,7 @@ enum rpc_detail {
 #define JEX_NO_SUCH_PROTOCOL "org.apache.hadoop.ipc.RpcNoSuchProtocolException"
 #define JEX_RPC_SERVER "org.apache.hadoop.ipc.RpcServerException"
 #define JEX_VERSION_MISMATCH "org.apache.hadoop.ipc.RPC$VersionMismatch"
+#define JEX_DISK_BALANCER "org.apache.hadoop.hdfs.server.diskbalancer.DiskBalancerException"
 #define JEX_SERVICE_FAILED "org.apache.hadoop.ha.ServiceFailedException"
 
 /* ---- preamble ---- */

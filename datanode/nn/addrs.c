@@ -6,10 +6,10 @@
 
 #define NN_RPC_PORT 8020
 
-static int add_addr(const char *text, struct nn_addr *list, uint32_t max, uint32_t *n,
-		    struct err *err)
+static int add_addr(const char *text, const struct nn_addr *like, struct nn_addr *list, uint32_t max,
+		    uint32_t *n, struct err *err)
 {
-	struct nn_addr a;
+	struct nn_addr a = *like;
 	int rc;
 
 	if (*n == max)
@@ -25,6 +25,20 @@ static int add_addr(const char *text, struct nn_addr *list, uint32_t max, uint32
 			return 0;
 	list[(*n)++] = a;
 	return 0;
+}
+
+/* The lifeline address of "<suffix>", and the name service. */
+static void fill_addr(const struct conf *conf, const char *service, const char *suffix,
+		      struct nn_addr *ret)
+{
+	const char *text;
+	char key[512];
+
+	*ret = (struct nn_addr){0};
+	(void)snprintf(ret->service, sizeof(ret->service), "%s", service);
+	(void)snprintf(key, sizeof(key), "dfs.namenode.lifeline.rpc-address%s", suffix);
+	text = conf_get(conf, key);
+	(void)snprintf(ret->lifeline, sizeof(ret->lifeline), "%s", text ? text : "");
 }
 
 /* The service address when there is one, else the client address, of "<suffix>". */
@@ -48,6 +62,7 @@ static int add_service(const struct conf *conf, const char *ns, struct nn_addr *
 		       uint32_t *n, struct err *err)
 {
 	char key[256], suffix[256];
+	struct nn_addr like;
 	char **ids = NULL;
 	const char *text;
 	int rc;
@@ -59,12 +74,14 @@ static int add_service(const struct conf *conf, const char *ns, struct nn_addr *
 	if (!ids[0]) {
 		(void)snprintf(suffix, sizeof(suffix), ".%s", ns);
 		text = get_addr(conf, suffix);
-		rc = text ? add_addr(text, list, max, n, err) : -ENOENT;
+		fill_addr(conf, ns, suffix, &like);
+		rc = text ? add_addr(text, &like, list, max, n, err) : -ENOENT;
 	}
 	for (char **id = ids; !rc && *id; id++) {
 		(void)snprintf(suffix, sizeof(suffix), ".%s.%s", ns, *id);
 		text = get_addr(conf, suffix);
-		rc = text ? add_addr(text, list, max, n, err) : -ENOENT;
+		fill_addr(conf, ns, suffix, &like);
+		rc = text ? add_addr(text, &like, list, max, n, err) : -ENOENT;
 	}
 	conf_list_free(ids);
 	if (rc == -ENOENT)
@@ -78,6 +95,7 @@ int nn_addrs(const struct conf *conf, struct nn_addr *ret, uint32_t max, uint32_
 	     struct err *err)
 {
 	char **services = NULL;
+	struct nn_addr like;
 	const char *text;
 	uint32_t n = 0;
 	int rc = conf_list(conf, "dfs.internal.nameservices", &services);
@@ -95,7 +113,8 @@ int nn_addrs(const struct conf *conf, struct nn_addr *ret, uint32_t max, uint32_
 		text = get_addr(conf, "");
 		if (!text)
 			text = conf_get(conf, "fs.defaultFS");
-		rc = text ? add_addr(text, ret, max, &n, err) :
+		fill_addr(conf, "", "", &like);
+		rc = text ? add_addr(text, &like, ret, max, &n, err) :
 			    err_set(err, -EINVAL, "no NameNode is configured; set fs.defaultFS");
 	}
 	if (!rc)

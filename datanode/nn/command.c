@@ -2,10 +2,13 @@
 #include "datanode/nn/nn_internal.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/base/metrics.h"
 #include "common/wire/pb.h"
 #include "datanode/xfer/xfer.h"
 
@@ -27,6 +30,7 @@ static void transfer_done(void *arg, int rc, const struct err *err)
 {
 	struct transfer *t = arg;
 
+	metric_add(METRIC_DN_BLOCKS_REPLICATED, !rc);
 	if (rc)
 		log_warn("op=transfer block=%" PRId64 "_%" PRIu64 " to=%s rc=%d: %s", t->block.id,
 			 t->block.gs, t->to, rc, err ? err->text : err_name(rc));
@@ -119,13 +123,36 @@ static void invalidate_one(struct block_pool *bp, const Hd__BlockProto *p)
 			 err_name(rc));
 }
 
+/* Lock replicas in memory, or let them go. */
+static void do_cache(struct nn_actor *a, const Hdd__BlockIdCommandProto *cmd)
+{
+	struct block_pool *bp = dn_pool(a->set->dn, cmd->blockpoolid);
+	bool lock = cmd->action == HDD__BLOCK_ID_COMMAND_PROTO__ACTION__CACHE;
+
+	if (!bp || bp != a->bp)
+		return;
+	for (size_t i = 0; i < cmd->n_blockids; i++)
+		cache_order(a->set->cache, bp, (int64_t)cmd->blockids[i], lock);
+}
+
+/* Java's NameNode of an old release orders it when a node is not welcome any more. */
+static void do_shutdown(struct nn_actor *a)
+{
+	log_warn("op=shutdown namenode=%s: orders this data node to stop", a->addr_text);
+	(void)kill(getpid(), SIGTERM); /* the same way out as an administrator's */
+}
+
 static void do_block_command(struct nn_actor *a, const Hdd__BlockCommandProto *cmd)
 {
 	struct block_pool *bp = dn_pool(a->set->dn, cmd->blockpoolid);
 
+	if (cmd->action == HDD__BLOCK_COMMAND_PROTO__ACTION__SHUTDOWN) {
+		do_shutdown(a);
+		return;
+	}
 	if (!bp || bp != a->bp)
 		return;
-	for (size_t i = 0; i < cmd->n_blocks && !a->set->stop; i++) {
+	for (size_t i = 0; i < cmd->n_blocks && !actor_stops(a); i++) {
 		if (cmd->action == HDD__BLOCK_COMMAND_PROTO__ACTION__TRANSFER)
 			transfer_one(a, cmd, i, bp);
 		else if (cmd->action == HDD__BLOCK_COMMAND_PROTO__ACTION__INVALIDATE)
@@ -157,23 +184,40 @@ static void do_command(struct nn_actor *a, const Hdd__DatanodeCommandProto *c)
 			 "other nodes", a->addr_text);
 		break;
 	case HDD__DATANODE_COMMAND_PROTO__TYPE__KeyUpdateCommand:
-		log_debug("op=command namenode=%s: block keys, not used without access tokens",
-			  a->addr_text);
+		if (c->keyupdatecmd)
+			actor_take_keys(a, c->keyupdatecmd->keys);
+		break;
+	case HDD__DATANODE_COMMAND_PROTO__TYPE__BlockIdCommand:
+		if (c->blkidcmd)
+			do_cache(a, c->blkidcmd);
+		break;
+	case HDD__DATANODE_COMMAND_PROTO__TYPE__UnusedUpgradeCommand:
+		log_warn("op=command namenode=%s: asks for a layout upgrade; nothing is changed, "
+			 "upgrade the directories with a Java DataNode", a->addr_text);
 		break;
 	case HDD__DATANODE_COMMAND_PROTO__TYPE__RegisterCommand: /* the beat thread's */
-	case HDD__DATANODE_COMMAND_PROTO__TYPE__BlockIdCommand:  /* we cache nothing */
-	case HDD__DATANODE_COMMAND_PROTO__TYPE__UnusedUpgradeCommand:
 	case HDD__DATANODE_COMMAND_PROTO__TYPE__NullDatanodeCommand:
+		break;
 	case _HDD__DATANODE_COMMAND_PROTO__TYPE_IS_INT_SIZE:
+	default: /* of a newer NameNode: the value comes from the wire */
+		if (!atomic_exchange(&a->set->unknown_logged, true))
+			log_warn("op=command namenode=%s type=%d: not known here, ignoring it and its "
+				 "like", a->addr_text, (int)c->cmdtype);
 		break;
 	}
+}
+
+/* A NameNode that does not lead may only hand over keys. */
+static bool may_order(struct nn_actor *a, const Hdd__DatanodeCommandProto *c)
+{
+	return c->cmdtype == HDD__DATANODE_COMMAND_PROTO__TYPE__KeyUpdateCommand || actor_is_active(a);
 }
 
 void *command_thread(void *arg)
 {
 	struct nn_actor *a = arg;
 
-	while (!a->set->stop) {
+	while (!actor_stops(a)) {
 		struct command *c = NULL;
 		struct list *l;
 
@@ -187,8 +231,9 @@ void *command_thread(void *arg)
 		if (!l)
 			continue;
 		c = container_of(l, struct command, link);
-		for (size_t i = 0; i < c->count && actor_is_active(a); i++)
-			do_command(a, c->list[i]);
+		for (size_t i = 0; i < c->count && !actor_stops(a); i++)
+			if (may_order(a, c->list[i]))
+				do_command(a, c->list[i]);
 		pb_free(c->answer);
 		free(c);
 	}

@@ -5,16 +5,18 @@
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/metrics.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
-
-#define FAILED_MAX 64 /* volumes named in a heartbeat */
+#include "datanode/xfer/xfer.h"
 
 struct block_pool *dn_pool(struct dn *dn, const char *pool_id_text)
 {
@@ -29,11 +31,16 @@ int actor_call(struct nn_actor *a, const char *method, const ProtobufCMessage *r
 	return rpc_client_call(a->rpc, method, req, resp_desc, ret, err);
 }
 
+bool actor_stops(const struct nn_actor *a)
+{
+	return a->set->stop || a->stop;
+}
+
 void actor_wait_locked(struct nn_actor *a, uint64_t ms)
 {
 	struct timespec until;
 
-	if (a->set->stop)
+	if (actor_stops(a))
 		return;
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += (time_t)(ms / 1000);
@@ -50,12 +57,12 @@ static void actor_sleep(struct nn_actor *a, uint64_t ms)
 	uint64_t end = clock_mono_ns() + ms * NS_PER_MS, now;
 
 	pthread_mutex_lock(&a->lock);
-	while (!a->set->stop && (now = clock_mono_ns()) < end)
+	while (!actor_stops(a) && (now = clock_mono_ns()) < end)
 		actor_wait_locked(a, (end - now) / NS_PER_MS + 1);
 	pthread_mutex_unlock(&a->lock);
 }
 
-static void set_state(struct nn_actor *a, enum actor_state state, const struct err *why)
+void actor_set_state(struct nn_actor *a, enum actor_state state, const struct err *why)
 {
 	pthread_mutex_lock(&a->lock);
 	a->state = state;
@@ -68,8 +75,7 @@ static void set_state(struct nn_actor *a, enum actor_state state, const struct e
 	pthread_mutex_unlock(&a->set->lock);
 }
 
-/* Exceptions after which this NameNode is left alone (hdfs-wire 1.5). */
-static bool is_fatal(const struct err *err)
+bool actor_is_refused(const struct err *err)
 {
 	return !strcmp(err->remote, JEX_UNREGISTERED_NODE) ||
 	       !strcmp(err->remote, JEX_DISALLOWED_NODE) ||
@@ -114,7 +120,7 @@ static void find_my_ip(struct nn_actor *a, char *buf, size_t size)
 	if (strcmp(buf, "0.0.0.0") && strcmp(buf, "::"))
 		return;
 	(void)snprintf(buf, size, "127.0.0.1");
-	if (net_resolve(a->host, a->port, &to, NULL))
+	if (net_resolve(a->addr.host, a->addr.port, &to, NULL))
 		return;
 	fd = socket(to.sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
@@ -130,6 +136,69 @@ static bool copy_text(char *buf, size_t size, const char *text)
 	return (size_t)snprintf(buf, size, "%s", text) < size;
 }
 
+/* "3.4.2-foo" >= "2.1.0-beta": by the numbers alone. */
+static bool version_at_least(const char *version, const char *min)
+{
+	for (int i = 0; i < 3; i++) {
+		char *end = NULL, *min_end = NULL;
+		long v = strtol(version, &end, 10), m = strtol(min, &min_end, 10);
+
+		if (v != m)
+			return v > m;
+		version = *end == '.' ? end + 1 : end;
+		min = *min_end == '.' ? min_end + 1 : min_end;
+	}
+	return true;
+}
+
+static int check_version(struct nn_actor *a, const Hd__NamespaceInfoProto *info, struct err *err)
+{
+	const char *min = conf_get_or(a->set->dn->conf, "dfs.datanode.min.supported.namenode.version",
+				      "2.1.0-beta");
+
+	if (version_at_least(info->softwareversion, min))
+		return 0;
+	return err_set(err, -EINVAL,
+		       "NameNode %s runs version %.40s (layout %d); this data node works with %.40s and "
+		       "newer (dfs.datanode.min.supported.namenode.version): upgrade the NameNode",
+		       a->addr_text, info->softwareversion, (int)info->storageinfo->layoutversion, min);
+}
+
+static bool same_namespace(const struct store_namespace *x, const struct store_namespace *y)
+{
+	return !strcmp(x->pool_id, y->pool_id) && !strcmp(x->cluster_id, y->cluster_id) &&
+	       x->namespace_id == y->namespace_id && x->ctime == y->ctime;
+}
+
+/* The NameNodes of one name service, and one NameNode over its restarts, have one namespace: what the
+ * first of them said holds. -EEXIST. */
+static int check_service(struct nn_actor *a, const struct store_namespace *ns, struct err *err)
+{
+	struct nn_set *s = a->set;
+
+	for (uint32_t i = 0; i < s->actor_count; i++) {
+		struct nn_actor *b = &s->actors[i];
+		struct store_namespace known;
+		bool has;
+
+		pthread_mutex_lock(&b->lock);
+		known = b->ns;
+		has = b->has_ns && !b->stop;
+		pthread_mutex_unlock(&b->lock);
+		if (!has || (b != a && (!a->addr.service[0] || strcmp(a->addr.service, b->addr.service))))
+			continue;
+		if (same_namespace(&known, ns))
+			continue;
+		return err_set(err, -EEXIST,
+			       "NameNode %s says block pool %.80s of cluster %.80s, but %s %s %.80s of "
+			       "cluster %.80s; nothing is changed here: has it been formatted anew, or is "
+			       "the address one of another cluster's?", a->addr_text, ns->pool_id,
+			       ns->cluster_id, b == a ? "it" : b->addr_text, b == a ? "was" : "has",
+			       known.pool_id, known.cluster_id);
+	}
+	return 0;
+}
+
 static int take_namespace(struct nn_actor *a, const Hd__NamespaceInfoProto *info, struct err *err)
 {
 	struct store_namespace ns = {.namespace_id = info->storageinfo->namespceid,
@@ -142,13 +211,18 @@ static int take_namespace(struct nn_actor *a, const Hd__NamespaceInfoProto *info
 	    !copy_text(ns.cluster_id, sizeof(ns.cluster_id), info->storageinfo->clusterid))
 		return err_set(err, -EPROTO, "NameNode %s: block pool or cluster id is too long",
 			       a->addr_text);
-	rc = store_attach(a->set->dn->store, &ns, &bp, err);
+	rc = check_version(a, info, err);
+	if (!rc)
+		rc = check_service(a, &ns, err);
+	if (!rc)
+		rc = store_attach(a->set->dn->store, &ns, &bp, err);
 	if (rc)
 		return rc;
 	find_my_ip(a, ip, sizeof(ip));
 	pthread_mutex_lock(&a->lock);
 	a->bp = bp;
 	a->ns = ns;
+	a->has_ns = true;
 	a->capabilities = info->capabilities;
 	(void)copy_text(a->software_version, sizeof(a->software_version), info->softwareversion);
 	(void)copy_text(a->my_ip, sizeof(a->my_ip), ip);
@@ -164,7 +238,7 @@ static int ask_version(struct nn_actor *a, struct err *err, bool *ret_fatal)
 			    &answer, err);
 
 	if (rc) {
-		*ret_fatal = is_fatal(err);
+		*ret_fatal = actor_is_refused(err);
 		return rc;
 	}
 	rc = take_namespace(a, ((Hd__VersionResponseProto *)answer)->info, err);
@@ -174,10 +248,21 @@ static int ask_version(struct nn_actor *a, struct err *err, bool *ret_fatal)
 	return rc;
 }
 
+void actor_take_keys(struct nn_actor *a, const Hd__ExportedBlockKeysProto *keys)
+{
+	struct dn *dn = a->set->dn;
+	struct err err = ERR_INIT;
+
+	/* The old keys stay when these cannot be taken. */
+	if (dn->xfer && xfer_block_keys(dn->xfer, a->ns.pool_id, keys, &err))
+		log_warn("op=block-keys namenode=%s: not taken: %s", a->addr_text, err.text);
+}
+
 static int do_register(struct nn_actor *a, struct err *err, bool *ret_fatal)
 {
 	Hdd__RegisterDatanodeRequestProto req = HDD__REGISTER_DATANODE_REQUEST_PROTO__INIT;
 	ProtobufCMessage *answer = NULL;
+	const Hdd__DatanodeRegistrationProto *r;
 	const char *uuid;
 	struct reg_msg reg;
 	int rc;
@@ -186,14 +271,17 @@ static int do_register(struct nn_actor *a, struct err *err, bool *ret_fatal)
 	req.registration = &reg.reg;
 	rc = actor_call(a, "registerDatanode", &req.base,
 			&hdd__register_datanode_response_proto__descriptor, &answer, err);
-	*ret_fatal = rc && is_fatal(err);
+	*ret_fatal = rc && actor_is_refused(err);
 	if (rc)
 		return rc;
-	uuid = ((Hdd__RegisterDatanodeResponseProto *)answer)->registration->datanodeid->datanodeuuid;
+	r = ((Hdd__RegisterDatanodeResponseProto *)answer)->registration;
+	uuid = r->datanodeid->datanodeuuid;
 	if (strcmp(uuid, store_datanode_uuid(a->set->dn->store))) {
 		*ret_fatal = true;
 		rc = err_set(err, -EPROTO, "NameNode %s registered us as %.64s, we are %s",
 			     a->addr_text, uuid, store_datanode_uuid(a->set->dn->store));
+	} else {
+		actor_take_keys(a, r->keys);
 	}
 	pb_free(answer);
 	return rc;
@@ -208,7 +296,7 @@ static int make_client(struct nn_actor *a, struct err *err)
 
 	if (a->rpc)
 		return 0;
-	rc = net_resolve(a->host, a->port, &o.addr, err);
+	rc = net_resolve(a->addr.host, a->addr.port, &o.addr, err);
 	if (!rc)
 		rc = rpc_client_conf(a->set->dn->conf, &o, err);
 	if (!rc)
@@ -218,18 +306,32 @@ static int make_client(struct nn_actor *a, struct err *err)
 	pthread_mutex_lock(&a->lock);
 	a->rpc = rpc; /* nn_stop() cancels it from now on */
 	pthread_mutex_unlock(&a->lock);
-	if (a->set->stop)
+	if (actor_stops(a))
 		rpc_client_cancel(rpc);
 	return 0;
 }
 
 /* Once at the start of a trouble, then once a minute. */
-static void log_trouble(struct nn_actor *a, struct log_rate *rate, uint64_t since_ns,
+void actor_log_trouble(struct nn_actor *a, struct log_rate *rate, uint64_t since_ns,
 			const struct err *err)
 {
 	if (log_rate_ok(rate, NN_UNREACHABLE_LOG_MS, NULL))
 		log_warn("op=namenode namenode=%s for_s=%" PRIu64 ": retrying: %s", a->addr_text,
 			 (uint64_t)((clock_mono_ns() - since_ns) / NS_PER_S), err->text);
+}
+
+/* At once, or at a random time within dfs.blockreport.initialDelay: a NameNode that starts again would
+ * get the reports of all its nodes in one moment. */
+static void schedule_first_report_locked(struct nn_actor *a)
+{
+	uint64_t delay_ms = a->set->dn->live.initial_delay_ms, random = 0;
+
+	a->want_lease = !delay_ms;
+	if (!delay_ms)
+		return;
+	if (getrandom(&random, sizeof(random), 0) < 0)
+		random = clock_mono_ns();
+	a->next_full_ns = clock_mono_ns() + random % delay_ms * NS_PER_MS;
 }
 
 /* Until registered; false at the end of the process or when this NameNode is out of question. */
@@ -238,7 +340,7 @@ static bool connect_and_register(struct nn_actor *a)
 	uint64_t since = clock_mono_ns();
 	struct log_rate rate = {0};
 
-	while (!a->set->stop) {
+	while (!actor_stops(a)) {
 		struct err err = ERR_INIT;
 		bool fatal = false, versioned;
 		int rc = make_client(a, &err);
@@ -251,196 +353,36 @@ static bool connect_and_register(struct nn_actor *a)
 		if (!rc) {
 			pthread_mutex_lock(&a->lock);
 			a->reregister = false;
-			a->want_lease = true;
 			a->lease = 0;
+			schedule_first_report_locked(a);
 			pthread_mutex_unlock(&a->lock);
-			set_state(a, ACTOR_REGISTERED, NULL);
+			actor_set_state(a, ACTOR_REGISTERED, NULL);
 			log_info("op=register namenode=%s pool=%s uuid=%s", a->addr_text, a->ns.pool_id,
 				 store_datanode_uuid(a->set->dn->store));
 			return true;
 		}
-		if (a->set->stop)
+		if (actor_stops(a))
 			break;
 		if (fatal) {
 			log_error("op=register namenode=%s: giving it up: %s", a->addr_text, err.text);
-			set_state(a, ACTOR_DEAD, &err);
+			actor_set_state(a, ACTOR_DEAD, &err);
 			return false;
 		}
-		log_trouble(a, &rate, since, &err);
-		set_state(a, ACTOR_CONNECTING, &err);
+		actor_log_trouble(a, &rate, since, &err);
+		actor_set_state(a, ACTOR_CONNECTING, &err);
 		/* Nobody there yet: soon again. One who answers that he is not ready: later. */
 		actor_sleep(a, versioned || !err.remote[0] ? NN_RETRY_MS : NN_VERSION_RETRY_MS);
 	}
 	return false;
 }
 
-/* ---- heartbeats ---- */
-
-/* Which NameNode of the pool leads (hdfs-wire 3.7): the one that claims ACTIVE with a transaction
- * newer than any other one's claim. */
-static void note_ha_state(struct nn_actor *a, const Hd__NNHAStatusHeartbeatProto *ha)
-{
-	struct nn_set *s = a->set;
-	bool claims = ha->state == HD__NNHASTATUS_HEARTBEAT_PROTO__STATE__ACTIVE;
-	int64_t txid = (int64_t)ha->txid;
-	uint32_t k = 0;
-
-	pthread_mutex_lock(&s->lock);
-	while (k < s->actor_count && s->actors[k].bp != a->bp)
-		k++;
-	if (k == s->actor_count) {
-		pthread_mutex_unlock(&s->lock);
-		return;
-	}
-	if (claims && s->active[k] != a && txid > s->active_txid[k]) {
-		if (s->active[k])
-			log_info("op=failover namenode=%s txid=%" PRId64, a->addr_text, txid);
-		s->active[k] = a;
-	}
-	if (claims && s->active[k] == a)
-		s->active_txid[k] = txid;
-	if (!claims && s->active[k] == a)
-		s->active[k] = NULL;
-	pthread_mutex_unlock(&s->lock);
-}
-
-bool actor_is_active(struct nn_actor *a)
-{
-	struct nn_set *s = a->set;
-	bool active = false;
-
-	pthread_mutex_lock(&s->lock);
-	for (uint32_t k = 0; k < s->actor_count; k++)
-		active = active || s->active[k] == a;
-	pthread_mutex_unlock(&s->lock);
-	return active;
-}
-
-struct failures { /* volumeFailureSummary */
-	Hdd__VolumeFailureSummaryProto p;
-	char *paths[FAILED_MAX];
-	struct storage_info info[FAILED_MAX];
-};
-
-/* Volumes that failed, since the start or at it. */
-static void fill_failures(struct nn_set *s, struct failures *f, Hdd__HeartbeatRequestProto *req)
-{
-	struct store *store = s->dn->store;
-	size_t n = 0;
-
-	hdd__volume_failure_summary_proto__init(&f->p);
-	for (uint32_t i = 0; i < store_volume_count(store) && n < FAILED_MAX; i++) {
-		store_volume_info(store, i, NULL, &f->info[n]);
-		f->paths[n] = f->info[n].path;
-		n += f->info[n].failed;
-	}
-	f->p.failedstoragelocations = f->paths;
-	f->p.n_failedstoragelocations = n;
-	f->p.lastvolumefailuredate = s->failed_ms;
-	req->has_failedvolumes = true;
-	req->failedvolumes = (uint32_t)n;
-	if (n)
-		req->volumefailuresummary = &f->p;
-}
-
-static void take_beat_answer(struct nn_actor *a, Hdd__HeartbeatResponseProto *r)
-{
-	note_ha_state(a, r->hastatus);
-	pthread_mutex_lock(&a->lock);
-	if (r->has_fullblockreportleaseid && r->fullblockreportleaseid && a->want_lease) {
-		a->lease = r->fullblockreportleaseid;
-		a->want_lease = false;
-		pthread_cond_broadcast(&a->wake);
-	}
-	pthread_mutex_unlock(&a->lock);
-	actor_command(a, &r->base, r->cmds, r->n_cmds);
-}
-
-static int beat(struct nn_actor *a, struct err *err)
-{
-	struct dn *dn = a->set->dn;
-	Hdd__HeartbeatRequestProto req = HDD__HEARTBEAT_REQUEST_PROTO__INIT;
-	uint32_t volumes = store_volume_count(dn->store);
-	struct storage_msg *storages = calloc(volumes, sizeof(*storages));
-	Hd__StorageReportProto **list = calloc(volumes, sizeof(*list));
-	struct failures *failures = calloc(1, sizeof(*failures));
-	ProtobufCMessage *answer = NULL;
-	struct reg_msg reg;
-	int rc = storages && list && failures ? 0 : err_sys(err, -ENOMEM, "heartbeat");
-
-	if (!rc) {
-		reg_msg_fill(&reg, a);
-		req.registration = &reg.reg;
-		req.reports = list;
-		for (uint32_t i = 0; i < volumes; i++)
-			if (storage_msg_fill(&storages[i], dn, i, a->bp))
-				list[req.n_reports++] = &storages[i].report;
-		fill_failures(a->set, failures, &req);
-		req.has_xmitsinprogress = req.has_xceivercount = true;
-		req.xmitsinprogress = dn->transfers;
-		req.xceivercount = dn->xceivers + 1;
-		req.has_requestfullblockreportlease = true;
-		pthread_mutex_lock(&a->lock);
-		req.requestfullblockreportlease = a->want_lease;
-		pthread_mutex_unlock(&a->lock);
-		rc = actor_call(a, "sendHeartbeat", &req.base,
-				&hdd__heartbeat_response_proto__descriptor, &answer, err);
-	}
-	if (!rc)
-		take_beat_answer(a, (Hdd__HeartbeatResponseProto *)answer);
-	free(storages);
-	free(list);
-	free(failures);
-	return rc;
-}
-
-/* Beats until told to register anew (true), or the end (false). */
-static bool beat_on(struct nn_actor *a)
-{
-	struct dn *dn = a->set->dn;
-	uint64_t since = 0, next = clock_mono_ns();
-	struct log_rate rate = {0};
-
-	while (!a->set->stop) {
-		struct err err = ERR_INIT;
-		bool again;
-		int rc = beat(a, &err);
-
-		if (rc && is_fatal(&err)) {
-			log_error("op=heartbeat namenode=%s: giving it up: %s", a->addr_text, err.text);
-			set_state(a, ACTOR_DEAD, &err);
-			return false;
-		}
-		if (rc && !since)
-			since = clock_mono_ns();
-		if (rc && !a->set->stop)
-			log_trouble(a, &rate, since, &err);
-		if (!rc && since) {
-			log_info("op=heartbeat namenode=%s away_s=%" PRIu64 ": it answers again",
-				 a->addr_text, (uint64_t)((clock_mono_ns() - since) / NS_PER_S));
-			since = 0;
-			rate = (struct log_rate){0};
-		}
-		next += dn->live.beat_ms * NS_PER_MS;
-		if (next < clock_mono_ns())
-			next = clock_mono_ns() + (rc ? NN_RETRY_MS * NS_PER_MS : 0);
-		pthread_mutex_lock(&a->lock);
-		while (!a->set->stop && !a->beat_now && clock_mono_ns() < next)
-			actor_wait_locked(a, (next - clock_mono_ns()) / NS_PER_MS + 1);
-		a->beat_now = false;
-		again = a->reregister;
-		pthread_mutex_unlock(&a->lock);
-		if (again)
-			return true;
-	}
-	return false;
-}
+/* ---- the beat thread ---- */
 
 static void *beat_thread(void *arg)
 {
 	struct nn_actor *a = arg;
 
-	while (connect_and_register(a) && beat_on(a))
+	while (connect_and_register(a) && actor_beat_on(a))
 		log_info("op=register namenode=%s: asked to register again", a->addr_text);
 	return NULL;
 }
@@ -452,6 +394,9 @@ static void on_block(void *arg, struct block_pool *bp, const char *storage_uuid,
 {
 	struct nn_set *s = arg;
 
+	metric_add(METRIC_DN_BLOCKS_WRITTEN, ev == STORE_RECEIVED);
+	metric_add(METRIC_DN_BLOCKS_REMOVED, ev == STORE_DELETED);
+	cache_forget(s->cache, bp, b->id);
 	for (uint32_t i = 0; i < s->actor_count; i++) {
 		struct nn_actor *a = &s->actors[i];
 		bool ours;
@@ -504,17 +449,89 @@ static void on_volume_failed(void *arg, const char *path, const char *reason)
 	}
 }
 
-void nn_trigger_report(struct nn_set *s, bool incremental)
+/* "host:port" as an administrator writes it, and the actor's address. */
+static bool is_at(const struct nn_actor *a, const char *text)
 {
+	struct net_addr x, y;
+	char host[256], tx[NET_TEXT_MAX], ty[NET_TEXT_MAX];
+	uint16_t port;
+
+	if (!strcmp(a->addr_text, text))
+		return true;
+	if (net_split(text, 0, host, &port, NULL) || net_resolve(host, port, &x, NULL) ||
+	    net_resolve(a->addr.host, a->addr.port, &y, NULL))
+		return false;
+	return !strcmp(net_text(&x, tx), net_text(&y, ty));
+}
+
+int nn_trigger_report(struct nn_set *s, bool incremental, const char *namenode, struct err *err)
+{
+	bool any = false;
+
 	for (uint32_t i = 0; i < s->actor_count; i++) {
 		struct nn_actor *a = &s->actors[i];
 
+		if (a->stop || (namenode && namenode[0] && !is_at(a, namenode)))
+			continue;
+		any = true;
 		pthread_mutex_lock(&a->lock);
 		a->urgent = true;
 		a->full_due = a->full_due || !incremental;
 		pthread_cond_broadcast(&a->wake);
 		pthread_mutex_unlock(&a->lock);
 	}
+	return any ? 0 : err_set(err, -ENOENT, "this data node has no NameNode %.100s", namenode);
+}
+
+bool nn_serves_pool(struct nn_set *s, const char *pool)
+{
+	bool found = false;
+
+	for (uint32_t i = 0; i < s->actor_count; i++) {
+		struct nn_actor *a = &s->actors[i];
+
+		pthread_mutex_lock(&a->lock);
+		found = found || (!a->stop && a->has_ns && !strcmp(a->ns.pool_id, pool));
+		pthread_mutex_unlock(&a->lock);
+	}
+	return found;
+}
+
+uint32_t nn_info(struct nn_set *s, struct nn_info *list, uint32_t max)
+{
+	uint64_t now = clock_mono_ns();
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->actor_count && n < max; i++) {
+		struct nn_actor *a = &s->actors[i];
+		struct nn_info *r = &list[n];
+
+		if (a->stop)
+			continue;
+		*r = (struct nn_info){.active = actor_is_active(a), .lifelines = a->lifelines};
+		memcpy(r->addr, a->addr_text, sizeof(r->addr));
+		memcpy(r->host, a->addr.host, sizeof(r->host));
+		pthread_mutex_lock(&a->lock);
+		r->registered = a->state == ACTOR_REGISTERED;
+		memcpy(r->pool_id, a->ns.pool_id, sizeof(r->pool_id));
+		memcpy(r->cluster_id, a->ns.cluster_id, sizeof(r->cluster_id));
+		r->last_report_s = a->last_full_ns ? (now - a->last_full_ns) / NS_PER_S : 0;
+		r->reported = a->last_full_ns != 0;
+		pthread_mutex_unlock(&a->lock);
+		r->last_beat_s = a->last_beat_ns ? (now - a->last_beat_ns) / NS_PER_S : 0;
+		n++;
+	}
+	return n;
+}
+
+void nn_cache_stats(struct nn_set *s, struct cache_stats *ret)
+{
+	cache_stats(s->cache, ret);
+}
+
+uint64_t nn_failed_ms(const struct nn_set *s)
+{
+	return s->failed_ms;
 }
 
 uint64_t nn_balancer_bandwidth(const struct nn_set *s)
@@ -535,6 +552,10 @@ static int start_threads(struct nn_actor *a, struct err *err)
 	if (!rc)
 		rc = ret_code(pthread_create(&a->command, NULL, command_thread, a));
 	a->started += !rc;
+	if (!rc && a->addr.lifeline[0]) {
+		rc = ret_code(pthread_create(&a->lifeline_thread, NULL, lifeline_thread, a));
+		a->started += !rc;
+	}
 	return rc ? err_sys(err, rc, "threads for NameNode %s", a->addr_text) : 0;
 }
 
@@ -549,19 +570,23 @@ static void init_wait(pthread_mutex_t *lock, pthread_cond_t *cond)
 	pthread_condattr_destroy(&attr);
 }
 
-static void init_actor(struct nn_set *s, struct nn_actor *a, const struct nn_addr *addr)
+/* The actor counts, and runs. */
+static int add_actor(struct nn_set *s, const struct nn_addr *addr, struct err *err)
 {
+	struct nn_actor *a = &s->actors[s->actor_count];
 	struct passwd *pw = getpwuid(geteuid());
 
 	a->set = s;
-	a->port = addr->port;
-	memcpy(a->host, addr->host, sizeof(a->host));
-	memcpy(a->addr_text, addr->text, sizeof(a->addr_text));
+	a->addr = *addr;
+	a->addr_text = a->addr.text;
 	(void)snprintf(a->user, sizeof(a->user), "%s", pw ? pw->pw_name : "dfs");
 	init_wait(&a->lock, &a->wake);
 	list_init(&a->bad);
 	list_init(&a->errors);
 	list_init(&a->commands);
+	s->active_txid[s->actor_count] = -1;
+	s->actor_count++;
+	return start_threads(a, err);
 }
 
 int nn_start(struct dn *dn, struct nn_set **ret, struct err *err)
@@ -574,6 +599,8 @@ int nn_start(struct dn *dn, struct nn_set **ret, struct err *err)
 
 	if (!rc)
 		rc = nn_addrs(dn->conf, addrs, NN_ACTORS_MAX, &n, err);
+	if (!rc)
+		rc = cache_new(dn->conf, &s->cache, err);
 	if (rc) {
 		free(s);
 		return rc;
@@ -581,16 +608,12 @@ int nn_start(struct dn *dn, struct nn_set **ret, struct err *err)
 	s->dn = dn;
 	init_wait(&s->lock, &s->changed);
 	pthread_mutex_init(&s->jobs_lock, NULL);
-	for (uint32_t i = 0; i < n; i++) {
-		init_actor(s, &s->actors[i], &addrs[i]);
-		s->active_txid[i] = -1;
-	}
-	s->actor_count = n;
+	pthread_mutex_init(&s->refresh_lock, NULL);
 	l.arg = s;
 	store_set_listener(dn->store, &l);
 	dn->nns = s;
 	for (uint32_t i = 0; !rc && i < n; i++)
-		rc = start_threads(&s->actors[i], err);
+		rc = add_actor(s, &addrs[i], err);
 	if (rc) {
 		nn_stop(s);
 		return rc;
@@ -599,10 +622,99 @@ int nn_start(struct dn *dn, struct nn_set **ret, struct err *err)
 	return 0;
 }
 
+/* Its calls end with -ECANCELED. */
+static void wake_to_stop(struct nn_actor *a)
+{
+	pthread_mutex_lock(&a->lock);
+	pthread_cond_broadcast(&a->wake);
+	if (a->rpc)
+		rpc_client_cancel(a->rpc);
+	if (a->lifeline)
+		rpc_client_cancel(a->lifeline);
+	pthread_mutex_unlock(&a->lock);
+}
+
+static void join_threads(struct nn_actor *a)
+{
+	if (a->started > 0)
+		pthread_join(a->beat, NULL);
+	if (a->started > 1)
+		pthread_join(a->report, NULL);
+	if (a->started > 2)
+		pthread_join(a->command, NULL);
+	if (a->started > 3)
+		pthread_join(a->lifeline_thread, NULL);
+	a->started = 0;
+}
+
+/* ---- other NameNodes while we run ---- */
+
+/* It is served no more; its place is not used again. */
+static void retire_actor(struct nn_set *s, struct nn_actor *a)
+{
+	struct err gone = ERR_INIT;
+
+	log_info("op=refresh namenode=%s: no longer configured, leaving it", a->addr_text);
+	a->stop = true;
+	wake_to_stop(a);
+	join_threads(a);
+	err_set(&gone, -ESHUTDOWN, "NameNode %s is no longer configured", a->addr_text);
+	actor_set_state(a, ACTOR_DEAD, &gone);
+	pthread_mutex_lock(&s->lock);
+	for (uint32_t k = 0; k < s->actor_count; k++)
+		if (s->active[k] == a)
+			s->active[k] = NULL;
+	pthread_mutex_unlock(&s->lock);
+}
+
+static bool is_listed(const struct nn_actor *a, const struct nn_addr *list, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (!strcmp(a->addr.text, list[i].text) && !strcmp(a->addr.service, list[i].service))
+			return true;
+	return false;
+}
+
+static int refresh_locked(struct nn_set *s, const struct conf *conf, struct err *err)
+{
+	struct nn_addr addrs[NN_ACTORS_MAX];
+	uint32_t n = 0, before = s->actor_count;
+	int rc = nn_addrs(conf, addrs, NN_ACTORS_MAX, &n, err);
+
+	if (!rc && before + n > NN_ACTORS_MAX)
+		rc = err_set(err, -ENOSPC, "NameNodes changed too often for one run; start the data node "
+			     "again");
+	for (uint32_t i = 0; !rc && i < n; i++) {
+		bool known = false;
+
+		for (uint32_t k = 0; k < before; k++)
+			known = known || (!s->actors[k].stop && is_listed(&s->actors[k], &addrs[i], 1));
+		if (known)
+			continue;
+		log_info("op=refresh namenode=%s: new", addrs[i].text);
+		rc = add_actor(s, &addrs[i], err);
+	}
+	for (uint32_t k = 0; !rc && k < before; k++)
+		if (!s->actors[k].stop && !is_listed(&s->actors[k], addrs, n))
+			retire_actor(s, &s->actors[k]);
+	return rc;
+}
+
+int nn_refresh(struct nn_set *s, const struct conf *conf, struct err *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&s->refresh_lock);
+	rc = s->stop ? err_set(err, -ESHUTDOWN, "the data node is stopping") :
+		       refresh_locked(s, conf, err);
+	pthread_mutex_unlock(&s->refresh_lock);
+	return rc;
+}
+
 /* 1: registered somewhere; 0: still trying; -errno: nobody will have us. */
 static int outcome(struct nn_set *s, struct err *err)
 {
-	int dead = 0, rc = 0;
+	int dead = 0, retired = 0, rc = 0;
 
 	for (uint32_t i = 0; i < s->actor_count; i++) {
 		struct nn_actor *a = &s->actors[i];
@@ -610,12 +722,14 @@ static int outcome(struct nn_set *s, struct err *err)
 		pthread_mutex_lock(&a->lock);
 		if (a->state == ACTOR_REGISTERED)
 			rc = 1;
-		if (a->why.rc && err)
+		if (a->why.rc && err && !a->stop)
 			*err = a->why;
-		if (a->state == ACTOR_DEAD && ++dead == (int)s->actor_count)
-			rc = a->why.rc ? a->why.rc : -EIO;
+		retired += a->stop;
+		dead += a->state == ACTOR_DEAD && !a->stop;
 		pthread_mutex_unlock(&a->lock);
 	}
+	if (dead && dead + retired == (int)s->actor_count)
+		rc = err && err->rc ? err->rc : -EIO;
 	return rc;
 }
 
@@ -657,6 +771,7 @@ static void free_actor(struct nn_actor *a)
 		free(c);
 	}
 	rpc_client_free(a->rpc);
+	rpc_client_free(a->lifeline);
 	pthread_cond_destroy(&a->wake);
 	pthread_mutex_destroy(&a->lock);
 }
@@ -667,30 +782,19 @@ void nn_stop(struct nn_set *s)
 		return;
 	s->stop = true;
 	store_set_listener(s->dn->store, NULL);
-	for (uint32_t i = 0; i < s->actor_count; i++) {
-		struct nn_actor *a = &s->actors[i];
-
-		pthread_mutex_lock(&a->lock);
-		pthread_cond_broadcast(&a->wake);
-		if (a->rpc)
-			rpc_client_cancel(a->rpc);
-		pthread_mutex_unlock(&a->lock);
-	}
-	for (uint32_t i = 0; i < s->actor_count; i++) {
-		struct nn_actor *a = &s->actors[i];
-
-		if (a->started > 0)
-			pthread_join(a->beat, NULL);
-		if (a->started > 1)
-			pthread_join(a->report, NULL);
-		if (a->started > 2)
-			pthread_join(a->command, NULL);
-	}
+	pthread_mutex_lock(&s->refresh_lock); /* no thread is added any more */
+	pthread_mutex_unlock(&s->refresh_lock);
+	for (uint32_t i = 0; i < s->actor_count; i++)
+		wake_to_stop(&s->actors[i]);
+	for (uint32_t i = 0; i < s->actor_count; i++)
+		join_threads(&s->actors[i]);
 	recovery_join(s);
 	for (uint32_t i = 0; i < s->actor_count; i++)
 		free_actor(&s->actors[i]);
+	cache_free(s->cache);
 	s->dn->nns = NULL;
 	pthread_cond_destroy(&s->changed);
+	pthread_mutex_destroy(&s->refresh_lock);
 	pthread_mutex_destroy(&s->jobs_lock);
 	pthread_mutex_destroy(&s->lock);
 	free(s);

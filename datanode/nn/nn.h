@@ -24,8 +24,25 @@ int nn_wait_registered(struct nn_set *s, uint32_t timeout_ms, struct err *err);
 void nn_stop(struct nn_set *s);
 /** No NameNode is left that would have us: the process ends, with the reason in @err. */
 bool nn_is_dead(struct nn_set *s, struct err *err);
-/** A report to every NameNode at once (dfsadmin -triggerBlockReport). */
-void nn_trigger_report(struct nn_set *s, bool incremental);
+/** A report at once (dfsadmin -triggerBlockReport) to @namenode "host:port", or to all (NULL).
+ *  -ENOENT: we do not serve that one. */
+int nn_trigger_report(struct nn_set *s, bool incremental, const char *namenode, struct err *err);
+/** Serve the NameNodes that @conf names: new ones are added, those gone are left (their block pool
+ *  stays on disk). Errors of the configuration: then nothing has changed. */
+int nn_refresh(struct nn_set *s, const struct conf *conf, struct err *err);
+bool nn_serves_pool(struct nn_set *s, const char *pool);
+
+struct nn_info { /* one NameNode, for pages */
+	char addr[300], host[256], pool_id[BLOCK_POOL_ID_MAX], cluster_id[128];
+	bool registered, active, reported;
+	uint64_t last_beat_s, last_report_s, lifelines;
+};
+/** Number filled in. */
+uint32_t nn_info(struct nn_set *s, struct nn_info *list, uint32_t max);
+struct cache_stats; /* datanode/nn/cache.h */
+/** Wall clock of the last failure of a data directory; 0: none. */
+uint64_t nn_failed_ms(const struct nn_set *s);
+void nn_cache_stats(struct nn_set *s, struct cache_stats *ret);
 /** Bytes per second that the balancer may move, as the NameNode last said. */
 uint64_t nn_balancer_bandwidth(const struct nn_set *s);
 /** Tell the NameNode of @bp that this node's or another node's replica is corrupt. */

@@ -5,8 +5,9 @@
  * nn_internal - what the files of nn share; nobody else includes this
  *
  * Threads of an actor: beat (nn.c) registers and beats, and never waits for anything else; report
- * (report.c) sends what the store tells and the full reports; command (command.c) obeys. Block
- * recoveries (recovery.c) take a thread each, because they wait for other nodes.
+ * (report.c) sends what the store tells and the full reports; command (command.c) obeys; lifeline
+ * (beat.c), where it is configured, speaks when the beat does not get through. Block recoveries
+ * (recovery.c) take a thread each, because they wait for other nodes. The cache (cache.c) has one.
  */
 #include <pthread.h>
 #include <uthash.h>
@@ -14,7 +15,9 @@
 #include "DatanodeProtocol.pb-c.h"
 #include "InterDatanodeProtocol.pb-c.h"
 #include "common/base/list.h"
+#include "common/base/log.h"
 #include "common/rpc/client.h"
+#include "datanode/nn/cache.h"
 #include "datanode/nn/nn.h"
 
 #define NN_ACTORS_MAX 32
@@ -24,6 +27,7 @@
 #define NN_RETRY_MS 1000
 #define NN_VERSION_RETRY_MS 5000
 #define NN_UNREACHABLE_LOG_MS 60000
+#define NN_SLOW_MAX 64 /* peers or disks named in a heartbeat */
 
 enum actor_state {
 	ACTOR_CONNECTING, /* not registered yet */
@@ -54,13 +58,24 @@ struct command { /* an answer of the NameNode that holds commands */
 	size_t count;
 };
 
+struct nn_addr { /* one NameNode of the configuration */
+	char text[300], host[256];
+	uint16_t port;
+	char service[128]; /* name service; "" without one */
+	char lifeline[300]; /* dfs.namenode.lifeline.rpc-address of it; "": none */
+};
+
 struct nn_actor {
 	struct nn_set *set; /* borrowed: owns us */
-	char addr_text[300], host[256], user[64];
-	uint16_t port;
-	struct rpc_client *rpc; /* made by the beat thread, then constant */
-	pthread_t beat, report, command;
+	struct nn_addr addr;
+	char user[64];
+	const char *addr_text; /* addr.text */
+	struct rpc_client *rpc;      /* made by the beat thread, then constant */
+	struct rpc_client *lifeline; /* made by the lifeline thread, then constant */
+	pthread_t beat, report, command, lifeline_thread;
 	uint32_t started; /* threads */
+	atomic_bool stop; /* this actor ends: nn_refresh() */
+	atomic_uint_fast64_t last_beat_ns, lifelines; /* last answered heartbeat; lifelines sent */
 
 	pthread_mutex_t lock; /* everything below */
 	pthread_cond_t wake;
@@ -68,16 +83,24 @@ struct nn_actor {
 	struct err why; /* the last failure, or of which ACTOR_DEAD */
 	struct block_pool *bp;
 	struct store_namespace ns;
+	bool has_ns; /* ns is set: it stays that of the name service */
 	char software_version[64], my_ip[64];
 	uint64_t capabilities;
 	bool beat_now, reregister;
 	bool full_due, want_lease; /* a full report is to be made; its lease is to be asked for */
 	uint64_t lease;
-	uint64_t next_full_ns;
+	uint64_t next_full_ns, last_full_ns;
 	struct ibr *pending;
 	bool urgent; /* pending holds what the NameNode waits for */
 	struct list bad, errors, commands;
 	uint32_t bad_count, error_count, command_count;
+
+	/* the beat thread's own */
+	struct log_rate stale_claim;
+	bool upgrading;
+	uint64_t next_slow_ns;
+	uint64_t last_lifeline_ns; /* the lifeline thread's */
+	uint64_t next_cache_ns;    /* the report thread's */
 };
 
 struct recovery_job;
@@ -85,7 +108,10 @@ struct recovery_job;
 struct nn_set {
 	struct dn *dn; /* borrowed */
 	struct nn_actor actors[NN_ACTORS_MAX];
-	uint32_t actor_count;
+	atomic_uint actor_count; /* grows only; an actor is whole before it counts */
+	pthread_mutex_t refresh_lock; /* one nn_refresh() at a time; taken first */
+	struct cache *cache;          /* owned */
+	atomic_bool unknown_logged;   /* a command that we do not know was named once */
 	atomic_bool stop;
 	atomic_uint_fast64_t failed_ms; /* wall clock of the last volume failure */
 	pthread_mutex_t lock; /* everything below; taken inside no actor lock */
@@ -122,12 +148,22 @@ Hd__ExtendedBlockProto extended_block(const struct block_pool *bp, const struct 
 int target_from_proto(const Hd__DatanodeInfoProto *p, struct dn_target *ret);
 
 /* ---- nn.c ---- */
+/** The process or this actor ends. */
+bool actor_stops(const struct nn_actor *a);
+void actor_log_trouble(struct nn_actor *a, struct log_rate *rate, uint64_t since_ns,
+		       const struct err *err);
+/** Exceptions after which this NameNode is left alone (hdfs-wire 1.5). */
+bool actor_is_refused(const struct err *err);
+/** @state, and @why when it is a bad one; wakes who waits. */
+void actor_set_state(struct nn_actor *a, enum actor_state state, const struct err *why);
 int actor_call(struct nn_actor *a, const char *method, const ProtobufCMessage *req,
 	       const ProtobufCMessageDescriptor *resp_desc, ProtobufCMessage **ret, struct err *err);
 /** Sleep until woken, @ms or the end. The actor's lock is held. */
 void actor_wait_locked(struct nn_actor *a, uint64_t ms);
 void actor_command(struct nn_actor *a, ProtobufCMessage *answer, Hdd__DatanodeCommandProto **list,
 		   size_t count);
+/** Keys of block tokens, as the NameNode handed them over. */
+void actor_take_keys(struct nn_actor *a, const Hd__ExportedBlockKeysProto *keys);
 /** Does this NameNode lead its pool? */
 bool actor_is_active(struct nn_actor *a);
 
@@ -148,11 +184,12 @@ void recovery_start(struct nn_actor *a, const Hdd__BlockRecoveryCommandProto *cm
 /** After set->stop: wait for all. */
 void recovery_join(struct nn_set *s);
 
+/* ---- beat.c ---- */
+/** Beats until told to register anew (true), or the end (false). */
+bool actor_beat_on(struct nn_actor *a);
+void *lifeline_thread(void *actor);
+
 /* ---- addrs.c ---- */
-struct nn_addr {
-	char text[300], host[256];
-	uint16_t port;
-};
 /** NameNodes of the configuration: dfs.nameservices and its keys, dfs.namenode.servicerpc-address,
  *  dfs.namenode.rpc-address, fs.defaultFS. -EINVAL. */
 int nn_addrs(const struct conf *conf, struct nn_addr *ret, uint32_t max, uint32_t *ret_count,

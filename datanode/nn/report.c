@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/metrics.h"
 #include "common/wire/block_report.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
@@ -224,7 +225,9 @@ static int send_pending(struct nn_actor *a)
 		}
 	}
 	pthread_mutex_unlock(&a->lock);
-	if (rc)
+	if (!rc)
+		metric_add(METRIC_DN_INCREMENTAL_REPORTS, 1);
+	else
 		log_debug("op=incremental-report namenode=%s rc=%d error=\"%s\"", a->addr_text, rc,
 			  err.text);
 	return rc;
@@ -443,6 +446,8 @@ static int full_send(struct nn_actor *a, struct full_msg *msgs, uint32_t n, uint
 		}
 	}
 	if (!rc)
+		metric_add(METRIC_DN_FULL_REPORTS, 1);
+	if (!rc)
 		log_info("op=full-report namenode=%s replicas=%" PRIu64 " storages=%u", a->addr_text,
 			 total, n);
 	return rc;
@@ -502,8 +507,48 @@ static int full_if_due(struct nn_actor *a)
 	pthread_mutex_lock(&a->lock);
 	a->want_lease = rc != 0;
 	if (!rc)
+		a->last_full_ns = clock_mono_ns();
+	if (!rc)
 		a->next_full_ns = clock_mono_ns() + a->set->dn->live.full_ms * NS_PER_MS;
 	pthread_mutex_unlock(&a->lock);
+	return rc;
+}
+
+/* ---- what is locked in memory ---- */
+
+/* Every dfs.cachereport.intervalMsec, on a node that may lock memory at all. */
+static int cache_if_due(struct nn_actor *a)
+{
+	Hdd__CacheReportRequestProto req = HDD__CACHE_REPORT_REQUEST_PROTO__INIT;
+	uint64_t *ids = NULL, now = clock_mono_ns();
+	ProtobufCMessage *answer = NULL;
+	struct err err = ERR_INIT;
+	struct cache_stats st;
+	struct reg_msg reg;
+	int rc;
+
+	cache_stats(a->set->cache, &st);
+	if (!st.capacity || now < a->next_cache_ns)
+		return 0;
+	rc = cache_list(a->set->cache, a->bp, &ids, &req.n_blocks);
+	if (rc)
+		return rc;
+	reg_msg_fill(&reg, a);
+	req.registration = &reg.reg;
+	req.blockpoolid = reg.ns.pool_id;
+	req.blocks = ids;
+	rc = actor_call(a, "cacheReport", &req.base, &hdd__cache_report_response_proto__descriptor,
+			&answer, &err);
+	free(ids);
+	if (!rc) {
+		Hdd__CacheReportResponseProto *r = (Hdd__CacheReportResponseProto *)answer;
+
+		actor_command(a, answer, &r->cmd, r->cmd ? 1 : 0);
+		metric_add(METRIC_DN_CACHE_REPORTS, 1);
+		a->next_cache_ns = now + a->set->dn->live.cache_report_ms * NS_PER_MS;
+	} else {
+		log_debug("op=cache-report namenode=%s rc=%d error=\"%s\"", a->addr_text, rc, err.text);
+	}
 	return rc;
 }
 
@@ -519,7 +564,7 @@ void *report_thread(void *arg)
 	struct nn_actor *a = arg;
 	int rc = 0;
 
-	while (!a->set->stop) {
+	while (!actor_stops(a)) {
 		bool ready;
 
 		pthread_mutex_lock(&a->lock);
@@ -530,7 +575,7 @@ void *report_thread(void *arg)
 		ready = a->state == ACTOR_REGISTERED && !a->reregister;
 		pthread_mutex_unlock(&a->lock);
 		rc = 0;
-		if (!ready || a->set->stop)
+		if (!ready || actor_stops(a))
 			continue;
 		/* Incremental ones first: a full report must not tell less than was told. */
 		rc = send_pending(a);
@@ -540,6 +585,8 @@ void *report_thread(void *arg)
 			rc = send_notes(a, &a->errors, &a->error_count, send_error);
 		if (!rc)
 			rc = send_notes(a, &a->bad, &a->bad_count, send_bad);
+		if (!rc)
+			rc = cache_if_due(a);
 	}
 	return NULL;
 }

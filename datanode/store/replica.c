@@ -881,7 +881,8 @@ static int reader_open(struct replica_reader *rd, const struct slice *sl, enum p
 	rd->fd_meta = openat(sl->fd, meta, O_RDONLY | O_CLOEXEC);
 	if (rd->fd_meta < 0)
 		return neg_errno();
-	open_direct(sl, data, O_RDONLY, &rd->fd_direct, &rd->dio_align);
+	if (!rd->locked)
+		open_direct(sl, data, O_RDONLY, &rd->fd_direct, &rd->dio_align);
 	rc = meta_read_header(rd->fd_meta, &rd->crc_type, &rd->bytes_per_crc);
 	if (!rc && rd->crc_type == CRC_NULL) {
 		(void)close(rd->fd_meta);
@@ -910,6 +911,7 @@ static int reader_pick(struct replica_reader *rd, const struct block *b, enum pl
 	rd->state = st;
 	rd->block = (struct block){r->id, r->gs, r->len};
 	rd->partial = st == REPLICA_RBW;
+	rd->locked = r->cached;
 	(void)snprintf(rd->storage_uuid, sizeof(rd->storage_uuid), "%s", r->slice->vol->uuid);
 	*ret_place = r->place;
 	return 0;
@@ -974,6 +976,17 @@ void replica_read_close(struct replica_reader *rd)
 	replica_put_locked(bp, rd->replica);
 	pthread_mutex_unlock(&bp->lock);
 	reader_free(rd);
+}
+
+void replica_set_cached(struct block_pool *bp, int64_t id, bool cached)
+{
+	struct replica *r;
+
+	pthread_mutex_lock(&bp->lock);
+	r = replica_find_locked(bp, id);
+	if (r)
+		r->cached = cached;
+	pthread_mutex_unlock(&bp->lock);
 }
 
 /* ---- state ---- */

@@ -176,12 +176,15 @@ struct replica_reader {
 	uint32_t dio_align;
 	bool partial;            /* being written: CRC of the last chunk comes from here, */
 	uint32_t partial_crc;    /* matching block.len, not from the meta file */
+	bool locked;             /* pages locked in memory (replica_set_cached()): fd_direct is -1 */
 	struct replica *replica; /* private */
 };
 /** @b: id, and gs at least b->gs (BLOCK_GS_ANY: any). -ENOENT, -ESTALE (older stamp), -EIO. */
 int replica_read_open(struct block_pool *bp, const struct block *b, struct replica_reader **ret,
 		      struct err *err);
 void replica_read_close(struct replica_reader *r);
+/** Its pages are locked in memory, or no longer: readers go by the page cache. Unknown ids pass. */
+void replica_set_cached(struct block_pool *bp, int64_t id, bool cached);
 /** Fresh visible length and partial CRC of a replica being written. */
 void replica_read_refresh(struct replica_reader *r);
 /** A CRC failed: verified against the disk once more, then reported through on_bad(). */

@@ -85,6 +85,7 @@ struct replica { /* all fields under the pool lock, or by its exclusive user */
 	uint8_t crc_type, state, place;
 	bool busy, gone; /* gone: no longer in the map */
 	bool deleting, quiet; /* quiet: no DELETED report */
+	bool cached;          /* its pages are locked in memory: read by the page cache */
 	struct list doomed; /* in store->doomed */
 	UT_hash_handle hh;
 };

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/** ipc_internal - what the files of the RPC port share; nobody else includes this
+ *
+ * ipc.c is the server and the dispatch, ipc_inter.c speaks with other data nodes, ipc_client.c with
+ * clients and administrators, reconfig.c changes settings.
+ */
+#include <stdatomic.h>
+
+#include "common/reactor/reactor.h"
+#include "common/rpc/server.h"
+#include "datanode/ipc.h"
+
+struct reconfig; /* datanode/reconfig.h */
+
+struct ipc {
+	struct dn *dn; /* borrowed: owns us */
+	struct rpc_server *server;
+	struct rpc_service services[3];
+	struct reconfig *reconfig; /* owned */
+	uint64_t started_ns;
+	atomic_uint running; /* calls on helper threads */
+	atomic_bool closed, ending; /* ending: shutdownDatanode was heard */
+	struct rmsg close_msg;
+};
+
+struct ipc_method {
+	const char *name;
+	const ProtobufCMessageDescriptor *request;
+	/** Answers the call. On a helper thread. */
+	void (*run)(struct ipc *i, struct rpc_call *call, const ProtobufCMessage *request);
+};
+
+/* Tables end with a NULL name. */
+extern const struct ipc_method inter_methods[], client_methods[], reconfig_methods[];
+
+/** The pool; NULL: the call is answered with an exception. */
+struct block_pool *ipc_pool(struct ipc *i, struct rpc_call *call, const char *id);
+/** Exception of the class that a peer expects for an errno of the store. */
+void ipc_fail(struct rpc_call *call, int rc, const struct err *err);
