@@ -39,6 +39,13 @@
  *   -ENOSYS        the NameNode does not know this call
  *   -ELOOP         a symbolic link is in the path; this version does not follow them
  *   -EREMOTEIO     any other exception; its Java class is in dfs_err.remote
+ * A name service (dfs.nameservices) has several NameNodes, of which one is active. Calls find it, by
+ * the dfs.client.failover.* keys: a standby or a NameNode out of reach is left for the next one, at
+ * most max.attempts (15) times, with pauses that double from sleep.base.millis (500) to sleep.max.millis
+ * (15,000); only then they fail. Such a call may take minutes, and it takes effect once at most.
+ * A NameNode in safe mode fails a change with -EROFS at once, unless dfs.client.retry.policy.enabled is
+ * true: then it is waited for by dfs.client.retry.policy.spec. In the middle of writing a file it is
+ * waited for in any case, for 60 s.
  * Every call that moves block data ("[DN]") may fail with
  *   -ENOMEM        out of memory
  *   -EIO           every replica failed; the text lists node and cause
@@ -83,7 +90,8 @@ DFS_API const char *dfs_version(void);
 
 struct dfs_connect_opts {
 	size_t size;             /* sizeof(struct dfs_connect_opts) */
-	const char *uri;         /* "hdfs://host[:port]"; NULL: fs.defaultFS of the configuration */
+	const char *uri;         /* "hdfs://host[:port]", or "hdfs://NAME" of dfs.nameservices; NULL:
+				    fs.defaultFS of the configuration */
 	const char *conf_dir;    /* NULL: $HADOOP_CONF_DIR, else /etc/hadoop/conf, when present */
 	const char *user;        /* NULL: $HADOOP_USER_NAME, else the name of the effective uid */
 	const char *const *conf; /* "key=value" strings, NULL-terminated; they win; may be NULL */
@@ -101,7 +109,7 @@ DFS_API int dfs_connect(const struct dfs_connect_opts *opts, struct dfs **ret_fs
 DFS_API void dfs_disconnect(struct dfs *fs);
 /** The user this handle acts as; lives as long as @fs. */
 DFS_API const char *dfs_user(const struct dfs *fs);
-/** "hdfs://host:port"; lives as long as @fs. */
+/** "hdfs://host:port" or "hdfs://NAME"; lives as long as @fs. */
 DFS_API const char *dfs_uri(const struct dfs *fs);
 /** The configured value of a Hadoop property, or NULL when it has none; lives as long as @fs. */
 DFS_API const char *dfs_conf(const struct dfs *fs, const char *key);

@@ -6,15 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "client/src/nameservice.h"
 #include "client/src/rdma.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 #include "ClientNamenodeProtocol.pb-c.h"
-
-#define NAMENODE_PORT 8020
 
 int api_err(struct dfs_err *out, const struct err *in, int rc)
 {
@@ -27,25 +28,55 @@ int api_err(struct dfs_err *out, const struct err *in, int rc)
 }
 
 /* The sentence of some exceptions needs a cure, which the NameNode does not send. */
-static void add_cure(struct err *err)
+static void add_cure(const struct dfs *fs, struct err *err)
 {
 	if (!err)
 		return;
 	if (strcmp(err->remote, JEX_SAFE_MODE) == 0)
-		err_cure(err, "wait until the NameNode has heard of enough blocks, or leave safe "
-			      "mode with: hdfs dfsadmin -safemode leave");
+		err_cure(err, "wait for it (dfs admin safemode wait, or dfs.client.retry.policy.enabled"
+			      "=true), or end it: dfs admin safemode leave");
+	else if (strcmp(err->remote, JEX_STANDBY) == 0 && fs->has_others)
+		err_cure(err, "make one of them active: hdfs haadmin -transitionToActive");
 	else if (strcmp(err->remote, JEX_STANDBY) == 0)
-		err_cure(err, "ask the active NameNode");
+		err_cure(err, "ask the active NameNode; dfs.nameservices lets this client find it");
+}
+
+/* A NameNode in safe mode is waited for when that is asked for (dfs.client.retry.policy.enabled): so
+ * often, so long each time, as dfs.client.retry.policy.spec says. False: no more. */
+static bool wait_in_safe_mode(const struct dfs *fs, const struct err *err, uint32_t *round)
+{
+	const struct settings *s = &fs->set;
+	uint32_t n = *round;
+
+	if (!s->retry_enabled || strcmp(err->remote, JEX_SAFE_MODE) != 0)
+		return false;
+	for (uint32_t i = 0; i < s->retry_steps; i++) {
+		const uint32_t ms = s->retry[i].pause_ms;
+		const struct timespec ts = {ms / 1000, (long)(ms % 1000 * NS_PER_MS)};
+
+		if (n < s->retry[i].times) {
+			(void)nanosleep(&ts, NULL); /* an early end is fine */
+			++*round;
+			return true;
+		}
+		n -= s->retry[i].times;
+	}
+	return false;
 }
 
 int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
 	    const ProtobufCMessageDescriptor *reply, void *ret, struct err *err)
 {
+	struct err ignored = ERR_INIT, *why = err ? err : &ignored;
 	ProtobufCMessage *m = NULL;
-	int rc = rpc_client_call(fs->nn, method, req, reply, ret ? &m : NULL, err);
+	uint32_t round = 0;
+	int rc;
 
+	do {
+		rc = rpc_client_call(fs->nn, method, req, reply, ret ? &m : NULL, why);
+	} while (rc == -EROFS && wait_in_safe_mode(fs, why, &round));
 	if (rc < 0) {
-		add_cure(err);
+		add_cure(fs, err);
 		return rc;
 	}
 	if (ret)
@@ -96,25 +127,26 @@ static int make_client_name(struct dfs *fs, struct err *err)
 
 static int make_rpc(struct dfs *fs, const char *uri, struct err *err)
 {
-	struct rpc_client_opts o = {.protocol = RPC_PROTO_CLIENT, .user = fs->user};
-	char host[256];
-	uint16_t port;
-	int rc;
+	struct nameservice ns;
+	int rc = nameservice_find(fs->conf, uri, &ns, err);
+	struct rpc_client_opts o = {
+		.protocol = RPC_PROTO_CLIENT,
+		.user = fs->user,
+		.addr = ns.node[0].addr,
+		.addr_text = ns.node[0].addr_text,
+		.addr_key = ns.logical ? "dfs.namenode.rpc-address" : NULL,
+		.others = ns.node + 1,
+		.other_count = ns.count ? ns.count - 1 : 0,
+		.failovers_max = fs->set.failovers_max,
+		.retries_max = fs->set.retries_max,
+		.pause_base_ms = fs->set.failover_base_ms,
+		.pause_max_ms = fs->set.failover_max_ms,
+	};
 
-	if (!uri)
-		uri = conf_get_or(fs->conf, "fs.defaultFS", "hdfs://localhost:8020");
-	if (strstr(uri, "://") && strncmp(uri, "hdfs://", 7) != 0)
-		return err_set(err, -EINVAL, "fs.defaultFS=%s is not an hdfs:// address; set it to "
-					     "hdfs://HOST:PORT of the NameNode", uri);
-	rc = net_split(uri, NAMENODE_PORT, host, &port, err);
 	if (rc < 0)
 		return rc;
-	snprintf(fs->uri, sizeof(fs->uri), strchr(host, ':') ? "hdfs://[%s]:%u" : "hdfs://%s:%u",
-		 host, port);
-	rc = net_resolve(host, port, &o.addr, err);
-	if (rc < 0)
-		return err_prefix(err, "NameNode %s (fs.defaultFS)", fs->uri);
-	o.addr_text = fs->uri + strlen("hdfs://");
+	snprintf(fs->uri, sizeof(fs->uri), "%s", ns.uri);
+	fs->has_others = ns.count > 1;
 	rc = rpc_client_conf(fs->conf, &o, err);
 	return rc ?: rpc_client_new(&o, &fs->nn, err);
 }
@@ -168,7 +200,9 @@ static int connect_steps(struct dfs *fs, const struct dfs_connect_opts *o, struc
 	rc = rc ?: make_rpc(fs, o->uri, err);
 	rc = rc ?: load_defaults(fs, err);
 	if (rc == 0) /* the NameNode was there: from now on it is worth waiting for */
-		rpc_client_set_connect_retries(fs->nn, fs->set.connect_retries);
+		rpc_client_set_connect_retries(fs->nn, fs->has_others
+							       ? fs->set.failover_connect_retries
+							       : fs->set.connect_retries);
 	return rc;
 }
 

@@ -37,7 +37,8 @@ struct dfs {
 	struct settings set;
 	struct dfs_defaults defaults;
 	char *user;            /* owned */
-	char uri[320];         /* hdfs://host:port */
+	char uri[320];         /* hdfs://host:port, or hdfs://NAME of a name service */
+	bool has_others;       /* NameNodes that stand for each other */
 	char client_name[80];  /* holder of our leases */
 	struct rpc_client *nn; /* owned; thread-safe */
 	struct sock_cache socks;

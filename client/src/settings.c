@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/settings.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,6 +112,31 @@ uint32_t settings_packet_payload(uint64_t packet_size, uint32_t bpc)
 	return (uint32_t)(chunks ? chunks : 1) * bpc;
 }
 
+/* "10000,6,60000,10": six times after 10 s, then ten times after 60 s. */
+static int conf_retries(const struct conf *c, struct settings *ret, struct err *err)
+{
+	const char *key = "dfs.client.retry.policy.spec";
+	const char *v = conf_get_or(c, key, "10000,6,60000,10");
+	uint32_t n = 0;
+
+	for (const char *p = v;; p++) {
+		unsigned int ms, times;
+		int len = 0;
+
+		if (n == RETRY_STEPS_MAX || sscanf(p, " %9u , %9u %n", &ms, &times, &len) != 2 ||
+		    len == 0 || (p[len] && p[len] != ','))
+			return err_set(err, -EINVAL, "%s=%s: not pairs of milliseconds and times, "
+						     "at most %d", key, v, RETRY_STEPS_MAX);
+		ret->retry[n].pause_ms = ms;
+		ret->retry[n++].times = times;
+		p += len;
+		if (!*p)
+			break;
+	}
+	ret->retry_steps = n;
+	return 0;
+}
+
 int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 {
 	static const struct choice rdma[] = {
@@ -143,6 +169,16 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 			    &s.acquire_failures, err);
 	rc = rc ?: conf_u32(c, "ipc.client.connect.max.retries", 10, 100000, &s.connect_retries,
 			    err);
+	rc = rc ?: conf_u32(c, "dfs.client.failover.max.attempts", 15, 1000, &s.failovers_max, err);
+	rc = rc ?: conf_u32(c, "dfs.client.failover.connection.retries", 0, 1000,
+			    &s.failover_connect_retries, err);
+	rc = rc ?: conf_ms(c, "dfs.client.failover.sleep.base.millis", 500, &s.failover_base_ms,
+			   err);
+	rc = rc ?: conf_ms(c, "dfs.client.failover.sleep.max.millis", 15000, &s.failover_max_ms,
+			   err);
+	rc = rc ?: conf_u32(c, "dfs.client.retry.max.attempts", 10, 1000, &s.retries_max, err);
+	rc = rc ?: conf_bool(c, "dfs.client.retry.policy.enabled", false, &s.retry_enabled, err);
+	rc = rc ?: conf_retries(c, &s, err);
 	rc = rc ?: conf_umask(c, &s.umask, err);
 	rc = rc ?: conf_size(c, "dfs.rdma.eager.limit", 0, &s.eager_limit, err);
 	rc = rc ?: conf_size(c, "dfs.blocksize", 0, &s.block_size, err);

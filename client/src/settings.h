@@ -18,6 +18,8 @@
 enum rdma_mode { RDMA_AUTO, RDMA_REQUIRE, RDMA_OFF };
 enum replace_policy { REPLACE_DEFAULT, REPLACE_ALWAYS, REPLACE_NEVER };
 
+#define RETRY_STEPS_MAX 8
+
 struct settings {
 	enum rdma_mode rdma;              /* dfs.client.rdma */
 	enum crc_type crc_type;           /* dfs.checksum.type */
@@ -28,6 +30,16 @@ struct settings {
 	uint32_t socket_timeout_ms;       /* dfs.client.socket-timeout */
 	uint32_t connect_timeout_ms;      /* ipc.client.connect.timeout, data connections too */
 	uint32_t connect_retries;         /* ipc.client.connect.max.retries */
+	uint32_t failovers_max;           /* dfs.client.failover.max.attempts */
+	uint32_t failover_connect_retries; /* dfs.client.failover.connection.retries */
+	uint32_t failover_base_ms;        /* dfs.client.failover.sleep.base.millis */
+	uint32_t failover_max_ms;         /* dfs.client.failover.sleep.max.millis */
+	uint32_t retries_max;             /* dfs.client.retry.max.attempts */
+	bool retry_enabled;               /* dfs.client.retry.policy.enabled */
+	uint32_t retry_steps;             /* of dfs.client.retry.policy.spec: ms,times,ms,times... */
+	struct {
+		uint32_t pause_ms, times;
+	} retry[RETRY_STEPS_MAX];
 	uint32_t packet_size;             /* dfs.client-write-packet-size, header and CRCs too */
 	uint32_t window_packets;          /* dfs.client.write.max-packets-in-flight */
 	uint32_t block_write_retries;     /* dfs.client.block.write.retries */

@@ -66,6 +66,9 @@ static void bad_values_name_their_key(void **state)
 		"dfs.client.socket-timeout=0",
 		"dfs.client.write.max-packets-in-flight=many",
 		"dfs.bytes-per-checksum=2m",
+		"dfs.client.retry.policy.spec=10000",
+		"dfs.client.retry.policy.spec=10000,6,x",
+		"dfs.client.failover.max.attempts=1001",
 		"dfs.client.block.write.replace-datanode-on-failure.policy=SOMETIMES",
 	};
 

@@ -32,12 +32,20 @@ enum call_state {
 	CALL_BROKEN,   /* the connection went away: may be sent again */
 };
 
+/* What is to become of a call after an attempt. */
+enum verdict {
+	VERDICT_END,   /* this is its outcome */
+	VERDICT_AGAIN, /* send it again to the same server */
+	VERDICT_OTHER, /* send it to the next server */
+};
+
 /* A call lives on the stack of its thread. */
 struct call {
 	struct list link; /* in conn->calls */
 	pthread_cond_t wake;
 	enum call_state state;
 	int32_t id;
+	uint32_t server; /* of the last attempt */
 	uint64_t deadline_ns;
 	const char *method;
 	uint8_t *frame; /* owned */
@@ -48,7 +56,9 @@ struct call {
 /* The one lock protects everything below it, the calls' states and the locked part of connections.
  * It is never held while sending, reading or connecting. */
 struct rpc_client {
-	struct rpc_client_opts o; /* strings owned */
+	struct rpc_client_opts o; /* strings owned; without the servers */
+	struct rpc_server servers[RPC_SERVERS_MAX]; /* strings owned; constant */
+	uint32_t server_count;
 	char addr_buf[NET_TEXT_MAX];
 	uint8_t client_id[RPC_CLIENT_ID_LEN]; /* a retry cache knows calls by this and the call id */
 	pthread_mutex_t lock;
@@ -57,8 +67,14 @@ struct rpc_client {
 	bool is_sending; /* somebody connects or sends: frames must not mix */
 	bool is_hadoop; /* it has answered once as Hadoop RPC should */
 	int32_t next_id;
+	uint32_t server; /* to connect to */
 	struct rpc_conn *conn; /* counted; NULL: connect at the next call */
 };
+
+static const char *where(const struct rpc_client *c, uint32_t server)
+{
+	return c->servers[server].addr_text;
+}
 
 /* ---- set-up ---- */
 
@@ -89,13 +105,31 @@ static char *copy_or(const char *s, const char *dflt)
 	return strdup(s ? s : dflt);
 }
 
+static int copy_servers(struct rpc_client *c, const struct rpc_client_opts *o)
+{
+	bool ok;
+
+	c->servers[0] = (struct rpc_server){
+		o->addr, copy_or(o->addr_text, net_text(&o->addr, c->addr_buf))};
+	ok = c->servers[0].addr_text;
+	for (uint32_t i = 0; i < o->other_count; i++) {
+		struct rpc_server *s = &c->servers[1 + i];
+
+		*s = (struct rpc_server){o->others[i].addr, copy_or(o->others[i].addr_text, "")};
+		ok = ok && s->addr_text;
+	}
+	c->server_count = 1 + o->other_count;
+	return ok ? 0 : -ENOMEM;
+}
+
 static int copy_opts(struct rpc_client *c, const struct rpc_client_opts *o)
 {
 	c->o = *o;
+	c->o.addr_text = NULL; /* see servers */
+	c->o.others = NULL;
 	c->o.protocol = copy_or(o->protocol, "");
 	c->o.user = copy_or(o->user, "");
 	c->o.real_user = o->real_user ? strdup(o->real_user) : NULL;
-	c->o.addr_text = copy_or(o->addr_text, net_text(&o->addr, c->addr_buf));
 	c->o.peer = copy_or(o->peer, "NameNode");
 	c->o.addr_key = copy_or(o->addr_key, "fs.defaultFS");
 	if (!c->o.connect_timeout_ms)
@@ -104,10 +138,10 @@ static int copy_opts(struct rpc_client *c, const struct rpc_client_opts *o)
 		c->o.call_timeout_ms = CALL_TIMEOUT_MS;
 	if (!c->o.ping_interval_ms)
 		c->o.ping_interval_ms = PING_INTERVAL_MS;
-	return c->o.protocol && c->o.user && c->o.addr_text && c->o.peer && c->o.addr_key &&
-			       (c->o.real_user || !o->real_user)
-		       ? 0
-		       : -ENOMEM;
+	if (!c->o.protocol || !c->o.user || !c->o.peer || !c->o.addr_key ||
+	    (!c->o.real_user && o->real_user))
+		return -ENOMEM;
+	return copy_servers(c, o);
 }
 
 static void cond_init(pthread_cond_t *cond)
@@ -127,6 +161,11 @@ int rpc_client_new(const struct rpc_client_opts *o, struct rpc_client **ret, str
 
 	if (!c)
 		return err_set(err, -ENOMEM, "out of memory");
+	if (o->other_count >= RPC_SERVERS_MAX) {
+		free(c);
+		return err_set(err, -EINVAL, "more than %d servers that stand for each other",
+			       RPC_SERVERS_MAX);
+	}
 	(void)pthread_mutex_init(&c->lock, NULL);
 	cond_init(&c->changed);
 	rc = copy_opts(c, o);
@@ -151,7 +190,8 @@ void rpc_client_free(struct rpc_client *c)
 	free((char *)(uintptr_t)c->o.protocol);
 	free((char *)(uintptr_t)c->o.user);
 	free((char *)(uintptr_t)c->o.real_user);
-	free((char *)(uintptr_t)c->o.addr_text);
+	for (uint32_t i = 0; i < RPC_SERVERS_MAX; i++)
+		free((char *)(uintptr_t)c->servers[i].addr_text);
 	free((char *)(uintptr_t)c->o.peer);
 	free((char *)(uintptr_t)c->o.addr_key);
 	free(c);
@@ -171,7 +211,7 @@ static int wait_locked(struct rpc_client *c, pthread_cond_t *cond, uint64_t unti
 static int timed_out(const struct rpc_client *c, struct call *call)
 {
 	err_set(&call->err, -ETIMEDOUT, "%s %s: no answer to %s within %u ms", c->o.peer,
-		c->o.addr_text, call->method, c->o.call_timeout_ms);
+		where(c, call->server), call->method, c->o.call_timeout_ms);
 	if (c->is_hadoop)
 		return err_cure(&call->err, "it is overloaded or hangs: see its log");
 	return err_cure(&call->err,
@@ -251,11 +291,15 @@ static void conn_break_locked(struct rpc_client *c, struct rpc_conn *conn, enum 
 static int connect_locked(struct rpc_client *c, struct call *call)
 {
 	struct rpc_conn *conn = NULL;
+	struct rpc_client_opts o = c->o;
 	int rc;
 
+	call->server = c->server;
+	o.addr = c->servers[call->server].addr;
+	o.addr_text = where(c, call->server);
 	for (uint32_t left = c->o.connect_retries;; left--) {
 		pthread_mutex_unlock(&c->lock);
-		rc = rpc_conn_open(&c->o, c->client_id, call->deadline_ns, &conn, &call->err);
+		rc = rpc_conn_open(&o, c->client_id, call->deadline_ns, &conn, &call->err);
 		pthread_mutex_lock(&c->lock);
 		if (rc >= 0 || !left || rc == -ENOMEM)
 			break;
@@ -269,6 +313,7 @@ static int connect_locked(struct rpc_client *c, struct call *call)
 		rpc_conn_free(conn);
 		return cancelled(&call->err);
 	}
+	conn->server = call->server;
 	c->conn = conn;
 	return 0;
 }
@@ -295,7 +340,7 @@ static void on_response_locked(struct rpc_client *c, struct rpc_conn *conn,
 	if (id->len && (id->len != sizeof(c->client_id) ||
 			memcmp(id->data, c->client_id, sizeof(c->client_id)) != 0)) {
 		err_set(&why, -EPROTO, "%s %s answered somebody else's call", c->o.peer,
-			c->o.addr_text);
+			where(c, conn->server));
 		conn_break_locked(c, conn, CALL_FAILED, &why);
 		return;
 	}
@@ -315,7 +360,7 @@ static void on_response_locked(struct rpc_client *c, struct rpc_conn *conn,
 	(void)rpc_response_error(r, &why); /* fatal: speaks for the whole connection */
 	if (r->header->has_errordetail && (int)r->header->errordetail == RPC_FATAL_UNAUTHORIZED)
 		err_cure(&why, "%s %s refuses SIMPLE authentication, the only kind known here",
-			 c->o.peer, c->o.addr_text);
+			 c->o.peer, where(c, conn->server));
 	conn_break_locked(c, conn, r->call_id < 0 ? CALL_FAILED : CALL_BROKEN, &why);
 }
 
@@ -329,7 +374,7 @@ static void on_frame_locked(struct rpc_client *c, struct rpc_conn *conn, uint8_t
 	if (rc < 0) {
 		err_set(&why, rc == -ENOMEM ? rc : -EPROTO,
 			"%s %s sent a malformed answer; is that the %s's RPC port? (%s)", c->o.peer,
-			c->o.addr_text, c->o.peer, c->o.addr_key);
+			where(c, conn->server), c->o.peer, c->o.addr_key);
 		conn_break_locked(c, conn, CALL_FAILED, &why);
 	} else {
 		c->is_hadoop = true;
@@ -385,7 +430,7 @@ static void lead_locked(struct rpc_client *c, struct rpc_conn *conn, const struc
 	} else if (rc == -ECONNRESET) {
 		conn_break_locked(c, conn, CALL_BROKEN, &why);
 	} else {
-		err_prefix(&why, "%s %s", c->o.peer, c->o.addr_text);
+		err_prefix(&why, "%s %s", c->o.peer, where(c, conn->server));
 		if (rc == -EPROTO)
 			err_cure(&why, "is that the %s's RPC port? (%s)", c->o.peer, c->o.addr_key);
 		conn_break_locked(c, conn, CALL_FAILED, &why);
@@ -450,6 +495,7 @@ static void attempt(struct rpc_client *c, struct call *call, const uint8_t *fram
 	}
 	conn = c->conn;
 	conn->refs++;
+	call->server = conn->server;
 	call->state = CALL_WAITING;
 	list_add_tail(&conn->calls, &call->link);
 	pthread_mutex_unlock(&c->lock);
@@ -473,7 +519,7 @@ static void attempt(struct rpc_client *c, struct call *call, const uint8_t *fram
 static int gave_up(const struct rpc_client *c, struct call *call, int sent)
 {
 	err_set(&call->err, -ECONNRESET, "%s %s closed the connection during %s (sent %d times)",
-		c->o.peer, c->o.addr_text, call->method, sent);
+		c->o.peer, where(c, call->server), call->method, sent);
 	if (c->is_hadoop)
 		return err_cure(&call->err, "see the %s's log", c->o.peer);
 	call->err.rc = -EPROTO;
@@ -481,18 +527,164 @@ static int gave_up(const struct rpc_client *c, struct call *call, int sent)
 			"port? (%s)", c->o.peer, c->o.addr_key);
 }
 
-static int send_until_answered(struct rpc_client *c, struct call *call, const ProtobufCMessage *req)
+static int decode(const struct rpc_client *c, struct call *call,
+		  const ProtobufCMessageDescriptor *desc, ProtobufCMessage **ret)
 {
-	for (int32_t retry = 0;; retry++) {
-		_cleanup_free_ uint8_t *frame = NULL;
-		size_t len;
-		int rc = encode(c, call, retry, req, &frame, &len);
+	struct rpc_response r = {0};
+	ProtobufCMessage *msg = NULL;
+	int rc = rpc_response_decode(call->frame, call->frame_len, &r); /* it passed once already */
 
+	if (rc >= 0)
+		rc = rpc_response_error(&r, &call->err);
+	if (rc >= 0) {
+		rc = pb_unpack(desc, r.message, r.message_len, &msg);
 		if (rc < 0)
-			return err_sys(&call->err, rc, "%s: request", call->method);
-		attempt(c, call, frame, len);
+			err_sys(&call->err, rc == -ENOMEM ? rc : -EPROTO,
+				"%s %s: answer to %s is malformed", c->o.peer,
+				where(c, call->server), call->method);
+	}
+	rpc_response_fini(&r);
+	if (rc < 0)
+		return call->err.rc ? call->err.rc : err_set(&call->err, rc, "out of memory");
+	if (ret)
+		*ret = msg;
+	else
+		pb_free(msg);
+	return 0;
+}
+
+/* One attempt, and its answer. @ret_msg may be NULL. */
+static int try_once(struct rpc_client *c, struct call *call, int32_t retry,
+		    const ProtobufCMessage *req, const ProtobufCMessageDescriptor *desc,
+		    ProtobufCMessage **ret_msg)
+{
+	_cleanup_free_ uint8_t *frame = NULL;
+	size_t len;
+	int rc = encode(c, call, retry, req, &frame, &len);
+
+	if (rc < 0) {
+		call->state = CALL_FAILED;
+		return err_sys(&call->err, rc, "%s: request", call->method);
+	}
+	call->err = (struct err)ERR_INIT;
+	attempt(c, call, frame, len);
+	if (call->state == CALL_BROKEN)
+		return -ECONNRESET;
+	if (call->state != CALL_ANSWERED)
+		return call->err.rc;
+	rc = decode(c, call, desc, ret_msg);
+	free(call->frame);
+	call->frame = NULL;
+	return rc;
+}
+
+static bool is_out_of_reach(int rc)
+{
+	return rc == -ECONNREFUSED || rc == -EHOSTUNREACH || rc == -ENETUNREACH ||
+	       rc == -ECONNRESET || rc == -EPIPE || rc == -ETIMEDOUT;
+}
+
+/* With several servers: what the outcome of an attempt means. */
+static enum verdict judge(const struct call *call, int rc, bool was_broken)
+{
+	if (call->state == CALL_BROKEN) /* at first perhaps only closed while idle */
+		return was_broken ? VERDICT_OTHER : VERDICT_AGAIN;
+	if (call->state == CALL_FAILED)
+		return is_out_of_reach(rc) ? VERDICT_OTHER : VERDICT_END;
+	if (rc == 0 || strcmp(call->err.remote, JEX_STANDBY) == 0)
+		return rc == 0 ? VERDICT_END : VERDICT_OTHER;
+	return strcmp(call->err.remote, JEX_RETRIABLE) == 0 ? VERDICT_AGAIN : VERDICT_END;
+}
+
+/* Unless somebody did so already: the next server from now on. */
+static void switch_server_locked(struct rpc_client *c, uint32_t from)
+{
+	struct err why = {.rc = -ECONNRESET};
+
+	if (c->server == from)
+		c->server = (from + 1) % c->server_count;
+	if (c->conn && c->conn->server == from)
+		conn_break_locked(c, c->conn, CALL_BROKEN, &why);
+}
+
+/* From half of base * 2^@round to one and a half, so that clients do not come all at once. */
+static uint32_t pause_ms(const struct rpc_client *c, uint32_t round)
+{
+	uint64_t ms = (uint64_t)c->o.pause_base_ms << (round < 16 ? round : 16);
+	uint32_t dice = 0;
+
+	if (ms > c->o.pause_max_ms)
+		ms = c->o.pause_max_ms;
+	(void)!getrandom(&dice, sizeof(dice), GRND_NONBLOCK);
+	return (uint32_t)(ms / 2 + ms * (dice % 1024) / 1024);
+}
+
+/* No server could do it. */
+static int out_of_servers(const struct rpc_client *c, struct call *call, int rc, uint32_t tries)
+{
+	if (call->state == CALL_BROKEN)
+		err_set(&call->err, rc, "%s %s closed the connection during %s", c->o.peer,
+			where(c, call->server), call->method);
+	err_prefix(&call->err, "none of %u %ss can be used, after %u attempts; the last one",
+		   c->server_count, c->o.peer, tries);
+	return call->err.rc ? call->err.rc : rc;
+}
+
+/* Before the next attempt: the other server, and a pause. */
+static int prepare_next(struct rpc_client *c, struct call *call, bool other, uint32_t pause)
+{
+	int rc;
+
+	call->deadline_ns = clock_mono_ns() + (c->o.call_timeout_ms + (uint64_t)pause) * NS_PER_MS;
+	pthread_mutex_lock(&c->lock);
+	if (other)
+		switch_server_locked(c, call->server);
+	rc = pause_locked(c, call, pause);
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+static int send_to_any(struct rpc_client *c, struct call *call, const ProtobufCMessage *req,
+		       const ProtobufCMessageDescriptor *desc, ProtobufCMessage **ret_msg)
+{
+	uint32_t failovers = 0, retries = 0;
+	bool was_broken = false;
+
+	call->deadline_ns = clock_mono_ns() + c->o.call_timeout_ms * NS_PER_MS;
+	for (int32_t sent = 0;; sent++) {
+		uint32_t pause = 0;
+		int rc = try_once(c, call, sent, req, desc, ret_msg);
+		const enum verdict v = judge(call, rc, was_broken);
+
+		if (v == VERDICT_END)
+			return rc;
+		if (v == VERDICT_OTHER) {
+			if (failovers >= c->o.failovers_max)
+				return out_of_servers(c, call, rc, (uint32_t)sent + 1);
+			pause = failovers ? pause_ms(c, failovers) : 0;
+			failovers++;
+		} else if (call->state == CALL_ANSWERED) { /* it asks for patience */
+			if (retries >= c->o.retries_max)
+				return rc;
+			pause = pause_ms(c, retries++);
+		}
+		was_broken = call->state == CALL_BROKEN && v == VERDICT_AGAIN;
+		rc = prepare_next(c, call, v == VERDICT_OTHER, pause);
+		if (rc < 0)
+			return rc;
+	}
+}
+
+/* One server: a broken connection is all that is worth another attempt. */
+static int send_to_one(struct rpc_client *c, struct call *call, const ProtobufCMessage *req,
+		       const ProtobufCMessageDescriptor *desc, ProtobufCMessage **ret_msg)
+{
+	call->deadline_ns = clock_mono_ns() + c->o.call_timeout_ms * NS_PER_MS;
+	for (int32_t retry = 0;; retry++) {
+		int rc = try_once(c, call, retry, req, desc, ret_msg);
+
 		if (call->state != CALL_BROKEN)
-			return call->state == CALL_ANSWERED ? 0 : call->err.rc;
+			return rc;
 		if (clock_mono_ns() >= call->deadline_ns)
 			return timed_out(c, call);
 		if (retry + 1 == RPC_SEND_MAX)
@@ -509,40 +701,11 @@ static int send_until_answered(struct rpc_client *c, struct call *call, const Pr
 	}
 }
 
-static int decode(const struct rpc_client *c, struct call *call,
-		  const ProtobufCMessageDescriptor *desc, ProtobufCMessage **ret)
-{
-	struct rpc_response r = {0};
-	ProtobufCMessage *msg = NULL;
-	int rc = rpc_response_decode(call->frame, call->frame_len, &r); /* it passed once already */
-
-	if (rc >= 0)
-		rc = rpc_response_error(&r, &call->err);
-	if (rc >= 0) {
-		rc = pb_unpack(desc, r.message, r.message_len, &msg);
-		if (rc < 0)
-			err_sys(&call->err, rc == -ENOMEM ? rc : -EPROTO,
-				"%s %s: answer to %s is malformed", c->o.peer, c->o.addr_text,
-				call->method);
-	}
-	rpc_response_fini(&r);
-	if (rc < 0)
-		return call->err.rc ? call->err.rc : err_set(&call->err, rc, "out of memory");
-	if (ret)
-		*ret = msg;
-	else
-		pb_free(msg);
-	return 0;
-}
-
 int rpc_client_call(struct rpc_client *c, const char *method, const ProtobufCMessage *req,
 		    const ProtobufCMessageDescriptor *resp_desc, ProtobufCMessage **ret_resp,
 		    struct err *err)
 {
-	struct call call = {
-		.deadline_ns = clock_mono_ns() + c->o.call_timeout_ms * NS_PER_MS,
-		.method = method,
-	};
+	struct call call = {.method = method};
 	int rc;
 
 	list_init(&call.link);
@@ -551,9 +714,10 @@ int rpc_client_call(struct rpc_client *c, const char *method, const ProtobufCMes
 	call.id = c->next_id;
 	c->next_id = c->next_id == INT32_MAX ? 0 : c->next_id + 1;
 	pthread_mutex_unlock(&c->lock);
-	rc = send_until_answered(c, &call, req);
-	if (rc >= 0)
-		rc = decode(c, &call, resp_desc, ret_resp);
+	if (c->server_count > 1)
+		rc = send_to_any(c, &call, req, resp_desc, ret_resp);
+	else
+		rc = send_to_one(c, &call, req, resp_desc, ret_resp);
 	pthread_cond_destroy(&call.wake);
 	free(call.frame);
 	if (rc < 0 && err)

@@ -10,6 +10,11 @@
  * A connection that was closed while idle is reopened. A call whose connection broke is sent again
  * with the same callId and a higher retryCount (the NameNode's retry cache answers a call that it
  * had executed already), at most RPC_SEND_MAX times and never beyond its deadline.
+ * Several servers may stand for each other, of which one is active (an HA pair of NameNodes). A call
+ * goes to the one that answered last. When that is a standby or out of reach, the next one is asked,
+ * with the same client id and callId: what a call has done before its server failed is in the shared
+ * edits, and the retry cache of the other one knows it. A server that asks for patience
+ * (RetriableException) gets it.
  * Authentication: SIMPLE only.
  * Ownership: the client copies its options; answers belong to the caller.
  * Threading: rpc_client_call() and rpc_client_cancel() from any thread; free when nobody calls.
@@ -25,6 +30,7 @@
 
 enum {
 	RPC_SEND_MAX = 4, /* times one call is sent, when connections break under it */
+	RPC_SERVERS_MAX = 16, /* that stand for each other */
 };
 
 struct rpc_client_opts {
@@ -36,9 +42,22 @@ struct rpc_client_opts {
 	const char *peer;            /* who should listen there, for messages; NULL: "NameNode" */
 	const char *addr_key;        /* the setting with the address, for messages; NULL: "fs.defaultFS" */
 	uint32_t connect_timeout_ms; /* 0: 20 s (ipc.client.connect.timeout) */
-	uint32_t call_timeout_ms;    /* all of a call, connects and retries too; 0: 120 s */
+	uint32_t call_timeout_ms;    /* all of a call, connects and retries too; with others: of one
+					attempt; 0: 120 s */
 	uint32_t ping_interval_ms;   /* 0: 60 s (ipc.ping.interval) */
 	uint32_t connect_retries;    /* after the first attempt, one second apart */
+	const struct rpc_server *others; /* that stand for @addr; may be NULL */
+	uint32_t other_count;
+	/* with others: */
+	uint32_t failovers_max;      /* changes of server in one call */
+	uint32_t retries_max;        /* times one call is sent again on a RetriableException */
+	uint32_t pause_base_ms, pause_max_ms; /* before these, from the second change on; doubled */
+};
+
+/** Where one of several servers listens. */
+struct rpc_server {
+	struct net_addr addr;
+	const char *addr_text; /* "host:port" as configured, for messages */
 };
 
 struct conf;
@@ -47,7 +66,7 @@ struct rpc_client;
 /** Set the times of @o from ipc.client.connect.timeout, ipc.client.rpc-timeout.ms and
  *  ipc.ping.interval. -EINVAL. */
 int rpc_client_conf(const struct conf *conf, struct rpc_client_opts *o, struct err *err);
-/** Connects at the first call. -ENOMEM, or the error of getrandom(2). */
+/** Connects at the first call. -ENOMEM, -EINVAL more than RPC_SERVERS_MAX, or the error of getrandom(2). */
 int rpc_client_new(const struct rpc_client_opts *o, struct rpc_client **ret, struct err *err);
 void rpc_client_free(struct rpc_client *c);
 

@@ -18,6 +18,7 @@
 
 struct rpc_conn {
 	int fd;
+	uint32_t server; /* the client's: which of its servers */
 	/* the client's lock protects these four */
 	uint32_t refs;
 	bool is_broken;

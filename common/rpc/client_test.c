@@ -249,6 +249,26 @@ static void throw_not_found(int fd)
 		echo(fd, &q);
 }
 
+static void throw_class(int fd, const char *cls)
+{
+	struct request q;
+
+	if (read_hello(fd) && read_call(fd, &q))
+		throw_to(fd, &q, q.r.call_id, RPC_ERROR, RPC_ERROR_APPLICATION, cls, "not now");
+	if (read_call(fd, &q)) /* the connection lives on, for who wants it */
+		echo(fd, &q);
+}
+
+static void say_standby(int fd)
+{
+	throw_class(fd, JEX_STANDBY);
+}
+
+static void ask_for_patience(int fd)
+{
+	throw_class(fd, JEX_RETRIABLE);
+}
+
 static void fatal_for_all(int fd)
 {
 	struct request a, b;
@@ -631,6 +651,98 @@ static void nobody_there_is_said_so(void **state)
 	stop();
 }
 
+/* ---- several servers that stand for each other ---- */
+
+/* The same listener plays both of a pair, by its next script; the first may be a port where nobody is. */
+static void start_pair(bool first_is_gone, uint32_t call_timeout_ms, script a, script b, script c)
+{
+	struct rpc_server other = {.addr = srv.addr, .addr_text = "nn2:8020"};
+	struct rpc_client_opts o = {
+		.protocol = RPC_PROTO_CLIENT,
+		.user = "ann",
+		.addr = srv.addr,
+		.addr_text = "nn1:8020",
+		.call_timeout_ms = call_timeout_ms,
+		.others = &other,
+		.other_count = 1,
+		.failovers_max = 3,
+		.retries_max = 2,
+		.pause_base_ms = 1,
+		.pause_max_ms = 4,
+	};
+
+	if (first_is_gone)
+		net_set_port(&o.addr, 1);
+	srv.scripts[0] = a;
+	srv.scripts[1] = b;
+	srv.scripts[2] = c;
+	assert_int_equal(rpc_client_new(&o, &cli, &e), 0);
+	assert_int_equal(pthread_create(&srv.thread, NULL, serve, NULL), 0);
+}
+
+static void a_standby_is_left_for_the_other_under_the_same_id(void **state)
+{
+	(void)state;
+	start_pair(false, CALL_TIMEOUT, say_standby, echo_for_ever, NULL);
+	assert_int_equal(call("/a", &e), 0);
+	assert_int_equal(srv.conns, 2);
+	assert_int_equal(srv.call_id, 0);
+	assert_int_equal(srv.retry_count, 1);
+	assert_int_equal(call("/b", &e), 0); /* and it is remembered */
+	assert_int_equal(srv.conns, 2);
+	stop();
+}
+
+static void a_server_out_of_reach_is_left_for_the_other(void **state)
+{
+	(void)state;
+	start_pair(true, CALL_TIMEOUT, echo_for_ever, NULL, NULL);
+	assert_int_equal(call("/a", &e), 0);
+	assert_int_equal(srv.conns, 1);
+	stop();
+}
+
+static void a_server_that_hangs_is_left_for_the_other(void **state)
+{
+	(void)state;
+	start_pair(false, SHORT_TIMEOUT, say_nothing, echo_for_ever, NULL);
+	assert_int_equal(call("/a", &e), 0);
+	assert_int_equal(srv.conns, 2);
+	stop();
+}
+
+static void a_server_that_asks_for_patience_is_asked_again(void **state)
+{
+	(void)state;
+	start_pair(false, CALL_TIMEOUT, ask_for_patience, NULL, NULL);
+	assert_int_equal(call("/a", &e), 0);
+	assert_int_equal(srv.conns, 1);
+	assert_int_equal(srv.call_id, 0);
+	assert_int_equal(srv.retry_count, 1);
+	stop();
+}
+
+static void without_an_active_one_the_last_answer_is_told(void **state)
+{
+	(void)state;
+	srv.scripts[3] = say_standby;
+	start_pair(false, CALL_TIMEOUT, say_standby, say_standby, say_standby);
+	assert_int_equal(call("/a", &e), -EAGAIN);
+	assert_int_equal(srv.conns, 4); /* the first attempt and failovers_max changes */
+	assert_string_equal(e.remote, JEX_STANDBY);
+	assert_non_null(strstr(e.text, "none of 2 NameNodes can be used, after 4 attempts"));
+	stop();
+}
+
+static void other_exceptions_are_the_answer(void **state)
+{
+	(void)state;
+	start_pair(false, CALL_TIMEOUT, throw_not_found, NULL, NULL);
+	assert_int_equal(call("/x", &e), -ENOENT);
+	assert_int_equal(srv.conns, 1);
+	stop();
+}
+
 static void cancel_wakes_the_callers(void **state)
 {
 	struct caller callers[3];
@@ -709,6 +821,12 @@ int main(void)
 		T(a_late_answer_does_not_reach_the_next_call),
 		T(a_long_wait_is_pinged),
 		T(nobody_there_is_said_so),
+		T(a_standby_is_left_for_the_other_under_the_same_id),
+		T(a_server_out_of_reach_is_left_for_the_other),
+		T(a_server_that_hangs_is_left_for_the_other),
+		T(a_server_that_asks_for_patience_is_asked_again),
+		T(without_an_active_one_the_last_answer_is_told),
+		T(other_exceptions_are_the_answer),
 		T(cancel_wakes_the_callers),
 		T(every_failed_allocation_is_reported),
 		cmocka_unit_test(times_come_from_hadoops_keys),
