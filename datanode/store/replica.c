@@ -169,6 +169,15 @@ static struct slice *choose_among(struct block_pool *bp, const struct write_requ
 	return ok[atomic_fetch_add(&s->next_volume, 1) % k];
 }
 
+struct slice *slice_choose(struct block_pool *bp, enum storage_type type, const char *storage_uuid,
+			   uint64_t need)
+{
+	const struct write_request q = {.storage_type = type, .storage_uuid = storage_uuid};
+	uint64_t best = 0;
+
+	return choose_among(bp, &q, true, need, &best);
+}
+
 static struct slice *choose_slice(struct block_pool *bp, const struct write_request *q, uint64_t need,
 				  struct err *err)
 {

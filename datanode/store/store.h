@@ -200,6 +200,11 @@ struct replica_info {
 int replica_get(struct block_pool *bp, int64_t id, struct replica_info *ret);
 /** Delete on an exact match of id and stamp, in the background; reports DELETED unless @quiet. */
 int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet);
+/** Move a finalized replica to a volume of @type, by preference @storage_uuid ("" or NULL: any); reports RECEIVED there.
+ *  Copies, so it takes long; the replica stays readable. @b: stamp and length must fit. -EEXIST: it is on that type already;
+ *  -ENOENT, -ESTALE, -EINVAL (length), -EBUSY, -ENOSPC, -EIO: it stays where it is. */
+int replica_move(struct block_pool *bp, const struct block *b, enum storage_type type,
+		 const char *storage_uuid, struct err *err);
 /** Block recovery (hdfs-wire 8.4). -ENOENT: no such replica; -EBUSY: recovery of an equal or newer
  *  id runs; -ESTALE. @ret: the original state, stamp and length. */
 int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t recovery_id,

@@ -84,6 +84,7 @@ struct replica { /* all fields under the pool lock, or by its exclusive user */
 	uint32_t bytes_per_crc;
 	uint8_t crc_type, state, place;
 	bool busy, gone; /* gone: no longer in the map */
+	bool moving;     /* its files are being copied to another volume */
 	bool deleting, quiet; /* quiet: no DELETED report */
 	bool cached;          /* its pages are locked in memory: read by the page cache */
 	struct list doomed; /* in store->doomed */
@@ -234,5 +235,8 @@ int replica_claim_locked(struct block_pool *bp, int64_t id, bool stop, struct re
 void replica_release_locked(struct block_pool *bp, struct replica *r);
 void store_event(struct block_pool *bp, const struct slice *sl, const struct block *b,
 		 enum store_event ev, const char *hint);
+/** A volume of exactly that type with room, by preference @storage_uuid (or NULL); NULL: none. */
+struct slice *slice_choose(struct block_pool *bp, enum storage_type type, const char *storage_uuid,
+			   uint64_t need);
 /** An errno that speaks of the disk: suspect the volume. Returns @rc. */
 int slice_error(struct slice *sl, int rc);

@@ -117,6 +117,9 @@ void dtp_checksum_start(struct dtp_conn *c, const Hd__OpBlockChecksumProto *msg)
 void dtp_replace_start(struct dtp_conn *c, const Hd__OpReplaceBlockProto *msg);
 void dtp_transfer_start(struct dtp_conn *c, const Hd__OpTransferBlockProto *msg);
 
+/** Too many moves at one time: answered as stock nodes do, so that the balancer comes again. */
+void dtp_move_refused(struct dtp_conn *c, const char *what, int64_t block_id);
+
 /* dtp_msg.c: messages to parameters and back */
 /** -EINVAL with a sentence for the log: out of range, unknown pool (-ENOENT), -EACCES: the token does
  *  not allow it, ... */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "datanode/xfer/moves.h"
 
 /* Data of one packet: a multiple of every usual chunk size, and 4 packets of 3 vectors each fill one
  * send. Stock clients take packets up to 16 MiB. */
@@ -37,6 +38,9 @@ struct dtp_read {
 	struct piece *sending;
 	uint32_t sent;        /* bytes of it in earlier sends */
 	uint32_t sending_len;
+	uint32_t charged;     /* copy: bytes of it that may go at paid_ns */
+	uint64_t paid_ns;
+	struct rtimer pay_timer;
 	struct xop send_op;
 	uint8_t headers[PACKETS_MAX][DT_PACKET_HEADER_MAX];
 
@@ -141,6 +145,37 @@ static int packet_vec(struct dtp_read *d, uint32_t i, uint32_t off, uint32_t len
 	return n;
 }
 
+static void on_paid(struct rtimer *t)
+{
+	dtp_ready(container_of(t, struct dtp_read, pay_timer)->op.conn);
+}
+
+/* The balancer's bandwidth: false while the next bytes of a copy have to wait. */
+static bool may_send(struct dtp_read *d)
+{
+	struct xfer_core *core = d->op.conn->core;
+	const struct dn_live *live = &core->dn->live;
+	const uint64_t now_ns = reactor_now_ns(core->reactor);
+
+	if (!d->copy)
+		return true;
+	if (!d->charged) {
+		d->charged = moves_step(live, d->sending->len - d->sent);
+		if (d->charged < d->sending->len - d->sent) { /* packets end between chunks */
+			const uint32_t bpc = d->info.bytes_per_crc;
+
+			d->charged = d->charged < bpc ? bpc : d->charged / bpc * bpc;
+			if (d->charged > d->sending->len - d->sent)
+				d->charged = d->sending->len - d->sent;
+		}
+		d->paid_ns = moves_charge(core->moves, live, d->charged, now_ns);
+	}
+	if (d->paid_ns <= now_ns)
+		return true;
+	reactor_timer_set(core->reactor, &d->pay_timer, d->paid_ns);
+	return false;
+}
+
 /* One piece in one send, as packets. */
 static void send_piece(struct dtp_read *d)
 {
@@ -149,11 +184,14 @@ static void send_piece(struct dtp_read *d)
 	const uint32_t bpc = d->info.bytes_per_crc;
 	const uint32_t max = bpc < READ_PACKET ? READ_PACKET / bpc * bpc : bpc;
 	struct iovec iov[XOP_IOV_MAX];
+	const uint32_t end = d->copy ? d->sent + d->charged : p->len;
 	uint32_t off = d->sent;
 	int n = 0;
 
-	for (uint32_t i = 0; i < PACKETS_MAX && off < p->len; i++) {
-		const uint32_t len = p->len - off < max ? p->len - off : max;
+	if (d->copy)
+		d->charged = 0;
+	for (uint32_t i = 0; i < PACKETS_MAX && off < end; i++) {
+		const uint32_t len = end - off < max ? end - off : max;
 
 		n += packet_vec(d, i, off, len, iov + n);
 		off += len;
@@ -181,7 +219,7 @@ static void do_run(struct dtp_read *d)
 		d->sending = container_of(list_pop(&d->pieces), struct piece, link);
 		d->sent = 0;
 	}
-	if (d->sending)
+	if (d->sending && may_send(d))
 		send_piece(d);
 }
 
@@ -210,6 +248,9 @@ static void finish(struct dtp_read *d)
 {
 	struct dtp_conn *c = d->op.conn;
 
+	reactor_timer_clear(c->core->reactor, &d->pay_timer);
+	if (d->copy)
+		moves_leave(c->core->moves);
 	free(d);
 	dtp_op_done(c);
 }
@@ -316,10 +357,13 @@ static void read_start(struct dtp_conn *c, const struct read_params *params, con
 		rc = bread_open(c->core, params, &d->sink, &d->r);
 	}
 	if (rc < 0) {
+		if (copy)
+			moves_leave(c->core->moves);
 		free(d);
 		dtp_break(c, rc, "read");
 		return;
 	}
+	d->pay_timer.fire = on_paid;
 	c->op = &d->op;
 }
 
@@ -354,6 +398,11 @@ void dtp_copy_start(struct dtp_conn *c, const Hd__OpCopyBlockProto *msg)
 {
 	struct read_params params = {.want_crcs = true, .whole = true};
 
-	if (start_params(c, msg->header, HD__ACCESS_MODE_PROTO__COPY, &params))
-		read_start(c, &params, "opCopyBlock", true);
+	if (!start_params(c, msg->header, HD__ACCESS_MODE_PROTO__COPY, &params))
+		return;
+	if (!moves_enter(c->core->moves, &c->core->dn->live)) {
+		dtp_move_refused(c, "copy", params.block.id);
+		return;
+	}
+	read_start(c, &params, "opCopyBlock", true);
 }

@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* REPLACE_BLOCK: fetch a replica from another node by COPY_BLOCK, so that the NameNode can drop the
- * one that the balancer named. Source: hdfs-wire 5.7, 13. */
+ * one that the balancer named; or move one of ours to a directory of another storage type. Both take
+ * a place of moves.h. Source: hdfs-wire 5.7, 13; DataXceiver.replaceBlock of Hadoop 3.4.2. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
 #include "datanode/xfer/dtp_internal.h"
+#include "datanode/xfer/moves.h"
 
 #define PROGRESS_NS (30 * NS_PER_S) /* half of the asker's read timeout */
 #define CONNECT_NS (60 * NS_PER_S)
+#define LOCAL_POLL_NS (50 * NS_PER_MS)
 
 enum replace_state {
 	REPL_CONNECT_WAIT, /* leaves on connect */
 	REPL_ANSWER,       /* needs the BlockOpResponse of the source */
 	REPL_RECEIVE_WAIT, /* packets come; leaves on finished() of the receiver */
 	REPL_TAIL,         /* needs the two bytes after the packets */
+	REPL_LOCAL_WAIT,   /* a helper moves it between our directories, or will; leaves on local_done() */
 	REPL_END,          /* answer; waits for the connection to the source to let go */
 };
 
@@ -28,7 +33,11 @@ struct dtp_replace {
 	bool connecting, asker_gone, source_there;
 	enum replace_state state;
 	int rc;
+	struct err err;
 	struct rtimer progress;
+	struct rtimer local_timer;
+	struct offload local;
+	bool local_busy;
 	struct write_params params;
 	uint8_t *ask;       /* owned: COPY_BLOCK */
 	size_t ask_len;
@@ -36,8 +45,10 @@ struct dtp_replace {
 
 static void repl_end(struct dtp_replace *q, int rc)
 {
-	if (q->state != REPL_END)
+	if (q->state != REPL_END) {
 		q->rc = rc;
+		moves_leave(q->core->moves);
+	}
 	q->state = REPL_END;
 	reactor_timer_clear(q->core->reactor, &q->progress);
 	if (q->op.conn)
@@ -48,7 +59,7 @@ static void repl_end(struct dtp_replace *q, int rc)
 
 static void repl_maybe_free(struct dtp_replace *q)
 {
-	if (q->connecting || q->source_there || !q->asker_gone)
+	if (q->connecting || q->source_there || q->local_busy || !q->asker_gone)
 		return;
 	write_params_fini(&q->params);
 	free(q->ask);
@@ -167,6 +178,40 @@ static void on_connect(struct xop *op, int res)
 	dtp_send(s, q->ask, q->ask_len);
 }
 
+/* ---- between our own directories ---- */
+
+static void local_work(struct offload *o)
+{
+	struct dtp_replace *q = container_of(o, struct dtp_replace, local);
+	const struct write_params *p = &q->params;
+
+	q->rc = replica_move(p->bp, &p->req.block, p->req.storage_type,
+			     p->storage_uuid[0] ? p->storage_uuid : NULL, &q->err);
+}
+
+static void local_done(struct offload *o)
+{
+	struct dtp_replace *q = container_of(o, struct dtp_replace, local);
+
+	q->local_busy = false;
+	moves_local_leave(q->core->moves);
+	repl_end(q, q->rc);
+	repl_maybe_free(q);
+}
+
+static void local_start(struct rtimer *t)
+{
+	struct dtp_replace *q = container_of(t, struct dtp_replace, local_timer);
+
+	if (!moves_local_enter(q->core->moves)) {
+		reactor_timer_set(q->core->reactor, t, reactor_now_ns(q->core->reactor) + LOCAL_POLL_NS);
+		return;
+	}
+	q->local_busy = true;
+	q->local = (struct offload){.work = local_work, .done = local_done};
+	reactor_offload(q->core->reactor, &q->local);
+}
+
 /* ---- the asker ---- */
 
 static void on_progress(struct rtimer *t)
@@ -182,6 +227,9 @@ static void asker_leaves(struct dtp_replace *q)
 	struct dtp_conn *c = q->op.conn;
 
 	reactor_timer_clear(q->core->reactor, &q->progress);
+	reactor_timer_clear(q->core->reactor, &q->local_timer);
+	if (q->state == REPL_LOCAL_WAIT && !q->local_busy)
+		moves_leave(q->core->moves); /* it has not begun and will not */
 	q->asker_gone = true;
 	q->op.conn = NULL;
 	dtp_op_done(c);
@@ -192,6 +240,7 @@ static void replace_step(struct dtp_op *op)
 {
 	struct dtp_replace *q = container_of(op, struct dtp_replace, op);
 	struct dtp_conn *c = op->conn;
+	char text[ERR_TEXT_MAX + 256];
 
 	if (c->state >= DTP_CLOSING) { /* what is under way is finished without it */
 		asker_leaves(q);
@@ -199,10 +248,14 @@ static void replace_step(struct dtp_op *op)
 	}
 	if (q->state != REPL_END)
 		return;
-	if (q->rc < 0)
-		log_warn("op=replace peer=%s block=%" PRId64 ": %s", c->peer, q->params.req.block.id,
-			 err_name(q->rc));
-	dtp_send_status(c, q->rc == 0 ? DT_SUCCESS : DT_ERROR, NULL, q->rc == 0 ? NULL : err_name(q->rc));
+	if (q->rc < 0) {
+		(void)snprintf(text, sizeof(text), "opReplaceBlock %s:blk_%" PRId64 "_%" PRIu64
+			       " received exception java.io.IOException: %s",
+			       pool_id(q->params.bp), q->params.req.block.id, q->params.req.block.gs,
+			       q->err.rc ? q->err.text : err_name(q->rc));
+		log_warn("op=replace peer=%s: %s", c->peer, text);
+	}
+	dtp_send_status(c, q->rc == 0 ? DT_SUCCESS : DT_ERROR, NULL, q->rc == 0 ? NULL : text);
 	asker_leaves(q);
 }
 
@@ -217,6 +270,11 @@ static int copy_op_encode(const Hd__OpReplaceBlockProto *m, uint8_t **ret, size_
 
 	copy.header = m->header;
 	return dt_op_encode(DT_COPY_BLOCK, &copy, ret, ret_len);
+}
+
+static bool is_own(const struct dtp_conn *c, const Hd__OpReplaceBlockProto *m)
+{
+	return !strcmp(m->source->id->datanodeuuid, store_datanode_uuid(c->core->dn->store));
 }
 
 static int replace_params(struct dtp_conn *c, const Hd__OpReplaceBlockProto *m, struct dtp_replace *q,
@@ -241,10 +299,33 @@ static int replace_params(struct dtp_conn *c, const Hd__OpReplaceBlockProto *m, 
 		memcpy(p->storage_uuid, m->storageid, strlen(m->storageid) + 1);
 	p->req.stage = STAGE_CREATE;
 	p->req.storage_type = m->has_storagetype ? (enum storage_type)m->storagetype : STORAGE_DISK;
-	if (!strcmp(m->source->id->datanodeuuid, store_datanode_uuid(c->core->dn->store)))
-		return err_set(err, -EOPNOTSUPP, "moving a block between own directories is not done here");
+	if (is_own(c, m))
+		return 0;
 	rc = net_resolve(m->source->id->ipaddr, (uint16_t)m->source->id->xferport, from, err);
 	return rc < 0 ? rc : copy_op_encode(m, &q->ask, &q->ask_len);
+}
+
+void dtp_move_refused(struct dtp_conn *c, const char *what, int64_t block_id)
+{
+	char text[256];
+
+	(void)snprintf(text, sizeof(text), "Not able to %s block %" PRId64 " %s %s because threads quota=%" PRIu64
+		       " is exceeded.", what, block_id, what[0] == 'c' ? "to" : "from", c->peer,
+		       (uint64_t)c->core->dn->live.max_moves);
+	log_info("op=move peer=%s: %s", c->peer, text);
+	dtp_send_status(c, DT_ERROR, NULL, text);
+}
+
+static int replace_open(struct dtp_replace *q, const struct net_addr *from, bool own)
+{
+	if (own) {
+		q->state = REPL_LOCAL_WAIT;
+		local_start(&q->local_timer);
+		return 0;
+	}
+	q->connecting = true;
+	return tcp_ops.connect(q->core->reactor, from, dtp_in_ns(q->op.conn, CONNECT_NS), NULL, 0,
+			       &q->connect_op, &q->xc);
 }
 
 void dtp_replace_start(struct dtp_conn *c, const Hd__OpReplaceBlockProto *msg)
@@ -253,24 +334,34 @@ void dtp_replace_start(struct dtp_conn *c, const Hd__OpReplaceBlockProto *msg)
 	struct err err = ERR_INIT;
 	struct net_addr from;
 	int rc = q ? replace_params(c, msg, q, &from, &err) : -ENOMEM;
+	bool entered = false;
 
+	if (rc == 0) {
+		entered = moves_enter(c->core->moves, &c->core->dn->live);
+		rc = entered ? 0 : -EBUSY;
+	}
 	if (rc == 0) {
 		q->core = c->core;
 		q->connect_op.done = on_connect;
 		q->progress.fire = on_progress;
+		q->local_timer.fire = local_start;
 		q->op = (struct dtp_op){.step = replace_step, .abort = replace_abort, .conn = c};
-		q->connecting = true;
-		rc = tcp_ops.connect(c->core->reactor, &from, dtp_in_ns(c, CONNECT_NS), NULL, 0,
-				     &q->connect_op, &q->xc);
+		rc = replace_open(q, &from, is_own(c, msg));
 	}
-	if (rc < 0) {
-		if (q)
-			free(q->ask);
-		free(q);
-		dtp_send_status(c, dtp_refusal(rc), NULL, err.rc ? err.text : err_name(rc));
-		dtp_break(c, rc, "REPLACE_BLOCK refused");
+	if (rc == 0) {
+		c->op = &q->op;
+		on_progress(&q->progress);
 		return;
 	}
-	c->op = &q->op;
-	on_progress(&q->progress);
+	if (entered)
+		moves_leave(c->core->moves);
+	if (rc == -EBUSY) {
+		dtp_move_refused(c, "receive", q->params.req.block.id);
+	} else {
+		dtp_send_status(c, dtp_refusal(rc), NULL, err.rc ? err.text : err_name(rc));
+		dtp_break(c, rc, "REPLACE_BLOCK refused");
+	}
+	if (q)
+		free(q->ask);
+	free(q);
 }

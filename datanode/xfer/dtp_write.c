@@ -7,6 +7,7 @@
 
 #include "common/base/log.h"
 #include "common/base/metrics.h"
+#include "datanode/xfer/moves.h"
 
 /* A stream is a row of equal packets. So one receive takes the rest of the current packet and, where
  * they will have to be, headers and payload of the next ones. When a packet turns out different, what
@@ -22,6 +23,7 @@ enum dtpw_state {
 	DTPW_OPEN_WAIT,  /* the engine prepares; leaves on opened() */
 	DTPW_HEADER,     /* needs prefix, header and CRCs of a packet */
 	DTPW_LAND,       /* needs room for the next bytes of the packet's payload */
+	DTPW_PAY_WAIT,   /* the balancer's bandwidth: leaves on the timer */
 	DTPW_ROOM_WAIT,  /* leaves on room() */
 	DTPW_PULL,       /* a landing to be filled */
 	DTPW_PULL_WAIT,  /* leaves on pull */
@@ -61,6 +63,9 @@ struct dtp_write {
 	struct landing second; /* the current packet goes on there; slot NULL: no */
 	uint32_t second_filled;
 
+	bool move;             /* for the balancer or mover: within its bandwidth */
+	bool paid;             /* for the current packet */
+	struct rtimer pay_timer;
 	void (*finished)(void *arg, int rc); /* NULL: the peer gets its answer from here */
 	void *arg;
 };
@@ -184,7 +189,7 @@ static int ahead_plan(struct dtp_write *d, struct iovec *iov)
 	d->ahead_first = d->ahead_count = d->ahead_got = 0;
 	d->ahead_head = d->guess;
 	d->ahead_data = pkt->data_len;
-	if (!d->op.conn->xc->ops->recvv || pkt->data_len < AHEAD_DATA_MIN ||
+	if (!d->op.conn->xc->ops->recvv || d->move || pkt->data_len < AHEAD_DATA_MIN ||
 	    d->guess > AHEAD_HEAD_MAX || d->second.slot || d->taken + d->land.len != pkt->data_len)
 		return 0;
 	if (!d->heads)
@@ -324,13 +329,44 @@ static void do_header(struct dtp_write *d)
 	if (d->pkt.data_len > d->pkt.crc_len) /* not the guess of a tail */
 		d->guess = (uint32_t)head + d->pkt.crc_len;
 	d->taken = 0;
+	d->paid = false;
 	d->state = d->pkt.data_len ? DTPW_LAND : DTPW_PIECE;
+}
+
+static void on_paid(struct rtimer *t)
+{
+	struct dtp_write *d = container_of(t, struct dtp_write, pay_timer);
+
+	if (d->state == DTPW_PAY_WAIT)
+		d->state = DTPW_LAND;
+	dtp_ready(d->op.conn);
+}
+
+/* A packet is paid for as a whole, before its payload is taken: the sender feels it through the socket. */
+static bool is_paid(struct dtp_write *d)
+{
+	struct xfer_core *core = d->op.conn->core;
+	uint64_t now_ns, at_ns;
+
+	if (!d->move || d->paid)
+		return true;
+	d->paid = true;
+	now_ns = reactor_now_ns(core->reactor);
+	at_ns = moves_charge(core->moves, &core->dn->live, d->pkt.data_len, now_ns);
+	if (at_ns <= now_ns)
+		return true;
+	d->state = DTPW_PAY_WAIT;
+	reactor_timer_set(core->reactor, &d->pay_timer, at_ns);
+	return false;
 }
 
 static void do_land(struct dtp_write *d)
 {
 	const uint64_t off = (uint64_t)d->pkt.offset + d->taken;
 	int rc;
+
+	if (!is_paid(d))
+		return;
 
 	d->pull_rc = 0;
 	if (d->second.slot) {
@@ -433,6 +469,7 @@ static void finish(struct dtp_write *d)
 	void *const arg = d->arg;
 	const int rc = d->end_rc;
 
+	reactor_timer_clear(c->core->reactor, &d->pay_timer);
 	slot_put(d->land.slot);
 	slot_put(d->second.slot);
 	for (uint32_t i = d->ahead_first; i < d->ahead_count; i++) {
@@ -480,6 +517,7 @@ static void write_step(struct dtp_op *op)
 			do_piece(d);
 			break;
 		case DTPW_OPEN_WAIT:
+		case DTPW_PAY_WAIT:
 		case DTPW_ROOM_WAIT:
 		case DTPW_PULL_WAIT:
 		case DTPW_END_WAIT:
@@ -508,6 +546,8 @@ int dtp_receive_start(struct dtp_conn *c, struct write_params *params,
 		d->guess = FIRST_GUESS;
 		d->transfer = params->transfer;
 		d->acks = params->client[0] && !params->transfer;
+		d->move = finished != NULL;
+		d->pay_timer.fire = on_paid;
 		d->finished = finished;
 		d->arg = arg;
 		rc = bwrite_open(c->core, params, &d->src, &d->w);

@@ -58,6 +58,7 @@ struct xfer_core {
 	struct list conns;       /* private: front ends' connections */
 	uint32_t op_count, conn_count;
 	bool read_direct;        /* O_DIRECT for finalised replicas */
+	struct moves *moves;     /* of the whole node; moves.h */
 	struct token_keys *tokens; /* of the whole node; token.h */
 	struct caps *caps;       /* RDMA; NULL: none */
 	bool stopping;

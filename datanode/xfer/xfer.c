@@ -16,10 +16,12 @@
 #include "datanode/xfer/caps.h"
 #include "datanode/xfer/dtp.h"
 #include "datanode/xfer/engine.h"
+#include "datanode/xfer/moves.h"
 #include "datanode/xfer/token.h"
 #include "datanode/xfer/transfer.h"
 
 #define POOL_DEFAULT (128u << 20)
+#define CONNS_MAX (1u << 20) /* whatever the limit is changed to while the node runs */
 #define RESTART_GRACE_MS 2500 /* for clients to let go; they are back after 4 s at the earliest */
 #define STOP_AFTER_CANCEL_MS 35000 /* a disk request cannot be cancelled */
 
@@ -27,11 +29,11 @@ struct xfer {
 	struct dn *dn;
 	struct xfer_core cores[DN_REACTORS_MAX];
 	struct xlistener *listeners[DN_REACTORS_MAX];
-	uint32_t max_conns;
 	atomic_uint conns;
 	uint64_t pool_bytes;
 	bool read_direct;
 	struct token_keys *tokens;
+	struct moves moves;
 	uint64_t restart_keep_ms; /* how long a restart may take until its clients have given up */
 	bool own_pool[DN_REACTORS_MAX];
 	uint32_t next; /* reactor for the next transfer that a NameNode orders */
@@ -83,24 +85,15 @@ static int call_on(struct xfer_core *core, int (*fn)(struct xfer_core *core, voi
 static int read_conf(struct xfer *x, struct err *err)
 {
 	const struct conf *conf = x->dn->conf;
-	uint64_t conns = 0;
 	int rc;
 
-	rc = conf_u64(conf, "dfs.datanode.max.transfer.threads", 4096, &conns, err);
-	if (rc == 0)
-		rc = conf_size(conf, "dfs.rdma.pool.size", POOL_DEFAULT, &x->pool_bytes, err);
+	rc = conf_size(conf, "dfs.rdma.pool.size", POOL_DEFAULT, &x->pool_bytes, err);
 	if (rc == 0)
 		rc = conf_bool(conf, "dfs.rdma.read.direct", true, &x->read_direct, err);
 	if (rc == 0)
 		rc = conf_time_ms(conf, "dfs.datanode.restart.replica.expiration", 50000,
 				  &x->restart_keep_ms, err);
-	if (rc < 0)
-		return rc;
-	if (!conns || conns > UINT32_MAX)
-		return err_set(err, -EINVAL, "dfs.datanode.max.transfer.threads must be 1..%u",
-			       UINT32_MAX);
-	x->max_conns = (uint32_t)conns;
-	return 0;
+	return rc;
 }
 
 /* Half of the bytes in large slots for streams, the rest for many small ones. */
@@ -146,9 +139,19 @@ static void on_refused(void *arg)
 	metric_add(METRIC_DN_CONNS_REFUSED, 1);
 }
 
+/* As stock nodes do: who is too many hears nothing but the end. */
 static void on_accepted(void *arg, struct xconn *c)
 {
-	dtp_accept((struct xfer_core *)arg, c);
+	struct xfer_core *core = (struct xfer_core *)arg;
+
+	if (atomic_load(&core->xfer->conns) < core->dn->live.max_xceivers) {
+		dtp_accept(core, c);
+		return;
+	}
+	on_refused(NULL);
+	log_debug("op=conn: more than %" PRIu64 " (dfs.datanode.max.transfer.threads): refused",
+		  (uint64_t)core->dn->live.max_xceivers);
+	xconn_close(c);
 }
 
 static int core_start(struct xfer_core *core, void *arg)
@@ -159,7 +162,7 @@ static int core_start(struct xfer_core *core, void *arg)
 	const struct xlistener_opts opts = {
 		.addr = dn->data_addr,
 		.reuseport = true,
-		.max_conns = x->max_conns / dn->reactor_count + 1,
+		.max_conns = CONNS_MAX,
 		.accepted = on_accepted,
 		.refused = on_refused,
 		.arg = core,
@@ -186,16 +189,17 @@ static int check_port(const struct net_addr *addr, struct err *err)
 /* A connection that writes has six files open: as many as the system lets us. */
 static void raise_files(const struct xfer *x)
 {
+	const uint64_t wanted = x->dn->live.max_xceivers * 6;
 	struct rlimit lim;
 
 	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
 		return;
 	lim.rlim_cur = lim.rlim_max;
 	(void)setrlimit(RLIMIT_NOFILE, &lim);
-	if (lim.rlim_cur < x->max_conns * 6ull)
+	if (lim.rlim_cur < wanted)
 		log_warn("op=start: the limit of open files is %" PRIu64 ", %" PRIu64
 			 " may be needed: raise LimitNOFILE (ulimit -n)",
-			 (uint64_t)lim.rlim_cur, (uint64_t)x->max_conns * 6);
+			 (uint64_t)lim.rlim_cur, wanted);
 }
 
 int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
@@ -215,6 +219,7 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 		core->xfer = x;
 		core->dn = dn;
 		core->tokens = x->tokens;
+		core->moves = &x->moves;
 		core->reactor = dn->reactors[i];
 		list_init(&core->ops);
 		list_init(&core->writes);

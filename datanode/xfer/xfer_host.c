@@ -2,7 +2,7 @@
 /*
  * xfer_host - the data port without a NameNode, for tests
  *
- * xfer_host DIR PORT POOL [key=value]...   prints "port N" and serves until it gets a signal.
+ * xfer_host [TYPE]DIR,... PORT POOL [key=value]...   prints "port N" and serves until it gets a signal.
  * SIGUSR1: print metrics; SIGUSR2: evict writers; SIGHUP: end as for a restart.
  */
 #include <pthread.h>
@@ -14,7 +14,10 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/reactor/reactor.h"
+#include "datanode/live.h"
 #include "datanode/xfer/xfer.h"
+
+#define VOLUMES_MAX 4
 
 static struct block_pool *the_pool;
 
@@ -22,6 +25,20 @@ struct block_pool *dn_pool(struct dn *dn, const char *id)
 {
 	(void)dn;
 	return strcmp(id, pool_id(the_pool)) ? NULL : the_pool;
+}
+
+/* "[SSD]a,b": cut in place. */
+static uint32_t volumes(char *text, struct store_volume_opts *ret)
+{
+	uint32_t n = 0;
+	char *rest;
+
+	for (char *p = strtok_r(text, ",", &rest); p && n < VOLUMES_MAX; p = strtok_r(NULL, ",", &rest)) {
+		const bool ssd = !strncmp(p, "[SSD]", 5);
+
+		ret[n++] = (struct store_volume_opts){.path = ssd ? p + 5 : p, .type = ssd ? STORAGE_SSD : STORAGE_DISK};
+	}
+	return n;
 }
 
 static int die(const struct err *err, const char *what)
@@ -61,8 +78,8 @@ static void print_metrics(void)
 int main(int argc, char **argv)
 {
 	struct err err = ERR_INIT;
-	struct store_volume_opts vol = {.path = argv[1], .type = STORAGE_DISK};
-	struct store_opts so = {.volumes = &vol, .volume_count = 1};
+	struct store_volume_opts vols[VOLUMES_MAX];
+	struct store_opts so = {.volumes = vols, .volume_count = argc > 1 ? volumes(argv[1], vols) : 0};
 	struct store_namespace ns = {.cluster_id = "CID-test", .namespace_id = 1, .ctime = 1};
 	struct reactor_opts ro = {.name = "reactor"};
 	struct conf *conf = conf_new();
@@ -86,6 +103,8 @@ int main(int argc, char **argv)
 	sigaddset(&set, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	if (live_read(&dn.live, conf, &err) < 0)
+		return die(&err, "configuration");
 	(void)conf_bool(conf, "dfs.datanode.synconclose", true, &dn.sync_on_close, &err);
 	if (store_open(&so, &dn.store, &err) < 0 || store_attach(dn.store, &ns, &the_pool, &err) < 0)
 		return die(&err, "store");

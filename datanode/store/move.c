@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A finalized replica from one volume to another one of this node. */
+#include "datanode/store/store_internal.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+
+#define COPY_STEP (1u << 20)
+
+struct move {
+	struct block_pool *bp;
+	struct replica *r;   /* referenced, marked `moving` */
+	struct slice *from, *to;
+	struct block block;  /* as it was when the move began */
+};
+
+static int check_locked(const struct replica *r, const struct block *b, enum storage_type type,
+			struct err *err)
+{
+	if (!r || r->deleting || r->state != REPLICA_FINALIZED)
+		return err_set(err, -ENOENT, "blk_%" PRId64 " is not here, or not finalized", b->id);
+	if (r->gs != b->gs)
+		return err_set(err, -ESTALE, "blk_%" PRId64 " has stamp %" PRIu64 ", %" PRIu64 " asked", b->id,
+			       r->gs, b->gs);
+	if (r->len != b->len)
+		return err_set(err, -EINVAL, "blk_%" PRId64 " has %" PRIu64 " bytes, %" PRIu64 " expected",
+			       b->id, r->len, b->len);
+	if (r->slice->vol->type == type)
+		return err_set(err, -EEXIST, "blk_%" PRId64 " is on storage type %d already", b->id, (int)type);
+	if (r->moving || r->busy)
+		return err_set(err, -EBUSY, "blk_%" PRId64 " is being moved or changed", b->id);
+	return 0;
+}
+
+static int move_begin(struct move *m, enum storage_type type, const char *storage_uuid, struct err *err)
+{
+	struct replica *r;
+	int rc;
+
+	m->to = slice_choose(m->bp, type, storage_uuid, m->block.len);
+	if (!m->to)
+		return err_set(err, -ENOSPC, "no data directory of storage type %d has room for %" PRIu64 " bytes",
+			       (int)type, m->block.len);
+	pthread_mutex_lock(&m->bp->lock);
+	r = replica_find_locked(m->bp, m->block.id);
+	rc = check_locked(r, &m->block, type, err);
+	if (rc == 0) {
+		r->moving = true;
+		r->refs++;
+		m->r = r;
+		m->from = r->slice;
+		atomic_fetch_add(&m->to->vol->promised, m->block.len);
+	}
+	pthread_mutex_unlock(&m->bp->lock);
+	return rc;
+}
+
+static int copy_file(int from_fd, const char *from, int to_fd, const char *to)
+{
+	const int in = openat(from_fd, from, O_RDONLY | O_CLOEXEC);
+	const int out = in < 0 ? -1 : openat(to_fd, to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	uint8_t *buf = malloc(COPY_STEP);
+	uint64_t off = 0;
+	ssize_t n = 1;
+	int rc = in < 0 || out < 0 ? neg_errno() : buf ? 0 : -ENOMEM;
+
+	while (rc == 0 && n > 0) {
+		n = pread(in, buf, COPY_STEP, (off_t)off);
+		rc = n < 0 ? neg_errno() : write_full(out, buf, (size_t)n, off);
+		off += n > 0 ? (uint64_t)n : 0;
+	}
+	if (rc == 0 && fdatasync(out))
+		rc = neg_errno();
+	free(buf);
+	if (in >= 0)
+		(void)close(in);
+	if (out >= 0)
+		(void)close(out);
+	return rc;
+}
+
+/* The pair under tmp/ of the new volume. A crash leaves it there for the next start to remove. */
+static int move_copy(const struct move *m, struct err *err)
+{
+	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX], new_data[STORE_NAME_MAX], new_meta[STORE_NAME_MAX];
+	int rc;
+
+	path_data(data, IN_FINALIZED, m->block.id);
+	path_meta(meta, IN_FINALIZED, m->block.id, m->block.gs);
+	path_data(new_data, IN_TMP, m->block.id);
+	path_meta(new_meta, IN_TMP, m->block.id, m->block.gs);
+	rc = copy_file(m->from->fd, meta, m->to->fd, new_meta);
+	if (rc == 0)
+		rc = copy_file(m->from->fd, data, m->to->fd, new_data);
+	return rc ? err_sys(err, rc, "copying blk_%" PRId64 " to %s", m->block.id, m->to->vol->path) : 0;
+}
+
+/* The replica is at its new place from here on, unless it has changed while it was copied. */
+static int move_switch(struct move *m, struct err *err)
+{
+	struct replica *r = NULL;
+	int rc;
+
+	pthread_mutex_lock(&m->bp->lock);
+	rc = m->r->gone ? -ENOENT : replica_claim_locked(m->bp, m->block.id, false, &r);
+	if (rc == 0 && (r != m->r || r->state != REPLICA_FINALIZED || r->gs != m->block.gs ||
+			r->len != m->block.len || r->deleting)) {
+		if (r)
+			replica_release_locked(m->bp, r);
+		rc = -ESTALE;
+	}
+	pthread_mutex_unlock(&m->bp->lock);
+	if (rc)
+		return err_set(err, rc, "blk_%" PRId64 " changed while it was moved", m->block.id);
+	rc = pair_move(m->to->fd, r->id, IN_TMP, r->gs, IN_FINALIZED, r->gs);
+	if (rc == 0)
+		rc = path_sync_dir(m->to->fd, IN_FINALIZED, r->id);
+	if (rc)
+		err_sys(err, slice_error(m->to, rc), "moving to finalized/ of %s", m->to->vol->path);
+	pthread_mutex_lock(&m->bp->lock);
+	if (rc == 0) {
+		const uint64_t bytes = pair_bytes(r);
+
+		atomic_fetch_sub(&m->from->used, bytes);
+		atomic_fetch_sub(&m->from->blocks, 1);
+		atomic_fetch_add(&m->to->used, bytes);
+		atomic_fetch_add(&m->to->blocks, 1);
+		r->slice = m->to;
+	}
+	pthread_mutex_unlock(&m->bp->lock);
+	if (rc == 0) /* readers keep their files */
+		(void)pair_unlink(m->from->fd, r->id, IN_FINALIZED, r->gs);
+	pthread_mutex_lock(&m->bp->lock);
+	replica_release_locked(m->bp, r);
+	pthread_mutex_unlock(&m->bp->lock);
+	return rc;
+}
+
+int replica_move(struct block_pool *bp, const struct block *b, enum storage_type type,
+		 const char *storage_uuid, struct err *err)
+{
+	struct move m = {.bp = bp, .block = *b};
+	int rc = move_begin(&m, type, storage_uuid, err);
+
+	if (rc)
+		return rc;
+	rc = move_copy(&m, err);
+	if (rc == 0)
+		rc = move_switch(&m, err);
+	if (rc)
+		(void)pair_unlink(m.to->fd, b->id, IN_TMP, b->gs);
+	pthread_mutex_lock(&bp->lock);
+	atomic_fetch_sub(&m.to->vol->promised, m.block.len);
+	m.r->moving = false;
+	replica_put_locked(bp, m.r);
+	pthread_mutex_unlock(&bp->lock);
+	if (rc)
+		return rc;
+	log_info("op=move block=%" PRId64 "_%" PRIu64 " from=%s to=%s bytes=%" PRIu64, b->id, b->gs,
+		 m.from->vol->path, m.to->vol->path, b->len);
+	/* To the NameNode a block has one storage on a node: this takes it from the old one. DELETED would
+	 * take the new one. */
+	store_event(bp, m.to, b, STORE_RECEIVED, NULL);
+	return 0;
+}

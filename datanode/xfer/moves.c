@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/xfer/moves.h"
+
+#include "common/base/clock.h"
+
+#define STEPS_PER_S 64 /* a second's bandwidth in so many charges, at least MOVES_STEP each */
+
+static bool enter(atomic_uint *count, uint64_t max)
+{
+	if (atomic_fetch_add(count, 1) < max)
+		return true;
+	atomic_fetch_sub(count, 1);
+	return false;
+}
+
+bool moves_enter(struct moves *m, const struct dn_live *live)
+{
+	return enter(&m->running, live->max_moves);
+}
+
+void moves_leave(struct moves *m)
+{
+	atomic_fetch_sub(&m->running, 1);
+}
+
+bool moves_local_enter(struct moves *m)
+{
+	return enter(&m->local, MOVES_LOCAL_MAX);
+}
+
+void moves_local_leave(struct moves *m)
+{
+	atomic_fetch_sub(&m->local, 1);
+}
+
+uint32_t moves_step(const struct dn_live *live, uint32_t want)
+{
+	uint64_t step = live->balance_bandwidth / STEPS_PER_S;
+
+	if (step < MOVES_STEP)
+		step = MOVES_STEP;
+	return want < step ? want : (uint32_t)step;
+}
+
+uint64_t moves_charge(struct moves *m, const struct dn_live *live, uint64_t bytes, uint64_t now_ns)
+{
+	const uint64_t bandwidth = live->balance_bandwidth ? live->balance_bandwidth : 1;
+	const uint64_t cost = (uint64_t)((double)bytes * (double)NS_PER_S / (double)bandwidth);
+	uint64_t free_ns = atomic_load(&m->free_ns), start;
+
+	do
+		start = free_ns > now_ns ? free_ns : now_ns;
+	while (!atomic_compare_exchange_weak(&m->free_ns, &free_ns, start + cost));
+	return start;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * moves - how much of this node balancer and mover may have
+ *
+ * Idea: COPY_BLOCK and REPLACE_BLOCK share dfs.datanode.balance.max.concurrent.moves places and
+ * dfs.datanode.balance.bandwidthPerSec bytes a second, both of which an administrator changes while
+ * the node runs. Bytes are charged before they go: whoever charges is told when they may.
+ * Ownership: embedded. Threading: any thread.
+ * Source: DataXceiverServer.BlockBalanceThrottler and DataXceiver of Hadoop 3.4.2.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "datanode/dn.h"
+
+#define MOVES_LOCAL_MAX 2 /* between own directories at one time: each holds a helper thread */
+#define MOVES_STEP (64u << 10) /* bytes charged at once when the bandwidth is small */
+
+struct moves {
+	atomic_uint running, local;
+	atomic_uint_fast64_t free_ns; /* monotonic: what was charged so far has gone by then */
+};
+
+/** Take a place; false: all are taken. */
+bool moves_enter(struct moves *m, const struct dn_live *live);
+void moves_leave(struct moves *m);
+bool moves_local_enter(struct moves *m);
+void moves_local_leave(struct moves *m);
+/** How many of @want bytes to charge at once. */
+uint32_t moves_step(const struct dn_live *live, uint32_t want);
+/** Charge @bytes; returns the moment (ns, monotonic) at which they may go, @now_ns or later. */
+uint64_t moves_charge(struct moves *m, const struct dn_live *live, uint64_t bytes, uint64_t now_ns);
