@@ -85,6 +85,7 @@ int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn
 	if (!dn) {
 		dn = xcalloc(1, sizeof(*dn));
 		snprintf(dn->uuid, sizeof(dn->uuid), "%s", id->uuid);
+		snprintf(dn->rack, sizeof(dn->rack), "%s", DN_DEFAULT_RACK);
 		list_init(&dn->transfers);
 		list_init(&dn->recoveries);
 		HASH_ADD_STR(d->table, uuid, dn);
@@ -108,6 +109,20 @@ void datanodes_remove(struct datanodes *d, struct dn *dn)
 	dn_orders_drop(d, dn);
 	HASH_DEL(d->table, dn);
 	dn_free(dn);
+}
+
+uint32_t datanodes_racks(const struct datanodes *d)
+{
+	uint32_t n = 0;
+
+	for (const struct dn *dn = d->table; dn; dn = dn->hh.next) {
+		const struct dn *first = d->table;
+
+		while (strcmp(first->rack, dn->rack))
+			first = first->hh.next;
+		n += first == dn;
+	}
+	return n;
 }
 
 uint64_t datanodes_pending_deletions(const struct datanodes *d)

@@ -24,6 +24,8 @@
 #define DN_MAX 4096          /* nodes; more registrations are refused */
 #define DN_STORAGES_MAX 64   /* storages of one node */
 #define DN_HOST_MAX 256
+#define DN_RACK_MAX 256
+#define DN_DEFAULT_RACK "/default-rack"
 #define DN_TRANSFERS_MAX 2   /* dfs.namenode.replication.max-streams: copies ordered at a time */
 #define DN_INVALIDATE_MAX 1000 /* dfs.block.invalidate.limit: deletions in one reply */
 
@@ -73,11 +75,15 @@ struct invalidate {
 struct dn {
 	char uuid[BLOCK_UUID_MAX];
 	char ip[64], host[DN_HOST_MAX], version[64];
+	char rack[DN_RACK_MAX], upgrade_domain[DN_RACK_MAX];
 	uint32_t xfer_port, info_port, ipc_port, info_secure_port;
 	struct storage *storage[DN_STORAGES_MAX]; /* owned */
 	uint32_t nstorages;
 	bool alive;
 	enum dn_admin admin;
+	/* While it drains: blocks with too few replicas elsewhere, those with none elsewhere, and
+	 * those of open files. */
+	uint64_t drain_left, drain_only, drain_open;
 	uint64_t heard_ns, heard_ms, report_ms, report_ns;
 	uint64_t beats; /* heartbeats with storages */
 	uint32_t xceivers, xmits, failed_volumes;
@@ -111,6 +117,8 @@ struct dn *datanodes_find_addr(const struct datanodes *d, const char *ip, uint32
 int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn **ret);
 /** The block map has forgotten it. */
 void datanodes_remove(struct datanodes *d, struct dn *dn);
+/** Different racks that nodes stand in. */
+uint32_t datanodes_racks(const struct datanodes *d);
 /** Replicas whose deletion waits for a heartbeat. */
 uint64_t datanodes_pending_deletions(const struct datanodes *d);
 /** Heard of. */

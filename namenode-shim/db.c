@@ -17,7 +17,7 @@
 
 #define DB_LAYOUT 1
 #define DB_TABLES 6
-#define DB_READERS 64
+#define DB_READERS 128 /* threads with a transaction: the reactor, and one for each /fsck that runs */
 #define DB_MAP_MIN (64ull << 20)
 #define DB_MAP_START (64ull << 30) /* address space, not disk: the file grows with its content */
 #define FIRST_BLOCK_ID (1ull << 30)
@@ -549,6 +549,16 @@ uint64_t db_last_txid(struct db *db)
 	MDB_envinfo info;
 
 	return mdb_env_info(db->env, &info) ? 0 : info.me_last_txnid;
+}
+
+uint64_t db_used_bytes(struct db *db)
+{
+	MDB_envinfo info;
+	MDB_stat st;
+
+	if (mdb_env_info(db->env, &info) || mdb_env_stat(db->env, &st))
+		return 0;
+	return (info.me_last_pgno + 1) * st.ms_psize;
 }
 
 int db_grow(struct db *db)

@@ -83,6 +83,8 @@ void txn_write_abort(struct txn *t);
 int db_grow(struct db *db);
 /** Id of the last committed transaction. Any thread. */
 uint64_t db_last_txid(struct db *db);
+/** Bytes of the file that hold data. Any thread. */
+uint64_t db_used_bytes(struct db *db);
 /** LMDB result to -errno; MDB_MAP_FULL is -EXFULL, MDB_NOTFOUND -ENOENT. */
 int db_rc(int rc);
 

@@ -22,6 +22,7 @@
 
 struct entry {
 	const struct method *method;
+	struct call_stat *stat; /* borrowed from nn */
 	UT_hash_handle hh; /* by method name */
 };
 
@@ -60,6 +61,7 @@ static void index_add(struct service *s, const struct method *m)
 	struct entry *e = xcalloc(1, sizeof(*e));
 
 	e->method = m;
+	e->stat = call_stats_get(&s->front->nn->calls, m->name);
 	HASH_ADD_KEYPTR(hh, s->index, m->name, strlen(m->name), e);
 }
 
@@ -95,6 +97,7 @@ static void on_call(void *arg, struct rpc_call *call)
 	if (!in)
 		return; /* answered */
 	q = req_new(nn, e->method, call, in);
+	q->stat = e->stat;
 	if (e->method->kind == REQ_READ)
 		run_read(nn, q);
 	else
@@ -148,6 +151,7 @@ int front_new(struct reactor *r, struct nn *nn, struct net_addr *ret_bound, stru
 		front_free(f);
 		return rc;
 	}
+	nn->rpc_port = net_port(ret_bound);
 	*ret = f;
 	return 0;
 }

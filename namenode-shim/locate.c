@@ -7,8 +7,6 @@
 #include "namenode-shim/nn.h"
 #include "namenode-shim/req.h"
 
-#define RACK "/default-rack"
-
 static char *text(struct arena *a, const char *s)
 {
 	return arena_strdup(a, s);
@@ -48,7 +46,7 @@ Hd__DatanodeInfoProto *locate_dn(struct arena *a, const struct dn *dn)
 	PB_SET(i, lastupdate, dn->heard_ms);
 	PB_SET(i, lastupdatemonotonic, dn->heard_ns / NS_PER_MS);
 	PB_SET(i, xceivercount, dn->xceivers);
-	i->location = text(a, RACK);
+	i->location = text(a, dn->rack);
 	PB_SET(i, nondfsused, non_dfs);
 	PB_SET(i, adminstate, HD__DATANODE_INFO_PROTO__ADMIN_STATE__NORMAL);
 	PB_SET(i, lastblockreporttime, dn->report_ms);

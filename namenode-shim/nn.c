@@ -61,6 +61,8 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	int rc;
 
 	nn->set = *set;
+	nn->start_ms = clock_wall_ms();
+	nn->start_ns = clock_mono_ns();
 	pthread_rwlock_init(&nn->mem_lock, NULL);
 	pthread_mutex_init(&nn->qlock, NULL);
 	pthread_condattr_t attr;
@@ -103,10 +105,35 @@ void nn_free(struct nn *nn)
 	blocks_fini(&nn->blocks);
 	datanodes_fini(&nn->dns);
 	users_free(nn->users);
+	while (nn->calls) {
+		struct call_stat *next = nn->calls->next;
+
+		free(nn->calls);
+		nn->calls = next;
+	}
 	pthread_cond_destroy(&nn->qcond);
 	pthread_mutex_destroy(&nn->qlock);
 	pthread_rwlock_destroy(&nn->mem_lock);
 	free(nn);
+}
+
+struct call_stat *call_stats_find(struct call_stat *list, const char *method)
+{
+	while (list && strcmp(list->name, method))
+		list = list->next;
+	return list;
+}
+
+struct call_stat *call_stats_get(struct call_stat **list, const char *method)
+{
+	struct call_stat *c = call_stats_find(*list, method);
+
+	if (c)
+		return c;
+	c = xcalloc(1, sizeof(*c));
+	c->name = method;
+	c->next = *list;
+	return *list = c;
 }
 
 /* ---- safe mode ---- */

@@ -32,6 +32,13 @@
 struct req;
 struct users;
 
+/* How often a method was called, and how long it took until it was answered. Made at start. */
+struct call_stat {
+	struct call_stat *next;
+	const char *name; /* static */
+	atomic_uint_fast64_t calls, failures, ns;
+};
+
 struct safemode {
 	bool on;
 	bool manual;          /* asked for by an administrator: leaves only when asked */
@@ -54,6 +61,9 @@ struct nn {
 	struct leases leases;
 	struct safemode safe;
 	atomic_uint_fast64_t inodes; /* metric */
+	struct call_stat *calls; /* owned list; complete before the port opens */
+	uint64_t start_ms, start_ns;
+	uint16_t rpc_port; /* as bound */
 	bool restore_storage; /* as dfsadmin -restoreFailedStorage left it; there is one directory */
 
 	pthread_mutex_t qlock;
@@ -85,3 +95,7 @@ void nn_check_safe_mode(struct nn *nn);
 const char *nn_safe_text(const struct nn *nn, char *buf);
 /** Writer thread, mem_lock held for writing: @dn is dead or replaced. */
 void nn_dn_lost(struct nn *nn, struct dn *dn, const char *why);
+/** The counter of @method, made if there is none. Start only. */
+struct call_stat *call_stats_get(struct call_stat **list, const char *method);
+/** NULL: there is none. */
+struct call_stat *call_stats_find(struct call_stat *list, const char *method);

@@ -22,6 +22,7 @@ struct req *req_new(struct nn *nn, const struct method *m, struct rpc_call *call
 	q->method = m;
 	q->call = call;
 	q->in = in;
+	q->since_ns = clock_mono_ns();
 	list_init(&q->link);
 	if (call && (m->flags & REQ_ONCE))
 		q->key = retry_key_make(call->client_id, call->client_id_len, call->call_id);
@@ -177,6 +178,11 @@ static void answer(struct req *q)
 
 void req_finish(struct req *q)
 {
+	if (q->stat) {
+		q->stat->calls++;
+		q->stat->failures += q->rc < 0;
+		q->stat->ns += clock_mono_ns() - q->since_ns;
+	}
 	if (q->call)
 		answer(q);
 	else if (q->rc < 0)

@@ -20,6 +20,7 @@
 #include "namenode-shim/ns.h"
 #include "namenode-shim/retry.h"
 
+struct call_stat;
 struct dn;
 struct nn;
 struct rpc_call;
@@ -60,6 +61,8 @@ struct req {
 	const struct method *method; /* static */
 	ProtobufCMessage *in;        /* owned */
 	struct arena mem;
+	struct call_stat *stat; /* borrowed, or NULL */
+	uint64_t since_ns;
 	struct exc_info exc;
 	struct effect_list fx;
 	struct ns ns;

@@ -178,7 +178,7 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 {
 	int rc;
 
-	*s = (struct settings){0};
+	*s = (struct settings){.conf = c};
 	rc = settings_name_dir(c, s, e);
 	rc = rc ? rc : rpc_addr(c, &s->rpc, s->host, e);
 	rc = rc ? rc : http_addr(c, &s->http, e);

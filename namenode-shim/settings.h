@@ -18,6 +18,7 @@ struct conf;
 #define NN_REPORT_LEASE_MS 300000
 
 struct settings {
+	const struct conf *conf; /* borrowed: lives as long as the program */
 	char name_dir[4000];
 	struct net_addr rpc, http;
 	char super_group[256];

@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "namenode-shim/file.h"
+#include "namenode-shim/fsck_internal.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/ops.h"
+#include "namenode-shim/req.h"
+
+#define STALE_NS (30 * NS_PER_S) /* dfs.namenode.stale.datanode.interval */
+
+static const char *const type_names[8] = {"", "DISK", "SSD", "ARCHIVE", "RAM_DISK", "PROVIDED",
+					  "NVDIMM", ""};
+
+/* ---- replicas ---- */
+
+struct count {
+	uint32_t live, corrupt, excess, stale, decommissioned, decommissioning, entering, in_maint;
+	uint32_t total; /* of all that may be counted on */
+};
+
+static bool is_stale(const struct dn *dn)
+{
+	return clock_mono_ns() - dn->heard_ns > STALE_NS;
+}
+
+static struct count count_replicas(const struct blk *b)
+{
+	struct count c = {0};
+
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		const struct replica *r = &b->rep[i];
+		const struct dn *dn = r->st->dn;
+
+		if (r->state != REPLICA_FINALIZED && b->state == BLK_COMPLETE && !r->corrupt)
+			continue;
+		c.stale += is_stale(dn);
+		if (r->corrupt)
+			c.corrupt++;
+		else if (r->excess)
+			c.excess++;
+		else if (dn->admin == DN_DECOMMISSIONED)
+			c.decommissioned++;
+		else if (dn->admin == DN_DECOMMISSIONING)
+			c.decommissioning++;
+		else if (dn->admin == DN_ENTERING_MAINTENANCE)
+			c.entering++;
+		else if (dn->admin == DN_IN_MAINTENANCE)
+			c.in_maint++;
+		else
+			c.live++;
+	}
+	c.total = c.live + c.decommissioned + c.decommissioning + c.entering + c.in_maint;
+	return c;
+}
+
+static const char *replica_state(const struct fsck *f, const struct replica *r)
+{
+	const struct dn *dn = r->st->dn;
+
+	if (dn->admin == DN_DECOMMISSIONED)
+		return "DECOMMISSIONED";
+	if (dn->admin == DN_DECOMMISSIONING)
+		return "DECOMMISSIONING";
+	if (f->opts.maintenance && dn->admin == DN_ENTERING_MAINTENANCE)
+		return "ENTERING MAINTENANCE";
+	if (f->opts.maintenance && dn->admin == DN_IN_MAINTENANCE)
+		return "IN MAINTENANCE";
+	if (r->corrupt)
+		return "CORRUPT";
+	if (r->excess)
+		return "EXCESS";
+	if (is_stale(dn))
+		return "STALE_NODE";
+	return r->st->reported ? "LIVE" : "STALE_BLOCK_CONTENT";
+}
+
+static const char *place_text(struct fsck *f, const struct storage *st)
+{
+	const struct dn *dn = st->dn;
+
+	if (f->opts.racks)
+		return arena_printf(f->ns.a, "%s/%s:%u", dn->rack, dn->ip, dn->xfer_port);
+	return arena_printf(f->ns.a, "DatanodeInfoWithStorage[%s:%u,%s,%s]", dn->ip, dn->xfer_port,
+			    st->id, type_names[st->type & 7]);
+}
+
+/* " [where, where]"; nothing when nobody wants to know. */
+static void add_places(struct fsck *f, const struct blk *b, FILE *out)
+{
+	const bool open = b->state != BLK_COMPLETE && b->open;
+	const uint32_t n = open ? b->open->ntargets : b->nreps;
+
+	if (!f->opts.locations && !f->opts.racks && !f->opts.replica_details &&
+	    !f->opts.upgrade_domains)
+		return;
+	fputs("  [", out);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct replica as_target = {.st = open ? b->open->target[i] : NULL};
+		const struct replica *r = open ? &as_target : &b->rep[i];
+
+		fprintf(out, "%s%s", i ? ", " : "", place_text(f, r->st));
+		if (f->opts.upgrade_domains)
+			fprintf(out, "(ud=%s)",
+				*r->st->dn->upgrade_domain ? r->st->dn->upgrade_domain : "undefined");
+		if (f->opts.replica_details)
+			fprintf(out, "(%s)", replica_state(f, r));
+	}
+	fputc(']', out);
+}
+
+static void count_mix(struct fsck_result *res, const struct blk *b)
+{
+	struct fsck_mix m = {0};
+	uint32_t i = 0;
+
+	for (uint16_t k = 0; k < b->nreps; k++)
+		m.type[b->rep[k].st->type & 7]++;
+	while (i < res->mixes && memcmp(res->mix[i].type, m.type, sizeof(m.type)))
+		i++;
+	if (i == FSCK_MIXES)
+		i--;
+	else if (i == res->mixes)
+		res->mix[res->mixes++] = m;
+	res->mix[i].blocks++;
+}
+
+/* ---- one file ---- */
+
+struct file {
+	const struct inode *n;
+	const char *path;
+	uint64_t missing, missing_bytes, corrupt, corrupt_bytes;
+	bool under, misplaced;
+	char *report;
+	size_t report_len;
+	FILE *out; /* into report */
+};
+
+static void print_under(struct fsck *f, const struct file *file, const char *name,
+			const struct count *c)
+{
+	if (!f->opts.files)
+		fprintf(f->out, "\n%s: ", file->path);
+	fprintf(f->out,
+		" Under replicated %s. Target Replicas is %u but found %u live replica(s), %u "
+		"decommissioned replica(s), %u decommissioning replica(s)",
+		name, file->n->repl, c->live, c->decommissioned, c->decommissioning);
+	if (f->opts.maintenance)
+		fprintf(f->out,
+			"%u, entering maintenance replica(s) and %u in maintenance replica(s).\n",
+			c->entering, c->in_maint);
+	else
+		fputs(".\n", f->out);
+}
+
+static uint32_t racks_of(const struct blk *b)
+{
+	uint32_t n = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		bool seen = false;
+
+		for (uint16_t k = 0; k < i && !seen; k++)
+			seen = !strcmp(b->rep[i].st->dn->rack, b->rep[k].st->dn->rack);
+		n += !seen;
+	}
+	return n;
+}
+
+static void check_racks(struct fsck *f, struct file *file, const struct blk *b, const char *name)
+{
+	const uint32_t want = file->n->repl < 2 ? file->n->repl : 2, have = racks_of(b);
+
+	if (f->racks <= 1 || have >= want || have >= f->racks)
+		return;
+	f->res.misplaced++;
+	if (!f->opts.files && !file->under)
+		fputc('\n', f->out);
+	if (!f->opts.files)
+		fprintf(f->out, "%s: ", file->path);
+	file->misplaced = true;
+	fprintf(f->out,
+		" Replica placement policy is violated for %s. Block should be additionally "
+		"replicated on %u more rack(s). Total number of racks in the cluster: %u\n",
+		name, want - have, f->racks);
+}
+
+static void count_block(struct fsck *f, const struct file *file, const struct count *c)
+{
+	struct fsck_result *res = &f->res;
+
+	res->decommissioned += c->decommissioned;
+	res->decommissioning += c->decommissioning;
+	res->entering_maintenance += c->entering;
+	res->in_maintenance += c->in_maint;
+	res->replicas += c->total;
+	res->expected += file->n->repl;
+	res->under_min += c->total < f->nn->set.repl_min;
+	res->min_replicated += c->total >= f->nn->set.repl_min;
+	res->over += c->live > file->n->repl;
+}
+
+static void check_block(struct fsck *f, struct file *file, const struct block *stored,
+			const struct blk *b, uint32_t number)
+{
+	static const struct blk nowhere;
+	const struct count c = count_replicas(b ? b : &nowhere);
+	const bool all_corrupt = !c.total && !c.excess && c.corrupt;
+	const char *name = arena_printf(f->ns.a, "%s:blk_%" PRId64 "_%" PRIu64,
+					f->nn->db->ident.pool_id, stored->id, stored->gs);
+
+	count_block(f, file, &c);
+	if (all_corrupt) {
+		f->res.corrupt_blocks++;
+		f->res.corrupt_bytes += stored->len;
+		file->corrupt++;
+		file->corrupt_bytes += stored->len;
+		fprintf(f->out, "\n%s: CORRUPT blockpool %s block blk_%" PRId64 "\n", file->path,
+			f->nn->db->ident.pool_id, stored->id);
+	}
+	if (c.total < file->n->repl && c.total) {
+		f->res.missing_replicas += file->n->repl - c.total;
+		f->res.under++;
+		print_under(f, file, name, &c);
+		file->under = true;
+	}
+	if (b && c.total)
+		check_racks(f, file, b, name);
+	if (f->opts.policies && b && b->nreps)
+		count_mix(&f->res, b);
+	fprintf(file->out, "%u. %s len=%" PRIu64, number, name, stored->len);
+	if (!c.total && !all_corrupt) {
+		fputs(" MISSING!", file->out);
+		f->res.missing_blocks++;
+		f->res.missing_bytes += stored->len;
+		file->missing++;
+		file->missing_bytes += stored->len;
+	} else {
+		fprintf(file->out, " Live_repl=%u", c.live);
+		add_places(f, b, file->out);
+	}
+	fputc('\n', file->out);
+}
+
+/* The last block of an open file, while it is written. */
+static void report_open(struct fsck *f, struct file *file, const struct inode_block *last,
+			const struct blk *b, uint32_t number)
+{
+	fprintf(file->out,
+		"\nUnder Construction Block:\n%u. %s:blk_%" PRId64 "_%" PRIu64 " len=%" PRIu64
+		" Expected_repl=%u",
+		number, f->nn->db->ident.pool_id, last->b.id, last->b.gs, last->b.len,
+		b && b->open ? b->open->ntargets : 0);
+	if (b)
+		add_places(f, b, file->out);
+}
+
+/* The internal change that removes what cannot be read; it takes its turn with all others. */
+static int remove_corrupt(struct req *q, const void *in)
+{
+	struct inode *n;
+	char *path;
+	bool done;
+	int rc = inode_get(q->ns.t, q->arg, &q->mem, &n);
+
+	(void)in;
+	rc = rc ? rc : inode_path(q->ns.t, n, &q->mem, &path);
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : ns_io(&q->ns, rc);
+	log_warn("op=fsck deleted=%s", path);
+	return ns_delete(&q->ns, path, true, &done);
+}
+
+static const struct method remove_method = {.name = "fsckDelete", .kind = REQ_CHANGE,
+					    .run = remove_corrupt};
+
+static void say_damage(struct fsck *f, const struct file *file)
+{
+	const char *before = f->opts.files ? " " : "\n", *after = f->opts.files ? "\n" : ".";
+
+	if (file->missing)
+		fprintf(f->out, "%s%s%sMISSING %" PRIu64 " blocks of total size %" PRIu64 " B%s",
+			before, f->opts.files ? "" : file->path, f->opts.files ? "" : ": ",
+			file->missing, file->missing_bytes, after);
+	if (file->corrupt)
+		fprintf(f->out, "%s%s%sCORRUPT %" PRIu64 " blocks of total size %" PRIu64 " B%s",
+			before, f->opts.files ? "" : file->path, f->opts.files ? "" : ": ",
+			file->corrupt, file->corrupt_bytes, after);
+}
+
+static void finish_file(struct fsck *f, const struct file *file)
+{
+	const bool damaged = file->missing || file->corrupt;
+
+	if (damaged) {
+		say_damage(f, file);
+		f->res.corrupt_files++;
+		if (f->opts.remove && !inode_is_open(file->n)) {
+			struct req *q = req_new(f->nn, &remove_method, NULL, NULL);
+
+			q->arg = file->n->id;
+			nn_submit(f->nn, q);
+		}
+	}
+	if (!f->opts.files)
+		return;
+	if (!damaged && !file->under && !file->misplaced)
+		fputs(" OK\n", f->out);
+	if (f->opts.blocks && file->report)
+		fprintf(f->out, "%s\n", file->report);
+}
+
+/* False: an open file that nobody wants to see. */
+static bool summarize_file(struct fsck *f, const struct inode *n, const char *path)
+{
+	const uint64_t len = inode_len(n);
+	const bool open = inode_is_open(n);
+
+	if (open && !f->opts.open_files) {
+		f->res.open_files++;
+		f->res.open_bytes += len;
+		f->res.open_blocks += n->nblocks;
+		return false;
+	}
+	f->res.files++;
+	f->res.bytes += len;
+	f->res.blocks += n->nblocks;
+	if ((open && f->opts.open_files) || f->opts.files)
+		fprintf(f->out, "%s %" PRIu64 " bytes, replicated: replication=%u, %u block(s)%s ",
+			path, len, n->repl, n->nblocks, open ? ", OPENFORWRITE:" : ":");
+	else if (f->res.files % 100 == 0)
+		fputc('.', f->out);
+	return true;
+}
+
+void fsck_file(struct fsck *f, const struct inode *n, const char *path)
+{
+	struct file file = {.n = n, .path = path};
+	uint32_t number = 0;
+
+	if (!summarize_file(f, n, path))
+		return;
+	file.out = open_memstream(&file.report, &file.report_len);
+	if (!file.out)
+		return;
+	for (uint32_t i = 0; i < n->nblocks; i++) {
+		const struct blk *b = blocks_find(&f->nn->blocks, n->blocks[i].b.id);
+
+		if (i + 1 == n->nblocks && inode_is_open(n) && (!b || b->state != BLK_COMPLETE))
+			report_open(f, &file, &n->blocks[i], b, number);
+		else
+			check_block(f, &file, &n->blocks[i].b, b, number++);
+	}
+	fclose(file.out);
+	finish_file(f, &file);
+	free(file.report);
+}
+
+/* ---- by block id ---- */
+
+static void one_replica(struct fsck *f, const struct replica *r)
+{
+	const struct dn *dn = r->st->dn;
+	const char *state = "HEALTHY";
+
+	if (r->corrupt)
+		state = "CORRUPT\t ReasonCode: NONE";
+	else if (dn->admin == DN_DECOMMISSIONED)
+		state = "DECOMMISSIONED";
+	else if (dn->admin == DN_DECOMMISSIONING)
+		state = "DECOMMISSIONING";
+	else if (f->opts.maintenance && dn->admin == DN_ENTERING_MAINTENANCE)
+		state = "ENTERING MAINTENANCE";
+	else if (f->opts.maintenance && dn->admin == DN_IN_MAINTENANCE)
+		state = "IN MAINTENANCE";
+	else if (is_stale(dn))
+		state = "STALE";
+	else if (r->excess)
+		state = "EXCESS";
+	fprintf(f->out, "Block replica on datanode/rack: %s%s is %s\n", dn->host, dn->rack, state);
+}
+
+static void one_block(struct fsck *f, const char *text)
+{
+	const struct blk *b = blocks_find(&f->nn->blocks, strtoll(text + 4, NULL, 10));
+	struct count c;
+	struct inode *n;
+	char *path;
+
+	if (!b || inode_get(f->ns.t, b->inode, f->ns.a, &n) ||
+	    inode_path(f->ns.t, n, f->ns.a, &path)) {
+		fprintf(f->out, "Block %s does not exist\n", text);
+		return;
+	}
+	c = count_replicas(b);
+	fprintf(f->out,
+		"Block Id: %s\nBlock belongs to: %s\nNo. of Expected Replica: %u\n"
+		"No. of live Replica: %u\nNo. of excess Replica: %u\nNo. of stale Replica: %u\n"
+		"No. of decommissioned Replica: %u\nNo. of decommissioning Replica: %u\n",
+		text, path, b->repl, c.live, c.excess, c.stale, c.decommissioned, c.decommissioning);
+	if (f->opts.maintenance)
+		fprintf(f->out,
+			"No. of entering maintenance Replica: %u\nNo. of in maintenance Replica: %u\n",
+			c.entering, c.in_maint);
+	fprintf(f->out, "No. of corrupted Replica: %u\n", c.corrupt);
+	for (uint16_t i = b->nreps; i > 0; i--)
+		one_replica(f, &b->rep[i - 1]);
+}
+
+void fsck_block_ids(struct fsck *f)
+{
+	char *list = arena_strdup(f->ns.a, f->opts.block_ids), *save, *id;
+	uint32_t n = 0;
+
+	for (id = strtok_r(list, " ", &save); id && n < FSCK_BLOCK_IDS;
+	     id = strtok_r(NULL, " ", &save), n++)
+		if (strncmp(id, "blk_", 4)) {
+			fprintf(f->out, "Incorrect blockId format: %s\n", id);
+		} else {
+			fputc('\n', f->out);
+			one_block(f, id);
+		}
+}
+
+int fsck_list_corrupt(struct fsck *f)
+{
+	struct ops_corrupt found;
+	int rc = ops_corrupt_files(&f->ns, f->nn, f->opts.path, f->opts.start_after, &found);
+
+	if (rc < 0)
+		return rc;
+	fprintf(f->out, "Cookie:\t%s\n", found.cookie);
+	for (uint32_t i = 0; i < found.n; i++)
+		fprintf(f->out, "blk_%" PRId64 "\t%s\n", found.block[i]->b.id, found.path[i]);
+	fprintf(f->out, "\n\nThe filesystem under path '%s' has ", f->opts.path);
+	if (found.n)
+		fprintf(f->out, "%u", found.n);
+	else
+		fputs(f->opts.start_after && strcmp(f->opts.start_after, "0") ? "no more" : "no",
+		      f->out);
+	fputs(" CORRUPT files\n\n", f->out);
+	return 0;
+}
+
+/* ---- the end ---- */
+
+bool fsck_is_healthy(const struct fsck *f)
+{
+	return !f->res.missing_blocks && !f->res.corrupt_blocks;
+}
+
+static void percent(struct fsck *f, uint64_t n, uint64_t of)
+{
+	char buf[32];
+
+	if (of)
+		fprintf(f->out, " (%s %%)", fsck_float((float)(n * 100) / (float)of, buf));
+}
+
+static void line(struct fsck *f, const char *what, uint64_t n)
+{
+	fprintf(f->out, "\n%s%" PRIu64, what, n);
+	percent(f, n, f->res.blocks);
+}
+
+static void say_alarm(struct fsck *f)
+{
+	static const char stars[] = "\n  ********************************";
+	const struct fsck_result *r = &f->res;
+
+	if (!r->corrupt_files && !r->under_min)
+		return;
+	fputs(stars, f->out);
+	if (r->under_min) {
+		line(f, "  UNDER MIN REPL'D BLOCKS:\t", r->under_min);
+		fprintf(f->out, "\n  MINIMAL BLOCK REPLICATION:\t%u", f->nn->set.repl_min);
+	}
+	if (r->corrupt_files)
+		fprintf(f->out, "\n  CORRUPT FILES:\t%" PRIu64, r->corrupt_files);
+	if (r->corrupt_files && r->missing_bytes)
+		fprintf(f->out, "\n  MISSING BLOCKS:\t%" PRIu64 "\n  MISSING SIZE:\t\t%" PRIu64 " B",
+			r->missing_blocks, r->missing_bytes);
+	if (r->corrupt_files && r->corrupt_blocks)
+		fprintf(f->out, "\n  CORRUPT BLOCKS: \t%" PRIu64 "\n  CORRUPT SIZE:\t\t%" PRIu64 " B",
+			r->corrupt_blocks, r->corrupt_bytes);
+	fputs(stars, f->out);
+}
+
+static void say_replicated(struct fsck *f)
+{
+	const struct fsck_result *r = &f->res;
+	char buf[32];
+
+	fprintf(f->out, " Total size:\t%" PRIu64 " B", r->bytes);
+	if (r->open_bytes)
+		fprintf(f->out, " (Total open files size: %" PRIu64 " B)", r->open_bytes);
+	fprintf(f->out, "\n Total files:\t%" PRIu64, r->files);
+	if (r->open_files)
+		fprintf(f->out, " (Files currently being written: %" PRIu64 ")", r->open_files);
+	fprintf(f->out, "\n Total blocks (validated):\t%" PRIu64, r->blocks);
+	if (r->blocks)
+		fprintf(f->out, " (avg. block size %" PRIu64 " B)", r->bytes / r->blocks);
+	if (r->open_blocks)
+		fprintf(f->out, " (Total open file blocks (not validated): %" PRIu64 ")",
+			r->open_blocks);
+	say_alarm(f);
+	line(f, " Minimally replicated blocks:\t", r->min_replicated);
+	line(f, " Over-replicated blocks:\t", r->over);
+	line(f, " Under-replicated blocks:\t", r->under);
+	line(f, " Mis-replicated blocks:\t\t", r->misplaced);
+	fprintf(f->out,
+		"\n Default replication factor:\t%u\n Average block replication:\t%s"
+		"\n Missing blocks:\t\t%" PRIu64 "\n Corrupt blocks:\t\t%" PRIu64
+		"\n Missing replicas:\t\t%" PRIu64,
+		f->nn->set.replication,
+		fsck_float(r->blocks ? (float)r->replicas / (float)r->blocks : 0.0f, buf),
+		r->missing_blocks, r->corrupt_blocks, r->missing_replicas);
+	if (r->replicas)
+		percent(f, r->missing_replicas, r->expected);
+	if (r->decommissioned)
+		fprintf(f->out, "\n DecommissionedReplicas:\t%" PRIu64, r->decommissioned);
+	if (r->decommissioning)
+		fprintf(f->out, "\n DecommissioningReplicas:\t%" PRIu64, r->decommissioning);
+	if (r->entering_maintenance)
+		fprintf(f->out, "\n EnteringMaintenanceReplicas:\t%" PRIu64, r->entering_maintenance);
+	if (r->in_maintenance)
+		fprintf(f->out, "\n InMaintenanceReplicas:\t%" PRIu64, r->in_maintenance);
+	fputs("\n Blocks queued for replication:\t0\n", f->out);
+}
+
+static bool is_hot(const struct fsck_mix *m)
+{
+	for (uint32_t t = 0; t < 8; t++)
+		if (m->type[t] && t != STORAGE_DISK)
+			return false;
+	return true;
+}
+
+static int by_blocks(const void *a, const void *b)
+{
+	const uint64_t x = ((const struct fsck_mix *)a)->blocks, y = ((const struct fsck_mix *)b)->blocks;
+
+	return (x < y) - (x > y);
+}
+
+static void mix_line(struct fsck *f, const struct fsck_mix *m, uint64_t total)
+{
+	const char *text = "";
+
+	for (uint32_t t = 0; t < 8; t++)
+		if (m->type[t])
+			text = arena_printf(f->ns.a, "%s%s%s:%u", text, *text ? "," : "",
+					    type_names[t], m->type[t]);
+	if (is_hot(m))
+		fprintf(f->out, "%-25s %10" PRIu64 "  %19.4f%%\n",
+			arena_printf(f->ns.a, "%s(HOT)", text), m->blocks,
+			100.0 * (double)m->blocks / (double)total);
+	else
+		fprintf(f->out, "%-35s %-20s %10" PRIu64 "  %19.4f%%\n", text, "HOT", m->blocks,
+			100.0 * (double)m->blocks / (double)total);
+}
+
+static void say_policies(struct fsck *f)
+{
+	struct fsck_result *r = &f->res;
+	uint64_t total = 0;
+	bool others = false;
+
+	for (uint32_t i = 0; i < r->mixes; i++)
+		total += r->mix[i].blocks;
+	qsort(r->mix, r->mixes, sizeof(r->mix[0]), by_blocks);
+	fputs("\nBlocks satisfying the specified storage policy:\n"
+	      "Storage Policy                  # of blocks       % of blocks\n",
+	      f->out);
+	for (uint32_t i = 0; i < r->mixes; i++)
+		if (is_hot(&r->mix[i]))
+			mix_line(f, &r->mix[i], total);
+	for (uint32_t i = 0; i < r->mixes; i++) {
+		if (is_hot(&r->mix[i]))
+			continue;
+		if (!others)
+			fputs("\nBlocks NOT satisfying the specified storage policy:\n"
+			      "Storage Policy                  Specified Storage Policy      # of "
+			      "blocks       % of blocks\n",
+			      f->out);
+		others = true;
+		mix_line(f, &r->mix[i], total);
+	}
+	if (!others)
+		fputs("\nAll blocks satisfy specified storage policy.\n", f->out);
+}
+
+void fsck_summary(struct fsck *f, uint32_t live_nodes)
+{
+	fprintf(f->out,
+		"\nStatus: %s\n Number of data-nodes:\t%u\n Number of racks:\t\t%u\n"
+		" Total dirs:\t\t\t%" PRIu64 "\n Total symlinks:\t\t0\n\nReplicated Blocks:\n",
+		fsck_is_healthy(f) ? "HEALTHY" : "CORRUPT", live_nodes, f->racks, f->dirs);
+	say_replicated(f);
+	fputs("\nErasure Coded Block Groups:\n Total size:\t0 B\n Total files:\t0\n"
+	      " Total block groups (validated):\t0\n Minimally erasure-coded block groups:\t0\n"
+	      " Over-erasure-coded block groups:\t0\n Under-erasure-coded block groups:\t0\n"
+	      " Unsatisfactory placement block groups:\t0\n Average block group size:\t0.0\n"
+	      " Missing block groups:\t\t0\n Corrupt block groups:\t\t0\n"
+	      " Missing internal blocks:\t0\n Blocks queued for replication:\t0\n",
+	      f->out);
+	if (f->opts.policies)
+		say_policies(f);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* fsck.c walks; fsck_file.c judges files and blocks and writes the summary. */
+#include <stdint.h>
+#include <stdio.h>
+
+#include "namenode-shim/arena.h"
+#include "namenode-shim/db.h"
+#include "namenode-shim/fsck.h"
+#include "namenode-shim/ns.h"
+
+enum fsck_phase { FSCK_BEGIN, FSCK_WALK, FSCK_END };
+
+/* A directory being listed, on a stack. */
+struct fsck_dir {
+	uint64_t id;
+	char *path, *last; /* owned; last: the entry looked at last */
+	struct fsck_dir *up;
+};
+
+#define FSCK_MIXES 64 /* different sets of storage types that are counted; more share the last place */
+
+/* Blocks with the same set of storage types. */
+struct fsck_mix {
+	uint32_t type[8]; /* replicas by enum storage_type */
+	uint64_t blocks;
+};
+
+/* What was found. */
+struct fsck_result {
+	uint64_t files, bytes, blocks, open_files, open_bytes, open_blocks;
+	uint64_t corrupt_files, missing_blocks, missing_bytes, corrupt_blocks, corrupt_bytes;
+	uint64_t replicas, expected, missing_replicas, min_replicated, under_min, over, under, misplaced;
+	uint64_t decommissioned, decommissioning, entering_maintenance, in_maintenance;
+	struct fsck_mix mix[FSCK_MIXES];
+	uint32_t mixes;
+};
+
+struct fsck {
+	struct nn *nn; /* borrowed */
+	struct fsck_opts opts; /* texts owned */
+	enum fsck_phase phase;
+	uint64_t start_ns;
+	FILE *out; /* into text */
+	char *text;
+	size_t len, sent;
+	struct txn txn;
+	struct arena arena;
+	struct exc_info exc;
+	struct ns ns;
+	struct fsck_dir *dir; /* owned stack */
+	uint64_t dirs;
+	uint32_t step_count, racks;
+	struct fsck_result res;
+};
+
+const char *fsck_float(float v, char buf[32]);
+void fsck_file(struct fsck *f, const struct inode *n, const char *path);
+void fsck_block_ids(struct fsck *f);
+int fsck_list_corrupt(struct fsck *f);
+bool fsck_is_healthy(const struct fsck *f);
+void fsck_summary(struct fsck *f, uint32_t live_nodes);
