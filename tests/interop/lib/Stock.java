@@ -268,6 +268,7 @@ public class Stock {
       case "checksum": checksum(q, a); break;
       case "blocks": blocks(q, a.putArray("result")); break;
       case "forget": forget(q); break;
+      case "call": Call.call(fs(q), q, a); break;
       default: throw new IOException("no operation " + q.get("op").asText());
     }
   }

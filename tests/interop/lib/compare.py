@@ -7,9 +7,10 @@ import difflib
 import os
 import re
 import socket
+import threading
 import time
 
-from interop import SOURCE, Fail
+from interop import SOURCE, Fail, check
 
 STAY = re.compile(r'^\|\s*`(\w+/[\w.-]+)`\s*\|(.*)\|\s*$')
 
@@ -60,10 +61,45 @@ def normal(text, c):
         for what, port in c.ports(n).items():
             text = re.sub(r'\b(?:[\w.-]+/)?(?:127\.0\.0\.1|localhost):%d\b' % port, '%s-%s' % (n.rstrip('0123456789'), what), text)
             text = re.sub(r'\b%d\b' % port, 'PORT', text)
+    text = re.sub(r'(([xyz])\2{40,}/?)\1*', lambda m: '%s*%d' % (m[2], len(m[0])), text)
     text = text.replace(socket.gethostname(), 'HOST')
     for p, to in RULES:
         text = p.sub(to, text)
     return text
+
+
+def sections(lines):
+    """Those of DFS_TEST_SECTIONS, else all; and whether these are all. A line has a .section."""
+    only = [s for s in os.environ.get('DFS_TEST_SECTIONS', '').split(',') if s]
+    unknown = set(only) - {x.section for x in lines}
+    check(not unknown, 'no section %s', ', '.join(unknown))
+    return [x for x in lines if not only or x.section in only], not only
+
+
+def play(lines, players, verbose=False):
+    """Every line by every player, the players side by side; [[answer of each line] of each player]."""
+    answers, errors = [[] for _ in players], []
+
+    def one(p, out):
+        slow = []
+        try:
+            for line in lines:
+                start = time.monotonic()
+                out.append(p.answer(line))
+                slow.append((time.monotonic() - start, line.text))
+            if verbose:
+                print('%s: %.1f s, the slowest: %s' % (p.c.kinds['namenode'], sum(t for t, _ in slow),
+                                                       ', '.join('%.1f s %s' % x for x in sorted(slow)[:-6:-1])))
+        except Exception as e:
+            errors.append(e)
+    threads = [threading.Thread(target=one, args=x) for x in zip(players, answers)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if errors:
+        raise errors[0]
+    return answers
 
 
 class Verdict:

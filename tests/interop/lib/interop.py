@@ -140,10 +140,10 @@ class Stock:
     @staticmethod
     def _compiled(version, home):
         out = '%s/interop/stock-%s' % (BUILD, version)
-        source = LIB + '/Stock.java'
-        if not os.path.exists(out + '/Stock.class') or os.path.getmtime(out + '/Stock.class') < os.path.getmtime(source):
+        sources = [LIB + '/Stock.java', LIB + '/Call.java']
+        if not os.path.exists(out + '/Stock.class') or os.path.getmtime(out + '/Stock.class') < max(map(os.path.getmtime, sources)):
             os.makedirs(out, exist_ok=True)
-            run('javac', '-nowarn', '-Xlint:-options', '-cp', home + '/lib/*', '-d', out, source, rc=0)
+            run('javac', '-nowarn', '-Xlint:-options', '-cp', home + '/lib/*', '-d', out, *sources, rc=0)
         return out
 
     def _answers(self):
