@@ -26,10 +26,17 @@ static int set_safe_mode(struct req *q, const void *in)
 		req_reply(q, Hd__SetSafeModeResponseProto, hd__set_safe_mode_response_proto__init);
 	struct safemode *s = &q->nn->safe;
 
-	if (m->action != HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_GET && q->ns.enforce && !q->ns.super)
-		return exc_throw(&q->exc, EXC_ACCESS,
-				 "Access denied for user %s. Superuser privilege is required",
-				 q->ns.user);
+	static const char *const names[] = {
+		[HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_LEAVE] = "safemode_leave",
+		[HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_ENTER] = "safemode_enter",
+		[HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_GET] = "safemode_get",
+		[HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_FORCE_EXIT] = "safemode_force_exit"};
+	int rc = 0;
+
+	if (m->action != HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_GET)
+		rc = req_need_super(q, names[m->action]);
+	if (rc < 0)
+		return rc;
 	switch (m->action) {
 	case HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_ENTER:
 		s->manual = s->on = q->nn->blocks.quiet = true;

@@ -160,7 +160,8 @@ static int begin(struct fsck *f)
 		f->phase = FSCK_END;
 		if (f->ns.enforce && !f->ns.super)
 			return exc_throw(&f->exc, EXC_ACCESS,
-					 "Access denied for user %s. Superuser privilege is required",
+					 "Access denied for user %s. Superuser privilege is required "
+					 "for operation fsck",
 					 f->opts.user);
 		fsck_block_ids(f);
 		return 0;
@@ -173,7 +174,8 @@ static int begin(struct fsck *f)
 				 "files yourself, then use -delete");
 	if (f->opts.remove && f->ns.enforce && !f->ns.super)
 		return exc_throw(&f->exc, EXC_ACCESS,
-				 "Access denied for user %s. Superuser privilege is required",
+				 "Access denied for user %s. Superuser privilege is required "
+					 "for operation fsck",
 				 f->opts.user);
 	rc = ns_walk(&f->ns, f->opts.path, &w);
 	if (rc == -ENOTDIR || (!rc && !w.last)) {

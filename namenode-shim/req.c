@@ -137,16 +137,41 @@ static int safe_mode(struct req *q)
 			 q->nn->set.host);
 }
 
+/* Operations that HDFS names otherwise than their methods. */
+static const struct {
+	const char *method, *operation;
+} operations[] = {
+	{"getDatanodeReport", "datanodeReport"},
+	{"getSlowDatanodeReport", "slowDataNodesReport"},
+	{"rollEdits", "rollEditLog"},
+	{"rollingUpgrade", "queryRollingUpgrade"},
+	{"restoreFailedStorage", "checkRestoreFailedStorage"},
+};
+
+int req_need_super(struct req *q, const char *operation)
+{
+	for (size_t i = 0; !operation && i < sizeof(operations) / sizeof(operations[0]); i++)
+		if (!strcmp(operations[i].method, q->method->name))
+			operation = operations[i].operation;
+	if (!q->ns.enforce || q->ns.super)
+		return 0;
+	return exc_throw(&q->exc, EXC_ACCESS,
+			 "Access denied for user %s. Superuser privilege is required for operation %s",
+			 q->ns.user, operation ? operation : q->method->name);
+}
+
 static int check_allowed(struct req *q)
 {
+	int rc = 0;
+
 
 	if (strlen(q->ns.user) > INODE_NAME_MAX)
 		return exc_throw(&q->exc, EXC_ACCESS, "user name is longer than %d bytes",
 				 INODE_NAME_MAX);
-	if ((q->method->flags & REQ_SUPER) && q->ns.enforce && !q->ns.super)
-		return exc_throw(&q->exc, EXC_ACCESS,
-				 "Access denied for user %s. Superuser privilege is required",
-				 q->ns.user);
+	if (q->method->flags & REQ_SUPER)
+		rc = req_need_super(q, NULL);
+	if (rc < 0)
+		return rc;
 	if (q->method->kind == REQ_CHANGE && !(q->method->flags & REQ_SAFE_OK) &&
 	    q->nn->safe.on)
 		return safe_mode(q);

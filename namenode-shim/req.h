@@ -86,6 +86,9 @@ struct req *req_new(struct nn *nn, const struct method *m, struct rpc_call *call
 void req_reset(struct req *q, struct txn *t);
 /** Safe mode, rights, retry cache, then the method. Sets and returns q->rc. */
 int req_run(struct req *q);
+/** AccessControlException unless the caller is super-user. @operation: as HDFS names it; NULL: the
+ *  method. */
+int req_need_super(struct req *q, const char *operation);
 /** Answer and free. */
 void req_finish(struct req *q);
 
