@@ -10,6 +10,7 @@
  * NameNode that answers at random without memory is worse than one that restarts.
  * Ownership: whoever holds the struct calls arena_free(). Threading: one thread at a time.
  */
+#include <stdarg.h>
 #include <stddef.h>
 
 struct arena_chunk;
@@ -24,6 +25,8 @@ void *arena_alloc(struct arena *a, size_t len);
 char *arena_strndup(struct arena *a, const char *s, size_t len);
 char *arena_strdup(struct arena *a, const char *s);
 char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+char *arena_vprintf(struct arena *a, const char *fmt, va_list ap)
+	__attribute__((format(printf, 2, 0)));
 /** Frees everything; the arena may be used again. */
 void arena_free(struct arena *a);
 

@@ -16,13 +16,30 @@ void blocks_init(struct blocks *bs, uint64_t pending_timeout_ns, uint32_t repl_m
 	*bs = (struct blocks){.pending_timeout_ns = pending_timeout_ns, .repl_min = repl_min, .safe_min = 1};
 	list_init(&bs->under);
 	list_init(&bs->awaiting);
+	list_init(&bs->recovering);
+}
+
+static void open_new(struct blk *b)
+{
+	b->open = xcalloc(1, sizeof(*b->open));
+	b->open->blk = b;
+	b->open->truncate_to = NO_TRUNCATE;
+	list_init(&b->open->recovering);
+}
+
+static void open_free(struct blk *b)
+{
+	if (!b->open)
+		return;
+	list_del(&b->open->recovering);
+	free(b->open->target);
+	free(b->open);
+	b->open = NULL;
 }
 
 static void blk_free(struct blk *b)
 {
-	if (b->open)
-		free(b->open->target);
-	free(b->open);
+	open_free(b);
 	free(b->rep);
 	free(b->pending);
 	free(b);
@@ -275,7 +292,7 @@ struct blk *blocks_add(struct blocks *bs, const struct block *b, uint64_t inode,
 	list_init(&n->waiting);
 	set_state(bs, n, state);
 	if (state != BLK_COMPLETE)
-		n->open = xcalloc(1, sizeof(*n->open));
+		open_new(n);
 	HASH_ADD(hh, bs->map, b.id, sizeof(n->b.id), n);
 	blk_recheck(bs, n);
 	return n;
@@ -295,7 +312,7 @@ void blocks_remove(struct blocks *bs, struct blk *b)
 void blk_set_targets(struct blk *b, struct storage *const *st, uint32_t n)
 {
 	if (!b->open)
-		b->open = xcalloc(1, sizeof(*b->open));
+		open_new(b);
 	b->open->target = xrealloc(b->open->target, (n ? n : 1) * sizeof(struct storage *));
 	if (n)
 		memcpy(b->open->target, st, n * sizeof(struct storage *));
@@ -312,14 +329,6 @@ static bool is_corrupt(const struct blk *b, const struct replica *r)
 	if (b->state == BLK_COMMITTED)
 		return r->gs < b->b.gs;
 	return r->gs != b->b.gs || r->state == REPLICA_RWR;
-}
-
-static void open_free(struct blk *b)
-{
-	if (b->open)
-		free(b->open->target);
-	free(b->open);
-	b->open = NULL;
 }
 
 static void check_complete(struct blocks *bs, struct blk *b)
@@ -375,6 +384,15 @@ void blk_reopen(struct blocks *bs, struct blk *b)
 	free(st);
 	set_state(bs, b, BLK_OPEN);
 	blk_recheck(bs, b);
+}
+
+void blk_set_recovery(struct blocks *bs, struct blk *b, uint64_t id, uint64_t until_ns)
+{
+	b->open->recovery_id = id;
+	b->open->recovery_until_ns = until_ns;
+	list_del(&b->open->recovering);
+	if (id)
+		list_add_tail(&bs->recovering, &b->open->recovering);
 }
 
 void blk_set_repl(struct blocks *bs, struct blk *b, uint16_t repl)

@@ -22,6 +22,7 @@
 
 #include "common/base/block.h"
 #include "common/base/list.h"
+#include "namenode-shim/effect.h"
 
 struct dn;
 struct storage;
@@ -50,6 +51,9 @@ struct blk_open {
 	uint64_t recovery_id;    /* 0: none running */
 	uint64_t recovery_until_ns; /* no further attempt before */
 	uint32_t primary_turn;
+	uint64_t truncate_to;    /* length that recovery is to leave; NO_TRUNCATE: not this one's business */
+	struct blk *blk;         /* its block */
+	struct list recovering;  /* in blocks.recovering while recovery_id */
 };
 
 enum blk_flag {
@@ -80,6 +84,7 @@ struct blocks {
 	struct blk *map; /* by id */
 	struct list under;
 	struct list awaiting;
+	struct list recovering;
 	uint64_t complete; /* blocks of state COMPLETE */
 	uint64_t under_count, missing, corrupt, safe, missing_one, urgent;
 	uint64_t pending_timeout_ns;
@@ -103,6 +108,8 @@ void blk_set_targets(struct blk *b, struct storage *const *st, uint32_t n);
 void blk_commit(struct blocks *bs, struct blk *b, const struct block *now);
 /** Written again (append): the stored length and stamp stay until the pipeline is updated. */
 void blk_reopen(struct blocks *bs, struct blk *b);
+/** Recovery @id begins (0: ended) and is tried again from @until_ns on. */
+void blk_set_recovery(struct blocks *bs, struct blk *b, uint64_t id, uint64_t until_ns);
 void blk_set_repl(struct blocks *bs, struct blk *b, uint16_t repl);
 
 /** One replica in a report. @first: in the first full report of the storage in this process's

@@ -38,100 +38,15 @@ static int get_server_defaults(struct req *q, const void *in)
 	return 0;
 }
 
-#define TYPES(...) {sizeof((int[]){__VA_ARGS__}) / sizeof(int), {__VA_ARGS__}}
-#define NO_TYPES {0, {0}}
-
-struct types {
-	size_t n;
-	int type[2]; /* enum storage_type */
-};
-
-/* The policies every HDFS knows, in the order of their ids; only HOT is ever in force here. */
-static const struct policy {
-	uint32_t id;
-	const char *name;
-	struct types create, create_else, copy_else;
-} policies[] = {
-	{1, "PROVIDED", TYPES(STORAGE_PROVIDED, STORAGE_DISK), TYPES(STORAGE_PROVIDED, STORAGE_DISK),
-	 TYPES(STORAGE_PROVIDED, STORAGE_DISK)},
-	{2, "COLD", TYPES(STORAGE_ARCHIVE), NO_TYPES, NO_TYPES},
-	{5, "WARM", TYPES(STORAGE_DISK, STORAGE_ARCHIVE), TYPES(STORAGE_DISK, STORAGE_ARCHIVE),
-	 TYPES(STORAGE_DISK, STORAGE_ARCHIVE)},
-	{POLICY_HOT, "HOT", TYPES(STORAGE_DISK), NO_TYPES, TYPES(STORAGE_ARCHIVE)},
-	{10, "ONE_SSD", TYPES(STORAGE_SSD, STORAGE_DISK), TYPES(STORAGE_SSD, STORAGE_DISK),
-	 TYPES(STORAGE_SSD, STORAGE_DISK)},
-	{12, "ALL_SSD", TYPES(STORAGE_SSD), TYPES(STORAGE_DISK), TYPES(STORAGE_DISK)},
-	{14, "ALL_NVDIMM", TYPES(STORAGE_NVDIMM), TYPES(STORAGE_DISK), TYPES(STORAGE_DISK)},
-	{15, "LAZY_PERSIST", TYPES(STORAGE_RAM_DISK, STORAGE_DISK), TYPES(STORAGE_DISK),
-	 TYPES(STORAGE_DISK)},
-};
-#define POLICIES (sizeof(policies) / sizeof(policies[0]))
-
-static Hd__StorageTypesProto *types_proto(struct req *q, const struct types *t)
-{
-	Hd__StorageTypesProto *m = req_new_msg(q, Hd__StorageTypesProto, hd__storage_types_proto__init);
-
-	m->storagetypes = arena_array(&q->mem, Hd__StorageTypeProto, t->n + 1);
-	for (; m->n_storagetypes < t->n; m->n_storagetypes++)
-		m->storagetypes[m->n_storagetypes] =
-			(Hd__StorageTypeProto)t->type[m->n_storagetypes];
-	return m;
-}
-
-static Hd__BlockStoragePolicyProto *policy_proto(struct req *q, const struct policy *p)
-{
-	Hd__BlockStoragePolicyProto *m =
-		req_new_msg(q, Hd__BlockStoragePolicyProto, hd__block_storage_policy_proto__init);
-
-	m->policyid = p->id;
-	m->name = arena_strdup(&q->mem, p->name);
-	m->creationpolicy = types_proto(q, &p->create);
-	m->creationfallbackpolicy = p->create_else.n ? types_proto(q, &p->create_else) : NULL;
-	m->replicationfallbackpolicy = p->copy_else.n ? types_proto(q, &p->copy_else) : NULL;
-	return m;
-}
-
-static Hd__BlockStoragePolicyProto *hot_policy(struct req *q)
-{
-	const struct policy *p = policies;
-
-	while (p->id != POLICY_HOT)
-		p++;
-	return policy_proto(q, p);
-}
-
-static int get_storage_policies(struct req *q, const void *in)
-{
-	Hd__GetStoragePoliciesResponseProto *r =
-		req_reply(q, Hd__GetStoragePoliciesResponseProto,
-			  hd__get_storage_policies_response_proto__init);
-
-	(void)in;
-	r->policies = arena_array(&q->mem, Hd__BlockStoragePolicyProto *, POLICIES);
-	for (; r->n_policies < POLICIES; r->n_policies++)
-		r->policies[r->n_policies] = policy_proto(q, &policies[r->n_policies]);
-	return 0;
-}
-
-static int get_storage_policy(struct req *q, const void *in)
-{
-	const Hd__GetStoragePolicyRequestProto *m = in;
-	Hd__GetStoragePolicyResponseProto *r = req_reply(
-		q, Hd__GetStoragePolicyResponseProto, hd__get_storage_policy_response_proto__init);
-	struct walk w;
-
-	r->storagepolicy = hot_policy(q);
-	return ns_find(&q->ns, m->path, &w);
-}
-
 static int get_ec_policy(struct req *q, const void *in)
 {
 	const Hd__GetErasureCodingPolicyRequestProto *m = in;
 	struct walk w;
+	int rc = ns_walk(&q->ns, m->src, &w);
 
 	req_reply(q, Hd__GetErasureCodingPolicyResponseProto,
 		  hd__get_erasure_coding_policy_response_proto__init);
-	return ns_find(&q->ns, m->src, &w);
+	return rc ? rc : ns_found(&q->ns, &w, "Path not found: ", "");
 }
 
 /* Answers that say "there is none". */
@@ -298,12 +213,11 @@ static int get_storage_report(struct req *q, const void *in)
 	}
 static const struct method table[] = {
 	READ(getServerDefaults, get_server_defaults, get_server_defaults),
-	READ(getStoragePolicies, get_storage_policies, get_storage_policies),
-	READ(getStoragePolicy, get_storage_policy, get_storage_policy),
 	READ(getErasureCodingPolicy, get_erasure_coding_policy, get_ec_policy),
 	READ(getErasureCodingPolicies, get_erasure_coding_policies, get_ec_policies),
 	READ(getErasureCodingCodecs, get_erasure_coding_codecs, get_ec_codecs),
-	READ(listEncryptionZones, list_encryption_zones, list_encryption_zones),
+	METHOD(listEncryptionZones, hd, list_encryption_zones, REQ_READ, REQ_SUPER,
+	       list_encryption_zones),
 	READ(getDataEncryptionKey, get_data_encryption_key, get_data_encryption_key),
 	METHOD(getSlowDatanodeReport, hd, get_slow_datanode_report, REQ_READ, REQ_SUPER,
 	       get_slow_datanode_report),

@@ -7,6 +7,8 @@
 #include "namenode-shim/locate.h"
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
+#include "namenode-shim/policy.h"
+#include "namenode-shim/refuse.h"
 
 #define REPLICATION_POLICY "REPLICATION" /* ecPolicyName that means: replicated */
 
@@ -20,45 +22,70 @@ static int mkdirs(struct req *q, const void *in)
 	return ns_mkdirs(&q->ns, m->src, (uint16_t)m->masked->perm, m->createparent);
 }
 
-static int check_replication(struct req *q, const char *src, uint32_t repl)
-{
-	const struct settings *s = &q->nn->set;
-
-	if (repl > s->repl_max)
-		return exc_throw(&q->exc, EXC_IO,
-				 "Requested replication factor of %u exceeds maximum of %u for %s",
-				 repl, s->repl_max, src);
-	if (repl < s->repl_min)
-		return exc_throw(&q->exc, EXC_IO,
-				 "Requested replication factor of %u is less than the required "
-				 "minimum of %u for %s",
-				 repl, s->repl_min, src);
-	return 0;
-}
-
 static int check_create(struct req *q, const Hd__CreateRequestProto *m)
 {
-	const struct settings *s = &q->nn->set;
-	int rc;
+	const bool ec = m->ecpolicyname && *m->ecpolicyname;
 
-	if (m->ecpolicyname && *m->ecpolicyname && strcmp(m->ecpolicyname, REPLICATION_POLICY))
+	if (ec && (m->createflag & HD__CREATE_FLAG_PROTO__SHOULD_REPLICATE))
 		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
-				 "Policy '%.100s' does not match any enabled erasure coding "
-				 "policies: []. This NameNode stores replicated files only.",
-				 m->ecpolicyname);
+				 "SHOULD_REPLICATE flag and ecPolicyName are exclusive parameters. "
+				 "Set both is not allowed!");
+	if (ec && strcmp(m->ecpolicyname, REPLICATION_POLICY))
+		return refuse_ec_policy(q, m->ecpolicyname);
 	if (!*m->clientname || strlen(m->clientname) > LEASE_NAME_MAX)
 		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
 				 "client name must have 1 to %d bytes", LEASE_NAME_MAX);
-	rc = check_replication(q, m->src, m->replication);
-	if (rc < 0)
-		return rc;
-	if (m->blocksize < s->min_block_size || m->blocksize > INT64_MAX)
-		return exc_throw(&q->exc, EXC_IO,
-				 "Specified block size is less than configured minimum value "
-				 "(dfs.namenode.fs-limits.min-block-size): %llu < %llu",
-				 (unsigned long long)m->blocksize,
-				 (unsigned long long)s->min_block_size);
 	return 0;
+}
+
+/* Java keeps a replication in 16 signed bits, and its messages show what is left of a larger one. */
+static int check_replication(struct req *q, const char *path, uint32_t wanted, const char *by)
+{
+	const int16_t r = (int16_t)wanted;
+
+	if (r > (int64_t)q->nn->set.repl_max)
+		return exc_throw(&q->exc, EXC_IO,
+				 "Requested replication factor of %d exceeds maximum of %u for %s%s",
+				 r, q->nn->set.repl_max, path, by);
+	if (r < (int64_t)q->nn->set.repl_min)
+		return exc_throw(&q->exc, EXC_IO,
+				 "Requested replication factor of %d is less than the required "
+				 "minimum of %u for %s%s",
+				 r, q->nn->set.repl_min, path, by);
+	return 0;
+}
+
+static int check_size(struct req *q, const Hd__CreateRequestProto *m)
+{
+	const struct settings *s = &q->nn->set;
+
+	if ((int64_t)m->blocksize >= (int64_t)s->min_block_size)
+		return 0;
+	return exc_throw(&q->exc, EXC_IO,
+			 "Specified block size %lld is less than configured minimum value "
+			 "dfs.namenode.fs-limits.min-block-size=%llu",
+			 (long long)m->blocksize, (unsigned long long)s->min_block_size);
+}
+
+static int find_policy(struct req *q, const Hd__CreateRequestProto *m, unsigned int *ret)
+{
+	const struct policy *p = NULL;
+	int rc = 0;
+
+	if (m->storagepolicy && *m->storagepolicy)
+		rc = policy_check_name(&q->ns, m->storagepolicy, &p);
+	*ret = p ? p->id
+	       : m->createflag & HD__CREATE_FLAG_PROTO__LAZY_PERSIST ? POLICY_LAZY_PERSIST
+								      : POLICY_NONE;
+	return rc;
+}
+
+/* One that stands there and is not to be overwritten: its writer, if any, is asked about first. */
+static int check_writer(struct req *q, const struct ns_create *c, const struct inode *there)
+{
+	if (!there || c->overwrite)
+		return 0;
+	return file_check_open(q, there, "CREATE_FILE", c->path, c->client);
 }
 
 static int create(struct req *q, const void *in)
@@ -76,12 +103,21 @@ static int create(struct req *q, const void *in)
 		.overwrite = m->createflag & HD__CREATE_FLAG_PROTO__OVERWRITE,
 		.create_parent = m->createparent,
 	};
-	struct inode *file, *busy = NULL;
+	unsigned int policy;
+	struct inode *file;
+	struct walk w;
 	int rc = check_create(q, m);
 
-	rc = rc ? rc : ns_create(&q->ns, &c, &file, &busy);
-	if (busy)
-		return file_busy(q, busy, m->src, m->clientname);
+	rc = rc ? rc : ns_walk_create(&q->ns, &c, &w);
+	rc = rc ? rc : check_size(q, m);
+	rc = rc ? rc
+		: check_replication(q, m->src, m->replication,
+				    arena_printf(&q->mem, ", clientName=%s", q->ns.host));
+	rc = rc ? rc : find_policy(q, m, &policy);
+	rc = rc ? rc : check_writer(q, &c, w.last);
+	rc = rc ? rc : ns_create(&q->ns, &c, &w, &file);
+	if (!rc && policy)
+		rc = ns_io(&q->ns, policy_put(q->ns.t, file->id, policy));
 	if (!rc)
 		r->fs = locate_status(q, file, "", false);
 	return rc;
@@ -140,7 +176,7 @@ static int set_times(struct req *q, const void *in)
 	const Hd__SetTimesRequestProto *m = in;
 
 	req_reply(q, Hd__SetTimesResponseProto, hd__set_times_response_proto__init);
-	return ns_set_times(&q->ns, m->src, m->mtime, m->atime);
+	return ns_set_times(&q->ns, m->src, (int64_t)m->mtime, (int64_t)m->atime);
 }
 
 static int set_replication(struct req *q, const void *in)
@@ -151,10 +187,8 @@ static int set_replication(struct req *q, const void *in)
 	bool done = false;
 	int rc;
 
-	rc = check_replication(q, m->src, m->replication);
-	if (rc < 0)
-		return rc;
-	rc = ns_set_repl(&q->ns, m->src, (uint16_t)m->replication, &done);
+	rc = check_replication(q, m->src, m->replication, "");
+	rc = rc ? rc : ns_set_repl(&q->ns, m->src, (uint16_t)m->replication, &done);
 	r->result = done;
 	return rc;
 }

@@ -4,7 +4,9 @@
 
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "acl.pb-c.h"
+#include "common/wire/pb.h"
 #include "encryption.pb-c.h"
+#include "namenode-shim/file.h"
 #include "namenode-shim/locate.h"
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
@@ -15,11 +17,39 @@ static int walk_or_nothing(struct req *q, const char *path, struct walk *w)
 {
 	int rc = ns_walk(&q->ns, path, w);
 
-	if (rc != -ENOTDIR)
+	if (rc != -ENOTDIR || (q->ns.enforce && !q->ns.super))
 		return rc;
 	q->exc.cls = NULL;
 	w->last = NULL;
 	return 0;
+}
+
+/* /.reserved and what it shows are directories of nobody that no record stands for. */
+static Hd__HdfsFileStatusProto *reserved_status(struct req *q, const char *name, uint16_t perm,
+						const char *group, uint64_t time_ms)
+{
+	const struct inode n = {.id = UINT64_MAX,
+				.parent = INODE_ROOT,
+				.type = INODE_DIR,
+				.perm = perm,
+				.name = name,
+				.owner = "",
+				.group = group,
+				.client = "",
+				.mtime = time_ms,
+				.atime = time_ms};
+
+	return locate_status(q, &n, name, false);
+}
+
+#define RESERVED_PERM 01770
+#define RESERVED_CHILD_PERM 0770
+
+static Hd__HdfsFileStatusProto *status_of(struct req *q, const struct walk *w, bool with_blocks)
+{
+	if (w->reserved)
+		return reserved_status(q, "", RESERVED_PERM, "", 0);
+	return w->last ? locate_status(q, w->last, "", with_blocks) : NULL;
 }
 
 static int get_file_info(struct req *q, const void *in)
@@ -30,8 +60,8 @@ static int get_file_info(struct req *q, const void *in)
 	struct walk w;
 	int rc = walk_or_nothing(q, m->src, &w);
 
-	if (!rc && w.last)
-		r->fs = locate_status(q, w.last, "", false);
+	if (!rc)
+		r->fs = status_of(q, &w, false);
 	return rc;
 }
 
@@ -43,8 +73,8 @@ static int get_file_link_info(struct req *q, const void *in)
 	struct walk w;
 	int rc = walk_or_nothing(q, m->src, &w);
 
-	if (!rc && w.last)
-		r->fs = locate_status(q, w.last, "", false);
+	if (!rc)
+		r->fs = status_of(q, &w, false);
 	return rc;
 }
 
@@ -57,8 +87,8 @@ static int get_located_file_info(struct req *q, const void *in)
 	struct walk w;
 	int rc = walk_or_nothing(q, m->src ? m->src : "", &w);
 
-	if (!rc && w.last)
-		r->fs = locate_status(q, w.last, "", true);
+	if (!rc)
+		r->fs = status_of(q, &w, true);
 	return rc;
 }
 
@@ -92,6 +122,57 @@ static int list_entry(void *arg, const char *name, size_t len, uint64_t id)
 	return 0;
 }
 
+/* One page of what @w names, from the name after @after. */
+static int list_page(struct listing *l, const struct walk *w, const void *after, size_t len)
+{
+	struct req *q = l->q;
+	int rc;
+
+	l->out = req_new_msg(q, Hd__DirectoryListingProto, hd__directory_listing_proto__init);
+	l->out->partiallisting = arena_array(&q->mem, Hd__HdfsFileStatusProto *,
+					     (size_t)q->nn->set.ls_limit + 1);
+	if (w->last->type == INODE_FILE) {
+		l->out->partiallisting[l->out->n_partiallisting++] =
+			locate_status(q, w->last, "", l->with_blocks);
+	} else {
+		rc = ns_check(&q->ns, w->last, ACCESS_R | ACCESS_X, w->path);
+		if (!rc)
+			rc = dirent_each(q->ns.t, w->last->id, after, len, list_entry, l);
+		if (rc < 0)
+			return ns_io(&q->ns, rc);
+	}
+	l->out->remainingentries = l->more;
+	return 0;
+}
+
+static Hd__DirectoryListingProto *list_reserved(struct req *q)
+{
+	static const char *const names[] = {".inodes", "raw"};
+	Hd__DirectoryListingProto *d =
+		req_new_msg(q, Hd__DirectoryListingProto, hd__directory_listing_proto__init);
+
+	d->partiallisting = arena_array(&q->mem, Hd__HdfsFileStatusProto *, 2);
+	for (; d->n_partiallisting < 2; d->n_partiallisting++)
+		d->partiallisting[d->n_partiallisting] =
+			reserved_status(q, names[d->n_partiallisting], RESERVED_CHILD_PERM,
+					q->nn->set.super_group, q->nn->db->ident.ctime_ms);
+	return d;
+}
+
+/* Below a directory that exists .snapshot lists its snapshots, if it may have any. */
+static int list_snapshots(struct req *q, const struct walk *w, Hd__DirectoryListingProto **ret)
+{
+	const struct inode *up = w->chain[w->have - 1];
+
+	if (w->depth == 1) /* the root may have, and has none */
+		*ret = req_new_msg(q, Hd__DirectoryListingProto, hd__directory_listing_proto__init);
+	else if (up->type == INODE_DIR)
+		return exc_throw(&q->exc, EXC_SNAPSHOT,
+				 "Directory is not a snapshottable directory: %s",
+				 walk_path_of(&q->ns, w, w->depth - 1));
+	return 0;
+}
+
 static int get_listing(struct req *q, const void *in)
 {
 	const Hd__GetListingRequestProto *m = in;
@@ -99,26 +180,132 @@ static int get_listing(struct req *q, const void *in)
 						   hd__get_listing_response_proto__init);
 	struct listing l = {.q = q, .with_blocks = m->needlocation};
 	struct walk w;
-	int rc = walk_or_nothing(q, m->src, &w);
+	int rc = ns_walk(&q->ns, m->src, &w);
 
-	if (rc < 0 || !w.last)
+	if (rc < 0)
 		return rc;
-	l.out = req_new_msg(q, Hd__DirectoryListingProto, hd__directory_listing_proto__init);
-	l.out->partiallisting = arena_array(&q->mem, Hd__HdfsFileStatusProto *,
-					    (size_t)q->nn->set.ls_limit + 1);
-	if (w.last->type == INODE_FILE) {
-		l.out->partiallisting[l.out->n_partiallisting++] =
-			locate_status(q, w.last, "", l.with_blocks);
-	} else {
-		rc = ns_check(&q->ns, w.last, ACCESS_R | ACCESS_X, w.path);
-		if (!rc)
-			rc = dirent_each(q->ns.t, w.last->id, m->startafter.data,
-					 m->startafter.len, list_entry, &l);
-		if (rc < 0)
-			return ns_io(&q->ns, rc);
+	if (w.reserved)
+		r->dirlist = list_reserved(q);
+	if (!w.last && w.have == w.depth && !strcmp(w.name[w.depth - 1], INODE_SNAPSHOT))
+		return list_snapshots(q, &w, &r->dirlist);
+	if (!w.last)
+		return 0;
+	rc = list_page(&l, &w, m->startafter.data, m->startafter.len);
+	if (!rc)
+		r->dirlist = l.out;
+	return rc;
+}
+
+/* ---- listings of many directories in one call ---- */
+
+#define BATCH_PATHS_MAX 100 /* dfs.batched.ls.limit */
+
+struct batch {
+	struct req *q;
+	const Hd__GetBatchedListingRequestProto *m;
+	Hd__GetBatchedListingResponseProto *r;
+	uint32_t entries;
+	struct listing last;
+};
+
+static void batch_fail(struct batch *b, Hd__BatchedDirectoryListingProto *d)
+{
+	struct req *q = b->q;
+	Hd__RemoteExceptionProto *e =
+		req_new_msg(q, Hd__RemoteExceptionProto, hd__remote_exception_proto__init);
+
+	e->classname = arena_strdup(&q->mem, q->exc.cls);
+	e->message = arena_strdup(&q->mem, q->exc.text);
+	q->exc.cls = NULL;
+	d->exception = e;
+}
+
+/* A path that fails says so in its place; only the database fails the call. */
+static void batch_path(struct batch *b, uint32_t i, const void *after, size_t len)
+{
+	struct req *q = b->q;
+	Hd__BatchedDirectoryListingProto *d =
+		req_new_msg(q, Hd__BatchedDirectoryListingProto,
+			    hd__batched_directory_listing_proto__init);
+	struct walk w;
+	int rc = ns_walk(&q->ns, b->m->paths[i], &w);
+
+	d->parentidx = i;
+	b->r->listings[b->r->n_listings++] = d;
+	b->last = (struct listing){.q = q, .with_blocks = b->m->needlocation};
+	if (!rc && !w.last)
+		rc = exc_throw(&q->exc, EXC_NOT_FOUND, "Path %s does not exist", b->m->paths[i]);
+	rc = rc ? rc : list_page(&b->last, &w, after, len);
+	if (rc < 0) {
+		batch_fail(b, d);
+		return;
 	}
-	l.out->remainingentries = l.more;
-	r->dirlist = l.out;
+	d->partiallisting = b->last.out->partiallisting;
+	d->n_partiallisting = b->last.out->n_partiallisting;
+	b->entries += (uint32_t)d->n_partiallisting;
+}
+
+/* Where the next call goes on: the cookie is ours to read, so it is a path's index and a name. */
+static void batch_cookie(struct batch *b, uint32_t i)
+{
+	const Hd__DirectoryListingProto *l = b->last.out;
+	Hd__BatchedListingKeyProto *k = req_new_msg(b->q, Hd__BatchedListingKeyProto,
+						    hd__batched_listing_key_proto__init);
+	size_t len;
+	uint8_t *p;
+
+	b->r->hasmore = 1;
+	k->pathindex = i + !b->last.more;
+	if (b->last.more && l->n_partiallisting)
+		k->startafter = l->partiallisting[l->n_partiallisting - 1]->path;
+	len = protobuf_c_message_get_packed_size(&k->base);
+	p = arena_alloc(&b->q->mem, len);
+	protobuf_c_message_pack(&k->base, p);
+	b->r->startafter = (ProtobufCBinaryData){len, p};
+}
+
+static int batch_start(struct batch *b, uint32_t *ret_i, ProtobufCBinaryData *ret_after)
+{
+	ProtobufCMessage *m;
+	const Hd__BatchedListingKeyProto *k;
+
+	*ret_i = 0;
+	if (!b->m->startafter.len)
+		return 0;
+	if (pb_unpack(&hd__batched_listing_key_proto__descriptor, b->m->startafter.data,
+		      b->m->startafter.len, &m) < 0)
+		return exc_throw(&b->q->exc, EXC_ILLEGAL_ARGUMENT, "malformed startAfter");
+	k = (const Hd__BatchedListingKeyProto *)m;
+	*ret_i = k->pathindex;
+	ret_after->len = k->startafter.len;
+	ret_after->data = arena_alloc(&b->q->mem, k->startafter.len + 1);
+	memcpy(ret_after->data, k->startafter.data, k->startafter.len);
+	pb_free(m);
+	return 0;
+}
+
+static int get_batched_listing(struct req *q, const void *in)
+{
+	struct batch b = {.q = q, .m = in};
+	ProtobufCBinaryData after = {0};
+	uint32_t i;
+	int rc = batch_start(&b, &i, &after);
+
+	b.r = req_reply(q, Hd__GetBatchedListingResponseProto,
+			hd__get_batched_listing_response_proto__init);
+	if (!rc && b.m->n_paths > BATCH_PATHS_MAX)
+		rc = exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT, "Too many source paths (%zu > %d)",
+			       b.m->n_paths, BATCH_PATHS_MAX);
+	if (rc < 0)
+		return rc;
+	b.r->listings = arena_array(&q->mem, Hd__BatchedDirectoryListingProto *, b.m->n_paths);
+	for (; i < b.m->n_paths; i++, after.len = 0) {
+		batch_path(&b, i, after.data, after.len);
+		if (b.last.more || (b.entries >= q->nn->set.ls_limit && i + 1 < b.m->n_paths)) {
+			batch_cookie(&b, i);
+			break;
+		}
+	}
 	return 0;
 }
 
@@ -137,6 +324,19 @@ static int check_located(struct req *q, const char *src, const Hd__LocatedBlocks
 	return 0;
 }
 
+/* Reads do not wait for the disk: the access time is written behind them, as seldom as is configured. */
+static void touch(struct req *q, const struct inode *n)
+{
+	struct req *r;
+
+	if (!q->nn->set.atime_precision_ms || q->nn->safe.on ||
+	    q->ns.now_ms <= n->atime + q->nn->set.atime_precision_ms)
+		return;
+	r = req_new(q->nn, &file_touch_method, NULL, NULL);
+	r->arg = n->id;
+	nn_submit(q->nn, r);
+}
+
 static int get_block_locations(struct req *q, const void *in)
 {
 	const Hd__GetBlockLocationsRequestProto *m = in;
@@ -147,13 +347,14 @@ static int get_block_locations(struct req *q, const void *in)
 	int rc;
 
 	if ((int64_t)m->offset < 0 || (int64_t)m->length < 0)
-		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
-				 "Negative offset or length is not supported. File: %s", m->src);
+		return exc_throw(&q->exc, EXC_BAD_ARGUMENT, "Negative %s is not supported. File: %s",
+				 (int64_t)m->offset < 0 ? "offset" : "length", m->src);
 	rc = ns_find_file(&q->ns, m->src, &w);
 	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_R, w.path);
 	if (rc < 0)
 		return rc;
 	r->locations = locate_file(q, w.last, m->offset, m->length);
+	touch(q, w.last);
 	return check_located(q, m->src, r->locations);
 }
 
@@ -168,7 +369,7 @@ static int get_content_summary(struct req *q, const void *in)
 	Hd__ContentSummaryProto *s =
 		req_new_msg(q, Hd__ContentSummaryProto, hd__content_summary_proto__init);
 	struct ns_summary sum;
-	int rc = ns_summarize(&q->ns, m->path, &sum);
+	int rc = ns_summarize(&q->ns, m->path, "File does not exist: ", &sum);
 
 	if (rc < 0)
 		return rc;
@@ -176,7 +377,9 @@ static int get_content_summary(struct req *q, const void *in)
 	s->filecount = sum.files;
 	s->directorycount = sum.dirs;
 	s->spaceconsumed = sum.space;
-	s->quota = s->spacequota = UINT64_MAX; /* -1: none */
+	s->quota = sum.max_inodes;
+	s->spacequota = sum.max_space;
+	s->erasurecodingpolicy = arena_strdup(&q->mem, sum.is_dir ? "" : "Replicated");
 	PB_SET(s, snapshotlength, 0);
 	PB_SET(s, snapshotfilecount, 0);
 	PB_SET(s, snapshotdirectorycount, 0);
@@ -193,13 +396,14 @@ static int get_quota_usage(struct req *q, const void *in)
 						      hd__get_quota_usage_response_proto__init);
 	Hd__QuotaUsageProto *u = req_new_msg(q, Hd__QuotaUsageProto, hd__quota_usage_proto__init);
 	struct ns_summary sum;
-	int rc = ns_summarize(&q->ns, m->path, &sum);
+	int rc = ns_summarize(&q->ns, m->path, "File/Directory does not exist: ", &sum);
 
 	if (rc < 0)
 		return rc;
 	u->fileanddirectorycount = sum.files + sum.dirs;
 	u->spaceconsumed = sum.space;
-	u->quota = u->spacequota = UINT64_MAX;
+	u->quota = sum.max_inodes;
+	u->spacequota = sum.max_space;
 	r->usage = u;
 	return 0;
 }
@@ -235,9 +439,10 @@ static int check_access(struct req *q, const void *in)
 {
 	const Hd__CheckAccessRequestProto *m = in;
 	struct walk w;
-	int rc = ns_find(&q->ns, m->path, &w);
+	int rc = ns_walk(&q->ns, m->path, &w);
 
 	req_reply(q, Hd__CheckAccessResponseProto, hd__check_access_response_proto__init);
+	rc = rc ? rc : ns_found(&q->ns, &w, "Path not found: ", "");
 	return rc ? rc : ns_check(&q->ns, w.last, (unsigned int)m->mode & 7, w.path);
 }
 
@@ -260,8 +465,9 @@ static int get_acl_status(struct req *q, const void *in)
 	Hd__FsPermissionProto *p =
 		req_new_msg(q, Hd__FsPermissionProto, hd__fs_permission_proto__init);
 	struct walk w;
-	int rc = ns_find(&q->ns, m->src, &w);
+	int rc = ns_walk(&q->ns, m->src, &w);
 
+	rc = rc ? rc : ns_found(&q->ns, &w, "cannot find ", "");
 	if (rc < 0)
 		return rc;
 	p->perm = w.last->perm;
@@ -278,9 +484,11 @@ static int get_xattrs(struct req *q, const void *in)
 {
 	const Hd__GetXAttrsRequestProto *m = in;
 	struct walk w;
-	int rc = ns_find(&q->ns, m->src, &w);
+	int rc = ns_walk(&q->ns, m->src, &w);
 
 	req_reply(q, Hd__GetXAttrsResponseProto, hd__get_xattrs_response_proto__init);
+	rc = rc ? rc : ns_found(&q->ns, &w, "cannot find ", "");
+	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_R, w.path);
 	if (!rc && m->n_xattrs)
 		rc = exc_throw(&q->exc, EXC_NO_XATTR,
 			       "At least one of the attributes provided was not found.");
@@ -291,16 +499,20 @@ static int list_xattrs(struct req *q, const void *in)
 {
 	const Hd__ListXAttrsRequestProto *m = in;
 	struct walk w;
+	int rc = ns_walk(&q->ns, m->src, &w);
 
 	req_reply(q, Hd__ListXAttrsResponseProto, hd__list_xattrs_response_proto__init);
-	return ns_find(&q->ns, m->src, &w);
+	return rc ? rc : ns_found(&q->ns, &w, "cannot find ", "");
 }
 
 static int get_ez_for_path(struct req *q, const void *in)
 {
-	(void)in;
+	const Hd__GetEZForPathRequestProto *m = in;
+	struct walk w;
+	int rc = ns_walk(&q->ns, m->src, &w);
+
 	req_reply(q, Hd__GetEZForPathResponseProto, hd__get_ezfor_path_response_proto__init);
-	return 0;
+	return rc || !w.last ? rc : ns_check(&q->ns, w.last, ACCESS_R, w.path);
 }
 
 #define READ(name, msg, fn) METHOD(name, hd, msg, REQ_READ, 0, fn)
@@ -309,6 +521,7 @@ static const struct method table[] = {
 	READ(getFileLinkInfo, get_file_link_info, get_file_link_info),
 	READ(getLocatedFileInfo, get_located_file_info, get_located_file_info),
 	READ(getListing, get_listing, get_listing),
+	READ(getBatchedListing, get_batched_listing, get_batched_listing),
 	READ(getBlockLocations, get_block_locations, get_block_locations),
 	READ(getContentSummary, get_content_summary, get_content_summary),
 	READ(getQuotaUsage, get_quota_usage, get_quota_usage),

@@ -22,7 +22,7 @@ static int check_pool(struct req *q, const Hd__ExtendedBlockProto *p)
 {
 	if (!p || !strcmp(p->poolid, q->nn->db->ident.pool_id))
 		return 0;
-	return exc_throw(&q->exc, EXC_IO, "Block pool %.120s is not this NameNode's (%s)",
+	return exc_throw(&q->exc, EXC_IO, "Unexpected BlockPoolId %.120s - expected %s",
 			 p->poolid, q->nn->db->ident.pool_id);
 }
 
@@ -157,7 +157,7 @@ static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct
 			 (unsigned long long)n->block_size);
 }
 
-static int append_block(struct req *q, struct inode *n, struct storage **st, uint32_t nst)
+static void append_block(struct req *q, struct inode *n, struct storage **st, uint32_t nst)
 {
 	struct inode_block *all = arena_array(&q->mem, struct inode_block, n->nblocks + 1u);
 	struct block b = {(int64_t)++q->ns.t->ctr.block, ++q->ns.t->ctr.gs, 0};
@@ -172,7 +172,6 @@ static int append_block(struct req *q, struct inode *n, struct storage **st, uin
 	e->repl = n->repl;
 	e->targets = st;
 	e->ntargets = nst;
-	return ns_io(&q->ns, inode_put(q->ns.t, n));
 }
 
 static int repeat_answer(struct req *q, const struct inode *n, Hd__AddBlockResponseProto *r)
@@ -196,7 +195,8 @@ static int add_block(struct req *q, const void *in)
 		req_reply(q, Hd__AddBlockResponseProto, hd__add_block_response_proto__init);
 	struct storage **st;
 	struct inode *n;
-	uint32_t nst;
+	uint64_t before;
+	uint32_t nst = 0;
 	int rc = check_pool(q, m->previous);
 
 	rc = rc ? rc : file_find_open(q, m->src, m->fileid, m->clientname, &n);
@@ -213,8 +213,13 @@ static int add_block(struct req *q, const void *in)
 	rc = rc ? rc : check_progress(q, m->src, n);
 	st = arena_array(&q->mem, struct storage *, n->repl);
 	rc = rc ? rc : choose(q, m, n, st, &nst);
+	before = inode_space(n);
 	rc = rc ? rc : commit_last(q, n, m->previous);
-	rc = rc ? rc : append_block(q, n, st, nst);
+	if (rc < 0)
+		return rc;
+	append_block(q, n, st, nst);
+	rc = file_space_changed(q, n, before);
+	rc = rc ? rc : ns_io(&q->ns, inode_put(q->ns.t, n));
 	if (!rc)
 		r->block = locate_on(q, &n->blocks[n->nblocks - 1].b, inode_len(n), st, nst);
 	return rc;
@@ -224,17 +229,20 @@ static int abandon_block(struct req *q, const void *in)
 {
 	const Hd__AbandonBlockRequestProto *m = in;
 	struct inode *n;
-	int rc = check_pool(q, m->b);
+	uint64_t before;
+	int rc;
 
 	req_reply(q, Hd__AbandonBlockResponseProto, hd__abandon_block_response_proto__init);
-	rc = rc ? rc : file_find_open(q, m->src, m->fileid, m->holder, &n);
+	rc = file_find_open(q, m->src, m->fileid, m->holder, &n);
 	if (rc < 0 || !n->nblocks || n->blocks[n->nblocks - 1].b.id != (int64_t)m->b->blockid)
 		return rc; /* gone already: a repeated request */
 	if (n->blocks[n->nblocks - 1].committed)
 		return exc_throw(&q->exc, EXC_IO, "Block %lld is committed and cannot be abandoned",
 				 (long long)m->b->blockid);
+	before = inode_space(n);
 	ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = n->blocks[--n->nblocks].b;
-	return ns_io(&q->ns, inode_put(q->ns.t, n));
+	rc = file_space_changed(q, n, before);
+	return rc ? rc : ns_io(&q->ns, inode_put(q->ns.t, n));
 }
 
 /* ---- complete, fsync ---- */
@@ -272,42 +280,29 @@ static bool is_closed_as(const struct inode *n, const Hd__ExtendedBlockProto *la
 	return n->nblocks ? is_block(&n->blocks[n->nblocks - 1], last) : !last;
 }
 
-static int find_completing(struct req *q, const Hd__CompleteRequestProto *m, struct inode **ret)
-{
-	struct walk w;
-	int rc;
-
-	if (m->fileid) {
-		rc = inode_get(q->ns.t, m->fileid, &q->mem, ret);
-		return rc == -ENOENT ? exc_throw(&q->exc, EXC_NOT_FOUND,
-						 "File does not exist: %s (inode %llu)", m->src,
-						 (unsigned long long)m->fileid)
-				     : ns_io(&q->ns, rc);
-	}
-	rc = ns_find(&q->ns, m->src, &w);
-	*ret = w.last;
-	return rc;
-}
-
 static int complete(struct req *q, const void *in)
 {
 	const Hd__CompleteRequestProto *m = in;
 	Hd__CompleteResponseProto *r =
 		req_reply(q, Hd__CompleteResponseProto, hd__complete_response_proto__init);
+	const char *path;
 	struct inode *n;
+	uint64_t before;
 	int rc = check_pool(q, m->last);
 
-	rc = rc ? rc : find_completing(q, m, &n);
+	rc = rc ? rc : file_find(q, m->src, m->fileid, m->clientname, &n, &path);
 	if (rc < 0)
 		return rc;
 	if (is_closed_as(n, m->last)) {
 		r->result = 1;
 		return 0;
 	}
-	rc = file_check_lease(q, n, m->src, m->clientname);
+	rc = file_check_lease(q, n, path, m->fileid, m->clientname);
 	if (!rc && must_wait(q, n, m->last))
 		return REQ_PARK;
+	before = inode_space(n);
 	rc = rc ? rc : commit_last(q, n, m->last);
+	rc = rc ? rc : file_space_changed(q, n, before);
 	if (rc < 0)
 		return rc;
 	if (!all_complete(q, n))
@@ -337,29 +332,44 @@ static int fsync_file(struct req *q, const void *in)
 
 /* ---- pipelines ---- */
 
+/* As Java prints a block of a pool. */
+static const char *block_text(struct req *q, const Hd__ExtendedBlockProto *p)
+{
+	return arena_printf(&q->mem, "%s:blk_%lld_%llu", p->poolid, (long long)p->blockid,
+			    (unsigned long long)p->generationstamp);
+}
+
 /* The open last block @p of a file leased to @client. */
 static int find_block(struct req *q, const Hd__ExtendedBlockProto *p, const char *client,
 		      struct inode **ret)
 {
 	const struct blk *b = blocks_find(&q->nn->blocks, (int64_t)p->blockid);
+	const struct inode *n;
 	int rc = check_pool(q, p);
 
 	if (rc < 0)
 		return rc;
 	rc = b ? inode_get(q->ns.t, b->inode, &q->mem, ret) : -ENOENT;
 	if (rc == -ENOENT)
-		return exc_throw(&q->exc, EXC_IO,
-				 "Block %lld_%llu does not exist: its file was deleted",
-				 (long long)p->blockid, (unsigned long long)p->generationstamp);
+		return exc_throw(&q->exc, EXC_IO, "%s does not exist.", block_text(q, p));
 	if (rc < 0)
 		return ns_io(&q->ns, rc);
-	rc = file_check_lease(q, *ret, (*ret)->name, client);
-	if (rc < 0)
-		return rc;
-	if (!(*ret)->nblocks || (*ret)->blocks[(*ret)->nblocks - 1].b.id != b->b.id ||
-	    (*ret)->blocks[(*ret)->nblocks - 1].committed)
-		return exc_throw(&q->exc, EXC_IO, "Block %lld_%llu is not under construction",
-				 (long long)p->blockid, (unsigned long long)p->generationstamp);
+	n = *ret;
+	if (!n->nblocks || n->blocks[n->nblocks - 1].b.id != b->b.id ||
+	    n->blocks[n->nblocks - 1].committed)
+		return exc_throw(&q->exc, EXC_IO,
+				 "Unexpected block state: %s is %s but not UNDER_CONSTRUCTION",
+				 block_text(q, p),
+				 b->state == BLK_COMPLETE ? "COMPLETE" : "COMMITTED");
+	if (!inode_is_open(n))
+		return exc_throw(&q->exc, EXC_IO,
+				 "The file %s belonged to does not exist or it is not under "
+				 "construction.",
+				 block_text(q, p));
+	if (strcmp(n->client, client))
+		return exc_throw(&q->exc, EXC_LEASE_EXPIRED,
+				 "Lease mismatch: %s is accessed by a non lease holder %s",
+				 block_text(q, p), client);
 	return 0;
 }
 
@@ -456,82 +466,7 @@ static int get_additional_datanode(struct req *q, const void *in)
 	return 0;
 }
 
-/* ---- append, leases ---- */
-
-/* The partial last block is written on: where its good replicas are. */
-static Hd__LocatedBlockProto *reopen_last(struct req *q, const struct inode *n, const struct blk *b)
-{
-	struct storage **st = arena_array(&q->mem, struct storage *, b->nreps + 1u);
-	struct inode_block *last = &n->blocks[n->nblocks - 1];
-	uint32_t count = 0;
-
-	for (uint16_t i = 0; i < b->nreps; i++)
-		if (b->rep[i].state == REPLICA_FINALIZED && !b->rep[i].corrupt && !b->rep[i].excess)
-			st[count++] = b->rep[i].st;
-	last->committed = false;
-	ns_effect(&q->ns, FX_BLOCK_REOPEN)->b = last->b;
-	return locate_on(q, &last->b, inode_len(n) - last->b.len, st, count);
-}
-
-static int append(struct req *q, const void *in)
-{
-	const Hd__AppendRequestProto *m = in;
-	Hd__AppendResponseProto *r =
-		req_reply(q, Hd__AppendResponseProto, hd__append_response_proto__init);
-	struct inode_block *last;
-	const struct blk *b = NULL;
-	struct effect *e;
-	struct walk w;
-	int rc;
-
-	if (!*m->clientname || strlen(m->clientname) > LEASE_NAME_MAX)
-		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
-				 "client name must have 1 to %d bytes", LEASE_NAME_MAX);
-	rc = ns_find(&q->ns, m->src, &w);
-	if (!rc && w.last->type == INODE_DIR)
-		return exc_throw(&q->exc, EXC_EXISTS,
-				 "Cannot append to directory %s; already exists as a directory.",
-				 m->src);
-	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_W, w.path);
-	if (rc < 0)
-		return rc;
-	if (inode_is_open(w.last))
-		return file_busy(q, w.last, m->src, m->clientname);
-	last = w.last->nblocks ? &w.last->blocks[w.last->nblocks - 1] : NULL;
-	if (last)
-		b = blocks_find(&q->nn->blocks, last->b.id);
-	if (last && (!b || b->state != BLK_COMPLETE || !blk_live(b)))
-		return exc_throw(&q->exc, EXC_RETRIABLE,
-				 "append: lastBlock=%lld of %s is not sufficiently replicated yet",
-				 (long long)last->b.id, m->src);
-	w.last->client = m->clientname;
-	w.last->client_host = q->ns.host;
-	e = ns_effect(&q->ns, FX_LEASE_ADD);
-	e->inode = w.last->id;
-	e->holder = w.last->client;
-	if (last && (m->has_flag && (m->flag & HD__CREATE_FLAG_PROTO__NEW_BLOCK)))
-		r->block = locate_bare(q, &last->b, inode_len(w.last) - last->b.len);
-	else if (last && last->b.len < w.last->block_size)
-		r->block = reopen_last(q, w.last, b);
-	r->stat = locate_status(q, w.last, "", false);
-	return ns_io(&q->ns, inode_put(q->ns.t, w.last));
-}
-
-static int recover_lease(struct req *q, const void *in)
-{
-	const Hd__RecoverLeaseRequestProto *m = in;
-	Hd__RecoverLeaseResponseProto *r =
-		req_reply(q, Hd__RecoverLeaseResponseProto, hd__recover_lease_response_proto__init);
-	struct walk w;
-	bool closed = true;
-	int rc = ns_find_file(&q->ns, m->src, &w);
-
-	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_W, w.path);
-	if (!rc && inode_is_open(w.last))
-		rc = file_recover(q, w.last, &closed);
-	r->result = closed;
-	return rc;
-}
+/* ---- leases, bad replicas ---- */
 
 static int renew_lease(struct req *q, const void *in)
 {
@@ -551,14 +486,6 @@ static int report_bad_blocks(struct req *q, const void *in)
 	return 0;
 }
 
-static int truncate_file(struct req *q, const void *in)
-{
-	const Hd__TruncateRequestProto *m = in;
-
-	return exc_throw(&q->exc, EXC_UNSUPPORTED, "truncate of %s is not supported by this NameNode",
-			 m->src);
-}
-
 #define CHANGE(name, msg, flags, fn) METHOD(name, hd, msg, REQ_CHANGE, flags, fn)
 static const struct method table[] = {
 	CHANGE(addBlock, add_block, 0, add_block),
@@ -568,9 +495,6 @@ static const struct method table[] = {
 	CHANGE(updateBlockForPipeline, update_block_for_pipeline, 0, update_block_for_pipeline),
 	CHANGE(updatePipeline, update_pipeline, REQ_ONCE, update_pipeline),
 	CHANGE(getAdditionalDatanode, get_additional_datanode, 0, get_additional_datanode),
-	CHANGE(append, append, REQ_ONCE, append),
-	CHANGE(truncate, truncate, 0, truncate_file),
-	CHANGE(recoverLease, recover_lease, 0, recover_lease),
 	METHOD(renewLease, hd, renew_lease, REQ_MEMORY, 0, renew_lease),
 	METHOD(reportBadBlocks, hd, report_bad_blocks, REQ_MEMORY, 0, report_bad_blocks),
 };

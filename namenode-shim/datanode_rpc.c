@@ -243,6 +243,9 @@ static Hd__RecoveringBlockProto *recovering(struct req *q, int64_t block_id)
 		return NULL;
 	r = req_new_msg(q, Hd__RecoveringBlockProto, hd__recovering_block_proto__init);
 	r->newgenstamp = b->open->recovery_id;
+	if (b->open->truncate_to != NO_TRUNCATE)
+		r->truncateblock = block_proto(q, b->b.id, b->open->recovery_id,
+					       b->open->truncate_to);
 	r->block = locate_bare(q, &b->b, NO_OFFSET);
 	r->block->locs =
 		arena_array(&q->mem, Hd__DatanodeInfoProto *, b->open->ntargets + 1);
@@ -651,6 +654,7 @@ static int commit_block_synchronization(struct req *q, const void *in)
 	const struct blk *b = blocks_find(&q->nn->blocks, (int64_t)m->block->blockid);
 	struct inode_block *last;
 	struct inode *n;
+	uint64_t before;
 	int rc = check_pool(q, m->block->poolid);
 
 	req_reply(q, Hdd__CommitBlockSynchronizationResponseProto,
@@ -669,6 +673,7 @@ static int commit_block_synchronization(struct req *q, const void *in)
 	rc = check_recovery(q, m, n, b);
 	if (rc < 0)
 		return rc;
+	before = inode_space(n);
 	last = &n->blocks[n->nblocks - 1];
 	if (m->deleteblock) {
 		ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = last->b;
@@ -682,6 +687,10 @@ static int commit_block_synchronization(struct req *q, const void *in)
 	log_info("op=synced block=%lld stamp=%llu len=%llu nodes=%zu close=%d delete=%d",
 		 (long long)m->block->blockid, (unsigned long long)m->newgenstamp,
 		 (unsigned long long)m->newlength, m->n_newtaragets, m->closefile, m->deleteblock);
+	n->truncating = false;
+	rc = file_space_changed(q, n, before);
+	if (rc < 0)
+		return rc;
 	return m->closefile ? file_close(q, n) : ns_io(&q->ns, inode_put(q->ns.t, n));
 }
 

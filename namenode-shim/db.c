@@ -16,7 +16,7 @@
 #include "namenode-shim/inode.h"
 
 #define DB_LAYOUT 1
-#define DB_TABLES 6
+#define DB_TABLES 8
 #define DB_READERS 128 /* threads with a transaction: the reactor, and one for each /fsck that runs */
 #define DB_MAP_MIN (64ull << 20)
 #define DB_MAP_START (64ull << 30) /* address space, not disk: the file grows with its content */
@@ -200,7 +200,8 @@ static int tables_open(struct txn *t)
 		MDB_dbi *dbi;
 	} tab[DB_TABLES] = {{"meta", &db->meta},       {"inodes", &db->inodes},
 			    {"dirents", &db->dirents}, {"open", &db->open},
-			    {"retry", &db->retry},     {"expiry", &db->expiry}};
+			    {"retry", &db->retry},     {"expiry", &db->expiry},
+			    {"quota", &db->quota},     {"policy", &db->policy}};
 	int rc = 0;
 
 	for (int i = 0; i < DB_TABLES && !rc; i++)

@@ -11,6 +11,8 @@
  *   dirents  parent id + name -> inode id
  *   open     inode id -> nothing                 files under construction
  *   retry    client id + call id -> answer       at-most-once calls (retry.h)
+ *   quota    directory id -> limits and use       (quota.h)
+ *   policy   inode id -> storage policy            where one is set
  *   expiry   time + client id + call id -> nothing   when to forget the answer
  * Files: DIR/in_use.lock (fcntl lock of the running process), DIR/current/data.mdb. A format builds
  * DIR/current.tmp and renames it, so that a crash leaves no half-formatted directory.
@@ -43,7 +45,7 @@ struct db_counters {
 
 struct db {
 	MDB_env *env;
-	MDB_dbi meta, inodes, dirents, open, retry, expiry;
+	MDB_dbi meta, inodes, dirents, open, retry, expiry, quota, policy;
 	struct db_ident ident;
 	struct db_counters ctr; /* as committed; writer thread */
 	uint64_t map_bytes;

@@ -15,15 +15,18 @@
 
 struct storage;
 
+#define NO_TRUNCATE UINT64_MAX
+
 enum effect_kind {
 	FX_BLOCK_ADD,     /* a new last block: b, inode, repl, targets */
 	FX_BLOCK_COMMIT,  /* client stated length and stamp of b */
 	FX_BLOCK_PIPELINE, /* new stamp, length and targets of an open block */
 	FX_BLOCK_REOPEN,  /* complete block is written again (append) */
-	FX_BLOCK_RECOVER, /* start recovery; b.gs is the recovery id */
+	FX_BLOCK_RECOVER, /* start recovery; b.gs is the recovery id, truncate_to the length wanted */
 	FX_BLOCK_SYNCED,  /* recovery ended: b, targets hold it finalized */
 	FX_BLOCK_REPL,    /* replication is now repl */
 	FX_BLOCK_REMOVE,  /* delete its replicas */
+	FX_BLOCK_OWNER,   /* is now of inode, with replication repl (concat) */
 	FX_LEASE_ADD,     /* holder writes inode */
 	FX_LEASE_DEL,
 	FX_INODES,        /* delta inodes more (metric) */
@@ -36,6 +39,7 @@ struct effect {
 	uint64_t inode;
 	uint16_t repl;
 	int64_t delta;
+	uint64_t truncate_to; /* NO_TRUNCATE: recovery keeps what the replicas agree on */
 	const char *holder;
 	struct storage **targets; /* borrowed from the data node table; writer thread only */
 	uint32_t ntargets;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "namenode-shim/exc.h"
 
-#include <stdio.h>
+#include <stdarg.h>
+
+#include "namenode-shim/arena.h"
 
 #define HDFS "org.apache.hadoop.hdfs."
 
@@ -15,9 +17,13 @@ static const struct {
 	[EXC_EXISTS] = {"org.apache.hadoop.fs.FileAlreadyExistsException", -EEXIST},
 	[EXC_NOT_EMPTY] = {"org.apache.hadoop.fs.PathIsNotEmptyDirectoryException", -ENOTEMPTY},
 	[EXC_PARENT_NOT_DIR] = {"org.apache.hadoop.fs.ParentNotDirectoryException", -ENOTDIR},
+	[EXC_TRAVERSE] = {"org.apache.hadoop.security.AccessControlException", -ENOTDIR},
+	[EXC_NOT_DIR] = {"org.apache.hadoop.fs.PathIsNotDirectoryException", -ENOTDIR},
 	[EXC_INVALID_PATH] = {"org.apache.hadoop.fs.InvalidPathException", -EINVAL},
 	[EXC_NAME_TOO_LONG] = {HDFS "protocol.FSLimitException$PathComponentTooLongException",
 			       -ENAMETOOLONG},
+	[EXC_DIR_FULL] = {HDFS "protocol.FSLimitException$MaxDirectoryItemsExceededException",
+			  -EDQUOT},
 	[EXC_BEING_CREATED] = {HDFS "protocol.AlreadyBeingCreatedException", -EBUSY},
 	[EXC_RECOVERY] = {HDFS "protocol.RecoveryInProgressException", -EBUSY},
 	[EXC_NOT_REPLICATED] = {HDFS "server.namenode.NotReplicatedYetException", -EBUSY},
@@ -35,6 +41,16 @@ static const struct {
 			       -EACCES},
 	[EXC_DISALLOWED] = {HDFS "server.protocol.DisallowedDatanodeException", -EACCES},
 	[EXC_BAD_ARGUMENT] = {"java.lang.IllegalArgumentException", -EINVAL},
+	[EXC_ASSERTION] = {"java.lang.AssertionError", -EINVAL},
+	[EXC_QUOTA_NS] = {HDFS "protocol.NSQuotaExceededException", -EDQUOT},
+	[EXC_QUOTA_DS] = {HDFS "protocol.DSQuotaExceededException", -EDQUOT},
+	[EXC_SNAPSHOT] = {HDFS "protocol.SnapshotException", -EINVAL},
+	[EXC_ACL] = {HDFS "protocol.AclException", -EOPNOTSUPP},
+	[EXC_INVALID_REQUEST] = {"org.apache.hadoop.fs.InvalidRequestException", -EINVAL},
+	[EXC_UNSUPPORTED_ACTION] = {HDFS "protocol.UnsupportedActionException", -EOPNOTSUPP},
+	[EXC_NO_EC_POLICY] = {HDFS "protocol.NoECPolicySetException", -ENODATA},
+	[EXC_INVALID_TOKEN] = {"org.apache.hadoop.security.token.SecretManager$InvalidToken",
+			       -EINVAL},
 };
 
 int exc_throw(struct exc_info *x, enum exc e, const char *fmt, ...)
@@ -43,7 +59,7 @@ int exc_throw(struct exc_info *x, enum exc e, const char *fmt, ...)
 
 	x->cls = table[e].cls;
 	va_start(ap, fmt);
-	vsnprintf(x->text, sizeof(x->text), fmt, ap);
+	x->text = arena_vprintf(x->a, fmt, ap);
 	va_end(ap);
 	return table[e].rc;
 }

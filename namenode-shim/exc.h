@@ -5,7 +5,8 @@
  * exc - why a call fails, in the words stock clients understand
  *
  * Idea: clients act on the exact Java class name; inside the house the same failure is an errno.
- * Ownership: a plain value inside its call. Threading: none.
+ * Ownership: a plain value inside its call; the text lives in the arena of the call, because it may
+ * name paths of any length. Threading: none.
  * Source: hdfs-wire 1.5, 13.
  */
 #include "common/base/err.h"
@@ -17,8 +18,11 @@ enum exc {
 	EXC_EXISTS,
 	EXC_NOT_EMPTY,
 	EXC_PARENT_NOT_DIR,
+	EXC_TRAVERSE, /* a file stands where a path that is read needs a directory */
+	EXC_NOT_DIR,
 	EXC_INVALID_PATH,
 	EXC_NAME_TOO_LONG,
+	EXC_DIR_FULL,
 	EXC_BEING_CREATED,
 	EXC_RECOVERY,
 	EXC_NOT_REPLICATED,
@@ -34,12 +38,24 @@ enum exc {
 	EXC_AUTHORIZATION,
 	EXC_DISALLOWED,
 	EXC_BAD_ARGUMENT,
+	EXC_ASSERTION,             /* a path that stock clients never send */
+	EXC_QUOTA_NS,
+	EXC_QUOTA_DS,
+	EXC_SNAPSHOT,
+	EXC_ACL,
+	EXC_INVALID_REQUEST,
+	EXC_UNSUPPORTED_ACTION,
+	EXC_INVALID_TOKEN,
+	EXC_NO_EC_POLICY,
 	EXC_COUNT
 };
 
+struct arena;
+
 struct exc_info {
-	const char *cls; /* NULL: nothing thrown; else static */
-	char text[ERR_TEXT_MAX];
+	const char *cls;  /* NULL: nothing thrown; else static */
+	const char *text; /* in @a */
+	struct arena *a;  /* borrowed: that of the call; set before anything is thrown */
 };
 
 /** Record exception @e; returns its -errno. */

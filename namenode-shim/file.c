@@ -6,46 +6,68 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "namenode-shim/nn.h"
+#include "namenode-shim/quota.h"
 #include "namenode-shim/req.h"
 
-int file_check_lease(struct req *q, const struct inode *n, const char *path, const char *client)
+const char *file_lease_text(struct req *q, const char *path, uint64_t id, const char *client)
+{
+	const struct lease *l = leases_find(&q->nn->leases, client);
+
+	if (!l)
+		return arena_printf(&q->mem,
+				    "%s (inode %llu) Holder %s does not have any open files.", path,
+				    (unsigned long long)id, client);
+	return arena_printf(&q->mem, "%s (inode %llu) [Lease.  Holder: %s, pending creates: %u]",
+			    path, (unsigned long long)id, client, l->ninodes);
+}
+
+int file_check_lease(struct req *q, const struct inode *n, const char *path, uint64_t id,
+		     const char *client)
 {
 	if (n->type != INODE_FILE)
-		return exc_throw(&q->exc, EXC_LEASE_EXPIRED,
-				 "INode is not a regular file: %s (inode %llu)", path,
-				 (unsigned long long)n->id);
+		return exc_throw(&q->exc, EXC_LEASE_EXPIRED, "INode is not a regular file: %s",
+				 file_lease_text(q, path, id, client));
 	if (!inode_is_open(n))
-		return exc_throw(&q->exc, EXC_LEASE_EXPIRED,
-				 "File is not open for writing: %s (inode %llu) [Lease. Holder: %s]",
-				 path, (unsigned long long)n->id, client);
+		return exc_throw(&q->exc, EXC_LEASE_EXPIRED, "File is not open for writing: %s",
+				 file_lease_text(q, path, id, client));
 	if (strcmp(n->client, client))
 		return exc_throw(&q->exc, EXC_LEASE_EXPIRED,
-				 "Client (=%s) is not the lease owner (=%s: %s (inode %llu)",
-				 client, n->client, path, (unsigned long long)n->id);
+				 "Client (=%s) is not the lease owner (=%s: %s", client, n->client,
+				 file_lease_text(q, path, id, client));
 	return 0;
+}
+
+int file_find(struct req *q, const char *path, uint64_t id, const char *client, struct inode **ret,
+	      const char **ret_path)
+{
+	struct walk w;
+	char *full;
+	int rc;
+
+	if (id) {
+		rc = inode_get(q->ns.t, id, &q->mem, ret);
+		if (!rc)
+			rc = inode_path(q->ns.t, *ret, &q->mem, &full);
+		*ret_path = rc ? path : full;
+	} else {
+		rc = ns_walk(&q->ns, path, &w);
+		if (rc < 0)
+			return rc;
+		*ret_path = w.path;
+		*ret = w.last;
+		rc = w.last ? 0 : -ENOENT;
+	}
+	return rc == -ENOENT ? exc_throw(&q->exc, EXC_NOT_FOUND, "File does not exist: %s",
+					 file_lease_text(q, *ret_path, id, client))
+			     : ns_io(&q->ns, rc);
 }
 
 int file_find_open(struct req *q, const char *path, uint64_t id, const char *client,
 		   struct inode **ret)
 {
-	struct walk w;
-	int rc;
+	int rc = file_find(q, path, id, client, ret, &path);
 
-	if (id) {
-		rc = inode_get(q->ns.t, id, &q->mem, ret);
-		if (rc == -ENOENT)
-			return exc_throw(&q->exc, EXC_NOT_FOUND,
-					 "File does not exist: %s (inode %llu) [Lease. Holder: %s]",
-					 path, (unsigned long long)id, client);
-		if (rc < 0)
-			return ns_io(&q->ns, rc);
-	} else {
-		rc = ns_find(&q->ns, path, &w);
-		if (rc < 0)
-			return rc;
-		*ret = w.last;
-	}
-	return file_check_lease(q, *ret, path, client);
+	return rc ? rc : file_check_lease(q, *ret, path, id, client);
 }
 
 static void submit_recovery(struct req *q, uint64_t inode)
@@ -56,25 +78,54 @@ static void submit_recovery(struct req *q, uint64_t inode)
 	nn_submit(q->nn, r);
 }
 
-int file_busy(struct req *q, const struct inode *n, const char *path, const char *client)
+/* Nothing of @n is unwritten: it can be closed without asking a node. */
+static bool is_settled(const struct nn *nn, const struct inode *n)
 {
-	if (!strcmp(n->client, client))
-		return exc_throw(&q->exc, EXC_BEING_CREATED,
-				 "Failed to open %s for %s on %s because this file is already being "
-				 "created by the same client",
-				 path, client, q->ns.host);
-	if (leases_expired(&q->nn->leases, n->client, q->nn->set.lease_soft_ms) ||
-	    !strcmp(n->client, LEASE_NAMENODE)) {
-		submit_recovery(q, n->id);
-		return exc_throw(&q->exc, EXC_RECOVERY,
-				 "Failed to open %s for %s on %s because lease recovery is in "
-				 "progress. Try again later.",
-				 path, client, q->ns.host);
+	for (uint32_t i = 0; i < n->nblocks; i++) {
+		const struct blk *b = blocks_find(&nn->blocks, n->blocks[i].b.id);
+
+		if (!b || b->state != BLK_COMPLETE)
+			return false;
 	}
-	return exc_throw(&q->exc, EXC_BEING_CREATED,
-			 "Failed to open %s for %s on %s because this file lease is currently owned "
-			 "by %s on %s",
-			 path, client, q->ns.host, n->client, n->client_host);
+	return true;
+}
+
+static int refuse_open(struct req *q, enum exc e, const char *op, const char *path,
+		       const char *client, const char *because)
+{
+	return exc_throw(&q->exc, e, "Failed to %s %s for %s on %s because %s", op, path, client,
+			 q->ns.host, because);
+}
+
+int file_check_open(struct req *q, const struct inode *n, const char *op, const char *path,
+		    const char *client)
+{
+	const struct blk *b =
+		n->nblocks ? blocks_find(&q->nn->blocks, n->blocks[n->nblocks - 1].b.id) : NULL;
+
+	if (!inode_is_open(n))
+		return 0;
+	if (!strcmp(n->client, client))
+		return refuse_open(q, EXC_BEING_CREATED, op, path, client,
+				   arena_printf(&q->mem, "%s is already the current lease holder.",
+						client));
+	if (leases_expired(&q->nn->leases, n->client, q->nn->set.lease_soft_ms)) {
+		if (is_settled(q->nn, n))
+			return 0;
+		submit_recovery(q, n->id);
+		return refuse_open(q, EXC_RECOVERY, op, path, client,
+				   "lease recovery is in progress. Try again later.");
+	}
+	if ((b && b->open && b->open->recovery_id) || !strcmp(n->client, LEASE_NAMENODE)) {
+		submit_recovery(q, n->id);
+		return refuse_open(q, EXC_RECOVERY, op, path, client,
+				   arena_printf(&q->mem,
+						"another recovery is in progress by %s on %s",
+						n->client, n->client_host));
+	}
+	return refuse_open(q, EXC_BEING_CREATED, op, path, client,
+			   arena_printf(&q->mem, "this file lease is currently owned by %s on %s",
+					n->client, n->client_host));
 }
 
 static void lease_effect(struct req *q, enum effect_kind kind, const struct inode *n)
@@ -85,10 +136,38 @@ static void lease_effect(struct req *q, enum effect_kind kind, const struct inod
 	e->holder = n->client;
 }
 
+void file_release(struct req *q, struct inode *n)
+{
+	if (inode_is_open(n))
+		lease_effect(q, FX_LEASE_DEL, n);
+	n->client = n->client_host = "";
+	n->truncating = false;
+}
+
+void file_lease(struct req *q, struct inode *n, const char *client, const char *host)
+{
+	file_release(q, n);
+	n->client = client;
+	n->client_host = host;
+	lease_effect(q, FX_LEASE_ADD, n);
+}
+
+int file_space_changed(struct req *q, const struct inode *n, uint64_t before)
+{
+	const int64_t more = (int64_t)inode_space(n) - (int64_t)before;
+	struct inode *up;
+	int rc;
+
+	if (!more || !quota_any(q->ns.t))
+		return 0;
+	rc = ns_io(&q->ns, inode_get(q->ns.t, n->parent, &q->mem, &up));
+	rc = rc ? rc : quota_check(&q->ns, up, 0, more);
+	return rc ? rc : ns_io(&q->ns, quota_charge(&q->ns, n->parent, 0, more));
+}
+
 int file_close(struct req *q, struct inode *n)
 {
-	lease_effect(q, FX_LEASE_DEL, n);
-	n->client = n->client_host = "";
+	file_release(q, n);
 	n->mtime = q->ns.now_ms;
 	return ns_io(&q->ns, inode_put(q->ns.t, n));
 }
@@ -106,22 +185,28 @@ static bool was_never_written(const struct nn *nn, const struct inode_block *las
 
 static int drop_last(struct req *q, struct inode *n)
 {
+	const uint64_t before = inode_space(n);
+	int rc;
+
 	ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = n->blocks[--n->nblocks].b;
-	return file_close(q, n);
+	rc = file_space_changed(q, n, before);
+	return rc ? rc : file_close(q, n);
 }
 
 /* Order the last block recovered under a new stamp; the NameNode holds the lease meanwhile. */
 static int recover_last(struct req *q, struct inode *n, const struct blk *b)
 {
 	struct effect *e;
+	bool truncating;
 
 	if (b->open && b->open->recovery_id && clock_mono_ns() < b->open->recovery_until_ns)
 		return 0;
-	lease_effect(q, FX_LEASE_DEL, n);
-	n->client = LEASE_NAMENODE;
-	lease_effect(q, FX_LEASE_ADD, n);
+	truncating = n->truncating;
+	file_lease(q, n, LEASE_NAMENODE, n->client_host);
+	n->truncating = truncating;
 	e = ns_effect(&q->ns, FX_BLOCK_RECOVER);
 	e->b = (struct block){b->b.id, ++q->ns.t->ctr.gs, 0};
+	e->truncate_to = n->truncating ? n->truncate_to : NO_TRUNCATE;
 	return ns_io(&q->ns, inode_put(q->ns.t, n));
 }
 
@@ -157,3 +242,20 @@ static int run_recover(struct req *q, const void *in)
 
 const struct method file_recover_method = {
 	.name = "recoverLease (internal)", .kind = REQ_CHANGE, .run = run_recover};
+
+static int run_touch(struct req *q, const void *in)
+{
+	struct inode *n;
+	int rc = inode_get(q->ns.t, q->arg, &q->mem, &n);
+
+	(void)in;
+	if (rc == -ENOENT || (!rc && q->ns.now_ms <= n->atime + q->nn->set.atime_precision_ms))
+		return 0; /* deleted, or many readers at once */
+	if (rc < 0)
+		return ns_io(&q->ns, rc);
+	n->atime = q->ns.now_ms;
+	return ns_io(&q->ns, inode_put(q->ns.t, n));
+}
+
+const struct method file_touch_method = {
+	.name = "setTimes (internal)", .kind = REQ_CHANGE, .run = run_touch};

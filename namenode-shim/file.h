@@ -17,18 +17,34 @@ struct inode;
 struct method;
 struct req;
 
+/** What a client speaks of: by @id when not 0, else by @path. FileNotFoundException. */
+int file_find(struct req *q, const char *path, uint64_t id, const char *client, struct inode **ret,
+	      const char **ret_path);
 /** The open file a client speaks of: by @id when not 0, else by @path. Its lease must be
  *  @client's. FileNotFoundException, LeaseExpiredException. */
 int file_find_open(struct req *q, const char *path, uint64_t id, const char *client,
 		   struct inode **ret);
-/** Its lease is @client's. @path for the message. */
-int file_check_lease(struct req *q, const struct inode *n, const char *path, const char *client);
-/** Another client holds @n open: the exception says whether to wait; a lease past its soft limit
- *  starts recovery. */
-int file_busy(struct req *q, const struct inode *n, const char *path, const char *client);
+/** Its lease is @client's. @path and @id for the message. */
+int file_check_lease(struct req *q, const struct inode *n, const char *path, uint64_t id,
+		     const char *client);
+/** May @client open @n, for @op ("APPEND_FILE")? A closed file: yes. One whose writer is silent past
+ *  the soft limit: yes when nothing must be recovered, then file_release() belongs to the change; else
+ *  recovery is started and RecoveryInProgressException thrown. AlreadyBeingCreatedException. */
+int file_check_open(struct req *q, const struct inode *n, const char *op, const char *path,
+		    const char *client);
+/** Take the lease of a writer that is gone; the caller puts the inode. */
+void file_release(struct req *q, struct inode *n);
+/** Give @n a writer; the caller puts the inode. */
+void file_lease(struct req *q, struct inode *n, const char *client, const char *host);
+/** "PATH (inode ID) [Lease.  Holder: NAME, pending creates: N]", the end of a lease's exceptions. */
+const char *file_lease_text(struct req *q, const char *path, uint64_t id, const char *client);
+/** Check and charge the quotas above @n for a change of its space from @before. Before any write. */
+int file_space_changed(struct req *q, const struct inode *n, uint64_t before);
 /** No more writer: puts the inode. */
 int file_close(struct req *q, struct inode *n);
 /** Take the lease over and close, at once or by block recovery. */
 int file_recover(struct req *q, struct inode *n, bool *ret_closed);
 /** Internal change: file_recover() of inode q->arg. */
 extern const struct method file_recover_method;
+/** Internal change: inode q->arg has been read. */
+extern const struct method file_touch_method;

@@ -44,7 +44,7 @@ static const struct {
 } protocols[PROTOCOLS] = {
 	{HDFS "protocol.ClientProtocol",
 	 {&client_read_methods, &client_admin_methods, &client_ops_methods, &client_change_methods,
-	  &client_write_methods}},
+	  &client_append_methods, &client_write_methods, &client_policy_methods, &client_refuse_methods}},
 	{HDFS "server.protocol.DatanodeProtocol", {&datanode_methods}},
 	{HDFS "server.protocol.DatanodeLifelineProtocol", {&lifeline_methods}},
 	{HDFS "server.protocol.NamenodeProtocol", {&namenode_methods}},

@@ -8,10 +8,13 @@
 #include "common/base/cursor.h"
 #include "namenode-shim/arena.h"
 #include "namenode-shim/db.h"
+#include "namenode-shim/policy.h"
+#include "namenode-shim/quota.h"
 
 #define RECORD_VERSION 1
 #define BLOCK_BYTES 25 /* id, stamp, length, committed */
 #define STRINGS 5
+#define TRUNCATE_BYTES 8 /* at the end of the record of a file that is being truncated */
 
 struct key {
 	uint8_t b[8 + INODE_NAME_MAX];
@@ -35,6 +38,16 @@ uint64_t inode_len(const struct inode *n)
 	for (uint32_t i = 0; i < n->nblocks; i++)
 		len += n->blocks[i].b.len;
 	return len;
+}
+
+uint64_t inode_space(const struct inode *n)
+{
+	const struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
+	uint64_t len = inode_len(n);
+
+	if (last && inode_is_open(n) && !last->committed && last->b.len < n->block_size)
+		len += n->block_size - last->b.len;
+	return len * n->repl;
 }
 
 /* ---- the record ---- */
@@ -94,6 +107,8 @@ static int decode(const MDB_val *v, uint64_t id, struct arena *a, struct inode *
 	n->client = get_str(&r, a);
 	n->client_host = get_str(&r, a);
 	get_blocks(&r, a, n);
+	n->truncating = n->client[0] && rd_left(&r) >= TRUNCATE_BYTES;
+	n->truncate_to = n->truncating ? rd_be64(&r) : 0;
 	if (r.bad || (n->type != INODE_DIR && n->type != INODE_FILE))
 		return -EBADMSG;
 	*ret = n;
@@ -107,7 +122,7 @@ static size_t record_bytes(const struct inode *n)
 
 	for (int i = 0; i < STRINGS; i++)
 		len += 2 + strlen(s[i]);
-	return len;
+	return len + (n->truncating ? TRUNCATE_BYTES : 0);
 }
 
 static void encode(struct wr *w, const struct inode *n)
@@ -133,6 +148,8 @@ static void encode(struct wr *w, const struct inode *n)
 		wr_be64(w, n->blocks[i].b.len);
 		wr_u8(w, n->blocks[i].committed);
 	}
+	if (n->truncating)
+		wr_be64(w, n->truncate_to);
 }
 
 int inode_get(struct txn *t, uint64_t id, struct arena *a, struct inode **ret)
@@ -169,7 +186,9 @@ int inode_del(struct txn *t, const struct inode *n)
 
 	if (!rc && inode_is_open(n))
 		rc = txn_del(t, t->db->open, k.b, k.len);
-	return rc;
+	if (!rc && n->type == INODE_DIR)
+		rc = quota_del(t, n->id);
+	return rc ? rc : policy_del(t, n->id);
 }
 
 uint64_t inode_new_id(struct txn *t)
@@ -295,7 +314,7 @@ int inode_path(struct txn *t, const struct inode *n, struct arena *a, char **ret
 	struct inode *up;
 
 	for (int depth = 0; n->id != INODE_ROOT; depth++) {
-		int rc = depth > INODE_DEPTH_MAX ? -ELOOP : inode_get(t, n->parent, a, &up);
+		int rc = depth > INODE_LOOP_MAX ? -ELOOP : inode_get(t, n->parent, a, &up);
 
 		if (rc < 0)
 			return rc;

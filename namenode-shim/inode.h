@@ -24,9 +24,12 @@ struct txn;
 
 #define INODE_ROOT 16385ull
 #define INODE_NAME_MAX 255    /* bytes of one component */
-#define INODE_PATH_MAX 8000   /* bytes of a path, as in HDFS */
-#define INODE_DEPTH_MAX 1000  /* components of a path, as in HDFS */
+#define INODE_PATH_MAX 8000   /* characters of a new path, as in HDFS */
+#define INODE_DEPTH_MAX 1000  /* components of a new path, as in HDFS; renames may make longer ones */
+#define INODE_LOOP_MAX 100000 /* levels after which parents are taken for a loop */
 #define INODE_STICKY 01000
+#define INODE_RESERVED ".reserved" /* directory of the root that exists by its rules only */
+#define INODE_SNAPSHOT ".snapshot" /* a name that nothing may have */
 
 enum inode_type { INODE_DIR = 1, INODE_FILE = 2 };
 
@@ -48,6 +51,8 @@ struct inode {
 	const char *client_host; /* its address */
 	uint32_t nblocks;
 	struct inode_block *blocks;
+	bool truncating; /* open because its last block is being cut to truncate_to bytes */
+	uint64_t truncate_to;
 };
 
 static inline bool inode_is_open(const struct inode *n)
@@ -56,6 +61,8 @@ static inline bool inode_is_open(const struct inode *n)
 }
 /** Length of the file, all blocks. */
 uint64_t inode_len(const struct inode *n);
+/** Bytes of all replicas; the last block of an open file counts as a full one. */
+uint64_t inode_space(const struct inode *n);
 
 /** -ENOENT; -EBADMSG: the record does not decode. */
 int inode_get(struct txn *t, uint64_t id, struct arena *a, struct inode **ret);

@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "namenode-shim/nn.h"
+#include "namenode-shim/policy.h"
 #include "namenode-shim/req.h"
 
 static char *text(struct arena *a, const char *s)
@@ -245,7 +246,7 @@ Hd__HdfsFileStatusProto *locate_status(struct req *q, const struct inode *n, con
 	PB_SET(s, blocksize, dir ? 0 : n->block_size);
 	PB_SET(s, fileid, n->id);
 	PB_SET(s, childrennum, dir ? (int32_t)n->children : 0);
-	PB_SET(s, storagepolicy, 0);
+	PB_SET(s, storagepolicy, policy_of(q->ns.t, n, &q->mem));
 	PB_SET(s, flags, 0);
 	if (with_blocks && !dir)
 		s->locations = locate_file(q, n, 0, UINT64_MAX);

@@ -134,11 +134,13 @@ int main(int argc, char **argv)
 	sigaddset(&p.signals, SIGINT);
 	pthread_sigmask(SIG_BLOCK, &p.signals, NULL); /* before any thread */
 	signal(SIGPIPE, SIG_IGN);
-	if (settings_load(args.conf, &p.set, &err) < 0)
+	if (settings_load(args.conf, &p.set, &err) < 0) {
 		status = fail(&err);
-	else if (o.format)
+		settings_fini(&p.set);
+	} else if (o.format) {
 		status = format(&o, &p.set);
-	else
+		settings_fini(&p.set);
+	} else
 		status = build(&p, &err) < 0 ? fail(&err) : serve(&p, &o);
 	tear_down(&p);
 	args_free(&args);

@@ -92,7 +92,7 @@ static void check_leases(struct nn *nn)
 	for (struct lease *l = nn->leases.table; l; l = l->hh.next) {
 		/* A recovery the NameNode started itself is looked after sooner. */
 		const uint64_t limit = strcmp(l->holder, LEASE_NAMENODE) ? nn->set.lease_hard_ms
-									 : NN_RECOVERY_MS;
+									 : nn->set.recovery_ms;
 
 		if (!leases_expired(&nn->leases, l->holder, limit))
 			continue;
@@ -103,6 +103,21 @@ static void check_leases(struct nn *nn)
 			q->arg = l->inode[i];
 			nn_submit(nn, q);
 		}
+	}
+}
+
+/* A recovery that did not end in time (its primary died) begins anew with the next node. */
+static void check_recoveries(struct nn *nn, uint64_t now)
+{
+	list_for_each(l, &nn->blocks.recovering) {
+		const struct blk_open *o = container_of(l, struct blk_open, recovering);
+		struct req *q;
+
+		if (now < o->recovery_until_ns)
+			continue;
+		q = req_new(nn, &file_recover_method, NULL, NULL);
+		q->arg = o->blk->inode;
+		nn_submit(nn, q);
 	}
 }
 
@@ -122,8 +137,10 @@ void monitor_tick(struct nn *nn)
 			order_copies(nn, live, now);
 	}
 	pthread_rwlock_unlock(&nn->mem_lock);
-	if (!nn->safe.on)
+	if (!nn->safe.on) {
 		check_leases(nn);
+		check_recoveries(nn, now);
+	}
 	metric_set(METRIC_NN_FILES, nn->inodes);
 	metric_set(METRIC_NN_BLOCKS, HASH_COUNT(nn->blocks.map));
 	metric_set(METRIC_NN_UNDER_REPLICATED, nn->blocks.under_count);

@@ -114,6 +114,7 @@ void nn_free(struct nn *nn)
 	pthread_cond_destroy(&nn->qcond);
 	pthread_mutex_destroy(&nn->qlock);
 	pthread_rwlock_destroy(&nn->mem_lock);
+	settings_fini(&nn->set);
 	free(nn);
 }
 
@@ -240,15 +241,16 @@ void nn_dn_lost(struct nn *nn, struct dn *dn, const char *why)
 
 /* ---- effects ---- */
 
-static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id)
+static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id, uint64_t truncate_to)
 {
 	const struct dn *best = NULL;
 	struct blk_open *o = b->open;
 
 	if (!o)
 		return;
-	o->recovery_id = recovery_id;
-	o->recovery_until_ns = clock_mono_ns() + NN_RECOVERY_MS * NS_PER_MS;
+	blk_set_recovery(&nn->blocks, b, recovery_id,
+			 clock_mono_ns() + nn->set.recovery_ms * NS_PER_MS);
+	o->truncate_to = truncate_to;
 	if (!o->ntargets) { /* this process never saw the pipeline: whoever reported a replica */
 		struct storage **st = xcalloc(b->nreps + 1u, sizeof(struct storage *));
 		uint32_t n = 0;
@@ -277,7 +279,8 @@ static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id)
 static void block_synced(struct nn *nn, struct blk *b, const struct effect *e)
 {
 	blk_set_targets(b, e->targets, e->ntargets);
-	b->open->recovery_id = 0;
+	blk_set_recovery(&nn->blocks, b, 0, 0);
+	b->open->truncate_to = NO_TRUNCATE;
 	blk_commit(&nn->blocks, b, &e->b);
 	for (uint32_t i = 0; i < e->ntargets; i++)
 		blocks_report(&nn->blocks, e->targets[i], &e->b, REPLICA_FINALIZED, false, 0);
@@ -309,7 +312,7 @@ static void apply_block(struct nn *nn, const struct effect *e)
 		blk_reopen(bs, b);
 		break;
 	case FX_BLOCK_RECOVER:
-		start_recovery(nn, b, e->b.gs);
+		start_recovery(nn, b, e->b.gs, e->truncate_to);
 		break;
 	case FX_BLOCK_SYNCED:
 		block_synced(nn, b, e);
@@ -319,6 +322,10 @@ static void apply_block(struct nn *nn, const struct effect *e)
 		break;
 	case FX_BLOCK_REMOVE:
 		blocks_remove(bs, b);
+		break;
+	case FX_BLOCK_OWNER:
+		b->inode = e->inode;
+		blk_set_repl(bs, b, e->repl);
 		break;
 	case FX_BLOCK_ADD:
 	case FX_LEASE_ADD:

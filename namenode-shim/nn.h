@@ -79,7 +79,7 @@ struct nn {
 	uint64_t txid;
 };
 
-/** Open the name directory and build memory from it. */
+/** Open the name directory and build memory from it. Takes what @set owns, also on failure. */
 int nn_new(const struct settings *set, struct nn **ret, struct err *err);
 /** Start the writer thread. */
 int nn_start(struct nn *nn);

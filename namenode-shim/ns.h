@@ -18,6 +18,7 @@
 #include "namenode-shim/effect.h"
 #include "namenode-shim/exc.h"
 #include "namenode-shim/inode.h"
+#include "namenode-shim/settings.h"
 
 struct users;
 
@@ -33,34 +34,50 @@ struct ns {
 	uint64_t now_ms;
 	bool enforce;           /* check permissions */
 	bool super;             /* the caller is the super-user */
+	const struct ns_limits *limits; /* borrowed */
 };
 
 /* A path taken apart, and what of it exists. */
 struct walk {
-	const char *path;     /* as given, without a trailing slash */
+	const char *path;     /* without empty components, /.reserved/raw and .inodes resolved */
 	const char **name;    /* components */
 	uint32_t depth;       /* number of components; 0 = root */
 	struct inode **chain; /* chain[0] is the root, chain[i] is component i - 1 */
 	uint32_t have;        /* inodes in chain: 1..depth + 1 */
 	struct inode *last;   /* what the path names; NULL when missing */
+	bool reserved;        /* the path is /.reserved itself, which no record stands for */
 };
 
 enum access { ACCESS_X = 1, ACCESS_W = 2, ACCESS_R = 4 };
 
-/** Resolve and check x on every directory on the way. */
+/** Resolve and check x on every directory on the way. A file on the way is an
+ *  AccessControlException, as HDFS has it for everything that does not create. */
 int ns_walk(struct ns *n, const char *path, struct walk *w);
-/** The same; -ENOENT (FileNotFoundException) when the path does not exist. */
+/** The same for changes: /.reserved itself is refused. */
+int ns_walk_change(struct ns *n, const char *path, struct walk *w);
+/** The same for what may create: a file on the way is a ParentNotDirectoryException. */
+int ns_walk_make(struct ns *n, const char *path, struct walk *w);
+/** -ENOENT (FileNotFoundException) with @before, path and @after when nothing was found. */
+int ns_found(struct ns *n, const struct walk *w, const char *before, const char *after);
+/** ns_walk() and ns_found("File does not exist: "). */
 int ns_find(struct ns *n, const char *path, struct walk *w);
 /** The same, and it must be a file. */
 int ns_find_file(struct ns *n, const char *path, struct walk *w);
 /** Path of component @i of the walk (0 = root). */
 const char *walk_path_of(struct ns *n, const struct walk *w, uint32_t i);
+/** The directory of what the path names, or the deepest inode there is of the way to it. */
+struct inode *walk_parent(const struct walk *w);
+/** May a file or directory have this path? Absolute, no empty, relative or ':' component. */
+bool ns_valid_name(const char *path);
+/** -EIO: over INODE_PATH_MAX characters or INODE_DEPTH_MAX levels; @op: the method, for the text. */
+int ns_check_length(struct ns *n, const char *op, const char *path);
 int ns_check(struct ns *n, const struct inode *node, unsigned int access, const char *path);
-#define NS_MODE_TEXT 11
-/** "drwxr-xr-t" and the like; returns @buf. */
-const char *ns_mode_text(const struct inode *node, char buf[static NS_MODE_TEXT]);
 /** Owner or super-user. */
 int ns_check_owner(struct ns *n, const struct walk *w);
+/** Write permission on the directory that holds, or would begin, what the path names. */
+int ns_check_ancestor(struct ns *n, const struct walk *w);
+/** May the caller take what the path names out of its directory? Sticky bit included. */
+int ns_check_remove(struct ns *n, const struct walk *w);
 /** Database failure as an exception. */
 int ns_io(struct ns *n, int rc);
 struct effect *ns_effect(struct ns *n, enum effect_kind kind);
@@ -73,8 +90,10 @@ struct ns_create {
 	uint64_t block_size;
 	bool create, overwrite, create_parent;
 };
-/** -EBUSY with AlreadyBeingCreatedException: another client writes it; *ret_busy is its inode. */
-int ns_create(struct ns *n, const struct ns_create *c, struct inode **ret, struct inode **ret_busy);
+/** Where @c is to go, and whether its caller may: everything but what an existing file means. */
+int ns_walk_create(struct ns *n, const struct ns_create *c, struct walk *w);
+/** Make the file; an existing one must be closed or to be overwritten. */
+int ns_create(struct ns *n, const struct ns_create *c, struct walk *w, struct inode **ret);
 /** *ret false: nothing was there. */
 int ns_delete(struct ns *n, const char *path, bool recursive, bool *ret);
 /** Old rename: an existing directory @dst takes @src in; *ret false on ordinary failure. */
@@ -83,12 +102,15 @@ int ns_rename2(struct ns *n, const char *src, const char *dst, bool overwrite);
 int ns_set_perm(struct ns *n, const char *path, uint16_t perm);
 /** NULL or "": leave. */
 int ns_set_owner(struct ns *n, const char *path, const char *owner, const char *group);
-/** UINT64_MAX: leave. */
-int ns_set_times(struct ns *n, const char *path, uint64_t mtime, uint64_t atime);
+/** Negative: leave. */
+int ns_set_times(struct ns *n, const char *path, int64_t mtime, int64_t atime);
 /** *ret false: a directory. */
 int ns_set_repl(struct ns *n, const char *path, uint16_t repl, bool *ret);
 
 struct ns_summary {
 	uint64_t len, files, dirs, space;
+	uint64_t max_inodes, max_space; /* QUOTA_NONE: no limit */
+	bool is_dir;
 };
-int ns_summarize(struct ns *n, const char *path, struct ns_summary *ret);
+/** @missing: words before the path of what does not exist. */
+int ns_summarize(struct ns *n, const char *path, const char *missing, struct ns_summary *ret);

@@ -138,7 +138,7 @@ static int m_create(struct model *m, const char *path, bool overwrite)
 	if (m_is_dir(m, path))
 		return -EEXIST;
 	if (m_find(m, path) >= 0)
-		return overwrite ? 0 : -EBUSY; /* files of this test stay open */
+		return overwrite ? 0 : -EEXIST;
 	parent(path, up);
 	m_make_dirs(m, up);
 	m_add(m, path, false);
@@ -152,10 +152,12 @@ static int m_delete(struct model *m, const char *path, bool recursive, bool *don
 	*done = false;
 	if (rc < 0)
 		return rc;
-	if (m_find(m, path) < 0 || !strcmp(path, "/"))
+	if (m_find(m, path) < 0)
 		return 0;
 	if (!recursive && !m_empty(m, path))
 		return -ENOTEMPTY;
+	if (!strcmp(path, "/"))
+		return 0; /* the root stays */
 	m_remove(m, path);
 	*done = true;
 	return 0;
@@ -287,7 +289,8 @@ static void random_path(char *out)
 static void step(struct test_db *d, struct model *m)
 {
 	struct ns *n = test_begin(d, "root");
-	struct inode *file, *busy = NULL;
+	struct inode *file;
+	struct walk w;
 	char a[128], b[128];
 	bool flag = rand() % 2, done = false, mdone = false;
 	int rc, want;
@@ -304,7 +307,8 @@ static void step(struct test_db *d, struct model *m)
 					    .block_size = 1 << 20, .create = true,
 					    .overwrite = flag, .create_parent = true};
 		want = m_create(m, a, flag);
-		rc = ns_create(n, &c, &file, &busy);
+		rc = ns_walk_create(n, &c, &w);
+		rc = rc ? rc : ns_create(n, &c, &w, &file);
 		break;
 	}
 	case 2:
@@ -360,8 +364,11 @@ static int try_create(struct test_db *d, const char *user, const char *path)
 	const struct ns_create c = {.path = path, .client = "c", .perm = 0644, .repl = 1,
 				    .block_size = 1 << 20, .create = true, .overwrite = true,
 				    .create_parent = true};
-	struct inode *f, *busy;
-	int rc = ns_create(test_begin(d, user), &c, &f, &busy);
+	struct inode *f;
+	struct walk w;
+	int rc = ns_walk_create(test_begin(d, user), &c, &w);
+
+	rc = rc ? rc : ns_create(&d->ns, &c, &w, &f);
 
 	assert_int_equal(test_commit(d), 0);
 	return rc;

@@ -23,6 +23,7 @@ struct req *req_new(struct nn *nn, const struct method *m, struct rpc_call *call
 	q->call = call;
 	q->in = in;
 	q->since_ns = clock_mono_ns();
+	q->exc.a = &q->mem;
 	list_init(&q->link);
 	if (call && (m->flags & REQ_ONCE))
 		q->key = retry_key_make(call->client_id, call->client_id_len, call->call_id);
@@ -38,7 +39,7 @@ void req_reset(struct req *q, struct txn *t)
 	arena_free(&q->mem);
 	pb_free(q->replayed);
 	q->replayed = NULL;
-	q->exc.cls = NULL;
+	q->exc = (struct exc_info){.a = &q->mem};
 	q->out = NULL;
 	q->nseen = 0;
 	q->fx.first = NULL;
@@ -48,6 +49,7 @@ void req_reset(struct req *q, struct txn *t)
 	q->ns.host = q->call ? arena_strdup(&q->mem, net_ip(q->call->peer, ip)) : "";
 	q->ns.now_ms = clock_wall_ms();
 	q->ns.enforce = nn->set.permissions;
+	q->ns.limits = &nn->set.limits;
 	q->ns.super = !q->call || users_is_super(nn->users, user);
 }
 
@@ -96,6 +98,19 @@ static const struct {
 	{"setReplication", "Cannot set replication for "},
 	{"setQuota", "Cannot set quota on "},
 	{"setStoragePolicy", "Cannot set storage policy for "},
+	{"unsetStoragePolicy", "Cannot unset storage policy for "},
+	{"allowSnapshot", "Cannot allow snapshot for "},
+	{"disallowSnapshot", "Cannot disallow snapshot for "},
+	{"createSnapshot", "Cannot create snapshot for "},
+	{"deleteSnapshot", "Cannot delete snapshot for "},
+	{"renameSnapshot", "Cannot rename snapshot for "},
+	{"modifyAclEntries", "Cannot modify ACL entries on "},
+	{"removeAclEntries", "Cannot remove ACL entries on "},
+	{"removeDefaultAcl", "Cannot remove default ACL entries on "},
+	{"removeAcl", "Cannot remove ACL on "},
+	{"setAcl", "Cannot set ACL on "},
+	{"setXAttr", "Cannot set XAttr on "},
+	{"removeXAttr", "Cannot remove XAttr entry on "},
 	{"recoverLease", "Cannot recover the lease of "},
 	{"fsync", "Cannot fsync file "},
 	{"complete", "Cannot complete file "},

@@ -8,10 +8,14 @@
 
 #include "common/base/conf.h"
 #include "common/base/crc.h"
+#include "namenode-shim/inode.h"
 #include "namenode-shim/leases.h"
 
 #define RPC_PORT 8020
 #define HTTP_PORT 9870
+#define DIR_ITEMS_DEFAULT (1 << 20)
+#define DIR_ITEMS_MAX 6400000 /* as HDFS */
+#define ATIME_PRECISION_MS 3600000
 
 int settings_name_dir(const struct conf *c, struct settings *ret, struct err *err)
 {
@@ -127,18 +131,6 @@ static int get_checksum(const struct conf *c, uint32_t *ret, struct err *err)
 	return 0;
 }
 
-static int get_fixed_groups(const struct conf *c, struct settings *s, struct err *err)
-{
-	const char *key = "hadoop.user.group.static.mapping.overrides";
-	const char *text = conf_get_or(c, key, "dr.who=;");
-
-	if (strlen(text) >= sizeof(s->fixed_groups))
-		return err_set(err, -EINVAL, "%s is longer than %zu bytes", key,
-			       sizeof(s->fixed_groups) - 1);
-	snprintf(s->fixed_groups, sizeof(s->fixed_groups), "%s", text);
-	return 0;
-}
-
 static int load_times(const struct conf *c, struct settings *s, struct err *e)
 {
 	uint64_t hard_s = LEASE_HARD_MS / 1000;
@@ -161,6 +153,7 @@ static int load_times(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc : conf_u64(c, "dfs.namenode.lease-hard-limit-sec", hard_s, &hard_s, e);
 	rc = rc ? rc : conf_time_ms(c, "dfs.shim.lease.soft-limit", LEASE_SOFT_MS,
 				    &s->lease_soft_ms, e);
+	rc = rc ? rc : conf_time_ms(c, "dfs.shim.block.recovery.interval", NN_RECOVERY_MS, &s->recovery_ms, e);
 	s->lease_hard_ms = hard_s * 1000;
 	return rc;
 }
@@ -172,6 +165,43 @@ static void load_log_dir(const struct conf *c, struct settings *s)
 
 	d = d && *d ? d : getenv("HADOOP_LOG_DIR");
 	snprintf(s->log_dir, sizeof(s->log_dir), "%s", d && *d ? d : s->name_dir);
+}
+
+static int get_fixed_groups(const struct conf *c, struct settings *s, struct err *err)
+{
+	const char *key = "hadoop.user.group.static.mapping.overrides";
+	const char *text = conf_get_or(c, key, "dr.who=;");
+
+	if (strlen(text) >= sizeof(s->fixed_groups))
+		return err_set(err, -EINVAL, "%s is longer than %zu bytes", key,
+			       sizeof(s->fixed_groups) - 1);
+	snprintf(s->fixed_groups, sizeof(s->fixed_groups), "%s", text);
+	return 0;
+}
+
+static int load_limits(const struct conf *c, struct settings *s, struct err *e)
+{
+	struct ns_limits *l = &s->limits;
+	int rc = get_u32(c, "dfs.namenode.fs-limits.max-component-length", INODE_NAME_MAX, 0,
+			 INODE_NAME_MAX, &l->max_component, e);
+
+	if (!rc && !l->max_component) /* "no limit" of HDFS: as long as a name can be here */
+		l->max_component = INODE_NAME_MAX;
+	rc = rc ? rc
+		: get_u32(c, "dfs.namenode.fs-limits.max-directory-items", DIR_ITEMS_DEFAULT, 1,
+			  DIR_ITEMS_MAX, &l->max_dir_items, e);
+	rc = rc ? rc
+		: conf_u64(c, "dfs.namenode.accesstime.precision", ATIME_PRECISION_MS,
+			   &s->atime_precision_ms, e);
+	if (!rc && conf_list(c, "fs.protected.directories", &l->protected_dirs) < 0)
+		rc = err_set(e, -ENOMEM, "fs.protected.directories");
+	return rc ? rc : get_fixed_groups(c, s, e);
+}
+
+void settings_fini(struct settings *s)
+{
+	conf_list_free(s->limits.protected_dirs);
+	s->limits.protected_dirs = NULL;
 }
 
 int settings_load(const struct conf *c, struct settings *s, struct err *e)
@@ -210,7 +240,7 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 		load_log_dir(c, s);
 	rc = rc ? rc : get_checksum(c, &s->checksum_type, e);
 	rc = rc ? rc : load_times(c, s, e);
-	rc = rc ? rc : get_fixed_groups(c, s, e);
+	rc = rc ? rc : load_limits(c, s, e);
 	if (!rc)
 		snprintf(s->super_group, sizeof(s->super_group), "%s",
 			 conf_get_or(c, "dfs.permissions.superusergroup", "supergroup"));

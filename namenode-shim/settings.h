@@ -17,6 +17,13 @@ struct conf;
 #define NN_REPORT_LEASES 6     /* full reports at a time */
 #define NN_REPORT_LEASE_MS 300000
 
+/* What names, paths and directories may be; fs.protected.directories. */
+struct ns_limits {
+	uint32_t max_component; /* bytes of a name */
+	uint32_t max_dir_items; /* entries of a directory */
+	char **protected_dirs;  /* owned; NULL-terminated, or NULL */
+};
+
 struct settings {
 	const struct conf *conf; /* borrowed: lives as long as the program */
 	char name_dir[4000];
@@ -38,9 +45,13 @@ struct settings {
 	uint64_t safe_extension_ms;
 	uint32_t ls_limit, max_blocks_per_file;
 	uint64_t lease_soft_ms, lease_hard_ms;
+	uint64_t recovery_ms; /* between two attempts to recover one block */
+	uint64_t atime_precision_ms; /* 0: access times are not kept */
+	struct ns_limits limits;
 };
 
 /** -EINVAL, -ENOENT (unknown host), with key, value and cure in @err. */
 int settings_load(const struct conf *c, struct settings *ret, struct err *err);
+void settings_fini(struct settings *s);
 /** Only what --format needs: the directory. */
 int settings_name_dir(const struct conf *c, struct settings *ret, struct err *err);

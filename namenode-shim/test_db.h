@@ -57,10 +57,12 @@ static inline void test_db_fini(struct test_db *d)
 /** Begin a change as @user. */
 static inline struct ns *test_begin(struct test_db *d, const char *user)
 {
+	static const struct ns_limits limits = {INODE_NAME_MAX, 1 << 20, NULL};
+
 	arena_free(&d->a);
 	if (txn_write_begin(d->db, &d->t) < 0)
 		abort();
-	d->x.cls = NULL;
+	d->x = (struct exc_info){.a = &d->a};
 	d->fx.first = NULL;
 	d->fx.last = &d->fx.first;
 	d->ns = (struct ns){.t = &d->t,
@@ -72,7 +74,8 @@ static inline struct ns *test_begin(struct test_db *d, const char *user)
 			    .host = "127.0.0.1",
 			    .now_ms = 1000,
 			    .enforce = true,
-			    .super = !strcmp(user, "root")};
+			    .super = !strcmp(user, "root"),
+			    .limits = &limits};
 	return &d->ns;
 }
 

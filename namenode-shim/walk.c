@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "namenode-shim/ns.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "namenode-shim/db.h"
@@ -26,7 +27,7 @@ struct effect *ns_effect(struct ns *n, enum effect_kind kind)
 
 /* ---- permissions ---- */
 
-const char *ns_mode_text(const struct inode *node, char buf[static NS_MODE_TEXT])
+static const char *mode_text(const struct inode *node, char buf[11])
 {
 	static const char bits[] = "rwxrwxrwx";
 
@@ -53,16 +54,22 @@ static bool allowed(struct ns *n, const struct inode *node, unsigned int access)
 	return (node->perm & access) == access;
 }
 
+
+/* `inode="/x":owner:group:drwxr-xr-x`, as every refusal names what it is about. */
+static const char *inode_text(struct ns *n, const struct inode *node, const char *path)
+{
+	char mode[11];
+
+	return arena_printf(n->a, "\"%s\":%s:%s:%s", path, node->owner, node->group,
+			    mode_text(node, mode));
+}
+
 int ns_check(struct ns *n, const struct inode *node, unsigned int access, const char *path)
 {
-	char mode[NS_MODE_TEXT];
-
 	if (allowed(n, node, access))
 		return 0;
-	return exc_throw(n->x, EXC_ACCESS,
-			 "Permission denied: user=%s, access=%s, inode=\"%s\":%s:%s:%s", n->user,
-			 access_names[access & 7], path, node->owner, node->group,
-			 ns_mode_text(node, mode));
+	return exc_throw(n->x, EXC_ACCESS, "Permission denied: user=%s, access=%s, inode=%s",
+			 n->user, access_names[access & 7], inode_text(n, node, path));
 }
 
 int ns_check_owner(struct ns *n, const struct walk *w)
@@ -74,82 +81,191 @@ int ns_check_owner(struct ns *n, const struct walk *w)
 			 w->path);
 }
 
-/* ---- paths ---- */
-
-static int invalid(struct ns *n, const char *path, const char *why)
+struct inode *walk_parent(const struct walk *w)
 {
-	return exc_throw(n->x, EXC_INVALID_PATH, "Invalid path name %.200s: %s", path, why);
+	return w->have > w->depth ? w->chain[w->depth - 1] : w->chain[w->have - 1];
 }
 
-static int check_component(struct ns *n, const char *path, const char *name, size_t len)
+int ns_check_ancestor(struct ns *n, const struct walk *w)
 {
-	if (!len)
-		return invalid(n, path, "empty component");
-	if ((len == 1 && name[0] == '.') || (len == 2 && name[0] == '.' && name[1] == '.'))
-		return invalid(n, path, "relative component");
-	if (memchr(name, ':', len))
-		return invalid(n, path, "a component may not contain ':'");
+	const uint32_t i = w->last ? w->depth - 1 : w->have - 1;
+
+	return w->depth ? ns_check(n, w->chain[i], ACCESS_W, walk_path_of(n, w, i)) : 0;
+}
+
+int ns_check_remove(struct ns *n, const struct walk *w)
+{
+	const struct inode *up;
+	int rc;
+
+	if (!w->depth || w->have < w->depth)
+		return 0; /* the root, or nothing there and no directory that could hold it */
+	up = w->chain[w->depth - 1];
+	rc = ns_check(n, up, ACCESS_W, walk_path_of(n, w, w->depth - 1));
+	if (rc < 0 || !w->last || !n->enforce || n->super || !(up->perm & INODE_STICKY) ||
+	    !strcmp(n->user, up->owner) || !strcmp(n->user, w->last->owner))
+		return rc;
+	return exc_throw(n->x, EXC_ACCESS,
+			 "Permission denied by sticky bit: user=%s, path=%s, parent=%s", n->user,
+			 inode_text(n, w->last, w->path),
+			 inode_text(n, up, walk_path_of(n, w, w->depth - 1)));
+}
+
+/* ---- paths ---- */
+
+bool ns_valid_name(const char *path)
+{
+	const char *p = path;
+
+	if (*p != '/')
+		return false;
+	while (*p) {
+		const size_t len = strcspn(++p, "/");
+		const bool end = !p[len];
+
+		if ((!len && !end) || memchr(p, ':', len) || (len == 1 && p[0] == '.') ||
+		    (len == 2 && p[0] == '.' && p[1] == '.'))
+			return false;
+		p += len;
+	}
+	return true;
+}
+
+/* Characters as Java counts them: UTF-16 units. */
+static size_t utf16_len(const char *s)
+{
+	size_t n = 0;
+
+	for (; *s; s++)
+		n += ((uint8_t)*s & 0xc0) != 0x80 ? 1u + ((uint8_t)*s >= 0xf0) : 0u;
+	return n;
+}
+
+int ns_check_length(struct ns *n, const char *op, const char *path)
+{
+	size_t depth = 0;
+
+	for (const char *p = path; *p; p++)
+		depth += *p == '/' && p[1] && p[1] != '/';
+	if (utf16_len(path) <= INODE_PATH_MAX && depth <= INODE_DEPTH_MAX)
+		return 0;
+	return exc_throw(n->x, EXC_IO,
+			 "%s: Pathname too long.  Limit %d characters, %d levels.", op,
+			 INODE_PATH_MAX, INODE_DEPTH_MAX);
+}
+
+/* Cut @path into components; empty ones do not count, everything else is a name to look for. */
+static int split(struct ns *n, const char *path, struct walk *w)
+{
+	size_t count = 0;
+
+	if (path[0] != '/')
+		return exc_throw(n->x, EXC_ASSERTION, "Absolute path required, but got '%s'", path);
+	for (const char *p = path; *p; p++)
+		count += *p == '/';
+	w->name = arena_array(n->a, const char *, count + 1);
+	w->depth = 0;
+	for (const char *p = path; *p;) {
+		const size_t len = strcspn(++p, "/");
+
+		if (len)
+			w->name[w->depth++] = arena_strndup(n->a, p, len);
+		p += len;
+	}
 	return 0;
 }
 
-/* Cut @path into components. */
-static int split(struct ns *n, const char *path, struct walk *w)
+static const char *join(struct ns *n, const char *const *name, uint32_t depth)
 {
-	size_t len = strlen(path), count = 0;
-	const char *p;
+	size_t len = 1;
+	char *path, *p;
 
-	if (path[0] != '/')
-		return invalid(n, path, "it must be absolute");
-	if (len > INODE_PATH_MAX)
-		return invalid(n, path, "longer than 8000 bytes");
-	if (len > 1 && path[len - 1] == '/')
-		len--;
-	w->path = arena_strndup(n->a, path, len);
-	for (p = w->path; *p; p++)
-		count += *p == '/';
-	if (count > INODE_DEPTH_MAX)
-		return invalid(n, path, "more than 1000 components");
-	w->name = arena_array(n->a, const char *, count + 1);
-	w->chain = arena_array(n->a, struct inode *, count + 2);
-	if (len == 1)
-		return 0;
-	for (p = w->path + 1;; p++) {
-		const size_t clen = strcspn(p, "/");
-		int rc = check_component(n, path, p, clen);
+	for (uint32_t i = 0; i < depth; i++)
+		len += 1 + strlen(name[i]);
+	p = path = arena_alloc(n->a, len + 1);
+	*p++ = '/';
+	for (uint32_t i = 0; i < depth; i++) {
+		const size_t k = strlen(name[i]);
 
-		if (rc < 0)
-			return rc;
-		w->name[w->depth++] = arena_strndup(n->a, p, clen);
-		p += clen;
-		if (!*p)
-			return 0;
+		memcpy(p, name[i], k);
+		p += k;
+		if (i + 1 < depth)
+			*p++ = '/';
 	}
+	return path;
+}
+
+/* ---- /.reserved: inodes by number, and the same tree once more as "raw" ---- */
+
+static int inode_by_number(struct ns *n, const struct walk *w, struct inode **ret)
+{
+	char *end;
+	const long long id = strtoll(w->name[2], &end, 10);
+	int rc;
+
+	if (end == w->name[2] || *end)
+		return exc_throw(n->x, EXC_NOT_FOUND, "Invalid inode path: %s",
+				 join(n, w->name, w->depth));
+	rc = inode_get(n->t, (uint64_t)id, n->a, ret);
+	return rc == -ENOENT ? exc_throw(n->x, EXC_NOT_FOUND,
+					 "File for given inode path does not exist: %s",
+					 join(n, w->name, w->depth))
+			     : ns_io(n, rc);
+}
+
+/* /.reserved/.inodes/ID/rest is the path of the inode and the rest. */
+static int resolve_number(struct ns *n, struct walk *w)
+{
+	struct walk rest = *w;
+	struct inode *node;
+	uint32_t skip = 3;
+	char *path;
+	int rc = inode_by_number(n, w, &node);
+
+	if (!rc && w->depth > 3 && !strcmp(w->name[3], "..")) { /* as NFS gateways ask */
+		rc = ns_io(n, node->id == INODE_ROOT ? 0 : inode_get(n->t, node->parent, n->a, &node));
+		skip = w->depth; /* HDFS forgets what follows */
+	}
+	rc = rc ? rc : ns_io(n, inode_path(n->t, node, n->a, &path));
+	rc = rc ? rc : split(n, path, w);
+	if (rc < 0)
+		return rc;
+	rest.name += skip;
+	rest.depth -= skip;
+	return split(n, arena_printf(n->a, "%s/%s", path, join(n, rest.name, rest.depth)), w);
+}
+
+static int resolve_reserved(struct ns *n, struct walk *w)
+{
+	if (!w->depth || strcmp(w->name[0], INODE_RESERVED))
+		return 0;
+	if (w->depth == 1) {
+		w->reserved = true;
+		return 0;
+	}
+	if (!strcmp(w->name[1], ".inodes"))
+		return w->depth > 2 ? resolve_number(n, w) : 0;
+	if (strcmp(w->name[1], "raw") || (w->depth == 3 && !strcmp(w->name[2], INODE_RESERVED)))
+		return 0;
+	w->name += 2;
+	w->depth -= 2;
+	return 0;
 }
 
 const char *walk_path_of(struct ns *n, const struct walk *w, uint32_t i)
 {
-	const char *p = w->path;
-
-	if (!i)
-		return "/";
-	for (uint32_t k = 0; k < i; k++)
-		p += 1 + strcspn(p + 1, "/");
-	return arena_strndup(n->a, w->path, (size_t)(p - w->path));
+	return join(n, w->name, i);
 }
 
-int ns_walk(struct ns *n, const char *path, struct walk *w)
+/* Follow the names; @no_dir: what it is to meet a file on the way. */
+static int follow(struct ns *n, struct walk *w, enum exc no_dir)
 {
 	uint64_t id = INODE_ROOT;
-	int rc;
 
-	*w = (struct walk){0};
-	rc = split(n, path, w);
-	if (rc < 0)
-		return rc;
 	for (uint32_t i = 0;; i++) {
 		struct inode *node;
+		int rc = inode_get(n->t, id, n->a, &node);
 
-		rc = inode_get(n->t, id, n->a, &node);
 		if (rc < 0)
 			return ns_io(n, rc == -ENOENT ? -EBADMSG : rc); /* an entry without inode */
 		w->chain[w->have++] = node;
@@ -158,7 +274,7 @@ int ns_walk(struct ns *n, const char *path, struct walk *w)
 			return 0;
 		}
 		if (node->type != INODE_DIR)
-			return exc_throw(n->x, EXC_PARENT_NOT_DIR, "%s (is not a directory)",
+			return exc_throw(n->x, no_dir, "%s (is not a directory)",
 					 walk_path_of(n, w, i));
 		if (n->enforce && !n->super) {
 			rc = ns_check(n, node, ACCESS_X, walk_path_of(n, w, i));
@@ -173,13 +289,52 @@ int ns_walk(struct ns *n, const char *path, struct walk *w)
 	}
 }
 
+static int walk_by(struct ns *n, const char *path, struct walk *w, enum exc no_dir)
+{
+	int rc;
+
+	*w = (struct walk){0};
+	rc = split(n, path, w);
+	rc = rc ? rc : resolve_reserved(n, w);
+	if (rc < 0)
+		return rc;
+	w->path = join(n, w->name, w->depth);
+	w->chain = arena_array(n->a, struct inode *, w->depth + 2u);
+	return follow(n, w, no_dir);
+}
+
+int ns_walk(struct ns *n, const char *path, struct walk *w)
+{
+	return walk_by(n, path, w, EXC_TRAVERSE);
+}
+
+static int not_reserved(struct ns *n, const struct walk *w)
+{
+	return w->reserved ? exc_throw(n->x, EXC_INVALID_PATH, "Invalid path name %s", w->path) : 0;
+}
+
+int ns_walk_change(struct ns *n, const char *path, struct walk *w)
+{
+	int rc = walk_by(n, path, w, EXC_TRAVERSE);
+
+	return rc ? rc : not_reserved(n, w);
+}
+
+int ns_walk_make(struct ns *n, const char *path, struct walk *w)
+{
+	return walk_by(n, path, w, EXC_PARENT_NOT_DIR);
+}
+
+int ns_found(struct ns *n, const struct walk *w, const char *before, const char *after)
+{
+	return w->last ? 0 : exc_throw(n->x, EXC_NOT_FOUND, "%s%s%s", before, w->path, after);
+}
+
 int ns_find(struct ns *n, const char *path, struct walk *w)
 {
 	int rc = ns_walk(n, path, w);
 
-	if (!rc && !w->last)
-		rc = exc_throw(n->x, EXC_NOT_FOUND, "File does not exist: %s", path);
-	return rc;
+	return rc ? rc : ns_found(n, w, "File does not exist: ", "");
 }
 
 int ns_find_file(struct ns *n, const char *path, struct walk *w)
@@ -187,6 +342,6 @@ int ns_find_file(struct ns *n, const char *path, struct walk *w)
 	int rc = ns_find(n, path, w);
 
 	if (!rc && w->last->type != INODE_FILE)
-		rc = exc_throw(n->x, EXC_NOT_FOUND, "Path is not a file: %s", path);
+		rc = exc_throw(n->x, EXC_NOT_FOUND, "Path is not a file: %s", w->path);
 	return rc;
 }

@@ -22,7 +22,7 @@
 #define CALLS_MAX 16384u
 #define UNSENT_PER_CONN (8u << 20) /* bytes of answers the peer has not taken */
 #define USER_MAX 256
-#define ERROR_TEXT_MAX 1024
+#define ERROR_TEXT_MAX 16384 /* a message may name two paths of 8,000 bytes */
 
 enum conn_state {
 	CONN_PREAMBLE, /* awaits the 7 bytes */

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ClientProtocol: what this NameNode does not have. A call says so as HDFS does where the feature is
+ * switched off or was never used on the path: rights and existence first, then HDFS's own refusal. Calls
+ * that take away what is not there succeed. */
+#include "ClientNamenodeProtocol.pb-c.h"
+#include "Security.pb-c.h"
+#include "acl.pb-c.h"
+#include "encryption.pb-c.h"
+#include "erasurecoding.pb-c.h"
+#include "namenode-shim/methods.h"
+#include "namenode-shim/refuse.h"
+#include "xattr.pb-c.h"
+
+#define NO_FILE "Directory/File does not exist "
+#define NO_DIR "Directory does not exist: "
+
+int refuse_ec_policy(struct req *q, const char *name)
+{
+	return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
+			 "Policy '%s' does not match any enabled erasure coding policies: []. An "
+			 "erasure coding policy can be enabled by enableErasureCodingPolicy API.",
+			 name);
+}
+
+/* ---- shared steps ---- */
+
+static int find(struct req *q, const char *path, const char *missing, struct walk *w)
+{
+	int rc = ns_walk_change(&q->ns, path, w);
+
+	return rc ? rc : ns_found(&q->ns, w, missing, "");
+}
+
+static int find_owned(struct req *q, const char *path, struct walk *w)
+{
+	int rc = find(q, path, NO_FILE, w);
+
+	return rc ? rc : ns_check_owner(&q->ns, w);
+}
+
+static int find_dir(struct req *q, const char *path, const char *missing, struct walk *w)
+{
+	int rc = find(q, path, missing, w);
+
+	if (!rc && w->last->type != INODE_DIR)
+		rc = exc_throw(&q->exc, EXC_NOT_DIR, "`%s': Is not a directory", w->path);
+	return rc;
+}
+
+/* ---- snapshots ---- */
+
+static int not_snapshottable(struct req *q, const char *path, const char *missing, bool owner)
+{
+	struct walk w;
+	int rc = find(q, path, missing, &w);
+
+	if (!rc && owner)
+		rc = ns_check_owner(&q->ns, &w);
+	if (!rc && w.last->type != INODE_DIR)
+		rc = exc_throw(&q->exc, EXC_NOT_DIR, "`%s': Is not a directory", w.path);
+	return rc ? rc
+		  : exc_throw(&q->exc, EXC_SNAPSHOT,
+			      "Directory is not a snapshottable directory: %s", w.path);
+}
+
+static int allow_snapshot(struct req *q, const void *in)
+{
+	const Hd__AllowSnapshotRequestProto *m = in;
+	struct walk w;
+	int rc = find_dir(q, m->snapshotroot, NO_DIR, &w);
+
+	return rc ? rc
+		  : exc_throw(&q->exc, EXC_SNAPSHOT,
+			      "Snapshots are not supported by this NameNode: %s", w.path);
+}
+
+/* No directory is snapshottable, so each can be made what it is. */
+static int disallow_snapshot(struct req *q, const void *in)
+{
+	const Hd__DisallowSnapshotRequestProto *m = in;
+	struct walk w;
+
+	req_reply(q, Hd__DisallowSnapshotResponseProto,
+		  hd__disallow_snapshot_response_proto__init);
+	return find_dir(q, m->snapshotroot, NO_DIR, &w);
+}
+
+static int create_snapshot(struct req *q, const void *in)
+{
+	const Hd__CreateSnapshotRequestProto *m = in;
+
+	return not_snapshottable(q, m->snapshotroot, NO_FILE, true);
+}
+
+static int delete_snapshot(struct req *q, const void *in)
+{
+	const Hd__DeleteSnapshotRequestProto *m = in;
+
+	return not_snapshottable(q, m->snapshotroot, NO_FILE, true);
+}
+
+static int rename_snapshot(struct req *q, const void *in)
+{
+	const Hd__RenameSnapshotRequestProto *m = in;
+
+	return not_snapshottable(q, m->snapshotroot, NO_FILE, true);
+}
+
+static int get_snapshot_listing(struct req *q, const void *in)
+{
+	const Hd__GetSnapshotListingRequestProto *m = in;
+
+	return not_snapshottable(q, m->snapshotroot, NO_DIR, false);
+}
+
+static int no_snapshot_root(struct req *q, const char *path)
+{
+	struct walk w;
+	int rc = find(q, path, NO_DIR, &w);
+
+	return rc ? rc
+		  : exc_throw(&q->exc, EXC_SNAPSHOT,
+			      "The path %s is neither snapshottable nor under a snapshot root!",
+			      w.path);
+}
+
+static int get_snapshot_diff(struct req *q, const void *in)
+{
+	return no_snapshot_root(q, ((const Hd__GetSnapshotDiffReportRequestProto *)in)->snapshotroot);
+}
+
+static int get_snapshot_diff_listing(struct req *q, const void *in)
+{
+	return no_snapshot_root(
+		q, ((const Hd__GetSnapshotDiffReportListingRequestProto *)in)->snapshotroot);
+}
+
+/* ---- ACLs: as with dfs.namenode.acls.enabled=false; to remove what is not there succeeds ---- */
+
+static int no_acls(struct req *q)
+{
+	return exc_throw(&q->exc, EXC_ACL,
+			 "The ACL operation has been rejected.  Support for ACLs has been disabled "
+			 "by setting dfs.namenode.acls.enabled to false.");
+}
+
+static int modify_acl_entries(struct req *q, const void *in)
+{
+	struct walk w;
+	int rc = find_owned(q, ((const Hd__ModifyAclEntriesRequestProto *)in)->src, &w);
+
+	return rc ? rc : no_acls(q);
+}
+
+static int set_acl(struct req *q, const void *in)
+{
+	struct walk w;
+	int rc = find_owned(q, ((const Hd__SetAclRequestProto *)in)->src, &w);
+
+	return rc ? rc : no_acls(q);
+}
+
+static int remove_acl(struct req *q, const void *in)
+{
+	struct walk w;
+
+	req_reply(q, Hd__RemoveAclResponseProto, hd__remove_acl_response_proto__init);
+	return find_owned(q, ((const Hd__RemoveAclRequestProto *)in)->src, &w);
+}
+
+static int remove_default_acl(struct req *q, const void *in)
+{
+	struct walk w;
+
+	req_reply(q, Hd__RemoveDefaultAclResponseProto,
+		  hd__remove_default_acl_response_proto__init);
+	return find_owned(q, ((const Hd__RemoveDefaultAclRequestProto *)in)->src, &w);
+}
+
+static int remove_acl_entries(struct req *q, const void *in)
+{
+	struct walk w;
+
+	req_reply(q, Hd__RemoveAclEntriesResponseProto,
+		  hd__remove_acl_entries_response_proto__init);
+	return find_owned(q, ((const Hd__RemoveAclEntriesRequestProto *)in)->src, &w);
+}
+
+/* ---- extended attributes: as with dfs.namenode.xattrs.enabled=false ---- */
+
+static int set_xattr(struct req *q, const void *in)
+{
+	struct walk w;
+	int rc = find(q, ((const Hd__SetXAttrRequestProto *)in)->src, "cannot find ", &w);
+
+	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_W, w.path);
+	return rc ? rc
+		  : exc_throw(&q->exc, EXC_IO,
+			      "The XAttr operation has been rejected.  Support for XAttrs has been "
+			      "disabled by setting dfs.namenode.xattrs.enabled to false.");
+}
+
+static int remove_xattr(struct req *q, const void *in)
+{
+	struct walk w;
+	int rc = find(q, ((const Hd__RemoveXAttrRequestProto *)in)->src, "cannot find ", &w);
+
+	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_W, w.path);
+	return rc ? rc
+		  : exc_throw(&q->exc, EXC_IO, "No matching attributes found for remove operation");
+}
+
+/* ---- encryption zones: there is no key provider ---- */
+
+static int create_encryption_zone(struct req *q, const void *in)
+{
+	return exc_throw(
+		&q->exc, EXC_IO,
+		"Can't create an encryption zone for %s since no key provider is available.",
+		((const Hd__CreateEncryptionZoneRequestProto *)in)->src);
+}
+
+static int reencrypt_zone(struct req *q, const void *in)
+{
+	(void)in;
+	return exc_throw(&q->exc, EXC_IO,
+			 "No key provider configured, re-encryption operation is rejected");
+}
+
+static int list_reencryption_status(struct req *q, const void *in)
+{
+	(void)in;
+	req_reply(q, Hd__ListReencryptionStatusResponseProto,
+		  hd__list_reencryption_status_response_proto__init);
+	return 0;
+}
+
+/* ---- centralised caching: no pools ---- */
+
+static int list_cache_pools(struct req *q, const void *in)
+{
+	(void)in;
+	req_reply(q, Hd__ListCachePoolsResponseProto, hd__list_cache_pools_response_proto__init);
+	return 0;
+}
+
+static int list_cache_directives(struct req *q, const void *in)
+{
+	(void)in;
+	req_reply(q, Hd__ListCacheDirectivesResponseProto,
+		  hd__list_cache_directives_response_proto__init);
+	return 0;
+}
+
+static int add_cache_pool(struct req *q, const void *in)
+{
+	(void)in;
+	return exc_throw(&q->exc, EXC_INVALID_REQUEST,
+			 "Centralised caching is not supported by this NameNode");
+}
+
+static int remove_cache_pool(struct req *q, const void *in)
+{
+	return exc_throw(&q->exc, EXC_INVALID_REQUEST, "Cannot remove non-existent cache pool %s",
+			 ((const Hd__RemoveCachePoolRequestProto *)in)->poolname);
+}
+
+static int modify_cache_pool(struct req *q, const void *in)
+{
+	const Hd__ModifyCachePoolRequestProto *m = in;
+
+	return exc_throw(&q->exc, EXC_INVALID_REQUEST, "Cache pool %s does not exist.",
+			 m->info->poolname ? m->info->poolname : "null");
+}
+
+static int add_cache_directive(struct req *q, const void *in)
+{
+	const Hd__AddCacheDirectiveRequestProto *m = in;
+
+	return exc_throw(&q->exc, EXC_INVALID_REQUEST, "Unknown pool %s",
+			 m->info->pool ? m->info->pool : "null");
+}
+
+static int no_directive(struct req *q, int64_t id)
+{
+	return exc_throw(&q->exc, EXC_INVALID_REQUEST, "No directive with ID %lld found.",
+			 (long long)id);
+}
+
+static int modify_cache_directive(struct req *q, const void *in)
+{
+	return no_directive(q, ((const Hd__ModifyCacheDirectiveRequestProto *)in)->info->id);
+}
+
+static int remove_cache_directive(struct req *q, const void *in)
+{
+	return no_directive(q, ((const Hd__RemoveCacheDirectiveRequestProto *)in)->id);
+}
+
+/* ---- erasure coding: no policy is enabled, so none can be set ---- */
+
+static int set_ec_policy(struct req *q, const void *in)
+{
+	const Hd__SetErasureCodingPolicyRequestProto *m = in;
+
+	return refuse_ec_policy(q, m->ecpolicyname ? m->ecpolicyname : "");
+}
+
+static int unset_ec_policy(struct req *q, const void *in)
+{
+	const Hd__UnsetErasureCodingPolicyRequestProto *m = in;
+	struct walk w;
+	int rc = find(q, m->src, "Path not found: ", &w);
+
+	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_W, w.path);
+	if (!rc && w.last->type == INODE_FILE)
+		rc = exc_throw(&q->exc, EXC_IO, "Cannot unset an erasure coding policy on a file %s",
+			       w.path);
+	return rc ? rc
+		  : exc_throw(&q->exc, EXC_NO_EC_POLICY,
+			      "No erasure coding policy explicitly set on %s", w.path);
+}
+
+static int no_ec_policy(struct req *q, const char *name)
+{
+	return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT, "The policy name %s does not exist", name);
+}
+
+static int enable_ec_policy(struct req *q, const void *in)
+{
+	return no_ec_policy(q, ((const Hd__EnableErasureCodingPolicyRequestProto *)in)->ecpolicyname);
+}
+
+static int disable_ec_policy(struct req *q, const void *in)
+{
+	return no_ec_policy(q,
+			    ((const Hd__DisableErasureCodingPolicyRequestProto *)in)->ecpolicyname);
+}
+
+static int remove_ec_policy(struct req *q, const void *in)
+{
+	return no_ec_policy(q, ((const Hd__RemoveErasureCodingPolicyRequestProto *)in)->ecpolicyname);
+}
+
+static int add_ec_policies(struct req *q, const void *in)
+{
+	(void)in;
+	return exc_throw(&q->exc, EXC_UNSUPPORTED,
+			 "Erasure coding is not supported by this NameNode");
+}
+
+static int ec_topology(struct req *q, const void *in)
+{
+	Hd__GetECTopologyResultForPoliciesResponseProto *r =
+		req_reply(q, Hd__GetECTopologyResultForPoliciesResponseProto,
+			  hd__get_ectopology_result_for_policies_response_proto__init);
+
+	(void)in;
+	r->response = req_new_msg(q, Hd__ECTopologyVerifierResultProto,
+				  hd__ectopology_verifier_result_proto__init);
+	r->response->resultmessage = arena_strdup(&q->mem, "No erasure coding policy is given.");
+	r->response->issupported = 1;
+	return 0;
+}
+
+/* ---- links, tokens, the rest ---- */
+
+static int create_symlink(struct req *q, const void *in)
+{
+	(void)in;
+	return exc_throw(&q->exc, EXC_UNSUPPORTED, "Symlinks not supported");
+}
+
+static int renew_delegation_token(struct req *q, const void *in)
+{
+	(void)in;
+	return exc_throw(&q->exc, EXC_INVALID_TOKEN,
+			 "Renewal request for unknown token: this NameNode gives out none");
+}
+
+static int cancel_delegation_token(struct req *q, const void *in)
+{
+	(void)in;
+	return exc_throw(&q->exc, EXC_INVALID_TOKEN,
+			 "Token not found: this NameNode gives out none");
+}
+
+static int satisfy_storage_policy(struct req *q, const void *in)
+{
+	(void)in;
+	return exc_throw(&q->exc, EXC_UNSUPPORTED_ACTION,
+			 "Cannot request to satisfy storage policy when storage policy satisfier "
+			 "feature has been disabled by admin. Seek for an admin help to enable it or "
+			 "use Mover tool.");
+}
+
+static int get_edits(struct req *q, const void *in)
+{
+	(void)in;
+	return exc_throw(&q->exc, EXC_UNSUPPORTED,
+			 "This NameNode keeps no log of edits: there are no events to follow");
+}
+
+#define CHANGE(name, msg, flags, fn) METHOD(name, hd, msg, REQ_CHANGE, flags, fn)
+#define READ(name, msg, flags, fn) METHOD(name, hd, msg, REQ_READ, flags, fn)
+#define TOKEN(name, msg, fn) METHOD(name, hc, msg, REQ_READ, 0, fn)
+static const struct method table[] = {
+	CHANGE(allowSnapshot, allow_snapshot, REQ_SUPER, allow_snapshot),
+	CHANGE(disallowSnapshot, disallow_snapshot, REQ_SUPER, disallow_snapshot),
+	CHANGE(createSnapshot, create_snapshot, 0, create_snapshot),
+	CHANGE(deleteSnapshot, delete_snapshot, 0, delete_snapshot),
+	CHANGE(renameSnapshot, rename_snapshot, 0, rename_snapshot),
+	READ(getSnapshotListing, get_snapshot_listing, 0, get_snapshot_listing),
+	READ(getSnapshotDiffReport, get_snapshot_diff_report, 0, get_snapshot_diff),
+	READ(getSnapshotDiffReportListing, get_snapshot_diff_report_listing, 0,
+	     get_snapshot_diff_listing),
+	CHANGE(modifyAclEntries, modify_acl_entries, 0, modify_acl_entries),
+	CHANGE(removeAclEntries, remove_acl_entries, 0, remove_acl_entries),
+	CHANGE(removeDefaultAcl, remove_default_acl, 0, remove_default_acl),
+	CHANGE(removeAcl, remove_acl, 0, remove_acl),
+	CHANGE(setAcl, set_acl, 0, set_acl),
+	CHANGE(setXAttr, set_xattr, 0, set_xattr),
+	CHANGE(removeXAttr, remove_xattr, 0, remove_xattr),
+	CHANGE(createEncryptionZone, create_encryption_zone, REQ_SUPER, create_encryption_zone),
+	CHANGE(reencryptEncryptionZone, reencrypt_encryption_zone, REQ_SUPER, reencrypt_zone),
+	READ(listReencryptionStatus, list_reencryption_status, REQ_SUPER, list_reencryption_status),
+	READ(listCachePools, list_cache_pools, 0, list_cache_pools),
+	READ(listCacheDirectives, list_cache_directives, 0, list_cache_directives),
+	CHANGE(addCachePool, add_cache_pool, REQ_SUPER, add_cache_pool),
+	CHANGE(modifyCachePool, modify_cache_pool, REQ_SUPER, modify_cache_pool),
+	CHANGE(removeCachePool, remove_cache_pool, REQ_SUPER, remove_cache_pool),
+	CHANGE(addCacheDirective, add_cache_directive, 0, add_cache_directive),
+	CHANGE(modifyCacheDirective, modify_cache_directive, 0, modify_cache_directive),
+	CHANGE(removeCacheDirective, remove_cache_directive, 0, remove_cache_directive),
+	CHANGE(setErasureCodingPolicy, set_erasure_coding_policy, 0, set_ec_policy),
+	CHANGE(unsetErasureCodingPolicy, unset_erasure_coding_policy, 0, unset_ec_policy),
+	CHANGE(enableErasureCodingPolicy, enable_erasure_coding_policy, REQ_SUPER, enable_ec_policy),
+	CHANGE(disableErasureCodingPolicy, disable_erasure_coding_policy, REQ_SUPER,
+	       disable_ec_policy),
+	CHANGE(removeErasureCodingPolicy, remove_erasure_coding_policy, REQ_SUPER, remove_ec_policy),
+	CHANGE(addErasureCodingPolicies, add_erasure_coding_policies, REQ_SUPER, add_ec_policies),
+	READ(getECTopologyResultForPolicies, get_ectopology_result_for_policies, 0, ec_topology),
+	READ(createSymlink, create_symlink, 0, create_symlink),
+	TOKEN(renewDelegationToken, renew_delegation_token, renew_delegation_token),
+	TOKEN(cancelDelegationToken, cancel_delegation_token, cancel_delegation_token),
+	CHANGE(satisfyStoragePolicy, satisfy_storage_policy, 0, satisfy_storage_policy),
+	READ(getEditsFromTxid, get_edits_from_txid, REQ_SUPER, get_edits),
+};
+const struct method_table client_refuse_methods = METHOD_TABLE(table);

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attributes of what exists: mode, owner, times, replication; and sums over a subtree. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "namenode-shim/db.h"
+#include "namenode-shim/ns_internal.h"
+#include "namenode-shim/quota.h"
+#include "namenode-shim/users.h"
+
+int ns_set_perm(struct ns *n, const char *path, uint16_t perm)
+{
+	struct walk w;
+	int rc = ns_walk_change(n, path, &w);
+
+	rc = rc ? rc : ns_found(n, &w, "Directory/File does not exist ", "");
+	rc = rc ? rc : ns_check_owner(n, &w);
+	if (rc < 0)
+		return rc;
+	w.last->perm = perm & PERM_MASK;
+	return ns_io(n, inode_put(n->t, w.last));
+}
+
+static int check_chown(struct ns *n, const char *owner, const char *group)
+{
+	if (!n->enforce || n->super)
+		return 0;
+	if (owner && strcmp(owner, n->user))
+		return exc_throw(n->x, EXC_ACCESS, "User %s is not a super user (non-super user "
+						   "cannot change owner).",
+				 n->user);
+	if (group && !users_in_group(n->users, n->user, group))
+		return exc_throw(n->x, EXC_ACCESS, "User %s does not belong to %s", n->user, group);
+	return 0;
+}
+
+int ns_set_owner(struct ns *n, const char *path, const char *owner, const char *group)
+{
+	struct walk w;
+	int rc = ns_walk_change(n, path, &w);
+
+	rc = rc ? rc : ns_found(n, &w, "Directory/File does not exist ", "");
+	rc = rc ? rc : ns_check_owner(n, &w);
+	rc = rc ? rc : check_chown(n, owner, group);
+	if (rc < 0)
+		return rc;
+	if ((owner && strlen(owner) > INODE_NAME_MAX) || (group && strlen(group) > INODE_NAME_MAX))
+		return exc_throw(n->x, EXC_ILLEGAL_ARGUMENT, "name of owner or group is too long");
+	if (owner && *owner)
+		w.last->owner = owner;
+	if (group && *group)
+		w.last->group = group;
+	return ns_io(n, inode_put(n->t, w.last));
+}
+
+int ns_set_times(struct ns *n, const char *path, int64_t mtime, int64_t atime)
+{
+	struct walk w;
+	int rc = ns_walk_change(n, path, &w);
+
+	rc = rc ? rc : ns_found(n, &w, "File/Directory ", " does not exist.");
+	rc = rc ? rc : ns_check(n, w.last, ACCESS_W, w.path);
+	if (rc < 0)
+		return rc;
+	if (mtime >= 0)
+		w.last->mtime = (uint64_t)mtime;
+	if (atime >= 0)
+		w.last->atime = (uint64_t)atime;
+	return ns_io(n, inode_put(n->t, w.last));
+}
+
+int ns_set_repl(struct ns *n, const char *path, uint16_t repl, bool *ret)
+{
+	struct walk w;
+	int64_t more;
+	int rc = ns_walk_change(n, path, &w);
+
+	*ret = false;
+	if (!rc && w.last)
+		rc = ns_check(n, w.last, ACCESS_W, w.path);
+	if (rc < 0 || !w.last || w.last->type == INODE_DIR)
+		return rc;
+	more = -(int64_t)inode_space(w.last);
+	w.last->repl = repl;
+	more += (int64_t)inode_space(w.last);
+	rc = quota_check(n, walk_parent(&w), 0, more);
+	rc = rc ? rc : ns_io(n, quota_charge(n, w.last->parent, 0, more));
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; i < w.last->nblocks; i++) {
+		struct effect *e = ns_effect(n, FX_BLOCK_REPL);
+
+		e->b = w.last->blocks[i].b;
+		e->repl = repl;
+	}
+	*ret = true;
+	return ns_io(n, inode_put(n->t, w.last));
+}
+
+/* ---- summary ---- */
+
+struct summary_walk {
+	struct ns *n;
+	struct arena *a;
+	struct dir_list *dirs;
+	struct ns_summary *sum;
+};
+
+static void add_file(struct ns_summary *s, const struct inode *f)
+{
+	const uint64_t len = inode_len(f);
+
+	s->files++;
+	s->len += len;
+	s->space += len * f->repl;
+}
+
+static int add_entry(void *arg, const char *name, size_t len, uint64_t id)
+{
+	struct summary_walk *s = arg;
+	struct inode *node;
+	int rc = inode_get(s->n->t, id, s->a, &node);
+
+	(void)name;
+	(void)len;
+	if (rc < 0)
+		return rc;
+	if (node->type == INODE_DIR)
+		dir_push(s->dirs, id);
+	else
+		add_file(s->sum, node);
+	return 0;
+}
+
+static int summarize_dir(struct ns *n, uint64_t id, struct dir_list *dirs, struct ns_summary *sum)
+{
+	struct arena scratch = {0};
+	struct summary_walk s = {n, &scratch, dirs, sum};
+	struct inode *dir;
+	char *path;
+	int rc = inode_get(n->t, id, &scratch, &dir);
+
+	sum->dirs++;
+	if (!rc && n->enforce && !n->super) {
+		rc = inode_path(n->t, dir, &scratch, &path);
+		rc = rc ? rc : ns_check(n, dir, ACCESS_R | ACCESS_X, path);
+	}
+	rc = rc ? rc : dirent_each(n->t, id, NULL, 0, add_entry, &s);
+	arena_free(&scratch);
+	return ns_io(n, rc);
+}
+
+int ns_summarize(struct ns *n, const char *path, const char *missing, struct ns_summary *ret)
+{
+	struct dir_list dirs = {.n = n};
+	struct quota q = {QUOTA_NONE, QUOTA_NONE, 0, 0};
+	struct walk w;
+	int rc = ns_walk(n, path, &w);
+
+	rc = rc ? rc : ns_found(n, &w, missing, "");
+	if (rc < 0)
+		return rc;
+	rc = quota_get(n->t, w.last->id, &q);
+	if (rc < 0 && rc != -ENOENT)
+		return ns_io(n, rc);
+	rc = 0;
+	/* The root has always a limit on names, the largest there is. */
+	if (!w.depth && q.max_inodes == QUOTA_NONE)
+		q.max_inodes = INT64_MAX;
+	*ret = (struct ns_summary){.max_inodes = q.max_inodes, .max_space = q.max_space,
+				   .is_dir = w.last->type == INODE_DIR};
+	if (w.last->type == INODE_FILE) {
+		add_file(ret, w.last);
+		return 0;
+	}
+	dir_push(&dirs, w.last->id);
+	for (size_t i = 0; i < dirs.count && !rc; i++)
+		rc = summarize_dir(n, dirs.id[i], &dirs, ret);
+	free(dirs.id);
+	return rc;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/policy.h"
+
+#include <errno.h>
+#include <strings.h>
+
+#include "namenode-shim/db.h"
+#include "namenode-shim/ns.h"
+
+#define T(...) {{__VA_ARGS__}}
+#define SSD STORAGE_SSD
+#define DISK STORAGE_DISK
+#define ARCHIVE STORAGE_ARCHIVE
+#define PROVIDED STORAGE_PROVIDED
+
+const struct policy policies[] = {
+	{1, "PROVIDED", T(PROVIDED, DISK), T(PROVIDED, DISK), T(PROVIDED, DISK)},
+	{2, "COLD", T(ARCHIVE), T(0), T(0)},
+	{5, "WARM", T(DISK, ARCHIVE), T(DISK, ARCHIVE), T(DISK, ARCHIVE)},
+	{POLICY_HOT, "HOT", T(DISK), T(0), T(ARCHIVE)},
+	{10, "ONE_SSD", T(SSD, DISK), T(SSD, DISK), T(SSD, DISK)},
+	{12, "ALL_SSD", T(SSD), T(DISK), T(DISK)},
+	{14, "ALL_NVDIMM", T(STORAGE_NVDIMM), T(DISK), T(DISK)},
+	{POLICY_LAZY_PERSIST, "LAZY_PERSIST", T(STORAGE_RAM_DISK, DISK), T(DISK), T(DISK)},
+};
+const size_t policy_count = sizeof(policies) / sizeof(policies[0]);
+
+const struct policy *policy_find(const char *name)
+{
+	for (size_t i = 0; i < policy_count; i++)
+		if (!strcasecmp(name, policies[i].name))
+			return &policies[i];
+	return NULL;
+}
+
+const struct policy *policy_by_id(unsigned int id)
+{
+	for (size_t i = 0; i < policy_count; i++)
+		if (policies[i].id == id)
+			return &policies[i];
+	return NULL;
+}
+
+static bool any(struct txn *t)
+{
+	MDB_stat st;
+
+	return !mdb_stat(t->t, t->db->policy, &st) && st.ms_entries;
+}
+
+static unsigned int own(struct txn *t, uint64_t inode)
+{
+	const uint64_t key = htobe64(inode);
+	MDB_val v;
+
+	if (txn_get(t, t->db->policy, &key, sizeof(key), &v) < 0 || v.mv_size != 1 ||
+	    !policy_by_id(*(const uint8_t *)v.mv_data))
+		return POLICY_NONE;
+	return *(const uint8_t *)v.mv_data;
+}
+
+unsigned int policy_of(struct txn *t, const struct inode *n, struct arena *a)
+{
+	struct inode *up;
+
+	if (!any(t))
+		return POLICY_NONE;
+	for (;;) {
+		const unsigned int id = own(t, n->id);
+
+		if (id || n->id == INODE_ROOT || inode_get(t, n->parent, a, &up) < 0)
+			return id;
+		n = up;
+	}
+}
+
+int policy_put(struct txn *t, uint64_t inode, unsigned int id)
+{
+	const uint64_t key = htobe64(inode);
+	const uint8_t v = (uint8_t)id;
+
+	return id ? txn_put(t, t->db->policy, &key, sizeof(key), &v, sizeof(v))
+		  : policy_del(t, inode);
+}
+
+int policy_del(struct txn *t, uint64_t inode)
+{
+	const uint64_t key = htobe64(inode);
+	int rc = any(t) ? txn_del(t, t->db->policy, &key, sizeof(key)) : 0;
+
+	return rc == -ENOENT ? 0 : rc;
+}
+
+int policy_check_name(struct ns *n, const char *name, const struct policy **ret)
+{
+	*ret = policy_find(name);
+	return *ret ? 0
+		    : exc_throw(n->x, EXC_ILLEGAL_ARGUMENT,
+				"Cannot find a block policy with the name %s", name);
+}
+
+/* A file in memory first cannot become one later, nor the reverse. */
+static int check_file(struct ns *n, const struct inode *f, const struct policy *to)
+{
+	if (to && to->id == POLICY_LAZY_PERSIST)
+		return exc_throw(n->x, EXC_ILLEGAL_ARGUMENT,
+				 "Policy BlockStoragePolicy{LAZY_PERSIST:15, storageTypes=[RAM_DISK, "
+				 "DISK], creationFallbacks=[DISK], replicationFallbacks=[DISK]} "
+				 "cannot be set after file creation.");
+	if (own(n->t, f->id) == POLICY_LAZY_PERSIST)
+		return exc_throw(n->x, EXC_ILLEGAL_ARGUMENT,
+				 "Existing policy LAZY_PERSIST cannot be changed after file "
+				 "creation.");
+	return 0;
+}
+
+int policy_set(struct ns *n, const char *path, const char *name)
+{
+	const struct policy *to = NULL;
+	struct walk w;
+	int rc = name ? policy_check_name(n, name, &to) : 0;
+
+	rc = rc ? rc : ns_walk_change(n, path, &w);
+	if (!rc && w.last)
+		rc = ns_check(n, w.last, ACCESS_W, w.path);
+	rc = rc ? rc : ns_found(n, &w, "File/Directory does not exist: ", "");
+	if (!rc && w.last->type == INODE_FILE)
+		rc = check_file(n, w.last, to);
+	return rc ? rc : ns_io(n, policy_put(n->t, w.last->id, to ? to->id : POLICY_NONE));
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * policy - storage policies: which kinds of media the blocks of a file should be on
+ *
+ * Idea: the table of HDFS's built-in policies, and a record for each inode that has one of its own;
+ * others have that of the nearest directory above. Kept, inherited and shown as HDFS does; without
+ * any record (the ordinary case) nothing is looked up.
+ * Threading: that of the transaction.
+ * Source: HDFS Archival Storage guide; hdfs.proto BlockStoragePolicyProto.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/block.h"
+#include "namenode-shim/inode.h"
+
+struct ns;
+struct txn;
+
+#define POLICY_NONE 0 /* on the wire: nothing said here nor above */
+#define POLICY_HOT 7  /* what counts then */
+#define POLICY_LAZY_PERSIST 15
+#define POLICY_TYPES_MAX 2
+
+/* Storage types, ended by 0. */
+struct policy_types {
+	uint8_t type[POLICY_TYPES_MAX + 1]; /* enum storage_type */
+};
+
+struct policy {
+	uint8_t id;
+	const char *name;
+	struct policy_types create, create_fallback, copy_fallback;
+};
+
+extern const struct policy policies[];
+extern const size_t policy_count;
+
+/** NULL: there is none. */
+const struct policy *policy_find(const char *name);
+const struct policy *policy_by_id(unsigned int id);
+/** Its own or the inherited one, POLICY_NONE. */
+unsigned int policy_of(struct txn *t, const struct inode *n, struct arena *a);
+/** POLICY_NONE takes it away. */
+int policy_put(struct txn *t, uint64_t inode, unsigned int id);
+/** For an inode that is going. */
+int policy_del(struct txn *t, uint64_t inode);
+/** @name NULL: unset. */
+int policy_set(struct ns *n, const char *path, const char *name);
+/** HadoopIllegalArgumentException when there is no policy @name. */
+int policy_check_name(struct ns *n, const char *name, const struct policy **ret);
