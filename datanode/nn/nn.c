@@ -199,6 +199,26 @@ static int check_service(struct nn_actor *a, const struct store_namespace *ns, s
 	return 0;
 }
 
+/* One at a time: the first of a name service decides for the others. */
+static int attach(struct nn_actor *a, const struct store_namespace *ns, struct block_pool **ret_bp,
+		  struct err *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&a->set->attach_lock);
+	rc = check_service(a, ns, err);
+	if (!rc)
+		rc = store_attach(a->set->dn->store, ns, ret_bp, err);
+	if (!rc) {
+		pthread_mutex_lock(&a->lock);
+		a->ns = *ns;
+		a->has_ns = true;
+		pthread_mutex_unlock(&a->lock);
+	}
+	pthread_mutex_unlock(&a->set->attach_lock);
+	return rc;
+}
+
 static int take_namespace(struct nn_actor *a, const Hd__NamespaceInfoProto *info, struct err *err)
 {
 	struct store_namespace ns = {.namespace_id = info->storageinfo->namespceid,
@@ -213,16 +233,12 @@ static int take_namespace(struct nn_actor *a, const Hd__NamespaceInfoProto *info
 			       a->addr_text);
 	rc = check_version(a, info, err);
 	if (!rc)
-		rc = check_service(a, &ns, err);
-	if (!rc)
-		rc = store_attach(a->set->dn->store, &ns, &bp, err);
+		rc = attach(a, &ns, &bp, err);
 	if (rc)
 		return rc;
 	find_my_ip(a, ip, sizeof(ip));
 	pthread_mutex_lock(&a->lock);
 	a->bp = bp;
-	a->ns = ns;
-	a->has_ns = true;
 	a->capabilities = info->capabilities;
 	(void)copy_text(a->software_version, sizeof(a->software_version), info->softwareversion);
 	(void)copy_text(a->my_ip, sizeof(a->my_ip), ip);
@@ -609,6 +625,7 @@ int nn_start(struct dn *dn, struct nn_set **ret, struct err *err)
 	init_wait(&s->lock, &s->changed);
 	pthread_mutex_init(&s->jobs_lock, NULL);
 	pthread_mutex_init(&s->refresh_lock, NULL);
+	pthread_mutex_init(&s->attach_lock, NULL);
 	l.arg = s;
 	store_set_listener(dn->store, &l);
 	dn->nns = s;
@@ -794,6 +811,7 @@ void nn_stop(struct nn_set *s)
 	cache_free(s->cache);
 	s->dn->nns = NULL;
 	pthread_cond_destroy(&s->changed);
+	pthread_mutex_destroy(&s->attach_lock);
 	pthread_mutex_destroy(&s->refresh_lock);
 	pthread_mutex_destroy(&s->jobs_lock);
 	pthread_mutex_destroy(&s->lock);

@@ -110,6 +110,7 @@ struct nn_set {
 	struct nn_actor actors[NN_ACTORS_MAX];
 	atomic_uint actor_count; /* grows only; an actor is whole before it counts */
 	pthread_mutex_t refresh_lock; /* one nn_refresh() at a time; taken first */
+	pthread_mutex_t attach_lock;  /* one NameNode's namespace is taken at a time; before actor locks */
 	struct cache *cache;          /* owned */
 	atomic_bool unknown_logged;   /* a command that we do not know was named once */
 	atomic_bool stop;

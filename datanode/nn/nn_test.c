@@ -18,29 +18,36 @@
 #include "common/wire/block_report.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
+#include "DatanodeLifelineProtocol.pb-c.h"
 #include "datanode/live.h"
+#include "datanode/outliers.h"
 #include "datanode/xfer/xfer.h"
 
 #define WAIT_MS 5000
+#define POOL "BP-1-127.0.0.1-1"
 
 /* ---- the scripted NameNode ---- */
 
 struct fake {
 	struct reactor *reactor;
 	struct rpc_server *server;
-	struct rpc_service service;
+	struct rpc_service services[2];
 	struct net_addr addr;
 	struct rmsg close_msg;
 	atomic_bool closed;
 	/* the script; set before the call it concerns */
 	_Atomic(const char *) cluster, refuse; /* refuse: exception of registerDatanode */
+	_Atomic(const char *) pool, version;   /* NULL: the usual ones */
+	_Atomic(const char *) beat_throws;     /* exception of sendHeartbeat */
 	atomic_bool standby, no_buffers, ask_register, no_lease;
+	atomic_int txid, upgrade; /* upgrade: 1 in progress, 2 finalised */
 	_Atomic(Hdd__DatanodeCommandProto *) command; /* given once */
 	/* what was seen */
 	atomic_int versions, registrations, beats, fulls, received, receiving, deleted, errors, bad, commits;
 	atomic_int storages, failed, last_replicas, last_finalized, last_rwr;
 	_Atomic uint64_t last_lease, commit_len, commit_gs, last_received_gs;
-	atomic_int commit_nodes;
+	atomic_int commit_nodes, lifelines, slow_peers, slow_disks, cache_reports, cached;
+	_Atomic uint64_t cache_capacity;
 };
 
 static void on_version(struct fake *f, struct rpc_call *call)
@@ -54,8 +61,8 @@ static void on_version(struct fake *f, struct rpc_call *call)
 	si.clusterid = (char *)f->cluster;
 	si.ctime = 99;
 	info.buildversion = (char *)"b";
-	info.blockpoolid = (char *)"BP-1-127.0.0.1-1";
-	info.softwareversion = (char *)"3.4.2";
+	info.blockpoolid = (char *)(f->pool ? f->pool : POOL);
+	info.softwareversion = (char *)(f->version ? f->version : "3.4.2");
 	info.storageinfo = &si;
 	info.has_capabilities = true;
 	info.capabilities = f->no_buffers ? 0 : 1;
@@ -78,7 +85,8 @@ static void on_register(struct fake *f, struct rpc_call *call)
 		assert_int_equal(q->registration->storageinfo->namespceid, 7);
 		assert_int_equal(q->registration->storageinfo->ctime, 99);
 		assert_int_equal((int32_t)q->registration->storageinfo->layoutversion, -57);
-		assert_string_equal(q->registration->softwareversion, "3.4.2");
+		assert_string_equal(q->registration->softwareversion,
+				    f->version ? f->version : "3.4.2");
 		f->ask_register = false;
 		resp.registration = q->registration;
 		rpc_reply(call, &resp.base);
@@ -91,17 +99,31 @@ static void on_beat(struct fake *f, struct rpc_call *call)
 {
 	Hdd__HeartbeatResponseProto resp = HDD__HEARTBEAT_RESPONSE_PROTO__INIT;
 	Hd__NNHAStatusHeartbeatProto ha = HD__NNHASTATUS_HEARTBEAT_PROTO__INIT;
+	Hd__RollingUpgradeStatusProto upgrade = HD__ROLLING_UPGRADE_STATUS_PROTO__INIT;
 	Hdd__DatanodeCommandProto reg = HDD__DATANODE_COMMAND_PROTO__INIT, *cmd;
 	Hdd__HeartbeatRequestProto *q = (Hdd__HeartbeatRequestProto *)rpc_call_decode(
 		call, &hdd__heartbeat_request_proto__descriptor);
 
 	if (!q)
 		return;
+	if (f->beat_throws) {
+		rpc_fail(call, f->beat_throws, "not now");
+		f->beats++;
+		pb_free(q);
+		return;
+	}
+	f->slow_peers += (int)q->n_slowpeers;
+	f->slow_disks += (int)q->n_slowdisks;
+	f->cache_capacity = q->cachecapacity;
 	f->storages = (int)q->n_reports;
 	f->failed = (int)q->failedvolumes;
 	ha.state = f->standby ? HD__NNHASTATUS_HEARTBEAT_PROTO__STATE__STANDBY :
 				HD__NNHASTATUS_HEARTBEAT_PROTO__STATE__ACTIVE;
-	ha.txid = 5;
+	ha.txid = f->txid ? (uint64_t)f->txid : 5;
+	upgrade.blockpoolid = (char *)POOL;
+	upgrade.has_finalized = true;
+	upgrade.finalized = f->upgrade == 2;
+	resp.rollingupgradestatusv2 = f->upgrade ? &upgrade : NULL;
 	resp.hastatus = &ha;
 	resp.has_fullblockreportleaseid = true;
 	if (q->requestfullblockreportlease && !f->no_lease)
@@ -200,6 +222,36 @@ static void on_commit(struct fake *f, struct rpc_call *call)
 	pb_free(q);
 }
 
+static void on_cache_report(struct fake *f, struct rpc_call *call)
+{
+	Hdd__CacheReportResponseProto resp = HDD__CACHE_REPORT_RESPONSE_PROTO__INIT;
+	Hdd__CacheReportRequestProto *q = (Hdd__CacheReportRequestProto *)rpc_call_decode(
+		call, &hdd__cache_report_request_proto__descriptor);
+
+	if (!q)
+		return;
+	f->cached = (int)q->n_blocks;
+	rpc_reply(call, &resp.base);
+	f->cache_reports++;
+	pb_free(q);
+}
+
+static void on_lifeline(void *arg, struct rpc_call *call)
+{
+	struct fake *f = arg;
+	Hdl__LifelineResponseProto resp = HDL__LIFELINE_RESPONSE_PROTO__INIT;
+	Hdd__HeartbeatRequestProto *q = (Hdd__HeartbeatRequestProto *)rpc_call_decode(
+		call, &hdd__heartbeat_request_proto__descriptor);
+
+	if (!q)
+		return;
+	assert_string_equal(call->method, "sendLifeline");
+	assert_int_equal(q->n_reports, 1);
+	rpc_reply(call, &resp.base);
+	f->lifelines++;
+	pb_free(q);
+}
+
 static void count_and_reply(atomic_int *count, struct rpc_call *call)
 {
 	Hdd__ErrorReportResponseProto empty = HDD__ERROR_REPORT_RESPONSE_PROTO__INIT;
@@ -224,6 +276,8 @@ static void on_call(void *arg, struct rpc_call *call)
 		on_incremental(f, call);
 	else if (!strcmp(call->method, "commitBlockSynchronization"))
 		on_commit(f, call);
+	else if (!strcmp(call->method, "cacheReport"))
+		on_cache_report(f, call);
 	else if (!strcmp(call->method, "errorReport"))
 		count_and_reply(&f->errors, call);
 	else if (!strcmp(call->method, "reportBadBlocks"))
@@ -235,10 +289,11 @@ static void on_call(void *arg, struct rpc_call *call)
 static void fake_start(struct fake *f)
 {
 	struct reactor_opts ro = {.name = "fake-nn"};
-	struct rpc_server_opts o = {.addr = f->addr, .services = &f->service, .service_count = 1};
+	struct rpc_server_opts o = {.addr = f->addr, .services = f->services, .service_count = 2};
 	struct err err = ERR_INIT;
 
-	f->service = (struct rpc_service){RPC_PROTO_DATANODE, on_call, f};
+	f->services[0] = (struct rpc_service){RPC_PROTO_DATANODE, on_call, f};
+	f->services[1] = (struct rpc_service){RPC_PROTO_LIFELINE, on_lifeline, f};
 	f->closed = false;
 	assert_int_equal(reactor_new(&ro, &f->reactor, &err), 0);
 	assert_int_equal(rpc_server_new(f->reactor, &o, &f->addr, &f->server, &err), 0);
@@ -269,7 +324,7 @@ static void fake_stop(struct fake *f)
 
 /* ---- the node ---- */
 
-static atomic_int transfers_seen;
+static atomic_int transfers_seen, keys_seen;
 
 int xfer_transfer(struct xfer *x, struct block_pool *bp, const struct block *b,
 		  const struct dn_target *targets, uint32_t n,
@@ -288,19 +343,37 @@ int xfer_transfer(struct xfer *x, struct block_pool *bp, const struct block *b,
 int xfer_block_keys(struct xfer *x, const char *pool_id, const Hd__ExportedBlockKeysProto *keys,
 		    struct err *err)
 {
-	(void)x, (void)pool_id, (void)keys, (void)err;
+	(void)x, (void)err, (void)pool_id;
+	keys_seen += keys->isblocktokenenabled;
 	return 0;
 }
 
 struct fix {
 	char dir[64], path[2][96];
 	uint32_t volumes;
-	struct fake nn;
+	struct fake nn, nn2;
+	struct outliers *outliers;
+	const char *conf_set[4][2]; /* beside the usual */
 	struct dn dn;
 	struct conf *conf;
 	struct nn_set *set;
 	struct err err;
 };
+
+/* Both NameNodes, when the second one runs, under one name service. */
+static void set_pair(struct fix *f)
+{
+	char one[NET_TEXT_MAX], two[NET_TEXT_MAX];
+
+	if (!f->nn2.reactor)
+		return;
+	assert_int_equal(conf_set(f->conf, "dfs.nameservices", "ns"), 0);
+	assert_int_equal(conf_set(f->conf, "dfs.ha.namenodes.ns", "a,b"), 0);
+	assert_int_equal(conf_set(f->conf, "dfs.namenode.rpc-address.ns.a",
+				  net_text(&f->nn.addr, one)), 0);
+	assert_int_equal(conf_set(f->conf, "dfs.namenode.rpc-address.ns.b",
+				  net_text(&f->nn2.addr, two)), 0);
+}
 
 static void node_start(struct fix *f)
 {
@@ -312,7 +385,10 @@ static void node_start(struct fix *f)
 	(void)snprintf(uri, sizeof(uri), "hdfs://%s", net_text(&f->nn.addr, text));
 	assert_int_equal(conf_set(f->conf, "fs.defaultFS", uri), 0);
 	assert_int_equal(conf_set(f->conf, "dfs.heartbeat.interval", "50ms"), 0);
-	f->dn = (struct dn){.conf = f->conf};
+	set_pair(f);
+	for (int i = 0; i < 4 && f->conf_set[i][0]; i++)
+		assert_int_equal(conf_set(f->conf, f->conf_set[i][0], f->conf_set[i][1]), 0);
+	f->dn = (struct dn){.conf = f->conf, .xfer = (struct xfer *)f, .outliers = f->outliers};
 	assert_int_equal(live_read(&f->dn.live, f->conf, &f->err), 0);
 	(void)snprintf(f->dn.host_name, sizeof(f->dn.host_name), "localhost");
 	assert_int_equal(net_resolve("127.0.0.1", 1234, &f->dn.data_addr, &f->err), 0);
@@ -343,7 +419,8 @@ static int setup(void **state)
 	f->nn.cluster = "CID-1";
 	assert_int_equal(net_resolve("127.0.0.1", 0, &f->nn.addr, NULL), 0);
 	fake_start(&f->nn);
-	transfers_seen = 0;
+	transfers_seen = keys_seen = 0;
+	f->outliers = outliers_new();
 	*state = f;
 	return 0;
 }
@@ -356,10 +433,19 @@ static int teardown(void **state)
 	if (f->conf)
 		node_stop(f);
 	fake_stop(&f->nn);
+	fake_stop(&f->nn2);
+	outliers_free(f->outliers);
 	(void)snprintf(cmd, sizeof(cmd), "rm -rf %s", f->dir);
 	assert_int_equal(system(cmd), 0);
 	free(f);
 	return 0;
+}
+
+static void second_namenode(struct fix *f)
+{
+	f->nn2.cluster = "CID-1";
+	assert_int_equal(net_resolve("127.0.0.1", 0, &f->nn2.addr, NULL), 0);
+	fake_start(&f->nn2);
 }
 
 /* Wait until @cond holds. */
@@ -373,7 +459,7 @@ static int teardown(void **state)
 
 static struct block_pool *pool_of(struct fix *f)
 {
-	struct block_pool *bp = dn_pool(&f->dn, "BP-1-127.0.0.1-1");
+	struct block_pool *bp = dn_pool(&f->dn, POOL);
 
 	assert_non_null(bp);
 	return bp;
@@ -512,7 +598,7 @@ static void invalidate(struct fix *f, int64_t id, uint64_t len, bool wait_taken)
 	b.has_numbytes = true;
 	b.numbytes = len;
 	bc.action = HDD__BLOCK_COMMAND_PROTO__ACTION__INVALIDATE;
-	bc.blockpoolid = (char *)"BP-1-127.0.0.1-1";
+	bc.blockpoolid = (char *)POOL;
 	bc.n_blocks = 1;
 	bc.blocks = &list;
 	cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockCommand;
@@ -583,7 +669,7 @@ static void a_transfer_names_the_target_and_its_storage(void **state)
 		b[i].genstamp = 1001;
 	}
 	bc.action = HDD__BLOCK_COMMAND_PROTO__ACTION__TRANSFER;
-	bc.blockpoolid = (char *)"BP-1-127.0.0.1-1";
+	bc.blockpoolid = (char *)POOL;
 	bc.n_blocks = bc.n_targets = bc.n_targetstorageuuids = 2;
 	bc.blocks = list;
 	bc.targets = targets;
@@ -613,7 +699,7 @@ static void a_lone_primary_recovers_its_block_and_commits(void **state)
 	id.hostname = (char *)"localhost";
 	id.datanodeuuid = (char *)store_datanode_uuid(f->dn.store);
 	info.id = &id;
-	eb.poolid = (char *)"BP-1-127.0.0.1-1";
+	eb.poolid = (char *)POOL;
 	eb.blockid = 5;
 	eb.generationstamp = 1001;
 	token.kind = token.service = (char *)"";
@@ -688,6 +774,320 @@ static void addresses_come_from_name_services_first(void **state)
 	conf_free(c);
 }
 
+/* An order to delete block @id, as the fake gives it. */
+struct delete_order {
+	Hdd__DatanodeCommandProto cmd;
+	Hdd__BlockCommandProto bc;
+	Hd__BlockProto b, *list;
+};
+
+static Hdd__DatanodeCommandProto *delete_order(struct delete_order *o, int64_t id)
+{
+	hdd__datanode_command_proto__init(&o->cmd);
+	hdd__block_command_proto__init(&o->bc);
+	hd__block_proto__init(&o->b);
+	o->b.blockid = (uint64_t)id;
+	o->b.genstamp = 1001;
+	o->list = &o->b;
+	o->bc.action = HDD__BLOCK_COMMAND_PROTO__ACTION__INVALIDATE;
+	o->bc.blockpoolid = (char *)POOL;
+	o->bc.n_blocks = 1;
+	o->bc.blocks = &o->list;
+	o->cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockCommand;
+	o->cmd.blkcmd = &o->bc;
+	return &o->cmd;
+}
+
+static bool has_block(struct fix *f, int64_t id)
+{
+	struct replica_info i;
+
+	return !replica_get(pool_of(f), id, &i);
+}
+
+static void both_up(struct fix *f)
+{
+	f->nn2.standby = true;
+	second_namenode(f);
+	up(f);
+	eventually(f->nn2.registrations == 1 && f->nn2.fulls == 1 && f->nn2.beats > 1);
+}
+
+static void of_a_pair_only_the_newest_claim_is_obeyed(void **state)
+{
+	struct fix *f = *state;
+	struct delete_order o;
+	int seen;
+
+	both_up(f);
+	make_block(f, 5);
+	make_block(f, 6);
+	eventually(f->nn.received == 2 && f->nn2.received == 2); /* both hear of blocks */
+	f->nn2.command = delete_order(&o, 5);
+	eventually(!f->nn2.command);
+	seen = f->nn2.beats;
+	eventually(f->nn2.beats > seen + 2);
+	assert_true(has_block(f, 5)); /* a standby's order */
+	f->nn2.txid = 9;
+	f->nn2.standby = false;
+	seen = f->nn2.beats;
+	eventually(f->nn2.beats > seen + 1);
+	f->nn2.command = delete_order(&o, 5);
+	eventually(!has_block(f, 5));
+	/* The old one still believes that it leads. */
+	f->nn.command = delete_order(&o, 6);
+	eventually(!f->nn.command);
+	seen = f->nn.beats;
+	eventually(f->nn.beats > seen + 2);
+	assert_true(has_block(f, 6));
+}
+
+static void keys_are_taken_from_a_standby_too(void **state)
+{
+	struct fix *f = *state;
+	Hdd__DatanodeCommandProto cmd = HDD__DATANODE_COMMAND_PROTO__INIT;
+	Hdd__KeyUpdateCommandProto ku = HDD__KEY_UPDATE_COMMAND_PROTO__INIT;
+	Hd__ExportedBlockKeysProto keys = HD__EXPORTED_BLOCK_KEYS_PROTO__INIT;
+	Hd__BlockKeyProto key = HD__BLOCK_KEY_PROTO__INIT;
+
+	keys.isblocktokenenabled = true;
+	keys.currentkey = &key;
+	ku.keys = &keys;
+	cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__KeyUpdateCommand;
+	cmd.keyupdatecmd = &ku;
+	both_up(f);
+	f->nn2.command = &cmd;
+	eventually(keys_seen == 1);
+}
+
+static void a_namenode_of_another_pool_is_not_served_beside_the_first(void **state)
+{
+	struct fix *f = *state;
+
+	f->nn2.pool = "BP-2-127.0.0.1-2";
+	second_namenode(f);
+	node_start(f);
+	assert_int_equal(nn_wait_registered(f->set, WAIT_MS, &f->err), 0);
+	eventually(f->nn.versions > 0 && f->nn2.versions > 0);
+	nanosleep(&(struct timespec){0, 200000000}, NULL);
+	/* Whichever came first. */
+	assert_int_equal(f->nn.registrations + f->nn2.registrations, 1);
+	assert_true(!dn_pool(&f->dn, POOL) != !dn_pool(&f->dn, "BP-2-127.0.0.1-2"));
+}
+
+static void a_namenode_formatted_anew_is_not_served_and_nothing_is_deleted(void **state)
+{
+	struct fix *f = *state;
+	int versions, registrations;
+
+	up(f);
+	make_block(f, 5);
+	eventually(f->nn.received == 1);
+	f->nn.pool = "BP-3-127.0.0.1-3";
+	versions = f->nn.versions;
+	registrations = f->nn.registrations;
+	f->nn.ask_register = true;
+	eventually(f->nn.versions > versions);
+	nanosleep(&(struct timespec){0, 200000000}, NULL);
+	assert_int_equal(f->nn.registrations, registrations);
+	assert_null(dn_pool(&f->dn, "BP-3-127.0.0.1-3"));
+	assert_true(has_block(f, 5));
+	assert_false(nn_is_dead(f->set, &f->err)); /* the right one may come back */
+	f->nn.pool = NULL;
+	eventually(f->nn.registrations > registrations);
+	assert_true(has_block(f, 5));
+}
+
+static void an_old_namenode_is_refused_with_the_cure(void **state)
+{
+	struct fix *f = *state;
+
+	f->nn.version = "2.0.6-alpha";
+	node_start(f);
+	assert_int_equal(nn_wait_registered(f->set, WAIT_MS, &f->err), -EINVAL);
+	assert_non_null(strstr(f->err.text, "2.0.6-alpha"));
+	assert_non_null(strstr(f->err.text, "upgrade the NameNode"));
+	assert_int_equal(f->nn.registrations, 0);
+}
+
+static void versions_are_compared_by_their_numbers(void **state)
+{
+	struct fix *f = *state;
+
+	f->nn.version = "10.0.0-SNAPSHOT";
+	up(f);
+	assert_int_equal(f->nn.fulls, 1);
+}
+
+static void an_unknown_command_is_passed_over(void **state)
+{
+	struct fix *f = *state;
+	Hdd__DatanodeCommandProto cmd = HDD__DATANODE_COMMAND_PROTO__INIT;
+	struct delete_order o;
+
+	cmd.cmdtype = (Hdd__DatanodeCommandProto__Type)99;
+	up(f);
+	make_block(f, 5);
+	f->nn.command = &cmd;
+	eventually(!f->nn.command);
+	f->nn.command = delete_order(&o, 5);
+	eventually(!has_block(f, 5));
+}
+
+static void an_exception_in_place_of_an_answer_is_outlived(void **state)
+{
+	struct fix *f = *state;
+	int seen;
+
+	up(f);
+	make_block(f, 5);
+	f->nn.beat_throws = "java.lang.NullPointerException";
+	seen = f->nn.beats;
+	eventually(f->nn.beats > seen);
+	f->nn.beat_throws = NULL;
+	seen = f->nn.beats;
+	eventually(f->nn.beats > seen + 2);
+	assert_true(has_block(f, 5));
+	assert_false(nn_is_dead(f->set, &f->err));
+}
+
+static void lifelines_go_out_when_heartbeats_do_not_get_through(void **state)
+{
+	struct fix *f = *state;
+	char text[NET_TEXT_MAX];
+
+	f->conf_set[0][0] = "dfs.namenode.lifeline.rpc-address";
+	f->conf_set[0][1] = net_text(&f->nn.addr, text);
+	f->conf_set[1][0] = "dfs.datanode.lifeline.interval.seconds";
+	f->conf_set[1][1] = "1";
+	up(f);
+	nanosleep(&(struct timespec){0, 300000000}, NULL);
+	assert_int_equal(f->nn.lifelines, 0);
+	f->nn.beat_throws = "org.apache.hadoop.ipc.RetriableException";
+	eventually(f->nn.lifelines >= 1);
+}
+
+static void slow_peers_and_disks_ride_in_a_heartbeat(void **state)
+{
+	struct fix *f = *state;
+	char name[32];
+
+	for (int i = 0; i < 10; i++) {
+		(void)snprintf(name, sizeof(name), "10.0.0.%d:9864", i);
+		outliers_add(f->outliers, OUTLIER_PEER, name, (i ? 2000 : 200000) * NS_PER_MS, 1000);
+		outliers_add(f->outliers, OUTLIER_DISK_READ, name, (i ? 2 : 900) * NS_PER_MS, 1);
+		outliers_add(f->outliers, OUTLIER_DISK_WRITE, name, (i ? 2 : 900) * NS_PER_MS, 1);
+	}
+	up(f);
+	eventually(f->nn.beats > 3);
+	assert_int_equal(f->nn.slow_peers + f->nn.slow_disks, 0); /* not asked for */
+	f->dn.live.peer_stats = 1;
+	f->dn.live.io_sampling_percent = 1;
+	eventually(f->nn.slow_peers == 1 && f->nn.slow_disks == 1);
+	eventually(f->nn.beats > 8);
+	assert_int_equal(f->nn.slow_peers, 1); /* once in the interval */
+}
+
+static int count_files(const char *dir, const char *name)
+{
+	char cmd[256], out[16] = "";
+	FILE *p;
+
+	(void)snprintf(cmd, sizeof(cmd), "find %s -name '%s' | wc -l", dir, name);
+	p = popen(cmd, "r");
+	assert_non_null(p);
+	assert_non_null(fgets(out, sizeof(out), p));
+	(void)pclose(p);
+	return (int)strtol(out, NULL, 10);
+}
+
+static void a_rolling_upgrade_keeps_what_is_deleted_until_it_is_finalised(void **state)
+{
+	struct fix *f = *state;
+	struct delete_order o;
+	int seen;
+
+	up(f);
+	make_block(f, 5);
+	f->nn.upgrade = 1;
+	seen = f->nn.beats;
+	eventually(f->nn.beats > seen + 1);
+	f->nn.command = delete_order(&o, 5);
+	eventually(!has_block(f, 5) && f->nn.deleted == 1);
+	assert_int_equal(count_files(f->path[0], "blk_5"), 1);
+	f->nn.upgrade = 2;
+	eventually(count_files(f->path[0], "blk_5") == 0);
+}
+
+static void an_ordered_replica_is_locked_reported_and_let_go(void **state)
+{
+	struct fix *f = *state;
+	Hdd__DatanodeCommandProto cmd = HDD__DATANODE_COMMAND_PROTO__INIT;
+	Hdd__BlockIdCommandProto ids = HDD__BLOCK_ID_COMMAND_PROTO__INIT;
+	uint64_t id = 5;
+	struct delete_order o;
+
+	f->conf_set[0][0] = "dfs.datanode.max.locked.memory";
+	f->conf_set[0][1] = "8192";
+	f->conf_set[1][0] = "dfs.cachereport.intervalMsec";
+	f->conf_set[1][1] = "20";
+	up(f);
+	make_block(f, 5);
+	make_block(f, 6);
+	make_block(f, 7);
+	eventually(f->nn.received == 3 && f->nn.cache_reports > 0 && f->nn.cache_capacity == 8192);
+	assert_int_equal(f->nn.cached, 0);
+	ids.action = HDD__BLOCK_ID_COMMAND_PROTO__ACTION__CACHE;
+	ids.blockpoolid = (char *)POOL;
+	ids.n_blockids = 1;
+	ids.blockids = &id;
+	cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockIdCommand;
+	cmd.blkidcmd = &ids;
+	f->nn.command = &cmd;
+	eventually(f->nn.cached == 1);
+	for (id = 6; id <= 7; id++) { /* two pages: the third block does not fit */
+		f->nn.command = &cmd;
+		eventually(!f->nn.command);
+		nanosleep(&(struct timespec){0, 100000000}, NULL);
+	}
+	eventually(f->nn.cached == 2);
+	f->nn.command = delete_order(&o, 5);
+	eventually(f->nn.cached == 1);
+	ids.action = HDD__BLOCK_ID_COMMAND_PROTO__ACTION__UNCACHE;
+	id = 6;
+	f->nn.command = &cmd;
+	eventually(f->nn.cached == 0);
+}
+
+static void namenodes_come_and_go_while_it_runs(void **state)
+{
+	struct fix *f = *state;
+	struct conf *other = conf_new();
+	char text[NET_TEXT_MAX];
+	int beats;
+
+	up(f);
+	f->nn2.pool = "BP-9-127.0.0.1-9"; /* a name service of its own */
+	second_namenode(f);
+	assert_int_equal(conf_set(other, "dfs.nameservices", "x"), 0);
+	assert_int_equal(conf_set(other, "dfs.namenode.rpc-address.x", net_text(&f->nn2.addr, text)), 0);
+	assert_int_equal(nn_refresh(f->set, other, &f->err), 0);
+	eventually(f->nn2.fulls == 1);
+	assert_true(nn_serves_pool(f->set, "BP-9-127.0.0.1-9"));
+	assert_false(nn_serves_pool(f->set, POOL));
+	beats = f->nn.beats;
+	nanosleep(&(struct timespec){0, 200000000}, NULL);
+	assert_int_equal(f->nn.beats, beats); /* left */
+	assert_int_equal(nn_refresh(f->set, other, &f->err), 0); /* nothing changes */
+	assert_int_equal(f->nn2.registrations, 1);
+	assert_int_equal(nn_refresh(f->set, f->conf, &f->err), 0);
+	eventually(f->nn.registrations == 2);
+	assert_int_equal(conf_set(other, "dfs.nameservices", "y"), 0);
+	assert_int_equal(nn_refresh(f->set, other, &f->err), -EINVAL); /* no address: stays as it is */
+	assert_true(nn_serves_pool(f->set, POOL));
+	conf_free(other);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -705,6 +1105,19 @@ int main(void)
 		T(a_transfer_names_the_target_and_its_storage),
 		T(a_lone_primary_recovers_its_block_and_commits),
 		T(a_failed_volume_and_a_corrupt_replica_are_reported),
+		T(of_a_pair_only_the_newest_claim_is_obeyed),
+		T(keys_are_taken_from_a_standby_too),
+		T(a_namenode_of_another_pool_is_not_served_beside_the_first),
+		T(a_namenode_formatted_anew_is_not_served_and_nothing_is_deleted),
+		T(an_old_namenode_is_refused_with_the_cure),
+		T(versions_are_compared_by_their_numbers),
+		T(an_unknown_command_is_passed_over),
+		T(an_exception_in_place_of_an_answer_is_outlived),
+		T(lifelines_go_out_when_heartbeats_do_not_get_through),
+		T(slow_peers_and_disks_ride_in_a_heartbeat),
+		T(a_rolling_upgrade_keeps_what_is_deleted_until_it_is_finalised),
+		T(an_ordered_replica_is_locked_reported_and_let_go),
+		T(namenodes_come_and_go_while_it_runs),
 		cmocka_unit_test(addresses_come_from_name_services_first),
 	};
 
