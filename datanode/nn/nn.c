@@ -371,6 +371,7 @@ static bool connect_and_register(struct nn_actor *a)
 			a->reregister = false;
 			a->lease = 0;
 			schedule_first_report_locked(a);
+			a->last_beat_ns = clock_mono_ns(); /* silence counts from here */
 			pthread_mutex_unlock(&a->lock);
 			actor_set_state(a, ACTOR_REGISTERED, NULL);
 			log_info("op=register namenode=%s pool=%s uuid=%s", a->addr_text, a->ns.pool_id,
