@@ -34,6 +34,7 @@ static int get_server_defaults(struct req *q, const void *in)
 	PB_SET(d, checksumtype, (Hd__ChecksumTypeProto)s->checksum_type);
 	d->keyprovideruri = arena_strdup(&q->mem, "");
 	PB_SET(d, policyid, POLICY_HOT);
+	PB_SET(d, snapshottrashrootenabled, 0);
 	r->serverdefaults = d;
 	return 0;
 }

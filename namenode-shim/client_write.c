@@ -345,11 +345,8 @@ static int find_block(struct req *q, const Hd__ExtendedBlockProto *p, const char
 {
 	const struct blk *b = blocks_find(&q->nn->blocks, (int64_t)p->blockid);
 	const struct inode *n;
-	int rc = check_pool(q, p);
+	int rc = b ? inode_get(q->ns.t, b->inode, &q->mem, ret) : -ENOENT;
 
-	if (rc < 0)
-		return rc;
-	rc = b ? inode_get(q->ns.t, b->inode, &q->mem, ret) : -ENOENT;
 	if (rc == -ENOENT)
 		return exc_throw(&q->exc, EXC_IO, "%s does not exist.", block_text(q, p));
 	if (rc < 0)
@@ -472,7 +469,14 @@ static int renew_lease(struct req *q, const void *in)
 {
 	const Hd__RenewLeaseRequestProto *m = in;
 
+	char tip[ERR_TEXT_MAX];
+
 	req_reply(q, Hd__RenewLeaseResponseProto, hd__renew_lease_response_proto__init);
+	if (q->nn->safe.on)
+		return exc_throw(&q->exc, EXC_SAFE_MODE,
+				 "Cannot renew lease for %s. Name node is in safe mode.\n%s "
+				 "NamenodeHostName:%s",
+				 m->clientname, nn_safe_text(q->nn, tip), q->nn->set.host);
 	leases_renew(&q->nn->leases, m->clientname);
 	return 0;
 }

@@ -247,7 +247,7 @@ Hd__HdfsFileStatusProto *locate_status(struct req *q, const struct inode *n, con
 	PB_SET(s, fileid, n->id);
 	PB_SET(s, childrennum, dir ? (int32_t)n->children : 0);
 	PB_SET(s, storagepolicy, policy_of(q->ns.t, n, &q->mem));
-	PB_SET(s, flags, 0);
+	PB_SET(s, flags, n->id == INODE_ROOT ? HD__HDFS_FILE_STATUS_PROTO__FLAGS__SNAPSHOT_ENABLED : 0);
 	if (with_blocks && !dir)
 		s->locations = locate_file(q, n, 0, UINT64_MAX);
 	return s;

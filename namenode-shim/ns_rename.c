@@ -94,8 +94,7 @@ int ns_rename(struct ns *n, const char *src, const char *dst, bool *ret)
 	int rc = walk_both(n, src, dst, &s, &d);
 
 	*ret = false;
-	if (!rc && s.last && s.depth && d.last && d.last->type == INODE_DIR &&
-	    d.last->id != s.last->id)
+	if (!rc && s.last && s.depth && d.last && d.last->type == INODE_DIR)
 		rc = ns_walk_make(n,
 				  arena_printf(n->a, "%s/%s", d.depth ? d.path : "",
 					       s.name[s.depth - 1]),

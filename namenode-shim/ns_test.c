@@ -220,7 +220,7 @@ static int m_rename(struct model *m, const char *src, const char *dst, bool *don
 	if (m_find(m, src) < 0 || !strcmp(src, "/"))
 		return 0;
 	snprintf(to, sizeof(to), "%s", dst);
-	if (m_is_dir(m, dst) && strcmp(src, dst))
+	if (m_is_dir(m, dst))
 		snprintf(to, sizeof(to), "%s%s", strcmp(dst, "/") ? dst : "", strrchr(src, '/'));
 	if (!strcmp(src, to)) {
 		*done = true;

@@ -13,6 +13,7 @@
 
 #define RPC_PORT 8020
 #define HTTP_PORT 9870
+#define HDFS_WRITE_PACKET 65536
 #define DIR_ITEMS_DEFAULT (1 << 20)
 #define DIR_ITEMS_MAX 6400000 /* as HDFS */
 #define ATIME_PRECISION_MS 3600000
@@ -167,6 +168,30 @@ static void load_log_dir(const struct conf *c, struct settings *s)
 	snprintf(s->log_dir, sizeof(s->log_dir), "%s", d && *d ? d : s->name_dir);
 }
 
+struct wanted {
+	const char *key;
+	bool set;
+};
+
+static void is_wanted(void *arg, const char *key, const char *value)
+{
+	struct wanted *w = arg;
+
+	(void)value;
+	w->set = w->set || !strcmp(key, w->key);
+}
+
+/* Our own clients send larger packets than Hadoop's; what is told to others is Hadoop's default. */
+static int get_write_packet(const struct conf *c, struct settings *s, struct err *err)
+{
+	struct wanted w = {.key = "dfs.client-write-packet-size"};
+
+	conf_each(c, is_wanted, &w);
+	s->write_packet = HDFS_WRITE_PACKET;
+	return w.set ? get_u32(c, w.key, HDFS_WRITE_PACKET, 512, 16 << 20, &s->write_packet, err)
+		     : 0;
+}
+
 static int get_fixed_groups(const struct conf *c, struct settings *s, struct err *err)
 {
 	const char *key = "hadoop.user.group.static.mapping.overrides";
@@ -218,9 +243,7 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 		: conf_size(c, "dfs.namenode.fs-limits.min-block-size", 1 << 20, &s->min_block_size,
 			    e);
 	rc = rc ? rc : get_u32(c, "dfs.bytes-per-checksum", 512, 1, 1 << 20, &s->bytes_per_checksum, e);
-	rc = rc ? rc
-		: get_u32(c, "dfs.client-write-packet-size", 65536, 512, 16 << 20, &s->write_packet,
-			  e);
+	rc = rc ? rc : get_write_packet(c, s, e);
 	rc = rc ? rc : get_u32(c, "io.file.buffer.size", 4096, 1, 1 << 30, &s->io_buffer, e);
 	rc = rc ? rc : get_u32(c, "dfs.replication.max", 512, 1, 32767, &s->repl_max, e);
 	rc = rc ? rc : get_u32(c, "dfs.namenode.replication.min", 1, 1, s->repl_max, &s->repl_min, e);
