@@ -220,7 +220,7 @@ static const struct method table[] = {
 	METHOD(listEncryptionZones, hd, list_encryption_zones, REQ_READ, REQ_SUPER,
 	       list_encryption_zones),
 	READ(getDataEncryptionKey, get_data_encryption_key, get_data_encryption_key),
-	METHOD(getSlowDatanodeReport, hd, get_slow_datanode_report, REQ_READ, REQ_SUPER,
+	METHOD(getSlowDatanodeReport, hd, get_slow_datanode_report, REQ_READ, 0,
 	       get_slow_datanode_report),
 	READ(getSnapshottableDirListing, get_snapshottable_dir_listing, get_snapshottable),
 	READ(msync, msync, msync),

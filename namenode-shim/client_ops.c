@@ -416,7 +416,7 @@ static const struct method table[] = {
 	OPS(restoreFailedStorage, restore_failed_storage, REQ_MEMORY, REQ_SUPER,
 	    restore_failed_storage),
 	OPS(finalizeUpgrade, finalize_upgrade, REQ_READ, REQ_SUPER, finalize_upgrade),
-	OPS(upgradeStatus, upgrade_status, REQ_READ, REQ_SUPER, upgrade_status),
+	OPS(upgradeStatus, upgrade_status, REQ_READ, 0, upgrade_status),
 	OPS(rollingUpgrade, rolling_upgrade, REQ_READ, REQ_SUPER, rolling_upgrade),
 	OPS(metaSave, meta_save, REQ_CHANGE, REQ_SUPER | REQ_SAFE_OK, meta_save),
 	OPS(setBalancerBandwidth, set_balancer_bandwidth, REQ_MEMORY, REQ_SUPER,
