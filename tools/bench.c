@@ -166,7 +166,7 @@ static void nn_op(struct bench *b, uint32_t i, struct worker *w)
 	struct dfs_list *l;
 	struct dfs_file *f;
 	struct dfs_stat st;
-	char name[512];
+	char name[512], to[520];
 	uint64_t since = clock_mono_ns();
 	int rc;
 
@@ -181,6 +181,13 @@ static void nn_op(struct bench *b, uint32_t i, struct worker *w)
 		rc = dfs_stat(b->fs, name, &st, &err);
 	} else if (!strcmp(b->op, "delete")) {
 		rc = dfs_delete(b->fs, name, false, &err);
+	} else if (!strcmp(b->op, "open")) {
+		rc = dfs_open(b->fs, name, &f, &err);
+		if (!rc)
+			rc = dfs_close(f, &err);
+	} else if (!strcmp(b->op, "rename")) {
+		snprintf(to, sizeof(to), "%s.r", name);
+		rc = dfs_rename(b->fs, name, to, false, &err);
 	} else {
 		rc = dfs_list_open(b->fs, b->path, &l, &err);
 		if (!rc) {
@@ -305,10 +312,10 @@ static int run(struct bench *b)
 static void help(void)
 {
 	puts("usage: dfs-bench io --op write|read|pread [OPTION]...\n"
-	     "       dfs-bench nn --op create|stat|list|mkdir|delete [OPTION]...\n"
+	     "       dfs-bench nn --op create|stat|open|list|mkdir|rename|delete [OPTION]...\n"
 	     "Loads the file system of the configuration (HADOOP_CONF_DIR, or --fs) and prints rate, CPU\n"
-	     "seconds of this process and latencies. read, pread, stat and delete work on what an earlier\n"
-	     "write or create of the same --path and --files left.\n\n"
+	     "seconds of this process and latencies. read, pread, stat, open, rename and delete work on what an\n"
+	     "earlier write or create of the same --path and --files left; rename adds .r to names.\n\n"
 	     "  --op OP          what to do\n"
 	     "  --path DIR       where (default /benchmarks/dfs-bench)\n"
 	     "  --size SIZE      io: bytes of each file (default 128m); pread: bytes of one read with --piece\n"
@@ -392,7 +399,8 @@ static int parse(struct bench *b, int argc, char **argv)
 /* The operation by its name; false when there is none such. */
 static bool choose(struct bench *b)
 {
-	static const char *const nn_ops[] = {"create", "stat", "list", "mkdir", "delete", NULL};
+	static const char *const nn_ops[] = {"create", "stat",	 "open",   "list",
+						"mkdir",  "delete", "rename", NULL};
 	static const struct {
 		const char *name;
 		void (*one)(struct bench *b, uint32_t i, struct worker *w);
