@@ -118,7 +118,7 @@ static int append(struct req *q, const void *in)
 	last = w.last->nblocks ? &w.last->blocks[w.last->nblocks - 1] : NULL;
 	file_lease(q, w.last, m->clientname, q->ns.host);
 	if (last && new_block)
-		r->block = locate_bare(q, &last->b, inode_len(w.last) - last->b.len);
+		r->block = locate_bare(q, &last->b, UINT64_MAX); /* -1: it is not written on */
 	else if (last && last->b.len < w.last->block_size)
 		r->block = reopen_last(q, w.last, b);
 	rc = file_space_changed(q, w.last, before);
@@ -415,7 +415,7 @@ static int recover_lease(struct req *q, const void *in)
 
 	if (!rc && inode_is_open(w.last)) {
 		rc = ns_check(&q->ns, w.last, ACCESS_W, w.path);
-		rc = rc ? rc : file_recover(q, w.last, &closed);
+		rc = rc ? rc : file_recover(q, w.last, m->clientname, &closed);
 	}
 	r->result = closed;
 	return rc;

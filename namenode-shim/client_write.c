@@ -26,6 +26,13 @@ static int check_pool(struct req *q, const Hd__ExtendedBlockProto *p)
 			 p->poolid, q->nn->db->ident.pool_id);
 }
 
+/* As Java prints a block of a pool. */
+static const char *block_text(struct req *q, const Hd__ExtendedBlockProto *p)
+{
+	return arena_printf(&q->mem, "%s:blk_%lld_%llu", p->poolid, (long long)p->blockid,
+			    (unsigned long long)p->generationstamp);
+}
+
 static bool is_block(const struct inode_block *a, const Hd__ExtendedBlockProto *p)
 {
 	return p && a->b.id == (int64_t)p->blockid && a->b.gs == p->generationstamp;
@@ -78,12 +85,12 @@ static int check_previous(struct req *q, const Hd__AddBlockRequestProto *m, cons
 	if (last && !m->previous && last->committed && last->b.len == n->block_size)
 		return 0; /* first block after an append to a full one */
 	return exc_throw(&q->exc, EXC_IO,
-			 "Cannot allocate block in %s: passed 'previous' block %lld_%llu does not "
-			 "match actual last block in file %lld_%llu",
-			 m->src, m->previous ? (long long)m->previous->blockid : 0,
-			 m->previous ? (unsigned long long)m->previous->generationstamp : 0,
-			 last ? (long long)last->b.id : 0,
-			 last ? (unsigned long long)last->b.gs : 0);
+			 "Cannot allocate block in %s: passed 'previous' block %s does not match "
+			 "actual last block in file %s",
+			 m->src, m->previous ? block_text(q, m->previous) : "null",
+			 last ? arena_printf(&q->mem, "blk_%lld_%llu", (long long)last->b.id,
+					     (unsigned long long)last->b.gs)
+			      : "null");
 }
 
 /* True: come back when @want is reported finalized, or after NN_PARK_MS. Nodes report a moment after
@@ -236,9 +243,6 @@ static int abandon_block(struct req *q, const void *in)
 	rc = file_find_open(q, m->src, m->fileid, m->holder, &n);
 	if (rc < 0 || !n->nblocks || n->blocks[n->nblocks - 1].b.id != (int64_t)m->b->blockid)
 		return rc; /* gone already: a repeated request */
-	if (n->blocks[n->nblocks - 1].committed)
-		return exc_throw(&q->exc, EXC_IO, "Block %lld is committed and cannot be abandoned",
-				 (long long)m->b->blockid);
 	before = inode_space(n);
 	ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = n->blocks[--n->nblocks].b;
 	rc = file_space_changed(q, n, before);
@@ -332,11 +336,11 @@ static int fsync_file(struct req *q, const void *in)
 
 /* ---- pipelines ---- */
 
-/* As Java prints a block of a pool. */
-static const char *block_text(struct req *q, const Hd__ExtendedBlockProto *p)
+static const char *state_text(const struct blk *b)
 {
-	return arena_printf(&q->mem, "%s:blk_%lld_%llu", p->poolid, (long long)p->blockid,
-			    (unsigned long long)p->generationstamp);
+	if (b->state == BLK_OPEN)
+		return b->open && b->open->recovery_id ? "UNDER_RECOVERY" : "COMMITTED";
+	return b->state == BLK_COMPLETE ? "COMPLETE" : "COMMITTED";
 }
 
 /* The open last block @p of a file leased to @client. */
@@ -353,11 +357,10 @@ static int find_block(struct req *q, const Hd__ExtendedBlockProto *p, const char
 		return ns_io(&q->ns, rc);
 	n = *ret;
 	if (!n->nblocks || n->blocks[n->nblocks - 1].b.id != b->b.id ||
-	    n->blocks[n->nblocks - 1].committed)
+	    n->blocks[n->nblocks - 1].committed || (b->open && b->open->recovery_id))
 		return exc_throw(&q->exc, EXC_IO,
-				 "Unexpected block state: %s is %s but not UNDER_CONSTRUCTION",
-				 block_text(q, p),
-				 b->state == BLK_COMPLETE ? "COMPLETE" : "COMMITTED");
+				 "Unexpected BlockUCState: %s is %s but not UNDER_CONSTRUCTION",
+				 block_text(q, p), state_text(b));
 	if (!inode_is_open(n))
 		return exc_throw(&q->exc, EXC_IO,
 				 "The file %s belonged to does not exist or it is not under "
@@ -390,7 +393,7 @@ static int update_block_for_pipeline(struct req *q, const void *in)
 static int update_pipeline(struct req *q, const void *in)
 {
 	const Hd__UpdatePipelineRequestProto *m = in;
-	const struct block now = from_proto(m->newblock);
+	struct block now = from_proto(m->newblock);
 	struct effect *e;
 	struct inode_block *last;
 	struct inode *n;
@@ -400,14 +403,19 @@ static int update_pipeline(struct req *q, const void *in)
 	if (rc < 0)
 		return rc;
 	last = &n->blocks[n->nblocks - 1];
-	if (now.id != last->b.id || now.gs <= last->b.gs || now.len < last->b.len ||
-	    now.gs > q->ns.t->ctr.gs)
+	if (now.gs <= last->b.gs || now.gs > q->ns.t->ctr.gs)
 		return exc_throw(&q->exc, EXC_IO,
-				 "Update %lld (len = %llu, stamp %llu) to an older state: stored "
-				 "len = %llu, stamp %llu",
-				 (long long)now.id, (unsigned long long)now.len,
-				 (unsigned long long)now.gs, (unsigned long long)last->b.len,
-				 (unsigned long long)last->b.gs);
+				 "Update %s but the new block %s does not have a larger generation "
+				 "stamp than the last block blk_%lld_%llu",
+				 block_text(q, m->oldblock), block_text(q, m->newblock),
+				 (long long)last->b.id, (unsigned long long)last->b.gs);
+	if (now.len < last->b.len)
+		return exc_throw(&q->exc, EXC_IO,
+				 "Update %s (size=%llu) to a smaller size block %s (size=%llu)",
+				 block_text(q, m->oldblock),
+				 (unsigned long long)from_proto(m->oldblock).len,
+				 block_text(q, m->newblock), (unsigned long long)now.len);
+	now.id = last->b.id;
 	last->b = now;
 	e = ns_effect(&q->ns, FX_BLOCK_PIPELINE);
 	e->b = now;

@@ -622,9 +622,10 @@ static int check_recovery(struct req *q, const Hdd__CommitBlockSynchronizationRe
 	if (current != m->newgenstamp)
 		return exc_throw(&q->exc, EXC_IO,
 				 "The recovery id %llu does not match current recovery id %llu for "
-				 "block %lld",
+				 "block %s:blk_%lld_%llu",
 				 (unsigned long long)m->newgenstamp, (unsigned long long)current,
-				 (long long)b->b.id);
+				 m->block->poolid, (long long)b->b.id,
+				 (unsigned long long)m->block->generationstamp);
 	if (m->newlength > n->block_size)
 		return exc_throw(&q->exc, EXC_IO, "recovered length %llu is over the block size",
 				 (unsigned long long)m->newlength);
@@ -663,8 +664,9 @@ static int commit_block_synchronization(struct req *q, const void *in)
 		return rc;
 	if (!b)
 		return m->deleteblock ? 0
-				      : exc_throw(&q->exc, EXC_IO, "Block (=%lld) not found",
-						  (long long)m->block->blockid);
+				      : exc_throw(&q->exc, EXC_IO, "Block (=%s:blk_%lld_%llu) not found",
+						  m->block->poolid, (long long)m->block->blockid,
+						  (unsigned long long)m->block->generationstamp);
 	rc = inode_get(q->ns.t, b->inode, &q->mem, &n);
 	if (rc < 0)
 		return ns_io(&q->ns, rc);

@@ -193,8 +193,8 @@ static int drop_last(struct req *q, struct inode *n)
 	return rc ? rc : file_close(q, n);
 }
 
-/* Order the last block recovered under a new stamp; the NameNode holds the lease meanwhile. */
-static int recover_last(struct req *q, struct inode *n, const struct blk *b)
+/* Order the last block recovered under a new stamp; @holder has the lease meanwhile. */
+static int recover_last(struct req *q, struct inode *n, const char *holder, const struct blk *b)
 {
 	struct effect *e;
 	bool truncating;
@@ -202,7 +202,7 @@ static int recover_last(struct req *q, struct inode *n, const struct blk *b)
 	if (b->open && b->open->recovery_id && clock_mono_ns() < b->open->recovery_until_ns)
 		return 0;
 	truncating = n->truncating;
-	file_lease(q, n, LEASE_NAMENODE, n->client_host);
+	file_lease(q, n, holder, n->client_host);
 	n->truncating = truncating;
 	e = ns_effect(&q->ns, FX_BLOCK_RECOVER);
 	e->b = (struct block){b->b.id, ++q->ns.t->ctr.gs, 0};
@@ -210,7 +210,7 @@ static int recover_last(struct req *q, struct inode *n, const struct blk *b)
 	return ns_io(&q->ns, inode_put(q->ns.t, n));
 }
 
-int file_recover(struct req *q, struct inode *n, bool *ret_closed)
+int file_recover(struct req *q, struct inode *n, const char *holder, bool *ret_closed)
 {
 	const struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
 	const struct blk *b = last ? blocks_find(&q->nn->blocks, last->b.id) : NULL;
@@ -221,7 +221,7 @@ int file_recover(struct req *q, struct inode *n, bool *ret_closed)
 	if (b && was_never_written(q->nn, last, b))
 		return drop_last(q, n);
 	*ret_closed = false;
-	return b ? recover_last(q, n, b) : 0;
+	return b ? recover_last(q, n, holder, b) : 0;
 }
 
 static int run_recover(struct req *q, const void *in)
@@ -235,7 +235,7 @@ static int run_recover(struct req *q, const void *in)
 		return 0; /* deleted or closed meanwhile */
 	if (rc < 0)
 		return ns_io(&q->ns, rc);
-	rc = file_recover(q, n, &closed);
+	rc = file_recover(q, n, LEASE_NAMENODE, &closed);
 	log_info("op=recover_lease inode=%llu closed=%d", (unsigned long long)q->arg, closed);
 	return rc;
 }

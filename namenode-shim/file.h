@@ -42,8 +42,8 @@ const char *file_lease_text(struct req *q, const char *path, uint64_t id, const 
 int file_space_changed(struct req *q, const struct inode *n, uint64_t before);
 /** No more writer: puts the inode. */
 int file_close(struct req *q, struct inode *n);
-/** Take the lease over and close, at once or by block recovery. */
-int file_recover(struct req *q, struct inode *n, bool *ret_closed);
+/** Take the lease over for @holder and close, at once or by block recovery. */
+int file_recover(struct req *q, struct inode *n, const char *holder, bool *ret_closed);
 /** Internal change: file_recover() of inode q->arg. */
 extern const struct method file_recover_method;
 /** Internal change: inode q->arg has been read. */
