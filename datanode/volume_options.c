@@ -55,29 +55,6 @@ static const char *type_key(enum storage_type t)
 	return "disk";
 }
 
-static int hex(char c)
-{
-	return c >= '0' && c <= '9'		? c - '0' :
-	       (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 :
-						   -1;
-}
-
-/* %XX of a file: URL, in place. */
-static void decode_url(char *s)
-{
-	char *out = s;
-
-	for (; *s; s++) {
-		if (*s == '%' && hex(s[1]) >= 0 && hex(s[2]) >= 0) {
-			*out++ = (char)(hex(s[1]) * 16 + hex(s[2]));
-			s += 2;
-		} else {
-			*out++ = *s;
-		}
-	}
-	*out = '\0';
-}
-
 /* One slash for several, none at the end: what Java's File makes of a path. */
 static void condense(char *path)
 {
@@ -91,11 +68,11 @@ static void condense(char *path)
 	*out = '\0';
 }
 
-/* The path behind "file:", "file://" or "file://localhost"; NULL: not such a URL. */
+/* The path behind "file:", "file://" or "file://localhost", if that is there. */
 static const char *skip_scheme(const char *p)
 {
 	if (strncmp(p, "file:", 5))
-		return NULL;
+		return p;
 	p += 5;
 	if (p[0] == '/' && p[1] == '/') {
 		p += 2;
@@ -107,7 +84,7 @@ static const char *skip_scheme(const char *p)
 
 int dn_options_parse_dir(const char *text, struct store_volume_opts *ret, struct err *err)
 {
-	const char *p = text, *end, *url;
+	const char *p = text, *end;
 	char *path;
 
 	*ret = (struct store_volume_opts){.type = STORAGE_DISK};
@@ -127,16 +104,14 @@ int dn_options_parse_dir(const char *text, struct store_volume_opts *ret, struct
 		while (*p == ' ' || *p == '\t')
 			p++;
 	}
-	url = skip_scheme(p);
-	if (url)
-		p = url;
+	p = skip_scheme(p);
 	if (*p != '/')
 		return err_set(err, -EINVAL, "dfs.datanode.data.dir: %s is not an absolute path", text);
 	path = strdup(p);
 	if (!path)
 		return err_sys(err, -ENOMEM, "dfs.datanode.data.dir");
-	if (url)
-		decode_url(path);
+	/* No %20: a Java DataNode takes the path of such a URL as it is written (and 3.4.2 then dies of
+	 * the percent sign). */
 	condense(path);
 	ret->path = path;
 	return 0;

@@ -144,6 +144,7 @@ static struct slice *choose_among(struct block_pool *bp, const struct write_requ
 {
 	struct store *s = bp->store;
 	struct slice *ok[STORE_VOLUMES_MAX];
+	struct space sp;
 	uint64_t room[STORE_VOLUMES_MAX], best = 0;
 	uint32_t n = 0, k = 0;
 
@@ -152,7 +153,8 @@ static struct slice *choose_among(struct block_pool *bp, const struct write_requ
 
 		if (sl->fd < 0 || sl->vol->failed || (strict && sl->vol->type != q->storage_type))
 			continue;
-		room[n] = volume_room(sl->vol, NULL);
+		volume_space(sl->vol, &sp);
+		room[n] = sp.room;
 		if (room[n] > best)
 			best = room[n];
 		if (strict && q->storage_uuid && !strcmp(q->storage_uuid, sl->vol->uuid) &&

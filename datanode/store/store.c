@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -405,12 +404,13 @@ uint32_t store_volume_count(const struct store *s)
 	return s->volume_count;
 }
 
-static void sum_pools(struct store *s, uint32_t i, struct storage_info *ret)
+void store_used(struct store *s, uint32_t i, uint64_t *ret_bytes, uint64_t *ret_blocks)
 {
+	*ret_bytes = *ret_blocks = 0;
 	pthread_mutex_lock(&s->lock);
 	for (uint32_t p = 0; p < s->pool_count; p++) {
-		ret->used += s->pools[p]->slices[i].used;
-		ret->blocks += s->pools[p]->slices[i].blocks;
+		*ret_bytes += s->pools[p]->slices[i].used;
+		*ret_blocks += s->pools[p]->slices[i].blocks;
 	}
 	pthread_mutex_unlock(&s->lock);
 }
@@ -418,23 +418,23 @@ static void sum_pools(struct store *s, uint32_t i, struct storage_info *ret)
 void store_volume_info(struct store *s, uint32_t i, struct block_pool *bp, struct storage_info *ret)
 {
 	const struct volume *v = &s->volumes[i];
-	struct statvfs st;
-	uint64_t taken = 0;
+	struct space sp;
 
 	*ret = (struct storage_info){.type = v->type, .failed = v->failed};
 	(void)snprintf(ret->uuid, sizeof(ret->uuid), "%s", v->uuid);
 	(void)snprintf(ret->path, sizeof(ret->path), "%s", v->path);
 	if (ret->failed || v->dir_fd < 0)
 		return;
-	sum_pools(s, i, ret);
+	volume_space(v, &sp);
+	ret->used = sp.used;
+	ret->blocks = sp.blocks;
 	ret->reserved = v->reserved;
 	ret->promised = v->promised;
 	if (bp)
 		ret->pool_used = bp->slices[i].used;
-	ret->remaining = volume_room(v, &ret->capacity);
-	if (fstatvfs(v->dir_fd, &st) == 0)
-		taken = (uint64_t)(st.f_blocks - st.f_bfree) * st.f_frsize;
-	ret->non_dfs_used = taken > ret->used ? taken - ret->used : 0;
+	ret->capacity = sp.capacity;
+	ret->remaining = sp.room;
+	ret->non_dfs_used = sp.non_dfs;
 }
 
 struct brief { /* a replica in the snapshot of store_each() */

@@ -131,8 +131,12 @@ void volume_close(struct volume *v);
 int slice_open(struct slice *sl, struct err *err);
 /** 0 when a file can be written, synced and read back. */
 int volume_probe(const struct volume *v);
-/** Free bytes for blocks now; 0 when unknown. @ret_capacity may be NULL. */
-uint64_t volume_room(const struct volume *v, uint64_t *ret_capacity);
+struct space { /* of a volume now, as a Java DataNode reckons; 0 when unknown */
+	uint64_t capacity, room; /* without the reserve; for blocks, beside what is promised */
+	uint64_t non_dfs;        /* taken by others, beyond the reserve */
+	uint64_t used, blocks;   /* by all pools */
+};
+void volume_space(const struct volume *v, struct space *ret);
 void store_make_uuid(char *buf, const char *prefix);
 
 /* ---- version.c: whose a directory is, before anything in it changes ---- */
@@ -200,6 +204,8 @@ int write_full(int fd, const void *buf, size_t len, uint64_t off);
 /* ---- store.c ---- */
 /** Wait @ms, or until the store closes: true. */
 bool store_wait_closing(struct store *s, uint64_t ms);
+/** Of all pools on volume @i. */
+void store_used(struct store *s, uint32_t i, uint64_t *ret_bytes, uint64_t *ret_blocks);
 
 /* ---- recover.c, verify.c, dirscan.c: threads of the store ---- */
 void *store_deleter(void *store);

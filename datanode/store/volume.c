@@ -266,21 +266,27 @@ int slice_open(struct slice *sl, struct err *err)
 	return rc ? err_sys(err, rc, "%s", where) : 0;
 }
 
-uint64_t volume_room(const struct volume *v, uint64_t *ret_capacity)
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* What others have taken of the file system counts against the reserve first. */
+void volume_space(const struct volume *v, struct space *ret)
 {
 	struct statvfs st;
-	uint64_t room, taken;
+	uint64_t total, others, own;
 
-	if (ret_capacity)
-		*ret_capacity = 0;
+	*ret = (struct space){0};
+	store_used(v->store, v->idx, &ret->used, &ret->blocks);
 	if (v->failed || fstatvfs(v->dir_fd, &st))
-		return 0;
-	room = (uint64_t)st.f_bavail * st.f_frsize;
-	taken = v->reserved + v->promised;
-	if (ret_capacity) {
-		uint64_t all = (uint64_t)st.f_blocks * st.f_frsize;
-
-		*ret_capacity = all > v->reserved ? all - v->reserved : 0;
-	}
-	return room > taken ? room - taken : 0;
+		return;
+	total = (uint64_t)st.f_blocks * st.f_frsize;
+	others = less((uint64_t)(st.f_blocks - st.f_bfree) * st.f_frsize, ret->used);
+	ret->capacity = less(total, v->reserved);
+	ret->non_dfs = less(others, v->reserved);
+	own = less(ret->capacity, ret->used + v->promised);
+	ret->room = less((uint64_t)st.f_bavail * st.f_frsize, less(v->reserved, others) + v->promised);
+	if (own < ret->room)
+		ret->room = own;
 }
