@@ -249,6 +249,7 @@ int fsck_new(struct nn *nn, const struct fsck_opts *o, struct fsck **ret)
 	f->opts.block_ids = copy(o->block_ids);
 	f->opts.start_after = copy(o->start_after);
 	f->start_ns = clock_mono_ns();
+	f->exc.a = &f->arena;
 	f->ns = (struct ns){.t = &f->txn, .a = &f->arena, .x = &f->exc, .users = nn->users,
 			    .user = f->opts.user, .host = f->opts.from, .now_ms = clock_wall_ms(),
 			    .enforce = nn->set.permissions,

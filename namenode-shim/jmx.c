@@ -292,7 +292,7 @@ static void node_usage(struct page *p)
 
 static void corrupt_files(struct page *p)
 {
-	struct exc_info exc = {0};
+	struct exc_info exc = {.a = &p->a};
 	struct ns ns = {.t = p->txn, .a = &p->a, .x = &exc, .super = true};
 	struct ops_corrupt found = {0};
 	struct inner i;
