@@ -33,6 +33,9 @@ static int set_safe_mode(struct req *q, const void *in)
 		[HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_FORCE_EXIT] = "safemode_force_exit"};
 	int rc = 0;
 
+	if ((size_t)m->action >= sizeof(names) / sizeof(names[0]) || !names[m->action])
+		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT, "Unexpected safe mode action %d",
+				 (int)m->action);
 	if (m->action != HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_GET)
 		rc = req_need_super(q, names[m->action]);
 	if (rc < 0)
