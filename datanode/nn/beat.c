@@ -18,6 +18,12 @@
 
 /* ---- who leads ---- */
 
+/* One that was left and is configured again (nn_refresh()) is the one that led. */
+static bool is_same_namenode(const struct nn_actor *a, const struct nn_actor *leader)
+{
+	return leader && leader->stop && !strcmp(a->addr_text, leader->addr_text);
+}
+
 /* Which NameNode of the pool leads (hdfs-wire 3.7): the one that claims ACTIVE with a transaction
  * newer than any other one's claim. */
 static void note_ha_state(struct nn_actor *a, const Hd__NNHAStatusHeartbeatProto *ha)
@@ -35,11 +41,12 @@ static void note_ha_state(struct nn_actor *a, const Hd__NNHAStatusHeartbeatProto
 		return;
 	}
 	if (claims && s->active[k] != a) {
-		if (txid > s->active_txid[k]) {
+		if (txid > s->active_txid[k] ||
+		    (txid == s->active_txid[k] && is_same_namenode(a, s->leader[k]))) {
 			log_info("op=active namenode=%s pool=%s txid=%" PRId64 "%s%s", a->addr_text,
 				 a->ns.pool_id, txid, s->active[k] ? " before=" : "",
 				 s->active[k] ? s->active[k]->addr_text : "");
-			s->active[k] = a;
+			s->active[k] = s->leader[k] = a;
 		} else if (log_rate_ok(&a->stale_claim, NN_UNREACHABLE_LOG_MS, NULL)) {
 			log_warn("op=active namenode=%s pool=%s txid=%" PRId64 ": claims to lead, but "
 				 "%s did with transaction %" PRId64 ": not obeyed", a->addr_text,

@@ -118,6 +118,7 @@ struct nn_set {
 	pthread_mutex_t lock; /* everything below; taken inside no actor lock */
 	pthread_cond_t changed;
 	const struct nn_actor *active[NN_ACTORS_MAX]; /* by the first actor of the pool */
+	const struct nn_actor *leader[NN_ACTORS_MAX]; /* that led last, also when none leads now */
 	int64_t active_txid[NN_ACTORS_MAX];
 	pthread_mutex_t jobs_lock; /* one starts at a time; order: jobs_lock, lock */
 	struct recovery_job *jobs[NN_RECOVERIES_MAX];

@@ -46,7 +46,7 @@ struct fake {
 	atomic_int versions, registrations, beats, fulls, received, receiving, deleted, errors, bad, commits;
 	atomic_int storages, failed, last_replicas, last_finalized, last_rwr;
 	_Atomic uint64_t last_lease, commit_len, commit_gs, last_received_gs;
-	atomic_int commit_nodes, lifelines, slow_peers, slow_disks, cache_reports, cached;
+	atomic_int commit_nodes, last_rpcs, lifelines, slow_peers, slow_disks, cache_reports, cached;
 	_Atomic uint64_t cache_capacity;
 };
 
@@ -173,6 +173,7 @@ static void on_full(struct fake *f, struct rpc_call *call)
 	f->last_finalized = c.finalized;
 	f->last_rwr = c.rwr;
 	f->last_lease = q->context->leaseid;
+	f->last_rpcs = q->context->totalrpcs;
 	rpc_reply(call, &resp.base);
 	f->fulls++;
 	pb_free(q);
@@ -898,6 +899,21 @@ static void a_namenode_formatted_anew_is_not_served_and_nothing_is_deleted(void 
 	assert_true(has_block(f, 5));
 }
 
+static void above_the_threshold_each_storage_is_reported_by_itself(void **state)
+{
+	struct fix *f = *state;
+
+	f->volumes = 2;
+	f->conf_set[0][0] = "dfs.blockreport.split.threshold";
+	f->conf_set[0][1] = "0";
+	up(f); /* nothing there yet: 0 is not above 0 */
+	make_block(f, 5);
+	make_block(f, 6);
+	assert_int_equal(nn_trigger_report(f->set, false, NULL, &f->err), 0);
+	eventually(f->nn.fulls == 3);
+	assert_int_equal(f->nn.last_rpcs, 2);
+}
+
 static void an_old_namenode_is_refused_with_the_cure(void **state)
 {
 	struct fix *f = *state;
@@ -1063,6 +1079,7 @@ static void namenodes_come_and_go_while_it_runs(void **state)
 {
 	struct fix *f = *state;
 	struct conf *other = conf_new();
+	struct delete_order o;
 	char text[NET_TEXT_MAX];
 	int beats;
 
@@ -1082,6 +1099,9 @@ static void namenodes_come_and_go_while_it_runs(void **state)
 	assert_int_equal(f->nn2.registrations, 1);
 	assert_int_equal(nn_refresh(f->set, f->conf, &f->err), 0);
 	eventually(f->nn.registrations == 2);
+	make_block(f, 5);
+	f->nn.command = delete_order(&o, 5); /* it leads again, with the transaction of before */
+	eventually(!has_block(f, 5));
 	assert_int_equal(conf_set(other, "dfs.nameservices", "y"), 0);
 	assert_int_equal(nn_refresh(f->set, other, &f->err), -EINVAL); /* no address: stays as it is */
 	assert_true(nn_serves_pool(f->set, POOL));
@@ -1109,6 +1129,7 @@ int main(void)
 		T(keys_are_taken_from_a_standby_too),
 		T(a_namenode_of_another_pool_is_not_served_beside_the_first),
 		T(a_namenode_formatted_anew_is_not_served_and_nothing_is_deleted),
+		T(above_the_threshold_each_storage_is_reported_by_itself),
 		T(an_old_namenode_is_refused_with_the_cure),
 		T(versions_are_compared_by_their_numbers),
 		T(an_unknown_command_is_passed_over),
