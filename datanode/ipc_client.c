@@ -173,7 +173,7 @@ static void run_info(struct ipc *i, struct rpc_call *call, const ProtobufCMessag
 
 	(void)m;
 	info.softwareversion = (char *)DFS_VERSION;
-	info.configversion = (char *)"core-0, hdfs-0";
+	info.configversion = (char *)"core-0,hdfs-0";
 	info.uptime = (clock_mono_ns() - i->started_ns) / NS_PER_S;
 	resp.localinfo = &info;
 	rpc_reply(call, &resp.base);

@@ -371,18 +371,36 @@ static int create_symlink(struct req *q, const void *in)
 	return exc_throw(&q->exc, EXC_UNSUPPORTED, "Symlinks not supported");
 }
 
+#define TOKEN_VERSION 0 /* first byte of a delegation token's identifier */
+
+static int check_token(struct req *q, const Hc__TokenProto *t)
+{
+	const ProtobufCBinaryData *id = &t->identifier;
+
+	if (id->len && id->data[0] == TOKEN_VERSION)
+		return 0;
+	return exc_throw(&q->exc, EXC_IO, "Unknown version of delegation token %d",
+			 id->len ? (int8_t)id->data[0] : -1);
+}
+
 static int renew_delegation_token(struct req *q, const void *in)
 {
-	(void)in;
-	return exc_throw(&q->exc, EXC_INVALID_TOKEN,
-			 "Renewal request for unknown token: this NameNode gives out none");
+	const Hc__RenewDelegationTokenRequestProto *m = in;
+	int rc = check_token(q, m->token);
+
+	return rc ? rc
+		  : exc_throw(&q->exc, EXC_INVALID_TOKEN,
+			      "Renewal request for unknown token: this NameNode gives out none");
 }
 
 static int cancel_delegation_token(struct req *q, const void *in)
 {
-	(void)in;
-	return exc_throw(&q->exc, EXC_INVALID_TOKEN,
-			 "Token not found: this NameNode gives out none");
+	const Hc__CancelDelegationTokenRequestProto *m = in;
+	int rc = check_token(q, m->token);
+
+	return rc ? rc
+		  : exc_throw(&q->exc, EXC_INVALID_TOKEN,
+			      "Token not found: this NameNode gives out none");
 }
 
 static int satisfy_storage_policy(struct req *q, const void *in)

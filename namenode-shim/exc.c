@@ -47,7 +47,7 @@ static const struct {
 	[EXC_SNAPSHOT] = {HDFS "protocol.SnapshotException", -EINVAL},
 	[EXC_ACL] = {HDFS "protocol.AclException", -EOPNOTSUPP},
 	[EXC_INVALID_REQUEST] = {"org.apache.hadoop.fs.InvalidRequestException", -EINVAL},
-	[EXC_UNSUPPORTED_ACTION] = {HDFS "protocol.UnsupportedActionException", -EOPNOTSUPP},
+	[EXC_UNSUPPORTED_ACTION] = {HDFS "server.namenode.UnsupportedActionException", -EOPNOTSUPP},
 	[EXC_NO_EC_POLICY] = {HDFS "protocol.NoECPolicySetException", -ENODATA},
 	[EXC_INVALID_TOKEN] = {"org.apache.hadoop.security.token.SecretManager$InvalidToken",
 			       -EINVAL},
@@ -60,6 +60,10 @@ int exc_throw(struct exc_info *x, enum exc e, const char *fmt, ...)
 	x->cls = table[e].cls;
 	va_start(ap, fmt);
 	x->text = arena_vprintf(x->a, fmt, ap);
+	/* Clients make a Path...Exception of their own of the text, which appends to it, and show what stands
+	 * before the first line break: where an Apache NameNode's stack trace begins. */
+	if (e == EXC_NOT_EMPTY || e == EXC_NOT_DIR)
+		x->text = arena_printf(x->a, "%s\n", x->text);
 	va_end(ap);
 	return table[e].rc;
 }

@@ -35,7 +35,7 @@ def _date(formats):
 
 
 RULES = [(re.compile(p), to) for p, to in [
-    (r'(?m)^\s+at [\w.$/<>]+\(.*\)\n', ''),
+    (r'(?m)(^[ \t]+at [\w.$/<>]+\(.*\)\n)+\n?', ''),  # a server's traces end with an empty line
     (r'(?m)^\s*\.\.\. \d+ more\n', ''),
     (r'BP-\d+-[\d.]+-\d+', 'POOL'),
     (r'blk_-?\d+(_\d+)?(\.meta)?', 'BLOCK'),
