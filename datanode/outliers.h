@@ -13,17 +13,18 @@
  * Units: nanoseconds in, milliseconds out.
  * Source: Hadoop's OutlierDetector, DataNodePeerMetrics and DataNodeDiskMetrics (what they compute).
  */
-#include <stdint.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define OUTLIER_NAMES_MAX 1024
 #define OUTLIER_NAME_MAX 300
 
 enum outlier_kind {
 	OUTLIER_PEER,       /* name "ip:http port" of the next node: from sending a packet to its ack */
-	OUTLIER_DISK_META,  /* name: directory; open, rename, unlink, sync of a directory */
+	OUTLIER_DISK_META,  /* name: storage id; to prepare and to finalise a replica */
 	OUTLIER_DISK_READ,
-	OUTLIER_DISK_WRITE, /* write and sync */
+	OUTLIER_DISK_WRITE,
 	OUTLIER_KINDS,
 };
 
@@ -38,6 +39,17 @@ struct outlier_limits {
 	uint64_t names_min;   /* with fewer to compare nobody is out of line */
 	uint64_t low_ms;      /* a mean below is fine */
 };
+
+/* What one operation adds up before it calls outliers_add(). */
+struct outlier_sum {
+	uint64_t ns, samples;
+};
+
+/** Of a hundred calls with one @seq, @percent are true. */
+static inline bool outlier_is_sampled(uint64_t percent, uint32_t *seq)
+{
+	return percent && (*seq)++ % 100 < percent;
+}
 
 struct outliers;
 

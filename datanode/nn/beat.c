@@ -137,6 +137,15 @@ static void fill_slow_peers(struct dn *dn, struct beat_msg *m)
 	m->req.slowpeers = m->peer_list;
 }
 
+/* The directory of a storage id; unknown ids stand for themselves. */
+static const char *directory_of(const struct beat_msg *m, const char *uuid)
+{
+	for (size_t i = 0; i < m->req.n_reports; i++)
+		if (!strcmp(m->reports[i]->storageuuid, uuid))
+			return container_of(m->reports[i], struct storage_msg, report)->info.path;
+	return uuid;
+}
+
 /* The report of a directory, made if it is the first word about it; NULL: no room. */
 static Hdd__SlowDiskReportProto *slow_disk(struct beat_msg *m, const char *name)
 {
@@ -167,7 +176,7 @@ static void fill_slow_disks(struct dn *dn, struct beat_msg *m)
 		size_t n = outliers_find(dn->outliers, kinds[k], &l, found, NN_SLOW_MAX);
 
 		for (size_t i = 0; i < n; i++) {
-			Hdd__SlowDiskReportProto *d = slow_disk(m, found[i].name);
+			Hdd__SlowDiskReportProto *d = slow_disk(m, directory_of(m, found[i].name));
 
 			if (!d)
 				continue;

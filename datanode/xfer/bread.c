@@ -10,6 +10,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/wire/dt.h"
+#include "datanode/outliers.h"
 
 #define PAGE 4096u
 #define META_HEADER_LEN 7
@@ -27,6 +28,7 @@ struct rpiece {
 	uint32_t crc_got;
 	uint8_t waiting;
 	bool direct, used, handed;
+	uint64_t start_ns;    /* 0: its time is not taken */
 };
 
 enum bread_state {
@@ -52,6 +54,8 @@ struct bread {
 	int rc;
 	struct err err;
 	bool closed, told, suspect;
+	struct outlier_sum disk_time; /* slow disks: told at the end */
+	char volume[BLOCK_UUID_MAX];  /* that the replica is on */
 
 	uint32_t unit;            /* pieces end at multiples of it */
 	uint64_t next;            /* first byte not asked for */
@@ -94,6 +98,8 @@ static void br_done_open(struct offload *o)
 {
 	struct bread *r = container_of(o, struct bread, offload);
 
+	if (r->rr)
+		memcpy(r->volume, r->rr->storage_uuid, sizeof(r->volume));
 	r->state = BR_CHECK;
 	br_ready(r);
 }
@@ -313,6 +319,10 @@ static void rp_on_data(struct uring_op *op, int res, uint32_t flags)
 		rp_submit_data(b);
 		return;
 	}
+	if (b->start_ns) {
+		b->r->disk_time.ns += clock_mono_ns() - b->start_ns;
+		b->r->disk_time.samples++;
+	}
 	rp_part_done(b, res == 0 ? -ENODATA : res);
 }
 
@@ -386,6 +396,8 @@ static bool rp_start(struct bread *r)
 		b->waiting = 2;
 		rp_submit_crcs(b);
 	}
+	b->start_ns = outlier_is_sampled(r->core->dn->live.io_sampling_percent, &r->core->io_seq) ?
+			      clock_mono_ns() : 0;
 	rp_submit_data(b);
 	return true;
 }
@@ -504,6 +516,8 @@ static void br_free(struct rop *rop)
 	list_del(&r->core_link);
 	r->core->op_count--;
 	atomic_fetch_sub(&r->core->dn->xceivers, 1);
+	outliers_add(r->core->dn->outliers, OUTLIER_DISK_READ, r->volume, r->disk_time.ns,
+		     r->disk_time.samples); /* once a read: it takes a mutex */
 	r->sink->ops->ended(r->sink, r->rc ? r->rc : r->closed ? -ECANCELED : 0);
 	free(r);
 }

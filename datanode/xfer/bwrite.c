@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "datanode/xfer/sink.h"
@@ -119,7 +120,14 @@ static void bw_work_open(struct offload *o)
 {
 	struct bwrite *w = container_of(o, struct bwrite, offload);
 
+	/* Of a new replica it is files made in a directory, without a wait for anybody. */
+	const bool timed = w->params.req.stage == STAGE_CREATE && w->core->dn->live.io_sampling_percent;
+	const uint64_t start_ns = timed ? clock_mono_ns() : 0;
+
 	w->offload_rc = replica_write_open(w->params.bp, &w->params.req, &w->rw, &w->err);
+	if (timed && w->rw)
+		outliers_add(w->core->dn->outliers, OUTLIER_DISK_META, w->rw->storage_uuid,
+			     clock_mono_ns() - start_ns, 1);
 	if (w->offload_rc == 0 && w->rw)
 		w->offload_rc = load_tail(w);
 }
@@ -141,6 +149,7 @@ static void bw_done_open(struct offload *o)
 			      (w->bpc == rw->bytes_per_crc || w->crc_type == CRC_NULL);
 		w->acked_crc = w->tail_crc;
 		wdisk_init(w);
+		memcpy(w->volume, w->rw->storage_uuid, sizeof(w->volume));
 		if (!w->unit)
 			bw_fail(w, -EINVAL, "chunk sizes do not fit each other");
 	}
@@ -377,6 +386,10 @@ static void on_sink_acked(struct sink_user *u, int64_t seq, const uint8_t *statu
 		return;
 	}
 	w->down++;
+	if (b->forward_ns) {
+		w->peer_time.ns += clock_mono_ns() - b->forward_ns;
+		w->peer_time.samples++;
+	}
 	w->down_done = b->p.last;
 	b->down_acked = true;
 	b->down_count = (uint8_t)(n < DT_ACK_NODES_MAX ? n : DT_ACK_NODES_MAX - 1);
@@ -471,6 +484,10 @@ static void bw_do_forward(struct bwrite *w)
 			continue;
 		}
 		b->forwarded = true;
+		/* As Java: only the last but one judges, or its slowness would be laid on all
+		 * before it. */
+		b->forward_ns = w->params.target_count == 1 && w->core->dn->live.peer_stats ?
+					clock_mono_ns() : 0;
 		w->sink->ops->forward(w->sink, &b->p);
 	}
 }
@@ -799,6 +816,20 @@ static bool bw_step(struct rop *rop)
 	return w->state == BW_DONE;
 }
 
+/* Once a write: it takes a mutex. */
+static void tell_times(struct bwrite *w)
+{
+	struct outliers *o = w->core->dn->outliers;
+	char name[sizeof(w->params.targets->ip) + 16];
+
+	outliers_add(o, OUTLIER_DISK_WRITE, w->volume, w->disk_time.ns, w->disk_time.samples);
+	if (!w->peer_time.samples)
+		return;
+	(void)snprintf(name, sizeof(name), "%s:%u", w->params.targets[0].ip,
+		       w->params.targets[0].info_port);
+	outliers_add(o, OUTLIER_PEER, name, w->peer_time.ns, w->peer_time.samples);
+}
+
 static void bw_free(struct rop *rop)
 {
 	struct bwrite *w = container_of(rop, struct bwrite, rop);
@@ -806,6 +837,7 @@ static void bw_free(struct rop *rop)
 	list_del(&w->core_link);
 	w->core->op_count--;
 	atomic_fetch_sub(&w->core->dn->xceivers, 1);
+	tell_times(w);
 	if (w->src)
 		w->src->ops->ended(w->src, w->rc);
 	write_params_fini(&w->params);

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/metrics.h"
 
 #define META_HEADER_LEN 7
@@ -335,6 +336,10 @@ static bool again(int res)
 static void run_part_done(struct run *run, int rc)
 {
 	run->waiting--;
+	if (!run->waiting && run->start_ns) {
+		run->w->disk_time.ns += clock_mono_ns() - run->start_ns;
+		run->w->disk_time.samples++;
+	}
 	if (rc < 0) {
 		run->w->disk_failed = true;
 		bw_fail(run->w, rc, "write to the block file");
@@ -399,6 +404,8 @@ static void run_start(struct bwrite *w, struct lane *lane, uint64_t to, bool dir
 	run->crc_to = META_HEADER_LEN + (to + bpc - 1) / bpc * 4;
 	lane->users++;
 	w->submitted = to;
+	run->start_ns = outlier_is_sampled(w->core->dn->live.io_sampling_percent, &w->core->io_seq) ?
+				clock_mono_ns() : 0;
 	run->crcs_after = run->waiting == 2 && run->from % bpc;
 	if (run->waiting == 2 && !run->crcs_after)
 		run_submit_crcs(run);

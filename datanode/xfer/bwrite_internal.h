@@ -18,6 +18,7 @@
 
 #include "common/base/crc.h"
 #include "common/wire/dt.h"
+#include "datanode/outliers.h"
 #include "datanode/xfer/engine.h"
 
 #define BW_PIECES 128           /* unacknowledged pieces of one write */
@@ -46,6 +47,7 @@ struct run {
 	uint64_t data_done, crc_from, crc_to; /* progress; CRCs as offsets in the meta file */
 	uint8_t waiting;        /* completions still to come; 0: free or done */
 	bool direct, used;
+	uint64_t start_ns;      /* 0: its time is not taken */
 	bool crcs_after;        /* a stored CRC is replaced: the data go first, see good_length() of the store */
 };
 
@@ -57,6 +59,7 @@ struct bpiece {
 	uint8_t status;         /* ours */
 	uint8_t down_count;
 	bool forwarded, sent, down_acked, down_ok;
+	uint64_t forward_ns;    /* 0: its time is not taken */
 };
 
 enum bwrite_state {
@@ -105,6 +108,8 @@ struct bwrite {
 	struct bpiece pieces[BW_PIECES];
 	uint32_t head, fwd, down, tail; /* free running: unacked, next to forward, next down-ack, end */
 	bool last_seen, answered, mirror_broken, sink_closing, restart_told;
+	struct outlier_sum peer_time, disk_time; /* slow peers and disks: told at the end */
+	char volume[BLOCK_UUID_MAX]; /* that the replica is on */
 	bool down_done;            /* the next node has acknowledged the last packet */
 
 	struct uring_op sync_data, sync_meta;

@@ -60,6 +60,7 @@ struct xfer_core {
 	bool read_direct;        /* O_DIRECT for finalised replicas */
 	struct moves *moves;     /* of the whole node; moves.h */
 	struct token_keys *tokens; /* of the whole node; token.h */
+	uint32_t io_seq;         /* disk requests so far, for the sampling of their times */
 	struct caps *caps;       /* RDMA; NULL: none */
 	bool stopping;
 	uint64_t restart_until_ms; /* wall clock; not 0: this node restarts and is back by then */
