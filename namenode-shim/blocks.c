@@ -386,6 +386,22 @@ void blk_reopen(struct blocks *bs, struct blk *b)
 	blk_recheck(bs, b);
 }
 
+/* The report of a pipeline's node that comes after its block is written on again: the node holds what the
+ * others hold, and the next pipeline is to have it. */
+static void retarget(struct blk *b, const struct replica *r)
+{
+	struct blk_open *o = b->open;
+
+	if (b->state != BLK_OPEN || !o || !o->ntargets || r->state != REPLICA_FINALIZED ||
+	    r->gs != b->b.gs || r->corrupt)
+		return;
+	for (uint32_t i = 0; i < o->ntargets; i++)
+		if (o->target[i] == r->st)
+			return;
+	o->target = xrealloc(o->target, (o->ntargets + 1) * sizeof(struct storage *));
+	o->target[o->ntargets++] = r->st;
+}
+
 void blk_set_recovery(struct blocks *bs, struct blk *b, uint64_t id, uint64_t until_ns)
 {
 	b->open->recovery_id = id;
@@ -435,6 +451,7 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 	}
 	if (state == REPLICA_FINALIZED)
 		drop_pending(b, st->dn);
+	retarget(b, rep);
 	check_complete(bs, b);
 	blk_recheck(bs, b);
 }
