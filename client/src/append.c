@@ -11,6 +11,7 @@
 #include "ClientNamenodeProtocol.pb-c.h"
 
 #define NOT_REPORTED_NS (60 * NS_PER_S) /* patience with a last block that is on its way to be known */
+#define LATE_NODES_NS (300 * NS_PER_MS) /* patience with nodes whose reports are on their way */
 #define POLL_FIRST_NS (10 * NS_PER_MS)
 #define POLL_MAX_NS (1000 * NS_PER_MS)
 
@@ -58,6 +59,50 @@ static int call_append(struct dfs *fs, const char *path, uint32_t flags,
 	    st.type == DFS_DIR)
 		return err_set(err, -EISDIR, "%.400s is a directory", path);
 	return rc;
+}
+
+/* The last block as it is known now, in place of *@lb when it has more nodes. False: it could not be asked. */
+static bool ask_again(struct dfs *fs, const char *path, uint64_t offset, Hd__LocatedBlockProto **lb)
+{
+	Hd__GetBlockLocationsRequestProto req = HD__GET_BLOCK_LOCATIONS_REQUEST_PROTO__INIT;
+	Hd__GetBlockLocationsResponseProto *m;
+	Hd__LocatedBlockProto *now;
+	struct err ignored;
+
+	req.src = (char *)path;
+	req.offset = offset;
+	req.length = 1;
+	if (nn_call(fs, "getBlockLocations", &req.base,
+		    &hd__get_block_locations_response_proto__descriptor, &m, &ignored) < 0)
+		return false;
+	now = m->locations ? m->locations->lastblock : NULL;
+	if (now && now->b->blockid == (*lb)->b->blockid && now->n_locs > (*lb)->n_locs &&
+	    located_check(now, true, &ignored) == 0) {
+		m->locations->lastblock = *lb; /* to be freed with the answer */
+		now->b->numbytes = (*lb)->b->numbytes;
+		now->b->has_numbytes = 1;
+		*lb = now;
+	}
+	pb_free(m);
+	return true;
+}
+
+/* Who appends to a file that was closed a moment ago finds only those nodes whose reports have come. A
+ * pipeline of these would leave the others with a stale replica, or be refused as too short. */
+static void await_nodes(struct dfs *fs, const char *path, Hd__AppendResponseProto *m)
+{
+	const uint64_t deadline = clock_mono_ns() + LATE_NODES_NS;
+	const uint64_t offset = m->stat->length - m->block->b->numbytes;
+	uint64_t pause = POLL_FIRST_NS;
+
+	while (m->block->n_locs < m->stat->block_replication && clock_mono_ns() < deadline) {
+		const struct timespec ts = {0, (long)pause};
+
+		(void)nanosleep(&ts, NULL); /* an early end is fine */
+		if (!ask_again(fs, path, offset, &m->block))
+			break;
+		pause *= 2;
+	}
 }
 
 /* How the bytes of a block are summed. A node that cannot tell now may still be left out of the
@@ -124,6 +169,8 @@ int append_open(struct dfs *fs, const char *path, uint32_t flags, struct writer 
 		o.file_id = m->stat->fileid;
 		o.block_size = m->stat->blocksize;
 		o.replication = m->stat->block_replication;
+		if (m->block && m->block->n_locs > 0 && m->block->b->numbytes <= m->stat->length)
+			await_nodes(fs, path, m);
 		if (m->block)
 			learn_checksum(fs, m->block, &o);
 		rc = writer_new(fs, path, &o, &w, err);

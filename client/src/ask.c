@@ -3,26 +3,9 @@
 
 #include <string.h>
 
-#include "common/wire/rpc_frame.h"
-
 int path_not_found(struct err *err, const char *path)
 {
 	return err_set(err, -ENOENT, "%.400s: no such file or directory", path);
-}
-
-/* Exceptions whose sentence says what is wrong and not what to do. */
-static void add_cure(int rc, struct err *err)
-{
-	if (rc == -EACCES)
-		err_cure(err, "ask its owner or the superuser, or act as one (HADOOP_USER_NAME)");
-	else if (strcmp(err->remote, JEX_NS_QUOTA) == 0)
-		err_cure(err, "delete files there, or raise the limit: dfs admin set-quota --names");
-	else if (strcmp(err->remote, JEX_DS_QUOTA) == 0)
-		err_cure(err, "delete files there, or raise the limit: dfs admin set-quota --space");
-	else if (strcmp(err->remote, JEX_BEING_CREATED) == 0)
-		err_cure(err, "wait for its writer; if that is gone: dfs recover-lease");
-	else if (strcmp(err->remote, JEX_RECOVERY_IN_PROGRESS) == 0)
-		err_cure(err, "the data nodes agree on its last block now: again in some seconds");
 }
 
 int path_call(struct dfs *fs, const char *method, const char *path, const ProtobufCMessage *req,
@@ -32,8 +15,6 @@ int path_call(struct dfs *fs, const char *method, const char *path, const Protob
 
 	if (rc < 0 && rc != -ECONNREFUSED && rc != -ETIMEDOUT && !strstr(err->text, path))
 		err_prefix(err, "%.200s", path);
-	if (rc < 0)
-		add_cure(rc, err);
 	return rc;
 }
 

@@ -29,7 +29,7 @@ int ask(struct ask *a, const char *method, const ProtobufCMessage *req,
 /** Fill the caller's struct dfs_err; returns the outcome. */
 int ask_end(struct ask *a, struct dfs_err *out);
 
-/** The same for a path that is resolved: put it before what went wrong, and a cure behind. */
+/** The same for a path that is resolved: put it before what went wrong. */
 int path_call(struct dfs *fs, const char *method, const char *path, const ProtobufCMessage *req,
 	      const ProtobufCMessageDescriptor *reply, void *ret, struct err *err);
 /** -ENOENT in the usual words. */

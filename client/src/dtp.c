@@ -132,8 +132,10 @@ int dtp_connect(struct dfs *fs, const Hd__DatanodeIDProto *id, bool fresh, struc
 			return 0;
 	}
 	rc = sock_open(&a, fs->set.connect_timeout_ms, ret, err);
-	if (rc < 0)
+	if (rc < 0) {
 		err_prefix(err, "data node, address from the NameNode");
+		err_cure(err, "is it up? see dfs admin report");
+	}
 	return rc;
 }
 

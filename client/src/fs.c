@@ -27,18 +27,34 @@ int api_err(struct dfs_err *out, const struct err *in, int rc)
 	return rc;
 }
 
-/* The sentence of some exceptions needs a cure, which the NameNode does not send. */
+/* Exceptions whose sentence says what is wrong and not what to do. */
 static void add_cure(const struct dfs *fs, struct err *err)
 {
-	if (!err)
-		return;
-	if (strcmp(err->remote, JEX_SAFE_MODE) == 0)
-		err_cure(err, "wait for it (dfs admin safemode wait, or dfs.client.retry.policy.enabled"
-			      "=true), or end it: dfs admin safemode leave");
-	else if (strcmp(err->remote, JEX_STANDBY) == 0 && fs->has_others)
-		err_cure(err, "make one of them active: hdfs haadmin -transitionToActive");
-	else if (strcmp(err->remote, JEX_STANDBY) == 0)
-		err_cure(err, "ask the active NameNode; dfs.nameservices lets this client find it");
+	static const struct {
+		const char *cls, *cure;
+	} cures[] = {
+		{JEX_ACCESS_CONTROL, "ask its owner or the superuser, or act as one (HADOOP_USER_NAME)"},
+		{JEX_SAFE_MODE, "wait for it (dfs admin safemode wait, or dfs.client.retry.policy.enabled"
+				"=true), or end it: dfs admin safemode leave"},
+		{JEX_NS_QUOTA, "delete files there, or raise the limit: dfs admin set-quota --names"},
+		{JEX_DS_QUOTA, "delete files there, or raise the limit: dfs admin set-quota --space"},
+		{JEX_BEING_CREATED, "wait for its writer; if that is gone: dfs recover-lease"},
+		{JEX_RECOVERY_IN_PROGRESS, "the data nodes agree on its last block now: again in some "
+					   "seconds"},
+	};
+
+	if (strcmp(err->remote, JEX_NO_SUCH_PROTOCOL) == 0) { /* a server of Hadoop, but another one */
+		err_prefix(err, "%s is no NameNode", fs->uri);
+		err_cure(err, "is that the RPC port of a data node? see fs.defaultFS or --fs");
+	}
+	if (strcmp(err->remote, JEX_STANDBY) == 0)
+		err_cure(err, fs->has_others ? "make one of them active: hdfs haadmin "
+					       "-transitionToActive"
+					     : "ask the active NameNode; dfs.nameservices lets this "
+					       "client find it");
+	for (size_t i = 0; i < sizeof(cures) / sizeof(cures[0]); i++)
+		if (strcmp(err->remote, cures[i].cls) == 0)
+			err_cure(err, "%s", cures[i].cure);
 }
 
 /* A NameNode in safe mode is waited for when that is asked for (dfs.client.retry.policy.enabled): so
@@ -76,7 +92,7 @@ int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
 		rc = rpc_client_call(fs->nn, method, req, reply, ret ? &m : NULL, why);
 	} while (rc == -EROFS && wait_in_safe_mode(fs, why, &round));
 	if (rc < 0) {
-		add_cure(fs, err);
+		add_cure(fs, why);
 		return rc;
 	}
 	if (ret)

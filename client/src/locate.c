@@ -53,11 +53,12 @@ static int visible_length(struct dfs *fs, const Hd__LocatedBlockProto *lb, size_
 	return 0;
 }
 
-/* The first node that knows. A block that no node has heard of yet is empty. */
+/* The first node that knows. A block that no node has heard of yet is empty: its writer is about to set
+ * the pipeline up. A node that cannot be asked, or does not tell, may know more. */
 static int ask_length(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err)
 {
 	uint64_t len = 0;
-	bool unreachable = false;
+	bool all_say_none = true;
 	int rc = 0;
 
 	for (size_t i = 0; i < lb->n_locs; i++) {
@@ -66,11 +67,18 @@ static int ask_length(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err
 		rc = visible_length(fs, lb, i, &len, &why);
 		if (rc == 0)
 			break;
-		unreachable |= why.remote[0] == '\0';
+		if (strcmp(why.remote, JEX_REPLICA_NOT_FOUND) == 0)
+			continue;
+		all_say_none = false;
 		*err = why;
 	}
-	if (rc < 0 && unreachable)
+	if (rc < 0 && !all_say_none) {
+		if (strstr(err->text, "BlockTokenIdentifier"))
+			err_cure(err, "block tokens are on (dfs.block.access.token.enable), and this "
+				      "client does not know how to show one there: read the file "
+				      "when it is closed");
 		return err_prefix(err, "the length of a block being written is not known");
+	}
 	lb->b->has_numbytes = 1;
 	lb->b->numbytes = rc < 0 ? 0 : len;
 	return 0;

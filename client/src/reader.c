@@ -74,8 +74,11 @@ static int out_of_replicas(const struct reader *r, const struct fetch *f, struct
 
 	snprintf(last, sizeof(last), "%s",
 		 err->rc < 0 ? err->text : "the NameNode knows no replica");
-	return err_set(err, rc, "%.120s: none of %zu replicas of blk_%lld can be read: %.250s",
-		       r->path, f->lb->n_locs, (long long)f->lb->b->blockid, last);
+	err_set(err, rc, "%.120s: none of %zu replicas of blk_%lld can be read: %.250s", r->path,
+		f->lb->n_locs, (long long)f->lb->b->blockid, last);
+	if (rc != -EBADMSG && !strstr(last, "dfs admin report"))
+		err_cure(err, "are its data nodes up? see dfs admin report");
+	return rc;
 }
 
 static int open_stream(struct reader *r, struct fetch *f, uint64_t want_end, struct err *err)
@@ -125,6 +128,12 @@ static int fetch_open(struct reader *r, struct fetch *f, uint64_t want_end, uint
 		rc = open_stream(r, f, want_end, err);
 		if (rc == 0 || rc == -ENOMEM || rc == -ENOTSUP)
 			return rc;
+		if (rc == -EACCES && !f->renewed) { /* the token has expired, most likely */
+			f->renewed = true;
+			reader_forget(r, f->stretch); /* with fresh locations come fresh tokens */
+			fetch_forget(f);
+			continue;
+		}
 		blame(r, f, rc, err);
 	}
 }
@@ -148,6 +157,7 @@ static ssize_t fetch_some(struct reader *r, struct fetch *f, void *buf, size_t l
 			      err);
 		if (n > 0) {
 			f->pos += (uint64_t)n;
+			f->renewed = false;
 			count_add(&r->fs->count.read[ops->counter], (uint64_t)n);
 			if (f->pos == f->end)
 				fetch_close(f);

@@ -28,6 +28,7 @@ struct fetch {
 	uint64_t end;            /* of what was asked from the stream */
 	uint64_t tried;          /* bit i: replica i of lb failed */
 	size_t node;             /* replica of rs */
+	bool renewed;            /* fresh tokens were asked for since the last byte */
 };
 
 struct reader {

@@ -90,7 +90,7 @@ void writer_drop_block(struct writer *w)
 static int call_errno(int rc, struct err *err)
 {
 	if (strstr(err->text, "could only be") || strstr(err->text, "minReplication")) {
-		err_cure(err, "data nodes are full, down or too few: see dfs-admin report");
+		err_cure(err, "data nodes are full, down or too few: see dfs admin report");
 		return -ENOSPC;
 	}
 	return rc == -ENOENT ? -ESTALE : rc; /* deleted while it was written */

@@ -169,8 +169,10 @@ static int parse_all(struct load *l, FILE *f)
 				       l->path, CONF_FILE_MAX >> 20);
 		if (XML_Parse(l->xml, buf, (int)n, n < sizeof(buf)) != XML_STATUS_OK)
 			return l->rc ? l->rc
-				     : err_set(l->err, -EINVAL, "%s line %lu: %s", l->path,
-					       XML_GetCurrentLineNumber(l->xml),
+				     : err_set(l->err, -EINVAL,
+					       "%s line %lu: %s; this is no well-formed XML: is "
+					       "every tag closed, and & written as &amp;?",
+					       l->path, XML_GetCurrentLineNumber(l->xml),
 					       XML_ErrorString(XML_GetErrorCode(l->xml)));
 	} while (n == sizeof(buf));
 	return l->rc;

@@ -101,6 +101,7 @@ enum rpc_detail {
 #define JEX_BAD_REPORT_LEASE                                                                       \
 	"org.apache.hadoop.hdfs.server.protocol.InvalidBlockReportLeaseException"
 #define JEX_INCORRECT_VERSION "org.apache.hadoop.hdfs.server.common.IncorrectVersionException"
+#define JEX_REPLICA_NOT_FOUND "org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException"
 #define JEX_NOT_REPLICATED_YET                                                                     \
 	"org.apache.hadoop.hdfs.server.namenode.NotReplicatedYetException"
 #define JEX_LEASE_EXPIRED "org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException"

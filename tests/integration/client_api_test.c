@@ -273,6 +273,133 @@ static void flush_is_visible(void)
 	dfs_close(r, NULL);
 }
 
+/* Put @from bytes, then append up to @to in steps, with flushes between. */
+static int append_steps(const char *path, uint64_t from, uint64_t to, uint64_t step, uint32_t flags,
+			struct dfs_err *err)
+{
+	struct dfs_file *f;
+	int rc = put(path, from, 70000, 5, err);
+
+	while (rc == 0 && from < to) {
+		const uint64_t end = from + step < to ? from + step : to;
+
+		rc = dfs_append(fs, path, flags, &f, err);
+		if (rc < 0)
+			break;
+		if (dfs_tell(f) != from)
+			rc = snprintf(err->text, sizeof(err->text), "begins at %llu",
+				      (unsigned long long)dfs_tell(f)) ? -EIO : 0;
+		rc = rc ? rc : write_range(f, from, from + (end - from) / 2, 30000, 5, err);
+		rc = rc ? rc : dfs_sync(f, from % 3 ? DFS_SYNC_DISK : 0, err);
+		rc = rc ? rc : write_range(f, from + (end - from) / 2, end, 30000, 5, err);
+		if (rc == 0)
+			rc = dfs_close(f, err);
+		else
+			dfs_close(f, NULL);
+		from = end;
+	}
+	return rc;
+}
+
+static void append(void)
+{
+	static const uint64_t size[][3] = {/* at first, in the end, step */
+					   {0, 3000, 1},	   {1, 1500, 100},
+					   {511, 513, 1},	   {100, 70000, 511},
+					   {512, 5120, 512},	   {BLOCK - 1, BLOCK + 2, 1},
+					   {BLOCK, 2 * BLOCK, BLOCK}, {700, 3 * BLOCK + 7, 400000}};
+	struct dfs_err err = {0};
+	struct dfs_blocks *b = NULL;
+	struct dfs_file *f;
+	int rc;
+
+	for (size_t i = 0; i < sizeof(size) / sizeof(size[0]); i++) {
+		/* many small steps are many calls: a few of them show as much */
+		const uint64_t end = size[i][2] < 600 && size[i][1] - size[i][0] > 20 * size[i][2]
+					     ? size[i][0] + 20 * size[i][2]
+					     : size[i][1];
+
+		rc = append_steps(at("append"), size[i][0], end, size[i][2], 0, &err);
+		rc = rc ? rc : get(at("append"), end, 100000, 5, &err);
+		check(rc == 0, "from %llu to %llu bytes by %llu: %s", (unsigned long long)size[i][0],
+		      (unsigned long long)end, (unsigned long long)size[i][2],
+		      rc ? err.text : "identical");
+		dfs_delete(fs, at("append"), false, NULL);
+	}
+	rc = append_steps(at("append"), 10, 40, 10, DFS_APPEND_NEW_BLOCK, &err);
+	rc = rc ? rc : get(at("append"), 40, 100, 5, &err);
+	rc = rc ? rc : dfs_blocks(fs, at("append"), 0, 40, &b, &err);
+	check(rc == 0 && b->count == 4, "every append in a block of its own: %s", rc ? err.text : "");
+	dfs_blocks_free(b);
+	expect(dfs_append(fs, at("none"), 0, &f, &err), -ENOENT, &err, "append to nothing");
+	expect(dfs_append(fs, dir, 0, &f, &err), -EISDIR, &err, "append to a directory");
+	rc = dfs_append(fs, at("made"), DFS_APPEND_CREATE, &f, &err);
+	rc = rc ? rc : dfs_close(f, &err);
+	expect(rc, 0, &err, "append that makes the file");
+}
+
+/* The lease of one client is taken by another. */
+static void leases(void)
+{
+	struct dfs_err err = {0};
+	struct dfs *other;
+	struct dfs_file *f, *g;
+	bool closed = true;
+	int rc = dfs_connect(NULL, &other, &err);
+
+	rc = rc ? rc : create(at("lease"), &f, &err);
+	rc = rc ? rc : write_range(f, 0, 100000, 5000, 6, &err);
+	rc = rc ? rc : dfs_flush(f, &err);
+	rc = rc ? rc : dfs_is_closed(other, at("lease"), &closed, &err);
+	check(rc == 0 && !closed, "a file that is written is not closed: %s", rc ? err.text : "");
+	expect(dfs_append(other, at("lease"), 0, &g, &err), -EBUSY, &err, "append by a second client");
+	rc = dfs_recover_lease(other, at("lease"), &closed, &err);
+	rc = rc || closed ? rc : dfs_wait_closed(other, at("lease"), 60000, &err);
+	expect(rc, 0, &err, "the second client takes the file over");
+	check(dfs_close(f, &err) < 0, "the first one hears of it: %s", err.text);
+	expect(get(at("lease"), 100000, 5000, 6, &err), 0, &err, "what was flushed is there");
+	rc = dfs_append(other, at("lease"), 0, &g, &err);
+	rc = rc ? rc : write_range(g, 100000, 100100, 50, 6, &err);
+	rc = rc ? rc : dfs_close(g, &err);
+	rc = rc ? rc : get(at("lease"), 100100, 5000, 6, &err);
+	expect(rc, 0, &err, "and can be appended to");
+	dfs_disconnect(other);
+}
+
+static void cut_and_join(void)
+{
+	static const uint64_t length[] = {3 * BLOCK, 2 * BLOCK, BLOCK + 5000, BLOCK + 4999, 513, 0};
+	char name[2][256]; /* at() forgets */
+	const char *sources[] = {name[0], name[1]};
+	struct dfs_err err = {0};
+	bool done = false;
+	int rc = put(at("cut"), 3 * BLOCK, 70000, 8, &err);
+
+	for (size_t i = 0; i < sizeof(length) / sizeof(length[0]); i++) {
+		rc = rc ? rc : dfs_truncate(fs, at("cut"), length[i], &done, &err);
+		rc = rc || done ? rc : dfs_wait_closed(fs, at("cut"), 60000, &err);
+		rc = rc ? rc : get(at("cut"), length[i], 70000, 8, &err);
+		check(rc == 0, "cut to %llu: %s", (unsigned long long)length[i],
+		      rc ? err.text : "identical");
+	}
+	expect(dfs_truncate(fs, at("cut"), 1, &done, &err), -EINVAL, &err, "cut to more than there is");
+	expect(dfs_truncate(fs, dir, 0, &done, &err), -EISDIR, &err, "cut a directory");
+	rc = put(at("join0"), 1000, 1000, 9, &err);
+	snprintf(name[0], sizeof(name[0]), "%s", at("join1"));
+	snprintf(name[1], sizeof(name[1]), "%s", at("join2"));
+	for (int i = 0; i < 2 && rc == 0; i++) { /* the same pattern goes on in the next file */
+		struct dfs_file *f;
+
+		rc = create(sources[i], &f, &err);
+		rc = rc ? rc : write_range(f, 1000 + 2000 * i, 3000 + 2000 * i, 500, 9, &err);
+		rc = rc ? rc : dfs_close(f, &err);
+	}
+	rc = rc ? rc : dfs_concat(fs, at("join0"), sources, 2, &err);
+	rc = rc ? rc : get(at("join0"), 5000, 700, 9, &err);
+	expect(rc, 0, &err, "three files joined");
+	expect(dfs_concat(fs, at("join0"), sources, 2, &err), -ENOENT, &err, "the parts are gone");
+}
+
 static void namespace(void)
 {
 	struct dfs_err err = {0};
@@ -631,6 +758,9 @@ int main(int argc, char **argv)
 	sizes();
 	seek_and_tell();
 	flush_is_visible();
+	append();
+	leases();
+	cut_and_join();
 	threads();
 	if (spoil)
 		spoil_a_replica(spoil);
