@@ -421,6 +421,11 @@ static void tcp_push(struct xconn *x, const struct iovec *iov, int n, struct xre
 
 /* ---- close, connect ---- */
 
+static void tcp_end(struct xconn *x)
+{
+	(void)shutdown(tcp_of(x)->fd, SHUT_WR);
+}
+
 static void tcp_close(struct xconn *x)
 {
 	struct tcp_conn *c = tcp_of(x);
@@ -489,6 +494,7 @@ const struct xport_ops tcp_ops = {
     .pull = tcp_pull,
     .push = tcp_push,
     .close = tcp_close,
+    .end = tcp_end,
 };
 
 /* ---- listen ---- */

@@ -77,6 +77,9 @@ struct xport_ops {
 	 *  pieces, in order; otherwise as recv. The peer's end before @min is -ECONNRESET. */
 	void (*recvv)(struct xconn *c, const struct iovec *iov, int n, uint32_t min,
 		      struct xop *op);
+	/** Stream; NULL where there is none: nothing more will be sent, the peer reads the end; sends must
+	 *  have completed. Receiving goes on. */
+	void (*end)(struct xconn *c);
 };
 
 struct xconn { /* first member of every implementation's connection */

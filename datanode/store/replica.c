@@ -369,8 +369,8 @@ static bool may_replace(const struct replica *old, const struct write_request *q
 		return old->gs < q->block.gs;
 	if (q->from_client)
 		return q->new_gs > old->gs && old->state != REPLICA_FINALIZED;
-	return old->gs < q->block.gs &&
-	       (old->state == REPLICA_RBW || old->state == REPLICA_TEMPORARY);
+	/* RWR: the NameNode that orders a copy of a newer stamp has only not yet told us to drop this one. */
+	return old->gs < q->block.gs && old->state != REPLICA_FINALIZED;
 }
 
 /* Leaves @id free in the map, and its old files gone. */

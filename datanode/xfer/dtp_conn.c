@@ -96,7 +96,7 @@ static void send_more(struct dtp_conn *c)
 	iov = (struct iovec){.iov_base = c->out, .iov_len = c->out_len};
 	c->sending = true;
 	c->send_op.done = on_sent;
-	c->xc->send_deadline_ns = dtp_in_ns(c, DTP_SEND_NS);
+	c->xc->send_deadline_ns = dtp_in_ns(c, c->core->waits.write_ns);
 	xconn_send(c->xc, &iov, 1, &c->send_op);
 }
 
@@ -265,7 +265,8 @@ static void conn_do_op(struct dtp_conn *c)
 		return;
 	c->state = DTP_OP_WAIT;
 	if (dtp_fill(c, need, need > DTP_BUF ? need : DTP_BUF,
-		     dtp_in_ns(c, c->fresh || dtp_buf_len(&c->in) ? DTP_OP_NS : DTP_KEEPALIVE_NS)))
+		     dtp_in_ns(c, c->fresh || dtp_buf_len(&c->in) ? c->core->waits.read_ns
+								  : c->core->waits.keepalive_ns)))
 		c->state = DTP_OP;
 }
 

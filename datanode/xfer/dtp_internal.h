@@ -14,10 +14,6 @@
 #define DTP_BUF 4096                 /* receive buffer of an idle connection */
 #define DTP_BUF_MAX (1u << 20)       /* longest op message, or packet header with CRCs */
 #define DTP_OUT_MAX 8192             /* acks waiting for the socket */
-#define DTP_KEEPALIVE_NS (4 * NS_PER_S)  /* dfs.datanode.socket.reuse.keepalive */
-#define DTP_OP_NS (60 * NS_PER_S)        /* for the first op, and within an op */
-#define DTP_STREAM_NS (65 * NS_PER_S)    /* between packets: clients send heartbeats every 30 s */
-#define DTP_SEND_NS (480 * NS_PER_S)     /* dfs.datanode.socket.write.timeout */
 
 /* A growing buffer of received bytes: [start, end) are unread. */
 struct dtp_buf {

@@ -199,7 +199,7 @@ static void send_piece(struct dtp_read *d)
 	d->sending_len = off - d->sent;
 	c->sending = true;
 	d->send_op.done = on_sent;
-	c->xc->send_deadline_ns = dtp_in_ns(c, DTP_SEND_NS);
+	c->xc->send_deadline_ns = dtp_in_ns(c, c->core->waits.write_ns);
 	xconn_send(c->xc, iov, n, &d->send_op);
 }
 
@@ -276,7 +276,7 @@ static void do_status(struct dtp_read *d)
 		return;
 	}
 	if (!prefix || dtp_buf_len(&c->in) < (uint32_t)total) {
-		if (dtp_fill(c, (uint32_t)total, DTP_BUF, dtp_in_ns(c, DTP_OP_NS)))
+		if (dtp_fill(c, (uint32_t)total, DTP_BUF, dtp_in_ns(c, c->core->waits.read_ns)))
 			dtp_ready(c);
 		if (c->broken)
 			d->state = DTPR_END;

@@ -12,7 +12,6 @@
 #include "datanode/xfer/moves.h"
 
 #define PROGRESS_NS (30 * NS_PER_S) /* half of the asker's read timeout */
-#define CONNECT_NS (60 * NS_PER_S)
 #define LOCAL_POLL_NS (50 * NS_PER_MS)
 
 enum replace_state {
@@ -111,7 +110,7 @@ static void do_answer(struct dtp_replace *q)
 
 	if (total > 0 && (!prefix || dtp_buf_len(&s->in) < (uint32_t)total)) {
 		/* no more than the answer: what follows is payload */
-		if (dtp_fill(s, (uint32_t)total, 0, dtp_in_ns(s, DTP_OP_NS)))
+		if (dtp_fill(s, (uint32_t)total, 0, dtp_in_ns(s, s->core->waits.read_ns)))
 			dtp_ready(s);
 		return;
 	}
@@ -133,7 +132,7 @@ static void fetch_step(struct dtp_op *op)
 
 	if (q->state == REPL_ANSWER && !s->broken)
 		do_answer(q);
-	if (q->state == REPL_TAIL && (s->broken || dtp_fill(s, 2, 2, dtp_in_ns(s, DTP_OP_NS))))
+	if (q->state == REPL_TAIL && (s->broken || dtp_fill(s, 2, 2, dtp_in_ns(s, s->core->waits.read_ns))))
 		repl_end(q, 0); /* the replica is complete, whatever becomes of the two bytes */
 	if (s->broken && q->state < REPL_RECEIVE_WAIT)
 		repl_end(q, -ECONNRESET);
@@ -324,7 +323,7 @@ static int replace_open(struct dtp_replace *q, const struct net_addr *from, bool
 		return 0;
 	}
 	q->connecting = true;
-	return tcp_ops.connect(q->core->reactor, from, dtp_in_ns(q->op.conn, CONNECT_NS), NULL, 0,
+	return tcp_ops.connect(q->core->reactor, from, dtp_in_ns(q->op.conn, q->core->waits.read_ns), NULL, 0,
 			       &q->connect_op, &q->xc);
 }
 

@@ -10,9 +10,7 @@
 #include "common/base/log.h"
 #include "datanode/xfer/dtp_internal.h"
 
-#define SINK_CONNECT_NS (60 * NS_PER_S)
-#define SINK_READ_NS (65 * NS_PER_S) /* and 5 s for each node behind */
-#define SINK_NODE_NS (5 * NS_PER_S)
+#define CONFIRM_NS (300 * NS_PER_S)  /* until a copy is on the disk of the hop */
 #define SINK_BATCH 4                 /* pieces in one send: 4 vectors each */
 #define SINK_BUF 4096
 
@@ -38,6 +36,7 @@ struct dtp_sink {
 	bool acks, final_answer, answer, opened, closing;
 	int64_t last_seq;       /* of the piece with last, once sent; else SEQ_UNKNOWN */
 	bool last_sent;
+	bool confirm, ended, confirmed; /* half closed behind the last piece */
 
 	uint8_t *op_msg; /* owned */
 	size_t op_len;
@@ -103,7 +102,9 @@ static void on_recv(struct xop *op, int res)
 	struct dtp_sink *s = container_of(op, struct dtp_sink, recv_op);
 
 	s->receiving = false;
-	if (res <= 0)
+	if (res == 0 && s->ended)
+		s->confirmed = true;
+	else if (res <= 0)
 		sink_fail(s, res ? res : -ECONNRESET);
 	else
 		s->have += (uint32_t)res;
@@ -148,7 +149,7 @@ static void do_send_op(struct dtp_sink *s)
 
 	s->state = SINK_OP_WAIT;
 	s->sending = true;
-	s->xc->send_deadline_ns = sink_in_ns(s, DTP_SEND_NS);
+	s->xc->send_deadline_ns = sink_in_ns(s, s->core->waits.write_ns);
 	xconn_send(s->xc, &iov, 1, &s->send_op);
 }
 
@@ -223,7 +224,7 @@ static void do_send_pieces(struct dtp_sink *s)
 	if (!n)
 		return;
 	s->sending = true;
-	s->xc->send_deadline_ns = sink_in_ns(s, DTP_SEND_NS);
+	s->xc->send_deadline_ns = sink_in_ns(s, s->core->waits.write_ns);
 	xconn_send(s->xc, iov, n, &s->send_op);
 }
 
@@ -265,9 +266,30 @@ static void do_final_answer(struct dtp_sink *s)
 	s->base.user->ops->broken(s->base.user, rc);
 }
 
+/* A hop that answers nothing hangs up when it has stored everything, and is reset when it gives up with bytes
+ * unread: that much can be known of a copy between nodes. */
+static void do_confirm(struct dtp_sink *s)
+{
+	if (!s->confirm || !s->last_sent || s->state != SINK_RUN)
+		return;
+	if (!s->ended) {
+		s->ended = true;
+		s->read_ns = CONFIRM_NS;
+		s->xc->ops->end(s->xc);
+	}
+	s->have = 0;
+	if (!s->confirmed) {
+		recv_more(s);
+		return;
+	}
+	s->state = SINK_BROKEN;
+	s->base.user->ops->broken(s->base.user, 0);
+}
+
 static void do_run(struct dtp_sink *s)
 {
 	do_send_pieces(s);
+	do_confirm(s);
 	do_final_answer(s);
 	if (s->state == SINK_RUN)
 		do_acks(s);
@@ -392,7 +414,8 @@ int stream_sink_open(struct xfer_core *core, const struct sink_params *params, s
 	s->final_answer = params->final_answer;
 	s->answer = !params->no_answer && !params->final_answer;
 	s->acks = s->answer;
-	s->read_ns = SINK_READ_NS + SINK_NODE_NS * params->write->target_count;
+	s->confirm = params->no_answer && params->confirm;
+	s->read_ns = core->waits.read_ns + XFER_NODE_NS * (1 + params->write->target_count);
 	snprintf(s->hop, sizeof(s->hop), "%s:%u", t->ip, t->xfer_port);
 	list_init(&s->queue);
 	s->conn_op.done = on_connect;
@@ -403,7 +426,7 @@ int stream_sink_open(struct xfer_core *core, const struct sink_params *params, s
 	if (rc == 0) {
 		s->connecting = true;
 		s->state = SINK_CONNECT_WAIT;
-		rc = tcp_ops.connect(core->reactor, &addr, sink_in_ns(s, SINK_CONNECT_NS), NULL, 0,
+		rc = tcp_ops.connect(core->reactor, &addr, sink_in_ns(s, core->waits.read_ns), NULL, 0,
 				     &s->conn_op, &s->xc);
 	}
 	if (rc < 0) {

@@ -577,7 +577,8 @@ static int setup(void **state)
 	assert_int_equal(reactor_new(&ro, &r, &err), 0);
 	assert_int_equal(pool_new(&po, &pool, &err), 0);
 	(void)reactor_register_pool(r, pool, &err);
-	core = (struct xfer_core){.dn = &dn, .reactor = r, .pool = pool, .read_direct = true};
+	core = (struct xfer_core){.dn = &dn, .reactor = r, .pool = pool, .read_direct = true,
+				   .waits = {60 * NS_PER_S, 60 * NS_PER_S, 4 * NS_PER_S}};
 	list_init(&core.ops);
 	list_init(&core.writes);
 	list_init(&core.conns);

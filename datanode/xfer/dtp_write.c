@@ -292,7 +292,7 @@ static bool ahead_take(struct dtp_write *d)
 static void do_header(struct dtp_write *d)
 {
 	struct dtp_conn *c = d->op.conn;
-	const uint64_t deadline = dtp_in_ns(c, DTP_STREAM_NS);
+	const uint64_t deadline = dtp_in_ns(c, c->core->waits.read_ns + XFER_NODE_NS);
 	ssize_t head;
 	int rc;
 
@@ -422,7 +422,7 @@ static void do_pull(struct dtp_write *d)
 	d->state = DTPW_PULL_WAIT;
 	d->pulling = true;
 	d->pull_op.done = on_pull;
-	c->xc->recv_deadline_ns = dtp_in_ns(c, DTP_STREAM_NS);
+	c->xc->recv_deadline_ns = dtp_in_ns(c, c->core->waits.read_ns + XFER_NODE_NS);
 	if (n)
 		c->xc->ops->recvv(c->xc, iov, n + 1, rest, &d->pull_op);
 	else

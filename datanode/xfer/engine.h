@@ -47,6 +47,14 @@ static inline bool bpc_fits(uint32_t bpc)
 #define SEQ_HEARTBEAT (-1)    /* passed on and acknowledged, touches no disk */
 #define SEQ_UNKNOWN (-2)      /* acks that belong to no piece: mirror broken, OOB */
 
+struct xfer_waits { /* how long a silent peer is waited for */
+	uint64_t read_ns;      /* dfs.client.socket-timeout: an op, an answer, half of it is a client's heartbeat */
+	uint64_t write_ns;     /* dfs.datanode.socket.write.timeout; 0 there: XFER_FOREVER_NS */
+	uint64_t keepalive_ns; /* dfs.datanode.socket.reuse.keepalive: between two ops */
+};
+#define XFER_NODE_NS 5000000000ull  /* more for each node that is waited for behind the next one */
+#define XFER_FOREVER_NS (366ull * 24 * 3600 * 1000000000)
+
 /** What the ops of one reactor share; made by xfer_start(). */
 struct xfer_core {
 	struct xfer *xfer;
@@ -62,6 +70,7 @@ struct xfer_core {
 	struct token_keys *tokens; /* of the whole node; token.h */
 	uint32_t io_seq;         /* disk requests so far, for the sampling of their times */
 	struct caps *caps;       /* RDMA; NULL: none */
+	struct xfer_waits waits;
 	bool stopping;
 	uint64_t restart_until_ms; /* wall clock; not 0: this node restarts and is back by then */
 };

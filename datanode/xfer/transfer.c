@@ -17,7 +17,7 @@ enum transfer_state {
 	TR_HOP_WAIT,    /* the hop sets up; leaves on opened() of the sink */
 	TR_RUN,         /* pieces flow; leaves when the read has ended */
 	TR_LAST,        /* the empty last packet */
-	TR_ANSWER_WAIT, /* leaves on sent() of the last packet, or on broken() when an answer comes */
+	TR_ANSWER_WAIT, /* leaves on broken(): an answer has come, or the receiver has hung up */
 	TR_END,         /* close both sides and wait for them */
 	TR_DONE,
 };
@@ -32,7 +32,7 @@ struct transfer {
 	struct piece_sink *sink;
 	struct read_info info;
 	enum transfer_state state;
-	bool read_closing, sink_closing, answered, last_sent;
+	bool read_closing, sink_closing, answered;
 	struct list early;  /* pieces that came before the hop was ready */
 	int64_t seq;
 	struct piece last;
@@ -72,9 +72,7 @@ static void on_sink_sent(struct sink_user *u, struct piece *p)
 {
 	struct transfer *t = container_of(u, struct transfer, sink_user);
 
-	if (p == &t->last)
-		t->last_sent = true;
-	else
+	if (p != &t->last)
 		bread_sent(t->r, p);
 	tr_ready(t);
 }
@@ -146,6 +144,7 @@ static void hop_open(struct transfer *t)
 		.bytes_per_crc = t->info.bytes_per_crc,
 		.final_answer = repair,
 		.no_answer = !repair,
+		.confirm = !repair,
 	};
 	int rc;
 
@@ -258,7 +257,7 @@ static bool tr_step(struct rop *rop)
 			do_last(t);
 			break;
 		case TR_ANSWER_WAIT:
-			if (t->write.client[0] ? t->answered : t->last_sent)
+			if (t->answered)
 				t->state = TR_END;
 			break;
 		case TR_END:

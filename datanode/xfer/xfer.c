@@ -32,6 +32,7 @@ struct xfer {
 	atomic_uint conns;
 	uint64_t pool_bytes;
 	bool read_direct;
+	struct xfer_waits waits;
 	struct token_keys *tokens;
 	struct moves moves;
 	uint64_t restart_keep_ms; /* how long a restart may take until its clients have given up */
@@ -82,6 +83,23 @@ static int call_on(struct xfer_core *core, int (*fn)(struct xfer_core *core, voi
 
 /* ---- start ---- */
 
+static int read_waits(struct xfer_waits *w, const struct conf *conf, struct err *err)
+{
+	uint64_t read_ms = 0, write_ms = 0, keepalive_ms = 0;
+	int rc = conf_time_ms(conf, "dfs.client.socket-timeout", 60000, &read_ms, err);
+
+	if (rc == 0)
+		rc = conf_time_ms(conf, "dfs.datanode.socket.write.timeout", 480000, &write_ms, err);
+	if (rc == 0)
+		rc = conf_time_ms(conf, "dfs.datanode.socket.reuse.keepalive", 4000, &keepalive_ms, err);
+	if (rc < 0)
+		return rc;
+	w->read_ns = read_ms && read_ms < XFER_FOREVER_NS / NS_PER_MS ? read_ms * NS_PER_MS : XFER_FOREVER_NS;
+	w->write_ns = write_ms && write_ms < XFER_FOREVER_NS / NS_PER_MS ? write_ms * NS_PER_MS : XFER_FOREVER_NS;
+	w->keepalive_ns = keepalive_ms < XFER_FOREVER_NS / NS_PER_MS ? keepalive_ms * NS_PER_MS : XFER_FOREVER_NS;
+	return 0;
+}
+
 static int read_conf(struct xfer *x, struct err *err)
 {
 	const struct conf *conf = x->dn->conf;
@@ -93,7 +111,7 @@ static int read_conf(struct xfer *x, struct err *err)
 	if (rc == 0)
 		rc = conf_time_ms(conf, "dfs.datanode.restart.replica.expiration", 50000,
 				  &x->restart_keep_ms, err);
-	return rc;
+	return rc ? rc : read_waits(&x->waits, conf, err);
 }
 
 /* Half of the bytes in large slots for streams, the rest for many small ones. */
@@ -231,6 +249,7 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 		raise_files(x);
 	for (uint32_t i = 0; rc == 0 && i < dn->reactor_count; i++) {
 		x->cores[i].read_direct = x->read_direct;
+		x->cores[i].waits = x->waits;
 		rc = call_on(&x->cores[i], core_start, err);
 	}
 	if (rc < 0) {
