@@ -17,7 +17,7 @@ static int walk_or_nothing(struct req *q, const char *path, struct walk *w)
 {
 	int rc = ns_walk(&q->ns, path, w);
 
-	if (rc != -ENOTDIR || (q->ns.enforce && !q->ns.super))
+	if (rc != -ENOTDIR || !q->ns.super)
 		return rc;
 	q->exc.cls = NULL;
 	w->last = NULL;

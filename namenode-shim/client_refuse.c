@@ -52,9 +52,9 @@ static int find_dir(struct req *q, const char *path, const char *missing, struct
 static int not_snapshottable(struct req *q, const char *path, const char *missing, bool owner)
 {
 	struct walk w;
-	int rc = find(q, path, missing, &w);
+	int rc = find(q, path, owner && !q->ns.enforce ? NO_DIR : missing, &w);
 
-	if (!rc && owner)
+	if (!rc && owner && q->ns.enforce)
 		rc = ns_check_owner(&q->ns, &w);
 	if (!rc && w.last->type != INODE_DIR)
 		rc = exc_throw(&q->exc, EXC_NOT_DIR, "`%s': Is not a directory", w.path);

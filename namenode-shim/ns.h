@@ -72,7 +72,7 @@ bool ns_valid_name(const char *path);
 /** -EIO: over INODE_PATH_MAX characters or INODE_DEPTH_MAX levels; @op: the method, for the text. */
 int ns_check_length(struct ns *n, const char *op, const char *path);
 int ns_check(struct ns *n, const struct inode *node, unsigned int access, const char *path);
-/** Owner or super-user. */
+/** Owner or super-user, also where permissions are not enforced, as in HDFS. */
 int ns_check_owner(struct ns *n, const struct walk *w);
 /** Write permission on the directory that holds, or would begin, what the path names. */
 int ns_check_ancestor(struct ns *n, const struct walk *w);

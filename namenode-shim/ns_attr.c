@@ -23,7 +23,7 @@ int ns_set_perm(struct ns *n, const char *path, uint16_t perm)
 
 static int check_chown(struct ns *n, const char *owner, const char *group)
 {
-	if (!n->enforce || n->super)
+	if (n->super)
 		return 0;
 	if (owner && strcmp(owner, n->user))
 		return exc_throw(n->x, EXC_ACCESS, "User %s is not a super user (non-super user "

@@ -74,7 +74,7 @@ int ns_check(struct ns *n, const struct inode *node, unsigned int access, const 
 
 int ns_check_owner(struct ns *n, const struct walk *w)
 {
-	if (!n->enforce || n->super || !strcmp(n->user, w->last->owner))
+	if (n->super || !strcmp(n->user, w->last->owner))
 		return 0;
 	return exc_throw(n->x, EXC_ACCESS,
 			 "Permission denied. user=%s is not the owner of inode=%s", n->user,
