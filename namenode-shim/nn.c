@@ -278,12 +278,18 @@ static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id, u
 /* Recovery ended: the targets hold the block finalized; every other replica is stale. */
 static void block_synced(struct nn *nn, struct blk *b, const struct effect *e)
 {
+	const bool quiet = nn->blocks.quiet;
+
+	/* Until all of them are known with their new stamp some would look stale and be ordered deleted. */
+	nn->blocks.quiet = true;
 	blk_set_targets(b, e->targets, e->ntargets);
 	blk_set_recovery(&nn->blocks, b, 0, 0);
 	b->open->truncate_to = NO_TRUNCATE;
 	blk_commit(&nn->blocks, b, &e->b);
 	for (uint32_t i = 0; i < e->ntargets; i++)
 		blocks_report(&nn->blocks, e->targets[i], &e->b, REPLICA_FINALIZED, false, 0);
+	nn->blocks.quiet = quiet;
+	blk_recheck(&nn->blocks, b);
 }
 
 static void apply_block(struct nn *nn, const struct effect *e)

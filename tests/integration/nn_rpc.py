@@ -16,7 +16,7 @@ from hrpc import CLIENT, Checks, FakeDn, NameNode, RemoteError, Rpc, enc, ext_bl
 C = Checks()
 FAST = ['dfs.heartbeat.interval=1s', 'dfs.namenode.heartbeat.recheck-interval=500',
         'dfs.namenode.redundancy.interval.seconds=1s', 'dfs.shim.redundancy.delay=1s',
-        'dfs.shim.lease.soft-limit=1s']
+        'dfs.shim.lease.soft-limit=1s', 'dfs.shim.block.recovery.interval=2s']
 
 
 def write_file(c, dns, path, blocks, repl=1, client='c1', report=True):
@@ -282,6 +282,89 @@ def leases(c, dns):
     C.throws('its first writer has lost it', 'LeaseExpiredException', lambda: c.complete('/soft', 's1'))
 
 
+def recovery_order(dns, block, seconds=10):
+    """The node that is asked to recover @block, and its RecoveringBlock."""
+    end = time.time() + seconds
+    while time.time() < end:
+        for d in dns:
+            for x in d.heartbeat():
+                for r in x.sub(4).subs(1) if x[1] == 2 else []:
+                    if r.sub(2).sub(1)[2] == block:
+                        return d, r
+        time.sleep(0.1)
+    return None, None
+
+
+def sync(d, pool, old, stamp, length, nodes):
+    i, n, g = old
+    d.rpc.call('commitBlockSynchronization', {
+        1: {1: pool, 2: i, 3: g, 4: n}, 2: stamp, 3: length, 4: 1, 5: 0, 6: [x.ident() for x in nodes],
+        7: [x.storage for x in nodes]})
+
+
+def truncate(c, dns, path, length):
+    return c.call('truncate', {1: path, 2: length, 3: 'tc'})[1]
+
+
+def cut(c, dns):
+    """Truncation ends though its first primary is silent, and not at another length."""
+    blocks, _ = write_file(c, dns, '/cut', [1 << 20, 500], repl=2)
+    C.check('truncate inside a block is false', truncate(c, dns, '/cut', (1 << 20) + 100) == 0)
+    C.check('asked again it is false', truncate(c, dns, '/cut', (1 << 20) + 100) == 0)
+    C.throws('at another length', 'AlreadyBeingCreatedException', lambda: truncate(c, dns, '/cut', 5))
+    i, n, g, nodes = blocks[1]
+    first, one = recovery_order(dns, i)
+    t = one.sub(3)
+    C.check('its recovery says the length', t[3] == 100 and t[1] == i and t[2] == one[1] and one.sub(2).sub(1)[4] == n)
+    second, two = recovery_order(dns, i)
+    C.check('a silent primary: another node is asked', second is not first and second in nodes and two[1] > one[1]
+            and two.sub(3)[3] == 100)
+    C.throws('the silent one comes too late', 'IOException', lambda: sync(first, first.pool, (i, n, g), one[1], 100, nodes))
+    sync(second, second.pool, (i, n, g), two[1], 100, nodes)
+    C.check('the file is closed and cut', c.call('isFileClosed', {1: '/cut'})[1] == 1 and c.stat('/cut')[3] == (1 << 20) + 100)
+    C.check('at the border of a block at once', truncate(c, dns, '/cut', 1 << 20) == 1)
+    time.sleep(0.1)
+    gone = [d.uuid for d in dns for cmd in d.heartbeat() if cmd[1] == 1 and cmd.sub(3)[1] == 2
+            for x in cmd.sub(3).subs(3) if x[1] == i]
+    C.check('the block beyond goes from all nodes', sorted(gone) == sorted(d.uuid for d in nodes), gone)
+
+
+def lasting(nn, dns):
+    """kill -9: a truncation goes on; joins, quotas and policies stay."""
+    c = Rpc(nn.addr)
+    cut_blocks, _ = write_file(c, dns, '/last/cut', [700], repl=1)
+    a, _ = write_file(c, dns, '/last/a', [1 << 20], repl=1)
+    b, _ = write_file(c, dns, '/last/b', [33], repl=1)
+    c.call('concat', {1: '/last/a', 2: ['/last/b']})
+    c.call('setQuota', {1: '/last', 2: 4, 3: 3 << 20})
+    c.call('setStoragePolicy', {1: '/last', 2: 'COLD'})
+    truncate(c, dns, '/last/cut', 70)
+    nn.kill()
+    nn.start()
+    c = Rpc(nn.addr)
+    all_blocks = [x for x in cut_blocks + a + b]
+    again = []
+    for d in dns:
+        d.rpc.close()
+        again.append(FakeDn(nn.addr, d.port, d.uuid).start([(x[0], x[1], x[2], 0) for x in all_blocks if d in x[3]]))
+    c.call('setSafeMode', {1: 1})
+    i, n, g, nodes = cut_blocks[0]
+    C.check('the truncation is still going on', c.call('isFileClosed', {1: '/last/cut'})[1] == 0 and truncate(c, again, '/last/cut', 70) == 0)
+    c.call('recoverLease', {1: '/last/cut', 2: 'tc'})
+    d, r = recovery_order(again, i)
+    C.check('and ordered with its length', d is not None and r.sub(3) is not None and r.sub(3)[3] == 70)
+    sync(d, d.pool, (i, n, g), r[1], 70, [d])
+    C.check('and ends', c.stat('/last/cut')[3] == 70)
+    C.check('joined files stay joined', c.stat('/last/a')[3] == (1 << 20) + 33 and c.stat('/last/b') is None)
+    u = c.call('getQuotaUsage', {1: '/last'}).sub(1)
+    C.check('quotas and their use stay', (u[1], u[2], u[3], u[4]) == (3, 4, (1 << 20) + 103, 3 << 20), u.f)
+    C.check('a name more is within', c.mkdirs('/last/d') == 1)
+    C.throws('two are not', 'NSQuotaExceededException', lambda: c.mkdirs('/last/e'))
+    C.check('policies are inherited still', c.call('getStoragePolicy', {1: '/last/a'}).sub(1)[2] == b'COLD' and c.stat('/last/a')[16] == 2)
+    c.delete('/last')
+    C.check('a new directory of that name has none', c.mkdirs('/last') == 1 and c.stat('/last')[16] == 0)
+
+
 def once(c, nn):
     """At most once, also when the answer was lost in a kill."""
     cid = os.urandom(16)
@@ -364,9 +447,11 @@ def main():
             dead_node(c, dns)
             lost_volume(c, dns)
             leases(c, dns)
+            cut(c, dns)
             identity(nn)
             program(nn, directory)
             restart(nn, dns)
+            lasting(nn, [FakeDn(nn.addr, 6500 + 10 * i).start() for i in range(3)])
         finally:
             if nn.proc.poll() is None:
                 nn.kill()
