@@ -234,20 +234,18 @@ static void check_map(struct dirscan *d, const struct found *f)
 		store_volume_suspect(bp->store, sl->vol->uuid);
 	pthread_mutex_lock(&bp->lock);
 	replica_release_locked(bp, r);
-	if (gone && sl->vol->failed)
-		gone = false;
 	if (gone) {
 		atomic_fetch_sub(&sl->used, pair_bytes(r));
 		atomic_fetch_sub(&sl->blocks, 1);
 		replica_remove_locked(bp, r);
 	}
 	pthread_mutex_unlock(&bp->lock);
-	if (gone) {
+	if (gone && !sl->vol->failed) {
 		d->removed++;
 		log_warn("op=directory-scan block=%" PRId64 "_%" PRIu64 " dir=%s: its file is gone, so is the replica",
 			 f->id, info.block.gs, sl->vol->path);
 		store_event(bp, sl, &info.block, STORE_DELETED, NULL);
-	} else if (why) {
+	} else if (!gone && why) {
 		d->mismatched++;
 		replica_report_bad(bp, &info, why);
 	}

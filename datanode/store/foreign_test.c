@@ -24,7 +24,7 @@ static const struct store_namespace NS = {
 
 struct fix {
 	char dir[64], vol[2][96];
-	uint32_t volumes;
+	uint32_t volumes, ram; /* ram: which one is a RAM disk, 2: none */
 	struct store_opts opts;
 	struct store *s;
 	struct block_pool *bp;
@@ -55,6 +55,8 @@ static int fix_open(struct fix *f)
 	struct store_listener l = {.on_block = on_block, .on_bad = on_bad, .arg = f};
 	int rc;
 
+	if (f->ram < 2)
+		v[f->ram].type = STORAGE_RAM_DISK;
 	f->opts.volumes = v;
 	f->opts.volume_count = f->volumes;
 	f->err = ERR_INIT;
@@ -85,6 +87,7 @@ static int setup_n(void **state, uint32_t volumes)
 	for (int i = 0; i < 2; i++)
 		(void)snprintf(f->vol[i], sizeof(f->vol[i]), "%s/dn%d", f->dir, i + 1);
 	f->volumes = volumes;
+	f->ram = 2;
 	*state = f;
 	assert_int_equal(fix_open(f), 0);
 	return 0;
@@ -252,6 +255,25 @@ static void what_a_ram_disk_s_copies_are_kept_in_is_loaded(void **state)
 	assert_int_equal(fix_open(f), 0);
 	assert_whole(f, 5, 1001, 1000);
 	sh(f, "test -f finalized/subdir0/subdir0/blk_5");
+}
+
+static void of_equal_replicas_the_one_on_a_disk_that_lasts_is_kept(void **state)
+{
+	struct fix *f = *state;
+	struct replica_info i;
+
+	for (int turn = 0; turn < 2; turn++) {
+		fix_close(f);
+		put_block(f, "finalized/subdir0/subdir0", 5, 1001, 1000);
+		sh(f, "rm -rf %s/current/" POOL "/current/finalized && cp -r finalized %s/current/" POOL "/current/", f->vol[1],
+		   f->vol[1]);
+		f->ram = turn;
+		assert_int_equal(fix_open(f), 0);
+		assert_int_equal(replica_get(f->bp, 5, &i), 0);
+		assert_whole(f, 5, 1001, 1000);
+		assert_string_equal(i.storage_uuid, f->s->volumes[!turn].uuid);
+		assert_int_equal(replica_invalidate(f->bp, &(struct block){5, 1001, 0}, true), 0);
+	}
 }
 
 static void copies_that_were_to_break_hard_links_are_settled(void **state)
@@ -579,6 +601,7 @@ int main(void)
 		T(replicas_of_flat_and_deeper_layouts_move_home_and_are_read),
 		T(a_misplaced_replica_whose_home_is_taken_stays),
 		T(what_a_ram_disk_s_copies_are_kept_in_is_loaded),
+		T2(of_equal_replicas_the_one_on_a_disk_that_lasts_is_kept),
 		T(copies_that_were_to_break_hard_links_are_settled),
 		T(foreign_names_are_left_alone),
 		T2(one_directory_seen_from_two_volumes_loses_nothing),

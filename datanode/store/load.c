@@ -142,7 +142,10 @@ static bool is_better(const struct replica *a, const struct replica *b)
 		return a->gs > b->gs;
 	if (a->state != b->state)
 		return a->state == REPLICA_FINALIZED;
-	return a->len > b->len;
+	if (a->len != b->len)
+		return a->len > b->len;
+	/* Of a block that came by way of a RAM disk, the copy that lasts. */
+	return a->slice->vol->type != STORAGE_RAM_DISK && b->slice->vol->type == STORAGE_RAM_DISK;
 }
 
 /* One file under two names. *@ret_links: how many names it has. */

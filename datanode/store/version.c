@@ -153,7 +153,7 @@ int version_read(struct volume *v, struct err *err)
 		store_make_uuid(v->uuid, "DS-");
 		return 0;
 	}
-	/* A Java DataNode would call this unformatted, and format it: the blocks would be lost. */
+	/* As in Java: to format a directory that has blocks would lose them. */
 	if (rc == -ENOENT)
 		return err_set(err, -EINVAL,
 			       "%s is missing, but current/ holds block pools; restore it from another "
