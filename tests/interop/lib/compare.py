@@ -46,7 +46,7 @@ RULES = [(re.compile(p), to) for p, to in [
     (_date(['%Y-%m-%d']) + r'[ T]\d\d:\d\d(:\d\d([.,]\d+)?Z?)?', 'TIME'),
     (_date(['%a %b %d', '%a %b %e']) + r' \d\d:\d\d:\d\d \w+ \d{4}', 'TIME'),
     (_date(['%y%m%d']) + r'\d{6,7}\b', 'STAMP'),
-    (r'\b%d\d{8}\b' % (time.time() // 100000), 'MILLIS'),
+    (r'(?<!\d)%d\d{8}(?!\d)' % (time.time() // 100000), 'MILLIS'),
     (r'\bin \d+ milliseconds', 'in N milliseconds'),
     (r'\d+(\.\d+)? seconds', 'N seconds'),
 ]]
