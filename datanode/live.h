@@ -8,7 +8,7 @@
  * holds the values as atomics, code reads them at each use, and reconfiguration stores new ones:
  * nobody has to be told.
  * Threading: any thread reads; live_change() one at a time (the reconfiguration's lock).
- * Source: hdfs-default.xml; the list of Hadoop's DataNode, and four keys beyond it.
+ * Source: hdfs-default.xml; the list of Hadoop's DataNode, and a few keys beyond it.
  */
 #include <stdbool.h>
 

@@ -81,7 +81,7 @@ struct nn_actor {
 	pthread_cond_t wake;
 	enum actor_state state;
 	struct err why; /* the last failure, or of which ACTOR_DEAD */
-	struct block_pool *bp;
+	_Atomic(struct block_pool *) bp; /* also read without the lock */
 	struct store_namespace ns;
 	bool has_ns; /* ns is set: it stays that of the name service */
 	char software_version[64], my_ip[64];
@@ -100,7 +100,7 @@ struct nn_actor {
 	bool upgrading;
 	uint64_t next_slow_ns;
 	uint64_t last_lifeline_ns; /* the lifeline thread's */
-	uint64_t next_cache_ns;    /* the report thread's */
+	uint64_t next_cache_ns, last_incremental_ns; /* the report thread's */
 };
 
 struct recovery_job;

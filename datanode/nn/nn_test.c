@@ -899,6 +899,23 @@ static void a_namenode_formatted_anew_is_not_served_and_nothing_is_deleted(void 
 	assert_true(has_block(f, 5));
 }
 
+static void incremental_reports_are_gathered_for_their_interval(void **state)
+{
+	struct fix *f = *state;
+	uint64_t start;
+
+	f->conf_set[0][0] = "dfs.blockreport.incremental.intervalMsec";
+	f->conf_set[0][1] = "400";
+	up(f);
+	make_block(f, 5); /* the first one goes at once */
+	eventually(f->nn.received == 1);
+	start = clock_mono_ns();
+	make_block(f, 6);
+	make_block(f, 7);
+	eventually(f->nn.received == 3);
+	assert_true(clock_mono_ns() - start >= 200 * NS_PER_MS);
+}
+
 static void above_the_threshold_each_storage_is_reported_by_itself(void **state)
 {
 	struct fix *f = *state;
@@ -1129,6 +1146,7 @@ int main(void)
 		T(keys_are_taken_from_a_standby_too),
 		T(a_namenode_of_another_pool_is_not_served_beside_the_first),
 		T(a_namenode_formatted_anew_is_not_served_and_nothing_is_deleted),
+		T(incremental_reports_are_gathered_for_their_interval),
 		T(above_the_threshold_each_storage_is_reported_by_itself),
 		T(an_old_namenode_is_refused_with_the_cure),
 		T(versions_are_compared_by_their_numbers),

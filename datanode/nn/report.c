@@ -226,6 +226,8 @@ static int send_pending(struct nn_actor *a)
 	}
 	pthread_mutex_unlock(&a->lock);
 	if (!rc)
+		a->last_incremental_ns = clock_mono_ns();
+	if (!rc)
 		metric_add(METRIC_DN_INCREMENTAL_REPORTS, 1);
 	else
 		log_debug("op=incremental-report namenode=%s rc=%d error=\"%s\"", a->addr_text, rc,
@@ -559,26 +561,39 @@ static bool idle_locked(const struct nn_actor *a)
 	       list_empty(&a->errors);
 }
 
+/* For how long incremental reports are still gathered; a full report takes them along. */
+static uint64_t gather_ms_locked(const struct nn_actor *a)
+{
+	uint64_t end = a->last_incremental_ns + a->set->dn->live.incremental_ms * NS_PER_MS;
+	uint64_t now = clock_mono_ns();
+
+	return a->full_due || a->lease || now >= end ? 0 : (end - now) / NS_PER_MS + 1;
+}
+
 void *report_thread(void *arg)
 {
 	struct nn_actor *a = arg;
 	int rc = 0;
 
 	while (!actor_stops(a)) {
-		bool ready;
+		bool ready, gather;
 
 		pthread_mutex_lock(&a->lock);
+		if (!rc && a->urgent && list_empty(&a->bad) && list_empty(&a->errors) &&
+		    gather_ms_locked(a))
+			actor_wait_locked(a, gather_ms_locked(a));
 		if (rc)
 			actor_wait_locked(a, NN_RETRY_MS);
 		else if (idle_locked(a) || a->state != ACTOR_REGISTERED)
 			actor_wait_locked(a, a->set->dn->live.beat_ms);
 		ready = a->state == ACTOR_REGISTERED && !a->reregister;
+		gather = gather_ms_locked(a) != 0;
 		pthread_mutex_unlock(&a->lock);
 		rc = 0;
 		if (!ready || actor_stops(a))
 			continue;
 		/* Incremental ones first: a full report must not tell less than was told. */
-		rc = send_pending(a);
+		rc = gather ? 0 : send_pending(a);
 		if (!rc)
 			rc = full_if_due(a);
 		if (!rc)
