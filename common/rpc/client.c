@@ -13,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/base/conf.h"
 #include "common/base/list.h"
+#include "common/base/log.h"
 #include "common/rpc/client_conn.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
@@ -636,6 +637,9 @@ static int prepare_next(struct rpc_client *c, struct call *call, bool other, uin
 	int rc;
 
 	call->deadline_ns = clock_mono_ns() + (c->o.call_timeout_ms + (uint64_t)pause) * NS_PER_MS;
+	log_debug("op=rpc method=%s server=%s pause_ms=%u: %s: %s", call->method,
+		  where(c, call->server), pause, other ? "asking the next one" : "asking again",
+		  call->err.text[0] ? call->err.text : "the connection broke");
 	pthread_mutex_lock(&c->lock);
 	if (other)
 		switch_server_locked(c, call->server);
