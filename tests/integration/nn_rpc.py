@@ -329,9 +329,13 @@ def cut(c, dns):
     C.check('the block beyond goes from all nodes', sorted(gone) == sorted(d.uuid for d in nodes), gone)
 
 
-def lasting(nn, dns):
+def lasting(nn):
     """kill -9: a truncation goes on; joins, quotas and policies stay."""
+    nn.kill()
+    nn.start()  # no nodes of what came before
+    dns = [FakeDn(nn.addr, 6500 + 10 * i).start() for i in range(3)]
     c = Rpc(nn.addr)
+    c.call('setSafeMode', {1: 1})
     cut_blocks, _ = write_file(c, dns, '/last/cut', [700], repl=1)
     a, _ = write_file(c, dns, '/last/a', [1 << 20], repl=1)
     b, _ = write_file(c, dns, '/last/b', [33], repl=1)
@@ -451,7 +455,7 @@ def main():
             identity(nn)
             program(nn, directory)
             restart(nn, dns)
-            lasting(nn, [FakeDn(nn.addr, 6500 + 10 * i).start() for i in range(3)])
+            lasting(nn)
         finally:
             if nn.proc.poll() is None:
                 nn.kill()
