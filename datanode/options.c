@@ -48,6 +48,31 @@ static int read_reactors(const struct conf *conf, struct dn_options *o, struct e
 	return 0;
 }
 
+/* Keys that ask for secrecy or proof of identity: who sets them must not get a node without either. */
+static int refuse_security(const struct conf *conf, struct err *err)
+{
+	const char *who = conf_get_or(conf, "hadoop.security.authentication", "simple");
+	const char *sasl = conf_get_or(conf, "dfs.data.transfer.protection", "");
+	bool encrypt = false;
+	int rc = conf_bool(conf, "dfs.encrypt.data.transfer", false, &encrypt, err);
+
+	if (rc)
+		return rc;
+	if (strcasecmp(who, "simple") != 0)
+		return err_set(err, -ENOTSUP,
+			       "hadoop.security.authentication=%s: this data node speaks `simple` "
+			       "only; keep a Java DataNode on a secure cluster", who);
+	if (encrypt)
+		return err_set(err, -ENOTSUP,
+			       "dfs.encrypt.data.transfer=true: this data node does not encrypt; set it "
+			       "to false on the whole cluster, or keep a Java DataNode here");
+	if (sasl[0])
+		return err_set(err, -ENOTSUP,
+			       "dfs.data.transfer.protection=%s: this data node does not speak SASL; "
+			       "remove the key, which without Kerberos protects nothing", sasl);
+	return 0;
+}
+
 int dn_options_read(const struct conf *conf, struct dn_options *ret, struct err *err)
 {
 	const char *name = conf_get(conf, "dfs.datanode.hostname");
@@ -55,7 +80,9 @@ int dn_options_read(const struct conf *conf, struct dn_options *ret, struct err 
 	int rc;
 
 	*ret = (struct dn_options){0};
-	rc = dn_volume_options_read(conf, ret, err);
+	rc = refuse_security(conf, err);
+	if (!rc)
+		rc = dn_volume_options_read(conf, ret, err);
 	if (!rc)
 		rc = read_addr(conf, "dfs.datanode.address", "0.0.0.0:9866", &ret->data_addr, err);
 	if (!rc)
