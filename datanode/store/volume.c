@@ -68,7 +68,7 @@ static uint64_t reserved_bytes(const struct volume *v, const struct store_volume
 	uint64_t part = 0;
 
 	if (!fstatvfs(v->dir_fd, &st))
-		part = (uint64_t)st.f_blocks * st.f_frsize / 100 * o->reserved_pct;
+		part = (uint64_t)st.f_blocks * st.f_frsize * o->reserved_pct / 100;
 	switch (o->reserve) {
 	case STORE_RESERVE_PERCENT:
 		return part;
