@@ -42,21 +42,43 @@ for k, v in re.findall(r'#define (JEX_\w+)\s*\\?\s*"([^"]+)"', read('common/wire
     JAVA_CLASS[k] = re.split(r'[.$]', v)[-1]
 
 
+REPLIES = re.compile(r'\b(req_reply|rpc_reply|reply)\w*\(')
+
+
+def function(text, fn):
+    body = re.search(r'^(?:static )?(?:int|void) %s\(.*?^}' % re.escape(fn), text, re.M | re.S)
+    return body and body[0]
+
+
+def thrown_by(text, fn, depth=0):
+    """The exceptions that function @fn of source @text, and what it calls in that source, may throw, in order; None:
+    somewhere in there is an answer."""
+    body = function(text, fn)
+    if not body:
+        return []
+    if REPLIES.search(body):
+        return None
+    out = []
+    for exc, called in re.findall(r'\b(EXC_\w+|JEX_\w+)\b|\b([a-z]\w+)\(', body.split('{', 1)[1]):
+        if exc:
+            out.append(exc)
+        elif depth < 3 and called != fn:
+            deeper = thrown_by(text, called, depth + 1)
+            if deeper is None:
+                return None
+            out += deeper
+    return out
+
+
 def verdict(text, fn, row=''):
-    """What function @fn of source @text does: 'answers', or the Java class it always throws."""
-    body = re.search(r'^static (?:int|void) %s\(.*?^}' % re.escape(fn), text, re.M | re.S)
+    """What function @fn of source @text does: 'answers', or the Java class it throws when it finds nothing else to say.
+    A function that never makes an answer, nor calls one that does, cannot succeed."""
     # A macro that makes functions which only throw names the class: REFUSE(fn, EXC_X, ...).
     made = re.search(r'^REFUSE\w*\(%s,\s*(EXC_\w+)' % re.escape(fn), text, re.M)
     if made:
         return JAVA_CLASS[made[1]]
-    if not body:
-        return 'answers'  # made by a macro that answers
-    thrown = set(re.findall(r'\b(EXC_\w+|JEX_\w+)\b', body[0]))
-    answers = re.search(r'\b(req_reply|rpc_reply|reply)\w*\(', body[0])
-    if len(thrown) == 1 and not answers and re.search(r'exc_throw|rpc_fail', body[0]) \
-            and not re.search(r'\b(if|switch|for)\b', body[0]):
-        return JAVA_CLASS[thrown.pop()]
-    return 'answers'
+    thrown = thrown_by(text, fn)
+    return JAVA_CLASS[thrown[-1]] if thrown else 'answers'
 
 
 def shim_methods():
