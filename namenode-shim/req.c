@@ -5,12 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ClientNamenodeProtocol.pb-c.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/rpc/server.h"
 #include "common/wire/pb.h"
 #include "namenode-shim/nn.h"
+#include "namenode-shim/quota.h"
 #include "namenode-shim/users.h"
 
 struct req *req_new(struct nn *nn, const struct method *m, struct rpc_call *call,
@@ -163,8 +165,20 @@ static const struct {
 	{"restoreFailedStorage", "checkRestoreFailedStorage"},
 };
 
+/* One call, four commands: as Apache names them to who may not give them. */
+static const char *quota_operation(const Hd__SetQuotaRequestProto *m)
+{
+	if (m->namespacequota == QUOTA_NONE && m->storagespacequota == QUOTA_KEEP)
+		return "clearQuota";
+	if (m->namespacequota == QUOTA_KEEP && m->storagespacequota == QUOTA_NONE)
+		return "clearSpaceQuota";
+	return m->storagespacequota == QUOTA_KEEP ? "setQuota" : "setSpaceQuota";
+}
+
 int req_need_super(struct req *q, const char *operation)
 {
+	if (!operation && !strcmp(q->method->name, "setQuota"))
+		operation = quota_operation((const void *)q->in);
 	for (size_t i = 0; !operation && i < sizeof(operations) / sizeof(operations[0]); i++)
 		if (!strcmp(operations[i].method, q->method->name))
 			operation = operations[i].operation;
