@@ -172,10 +172,12 @@ void dtp_break(struct dtp_conn *c, int rc, const char *what)
 
 static void op_unsupported(struct dtp_conn *c, uint8_t op)
 {
+	/* The answers to these two hold their text where the usual one has its bad link: field 2. */
+	const bool own_answer = op == DT_RELEASE_SHORT_CIRCUIT_FDS || op == DT_REQUEST_SHORT_CIRCUIT_SHM;
 	static const char text[] = "this data node does not do this operation";
 
 	log_info("op=%s peer=%s: not supported", dt_op_name(op), c->peer);
-	dtp_send_status(c, DT_ERROR_UNSUPPORTED, NULL, text);
+	dtp_send_status(c, DT_ERROR_UNSUPPORTED, own_answer ? text : NULL, text);
 	dtp_break(c, -EOPNOTSUPP, dt_op_name(op));
 }
 

@@ -3,8 +3,10 @@
  * xfer_host - the data port without a NameNode, for tests
  *
  * xfer_host [TYPE]DIR,... PORT POOL [key=value]...   prints "port N" and serves until it gets a signal.
- * SIGUSR1: print metrics; SIGUSR2: evict writers; SIGHUP: end as for a restart.
+ * SIGUSR1: print metrics; SIGUSR2: evict writers; SIGHUP: end as for a restart; SIGALRM: copy the block that
+ * FIRST_DIR/order names ("id gs length port") as a NameNode would order it, and print "copied RC".
  */
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -65,6 +67,29 @@ static int give_key(struct xfer *x, const char *text, struct err *err)
 	return xfer_block_keys(x, pool_id(the_pool), &m, err);
 }
 
+static void on_copied(void *arg, int rc, const struct err *err)
+{
+	(void)arg, (void)err;
+	printf("copied %d\n", rc);
+	fflush(stdout);
+}
+
+static void order_copy(struct xfer *x, const char *dir)
+{
+	struct dn_target to = {.ip = "127.0.0.1", .storage_type = STORAGE_DISK};
+	char path[4096];
+	struct block b;
+	FILE *f;
+
+	(void)snprintf(path, sizeof(path), "%s/order", dir);
+	f = fopen(path, "re");
+	if (!f || fscanf(f, "%" SCNd64 " %" SCNu64 " %" SCNu64 " %" SCNu16, &b.id, &b.gs, &b.len, &to.xfer_port) != 4 ||
+	    xfer_transfer(x, the_pool, &b, &to, 1, on_copied, NULL) < 0)
+		fprintf(stderr, "xfer_host: no order in %s\n", path);
+	if (f)
+		fclose(f);
+}
+
 static void print_metrics(void)
 {
 	char *text = metrics_format(NULL);
@@ -101,6 +126,7 @@ int main(int argc, char **argv)
 	sigaddset(&set, SIGUSR1);
 	sigaddset(&set, SIGUSR2);
 	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGALRM);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	if (live_read(&dn.live, conf, &err) < 0)
@@ -117,9 +143,11 @@ int main(int argc, char **argv)
 	snprintf(port, sizeof(port), "port %u\n", net_port(&dn.data_addr));
 	fputs(port, stdout);
 	fflush(stdout);
-	while (sigwait(&set, &sig) == 0 && (sig == SIGUSR1 || sig == SIGUSR2)) {
+	while (sigwait(&set, &sig) == 0 && (sig == SIGUSR1 || sig == SIGUSR2 || sig == SIGALRM)) {
 		if (sig == SIGUSR1)
 			print_metrics();
+		else if (sig == SIGALRM)
+			order_copy(dn.xfer, vols[0].path);
 		else
 			xfer_evict_writers(dn.xfer);
 	}
