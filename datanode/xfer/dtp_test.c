@@ -171,6 +171,7 @@ static struct peer {
 	size_t out_len;
 	uint8_t in[1 << 20];
 	uint32_t in_len, want;
+	bool closed; /* by us: bytes that were on their way may still come */
 	bool ended, told; /* told: an ack or answer that is not good */
 } peer;
 
@@ -192,7 +193,7 @@ static void peer_received(struct xop *op, int res)
 		return;
 	}
 	peer.in_len += (uint32_t)res;
-	if (peer.in_len >= peer.want)
+	if (peer.closed || peer.in_len >= peer.want)
 		reactor_stop(r);
 	else
 		peer_recv();
@@ -333,7 +334,7 @@ static void peer_run(const struct fake_opts *o, uint32_t want)
 	struct iovec iov = {peer.out, peer.out_len};
 
 	peer.in_len = 0;
-	peer.ended = peer.told = false;
+	peer.ended = peer.told = peer.closed = false;
 	peer.want = want;
 	assert_int_equal(fake_pair(r, o, ends), 0);
 	dtp_accept(&core, ends[0]);
@@ -346,6 +347,7 @@ static void peer_run(const struct fake_opts *o, uint32_t want)
 
 static void everything_comes_back(void)
 {
+	peer.closed = true;
 	xconn_close(peer.c);
 	for (int i = 0; i < 400 && (core.conn_count || core.op_count || peer.sending || peer.receiving); i++)
 		run_until(5);

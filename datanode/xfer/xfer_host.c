@@ -69,8 +69,11 @@ static int give_key(struct xfer *x, const char *text, struct err *err)
 
 static void on_copied(void *arg, int rc, const struct err *err)
 {
+	char line[32];
+
 	(void)arg, (void)err;
-	printf("copied %d\n", rc);
+	(void)snprintf(line, sizeof(line), "copied %d\n", rc);
+	fputs(line, stdout);
 	fflush(stdout);
 }
 
