@@ -93,6 +93,10 @@ static int call_errno(int rc, struct err *err)
 		err_cure(err, "data nodes are full, down or too few: see dfs admin report");
 		return -ENOSPC;
 	}
+	if (strstr(err->text, "Unexpected BlockUCState")) { /* of a block that was ours */
+		err_cure(err, "another client has taken the file over (recover-lease)");
+		return -ESTALE;
+	}
 	return rc == -ENOENT ? -ESTALE : rc; /* deleted while it was written */
 }
 

@@ -83,6 +83,7 @@ enum rpc_detail {
 #define JEX_INVALID_TOKEN "org.apache.hadoop.security.token.SecretManager$InvalidToken"
 #define JEX_FILE_EXISTS "org.apache.hadoop.fs.FileAlreadyExistsException"
 #define JEX_NOT_EMPTY "org.apache.hadoop.fs.PathIsNotEmptyDirectoryException"
+#define JEX_PATH_NOT_DIR "org.apache.hadoop.fs.PathIsNotDirectoryException"
 #define JEX_PARENT_NOT_DIR "org.apache.hadoop.fs.ParentNotDirectoryException"
 #define JEX_INVALID_PATH "org.apache.hadoop.fs.InvalidPathException"
 #define JEX_BEING_CREATED "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException"
