@@ -525,6 +525,120 @@ static void an_unformatted_directory_says_so(void **state)
 	assert_non_null(strstr(err.text, "--format"));
 }
 
+/* ---- paths ---- */
+
+static void names_that_may_be_made(void **state)
+{
+	static const struct {
+		const char *path;
+		bool ok;
+	} cases[] = {{"/", true},	{"/a", true},	 {"/a/", true},	 {"/a b/\xc3\xbc", true},
+		     {"/...", true},	{"", false},	 {"a", false},	 {"/a//b", false},
+		     {"//", false},	{"/.", false},	 {"/a/..", false}, {"/../a", false},
+		     {"/a:b", false},	{"/a/:", false}, {"/.a/..b", true}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_int_equal(ns_valid_name(cases[i].path), cases[i].ok);
+}
+
+static int find(struct test_db *d, const char *path, struct walk *w)
+{
+	const int rc = ns_walk(test_begin(d, "root"), path, w);
+
+	txn_write_abort(&d->t);
+	return rc;
+}
+
+static void reserved_paths_lead_to_the_same_inodes(void **state)
+{
+	struct test_db d;
+	struct walk v;
+	uint64_t id; /* a walk lives until the next one */
+	char path[64];
+
+	(void)state;
+	test_db_init(&d);
+	do_mkdir(&d, "root", "/a/b/c", 0755);
+	assert_int_equal(find(&d, "/a/b", &v), 0);
+	id = v.last->id;
+	snprintf(path, sizeof(path), "/.reserved/.inodes/%llu", (unsigned long long)id);
+	assert_int_equal(find(&d, path, &v), 0);
+	assert_int_equal(v.last->id, id);
+	assert_string_equal(v.path, "/a/b");
+	snprintf(path, sizeof(path), "/.reserved/.inodes/%llu/c", (unsigned long long)id);
+	assert_int_equal(find(&d, path, &v), 0);
+	assert_string_equal(v.path, "/a/b/c");
+	snprintf(path, sizeof(path), "/.reserved/.inodes/%llu/..", (unsigned long long)id);
+	assert_int_equal(find(&d, path, &v), 0);
+	assert_string_equal(v.path, "/a");
+	assert_int_equal(find(&d, "/.reserved/raw//a/b/", &v), 0);
+	assert_int_equal(v.last->id, id);
+	assert_int_equal(find(&d, "/.reserved/raw", &v), 0);
+	assert_int_equal(v.last->id, INODE_ROOT);
+	assert_int_equal(find(&d, "/.reserved", &v), 0);
+	assert_true(v.reserved);
+	assert_null(v.last);
+	assert_int_equal(find(&d, "/.reserved/.inodes/x", &v), -ENOENT);
+	assert_int_equal(find(&d, "/.reserved/.inodes/4711", &v), -ENOENT);
+	assert_int_equal(find(&d, "no/slash", &v), -EINVAL);
+	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/.reserved/x", 0755, true), -EINVAL);
+	assert_int_equal(ns_mkdirs(&d.ns, "/a/.snapshot", 0755, true), -EINVAL);
+	assert_int_equal(test_commit(&d), 0);
+	test_db_fini(&d);
+}
+
+static void limits_and_protected_directories_hold(void **state)
+{
+	char *protected[] = {"/keep", "/k/deep", NULL};
+	const struct ns_limits limits = {4, 2, protected};
+	struct test_db d;
+	struct ns *n;
+	bool done;
+
+	(void)state;
+	test_db_init(&d);
+	do_mkdir(&d, "root", "/keep/x", 0755);
+	do_mkdir(&d, "root", "/k/deep/x", 0755);
+	n = test_begin(&d, "root");
+	n->limits = &limits;
+	assert_int_equal(ns_delete(n, "/keep", true, &done), -EACCES);
+	assert_string_equal(d.x.text, "Cannot delete/rename non-empty protected directory /keep");
+	assert_int_equal(ns_delete(n, "/k", true, &done), -EACCES);
+	assert_string_equal(d.x.text, "Cannot delete/rename non-empty protected subdirectory /k/deep");
+	assert_int_equal(ns_rename(n, "/k", "/keep", &done), -EACCES);
+	assert_int_equal(ns_rename2(n, "/keep", "/k/y", false), -EACCES);
+	assert_int_equal(ns_delete(n, "/keep/x", true, &done), 0);
+	assert_int_equal(ns_delete(n, "/keep", true, &done), 0); /* empty: not protected */
+	assert_true(done);
+	assert_int_equal(ns_mkdirs(n, "/k/12345", 0755, true), -ENAMETOOLONG);
+	assert_int_equal(ns_mkdirs(n, "/k/2", 0755, true), 0);
+	assert_int_equal(ns_mkdirs(n, "/k/3", 0755, true), -EDQUOT);
+	assert_int_equal(ns_mkdirs(n, "/k/2/a/b", 0755, true), 0);
+	assert_int_equal(test_commit(&d), 0);
+	test_db_fini(&d);
+}
+
+static void long_names_are_told_whole(void **state)
+{
+	char path[INODE_NAME_MAX + 8] = "/", deep[2 * INODE_DEPTH_MAX + 4];
+	struct test_db d;
+
+	(void)state;
+	test_db_init(&d);
+	memset(path + 1, 'n', INODE_NAME_MAX + 1);
+	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), path, 0755, true), -ENAMETOOLONG);
+	assert_non_null(strstr(d.x.text, path + 1));
+	for (int i = 0; i <= INODE_DEPTH_MAX; i++)
+		memcpy(deep + 2 * (size_t)i, "/d", 3);
+	assert_int_equal(ns_mkdirs(&d.ns, deep, 0755, true), -EIO);
+	assert_string_equal(d.x.text, "mkdirs: Pathname too long.  Limit 8000 characters, 1000 levels.");
+	deep[2 * INODE_DEPTH_MAX] = 0;
+	assert_int_equal(ns_mkdirs(&d.ns, deep, 0755, true), 0);
+	assert_int_equal(test_commit(&d), 0);
+	test_db_fini(&d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -535,6 +649,10 @@ int main(void)
 		cmocka_unit_test(entries_come_in_order_after_a_name),
 		cmocka_unit_test(a_second_format_needs_force),
 		cmocka_unit_test(an_unformatted_directory_says_so),
+		cmocka_unit_test(names_that_may_be_made),
+		cmocka_unit_test(reserved_paths_lead_to_the_same_inodes),
+		cmocka_unit_test(limits_and_protected_directories_hold),
+		cmocka_unit_test(long_names_are_told_whole),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

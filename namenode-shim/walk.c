@@ -86,11 +86,17 @@ struct inode *walk_parent(const struct walk *w)
 	return w->have > w->depth ? w->chain[w->depth - 1] : w->chain[w->have - 1];
 }
 
+/* The same for component @i of a walk: its path is only put together for a refusal. */
+static int check_at(struct ns *n, const struct walk *w, uint32_t i, unsigned int access)
+{
+	return allowed(n, w->chain[i], access)
+		       ? 0
+		       : ns_check(n, w->chain[i], access, walk_path_of(n, w, i));
+}
+
 int ns_check_ancestor(struct ns *n, const struct walk *w)
 {
-	const uint32_t i = w->last ? w->depth - 1 : w->have - 1;
-
-	return w->depth ? ns_check(n, w->chain[i], ACCESS_W, walk_path_of(n, w, i)) : 0;
+	return w->depth ? check_at(n, w, w->last ? w->depth - 1 : w->have - 1, ACCESS_W) : 0;
 }
 
 int ns_check_remove(struct ns *n, const struct walk *w)
@@ -101,7 +107,7 @@ int ns_check_remove(struct ns *n, const struct walk *w)
 	if (!w->depth || w->have < w->depth)
 		return 0; /* the root, or nothing there and no directory that could hold it */
 	up = w->chain[w->depth - 1];
-	rc = ns_check(n, up, ACCESS_W, walk_path_of(n, w, w->depth - 1));
+	rc = check_at(n, w, w->depth - 1, ACCESS_W);
 	if (rc < 0 || !w->last || !n->enforce || n->super || !(up->perm & INODE_STICKY) ||
 	    !strcmp(n->user, up->owner) || !strcmp(n->user, w->last->owner))
 		return rc;
@@ -276,11 +282,9 @@ static int follow(struct ns *n, struct walk *w, enum exc no_dir)
 		if (node->type != INODE_DIR)
 			return exc_throw(n->x, no_dir, "%s (is not a directory)",
 					 walk_path_of(n, w, i));
-		if (n->enforce && !n->super) {
-			rc = ns_check(n, node, ACCESS_X, walk_path_of(n, w, i));
-			if (rc < 0)
-				return rc;
-		}
+		rc = check_at(n, w, i, ACCESS_X);
+		if (rc < 0)
+			return rc;
 		rc = dirent_get(n->t, node->id, w->name[i], strlen(w->name[i]), &id);
 		if (rc == -ENOENT)
 			return 0;
