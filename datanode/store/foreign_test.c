@@ -526,6 +526,35 @@ static void the_block_scanner_goes_on_behind_a_java_node_s_cursor(void **state)
 	assert_int_equal(f->bad, 1);
 }
 
+static void the_block_scanner_goes_on_behind_its_own_cursor_in_any_directory(void **state)
+{
+	struct fix *f = *state;
+	int n = 0;
+
+	fix_close(f);
+	for (int64_t a = 0; a < 32; a += 3)
+		for (int64_t b = 0; b < 32; b += 7, n += 2) {
+			char dir[64];
+
+			(void)snprintf(dir, sizeof(dir), "finalized/subdir%d/subdir%d", (int)a, (int)b);
+			put_block(f, dir, a << 16 | b << 8 | 9, 1001, 100);
+			put_block(f, dir, a << 16 | b << 8 | 200, 1001, 100);
+			sh(f, "cd %s && for b in blk_*[0-9]; do printf XXXX | dd of=$b bs=1 seek=9 conv=notrunc status=none; done",
+			   dir);
+		}
+	scan_opts(f, UINT64_C(1) << 50, 2000); /* 20 replicas a second */
+	assert_int_equal(fix_open(f), 0);
+	for (int i = 0; i < 5000 && f->bad < n / 3; i++)
+		nanosleep(&(struct timespec){0, 2000000}, NULL);
+	fix_close(f);
+	assert_in_range(f->bad, n / 3, n / 2);
+	scan_opts(f, UINT64_C(1) << 50, 100 << 20);
+	assert_int_equal(fix_open(f), 0);
+	sh(f, "for i in $(seq 30); do grep -qs '\"atEnd\" : true' ../scanner.cursor && exit; sleep 0.2; done; exit 1");
+	/* Each once; the one at which it was stopped perhaps twice. */
+	assert_in_range(f->bad, n, n + 1);
+}
+
 static void the_block_scanner_keeps_its_rate_and_ends_at_once(void **state)
 {
 	struct fix *f = *state;
@@ -614,6 +643,7 @@ int main(void)
 		T(a_replica_without_its_meta_file_is_reported),
 		T(the_block_scanner_finds_a_corrupt_replica_that_nobody_reads),
 		T(the_block_scanner_goes_on_behind_a_java_node_s_cursor),
+		T(the_block_scanner_goes_on_behind_its_own_cursor_in_any_directory),
 		T(the_block_scanner_keeps_its_rate_and_ends_at_once),
 		T(a_cursor_from_the_future_or_of_nonsense_does_not_stop_the_scan),
 		T(deleted_blocks_go_to_the_trash_until_it_is_emptied),

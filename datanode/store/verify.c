@@ -188,14 +188,26 @@ static int key_cmp(const struct scan_key *a, const struct scan_key *b)
 	return c ? c : strcmp(a->entry, b->entry);
 }
 
+/* subdir<n>, n < 32, in the order of the names: 0 1 10 11 ... 19 2 20 ... */
+static int dir_rank(int64_t n)
+{
+	return (int)(n < 10 ? n * 100 : n / 10 * 100 + 1 + n % 10);
+}
+
+/* As key_cmp() of both, without making names of what differs in a directory. */
 static int id_cmp(const void *x, const void *y)
 {
 	int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+	int c = dir_rank(a >> 16 & 0x1f) - dir_rank(b >> 16 & 0x1f);
 	struct scan_key ka, kb;
 
+	if (!c)
+		c = dir_rank(a >> 8 & 0x1f) - dir_rank(b >> 8 & 0x1f);
+	if (c)
+		return c;
 	key_of(a, &ka);
 	key_of(b, &kb);
-	return key_cmp(&ka, &kb);
+	return strcmp(ka.entry, kb.entry);
 }
 
 /* The text behind "name" : in the JSON of the cursor file. */
