@@ -8,7 +8,16 @@
 #include "common/base/clock.h"
 #include "ClientNamenodeProtocol.pb-c.h"
 
-#define ROUND_MS 5000 /* how often an idle pipeline is looked at */
+#define ROUND_MS 5000 /* how often an idle pipeline is looked at, at least */
+#define KEEPALIVE_MIN_MS 100
+
+uint64_t keeper_beat_ns(const struct dfs *fs)
+{
+	const uint32_t half = fs->set.socket_timeout_ms / 2; /* 0: no timeout */
+	const uint32_t ms = !half || half > KEEPALIVE_MS ? KEEPALIVE_MS : half;
+
+	return (ms < KEEPALIVE_MIN_MS ? KEEPALIVE_MIN_MS : ms) * NS_PER_MS;
+}
 
 int keeper_init(struct keeper *k)
 {
@@ -38,9 +47,11 @@ static void visit_writers(struct keeper *k, uint64_t now_ns)
 		writer_keep_alive(l, now_ns);
 }
 
-static void keeper_sleep_locked(struct keeper *k)
+static void keeper_sleep_locked(const struct dfs *fs, struct keeper *k)
 {
-	const uint64_t until = clock_mono_ns() + ROUND_MS * NS_PER_MS;
+	const uint64_t part = keeper_beat_ns(fs) / 4; /* so that no beat comes much too late */
+	const uint64_t round = part < ROUND_MS * NS_PER_MS ? part : ROUND_MS * NS_PER_MS;
+	const uint64_t until = clock_mono_ns() + round;
 	const struct timespec ts = {(time_t)(until / NS_PER_S), (long)(until % NS_PER_S)};
 
 	(void)pthread_cond_timedwait(&k->wake, &k->lock, &ts); /* early is fine */
@@ -69,7 +80,7 @@ static void *keeper_main(void *arg)
 	while (!k->stop) {
 		keeper_round_locked(fs, k);
 		if (!k->stop)
-			keeper_sleep_locked(k);
+			keeper_sleep_locked(fs, k);
 	}
 	pthread_mutex_unlock(&k->lock);
 	return NULL;

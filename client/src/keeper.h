@@ -22,7 +22,7 @@
 struct dfs;
 
 #define LEASE_RENEW_MS 30000
-#define KEEPALIVE_MS 30000
+#define KEEPALIVE_MS 30000 /* at most; less where dfs.client.socket-timeout is short */
 
 struct keeper {
 	pthread_mutex_t lock;
@@ -34,6 +34,8 @@ struct keeper {
 };
 
 int keeper_init(struct keeper *k);
+/** How long a pipeline may be quiet: half of what data nodes with our time-out would wait. */
+uint64_t keeper_beat_ns(const struct dfs *fs);
 /** Stop the thread and wait for it. */
 void keeper_fini(struct keeper *k);
 /** Start the thread if need be. -EAGAIN or -ENOMEM when there can be no thread. */

@@ -152,7 +152,7 @@ static int wait_for_pipeline(struct writer *w, bool want_send, struct err *err)
 {
 	const uint64_t patience = stream_timeout_ns(w->fs, w->lb->n_locs);
 	const uint64_t give_up = w->progress_ns + patience;
-	const uint64_t beat = w->sent_ns + KEEPALIVE_MS * NS_PER_MS;
+	const uint64_t beat = w->sent_ns + keeper_beat_ns(w->fs);
 	int rc = w->ws->ops->wait(w->ws, want_send, beat < give_up ? beat : give_up, err);
 
 	if (rc != 0)
@@ -405,7 +405,7 @@ static int keep_alive_locked(struct writer *w, uint64_t now_ns, int *ret_bad, st
 	int rc = pump(w, ret_bad, err);
 
 	if (rc == 0 && list_empty(&w->unacked) && now_ns > w->sent_ns &&
-	    now_ns - w->sent_ns >= KEEPALIVE_MS * NS_PER_MS) {
+	    now_ns - w->sent_ns >= keeper_beat_ns(w->fs)) {
 		rc = queue_heartbeat(w, err);
 		rc = rc ?: pump(w, ret_bad, err);
 	}
