@@ -22,6 +22,8 @@
 #define DB_MAP_START (64ull << 30) /* address space, not disk: the file grows with its content */
 #define FIRST_BLOCK_ID (1ull << 30)
 #define FIRST_GS 1000ull
+#define DIRENT_ID_BYTES 8 /* parent id at the start of a dirent's key */
+#define ORDER_SIGNED 1
 
 int db_rc(int rc)
 {
@@ -192,7 +194,38 @@ static int env_open(struct db *db, const char *dir)
 	return rc;
 }
 
-static int tables_open(struct txn *t)
+/* Names in the order in which HDFS lists them: Java compares bytes with their signs, so that names that
+ * begin beyond ASCII come first. */
+static int compare_dirents(const MDB_val *a, const MDB_val *b)
+{
+	const size_t len = a->mv_size < b->mv_size ? a->mv_size : b->mv_size;
+	const signed char *x = a->mv_data, *y = b->mv_data;
+	const size_t id = len < DIRENT_ID_BYTES ? len : DIRENT_ID_BYTES;
+	const int by_id = memcmp(x, y, id);
+
+	if (by_id)
+		return by_id;
+	for (size_t i = id; i < len; i++)
+		if (x[i] != y[i])
+			return x[i] < y[i] ? -1 : 1;
+	return a->mv_size < b->mv_size ? -1 : a->mv_size > b->mv_size;
+}
+
+/* Before the first use of the table. A namespace that was formatted before this order keeps its own. */
+static int order_dirents(struct txn *t, bool fresh)
+{
+	uint64_t order = ORDER_SIGNED;
+	int rc = fresh ? meta_put_u64(t, "dirent_order", order)
+		       : meta_u64(t, "dirent_order", &order);
+
+	if (rc == -ENOENT)
+		return 0;
+	if (!rc && order != ORDER_SIGNED)
+		return -EBADMSG;
+	return rc ? rc : db_rc(mdb_set_compare(t->t, t->db->dirents, compare_dirents));
+}
+
+static int tables_open(struct txn *t, bool fresh)
 {
 	struct db *db = t->db;
 	const struct {
@@ -206,7 +239,7 @@ static int tables_open(struct txn *t)
 
 	for (int i = 0; i < DB_TABLES && !rc; i++)
 		rc = db_rc(mdb_dbi_open(t->t, tab[i].name, MDB_CREATE, tab[i].dbi));
-	return rc;
+	return rc ? rc : order_dirents(t, fresh);
 }
 
 static void env_close(struct db *db)
@@ -335,14 +368,14 @@ static int ident_make(struct db_ident *id, const char *cluster_id)
 	return 0;
 }
 
-static int fill_new(struct db *db, const char *owner)
+static int fill_new(struct db *db, const char *owner, const char *group)
 {
 	struct txn t;
 	int rc = txn_write_begin(db, &t);
 
 	if (rc < 0)
 		return rc;
-	rc = tables_open(&t);
+	rc = tables_open(&t, true);
 	rc = rc ? rc : ident_store(&t);
 	t.ctr = (struct db_counters){INODE_ROOT, FIRST_BLOCK_ID, FIRST_GS};
 	if (!rc) {
@@ -350,7 +383,7 @@ static int fill_new(struct db *db, const char *owner)
 
 		root.name = root.client = root.client_host = "";
 		root.owner = owner;
-		root.group = "supergroup";
+		root.group = group;
 		root.mtime = db->ident.ctime_ms;
 		rc = inode_put(&t, &root);
 	}
@@ -361,8 +394,7 @@ static int fill_new(struct db *db, const char *owner)
 	return txn_write_commit(&t);
 }
 
-static int format_locked(const char *dir, const char *cluster_id, const char *owner, bool force,
-			 struct err *err)
+static int format_locked(const char *dir, const struct db_format *o, struct err *err)
 {
 	char current[4200], tmp[4200], foreign[256] = "";
 	struct db db = {.dir_lock_fd = -1};
@@ -370,7 +402,7 @@ static int format_locked(const char *dir, const char *cluster_id, const char *ow
 
 	snprintf(current, sizeof(current), "%s/current", dir);
 	snprintf(tmp, sizeof(tmp), "%s/current.tmp", dir);
-	if (!access(current, F_OK) && !force)
+	if (!access(current, F_OK) && !o->force)
 		return err_set(err, -EEXIST,
 			       "%s holds a namespace already; use --force to destroy it and every "
 			       "file in it",
@@ -378,9 +410,9 @@ static int format_locked(const char *dir, const char *cluster_id, const char *ow
 	rc = remove_ours(tmp, foreign, sizeof(foreign));
 	if (!rc)
 		rc = ret_errno(mkdir(tmp, 0700));
-	rc = rc ? rc : ident_make(&db.ident, cluster_id);
+	rc = rc ? rc : ident_make(&db.ident, o->cluster_id);
 	rc = rc ? rc : env_open(&db, tmp);
-	rc = rc ? rc : fill_new(&db, owner);
+	rc = rc ? rc : fill_new(&db, o->owner, o->group);
 	env_close(&db);
 	rc = rc ? rc : sync_dir(tmp);
 	rc = rc ? rc : remove_ours(current, foreign, sizeof(foreign));
@@ -394,12 +426,11 @@ static int format_locked(const char *dir, const char *cluster_id, const char *ow
 	return rc ? err_sys(err, rc, "cannot format %s", dir) : 0;
 }
 
-int db_format(const char *dir, const char *cluster_id, const char *owner, bool force,
-	      struct err *err)
+int db_format(const char *dir, const struct db_format *o, struct err *err)
 {
 	int fd, rc = make_dirs(dir);
 
-	if (cluster_id && strlen(cluster_id) >= DB_CLUSTER_ID_MAX)
+	if (o->cluster_id && strlen(o->cluster_id) >= DB_CLUSTER_ID_MAX)
 		return err_set(err, -EINVAL, "cluster id is longer than %d characters",
 			       DB_CLUSTER_ID_MAX - 1);
 	if (rc < 0)
@@ -407,7 +438,7 @@ int db_format(const char *dir, const char *cluster_id, const char *owner, bool f
 	fd = dir_lock(dir, err);
 	if (fd < 0)
 		return fd;
-	rc = format_locked(dir, cluster_id, owner, force, err);
+	rc = format_locked(dir, o, err);
 	close(fd);
 	return rc;
 }
@@ -419,7 +450,7 @@ static int load(struct db *db)
 
 	if (rc < 0)
 		return rc;
-	rc = tables_open(&t);
+	rc = tables_open(&t, false);
 	rc = rc ? rc : ident_load(&t);
 	if (rc < 0) {
 		txn_write_abort(&t);

@@ -8,7 +8,7 @@
  * the order of listings):
  *   meta     name of a value -> value            identity of the cluster, counters
  *   inodes   inode id -> record (inode.h)
- *   dirents  parent id + name -> inode id
+ *   dirents  parent id + name -> inode id        names in Java's order, bytes with their signs
  *   open     inode id -> nothing                 files under construction
  *   retry    client id + call id -> answer       at-most-once calls (retry.h)
  *   quota    directory id -> limits and use       (quota.h)
@@ -62,10 +62,14 @@ struct txn {
 	struct db_counters ctr; /* write: becomes db->ctr at commit */
 };
 
-/** Make @dir a name directory. -EEXIST when it holds a namespace and !@force; -ENOTEMPTY when
- *  current/ holds what is not ours; -EBUSY when a process works on it. @cluster_id NULL: a new one. */
-int db_format(const char *dir, const char *cluster_id, const char *owner, bool force,
-	      struct err *err);
+struct db_format {
+	const char *cluster_id;    /* NULL: a new one */
+	const char *owner, *group; /* of the root */
+	bool force;                /* destroy a namespace that is there */
+};
+/** Make @dir a name directory. -EEXIST when it holds a namespace and !force; -ENOTEMPTY when
+ *  current/ holds what is not ours; -EBUSY when a process works on it. */
+int db_format(const char *dir, const struct db_format *o, struct err *err);
 /** -ENOENT: not formatted; -EBUSY: locked by another process. */
 int db_open(const char *dir, struct db **ret, struct err *err);
 /** Accepts NULL. */

@@ -40,7 +40,8 @@ static int format(const struct options *o, const struct settings *set)
 {
 	struct err err = ERR_INIT;
 	struct users *u = users_new(set->super_group, NULL);
-	int rc = db_format(set->name_dir, o->cluster_id, users_self(u), o->force, &err);
+	const struct db_format f = {o->cluster_id, users_self(u), set->super_group, o->force};
+	int rc = db_format(set->name_dir, &f, &err);
 
 	users_free(u);
 	if (rc < 0)

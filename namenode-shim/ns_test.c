@@ -492,6 +492,8 @@ static void entries_come_in_order_after_a_name(void **state)
 static void a_second_format_needs_force(void **state)
 {
 	struct err err = ERR_INIT;
+	const struct db_format f = {NULL, "root", "supergroup", false};
+	const struct db_format over = {NULL, "root", "supergroup", true};
 	struct test_db d;
 	struct walk w;
 
@@ -501,13 +503,13 @@ static void a_second_format_needs_force(void **state)
 	/* fcntl locks do not exclude their own process, so what is tested is the rule, not the lock. */
 	db_close(d.db);
 	d.db = NULL;
-	assert_int_equal(db_format(d.dir, NULL, "root", false, &err), -EEXIST);
+	assert_int_equal(db_format(d.dir, &f, &err), -EEXIST);
 	test_db_reopen(&d);
 	assert_int_equal(ns_find(test_begin(&d, "root"), "/kept", &w), 0);
 	txn_write_abort(&d.t);
 	db_close(d.db);
 	d.db = NULL;
-	assert_int_equal(db_format(d.dir, NULL, "root", true, &err), 0);
+	assert_int_equal(db_format(d.dir, &over, &err), 0);
 	test_db_reopen(&d);
 	assert_int_equal(ns_find(test_begin(&d, "root"), "/kept", &w), -ENOENT);
 	txn_write_abort(&d.t);
@@ -639,6 +641,45 @@ static void long_names_are_told_whole(void **state)
 	test_db_fini(&d);
 }
 
+/* ---- order ---- */
+
+struct names {
+	char text[64];
+};
+
+static int append_name(void *arg, const char *name, size_t len, uint64_t id)
+{
+	struct names *n = arg;
+	const size_t at = strlen(n->text);
+
+	(void)id;
+	snprintf(n->text + at, sizeof(n->text) - at, "%.*s ", (int)len, name);
+	return 0;
+}
+
+static void names_beyond_ascii_are_listed_first_as_in_java(void **state)
+{
+	struct names all = {""}, rest = {""};
+	struct test_db d;
+	struct walk w;
+
+	(void)state;
+	test_db_init(&d);
+	do_mkdir(&d, "root", "/o/a", 0755);
+	do_mkdir(&d, "root", "/o/\xc3\xbc", 0755);
+	do_mkdir(&d, "root", "/o/ab", 0755);
+	do_mkdir(&d, "root", "/o/Z", 0755);
+	do_mkdir(&d, "root", "/o/a\xe6\x97\xa5", 0755);
+	test_db_reopen(&d);
+	assert_int_equal(ns_walk(test_begin(&d, "root"), "/o", &w), 0);
+	assert_int_equal(dirent_each(&d.t, w.last->id, NULL, 0, append_name, &all), 0);
+	assert_string_equal(all.text, "\xc3\xbc Z a a\xe6\x97\xa5 ab ");
+	assert_int_equal(dirent_each(&d.t, w.last->id, "\xc3\xbc", 2, append_name, &rest), 0);
+	assert_string_equal(rest.text, "Z a a\xe6\x97\xa5 ab ");
+	txn_write_abort(&d.t);
+	test_db_fini(&d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -653,6 +694,7 @@ int main(void)
 		cmocka_unit_test(reserved_paths_lead_to_the_same_inodes),
 		cmocka_unit_test(limits_and_protected_directories_hold),
 		cmocka_unit_test(long_names_are_told_whole),
+		cmocka_unit_test(names_beyond_ascii_are_listed_first_as_in_java),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

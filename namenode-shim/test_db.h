@@ -33,10 +33,11 @@ static inline void test_db_reopen(struct test_db *d)
 
 static inline void test_db_init(struct test_db *d)
 {
+	const struct db_format f = {"CID-test", "root", "supergroup", false};
 	struct err err = ERR_INIT;
 
 	*d = (struct test_db){.dir = "/tmp/nn-test-XXXXXX"};
-	if (!mkdtemp(d->dir) || db_format(d->dir, "CID-test", "root", false, &err) < 0)
+	if (!mkdtemp(d->dir) || db_format(d->dir, &f, &err) < 0)
 		abort();
 	d->users = users_new("supergroup", "carol=staff,users;dora=");
 	test_db_reopen(d);
