@@ -146,7 +146,18 @@ static int get_checkpoint_id(struct req *q, const void *in)
 	return 0;
 }
 
-EMPTY(get_block_keys, Hdn__GetBlockKeysResponseProto, hdn__get_block_keys_response_proto__init)
+/* Keys that say that there are none: the balancer does not take their absence. */
+static int get_block_keys(struct req *q, const void *in)
+{
+	Hdn__GetBlockKeysResponseProto *r = req_reply(q, Hdn__GetBlockKeysResponseProto,
+						      hdn__get_block_keys_response_proto__init);
+
+	(void)in;
+	r->keys = req_new_msg(q, Hd__ExportedBlockKeysProto, hd__exported_block_keys_proto__init);
+	r->keys->currentkey = req_new_msg(q, Hd__BlockKeyProto, hd__block_key_proto__init);
+	return 0;
+}
+
 EMPTY(get_next_sps_path, Hdn__GetNextSPSPathResponseProto,
       hdn__get_next_spspath_response_proto__init)
 EMPTY(error_report, Hdn__ErrorReportResponseProto, hdn__error_report_response_proto__init)

@@ -13,7 +13,7 @@
 
 void blocks_init(struct blocks *bs, uint64_t pending_timeout_ns, uint32_t repl_min)
 {
-	*bs = (struct blocks){.pending_timeout_ns = pending_timeout_ns, .repl_min = repl_min, .safe_min = 1};
+	*bs = (struct blocks){.pending_timeout_ns = pending_timeout_ns, .repl_min = repl_min, .safe_min = 1, .maintenance_min = 1};
 	list_init(&bs->under);
 	list_init(&bs->awaiting);
 	list_init(&bs->recovering);
@@ -131,14 +131,47 @@ static void drop_pending(struct blk *b, const struct dn *dn)
 		list_del(&b->waiting);
 }
 
+static bool is_good(const struct replica *r)
+{
+	return r->state == REPLICA_FINALIZED && !r->corrupt && !r->excess;
+}
+
 uint32_t blk_live(const struct blk *b)
 {
 	uint32_t n = 0;
 
 	for (uint16_t i = 0; i < b->nreps; i++)
-		n += b->rep[i].state == REPLICA_FINALIZED && !b->rep[i].corrupt &&
-		     !b->rep[i].excess;
+		n += is_good(&b->rep[i]) && b->rep[i].st->dn->admin == DN_NORMAL;
 	return n;
+}
+
+uint32_t blk_readable(const struct blk *b)
+{
+	uint32_t n = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		n += is_good(&b->rep[i]) && b->rep[i].st->dn->alive;
+	return n;
+}
+
+static uint32_t in_maintenance(const struct blk *b)
+{
+	uint32_t n = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		n += is_good(&b->rep[i]) && (b->rep[i].st->dn->admin == DN_ENTERING_MAINTENANCE ||
+					     b->rep[i].st->dn->admin == DN_IN_MAINTENANCE);
+	return n;
+}
+
+uint32_t blk_wanted(const struct blocks *bs, const struct blk *b)
+{
+	const uint32_t away = in_maintenance(b);
+	const uint32_t least = bs->maintenance_min < b->repl ? bs->maintenance_min : b->repl;
+
+	if (!away)
+		return b->repl;
+	return b->repl > away + least ? b->repl - away : least;
 }
 
 uint32_t blk_finalized_as(const struct blk *b, uint64_t gs, uint64_t len)
@@ -174,18 +207,34 @@ void blk_add_pending(struct blocks *bs, struct blk *b, struct storage *st, uint6
 
 /* ---- the check ---- */
 
-/* The node with the least room gives its replica up. */
+/* Is there another good replica in its rack? Then it is missed least there. */
+static bool rack_has_another(const struct blk *b, const struct replica *r)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (&b->rep[i] != r && is_good(&b->rep[i]) &&
+		    !strcmp(b->rep[i].st->dn->rack, r->st->dn->rack))
+			return true;
+	return false;
+}
+
+/* Of a rack with several, the node with the least room gives its replica up. */
 static struct replica *pick_excess(struct blk *b)
 {
 	struct replica *pick = NULL;
+	bool pick_shared = false;
 
 	for (uint16_t i = 0; i < b->nreps; i++) {
 		struct replica *r = &b->rep[i];
+		bool shared;
 
-		if (r->state != REPLICA_FINALIZED || r->corrupt || r->excess)
+		if (!is_good(r) || r->st->dn->admin != DN_NORMAL)
 			continue;
-		if (!pick || r->st->remaining < pick->st->remaining)
+		shared = rack_has_another(b, r);
+		if (!pick || shared > pick_shared ||
+		    (shared == pick_shared && r->st->remaining < pick->st->remaining)) {
 			pick = r;
+			pick_shared = shared;
+		}
 	}
 	return pick;
 }
@@ -212,7 +261,7 @@ static void drop_corrupt(struct blk *b, uint32_t live)
 
 void blk_recheck(struct blocks *bs, struct blk *b)
 {
-	uint32_t live = blk_live(b);
+	uint32_t live = blk_live(b), good;
 	unsigned int flags = 0;
 
 	if (b->state != BLK_COMPLETE) {
@@ -230,19 +279,20 @@ void blk_recheck(struct blocks *bs, struct blk *b)
 	}
 	for (uint16_t i = 0; i < b->nreps; i++)
 		flags |= b->rep[i].corrupt ? BLK_CORRUPT : 0u;
-	if (live + b->npending < b->repl)
+	good = blk_readable(b);
+	if (live + b->npending < blk_wanted(bs, b))
 		flags |= BLK_UNDER;
-	flags |= live ? 0u : BLK_MISSING;
-	flags |= !live && b->repl == 1 ? BLK_MISSING_ONE : 0u;
+	flags |= good || in_maintenance(b) ? 0u : BLK_MISSING;
+	flags |= (flags & BLK_MISSING) && b->repl == 1 ? BLK_MISSING_ONE : 0u;
 	flags |= live == 1 && b->repl > 1 && (flags & BLK_UNDER) ? BLK_URGENT : 0u;
 	/* A block that never had so many replicas cannot be waited for. */
-	flags |= live >= (bs->safe_min < b->repl ? bs->safe_min : b->repl) ? BLK_SAFE : 0u;
+	flags |= good >= (bs->safe_min < b->repl ? bs->safe_min : b->repl) ? BLK_SAFE : 0u;
 	set_flags(bs, b, flags);
 }
 
 bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
 {
-	if (!blk_live(b))
+	if (!blk_readable(b))
 		return false;
 	for (uint16_t i = 0; i < b->nreps; i++)
 		if (b->rep[i].corrupt) {
@@ -269,6 +319,13 @@ void blocks_expire_pending(struct blocks *bs, uint64_t now_ns)
 		if (b->npending != before)
 			blk_recheck(bs, b);
 	}
+}
+
+void blocks_recheck_node(struct blocks *bs, const struct dn *dn)
+{
+	for (struct blk *b = bs->map; b; b = b->hh.next)
+		if (blk_has_dn(b, dn))
+			blk_recheck(bs, b);
 }
 
 void blocks_recheck_all(struct blocks *bs)

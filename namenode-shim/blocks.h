@@ -89,6 +89,7 @@ struct blocks {
 	uint64_t under_count, missing, corrupt, safe, missing_one, urgent;
 	uint64_t pending_timeout_ns;
 	uint32_t repl_min; /* finalized replicas that make a committed block complete */
+	uint32_t maintenance_min; /* replicas elsewhere that let a node go into maintenance */
 	uint32_t safe_min; /* replicas that make a block count for leaving safe mode */
 	bool quiet; /* safe mode: order nothing */
 };
@@ -126,8 +127,12 @@ void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struc
 /** Forget the replicas of a node (or of one storage): it is dead or replaced. */
 void blocks_forget(struct blocks *bs, const struct dn *dn, const struct storage *only);
 
-/** Finalized, good, not being deleted. */
+/** Finalized, good, not being deleted, on nodes that stay. */
 uint32_t blk_live(const struct blk *b);
+/** Those and the ones of living nodes that are to leave: from where it can be read. */
+uint32_t blk_readable(const struct blk *b);
+/** How many of blk_live() there should be: fewer while replicas are in maintenance. */
+uint32_t blk_wanted(const struct blocks *bs, const struct blk *b);
 /** Stamp and length fit, finalized. For an open block: fits what the client is about to commit. */
 uint32_t blk_finalized_as(const struct blk *b, uint64_t gs, uint64_t len);
 bool blk_has_dn(const struct blk *b, const struct dn *dn);
@@ -138,5 +143,7 @@ void blocks_expire_pending(struct blocks *bs, uint64_t now_ns);
 /** Delete one corrupt replica though there are fewer good ones than wanted: there is no other node
  *  to copy to. False: there is none, or no good replica. */
 bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b);
+/** Check every block of a node whose state has changed. */
+void blocks_recheck_node(struct blocks *bs, const struct dn *dn);
 /** After safe mode: check every block once. */
 void blocks_recheck_all(struct blocks *bs);

@@ -136,8 +136,11 @@ static bool wanted(const struct dn *dn, Hd__DatanodeReportTypeProto type)
 	case HD__DATANODE_REPORT_TYPE_PROTO__DEAD:
 		return !dn->alive;
 	case HD__DATANODE_REPORT_TYPE_PROTO__DECOMMISSIONING:
+		return dn->alive && dn->admin == DN_DECOMMISSIONING;
 	case HD__DATANODE_REPORT_TYPE_PROTO__ENTERING_MAINTENANCE:
+		return dn->alive && dn->admin == DN_ENTERING_MAINTENANCE;
 	case HD__DATANODE_REPORT_TYPE_PROTO__IN_MAINTENANCE:
+		return dn->admin == DN_IN_MAINTENANCE;
 	case _HD__DATANODE_REPORT_TYPE_PROTO_IS_INT_SIZE:
 		break;
 	}

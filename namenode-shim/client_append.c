@@ -65,7 +65,7 @@ static int check_last(struct req *q, const char *path, const struct inode *n,
 {
 	const struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
 	const struct blk *b = last ? blocks_find(&q->nn->blocks, last->b.id) : NULL;
-	const uint32_t live = b ? blk_live(b) : 0, nodes = count_live(q->nn);
+	const uint32_t live = b ? blk_readable(b) : 0, nodes = count_live(q->nn);
 	const uint32_t want = nodes < q->nn->set.repl_min ? nodes : q->nn->set.repl_min;
 
 	*ret = b;

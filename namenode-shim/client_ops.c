@@ -12,6 +12,7 @@
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "HAServiceProtocol.pb-c.h"
 #include "common/base/log.h"
+#include "namenode-shim/hosts.h"
 #include "namenode-shim/locate.h"
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
@@ -402,10 +403,20 @@ static int get_enclosing_root(struct req *q, const void *in)
 	return 0;
 }
 
+/* A CHANGE to run on the writer thread without the lock: it reads files and asks for names. */
 static int refresh_nodes(struct req *q, const void *in)
 {
+	struct err err = ERR_INIT;
+	struct hosts *h;
+	int rc = hosts_load(q->nn->set.conf, &h, &err);
+
 	(void)in;
 	req_reply(q, Hd__RefreshNodesResponseProto, hd__refresh_nodes_response_proto__init);
+	if (rc < 0)
+		return exc_throw(&q->exc, EXC_IO, "%s; the nodes stay as they are", err.text);
+	hosts_free(q->nn->hosts_next);
+	q->nn->hosts_next = h;
+	ns_effect(&q->ns, FX_HOSTS);
 	return 0;
 }
 
@@ -424,7 +435,7 @@ static const struct method table[] = {
 	OPS(metaSave, meta_save, REQ_CHANGE, REQ_SUPER | REQ_SAFE_OK, meta_save),
 	OPS(setBalancerBandwidth, set_balancer_bandwidth, REQ_MEMORY, REQ_SUPER,
 	    set_balancer_bandwidth),
-	OPS(refreshNodes, refresh_nodes, REQ_READ, REQ_SUPER, refresh_nodes),
+	OPS(refreshNodes, refresh_nodes, REQ_CHANGE, REQ_SUPER | REQ_SAFE_OK, refresh_nodes),
 	OPS(getHAServiceState, haservice_state, REQ_READ, 0, get_ha_service_state),
 	OPS(getEnclosingRoot, get_enclosing_root, REQ_READ, 0, get_enclosing_root),
 };

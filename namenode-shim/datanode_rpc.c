@@ -8,10 +8,12 @@
 #include "common/base/log.h"
 #include "common/rpc/server.h"
 #include "common/wire/block_report.h"
+#include "namenode-shim/drain.h"
 #include "namenode-shim/file.h"
 #include "namenode-shim/locate.h"
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
+#include "namenode-shim/racks.h"
 
 #define CAPABILITY_REPORT_BUFFERS 1
 #define BUILD_VERSION "0000000000000000000000000000000000000000"
@@ -105,11 +107,19 @@ static int register_datanode(struct req *q, const void *in)
 	Hdd__DatanodeRegistrationProto *echo =
 		req_new_msg(q, Hdd__DatanodeRegistrationProto,
 			    hdd__datanode_registration_proto__init);
+	struct hosts_verdict verdict;
 	struct dn *dn, *old;
 	int rc = check_identity(q, reg->storageinfo);
 
 	if (rc < 0)
 		return rc;
+	verdict = hosts_judge(q->nn->hosts, q->ns.host, id->hostname, id->xferport);
+	if (!verdict.allowed)
+		return exc_throw(&q->exc, EXC_DISALLOWED,
+				 "Datanode denied communication with namenode because the host is "
+				 "not in the include-list: %.63s:%u (%.63s, %.63s); add it to the file "
+				 "that dfs.hosts names, then run hdfs dfsadmin -refreshNodes",
+				 q->ns.host, id->xferport, id->hostname, id->datanodeuuid);
 	old = datanodes_find_addr(&q->nn->dns, q->ns.host, id->xferport, id->datanodeuuid);
 	if (old) {
 		nn_dn_lost(q->nn, old, "another node registered at its address");
@@ -122,6 +132,10 @@ static int register_datanode(struct req *q, const void *in)
 	if (rc < 0)
 		return exc_throw(&q->exc, EXC_IO, "registration with an empty uuid or a text too "
 						  "long is refused");
+	dn->disallowed = false;
+	racks_find(q->nn->racks, dn->ip, dn->rack);
+	drain_judge(q->nn, dn, &verdict);
+	blocks_recheck_node(&q->nn->blocks, dn); /* replicas kept while it was in maintenance */
 	log_info("op=register datanode=%s address=%s:%u", dn->uuid, dn->ip, dn->xfer_port);
 	*echo = *reg; /* borrows the request's parts, which outlive the answer */
 	echo->datanodeid = locate_dn_id(&q->mem, dn);
@@ -375,6 +389,7 @@ static int send_heartbeat(struct req *q, const void *in)
 	const Hdd__HeartbeatRequestProto *m = in;
 	Hdd__HeartbeatResponseProto *r =
 		req_reply(q, Hdd__HeartbeatResponseProto, hdd__heartbeat_response_proto__init);
+	const struct dn *known;
 	struct dn *dn;
 	int rc = find_node(q, m->registration, &dn);
 
@@ -387,6 +402,12 @@ static int send_heartbeat(struct req *q, const void *in)
 	r->hastatus->txid = ++q->nn->txid;
 	PB_SET(r, fullblockreportleaseid, 0);
 	PB_SET(r, isslownode, 0);
+	known = datanodes_find(&q->nn->dns, m->registration->datanodeid->datanodeuuid);
+	if (known && known->disallowed)
+		return exc_throw(&q->exc, EXC_DISALLOWED,
+				 "Datanode denied communication with namenode because the host is "
+				 "not in the include-list: %s:%u",
+				 known->ip, known->xfer_port);
 	if (!dn) {
 		r->cmds[r->n_cmds++] = register_command(q);
 		return 0;

@@ -80,7 +80,9 @@ struct dn {
 	struct storage *storage[DN_STORAGES_MAX]; /* owned */
 	uint32_t nstorages;
 	bool alive;
+	bool disallowed; /* no longer in dfs.hosts */
 	enum dn_admin admin;
+	uint64_t maintenance_until_ms;
 	/* While it drains: blocks with too few replicas elsewhere, those with none elsewhere, and
 	 * those of open files. */
 	uint64_t drain_left, drain_only, drain_open;

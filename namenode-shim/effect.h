@@ -30,6 +30,7 @@ enum effect_kind {
 	FX_LEASE_ADD,     /* holder writes inode */
 	FX_LEASE_DEL,
 	FX_INODES,        /* delta inodes more (metric) */
+	FX_HOSTS,         /* nn->hosts_next is in force now */
 };
 
 struct effect {

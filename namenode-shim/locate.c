@@ -49,7 +49,9 @@ Hd__DatanodeInfoProto *locate_dn(struct arena *a, const struct dn *dn)
 	PB_SET(i, xceivercount, dn->xceivers);
 	i->location = text(a, dn->rack);
 	PB_SET(i, nondfsused, non_dfs);
-	PB_SET(i, adminstate, HD__DATANODE_INFO_PROTO__ADMIN_STATE__NORMAL);
+	PB_SET(i, adminstate, (Hd__DatanodeInfoProto__AdminState)dn->admin);
+	if (*dn->upgrade_domain)
+		i->upgradedomain = text(a, dn->upgrade_domain);
 	PB_SET(i, lastblockreporttime, dn->report_ms);
 	PB_SET(i, lastblockreportmonotonic, dn->report_ns / NS_PER_MS);
 	PB_SET(i, numblocks, (uint32_t)blocks);
@@ -122,7 +124,7 @@ static uint32_t collect(const struct blk *b, bool corrupt, bool excess, struct s
 	for (uint16_t i = 0; i < b->nreps; i++) {
 		const struct replica *r = &b->rep[i];
 
-		if (r->corrupt != corrupt || r->excess != excess)
+		if (r->corrupt != corrupt || r->excess != excess || !r->st->dn->alive)
 			continue;
 		if (r->state == REPLICA_FINALIZED || b->state != BLK_COMPLETE || corrupt)
 			st[n++] = r->st;

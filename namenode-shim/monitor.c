@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "namenode-shim/arena.h"
+#include "namenode-shim/drain.h"
 #include "namenode-shim/file.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/placement.h"
@@ -56,6 +57,7 @@ static void order_copy(struct nn *nn, struct blk *b, uint64_t now)
 
 	for (uint16_t i = 0; i < b->nreps; i++)
 		not[p.nexclude++] = b->rep[i].st->dn;
+	p.nholders = b->nreps;
 	for (uint16_t i = 0; i < b->npending; i++)
 		not[p.nexclude++] = b->pending[i].st->dn;
 	if (src && place_choose(&nn->dns, &p, &target) == 1) {
@@ -129,6 +131,7 @@ void monitor_tick(struct nn *nn)
 	pthread_rwlock_wrlock(&nn->mem_lock);
 	live = check_nodes(nn, now);
 	nn_check_safe_mode(nn);
+	drain_tick(nn, now);
 	if (!nn->safe.on && now >= nn->next_redundancy_ns) {
 		nn->next_redundancy_ns = now + nn->set.redundancy_ms * NS_PER_MS;
 		blocks_expire_pending(&nn->blocks, now);

@@ -9,8 +9,10 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "namenode-shim/arena.h"
+#include "namenode-shim/drain.h"
 #include "namenode-shim/inode.h"
 #include "namenode-shim/monitor.h"
+#include "namenode-shim/racks.h"
 #include "namenode-shim/req.h"
 #include "namenode-shim/users.h"
 
@@ -75,9 +77,12 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	list_init(&nn->parked);
 	datanodes_init(&nn->dns, (2 * set->recheck_ms + 10 * set->heartbeat_ms) * NS_PER_MS);
 	blocks_init(&nn->blocks, set->pending_ms * NS_PER_MS, set->repl_min);
+	nn->blocks.maintenance_min = set->maintenance_min;
 	nn->blocks.safe_min = set->safe_repl ? set->safe_repl : 1;
 	nn->users = users_new(nn->set.super_group, nn->set.fixed_groups);
-	rc = db_open(set->name_dir, &nn->db, err);
+	nn->racks = racks_new(set->conf);
+	rc = hosts_load(set->conf, &nn->hosts, err);
+	rc = rc ? rc : db_open(set->name_dir, &nn->db, err);
 	if (rc < 0)
 		goto fail;
 	rc = txn_reader_new(nn->db, &nn->reader);
@@ -105,6 +110,9 @@ void nn_free(struct nn *nn)
 	blocks_fini(&nn->blocks);
 	datanodes_fini(&nn->dns);
 	users_free(nn->users);
+	hosts_free(nn->hosts);
+	hosts_free(nn->hosts_next);
+	racks_free(nn->racks);
 	while (nn->calls) {
 		struct call_stat *next = nn->calls->next;
 
@@ -236,7 +244,10 @@ void nn_dn_lost(struct nn *nn, struct dn *dn, const char *why)
 		 why);
 	dn->alive = false;
 	dn_orders_drop(&nn->dns, dn);
-	blocks_forget(&nn->blocks, dn, NULL);
+	if (dn->admin == DN_IN_MAINTENANCE) /* it was to be away: nothing is copied */
+		blocks_recheck_node(&nn->blocks, dn);
+	else
+		blocks_forget(&nn->blocks, dn, NULL);
 }
 
 /* ---- effects ---- */
@@ -337,8 +348,19 @@ static void apply_block(struct nn *nn, const struct effect *e)
 	case FX_LEASE_ADD:
 	case FX_LEASE_DEL:
 	case FX_INODES:
+	case FX_HOSTS:
 		break; /* handled by callers */
 	}
+}
+
+static void take_hosts(struct nn *nn)
+{
+	if (!nn->hosts_next)
+		return; /* two calls in one batch */
+	hosts_free(nn->hosts);
+	nn->hosts = nn->hosts_next;
+	nn->hosts_next = NULL;
+	drain_judge_all(nn);
 }
 
 static void apply(struct nn *nn, const struct effect_list *l)
@@ -350,6 +372,8 @@ static void apply(struct nn *nn, const struct effect_list *l)
 			leases_del(&nn->leases, e->holder, e->inode);
 		else if (e->kind == FX_INODES)
 			nn->inodes += (uint64_t)e->delta;
+		else if (e->kind == FX_HOSTS)
+			take_hosts(nn);
 		else
 			apply_block(nn, e);
 }

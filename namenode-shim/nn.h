@@ -29,6 +29,8 @@
 #include "namenode-shim/leases.h"
 #include "namenode-shim/settings.h"
 
+struct hosts;
+struct racks;
 struct req;
 struct users;
 
@@ -61,6 +63,8 @@ struct nn {
 	struct leases leases;
 	struct safemode safe;
 	atomic_uint_fast64_t inodes; /* metric */
+	struct hosts *hosts; /* owned */
+	struct racks *racks; /* owned; writer thread */
 	struct call_stat *calls; /* owned list; complete before the port opens */
 	uint64_t start_ms, start_ns;
 	uint16_t rpc_port; /* as bound */
@@ -75,7 +79,8 @@ struct nn {
 	pthread_t writer;
 	bool writer_runs;
 	struct list parked; /* requests that wait for a report */
-	uint64_t next_tick_ns, next_redundancy_ns;
+	struct hosts *hosts_next; /* owned: read, not in force yet */
+	uint64_t next_tick_ns, next_redundancy_ns, next_drain_ns;
 	uint64_t txid;
 };
 

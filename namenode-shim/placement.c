@@ -82,25 +82,88 @@ static uint32_t pick_local(struct datanodes *d, const struct place *p, struct dn
 	return 0;
 }
 
+/* ---- racks ---- */
+
+/* What the racks allow for the next replica, given the nodes that hold or will hold the others. */
+struct rack_rule {
+	const char *same, *other; /* it must be there; it must not be there; NULL: either */
+	const struct dn *const *holder;
+	uint32_t nholders, most; /* most: of one rack */
+};
+
+static uint32_t in_rack(const struct rack_rule *r, const char *rack)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < r->nholders; i++)
+		n += !strcmp(r->holder[i]->rack, rack);
+	return n;
+}
+
+static struct rack_rule rule_of(const struct dn *const *holder, uint32_t n, uint32_t total, uint32_t racks)
+{
+	struct rack_rule r = {.holder = holder, .nholders = n, .most = (total - 1) / racks + 2};
+
+	if (n == 1 || (n == 2 && !strcmp(holder[0]->rack, holder[1]->rack)))
+		r.other = holder[0]->rack;
+	else if (n == 2)
+		r.same = holder[1]->rack;
+	return r;
+}
+
+static bool fits(const struct rack_rule *r, const struct dn *dn)
+{
+	if (r->same && strcmp(r->same, dn->rack))
+		return false;
+	if (r->other && !strcmp(r->other, dn->rack))
+		return false;
+	return in_rack(r, dn->rack) < r->most;
+}
+
+/* Those that fit to the front; how many. Nobody fits: all do. */
+static uint32_t sort_fitting(const struct rack_rule *r, struct dn **cand, uint32_t n)
+{
+	uint32_t ok = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (fits(r, cand[i])) {
+			struct dn *tmp = cand[ok];
+
+			cand[ok++] = cand[i];
+			cand[i] = tmp;
+		}
+	return ok ? ok : n;
+}
+
 uint32_t place_choose(struct datanodes *d, const struct place *p, struct storage **ret)
 {
-	struct dn **cand = xcalloc(HASH_COUNT(d->table) + 1, sizeof(struct dn *));
-	uint32_t n = 0, got = 0;
+	const uint32_t nodes = HASH_COUNT(d->table), racks = nodes ? datanodes_racks(d) : 1;
+	struct dn **cand = xcalloc(nodes + 1, sizeof(struct dn *));
+	const struct dn **holder = xcalloc((size_t)p->nholders + p->want + 1, sizeof(struct dn *));
+	uint32_t n = 0, got = 0, held = p->nholders;
 
+	for (uint32_t i = 0; i < held; i++)
+		holder[i] = p->exclude[i];
 	for (struct dn *dn = d->table; dn; dn = dn->hh.next)
-		if (dn->alive && !excluded(p, dn) && has_room(dn, p->block_size))
+		if (dn->alive && dn->admin == DN_NORMAL && !excluded(p, dn) &&
+		    has_room(dn, p->block_size))
 			cand[n++] = dn;
 	while (got < p->want && n) {
-		const uint32_t i = got ? pick_index(d, cand, n) : pick_local(d, p, cand, n);
-		struct storage *st = pick_storage(d, cand[i], p->block_size);
+		const struct rack_rule rule = rule_of(holder, held, p->nholders + p->want, racks);
+		const uint32_t ok = racks > 1 && held ? sort_fitting(&rule, cand, n) : n;
+		const uint32_t i = held ? pick_index(d, cand, ok) : pick_local(d, p, cand, ok);
+		struct dn *dn = cand[i];
+		struct storage *st = pick_storage(d, dn, p->block_size);
 
 		cand[i] = cand[--n];
 		if (!st)
 			continue;
 		st->promised += p->block_size;
 		st->promised_blocks++;
+		holder[held++] = dn;
 		ret[got++] = st;
 	}
+	free(holder);
 	free(cand);
 	return got;
 }

@@ -5,10 +5,13 @@
  * placement - where a new replica goes
  *
  * Idea: distinct live nodes with room for a whole block; the first on the writer's own host, the
- * others the less busy of two random candidates, which spreads load without sorting. One rack.
+ * others the less busy of two random candidates, which spreads load without sorting. With several
+ * racks the second replica goes to another rack than the first, the third to the rack of the second, and
+ * no rack gets more than (n - 1) / racks + 2; where that is not possible, anywhere. Nodes that are to
+ * leave get nothing.
  * Room already promised to other new blocks since the node's last heartbeat counts as taken.
  * Threading: writer thread.
- * Source: HDFS default placement for one rack; hdfs-wire 3.4 (addBlock).
+ * Source: HDFS default placement; hdfs-wire 3.4 (addBlock).
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,6 +25,7 @@ struct place {
 	const char *writer_ip; /* NULL: no preference */
 	const struct dn **exclude;
 	uint32_t nexclude;
+	uint32_t nholders; /* the first of exclude hold the block already: they count for racks */
 	uint64_t block_size;
 };
 

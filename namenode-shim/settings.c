@@ -155,6 +155,8 @@ static int load_times(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc : conf_time_ms(c, "dfs.shim.lease.soft-limit", LEASE_SOFT_MS,
 				    &s->lease_soft_ms, e);
 	rc = rc ? rc : conf_time_ms(c, "dfs.shim.block.recovery.interval", NN_RECOVERY_MS, &s->recovery_ms, e);
+	rc = rc ? rc
+		: conf_time_ms(c, "dfs.namenode.decommission.interval", 30000, &s->drain_ms, e);
 	s->lease_hard_ms = hard_s * 1000;
 	return rc;
 }
@@ -258,6 +260,9 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc
 		: get_u32(c, "dfs.namenode.safemode.replication.min", s->repl_min, 1, s->repl_max,
 			  &s->safe_repl, e);
+	rc = rc ? rc
+		: get_u32(c, "dfs.namenode.maintenance.replication.min", 1, 0, s->repl_max,
+			  &s->maintenance_min, e);
 	rc = rc ? rc : conf_bool(c, "hadoop.security.authorization", false, &s->authorization, e);
 	if (!rc)
 		load_log_dir(c, s);

@@ -37,6 +37,8 @@ struct settings {
 	uint64_t trash_min;     /* minutes */
 	uint64_t heartbeat_ms, recheck_ms, redundancy_ms, pending_ms, redundancy_delay_ms;
 	uint64_t retry_ms;
+	uint64_t drain_ms; /* between two looks at nodes that leave */
+	uint32_t maintenance_min;
 	double safe_pct;
 	uint32_t safe_nodes, safe_repl; /* live nodes, and replicas of a block, to leave safe mode */
 	char host[256];                 /* of the RPC address, as SafeModeException names it */

@@ -258,7 +258,7 @@ int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **arg
 	return -1;
 }
 
-/* "hdfs://host:port/path" of this file system is "/path", and so is "hdfs:///path". */
+/* "hdfs://host:port/path" of this file system is "/path". */
 static int strip_uris(struct cli *c)
 {
 	const char *uri = dfs_uri(c->fs);
@@ -267,10 +267,6 @@ static int strip_uris(struct cli *c)
 	for (int i = 0; i < c->argc; i++) {
 		if (strncmp(c->argv[i], "hdfs://", 7))
 			continue;
-		if (c->argv[i][7] == '/') {
-			c->argv[i] += 7;
-			continue;
-		}
 		if (strncmp(c->argv[i], uri, n) || (c->argv[i][n] && c->argv[i][n] != '/'))
 			return cli_fail(c, c->argv[i], "another file system; name it with --fs, and the path without it");
 		c->argv[i] += c->argv[i][n] ? n : 0;

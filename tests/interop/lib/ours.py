@@ -113,10 +113,6 @@ class Library:
             return self.boolean('dfs_recover_lease', q['path'])
         if op == 'is_closed':
             return self.boolean('dfs_is_closed', q['path'])
-        if op == 'failovers':  # of readers so far
-            count = (ctypes.c_uint64 * 16)()  # struct dfs_counters
-            self.lib.dfs_get_counters(self.fs, count)
-            return count[5]
         if op == 'truncate':
             return self.boolean('dfs_truncate', q['path'], ctypes.c_uint64(q['length']))
         raise ValueError(op)

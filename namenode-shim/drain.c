@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/drain.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/racks.h"
+
+static void set_admin(struct nn *nn, struct dn *dn, enum dn_admin admin)
+{
+	if (dn->admin == admin)
+		return;
+	log_info("op=admin datanode=%s address=%s:%u from=%s to=%s", dn->uuid, dn->ip, dn->xfer_port,
+		 dn_admin_code(dn), dn_admin_code(&(struct dn){.admin = admin}));
+	dn->admin = admin;
+	dn->drain_left = dn->drain_only = dn->drain_open = 0;
+	blocks_recheck_node(&nn->blocks, dn);
+	nn->next_drain_ns = 0; /* look at once */
+}
+
+static bool leaves(const struct dn *dn)
+{
+	return dn->admin == DN_DECOMMISSIONING || dn->admin == DN_DECOMMISSIONED;
+}
+
+static bool in_maintenance(const struct dn *dn)
+{
+	return dn->admin == DN_ENTERING_MAINTENANCE || dn->admin == DN_IN_MAINTENANCE;
+}
+
+static void end_maintenance(struct nn *nn, struct dn *dn)
+{
+	const bool away = !dn->alive;
+
+	set_admin(nn, dn, DN_NORMAL);
+	if (away) /* nobody waits for its replicas any more */
+		blocks_forget(&nn->blocks, dn, NULL);
+}
+
+void drain_judge(struct nn *nn, struct dn *dn, const struct hosts_verdict *v)
+{
+	snprintf(dn->upgrade_domain, sizeof(dn->upgrade_domain), "%s", v->upgrade_domain);
+	dn->maintenance_until_ms = v->until_ms;
+	switch (v->state) {
+	case HOSTS_LEAVE:
+		if (!leaves(dn))
+			set_admin(nn, dn, DN_DECOMMISSIONING);
+		break;
+	case HOSTS_MAINTENANCE:
+		if (!in_maintenance(dn))
+			set_admin(nn, dn, DN_ENTERING_MAINTENANCE);
+		break;
+	case HOSTS_NORMAL:
+		if (in_maintenance(dn))
+			end_maintenance(nn, dn);
+		set_admin(nn, dn, DN_NORMAL);
+		break;
+	}
+}
+
+void drain_judge_all(struct nn *nn)
+{
+	racks_forget(nn->racks);
+	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next) {
+		const struct hosts_verdict v =
+			hosts_judge(nn->hosts, dn->ip, dn->host, dn->xfer_port);
+
+		dn->disallowed = !v.allowed;
+		if (v.allowed)
+			drain_judge(nn, dn, &v);
+		else if (dn->alive)
+			nn_dn_lost(nn, dn, "no longer in dfs.hosts");
+	}
+}
+
+/* Are there enough replicas on nodes that stay? The last block of an open file needs only what a
+ * writer needs; a file with more replicas than the default may leave with the default. */
+static bool enough(const struct nn *nn, const struct blk *b)
+{
+	const uint32_t live = blk_live(b);
+
+	if (b->state == BLK_OPEN)
+		return live >= nn->set.repl_min || !b->nreps;
+	return live >= blk_wanted(&nn->blocks, b) || (b->repl > nn->set.replication &&
+						      live >= nn->set.replication);
+}
+
+static void count_block(struct nn *nn, struct blk *b)
+{
+	bool draining = false;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		draining |= dn_is_draining(b->rep[i].st->dn);
+	if (!draining || enough(nn, b))
+		return;
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		struct dn *dn = b->rep[i].st->dn;
+
+		if (!dn_is_draining(dn))
+			continue;
+		dn->drain_left++;
+		dn->drain_only += !blk_live(b);
+		dn->drain_open += b->state != BLK_COMPLETE;
+	}
+}
+
+static void finish(struct nn *nn, struct dn *dn)
+{
+	if (!dn_is_draining(dn) || dn->drain_left)
+		return;
+	set_admin(nn, dn,
+		  dn->admin == DN_DECOMMISSIONING ? DN_DECOMMISSIONED : DN_IN_MAINTENANCE);
+}
+
+void drain_tick(struct nn *nn, uint64_t now_ns)
+{
+	bool any = false;
+
+	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next) {
+		if (in_maintenance(dn) && dn->maintenance_until_ms <= clock_wall_ms())
+			end_maintenance(nn, dn);
+		any |= dn_is_draining(dn);
+	}
+	if (!any || now_ns < nn->next_drain_ns)
+		return;
+	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next)
+		dn->drain_left = dn->drain_only = dn->drain_open = 0;
+	for (struct blk *b = nn->blocks.map; b; b = b->hh.next)
+		count_block(nn, b);
+	nn->next_drain_ns = now_ns + nn->set.drain_ms * NS_PER_MS;
+	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next)
+		/* A living node must have said what it holds. */
+		if (!dn->alive || dn->report_ns)
+			finish(nn, dn);
+}
