@@ -17,6 +17,7 @@
 #include "namenode-shim/users.h"
 
 #define MAP_GROW_TRIES 4
+#define RECOVERY_LOST 1 /* a stamp that no recovery has */
 
 /* ---- start: memory from disk ---- */
 
@@ -30,8 +31,13 @@ static int load_inode(void *arg, struct inode *n)
 		const struct inode_block *b = &n->blocks[i];
 		const bool last = i + 1 == n->nblocks;
 
-		blocks_add(&nn->blocks, &b->b, n->id, n->repl,
-			   !open || !last ? BLK_COMPLETE : b->committed ? BLK_COMMITTED : BLK_OPEN);
+		struct blk *k = blocks_add(
+			&nn->blocks, &b->b, n->id, n->repl,
+			!open || !last ? BLK_COMPLETE : b->committed ? BLK_COMMITTED : BLK_OPEN);
+
+		if (last && n->truncating) /* no order of the last process counts: begin anew */
+			blk_set_recovery(&nn->blocks, k, RECOVERY_LOST,
+					 clock_mono_ns() + nn->set.recovery_ms * NS_PER_MS);
 	}
 	if (open)
 		leases_add(&nn->leases, n->client, n->id);
