@@ -85,7 +85,7 @@ class Mixture(Interop):
 
         def enough():
             last[:] = self.java('blocks', path=where)
-            return all(len(b['nodes']) >= n for b in last)
+            return all(len(b['nodes']) == n for b in last)  # one too many is about to be deleted
         until(enough, lambda: '%s has %d replicas of each block: %s' % (where, n, last), step=0.2)
 
     def check_file(self, where, data, replication=3):
