@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NamenodeProtocol (the balancer), HAServiceProtocol, the refresh calls and group look-ups. */
+/* NamenodeProtocol (the balancer), HAServiceProtocol, the refresh calls, group look-ups and reconfiguration. */
 #include <string.h>
 
 #include "GenericRefreshProtocol.pb-c.h"
 #include "GetUserMappingsProtocol.pb-c.h"
 #include "HAServiceProtocol.pb-c.h"
 #include "NamenodeProtocol.pb-c.h"
+#include "ReconfigurationProtocol.pb-c.h"
 #include "RefreshAuthorizationPolicyProtocol.pb-c.h"
 #include "RefreshCallQueueProtocol.pb-c.h"
 #include "RefreshUserMappingsProtocol.pb-c.h"
@@ -279,3 +280,20 @@ static const struct method groups_table[] = {
 	METHOD(getGroupsForUser, hc, get_groups_for_user, REQ_READ, 0, get_groups),
 };
 const struct method_table user_mapping_methods = METHOD_TABLE(groups_table);
+
+/* ---- reconfiguration: dfsadmin -reconfig namenode ---- */
+
+EMPTY(list_reconfigurable, Hd__ListReconfigurablePropertiesResponseProto,
+      hd__list_reconfigurable_properties_response_proto__init)
+EMPTY(reconfiguration_status, Hd__GetReconfigurationStatusResponseProto, /* start time 0: never */
+      hd__get_reconfiguration_status_response_proto__init)
+REFUSE(start_reconfiguration, EXC_UNSUPPORTED,
+       "this NameNode takes its settings at start: stop it and start it again")
+
+#define RECONFIG(name, msg, fn) METHOD(name, hd, msg, REQ_READ, REQ_SUPER, fn)
+static const struct method reconfiguration_table[] = {
+	RECONFIG(listReconfigurableProperties, list_reconfigurable_properties, list_reconfigurable),
+	RECONFIG(getReconfigurationStatus, get_reconfiguration_status, reconfiguration_status),
+	RECONFIG(startReconfiguration, start_reconfiguration, start_reconfiguration),
+};
+const struct method_table reconfiguration_methods = METHOD_TABLE(reconfiguration_table);

@@ -14,7 +14,7 @@
 #define HDFS "org.apache.hadoop.hdfs."
 #define HADOOP "org.apache.hadoop."
 #define TABLES_MAX 8
-#define PROTOCOLS 10
+#define PROTOCOLS 11
 /* The kernel tears the ring of a killed process down after the process is gone, so its port may stay
  * taken for a moment: a restart waits that long before it believes "address in use". */
 #define LISTEN_WAIT_MS 3000
@@ -54,6 +54,7 @@ static const struct {
 	{HADOOP "ipc.RefreshCallQueueProtocol", {&refresh_queue_methods}},
 	{HADOOP "ipc.GenericRefreshProtocol", {&generic_refresh_methods}},
 	{HADOOP "tools.GetUserMappingsProtocol", {&user_mapping_methods}},
+	{HDFS "protocol.ReconfigurationProtocol", {&reconfiguration_methods}},
 };
 
 static void index_add(struct service *s, const struct method *m)

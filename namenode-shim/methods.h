@@ -26,7 +26,8 @@ extern const struct method_table datanode_methods;      /* datanode_rpc.c */
 extern const struct method_table lifeline_methods;      /* datanode_rpc.c */
 /* admin_rpc.c: the small protocols beside ClientProtocol. */
 extern const struct method_table ha_methods, namenode_methods, refresh_acl_methods, refresh_user_methods,
-	refresh_queue_methods, generic_refresh_methods, user_mapping_methods;
+	refresh_queue_methods, generic_refresh_methods, user_mapping_methods,
+	reconfiguration_methods;
 
 /** Answers who this NameNode is, to data nodes and to the balancer. */
 int version_request(struct req *q, const void *in);
