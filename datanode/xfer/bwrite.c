@@ -2,7 +2,6 @@
 #include "datanode/xfer/bwrite_internal.h"
 
 #include <assert.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,14 +11,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
-#include "datanode/xfer/sink.h"
 
 /* ---- small helpers ---- */
-
-static void bw_ready(struct bwrite *w)
-{
-	reactor_ready(w->core->reactor, &w->rop);
-}
 
 void bw_fail(struct bwrite *w, int rc, const char *what)
 {
@@ -37,19 +30,9 @@ void bw_fail(struct bwrite *w, int rc, const char *what)
 	bw_ready(w);
 }
 
-static bool has_acks(const struct bwrite *w)
-{
-	return w->params.client[0] && !w->params.transfer;
-}
-
 static bool sink_acks(const struct bwrite *w)
 {
-	return w->sink && has_acks(w) && !w->mirror_broken && !w->sink_closing;
-}
-
-static struct bpiece *piece_at(struct bwrite *w, uint32_t i)
-{
-	return &w->pieces[i % BW_PIECES];
+	return w->sink && bw_has_acks(w) && !w->mirror_broken && !w->sink_closing;
 }
 
 uint32_t bwrite_bpc(const struct bwrite *w)
@@ -159,7 +142,7 @@ static void bw_done_open(struct offload *o)
 static void bw_work_finalize(struct offload *o)
 {
 	struct bwrite *w = container_of(o, struct bwrite, offload);
-	const struct bpiece *last = piece_at(w, w->tail - 1);
+	const struct bpiece *last = bw_piece_at(w, w->tail - 1);
 	const char *hint = w->params.del_hint[0] ? w->params.del_hint : NULL;
 	struct replica_writer *rw = w->rw;
 
@@ -191,7 +174,7 @@ static void bw_work_release(struct offload *o)
 {
 	struct bwrite *w = container_of(o, struct bwrite, offload);
 
-	if (w->core->restart_until_ms && has_acks(w))
+	if (w->core->restart_until_ms && bw_has_acks(w))
 		replica_mark_restart(w->rw, w->core->restart_until_ms);
 	if (w->rc == -EIO)
 		store_volume_suspect(pool_store(w->params.bp), w->rw->storage_uuid);
@@ -206,290 +189,6 @@ static void bw_done_release(struct offload *o)
 	w->offload_busy = false;
 	w->state = BW_STOP_WAIT;
 	bw_ready(w);
-}
-
-/* ---- stable storage ---- */
-
-/* The directory entry of a replica being written, once per op. */
-static void bw_work_dir(struct offload *o)
-{
-	struct bwrite *w = container_of(o, struct bwrite, dir_offload);
-
-	w->dir_rc = replica_sync_dir(w->rw);
-}
-
-static void sync_part_done(struct bwrite *w, int rc)
-{
-	if (rc < 0 && !w->sync_rc)
-		w->sync_rc = rc;
-	if (--w->sync_waiting)
-		return;
-	if (w->sync_rc < 0)
-		bw_fail(w, w->sync_rc, "fdatasync");
-	else
-		w->synced = w->sync_covers;
-	bw_ready(w);
-}
-
-static void bw_done_dir(struct offload *o)
-{
-	struct bwrite *w = container_of(o, struct bwrite, dir_offload);
-
-	w->dir_busy = false;
-	w->dir_synced = w->dir_rc == 0;
-	sync_part_done(w, w->dir_rc);
-}
-
-static void on_sync_data(struct uring_op *op, int res, uint32_t flags)
-{
-	(void)flags;
-	sync_part_done(container_of(op, struct bwrite, sync_data), res);
-}
-
-static void on_sync_meta(struct uring_op *op, int res, uint32_t flags)
-{
-	(void)flags;
-	sync_part_done(container_of(op, struct bwrite, sync_meta), res);
-}
-
-static void sync_start(struct bwrite *w, uint32_t covers)
-{
-	struct io_uring_sqe *sqe;
-
-	w->sync_rc = 0;
-	w->sync_covers = covers;
-	w->sync_waiting = (uint8_t)(w->dir_synced ? 2 : 3);
-	w->sync_data.done = on_sync_data;
-	w->sync_meta.done = on_sync_meta;
-	sqe = reactor_sqe(w->core->reactor);
-	io_uring_prep_fsync(sqe, w->rw->fd, IORING_FSYNC_DATASYNC);
-	uring_attach(sqe, &w->sync_data);
-	sqe = reactor_sqe(w->core->reactor);
-	io_uring_prep_fsync(sqe, w->rw->fd_meta, IORING_FSYNC_DATASYNC);
-	uring_attach(sqe, &w->sync_meta);
-	if (!w->dir_synced) {
-		w->dir_busy = true;
-		w->dir_offload = (struct offload){.work = bw_work_dir, .done = bw_done_dir};
-		reactor_offload(w->core->reactor, &w->dir_offload);
-	}
-}
-
-/* One fdatasync serves every piece that is on disk when it starts. */
-static void bw_do_sync(struct bwrite *w)
-{
-	bool due = false;
-	uint32_t i;
-
-	if (w->sync_waiting || !w->rw || w->offload_busy)
-		return;
-	for (i = w->head; i != w->tail; i++) {
-		const struct bpiece *b = piece_at(w, i);
-
-		if (b->end > w->on_disk)
-			break;
-		if (b->p.sync && !b->p.last && (int32_t)(i - w->synced) >= 0)
-			due = true;
-	}
-	if (due)
-		sync_start(w, i);
-}
-
-/* ---- the next hop ---- */
-
-static void bpiece_sent(struct bwrite *w, struct bpiece *b)
-{
-	struct lane *lane = b->lane;
-
-	b->sent = true;
-	b->lane = NULL;
-	if (!lane)
-		return;
-	lane->users--;
-	wdisk_lane_put(w, lane);
-}
-
-static void on_sink_opened(struct sink_user *u, int status, const char *bad_link)
-{
-	struct bwrite *w = container_of(u, struct bwrite, sink_user);
-	const bool tell = has_acks(w);
-
-	if (w->state != BW_CHAIN_WAIT)
-		return;
-	if (status != DT_SUCCESS && tell) {
-		w->answered = true;
-		if (w->src)
-			w->src->ops->opened(w->src, status, bad_link, false);
-		bw_fail(w, -EHOSTUNREACH, "the next node did not set up");
-	} else if (status != DT_SUCCESS) {
-		w->mirror_broken = true;
-	}
-	w->state = BW_RUN;
-	bw_ready(w);
-}
-
-static void on_sink_sent(struct sink_user *u, struct piece *p)
-{
-	struct bwrite *w = container_of(u, struct bwrite, sink_user);
-
-	bpiece_sent(w, container_of(p, struct bpiece, p));
-	bw_ready(w);
-}
-
-static void ack_up(struct bwrite *w, int64_t seq, uint8_t own, const uint8_t *down, uint32_t n)
-{
-	uint8_t statuses[DT_ACK_NODES_MAX];
-
-	if (!w->src || !has_acks(w))
-		return;
-	if (n > DT_ACK_NODES_MAX - 1)
-		n = DT_ACK_NODES_MAX - 1;
-	statuses[0] = own;
-	if (n)
-		memcpy(statuses + 1, down, n);
-	w->src->ops->ack(w->src, seq, statuses, n + 1);
-}
-
-static void mirror_break(struct bwrite *w)
-{
-	static const uint8_t error = DT_ERROR;
-
-	if (w->mirror_broken)
-		return;
-	w->mirror_broken = true;
-	log_warn("op=write block=%" PRId64 "_%" PRIu64 " peer=%s: the next node is gone",
-		 w->params.req.block.id, w->params.req.block.gs, w->src ? w->src->peer : "-");
-	ack_up(w, SEQ_UNKNOWN, DT_SUCCESS, &error, 1);
-	bw_ready(w);
-}
-
-static void on_sink_acked(struct sink_user *u, int64_t seq, const uint8_t *statuses, uint32_t n)
-{
-	struct bwrite *w = container_of(u, struct bwrite, sink_user);
-	struct bpiece *b;
-
-	if (w->mirror_broken || w->rc)
-		return;
-	for (uint32_t i = 0; i < n; i++) {
-		/* We verified what we passed on: let ourselves be blamed, not the messenger. */
-		if (statuses[i] == DT_ERROR_CHECKSUM) {
-			bw_fail(w, -EBADMSG, "the next node says what we sent is corrupt");
-			return;
-		}
-	}
-	if (seq == SEQ_UNKNOWN) {
-		ack_up(w, seq, DT_SUCCESS, statuses, n);
-		return;
-	}
-	b = w->down != w->fwd ? piece_at(w, w->down) : NULL;
-	if (!b || b->p.seq != seq) {
-		mirror_break(w);
-		return;
-	}
-	w->down++;
-	if (b->forward_ns) {
-		w->peer_time.ns += clock_mono_ns() - b->forward_ns;
-		w->peer_time.samples++;
-	}
-	w->down_done = b->p.last;
-	b->down_acked = true;
-	b->down_count = (uint8_t)(n < DT_ACK_NODES_MAX ? n : DT_ACK_NODES_MAX - 1);
-	b->down_ok = true;
-	for (uint32_t i = 0; i < n; i++)
-		b->down_ok &= statuses[i] == DT_SUCCESS;
-	if (!b->down_ok) { /* the sender will tear the chain down: tell it now, as it came */
-		ack_up(w, SEQ_UNKNOWN, DT_SUCCESS, statuses, n);
-		w->mirror_broken = true;
-	}
-	bw_ready(w);
-}
-
-static void on_sink_broken(struct sink_user *u, int rc)
-{
-	struct bwrite *w = container_of(u, struct bwrite, sink_user);
-
-	if (w->state == BW_CHAIN_WAIT) {
-		on_sink_opened(u, DT_ERROR, "");
-		return;
-	}
-	/* A node that has acknowledged the last packet may hang up at once, as Java's does. */
-	if (rc < 0 && !w->down_done && (!w->finalized || w->head != w->tail))
-		mirror_break(w);
-	bw_ready(w);
-}
-
-static void on_sink_closed(struct sink_user *u)
-{
-	struct bwrite *w = container_of(u, struct bwrite, sink_user);
-
-	w->sink = NULL;
-	bw_ready(w);
-}
-
-static const struct sink_user_ops bw_sink_user_ops = {
-	.opened = on_sink_opened,
-	.sent = on_sink_sent,
-	.acked = on_sink_acked,
-	.broken = on_sink_broken,
-	.closed = on_sink_closed,
-};
-
-static void bw_do_chain(struct bwrite *w)
-{
-	const struct sink_params sp = {
-		.write = &w->params,
-		.stage = w->params.req.stage,
-		.block_len = w->params.req.block.len,
-		.crc_type = w->crc_type,
-		.bytes_per_crc = w->params.req.bytes_per_crc,
-		.no_answer = !w->params.client[0],
-	};
-	int rc;
-
-	w->state = BW_CHAIN_WAIT;
-	if (w->rc) {
-		w->answered = true;
-		if (w->src)
-			w->src->ops->opened(w->src, dt_errno_status(w->rc), "", true);
-		w->state = BW_DRAIN;
-		return;
-	}
-	if (!w->params.target_count) {
-		w->state = BW_RUN;
-		return;
-	}
-	w->sink_user.ops = &bw_sink_user_ops;
-	rc = sink_open(w->core, &sp, &w->sink_user, &w->sink);
-	if (rc < 0)
-		on_sink_opened(&w->sink_user, DT_ERROR, "");
-}
-
-static void sink_close(struct bwrite *w)
-{
-	if (!w->sink || w->sink_closing)
-		return;
-	w->sink_closing = true;
-	w->sink->ops->close(w->sink);
-}
-
-static void bw_do_forward(struct bwrite *w)
-{
-	while (w->fwd != w->tail) {
-		struct bpiece *b = piece_at(w, w->fwd);
-
-		if (b->status != DT_SUCCESS)
-			return;
-		w->fwd++;
-		if (!w->sink || w->mirror_broken || w->sink_closing) {
-			bpiece_sent(w, b);
-			continue;
-		}
-		b->forwarded = true;
-		/* As Java: only the last but one judges, or its slowness would be laid on all
-		 * before it. */
-		b->forward_ns = w->params.target_count == 1 && w->core->dn->live.peer_stats ?
-					clock_mono_ns() : 0;
-		w->sink->ops->forward(w->sink, &b->p);
-	}
 }
 
 /* ---- pieces and acks ---- */
@@ -576,7 +275,7 @@ static int piece_take(struct bwrite *w, struct bpiece *b, const uint8_t *crcs)
 
 static int piece_submit(struct bwrite *w, const struct piece *p, const uint8_t *crcs)
 {
-	struct bpiece *b = piece_at(w, w->tail);
+	struct bpiece *b = bw_piece_at(w, w->tail);
 	int rc = 0;
 
 	if (w->rc)
@@ -629,7 +328,7 @@ static void bw_publish(struct bwrite *w)
 
 static bool piece_own_done(struct bwrite *w, uint32_t i)
 {
-	const struct bpiece *b = piece_at(w, i);
+	const struct bpiece *b = bw_piece_at(w, i);
 
 	if (b->end > w->on_disk)
 		return false;
@@ -644,9 +343,9 @@ static void piece_ack(struct bwrite *w, struct bpiece *b)
 	uint8_t ok[DT_ACK_NODES_MAX] = {0};
 	const uint64_t end = b->p.off + b->p.len;
 
-	if (w->mirror_broken && has_acks(w)) {
+	if (w->mirror_broken && bw_has_acks(w)) {
 		if (!b->p.more)
-			ack_up(w, SEQ_UNKNOWN, DT_SUCCESS, &error, 1);
+			bw_ack_up(w, SEQ_UNKNOWN, DT_SUCCESS, &error, 1);
 		return;
 	}
 	if (b->p.len && end > w->acked) {
@@ -655,16 +354,16 @@ static void piece_ack(struct bwrite *w, struct bpiece *b)
 		bw_publish(w);
 	}
 	if (!b->p.more)
-		ack_up(w, b->p.seq, DT_SUCCESS, ok, b->down_count);
+		bw_ack_up(w, b->p.seq, DT_SUCCESS, ok, b->down_count);
 }
 
 static void bw_do_acks(struct bwrite *w)
 {
 	while (w->head != w->tail && !w->rc) {
-		struct bpiece *b = piece_at(w, w->head);
+		struct bpiece *b = bw_piece_at(w, w->head);
 
 		if (b->status != DT_SUCCESS) {
-			ack_up(w, b->p.seq, b->status, NULL, 0);
+			bw_ack_up(w, b->p.seq, b->status, NULL, 0);
 			bw_fail(w, -EBADMSG, "a damaged packet");
 			return;
 		}
@@ -685,7 +384,7 @@ static void bw_do_finalize(struct bwrite *w)
 		return;
 	if (w->on_disk != w->received || !wdisk_idle(w) || w->sync_waiting)
 		return;
-	if (piece_at(w, w->tail - 1)->status != DT_SUCCESS)
+	if (bw_piece_at(w, w->tail - 1)->status != DT_SUCCESS)
 		return;
 	off_start(w, bw_work_finalize, bw_done_finalize);
 }
@@ -711,10 +410,10 @@ static void bw_do_answer(struct bwrite *w)
 /* This node restarts: the client may wait for it (hdfs-wire 8.3), and the replica stays as it is. */
 static void bw_do_restart(struct bwrite *w)
 {
-	if (!w->core->restart_until_ms || w->restart_told || w->rc || !has_acks(w))
+	if (!w->core->restart_until_ms || w->restart_told || w->rc || !bw_has_acks(w))
 		return;
 	w->restart_told = true;
-	ack_up(w, SEQ_UNKNOWN, DT_OOB_RESTART, NULL, 0);
+	bw_ack_up(w, SEQ_UNKNOWN, DT_OOB_RESTART, NULL, 0);
 }
 
 /* The disk or the store failed us: the sender is to blame this node, not the first one. */
@@ -724,7 +423,7 @@ static void bw_tell_failure(struct bwrite *w)
 			  w->rc != -EHOSTUNREACH;
 
 	if (ours && w->head != w->tail)
-		ack_up(w, piece_at(w, w->head)->p.seq, DT_ERROR, NULL, 0);
+		bw_ack_up(w, bw_piece_at(w, w->head)->p.seq, DT_ERROR, NULL, 0);
 }
 
 static void bw_do_run(struct bwrite *w)
@@ -746,7 +445,7 @@ static void bw_do_run(struct bwrite *w)
 	bw_do_acks(w);
 	bw_do_room(w);
 	if (w->mirror_broken)
-		sink_close(w);
+		bw_sink_close(w);
 	if (w->rc)
 		bw_tell_failure(w);
 	if (w->rc || (w->finalized && w->head == w->tail))
@@ -758,12 +457,12 @@ static void bw_do_drain(struct bwrite *w)
 	reactor_timer_clear(w->core->reactor, &w->idle_timer);
 	wdisk_plan(w);
 	bw_do_forward(w);
-	sink_close(w);
+	bw_sink_close(w);
 	if (!wdisk_idle(w) || w->sync_waiting || w->offload_busy || w->sink)
 		return;
 	for (uint32_t i = w->head; i != w->tail; i++)
-		if (!piece_at(w, i)->sent)
-			bpiece_sent(w, piece_at(w, i));
+		if (!bw_piece_at(w, i)->sent)
+			bw_piece_sent(w, bw_piece_at(w, i));
 	if (w->rw || w->unit)
 		wdisk_fini(w);
 	if (!w->rw) {

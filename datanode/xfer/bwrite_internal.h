@@ -2,8 +2,9 @@
 #pragma once
 
 /**
- * bwrite_internal - one block being written: shared by bwrite.c (order of pieces, acks, end) and
- * bwrite_disk.c (lanes: where payload lands; runs: what is on its way to the disk)
+ * bwrite_internal - one block being written: shared by bwrite.c (order of pieces, acks, end),
+ * bwrite_hop.c (the next node), bwrite_sync.c (fdatasync before an ack) and bwrite_disk.c (lanes: where
+ * payload lands; runs: what is on its way to the disk)
  *
  *      acked <= on_disk <= submitted <= received <= landed        (offsets in the block)
  *
@@ -128,6 +129,19 @@ struct bwrite {
 	bool stop_seen;
 };
 
+static inline void bw_ready(struct bwrite *w)
+{
+	reactor_ready(w->core->reactor, &w->rop);
+}
+static inline bool bw_has_acks(const struct bwrite *w)
+{
+	return w->params.client[0] && !w->params.transfer;
+}
+static inline struct bpiece *bw_piece_at(struct bwrite *w, uint32_t i)
+{
+	return &w->pieces[i % BW_PIECES];
+}
+
 /* bwrite_disk.c */
 void wdisk_init(struct bwrite *w);
 int wdisk_land(struct bwrite *w, uint64_t off, uint32_t want, struct landing *ret);
@@ -147,3 +161,18 @@ void wdisk_fini(struct bwrite *w);
 
 /* bwrite.c */
 void bw_fail(struct bwrite *w, int rc, const char *what);
+
+/* bwrite_sync.c */
+/** fdatasync for the pieces that ask for it and are in the file. */
+void bw_do_sync(struct bwrite *w);
+
+/* bwrite_hop.c */
+/** Open the next hop, or go on without. */
+void bw_do_chain(struct bwrite *w);
+/** Hand on what is verified. */
+void bw_do_forward(struct bwrite *w);
+void bw_sink_close(struct bwrite *w);
+/** The piece's memory is not needed for the next hop any more. */
+void bw_piece_sent(struct bwrite *w, struct bpiece *b);
+/** An ack to the sender: ours and those of the @n nodes behind. */
+void bw_ack_up(struct bwrite *w, int64_t seq, uint8_t own, const uint8_t *down, uint32_t n);
