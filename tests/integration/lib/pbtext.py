@@ -78,7 +78,7 @@ def text(raw, message):
         name, kind, _ = _messages[message].get(num, (str(num), '?', ''))
         full = _resolve(kind, message)
         for v in values:
-            if kind in NUMBERS:
+            if kind in NUMBERS and isinstance(v, int):
                 shown = str(_number(kind, v))
             elif isinstance(v, int):
                 shown = _enums.get(full, {}).get(v, str(v))
