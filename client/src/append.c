@@ -10,7 +10,7 @@
 #include "common/wire/rpc_frame.h"
 #include "ClientNamenodeProtocol.pb-c.h"
 
-#define NOT_REPORTED_NS (60 * NS_PER_S) /* patience with a last block that is on its way to be known */
+#define NOT_REPORTED_NS (60 * NS_PER_S) /* patience with a last block whose reports are to come */
 #define LATE_NODES_NS (300 * NS_PER_MS) /* patience with nodes whose reports are on their way */
 #define POLL_FIRST_NS (10 * NS_PER_MS)
 #define POLL_MAX_NS (1000 * NS_PER_MS)
@@ -61,7 +61,8 @@ static int call_append(struct dfs *fs, const char *path, uint32_t flags,
 	return rc;
 }
 
-/* The last block as it is known now, in place of *@lb when it has more nodes. False: it could not be asked. */
+/* The last block as it is known now, in place of *@lb when it has more nodes. False: that could not
+ * be asked. */
 static bool ask_again(struct dfs *fs, const char *path, uint64_t offset, Hd__LocatedBlockProto **lb)
 {
 	Hd__GetBlockLocationsRequestProto req = HD__GET_BLOCK_LOCATIONS_REQUEST_PROTO__INIT;

@@ -33,14 +33,16 @@ static void add_cure(const struct dfs *fs, struct err *err)
 	static const struct {
 		const char *cls, *cure;
 	} cures[] = {
-		{JEX_ACCESS_CONTROL, "ask its owner or the superuser, or act as one (HADOOP_USER_NAME)"},
-		{JEX_SAFE_MODE, "wait for it (dfs admin safemode wait, or dfs.client.retry.policy.enabled"
-				"=true), or end it: dfs admin safemode leave"},
+		{JEX_ACCESS_CONTROL,
+		 "ask its owner or the superuser, or act as one (HADOOP_USER_NAME)"},
+		{JEX_SAFE_MODE,
+		 "wait for it (dfs admin safemode wait, or dfs.client.retry.policy.enabled=true), or "
+		 "end it: dfs admin safemode leave"},
 		{JEX_NS_QUOTA, "delete files there, or raise the limit: dfs admin set-quota --names"},
 		{JEX_DS_QUOTA, "delete files there, or raise the limit: dfs admin set-quota --space"},
 		{JEX_BEING_CREATED, "wait for its writer; if that is gone: dfs recover-lease"},
-		{JEX_RECOVERY_IN_PROGRESS, "the data nodes agree on its last block now: again in some "
-					   "seconds"},
+		{JEX_RECOVERY_IN_PROGRESS,
+		 "the data nodes agree on its last block now: again in some seconds"},
 	};
 
 	if (strcmp(err->remote, JEX_NO_SUCH_PROTOCOL) == 0) { /* a server of Hadoop, but another one */
@@ -48,10 +50,10 @@ static void add_cure(const struct dfs *fs, struct err *err)
 		err_cure(err, "is that the RPC port of a data node? see fs.defaultFS or --fs");
 	}
 	if (strcmp(err->remote, JEX_STANDBY) == 0)
-		err_cure(err, fs->has_others ? "make one of them active: hdfs haadmin "
-					       "-transitionToActive"
-					     : "ask the active NameNode; dfs.nameservices lets this "
-					       "client find it");
+		err_cure(err, fs->has_others
+				      ? "make one of them active: hdfs haadmin -transitionToActive"
+				      : "ask the active NameNode; dfs.nameservices lets this client "
+					"find it");
 	for (size_t i = 0; i < sizeof(cures) / sizeof(cures[0]); i++)
 		if (strcmp(err->remote, cures[i].cls) == 0)
 			err_cure(err, "%s", cures[i].cure);

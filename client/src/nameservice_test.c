@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: an address is one NameNode, a name all that is configured for it; what is missing is named by
- * its key. */
+/* What must hold: an address is one NameNode, a name all that is configured for it; what is missing
+ * is named by its key. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -40,8 +40,8 @@ int rdma_no_path(int rc, struct err *err);
 void rdma_copy_text(char *dst, size_t size, struct capsule_bytes text);
 
 /* The functions of struct block_stream, stream.h. */
-int rdma_open_write(struct dfs *fs, const struct write_setup *setup, struct wstream **ret, int *ret_bad,
-		    struct err *err);
+int rdma_open_write(struct dfs *fs, const struct write_setup *setup, struct wstream **ret,
+		    int *ret_bad, struct err *err);
 int rdma_w_send(struct wstream *ws, struct packet *p, struct err *err);
 int rdma_w_next_ack(struct wstream *ws, struct ack *ret, struct err *err);
 int rdma_w_wait(struct wstream *ws, bool want_send, uint64_t deadline_ns, struct err *err);
