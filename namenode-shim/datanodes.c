@@ -118,8 +118,11 @@ uint32_t datanodes_racks(const struct datanodes *d)
 	for (const struct dn *dn = d->table; dn; dn = dn->hh.next) {
 		const struct dn *first = d->table;
 
-		while (strcmp(first->rack, dn->rack))
+		while (!first->alive || strcmp(first->rack, dn->rack)) {
 			first = first->hh.next;
+			if (!first)
+				break;
+		}
 		n += first == dn;
 	}
 	return n;

@@ -119,7 +119,7 @@ struct dn *datanodes_find_addr(const struct datanodes *d, const char *ip, uint32
 int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn **ret);
 /** The block map has forgotten it. */
 void datanodes_remove(struct datanodes *d, struct dn *dn);
-/** Different racks that nodes stand in. */
+/** Different racks that living nodes stand in. */
 uint32_t datanodes_racks(const struct datanodes *d);
 /** Replicas whose deletion waits for a heartbeat. */
 uint64_t datanodes_pending_deletions(const struct datanodes *d);

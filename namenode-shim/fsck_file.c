@@ -436,7 +436,8 @@ int fsck_list_corrupt(struct fsck *f)
 		return rc;
 	fprintf(f->out, "Cookie:\t%s\n", found.cookie);
 	for (uint32_t i = 0; i < found.n; i++)
-		fprintf(f->out, "blk_%" PRId64 "\t%s\n", found.block[i]->b.id, found.path[i]);
+		fprintf(f->out, "blk_%" PRId64 "\t%u\t%s\n", found.block[i]->b.id,
+			found.block[i]->repl, found.path[i]);
 	fprintf(f->out, "\n\nThe filesystem under path '%s' has ", f->opts.path);
 	if (found.n)
 		fprintf(f->out, "%u", found.n);
