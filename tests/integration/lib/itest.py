@@ -30,7 +30,8 @@ def _build():
 
 BUILD = _build()
 TOOLS = BUILD + '/tools'
-NAME = os.path.basename(sys.argv[0])
+PROGRAM = os.path.abspath(sys.argv[0])  # before anybody changes the directory
+NAME = os.path.basename(PROGRAM)
 ROOT = '%s/itest/%s' % (BUILD, NAME)
 PATIENCE = 60  # seconds for things that take less than one on an idle machine
 SANITIZER = re.compile(r'AddressSanitizer|LeakSanitizer|runtime error:|ThreadSanitizer|Assertion .* failed')
@@ -121,7 +122,7 @@ def main(names=None):
         sys.stdout.flush()
     if bad:
         print('logs: %s\nrepeat: DFS_BUILD=%s DFS_TEST_SEED=%d %s %s' %
-              (ROOT, BUILD, seed, os.path.abspath(sys.argv[0]), ' '.join(bad)))
+              (ROOT, BUILD, seed, PROGRAM, ' '.join(bad)))
         sys.exit(1)
     shutil.rmtree(ROOT, ignore_errors=True)
     if skipped and len(skipped) == ran:

@@ -23,6 +23,7 @@ import itertools
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -88,17 +89,24 @@ def java_args(version, conf_dir, heap='256m'):
 
 
 _claimed = set()
+PORTS = random.SystemRandom()  # suites of two people may run at once
 
 
 def free_port():
-    """A TCP port that nobody has now and that was not given out before."""
-    while True:
+    """A TCP port that nobody has now, that was not given out before, and that the kernel gives to no client."""
+    for _ in range(1000):
+        port = PORTS.randrange(12000, 32000)
+        if port in _claimed:
+            continue
         with socket.socket() as s:
-            s.bind(('127.0.0.1', 0))
-            port = s.getsockname()[1]
-        if port not in _claimed:
-            _claimed.add(port)
-            return port
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(('127.0.0.1', port))
+            except OSError:
+                continue
+        _claimed.add(port)
+        return port
+    raise Fail('no free TCP port from 12000 to 32000')
 
 
 def write_site(file, values):
