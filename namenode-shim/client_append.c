@@ -15,12 +15,9 @@
 /* A file to be changed by @client, which may write it. */
 static int find_writable(struct req *q, const char *path, const char *client, struct walk *w)
 {
-	int rc;
+	int rc = file_check_client(q, client);
 
-	if (!*client || strlen(client) > LEASE_NAME_MAX)
-		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
-				 "client name must have 1 to %d bytes", LEASE_NAME_MAX);
-	rc = ns_walk_change(&q->ns, path, w);
+	rc = rc ? rc : ns_walk_change(&q->ns, path, w);
 	if (!rc && w->last)
 		rc = ns_check(&q->ns, w->last, ACCESS_W, w->path);
 	return rc;
@@ -411,8 +408,9 @@ static int recover_lease(struct req *q, const void *in)
 		req_reply(q, Hd__RecoverLeaseResponseProto, hd__recover_lease_response_proto__init);
 	struct walk w;
 	bool closed = true;
-	int rc = ns_find_file(&q->ns, m->src, &w);
+	int rc = file_check_client(q, m->clientname);
 
+	rc = rc ? rc : ns_find_file(&q->ns, m->src, &w);
 	if (!rc && inode_is_open(w.last)) {
 		rc = ns_check(&q->ns, w.last, ACCESS_W, w.path);
 		rc = rc ? rc : file_recover(q, w.last, m->clientname, &closed);

@@ -32,10 +32,7 @@ static int check_create(struct req *q, const Hd__CreateRequestProto *m)
 				 "Set both is not allowed!");
 	if (ec && strcmp(m->ecpolicyname, REPLICATION_POLICY))
 		return refuse_ec_policy(q, m->ecpolicyname);
-	if (!*m->clientname || strlen(m->clientname) > LEASE_NAME_MAX)
-		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
-				 "client name must have 1 to %d bytes", LEASE_NAME_MAX);
-	return 0;
+	return file_check_client(q, m->clientname);
 }
 
 /* Java keeps a replication in 16 signed bits, and its messages show what is left of a larger one. */

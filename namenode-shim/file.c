@@ -9,6 +9,14 @@
 #include "namenode-shim/quota.h"
 #include "namenode-shim/req.h"
 
+int file_check_client(struct req *q, const char *client)
+{
+	if (*client && strlen(client) <= LEASE_NAME_MAX)
+		return 0;
+	return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT, "client name must have 1 to %d bytes",
+			 LEASE_NAME_MAX);
+}
+
 const char *file_lease_text(struct req *q, const char *path, uint64_t id, const char *client)
 {
 	const struct lease *l = leases_find(&q->nn->leases, client);

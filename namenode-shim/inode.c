@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "namenode-shim/inode.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -64,7 +63,6 @@ static void put_str(struct wr *w, const char *s)
 {
 	const size_t len = strlen(s);
 
-	assert(len <= UINT16_MAX); /* names are checked where they come in */
 	wr_be16(w, (uint16_t)len);
 	wr_bytes(w, s, len);
 }
@@ -115,14 +113,21 @@ static int decode(const MDB_val *v, uint64_t id, struct arena *a, struct inode *
 	return 0;
 }
 
-static size_t record_bytes(const struct inode *n)
+/* -EINVAL: a text that the record has no room for; they are checked where they come in. */
+static int record_bytes(const struct inode *n, size_t *ret)
 {
 	const char *s[STRINGS] = {n->name, n->owner, n->group, n->client, n->client_host};
 	size_t len = 1 + 1 + 2 + 2 + 4 + 4 * 8 + 4 + (size_t)n->nblocks * BLOCK_BYTES;
 
-	for (int i = 0; i < STRINGS; i++)
-		len += 2 + strlen(s[i]);
-	return len + (n->truncating ? TRUNCATE_BYTES : 0);
+	for (int i = 0; i < STRINGS; i++) {
+		const size_t chars = strlen(s[i]);
+
+		if (chars > UINT16_MAX)
+			return -EINVAL;
+		len += 2 + chars;
+	}
+	*ret = len + (n->truncating ? TRUNCATE_BYTES : 0);
+	return 0;
 }
 
 static void encode(struct wr *w, const struct inode *n)
@@ -164,11 +169,12 @@ int inode_get(struct txn *t, uint64_t id, struct arena *a, struct inode **ret)
 int inode_put(struct txn *t, const struct inode *n)
 {
 	const struct key k = key_make(n->id, NULL, 0);
-	const size_t len = record_bytes(n);
+	size_t len;
 	struct wr w;
 	void *to;
-	int rc = txn_reserve(t, t->db->inodes, k.b, k.len, len, &to);
+	int rc = record_bytes(n, &len);
 
+	rc = rc ? rc : txn_reserve(t, t->db->inodes, k.b, k.len, len, &to);
 	if (rc < 0)
 		return rc;
 	w = wr_init(to, len);

@@ -255,6 +255,9 @@ def leases(c, dns):
     b = lb.sub(1)
     by = {d.uuid: d for d in dns}
     nodes = [by[x.sub(1)[3].decode()] for x in lb.subs(3)]
+    for why, name in (('an empty client name', ''), ('a client name of 70,000 bytes', 'c' * 70000)):
+        C.throws(f'recoverLease by {why}', 'HadoopIllegalArgumentException',
+                 lambda n=name: c.call('recoverLease', {1: '/left', 2: n}))
     C.check('recoverLease starts and answers false', c.call('recoverLease', {1: '/left', 2: 'c2'})[1] == 0)
     primary = cmd = None
     for d in nodes:
