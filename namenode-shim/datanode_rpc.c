@@ -480,7 +480,7 @@ static int take_storage_blocks(struct req *q, struct dn *dn,
 	if (block_report_each(p, check_nothing, NULL) < 0)
 		return exc_throw(&q->exc, EXC_IO, "block report of storage %s is malformed",
 				 r.st->id);
-	r.first = !r.st->reported;
+	r.first = !r.st->report_seq;
 	r.st->report_seq++;
 	r.st->report_hits = 0;
 	(void)block_report_each(p, take_replica, &r);

@@ -98,6 +98,9 @@ int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn
 	dn->ipc_port = id->ipc_port;
 	dn->info_secure_port = id->info_secure_port;
 	dn->lease_id = 0;
+	dn->report_ns = 0; /* what it holds now is not known before its next report */
+	for (uint32_t i = 0; i < dn->nstorages; i++)
+		dn->storage[i]->reported = false;
 	dn->alive = true;
 	dn_touch(dn);
 	*ret = dn;
@@ -181,6 +184,14 @@ struct storage *dn_storage_add(struct dn *dn, const char *id, enum storage_type 
 SUM_STORAGES(dn_remaining, remaining)
 SUM_STORAGES(dn_capacity, capacity)
 SUM_STORAGES(dn_used, used)
+
+bool dn_has_reported(const struct dn *dn)
+{
+	for (uint32_t i = 0; i < dn->nstorages; i++)
+		if (!dn->storage[i]->failed && !dn->storage[i]->reported)
+			return false;
+	return dn->report_ns;
+}
 
 bool dn_is_draining(const struct dn *dn)
 {

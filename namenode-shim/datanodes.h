@@ -45,13 +45,13 @@ struct storage {
 	struct dn *dn; /* borrowed: its node */
 	enum storage_type type;
 	bool failed;
-	bool reported; /* a full report has come in this process's life */
+	bool reported; /* a full report has come since the node registered */
 	uint64_t capacity, used, remaining, pool_used, non_dfs;
 	uint64_t promised; /* bytes of new blocks placed here since the last heartbeat and not finished */
 	uint32_t promised_blocks;
 	uint64_t nblocks;  /* replicas in the block map */
 	uint64_t beat; /* heartbeat that listed it last */
-	uint32_t report_seq;
+	uint32_t report_seq; /* full reports in this process's life */
 	uint64_t report_hits; /* replicas of report_seq seen */
 };
 
@@ -133,6 +133,8 @@ uint64_t dn_remaining(const struct dn *dn);
 uint64_t dn_capacity(const struct dn *dn);
 uint64_t dn_used(const struct dn *dn);
 
+/** Every working storage has sent a full report since the node registered. */
+bool dn_has_reported(const struct dn *dn);
 /** Decommissioning, or entering maintenance. */
 bool dn_is_draining(const struct dn *dn);
 /** "IN", "DP", "D", ...: as metaSave abbreviates. */

@@ -132,7 +132,8 @@ void drain_tick(struct nn *nn, uint64_t now_ns)
 		count_block(nn, b);
 	nn->next_drain_ns = now_ns + nn->set.drain_ms * NS_PER_MS;
 	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next)
-		/* A living node must have said what it holds. */
-		if (!dn->alive || dn->report_ns)
+		/* A living node must have said what it holds. The replicas of a dead one are
+		 * forgotten: it may go when no block is short of replicas, which might be its own. */
+		if (dn->alive ? dn_has_reported(dn) : !nn->blocks.under_count)
 			finish(nn, dn);
 }
