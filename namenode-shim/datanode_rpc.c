@@ -122,6 +122,7 @@ static int register_datanode(struct req *q, const void *in)
 				 q->ns.host, id->xferport, id->hostname, id->datanodeuuid);
 	old = datanodes_find_addr(&q->nn->dns, q->ns.host, id->xferport, id->datanodeuuid);
 	if (old) {
+		old->admin = DN_NORMAL; /* its replicas are not kept, not even those of maintenance */
 		nn_dn_lost(q->nn, old, "another node registered at its address");
 		datanodes_remove(&q->nn->dns, old);
 	}

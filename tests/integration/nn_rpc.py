@@ -410,6 +410,91 @@ def restart(nn, dns):
     C.check('a deleted file\'s replica is ordered deleted', len(cmds) == 1 and cmds[0].sub(3).subs(3)[0][1] == i)
 
 
+PROVIDER = 'org.apache.hadoop.hdfs.server.blockmanagement.CombinedHostFileManager'
+DP = 1  # DECOMMISSION_INPROGRESS of AdminState
+
+
+def admin_state(c, dn):
+    """The AdminState of a node, whether it lives or not."""
+    for i in c.call('getDatanodeReport', {1: 1}).subs(1):
+        if i.sub(1)[3].decode() == dn.uuid:
+            return i[10] or 0
+    return None
+
+
+def wait_state(c, dn, state, beating, seconds=8):
+    end = time.time() + seconds
+    while time.time() < end and admin_state(c, dn) != state:
+        for d in beating:
+            d.heartbeat()
+        time.sleep(0.2)
+    return admin_state(c, dn) == state
+
+
+def leaving(program, directory):
+    """Nodes that are to leave: replaced while they are away, and back without a report."""
+    hosts = directory + '/hosts.json'
+
+    def say(c, a, b):
+        with open(hosts, 'w') as f:
+            f.write('[{"hostName": "127.0.0.1", "port": 6200, "adminState": "%s"},'
+                    ' {"hostName": "127.0.0.1", "port": 6210, "adminState": "%s"}]' % (a, b))
+        if c:
+            c.call('refreshNodes')
+
+    os.mkdir(directory + '/leaving')
+    say(None, 'NORMAL', 'NORMAL')
+    nn = NameNode(program, directory + '/leaving', FAST + [
+        'dfs.hosts=' + hosts, 'dfs.namenode.hosts.provider.classname=' + PROVIDER,
+        'dfs.namenode.decommission.interval=1s']).format().start()
+    try:
+        c = Rpc(nn.addr, CLIENT)
+        a, b = (FakeDn(nn.addr, 6200 + 10 * i).start() for i in range(2))
+        write_file(c, [a, b], '/two', [60], repl=2)
+        say(c, 'IN_MAINTENANCE', 'NORMAL')
+        C.check('a node enters maintenance', wait_state(c, a, 4, [a, b]))
+        other = FakeDn(nn.addr, 6200, 'other').register()
+        uuids = [x.sub(1)[3].decode() for x in c.locations('/two').subs(2)[0].subs(3)]
+        C.check('a node that was replaced during its maintenance is forgotten', uuids == [b.uuid], str(uuids))
+        say(c, 'NORMAL', 'NORMAL')
+        other.heartbeat()
+        other.report()
+        c.delete('/two')
+
+        a = other
+        blocks, _ = write_file(c, [a, b], '/one', [60])
+        only = blocks[0][3][0]
+        rest = b if only is a else a
+        rest.remaining = 0  # nothing can be copied there
+        rest.heartbeat()
+        say(c, *('DECOMMISSIONED' if d is only else 'NORMAL' for d in (a, b)))
+        C.check('a node is decommissioned', wait_state(c, only, DP, [a, b]))
+        end = time.time() + 16
+        while time.time() < end and not c.call('getDatanodeReport', {1: 3}).all(1):
+            rest.heartbeat()
+            time.sleep(0.3)
+        end = time.time() + 2.5
+        while time.time() < end:
+            rest.heartbeat()
+            time.sleep(0.3)
+        C.check('a dead node with the last replica is not decommissioned', admin_state(c, only) == DP)
+        only.register()
+        only.heartbeat()
+        C.check('nor when it is back and has not reported', not wait_state(c, only, 2, [a, b], 2.5))
+        only.report([blocks[0][:3] + (0,)])
+        C.check('nor when it has', not wait_state(c, only, 2, [a, b], 2.5))
+        rest.remaining = 1 << 40
+        rest.heartbeat()
+        t = wait_transfer([only, rest], blocks[0][0])
+        C.check('its replica is copied', t is not None and t[0] is only)
+        rest.received(blocks[0][:3])
+        C.check('then it is decommissioned', wait_state(c, only, 2, [a, b]))
+    finally:
+        nn.kill()
+        if C.failed:
+            print(open(directory + '/leaving/log').read()[-3000:])
+
+
 def identity(nn):
     d = FakeDn(nn.addr, 7000, 'other')
     i = d.rpc.call('versionRequest').sub(1)
@@ -458,6 +543,7 @@ def main():
             program(nn, directory)
             restart(nn, dns)
             lasting(nn)
+            leaving(nn.program, directory)
         finally:
             if nn.proc.poll() is None:
                 nn.kill()
