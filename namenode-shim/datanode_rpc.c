@@ -109,6 +109,7 @@ static int register_datanode(struct req *q, const void *in)
 			    hdd__datanode_registration_proto__init);
 	struct hosts_verdict verdict;
 	struct dn *dn, *old;
+	bool away;
 	int rc = check_identity(q, reg->storageinfo);
 
 	if (rc < 0)
@@ -126,6 +127,8 @@ static int register_datanode(struct req *q, const void *in)
 		nn_dn_lost(q->nn, old, "another node registered at its address");
 		datanodes_remove(&q->nn->dns, old);
 	}
+	dn = datanodes_find(&q->nn->dns, id->datanodeuuid);
+	away = dn && !dn->alive;
 	rc = datanodes_register(&q->nn->dns, &ident, &dn);
 	if (rc == -ENOSPC)
 		return exc_throw(&q->exc, EXC_IO, "this NameNode takes at most %d data nodes",
@@ -136,7 +139,8 @@ static int register_datanode(struct req *q, const void *in)
 	dn->disallowed = false;
 	racks_find(q->nn->racks, dn->ip, dn->rack);
 	drain_judge(q->nn, dn, &verdict);
-	blocks_recheck_node(&q->nn->blocks, dn); /* replicas kept while it was in maintenance */
+	if (away && dn_replicas(dn)) /* kept while it was in maintenance; readable again */
+		blocks_recheck_node(&q->nn->blocks, dn);
 	log_info("op=register datanode=%s address=%s:%u", dn->uuid, dn->ip, dn->xfer_port);
 	*echo = *reg; /* borrows the request's parts, which outlive the answer */
 	echo->datanodeid = locate_dn_id(&q->mem, dn);

@@ -184,6 +184,7 @@ struct storage *dn_storage_add(struct dn *dn, const char *id, enum storage_type 
 SUM_STORAGES(dn_remaining, remaining)
 SUM_STORAGES(dn_capacity, capacity)
 SUM_STORAGES(dn_used, used)
+SUM_STORAGES(dn_replicas, nblocks)
 
 bool dn_has_reported(const struct dn *dn)
 {

@@ -132,6 +132,8 @@ struct storage *dn_storage_add(struct dn *dn, const char *id, enum storage_type 
 uint64_t dn_remaining(const struct dn *dn);
 uint64_t dn_capacity(const struct dn *dn);
 uint64_t dn_used(const struct dn *dn);
+/** In the block map. */
+uint64_t dn_replicas(const struct dn *dn);
 
 /** Every working storage has sent a full report since the node registered. */
 bool dn_has_reported(const struct dn *dn);
