@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -179,6 +180,16 @@ static void assert_absent(struct fix *f, int64_t id)
 	assert_int_equal(replica_get(f->bp, id, &i), -ENOENT);
 }
 
+static void assert_rwr(struct fix *f, int64_t id, uint64_t gs, uint64_t len)
+{
+	struct replica_info i;
+
+	assert_int_equal(replica_get(f->bp, id, &i), 0);
+	assert_int_equal(i.state, REPLICA_RWR);
+	assert_int_equal(i.block.gs, gs);
+	assert_int_equal(i.block.len, len);
+}
+
 /* Names, sizes and times of all files of the first volume. */
 static uint64_t print_of(const struct fix *f)
 {
@@ -317,6 +328,67 @@ static void one_directory_seen_from_two_volumes_loses_nothing(void **state)
 		assert_whole(f, 5, 1001, 1000);
 		fix_close(f);
 	}
+}
+
+/* ---- files that cannot be read at a start ---- */
+
+static void a_meta_file_that_cannot_be_opened_costs_no_byte(void **state)
+{
+	struct fix *f = *state;
+
+	fix_close(f);
+	put_block(f, "rbw", 5, 1001, 1000);
+	put_block(f, "rbw", 6, 1002, 1000);
+	put_block(f, "rbw", 6, 1001, 700);
+	put_block(f, "rbw", 6, 1003, 1000);
+	put_block(f, "finalized/subdir0/subdir0", 7, 1002, 1000);
+	put_block(f, "finalized/subdir0/subdir0", 7, 1001, 1000);
+	/* A name that leads to itself fails for every user, and not because the file is short. */
+	sh(f, "for m in rbw/blk_5_1001 rbw/blk_6_1003 finalized/subdir0/subdir0/blk_7_1002; do "
+	      "mv $m.meta $m.kept && ln -s ${m##*/}.meta $m.meta; done");
+	assert_int_equal(fix_open(f), 0);
+	for (int64_t id = 5; id < 8; id++)
+		assert_absent(f, id);
+	fix_close(f);
+	sh(f, "cd rbw && test -f blk_6_1001.meta && test -f blk_6_1002.meta && "
+	      "test $(stat -c %%s blk_5) = 1000 && test $(stat -c %%s blk_6) = 1000 && "
+	      "cd ../finalized/subdir0/subdir0 && test -f blk_7_1001.meta && test $(stat -c %%s blk_7) = 1000");
+	sh(f, "for m in rbw/blk_5_1001 rbw/blk_6_1003 finalized/subdir0/subdir0/blk_7_1002; do "
+	      "mv $m.kept $m.meta; done");
+	assert_int_equal(fix_open(f), 0);
+	assert_rwr(f, 5, 1001, 1000);
+	assert_rwr(f, 6, 1003, 1000);
+	assert_whole(f, 7, 1002, 1000);
+}
+
+static void a_start_short_of_file_descriptors_costs_no_byte(void **state)
+{
+	struct rlimit had, few;
+	struct replica_info i;
+	struct fix *f = *state;
+	bool opened = false;
+
+	fix_close(f);
+	put_block(f, "rbw", 5, 1001, 1000);
+	put_block(f, "rbw", 6, 1001, 700);
+	put_block(f, "rbw", 6, 1002, 1000);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &had), 0);
+	for (rlim_t n = 3; n < 64; n++) {
+		few = (struct rlimit){.rlim_cur = n, .rlim_max = had.rlim_max};
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+		opened = !fix_open(f);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &had), 0);
+		if (opened && !replica_get(f->bp, 5, &i) && !replica_get(f->bp, 6, &i))
+			break;
+		if (opened)
+			fix_close(f);
+		opened = false;
+		sh(f, "test $(stat -c %%s rbw/blk_5) = 1000 && test $(stat -c %%s rbw/blk_6) = 1000 && "
+		      "test -f rbw/blk_6_1001.meta && test -f rbw/blk_6_1002.meta");
+	}
+	assert_true(opened);
+	assert_rwr(f, 5, 1001, 1000);
+	assert_rwr(f, 6, 1002, 1000);
 }
 
 /* ---- refusals ---- */
@@ -634,6 +706,8 @@ int main(void)
 		T(copies_that_were_to_break_hard_links_are_settled),
 		T(foreign_names_are_left_alone),
 		T2(one_directory_seen_from_two_volumes_loses_nothing),
+		T(a_meta_file_that_cannot_be_opened_costs_no_byte),
+		T(a_start_short_of_file_descriptors_costs_no_byte),
 		T(an_upgrade_that_is_not_over_is_refused_and_nothing_touched),
 		T(a_broken_version_file_is_refused_with_a_cure),
 		T(a_broken_pool_version_file_is_refused_with_a_cure),

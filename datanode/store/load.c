@@ -16,7 +16,7 @@
 #include "common/base/cursor.h"
 #include "common/base/log.h"
 
-enum odd { ODD_ORPHAN, ODD_MISPLACED, ODD_BLOCKED, ODD_DUPLICATE, ODD_FOREIGN, ODD_COUNT };
+enum odd { ODD_ORPHAN, ODD_MISPLACED, ODD_BLOCKED, ODD_DUPLICATE, ODD_UNREAD, ODD_FOREIGN, ODD_COUNT };
 
 struct scan {
 	struct slice *sl;
@@ -43,76 +43,103 @@ static void note_block(struct scan *sc, enum odd what, const char *dir, int64_t 
 
 /* ---- lengths ---- */
 
-/* A crash while chunk number @chunk was written anew, before its CRC was: the bytes of it that the stored
- * CRC is of. 0: none. */
-static uint64_t flushed_part(int fd, int fd_meta, enum crc_type type, uint64_t start, uint64_t chunk,
-			     size_t have)
+/* A crash while chunk number @chunk was written anew, before its CRC was: @ret_len are the bytes of it that
+ * the stored CRC is of; 0: none. */
+static int flushed_part(int fd, int fd_meta, enum crc_type type, uint64_t start, uint64_t chunk, size_t have,
+			uint64_t *ret_len)
 {
 	_cleanup_free_ uint8_t *buf = malloc(have);
 	uint32_t crc = 0, want;
 	uint8_t stored[4];
 	struct rd r = rd_init(stored, sizeof(stored));
+	int rc;
 
-	if (!buf || read_full(fd, buf, have, start) ||
-	    read_full(fd_meta, stored, sizeof(stored), META_HEADER + 4 * chunk))
-		return 0;
+	if (!buf)
+		return -ENOMEM;
+	rc = read_full(fd, buf, have, start);
+	if (!rc)
+		rc = read_full(fd_meta, stored, sizeof(stored), META_HEADER + 4 * chunk);
+	if (rc)
+		return rc;
+	*ret_len = 0;
 	want = rd_be32(&r);
 	for (size_t n = 1; n < have; n++) {
 		crc = n == 1 ? crc_compute(type, buf, 1) : crc_extend(type, crc, buf + n - 1, 1);
-		if (crc == want)
-			return n;
+		if (crc == want) {
+			*ret_len = n;
+			break;
+		}
 	}
 	return 0;
 }
 
-/* Bytes of @dir/blk_id that are whole, by the last chunk that data and meta both cover. */
-static uint64_t good_length(int dir, int64_t id, uint64_t gs, uint64_t size)
+/* Bytes of @dir/blk_id that are whole, by the last chunk that data and meta both cover: 0 of files that are
+ * too short or malformed. A file that cannot be opened or read says nothing about its bytes: that is an
+ * error, upon which nothing may be cut or removed. */
+static int good_length(int dir, int64_t id, uint64_t gs, uint64_t size, uint64_t *ret_len)
 {
 	char name[STORE_NAME_MAX];
 	_cleanup_close_ int fd = -1;
 	_cleanup_close_ int fd_meta = -1;
 	enum crc_type type;
-	uint64_t chunks, in_meta, end;
+	uint64_t chunks, in_meta, start, end, part = 0;
 	uint32_t bpc, crc;
 	struct stat st;
+	int rc;
 
 	(void)snprintf(name, sizeof(name), "blk_%" PRId64, id);
 	fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return neg_errno();
 	(void)snprintf(name, sizeof(name), "blk_%" PRId64 "_%" PRIu64 ".meta", id, gs);
 	fd_meta = openat(dir, name, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fd_meta < 0 || meta_read_header(fd_meta, &type, &bpc) || fstat(fd_meta, &st))
+	if (fd_meta < 0 || fstat(fd_meta, &st))
+		return neg_errno();
+	*ret_len = 0;
+	rc = meta_read_header(fd_meta, &type, &bpc);
+	if (rc)
+		return rc == -EBADMSG ? 0 : rc;
+	if (type == CRC_NULL) {
+		*ret_len = size;
 		return 0;
-	if (type == CRC_NULL)
-		return size;
+	}
 	in_meta = (uint64_t)(st.st_size - META_HEADER) / 4;
 	chunks = (size + bpc - 1) / bpc;
 	if (chunks > in_meta)
 		chunks = in_meta;
 	if (!chunks)
 		return 0;
+	start = (chunks - 1) * bpc;
 	end = chunks * bpc < size ? chunks * bpc : size;
-	if (meta_cut_crc(fd, fd_meta, type, bpc, end, end, &crc))
-		return (chunks - 1) * bpc + flushed_part(fd, fd_meta, type, (chunks - 1) * bpc, chunks - 1,
-							 (size_t)(end - (chunks - 1) * bpc));
-	return end;
+	rc = meta_cut_crc(fd, fd_meta, type, bpc, end, end, &crc);
+	if (rc == -EBADMSG) {
+		rc = flushed_part(fd, fd_meta, type, start, chunks - 1, (size_t)(end - start), &part);
+		end = start + part;
+	}
+	if (!rc)
+		*ret_len = end;
+	return rc;
 }
 
 /* Several meta files: a stamp change was cut short. The one that covers more is right. */
-static uint64_t best_meta(int dir, const struct entry *meta, size_t n, uint64_t size,
-			  uint64_t *ret_len)
+static int best_meta(int dir, const struct entry *meta, size_t n, uint64_t size, uint64_t *ret_gs,
+		     uint64_t *ret_len)
 {
-	uint64_t best = 0, gs = 0;
+	uint64_t best = 0, gs = 0, len;
 
 	for (size_t i = 0; i < n; i++) {
-		uint64_t len = good_length(dir, meta[i].id, meta[i].gs, size);
+		int rc = good_length(dir, meta[i].id, meta[i].gs, size, &len);
 
+		if (rc)
+			return rc;
 		if (i == 0 || len > best) {
 			best = len;
 			gs = meta[i].gs;
 		}
 	}
+	*ret_gs = gs;
 	*ret_len = best;
-	return gs;
+	return 0;
 }
 
 /* RESTART_MARKER: an orderly restart that the writer waits for. */
@@ -258,15 +285,20 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 	char name[STORE_NAME_MAX];
 	struct replica *r;
 	struct stat st;
-	uint64_t len, good, gs = e[1].gs;
-	int fd;
+	uint64_t len, good = 0, gs = e[1].gs;
+	int fd, rc = 0;
 
 	(void)snprintf(name, sizeof(name), "blk_%" PRId64, e->id);
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
 		return 0;
 	len = (uint64_t)st.st_size;
 	if (metas > 1 || p == IN_RBW)
-		gs = best_meta(dir, e + 1, metas, len, &good);
+		rc = best_meta(dir, e + 1, metas, len, &gs, &good);
+	if (rc) {
+		(void)snprintf(name, sizeof(name), "blk_%" PRId64 " (%s)", e->id, err_name(rc));
+		note(sc, ODD_UNREAD, dir_name, name);
+		return 0;
+	}
 	if (p == IN_RBW)
 		len = good;
 	for (size_t i = 0; i < metas && metas > 1; i++) {
@@ -374,6 +406,8 @@ static void tell_odd(const struct scan *sc)
 		[ODD_BLOCKED] = "replicas in a wrong directory that could not be moved to theirs: left alone, not "
 				"served; move or remove them by hand",
 		[ODD_DUPLICATE] = "blocks with two replicas here: the newer or longer one is served",
+		[ODD_UNREAD] = "replicas whose files could not be opened or read, to learn their lengths: left as they are, "
+			       "not served",
 		[ODD_FOREIGN] = "names that are no replicas: left alone",
 	};
 
