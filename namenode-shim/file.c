@@ -117,7 +117,8 @@ int file_check_open(struct req *q, const struct inode *n, const char *op, const 
 		return refuse_open(q, EXC_BEING_CREATED, op, path, client,
 				   arena_printf(&q->mem, "%s is already the current lease holder.",
 						client));
-	if (leases_expired(&q->nn->leases, n->client, q->nn->set.lease_soft_ms)) {
+	if (!nn_leased_in_batch(q->nn, q, n->id) &&
+	    leases_expired(&q->nn->leases, n->client, q->nn->set.lease_soft_ms)) {
 		if (is_settled(q->nn, n))
 			return 0;
 		submit_recovery(q, n->id);
@@ -223,6 +224,11 @@ int file_recover(struct req *q, struct inode *n, const char *holder, bool *ret_c
 	const struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
 	const struct blk *b = last ? blocks_find(&q->nn->blocks, last->b.id) : NULL;
 
+	*ret_closed = !last;
+	if (last && nn_leased_in_batch(q->nn, q, n->id)) {
+		submit_recovery(q, n->id); /* in the next batch, when the block is as its writer left it */
+		return 0;
+	}
 	*ret_closed = true;
 	if (!last || (b && b->state == BLK_COMPLETE))
 		return file_close(q, n);

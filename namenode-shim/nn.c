@@ -472,6 +472,22 @@ static void unpark(struct nn *nn, struct list *batch)
 		}
 }
 
+bool nn_leased_in_batch(const struct nn *nn, const struct req *q, uint64_t id)
+{
+	if (!nn->batch)
+		return false;
+	list_for_each(l, nn->batch) {
+		const struct req *before = container_of(l, struct req, link);
+
+		if (before == q)
+			break;
+		for (const struct effect *e = before->rc ? NULL : before->fx.first; e; e = e->next)
+			if (e->kind == FX_LEASE_ADD && e->inode == id)
+				return true;
+	}
+	return false;
+}
+
 /* One transaction with every change of the batch. */
 static int try_batch(struct nn *nn, struct list *batch)
 {
@@ -480,6 +496,7 @@ static int try_batch(struct nn *nn, struct list *batch)
 
 	if (rc < 0)
 		return rc;
+	nn->batch = batch;
 	list_for_each(l, batch) {
 		struct req *q = container_of(l, struct req, link);
 
@@ -490,6 +507,7 @@ static int try_batch(struct nn *nn, struct list *batch)
 	}
 	if (!t.failed)
 		(void)retry_purge(&t, clock_wall_ms()); /* a failure shows in the commit */
+	nn->batch = NULL;
 	rc = txn_write_commit(&t);
 	return rc;
 }

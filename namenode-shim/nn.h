@@ -79,6 +79,7 @@ struct nn {
 	pthread_t writer;
 	bool writer_runs;
 	struct list parked; /* requests that wait for a report */
+	const struct list *batch; /* the changes of this transaction; NULL between two */
 	struct hosts *hosts_next; /* owned: read, not in force yet */
 	uint64_t next_tick_ns, next_redundancy_ns, next_drain_ns;
 	uint64_t txid;
@@ -94,6 +95,9 @@ void nn_stop(struct nn *nn);
 void nn_free(struct nn *nn);
 /** Any thread: give @q to the writer. */
 void nn_submit(struct nn *nn, struct req *q);
+/** Writer thread: was inode @id given to a writer by a change of this batch before @q? Memory (leases,
+ *  blocks) learns of that only after the commit. */
+bool nn_leased_in_batch(const struct nn *nn, const struct req *q, uint64_t id);
 /** Writer thread, mem_lock held for writing: leave or keep startup safe mode as reports come in. */
 void nn_check_safe_mode(struct nn *nn);
 /** The tip of SafeModeException, "The reported blocks ..."; @buf of ERR_TEXT_MAX. mem_lock held. */

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: a change sees the changes before it in its batch, though memory does not know them
+ * yet: of two writers one gets the file, and a file that is written again is not closed over its
+ * writer's open block. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include "ClientNamenodeProtocol.pb-c.h"
+#include "common/base/conf.h"
+#include "namenode-shim/methods.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/test_db.h"
+
+#define CALLS 2
+#define BLOCK_SIZE (1 << 20)
+#define FILE_LEN 7
+
+struct world {
+	struct test_db d;
+	struct conf *conf;
+	struct nn *nn;
+	struct storage *st;
+	struct block block; /* of the file; id 0: it has none */
+	uint64_t file;
+};
+
+/* The calls of a test in their order, and how they ended. */
+static struct {
+	const char *method;
+	void *msg;
+	int rc;
+	bool result;
+} calls[CALLS];
+
+static int run_call(struct req *q, const void *in)
+{
+	(void)in;
+	for (size_t i = 0; i < client_append_methods.count; i++) {
+		const struct method *m = &client_append_methods.methods[i];
+
+		if (strcmp(m->name, calls[q->arg].method))
+			continue;
+		calls[q->arg].rc = m->run(q, calls[q->arg].msg);
+		if (!strcmp(m->name, "recoverLease"))
+			calls[q->arg].result = ((Hd__RecoverLeaseResponseProto *)q->out)->result;
+		return calls[q->arg].rc;
+	}
+	abort();
+}
+
+static void add_file(struct world *w, bool with_block)
+{
+	const struct ns_create c = {.path = "/f", .client = "", .perm = 0644, .repl = 1,
+				    .block_size = BLOCK_SIZE, .create = true};
+	struct ns *n = test_begin(&w->d, "root");
+	struct inode_block b = {.committed = true};
+	struct inode *f;
+	struct walk walk;
+
+	assert_int_equal(ns_walk_create(n, &c, &walk), 0);
+	assert_int_equal(ns_create(n, &c, &walk, &f), 0);
+	if (with_block) {
+		w->block = (struct block){(int64_t)++n->t->ctr.block, ++n->t->ctr.gs, FILE_LEN};
+		b.b = w->block;
+		f->blocks = &b;
+		f->nblocks = 1;
+	}
+	f->client = f->client_host = "";
+	w->file = f->id;
+	assert_int_equal(inode_put(n->t, f), 0);
+	assert_int_equal(test_commit(&w->d), 0);
+}
+
+static void report(struct world *w)
+{
+	blocks_report(&w->nn->blocks, w->st, &w->block, REPLICA_FINALIZED, true, 0);
+}
+
+/* A NameNode with /f and one node that has reported nothing yet; nothing runs before run(). */
+static void world_init(struct world *w, bool with_block)
+{
+	const struct dn_ident id = {"dn", "127.0.0.1", "host", "3.4.2", 9000, 1, 2, 0};
+	struct settings set = {0};
+	struct err err = ERR_INIT;
+	struct dn *dn;
+
+	*w = (struct world){0};
+	test_db_init(&w->d);
+	add_file(w, with_block);
+	db_close(w->d.db);
+	w->d.db = NULL;
+	w->conf = conf_new();
+	conf_set(w->conf, "dfs.namenode.name.dir", w->d.dir);
+	conf_set(w->conf, "fs.defaultFS", "hdfs://127.0.0.1:0");
+	assert_int_equal(settings_load(w->conf, &set, &err), 0);
+	assert_int_equal(nn_new(&set, &w->nn, &err), 0);
+	w->nn->safe.on = w->nn->safe.startup = w->nn->blocks.quiet = false;
+	assert_int_equal(datanodes_register(&w->nn->dns, &id, &dn), 0);
+	dn_touch(dn);
+	dn->alive = true;
+	w->st = dn_storage_add(dn, "DS", STORAGE_DISK);
+}
+
+static void world_fini(struct world *w)
+{
+	nn_free(w->nn);
+	conf_free(w->conf);
+	test_db_fini(&w->d);
+}
+
+/* All that is queued is one batch: the writer was not there yet. */
+static void run(struct world *w)
+{
+	assert_int_equal(nn_start(w->nn), 0);
+	nn_stop(w->nn);
+}
+
+static void run_calls(struct world *w)
+{
+	static const struct method m = {.name = "call", .kind = REQ_CHANGE, .run = run_call};
+
+	for (uint64_t i = 0; i < CALLS; i++) {
+		struct req *q = req_new(w->nn, &m, NULL, NULL);
+
+		q->arg = i;
+		nn_submit(w->nn, q);
+	}
+	run(w);
+}
+
+/* NULL: it is gone. */
+static struct inode *read_file(struct world *w)
+{
+	struct inode *n;
+	int rc;
+
+	assert_int_equal(txn_read_begin(&w->nn->reader), 0);
+	rc = inode_get(&w->nn->reader, w->file, &w->d.a, &n);
+	txn_read_end(&w->nn->reader);
+	return rc ? NULL : n;
+}
+
+static void one_of_two_writers_gets_the_file(void **state)
+{
+	Hd__AppendRequestProto a = HD__APPEND_REQUEST_PROTO__INIT, b = a;
+	struct world w;
+
+	(void)state;
+	world_init(&w, false);
+	a.src = b.src = (char *)(uintptr_t)"/f";
+	a.clientname = (char *)(uintptr_t)"a";
+	b.clientname = (char *)(uintptr_t)"b";
+	calls[0].method = calls[1].method = "append";
+	calls[0].msg = &a;
+	calls[1].msg = &b;
+	run_calls(&w);
+	assert_int_equal(calls[0].rc, 0);
+	assert_true(calls[1].rc < 0);
+	assert_string_equal(read_file(&w)->client, "a");
+	world_fini(&w);
+}
+
+static void a_file_written_again_is_not_closed_at_once(void **state)
+{
+	Hd__AppendRequestProto a = HD__APPEND_REQUEST_PROTO__INIT;
+	Hd__RecoverLeaseRequestProto r = HD__RECOVER_LEASE_REQUEST_PROTO__INIT;
+	const struct blk *b;
+	struct world w;
+
+	(void)state;
+	world_init(&w, true);
+	report(&w);
+	a.src = r.src = (char *)(uintptr_t)"/f";
+	a.clientname = (char *)(uintptr_t)"a";
+	r.clientname = (char *)(uintptr_t)"b";
+	calls[0].method = "append";
+	calls[1].method = "recoverLease";
+	calls[0].msg = &a;
+	calls[1].msg = &r;
+	run_calls(&w);
+	assert_int_equal(calls[0].rc, 0);
+	assert_int_equal(calls[1].rc, 0);
+	assert_false(calls[1].result);
+	b = blocks_find(&w.nn->blocks, w.block.id);
+	assert_int_equal(b->state, BLK_OPEN);
+	assert_true(b->open->recovery_id > 0);
+	assert_string_equal(read_file(&w)->client, LEASE_NAMENODE);
+	world_fini(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_of_two_writers_gets_the_file),
+		cmocka_unit_test(a_file_written_again_is_not_closed_at_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
