@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: a change sees the changes before it in its batch, though memory does not know them
  * yet: of two writers one gets the file, and a file that is written again is not closed over its
- * writer's open block. */
+ * writer's open block. What fsck found lost is deleted only if it is still lost. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +11,7 @@
 // clang-format on
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "common/base/conf.h"
+#include "namenode-shim/fsck.h"
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/test_db.h"
@@ -192,11 +193,52 @@ static void a_file_written_again_is_not_closed_at_once(void **state)
 	world_fini(&w);
 }
 
+static void fsck_delete(struct world *w)
+{
+	const struct fsck_opts o = {.user = users_self(w->nn->users), .from = "127.0.0.1",
+				    .remove = true};
+	struct fsck *f;
+	char buf[256];
+
+	assert_int_equal(fsck_new(w->nn, &o, &f), 0);
+	while (fsck_read(f, buf, sizeof(buf)))
+		;
+	fsck_free(f);
+	assert_false(list_empty(&w->nn->queue));
+}
+
+static void what_is_lost_still_is_deleted(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, true);
+	fsck_delete(&w);
+	run(&w);
+	assert_null(read_file(&w));
+	world_fini(&w);
+}
+
+static void what_came_back_is_not_deleted(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, true);
+	fsck_delete(&w);
+	report(&w);
+	run(&w);
+	assert_non_null(read_file(&w));
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_of_two_writers_gets_the_file),
 		cmocka_unit_test(a_file_written_again_is_not_closed_at_once),
+		cmocka_unit_test(what_is_lost_still_is_deleted),
+		cmocka_unit_test(what_came_back_is_not_deleted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -209,13 +209,16 @@ static void finish(struct fsck *f)
 
 static void step(struct fsck *f)
 {
-	int rc = txn_read_begin(&f->txn);
+	int rc;
 
+	/* The lock first: a list of files older than the blocks would miss some that are gone rightly. */
+	pthread_rwlock_rdlock(&f->nn->mem_lock);
+	rc = txn_read_begin(&f->txn);
 	if (rc < 0) {
+		pthread_rwlock_unlock(&f->nn->mem_lock);
 		failed(f, err_name(rc));
 		return;
 	}
-	pthread_rwlock_rdlock(&f->nn->mem_lock);
 	if (f->phase == FSCK_BEGIN)
 		rc = begin(f);
 	else

@@ -260,6 +260,19 @@ static void report_open(struct fsck *f, struct file *file, const struct inode_bl
 		add_places(f, b, file->out);
 }
 
+/* Is a block of @n lost now? What the report saw may be over: it reads files and blocks at different
+ * times. A block that memory does not know belongs to a change that is under way. */
+static bool is_damaged(const struct nn *nn, const struct inode *n)
+{
+	for (uint32_t i = 0; i < n->nblocks; i++) {
+		const struct blk *b = blocks_find(&nn->blocks, n->blocks[i].b.id);
+
+		if (b && !count_replicas(b).total)
+			return true;
+	}
+	return false;
+}
+
 /* The internal change that removes what cannot be read; it takes its turn with all others. */
 static int remove_corrupt(struct req *q, const void *in)
 {
@@ -272,6 +285,10 @@ static int remove_corrupt(struct req *q, const void *in)
 	rc = rc ? rc : inode_path(q->ns.t, n, &q->mem, &path);
 	if (rc < 0)
 		return rc == -ENOENT ? 0 : ns_io(&q->ns, rc);
+	if (inode_is_open(n) || !is_damaged(q->nn, n)) {
+		log_info("op=fsck kept=%s", path);
+		return 0;
+	}
 	log_warn("op=fsck deleted=%s", path);
 	return ns_delete(&q->ns, path, true, &done);
 }
