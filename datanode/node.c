@@ -65,6 +65,8 @@ int node_start(struct node *n, const struct conf *conf, struct err *err)
 
 	if (!rc)
 		rc = live_read(&n->dn.live, conf, err);
+	if (!rc)
+		rc = nn_check(conf, err);
 	if (rc)
 		return rc;
 	n->dn.outliers = outliers_new(); /* without memory nobody counts */

@@ -381,6 +381,18 @@ const char *conf_get(const struct conf *c, const char *key)
 	return e ? entry_text(c, e) : NULL;
 }
 
+bool conf_is_set(const struct conf *c, const char *key)
+{
+	const struct entry *e = find(c, key);
+
+	return e && e->value;
+}
+
+const char *conf_dir(const struct conf *c)
+{
+	return c->dir;
+}
+
 const char *conf_get_or(const struct conf *c, const char *key, const char *dflt)
 {
 	const char *s = conf_get(c, key);

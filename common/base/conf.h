@@ -42,6 +42,10 @@ int conf_check(const struct conf *c, struct err *err);
 
 /** NULL when unset and no default is known in conf_keys.def. */
 const char *conf_get(const struct conf *c, const char *key);
+/** True: a file, -D or the program says so, and not only the built-in default. */
+bool conf_is_set(const struct conf *c, const char *key);
+/** The directory that conf_load_dir() read; NULL: there was none. */
+const char *conf_dir(const struct conf *c);
 const char *conf_get_or(const struct conf *c, const char *key, const char *dflt);
 /** Typed getters: a value that does not parse is -EINVAL with key, value and expectation in @err;
  *  *ret is written on success only; a key neither set nor in conf_keys.def yields @dflt. A time

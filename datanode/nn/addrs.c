@@ -91,6 +91,20 @@ static int add_service(const struct conf *conf, const char *ns, struct nn_addr *
 	return rc;
 }
 
+/* The built-in default serves clients on the NameNode's machine; a data node that took it for an
+ * empty or half deployed configuration would knock at a wrong door for ever. */
+static int refuse_nowhere(const struct conf *conf, struct err *err)
+{
+	const char *dir = conf_dir(conf);
+
+	return err_set(err, -EINVAL,
+		       "no NameNode is configured: %.300s%s; set fs.defaultFS to hdfs://HOST:PORT in "
+		       "core-site.xml, name the folder of that file with --conf or HADOOP_CONF_DIR, or "
+		       "give -D fs.defaultFS=hdfs://HOST:PORT",
+		       dir ? dir : "there is no configuration directory",
+		       dir ? " sets neither fs.defaultFS nor dfs.namenode.rpc-address" : "");
+}
+
 int nn_addrs(const struct conf *conf, struct nn_addr *ret, uint32_t max, uint32_t *ret_count,
 	     struct err *err)
 {
@@ -111,11 +125,10 @@ int nn_addrs(const struct conf *conf, struct nn_addr *ret, uint32_t max, uint32_
 	conf_list_free(services);
 	if (!rc && !n) {
 		text = get_addr(conf, "");
-		if (!text)
+		if (!text && conf_is_set(conf, "fs.defaultFS"))
 			text = conf_get(conf, "fs.defaultFS");
 		fill_addr(conf, "", "", &like);
-		rc = text ? add_addr(text, &like, ret, max, &n, err) :
-			    err_set(err, -EINVAL, "no NameNode is configured; set fs.defaultFS");
+		rc = text ? add_addr(text, &like, ret, max, &n, err) : refuse_nowhere(conf, err);
 	}
 	if (!rc)
 		*ret_count = n;

@@ -606,6 +606,14 @@ static int add_actor(struct nn_set *s, const struct nn_addr *addr, struct err *e
 	return start_threads(a, err);
 }
 
+int nn_check(const struct conf *conf, struct err *err)
+{
+	struct nn_addr addrs[NN_ACTORS_MAX];
+	uint32_t n = 0;
+
+	return nn_addrs(conf, addrs, NN_ACTORS_MAX, &n, err);
+}
+
 int nn_start(struct dn *dn, struct nn_set **ret, struct err *err)
 {
 	struct store_listener l = {on_block, on_bad, on_volume_failed, NULL};

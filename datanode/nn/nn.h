@@ -14,6 +14,8 @@
 
 struct nn_set;
 
+/** Does @conf name a NameNode, in a form we understand? To be asked before anything is made on disk. */
+int nn_check(const struct conf *conf, struct err *err);
 /** Start actors for every configured NameNode; they connect and retry in the background. Fails
  *  only on bad configuration. The store's listener is set here. */
 int nn_start(struct dn *dn, struct nn_set **ret, struct err *err);

@@ -757,6 +757,12 @@ static void addresses_come_from_name_services_first(void **state)
 	uint32_t n = 0;
 
 	(void)state;
+	assert_int_equal(nn_addrs(c, a, 4, &n, &err), -EINVAL); /* the default is for clients */
+	assert_non_null(strstr(err.text, "no NameNode is configured"));
+	assert_int_equal(conf_set(c, "dfs.namenode.rpc-address", "two:9001"), 0);
+	assert_int_equal(nn_addrs(c, a, 4, &n, &err), 0);
+	assert_string_equal(a[0].text, "two:9001");
+	assert_int_equal(conf_set(c, "dfs.namenode.rpc-address", ""), 0);
 	assert_int_equal(conf_set(c, "fs.defaultFS", "hdfs://one:9000"), 0);
 	assert_int_equal(nn_addrs(c, a, 4, &n, &err), 0);
 	assert_int_equal(n, 1);
