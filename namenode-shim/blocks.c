@@ -104,6 +104,24 @@ static struct replica *find_replica(const struct blk *b, const struct storage *s
 	return NULL;
 }
 
+static struct replica *find_on_node(const struct blk *b, const struct dn *dn)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].st->dn == dn)
+			return &b->rep[i];
+	return NULL;
+}
+
+/* A node has one replica of a block and deletes by the block's id alone: what it reports in another
+ * storage has moved there. As a second replica it would be surplus, and its deletion the end of both. */
+static void move_replica(struct replica *r, struct storage *to)
+{
+	r->st->nblocks--;
+	to->nblocks++;
+	r->st = to;
+	r->seq = 0; /* reports are numbered per storage */
+}
+
 static struct replica *add_replica(struct blk *b, struct storage *st)
 {
 	if (b->nreps == REPLICAS_MAX)
@@ -453,8 +471,10 @@ static void retarget(struct blk *b, const struct replica *r)
 	    r->gs != b->b.gs || r->corrupt)
 		return;
 	for (uint32_t i = 0; i < o->ntargets; i++)
-		if (o->target[i] == r->st)
+		if (o->target[i]->dn == r->st->dn) {
+			o->target[i] = r->st;
 			return;
+		}
 	o->target = xrealloc(o->target, (o->ntargets + 1) * sizeof(struct storage *));
 	o->target[o->ntargets++] = r->st;
 }
@@ -487,7 +507,7 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 			dn_order_invalidate(st->dn, r->id, r->gs, true);
 		return;
 	}
-	rep = find_replica(b, st);
+	rep = find_on_node(b, st->dn);
 	if (!rep && b->state == BLK_COMPLETE && state == REPLICA_RBW && r->gs == b->b.gs)
 		return; /* late news of a replica that will be, or was, reported finalized */
 	if (rep && rep->state == REPLICA_FINALIZED && state == REPLICA_RBW && rep->gs == r->gs)
@@ -495,6 +515,8 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 	rep = rep ? rep : add_replica(b, st);
 	if (!rep)
 		return;
+	if (rep->st != st)
+		move_replica(rep, st);
 	if (seq && rep->excess) /* its deletion was ordered and did not happen */
 		dn_order_invalidate(st->dn, r->id, r->gs, false);
 	rep->corrupt = rep->corrupt && rep->gs == r->gs && b->state == BLK_COMPLETE;

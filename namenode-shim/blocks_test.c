@@ -115,6 +115,43 @@ static void an_unknown_replica_is_deleted_but_not_in_the_first_report(void **sta
 	world_fini(&w);
 }
 
+static void a_replica_on_another_storage_of_its_node_has_moved(void **state)
+{
+	struct world w;
+	struct storage *other;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	other = dn_storage_add(w.dn[0], "DS-other", STORAGE_SSD);
+	b = add(&w, BLK_COMPLETE);
+	blk_set_repl(&w.bs, b, 1);
+	blocks_report(&w.bs, w.st[0], &B, REPLICA_FINALIZED, false, 0);
+	blocks_report(&w.bs, other, &B, REPLICA_FINALIZED, false, 0);
+	assert_int_equal(b->nreps, 1);
+	assert_ptr_equal(b->rep[0].st, other);
+	assert_int_equal(w.st[0]->nblocks, 0);
+	assert_int_equal(other->nblocks, 1);
+	assert_int_equal(w.dn[0]->ninval, 0);
+	blocks_report_deleted(&w.bs, w.st[0], B.id); /* late: of the place it left */
+	assert_int_equal(b->nreps, 1);
+	w.st[0]->report_seq = 1;
+	blocks_report(&w.bs, w.st[0], &B, REPLICA_FINALIZED, false, 1); /* a report with it, and one without */
+	blocks_report_end(&w.bs, w.st[0]);
+	assert_ptr_equal(b->rep[0].st, w.st[0]);
+	other->report_seq = 1;
+	other->report_hits = 0;
+	blocks_report(&w.bs, other, &B, REPLICA_FINALIZED, false, 1);
+	blocks_report_end(&w.bs, other);
+	w.st[0]->report_seq = 2;
+	w.st[0]->report_hits = 0;
+	blocks_report_end(&w.bs, w.st[0]);
+	assert_int_equal(b->nreps, 1);
+	assert_ptr_equal(b->rep[0].st, other);
+	assert_int_equal(blk_live(b), 1);
+	world_fini(&w);
+}
+
 static void a_block_is_complete_when_committed_and_finalized_in_either_order(void **state)
 {
 	(void)state;
@@ -330,6 +367,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_reported_replica_is_judged_by_the_rule),
+		cmocka_unit_test(a_replica_on_another_storage_of_its_node_has_moved),
 		cmocka_unit_test(an_unknown_replica_is_deleted_but_not_in_the_first_report),
 		cmocka_unit_test(a_block_is_complete_when_committed_and_finalized_in_either_order),
 		cmocka_unit_test(replicas_of_the_pipeline_are_awaited_not_copied),
