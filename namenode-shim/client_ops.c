@@ -12,11 +12,13 @@
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "HAServiceProtocol.pb-c.h"
 #include "common/base/log.h"
+#include "common/rpc/server.h"
 #include "namenode-shim/hosts.h"
 #include "namenode-shim/locate.h"
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/ops.h"
+#include "namenode-shim/users.h"
 
 /* ---- safe mode ---- */
 
@@ -403,19 +405,34 @@ static int get_enclosing_root(struct req *q, const void *in)
 	return 0;
 }
 
-/* A CHANGE to run on the writer thread without the lock: it reads files and asks for names. */
+/* It reads files and asks for names; for who may not ask, nothing. */
+static void load_nodes(struct req *q)
+{
+	const struct nn *nn = q->nn;
+	struct err err = ERR_INIT;
+
+	if (nn->set.permissions && !users_is_super(nn->users, q->call->user ? q->call->user : ""))
+		return;
+	if (hosts_load(nn->set.conf, &q->hosts, &err) < 0)
+		q->prepare_error = xstrdup(err.text);
+}
+
 static int refresh_nodes(struct req *q, const void *in)
 {
-	struct err err = ERR_INIT;
-	struct hosts *h;
-	int rc = hosts_load(q->nn->set.conf, &h, &err);
+	struct nn *nn = q->nn;
 
 	(void)in;
 	req_reply(q, Hd__RefreshNodesResponseProto, hd__refresh_nodes_response_proto__init);
-	if (rc < 0)
-		return exc_throw(&q->exc, EXC_IO, "%s; the nodes stay as they are", err.text);
-	hosts_free(q->nn->hosts_next);
-	q->nn->hosts_next = h;
+	if (q->prepare_error)
+		return exc_throw(&q->exc, EXC_IO, "%s; the nodes stay as they are",
+				 q->prepare_error);
+	if (q->hosts) { /* not so when the batch is run again */
+		hosts_free(nn->hosts_next);
+		nn->hosts_next = q->hosts;
+		q->hosts = NULL;
+	}
+	if (!nn->hosts_next)
+		return exc_throw(&q->exc, EXC_IO, "the hosts files were not read; try again");
 	ns_effect(&q->ns, FX_HOSTS);
 	return 0;
 }
@@ -435,7 +452,8 @@ static const struct method table[] = {
 	OPS(metaSave, meta_save, REQ_CHANGE, REQ_SUPER | REQ_SAFE_OK, meta_save),
 	OPS(setBalancerBandwidth, set_balancer_bandwidth, REQ_MEMORY, REQ_SUPER,
 	    set_balancer_bandwidth),
-	OPS(refreshNodes, refresh_nodes, REQ_CHANGE, REQ_SUPER | REQ_SAFE_OK, refresh_nodes),
+	METHOD_PREPARED(refreshNodes, hd, refresh_nodes, REQ_CHANGE, REQ_SUPER | REQ_SAFE_OK,
+			refresh_nodes, load_nodes),
 	OPS(getHAServiceState, haservice_state, REQ_READ, 0, get_ha_service_state),
 	OPS(getEnclosingRoot, get_enclosing_root, REQ_READ, 0, get_enclosing_root),
 };

@@ -93,6 +93,13 @@ static int unregistered(struct req *q, const Hdd__DatanodeRegistrationProto *reg
 			 reg->datanodeid->xferport);
 }
 
+static void ask_rack(struct req *q)
+{
+	char ip[NET_TEXT_MAX];
+
+	racks_ask(q->nn->racks, net_ip(q->call->peer, ip));
+}
+
 static int register_datanode(struct req *q, const void *in)
 {
 	const Hdd__RegisterDatanodeRequestProto *m = in;
@@ -725,7 +732,8 @@ static int commit_block_synchronization(struct req *q, const void *in)
 #define MEMORY(name, msg, fn) METHOD(name, hdd, msg, REQ_MEMORY, 0, fn)
 static const struct method table[] = {
 	METHOD(versionRequest, hd, version, REQ_READ, 0, version_request),
-	MEMORY(registerDatanode, register_datanode, register_datanode),
+	METHOD_PREPARED(registerDatanode, hdd, register_datanode, REQ_MEMORY, 0, register_datanode,
+			ask_rack),
 	MEMORY(sendHeartbeat, heartbeat, send_heartbeat),
 	MEMORY(blockReport, block_report, block_report),
 	MEMORY(blockReceivedAndDeleted, block_received_and_deleted, block_received_and_deleted),

@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/rpc/server.h"
 #include "namenode-shim/arena.h"
+#include "namenode-shim/lane.h"
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
 
@@ -101,6 +102,8 @@ static void on_call(void *arg, struct rpc_call *call)
 	q->stat = e->stat;
 	if (e->method->kind == REQ_READ)
 		run_read(nn, q);
+	else if (e->method->prepare)
+		lane_submit(nn->lane, q);
 	else
 		nn_submit(nn, q);
 }

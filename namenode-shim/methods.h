@@ -39,4 +39,11 @@ int version_request(struct req *q, const void *in);
 		.out = &ns_##__##msg##_response_proto__descriptor, .kind = (kind_),                \
 		.flags = (flags_), .run = (fn)                                                     \
 	}
+/** With what may take long done before its turn. */
+#define METHOD_PREPARED(rpc_name, ns_, msg, kind_, flags_, fn, prepare_)                           \
+	{                                                                                          \
+		.name = #rpc_name, .in = &ns_##__##msg##_request_proto__descriptor,                \
+		.out = &ns_##__##msg##_response_proto__descriptor, .kind = (kind_),                \
+		.flags = (flags_), .run = (fn), .prepare = (prepare_)                              \
+	}
 #define METHOD_TABLE(array) {(array), sizeof(array) / sizeof((array)[0])}

@@ -11,6 +11,7 @@
 #include "namenode-shim/arena.h"
 #include "namenode-shim/drain.h"
 #include "namenode-shim/inode.h"
+#include "namenode-shim/lane.h"
 #include "namenode-shim/monitor.h"
 #include "namenode-shim/racks.h"
 #include "namenode-shim/req.h"
@@ -577,9 +578,14 @@ static void *writer_main(void *arg)
 
 int nn_start(struct nn *nn)
 {
-	int rc = ret_code(pthread_create(&nn->writer, NULL, writer_main, nn));
+	int rc = lane_new(&nn->lane);
 
+	rc = rc ? rc : ret_code(pthread_create(&nn->writer, NULL, writer_main, nn));
 	nn->writer_runs = !rc;
+	if (rc < 0) {
+		lane_free(nn->lane);
+		nn->lane = NULL;
+	}
 	return rc;
 }
 
@@ -587,6 +593,8 @@ void nn_stop(struct nn *nn)
 {
 	if (!nn->writer_runs)
 		return;
+	lane_free(nn->lane);
+	nn->lane = NULL;
 	pthread_mutex_lock(&nn->qlock);
 	nn->stop = true;
 	pthread_cond_signal(&nn->qcond);

@@ -30,6 +30,7 @@
 #include "namenode-shim/settings.h"
 
 struct hosts;
+struct lane;
 struct racks;
 struct req;
 struct users;
@@ -64,7 +65,8 @@ struct nn {
 	struct safemode safe;
 	atomic_uint_fast64_t inodes; /* metric */
 	struct hosts *hosts; /* owned */
-	struct racks *racks; /* owned; writer thread */
+	struct racks *racks; /* owned */
+	struct lane *lane;   /* owned, from nn_start() to nn_stop(): what requests wait for */
 	struct call_stat *calls; /* owned list; complete before the port opens */
 	uint64_t start_ms, start_ns;
 	uint16_t rpc_port; /* as bound */

@@ -3,12 +3,15 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <uthash.h>
 
@@ -19,16 +22,19 @@
 #include "namenode-shim/arena.h"
 
 #define LINE_MAX_BYTES 1024
+#define REAP_STEP_MS 5
 
 extern char **environ;
 
 struct known {
 	char ip[64], rack[DN_RACK_MAX];
+	uint64_t until_ns; /* then it is asked for again */
 	UT_hash_handle hh;
 };
 
 struct racks {
 	const char *script, *table; /* borrowed from the configuration; NULL: not set */
+	pthread_mutex_t lock;
 	struct known *known;
 };
 
@@ -39,6 +45,7 @@ struct racks *racks_new(const struct conf *c)
 	const char *table = conf_get(c, "net.topology.table.file.name");
 	struct racks *r = xcalloc(1, sizeof(*r));
 
+	pthread_mutex_init(&r->lock, NULL);
 	if (table && *table && impl && strstr(impl, "TableMapping"))
 		r->table = table;
 	else if (script && *script)
@@ -47,6 +54,14 @@ struct racks *racks_new(const struct conf *c)
 }
 
 void racks_forget(struct racks *r)
+{
+	pthread_mutex_lock(&r->lock);
+	for (struct known *k = r->known; k; k = k->hh.next)
+		k->until_ns = 0;
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void drop_all(struct racks *r)
 {
 	struct known *k, *tmp;
 
@@ -60,38 +75,53 @@ void racks_free(struct racks *r)
 {
 	if (!r)
 		return;
-	racks_forget(r);
+	drop_all(r);
+	pthread_mutex_destroy(&r->lock);
 	free(r);
 }
 
-/* What the program writes within its time, up to @size. -ETIMEDOUT: it was ended. */
+/* Its end, waited for until @end; then it is ended. */
+static int reap(pid_t pid, uint64_t end)
+{
+	const struct timespec step = {.tv_nsec = REAP_STEP_MS * (long)NS_PER_MS};
+	int status;
+	pid_t got;
+
+	while (!(got = waitpid(pid, &status, WNOHANG)) && clock_mono_ns() < end)
+		nanosleep(&step, NULL);
+	if (!got) {
+		(void)kill(pid, SIGKILL);
+		(void)waitpid(pid, &status, 0);
+		return -ETIMEDOUT;
+	}
+	return got > 0 && WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : -EIO;
+}
+
+/* What the program writes within its time, up to @size; the rest is read and dropped, so that it can
+ * end. -ETIMEDOUT: it was ended. */
 static int read_output(int fd, pid_t pid, char *buf, size_t size)
 {
 	const uint64_t end = clock_mono_ns() + RACKS_SCRIPT_MS * NS_PER_MS;
+	char rest[LINE_MAX_BYTES];
 	size_t len = 0;
-	int status;
 
 	for (;;) {
 		struct pollfd p = {.fd = fd, .events = POLLIN};
+		const bool full = len == size - 1;
 		const uint64_t now = clock_mono_ns();
 		ssize_t n;
 
 		if (now >= end || poll(&p, 1, (int)((end - now) / NS_PER_MS) + 1) <= 0) {
-			(void)kill(pid, SIGKILL);
-			(void)waitpid(pid, &status, 0);
+			(void)reap(pid, 0);
 			return -ETIMEDOUT;
 		}
-		n = read(fd, buf + len, size - 1 - len);
-		if (n <= 0 || len + (size_t)n == size - 1) {
-			len += n > 0 ? (size_t)n : 0;
+		n = full ? read(fd, rest, sizeof(rest)) : read(fd, buf + len, size - 1 - len);
+		if (n <= 0)
 			break;
-		}
-		len += (size_t)n;
+		len += full ? 0 : (size_t)n;
 	}
 	buf[len] = 0;
-	if (waitpid(pid, &status, 0) < 0 || !WIFEXITED(status) || WEXITSTATUS(status))
-		return -EIO;
-	return 0;
+	return reap(pid, end);
 }
 
 static int run_script(const char *script, const char *ip, char *buf, size_t size)
@@ -131,34 +161,58 @@ static int look_up(const char *table, const char *ip, char *buf, size_t size)
 	return rc;
 }
 
-void racks_find(struct racks *r, const char *ip, char ret[DN_RACK_MAX])
+/* The rack of @ip from its source; the default rack and false when there is none. */
+static bool ask(const struct racks *r, const char *ip, char ret[DN_RACK_MAX])
 {
 	char text[LINE_MAX_BYTES], rack[LINE_MAX_BYTES];
-	struct known *k;
-	int rc;
+	const int rc = r->table ? look_up(r->table, ip, text, sizeof(text))
+				: run_script(r->script, ip, text, sizeof(text));
+	const bool good = rc >= 0 && sscanf(text, "%1023s", rack) == 1 && rack[0] == '/' &&
+			  strlen(rack) < DN_RACK_MAX;
 
-	snprintf(ret, DN_RACK_MAX, "%s", DN_DEFAULT_RACK);
-	if (!r->script && !r->table)
-		return;
-	HASH_FIND_STR(r->known, ip, k);
-	if (k) {
-		snprintf(ret, DN_RACK_MAX, "%s", k->rack);
-		return;
-	}
-	rc = r->table ? look_up(r->table, ip, text, sizeof(text))
-		      : run_script(r->script, ip, text, sizeof(text));
-	if (rc < 0 || sscanf(text, "%1023s", rack) != 1 || rack[0] != '/' ||
-	    strlen(rack) >= DN_RACK_MAX) {
+	if (!good)
 		log_warn("op=rack address=%s source=%s rc=%s: using %s", ip,
 			 r->table ? r->table : r->script, rc < 0 ? err_name(rc) : "no /rack printed",
 			 DN_DEFAULT_RACK);
+	snprintf(ret, DN_RACK_MAX, "%s", good ? rack : DN_DEFAULT_RACK);
+	return good;
+}
+
+void racks_ask(struct racks *r, const char *ip)
+{
+	char rack[DN_RACK_MAX];
+	struct known *k;
+	bool fresh, good;
+
+	if (!r->script && !r->table)
 		return;
+	pthread_mutex_lock(&r->lock);
+	HASH_FIND_STR(r->known, ip, k);
+	fresh = k && clock_mono_ns() < k->until_ns;
+	pthread_mutex_unlock(&r->lock);
+	if (fresh)
+		return;
+	good = ask(r, ip, rack);
+	pthread_mutex_lock(&r->lock);
+	HASH_FIND_STR(r->known, ip, k);
+	if (!k) {
+		if (HASH_COUNT(r->known) >= RACKS_KNOWN_MAX)
+			drop_all(r);
+		k = xcalloc(1, sizeof(*k));
+		snprintf(k->ip, sizeof(k->ip), "%s", ip);
+		HASH_ADD_STR(r->known, ip, k);
 	}
-	snprintf(ret, DN_RACK_MAX, "%s", rack);
-	if (HASH_COUNT(r->known) >= RACKS_KNOWN_MAX)
-		racks_forget(r);
-	k = xcalloc(1, sizeof(*k));
-	snprintf(k->ip, sizeof(k->ip), "%s", ip);
-	snprintf(k->rack, sizeof(k->rack), "%s", ret);
-	HASH_ADD_STR(r->known, ip, k);
+	snprintf(k->rack, sizeof(k->rack), "%s", rack);
+	k->until_ns = good ? UINT64_MAX : clock_mono_ns() + RACKS_RETRY_MS * NS_PER_MS;
+	pthread_mutex_unlock(&r->lock);
+}
+
+void racks_find(struct racks *r, const char *ip, char ret[DN_RACK_MAX])
+{
+	const struct known *k;
+
+	pthread_mutex_lock(&r->lock);
+	HASH_FIND_STR(r->known, ip, k);
+	snprintf(ret, DN_RACK_MAX, "%s", k ? k->rack : DN_DEFAULT_RACK);
+	pthread_mutex_unlock(&r->lock);
 }

@@ -8,8 +8,8 @@
  * each; or, with net.topology.node.switch.mapping.impl naming TableMapping,
  * net.topology.table.file.name is a table of "address rack". Neither: one rack. Answers are kept until
  * racks_forget(); a node whose rack cannot be found stands in the default rack.
- * Ownership: the caller. Threading: the writer thread; a script is run once for an address, by the
- * registration of its node, and waited for (RACKS_SCRIPT_MS).
+ * Ownership: the caller. Threading: any thread (a mutex inside). racks_ask() runs the script and waits
+ * for it (RACKS_SCRIPT_MS): the lane does, before the node's registration comes to the writer.
  * Source: ScriptBasedMapping, TableMapping of Hadoop 3.4.2.
  */
 #include "namenode-shim/datanodes.h"
@@ -18,10 +18,14 @@ struct conf;
 struct racks;
 
 #define RACKS_SCRIPT_MS 10000
+#define RACKS_RETRY_MS 60000  /* what was not found is not asked for sooner */
 #define RACKS_KNOWN_MAX 65536 /* addresses remembered */
 
 struct racks *racks_new(const struct conf *c);
 void racks_free(struct racks *r);
-/** Ask again from now on. */
+/** Ask again from now on; until then the old answers stand. */
 void racks_forget(struct racks *r);
+/** Learn where @ip stands, unless it is known. */
+void racks_ask(struct racks *r, const char *ip);
+/** As learnt; else the default rack. */
 void racks_find(struct racks *r, const char *ip, char ret[DN_RACK_MAX]);

@@ -11,6 +11,7 @@
 #include "common/base/metrics.h"
 #include "common/rpc/server.h"
 #include "common/wire/pb.h"
+#include "namenode-shim/hosts.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/quota.h"
 #include "namenode-shim/users.h"
@@ -245,6 +246,8 @@ void req_finish(struct req *q)
 			 q->exc.cls ? q->exc.text : "");
 	pb_free(q->in);
 	pb_free(q->replayed);
+	hosts_free(q->hosts);
+	free(q->prepare_error);
 	arena_free(&q->mem);
 	free(q);
 }

@@ -21,6 +21,7 @@
 #include "namenode-shim/retry.h"
 
 struct call_stat;
+struct hosts;
 struct dn;
 struct nn;
 struct rpc_call;
@@ -44,6 +45,9 @@ struct method {
 	enum req_kind kind;
 	unsigned int flags;
 	int (*run)(struct req *q, const void *in);
+	/* NULL, or what may take long: runs on the lane before the request comes to the writer,
+	 * without locks, q->ns or an answer. Not for READ. */
+	void (*prepare)(struct req *q);
 };
 
 #define REQ_SEEN_MAX 16
@@ -71,6 +75,8 @@ struct req {
 	ProtobufCMessage *out;      /* in mem, or replayed */
 	int rc;
 	struct req_wait wait;
+	struct hosts *hosts;  /* owned: prepared by refreshNodes until it is taken */
+	char *prepare_error;  /* owned: or why not */
 	uint64_t arg; /* internal changes: an inode id */
 	struct {
 		const struct dn *dn;

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
@@ -495,6 +496,37 @@ def leaving(program, directory):
             print(open(directory + '/leaving/log').read()[-3000:])
 
 
+def slow_script(program, directory):
+    """A topology script that answers and does not end: only the registration that asked waits."""
+    script = directory + '/rack'
+    with open(script, 'w') as f:
+        f.write('#!/bin/sh\necho /r1\nexec >&-\nexec sleep 60\n')
+    os.chmod(script, 0o755)
+    os.mkdir(directory + '/script')
+    nn = NameNode(program, directory + '/script', FAST + ['net.topology.script.file.name=' + script]).format().start()
+    try:
+        c = Rpc(nn.addr, CLIENT)
+        dn = FakeDn(nn.addr, 6300)
+        t = threading.Thread(target=dn.register)
+        t.start()
+        time.sleep(0.5)
+        since = time.time()
+        c.mkdirs('/while')
+        C.check('a change while a topology script hangs', time.time() - since < 3 and t.is_alive())
+        t.join(30)
+        C.check('the registration is answered', not t.is_alive() and dn.heartbeat() is not None)
+        racks = [i[8] for i in c.call('getDatanodeReport', {1: 1}).subs(1)]
+        C.check('the node stands in the default rack', racks == [b'/default-rack'], str(racks))
+        with open(script, 'w') as f:
+            f.write('#!/bin/sh\necho /r1\nhead -c 200000 /dev/zero\n')
+        c.call('refreshNodes')
+        dn.register()
+        racks = [i[8] for i in c.call('getDatanodeReport', {1: 1}).subs(1)]
+        C.check('the first word of a long answer counts', racks == [b'/r1'], str(racks))
+    finally:
+        nn.kill()
+
+
 def identity(nn):
     d = FakeDn(nn.addr, 7000, 'other')
     i = d.rpc.call('versionRequest').sub(1)
@@ -543,6 +575,7 @@ def main():
             program(nn, directory)
             restart(nn, dns)
             lasting(nn)
+            slow_script(nn.program, directory)
             leaving(nn.program, directory)
         finally:
             if nn.proc.poll() is None:
