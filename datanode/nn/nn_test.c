@@ -688,11 +688,12 @@ static void a_lone_primary_recovers_its_block_and_commits(void **state)
 	Hd__RecoveringBlockProto rb = HD__RECOVERING_BLOCK_PROTO__INIT, *list = &rb;
 	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
 	Hd__ExtendedBlockProto eb = HD__EXTENDED_BLOCK_PROTO__INIT;
-	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
-	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, mute = info, *locs[] = {&info, &mute};
+	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT, mute_id = id;
 	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
 	struct fix *f = *state;
 	struct replica_info i;
+	int beats;
 
 	up(f);
 	replica_write_close(write_block(f, 5), false);
@@ -700,6 +701,11 @@ static void a_lone_primary_recovers_its_block_and_commits(void **state)
 	id.hostname = (char *)"localhost";
 	id.datanodeuuid = (char *)store_datanode_uuid(f->dn.store);
 	info.id = &id;
+	mute_id.ipaddr = id.ipaddr;
+	mute_id.hostname = id.hostname;
+	mute_id.datanodeuuid = (char *)"another";
+	mute_id.ipcport = 1; /* nobody listens */
+	mute.id = &mute_id;
 	eb.poolid = (char *)POOL;
 	eb.blockid = 5;
 	eb.generationstamp = 1001;
@@ -707,7 +713,7 @@ static void a_lone_primary_recovers_its_block_and_commits(void **state)
 	lb.b = &eb;
 	lb.blocktoken = &token;
 	lb.n_locs = 1;
-	lb.locs = &locs;
+	lb.locs = locs;
 	rb.newgenstamp = 1010;
 	rb.block = &lb;
 	rc.n_blocks = 1;
@@ -727,6 +733,15 @@ static void a_lone_primary_recovers_its_block_and_commits(void **state)
 	f->nn.command = &cmd;
 	eventually(f->nn.commits == 2);
 	assert_int_equal(f->nn.commit_nodes, 0);
+	/* Who does not answer may have it: the order comes again. */
+	eb.blockid = 78;
+	lb.n_locs = 2;
+	f->nn.command = &cmd;
+	eventually(!f->nn.command);
+	beats = f->nn.beats;
+	eventually(f->nn.beats > beats + 1);
+	nanosleep(&(struct timespec){0, 300000000}, NULL);
+	assert_int_equal(f->nn.commits, 2);
 }
 
 static void a_failed_volume_and_a_corrupt_replica_are_reported(void **state)

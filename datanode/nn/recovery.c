@@ -140,7 +140,8 @@ static int update_remote(struct recovery_job *j, struct holder *h, uint64_t len,
 
 /* ---- the steps ---- */
 
-/* Ask everybody. -EBUSY: another recovery is ahead of us. */
+/* Ask everybody. -EBUSY: another recovery is ahead of us. -EAGAIN: who has the bytes could not be asked; the
+ * NameNode gives the order anew, without the nodes that it knows dead by then. */
 static int ask_all(struct recovery_job *j, struct err *err)
 {
 	uint32_t failed = 0, found_any = 0, usable = 0;
@@ -170,6 +171,9 @@ static int ask_all(struct recovery_job *j, struct err *err)
 		return err_set(err, -EHOSTUNREACH, "no node answers");
 	if (found_any && !usable)
 		return err_set(err, -EAGAIN, "%u replicas, but none is FINALIZED, RBW or RWR", found_any);
+	if (failed && !usable)
+		return err_set(err, -EAGAIN, "%u of %u nodes do not answer, and no other has a replica", failed,
+			       j->count);
 	return 0;
 }
 
