@@ -257,6 +257,22 @@ static void a_misplaced_replica_whose_home_is_taken_stays(void **state)
 	sh(f, "test -f finalized/subdir9/blk_5 && test -f finalized/subdir9/blk_5_1002.meta");
 }
 
+static void an_unfinished_replica_in_a_directory_below_rbw_is_left_there(void **state)
+{
+	struct fix *f = *state;
+
+	fix_close(f);
+	put_block(f, "rbw/subdir3", 5, 1001, 1000);
+	for (int turn = 0; turn < 2; turn++) {
+		assert_int_equal(fix_open(f), 0);
+		assert_absent(f, 5);
+		fix_close(f);
+		sh(f, "test -f rbw/subdir3/blk_5 && test -f rbw/subdir3/blk_5_1001.meta && "
+		      "! test -e finalized/subdir0/subdir0/blk_5");
+	}
+	assert_int_equal(fix_open(f), 0);
+}
+
 static void what_a_ram_disk_s_copies_are_kept_in_is_loaded(void **state)
 {
 	struct fix *f = *state;
@@ -701,6 +717,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(replicas_of_flat_and_deeper_layouts_move_home_and_are_read),
 		T(a_misplaced_replica_whose_home_is_taken_stays),
+		T(an_unfinished_replica_in_a_directory_below_rbw_is_left_there),
 		T(what_a_ram_disk_s_copies_are_kept_in_is_loaded),
 		T2(of_equal_replicas_the_one_on_a_disk_that_lasts_is_kept),
 		T(copies_that_were_to_break_hard_links_are_settled),

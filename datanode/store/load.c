@@ -291,6 +291,11 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 	(void)snprintf(name, sizeof(name), "blk_%" PRId64, e->id);
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
 		return 0;
+	/* Nobody writes below rbw/subdir<n>: what it is worth, and whether it is whole, is unknown. */
+	if (misplaced && p != IN_FINALIZED) {
+		note_block(sc, ODD_BLOCKED, dir_name, e->id);
+		return 0;
+	}
 	len = (uint64_t)st.st_size;
 	if (metas > 1 || p == IN_RBW)
 		rc = best_meta(dir, e + 1, metas, len, &gs, &good);
