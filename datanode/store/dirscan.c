@@ -32,6 +32,7 @@ struct dirscan {
 	size_t disk_count, disk_room, map_count;
 	uint64_t slice_start_ns; /* of the second that the throttle counts */
 	uint64_t added, removed, mismatched, orphans, duplicates;
+	uint64_t unread; /* differ, but could not be looked at; told and probed for once */
 	char example[STORE_NAME_MAX]; /* of an orphan or duplicate */
 };
 
@@ -133,17 +134,31 @@ static void note_odd(struct dirscan *d, uint64_t *count, int64_t id)
 		(void)snprintf(d->example, sizeof(d->example), "blk_%" PRId64, id);
 }
 
-/* Both files at home. *ret_len: of the data. */
-static bool pair_there(const struct slice *sl, int64_t id, uint64_t gs, bool *ret_data, uint64_t *ret_len)
+/* Is there a file of this name? Only its absence means no: any other error says nothing about it. */
+static int file_there(const struct slice *sl, const char *name, bool *ret_there, uint64_t *ret_len)
+{
+	struct stat st;
+	int rc = ret_errno(fstatat(sl->fd, name, &st, AT_SYMLINK_NOFOLLOW));
+
+	if (rc && rc != -ENOENT && rc != -ENOTDIR)
+		return rc;
+	*ret_there = !rc && S_ISREG(st.st_mode);
+	*ret_len = *ret_there ? (uint64_t)st.st_size : 0;
+	return 0;
+}
+
+/* Which files of the pair are at home. *ret_len: of the data. */
+static int pair_there(const struct slice *sl, int64_t id, uint64_t gs, bool *ret_data, bool *ret_meta,
+		      uint64_t *ret_len)
 {
 	char name[STORE_NAME_MAX];
-	struct stat st;
+	uint64_t ignored;
+	int rc;
 
 	path_data(name, IN_FINALIZED, id);
-	*ret_data = !fstatat(sl->fd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode);
-	*ret_len = *ret_data ? (uint64_t)st.st_size : 0;
+	rc = file_there(sl, name, ret_data, ret_len);
 	path_meta(name, IN_FINALIZED, id, gs);
-	return *ret_data && !fstatat(sl->fd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode);
+	return rc ? rc : file_there(sl, name, ret_meta, &ignored);
 }
 
 /* On the disk, not in the map: a replica that came back. */
@@ -152,7 +167,7 @@ static void check_disk(struct dirscan *d, const struct found *f)
 	struct slice *sl = d->sl;
 	struct block_pool *bp = sl->bp;
 	struct replica *r, *other;
-	bool data, added = false;
+	bool data, meta, added = false;
 	uint64_t len;
 
 	if (!f->home || !f->data || !f->meta) {
@@ -165,7 +180,7 @@ static void check_disk(struct dirscan *d, const struct found *f)
 	/* Under the lock: nobody makes or removes files of this block meanwhile. */
 	pthread_mutex_lock(&bp->lock);
 	other = replica_find_locked(bp, f->id);
-	if (!other && pair_there(sl, f->id, f->gs, &data, &len)) {
+	if (!other && !pair_there(sl, f->id, f->gs, &data, &meta, &len) && data && meta) {
 		*r = (struct replica){.id = f->id, .gs = f->gs, .len = len, .slice = sl,
 				      .place = IN_FINALIZED, .state = REPLICA_FINALIZED};
 		replica_add_locked(bp, r);
@@ -186,18 +201,24 @@ static void check_disk(struct dirscan *d, const struct found *f)
 	store_event(bp, sl, &(struct block){f->id, f->gs, len}, STORE_RECEIVED, NULL);
 }
 
-/* The finalized replica is claimed by us. Returns why it is bad, or NULL. */
+/* The finalized replica is claimed by us. Returns why it is bad, or NULL. What cannot be looked at stays as it is
+ * known; a disk that fails so is probed. */
 static const char *check_claimed(struct dirscan *d, struct replica *r, bool *ret_gone)
 {
 	struct slice *sl = d->sl;
-	bool data, whole;
+	bool data, meta;
 	uint64_t len;
+	int rc = pair_there(sl, r->id, r->gs, &data, &meta, &len);
 
-	whole = pair_there(sl, r->id, r->gs, &data, &len);
+	if (rc && !d->unread++)
+		log_warn("op=directory-scan block=%" PRId64 "_%" PRIu64 " dir=%s: cannot be looked at: %s", r->id, r->gs,
+			 sl->vol->path, err_name(slice_error(sl, rc)));
+	if (rc)
+		return NULL;
 	*ret_gone = !data;
 	if (!data)
 		return NULL;
-	if (!whole)
+	if (!meta)
 		return "its meta file is not there";
 	if (len == r->len)
 		return NULL;
@@ -297,8 +318,8 @@ static void scan_slice(struct slice *sl)
 			 err_name(slice_error(sl, rc)));
 	if (!rc)
 		log_info("op=directory-scan dir=%s pool=%s replicas=%zu added=%" PRIu64 " removed=%" PRIu64
-			 " mismatched=%" PRIu64 " ms=%" PRIu64,
-			 sl->vol->path, sl->bp->ns.pool_id, d.disk_count, d.added, d.removed, d.mismatched,
+			 " mismatched=%" PRIu64 " unread=%" PRIu64 " ms=%" PRIu64,
+			 sl->vol->path, sl->bp->ns.pool_id, d.disk_count, d.added, d.removed, d.mismatched, d.unread,
 			 (uint64_t)((clock_mono_ns() - start) / NS_PER_MS));
 	if (d.orphans || d.duplicates)
 		log_warn("op=directory-scan dir=%s pool=%s orphans=%" PRIu64 " duplicates=%" PRIu64

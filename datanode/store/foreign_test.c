@@ -4,6 +4,7 @@
  * open is found by its scanners. */
 #include "datanode/store/store_internal.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -551,6 +552,31 @@ static void the_directory_scanner_finds_what_came_went_and_changed(void **state)
 	assert_int_equal(f->bad, 1);
 }
 
+static void replicas_that_cannot_be_looked_at_are_not_gone(void **state)
+{
+	struct fix *f = *state;
+	char dir[300], loop[300];
+
+	(void)snprintf(dir, sizeof(dir), "%s/current/" POOL "/current/finalized/subdir0/subdir0", f->vol[0]);
+	(void)snprintf(loop, sizeof(loop), "%s/current/" POOL "/current/finalized/subdir0/kept", f->vol[0]);
+	fix_close(f);
+	put_block(f, "finalized/subdir0/subdir0", 5, 1001, 1000);
+	put_block(f, "finalized/subdir0/subdir1", 0x105, 1001, 1000);
+	f->opts.scan.directory_ms = 20;
+	assert_int_equal(fix_open(f), 0);
+	/* A directory that leads to itself: an error for every user. At no moment is there none of the name. */
+	assert_int_equal(symlink("subdir0", loop), 0);
+	assert_int_equal(renameat2(AT_FDCWD, loop, AT_FDCWD, dir, RENAME_EXCHANGE), 0);
+	sh(f, "rm finalized/subdir0/subdir1/blk_261");
+	wait_for(&f->deleted, 1);
+	nanosleep(&(struct timespec){0, 300000000}, NULL);
+	assert_int_equal(f->deleted, 1);
+	assert_absent(f, 0x105);
+	assert_int_equal(renameat2(AT_FDCWD, loop, AT_FDCWD, dir, RENAME_EXCHANGE), 0);
+	assert_whole(f, 5, 1001, 1000);
+	assert_int_equal(f->bad, 0);
+}
+
 static void a_replica_without_its_meta_file_is_reported(void **state)
 {
 	struct fix *f = *state;
@@ -731,6 +757,7 @@ int main(void)
 		T2(a_copied_volume_is_refused),
 		T(the_mode_of_the_configuration_is_set),
 		T(the_directory_scanner_finds_what_came_went_and_changed),
+		T(replicas_that_cannot_be_looked_at_are_not_gone),
 		T(a_replica_without_its_meta_file_is_reported),
 		T(the_block_scanner_finds_a_corrupt_replica_that_nobody_reads),
 		T(the_block_scanner_goes_on_behind_a_java_node_s_cursor),
