@@ -33,7 +33,7 @@ static int check_layout(const struct props *p, const char *where, struct err *er
 	if (!s)
 		return err_set(err, -EINVAL,
 			       "%s has no layoutVersion: it is damaged; restore it from another "
-			       "directory of this node (storageID differs) or empty the directory",
+			       "directory of this node (storageID differs), or move current/ away",
 			       where);
 	if (!*s || *end || v >= 0)
 		return err_set(err, -EINVAL,
@@ -130,7 +130,7 @@ static int take_version(struct volume *v, const struct props *p, const char *whe
 		    !copy_prop(p, "datanodeUuid", v->dn_uuid, sizeof(v->dn_uuid))))
 		rc = err_set(err, -EINVAL,
 			     "%s lacks storageID, clusterID or datanodeUuid: it is damaged; "
-			     "restore it from another directory of this node or empty the directory",
+			     "restore it from another directory of this node, or move current/ away",
 			     where);
 	return rc;
 }
@@ -163,7 +163,7 @@ int version_read(struct volume *v, struct err *err)
 	if (rc == -EINVAL || rc == -EFBIG)
 		return err_set(err, rc,
 			       "%s is not a VERSION file: it is damaged; restore it from another directory "
-			       "of this node (storageID differs) or empty the directory",
+			       "of this node (storageID differs), or move current/ away",
 			       where);
 	if (rc) {
 		err_sys(err, rc, "reading %s", where);
@@ -181,7 +181,7 @@ int volume_check(const struct volume *v, const struct store_namespace *ns, struc
 		return 0;
 	return err_set(err, -EINVAL,
 		       "data directory %s belongs to cluster %s, the NameNode to %s; correct "
-		       "dfs.datanode.data.dir or fs.defaultFS, or empty the directory",
+		       "dfs.datanode.data.dir or fs.defaultFS, or move current/ away",
 		       v->path, v->cluster_id, ns->cluster_id);
 }
 
