@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <endian.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/cursor.h"
+#include "common/base/log.h"
 #include "namenode-shim/inode.h"
 
 #define DB_LAYOUT 1
@@ -170,12 +172,46 @@ static int ident_store(struct txn *t)
 
 /* ---- environment ---- */
 
+#define RESTORE "restore the directory from a copy, on a healthy disk, with this program stopped"
+
+/* LMDB reads the file through a map: beyond the end of a file that was cut, and where the disk fails,
+ * that is a signal. Its text is made beforehand, as a handler may do next to nothing. */
+static char bus_text[4200 + 256];
+
+static void on_bus_error(int sig)
+{
+	(void)sig;
+	(void)!write(STDERR_FILENO, bus_text, strlen(bus_text));
+	_exit(1);
+}
+
+static void on_failed_assert(MDB_env *env, const char *what)
+{
+	const char *dir = "";
+
+	(void)mdb_env_get_path(env, &dir);
+	log_error("op=exit: the namespace %s/data.mdb is damaged (%s); %s", dir, what, RESTORE);
+	_exit(1);
+}
+
+static void tell_damage(MDB_env *env, const char *dir)
+{
+	const struct sigaction sa = {.sa_handler = on_bus_error};
+
+	(void)mdb_env_set_assert(env, on_failed_assert);
+	snprintf(bus_text, sizeof(bus_text),
+		 "dfs-namenode: the namespace %s/data.mdb cannot be read: it was cut short, or its disk fails; "
+		 "%s\n", dir, RESTORE);
+	(void)sigaction(SIGBUS, &sa, NULL);
+}
+
 static int env_open(struct db *db, const char *dir)
 {
 	int rc = db_rc(mdb_env_create(&db->env));
 
 	if (rc < 0)
 		return rc;
+	tell_damage(db->env, dir);
 	mdb_env_set_maxdbs(db->env, DB_TABLES);
 	mdb_env_set_maxreaders(db->env, DB_READERS);
 	/* A limit on address space (ulimit -v) makes a large map fail: try smaller ones. */
@@ -188,6 +224,7 @@ static int env_open(struct db *db, const char *dir)
 		db->env = NULL;
 		if (mdb_env_create(&db->env))
 			return -ENOMEM;
+		tell_damage(db->env, dir);
 		mdb_env_set_maxdbs(db->env, DB_TABLES);
 		mdb_env_set_maxreaders(db->env, DB_READERS);
 	}
@@ -489,7 +526,11 @@ int db_open(const char *dir, struct db **ret, struct err *err)
 	rc = env_open(db, current);
 	rc = rc ? rc : load(db);
 	if (rc < 0) {
-		err_sys(err, rc, "cannot open the namespace in %s", current);
+		err_sys(err, rc, "cannot open the namespace %s", data);
+		if (rc == -EBADMSG || rc == -ENOENT || rc == -EINVAL || rc == -EIO) {
+			err_prefix(err, "the file is damaged");
+			err_cure(err, RESTORE);
+		}
 		goto fail;
 	}
 	*ret = db;
