@@ -78,7 +78,8 @@ static void print_help(const struct cli_command *cmd)
 	       "      --conf DIR        read DIR/core-site.xml and hdfs-site.xml (default: $HADOOP_CONF_DIR)\n"
 	       "  -D KEY=VALUE          set a property\n"
 	       "      --user NAME       act as NAME (default: $HADOOP_USER_NAME, else who you are)\n"
-	       "      --help, --version\n");
+	       "      --help, --version\n"
+	       "  --                    operands follow, also those that begin with a dash\n");
 }
 
 static int usage_error(const struct cli_command *cmd, const char *what, const char *arg)
@@ -229,6 +230,18 @@ static int apply(struct cli *c, const struct cli_command *cmd, int opt)
 	}
 }
 
+/* "dfs chmod -w FILE": what begins with a dash may be meant as an operand. */
+static int unknown_option(const struct cli_command *cmd, char **argv)
+{
+	const char *arg = argv[optind - 1];
+
+	if (!cmd->min_operands || arg[0] != '-' || arg[1] == '-')
+		return usage_error(cmd, "unknown option ", arg);
+	fprintf(stderr, "dfs %s: unknown option %s; if it is no option: dfs %s -- %s; see dfs %s --help\n", cmd->name,
+		arg, cmd->name, arg, cmd->name);
+	return EXIT_USAGE;
+}
+
 int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **argv)
 {
 	int opt, rc;
@@ -244,7 +257,7 @@ int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **arg
 		if (opt == ':')
 			return usage_error(cmd, "a value is missing after ", argv[optind - 1]);
 		if (opt == '?' || !takes(cmd, opt))
-			return usage_error(cmd, "unknown option ", argv[optind - 1]);
+			return unknown_option(cmd, argv);
 		rc = apply(c, cmd, opt);
 		if (rc >= 0)
 			return rc;

@@ -131,6 +131,14 @@ static int chown_one(const struct change *ch, const char *path, const struct dfs
 	return dfs_set_owner(ch->cli->fs, path, ch->owner, ch->group, err);
 }
 
+/* The names that stock FsShell takes: with another one nobody could name the owner any more. */
+static bool is_name(const char *s)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./@";
+
+	return !s[strspn(s, letters)];
+}
+
 int cmd_chown(struct cli *c)
 {
 	struct change ch = {.cli = c, .one = chown_one};
@@ -142,7 +150,12 @@ int cmd_chown(struct cli *c)
 		ch.group = colon[1] ? colon + 1 : NULL;
 	}
 	ch.owner = *owner ? owner : NULL;
-	rc = ch.owner || ch.group ? change_all(&ch) : usage(c, "neither owner nor group:");
+	if (!ch.owner && !ch.group)
+		rc = usage(c, "neither owner nor group:");
+	else if (!is_name(owner) || (ch.group && !is_name(ch.group)))
+		rc = usage(c, "letters, digits and -_./@ only, not");
+	else
+		rc = change_all(&ch);
 	free(owner);
 	return rc;
 }
@@ -151,7 +164,9 @@ int cmd_chgrp(struct cli *c)
 {
 	struct change ch = {.cli = c, .one = chown_one, .group = c->argv[0]};
 
-	return *ch.group ? change_all(&ch) : usage(c, "no group:");
+	if (!*ch.group)
+		return usage(c, "no group:");
+	return is_name(ch.group) ? change_all(&ch) : usage(c, "letters, digits and -_./@ only, not");
 }
 
 /* ---- setrep ---- */

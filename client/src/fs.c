@@ -54,6 +54,11 @@ static void add_cure(const struct dfs *fs, struct err *err)
 				      ? "make one of them active: hdfs haadmin -transitionToActive"
 				      : "ask the active NameNode; dfs.nameservices lets this client "
 					"find it");
+	/* The same exception for a file that nobody writes. */
+	if (strcmp(err->remote, JEX_BEING_CREATED) == 0 && strstr(err->text, "is being truncated")) {
+		err_cure(err, "the data nodes cut it now: again in some seconds, or truncate with -w");
+		return;
+	}
 	for (size_t i = 0; i < sizeof(cures) / sizeof(cures[0]); i++)
 		if (strcmp(err->remote, cures[i].cls) == 0)
 			err_cure(err, "%s", cures[i].cure);

@@ -81,13 +81,17 @@ int err_cure(struct err *e, const char *fmt, ...)
 {
 	char buf[ERR_TEXT_MAX];
 	va_list ap;
+	size_t len;
 
 	if (!e)
 		return -EIO;
 	va_start(ap, fmt);
 	(void)vsnprintf(buf, sizeof(buf), fmt, ap);
 	va_end(ap);
-	put_text(e, strlen(e->text), "; ");
+	len = strlen(e->text);
+	if (len > 1 && e->text[len - 1] == '.' && e->text[len - 2] != '.') /* a sentence of Java */
+		e->text[--len] = '\0';
+	put_text(e, len, "; ");
 	put_text(e, strlen(e->text), buf);
 	return e->rc;
 }
