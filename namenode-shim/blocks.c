@@ -154,12 +154,23 @@ static bool is_good(const struct replica *r)
 	return r->state == REPLICA_FINALIZED && !r->corrupt && !r->excess;
 }
 
+/* Is an earlier entry of the same node as good? There is one entry to a node; should there ever be
+ * two, they count once. */
+static bool is_counted(const struct blk *b, uint16_t at)
+{
+	for (uint16_t i = 0; i < at; i++)
+		if (b->rep[i].st->dn == b->rep[at].st->dn && is_good(&b->rep[i]))
+			return true;
+	return false;
+}
+
 uint32_t blk_live(const struct blk *b)
 {
 	uint32_t n = 0;
 
 	for (uint16_t i = 0; i < b->nreps; i++)
-		n += is_good(&b->rep[i]) && b->rep[i].st->dn->admin == DN_NORMAL;
+		n += is_good(&b->rep[i]) && b->rep[i].st->dn->admin == DN_NORMAL &&
+		     !is_counted(b, i);
 	return n;
 }
 
@@ -168,7 +179,7 @@ uint32_t blk_readable(const struct blk *b)
 	uint32_t n = 0;
 
 	for (uint16_t i = 0; i < b->nreps; i++)
-		n += is_good(&b->rep[i]) && b->rep[i].st->dn->alive;
+		n += is_good(&b->rep[i]) && b->rep[i].st->dn->alive && !is_counted(b, i);
 	return n;
 }
 
@@ -177,8 +188,9 @@ static uint32_t in_maintenance(const struct blk *b)
 	uint32_t n = 0;
 
 	for (uint16_t i = 0; i < b->nreps; i++)
-		n += is_good(&b->rep[i]) && (b->rep[i].st->dn->admin == DN_ENTERING_MAINTENANCE ||
-					     b->rep[i].st->dn->admin == DN_IN_MAINTENANCE);
+		n += is_good(&b->rep[i]) && !is_counted(b, i) &&
+		     (b->rep[i].st->dn->admin == DN_ENTERING_MAINTENANCE ||
+		      b->rep[i].st->dn->admin == DN_IN_MAINTENANCE);
 	return n;
 }
 
@@ -263,6 +275,22 @@ static void order_drop(struct blk *b, struct replica *r)
 	drop_replica(b, r);
 }
 
+/* The node deletes what it has of the block, whatever the storage. */
+static void order_excess(struct blk *b, const struct replica *r)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		b->rep[i].excess = b->rep[i].excess || b->rep[i].st->dn == r->st->dn;
+	dn_order_invalidate(r->st->dn, b->b.id, r->gs, false);
+}
+
+static bool node_has_good(const struct blk *b, const struct dn *dn)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].st->dn == dn && is_good(&b->rep[i]))
+			return true;
+	return false;
+}
+
 /* Corrupt replicas go once enough good ones exist; those of an older stamp as soon as one does. */
 static void drop_corrupt(struct blk *b, uint32_t live)
 {
@@ -270,7 +298,8 @@ static void drop_corrupt(struct blk *b, uint32_t live)
 		struct replica *r = &b->rep[i];
 		const bool stale = r->gs < b->b.gs;
 
-		if (r->corrupt && live && (live >= b->repl || stale))
+		if (r->corrupt && live && (live >= b->repl || stale) &&
+		    !node_has_good(b, r->st->dn))
 			order_drop(b, r);
 		else
 			i++;
@@ -287,12 +316,8 @@ void blk_recheck(struct blocks *bs, struct blk *b)
 		return;
 	}
 	if (!bs->quiet) {
-		for (; live > b->repl; live--) {
-			struct replica *r = pick_excess(b);
-
-			r->excess = true;
-			dn_order_invalidate(r->st->dn, b->b.id, r->gs, false);
-		}
+		for (; live > b->repl; live--)
+			order_excess(b, pick_excess(b));
 		drop_corrupt(b, live);
 	}
 	for (uint16_t i = 0; i < b->nreps; i++)
@@ -313,7 +338,7 @@ bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
 	if (!blk_readable(b))
 		return false;
 	for (uint16_t i = 0; i < b->nreps; i++)
-		if (b->rep[i].corrupt) {
+		if (b->rep[i].corrupt && !node_has_good(b, b->rep[i].st->dn)) {
 			order_drop(b, &b->rep[i]);
 			blk_recheck(bs, b);
 			return true;
@@ -429,7 +454,7 @@ static void await_targets(struct blocks *bs, struct blk *b)
 
 	for (uint32_t i = 0; b->open && i < b->open->ntargets; i++) {
 		struct storage *st = b->open->target[i];
-		const struct replica *r = find_replica(b, st);
+		const struct replica *r = find_on_node(b, st->dn);
 
 		if (st->dn->alive && (!r || r->state != REPLICA_FINALIZED))
 			blk_add_pending(bs, b, st, deadline);

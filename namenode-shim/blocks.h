@@ -72,7 +72,7 @@ struct blk {
 	uint8_t state;  /* enum blk_state */
 	uint8_t flags;  /* enum blk_flag, counted in struct blocks */
 	uint16_t nreps, npending;
-	struct replica *rep;     /* owned array */
+	struct replica *rep;     /* owned array, one to a node */
 	struct pending *pending; /* owned array */
 	struct blk_open *open;   /* owned; NULL unless under construction */
 	struct list work;        /* in blocks.under while BLK_UNDER */
@@ -114,7 +114,8 @@ void blk_set_recovery(struct blocks *bs, struct blk *b, uint64_t id, uint64_t un
 void blk_set_repl(struct blocks *bs, struct blk *b, uint16_t repl);
 
 /** One replica in a report. @first: in the first full report of the storage in this process's
- *  life. @seq: of the full report, or 0. */
+ *  life. @seq: of the full report, or 0. A node has one replica of a block: what it reports on another
+ *  storage is the same one, moved. */
 void blocks_report(struct blocks *bs, struct storage *st, const struct block *r, uint32_t state,
 		   bool first, uint32_t seq);
 /** Deleted by the node. */

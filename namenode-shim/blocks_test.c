@@ -212,6 +212,61 @@ static void surplus_goes_from_the_fullest_node(void **state)
 	world_fini(&w);
 }
 
+static void a_deletion_that_was_ordered_stays_ordered_through_a_move(void **state)
+{
+	struct world w;
+	struct storage *other;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	blk_set_repl(&w.bs, b, 1);
+	w.st[0]->remaining = 1; /* it gives its replica up */
+	other = dn_storage_add(w.dn[0], "DS-other", STORAGE_SSD);
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(w.dn[0]->ninval, 1);
+	blocks_report(&w.bs, other, &B, REPLICA_FINALIZED, false, 0);
+	assert_int_equal(blk_live(b), 1);
+	assert_int_equal(w.dn[1]->ninval, 0); /* or both would go */
+	world_fini(&w);
+}
+
+static void two_entries_of_a_node_would_count_once(void **state)
+{
+	struct world w;
+	struct storage *other;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+	other = dn_storage_add(w.dn[0], "DS-other", STORAGE_SSD);
+	b->rep[1].st->nblocks--;
+	b->rep[1].st = other; /* no report leads here */
+	other->nblocks++;
+	assert_int_equal(blk_live(b), 1);
+	assert_int_equal(blk_readable(b), 1);
+	blk_set_repl(&w.bs, b, 1);
+	assert_int_equal(w.dn[0]->ninval, 0);
+	b->rep[1].corrupt = true;
+	blk_recheck(&w.bs, b);
+	assert_int_equal(w.dn[0]->ninval, 0);
+	assert_false(blk_drop_one_corrupt(&w.bs, b));
+	b->rep[1].corrupt = false;
+
+	/* A second node has it: all that the first has is surplus, by one order. */
+	w.st[0]->remaining = other->remaining = 1;
+	report(&w, 2, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(w.dn[0]->ninval, 1);
+	assert_int_equal(w.dn[2]->ninval, 0);
+	assert_int_equal(blk_live(b), 1);
+	world_fini(&w);
+}
+
 static void a_corrupt_replica_goes_when_enough_good_ones_exist(void **state)
 {
 	struct world w;
@@ -299,8 +354,11 @@ static void check_counts(const struct blocks *bs)
 		assert_int_equal(list_is_linked(&b->waiting), b->npending > 0);
 		if (b->state != BLK_COMPLETE)
 			continue;
-		for (uint16_t i = 0; i < b->nreps; i++)
+		for (uint16_t i = 0; i < b->nreps; i++) {
 			bad |= b->rep[i].corrupt;
+			for (uint16_t k = 0; k < i; k++)
+				assert_ptr_not_equal(b->rep[i].st->dn, b->rep[k].st->dn);
+		}
 		under += blk_live(b) + b->npending < b->repl;
 		missing += !blk_live(b);
 		corrupt += bad;
@@ -315,9 +373,14 @@ static void check_counts(const struct blocks *bs)
 static void counts_agree_with_a_recount_after_random_reports(void **state)
 {
 	struct world w;
+	struct storage *st[2][NODES];
 
 	(void)state;
 	world_init(&w);
+	for (int i = 0; i < NODES; i++) {
+		st[0][i] = w.st[i];
+		st[1][i] = dn_storage_add(w.dn[i], "DS-other", STORAGE_SSD);
+	}
 	srand(3);
 	for (int i = 0; i < 20000; i++) {
 		const struct block r = {1 + rand() % BLOCKS, 1000u + (uint64_t)(rand() % 3),
@@ -342,7 +405,7 @@ static void counts_agree_with_a_recount_after_random_reports(void **state)
 			}
 			break;
 		case 3:
-			blocks_report_deleted(&w.bs, w.st[node], r.id);
+			blocks_report_deleted(&w.bs, st[rand() % 2][node], r.id);
 			break;
 		case 4:
 			if (rand() % 10 == 0)
@@ -354,7 +417,8 @@ static void counts_agree_with_a_recount_after_random_reports(void **state)
 			blocks_report_corrupt(&w.bs, &r, w.dn[node], NULL);
 			break;
 		default:
-			blocks_report(&w.bs, w.st[node], &r, (uint32_t)(rand() % 3), rand() % 2, 0);
+			blocks_report(&w.bs, st[rand() % 2][node], &r, (uint32_t)(rand() % 3),
+				      rand() % 2, 0);
 			break;
 		}
 		check_counts(&w.bs);
@@ -372,6 +436,8 @@ int main(void)
 		cmocka_unit_test(a_block_is_complete_when_committed_and_finalized_in_either_order),
 		cmocka_unit_test(replicas_of_the_pipeline_are_awaited_not_copied),
 		cmocka_unit_test(surplus_goes_from_the_fullest_node),
+		cmocka_unit_test(a_deletion_that_was_ordered_stays_ordered_through_a_move),
+		cmocka_unit_test(two_entries_of_a_node_would_count_once),
 		cmocka_unit_test(a_corrupt_replica_goes_when_enough_good_ones_exist),
 		cmocka_unit_test(the_last_replica_is_kept_though_corrupt),
 		cmocka_unit_test(a_full_report_forgets_what_it_does_not_list),
