@@ -88,28 +88,34 @@ static void drop_locked(struct cache *c, const struct key *k)
 
 /* ---- locking one replica ---- */
 
-static int verify(const struct replica_reader *r, const uint8_t *data)
+/* By reads of the file, which are of the locked pages: the mapping of a file that is shortened meanwhile has no
+ * bytes behind the new end, and touching it there would end the process. */
+static int verify(const struct replica_reader *r)
 {
 	uint64_t step = VERIFY_CHUNK / r->bytes_per_crc * r->bytes_per_crc;
-	uint8_t *crcs;
+	uint8_t *crcs, *data;
 	int rc = 0;
 
 	if (r->crc_type == CRC_NULL || r->fd_meta < 0)
 		return 0;
 	step = step ? step : r->bytes_per_crc;
+	if (step > r->block.len)
+		step = r->block.len;
 	crcs = malloc(crc_bytes(r->crc_type, step, r->bytes_per_crc));
-	if (!crcs)
-		return -ENOMEM;
+	data = malloc(step);
+	if (!crcs || !data)
+		rc = -ENOMEM;
 	for (uint64_t off = 0; !rc && off < r->block.len; off += step) {
 		size_t len = r->block.len - off < step ? (size_t)(r->block.len - off) : (size_t)step;
 		size_t n = crc_bytes(r->crc_type, len, r->bytes_per_crc);
 		off_t at = (off_t)(META_HEADER + crc_bytes(r->crc_type, off, r->bytes_per_crc));
 
-		if (pread(r->fd_meta, crcs, n, at) != (ssize_t)n)
+		if (pread(r->fd_meta, crcs, n, at) != (ssize_t)n || pread(r->fd, data, len, (off_t)off) != (ssize_t)len)
 			rc = -EBADMSG;
-		else if (crc_verify(r->crc_type, data + off, len, r->bytes_per_crc, crcs) >= 0)
+		else if (crc_verify(r->crc_type, data, len, r->bytes_per_crc, crcs) >= 0)
 			rc = -EBADMSG;
 	}
+	free(data);
 	free(crcs);
 	return rc;
 }
@@ -124,7 +130,7 @@ static int lock_file(const struct replica_reader *r, size_t len, void **ret_at)
 		return neg_errno();
 	rc = ret_errno(mlock(at, len));
 	if (!rc)
-		rc = verify(r, at);
+		rc = verify(r);
 	if (rc)
 		(void)munmap(at, len);
 	else
