@@ -117,9 +117,10 @@ void node_stop(struct node *n)
 		xfer_stop_for_restart(n->dn.xfer, n->opts.stop_grace_ms);
 	else if (n->dn.xfer)
 		xfer_stop(n->dn.xfer, n->opts.stop_grace_ms);
-	nn_stop(n->dn.nns);
+	/* First who may be in a call of it: both wait for theirs. */
 	ipc_stop(n->ipc);
 	http_stop(n->http);
+	nn_stop(n->dn.nns);
 	for (uint32_t i = 0; i < n->running; i++) {
 		reactor_stop(n->dn.reactors[i]);
 		reactor_join(n->dn.reactors[i]);
