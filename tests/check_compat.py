@@ -36,7 +36,7 @@ for line in read('tests/data/messages.tsv').splitlines():
 
 # A method is 'answers', or 'throws NAME' if all that its function does is to throw.
 JAVA_CLASS = {}
-for k, v in re.findall(r'\[(EXC_\w+)\] = \{\s*(?:HDFS )?"([^"]+)"', read('namenode-shim/exc.c')):
+for k, v in re.findall(r'\[(EXC_\w+)\] = \{\s*(?:[A-Z]+ )?"([^"]+)"', read('namenode-shim/exc.c')):
     JAVA_CLASS[k] = re.split(r'[.$]', v)[-1]
 for k, v in re.findall(r'#define (JEX_\w+)\s*\\?\s*"([^"]+)"', read('common/wire/rpc_frame.h')):
     JAVA_CLASS[k] = re.split(r'[.$]', v)[-1]
@@ -91,7 +91,7 @@ def shim_methods():
             rows += re.findall(r'\.name = "(\w+)"[^}]*?\.run = (\w+)', body)
             tables[name] = {m: verdict(text, fn) for m, fn in rows}
     front = re.search(r'protocols\[PROTOCOLS\] = \{(.*?)^\};', src['front.c'], re.M | re.S)[1]
-    for name, used in re.findall(r'\{(?:HDFS )?"([\w.]+)",\s*\{([^}]*)\}\}', front):
+    for name, used in re.findall(r'\{(?:[A-Z]+ )?"([\w.]+)",\s*\{([^}]*)\}\}', front):
         protocols[name.split('.')[-1]] = {m: v for t in re.findall(r'&(\w+)', used) for m, v in tables[t].items()}
     return protocols
 
@@ -159,17 +159,17 @@ SECTIONS = {
     'Actions of BlockCommand': (enums.get('hadoop.hdfs.datanode.BlockCommandProto.Action', []), commands()),
     'ClientDatanodeProtocol': (services['ClientDatanodeProtocolService'], ipc['client_methods']),
     'InterDatanodeProtocol': (services['InterDatanodeProtocolService'], ipc['inter_methods']),
-    'ReconfigurationProtocol': (services['ReconfigurationProtocolService'], shim.get('ReconfigurationProtocol', {})),
+    'ReconfigurationProtocol': (services['ReconfigurationProtocolService'], shim['ReconfigurationProtocol']),
     'DataTransferProtocol': (ops, dt_ops()),
-    'NamenodeProtocol': (services['NamenodeProtocolService'], shim.get('NamenodeProtocol', {})),
-    'HAServiceProtocol': (services['HAServiceProtocolService'], shim.get('HAServiceProtocol', {})),
+    'NamenodeProtocol': (services['NamenodeProtocolService'], shim['NamenodeProtocol']),
+    'HAServiceProtocol': (services['HAServiceProtocolService'], shim['HAServiceProtocol']),
     'RefreshAuthorizationPolicyProtocol': (services['RefreshAuthorizationPolicyProtocolService'],
-                                           shim.get('RefreshAuthorizationPolicyProtocol', {})),
+                                           shim['RefreshAuthorizationPolicyProtocol']),
     'RefreshUserMappingsProtocol': (services['RefreshUserMappingsProtocolService'],
-                                    shim.get('RefreshUserMappingsProtocol', {})),
-    'RefreshCallQueueProtocol': (services['RefreshCallQueueProtocolService'], shim.get('RefreshCallQueueProtocol', {})),
-    'GenericRefreshProtocol': (services['GenericRefreshProtocolService'], shim.get('GenericRefreshProtocol', {})),
-    'GetUserMappingsProtocol': (services['GetUserMappingsProtocolService'], shim.get('GetUserMappingsProtocol', {})),
+                                    shim['RefreshUserMappingsProtocol']),
+    'RefreshCallQueueProtocol': (services['RefreshCallQueueProtocolService'], shim['RefreshCallQueueProtocol']),
+    'GenericRefreshProtocol': (services['GenericRefreshProtocolService'], shim['GenericRefreshProtocol']),
+    'GetUserMappingsProtocol': (services['GetUserMappingsProtocolService'], shim['GetUserMappingsProtocol']),
 }
 
 # ---- what the page says ----
