@@ -497,6 +497,14 @@ static int load(struct db *db)
 	return txn_write_commit(&t);
 }
 
+static bool holds_java(const char *current)
+{
+	char version[4300];
+
+	snprintf(version, sizeof(version), "%s/VERSION", current);
+	return !access(version, F_OK);
+}
+
 int db_open(const char *dir, struct db **ret, struct err *err)
 {
 	char current[4200], data[4300];
@@ -512,7 +520,11 @@ int db_open(const char *dir, struct db **ret, struct err *err)
 	snprintf(data, sizeof(data), "%s/data.mdb", current);
 	if (access(data, F_OK) < 0) {
 		rc = neg_errno();
-		if (rc == -ENOENT)
+		if (rc == -ENOENT && holds_java(current))
+			err_set(err, rc,
+				"name directory %s holds the namespace of a Java NameNode, which this one "
+				"cannot read; give it a dfs.namenode.name.dir of its own", dir);
+		else if (rc == -ENOENT)
 			err_set(err, rc,
 				"name directory %s is not formatted; run dfs-namenode --format once",
 				dir);

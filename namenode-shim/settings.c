@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/base/conf.h"
 #include "common/base/crc.h"
@@ -231,12 +232,33 @@ void settings_fini(struct settings *s)
 	s->limits.protected_dirs = NULL;
 }
 
+/* Keys that ask for proof of identity: who sets them must not get a NameNode that believes everybody. */
+static int refuse_security(const struct conf *c, struct err *e)
+{
+	const char *who = conf_get_or(c, "hadoop.security.authentication", "simple");
+	bool tokens = false;
+	int rc = conf_bool(c, "dfs.block.access.token.enable", false, &tokens, e);
+
+	if (rc)
+		return rc;
+	if (strcasecmp(who, "simple") != 0)
+		return err_set(e, -ENOTSUP,
+			       "hadoop.security.authentication=%s: this NameNode speaks `simple` only and "
+			       "believes every name; keep Apache's on a secure cluster", who);
+	if (tokens)
+		return err_set(e, -ENOTSUP,
+			       "dfs.block.access.token.enable=true: this NameNode issues no block tokens; set "
+			       "it to false on the whole cluster, or keep Apache's NameNode");
+	return 0;
+}
+
 int settings_load(const struct conf *c, struct settings *s, struct err *e)
 {
 	int rc;
 
 	*s = (struct settings){.conf = c};
-	rc = settings_name_dir(c, s, e);
+	rc = refuse_security(c, e);
+	rc = rc ? rc : settings_name_dir(c, s, e);
 	rc = rc ? rc : rpc_addr(c, &s->rpc, s->host, e);
 	rc = rc ? rc : http_addr(c, &s->http, e);
 	rc = rc ? rc : conf_bool(c, "dfs.permissions.enabled", true, &s->permissions, e);
