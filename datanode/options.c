@@ -53,6 +53,7 @@ static int refuse_security(const struct conf *conf, struct err *err)
 {
 	const char *who = conf_get_or(conf, "hadoop.security.authentication", "simple");
 	const char *sasl = conf_get_or(conf, "dfs.data.transfer.protection", "");
+	const char *http = conf_get_or(conf, "dfs.http.policy", "");
 	bool encrypt = false;
 	int rc = conf_bool(conf, "dfs.encrypt.data.transfer", false, &encrypt, err);
 
@@ -62,6 +63,10 @@ static int refuse_security(const struct conf *conf, struct err *err)
 		return err_set(err, -ENOTSUP,
 			       "hadoop.security.authentication=%s: this data node speaks `simple` "
 			       "only; keep a Java DataNode on a secure cluster", who);
+	if (!strcasecmp(http, "HTTPS_ONLY"))
+		return err_set(err, -ENOTSUP,
+			       "dfs.http.policy=%s: this data node has no HTTPS pages; set HTTP_ONLY or "
+			       "HTTP_AND_HTTPS here, or keep a Java DataNode", http);
 	if (encrypt)
 		return err_set(err, -ENOTSUP,
 			       "dfs.encrypt.data.transfer=true: this data node does not encrypt; set it "
