@@ -67,7 +67,7 @@ static struct entry *add(struct list_of *l)
 	return &l->e[l->n++];
 }
 
-/* The address of a name; one that is unknown now is compared as a name only. */
+/* The address of a name; one that is unknown now matches no address. */
 static void resolve(struct entry *e)
 {
 	const struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
@@ -243,6 +243,7 @@ void hosts_free(struct hosts *h)
 	free(h);
 }
 
+/* @host is what the node says of itself; NULL: it does not count. */
 static const struct entry *find(const struct list_of *l, const char *ip, const char *host,
 				uint32_t port)
 {
@@ -251,7 +252,8 @@ static const struct entry *find(const struct list_of *l, const char *ip, const c
 
 		if (e->port && e->port != port)
 			continue;
-		if (!strcmp(e->ip, ip) || !strcmp(e->host, ip) || !strcasecmp(e->host, host))
+		if (!strcmp(e->ip, ip) || !strcmp(e->host, ip) ||
+		    (host && !strcasecmp(e->host, host)))
 			return e;
 	}
 	return NULL;
@@ -259,7 +261,7 @@ static const struct entry *find(const struct list_of *l, const char *ip, const c
 
 struct hosts_verdict hosts_judge(const struct hosts *h, const char *ip, const char *host, uint32_t port)
 {
-	const struct entry *in = find(&h->allowed, ip, host, port);
+	const struct entry *in = find(&h->allowed, ip, NULL, port); /* anybody can claim a name */
 	const struct entry *out = find(&h->leaving, ip, host, port);
 	struct hosts_verdict v = {.allowed = in || !h->allowed.n, .upgrade_domain = ""};
 

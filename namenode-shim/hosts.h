@@ -36,5 +36,7 @@ struct hosts_verdict {
 int hosts_load(const struct conf *c, struct hosts **ret, struct err *err);
 /** Accepts NULL. */
 void hosts_free(struct hosts *h);
+/** @ip: where the node called from; dfs.hosts is matched against nothing else. @host: its own word,
+ *  which is enough to be excluded. */
 struct hosts_verdict hosts_judge(const struct hosts *h, const char *ip, const char *host,
 				 uint32_t port);

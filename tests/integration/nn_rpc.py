@@ -496,6 +496,24 @@ def leaving(program, directory):
             print(open(directory + '/leaving/log').read()[-3000:])
 
 
+def claim(program, directory):
+    """A node is in dfs.hosts by the address that it calls from, not by the name that it gives itself."""
+    with open(directory + '/include', 'w') as f:
+        f.write('trusted.invalid\n')
+    os.mkdir(directory + '/claim')
+    nn = NameNode(program, directory + '/claim', FAST + ['dfs.hosts=' + directory + '/include']).format().start()
+    try:
+        dn = FakeDn(nn.addr, 6400)
+        dn.ident = lambda: {1: '127.0.0.1', 2: 'trusted.invalid', 3: dn.uuid, 4: 6400, 5: 6401, 6: 6402}
+        C.throws('a node that claims a listed name', 'DisallowedDatanodeException', dn.register)
+        with open(directory + '/include', 'a') as f:
+            f.write('127.0.0.1\n')
+        Rpc(nn.addr, CLIENT).call('refreshNodes')
+        C.check('a node at a listed address', dn.register() is dn)
+    finally:
+        nn.kill()
+
+
 def slow_script(program, directory):
     """A topology script that answers and does not end: only the registration that asked waits."""
     script = directory + '/rack'
@@ -575,6 +593,7 @@ def main():
             program(nn, directory)
             restart(nn, dns)
             lasting(nn)
+            claim(nn.program, directory)
             slow_script(nn.program, directory)
             leaving(nn.program, directory)
         finally:
