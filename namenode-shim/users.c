@@ -143,24 +143,38 @@ static void load_groups(struct user *e)
 			e->groups[e->ngroups++] = xstrdup(gr.gr_name);
 }
 
-static struct user *find_locked(struct users *u, const char *name)
+/* Room for one more: a name in no group, most likely nobody's, goes before a user. */
+static void make_room(struct users *u)
 {
-	const uint64_t now = clock_mono_ns();
-	struct user *e, *tmp;
+	struct user *e = u->table;
 
+	if (HASH_COUNT(u->table) < USERS_MAX)
+		return;
+	while (e && e->ngroups)
+		e = e->hh.next;
+	user_drop(u, e ? e : u->table);
+}
+
+/* Takes the lock, which the caller gives back; it is not held while the accounts are asked. */
+static const struct user *find_and_lock(struct users *u, const char *name)
+{
+	struct user *e, *old;
+
+	pthread_mutex_lock(&u->lock);
 	HASH_FIND_STR(u->table, name, e);
-	if (e && e->expires_ns > now)
+	if (e && e->expires_ns > clock_mono_ns())
 		return e;
-	if (e)
-		user_drop(u, e);
-	if (HASH_COUNT(u->table) >= USERS_MAX)
-		HASH_ITER (hh, u->table, e, tmp)
-			user_drop(u, e);
+	pthread_mutex_unlock(&u->lock);
 	e = xcalloc(1, sizeof(*e));
 	e->name = xstrdup(name);
-	e->expires_ns = now + USERS_TTL_S * NS_PER_S;
 	if (!load_fixed(e, u->fixed))
 		load_groups(e);
+	e->expires_ns = clock_mono_ns() + USERS_TTL_S * NS_PER_S;
+	pthread_mutex_lock(&u->lock);
+	HASH_FIND_STR(u->table, name, old);
+	if (old)
+		user_drop(u, old);
+	make_room(u);
 	HASH_ADD_KEYPTR(hh, u->table, e->name, strlen(e->name), e);
 	return e;
 }
@@ -170,8 +184,9 @@ bool users_in_group(struct users *u, const char *user, const char *group)
 	const struct user *e;
 	bool in = false;
 
-	pthread_mutex_lock(&u->lock);
-	e = find_locked(u, user);
+	if (strlen(user) > USERS_NAME_MAX)
+		return false;
+	e = find_and_lock(u, user);
 	for (int i = 0; i < e->ngroups && !in; i++)
 		in = !strcmp(e->groups[i], group);
 	pthread_mutex_unlock(&u->lock);
@@ -183,8 +198,11 @@ uint32_t users_groups(struct users *u, const char *user, struct arena *a, char *
 	const struct user *e;
 	uint32_t n;
 
-	pthread_mutex_lock(&u->lock);
-	e = find_locked(u, user);
+	if (strlen(user) > USERS_NAME_MAX) {
+		*ret = NULL;
+		return 0;
+	}
+	e = find_and_lock(u, user);
 	n = (uint32_t)e->ngroups;
 	*ret = arena_array(a, char *, n + 1);
 	for (uint32_t i = 0; i < n; i++)

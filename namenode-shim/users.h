@@ -16,7 +16,8 @@
 struct arena;
 struct users;
 
-#define USERS_MAX 1024   /* names remembered; more start the table afresh */
+#define USERS_NAME_MAX 255 /* bytes; a longer name is nobody's */
+#define USERS_MAX 1024   /* names remembered; more push out names without groups first */
 #define USERS_TTL_S 300  /* as hadoop.security.groups.cache.secs */
 
 /** The super-user is whoever runs the process ($HADOOP_USER_NAME first). @super_group: borrowed.
