@@ -369,10 +369,10 @@ static int get_content_summary(struct req *q, const void *in)
 	Hd__ContentSummaryProto *s =
 		req_new_msg(q, Hd__ContentSummaryProto, hd__content_summary_proto__init);
 	struct ns_summary sum;
-	int rc = ns_summarize(&q->ns, m->path, "File does not exist: ", &sum);
+	int rc = ns_summarize(&q->ns, m->path, "File does not exist: ", false, &q->summing, &sum);
 
-	if (rc < 0)
-		return rc;
+	if (rc)
+		return rc == NS_MORE ? REQ_PARK : rc;
 	s->length = sum.len;
 	s->filecount = sum.files;
 	s->directorycount = sum.dirs;
@@ -396,10 +396,11 @@ static int get_quota_usage(struct req *q, const void *in)
 						      hd__get_quota_usage_response_proto__init);
 	Hd__QuotaUsageProto *u = req_new_msg(q, Hd__QuotaUsageProto, hd__quota_usage_proto__init);
 	struct ns_summary sum;
-	int rc = ns_summarize(&q->ns, m->path, "File/Directory does not exist: ", &sum);
+	int rc = ns_summarize(&q->ns, m->path, "File/Directory does not exist: ", true, &q->summing,
+			      &sum);
 
-	if (rc < 0)
-		return rc;
+	if (rc)
+		return rc == NS_MORE ? REQ_PARK : rc;
 	u->fileanddirectorycount = sum.files + sum.dirs;
 	u->spaceconsumed = sum.space;
 	u->quota = sum.max_inodes;

@@ -11,6 +11,7 @@
 #include "namenode-shim/lane.h"
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
+#include "namenode-shim/walks.h"
 
 #define HDFS "org.apache.hadoop.hdfs."
 #define HADOOP "org.apache.hadoop."
@@ -79,7 +80,10 @@ static void run_read(struct nn *nn, struct req *q)
 	req_run(q);
 	pthread_rwlock_unlock(&nn->mem_lock);
 	txn_read_end(&nn->reader);
-	req_finish(q);
+	if (q->rc == REQ_PARK)
+		walks_submit(nn->walks, q);
+	else
+		req_finish(q);
 }
 
 static void on_call(void *arg, struct rpc_call *call)

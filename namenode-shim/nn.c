@@ -16,6 +16,7 @@
 #include "namenode-shim/racks.h"
 #include "namenode-shim/req.h"
 #include "namenode-shim/users.h"
+#include "namenode-shim/walks.h"
 
 #define MAP_GROW_TRIES 4
 #define RECOVERY_LOST 1 /* a stamp that no recovery has */
@@ -111,6 +112,7 @@ void nn_free(struct nn *nn)
 {
 	if (!nn)
 		return;
+	walks_free(nn->walks);
 	txn_reader_free(&nn->reader);
 	db_close(nn->db);
 	leases_fini(&nn->leases);
@@ -580,6 +582,7 @@ int nn_start(struct nn *nn)
 {
 	int rc = lane_new(&nn->lane);
 
+	rc = rc ? rc : walks_new(nn, &nn->walks);
 	rc = rc ? rc : ret_code(pthread_create(&nn->writer, NULL, writer_main, nn));
 	nn->writer_runs = !rc;
 	if (rc < 0) {
@@ -604,4 +607,6 @@ void nn_stop(struct nn *nn)
 	list_for_each(l, &nn->parked)
 		container_of(l, struct req, link)->rc = -ESHUTDOWN;
 	finish_all(&nn->parked);
+	walks_free(nn->walks);
+	nn->walks = NULL;
 }

@@ -10,6 +10,8 @@
  * the writer thread, which takes all that wait, runs the MEMORY calls (reports and heartbeats: no
  * disk), then all CHANGE calls in ONE transaction, commits (fsync), applies their effects to memory
  * (effect.h) and only then answers them. While it syncs, the next batch gathers: group commit.
+ * Beside them lane.h waits for slow answers before a request has its turn, and walks.h goes through large
+ * trees for those who ask how large they are.
  * Ownership: everything here belongs to struct nn; a request (req.h) belongs to whoever holds it:
  * reactor, queue, writer.
  * Threading: dns, blocks, leases, safe are changed only by the writer thread, with mem_lock held for
@@ -34,6 +36,7 @@ struct lane;
 struct racks;
 struct req;
 struct users;
+struct walks;
 
 /* How often a method was called, and how long it took until it was answered. Made at start. */
 struct call_stat {
@@ -67,6 +70,7 @@ struct nn {
 	struct hosts *hosts; /* owned */
 	struct racks *racks; /* owned */
 	struct lane *lane;   /* owned, from nn_start() to nn_stop(): what requests wait for */
+	struct walks *walks; /* owned; while the writer runs */
 	struct call_stat *calls; /* owned list; complete before the port opens */
 	uint64_t start_ms, start_ns;
 	uint16_t rpc_port; /* as bound */

@@ -112,5 +112,14 @@ struct ns_summary {
 	uint64_t max_inodes, max_space; /* QUOTA_NONE: no limit */
 	bool is_dir;
 };
-/** @missing: words before the path of what does not exist. */
-int ns_summarize(struct ns *n, const char *path, const char *missing, struct ns_summary *ret);
+#define NS_SUM_STEP 1000 /* inodes that one call of ns_summarize() looks at */
+#define NS_MORE 1
+/* How far a summary is. */
+struct ns_summing;
+/** One step of a summary; NS_MORE: call again with the same @state, which begins as NULL; transactions
+ *  may end in between. @missing: words before the path of what does not exist. @stored: what the quota
+ *  of the directory has counted will do, without len; then all inodes are files. */
+int ns_summarize(struct ns *n, const char *path, const char *missing, bool stored,
+		 struct ns_summing **state, struct ns_summary *ret);
+/** Accepts NULL. */
+void ns_summing_free(struct ns_summing *s);

@@ -99,11 +99,19 @@ int ns_set_repl(struct ns *n, const char *path, uint16_t repl, bool *ret)
 
 /* ---- summary ---- */
 
+struct ns_summing {
+	struct ns_summary sum;
+	struct dir_list dirs; /* breadth first; those before @at are done */
+	size_t at;
+	char last[INODE_NAME_MAX]; /* the entry of dirs.id[at] looked at last; none: it is not begun */
+	size_t last_len;
+	uint32_t looked; /* in this step */
+};
+
 struct summary_walk {
 	struct ns *n;
 	struct arena *a;
-	struct dir_list *dirs;
-	struct ns_summary *sum;
+	struct ns_summing *s;
 };
 
 static void add_file(struct ns_summary *s, const struct inode *f)
@@ -117,45 +125,66 @@ static void add_file(struct ns_summary *s, const struct inode *f)
 
 static int add_entry(void *arg, const char *name, size_t len, uint64_t id)
 {
-	struct summary_walk *s = arg;
+	const struct summary_walk *w = arg;
+	struct ns_summing *s = w->s;
 	struct inode *node;
-	int rc = inode_get(s->n->t, id, s->a, &node);
+	int rc = inode_get(w->n->t, id, w->a, &node);
 
-	(void)name;
-	(void)len;
 	if (rc < 0)
 		return rc;
 	if (node->type == INODE_DIR)
-		dir_push(s->dirs, id);
+		dir_push(&s->dirs, id);
 	else
-		add_file(s->sum, node);
-	return 0;
+		add_file(&s->sum, node);
+	memcpy(s->last, name, len);
+	s->last_len = len;
+	return ++s->looked >= NS_SUM_STEP ? NS_MORE : 0;
 }
 
-static int summarize_dir(struct ns *n, uint64_t id, struct dir_list *dirs, struct ns_summary *sum)
+static int check_listed(struct ns *n, const struct inode *dir, struct arena *a)
 {
-	struct arena scratch = {0};
-	struct summary_walk s = {n, &scratch, dirs, sum};
-	struct inode *dir;
 	char *path;
-	int rc = inode_get(n->t, id, &scratch, &dir);
+	int rc;
 
-	sum->dirs++;
-	if (!rc && n->enforce && !n->super) {
-		rc = inode_path(n->t, dir, &scratch, &path);
-		rc = rc ? rc : ns_check(n, dir, ACCESS_R | ACCESS_X, path);
-	}
-	rc = rc ? rc : dirent_each(n->t, id, NULL, 0, add_entry, &s);
-	arena_free(&scratch);
-	return ns_io(n, rc);
+	if (!n->enforce || n->super)
+		return 0;
+	rc = inode_path(n->t, dir, a, &path);
+	return rc ? rc : ns_check(n, dir, ACCESS_R | ACCESS_X, path);
 }
 
-int ns_summarize(struct ns *n, const char *path, const char *missing, struct ns_summary *ret)
+/* Go on in the directory that it is the turn of. */
+static int summarize_dir(struct ns *n, struct ns_summing *s)
 {
-	struct dir_list dirs = {.n = n};
+	const uint64_t id = s->dirs.id[s->at];
+	struct arena scratch = {0};
+	struct summary_walk w = {n, &scratch, s};
+	struct inode *dir;
+	int rc = inode_get(n->t, id, &scratch, &dir);
+	const bool gone = rc == -ENOENT; /* since the step that saw its name */
+
+	s->looked++;
+	if (!rc && !s->last_len) {
+		s->sum.dirs++;
+		rc = check_listed(n, dir, &scratch);
+	}
+	rc = rc ? rc : dirent_each(n->t, id, s->last, s->last_len, add_entry, &w);
+	arena_free(&scratch);
+	if (!rc || gone) {
+		s->at++;
+		s->last_len = 0;
+		return 0;
+	}
+	return rc == NS_MORE ? rc : ns_io(n, rc);
+}
+
+/* What can be said at once, or the first directory of a walk. */
+static int begin_summary(struct ns *n, const char *path, const char *missing, bool stored,
+			 struct ns_summing *s)
+{
 	struct quota q = {QUOTA_NONE, QUOTA_NONE, 0, 0};
 	struct walk w;
 	int rc = ns_walk(n, path, &w);
+	bool counted;
 
 	rc = rc ? rc : ns_found(n, &w, missing, "");
 	if (rc < 0)
@@ -163,19 +192,44 @@ int ns_summarize(struct ns *n, const char *path, const char *missing, struct ns_
 	rc = quota_get(n->t, w.last->id, &q);
 	if (rc < 0 && rc != -ENOENT)
 		return ns_io(n, rc);
-	rc = 0;
+	counted = !rc;
 	/* The root has always a limit on names, the largest there is. */
 	if (!w.depth && q.max_inodes == QUOTA_NONE)
 		q.max_inodes = INT64_MAX;
-	*ret = (struct ns_summary){.max_inodes = q.max_inodes, .max_space = q.max_space,
-				   .is_dir = w.last->type == INODE_DIR};
-	if (w.last->type == INODE_FILE) {
-		add_file(ret, w.last);
-		return 0;
+	s->sum = (struct ns_summary){.max_inodes = q.max_inodes, .max_space = q.max_space,
+				     .is_dir = w.last->type == INODE_DIR};
+	if (w.last->type == INODE_FILE)
+		add_file(&s->sum, w.last);
+	else if (stored && counted) {
+		s->sum.files = q.inodes;
+		s->sum.space = q.space;
+		return check_listed(n, w.last, n->a);
+	} else
+		dir_push(&s->dirs, w.last->id);
+	return 0;
+}
+
+int ns_summarize(struct ns *n, const char *path, const char *missing, bool stored,
+		 struct ns_summing **state, struct ns_summary *ret)
+{
+	struct ns_summing *s = *state;
+	int rc = 0;
+
+	if (!s) {
+		*state = s = xcalloc(1, sizeof(*s));
+		rc = begin_summary(n, path, missing, stored, s);
 	}
-	dir_push(&dirs, w.last->id);
-	for (size_t i = 0; i < dirs.count && !rc; i++)
-		rc = summarize_dir(n, dirs.id[i], &dirs, ret);
-	free(dirs.id);
+	s->looked = 0;
+	while (!rc && s->at < s->dirs.count)
+		rc = s->looked < NS_SUM_STEP ? summarize_dir(n, s) : NS_MORE;
+	if (!rc)
+		*ret = s->sum;
 	return rc;
+}
+
+void ns_summing_free(struct ns_summing *s)
+{
+	if (s)
+		free(s->dirs.id);
+	free(s);
 }

@@ -489,6 +489,55 @@ static void entries_come_in_order_after_a_name(void **state)
 	test_db_fini(&d);
 }
 
+#define BIG_DIR (2 * NS_SUM_STEP + 1)
+
+/* One step; the tree is changed between two. */
+static int sum_step(struct test_db *d, struct ns_summing **s, struct ns_summary *ret)
+{
+	int rc = ns_summarize(test_begin(d, "root"), "/sum", "", false, s, ret);
+
+	txn_write_abort(&d->t);
+	return rc;
+}
+
+static void a_summary_goes_in_steps(void **state)
+{
+	struct ns_summing *s = NULL;
+	struct ns_summary sum;
+	struct test_db d;
+	struct ns *n;
+	char path[64];
+	int steps = 1;
+	bool done;
+
+	(void)state;
+	test_db_init(&d);
+	n = test_begin(&d, "root");
+	for (int i = 0; i < BIG_DIR; i++) {
+		snprintf(path, sizeof(path), "/sum/%05d", i);
+		assert_int_equal(ns_mkdirs(n, path, 0755, true), 0);
+	}
+	assert_int_equal(test_commit(&d), 0);
+	while (sum_step(&d, &s, &sum) == NS_MORE)
+		steps++;
+	ns_summing_free(s);
+	assert_int_equal(sum.dirs, BIG_DIR + 1);
+	assert_true(steps >= 4); /* every directory is looked at as an entry and as a directory */
+
+	s = NULL;
+	assert_int_equal(sum_step(&d, &s, &sum), NS_MORE);
+	n = test_begin(&d, "root"); /* the first is known by name, the last is not */
+	assert_int_equal(ns_delete(n, "/sum/00000", true, &done), 0);
+	snprintf(path, sizeof(path), "/sum/%05d", BIG_DIR - 1);
+	assert_int_equal(ns_delete(n, path, true, &done), 0);
+	assert_int_equal(test_commit(&d), 0);
+	while (sum_step(&d, &s, &sum) == NS_MORE)
+		;
+	ns_summing_free(s);
+	assert_int_equal(sum.dirs, BIG_DIR - 1);
+	test_db_fini(&d);
+}
+
 static void a_second_format_needs_force(void **state)
 {
 	struct err err = ERR_INIT;
@@ -688,6 +737,7 @@ int main(void)
 		cmocka_unit_test(a_foreign_tree_is_not_deleted_below_a_shut_directory),
 		cmocka_unit_test(bad_paths_are_refused),
 		cmocka_unit_test(entries_come_in_order_after_a_name),
+		cmocka_unit_test(a_summary_goes_in_steps),
 		cmocka_unit_test(a_second_format_needs_force),
 		cmocka_unit_test(an_unformatted_directory_says_so),
 		cmocka_unit_test(names_that_may_be_made),

@@ -248,6 +248,7 @@ void req_finish(struct req *q)
 	pb_free(q->replayed);
 	hosts_free(q->hosts);
 	free(q->prepare_error);
+	ns_summing_free(q->summing);
 	arena_free(&q->mem);
 	free(q);
 }

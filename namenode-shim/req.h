@@ -30,7 +30,8 @@ struct Hd__DatanodeInfoProto;
 
 enum req_kind { REQ_READ, REQ_MEMORY, REQ_CHANGE };
 
-/* A CHANGE function returns this to be run again when q->wait is there or overdue. */
+/* A CHANGE function returns this to be run again when q->wait is there or overdue; a READ function when
+ * there is more to walk (walks.h). */
 #define REQ_PARK 1
 
 enum req_flag {
@@ -77,6 +78,7 @@ struct req {
 	struct req_wait wait;
 	struct hosts *hosts;  /* owned: prepared by refreshNodes until it is taken */
 	char *prepare_error;  /* owned: or why not */
+	struct ns_summing *summing; /* owned, or NULL: what a summary has counted so far */
 	uint64_t arg; /* internal changes: an inode id */
 	struct {
 		const struct dn *dn;

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/walks.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "namenode-shim/arena.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/req.h"
+
+struct walks {
+	pthread_t thread;
+	pthread_mutex_t lock; /* of queue and stop */
+	pthread_cond_t cond;
+	struct list queue; /* of req.link */
+	bool stop;
+	struct txn reader; /* its thread's */
+};
+
+/* The next one to make a step of; NULL: stop. */
+static struct req *take(struct walks *w)
+{
+	struct list *l;
+
+	pthread_mutex_lock(&w->lock);
+	while (list_empty(&w->queue) && !w->stop)
+		pthread_cond_wait(&w->cond, &w->lock);
+	l = w->stop ? NULL : list_pop(&w->queue);
+	pthread_mutex_unlock(&w->lock);
+	return l ? container_of(l, struct req, link) : NULL;
+}
+
+static void step(struct walks *w, struct req *q)
+{
+	const int rc = txn_read_begin(&w->reader);
+
+	req_reset(q, &w->reader);
+	q->rc = rc;
+	if (!rc) {
+		req_run(q);
+		txn_read_end(&w->reader);
+	}
+	if (q->rc == REQ_PARK)
+		walks_submit(w, q);
+	else
+		req_finish(q);
+}
+
+static void *walks_main(void *arg)
+{
+	struct walks *w = arg;
+	struct req *q;
+
+	while ((q = take(w)))
+		step(w, q);
+	return NULL;
+}
+
+int walks_new(struct nn *nn, struct walks **ret)
+{
+	struct walks *w = xcalloc(1, sizeof(*w));
+	int rc = txn_reader_new(nn->db, &w->reader);
+
+	if (rc < 0) {
+		free(w);
+		return rc;
+	}
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->cond, NULL);
+	list_init(&w->queue);
+	rc = ret_code(pthread_create(&w->thread, NULL, walks_main, w));
+	if (rc < 0) {
+		txn_reader_free(&w->reader);
+		free(w);
+		return rc;
+	}
+	*ret = w;
+	return 0;
+}
+
+void walks_free(struct walks *w)
+{
+	struct list *l;
+
+	if (!w)
+		return;
+	pthread_mutex_lock(&w->lock);
+	w->stop = true;
+	pthread_cond_signal(&w->cond);
+	pthread_mutex_unlock(&w->lock);
+	pthread_join(w->thread, NULL);
+	while ((l = list_pop(&w->queue))) {
+		struct req *q = container_of(l, struct req, link);
+
+		q->rc = -ESHUTDOWN;
+		req_finish(q);
+	}
+	txn_reader_free(&w->reader);
+	pthread_cond_destroy(&w->cond);
+	pthread_mutex_destroy(&w->lock);
+	free(w);
+}
+
+void walks_submit(struct walks *w, struct req *q)
+{
+	pthread_mutex_lock(&w->lock);
+	list_add_tail(&w->queue, &q->link);
+	pthread_cond_signal(&w->cond);
+	pthread_mutex_unlock(&w->lock);
+}

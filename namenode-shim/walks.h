@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * walks - questions about whole trees, answered without holding anybody up
+ *
+ * Idea: the summary of a large directory takes seconds. The reactor makes the first step of it, which
+ * is the whole of it for most; what is left goes to a thread that makes a step of each walk in turn,
+ * every one with a reader's transaction of its own. So a walk delays neither calls nor heartbeats nor
+ * the growth of the database, and a small walk does not wait for a large one. The answer about a
+ * changing tree is therefore no snapshot, as in HDFS.
+ * Ownership: requests given to it. Threading: walks_submit() from any thread.
+ */
+struct nn;
+struct req;
+struct walks;
+
+/** Its thread runs when this returns. */
+int walks_new(struct nn *nn, struct walks **ret);
+/** What is left is answered with a failure. Accepts NULL. */
+void walks_free(struct walks *w);
+/** A READ that answered REQ_PARK: its method is run until it does not. It must not look at what
+ *  mem_lock guards. */
+void walks_submit(struct walks *w, struct req *q);
