@@ -46,7 +46,7 @@ static int commit_last(struct req *q, struct inode *n, const Hd__ExtendedBlockPr
 
 	if (!p || !last || last->committed)
 		return 0;
-	if (last->b.id != now.id || now.gs < last->b.gs)
+	if (last->b.id != now.id || now.gs != last->b.gs)
 		return exc_throw(&q->exc, EXC_IO,
 				 "Trying to commit block %lld_%llu, but the last block of inode "
 				 "%llu is %lld_%llu",

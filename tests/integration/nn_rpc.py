@@ -129,7 +129,9 @@ def files(c, nn, dns):
     C.throws('a stranger\'s addBlock', 'LeaseExpiredException', lambda: c.add_block('/idem', 'c2', ext_block(one)))
     C.throws('create of an open file', 'AlreadyBeingCreatedException',
              lambda: c.create('/idem', client='c2', flags=1))
-    b = one.sub(1)
+    b, end = one.sub(1), ext_block(one, 5)
+    C.throws('complete with a stamp that nobody gave out', 'IOException',
+             lambda: c.complete('/idem', 'c1', {**end, 3: end[3] + 1}))
     t0 = time.time()
     C.check('complete waits for the report, then is false', c.complete('/idem', 'c1', ext_block(one, 5)) == 0
             and time.time() - t0 > 1)
