@@ -30,8 +30,10 @@ int settings_name_dir(const struct conf *c, struct settings *ret, struct err *er
 	d = dirs[0];
 	if (!d || dirs[1])
 		rc = err_set(err, -EINVAL,
-			     "dfs.namenode.name.dir must name exactly one directory, not %s",
-			     d ? "several" : "none");
+			     "dfs.namenode.name.dir must name exactly one directory, not %s%s",
+			     d ? "several" : "none",
+			     d ? ": this NameNode keeps no mirrors of its namespace; name one, on a "
+				 "mirrored disk" : "");
 	else if (!strncmp(d, "file://", 7))
 		d += 7;
 	else if (!strncmp(d, "file:", 5))
@@ -57,6 +59,16 @@ static void name_of(const char *host, char ret[256])
 	freeaddrinfo(ai);
 }
 
+static bool names_service(const struct conf *c, const char *host)
+{
+	char key[300];
+	const char *ids;
+
+	snprintf(key, sizeof(key), "dfs.ha.namenodes.%s", host);
+	ids = conf_get(c, key);
+	return ids && *ids;
+}
+
 /* The RPC address: dfs.namenode.rpc-address, else fs.defaultFS; a bind host replaces its host. */
 static int rpc_addr(const struct conf *c, struct net_addr *ret, char ret_host[256], struct err *err)
 {
@@ -72,6 +84,11 @@ static int rpc_addr(const struct conf *c, struct net_addr *ret, char ret_host[25
 		return err_set(err, -EINVAL,
 			       "fs.defaultFS=%s names no NameNode; set it to hdfs://HOST:PORT", text);
 	rc = net_split(text, RPC_PORT, host, &port, err);
+	if (!rc && names_service(c, host))
+		return err_set(err, -ENOTSUP,
+			       "%s names the name service %.100s of several NameNodes (dfs.ha.namenodes.%.100s): "
+			       "high availability is not there; give this one its own address, "
+			       "dfs.namenode.rpc-address=HOST:PORT", key, host, host);
 	if (!rc)
 		rc = net_resolve(bind_host && *bind_host ? bind_host : host, port, ret, err);
 	if (!rc)
