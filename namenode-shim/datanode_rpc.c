@@ -665,6 +665,21 @@ static int check_recovery(struct req *q, const Hdd__CommitBlockSynchronizationRe
 	return 0;
 }
 
+/* A primary that finds no replica has the block removed. Bytes that are known of are not given up on
+ * its word: their nodes may be down, and their replicas would be deleted when they are back. */
+static int check_removal(struct req *q, const struct inode *n)
+{
+	const struct inode_block *last = &n->blocks[n->nblocks - 1];
+
+	if (!last->b.len && !n->truncating)
+		return 0;
+	log_warn("op=synced block=%lld len=%llu: not removed, it has bytes", (long long)last->b.id,
+		 (unsigned long long)last->b.len);
+	return exc_throw(&q->exc, EXC_IO, "Block blk_%lld_%llu of %llu bytes is not to be removed",
+			 (long long)last->b.id, (unsigned long long)last->b.gs,
+			 (unsigned long long)last->b.len);
+}
+
 static void synced_effect(struct req *q, const Hdd__CommitBlockSynchronizationRequestProto *m,
 			  const struct block *b)
 {
@@ -706,6 +721,8 @@ static int commit_block_synchronization(struct req *q, const void *in)
 	if (!inode_is_open(n))
 		return 0; /* closed already: a repeated message */
 	rc = check_recovery(q, m, n, b);
+	if (rc == 0 && m->deleteblock)
+		rc = check_removal(q, n);
 	if (rc < 0)
 		return rc;
 	before = inode_space(n);

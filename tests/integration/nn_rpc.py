@@ -301,10 +301,10 @@ def recovery_order(dns, block, seconds=10):
     return None, None
 
 
-def sync(d, pool, old, stamp, length, nodes):
+def sync(d, pool, old, stamp, length, nodes, delete=0):
     i, n, g = old
     d.rpc.call('commitBlockSynchronization', {
-        1: {1: pool, 2: i, 3: g, 4: n}, 2: stamp, 3: length, 4: 1, 5: 0, 6: [x.ident() for x in nodes],
+        1: {1: pool, 2: i, 3: g, 4: n}, 2: stamp, 3: length, 4: 1, 5: delete, 6: [x.ident() for x in nodes],
         7: [x.storage for x in nodes]})
 
 
@@ -326,6 +326,8 @@ def cut(c, dns):
     C.check('a silent primary: another node is asked', second is not first and second in nodes and two[1] > one[1]
             and two.sub(3)[3] == 100)
     C.throws('the silent one comes too late', 'IOException', lambda: sync(first, first.pool, (i, n, g), one[1], 100, nodes))
+    C.throws('a primary that found no replica cannot take away bytes that are known of', 'IOException',
+             lambda: sync(second, second.pool, (i, n, g), two[1], 0, [], delete=1))
     sync(second, second.pool, (i, n, g), two[1], 100, nodes)
     C.check('the file is closed and cut', c.call('isFileClosed', {1: '/cut'})[1] == 1 and c.stat('/cut')[3] == (1 << 20) + 100)
     C.check('at the border of a block at once', truncate(c, dns, '/cut', 1 << 20) == 1)
