@@ -19,6 +19,7 @@ Java 17 with javac, Maven and the jars are needed once (tests/interop/apache-hdf
 DFS_TEST_LONG=1 asks for the long forms (LONG).
 """
 import base64
+import fcntl
 import itertools
 import json
 import os
@@ -29,6 +30,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.request
 
@@ -88,25 +90,37 @@ def java_args(version, conf_dir, heap='256m'):
             '-cp', '%s:%s/web:%s/lib/*' % (conf_dir, home, home)]
 
 
-_claimed = set()
-PORTS = random.SystemRandom()  # suites of two people may run at once
+_claimed, _ports = [], []
+
+
+def port_range():
+    """A hundred ports for this process alone, below those that the kernel gives to clients: suites run side by side."""
+    folder = os.path.join(tempfile.gettempdir(), 'dfs-interop-ports')
+    os.makedirs(folder, exist_ok=True)
+    for first in random.SystemRandom().sample(range(12000, 32000, 100), 200):
+        lock = open('%s/%d' % (folder, first), 'w')
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            continue
+        _claimed.append(lock)  # held to the end of the process
+        return iter(range(first, first + 100))
+    raise Fail('no free range of TCP ports from 12000 to 32000')
 
 
 def free_port():
-    """A TCP port that nobody has now, that was not given out before, and that the kernel gives to no client."""
-    for _ in range(1000):
-        port = PORTS.randrange(12000, 32000)
-        if port in _claimed:
-            continue
-        with socket.socket() as s:
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                s.bind(('127.0.0.1', port))
-            except OSError:
-                continue
-        _claimed.add(port)
-        return port
-    raise Fail('no free TCP port from 12000 to 32000')
+    """A TCP port that nobody has and that was not given out before."""
+    while True:
+        for port in _ports[-1] if _ports else ():
+            with socket.socket() as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    s.bind(('127.0.0.1', port))
+                    return port
+                except OSError:
+                    continue
+        _ports.append(port_range())
 
 
 def write_site(file, values):
@@ -151,7 +165,10 @@ class Stock:
         sources = [LIB + '/Stock.java', LIB + '/Call.java']
         if not os.path.exists(out + '/Stock.class') or os.path.getmtime(out + '/Stock.class') < max(map(os.path.getmtime, sources)):
             os.makedirs(out, exist_ok=True)
-            run('javac', '-nowarn', '-Xlint:-options', '-cp', home + '/lib/*', '-d', out, *sources, rc=0)
+            with tempfile.TemporaryDirectory(dir=out) as fresh:  # another suite may read the classes now
+                run('javac', '-nowarn', '-Xlint:-options', '-cp', home + '/lib/*', '-d', fresh, *sources, rc=0)
+                for name in sorted(os.listdir(fresh), key='Stock.class'.__eq__):  # the one that is looked for comes last
+                    os.replace(fresh + '/' + name, out + '/' + name)
         return out
 
     def _answers(self):
