@@ -170,7 +170,7 @@ uint32_t blk_live(const struct blk *b)
 
 	for (uint16_t i = 0; i < b->nreps; i++)
 		n += is_good(&b->rep[i]) && b->rep[i].st->dn->admin == DN_NORMAL &&
-		     !is_counted(b, i);
+		     b->rep[i].st->dn->alive && !is_counted(b, i);
 	return n;
 }
 
@@ -257,7 +257,7 @@ static struct replica *pick_excess(struct blk *b)
 		struct replica *r = &b->rep[i];
 		bool shared;
 
-		if (!is_good(r) || r->st->dn->admin != DN_NORMAL)
+		if (!is_good(r) || r->st->dn->admin != DN_NORMAL || !r->st->dn->alive)
 			continue;
 		shared = rack_has_another(b, r);
 		if (!pick || shared > pick_shared ||

@@ -128,7 +128,7 @@ void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struc
 /** Forget the replicas of a node (or of one storage): it is dead or replaced. */
 void blocks_forget(struct blocks *bs, const struct dn *dn, const struct storage *only);
 
-/** Finalized, good, not being deleted, on nodes that stay. */
+/** Finalized, good, not being deleted, on living nodes that stay. */
 uint32_t blk_live(const struct blk *b);
 /** Those and the ones of living nodes that are to leave: from where it can be read. */
 uint32_t blk_readable(const struct blk *b);

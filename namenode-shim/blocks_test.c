@@ -258,6 +258,10 @@ static void two_entries_of_a_node_would_count_once(void **state)
 	assert_false(blk_drop_one_corrupt(&w.bs, b));
 	b->rep[1].corrupt = false;
 
+	w.dn[0]->alive = false;
+	assert_int_equal(blk_live(b), 0);
+	w.dn[0]->alive = true;
+
 	/* A second node has it: all that the first has is surplus, by one order. */
 	w.st[0]->remaining = other->remaining = 1;
 	report(&w, 2, B.gs, B.len, REPLICA_FINALIZED);

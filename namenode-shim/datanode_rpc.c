@@ -690,7 +690,8 @@ static void synced_effect(struct req *q, const Hdd__CommitBlockSynchronizationRe
 	for (size_t i = 0; i < m->n_newtaragets && i < m->n_newtargetstorages; i++) {
 		const struct dn *dn =
 			datanodes_find(&q->nn->dns, m->newtaragets[i]->datanodeuuid);
-		struct storage *st = dn ? dn_storage(dn, m->newtargetstorages[i]) : NULL;
+		/* One that died meanwhile reports the replica when it is back. */
+		struct storage *st = dn && dn->alive ? dn_storage(dn, m->newtargetstorages[i]) : NULL;
 
 		if (st)
 			e->targets[e->ntargets++] = st;
