@@ -144,7 +144,7 @@ static int update_remote(struct recovery_job *j, struct holder *h, uint64_t len,
  * NameNode gives the order anew, without the nodes that it knows dead by then. */
 static int ask_all(struct recovery_job *j, struct err *err)
 {
-	uint32_t failed = 0, found_any = 0, usable = 0, empty = 0;
+	uint32_t failed = 0, found_any = 0, usable = 0;
 
 	for (uint32_t i = 0; i < j->count && !j->set->stop; i++) {
 		struct holder *h = &j->holders[i];
@@ -161,12 +161,8 @@ static int ask_all(struct recovery_job *j, struct err *err)
 			*err = ERR_INIT;
 			continue;
 		}
-		if (!found || h->block.gs < j->block.gs)
+		if (!found || h->block.gs < j->block.gs || !h->block.len)
 			continue;
-		if (!h->block.len) {
-			empty++;
-			continue;
-		}
 		found_any++;
 		h->candidate = h->state <= REPLICA_RWR;
 		usable += h->candidate;
@@ -175,11 +171,7 @@ static int ask_all(struct recovery_job *j, struct err *err)
 		return err_set(err, -EHOSTUNREACH, "no node answers");
 	if (found_any && !usable)
 		return err_set(err, -EAGAIN, "%u replicas, but none is FINALIZED, RBW or RWR", found_any);
-	/* Who is away may have the bytes. An empty replica says that there are none: the pipeline
-	 * acknowledges only what all have. */
-	if (failed && !usable && !empty)
-		return err_set(err, -EAGAIN, "no replica, but %u of %u nodes do not answer", failed,
-			       j->count);
+	/* Who is away may have the bytes. */
 	if (failed && !usable)
 		return err_set(err, -EAGAIN, "%u of %u nodes do not answer, and no other has a replica", failed,
 			       j->count);
