@@ -2,12 +2,16 @@
 #include "common/rpc/client.h"
 
 #include <assert.h>
+#include <linux/futex.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
@@ -26,8 +30,11 @@ enum {
 	RESEND_PAUSE_MS = 100,   /* before a call is sent a third time; then doubled */
 };
 
+#define WAKES_MAX 32 /* callers woken together */
+
 enum call_state {
 	CALL_WAITING,  /* in conn->calls; leaves when its answer comes or the connection breaks */
+	CALL_TO_READ,  /* the same, and it is its thread's turn to read */
 	CALL_ANSWERED, /* frame is the answer */
 	CALL_FAILED,   /* err says why */
 	CALL_BROKEN,   /* the connection went away: may be sent again */
@@ -40,11 +47,11 @@ enum verdict {
 	VERDICT_OTHER, /* send it to the next server */
 };
 
-/* A call lives on the stack of its thread. */
+/* A call lives on the stack of its thread. It is changed with the lock held while it is in conn->calls; who
+ * takes it from there sets its state last, and its thread goes on without the lock. */
 struct call {
 	struct list link; /* in conn->calls */
-	pthread_cond_t wake;
-	enum call_state state;
+	_Atomic uint32_t state; /* enum call_state; a futex its thread sleeps on */
 	int32_t id;
 	uint32_t server; /* of the last attempt */
 	uint64_t deadline_ns;
@@ -52,6 +59,13 @@ struct call {
 	uint8_t *frame; /* owned */
 	uint32_t frame_len;
 	struct err err;
+};
+
+/* Threads to wake once the lock is free: woken earlier they would only wait for it. A call may be gone by
+ * then, and its stack in other use: the kernel looks for sleepers only. */
+struct wakes {
+	uint32_t n;
+	_Atomic uint32_t *at[WAKES_MAX];
 };
 
 /* The one lock protects everything below it, the calls' states and the locked part of connections.
@@ -63,9 +77,9 @@ struct rpc_client {
 	char addr_buf[NET_TEXT_MAX];
 	uint8_t client_id[RPC_CLIENT_ID_LEN]; /* a retry cache knows calls by this and the call id */
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* is_sending fell, or is_cancelled rose */
+	pthread_cond_t changed; /* is_connecting fell, or is_cancelled rose */
 	bool is_cancelled;
-	bool is_sending; /* somebody connects or sends: frames must not mix */
+	bool is_connecting;
 	bool is_hadoop; /* it has answered once as Hadoop RPC should */
 	int32_t next_id;
 	uint32_t server; /* to connect to */
@@ -184,7 +198,7 @@ void rpc_client_free(struct rpc_client *c)
 {
 	if (!c)
 		return;
-	assert(!c->is_sending && (!c->conn || list_empty(&c->conn->calls)));
+	assert(!c->is_connecting && (!c->conn || list_empty(&c->conn->calls)));
 	rpc_conn_free(c->conn);
 	pthread_cond_destroy(&c->changed);
 	pthread_mutex_destroy(&c->lock);
@@ -200,13 +214,56 @@ void rpc_client_free(struct rpc_client *c)
 
 /* ---- waiting ---- */
 
+static struct timespec to_timespec(uint64_t ns)
+{
+	return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+}
+
 /* 0 woken (perhaps for nothing); -ETIMEDOUT. */
 static int wait_locked(struct rpc_client *c, pthread_cond_t *cond, uint64_t until_ns)
 {
-	struct timespec ts = {.tv_sec = (time_t)(until_ns / NS_PER_S),
-			      .tv_nsec = (long)(until_ns % NS_PER_S)};
+	struct timespec ts = to_timespec(until_ns);
 
 	return ret_code(pthread_cond_timedwait(cond, &c->lock, &ts));
+}
+
+/* Sleep, without the lock, until the call is no longer CALL_WAITING. -ETIMEDOUT. */
+static int call_sleep(struct call *call)
+{
+	struct timespec ts = to_timespec(call->deadline_ns);
+
+	while (atomic_load_explicit(&call->state, memory_order_acquire) == CALL_WAITING)
+		if (syscall(SYS_futex, &call->state, FUTEX_WAIT_BITSET_PRIVATE, CALL_WAITING, &ts, NULL,
+			    FUTEX_BITSET_MATCH_ANY) < 0 &&
+		    errno == ETIMEDOUT)
+			return -ETIMEDOUT;
+	return 0;
+}
+
+static void wake(_Atomic uint32_t *at)
+{
+	(void)syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, 1);
+}
+
+static void wake_all(struct wakes *w)
+{
+	for (uint32_t i = 0; i < w->n; i++)
+		wake(w->at[i]);
+	w->n = 0;
+}
+
+static void wake_later(struct wakes *w, _Atomic uint32_t *at)
+{
+	if (w->n == WAKES_MAX)
+		wake_all(w);
+	w->at[w->n++] = at;
+}
+
+static bool is_waiting(const struct call *call)
+{
+	const uint32_t s = atomic_load_explicit(&call->state, memory_order_acquire);
+
+	return s == CALL_WAITING || s == CALL_TO_READ;
 }
 
 static int timed_out(const struct rpc_client *c, struct call *call)
@@ -238,23 +295,6 @@ static int pause_locked(struct rpc_client *c, struct call *call, uint32_t ms)
 	return until < call->deadline_ns ? 0 : -ETIMEDOUT;
 }
 
-static int sender_take_locked(struct rpc_client *c, struct call *call)
-{
-	while (c->is_sending && !c->is_cancelled)
-		if (wait_locked(c, &c->changed, call->deadline_ns) == -ETIMEDOUT)
-			return timed_out(c, call);
-	if (c->is_cancelled)
-		return cancelled(&call->err);
-	c->is_sending = true;
-	return 0;
-}
-
-static void sender_release_locked(struct rpc_client *c)
-{
-	c->is_sending = false;
-	pthread_cond_broadcast(&c->changed);
-}
-
 /* ---- connections ---- */
 
 static void conn_put_locked(struct rpc_conn *conn)
@@ -263,13 +303,15 @@ static void conn_put_locked(struct rpc_conn *conn)
 		rpc_conn_free(conn);
 }
 
-static void call_end_locked(struct call *call, enum call_state state, const struct err *why)
+/* The call is its thread's alone from here on, once it is woken. */
+static void call_end_locked(struct rpc_conn *conn, struct call *call, enum call_state state,
+			    const struct err *why)
 {
 	list_del(&call->link);
-	call->state = state;
+	conn->refs--; /* never the last: who calls this holds another */
 	if (why)
 		call->err = *why;
-	pthread_cond_signal(&call->wake);
+	atomic_store_explicit(&call->state, state, memory_order_release);
 }
 
 /* The connection is of no more use; its calls end as @state. */
@@ -280,15 +322,20 @@ static void conn_break_locked(struct rpc_client *c, struct rpc_conn *conn, enum 
 		return;
 	conn->is_broken = true;
 	(void)shutdown(conn->fd, SHUT_RDWR); /* wakes the reader */
-	list_for_each(l, &conn->calls)
-		call_end_locked(container_of(l, struct call, link), state, why);
+	list_for_each(l, &conn->calls) {
+		struct call *call = container_of(l, struct call, link);
+		_Atomic uint32_t *at = &call->state;
+
+		call_end_locked(conn, call, state, why);
+		wake(at);
+	}
 	if (c->conn == conn) {
 		c->conn = NULL;
 		conn_put_locked(conn);
 	}
 }
 
-/* The sender's: a fresh connection into c->conn. The lock is dropped meanwhile. */
+/* A fresh connection into c->conn. The lock is dropped meanwhile: is_connecting keeps others out. */
 static int connect_locked(struct rpc_client *c, struct call *call)
 {
 	struct rpc_conn *conn = NULL;
@@ -319,21 +366,61 @@ static int connect_locked(struct rpc_client *c, struct call *call)
 	return 0;
 }
 
-/* The sender's: c->conn is there and, as far as one can tell, alive. */
+/* c->conn is there and, as far as one can tell, alive. */
 static int conn_ready_locked(struct rpc_client *c, struct call *call)
 {
-	struct rpc_conn *conn = c->conn;
 	struct err idle = {.rc = -ECONNRESET};
+	struct rpc_conn *conn;
+	int rc;
 
+	while (c->is_connecting && !c->is_cancelled)
+		if (wait_locked(c, &c->changed, call->deadline_ns) == -ETIMEDOUT)
+			return timed_out(c, call);
+	if (c->is_cancelled)
+		return cancelled(&call->err);
+	conn = c->conn;
 	if (conn && list_empty(&conn->calls) && !conn->has_reader && rpc_conn_is_stale(conn))
 		conn_break_locked(c, conn, CALL_BROKEN, &idle);
-	return c->conn ? 0 : connect_locked(c, call);
+	if (c->conn)
+		return 0;
+	c->is_connecting = true;
+	rc = connect_locked(c, call);
+	c->is_connecting = false;
+	pthread_cond_broadcast(&c->changed);
+	return rc;
+}
+
+/* Send what is queued, and what is queued meanwhile; nobody else sends. The lock is dropped meanwhile. */
+static void flush_locked(struct rpc_client *c, struct rpc_conn *conn, uint64_t deadline_ns)
+{
+	struct err why = ERR_INIT;
+	int rc = 0;
+
+	conn->has_sender = true;
+	conn->refs++;
+	while (rc >= 0 && conn->out.len && !conn->is_broken) {
+		struct rpc_bytes b = rpc_conn_take_out(conn);
+
+		pthread_mutex_unlock(&c->lock);
+		rc = rpc_conn_send(conn, b.p, b.len, deadline_ns);
+		pthread_mutex_lock(&c->lock);
+		rpc_conn_give_back(conn, b);
+	}
+	conn->has_sender = false;
+	/* A peer that closes may have said why first: then reading ends the calls. Otherwise the stream
+	 * may end within a frame. */
+	if (rc < 0 && rc != -EPIPE && rc != -ECONNRESET) {
+		err_set(&why, rc, "sending failed");
+		conn_break_locked(c, conn, CALL_BROKEN, &why);
+	}
+	conn_put_locked(conn);
 }
 
 /* ---- answers ---- */
 
 static void on_response_locked(struct rpc_client *c, struct rpc_conn *conn,
-			       const struct rpc_response *r, uint8_t **frame, uint32_t len)
+			       const struct rpc_response *r, uint8_t **frame, uint32_t len,
+			       struct wakes *wakes)
 {
 	const ProtobufCBinaryData *id = &r->header->clientid;
 	struct err why = ERR_INIT;
@@ -352,7 +439,8 @@ static void on_response_locked(struct rpc_client *c, struct rpc_conn *conn,
 			call->frame = *frame;
 			call->frame_len = len;
 			*frame = NULL;
-			call_end_locked(call, CALL_ANSWERED, NULL);
+			wake_later(wakes, &call->state);
+			call_end_locked(conn, call, CALL_ANSWERED, NULL);
 			break;
 		} /* none: the answer to a call that gave up */
 	}
@@ -366,7 +454,7 @@ static void on_response_locked(struct rpc_client *c, struct rpc_conn *conn,
 }
 
 static void on_frame_locked(struct rpc_client *c, struct rpc_conn *conn, uint8_t *frame,
-			    uint32_t len)
+			    uint32_t len, struct wakes *wakes)
 {
 	struct rpc_response r = {0};
 	struct err why = ERR_INIT;
@@ -379,7 +467,7 @@ static void on_frame_locked(struct rpc_client *c, struct rpc_conn *conn, uint8_t
 		conn_break_locked(c, conn, CALL_FAILED, &why);
 	} else {
 		c->is_hadoop = true;
-		on_response_locked(c, conn, &r, &frame, len);
+		on_response_locked(c, conn, &r, &frame, len, wakes);
 	}
 	rpc_response_fini(&r);
 	free(frame);
@@ -389,43 +477,38 @@ static void on_frame_locked(struct rpc_client *c, struct rpc_conn *conn, uint8_t
 static void ping_locked(struct rpc_client *c, struct rpc_conn *conn, const struct call *call)
 {
 	_cleanup_free_ uint8_t *frame = NULL;
-	struct err why = ERR_INIT;
 	size_t len;
-	int rc;
 
-	if (c->is_sending) /* a frame is under way, which is as good */
+	if (conn->has_sender) /* a frame is under way, which is as good */
 		return;
-	c->is_sending = true;
-	pthread_mutex_unlock(&c->lock);
-	rc = rpc_ping_encode(c->client_id, sizeof(c->client_id), &frame, &len);
-	if (rc >= 0)
-		rc = rpc_conn_send(conn, frame, len, call->deadline_ns);
-	pthread_mutex_lock(&c->lock);
-	sender_release_locked(c);
-	if (rc < 0) {
-		err_set(&why, -ECONNRESET, "connection lost");
-		conn_break_locked(c, conn, CALL_BROKEN, &why);
-	}
+	if (rpc_ping_encode(c->client_id, sizeof(c->client_id), &frame, &len) >= 0 &&
+	    rpc_conn_queue(conn, frame, len) >= 0)
+		flush_locked(c, conn, call->deadline_ns);
 }
 
-/* Read one frame for whom it may concern. */
-static void lead_locked(struct rpc_client *c, struct rpc_conn *conn, const struct call *call)
+/* Read a frame, and those that came with it, for whom they may concern. */
+static void read_locked(struct rpc_client *c, struct rpc_conn *conn, const struct call *call,
+			struct wakes *wakes)
 {
 	uint64_t ping_ns = clock_mono_ns() + c->o.ping_interval_ms * NS_PER_MS;
 	uint64_t until = ping_ns < call->deadline_ns ? ping_ns : call->deadline_ns;
 	struct err why = ERR_INIT;
-	uint8_t *frame = NULL;
-	uint32_t len = 0;
+	uint8_t *frame;
+	uint32_t len;
 	int rc;
 
 	conn->has_reader = true;
-	pthread_mutex_unlock(&c->lock);
-	rc = rpc_conn_read(conn, until, &frame, &len, &why);
-	pthread_mutex_lock(&c->lock);
+	do {
+		pthread_mutex_unlock(&c->lock);
+		rc = rpc_conn_read(conn, until, &frame, &len, &why);
+		pthread_mutex_lock(&c->lock);
+		if (rc >= 0)
+			on_frame_locked(c, conn, frame, len, wakes);
+	} while (rc >= 0 && rpc_conn_has_frame(conn));
 	conn->has_reader = false;
-	if (!rc) {
-		on_frame_locked(c, conn, frame, len);
-	} else if (rc == -ETIMEDOUT) {
+	if (rc >= 0)
+		return;
+	if (rc == -ETIMEDOUT) {
 		if (clock_mono_ns() < call->deadline_ns)
 			ping_locked(c, conn, call);
 	} else if (rc == -ECONNRESET) {
@@ -438,22 +521,51 @@ static void lead_locked(struct rpc_client *c, struct rpc_conn *conn, const struc
 	}
 }
 
+/* Somebody who waits is to read, if nobody does. */
+static void pass_on_locked(struct rpc_conn *conn, struct wakes *wakes)
+{
+	struct call *next;
+
+	if (conn->is_broken || conn->has_reader || list_empty(&conn->calls))
+		return;
+	next = container_of(conn->calls.next, struct call, link);
+	atomic_store_explicit(&next->state, CALL_TO_READ, memory_order_release);
+	wake_later(wakes, &next->state);
+}
+
+/* Until the call is no longer waiting. The lock is dropped. */
 static void await_locked(struct rpc_client *c, struct rpc_conn *conn, struct call *call)
 {
-	while (call->state == CALL_WAITING && clock_mono_ns() < call->deadline_ns) {
-		if (conn->has_reader)
-			(void)wait_locked(c, &call->wake, call->deadline_ns);
+	struct wakes wakes = {0};
+
+	while (is_waiting(call)) {
+		conn->refs++;
+		while (!conn->has_reader && is_waiting(call) && clock_mono_ns() < call->deadline_ns) {
+			read_locked(c, conn, call, &wakes);
+			if (is_waiting(call) && wakes.n) {
+				pthread_mutex_unlock(&c->lock);
+				wake_all(&wakes);
+				pthread_mutex_lock(&c->lock);
+			}
+		}
+		if (is_waiting(call) && clock_mono_ns() >= call->deadline_ns) {
+			call_end_locked(conn, call, CALL_FAILED, NULL);
+			(void)timed_out(c, call);
+		}
+		if (is_waiting(call))
+			atomic_store_explicit(&call->state, CALL_WAITING, memory_order_relaxed);
 		else
-			lead_locked(c, conn, call);
+			pass_on_locked(conn, &wakes);
+		conn_put_locked(conn);
+		pthread_mutex_unlock(&c->lock);
+		wake_all(&wakes);
+		if (!is_waiting(call))
+			return;
+		if (call_sleep(call) >= 0 && !is_waiting(call))
+			return;
+		pthread_mutex_lock(&c->lock);
 	}
-	if (call->state == CALL_WAITING) {
-		list_del(&call->link);
-		call->state = CALL_FAILED;
-		(void)timed_out(c, call);
-	}
-	/* the next one leads */
-	if (!conn->is_broken && !conn->has_reader && !list_empty(&conn->calls))
-		pthread_cond_signal(&container_of(conn->calls.next, struct call, link)->wake);
+	pthread_mutex_unlock(&c->lock);
 }
 
 /* ---- calls ---- */
@@ -473,47 +585,29 @@ static int encode(const struct rpc_client *c, const struct call *call, int32_t r
 	return rpc_request_encode(&a, req, ret, ret_len);
 }
 
-/* Send the call once and wait until its state is no longer CALL_WAITING. */
+/* Send the call once and wait until it has an outcome. */
 static void attempt(struct rpc_client *c, struct call *call, const uint8_t *frame, size_t len)
 {
-	struct err why = ERR_INIT;
 	struct rpc_conn *conn;
 	int rc;
 
 	pthread_mutex_lock(&c->lock);
-	rc = sender_take_locked(c, call);
-	if (rc < 0) {
-		call->state = CALL_FAILED;
-		pthread_mutex_unlock(&c->lock);
-		return;
-	}
 	rc = conn_ready_locked(c, call);
+	conn = c->conn;
+	if (rc >= 0 && rpc_conn_queue(conn, frame, len) < 0)
+		rc = err_set(&call->err, -ENOMEM, "out of memory");
 	if (rc < 0) {
 		call->state = CALL_FAILED;
-		sender_release_locked(c);
 		pthread_mutex_unlock(&c->lock);
 		return;
 	}
-	conn = c->conn;
 	conn->refs++;
 	call->server = conn->server;
 	call->state = CALL_WAITING;
 	list_add_tail(&conn->calls, &call->link);
-	pthread_mutex_unlock(&c->lock);
-
-	rc = rpc_conn_send(conn, frame, len, call->deadline_ns);
-
-	pthread_mutex_lock(&c->lock);
-	sender_release_locked(c);
-	/* A peer that closes may have said why first: then reading ends it. Otherwise the stream
-	 * may end within a frame, and await_locked() finds the call broken or out of time. */
-	if (rc < 0 && rc != -EPIPE && rc != -ECONNRESET) {
-		err_set(&why, rc, "sending failed");
-		conn_break_locked(c, conn, CALL_BROKEN, &why);
-	}
+	if (!conn->has_sender)
+		flush_locked(c, conn, call->deadline_ns);
 	await_locked(c, conn, call);
-	conn_put_locked(conn);
-	pthread_mutex_unlock(&c->lock);
 }
 
 /* The connection broke every time. */
@@ -713,7 +807,6 @@ int rpc_client_call(struct rpc_client *c, const char *method, const ProtobufCMes
 	int rc;
 
 	list_init(&call.link);
-	cond_init(&call.wake);
 	pthread_mutex_lock(&c->lock);
 	call.id = c->next_id;
 	c->next_id = c->next_id == INT32_MAX ? 0 : c->next_id + 1;
@@ -722,7 +815,6 @@ int rpc_client_call(struct rpc_client *c, const char *method, const ProtobufCMes
 		rc = send_to_any(c, &call, req, resp_desc, ret_resp);
 	else
 		rc = send_to_one(c, &call, req, resp_desc, ret_resp);
-	pthread_cond_destroy(&call.wake);
 	free(call.frame);
 	if (rc < 0 && err)
 		*err = call.err;

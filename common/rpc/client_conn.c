@@ -14,6 +14,7 @@
 #include "common/base/log.h"
 #include "common/wire/rpc_frame.h"
 
+#define TX_BUF 4096u
 #define SHOWN_BYTES_MAX 48u /* of what is not Hadoop RPC, in the error text */
 
 static int ms_left(uint64_t deadline_ns)
@@ -102,8 +103,50 @@ void rpc_conn_free(struct rpc_conn *c)
 		return;
 	if (c->fd >= 0)
 		(void)close(c->fd);
+	free(c->out.p);
+	free(c->spare.p);
 	free(c->frame);
 	free(c);
+}
+
+int rpc_conn_queue(struct rpc_conn *c, const uint8_t *buf, size_t len)
+{
+	struct rpc_bytes *b = &c->out;
+
+	if (b->len + len > b->cap) {
+		size_t cap = b->cap ? b->cap * 2 : TX_BUF;
+		uint8_t *p;
+
+		while (cap < b->len + len)
+			cap *= 2;
+		p = (uint8_t *)realloc(b->p, cap);
+		if (!p)
+			return -ENOMEM;
+		b->p = p;
+		b->cap = cap;
+	}
+	memcpy(b->p + b->len, buf, len);
+	b->len += len;
+	return 0;
+}
+
+struct rpc_bytes rpc_conn_take_out(struct rpc_conn *c)
+{
+	struct rpc_bytes b = c->out;
+
+	c->out = c->spare;
+	c->spare = (struct rpc_bytes){0};
+	return b;
+}
+
+void rpc_conn_give_back(struct rpc_conn *c, struct rpc_bytes b)
+{
+	if (b.cap > RPC_TX_KEEP || c->spare.p) {
+		free(b.p);
+	} else {
+		c->spare = b;
+		c->spare.len = 0;
+	}
 }
 
 int rpc_conn_send(struct rpc_conn *c, const uint8_t *buf, size_t len, uint64_t deadline_ns)
@@ -133,12 +176,14 @@ static int fill(struct rpc_conn *c, uint64_t deadline_ns)
 	memmove(c->buf, c->buf + c->pos, c->end - c->pos);
 	c->end -= c->pos;
 	c->pos = 0;
-	do {
+	for (;;) {
+		n = recv(c->fd, c->buf + c->end, sizeof(c->buf) - c->end, MSG_DONTWAIT);
+		if (n >= 0 || (errno != EINTR && errno != EAGAIN))
+			break;
 		rc = wait_for(c->fd, POLLIN, deadline_ns);
 		if (rc < 0)
 			return rc;
-		n = recv(c->fd, c->buf + c->end, sizeof(c->buf) - c->end, MSG_DONTWAIT);
-	} while (n < 0 && (errno == EINTR || errno == EAGAIN));
+	}
 	if (n <= 0)
 		return -ECONNRESET;
 	c->end += (uint32_t)n;
@@ -222,6 +267,16 @@ int rpc_conn_read(struct rpc_conn *c, uint64_t deadline_ns, uint8_t **ret, uint3
 	c->frame = NULL;
 	c->in_frame = false;
 	return 0;
+}
+
+bool rpc_conn_has_frame(const struct rpc_conn *c)
+{
+	const uint32_t n = c->end - c->pos;
+	uint32_t len;
+
+	if (c->in_frame || n < 4)
+		return false;
+	return rpc_frame_len(c->buf + c->pos, RPC_FRAME_MAX, &len) < 0 || n - 4 >= len;
 }
 
 bool rpc_conn_is_stale(const struct rpc_conn *c)

@@ -6,6 +6,8 @@
  *
  * Idea: send whole frames, read whole frames, each by a deadline. A read that runs into its
  * deadline keeps what came so far; another thread may go on with it.
+ * What is to be sent gathers in a buffer while somebody sends, so that many callers share a system
+ * call; what was read beyond a frame waits in another.
  * Threading: one thread may send and another read at the same time; the client sees to it.
  */
 #include <stdbool.h>
@@ -15,15 +17,23 @@
 #include "common/rpc/client.h"
 
 #define RPC_RX_BUF 16384
+#define RPC_TX_KEEP 65536 /* a larger buffer is given back when it is sent */
+
+struct rpc_bytes {
+	uint8_t *p; /* owned */
+	size_t len, cap;
+};
 
 struct rpc_conn {
 	int fd;
 	uint32_t server; /* the client's: which of its servers */
-	/* the client's lock protects these four */
-	uint32_t refs;
+	/* the client's lock protects these */
+	uint32_t refs; /* the client, each call in calls, the reader, the sender */
 	bool is_broken;
 	bool has_reader;
+	bool has_sender;
 	struct list calls; /* waiting for an answer */
+	struct rpc_bytes out, spare; /* to be sent; empty, for its memory */
 	/* the reader's */
 	uint32_t pos, end;
 	uint8_t buf[RPC_RX_BUF];
@@ -36,6 +46,11 @@ struct rpc_conn {
 int rpc_conn_open(const struct rpc_client_opts *o, const uint8_t *client_id, uint64_t deadline_ns,
 		  struct rpc_conn **ret, struct err *err);
 void rpc_conn_free(struct rpc_conn *c);
+/** Frames for the next rpc_conn_take_out(). -ENOMEM. */
+int rpc_conn_queue(struct rpc_conn *c, const uint8_t *buf, size_t len);
+/** All that is queued, for rpc_conn_send() and then rpc_conn_give_back(). */
+struct rpc_bytes rpc_conn_take_out(struct rpc_conn *c);
+void rpc_conn_give_back(struct rpc_conn *c, struct rpc_bytes b);
 /** All of @buf. -ETIMEDOUT (part of it may be sent: the connection is of no more use), -EPIPE,
  *  -ECONNRESET, ... */
 int rpc_conn_send(struct rpc_conn *c, const uint8_t *buf, size_t len, uint64_t deadline_ns);
@@ -43,5 +58,7 @@ int rpc_conn_send(struct rpc_conn *c, const uint8_t *buf, size_t len, uint64_t d
  *  -ECONNRESET: closed or broken; -EPROTO: no frame of Hadoop RPC, with the bytes in @err. */
 int rpc_conn_read(struct rpc_conn *c, uint64_t deadline_ns, uint8_t **ret, uint32_t *ret_len,
 		  struct err *err);
+/** The reader's: the next rpc_conn_read() need not wait. */
+bool rpc_conn_has_frame(const struct rpc_conn *c);
 /** Closed by the peer while nobody was looking; only when no call is waiting. */
 bool rpc_conn_is_stale(const struct rpc_conn *c);

@@ -198,6 +198,17 @@ static void echo_once(int fd)
 		echo(fd, &q);
 }
 
+/* In the middle of what many callers have sent. */
+static void echo_forty_and_close(int fd)
+{
+	struct request q;
+
+	if (!read_hello(fd))
+		return;
+	for (int i = 0; i < 40 && read_call(fd, &q); i++)
+		echo(fd, &q);
+}
+
 static void close_after_request(int fd)
 {
 	struct request q;
@@ -486,6 +497,19 @@ static void eight_threads_get_their_own_answers(void **state)
 	for (int i = 0; i < 8; i++)
 		assert_int_equal(callers[i].rc, 0);
 	assert_int_equal(srv.conns, 1);
+	stop();
+}
+
+static void sixteen_threads_outlive_hang_ups(void **state)
+{
+	struct caller callers[16];
+
+	(void)state;
+	start(CALL_TIMEOUT, 1, echo_forty_and_close, echo_forty_and_close, echo_for_ever);
+	run_callers(callers, 16, 200);
+	for (int i = 0; i < 16; i++)
+		assert_int_equal(callers[i].rc, 0);
+	assert_int_equal(srv.conns, 3);
 	stop();
 }
 
@@ -809,6 +833,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_call_is_answered),
 		T(eight_threads_get_their_own_answers),
+		T(sixteen_threads_outlive_hang_ups),
 		T(answers_may_come_backwards_and_in_pieces),
 		T(an_exception_becomes_errno_class_and_first_line),
 		T(a_fatal_answer_ends_every_call),
