@@ -19,6 +19,7 @@
 #include "namenode-shim/walks.h"
 
 #define MAP_GROW_TRIES 4
+#define GATHER_MAX_NS (2 * NS_PER_MS)
 #define RECOVERY_LOST 1 /* a stamp that no recovery has */
 
 /* ---- start: memory from disk ---- */
@@ -393,7 +394,8 @@ void nn_submit(struct nn *nn, struct req *q)
 {
 	pthread_mutex_lock(&nn->qlock);
 	list_add_tail(&nn->queue, &q->link);
-	pthread_cond_signal(&nn->qcond);
+	if (++nn->queued >= nn->gather)
+		pthread_cond_signal(&nn->qcond);
 	pthread_mutex_unlock(&nn->qlock);
 }
 
@@ -421,9 +423,21 @@ static bool wait_is_over(struct nn *nn, const struct req *q, uint64_t now)
 	       blk_finalized_as(b, q->wait.b.gs, q->wait.b.len) >= nn->set.repl_min;
 }
 
+/* Until @n requests are queued, or @until_ns, or the end. qlock held. */
+static void wait_queued(struct nn *nn, uint32_t n, uint64_t until_ns)
+{
+	const struct timespec ts = {(time_t)(until_ns / NS_PER_S), (long)(until_ns % NS_PER_S)};
+
+	nn->gather = n;
+	while (nn->queued < n && !nn->stop && clock_mono_ns() < until_ns)
+		pthread_cond_timedwait(&nn->qcond, &nn->qlock, &ts);
+	nn->gather = 0;
+}
+
 /* Sleep until there is something to do; false: stop and nothing is left. */
 static bool take(struct nn *nn, struct list *batch)
 {
+	const uint64_t patience = nn->commit_ns / 2;
 	uint64_t wake = nn->next_tick_ns;
 	bool go;
 
@@ -433,12 +447,13 @@ static bool take(struct nn *nn, struct list *batch)
 		wake = q->wait.deadline_ns < wake ? q->wait.deadline_ns : wake;
 	}
 	pthread_mutex_lock(&nn->qlock);
-	while (list_empty(&nn->queue) && !nn->stop && clock_mono_ns() < wake) {
-		struct timespec ts = {(time_t)(wake / NS_PER_S), (long)(wake % NS_PER_S)};
-
-		pthread_cond_timedwait(&nn->qcond, &nn->qlock, &ts);
-	}
-	go = !nn->stop || !list_empty(&nn->queue);
+	wait_queued(nn, 1, wake);
+	if (nn->queued)
+		wait_queued(nn, nn->expected,
+			    clock_mono_ns() + (patience < GATHER_MAX_NS ? patience : GATHER_MAX_NS));
+	go = !nn->stop || nn->queued;
+	nn->expected = nn->queued; /* and who comes until these are committed */
+	nn->queued = 0;
 	move_all(&nn->queue, batch);
 	pthread_mutex_unlock(&nn->qlock);
 	return go;
@@ -531,6 +546,7 @@ static void fail_batch(struct list *batch, int rc)
 
 static void run_changes(struct nn *nn, struct list *batch)
 {
+	const uint64_t start = clock_mono_ns();
 	uint64_t changes = 0;
 	int rc = -EXFULL;
 
@@ -558,6 +574,10 @@ static void run_changes(struct nn *nn, struct list *batch)
 	}
 	pthread_rwlock_unlock(&nn->mem_lock);
 	metric_add(METRIC_NN_OPS, changes);
+	pthread_mutex_lock(&nn->qlock);
+	nn->expected += nn->queued;
+	pthread_mutex_unlock(&nn->qlock);
+	nn->commit_ns = clock_mono_ns() - start;
 	finish_all(batch);
 }
 

@@ -9,7 +9,9 @@
  * reader's transaction (LMDB, no lock) and the memory part. CHANGE and MEMORY calls go to the queue of
  * the writer thread, which takes all that wait, runs the MEMORY calls (reports and heartbeats: no
  * disk), then all CHANGE calls in ONE transaction, commits (fsync), applies their effects to memory
- * (effect.h) and only then answers them. While it syncs, the next batch gathers: group commit.
+ * (effect.h) and only then answers them. While it syncs, the next batch gathers: group commit. Callers who
+ * are answered together call again together, a moment after the next batch could begin: the writer waits
+ * for as many as were under way, for a part of what a commit takes.
  * Beside them lane.h waits for slow answers before a request has its turn, and walks.h goes through large
  * trees for those who ask how large they are.
  * Ownership: everything here belongs to struct nn; a request (req.h) belongs to whoever holds it:
@@ -79,12 +81,16 @@ struct nn {
 	pthread_mutex_t qlock;
 	pthread_cond_t qcond;
 	struct list queue; /* of req.link */
+	uint32_t queued;   /* in queue */
+	uint32_t gather;   /* wake the writer when so many are queued */
 	bool stop;
 
 	/* writer thread only */
 	pthread_t writer;
 	bool writer_runs;
 	struct list parked; /* requests that wait for a report */
+	uint32_t expected;  /* requests of the next batch: as many as were under way at the last commit */
+	uint64_t commit_ns; /* what that took */
 	const struct list *batch; /* the changes of this transaction; NULL between two */
 	struct hosts *hosts_next; /* owned: read, not in force yet */
 	uint64_t next_tick_ns, next_redundancy_ns, next_drain_ns;
