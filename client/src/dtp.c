@@ -20,6 +20,15 @@ void dtp_header_init(struct dtp_header *h, struct dfs *fs, const Hd__ExtendedBlo
 	h->op.clientname = fs->client_name;
 }
 
+void dtp_caching_init(Hd__CachingStrategyProto *m, const struct settings *s, enum hint drop)
+{
+	hd__caching_strategy_proto__init(m);
+	m->has_dropbehind = drop != HINT_NONE;
+	m->dropbehind = drop == HINT_YES;
+	m->has_readahead = s->has_readahead;
+	m->readahead = (int64_t)s->readahead;
+}
+
 static void fill_targets(Hd__OpWriteBlockProto *op, const Hd__LocatedBlockProto *lb)
 {
 	op->n_targets = op->n_targetstoragetypes = op->n_targetstorageids = lb->n_locs - 1;
@@ -36,7 +45,7 @@ void dtp_write_init(struct dtp_write *t, struct dfs *fs, const struct write_setu
 {
 	hd__op_write_block_proto__init(&t->op);
 	hd__checksum_proto__init(&t->sum);
-	hd__caching_strategy_proto__init(&t->caching);
+	dtp_caching_init(&t->caching, &fs->set, fs->set.drop_writes);
 	dtp_header_init(&t->h, fs, w->block, w->lb->blocktoken);
 	t->op.header = &t->h.op;
 	t->sum.type = (Hd__ChecksumTypeProto)w->crc_type;

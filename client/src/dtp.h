@@ -20,6 +20,9 @@ struct dtp_header {
 void dtp_header_init(struct dtp_header *h, struct dfs *fs, const Hd__ExtendedBlockProto *block,
 		     const Hc__TokenProto *token);
 
+/** What @s says about the page cache of data nodes: drop what is behind, read so many bytes ahead. */
+void dtp_caching_init(Hd__CachingStrategyProto *m, const struct settings *s, enum hint drop);
+
 struct write_setup;
 
 /** WRITE_BLOCK, pointing into @w, which outlives it. */

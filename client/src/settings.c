@@ -137,6 +137,35 @@ static int conf_retries(const struct conf *c, struct settings *ret, struct err *
 	return 0;
 }
 
+static int conf_hint(const struct conf *c, const char *key, enum hint *ret, struct err *err)
+{
+	const char *v = conf_get(c, key);
+	bool yes;
+	int rc;
+
+	*ret = HINT_NONE;
+	if (!v || !*v) /* hdfs-default.xml has it without a value */
+		return 0;
+	rc = conf_bool(c, key, false, &yes, err);
+	if (rc == 0)
+		*ret = yes ? HINT_YES : HINT_NO;
+	return rc;
+}
+
+static int conf_hints(const struct conf *c, struct settings *ret, struct err *err)
+{
+	const char *ahead = conf_get(c, "dfs.client.cache.readahead");
+	int rc = conf_hint(c, "dfs.client.cache.drop.behind.reads", &ret->drop_reads, err);
+
+	rc = rc ?: conf_hint(c, "dfs.client.cache.drop.behind.writes", &ret->drop_writes, err);
+	ret->has_readahead = ahead && *ahead;
+	if (rc == 0 && ret->has_readahead)
+		rc = conf_size(c, "dfs.client.cache.readahead", 0, &ret->readahead, err);
+	if (rc == 0 && ret->readahead > INT64_MAX)
+		rc = err_set(err, -EINVAL, "dfs.client.cache.readahead=%s: more than 2^63 bytes", ahead);
+	return rc;
+}
+
 int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 {
 	static const struct choice rdma[] = {
@@ -179,6 +208,7 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 	rc = rc ?: conf_u32(c, "dfs.client.retry.max.attempts", 10, 1000, &s.retries_max, err);
 	rc = rc ?: conf_bool(c, "dfs.client.retry.policy.enabled", false, &s.retry_enabled, err);
 	rc = rc ?: conf_retries(c, &s, err);
+	rc = rc ?: conf_hints(c, &s, err);
 	rc = rc ?: conf_umask(c, &s.umask, err);
 	rc = rc ?: conf_size(c, "dfs.rdma.eager.limit", 0, &s.eager_limit, err);
 	rc = rc ?: conf_size(c, "dfs.blocksize", 0, &s.block_size, err);

@@ -18,6 +18,8 @@
 enum rdma_mode { RDMA_AUTO, RDMA_REQUIRE, RDMA_OFF };
 enum replace_policy { REPLACE_DEFAULT, REPLACE_ALWAYS, REPLACE_NEVER };
 
+enum hint { HINT_NONE, HINT_NO, HINT_YES }; /* to data nodes, when it is set at all */
+
 #define RETRY_STEPS_MAX 8
 
 struct settings {
@@ -44,6 +46,10 @@ struct settings {
 	uint32_t window_packets;          /* dfs.client.write.max-packets-in-flight */
 	uint32_t block_write_retries;     /* dfs.client.block.write.retries */
 	uint32_t acquire_failures;        /* dfs.client.max.block.acquire.failures */
+	enum hint drop_reads;             /* dfs.client.cache.drop.behind.reads */
+	enum hint drop_writes;            /* dfs.client.cache.drop.behind.writes */
+	bool has_readahead;               /* dfs.client.cache.readahead: bytes */
+	uint64_t readahead;
 	uint64_t eager_limit;             /* dfs.rdma.eager.limit; 0: calibrated */
 	uint32_t umask;                   /* fs.permissions.umask-mode */
 	uint64_t block_size;              /* dfs.blocksize; 0: the server's default */

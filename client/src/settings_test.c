@@ -35,6 +35,7 @@ static void defaults_are_hadoops(void **state)
 	assert_int_equal(s.block_write_retries, 3);
 	assert_true(s.replace_enable && !s.replace_best_effort);
 	assert_int_equal(s.replace_policy, REPLACE_DEFAULT);
+	assert_true(s.drop_reads == HINT_NONE && s.drop_writes == HINT_NONE && !s.has_readahead);
 }
 
 static void values_are_read(void **state)
@@ -54,6 +55,14 @@ static void values_are_read(void **state)
 	assert_int_equal(s.socket_timeout_ms, 5000);
 	assert_int_equal(load("dfs.blocksize=64m", &s, NULL), 0);
 	assert_int_equal(s.block_size, 64 << 20);
+	assert_int_equal(load("dfs.client.cache.drop.behind.reads=true", &s, NULL), 0);
+	assert_true(s.drop_reads == HINT_YES && s.drop_writes == HINT_NONE);
+	assert_int_equal(load("dfs.client.cache.drop.behind.writes=false", &s, NULL), 0);
+	assert_true(s.drop_reads == HINT_NONE && s.drop_writes == HINT_NO);
+	assert_int_equal(load("dfs.client.cache.drop.behind.writes=", &s, NULL), 0);
+	assert_int_equal(s.drop_writes, HINT_NONE);
+	assert_int_equal(load("dfs.client.cache.readahead=4m", &s, NULL), 0);
+	assert_true(s.has_readahead && s.readahead == 4 << 20);
 }
 
 static void bad_values_name_their_key(void **state)
@@ -69,6 +78,8 @@ static void bad_values_name_their_key(void **state)
 		"dfs.client.retry.policy.spec=10000",
 		"dfs.client.retry.policy.spec=10000,6,x",
 		"dfs.client.failover.max.attempts=1001",
+		"dfs.client.cache.drop.behind.reads=perhaps",
+		"dfs.client.cache.readahead=-1",
 		"dfs.client.block.write.replace-datanode-on-failure.policy=SOMETIMES",
 	};
 

@@ -333,9 +333,10 @@ static int send_read_op(struct tcp_r *t, const struct read_setup *r, uint64_t de
 			struct err *err)
 {
 	Hd__OpReadBlockProto op = HD__OP_READ_BLOCK_PROTO__INIT;
-	Hd__CachingStrategyProto caching = HD__CACHING_STRATEGY_PROTO__INIT;
+	Hd__CachingStrategyProto caching;
 	struct dtp_header h;
 
+	dtp_caching_init(&caching, &t->fs->set, t->fs->set.drop_reads);
 	dtp_header_init(&h, t->fs, r->lb->b, r->lb->blocktoken);
 	op.header = &h.op;
 	op.offset = r->offset;

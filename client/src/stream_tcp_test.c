@@ -17,6 +17,7 @@
 
 #include "client/src/stream.h"
 #include "common/wire/dt.h"
+#include "common/wire/pb.h"
 
 #define BPC 8
 #define BLOCK_LEN 45 /* five chunks and a bit */
@@ -261,6 +262,45 @@ static void a_chunk_offset_that_makes_no_sense_is_refused(void **state)
 	}
 }
 
+static void hints_for_the_page_cache_are_passed_on(void **state)
+{
+	static const struct settings sets[] = {
+		{.drop_reads = HINT_NONE, .drop_writes = HINT_YES},
+		{.drop_reads = HINT_NO},
+		{.drop_reads = HINT_YES, .has_readahead = true, .readahead = 1 << 20},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+		Hd__OpReadBlockProto *op;
+		struct settings before = fs.set;
+		struct rstream *s;
+		struct answer a;
+		uint8_t buf[512], code;
+		ssize_t n;
+
+		fs.set.drop_reads = sets[i].drop_reads;
+		fs.set.drop_writes = sets[i].drop_writes;
+		fs.set.has_readahead = sets[i].has_readahead;
+		fs.set.readahead = sets[i].readahead;
+		make_answer(&a, 0, BLOCK_LEN, 2);
+		arm(&a);
+		assert_int_equal(open_range(0, BLOCK_LEN, &s), 0);
+		fs.set = before;
+		n = read(peer, buf, sizeof(buf));
+		assert_in_range(n, DT_OP_HEADER_LEN + 2, 127); /* so its length is one byte */
+		assert_int_equal(dt_op_header_decode(buf, &code), 0);
+		assert_int_equal(code, DT_READ_BLOCK);
+		assert_int_equal(pb_unpack(dt_op_desc(code), buf + DT_OP_HEADER_LEN + 1, buf[DT_OP_HEADER_LEN], &op), 0);
+		assert_int_equal(op->cachingstrategy->has_dropbehind, sets[i].drop_reads != HINT_NONE);
+		assert_int_equal(op->cachingstrategy->dropbehind, sets[i].drop_reads == HINT_YES);
+		assert_int_equal(op->cachingstrategy->has_readahead, sets[i].has_readahead);
+		assert_int_equal(op->cachingstrategy->readahead, (int64_t)sets[i].readahead);
+		pb_free(op);
+		stream_tcp.close_read(s);
+	}
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -290,6 +330,7 @@ int main(void)
 		cmocka_unit_test(an_answer_cut_anywhere_is_an_error),
 		cmocka_unit_test(packets_out_of_order_are_refused),
 		cmocka_unit_test(a_chunk_offset_that_makes_no_sense_is_refused),
+		cmocka_unit_test(hints_for_the_page_cache_are_passed_on),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
