@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/err.h"
+#include "tools/operand.h"
 
 enum { OPT_JSON = 256, OPT_REPLICATION, OPT_BLOCK_SIZE, OPT_APPEND, OPT_NEW_BLOCK, OPT_NAMES, OPT_SPACE, OPT_CONF, OPT_URI, OPT_USER, OPT_HELP, OPT_VERSION };
 
@@ -56,8 +57,6 @@ static const struct {
 	      "      --space SIZE      limit of bytes, replicas included: 10g, or none"},
 	{'J', "    --json            one JSON document on standard output"},
 };
-
-static char root_path[] = "/";
 
 static void *checked(void *p)
 {
@@ -247,6 +246,7 @@ int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **arg
 	int opt, rc;
 
 	c->cmd = cmd->name;
+	c->operands = cmd->operands;
 	c->jobs = 4;
 	c->conf = calloc((size_t)argc + 1, sizeof(*c->conf));
 	if (!c->conf)
@@ -271,45 +271,23 @@ int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **arg
 	return -1;
 }
 
-/* "hdfs://host:port/path" of this file system is "/path". */
-static int strip_uris(struct cli *c)
-{
-	const char *uri = dfs_uri(c->fs);
-	size_t n = strlen(uri);
-
-	for (int i = 0; i < c->argc; i++) {
-		if (strncmp(c->argv[i], "hdfs://", 7))
-			continue;
-		if (strncmp(c->argv[i], uri, n) || (c->argv[i][n] && c->argv[i][n] != '/'))
-			return cli_fail(c, c->argv[i], "another file system; name it with --fs, and the path without it");
-		c->argv[i] += c->argv[i][n] ? n : 0;
-		if (!strcmp(c->argv[i], uri))
-			c->argv[i] = root_path;
-	}
-	return EXIT_OK;
-}
-
-/* "hdfs://host:port" of the first operand that has one, malloc'ed, or NULL. */
-static char *operand_uri(const struct cli *c)
-{
-	for (int i = 0; i < c->argc; i++)
-		if (!strncmp(c->argv[i], "hdfs://", 7) && c->argv[i][7] != '/')
-			return checked(strndup(c->argv[i], 7 + strcspn(c->argv[i] + 7, "/")));
-	return NULL;
-}
-
 int cli_connect(struct cli *c)
 {
-	char *named = c->uri ? NULL : operand_uri(c);
-	struct dfs_connect_opts o = {.size = sizeof(o), .uri = c->uri ? c->uri : named,
-				     .conf_dir = c->conf_dir, .user = c->user, .conf = c->conf};
+	struct dfs_connect_opts o = {.size = sizeof(o), .uri = c->uri, .conf_dir = c->conf_dir, .user = c->user,
+				     .conf = c->conf};
 	struct dfs_err err = {0};
-	int rc = dfs_connect(&o, &c->fs, &err);
+	char *named = NULL;
+	int rc = operand_check(c);
 
+	if (rc)
+		return rc;
+	if (!o.uri)
+		o.uri = named = operand_uri(c);
+	rc = dfs_connect(&o, &c->fs, &err);
 	free(named);
 	if (rc < 0)
 		return cli_fail(c, NULL, err.text);
-	return strip_uris(c);
+	return operand_strip(c);
 }
 
 void cli_end(struct cli *c)
@@ -457,6 +435,27 @@ void cli_json_string(FILE *f, const char *text)
 			fwrite(s, 1, n, f);
 	}
 	fputc('"', f);
+}
+
+void cli_json_item(struct cli *c, const char *path)
+{
+	fputs(c->printed++ ? ",\n {\"path\": " : "[{\"path\": ", stdout);
+	cli_json_string(stdout, path);
+}
+
+void cli_json_limit(const char *name, int64_t limit)
+{
+	if (limit < 0)
+		printf(", \"%s\": null", name);
+	else
+		printf(", \"%s\": %lld", name, (long long)limit);
+}
+
+int cli_json_end(const struct cli *c)
+{
+	if (c->json)
+		puts(c->printed ? "]" : "[]");
+	return EXIT_OK;
 }
 
 void cli_list(struct cli *c, const char *dir, cli_entry_fn *fn, void *arg)

@@ -17,6 +17,14 @@
 
 enum { EXIT_OK = 0, EXIT_FAIL = 1, EXIT_USAGE = 2 };
 
+/** What the operands of a command are. */
+enum cli_operands {
+	OPERANDS_REMOTE,      /* all: paths in the file system */
+	OPERANDS_FIRST_OTHER, /* the first is a mode, a number, a verb; the rest are paths */
+	OPERANDS_LAST_REMOTE, /* local files, and in the end a path */
+	OPERANDS_LAST_LOCAL,  /* paths, and in the end a local file */
+};
+
 struct cli {
 	const char *cmd;   /* "put" */
 	struct dfs *fs;    /* connected by cli_connect() */
@@ -35,6 +43,8 @@ struct cli {
 	uint32_t replication; /* --replication */
 	uint64_t block_size;  /* --block-size */
 	uint32_t jobs;     /* -j: files at a time */
+	enum cli_operands operands;
+	uint64_t printed;  /* elements of the JSON list, or lines */
 	int argc;          /* operands that are left */
 	char **argv;
 	/* private */
@@ -50,6 +60,7 @@ struct cli_command {
 	const char *options; /* short options it takes, of "rRfpshqjw" and 'J' for --json, 'B' for
 				--replication and --block-size, 'A' for --append, 'N' for --new-block, 'Q' for
 				--names and --space */
+	enum cli_operands operands;
 	int min_operands, max_operands; /* -1: no limit */
 	const char *usage;   /* operands */
 	const char *help;
@@ -84,6 +95,12 @@ char *cli_strdup(const char *s);
 const char *cli_name(const char *path);
 /** Write @s as a JSON string (invalid UTF-8 becomes U+FFFD). */
 void cli_json_string(FILE *f, const char *s);
+/** Begin the next element of a list of objects: {"path": @path, to be ended with "}". */
+void cli_json_item(struct cli *c, const char *path);
+/** , "@name": a quota, or null for none. */
+void cli_json_limit(const char *name, int64_t limit);
+/** End the list, with --json. Always EXIT_OK. */
+int cli_json_end(const struct cli *c);
 
 /** Call @fn for each entry of @dir with its path; a file is its own only entry. Failures are told. */
 typedef void cli_entry_fn(struct cli *c, const char *path, const struct dfs_stat *st, void *arg);

@@ -148,17 +148,20 @@ static int admin_refresh_nodes(struct cli *c)
 {
 	struct dfs_err err = {0};
 
-	return dfs_refresh_nodes(c->fs, &err) < 0 ? cli_fail(c, NULL, err.text) : EXIT_OK;
+	if (dfs_refresh_nodes(c->fs, &err) < 0)
+		return cli_fail(c, NULL, err.text);
+	if (c->json)
+		puts("{\"refreshed\": true}");
+	return EXIT_OK;
 }
 
-static void print_open_file(const struct cli *c, const struct dfs_open_file *f, bool first)
+static void print_open_file(struct cli *c, const struct dfs_open_file *f)
 {
 	if (!c->json) {
 		printf("%s  %s on %s\n", cli_name(f->path), f->client, f->machine);
 		return;
 	}
-	printf(first ? "[{\"path\": " : ",\n {\"path\": ");
-	cli_json_string(stdout, f->path);
+	cli_json_item(c, f->path);
 	printf(", \"client\": ");
 	cli_json_string(stdout, f->client);
 	printf(", \"machine\": ");
@@ -170,7 +173,6 @@ static int admin_open_files(struct cli *c)
 {
 	struct dfs_err err = {0};
 	struct dfs_open_files *page;
-	uint64_t printed = 0;
 	int64_t after = 0;
 	bool more = true;
 
@@ -178,30 +180,43 @@ static int admin_open_files(struct cli *c)
 		if (dfs_open_files(c->fs, c->argc > 1 ? c->argv[1] : "/", after, &page, &err) < 0)
 			return cli_fail(c, NULL, err.text);
 		for (size_t i = 0; i < page->count; i++)
-			print_open_file(c, &page->file[i], printed++ == 0);
+			print_open_file(c, &page->file[i]);
 		more = page->more && page->file[page->count - 1].id > after;
 		if (more)
 			after = page->file[page->count - 1].id;
 		dfs_open_files_free(page);
 	}
-	if (c->json)
-		printf(printed ? "]\n" : "[]\n");
-	return EXIT_OK;
+	return cli_json_end(c);
+}
+
+static void set_quota_one(struct cli *c, const char *path)
+{
+	struct dfs_err err = {0};
+
+	if (dfs_set_quota(c->fs, path, c->has_names ? c->names : DFS_QUOTA_KEEP,
+			  c->has_space ? c->space : DFS_QUOTA_KEEP, &err) < 0) {
+		cli_fail(c, path, err.text);
+		return;
+	}
+	if (!c->json)
+		return;
+	cli_json_item(c, path);
+	if (c->has_names)
+		cli_json_limit("name_quota", c->names);
+	if (c->has_space)
+		cli_json_limit("space_quota", c->space);
+	printf("}");
 }
 
 static int admin_set_quota(struct cli *c)
 {
-	struct dfs_err err = {0};
-
 	if (c->argc < 2 || (!c->has_names && !c->has_space)) {
 		fprintf(stderr, "dfs admin set-quota: wants directories and --names or --space\n");
 		return EXIT_USAGE;
 	}
 	for (int i = 1; i < c->argc; i++)
-		if (dfs_set_quota(c->fs, c->argv[i], c->has_names ? c->names : DFS_QUOTA_KEEP,
-				  c->has_space ? c->space : DFS_QUOTA_KEEP, &err) < 0)
-			cli_fail(c, c->argv[i], err.text);
-	return EXIT_OK;
+		set_quota_one(c, c->argv[i]);
+	return cli_json_end(c);
 }
 
 int cmd_admin(struct cli *c)

@@ -12,20 +12,43 @@
 
 /* What is to be done to each path. */
 struct change {
+	/* 0; 1: it is none of those that change; -errno */
 	int (*one)(const struct change *ch, const char *path, const struct dfs_stat *st, struct dfs_err *err);
 	struct cli *cli;
 	const char *mode, *owner, *group; /* NULL: leave it */
 	uint32_t replication;
 };
 
+static bool parse_mode(const char *text, uint32_t old, bool is_dir, uint32_t *ret);
+
+/* What it is now, as JSON. */
+static void tell_change(const struct change *ch, const char *path, const struct dfs_stat *st)
+{
+	uint32_t mode;
+
+	cli_json_item(ch->cli, path);
+	if (ch->mode && parse_mode(ch->mode, st->mode, st->type == DFS_DIR, &mode))
+		printf(", \"mode\": \"%04o\"", mode);
+	if (ch->owner)
+		printf(", \"owner\": \"%s\"", ch->owner); /* letters without a meaning in JSON: is_name() */
+	if (ch->group)
+		printf(", \"group\": \"%s\"", ch->group);
+	if (ch->replication)
+		printf(", \"replication\": %u", ch->replication);
+	printf("}");
+}
+
 static void change_entry(struct cli *c, const char *path, const struct dfs_stat *st, void *arg)
 {
 	const struct change *ch = arg;
 	const bool down = c->recursive && st->type == DFS_DIR;
 	struct dfs_err err = {0};
+	const int rc = ch->one(ch, path, st, &err);
 
-	if (ch->one(ch, path, st, &err) < 0)
+	if (rc < 0)
 		cli_fail(c, path, err.text);
+	else if (rc == 0 && c->json)
+		tell_change(ch, path, st);
 	if (down)
 		cli_list(c, path, change_entry, arg);
 }
@@ -43,7 +66,7 @@ static int change_all(struct change *ch)
 		else
 			change_entry(c, c->argv[i], &st, ch);
 	}
-	return EXIT_OK;
+	return cli_json_end(c);
 }
 
 static int usage(const struct cli *c, const char *what)
@@ -193,7 +216,7 @@ static int setrep_one(const struct change *ch, const char *path, const struct df
 	int rc;
 
 	if (st->type == DFS_DIR && ch->cli->recursive)
-		return 0;
+		return 1;
 	rc = dfs_set_replication(ch->cli->fs, path, ch->replication, err);
 	while (rc == 0 && ch->cli->wait) {
 		rc = has_replicas(ch->cli, path, ch->replication, err);

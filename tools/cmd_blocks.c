@@ -7,21 +7,12 @@
 
 #define WAIT_MS 600000 /* as the help says */
 
-static void print_result(struct cli *c, const char *path, const char *what, bool done, bool *first)
+static void print_result(struct cli *c, const char *path, const char *what, bool done)
 {
-	if (c->json) {
-		printf(*first ? "[{\"path\": " : ",\n {\"path\": ");
-		cli_json_string(stdout, path);
-		printf(", \"%s\": %s}", what, done ? "true" : "false");
-	}
-	*first = false;
-}
-
-static int print_end(struct cli *c, bool first)
-{
-	if (c->json)
-		printf(first ? "[]\n" : "]\n");
-	return EXIT_OK;
+	if (!c->json)
+		return;
+	cli_json_item(c, path);
+	printf(", \"%s\": %s}", what, done ? "true" : "false");
 }
 
 /* "0" and what cli_parse_size() knows. */
@@ -36,7 +27,6 @@ static bool parse_length(const char *text, uint64_t *ret)
 
 int cmd_truncate(struct cli *c)
 {
-	bool first = true;
 	uint64_t length;
 
 	if (!parse_length(c->argv[0], &length)) {
@@ -55,9 +45,9 @@ int cmd_truncate(struct cli *c)
 		if (rc < 0)
 			cli_fail(c, c->argv[i], err.text);
 		else
-			print_result(c, c->argv[i], "done", done, &first);
+			print_result(c, c->argv[i], "done", done);
 	}
-	return print_end(c, first);
+	return cli_json_end(c);
 }
 
 int cmd_concat(struct cli *c)
@@ -66,12 +56,19 @@ int cmd_concat(struct cli *c)
 
 	if (dfs_concat(c->fs, c->argv[0], (const char *const *)c->argv + 1, (size_t)c->argc - 1, &err) < 0)
 		return cli_fail(c, c->argv[0], err.text);
-	return EXIT_OK;
+	if (c->json) {
+		cli_json_item(c, c->argv[0]);
+		for (int i = 1; i < c->argc; i++) {
+			printf(i == 1 ? ", \"sources\": [" : ", ");
+			cli_json_string(stdout, c->argv[i]);
+		}
+		printf("]}");
+	}
+	return cli_json_end(c);
 }
 
 int cmd_recover_lease(struct cli *c)
 {
-	bool first = true;
 
 	for (int i = 0; i < c->argc; i++) {
 		struct dfs_err err = {0};
@@ -88,7 +85,7 @@ int cmd_recover_lease(struct cli *c)
 		}
 		if (!c->json)
 			printf("%s: %s\n", cli_name(c->argv[i]), closed ? "closed" : "being recovered");
-		print_result(c, c->argv[i], "closed", closed, &first);
+		print_result(c, c->argv[i], "closed", closed);
 	}
-	return print_end(c, first);
+	return cli_json_end(c);
 }

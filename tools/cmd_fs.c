@@ -9,15 +9,9 @@
 
 /* ---- ls ---- */
 
-struct ls_state {
-	struct cli *cli;
-	uint64_t printed;
-};
-
-static void json_stat(const char *path, const struct dfs_stat *st)
+static void json_stat(struct cli *c, const char *path, const struct dfs_stat *st)
 {
-	printf("{\"path\": ");
-	cli_json_string(stdout, path);
+	cli_json_item(c, path);
 	printf(", \"type\": \"%s\", \"mode\": \"%04o\", \"owner\": ",
 	       st->type == DFS_DIR ? "directory" : st->type == DFS_FILE ? "file" : "symlink", st->mode);
 	cli_json_string(stdout, st->owner);
@@ -30,70 +24,77 @@ static void json_stat(const char *path, const struct dfs_stat *st)
 	       (unsigned long long)st->file_id);
 }
 
-static void ls_print(struct ls_state *s, const char *path, const struct dfs_stat *st)
+static void ls_print(struct cli *c, const char *path, const struct dfs_stat *st)
 {
-	char mode[12], size[32], when[32];
+	char mode[12], size[32], when[32], rep[16] = "-";
 
-	if (s->cli->json) {
-		printf(s->printed ? ",\n " : "[");
-		json_stat(path, st);
+	if (c->json) {
+		json_stat(c, path, st);
 		printf("}");
-	} else {
-		char rep[16] = "-";
-
-		if (st->type == DFS_FILE)
-			snprintf(rep, sizeof(rep), "%u", st->replication);
-		printf("%s %3s %-8s %-8s %10s %s %s\n", cli_mode(mode, st), rep, st->owner, st->group,
-		       cli_size(size, st->length, s->cli->human), cli_time(when, st->mtime_ms), cli_name(path));
+		return;
 	}
-	s->printed++;
+	if (st->type == DFS_FILE)
+		snprintf(rep, sizeof(rep), "%u", st->replication);
+	printf("%s %3s %-8s %-8s %10s %s %s\n", cli_mode(mode, st), rep, st->owner, st->group,
+	       cli_size(size, st->length, c->human), cli_time(when, st->mtime_ms), cli_name(path));
 }
 
-static void ls_dir(struct ls_state *s, const char *path);
+static void ls_dir(struct cli *c, const char *path);
 
 static void ls_entry(struct cli *c, const char *path, const struct dfs_stat *st, void *arg)
 {
 	const bool down = c->recursive && st->type == DFS_DIR && *st->name;
 
-	ls_print(arg, path, st);
+	(void)arg;
+	ls_print(c, path, st);
 	if (down)
-		ls_dir(arg, path);
+		ls_dir(c, path);
 }
 
-static void ls_dir(struct ls_state *s, const char *path)
+static void ls_dir(struct cli *c, const char *path)
 {
-	cli_list(s->cli, path, ls_entry, s);
+	cli_list(c, path, ls_entry, NULL);
 }
 
 /* The operands, or the root directory when there are none. */
-static void each_path(struct ls_state *s, void (*fn)(struct ls_state *, const char *))
+static int each_path(struct cli *c, void (*fn)(struct cli *, const char *))
 {
-	if (!s->cli->argc)
-		fn(s, "/");
-	for (int i = 0; i < s->cli->argc; i++)
-		fn(s, s->cli->argv[i]);
-	if (s->cli->json)
-		printf(s->printed ? "]\n" : "[]\n");
+	if (!c->argc)
+		fn(c, "/");
+	for (int i = 0; i < c->argc; i++)
+		fn(c, c->argv[i]);
+	return cli_json_end(c);
 }
 
 int cmd_ls(struct cli *c)
 {
-	struct ls_state s = {.cli = c};
-
-	each_path(&s, ls_dir);
-	return EXIT_OK;
+	return each_path(c, ls_dir);
 }
 
 /* ---- mkdir, rm, mv, touch ---- */
 
-int cmd_mkdir(struct cli *c)
+/* One more change is made. */
+static void tell_done(struct cli *c, const char *path)
+{
+	if (!c->json)
+		return;
+	cli_json_item(c, path);
+	printf("}");
+}
+
+static void mkdir_one(struct cli *c, const char *path)
 {
 	struct dfs_err err = {0};
 
-	for (int i = 0; i < c->argc; i++)
-		if (dfs_mkdir(c->fs, c->argv[i], 0, c->parents, &err) < 0)
-			cli_fail(c, c->argv[i], err.text);
-	return EXIT_OK;
+	if (dfs_mkdir(c->fs, path, 0, c->parents, &err) < 0)
+		cli_fail(c, path, err.text);
+	else
+		tell_done(c, path);
+}
+
+int cmd_mkdir(struct cli *c)
+{
+	return each_path(c, mkdir_one);
 }
 
 static void rm_one(struct cli *c, const char *path)
@@ -112,13 +113,34 @@ static void rm_one(struct cli *c, const char *path)
 		rc = dfs_delete(c->fs, path, c->recursive, &err);
 	if (rc < 0)
 		cli_fail(c, path, err.text);
+	else
+		tell_done(c, path);
 }
 
 int cmd_rm(struct cli *c)
 {
-	for (int i = 0; i < c->argc; i++)
-		rm_one(c, c->argv[i]);
-	return EXIT_OK;
+	return each_path(c, rm_one);
+}
+
+static void mv_one(struct cli *c, const char *from, const char *target, bool into)
+{
+	char *base = cli_base(from);
+	char *to = into ? cli_join(target, base) : cli_strdup(target);
+	struct dfs_err err = {0};
+
+	if (dfs_rename(c->fs, from, to, c->force, &err) < 0) {
+		if (err.rc == -EEXIST)
+			cli_fail_errno(c, to, -EEXIST, "use -f to replace it");
+		else
+			cli_fail(c, from, err.text);
+	} else if (c->json) {
+		cli_json_item(c, from);
+		printf(", \"target\": ");
+		cli_json_string(stdout, to);
+		printf("}");
+	}
+	free(to);
+	free(base);
 }
 
 int cmd_mv(struct cli *c)
@@ -133,17 +155,9 @@ int cmd_mv(struct cli *c)
 		return cli_fail(c, target, err.text);
 	if (c->argc > 2 && !into)
 		return cli_fail_errno(c, target, -ENOTDIR, "several sources need a directory");
-	for (int i = 0; i + 1 < c->argc; i++) {
-		char *base = cli_base(c->argv[i]);
-		char *dst = into ? cli_join(target, base) : cli_strdup(target);
-
-		rc = dfs_rename(c->fs, c->argv[i], dst, c->force, &err);
-		if (rc < 0)
-			cli_fail(c, c->argv[i], err.text);
-		free(dst);
-		free(base);
-	}
-	return EXIT_OK;
+	for (int i = 0; i + 1 < c->argc; i++)
+		mv_one(c, c->argv[i], target, into);
+	return cli_json_end(c);
 }
 
 static void touch_one(struct cli *c, const char *path)
@@ -163,13 +177,13 @@ static void touch_one(struct cli *c, const char *path)
 	}
 	if (rc < 0)
 		cli_fail(c, path, err.text);
+	else
+		tell_done(c, path);
 }
 
 int cmd_touch(struct cli *c)
 {
-	for (int i = 0; i < c->argc; i++)
-		touch_one(c, c->argv[i]);
-	return EXIT_OK;
+	return each_path(c, touch_one);
 }
 
 /* ---- stat ---- */
@@ -206,7 +220,7 @@ static void stat_text(const char *path, const struct dfs_stat *st)
 		       st->replication, (unsigned long long)st->block_size);
 }
 
-static void stat_one(struct cli *c, const char *path, bool first)
+static void stat_one(struct cli *c, const char *path)
 {
 	struct dfs_err err = {0};
 	struct dfs_blocks *b = NULL;
@@ -220,9 +234,7 @@ static void stat_one(struct cli *c, const char *path, bool first)
 		return;
 	}
 	if (c->json) {
-		if (!first)
-			printf(",\n ");
-		json_stat(path, &st);
+		json_stat(c, path, &st);
 		if (b) {
 			printf(", \"under_construction\": %s, \"pool\": ",
 			       b->under_construction ? "true" : "false");
@@ -242,19 +254,7 @@ static void stat_one(struct cli *c, const char *path, bool first)
 
 int cmd_stat(struct cli *c)
 {
-	bool first = true;
-
-	if (c->json)
-		printf("[");
-	for (int i = 0; i < c->argc; i++) {
-		int before = c->failures;
-
-		stat_one(c, c->argv[i], first);
-		first = first && c->failures != before;
-	}
-	if (c->json)
-		printf("]\n");
-	return EXIT_OK;
+	return each_path(c, stat_one);
 }
 
 /* ---- df, du ---- */
@@ -279,48 +279,42 @@ int cmd_df(struct cli *c)
 	return EXIT_OK;
 }
 
-static void du_one(struct ls_state *s, const char *path)
+static void du_one(struct cli *c, const char *path)
 {
 	struct dfs_err err = {0};
 	struct dfs_summary sum;
 	char a[32], b[32];
 
-	if (dfs_content_summary(s->cli->fs, path, &sum, &err) < 0) {
-		cli_fail(s->cli, path, err.text);
+	if (dfs_content_summary(c->fs, path, &sum, &err) < 0) {
+		cli_fail(c, path, err.text);
 		return;
 	}
-	if (s->cli->json) {
-		printf(s->printed ? ",\n " : "[");
-		printf("{\"path\": ");
-		cli_json_string(stdout, path);
+	if (c->json) {
+		cli_json_item(c, path);
 		printf(", \"length\": %llu, \"space\": %llu, \"files\": %llu, \"directories\": %llu}",
 		       (unsigned long long)sum.length, (unsigned long long)sum.space_consumed,
 		       (unsigned long long)sum.file_count, (unsigned long long)sum.directory_count);
 	} else {
-		printf("%12s %12s  %s\n", cli_size(a, sum.length, s->cli->human),
-		       cli_size(b, sum.space_consumed, s->cli->human), cli_name(path));
+		printf("%12s %12s  %s\n", cli_size(a, sum.length, c->human),
+		       cli_size(b, sum.space_consumed, c->human), cli_name(path));
 	}
-	s->printed++;
 }
 
 static void du_entry(struct cli *c, const char *path, const struct dfs_stat *st, void *arg)
 {
-	(void)c;
 	(void)st;
-	du_one(arg, path);
+	(void)arg;
+	du_one(c, path);
 }
 
-static void du_entries(struct ls_state *s, const char *path)
+static void du_entries(struct cli *c, const char *path)
 {
-	cli_list(s->cli, path, du_entry, s);
+	cli_list(c, path, du_entry, NULL);
 }
 
 int cmd_du(struct cli *c)
 {
-	struct ls_state s = {.cli = c};
-
-	each_path(&s, c->summary ? du_one : du_entries);
-	return EXIT_OK;
+	return each_path(c, c->summary ? du_one : du_entries);
 }
 
 /* ---- quota ---- */
@@ -334,45 +328,31 @@ static const char *limit_text(char buf[32], int64_t limit, bool human)
 	return buf;
 }
 
-static void json_limit(const char *name, int64_t limit)
-{
-	if (limit < 0)
-		printf(", \"%s\": null", name);
-	else
-		printf(", \"%s\": %lld", name, (long long)limit);
-}
-
-static void quota_one(struct ls_state *s, const char *path)
+static void quota_one(struct cli *c, const char *path)
 {
 	struct dfs_err err = {0};
 	struct dfs_quota q;
 	char used[32], names[32], space[32];
 
-	if (dfs_get_quota(s->cli->fs, path, &q, &err) < 0) {
-		cli_fail(s->cli, path, err.text);
+	if (dfs_get_quota(c->fs, path, &q, &err) < 0) {
+		cli_fail(c, path, err.text);
 		return;
 	}
-	if (s->cli->json) {
-		printf(s->printed ? ",\n " : "[");
-		printf("{\"path\": ");
-		cli_json_string(stdout, path);
+	if (c->json) {
+		cli_json_item(c, path);
 		printf(", \"names\": %llu, \"space\": %llu", (unsigned long long)q.names,
 		       (unsigned long long)q.space);
-		json_limit("name_quota", q.name_quota);
-		json_limit("space_quota", q.space_quota);
+		cli_json_limit("name_quota", q.name_quota);
+		cli_json_limit("space_quota", q.space_quota);
 		printf("}");
 	} else {
 		printf("%12llu of %-10s %12s of %-10s  %s\n", (unsigned long long)q.names,
-		       limit_text(names, q.name_quota, false), cli_size(used, q.space, s->cli->human),
-		       limit_text(space, q.space_quota, s->cli->human), cli_name(path));
+		       limit_text(names, q.name_quota, false), cli_size(used, q.space, c->human),
+		       limit_text(space, q.space_quota, c->human), cli_name(path));
 	}
-	s->printed++;
 }
 
 int cmd_quota(struct cli *c)
 {
-	struct ls_state s = {.cli = c};
-
-	each_path(&s, quota_one);
-	return EXIT_OK;
+	return each_path(c, quota_one);
 }

@@ -8,42 +8,42 @@
 #include "tools/cli.h"
 
 static const struct cli_command COMMANDS[] = {
-	{"put", cmd_put, "rfjqABJ", 2, -1, "LOCAL... PATH",
+	{"put", cmd_put, "rfjqABJ", OPERANDS_LAST_REMOTE, 2, -1, "LOCAL... PATH",
 	 "Copy local files (`-`: standard input) into the cluster. With several, or when PATH is a\n"
 	 "directory, into it. A file appears under its name only when it is whole. Directories need -r.\n"
 	 "With --append the bytes go to the end of files that exist."},
-	{"get", cmd_get, "rfjqJ", 2, -1, "PATH... LOCAL",
+	{"get", cmd_get, "rfjqJ", OPERANDS_LAST_LOCAL, 2, -1, "PATH... LOCAL",
 	 "Copy files to the local disk (`-`: standard output). Every byte is checked against its CRC;\n"
 	 "a file appears under its name only when it is whole. Directories need -r."},
-	{"cat", cmd_cat, "", 1, -1, "PATH...", "Write files to standard output."},
-	{"ls", cmd_ls, "rhJ", 0, -1, "[PATH]...", "List directories and files, in the order of names."},
-	{"mkdir", cmd_mkdir, "p", 1, -1, "PATH...", "Make directories."},
-	{"rm", cmd_rm, "rf", 1, -1, "PATH...", "Delete files; directories with -r. There is no trash here."},
-	{"mv", cmd_mv, "f", 2, -1, "PATH... TARGET", "Rename; into TARGET when it is a directory."},
-	{"stat", cmd_stat, "J", 1, -1, "PATH...", "All that the NameNode knows of a path, and where its blocks are."},
-	{"df", cmd_df, "hJ", 0, 0, "", "Capacity, used and free bytes of the cluster."},
-	{"du", cmd_du, "shJ", 0, -1, "[PATH]...",
+	{"cat", cmd_cat, "", OPERANDS_REMOTE, 1, -1, "PATH...", "Write files to standard output."},
+	{"ls", cmd_ls, "rhJ", OPERANDS_REMOTE, 0, -1, "[PATH]...", "List directories and files, in the order of names."},
+	{"mkdir", cmd_mkdir, "pJ", OPERANDS_REMOTE, 1, -1, "PATH...", "Make directories."},
+	{"rm", cmd_rm, "rfJ", OPERANDS_REMOTE, 1, -1, "PATH...", "Delete files; directories with -r. There is no trash here."},
+	{"mv", cmd_mv, "fJ", OPERANDS_REMOTE, 2, -1, "PATH... TARGET", "Rename; into TARGET when it is a directory."},
+	{"stat", cmd_stat, "J", OPERANDS_REMOTE, 1, -1, "PATH...", "All that the NameNode knows of a path, and where its blocks are."},
+	{"df", cmd_df, "hJ", OPERANDS_REMOTE, 0, 0, "", "Capacity, used and free bytes of the cluster."},
+	{"du", cmd_du, "shJ", OPERANDS_REMOTE, 0, -1, "[PATH]...",
 	 "Bytes of files below each entry, and with all replicas."},
-	{"touch", cmd_touch, "", 1, -1, "PATH...", "Make empty files; of existing ones, set the times to now."},
-	{"append", cmd_append, "jqNJ", 2, -1, "LOCAL... PATH",
+	{"touch", cmd_touch, "J", OPERANDS_REMOTE, 1, -1, "PATH...", "Make empty files; of existing ones, set the times to now."},
+	{"append", cmd_append, "jqNJ", OPERANDS_LAST_REMOTE, 2, -1, "LOCAL... PATH",
 	 "Write local files (`-`: standard input) to the end of PATH, one after another; it is made when it\n"
 	 "is missing. Interrupted, PATH keeps what had arrived."},
-	{"truncate", cmd_truncate, "wJ", 2, -1, "LENGTH PATH...",
+	{"truncate", cmd_truncate, "wJ", OPERANDS_FIRST_OTHER, 2, -1, "LENGTH PATH...",
 	 "Cut files to LENGTH. Inside a block the data nodes need some seconds, in which the file is not\n"
 	 "to be written; -w waits for them, for 10 minutes at most."},
-	{"concat", cmd_concat, "", 2, -1, "TARGET SOURCE...",
+	{"concat", cmd_concat, "J", OPERANDS_REMOTE, 2, -1, "TARGET SOURCE...",
 	 "Move the blocks of SOURCEs, files of the same directory, to the end of TARGET; SOURCEs are gone."},
-	{"recover-lease", cmd_recover_lease, "wJ", 1, -1, "PATH...",
+	{"recover-lease", cmd_recover_lease, "wJ", OPERANDS_REMOTE, 1, -1, "PATH...",
 	 "Close files whose writer is gone; it may not write any more. -w waits until they are closed, for\n"
 	 "10 minutes at most."},
-	{"setrep", cmd_setrep, "rw", 2, -1, "N PATH...",
+	{"setrep", cmd_setrep, "rwJ", OPERANDS_FIRST_OTHER, 2, -1, "N PATH...",
 	 "Keep N replicas of each block; -w waits until there are N, for 10 minutes at most."},
-	{"chmod", cmd_chmod, "r", 2, -1, "MODE PATH...", "Change permissions: 0640, 1777, u+rwx,go-w, a=rX."},
-	{"chown", cmd_chown, "r", 2, -1, "OWNER[:GROUP] PATH...", "Change the owner, the group (:GROUP), or both."},
-	{"chgrp", cmd_chgrp, "r", 2, -1, "GROUP PATH...", "Change the group."},
-	{"quota", cmd_quota, "hJ", 0, -1, "[PATH]...",
+	{"chmod", cmd_chmod, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "MODE PATH...", "Change permissions: 0640, 1777, u+rwx,go-w, a=rX."},
+	{"chown", cmd_chown, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "OWNER[:GROUP] PATH...", "Change the owner, the group (:GROUP), or both."},
+	{"chgrp", cmd_chgrp, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "GROUP PATH...", "Change the group."},
+	{"quota", cmd_quota, "hJ", OPERANDS_REMOTE, 0, -1, "[PATH]...",
 	 "Names and bytes (all replicas) below each directory, and the limits set for it."},
-	{"admin", cmd_admin, "hwQJ", 1, -1, "OPERATION [OPERAND]...",
+	{"admin", cmd_admin, "QJ", OPERANDS_FIRST_OTHER, 1, -1, "OPERATION [OPERAND]...",
 	 "report                  the data nodes, their addresses, capacity and state\n"
 	 "safemode get|enter|leave|force-exit|wait\n"
 	 "                        is the NameNode in safe mode; change it; wait until it is out of it\n"

@@ -53,7 +53,8 @@
  *   -ETIMEDOUT     no data node answered within the deadline
  *   -ENOTSUP       dfs.client.rdma=require and there is no RDMA path; the text says what is missing
  *
- * Paths: absolute, or relative to /user/<user>. "//", "." and ".." are resolved. UTF-8.
+ * Paths: absolute, or relative to /user/<user>. "//", "." and ".." are resolved. UTF-8. No addresses:
+ * "hdfs://host/path" is -EINVAL.
  * Units: bytes; times in milliseconds since 1970.
  * Source: Hadoop ClientProtocol, DataTransferProtocol version 28.
  */

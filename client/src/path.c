@@ -49,12 +49,23 @@ static int append(char *buf, size_t len, const char *path)
 	return (int)len;
 }
 
+/* "s3a://bucket/key", "file:/p": the name of something, but not of a path here. No file has such a name
+ * either: a NameNode allows no colon in one. */
+static bool is_address(const char *path)
+{
+	const size_t n = strcspn(path, ":/");
+
+	return n > 0 && path[n] == ':' && path[n + 1] == '/';
+}
+
 int path_resolve(const char *user, const char *path, char *buf, struct err *err)
 {
 	int len = 0;
 
 	if (!path || !*path)
 		return err_set(err, -EINVAL, "the path is empty");
+	if (is_address(path))
+		return err_set(err, -EINVAL, "%.200s: an address; wanted is a path in the file system", path);
 	if (!is_utf8(path))
 		return err_set(err, -EINVAL, "the path is not UTF-8, which HDFS requires");
 	if (*path != '/') {

@@ -29,6 +29,8 @@ static void paths_are_resolved(void **state)
 		{"x", "/user/me/x"},
 		{".", "/user/me"},
 		{"..", "/user"},
+		{"a:b", "/user/me/a:b"},
+		{"d/s3a:/b", "/user/me/d/s3a:/b"},
 		{"../../x", "/x"},
 		{"/\xc3\xbc \xe2\x82\xac/", "/\xc3\xbc \xe2\x82\xac"},
 		{"/\xf0\x9f\x98\x80", "/\xf0\x9f\x98\x80"},
@@ -44,7 +46,7 @@ static void paths_are_resolved(void **state)
 
 static void bad_paths_are_refused(void **state)
 {
-	static const char *const bad[] = {"", "/\xff", "/\xc3", "/\xc0\x80", "/\xe2\x82", "/\x80"};
+	static const char *const bad[] = {"s3a://b/k", "file:/p", "hdfs://h:1/p", "", "/\xff", "/\xc3", "/\xc0\x80", "/\xe2\x82", "/\x80"};
 	char buf[PATH_TEXT_MAX];
 
 	(void)state;
