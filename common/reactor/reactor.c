@@ -352,6 +352,22 @@ void reactor_ready(struct reactor *r, struct rop *op)
 		list_add_tail(&r->ready, &op->ready_link);
 }
 
+void reactor_late(struct reactor *r, struct rop *op)
+{
+	assert(reactor_is_current(r));
+	if (!list_is_linked(&op->ready_link))
+		list_add_tail(&r->late, &op->ready_link);
+}
+
+static void step(struct rop *op)
+{
+	if (!op->step(op))
+		return;
+	list_del(&op->ready_link);
+	if (op->free)
+		op->free(op);
+}
+
 /* What becomes ready while stepping waits for the next turn. */
 static uint32_t ready_run(struct reactor *r)
 {
@@ -362,16 +378,18 @@ static uint32_t ready_run(struct reactor *r)
 		return 0;
 	list_add_tail(&r->ready, &last); /* a mark */
 	while ((l = list_pop(&r->ready)) != &last) {
-		struct rop *op = container_of(l, struct rop, ready_link);
-
+		step(container_of(l, struct rop, ready_link));
 		n++;
-		if (!op->step(op))
-			continue;
-		list_del(&op->ready_link);
-		if (op->free)
-			op->free(op);
 	}
 	return n;
+}
+
+static void late_run(struct reactor *r)
+{
+	struct list *l;
+
+	while ((l = list_pop(&r->late)))
+		step(container_of(l, struct rop, ready_link));
 }
 
 static bool is_spinning(const struct reactor *r)
@@ -394,7 +412,7 @@ static void spin_adapt(struct reactor *r, uint64_t slept_ns)
 
 static bool has_work(struct reactor *r)
 {
-	return !list_empty(&r->ready) || io_uring_cq_ready(&r->ring) || atomic_load(&r->inbox) ||
+	return !list_empty(&r->ready) || !list_empty(&r->late) || io_uring_cq_ready(&r->ring) || atomic_load(&r->inbox) ||
 	       atomic_load(&r->stop);
 }
 
@@ -430,6 +448,7 @@ static void turn(struct reactor *r)
 	n += pollers_run(r);
 	n += ready_run(r);
 	n += timer_heap_run(&r->timers, r->now_ns);
+	late_run(r);
 	if (n)
 		r->useful_ns = r->now_ns;
 	sleep_ns = sleep_prepare(r);
@@ -506,6 +525,7 @@ static void drain(struct reactor *r)
 		completions_run(r);
 		ready_run(r);
 		timer_heap_run(&r->timers, r->now_ns);
+		late_run(r);
 		if (!is_drained(r) && !has_work(r))
 			nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS}, NULL);
 		if (issuer)
@@ -594,6 +614,7 @@ int reactor_new(const struct reactor_opts *opts, struct reactor **ret, struct er
 	if (!r->opts.offload_threads)
 		r->opts.offload_threads = OFFLOAD_THREADS_DEFAULT;
 	list_init(&r->ready);
+	list_init(&r->late);
 	list_init(&r->pollers);
 	offload_init(&r->offloads, r->opts.offload_threads);
 	atomic_store(&r->owner, pthread_self());

@@ -7,8 +7,8 @@
  * Idea: sockets, block files, timers, messages from other threads and RDMA completion channels are
  * all waited on in io_uring_enter. An asynchronous operation is a struct with a state and a step
  * function (an `rop`); completions record results and mark it ready; the reactor steps it.
- * A turn is: inbox, completions, pollers, ready ops, timers. Nothing in a turn blocks; calls that
- * have no asynchronous form go to reactor_offload().
+ * A turn is: inbox, completions, pollers, ready ops, timers, late ops. Nothing in a turn blocks; calls
+ * that have no asynchronous form go to reactor_offload().
  * Ownership: the caller owns every struct it embeds (rop, uring_op, timer, msg, offload, poller) and
  * keeps it until it has come back.
  * Threading: all calls from the reactor's own thread, but reactor_post(), reactor_stop() and
@@ -72,6 +72,9 @@ static inline void rop_init(struct rop *op, bool (*step)(struct rop *), void (*f
 }
 /** Mark ready: stepped once in this or the next turn, however often it is marked. */
 void reactor_ready(struct reactor *r, struct rop *op);
+/** Mark ready for the end of this turn, behind all that the turn brings: whoever gathers what comes in a
+ *  turn hands it to the ring there. Must not mark itself late again. */
+void reactor_late(struct reactor *r, struct rop *op);
 
 /* ---- ring operations ---- */
 struct uring_op {

@@ -45,7 +45,7 @@ struct reactor {
 	uint64_t spin_ns;   /* current busy-poll window */
 	uint64_t spin_max_ns;
 	bool spin_adaptive;
-	struct list ready, pollers;
+	struct list ready, late, pollers;
 	struct timer_heap timers;
 	struct offload_pool offloads;
 	struct pool *pool; /* borrowed */

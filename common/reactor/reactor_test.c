@@ -431,6 +431,38 @@ static void a_ready_op_is_stepped_once_a_turn_until_it_is_over(void **state)
 	reactor_free(r);
 }
 
+struct order {
+	struct walk *early;
+	struct rop late;
+	struct reactor *r;
+	int seen; /* steps of early when late had its turn */
+};
+
+static bool late_step(struct rop *op)
+{
+	struct order *o = container_of(op, struct order, late);
+
+	o->seen = o->early->steps;
+	return false;
+}
+
+static void a_late_op_is_stepped_at_the_end_of_the_turn(void **state)
+{
+	struct reactor *r = make();
+	struct walk w = {.r = r};
+	struct order o = {.early = &w, .r = r};
+
+	(void)state;
+	rop_init(&w.op, walk_step, walk_free);
+	rop_init(&o.late, late_step, NULL);
+	reactor_late(r, &o.late);
+	reactor_late(r, &o.late);
+	reactor_ready(r, &w.op);
+	assert_int_equal(reactor_run(r), 0);
+	assert_int_equal(o.seen, 1); /* behind the first step, before the second */
+	reactor_free(r);
+}
+
 /* ---- offload ---- */
 
 struct job {
@@ -609,6 +641,7 @@ int main(void)
 	    cmocka_unit_test(timers_fire_once_in_time_and_not_when_cleared),
 	    cmocka_unit_test(a_timer_in_the_past_fires_next_turn),
 	    cmocka_unit_test(a_ready_op_is_stepped_once_a_turn_until_it_is_over),
+	    cmocka_unit_test(a_late_op_is_stepped_at_the_end_of_the_turn),
 	    cmocka_unit_test(blocking_calls_run_elsewhere_and_come_back),
 	    cmocka_unit_test(a_poller_is_woken_for_every_entry),
 	    cmocka_unit_test(a_pool_is_registered_slab_by_slab),

@@ -54,8 +54,10 @@ struct tcp_conn {
 	bool in_whole, in_expired, connecting;
 	struct rtimer in_timer;
 
-	/* send: a queue of ops and the pieces of all of them; out_flight goes out now */
+	/* send: a queue of ops and the pieces of all of them; out_flight goes out now. What is sent in one
+	 * turn of the reactor waits for its end and goes out together. */
 	struct uring_op out;
+	struct rop out_late; /* linked: to be submitted at the end of this turn */
 	struct xop *out_head, *out_tail;
 	bool out_busy, out_expired;
 	int out_error; /* sticky: later sends fail alike */
@@ -286,6 +288,7 @@ static void out_submit(struct tcp_conn *c)
 
 	if (n > FLIGHT_IOV)
 		n = FLIGHT_IOV;
+	list_del(&c->out_late.ready_link);
 	if (n)
 		memcpy(c->out_flight, c->pieces + c->piece_first, n * sizeof(c->out_flight[0]));
 	c->out_msg = (struct msghdr){.msg_iov = c->out_flight, .msg_iovlen = n};
@@ -295,6 +298,12 @@ static void out_submit(struct tcp_conn *c)
 	sqe = reactor_sqe(c->x.reactor);
 	io_uring_prep_sendmsg(sqe, c->fd, &c->out_msg, MSG_NOSIGNAL | MSG_WAITALL);
 	uring_attach(sqe, &c->out);
+}
+
+static bool out_late_step(struct rop *rop)
+{
+	out_submit(container_of(rop, struct tcp_conn, out_late));
+	return false;
 }
 
 static void pieces_consume(struct tcp_conn *c, uint64_t n)
@@ -349,7 +358,7 @@ static void out_done(struct uring_op *uop, int res, uint32_t flags)
 	if (c->out_error)
 		out_complete(c, 0);
 	else if (c->out_head)
-		out_submit(c);
+		reactor_late(c->x.reactor, &c->out_late);
 	conn_maybe_free(c);
 }
 
@@ -408,8 +417,8 @@ static void tcp_send(struct xconn *x, const struct iovec *iov, int n, struct xop
 	else
 		c->out_head = op;
 	c->out_tail = op;
-	if (!c->out_busy)
-		out_submit(c); /* also when failing: the op comes back by way of the ring */
+	if (!c->out_busy) /* also when failing: the op comes back by way of the ring */
+		reactor_late(x->reactor, &c->out_late);
 }
 
 static void tcp_push(struct xconn *x, const struct iovec *iov, int n, struct xremote to,
@@ -435,6 +444,8 @@ static void tcp_close(struct xconn *x)
 	c->closing = true;
 	if (c->in_op)
 		reactor_cancel(x->reactor, &c->in);
+	if (list_is_linked(&c->out_late.ready_link))
+		out_submit(c); /* what was sent before the close may still go */
 	if (c->out_busy)
 		reactor_cancel(x->reactor, &c->out);
 	conn_maybe_free(c);
@@ -451,6 +462,7 @@ static struct tcp_conn *conn_new(struct reactor *r, int fd)
 	c->fd = fd;
 	c->in.done = in_done;
 	c->out.done = out_done;
+	rop_init(&c->out_late, out_late_step, NULL);
 	c->in_timer.fire = in_expire;
 	c->out_timer.fire = out_expire;
 	return c;

@@ -182,6 +182,40 @@ static void many_sends_outstanding_keep_their_order(void **state)
 	close_pair(c);
 }
 
+static void what_is_sent_in_one_turn_arrives_together(void **state)
+{
+	struct xconn *c[2];
+	char buf[64];
+	struct op s[3], g;
+
+	(void)state;
+	make_pair(c);
+	xconn_recv(c[1], buf, sizeof(buf), &op_init(&g)->x);
+	for (int i = 0; i < 3; i++)
+		xconn_send(c[0], &(struct iovec){"abc" + i, 1}, 1, &op_init(&s[i])->x);
+	assert_int_equal(await(&g), 3);
+	assert_memory_equal(buf, "abc", 3);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(await(&s[i]), 1);
+	close_pair(c);
+}
+
+static void what_is_sent_before_a_close_is_not_lost(void **state)
+{
+	struct xconn *c[2];
+	char buf[64];
+	struct op s, g;
+
+	(void)state;
+	make_pair(c);
+	xconn_recv(c[1], buf, sizeof(buf), &op_init(&g)->x);
+	xconn_send(c[0], &(struct iovec){"farewell", 8}, 1, &op_init(&s)->x);
+	xconn_close(c[0]);
+	assert_int_equal(await(&g), 8);
+	(void)await(&s); /* its buffer was ours until now */
+	xconn_close(c[1]);
+}
+
 static void a_push_larger_than_the_socket_buffers_is_whole(void **state)
 {
 	struct xconn *c[2];
@@ -428,6 +462,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    T(what_is_sent_is_received),
 	    T(many_sends_outstanding_keep_their_order),
+	    T(what_is_sent_in_one_turn_arrives_together),
+	    T(what_is_sent_before_a_close_is_not_lost),
 	    T(a_push_larger_than_the_socket_buffers_is_whole),
 	    T(a_deadline_ends_a_receive_and_a_send),
 	    T(a_later_deadline_counts_when_it_is_moved),
