@@ -48,6 +48,30 @@ int db_rc(int rc)
 	}
 }
 
+int db_compare_keys(const MDB_val *a, const MDB_val *b)
+{
+	const size_t len = a->mv_size < b->mv_size ? a->mv_size : b->mv_size;
+	const int order = memcmp(a->mv_data, b->mv_data, len);
+
+	return order ? order : a->mv_size < b->mv_size ? -1 : a->mv_size > b->mv_size;
+}
+
+/* Java compares bytes with their signs, so that names that begin beyond ASCII come first. */
+int db_compare_names(const MDB_val *a, const MDB_val *b)
+{
+	const size_t len = a->mv_size < b->mv_size ? a->mv_size : b->mv_size;
+	const signed char *x = a->mv_data, *y = b->mv_data;
+	const size_t id = len < DIRENT_ID_BYTES ? len : DIRENT_ID_BYTES;
+	const int by_id = memcmp(x, y, id);
+
+	if (by_id)
+		return by_id;
+	for (size_t i = id; i < len; i++)
+		if (x[i] != y[i])
+			return x[i] < y[i] ? -1 : 1;
+	return a->mv_size < b->mv_size ? -1 : a->mv_size > b->mv_size;
+}
+
 int txn_get(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, MDB_val *ret)
 {
 	MDB_val k = {klen, (void *)(uintptr_t)key};
@@ -172,8 +196,6 @@ static int ident_store(struct txn *t)
 
 /* ---- environment ---- */
 
-#define RESTORE "restore the directory from a copy, on a healthy disk, with this program stopped"
-
 /* LMDB reads the file through a map: beyond the end of a file that was cut, and where the disk fails,
  * that is a signal. Its text is made beforehand, as a handler may do next to nothing. */
 static char bus_text[4200 + 256];
@@ -190,7 +212,7 @@ static void on_failed_assert(MDB_env *env, const char *what)
 	const char *dir = "";
 
 	(void)mdb_env_get_path(env, &dir);
-	log_error("op=exit: the namespace %s/data.mdb is damaged (%s); %s", dir, what, RESTORE);
+	log_error("op=exit: the namespace %s/data.mdb is damaged (%s); %s", dir, what, DB_RESTORE);
 	_exit(1);
 }
 
@@ -201,7 +223,7 @@ static void tell_damage(MDB_env *env, const char *dir)
 	(void)mdb_env_set_assert(env, on_failed_assert);
 	snprintf(bus_text, sizeof(bus_text),
 		 "dfs-namenode: the namespace %s/data.mdb cannot be read: it was cut short, or its disk fails; "
-		 "%s\n", dir, RESTORE);
+		 "%s\n", dir, DB_RESTORE);
 	(void)sigaction(SIGBUS, &sa, NULL);
 }
 
@@ -231,35 +253,18 @@ static int env_open(struct db *db, const char *dir)
 	return rc;
 }
 
-/* Names in the order in which HDFS lists them: Java compares bytes with their signs, so that names that
- * begin beyond ASCII come first. */
-static int compare_dirents(const MDB_val *a, const MDB_val *b)
-{
-	const size_t len = a->mv_size < b->mv_size ? a->mv_size : b->mv_size;
-	const signed char *x = a->mv_data, *y = b->mv_data;
-	const size_t id = len < DIRENT_ID_BYTES ? len : DIRENT_ID_BYTES;
-	const int by_id = memcmp(x, y, id);
-
-	if (by_id)
-		return by_id;
-	for (size_t i = id; i < len; i++)
-		if (x[i] != y[i])
-			return x[i] < y[i] ? -1 : 1;
-	return a->mv_size < b->mv_size ? -1 : a->mv_size > b->mv_size;
-}
-
 /* Before the first use of the table. A namespace that was formatted before this order keeps its own. */
 static int order_dirents(struct txn *t, bool fresh)
 {
 	uint64_t order = ORDER_SIGNED;
-	int rc = fresh ? meta_put_u64(t, "dirent_order", order)
-		       : meta_u64(t, "dirent_order", &order);
+	int rc = fresh ? meta_put_u64(t, DB_ORDER_KEY, order)
+		       : meta_u64(t, DB_ORDER_KEY, &order);
 
 	if (rc == -ENOENT)
 		return 0;
 	if (!rc && order != ORDER_SIGNED)
 		return -EBADMSG;
-	return rc ? rc : db_rc(mdb_set_compare(t->t, t->db->dirents, compare_dirents));
+	return rc ? rc : db_rc(mdb_set_compare(t->t, t->db->dirents, db_compare_names));
 }
 
 static int tables_open(struct txn *t, bool fresh)
@@ -268,14 +273,17 @@ static int tables_open(struct txn *t, bool fresh)
 	const struct {
 		const char *name;
 		MDB_dbi *dbi;
-	} tab[DB_TABLES] = {{"meta", &db->meta},       {"inodes", &db->inodes},
-			    {"dirents", &db->dirents}, {"open", &db->open},
-			    {"retry", &db->retry},     {"expiry", &db->expiry},
-			    {"quota", &db->quota},     {"policy", &db->policy}};
+		bool may_be_new; /* older namespaces lack it */
+	} tab[DB_TABLES] = {{"meta", &db->meta, false},	      {"inodes", &db->inodes, false},
+			    {"dirents", &db->dirents, false}, {"open", &db->open, false},
+			    {"retry", &db->retry, false},     {"expiry", &db->expiry, false},
+			    {"quota", &db->quota, true},      {"policy", &db->policy, true}};
 	int rc = 0;
 
+	/* An empty table in place of a lost one would have every block deleted. */
 	for (int i = 0; i < DB_TABLES && !rc; i++)
-		rc = db_rc(mdb_dbi_open(t->t, tab[i].name, MDB_CREATE, tab[i].dbi));
+		rc = db_rc(mdb_dbi_open(t->t, tab[i].name, fresh || tab[i].may_be_new ? MDB_CREATE : 0,
+					tab[i].dbi));
 	return rc ? rc : order_dirents(t, fresh);
 }
 
@@ -505,11 +513,59 @@ static bool holds_java(const char *current)
 	return !access(version, F_OK);
 }
 
-int db_open(const char *dir, struct db **ret, struct err *err)
+/* The file of @dir, locked for us. */
+static int lock_and_check(const char *dir, int *ret_lock_fd, struct db_check_sum *sum, struct err *err)
 {
 	char current[4200], data[4300];
+	uint64_t start_ns;
+	int fd, rc;
+
+	snprintf(current, sizeof(current), "%s/current", dir);
+	snprintf(data, sizeof(data), "%s/data.mdb", current);
+	rc = ret_errno(access(data, F_OK));
+	if (rc == -ENOENT && holds_java(current))
+		return err_set(err, rc,
+			       "name directory %s holds the namespace of a Java NameNode, which this one "
+			       "cannot read; give it a dfs.namenode.name.dir of its own", dir);
+	if (rc == -ENOENT)
+		return err_set(err, rc, "name directory %s is not formatted; run dfs-namenode --format once",
+			       dir);
+	if (rc < 0)
+		return err_sys(err, rc, "cannot read name directory %s", dir);
+	fd = dir_lock(dir, err);
+	if (fd < 0)
+		return fd;
+	start_ns = clock_mono_ns();
+	rc = db_check_file(data, sum, err);
+	if (rc == -EBADMSG || rc == -EIO)
+		err_cure(err, DB_RESTORE);
+	if (rc < 0) {
+		close(fd);
+		return rc;
+	}
+	log_info("op=check file=%s pages=%llu used=%llu unused=%llu inodes=%llu ms=%llu", data,
+		 (unsigned long long)sum->pages, (unsigned long long)sum->used,
+		 (unsigned long long)sum->unused, (unsigned long long)sum->inodes,
+		 (unsigned long long)((clock_mono_ns() - start_ns) / NS_PER_MS));
+	*ret_lock_fd = fd;
+	return 0;
+}
+
+int db_check(const char *dir, struct db_check_sum *ret, struct err *err)
+{
+	int fd, rc = lock_and_check(dir, &fd, ret, err);
+
+	if (!rc)
+		close(fd);
+	return rc;
+}
+
+int db_open(const char *dir, struct db **ret, struct err *err)
+{
 	struct db *db = calloc(1, sizeof(*db));
-	int rc = 0;
+	struct db_check_sum sum;
+	char current[4200];
+	int rc;
 
 	if (!db)
 		return -ENOMEM;
@@ -517,31 +573,16 @@ int db_open(const char *dir, struct db **ret, struct err *err)
 	pthread_rwlock_init(&db->map_lock, NULL);
 	snprintf(db->dir, sizeof(db->dir), "%s", dir);
 	snprintf(current, sizeof(current), "%s/current", dir);
-	snprintf(data, sizeof(data), "%s/data.mdb", current);
-	if (access(data, F_OK) < 0) {
-		rc = neg_errno();
-		if (rc == -ENOENT && holds_java(current))
-			err_set(err, rc,
-				"name directory %s holds the namespace of a Java NameNode, which this one "
-				"cannot read; give it a dfs.namenode.name.dir of its own", dir);
-		else if (rc == -ENOENT)
-			err_set(err, rc,
-				"name directory %s is not formatted; run dfs-namenode --format once",
-				dir);
-		else
-			err_sys(err, rc, "cannot read name directory %s", dir);
-		goto fail;
-	}
-	rc = db->dir_lock_fd = dir_lock(dir, err);
+	rc = lock_and_check(dir, &db->dir_lock_fd, &sum, err);
 	if (rc < 0)
 		goto fail;
 	rc = env_open(db, current);
 	rc = rc ? rc : load(db);
 	if (rc < 0) {
-		err_sys(err, rc, "cannot open the namespace %s", data);
+		err_sys(err, rc, "cannot open the namespace %s/data.mdb", current);
 		if (rc == -EBADMSG || rc == -ENOENT || rc == -EINVAL || rc == -EIO) {
 			err_prefix(err, "the file is damaged");
-			err_cure(err, RESTORE);
+			err_cure(err, DB_RESTORE);
 		}
 		goto fail;
 	}

@@ -27,9 +27,14 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "namenode-shim/db_check.h"
 
 #define DB_CLUSTER_ID_MAX 128
 #define DB_POOL_ID_MAX 128
+#define DB_ORDER_KEY "dirent_order" /* in meta, where names are in Java's order */
+
+/* The cure of damage. */
+#define DB_RESTORE "restore the directory from a copy, on a healthy disk, with this program stopped"
 
 struct db_ident {
 	uint32_t namespace_id; /* 0..2^31-2 */
@@ -70,8 +75,10 @@ struct db_format {
 /** Make @dir a name directory. -EEXIST when it holds a namespace and !force; -ENOTEMPTY when
  *  current/ holds what is not ours; -EBUSY when a process works on it. */
 int db_format(const char *dir, const struct db_format *o, struct err *err);
-/** -ENOENT: not formatted; -EBUSY: locked by another process. */
+/** -ENOENT: not formatted; -EBUSY: locked by another process; -EBADMSG: damaged (db_check.h). */
 int db_open(const char *dir, struct db **ret, struct err *err);
+/** Read the file of @dir as db_open() does before it uses it, and change nothing. Same errors. */
+int db_check(const char *dir, struct db_check_sum *ret, struct err *err);
 /** Accepts NULL. */
 void db_close(struct db *db);
 
@@ -93,6 +100,9 @@ uint64_t db_last_txid(struct db *db);
 uint64_t db_used_bytes(struct db *db);
 /** LMDB result to -errno; MDB_MAP_FULL is -EXFULL, MDB_NOTFOUND -ENOENT. */
 int db_rc(int rc);
+/** The order of LMDB's keys, and that of the names of entries: of HDFS, where bytes have signs. */
+int db_compare_keys(const MDB_val *a, const MDB_val *b);
+int db_compare_names(const MDB_val *a, const MDB_val *b);
 
 int txn_get(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, MDB_val *ret);
 /** -EXFULL: the map is full; abort, db_grow() and do it again. */

@@ -15,7 +15,7 @@
 #include "namenode-shim/users.h"
 
 struct options {
-	bool format, force;
+	bool format, force, check;
 	const char *cluster_id, *ready_file;
 };
 
@@ -47,6 +47,19 @@ static int format(const struct options *o, const struct settings *set)
 	if (rc < 0)
 		return fail(&err);
 	log_info("op=format dir=%s", set->name_dir);
+	return 0;
+}
+
+static int check(const struct settings *set)
+{
+	struct err err = ERR_INIT;
+	struct db_check_sum sum;
+
+	if (db_check(set->name_dir, &sum, &err) < 0)
+		return fail(&err);
+	fprintf(stdout, "%s: %llu pages of %u bytes: %llu used, %llu free; %llu inodes: whole\n", set->name_dir,
+	       (unsigned long long)sum.pages, sum.page_bytes, (unsigned long long)sum.used,
+	       (unsigned long long)sum.unused, (unsigned long long)sum.inodes);
 	return 0;
 }
 
@@ -112,6 +125,8 @@ int main(int argc, char **argv)
 		{.name = "format", .help = "make the name directory and leave", .flag = &o.format},
 		{.name = "force", .help = "with --format: destroy the namespace that is there",
 		 .flag = &o.force},
+		{.name = "check", .help = "check the file of the namespace, change nothing and leave",
+		 .flag = &o.check},
 		{.name = "cluster-id", .metavar = "ID", .help = "with --format: instead of a new one",
 		 .text = &o.cluster_id},
 		{.name = "ready-file", .metavar = "FILE",
@@ -138,8 +153,8 @@ int main(int argc, char **argv)
 	if (settings_load(args.conf, &p.set, &err) < 0) {
 		status = fail(&err);
 		settings_fini(&p.set);
-	} else if (o.format) {
-		status = format(&o, &p.set);
+	} else if (o.format || o.check) {
+		status = o.format ? format(&o, &p.set) : check(&p.set);
 		settings_fini(&p.set);
 	} else
 		status = build(&p, &err) < 0 ? fail(&err) : serve(&p, &o);

@@ -57,8 +57,11 @@ static int load(struct nn *nn, struct err *err)
 	rc = inode_each(&nn->reader, &a, load_inode, nn);
 	txn_read_end(&nn->reader);
 	arena_free(&a);
-	if (rc < 0)
-		return err_sys(err, rc, "cannot read the namespace in %s", nn->set.name_dir);
+	if (rc < 0) {
+		err_sys(err, rc, "cannot read the namespace in %s: the record after %llu inodes", nn->set.name_dir,
+			(unsigned long long)nn->inodes);
+		return rc == -EBADMSG ? err_cure(err, DB_RESTORE) : rc;
+	}
 	nn->safe.total = nn->blocks.complete;
 	nn->safe.empty_start = !HASH_COUNT(nn->blocks.map);
 	nn->safe.on = nn->safe.startup = nn->blocks.quiet = true;

@@ -117,6 +117,17 @@ def confs():
                                  '</description>'))).encode())
 
 
+def namespaces():  # changes of a file of pages of 4096 bytes: heads of commits, of pages, their arrays, their nodes
+    def at(offset, data):
+        return struct.pack('<IB', offset, len(data)) + data
+    for page in (0, 1):
+        for field in (0, 8, 10, 16, 20, 40, 44, 46, 48, 56, 64, 72, 80, 88, 92, 94, 112, 120, 128, 136, 144):
+            seed('namespace', at(4096 * page + field, b'\3'))
+    for page in range(2, 90, 6):
+        for offset in (0, 8, 10, 12, 14, 16, 20, 2000, 4000, 4090):
+            seed('namespace', at(4096 * page + offset, bytes([offset & 255, page])))
+
+
 for path in sorted(vectors.rglob('*.txt')):
     lines = path.read_text().split('\n')
     up, down = (b''.join(bytes.fromhex(l[2:]) for l in lines if l.startswith(k)) for k in '><')
@@ -138,4 +149,5 @@ capsules()
 tokens()
 block_reports()
 confs()
+namespaces()
 (out / 'stamp').write_text('done\n')
