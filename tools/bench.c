@@ -176,7 +176,7 @@ static void nn_op(struct bench *b, uint32_t i, struct worker *w)
 		if (!rc)
 			rc = dfs_close(f, &err);
 	} else if (!strcmp(b->op, "mkdir")) {
-		rc = dfs_mkdir(b->fs, name, 0, false, &err);
+		rc = dfs_mkdir(b->fs, name, 0, true, &err); /* one call */
 	} else if (!strcmp(b->op, "stat")) {
 		rc = dfs_stat(b->fs, name, &st, &err);
 	} else if (!strcmp(b->op, "delete")) {

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -398,6 +399,13 @@ static void flush_locked(struct rpc_client *c, struct rpc_conn *conn, uint64_t d
 
 	conn->has_sender = true;
 	conn->refs++;
+	/* Those who were answered together call again together: one send for all. */
+	if (conn->answered > 1) {
+		conn->answered = 0;
+		pthread_mutex_unlock(&c->lock);
+		(void)sched_yield();
+		pthread_mutex_lock(&c->lock);
+	}
 	while (rc >= 0 && conn->out.len && !conn->is_broken) {
 		struct rpc_bytes b = rpc_conn_take_out(conn);
 
@@ -440,6 +448,7 @@ static void on_response_locked(struct rpc_client *c, struct rpc_conn *conn,
 			call->frame_len = len;
 			*frame = NULL;
 			wake_later(wakes, &call->state);
+			conn->answered++;
 			call_end_locked(conn, call, CALL_ANSWERED, NULL);
 			break;
 		} /* none: the answer to a call that gave up */

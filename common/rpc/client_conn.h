@@ -32,6 +32,7 @@ struct rpc_conn {
 	bool is_broken;
 	bool has_reader;
 	bool has_sender;
+	uint32_t answered; /* calls, since somebody last waited for their callers */
 	struct list calls; /* waiting for an answer */
 	struct rpc_bytes out, spare; /* to be sent; empty, for its memory */
 	/* the reader's */
