@@ -440,7 +440,7 @@ static void wait_queued(struct nn *nn, uint32_t n, uint64_t until_ns)
 /* Sleep until there is something to do; false: stop and nothing is left. */
 static bool take(struct nn *nn, struct list *batch)
 {
-	const uint64_t patience = nn->commit_ns / 2;
+	const uint64_t patience = nn->commit_ns; /* longer than a commit of their own is no gain */
 	uint64_t wake = nn->next_tick_ns;
 	bool go;
 

@@ -11,7 +11,7 @@
  * disk), then all CHANGE calls in ONE transaction, commits (fsync), applies their effects to memory
  * (effect.h) and only then answers them. While it syncs, the next batch gathers: group commit. Callers who
  * are answered together call again together, a moment after the next batch could begin: the writer waits
- * for as many as were under way, for a part of what a commit takes.
+ * for as many as were under way, no longer than another commit would take.
  * Beside them lane.h waits for slow answers before a request has its turn, and walks.h goes through large
  * trees for those who ask how large they are.
  * Ownership: everything here belongs to struct nn; a request (req.h) belongs to whoever holds it:
