@@ -313,28 +313,24 @@ static int beat(struct nn_actor *a, struct err *err)
 
 bool actor_beat_on(struct nn_actor *a)
 {
-	uint64_t since = 0, next = clock_mono_ns();
-	struct log_rate rate = {0};
+	uint64_t next = clock_mono_ns();
+	struct trouble trouble = {0};
 
 	while (!actor_stops(a)) {
 		struct err err = ERR_INIT;
 		bool again;
 		int rc = beat(a, &err);
 
-		if (rc && actor_is_refused(&err)) {
-			log_error("op=heartbeat namenode=%s: giving it up: %s", a->addr_text, err.text);
-			actor_set_state(a, ACTOR_DEAD, &err);
+		if (rc && actor_explain(a, &err)) {
+			actor_give_up(a, "heartbeat", &err);
 			return false;
 		}
-		if (rc && !since)
-			since = clock_mono_ns();
 		if (rc && !actor_stops(a))
-			actor_log_trouble(a, &rate, since, &err);
-		if (!rc && since) {
+			actor_log_trouble(a, &trouble, &err);
+		if (!rc && trouble.since_ns) {
 			log_info("op=heartbeat namenode=%s away_s=%" PRIu64 ": it answers again",
-				 a->addr_text, (uint64_t)((clock_mono_ns() - since) / NS_PER_S));
-			since = 0;
-			rate = (struct log_rate){0};
+				 a->addr_text, (uint64_t)((clock_mono_ns() - trouble.since_ns) / NS_PER_S));
+			trouble = (struct trouble){0};
 		}
 		next += a->set->dn->live.beat_ms * NS_PER_MS;
 		if (next < clock_mono_ns())
@@ -412,8 +408,7 @@ static uint64_t lifeline_ms(struct nn_actor *a)
 void *lifeline_thread(void *arg)
 {
 	struct nn_actor *a = arg;
-	struct log_rate rate = {0};
-	uint64_t since = clock_mono_ns();
+	struct trouble trouble = {0};
 
 	while (!actor_stops(a)) {
 		uint64_t due_ms = lifeline_ms(a);
@@ -432,14 +427,14 @@ void *lifeline_thread(void *arg)
 		a->last_lifeline_ns = clock_mono_ns();
 		rc = send_lifeline(a, &err);
 		if (rc && !actor_stops(a))
-			actor_log_trouble(a, &rate, since, &err);
+			actor_log_trouble(a, &trouble, &err);
 		if (rc)
 			continue;
+		trouble = (struct trouble){0};
 		if (!a->lifelines++)
 			log_info("op=lifeline namenode=%s: heartbeats do not get through, sending lifelines",
 				 a->addr.lifeline);
 		metric_add(METRIC_DN_LIFELINES, 1);
-		since = clock_mono_ns();
 	}
 	return NULL;
 }

@@ -4,7 +4,7 @@
 /**
  * nn_internal - what the files of nn share; nobody else includes this
  *
- * Threads of an actor: beat (nn.c) registers and beats, and never waits for anything else; report
+ * Threads of an actor: beat (register.c, beat.c) registers and beats, and never waits for anything else; report
  * (report.c) sends what the store tells and the full reports; command (command.c) obeys; lifeline
  * (beat.c), where it is configured, speaks when the beat does not get through. Block recoveries
  * (recovery.c) take a thread each, because they wait for other nodes. The cache (cache.c) has one.
@@ -56,6 +56,13 @@ struct command { /* an answer of the NameNode that holds commands */
 	ProtobufCMessage *answer; /* owned */
 	Hdd__DatanodeCommandProto **list; /* in @answer */
 	size_t count;
+};
+
+struct trouble { /* calls fail; zeroed: they do not */
+	uint64_t since_ns;
+	int rc;
+	char remote[128]; /* Java class */
+	struct log_rate rate;
 };
 
 struct nn_addr { /* one NameNode of the configuration */
@@ -152,10 +159,6 @@ int target_from_proto(const Hd__DatanodeInfoProto *p, struct dn_target *ret);
 /* ---- nn.c ---- */
 /** The process or this actor ends. */
 bool actor_stops(const struct nn_actor *a);
-void actor_log_trouble(struct nn_actor *a, struct log_rate *rate, uint64_t since_ns,
-		       const struct err *err);
-/** Exceptions after which this NameNode is left alone (hdfs-wire 1.5). */
-bool actor_is_refused(const struct err *err);
 /** @state, and @why when it is a bad one; wakes who waits. */
 void actor_set_state(struct nn_actor *a, enum actor_state state, const struct err *why);
 int actor_call(struct nn_actor *a, const char *method, const ProtobufCMessage *req,
@@ -164,10 +167,20 @@ int actor_call(struct nn_actor *a, const char *method, const ProtobufCMessage *r
 void actor_wait_locked(struct nn_actor *a, uint64_t ms);
 void actor_command(struct nn_actor *a, ProtobufCMessage *answer, Hdd__DatanodeCommandProto **list,
 		   size_t count);
-/** Keys of block tokens, as the NameNode handed them over. */
-void actor_take_keys(struct nn_actor *a, const Hd__ExportedBlockKeysProto *keys);
 /** Does this NameNode lead its pool? */
 bool actor_is_active(struct nn_actor *a);
+
+/* ---- register.c ---- */
+/** Until registered; false at the end, or when this NameNode is out of question (ACTOR_DEAD). */
+bool actor_register(struct nn_actor *a);
+/** Exceptions that refuse us (hdfs-wire 1.5): true, and @err says cause and cure. */
+bool actor_explain(struct nn_actor *a, struct err *err);
+/** This NameNode is left alone: logged, ACTOR_DEAD. */
+void actor_give_up(struct nn_actor *a, const char *op, const struct err *err);
+/** One line when a trouble begins or changes, then one a minute. */
+void actor_log_trouble(struct nn_actor *a, struct trouble *t, const struct err *err);
+/** Keys of block tokens, as the NameNode handed them over. */
+void actor_take_keys(struct nn_actor *a, const Hd__ExportedBlockKeysProto *keys);
 
 /* ---- report.c ---- */
 void report_on_block(struct nn_actor *a, const char *storage_uuid, const struct block *b,

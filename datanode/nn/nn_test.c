@@ -577,15 +577,29 @@ static void directories_of_another_cluster_end_it_with_the_reason(void **state)
 	assert_true(nn_is_dead(f->set, &f->err));
 }
 
-static void a_refusal_is_final(void **state)
+static void one_that_does_not_admit_us_is_asked_again(void **state)
 {
 	struct fix *f = *state;
 
 	f->nn.refuse = JEX_DISALLOWED_NODE;
 	node_start(f);
-	assert_true(nn_wait_registered(f->set, WAIT_MS, &f->err) < 0);
-	assert_true(nn_is_dead(f->set, &f->err));
+	assert_int_equal(nn_wait_registered(f->set, 200, &f->err), -ETIMEDOUT);
+	assert_false(nn_is_dead(f->set, &f->err));
+	assert_non_null(strstr(f->err.text, "dfs.hosts"));
 	assert_non_null(strstr(f->err.text, "you may not"));
+	f->nn.refuse = NULL;
+	assert_int_equal(nn_wait_registered(f->set, WAIT_MS, NULL), 0);
+}
+
+static void a_refusal_of_a_node_that_served_is_final(void **state)
+{
+	struct fix *f = *state;
+
+	up(f);
+	f->nn.beat_throws = JEX_UNREGISTERED_NODE;
+	eventually(nn_is_dead(f->set, &f->err));
+	assert_non_null(strstr(f->err.text, "formatted anew"));
+	assert_non_null(strstr(f->err.text, "another namespace"));
 }
 
 static void invalidate(struct fix *f, int64_t id, uint64_t len, bool wait_taken)
@@ -1157,7 +1171,8 @@ int main(void)
 		T(events_during_an_absence_are_told_after_it),
 		T(without_the_capability_the_report_is_a_long_list),
 		T(directories_of_another_cluster_end_it_with_the_reason),
-		T(a_refusal_is_final),
+		T(one_that_does_not_admit_us_is_asked_again),
+		T(a_refusal_of_a_node_that_served_is_final),
 		T(invalidate_deletes_and_long_max_stays_quiet),
 		T(a_standby_is_not_obeyed),
 		T(a_transfer_names_the_target_and_its_storage),
