@@ -51,11 +51,14 @@ struct dn {
 	struct net_addr data_addr, ipc_addr, http_addr; /* as bound */
 	char host_name[256];
 	bool sync_on_close;
+	uint32_t disks_min; /* data directories that must work, else the node ends */
 	atomic_uint xceivers; /* data transfers in progress, for heartbeats */
 	atomic_uint transfers; /* copies ordered by a NameNode in progress */
 	atomic_bool restarting; /* the node ends to be started again (shutdownDatanode upgrade): writers
 				 * are to be told to wait for it */
 };
 
+/** Enough data directories work; @ret_failed (or NULL): how many do not. */
+bool dn_has_disks(const struct dn *dn, uint32_t *ret_failed);
 /** The pool with that id, or NULL (nn registers pools as NameNodes answer; any thread). */
 struct block_pool *dn_pool(struct dn *dn, const char *pool_id);

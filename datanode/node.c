@@ -75,22 +75,27 @@ int node_start(struct node *n, const struct conf *conf, struct err *err)
 	n->dn.ipc_addr = n->opts.ipc_addr;
 	n->dn.http_addr = n->opts.http_addr;
 	n->dn.sync_on_close = n->opts.sync_on_close;
+	n->dn.disks_min = n->opts.disks_min;
 	memcpy(n->dn.host_name, n->opts.host_name, sizeof(n->dn.host_name));
 	return start(n, err);
 }
 
 bool node_is_useless(struct node *n, struct err *err)
 {
-	struct storage_info i;
+	const uint32_t all = store_volume_count(n->dn.store);
+	uint32_t failed;
 
 	if (nn_is_dead(n->dn.nns, err))
 		return true;
-	for (uint32_t v = 0; v < store_volume_count(n->dn.store); v++) {
-		store_volume_info(n->dn.store, v, NULL, &i);
-		if (!i.failed)
-			return false;
-	}
-	err_set(err, -EIO, "every data directory failed; repair the disks and start again");
+	if (dn_has_disks(&n->dn, &failed))
+		return false;
+	if (failed == all)
+		err_set(err, -EIO, "every data directory failed; repair the disks and start again");
+	else
+		err_set(err, -EIO,
+			"%u of %u data directories failed, dfs.datanode.failed.volumes.tolerated is %u; repair the "
+			"disks, or take them out of dfs.datanode.data.dir, and start again", failed, all,
+			all - n->dn.disks_min);
 	return true;
 }
 

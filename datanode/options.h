@@ -16,7 +16,8 @@
 struct dn_options {
 	struct store_volume_opts dirs[DN_DIRS_MAX]; /* paths owned */
 	uint32_t dir_count;
-	uint32_t failed_tolerated;
+	uint32_t failed_tolerated; /* directories, at start */
+	uint32_t disks_min;        /* that must work later */
 	uint32_t dir_mode;
 	bool available_space;   /* dfs.datanode.fsdataset.volume.choosing.policy */
 	bool delete_duplicates; /* dfs.datanode.duplicate.replica.deletion */

@@ -269,6 +269,8 @@ static int read_tolerated(const struct conf *conf, struct dn_options *o, struct 
 			       "dfs.datanode.failed.volumes.tolerated is %lld; it must be less than the "
 			       "number of directories, %u, or -1", n, o->dir_count);
 	o->failed_tolerated = (uint32_t)n;
+	/* Who says nothing wants a node to go on with what is left; who says a number means it. */
+	o->disks_min = conf_is_set(conf, "dfs.datanode.failed.volumes.tolerated") ? o->dir_count - (uint32_t)n : 1;
 	return 0;
 }
 

@@ -23,6 +23,15 @@ struct block_pool *dn_pool(struct dn *dn, const char *pool_id_text)
 	return store_pool(dn->store, pool_id_text);
 }
 
+bool dn_has_disks(const struct dn *dn, uint32_t *ret_failed)
+{
+	const uint32_t failed = store_failed_count(dn->store);
+
+	if (ret_failed)
+		*ret_failed = failed;
+	return store_volume_count(dn->store) - failed >= dn->disks_min;
+}
+
 /* ---- small helpers ---- */
 
 int actor_call(struct nn_actor *a, const char *method, const ProtobufCMessage *req,
@@ -143,10 +152,13 @@ static void on_bad(void *arg, struct block_pool *bp, const char *storage_uuid, c
 	nn_report_bad(arg, bp, storage_uuid, b);
 }
 
-/* Tell it at once: a heartbeat without the storage, an error, a full report of what is left. */
+/* Tell it at once: a heartbeat without the storage, an error, a full report of what is left. When too little is left
+ * the NameNode need not wait for our silence to copy what we had. */
 static void on_volume_failed(void *arg, const char *path, const char *reason)
 {
 	struct nn_set *s = arg;
+	const uint32_t code = dn_has_disks(s->dn, NULL) ? HDD__ERROR_REPORT_REQUEST_PROTO__ERROR_CODE__DISK_ERROR :
+							  HDD__ERROR_REPORT_REQUEST_PROTO__ERROR_CODE__FATAL_DISK_ERROR;
 	char text[256];
 
 	s->failed_ms = clock_wall_ms();
@@ -154,7 +166,7 @@ static void on_volume_failed(void *arg, const char *path, const char *reason)
 	for (uint32_t i = 0; i < s->actor_count; i++) {
 		struct nn_actor *a = &s->actors[i];
 
-		report_on_error(a, HDD__ERROR_REPORT_REQUEST_PROTO__ERROR_CODE__DISK_ERROR, text);
+		report_on_error(a, code, text);
 		pthread_mutex_lock(&a->lock);
 		a->beat_now = true;
 		a->full_due = true;

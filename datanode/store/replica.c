@@ -128,9 +128,14 @@ void store_event(struct block_pool *bp, const struct slice *sl, const struct blo
 	pthread_rwlock_unlock(&s->listener_lock);
 }
 
+bool store_is_disk_error(int rc)
+{
+	return rc == -EIO || rc == -EROFS || rc == -ENODEV || rc == -EUCLEAN || rc == -ENXIO;
+}
+
 int slice_error(struct slice *sl, int rc)
 {
-	if (rc == -EIO || rc == -EROFS || rc == -ENODEV || rc == -EUCLEAN || rc == -ENXIO)
+	if (store_is_disk_error(rc))
 		store_volume_suspect(sl->vol->store, sl->vol->uuid);
 	return rc;
 }

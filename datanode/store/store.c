@@ -10,7 +10,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 
-static uint32_t failed_count(const struct store *s)
+uint32_t store_failed_count(const struct store *s)
 {
 	uint32_t n = 0;
 
@@ -25,7 +25,7 @@ static int tolerate(struct volume *v, int rc, const struct err *err)
 	struct store *s = v->store;
 
 	v->failed = true;
-	if (failed_count(s) > s->failed_tolerated)
+	if (store_failed_count(s) > s->failed_tolerated)
 		return rc;
 	log_error("op=volume dir=%s rc=%d: out of service: %s", v->path, rc, err ? err->text : "");
 	metric_add(METRIC_DN_VOLUME_FAILURES, 1);
@@ -161,7 +161,7 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 		if (rc)
 			rc = tolerate(&s->volumes[i], rc, err);
 	}
-	if (!rc && failed_count(s) == s->volume_count)
+	if (!rc && store_failed_count(s) == s->volume_count)
 		rc = err_set(err, -EIO, "no data directory can be used");
 	if (!rc)
 		rc = agree_on_uuid(s, err);

@@ -230,11 +230,14 @@ struct storage_info {
 	uint64_t blocks;             /* of all pools */
 };
 uint32_t store_volume_count(const struct store *s);
+uint32_t store_failed_count(const struct store *s);
 /** @bp NULL: pool_used is 0. */
 void store_volume_info(struct store *s, uint32_t i, struct block_pool *bp, struct storage_info *ret);
 /** Call @fn for each replica to be reported (FINALIZED, RBW, RWR; RUR in its original state) of
  *  volume @i, from a snapshot; stops when it returns non-zero. */
 int store_each(struct block_pool *bp, uint32_t i, int (*fn)(void *arg, const struct replica_info *),
 	       void *arg);
+/** What a read or write on a volume says when the disk itself is in trouble: see store_volume_suspect(). */
+bool store_is_disk_error(int rc);
 /** An I/O error on a path of this volume: probe it and take it out of service when it is dead. */
 void store_volume_suspect(struct store *s, const char *storage_uuid);

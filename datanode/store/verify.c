@@ -142,7 +142,7 @@ static int verify(struct block_pool *bp, int64_t id, bool lost_is_fine, struct p
 	if (rd.fd_meta >= 0)
 		(void)close(rd.fd_meta);
 	*ret_bytes = rc == -EAGAIN ? 0 : info.visible;
-	if (rc == -EIO)
+	if (store_is_disk_error(rc))
 		store_volume_suspect(bp->store, info.storage_uuid);
 	/* It may have been deleted, restamped or reopened while we looked. */
 	if (!rc || rc == -EAGAIN || rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -ECANCELED ||

@@ -111,7 +111,7 @@ static void br_work_close(struct offload *o)
 	if (r->rr) {
 		if (r->suspect)
 			replica_suspect(r->params.bp, &r->rr->block);
-		if (r->rc == -EIO)
+		if (store_is_disk_error(r->rc))
 			store_volume_suspect(pool_store(r->params.bp), r->rr->storage_uuid);
 		replica_read_close(r->rr);
 	}

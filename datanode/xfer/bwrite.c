@@ -176,7 +176,7 @@ static void bw_work_release(struct offload *o)
 
 	if (w->core->restart_until_ms && bw_has_acks(w))
 		replica_mark_restart(w->rw, w->core->restart_until_ms);
-	if (w->rc == -EIO)
+	if (store_is_disk_error(w->rc))
 		store_volume_suspect(pool_store(w->params.bp), w->rw->storage_uuid);
 	replica_write_close(w->rw, w->params.req.stage == STAGE_TRANSFER_RBW && !w->rc);
 	w->rw = NULL;
