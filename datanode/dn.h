@@ -28,6 +28,7 @@ struct dn_target { /* a data node and where on it, as DatanodeInfoProto and the 
 	char ip[64], host[256], uuid[BLOCK_UUID_MAX];
 	uint16_t xfer_port, info_port, ipc_port;
 	enum storage_type storage_type;
+	bool pin; /* favoured by the client */
 	char storage_uuid[BLOCK_UUID_MAX];
 };
 #define DN_TARGETS_MAX 64 /* nodes of a pipeline */

@@ -35,6 +35,7 @@ static int start(struct node *n, struct err *err)
 				.failed_tolerated = n->opts.failed_tolerated,
 				.dir_mode = n->opts.dir_mode,
 				.available_space = n->opts.available_space,
+				.pinning = n->opts.pinning,
 				.keep_duplicates = !n->opts.delete_duplicates,
 				.scan = n->opts.scan};
 	int rc = store_open(&so, &n->dn.store, err);

@@ -19,6 +19,7 @@ struct dn_options {
 	uint32_t failed_tolerated; /* directories, at start */
 	uint32_t disks_min;        /* that must work later */
 	uint32_t dir_mode;
+	bool pinning;           /* dfs.datanode.block-pinning.enabled */
 	bool available_space;   /* dfs.datanode.fsdataset.volume.choosing.policy */
 	bool delete_duplicates; /* dfs.datanode.duplicate.replica.deletion */
 	struct store_scan_opts scan;

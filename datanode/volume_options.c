@@ -326,6 +326,8 @@ int dn_volume_options_read(const struct conf *conf, struct dn_options *o, struct
 		rc = conf_bool(conf, "dfs.datanode.duplicate.replica.deletion", true,
 			       &o->delete_duplicates, err);
 	if (!rc)
+		rc = conf_bool(conf, "dfs.datanode.block-pinning.enabled", false, &o->pinning, err);
+	if (!rc)
 		read_choosing(conf, o);
 	return rc;
 }

@@ -328,7 +328,8 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 	if (!r)
 		return -ENOMEM;
 	*r = (struct replica){.id = e->id, .gs = gs, .len = len, .slice = sc->sl, .place = (uint8_t)p,
-			      .state = p == IN_FINALIZED ? REPLICA_FINALIZED : REPLICA_RWR};
+			      .state = p == IN_FINALIZED ? REPLICA_FINALIZED : REPLICA_RWR,
+			      .pinned = st.st_mode & S_ISVTX};
 	if (p == IN_RBW && restart_marker(sc->sl, e->id) && !replica_make_live(r)) {
 		r->state = REPLICA_RBW;
 		replica_loaded_rbw(r);

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
@@ -64,6 +65,7 @@ static int copy_file(int from_fd, const char *from, int to_fd, const char *to)
 {
 	const int in = openat(from_fd, from, O_RDONLY | O_CLOEXEC);
 	const int out = in < 0 ? -1 : openat(to_fd, to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	struct stat st;
 	uint8_t *buf = malloc(COPY_STEP);
 	uint64_t off = 0;
 	ssize_t n = 1;
@@ -74,6 +76,8 @@ static int copy_file(int from_fd, const char *from, int to_fd, const char *to)
 		rc = n < 0 ? neg_errno() : write_full(out, buf, (size_t)n, off);
 		off += n > 0 ? (uint64_t)n : 0;
 	}
+	if (rc == 0 && !fstat(in, &st) && (st.st_mode & S_ISVTX) && fchmod(out, st.st_mode & 07777))
+		rc = neg_errno(); /* pinned, there too */
 	if (rc == 0 && fdatasync(out))
 		rc = neg_errno();
 	free(buf);

@@ -352,6 +352,7 @@ static void writer_publish_open(struct replica_writer *w, struct replica *r,
 	w->start_len = r->len;
 	w->crc_type = r->crc_type;
 	w->bytes_per_crc = r->bytes_per_crc;
+	w->pin = q->pin && bp->store->pinning;
 	pthread_mutex_lock(&bp->lock);
 	r->refs++;
 	r->live->writer = w;
@@ -700,6 +701,8 @@ static int finish_files(const struct replica_writer *w, uint64_t len, bool sync,
 			       (uint64_t)st.st_size, len);
 	if (ftruncate(w->fd, (off_t)len) || ftruncate(w->fd_meta, (off_t)meta_len))
 		return err_sys(err, neg_errno(), "cutting to length");
+	if (w->pin && fchmod(w->fd, (st.st_mode & 07777) | S_ISVTX))
+		return err_sys(err, neg_errno(), "pinning the block file");
 	if (sync && (fdatasync(w->fd) || fdatasync(w->fd_meta)))
 		return err_sys(err, neg_errno(), "fdatasync");
 	return 0;
@@ -751,6 +754,7 @@ int replica_finalize(struct replica_writer *w, uint64_t len, bool sync, const ch
 	uint64_t on_disk = progress_get(&r->live->prog).on_disk;
 	int rc = finish_files(w, len, sync, err);
 
+	r->pinned |= w->pin && !rc; /* we are its exclusive user */
 	writer_free(w);
 	set_len(r, rc ? on_disk : len);
 	if (!rc) {
@@ -992,6 +996,20 @@ void replica_read_close(struct replica_reader *rd)
 	replica_put_locked(bp, rd->replica);
 	pthread_mutex_unlock(&bp->lock);
 	reader_free(rd);
+}
+
+bool replica_is_pinned(struct block_pool *bp, int64_t id)
+{
+	const struct replica *r;
+	bool pinned;
+
+	if (!bp->store->pinning)
+		return false;
+	pthread_mutex_lock(&bp->lock);
+	r = replica_find_locked(bp, id);
+	pinned = r && r->pinned;
+	pthread_mutex_unlock(&bp->lock);
+	return pinned;
 }
 
 void replica_set_cached(struct block_pool *bp, int64_t id, bool cached)

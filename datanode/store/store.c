@@ -152,6 +152,7 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 		return err_sys(err, -ENOMEM, "store");
 	s->failed_tolerated = o->failed_tolerated;
 	s->available_space = o->available_space;
+	s->pinning = o->pinning;
 	s->keep_duplicates = o->keep_duplicates;
 	s->scan = o->scan;
 	rc = init_locks(s);

@@ -55,6 +55,7 @@ struct store_opts {
 	uint32_t failed_tolerated; /* dfs.datanode.failed.volumes.tolerated */
 	uint32_t dir_mode;         /* of the directories; 0: as they are, 0700 for new ones */
 	bool available_space;      /* the emptiest directories first, else all take turns */
+	bool pinning;              /* dfs.datanode.block-pinning.enabled */
 	bool keep_duplicates;      /* both replicas of a block that is there twice */
 	struct store_scan_opts scan;
 };
@@ -123,6 +124,7 @@ struct write_request {
 	uint32_t bytes_per_crc;
 	enum storage_type storage_type;
 	const char *storage_uuid; /* preferred volume or NULL */
+	bool pin;                 /* the client wants it on this node: see replica_is_pinned() */
 	void (*stop)(void *arg);  /* recovery wants the writer out: any thread, under the pool lock:
 				   * post to the reactor, call nothing of the store */
 	void *stop_arg;
@@ -139,6 +141,7 @@ struct replica_writer {
 	int fd_direct;        /* O_DIRECT on the same file, or -1 where the file system refuses */
 	int fd_meta;          /* header written; CRC of chunk i at 7 + 4 * i */
 	uint32_t dio_align;   /* offset, length and memory alignment of fd_direct */
+	bool pin;             /* private: replica_finalize() pins it */
 	struct replica *replica; /* private */
 };
 
@@ -187,6 +190,9 @@ void replica_read_close(struct replica_reader *r);
 void replica_set_cached(struct block_pool *bp, int64_t id, bool cached);
 /** Fresh visible length and partial CRC of a replica being written. */
 void replica_read_refresh(struct replica_reader *r);
+/** The balancer is to leave it here: the client named this node as favoured, and dfs.datanode.block-pinning.enabled is
+ *  set. As Java does it is the sticky bit of the data file. Asks no disk; unknown ids are not pinned. */
+bool replica_is_pinned(struct block_pool *bp, int64_t id);
 /** A CRC failed: verified against the disk once more, then reported through on_bad(). */
 void replica_suspect(struct block_pool *bp, const struct block *b);
 

@@ -86,6 +86,7 @@ struct replica { /* all fields under the pool lock, or by its exclusive user */
 	bool busy, gone; /* gone: no longer in the map */
 	bool moving;     /* its files are being copied to another volume */
 	bool deleting, quiet; /* quiet: no DELETED report */
+	bool pinned;          /* its data file has the sticky bit: the balancer leaves it here */
 	bool cached;          /* its pages are locked in memory: read by the page cache */
 	struct list doomed; /* in store->doomed */
 	UT_hash_handle hh;
@@ -119,7 +120,7 @@ struct store {
 	bool deleter_runs, dirscanner_runs, closing;
 	struct list doomed;
 	pthread_cond_t doomed_cond, closing_cond;
-	bool available_space, keep_duplicates;
+	bool available_space, keep_duplicates, pinning;
 	struct store_scan_opts scan;
 };
 

@@ -115,6 +115,8 @@ void dtp_transfer_start(struct dtp_conn *c, const Hd__OpTransferBlockProto *msg)
 
 /** Too many moves at one time: answered as stock nodes do, so that the balancer comes again. */
 void dtp_move_refused(struct dtp_conn *c, const char *what, int64_t block_id);
+/** A block that replica_is_pinned() is not given away: answers ERROR_BLOCK_PINNED. */
+void dtp_move_pinned(struct dtp_conn *c, int64_t block_id);
 
 /* dtp_msg.c: messages to parameters and back */
 /** -EINVAL with a sentence for the log: out of range, unknown pool (-ENOENT), -EACCES: the token does

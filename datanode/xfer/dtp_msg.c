@@ -148,6 +148,7 @@ int dtp_write_params(struct xfer_core *core, const Hd__OpWriteBlockProto *m, str
 		return err_set(err, -EINVAL, "client name or storage id is too long");
 	q->stage = (enum write_stage)m->stage;
 	q->from_client = p.client[0] != 0;
+	q->pin = m->has_pinning && m->pinning;
 	q->new_gs = m->latestgenerationstamp;
 	q->min_bytes = m->minbytesrcvd;
 	q->max_bytes = m->maxbytesrcvd;
@@ -164,6 +165,8 @@ int dtp_write_params(struct xfer_core *core, const Hd__OpWriteBlockProto *m, str
 		return rc;
 	}
 	p.target_count = (uint32_t)m->n_targets;
+	for (uint32_t i = 0; i < p.target_count && i < m->n_targetpinnings; i++)
+		p.targets[i].pin = m->targetpinnings[i];
 	*ret = p;
 	return 0;
 }
@@ -175,6 +178,7 @@ struct op_parts { /* what an OpWriteBlockProto points to */
 	Hd__DatanodeInfoProto infos[DN_TARGETS_MAX], *info_ptrs[DN_TARGETS_MAX];
 	Hd__StorageTypeProto types[DN_TARGETS_MAX];
 	char *storage_ids[DN_TARGETS_MAX];
+	protobuf_c_boolean pins[DN_TARGETS_MAX];
 };
 
 static void targets_to(struct op_parts *parts, struct dn_target *t, uint32_t n)
@@ -194,6 +198,7 @@ static void targets_to(struct op_parts *parts, struct dn_target *t, uint32_t n)
 		parts->info_ptrs[i] = &parts->infos[i];
 		parts->types[i] = (Hd__StorageTypeProto)t[i].storage_type;
 		parts->storage_ids[i] = t[i].storage_uuid;
+		parts->pins[i] = t[i].pin;
 	}
 }
 
@@ -230,10 +235,13 @@ int dtp_write_op_encode(const struct sink_params *sp, uint8_t **ret, size_t *ret
 	checksum.bytesperchecksum = sp->bytes_per_crc;
 	m.header = &header;
 	targets_to(parts, rest, n);
-	m.n_targets = m.n_targetstoragetypes = m.n_targetstorageids = n;
+	m.n_targets = m.n_targetstoragetypes = m.n_targetstorageids = m.n_targetpinnings = n;
 	m.targets = parts->info_ptrs;
 	m.targetstoragetypes = parts->types;
 	m.targetstorageids = parts->storage_ids;
+	m.targetpinnings = parts->pins;
+	m.has_pinning = 1;
+	m.pinning = w->targets[0].pin;
 	m.stage = (Hd__OpWriteBlockProto__BlockConstructionStage)sp->stage;
 	m.pipelinesize = w->pipeline_size;
 	m.minbytesrcvd = q->min_bytes;

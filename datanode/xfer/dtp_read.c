@@ -400,6 +400,10 @@ void dtp_copy_start(struct dtp_conn *c, const Hd__OpCopyBlockProto *msg)
 
 	if (!start_params(c, msg->header, HD__ACCESS_MODE_PROTO__COPY, &params))
 		return;
+	if (replica_is_pinned(params.bp, params.block.id)) {
+		dtp_move_pinned(c, params.block.id);
+		return;
+	}
 	if (!moves_enter(c->core->moves, &c->core->dn->live)) {
 		dtp_move_refused(c, "copy", params.block.id);
 		return;

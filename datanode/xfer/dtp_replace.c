@@ -30,6 +30,7 @@ struct dtp_replace {
 	struct xconn *xc;   /* until connected */
 	struct xop connect_op;
 	bool connecting, asker_gone, source_there;
+	bool pinned; /* the source does not give it away */
 	enum replace_state state;
 	int rc;
 	struct err err;
@@ -89,6 +90,7 @@ static int answer_take(struct dtp_replace *q, const uint8_t *p, size_t len)
 	if (rc < 0)
 		return rc;
 	rc = dt_status_errno((int)m->status);
+	q->pinned = (int)m->status == DT_ERROR_BLOCK_PINNED;
 	if (rc == 0 && (!m->readopchecksuminfo ||
 			!bpc_fits(m->readopchecksuminfo->checksum->bytesperchecksum) ||
 			(unsigned int)m->readopchecksuminfo->checksum->type > CRC_CRC32C))
@@ -254,7 +256,8 @@ static void replace_step(struct dtp_op *op)
 			       q->err.rc ? q->err.text : err_name(q->rc));
 		log_warn("op=replace peer=%s: %s", c->peer, text);
 	}
-	dtp_send_status(c, q->rc == 0 ? DT_SUCCESS : DT_ERROR, NULL, q->rc == 0 ? NULL : text);
+	dtp_send_status(c, q->rc == 0 ? DT_SUCCESS : q->pinned ? DT_ERROR_BLOCK_PINNED : DT_ERROR, NULL,
+			q->rc == 0 ? NULL : text);
 	asker_leaves(q);
 }
 
@@ -313,6 +316,16 @@ void dtp_move_refused(struct dtp_conn *c, const char *what, int64_t block_id)
 		       (uint64_t)c->core->dn->live.max_moves);
 	log_info("op=move peer=%s: %s", c->peer, text);
 	dtp_send_status(c, DT_ERROR, NULL, text);
+}
+
+void dtp_move_pinned(struct dtp_conn *c, int64_t block_id)
+{
+	char text[256];
+
+	(void)snprintf(text, sizeof(text), "Not able to copy block %" PRId64 " to %s because it's pinned ", block_id,
+		       c->peer);
+	log_info("op=move peer=%s: %s", c->peer, text);
+	dtp_send_status(c, DT_ERROR_BLOCK_PINNED, NULL, text);
 }
 
 static int replace_open(struct dtp_replace *q, const struct net_addr *from, bool own)

@@ -16,6 +16,7 @@ import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
@@ -286,7 +287,9 @@ public class Stock {
     InetSocketAddress[] favored = new InetSocketAddress[names.size()];
     for (int i = 0; i < favored.length; i++) {
       String[] hp = names.get(i).asText().split(":");
-      favored[i] = new InetSocketAddress(hp[0], Integer.parseInt(hp[1]));
+      // Its name is what the text says: the client pins what is called like a data node's host.
+      InetAddress host = InetAddress.getByAddress(hp[0], InetAddress.getByName(hp[0]).getAddress());
+      favored[i] = new InetSocketAddress(host, Integer.parseInt(hp[1]));
     }
     return fs.create(path(q), mode, overwrite, 4096, replication, blocksize, null, favored);
   }
