@@ -28,9 +28,16 @@ static int visible_length(struct dfs *fs, const Hd__LocatedBlockProto *lb, size_
 	Hd__GetReplicaVisibleLengthRequestProto req =
 		HD__GET_REPLICA_VISIBLE_LENGTH_REQUEST_PROTO__INIT;
 	ProtobufCMessage *m;
+	const struct rpc_token token = {
+		.identifier = lb->blocktoken->identifier.data,
+		.identifier_len = lb->blocktoken->identifier.len,
+		.password = lb->blocktoken->password.data,
+		.password_len = lb->blocktoken->password.len,
+	};
 	struct rpc_client_opts o = {
 		.protocol = RPC_PROTO_CLIENT_DATANODE,
 		.user = fs->user,
+		.token = token.identifier_len ? &token : NULL, /* of a NameNode with block tokens */
 		.peer = "data node",
 		.addr_key = "dfs.datanode.ipc.address",
 		.connect_timeout_ms = fs->set.connect_timeout_ms,
@@ -72,13 +79,8 @@ static int ask_length(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err
 		all_say_none = false;
 		*err = why;
 	}
-	if (rc < 0 && !all_say_none) {
-		if (strstr(err->text, "BlockTokenIdentifier"))
-			err_cure(err, "block tokens are on (dfs.block.access.token.enable), and this "
-				      "client does not know how to show one there: read the file "
-				      "when it is closed");
+	if (rc < 0 && !all_say_none)
 		return err_prefix(err, "the length of a block being written is not known");
-	}
 	lb->b->has_numbytes = 1;
 	lb->b->numbytes = rc < 0 ? 0 : len;
 	return 0;

@@ -15,7 +15,7 @@
  * with the same client id and callId: what a call has done before its server failed is in the shared
  * edits, and the retry cache of the other one knows it. A server that asks for patience
  * (RetriableException) gets it.
- * Authentication: SIMPLE only.
+ * Authentication: SIMPLE, or a token by SASL where the server wants it (client_sasl.h).
  * Ownership: the client copies its options; answers belong to the caller.
  * Threading: rpc_client_call() and rpc_client_cancel() from any thread; free when nobody calls.
  * Limits: an answer is at most 128 MiB (ipc.maximum.response.length), and memory for it is taken
@@ -33,10 +33,17 @@ enum {
 	RPC_SERVERS_MAX = 16, /* that stand for each other */
 };
 
+/** What lets its holder in, as the one who gave it out said. */
+struct rpc_token {
+	const uint8_t *identifier, *password;
+	size_t identifier_len, password_len;
+};
+
 struct rpc_client_opts {
 	const char *protocol;        /* Java name: "org.apache.hadoop.hdfs.protocol.ClientProtocol" */
 	const char *user;            /* effective user */
 	const char *real_user;       /* the user who acts for @user; NULL: none */
+	const struct rpc_token *token; /* to be shown at first (outlives the client); NULL: none */
 	struct net_addr addr;
 	const char *addr_text;       /* "host:port" as configured, for messages; NULL: from @addr */
 	const char *peer;            /* who should listen there, for messages; NULL: "NameNode" */

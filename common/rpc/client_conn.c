@@ -12,6 +12,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/rpc/client_sasl.h"
 #include "common/wire/rpc_frame.h"
 
 #define TX_BUF 4096u
@@ -52,18 +53,24 @@ static int connect_err(const struct rpc_client_opts *o, int rc, struct err *err)
 }
 
 static int send_hello(struct rpc_conn *c, const struct rpc_client_opts *o, const uint8_t *client_id,
-		      uint64_t deadline_ns)
+		      uint64_t deadline_ns, struct err *err)
 {
 	_cleanup_free_ uint8_t *context = NULL;
 	uint8_t preamble[RPC_PREAMBLE_LEN];
+	const char *user = o->user;
 	size_t len;
 	int rc;
 
-	rpc_preamble_encode(preamble, RPC_AUTH_NONE);
-	rc = rpc_context_encode(client_id, RPC_CLIENT_ID_LEN, o->protocol, o->user, o->real_user,
-				&context, &len);
+	rpc_preamble_encode(preamble, o->token ? RPC_AUTH_SASL : RPC_AUTH_NONE);
+	rc = rpc_conn_send(c, preamble, sizeof(preamble), deadline_ns);
+	if (rc >= 0 && o->token) {
+		rc = rpc_sasl_login(c, o->token, deadline_ns, err);
+		if (rc == 0)
+			user = NULL; /* the token says it */
+	}
 	if (rc >= 0)
-		rc = rpc_conn_send(c, preamble, sizeof(preamble), deadline_ns);
+		rc = rpc_context_encode(client_id, RPC_CLIENT_ID_LEN, o->protocol, user,
+					user ? o->real_user : NULL, &context, &len);
 	return rc < 0 ? rc : rpc_conn_send(c, context, len, deadline_ns);
 }
 
@@ -72,6 +79,7 @@ int rpc_conn_open(const struct rpc_client_opts *o, const uint8_t *client_id, uin
 {
 	struct rpc_conn *c = (struct rpc_conn *)calloc(1, sizeof(*c));
 	uint32_t left = (uint32_t)ms_left(deadline_ns);
+	struct err why = ERR_INIT;
 	int rc;
 
 	if (!c)
@@ -87,11 +95,15 @@ int rpc_conn_open(const struct rpc_client_opts *o, const uint8_t *client_id, uin
 	/* A host that lost its power says nothing: find out sooner than TCP would (15 minutes). */
 	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &o->connect_timeout_ms,
 			 sizeof(o->connect_timeout_ms));
-	rc = send_hello(c, o, client_id, deadline_ns);
+	rc = send_hello(c, o, client_id, deadline_ns, &why);
 	/* A peer that closes at once is found out by the first read, and the call is sent again. */
 	if (rc < 0 && rc != -EPIPE && rc != -ECONNRESET) {
 		rpc_conn_free(c);
-		return err_sys(err, rc, "%s %s: greeting failed", o->peer, o->addr_text);
+		if (why.rc != rc)
+			return err_sys(err, rc, "%s %s: greeting failed", o->peer, o->addr_text);
+		if (err)
+			*err = why;
+		return err_prefix(err, "%s %s", o->peer, o->addr_text);
 	}
 	*ret = c;
 	return 0;

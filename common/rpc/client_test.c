@@ -21,6 +21,7 @@
 #include "common/base/clock.h"
 #include "common/base/conf.h"
 #include "common/base/fail_alloc.h"
+#include "common/rpc/digest.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 
@@ -384,6 +385,150 @@ static void answer_after_a_ping(int fd)
 	request_fini(&ping);
 }
 
+/* ---- a server that asks for a token ---- */
+
+static const uint8_t IDENTIFIER[] = {1, 2, 0, 255}, PASSWORD[] = {9, 8, 7}; /* "AQIA/w==", "CQgH" */
+static const char CHALLENGE[] = "realm=\"default\",nonce=\"abc\",charset=utf-8,algorithm=md5-sess";
+
+static enum sasl_server { SASL_FULL, SASL_LATE_CHALLENGE, SASL_SIMPLE_OFFERED, SASL_NOT_WANTED, SASL_KERBEROS, SASL_LIAR,
+			  SASL_REFUSES, SASL_NONSENSE, SASL_FOR_EVER } sasl_server;
+static char context_user[32]; /* "-": none was named */
+
+static void sasl_say(int fd, Hc__RpcSaslProto__SaslState state, Hc__RpcSaslProto__SaslAuth *auth, const char *token)
+{
+	Hc__RpcSaslProto m = HC__RPC_SASL_PROTO__INIT;
+	uint8_t *buf = NULL;
+	size_t len;
+
+	m.state = state;
+	m.n_auths = auth != NULL;
+	m.auths = &auth;
+	m.has_token = token != NULL;
+	m.token.data = (uint8_t *)(uintptr_t)token;
+	m.token.len = token ? strlen(token) : 0;
+	if (rpc_sasl_response_encode(&m, &buf, &len) < 0)
+		abort();
+	write_all(fd, buf, len);
+	free(buf);
+}
+
+static void sasl_offer(int fd)
+{
+	Hc__RpcSaslProto__SaslAuth a = HC__RPC_SASL_PROTO__SASL_AUTH__INIT;
+	static char token[] = "TOKEN", simple[] = "SIMPLE", kerberos[] = "KERBEROS", md5[] = "DIGEST-MD5", none[] = "",
+		    id[] = "default";
+
+	a.method = sasl_server == SASL_SIMPLE_OFFERED ? simple : sasl_server == SASL_KERBEROS ? kerberos : token;
+	a.mechanism = a.method == token ? md5 : none;
+	a.protocol = none;
+	a.serverid = id;
+	a.has_challenge = a.method == token && sasl_server != SASL_LATE_CHALLENGE;
+	a.challenge.data = (uint8_t *)(uintptr_t)CHALLENGE;
+	a.challenge.len = sizeof(CHALLENGE) - 1;
+	sasl_say(fd, HC__RPC_SASL_PROTO__SASL_STATE__NEGOTIATE, &a, NULL);
+}
+
+/* The client's next message; its token as text into @text. False: none came. */
+static bool sasl_hear(int fd, Hc__RpcSaslProto__SaslState want, char *text, size_t size)
+{
+	Hc__RpcSaslProto *m = NULL;
+	struct request q;
+	bool ok = read_frame(fd, &q) && q.r.call_id == RPC_CALL_SASL &&
+		  pb_unpack(&hc__rpc_sasl_proto__descriptor, q.r.message, q.r.message_len, &m) == 0 && m->state == want;
+
+	if (ok)
+		(void)snprintf(text, size, "%.*s", (int)m->token.len, (const char *)m->token.data);
+	pb_free(m);
+	request_fini(&q);
+	return ok;
+}
+
+/* Judge the answer to CHALLENGE as one who knows the password, and prove it. */
+static bool sasl_judge(int fd, const char *answer)
+{
+	const char *cnonce = strstr(answer, "cnonce=\"");
+	char mine[DIGEST_ANSWER_MAX], proof[64];
+	struct digest d = {.proof = ""};
+
+	if (!cnonce)
+		return false;
+	memcpy(d.cnonce, cnonce + 8, DIGEST_HEX);
+	if (digest_answer(&d, CHALLENGE, sizeof(CHALLENGE) - 1, "AQIA/w==", "CQgH", "/default", mine, NULL) < 0 ||
+	    strcmp(mine, answer) != 0)
+		return false;
+	(void)snprintf(proof, sizeof(proof), "rspauth=%s", d.proof);
+	if (sasl_server == SASL_LIAR)
+		proof[8] ^= 1;
+	sasl_say(fd, HC__RPC_SASL_PROTO__SASL_STATE__SUCCESS, NULL, proof);
+	return true;
+}
+
+static bool sasl_talk(int fd)
+{
+	char text[DIGEST_ANSWER_MAX];
+
+	if (!sasl_hear(fd, HC__RPC_SASL_PROTO__SASL_STATE__NEGOTIATE, text, sizeof(text)))
+		return false;
+	if (sasl_server == SASL_NOT_WANTED) {
+		sasl_say(fd, HC__RPC_SASL_PROTO__SASL_STATE__SUCCESS, NULL, NULL);
+		return true;
+	}
+	if (sasl_server == SASL_NONSENSE) {
+		write_all(fd, "\0\0\0\4\3abc", 8);
+		return false;
+	}
+	sasl_offer(fd);
+	if (!sasl_hear(fd, HC__RPC_SASL_PROTO__SASL_STATE__INITIATE, text, sizeof(text)))
+		return false;
+	if (sasl_server == SASL_SIMPLE_OFFERED)
+		return true;
+	if (sasl_server == SASL_LATE_CHALLENGE) {
+		sasl_say(fd, HC__RPC_SASL_PROTO__SASL_STATE__CHALLENGE, NULL, CHALLENGE);
+		if (!sasl_hear(fd, HC__RPC_SASL_PROTO__SASL_STATE__RESPONSE, text, sizeof(text)))
+			return false;
+	}
+	if (sasl_server == SASL_FOR_EVER) {
+		sasl_offer(fd);
+		return false;
+	}
+	if (sasl_server == SASL_REFUSES) {
+		const struct rpc_reply_to to = {.call_id = RPC_CALL_SASL, .retry_count = -1};
+		uint8_t *buf = NULL;
+		size_t len;
+
+		if (rpc_error_encode(&to, RPC_FATAL, RPC_FATAL_UNAUTHORIZED, JEX_INVALID_TOKEN, "token is expired", &buf,
+				     &len) < 0)
+			abort();
+		write_all(fd, buf, len);
+		free(buf);
+		return false;
+	}
+	return sasl_judge(fd, text);
+}
+
+static void serve_after_login(int fd)
+{
+	uint8_t preamble[RPC_PREAMBLE_LEN];
+	Hc__IpcConnectionContextProto *ctx = NULL;
+	enum rpc_auth auth;
+	struct request q;
+
+	if (!read_all(fd, preamble, sizeof(preamble)) || rpc_preamble_decode(preamble, &auth) < 0 || auth != RPC_AUTH_SASL ||
+	    !sasl_talk(fd)) {
+		say_nothing(fd);
+		return;
+	}
+	if (!read_frame(fd, &q))
+		return;
+	if (pb_unpack(&hc__ipc_connection_context_proto__descriptor, q.r.message, q.r.message_len, &ctx) == 0)
+		(void)snprintf(context_user, sizeof(context_user), "%s",
+			       ctx->userinfo && ctx->userinfo->effectiveuser ? ctx->userinfo->effectiveuser : "-");
+	pb_free(ctx);
+	request_fini(&q);
+	if (read_call(fd, &q))
+		echo(fd, &q);
+}
+
 /* ---- the client's side ---- */
 
 static struct rpc_client *cli;
@@ -402,9 +547,12 @@ static int listen_again(void **state)
 	return srv.fd < 0;
 }
 
+static const struct rpc_token *shown; /* by the next client */
+
 static void start(uint32_t call_timeout_ms, uint32_t ping_ms, script a, script b, script c)
 {
 	const struct rpc_client_opts o = {
+		.token = shown,
 		.protocol = RPC_PROTO_CLIENT,
 		.user = "ann",
 		.addr = srv.addr,
@@ -826,6 +974,43 @@ static void times_come_from_hadoops_keys(void **state)
 	conf_free(c);
 }
 
+static void a_token_is_shown_where_it_is_wanted(void **state)
+{
+	static const struct rpc_token token = {IDENTIFIER, PASSWORD, sizeof(IDENTIFIER), sizeof(PASSWORD)};
+	static const struct {
+		enum sasl_server server;
+		int rc;
+		const char *user, *words;
+	} want[] = {
+		{SASL_FULL, 0, "-", ""},
+		{SASL_LATE_CHALLENGE, 0, "-", ""},
+		{SASL_SIMPLE_OFFERED, 0, "ann", ""},
+		{SASL_NOT_WANTED, 0, "ann", ""},
+		{SASL_KERBEROS, -EACCES, "", "Kerberos"},
+		{SASL_LIAR, -EACCES, "", "does not prove"},
+		{SASL_REFUSES, -EKEYREJECTED, "", "token is expired"},
+		{SASL_NONSENSE, -EPROTO, "", "malformed"},
+		{SASL_FOR_EVER, -EPROTO, "", "out of order"},
+	};
+
+	shown = &token;
+	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+		if (i)
+			(void)listen_again(state);
+		sasl_server = want[i].server;
+		context_user[0] = '\0';
+		start(CALL_TIMEOUT, 0, serve_after_login, NULL, NULL);
+		assert_int_equal(call("/hello", &e), want[i].rc);
+		if (want[i].rc) {
+			assert_non_null(strstr(e.text, want[i].words));
+			assert_non_null(strstr(e.text, "nn:8020"));
+		}
+		assert_string_equal(context_user, want[i].user);
+		stop();
+	}
+	shown = NULL;
+}
+
 #define T(fn) cmocka_unit_test_setup(fn, listen_again)
 
 int main(void)
@@ -853,6 +1038,7 @@ int main(void)
 		T(without_an_active_one_the_last_answer_is_told),
 		T(other_exceptions_are_the_answer),
 		T(cancel_wakes_the_callers),
+		T(a_token_is_shown_where_it_is_wanted),
 		T(every_failed_allocation_is_reported),
 		cmocka_unit_test(times_come_from_hadoops_keys),
 	};
