@@ -292,3 +292,10 @@ int pair_restamp(int slice_fd, int64_t id, enum place p, uint64_t gs, uint64_t l
 		(void)unlinkat(slice_fd, meta, 0); /* else the next start does */
 	return rc;
 }
+
+void slice_open_direct(const struct slice *sl, const char *name, int flags, int *fd,
+			uint32_t *align)
+{
+	*align = sl->vol->dio_align ? sl->vol->dio_align : 1;
+	*fd = sl->vol->dio_align ? openat(sl->fd, name, flags | O_DIRECT | O_CLOEXEC) : -1;
+}

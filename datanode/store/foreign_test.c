@@ -2,94 +2,21 @@
 /* What must hold: directories that others wrote, changed or broke are taken as they are or refused with
  * cause and cure, and in neither case is a byte lost; what happens to the files while the store is
  * open is found by its scanners. */
-#include "datanode/store/store_internal.h"
+#include "datanode/store/store_fix.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
-#include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "common/base/clock.h"
 #include "common/base/crc.h"
 
-#define POOL "BP-1-127.0.0.1-1"
-
-static const struct store_namespace NS = {
-	.pool_id = POOL, .cluster_id = "CID-test", .namespace_id = 7, .ctime = 99};
-
-struct fix {
-	char dir[64], vol[2][96];
-	uint32_t volumes, ram; /* ram: which one is a RAM disk, 2: none */
-	struct store_opts opts;
-	struct store *s;
-	struct block_pool *bp;
-	atomic_int received, deleted, bad;
-	struct err err;
-};
-
-static void on_block(void *arg, struct block_pool *bp, const char *uuid, const struct block *b,
-		     enum store_event ev, const char *hint)
-{
-	struct fix *f = arg;
-
-	(void)bp, (void)uuid, (void)b, (void)hint;
-	f->received += ev == STORE_RECEIVED;
-	f->deleted += ev == STORE_DELETED;
-}
-
-static void on_bad(void *arg, struct block_pool *bp, const char *uuid, const struct block *b)
-{
-	(void)bp, (void)uuid, (void)b;
-	((struct fix *)arg)->bad++;
-}
-
-static int fix_open(struct fix *f)
-{
-	struct store_volume_opts v[2] = {{.path = f->vol[0], .type = STORAGE_DISK},
-					 {.path = f->vol[1], .type = STORAGE_DISK}};
-	struct store_listener l = {.on_block = on_block, .on_bad = on_bad, .arg = f};
-	int rc;
-
-	if (f->ram < 2)
-		v[f->ram].type = STORAGE_RAM_DISK;
-	f->opts.volumes = v;
-	f->opts.volume_count = f->volumes;
-	f->err = ERR_INIT;
-	rc = store_open(&f->opts, &f->s, &f->err);
-	if (rc)
-		return rc;
-	store_set_listener(f->s, &l);
-	rc = store_attach(f->s, &NS, &f->bp, &f->err);
-	if (rc) {
-		store_close(f->s);
-		f->s = NULL;
-	}
-	return rc;
-}
-
-static void fix_close(struct fix *f)
-{
-	store_close(f->s);
-	f->s = NULL;
-}
-
 static int setup_n(void **state, uint32_t volumes)
 {
-	struct fix *f = calloc(1, sizeof(*f));
+	struct fix *f = fix_new(volumes, STORAGE_DISK);
 
-	(void)snprintf(f->dir, sizeof(f->dir), "/tmp/foreign_test.XXXXXX");
-	assert_non_null(mkdtemp(f->dir));
-	for (int i = 0; i < 2; i++)
-		(void)snprintf(f->vol[i], sizeof(f->vol[i]), "%s/dn%d", f->dir, i + 1);
-	f->volumes = volumes;
-	f->ram = 2;
 	*state = f;
 	assert_int_equal(fix_open(f), 0);
 	return 0;
@@ -116,18 +43,6 @@ static void __attribute__((format(printf, 2, 3))) sh(const struct fix *f, const 
 	(void)vsnprintf(cmd + n, sizeof(cmd) - (size_t)n, fmt, ap);
 	va_end(ap);
 	assert_int_equal(system(cmd), 0);
-}
-
-static int teardown(void **state)
-{
-	struct fix *f = *state;
-	char cmd[200];
-
-	fix_close(f);
-	(void)snprintf(cmd, sizeof(cmd), "chmod -R u+rwx %s; rm -rf %s", f->dir, f->dir);
-	assert_int_equal(system(cmd), 0);
-	free(f);
-	return 0;
 }
 
 /* The two files of a block, as any other data node would write them, in @dir below current/. */
@@ -169,9 +84,9 @@ static void assert_whole(struct fix *f, int64_t id, uint64_t gs, uint32_t len)
 		assert_int_equal(byte, (i + (uint32_t)id) % 251);
 	}
 	replica_read_close(r);
-	f->bad = 0;
+	f->seen.bad = 0;
 	replica_suspect(f->bp, &(struct block){id, gs, 0});
-	assert_int_equal(f->bad, 0);
+	assert_int_equal(f->seen.bad, 0);
 }
 
 static void assert_absent(struct fix *f, int64_t id)
@@ -295,7 +210,8 @@ static void of_equal_replicas_the_one_on_a_disk_that_lasts_is_kept(void **state)
 		put_block(f, "finalized/subdir0/subdir0", 5, 1001, 1000);
 		sh(f, "rm -rf %s/current/" POOL "/current/finalized && cp -r finalized %s/current/" POOL "/current/", f->vol[1],
 		   f->vol[1]);
-		f->ram = turn;
+		f->type[turn] = STORAGE_RAM_DISK;
+		f->type[1 - turn] = STORAGE_DISK;
 		assert_int_equal(fix_open(f), 0);
 		assert_int_equal(replica_get(f->bp, 5, &i), 0);
 		assert_whole(f, 5, 1001, 1000);
@@ -532,24 +448,24 @@ static void the_directory_scanner_finds_what_came_went_and_changed(void **state)
 	f->opts.scan.directory_ms_per_s = 900;
 	assert_int_equal(fix_open(f), 0);
 	sh(f, "cd finalized/subdir0/subdir0 && rm blk_1 blk_1_1001.meta blk_2");
-	wait_for(&f->deleted, 2);
+	wait_for(&f->seen.deleted, 2);
 	assert_absent(f, 1);
 	assert_absent(f, 2);
 	sh(f, "test -f finalized/subdir0/subdir0/blk_2_1001.meta"); /* for a person */
 	put_block(f, "finalized/subdir0/subdir0", 77, 1005, 600);
-	wait_for(&f->received, 1);
+	wait_for(&f->seen.received, 1);
 	assert_whole(f, 77, 1005, 600);
-	assert_int_equal(f->bad, 0);
+	assert_int_equal(f->seen.bad, 0);
 	sh(f, "cd finalized/subdir0/subdir0 && truncate -s 900 blk_3");
-	wait_for(&f->bad, 1); /* once: the map knows the new length now */
+	wait_for(&f->seen.bad, 1); /* once: the map knows the new length now */
 	sh(f, "cd finalized/subdir0/subdir0 && touch blk_500 && ln -s blk_4 blk_501");
 	store_volume_info(f->s, 0, f->bp, &i);
 	assert_int_equal(i.blocks, 39);
 	assert_absent(f, 500);
 	nanosleep(&(struct timespec){0, 300000000}, NULL);
-	assert_int_equal(f->deleted, 2);
-	assert_int_equal(f->received, 1);
-	assert_int_equal(f->bad, 1);
+	assert_int_equal(f->seen.deleted, 2);
+	assert_int_equal(f->seen.received, 1);
+	assert_int_equal(f->seen.bad, 1);
 }
 
 static void replicas_that_cannot_be_looked_at_are_not_gone(void **state)
@@ -568,13 +484,13 @@ static void replicas_that_cannot_be_looked_at_are_not_gone(void **state)
 	assert_int_equal(symlink("subdir0", loop), 0);
 	assert_int_equal(renameat2(AT_FDCWD, loop, AT_FDCWD, dir, RENAME_EXCHANGE), 0);
 	sh(f, "rm finalized/subdir0/subdir1/blk_261");
-	wait_for(&f->deleted, 1);
+	wait_for(&f->seen.deleted, 1);
 	nanosleep(&(struct timespec){0, 300000000}, NULL);
-	assert_int_equal(f->deleted, 1);
+	assert_int_equal(f->seen.deleted, 1);
 	assert_absent(f, 0x105);
 	assert_int_equal(renameat2(AT_FDCWD, loop, AT_FDCWD, dir, RENAME_EXCHANGE), 0);
 	assert_whole(f, 5, 1001, 1000);
-	assert_int_equal(f->bad, 0);
+	assert_int_equal(f->seen.bad, 0);
 }
 
 static void a_replica_without_its_meta_file_is_reported(void **state)
@@ -586,9 +502,9 @@ static void a_replica_without_its_meta_file_is_reported(void **state)
 	put_block(f, "finalized/subdir0/subdir0", 5, 1001, 1000);
 	assert_int_equal(fix_open(f), 0);
 	sh(f, "rm finalized/subdir0/subdir0/blk_5_1001.meta");
-	for (int i = 0; i < 2000 && !f->bad; i++)
+	for (int i = 0; i < 2000 && !f->seen.bad; i++)
 		nanosleep(&(struct timespec){0, 2000000}, NULL);
-	assert_true(f->bad > 0);
+	assert_true(f->seen.bad > 0);
 }
 
 static void scan_opts(struct fix *f, uint64_t period_ms, uint64_t rate)
@@ -613,13 +529,13 @@ static void the_block_scanner_finds_a_corrupt_replica_that_nobody_reads(void **s
 	sh(f, "printf '\\0\\2' | dd of=finalized/subdir0/subdir0/blk_11_1001.meta conv=notrunc status=none");
 	scan_opts(f, 3600000, 100 << 20);
 	assert_int_equal(fix_open(f), 0);
-	wait_for(&f->bad, 3);
+	wait_for(&f->seen.bad, 3);
 	sh(f, "for i in 1 2 3 4 5 6 7 8 9; do grep -qs '\"atEnd\" : true' ../scanner.cursor && exit; sleep 0.2; done; exit 1");
 	/* The period is not over: a restart does not read again. */
 	fix_close(f);
 	assert_int_equal(fix_open(f), 0);
 	nanosleep(&(struct timespec){1, 300000000}, NULL);
-	assert_int_equal(f->bad, 3);
+	assert_int_equal(f->seen.bad, 3);
 }
 
 static void the_block_scanner_goes_on_behind_a_java_node_s_cursor(void **state)
@@ -635,9 +551,9 @@ static void the_block_scanner_goes_on_behind_a_java_node_s_cursor(void **state)
 	      "  \"curFinalizedSubDir\" : \"subdir0\",\\n  \"curEntry\" : \"blk_5\",\\n  \"atEnd\" : false\\n}' >../scanner.cursor");
 	scan_opts(f, UINT64_C(1) << 50, 100 << 20);
 	assert_int_equal(fix_open(f), 0);
-	wait_for(&f->bad, 1);
+	wait_for(&f->seen.bad, 1);
 	nanosleep(&(struct timespec){0, 200000000}, NULL);
-	assert_int_equal(f->bad, 1);
+	assert_int_equal(f->seen.bad, 1);
 }
 
 static void the_block_scanner_goes_on_behind_its_own_cursor_in_any_directory(void **state)
@@ -658,15 +574,15 @@ static void the_block_scanner_goes_on_behind_its_own_cursor_in_any_directory(voi
 		}
 	scan_opts(f, UINT64_C(1) << 50, 2000); /* 20 replicas a second */
 	assert_int_equal(fix_open(f), 0);
-	for (int i = 0; i < 5000 && f->bad < n / 3; i++)
+	for (int i = 0; i < 5000 && f->seen.bad < n / 3; i++)
 		nanosleep(&(struct timespec){0, 2000000}, NULL);
 	fix_close(f);
-	assert_in_range(f->bad, n / 3, n / 2);
+	assert_in_range(f->seen.bad, n / 3, n / 2);
 	scan_opts(f, UINT64_C(1) << 50, 100 << 20);
 	assert_int_equal(fix_open(f), 0);
 	sh(f, "for i in $(seq 30); do grep -qs '\"atEnd\" : true' ../scanner.cursor && exit; sleep 0.2; done; exit 1");
 	/* Each once; the one at which it was stopped perhaps twice. */
-	assert_in_range(f->bad, n, n + 1);
+	assert_in_range(f->seen.bad, n, n + 1);
 }
 
 static void the_block_scanner_keeps_its_rate_and_ends_at_once(void **state)
@@ -681,7 +597,7 @@ static void the_block_scanner_keeps_its_rate_and_ends_at_once(void **state)
 	scan_opts(f, 1, 1000); /* 8 s until the last one */
 	assert_int_equal(fix_open(f), 0);
 	nanosleep(&(struct timespec){2, 500000000}, NULL);
-	assert_int_equal(f->bad, 0);
+	assert_int_equal(f->seen.bad, 0);
 	start = clock_mono_ns();
 	fix_close(f);
 	assert_true(clock_mono_ns() - start < NS_PER_S);
@@ -696,16 +612,16 @@ static void a_cursor_from_the_future_or_of_nonsense_does_not_stop_the_scan(void 
 	flip(f, 5);
 	for (int turn = 0; turn < 2; turn++) {
 		fix_close(f);
-		f->bad = 0;
+		f->seen.bad = 0;
 		if (turn)
 			sh(f, "head -c 9000 /dev/urandom >../scanner.cursor");
 		else
 			sh(f, "echo '{ \"iterStartMs\" : 99999999999999, \"atEnd\" : true }' >../scanner.cursor");
 		scan_opts(f, 1, 100 << 20);
 		assert_int_equal(fix_open(f), 0);
-		for (int i = 0; i < 4000 && !f->bad; i++)
+		for (int i = 0; i < 4000 && !f->seen.bad; i++)
 			nanosleep(&(struct timespec){0, 2000000}, NULL);
-		assert_true(f->bad > 0);
+		assert_true(f->seen.bad > 0);
 	}
 }
 
@@ -721,7 +637,7 @@ static void deleted_blocks_go_to_the_trash_until_it_is_emptied(void **state)
 	assert_int_equal(fix_open(f), 0);
 	store_set_trash(f->bp, true);
 	assert_int_equal(replica_invalidate(f->bp, &(struct block){5, 1001, 0}, false), 0);
-	wait_for(&f->deleted, 1);
+	wait_for(&f->seen.deleted, 1);
 	assert_absent(f, 5);
 	sh(f, "test -f ../trash/finalized/subdir0/subdir0/blk_5 && "
 	      "test -f ../trash/finalized/subdir0/subdir0/blk_5_1001.meta && ! test -e finalized/subdir0/subdir0/blk_5");
@@ -732,7 +648,7 @@ static void deleted_blocks_go_to_the_trash_until_it_is_emptied(void **state)
 	store_set_trash(f->bp, false);
 	sh(f, "for i in 1 2 3 4 5 6 7 8 9; do test -e ../trash || exit 0; sleep 0.2; done; exit 1");
 	assert_int_equal(replica_invalidate(f->bp, &(struct block){6, 1001, 0}, false), 0);
-	wait_for(&f->deleted, 2);
+	wait_for(&f->seen.deleted, 2);
 	sh(f, "! test -e ../trash");
 }
 

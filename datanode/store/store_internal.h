@@ -199,6 +199,8 @@ int meta_cut_crc(int fd, int fd_meta, enum crc_type type, uint32_t bpc, uint64_t
  *  crash-safe through a new meta file. */
 int pair_restamp(int slice_fd, int64_t id, enum place p, uint64_t gs, uint64_t len,
 		 uint64_t new_gs, uint64_t new_len);
+/** The same file for O_DIRECT; @fd -1 where the volume takes none, and nothing is said about it. */
+void slice_open_direct(const struct slice *sl, const char *name, int flags, int *fd, uint32_t *align);
 int read_full(int fd, void *buf, size_t len, uint64_t off);
 int write_full(int fd, const void *buf, size_t len, uint64_t off);
 
@@ -242,8 +244,25 @@ int replica_claim_locked(struct block_pool *bp, int64_t id, bool stop, struct re
 void replica_release_locked(struct block_pool *bp, struct replica *r);
 void store_event(struct block_pool *bp, const struct slice *sl, const struct block *b,
 		 enum store_event ev, const char *hint);
+/** As others see it: under recovery, what it was before. */
+enum replica_state replica_visible_state(const struct replica *r);
+/** An errno that speaks of the disk: suspect the volume. Returns @rc. */
+int slice_error(struct slice *sl, int rc);
+struct progress_now {
+	uint64_t received, on_disk, acked;
+	uint32_t last_crc;
+};
+/** What a writer published last, all of one moment; wait-free for the writer. */
+struct progress_now progress_get(struct progress *p);
+void progress_set(struct progress *p, uint64_t received, uint64_t on_disk, uint64_t acked,
+		  uint32_t last_crc);
+/** For a wait on block_pool.changed. */
+void store_deadline_in(struct timespec *ts, uint32_t ms);
+
+/* ---- choose.c ---- */
+/** Room for @need bytes of @q, by preference of its storage and type. NULL: -ENOSPC in @err. */
+struct slice *slice_choose_for(struct block_pool *bp, const struct write_request *q, uint64_t need,
+			       struct err *err);
 /** A volume of exactly that type with room, by preference @storage_uuid (or NULL); NULL: none. */
 struct slice *slice_choose(struct block_pool *bp, enum storage_type type, const char *storage_uuid,
 			   uint64_t need);
-/** An errno that speaks of the disk: suspect the volume. Returns @rc. */
-int slice_error(struct slice *sl, int rc);

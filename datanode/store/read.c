@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Readers: the files of a replica, and how many of its bytes may be read at this moment. */
+#include "datanode/store/store_internal.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define OPEN_TRIES 8 /* a reader that meets a rename looks again */
+
+static void reader_length(struct replica_reader *rd)
+{
+	struct replica *r = rd->replica;
+	struct progress_now p;
+
+	if (!rd->partial)
+		return;
+	/* Before the length; partner: the release store in replica_set_final(). */
+	if (atomic_load_explicit(&r->live->prog.final, memory_order_acquire)) {
+		rd->block.len = progress_get(&r->live->prog).on_disk;
+		rd->state = REPLICA_FINALIZED;
+		rd->partial = false;
+		return;
+	}
+	p = progress_get(&r->live->prog);
+	rd->block.len = p.acked < p.on_disk ? p.acked : p.on_disk;
+	rd->partial_crc = p.last_crc;
+}
+
+void replica_read_refresh(struct replica_reader *rd)
+{
+	reader_length(rd);
+}
+
+static void reader_free(struct replica_reader *rd)
+{
+	if (rd->fd >= 0)
+		(void)close(rd->fd);
+	if (rd->fd_direct >= 0)
+		(void)close(rd->fd_direct);
+	if (rd->fd_meta >= 0)
+		(void)close(rd->fd_meta);
+	free(rd);
+}
+
+static int reader_open(struct replica_reader *rd, const struct slice *sl, enum place p, uint64_t gs)
+{
+	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
+	int rc;
+
+	path_data(data, p, rd->block.id);
+	path_meta(meta, p, rd->block.id, gs);
+	rd->fd = openat(sl->fd, data, O_RDONLY | O_CLOEXEC);
+	if (rd->fd < 0)
+		return neg_errno();
+	rd->fd_meta = openat(sl->fd, meta, O_RDONLY | O_CLOEXEC);
+	if (rd->fd_meta < 0)
+		return neg_errno();
+	if (!rd->locked)
+		slice_open_direct(sl, data, O_RDONLY, &rd->fd_direct, &rd->dio_align);
+	rc = meta_read_header(rd->fd_meta, &rd->crc_type, &rd->bytes_per_crc);
+	if (!rc && rd->crc_type == CRC_NULL) {
+		(void)close(rd->fd_meta);
+		rd->fd_meta = -1;
+	}
+	return rc;
+}
+
+/* A reference to a readable replica, and where its files are at this moment. */
+static int reader_pick(struct replica_reader *rd, const struct block *b, enum place *ret_place,
+		       struct err *err)
+{
+	struct replica *r = replica_find_locked(rd->bp, b->id);
+	enum replica_state st = r ? replica_visible_state(r) : REPLICA_TEMPORARY;
+
+	if (!r || st == REPLICA_TEMPORARY || r->deleting)
+		return err_set(err, -ENOENT, "blk_%" PRId64 " is not here", b->id);
+	if (st == REPLICA_RWR)
+		return err_set(err, -ENOENT, "blk_%" PRId64 " waits for recovery and is not readable",
+			       b->id);
+	if (r->gs < b->gs)
+		return err_set(err, -ESTALE, "blk_%" PRId64 " has stamp %" PRIu64 ", %" PRIu64 " asked",
+			       b->id, r->gs, b->gs);
+	r->refs++;
+	rd->replica = r;
+	rd->state = st;
+	rd->block = (struct block){r->id, r->gs, r->len};
+	rd->partial = st == REPLICA_RBW;
+	rd->locked = r->cached;
+	(void)snprintf(rd->storage_uuid, sizeof(rd->storage_uuid), "%s", r->slice->vol->uuid);
+	*ret_place = r->place;
+	return 0;
+}
+
+/* The pair moved under our feet, or is being moved: wait for the mover, then look again. */
+static void reader_wait(struct replica_reader *rd)
+{
+	struct replica *r = rd->replica;
+	struct timespec until;
+
+	store_deadline_in(&until, STORE_WAIT_MS);
+	while (r->busy && !r->gone)
+		if (pthread_cond_timedwait(&rd->bp->changed, &rd->bp->lock, &until))
+			break;
+	replica_put_locked(rd->bp, r);
+}
+
+int replica_read_open(struct block_pool *bp, const struct block *b, struct replica_reader **ret,
+		      struct err *err)
+{
+	enum place place = IN_FINALIZED;
+	struct replica_reader *rd;
+	int rc = -ENOENT;
+
+	for (int try = 0; try < OPEN_TRIES && rc == -ENOENT; try++) {
+		rd = calloc(1, sizeof(*rd));
+		if (!rd)
+			return err_sys(err, -ENOMEM, "blk_%" PRId64, b->id);
+		rd->fd = rd->fd_direct = rd->fd_meta = -1;
+		rd->bp = bp;
+		pthread_mutex_lock(&bp->lock);
+		rc = reader_pick(rd, b, &place, err);
+		pthread_mutex_unlock(&bp->lock);
+		if (rc) {
+			free(rd);
+			return rc;
+		}
+		rc = reader_open(rd, rd->replica->slice, place, rd->block.gs);
+		if (!rc) {
+			reader_length(rd);
+			*ret = rd;
+			return 0;
+		}
+		err_sys(err, rc, "opening blk_%" PRId64 " in %s", b->id,
+			rd->replica->slice->vol->path);
+		pthread_mutex_lock(&bp->lock);
+		reader_wait(rd);
+		pthread_mutex_unlock(&bp->lock);
+		reader_free(rd);
+	}
+	/* The map knows it, the disk does not: let the NameNode hear of it. */
+	replica_suspect(bp, b);
+	return rc;
+}
+
+void replica_read_close(struct replica_reader *rd)
+{
+	struct block_pool *bp = rd->bp;
+
+	pthread_mutex_lock(&bp->lock);
+	replica_put_locked(bp, rd->replica);
+	pthread_mutex_unlock(&bp->lock);
+	reader_free(rd);
+}
+
