@@ -371,11 +371,7 @@ static int lifeline_client(struct nn_actor *a, struct err *err)
 		rc = rpc_client_new(&o, &rpc, err);
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&a->lock);
-	a->lifeline = rpc; /* cancelled at the end from now on */
-	pthread_mutex_unlock(&a->lock);
-	if (actor_stops(a))
-		rpc_client_cancel(rpc);
+	actor_keep_client(a, &a->lifeline, rpc);
 	return 0;
 }
 

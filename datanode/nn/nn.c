@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "datanode/nn/nn_internal.h"
 
-#include <arpa/inet.h>
-#include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/wire/pb.h"
-#include "common/wire/rpc_frame.h"
-#include "datanode/xfer/xfer.h"
 
 struct block_pool *dn_pool(struct dn *dn, const char *pool_id_text)
 {
@@ -59,6 +53,15 @@ void actor_wait_locked(struct nn_actor *a, uint64_t ms)
 		until.tv_nsec -= 1000000000;
 	}
 	(void)pthread_cond_timedwait(&a->wake, &a->lock, &until);
+}
+
+void actor_keep_client(struct nn_actor *a, struct rpc_client **place, struct rpc_client *rpc)
+{
+	pthread_mutex_lock(&a->lock);
+	*place = rpc; /* wake_to_stop() cancels it from now on */
+	pthread_mutex_unlock(&a->lock);
+	if (actor_stops(a))
+		rpc_client_cancel(rpc);
 }
 
 void actor_set_state(struct nn_actor *a, enum actor_state state, const struct err *why)

@@ -5,7 +5,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -288,11 +287,7 @@ static int make_client(struct nn_actor *a, struct err *err)
 		rc = rpc_client_new(&o, &rpc, err);
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&a->lock);
-	a->rpc = rpc; /* nn_stop() cancels it from now on */
-	pthread_mutex_unlock(&a->lock);
-	if (actor_stops(a))
-		rpc_client_cancel(rpc);
+	actor_keep_client(a, &a->rpc, rpc);
 	return 0;
 }
 

@@ -3,7 +3,6 @@
 #include "datanode/store/store_internal.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 

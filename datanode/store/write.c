@@ -10,9 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/metrics.h"
 
 
 static void promise(struct replica *r, uint64_t bytes)
