@@ -114,9 +114,14 @@ static int append(struct req *q, const void *in)
 	before = inode_space(w.last);
 	last = w.last->nblocks ? &w.last->blocks[w.last->nblocks - 1] : NULL;
 	file_lease(q, w.last, m->clientname, q->ns.host);
-	if (last && new_block)
+	if (last && new_block) {
+		/* HDFS asks for the room of the last block made whole, though that stays as it is. */
+		if (last->b.len < w.last->block_size)
+			rc = file_check_space(q, w.last, (int64_t)(w.last->block_size - last->b.len) * w.last->repl);
+		if (rc < 0)
+			return rc;
 		r->block = locate_bare(q, &last->b, UINT64_MAX); /* -1: it is not written on */
-	else if (last && last->b.len < w.last->block_size)
+	} else if (last && last->b.len < w.last->block_size)
 		r->block = reopen_last(q, w.last, b);
 	rc = file_space_changed(q, w.last, before);
 	if (rc < 0)

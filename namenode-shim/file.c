@@ -161,16 +161,25 @@ void file_lease(struct req *q, struct inode *n, const char *client, const char *
 	lease_effect(q, FX_LEASE_ADD, n);
 }
 
-int file_space_changed(struct req *q, const struct inode *n, uint64_t before)
+int file_check_space(struct req *q, const struct inode *n, int64_t more)
 {
-	const int64_t more = (int64_t)inode_space(n) - (int64_t)before;
 	struct inode *up;
 	int rc;
 
 	if (!more || !quota_any(q->ns.t))
 		return 0;
 	rc = ns_io(&q->ns, inode_get(q->ns.t, n->parent, &q->mem, &up));
-	rc = rc ? rc : quota_check(&q->ns, up, 0, more);
+	return rc ? rc : quota_check(&q->ns, up, 0, more);
+}
+
+int file_space_changed(struct req *q, const struct inode *n, uint64_t before)
+{
+	const int64_t more = (int64_t)inode_space(n) - (int64_t)before;
+	int rc;
+
+	if (!more || !quota_any(q->ns.t))
+		return 0;
+	rc = file_check_space(q, n, more);
 	return rc ? rc : ns_io(&q->ns, quota_charge(&q->ns, n->parent, 0, more));
 }
 

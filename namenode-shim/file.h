@@ -40,6 +40,8 @@ void file_release(struct req *q, struct inode *n);
 void file_lease(struct req *q, struct inode *n, const char *client, const char *host);
 /** "PATH (inode ID) [Lease.  Holder: NAME, pending creates: N]", the end of a lease's exceptions. */
 const char *file_lease_text(struct req *q, const char *path, uint64_t id, const char *client);
+/** May @n use @more bytes than now? Changes nothing. */
+int file_check_space(struct req *q, const struct inode *n, int64_t more);
 /** Check and charge the quotas above @n for a change of its space from @before. Before any write. */
 int file_space_changed(struct req *q, const struct inode *n, uint64_t before);
 /** No more writer: puts the inode. */

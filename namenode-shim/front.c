@@ -6,11 +6,13 @@
 #include <uthash.h>
 
 #include "common/base/clock.h"
+#include "common/reactor/reactor.h"
 #include "common/rpc/server.h"
 #include "namenode-shim/arena.h"
 #include "namenode-shim/lane.h"
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
+#include "namenode-shim/users.h"
 #include "namenode-shim/walks.h"
 
 #define HDFS "org.apache.hadoop.hdfs."
@@ -86,6 +88,46 @@ static void run_read(struct nn *nn, struct req *q)
 		req_finish(q);
 }
 
+/* A READ on its way back to the reactor. */
+struct later {
+	struct rmsg msg;
+	struct req *q;
+};
+
+static void on_later(struct rmsg *m)
+{
+	struct later *l = container_of(m, struct later, msg);
+	struct req *q = l->q;
+
+	free(l);
+	if (q->nn->lane) {
+		run_read(q->nn, q);
+		return;
+	}
+	q->rc = -ESHUTDOWN; /* nn_stop() was called meanwhile */
+	req_finish(q);
+}
+
+static void read_later(struct req *q)
+{
+	struct later *l = xcalloc(1, sizeof(*l));
+
+	l->msg.fn = on_later;
+	l->q = q;
+	reactor_post(q->nn->reactor, &l->msg);
+}
+
+/* Must the caller's groups be asked for first? That may take long. */
+static bool is_stranger(struct nn *nn, const struct rpc_call *call)
+{
+	const char *user = call->user ? call->user : "";
+	const enum users_state state = users_state(nn->users, user);
+
+	if (state == USERS_OLD)
+		lane_load_user(nn->lane, nn->users, user);
+	return state == USERS_NEW;
+}
+
 static void on_call(void *arg, struct rpc_call *call)
 {
 	const struct service *s = arg;
@@ -104,10 +146,10 @@ static void on_call(void *arg, struct rpc_call *call)
 		return; /* answered */
 	q = req_new(nn, e->method, call, in);
 	q->stat = e->stat;
-	if (e->method->kind == REQ_READ)
-		run_read(nn, q);
-	else if (e->method->prepare)
+	if (is_stranger(nn, call) || e->method->prepare)
 		lane_submit(nn->lane, q);
+	else if (e->method->kind == REQ_READ)
+		run_read(nn, q);
 	else
 		nn_submit(nn, q);
 }
@@ -147,6 +189,8 @@ int front_new(struct reactor *r, struct nn *nn, struct net_addr *ret_bound, stru
 	int rc;
 
 	f->nn = nn;
+	nn->reactor = r;
+	nn->read_later = read_later;
 	for (int i = 0; i < PROTOCOLS; i++) {
 		f->service[i].front = f;
 		f->rpc[i] = (struct rpc_service){protocols[i].name, on_call, &f->service[i]};

@@ -6,15 +6,20 @@
  *
  * Idea: a topology script, the name service or the directory of accounts may take seconds to answer.
  * A method that needs one of them has a prepare function; it runs here, without locks, one request
- * after the other, and what it found is in a cache or in the request when that comes to the writer.
+ * after the other, and what it found is in a cache or in the request when that comes to its thread. A caller
+ * whose groups are not known comes here too, with any call.
  * Ownership: the NameNode's. Threading: lane_submit() from any thread.
  */
 struct lane;
 struct req;
+struct users;
 
 /** -EAGAIN: no thread. */
 int lane_new(struct lane **ret);
-/** Any thread: prepare @q, then give it to the writer. */
+/** Any thread: learn the groups of its caller if they are not known and prepare @q, then give it to the writer,
+ *  a READ to nn->read_later. */
 void lane_submit(struct lane *l, struct req *q);
-/** The writer gets all that was submitted, prepared or not. Accepts NULL. */
+/** Any thread: look @user up (again), when there is time. */
+void lane_load_user(struct lane *l, struct users *u, const char *user);
+/** All that was submitted goes on, prepared or not. Accepts NULL. */
 void lane_free(struct lane *l);

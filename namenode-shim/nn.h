@@ -36,6 +36,7 @@
 struct hosts;
 struct lane;
 struct racks;
+struct reactor;
 struct req;
 struct users;
 struct walks;
@@ -72,6 +73,8 @@ struct nn {
 	struct hosts *hosts; /* owned */
 	struct racks *racks; /* owned */
 	struct lane *lane;   /* owned, from nn_start() to nn_stop(): what requests wait for */
+	void (*read_later)(struct req *q); /* any thread: run a READ on the reactor; set with the port */
+	struct reactor *reactor; /* borrowed; for read_later */
 	struct walks *walks; /* owned; while the writer runs */
 	struct call_stat *calls; /* owned list; complete before the port opens */
 	uint64_t start_ms, start_ns;

@@ -116,11 +116,9 @@ struct summary_walk {
 
 static void add_file(struct ns_summary *s, const struct inode *f)
 {
-	const uint64_t len = inode_len(f);
-
 	s->files++;
-	s->len += len;
-	s->space += len * f->repl;
+	s->len += inode_len(f);
+	s->space += inode_space(f);
 }
 
 static int add_entry(void *arg, const char *name, size_t len, uint64_t id)

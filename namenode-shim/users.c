@@ -21,6 +21,7 @@ struct user {
 	char *name;    /* owned, key */
 	char **groups; /* owned */
 	int ngroups;
+	bool old; /* somebody is looking it up again; good until that is done */
 	uint64_t expires_ns;
 	UT_hash_handle hh;
 };
@@ -155,17 +156,11 @@ static void make_room(struct users *u)
 	user_drop(u, e ? e : u->table);
 }
 
-/* Takes the lock, which the caller gives back; it is not held while the accounts are asked. */
-static const struct user *find_and_lock(struct users *u, const char *name)
+/* Returns with the lock held, which is not so while the accounts are asked. */
+static struct user *load_and_lock(struct users *u, const char *name)
 {
-	struct user *e, *old;
+	struct user *e = xcalloc(1, sizeof(*e)), *old;
 
-	pthread_mutex_lock(&u->lock);
-	HASH_FIND_STR(u->table, name, e);
-	if (e && e->expires_ns > clock_mono_ns())
-		return e;
-	pthread_mutex_unlock(&u->lock);
-	e = xcalloc(1, sizeof(*e));
 	e->name = xstrdup(name);
 	if (!load_fixed(e, u->fixed))
 		load_groups(e);
@@ -177,6 +172,45 @@ static const struct user *find_and_lock(struct users *u, const char *name)
 	make_room(u);
 	HASH_ADD_KEYPTR(hh, u->table, e->name, strlen(e->name), e);
 	return e;
+}
+
+static const struct user *find_and_lock(struct users *u, const char *name)
+{
+	struct user *e;
+
+	pthread_mutex_lock(&u->lock);
+	HASH_FIND_STR(u->table, name, e);
+	if (e && (e->old || e->expires_ns > clock_mono_ns()))
+		return e;
+	pthread_mutex_unlock(&u->lock);
+	return load_and_lock(u, name);
+}
+
+enum users_state users_state(struct users *u, const char *user)
+{
+	enum users_state state = USERS_KNOWN;
+	struct user *e;
+
+	if (!strcmp(user, u->self) || strlen(user) > USERS_NAME_MAX)
+		return USERS_KNOWN; /* nobody asks for groups */
+	pthread_mutex_lock(&u->lock);
+	HASH_FIND_STR(u->table, user, e);
+	if (!e) {
+		state = USERS_NEW;
+	} else if (!e->old && e->expires_ns < clock_mono_ns() + USERS_EARLY_S * NS_PER_S) {
+		e->old = true;
+		state = USERS_OLD;
+	}
+	pthread_mutex_unlock(&u->lock);
+	return state;
+}
+
+void users_load(struct users *u, const char *user)
+{
+	if (strlen(user) > USERS_NAME_MAX)
+		return;
+	(void)load_and_lock(u, user);
+	pthread_mutex_unlock(&u->lock);
 }
 
 bool users_in_group(struct users *u, const char *user, const char *group)

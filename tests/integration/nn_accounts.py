@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A caller whose groups are unknown waits for the directory of accounts; nobody else does.
+
+usage: nn_accounts.py DFS-NAMENODE SLOW-ACCOUNTS.SO
+"""
+import os
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
+from hrpc import Checks, FakeDn, NameNode, Rpc  # noqa: E402
+
+SLOW_S = 4
+QUICK_S = 2  # on a busy machine; well below SLOW_S
+
+
+def main():
+    c = Checks()
+    with tempfile.TemporaryDirectory(prefix='nn-accounts-') as directory:
+        nn = NameNode(sys.argv[1], directory, ['dfs.permissions.superusergroup=root']).format()
+        os.environ['LD_PRELOAD'] = sys.argv[2]
+        os.environ['ASAN_OPTIONS'] = os.environ.get('ASAN_OPTIONS', '') + ':verify_asan_link_order=0'
+        nn.start()
+        del os.environ['LD_PRELOAD']
+        root, dn, took = Rpc(nn.addr), FakeDn(nn.addr, 50010).start(), {}
+        root.mkdirs('/d', 0o777)
+
+        def ask(user, what, *args):
+            rpc, start = Rpc(nn.addr, user=user), time.monotonic()
+            getattr(rpc, what)(*args)
+            took[user] = time.monotonic() - start
+        strangers = [threading.Thread(target=ask, args=a) for a in (
+            ('slow-%d-reads' % SLOW_S, 'stat', '/d'), ('slow-%d-writes' % SLOW_S, 'mkdirs', '/d/new'))]
+        for t in strangers:
+            t.start()
+        time.sleep(0.5)
+        worst = 0
+        while any(t.is_alive() for t in strangers):
+            start = time.monotonic()
+            root.stat('/d')
+            root.mkdirs('/d/other')
+            dn.heartbeat()
+            worst = max(worst, time.monotonic() - start)
+            time.sleep(0.05)
+        c.check('the strangers waited and were answered', len(took) == 2 and min(took.values()) >= SLOW_S - 1, took)
+        c.check('nobody else waited', worst < QUICK_S, worst)
+        took.clear()
+        ask('slow-%d-reads' % SLOW_S, 'stat', '/d')
+        ask('slow-%d-writes' % SLOW_S, 'mkdirs', '/d/new2')
+        c.check('they are known now', max(took.values()) < QUICK_S, took)
+        t = threading.Thread(target=lambda: Rpc(nn.addr, user='slow-2-late').call_and_hang_up('getFileInfo', {1: '/d'}, 0))
+        t.start()
+        t.join()
+        c.check('SIGTERM while somebody waits ends with status 0', nn.stop() == 0)
+    return 1 if c.failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
