@@ -33,7 +33,19 @@
 
 /* ---- NamenodeProtocol ---- */
 
-#define GET_BLOCKS_MAX 65536 /* in one answer, however small they are */
+#define GET_BLOCKS_MAX 65536  /* in one answer, however small they are */
+#define GET_BLOCKS_STEP 10000 /* blocks looked at before others have their turn */
+
+/* Blocks of one node from a random place on, until they make up the size asked for: the balancer asks again
+ * and should not get the same ones. Nodes have no list of their blocks, so this may walk the whole map, in
+ * steps (walks.h); what changes in between may be left out. */
+struct block_walk {
+	uint32_t left; /* blocks of the map to look at */
+	int64_t next;  /* the first of them */
+	uint64_t sum;  /* bytes found */
+	uint32_t found;
+	int64_t id[GET_BLOCKS_MAX];
+};
 
 static bool stored_on(const struct blk *b, const struct dn *dn, const Hdn__GetBlocksRequestProto *m)
 {
@@ -63,44 +75,79 @@ static Hd__BlockWithLocationsProto *with_locations(struct req *q, const struct b
 
 		if (r->corrupt || r->excess || r->state != REPLICA_FINALIZED)
 			continue;
-		w->datanodeuuids[n] = r->st->dn->uuid; /* nodes outlive the answer: mem_lock */
-		w->storageuuids[n] = r->st->id;
+		w->datanodeuuids[n] = arena_strdup(&q->mem, r->st->dn->uuid); /* packed without the lock */
+		w->storageuuids[n] = arena_strdup(&q->mem, r->st->id);
 		w->storagetypes[n] = (Hd__StorageTypeProto)r->st->type;
 		w->n_datanodeuuids = w->n_storageuuids = w->n_storagetypes = n + 1;
 	}
 	return w;
 }
 
-/* Blocks of one node from a random place on, until they make up the size asked for: the balancer
- * asks again and should not get the same ones. Nodes have no list of their blocks: this walks the
- * whole map once. */
+/* The map is not empty. */
+static const struct blk *any_block(const struct blk *map)
+{
+	const UT_hash_table *t = map->hh.tbl;
+	uint64_t seed = clock_mono_ns() | 1;
+	const uint64_t at = rng_next(&seed);
+
+	for (unsigned int i = 0; i < t->num_buckets; i++) {
+		UT_hash_handle *h = t->buckets[(at + i) % t->num_buckets].hh_head;
+
+		if (h)
+			return ELMT_FROM_HH(t, h);
+	}
+	return map;
+}
+
+static void walk_blocks(const struct nn *nn, struct block_walk *w, const struct dn *dn,
+			const Hdn__GetBlocksRequestProto *m)
+{
+	const struct blk *b = w->next ? blocks_find(&nn->blocks, w->next) : NULL;
+	const uint32_t left = HASH_COUNT(nn->blocks.map);
+
+	w->left = w->left < left ? w->left : left;
+	if (!b && w->left) /* it begins, or the block is gone */
+		b = any_block(nn->blocks.map);
+	for (uint32_t i = 0; i < GET_BLOCKS_STEP && w->left; i++, w->left--) {
+		if (w->sum >= m->size || w->found == GET_BLOCKS_MAX)
+			w->left = 1;
+		else if (b->state == BLK_COMPLETE && b->b.len >= m->minblocksize && b->b.len &&
+			 stored_on(b, dn, m)) {
+			w->id[w->found++] = b->b.id;
+			w->sum += b->b.len;
+		}
+		b = b->hh.next ? b->hh.next : nn->blocks.map;
+	}
+	w->next = w->left ? b->b.id : 0;
+}
+
 static int get_blocks(struct req *q, const void *in)
 {
 	const Hdn__GetBlocksRequestProto *m = in;
 	Hdn__GetBlocksResponseProto *r =
 		req_reply(q, Hdn__GetBlocksResponseProto, hdn__get_blocks_response_proto__init);
 	const struct dn *dn = datanodes_find(&q->nn->dns, m->datanode->datanodeuuid);
-	const uint32_t total = HASH_COUNT(q->nn->blocks.map);
-	uint64_t seed = clock_mono_ns() | 1, sum = 0;
-	uint32_t skip = total ? (uint32_t)(rng_next(&seed) % total) : 0;
-	const struct blk *b = q->nn->blocks.map;
 	Hd__BlocksWithLocationsProto *l =
 		req_new_msg(q, Hd__BlocksWithLocationsProto, hd__blocks_with_locations_proto__init);
+	struct block_walk *w = q->block_walk;
 
 	r->blocks = l;
 	if (!dn)
 		return exc_throw(&q->exc, EXC_BAD_ARGUMENT, "Datanode %.80s not found.",
 				 m->datanode->datanodeuuid);
-	l->blocks = arena_array(&q->mem, Hd__BlockWithLocationsProto *, GET_BLOCKS_MAX);
-	while (skip--)
-		b = b->hh.next;
-	for (uint32_t i = 0; i < total && sum < m->size && l->n_blocks < GET_BLOCKS_MAX; i++) {
-		if (b->state == BLK_COMPLETE && b->b.len >= m->minblocksize && b->b.len &&
-		    stored_on(b, dn, m)) {
+	if (!w) {
+		w = q->block_walk = xcalloc(1, sizeof(*w));
+		w->left = HASH_COUNT(q->nn->blocks.map);
+	}
+	walk_blocks(q->nn, w, dn, m);
+	if (w->left)
+		return REQ_PARK;
+	l->blocks = arena_array(&q->mem, Hd__BlockWithLocationsProto *, w->found + 1u);
+	for (uint32_t i = 0; i < w->found; i++) {
+		const struct blk *b = blocks_find(&q->nn->blocks, w->id[i]);
+
+		if (b && b->state == BLK_COMPLETE)
 			l->blocks[l->n_blocks++] = with_locations(q, b);
-			sum += b->b.len;
-		}
-		b = b->hh.next ? b->hh.next : q->nn->blocks.map;
 	}
 	return 0;
 }
@@ -174,7 +221,7 @@ REFUSE(get_edit_log_manifest, EXC_UNSUPPORTED, NO_CHECKPOINTS)
 #define NAMENODE(name, msg, fn) METHOD(name, hdn, msg, REQ_READ, REQ_SUPER, fn)
 static const struct method namenode_table[] = {
 	METHOD(versionRequest, hd, version, REQ_READ, REQ_SUPER, version_request),
-	NAMENODE(getBlocks, get_blocks, get_blocks),
+	METHOD(getBlocks, hdn, get_blocks, REQ_READ, REQ_SUPER | REQ_MEM, get_blocks),
 	NAMENODE(getBlockKeys, get_block_keys, get_block_keys),
 	NAMENODE(getTransactionId, get_transaction_id, get_transaction_id),
 	NAMENODE(getMostRecentCheckpointTxId, get_most_recent_checkpoint_tx_id, get_checkpoint_id),

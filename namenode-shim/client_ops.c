@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -284,6 +285,8 @@ static int rolling_upgrade(struct req *q, const void *in)
 
 /* ---- metaSave ---- */
 
+#define METASAVE_BUF (1 << 20)
+
 static char *bytes_text(struct arena *a, uint64_t n)
 {
 	static const char units[] = "BKMGTPE";
@@ -313,7 +316,7 @@ static const char *node_line(struct arena *a, const struct dn *dn)
 			    bytes_text(a, left), when);
 }
 
-static void write_state(struct nn *nn, struct arena *a, int fd)
+static void write_state(struct nn *nn, struct arena *a, FILE *f)
 {
 	const struct blocks *bs = &nn->blocks;
 	const uint64_t inodes = nn->inodes, nblocks = HASH_COUNT(bs->map);
@@ -324,7 +327,7 @@ static void write_state(struct nn *nn, struct arena *a, int fd)
 		dead += !dn->alive;
 		busy += dn->ninval > 0;
 	}
-	dprintf(fd,
+	fprintf(f,
 		"%" PRIu64 " files and directories, %" PRIu64 " blocks = %" PRIu64
 		" total filesystem objects\nLive Datanodes: %u\nDead Datanodes: %u\n"
 		"Metasave: Blocks waiting for reconstruction: %" PRIu64 "\n",
@@ -332,10 +335,10 @@ static void write_state(struct nn *nn, struct arena *a, int fd)
 	list_for_each(l, &bs->under) {
 		const struct blk *b = container_of(l, struct blk, work);
 
-		dprintf(fd, "blk_%" PRId64 "_%" PRIu64 " (replicas: l: %u of %u%s)\n", b->b.id, b->b.gs,
+		fprintf(f, "blk_%" PRId64 "_%" PRIu64 " (replicas: l: %u of %u%s)\n", b->b.id, b->b.gs,
 			blk_live(b), b->repl, b->flags & BLK_MISSING ? " MISSING" : "");
 	}
-	dprintf(fd,
+	fprintf(f,
 		"Metasave: Blocks currently missing: %" PRIu64 "\n"
 		"Mis-replicated blocks that have been postponed:\n"
 		"Metasave: Blocks being reconstructed: %u\n"
@@ -343,7 +346,21 @@ static void write_state(struct nn *nn, struct arena *a, int fd)
 		"Metasave: Number of datanodes: %u\n",
 		bs->missing, 0u, datanodes_pending_deletions(&nn->dns), busy, live + dead);
 	for (const struct dn *dn = nn->dns.table; dn; dn = dn->hh.next)
-		dprintf(fd, "%s", node_line(a, dn));
+		fprintf(f, "%s", node_line(a, dn));
+}
+
+/* A plain file of the log directory, emptied as HDFS does; not a pipe or a device, which may block. */
+static int open_log(const char *path)
+{
+	int fd = ret_errno(open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
+	struct stat st;
+	int rc = fd < 0 ? fd : ret_errno(fstat(fd, &st));
+
+	if (!rc)
+		rc = !S_ISREG(st.st_mode) ? -EINVAL : st.st_nlink != 1 ? -EMLINK : ret_errno(ftruncate(fd, 0));
+	if (rc < 0 && fd >= 0)
+		close(fd);
+	return rc < 0 ? rc : fd;
 }
 
 /* A CHANGE only to run on the writer thread without the lock: it waits for a file system. */
@@ -351,19 +368,31 @@ static int meta_save(struct req *q, const void *in)
 {
 	const Hd__MetaSaveRequestProto *m = in;
 	char *path = arena_printf(&q->mem, "%s/%s", q->nn->set.log_dir, m->filename);
+	FILE *f;
 	int fd, rc;
 
 	req_reply(q, Hd__MetaSaveResponseProto, hd__meta_save_response_proto__init);
-	if (!*m->filename || strchr(m->filename, '/') || m->filename[0] == '.')
+	/* in_use.lock: closing it would give up the lock of the directory. */
+	if (!*m->filename || strchr(m->filename, '/') || m->filename[0] == '.' ||
+	    !strcmp(m->filename, "in_use.lock"))
 		return exc_throw(&q->exc, EXC_IO,
 				 "metaSave writes into the log directory: %.200s is not a plain file "
 				 "name",
 				 m->filename);
-	fd = ret_errno(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+	fd = open_log(path);
 	if (fd < 0)
 		return exc_throw(&q->exc, EXC_IO, "%.300s: %s", path, strerror(-fd));
-	write_state(q->nn, &q->mem, fd);
-	rc = ret_errno(close(fd));
+	f = fdopen(fd, "w");
+	if (!f) {
+		rc = neg_errno();
+		close(fd);
+		return exc_throw(&q->exc, EXC_IO, "%.300s: %s", path, strerror(-rc));
+	}
+	(void)setvbuf(f, NULL, _IOFBF, METASAVE_BUF); /* a line for each block that lacks replicas */
+	write_state(q->nn, &q->mem, f);
+	rc = ferror(f) ? -EIO : 0;
+	if (fclose(f))
+		rc = neg_errno();
 	return rc < 0 ? exc_throw(&q->exc, EXC_IO, "%.300s: %s", path, strerror(-rc)) : 0;
 }
 

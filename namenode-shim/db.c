@@ -26,6 +26,7 @@
 #define FIRST_GS 1000ull
 #define DIRENT_ID_BYTES 8 /* parent id at the start of a dirent's key */
 #define ORDER_SIGNED 1
+#define CHECK_SLOW_MS 1000 /* told of in the log */
 
 int db_rc(int rc)
 {
@@ -517,7 +518,7 @@ static bool holds_java(const char *current)
 static int lock_and_check(const char *dir, int *ret_lock_fd, struct db_check_sum *sum, struct err *err)
 {
 	char current[4200], data[4300];
-	uint64_t start_ns;
+	uint64_t start_ns, ms;
 	int fd, rc;
 
 	snprintf(current, sizeof(current), "%s/current", dir);
@@ -543,10 +544,11 @@ static int lock_and_check(const char *dir, int *ret_lock_fd, struct db_check_sum
 		close(fd);
 		return rc;
 	}
-	log_info("op=check file=%s pages=%llu used=%llu unused=%llu inodes=%llu ms=%llu", data,
-		 (unsigned long long)sum->pages, (unsigned long long)sum->used,
-		 (unsigned long long)sum->unused, (unsigned long long)sum->inodes,
-		 (unsigned long long)((clock_mono_ns() - start_ns) / NS_PER_MS));
+	ms = (clock_mono_ns() - start_ns) / NS_PER_MS;
+	if (ms >= CHECK_SLOW_MS)
+		log_info("op=check file=%s pages=%llu used=%llu inodes=%llu ms=%llu", data,
+			 (unsigned long long)sum->pages, (unsigned long long)sum->used,
+			 (unsigned long long)sum->inodes, (unsigned long long)ms);
 	*ret_lock_fd = fd;
 	return 0;
 }

@@ -139,6 +139,11 @@ void nn_free(struct nn *nn)
 	free(nn);
 }
 
+uint64_t nn_steady_ms(const struct nn *nn)
+{
+	return nn->start_ms + (clock_mono_ns() - nn->start_ns) / NS_PER_MS;
+}
+
 struct call_stat *call_stats_find(struct call_stat *list, const char *method)
 {
 	while (list && strcmp(list->name, method))
@@ -527,7 +532,7 @@ static int try_batch(struct nn *nn, struct list *batch)
 			break;
 	}
 	if (!t.failed)
-		(void)retry_purge(&t, clock_wall_ms()); /* a failure shows in the commit */
+		(void)retry_purge(&t, nn_steady_ms(nn)); /* a failure shows in the commit */
 	nn->batch = NULL;
 	rc = txn_write_commit(&t);
 	return rc;

@@ -108,6 +108,9 @@ int nn_start(struct nn *nn);
 void nn_stop(struct nn *nn);
 /** Accepts NULL. */
 void nn_free(struct nn *nn);
+/** The time of day as it would be had nobody moved the clock since the start: for what must neither expire at
+ *  once nor stay for ever. Milliseconds. Any thread. */
+uint64_t nn_steady_ms(const struct nn *nn);
 /** Any thread: give @q to the writer. */
 void nn_submit(struct nn *nn, struct req *q);
 /** Writer thread: was inode @id given to a writer by a change of this batch before @q? Memory (leases,

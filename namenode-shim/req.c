@@ -79,7 +79,7 @@ static int remember(struct req *q)
 	uint8_t *buf = arena_alloc(&q->mem, len);
 
 	protobuf_c_message_pack(q->out, buf);
-	return ns_io(&q->ns, retry_store(q->ns.t, &q->key, q->ns.now_ms + q->nn->set.retry_ms, buf,
+	return ns_io(&q->ns, retry_store(q->ns.t, &q->key, nn_steady_ms(q->nn) + q->nn->set.retry_ms, buf,
 					 (uint32_t)len));
 }
 
@@ -249,6 +249,7 @@ void req_finish(struct req *q)
 	hosts_free(q->hosts);
 	free(q->prepare_error);
 	ns_summing_free(q->summing);
+	free(q->block_walk);
 	arena_free(&q->mem);
 	free(q);
 }

@@ -38,6 +38,7 @@ enum req_flag {
 	REQ_ONCE = 1,    /* at most once: retry cache */
 	REQ_SAFE_OK = 2, /* a change that safe mode allows */
 	REQ_SUPER = 4,   /* super-user only */
+	REQ_MEM = 8,     /* its steps (REQ_PARK) look at what mem_lock guards */
 };
 
 struct method {
@@ -79,6 +80,7 @@ struct req {
 	struct hosts *hosts;  /* owned: prepared by refreshNodes until it is taken */
 	char *prepare_error;  /* owned: or why not */
 	struct ns_summing *summing; /* owned, or NULL: what a summary has counted so far */
+	struct block_walk *block_walk; /* owned, or NULL: how far getBlocks is */
 	uint64_t arg; /* internal changes: an inode id */
 	struct {
 		const struct dn *dn;

@@ -249,15 +249,25 @@ void settings_fini(struct settings *s)
 	s->limits.protected_dirs = NULL;
 }
 
-/* Keys that ask for proof of identity: who sets them must not get a NameNode that believes everybody. */
+/* Keys that ask for secrecy or proof of identity: who sets them must not get a NameNode without either. */
 static int refuse_security(const struct conf *c, struct err *e)
 {
 	const char *who = conf_get_or(c, "hadoop.security.authentication", "simple");
-	bool tokens = false;
+	const char *http = conf_get_or(c, "dfs.http.policy", "");
+	bool tokens = false, encrypt = false;
 	int rc = conf_bool(c, "dfs.block.access.token.enable", false, &tokens, e);
 
+	rc = rc ? rc : conf_bool(c, "dfs.encrypt.data.transfer", false, &encrypt, e);
 	if (rc)
 		return rc;
+	if (!strcasecmp(http, "HTTPS_ONLY"))
+		return err_set(e, -ENOTSUP,
+			       "dfs.http.policy=%s: this NameNode has no HTTPS pages; set HTTP_ONLY or "
+			       "HTTP_AND_HTTPS here, or keep Apache's NameNode", http);
+	if (encrypt)
+		return err_set(e, -ENOTSUP,
+			       "dfs.encrypt.data.transfer=true: this NameNode gives out no keys; set it to "
+			       "false on the whole cluster, or keep Apache's NameNode");
 	if (strcasecmp(who, "simple") != 0)
 		return err_set(e, -ENOTSUP,
 			       "hadoop.security.authentication=%s: this NameNode speaks `simple` only and "

@@ -10,6 +10,7 @@
 #include "namenode-shim/req.h"
 
 struct walks {
+	struct nn *nn; /* borrowed */
 	pthread_t thread;
 	pthread_mutex_t lock; /* of queue and stop */
 	pthread_cond_t cond;
@@ -33,12 +34,17 @@ static struct req *take(struct walks *w)
 
 static void step(struct walks *w, struct req *q)
 {
+	const bool mem = q->method->flags & REQ_MEM;
 	const int rc = txn_read_begin(&w->reader);
 
 	req_reset(q, &w->reader);
 	q->rc = rc;
 	if (!rc) {
+		if (mem)
+			pthread_rwlock_rdlock(&w->nn->mem_lock);
 		req_run(q);
+		if (mem)
+			pthread_rwlock_unlock(&w->nn->mem_lock);
 		txn_read_end(&w->reader);
 	}
 	if (q->rc == REQ_PARK)
@@ -66,6 +72,7 @@ int walks_new(struct nn *nn, struct walks **ret)
 		free(w);
 		return rc;
 	}
+	w->nn = nn;
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->cond, NULL);
 	list_init(&w->queue);

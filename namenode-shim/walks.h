@@ -8,7 +8,7 @@
  * is the whole of it for most; what is left goes to a thread that makes a step of each walk in turn,
  * every one with a reader's transaction of its own. So a walk delays neither calls nor heartbeats nor
  * the growth of the database, and a small walk does not wait for a large one. The answer about a
- * changing tree is therefore no snapshot, as in HDFS.
+ * changing tree is therefore no snapshot, as in HDFS. The map of blocks is walked in the same way for the balancer.
  * Ownership: requests given to it. Threading: walks_submit() from any thread.
  */
 struct nn;
@@ -19,6 +19,6 @@ struct walks;
 int walks_new(struct nn *nn, struct walks **ret);
 /** What is left is answered with a failure. Accepts NULL. */
 void walks_free(struct walks *w);
-/** A READ that answered REQ_PARK: its method is run until it does not. It must not look at what
- *  mem_lock guards. */
+/** A READ that answered REQ_PARK: its method is run until it does not. It may look at what mem_lock guards only
+ *  if it has REQ_MEM; the lock is given back after each step, before the answer leaves. */
 void walks_submit(struct walks *w, struct req *q);

@@ -576,6 +576,29 @@ def program(nn, directory):
     C.check('port in use: clear', r.returncode == 1 and nn.addr in r.stderr and r.stderr.count('\n') <= 2, r.stderr)
 
 
+def meta_save(nn, c):
+    """It writes plain files of the log directory, which is the name directory unless told."""
+    def save(name):
+        return lambda: c.call('metaSave', {1: name})
+    where = nn.dir + '/name/'
+    with open(where + 'old', 'w') as f:
+        f.write('x' * 100000)
+    save('old')()
+    with open(where + 'old') as f:
+        text = f.read()
+    C.check('metaSave replaces a file', 'files and directories' in text and 'Number of datanodes' in text and
+            'xxx' not in text, text[-200:])
+    os.mkfifo(where + 'pipe')
+    os.symlink(where + 'old', where + 'link')
+    os.link(where + 'old', where + 'hard')
+    for name in ('pipe', 'link', 'hard', 'current', '../x', 'a/b', '', '.x', 'in_use.lock', 'x' * 300):
+        C.throws('metaSave to "%s"' % name[:20], 'IOException', save(name))
+    with open(where + 'old') as f:
+        C.check('nothing else is changed', f.read() == text and not os.path.exists(nn.dir + '/x'))
+    r = subprocess.run(nn.args() + ['--format', '--force'], capture_output=True, text=True)
+    C.check('the lock is held', r.returncode == 1 and 'in use' in r.stderr, r)
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix='nn-rpc-') as directory:
         nn = NameNode(sys.argv[1], directory, FAST).format().start()
@@ -593,6 +616,7 @@ def main():
             lost_volume(c, dns)
             leases(c, dns)
             cut(c, dns)
+            meta_save(nn, c)
             identity(nn)
             program(nn, directory)
             restart(nn, dns)
