@@ -307,12 +307,26 @@ int cli_fail(struct cli *c, const char *what, const char *text)
 	return EXIT_FAIL;
 }
 
+int cli_fail_cure(struct cli *c, const char *what, const char *text, const char *cure)
+{
+	char line[768];
+
+	snprintf(line, sizeof(line), "%s; %s", text, cure);
+	return cli_fail(c, what, line);
+}
+
 int cli_fail_errno(struct cli *c, const char *what, int rc, const char *cure)
 {
-	char text[256];
+	return cure ? cli_fail_cure(c, what, err_name(rc), cure) : cli_fail(c, what, err_name(rc));
+}
 
-	snprintf(text, sizeof(text), "%s%s%s", err_name(rc), cure ? "; " : "", cure ? cure : "");
-	return cli_fail(c, what, text);
+int cli_fail_write(struct cli *c, const char *what, int rc)
+{
+	return cli_fail_errno(c, what, rc, rc == -ENOSPC  ? "free some space"
+					   : rc == -EDQUOT ? "your quota on that disk is used up"
+					   : rc == -EPIPE  ? "its reader has ended"
+					   : rc == -ENOENT ? "make its directory first"
+							   : NULL);
 }
 
 const char *cli_size(char buf[32], uint64_t bytes, bool human)
@@ -400,6 +414,19 @@ char *cli_base(const char *path)
 	while (start && path[start - 1] != '/')
 		start--;
 	return checked(strndup(path + start, end - start));
+}
+
+char *cli_parent(const char *path)
+{
+	size_t end = strlen(path);
+
+	while (end && path[end - 1] == '/')
+		end--;
+	while (end && path[end - 1] != '/')
+		end--;
+	while (end > 1 && path[end - 1] == '/')
+		end--;
+	return end ? checked(strndup(path, end)) : cli_strdup("."); /* the home directory */
 }
 
 /* Length of the valid UTF-8 sequence at @s, 0 when it is none. */

@@ -77,6 +77,10 @@ void cli_end(struct cli *c);
 /** One line on stderr; counts as a failure. Always returns EXIT_FAIL. */
 int cli_fail(struct cli *c, const char *what, const char *text);
 int cli_fail_errno(struct cli *c, const char *what, int rc, const char *cure);
+/** With what to do about it. */
+int cli_fail_cure(struct cli *c, const char *what, const char *text, const char *cure);
+/** A local file or stream cannot be written. */
+int cli_fail_write(struct cli *c, const char *what, int rc);
 
 /** "1.5 GiB", or plain digits when !human. Returns @buf. */
 const char *cli_size(char buf[32], uint64_t bytes, bool human);
@@ -88,6 +92,8 @@ const char *cli_mode(char buf[12], const struct dfs_stat *st);
 char *cli_join(const char *dir, const char *name);
 /** Last component, without trailing slashes, malloc'ed; "" for "/". */
 char *cli_base(const char *path);
+/** All but the last component, malloc'ed; "." of a bare name, "/" of "/". */
+char *cli_parent(const char *path);
 /** malloc-checked strdup. */
 char *cli_strdup(const char *s);
 /** @path as a person may see it: on a terminal control characters become '?'. Returns @path or a static

@@ -217,6 +217,10 @@ static int setrep_one(const struct change *ch, const char *path, const struct df
 
 	if (st->type == DFS_DIR && ch->cli->recursive)
 		return 1;
+	if (st->type == DFS_DIR) {
+		snprintf(err->text, sizeof(err->text), "%s; use -r", err_name(-EISDIR));
+		return -EISDIR;
+	}
 	rc = dfs_set_replication(ch->cli->fs, path, ch->replication, err);
 	while (rc == 0 && ch->cli->wait) {
 		rc = has_replicas(ch->cli, path, ch->replication, err);

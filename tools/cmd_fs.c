@@ -86,7 +86,9 @@ static void mkdir_one(struct cli *c, const char *path)
 {
 	struct dfs_err err = {0};
 
-	if (dfs_mkdir(c->fs, path, 0, c->parents, &err) < 0)
+	if (dfs_mkdir(c->fs, path, 0, c->parents, &err) == -ENOENT)
+		cli_fail_cure(c, path, err.text, "use -p to make it too");
+	else if (err.rc < 0)
 		cli_fail(c, path, err.text);
 	else
 		tell_done(c, path);
@@ -129,7 +131,7 @@ static void mv_one(struct cli *c, const char *from, const char *target, bool int
 	struct dfs_err err = {0};
 
 	if (dfs_rename(c->fs, from, to, c->force, &err) < 0) {
-		if (err.rc == -EEXIST)
+		if (err.rc == -EEXIST && !c->force)
 			cli_fail_errno(c, to, -EEXIST, "use -f to replace it");
 		else
 			cli_fail(c, from, err.text);
@@ -162,6 +164,7 @@ int cmd_mv(struct cli *c)
 
 static void touch_one(struct cli *c, const char *path)
 {
+	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS};
 	struct dfs_err err = {0};
 	struct dfs_file *f;
 	struct dfs_stat st;
@@ -171,7 +174,11 @@ static void touch_one(struct cli *c, const char *path)
 	if (!rc) {
 		rc = dfs_set_times(c->fs, path, now, now, &err);
 	} else if (rc == -ENOENT) {
-		rc = dfs_create(c->fs, path, NULL, &f, &err);
+		rc = dfs_create(c->fs, path, &o, &f, &err);
+		if (rc == -ENOENT) {
+			cli_fail_cure(c, path, err.text, "make its directory with dfs mkdir -p");
+			return;
+		}
 		if (!rc)
 			rc = dfs_close(f, &err);
 	}

@@ -24,6 +24,11 @@ static int write_all(int fd, const char *p, size_t len)
 	return 0;
 }
 
+static const char *target_name(const struct copy_item *it)
+{
+	return strcmp(it->dst, "-") ? it->dst : "standard output";
+}
+
 /* All bytes of @src to @fd. 0, or -errno after the message. */
 static int pump(struct copy *c, const struct copy_item *it, int fd, void *buf)
 {
@@ -37,7 +42,7 @@ static int pump(struct copy *c, const struct copy_item *it, int fd, void *buf)
 	while (!rc && !copy_interrupted() && (n = dfs_read(f, buf, COPY_BUFFER, &err)) > 0) {
 		rc = write_all(fd, buf, (size_t)n);
 		if (rc < 0)
-			cli_fail_errno(c->cli, it->dst, rc, rc == -ENOSPC ? "free some space" : NULL);
+			cli_fail_write(c->cli, target_name(it), rc);
 		progress_add(&c->progress, (uint64_t)n);
 	}
 	if (!rc && n < 0)
@@ -54,10 +59,10 @@ static int get_into(struct copy *c, const struct copy_item *it, void *buf)
 	int fd = open(it->dst, O_WRONLY | O_CLOEXEC), rc;
 
 	if (fd < 0)
-		return cli_fail_errno(c->cli, it->dst, neg_errno(), NULL);
+		return cli_fail_write(c->cli, it->dst, neg_errno());
 	rc = pump(c, it, fd, buf);
 	if (close(fd) < 0 && !rc)
-		rc = (cli_fail_errno(c->cli, it->dst, neg_errno(), NULL), -EIO);
+		rc = (cli_fail_write(c->cli, it->dst, neg_errno()), -EIO);
 	return rc < 0 ? EXIT_FAIL : EXIT_OK;
 }
 
@@ -76,15 +81,15 @@ static int get_one(struct copy *c, const struct copy_item *it, void *buf)
 	tmp = copy_tmp_name(it->dst);
 	fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, it->mode & 0777);
 	if (fd < 0) {
-		rc = cli_fail_errno(c->cli, it->dst, neg_errno(), NULL);
+		rc = cli_fail_write(c->cli, it->dst, neg_errno());
 		free(tmp);
 		return rc;
 	}
 	rc = pump(c, it, fd, buf);
 	if (close(fd) < 0 && !rc)
-		rc = (cli_fail_errno(c->cli, it->dst, neg_errno(), NULL), -EIO);
+		rc = (cli_fail_write(c->cli, it->dst, neg_errno()), -EIO);
 	if (!rc && rename(tmp, it->dst) < 0)
-		rc = (cli_fail_errno(c->cli, it->dst, neg_errno(), NULL), -EIO);
+		rc = (cli_fail_write(c->cli, it->dst, neg_errno()), -EIO);
 	if (rc < 0)
 		(void)unlink(tmp);
 	free(tmp);

@@ -22,7 +22,7 @@ static int pump(struct copy *c, const struct copy_item *it, const char *tmp, int
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return cli_fail_errno(c->cli, it->src, neg_errno(), NULL), -EIO;
+			return cli_fail_errno(c->cli, fd == STDIN_FILENO ? "standard input" : it->src, neg_errno(), NULL), -EIO;
 		if (!n)
 			return 0;
 		if (dfs_write(f, buf, (size_t)n, &err) < 0)
@@ -34,8 +34,8 @@ static int pump(struct copy *c, const struct copy_item *it, const char *tmp, int
 
 static int upload(struct copy *c, const struct copy_item *it, int fd, const char *tmp, void *buf)
 {
-	struct dfs_create_opts o = {.size = sizeof(o), .mode = it->mode | DFS_MODE_SET, .replication = c->cli->replication,
-				    .block_size = c->cli->block_size};
+	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS, .mode = it->mode | DFS_MODE_SET,
+				    .replication = c->cli->replication, .block_size = c->cli->block_size};
 	struct dfs_file *f;
 	struct dfs_err err = {0};
 	int rc, rc_close;
@@ -153,6 +153,24 @@ static void walk_dir(struct copy *c, const char *src, const char *dst, uint32_t 
 	closedir(d);
 }
 
+/* 0, or an exit code after the message: a mistyped path makes no directories. */
+static int check_parent(struct cli *cli, const char *dst)
+{
+	char *parent = cli_parent(dst);
+	struct dfs_stat st;
+	struct dfs_err err = {0};
+	int rc = dfs_stat(cli->fs, parent, &st, &err);
+
+	if (rc == -ENOENT)
+		rc = cli_fail_cure(cli, parent, err.text, "make it with dfs mkdir -p");
+	else if (rc < 0)
+		rc = cli_fail(cli, parent, err.text);
+	else if (st.type != DFS_DIR)
+		rc = cli_fail(cli, parent, "a file, not a directory");
+	free(parent);
+	return rc;
+}
+
 int cmd_put(struct cli *cli)
 {
 	struct copy c = {.cli = cli, .one = put_one};
@@ -167,6 +185,11 @@ int cmd_put(struct cli *cli)
 	if ((cli->argc > 2 || copy_wants_dir(dst)) && !into)
 		return cli_fail_errno(cli, dst, rc < 0 ? -ENOENT : -ENOTDIR,
 				      "a directory is meant; make it with dfs mkdir");
+	if (rc == -ENOENT) {
+		rc = check_parent(cli, dst);
+		if (rc)
+			return rc;
+	}
 	for (int i = 0; i + 1 < cli->argc; i++) {
 		char *base = cli_base(cli->argv[i]);
 

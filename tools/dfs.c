@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dfs - the command line: `dfs CMD ...`, or `dfs-CMD ...` by the name it is called by. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/err.h"
 #include "tools/cli.h"
@@ -70,6 +72,15 @@ static const struct cli_command *find(const char *name)
 	return NULL;
 }
 
+/* Started with `<&-` or `>&-`: the next file that is opened, a connection to a data node for instance, would be taken for
+ * standard input or output. In its place stands one that can be neither read nor written as meant. */
+static void fill_closed_streams(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0)
+			(void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY); /* the lowest free one is @fd */
+}
+
 int main(int argc, char **argv)
 {
 	const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
@@ -77,6 +88,7 @@ int main(int argc, char **argv)
 	struct cli c = {0};
 	int rc;
 
+	fill_closed_streams();
 	signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error, told once */
 	if (!strncmp(name, "dfs-", 4)) {
 		name += 4;
@@ -109,7 +121,7 @@ int main(int argc, char **argv)
 	if (!rc)
 		rc = cmd->run(&c);
 	if (!rc && (fflush(stdout) || ferror(stdout)))
-		rc = cli_fail_errno(&c, "standard output", neg_errno(), NULL);
+		rc = cli_fail_write(&c, "standard output", neg_errno());
 out:
 	cli_end(&c);
 	return rc ? rc : c.failures ? EXIT_FAIL : EXIT_OK;

@@ -185,7 +185,7 @@ struct dfs_create_opts {
 /**
  * Create a file for writing. @opts may be NULL. The file is visible at once, with length 0.
  * Fails with [NN]; -EEXIST it exists (and no DFS_CREATE_OVERWRITE); -EISDIR it is a directory;
- * -ENOENT the parent does not exist; -EBUSY another client is writing it; -EINVAL the NameNode
+ * -ENOENT with DFS_CREATE_NO_PARENTS, no directory to put it in; -EBUSY another client is writing it; -EINVAL the NameNode
  * refuses block size or replication, or block size is no multiple of bytes-per-checksum.
  */
 DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create_opts *opts,

@@ -212,6 +212,15 @@ static int set_log_level(const struct conf *c, struct err *err)
 	return 0;
 }
 
+/* Who has not configured anything hears that first, not that nobody listens on this machine. */
+static int add_address_cure(const struct dfs *fs, const struct dfs_connect_opts *o, int rc, struct err *err)
+{
+	if (rc < 0 && !o->uri && !conf_is_set(fs->conf, "fs.defaultFS"))
+		err_cure(err, "fs.defaultFS is not set: name the NameNode (--fs hdfs://HOST:PORT), or the folder of "
+			      "core-site.xml (HADOOP_CONF_DIR)");
+	return rc;
+}
+
 static int connect_steps(struct dfs *fs, const struct dfs_connect_opts *o, struct err *err)
 {
 	int rc = load_conf(fs->conf, o, err);
@@ -221,7 +230,7 @@ static int connect_steps(struct dfs *fs, const struct dfs_connect_opts *o, struc
 	rc = rc ?: find_user(o->user, &fs->user, err);
 	rc = rc ?: make_client_name(fs, err);
 	rc = rc ?: make_rpc(fs, o->uri, err);
-	rc = rc ?: load_defaults(fs, err);
+	rc = rc ?: add_address_cure(fs, o, load_defaults(fs, err), err);
 	if (rc == 0) /* the NameNode was there: from now on it is worth waiting for */
 		rpc_client_set_connect_retries(fs->nn, fs->has_others
 							       ? fs->set.failover_connect_retries
