@@ -171,10 +171,11 @@ static int ask_all(struct recovery_job *j, struct err *err)
 		return err_set(err, -EHOSTUNREACH, "no node answers");
 	if (found_any && !usable)
 		return err_set(err, -EAGAIN, "%u replicas, but none is FINALIZED, RBW or RWR", found_any);
-	/* Who is away may have the bytes. */
+	/* Who is away may have the bytes; a Java node drops the block here, and what they have with it. */
 	if (failed && !usable)
-		return err_set(err, -EAGAIN, "%u of %u nodes do not answer, and no other has a replica", failed,
-			       j->count);
+		return err_set(err, -EAGAIN,
+			       "%u of %u nodes do not answer, and no other has a replica: the NameNode orders it again; "
+			       "start them or, if they are lost for good, delete the file", failed, j->count);
 	return 0;
 }
 

@@ -34,8 +34,8 @@ struct dtp_sink {
 	char hop[NET_TEXT_MAX]; /* "ip:port" */
 	uint64_t read_ns;
 	bool acks, final_answer, answer, opened, closing;
-	int64_t last_seq;       /* of the piece with last, once sent; else SEQ_UNKNOWN */
-	bool last_sent;
+	int64_t last_seq;       /* of the piece with last, once it goes; else SEQ_UNKNOWN */
+	bool last_sent, last_acked; /* acked: the hop may hang up as it likes */
 	bool confirm, ended, confirmed; /* half closed behind the last piece */
 
 	uint8_t *op_msg; /* owned */
@@ -198,6 +198,8 @@ static int piece_vec(struct dtp_sink *s, uint32_t i, struct piece *p, struct iov
 	};
 	int n = 0;
 
+	if (p->last)
+		s->last_seq = p->seq;
 	iov[n++] = (struct iovec){s->headers[i], dt_packet_encode(&pkt, s->headers[i])};
 	if (p->crc_count > 1)
 		iov[n++] = (struct iovec){(void *)(uintptr_t)p->crcs, (p->crc_count - 1) * 4};
@@ -242,6 +244,7 @@ static void do_acks(struct dtp_sink *s)
 			sink_fail(s, rc);
 			return;
 		}
+		s->last_acked |= s->last_seq != SEQ_UNKNOWN && ack.seqno == s->last_seq;
 		s->base.user->ops->acked(s->base.user, ack.seqno, ack.reply, ack.count);
 	}
 	if (s->acks || s->final_answer)
@@ -299,7 +302,8 @@ static void do_run(struct dtp_sink *s)
 
 static void do_broken(struct dtp_sink *s)
 {
-	log_info("op=forward hop=%s: %s", s->hop, err_name(s->rc));
+	if (!s->last_acked)
+		log_info("op=forward hop=%s: %s", s->hop, err_name(s->rc));
 	s->state = SINK_BROKEN;
 	if (s->opened)
 		s->base.user->ops->broken(s->base.user, s->rc);
@@ -417,6 +421,7 @@ int stream_sink_open(struct xfer_core *core, const struct sink_params *params, s
 	s->confirm = params->no_answer && params->confirm;
 	s->read_ns = core->waits.read_ns + XFER_NODE_NS * (1 + params->write->target_count);
 	snprintf(s->hop, sizeof(s->hop), "%s:%u", t->ip, t->xfer_port);
+	s->last_seq = SEQ_UNKNOWN;
 	list_init(&s->queue);
 	s->conn_op.done = on_connect;
 	s->send_op.done = on_sent;
