@@ -33,7 +33,7 @@ class Mixture(Interop):
         return ''.join(self.kind_of(a) for a in addresses)
 
     def new_path(self, what):
-        return '/%s/%d' % (what, next(self.count))
+        return '/%s-%d' % (what, next(self.count))
 
     def some_nodes(self, order):
         """Addresses of distinct running nodes of these kinds, in this order."""
