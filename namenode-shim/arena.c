@@ -24,7 +24,8 @@ static void *check(void *p, size_t len)
 	abort();
 }
 
-void *arena_alloc(struct arena *a, size_t len)
+/* Not zeroed. */
+static void *take(struct arena *a, size_t len)
 {
 	struct arena_chunk *c = a->head;
 
@@ -37,14 +38,20 @@ void *arena_alloc(struct arena *a, size_t len)
 		a->head = c;
 	}
 	c->used += len;
-	return memset(c->data + c->used - len, 0, len);
+	return c->data + c->used - len;
+}
+
+void *arena_alloc(struct arena *a, size_t len)
+{
+	return memset(take(a, len), 0, len);
 }
 
 char *arena_strndup(struct arena *a, const char *s, size_t len)
 {
-	char *p = arena_alloc(a, len + 1);
+	char *p = take(a, len + 1);
 
 	memcpy(p, s, len);
+	p[len] = '\0';
 	return p;
 }
 

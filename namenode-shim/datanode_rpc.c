@@ -95,9 +95,7 @@ static int unregistered(struct req *q, const Hdd__DatanodeRegistrationProto *reg
 
 static void ask_rack(struct req *q)
 {
-	char ip[NET_TEXT_MAX];
-
-	racks_ask(q->nn->racks, net_ip(q->call->peer, ip));
+	racks_ask(q->nn->racks, q->call->peer_ip);
 }
 
 static int register_datanode(struct req *q, const void *in)

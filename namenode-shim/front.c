@@ -70,9 +70,26 @@ static void index_add(struct service *s, const struct method *m)
 	HASH_ADD_KEYPTR(hh, s->index, m->name, strlen(m->name), e);
 }
 
+static bool reads_end(struct rop *rop)
+{
+	txn_read_end(&container_of(rop, struct nn, reads_end)->reader);
+	return false;
+}
+
+/* The reads of a turn share a transaction: all of them came before it began, so none of them can know of
+ * anything newer. */
+static int reads_begin(struct nn *nn)
+{
+	int rc = list_is_linked(&nn->reads_end.ready_link) ? 1 : txn_read_begin(&nn->reader);
+
+	if (!rc)
+		reactor_late(nn->reactor, &nn->reads_end);
+	return rc < 0 ? rc : 0;
+}
+
 static void run_read(struct nn *nn, struct req *q)
 {
-	q->rc = txn_read_begin(&nn->reader);
+	q->rc = reads_begin(nn);
 	req_reset(q, &nn->reader);
 	if (q->rc < 0) {
 		req_finish(q);
@@ -81,7 +98,6 @@ static void run_read(struct nn *nn, struct req *q)
 	pthread_rwlock_rdlock(&nn->mem_lock);
 	req_run(q);
 	pthread_rwlock_unlock(&nn->mem_lock);
-	txn_read_end(&nn->reader);
 	if (q->rc == REQ_PARK)
 		walks_submit(nn->walks, q);
 	else
@@ -191,6 +207,7 @@ int front_new(struct reactor *r, struct nn *nn, struct net_addr *ret_bound, stru
 	f->nn = nn;
 	nn->reactor = r;
 	nn->read_later = read_later;
+	rop_init(&nn->reads_end, reads_end, NULL);
 	for (int i = 0; i < PROTOCOLS; i++) {
 		f->service[i].front = f;
 		f->rpc[i] = (struct rpc_service){protocols[i].name, on_call, &f->service[i]};

@@ -8,6 +8,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
+#include "common/reactor/reactor.h"
+#include "common/rpc/server.h"
 #include "namenode-shim/arena.h"
 #include "namenode-shim/drain.h"
 #include "namenode-shim/inode.h"
@@ -415,12 +417,20 @@ static void move_all(struct list *from, struct list *to)
 		list_add_tail(to, l);
 }
 
-static void finish_all(struct list *l)
+/* The answers wake the reactor once, so that they leave together. */
+static void finish_all(struct nn *nn, struct list *l)
 {
 	struct list *e;
 
-	while ((e = list_pop(l)))
-		req_finish(container_of(e, struct req, link));
+	while ((e = list_pop(l))) {
+		struct req *q = container_of(e, struct req, link);
+
+		if (q->call)
+			q->call->quiet = true;
+		req_finish(q);
+	}
+	if (nn->reactor)
+		reactor_wake(nn->reactor);
 }
 
 static bool wait_is_over(struct nn *nn, const struct req *q, uint64_t now)
@@ -484,7 +494,7 @@ static void run_memory(struct nn *nn, struct list *batch)
 		nn_check_safe_mode(nn);
 		pthread_rwlock_unlock(&nn->mem_lock);
 	}
-	finish_all(&done);
+	finish_all(nn, &done);
 }
 
 static void unpark(struct nn *nn, struct list *batch)
@@ -586,7 +596,7 @@ static void run_changes(struct nn *nn, struct list *batch)
 	nn->expected += nn->queued;
 	pthread_mutex_unlock(&nn->qlock);
 	nn->commit_ns = clock_mono_ns() - start;
-	finish_all(batch);
+	finish_all(nn, batch);
 }
 
 static void *writer_main(void *arg)
@@ -634,7 +644,7 @@ void nn_stop(struct nn *nn)
 	nn->writer_runs = false;
 	list_for_each(l, &nn->parked)
 		container_of(l, struct req, link)->rc = -ESHUTDOWN;
-	finish_all(&nn->parked);
+	finish_all(nn, &nn->parked);
 	walks_free(nn->walks);
 	nn->walks = NULL;
 }

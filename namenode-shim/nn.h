@@ -27,6 +27,7 @@
 #include <stdint.h>
 
 #include "common/base/list.h"
+#include "common/reactor/reactor.h"
 #include "namenode-shim/blocks.h"
 #include "namenode-shim/datanodes.h"
 #include "namenode-shim/db.h"
@@ -36,7 +37,6 @@
 struct hosts;
 struct lane;
 struct racks;
-struct reactor;
 struct req;
 struct users;
 struct walks;
@@ -63,6 +63,7 @@ struct nn {
 	struct db *db;       /* owned */
 	struct users *users; /* owned */
 	struct txn reader;   /* reactor thread's */
+	struct rop reads_end; /* linked while reader is open: it closes with the reactor's turn */
 
 	pthread_rwlock_t mem_lock;
 	struct datanodes dns;
@@ -74,7 +75,7 @@ struct nn {
 	struct racks *racks; /* owned */
 	struct lane *lane;   /* owned, from nn_start() to nn_stop(): what requests wait for */
 	void (*read_later)(struct req *q); /* any thread: run a READ on the reactor; set with the port */
-	struct reactor *reactor; /* borrowed; for read_later */
+	struct reactor *reactor; /* borrowed; NULL until the port is open */
 	struct walks *walks; /* owned; while the writer runs */
 	struct call_stat *calls; /* owned list; complete before the port opens */
 	uint64_t start_ms, start_ns;

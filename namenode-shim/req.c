@@ -37,7 +37,6 @@ void req_reset(struct req *q, struct txn *t)
 {
 	const struct nn *nn = q->nn;
 	const char *user = !q->call ? users_self(nn->users) : q->call->user ? q->call->user : "";
-	char ip[NET_TEXT_MAX];
 
 	arena_free(&q->mem);
 	pb_free(q->replayed);
@@ -49,7 +48,7 @@ void req_reset(struct req *q, struct txn *t)
 	q->fx.last = &q->fx.first;
 	q->ns = (struct ns){.t = t, .a = &q->mem, .x = &q->exc, .fx = &q->fx, .users = nn->users};
 	q->ns.user = user;
-	q->ns.host = q->call ? arena_strdup(&q->mem, net_ip(q->call->peer, ip)) : "";
+	q->ns.host = q->call ? q->call->peer_ip : "";
 	q->ns.now_ms = clock_wall_ms();
 	q->ns.enforce = nn->set.permissions;
 	q->ns.limits = &nn->set.limits;

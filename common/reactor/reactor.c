@@ -189,17 +189,27 @@ static void wake(struct reactor *r)
 	(void)!write(r->wake_fd, &one, sizeof(one)); /* EAGAIN: it is awake already */
 }
 
-void reactor_post(struct reactor *r, struct rmsg *m)
+void reactor_post_quiet(struct reactor *r, struct rmsg *m)
 {
 	struct rmsg *head = atomic_load(&r->inbox);
 
 	do {
 		atomic_store_explicit(&m->next, head, memory_order_relaxed);
 	} while (!atomic_compare_exchange_weak(&r->inbox, &head, m));
-	/* Partner: sleep_begins(). Both sides store first and load the other's word after, all
-	 * sequentially consistent: either we see `sleeping` or the reactor sees the message. */
+}
+
+/* Partner: sleep_begins(). Both sides store first and load the other's word after, all sequentially
+ * consistent: either we see `sleeping` or the reactor sees what was posted. */
+void reactor_wake(struct reactor *r)
+{
 	if (atomic_load(&r->sleeping) && atomic_exchange(&r->sleeping, false))
 		wake(r);
+}
+
+void reactor_post(struct reactor *r, struct rmsg *m)
+{
+	reactor_post_quiet(r, m);
+	reactor_wake(r);
 }
 
 static bool sleep_begins(struct reactor *r)

@@ -112,6 +112,10 @@ struct rmsg {
  *  is written only when the reactor sleeps.
  *  Messages posted after reactor_run() ended are run by reactor_free(). */
 void reactor_post(struct reactor *r, struct rmsg *m);
+/** The same without the waking: reactor_wake() must follow. For many messages at once: a reactor that is
+ *  woken by the first one deals with them one by one. */
+void reactor_post_quiet(struct reactor *r, struct rmsg *m);
+void reactor_wake(struct reactor *r);
 
 /* ---- blocking calls on helper threads ---- */
 struct offload {

@@ -305,6 +305,38 @@ static void two_reactors_wake_each_other(void **state)
 	reactor_free(b.r[1]);
 }
 
+struct tick {
+	struct rmsg m;
+	atomic_int *seen;
+};
+
+static void tick_fn(struct rmsg *m)
+{
+	atomic_fetch_add(container_of(m, struct tick, m)->seen, 1);
+}
+
+static void quiet_messages_wait_for_one_wake(void **state)
+{
+	struct reactor *r = make();
+	atomic_int seen = 0;
+	struct tick t[3];
+
+	(void)state;
+	assert_int_equal(reactor_start(r), 0);
+	pause_us(20000); /* it sleeps */
+	for (int i = 0; i < 3; i++) {
+		t[i] = (struct tick){.m.fn = tick_fn, .seen = &seen};
+		reactor_post_quiet(r, &t[i].m);
+	}
+	pause_us(20000);
+	assert_int_equal(atomic_load(&seen), 0);
+	reactor_wake(r);
+	for (int i = 0; atomic_load(&seen) < 3 && i < 5000; i++)
+		pause_us(1000);
+	assert_int_equal(atomic_load(&seen), 3);
+	reactor_free(r);
+}
+
 static struct reactor *signalled;
 static void on_signal(int sig)
 {
@@ -637,6 +669,7 @@ int main(void)
 	    cmocka_unit_test(an_operation_begun_after_the_thread_ended_comes_back_cancelled),
 	    cmocka_unit_test(messages_of_many_threads_arrive_once_and_in_order),
 	    cmocka_unit_test(two_reactors_wake_each_other),
+	    cmocka_unit_test(quiet_messages_wait_for_one_wake),
 	    cmocka_unit_test(a_signal_handler_can_stop_a_sleeping_reactor),
 	    cmocka_unit_test(timers_fire_once_in_time_and_not_when_cleared),
 	    cmocka_unit_test(a_timer_in_the_past_fires_next_turn),

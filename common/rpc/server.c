@@ -57,6 +57,7 @@ struct conn {
 	uint64_t unsent;
 	uint64_t farewell_ns; /* when CONN_FAREWELL ends */
 	struct net_addr peer;
+	char peer_ip[NET_TEXT_MAX];
 	char *user, *real_user; /* set by the context, constant then */
 };
 
@@ -185,6 +186,8 @@ static void call_answered(struct call *k)
 	k->msg.fn = call_back;
 	if (reactor_is_current(r))
 		call_back(&k->msg);
+	else if (k->pub.quiet)
+		reactor_post_quiet(r, &k->msg);
 	else
 		reactor_post(r, &k->msg);
 }
@@ -354,7 +357,8 @@ static void on_call(struct conn *c, struct call *k)
 				   .retry_count = k->req.retry_count,
 				   .request = k->req.message,
 				   .request_len = (uint32_t)k->req.message_len,
-				   .peer = &c->peer};
+				   .peer = &c->peer,
+				   .peer_ip = c->peer_ip};
 	c->calls++;
 	c->server->calls++;
 	service = find_service(c->server, k->pub.protocol);
@@ -557,6 +561,7 @@ static void accepted(void *arg, struct xconn *x)
 	c->server = s;
 	c->x = x;
 	c->peer = x->peer;
+	net_ip(&c->peer, c->peer_ip);
 	c->recv_op.done = received;
 	list_init(&c->park_link);
 	list_add_tail(&s->conns, &c->link);

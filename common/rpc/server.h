@@ -15,6 +15,7 @@
  * Source: hdfs-wire section 1.
  */
 #include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
@@ -33,7 +34,10 @@ struct rpc_call {
 	const uint8_t *request;    /* the request message, request_len bytes */
 	uint32_t request_len;
 	const struct net_addr *peer;
+	const char *peer_ip;       /* the same as text, without the port */
 	void *user_data;           /* the service's */
+	bool quiet;                /* the service's: it answers from another thread and wakes the reactor
+				    * (reactor_wake) itself, when it has answered all that it can */
 };
 
 struct rpc_service {

@@ -66,7 +66,11 @@ size_t pb_size_delim(const void *msg)
 
 void pb_put_delim(struct wr *w, const void *msg)
 {
-	const size_t len = protobuf_c_message_get_packed_size(msg);
+	pb_put_sized(w, msg, protobuf_c_message_get_packed_size(msg));
+}
+
+void pb_put_sized(struct wr *w, const void *msg, size_t len)
+{
 	uint8_t *p;
 
 	wr_varint(w, len);

@@ -35,5 +35,7 @@ int pb_pack_delim(const void *msg, uint8_t **ret, size_t *ret_len);
 size_t pb_size_delim(const void *msg);
 /** Append @msg with its varint length in front; sets w->bad when it does not fit. */
 void pb_put_delim(struct wr *w, const void *msg);
+/** The same for who knows its packed size @len already. */
+void pb_put_sized(struct wr *w, const void *msg, size_t len);
 /** Take a delimited message; returns its bytes in place (borrowed), NULL and r->bad if cut short. */
 const uint8_t *pb_take_delim(struct rd *r, size_t *ret_len);

@@ -51,12 +51,14 @@ int rpc_frame_len(const uint8_t prefix[4], uint32_t max, uint32_t *ret)
 /* Up to three delimited messages (NULL: absent) behind their common length. */
 static int frame_encode(const void *const msg[3], uint8_t **ret, size_t *ret_len)
 {
-	size_t len = 0;
+	size_t size[3], len = 0;
 	uint8_t *p;
 	struct wr w;
 
-	for (int i = 0; i < 3; i++)
-		len += msg[i] ? pb_size_delim(msg[i]) : 0;
+	for (int i = 0; i < 3; i++) {
+		size[i] = msg[i] ? protobuf_c_message_get_packed_size(msg[i]) : 0;
+		len += msg[i] ? varint_len(size[i]) + size[i] : 0;
+	}
 	if (len > RPC_FRAME_MAX)
 		return -EMSGSIZE;
 	p = malloc(4 + len);
@@ -66,7 +68,7 @@ static int frame_encode(const void *const msg[3], uint8_t **ret, size_t *ret_len
 	wr_be32(&w, (uint32_t)len);
 	for (int i = 0; i < 3; i++)
 		if (msg[i])
-			pb_put_delim(&w, msg[i]);
+			pb_put_sized(&w, msg[i], size[i]);
 	*ret = p;
 	*ret_len = 4 + len;
 	return 0;
