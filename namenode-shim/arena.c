@@ -24,6 +24,14 @@ static void *check(void *p, size_t len)
 	abort();
 }
 
+static struct arena_chunk *chunk_new(size_t size, struct arena_chunk *next)
+{
+	struct arena_chunk *c = check(malloc(sizeof(*c) + size), size);
+
+	*c = (struct arena_chunk){.next = next, .size = size};
+	return c;
+}
+
 /* Not zeroed. */
 static void *take(struct arena *a, size_t len)
 {
@@ -31,10 +39,7 @@ static void *take(struct arena *a, size_t len)
 
 	len = (len + 15) & ~(size_t)15;
 	if (!c || c->size - c->used < len) {
-		const size_t size = len > CHUNK_BYTES ? len : CHUNK_BYTES;
-
-		c = check(malloc(sizeof(*c) + size), size);
-		*c = (struct arena_chunk){.next = a->head, .size = size};
+		c = chunk_new(len > CHUNK_BYTES ? len : CHUNK_BYTES, c);
 		a->head = c;
 	}
 	c->used += len;
@@ -83,12 +88,25 @@ char *arena_printf(struct arena *a, const char *fmt, ...)
 
 void arena_free(struct arena *a)
 {
-	while (a->head) {
+	while (a->head != a->kept) { /* which is the oldest, or there is none */
 		struct arena_chunk *next = a->head->next;
 
 		free(a->head);
 		a->head = next;
 	}
+	if (a->kept)
+		a->kept->used = 0;
+}
+
+void arena_keep(struct arena *a)
+{
+	a->head = a->kept = chunk_new(CHUNK_BYTES, NULL);
+}
+
+void arena_fini(struct arena *a)
+{
+	a->kept = NULL;
+	arena_free(a);
 }
 
 void *xrealloc(void *p, size_t len)

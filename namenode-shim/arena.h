@@ -17,6 +17,7 @@ struct arena_chunk;
 
 struct arena {
 	struct arena_chunk *head; /* owned; NULL when empty */
+	struct arena_chunk *kept; /* owned: the chunk that arena_free() leaves; NULL: none */
 };
 
 /** Zeroed, 16-byte aligned; never NULL. */
@@ -27,8 +28,11 @@ char *arena_strdup(struct arena *a, const char *s);
 char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 char *arena_vprintf(struct arena *a, const char *fmt, va_list ap)
 	__attribute__((format(printf, 2, 0)));
-/** Frees everything; the arena may be used again. */
+/** Frees everything but a chunk that is kept; the arena may be used again. */
 void arena_free(struct arena *a);
+/** An empty arena gets a chunk that it keeps, for who uses it again and again: arena_fini() frees that. */
+void arena_keep(struct arena *a);
+void arena_fini(struct arena *a);
 
 /** malloc family that ends the process when memory is out; for what outlives a call. */
 void *xrealloc(void *p, size_t len);

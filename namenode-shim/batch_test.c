@@ -19,7 +19,7 @@
 #include "namenode-shim/test_db.h"
 
 #define CALLS 2
-#define BLOCK_SIZE (1 << 20)
+#define FULL_BLOCK (1 << 20)
 #define FILE_LEN 7
 
 struct world {
@@ -58,7 +58,7 @@ static int run_call(struct req *q, const void *in)
 static void add_file(struct world *w, bool with_block)
 {
 	const struct ns_create c = {.path = "/f", .client = "", .perm = 0644, .repl = 1,
-				    .block_size = BLOCK_SIZE, .create = true};
+				    .block_size = FULL_BLOCK, .create = true};
 	struct ns *n = test_begin(&w->d, "root");
 	struct inode_block b = {.committed = true};
 	struct inode *f;
@@ -127,7 +127,7 @@ static void run_calls(struct world *w)
 	static const struct method m = {.name = "call", .kind = REQ_CHANGE, .run = run_call};
 
 	for (uint64_t i = 0; i < CALLS; i++) {
-		struct req *q = req_new(w->nn, &m, NULL, NULL);
+		struct req *q = req_new(w->nn, &m, NULL);
 
 		q->arg = i;
 		nn_submit(w->nn, q);
@@ -270,7 +270,7 @@ static void the_balancer_gets_the_blocks_of_a_node_in_steps(void **state)
 	m.size = UINT64_MAX;
 	m.has_minblocksize = true;
 	m.minblocksize = 0;
-	q = req_new(w.nn, find_method(&namenode_methods, "getBlocks"), NULL, NULL);
+	q = req_new(w.nn, find_method(&namenode_methods, "getBlocks"), NULL);
 	for (;;) {
 		req_reset(q, NULL);
 		q->rc = q->method->run(q, &m);
@@ -300,7 +300,7 @@ static void the_balancer_gets_the_blocks_of_a_node_in_steps(void **state)
 		assert_true(r->blocks->n_blocks > MANY / 2 - MANY / 50);
 	req_finish(q);
 	m.size = 10 * FILE_LEN;
-	q = req_new(w.nn, find_method(&namenode_methods, "getBlocks"), NULL, NULL);
+	q = req_new(w.nn, find_method(&namenode_methods, "getBlocks"), NULL);
 	req_reset(q, NULL);
 	assert_int_equal(q->method->run(q, &m), 0);
 	assert_int_equal(((const Hdn__GetBlocksResponseProto *)q->out)->blocks->n_blocks, 10);

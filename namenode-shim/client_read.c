@@ -332,7 +332,7 @@ static void touch(struct req *q, const struct inode *n)
 	if (!q->nn->set.atime_precision_ms || q->nn->safe.on ||
 	    q->ns.now_ms <= n->atime + q->nn->set.atime_precision_ms)
 		return;
-	r = req_new(q->nn, &file_touch_method, NULL, NULL);
+	r = req_new(q->nn, &file_touch_method, NULL);
 	r->arg = n->id;
 	nn_submit(q->nn, r);
 }

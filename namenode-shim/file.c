@@ -80,7 +80,7 @@ int file_find_open(struct req *q, const char *path, uint64_t id, const char *cli
 
 static void submit_recovery(struct req *q, uint64_t inode)
 {
-	struct req *r = req_new(q->nn, &file_recover_method, NULL, NULL);
+	struct req *r = req_new(q->nn, &file_recover_method, NULL);
 
 	r->arg = inode;
 	nn_submit(q->nn, r);

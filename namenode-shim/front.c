@@ -148,7 +148,6 @@ static void on_call(void *arg, struct rpc_call *call)
 {
 	const struct service *s = arg;
 	struct nn *nn = s->front->nn;
-	ProtobufCMessage *in;
 	struct entry *e;
 	struct req *q;
 
@@ -157,10 +156,9 @@ static void on_call(void *arg, struct rpc_call *call)
 		rpc_fail_no_method(call);
 		return;
 	}
-	in = rpc_call_decode(call, e->method->in);
-	if (!in)
-		return; /* answered */
-	q = req_new(nn, e->method, call, in);
+	q = req_new(nn, e->method, call);
+	if (!req_decode(q))
+		return;
 	q->stat = e->stat;
 	if (is_stranger(nn, call) || e->method->prepare)
 		lane_submit(nn->lane, q);

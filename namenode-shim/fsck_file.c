@@ -318,7 +318,7 @@ static void finish_file(struct fsck *f, const struct file *file)
 		say_damage(f, file);
 		f->res.corrupt_files++;
 		if (f->opts.remove && !inode_is_open(file->n)) {
-			struct req *q = req_new(f->nn, &remove_method, NULL, NULL);
+			struct req *q = req_new(f->nn, &remove_method, NULL);
 
 			q->arg = file->n->id;
 			nn_submit(f->nn, q);

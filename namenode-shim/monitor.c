@@ -100,7 +100,7 @@ static void check_leases(struct nn *nn)
 			continue;
 		l->renewed_ns = clock_mono_ns();
 		for (uint32_t i = 0; i < l->ninodes; i++) {
-			struct req *q = req_new(nn, &file_recover_method, NULL, NULL);
+			struct req *q = req_new(nn, &file_recover_method, NULL);
 
 			q->arg = l->inode[i];
 			nn_submit(nn, q);
@@ -117,7 +117,7 @@ static void check_recoveries(struct nn *nn, uint64_t now)
 
 		if (now < o->recovery_until_ns)
 			continue;
-		q = req_new(nn, &file_recover_method, NULL, NULL);
+		q = req_new(nn, &file_recover_method, NULL);
 		q->arg = o->blk->inode;
 		nn_submit(nn, q);
 	}

@@ -81,6 +81,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	nn->start_ns = clock_mono_ns();
 	pthread_rwlock_init(&nn->mem_lock, NULL);
 	pthread_mutex_init(&nn->qlock, NULL);
+	req_pool_init(&nn->reqs);
 	pthread_condattr_t attr;
 
 	pthread_condattr_init(&attr);
@@ -136,6 +137,7 @@ void nn_free(struct nn *nn)
 	}
 	pthread_cond_destroy(&nn->qcond);
 	pthread_mutex_destroy(&nn->qlock);
+	req_pool_fini(&nn->reqs);
 	pthread_rwlock_destroy(&nn->mem_lock);
 	settings_fini(&nn->set);
 	free(nn);

@@ -58,6 +58,13 @@ struct safemode {
 	bool empty_start;     /* there was nothing to wait for */
 };
 
+/* Requests that have ended, with their first memory, for those that come. */
+struct req_pool {
+	pthread_mutex_t lock;
+	struct list spare; /* of req.link */
+	uint32_t n;
+};
+
 struct nn {
 	struct settings set;
 	struct db *db;       /* owned */
@@ -84,6 +91,7 @@ struct nn {
 
 	pthread_mutex_t qlock;
 	pthread_cond_t qcond;
+	struct req_pool reqs;
 	struct list queue; /* of req.link */
 	uint32_t queued;   /* in queue */
 	uint32_t gather;   /* wake the writer when so many are queued */

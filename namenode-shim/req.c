@@ -16,21 +16,87 @@
 #include "namenode-shim/quota.h"
 #include "namenode-shim/users.h"
 
-struct req *req_new(struct nn *nn, const struct method *m, struct rpc_call *call,
-		    ProtobufCMessage *in)
+#define REQ_SPARE_MAX 256
+
+void req_pool_init(struct req_pool *p)
 {
-	struct req *q = xcalloc(1, sizeof(*q));
+	pthread_mutex_init(&p->lock, NULL);
+	list_init(&p->spare);
+	p->n = 0;
+}
+
+static void really_free(struct req *q)
+{
+	arena_fini(&q->mem);
+	free(q);
+}
+
+void req_pool_fini(struct req_pool *p)
+{
+	struct list *l;
+
+	while ((l = list_pop(&p->spare)))
+		really_free(container_of(l, struct req, link));
+	pthread_mutex_destroy(&p->lock);
+}
+
+static struct req *pool_take(struct req_pool *p)
+{
+	struct list *l;
+	struct req *q;
+
+	pthread_mutex_lock(&p->lock);
+	l = list_pop(&p->spare);
+	p->n -= l != NULL;
+	pthread_mutex_unlock(&p->lock);
+	if (l) {
+		q = container_of(l, struct req, link);
+		*q = (struct req){.mem = q->mem};
+		return q;
+	}
+	q = xcalloc(1, sizeof(*q));
+	arena_keep(&q->mem);
+	return q;
+}
+
+static void pool_give(struct req_pool *p, struct req *q)
+{
+	bool full;
+
+	arena_free(&q->mem);
+	pthread_mutex_lock(&p->lock);
+	full = p->n == REQ_SPARE_MAX;
+	if (!full) {
+		list_add(&p->spare, &q->link);
+		p->n++;
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (full)
+		really_free(q);
+}
+
+struct req *req_new(struct nn *nn, const struct method *m, struct rpc_call *call)
+{
+	struct req *q = pool_take(&nn->reqs);
 
 	q->nn = nn;
 	q->method = m;
 	q->call = call;
-	q->in = in;
 	q->since_ns = clock_mono_ns();
 	q->exc.a = &q->mem;
 	list_init(&q->link);
 	if (call && (m->flags & REQ_ONCE))
 		q->key = retry_key_make(call->client_id, call->client_id_len, call->call_id);
 	return q;
+}
+
+bool req_decode(struct req *q)
+{
+	q->in = rpc_call_decode_in(q->call, &q->room, q->method->in);
+	if (q->in)
+		return true;
+	pool_give(&q->nn->reqs, q);
+	return false;
 }
 
 void req_reset(struct req *q, struct txn *t)
@@ -243,12 +309,11 @@ void req_finish(struct req *q)
 		log_warn("op=%s inode=%llu rc=%s text=\"%s\"", q->method->name,
 			 (unsigned long long)q->arg, err_name(q->rc),
 			 q->exc.cls ? q->exc.text : "");
-	pb_free(q->in);
+	pb_free_in(&q->room, q->in);
 	pb_free(q->replayed);
 	hosts_free(q->hosts);
 	free(q->prepare_error);
 	ns_summing_free(q->summing);
 	free(q->block_walk);
-	arena_free(&q->mem);
-	free(q);
+	pool_give(&q->nn->reqs, q);
 }

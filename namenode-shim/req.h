@@ -17,6 +17,7 @@
 #include <protobuf-c/protobuf-c.h>
 
 #include "common/base/list.h"
+#include "common/wire/pb.h"
 #include "namenode-shim/ns.h"
 #include "namenode-shim/retry.h"
 
@@ -26,6 +27,7 @@ struct dn;
 struct nn;
 struct rpc_call;
 struct req;
+struct req_pool;
 struct Hd__DatanodeInfoProto;
 
 enum req_kind { REQ_READ, REQ_MEMORY, REQ_CHANGE };
@@ -65,7 +67,8 @@ struct req {
 	struct nn *nn;               /* borrowed */
 	struct rpc_call *call;       /* owned until answered; NULL: internal */
 	const struct method *method; /* static */
-	ProtobufCMessage *in;        /* owned */
+	ProtobufCMessage *in;        /* owned, in room */
+	struct pb_room room;
 	struct arena mem;
 	struct call_stat *stat; /* borrowed, or NULL */
 	uint64_t since_ns;
@@ -89,9 +92,14 @@ struct req {
 	uint32_t nseen;
 };
 
-/** @call and @in may be NULL (internal). */
-struct req *req_new(struct nn *nn, const struct method *m, struct rpc_call *call,
-		    ProtobufCMessage *in);
+/** nn->reqs: any thread takes and gives. */
+void req_pool_init(struct req_pool *p);
+void req_pool_fini(struct req_pool *p);
+
+/** Takes @call; NULL: internal. */
+struct req *req_new(struct nn *nn, const struct method *m, struct rpc_call *call);
+/** Decode what @q is to do. False: malformed; it has been answered, @q is gone. */
+bool req_decode(struct req *q);
 /** Forget what an earlier run left; ready to run on @t. */
 void req_reset(struct req *q, struct txn *t);
 /** Safe mode, rights, retry cache, then the method. Sets and returns q->rc. */

@@ -234,9 +234,15 @@ void rpc_fail_no_method(struct rpc_call *call)
 
 ProtobufCMessage *rpc_call_decode(struct rpc_call *call, const ProtobufCMessageDescriptor *desc)
 {
+	return rpc_call_decode_in(call, NULL, desc);
+}
+
+ProtobufCMessage *rpc_call_decode_in(struct rpc_call *call, struct pb_room *room,
+				     const ProtobufCMessageDescriptor *desc)
+{
 	ProtobufCMessage *m = NULL;
 
-	if (!pb_unpack(desc, call->request, call->request_len, &m))
+	if (!pb_unpack_in(room, desc, call->request, call->request_len, &m))
 		return m;
 	call_fail(call_of(call), RPC_FATAL_DESERIALIZING_REQUEST, JEX_RPC_SERVER,
 		  "malformed request message");

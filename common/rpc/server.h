@@ -22,6 +22,8 @@
 #include "common/base/net.h"
 #include "common/reactor/reactor.h"
 
+struct pb_room;
+
 struct rpc_call {
 	const char *protocol;      /* Java name */
 	const char *method;
@@ -65,6 +67,9 @@ void rpc_server_close(struct rpc_server *s);
 /** Decode the request into a message of @desc: free with protobuf_c_message_free_unpacked(m, NULL)
  *  before or after the reply. NULL: malformed; the call has been answered and is gone. */
 ProtobufCMessage *rpc_call_decode(struct rpc_call *call, const ProtobufCMessageDescriptor *desc);
+/** The same into @room (pb.h): free with pb_free_in(). */
+ProtobufCMessage *rpc_call_decode_in(struct rpc_call *call, struct pb_room *room,
+				     const ProtobufCMessageDescriptor *desc);
 /** Success with @resp (packed before this returns). */
 void rpc_reply(struct rpc_call *call, const ProtobufCMessage *resp);
 /** Exception of Java class @cls ("java.io.FileNotFoundException"). */

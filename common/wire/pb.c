@@ -9,8 +9,20 @@
  * work as well. */
 struct budget {
 	size_t left;
+	struct pb_room *room; /* or NULL */
 	bool over, dry;
 };
+
+/* NULL: it does not fit. */
+static void *room_take(struct pb_room *room, size_t size)
+{
+	const size_t whole = (size + 7) & ~(size_t)7;
+
+	if (whole < size || whole > sizeof(room->b) - room->used)
+		return NULL;
+	room->used += (uint32_t)whole;
+	return room->b + room->used - whole;
+}
 
 static void *budget_alloc(void *arg, size_t size)
 {
@@ -21,7 +33,12 @@ static void *budget_alloc(void *arg, size_t size)
 		b->over = true;
 		return NULL;
 	}
-	p = malloc(size ? size : 1);
+	p = b->room ? room_take(b->room, size) : NULL;
+	if (!p) {
+		p = malloc(size ? size : 1);
+		if (b->room)
+			b->room->spilled = true;
+	}
 	if (!p) {
 		b->dry = true;
 		return NULL;
@@ -32,13 +49,17 @@ static void *budget_alloc(void *arg, size_t size)
 
 static void budget_free(void *arg, void *p)
 {
-	(void)arg;
-	free(p);
+	const struct pb_room *room = ((const struct budget *)arg)->room;
+	const uint8_t *at = p;
+
+	if (!room || at < room->b || at >= room->b + sizeof(room->b))
+		free(p);
 }
 
-int pb_unpack(const ProtobufCMessageDescriptor *desc, const void *buf, size_t len, void *ret)
+int pb_unpack_in(struct pb_room *room, const ProtobufCMessageDescriptor *desc, const void *buf,
+		 size_t len, void *ret)
 {
-	struct budget b = {.left = SIZE_MAX};
+	struct budget b = {.left = SIZE_MAX, .room = room};
 	ProtobufCAllocator a = {budget_alloc, budget_free, &b};
 	ProtobufCMessage *m;
 
@@ -49,6 +70,20 @@ int pb_unpack(const ProtobufCMessageDescriptor *desc, const void *buf, size_t le
 	if (m)
 		return 0;
 	return b.over ? -E2BIG : b.dry ? -ENOMEM : -EBADMSG;
+}
+
+int pb_unpack(const ProtobufCMessageDescriptor *desc, const void *buf, size_t len, void *ret)
+{
+	return pb_unpack_in(NULL, desc, buf, len, ret);
+}
+
+void pb_free_in(struct pb_room *room, void *msg)
+{
+	struct budget b = {.room = room};
+	ProtobufCAllocator a = {budget_alloc, budget_free, &b};
+
+	if (msg && room->spilled) /* else nothing of it was malloc'ed */
+		protobuf_c_message_free_unpacked(msg, &a);
 }
 
 void pb_free(void *msg)

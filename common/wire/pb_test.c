@@ -60,11 +60,51 @@ static void a_message_of_many_empty_elements_is_refused(void **state)
 	free(p);
 }
 
+static bool is_in(const struct pb_room *room, const void *p)
+{
+	return (const uint8_t *)p >= room->b && (const uint8_t *)p < room->b + sizeof(room->b);
+}
+
+/* Under ASan: what did not fit is freed, what did is not. */
+static void a_room_takes_what_fits(void **state)
+{
+	Hd__ExtendedBlockProto in = HD__EXTENDED_BLOCK_PROTO__INIT, *small, *large;
+	char name[2 * PB_ROOM_BYTES] = "BP-1";
+	struct pb_room room = {0};
+	uint8_t *p;
+	size_t len;
+
+	(void)state;
+	in.poolid = name;
+	assert_int_equal(pb_pack(&in, &p, &len), 0);
+	assert_int_equal(
+		pb_unpack_in(&room, &hd__extended_block_proto__descriptor, p, len, &small), 0);
+	free(p);
+	assert_true(is_in(&room, small) && is_in(&room, small->poolid));
+	assert_false(room.spilled);
+	memset(name, 'x', sizeof(name) - 1);
+	assert_int_equal(pb_pack(&in, &p, &len), 0);
+	assert_int_equal(
+		pb_unpack_in(&room, &hd__extended_block_proto__descriptor, p, len, &large), 0);
+	assert_true(room.spilled && !is_in(&room, large->poolid));
+	assert_string_equal(large->poolid, name);
+	assert_string_equal(small->poolid, "BP-1");
+	pb_free_in(&room, small);
+	pb_free_in(&room, large);
+	pb_free_in(&room, NULL);
+	assert_int_equal(
+		pb_unpack_in(&room, &hd__extended_block_proto__descriptor, p, len - 1, &large),
+		-EBADMSG); /* cut short: what was taken on the way is given back */
+	assert_null(large);
+	free(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_message_survives_a_delimited_round_trip),
 		cmocka_unit_test(a_message_of_many_empty_elements_is_refused),
+		cmocka_unit_test(a_room_takes_what_fits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

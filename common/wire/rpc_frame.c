@@ -164,7 +164,8 @@ static int decode_body(struct rd *r, struct rpc_request *q)
 		p = pb_take_delim(r, &len);
 		if (!p)
 			return -EBADMSG;
-		rc = pb_unpack(&hc__request_header_proto__descriptor, p, len, &q->method);
+		rc = pb_unpack_in(&q->room, &hc__request_header_proto__descriptor, p, len,
+				  &q->method);
 		if (rc)
 			return rc;
 	}
@@ -176,36 +177,40 @@ static int decode_body(struct rd *r, struct rpc_request *q)
 int rpc_request_decode(const uint8_t *frame, size_t len, struct rpc_request *ret,
 		       enum rpc_detail *ret_detail)
 {
-	struct rpc_request q = {.call_id = RPC_CALL_NONE, .retry_count = -1};
+	struct rpc_request *q = ret;
 	struct rd r = rd_init(frame, len);
 	size_t hlen;
 	const uint8_t *p = pb_take_delim(&r, &hlen);
-	int rc = p ? pb_unpack(&hc__rpc_request_header_proto__descriptor, p, hlen, &q.header)
-		   : -EBADMSG;
+	int rc = -EBADMSG;
 
+	*q = (struct rpc_request){.call_id = RPC_CALL_NONE, .retry_count = -1};
+	if (p)
+		rc = pb_unpack_in(&q->room, &hc__rpc_request_header_proto__descriptor, p, hlen,
+				  &q->header);
 	*ret_detail = RPC_FATAL_DESERIALIZING_REQUEST;
 	if (!rc) {
-		q.call_id = q.header->callid;
-		q.retry_count = q.header->retrycount;
-		rc = check_header(q.header, ret_detail);
+		q->call_id = q->header->callid;
+		q->retry_count = q->header->retrycount;
+		rc = check_header(q->header, ret_detail);
 	}
 	if (!rc) {
 		*ret_detail = RPC_FATAL_DESERIALIZING_REQUEST;
-		rc = decode_body(&r, &q);
+		rc = decode_body(&r, q);
 	}
-	*ret = q;
 	if (rc) {
-		rpc_request_fini(ret);
-		ret->call_id = q.call_id;
-		ret->retry_count = q.retry_count;
+		const struct rpc_request whom = {.call_id = q->call_id,
+						 .retry_count = q->retry_count};
+
+		rpc_request_fini(q);
+		*q = whom;
 	}
 	return rc;
 }
 
 void rpc_request_fini(struct rpc_request *r)
 {
-	pb_free(r->header);
-	pb_free(r->method);
+	pb_free_in(&r->room, r->header);
+	pb_free_in(&r->room, r->method);
 	*r = (struct rpc_request){.call_id = RPC_CALL_NONE};
 }
 

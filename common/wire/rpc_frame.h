@@ -7,7 +7,8 @@
  * Idea: everything about the envelope of a call is here, for both ends; bodies are opaque here.
  * An encoder returns one malloc'ed buffer, length prefix included, ready to send. A decoder takes
  * one complete frame *without* its 4-byte length.
- * Ownership: decoded headers are malloc'ed (x_fini()); bodies are borrowed from the frame.
+ * Ownership: decoded headers belong to the struct that they are decoded into, which stays where it is
+ * until x_fini(); bodies are borrowed from the frame.
  * Threading: pure functions.
  * Source: hdfs-wire section 1; RpcHeader.proto, ProtobufRpcEngine2.proto, IpcConnectionContext.proto.
  */
@@ -19,6 +20,7 @@
 #include "IpcConnectionContext.pb-c.h"
 #include "RpcHeader.pb-c.h"
 #include "common/base/err.h"
+#include "common/wire/pb.h"
 
 #define RPC_VERSION 9
 #define RPC_PREAMBLE_LEN 7
@@ -160,6 +162,7 @@ struct rpc_request {
 	int32_t retry_count;
 	const uint8_t *message; /* borrowed from the frame; NULL for a ping */
 	size_t message_len;
+	struct pb_room room; /* of header and method */
 };
 
 /** @frame without its length prefix. On failure @ret_detail is what to answer (always fatal):
