@@ -248,7 +248,7 @@ EMPTY(monitor_health, Hc__MonitorHealthResponseProto, hc__monitor_health_respons
 
 #define HA(name, msg, fn) METHOD(name, hc, msg, REQ_READ, REQ_SUPER, fn)
 static const struct method ha_table[] = {
-	HA(getServiceStatus, get_service_status, get_service_status),
+	METHOD(getServiceStatus, hc, get_service_status, REQ_READ, 0, get_service_status),
 	HA(monitorHealth, monitor_health, monitor_health),
 	HA(transitionToActive, transition_to_active, transition_to_active),
 	HA(transitionToStandby, transition_to_standby, transition_to_standby),

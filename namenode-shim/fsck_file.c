@@ -9,6 +9,7 @@
 #include "namenode-shim/fsck_internal.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/ops.h"
+#include "namenode-shim/policy.h"
 #include "namenode-shim/req.h"
 
 #define STALE_NS (30 * NS_PER_S) /* dfs.namenode.stale.datanode.interval */
@@ -113,14 +114,15 @@ static void add_places(struct fsck *f, const struct blk *b, FILE *out)
 	fputc(']', out);
 }
 
-static void count_mix(struct fsck_result *res, const struct blk *b)
+static void count_mix(struct fsck_result *res, unsigned int policy, const struct blk *b)
 {
-	struct fsck_mix m = {0};
+	struct fsck_mix m = {.policy = policy ? policy : POLICY_HOT};
 	uint32_t i = 0;
 
 	for (uint16_t k = 0; k < b->nreps; k++)
 		m.type[b->rep[k].st->type & 7]++;
-	while (i < res->mixes && memcmp(res->mix[i].type, m.type, sizeof(m.type)))
+	while (i < res->mixes && (res->mix[i].policy != m.policy ||
+				  memcmp(res->mix[i].type, m.type, sizeof(m.type)) != 0))
 		i++;
 	if (i == FSCK_MIXES)
 		i--;
@@ -134,6 +136,7 @@ static void count_mix(struct fsck_result *res, const struct blk *b)
 struct file {
 	const struct inode *n;
 	const char *path;
+	unsigned int policy; /* when those are asked for */
 	uint64_t missing, missing_bytes, corrupt, corrupt_bytes;
 	bool under, misplaced;
 	char *report;
@@ -232,7 +235,7 @@ static void check_block(struct fsck *f, struct file *file, const struct block *s
 	if (b && c.total)
 		check_racks(f, file, b, name);
 	if (f->opts.policies && b && b->nreps)
-		count_mix(&f->res, b);
+		count_mix(&f->res, file->policy, b);
 	fprintf(file->out, "%u. %s len=%" PRIu64, number, name, stored->len);
 	if (!c.total && !all_corrupt) {
 		fputs(" MISSING!", file->out);
@@ -362,6 +365,8 @@ void fsck_file(struct fsck *f, const struct inode *n, const char *path)
 
 	if (!summarize_file(f, n, path))
 		return;
+	if (f->opts.policies)
+		file.policy = policy_of(f->ns.t, n, f->ns.a);
 	file.out = open_memstream(&file.report, &file.report_len);
 	if (!file.out)
 		return;
@@ -551,12 +556,40 @@ static void say_replicated(struct fsck *f)
 	fputs("\n Blocks queued for replication:\t0\n", f->out);
 }
 
-static bool is_hot(const struct fsck_mix *m)
+/* As Java sorts and prints them. */
+static const uint8_t type_order[] = {STORAGE_RAM_DISK, STORAGE_NVDIMM, STORAGE_SSD,
+				     STORAGE_DISK,     STORAGE_ARCHIVE, STORAGE_PROVIDED};
+
+/* One replica on each of its types, in their order, and all others on the last. */
+static bool fits(const struct policy *p, const struct fsck_mix *m)
 {
+	const uint8_t a = p->create.type[0], b = p->create.type[1];
+	uint32_t all = 0, last = 0;
+
 	for (uint32_t t = 0; t < 8; t++)
-		if (m->type[t] && t != STORAGE_DISK)
-			return false;
-	return true;
+		all += m->type[t];
+	for (uint32_t i = 0; i < sizeof(type_order); i++)
+		if (type_order[i] == a || type_order[i] == b)
+			last = type_order[i];
+	if (!b)
+		return all && m->type[a] == all;
+	return m->type[last] && m->type[last == a ? b : a] == 1 && m->type[last] == all - 1;
+}
+
+/* The first policy that the replicas look like. NULL: none. */
+static const struct policy *looks_like(const struct fsck_mix *m)
+{
+	for (size_t i = 0; i < policy_count; i++)
+		if (fits(&policies[i], m))
+			return &policies[i];
+	return NULL;
+}
+
+static bool is_as_wanted(const struct fsck_mix *m)
+{
+	const struct policy *p = looks_like(m);
+
+	return p && p->id == m->policy;
 }
 
 static int by_blocks(const void *a, const void *b)
@@ -568,19 +601,21 @@ static int by_blocks(const void *a, const void *b)
 
 static void mix_line(struct fsck *f, const struct fsck_mix *m, uint64_t total)
 {
+	const struct policy *is = looks_like(m), *wanted = policy_by_id(m->policy);
+	const double part = 100.0 * (double)m->blocks / (double)total;
 	const char *text = "";
 
-	for (uint32_t t = 0; t < 8; t++)
-		if (m->type[t])
+	for (uint32_t i = 0; i < sizeof(type_order); i++)
+		if (m->type[type_order[i]])
 			text = arena_printf(f->ns.a, "%s%s%s:%u", text, *text ? "," : "",
-					    type_names[t], m->type[t]);
-	if (is_hot(m))
-		fprintf(f->out, "%-25s %10" PRIu64 "  %19.4f%%\n",
-			arena_printf(f->ns.a, "%s(HOT)", text), m->blocks,
-			100.0 * (double)m->blocks / (double)total);
+					    type_names[type_order[i]], m->type[type_order[i]]);
+	if (is)
+		text = arena_printf(f->ns.a, "%s(%s)", text, is->name);
+	if (is && is->id == m->policy)
+		fprintf(f->out, "%-25s %10" PRIu64 "  %19.4f%%\n", text, m->blocks, part);
 	else
-		fprintf(f->out, "%-35s %-20s %10" PRIu64 "  %19.4f%%\n", text, "HOT", m->blocks,
-			100.0 * (double)m->blocks / (double)total);
+		fprintf(f->out, "%-35s %-20s %10" PRIu64 "  %19.4f%%\n", text,
+			wanted ? wanted->name : "", m->blocks, part);
 }
 
 static void say_policies(struct fsck *f)
@@ -596,10 +631,10 @@ static void say_policies(struct fsck *f)
 	      "Storage Policy                  # of blocks       % of blocks\n",
 	      f->out);
 	for (uint32_t i = 0; i < r->mixes; i++)
-		if (is_hot(&r->mix[i]))
+		if (is_as_wanted(&r->mix[i]))
 			mix_line(f, &r->mix[i], total);
 	for (uint32_t i = 0; i < r->mixes; i++) {
-		if (is_hot(&r->mix[i]))
+		if (is_as_wanted(&r->mix[i]))
 			continue;
 		if (!others)
 			fputs("\nBlocks NOT satisfying the specified storage policy:\n"

@@ -21,8 +21,9 @@ struct fsck_dir {
 
 #define FSCK_MIXES 64 /* different sets of storage types that are counted; more share the last place */
 
-/* Blocks with the same set of storage types. */
+/* Blocks with the same policy and set of storage types. */
 struct fsck_mix {
+	uint32_t policy;  /* what is wanted: id */
 	uint32_t type[8]; /* replicas by enum storage_type */
 	uint64_t blocks;
 };

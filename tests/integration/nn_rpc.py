@@ -85,7 +85,7 @@ def names(c, nn):
 def questions(c):
     d = c.call('getServerDefaults').sub(1)
     C.check('server defaults', d[1] == 128 << 20 and d[2] == 512 and d[4] == 3 and d[8] == 2)
-    C.check('HA state is active', c.call('getHAServiceState')[1] == 1)
+    C.throws('HA state without HA', 'ServiceFailedException', lambda: c.call('getHAServiceState'))
     C.check('safe mode is off', c.call('setSafeMode', {1: 3})[1] == 0)
     for m, f in (('getErasureCodingPolicies', {}), ('getEZForPath', {1: '/'}), ('getXAttrs', {1: '/'}),
                  ('listXAttrs', {1: '/'}), ('getAclStatus', {1: '/'}), ('msync', {}),
