@@ -46,6 +46,7 @@ static const struct cli_command COMMANDS[] = {
 	{"quota", cmd_quota, "hJ", OPERANDS_REMOTE, 0, -1, "[PATH]...",
 	 "Names and bytes (all replicas) below each directory, and the limits set for it."},
 	{"admin", cmd_admin, "QJ", OPERANDS_FIRST_OTHER, 1, -1, "OPERATION [OPERAND]...",
+	 "Look at the cluster and steer it. Operations:\n"
 	 "report                  the data nodes, their addresses, capacity and state\n"
 	 "safemode get|enter|leave|force-exit|wait\n"
 	 "                        is the NameNode in safe mode; change it; wait until it is out of it\n"
@@ -60,8 +61,11 @@ static void print_commands(FILE *f)
 	fputs("usage: dfs COMMAND [OPTION]... OPERAND...     (or dfs-COMMAND ...)\n\n", f);
 	for (size_t i = 0; i < COMMAND_COUNT; i++)
 		fprintf(f, "  %-13s %-22s %.*s\n", COMMANDS[i].name, COMMANDS[i].usage,
-			(int)strcspn(COMMANDS[i].help, "\n"), COMMANDS[i].help);
-	fputs("\n`dfs COMMAND --help` tells more.\n", f);
+			(int)strcspn(COMMANDS[i].help, ".;\n"), COMMANDS[i].help);
+	fputs("\nPATHs are absolute, or relative to /user/NAME; hdfs://HOST:PORT/PATH names the file system as well.\n"
+	      "LOCAL is a file of this machine, also as file:///PATH.\n"
+	      "Exit status: 0 done, 1 something failed (the rest was still done), 2 wrong usage.\n"
+	      "`dfs COMMAND --help` tells more.\n", f);
 }
 
 static const struct cli_command *find(const char *name)

@@ -79,8 +79,12 @@ static int ask_length(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err
 		all_say_none = false;
 		*err = why;
 	}
-	if (rc < 0 && !all_say_none)
-		return err_prefix(err, "the length of a block being written is not known");
+	if (rc < 0 && !all_say_none) {
+		err_prefix(err, "the length of a block being written is not known");
+		if (err->rc != -ETIMEDOUT && err->rc != -ENOMEM)
+			err->rc = -EIO; /* what a data node has against us is no answer of the NameNode */
+		return err->rc;
+	}
 	lb->b->has_numbytes = 1;
 	lb->b->numbytes = rc < 0 ? 0 : len;
 	return 0;

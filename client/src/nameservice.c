@@ -129,7 +129,7 @@ int nameservice_find(const struct conf *c, const char *uri, struct nameservice *
 		     struct err *err)
 {
 	char name[NAME_MAX_BYTES];
-	const char *authority;
+	const char *authority, *from = uri ? "" : "fs.defaultFS=";
 	bool logical = false;
 	size_t len;
 	int rc;
@@ -138,8 +138,8 @@ int nameservice_find(const struct conf *c, const char *uri, struct nameservice *
 	if (!uri)
 		uri = conf_get_or(c, "fs.defaultFS", "hdfs://localhost:8020");
 	if (strstr(uri, "://") && strncmp(uri, "hdfs://", 7) != 0)
-		return err_set(err, -EINVAL, "fs.defaultFS=%s is not an hdfs:// address; set it to "
-					     "hdfs://HOST:PORT of the NameNode", uri);
+		return err_set(err, -EINVAL, "%s%s is not an hdfs:// address; wanted is "
+					     "hdfs://HOST:PORT of the NameNode", from, uri);
 	authority = strncmp(uri, "hdfs://", 7) == 0 ? uri + 7 : uri;
 	len = strcspn(authority, ":/");
 	if (len < sizeof(name)) {
