@@ -350,6 +350,58 @@ static void a_missing_file_is_reported(void **state)
 	assert_int_equal(f->seen.bad, 1);
 }
 
+/* ---- pins ---- */
+
+static bool has_sticky_bit(struct fix *f, int64_t id)
+{
+	struct replica_reader *r = NULL;
+	struct stat st;
+
+	assert_int_equal(replica_read_open(f->bp, &(struct block){id, BLOCK_GS_ANY, 0}, &r, &f->err), 0);
+	assert_int_equal(fstat(r->fd, &st), 0);
+	replica_read_close(r);
+	return st.st_mode & S_ISVTX;
+}
+
+static void make_pinned(struct fix *f, int64_t id)
+{
+	struct write_request q = create_request(id, 1001);
+	struct replica_writer *w = NULL;
+
+	q.pin = true;
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+	put_bytes(w, 0, 1000);
+	assert_int_equal(replica_finalize(w, 1000, false, NULL, &f->err), 0);
+}
+
+static void a_pin_is_kept_by_restarts_and_moves_between_volumes(void **state)
+{
+	struct fix *f = *state;
+	struct block b = {5, 1001, 1000};
+
+	make_pinned(f, 5); /* pinning is off */
+	assert_false(has_sticky_bit(f, 5) || replica_is_pinned(f->bp, 5));
+	assert_int_equal(replica_invalidate(f->bp, &b, false), 0);
+	while (f->seen.deleted < 1)
+		nap();
+	f->opts.pinning = true;
+	fix_reopen(f);
+	make_pinned(f, 5);
+	make_finalized(f, 6, 1001, 1000);
+	assert_true(has_sticky_bit(f, 5) && replica_is_pinned(f->bp, 5));
+	assert_false(has_sticky_bit(f, 6) || replica_is_pinned(f->bp, 6) || replica_is_pinned(f->bp, 7));
+	fix_reopen(f);
+	assert_true(replica_is_pinned(f->bp, 5));
+	assert_int_equal(replica_move(f->bp, &b, STORAGE_SSD, NULL, &f->err), 0);
+	assert_true(has_sticky_bit(f, 5) && replica_is_pinned(f->bp, 5));
+	fix_reopen(f);
+	assert_true(replica_is_pinned(f->bp, 5));
+	assert_readable(f, 5, 1001, 1000);
+	f->opts.pinning = false;
+	fix_reopen(f);
+	assert_false(replica_is_pinned(f->bp, 5));
+}
+
 /* ---- volumes ---- */
 
 static int count_one(void *arg, const struct replica_info *i)
@@ -488,6 +540,7 @@ int main(void)
 		T(a_temporary_replica_is_invisible_and_goes_when_dropped),
 		T(a_corrupt_replica_is_reported_and_a_good_one_is_not),
 		T(a_missing_file_is_reported),
+		T2(a_pin_is_kept_by_restarts_and_moves_between_volumes),
 		T2(blocks_spread_over_volumes_and_follow_the_storage_type),
 		T2(a_full_disk_is_told_with_numbers),
 		T2(of_two_replicas_on_two_volumes_the_newer_stays),
