@@ -131,7 +131,7 @@ static json_t *info_bean(struct dn *dn, uint64_t start_ms)
 	put_port(o, "HttpPort", &dn->http_addr);
 	put_namenodes(o, dn);
 	put_volumes(o, dn);
-	put_int(o, "XceiverCount", dn->xceivers + 1);
+	put_int(o, "XceiverCount", dn->xceivers);
 	put_int(o, "ActiveTransferThreadCount", dn->xceivers);
 	put_int(o, "XmitsInProgress", dn->transfers);
 	(void)json_object_set_new(o, "DatanodeNetworkCounts", json_array());

@@ -245,7 +245,7 @@ static struct beat_msg *msg_new(struct nn_actor *a)
 	fill_failures(a->set, m);
 	m->req.has_xmitsinprogress = m->req.has_xceivercount = true;
 	m->req.xmitsinprogress = dn->transfers;
-	m->req.xceivercount = dn->xceivers + 1;
+	m->req.xceivercount = dn->xceivers;
 	cache_stats(a->set->cache, &cs);
 	m->req.has_cachecapacity = m->req.has_cacheused = true;
 	m->req.cachecapacity = cs.capacity;
