@@ -31,7 +31,7 @@
 
 #define NODES_MAX 64
 #define PORT_LEAST 10000
-#define PORT_MOST 32000
+#define PORT_MOST 22000
 #define READY_TIMEOUT_S 60
 #define STOP_TIMEOUT_S 20
 
