@@ -135,7 +135,7 @@ _claimed, _ports = [], []
 
 def port_range():
     """A hundred ports for this process alone, above those of dfs-mini and below those that the kernel gives to clients."""
-    folder = os.path.join(tempfile.gettempdir(), 'dfs-interop-ports')
+    folder = '/tmp/dfs-interop-ports-%d' % os.getuid()  # one for all suites, whatever their TMPDIR
     os.makedirs(folder, exist_ok=True)
     for first in random.SystemRandom().sample(range(22000, 32000, 100), 100):
         lock = open('%s/%d' % (folder, first), 'w')
