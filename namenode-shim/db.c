@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/cursor.h"
 #include "common/base/log.h"
+#include "namenode-shim/checkpoint.h"
 #include "namenode-shim/inode.h"
 
 #define DB_LAYOUT 1
@@ -91,25 +92,34 @@ static int write_rc(struct txn *t, int rc)
 int txn_put(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, const void *val, size_t vlen)
 {
 	MDB_val k = {klen, (void *)(uintptr_t)key}, v = {vlen, (void *)(uintptr_t)val};
+	int rc;
 
-	return write_rc(t, mdb_put(t->t, dbi, &k, &v, 0));
+	log_settle(t->db);
+	rc = write_rc(t, mdb_put(t->t, dbi, &k, &v, 0));
+	return rc ? rc : write_rc(t, -log_put(t->db, dbi, key, klen, val, vlen));
 }
 
 int txn_reserve(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, size_t vlen, void **ret)
 {
 	MDB_val k = {klen, (void *)(uintptr_t)key}, v = {vlen, NULL};
-	int rc = write_rc(t, mdb_put(t->t, dbi, &k, &v, MDB_RESERVE));
+	int rc;
+
+	log_settle(t->db);
+	rc = write_rc(t, mdb_put(t->t, dbi, &k, &v, MDB_RESERVE));
 
 	if (!rc)
 		*ret = v.mv_data;
-	return rc;
+	return rc ? rc : write_rc(t, -log_reserve(t->db, dbi, key, klen, v.mv_data, vlen));
 }
 
 int txn_del(struct txn *t, MDB_dbi dbi, const void *key, size_t klen)
 {
 	MDB_val k = {klen, (void *)(uintptr_t)key};
+	int rc;
 
-	return write_rc(t, mdb_del(t->t, dbi, &k, NULL));
+	log_settle(t->db);
+	rc = write_rc(t, mdb_del(t->t, dbi, &k, NULL));
+	return rc ? rc : write_rc(t, -log_del(t->db, dbi, key, klen));
 }
 
 /* ---- identity and counters in meta ---- */
@@ -180,6 +190,9 @@ static int ident_load(struct txn *t)
 	rc = rc ? rc : meta_u64(t, "last_inode", &t->db->ctr.inode);
 	rc = rc ? rc : meta_u64(t, "last_block", &t->db->ctr.block);
 	rc = rc ? rc : meta_u64(t, "last_gs", &t->db->ctr.gs);
+	rc = rc ? rc : meta_u64(t, DB_SEQ_KEY, &t->db->seq);
+	if (rc == -ENOENT && t->db->ctr.gs) /* there never was a journal */
+		rc = 0;
 	id->namespace_id = (uint32_t)ns;
 	return rc;
 }
@@ -359,13 +372,12 @@ static int sync_dir(const char *dir)
 
 static bool is_ours(const char *name)
 {
-	return !strcmp(name, "data.mdb") || !strcmp(name, "lock.mdb");
+	return !strcmp(name, "data.mdb") || !strcmp(name, "lock.mdb") || checkpoint_owns(name);
 }
 
-/* Remove a directory that holds nothing but our two files. -ENOTEMPTY names a foreign one. */
+/* Remove a directory that holds nothing but our files. -ENOTEMPTY names a foreign one. */
 static int remove_ours(const char *dir, char *ret_foreign, size_t size)
 {
-	char path[4400];
 	struct dirent *e;
 	DIR *d = opendir(dir);
 
@@ -377,11 +389,11 @@ static int remove_ours(const char *dir, char *ret_foreign, size_t size)
 			closedir(d);
 			return -ENOTEMPTY;
 		}
+	rewinddir(d);
+	while ((e = readdir(d)))
+		if (is_ours(e->d_name))
+			(void)unlinkat(dirfd(d), e->d_name, 0); /* rmdir tells */
 	closedir(d);
-	snprintf(path, sizeof(path), "%s/data.mdb", dir);
-	(void)unlink(path); /* absent is fine; rmdir tells */
-	snprintf(path, sizeof(path), "%s/lock.mdb", dir);
-	(void)unlink(path);
 	return ret_errno(rmdir(dir));
 }
 
@@ -514,8 +526,9 @@ static bool holds_java(const char *current)
 	return !access(version, F_OK);
 }
 
-/* The file of @dir, locked for us. */
-static int lock_and_check(const char *dir, int *ret_lock_fd, struct db_check_sum *sum, struct err *err)
+/* The file of @dir, locked for us. @restore: a checkpoint that counts takes its place. */
+static int lock_and_check(const char *dir, bool restore, int *ret_lock_fd, struct db_check_sum *sum,
+			  struct err *err)
 {
 	char current[4200], data[4300];
 	uint64_t start_ns, ms;
@@ -537,7 +550,13 @@ static int lock_and_check(const char *dir, int *ret_lock_fd, struct db_check_sum
 	if (fd < 0)
 		return fd;
 	start_ns = clock_mono_ns();
-	rc = db_check_file(data, sum, err);
+	if (checkpoint_counts(current)) {
+		if (restore)
+			rc = checkpoint_restore(current, err);
+		else
+			snprintf(data, sizeof(data), "%s/checkpoint.mdb", current);
+	}
+	rc = rc < 0 ? rc : db_check_file(data, sum, err);
 	if (rc == -EBADMSG || rc == -EIO)
 		err_cure(err, DB_RESTORE);
 	if (rc < 0) {
@@ -555,7 +574,7 @@ static int lock_and_check(const char *dir, int *ret_lock_fd, struct db_check_sum
 
 int db_check(const char *dir, struct db_check_sum *ret, struct err *err)
 {
-	int fd, rc = lock_and_check(dir, &fd, ret, err);
+	int fd, rc = lock_and_check(dir, false, &fd, ret, err);
 
 	if (!rc)
 		close(fd);
@@ -575,7 +594,7 @@ int db_open(const char *dir, struct db **ret, struct err *err)
 	pthread_rwlock_init(&db->map_lock, NULL);
 	snprintf(db->dir, sizeof(db->dir), "%s", dir);
 	snprintf(current, sizeof(current), "%s/current", dir);
-	rc = lock_and_check(dir, &db->dir_lock_fd, &sum, err);
+	rc = lock_and_check(dir, true, &db->dir_lock_fd, &sum, err);
 	if (rc < 0)
 		goto fail;
 	rc = env_open(db, current);
@@ -588,6 +607,10 @@ int db_open(const char *dir, struct db **ret, struct err *err)
 		}
 		goto fail;
 	}
+	rc = checkpoint_replay(db, err);
+	rc = rc ? rc : load(db); /* what the records changed */
+	if (rc < 0)
+		goto fail;
 	*ret = db;
 	return 0;
 fail:
@@ -599,6 +622,7 @@ void db_close(struct db *db)
 {
 	if (!db)
 		return;
+	db_log_stop(db);
 	env_close(db);
 	if (db->dir_lock_fd >= 0)
 		close(db->dir_lock_fd);
@@ -645,24 +669,38 @@ void txn_read_end(struct txn *t)
 
 int txn_write_begin(struct db *db, struct txn *t)
 {
+	log_turn(db);
+	log_reset(db);
 	*t = (struct txn){.db = db, .write = true, .ctr = db->ctr};
 	return db_rc(mdb_txn_begin(db->env, NULL, 0, &t->t));
 }
 
 int txn_write_commit(struct txn *t)
 {
+	struct db *db = t->db;
 	int rc = t->failed;
+	bool logged;
 
-	rc = rc ? rc : counters_put(t, &t->db->ctr);
+	rc = rc ? rc : counters_put(t, &db->ctr);
+	logged = log_has_ops(db);
+	if (!rc && logged)
+		rc = meta_put_u64(t, DB_SEQ_KEY, db->seq + 1);
+	if (!rc && logged)
+		rc = log_commit(db, db->seq + 1);
 	if (rc < 0) {
 		txn_write_abort(t);
 		return rc;
 	}
 	rc = db_rc(mdb_txn_commit(t->t));
 	t->t = NULL;
-	if (!rc)
-		t->db->ctr = t->ctr;
-	return rc;
+	if (rc < 0) {
+		if (logged)
+			log_undo(db, db->seq + 1);
+		return rc;
+	}
+	db->ctr = t->ctr;
+	db->seq += logged;
+	return 0;
 }
 
 void txn_write_abort(struct txn *t)

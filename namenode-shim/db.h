@@ -48,11 +48,15 @@ struct db_counters {
 	uint64_t inode, block, gs;
 };
 
+#define DB_SEQ_KEY "seq" /* in meta */
+
 struct db {
 	MDB_env *env;
 	MDB_dbi meta, inodes, dirents, open, retry, expiry, quota, policy;
 	struct db_ident ident;
 	struct db_counters ctr; /* as committed; writer thread */
+	uint64_t seq; /* of the last record of the journal; writer thread */
+	struct db_log *log; /* owned; NULL: LMDB syncs each commit */
 	uint64_t map_bytes;
 	pthread_rwlock_t map_lock;
 	int dir_lock_fd;

@@ -11,6 +11,7 @@
 #include "common/reactor/reactor.h"
 #include "common/rpc/server.h"
 #include "namenode-shim/arena.h"
+#include "namenode-shim/checkpoint.h"
 #include "namenode-shim/drain.h"
 #include "namenode-shim/inode.h"
 #include "namenode-shim/lane.h"
@@ -620,8 +621,9 @@ static void *writer_main(void *arg)
 
 int nn_start(struct nn *nn)
 {
-	int rc = lane_new(&nn->lane);
+	int rc = nn->set.journal ? db_log_start(nn->db) : 0;
 
+	rc = rc ? rc : lane_new(&nn->lane);
 	rc = rc ? rc : walks_new(nn, &nn->walks);
 	rc = rc ? rc : ret_code(pthread_create(&nn->writer, NULL, writer_main, nn));
 	nn->writer_runs = !rc;

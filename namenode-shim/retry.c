@@ -57,7 +57,7 @@ int retry_purge(struct txn *t, uint64_t now_ms)
 	if (rc < 0)
 		return rc;
 	for (int i = 0; i < RETRY_PURGE_BATCH && !rc; i++) {
-		uint8_t id[RETRY_ID_MAX + 4];
+		uint8_t id[TIME_BYTES + RETRY_ID_MAX + 4]; /* a delete may move the page */
 		size_t len;
 		struct rd r;
 
@@ -65,13 +65,13 @@ int retry_purge(struct txn *t, uint64_t now_ms)
 		if (rc < 0)
 			break;
 		r = rd_init(k.mv_data, k.mv_size);
-		if (rd_be64(&r) > now_ms)
+		if (rd_be64(&r) > now_ms || r.bad)
 			break;
-		len = rd_left(&r) < sizeof(id) ? rd_left(&r) : sizeof(id);
-		memcpy(id, r.p, len); /* a delete may move the page */
-		rc = txn_del(t, t->db->retry, id, len);
+		len = k.mv_size < sizeof(id) ? k.mv_size : sizeof(id);
+		memcpy(id, k.mv_data, len);
+		rc = txn_del(t, t->db->retry, id + TIME_BYTES, len - TIME_BYTES);
 		if (!rc || rc == -ENOENT)
-			rc = db_rc(mdb_cursor_del(c, 0));
+			rc = txn_del(t, t->db->expiry, id, len);
 	}
 	mdb_cursor_close(c);
 	return rc == -ENOENT ? 0 : rc;

@@ -288,6 +288,7 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc : settings_name_dir(c, s, e);
 	rc = rc ? rc : rpc_addr(c, &s->rpc, s->host, e);
 	rc = rc ? rc : http_addr(c, &s->http, e);
+	rc = rc ? rc : conf_bool(c, "dfs.shim.journal", true, &s->journal, e);
 	rc = rc ? rc : conf_bool(c, "dfs.permissions.enabled", true, &s->permissions, e);
 	rc = rc ? rc : conf_size(c, "dfs.blocksize", 128 << 20, &s->block_size, e);
 	rc = rc ? rc

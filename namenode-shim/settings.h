@@ -30,6 +30,7 @@ struct settings {
 	struct net_addr rpc, http;
 	char super_group[256];
 	char fixed_groups[8192]; /* see users_new() */
+	bool journal; /* checkpoint.h */
 	bool permissions;
 	uint64_t block_size, min_block_size;
 	uint32_t bytes_per_checksum, write_packet, io_buffer, replication, repl_min, repl_max;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """kill -9 of dfs-namenode at random moments of creates, renames and deletes: after the restart every
-acknowledged operation is there, and of each operation in flight all or nothing.
+acknowledged operation is there, and of each operation in flight all or nothing. At some of the kills the machine
+is made to have died too: the file that LMDB does not sync is rubbish, and the checkpoint and the journal count.
 
 usage: nn_crash.py DFS-NAMENODE [OPERATIONS]
 
@@ -117,6 +118,19 @@ def tree(c, path):
     return out
 
 
+def lose_power(name_dir):
+    """What a machine that stopped may leave, where data.mdb is not synced."""
+    mark = f'{name_dir}/current/unsynced'
+    if not os.path.exists(mark):
+        return 0
+    with open(mark, 'w') as f:
+        f.write('another boot\n')
+    with open(f'{name_dir}/current/data.mdb', 'r+b') as f:
+        size = os.fstat(f.fileno()).st_size
+        f.write(os.urandom(size))
+    return 1
+
+
 def main():
     ops = int(sys.argv[2]) if len(sys.argv) > 2 else 2000
     seed = int(os.environ.get('SEED', random.randrange(10**6)))
@@ -130,24 +144,28 @@ def main():
         workers = [Worker(nn, i, ops // THREADS, gate, seed) for i in range(THREADS)]
         for w in workers:
             w.start()
-        kills = 0
+        kills = losses = 0
         try:
             while any(w.is_alive() for w in workers):
                 time.sleep(rng.uniform(0.02, 0.35))
                 nn.kill()
                 kills += 1
+                if rng.random() < 0.5:
+                    losses += lose_power(directory + '/name')
                 nn.start()
             for w in workers:
                 C.check(f'thread {w.n} saw each call executed exactly once', not w.error, w.error)
             C.check('kills hit calls in flight', sum(w.retries for w in workers) > 0)
+            C.check('some kills took the machine too', losses > 0)
             nn.kill()
+            lose_power(directory + '/name')
             nn.start()
             c = Rpc(nn.addr)
             for w in workers:
                 have, want = tree(c, f'/w{w.n}'), set(w.model)
                 C.check(f'namespace of thread {w.n} is what was acknowledged', have == want,
                         f'missing {sorted(want - have)[:5]}, too much {sorted(have - want)[:5]}')
-            print(f'{ops} operations, {kills} kills, {sum(w.retries for w in workers)} calls sent again')
+            print(f'{ops} operations, {kills} kills, {losses} of the machine, {sum(w.retries for w in workers)} calls sent again')
             C.check('SIGTERM ends with status 0', nn.stop() == 0)
         finally:
             if nn.proc.poll() is None:

@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/checkpoint.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "common/base/cursor.h"
+#include "common/base/log.h"
+#include "namenode-shim/db.h"
+#include "namenode-shim/db_check.h"
+#include "namenode-shim/journal.h"
+
+#define CHECKPOINT "checkpoint.mdb"
+#define CHECKPOINT_TMP "checkpoint.tmp"
+#define MARK "unsynced"
+#define DATA_TMP "data.tmp"
+#define SEGMENT_BYTES (32ull << 20)
+#define JOURNAL_MIN (64ull << 20) /* a smaller journal is never worth a copy */
+#define RETRY_S 600
+#define OP_PUT 1
+#define OP_DEL 2
+#define OP_HEAD 8u /* op u8, table u8, length of the key u16, of the value u32 */
+#define PATH_LEN 4300
+
+enum log_stage {
+	LOG_WANTED, /* LMDB syncs; the journal is to begin */
+	LOG_BOTH,   /* LMDB syncs, and the journal is written: a copy is being made */
+	LOG_READY,  /* the copy is there */
+	LOG_ALONE,  /* LMDB does not sync */
+	LOG_FAILED, /* no copy could be made */
+	LOG_OFF,    /* LMDB syncs, for a while */
+};
+
+struct db_log {
+	struct db *db;
+	_Atomic enum log_stage stage;
+	/* the writer's */
+	struct journal *journal;
+	uint8_t *redo; /* the record */
+	size_t len, cap;
+	const void *late; /* value of the last put, not copied yet */
+	size_t late_at, late_len;
+	uint64_t since; /* bytes in closed segments since the last copy was asked for */
+	/* the copying thread's */
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool copy_wanted, stop;
+};
+
+static void current_path(char *buf, size_t size, const struct db *db, const char *name)
+{
+	snprintf(buf, size, "%s/current/%s", db->dir, name);
+}
+
+static int sync_path(const char *path, int flags)
+{
+	_cleanup_close_ int fd = ret_errno(open(path, flags | O_CLOEXEC));
+
+	return fd < 0 ? fd : ret_errno(fsync(fd));
+}
+
+static int sync_current(const struct db *db)
+{
+	char dir[PATH_LEN];
+
+	current_path(dir, sizeof(dir), db, "");
+	return sync_path(dir, O_RDONLY | O_DIRECTORY);
+}
+
+bool checkpoint_owns(const char *name)
+{
+	return !strcmp(name, CHECKPOINT) || !strcmp(name, CHECKPOINT_TMP) || !strcmp(name, MARK) ||
+	       !strcmp(name, DATA_TMP) || !strncmp(name, "journal.", 8);
+}
+
+/* ---- the mark ---- */
+
+/* "": unknown, which is never the same. */
+static void boot_id(char *buf, size_t size)
+{
+	_cleanup_fclose_ FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+	if (!f || !fgets(buf, (int)size, f))
+		*buf = 0;
+	buf[strcspn(buf, "\n")] = 0;
+}
+
+static int mark_write(const struct db *db)
+{
+	char path[PATH_LEN], id[64];
+	_cleanup_close_ int fd = -1;
+	ssize_t n;
+	int rc;
+
+	boot_id(id, sizeof(id));
+	current_path(path, sizeof(path), db, MARK);
+	fd = rc = ret_errno(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+	if (rc < 0)
+		return rc;
+	n = write(fd, id, strlen(id));
+	if (n != (ssize_t)strlen(id))
+		return n < 0 ? neg_errno() : -EIO;
+	rc = ret_errno(fsync(fd));
+	return rc < 0 ? rc : sync_current(db);
+}
+
+bool checkpoint_counts(const char *current)
+{
+	char path[PATH_LEN], id[64], now[64];
+	_cleanup_fclose_ FILE *f = NULL;
+
+	snprintf(path, sizeof(path), "%s/" MARK, current);
+	f = fopen(path, "re");
+	if (!f)
+		return errno != ENOENT;
+	if (!fgets(id, sizeof(id), f))
+		return true;
+	boot_id(now, sizeof(now));
+	return !*now || strcmp(id, now) != 0;
+}
+
+/* data.mdb counts from now on: it is synced. */
+static int mark_remove(const struct db *db)
+{
+	char path[PATH_LEN];
+	int rc;
+
+	current_path(path, sizeof(path), db, MARK);
+	rc = ret_errno(unlink(path));
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : rc;
+	rc = sync_current(db);
+	if (rc < 0)
+		(void)mark_write(db);
+	return rc;
+}
+
+/* The mark is gone, and data.mdb holds everything. */
+static int remove_rest(const struct db *db)
+{
+	char path[PATH_LEN];
+
+	current_path(path, sizeof(path), db, CHECKPOINT);
+	(void)unlink(path); /* of no use, and no harm */
+	current_path(path, sizeof(path), db, CHECKPOINT_TMP);
+	(void)unlink(path);
+	current_path(path, sizeof(path), db, DATA_TMP);
+	(void)unlink(path);
+	current_path(path, sizeof(path), db, "");
+	return journal_drop(path, UINT64_MAX);
+}
+
+/* ---- start ---- */
+
+static int copy_file(const char *from, const char *to)
+{
+	_cleanup_close_ int in = ret_errno(open(from, O_RDONLY | O_CLOEXEC));
+	_cleanup_close_ int out = -1;
+	ssize_t n;
+
+	if (in < 0)
+		return in;
+	out = ret_errno(open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+	if (out < 0)
+		return out;
+	do {
+		n = copy_file_range(in, NULL, out, NULL, 1u << 30, 0);
+	} while (n > 0);
+	return n < 0 ? neg_errno() : ret_errno(fsync(out));
+}
+
+int checkpoint_restore(const char *current, struct err *err)
+{
+	char from[PATH_LEN], tmp[PATH_LEN], to[PATH_LEN];
+	struct db_check_sum sum;
+	int rc;
+
+	snprintf(from, sizeof(from), "%s/" CHECKPOINT, current);
+	snprintf(tmp, sizeof(tmp), "%s/" DATA_TMP, current);
+	snprintf(to, sizeof(to), "%s/data.mdb", current);
+	rc = db_check_file(from, &sum, err);
+	if (rc < 0)
+		return rc;
+	log_info("op=restore file=%s from=%s pages=%" PRIu64, to, from, sum.pages);
+	rc = copy_file(from, tmp);
+	rc = rc < 0 ? rc : ret_errno(rename(tmp, to));
+	rc = rc < 0 ? rc : sync_path(current, O_RDONLY | O_DIRECTORY);
+	return rc < 0 ? err_sys(err, rc, "cannot copy %s to %s", from, to) : 0;
+}
+
+static const MDB_dbi *table(const struct db *db, uint32_t i)
+{
+	const MDB_dbi *const tables[] = {&db->meta, &db->inodes, &db->dirents, &db->open,
+					 &db->retry, &db->expiry, &db->quota, &db->policy};
+
+	return i < sizeof(tables) / sizeof(tables[0]) ? tables[i] : NULL;
+}
+
+static int apply_ops(struct txn *t, const uint8_t *buf, size_t len)
+{
+	struct rd r = rd_init(buf, len);
+
+	while (rd_left(&r) && !r.bad) {
+		const uint8_t op = rd_u8(&r);
+		const MDB_dbi *dbi = table(t->db, rd_u8(&r));
+		const size_t klen = rd_be16(&r), vlen = rd_be32(&r);
+		const uint8_t *key = rd_bytes(&r, klen), *val = rd_bytes(&r, vlen);
+		int rc;
+
+		if (r.bad || !dbi || !klen || (op != OP_PUT && op != OP_DEL))
+			return -EBADMSG;
+		rc = op == OP_PUT ? txn_put(t, *dbi, key, klen, val, vlen) : txn_del(t, *dbi, key, klen);
+		if (rc < 0 && (op == OP_PUT || rc != -ENOENT))
+			return rc;
+	}
+	return r.bad ? -EBADMSG : 0;
+}
+
+struct replay {
+	struct db *db;
+	uint64_t records;
+};
+
+static int replay_one(void *arg, uint64_t seq, const uint8_t *buf, size_t len)
+{
+	struct replay *p = arg;
+	struct txn t;
+	int rc;
+
+	(void)seq; /* the record puts it */
+	do {
+		rc = txn_write_begin(p->db, &t);
+		if (rc < 0)
+			return rc;
+		rc = apply_ops(&t, buf, len);
+		if (rc < 0)
+			txn_write_abort(&t);
+		else
+			rc = txn_write_commit(&t);
+	} while (rc == -EXFULL && !db_grow(p->db));
+	p->records += rc >= 0;
+	return rc;
+}
+
+int checkpoint_replay(struct db *db, struct err *err)
+{
+	const uint64_t start = clock_mono_ns();
+	struct replay p = {db, 0};
+	char dir[PATH_LEN];
+	int rc;
+
+	current_path(dir, sizeof(dir), db, "");
+	(void)mdb_env_set_flags(db->env, MDB_NOSYNC, 1);
+	rc = journal_each(dir, db->seq, replay_one, &p, err);
+	(void)mdb_env_set_flags(db->env, MDB_NOSYNC, 0);
+	if (rc < 0)
+		return rc;
+	rc = db_rc(mdb_env_sync(db->env, 1));
+	rc = rc < 0 ? rc : mark_remove(db);
+	rc = rc < 0 ? rc : remove_rest(db);
+	if (rc < 0)
+		return err_sys(err, rc, "cannot sync %s", dir);
+	if (p.records)
+		log_info("op=replay records=%" PRIu64 " ms=%llu", p.records,
+			 (clock_mono_ns() - start) / NS_PER_MS);
+	return 0;
+}
+
+/* ---- the writer's part ---- */
+
+static void late_copy(struct db_log *l)
+{
+	if (l->late)
+		memcpy(l->redo + l->late_at, l->late, l->late_len);
+	l->late = NULL;
+}
+
+/* Room for an op; NULL: out of memory. */
+static uint8_t *op_add(struct db_log *l, size_t len)
+{
+	if (l->len + len > l->cap) {
+		size_t cap = l->cap ? l->cap : 4096;
+		uint8_t *p;
+
+		while (cap < l->len + len)
+			cap *= 2;
+		p = realloc(l->redo, cap);
+		if (!p)
+			return NULL;
+		l->redo = p;
+		l->cap = cap;
+	}
+	l->len += len;
+	return l->redo + l->len - len;
+}
+
+static int log_op(struct db *db, uint8_t op, MDB_dbi dbi, const void *key, size_t klen, const void *val,
+		  size_t vlen)
+{
+	struct db_log *l = db->log;
+	uint8_t *p, i = 0;
+	struct wr w;
+
+	if (!l || !l->journal)
+		return 0;
+	p = op_add(l, OP_HEAD + klen + vlen);
+	if (!p)
+		return -ENOMEM;
+	while (*table(db, i) != dbi)
+		i++;
+	w = wr_init(p, OP_HEAD + klen);
+	wr_u8(&w, op);
+	wr_u8(&w, i);
+	wr_be16(&w, (uint16_t)klen);
+	wr_be32(&w, (uint32_t)vlen);
+	wr_bytes(&w, key, klen);
+	if (vlen) {
+		l->late = val;
+		l->late_at = l->len - vlen;
+		l->late_len = vlen;
+	}
+	return 0;
+}
+
+void log_settle(struct db *db)
+{
+	if (db->log)
+		late_copy(db->log);
+}
+
+int log_put(struct db *db, MDB_dbi dbi, const void *key, size_t klen, const void *val, size_t vlen)
+{
+	int rc = log_op(db, OP_PUT, dbi, key, klen, val, vlen);
+
+	log_settle(db);
+	return rc;
+}
+
+int log_reserve(struct db *db, MDB_dbi dbi, const void *key, size_t klen, const void *val, size_t vlen)
+{
+	return log_op(db, OP_PUT, dbi, key, klen, val, vlen);
+}
+
+int log_del(struct db *db, MDB_dbi dbi, const void *key, size_t klen)
+{
+	return log_op(db, OP_DEL, dbi, key, klen, NULL, 0);
+}
+
+void log_reset(struct db *db)
+{
+	if (!db->log)
+		return;
+	db->log->len = 0;
+	db->log->late = NULL;
+}
+
+int log_commit(struct db *db, uint64_t seq)
+{
+	struct db_log *l = db->log;
+
+	return journal_append(l->journal, seq, JOURNAL_DATA, l->redo, l->len);
+}
+
+void log_undo(struct db *db, uint64_t seq)
+{
+	int rc = journal_append(db->log->journal, seq, JOURNAL_UNDO, "", 0);
+
+	if (rc >= 0)
+		return;
+	log_error("op=exit: a change that failed cannot be taken back from the journal: %s; start again when the disk "
+		  "of %s works", err_name(rc), db->dir);
+	_exit(1);
+}
+
+bool log_has_ops(const struct db *db)
+{
+	return db->log && db->log->len;
+}
+
+/* A segment that begins with the next record. */
+static int segment_open(struct db_log *l)
+{
+	struct journal *j;
+	char dir[PATH_LEN];
+	int rc;
+
+	current_path(dir, sizeof(dir), l->db, "");
+	rc = journal_new(dir, l->db->seq + 1, &j);
+	if (rc < 0)
+		return rc;
+	if (l->journal)
+		l->since += journal_bytes(l->journal);
+	journal_free(l->journal);
+	l->journal = j;
+	return 0;
+}
+
+static void ask_for_copy(struct db_log *l)
+{
+	l->since = 0;
+	pthread_mutex_lock(&l->lock);
+	l->copy_wanted = true;
+	pthread_cond_signal(&l->cond);
+	pthread_mutex_unlock(&l->lock);
+}
+
+/* Back to LMDB alone. */
+static int give_up(struct db_log *l)
+{
+	int rc = db_rc(mdb_env_sync(l->db->env, 1));
+
+	rc = rc < 0 ? rc : mark_remove(l->db);
+	if (rc < 0)
+		return rc; /* the journal goes on */
+	(void)mdb_env_set_flags(l->db->env, MDB_NOSYNC, 0);
+	journal_free(l->journal);
+	l->journal = NULL;
+	return remove_rest(l->db);
+}
+
+void log_turn(struct db *db)
+{
+	struct db_log *l = db->log;
+	uint64_t half;
+	int rc = 0;
+
+	if (!l)
+		return;
+	switch (l->stage) {
+	case LOG_WANTED:
+		rc = segment_open(l);
+		l->stage = rc < 0 ? LOG_OFF : LOG_BOTH;
+		ask_for_copy(l);
+		break;
+	case LOG_READY:
+		(void)mdb_env_set_flags(db->env, MDB_NOSYNC, 1);
+		l->stage = LOG_ALONE;
+		break;
+	case LOG_ALONE:
+		if (journal_bytes(l->journal) < SEGMENT_BYTES)
+			break;
+		rc = segment_open(l); /* or go on with the old one */
+		half = db_used_bytes(db) / 2;
+		if (l->since > (half > JOURNAL_MIN ? half : JOURNAL_MIN))
+			ask_for_copy(l);
+		break;
+	case LOG_FAILED:
+		rc = give_up(l);
+		l->stage = rc < 0 ? LOG_FAILED : LOG_OFF;
+		break;
+	case LOG_BOTH:
+	case LOG_OFF:
+		break;
+	}
+	if (rc < 0)
+		log_warn("op=journal dir=%s rc=%s", db->dir, err_name(rc));
+}
+
+/* ---- the thread that copies ---- */
+
+/* The number of the last record that the copy holds. */
+static int seq_of(const char *path, uint64_t *ret)
+{
+	MDB_val k = {strlen(DB_SEQ_KEY), DB_SEQ_KEY}, v;
+	MDB_env *env = NULL;
+	MDB_txn *t = NULL;
+	MDB_dbi meta;
+	struct rd r;
+	int rc = db_rc(mdb_env_create(&env));
+
+	if (rc < 0)
+		return rc;
+	mdb_env_set_maxdbs(env, 1);
+	rc = db_rc(mdb_env_open(env, path, MDB_RDONLY | MDB_NOLOCK | MDB_NOSUBDIR, 0600));
+	rc = rc ? rc : db_rc(mdb_txn_begin(env, NULL, MDB_RDONLY, &t));
+	rc = rc ? rc : db_rc(mdb_dbi_open(t, "meta", 0, &meta));
+	rc = rc ? rc : db_rc(mdb_get(t, meta, &k, &v));
+	if (!rc) {
+		r = rd_init(v.mv_data, v.mv_size);
+		*ret = rd_be64(&r);
+		rc = r.bad ? -EBADMSG : 0;
+	}
+	if (t)
+		mdb_txn_abort(t);
+	mdb_env_close(env);
+	return rc == -ENOENT ? (*ret = 0, 0) : rc;
+}
+
+static int copy(struct db_log *l)
+{
+	char tmp[PATH_LEN], path[PATH_LEN], dir[PATH_LEN];
+	const uint64_t start = clock_mono_ns();
+	_cleanup_close_ int fd = -1;
+	struct db *db = l->db;
+	uint64_t seq = 0;
+	int rc;
+
+	current_path(dir, sizeof(dir), db, "");
+	current_path(tmp, sizeof(tmp), db, CHECKPOINT_TMP);
+	current_path(path, sizeof(path), db, CHECKPOINT);
+	fd = rc = ret_errno(open(tmp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+	if (rc >= 0) {
+		pthread_rwlock_rdlock(&db->map_lock);
+		rc = db_rc(mdb_env_copyfd2(db->env, fd, 0));
+		pthread_rwlock_unlock(&db->map_lock);
+	}
+	rc = rc < 0 ? rc : ret_errno(fsync(fd));
+	rc = rc < 0 ? rc : seq_of(tmp, &seq);
+	rc = rc < 0 ? rc : ret_errno(rename(tmp, path));
+	rc = rc < 0 ? rc : sync_current(db);
+	if (rc < 0) {
+		(void)unlink(tmp);
+		return rc;
+	}
+	log_info("op=checkpoint file=%s record=%" PRIu64 " ms=%llu", path, seq,
+		 (clock_mono_ns() - start) / NS_PER_MS);
+	(void)journal_drop(dir, seq); /* what stays is older than the copy, and skipped */
+	return 0;
+}
+
+static void copy_and_tell(struct db_log *l)
+{
+	int rc = copy(l);
+
+	if (rc >= 0 && l->stage == LOG_BOTH) {
+		rc = mark_write(l->db);
+		if (rc >= 0)
+			l->stage = LOG_READY;
+	}
+	if (rc < 0) {
+		log_warn("op=checkpoint dir=%s rc=%s: every change waits for LMDB instead, for %d minutes; is there room "
+			 "for a copy of the namespace?", l->db->dir, err_name(rc), RETRY_S / 60);
+		l->stage = LOG_FAILED;
+	}
+}
+
+static void *copy_main(void *arg)
+{
+	struct db_log *l = arg;
+
+	pthread_mutex_lock(&l->lock);
+	while (!l->stop) {
+		const bool off = l->stage == LOG_OFF || l->stage == LOG_FAILED;
+		struct timespec ts;
+
+		clock_gettime(CLOCK_MONOTONIC, &ts);
+		ts.tv_sec += RETRY_S;
+		if (l->copy_wanted && !off) {
+			l->copy_wanted = false;
+			pthread_mutex_unlock(&l->lock);
+			copy_and_tell(l);
+			pthread_mutex_lock(&l->lock);
+		} else if (pthread_cond_timedwait(&l->cond, &l->lock, &ts) && l->stage == LOG_OFF) {
+			l->stage = LOG_WANTED;
+		}
+	}
+	pthread_mutex_unlock(&l->lock);
+	return NULL;
+}
+
+/* ---- life ---- */
+
+static void log_free(struct db_log *l)
+{
+	journal_free(l->journal);
+	pthread_cond_destroy(&l->cond);
+	pthread_mutex_destroy(&l->lock);
+	free(l->redo);
+	free(l);
+}
+
+int db_log_start(struct db *db)
+{
+	struct db_log *l = calloc(1, sizeof(*l));
+	pthread_condattr_t attr;
+	int rc;
+
+	if (!l)
+		return -ENOMEM;
+	l->db = db;
+	l->stage = LOG_WANTED;
+	pthread_mutex_init(&l->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&l->cond, &attr);
+	pthread_condattr_destroy(&attr);
+	rc = ret_code(pthread_create(&l->thread, NULL, copy_main, l));
+	if (rc < 0)
+		log_free(l);
+	else
+		db->log = l;
+	return rc;
+}
+
+void db_log_stop(struct db *db)
+{
+	struct db_log *l = db->log;
+	int rc = 0;
+
+	if (!l)
+		return;
+	pthread_mutex_lock(&l->lock);
+	l->stop = true;
+	pthread_cond_signal(&l->cond);
+	pthread_mutex_unlock(&l->lock);
+	pthread_join(l->thread, NULL);
+	if (l->journal)
+		rc = give_up(l);
+	if (rc < 0)
+		log_warn("op=stop dir=%s rc=%s: the next start reads the journal", db->dir, err_name(rc));
+	db->log = NULL;
+	log_free(l);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * checkpoint - the namespace on disk with one short write a commit
+ *
+ * Idea: a commit of LMDB writes the pages it changed, all over its file, waits for the disk, writes its meta page and
+ * waits again. With a journal (journal.h) a commit is one record of what it puts and deletes, one write and one wait,
+ * and LMDB writes its pages without waiting: the page cache holds them, and the file is good for this boot of the
+ * machine, whatever becomes of the process. For the next boot there are
+ *   current/checkpoint.mdb   a copy of the whole file, synced, as it was after record C
+ *   current/journal.N        the records after C
+ *   current/unsynced         says that data.mdb counts only in the boot it names
+ * At start: data.mdb, or after another boot a copy of the checkpoint in its place; the records that it lacks; a
+ * sync; then the three go away. They come back while the NameNode serves: records are written, a copy is made beside
+ * the work, and from then on LMDB does not sync. A new copy is made when the journal is half as large as the
+ * namespace. Without space for them, or without the journal at all (dfs.shim.journal), LMDB syncs as ever.
+ * A clean stop syncs data.mdb and leaves nothing else.
+ * Threading: all log_*() are the writer's; one thread makes copies.
+ */
+#include <lmdb.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+struct db;
+struct db_log;
+struct txn;
+
+/** Begin as soon as the writer has work. */
+int db_log_start(struct db *db);
+/** Sync data.mdb and remove the rest. The writer has stopped. Does nothing without a log. */
+void db_log_stop(struct db *db);
+
+/** Before data.mdb in @current is opened: put the checkpoint in its place if it does not count. -EBADMSG: neither
+ *  is any good. */
+int checkpoint_restore(const char *current, struct err *err);
+/** Is data.mdb of another boot, so that the checkpoint counts? */
+bool checkpoint_counts(const char *current);
+/** @db is open: add the records it lacks, sync it, remove what is of no more use. */
+int checkpoint_replay(struct db *db, struct err *err);
+/** Is @name in current/ of this program's making? */
+bool checkpoint_owns(const char *name);
+
+/* For db.c. */
+/** Between two transactions. */
+void log_turn(struct db *db);
+/** Before LMDB is given a change, which may move what the one before it has in a page. */
+void log_settle(struct db *db);
+/** The journal's part of a change that LMDB has taken. -ENOMEM. */
+int log_put(struct db *db, MDB_dbi dbi, const void *key, size_t klen, const void *val, size_t vlen);
+/** The same; @val is filled before the next log_settle(). */
+int log_reserve(struct db *db, MDB_dbi dbi, const void *key, size_t klen, const void *val, size_t vlen);
+int log_del(struct db *db, MDB_dbi dbi, const void *key, size_t klen);
+/** Has the transaction changed anything that the journal is to hold? */
+bool log_has_ops(const struct db *db);
+/** The transaction begins anew. */
+void log_reset(struct db *db);
+/** Its record, synced. */
+int log_commit(struct db *db, uint64_t seq);
+/** LMDB could not commit what the record says. */
+void log_undo(struct db *db, uint64_t seq);

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: with the journal on, every commit is there after the process died, and after the machine died and
+ * left data.mdb as rubbish; what was aborted or failed is not; a clean stop leaves data.mdb alone; without room for
+ * a checkpoint LMDB syncs as ever. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "namenode-shim/checkpoint.h"
+#include "namenode-shim/test_db.h"
+
+#define KEYS 400
+#define VALUE_MAX 3000
+#define WAIT_MS 20000
+
+static uint64_t seed;
+
+static uint32_t chance(uint32_t n)
+{
+	seed = seed * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(seed >> 33) % n;
+}
+
+static void fill(uint8_t *p, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		p[i] = (uint8_t)chance(256);
+}
+
+static bool exists(const struct test_db *d, const char *name)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/current/%s", d->dir, name);
+	return !access(path, F_OK);
+}
+
+static __attribute__((format(printf, 1, 2))) void shell(const char *fmt, ...)
+{
+	char cmd[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(cmd, sizeof(cmd), fmt, ap);
+	va_end(ap);
+	assert_int_equal(system(cmd), 0);
+}
+
+/* ---- changes ---- */
+
+static void change(struct test_db *d)
+{
+	const MDB_dbi tables[] = {d->db->inodes, d->db->dirents, d->db->retry, d->db->quota};
+	const MDB_dbi dbi = tables[chance(4)];
+	uint8_t key[12] = {0}, val[VALUE_MAX];
+	const size_t len = chance(VALUE_MAX);
+	const uint32_t k = chance(KEYS), what = chance(4);
+	void *room;
+	int rc;
+
+	key[0] = 0xff; /* beside what a namespace has */
+	memcpy(key + 8, &k, sizeof(k));
+	if (what == 0) {
+		rc = txn_del(&d->t, dbi, key, sizeof(key));
+		assert_true(!rc || rc == -ENOENT);
+	} else if (what == 1) {
+		assert_int_equal(txn_reserve(&d->t, dbi, key, sizeof(key), len, &room), 0);
+		fill(room, len);
+	} else {
+		fill(val, len);
+		assert_int_equal(txn_put(&d->t, dbi, key, sizeof(key), val, len), 0);
+		memset(val, 0, sizeof(val)); /* the caller's bytes are the caller's again */
+	}
+	d->t.ctr.block += chance(2);
+}
+
+static void commit(struct test_db *d)
+{
+	const uint32_t n = chance(20);
+
+	assert_int_equal(txn_write_begin(d->db, &d->t), 0);
+	for (uint32_t i = 0; i < n; i++)
+		change(d);
+	if (chance(10))
+		assert_int_equal(txn_write_commit(&d->t), 0);
+	else
+		txn_write_abort(&d->t);
+}
+
+/* Commit until LMDB does not sync any more. */
+static void log_on(struct test_db *d)
+{
+	assert_int_equal(db_log_start(d->db), 0);
+	for (int ms = 0; !exists(d, "unsynced"); ms++) {
+		assert_true(ms < WAIT_MS);
+		commit(d);
+		(void)poll(NULL, 0, 1);
+	}
+	for (int i = 0; i < 30; i++)
+		commit(d);
+}
+
+/* ---- comparing ---- */
+
+static uint64_t mix(uint64_t h, const MDB_val *v)
+{
+	const uint8_t *p = v->mv_data;
+
+	h = (h ^ v->mv_size) * 1099511628211u;
+	for (size_t i = 0; i < v->mv_size; i++)
+		h = (h ^ p[i]) * 1099511628211u;
+	return h;
+}
+
+/* All keys and values of all tables. */
+static uint64_t digest(struct db *db)
+{
+	const MDB_dbi tables[] = {db->meta, db->inodes, db->dirents, db->open, db->retry, db->expiry, db->quota, db->policy};
+	uint64_t h = 14695981039346656037u;
+	struct txn t;
+
+	assert_int_equal(txn_reader_new(db, &t), 0);
+	assert_int_equal(txn_read_begin(&t), 0);
+	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+		MDB_cursor *c;
+		MDB_val k, v;
+
+		assert_int_equal(mdb_cursor_open(t.t, tables[i], &c), 0);
+		while (!mdb_cursor_get(c, &k, &v, MDB_NEXT))
+			h = mix(mix(h, &k), &v);
+		mdb_cursor_close(c);
+	}
+	txn_read_end(&t);
+	txn_reader_free(&t);
+	return h;
+}
+
+/* What a process finds that starts on the files as they are now; on another boot without data.mdb's pages. */
+static uint64_t digest_after(struct test_db *d, bool other_boot)
+{
+	struct test_db copy = {.dir = "/tmp/nn-test-XXXXXX"};
+	struct err err = ERR_INIT;
+	uint64_t h;
+
+	assert_non_null(mkdtemp(copy.dir));
+	shell("cp -r %s/current %s", d->dir, copy.dir);
+	if (other_boot) {
+		shell("echo another >%s/current/unsynced", copy.dir);
+		shell("head -c 300000 /dev/urandom >%s/current/data.mdb", copy.dir);
+	}
+	if (db_open(copy.dir, &copy.db, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(copy.db->ctr.block, d->db->ctr.block);
+	assert_false(exists(&copy, "unsynced"));
+	assert_false(exists(&copy, "checkpoint.mdb"));
+	h = digest(copy.db);
+	test_db_fini(&copy);
+	return h;
+}
+
+static void all_is_there_after_either_death(void **state)
+{
+	struct test_db d;
+
+	(void)state;
+	test_db_init(&d);
+	log_on(&d);
+	for (int i = 0; i < 20; i++) {
+		for (int k = 0; k < 10; k++)
+			commit(&d);
+		assert_int_equal(digest_after(&d, false), digest(d.db));
+		assert_int_equal(digest_after(&d, true), digest(d.db));
+	}
+	test_db_fini(&d);
+}
+
+static void a_clean_stop_leaves_one_file(void **state)
+{
+	struct test_db d;
+	uint64_t h;
+
+	(void)state;
+	test_db_init(&d);
+	for (int i = 0; i < 3; i++) {
+		log_on(&d);
+		h = digest(d.db);
+		test_db_reopen(&d);
+		assert_int_equal(digest(d.db), h);
+		assert_false(exists(&d, "unsynced"));
+		assert_false(exists(&d, "checkpoint.mdb"));
+		assert_false(exists(&d, "journal.1"));
+	}
+	test_db_fini(&d);
+}
+
+/* Until a second checkpoint is made, and the first segments are gone. */
+static void a_long_journal_becomes_a_checkpoint(void **state)
+{
+	static uint8_t val[VALUE_MAX * 10];
+	struct test_db d;
+
+	(void)state;
+	test_db_init(&d);
+	log_on(&d);
+	assert_true(exists(&d, "journal.1"));
+	for (int i = 0; exists(&d, "journal.1"); i++) {
+		assert_true(i < 2000);
+		assert_int_equal(txn_write_begin(d.db, &d.t), 0);
+		for (uint64_t k = 0; k < 40; k++) {
+			fill(val, 16);
+			assert_int_equal(txn_put(&d.t, d.db->inodes, &k, sizeof(k), val, sizeof(val)), 0);
+		}
+		assert_int_equal(txn_write_commit(&d.t), 0);
+	}
+	for (int i = 0; i < 20; i++)
+		commit(&d);
+	while (exists(&d, "checkpoint.tmp")) /* files must not change while they are copied */
+		(void)poll(NULL, 0, 1);
+	assert_int_equal(digest_after(&d, true), digest(d.db));
+	test_db_fini(&d);
+}
+
+static void a_full_map_takes_nothing(void **state)
+{
+	static uint8_t val[1 << 20];
+	struct test_db d;
+	uint64_t h;
+
+	(void)state;
+	test_db_init(&d);
+	log_on(&d);
+	assert_int_equal(mdb_env_set_mapsize(d.db->env, 16 << 20), 0);
+	d.db->map_bytes = 16 << 20;
+	h = digest(d.db);
+	assert_int_equal(txn_write_begin(d.db, &d.t), 0);
+	for (uint64_t k = 0; !d.t.failed; k++)
+		(void)txn_put(&d.t, d.db->inodes, &k, sizeof(k), val, sizeof(val));
+	assert_int_equal(txn_write_commit(&d.t), -EXFULL);
+	assert_int_equal(digest(d.db), h);
+	assert_int_equal(digest_after(&d, true), h);
+	assert_int_equal(db_grow(d.db), 0);
+	commit(&d);
+	assert_int_equal(digest_after(&d, true), digest(d.db));
+	test_db_fini(&d);
+}
+
+static void without_a_checkpoint_lmdb_syncs(void **state)
+{
+	char path[128];
+	struct test_db d;
+	uint64_t h;
+
+	(void)state;
+	test_db_init(&d);
+	snprintf(path, sizeof(path), "%s/current/checkpoint.tmp", d.dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(db_log_start(d.db), 0);
+	for (int i = 0; i < 100; i++) {
+		commit(&d);
+		(void)poll(NULL, 0, 1);
+	}
+	assert_false(exists(&d, "unsynced"));
+	assert_false(exists(&d, "journal.1"));
+	assert_int_equal(rmdir(path), 0);
+	assert_int_equal(digest_after(&d, false), digest(d.db));
+	h = digest(d.db);
+	test_db_reopen(&d);
+	assert_int_equal(digest(d.db), h);
+	test_db_fini(&d);
+}
+
+static void a_lost_checkpoint_is_told(void **state)
+{
+	struct test_db d;
+	struct err err = ERR_INIT;
+	struct db *db = NULL;
+
+	(void)state;
+	test_db_init(&d);
+	shell("echo another >%s/current/unsynced", d.dir);
+	db_close(d.db);
+	d.db = NULL;
+	assert_true(db_open(d.dir, &db, &err) < 0);
+	assert_non_null(strstr(err.text, "checkpoint.mdb"));
+	assert_true(exists(&d, "data.mdb"));
+	test_db_fini(&d);
+}
+
+int main(void)
+{
+	const char *s = getenv("DFS_TEST_SEED");
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(all_is_there_after_either_death),
+		cmocka_unit_test(a_clean_stop_leaves_one_file),
+		cmocka_unit_test(a_long_journal_becomes_a_checkpoint),
+		cmocka_unit_test(a_full_map_takes_nothing),
+		cmocka_unit_test(without_a_checkpoint_lmdb_syncs),
+		cmocka_unit_test(a_lost_checkpoint_is_told),
+	};
+
+	seed = s ? strtoull(s, NULL, 10) : (uint64_t)getpid() << 20 ^ (uint64_t)time(NULL);
+	print_message("DFS_TEST_SEED=%llu\n", (unsigned long long)seed);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * journal - records in the order of their numbers, each on the disk before the next is written
+ *
+ * Idea: one write at the end of a file and one fdatasync() make a record durable, whatever it says. Segments
+ * DIR/journal.N begin with record N; a segment is made longer with zeros ahead of time, so that a record rarely
+ * changes the file's size. What the records mean is their writer's.
+ * Format of a record, little endian: magic u32, CRC-32C of what follows u32, number u64, length u32, kind u32,
+ * payload, zeros up to a multiple of 8.
+ * After a crash the last record may be torn: nobody was told of it, so it counts as not written. A bad record
+ * with good ones behind it is damage.
+ * Threading: one writer; files of closed segments may be removed by another thread.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+enum journal_kind {
+	JOURNAL_DATA = 1,
+	JOURNAL_UNDO = 2, /* the record before it, of the same number, does not count */
+};
+
+struct journal;
+
+/** A new segment for record @seq, durably there. An older file of that name is replaced. */
+int journal_new(const char *dir, uint64_t seq, struct journal **ret);
+/** Closes the file. Accepts NULL. */
+void journal_free(struct journal *j);
+/** Write record @seq and sync. On failure the record is not there: 0 or -errno as of the disk. Exits the
+ *  process when it cannot tell: the disk took a part, and not the order to forget it. */
+int journal_append(struct journal *j, uint64_t seq, enum journal_kind kind, const void *buf, size_t len);
+/** Bytes of records in this segment. */
+uint64_t journal_bytes(const struct journal *j);
+
+/** All data records after @after, in order and without gaps, to @fn, until it fails. -EBADMSG: damaged, or
+ *  numbers are missing: @err names file and offset. */
+int journal_each(const char *dir, uint64_t after,
+		 int (*fn)(void *arg, uint64_t seq, const uint8_t *buf, size_t len), void *arg,
+		 struct err *err);
+/** Remove segments of which no record is after @upto; UINT64_MAX: all. */
+int journal_drop(const char *dir, uint64_t upto);
