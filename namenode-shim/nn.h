@@ -6,7 +6,7 @@
  *
  * Idea: nothing is acknowledged before it is on disk, and nobody waits for the disk but those who
  * changed something. Calls arrive on the reactor thread. READ calls are answered there, from a
- * reader's transaction (LMDB, no lock) and the memory part. CHANGE and MEMORY calls go to the queue of
+ * reader's transaction (LMDB, no lock; one for all that a turn of the reactor brings) and the memory part. CHANGE and MEMORY calls go to the queue of
  * the writer thread, which takes all that wait, runs the MEMORY calls (reports and heartbeats: no
  * disk), then all CHANGE calls in ONE transaction, commits (fsync), applies their effects to memory
  * (effect.h) and only then answers them. While it syncs, the next batch gathers: group commit. Callers who
