@@ -36,7 +36,7 @@ enum log_stage {
 	LOG_BOTH,   /* LMDB syncs, and the journal is written: a copy is being made */
 	LOG_READY,  /* the copy is there */
 	LOG_ALONE,  /* LMDB does not sync */
-	LOG_FAILED, /* no copy could be made */
+	LOG_FAILED, /* no copy could be made, or no record written: LMDB is to sync */
 	LOG_OFF,    /* LMDB syncs, for a while */
 };
 
@@ -367,8 +367,19 @@ void log_reset(struct db *db)
 int log_commit(struct db *db, uint64_t seq)
 {
 	struct db_log *l = db->log;
+	int rc = journal_append(l->journal, seq, JOURNAL_DATA, l->redo, l->len);
 
-	return journal_append(l->journal, seq, JOURNAL_DATA, l->redo, l->len);
+	if (rc < 0) {
+		log_warn("op=journal dir=%s rc=%s: every change waits for LMDB instead, for %d minutes", db->dir,
+			 err_name(rc), RETRY_S / 60);
+		l->stage = LOG_FAILED;
+	}
+	return rc;
+}
+
+bool log_failed(const struct db *db)
+{
+	return db->log && db->log->stage == LOG_FAILED;
 }
 
 void log_undo(struct db *db, uint64_t seq)

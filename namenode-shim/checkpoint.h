@@ -60,5 +60,7 @@ bool log_has_ops(const struct db *db);
 void log_reset(struct db *db);
 /** Its record, synced. */
 int log_commit(struct db *db, uint64_t seq);
+/** Not any more: the next log_turn() gives up the journal, and what failed is worth another attempt. */
+bool log_failed(const struct db *db);
 /** LMDB could not commit what the record says. */
 void log_undo(struct db *db, uint64_t seq);

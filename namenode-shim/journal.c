@@ -111,6 +111,7 @@ int journal_new(const char *dir, uint64_t seq, struct journal **ret)
 	rc = rc < 0 ? rc : ret_errno(fsync(j->fd));
 	rc = rc < 0 ? rc : sync_dir_of(dir);
 	if (rc < 0) {
+		(void)unlink(j->path); /* it takes room */
 		journal_free(j);
 		return rc;
 	}

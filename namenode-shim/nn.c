@@ -573,7 +573,7 @@ static void run_changes(struct nn *nn, struct list *batch)
 
 	if (list_empty(batch))
 		return;
-	for (int i = 0; i < MAP_GROW_TRIES && rc == -EXFULL; i++) {
+	for (int i = 0; i < MAP_GROW_TRIES && (rc == -EXFULL || (rc < 0 && log_failed(nn->db))); i++) {
 		rc = try_batch(nn, batch);
 		if (rc == -EXFULL && db_grow(nn->db))
 			break;
