@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
@@ -23,6 +24,9 @@
 #define CHECKPOINT_TMP "checkpoint.tmp"
 #define MARK "unsynced"
 #define DATA_TMP "data.tmp"
+#define COPY_BYTES (1u << 20)
+#define ROOM_MORE (128ull << 20) /* to stay free beside a copy */
+#define REDO_KEEP (1u << 20)
 #define SEGMENT_BYTES (32ull << 20)
 #define JOURNAL_MIN (64ull << 20) /* a smaller journal is never worth a copy */
 #define RETRY_S 600
@@ -32,29 +36,36 @@
 #define PATH_LEN 4300
 
 enum log_stage {
-	LOG_WANTED, /* LMDB syncs; the journal is to begin */
-	LOG_BOTH,   /* LMDB syncs, and the journal is written: a copy is being made */
-	LOG_READY,  /* the copy is there */
-	LOG_ALONE,  /* LMDB does not sync */
-	LOG_FAILED, /* no copy could be made, or no record written: LMDB is to sync */
-	LOG_OFF,    /* LMDB syncs, for a while */
+	LOG_OFF,   /* LMDB syncs */
+	LOG_BOTH,  /* LMDB syncs, and the journal is written: the first copy is being made */
+	LOG_ALONE, /* LMDB does not sync */
+};
+
+enum copy_state {
+	COPY_NONE,
+	COPY_WANTED, /* or under way */
+	COPY_DONE,
+	COPY_FAILED,
 };
 
 struct db_log {
 	struct db *db;
-	_Atomic enum log_stage stage;
 	/* the writer's */
-	struct journal *journal;
+	enum log_stage stage;
+	bool failed; /* the journal cannot be written: back to LMDB */
+	uint64_t retry_ns; /* LOG_OFF until then */
+	struct journal *journal; /* NULL in LOG_OFF */
 	uint8_t *redo; /* the record */
 	size_t len, cap;
 	const void *late; /* value of the last put, not copied yet */
 	size_t late_at, late_len;
 	uint64_t since; /* bytes in closed segments since the last copy was asked for */
-	/* the copying thread's */
+	/* between the writer, who asks and takes the answer, and the thread that copies */
+	_Atomic enum copy_state copy;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	bool copy_wanted, stop;
+	bool stop;
 };
 
 static void current_path(char *buf, size_t size, const struct db *db, const char *name)
@@ -83,50 +94,26 @@ bool checkpoint_owns(const char *name)
 	       !strcmp(name, DATA_TMP) || !strncmp(name, "journal.", 8);
 }
 
-/* ---- the mark ---- */
-
-/* "": unknown, which is never the same. */
-static void boot_id(char *buf, size_t size)
+/* Is there room for a copy, and some more? */
+static int room_for_copy(struct db *db)
 {
-	_cleanup_fclose_ FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+	struct statvfs fs;
 
-	if (!f || !fgets(buf, (int)size, f))
-		*buf = 0;
-	buf[strcspn(buf, "\n")] = 0;
+	if (statvfs(db->dir, &fs) < 0)
+		return neg_errno();
+	return (uint64_t)fs.f_bavail * fs.f_frsize > 2 * db_used_bytes(db) + ROOM_MORE ? 0 : -ENOSPC;
 }
+
+/* ---- the mark ---- */
 
 static int mark_write(const struct db *db)
 {
-	char path[PATH_LEN], id[64];
+	char path[PATH_LEN];
 	_cleanup_close_ int fd = -1;
-	ssize_t n;
-	int rc;
 
-	boot_id(id, sizeof(id));
 	current_path(path, sizeof(path), db, MARK);
-	fd = rc = ret_errno(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-	if (rc < 0)
-		return rc;
-	n = write(fd, id, strlen(id));
-	if (n != (ssize_t)strlen(id))
-		return n < 0 ? neg_errno() : -EIO;
-	rc = ret_errno(fsync(fd));
-	return rc < 0 ? rc : sync_current(db);
-}
-
-bool checkpoint_counts(const char *current)
-{
-	char path[PATH_LEN], id[64], now[64];
-	_cleanup_fclose_ FILE *f = NULL;
-
-	snprintf(path, sizeof(path), "%s/" MARK, current);
-	f = fopen(path, "re");
-	if (!f)
-		return errno != ENOENT;
-	if (!fgets(id, sizeof(id), f))
-		return true;
-	boot_id(now, sizeof(now));
-	return !*now || strcmp(id, now) != 0;
+	fd = ret_errno(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+	return fd < 0 ? fd : sync_current(db);
 }
 
 /* data.mdb counts from now on: it is synced. */
@@ -137,12 +124,15 @@ static int mark_remove(const struct db *db)
 
 	current_path(path, sizeof(path), db, MARK);
 	rc = ret_errno(unlink(path));
-	if (rc < 0)
-		return rc == -ENOENT ? 0 : rc;
-	rc = sync_current(db);
-	if (rc < 0)
-		(void)mark_write(db);
-	return rc;
+	return rc < 0 && rc != -ENOENT ? rc : sync_current(db);
+}
+
+bool checkpoint_counts(const char *current)
+{
+	char path[PATH_LEN];
+
+	snprintf(path, sizeof(path), "%s/" MARK, current);
+	return !access(path, F_OK);
 }
 
 /* The mark is gone, and data.mdb holds everything. */
@@ -162,11 +152,30 @@ static int remove_rest(const struct db *db)
 
 /* ---- start ---- */
 
+/* Where the file system has no copy of its own. */
+static int copy_bytes(int in, int out)
+{
+	_cleanup_free_ uint8_t *buf = malloc(COPY_BYTES);
+	off_t at = 0;
+	ssize_t n;
+
+	if (!buf)
+		return -ENOMEM;
+	while ((n = pread(in, buf, COPY_BYTES, at)) > 0)
+		for (ssize_t done = 0, m; done < n; done += m, at += m) {
+			m = pwrite(out, buf + done, (size_t)(n - done), at);
+			if (m <= 0)
+				return m ? neg_errno() : -EIO;
+		}
+	return n < 0 ? neg_errno() : 0;
+}
+
 static int copy_file(const char *from, const char *to)
 {
 	_cleanup_close_ int in = ret_errno(open(from, O_RDONLY | O_CLOEXEC));
 	_cleanup_close_ int out = -1;
 	ssize_t n;
+	int rc = 0;
 
 	if (in < 0)
 		return in;
@@ -176,7 +185,9 @@ static int copy_file(const char *from, const char *to)
 	do {
 		n = copy_file_range(in, NULL, out, NULL, 1u << 30, 0);
 	} while (n > 0);
-	return n < 0 ? neg_errno() : ret_errno(fsync(out));
+	if (n < 0)
+		rc = errno == ENOSPC ? -ENOSPC : copy_bytes(in, out);
+	return rc < 0 ? rc : ret_errno(fsync(out));
 }
 
 int checkpoint_restore(const char *current, struct err *err)
@@ -193,6 +204,8 @@ int checkpoint_restore(const char *current, struct err *err)
 		return rc;
 	log_info("op=restore file=%s from=%s pages=%" PRIu64, to, from, sum.pages);
 	rc = copy_file(from, tmp);
+	if (rc == -ENOSPC && !truncate(to, 0)) /* it does not count */
+		rc = copy_file(from, tmp);
 	rc = rc < 0 ? rc : ret_errno(rename(tmp, to));
 	rc = rc < 0 ? rc : sync_path(current, O_RDONLY | O_DIRECTORY);
 	return rc < 0 ? err_sys(err, rc, "cannot copy %s to %s", from, to) : 0;
@@ -358,10 +371,17 @@ int log_del(struct db *db, MDB_dbi dbi, const void *key, size_t klen)
 
 void log_reset(struct db *db)
 {
-	if (!db->log)
+	struct db_log *l = db->log;
+
+	if (!l)
 		return;
-	db->log->len = 0;
-	db->log->late = NULL;
+	l->len = 0;
+	l->late = NULL;
+	if (l->cap > REDO_KEEP) {
+		free(l->redo);
+		l->redo = NULL;
+		l->cap = 0;
+	}
 }
 
 int log_commit(struct db *db, uint64_t seq)
@@ -369,23 +389,20 @@ int log_commit(struct db *db, uint64_t seq)
 	struct db_log *l = db->log;
 	int rc = journal_append(l->journal, seq, JOURNAL_DATA, l->redo, l->len);
 
-	if (rc < 0) {
-		log_warn("op=journal dir=%s rc=%s: every change waits for LMDB instead, for %d minutes", db->dir,
-			 err_name(rc), RETRY_S / 60);
-		l->stage = LOG_FAILED;
-	}
+	l->failed = rc < 0;
 	return rc;
 }
 
 bool log_failed(const struct db *db)
 {
-	return db->log && db->log->stage == LOG_FAILED;
+	return db->log && db->log->failed;
 }
 
-void log_undo(struct db *db, uint64_t seq)
+void log_undo(struct db *db, uint64_t seq, int why)
 {
 	int rc = journal_append(db->log->journal, seq, JOURNAL_UNDO, "", 0);
 
+	db->log->failed = why == -ENOSPC; /* the copy takes room that LMDB needs */
 	if (rc >= 0)
 		return;
 	log_error("op=exit: a change that failed cannot be taken back from the journal: %s; start again when the disk "
@@ -418,63 +435,113 @@ static int segment_open(struct db_log *l)
 
 static void ask_for_copy(struct db_log *l)
 {
-	l->since = 0;
 	pthread_mutex_lock(&l->lock);
-	l->copy_wanted = true;
+	l->copy = COPY_WANTED;
 	pthread_cond_signal(&l->cond);
 	pthread_mutex_unlock(&l->lock);
+	l->since = 0;
 }
 
-/* Back to LMDB alone. */
-static int give_up(struct db_log *l)
+/* The disk did not keep data.mdb: nothing here may be believed any more, and the mark says so. */
+static _Noreturn void data_lost(const struct db *db, const char *what, int rc)
 {
-	int rc = db_rc(mdb_env_sync(l->db->env, 1));
+	log_error("op=exit: %s/current/data.mdb: %s: %s; the next start restores the checkpoint and the journal: see that "
+		  "the disk works", db->dir, what, err_name(rc));
+	_exit(1);
+}
 
-	rc = rc < 0 ? rc : mark_remove(l->db);
-	if (rc < 0)
-		return rc; /* the journal goes on */
-	(void)mdb_env_set_flags(l->db->env, MDB_NOSYNC, 0);
+/* data.mdb alone counts again. */
+static int settle(struct db_log *l)
+{
+	int rc = 0;
+
+	if (l->stage == LOG_ALONE) {
+		rc = db_rc(mdb_env_sync(l->db->env, 1));
+		if (rc < 0)
+			data_lost(l->db, "cannot be synced", rc);
+		rc = mark_remove(l->db);
+		if (rc < 0)
+			data_lost(l->db, "the mark beside it cannot be removed", rc);
+		(void)mdb_env_set_flags(l->db->env, MDB_NOSYNC, 0);
+	}
 	journal_free(l->journal);
 	l->journal = NULL;
+	l->failed = false;
+	l->stage = LOG_OFF;
 	return remove_rest(l->db);
+}
+
+/* Back to LMDB, for a while. */
+static void give_up(struct db_log *l)
+{
+	l->retry_ns = clock_mono_ns() + RETRY_S * NS_PER_S;
+	(void)settle(l); /* what it cannot remove takes room, and no more */
+	log_warn("op=journal dir=%s: every change waits for LMDB instead, for %d minutes; is there room for a copy of the "
+		 "namespace?", l->db->dir, RETRY_S / 60);
+}
+
+static int begin(struct db_log *l)
+{
+	int rc = room_for_copy(l->db);
+
+	rc = rc < 0 ? rc : segment_open(l);
+	if (rc < 0) {
+		l->retry_ns = clock_mono_ns() + RETRY_S * NS_PER_S;
+		log_warn("op=journal dir=%s rc=%s: every change waits for LMDB, which writes more; room for twice the "
+			 "namespace and %llu MiB would do", l->db->dir, err_name(rc), ROOM_MORE >> 20);
+		return rc;
+	}
+	l->stage = LOG_BOTH;
+	ask_for_copy(l);
+	return 0;
+}
+
+/* The first copy is there: from now on data.mdb does not count. */
+static int go_alone(struct db_log *l)
+{
+	int rc = mark_write(l->db);
+
+	if (rc < 0)
+		return rc;
+	(void)mdb_env_set_flags(l->db->env, MDB_NOSYNC, 1);
+	l->stage = LOG_ALONE;
+	return 0;
+}
+
+static int roll(struct db_log *l)
+{
+	const uint64_t half = db_used_bytes(l->db) / 2;
+	int rc = segment_open(l);
+
+	if (rc >= 0 && l->copy == COPY_NONE && l->since > (half > JOURNAL_MIN ? half : JOURNAL_MIN))
+		ask_for_copy(l);
+	return rc;
 }
 
 void log_turn(struct db *db)
 {
 	struct db_log *l = db->log;
-	uint64_t half;
+	enum copy_state copy;
 	int rc = 0;
 
 	if (!l)
 		return;
-	switch (l->stage) {
-	case LOG_WANTED:
-		rc = segment_open(l);
-		l->stage = rc < 0 ? LOG_OFF : LOG_BOTH;
-		ask_for_copy(l);
-		break;
-	case LOG_READY:
-		(void)mdb_env_set_flags(db->env, MDB_NOSYNC, 1);
-		l->stage = LOG_ALONE;
-		break;
-	case LOG_ALONE:
-		if (journal_bytes(l->journal) < SEGMENT_BYTES)
-			break;
-		rc = segment_open(l); /* or go on with the old one */
-		half = db_used_bytes(db) / 2;
-		if (l->since > (half > JOURNAL_MIN ? half : JOURNAL_MIN))
-			ask_for_copy(l);
-		break;
-	case LOG_FAILED:
-		rc = give_up(l);
-		l->stage = rc < 0 ? LOG_FAILED : LOG_OFF;
-		break;
-	case LOG_BOTH:
-	case LOG_OFF:
-		break;
+	copy = l->copy;
+	if (copy == COPY_DONE || copy == COPY_FAILED)
+		l->copy = COPY_NONE;
+	if (l->stage == LOG_OFF) {
+		if (l->copy == COPY_NONE && clock_mono_ns() >= l->retry_ns)
+			(void)begin(l);
+		return;
 	}
+	if (copy == COPY_FAILED || l->failed)
+		rc = -ECANCELED;
+	else if (l->stage == LOG_BOTH && copy == COPY_DONE)
+		rc = go_alone(l);
+	else if (l->stage == LOG_ALONE && journal_bytes(l->journal) >= SEGMENT_BYTES)
+		rc = roll(l);
 	if (rc < 0)
-		log_warn("op=journal dir=%s rc=%s", db->dir, err_name(rc));
+		give_up(l);
 }
 
 /* ---- the thread that copies ---- */
@@ -492,6 +559,7 @@ static int seq_of(const char *path, uint64_t *ret)
 	if (rc < 0)
 		return rc;
 	mdb_env_set_maxdbs(env, 1);
+	mdb_env_set_mapsize(env, COPY_BYTES); /* or as much as the file needs */
 	rc = db_rc(mdb_env_open(env, path, MDB_RDONLY | MDB_NOLOCK | MDB_NOSUBDIR, 0600));
 	rc = rc ? rc : db_rc(mdb_txn_begin(env, NULL, MDB_RDONLY, &t));
 	rc = rc ? rc : db_rc(mdb_dbi_open(t, "meta", 0, &meta));
@@ -507,15 +575,23 @@ static int seq_of(const char *path, uint64_t *ret)
 	return rc == -ENOENT ? (*ret = 0, 0) : rc;
 }
 
-static int copy(struct db_log *l)
+static int make_copy(struct db_log *l)
 {
 	char tmp[PATH_LEN], path[PATH_LEN], dir[PATH_LEN];
 	const uint64_t start = clock_mono_ns();
 	_cleanup_close_ int fd = -1;
 	struct db *db = l->db;
+	struct db_check_sum sum;
+	struct err err = ERR_INIT;
 	uint64_t seq = 0;
-	int rc;
+	int rc = room_for_copy(db);
 
+	if (rc < 0)
+		return rc;
+	/* A write of LMDB that failed is told once, to who asks: after that the file reads as it was before. */
+	rc = db_rc(mdb_env_sync(db->env, 1));
+	if (rc < 0)
+		data_lost(db, "cannot be synced", rc);
 	current_path(dir, sizeof(dir), db, "");
 	current_path(tmp, sizeof(tmp), db, CHECKPOINT_TMP);
 	current_path(path, sizeof(path), db, CHECKPOINT);
@@ -526,6 +602,8 @@ static int copy(struct db_log *l)
 		pthread_rwlock_unlock(&db->map_lock);
 	}
 	rc = rc < 0 ? rc : ret_errno(fsync(fd));
+	if (rc >= 0 && db_check_file(tmp, &sum, &err) == -EBADMSG)
+		data_lost(db, err.text, err.rc);
 	rc = rc < 0 ? rc : seq_of(tmp, &seq);
 	rc = rc < 0 ? rc : ret_errno(rename(tmp, path));
 	rc = rc < 0 ? rc : sync_current(db);
@@ -539,40 +617,22 @@ static int copy(struct db_log *l)
 	return 0;
 }
 
-static void copy_and_tell(struct db_log *l)
-{
-	int rc = copy(l);
-
-	if (rc >= 0 && l->stage == LOG_BOTH) {
-		rc = mark_write(l->db);
-		if (rc >= 0)
-			l->stage = LOG_READY;
-	}
-	if (rc < 0) {
-		log_warn("op=checkpoint dir=%s rc=%s: every change waits for LMDB instead, for %d minutes; is there room "
-			 "for a copy of the namespace?", l->db->dir, err_name(rc), RETRY_S / 60);
-		l->stage = LOG_FAILED;
-	}
-}
-
 static void *copy_main(void *arg)
 {
 	struct db_log *l = arg;
 
 	pthread_mutex_lock(&l->lock);
 	while (!l->stop) {
-		const bool off = l->stage == LOG_OFF || l->stage == LOG_FAILED;
-		struct timespec ts;
-
-		clock_gettime(CLOCK_MONOTONIC, &ts);
-		ts.tv_sec += RETRY_S;
-		if (l->copy_wanted && !off) {
-			l->copy_wanted = false;
+		if (l->copy == COPY_WANTED) {
 			pthread_mutex_unlock(&l->lock);
-			copy_and_tell(l);
+			int rc = make_copy(l);
+
+			if (rc < 0)
+				log_warn("op=checkpoint dir=%s rc=%s", l->db->dir, err_name(rc));
 			pthread_mutex_lock(&l->lock);
-		} else if (pthread_cond_timedwait(&l->cond, &l->lock, &ts) && l->stage == LOG_OFF) {
-			l->stage = LOG_WANTED;
+			l->copy = rc < 0 ? COPY_FAILED : COPY_DONE;
+		} else {
+			pthread_cond_wait(&l->cond, &l->lock);
 		}
 	}
 	pthread_mutex_unlock(&l->lock);
@@ -593,18 +653,13 @@ static void log_free(struct db_log *l)
 int db_log_start(struct db *db)
 {
 	struct db_log *l = calloc(1, sizeof(*l));
-	pthread_condattr_t attr;
 	int rc;
 
 	if (!l)
 		return -ENOMEM;
 	l->db = db;
-	l->stage = LOG_WANTED;
 	pthread_mutex_init(&l->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&l->cond, &attr);
-	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&l->cond, NULL);
 	rc = ret_code(pthread_create(&l->thread, NULL, copy_main, l));
 	if (rc < 0)
 		log_free(l);
@@ -616,7 +671,7 @@ int db_log_start(struct db *db)
 void db_log_stop(struct db *db)
 {
 	struct db_log *l = db->log;
-	int rc = 0;
+	int rc;
 
 	if (!l)
 		return;
@@ -625,10 +680,9 @@ void db_log_stop(struct db *db)
 	pthread_cond_signal(&l->cond);
 	pthread_mutex_unlock(&l->lock);
 	pthread_join(l->thread, NULL);
-	if (l->journal)
-		rc = give_up(l);
+	rc = settle(l);
 	if (rc < 0)
-		log_warn("op=stop dir=%s rc=%s: the next start reads the journal", db->dir, err_name(rc));
+		log_warn("op=stop dir=%s rc=%s: what was beside data.mdb is still there, and of no use", db->dir, err_name(rc));
 	db->log = NULL;
 	log_free(l);
 }

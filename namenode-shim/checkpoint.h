@@ -6,17 +6,18 @@
  *
  * Idea: a commit of LMDB writes the pages it changed, all over its file, waits for the disk, writes its meta page and
  * waits again. With a journal (journal.h) a commit is one record of what it puts and deletes, one write and one wait,
- * and LMDB writes its pages without waiting: the page cache holds them, and the file is good for this boot of the
- * machine, whatever becomes of the process. For the next boot there are
+ * and LMDB writes its pages without waiting. What data.mdb is worth on the disk is then unknown; what counts is
  *   current/checkpoint.mdb   a copy of the whole file, synced, as it was after record C
  *   current/journal.N        the records after C
- *   current/unsynced         says that data.mdb counts only in the boot it names
- * At start: data.mdb, or after another boot a copy of the checkpoint in its place; the records that it lacks; a
+ *   current/unsynced         says that these count and data.mdb does not
+ * At start: data.mdb, or where that mark is a copy of the checkpoint in its place; the records that it lacks; a
  * sync; then the three go away. They come back while the NameNode serves: records are written, a copy is made beside
  * the work, and from then on LMDB does not sync. A new copy is made when the journal is half as large as the
  * namespace. Without space for them, or without the journal at all (dfs.shim.journal), LMDB syncs as ever.
- * A clean stop syncs data.mdb and leaves nothing else.
- * Threading: all log_*() are the writer's; one thread makes copies.
+ * A clean stop syncs data.mdb and leaves nothing else. It waits for a copy that is under way, as does a map that is
+ * to grow. When data.mdb cannot be synced the process ends: the mark stays, and the next start restores.
+ * Threading: all log_*() are the writer's; one thread makes copies, for which it
+ * is asked and whose result it tells; only the writer moves from one stage to another.
  */
 #include <lmdb.h>
 #include <stdbool.h>
@@ -37,7 +38,7 @@ void db_log_stop(struct db *db);
 /** Before data.mdb in @current is opened: put the checkpoint in its place if it does not count. -EBADMSG: neither
  *  is any good. */
 int checkpoint_restore(const char *current, struct err *err);
-/** Is data.mdb of another boot, so that the checkpoint counts? */
+/** Does the checkpoint count, and not data.mdb? */
 bool checkpoint_counts(const char *current);
 /** @db is open: add the records it lacks, sync it, remove what is of no more use. */
 int checkpoint_replay(struct db *db, struct err *err);
@@ -62,5 +63,5 @@ void log_reset(struct db *db);
 int log_commit(struct db *db, uint64_t seq);
 /** Not any more: the next log_turn() gives up the journal, and what failed is worth another attempt. */
 bool log_failed(const struct db *db);
-/** LMDB could not commit what the record says. */
-void log_undo(struct db *db, uint64_t seq);
+/** LMDB could not commit what the record says, because of @why. */
+void log_undo(struct db *db, uint64_t seq, int why);

@@ -81,12 +81,16 @@ int txn_get(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, MDB_val *r
 	return db_rc(mdb_get(t->t, dbi, &k, ret));
 }
 
-static int write_rc(struct txn *t, int rc)
+static int keep_failure(struct txn *t, int rc)
 {
-	rc = db_rc(rc);
 	if (rc < 0 && rc != -ENOENT && !t->failed)
 		t->failed = rc;
 	return rc;
+}
+
+static int write_rc(struct txn *t, int rc)
+{
+	return keep_failure(t, db_rc(rc));
 }
 
 int txn_put(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, const void *val, size_t vlen)
@@ -96,7 +100,7 @@ int txn_put(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, const void
 
 	log_settle(t->db);
 	rc = write_rc(t, mdb_put(t->t, dbi, &k, &v, 0));
-	return rc ? rc : write_rc(t, -log_put(t->db, dbi, key, klen, val, vlen));
+	return rc ? rc : keep_failure(t, log_put(t->db, dbi, key, klen, val, vlen));
 }
 
 int txn_reserve(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, size_t vlen, void **ret)
@@ -109,7 +113,7 @@ int txn_reserve(struct txn *t, MDB_dbi dbi, const void *key, size_t klen, size_t
 
 	if (!rc)
 		*ret = v.mv_data;
-	return rc ? rc : write_rc(t, -log_reserve(t->db, dbi, key, klen, v.mv_data, vlen));
+	return rc ? rc : keep_failure(t, log_reserve(t->db, dbi, key, klen, v.mv_data, vlen));
 }
 
 int txn_del(struct txn *t, MDB_dbi dbi, const void *key, size_t klen)
@@ -119,7 +123,7 @@ int txn_del(struct txn *t, MDB_dbi dbi, const void *key, size_t klen)
 
 	log_settle(t->db);
 	rc = write_rc(t, mdb_del(t->t, dbi, &k, NULL));
-	return rc ? rc : write_rc(t, -log_del(t->db, dbi, key, klen));
+	return rc ? rc : keep_failure(t, log_del(t->db, dbi, key, klen));
 }
 
 /* ---- identity and counters in meta ---- */
@@ -190,11 +194,11 @@ static int ident_load(struct txn *t)
 	rc = rc ? rc : meta_u64(t, "last_inode", &t->db->ctr.inode);
 	rc = rc ? rc : meta_u64(t, "last_block", &t->db->ctr.block);
 	rc = rc ? rc : meta_u64(t, "last_gs", &t->db->ctr.gs);
-	rc = rc ? rc : meta_u64(t, DB_SEQ_KEY, &t->db->seq);
-	if (rc == -ENOENT && t->db->ctr.gs) /* there never was a journal */
-		rc = 0;
 	id->namespace_id = (uint32_t)ns;
-	return rc;
+	if (rc < 0)
+		return rc;
+	rc = meta_u64(t, DB_SEQ_KEY, &t->db->seq);
+	return rc == -ENOENT ? 0 : rc; /* there never was a journal */
 }
 
 static int ident_store(struct txn *t)
@@ -695,7 +699,7 @@ int txn_write_commit(struct txn *t)
 	t->t = NULL;
 	if (rc < 0) {
 		if (logged)
-			log_undo(db, db->seq + 1);
+			log_undo(db, db->seq + 1, rc);
 		return rc;
 	}
 	db->ctr = t->ctr;

@@ -169,7 +169,7 @@ int journal_append(struct journal *j, uint64_t seq, enum journal_kind kind, cons
 	uint8_t head[HEAD];
 	struct iovec iov[] = {{head, HEAD}, {(void *)(uintptr_t)buf, len}, {(void *)(uintptr_t)zeros, padding(len)}};
 	const uint64_t size = HEAD + len + padding(len);
-	int rc = len > UINT32_MAX - HEAD - ALIGN ? -EFBIG : allocate(j, j->end + size);
+	int rc = len > UINT32_MAX - HEAD - ALIGN ? -EFBIG : allocate(j, j->end + size + HEAD); /* room to undo it */
 
 	if (rc < 0)
 		return rc;
@@ -302,7 +302,9 @@ static int damaged(struct err *err, const char *path, size_t at, const char *wha
 	return err_set(err, -EBADMSG, "%s is damaged at byte %zu: %s", path, at, what);
 }
 
-static int segment_each(struct segment *s, const char *path, bool last, struct reading *g, struct err *err)
+/* @next_first: with what the next segment begins; 0: this is the last one. */
+static int segment_each(struct segment *s, const char *path, uint64_t next_first, struct reading *g,
+			struct err *err)
 {
 	struct record r, after;
 
@@ -322,8 +324,10 @@ static int segment_each(struct segment *s, const char *path, bool last, struct r
 			return err_sys(err, rc, "%s: record %" PRIu64, path, r.seq);
 		g->next = r.seq + 1;
 	}
-	if (last ? goes_on(s) : s->at < s->len && s->p[s->at])
+	if (goes_on(s))
 		return damaged(err, path, s->at, "a record is broken, and others follow it");
+	if (g->next < next_first)
+		return damaged(err, path, s->at, "records are missing at its end");
 	return 0;
 }
 
@@ -348,7 +352,7 @@ int journal_each(const char *dir, uint64_t after,
 		if (rc < 0)
 			err_sys(err, rc, "cannot read %s", path);
 		else
-			rc = segment_each(&s, path, i + 1 == n, &g, err);
+			rc = segment_each(&s, path, i + 1 < n ? first[i + 1] : 0, &g, err);
 		free(s.p);
 	}
 	return rc;

@@ -7,7 +7,7 @@
  * Idea: one write at the end of a file and one fdatasync() make a record durable, whatever it says. Segments
  * DIR/journal.N begin with record N; a segment is made longer with zeros ahead of time, so that a record rarely
  * changes the file's size. What the records mean is their writer's.
- * Format of a record, little endian: magic u32, CRC-32C of what follows u32, number u64, length u32, kind u32,
+ * Format of a record, big endian: magic u32, CRC-32C of what follows u32, number u64, length u32, kind u32,
  * payload, zeros up to a multiple of 8.
  * After a crash the last record may be torn: nobody was told of it, so it counts as not written. A bad record
  * with good ones behind it is damage.

@@ -171,6 +171,9 @@ static void a_broken_record_before_others_is_told(void **state)
 	journal_free(filled(21, 22));
 	overwrite(1, offset_of(1, 20) + 3, &b, 1); /* the last of a segment that is not the last */
 	(void)read_after(0, -EBADMSG);
+	journal_free(filled(21, 20)); /* a segment without records yet */
+	(void)read_after(0, -EBADMSG);
+	assert_non_null(strstr(e.text, "missing at its end"));
 }
 
 static void what_is_undone_does_not_count(void **state)

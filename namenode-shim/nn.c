@@ -21,8 +21,7 @@
 #include "namenode-shim/users.h"
 #include "namenode-shim/walks.h"
 
-#define MAP_GROW_TRIES 4
-#define GATHER_MAX_NS (2 * NS_PER_MS)
+#define BATCH_TRIES 4 /* the map grows, or the journal is given up */
 #define RECOVERY_LOST 1 /* a stamp that no recovery has */
 
 /* ---- start: memory from disk ---- */
@@ -407,8 +406,7 @@ void nn_submit(struct nn *nn, struct req *q)
 {
 	pthread_mutex_lock(&nn->qlock);
 	list_add_tail(&nn->queue, &q->link);
-	if (++nn->queued >= nn->gather)
-		pthread_cond_signal(&nn->qcond);
+	pthread_cond_signal(&nn->qcond);
 	pthread_mutex_unlock(&nn->qlock);
 }
 
@@ -444,21 +442,9 @@ static bool wait_is_over(struct nn *nn, const struct req *q, uint64_t now)
 	       blk_finalized_as(b, q->wait.b.gs, q->wait.b.len) >= nn->set.repl_min;
 }
 
-/* Until @n requests are queued, or @until_ns, or the end. qlock held. */
-static void wait_queued(struct nn *nn, uint32_t n, uint64_t until_ns)
-{
-	const struct timespec ts = {(time_t)(until_ns / NS_PER_S), (long)(until_ns % NS_PER_S)};
-
-	nn->gather = n;
-	while (nn->queued < n && !nn->stop && clock_mono_ns() < until_ns)
-		pthread_cond_timedwait(&nn->qcond, &nn->qlock, &ts);
-	nn->gather = 0;
-}
-
 /* Sleep until there is something to do; false: stop and nothing is left. */
 static bool take(struct nn *nn, struct list *batch)
 {
-	const uint64_t patience = nn->commit_ns; /* longer than a commit of their own is no gain */
 	uint64_t wake = nn->next_tick_ns;
 	bool go;
 
@@ -468,13 +454,12 @@ static bool take(struct nn *nn, struct list *batch)
 		wake = q->wait.deadline_ns < wake ? q->wait.deadline_ns : wake;
 	}
 	pthread_mutex_lock(&nn->qlock);
-	wait_queued(nn, 1, wake);
-	if (nn->queued)
-		wait_queued(nn, nn->expected,
-			    clock_mono_ns() + (patience < GATHER_MAX_NS ? patience : GATHER_MAX_NS));
-	go = !nn->stop || nn->queued;
-	nn->expected = nn->queued; /* and who comes until these are committed */
-	nn->queued = 0;
+	while (list_empty(&nn->queue) && !nn->stop && clock_mono_ns() < wake) {
+		struct timespec ts = {(time_t)(wake / NS_PER_S), (long)(wake % NS_PER_S)};
+
+		pthread_cond_timedwait(&nn->qcond, &nn->qlock, &ts);
+	}
+	go = !nn->stop || !list_empty(&nn->queue);
 	move_all(&nn->queue, batch);
 	pthread_mutex_unlock(&nn->qlock);
 	return go;
@@ -567,13 +552,12 @@ static void fail_batch(struct list *batch, int rc)
 
 static void run_changes(struct nn *nn, struct list *batch)
 {
-	const uint64_t start = clock_mono_ns();
 	uint64_t changes = 0;
 	int rc = -EXFULL;
 
 	if (list_empty(batch))
 		return;
-	for (int i = 0; i < MAP_GROW_TRIES && (rc == -EXFULL || (rc < 0 && log_failed(nn->db))); i++) {
+	for (int i = 0; i < BATCH_TRIES && (rc == -EXFULL || (rc < 0 && log_failed(nn->db))); i++) {
 		rc = try_batch(nn, batch);
 		if (rc == -EXFULL && db_grow(nn->db))
 			break;
@@ -595,10 +579,6 @@ static void run_changes(struct nn *nn, struct list *batch)
 	}
 	pthread_rwlock_unlock(&nn->mem_lock);
 	metric_add(METRIC_NN_OPS, changes);
-	pthread_mutex_lock(&nn->qlock);
-	nn->expected += nn->queued;
-	pthread_mutex_unlock(&nn->qlock);
-	nn->commit_ns = clock_mono_ns() - start;
 	finish_all(nn, batch);
 }
 

@@ -9,16 +9,14 @@
  * reader's transaction (LMDB, no lock; one for all that a turn of the reactor brings) and the memory part. CHANGE and MEMORY calls go to the queue of
  * the writer thread, which takes all that wait, runs the MEMORY calls (reports and heartbeats: no
  * disk), then all CHANGE calls in ONE transaction, commits (fsync), applies their effects to memory
- * (effect.h) and only then answers them. While it syncs, the next batch gathers: group commit. Callers who
- * are answered together call again together, a moment after the next batch could begin: the writer waits
- * for as many as were under way, no longer than another commit would take.
+ * (effect.h) and only then answers them. While it syncs, the next batch gathers: group commit.
  * Beside them lane.h waits for slow answers before a request has its turn, and walks.h goes through large
  * trees for those who ask how large they are.
  * Ownership: everything here belongs to struct nn; a request (req.h) belongs to whoever holds it:
  * reactor, queue, writer.
  * Threading: dns, blocks, leases, safe are changed only by the writer thread, with mem_lock held for
  * writing; the writer reads them without it, other threads with it held for reading. Lock order:
- * mem_lock before db->map_lock; qlock is held alone and shortly.
+ * db->map_lock (a transaction) before mem_lock; qlock is held alone and shortly.
  * Source: design.md section 8; hdfs-wire 3.6, 3.7, 4.
  */
 #include <pthread.h>
@@ -93,16 +91,12 @@ struct nn {
 	pthread_cond_t qcond;
 	struct req_pool reqs;
 	struct list queue; /* of req.link */
-	uint32_t queued;   /* in queue */
-	uint32_t gather;   /* wake the writer when so many are queued */
 	bool stop;
 
 	/* writer thread only */
 	pthread_t writer;
 	bool writer_runs;
 	struct list parked; /* requests that wait for a report */
-	uint32_t expected;  /* requests of the next batch: as many as were under way at the last commit */
-	uint64_t commit_ns; /* what that took */
 	const struct list *batch; /* the changes of this transaction; NULL between two */
 	struct hosts *hosts_next; /* owned: read, not in force yet */
 	uint64_t next_tick_ns, next_redundancy_ns, next_drain_ns;

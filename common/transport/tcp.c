@@ -284,8 +284,11 @@ static void tcp_pull(struct xconn *x, struct xremote from, struct slot *slot, ui
 static void out_submit(struct tcp_conn *c)
 {
 	struct io_uring_sqe *sqe;
-	uint32_t n = c->piece_count - c->piece_first;
+	uint32_t n;
 
+	if (c->out_error) /* what is left is of ops that were given back */
+		c->piece_first = c->piece_count = 0;
+	n = c->piece_count - c->piece_first;
 	if (n > FLIGHT_IOV)
 		n = FLIGHT_IOV;
 	list_del(&c->out_late.ready_link);

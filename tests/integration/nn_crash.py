@@ -123,8 +123,6 @@ def lose_power(name_dir):
     mark = f'{name_dir}/current/unsynced'
     if not os.path.exists(mark):
         return 0
-    with open(mark, 'w') as f:
-        f.write('another boot\n')
     with open(f'{name_dir}/current/data.mdb', 'r+b') as f:
         size = os.fstat(f.fileno()).st_size
         f.write(os.urandom(size))
