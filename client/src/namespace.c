@@ -143,7 +143,8 @@ DFS_API int dfs_list_next(struct dfs_list *l, const struct dfs_stat **ret, struc
 		return api_err(out, &err, err.rc);
 	}
 	fill_stat(f, &l->entry);
-	memcpy(l->name, f->path.data, f->path.len);
+	if (f->path.len) /* the listing of a file: its own name, empty */
+		memcpy(l->name, f->path.data, f->path.len);
 	l->name[f->path.len] = '\0';
 	l->entry.name = l->name;
 	*ret = &l->entry;
