@@ -352,10 +352,8 @@ bool actor_beat_on(struct nn_actor *a)
 
 static int lifeline_client(struct nn_actor *a, struct err *err)
 {
-	struct rpc_client_opts o = {.protocol = RPC_PROTO_LIFELINE, .user = a->user,
-				    .addr_text = a->addr.lifeline,
+	struct rpc_client_opts o = {.protocol = RPC_PROTO_LIFELINE, .addr_text = a->addr.lifeline,
 				    .addr_key = "dfs.namenode.lifeline.rpc-address"};
-	struct rpc_client *rpc = NULL;
 	char host[256];
 	uint16_t port;
 	int rc;
@@ -363,16 +361,7 @@ static int lifeline_client(struct nn_actor *a, struct err *err)
 	if (a->lifeline)
 		return 0;
 	rc = net_split(a->addr.lifeline, NN_LIFELINE_PORT, host, &port, err);
-	if (!rc)
-		rc = net_resolve(host, port, &o.addr, err);
-	if (!rc)
-		rc = rpc_client_conf(a->set->dn->conf, &o, err);
-	if (!rc)
-		rc = rpc_client_new(&o, &rpc, err);
-	if (rc)
-		return rc;
-	actor_keep_client(a, &a->lifeline, rpc);
-	return 0;
+	return rc ? rc : actor_client(a, &a->lifeline, host, port, &o, err);
 }
 
 static int send_lifeline(struct nn_actor *a, struct err *err)

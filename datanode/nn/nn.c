@@ -55,13 +55,23 @@ void actor_wait_locked(struct nn_actor *a, uint64_t ms)
 	(void)pthread_cond_timedwait(&a->wake, &a->lock, &until);
 }
 
-void actor_keep_client(struct nn_actor *a, struct rpc_client **place, struct rpc_client *rpc)
+int actor_client(struct nn_actor *a, struct rpc_client **place, const char *host, uint16_t port,
+		 struct rpc_client_opts *o, struct err *err)
 {
+	struct rpc_client *rpc = NULL;
+	int rc = net_resolve(host, port, &o->addr, err);
+
+	o->user = a->user;
+	rc = rc ? rc : rpc_client_conf(a->set->dn->conf, o, err);
+	rc = rc ? rc : rpc_client_new(o, &rpc, err);
+	if (rc)
+		return rc;
 	pthread_mutex_lock(&a->lock);
 	*place = rpc; /* wake_to_stop() cancels it from now on */
 	pthread_mutex_unlock(&a->lock);
 	if (actor_stops(a))
 		rpc_client_cancel(rpc);
+	return 0;
 }
 
 void actor_set_state(struct nn_actor *a, enum actor_state state, const struct err *why)

@@ -159,8 +159,10 @@ int target_from_proto(const Hd__DatanodeInfoProto *p, struct dn_target *ret);
 /* ---- nn.c ---- */
 /** The process or this actor ends. */
 bool actor_stops(const struct nn_actor *a);
-/** A client that was made goes to its @place in the actor: its calls end when the actor is to stop. */
-void actor_keep_client(struct nn_actor *a, struct rpc_client **place, struct rpc_client *rpc);
+/** Make a client of @host as @o says (protocol, addr_text, addr_key) and put it to its @place in the actor:
+ *  its calls end when the actor is to stop. */
+int actor_client(struct nn_actor *a, struct rpc_client **place, const char *host, uint16_t port,
+		 struct rpc_client_opts *o, struct err *err);
 /** @state, and @why when it is a bad one; wakes who waits. */
 void actor_set_state(struct nn_actor *a, enum actor_state state, const struct err *why);
 int actor_call(struct nn_actor *a, const char *method, const ProtobufCMessage *req,

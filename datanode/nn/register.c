@@ -273,22 +273,9 @@ static int do_register(struct nn_actor *a, struct err *err, bool *ret_fatal)
 
 static int make_client(struct nn_actor *a, struct err *err)
 {
-	struct rpc_client_opts o = {.protocol = RPC_PROTO_DATANODE, .user = a->user,
-				    .addr_text = a->addr_text};
-	struct rpc_client *rpc = NULL;
-	int rc;
+	struct rpc_client_opts o = {.protocol = RPC_PROTO_DATANODE, .addr_text = a->addr_text};
 
-	if (a->rpc)
-		return 0;
-	rc = net_resolve(a->addr.host, a->addr.port, &o.addr, err);
-	if (!rc)
-		rc = rpc_client_conf(a->set->dn->conf, &o, err);
-	if (!rc)
-		rc = rpc_client_new(&o, &rpc, err);
-	if (rc)
-		return rc;
-	actor_keep_client(a, &a->rpc, rpc);
-	return 0;
+	return a->rpc ? 0 : actor_client(a, &a->rpc, a->addr.host, a->addr.port, &o, err);
 }
 
 void actor_log_trouble(struct nn_actor *a, struct trouble *t, const struct err *err)
