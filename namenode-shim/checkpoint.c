@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/cursor.h"
 #include "common/base/log.h"
+#include "common/base/sync_dir.h"
 #include "namenode-shim/db.h"
 #include "namenode-shim/db_check.h"
 #include "namenode-shim/journal.h"
@@ -73,19 +74,17 @@ static void current_path(char *buf, size_t size, const struct db *db, const char
 	snprintf(buf, size, "%s/current/%s", db->dir, name);
 }
 
-static int sync_path(const char *path, int flags)
+static void current_dir(char *buf, size_t size, const struct db *db)
 {
-	_cleanup_close_ int fd = ret_errno(open(path, flags | O_CLOEXEC));
-
-	return fd < 0 ? fd : ret_errno(fsync(fd));
+	snprintf(buf, size, "%s/current", db->dir);
 }
 
 static int sync_current(const struct db *db)
 {
 	char dir[PATH_LEN];
 
-	current_path(dir, sizeof(dir), db, "");
-	return sync_path(dir, O_RDONLY | O_DIRECTORY);
+	current_dir(dir, sizeof(dir), db);
+	return sync_dir_at(AT_FDCWD, dir);
 }
 
 bool checkpoint_owns(const char *name)
@@ -129,7 +128,7 @@ static int mark_remove(const struct db *db)
 
 bool checkpoint_counts(const char *current)
 {
-	char path[PATH_LEN];
+	char path[PATH_LEN + sizeof(MARK)];
 
 	snprintf(path, sizeof(path), "%s/" MARK, current);
 	return !access(path, F_OK);
@@ -146,7 +145,7 @@ static int remove_rest(const struct db *db)
 	(void)unlink(path);
 	current_path(path, sizeof(path), db, DATA_TMP);
 	(void)unlink(path);
-	current_path(path, sizeof(path), db, "");
+	current_dir(path, sizeof(path), db);
 	return journal_drop(path, UINT64_MAX);
 }
 
@@ -207,16 +206,8 @@ int checkpoint_restore(const char *current, struct err *err)
 	if (rc == -ENOSPC && !truncate(to, 0)) /* it does not count */
 		rc = copy_file(from, tmp);
 	rc = rc < 0 ? rc : ret_errno(rename(tmp, to));
-	rc = rc < 0 ? rc : sync_path(current, O_RDONLY | O_DIRECTORY);
+	rc = rc < 0 ? rc : sync_dir_at(AT_FDCWD, current);
 	return rc < 0 ? err_sys(err, rc, "cannot copy %s to %s", from, to) : 0;
-}
-
-static const MDB_dbi *table(const struct db *db, uint32_t i)
-{
-	const MDB_dbi *const tables[] = {&db->meta, &db->inodes, &db->dirents, &db->open,
-					 &db->retry, &db->expiry, &db->quota, &db->policy};
-
-	return i < sizeof(tables) / sizeof(tables[0]) ? tables[i] : NULL;
 }
 
 static int apply_ops(struct txn *t, const uint8_t *buf, size_t len)
@@ -225,7 +216,7 @@ static int apply_ops(struct txn *t, const uint8_t *buf, size_t len)
 
 	while (rd_left(&r) && !r.bad) {
 		const uint8_t op = rd_u8(&r);
-		const MDB_dbi *dbi = table(t->db, rd_u8(&r));
+		const MDB_dbi *dbi = db_table(t->db, rd_u8(&r));
 		const size_t klen = rd_be16(&r), vlen = rd_be32(&r);
 		const uint8_t *key = rd_bytes(&r, klen), *val = rd_bytes(&r, vlen);
 		int rc;
@@ -272,8 +263,9 @@ int checkpoint_replay(struct db *db, struct err *err)
 	char dir[PATH_LEN];
 	int rc;
 
-	current_path(dir, sizeof(dir), db, "");
-	(void)mdb_env_set_flags(db->env, MDB_NOSYNC, 1);
+	current_dir(dir, sizeof(dir), db);
+	/* Without the mark it is data.mdb that counts, and stays whole at any time. */
+	(void)mdb_env_set_flags(db->env, MDB_NOSYNC, checkpoint_counts(dir));
 	rc = journal_each(dir, db->seq, replay_one, &p, err);
 	(void)mdb_env_set_flags(db->env, MDB_NOSYNC, 0);
 	if (rc < 0)
@@ -329,7 +321,7 @@ static int log_op(struct db *db, uint8_t op, MDB_dbi dbi, const void *key, size_
 	p = op_add(l, OP_HEAD + klen + vlen);
 	if (!p)
 		return -ENOMEM;
-	while (*table(db, i) != dbi)
+	while (*db_table(db, i) != dbi)
 		i++;
 	w = wr_init(p, OP_HEAD + klen);
 	wr_u8(&w, op);
@@ -422,7 +414,7 @@ static int segment_open(struct db_log *l)
 	char dir[PATH_LEN];
 	int rc;
 
-	current_path(dir, sizeof(dir), l->db, "");
+	current_dir(dir, sizeof(dir), l->db);
 	rc = journal_new(dir, l->db->seq + 1, &j);
 	if (rc < 0)
 		return rc;
@@ -459,6 +451,8 @@ static int settle(struct db_log *l)
 		rc = db_rc(mdb_env_sync(l->db->env, 1));
 		if (rc < 0)
 			data_lost(l->db, "cannot be synced", rc);
+	}
+	if (l->stage != LOG_OFF) { /* in LOG_BOTH a mark may have been written, and not been synced */
 		rc = mark_remove(l->db);
 		if (rc < 0)
 			data_lost(l->db, "the mark beside it cannot be removed", rc);
@@ -592,7 +586,7 @@ static int make_copy(struct db_log *l)
 	rc = db_rc(mdb_env_sync(db->env, 1));
 	if (rc < 0)
 		data_lost(db, "cannot be synced", rc);
-	current_path(dir, sizeof(dir), db, "");
+	current_dir(dir, sizeof(dir), db);
 	current_path(tmp, sizeof(tmp), db, CHECKPOINT_TMP);
 	current_path(path, sizeof(path), db, CHECKPOINT);
 	fd = rc = ret_errno(open(tmp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
@@ -602,8 +596,9 @@ static int make_copy(struct db_log *l)
 		pthread_rwlock_unlock(&db->map_lock);
 	}
 	rc = rc < 0 ? rc : ret_errno(fsync(fd));
-	if (rc >= 0 && db_check_file(tmp, &sum, &err) == -EBADMSG)
-		data_lost(db, err.text, err.rc);
+	rc = rc < 0 ? rc : db_check_file(tmp, &sum, &err);
+	if (rc == -EBADMSG && err.rc)
+		data_lost(db, err.text, rc);
 	rc = rc < 0 ? rc : seq_of(tmp, &seq);
 	rc = rc < 0 ? rc : ret_errno(rename(tmp, path));
 	rc = rc < 0 ? rc : sync_current(db);

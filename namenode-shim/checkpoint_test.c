@@ -13,8 +13,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "common/base/test_random.h"
 #include "namenode-shim/checkpoint.h"
 #include "namenode-shim/test_db.h"
 
@@ -22,18 +22,25 @@
 #define VALUE_MAX 3000
 #define WAIT_MS 20000
 
-static uint64_t seed;
-
-static uint32_t chance(uint32_t n)
+/* The first sync of current/ that finds a mark fails. */
+static const char *mark_to_fail;
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd)
 {
-	seed = seed * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(seed >> 33) % n;
+	struct stat st;
+
+	if (!mark_to_fail || fstat(fd, &st) < 0 || !S_ISDIR(st.st_mode) || access(mark_to_fail, F_OK) < 0)
+		return __real_fsync(fd);
+	mark_to_fail = NULL;
+	errno = EIO;
+	return -1;
 }
 
 static void fill(uint8_t *p, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
-		p[i] = (uint8_t)chance(256);
+		p[i] = (uint8_t)random_below(256);
 }
 
 static bool exists(const struct test_db *d, const char *name)
@@ -60,10 +67,10 @@ static __attribute__((format(printf, 1, 2))) void shell(const char *fmt, ...)
 static void change(struct test_db *d)
 {
 	const MDB_dbi tables[] = {d->db->inodes, d->db->dirents, d->db->retry, d->db->quota};
-	const MDB_dbi dbi = tables[chance(4)];
+	const MDB_dbi dbi = tables[random_below(4)];
 	uint8_t key[12] = {0}, val[VALUE_MAX];
-	const size_t len = chance(VALUE_MAX);
-	const uint32_t k = chance(KEYS), what = chance(4);
+	const size_t len = random_below(VALUE_MAX);
+	const uint32_t k = random_below(KEYS), what = random_below(4);
 	void *room;
 	int rc;
 
@@ -80,17 +87,17 @@ static void change(struct test_db *d)
 		assert_int_equal(txn_put(&d->t, dbi, key, sizeof(key), val, len), 0);
 		memset(val, 0, sizeof(val)); /* the caller's bytes are the caller's again */
 	}
-	d->t.ctr.block += chance(2);
+	d->t.ctr.block += random_below(2);
 }
 
 static void commit(struct test_db *d)
 {
-	const uint32_t n = chance(20);
+	const uint32_t n = random_below(20);
 
 	assert_int_equal(txn_write_begin(d->db, &d->t), 0);
 	for (uint32_t i = 0; i < n; i++)
 		change(d);
-	if (chance(10))
+	if (random_below(10))
 		assert_int_equal(txn_write_commit(&d->t), 0);
 	else
 		txn_write_abort(&d->t);
@@ -124,17 +131,17 @@ static uint64_t mix(uint64_t h, const MDB_val *v)
 /* All keys and values of all tables. */
 static uint64_t digest(struct db *db)
 {
-	const MDB_dbi tables[] = {db->meta, db->inodes, db->dirents, db->open, db->retry, db->expiry, db->quota, db->policy};
+	const MDB_dbi *dbi;
 	uint64_t h = 14695981039346656037u;
 	struct txn t;
 
 	assert_int_equal(txn_reader_new(db, &t), 0);
 	assert_int_equal(txn_read_begin(&t), 0);
-	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+	for (uint32_t i = 0; (dbi = db_table(db, i)); i++) {
 		MDB_cursor *c;
 		MDB_val k, v;
 
-		assert_int_equal(mdb_cursor_open(t.t, tables[i], &c), 0);
+		assert_int_equal(mdb_cursor_open(t.t, *dbi, &c), 0);
 		while (!mdb_cursor_get(c, &k, &v, MDB_NEXT))
 			h = mix(mix(h, &k), &v);
 		mdb_cursor_close(c);
@@ -278,6 +285,29 @@ static void without_a_checkpoint_lmdb_syncs(void **state)
 	test_db_fini(&d);
 }
 
+static void a_mark_that_was_not_synced_goes_away(void **state)
+{
+	char mark[128];
+	struct test_db d;
+
+	(void)state;
+	test_db_init(&d);
+	snprintf(mark, sizeof(mark), "%s/current/unsynced", d.dir);
+	mark_to_fail = mark;
+	assert_int_equal(db_log_start(d.db), 0);
+	for (int ms = 0; mark_to_fail; ms++) {
+		assert_true(ms < WAIT_MS);
+		commit(&d);
+		(void)poll(NULL, 0, 1);
+	}
+	for (int i = 0; i < 30; i++)
+		commit(&d);
+	assert_false(exists(&d, "unsynced"));
+	assert_false(exists(&d, "checkpoint.mdb"));
+	assert_int_equal(digest_after(&d, false), digest(d.db));
+	test_db_fini(&d);
+}
+
 static void a_lost_checkpoint_is_told(void **state)
 {
 	struct test_db d;
@@ -297,17 +327,16 @@ static void a_lost_checkpoint_is_told(void **state)
 
 int main(void)
 {
-	const char *s = getenv("DFS_TEST_SEED");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_is_there_after_either_death),
 		cmocka_unit_test(a_clean_stop_leaves_one_file),
 		cmocka_unit_test(a_long_journal_becomes_a_checkpoint),
 		cmocka_unit_test(a_full_map_takes_nothing),
 		cmocka_unit_test(without_a_checkpoint_lmdb_syncs),
+		cmocka_unit_test(a_mark_that_was_not_synced_goes_away),
 		cmocka_unit_test(a_lost_checkpoint_is_told),
 	};
 
-	seed = s ? strtoull(s, NULL, 10) : (uint64_t)getpid() << 20 ^ (uint64_t)time(NULL);
-	print_message("DFS_TEST_SEED=%llu\n", (unsigned long long)seed);
+	test_random_begin();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

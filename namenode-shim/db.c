@@ -5,6 +5,7 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +16,11 @@
 #include "common/base/clock.h"
 #include "common/base/cursor.h"
 #include "common/base/log.h"
+#include "common/base/sync_dir.h"
 #include "namenode-shim/checkpoint.h"
 #include "namenode-shim/inode.h"
 
 #define DB_LAYOUT 1
-#define DB_TABLES 8
 #define DB_READERS 128 /* threads with a transaction: the reactor, and one for each /fsck that runs */
 #define DB_MAP_MIN (64ull << 20)
 #define DB_MAP_START (64ull << 30) /* address space, not disk: the file grows with its content */
@@ -28,6 +29,23 @@
 #define DIRENT_ID_BYTES 8 /* parent id at the start of a dirent's key */
 #define ORDER_SIGNED 1
 #define CHECK_SLOW_MS 1000 /* told of in the log */
+
+/* The place of a table in this list is its number in the journal: new ones come last. */
+static const struct {
+	const char *name;
+	size_t dbi; /* offset in struct db */
+	bool may_be_new; /* older namespaces lack it */
+} tables[] = {
+	{"meta", offsetof(struct db, meta), false},
+	{"inodes", offsetof(struct db, inodes), false},
+	{"dirents", offsetof(struct db, dirents), false},
+	{"open", offsetof(struct db, open), false},
+	{"retry", offsetof(struct db, retry), false},
+	{"expiry", offsetof(struct db, expiry), false},
+	{"quota", offsetof(struct db, quota), true},
+	{"policy", offsetof(struct db, policy), true},
+};
+#define DB_TABLES (sizeof(tables) / sizeof(tables[0]))
 
 int db_rc(int rc)
 {
@@ -285,23 +303,24 @@ static int order_dirents(struct txn *t, bool fresh)
 	return rc ? rc : db_rc(mdb_set_compare(t->t, t->db->dirents, db_compare_names));
 }
 
+static MDB_dbi *dbi_of(struct db *db, uint32_t i)
+{
+	return (MDB_dbi *)((char *)db + tables[i].dbi);
+}
+
+const MDB_dbi *db_table(const struct db *db, uint32_t i)
+{
+	return i < DB_TABLES ? (const MDB_dbi *)((const char *)db + tables[i].dbi) : NULL;
+}
+
 static int tables_open(struct txn *t, bool fresh)
 {
-	struct db *db = t->db;
-	const struct {
-		const char *name;
-		MDB_dbi *dbi;
-		bool may_be_new; /* older namespaces lack it */
-	} tab[DB_TABLES] = {{"meta", &db->meta, false},	      {"inodes", &db->inodes, false},
-			    {"dirents", &db->dirents, false}, {"open", &db->open, false},
-			    {"retry", &db->retry, false},     {"expiry", &db->expiry, false},
-			    {"quota", &db->quota, true},      {"policy", &db->policy, true}};
 	int rc = 0;
 
 	/* An empty table in place of a lost one would have every block deleted. */
-	for (int i = 0; i < DB_TABLES && !rc; i++)
-		rc = db_rc(mdb_dbi_open(t->t, tab[i].name, fresh || tab[i].may_be_new ? MDB_CREATE : 0,
-					tab[i].dbi));
+	for (uint32_t i = 0; i < DB_TABLES && !rc; i++)
+		rc = db_rc(mdb_dbi_open(t->t, tables[i].name, fresh || tables[i].may_be_new ? MDB_CREATE : 0,
+					dbi_of(t->db, i)));
 	return rc ? rc : order_dirents(t, fresh);
 }
 
@@ -361,17 +380,6 @@ static int make_dirs(const char *dir)
 		if (!c)
 			return 0;
 	}
-}
-
-static int sync_dir(const char *dir)
-{
-	int fd = ret_errno(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)), rc;
-
-	if (fd < 0)
-		return fd;
-	rc = ret_errno(fsync(fd));
-	close(fd);
-	return rc;
 }
 
 static bool is_ours(const char *name)
@@ -476,7 +484,7 @@ static int format_locked(const char *dir, const struct db_format *o, struct err 
 	rc = rc ? rc : env_open(&db, tmp);
 	rc = rc ? rc : fill_new(&db, o->owner, o->group);
 	env_close(&db);
-	rc = rc ? rc : sync_dir(tmp);
+	rc = rc ? rc : sync_dir_at(AT_FDCWD, tmp);
 	rc = rc ? rc : remove_ours(current, foreign, sizeof(foreign));
 	if (rc == -ENOTEMPTY)
 		return err_set(err, rc,
@@ -484,7 +492,7 @@ static int format_locked(const char *dir, const struct db_format *o, struct err 
 			       "choose another dfs.namenode.name.dir",
 			       dir, foreign);
 	rc = rc ? rc : ret_errno(rename(tmp, current));
-	rc = rc ? rc : sync_dir(dir);
+	rc = rc ? rc : sync_dir_at(AT_FDCWD, dir);
 	return rc ? err_sys(err, rc, "cannot format %s", dir) : 0;
 }
 

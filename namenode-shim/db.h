@@ -98,6 +98,8 @@ int txn_write_commit(struct txn *t);
 void txn_write_abort(struct txn *t);
 /** Double the map after -EXFULL; no transaction of this thread may be open. */
 int db_grow(struct db *db);
+/** Table number @i, as the journal counts them; NULL behind the last. */
+const MDB_dbi *db_table(const struct db *db, uint32_t i);
 /** Id of the last committed transaction. Any thread. */
 uint64_t db_last_txid(struct db *db);
 /** Bytes of the file that hold data. Any thread. */

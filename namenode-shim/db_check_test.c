@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "common/base/log.h"
+#include "common/base/test_random.h"
 #include "namenode-shim/test_db.h"
 
 #define COMMITS 400
@@ -21,37 +22,21 @@
 #define VALUE_MAX 30000
 #define KEY_MAX 511
 
-static uint64_t seed;
-
-static uint32_t chance(uint32_t n)
-{
-	seed = seed * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(seed >> 33) % n;
-}
-
-static void seed_set(void)
-{
-	const char *s = getenv("DFS_TEST_SEED");
-
-	seed = s ? strtoull(s, NULL, 10) : (uint64_t)getpid() << 20 ^ (uint64_t)clock();
-	print_message("DFS_TEST_SEED=%llu\n", (unsigned long long)seed);
-}
-
 /* ---- a namespace with every kind of page ---- */
 
 static size_t make_key(uint8_t *key, uint32_t kinds)
 {
-	const size_t len = chance(8) ? 8 + chance(30) : 1 + chance(KEY_MAX);
+	const size_t len = random_below(8) ? 8 + random_below(30) : 1 + random_below(KEY_MAX);
 
 	for (size_t i = 0; i < len; i++)
-		key[i] = (uint8_t)chance(256);
-	key[0] = (uint8_t)chance(kinds); /* so that some are met again */
+		key[i] = (uint8_t)random_below(256);
+	key[0] = (uint8_t)random_below(kinds); /* so that some are met again */
 	return len;
 }
 
 static size_t value_len(void)
 {
-	return chance(60) ? chance(200) : chance(VALUE_MAX);
+	return random_below(60) ? random_below(200) : random_below(VALUE_MAX);
 }
 
 /* Delete the first key that is not smaller than a random one. */
@@ -76,9 +61,9 @@ static void commit_some(struct test_db *d, uint32_t changes, uint32_t grow)
 
 	assert_int_equal(txn_write_begin(d->db, &d->t), 0);
 	for (uint32_t i = 0; i < changes; i++) {
-		const MDB_dbi dbi = tables[chance(4)];
+		const MDB_dbi dbi = tables[random_below(4)];
 
-		if (chance(10) < grow)
+		if (random_below(10) < grow)
 			assert_int_equal(txn_put(&d->t, dbi, key, make_key(key, 256), value, value_len()), 0);
 		else
 			delete_one(d, dbi);
@@ -118,17 +103,17 @@ static void what_was_written_is_whole(void **state)
 	whole(&d);
 	for (int i = 0; i < COMMITS; i++) {
 		/* Grows, then shrinks until nearly nothing is left; a reader holds old pages now and then. */
-		commit_some(&d, chance(10) ? CHANGES : 8 * CHANGES, i % 100 < 60 ? 8 : 1);
-		if (!chance(15)) {
+		commit_some(&d, random_below(10) ? CHANGES : 8 * CHANGES, i % 100 < 60 ? 8 : 1);
+		if (!random_below(15)) {
 			if (reading)
 				txn_read_end(&reader);
 			else
 				assert_int_equal(txn_read_begin(&reader), 0);
 			reading = !reading;
 		}
-		if (!chance(4))
+		if (!random_below(4))
 			whole(&d);
-		if (!chance(60) && !reading) {
+		if (!random_below(60) && !reading) {
 			txn_reader_free(&reader);
 			test_db_reopen(&d);
 			assert_int_equal(mdb_env_set_flags(d.db->env, MDB_NOSYNC, 1), 0);
@@ -461,29 +446,29 @@ static void each_kind_of_damage_is_found_and_named(void **state)
 static void damage_by_chance(struct image m)
 {
 	const size_t pages = m.len / 4096;
-	uint8_t *p = m.p + chance((uint32_t)pages) * 4096;
-	const uint32_t kind = chance(8);
+	uint8_t *p = m.p + random_below((uint32_t)pages) * 4096;
+	const uint32_t kind = random_below(8);
 
-	if (!chance(3))
-		p = m.p + chance(4) * 4096;
+	if (!random_below(3))
+		p = m.p + random_below(4) * 4096;
 	if (kind == 0)
 		memset(p, 0, 4096);
 	else if (kind == 1)
-		memmove(p, m.p + chance((uint32_t)pages) * 4096, 4096);
+		memmove(p, m.p + random_below((uint32_t)pages) * 4096, 4096);
 	else if (kind == 2)
 		for (size_t i = 0; i < 4096; i++)
-			p[i] = (uint8_t)chance(256);
+			p[i] = (uint8_t)random_below(256);
 	else if (kind == 3)
-		p[chance(4096)] ^= (uint8_t)(1 << chance(8));
+		p[random_below(4096)] ^= (uint8_t)(1 << random_below(8));
 	else if (kind == 4)
-		p[chance(160)] = (uint8_t)chance(256);
+		p[random_below(160)] = (uint8_t)random_below(256);
 	else if (kind == 5) /* the head of a node, if there are any */
-		p[(get(p + 16 + 2 * (size_t)chance(8), 2) & 4095) % 4088 + chance(8)] = (uint8_t)chance(256);
+		p[(get(p + 16 + 2 * (size_t)random_below(8), 2) & 4095) % 4088 + random_below(8)] = (uint8_t)random_below(256);
 	else if (kind == 6) /* its flags and free space */
-		p[8 + chance(8)] ^= (uint8_t)(1 << chance(8));
+		p[8 + random_below(8)] ^= (uint8_t)(1 << random_below(8));
 	else
-		for (size_t i = chance(4096), n = 0; i < 4096 && n < 8; i++, n++)
-			p[i] = (uint8_t)chance(256);
+		for (size_t i = random_below(4096), n = 0; i < 4096 && n < 8; i++, n++)
+			p[i] = (uint8_t)random_below(256);
 }
 
 static int read_all(struct test_db *d, MDB_dbi dbi)
@@ -554,7 +539,7 @@ int main(void)
 		cmocka_unit_test(what_is_not_refused_does_no_harm),
 	};
 
-	seed_set();
+	test_random_begin();
 	log_init("test", LOG_ERROR);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include "common/base/crc.h"
 #include "common/base/cursor.h"
 #include "common/base/log.h"
+#include "common/base/sync_dir.h"
 
 #define MAGIC 0x44464a31u /* "DFJ1" */
 #define HEAD 24u
@@ -49,13 +50,6 @@ static void segment_path(char *buf, size_t size, const char *dir, uint64_t first
 static uint32_t padding(uint64_t len)
 {
 	return (uint32_t)(-len & (ALIGN - 1));
-}
-
-static int sync_dir_of(const char *dir)
-{
-	_cleanup_close_ int fd = ret_errno(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-
-	return fd < 0 ? fd : ret_errno(fsync(fd));
 }
 
 /* ---- writing ---- */
@@ -109,7 +103,7 @@ int journal_new(const char *dir, uint64_t seq, struct journal **ret)
 	if (rc >= 0)
 		rc = allocate(j, AHEAD);
 	rc = rc < 0 ? rc : ret_errno(fsync(j->fd));
-	rc = rc < 0 ? rc : sync_dir_of(dir);
+	rc = rc < 0 ? rc : sync_dir_at(AT_FDCWD, dir);
 	if (rc < 0) {
 		(void)unlink(j->path); /* it takes room */
 		journal_free(j);

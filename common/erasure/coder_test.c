@@ -13,6 +13,7 @@
 
 #include "common/base/crc.h"
 #include "common/base/fail_alloc.h"
+#include "common/base/test_random.h"
 
 #define LEN_MAX 40000 /* more than two runs of the coder's zeros */
 #define GUARD 64      /* bytes on each side of an output that nobody may touch */
@@ -73,16 +74,6 @@ static struct stripe {
 	uint8_t guarded[EC_UNITS_MAX][GUARD + 64 + LEN_MAX + GUARD];
 	uint8_t *out[EC_UNITS_MAX]; /* into guarded */
 } st;
-
-static uint32_t random_below(uint32_t n)
-{
-	static uint64_t x = 88172645463325252ull;
-
-	x ^= x << 13;
-	x ^= x >> 7;
-	x ^= x << 17;
-	return (uint32_t)((x >> 32) % n);
-}
 
 static void use(enum ec_codec codec, unsigned k, unsigned m)
 {

@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "common/base/test_random.h"
+
 #define GROUP_MAX 6000 /* bytes of a reference group */
 
 /* Cells this small do not exist in HDFS, but the arithmetic does not know. */
@@ -48,16 +50,6 @@ static void deal(const struct ec_policy *p, uint64_t length)
 		for (unsigned r = p->k; r < (unsigned)p->k + p->m; r++)
 			if (slow.length[u] > slow.length[r])
 				slow.length[r] = slow.length[u];
-}
-
-static uint32_t random_below(uint32_t n)
-{
-	static uint64_t x = 88172645463325252ull;
-
-	x ^= x << 13;
-	x ^= x >> 7;
-	x ^= x << 17;
-	return (uint32_t)((x >> 32) % n);
 }
 
 static void check_lengths(const struct ec_policy *p, uint64_t length)

@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "common/base/test_random.h"
+
 #define GROUP_MAX 20000
 
 static struct {
@@ -22,16 +24,6 @@ static struct {
 	uint8_t data[GROUP_MAX];
 	uint8_t unit[EC_UNITS_MAX][GROUP_MAX]; /* block files, as long as geometry says */
 } g;
-
-static uint32_t random_below(uint32_t n)
-{
-	static uint64_t x = 88172645463325252ull;
-
-	x ^= x << 13;
-	x ^= x >> 7;
-	x ^= x << 17;
-	return (uint32_t)((x >> 32) % n);
-}
 
 /* Cells smaller than any that HDFS allows, so that a group has many. */
 static void use(enum ec_codec codec, unsigned k, unsigned m, uint32_t cell)

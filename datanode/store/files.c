@@ -9,6 +9,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/cursor.h"
+#include "common/base/sync_dir.h"
 
 int path_dir(char buf[STORE_NAME_MAX], enum place p, int64_t id)
 {
@@ -41,11 +42,7 @@ void path_meta(char buf[STORE_NAME_MAX], enum place p, int64_t id, uint64_t gs)
 
 int path_sync(int slice_fd, const char *name)
 {
-	_cleanup_close_ int fd = openat(slice_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	if (fd < 0)
-		return neg_errno();
-	return ret_errno(fsync(fd));
+	return sync_dir_at(slice_fd, name);
 }
 
 int path_sync_dir(int slice_fd, enum place p, int64_t id)
