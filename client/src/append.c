@@ -153,7 +153,7 @@ static void give_back(struct dfs *fs, const char *path)
 		      NULL, &ignored);
 }
 
-int append_open(struct dfs *fs, const char *path, uint32_t flags, struct writer **ret,
+int append_open(struct dfs *fs, const char *path, uint32_t flags, struct written **ret,
 		struct err *err)
 {
 	struct writer_opts o = {.bpc = fs->defaults.bytes_per_checksum,
@@ -186,10 +186,11 @@ int append_open(struct dfs *fs, const char *path, uint32_t flags, struct writer 
 	}
 	pb_free(m);
 	if (rc < 0) {
-		writer_free(w);
+		if (w)
+			w->f.ops->free(&w->f);
 		give_back(fs, path);
 		return rc;
 	}
-	*ret = w;
+	*ret = &w->f;
 	return 0;
 }

@@ -14,7 +14,7 @@
 
 struct dfs_file {
 	struct reader *reader; /* owned; one of the two is set */
-	struct writer *writer; /* owned */
+	struct written *writer; /* owned */
 };
 
 static int bad_handle(struct dfs_err *out, const char *for_what)
@@ -112,7 +112,7 @@ static int call_create(struct dfs *fs, const char *path, const struct dfs_create
 }
 
 static int create_file(struct dfs *fs, const char *path, const struct dfs_create_opts *o,
-		       struct writer **ret, struct err *err)
+		       struct written **ret, struct err *err)
 {
 	struct writer_opts wo = {
 		.block_size = o->block_size,
@@ -121,6 +121,7 @@ static int create_file(struct dfs *fs, const char *path, const struct dfs_create
 		.crc_type = fs->set.crc_type,
 		.no_local = o->flags & DFS_CREATE_NO_LOCAL,
 	};
+	struct writer *w;
 	int rc;
 
 	if (o->block_size % wo.bpc)
@@ -129,7 +130,10 @@ static int create_file(struct dfs *fs, const char *path, const struct dfs_create
 			       (unsigned long long)o->block_size, wo.bpc);
 	rc = stream_check(fs, err);
 	rc = rc ?: call_create(fs, path, o, &wo.file_id, err);
-	return rc ?: writer_new(fs, path, &wo, ret, err);
+	rc = rc ?: writer_new(fs, path, &wo, &w, err);
+	if (rc == 0)
+		*ret = &w->f;
+	return rc;
 }
 
 DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create_opts *opts,
@@ -214,12 +218,12 @@ DFS_API int dfs_seek(struct dfs_file *f, uint64_t offset, struct dfs_err *out)
 
 DFS_API uint64_t dfs_tell(struct dfs_file *f)
 {
-	return f->reader ? reader_tell(f->reader) : writer_length(f->writer);
+	return f->reader ? reader_tell(f->reader) : f->writer->ops->length(f->writer);
 }
 
 DFS_API uint64_t dfs_length(struct dfs_file *f)
 {
-	return f->reader ? reader_length(f->reader) : writer_length(f->writer);
+	return f->reader ? reader_length(f->reader) : f->writer->ops->length(f->writer);
 }
 
 DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struct dfs_err *out)
@@ -230,7 +234,7 @@ DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struc
 	if (!f->writer)
 		return bad_handle(out, "writing");
 	err_reset(&err);
-	n = writer_write(f->writer, buf, len, &err);
+	n = f->writer->ops->write(f->writer, buf, len, &err);
 	return n < 0 ? api_err(out, &err, (int)n) : n;
 }
 
@@ -242,7 +246,7 @@ static int flush_file(struct dfs_file *f, uint32_t flags, struct dfs_err *out)
 	if (!f->writer)
 		return bad_handle(out, "writing");
 	err_reset(&err);
-	rc = writer_flush(f->writer, flags, &err);
+	rc = f->writer->ops->flush(f->writer, flags, &err);
 	return api_err(out, &err, rc);
 }
 
@@ -269,9 +273,10 @@ DFS_API int dfs_close(struct dfs_file *f, struct dfs_err *out)
 	if (!f)
 		return 0;
 	err_reset(&err);
-	if (f->writer)
-		rc = writer_close(f->writer, &err);
-	writer_free(f->writer);
+	if (f->writer) {
+		rc = f->writer->ops->close(f->writer, &err);
+		f->writer->ops->free(f->writer);
+	}
 	reader_free(f->reader);
 	free(f);
 	return api_err(out, &err, rc);

@@ -6,7 +6,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/wire/pb.h"
 
 #define LOG_NODES_MAX 16 /* of a pipeline, named in the log */
 
@@ -166,12 +165,12 @@ static uint64_t patience_ns(const struct pipe *p)
 	return stream_timeout_ns(p->fs, p->lb->n_locs);
 }
 
-uint64_t pipe_wait_deadline(const struct pipe *p)
+uint64_t pipe_wait_deadline(const struct pipe *p, bool want_send)
 {
 	const uint64_t give_up = p->progress_ns + patience_ns(p);
 	const uint64_t beat = p->sent_ns + keeper_beat_ns(p->fs);
 
-	return beat < give_up ? beat : give_up;
+	return beat < give_up && !want_send ? beat : give_up; /* a heartbeat would not get out either */
 }
 
 int pipe_waited(struct pipe *p, bool want_send, struct err *err)
@@ -186,7 +185,8 @@ int pipe_waited(struct pipe *p, bool want_send, struct err *err)
 
 int pipe_wait(struct pipe *p, bool want_send, struct err *err)
 {
-	const int rc = p->ws->ops->wait(p->ws, want_send, pipe_wait_deadline(p), err);
+	const int rc = p->ws->ops->wait(p->ws, want_send, pipe_wait_deadline(p, want_send),
+					 err);
 
 	if (rc != 0)
 		return rc < 0 ? rc : 0;
@@ -274,8 +274,6 @@ void pipe_init(struct pipe *p, struct dfs *fs, enum crc_type crc_type, uint32_t 
 void pipe_reset(struct pipe *p)
 {
 	pipe_close_stream(p);
-	pb_free(p->lb);
-	p->lb = NULL;
 	p->closing = false;
 	p->queued_end = p->sent_end = p->acked_end = p->synced_end = 0;
 	p->pending_rc = 0;

@@ -9,8 +9,8 @@
  * what is to be done about a failure is the writer's business, who may put the unacked packets back
  * with pipe_requeue() and open a new stream. A contiguous file has one pipe, a striped one a pipe
  * for each unit.
- * Ownership: the pipe owns its stream, its packets and `lb`, the nodes. Packets being filled belong
- * to the writer, but count in the window.
+ * Ownership: the pipe owns its stream and its packets. Packets being filled belong to the writer, but
+ * count in the window. `lb`, the nodes, is the writer's.
  * Threading: under the writer's lock.
  * Units: offsets in the block.
  * Source: hdfs-wire 5.5, 5.6.
@@ -20,7 +20,7 @@
 
 struct pipe {
 	struct dfs *fs; /* borrowed (outlives its files) */
-	Hd__LocatedBlockProto *lb; /* owned; the pipeline, NULL when there is no block */
+	Hd__LocatedBlockProto *lb; /* the writer's; the pipeline, NULL when there is no block */
 	struct wstream *ws;    /* owned; NULL when not open or broken */
 	enum crc_type crc_type;
 	uint32_t bpc;
@@ -44,7 +44,7 @@ struct pipe {
 void pipe_init(struct pipe *p, struct dfs *fs, enum crc_type crc_type, uint32_t bpc);
 /** Gives all packets back; the stream is closed. */
 void pipe_fini(struct pipe *p);
-/** The block is over: stream and nodes go, offsets begin anew. The queues are as they were. */
+/** The block is over: the stream goes, offsets begin anew. The queues are as they were. */
 void pipe_reset(struct pipe *p);
 void pipe_close_stream(struct pipe *p);
 
@@ -76,9 +76,9 @@ int pipe_pump(struct pipe *p, int *ret_bad, struct err *err);
 /** Wait until something can move; meanwhile the nodes get signs of life. -ETIMEDOUT when nothing has
  *  moved for too long. */
 int pipe_wait(struct pipe *p, bool want_send, struct err *err);
-/** How long pipe_wait() may wait at most before pipe_waited() must be asked. */
-uint64_t pipe_wait_deadline(const struct pipe *p);
-/** Nothing came until the deadline: -ETIMEDOUT, or a sign of life is queued. */
+/** The two halves of pipe_wait(), for who waits for several pipes at a time: until when, and what to
+ *  do when nothing came until then. */
+uint64_t pipe_wait_deadline(const struct pipe *p, bool want_send);
 int pipe_waited(struct pipe *p, bool want_send, struct err *err);
 /** From the keeper: collect acks, and send a heartbeat when the pipe was quiet for long. Never
  *  waits; a failure is kept for pipe_pump(). */

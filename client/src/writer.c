@@ -151,8 +151,9 @@ static int fail(struct writer *w, int rc, struct err *err)
 	return rc;
 }
 
-ssize_t writer_write(struct writer *w, const void *buf, size_t len, struct err *err)
+static ssize_t do_write(struct written *f, const void *buf, size_t len, struct err *err)
 {
+	struct writer *w = container_of(f, struct writer, f);
 	const uint8_t *p = buf;
 	size_t left = len;
 	ssize_t n = 0;
@@ -198,8 +199,9 @@ static int flush_locked(struct writer *w, uint32_t flags, struct err *err)
 	return rc ?: writer_persist(w, err);
 }
 
-int writer_flush(struct writer *w, uint32_t flags, struct err *err)
+static int do_flush(struct written *f, uint32_t flags, struct err *err)
 {
+	struct writer *w = container_of(f, struct writer, f);
 	int rc;
 
 	enter(w);
@@ -224,8 +226,9 @@ static int close_locked(struct writer *w, struct err *err)
 	return rc ?: written_complete(&w->f, err);
 }
 
-int writer_close(struct writer *w, struct err *err)
+static int do_close(struct written *f, struct err *err)
 {
+	struct writer *w = container_of(f, struct writer, f);
 	int rc;
 
 	enter(w);
@@ -240,8 +243,9 @@ int writer_close(struct writer *w, struct err *err)
 	return rc;
 }
 
-uint64_t writer_length(struct writer *w)
+static uint64_t do_length(struct written *f)
 {
+	struct writer *w = container_of(f, struct writer, f);
 	uint64_t n;
 
 	pthread_mutex_lock(&w->lock);
@@ -278,6 +282,28 @@ static void set_sizes(struct writer *w, const struct settings *s)
 		w->window = 4;
 }
 
+static void do_free(struct written *f)
+{
+	struct writer *w = container_of(f, struct writer, f);
+
+	keeper_remove(f->fs, &w->kept);
+	if (w->cur)
+		pipe_drop_packet(&w->pipe, w->cur);
+	writer_drop_block(w);
+	pipe_fini(&w->pipe);
+	written_fini(f);
+	pthread_mutex_destroy(&w->lock);
+	free(w);
+}
+
+static const struct write_ops writer_ops = {
+	.write = do_write,
+	.flush = do_flush,
+	.close = do_close,
+	.free = do_free,
+	.length = do_length,
+};
+
 int writer_new(struct dfs *fs, const char *path, const struct writer_opts *o, struct writer **ret,
 	       struct err *err)
 {
@@ -293,25 +319,12 @@ int writer_new(struct dfs *fs, const char *path, const struct writer_opts *o, st
 	w->stuck_seqno = -1;
 	pipe_init(&w->pipe, fs, o->crc_type, o->bpc);
 	set_sizes(w, &fs->set);
-	rc = written_init(&w->f, fs, path, o->file_id, o->no_local, err);
+	rc = written_init(&w->f, &writer_ops, fs, path, o->file_id, o->no_local, err);
 	rc = rc ?: keeper_add(fs, &w->kept, err);
 	if (rc < 0) {
-		writer_free(w);
+		do_free(&w->f);
 		return rc;
 	}
 	*ret = w;
 	return 0;
-}
-
-void writer_free(struct writer *w)
-{
-	if (!w)
-		return;
-	keeper_remove(w->pipe.fs, &w->kept);
-	if (w->cur)
-		pipe_drop_packet(&w->pipe, w->cur);
-	pipe_fini(&w->pipe);
-	written_fini(&w->f);
-	pthread_mutex_destroy(&w->lock);
-	free(w);
 }

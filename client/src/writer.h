@@ -63,14 +63,6 @@ struct writer_opts {
 /** Takes nothing; @path is copied. -ENOMEM, or keeper_add()'s error. */
 int writer_new(struct dfs *fs, const char *path, const struct writer_opts *o, struct writer **ret,
 	       struct err *err);
-ssize_t writer_write(struct writer *w, const void *buf, size_t len, struct err *err);
-/** @flags: enum dfs_sync_flags. */
-int writer_flush(struct writer *w, uint32_t flags, struct err *err);
-/** Finish the file at the NameNode. writer_free() must follow, whatever it returns. */
-int writer_close(struct writer *w, struct err *err);
-void writer_free(struct writer *w);
-uint64_t writer_length(struct writer *w);
-
 /* ---- writer_block.c: blocks and pipelines; the lock is held ---- */
 
 /** addBlock and set-up, with other nodes when some fail. Leaves STREAMING. */

@@ -18,6 +18,8 @@ static int blame(struct writer *w, size_t i, struct err *err)
 
 void writer_drop_block(struct writer *w)
 {
+	pb_free(w->pipe.lb);
+	w->pipe.lb = NULL;
 	pipe_reset(&w->pipe);
 	w->stage = WRITER_IDLE;
 	w->ragged_end = 0;

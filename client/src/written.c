@@ -280,10 +280,10 @@ int written_update_pipeline(struct written *f, uint64_t len, uint64_t gs,
 
 /* ---- life ---- */
 
-int written_init(struct written *f, struct dfs *fs, const char *path, uint64_t file_id,
-		 bool no_local, struct err *err)
+int written_init(struct written *f, const struct write_ops *ops, struct dfs *fs, const char *path,
+		 uint64_t file_id, bool no_local, struct err *err)
 {
-	*f = (struct written){.fs = fs, .file_id = file_id, .no_local = no_local};
+	*f = (struct written){.ops = ops, .fs = fs, .file_id = file_id, .no_local = no_local};
 	hd__extended_block_proto__init(&f->block);
 	f->path = strdup(path);
 	return f->path ? 0 : err_set(err, -ENOMEM, "out of memory for a file");

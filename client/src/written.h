@@ -14,7 +14,21 @@
  */
 #include "client/src/fs.h"
 
+struct written;
+
+/** What file.c asks of a file being written, contiguous or striped. */
+struct write_ops {
+	ssize_t (*write)(struct written *f, const void *buf, size_t len, struct err *err);
+	/** @flags: enum dfs_sync_flags. */
+	int (*flush)(struct written *f, uint32_t flags, struct err *err);
+	/** Finish the file at the NameNode. free() must follow, whatever it returns. */
+	int (*close)(struct written *f, struct err *err);
+	void (*free)(struct written *f);
+	uint64_t (*length)(struct written *f);
+};
+
 struct written {
+	const struct write_ops *ops;
 	struct dfs *fs; /* borrowed (outlives its files) */
 	char *path;     /* owned */
 	uint64_t file_id;
@@ -28,8 +42,8 @@ struct written {
 };
 
 /** @path is copied. -ENOMEM. written_fini() is safe after a failure. */
-int written_init(struct written *f, struct dfs *fs, const char *path, uint64_t file_id,
-		 bool no_local, struct err *err);
+int written_init(struct written *f, const struct write_ops *ops, struct dfs *fs, const char *path,
+		 uint64_t file_id, bool no_local, struct err *err);
 void written_fini(struct written *f);
 
 /** The block as requests name it, with @len. */
