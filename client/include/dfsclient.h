@@ -180,13 +180,15 @@ struct dfs_create_opts {
 	uint32_t replication; /* 0: default */
 	uint32_t reserved;    /* 0 */
 	uint64_t block_size;  /* multiple of bytes-per-checksum; 0: default */
+	const char *ec_policy; /* erasure-coding policy, enabled; "replication": none; NULL: the directory's */
 };
 
 /**
  * Create a file for writing. @opts may be NULL. The file is visible at once, with length 0.
  * Fails with [NN]; -EEXIST it exists (and no DFS_CREATE_OVERWRITE); -EISDIR it is a directory;
  * -ENOENT with DFS_CREATE_NO_PARENTS, no directory to put it in; -EBUSY another client is writing it; -EINVAL the NameNode
- * refuses block size or replication, or block size is no multiple of bytes-per-checksum.
+ * refuses block size or replication, or block size is no multiple of bytes-per-checksum, or the
+ * policy is not enabled; -ENOTSUP a codec that this library has not (RS-LEGACY).
  */
 DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create_opts *opts,
 		       struct dfs_file **ret, struct dfs_err *err);

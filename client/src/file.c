@@ -7,6 +7,7 @@
 #include "client/src/ask.h"
 #include "client/src/fs.h"
 #include "client/src/reader.h"
+#include "client/src/striped_writer.h"
 #include "client/src/writer.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
@@ -58,6 +59,12 @@ static void copy_opts(struct dfs_create_opts *to, const struct dfs_create_opts *
 	to->block_size = to->block_size ?: d->block_size;
 }
 
+/* A new file as the NameNode answers. */
+struct created {
+	uint64_t file_id;
+	struct ec_policy policy; /* k is 0: contiguous */
+};
+
 /* The NameNode throws FileAlreadyExistsException for a directory in the way, too. */
 static int create_errno(struct dfs *fs, const char *path, int rc, struct err *err)
 {
@@ -72,8 +79,21 @@ static int create_errno(struct dfs *fs, const char *path, int rc, struct err *er
 	return rc;
 }
 
+/* What the NameNode made of it. */
+static int take_created(const Hd__HdfsFileStatusProto *st, const char *path, struct created *ret,
+			struct err *err)
+{
+	if (!st)
+		return err_set(err, -EPROTO, "the NameNode created %.200s without a word", path);
+	if (st->fileencryptioninfo)
+		return err_set(err, -ENOTSUP, "%.200s would be encrypted, which this version cannot write",
+			       path);
+	ret->file_id = st->fileid;
+	return written_policy(st->ecpolicy, path, &ret->policy, err);
+}
+
 static int call_create(struct dfs *fs, const char *path, const struct dfs_create_opts *o,
-		       uint64_t *ret_id, struct err *err)
+		       struct created *ret, struct err *err)
 {
 	Hd__CreateRequestProto req = HD__CREATE_REQUEST_PROTO__INIT;
 	Hd__FsPermissionProto masked = HD__FS_PERMISSION_PROTO__INIT;
@@ -94,27 +114,23 @@ static int call_create(struct dfs *fs, const char *path, const struct dfs_create
 	req.createparent = !(o->flags & DFS_CREATE_NO_PARENTS);
 	req.replication = o->replication;
 	req.blocksize = o->block_size;
+	req.ecpolicyname = (char *)o->ec_policy;
 	req.n_cryptoprotocolversion = 1;
 	req.cryptoprotocolversion = &crypto;
 	rc = path_call(fs, "create", path, &req.base, &hd__create_response_proto__descriptor, &m,
 		       err);
 	if (rc < 0)
 		return create_errno(fs, path, rc, err);
-	if (!m->fs)
-		rc = err_set(err, -EPROTO, "the NameNode created %.200s without a word", path);
-	else if (m->fs->ecpolicy || m->fs->fileencryptioninfo)
-		rc = err_set(err, -ENOTSUP, "%.200s would be %s, which this version cannot write",
-			     path, m->fs->ecpolicy ? "erasure-coded" : "encrypted");
-	else
-		*ret_id = m->fs->fileid;
+	rc = take_created(m->fs, path, ret, err);
 	pb_free(m);
 	return rc;
 }
 
-static int create_file(struct dfs *fs, const char *path, const struct dfs_create_opts *o,
-		       struct written **ret, struct err *err)
+static int new_contiguous(struct dfs *fs, const char *path, const struct dfs_create_opts *o,
+			  uint64_t file_id, struct written **ret, struct err *err)
 {
-	struct writer_opts wo = {
+	const struct writer_opts wo = {
+		.file_id = file_id,
 		.block_size = o->block_size,
 		.bpc = fs->defaults.bytes_per_checksum,
 		.replication = o->replication,
@@ -122,18 +138,49 @@ static int create_file(struct dfs *fs, const char *path, const struct dfs_create
 		.no_local = o->flags & DFS_CREATE_NO_LOCAL,
 	};
 	struct writer *w;
-	int rc;
+	int rc = writer_new(fs, path, &wo, &w, err);
 
-	if (o->block_size % wo.bpc)
-		return err_set(err, -EINVAL,
-			       "a block size of %llu is no multiple of dfs.bytes-per-checksum (%u)",
-			       (unsigned long long)o->block_size, wo.bpc);
-	rc = stream_check(fs, err);
-	rc = rc ?: call_create(fs, path, o, &wo.file_id, err);
-	rc = rc ?: writer_new(fs, path, &wo, &w, err);
 	if (rc == 0)
 		*ret = &w->f;
 	return rc;
+}
+
+static int new_striped(struct dfs *fs, const char *path, const struct dfs_create_opts *o,
+		       const struct created *c, struct written **ret, struct err *err)
+{
+	const struct striped_opts so = {
+		.file_id = c->file_id,
+		.block_size = o->block_size,
+		.bpc = fs->defaults.bytes_per_checksum,
+		.crc_type = fs->set.crc_type,
+		.no_local = o->flags & DFS_CREATE_NO_LOCAL,
+		.policy = c->policy,
+	};
+	struct striped_writer *w;
+	int rc = striped_writer_new(fs, path, &so, &w, err);
+
+	if (rc == 0)
+		*ret = &w->f;
+	return rc;
+}
+
+static int create_file(struct dfs *fs, const char *path, const struct dfs_create_opts *o,
+		       struct written **ret, struct err *err)
+{
+	const uint32_t bpc = fs->defaults.bytes_per_checksum;
+	struct created c;
+	int rc;
+
+	if (o->block_size % bpc)
+		return err_set(err, -EINVAL,
+			       "a block size of %llu is no multiple of dfs.bytes-per-checksum (%u)",
+			       (unsigned long long)o->block_size, bpc);
+	rc = stream_check(fs, err);
+	rc = rc ?: call_create(fs, path, o, &c, err);
+	if (rc < 0)
+		return rc;
+	return c.policy.k ? new_striped(fs, path, o, &c, ret, err)
+			  : new_contiguous(fs, path, o, c.file_id, ret, err);
 }
 
 DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create_opts *opts,

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "common/wire/ec_msg.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 #include "ClientNamenodeProtocol.pb-c.h"
@@ -275,6 +276,23 @@ int written_update_pipeline(struct written *f, uint64_t len, uint64_t gs,
 		  &hd__update_pipeline_response_proto__descriptor, NULL, err);
 	if (rc == 0)
 		f->block.generationstamp = gs;
+	return rc;
+}
+
+int written_policy(const Hd__ErasureCodingPolicyProto *m, const char *path, struct ec_policy *ret,
+		   struct err *err)
+{
+	struct ec_policy p = {.k = 0};
+	int rc = m ? ec_policy_from_msg(m, &p) : 0;
+
+	if (rc < 0)
+		return err_set(err, rc, "%.200s has an erasure-coding policy that makes no sense", path);
+	if (m && p.codec == EC_CODEC_REPLICATION)
+		p.k = 0;
+	else if (m)
+		rc = ec_policy_can_code(&p, err);
+	if (rc == 0)
+		*ret = p;
 	return rc;
 }
 

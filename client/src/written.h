@@ -13,6 +13,8 @@
  * Source: hdfs-wire 3.4, 3.6, 8.1.
  */
 #include "client/src/fs.h"
+#include "common/erasure/policy.h"
+#include "hdfs.pb-c.h"
 
 struct written;
 
@@ -40,6 +42,11 @@ struct written {
 	Hd__DatanodeInfoProto **failed; /* owned; nodes not to be offered again */
 	size_t failed_count;
 };
+
+/** The policy of a file that is to be written, by its status: *@ret with k 0 when @m is NULL.
+ *  -EBADMSG, -ENOTSUP: not by us. */
+int written_policy(const Hd__ErasureCodingPolicyProto *m, const char *path, struct ec_policy *ret,
+		  struct err *err);
 
 /** @path is copied. -ENOMEM. written_fini() is safe after a failure. */
 int written_init(struct written *f, const struct write_ops *ops, struct dfs *fs, const char *path,
