@@ -7,6 +7,7 @@
 
 #include "common/base/clock.h"
 #include "namenode-shim/arena.h"
+#include "namenode-shim/blocks_internal.h"
 #include "namenode-shim/datanodes.h"
 
 #define REPLICAS_MAX 4096 /* of one block: as many as there may be nodes */
@@ -42,7 +43,7 @@ static void blk_free(struct blk *b)
 	open_free(b);
 	free(b->rep);
 	free(b->pending);
-	free(b);
+	free(b); /* of a group too: blk is its first member */
 }
 
 void blocks_fini(struct blocks *bs)
@@ -53,13 +54,16 @@ void blocks_fini(struct blocks *bs)
 		HASH_DEL(bs->map, b);
 		blk_free(b);
 	}
+	for (int i = 0; i <= EC_ID_LAST; i++)
+		free(bs->policies[i]);
 }
 
 struct blk *blocks_find(const struct blocks *bs, int64_t id)
 {
+	const int64_t key = ec_id_is_striped(id) ? ec_id_group(id) : id;
 	struct blk *b;
 
-	HASH_FIND(hh, bs->map, &id, sizeof(id), b);
+	HASH_FIND(hh, bs->map, &key, sizeof(key), b);
 	return b;
 }
 
@@ -72,8 +76,14 @@ static void count_flag(uint64_t *counter, unsigned int before, unsigned int afte
 	*counter -= !(after & flag) && (before & flag);
 }
 
-static void set_flags(struct blocks *bs, struct blk *b, unsigned int flags)
+void blk_set_flags(struct blocks *bs, struct blk *b, unsigned int flags)
 {
+	if (ec_id_is_striped(b->b.id)) {
+		count_flag(&bs->groups.under, b->flags, flags, BLK_UNDER);
+		count_flag(&bs->groups.missing, b->flags, flags, BLK_MISSING);
+		count_flag(&bs->groups.corrupt, b->flags, flags, BLK_CORRUPT);
+		count_flag(&bs->groups.urgent, b->flags, flags, BLK_URGENT);
+	}
 	count_flag(&bs->under_count, b->flags, flags, BLK_UNDER);
 	count_flag(&bs->missing, b->flags, flags, BLK_MISSING);
 	count_flag(&bs->corrupt, b->flags, flags, BLK_CORRUPT);
@@ -96,18 +106,23 @@ static void set_state(struct blocks *bs, struct blk *b, enum blk_state state)
 
 /* ---- replicas of one block ---- */
 
-static struct replica *find_replica(const struct blk *b, const struct storage *st)
+static uint8_t unit_of(int64_t id)
+{
+	return ec_id_is_striped(id) ? (uint8_t)ec_id_unit(id) : 0;
+}
+
+static struct replica *find_replica(const struct blk *b, const struct storage *st, uint8_t unit)
 {
 	for (uint16_t i = 0; i < b->nreps; i++)
-		if (b->rep[i].st == st)
+		if (b->rep[i].st == st && b->rep[i].unit == unit)
 			return &b->rep[i];
 	return NULL;
 }
 
-static struct replica *find_on_node(const struct blk *b, const struct dn *dn)
+static struct replica *find_on_node(const struct blk *b, const struct dn *dn, uint8_t unit)
 {
 	for (uint16_t i = 0; i < b->nreps; i++)
-		if (b->rep[i].st->dn == dn)
+		if (b->rep[i].st->dn == dn && b->rep[i].unit == unit)
 			return &b->rep[i];
 	return NULL;
 }
@@ -122,12 +137,12 @@ static void move_replica(struct replica *r, struct storage *to)
 	r->seq = 0; /* reports are numbered per storage */
 }
 
-static struct replica *add_replica(struct blk *b, struct storage *st)
+static struct replica *add_replica(struct blk *b, struct storage *st, uint8_t unit)
 {
 	if (b->nreps == REPLICAS_MAX)
 		return NULL;
 	b->rep = xrealloc(b->rep, (b->nreps + 1u) * sizeof(*b->rep));
-	b->rep[b->nreps] = (struct replica){.st = st};
+	b->rep[b->nreps] = (struct replica){.st = st, .unit = unit};
 	st->nblocks++;
 	return &b->rep[b->nreps++];
 }
@@ -149,17 +164,12 @@ static void drop_pending(struct blk *b, const struct dn *dn)
 		list_del(&b->waiting);
 }
 
-static bool is_good(const struct replica *r)
-{
-	return r->state == REPLICA_FINALIZED && !r->corrupt && !r->excess;
-}
-
 /* Is an earlier entry of the same node as good? There is one entry to a node; should there ever be
  * two, they count once. */
 static bool is_counted(const struct blk *b, uint16_t at)
 {
 	for (uint16_t i = 0; i < at; i++)
-		if (b->rep[i].st->dn == b->rep[at].st->dn && is_good(&b->rep[i]))
+		if (b->rep[i].st->dn == b->rep[at].st->dn && replica_is_good(&b->rep[i]))
 			return true;
 	return false;
 }
@@ -168,8 +178,10 @@ uint32_t blk_live(const struct blk *b)
 {
 	uint32_t n = 0;
 
+	if (blk_ec(b))
+		return (uint32_t)__builtin_popcount(group_live(b));
 	for (uint16_t i = 0; i < b->nreps; i++)
-		n += is_good(&b->rep[i]) && b->rep[i].st->dn->admin == DN_NORMAL &&
+		n += replica_is_good(&b->rep[i]) && b->rep[i].st->dn->admin == DN_NORMAL &&
 		     b->rep[i].st->dn->alive && !is_counted(b, i);
 	return n;
 }
@@ -178,8 +190,10 @@ uint32_t blk_readable(const struct blk *b)
 {
 	uint32_t n = 0;
 
+	if (blk_ec(b))
+		return (uint32_t)__builtin_popcount(group_readable(b));
 	for (uint16_t i = 0; i < b->nreps; i++)
-		n += is_good(&b->rep[i]) && b->rep[i].st->dn->alive && !is_counted(b, i);
+		n += replica_is_good(&b->rep[i]) && b->rep[i].st->dn->alive && !is_counted(b, i);
 	return n;
 }
 
@@ -188,7 +202,7 @@ static uint32_t in_maintenance(const struct blk *b)
 	uint32_t n = 0;
 
 	for (uint16_t i = 0; i < b->nreps; i++)
-		n += is_good(&b->rep[i]) && !is_counted(b, i) &&
+		n += replica_is_good(&b->rep[i]) && !is_counted(b, i) &&
 		     (b->rep[i].st->dn->admin == DN_ENTERING_MAINTENANCE ||
 		      b->rep[i].st->dn->admin == DN_IN_MAINTENANCE);
 	return n;
@@ -196,22 +210,34 @@ static uint32_t in_maintenance(const struct blk *b)
 
 uint32_t blk_wanted(const struct blocks *bs, const struct blk *b)
 {
-	const uint32_t away = in_maintenance(b);
-	const uint32_t least = bs->maintenance_min < b->repl ? bs->maintenance_min : b->repl;
+	uint32_t away, least;
 
+	if (blk_ec(b))
+		return group_wanted(b);
+	away = in_maintenance(b);
+	least = bs->maintenance_min < b->repl ? bs->maintenance_min : b->repl;
 	if (!away)
 		return b->repl;
 	return b->repl > away + least ? b->repl - away : least;
 }
 
-uint32_t blk_finalized_as(const struct blk *b, uint64_t gs, uint64_t len)
+uint64_t blk_unit_len(const struct blk *b, uint64_t len, unsigned unit)
+{
+	const struct ec_policy *ec = blk_ec(b);
+
+	return ec ? ec_unit_length(ec, len, unit) : len;
+}
+
+bool blk_enough_as(const struct blk *b, uint64_t gs, uint64_t len, uint32_t repl_min)
 {
 	uint32_t n = 0;
 
+	if (blk_ec(b))
+		return group_enough_as(b, gs, len);
 	for (uint16_t i = 0; i < b->nreps; i++)
 		n += b->rep[i].state == REPLICA_FINALIZED && !b->rep[i].corrupt &&
 		     b->rep[i].gs == gs && b->rep[i].len == len;
-	return n;
+	return n >= repl_min;
 }
 
 bool blk_has_dn(const struct blk *b, const struct dn *dn)
@@ -241,7 +267,7 @@ void blk_add_pending(struct blocks *bs, struct blk *b, struct storage *st, uint6
 static bool rack_has_another(const struct blk *b, const struct replica *r)
 {
 	for (uint16_t i = 0; i < b->nreps; i++)
-		if (&b->rep[i] != r && is_good(&b->rep[i]) &&
+		if (&b->rep[i] != r && replica_is_good(&b->rep[i]) &&
 		    !strcmp(b->rep[i].st->dn->rack, r->st->dn->rack))
 			return true;
 	return false;
@@ -257,7 +283,7 @@ static struct replica *pick_excess(struct blk *b)
 		struct replica *r = &b->rep[i];
 		bool shared;
 
-		if (!is_good(r) || r->st->dn->admin != DN_NORMAL || !r->st->dn->alive)
+		if (!replica_is_good(r) || r->st->dn->admin != DN_NORMAL || !r->st->dn->alive)
 			continue;
 		shared = rack_has_another(b, r);
 		if (!pick || shared > pick_shared ||
@@ -269,9 +295,9 @@ static struct replica *pick_excess(struct blk *b)
 	return pick;
 }
 
-static void order_drop(struct blk *b, struct replica *r)
+void blk_order_drop(struct blk *b, struct replica *r)
 {
-	dn_order_invalidate(r->st->dn, b->b.id, r->gs, false);
+	dn_order_invalidate(r->st->dn, blk_replica_id(b, r), r->gs, false);
 	drop_replica(b, r);
 }
 
@@ -283,10 +309,11 @@ static void order_excess(struct blk *b, const struct replica *r)
 	dn_order_invalidate(r->st->dn, b->b.id, r->gs, false);
 }
 
-static bool node_has_good(const struct blk *b, const struct dn *dn)
+/* Does its node have the same replica in a good state too? An order to delete would mean both. */
+bool blk_node_has_good(const struct blk *b, const struct replica *r)
 {
 	for (uint16_t i = 0; i < b->nreps; i++)
-		if (b->rep[i].st->dn == dn && is_good(&b->rep[i]))
+		if (b->rep[i].st->dn == r->st->dn && b->rep[i].unit == r->unit && replica_is_good(&b->rep[i]))
 			return true;
 	return false;
 }
@@ -299,8 +326,8 @@ static void drop_corrupt(struct blk *b, uint32_t live)
 		const bool stale = r->gs < b->b.gs;
 
 		if (r->corrupt && live && (live >= b->repl || stale) &&
-		    !node_has_good(b, r->st->dn))
-			order_drop(b, r);
+		    !blk_node_has_good(b, r))
+			blk_order_drop(b, r);
 		else
 			i++;
 	}
@@ -308,13 +335,18 @@ static void drop_corrupt(struct blk *b, uint32_t live)
 
 void blk_recheck(struct blocks *bs, struct blk *b)
 {
-	uint32_t live = blk_live(b), good;
 	unsigned int flags = 0;
+	uint32_t live, good;
 
 	if (b->state != BLK_COMPLETE) {
-		set_flags(bs, b, 0);
+		blk_set_flags(bs, b, 0);
 		return;
 	}
+	if (blk_ec(b)) {
+		group_recheck(bs, b);
+		return;
+	}
+	live = blk_live(b);
 	if (!bs->quiet) {
 		for (; live > b->repl; live--)
 			order_excess(b, pick_excess(b));
@@ -330,7 +362,7 @@ void blk_recheck(struct blocks *bs, struct blk *b)
 	flags |= live == 1 && b->repl > 1 && (flags & BLK_UNDER) ? BLK_URGENT : 0u;
 	/* A block that never had so many replicas cannot be waited for. */
 	flags |= good >= (bs->safe_min < b->repl ? bs->safe_min : b->repl) ? BLK_SAFE : 0u;
-	set_flags(bs, b, flags);
+	blk_set_flags(bs, b, flags);
 }
 
 bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
@@ -338,8 +370,8 @@ bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
 	if (!blk_readable(b))
 		return false;
 	for (uint16_t i = 0; i < b->nreps; i++)
-		if (b->rep[i].corrupt && !node_has_good(b, b->rep[i].st->dn)) {
-			order_drop(b, &b->rep[i]);
+		if (b->rep[i].corrupt && !blk_node_has_good(b, &b->rep[i])) {
+			blk_order_drop(b, &b->rep[i]);
 			blk_recheck(bs, b);
 			return true;
 		}
@@ -379,11 +411,9 @@ void blocks_recheck_all(struct blocks *bs)
 
 /* ---- life of a block ---- */
 
-struct blk *blocks_add(struct blocks *bs, const struct block *b, uint64_t inode, uint16_t repl,
-		       enum blk_state state)
+static struct blk *insert(struct blocks *bs, struct blk *n, const struct block *b, uint64_t inode,
+			  uint16_t repl, enum blk_state state)
 {
-	struct blk *n = xcalloc(1, sizeof(*n));
-
 	n->b = *b;
 	n->inode = inode;
 	n->repl = repl;
@@ -398,25 +428,67 @@ struct blk *blocks_add(struct blocks *bs, const struct block *b, uint64_t inode,
 	return n;
 }
 
+struct blk *blocks_add(struct blocks *bs, const struct block *b, uint64_t inode, uint16_t repl,
+		       enum blk_state state)
+{
+	return insert(bs, xcalloc(1, sizeof(struct blk)), b, inode, repl, state);
+}
+
+/* A policy that stays as long as @bs. */
+static const struct ec_policy *keep_policy(struct blocks *bs, const struct ec_policy *p)
+{
+	const struct ec_policy *own = ec_policy_by_id(p->id);
+
+	assert(p->id <= EC_ID_LAST);
+	if (own)
+		return own;
+	if (!bs->policies[p->id]) {
+		bs->policies[p->id] = xcalloc(1, sizeof(*p));
+		*bs->policies[p->id] = *p;
+	}
+	return bs->policies[p->id];
+}
+
+struct blk *blocks_add_group(struct blocks *bs, const struct block *b, uint64_t inode,
+			     const struct ec_policy *ec, enum blk_state state)
+{
+	struct blk_group *g = xcalloc(1, sizeof(*g));
+
+	assert(ec_id_is_striped(b->id));
+	g->ec = keep_policy(bs, ec);
+	bs->groups.total++;
+	return insert(bs, &g->blk, b, inode, (uint16_t)(ec->k + ec->m), state);
+}
+
 void blocks_remove(struct blocks *bs, struct blk *b)
 {
+	bs->groups.total -= ec_id_is_striped(b->b.id);
 	while (b->nreps)
-		order_drop(b, &b->rep[b->nreps - 1]);
-	set_flags(bs, b, 0);
+		blk_order_drop(b, &b->rep[b->nreps - 1]);
+	blk_set_flags(bs, b, 0);
 	set_state(bs, b, BLK_OPEN);
 	list_del(&b->waiting);
 	HASH_DEL(bs->map, b);
 	blk_free(b);
 }
 
-void blk_set_targets(struct blk *b, struct storage *const *st, uint32_t n)
+void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *units, uint32_t n)
 {
+	if (blk_ec(b) && n > EC_UNITS_MAX)
+		n = EC_UNITS_MAX;
 	if (!b->open)
 		open_new(b);
 	b->open->target = xrealloc(b->open->target, (n ? n : 1) * sizeof(struct storage *));
 	if (n)
 		memcpy(b->open->target, st, n * sizeof(struct storage *));
 	b->open->ntargets = n;
+	for (uint32_t i = 0; blk_ec(b) && i < n; i++)
+		b->open->target_unit[i] = units ? units[i] : (uint8_t)i;
+}
+
+static uint8_t target_unit(const struct blk *b, uint32_t i)
+{
+	return blk_ec(b) ? b->open->target_unit[i] : 0;
 }
 
 /* Does a reported replica fit what is stored? The rule of hdfs-wire section 4. */
@@ -425,7 +497,7 @@ static bool is_corrupt(const struct blk *b, const struct replica *r)
 	if (b->state == BLK_OPEN)
 		return r->gs < b->b.gs;
 	if (r->state == REPLICA_FINALIZED)
-		return r->gs != b->b.gs || r->len != b->b.len;
+		return r->gs != b->b.gs || r->len != blk_unit_len(b, b->b.len, r->unit);
 	if (b->state == BLK_COMMITTED)
 		return r->gs < b->b.gs;
 	return r->gs != b->b.gs || r->state == REPLICA_RWR;
@@ -433,7 +505,7 @@ static bool is_corrupt(const struct blk *b, const struct replica *r)
 
 static void check_complete(struct blocks *bs, struct blk *b)
 {
-	if (b->state != BLK_COMMITTED || blk_finalized_as(b, b->b.gs, b->b.len) < bs->repl_min)
+	if (b->state != BLK_COMMITTED || !blk_enough_as(b, b->b.gs, b->b.len, bs->repl_min))
 		return;
 	set_state(bs, b, BLK_COMPLETE);
 	open_free(b);
@@ -454,9 +526,10 @@ static void await_targets(struct blocks *bs, struct blk *b)
 
 	for (uint32_t i = 0; b->open && i < b->open->ntargets; i++) {
 		struct storage *st = b->open->target[i];
-		const struct replica *r = find_on_node(b, st->dn);
+		const uint8_t unit = target_unit(b, i);
+		const struct replica *r = find_on_node(b, st->dn, unit);
 
-		if (st->dn->alive && (!r || r->state != REPLICA_FINALIZED))
+		if (st->dn->alive && (!blk_ec(b) || blk_unit_len(b, b->b.len, unit)) && (!r || r->state != REPLICA_FINALIZED))
 			blk_add_pending(bs, b, st, deadline);
 	}
 }
@@ -480,7 +553,7 @@ void blk_reopen(struct blocks *bs, struct blk *b)
 	for (uint16_t i = 0; i < b->nreps; i++)
 		if (!b->rep[i].corrupt && !b->rep[i].excess)
 			st[n++] = b->rep[i].st;
-	blk_set_targets(b, st, n);
+	blk_set_targets(b, st, NULL, n);
 	free(st);
 	set_state(bs, b, BLK_OPEN);
 	blk_recheck(bs, b);
@@ -496,10 +569,14 @@ static void retarget(struct blk *b, const struct replica *r)
 	    r->gs != b->b.gs || r->corrupt)
 		return;
 	for (uint32_t i = 0; i < o->ntargets; i++)
-		if (o->target[i]->dn == r->st->dn) {
+		if (o->target[i]->dn == r->st->dn && target_unit(b, i) == r->unit) {
 			o->target[i] = r->st;
 			return;
 		}
+	if (blk_ec(b) && o->ntargets == EC_UNITS_MAX)
+		return;
+	if (blk_ec(b))
+		o->target_unit[o->ntargets] = r->unit;
 	o->target = xrealloc(o->target, (o->ntargets + 1) * sizeof(struct storage *));
 	o->target[o->ntargets++] = r->st;
 }
@@ -515,7 +592,8 @@ void blk_set_recovery(struct blocks *bs, struct blk *b, uint64_t id, uint64_t un
 
 void blk_set_repl(struct blocks *bs, struct blk *b, uint16_t repl)
 {
-	b->repl = repl;
+	if (!blk_ec(b)) /* a group has the units of its policy */
+		b->repl = repl;
 	blk_recheck(bs, b);
 }
 
@@ -525,19 +603,20 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 		   bool first, uint32_t seq)
 {
 	struct blk *b = blocks_find(bs, r->id);
+	const uint8_t unit = unit_of(r->id);
 	struct replica *rep;
 
-	if (!b) {
+	if (!b || (unit && unit >= b->repl)) {
 		if (!first)
 			dn_order_invalidate(st->dn, r->id, r->gs, true);
 		return;
 	}
-	rep = find_on_node(b, st->dn);
+	rep = find_on_node(b, st->dn, unit);
 	if (!rep && b->state == BLK_COMPLETE && state == REPLICA_RBW && r->gs == b->b.gs)
 		return; /* late news of a replica that will be, or was, reported finalized */
 	if (rep && rep->state == REPLICA_FINALIZED && state == REPLICA_RBW && rep->gs == r->gs)
 		return;
-	rep = rep ? rep : add_replica(b, st);
+	rep = rep ? rep : add_replica(b, st, unit);
 	if (!rep)
 		return;
 	if (rep->st != st)
@@ -563,7 +642,7 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 void blocks_report_deleted(struct blocks *bs, struct storage *st, int64_t id)
 {
 	struct blk *b = blocks_find(bs, id);
-	struct replica *rep = b ? find_replica(b, st) : NULL;
+	struct replica *rep = b ? find_replica(b, st, unit_of(id)) : NULL;
 
 	if (!rep)
 		return;
@@ -576,14 +655,19 @@ void blocks_report_end(struct blocks *bs, struct storage *st)
 	if (st->report_hits == st->nblocks)
 		return; /* the ordinary case: nothing to look for */
 	for (struct blk *b = bs->map; b; b = b->hh.next) {
-		struct replica *rep = find_replica(b, st);
+		bool gone = false;
 
 		/* What was reported incrementally after the list was made may be missing from it:
 		 * an open block keeps its replica. */
-		if (!rep || rep->seq == st->report_seq || b->state != BLK_COMPLETE)
-			continue;
-		drop_replica(b, rep);
-		blk_recheck(bs, b);
+		for (uint16_t i = 0; i < b->nreps && b->state == BLK_COMPLETE;)
+			if (b->rep[i].st == st && b->rep[i].seq != st->report_seq) {
+				drop_replica(b, &b->rep[i]);
+				gone = true;
+			} else {
+				i++;
+			}
+		if (gone)
+			blk_recheck(bs, b);
 	}
 }
 
@@ -595,17 +679,22 @@ void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struc
 	if (!b || (r->gs && r->gs != b->b.gs))
 		return;
 	for (uint16_t i = 0; i < b->nreps; i++)
-		if (b->rep[i].st->dn == dn && (!st || b->rep[i].st == st))
+		if (b->rep[i].st->dn == dn && (!st || b->rep[i].st == st) &&
+		    b->rep[i].unit == unit_of(r->id))
 			b->rep[i].corrupt = true;
 	blk_recheck(bs, b);
 }
 
 static void forget_targets(struct blk_open *o, const struct dn *dn, const struct storage *only)
 {
+	const bool group = blk_ec(o->blk);
+
 	for (uint32_t i = 0; i < o->ntargets;)
 		if (o->target[i]->dn == dn && (!only || o->target[i] == only)) {
 			memmove(&o->target[i], &o->target[i + 1],
 				(o->ntargets - i - 1) * sizeof(o->target[0]));
+			if (group)
+				memmove(&o->target_unit[i], &o->target_unit[i + 1], o->ntargets - i - 1);
 			o->ntargets--;
 		} else {
 			i++;

@@ -10,6 +10,9 @@
  * blocks that need another replica, and orders surplus and corrupt replicas deleted.
  * States of a block: OPEN (a client writes), COMMITTED (client stated stamp and length), COMPLETE
  * (and a finalized replica with just these was reported).
+ * A file with an erasure-coding policy has groups in place of blocks: b.id is the group's id, b.len its
+ * data bytes, and each replica is one unit of it (replica.unit), reported under an id of its own. What
+ * differs for them is in blocks_striped.c: what is live is counted in units, not in replicas.
  * Ownership: the map owns blocks and replicas; storages are borrowed from the data node table, which
  * frees them only after blocks_forget().
  * Threading: changed by the writer thread with nn->mem_lock held for writing; read by others with it
@@ -22,6 +25,7 @@
 
 #include "common/base/block.h"
 #include "common/base/list.h"
+#include "common/erasure/geometry.h"
 #include "namenode-shim/effect.h"
 
 struct dn;
@@ -35,6 +39,7 @@ struct replica {
 	uint8_t state;      /* enum replica_state */
 	bool corrupt;       /* not to be read; deleted once enough good ones exist */
 	bool excess;        /* being deleted */
+	uint8_t unit;       /* of a group; else 0 */
 	uint32_t seq;       /* full report it was last seen in */
 };
 
@@ -48,6 +53,7 @@ struct pending {
 struct blk_open {
 	struct storage **target; /* owned array; where the pipeline writes */
 	uint32_t ntargets;
+	uint8_t target_unit[EC_UNITS_MAX]; /* of a group, which has no more targets than this */
 	uint64_t recovery_id;    /* 0: none running */
 	uint64_t recovery_until_ns; /* no further attempt before */
 	uint32_t primary_turn;
@@ -68,11 +74,11 @@ enum blk_flag {
 struct blk {
 	struct block b;
 	uint64_t inode;
-	uint16_t repl;
+	uint16_t repl;  /* replicas wanted; of a group: its units, k + m */
 	uint8_t state;  /* enum blk_state */
 	uint8_t flags;  /* enum blk_flag, counted in struct blocks */
 	uint16_t nreps, npending;
-	struct replica *rep;     /* owned array, one to a node */
+	struct replica *rep;     /* owned array, one to a node (and unit) */
 	struct pending *pending; /* owned array */
 	struct blk_open *open;   /* owned; NULL unless under construction */
 	struct list work;        /* in blocks.under while BLK_UNDER */
@@ -80,8 +86,27 @@ struct blk {
 	UT_hash_handle hh;
 };
 
+/* A striped block; told from others by its id, so that those carry nothing for it. */
+struct blk_group {
+	struct blk blk;
+	const struct ec_policy *ec; /* borrowed: built in, or blocks.policies' */
+};
+
+/** NULL: replicated. */
+static inline const struct ec_policy *blk_ec(const struct blk *b)
+{
+	return ec_id_is_striped(b->b.id) ? container_of(b, struct blk_group, blk)->ec : NULL;
+}
+
+/* Of how many blocks flags are set. */
+struct blk_sums {
+	uint64_t total, under, missing, corrupt, urgent;
+};
+
 struct blocks {
 	struct blk *map; /* by id */
+	struct ec_policy *policies[EC_ID_LAST + 1]; /* owned: administrators', once a group has them */
+	struct blk_sums groups; /* those of the counts below that are groups */
 	struct list under;
 	struct list awaiting;
 	struct list recovering;
@@ -96,15 +121,19 @@ struct blocks {
 
 void blocks_init(struct blocks *bs, uint64_t pending_timeout_ns, uint32_t repl_min);
 void blocks_fini(struct blocks *bs);
+/** A group is found by the id of any of its units. */
 struct blk *blocks_find(const struct blocks *bs, int64_t id);
 /** A block that is not in the map yet. */
 struct blk *blocks_add(struct blocks *bs, const struct block *b, uint64_t inode, uint16_t repl,
 		       enum blk_state state);
+/** The same for a group; the policy is copied where it must be. */
+struct blk *blocks_add_group(struct blocks *bs, const struct block *b, uint64_t inode,
+			     const struct ec_policy *ec, enum blk_state state);
 /** Its file is gone: order its replicas deleted, and forget it. */
 void blocks_remove(struct blocks *bs, struct blk *b);
 
-/** Where the pipeline of an open block writes. */
-void blk_set_targets(struct blk *b, struct storage *const *st, uint32_t n);
+/** Where the pipeline of an open block writes, of a group @units[i] at @st[i]; NULL: in their order. */
+void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *units, uint32_t n);
 /** The client stated stamp and length; targets that have not reported are awaited. */
 void blk_commit(struct blocks *bs, struct blk *b, const struct block *now);
 /** Written again (append): the stored length and stamp stay until the pipeline is updated. */
@@ -128,14 +157,28 @@ void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struc
 /** Forget the replicas of a node (or of one storage): it is dead or replaced. */
 void blocks_forget(struct blocks *bs, const struct dn *dn, const struct storage *only);
 
-/** Finalized, good, not being deleted, on living nodes that stay. */
+/** Finalized, good, not being deleted, on living nodes that stay. Of a group: different units that are. */
 uint32_t blk_live(const struct blk *b);
 /** Those and the ones of living nodes that are to leave: from where it can be read. */
 uint32_t blk_readable(const struct blk *b);
 /** How many of blk_live() there should be: fewer while replicas are in maintenance. */
 uint32_t blk_wanted(const struct blocks *bs, const struct blk *b);
-/** Stamp and length fit, finalized. For an open block: fits what the client is about to commit. */
-uint32_t blk_finalized_as(const struct blk *b, uint64_t gs, uint64_t len);
+/** Stamp and length fit, finalized: enough of them that the block is complete? For an open block: fits
+ *  what the client is about to commit. @repl_min: replicas; of a group it is as many units as it can be
+ *  read with. */
+bool blk_enough_as(const struct blk *b, uint64_t gs, uint64_t len, uint32_t repl_min);
+/** Id under which a node has replica @r. */
+static inline int64_t blk_replica_id(const struct blk *b, const struct replica *r)
+{
+	return b->b.id + r->unit;
+}
+/** Length of unit @unit when the block has @len; of a replica: @len. */
+uint64_t blk_unit_len(const struct blk *b, uint64_t len, unsigned unit);
+/** Sets of units of a group: good ones on living nodes that stay; on any living node; on nodes that
+ *  are in maintenance or enter it, which may be away. Only those that exist at its length. */
+uint32_t group_live(const struct blk *b);
+uint32_t group_readable(const struct blk *b);
+uint32_t group_away(const struct blk *b);
 bool blk_has_dn(const struct blk *b, const struct dn *dn);
 void blk_recheck(struct blocks *bs, struct blk *b);
 void blk_add_pending(struct blocks *bs, struct blk *b, struct storage *st, uint64_t deadline_ns);

@@ -185,7 +185,7 @@ static void replicas_of_the_pipeline_are_awaited_not_copied(void **state)
 	(void)state;
 	world_init(&w);
 	b = add(&w, BLK_OPEN);
-	blk_set_targets(b, w.st, 3);
+	blk_set_targets(b, w.st, NULL, 3);
 	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
 	blk_commit(&w.bs, b, &B);
 	assert_int_equal(b->state, BLK_COMPLETE);
@@ -404,7 +404,7 @@ static void counts_agree_with_a_recount_after_random_reports(void **state)
 			break;
 		case 2:
 			if (b && b->state == BLK_OPEN) {
-				blk_set_targets(b, w.st, (uint32_t)(rand() % NODES));
+				blk_set_targets(b, w.st, NULL, (uint32_t)(rand() % NODES));
 				blk_commit(&w.bs, b, &r);
 			}
 			break;

@@ -5,7 +5,6 @@
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "Security.pb-c.h"
 #include "encryption.pb-c.h"
-#include "erasurecoding.pb-c.h"
 #include "namenode-shim/locate.h"
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
@@ -39,17 +38,6 @@ static int get_server_defaults(struct req *q, const void *in)
 	return 0;
 }
 
-static int get_ec_policy(struct req *q, const void *in)
-{
-	const Hd__GetErasureCodingPolicyRequestProto *m = in;
-	struct walk w;
-	int rc = ns_walk(&q->ns, m->src, &w);
-
-	req_reply(q, Hd__GetErasureCodingPolicyResponseProto,
-		  hd__get_erasure_coding_policy_response_proto__init);
-	return rc ? rc : ns_found(&q->ns, &w, "Path not found: ", "");
-}
-
 /* Answers that say "there is none". */
 #define EMPTY(fn, Type, init)                                                                      \
 	static int fn(struct req *q, const void *in)                                               \
@@ -58,10 +46,6 @@ static int get_ec_policy(struct req *q, const void *in)
 		req_reply(q, Type, init);                                                          \
 		return 0;                                                                          \
 	}
-EMPTY(get_ec_policies, Hd__GetErasureCodingPoliciesResponseProto,
-      hd__get_erasure_coding_policies_response_proto__init)
-EMPTY(get_ec_codecs, Hd__GetErasureCodingCodecsResponseProto,
-      hd__get_erasure_coding_codecs_response_proto__init)
 EMPTY(list_encryption_zones, Hd__ListEncryptionZonesResponseProto,
       hd__list_encryption_zones_response_proto__init)
 EMPTY(get_data_encryption_key, Hd__GetDataEncryptionKeyResponseProto,
@@ -217,9 +201,6 @@ static int get_storage_report(struct req *q, const void *in)
 	}
 static const struct method table[] = {
 	READ(getServerDefaults, get_server_defaults, get_server_defaults),
-	READ(getErasureCodingPolicy, get_erasure_coding_policy, get_ec_policy),
-	READ(getErasureCodingPolicies, get_erasure_coding_policies, get_ec_policies),
-	READ(getErasureCodingCodecs, get_erasure_coding_codecs, get_ec_codecs),
 	METHOD(listEncryptionZones, hd, list_encryption_zones, REQ_READ, REQ_SUPER,
 	       list_encryption_zones),
 	READ(getDataEncryptionKey, get_data_encryption_key, get_data_encryption_key),

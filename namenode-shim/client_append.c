@@ -5,6 +5,7 @@
 
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "namenode-shim/db.h"
+#include "namenode-shim/ecpolicy.h"
 #include "namenode-shim/file.h"
 #include "namenode-shim/locate.h"
 #include "namenode-shim/methods.h"
@@ -63,7 +64,7 @@ static int check_last(struct req *q, const char *path, const struct inode *n,
 	const struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
 	const struct blk *b = last ? blocks_find(&q->nn->blocks, last->b.id) : NULL;
 	const uint32_t live = b ? blk_readable(b) : 0, nodes = count_live(q->nn);
-	const uint32_t want = nodes < q->nn->set.repl_min ? nodes : q->nn->set.repl_min;
+	const uint32_t want = n->ec ? (last ? ec_units_needed(n->ec, last->b.len) : 0) : nodes < q->nn->set.repl_min ? nodes : q->nn->set.repl_min;
 
 	*ret = b;
 	if (!last || (b && b->state == BLK_COMPLETE && live && live >= want))
@@ -91,6 +92,10 @@ static int check_append(struct req *q, const Hd__AppendRequestProto *m, const st
 		return exc_throw(&q->exc, EXC_EXISTS,
 				 "Cannot append to directory %s; already exists as a directory.",
 				 w->path);
+	if (w->last->ec && !(m->has_flag && (m->flag & HD__CREATE_FLAG_PROTO__NEW_BLOCK)))
+		return exc_throw(&q->exc, EXC_UNSUPPORTED,
+				 "Append on EC file without new block is not supported. Use NEW_BLOCK "
+				 "create flag while appending file.");
 	rc = check_lazy(q, "append to", w);
 	rc = rc ? rc : file_check_open(q, w->last, "APPEND_FILE", w->path, m->clientname);
 	return rc ? rc : check_last(q, w->path, w->last, ret);
@@ -116,11 +121,13 @@ static int append(struct req *q, const void *in)
 	file_lease(q, w.last, m->clientname, q->ns.host);
 	if (last && new_block) {
 		/* HDFS asks for the room of the last block made whole, though that stays as it is. */
-		if (last->b.len < w.last->block_size)
+		if (!w.last->ec && last->b.len < w.last->block_size)
 			rc = file_check_space(q, w.last, (int64_t)(w.last->block_size - last->b.len) * w.last->repl);
 		if (rc < 0)
 			return rc;
 		r->block = locate_bare(q, &last->b, UINT64_MAX); /* -1: it is not written on */
+		if (w.last->ec)
+			locate_units(q, r->block, NULL, 0);
 	} else if (last && last->b.len < w.last->block_size)
 		r->block = reopen_last(q, w.last, b);
 	rc = file_space_changed(q, w.last, before);
@@ -217,6 +224,9 @@ static int truncate_file(struct req *q, const void *in)
 	rc = rc ? rc : ns_found(&q->ns, &w, "File does not exist: ", "");
 	if (!rc && w.last->type == INODE_DIR)
 		rc = exc_throw(&q->exc, EXC_NOT_FOUND, "Path is not a file: %s", w.path);
+	if (!rc && w.last->ec)
+		rc = exc_throw(&q->exc, EXC_UNSUPPORTED, "Cannot truncate file with striped block %s",
+			       w.path);
 	rc = rc ? rc : check_lazy(q, "truncate", &w);
 	if (rc < 0)
 		return rc;
@@ -288,6 +298,10 @@ static int check_source(struct req *q, const char *path, const struct inode *s,
 				 "greater than the target file's preferred block size %llu",
 				 path, (unsigned long long)s->block_size,
 				 (unsigned long long)to->block_size);
+	if ((s->ec ? s->ec->id : EC_ID_NONE) != (to->ec ? to->ec->id : EC_ID_NONE))
+		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
+				 "Source file %s and target file %s have different erasure coding policy",
+				 path, t->path);
 	return 0;
 }
 

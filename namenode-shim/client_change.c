@@ -3,14 +3,13 @@
 #include <string.h>
 
 #include "ClientNamenodeProtocol.pb-c.h"
+#include "common/erasure/geometry.h"
+#include "namenode-shim/ecpolicy.h"
 #include "namenode-shim/file.h"
 #include "namenode-shim/locate.h"
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/policy.h"
-#include "namenode-shim/refuse.h"
-
-#define REPLICATION_POLICY "REPLICATION" /* ecPolicyName that means: replicated */
 
 static int mkdirs(struct req *q, const void *in)
 {
@@ -30,8 +29,6 @@ static int check_create(struct req *q, const Hd__CreateRequestProto *m)
 		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
 				 "SHOULD_REPLICATE flag and ecPolicyName are exclusive parameters. "
 				 "Set both is not allowed!");
-	if (ec && strcmp(m->ecpolicyname, REPLICATION_POLICY))
-		return refuse_ec_policy(q, m->ecpolicyname);
 	return file_check_client(q, m->clientname);
 }
 
@@ -64,6 +61,34 @@ static int check_size(struct req *q, const Hd__CreateRequestProto *m)
 			 (long long)m->blocksize, (unsigned long long)s->min_block_size);
 }
 
+/* How the file's blocks are kept: as asked, else as the directory says. */
+static int find_ec(struct req *q, const Hd__CreateRequestProto *m, const struct walk *w,
+		   const struct ec_policy **ret)
+{
+	const struct ec_policy *p = NULL;
+	int rc = 0;
+
+	if (m->createflag & HD__CREATE_FLAG_PROTO__SHOULD_REPLICATE)
+		p = NULL;
+	else if (m->ecpolicyname && *m->ecpolicyname)
+		rc = ecpol_check_enabled(&q->ns, &q->nn->set.ec, m->ecpolicyname, &p);
+	else
+		rc = ns_io(&q->ns, ecdir_of(q->ns.t, w->last ? w->last : walk_parent(w), &q->mem, &p));
+	*ret = p && p->codec == EC_CODEC_REPLICATION ? NULL : p;
+	if (rc < 0 || !*ret)
+		return rc ? rc : check_replication(q, m->src, m->replication,
+						   arena_printf(&q->mem, ", clientName=%s", q->ns.host));
+	if (m->blocksize < p->cell)
+		return exc_throw(&q->exc, EXC_IO,
+				 "Specified block size (%llu) is less than the cell size (%u) of the "
+				 "erasure coding policy (%s).",
+				 (unsigned long long)m->blocksize, p->cell, ecpol_text(&q->mem, p));
+	return m->blocksize <= EC_LENGTH_MAX / p->k
+		       ? 0
+		       : exc_throw(&q->exc, EXC_IO, "Block size %llu is too large for %s",
+				   (unsigned long long)m->blocksize, p->name);
+}
+
 static int find_policy(struct req *q, const Hd__CreateRequestProto *m, unsigned int *ret)
 {
 	const struct policy *p = NULL;
@@ -90,7 +115,7 @@ static int create(struct req *q, const void *in)
 	const Hd__CreateRequestProto *m = in;
 	Hd__CreateResponseProto *r =
 		req_reply(q, Hd__CreateResponseProto, hd__create_response_proto__init);
-	const struct ns_create c = {
+	struct ns_create c = {
 		.path = m->src,
 		.client = m->clientname,
 		.perm = (uint16_t)m->masked->perm,
@@ -107,9 +132,7 @@ static int create(struct req *q, const void *in)
 
 	rc = rc ? rc : ns_walk_create(&q->ns, &c, &w);
 	rc = rc ? rc : check_size(q, m);
-	rc = rc ? rc
-		: check_replication(q, m->src, m->replication,
-				    arena_printf(&q->mem, ", clientName=%s", q->ns.host));
+	rc = rc ? rc : find_ec(q, m, &w, &c.ec);
 	rc = rc ? rc : find_policy(q, m, &policy);
 	rc = rc ? rc : check_writer(q, &c, w.last);
 	rc = rc ? rc : ns_create(&q->ns, &c, &w, &file);

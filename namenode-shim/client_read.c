@@ -379,12 +379,11 @@ static int get_content_summary(struct req *q, const void *in)
 	s->spaceconsumed = sum.space;
 	s->quota = sum.max_inodes;
 	s->spacequota = sum.max_space;
-	s->erasurecodingpolicy = arena_strdup(&q->mem, sum.is_dir ? "" : "Replicated");
 	PB_SET(s, snapshotlength, 0);
 	PB_SET(s, snapshotfilecount, 0);
 	PB_SET(s, snapshotdirectorycount, 0);
 	PB_SET(s, snapshotspaceconsumed, 0);
-	s->erasurecodingpolicy = arena_strdup(&q->mem, sum.dirs ? "" : "Replicated");
+	s->erasurecodingpolicy = arena_strdup(&q->mem, *sum.ec || sum.is_dir ? sum.ec : "Replicated");
 	r->summary = s;
 	return 0;
 }

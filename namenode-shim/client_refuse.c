@@ -6,21 +6,11 @@
 #include "Security.pb-c.h"
 #include "acl.pb-c.h"
 #include "encryption.pb-c.h"
-#include "erasurecoding.pb-c.h"
 #include "namenode-shim/methods.h"
-#include "namenode-shim/refuse.h"
 #include "xattr.pb-c.h"
 
 #define NO_FILE "Directory/File does not exist "
 #define NO_DIR "Directory does not exist: "
-
-int refuse_ec_policy(struct req *q, const char *name)
-{
-	return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
-			 "Policy '%s' does not match any enabled erasure coding policies: []. An "
-			 "erasure coding policy can be enabled by enableErasureCodingPolicy API.",
-			 name);
-}
 
 /* ---- shared steps ---- */
 
@@ -297,72 +287,6 @@ static int remove_cache_directive(struct req *q, const void *in)
 	return no_directive(q, ((const Hd__RemoveCacheDirectiveRequestProto *)in)->id);
 }
 
-/* ---- erasure coding: no policy is enabled, so none can be set ---- */
-
-static int set_ec_policy(struct req *q, const void *in)
-{
-	const Hd__SetErasureCodingPolicyRequestProto *m = in;
-
-	return refuse_ec_policy(q, m->ecpolicyname ? m->ecpolicyname : "");
-}
-
-static int unset_ec_policy(struct req *q, const void *in)
-{
-	const Hd__UnsetErasureCodingPolicyRequestProto *m = in;
-	struct walk w;
-	int rc = find(q, m->src, "Path not found: ", &w);
-
-	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_W, w.path);
-	if (!rc && w.last->type == INODE_FILE)
-		rc = exc_throw(&q->exc, EXC_IO, "Cannot unset an erasure coding policy on a file %s",
-			       w.path);
-	return rc ? rc
-		  : exc_throw(&q->exc, EXC_NO_EC_POLICY,
-			      "No erasure coding policy explicitly set on %s", w.path);
-}
-
-static int no_ec_policy(struct req *q, const char *name)
-{
-	return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT, "The policy name %s does not exist", name);
-}
-
-static int enable_ec_policy(struct req *q, const void *in)
-{
-	return no_ec_policy(q, ((const Hd__EnableErasureCodingPolicyRequestProto *)in)->ecpolicyname);
-}
-
-static int disable_ec_policy(struct req *q, const void *in)
-{
-	return no_ec_policy(q,
-			    ((const Hd__DisableErasureCodingPolicyRequestProto *)in)->ecpolicyname);
-}
-
-static int remove_ec_policy(struct req *q, const void *in)
-{
-	return no_ec_policy(q, ((const Hd__RemoveErasureCodingPolicyRequestProto *)in)->ecpolicyname);
-}
-
-static int add_ec_policies(struct req *q, const void *in)
-{
-	(void)in;
-	return exc_throw(&q->exc, EXC_UNSUPPORTED,
-			 "Erasure coding is not supported by this NameNode");
-}
-
-static int ec_topology(struct req *q, const void *in)
-{
-	Hd__GetECTopologyResultForPoliciesResponseProto *r =
-		req_reply(q, Hd__GetECTopologyResultForPoliciesResponseProto,
-			  hd__get_ectopology_result_for_policies_response_proto__init);
-
-	(void)in;
-	r->response = req_new_msg(q, Hd__ECTopologyVerifierResultProto,
-				  hd__ectopology_verifier_result_proto__init);
-	r->response->resultmessage = arena_strdup(&q->mem, "No erasure coding policy is given.");
-	r->response->issupported = 1;
-	return 0;
-}
-
 /* ---- links, tokens, the rest ---- */
 
 static int create_symlink(struct req *q, const void *in)
@@ -450,14 +374,6 @@ static const struct method table[] = {
 	CHANGE(addCacheDirective, add_cache_directive, 0, add_cache_directive),
 	CHANGE(modifyCacheDirective, modify_cache_directive, 0, modify_cache_directive),
 	CHANGE(removeCacheDirective, remove_cache_directive, 0, remove_cache_directive),
-	CHANGE(setErasureCodingPolicy, set_erasure_coding_policy, 0, set_ec_policy),
-	CHANGE(unsetErasureCodingPolicy, unset_erasure_coding_policy, 0, unset_ec_policy),
-	CHANGE(enableErasureCodingPolicy, enable_erasure_coding_policy, REQ_SUPER, enable_ec_policy),
-	CHANGE(disableErasureCodingPolicy, disable_erasure_coding_policy, REQ_SUPER,
-	       disable_ec_policy),
-	CHANGE(removeErasureCodingPolicy, remove_erasure_coding_policy, REQ_SUPER, remove_ec_policy),
-	CHANGE(addErasureCodingPolicies, add_erasure_coding_policies, REQ_SUPER, add_ec_policies),
-	READ(getECTopologyResultForPolicies, get_ectopology_result_for_policies, 0, ec_topology),
 	READ(createSymlink, create_symlink, 0, create_symlink),
 	TOKEN(renewDelegationToken, renew_delegation_token, renew_delegation_token),
 	TOKEN(cancelDelegationToken, cancel_delegation_token, cancel_delegation_token),

@@ -4,6 +4,7 @@
 
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "namenode-shim/file.h"
 #include "namenode-shim/locate.h"
 #include "namenode-shim/methods.h"
@@ -53,11 +54,11 @@ static int commit_last(struct req *q, struct inode *n, const Hd__ExtendedBlockPr
 				 (long long)now.id, (unsigned long long)now.gs,
 				 (unsigned long long)n->id, (long long)last->b.id,
 				 (unsigned long long)last->b.gs);
-	if (now.len > n->block_size)
+	if (now.len > inode_block_max(n))
 		return exc_throw(&q->exc, EXC_IO,
 				 "Block %lld has %llu bytes, more than the block size %llu",
 				 (long long)now.id, (unsigned long long)now.len,
-				 (unsigned long long)n->block_size);
+				 (unsigned long long)inode_block_max(n));
 	last->b = now;
 	last->committed = true;
 	ns_effect(&q->ns, FX_BLOCK_COMMIT)->b = now;
@@ -82,7 +83,7 @@ static int check_previous(struct req *q, const Hd__AddBlockRequestProto *m, cons
 
 	if (last ? is_block(last, m->previous) : !m->previous)
 		return 0;
-	if (last && !m->previous && last->committed && last->b.len == n->block_size)
+	if (last && !m->previous && last->committed && last->b.len == inode_block_max(n))
 		return 0; /* first block after an append to a full one */
 	return exc_throw(&q->exc, EXC_IO,
 			 "Cannot allocate block in %s: passed 'previous' block %s does not match "
@@ -140,11 +141,18 @@ static const struct dn **exclude_list(struct req *q, Hd__DatanodeInfoProto *cons
 	return to;
 }
 
+/* Nodes that a block of @n is to be on. */
+static uint32_t units_of(const struct inode *n)
+{
+	return n->ec ? n->ec->k + n->ec->m : n->repl;
+}
+
 /* Choose nodes for a block of @n; none is the clear error of HDFS. */
 static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct inode *n,
 		  struct storage **st, uint32_t *ret_n)
 {
-	struct place p = {.want = n->repl, .writer_ip = q->ns.host, .block_size = n->block_size};
+	struct place p = {.want = units_of(n), .spread = n->ec, .writer_ip = q->ns.host, .block_size = n->block_size};
+	const uint32_t least = n->ec ? n->ec->k : q->nn->set.repl_min;
 
 	for (size_t i = 0; i < m->n_flags; i++)
 		if (m->flags[i] == HD__ADD_BLOCK_FLAG_PROTO__NO_LOCAL_WRITE ||
@@ -154,8 +162,19 @@ static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct
 				 arena_array(&q->mem, const struct dn *, m->n_excludenodes + 1),
 				 &p.nexclude);
 	*ret_n = place_choose(&q->nn->dns, &p, st);
-	if (*ret_n >= q->nn->set.repl_min)
+	if (*ret_n < p.want && n->ec && *ret_n >= least)
+		log_warn("op=add_group file=%llu policy=%s wanted=%u nodes=%u live=%u: it begins without "
+			 "parity units", (unsigned long long)n->id, n->ec->name, p.want, *ret_n,
+			 count_live(q->nn));
+	if (*ret_n >= least)
 		return 0;
+	if (n->ec)
+		return exc_throw(&q->exc, EXC_IO,
+				 "File %s could only be written to %u of the %u required nodes for %s. "
+				 "There are %u datanode(s) running and %s node(s) are excluded in this "
+				 "operation.",
+				 m->src, *ret_n, least, n->ec->name, count_live(q->nn),
+				 p.nexclude ? arena_printf(&q->mem, "%u", p.nexclude) : "no");
 	return exc_throw(&q->exc, EXC_IO,
 			 "File %s could only be written to %u of the %u minReplication nodes. There "
 			 "are %u datanode(s) running and %u node(s) are excluded in this operation; "
@@ -164,12 +183,20 @@ static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct
 			 (unsigned long long)n->block_size);
 }
 
-static void append_block(struct req *q, struct inode *n, struct storage **st, uint32_t nst)
+static int append_block(struct req *q, struct inode *n, struct storage **st, uint32_t nst)
 {
 	struct inode_block *all = arena_array(&q->mem, struct inode_block, n->nblocks + 1u);
-	struct block b = {(int64_t)++q->ns.t->ctr.block, ++q->ns.t->ctr.gs, 0};
-	struct effect *e = ns_effect(&q->ns, FX_BLOCK_ADD);
+	struct block b = {.gs = ++q->ns.t->ctr.gs};
+	struct effect *e;
 
+	if (!n->ec)
+		b.id = (int64_t)++q->ns.t->ctr.block;
+	else if (ec_id_next(q->ns.t->ctr.group, &b.id) < 0)
+		return exc_throw(&q->exc, EXC_IO, "All negative block group IDs are used, growing into "
+				 "positive IDs, which might conflict with non-erasure coded blocks.");
+	else
+		q->ns.t->ctr.group = b.id;
+	e = ns_effect(&q->ns, FX_BLOCK_ADD);
 	memcpy(all, n->blocks, n->nblocks * sizeof(*all));
 	all[n->nblocks].b = b;
 	n->blocks = all;
@@ -177,8 +204,10 @@ static void append_block(struct req *q, struct inode *n, struct storage **st, ui
 	e->b = b;
 	e->inode = n->id;
 	e->repl = n->repl;
+	e->ec = n->ec;
 	e->targets = st;
 	e->ntargets = nst;
+	return 0;
 }
 
 static int repeat_answer(struct req *q, const struct inode *n, Hd__AddBlockResponseProto *r)
@@ -192,6 +221,8 @@ static int repeat_answer(struct req *q, const struct inode *n, Hd__AddBlockRespo
 				 "Block %lld of the first request is being set up; try again",
 				 (long long)last->id);
 	r->block = locate_on(q, last, inode_len(n), b->open->target, b->open->ntargets);
+	if (n->ec)
+		locate_units(q, r->block, b->open->target_unit, b->open->ntargets);
 	return 0;
 }
 
@@ -218,18 +249,21 @@ static int add_block(struct req *q, const void *in)
 				 n->nblocks, q->nn->set.max_blocks_per_file);
 	rc = check_previous(q, m, n);
 	rc = rc ? rc : check_progress(q, m->src, n);
-	st = arena_array(&q->mem, struct storage *, n->repl);
+	st = arena_array(&q->mem, struct storage *, units_of(n));
 	rc = rc ? rc : choose(q, m, n, st, &nst);
 	before = inode_space(n);
 	rc = rc ? rc : commit_last(q, n, m->previous);
 	if (rc < 0)
 		return rc;
-	append_block(q, n, st, nst);
-	rc = file_space_changed(q, n, before);
+	rc = append_block(q, n, st, nst);
+	rc = rc ? rc : file_space_changed(q, n, before);
 	rc = rc ? rc : ns_io(&q->ns, inode_put(q->ns.t, n));
-	if (!rc)
-		r->block = locate_on(q, &n->blocks[n->nblocks - 1].b, inode_len(n), st, nst);
-	return rc;
+	if (rc < 0)
+		return rc;
+	r->block = locate_on(q, &n->blocks[n->nblocks - 1].b, inode_len(n), st, nst);
+	if (n->ec)
+		locate_units(q, r->block, NULL, nst);
+	return 0;
 }
 
 static int abandon_block(struct req *q, const void *in)
@@ -241,8 +275,8 @@ static int abandon_block(struct req *q, const void *in)
 
 	req_reply(q, Hd__AbandonBlockResponseProto, hd__abandon_block_response_proto__init);
 	rc = file_find_open(q, m->src, m->fileid, m->holder, &n);
-	if (rc < 0 || !n->nblocks || n->blocks[n->nblocks - 1].b.id != (int64_t)m->b->blockid)
-		return rc; /* gone already: a repeated request */
+	if (rc < 0 || n->ec || !n->nblocks || n->blocks[n->nblocks - 1].b.id != (int64_t)m->b->blockid)
+		return rc; /* gone already: a repeated request; a group stays, as in HDFS */
 	before = inode_space(n);
 	ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = n->blocks[--n->nblocks].b;
 	rc = file_space_changed(q, n, before);
@@ -257,7 +291,7 @@ static bool must_wait(struct req *q, const struct inode *n, const Hd__ExtendedBl
 	const struct block want = last ? from_proto(last) : (struct block){0};
 
 	if (!n->nblocks || !b || b->state == BLK_COMPLETE ||
-	    blk_finalized_as(b, want.gs, want.len) >= q->nn->set.repl_min)
+	    blk_enough_as(b, want.gs, want.len, q->nn->set.repl_min))
 		return false;
 	return park(q, &want);
 }
@@ -270,7 +304,7 @@ static bool all_complete(struct req *q, const struct inode *n)
 
 		if (!k || (k->state != BLK_COMPLETE &&
 			   (!n->blocks[i].committed ||
-			    blk_finalized_as(k, b->gs, b->len) < q->nn->set.repl_min)))
+			    !blk_enough_as(k, b->gs, b->len, q->nn->set.repl_min))))
 			return false;
 	}
 	return true;
@@ -327,7 +361,7 @@ static int fsync_file(struct req *q, const void *in)
 		return rc;
 	last = &n->blocks[n->nblocks - 1];
 	if (last->committed || (uint64_t)m->lastblocklength < last->b.len ||
-	    (uint64_t)m->lastblocklength > n->block_size)
+	    (uint64_t)m->lastblocklength > inode_block_max(n))
 		return 0; /* late news */
 	last->b.len = (uint64_t)m->lastblocklength;
 	n->mtime = q->ns.now_ms;
@@ -387,6 +421,8 @@ static int update_block_for_pipeline(struct req *q, const void *in)
 		return rc;
 	b.gs = ++q->ns.t->ctr.gs;
 	r->block = locate_bare(q, &b, NO_OFFSET);
+	if (n->ec)
+		locate_units(q, r->block, NULL, units_of(n));
 	return 0;
 }
 
@@ -397,6 +433,7 @@ static int update_pipeline(struct req *q, const void *in)
 	struct effect *e;
 	struct inode_block *last;
 	struct inode *n;
+	uint8_t *units;
 	int rc = find_block(q, m->oldblock, m->clientname, &n);
 
 	req_reply(q, Hd__UpdatePipelineResponseProto, hd__update_pipeline_response_proto__init);
@@ -419,14 +456,21 @@ static int update_pipeline(struct req *q, const void *in)
 	last->b = now;
 	e = ns_effect(&q->ns, FX_BLOCK_PIPELINE);
 	e->b = now;
+	if (n->ec && m->n_newnodes > units_of(n))
+		return exc_throw(&q->exc, EXC_IO, "Update %s to %zu nodes, more than %s has units",
+				 block_text(q, m->oldblock), m->n_newnodes, n->ec->name);
 	e->targets = arena_array(&q->mem, struct storage *, m->n_newnodes + 1);
-	for (size_t i = 0; i < m->n_newnodes; i++) {
+	units = arena_array(&q->mem, uint8_t, m->n_newnodes + 1);
+	e->units = n->ec ? units : NULL;
+	for (size_t i = 0; i < m->n_newnodes; i++) { /* of a group: the place of a lost unit is empty */
 		const struct dn *dn = datanodes_find(&q->nn->dns, m->newnodes[i]->datanodeuuid);
 		struct storage *st =
 			dn && i < m->n_storageids ? dn_storage(dn, m->storageids[i]) : NULL;
 
-		if (st)
+		if (st) {
+			units[e->ntargets] = (uint8_t)i;
 			e->targets[e->ntargets++] = st;
+		}
 	}
 	return ns_io(&q->ns, inode_put(q->ns.t, n));
 }

@@ -262,6 +262,7 @@ static Hd__RecoveringBlockProto *recovering(struct req *q, int64_t block_id)
 {
 	const struct blk *b = blocks_find(&q->nn->blocks, block_id);
 	Hd__RecoveringBlockProto *r;
+	uint8_t *units;
 
 	if (!b || !b->open || !b->open->recovery_id)
 		return NULL;
@@ -273,10 +274,19 @@ static Hd__RecoveringBlockProto *recovering(struct req *q, int64_t block_id)
 	r->block = locate_bare(q, &b->b, NO_OFFSET);
 	r->block->locs =
 		arena_array(&q->mem, Hd__DatanodeInfoProto *, b->open->ntargets + 1);
+	units = arena_array(&q->mem, uint8_t, b->open->ntargets + 1);
 	for (uint32_t i = 0; i < b->open->ntargets; i++)
-		if (b->open->target[i]->dn->alive)
+		if (b->open->target[i]->dn->alive) {
+			units[r->block->n_locs] = b->open->target_unit[i % EC_UNITS_MAX];
 			r->block->locs[r->block->n_locs++] =
 				locate_dn(&q->mem, b->open->target[i]->dn);
+		}
+	if (blk_ec(b)) {
+		r->ecpolicy = locate_policy(&q->mem, blk_ec(b));
+		r->has_blockindices = 1;
+		r->blockindices = (ProtobufCBinaryData){r->block->n_locs, units};
+		locate_units(q, r->block, units, (uint32_t)r->block->n_locs);
+	}
 	return r;
 }
 
@@ -657,7 +667,7 @@ static int check_recovery(struct req *q, const Hdd__CommitBlockSynchronizationRe
 				 (unsigned long long)m->newgenstamp, (unsigned long long)current,
 				 m->block->poolid, (long long)b->b.id,
 				 (unsigned long long)m->block->generationstamp);
-	if (m->newlength > n->block_size)
+	if (m->newlength > inode_block_max(n))
 		return exc_throw(&q->exc, EXC_IO, "recovered length %llu is over the block size",
 				 (unsigned long long)m->newlength);
 	return 0;
@@ -682,8 +692,10 @@ static void synced_effect(struct req *q, const Hdd__CommitBlockSynchronizationRe
 			  const struct block *b)
 {
 	struct effect *e = ns_effect(&q->ns, FX_BLOCK_SYNCED);
+	uint8_t *units = arena_array(&q->mem, uint8_t, m->n_newtaragets + 1);
 
 	e->b = *b;
+	e->units = ec_id_is_striped(b->id) ? units : NULL; /* the place of a unit that is not there is empty */
 	e->targets = arena_array(&q->mem, struct storage *, m->n_newtaragets + 1);
 	for (size_t i = 0; i < m->n_newtaragets && i < m->n_newtargetstorages; i++) {
 		const struct dn *dn =
@@ -691,8 +703,10 @@ static void synced_effect(struct req *q, const Hdd__CommitBlockSynchronizationRe
 		/* One that died meanwhile reports the replica when it is back. */
 		struct storage *st = dn && dn->alive ? dn_storage(dn, m->newtargetstorages[i]) : NULL;
 
-		if (st)
+		if (st && (!e->units || i < EC_UNITS_MAX)) {
+			units[e->ntargets] = (uint8_t)i;
 			e->targets[e->ntargets++] = st;
+		}
 	}
 }
 

@@ -28,6 +28,7 @@
 #define FIRST_GS 1000ull
 #define DIRENT_ID_BYTES 8 /* parent id at the start of a dirent's key */
 #define ORDER_SIGNED 1
+#define GROUP_KEY "last_group" /* in meta, from the first one on */
 #define CHECK_SLOW_MS 1000 /* told of in the log */
 
 /* The place of a table in this list is its number in the journal: new ones come last. */
@@ -44,6 +45,8 @@ static const struct {
 	{"expiry", offsetof(struct db, expiry), false},
 	{"quota", offsetof(struct db, quota), true},
 	{"policy", offsetof(struct db, policy), true},
+	{"ecpol", offsetof(struct db, ecpol), true},
+	{"ecdir", offsetof(struct db, ecdir), true},
 };
 #define DB_TABLES (sizeof(tables) / sizeof(tables[0]))
 
@@ -194,13 +197,15 @@ static int counters_put(struct txn *t, const struct db_counters *old)
 		rc = meta_put_u64(t, "last_block", t->ctr.block);
 	if (!rc && t->ctr.gs != old->gs)
 		rc = meta_put_u64(t, "last_gs", t->ctr.gs);
+	if (!rc && t->ctr.group != old->group)
+		rc = meta_put_u64(t, GROUP_KEY, (uint64_t)t->ctr.group);
 	return rc;
 }
 
 static int ident_load(struct txn *t)
 {
 	struct db_ident *id = &t->db->ident;
-	uint64_t layout = 0, ns = 0;
+	uint64_t layout = 0, ns = 0, group = 0;
 	int rc = meta_u64(t, "layout", &layout);
 
 	if (!rc && layout != DB_LAYOUT)
@@ -215,6 +220,10 @@ static int ident_load(struct txn *t)
 	id->namespace_id = (uint32_t)ns;
 	if (rc < 0)
 		return rc;
+	rc = meta_u64(t, GROUP_KEY, &group);
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
+	t->db->ctr.group = (int64_t)group;
 	rc = meta_u64(t, DB_SEQ_KEY, &t->db->seq);
 	return rc == -ENOENT ? 0 : rc; /* there never was a journal */
 }
@@ -447,7 +456,7 @@ static int fill_new(struct db *db, const char *owner, const char *group)
 		return rc;
 	rc = tables_open(&t, true);
 	rc = rc ? rc : ident_store(&t);
-	t.ctr = (struct db_counters){INODE_ROOT, FIRST_BLOCK_ID, FIRST_GS};
+	t.ctr = (struct db_counters){INODE_ROOT, FIRST_BLOCK_ID, FIRST_GS, 0};
 	if (!rc) {
 		struct inode root = {.id = INODE_ROOT, .type = INODE_DIR, .perm = 0755};
 

@@ -13,6 +13,8 @@
  *   retry    client id + call id -> answer       at-most-once calls (retry.h)
  *   quota    directory id -> limits and use       (quota.h)
  *   policy   inode id -> storage policy            where one is set
+ *   ecpol    policy id -> state and parts      erasure-coding policies changed or added (ecpolicy.h)
+ *   ecdir    directory id -> policy id             where one is set
  *   expiry   time + client id + call id -> nothing   when to forget the answer
  * Files: DIR/in_use.lock (fcntl lock of the running process), DIR/current/data.mdb. A format builds
  * DIR/current.tmp and renames it, so that a crash leaves no half-formatted directory.
@@ -46,13 +48,14 @@ struct db_ident {
 /* Last value given out. */
 struct db_counters {
 	uint64_t inode, block, gs;
+	int64_t group; /* of units (geometry.h); 0: there was none */
 };
 
 #define DB_SEQ_KEY "seq" /* in meta */
 
 struct db {
 	MDB_env *env;
-	MDB_dbi meta, inodes, dirents, open, retry, expiry, quota, policy;
+	MDB_dbi meta, inodes, dirents, open, retry, expiry, quota, policy, ecpol, ecdir;
 	struct db_ident ident;
 	struct db_counters ctr; /* as committed; writer thread */
 	uint64_t seq; /* of the last record of the journal; writer thread */

@@ -82,6 +82,8 @@ static bool enough(const struct nn *nn, const struct blk *b)
 {
 	const uint32_t live = blk_live(b);
 
+	if (blk_ec(b))
+		return live >= (b->state == BLK_OPEN ? 1 : blk_wanted(&nn->blocks, b)) || !b->nreps;
 	if (b->state == BLK_OPEN)
 		return live >= nn->set.repl_min || !b->nreps;
 	return live >= blk_wanted(&nn->blocks, b) || (b->repl > nn->set.replication &&

@@ -13,6 +13,7 @@
 
 #include "common/base/block.h"
 
+struct ec_policy;
 struct storage;
 
 #define NO_TRUNCATE UINT64_MAX
@@ -42,6 +43,8 @@ struct effect {
 	int64_t delta;
 	uint64_t truncate_to; /* NO_TRUNCATE: recovery keeps what the replicas agree on */
 	const char *holder;
+	const struct ec_policy *ec; /* FX_BLOCK_ADD: of a group */
+	const uint8_t *units;       /* of a group: what each target holds; NULL: 0, 1, 2, ... */
 	struct storage **targets; /* borrowed from the data node table; writer thread only */
 	uint32_t ntargets;
 };

@@ -197,6 +197,9 @@ static bool was_never_written(const struct nn *nn, const struct inode_block *las
 {
 	const uint64_t up = clock_mono_ns() - nn->safe.left_ns;
 
+	/* Of a group HDFS gives up fewer pipelines than data units: nothing of them can be read. */
+	if (blk_ec(b) && !last->b.len && b->nreps < blk_ec(b)->k && b->open && b->open->ntargets < blk_ec(b)->k)
+		return !nn->safe.on && (nn->safe.empty_start || up > nn->set.redundancy_delay_ms * NS_PER_MS);
 	return !last->b.len && !b->nreps && (!b->open || !b->open->ntargets) && !nn->safe.on &&
 	       (nn->safe.empty_start || up > nn->set.redundancy_delay_ms * NS_PER_MS);
 }

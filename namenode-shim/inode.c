@@ -5,12 +5,16 @@
 #include <string.h>
 
 #include "common/base/cursor.h"
+#include "common/erasure/geometry.h"
 #include "namenode-shim/arena.h"
 #include "namenode-shim/db.h"
+#include "namenode-shim/ecpolicy.h"
 #include "namenode-shim/policy.h"
 #include "namenode-shim/quota.h"
 
 #define RECORD_VERSION 1
+#define RECORD_STRIPED 2 /* of a file with an erasure-coding policy: that of the other, and the policy */
+#define POLICY_BYTES 8 /* id, codec, k, m, cell */
 #define BLOCK_BYTES 25 /* id, stamp, length, committed */
 #define STRINGS 5
 #define TRUNCATE_BYTES 8 /* at the end of the record of a file that is being truncated */
@@ -39,11 +43,29 @@ uint64_t inode_len(const struct inode *n)
 	return len;
 }
 
+uint64_t inode_block_max(const struct inode *n)
+{
+	return n->ec ? ec_group_capacity(n->ec, n->block_size) : n->block_size;
+}
+
+static uint64_t striped_space(const struct inode *n, const struct inode_block *last)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < n->nblocks; i++)
+		sum += &n->blocks[i] == last && inode_is_open(n) && !last->committed
+			       ? (n->ec->k + n->ec->m) * n->block_size
+			       : ec_space(n->ec, n->blocks[i].b.len);
+	return sum;
+}
+
 uint64_t inode_space(const struct inode *n)
 {
 	const struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
 	uint64_t len = inode_len(n);
 
+	if (n->ec)
+		return striped_space(n, last);
 	if (last && inode_is_open(n) && !last->committed && last->b.len < n->block_size)
 		len += n->block_size - last->b.len;
 	return len * n->repl;
@@ -83,12 +105,41 @@ static void get_blocks(struct rd *r, struct arena *a, struct inode *n)
 	}
 }
 
+static void put_policy(struct wr *w, const struct ec_policy *p)
+{
+	wr_u8(w, p->id);
+	wr_u8(w, (uint8_t)p->codec);
+	wr_u8(w, p->k);
+	wr_u8(w, p->m);
+	wr_be32(w, p->cell);
+}
+
+static const struct ec_policy *get_policy(struct rd *r, struct arena *a)
+{
+	const uint8_t id = rd_u8(r), codec = rd_u8(r), k = rd_u8(r), m = rd_u8(r);
+	const uint32_t cell = rd_be32(r);
+	const struct ec_policy *own = ec_policy_by_id(id);
+	struct ec_policy p, *copy;
+
+	if (r->bad || ec_policy_make((enum ec_codec)codec, k, m, cell, id, &p, NULL) < 0 ||
+	    (own && !ec_policy_same(own, &p))) {
+		r->bad = true;
+		return NULL;
+	}
+	if (own)
+		return own;
+	copy = arena_new(a, struct ec_policy);
+	*copy = p;
+	return copy;
+}
+
 static int decode(const MDB_val *v, uint64_t id, struct arena *a, struct inode **ret)
 {
 	struct rd r = rd_init(v->mv_data, v->mv_size);
 	struct inode *n = arena_new(a, struct inode);
+	const uint8_t version = rd_u8(&r);
 
-	if (rd_u8(&r) != RECORD_VERSION)
+	if (version != RECORD_VERSION && version != RECORD_STRIPED)
 		return -EBADMSG;
 	n->id = id;
 	n->type = rd_u8(&r);
@@ -99,6 +150,7 @@ static int decode(const MDB_val *v, uint64_t id, struct arena *a, struct inode *
 	n->mtime = rd_be64(&r);
 	n->atime = rd_be64(&r);
 	n->block_size = rd_be64(&r);
+	n->ec = version == RECORD_STRIPED ? get_policy(&r, a) : NULL;
 	n->name = get_str(&r, a);
 	n->owner = get_str(&r, a);
 	n->group = get_str(&r, a);
@@ -126,13 +178,13 @@ static int record_bytes(const struct inode *n, size_t *ret)
 			return -EINVAL;
 		len += 2 + chars;
 	}
-	*ret = len + (n->truncating ? TRUNCATE_BYTES : 0);
+	*ret = len + (n->truncating ? TRUNCATE_BYTES : 0) + (n->ec ? POLICY_BYTES : 0);
 	return 0;
 }
 
 static void encode(struct wr *w, const struct inode *n)
 {
-	wr_u8(w, RECORD_VERSION);
+	wr_u8(w, n->ec ? RECORD_STRIPED : RECORD_VERSION);
 	wr_u8(w, n->type);
 	wr_be16(w, n->perm);
 	wr_be16(w, n->repl);
@@ -141,6 +193,8 @@ static void encode(struct wr *w, const struct inode *n)
 	wr_be64(w, n->mtime);
 	wr_be64(w, n->atime);
 	wr_be64(w, n->block_size);
+	if (n->ec)
+		put_policy(w, n->ec);
 	put_str(w, n->name);
 	put_str(w, n->owner);
 	put_str(w, n->group);
@@ -194,6 +248,8 @@ int inode_del(struct txn *t, const struct inode *n)
 		rc = txn_del(t, t->db->open, k.b, k.len);
 	if (!rc && n->type == INODE_DIR)
 		rc = quota_del(t, n->id);
+	if (!rc && n->type == INODE_DIR)
+		rc = ecdir_del(t, n->id);
 	return rc ? rc : policy_del(t, n->id);
 }
 

@@ -20,6 +20,7 @@
 #include "common/base/block.h"
 
 struct arena;
+struct ec_policy;
 struct txn;
 
 #define INODE_ROOT 16385ull
@@ -51,6 +52,7 @@ struct inode {
 	const char *client_host; /* its address */
 	uint32_t nblocks;
 	struct inode_block *blocks;
+	const struct ec_policy *ec; /* of a file whose blocks are groups of units; NULL: replicated */
 	bool truncating; /* open because its last block is being cut to truncate_to bytes */
 	uint64_t truncate_to;
 };
@@ -61,7 +63,9 @@ static inline bool inode_is_open(const struct inode *n)
 }
 /** Length of the file, all blocks. */
 uint64_t inode_len(const struct inode *n);
-/** Bytes of all replicas; the last block of an open file counts as a full one. */
+/** Most bytes that a block of @n may have: of a group, the data of all its units. */
+uint64_t inode_block_max(const struct inode *n);
+/** Bytes of all replicas, or units; the last block of an open file counts as a full one. */
 uint64_t inode_space(const struct inode *n);
 
 /** -ENOENT; -EBADMSG: the record does not decode. */

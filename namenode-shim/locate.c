@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "namenode-shim/locate.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/wire/ec_msg.h"
+#include "namenode-shim/ecpolicy.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/policy.h"
 #include "namenode-shim/req.h"
@@ -11,6 +14,17 @@
 static char *text(struct arena *a, const char *s)
 {
 	return arena_strdup(a, s);
+}
+
+Hd__ErasureCodingPolicyProto *locate_policy(struct arena *a, const struct ec_policy *p)
+{
+	Hd__ErasureCodingPolicyProto *m;
+
+	if (!p)
+		return NULL;
+	m = arena_new(a, Hd__ErasureCodingPolicyProto);
+	ec_policy_to_msg(p, arena_new(a, struct ec_policy_msg), m);
+	return m;
 }
 
 Hd__DatanodeIDProto *locate_dn_id(struct arena *a, const struct dn *dn)
@@ -87,16 +101,23 @@ Hd__ExtendedBlockProto *locate_ext_block(const struct req *q, struct arena *a,
 	return e;
 }
 
-Hd__LocatedBlockProto *locate_bare(struct req *q, const struct block *b, uint64_t offset)
+/* It says nothing, but its field is required. */
+static Hc__TokenProto *no_token(struct req *q)
 {
-	Hd__LocatedBlockProto *l = req_new_msg(q, Hd__LocatedBlockProto, hd__located_block_proto__init);
 	Hc__TokenProto *t = req_new_msg(q, Hc__TokenProto, hc__token_proto__init);
 
 	t->kind = text(&q->mem, "");
 	t->service = text(&q->mem, "");
+	return t;
+}
+
+Hd__LocatedBlockProto *locate_bare(struct req *q, const struct block *b, uint64_t offset)
+{
+	Hd__LocatedBlockProto *l = req_new_msg(q, Hd__LocatedBlockProto, hd__located_block_proto__init);
+
 	l->b = locate_ext_block(q, &q->mem, b);
 	l->offset = offset;
-	l->blocktoken = t; /* required, also when it says nothing */
+	l->blocktoken = no_token(q);
 	return l;
 }
 
@@ -115,6 +136,21 @@ Hd__LocatedBlockProto *locate_on(struct req *q, const struct block *b, uint64_t 
 	}
 	l->n_locs = l->n_storagetypes = l->n_storageids = n;
 	return l;
+}
+
+void locate_units(struct req *q, Hd__LocatedBlockProto *l, const uint8_t *units, uint32_t n)
+{
+	uint8_t *index = arena_array(&q->mem, uint8_t, n);
+	Hc__TokenProto *none = no_token(q);
+
+	l->blocktokens = arena_array(&q->mem, Hc__TokenProto *, n);
+	for (uint32_t i = 0; i < n; i++) {
+		index[i] = units ? units[i] : (uint8_t)i;
+		l->blocktokens[i] = none;
+	}
+	l->n_blocktokens = n;
+	l->has_blockindices = 1;
+	l->blockindices = (ProtobufCBinaryData){n, index};
 }
 
 static uint32_t collect(const struct blk *b, bool corrupt, bool excess, struct storage **st)
@@ -173,6 +209,41 @@ static void sort_near(struct req *q, struct storage **st, uint32_t n)
 		}
 }
 
+static int by_unit(const void *a, const void *b)
+{
+	return (*(const struct replica *const *)a)->unit - (*(const struct replica *const *)b)->unit;
+}
+
+/* Units of a group to read it from: where its pipelines write, or all that are good. */
+static Hd__LocatedBlockProto *locate_group(struct req *q, const struct inode_block *ib,
+					   const struct blk *b, uint64_t offset)
+{
+	struct storage **st = arena_array(&q->mem, struct storage *, b->nreps + EC_UNITS_MAX);
+	const struct replica **rep = arena_array(&q->mem, const struct replica *, b->nreps + 1u);
+	uint8_t *units = arena_array(&q->mem, uint8_t, b->nreps + EC_UNITS_MAX);
+	const bool open = b->state != BLK_COMPLETE && b->open && b->open->ntargets;
+	Hd__LocatedBlockProto *l;
+	uint32_t n = 0, reps = 0;
+
+	for (uint32_t i = 0; open && i < b->open->ntargets; i++) {
+		units[n] = b->open->target_unit[i];
+		st[n++] = b->open->target[i];
+	}
+	for (uint16_t i = 0; !open && i < b->nreps; i++)
+		if (!b->rep[i].corrupt && !b->rep[i].excess && b->rep[i].st->dn->alive &&
+		    (b->rep[i].state == REPLICA_FINALIZED || b->state != BLK_COMPLETE))
+			rep[reps++] = &b->rep[i];
+	qsort(rep, reps, sizeof(*rep), by_unit);
+	for (uint32_t i = 0; i < reps; i++) {
+		units[n] = rep[i]->unit;
+		st[n++] = rep[i]->st;
+	}
+	l = locate_on(q, &ib->b, offset, st, n);
+	locate_units(q, l, units, n);
+	l->corrupt = b->state == BLK_COMPLETE && blk_readable(b) < ec_units_needed(blk_ec(b), ib->b.len);
+	return l;
+}
+
 static Hd__LocatedBlockProto *locate_block(struct req *q, const struct inode_block *ib,
 					   uint64_t offset, bool *ret_complete)
 {
@@ -183,8 +254,14 @@ static Hd__LocatedBlockProto *locate_block(struct req *q, const struct inode_blo
 	uint32_t n;
 
 	*ret_complete = b && b->state == BLK_COMPLETE;
-	if (!b)
-		return locate_bare(q, &ib->b, offset);
+	if (!b) {
+		l = locate_bare(q, &ib->b, offset);
+		if (ec_id_is_striped(ib->b.id))
+			locate_units(q, l, NULL, 0);
+		return l;
+	}
+	if (blk_ec(b))
+		return locate_group(q, ib, b, offset);
 	st = arena_array(&q->mem, struct storage *,
 			 (size_t)b->nreps + (b->open ? b->open->ntargets : 0) + 1);
 	n = readable(b, st, &corrupt);
@@ -214,6 +291,7 @@ Hd__LocatedBlocksProto *locate_file(struct req *q, const struct inode *f, uint64
 		pos += b->b.len;
 	}
 	l->filelength = pos;
+	l->ecpolicy = locate_policy(&q->mem, f->ec);
 	l->underconstruction = inode_is_open(f);
 	if (!f->nblocks)
 		return l;
@@ -233,6 +311,7 @@ Hd__HdfsFileStatusProto *locate_status(struct req *q, const struct inode *n, con
 	Hd__FsPermissionProto *p =
 		req_new_msg(q, Hd__FsPermissionProto, hd__fs_permission_proto__init);
 	const bool dir = n->type == INODE_DIR;
+	const struct ec_policy *ec = NULL;
 
 	p->perm = n->perm;
 	s->filetype = dir ? HD__HDFS_FILE_STATUS_PROTO__FILE_TYPE__IS_DIR
@@ -249,7 +328,11 @@ Hd__HdfsFileStatusProto *locate_status(struct req *q, const struct inode *n, con
 	PB_SET(s, fileid, n->id);
 	PB_SET(s, childrennum, dir ? (int32_t)n->children : 0);
 	PB_SET(s, storagepolicy, policy_of(q->ns.t, n, &q->mem));
-	PB_SET(s, flags, n->id == INODE_ROOT ? HD__HDFS_FILE_STATUS_PROTO__FLAGS__SNAPSHOT_ENABLED : 0);
+	/* A damaged row shows where something is created; a listing does without. */
+	(void)ecdir_of(q->ns.t, n, &q->mem, &ec);
+	s->ecpolicy = locate_policy(&q->mem, ec);
+	PB_SET(s, flags, (n->id == INODE_ROOT ? HD__HDFS_FILE_STATUS_PROTO__FLAGS__SNAPSHOT_ENABLED : 0u) |
+				 (ec ? HD__HDFS_FILE_STATUS_PROTO__FLAGS__HAS_EC : 0u));
 	if (with_blocks && !dir)
 		s->locations = locate_file(q, n, 0, UINT64_MAX);
 	return s;

@@ -19,6 +19,7 @@ extern const struct method_table client_admin_methods;  /* client_admin.c: defau
 extern const struct method_table client_ops_methods;    /* client_ops.c: an administrator's calls */
 extern const struct method_table client_change_methods; /* client_change.c: names and attributes */
 extern const struct method_table client_policy_methods; /* client_policy.c: storage policies, quotas */
+extern const struct method_table client_ec_methods;      /* client_ec.c: erasure-coding policies */
 extern const struct method_table client_refuse_methods; /* client_refuse.c: what is not there, and says so */
 extern const struct method_table client_append_methods; /* client_append.c: files that exist written on, cut, joined */
 extern const struct method_table client_write_methods;  /* client_write.c: blocks of open files */

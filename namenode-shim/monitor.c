@@ -82,7 +82,7 @@ static void order_copies(struct nn *nn, uint32_t live, uint64_t now)
 
 		list_del(&b->work); /* to the end of the line */
 		list_add_tail(&nn->blocks.under, &b->work);
-		if (!(b->flags & BLK_MISSING)) {
+		if (!(b->flags & BLK_MISSING) && !blk_ec(b)) {
 			order_copy(nn, b, now);
 			budget--;
 		}

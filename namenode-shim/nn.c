@@ -36,9 +36,10 @@ static int load_inode(void *arg, struct inode *n)
 		const struct inode_block *b = &n->blocks[i];
 		const bool last = i + 1 == n->nblocks;
 
-		struct blk *k = blocks_add(
-			&nn->blocks, &b->b, n->id, n->repl,
-			!open || !last ? BLK_COMPLETE : b->committed ? BLK_COMMITTED : BLK_OPEN);
+		const enum blk_state state =
+			!open || !last ? BLK_COMPLETE : b->committed ? BLK_COMMITTED : BLK_OPEN;
+		struct blk *k = n->ec ? blocks_add_group(&nn->blocks, &b->b, n->id, n->ec, state)
+				      : blocks_add(&nn->blocks, &b->b, n->id, n->repl, state);
 
 		if (last && n->truncating) /* no order of the last process counts: begin anew */
 			blk_set_recovery(&nn->blocks, k, RECOVERY_LOST,
@@ -79,6 +80,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	nn->set = *set;
 	nn->start_ms = clock_wall_ms();
 	nn->start_ns = clock_mono_ns();
+	nn->set.ec.run = nn->start_ms;
 	pthread_rwlock_init(&nn->mem_lock, NULL);
 	pthread_mutex_init(&nn->qlock, NULL);
 	req_pool_init(&nn->reqs);
@@ -286,12 +288,16 @@ static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id, u
 	o->truncate_to = truncate_to;
 	if (!o->ntargets) { /* this process never saw the pipeline: whoever reported a replica */
 		struct storage **st = xcalloc(b->nreps + 1u, sizeof(struct storage *));
+		uint8_t *units = xcalloc(b->nreps + 1u, 1);
 		uint32_t n = 0;
 
 		for (uint16_t i = 0; i < b->nreps; i++)
-			if (!b->rep[i].corrupt)
+			if (!b->rep[i].corrupt) {
+				units[n] = b->rep[i].unit;
 				st[n++] = b->rep[i].st;
-		blk_set_targets(b, st, n);
+			}
+		blk_set_targets(b, st, units, n);
+		free(units);
 		free(st);
 	}
 	for (uint32_t i = 0; i < o->ntargets && !best; i++) {
@@ -315,12 +321,16 @@ static void block_synced(struct nn *nn, struct blk *b, const struct effect *e)
 
 	/* Until all of them are known with their new stamp some would look stale and be ordered deleted. */
 	nn->blocks.quiet = true;
-	blk_set_targets(b, e->targets, e->ntargets);
+	blk_set_targets(b, e->targets, e->units, e->ntargets);
 	blk_set_recovery(&nn->blocks, b, 0, 0);
 	b->open->truncate_to = NO_TRUNCATE;
 	blk_commit(&nn->blocks, b, &e->b);
-	for (uint32_t i = 0; i < e->ntargets; i++)
-		blocks_report(&nn->blocks, e->targets[i], &e->b, REPLICA_FINALIZED, false, 0);
+	for (uint32_t i = 0; i < e->ntargets; i++) {
+		const uint8_t unit = e->units ? e->units[i] : 0;
+		const struct block r = {e->b.id + unit, e->b.gs, blk_unit_len(b, e->b.len, unit)};
+
+		blocks_report(&nn->blocks, e->targets[i], &r, REPLICA_FINALIZED, false, 0);
+	}
 	nn->blocks.quiet = quiet;
 	blk_recheck(&nn->blocks, b);
 }
@@ -331,8 +341,9 @@ static void apply_block(struct nn *nn, const struct effect *e)
 	struct blk *b = blocks_find(bs, e->b.id);
 
 	if (e->kind == FX_BLOCK_ADD) {
-		b = blocks_add(bs, &e->b, e->inode, e->repl, BLK_OPEN);
-		blk_set_targets(b, e->targets, e->ntargets);
+		b = e->ec ? blocks_add_group(bs, &e->b, e->inode, e->ec, BLK_OPEN)
+			  : blocks_add(bs, &e->b, e->inode, e->repl, BLK_OPEN);
+		blk_set_targets(b, e->targets, e->units, e->ntargets);
 		return;
 	}
 	if (!b)
@@ -344,7 +355,7 @@ static void apply_block(struct nn *nn, const struct effect *e)
 	case FX_BLOCK_PIPELINE:
 		b->b.gs = e->b.gs;
 		b->b.len = e->b.len;
-		blk_set_targets(b, e->targets, e->ntargets);
+		blk_set_targets(b, e->targets, e->units, e->ntargets);
 		blk_recheck(bs, b);
 		break;
 	case FX_BLOCK_REOPEN:
@@ -439,7 +450,7 @@ static bool wait_is_over(struct nn *nn, const struct req *q, uint64_t now)
 	const struct blk *b = blocks_find(&nn->blocks, q->wait.b.id);
 
 	return now >= q->wait.deadline_ns || !b ||
-	       blk_finalized_as(b, q->wait.b.gs, q->wait.b.len) >= nn->set.repl_min;
+	       blk_enough_as(b, q->wait.b.gs, q->wait.b.len, nn->set.repl_min);
 }
 
 /* Sleep until there is something to do; false: stop and nothing is left. */

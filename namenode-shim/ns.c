@@ -217,7 +217,8 @@ int ns_create(struct ns *n, const struct ns_create *c, struct walk *w, struct in
 		rc = rc ? rc : make_dirs(n, w, 1, mid, mid, &up);
 	}
 	file = node_new(n, up, w->name[w->depth - 1], INODE_FILE, c->perm);
-	file->repl = c->repl;
+	file->repl = c->ec ? 1 : c->repl; /* what stock shows for a striped file */
+	file->ec = c->ec;
 	file->block_size = c->block_size;
 	file->atime = n->now_ms;
 	file->client = c->client;

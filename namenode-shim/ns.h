@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/erasure/policy.h"
 #include "namenode-shim/arena.h"
 #include "namenode-shim/effect.h"
 #include "namenode-shim/exc.h"
@@ -89,6 +90,7 @@ struct ns_create {
 	uint16_t perm, repl;
 	uint64_t block_size;
 	bool create, overwrite, create_parent;
+	const struct ec_policy *ec; /* ns_create(): NULL: replicated */
 };
 /** Where @c is to go, and whether its caller may: everything but what an existing file means. */
 int ns_walk_create(struct ns *n, const struct ns_create *c, struct walk *w);
@@ -104,13 +106,14 @@ int ns_set_perm(struct ns *n, const char *path, uint16_t perm);
 int ns_set_owner(struct ns *n, const char *path, const char *owner, const char *group);
 /** Negative: leave. */
 int ns_set_times(struct ns *n, const char *path, int64_t mtime, int64_t atime);
-/** *ret false: a directory. */
+/** *ret false: a directory, or striped. */
 int ns_set_repl(struct ns *n, const char *path, uint16_t repl, bool *ret);
 
 struct ns_summary {
 	uint64_t len, files, dirs, space;
 	uint64_t max_inodes, max_space; /* QUOTA_NONE: no limit */
 	bool is_dir;
+	char ec[EC_NAME_MAX]; /* policy of the file, or set on the directory; "": none */
 };
 #define NS_SUM_STEP 1000 /* inodes that one call of ns_summarize() looks at */
 #define NS_MORE 1

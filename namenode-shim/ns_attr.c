@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "namenode-shim/db.h"
+#include "namenode-shim/ecpolicy.h"
 #include "namenode-shim/ns_internal.h"
 #include "namenode-shim/quota.h"
 #include "namenode-shim/users.h"
@@ -78,7 +79,7 @@ int ns_set_repl(struct ns *n, const char *path, uint16_t repl, bool *ret)
 	*ret = false;
 	if (!rc && w.last)
 		rc = ns_check(n, w.last, ACCESS_W, w.path);
-	if (rc < 0 || !w.last || w.last->type == INODE_DIR)
+	if (rc < 0 || !w.last || w.last->type == INODE_DIR || w.last->ec)
 		return rc;
 	more = -(int64_t)inode_space(w.last);
 	w.last->repl = repl;
@@ -196,6 +197,9 @@ static int begin_summary(struct ns *n, const char *path, const char *missing, bo
 		q.max_inodes = INT64_MAX;
 	s->sum = (struct ns_summary){.max_inodes = q.max_inodes, .max_space = q.max_space,
 				     .is_dir = w.last->type == INODE_DIR};
+	rc = ns_io(n, ecdir_name(n->t, w.last, n->a, s->sum.ec));
+	if (rc < 0)
+		return rc;
 	if (w.last->type == INODE_FILE)
 		add_file(&s->sum, w.last);
 	else if (stored && counted) {

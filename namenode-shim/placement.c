@@ -100,10 +100,15 @@ static uint32_t in_rack(const struct rack_rule *r, const char *rack)
 	return n;
 }
 
-static struct rack_rule rule_of(const struct dn *const *holder, uint32_t n, uint32_t total, uint32_t racks)
+static struct rack_rule rule_of(const struct dn *const *holder, uint32_t n, uint32_t total, uint32_t racks,
+				bool spread)
 {
 	struct rack_rule r = {.holder = holder, .nholders = n, .most = (total - 1) / racks + 2};
 
+	if (spread) {
+		r.most = (total - 1) / racks + 1;
+		return r;
+	}
 	if (n == 1 || (n == 2 && !strcmp(holder[0]->rack, holder[1]->rack)))
 		r.other = holder[0]->rack;
 	else if (n == 2)
@@ -149,7 +154,8 @@ uint32_t place_choose(struct datanodes *d, const struct place *p, struct storage
 		    has_room(dn, p->block_size))
 			cand[n++] = dn;
 	while (got < p->want && n) {
-		const struct rack_rule rule = rule_of(holder, held, p->nholders + p->want, racks);
+		const struct rack_rule rule = rule_of(holder, held, p->nholders + p->want, racks,
+						      p->spread);
 		const uint32_t ok = racks > 1 && held ? sort_fitting(&rule, cand, n) : n;
 		const uint32_t i = held ? pick_index(d, cand, ok) : pick_local(d, p, cand, ok);
 		struct dn *dn = cand[i];

@@ -9,6 +9,7 @@
  * racks the second replica goes to another rack than the first, the third to the rack of the second, and
  * no rack gets more than (n - 1) / racks + 2; where that is not possible, anywhere. Nodes that are to
  * leave get nothing.
+ * Units of a group (spread) go evenly over the racks, at most units / racks of one, rounded up, while that can be.
  * Room already promised to other new blocks since the node's last heartbeat counts as taken.
  * Threading: writer thread.
  * Source: HDFS default placement; hdfs-wire 3.4 (addBlock).
@@ -25,6 +26,7 @@ struct place {
 	const char *writer_ip; /* NULL: no preference */
 	const struct dn **exclude;
 	uint32_t nexclude;
+	bool spread;       /* units of a group: as evenly over the racks as can be */
 	uint32_t nholders; /* the first of exclude hold the block already: they count for racks */
 	uint64_t block_size;
 };

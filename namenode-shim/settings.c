@@ -243,6 +243,21 @@ static int load_limits(const struct conf *c, struct settings *s, struct err *e)
 	return rc ? rc : get_fixed_groups(c, s, e);
 }
 
+static int load_ec(const struct conf *c, struct ec_rules *r, struct err *e)
+{
+	const char *key = "dfs.namenode.ec.system.default.policy";
+	const char *dflt = conf_get_or(c, key, EC_DEFAULT_POLICY);
+	struct ec_policy p;
+	int rc = *dflt ? ec_policy_parse(dflt, &p, e) : 0;
+
+	if (rc < 0)
+		return err_prefix(e, "%s", key);
+	snprintf(r->dflt, sizeof(r->dflt), "%s", dflt);
+	rc = get_u32(c, "dfs.namenode.ec.policies.max.cellsize", EC_CELL_MAX_ADD, EC_CELL_STEP, EC_CELL_MAX,
+		     &r->cell_max, e);
+	return rc ? rc : conf_bool(c, "dfs.namenode.ec.userdefined.policy.allowed", true, &r->may_add, e);
+}
+
 void settings_fini(struct settings *s)
 {
 	conf_list_free(s->limits.protected_dirs);
@@ -319,6 +334,7 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc : get_checksum(c, &s->checksum_type, e);
 	rc = rc ? rc : load_times(c, s, e);
 	rc = rc ? rc : load_limits(c, s, e);
+	rc = rc ? rc : load_ec(c, &s->ec, e);
 	if (!rc)
 		snprintf(s->super_group, sizeof(s->super_group), "%s",
 			 conf_get_or(c, "dfs.permissions.superusergroup", "supergroup"));

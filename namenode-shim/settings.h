@@ -7,6 +7,7 @@
 
 #include "common/base/err.h"
 #include "common/base/net.h"
+#include "namenode-shim/ecpolicy.h"
 
 struct conf;
 
@@ -51,6 +52,7 @@ struct settings {
 	uint64_t recovery_ms; /* between two attempts to recover one block */
 	uint64_t atime_precision_ms; /* 0: access times are not kept */
 	struct ns_limits limits;
+	struct ec_rules ec;
 };
 
 /** -EINVAL, -ENOENT (unknown host), with key, value and cure in @err. */

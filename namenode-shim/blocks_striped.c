@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups of units: what differs from replicated blocks. */
+#include "namenode-shim/blocks_internal.h"
+#include "namenode-shim/datanodes.h"
+
+#define BIT(unit) (1u << (unit))
+
+static bool stays(const struct dn *dn)
+{
+	return dn->alive && dn->admin == DN_NORMAL;
+}
+
+static bool lives(const struct dn *dn)
+{
+	return dn->alive;
+}
+
+static bool is_away(const struct dn *dn)
+{
+	return dn->admin == DN_ENTERING_MAINTENANCE || dn->admin == DN_IN_MAINTENANCE;
+}
+
+static uint32_t units_on(const struct blk *b, bool (*where)(const struct dn *dn))
+{
+	uint32_t set = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (replica_is_good(&b->rep[i]) && where(b->rep[i].st->dn))
+			set |= BIT(b->rep[i].unit);
+	return set & ec_units_existing(blk_ec(b), b->b.len);
+}
+
+uint32_t group_live(const struct blk *b)
+{
+	return units_on(b, stays);
+}
+
+uint32_t group_readable(const struct blk *b)
+{
+	return units_on(b, lives);
+}
+
+uint32_t group_away(const struct blk *b)
+{
+	return units_on(b, is_away) & ~group_live(b);
+}
+
+/* All units; of those in maintenance so many less, as long as the group can be read without them. */
+uint32_t group_wanted(const struct blk *b)
+{
+	const uint32_t all = (uint32_t)__builtin_popcount(ec_units_existing(blk_ec(b), b->b.len));
+	const uint32_t away = (uint32_t)__builtin_popcount(group_away(b));
+	const uint32_t least = ec_units_needed(blk_ec(b), b->b.len);
+
+	return all > away + least ? all - away : least;
+}
+
+bool group_enough_as(const struct blk *b, uint64_t gs, uint64_t len)
+{
+	uint32_t set = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		const struct replica *r = &b->rep[i];
+
+		if (r->state == REPLICA_FINALIZED && !r->corrupt && r->gs == gs &&
+		    r->len == ec_unit_length(blk_ec(b), len, r->unit))
+			set |= BIT(r->unit);
+	}
+	set &= ec_units_existing(blk_ec(b), len);
+	return (uint32_t)__builtin_popcount(set) >= ec_units_needed(blk_ec(b), len);
+}
+
+/* A unit that two nodes have goes from the one with less room. */
+static void drop_twins(struct blk *b)
+{
+	struct replica *keep[EC_UNITS_MAX] = {NULL};
+
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		struct replica *r = &b->rep[i], *other = keep[r->unit], *go;
+
+		if (!replica_is_good(r) || !stays(r->st->dn))
+			continue;
+		keep[r->unit] = !other || other->st->remaining < r->st->remaining ? r : other;
+		go = !other ? NULL : keep[r->unit] == r ? other : r;
+		if (!go)
+			continue;
+		go->excess = true;
+		dn_order_invalidate(go->st->dn, blk_replica_id(b, go), go->gs, false);
+	}
+}
+
+/* A corrupt unit goes once it is whole elsewhere; of an older stamp as soon as the group can do without. */
+static void drop_corrupt(struct blk *b)
+{
+	const uint32_t live = group_live(b);
+	const bool readable = (uint32_t)__builtin_popcount(live) >= ec_units_needed(blk_ec(b), b->b.len);
+
+	for (uint16_t i = 0; i < b->nreps;) {
+		struct replica *r = &b->rep[i];
+
+		if (r->corrupt && ((live & BIT(r->unit)) || (readable && r->gs < b->b.gs)) &&
+		    !blk_node_has_good(b, r))
+			blk_order_drop(b, r);
+		else
+			i++;
+	}
+}
+
+void group_recheck(struct blocks *bs, struct blk *b)
+{
+	const uint32_t needed = ec_units_needed(blk_ec(b), b->b.len);
+	uint32_t live, readable;
+	unsigned int flags = 0;
+
+	if (!bs->quiet) {
+		drop_twins(b);
+		drop_corrupt(b);
+	}
+	for (uint16_t i = 0; i < b->nreps; i++)
+		flags |= b->rep[i].corrupt ? BLK_CORRUPT : 0u;
+	live = blk_live(b);
+	readable = blk_readable(b);
+	if (live + b->npending < blk_wanted(bs, b))
+		flags |= BLK_UNDER;
+	if ((uint32_t)__builtin_popcount(group_readable(b) | group_away(b)) < needed)
+		flags |= BLK_MISSING;
+	flags |= live <= needed && (flags & BLK_UNDER) ? BLK_URGENT : 0u;
+	flags |= readable >= needed ? BLK_SAFE : 0u;
+	blk_set_flags(bs, b, flags);
+}
