@@ -133,7 +133,7 @@ static json_t *info_bean(struct dn *dn, uint64_t start_ms)
 	put_volumes(o, dn);
 	put_int(o, "XceiverCount", dn->xceivers);
 	put_int(o, "ActiveTransferThreadCount", dn->xceivers);
-	put_int(o, "XmitsInProgress", dn->transfers);
+	put_int(o, "XmitsInProgress", dn->transfers + dn->ec_xmits);
 	(void)json_object_set_new(o, "DatanodeNetworkCounts", json_array());
 	put_text(o, "DiskBalancerStatus", "");
 	put_json_text(o, "SendPacketDownstreamAvgInfo", means_of(dn, OUTLIER_PEER));
@@ -227,6 +227,14 @@ static json_t *activity_bean(struct dn *dn)
 		{"BlocksReplicated", METRIC_DN_BLOCKS_REPLICATED, METRIC_DN_BLOCKS_REPLICATED},
 		{"BlockVerificationFailures", METRIC_DN_CORRUPT, METRIC_DN_CORRUPT},
 		{"VolumeFailures", METRIC_DN_VOLUME_FAILURES, METRIC_DN_VOLUME_FAILURES},
+		{"EcReconstructionTasks", METRIC_DN_EC_TASKS, METRIC_DN_EC_TASKS},
+		{"EcFailedReconstructionTasks", METRIC_DN_EC_FAILED, METRIC_DN_EC_FAILED},
+		{"EcInvalidReconstructionTasks", METRIC_DN_EC_INVALID, METRIC_DN_EC_INVALID},
+		{"EcDecodingTimeNanos", METRIC_DN_EC_DECODE_NS, METRIC_DN_EC_DECODE_NS},
+		{"EcReconstructionBytesRead", METRIC_DN_EC_BYTES_READ, METRIC_DN_EC_BYTES_READ},
+		{"EcReconstructionRemoteBytesRead", METRIC_DN_EC_REMOTE_BYTES_READ,
+		 METRIC_DN_EC_REMOTE_BYTES_READ},
+		{"EcReconstructionBytesWritten", METRIC_DN_EC_BYTES_WRITTEN, METRIC_DN_EC_BYTES_WRITTEN},
 		{"HeartbeatsNumOps", METRIC_DN_HEARTBEATS, METRIC_DN_HEARTBEATS},
 		{"LifelinesNumOps", METRIC_DN_LIFELINES, METRIC_DN_LIFELINES},
 		{"BlockReportsNumOps", METRIC_DN_FULL_REPORTS, METRIC_DN_FULL_REPORTS},
@@ -241,6 +249,10 @@ static json_t *activity_bean(struct dn *dn)
 		put_int(o, rows[i].name, metric_get(rows[i].a) +
 					 (rows[i].b == rows[i].a ? 0 : metric_get(rows[i].b)));
 	put_int(o, "DataNodeActiveXceiversCount", dn->xceivers);
+	put_int(o, "EcReconstructionReadTimeMillis", metric_get(METRIC_DN_EC_READ_NS) / 1000000);
+	put_int(o, "EcReconstructionDecodingTimeMillis", metric_get(METRIC_DN_EC_DECODE_NS) / 1000000);
+	put_int(o, "EcReconstructionWriteTimeMillis", metric_get(METRIC_DN_EC_WRITE_NS) / 1000000);
+	put_int(o, "EcReconstructionValidateTimeMillis", metric_get(METRIC_DN_EC_CHECK_NS) / 1000000);
 	return o;
 }
 

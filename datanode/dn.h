@@ -55,6 +55,8 @@ struct dn {
 	uint32_t disks_min; /* data directories that must work, else the node ends */
 	atomic_uint xceivers; /* data transfers in progress, for heartbeats: 0 at rest, as of a Java node of 3.4 */
 	atomic_uint transfers; /* copies ordered by a NameNode in progress */
+	atomic_uint ec_xmits;  /* what reconstructions ordered by a NameNode count beside them */
+	uint32_t ec_xmits_pct; /* of its connections: dfs.datanode.ec.reconstruction.xmits.weight, in percent */
 	atomic_bool restarting; /* the node ends to be started again (shutdownDatanode upgrade): writers
 				 * are to be told to wait for it */
 };

@@ -88,6 +88,7 @@ int node_start(struct node *n, const struct conf *conf, struct err *err)
 	n->dn.ipc_addr = n->opts.ipc_addr;
 	n->dn.http_addr = n->opts.http_addr;
 	n->dn.sync_on_close = n->opts.sync_on_close;
+	n->dn.ec_xmits_pct = n->opts.ec_xmits_pct;
 	n->dn.disks_min = n->opts.disks_min;
 	memcpy(n->dn.host_name, n->opts.host_name, sizeof(n->dn.host_name));
 	return start(n, err);

@@ -78,6 +78,20 @@ static int refuse_security(const struct conf *conf, struct err *err)
 	return 0;
 }
 
+/* A fraction: what a reconstruction's connection counts beside a copy's. */
+static int read_xmits_weight(const struct conf *conf, struct dn_options *ret, struct err *err)
+{
+	static const char key[] = "dfs.datanode.ec.reconstruction.xmits.weight";
+	const char *text = conf_get_or(conf, key, "0.5");
+	char *end;
+	const double v = strtod(text, &end);
+
+	if (end == text || *end || !(v >= 0 && v <= 1000))
+		return err_set(err, -EINVAL, "%s is \"%.100s\"; it must be 0 to 1000", key, text);
+	ret->ec_xmits_pct = (uint32_t)(v * 100);
+	return 0;
+}
+
 int dn_options_read(const struct conf *conf, struct dn_options *ret, struct err *err)
 {
 	const char *name = conf_get(conf, "dfs.datanode.hostname");
@@ -98,6 +112,8 @@ int dn_options_read(const struct conf *conf, struct dn_options *ret, struct err 
 		rc = read_reactors(conf, ret, err);
 	if (!rc)
 		rc = conf_bool(conf, "dfs.datanode.synconclose", true, &ret->sync_on_close, err);
+	if (!rc)
+		rc = read_xmits_weight(conf, ret, err);
 	if (!rc)
 		rc = conf_time_ms(conf, "dfs.rdma.stop.grace", 10000, &grace, err);
 	ret->stop_grace_ms = grace > 600000 ? 600000 : (uint32_t)grace;

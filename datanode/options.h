@@ -27,6 +27,7 @@ struct dn_options {
 	char host_name[256];
 	uint32_t reactors;
 	bool sync_on_close;
+	uint32_t ec_xmits_pct;
 	uint32_t stop_grace_ms;
 };
 

@@ -17,7 +17,7 @@ MAY = {  # folder -> folders it may include from, besides itself; the longest pr
     'datanode/xfer': ['common', 'datanode/store', 'datanode/dn.h', 'datanode/live.def', 'datanode/live.h',
                       'datanode/outliers.h', 'datanode/nn/nn.h'],
     'datanode/nn': ['common', 'datanode/store', 'datanode/dn.h', 'datanode/live.def', 'datanode/live.h',
-                    'datanode/outliers.h', 'datanode/xfer/xfer.h', 'datanode/xfer/token.h'],
+                    'datanode/outliers.h', 'datanode/xfer/xfer.h', 'datanode/xfer/rebuild.h', 'datanode/xfer/token.h'],
     'datanode': ['common'],
     'namenode-shim': ['common'],
     'client': ['common'],

@@ -22,6 +22,7 @@
 
 #define IO_CHUNK (1u << 20)
 #define THREADS_MAX 256
+#define DEPTH_MAX 4096
 #define PREAD_PER_MIB 4
 
 struct worker;
@@ -31,7 +32,7 @@ struct bench {
 	const char *mode, *op, *path; /* "io" | "nn" */
 	uint64_t size;                /* bytes of a file; of a pread */
 	uint64_t piece;               /* bytes of one pread */
-	uint32_t files, replication, threads;
+	uint32_t files, replication, threads, depth; /* depth: calls under way, of each thread */
 	bool json;
 	const char *conf[64];
 	uint32_t conf_count;
@@ -45,6 +46,7 @@ struct bench {
 struct worker {
 	struct bench *b;
 	pthread_t thread;
+	struct dfs_queue *queue; /* NULL: one call at a time */
 	void *buf;
 	uint64_t ops, bytes;
 	uint64_t *latency_ns; /* of each op, in the order done */
@@ -201,6 +203,95 @@ static void nn_op(struct bench *b, uint32_t i, struct worker *w)
 		record(w, since, 0);
 }
 
+/* ---- nn with several calls under way ---- */
+
+/* One of them: an entry after the other. */
+struct slot {
+	struct worker *w;
+	uint64_t since_ns;
+	struct dfs_file *file;
+	struct dfs_stat st;
+	bool is_open; /* file is to be closed yet */
+	char name[512];
+};
+
+static void slot_next(struct slot *s);
+
+static void slot_done(void *arg, int rc, const struct dfs_err *err)
+{
+	struct slot *s = arg;
+	const struct dfs_then then = {slot_done, s};
+	struct dfs_err why;
+
+	if (rc == 0 && s->is_open) {
+		s->is_open = false;
+		rc = dfs_begin_close(s->w->queue, s->file, &then, &why);
+		if (rc == 0)
+			return;
+		err = &why;
+	}
+	if (rc < 0)
+		failed(s->w->b, s->name, err->text);
+	else
+		record(s->w, s->since_ns, 0);
+	slot_next(s);
+}
+
+/* 0 when the call is under way. */
+static int slot_begin(struct slot *s, struct dfs_err *err)
+{
+	const struct dfs_then then = {slot_done, s};
+	struct dfs_queue *q = s->w->queue;
+	const char *op = s->w->b->op;
+	char to[520];
+
+	s->is_open = !strcmp(op, "create") || !strcmp(op, "open");
+	if (!strcmp(op, "create"))
+		return dfs_begin_create(q, s->name, NULL, &s->file, &then, err);
+	if (!strcmp(op, "open"))
+		return dfs_begin_open(q, s->name, &s->file, &then, err);
+	if (!strcmp(op, "mkdir"))
+		return dfs_begin_mkdir(q, s->name, 0, true, &then, err); /* one call */
+	if (!strcmp(op, "stat"))
+		return dfs_begin_stat(q, s->name, &s->st, &then, err);
+	if (!strcmp(op, "delete"))
+		return dfs_begin_delete(q, s->name, false, &then, err);
+	snprintf(to, sizeof(to), "%s.r", s->name);
+	return dfs_begin_rename(q, s->name, to, false, &then, err);
+}
+
+static void slot_next(struct slot *s)
+{
+	struct bench *b = s->w->b;
+	struct dfs_err err;
+	uint32_t i;
+
+	while ((i = atomic_fetch_add(&b->next, 1)) < b->files) {
+		name_of(b, i, s->name, sizeof(s->name));
+		s->since_ns = clock_mono_ns();
+		if (slot_begin(s, &err) == 0)
+			return;
+		failed(b, s->name, err.text);
+	}
+}
+
+static void work_deep(struct worker *w)
+{
+	struct slot *slots = calloc(w->b->depth, sizeof(*slots));
+
+	if (!slots)
+		abort();
+	for (uint32_t i = 0; i < w->b->depth; i++) {
+		slots[i].w = w;
+		slot_next(&slots[i]);
+	}
+	while (dfs_queue_pending(w->queue))
+		if (dfs_queue_run(w->queue, -1) < 0)
+			abort(); /* nobody else runs it */
+	dfs_queue_close(w->queue);
+	free(slots);
+}
+
 /* ---- run and report ---- */
 
 static void *work(void *arg)
@@ -210,6 +301,10 @@ static void *work(void *arg)
 	uint32_t i;
 
 	pthread_barrier_wait(&b->start);
+	if (w->queue) {
+		work_deep(w);
+		return NULL;
+	}
 	while ((i = atomic_fetch_add(&b->next, 1)) < b->files)
 		b->one(b, i, w);
 	return NULL;
@@ -253,10 +348,10 @@ static void report(struct bench *b, struct worker *w, double seconds, double cpu
 	}
 	free(all);
 	if (b->json)
-		printf("{\"mode\": \"%s\", \"op\": \"%s\", \"threads\": %u, \"ops\": %llu, \"failed\": %d,"
+		printf("{\"mode\": \"%s\", \"op\": \"%s\", \"threads\": %u, \"depth\": %u, \"ops\": %llu, \"failed\": %d,"
 		       " \"bytes\": %llu, \"seconds\": %.4f, \"cpu_seconds\": %.3f, \"mib_per_s\": %.1f,"
 		       " \"ops_per_s\": %.1f, \"p50_us\": %.1f, \"p99_us\": %.1f}\n",
-		       b->mode, b->op, b->threads, (unsigned long long)ops, atomic_load(&b->failures),
+		       b->mode, b->op, b->threads, b->depth, (unsigned long long)ops, atomic_load(&b->failures),
 		       (unsigned long long)bytes, seconds, cpu, (double)bytes / seconds / 1048576,
 		       (double)ops / seconds, p50, p99);
 	else
@@ -285,7 +380,8 @@ static int run(struct bench *b)
 	for (uint32_t i = 0; i < b->threads; i++) {
 		w[i].b = b;
 		w[i].rng = 88172645463325252ull + i;
-		if (dfs_buf_alloc(b->fs, IO_CHUNK, &w[i].buf, &err) < 0 ||
+		if ((b->depth > 1 && dfs_queue_open(b->fs, &w[i].queue, &err) < 0) ||
+		    dfs_buf_alloc(b->fs, IO_CHUNK, &w[i].buf, &err) < 0 ||
 		    pthread_create(&w[i].thread, NULL, work, &w[i])) {
 			failed(b, "start", *err.text ? err.text : "no thread to be had");
 			exit(1);
@@ -323,6 +419,7 @@ static void help(void)
 	     "  --files N        files or entries in all (default: io 1, nn 1000)\n"
 	     "  --replication N  io write (default: dfs.replication)\n"
 	     "  --threads N      at a time (default 1)\n"
+	     "  --depth N        nn, not list: calls that each thread has under way at a time (default 1)\n"
 	     "  --json           one JSON object on standard output\n"
 	     "  --fs hdfs://H:P  the NameNode\n"
 	     "  -D KEY=VALUE     a property\n"
@@ -356,7 +453,7 @@ static int parse(struct bench *b, int argc, char **argv)
 		{"op", required_argument, NULL, 'o'},      {"path", required_argument, NULL, 'p'},
 		{"size", required_argument, NULL, 's'},    {"piece", required_argument, NULL, 'c'},
 		{"files", required_argument, NULL, 'f'},   {"replication", required_argument, NULL, 'r'},
-		{"threads", required_argument, NULL, 't'}, {"json", no_argument, NULL, 'j'},
+		{"threads", required_argument, NULL, 't'}, {"depth", required_argument, NULL, 'd'}, {"json", no_argument, NULL, 'j'},
 		{"fs", required_argument, NULL, 'u'},      {"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'V'},       {NULL, 0, NULL, 0},
 	};
@@ -377,6 +474,7 @@ static int parse(struct bench *b, int argc, char **argv)
 		case 'f': ok = number(optarg, 100000000, &v); b->files = (uint32_t)v; break;
 		case 'r': ok = number(optarg, 512, &v); b->replication = (uint32_t)v; break;
 		case 't': ok = number(optarg, THREADS_MAX, &v); b->threads = (uint32_t)v; break;
+		case 'd': ok = number(optarg, DEPTH_MAX, &v); b->depth = (uint32_t)v; break;
 		case 'D':
 			ok = b->conf_count < 63 && strchr(optarg, '=');
 			if (ok)
@@ -414,6 +512,8 @@ static bool choose(struct bench *b)
 		for (const char *const *o = nn_ops; *o; o++)
 			if (!strcmp(b->op, *o))
 				b->one = nn_op;
+	if (b->depth > 1 && (b->one != nn_op || !strcmp(b->op, "list")))
+		return false;
 	if (!b->files)
 		b->files = !strcmp(b->mode, "io") ? 1 : 1000;
 	return b->one;
@@ -422,14 +522,14 @@ static bool choose(struct bench *b)
 int main(int argc, char **argv)
 {
 	struct bench b = {.op = "", .path = "/benchmarks/dfs-bench", .size = 128u << 20,
-			  .piece = 4096, .threads = 1};
+			  .piece = 4096, .threads = 1, .depth = 1};
 	struct dfs_err err = {0};
 	int rc = parse(&b, argc, argv);
 
 	if (rc >= 0)
 		return rc;
 	if (!choose(&b))
-		return usage("no such mode and --op: ", *b.op ? b.op : b.mode);
+		return usage("no such mode and --op (with --depth): ", *b.op ? b.op : b.mode);
 	struct dfs_connect_opts o = {.size = sizeof(o), .uri = b.uri, .conf = b.conf};
 	if (dfs_connect(&o, &b.fs, &err) < 0) {
 		fprintf(stderr, "dfs-bench: %s\n", err.text);

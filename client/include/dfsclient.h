@@ -6,7 +6,7 @@
  * dfsclient - read and write files of an HDFS-compatible file system
  *
  * Idea: Hadoop's protocols without a JVM. Calls block the calling thread, which drives its own
- * sockets; there is no hidden event loop. Beside callers' threads a `struct dfs` owns one keeper
+ * sockets; there is no hidden event loop, also not for the dfs_begin_...() calls, which do not block. Beside callers' threads a `struct dfs` owns one keeper
  * thread (lease renewal, keep-alive of idle pipelines), started by the first dfs_create() or
  * dfs_append().
  *
@@ -180,13 +180,15 @@ struct dfs_create_opts {
 	uint32_t replication; /* 0: default */
 	uint32_t reserved;    /* 0 */
 	uint64_t block_size;  /* multiple of bytes-per-checksum; 0: default */
+	const char *ec_policy; /* erasure-coding policy, enabled; "replication": none; NULL: the directory's */
 };
 
 /**
  * Create a file for writing. @opts may be NULL. The file is visible at once, with length 0.
  * Fails with [NN]; -EEXIST it exists (and no DFS_CREATE_OVERWRITE); -EISDIR it is a directory;
  * -ENOENT with DFS_CREATE_NO_PARENTS, no directory to put it in; -EBUSY another client is writing it; -EINVAL the NameNode
- * refuses block size or replication, or block size is no multiple of bytes-per-checksum.
+ * refuses block size or replication, or block size is no multiple of bytes-per-checksum, or the
+ * policy is not enabled; -ENOTSUP a codec that this library has not (RS-LEGACY).
  */
 DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create_opts *opts,
 		       struct dfs_file **ret, struct dfs_err *err);
@@ -316,6 +318,79 @@ DFS_API int dfs_is_closed(struct dfs *fs, const char *path, bool *ret, struct df
 /** Until dfs_is_closed(). Fails as it; -ETIMEDOUT not within @timeout_ms. */
 DFS_API int dfs_wait_closed(struct dfs *fs, const char *path, uint32_t timeout_ms,
 			    struct dfs_err *err);
+
+/* ---- calls that do not wait ---- */
+
+/**
+ * A queue lets one thread have many calls to the NameNode under way: a dfs_begin_...() call returns when its request
+ * is queued, and its outcome comes to a function of the caller's. Nothing runs behind the caller's back: requests are
+ * sent, answers read, pauses slept and functions called in dfs_queue_run(), on the thread that calls it. A queue has
+ * a connection of its own; a program with several threads gives each one a queue, or has one thread run a queue
+ * to which others give calls.
+ *
+ * Outcome: dfs_begin_...() returns 0, and the function is called exactly once, from dfs_queue_run() or
+ * dfs_queue_close(); or it returns -errno (-ENOMEM; -EINVAL, -ENAMETOOLONG for a path; -EAGAIN when 16,384 calls are
+ * under way; what the call of the same name refuses unasked), and it is not called. @rc and @err are those of the call
+ * of the same name that waits, with the same retries, fail-over, waiting in safe mode and deadlines, counted from dfs_begin_...()
+ * on. @err is NULL on success and lent for the length of the call.
+ * Order: requests leave in the order in which they were begun, unless some have to be sent again; the NameNode may
+ * execute them in any order, and their outcomes come in any order. What is to happen after a call is begun in its function.
+ * Ownership: paths and options are copied. What a result goes to (@ret) belongs to the call until its function is
+ * called, and is written only on success.
+ * Threading: dfs_begin_...(), dfs_queue_cancel() and dfs_queue_wake() from any thread, also from the functions;
+ * dfs_queue_run() on one thread at a time, and not from the functions. Functions are called without a lock held.
+ */
+struct dfs_queue;
+
+struct dfs_then {
+	void (*done)(void *arg, int rc, const struct dfs_err *err); /* not NULL */
+	void *arg;
+};
+
+/** Fails with -ENOMEM, -EMFILE; -EINVAL, -ENOENT as dfs_connect(). Connects in dfs_queue_run(). */
+DFS_API int dfs_queue_open(struct dfs *fs, struct dfs_queue **ret, struct dfs_err *err);
+/** What is under way ends with -ECANCELED in its function, and may have been executed. Nobody may use @q any more. Before
+ *  dfs_disconnect(). NULL is fine. */
+DFS_API void dfs_queue_close(struct dfs_queue *q);
+/**
+ * Work until outcomes were told, at most for @timeout_ms (-1: for ever). Returns how many; 0 after that time, or when
+ * woken. A NameNode that is out of reach makes it longer by as much as one attempt to connect
+ * (ipc.client.connect.timeout). -EBUSY when it runs already.
+ */
+DFS_API int dfs_queue_run(struct dfs_queue *q, int timeout_ms);
+/** dfs_queue_run() returns soon: the one that runs, or else the next one. */
+DFS_API void dfs_queue_wake(struct dfs_queue *q);
+/** The calls with this dfs_then.arg end with -ECANCELED in the next dfs_queue_run(), those that are over excepted; they may
+ *  have been executed. */
+DFS_API void dfs_queue_cancel(struct dfs_queue *q, const void *arg);
+/** How many calls are under way. */
+DFS_API uint32_t dfs_queue_pending(struct dfs_queue *q);
+
+DFS_API int dfs_begin_stat(struct dfs_queue *q, const char *path, struct dfs_stat *ret, const struct dfs_then *then,
+			   struct dfs_err *err);
+DFS_API int dfs_begin_mkdir(struct dfs_queue *q, const char *path, uint32_t mode, bool parents,
+			    const struct dfs_then *then, struct dfs_err *err);
+DFS_API int dfs_begin_rename(struct dfs_queue *q, const char *old_path, const char *new_path, bool overwrite,
+			     const struct dfs_then *then, struct dfs_err *err);
+DFS_API int dfs_begin_delete(struct dfs_queue *q, const char *path, bool recursive, const struct dfs_then *then,
+			     struct dfs_err *err);
+DFS_API int dfs_begin_set_permission(struct dfs_queue *q, const char *path, uint32_t mode, const struct dfs_then *then,
+				     struct dfs_err *err);
+DFS_API int dfs_begin_set_owner(struct dfs_queue *q, const char *path, const char *owner, const char *group,
+				const struct dfs_then *then, struct dfs_err *err);
+DFS_API int dfs_begin_set_times(struct dfs_queue *q, const char *path, uint64_t mtime_ms, uint64_t atime_ms,
+				const struct dfs_then *then, struct dfs_err *err);
+/** The file belongs to the caller once the function is told 0. The length of a file that is being written is asked from a
+ *  data node, and dfs_queue_run() waits for that. */
+DFS_API int dfs_begin_open(struct dfs_queue *q, const char *path, struct dfs_file **ret, const struct dfs_then *then,
+			   struct dfs_err *err);
+/** The file belongs to the caller once the function is told 0. A call that ends otherwise, or is cancelled, may have made it. */
+DFS_API int dfs_begin_create(struct dfs_queue *q, const char *path, const struct dfs_create_opts *opts,
+			     struct dfs_file **ret, const struct dfs_then *then, struct dfs_err *err);
+/** Takes @f in any case: where it cannot be begun, the file is closed as by dfs_close(), and what that said is lost. Does not
+ *  wait for a file that was made by dfs_create() or dfs_begin_create() and not written to, or is open for reading; for the
+ *  acknowledgements of bytes written it waits before it returns. */
+DFS_API int dfs_begin_close(struct dfs_queue *q, struct dfs_file *f, const struct dfs_then *then, struct dfs_err *err);
 
 /* ---- the cluster ---- */
 

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "client/src/ask.h"
+#include "client/src/striped_writer.h"
 #include "common/base/clock.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
@@ -132,9 +133,9 @@ static int check_file(const Hd__AppendResponseProto *m, const char *path, uint32
 {
 	if (!m->stat)
 		return err_set(err, -EPROTO, "the NameNode opens %.200s without a word", path);
-	if (m->stat->ecpolicy || m->stat->fileencryptioninfo)
-		return err_set(err, -ENOTSUP, "%.200s is %s, which this version cannot write", path,
-			       m->stat->ecpolicy ? "erasure-coded" : "encrypted");
+	if (m->stat->fileencryptioninfo)
+		return err_set(err, -ENOTSUP, "%.200s is encrypted, which this version cannot write",
+			       path);
 	if (m->block && m->block->n_locs == 0 && !(flags & DFS_APPEND_NEW_BLOCK))
 		return err_set(err, -EIO, "%.200s: no data node has its last block; are they up?",
 			       path);
@@ -153,40 +154,79 @@ static void give_back(struct dfs *fs, const char *path)
 		      NULL, &ignored);
 }
 
-int append_open(struct dfs *fs, const char *path, uint32_t flags, struct writer **ret,
+static int open_contiguous(struct dfs *fs, const char *path, Hd__AppendResponseProto *m,
+			   struct written **ret, struct err *err)
+{
+	struct writer_opts o = {
+		.file_id = m->stat->fileid,
+		.block_size = m->stat->blocksize,
+		.bpc = fs->defaults.bytes_per_checksum,
+		.replication = m->stat->block_replication,
+		.crc_type = fs->set.crc_type,
+	};
+	Hd__LocatedBlockProto *lb;
+	struct writer *w;
+	int rc;
+
+	if (m->block && m->block->n_locs > 0 && m->block->b->numbytes <= m->stat->length)
+		await_nodes(fs, path, m);
+	if (m->block)
+		learn_checksum(fs, m->block, &o);
+	rc = writer_new(fs, path, &o, &w, err);
+	if (rc < 0)
+		return rc;
+	*ret = &w->f;
+	lb = m->block;
+	m->block = NULL;
+	return writer_reopen(w, lb, m->stat->length, err);
+}
+
+/* Units are whole, and none can be filled up: a new group follows, of its own kind of checksum. */
+static int open_striped(struct dfs *fs, const char *path, const struct ec_policy *policy,
+			Hd__AppendResponseProto *m, struct written **ret, struct err *err)
+{
+	const struct striped_opts o = {
+		.file_id = m->stat->fileid,
+		.block_size = m->stat->blocksize,
+		.bpc = fs->defaults.bytes_per_checksum,
+		.crc_type = fs->set.crc_type,
+		.policy = *policy,
+	};
+	Hd__LocatedBlockProto *lb;
+	struct striped_writer *w;
+	int rc = striped_writer_new(fs, path, &o, &w, err);
+
+	if (rc < 0)
+		return rc;
+	*ret = &w->f;
+	lb = m->block;
+	m->block = NULL;
+	return striped_writer_reopen(w, lb, m->stat->length, err);
+}
+
+int append_open(struct dfs *fs, const char *path, uint32_t flags, struct written **ret,
 		struct err *err)
 {
-	struct writer_opts o = {.bpc = fs->defaults.bytes_per_checksum,
-				.crc_type = fs->set.crc_type};
 	Hd__AppendResponseProto *m = NULL;
-	struct writer *w = NULL;
+	struct written *w = NULL;
+	struct ec_policy policy;
 	int rc = stream_check(fs, err);
 
 	rc = rc ?: call_append(fs, path, flags, &m, err);
 	if (rc < 0)
 		return rc;
 	rc = check_file(m, path, flags, err);
+	rc = rc ?: written_policy(m->stat->ecpolicy, path, &policy, err);
 	if (rc == 0) {
-		o.file_id = m->stat->fileid;
-		o.block_size = m->stat->blocksize;
-		o.replication = m->stat->block_replication;
-		if (m->block && m->block->n_locs > 0 && m->block->b->numbytes <= m->stat->length)
-			await_nodes(fs, path, m);
-		if (m->block)
-			learn_checksum(fs, m->block, &o);
-		rc = writer_new(fs, path, &o, &w, err);
-	}
-	if (rc == 0) {
-		Hd__LocatedBlockProto *lb = m->block;
-
-		m->block = NULL;
-		rc = writer_reopen(w, lb, m->stat->length, err);
+		rc = policy.k ? open_striped(fs, path, &policy, m, &w, err)
+			      : open_contiguous(fs, path, m, &w, err);
 		if (rc < 0)
 			err_prefix(err, "%.200s", path);
 	}
 	pb_free(m);
 	if (rc < 0) {
-		writer_free(w);
+		if (w)
+			w->ops->free(w);
 		give_back(fs, path);
 		return rc;
 	}

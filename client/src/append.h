@@ -12,5 +12,5 @@
 #include "client/src/writer.h"
 
 /** @path is absolute; @flags: enum dfs_append_flags. Errors as dfs_append(). */
-int append_open(struct dfs *fs, const char *path, uint32_t flags, struct writer **ret,
+int append_open(struct dfs *fs, const char *path, uint32_t flags, struct written **ret,
 		struct err *err);

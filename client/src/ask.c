@@ -8,13 +8,19 @@ int path_not_found(struct err *err, const char *path)
 	return err_set(err, -ENOENT, "%.400s: no such file or directory", path);
 }
 
+void path_blame(const char *path, int rc, struct err *err)
+{
+	if (rc != -ECONNREFUSED && rc != -ETIMEDOUT && !strstr(err->text, path))
+		err_prefix(err, "%.200s", path);
+}
+
 int path_call(struct dfs *fs, const char *method, const char *path, const ProtobufCMessage *req,
 	      const ProtobufCMessageDescriptor *reply, void *ret, struct err *err)
 {
 	int rc = nn_call(fs, method, req, reply, ret, err);
 
-	if (rc < 0 && rc != -ECONNREFUSED && rc != -ETIMEDOUT && !strstr(err->text, path))
-		err_prefix(err, "%.200s", path);
+	if (rc < 0)
+		path_blame(path, rc, err);
 	return rc;
 }
 

@@ -32,6 +32,8 @@ int ask_end(struct ask *a, struct dfs_err *out);
 /** The same for a path that is resolved: put it before what went wrong. */
 int path_call(struct dfs *fs, const char *method, const char *path, const ProtobufCMessage *req,
 	      const ProtobufCMessageDescriptor *reply, void *ret, struct err *err);
+/** What path_call() adds to a failure. */
+void path_blame(const char *path, int rc, struct err *err);
 /** -ENOENT in the usual words. */
 int path_not_found(struct err *err, const char *path);
 /** dfs_stat() inside. */

@@ -7,14 +7,17 @@
 #include "client/src/ask.h"
 #include "client/src/fs.h"
 #include "client/src/reader.h"
+#include "client/src/requests.h"
+#include "client/src/striped_writer.h"
 #include "client/src/writer.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
-#include "ClientNamenodeProtocol.pb-c.h"
 
 struct dfs_file {
 	struct reader *reader; /* owned; one of the two is set */
-	struct writer *writer; /* owned */
+	struct written *writer; /* owned */
+	uint64_t new_id;       /* of a file made by create_answer(), until something is written; 0: none */
+	char *new_path;        /* owned; its path */
 };
 
 static int bad_handle(struct dfs_err *out, const char *for_what)
@@ -47,6 +50,24 @@ DFS_API int dfs_open(struct dfs *fs, const char *path, struct dfs_file **ret, st
 	return 0;
 }
 
+int open_answer(struct dfs *fs, const char *path, Hd__GetBlockLocationsResponseProto *m, struct dfs_file **ret,
+		struct err *err)
+{
+	struct dfs_file *f = calloc(1, sizeof(*f));
+	int rc;
+
+	if (!f) {
+		pb_free(m);
+		return err_set(err, -ENOMEM, "out of memory for a file");
+	}
+	rc = reader_new_from(fs, path, m, &f->reader, err);
+	if (rc < 0)
+		free(f);
+	else
+		*ret = f;
+	return rc;
+}
+
 static void copy_opts(struct dfs_create_opts *to, const struct dfs_create_opts *from,
 		      const struct dfs_defaults *d)
 {
@@ -58,12 +79,22 @@ static void copy_opts(struct dfs_create_opts *to, const struct dfs_create_opts *
 	to->block_size = to->block_size ?: d->block_size;
 }
 
-/* The NameNode throws FileAlreadyExistsException for a directory in the way, too. */
-static int create_errno(struct dfs *fs, const char *path, int rc, struct err *err)
+int create_opts(struct dfs *fs, const struct dfs_create_opts *opts, struct dfs_create_opts *ret, struct err *err)
 {
-	struct dfs_stat st;
+	const uint32_t bpc = fs->defaults.bytes_per_checksum;
 
-	if (rc == -EEXIST && dfs_stat(fs, path, &st, NULL) == 0 && st.type == DFS_DIR)
+	copy_opts(ret, opts, &fs->defaults);
+	if (ret->block_size % bpc)
+		return err_set(err, -EINVAL,
+			       "a block size of %llu is no multiple of dfs.bytes-per-checksum (%u)",
+			       (unsigned long long)ret->block_size, bpc);
+	return stream_check(fs, err);
+}
+
+/* The NameNode throws FileAlreadyExistsException for a directory in the way, too. */
+int create_errno(const char *path, int rc, const struct dfs_stat *there, struct err *err)
+{
+	if (rc == -EEXIST && there && there->type == DFS_DIR)
 		return err_set(err, -EISDIR, "%.400s is a directory", path);
 	if (rc == -EEXIST)
 		return err_set(err, -EEXIST, "%.400s exists; overwrite was not asked for", path);
@@ -72,87 +103,164 @@ static int create_errno(struct dfs *fs, const char *path, int rc, struct err *er
 	return rc;
 }
 
-static int call_create(struct dfs *fs, const char *path, const struct dfs_create_opts *o,
-		       uint64_t *ret_id, struct err *err)
+void create_request(const struct dfs *fs, const char *path, const struct dfs_create_opts *o, struct create_request *ret)
 {
-	Hd__CreateRequestProto req = HD__CREATE_REQUEST_PROTO__INIT;
-	Hd__FsPermissionProto masked = HD__FS_PERMISSION_PROTO__INIT;
-	Hd__FsPermissionProto unmasked = HD__FS_PERMISSION_PROTO__INIT;
-	Hd__CryptoProtocolVersionProto crypto = HD__CRYPTO_PROTOCOL_VERSION_PROTO__ENCRYPTION_ZONES;
-	Hd__CreateResponseProto *m;
-	int rc;
+	Hd__CreateRequestProto *m = &ret->m;
 
-	unmasked.perm = o->mode & 01777;
-	masked.perm = unmasked.perm & ~fs->set.umask;
-	req.src = (char *)path;
-	req.masked = &masked;
-	req.unmasked = &unmasked;
-	req.clientname = fs->client_name;
-	req.createflag = HD__CREATE_FLAG_PROTO__CREATE;
+	hd__create_request_proto__init(m);
+	hd__fs_permission_proto__init(&ret->masked);
+	hd__fs_permission_proto__init(&ret->unmasked);
+	ret->crypto = HD__CRYPTO_PROTOCOL_VERSION_PROTO__ENCRYPTION_ZONES;
+	ret->unmasked.perm = o->mode & 01777;
+	ret->masked.perm = ret->unmasked.perm & ~fs->set.umask;
+	m->src = (char *)path;
+	m->masked = &ret->masked;
+	m->unmasked = &ret->unmasked;
+	m->clientname = (char *)fs->client_name;
+	m->createflag = HD__CREATE_FLAG_PROTO__CREATE;
 	if (o->flags & DFS_CREATE_OVERWRITE)
-		req.createflag |= HD__CREATE_FLAG_PROTO__OVERWRITE;
-	req.createparent = !(o->flags & DFS_CREATE_NO_PARENTS);
-	req.replication = o->replication;
-	req.blocksize = o->block_size;
-	req.n_cryptoprotocolversion = 1;
-	req.cryptoprotocolversion = &crypto;
-	rc = path_call(fs, "create", path, &req.base, &hd__create_response_proto__descriptor, &m,
-		       err);
-	if (rc < 0)
-		return create_errno(fs, path, rc, err);
-	if (!m->fs)
-		rc = err_set(err, -EPROTO, "the NameNode created %.200s without a word", path);
-	else if (m->fs->ecpolicy || m->fs->fileencryptioninfo)
-		rc = err_set(err, -ENOTSUP, "%.200s would be %s, which this version cannot write",
-			     path, m->fs->ecpolicy ? "erasure-coded" : "encrypted");
-	else
-		*ret_id = m->fs->fileid;
-	pb_free(m);
-	return rc;
+		m->createflag |= HD__CREATE_FLAG_PROTO__OVERWRITE;
+	m->createparent = !(o->flags & DFS_CREATE_NO_PARENTS);
+	m->replication = o->replication;
+	m->blocksize = o->block_size;
+	m->ecpolicyname = (char *)o->ec_policy;
+	m->n_cryptoprotocolversion = 1;
+	m->cryptoprotocolversion = &ret->crypto;
 }
 
-static int create_file(struct dfs *fs, const char *path, const struct dfs_create_opts *o,
-		       struct writer **ret, struct err *err)
+/* A new file as the NameNode answers. */
+struct created {
+	uint64_t file_id;
+	struct ec_policy policy; /* k is 0: contiguous */
+};
+
+/* What the NameNode made of it. */
+static int take_created(const Hd__HdfsFileStatusProto *st, const char *path, struct created *ret,
+			struct err *err)
 {
-	struct writer_opts wo = {
+	if (!st)
+		return err_set(err, -EPROTO, "the NameNode created %.200s without a word", path);
+	if (st->fileencryptioninfo)
+		return err_set(err, -ENOTSUP, "%.200s would be encrypted, which this version cannot write",
+			       path);
+	ret->file_id = st->fileid;
+	return written_policy(st->ecpolicy, path, &ret->policy, err);
+}
+
+static int new_contiguous(struct dfs *fs, const char *path, const struct dfs_create_opts *o,
+			  uint64_t file_id, struct written **ret, struct err *err)
+{
+	const struct writer_opts wo = {
+		.file_id = file_id,
 		.block_size = o->block_size,
 		.bpc = fs->defaults.bytes_per_checksum,
 		.replication = o->replication,
 		.crc_type = fs->set.crc_type,
 		.no_local = o->flags & DFS_CREATE_NO_LOCAL,
 	};
-	int rc;
+	struct writer *w;
+	int rc = writer_new(fs, path, &wo, &w, err);
 
-	if (o->block_size % wo.bpc)
-		return err_set(err, -EINVAL,
-			       "a block size of %llu is no multiple of dfs.bytes-per-checksum (%u)",
-			       (unsigned long long)o->block_size, wo.bpc);
-	rc = stream_check(fs, err);
-	rc = rc ?: call_create(fs, path, o, &wo.file_id, err);
-	return rc ?: writer_new(fs, path, &wo, ret, err);
+	if (rc == 0)
+		*ret = &w->f;
+	return rc;
+}
+
+static int new_striped(struct dfs *fs, const char *path, const struct dfs_create_opts *o,
+		       const struct created *c, struct written **ret, struct err *err)
+{
+	const struct striped_opts so = {
+		.file_id = c->file_id,
+		.block_size = o->block_size,
+		.bpc = fs->defaults.bytes_per_checksum,
+		.crc_type = fs->set.crc_type,
+		.no_local = o->flags & DFS_CREATE_NO_LOCAL,
+		.policy = c->policy,
+	};
+	struct striped_writer *w;
+	int rc = striped_writer_new(fs, path, &so, &w, err);
+
+	if (rc == 0)
+		*ret = &w->f;
+	return rc;
+}
+
+static int create_writer(struct dfs *fs, const char *path, const struct dfs_create_opts *o, const struct created *c,
+			 struct written **ret, struct err *err)
+{
+	return c->policy.k ? new_striped(fs, path, o, c, ret, err)
+			   : new_contiguous(fs, path, o, c->file_id, ret, err);
+}
+
+int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts *o, const Hd__CreateResponseProto *m,
+		  struct dfs_file **ret, struct err *err)
+{
+	struct dfs_file *f;
+	struct created c;
+	int rc = take_created(m->fs, path, &c, err);
+
+	if (rc < 0)
+		return rc;
+	f = calloc(1, sizeof(*f));
+	if (!f || !(f->new_path = strdup(path)))
+		rc = err_set(err, -ENOMEM, "out of memory for a file");
+	rc = rc ?: create_writer(fs, path, o, &c, &f->writer, err);
+	if (rc < 0) {
+		if (f)
+			free(f->new_path);
+		free(f);
+		return rc;
+	}
+	f->new_id = c.file_id;
+	*ret = f;
+	return 0;
+}
+
+bool file_is_new(const struct dfs_file *f, uint64_t *ret_id, const char **ret_path)
+{
+	*ret_id = f->new_id;
+	*ret_path = f->new_path;
+	return f->new_id;
+}
+
+void file_drop(struct dfs_file *f)
+{
+	if (f->writer)
+		f->writer->ops->free(f->writer);
+	reader_free(f->reader);
+	free(f->new_path);
+	free(f);
+}
+
+static int create_file(struct dfs *fs, const char *path, const struct dfs_create_opts *opts, struct dfs_file **ret,
+		       struct err *err)
+{
+	Hd__CreateResponseProto *m;
+	struct create_request req;
+	struct dfs_create_opts o;
+	struct dfs_stat st;
+	int rc = create_opts(fs, opts, &o, err);
+
+	if (rc < 0)
+		return rc;
+	create_request(fs, path, &o, &req);
+	rc = path_call(fs, "create", path, &req.m.base, &hd__create_response_proto__descriptor, &m, err);
+	if (rc < 0)
+		return create_errno(path, rc,
+				    rc == -EEXIST && dfs_stat(fs, path, &st, NULL) == 0 ? &st : NULL, err);
+	rc = create_answer(fs, path, &o, m, ret, err);
+	pb_free(m);
+	return rc;
 }
 
 DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create_opts *opts,
 		       struct dfs_file **ret, struct dfs_err *out)
 {
-	struct dfs_file *f = calloc(1, sizeof(*f));
-	char full[PATH_TEXT_MAX];
-	struct dfs_create_opts o;
-	struct err err;
-	int rc;
+	struct ask a;
 
-	err_reset(&err);
-	if (!f)
-		return api_err(out, &err, -ENOMEM);
-	copy_opts(&o, opts, &fs->defaults);
-	rc = path_resolve(fs->user, path, full, &err);
-	rc = rc ?: create_file(fs, full, &o, &f->writer, &err);
-	if (rc < 0) {
-		free(f);
-		return api_err(out, &err, rc);
-	}
-	*ret = f;
-	return 0;
+	ask_begin(&a, fs, path);
+	a.rc = a.rc ?: create_file(fs, a.path, opts, ret, &a.err);
+	return ask_end(&a, out);
 }
 
 DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct dfs_file **ret,
@@ -214,12 +322,12 @@ DFS_API int dfs_seek(struct dfs_file *f, uint64_t offset, struct dfs_err *out)
 
 DFS_API uint64_t dfs_tell(struct dfs_file *f)
 {
-	return f->reader ? reader_tell(f->reader) : writer_length(f->writer);
+	return f->reader ? reader_tell(f->reader) : f->writer->ops->length(f->writer);
 }
 
 DFS_API uint64_t dfs_length(struct dfs_file *f)
 {
-	return f->reader ? reader_length(f->reader) : writer_length(f->writer);
+	return f->reader ? reader_length(f->reader) : f->writer->ops->length(f->writer);
 }
 
 DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struct dfs_err *out)
@@ -229,8 +337,9 @@ DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struc
 
 	if (!f->writer)
 		return bad_handle(out, "writing");
+	f->new_id = 0;
 	err_reset(&err);
-	n = writer_write(f->writer, buf, len, &err);
+	n = f->writer->ops->write(f->writer, buf, len, &err);
 	return n < 0 ? api_err(out, &err, (int)n) : n;
 }
 
@@ -241,8 +350,9 @@ static int flush_file(struct dfs_file *f, uint32_t flags, struct dfs_err *out)
 
 	if (!f->writer)
 		return bad_handle(out, "writing");
+	f->new_id = 0;
 	err_reset(&err);
-	rc = writer_flush(f->writer, flags, &err);
+	rc = f->writer->ops->flush(f->writer, flags, &err);
 	return api_err(out, &err, rc);
 }
 
@@ -270,9 +380,7 @@ DFS_API int dfs_close(struct dfs_file *f, struct dfs_err *out)
 		return 0;
 	err_reset(&err);
 	if (f->writer)
-		rc = writer_close(f->writer, &err);
-	writer_free(f->writer);
-	reader_free(f->reader);
-	free(f);
+		rc = f->writer->ops->close(f->writer, &err);
+	file_drop(f);
 	return api_err(out, &err, rc);
 }

@@ -27,8 +27,7 @@ int api_err(struct dfs_err *out, const struct err *in, int rc)
 	return rc;
 }
 
-/* Exceptions whose sentence says what is wrong and not what to do. */
-static void add_cure(const struct dfs *fs, struct err *err)
+void nn_add_cure(const struct dfs *fs, struct err *err)
 {
 	static const struct {
 		const char *cls, *cure;
@@ -64,27 +63,32 @@ static void add_cure(const struct dfs *fs, struct err *err)
 			err_cure(err, "%s", cures[i].cure);
 }
 
-/* A NameNode in safe mode is waited for when that is asked for (dfs.client.retry.policy.enabled): so
- * often, so long each time, as dfs.client.retry.policy.spec says. False: no more. */
-static bool wait_in_safe_mode(const struct dfs *fs, const struct err *err, uint32_t *round)
+uint32_t nn_safe_mode_pause(const struct dfs *fs, const struct err *err, uint32_t *round)
 {
 	const struct settings *s = &fs->set;
 	uint32_t n = *round;
 
 	if (!s->retry_enabled || strcmp(err->remote, JEX_SAFE_MODE) != 0)
-		return false;
+		return 0;
 	for (uint32_t i = 0; i < s->retry_steps; i++) {
-		const uint32_t ms = s->retry[i].pause_ms;
-		const struct timespec ts = {ms / 1000, (long)(ms % 1000 * NS_PER_MS)};
-
 		if (n < s->retry[i].times) {
-			(void)nanosleep(&ts, NULL); /* an early end is fine */
 			++*round;
-			return true;
+			return s->retry[i].pause_ms ? s->retry[i].pause_ms : 1;
 		}
 		n -= s->retry[i].times;
 	}
-	return false;
+	return 0;
+}
+
+/* False: it is not worth it. */
+static bool wait_in_safe_mode(const struct dfs *fs, const struct err *err, uint32_t *round)
+{
+	const uint32_t ms = nn_safe_mode_pause(fs, err, round);
+	const struct timespec ts = {ms / 1000, (long)(ms % 1000 * NS_PER_MS)};
+
+	if (ms)
+		(void)nanosleep(&ts, NULL); /* an early end is fine */
+	return ms;
 }
 
 int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
@@ -99,7 +103,7 @@ int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
 		rc = rpc_client_call(fs->nn, method, req, reply, ret ? &m : NULL, why);
 	} while (rc == -EROFS && wait_in_safe_mode(fs, why, &round));
 	if (rc < 0) {
-		add_cure(fs, why);
+		nn_add_cure(fs, why);
 		return rc;
 	}
 	if (ret)
@@ -148,30 +152,55 @@ static int make_client_name(struct dfs *fs, struct err *err)
 	return 0;
 }
 
-static int make_rpc(struct dfs *fs, const char *uri, struct err *err)
+static int rpc_opts(const struct dfs *fs, const struct nameservice *ns, struct rpc_client_opts *ret, struct err *err)
 {
-	struct nameservice ns;
-	int rc = nameservice_find(fs->conf, uri, &ns, err);
-	struct rpc_client_opts o = {
+	*ret = (struct rpc_client_opts){
 		.protocol = RPC_PROTO_CLIENT,
 		.user = fs->user,
-		.addr = ns.node[0].addr,
-		.addr_text = ns.node[0].addr_text,
-		.addr_key = ns.logical ? "dfs.namenode.rpc-address" : NULL,
-		.others = ns.node + 1,
-		.other_count = ns.count ? ns.count - 1 : 0,
+		.addr = ns->node[0].addr,
+		.addr_text = ns->node[0].addr_text,
+		.addr_key = ns->logical ? "dfs.namenode.rpc-address" : NULL,
+		.others = ns->node + 1,
+		.other_count = ns->count ? ns->count - 1 : 0,
 		.failovers_max = fs->set.failovers_max,
 		.retries_max = fs->set.retries_max,
 		.pause_base_ms = fs->set.failover_base_ms,
 		.pause_max_ms = fs->set.failover_max_ms,
 	};
+	return rpc_client_conf(fs->conf, ret, err);
+}
+
+static int make_rpc(struct dfs *fs, const char *uri, struct err *err)
+{
+	struct rpc_client_opts o;
+	struct nameservice ns;
+	int rc = nameservice_find(fs->conf, uri, &ns, err);
 
 	if (rc < 0)
 		return rc;
 	snprintf(fs->uri, sizeof(fs->uri), "%s", ns.uri);
 	fs->has_others = ns.count > 1;
-	rc = rpc_client_conf(fs->conf, &o, err);
+	rc = rpc_opts(fs, &ns, &o, err);
 	return rc ?: rpc_client_new(&o, &fs->nn, err);
+}
+
+/* The NameNode was there: from now on it is worth waiting for. */
+static uint32_t connect_retries(const struct dfs *fs)
+{
+	return fs->has_others ? fs->set.failover_connect_retries : fs->set.connect_retries;
+}
+
+int nn_queue_new(struct dfs *fs, struct rpc_queue **ret, struct err *err)
+{
+	struct rpc_client_opts o;
+	struct nameservice ns;
+	int rc = nameservice_find(fs->conf, fs->uri, &ns, err);
+
+	rc = rc ?: rpc_opts(fs, &ns, &o, err);
+	if (rc < 0)
+		return rc;
+	o.connect_retries = connect_retries(fs);
+	return rpc_queue_new(&o, ret, err);
 }
 
 static int load_defaults(struct dfs *fs, struct err *err)
@@ -231,10 +260,8 @@ static int connect_steps(struct dfs *fs, const struct dfs_connect_opts *o, struc
 	rc = rc ?: make_client_name(fs, err);
 	rc = rc ?: make_rpc(fs, o->uri, err);
 	rc = rc ?: add_address_cure(fs, o, load_defaults(fs, err), err);
-	if (rc == 0) /* the NameNode was there: from now on it is worth waiting for */
-		rpc_client_set_connect_retries(fs->nn, fs->has_others
-							       ? fs->set.failover_connect_retries
-							       : fs->set.connect_retries);
+	if (rc == 0)
+		rpc_client_set_connect_retries(fs->nn, connect_retries(fs));
 	return rc;
 }
 

@@ -26,6 +26,7 @@
 #include "common/base/conf.h"
 #include "common/base/err.h"
 #include "common/rpc/client.h"
+#include "common/rpc/queue.h"
 
 struct counters { /* relaxed: nobody orders anything by them */
 	atomic_uint_fast64_t written[2], read[2]; /* tcp, rdma */
@@ -55,6 +56,14 @@ struct dfs {
  *  with pb_free()) into *@ret, which may be NULL. */
 int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
 	    const ProtobufCMessageDescriptor *reply, void *ret, struct err *err);
+
+/** For those who do not wait: calls with a connection of their own, to the NameNode of @fs. */
+int nn_queue_new(struct dfs *fs, struct rpc_queue **ret, struct err *err);
+/** Exceptions whose sentence says what is wrong and not what to do. */
+void nn_add_cure(const struct dfs *fs, struct err *err);
+/** A NameNode in safe mode is waited for when that is asked for (dfs.client.retry.policy.enabled): so often, so long
+ *  each time, as dfs.client.retry.policy.spec says. The milliseconds before the next attempt; 0: no more. */
+uint32_t nn_safe_mode_pause(const struct dfs *fs, const struct err *err, uint32_t *round);
 
 /** Fill the caller's struct dfs_err; returns @rc. The one way from inside to the API. */
 int api_err(struct dfs_err *out, const struct err *in, int rc);

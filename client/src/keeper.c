@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include "client/src/fs.h"
-#include "client/src/writer.h"
 #include "common/base/clock.h"
 #include "ClientNamenodeProtocol.pb-c.h"
 
@@ -43,8 +42,11 @@ static bool renew_lease(struct dfs *fs)
 
 static void visit_writers(struct keeper *k, uint64_t now_ns)
 {
-	list_for_each (l, &k->writers)
-		writer_keep_alive(l, now_ns);
+	list_for_each (l, &k->writers) {
+		struct kept *w = container_of(l, struct kept, link);
+
+		w->keep_alive(w, now_ns);
+	}
 }
 
 static void keeper_sleep_locked(const struct dfs *fs, struct keeper *k)
@@ -100,7 +102,7 @@ static int start_locked(struct dfs *fs, struct keeper *k)
 	return rc;
 }
 
-int keeper_add(struct dfs *fs, struct list *writer_link, struct err *err)
+int keeper_add(struct dfs *fs, struct kept *writer, struct err *err)
 {
 	struct keeper *k = &fs->keeper;
 	int rc = 0;
@@ -111,15 +113,15 @@ int keeper_add(struct dfs *fs, struct list *writer_link, struct err *err)
 	if (!k->running)
 		rc = start_locked(fs, k);
 	if (rc == 0)
-		list_add_tail(&k->writers, writer_link);
+		list_add_tail(&k->writers, &writer->link);
 	pthread_mutex_unlock(&k->lock);
 	return rc < 0 ? err_sys(err, rc, "cannot start the lease renewal thread") : 0;
 }
 
-void keeper_remove(struct dfs *fs, struct list *writer_link)
+void keeper_remove(struct dfs *fs, struct kept *writer)
 {
 	pthread_mutex_lock(&fs->keeper.lock);
-	list_del(writer_link);
+	list_del(&writer->link);
 	pthread_mutex_unlock(&fs->keeper.lock);
 }
 

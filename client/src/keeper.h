@@ -21,13 +21,25 @@
 
 struct dfs;
 
+/** Embedded in a writer. */
+struct kept {
+	struct list link; /* on the keeper's list */
+	/** Send heartbeats where it was quiet for long; never waits. */
+	void (*keep_alive)(struct kept *k, uint64_t now_ns);
+};
+static inline void kept_init(struct kept *k, void (*keep_alive)(struct kept *k, uint64_t now_ns))
+{
+	k->keep_alive = keep_alive;
+	list_init(&k->link);
+}
+
 #define LEASE_RENEW_MS 30000
 #define KEEPALIVE_MS 30000 /* at most; less where dfs.client.socket-timeout is short */
 
 struct keeper {
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	struct list writers; /* of struct writer, by its link */
+	struct list writers; /* of struct kept */
 	pthread_t thread;
 	bool running, stop;
 	uint64_t renewed_ns; /* last successful or attempted lease renewal */
@@ -39,5 +51,5 @@ uint64_t keeper_beat_ns(const struct dfs *fs);
 /** Stop the thread and wait for it. */
 void keeper_fini(struct keeper *k);
 /** Start the thread if need be. -EAGAIN or -ENOMEM when there can be no thread. */
-int keeper_add(struct dfs *fs, struct list *writer_link, struct err *err);
-void keeper_remove(struct dfs *fs, struct list *writer_link);
+int keeper_add(struct dfs *fs, struct kept *writer, struct err *err);
+void keeper_remove(struct dfs *fs, struct kept *writer);

@@ -148,15 +148,21 @@ static bool is_directory(struct dfs *fs, const char *path)
 	return dfs_stat(fs, path, &st, NULL) == 0 && st.type == DFS_DIR;
 }
 
+void locate_request(const struct dfs *fs, const char *path, uint64_t pos, Hd__GetBlockLocationsRequestProto *ret)
+{
+	hd__get_block_locations_request_proto__init(ret);
+	ret->src = (char *)path;
+	ret->offset = pos;
+	ret->length = fs->defaults.block_size * STRETCH_BLOCKS;
+}
+
 static int ask_locations(struct reader *r, uint64_t pos, Hd__GetBlockLocationsResponseProto **ret,
 			 struct err *err)
 {
-	Hd__GetBlockLocationsRequestProto req = HD__GET_BLOCK_LOCATIONS_REQUEST_PROTO__INIT;
+	Hd__GetBlockLocationsRequestProto req;
 	int rc;
 
-	req.src = r->path;
-	req.offset = pos;
-	req.length = r->fs->defaults.block_size * STRETCH_BLOCKS;
+	locate_request(r->fs, r->path, pos, &req);
 	rc = nn_call(r->fs, "getBlockLocations", &req.base,
 		     &hd__get_block_locations_response_proto__descriptor, ret, err);
 	if (rc == -ENOENT && is_directory(r->fs, r->path)) /* the NameNode says only "not a file" */
@@ -188,23 +194,19 @@ static int check_locations(const struct reader *r, const Hd__LocatedBlocksProto 
 	return rc;
 }
 
-/* Fetch a stretch at @pos and learn the file's length from it. */
-static int fetch_stretch(struct reader *r, uint64_t pos, struct stretch **ret, struct err *err)
+/* Take the answer @m, and learn the file's length from it. */
+static int take_stretch(struct reader *r, Hd__GetBlockLocationsResponseProto *m, struct stretch **ret, struct err *err)
 {
 	struct stretch *s = calloc(1, sizeof(*s));
-	Hd__LocatedBlocksProto *l;
-	bool growing;
+	Hd__LocatedBlocksProto *l = m->locations;
+	const bool growing = l->lastblock && !l->islastblockcomplete;
 	int rc;
 
-	if (!s)
+	if (!s) {
+		pb_free(m);
 		return err_set(err, -ENOMEM, "out of memory for block locations");
-	rc = ask_locations(r, pos, &s->m, err);
-	if (rc < 0) {
-		free(s);
-		return rc;
 	}
-	l = s->m->locations;
-	growing = l->lastblock && !l->islastblockcomplete;
+	s->m = m;
 	rc = check_locations(r, l, err);
 	if (rc == 0 && growing)
 		rc = ask_length(r->fs, l->lastblock, err);
@@ -231,6 +233,20 @@ static int fetch_stretch(struct reader *r, uint64_t pos, struct stretch **ret, s
 	}
 	pthread_mutex_unlock(&r->lock);
 	return 0;
+}
+
+/* Fetch a stretch at @pos. */
+static int fetch_stretch(struct reader *r, uint64_t pos, struct stretch **ret, struct err *err)
+{
+	Hd__GetBlockLocationsResponseProto *m;
+	int rc = ask_locations(r, pos, &m, err);
+
+	return rc ?: take_stretch(r, m, ret, err);
+}
+
+int reader_take_locations(struct reader *r, Hd__GetBlockLocationsResponseProto *m, struct err *err)
+{
+	return take_stretch(r, m, NULL, err);
 }
 
 static bool covers(const Hd__LocatedBlockProto *lb, uint64_t pos)

@@ -10,6 +10,7 @@
  * stretch_put() releases it.
  * Threading: any thread. Source: hdfs-wire 3.5, 3.8.
  */
+#include "ClientNamenodeProtocol.pb-c.h"
 #include "client/src/reader.h"
 
 /** The block at @pos < length. *@ret_lb lives as long as the stretch. -EIO when the NameNode names
@@ -18,6 +19,11 @@ int reader_locate(struct reader *r, uint64_t pos, struct stretch **ret,
 		  const Hd__LocatedBlockProto **ret_lb, struct err *err);
 /** Ask for length and first blocks again. */
 int reader_refresh(struct reader *r, struct err *err);
+/** The answer of the NameNode to locate_request(), with locations, as if the reader had asked; takes @m. Asks a data node
+ *  for the length of a block that is being written. */
+int reader_take_locations(struct reader *r, Hd__GetBlockLocationsResponseProto *m, struct err *err);
+/** What a reader asks the NameNode. */
+void locate_request(const struct dfs *fs, const char *path, uint64_t pos, Hd__GetBlockLocationsRequestProto *ret);
 bool reader_grows(struct reader *r);
 /** Do not hand out @s again: its locations proved wrong. */
 void reader_forget(struct reader *r, struct stretch *s);

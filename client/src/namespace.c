@@ -6,10 +6,10 @@
 #include <time.h>
 
 #include "client/src/ask.h"
+#include "client/src/requests.h"
 #include "common/base/clock.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
-#include "ClientNamenodeProtocol.pb-c.h"
 
 #define LIST_START_MAX 8000 /* longest name to continue a listing after */
 #define CLOSED_POLL_FIRST_MS 20
@@ -17,7 +17,7 @@
 
 /* ---- status ---- */
 
-static void fill_stat(const Hd__HdfsFileStatusProto *f, struct dfs_stat *st)
+void stat_from_msg(const Hd__HdfsFileStatusProto *f, struct dfs_stat *st)
 {
 	*st = (struct dfs_stat){
 		.type = (enum dfs_type)f->filetype,
@@ -48,7 +48,7 @@ int path_stat(struct dfs *fs, const char *path, struct dfs_stat *ret, struct err
 	if (rc < 0)
 		return rc;
 	if (m->fs)
-		fill_stat(m->fs, ret);
+		stat_from_msg(m->fs, ret);
 	else
 		rc = path_not_found(err, path);
 	pb_free(m);
@@ -142,7 +142,7 @@ DFS_API int dfs_list_next(struct dfs_list *l, const struct dfs_stat **ret, struc
 			f->path.len);
 		return api_err(out, &err, err.rc);
 	}
-	fill_stat(f, &l->entry);
+	stat_from_msg(f, &l->entry);
 	if (f->path.len) /* the listing of a file: its own name, empty */
 		memcpy(l->name, f->path.data, f->path.len);
 	l->name[f->path.len] = '\0';
@@ -161,12 +161,34 @@ DFS_API void dfs_list_close(struct dfs_list *l)
 
 /* ---- changes ---- */
 
+void mkdirs_request(const struct dfs *fs, const char *path, uint32_t mode, bool parents, struct mkdirs_request *ret)
+{
+	hd__mkdirs_request_proto__init(&ret->m);
+	hd__fs_permission_proto__init(&ret->masked);
+	hd__fs_permission_proto__init(&ret->unmasked);
+	ret->unmasked.perm = mode ? mode : 0777;
+	ret->masked.perm = ret->unmasked.perm & ~fs->set.umask;
+	ret->m.src = (char *)path;
+	ret->m.masked = &ret->masked;
+	ret->m.unmasked = &ret->unmasked;
+	ret->m.createparent = parents;
+}
+
+int mkdirs_answer(const Hd__MkdirsResponseProto *m, const char *path, struct err *err)
+{
+	return m->result ? 0
+			 : err_set(err, -EREMOTEIO, "%.400s: the NameNode did not make the directory", path);
+}
+
+int mkdir_exists(const char *path, struct err *err)
+{
+	return err_set(err, -EEXIST, "%.400s exists", path);
+}
+
 static int mkdir_path(struct dfs *fs, const char *path, uint32_t mode, bool parents,
 		      struct err *err)
 {
-	Hd__MkdirsRequestProto req = HD__MKDIRS_REQUEST_PROTO__INIT;
-	Hd__FsPermissionProto masked = HD__FS_PERMISSION_PROTO__INIT;
-	Hd__FsPermissionProto unmasked = HD__FS_PERMISSION_PROTO__INIT;
+	struct mkdirs_request req;
 	Hd__MkdirsResponseProto *m;
 	struct dfs_stat st;
 	int rc;
@@ -174,24 +196,17 @@ static int mkdir_path(struct dfs *fs, const char *path, uint32_t mode, bool pare
 	if (!parents) { /* mkdirs is content with a directory that exists; mkdir is not */
 		rc = path_stat(fs, path, &st, err);
 		if (rc == 0)
-			return err_set(err, -EEXIST, "%.400s exists", path);
+			return mkdir_exists(path, err);
 		if (rc != -ENOENT)
 			return rc;
 		err_reset(err);
 	}
-	unmasked.perm = mode ? mode : 0777;
-	masked.perm = unmasked.perm & ~fs->set.umask;
-	req.src = (char *)path;
-	req.masked = &masked;
-	req.unmasked = &unmasked;
-	req.createparent = parents;
-	rc = path_call(fs, "mkdirs", path, &req.base, &hd__mkdirs_response_proto__descriptor, &m,
+	mkdirs_request(fs, path, mode, parents, &req);
+	rc = path_call(fs, "mkdirs", path, &req.m.base, &hd__mkdirs_response_proto__descriptor, &m,
 		       err);
 	if (rc < 0)
 		return rc;
-	if (!m->result)
-		rc = err_set(err, -EREMOTEIO, "%.400s: the NameNode did not make the directory",
-			     path);
+	rc = mkdirs_answer(m, path, err);
 	pb_free(m);
 	return rc;
 }
@@ -206,8 +221,7 @@ DFS_API int dfs_mkdir(struct dfs *fs, const char *path, uint32_t mode, bool pare
 	return ask_end(&a, out);
 }
 
-/* What rename2 throws as a bare IOException is told apart by its words. */
-static int rename_errno(int rc, const struct err *err)
+int rename_errno(int rc, const struct err *err)
 {
 	static const struct {
 		const char *words;
@@ -242,6 +256,11 @@ DFS_API int dfs_rename(struct dfs *fs, const char *old_path, const char *new_pat
 	return ask_end(&a, out);
 }
 
+int delete_root(struct err *err)
+{
+	return err_set(err, -EPERM, "/: the root directory cannot be deleted; name what is in it");
+}
+
 DFS_API int dfs_delete(struct dfs *fs, const char *path, bool recursive, struct dfs_err *out)
 {
 	Hd__DeleteRequestProto req = HD__DELETE_REQUEST_PROTO__INIT;
@@ -250,8 +269,7 @@ DFS_API int dfs_delete(struct dfs *fs, const char *path, bool recursive, struct 
 
 	ask_begin(&a, fs, path);
 	if (a.rc == 0 && strcmp(a.path, "/") == 0)
-		a.rc = err_set(&a.err, -EPERM,
-			       "/: the root directory cannot be deleted; name what is in it");
+		a.rc = delete_root(&a.err);
 	req.src = a.path;
 	req.recursive = recursive;
 	if (ask(&a, "delete", &req.base, &hd__delete_response_proto__descriptor, &m) == 0 &&

@@ -40,6 +40,13 @@ size_t packet_append(struct packet *p, enum crc_type type, uint32_t bpc, uint64_
 	return len;
 }
 
+void packet_fill(struct packet *p, enum crc_type type, uint32_t bpc, uint32_t len)
+{
+	assert(p->len == 0 && len <= p->cap);
+	p->len = len;
+	crc_upto(p, type, bpc, len / bpc * bpc);
+}
+
 void packet_seal(struct packet *p, enum crc_type type, uint32_t bpc)
 {
 	crc_upto(p, type, bpc, p->len);
@@ -133,6 +140,7 @@ struct packet *packet_get(struct packet_pool *pool, uint32_t cap, uint32_t bpc)
 	p->len = p->crc_done = p->crc_len = 0;
 	p->last = p->sync = false;
 	p->sent = 0;
+	p->refs = 1;
 	return p;
 }
 
@@ -140,7 +148,7 @@ void packet_put(struct packet_pool *pool, struct packet *p)
 {
 	bool keep;
 
-	if (!p)
+	if (!p || --p->refs > 0)
 		return;
 	pthread_mutex_lock(&pool->lock);
 	keep = pool->free_bytes + p->cap <= PACKET_POOL_BYTES;

@@ -35,11 +35,14 @@ struct packet {
 	uint32_t crc_cap;  /* bytes */
 	uint32_t crc_len;  /* bytes of CRCs; set by packet_seal() */
 	size_t sent;       /* bytes given to the transport so far; the transport's */
+	uint32_t refs;     /* packet_put() so often; under the writer's lock */
 };
 
 /** Copy as much of @len as fits and stays below @end (offset in the block); returns the count. */
 size_t packet_append(struct packet *p, enum crc_type type, uint32_t bpc, uint64_t end,
 		     const void *buf, size_t len);
+/** @len bytes were written to `data` of an empty packet. */
+void packet_fill(struct packet *p, enum crc_type type, uint32_t bpc, uint32_t len);
 /** Compute the CRC of a last, partial chunk; the packet is ready to be sent. */
 void packet_seal(struct packet *p, enum crc_type type, uint32_t bpc);
 /** Encode PLEN, HLEN and header into @hdr; returns the length. */
@@ -57,4 +60,11 @@ void packet_pool_init(struct packet_pool *pool);
 void packet_pool_fini(struct packet_pool *pool);
 /** An empty packet for @cap data bytes of @bpc-byte chunks, or NULL (out of memory). */
 struct packet *packet_get(struct packet_pool *pool, uint32_t cap, uint32_t bpc);
+/** Accepts NULL. */
 void packet_put(struct packet_pool *pool, struct packet *p);
+/** One more packet_put() before the packet is given back. Returns @p. */
+static inline struct packet *packet_hold(struct packet *p)
+{
+	p->refs++;
+	return p;
+}

@@ -8,6 +8,7 @@
 
 #include "client/src/locate.h"
 #include "common/base/clock.h"
+#include "common/wire/pb.h"
 
 #define SUSPECT_NS (60 * NS_PER_S)      /* how long a node that failed is asked last */
 #define RETRY_FIRST_NS (500 * NS_PER_MS) /* before fresh locations are asked for; then 4 times it */
@@ -272,25 +273,52 @@ uint64_t reader_tell(struct reader *r)
 	return pos;
 }
 
-int reader_new(struct dfs *fs, const char *path, struct reader **ret, struct err *err)
+static struct reader *reader_make(struct dfs *fs, const char *path, struct err *err)
 {
 	struct reader *r = calloc(1, sizeof(*r));
-	int rc;
 
-	if (!r)
-		return err_set(err, -ENOMEM, "out of memory for a file");
+	if (!r) {
+		err_set(err, -ENOMEM, "out of memory for a file");
+		return NULL;
+	}
 	r->fs = fs;
 	list_init(&r->stretches);
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_mutex_init(&r->seq_lock, NULL);
 	r->path = strdup(path);
-	rc = r->path ? reader_refresh(r, err) : err_set(err, -ENOMEM, "out of memory");
-	if (rc < 0) {
+	if (!r->path) {
+		err_set(err, -ENOMEM, "out of memory for a file");
 		reader_free(r);
-		return rc;
+		return NULL;
 	}
-	*ret = r;
-	return 0;
+	return r;
+}
+
+static int reader_or(struct reader *r, int rc, struct reader **ret)
+{
+	if (rc < 0)
+		reader_free(r);
+	else
+		*ret = r;
+	return rc;
+}
+
+int reader_new(struct dfs *fs, const char *path, struct reader **ret, struct err *err)
+{
+	struct reader *r = reader_make(fs, path, err);
+
+	return r ? reader_or(r, reader_refresh(r, err), ret) : -ENOMEM;
+}
+
+int reader_new_from(struct dfs *fs, const char *path, Hd__GetBlockLocationsResponseProto *m, struct reader **ret,
+		    struct err *err)
+{
+	struct reader *r = reader_make(fs, path, err);
+
+	if (r)
+		return reader_or(r, reader_take_locations(r, m, err), ret);
+	pb_free(m);
+	return -ENOMEM;
 }
 
 void reader_free(struct reader *r)

@@ -18,6 +18,7 @@
 #include "client/src/fs.h"
 #include "client/src/stream.h"
 
+struct Hd__GetBlockLocationsResponseProto;
 struct stretch; /* some consecutive blocks of a file, counted */
 
 struct fetch {
@@ -46,6 +47,9 @@ struct reader {
 
 /** -ENOENT, -EISDIR, -ENOTSUP, or the NameNode's errors. */
 int reader_new(struct dfs *fs, const char *path, struct reader **ret, struct err *err);
+/** The same with the answer of the NameNode already there, which is taken: reader_take_locations(). */
+int reader_new_from(struct dfs *fs, const char *path, struct Hd__GetBlockLocationsResponseProto *m, struct reader **ret,
+		    struct err *err);
 void reader_free(struct reader *r);
 ssize_t reader_read(struct reader *r, void *buf, size_t len, struct err *err);
 ssize_t reader_pread(struct reader *r, void *buf, size_t len, uint64_t offset, struct err *err);

@@ -15,6 +15,7 @@
  * close, each until a deadline.
  * Source: hdfs-wire 5.4, 5.5, 5.6.
  */
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -68,6 +69,9 @@ struct block_stream {
 	int (*next_ack)(struct wstream *s, struct ack *ret, struct err *err);
 	/** Until an ack can be had, or (@want_send) a packet can move. 1, 0 at the deadline. */
 	int (*wait)(struct wstream *s, bool want_send, uint64_t deadline_ns, struct err *err);
+	/** The same for who waits for several streams: 1 something can move now; 0 and what to poll(2)
+	 *  for, after which it may. */
+	int (*poll_write)(struct wstream *s, bool want_send, struct pollfd *ret);
 	void (*close_write)(struct wstream *s);
 
 	int (*open_read)(struct dfs *fs, const struct read_setup *r, struct rstream **ret,

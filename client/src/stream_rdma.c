@@ -6,7 +6,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "client/src/stream_rdma_internal.h"
 #include "common/base/clock.h"
@@ -22,11 +24,14 @@ void meeting_init(struct meeting *m)
 	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
 	pthread_mutex_init(&m->lock, NULL);
 	pthread_cond_init(&m->news, &a);
+	m->fd = -1;
 	pthread_condattr_destroy(&a);
 }
 
 void meeting_fini(struct meeting *m)
 {
+	if (m->fd >= 0)
+		(void)close(m->fd);
 	pthread_cond_destroy(&m->news);
 	pthread_mutex_destroy(&m->lock);
 }
@@ -38,8 +43,30 @@ void meeting_lost(struct meeting *m, int rc, const char *why)
 		snprintf(m->why, sizeof(m->why), "%s", why);
 		m->lost = rc;
 	}
-	pthread_cond_broadcast(&m->news);
+	meeting_ring(m);
 	pthread_mutex_unlock(&m->lock);
+}
+
+void meeting_ring(struct meeting *m)
+{
+	const uint64_t one = 1;
+
+	pthread_cond_broadcast(&m->news);
+	if (m->fd >= 0)
+		(void)!write(m->fd, &one, sizeof(one)); /* full is rung already */
+}
+
+int meeting_poll(struct meeting *m, struct pollfd *ret)
+{
+	uint64_t rung;
+
+	if (m->fd < 0)
+		m->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (m->fd < 0)
+		return neg_errno();
+	(void)!read(m->fd, &rung, sizeof(rung)); /* of before: the caller has just looked */
+	*ret = (struct pollfd){.fd = m->fd, .events = POLLIN};
+	return 0;
 }
 
 int meeting_wait(struct meeting *m, uint64_t deadline_ns)
@@ -80,6 +107,7 @@ const struct block_stream stream_rdma = {
 	.send = rdma_w_send,
 	.next_ack = rdma_w_next_ack,
 	.wait = rdma_w_wait,
+	.poll_write = rdma_w_poll,
 	.close_write = rdma_w_close,
 	.open_read = rdma_open_read,
 	.read = rdma_r_read,

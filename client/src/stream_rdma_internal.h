@@ -21,6 +21,7 @@
 struct meeting {
 	pthread_mutex_t lock;
 	pthread_cond_t news;
+	int fd;   /* an eventfd that every word rings, for who polls; -1 until somebody does */
 	int lost; /* -errno when the connection is gone */
 	char why[160];
 };
@@ -29,6 +30,10 @@ void meeting_init(struct meeting *m);
 void meeting_fini(struct meeting *m);
 /** The connection is gone; the first reason stays. */
 void meeting_lost(struct meeting *m, int rc, const char *why);
+/** With the lock held: there is word for the caller. */
+void meeting_ring(struct meeting *m);
+/** With the lock held, nothing having come yet: what to poll for. -errno: there is no descriptor. */
+int meeting_poll(struct meeting *m, struct pollfd *ret);
 /** With the lock held. 0, or -ETIMEDOUT. */
 int meeting_wait(struct meeting *m, uint64_t deadline_ns);
 
@@ -45,6 +50,7 @@ int rdma_open_write(struct dfs *fs, const struct write_setup *setup, struct wstr
 int rdma_w_send(struct wstream *ws, struct packet *p, struct err *err);
 int rdma_w_next_ack(struct wstream *ws, struct ack *ret, struct err *err);
 int rdma_w_wait(struct wstream *ws, bool want_send, uint64_t deadline_ns, struct err *err);
+int rdma_w_poll(struct wstream *ws, bool want_send, struct pollfd *ret);
 void rdma_w_close(struct wstream *ws);
 int rdma_open_read(struct dfs *fs, const struct read_setup *setup, struct rstream **ret,
 		   struct err *err);

@@ -101,7 +101,7 @@ static void w_on_capsule(struct rcall *c, const struct capsule *m)
 		w->closed = true;
 		rdma_copy_text(w->text, sizeof(w->text), m->closed.text);
 	}
-	pthread_cond_broadcast(&w->m.news);
+	meeting_ring(&w->m);
 	pthread_mutex_unlock(&w->m.lock);
 }
 
@@ -109,7 +109,7 @@ static void w_on_capsule(struct rcall *c, const struct capsule *m)
 static void w_news(struct rdma_w *w)
 {
 	pthread_mutex_lock(&w->m.lock);
-	pthread_cond_broadcast(&w->m.news);
+	meeting_ring(&w->m);
 	pthread_mutex_unlock(&w->m.lock);
 }
 
@@ -255,6 +255,21 @@ int rdma_w_wait(struct wstream *ws, bool want_send, uint64_t deadline_ns, struct
 		rc = meeting_wait(&w->m, deadline_ns);
 	pthread_mutex_unlock(&w->m.lock);
 	return rc < 0 ? 0 : 1;
+}
+
+int rdma_w_poll(struct wstream *ws, bool want_send, struct pollfd *ret)
+{
+	struct rdma_w *w = w_of(ws);
+	int rc;
+
+	pthread_mutex_lock(&w->m.lock);
+	if (w->ack_tail != w->ack_head || w->m.lost || w->closed ||
+	    (want_send && !w->slot[w->next].used && !w->slot[w->next].send.busy))
+		rc = 1;
+	else
+		rc = meeting_poll(&w->m, ret);
+	pthread_mutex_unlock(&w->m.lock);
+	return rc;
 }
 
 static void cancel_run(struct rtask *t)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stream_tcp - blocks over DataTransferProtocol on TCP; see stream.h, hdfs-wire 5.3 to 5.6 */
 #include <assert.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,6 +132,14 @@ static int tcp_wait(struct wstream *s, bool want_send, uint64_t deadline_ns, str
 	struct tcp_w *t = container_of(s, struct tcp_w, base);
 
 	return sock_wait(t->sock, want_send ? POLLIN | POLLOUT : POLLIN, deadline_ns, err);
+}
+
+static int tcp_poll_write(struct wstream *s, bool want_send, struct pollfd *ret)
+{
+	struct tcp_w *t = container_of(s, struct tcp_w, base);
+
+	*ret = (struct pollfd){.fd = t->sock->fd, .events = want_send ? POLLIN | POLLOUT : POLLIN};
+	return 0;
 }
 
 /* ---- read ---- */
@@ -431,6 +438,7 @@ const struct block_stream stream_tcp = {
 	.send = tcp_send,
 	.next_ack = tcp_next_ack,
 	.wait = tcp_wait,
+	.poll_write = tcp_poll_write,
 	.close_write = tcp_close_write,
 	.open_read = tcp_open_read,
 	.read = tcp_read,

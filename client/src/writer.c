@@ -1,180 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/writer.h"
 
-#include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/clock.h"
-#include "common/wire/pb.h"
-
-/* ---- packets ---- */
 
 /* Where a packet starts: the chunk that holds the end of what was queued. After a flush inside a
  * chunk the next packet repeats that chunk's beginning, hdfs-wire 5.6. */
 static uint64_t chunk_start(const struct writer *w)
 {
-	return w->queued_end / w->bpc * w->bpc;
+	return w->pipe.queued_end / w->pipe.bpc * w->pipe.bpc;
 }
 
 /* Is the next byte in a chunk that other hands have begun? */
 static bool is_ragged(const struct writer *w)
 {
-	return w->queued_end < w->ragged_end;
-}
-
-static struct packet *new_packet(struct writer *w, uint64_t offset, uint32_t cap)
-{
-	struct packet *p = packet_get(&w->fs->packets, cap, w->bpc);
-
-	if (p) {
-		p->offset = offset;
-		w->in_window++;
-	}
-	return p;
-}
-
-static void drop_packet(struct writer *w, struct packet *p)
-{
-	packet_put(&w->fs->packets, p);
-	w->in_window--;
-}
-
-static void queue_packet(struct writer *w, struct packet *p)
-{
-	packet_seal(p, w->crc_type, w->bpc);
-	p->seqno = w->seqno++;
-	list_add_tail(&w->queue, &p->link);
-	if (p->offset + p->len > w->queued_end)
-		w->queued_end = p->offset + p->len;
-}
-
-static void drop_list(struct writer *w, struct list *l)
-{
-	struct list *n;
-
-	while ((n = list_pop(l)))
-		drop_packet(w, container_of(n, struct packet, link));
-}
-
-/* An empty packet: a sync, or the end of the block. It needs no room for data. */
-static int queue_empty(struct writer *w, bool last, bool sync, struct err *err)
-{
-	struct packet *p = new_packet(w, w->queued_end, w->bpc);
-
-	if (!p)
-		return err_set(err, -ENOMEM, "out of memory for a packet");
-	p->last = last;
-	p->sync = sync;
-	queue_packet(w, p);
-	return 0;
-}
-
-/* A sign of life for the nodes; acknowledged in order like any other packet. */
-static int queue_heartbeat(struct writer *w, struct err *err)
-{
-	struct packet *p = new_packet(w, 0, w->bpc);
-
-	if (!p)
-		return err_set(err, -ENOMEM, "out of memory for a packet");
-	p->seqno = DT_SEQNO_HEARTBEAT;
-	list_add_tail(&w->queue, &p->link);
-	return 0;
+	return w->pipe.queued_end < w->ragged_end;
 }
 
 /* ---- the turn: acks in, packets out ---- */
 
-static void take_acked(struct writer *w, struct packet *p)
-{
-	if (p->offset + p->len > w->acked_end)
-		w->acked_end = p->offset + p->len;
-	if (p->sync)
-		w->synced_end = w->acked_end;
-	list_del(&p->link);
-	drop_packet(w, p);
-}
-
-/* 0, or -errno and whom to blame. */
-static int take_ack(struct writer *w, const struct ack *a, int *ret_bad, struct err *err)
-{
-	struct packet *p = container_of(w->unacked.next, struct packet, link);
-	char node[NET_TEXT_MAX];
-
-	if (a->bad >= 0) {
-		*ret_bad = a->bad;
-		return err_set(err, -EIO, "data node %s failed in the pipeline (%s)",
-			       node_text(w->lb->locs[a->bad]->id, node), dt_status_name(a->status));
-	}
-	w->progress_ns = clock_mono_ns();
-	if (list_empty(&w->unacked) || p->seqno != a->seqno)
-		return err_set(err, -EPROTO, "data node %s acknowledges packet %lld out of turn",
-			       node_text(w->lb->locs[0]->id, node), (long long)a->seqno);
-	take_acked(w, p);
-	return 0;
-}
-
-static bool in_flight(const struct writer *w)
-{
-	return !list_empty(&w->queue) || !list_empty(&w->unacked);
-}
-
-/* Everything that moves without waiting. 1 when something is left to send, 0, -errno. */
-static int pump(struct writer *w, int *ret_bad, struct err *err)
-{
-	/* after the ack of its last packet a node closes the connection; that is no failure */
-	while (w->stage != WRITER_CLOSING || in_flight(w)) {
-		const struct block_stream *ops = w->ws->ops;
-		struct packet *p = container_of(w->queue.next, struct packet, link);
-		struct ack a;
-		int rc = ops->next_ack(w->ws, &a, err);
-
-		if (rc > 0)
-			rc = take_ack(w, &a, ret_bad, err) ?: 1;
-		if (rc > 0)
-			continue;
-		if (rc < 0 || list_empty(&w->queue))
-			return rc;
-		rc = ops->send(w->ws, p, err);
-		if (rc <= 0)
-			return rc < 0 ? rc : 1;
-		w->sent_ns = w->progress_ns = clock_mono_ns();
-		count_add(&w->fs->count.written[ops->counter], p->len);
-		if (p->offset + p->len > w->sent_end)
-			w->sent_end = p->offset + p->len;
-		list_del(&p->link);
-		list_add_tail(&w->unacked, &p->link);
-	}
-	return 0;
-}
-
-/* Wait until something can move; meanwhile the nodes want signs of life. */
-static int wait_for_pipeline(struct writer *w, bool want_send, struct err *err)
-{
-	const uint64_t patience = stream_timeout_ns(w->fs, w->lb->n_locs);
-	const uint64_t give_up = w->progress_ns + patience;
-	const uint64_t beat = w->sent_ns + keeper_beat_ns(w->fs);
-	int rc = w->ws->ops->wait(w->ws, want_send, beat < give_up ? beat : give_up, err);
-
-	if (rc != 0)
-		return rc < 0 ? rc : 0;
-	if (clock_mono_ns() < give_up)
-		return want_send ? 0 : queue_heartbeat(w, err);
-	return err_set(err, -ETIMEDOUT, "the pipeline has not moved for %llu s",
-		       (unsigned long long)(patience / NS_PER_S));
-}
-
 /* One turn: pump, and if @wait then until something happens. Failures are repaired. */
 static int turn(struct writer *w, bool wait, struct err *err)
 {
-	int bad = w->pending_bad, rc = w->pending_rc;
+	int bad, rc = pipe_pump(&w->pipe, &bad, err);
 
-	if (rc < 0)
-		*err = w->pending_err;
-	else
-		rc = pump(w, &bad, err);
-	if (rc >= 0 && wait && in_flight(w))
-		rc = wait_for_pipeline(w, rc > 0, err);
-	w->pending_rc = w->pending_bad = 0;
+	if (rc >= 0 && wait && pipe_in_flight(&w->pipe))
+		rc = pipe_wait(&w->pipe, rc > 0, err);
 	if (rc < 0)
 		rc = writer_recover(w, bad, err);
 	return rc < 0 ? rc : 0;
@@ -184,7 +36,7 @@ static int drain(struct writer *w, struct err *err)
 {
 	int rc = 0;
 
-	while (rc == 0 && in_flight(w))
+	while (rc == 0 && pipe_in_flight(&w->pipe))
 		rc = turn(w, true, err);
 	return rc;
 }
@@ -200,19 +52,19 @@ static int finish_block(struct writer *w, struct err *err)
 	if (w->stage == WRITER_IDLE)
 		return 0;
 	if (w->cur) { /* holds nothing but the repetition of a flushed chunk, or nothing */
-		drop_packet(w, w->cur);
+		pipe_drop_packet(&w->pipe, w->cur);
 		w->cur = NULL;
 	}
 	rc = drain(w, err);
-	rc = rc ?: queue_empty(w, true, false, err);
+	rc = rc ?: pipe_queue_empty(&w->pipe, true, false, err);
 	if (rc < 0)
 		return rc;
 	w->stage = WRITER_CLOSING;
 	rc = drain(w, err);
 	if (rc < 0)
 		return rc;
-	w->block_len = w->queued_end;
-	w->file_done += w->block_len;
+	w->f.block_len = w->pipe.queued_end;
+	w->file_done += w->f.block_len;
 	writer_drop_block(w);
 	return 0;
 }
@@ -226,20 +78,20 @@ static int need_cur(struct writer *w, struct err *err)
 		return 0;
 	if (w->stage == WRITER_IDLE)
 		rc = writer_open_block(w, err);
-	while (rc == 0 && w->in_window >= w->window)
+	while (rc == 0 && w->pipe.in_window >= w->window)
 		rc = turn(w, true, err);
 	if (rc < 0)
 		return rc;
 	if (is_ragged(w))
-		w->cur = new_packet(w, w->queued_end, (uint32_t)(w->ragged_end - w->queued_end));
+		w->cur = pipe_new_packet(&w->pipe, w->pipe.queued_end, (uint32_t)(w->ragged_end - w->pipe.queued_end));
 	else
-		w->cur = new_packet(w, chunk_start(w), w->packet_cap);
+		w->cur = pipe_new_packet(&w->pipe, chunk_start(w), w->packet_cap);
 	return w->cur ? 0 : err_set(err, -ENOMEM, "out of memory for a packet");
 }
 
 static bool cur_is_news(const struct writer *w)
 {
-	return w->cur && w->cur->offset + w->cur->len > w->queued_end;
+	return w->cur && w->cur->offset + w->cur->len > w->pipe.queued_end;
 }
 
 /* Queue what is in cur. If it ends inside a chunk, the next packet begins with that chunk, unless the
@@ -247,18 +99,18 @@ static bool cur_is_news(const struct writer *w)
 static int push_cur(struct writer *w, bool sync, struct err *err)
 {
 	struct packet *p = w->cur, *next = NULL;
-	const uint32_t tail = p->len % w->bpc;
+	const uint32_t tail = p->len % w->pipe.bpc;
 	const bool whole = p->offset + p->len == w->block_size;
 
 	if (tail > 0 && !whole && !is_ragged(w)) {
-		next = new_packet(w, p->offset + p->len - tail, w->packet_cap);
+		next = pipe_new_packet(&w->pipe, p->offset + p->len - tail, w->packet_cap);
 		if (!next)
 			return err_set(err, -ENOMEM, "out of memory for a packet");
-		packet_append(next, w->crc_type, w->bpc, w->block_size, p->data + p->len - tail,
+		packet_append(next, w->pipe.crc_type, w->pipe.bpc, w->block_size, p->data + p->len - tail,
 			      tail);
 	}
 	p->sync = sync;
-	queue_packet(w, p);
+	pipe_queue(&w->pipe, p);
 	w->cur = next;
 	return 0;
 }
@@ -270,12 +122,12 @@ static ssize_t write_some(struct writer *w, const void *buf, size_t len, struct 
 
 	if (rc < 0)
 		return rc;
-	n = packet_append(w->cur, w->crc_type, w->bpc, w->block_size, buf, len);
+	n = packet_append(w->cur, w->pipe.crc_type, w->pipe.bpc, w->block_size, buf, len);
 	if (w->cur->len < w->cur->cap && w->cur->offset + w->cur->len < w->block_size)
 		return (ssize_t)n;
 	rc = push_cur(w, false, err);
 	rc = rc ?: turn(w, false, err);
-	if (rc == 0 && w->queued_end == w->block_size)
+	if (rc == 0 && w->pipe.queued_end == w->block_size)
 		rc = finish_block(w, err);
 	return rc < 0 ? rc : (ssize_t)n;
 }
@@ -285,22 +137,23 @@ static ssize_t write_some(struct writer *w, const void *buf, size_t len, struct 
 static void enter(struct writer *w)
 {
 	pthread_mutex_lock(&w->lock);
-	w->progress_ns = clock_mono_ns(); /* patience counts from here */
+	w->pipe.progress_ns = clock_mono_ns(); /* patience counts from here */
 }
 
 /* The first failure is kept and ends everything. */
 static int fail(struct writer *w, int rc, struct err *err)
 {
 	if (w->rc == 0) {
-		err_prefix(err, "%.200s", w->path);
+		err_prefix(err, "%.200s", w->f.path);
 		w->rc = rc;
 		w->err = *err;
 	}
 	return rc;
 }
 
-ssize_t writer_write(struct writer *w, const void *buf, size_t len, struct err *err)
+static ssize_t do_write(struct written *f, const void *buf, size_t len, struct err *err)
 {
+	struct writer *w = container_of(f, struct writer, f);
 	const uint8_t *p = buf;
 	size_t left = len;
 	ssize_t n = 0;
@@ -334,20 +187,21 @@ static int flush_locked(struct writer *w, uint32_t flags, struct err *err)
 	if (w->stage != WRITER_IDLE) {
 		if (cur_is_news(w))
 			rc = push_cur(w, sync, err);
-		else if (sync && w->synced_end < w->queued_end)
-			rc = queue_empty(w, false, true, err);
+		else if (sync && w->pipe.synced_end < w->pipe.queued_end)
+			rc = pipe_queue_empty(&w->pipe, false, true, err);
 		w->flushed = true;
 		rc = rc ?: drain(w, err);
-		if (rc == 0 && flags & DFS_SYNC_END_BLOCK && w->queued_end > 0)
+		if (rc == 0 && flags & DFS_SYNC_END_BLOCK && w->pipe.queued_end > 0)
 			rc = finish_block(w, err);
-	} else if (!w->has_block || !(flags & DFS_SYNC_UPDATE_LENGTH)) {
+	} else if (!w->f.has_block || !(flags & DFS_SYNC_UPDATE_LENGTH)) {
 		return 0; /* nothing in this block; the blocks before are closed */
 	}
 	return rc ?: writer_persist(w, err);
 }
 
-int writer_flush(struct writer *w, uint32_t flags, struct err *err)
+static int do_flush(struct written *f, uint32_t flags, struct err *err)
 {
+	struct writer *w = container_of(f, struct writer, f);
 	int rc;
 
 	enter(w);
@@ -369,11 +223,12 @@ static int close_locked(struct writer *w, struct err *err)
 	if (cur_is_news(w))
 		rc = push_cur(w, false, err);
 	rc = rc ?: finish_block(w, err);
-	return rc ?: writer_complete(w, err);
+	return rc ?: written_complete(&w->f, err);
 }
 
-int writer_close(struct writer *w, struct err *err)
+static int do_close(struct written *f, struct err *err)
 {
+	struct writer *w = container_of(f, struct writer, f);
 	int rc;
 
 	enter(w);
@@ -388,8 +243,9 @@ int writer_close(struct writer *w, struct err *err)
 	return rc;
 }
 
-uint64_t writer_length(struct writer *w)
+static uint64_t do_length(struct written *f)
 {
+	struct writer *w = container_of(f, struct writer, f);
 	uint64_t n;
 
 	pthread_mutex_lock(&w->lock);
@@ -398,31 +254,15 @@ uint64_t writer_length(struct writer *w)
 	return n;
 }
 
-/* Acks are collected, and a pipeline that is quiet gets a heartbeat. What breaks is left to the
- * next turn of a caller, who can wait for a repair. */
-static int keep_alive_locked(struct writer *w, uint64_t now_ns, int *ret_bad, struct err *err)
+/* What breaks is left to the next turn of a caller, who can wait for a repair. */
+static void keep_alive(struct kept *kept, uint64_t now_ns)
 {
-	int rc = pump(w, ret_bad, err);
-
-	if (rc == 0 && list_empty(&w->unacked) && now_ns > w->sent_ns &&
-	    now_ns - w->sent_ns >= keeper_beat_ns(w->fs)) {
-		rc = queue_heartbeat(w, err);
-		rc = rc ?: pump(w, ret_bad, err);
-	}
-	return rc;
-}
-
-void writer_keep_alive(struct list *link, uint64_t now_ns)
-{
-	struct writer *w = container_of(link, struct writer, link);
-	int rc;
+	struct writer *w = container_of(kept, struct writer, kept);
 
 	if (pthread_mutex_trylock(&w->lock) != 0)
 		return; /* somebody is at work there */
-	if (w->ws && w->rc == 0 && w->pending_rc == 0) {
-		rc = keep_alive_locked(w, now_ns, &w->pending_bad, &w->pending_err);
-		w->pending_rc = rc < 0 ? rc : 0;
-	}
+	if (w->rc == 0)
+		pipe_keep_alive(&w->pipe, now_ns);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -430,7 +270,7 @@ void writer_keep_alive(struct list *link, uint64_t now_ns)
 
 static void set_sizes(struct writer *w, const struct settings *s)
 {
-	uint32_t cap = settings_packet_payload(s->packet_size, w->bpc);
+	uint32_t cap = settings_packet_payload(s->packet_size, w->pipe.bpc);
 
 	if (cap > w->block_size)
 		cap = (uint32_t)w->block_size;
@@ -442,6 +282,28 @@ static void set_sizes(struct writer *w, const struct settings *s)
 		w->window = 4;
 }
 
+static void do_free(struct written *f)
+{
+	struct writer *w = container_of(f, struct writer, f);
+
+	keeper_remove(f->fs, &w->kept);
+	if (w->cur)
+		pipe_drop_packet(&w->pipe, w->cur);
+	writer_drop_block(w);
+	pipe_fini(&w->pipe);
+	written_fini(f);
+	pthread_mutex_destroy(&w->lock);
+	free(w);
+}
+
+static const struct write_ops writer_ops = {
+	.write = do_write,
+	.flush = do_flush,
+	.close = do_close,
+	.free = do_free,
+	.length = do_length,
+};
+
 int writer_new(struct dfs *fs, const char *path, const struct writer_opts *o, struct writer **ret,
 	       struct err *err)
 {
@@ -450,44 +312,19 @@ int writer_new(struct dfs *fs, const char *path, const struct writer_opts *o, st
 
 	if (!w)
 		return err_set(err, -ENOMEM, "out of memory for a file");
-	w->fs = fs;
-	list_init(&w->link);
-	list_init(&w->queue);
-	list_init(&w->unacked);
+	kept_init(&w->kept, keep_alive);
 	pthread_mutex_init(&w->lock, NULL);
-	w->file_id = o->file_id;
 	w->block_size = o->block_size;
-	w->bpc = o->bpc;
 	w->replication = o->replication;
-	w->no_local = o->no_local;
-	w->crc_type = o->crc_type;
 	w->stuck_seqno = -1;
+	pipe_init(&w->pipe, fs, o->crc_type, o->bpc);
 	set_sizes(w, &fs->set);
-	hd__extended_block_proto__init(&w->block);
-	w->path = strdup(path);
-	rc = w->path ? keeper_add(fs, &w->link, err) : err_set(err, -ENOMEM, "out of memory");
+	rc = written_init(&w->f, &writer_ops, fs, path, o->file_id, o->no_local, err);
+	rc = rc ?: keeper_add(fs, &w->kept, err);
 	if (rc < 0) {
-		writer_free(w);
+		do_free(&w->f);
 		return rc;
 	}
 	*ret = w;
 	return 0;
-}
-
-void writer_free(struct writer *w)
-{
-	if (!w)
-		return;
-	keeper_remove(w->fs, &w->link);
-	writer_drop_block(w);
-	if (w->cur)
-		drop_packet(w, w->cur);
-	drop_list(w, &w->queue);
-	drop_list(w, &w->unacked);
-	writer_forgive(w);
-	free(w->failed);
-	free(w->pool_id);
-	free(w->path);
-	pthread_mutex_destroy(&w->lock);
-	free(w);
 }

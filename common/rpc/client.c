@@ -9,27 +9,16 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
-#include "common/base/conf.h"
 #include "common/base/list.h"
-#include "common/base/log.h"
+#include "common/rpc/attempts.h"
 #include "common/rpc/client_conn.h"
-#include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
-
-enum {
-	CONNECT_TIMEOUT_MS = 20000,
-	CALL_TIMEOUT_MS = 120000,
-	PING_INTERVAL_MS = 60000,
-	CONNECT_PAUSE_MS = 1000, /* between attempts to connect */
-	RESEND_PAUSE_MS = 100,   /* before a call is sent a third time; then doubled */
-};
 
 #define WAKES_MAX 32 /* callers woken together */
 
@@ -41,25 +30,14 @@ enum call_state {
 	CALL_BROKEN,   /* the connection went away: may be sent again */
 };
 
-/* What is to become of a call after an attempt. */
-enum verdict {
-	VERDICT_END,   /* this is its outcome */
-	VERDICT_AGAIN, /* send it again to the same server */
-	VERDICT_OTHER, /* send it to the next server */
-};
-
 /* A call lives on the stack of its thread. It is changed with the lock held while it is in conn->calls; who
  * takes it from there sets its state last, and its thread goes on without the lock. */
 struct call {
 	struct list link; /* in conn->calls */
 	_Atomic uint32_t state; /* enum call_state; a futex its thread sleeps on */
-	int32_t id;
-	uint32_t server; /* of the last attempt */
-	uint64_t deadline_ns;
-	const char *method;
+	struct rpc_attempts a;
 	uint8_t *frame; /* owned */
 	uint32_t frame_len;
-	struct err err;
 };
 
 /* Threads to wake once the lock is free: woken earlier they would only wait for it. A call may be gone by
@@ -72,93 +50,17 @@ struct wakes {
 /* The one lock protects everything below it, the calls' states and the locked part of connections.
  * It is never held while sending, reading or connecting. */
 struct rpc_client {
-	struct rpc_client_opts o; /* strings owned; without the servers */
-	struct rpc_server servers[RPC_SERVERS_MAX]; /* strings owned; constant */
-	uint32_t server_count;
-	char addr_buf[NET_TEXT_MAX];
-	uint8_t client_id[RPC_CLIENT_ID_LEN]; /* a retry cache knows calls by this and the call id */
+	struct rpc_target t;
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* is_connecting fell, or is_cancelled rose */
 	bool is_cancelled;
 	bool is_connecting;
-	bool is_hadoop; /* it has answered once as Hadoop RPC should */
 	int32_t next_id;
 	uint32_t server; /* to connect to */
 	struct rpc_conn *conn; /* counted; NULL: connect at the next call */
 };
 
-static const char *where(const struct rpc_client *c, uint32_t server)
-{
-	return c->servers[server].addr_text;
-}
-
 /* ---- set-up ---- */
-
-static int conf_ms(const struct conf *conf, const char *key, uint32_t *ret, struct err *err)
-{
-	uint64_t v = 0;
-	int rc = conf_time_ms(conf, key, 0, &v, err);
-
-	if (rc < 0)
-		return rc;
-	if (v > INT32_MAX)
-		return err_set(err, -EINVAL, "%s=%s is more than 24 days", key, conf_get(conf, key));
-	*ret = (uint32_t)v;
-	return 0;
-}
-
-int rpc_client_conf(const struct conf *conf, struct rpc_client_opts *o, struct err *err)
-{
-	int rc = conf_ms(conf, "ipc.client.connect.timeout", &o->connect_timeout_ms, err);
-
-	if (rc >= 0)
-		rc = conf_ms(conf, "ipc.client.rpc-timeout.ms", &o->call_timeout_ms, err);
-	return rc < 0 ? rc : conf_ms(conf, "ipc.ping.interval", &o->ping_interval_ms, err);
-}
-
-static char *copy_or(const char *s, const char *dflt)
-{
-	return strdup(s ? s : dflt);
-}
-
-static int copy_servers(struct rpc_client *c, const struct rpc_client_opts *o)
-{
-	bool ok;
-
-	c->servers[0] = (struct rpc_server){
-		o->addr, copy_or(o->addr_text, net_text(&o->addr, c->addr_buf))};
-	ok = c->servers[0].addr_text;
-	for (uint32_t i = 0; i < o->other_count; i++) {
-		struct rpc_server *s = &c->servers[1 + i];
-
-		*s = (struct rpc_server){o->others[i].addr, copy_or(o->others[i].addr_text, "")};
-		ok = ok && s->addr_text;
-	}
-	c->server_count = 1 + o->other_count;
-	return ok ? 0 : -ENOMEM;
-}
-
-static int copy_opts(struct rpc_client *c, const struct rpc_client_opts *o)
-{
-	c->o = *o;
-	c->o.addr_text = NULL; /* see servers */
-	c->o.others = NULL;
-	c->o.protocol = copy_or(o->protocol, "");
-	c->o.user = copy_or(o->user, "");
-	c->o.real_user = o->real_user ? strdup(o->real_user) : NULL;
-	c->o.peer = copy_or(o->peer, "NameNode");
-	c->o.addr_key = copy_or(o->addr_key, "fs.defaultFS");
-	if (!c->o.connect_timeout_ms)
-		c->o.connect_timeout_ms = CONNECT_TIMEOUT_MS;
-	if (!c->o.call_timeout_ms)
-		c->o.call_timeout_ms = CALL_TIMEOUT_MS;
-	if (!c->o.ping_interval_ms)
-		c->o.ping_interval_ms = PING_INTERVAL_MS;
-	if (!c->o.protocol || !c->o.user || !c->o.peer || !c->o.addr_key ||
-	    (!c->o.real_user && o->real_user))
-		return -ENOMEM;
-	return copy_servers(c, o);
-}
 
 static void cond_init(pthread_cond_t *cond)
 {
@@ -177,19 +79,12 @@ int rpc_client_new(const struct rpc_client_opts *o, struct rpc_client **ret, str
 
 	if (!c)
 		return err_set(err, -ENOMEM, "out of memory");
-	if (o->other_count >= RPC_SERVERS_MAX) {
-		free(c);
-		return err_set(err, -EINVAL, "more than %d servers that stand for each other",
-			       RPC_SERVERS_MAX);
-	}
 	(void)pthread_mutex_init(&c->lock, NULL);
 	cond_init(&c->changed);
-	rc = copy_opts(c, o);
-	if (rc >= 0)
-		rc = ret_errno((int)getrandom(c->client_id, sizeof(c->client_id), 0));
+	rc = rpc_target_init(&c->t, o, err);
 	if (rc < 0) {
 		rpc_client_free(c);
-		return err_sys(err, rc, "RPC client");
+		return rc;
 	}
 	*ret = c;
 	return 0;
@@ -203,13 +98,7 @@ void rpc_client_free(struct rpc_client *c)
 	rpc_conn_free(c->conn);
 	pthread_cond_destroy(&c->changed);
 	pthread_mutex_destroy(&c->lock);
-	free((char *)(uintptr_t)c->o.protocol);
-	free((char *)(uintptr_t)c->o.user);
-	free((char *)(uintptr_t)c->o.real_user);
-	for (uint32_t i = 0; i < RPC_SERVERS_MAX; i++)
-		free((char *)(uintptr_t)c->servers[i].addr_text);
-	free((char *)(uintptr_t)c->o.peer);
-	free((char *)(uintptr_t)c->o.addr_key);
+	rpc_target_fini(&c->t);
 	free(c);
 }
 
@@ -231,7 +120,7 @@ static int wait_locked(struct rpc_client *c, pthread_cond_t *cond, uint64_t unti
 /* Sleep, without the lock, until the call is no longer CALL_WAITING. -ETIMEDOUT. */
 static int call_sleep(struct call *call)
 {
-	struct timespec ts = to_timespec(call->deadline_ns);
+	struct timespec ts = to_timespec(call->a.deadline_ns);
 
 	while (atomic_load_explicit(&call->state, memory_order_acquire) == CALL_WAITING)
 		if (syscall(SYS_futex, &call->state, FUTEX_WAIT_BITSET_PRIVATE, CALL_WAITING, &ts, NULL,
@@ -267,33 +156,16 @@ static bool is_waiting(const struct call *call)
 	return s == CALL_WAITING || s == CALL_TO_READ;
 }
 
-static int timed_out(const struct rpc_client *c, struct call *call)
-{
-	err_set(&call->err, -ETIMEDOUT, "%s %s: no answer to %s within %u ms", c->o.peer,
-		where(c, call->server), call->method, c->o.call_timeout_ms);
-	if (c->is_hadoop)
-		return err_cure(&call->err, "it is overloaded or hangs: see its log");
-	return err_cure(&call->err,
-			"it has never answered: it hangs, or that is not the %s's RPC "
-			"port (%s)",
-			c->o.peer, c->o.addr_key);
-}
-
-static int cancelled(struct err *err)
-{
-	return err_set(err, -ECANCELED, "the call was cancelled");
-}
-
 /* Wait @ms, shorter when cancelled or out of time. */
 static int pause_locked(struct rpc_client *c, struct call *call, uint32_t ms)
 {
 	uint64_t until = clock_mono_ns() + ms * NS_PER_MS;
 
-	while (!c->is_cancelled && until < call->deadline_ns && clock_mono_ns() < until)
+	while (!c->is_cancelled && until < call->a.deadline_ns && clock_mono_ns() < until)
 		(void)wait_locked(c, &c->changed, until);
 	if (c->is_cancelled)
-		return cancelled(&call->err);
-	return until < call->deadline_ns ? 0 : -ETIMEDOUT;
+		return rpc_cancelled(&call->a.err);
+	return until < call->a.deadline_ns ? 0 : -ETIMEDOUT;
 }
 
 /* ---- connections ---- */
@@ -311,7 +183,7 @@ static void call_end_locked(struct rpc_conn *conn, struct call *call, enum call_
 	list_del(&call->link);
 	conn->refs--; /* never the last: who calls this holds another */
 	if (why)
-		call->err = *why;
+		call->a.err = *why;
 	atomic_store_explicit(&call->state, state, memory_order_release);
 }
 
@@ -340,29 +212,28 @@ static void conn_break_locked(struct rpc_client *c, struct rpc_conn *conn, enum 
 static int connect_locked(struct rpc_client *c, struct call *call)
 {
 	struct rpc_conn *conn = NULL;
-	struct rpc_client_opts o = c->o;
+	struct rpc_client_opts o;
 	int rc;
 
-	call->server = c->server;
-	o.addr = c->servers[call->server].addr;
-	o.addr_text = where(c, call->server);
-	for (uint32_t left = c->o.connect_retries;; left--) {
+	call->a.server = c->server;
+	o = rpc_target_conn_opts(&c->t, call->a.server);
+	for (uint32_t left = c->t.o.connect_retries;; left--) {
 		pthread_mutex_unlock(&c->lock);
-		rc = rpc_conn_open(&o, c->client_id, call->deadline_ns, &conn, &call->err);
+		rc = rpc_conn_open(&o, c->t.client_id, call->a.deadline_ns, &conn, &call->a.err);
 		pthread_mutex_lock(&c->lock);
 		if (rc >= 0 || !left || rc == -ENOMEM)
 			break;
-		rc = pause_locked(c, call, CONNECT_PAUSE_MS);
+		rc = pause_locked(c, call, RPC_CONNECT_PAUSE_MS);
 		if (rc < 0)
-			return call->err.rc; /* cancelled; else why it does not connect */
+			return call->a.err.rc; /* cancelled; else why it does not connect */
 	}
 	if (rc < 0)
 		return rc;
 	if (c->is_cancelled) {
 		rpc_conn_free(conn);
-		return cancelled(&call->err);
+		return rpc_cancelled(&call->a.err);
 	}
-	conn->server = call->server;
+	conn->server = call->a.server;
 	c->conn = conn;
 	return 0;
 }
@@ -375,10 +246,10 @@ static int conn_ready_locked(struct rpc_client *c, struct call *call)
 	int rc;
 
 	while (c->is_connecting && !c->is_cancelled)
-		if (wait_locked(c, &c->changed, call->deadline_ns) == -ETIMEDOUT)
-			return timed_out(c, call);
+		if (wait_locked(c, &c->changed, call->a.deadline_ns) == -ETIMEDOUT)
+			return rpc_attempts_late(&call->a, &c->t);
 	if (c->is_cancelled)
-		return cancelled(&call->err);
+		return rpc_cancelled(&call->a.err);
 	conn = c->conn;
 	if (conn && list_empty(&conn->calls) && !conn->has_reader && rpc_conn_is_stale(conn))
 		conn_break_locked(c, conn, CALL_BROKEN, &idle);
@@ -433,17 +304,17 @@ static void on_response_locked(struct rpc_client *c, struct rpc_conn *conn,
 	const ProtobufCBinaryData *id = &r->header->clientid;
 	struct err why = ERR_INIT;
 
-	if (id->len && (id->len != sizeof(c->client_id) ||
-			memcmp(id->data, c->client_id, sizeof(c->client_id)) != 0)) {
-		err_set(&why, -EPROTO, "%s %s answered somebody else's call", c->o.peer,
-			where(c, conn->server));
+	if (id->len && (id->len != sizeof(c->t.client_id) ||
+			memcmp(id->data, c->t.client_id, sizeof(c->t.client_id)) != 0)) {
+		err_set(&why, -EPROTO, "%s %s answered somebody else's call", c->t.o.peer,
+			rpc_target_text(&c->t, conn->server));
 		conn_break_locked(c, conn, CALL_FAILED, &why);
 		return;
 	}
 	list_for_each(l, &conn->calls) {
 		struct call *call = container_of(l, struct call, link);
 
-		if (call->id == r->call_id) {
+		if (call->a.id == r->call_id) {
 			call->frame = *frame;
 			call->frame_len = len;
 			*frame = NULL;
@@ -458,7 +329,7 @@ static void on_response_locked(struct rpc_client *c, struct rpc_conn *conn,
 	(void)rpc_response_error(r, &why); /* fatal: speaks for the whole connection */
 	if (r->header->has_errordetail && (int)r->header->errordetail == RPC_FATAL_UNAUTHORIZED)
 		err_cure(&why, "%s %s refuses SIMPLE authentication, the only kind known here",
-			 c->o.peer, where(c, conn->server));
+			 c->t.o.peer, rpc_target_text(&c->t, conn->server));
 	conn_break_locked(c, conn, r->call_id < 0 ? CALL_FAILED : CALL_BROKEN, &why);
 }
 
@@ -471,11 +342,11 @@ static void on_frame_locked(struct rpc_client *c, struct rpc_conn *conn, uint8_t
 
 	if (rc < 0) {
 		err_set(&why, rc == -ENOMEM ? rc : -EPROTO,
-			"%s %s sent a malformed answer; is that the %s's RPC port? (%s)", c->o.peer,
-			where(c, conn->server), c->o.peer, c->o.addr_key);
+			"%s %s sent a malformed answer; is that the %s's RPC port? (%s)", c->t.o.peer,
+			rpc_target_text(&c->t, conn->server), c->t.o.peer, c->t.o.addr_key);
 		conn_break_locked(c, conn, CALL_FAILED, &why);
 	} else {
-		c->is_hadoop = true;
+		c->t.is_hadoop = true;
 		on_response_locked(c, conn, &r, &frame, len, wakes);
 	}
 	rpc_response_fini(&r);
@@ -490,17 +361,17 @@ static void ping_locked(struct rpc_client *c, struct rpc_conn *conn, const struc
 
 	if (conn->has_sender) /* a frame is under way, which is as good */
 		return;
-	if (rpc_ping_encode(c->client_id, sizeof(c->client_id), &frame, &len) >= 0 &&
+	if (rpc_ping_encode(c->t.client_id, sizeof(c->t.client_id), &frame, &len) >= 0 &&
 	    rpc_conn_queue(conn, frame, len) >= 0)
-		flush_locked(c, conn, call->deadline_ns);
+		flush_locked(c, conn, call->a.deadline_ns);
 }
 
 /* Read a frame, and those that came with it, for whom they may concern. */
 static void read_locked(struct rpc_client *c, struct rpc_conn *conn, const struct call *call,
 			struct wakes *wakes)
 {
-	uint64_t ping_ns = clock_mono_ns() + c->o.ping_interval_ms * NS_PER_MS;
-	uint64_t until = ping_ns < call->deadline_ns ? ping_ns : call->deadline_ns;
+	uint64_t ping_ns = clock_mono_ns() + c->t.o.ping_interval_ms * NS_PER_MS;
+	uint64_t until = ping_ns < call->a.deadline_ns ? ping_ns : call->a.deadline_ns;
 	struct err why = ERR_INIT;
 	uint8_t *frame;
 	uint32_t len;
@@ -518,14 +389,14 @@ static void read_locked(struct rpc_client *c, struct rpc_conn *conn, const struc
 	if (rc >= 0)
 		return;
 	if (rc == -ETIMEDOUT) {
-		if (clock_mono_ns() < call->deadline_ns)
+		if (clock_mono_ns() < call->a.deadline_ns)
 			ping_locked(c, conn, call);
 	} else if (rc == -ECONNRESET) {
 		conn_break_locked(c, conn, CALL_BROKEN, &why);
 	} else {
-		err_prefix(&why, "%s %s", c->o.peer, where(c, conn->server));
+		err_prefix(&why, "%s %s", c->t.o.peer, rpc_target_text(&c->t, conn->server));
 		if (rc == -EPROTO)
-			err_cure(&why, "is that the %s's RPC port? (%s)", c->o.peer, c->o.addr_key);
+			err_cure(&why, "is that the %s's RPC port? (%s)", c->t.o.peer, c->t.o.addr_key);
 		conn_break_locked(c, conn, CALL_FAILED, &why);
 	}
 }
@@ -549,7 +420,7 @@ static void await_locked(struct rpc_client *c, struct rpc_conn *conn, struct cal
 
 	while (is_waiting(call)) {
 		conn->refs++;
-		while (!conn->has_reader && is_waiting(call) && clock_mono_ns() < call->deadline_ns) {
+		while (!conn->has_reader && is_waiting(call) && clock_mono_ns() < call->a.deadline_ns) {
 			read_locked(c, conn, call, &wakes);
 			if (is_waiting(call) && wakes.n) {
 				pthread_mutex_unlock(&c->lock);
@@ -557,9 +428,9 @@ static void await_locked(struct rpc_client *c, struct rpc_conn *conn, struct cal
 				pthread_mutex_lock(&c->lock);
 			}
 		}
-		if (is_waiting(call) && clock_mono_ns() >= call->deadline_ns) {
+		if (is_waiting(call) && clock_mono_ns() >= call->a.deadline_ns) {
 			call_end_locked(conn, call, CALL_FAILED, NULL);
-			(void)timed_out(c, call);
+			(void)rpc_attempts_late(&call->a, &c->t);
 		}
 		if (is_waiting(call))
 			atomic_store_explicit(&call->state, CALL_WAITING, memory_order_relaxed);
@@ -579,21 +450,6 @@ static void await_locked(struct rpc_client *c, struct rpc_conn *conn, struct cal
 
 /* ---- calls ---- */
 
-static int encode(const struct rpc_client *c, const struct call *call, int32_t retry,
-		  const ProtobufCMessage *req, uint8_t **ret, size_t *ret_len)
-{
-	const struct rpc_request_args a = {
-		.call_id = call->id,
-		.retry_count = retry,
-		.client_id = c->client_id,
-		.client_id_len = sizeof(c->client_id),
-		.protocol = c->o.protocol,
-		.method = call->method,
-	};
-
-	return rpc_request_encode(&a, req, ret, ret_len);
-}
-
 /* Send the call once and wait until it has an outcome. */
 static void attempt(struct rpc_client *c, struct call *call, const uint8_t *frame, size_t len)
 {
@@ -604,100 +460,48 @@ static void attempt(struct rpc_client *c, struct call *call, const uint8_t *fram
 	rc = conn_ready_locked(c, call);
 	conn = c->conn;
 	if (rc >= 0 && rpc_conn_queue(conn, frame, len) < 0)
-		rc = err_set(&call->err, -ENOMEM, "out of memory");
+		rc = err_set(&call->a.err, -ENOMEM, "out of memory");
 	if (rc < 0) {
 		call->state = CALL_FAILED;
 		pthread_mutex_unlock(&c->lock);
 		return;
 	}
 	conn->refs++;
-	call->server = conn->server;
+	call->a.server = conn->server;
 	call->state = CALL_WAITING;
 	list_add_tail(&conn->calls, &call->link);
 	if (!conn->has_sender)
-		flush_locked(c, conn, call->deadline_ns);
+		flush_locked(c, conn, call->a.deadline_ns);
 	await_locked(c, conn, call);
 }
 
-/* The connection broke every time. */
-static int gave_up(const struct rpc_client *c, struct call *call, int sent)
-{
-	err_set(&call->err, -ECONNRESET, "%s %s closed the connection during %s (sent %d times)",
-		c->o.peer, where(c, call->server), call->method, sent);
-	if (c->is_hadoop)
-		return err_cure(&call->err, "see the %s's log", c->o.peer);
-	call->err.rc = -EPROTO;
-	return err_cure(&call->err, "it never answers: does it speak Hadoop RPC, is that the %s's RPC "
-			"port? (%s)", c->o.peer, c->o.addr_key);
-}
-
-static int decode(const struct rpc_client *c, struct call *call,
-		  const ProtobufCMessageDescriptor *desc, ProtobufCMessage **ret)
-{
-	struct rpc_response r = {0};
-	ProtobufCMessage *msg = NULL;
-	int rc = rpc_response_decode(call->frame, call->frame_len, &r); /* it passed once already */
-
-	if (rc >= 0)
-		rc = rpc_response_error(&r, &call->err);
-	if (rc >= 0) {
-		rc = pb_unpack(desc, r.message, r.message_len, &msg);
-		if (rc < 0)
-			err_sys(&call->err, rc == -ENOMEM ? rc : -EPROTO,
-				"%s %s: answer to %s is malformed", c->o.peer,
-				where(c, call->server), call->method);
-	}
-	rpc_response_fini(&r);
-	if (rc < 0)
-		return call->err.rc ? call->err.rc : err_set(&call->err, rc, "out of memory");
-	if (ret)
-		*ret = msg;
-	else
-		pb_free(msg);
-	return 0;
-}
-
 /* One attempt, and its answer. @ret_msg may be NULL. */
-static int try_once(struct rpc_client *c, struct call *call, int32_t retry,
-		    const ProtobufCMessage *req, const ProtobufCMessageDescriptor *desc,
-		    ProtobufCMessage **ret_msg)
+static int try_once(struct rpc_client *c, struct call *call, const ProtobufCMessage *req,
+		    const ProtobufCMessageDescriptor *desc, ProtobufCMessage **ret_msg)
 {
 	_cleanup_free_ uint8_t *frame = NULL;
 	size_t len;
-	int rc = encode(c, call, retry, req, &frame, &len);
+	int rc = rpc_attempts_encode(&call->a, &c->t, req, &frame, &len);
 
 	if (rc < 0) {
 		call->state = CALL_FAILED;
-		return err_sys(&call->err, rc, "%s: request", call->method);
+		return err_sys(&call->a.err, rc, "%s: request", call->a.method);
 	}
-	call->err = (struct err)ERR_INIT;
+	call->a.err = (struct err)ERR_INIT;
 	attempt(c, call, frame, len);
 	if (call->state == CALL_BROKEN)
 		return -ECONNRESET;
 	if (call->state != CALL_ANSWERED)
-		return call->err.rc;
-	rc = decode(c, call, desc, ret_msg);
+		return call->a.err.rc;
+	rc = rpc_attempts_decode(&call->a, &c->t, call->frame, call->frame_len, desc, ret_msg);
 	free(call->frame);
 	call->frame = NULL;
 	return rc;
 }
 
-static bool is_out_of_reach(int rc)
+static enum rpc_outcome outcome(const struct call *call)
 {
-	return rc == -ECONNREFUSED || rc == -EHOSTUNREACH || rc == -ENETUNREACH ||
-	       rc == -ECONNRESET || rc == -EPIPE || rc == -ETIMEDOUT;
-}
-
-/* With several servers: what the outcome of an attempt means. */
-static enum verdict judge(const struct call *call, int rc, bool was_broken)
-{
-	if (call->state == CALL_BROKEN) /* at first perhaps only closed while idle */
-		return was_broken ? VERDICT_OTHER : VERDICT_AGAIN;
-	if (call->state == CALL_FAILED)
-		return is_out_of_reach(rc) ? VERDICT_OTHER : VERDICT_END;
-	if (rc == 0 || strcmp(call->err.remote, JEX_STANDBY) == 0)
-		return rc == 0 ? VERDICT_END : VERDICT_OTHER;
-	return strcmp(call->err.remote, JEX_RETRIABLE) == 0 ? VERDICT_AGAIN : VERDICT_END;
+	return call->state == CALL_ANSWERED ? RPC_ANSWERED : call->state == CALL_BROKEN ? RPC_BROKEN : RPC_FAILED;
 }
 
 /* Unless somebody did so already: the next server from now on. */
@@ -706,140 +510,64 @@ static void switch_server_locked(struct rpc_client *c, uint32_t from)
 	struct err why = {.rc = -ECONNRESET};
 
 	if (c->server == from)
-		c->server = (from + 1) % c->server_count;
+		c->server = (from + 1) % c->t.server_count;
 	if (c->conn && c->conn->server == from)
 		conn_break_locked(c, c->conn, CALL_BROKEN, &why);
 }
 
-/* From half of base * 2^@round to one and a half, so that clients do not come all at once. */
-static uint32_t pause_ms(const struct rpc_client *c, uint32_t round)
+/* Before the next attempt. -ECANCELED. */
+static int prepare_next(struct rpc_client *c, struct call *call, enum rpc_next next, uint32_t pause)
 {
-	uint64_t ms = (uint64_t)c->o.pause_base_ms << (round < 16 ? round : 16);
-	uint32_t dice = 0;
+	int rc = 0;
 
-	if (ms > c->o.pause_max_ms)
-		ms = c->o.pause_max_ms;
-	(void)!getrandom(&dice, sizeof(dice), GRND_NONBLOCK);
-	return (uint32_t)(ms / 2 + ms * (dice % 1024) / 1024);
-}
-
-/* No server could do it. */
-static int out_of_servers(const struct rpc_client *c, struct call *call, int rc, uint32_t tries)
-{
-	if (call->state == CALL_BROKEN)
-		err_set(&call->err, rc, "%s %s closed the connection during %s", c->o.peer,
-			where(c, call->server), call->method);
-	err_prefix(&call->err, "none of %u %ss can be used, after %u attempts; the last one",
-		   c->server_count, c->o.peer, tries);
-	return call->err.rc ? call->err.rc : rc;
-}
-
-/* Before the next attempt: the other server, and a pause. */
-static int prepare_next(struct rpc_client *c, struct call *call, bool other, uint32_t pause)
-{
-	int rc;
-
-	call->deadline_ns = clock_mono_ns() + (c->o.call_timeout_ms + (uint64_t)pause) * NS_PER_MS;
-	log_debug("op=rpc method=%s server=%s pause_ms=%u: %s: %s", call->method,
-		  where(c, call->server), pause, other ? "asking the next one" : "asking again",
-		  call->err.text[0] ? call->err.text : "the connection broke");
 	pthread_mutex_lock(&c->lock);
-	if (other)
-		switch_server_locked(c, call->server);
-	rc = pause_locked(c, call, pause);
+	if (next == RPC_OTHER)
+		switch_server_locked(c, call->a.server);
+	if (pause)
+		rc = pause_locked(c, call, pause);
 	pthread_mutex_unlock(&c->lock);
-	return rc;
-}
-
-static int send_to_any(struct rpc_client *c, struct call *call, const ProtobufCMessage *req,
-		       const ProtobufCMessageDescriptor *desc, ProtobufCMessage **ret_msg)
-{
-	uint32_t failovers = 0, retries = 0;
-	bool was_broken = false;
-
-	call->deadline_ns = clock_mono_ns() + c->o.call_timeout_ms * NS_PER_MS;
-	for (int32_t sent = 0;; sent++) {
-		uint32_t pause = 0;
-		int rc = try_once(c, call, sent, req, desc, ret_msg);
-		const enum verdict v = judge(call, rc, was_broken);
-
-		if (v == VERDICT_END)
-			return rc;
-		if (v == VERDICT_OTHER) {
-			if (failovers >= c->o.failovers_max)
-				return out_of_servers(c, call, rc, (uint32_t)sent + 1);
-			pause = failovers ? pause_ms(c, failovers) : 0;
-			failovers++;
-		} else if (call->state == CALL_ANSWERED) { /* it asks for patience */
-			if (retries >= c->o.retries_max)
-				return rc;
-			pause = pause_ms(c, retries++);
-		}
-		was_broken = call->state == CALL_BROKEN && v == VERDICT_AGAIN;
-		rc = prepare_next(c, call, v == VERDICT_OTHER, pause);
-		if (rc < 0)
-			return rc;
-	}
-}
-
-/* One server: a broken connection is all that is worth another attempt. */
-static int send_to_one(struct rpc_client *c, struct call *call, const ProtobufCMessage *req,
-		       const ProtobufCMessageDescriptor *desc, ProtobufCMessage **ret_msg)
-{
-	call->deadline_ns = clock_mono_ns() + c->o.call_timeout_ms * NS_PER_MS;
-	for (int32_t retry = 0;; retry++) {
-		int rc = try_once(c, call, retry, req, desc, ret_msg);
-
-		if (call->state != CALL_BROKEN)
-			return rc;
-		if (clock_mono_ns() >= call->deadline_ns)
-			return timed_out(c, call);
-		if (retry + 1 == RPC_SEND_MAX)
-			return gave_up(c, call, retry + 1);
-		if (retry == 0)
-			continue; /* most often it was closed while idle */
-		pthread_mutex_lock(&c->lock);
-		rc = pause_locked(c, call, RESEND_PAUSE_MS << (retry - 1));
-		pthread_mutex_unlock(&c->lock);
-		if (rc == -ETIMEDOUT)
-			return gave_up(c, call, retry + 1);
-		if (rc < 0)
-			return rc;
-	}
+	return rc == -ECANCELED ? rc : 0;
 }
 
 int rpc_client_call(struct rpc_client *c, const char *method, const ProtobufCMessage *req,
 		    const ProtobufCMessageDescriptor *resp_desc, ProtobufCMessage **ret_resp,
 		    struct err *err)
 {
-	struct call call = {.method = method};
+	enum rpc_next next;
+	struct call call;
+	uint32_t pause;
 	int rc;
 
+	call.frame = NULL;
 	list_init(&call.link);
 	pthread_mutex_lock(&c->lock);
-	call.id = c->next_id;
+	rpc_attempts_begin(&call.a, &c->t, method, c->next_id);
 	c->next_id = c->next_id == INT32_MAX ? 0 : c->next_id + 1;
 	pthread_mutex_unlock(&c->lock);
-	if (c->server_count > 1)
-		rc = send_to_any(c, &call, req, resp_desc, ret_resp);
-	else
-		rc = send_to_one(c, &call, req, resp_desc, ret_resp);
+	do {
+		rc = try_once(c, &call, req, resp_desc, ret_resp);
+		next = rpc_attempts_next(&call.a, &c->t, outcome(&call), &rc, &pause);
+		if (next != RPC_END) {
+			rc = prepare_next(c, &call, next, pause);
+			next = rc < 0 ? RPC_END : next;
+		}
+	} while (next != RPC_END);
 	free(call.frame);
 	if (rc < 0 && err)
-		*err = call.err;
+		*err = call.a.err;
 	return rc;
 }
 
 void rpc_client_set_connect_retries(struct rpc_client *c, uint32_t retries)
 {
-	c->o.connect_retries = retries;
+	c->t.o.connect_retries = retries;
 }
 
 void rpc_client_cancel(struct rpc_client *c)
 {
 	struct err why = ERR_INIT;
 
-	(void)cancelled(&why);
+	(void)rpc_cancelled(&why);
 	pthread_mutex_lock(&c->lock);
 	c->is_cancelled = true;
 	if (c->conn)

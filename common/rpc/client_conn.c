@@ -117,6 +117,7 @@ void rpc_conn_free(struct rpc_conn *c)
 		(void)close(c->fd);
 	free(c->out.p);
 	free(c->spare.p);
+	free(c->sending.p);
 	free(c->frame);
 	free(c);
 }
@@ -192,6 +193,8 @@ static int fill(struct rpc_conn *c, uint64_t deadline_ns)
 		n = recv(c->fd, c->buf + c->end, sizeof(c->buf) - c->end, MSG_DONTWAIT);
 		if (n >= 0 || (errno != EINTR && errno != EAGAIN))
 			break;
+		if (!deadline_ns)
+			return -ETIMEDOUT;
 		rc = wait_for(c->fd, POLLIN, deadline_ns);
 		if (rc < 0)
 			return rc;

@@ -103,6 +103,37 @@ int rpc_request_encode(const struct rpc_request_args *a, const void *msg, uint8_
 	return frame_encode((const void *[3]){&h, a->protocol ? &m : NULL, msg}, ret, ret_len);
 }
 
+int rpc_request_again(uint8_t **frame, size_t *len, int32_t call_id, int32_t retry_count)
+{
+	struct rd r = rd_init(*frame + 4, *len - 4);
+	Hc__RpcRequestHeaderProto *h = NULL;
+	size_t hlen, rest, size;
+	const uint8_t *p = pb_take_delim(&r, &hlen);
+	uint8_t *made;
+	struct wr w;
+	int rc = p ? pb_unpack(&hc__rpc_request_header_proto__descriptor, p, hlen, &h) : -EBADMSG;
+
+	if (rc)
+		return rc;
+	h->callid = call_id;
+	h->retrycount = retry_count;
+	hlen = protobuf_c_message_get_packed_size(&h->base);
+	rest = rd_left(&r);
+	size = varint_len(hlen) + hlen + rest;
+	made = malloc(4 + size);
+	if (made) {
+		w = wr_init(made, 4 + size);
+		wr_be32(&w, (uint32_t)size);
+		pb_put_sized(&w, h, hlen);
+		wr_bytes(&w, rd_bytes(&r, rest), rest);
+		free(*frame);
+		*frame = made;
+		*len = 4 + size;
+	}
+	pb_free(h);
+	return made ? 0 : -ENOMEM;
+}
+
 int rpc_context_encode(const uint8_t *client_id, size_t client_id_len, const char *protocol,
 		       const char *user, const char *real_user, uint8_t **ret, size_t *ret_len)
 {

@@ -149,6 +149,9 @@ struct rpc_request_args {
  *  -EMSGSIZE over RPC_FRAME_MAX. */
 int rpc_request_encode(const struct rpc_request_args *a, const void *msg, uint8_t **ret,
 		       size_t *ret_len);
+/** The same request with another call id and retry count: *@frame, as rpc_request_encode() gave it, is replaced.
+ *  -ENOMEM, -EBADMSG. */
+int rpc_request_again(uint8_t **frame, size_t *len, int32_t call_id, int32_t retry_count);
 /** Connection context for SIMPLE authentication; @real_user or NULL. */
 int rpc_context_encode(const uint8_t *client_id, size_t client_id_len, const char *protocol,
 		       const char *user, const char *real_user, uint8_t **ret, size_t *ret_len);

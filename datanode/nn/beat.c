@@ -244,7 +244,7 @@ static struct beat_msg *msg_new(struct nn_actor *a)
 			m->reports[m->req.n_reports++] = &m->storages[i].report;
 	fill_failures(a->set, m);
 	m->req.has_xmitsinprogress = m->req.has_xceivercount = true;
-	m->req.xmitsinprogress = dn->transfers;
+	m->req.xmitsinprogress = dn->transfers + dn->ec_xmits;
 	m->req.xceivercount = dn->xceivers;
 	cache_stats(a->set->cache, &cs);
 	m->req.has_cachecapacity = m->req.has_cacheused = true;

@@ -180,8 +180,8 @@ static void do_command(struct nn_actor *a, const Hdd__DatanodeCommandProto *c)
 			store_finalize_upgrade(a->bp);
 		break;
 	case HDD__DATANODE_COMMAND_PROTO__TYPE__BlockECReconstructionCommand:
-		log_warn("op=reconstruct namenode=%s: not possible in this release, leaving it to "
-			 "other nodes", a->addr_text);
+		if (c->blkecreconstructioncmd)
+			reconstruct_start(a, c->blkecreconstructioncmd);
 		break;
 	case HDD__DATANODE_COMMAND_PROTO__TYPE__KeyUpdateCommand:
 		if (c->keyupdatecmd)

@@ -508,8 +508,10 @@ static void free_actor(struct nn_actor *a)
 	struct list *l;
 
 	report_drop_pending(a);
-	while ((l = list_pop(&a->bad)))
+	while ((l = list_pop(&a->bad))) {
+		free(container_of(l, struct note, link)->node);
 		free(container_of(l, struct note, link));
+	}
 	while ((l = list_pop(&a->errors)))
 		free(container_of(l, struct note, link));
 	while ((l = list_pop(&a->commands))) {

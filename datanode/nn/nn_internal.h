@@ -47,6 +47,7 @@ struct note { /* a corrupt replica, or an error text */
 	struct list link;
 	struct block block;
 	char storage_uuid[BLOCK_UUID_MAX];
+	struct dn_target *node; /* owned: another node's replica; NULL: ours */
 	uint32_t code;
 	char text[256];
 };
@@ -190,12 +191,18 @@ void actor_take_keys(struct nn_actor *a, const Hd__ExportedBlockKeysProto *keys)
 void report_on_block(struct nn_actor *a, const char *storage_uuid, const struct block *b,
 		     enum store_event ev, const char *hint);
 void report_on_bad(struct nn_actor *a, const char *storage_uuid, const struct block *b);
+/** A replica of another node, of which the storage is not known. */
+void report_on_bad_at(struct nn_actor *a, const struct dn_target *node, const struct block *b);
 void report_on_error(struct nn_actor *a, uint32_t code, const char *text);
 void *report_thread(void *actor);
 void report_drop_pending(struct nn_actor *a);
 
 /* ---- command.c ---- */
 void *command_thread(void *actor);
+
+/* ---- reconstruct.c ---- */
+/** Hand each order to the data port; takes over nothing of @cmd. */
+void reconstruct_start(struct nn_actor *a, const Hdd__BlockECReconstructionCommandProto *cmd);
 
 /* ---- recovery.c ---- */
 /** Start the recovery of each block in a thread of its own; takes over nothing of @cmd. */

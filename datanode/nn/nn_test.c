@@ -18,6 +18,7 @@
 #include "datanode/live.h"
 #include "datanode/nn/nn_fake.h"
 #include "datanode/outliers.h"
+#include "datanode/xfer/rebuild.h"
 #include "datanode/xfer/xfer.h"
 
 #define WAIT_MS 5000
@@ -38,6 +39,17 @@ int xfer_transfer(struct xfer *x, struct block_pool *bp, const struct block *b,
 	transfers_seen++;
 	done(arg, 0, NULL);
 	return 0;
+}
+
+int xfer_rebuild(struct xfer *x, struct rebuild_params *params)
+{
+	(void)x, (void)params;
+	return -ENOMEM;
+}
+
+void rebuild_params_fini(struct rebuild_params *p)
+{
+	(void)p;
 }
 
 int xfer_block_keys(struct xfer *x, const char *pool_id, const Hd__ExportedBlockKeysProto *keys,

@@ -61,8 +61,10 @@ static void note_locked(struct nn_actor *a, struct list *where, uint32_t *count,
 {
 	struct note *copy = *count < NN_NOTES_MAX ? malloc(sizeof(*copy)) : NULL;
 
-	if (!copy)
+	if (!copy) {
+		free(n->node);
 		return; /* the block scanner or the next reader finds it again */
+	}
 	*copy = *n;
 	list_add_tail(where, &copy->link);
 	(*count)++;
@@ -74,6 +76,18 @@ void report_on_bad(struct nn_actor *a, const char *storage_uuid, const struct bl
 	struct note n = {.block = *b};
 
 	(void)snprintf(n.storage_uuid, sizeof(n.storage_uuid), "%s", storage_uuid);
+	pthread_mutex_lock(&a->lock);
+	note_locked(a, &a->bad, &a->bad_count, &n);
+	pthread_mutex_unlock(&a->lock);
+}
+
+void report_on_bad_at(struct nn_actor *a, const struct dn_target *node, const struct block *b)
+{
+	struct note n = {.block = *b, .node = malloc(sizeof(*node))};
+
+	if (!n.node)
+		return;
+	*n.node = *node;
 	pthread_mutex_lock(&a->lock);
 	note_locked(a, &a->bad, &a->bad_count, &n);
 	pthread_mutex_unlock(&a->lock);
@@ -237,6 +251,16 @@ static int send_pending(struct nn_actor *a)
 
 /* ---- corrupt replicas and errors ---- */
 
+static void id_fill(Hd__DatanodeIDProto *id, struct dn_target *t)
+{
+	id->ipaddr = t->ip;
+	id->hostname = t->host;
+	id->datanodeuuid = t->uuid;
+	id->xferport = t->xfer_port;
+	id->infoport = t->info_port;
+	id->ipcport = t->ipc_port;
+}
+
 static int send_bad(struct nn_actor *a, const struct note *n, struct err *err)
 {
 	Hdd__ReportBadBlocksRequestProto req = HDD__REPORT_BAD_BLOCKS_REQUEST_PROTO__INIT;
@@ -245,16 +269,20 @@ static int send_bad(struct nn_actor *a, const struct note *n, struct err *err)
 	Hd__ExtendedBlockProto b = extended_block(a->bp, &n->block);
 	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
 	Hd__StorageTypeProto type = HD__STORAGE_TYPE_PROTO__DISK;
+	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
 	char *uuid = (char *)n->storage_uuid;
 	struct reg_msg reg;
 
 	reg_msg_fill(&reg, a);
 	token.kind = token.service = (char *)"";
-	info.id = &reg.id;
+	info.id = n->node ? &id : &reg.id;
+	if (n->node)
+		id_fill(&id, n->node);
 	info.location = (char *)"/default-rack";
 	lb.b = &b;
 	lb.blocktoken = &token;
-	lb.n_locs = lb.n_storagetypes = lb.n_storageids = 1;
+	lb.n_locs = lb.n_storagetypes = 1;
+	lb.n_storageids = !n->node;
 	lb.locs = &locs;
 	lb.storagetypes = &type;
 	lb.storageids = &uuid;
@@ -297,6 +325,7 @@ static int send_notes(struct nn_actor *a, struct list *from, uint32_t *count,
 		n = container_of(l, struct note, link);
 		rc = send(a, n, &err);
 		if (!rc || err.remote[0]) {
+			free(n->node);
 			free(n);
 			continue;
 		}

@@ -64,6 +64,9 @@ struct xfer_core {
 	struct list ops;         /* private: every op alive but writes, for the end */
 	struct list writes;      /* private to bwrite.c: every write alive */
 	struct list conns;       /* private: front ends' connections */
+	struct list rebuilds_waiting; /* private to rebuild.c, as these four are */
+	uint32_t rebuilds_queued, rebuilds_running, rebuild_slots;
+	uint32_t rebuild_slots_max; /* of SLOT_64K, for all that run */
 	uint32_t op_count, conn_count;
 	bool read_direct;        /* O_DIRECT for finalised replicas */
 	struct moves *moves;     /* of the whole node; moves.h */

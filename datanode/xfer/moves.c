@@ -42,14 +42,22 @@ uint32_t moves_step(const struct dn_live *live, uint32_t want)
 	return want < step ? want : (uint32_t)step;
 }
 
+uint64_t pace_charge(atomic_uint_fast64_t *free_ns, uint64_t bandwidth, uint64_t bytes, uint64_t now_ns)
+{
+	const uint64_t cost = bandwidth ? (uint64_t)((double)bytes * (double)NS_PER_S / (double)bandwidth) : 0;
+	uint64_t before = atomic_load(free_ns), start;
+
+	if (!bandwidth)
+		return now_ns;
+	do
+		start = before > now_ns ? before : now_ns;
+	while (!atomic_compare_exchange_weak(free_ns, &before, start + cost));
+	return start;
+}
+
 uint64_t moves_charge(struct moves *m, const struct dn_live *live, uint64_t bytes, uint64_t now_ns)
 {
-	const uint64_t bandwidth = live->balance_bandwidth ? live->balance_bandwidth : 1;
-	const uint64_t cost = (uint64_t)((double)bytes * (double)NS_PER_S / (double)bandwidth);
-	uint64_t free_ns = atomic_load(&m->free_ns), start;
+	const uint64_t bandwidth = live->balance_bandwidth;
 
-	do
-		start = free_ns > now_ns ? free_ns : now_ns;
-	while (!atomic_compare_exchange_weak(&m->free_ns, &free_ns, start + cost));
-	return start;
+	return pace_charge(&m->free_ns, bandwidth ? bandwidth : 1, bytes, now_ns);
 }

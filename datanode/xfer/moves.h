@@ -6,7 +6,7 @@
  *
  * Idea: COPY_BLOCK and REPLACE_BLOCK share dfs.datanode.balance.max.concurrent.moves places and
  * dfs.datanode.balance.bandwidthPerSec bytes a second, both of which an administrator changes while
- * the node runs. Bytes are charged before they go: whoever charges is told when they may.
+ * the node runs; reconstructions have bandwidths of their own. Bytes are charged before they go: whoever charges is told when they may.
  * Ownership: embedded. Threading: any thread.
  * Source: DataXceiverServer.BlockBalanceThrottler and DataXceiver of Hadoop 3.4.2.
  */
@@ -22,6 +22,7 @@
 struct moves {
 	atomic_uint running, local;
 	atomic_uint_fast64_t free_ns; /* monotonic: what was charged so far has gone by then */
+	atomic_uint_fast64_t ec_read_ns, ec_write_ns; /* likewise, of reconstructions */
 };
 
 /** Take a place; false: all are taken. */
@@ -29,6 +30,9 @@ bool moves_enter(struct moves *m, const struct dn_live *live);
 void moves_leave(struct moves *m);
 bool moves_local_enter(struct moves *m);
 void moves_local_leave(struct moves *m);
+/** Charge @bytes to what is paid with @bandwidth bytes a second (0: no limit) and is free from *@free_ns on; returns the
+ *  moment (ns, monotonic) at which they may go, @now_ns or later. */
+uint64_t pace_charge(atomic_uint_fast64_t *free_ns, uint64_t bandwidth, uint64_t bytes, uint64_t now_ns);
 /** How many of @want bytes to charge at once. */
 uint32_t moves_step(const struct dn_live *live, uint32_t want);
 /** Charge @bytes; returns the moment (ns, monotonic) at which they may go, @now_ns or later. */

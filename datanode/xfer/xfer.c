@@ -17,6 +17,7 @@
 #include "datanode/xfer/dtp.h"
 #include "datanode/xfer/engine.h"
 #include "datanode/xfer/moves.h"
+#include "datanode/xfer/rebuild.h"
 #include "datanode/xfer/token.h"
 #include "datanode/xfer/transfer.h"
 
@@ -121,6 +122,7 @@ static int core_pool(struct xfer_core *core, struct err *err)
 	struct pool_opts opts = {.huge_pages = true};
 	int rc;
 
+	core->rebuild_slots_max = (uint32_t)(bytes / 8 >> 16); /* a half of them */
 	core->pool = reactor_pool(core->reactor);
 	if (core->pool)
 		return 0;
@@ -240,6 +242,7 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 		core->moves = &x->moves;
 		core->reactor = dn->reactors[i];
 		list_init(&core->ops);
+		list_init(&core->rebuilds_waiting);
 		list_init(&core->writes);
 		list_init(&core->conns);
 	}
@@ -413,6 +416,44 @@ int xfer_transfer(struct xfer *x, struct block_pool *bp, const struct block *b,
 	o->msg.fn = order_run;
 	pthread_mutex_lock(&x->lock);
 	o->core = &x->cores[x->next++ % x->dn->reactor_count];
+	pthread_mutex_unlock(&x->lock);
+	reactor_post(o->core->reactor, &o->msg);
+	return 0;
+}
+
+struct rebuild_order {
+	struct rmsg msg;
+	struct xfer_core *core;
+	struct rebuild_params params;
+};
+
+static void rebuild_run(struct rmsg *m)
+{
+	struct rebuild_order *o = container_of(m, struct rebuild_order, msg);
+	void (*const done)(void *, int, const struct err *) = o->params.done;
+	void *const arg = o->params.arg;
+	struct err err = ERR_INIT;
+	const int rc = rebuild_open(o->core, &o->params, &err);
+
+	if (rc < 0)
+		done(arg, rc, &err);
+	free(o);
+}
+
+int xfer_rebuild(struct xfer *x, struct rebuild_params *params)
+{
+	const uint64_t threads = x->dn->live.ec_threads;
+	const uint32_t cores = threads < x->dn->reactor_count ? (uint32_t)threads : x->dn->reactor_count;
+	struct rebuild_order *o = calloc(1, sizeof(*o));
+
+	if (!o) {
+		rebuild_params_fini(params);
+		return -ENOMEM;
+	}
+	o->params = *params;
+	o->msg.fn = rebuild_run;
+	pthread_mutex_lock(&x->lock);
+	o->core = &x->cores[x->next++ % cores];
 	pthread_mutex_unlock(&x->lock);
 	reactor_post(o->core->reactor, &o->msg);
 	return 0;

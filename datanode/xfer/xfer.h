@@ -34,6 +34,11 @@ int xfer_transfer(struct xfer *x, struct block_pool *bp, const struct block *b,
 		  const struct dn_target *targets, uint32_t n,
 		  void (*done)(void *arg, int rc, const struct err *err), void *arg);
 
+struct rebuild_params;
+/** Rebuild units of a striped group, as a NameNode orders (rebuild.h). Any thread; takes *@params, also on failure. -EINVAL
+ *  and the like come through done(), too; -ENOMEM at once. */
+int xfer_rebuild(struct xfer *x, struct rebuild_params *params);
+
 /** Block keys of a pool, from the answer to the registration or a KeyUpdateCommand: whether access tokens are asked for
  *  and what checks them (token.h). Nothing of @keys is kept. Any thread. -EINVAL, -ENOMEM: the keys before stay. */
 int xfer_block_keys(struct xfer *x, const char *pool_id, const Hd__ExportedBlockKeysProto *keys,

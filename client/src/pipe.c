@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/pipe.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#define LOG_NODES_MAX 16 /* of a pipeline, named in the log */
+
+/* ---- packets ---- */
+
+struct packet *pipe_new_packet(struct pipe *p, uint64_t offset, uint32_t cap)
+{
+	struct packet *packet = packet_get(&p->fs->packets, cap, p->bpc);
+
+	if (packet) {
+		packet->offset = offset;
+		p->in_window++;
+	}
+	return packet;
+}
+
+void pipe_drop_packet(struct pipe *p, struct packet *packet)
+{
+	packet_put(&p->fs->packets, packet);
+	p->in_window--;
+}
+
+void pipe_queue(struct pipe *p, struct packet *packet)
+{
+	packet_seal(packet, p->crc_type, p->bpc);
+	packet->seqno = p->seqno++;
+	list_add_tail(&p->queue, &packet->link);
+	if (packet->offset + packet->len > p->queued_end)
+		p->queued_end = packet->offset + packet->len;
+}
+
+int pipe_queue_empty(struct pipe *p, bool last, bool sync, struct err *err)
+{
+	struct packet *packet = pipe_new_packet(p, p->queued_end, p->bpc);
+
+	if (!packet)
+		return err_set(err, -ENOMEM, "out of memory for a packet");
+	packet->last = last;
+	packet->sync = sync;
+	pipe_queue(p, packet);
+	p->closing |= last;
+	return 0;
+}
+
+/* A sign of life for the nodes; acknowledged in order like any other packet. */
+static int queue_heartbeat(struct pipe *p, struct err *err)
+{
+	struct packet *packet = pipe_new_packet(p, 0, p->bpc);
+
+	if (!packet)
+		return err_set(err, -ENOMEM, "out of memory for a packet");
+	packet->seqno = DT_SEQNO_HEARTBEAT;
+	list_add_tail(&p->queue, &packet->link);
+	return 0;
+}
+
+static void drop_list(struct pipe *p, struct list *l)
+{
+	struct list *n;
+
+	while ((n = list_pop(l)))
+		pipe_drop_packet(p, container_of(n, struct packet, link));
+}
+
+void pipe_drop_all(struct pipe *p)
+{
+	drop_list(p, &p->queue);
+	drop_list(p, &p->unacked);
+}
+
+void pipe_requeue(struct pipe *p)
+{
+	while (!list_empty(&p->unacked)) {
+		struct list *last = p->unacked.prev;
+
+		list_del(last);
+		list_add(&p->queue, last);
+	}
+	list_for_each (l, &p->queue)
+		container_of(l, struct packet, link)->sent = 0;
+}
+
+/* ---- acks in, packets out ---- */
+
+static void take_acked(struct pipe *p, struct packet *packet)
+{
+	if (packet->offset + packet->len > p->acked_end)
+		p->acked_end = packet->offset + packet->len;
+	if (packet->sync)
+		p->synced_end = p->acked_end;
+	list_del(&packet->link);
+	pipe_drop_packet(p, packet);
+}
+
+/* 0, or -errno and whom to blame. */
+static int take_ack(struct pipe *p, const struct ack *a, int *ret_bad, struct err *err)
+{
+	struct packet *packet = container_of(p->unacked.next, struct packet, link);
+	char node[NET_TEXT_MAX];
+
+	if (a->bad >= 0) {
+		*ret_bad = a->bad;
+		return err_set(err, -EIO, "data node %s failed in the pipeline (%s)",
+			       node_text(p->lb->locs[a->bad]->id, node), dt_status_name(a->status));
+	}
+	p->progress_ns = clock_mono_ns();
+	if (list_empty(&p->unacked) || packet->seqno != a->seqno)
+		return err_set(err, -EPROTO, "data node %s acknowledges packet %lld out of turn",
+			       node_text(p->lb->locs[0]->id, node), (long long)a->seqno);
+	take_acked(p, packet);
+	return 0;
+}
+
+static int pump(struct pipe *p, int *ret_bad, struct err *err)
+{
+	/* after the ack of its last packet a node closes the connection; that is no failure */
+	while (!p->closing || pipe_in_flight(p)) {
+		const struct block_stream *ops = p->ws->ops;
+		struct packet *packet = container_of(p->queue.next, struct packet, link);
+		struct ack a;
+		int rc = ops->next_ack(p->ws, &a, err);
+
+		if (rc > 0)
+			rc = take_ack(p, &a, ret_bad, err) ?: 1;
+		if (rc > 0)
+			continue;
+		if (rc < 0 || list_empty(&p->queue))
+			return rc;
+		rc = ops->send(p->ws, packet, err);
+		if (rc <= 0)
+			return rc < 0 ? rc : 1;
+		p->sent_ns = p->progress_ns = clock_mono_ns();
+		count_add(&p->fs->count.written[ops->counter], packet->len);
+		if (packet->offset + packet->len > p->sent_end)
+			p->sent_end = packet->offset + packet->len;
+		list_del(&packet->link);
+		list_add_tail(&p->unacked, &packet->link);
+	}
+	return 0;
+}
+
+int pipe_pump(struct pipe *p, int *ret_bad, struct err *err)
+{
+	const int rc = p->pending_rc;
+
+	*ret_bad = 0;
+	if (rc == 0)
+		return pump(p, ret_bad, err);
+	*err = p->pending_err;
+	*ret_bad = p->pending_bad;
+	p->pending_rc = p->pending_bad = 0;
+	return rc;
+}
+
+static uint64_t patience_ns(const struct pipe *p)
+{
+	return stream_timeout_ns(p->fs, p->lb->n_locs);
+}
+
+uint64_t pipe_wait_deadline(const struct pipe *p, bool want_send)
+{
+	const uint64_t give_up = p->progress_ns + patience_ns(p);
+	const uint64_t beat = p->sent_ns + keeper_beat_ns(p->fs);
+
+	return beat < give_up && !want_send ? beat : give_up; /* a heartbeat would not get out either */
+}
+
+int pipe_waited(struct pipe *p, bool want_send, struct err *err)
+{
+	const uint64_t patience = patience_ns(p);
+
+	if (clock_mono_ns() < p->progress_ns + patience)
+		return want_send ? 0 : queue_heartbeat(p, err);
+	return err_set(err, -ETIMEDOUT, "the pipeline has not moved for %llu s",
+		       (unsigned long long)(patience / NS_PER_S));
+}
+
+int pipe_wait(struct pipe *p, bool want_send, struct err *err)
+{
+	const int rc = p->ws->ops->wait(p->ws, want_send, pipe_wait_deadline(p, want_send),
+					 err);
+
+	if (rc != 0)
+		return rc < 0 ? rc : 0;
+	return pipe_waited(p, want_send, err);
+}
+
+static int keep_alive(struct pipe *p, uint64_t now_ns, int *ret_bad, struct err *err)
+{
+	int rc = pump(p, ret_bad, err);
+
+	if (rc == 0 && list_empty(&p->unacked) && now_ns > p->sent_ns &&
+	    now_ns - p->sent_ns >= keeper_beat_ns(p->fs)) {
+		rc = queue_heartbeat(p, err);
+		rc = rc ?: pump(p, ret_bad, err);
+	}
+	return rc;
+}
+
+void pipe_keep_alive(struct pipe *p, uint64_t now_ns)
+{
+	int rc;
+
+	if (!p->ws || p->pending_rc < 0)
+		return;
+	rc = keep_alive(p, now_ns, &p->pending_bad, &p->pending_err);
+	p->pending_rc = rc < 0 ? rc : 0;
+}
+
+/* ---- the stream ---- */
+
+/* Which way the bytes go, first node first: what somebody wants to know who looks for a slow one. */
+static void log_pipeline(const struct pipe *p, const Hd__ExtendedBlockProto *block)
+{
+	char nodes[LOG_NODES_MAX * (NET_TEXT_MAX + 1) + 1] = "";
+	size_t len = 0;
+
+	for (size_t i = 0; i < p->lb->n_locs && i < LOG_NODES_MAX; i++) {
+		char text[NET_TEXT_MAX];
+
+		node_text(p->lb->locs[i]->id, text);
+		len += (size_t)snprintf(nodes + len, sizeof(nodes) - len, " %s", text);
+	}
+	log_debug("op=pipeline block=%" PRId64 "_%" PRIu64 " nodes:%s", (int64_t)block->blockid,
+		  block->generationstamp, nodes);
+}
+
+int pipe_open(struct pipe *p, const Hd__ExtendedBlockProto *block, enum dt_stage stage,
+	      uint64_t latest_gs, int *ret_bad, struct err *err)
+{
+	const struct write_setup setup = {
+		.lb = p->lb,
+		.block = block,
+		.stage = stage,
+		.latest_gs = latest_gs,
+		.min_rcvd = p->acked_end,
+		.max_rcvd = p->sent_end,
+		.crc_type = p->crc_type,
+		.bpc = p->bpc,
+	};
+	int rc = stream_open_write(p->fs, &setup, &p->ws, ret_bad, err);
+
+	if (rc == 0) {
+		p->progress_ns = p->sent_ns = clock_mono_ns();
+		log_pipeline(p, block);
+	}
+	return rc;
+}
+
+void pipe_close_stream(struct pipe *p)
+{
+	if (p->ws)
+		p->ws->ops->close_write(p->ws);
+	p->ws = NULL;
+}
+
+/* ---- life ---- */
+
+void pipe_init(struct pipe *p, struct dfs *fs, enum crc_type crc_type, uint32_t bpc)
+{
+	*p = (struct pipe){.fs = fs, .crc_type = crc_type, .bpc = bpc};
+	list_init(&p->queue);
+	list_init(&p->unacked);
+}
+
+void pipe_reset(struct pipe *p)
+{
+	pipe_close_stream(p);
+	p->closing = false;
+	p->queued_end = p->sent_end = p->acked_end = p->synced_end = 0;
+	p->pending_rc = 0;
+}
+
+void pipe_fini(struct pipe *p)
+{
+	pipe_reset(p);
+	pipe_drop_all(p);
+}

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* striped_group - block groups of a file being written: their nodes, and what happens when these fail;
+ * striped_writer.h */
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/src/striped_writer.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/wire/pb.h"
+
+/* ---- units that fail ---- */
+
+static unsigned failures(const struct striped_writer *w)
+{
+	return (unsigned)__builtin_popcount(w->failed);
+}
+
+/* Who, and why: all of them, since a person wants to see what they have in common. */
+static int too_many(const struct striped_writer *w, struct err *err)
+{
+	char list[360] = "";
+	size_t len = 0;
+
+	for (unsigned u = 0; u < striped_units(w) && len < sizeof(list); u++)
+		if (!striped_is_good(w, u))
+			len += (size_t)snprintf(list + len, sizeof(list) - len, "%s unit %u (%s)",
+						len ? "," : "", u, w->unit[u].why);
+	return err_set(err, -EIO,
+		       "%u units of a block group failed, which is more than the %u parity units of %s:%s",
+		       failures(w), w->policy.m, w->policy.name, list);
+}
+
+/* Nothing more goes to the unit; its node is not to be offered again. 0 when the group can do without
+ * it. Failures of our own (no memory, no RDMA where it is required) are no unit's. */
+static int lose(struct striped_writer *w, unsigned u, struct err *err)
+{
+	struct striped_unit *unit = &w->unit[u];
+	const Hd__DatanodeInfoProto *node = w->group.unit[u].locs[0];
+	char text[NET_TEXT_MAX];
+
+	if (err->rc == -ENOMEM || err->rc == -ENOTSUP)
+		return err->rc;
+	snprintf(unit->why, sizeof(unit->why), "%s: %.90s", node_text(node->id, text), err->text);
+	log_debug("op=unit_lost group=%" PRId64 " unit=%u reason=\"%s\"", w->group.id, u, unit->why);
+	w->failed |= 1u << u;
+	w->untold |= 1u << u;
+	pipe_close_stream(&unit->pipe);
+	pipe_drop_all(&unit->pipe);
+	for (size_t i = 0; i < w->lb->n_locs; i++)
+		if (w->lb->locs[i] == node) {
+			(void)written_blame(&w->f, located_remove(w->lb, i), NULL);
+			break;
+		}
+	if (failures(w) > w->policy.m)
+		return too_many(w, err);
+	err_reset(err);
+	return 0;
+}
+
+/* ---- the turn ---- */
+
+static bool has_stream(const struct striped_writer *w, unsigned u)
+{
+	return w->unit[u].pipe.ws && striped_is_good(w, u);
+}
+
+/* Everything that moves without waiting; *@ret_want is the set of units with more to send. */
+static int pump_all(struct striped_writer *w, bool all, uint32_t *ret_want, struct err *err)
+{
+	*ret_want = 0;
+	for (unsigned u = 0; u < striped_units(w); u++) {
+		struct pipe *p = &w->unit[u].pipe;
+		int bad, rc;
+
+		/* acks alone can wait until somebody waits for them */
+		if (!has_stream(w, u) ||
+		    !(all ? pipe_in_flight(p) || p->pending_rc : !list_empty(&p->queue)))
+			continue;
+		rc = pipe_pump(p, &bad, err);
+		if (rc < 0)
+			rc = lose(w, u, err);
+		else if (rc > 0)
+			*ret_want |= 1u << u;
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* What there is to poll for. -1: something can move at once. */
+static int gather(struct striped_writer *w, uint32_t want, struct pollfd *fds, unsigned *unit,
+		  uint64_t *ret_deadline)
+{
+	int n = 0;
+
+	*ret_deadline = UINT64_MAX;
+	for (unsigned u = 0; u < striped_units(w); u++) {
+		struct pipe *p = &w->unit[u].pipe;
+		const bool send = want & 1u << u;
+		uint64_t until;
+
+		if (!has_stream(w, u))
+			continue;
+		until = pipe_in_flight(p) ? pipe_wait_deadline(p, send)
+					  : p->sent_ns + keeper_beat_ns(w->f.fs);
+		if (until < *ret_deadline)
+			*ret_deadline = until;
+		if (!pipe_in_flight(p))
+			continue;
+		if (p->ws->ops->poll_write(p->ws, send, &fds[n]) != 0)
+			return -1;
+		unit[n++] = u;
+	}
+	return n;
+}
+
+/* Nothing has stirred for a while: signs of life, and who is silent for too long is lost. */
+static int nothing_came(struct striped_writer *w, uint32_t want, struct err *err)
+{
+	const uint64_t now = clock_mono_ns();
+	int rc = 0;
+
+	for (unsigned u = 0; rc == 0 && u < striped_units(w); u++) {
+		struct pipe *p = &w->unit[u].pipe;
+		const bool send = want & 1u << u;
+
+		if (!has_stream(w, u))
+			continue;
+		if (!pipe_in_flight(p))
+			pipe_keep_alive(p, now);
+		else if (now >= pipe_wait_deadline(p, send) && pipe_waited(p, send, err) < 0)
+			rc = lose(w, u, err);
+	}
+	return rc;
+}
+
+static int wait_for_some(struct striped_writer *w, uint32_t want, struct err *err)
+{
+	struct pollfd fds[EC_UNITS_MAX];
+	unsigned unit[EC_UNITS_MAX];
+	uint64_t deadline, now;
+	int n = gather(w, want, fds, unit, &deadline);
+
+	if (n <= 0)
+		return 0;
+	now = clock_mono_ns();
+	n = poll(fds, (nfds_t)n, deadline > now ? (int)((deadline - now) / NS_PER_MS) + 1 : 0);
+	if (n < 0 && errno != EINTR)
+		return err_sys(err, neg_errno(), "poll");
+	return nothing_came(w, want, err); /* one unit may be silent while others talk */
+}
+
+static bool any_in_flight(const struct striped_writer *w)
+{
+	for (unsigned u = 0; u < striped_units(w); u++)
+		if (has_stream(w, u) && pipe_in_flight(&w->unit[u].pipe))
+			return true;
+	return false;
+}
+
+int striped_turn(struct striped_writer *w, bool wait, struct err *err)
+{
+	uint32_t want;
+	int rc = pump_all(w, wait, &want, err);
+
+	if (rc == 0 && wait && any_in_flight(w))
+		rc = wait_for_some(w, want, err);
+	return rc;
+}
+
+int striped_drain(struct striped_writer *w, struct err *err)
+{
+	uint32_t want;
+	int rc = pump_all(w, true, &want, err);
+
+	while (rc == 0 && any_in_flight(w)) {
+		rc = wait_for_some(w, want, err);
+		rc = rc ?: pump_all(w, true, &want, err);
+	}
+	return rc;
+}
+
+/* ---- streams ---- */
+
+static int open_unit(struct striped_writer *w, unsigned u, enum dt_stage stage, uint64_t latest_gs,
+		     struct err *err)
+{
+	Hd__ExtendedBlockProto b = written_block_at(&w->f, w->block_size);
+	struct pipe *p = &w->unit[u].pipe;
+	int bad, rc;
+
+	b.blockid = (uint64_t)ec_id_of(w->group.id, u);
+	p->lb = &w->group.unit[u].lb;
+	rc = pipe_open(p, &b, stage, latest_gs, &bad, err);
+	return rc < 0 ? lose(w, u, err) : 0;
+}
+
+int striped_queue(struct striped_writer *w, unsigned u, struct packet *packet, struct err *err)
+{
+	struct pipe *p = &w->unit[u].pipe;
+	int rc = 0;
+
+	if (striped_is_good(w, u) && !p->ws)
+		rc = open_unit(w, u, DT_SETUP_CREATE, 0, err);
+	if (rc < 0 || !striped_is_good(w, u))
+		pipe_drop_packet(p, packet);
+	else
+		pipe_queue(p, packet);
+	return rc;
+}
+
+/* ---- repair, hdfs-wire 7.5 and 8.1 ---- */
+
+/* The nodes want to see the tokens of the new stamp; they come by unit, whoever is left. */
+static int take_tokens(struct striped_writer *w, const Hd__LocatedBlockProto *m, struct err *err)
+{
+	const size_t n = m->has_blockindices ? m->blockindices.len : 0;
+
+	if (m->n_blocktokens && m->n_blocktokens != n)
+		return err_set(err, -EPROTO, "the NameNode sent %zu tokens for %zu units",
+			       m->n_blocktokens, n);
+	for (size_t i = 0; i < m->n_blocktokens; i++)
+		if (m->blockindices.data[i] < striped_units(w))
+			w->group.unit[m->blockindices.data[i]].lb.blocktoken = m->blocktokens[i];
+	return 0;
+}
+
+static int new_stamp(struct striped_writer *w, struct err *err)
+{
+	Hd__LocatedBlockProto *m;
+	int rc = written_new_stamp(&w->f, w->offset, &m, err);
+
+	if (rc < 0)
+		return rc;
+	rc = take_tokens(w, m, err);
+	if (rc < 0) {
+		pb_free(m);
+		return rc;
+	}
+	pb_free(w->stamp);
+	w->stamp = m; /* the units' messages point to its tokens */
+	return 0;
+}
+
+/* All units that are left come to the new stamp. */
+static int reopen_all(struct striped_writer *w, struct err *err)
+{
+	const uint64_t gs = w->stamp->b->generationstamp;
+	int rc = 0;
+
+	for (unsigned u = 0; rc == 0 && u < striped_units(w); u++) {
+		if (!has_stream(w, u))
+			continue;
+		pipe_close_stream(&w->unit[u].pipe);
+		rc = open_unit(w, u, DT_SETUP_STREAMING_RECOVERY, gs, err);
+	}
+	return rc;
+}
+
+/* Nodes by unit; a lost unit's place is empty. */
+static int update_pipeline(struct striped_writer *w, struct err *err)
+{
+	Hd__DatanodeIDProto empty = HD__DATANODE_IDPROTO__INIT;
+	Hd__DatanodeIDProto *ids[EC_UNITS_MAX];
+	char *storages[EC_UNITS_MAX];
+	char none[] = "", null[] = "null"; /* Java compares with DatanodeID.EMPTY_DATANODE_ID */
+
+	empty.ipaddr = empty.hostname = null;
+	empty.datanodeuuid = none;
+	for (unsigned u = 0; u < striped_units(w); u++) {
+		const bool good = striped_is_good(w, u);
+
+		ids[u] = good ? w->group.unit[u].locs[0]->id : &empty;
+		storages[u] = good ? w->group.unit[u].storage_ids[0] : none;
+	}
+	return written_update_pipeline(&w->f, w->offset, w->stamp->b->generationstamp, ids, storages,
+				       striped_units(w), err);
+}
+
+int striped_repair(struct striped_writer *w, struct err *err)
+{
+	int rc = striped_drain(w, err);
+
+	while (rc == 0 && w->untold) {
+		w->untold = 0;
+		rc = new_stamp(w, err);
+		rc = rc ?: reopen_all(w, err);
+		if (rc == 0 && !w->untold)
+			rc = update_pipeline(w, err);
+	}
+	return rc;
+}
+
+/* ---- groups ---- */
+
+void striped_group_drop(struct striped_writer *w)
+{
+	for (unsigned u = 0; u < striped_units(w); u++) {
+		pipe_reset(&w->unit[u].pipe);
+		pipe_drop_all(&w->unit[u].pipe);
+		w->unit[u].pipe.lb = NULL;
+	}
+	pb_free(w->lb);
+	pb_free(w->stamp);
+	w->lb = w->stamp = NULL;
+	w->failed = w->untold = w->coded = 0;
+	w->offset = 0;
+}
+
+static int add_group(struct striped_writer *w, struct err *err)
+{
+	int rc = written_add_block(&w->f, &w->lb, err);
+
+	if (rc == -ENOSPC && w->f.failed_count > 0) { /* all others are excluded: they may be back */
+		written_forgive(&w->f);
+		err_reset(err);
+		rc = written_add_block(&w->f, &w->lb, err);
+	}
+	return rc;
+}
+
+/* A NameNode that has too few nodes leaves units out. */
+static int note_missing(struct striped_writer *w, struct err *err)
+{
+	for (unsigned u = 0; u < striped_units(w); u++)
+		if (w->group.lost & 1u << u) {
+			w->failed |= 1u << u;
+			snprintf(w->unit[u].why, sizeof(w->unit[u].why), "no data node for it");
+		}
+	if (failures(w) > w->policy.m)
+		return too_many(w, err);
+	if (failures(w))
+		log_warn("op=short_group group=%" PRId64 " policy=%s missing_units=%u reason=\"too few "
+			 "data nodes\"", w->group.id, w->policy.name, failures(w));
+	return 0;
+}
+
+int striped_group_open(struct striped_writer *w, struct err *err)
+{
+	int rc = add_group(w, err);
+
+	if (rc < 0)
+		return rc;
+	rc = located_check(w->lb, true, err);
+	rc = rc ?: group_view(w->lb, &w->policy, &w->group, err);
+	rc = rc ?: written_set_block(&w->f, w->lb->b, err);
+	if (rc == 0) {
+		w->f.has_block = true;
+		w->f.block_len = 0;
+		rc = note_missing(w, err);
+	}
+	return rc;
+}
+
+/* The empty last packet finalises a unit. Nodes that fail now are not told of: the others have no
+ * stream any more that could take a new stamp, as with the stock client. */
+static int send_last(struct striped_writer *w, struct err *err)
+{
+	int rc = 0;
+
+	for (unsigned u = 0; rc == 0 && u < striped_units(w); u++)
+		if (has_stream(w, u))
+			rc = pipe_queue_empty(&w->unit[u].pipe, true, false, err);
+	return rc ?: striped_drain(w, err);
+}
+
+int striped_group_finish(struct striped_writer *w, struct err *err)
+{
+	int rc = striped_repair(w, err);
+
+	rc = rc ?: send_last(w, err);
+	if (rc < 0)
+		return rc;
+	w->f.block_len = w->offset;
+	w->file_done += w->offset;
+	striped_group_drop(w);
+	return 0;
+}

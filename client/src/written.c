@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/written.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "common/wire/ec_msg.h"
+#include "common/wire/pb.h"
+#include "common/wire/rpc_frame.h"
+#include "ClientNamenodeProtocol.pb-c.h"
+
+#define COMPLETE_PATIENCE_NS (60 * NS_PER_S) /* until the last block must be reported */
+#define NAMENODE_PATIENCE_NS (60 * NS_PER_S) /* with safe mode, and blocks not yet reported */
+#define FAILED_MAX 64                        /* nodes excluded at one time */
+#define POLL_FIRST_NS (1 * NS_PER_MS)
+#define POLL_MAX_NS (1000 * NS_PER_MS)
+
+static void sleep_ns(uint64_t ns)
+{
+	struct timespec ts = {(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
+
+	(void)nanosleep(&ts, NULL); /* an early end is fine: the caller looks again */
+}
+
+/* Sleep, a little longer each time. False when @deadline_ns has passed. */
+static bool poll_pause(uint64_t *pause_ns, uint64_t deadline_ns)
+{
+	if (clock_mono_ns() >= deadline_ns)
+		return false;
+	sleep_ns(*pause_ns);
+	*pause_ns = *pause_ns * 2 < POLL_MAX_NS ? *pause_ns * 2 : POLL_MAX_NS;
+	return true;
+}
+
+Hd__ExtendedBlockProto written_block_at(const struct written *f, uint64_t len)
+{
+	Hd__ExtendedBlockProto b = f->block;
+
+	b.has_numbytes = 1;
+	b.numbytes = len;
+	return b;
+}
+
+void written_forgive(struct written *f)
+{
+	for (size_t i = 0; i < f->failed_count; i++)
+		pb_free(f->failed[i]);
+	f->failed_count = 0;
+}
+
+int written_blame(struct written *f, Hd__DatanodeInfoProto *node, struct err *err)
+{
+	if (!f->failed)
+		f->failed = calloc(FAILED_MAX, sizeof(f->failed[0]));
+	if (!f->failed) {
+		pb_free(node);
+		return err_set(err, -ENOMEM, "out of memory");
+	}
+	if (f->failed_count == FAILED_MAX) /* a long life on shaky nodes: begin anew */
+		written_forgive(f);
+	f->failed[f->failed_count++] = node;
+	count_add(&f->fs->count.pipeline_recoveries, 1);
+	return 0;
+}
+
+int written_set_block(struct written *f, const Hd__ExtendedBlockProto *b, struct err *err)
+{
+	char *pool = strdup(b->poolid);
+
+	if (!pool)
+		return err_set(err, -ENOMEM, "out of memory");
+	free(f->pool_id);
+	f->pool_id = pool;
+	f->block = *b;
+	f->block.poolid = pool;
+	return 0;
+}
+
+/* ---- calls ---- */
+
+/* What a person can act upon. */
+static int call_errno(int rc, struct err *err)
+{
+	if (strstr(err->text, "could only be") || strstr(err->text, "minReplication")) {
+		err_cure(err, "data nodes are full, down or too few: see dfs admin report");
+		return -ENOSPC;
+	}
+	if (strstr(err->text, "Unexpected BlockUCState")) { /* of a block that was ours */
+		err_cure(err, "another client has taken the file over (recover-lease)");
+		return -ESTALE;
+	}
+	return rc == -ENOENT ? -ESTALE : rc; /* deleted while it was written */
+}
+
+/* The NameNode restarts, or waits for reports: it has done nothing, and soon it can. That there is
+ * no data node at all is believed at once only before the first block. */
+static bool is_passing(const struct written *f, const struct err *err)
+{
+	if (f->has_block && strstr(err->text, "There are 0 datanode(s) running"))
+		return true;
+	return strcmp(err->remote, JEX_NOT_REPLICATED_YET) == 0 ||
+	       strcmp(err->remote, JEX_SAFE_MODE) == 0 || strcmp(err->remote, JEX_RETRIABLE) == 0;
+}
+
+/* A call in the middle of a write. */
+static int call(struct written *f, const char *method, const ProtobufCMessage *req,
+		const ProtobufCMessageDescriptor *reply, void *ret, struct err *err)
+{
+	const uint64_t deadline = clock_mono_ns() + NAMENODE_PATIENCE_NS;
+	uint64_t pause = POLL_FIRST_NS;
+	int rc;
+
+	do {
+		rc = nn_call(f->fs, method, req, reply, ret, err);
+	} while (rc < 0 && is_passing(f, err) && poll_pause(&pause, deadline));
+	return rc < 0 ? call_errno(rc, err) : 0;
+}
+
+/* Take a LocatedBlock out of an answer, which is freed. */
+static Hd__LocatedBlockProto *take_located(void *answer, Hd__LocatedBlockProto **member)
+{
+	Hd__LocatedBlockProto *lb = *member;
+
+	*member = NULL;
+	pb_free(answer);
+	return lb;
+}
+
+int written_add_block(struct written *f, Hd__LocatedBlockProto **ret, struct err *err)
+{
+	Hd__AddBlockRequestProto req = HD__ADD_BLOCK_REQUEST_PROTO__INIT;
+	Hd__AddBlockFlagProto flag = HD__ADD_BLOCK_FLAG_PROTO__NO_LOCAL_WRITE;
+	Hd__ExtendedBlockProto previous = written_block_at(f, f->block_len);
+	Hd__AddBlockResponseProto *m;
+	int rc;
+
+	req.src = f->path;
+	req.clientname = f->fs->client_name;
+	req.previous = f->has_block ? &previous : NULL;
+	req.n_excludenodes = f->failed_count;
+	req.excludenodes = f->failed;
+	req.has_fileid = 1;
+	req.fileid = f->file_id;
+	req.n_flags = f->no_local;
+	req.flags = &flag;
+	rc = call(f, "addBlock", &req.base, &hd__add_block_response_proto__descriptor, &m, err);
+	if (rc == 0)
+		*ret = take_located(m, &m->block);
+	return rc;
+}
+
+void written_abandon(struct written *f, Hd__ExtendedBlockProto *b)
+{
+	Hd__AbandonBlockRequestProto req = HD__ABANDON_BLOCK_REQUEST_PROTO__INIT;
+	struct err ignored; /* the next addBlock shows what is wrong */
+
+	req.b = b;
+	req.src = f->path;
+	req.holder = f->fs->client_name;
+	req.has_fileid = 1;
+	req.fileid = f->file_id;
+	(void)nn_call(f->fs, "abandonBlock", &req.base,
+		      &hd__abandon_block_response_proto__descriptor, NULL, &ignored);
+}
+
+int written_fsync(struct written *f, uint64_t len, struct err *err)
+{
+	Hd__FsyncRequestProto req = HD__FSYNC_REQUEST_PROTO__INIT;
+
+	req.src = f->path;
+	req.client = f->fs->client_name;
+	req.has_lastblocklength = 1;
+	req.lastblocklength = (int64_t)len;
+	req.has_fileid = 1;
+	req.fileid = f->file_id;
+	return call(f, "fsync", &req.base, &hd__fsync_response_proto__descriptor, NULL, err);
+}
+
+int written_complete(struct written *f, struct err *err)
+{
+	Hd__CompleteRequestProto req = HD__COMPLETE_REQUEST_PROTO__INIT;
+	Hd__ExtendedBlockProto last = written_block_at(f, f->block_len);
+	const uint64_t deadline = clock_mono_ns() + COMPLETE_PATIENCE_NS;
+	uint64_t pause = POLL_FIRST_NS;
+	bool done = false;
+
+	req.src = f->path;
+	req.clientname = f->fs->client_name;
+	req.last = f->has_block ? &last : NULL;
+	req.has_fileid = 1;
+	req.fileid = f->file_id;
+	do {
+		Hd__CompleteResponseProto *m;
+		int rc = call(f, "complete", &req.base,
+			      &hd__complete_response_proto__descriptor, &m, err);
+
+		if (rc < 0)
+			return rc;
+		done = m->result;
+		pb_free(m);
+	} while (!done && poll_pause(&pause, deadline));
+	return done ? 0
+		    : err_set(err, -ETIMEDOUT, "the NameNode has not heard of the last block "
+					       "for %d s; are the data nodes in touch with it?",
+			      (int)(COMPLETE_PATIENCE_NS / NS_PER_S));
+}
+
+int written_additional(struct written *f, const Hd__LocatedBlockProto *lb, uint64_t len,
+		       Hd__LocatedBlockProto **ret, struct err *err)
+{
+	Hd__GetAdditionalDatanodeRequestProto req = HD__GET_ADDITIONAL_DATANODE_REQUEST_PROTO__INIT;
+	Hd__GetAdditionalDatanodeResponseProto *m;
+	Hd__ExtendedBlockProto b = written_block_at(f, len);
+	int rc;
+
+	req.src = f->path;
+	req.blk = &b;
+	req.n_existings = lb->n_locs;
+	req.existings = lb->locs;
+	req.n_excludes = f->failed_count;
+	req.excludes = f->failed;
+	req.numadditionalnodes = 1;
+	req.clientname = f->fs->client_name;
+	req.n_existingstorageuuids = lb->n_storageids;
+	req.existingstorageuuids = lb->storageids;
+	req.has_fileid = 1;
+	req.fileid = f->file_id;
+	rc = call(f, "getAdditionalDatanode", &req.base,
+		  &hd__get_additional_datanode_response_proto__descriptor, &m, err);
+	if (rc < 0)
+		return rc;
+	*ret = take_located(m, &m->block);
+	rc = located_check(*ret, true, err);
+	if (rc < 0) {
+		pb_free(*ret);
+		*ret = NULL;
+	}
+	return rc;
+}
+
+int written_new_stamp(struct written *f, uint64_t len, Hd__LocatedBlockProto **ret, struct err *err)
+{
+	Hd__UpdateBlockForPipelineRequestProto req =
+		HD__UPDATE_BLOCK_FOR_PIPELINE_REQUEST_PROTO__INIT;
+	Hd__UpdateBlockForPipelineResponseProto *m;
+	Hd__ExtendedBlockProto b = written_block_at(f, len);
+	int rc;
+
+	req.block = &b;
+	req.clientname = f->fs->client_name;
+	rc = call(f, "updateBlockForPipeline", &req.base,
+		  &hd__update_block_for_pipeline_response_proto__descriptor, &m, err);
+	if (rc == 0)
+		*ret = take_located(m, &m->block);
+	return rc;
+}
+
+int written_update_pipeline(struct written *f, uint64_t len, uint64_t gs,
+			    Hd__DatanodeIDProto **nodes, char **storages, size_t n,
+			    struct err *err)
+{
+	Hd__UpdatePipelineRequestProto req = HD__UPDATE_PIPELINE_REQUEST_PROTO__INIT;
+	Hd__ExtendedBlockProto before = written_block_at(f, len), after = before;
+	int rc;
+
+	after.generationstamp = gs;
+	req.clientname = f->fs->client_name;
+	req.oldblock = &before;
+	req.newblock = &after;
+	req.n_newnodes = req.n_storageids = n;
+	req.newnodes = nodes;
+	req.storageids = storages;
+	rc = call(f, "updatePipeline", &req.base,
+		  &hd__update_pipeline_response_proto__descriptor, NULL, err);
+	if (rc == 0)
+		f->block.generationstamp = gs;
+	return rc;
+}
+
+int written_policy(const Hd__ErasureCodingPolicyProto *m, const char *path, struct ec_policy *ret,
+		   struct err *err)
+{
+	struct ec_policy p = {.k = 0};
+	int rc = m ? ec_policy_from_msg(m, &p) : 0;
+
+	if (rc < 0)
+		return err_set(err, rc, "%.200s has an erasure-coding policy that makes no sense", path);
+	if (m && p.codec == EC_CODEC_REPLICATION)
+		p.k = 0;
+	else if (m)
+		rc = ec_policy_can_code(&p, err);
+	if (rc == 0)
+		*ret = p;
+	return rc;
+}
+
+/* ---- life ---- */
+
+int written_init(struct written *f, const struct write_ops *ops, struct dfs *fs, const char *path,
+		 uint64_t file_id, bool no_local, struct err *err)
+{
+	*f = (struct written){.ops = ops, .fs = fs, .file_id = file_id, .no_local = no_local};
+	hd__extended_block_proto__init(&f->block);
+	f->path = strdup(path);
+	return f->path ? 0 : err_set(err, -ENOMEM, "out of memory for a file");
+}
+
+void written_fini(struct written *f)
+{
+	written_forgive(f);
+	free(f->failed);
+	free(f->pool_id);
+	free(f->path);
+}

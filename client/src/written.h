@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * written - a file being written, as the NameNode knows it: its last block and the calls about it
+ *
+ * Idea: contiguous and striped writers make the same calls in the same order: addBlock with the block
+ * before, updateBlockForPipeline and updatePipeline when nodes fail, fsync, complete. Here they are,
+ * with their patience and what an exception means to a person. For a striped file "block" is the
+ * group: its id, the current stamp and its data bytes.
+ * Ownership: embedded in a writer.
+ * Threading: under the writer's lock.
+ * Source: hdfs-wire 3.4, 3.6, 8.1.
+ */
+#include "client/src/fs.h"
+#include "common/erasure/policy.h"
+#include "hdfs.pb-c.h"
+
+struct written;
+
+/** What file.c asks of a file being written, contiguous or striped. */
+struct write_ops {
+	ssize_t (*write)(struct written *f, const void *buf, size_t len, struct err *err);
+	/** @flags: enum dfs_sync_flags. */
+	int (*flush)(struct written *f, uint32_t flags, struct err *err);
+	/** Finish the file at the NameNode. free() must follow, whatever it returns. */
+	int (*close)(struct written *f, struct err *err);
+	void (*free)(struct written *f);
+	uint64_t (*length)(struct written *f);
+};
+
+struct written {
+	const struct write_ops *ops;
+	struct dfs *fs; /* borrowed (outlives its files) */
+	char *path;     /* owned */
+	uint64_t file_id;
+	bool no_local;
+	Hd__ExtendedBlockProto block; /* pool borrowed from pool_id; stamp now; numBytes unused */
+	char *pool_id;         /* owned; of the current or last block */
+	bool has_block;        /* block names a finished or open block: `previous` of addBlock */
+	uint64_t block_len;    /* bytes of the block: final for `previous` */
+	Hd__DatanodeInfoProto **failed; /* owned; nodes not to be offered again */
+	size_t failed_count;
+};
+
+/** The policy of a file that is to be written, by its status: *@ret with k 0 when @m is NULL.
+ *  -EBADMSG, -ENOTSUP: not by us. */
+int written_policy(const Hd__ErasureCodingPolicyProto *m, const char *path, struct ec_policy *ret,
+		  struct err *err);
+
+/** @path is copied. -ENOMEM. written_fini() is safe after a failure. */
+int written_init(struct written *f, const struct write_ops *ops, struct dfs *fs, const char *path,
+		 uint64_t file_id, bool no_local, struct err *err);
+void written_fini(struct written *f);
+
+/** The block as requests name it, with @len. */
+Hd__ExtendedBlockProto written_block_at(const struct written *f, uint64_t len);
+/** @b, copied, is the block from now on. */
+int written_set_block(struct written *f, const Hd__ExtendedBlockProto *b, struct err *err);
+/** Takes @node, which is not to be offered again. -ENOMEM. */
+int written_blame(struct written *f, Hd__DatanodeInfoProto *node, struct err *err);
+/** Forget which nodes failed. */
+void written_forgive(struct written *f);
+
+/** A block behind the current one, which ends with block_len bytes. */
+int written_add_block(struct written *f, Hd__LocatedBlockProto **ret, struct err *err);
+void written_abandon(struct written *f, Hd__ExtendedBlockProto *b);
+/** One more node for the pipeline @lb, of which @len bytes are acknowledged; *@ret has them all. */
+int written_additional(struct written *f, const Hd__LocatedBlockProto *lb, uint64_t len,
+		       Hd__LocatedBlockProto **ret, struct err *err);
+/** A new stamp: the replica of a node that comes back with the old one is stale from now on. */
+int written_new_stamp(struct written *f, uint64_t len, Hd__LocatedBlockProto **ret, struct err *err);
+/** Stamp @gs is in force on @nodes: @n of them, with their storages. The block gets it, too. */
+int written_update_pipeline(struct written *f, uint64_t len, uint64_t gs,
+			    Hd__DatanodeIDProto **nodes, char **storages, size_t n,
+			    struct err *err);
+/** The last block exists, @len bytes of it. */
+int written_fsync(struct written *f, uint64_t len, struct err *err);
+/** complete(), polled until the last block has been reported. */
+int written_complete(struct written *f, struct err *err);

@@ -1,0 +1,534 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/xfer/rebuild_internal.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/metrics.h"
+#include "datanode/xfer/moves.h"
+
+#define WINDOWS_A_STEP 16 /* then the reactor's other work has its turn */
+
+void rb_fail(struct rebuild *rb, int rc, const char *fmt, ...)
+{
+	char text[ERR_TEXT_MAX];
+	va_list ap;
+
+	if (rb->rc)
+		return; /* the first failure names the reason */
+	va_start(ap, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	rb->rc = err_set(&rb->err, rc, "%s", text);
+	rb_ready(rb);
+}
+
+/* ---- buffers: all or nothing is begun ---- */
+
+struct slot *rb_slot_take(struct rebuild *rb)
+{
+	return rb->slots_free ? rb->slots[--rb->slots_free] : NULL;
+}
+
+void rb_slot_give(struct rebuild *rb, struct slot *slot)
+{
+	if (slot)
+		rb->slots[rb->slots_free++] = slot;
+}
+
+static void on_granted(struct pool_waiter *w, struct slot *slot)
+{
+	struct rebuild *rb = container_of(w, struct rebuild, waiter);
+
+	rb->pool_waiting = false;
+	if (slot->cls == SLOT_64K)
+		rb->slots[rb->slots_had++] = slot;
+	else
+		rb->crc_slots[rb->crc_slots_had++] = slot;
+	rb->state = RB_SLOTS;
+	rb_ready(rb);
+}
+
+/* One more of @cls, or wait for it. */
+static bool slot_add(struct rebuild *rb, enum slot_class cls, struct slot **list, uint32_t *had)
+{
+	struct slot *slot = pool_get(rb->core->pool, cls, POOL_PEER);
+
+	if (slot) {
+		list[(*had)++] = slot;
+		return true;
+	}
+	metric_add(METRIC_DN_EC_STALL_BUFFERS, 1);
+	rb->state = RB_SLOTS_WAIT;
+	rb->pool_waiting = true;
+	rb->waiter.granted = on_granted;
+	pool_wait(rb->core->pool, cls, POOL_PEER, &rb->waiter);
+	return false;
+}
+
+static void do_slots(struct rebuild *rb)
+{
+	while (rb->slots_had < rb->slot_count)
+		if (!slot_add(rb, SLOT_64K, rb->slots, &rb->slots_had))
+			return;
+	while (rb->crc_slots_had < rb->crc_slot_count)
+		if (!slot_add(rb, SLOT_8K, rb->crc_slots, &rb->crc_slots_had))
+			return;
+	rb->slots_free = rb->slots_had;
+	rb->crc_slots_free = rb->crc_slots_had;
+	rb->state = RB_SOURCES;
+	rb_sources_fill(rb);
+}
+
+static void slots_fini(struct rebuild *rb)
+{
+	if (rb->pool_waiting)
+		pool_wait_cancel(rb->core->pool, &rb->waiter);
+	rb->pool_waiting = false;
+	while (rb->slots_had)
+		slot_put(rb->slots[--rb->slots_had]);
+	while (rb->crc_slots_had)
+		slot_put(rb->crc_slots[--rb->crc_slots_had]);
+}
+
+/* ---- whose turn it is ---- */
+
+static bool may_run(struct xfer_core *core, const struct rebuild *rb)
+{
+	const uint64_t threads = core->dn->live.ec_threads;
+	const uint32_t reactors = core->dn->reactor_count;
+	const uint64_t used = threads < reactors ? threads : reactors; /* xfer_rebuild() takes the first so many */
+
+	if (!core->rebuilds_running)
+		return true;
+	return core->rebuilds_running < threads / used &&
+	       core->rebuild_slots + rb->slot_count <= core->rebuild_slots_max;
+}
+
+static void admit(struct xfer_core *core)
+{
+	while (!list_empty(&core->rebuilds_waiting)) {
+		struct rebuild *rb = container_of(core->rebuilds_waiting.next, struct rebuild, queue_link);
+
+		if (!may_run(core, rb))
+			return;
+		list_del(&rb->queue_link);
+		core->rebuilds_queued--;
+		core->rebuilds_running++;
+		core->rebuild_slots += rb->slot_count;
+		rb->admitted = true;
+		rb->state = RB_SLOTS;
+		rb_ready(rb);
+	}
+}
+
+/* ---- time ---- */
+
+static void on_tick(struct rtimer *t)
+{
+	struct rebuild *rb = container_of(t, struct rebuild, tick);
+
+	if (rb->core->stopping)
+		rb_fail(rb, -ECANCELED, "the data node stops");
+	if (rb->state == RB_PAY_WAIT && reactor_now_ns(rb->core->reactor) >= rb->pay_ns)
+		rb->state = RB_RUN;
+	rb_ready(rb);
+	if (rb->state < RB_END) {
+		const uint64_t next = reactor_now_ns(rb->core->reactor) + RB_TICK_NS;
+
+		reactor_timer_set(rb->core->reactor, t,
+				  rb->state == RB_PAY_WAIT && rb->pay_ns < next ? rb->pay_ns : next);
+	}
+}
+
+/* A source is missing or silent: since when, and is that too long? */
+static void waiting_for_sources(struct rebuild *rb)
+{
+	const uint64_t now = reactor_now_ns(rb->core->reactor);
+
+	if (!rb->stuck_ns)
+		rb->stuck_ns = now;
+	if (now - rb->stuck_ns < rb->core->dn->live.ec_read_timeout_ms * NS_PER_MS)
+		return;
+	rb->stuck_ns = now;
+	rb_sources_replace_slow(rb);
+}
+
+/* Charged when it has been moved: the next window waits. */
+static void pay(struct rebuild *rb, uint64_t read, uint64_t written)
+{
+	struct moves *m = rb->core->moves;
+	const struct dn_live *live = &rb->core->dn->live;
+	const uint64_t now = reactor_now_ns(rb->core->reactor);
+	const uint64_t r = pace_charge(&m->ec_read_ns, live->ec_read_bandwidth, read, now);
+	const uint64_t w = pace_charge(&m->ec_write_ns, live->ec_write_bandwidth, written, now);
+
+	rb->pay_ns = r > w ? r : w;
+}
+
+/* ---- windows ---- */
+
+/* Decode, then code what was read and what was made once more: they must agree. */
+static bool code(struct rebuild *rb, uint32_t len)
+{
+	struct ec_src units[EC_UNITS_MAX] = {{0}};
+	uint8_t *out[EC_UNITS_MAX] = {NULL};
+	uint32_t extra, differ = 0;
+	const uint32_t have = rb_sources_window(rb, len, units, &extra);
+	const uint32_t want = rb_targets_window(rb, out, units);
+	const uint64_t start = clock_mono_ns();
+	uint64_t made;
+	int rc = ec_decode(rb->coder, have, want, units, out, len);
+
+	made = clock_mono_ns();
+	if (rc == 0)
+		rc = ec_check(rb->coder, have | want | extra, units, len, &differ);
+	rb->decode_ns += made - start;
+	rb->check_ns += clock_mono_ns() - made;
+	if (rc == 0 && !differ)
+		return true;
+	if (rc < 0) {
+		rb_fail(rb, rc, "decoding units %#x from %#x: %s", want, have, err_name(rc));
+		return false;
+	}
+	metric_add(METRIC_DN_EC_MISMATCH, 1);
+	rb_fail(rb, -EBADMSG, "at %" PRIu64 " of the units, those of the set %#x and those made of them, %#x, do not "
+		"belong together with %#x: nothing is stored", rb->at, have, want, extra);
+	return false;
+}
+
+static void wait_begins(struct rebuild *rb)
+{
+	if (!rb->wait_from_ns)
+		rb->wait_from_ns = clock_mono_ns();
+}
+
+static void wait_ends(struct rebuild *rb, uint64_t *sum)
+{
+	if (rb->wait_from_ns)
+		*sum += clock_mono_ns() - rb->wait_from_ns;
+	rb->wait_from_ns = 0;
+}
+
+/* One window; false: something is missing. */
+static bool do_window(struct rebuild *rb)
+{
+	uint64_t read = rb->bytes_read, written = rb->bytes_written;
+	uint32_t len = rb_sources_have(rb, rb->window);
+
+	if (!len) {
+		wait_begins(rb);
+		waiting_for_sources(rb);
+		return false;
+	}
+	if (rb->stuck_ns)
+		wait_ends(rb, &rb->read_wait_ns);
+	rb->stuck_ns = 0;
+	if (!rb_targets_room(rb, &len)) {
+		wait_begins(rb);
+		return false;
+	}
+	wait_ends(rb, &rb->write_wait_ns);
+	if (rb->rc || !code(rb, len))
+		return false;
+	rb_targets_send(rb, len);
+	rb->at += len;
+	rb_sources_drop(rb);
+	pay(rb, rb->bytes_read - read, rb->bytes_written - written);
+	return true;
+}
+
+static void do_run(struct rebuild *rb)
+{
+	uint32_t waiting;
+
+	rb_sources_fill(rb);
+	for (uint32_t i = 0; !rb->rc && rb->at < rb->end; i++) {
+		if (!rb_targets_good(rb, &waiting)) {
+			rb_fail(rb, -EHOSTUNREACH, "no target is left");
+			return;
+		}
+		if (rb->pay_ns > reactor_now_ns(rb->core->reactor)) {
+			rb->state = RB_PAY_WAIT;
+			reactor_timer_set(rb->core->reactor, &rb->tick, rb->pay_ns);
+			return;
+		}
+		if (i == WINDOWS_A_STEP) {
+			rb_ready(rb);
+			return;
+		}
+		if (!do_window(rb))
+			return;
+	}
+	if (rb->rc)
+		return;
+	rb->state = RB_STORED_WAIT;
+}
+
+/* ---- the other states ---- */
+
+static void do_sources(struct rebuild *rb)
+{
+	rb_sources_fill(rb);
+	if (rb->rc)
+		return;
+	if (!rb_sources_opened(rb)) {
+		waiting_for_sources(rb);
+		return;
+	}
+	rb->stuck_ns = 0;
+	rb_extras_open(rb);
+	rb->state = RB_TARGETS_WAIT;
+	rb_targets_open(rb);
+}
+
+static void do_targets_wait(struct rebuild *rb)
+{
+	uint32_t waiting;
+
+	if (!rb_targets_opened(rb))
+		return;
+	if (rb_targets_good(rb, &waiting))
+		rb->state = RB_RUN;
+	else
+		rb_fail(rb, -EHOSTUNREACH, "no target takes its unit");
+}
+
+static void do_stored_wait(struct rebuild *rb)
+{
+	uint32_t waiting, good;
+
+	rb_targets_last(rb);
+	good = rb_targets_good(rb, &waiting);
+	if (waiting)
+		return;
+	if (!good)
+		rb_fail(rb, -EIO, "no target has stored its unit");
+	rb->state = RB_END;
+}
+
+static void do_end(struct rebuild *rb)
+{
+	const bool sources = rb_sources_end(rb), targets = rb_targets_end(rb);
+
+	if (!sources || !targets)
+		return;
+	reactor_timer_clear(rb->core->reactor, &rb->tick);
+	slots_fini(rb);
+	rb->state = RB_DONE;
+}
+
+static bool rb_step(struct rop *rop)
+{
+	struct rebuild *rb = container_of(rop, struct rebuild, rop);
+	enum rebuild_state before;
+
+	do {
+		before = rb->state;
+		if (rb->rc && rb->state < RB_END)
+			rb->state = RB_END;
+		switch (rb->state) {
+		case RB_SLOTS:
+			do_slots(rb);
+			break;
+		case RB_SOURCES:
+			do_sources(rb);
+			break;
+		case RB_TARGETS_WAIT:
+			do_targets_wait(rb);
+			break;
+		case RB_RUN:
+			do_run(rb);
+			break;
+		case RB_STORED_WAIT:
+			do_stored_wait(rb);
+			break;
+		case RB_END:
+			do_end(rb);
+			break;
+		case RB_QUEUE_WAIT:
+		case RB_SLOTS_WAIT:
+		case RB_PAY_WAIT:
+		case RB_DONE:
+			break;
+		}
+	} while (rb->state != before || (rb->rc && rb->state < RB_END));
+	return rb->state == RB_DONE;
+}
+
+/* ---- begin and end ---- */
+
+void rebuild_params_fini(struct rebuild_params *p)
+{
+	free(p->sources);
+	free(p->targets);
+	p->sources = p->targets = NULL;
+}
+
+static void rb_destroy(struct rebuild *rb)
+{
+	ec_coder_free(rb->coder);
+	free(rb->slots);
+	free(rb->crc_slots);
+	free(rb->sources);
+	free(rb->targets);
+	rebuild_params_fini(&rb->params);
+	free(rb);
+}
+
+static void tell_metrics(const struct rebuild *rb)
+{
+	metric_add(METRIC_DN_EC_TASKS, 1);
+	metric_add(METRIC_DN_EC_FAILED, rb->rc != 0);
+	metric_add(METRIC_DN_EC_BYTES_READ, rb->bytes_read);
+	metric_add(METRIC_DN_EC_BYTES_WRITTEN, rb->bytes_written);
+	metric_add(METRIC_DN_EC_DECODE_NS, rb->decode_ns);
+	metric_add(METRIC_DN_EC_CHECK_NS, rb->check_ns);
+	metric_add(METRIC_DN_EC_READ_NS, rb->read_wait_ns);
+	metric_add(METRIC_DN_EC_WRITE_NS, rb->write_wait_ns);
+}
+
+static void rb_free(struct rop *rop)
+{
+	struct rebuild *rb = container_of(rop, struct rebuild, rop);
+	struct xfer_core *core = rb->core;
+
+	if (!rb->params.taker) {
+		tell_metrics(rb);
+		if (rb->rc)
+			log_warn("op=reconstruct group=%" PRId64 "_%" PRIu64 " at=%" PRIu64 ": %s", rb->params.group.id,
+				 rb->params.group.gs, rb->at, rb->err.text);
+		else
+			log_info("op=reconstruct group=%" PRId64 "_%" PRIu64 " units=%u read=%" PRIu64 " written=%" PRIu64
+				 " ms=%" PRIu64, rb->params.group.id, rb->params.group.gs, rb->params.target_count,
+				 rb->bytes_read, rb->bytes_written, (uint64_t)((clock_mono_ns() - rb->start_ns) / NS_PER_MS));
+	}
+	core->op_count--;
+	if (rb->admitted) {
+		core->rebuilds_running--;
+		core->rebuild_slots -= rb->slot_count;
+	} else {
+		list_del(&rb->queue_link);
+		core->rebuilds_queued--;
+	}
+	rb->params.done(rb->params.arg, rb->rc, &rb->err);
+	rb_destroy(rb);
+	admit(core);
+}
+
+/* Everything that the order says, against the policy. */
+static int check_params(const struct rebuild_params *p, struct err *err)
+{
+	const unsigned int units = (unsigned int)p->policy.k + p->policy.m;
+	uint32_t targets = 0, sources = 0;
+	int rc = ec_policy_can_code(&p->policy, err);
+
+	if (rc < 0)
+		return rc;
+	if (!ec_id_is_striped(p->group.id) || ec_id_unit(p->group.id) || !p->group.len ||
+	    !ec_length_ok(p->group.len))
+		return err_set(err, -EINVAL, "%" PRId64 " of %" PRIu64 " bytes is no block group", p->group.id,
+			       p->group.len);
+	if (!p->target_count || p->target_count > p->policy.m || p->source_count > REBUILD_SOURCES_MAX)
+		return err_set(err, -EINVAL, "%u targets and %u sources for %s", p->target_count, p->source_count,
+			       p->policy.name);
+	for (uint32_t i = 0; i < p->target_count; i++) {
+		const uint32_t unit = p->targets[i].unit;
+
+		if (unit >= units || targets & 1u << unit || !ec_unit_length(&p->policy, p->group.len, unit))
+			return err_set(err, -EINVAL, "unit %u cannot be made in %s", unit, p->policy.name);
+		targets |= 1u << unit;
+	}
+	for (uint32_t i = 0; i < p->source_count; i++) {
+		const uint32_t unit = p->sources[i].unit;
+
+		if (unit >= units || targets & 1u << unit)
+			return err_set(err, -EINVAL, "unit %u cannot be a source", unit);
+		if (ec_unit_length(&p->policy, p->group.len, unit))
+			sources |= 1u << unit;
+	}
+	if ((unsigned int)__builtin_popcount(sources) < ec_units_needed(&p->policy, p->group.len))
+		return err_set(err, -ENODATA, "%d units are named as sources, %u are needed",
+			       __builtin_popcount(sources), ec_units_needed(&p->policy, p->group.len));
+	return 0;
+}
+
+/* Lengths, and how many buffers all this takes. */
+static void plan(struct rebuild *rb)
+{
+	const struct rebuild_params *p = &rb->params;
+
+	rb->needed = ec_units_needed(&p->policy, p->group.len);
+	rb->zeros = (1u << p->policy.k) - (1u << rb->needed);
+	for (unsigned int i = 0; i < (unsigned int)p->policy.k + p->policy.m; i++)
+		rb->unit_len[i] = ec_unit_length(&p->policy, p->group.len, i);
+	rb->slot_count = (rb->needed + 2) * SOURCE_SLOTS;
+	for (uint32_t i = 0; i < p->target_count; i++) {
+		struct rb_target *t = &rb->targets[i];
+
+		*t = (struct rb_target){.rb = rb, .node = &p->targets[i], .len = rb->unit_len[p->targets[i].unit]};
+		if (p->taker && p->limit < t->len)
+			t->len = p->limit;
+		if (t->len > rb->end)
+			rb->end = t->len;
+		rb->slot_count += p->targets[i].own ? 1 : RB_TARGET_PIECES;
+		rb->crc_slot_count += p->targets[i].own ? 0 : RB_TARGET_PIECES;
+	}
+}
+
+static int allocate(struct rebuild *rb, struct err *err)
+{
+	int rc;
+
+	rb->sources = calloc(rb->params.source_count, sizeof(*rb->sources));
+	rb->targets = calloc(rb->params.target_count, sizeof(*rb->targets));
+	if (!rb->sources || !rb->targets)
+		return err_sys(err, -ENOMEM, "reconstruction");
+	plan(rb);
+	rb->slots = calloc(rb->slot_count, sizeof(struct slot *));
+	rb->crc_slots = calloc(rb->crc_slot_count + 1, sizeof(struct slot *));
+	rc = rb->slots && rb->crc_slots ? ec_coder_new(&rb->params.policy, &rb->coder, err) : -ENOMEM;
+	if (rc == 0 && rb->slot_count > rb->core->rebuild_slots_max * 2 / 4 * 3)
+		rc = err_set(err, -ENOBUFS, "%u buffers of 64 KiB are needed: raise dfs.rdma.pool.size", rb->slot_count);
+	return rc;
+}
+
+int rebuild_open(struct xfer_core *core, struct rebuild_params *params, struct err *err)
+{
+	struct rebuild *rb = NULL;
+	int rc = core->stopping ? err_sys(err, -ECANCELED, "the data node stops") : check_params(params, err);
+
+	if (rc == 0 && core->rebuilds_queued >= REBUILD_QUEUE_MAX)
+		rc = err_set(err, -EBUSY, "%u reconstructions wait already", core->rebuilds_queued);
+	if (rc == 0) {
+		rb = calloc(1, sizeof(*rb));
+		rc = rb ? 0 : err_sys(err, -ENOMEM, "reconstruction");
+	}
+	if (rc < 0) {
+		rebuild_params_fini(params);
+		return rc;
+	}
+	rb->core = core;
+	rb->params = *params;
+	*params = (struct rebuild_params){0};
+	rc = allocate(rb, err);
+	if (rc < 0) {
+		rb_destroy(rb);
+		return rc;
+	}
+	rb->start_ns = clock_mono_ns();
+	rb->tick.fire = on_tick;
+	rb_sources_init(rb);
+	rop_init(&rb->rop, rb_step, rb_free);
+	core->op_count++;
+	core->rebuilds_queued++;
+	list_add_tail(&core->rebuilds_waiting, &rb->queue_link);
+	reactor_timer_set(core->reactor, &rb->tick, reactor_now_ns(core->reactor) + RB_TICK_NS);
+	admit(core);
+	return 0;
+}
