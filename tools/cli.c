@@ -11,7 +11,7 @@
 #include "common/base/err.h"
 #include "tools/operand.h"
 
-enum { OPT_JSON = 256, OPT_REPLICATION, OPT_BLOCK_SIZE, OPT_APPEND, OPT_NEW_BLOCK, OPT_NAMES, OPT_SPACE, OPT_CONF, OPT_URI, OPT_USER, OPT_HELP, OPT_VERSION };
+enum { OPT_JSON = 256, OPT_REPLICATION, OPT_BLOCK_SIZE, OPT_APPEND, OPT_NEW_BLOCK, OPT_EC, OPT_NAMES, OPT_SPACE, OPT_CONF, OPT_URI, OPT_USER, OPT_HELP, OPT_VERSION };
 
 static const struct option LONG_OPTIONS[] = {
 	{"json", no_argument, NULL, OPT_JSON},
@@ -24,6 +24,7 @@ static const struct option LONG_OPTIONS[] = {
 	{"jobs", required_argument, NULL, 'j'},
 	{"replication", required_argument, NULL, OPT_REPLICATION},
 	{"block-size", required_argument, NULL, OPT_BLOCK_SIZE},
+	{"ec", required_argument, NULL, OPT_EC},
 	{"wait", no_argument, NULL, 'w'},
 	{"append", no_argument, NULL, OPT_APPEND},
 	{"new-block", no_argument, NULL, OPT_NEW_BLOCK},
@@ -50,6 +51,7 @@ static const struct {
 	{'q', "-q, --quiet           no progress"},
 	{'B', "    --replication N   replicas of each block\n"
 	      "      --block-size SIZE bytes of a block: 134217728, 128m"},
+	{'E', "    --ec POLICY       erasure-coded: RS-6-3-1024k; or replication: not so"},
 	{'w', "-w, --wait            until the data nodes have done their part"},
 	{'A', "    --append          behind what the file holds; no -f, nothing is replaced"},
 	{'N', "    --new-block       leave a last, partial block as it is"},
@@ -127,6 +129,8 @@ static bool takes(const struct cli_command *cmd, int opt)
 	case OPT_NAMES:
 	case OPT_SPACE:
 		return strchr(cmd->options, 'Q');
+	case OPT_EC:
+		return strchr(cmd->options, 'E');
 	case 'R':
 		return strchr(cmd->options, 'r');
 	default:
@@ -206,6 +210,9 @@ static int apply(struct cli *c, const struct cli_command *cmd, int opt)
 		if (!cli_parse_size(optarg, 1ull << 40, &c->block_size))
 			return usage_error(cmd, "--block-size takes a size such as 128m, not ", optarg);
 		return -1;
+	case OPT_EC:
+		c->ec_policy = optarg;
+		return -1;
 	case OPT_CONF:
 		c->conf_dir = optarg;
 		return -1;
@@ -266,6 +273,8 @@ int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **arg
 	c->argv = argv + optind;
 	if (c->argc < cmd->min_operands)
 		return usage_error(cmd, "too few operands: ", cmd->usage);
+	if (c->append && c->ec_policy)
+		return usage_error(cmd, "--append keeps the policy of a file: no --ec", NULL);
 	if (cmd->max_operands >= 0 && c->argc > cmd->max_operands)
 		return usage_error(cmd, "one operand too many: ", c->argv[cmd->max_operands]);
 	return -1;

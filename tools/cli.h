@@ -41,6 +41,7 @@ struct cli {
 	bool has_names, has_space;   /* --names, --space were given: */
 	int64_t names, space;        /* DFS_QUOTA_NONE for "none" */
 	uint32_t replication; /* --replication */
+	const char *ec_policy; /* --ec; NULL: what the directory has */
 	uint64_t block_size;  /* --block-size */
 	uint32_t jobs;     /* -j: files at a time */
 	enum cli_operands operands;
@@ -59,7 +60,7 @@ struct cli_command {
 	int (*run)(struct cli *c);
 	const char *options; /* short options it takes, of "rRfpshqjw" and 'J' for --json, 'B' for
 				--replication and --block-size, 'A' for --append, 'N' for --new-block, 'Q' for
-				--names and --space */
+				--names and --space, 'E' for --ec */
 	enum cli_operands operands;
 	int min_operands, max_operands; /* -1: no limit */
 	const char *usage;   /* operands */

@@ -35,7 +35,8 @@ static int pump(struct copy *c, const struct copy_item *it, const char *tmp, int
 static int upload(struct copy *c, const struct copy_item *it, int fd, const char *tmp, void *buf)
 {
 	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS, .mode = it->mode | DFS_MODE_SET,
-				    .replication = c->cli->replication, .block_size = c->cli->block_size};
+				    .replication = c->cli->replication, .block_size = c->cli->block_size,
+				    .ec_policy = c->cli->ec_policy};
 	struct dfs_file *f;
 	struct dfs_err err = {0};
 	int rc, rc_close;

@@ -10,7 +10,7 @@
 #include "tools/cli.h"
 
 static const struct cli_command COMMANDS[] = {
-	{"put", cmd_put, "rfjqABJ", OPERANDS_LAST_REMOTE, 2, -1, "LOCAL... PATH",
+	{"put", cmd_put, "rfjqABEJ", OPERANDS_LAST_REMOTE, 2, -1, "LOCAL... PATH",
 	 "Copy local files (`-`: standard input) into the cluster. With several, or when PATH is a\n"
 	 "directory, into it. A file appears under its name only when it is whole. Directories need -r.\n"
 	 "With --append the bytes go to the end of files that exist."},

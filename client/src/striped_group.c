@@ -270,8 +270,7 @@ static int update_pipeline(struct striped_writer *w, struct err *err)
 	char *storages[EC_UNITS_MAX];
 	char none[] = "", null[] = "null"; /* Java compares with DatanodeID.EMPTY_DATANODE_ID */
 
-	empty.ipaddr = empty.hostname = null;
-	empty.datanodeuuid = none;
+	empty.ipaddr = empty.hostname = empty.datanodeuuid = null;
 	for (unsigned u = 0; u < striped_units(w); u++) {
 		const bool good = striped_is_good(w, u);
 

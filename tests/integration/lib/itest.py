@@ -185,7 +185,7 @@ class Running:
     def __exit__(self, *_):
         if self.p.poll() is None:
             self.p.kill()
-        self.p.communicate()
+            self.p.communicate()
 
     def write(self, data):
         self.p.stdin.write(data)
