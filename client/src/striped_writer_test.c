@@ -1,0 +1,557 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: whatever is written, the units that are left are as long as the geometry says, hold
+ * the bytes that belong there and fit together; up to m units may fail anywhere (while they are opened,
+ * in a packet, at the last packet, while the others come to a new stamp) and the NameNode is told of
+ * them with an empty place for each; one more is an error that names them all.
+ * The streams and the NameNode are fakes: the linker puts them in place of the real ones. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/src/striped_writer.h"
+#include "common/wire/pb.h"
+#include "ClientNamenodeProtocol.pb-c.h"
+
+#define CELL (256u << 10)
+#define BLOCK (2 * CELL)
+#define K 3u
+#define M 2u
+#define UNITS (K + M)
+#define ROW (K * CELL)
+#define GROUP (K * BLOCK)
+#define GROUPS_MAX 4
+#define NODES 12
+#define SIZE_MAX_HERE (2 * GROUP + ROW + 100000)
+
+enum when { NEVER, AT_OPEN, AT_PACKET, AT_LAST, AT_REOPEN };
+
+struct fake_unit {
+	uint8_t *data;
+	uint64_t len, stamp;
+	unsigned node, opened;
+	bool final;
+};
+
+static struct {
+	struct fake_unit unit[GROUPS_MAX][UNITS];
+	unsigned groups;
+	uint64_t stamp;       /* of the last group, as the NameNode has it */
+	uint64_t next_stamp;
+	uint32_t excluded;    /* nodes of the last addBlock */
+	uint32_t holes;       /* of the last updatePipeline, whose group is the last one */
+	unsigned updates;     /* updatePipeline of this group */
+	uint64_t updated_len;
+	uint64_t ended[GROUPS_MAX]; /* as `previous` or complete() says */
+	bool complete;
+	unsigned nodes;       /* the NameNode has so many */
+	/* what fails */
+	uint32_t fail;        /* units of the first group, */
+	enum when when;
+	uint32_t reopen_fail; /* and these of it, later */
+} nn;
+
+struct fake_stream {
+	struct wstream base;
+	struct fake_unit *u;
+	unsigned group, unit, packets;
+	struct ack ack[64];
+	unsigned acks, taken;
+};
+
+/* ---- streams ---- */
+
+static bool fails(const struct fake_stream *s, enum when now)
+{
+	return s->group == 0 && nn.when == now && nn.fail & 1u << s->unit;
+}
+
+static int fake_send(struct wstream *ws, struct packet *p, struct err *err)
+{
+	struct fake_stream *s = container_of(ws, struct fake_stream, base);
+
+	if (fails(s, p->last ? AT_LAST : AT_PACKET) && (p->last || s->packets == 1))
+		return err_set(err, -ECONNRESET, "it died");
+	assert_int_equal(p->crc_len, crc_bytes(CRC_CRC32C, p->len, 512));
+	assert_int_equal(p->offset, s->u->len);
+	memcpy(s->u->data + p->offset, p->data, p->len);
+	s->u->len += p->len;
+	s->u->final = p->last;
+	s->packets++;
+	s->ack[s->acks++ % 64] = (struct ack){.seqno = p->seqno, .bad = -1};
+	return 1;
+}
+
+static int fake_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
+{
+	struct fake_stream *s = container_of(ws, struct fake_stream, base);
+
+	(void)err;
+	if (s->taken == s->acks)
+		return 0;
+	*ret = s->ack[s->taken++ % 64];
+	return 1;
+}
+
+static int fake_poll(struct wstream *ws, bool want_send, struct pollfd *ret)
+{
+	(void)ws;
+	(void)want_send;
+	(void)ret;
+	return 1;
+}
+
+static void fake_close(struct wstream *ws)
+{
+	free(container_of(ws, struct fake_stream, base));
+}
+
+static const struct block_stream fake_stream = {
+	.send = fake_send,
+	.next_ack = fake_next_ack,
+	.poll_write = fake_poll,
+	.close_write = fake_close,
+};
+
+int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
+			     int *ret_bad, struct err *err);
+int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
+			     int *ret_bad, struct err *err)
+{
+	struct fake_stream *s = calloc(1, sizeof(*s));
+
+	(void)fs;
+	assert_non_null(s);
+	s->base.ops = &fake_stream;
+	s->unit = ec_id_unit((int64_t)w->block->blockid);
+	s->group = nn.groups - 1;
+	s->u = &nn.unit[s->group][s->unit];
+	assert_int_equal(w->lb->n_locs, 1);
+	assert_int_equal(w->block->numbytes, BLOCK);
+	assert_int_equal(w->lb->locs[0]->id->xferport, s->u->node + 1);
+	if (w->stage == DT_SETUP_CREATE) {
+		assert_int_equal(s->u->opened, 0);
+		s->u->stamp = w->block->generationstamp;
+	} else {
+		assert_int_equal(w->stage, DT_SETUP_STREAMING_RECOVERY);
+		assert_true(w->latest_gs > s->u->stamp);
+		assert_int_equal(w->block->generationstamp, nn.stamp);
+		assert_int_equal(w->min_rcvd, s->u->len); /* all was drained */
+		assert_int_equal(w->max_rcvd, s->u->len);
+	}
+	*ret_bad = 0;
+	if (fails(s, s->u->opened ? NEVER : AT_OPEN) || (s->u->opened && nn.reopen_fail & 1u << s->unit)) {
+		free(s);
+		return err_set(err, -ECONNREFUSED, "nobody is there");
+	}
+	if (s->u->opened++)
+		s->u->stamp = w->latest_gs;
+	*ret = &s->base;
+	return 0;
+}
+
+/* ---- the NameNode ---- */
+
+static void answer(const ProtobufCMessageDescriptor *desc, const void *m, void *ret)
+{
+	uint8_t *buf;
+	size_t len;
+
+	assert_int_equal(pb_pack(m, &buf, &len), 0);
+	assert_int_equal(pb_unpack(desc, buf, len, ret), 0);
+	free(buf);
+}
+
+static void note_end(const Hd__ExtendedBlockProto *b)
+{
+	if (!b)
+		return;
+	assert_int_equal(b->generationstamp, nn.stamp);
+	nn.ended[nn.groups - 1] = b->numbytes;
+}
+
+struct fake_nodes {
+	char uuid[UNITS][24], storage[UNITS][24];
+	Hd__DatanodeIDProto id[UNITS];
+	Hd__DatanodeInfoProto info[UNITS], *locs[UNITS];
+	char *storages[UNITS];
+	Hd__StorageTypeProto types[UNITS];
+	uint8_t index[UNITS];
+	Hc__TokenProto token[UNITS], *tokens[UNITS];
+	Hd__ExtendedBlockProto b;
+	Hd__LocatedBlockProto lb;
+};
+
+static void add_node(struct fake_nodes *f, unsigned unit, unsigned node)
+{
+	const size_t n = f->lb.n_locs++;
+
+	hd__datanode_idproto__init(&f->id[n]);
+	hd__datanode_info_proto__init(&f->info[n]);
+	snprintf(f->uuid[n], sizeof(f->uuid[n]), "node-%u", node);
+	snprintf(f->storage[n], sizeof(f->storage[n]), "storage-%u", node);
+	f->id[n].ipaddr = f->id[n].hostname = (char *)"10.0.0.1";
+	f->id[n].datanodeuuid = f->uuid[n];
+	f->id[n].xferport = node + 1;
+	f->info[n].id = &f->id[n];
+	f->locs[n] = &f->info[n];
+	f->storages[n] = f->storage[n];
+	f->index[n] = (uint8_t)unit;
+}
+
+static void located_init(struct fake_nodes *f)
+{
+	memset(f, 0, sizeof(*f));
+	hd__extended_block_proto__init(&f->b);
+	hd__located_block_proto__init(&f->lb);
+	hc__token_proto__init(&f->token[0]);
+	f->token[0].kind = f->token[0].service = (char *)"";
+	f->b.poolid = (char *)"BP-1";
+	f->b.blockid = (uint64_t)(EC_GROUP_ID_FIRST + 16 * (int64_t)nn.groups);
+	f->b.generationstamp = nn.next_stamp;
+	f->lb.b = &f->b;
+	f->lb.blocktoken = &f->token[0];
+	f->lb.has_blockindices = 1;
+	f->lb.locs = f->locs;
+	f->lb.storageids = f->storages;
+	f->lb.storagetypes = f->types;
+	f->lb.blocktokens = f->tokens;
+	f->lb.blockindices.data = f->index;
+}
+
+/* The tokens of UNITS units; what is in them tells the stamp. */
+static void add_tokens(struct fake_nodes *f, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		f->token[i] = f->token[0];
+		f->tokens[i] = &f->token[i];
+		f->index[i] = (uint8_t)i;
+	}
+	f->lb.n_blocktokens = f->lb.blockindices.len = n;
+}
+
+static int add_block(const Hd__AddBlockRequestProto *q, void *ret, struct err *err)
+{
+	Hd__AddBlockResponseProto m = HD__ADD_BLOCK_RESPONSE_PROTO__INIT;
+	struct fake_nodes f;
+	unsigned unit = 0;
+
+	note_end(q->previous);
+	assert_int_equal(!!q->previous, nn.groups > 0);
+	nn.excluded = 0;
+	for (size_t i = 0; i < q->n_excludenodes; i++)
+		nn.excluded |= 1u << (q->excludenodes[i]->id->xferport - 1);
+	assert_true(nn.groups < GROUPS_MAX);
+	located_init(&f);
+	for (unsigned node = 0; node < nn.nodes && unit < UNITS; node++) {
+		if (nn.excluded & 1u << node)
+			continue;
+		nn.unit[nn.groups][unit].node = node;
+		nn.unit[nn.groups][unit].data = calloc(1, BLOCK);
+		add_node(&f, unit++, node);
+	}
+	if (unit < K)
+		return err_set(err, -EREMOTEIO, "could only be written to %u of the 3 required nodes", unit);
+	f.lb.n_storageids = f.lb.n_storagetypes = f.lb.n_locs;
+	add_tokens(&f, unit);
+	nn.groups++;
+	nn.stamp = nn.next_stamp++;
+	nn.updates = 0;
+	nn.holes = 0;
+	m.block = &f.lb;
+	answer(&hd__add_block_response_proto__descriptor, &m, ret);
+	return 0;
+}
+
+static void new_stamp(const Hd__UpdateBlockForPipelineRequestProto *q, void *ret)
+{
+	Hd__UpdateBlockForPipelineResponseProto m = HD__UPDATE_BLOCK_FOR_PIPELINE_RESPONSE_PROTO__INIT;
+	struct fake_nodes f;
+
+	assert_int_equal(q->block->generationstamp, nn.stamp);
+	located_init(&f);
+	f.b.generationstamp = nn.next_stamp++;
+	f.b.blockid = q->block->blockid;
+	add_tokens(&f, UNITS);
+	m.block = &f.lb;
+	answer(&hd__update_block_for_pipeline_response_proto__descriptor, &m, ret);
+}
+
+static void update_pipeline(const Hd__UpdatePipelineRequestProto *q)
+{
+	assert_int_equal(q->oldblock->generationstamp, nn.stamp);
+	assert_int_equal(q->n_newnodes, UNITS);
+	assert_int_equal(q->n_storageids, UNITS);
+	nn.holes = 0;
+	for (unsigned u = 0; u < UNITS; u++) {
+		const unsigned node = nn.unit[nn.groups - 1][u].node;
+		char want[24];
+
+		snprintf(want, sizeof(want), "storage-%u", node);
+		if (strcmp(q->newnodes[u]->datanodeuuid, "null") == 0) {
+			nn.holes |= 1u << u;
+			assert_string_equal(q->storageids[u], "");
+			continue;
+		}
+		assert_int_equal(q->newnodes[u]->xferport, node + 1);
+		assert_string_equal(q->storageids[u], want);
+	}
+	nn.stamp = q->newblock->generationstamp;
+	nn.updated_len = q->newblock->numbytes;
+	nn.updates++;
+}
+
+int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
+		   const ProtobufCMessageDescriptor *reply, void *ret, struct err *err);
+int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
+		   const ProtobufCMessageDescriptor *reply, void *ret, struct err *err)
+{
+	Hd__CompleteResponseProto done = HD__COMPLETE_RESPONSE_PROTO__INIT;
+
+	(void)fs;
+	(void)reply;
+	if (strcmp(method, "addBlock") == 0)
+		return add_block((const void *)req, ret, err);
+	if (strcmp(method, "updateBlockForPipeline") == 0) {
+		new_stamp((const void *)req, ret);
+	} else if (strcmp(method, "updatePipeline") == 0) {
+		update_pipeline((const void *)req);
+	} else {
+		assert_string_equal(method, "complete");
+		note_end(((const Hd__CompleteRequestProto *)(const void *)req)->last);
+		nn.complete = true;
+		done.result = true;
+		answer(&hd__complete_response_proto__descriptor, &done, ret);
+	}
+	return 0;
+}
+
+int __wrap_keeper_add(struct dfs *fs, struct kept *k, struct err *err);
+int __wrap_keeper_add(struct dfs *fs, struct kept *k, struct err *err)
+{
+	(void)fs;
+	(void)k;
+	(void)err;
+	return 0;
+}
+
+void __wrap_keeper_remove(struct dfs *fs, struct kept *k);
+void __wrap_keeper_remove(struct dfs *fs, struct kept *k)
+{
+	(void)fs;
+	(void)k;
+}
+
+/* ---- writing and judging ---- */
+
+static uint8_t *content;
+
+static void begin(uint32_t fail, enum when when)
+{
+	for (unsigned g = 0; g < GROUPS_MAX; g++)
+		for (unsigned u = 0; u < UNITS; u++)
+			free(nn.unit[g][u].data);
+	memset(&nn, 0, sizeof(nn));
+	nn.next_stamp = 1001;
+	nn.nodes = NODES;
+	nn.fail = fail;
+	nn.when = when;
+}
+
+/* @len bytes in pieces of every kind. 0, or the first failure. */
+static int put(uint64_t len, struct err *err)
+{
+	static char client[] = "client";
+	struct dfs fs = {.set = {.packet_size = 1 << 16, .socket_timeout_ms = 60000}};
+	struct striped_opts o = {.file_id = 7, .block_size = BLOCK, .bpc = 512, .crc_type = CRC_CRC32C};
+	struct striped_writer *w;
+	uint64_t at = 0;
+	ssize_t n = 0;
+	int rc;
+
+	packet_pool_init(&fs.packets);
+	memcpy(fs.client_name, client, sizeof(client));
+	assert_int_equal(ec_policy_make(EC_CODEC_RS, K, M, CELL, 64, &o.policy, err), 0);
+	assert_int_equal(striped_writer_new(&fs, "/f", &o, &w, err), 0);
+	for (uint64_t piece = 1; at < len && n >= 0; piece = piece * 3 % 777777 + 1) {
+		const uint64_t left = len - at;
+
+		n = w->f.ops->write(&w->f, content + at, piece < left ? piece : left, err);
+		at += n > 0 ? (uint64_t)n : 0;
+	}
+	rc = n < 0 ? (int)n : w->f.ops->close(&w->f, err);
+	if (rc == 0)
+		assert_int_equal(w->f.ops->length(&w->f), len);
+	w->f.ops->free(&w->f);
+	packet_pool_fini(&fs.packets);
+	return rc;
+}
+
+/* All groups hold what they should; @lost units of the first one may not. */
+static void judge(uint64_t len, uint32_t lost)
+{
+	struct ec_policy p;
+	struct ec_coder *coder;
+	struct err err = ERR_INIT;
+
+	assert_int_equal(ec_policy_make(EC_CODEC_RS, K, M, CELL, 64, &p, &err), 0);
+	assert_int_equal(ec_coder_new(&p, &coder, &err), 0);
+	assert_true(nn.complete);
+	assert_int_equal(nn.groups, (len + GROUP - 1) / GROUP);
+	for (unsigned g = 0; g < nn.groups; g++) {
+		const uint64_t glen = len - g * GROUP < GROUP ? len - g * GROUP : GROUP;
+		struct ec_src src[UNITS];
+		uint32_t good = 0, differ;
+
+		assert_int_equal(nn.ended[g], glen);
+		for (unsigned u = 0; u < UNITS; u++) {
+			struct fake_unit *f = &nn.unit[g][u];
+
+			src[u] = (struct ec_src){f->data, f->len};
+			if (g == 0 && lost & 1u << u)
+				continue;
+			good |= 1u << u;
+			assert_int_equal(f->len, ec_unit_length(&p, glen, u));
+			assert_int_equal(f->final, f->len > 0);
+		}
+		if (__builtin_popcount(good) > (int)K) {
+			assert_int_equal(ec_check(coder, good, src, src[__builtin_ctz(good)].len, &differ), 0);
+			assert_int_equal(differ, 0);
+		}
+		for (uint64_t at = 0; at < glen; at += 4093) {
+			const struct ec_place place = ec_place_of(&p, at);
+
+			if (good & 1u << place.unit)
+				assert_int_equal(nn.unit[g][place.unit].data[place.at],
+						 content[g * GROUP + at]);
+		}
+	}
+	ec_coder_free(coder);
+}
+
+static void units_are_as_the_geometry_says(void **state)
+{
+	static const uint64_t sizes[] = {0, 1, 511, 512, CELL - 1, CELL, CELL + 1, 2 * CELL, ROW - 1, ROW,
+					 ROW + 1, ROW + CELL / 2, GROUP - 1, GROUP, GROUP + 1,
+					 2 * GROUP, 2 * GROUP + 7, SIZE_MAX_HERE};
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		begin(0, NEVER);
+		assert_int_equal(put(sizes[i], &err), 0);
+		judge(sizes[i], 0);
+		assert_int_equal(nn.updates, 0);
+	}
+}
+
+static void up_to_m_units_may_fail(void **state)
+{
+	static const uint64_t sizes[] = {ROW + CELL + 100, GROUP, SIZE_MAX_HERE};
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (uint32_t fail = 1; fail < 1u << UNITS; fail++) {
+		if (__builtin_popcount(fail) > (int)M)
+			continue;
+		for (enum when when = AT_OPEN; when <= AT_LAST; when++)
+			for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+				begin(fail, when);
+				err_reset(&err);
+				assert_int_equal(put(sizes[i], &err), 0);
+				judge(sizes[i], fail);
+				if (nn.groups > 1) { /* the next group is elsewhere */
+					assert_int_equal(nn.excluded, fail);
+					continue;
+				}
+				assert_int_equal(nn.holes, when == AT_LAST ? 0 : fail);
+				assert_int_equal(nn.updates > 0, when != AT_LAST);
+				for (unsigned u = 0; when != AT_LAST && u < UNITS; u++)
+					assert_int_equal(nn.unit[0][u].stamp == nn.stamp, !(fail & 1u << u));
+			}
+	}
+}
+
+static void a_unit_may_fail_while_others_come_to_a_new_stamp(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (unsigned a = 0; a < UNITS; a++)
+		for (unsigned b = 0; b < UNITS; b++) {
+			if (a == b)
+				continue;
+			begin(1u << a, AT_PACKET);
+			nn.reopen_fail = 1u << b;
+			assert_int_equal(put(ROW + 5000, &err), 0);
+			judge(ROW + 5000, 1u << a | 1u << b);
+			assert_int_equal(nn.holes, 1u << a | 1u << b);
+			assert_int_equal(nn.updates, 1);
+			assert_int_equal(nn.updated_len, ROW); /* at the end of the first row */
+			assert_int_equal(nn.stamp, 1003);      /* two were asked for */
+		}
+}
+
+static void one_more_is_an_error_that_names_them(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (enum when when = AT_OPEN; when <= AT_LAST; when++) {
+		begin(1 << 0 | 1 << 1 | 1 << 4, when);
+		err_reset(&err);
+		assert_int_equal(put(GROUP + 5, &err), -EIO);
+		assert_false(nn.complete);
+		assert_non_null(strstr(err.text, "3 units of a block group failed, which is more than the 2 parity"));
+		assert_non_null(strstr(err.text, "unit 0 (10.0.0.1:1: "));
+		assert_non_null(strstr(err.text, "unit 1 (10.0.0.1:2: "));
+		assert_non_null(strstr(err.text, "unit 4 (10.0.0.1:5: "));
+	}
+}
+
+static void too_few_nodes_leave_units_out(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (unsigned missing = 1; missing <= M; missing++) {
+		begin(0, NEVER);
+		nn.nodes = UNITS - missing;
+		assert_int_equal(put(ROW + 1, &err), 0);
+		judge(ROW + 1, missing == 1 ? 1 << 4 : 3 << 3);
+		assert_int_equal(nn.updates, 0); /* the NameNode knows */
+	}
+	begin(1, AT_PACKET);
+	nn.nodes = UNITS - M;
+	assert_int_equal(put(ROW + CELL, &err), -EIO);
+	assert_non_null(strstr(err.text, "unit 3 (no data node for it)"));
+	begin(0, NEVER);
+	nn.nodes = K - 1;
+	err_reset(&err);
+	assert_int_equal(put(1, &err), -ENOSPC);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(units_are_as_the_geometry_says),
+		cmocka_unit_test(up_to_m_units_may_fail),
+		cmocka_unit_test(a_unit_may_fail_while_others_come_to_a_new_stamp),
+		cmocka_unit_test(one_more_is_an_error_that_names_them),
+		cmocka_unit_test(too_few_nodes_leave_units_out),
+	};
+	int rc;
+
+	content = malloc(SIZE_MAX_HERE);
+	for (size_t i = 0; content && i < SIZE_MAX_HERE; i++)
+		content[i] = (uint8_t)(i * 2654435761u >> 13);
+	rc = content ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+	begin(0, NEVER);
+	free(content);
+	return rc;
+}
