@@ -87,44 +87,59 @@ int dtp_send_op(struct sock *s, enum dt_op op, const ProtobufCMessage *m, uint64
 	return rc;
 }
 
-static int recv_one_reply(struct sock *s, uint64_t deadline_ns, Hd__BlockOpResponseProto **ret,
-			  struct err *err)
-{
-	const uint8_t *p;
-	uint32_t len;
-	int rc = sock_recv_delim(s, deadline_ns, &p, &len, err);
-
-	if (rc < 0)
-		return rc;
-	if (pb_unpack(&hd__block_op_response_proto__descriptor, p, len, ret) < 0)
-		return err_set(err, -EPROTO, "data node %s sent a malformed answer; wrong port?",
-			       s->peer);
-	return 0;
-}
-
-int dtp_recv_reply(struct sock *s, uint64_t deadline_ns, Hd__BlockOpResponseProto **ret,
-		   struct err *err)
+/* The message of an answer. 1, 0 for one that only says that more will come, -errno. */
+static int take_reply(struct sock *s, const uint8_t *p, uint32_t len, Hd__BlockOpResponseProto **ret,
+		      struct err *err)
 {
 	Hd__BlockOpResponseProto *m;
 	char text[200] = "";
 	int rc;
 
-	for (;;) {
-		rc = recv_one_reply(s, deadline_ns, &m, err);
-		if (rc < 0)
-			return rc;
-		if (m->status != HD__STATUS__IN_PROGRESS)
-			break;
+	if (pb_unpack(&hd__block_op_response_proto__descriptor, p, len, &m) < 0)
+		return err_set(err, -EPROTO, "data node %s sent a malformed answer; wrong port?",
+			       s->peer);
+	if (m->status == HD__STATUS__IN_PROGRESS) {
 		pb_free(m);
+		return 0;
 	}
 	*ret = m;
 	rc = dt_status_errno((int)m->status);
 	if (rc == 0)
-		return 0;
+		return 1;
 	if (m->message)
 		log_quote(text, sizeof(text), m->message, strlen(m->message));
 	return err_set(err, rc, "data node %s refuses: %s%s%s", s->peer,
 		       dt_status_name((int)m->status), text[0] ? ": " : "", text);
+}
+
+int dtp_recv_reply(struct sock *s, uint64_t deadline_ns, Hd__BlockOpResponseProto **ret,
+		   struct err *err)
+{
+	const uint8_t *p;
+	uint32_t len;
+	int rc;
+
+	do {
+		rc = sock_recv_delim(s, deadline_ns, &p, &len, err);
+		if (rc == 0)
+			rc = take_reply(s, p, len, ret, err);
+	} while (rc == 0);
+	return rc < 0 ? rc : 0;
+}
+
+int dtp_try_reply(struct sock *s, Hd__BlockOpResponseProto **ret, struct err *err)
+{
+	const uint8_t *p;
+	uint32_t len;
+	int rc;
+
+	do {
+		rc = sock_try_delim(s, &p, &len, err);
+		if (rc <= 0)
+			return rc;
+		rc = take_reply(s, p, len, ret, err);
+	} while (rc == 0);
+	return rc;
 }
 
 int dtp_connect(struct dfs *fs, const Hd__DatanodeIDProto *id, bool fresh, struct sock **ret,

@@ -43,6 +43,8 @@ int dtp_send_op(struct sock *s, enum dt_op op, const ProtobufCMessage *m, uint64
  *  than SUCCESS is an error too, with *@ret set. */
 int dtp_recv_reply(struct sock *s, uint64_t deadline_ns, Hd__BlockOpResponseProto **ret,
 		   struct err *err);
+/** The same without waiting: 1 and the answer, 0 not here yet. */
+int dtp_try_reply(struct sock *s, Hd__BlockOpResponseProto **ret, struct err *err);
 
 /** Connect to the data port of a node; an idle connection when @fresh is false and there is one. */
 int dtp_connect(struct dfs *fs, const Hd__DatanodeIDProto *id, bool fresh, struct sock **ret,

@@ -10,17 +10,14 @@
 #include "common/base/clock.h"
 #include "common/wire/dt.h"
 
-int sock_open(const struct net_addr *a, uint32_t timeout_ms, struct sock **ret, struct err *err)
+/* Takes @fd. */
+static int sock_new(const struct net_addr *a, int fd, struct sock **ret, struct err *err)
 {
 	struct sock *s = malloc(sizeof(*s)); /* the buffer need not be cleared */
-	int fd;
 
-	if (!s)
+	if (!s) {
+		(void)close(fd);
 		return err_set(err, -ENOMEM, "out of memory for a connection");
-	fd = net_connect(a, timeout_ms, err);
-	if (fd < 0) {
-		free(s);
-		return fd;
 	}
 	s->fd = fd;
 	s->reused = false;
@@ -29,6 +26,25 @@ int sock_open(const struct net_addr *a, uint32_t timeout_ms, struct sock **ret, 
 	net_text(a, s->peer);
 	*ret = s;
 	return 0;
+}
+
+int sock_open(const struct net_addr *a, uint32_t timeout_ms, struct sock **ret, struct err *err)
+{
+	int fd = net_connect(a, timeout_ms, err);
+
+	return fd < 0 ? fd : sock_new(a, fd, ret, err);
+}
+
+int sock_start(const struct net_addr *a, struct sock **ret, struct err *err)
+{
+	int fd = net_connect_start(a, err);
+
+	return fd < 0 ? fd : sock_new(a, fd, ret, err);
+}
+
+int sock_connected(struct sock *s, const struct net_addr *a, struct err *err)
+{
+	return net_connect_check(s->fd, a, err);
 }
 
 void sock_close(struct sock *s)
@@ -134,31 +150,20 @@ static ssize_t recv_some(struct sock *s, void *dst, size_t len, size_t ahead, st
 	}
 }
 
-int sock_recv(struct sock *s, void *dst, size_t len, size_t ahead, uint64_t deadline_ns,
-	      struct err *err)
+ssize_t sock_try_recv(struct sock *s, void *dst, size_t len, size_t ahead, struct err *err)
 {
 	const size_t have = s->tail - s->head < len ? s->tail - s->head : len;
 	uint8_t *p = dst;
+	ssize_t got;
 
 	memcpy(p, s->buf + s->head, have);
 	s->head += have;
-	p += have;
-	len -= have;
-	while (len > 0) {
-		ssize_t got = recv_some(s, p, len, ahead, err);
-
-		if (got < 0)
-			return (int)got;
-		if (got == 0) {
-			int rc = wait_or_fail(s, POLLIN, deadline_ns, err);
-
-			if (rc < 0)
-				return rc;
-		}
-		p += got;
-		len -= (size_t)got;
-	}
-	return 0;
+	if (have == len)
+		return (ssize_t)have;
+	got = recv_some(s, p + have, len - have, ahead, err);
+	if (got < 0) /* what was in the buffer is no use without the rest */
+		return got;
+	return (ssize_t)have + got;
 }
 
 /* Take what is there into the buffer. 1, 0 when there is nothing now, -errno. */
@@ -184,19 +189,16 @@ static int fill(struct sock *s, struct err *err)
 	return 1;
 }
 
-int sock_peek(struct sock *s, size_t len, uint64_t deadline_ns, const uint8_t **ret,
-	      struct err *err)
+int sock_try_peek(struct sock *s, size_t len, const uint8_t **ret, struct err *err)
 {
 	while (s->tail - s->head < len) {
 		int rc = fill(s, err);
 
-		if (rc == 0)
-			rc = wait_or_fail(s, POLLIN, deadline_ns, err);
-		if (rc < 0)
+		if (rc <= 0)
 			return rc;
 	}
 	*ret = s->buf + s->head;
-	return 0;
+	return 1;
 }
 
 void sock_consume(struct sock *s, size_t len)

@@ -34,20 +34,23 @@ struct sock {
 
 /** -ECONNREFUSED, -ETIMEDOUT, ... with the address in @err. */
 int sock_open(const struct net_addr *a, uint32_t timeout_ms, struct sock **ret, struct err *err);
+/** Begin to connect: sock_connected() tells when that is done. */
+int sock_start(const struct net_addr *a, struct sock **ret, struct err *err);
+/** 1 connected, 0 not yet (POLLOUT), or why it failed. */
+int sock_connected(struct sock *s, const struct net_addr *a, struct err *err);
 void sock_close(struct sock *s);
 
 /** Send all of @iov (modified). -ETIMEDOUT, -ECONNRESET, -EPIPE, ... */
 int sock_send(struct sock *s, struct iovec *iov, int n, uint64_t deadline_ns, struct err *err);
 /** Send what fits now. Bytes, 0 when the socket is full, -errno. */
 ssize_t sock_try_send(struct sock *s, struct iovec *iov, int n, struct err *err);
-/** Exactly @len bytes; up to @ahead further bytes are taken into the buffer on the way.
- *  -ECONNRESET when the peer closed, -ETIMEDOUT. */
-int sock_recv(struct sock *s, void *dst, size_t len, size_t ahead, uint64_t deadline_ns,
-	      struct err *err);
-/** Wait for @len <= SOCK_BUF bytes and look at them: borrowed until the next call, not consumed. */
-int sock_peek(struct sock *s, size_t len, uint64_t deadline_ns, const uint8_t **ret,
-	      struct err *err);
-/** Drop @len bytes that sock_peek() has shown. */
+/** What is there now, up to @len bytes; when those are all, up to @ahead further bytes are taken into
+ *  the buffer by the same call. Bytes, 0: nothing now; -ECONNRESET when the peer closed. */
+ssize_t sock_try_recv(struct sock *s, void *dst, size_t len, size_t ahead, struct err *err);
+/** Look at the next @len <= SOCK_BUF bytes: borrowed until the next call, not consumed. 1, 0: not all
+ *  here yet, -errno. */
+int sock_try_peek(struct sock *s, size_t len, const uint8_t **ret, struct err *err);
+/** Drop @len bytes that sock_try_peek() has shown. */
 void sock_consume(struct sock *s, size_t len);
 /** The bytes of a message with a varint length, borrowed until the next call. -EPROTO when it is
  *  longer than SOCK_BUF: no data node sends that. */

@@ -64,18 +64,30 @@ int stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstrea
 	return stream_tcp.open_write(fs, w, ret, ret_bad, err);
 }
 
-int stream_open_read(struct dfs *fs, const struct read_setup *r, struct rstream **ret,
+static int open_read(struct dfs *fs, const struct read_setup *r, bool start, struct rstream **ret,
 		     struct err *err)
 {
 	int rc;
 
 	if (want_rdma(fs, r->lb->locs[r->node])) {
-		rc = stream_rdma.open_read(fs, r, ret, err);
+		rc = (start ? stream_rdma.start_read : stream_rdma.open_read)(fs, r, ret, err);
 		if (rc != -ENOLINK)
 			return rc;
 		rc = fall_back(fs, r->lb->locs[r->node], err);
 		if (rc < 0)
 			return rc;
 	}
-	return stream_tcp.open_read(fs, r, ret, err);
+	return (start ? stream_tcp.start_read : stream_tcp.open_read)(fs, r, ret, err);
+}
+
+int stream_open_read(struct dfs *fs, const struct read_setup *r, struct rstream **ret,
+		     struct err *err)
+{
+	return open_read(fs, r, false, ret, err);
+}
+
+int stream_start_read(struct dfs *fs, const struct read_setup *r, struct rstream **ret,
+		      struct err *err)
+{
+	return open_read(fs, r, true, ret, err);
 }

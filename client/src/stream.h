@@ -12,7 +12,7 @@
  * during open only. A packet given to send() belongs to the writer again as soon as the stream is
  * closed, or when its ack has been returned.
  * Threading: a stream has one user at a time. Nothing here blocks except open, read, wait and
- * close, each until a deadline.
+ * close, each until a deadline. One thread serves many read streams by start, try_read and poll().
  * Source: hdfs-wire 5.4, 5.5, 5.6.
  */
 #include <poll.h>
@@ -31,6 +31,7 @@ struct wstream {
 };
 struct rstream {
 	const struct block_stream *ops;
+	bool given_up; /* set by the user before close: the node is slow, do not wait for it */
 };
 
 struct write_setup {
@@ -80,6 +81,16 @@ struct block_stream {
 	 *  when the range is used up. */
 	ssize_t (*read)(struct rstream *s, void *buf, size_t len, struct err *err);
 	void (*close_read)(struct rstream *s);
+
+	/* The same for a caller of many streams, who polls. A stream is used by either set. */
+	/** As open_read, but nothing is waited for: what is wrong comes from try_read. (RDMA: the
+	 *  first connection to a node is waited for.) */
+	int (*start_read)(struct dfs *fs, const struct read_setup *r, struct rstream **ret,
+			  struct err *err);
+	/** As read, but 0 when nothing can be had now. */
+	ssize_t (*try_read)(struct rstream *s, void *buf, size_t len, struct err *err);
+	/** After try_read gave 0: 1 something may be had now; 0 and what to poll(2) for; -errno. */
+	int (*poll_read)(struct rstream *s, struct pollfd *ret);
 };
 
 /** open_write and open_read of stream_rdma fail with -ENOLINK when there is no RDMA path to the
@@ -99,6 +110,8 @@ int stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstrea
 		      int *ret_bad, struct err *err);
 int stream_open_read(struct dfs *fs, const struct read_setup *r, struct rstream **ret,
 		     struct err *err);
+int stream_start_read(struct dfs *fs, const struct read_setup *r, struct rstream **ret,
+		      struct err *err);
 
 /** How long a data node may stay silent: Hadoop's socket timeout and 5 s for each node behind. */
 static inline uint64_t stream_timeout_ns(const struct dfs *fs, size_t nodes)

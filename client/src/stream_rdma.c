@@ -112,4 +112,7 @@ const struct block_stream stream_rdma = {
 	.open_read = rdma_open_read,
 	.read = rdma_r_read,
 	.close_read = rdma_r_close,
+	.start_read = rdma_open_read,
+	.try_read = rdma_r_try,
+	.poll_read = rdma_r_poll,
 };

@@ -56,3 +56,5 @@ int rdma_open_read(struct dfs *fs, const struct read_setup *setup, struct rstrea
 		   struct err *err);
 ssize_t rdma_r_read(struct rstream *rs, void *buf, size_t len, struct err *err);
 void rdma_r_close(struct rstream *rs);
+ssize_t rdma_r_try(struct rstream *rs, void *buf, size_t len, struct err *err);
+int rdma_r_poll(struct rstream *rs, struct pollfd *ret);

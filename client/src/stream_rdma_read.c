@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stream_rdma_read - a range of a block arrives in registered slots, asked for ahead; stream_rdma.c */
 #include <assert.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,7 +71,7 @@ static void r_on_capsule(struct rcall *c, const struct capsule *m)
 		s->status = HD__STATUS__ERROR;
 		rdma_copy_text(s->text, sizeof(s->text), m->closed.text);
 	}
-	pthread_cond_broadcast(&meet->news);
+	meeting_ring(meet);
 	pthread_mutex_unlock(&meet->lock);
 }
 
@@ -189,7 +190,7 @@ void rdma_r_close(struct rstream *rs)
 	if (r->rdma) {
 		pthread_mutex_lock(&r->m.lock);
 		for (uint32_t i = 0; i < READ_SLOTS; i++)
-			while (r->slot[i].asked && !r->m.lost && !rc)
+			while (r->slot[i].asked && !r->m.lost && !rc && !rs->given_up)
 				rc = meeting_wait(&r->m, deadline);
 		pthread_mutex_unlock(&r->m.lock);
 		rdma_run(r->rdma, &t.t, r_release_run);
@@ -224,18 +225,12 @@ static int verify(struct rdma_r *r, struct rslot *s, struct err *err)
 	return 0;
 }
 
-ssize_t rdma_r_read(struct rstream *rs, void *buf, size_t len, struct err *err)
+/* The oldest request has been answered, or never will be. */
+static ssize_t take(struct rdma_r *r, struct rslot *s, void *buf, size_t len, struct err *err)
 {
-	struct rdma_r *r = container_of(rs, struct rdma_r, base);
-	const uint64_t deadline = clock_mono_ns() + stream_timeout_ns(r->fs, 0);
-	struct rslot *s = &r->slot[r->tail % r->slots];
 	uint64_t left;
-	int rc = 0;
+	int rc;
 
-	pthread_mutex_lock(&r->m.lock);
-	while (!rc && !s->answered && !r->m.lost)
-		rc = meeting_wait(&r->m, deadline);
-	pthread_mutex_unlock(&r->m.lock);
 	if (!s->answered)
 		return r->m.lost ? err_set(err, r->m.lost, "data node %s: %s", r->peer, r->m.why)
 				 : err_set(err, -ETIMEDOUT, "data node %s does not answer a read", r->peer);
@@ -253,6 +248,44 @@ ssize_t rdma_r_read(struct rstream *rs, void *buf, size_t len, struct err *err)
 		ask_ahead(r);
 	}
 	return (ssize_t)len;
+}
+
+ssize_t rdma_r_read(struct rstream *rs, void *buf, size_t len, struct err *err)
+{
+	struct rdma_r *r = container_of(rs, struct rdma_r, base);
+	const uint64_t deadline = clock_mono_ns() + stream_timeout_ns(r->fs, 0);
+	struct rslot *s = &r->slot[r->tail % r->slots];
+	int rc = 0;
+
+	pthread_mutex_lock(&r->m.lock);
+	while (!rc && !s->answered && !r->m.lost)
+		rc = meeting_wait(&r->m, deadline);
+	pthread_mutex_unlock(&r->m.lock);
+	return take(r, s, buf, len, err);
+}
+
+ssize_t rdma_r_try(struct rstream *rs, void *buf, size_t len, struct err *err)
+{
+	struct rdma_r *r = container_of(rs, struct rdma_r, base);
+	struct rslot *s = &r->slot[r->tail % r->slots];
+	bool news;
+
+	pthread_mutex_lock(&r->m.lock);
+	news = s->answered || r->m.lost;
+	pthread_mutex_unlock(&r->m.lock);
+	return news ? take(r, s, buf, len, err) : 0;
+}
+
+int rdma_r_poll(struct rstream *rs, struct pollfd *ret)
+{
+	struct rdma_r *r = container_of(rs, struct rdma_r, base);
+	int rc = 1;
+
+	pthread_mutex_lock(&r->m.lock);
+	if (!r->slot[r->tail % r->slots].answered && !r->m.lost)
+		rc = meeting_poll(&r->m, ret);
+	pthread_mutex_unlock(&r->m.lock);
+	return rc;
 }
 
 static int start_calls(struct rdma_r *r, struct err *err)

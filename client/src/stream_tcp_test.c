@@ -91,11 +91,12 @@ static void arm(const struct answer *a)
 	snprintf(s->peer, sizeof(s->peer), "127.0.0.1:1");
 	peer = pair[1];
 	assert_int_equal(write(peer, a->buf, a->len), a->len);
-	assert_int_equal(shutdown(peer, SHUT_WR), 0);
+	if (a->len > 0)
+		assert_int_equal(shutdown(peer, SHUT_WR), 0);
 	sock_cache_put(&fs.socks, s);
 }
 
-static int open_range(uint64_t offset, uint64_t len, struct rstream **ret)
+static int begin_range(uint64_t offset, uint64_t len, bool start, struct rstream **ret)
 {
 	static Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
 	static Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
@@ -112,7 +113,17 @@ static int open_range(uint64_t offset, uint64_t len, struct rstream **ret)
 	lb.blocktoken = &token;
 	lb.n_locs = 1;
 	lb.locs = &locs;
-	return stream_tcp.open_read(&fs, &r, ret, NULL);
+	return (start ? stream_tcp.start_read : stream_tcp.open_read)(&fs, &r, ret, NULL);
+}
+
+static int open_range(uint64_t offset, uint64_t len, struct rstream **ret)
+{
+	return begin_range(offset, len, false, ret);
+}
+
+static int start_range(uint64_t offset, uint64_t len, struct rstream **ret)
+{
+	return begin_range(offset, len, true, ret);
 }
 
 /* Read [@offset, @offset + @len) by @piece bytes. 0 or the error that came. */
@@ -156,6 +167,43 @@ static void every_range_of_a_block_is_read_exactly(void **state)
 			assert_int_equal(fs.socks.count, 1); /* complete: kept */
 			sock_close(fs.socks.idle[--fs.socks.count]);
 		}
+	}
+}
+
+/* The caller of many streams: nothing waits, whatever has arrived by now is used. */
+static void an_answer_in_drops_is_read_without_waiting(void **state)
+{
+	struct answer a, none = {.len = 0};
+	uint8_t buf[BLOCK_LEN + 1];
+
+	(void)state;
+	for (size_t drop = 1; drop < 40; drop++) {
+		const uint64_t off = drop % 11, len = BLOCK_LEN - off - drop % 7;
+		size_t fed = 0, got = 0;
+		struct rstream *s;
+		struct pollfd poll;
+
+		make_answer(&a, off, len, 1 + (uint32_t)drop % 4);
+		arm(&none);
+		assert_int_equal(start_range(off, len, &s), 0);
+		while (got < len) {
+			ssize_t n = stream_tcp.try_read(s, buf + got, len - got, NULL);
+
+			assert_in_range(n, 0, len - got);
+			got += (size_t)n;
+			if (n > 0)
+				continue;
+			assert_int_equal(stream_tcp.poll_read(s, &poll), 0);
+			assert_true(fed < a.len);
+			n = a.len - fed < drop ? (ssize_t)(a.len - fed) : (ssize_t)drop;
+			assert_int_equal(write(peer, a.buf + fed, n), n);
+			fed += (size_t)n;
+		}
+		assert_memory_equal(buf, block + off, len);
+		assert_int_equal(write(peer, a.buf + fed, a.len - fed), a.len - fed);
+		stream_tcp.close_read(s);
+		assert_int_equal(fs.socks.count, 1); /* complete: kept */
+		sock_close(fs.socks.idle[--fs.socks.count]);
 	}
 }
 
@@ -325,6 +373,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_range_of_a_block_is_read_exactly),
+		cmocka_unit_test(an_answer_in_drops_is_read_without_waiting),
 		cmocka_unit_test(the_status_follows_a_complete_read),
 		cmocka_unit_test(no_flipped_bit_gets_through),
 		cmocka_unit_test(an_answer_cut_anywhere_is_an_error),

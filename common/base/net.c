@@ -188,13 +188,23 @@ int net_listen(const struct net_addr *a, bool reuseport, struct net_addr *ret_bo
 	return rc;
 }
 
-/* Wait for the connect of @fd to end. 0, -ETIMEDOUT, or why it failed. */
-static int wait_connected(int fd, uint32_t timeout_ms)
+/* What became of the connect of @fd, which has ended. 0, or why it failed. */
+static int connect_result(int fd)
+{
+	socklen_t len = sizeof(int);
+	int soerr = 0;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &soerr, &len) < 0)
+		return neg_errno();
+	return -soerr;
+}
+
+/* Wait for the connect of @fd to end. 1, 0 when it has not in time, -errno of poll(). */
+static int wait_ended(int fd, uint32_t timeout_ms)
 {
 	const uint64_t deadline = clock_mono_ns() + timeout_ms * NS_PER_MS;
 	struct pollfd pfd = {.fd = fd, .events = POLLOUT};
-	socklen_t len = sizeof(int);
-	int n, soerr = 0;
+	int n;
 
 	do {
 		uint64_t now = clock_mono_ns();
@@ -202,11 +212,17 @@ static int wait_connected(int fd, uint32_t timeout_ms)
 
 		n = poll(&pfd, 1, (int)(left < INT32_MAX ? left : INT32_MAX));
 	} while (n < 0 && errno == EINTR);
+	return ret_errno(n);
+}
+
+/* 0, -ETIMEDOUT, or why it failed. */
+static int wait_connected(int fd, uint32_t timeout_ms)
+{
+	const int n = wait_ended(fd, timeout_ms);
+
 	if (n <= 0)
-		return n < 0 ? neg_errno() : -ETIMEDOUT;
-	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &soerr, &len) < 0)
-		return neg_errno();
-	return -soerr;
+		return n < 0 ? n : -ETIMEDOUT;
+	return connect_result(fd);
 }
 
 /* A connect to an unused local port may meet itself (TCP simultaneous open): nobody listens. */
@@ -219,19 +235,27 @@ static bool is_self_connected(int fd)
 	       us.len == them.len && !memcmp(&us.sa, &them.sa, us.len);
 }
 
+/* The connect of @fd has ended well: 0, or what is wrong all the same. */
+static int after_connect(int fd)
+{
+	int one = 1;
+
+	if (is_self_connected(fd))
+		return -ECONNREFUSED;
+	return ret_errno(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)));
+}
+
 int net_connect(const struct net_addr *a, uint32_t timeout_ms, struct err *err)
 {
 	char text[NET_TEXT_MAX];
-	int one = 1, fd = new_socket(a), rc = fd;
+	int fd = new_socket(a), rc = fd;
 
 	if (fd >= 0) {
 		rc = ret_errno(connect(fd, as_sockaddr(a), a->len));
 		if (rc == -EINPROGRESS)
 			rc = wait_connected(fd, timeout_ms);
-		if (!rc && is_self_connected(fd))
-			rc = -ECONNREFUSED;
 		if (!rc)
-			rc = ret_errno(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)));
+			rc = after_connect(fd);
 	}
 	if (rc >= 0)
 		return fd;
@@ -241,4 +265,32 @@ int net_connect(const struct net_addr *a, uint32_t timeout_ms, struct err *err)
 		return err_set(err, rc, "cannot connect to %s: no answer within %u ms",
 			       net_text(a, text), timeout_ms);
 	return err_sys(err, rc, "cannot connect to %s", net_text(a, text));
+}
+
+int net_connect_start(const struct net_addr *a, struct err *err)
+{
+	char text[NET_TEXT_MAX];
+	int fd = new_socket(a), rc = fd;
+
+	if (fd >= 0)
+		rc = ret_errno(connect(fd, as_sockaddr(a), a->len));
+	if (rc >= 0 || rc == -EINPROGRESS)
+		return fd;
+	if (fd >= 0)
+		(void)close(fd);
+	return err_sys(err, rc, "cannot connect to %s", net_text(a, text));
+}
+
+int net_connect_check(int fd, const struct net_addr *a, struct err *err)
+{
+	char text[NET_TEXT_MAX];
+	int rc = wait_ended(fd, 0);
+
+	if (rc == 0)
+		return 0;
+	if (rc > 0)
+		rc = connect_result(fd);
+	if (rc == 0)
+		rc = after_connect(fd);
+	return rc < 0 ? err_sys(err, rc, "cannot connect to %s", net_text(a, text)) : 1;
 }

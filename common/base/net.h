@@ -39,3 +39,8 @@ int net_listen(const struct net_addr *a, bool reuseport, struct net_addr *ret_bo
 /** Connect with a deadline; returns a non-blocking fd with TCP_NODELAY. -ECONNREFUSED, -ETIMEDOUT,
  *  ... with the address in @err. */
 int net_connect(const struct net_addr *a, uint32_t timeout_ms, struct err *err);
+/** Begin to connect and do not wait; returns a non-blocking fd, or why it cannot be. */
+int net_connect_start(const struct net_addr *a, struct err *err);
+/** Is the @fd of net_connect_start() connected by now? 1 (with TCP_NODELAY), 0: not yet, poll for
+ *  POLLOUT; or why it failed. The fd stays the caller's. */
+int net_connect_check(int fd, const struct net_addr *a, struct err *err);
