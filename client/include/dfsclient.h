@@ -545,7 +545,9 @@ struct dfs_counters {
 	uint64_t read_failovers;             /* replicas given up by a reader */
 	uint64_t checksum_errors;            /* replicas reported bad */
 	uint64_t rdma_fallbacks;             /* nodes reached over TCP although RDMA was wanted */
-	uint64_t reserved[8];
+	uint64_t read_decoded;               /* bytes of erasure-coded files that came from other units */
+	uint64_t read_hedges;                /* times a slow unit was not waited for */
+	uint64_t reserved[6];
 };
 
 DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret);

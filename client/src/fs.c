@@ -362,6 +362,8 @@ DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret)
 		.read_rdma = count_get(&c->read[1]),
 		.pipeline_recoveries = count_get(&c->pipeline_recoveries),
 		.read_failovers = count_get(&c->read_failovers),
+		.read_decoded = count_get(&c->read_decoded),
+		.read_hedges = count_get(&c->read_hedges),
 		.checksum_errors = count_get(&c->checksum_errors),
 		.rdma_fallbacks = count_get(&c->rdma_fallbacks),
 	};

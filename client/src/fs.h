@@ -30,7 +30,8 @@
 
 struct counters { /* relaxed: nobody orders anything by them */
 	atomic_uint_fast64_t written[2], read[2]; /* tcp, rdma */
-	atomic_uint_fast64_t pipeline_recoveries, read_failovers, checksum_errors, rdma_fallbacks;
+	atomic_uint_fast64_t pipeline_recoveries, read_failovers, checksum_errors, rdma_fallbacks,
+		read_decoded, read_hedges;
 };
 
 struct dfs {

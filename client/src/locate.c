@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/src/group.h"
 #include "common/base/log.h"
+#include "common/wire/ec_msg.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 #include "ClientDatanodeProtocol.pb-c.h"
@@ -90,6 +92,47 @@ static int ask_length(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err
 	return 0;
 }
 
+/* Of a striped group each unit has its own, and the rows that k of them have whole are safe to read. A
+ * unit that cannot be asked may be the one that matters only when fewer than k were. */
+static int ask_group_length(struct dfs *fs, Hd__LocatedBlockProto *lb, const struct ec_policy *policy,
+			    struct err *err)
+{
+	uint64_t lengths[EC_UNITS_MAX];
+	unsigned known = 0, silent = 0;
+	struct group g;
+	int rc;
+
+	lb->b->has_numbytes = 1;
+	lb->b->numbytes = 0; /* what the NameNode believes is of no use */
+	rc = group_view(lb, policy, &g, err);
+	for (unsigned u = 0; u < g.units && rc == 0; u++) {
+		struct err why = ERR_INIT;
+
+		if (g.unit[u].lb.n_locs == 0)
+			continue;
+		if (visible_length(fs, &g.unit[u].lb, 0, &lengths[known], &why) == 0) {
+			known++;
+		} else if (strcmp(why.remote, JEX_REPLICA_NOT_FOUND) == 0) {
+			lengths[known++] = 0;
+		} else {
+			silent++;
+			*err = why;
+		}
+	}
+	if (rc < 0)
+		return rc;
+	if (known < policy->k && silent > 0) {
+		err_prefix(err, "the length of a block group being written is not known");
+		err->rc = err->rc == -ETIMEDOUT || err->rc == -ENOMEM ? err->rc : -EIO;
+		return err->rc;
+	}
+	err_reset(err);
+	lb->b->numbytes = ec_safe_length(policy, lengths, known);
+	return ec_length_ok(lb->b->numbytes)
+		       ? 0
+		       : err_set(err, -EPROTO, "data nodes tell lengths that make no sense");
+}
+
 /* ---- stretches ---- */
 
 static void put_locked(struct stretch *s)
@@ -163,6 +206,7 @@ static int ask_locations(struct reader *r, uint64_t pos, Hd__GetBlockLocationsRe
 	int rc;
 
 	locate_request(r->fs, r->path, pos, &req);
+	req.length *= r->striped ? r->policy.k : 1;
 	rc = nn_call(r->fs, "getBlockLocations", &req.base,
 		     &hd__get_block_locations_response_proto__descriptor, ret, err);
 	if (rc == -ENOENT && is_directory(r->fs, r->path)) /* the NameNode says only "not a file" */
@@ -176,21 +220,37 @@ static int ask_locations(struct reader *r, uint64_t pos, Hd__GetBlockLocationsRe
 	return rc;
 }
 
-static int check_locations(const struct reader *r, const Hd__LocatedBlocksProto *l,
-			   struct err *err)
+/* The policy of a striped file; NULL for others. It never changes: learned from the first answer. */
+static int learn_policy(struct reader *r, const Hd__LocatedBlocksProto *l, bool first,
+			struct ec_policy *ret, struct err *err)
 {
+	int rc = l->ecpolicy ? ec_policy_from_msg(l->ecpolicy, ret) : 0;
+
+	if (rc < 0)
+		return err_set(err, -EPROTO, "%.200s has an erasure-coding policy that makes no sense",
+			       r->path);
+	if (!first && (r->striped != (l->ecpolicy != NULL) ||
+		       (r->striped && !ec_policy_same(&r->policy, ret))))
+		return err_set(err, -EIO, "%.200s has another erasure-coding policy than before; was "
+					  "the file replaced?", r->path);
+	return 0;
+}
+
+static int check_locations(const struct reader *r, const Hd__LocatedBlocksProto *l,
+			   const struct ec_policy *policy, struct err *err)
+{
+	struct group g;
 	int rc = 0;
 
-	if (l->ecpolicy)
-		return err_set(err, -ENOTSUP, "%.200s is erasure-coded, which this version cannot "
-					      "read", r->path);
 	if (l->fileencryptioninfo)
 		return err_set(err, -ENOTSUP, "%.200s is encrypted, which this version cannot read",
 			       r->path);
 	for (size_t i = 0; i < l->n_blocks && rc == 0; i++)
-		rc = located_check(l->blocks[i], false, err);
+		rc = policy ? group_view(l->blocks[i], policy, &g, err)
+			    : located_check(l->blocks[i], false, err);
 	if (rc == 0 && l->lastblock)
-		rc = located_check(l->lastblock, false, err);
+		rc = policy ? group_view(l->lastblock, policy, &g, err)
+			    : located_check(l->lastblock, false, err);
 	return rc;
 }
 
@@ -200,6 +260,7 @@ static int take_stretch(struct reader *r, Hd__GetBlockLocationsResponseProto *m,
 	struct stretch *s = calloc(1, sizeof(*s));
 	Hd__LocatedBlocksProto *l = m->locations;
 	const bool growing = l->lastblock && !l->islastblockcomplete;
+	struct ec_policy policy;
 	int rc;
 
 	if (!s) {
@@ -207,9 +268,12 @@ static int take_stretch(struct reader *r, Hd__GetBlockLocationsResponseProto *m,
 		return err_set(err, -ENOMEM, "out of memory for block locations");
 	}
 	s->m = m;
-	rc = check_locations(r, l, err);
+	rc = learn_policy(r, l, !r->located, &policy, err);
+	if (rc == 0)
+		rc = check_locations(r, l, l->ecpolicy ? &policy : NULL, err);
 	if (rc == 0 && growing)
-		rc = ask_length(r->fs, l->lastblock, err);
+		rc = l->ecpolicy ? ask_group_length(r->fs, l->lastblock, &policy, err)
+				 : ask_length(r->fs, l->lastblock, err);
 	if (rc == 0 && (l->filelength > INT64_MAX ||
 			(growing && l->lastblock->b->numbytes > INT64_MAX - l->filelength)))
 		rc = err_set(err, -EPROTO, "%.200s is longer than 2^63 bytes, it is said", r->path);
@@ -221,6 +285,11 @@ static int take_stretch(struct reader *r, Hd__GetBlockLocationsResponseProto *m,
 	s->reader = r;
 	s->refs = 1; /* the list's */
 	pthread_mutex_lock(&r->lock);
+	if (!r->located && l->ecpolicy) { /* in reader_new(): nobody else has the reader yet */
+		r->policy = policy;
+		r->striped = true;
+	}
+	r->located = true;
 	r->growing = l->underconstruction;
 	r->length = l->filelength + (growing ? l->lastblock->b->numbytes : 0);
 	if (r->stretch_count == STRETCHES_MAX)

@@ -7,7 +7,9 @@
 #include <time.h>
 
 #include "client/src/locate.h"
+#include "client/src/striped_reader.h"
 #include "common/base/clock.h"
+#include "common/erasure/coder.h"
 #include "common/wire/pb.h"
 
 #define SUSPECT_NS (60 * NS_PER_S)      /* how long a node that failed is asked last */
@@ -219,7 +221,9 @@ ssize_t reader_pread(struct reader *r, void *buf, size_t len, uint64_t offset, s
 	struct fetch f = {.pos = offset};
 	ssize_t n = clip(r, offset, len, err);
 
-	if (n > 0)
+	if (n > 0 && r->striped)
+		n = striped_pread(r, buf, (size_t)n, offset, err);
+	else if (n > 0)
 		n = fetch_all(r, &f, buf, (size_t)n, false, err);
 	fetch_forget(&f);
 	return n;
@@ -232,6 +236,11 @@ static ssize_t read_locked(struct reader *r, void *buf, size_t len, struct err *
 
 	if (n <= 0)
 		return n;
+	if (r->striped) {
+		n = striped_read(r, &r->striped_seq, buf, (size_t)n, r->pos, err);
+		r->pos += n > 0 ? (uint64_t)n : 0;
+		return n;
+	}
 	if (f->pos != r->pos) { /* somebody seeked, or the last read failed */
 		fetch_close(f);
 		f->tried = 0;
@@ -326,6 +335,8 @@ void reader_free(struct reader *r)
 	if (!r)
 		return;
 	fetch_forget(&r->seq);
+	striped_free(r->striped_seq);
+	ec_coder_free(r->coder);
 	reader_forget_all(r);
 	pthread_mutex_destroy(&r->lock);
 	pthread_mutex_destroy(&r->seq_lock);

@@ -9,7 +9,7 @@
  * dfs_read() has one that lives on (it asks for the rest of the block and so reads ahead), every
  * dfs_pread() has its own for exactly its range. A replica that fails is set aside and the next one
  * continues at the same byte; only when all have failed, after fresh locations, does the caller
- * hear of it.
+ * hear of it. Erasure-coded files are read by striped_reader.
  * Threading: `lock` guards length and stretches; `seq_lock` guards position and sequential stream,
  * and is taken first.
  * Units: offsets in the file unless "block" is in the name.
@@ -17,8 +17,11 @@
  */
 #include "client/src/fs.h"
 #include "client/src/stream.h"
+#include "common/erasure/policy.h"
 
 struct Hd__GetBlockLocationsResponseProto;
+struct ec_coder;
+struct striped;
 struct stretch; /* some consecutive blocks of a file, counted */
 
 struct fetch {
@@ -38,11 +41,16 @@ struct reader {
 	pthread_mutex_t lock;
 	uint64_t length;        /* as known; grows while the file is written */
 	bool growing;           /* the last block is under construction */
+	bool located;           /* the NameNode was asked: the next two are known and constant */
+	bool striped;           /* erasure-coded */
+	struct ec_policy policy; /* of its groups */
+	struct ec_coder *coder; /* owned; a spare one, or NULL */
 	struct list stretches;  /* owned; few, the newest first */
 	uint32_t stretch_count;
 	pthread_mutex_t seq_lock;
 	uint64_t pos;
 	struct fetch seq;
+	struct striped *striped_seq; /* owned; the same for a striped file; NULL until used */
 };
 
 /** -ENOENT, -EISDIR, -ENOTSUP, or the NameNode's errors. */
