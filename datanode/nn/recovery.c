@@ -1,43 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Block recovery, the part of the primary node (hdfs-wire 8.4): ask every holder, agree on a length,
  * bring all to it, tell the NameNode. */
-#include "datanode/nn/nn_internal.h"
+#include "datanode/nn/recovery_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/wire/ec_msg.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
-
-#define PEER_CONNECT_MS 5000
-#define PEER_CALL_MS 30000
-#define LOCS_MAX 64
-
-struct holder { /* one location */
-	struct dn_target at;
-	bool local, candidate, participant, updated;
-	struct rpc_client *rpc; /* owned; NULL when local or not connected yet */
-	enum replica_state state; /* original */
-	struct block block;       /* as it reported it */
-	char storage_uuid[BLOCK_UUID_MAX];
-};
-
-struct recovery_job {
-	struct nn_actor *actor;
-	struct nn_set *set;
-	struct block_pool *bp;
-	pthread_t thread;
-	bool done; /* under set->lock: to be joined */
-	struct block block;
-	uint64_t recovery_id;
-	bool truncate;
-	int64_t new_id;   /* of truncateBlock, or the block's own */
-	uint64_t cut_len;
-	uint32_t count;
-	struct holder holders[LOCS_MAX];
-};
 
 /* ---- calls to one holder ---- */
 
@@ -70,7 +43,7 @@ static int init_remote(struct recovery_job *j, struct holder *h, bool *ret_found
 	Hd__InitReplicaRecoveryRequestProto req = HD__INIT_REPLICA_RECOVERY_REQUEST_PROTO__INIT;
 	Hd__RecoveringBlockProto rb = HD__RECOVERING_BLOCK_PROTO__INIT;
 	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
-	Hd__ExtendedBlockProto b = extended_block(j->bp, &j->block);
+	Hd__ExtendedBlockProto b = extended_block(j->bp, &h->ask);
 	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
 	Hd__InitReplicaRecoveryResponseProto *r;
 	ProtobufCMessage *answer = NULL;
@@ -102,7 +75,7 @@ static int init_remote(struct recovery_job *j, struct holder *h, bool *ret_found
 static int init_local(struct recovery_job *j, struct holder *h, bool *ret_found, struct err *err)
 {
 	struct replica_info info;
-	int rc = replica_init_recovery(j->bp, &j->block, j->recovery_id, &info, err);
+	int rc = replica_init_recovery(j->bp, &h->ask, j->recovery_id, &info, err);
 
 	*ret_found = !rc;
 	if (!rc) {
@@ -112,7 +85,7 @@ static int init_local(struct recovery_job *j, struct holder *h, bool *ret_found,
 	return rc == -ENOENT ? 0 : rc;
 }
 
-static int update_remote(struct recovery_job *j, struct holder *h, uint64_t len, struct err *err)
+static int update_remote(struct recovery_job *j, struct holder *h, uint64_t len, int64_t new_id, struct err *err)
 {
 	Hd__UpdateReplicaUnderRecoveryRequestProto req =
 		HD__UPDATE_REPLICA_UNDER_RECOVERY_REQUEST_PROTO__INIT;
@@ -125,7 +98,7 @@ static int update_remote(struct recovery_job *j, struct holder *h, uint64_t len,
 	req.recoveryid = j->recovery_id;
 	req.newlength = len;
 	req.has_newblockid = true;
-	req.newblockid = (uint64_t)j->new_id;
+	req.newblockid = (uint64_t)new_id;
 	rc = rpc_client_call(h->rpc, "updateReplicaUnderRecovery", &req.base,
 			     &hd__update_replica_under_recovery_response_proto__descriptor, &answer,
 			     err);
@@ -136,6 +109,64 @@ static int update_remote(struct recovery_job *j, struct holder *h, uint64_t len,
 		       r->storageuuid ? r->storageuuid : "");
 	pb_free(answer);
 	return 0;
+}
+
+int holder_init(struct recovery_job *j, struct holder *h, bool *ret_found, struct err *err)
+{
+	int rc = h->local ? init_local(j, h, ret_found, err) : init_remote(j, h, ret_found, err);
+
+	if (rc == -EBUSY || !strcmp(err->remote, JEX_RECOVERY_IN_PROGRESS))
+		return -EBUSY;
+	if (rc)
+		log_warn("op=recover block=%" PRId64 " id=%" PRIu64 " node=%s:%u rc=%d: %s", h->ask.id, j->recovery_id,
+			 h->at.ip, h->at.ipc_port, rc, err->text);
+	return rc;
+}
+
+int holder_update(struct recovery_job *j, struct holder *h, uint64_t len, int64_t new_id, struct err *err)
+{
+	int rc = h->local ? replica_update_recovery(j->bp, &h->block, j->recovery_id, len, new_id, h->storage_uuid, err)
+			  : update_remote(j, h, len, new_id, err);
+
+	h->updated = !rc;
+	if (rc)
+		log_warn("op=recover block=%" PRId64 " id=%" PRIu64 " node=%s:%u rc=%d: %s", h->ask.id, j->recovery_id,
+			 h->at.ip, h->at.ipc_port, rc, err->text);
+	return rc;
+}
+
+int recovery_commit(struct recovery_job *j, uint64_t len, bool delete, const struct holder *const *targets, size_t n,
+		    struct err *err)
+{
+	Hdd__CommitBlockSynchronizationRequestProto req =
+		HDD__COMMIT_BLOCK_SYNCHRONIZATION_REQUEST_PROTO__INIT;
+	Hd__ExtendedBlockProto b = extended_block(j->bp, &j->block);
+	Hd__DatanodeIDProto ids[LOCS_MAX], *list[LOCS_MAX];
+	char *storages[LOCS_MAX], nobody[] = "null", empty[] = "";
+
+	for (size_t i = 0; i < n; i++) {
+		const struct holder *h = targets[i];
+
+		hd__datanode_idproto__init(&ids[i]);
+		list[i] = &ids[i];
+		ids[i].ipaddr = h ? (char *)h->at.ip : nobody; /* of a hole as Java's EMPTY_DATANODE_ID has it: it is compared */
+		ids[i].hostname = h ? (char *)h->at.host : nobody;
+		ids[i].datanodeuuid = h ? (char *)h->at.uuid : nobody;
+		ids[i].xferport = h ? h->at.xfer_port : 0;
+		ids[i].infoport = h ? h->at.info_port : 0;
+		ids[i].ipcport = h ? h->at.ipc_port : 0;
+		storages[i] = h ? (char *)h->storage_uuid : empty;
+	}
+	req.block = &b;
+	req.newgenstamp = j->recovery_id;
+	req.newlength = len;
+	req.closefile = true;
+	req.deleteblock = delete;
+	req.n_newtaragets = req.n_newtargetstorages = n;
+	req.newtaragets = list;
+	req.newtargetstorages = storages;
+	return actor_call(j->actor, "commitBlockSynchronization", &req.base,
+			  &hdd__commit_block_synchronization_response_proto__descriptor, NULL, err);
 }
 
 /* ---- the steps ---- */
@@ -149,15 +180,12 @@ static int ask_all(struct recovery_job *j, struct err *err)
 	for (uint32_t i = 0; i < j->count && !j->set->stop; i++) {
 		struct holder *h = &j->holders[i];
 		bool found = false;
-		int rc = h->local ? init_local(j, h, &found, err) : init_remote(j, h, &found, err);
+		int rc = holder_init(j, h, &found, err);
 
-		if (rc == -EBUSY || !strcmp(err->remote, JEX_RECOVERY_IN_PROGRESS))
-			return -EBUSY;
+		if (rc == -EBUSY)
+			return rc;
 		if (rc) {
 			failed++;
-			log_warn("op=recover block=%" PRId64 " id=%" PRIu64 " node=%s:%u rc=%d: %s",
-				 j->block.id, j->recovery_id, h->at.ip, h->at.ipc_port, rc,
-				 err->text);
 			*err = ERR_INIT;
 			continue;
 		}
@@ -219,57 +247,22 @@ static int update_all(struct recovery_job *j, uint64_t len, struct err *err)
 
 	for (uint32_t i = 0; i < j->count && !j->set->stop; i++) {
 		struct holder *h = &j->holders[i];
-		int rc;
 
-		if (!h->participant)
-			continue;
-		rc = h->local ? replica_update_recovery(j->bp, &h->block, j->recovery_id, len,
-							j->new_id, h->storage_uuid, err) :
-				update_remote(j, h, len, err);
-		h->updated = !rc;
-		ok += h->updated;
-		if (rc)
-			log_warn("op=recover block=%" PRId64 " id=%" PRIu64 " node=%s:%u rc=%d: %s",
-				 j->block.id, j->recovery_id, h->at.ip, h->at.ipc_port, rc,
-				 err->text);
+		if (h->participant)
+			ok += holder_update(j, h, len, j->new_id, err) == 0;
 	}
 	return ok ? 0 : err_set(err, -EIO, "no replica could be brought to %" PRIu64 " bytes", len);
 }
 
 static int commit(struct recovery_job *j, uint64_t len, bool delete, struct err *err)
 {
-	Hdd__CommitBlockSynchronizationRequestProto req =
-		HDD__COMMIT_BLOCK_SYNCHRONIZATION_REQUEST_PROTO__INIT;
-	Hd__ExtendedBlockProto b = extended_block(j->bp, &j->block);
-	Hd__DatanodeIDProto ids[LOCS_MAX], *list[LOCS_MAX];
-	char *storages[LOCS_MAX];
+	const struct holder *targets[LOCS_MAX];
 	size_t n = 0;
 
-	for (uint32_t i = 0; i < j->count; i++) {
-		struct holder *h = &j->holders[i];
-
-		if (!h->updated)
-			continue;
-		hd__datanode_idproto__init(&ids[n]);
-		ids[n].ipaddr = h->at.ip;
-		ids[n].hostname = h->at.host;
-		ids[n].datanodeuuid = h->at.uuid;
-		ids[n].xferport = h->at.xfer_port;
-		ids[n].infoport = h->at.info_port;
-		ids[n].ipcport = h->at.ipc_port;
-		list[n] = &ids[n];
-		storages[n++] = h->storage_uuid;
-	}
-	req.block = &b;
-	req.newgenstamp = j->recovery_id;
-	req.newlength = len;
-	req.closefile = true;
-	req.deleteblock = delete;
-	req.n_newtaragets = req.n_newtargetstorages = n;
-	req.newtaragets = list;
-	req.newtargetstorages = storages;
-	return actor_call(j->actor, "commitBlockSynchronization", &req.base,
-			  &hdd__commit_block_synchronization_response_proto__descriptor, NULL, err);
+	for (uint32_t i = 0; i < j->count; i++)
+		if (j->holders[i].updated)
+			targets[n++] = &j->holders[i];
+	return recovery_commit(j, len, delete, targets, n, err);
 }
 
 static int recover(struct recovery_job *j, uint64_t *ret_len, struct err *err)
@@ -295,7 +288,7 @@ static void *job_thread(void *arg)
 	struct recovery_job *j = arg;
 	struct err err = ERR_INIT;
 	uint64_t len;
-	int rc = recover(j, &len, &err);
+	int rc = j->striped ? recover_striped(j, &len, &err) : recover(j, &len, &err);
 
 	if (rc)
 		log_warn("op=recover block=%" PRId64 "_%" PRIu64 " id=%" PRIu64 " rc=%d: %s", j->block.id,
@@ -321,9 +314,8 @@ static void job_free(struct recovery_job *j)
 static int job_fill(struct recovery_job *j, const Hd__RecoveringBlockProto *rb)
 {
 	const Hd__ExtendedBlockProto *b = rb->block->b;
+	int rc;
 
-	if (rb->ecpolicy || rb->has_blockindices)
-		return -EOPNOTSUPP;
 	if (strcmp(b->poolid, pool_id(j->bp)) || !rb->block->n_locs || rb->block->n_locs > LOCS_MAX)
 		return -EPROTO;
 	j->block = (struct block){(int64_t)b->blockid, b->generationstamp, b->numbytes};
@@ -337,8 +329,11 @@ static int job_fill(struct recovery_job *j, const Hd__RecoveringBlockProto *rb)
 		if (target_from_proto(rb->block->locs[j->count], &h->at))
 			return -EPROTO;
 		h->local = !strcmp(h->at.uuid, store_datanode_uuid(j->set->dn->store));
+		h->ask = j->block;
 	}
-	return 0;
+	j->striped = rb->ecpolicy != NULL;
+	rc = j->striped ? ec_policy_from_msg(rb->ecpolicy, &j->policy) : 0;
+	return rc || !j->striped ? rc : recover_striped_fill(j, rb);
 }
 
 /* A free place; jobs that are over are joined on the way. -1: none. */

@@ -88,12 +88,17 @@ static void send_more(struct dtp_conn *c)
 {
 	struct iovec iov;
 
-	if (c->sending || !c->queue_len || c->state >= DTP_CLOSING)
+	if (c->sending || c->state >= DTP_CLOSING || (!c->queue_len && !c->big))
 		return;
-	memcpy(c->out, c->queue, c->queue_len);
-	c->out_len = c->queue_len;
-	c->queue_len = 0;
-	iov = (struct iovec){.iov_base = c->out, .iov_len = c->out_len};
+	if (c->queue_len) {
+		memcpy(c->out, c->queue, c->queue_len);
+		c->out_len = c->queue_len;
+		c->queue_len = 0;
+		iov = (struct iovec){.iov_base = c->out, .iov_len = c->out_len};
+	} else {
+		c->big_sending = true;
+		iov = (struct iovec){.iov_base = c->big, .iov_len = c->big_len};
+	}
 	c->sending = true;
 	c->send_op.done = on_sent;
 	c->xc->send_deadline_ns = dtp_in_ns(c, c->core->waits.write_ns);
@@ -105,6 +110,11 @@ static void on_sent(struct xop *op, int res)
 	struct dtp_conn *c = container_of(op, struct dtp_conn, send_op);
 
 	c->sending = false;
+	if (c->big_sending) {
+		free(c->big);
+		c->big = NULL;
+		c->big_sending = false;
+	}
 	if (res < 0)
 		dtp_break(c, res, "send");
 	dtp_ready(c);
@@ -114,7 +124,7 @@ void dtp_send(struct dtp_conn *c, const void *buf, size_t len)
 {
 	if (c->broken)
 		return;
-	if (len > DTP_OUT_MAX - c->queue_len) {
+	if (len > DTP_OUT_MAX - c->queue_len || (c->big && !c->big_sending)) {
 		dtp_break(c, -ENOBUFS, "the peer does not read its answers");
 		return;
 	}
@@ -127,6 +137,12 @@ void dtp_send_take(struct dtp_conn *c, int rc, uint8_t *buf, size_t len)
 {
 	if (rc < 0) {
 		dtp_break(c, rc, "encode");
+		return;
+	}
+	if (len > DTP_OUT_MAX && !c->big && !c->broken) {
+		c->big = buf;
+		c->big_len = len;
+		dtp_ready(c);
 		return;
 	}
 	dtp_send(c, buf, len);
@@ -145,7 +161,7 @@ void dtp_send_status(struct dtp_conn *c, enum dt_status status, const char *bad_
 
 bool dtp_sent_all(const struct dtp_conn *c)
 {
-	return !c->sending && !c->queue_len;
+	return !c->sending && !c->queue_len && !c->big;
 }
 
 /* ---- ops ---- */
@@ -196,6 +212,9 @@ static void op_dispatch(struct dtp_conn *c, uint8_t op, void *msg)
 	case DT_BLOCK_CHECKSUM:
 		dtp_checksum_start(c, (const Hd__OpBlockChecksumProto *)msg);
 		break;
+	case DT_BLOCK_GROUP_CHECKSUM:
+		dtp_group_checksum_start(c, (const Hd__OpBlockGroupChecksumProto *)msg);
+		break;
 	case DT_TRANSFER_BLOCK:
 		dtp_transfer_start(c, (const Hd__OpTransferBlockProto *)msg);
 		break;
@@ -205,7 +224,6 @@ static void op_dispatch(struct dtp_conn *c, uint8_t op, void *msg)
 	case DT_REQUEST_SHORT_CIRCUIT_FDS:
 	case DT_RELEASE_SHORT_CIRCUIT_FDS:
 	case DT_REQUEST_SHORT_CIRCUIT_SHM:
-	case DT_BLOCK_GROUP_CHECKSUM:
 		op_unsupported(c, op);
 		break;
 	case DT_READ_METADATA:
@@ -330,6 +348,7 @@ static void conn_free(struct rop *rop)
 	xfer_count_conn(c->core, -1);
 	free(c->in.data);
 	free(c->out);
+	free(c->big);
 	free(c);
 }
 

@@ -14,6 +14,7 @@
 #define DTP_BUF 4096                 /* receive buffer of an idle connection */
 #define DTP_BUF_MAX (1u << 20)       /* longest op message, or packet header with CRCs */
 #define DTP_OUT_MAX 8192             /* acks waiting for the socket */
+#define STRIPE_CRCS_MAX 65536u       /* composite CRCs of one block: a stripe length too small is refused */
 
 /* A growing buffer of received bytes: [start, end) are unread. */
 struct dtp_buf {
@@ -70,6 +71,9 @@ struct dtp_conn {
 	uint32_t out_len;
 	uint8_t queue[DTP_OUT_MAX]; /* to be sent next */
 	uint32_t queue_len;
+	uint8_t *big;          /* owned: a message too long for the queue, goes when that is empty */
+	size_t big_len;
+	bool big_sending;
 	struct xop send_op;
 	bool sending;
 };
@@ -87,7 +91,7 @@ static inline uint64_t dtp_in_ns(const struct dtp_conn *c, uint64_t ns)
 bool dtp_fill(struct dtp_conn *c, uint32_t need, uint32_t want, uint64_t deadline_ns);
 /** Queue @len bytes. Over DTP_OUT_MAX with a peer that does not read: the connection breaks. */
 void dtp_send(struct dtp_conn *c, const void *buf, size_t len);
-/** Queue a malloc'ed message and free it. */
+/** Queue a malloc'ed message and free it. It may be longer than the queue when it is the last of its op. */
 void dtp_send_take(struct dtp_conn *c, int rc, uint8_t *buf, size_t len);
 void dtp_send_status(struct dtp_conn *c, enum dt_status status, const char *bad_link,
 		     const char *message);
@@ -110,6 +114,7 @@ void dtp_write_start(struct dtp_conn *c, const Hd__OpWriteBlockProto *msg);
 void dtp_read_start(struct dtp_conn *c, const Hd__OpReadBlockProto *msg);
 void dtp_copy_start(struct dtp_conn *c, const Hd__OpCopyBlockProto *msg);
 void dtp_checksum_start(struct dtp_conn *c, const Hd__OpBlockChecksumProto *msg);
+void dtp_group_checksum_start(struct dtp_conn *c, const Hd__OpBlockGroupChecksumProto *msg);
 void dtp_replace_start(struct dtp_conn *c, const Hd__OpReplaceBlockProto *msg);
 void dtp_transfer_start(struct dtp_conn *c, const Hd__OpTransferBlockProto *msg);
 

@@ -14,7 +14,6 @@
 
 #define META_HEADER_LEN 7
 #define CRC_BATCH (64u << 10) /* bytes of CRCs read from the meta file at a time */
-#define STRIPE_CRCS_MAX 1024 /* composite CRCs of one block: a stripe length too small is refused */
 
 /* ---- BLOCK_CHECKSUM ---- */
 
