@@ -15,6 +15,7 @@
 void blocks_init(struct blocks *bs, uint64_t pending_timeout_ns, uint32_t repl_min)
 {
 	*bs = (struct blocks){.pending_timeout_ns = pending_timeout_ns, .repl_min = repl_min, .safe_min = 1, .maintenance_min = 1};
+	list_init(&bs->first);
 	list_init(&bs->under);
 	list_init(&bs->awaiting);
 	list_init(&bs->recovering);
@@ -90,11 +91,11 @@ void blk_set_flags(struct blocks *bs, struct blk *b, unsigned int flags)
 	count_flag(&bs->safe, b->flags, flags, BLK_SAFE);
 	count_flag(&bs->missing_one, b->flags, flags, BLK_MISSING_ONE);
 	count_flag(&bs->urgent, b->flags, flags, BLK_URGENT);
-	b->flags = (uint8_t)flags;
-	if (!(flags & BLK_UNDER))
+	if (!(flags & BLK_UNDER) || ((flags ^ b->flags) & BLK_URGENT))
 		list_del(&b->work);
-	else if (!list_is_linked(&b->work))
-		list_add_tail(&bs->under, &b->work);
+	b->flags = (uint8_t)flags;
+	if ((flags & BLK_UNDER) && !list_is_linked(&b->work))
+		list_add_tail(flags & BLK_URGENT ? &bs->first : &bs->under, &b->work);
 }
 
 static void set_state(struct blocks *bs, struct blk *b, enum blk_state state)
@@ -367,7 +368,7 @@ void blk_recheck(struct blocks *bs, struct blk *b)
 
 bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
 {
-	if (!blk_readable(b))
+	if (blk_readable(b) < (blk_ec(b) ? ec_units_needed(blk_ec(b), b->b.len) : 1))
 		return false;
 	for (uint16_t i = 0; i < b->nreps; i++)
 		if (b->rep[i].corrupt && !blk_node_has_good(b, &b->rep[i])) {

@@ -81,7 +81,7 @@ struct blk {
 	struct replica *rep;     /* owned array, one to a node (and unit) */
 	struct pending *pending; /* owned array */
 	struct blk_open *open;   /* owned; NULL unless under construction */
-	struct list work;        /* in blocks.under while BLK_UNDER */
+	struct list work;        /* in blocks.first or blocks.under while BLK_UNDER */
 	struct list waiting;     /* in blocks.awaiting while npending */
 	UT_hash_handle hh;
 };
@@ -107,7 +107,7 @@ struct blocks {
 	struct blk *map; /* by id */
 	struct ec_policy *policies[EC_ID_LAST + 1]; /* owned: administrators', once a group has them */
 	struct blk_sums groups; /* those of the counts below that are groups */
-	struct list under;
+	struct list first, under; /* the urgent ones, and the others */
 	struct list awaiting;
 	struct list recovering;
 	uint64_t complete; /* blocks of state COMPLETE */

@@ -124,7 +124,7 @@ void group_recheck(struct blocks *bs, struct blk *b)
 		flags |= BLK_UNDER;
 	if ((uint32_t)__builtin_popcount(group_readable(b) | group_away(b)) < needed)
 		flags |= BLK_MISSING;
-	flags |= live <= needed && (flags & BLK_UNDER) ? BLK_URGENT : 0u;
+	flags |= live <= needed && (flags & (BLK_UNDER | BLK_MISSING)) == BLK_UNDER ? BLK_URGENT : 0u;
 	flags |= readable >= needed ? BLK_SAFE : 0u;
 	blk_set_flags(bs, b, flags);
 }

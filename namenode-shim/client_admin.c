@@ -83,28 +83,35 @@ static int get_fs_stats(struct req *q, const void *in)
 
 static int get_replicated_stats(struct req *q, const void *in)
 {
+	const struct blocks *b = &q->nn->blocks;
 	Hd__GetFsReplicatedBlockStatsResponseProto *r =
 		req_reply(q, Hd__GetFsReplicatedBlockStatsResponseProto,
 			  hd__get_fs_replicated_block_stats_response_proto__init);
 
 	(void)in;
-	r->low_redundancy = q->nn->blocks.under_count;
-	r->corrupt_blocks = q->nn->blocks.corrupt;
-	r->missing_blocks = q->nn->blocks.missing;
-	r->missing_repl_one_blocks = q->nn->blocks.missing_one;
-	r->pending_deletion_blocks = datanodes_pending_deletions(&q->nn->dns);
-	PB_SET(r, highest_prio_low_redundancy_blocks, q->nn->blocks.urgent);
+	r->low_redundancy = b->under_count - b->groups.under;
+	r->corrupt_blocks = b->corrupt - b->groups.corrupt;
+	r->missing_blocks = b->missing - b->groups.missing;
+	r->missing_repl_one_blocks = b->missing_one;
+	r->pending_deletion_blocks =
+		datanodes_pending_deletions(&q->nn->dns) - datanodes_pending_units(&q->nn->dns);
+	PB_SET(r, highest_prio_low_redundancy_blocks, b->urgent - b->groups.urgent);
 	return 0;
 }
 
 static int get_ec_stats(struct req *q, const void *in)
 {
+	const struct blk_sums *g = &q->nn->blocks.groups;
 	Hd__GetFsECBlockGroupStatsResponseProto *r =
 		req_reply(q, Hd__GetFsECBlockGroupStatsResponseProto,
 			  hd__get_fs_ecblock_group_stats_response_proto__init);
 
-	(void)in; /* there are none: zeros */
-	PB_SET(r, highest_prio_low_redundancy_blocks, 0);
+	(void)in;
+	r->low_redundancy = g->under;
+	r->corrupt_blocks = g->corrupt;
+	r->missing_blocks = g->missing;
+	r->pending_deletion_blocks = datanodes_pending_units(&q->nn->dns);
+	PB_SET(r, highest_prio_low_redundancy_blocks, g->urgent);
 	return 0;
 }
 

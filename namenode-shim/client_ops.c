@@ -315,6 +315,16 @@ static const char *node_line(struct arena *a, const struct dn *dn)
 			    bytes_text(a, left), when);
 }
 
+static void put_waiting(FILE *f, const struct list *line)
+{
+	list_for_each(l, line) {
+		const struct blk *b = container_of(l, struct blk, work);
+
+		fprintf(f, "blk_%" PRId64 "_%" PRIu64 " (replicas: l: %u of %u%s)\n", b->b.id, b->b.gs,
+			blk_live(b), b->repl, b->flags & BLK_MISSING ? " MISSING" : "");
+	}
+}
+
 static void write_state(struct nn *nn, struct arena *a, FILE *f)
 {
 	const struct blocks *bs = &nn->blocks;
@@ -331,12 +341,8 @@ static void write_state(struct nn *nn, struct arena *a, FILE *f)
 		" total filesystem objects\nLive Datanodes: %u\nDead Datanodes: %u\n"
 		"Metasave: Blocks waiting for reconstruction: %" PRIu64 "\n",
 		inodes, nblocks, inodes + nblocks, live, dead, bs->under_count - bs->missing);
-	list_for_each(l, &bs->under) {
-		const struct blk *b = container_of(l, struct blk, work);
-
-		fprintf(f, "blk_%" PRId64 "_%" PRIu64 " (replicas: l: %u of %u%s)\n", b->b.id, b->b.gs,
-			blk_live(b), b->repl, b->flags & BLK_MISSING ? " MISSING" : "");
-	}
+	put_waiting(f, &bs->first);
+	put_waiting(f, &bs->under);
 	fprintf(f,
 		"Metasave: Blocks currently missing: %" PRIu64 "\n"
 		"Mis-replicated blocks that have been postponed:\n"

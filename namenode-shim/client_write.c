@@ -174,7 +174,8 @@ static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct
 				 "There are %u datanode(s) running and %s node(s) are excluded in this "
 				 "operation.",
 				 m->src, *ret_n, least, n->ec->name, count_live(q->nn),
-				 p.nexclude ? arena_printf(&q->mem, "%u", p.nexclude) : "no");
+				 /* HDFS counts those that were found: they cannot be chosen again. */
+				 p.nexclude + *ret_n ? arena_printf(&q->mem, "%u", p.nexclude + *ret_n) : "no");
 	return exc_throw(&q->exc, EXC_IO,
 			 "File %s could only be written to %u of the %u minReplication nodes. There "
 			 "are %u datanode(s) running and %u node(s) are excluded in this operation; "

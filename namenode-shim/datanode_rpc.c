@@ -14,6 +14,7 @@
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/racks.h"
+#include "namenode-shim/rebuild.h"
 
 #define CAPABILITY_REPORT_BUFFERS 1
 #define BUILD_VERSION "0000000000000000000000000000000000000000"
@@ -330,7 +331,7 @@ static Hdd__DatanodeCommandProto *bandwidth_command(struct req *q, struct dn *dn
 	return c;
 }
 
-#define COMMANDS_MAX 4
+#define COMMANDS_MAX 5
 
 static void add_commands(struct req *q, struct dn *dn, Hdd__HeartbeatResponseProto *r)
 {
@@ -340,6 +341,12 @@ static void add_commands(struct req *q, struct dn *dn, Hdd__HeartbeatResponsePro
 		return;
 	if (!list_empty(&dn->transfers))
 		r->cmds[r->n_cmds++] = transfer_command(q, dn);
+	if (!list_empty(&dn->rebuilds)) {
+		Hdd__DatanodeCommandProto *c = rebuild_command(q, dn);
+
+		if (c)
+			r->cmds[r->n_cmds++] = c;
+	}
 	if (dn->ninval)
 		r->cmds[r->n_cmds++] = invalidate_command(q, dn);
 }

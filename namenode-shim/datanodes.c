@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/erasure/geometry.h"
 #include "namenode-shim/arena.h"
 
 uint64_t rng_next(uint64_t *state)
@@ -33,6 +34,8 @@ static void orders_clear(struct dn *dn)
 		free(container_of(l, struct transfer, link));
 	while ((l = list_pop(&dn->recoveries)))
 		free(container_of(l, struct recovery, link));
+	while ((l = list_pop(&dn->rebuilds)))
+		free(container_of(l, struct rebuild, link));
 	dn->ninval = 0;
 }
 
@@ -88,6 +91,7 @@ int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn
 		snprintf(dn->rack, sizeof(dn->rack), "%s", DN_DEFAULT_RACK);
 		list_init(&dn->transfers);
 		list_init(&dn->recoveries);
+		list_init(&dn->rebuilds);
 		HASH_ADD_STR(d->table, uuid, dn);
 	}
 	snprintf(dn->ip, sizeof(dn->ip), "%s", id->ip);
@@ -137,6 +141,16 @@ uint64_t datanodes_pending_deletions(const struct datanodes *d)
 
 	for (const struct dn *dn = d->table; dn; dn = dn->hh.next)
 		n += dn->ninval;
+	return n;
+}
+
+uint64_t datanodes_pending_units(const struct datanodes *d)
+{
+	uint64_t n = 0;
+
+	for (const struct dn *dn = d->table; dn; dn = dn->hh.next)
+		for (uint32_t i = 0; i < dn->ninval; i++)
+			n += ec_id_is_striped(dn->inval[i].id);
 	return n;
 }
 
@@ -238,6 +252,20 @@ void dn_order_recovery(struct dn *dn, int64_t block_id)
 	list_add_tail(&dn->recoveries, &r->link);
 }
 
+void dn_order_rebuild(struct dn *dn, const struct rebuild *r)
+{
+	struct rebuild *copy = xcalloc(1, sizeof(*copy));
+
+	*copy = *r;
+	list_init(&copy->link);
+	list_add_tail(&dn->rebuilds, &copy->link);
+}
+
+void rebuild_free(struct rebuild *r)
+{
+	free(r);
+}
+
 void transfer_free(struct transfer *t)
 {
 	free(t);
@@ -248,10 +276,34 @@ void recovery_free(struct recovery *r)
 	free(r);
 }
 
+static bool names(const struct rebuild *r, const struct dn *dn)
+{
+	for (uint32_t i = 0; i < r->nsources; i++)
+		if (r->source[i] == dn)
+			return true;
+	for (uint32_t i = 0; i < r->ntargets; i++)
+		if (r->target[i]->dn == dn)
+			return true;
+	return false;
+}
+
+static void drop_rebuilds(struct dn *of, const struct dn *dn)
+{
+	list_for_each(l, &of->rebuilds) {
+		struct rebuild *r = container_of(l, struct rebuild, link);
+
+		if (names(r, dn)) {
+			list_del(l);
+			free(r);
+		}
+	}
+}
+
 void dn_orders_drop(struct datanodes *d, struct dn *dn)
 {
 	orders_clear(dn);
-	for (struct dn *o = d->table; o; o = o->hh.next)
+	for (struct dn *o = d->table; o; o = o->hh.next) {
+		drop_rebuilds(o, dn);
 		list_for_each(l, &o->transfers) {
 			struct transfer *t = container_of(l, struct transfer, link);
 
@@ -260,4 +312,5 @@ void dn_orders_drop(struct datanodes *d, struct dn *dn)
 				free(t);
 			}
 		}
+	}
 }

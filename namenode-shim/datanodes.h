@@ -20,6 +20,7 @@
 #include "common/base/block.h"
 #include "common/base/err.h"
 #include "common/base/list.h"
+#include "common/erasure/policy.h"
 
 #define DN_MAX 4096          /* nodes; more registrations are refused */
 #define DN_STORAGES_MAX 64   /* storages of one node */
@@ -27,6 +28,7 @@
 #define DN_RACK_MAX 256
 #define DN_DEFAULT_RACK "/default-rack"
 #define DN_TRANSFERS_MAX 2   /* dfs.namenode.replication.max-streams: copies ordered at a time */
+#define DN_REBUILDS_MAX 2    /* groups whose units are ordered made again at a time */
 #define DN_INVALIDATE_MAX 1000 /* dfs.block.invalidate.limit: deletions in one reply */
 
 struct dn;
@@ -66,6 +68,17 @@ struct recovery {
 	int64_t block_id; /* the rest is looked up when the order leaves */
 };
 
+/* Units of a group to be made again, by the node of the first target. */
+struct rebuild {
+	struct list link;
+	struct block b;          /* the group */
+	struct dn *source[EC_UNITS_MAX]; /* borrowed */
+	uint8_t source_unit[EC_UNITS_MAX];
+	struct storage *target[EC_UNITS_MAX]; /* borrowed */
+	uint32_t nsources, ntargets;
+	uint32_t skip; /* set of units that are not there to be read, and not lost */
+};
+
 struct invalidate {
 	int64_t id;
 	uint64_t gs;
@@ -90,7 +103,7 @@ struct dn {
 	uint64_t beats; /* heartbeats with storages */
 	uint32_t xceivers, xmits, failed_volumes;
 	uint64_t lease_id, lease_until_ns; /* full block report; 0 = none */
-	struct list transfers, recoveries;
+	struct list transfers, recoveries, rebuilds;
 	struct invalidate *inval; /* owned */
 	uint32_t ninval, inval_size;
 	uint64_t bandwidth; /* for balancing, to be told with the next heartbeat; 0: nothing */
@@ -123,6 +136,8 @@ void datanodes_remove(struct datanodes *d, struct dn *dn);
 uint32_t datanodes_racks(const struct datanodes *d);
 /** Replicas whose deletion waits for a heartbeat. */
 uint64_t datanodes_pending_deletions(const struct datanodes *d);
+/** Those of them that are units of groups. */
+uint64_t datanodes_pending_units(const struct datanodes *d);
 /** Heard of. */
 void dn_touch(struct dn *dn);
 
@@ -145,10 +160,13 @@ const char *dn_admin_code(const struct dn *dn);
 void dn_order_invalidate(struct dn *dn, int64_t id, uint64_t gs, bool no_ack);
 void dn_order_transfer(struct dn *dn, const struct block *b, struct storage *target);
 void dn_order_recovery(struct dn *dn, int64_t block_id);
+/** Copies @r. */
+void dn_order_rebuild(struct dn *dn, const struct rebuild *r);
 /** An order that left. */
+void rebuild_free(struct rebuild *r);
 void transfer_free(struct transfer *t);
 void recovery_free(struct recovery *r);
-/** Drop every order, and orders of others that name @dn as their target. */
+/** Drop every order, and orders of others that name @dn: as a target, or as a source of units. */
 void dn_orders_drop(struct datanodes *d, struct dn *dn);
 
 /** Pseudo-random, any value; for placement only. */

@@ -174,6 +174,7 @@ int ecpol_check_enabled(struct ns *n, const struct ec_rules *rules, const char *
 
 int ecpol_set_state(struct ns *n, const struct ec_rules *rules, const char *name, enum ecpol_state to)
 {
+	const char *enabled;
 	struct ecpol e;
 	int rc = ecpol_find(n->t, rules, name, &e);
 
@@ -187,7 +188,11 @@ int ecpol_set_state(struct ns *n, const struct ec_rules *rules, const char *name
 	if (to == ECPOL_DISABLED && e.state != ECPOL_ENABLED)
 		return 0; /* one that was removed stays so */
 	e.state = to;
-	return ns_io(n, row_put(n->t, rules, &e));
+	rc = row_put(n->t, rules, &e);
+	rc = rc ? rc : ecpol_enabled_text(n->t, rules, n->a, &enabled);
+	if (!rc)
+		ns_effect(n, FX_POLICIES)->holder = enabled;
+	return ns_io(n, rc);
 }
 
 /* One of the same parts, which includes one of the same name; its id is the largest when there is none. */

@@ -31,6 +31,7 @@ enum effect_kind {
 	FX_LEASE_ADD,     /* holder writes inode */
 	FX_LEASE_DEL,
 	FX_INODES,        /* delta inodes more (metric) */
+	FX_POLICIES,      /* holder: names of the erasure-coding policies enabled now */
 	FX_HOSTS,         /* nn->hosts_next is in force now */
 };
 

@@ -104,7 +104,10 @@ static void add_places(struct fsck *f, const struct blk *b, FILE *out)
 		const struct replica as_target = {.st = open ? b->open->target[i] : NULL};
 		const struct replica *r = open ? &as_target : &b->rep[i];
 
-		fprintf(out, "%s%s", i ? ", " : "", place_text(f, r->st));
+		fputs(i ? ", " : "", out);
+		if (blk_ec(b))
+			fprintf(out, "blk_%" PRId64 ":", b->b.id + (open ? b->open->target_unit[i] : r->unit));
+		fputs(place_text(f, r->st), out);
 		if (f->opts.upgrade_domains)
 			fprintf(out, "(ud=%s)",
 				*r->st->dn->upgrade_domain ? r->st->dn->upgrade_domain : "undefined");
@@ -136,6 +139,7 @@ static void count_mix(struct fsck_result *res, unsigned int policy, const struct
 struct file {
 	const struct inode *n;
 	const char *path;
+	struct fsck_result *res; /* what it counts for */
 	unsigned int policy; /* when those are asked for */
 	uint64_t missing, missing_bytes, corrupt, corrupt_bytes;
 	bool under, misplaced;
@@ -144,7 +148,20 @@ struct file {
 	FILE *out; /* into report */
 };
 
-static void print_under(struct fsck *f, const struct file *file, const char *name,
+/* Replicas or units that there should be, and with how many the block is still there. */
+struct demand {
+	uint32_t all, least;
+};
+
+static struct demand demand_of(const struct fsck *f, const struct inode *n, const struct block *b)
+{
+	if (!n->ec)
+		return (struct demand){n->repl, f->nn->set.repl_min};
+	return (struct demand){(uint32_t)__builtin_popcount(ec_units_existing(n->ec, b->len)),
+			       ec_units_needed(n->ec, b->len)};
+}
+
+static void print_under(struct fsck *f, const struct file *file, const char *name, uint32_t want,
 			const struct count *c)
 {
 	if (!f->opts.files)
@@ -152,7 +169,7 @@ static void print_under(struct fsck *f, const struct file *file, const char *nam
 	fprintf(f->out,
 		" Under replicated %s. Target Replicas is %u but found %u live replica(s), %u "
 		"decommissioned replica(s), %u decommissioning replica(s)",
-		name, file->n->repl, c->live, c->decommissioned, c->decommissioning);
+		name, want, c->live, c->decommissioned, c->decommissioning);
 	if (f->opts.maintenance)
 		fprintf(f->out,
 			"%u, entering maintenance replica(s) and %u in maintenance replica(s).\n",
@@ -175,13 +192,14 @@ static uint32_t racks_of(const struct blk *b)
 	return n;
 }
 
-static void check_racks(struct fsck *f, struct file *file, const struct blk *b, const char *name)
+static void check_racks(struct fsck *f, struct file *file, const struct blk *b, uint32_t all,
+			const char *name)
 {
-	const uint32_t want = file->n->repl < 2 ? file->n->repl : 2, have = racks_of(b);
+	const uint32_t want = file->n->ec || all < 2 ? all : 2, have = racks_of(b);
 
 	if (f->racks <= 1 || have >= want || have >= f->racks)
 		return;
-	f->res.misplaced++;
+	file->res->misplaced++;
 	if (!f->opts.files && !file->under)
 		fputc('\n', f->out);
 	if (!f->opts.files)
@@ -193,19 +211,19 @@ static void check_racks(struct fsck *f, struct file *file, const struct blk *b, 
 		name, want - have, f->racks);
 }
 
-static void count_block(struct fsck *f, const struct file *file, const struct count *c)
+static void count_block(const struct file *file, const struct demand *want, const struct count *c)
 {
-	struct fsck_result *res = &f->res;
+	struct fsck_result *res = file->res;
 
 	res->decommissioned += c->decommissioned;
 	res->decommissioning += c->decommissioning;
 	res->entering_maintenance += c->entering;
 	res->in_maintenance += c->in_maint;
 	res->replicas += c->total;
-	res->expected += file->n->repl;
-	res->under_min += c->total < f->nn->set.repl_min;
-	res->min_replicated += c->total >= f->nn->set.repl_min;
-	res->over += c->live > file->n->repl;
+	res->expected += want->all;
+	res->under_min += c->total < want->least;
+	res->min_replicated += c->total >= want->least;
+	res->over += c->live > want->all;
 }
 
 static void check_block(struct fsck *f, struct file *file, const struct block *stored,
@@ -213,39 +231,43 @@ static void check_block(struct fsck *f, struct file *file, const struct block *s
 {
 	static const struct blk nowhere;
 	const struct count c = count_replicas(b ? b : &nowhere);
-	const bool all_corrupt = !c.total && !c.excess && c.corrupt;
+	const struct demand want = demand_of(f, file->n, stored);
+	const bool missing = file->n->ec ? c.total < want.least : !c.total;
+	const bool all_corrupt = missing && c.corrupt && (file->n->ec || !c.excess);
 	const char *name = arena_printf(f->ns.a, "%s:blk_%" PRId64 "_%" PRIu64,
 					f->nn->db->ident.pool_id, stored->id, stored->gs);
 
-	count_block(f, file, &c);
+	count_block(file, &want, &c);
 	if (all_corrupt) {
-		f->res.corrupt_blocks++;
-		f->res.corrupt_bytes += stored->len;
+		file->res->corrupt_blocks++;
+		file->res->corrupt_bytes += stored->len;
 		file->corrupt++;
 		file->corrupt_bytes += stored->len;
 		fprintf(f->out, "\n%s: CORRUPT blockpool %s block blk_%" PRId64 "\n", file->path,
 			f->nn->db->ident.pool_id, stored->id);
 	}
-	if (c.total < file->n->repl && c.total) {
-		f->res.missing_replicas += file->n->repl - c.total;
-		f->res.under++;
-		print_under(f, file, name, &c);
+	if (c.total < want.all && !missing) {
+		file->res->missing_replicas += want.all - c.total;
+		file->res->under++;
+		print_under(f, file, name, want.all, &c);
 		file->under = true;
 	}
 	if (b && c.total)
-		check_racks(f, file, b, name);
+		check_racks(f, file, b, want.all, name);
 	if (f->opts.policies && b && b->nreps)
-		count_mix(&f->res, file->policy, b);
+		count_mix(file->res, file->policy, b);
 	fprintf(file->out, "%u. %s len=%" PRIu64, number, name, stored->len);
-	if (!c.total && !all_corrupt) {
+	if (missing && !all_corrupt) {
 		fputs(" MISSING!", file->out);
-		f->res.missing_blocks++;
-		f->res.missing_bytes += stored->len;
+		file->res->missing_blocks++;
+		file->res->missing_bytes += stored->len;
 		file->missing++;
 		file->missing_bytes += stored->len;
-	} else {
+	}
+	if (!missing || all_corrupt || file->n->ec) {
 		fprintf(file->out, " Live_repl=%u", c.live);
-		add_places(f, b, file->out);
+		if (b)
+			add_places(f, b, file->out);
 	}
 	fputc('\n', file->out);
 }
@@ -270,7 +292,7 @@ static bool is_damaged(const struct nn *nn, const struct inode *n)
 	for (uint32_t i = 0; i < n->nblocks; i++) {
 		const struct blk *b = blocks_find(&nn->blocks, n->blocks[i].b.id);
 
-		if (b && !count_replicas(b).total)
+		if (b && count_replicas(b).total < (n->ec ? ec_units_needed(n->ec, n->blocks[i].b.len) : 1))
 			return true;
 	}
 	return false;
@@ -319,7 +341,7 @@ static void finish_file(struct fsck *f, const struct file *file)
 
 	if (damaged) {
 		say_damage(f, file);
-		f->res.corrupt_files++;
+		file->res->corrupt_files++;
 		if (f->opts.remove && !inode_is_open(file->n)) {
 			struct req *q = req_new(f->nn, &remove_method, NULL);
 
@@ -338,29 +360,32 @@ static void finish_file(struct fsck *f, const struct file *file)
 /* False: an open file that nobody wants to see. */
 static bool summarize_file(struct fsck *f, const struct inode *n, const char *path)
 {
+	struct fsck_result *res = n->ec ? &f->ec : &f->res;
 	const uint64_t len = inode_len(n);
 	const bool open = inode_is_open(n);
 
 	if (open && !f->opts.open_files) {
-		f->res.open_files++;
-		f->res.open_bytes += len;
-		f->res.open_blocks += n->nblocks;
+		res->open_files++;
+		res->open_bytes += len;
+		res->open_blocks += n->nblocks;
 		return false;
 	}
-	f->res.files++;
-	f->res.bytes += len;
-	f->res.blocks += n->nblocks;
+	res->files++;
+	res->bytes += len;
+	res->blocks += n->nblocks;
 	if ((open && f->opts.open_files) || f->opts.files)
-		fprintf(f->out, "%s %" PRIu64 " bytes, replicated: replication=%u, %u block(s)%s ",
-			path, len, n->repl, n->nblocks, open ? ", OPENFORWRITE:" : ":");
-	else if (f->res.files % 100 == 0)
+		fprintf(f->out, "%s %" PRIu64 " bytes, %s, %u block(s)%s ", path, len,
+			n->ec ? arena_printf(f->ns.a, "erasure-coded: policy=%s", n->ec->name)
+			      : arena_printf(f->ns.a, "replicated: replication=%u", n->repl),
+			n->nblocks, open ? ", OPENFORWRITE:" : ":");
+	else if (res->files % 100 == 0)
 		fputc('.', f->out);
 	return true;
 }
 
 void fsck_file(struct fsck *f, const struct inode *n, const char *path)
 {
-	struct file file = {.n = n, .path = path};
+	struct file file = {.n = n, .path = path, .res = n->ec ? &f->ec : &f->res};
 	uint32_t number = 0;
 
 	if (!summarize_file(f, n, path))
@@ -424,7 +449,7 @@ static void one_block(struct fsck *f, const char *text)
 		"Block Id: %s\nBlock belongs to: %s\nNo. of Expected Replica: %u\n"
 		"No. of live Replica: %u\nNo. of excess Replica: %u\nNo. of stale Replica: %u\n"
 		"No. of decommissioned Replica: %u\nNo. of decommissioning Replica: %u\n",
-		text, path, b->repl, c.live, c.excess, c.stale, c.decommissioned, c.decommissioning);
+		text, path, demand_of(f, n, &b->b).all, c.live, c.excess, c.stale, c.decommissioned, c.decommissioning);
 	if (f->opts.maintenance)
 		fprintf(f->out,
 			"No. of entering maintenance Replica: %u\nNo. of in maintenance Replica: %u\n",
@@ -474,10 +499,11 @@ int fsck_list_corrupt(struct fsck *f)
 
 bool fsck_is_healthy(const struct fsck *f)
 {
-	return !f->res.missing_blocks && !f->res.corrupt_blocks;
+	return !f->res.missing_blocks && !f->res.corrupt_blocks && !f->ec.missing_blocks &&
+	       !f->ec.corrupt_blocks;
 }
 
-static void percent(struct fsck *f, uint64_t n, uint64_t of)
+void fsck_percent(struct fsck *f, uint64_t n, uint64_t of)
 {
 	char buf[32];
 
@@ -488,7 +514,7 @@ static void percent(struct fsck *f, uint64_t n, uint64_t of)
 static void line(struct fsck *f, const char *what, uint64_t n)
 {
 	fprintf(f->out, "\n%s%" PRIu64, what, n);
-	percent(f, n, f->res.blocks);
+	fsck_percent(f, n, f->res.blocks);
 }
 
 static void say_alarm(struct fsck *f)
@@ -544,7 +570,7 @@ static void say_replicated(struct fsck *f)
 		fsck_float(r->blocks ? (float)r->replicas / (float)r->blocks : 0.0f, buf),
 		r->missing_blocks, r->corrupt_blocks, r->missing_replicas);
 	if (r->replicas)
-		percent(f, r->missing_replicas, r->expected);
+		fsck_percent(f, r->missing_replicas, r->expected);
 	if (r->decommissioned)
 		fprintf(f->out, "\n DecommissionedReplicas:\t%" PRIu64, r->decommissioned);
 	if (r->decommissioning)
@@ -655,13 +681,8 @@ void fsck_summary(struct fsck *f, uint32_t live_nodes)
 		" Total dirs:\t\t\t%" PRIu64 "\n Total symlinks:\t\t0\n\nReplicated Blocks:\n",
 		fsck_is_healthy(f) ? "HEALTHY" : "CORRUPT", live_nodes, f->racks, f->dirs);
 	say_replicated(f);
-	fputs("\nErasure Coded Block Groups:\n Total size:\t0 B\n Total files:\t0\n"
-	      " Total block groups (validated):\t0\n Minimally erasure-coded block groups:\t0\n"
-	      " Over-erasure-coded block groups:\t0\n Under-erasure-coded block groups:\t0\n"
-	      " Unsatisfactory placement block groups:\t0\n Average block group size:\t0.0\n"
-	      " Missing block groups:\t\t0\n Corrupt block groups:\t\t0\n"
-	      " Missing internal blocks:\t0\n Blocks queued for replication:\t0\n",
-	      f->out);
+	fputs("\nErasure Coded Block Groups:\n", f->out);
+	fsck_say_striped(f);
 	if (f->opts.policies)
 		say_policies(f);
 }

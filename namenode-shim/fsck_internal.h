@@ -53,9 +53,13 @@ struct fsck {
 	struct fsck_dir *dir; /* owned stack */
 	uint64_t dirs;
 	uint32_t step_count, racks;
-	struct fsck_result res;
+	struct fsck_result res, ec; /* of replicated files, of striped ones */
 };
 
+/** " (12.5 %)", when @of is not 0. */
+void fsck_percent(struct fsck *f, uint64_t n, uint64_t of);
+/** fsck_striped.c: the part of the summary about striped files. */
+void fsck_say_striped(struct fsck *f);
 const char *fsck_float(float v, char buf[32]);
 void fsck_file(struct fsck *f, const struct inode *n, const char *path);
 void fsck_block_ids(struct fsck *f);

@@ -236,8 +236,9 @@ void jmx_name_node_info(struct page *p)
 	put_bool(p, "UpgradeFinalized", true);
 	put_text(p, "BlockPoolId", nn->db->ident.pool_id);
 	put_text(p, "ClusterId", nn->db->ident.cluster_id);
-	put_u64(p, "HighestPriorityLowRedundancyReplicatedBlocks", nn->blocks.urgent);
-	put_u64(p, "HighestPriorityLowRedundancyECBlocks", 0);
+	put_u64(p, "HighestPriorityLowRedundancyReplicatedBlocks",
+		nn->blocks.urgent - nn->blocks.groups.urgent);
+	put_u64(p, "HighestPriorityLowRedundancyECBlocks", nn->blocks.groups.urgent);
 	put_u64(p, "Used", s->used);
 	put_u64(p, "Free", s->remaining);
 	put_u64(p, "Total", s->capacity);

@@ -45,17 +45,39 @@ static void block_counts(struct page *p)
 	put_u64(p, "PendingDeletionBlocks", datanodes_pending_deletions(&p->nn->dns));
 }
 
+static void replicated_counts(struct page *p)
+{
+	const struct blocks *bs = &p->nn->blocks;
+	const struct datanodes *dns = &p->nn->dns;
+
+	put_u64(p, "LowRedundancyReplicatedBlocks", bs->under_count - bs->groups.under);
+	put_u64(p, "CorruptReplicatedBlocks", bs->corrupt - bs->groups.corrupt);
+	put_u64(p, "MissingReplicatedBlocks", bs->missing - bs->groups.missing);
+	put_u64(p, "MissingReplicationOneBlocks", bs->missing_one);
+	put_u64(p, "PendingDeletionReplicatedBlocks",
+		datanodes_pending_deletions(dns) - datanodes_pending_units(dns));
+	put_u64(p, "TotalReplicatedBlocks", HASH_COUNT(bs->map) - bs->groups.total);
+}
+
+static void group_counts(struct page *p)
+{
+	const struct blk_sums *g = &p->nn->blocks.groups;
+
+	put_u64(p, "LowRedundancyECBlockGroups", g->under);
+	put_u64(p, "CorruptECBlockGroups", g->corrupt);
+	put_u64(p, "MissingECBlockGroups", g->missing);
+	put_u64(p, "BytesInFutureECBlockGroups", 0);
+	put_u64(p, "PendingDeletionECBlocks", datanodes_pending_units(&p->nn->dns));
+	put_u64(p, "TotalECBlockGroups", g->total);
+}
+
 void jmx_fs_namesystem(struct page *p)
 {
 	static const char *const zeros[] = {"ProvidedCapacityTotal", "SnapshottableDirectories",
 					    "Snapshots", "NumEncryptionZones", "CurrentTokensCount",
 					    "PendingSPSPaths", "LockQueueLength",
 					    "ReadLockLongHoldCount", "WriteLockLongHoldCount",
-					    "HighestPriorityLowRedundancyECBlocks",
 					    "BytesInFutureReplicatedBlocks",
-					    "LowRedundancyECBlockGroups", "CorruptECBlockGroups",
-					    "MissingECBlockGroups", "BytesInFutureECBlockGroups",
-					    "PendingDeletionECBlocks", "TotalECBlockGroups",
 					    "ExcessBlocks", "NumTimedOutPendingReconstructions",
 					    "PostponedMisreplicatedBlocks",
 					    "PendingDataNodeMessageCount",
@@ -84,13 +106,10 @@ void jmx_fs_namesystem(struct page *p)
 	put_u64(p, "NumActiveClients", HASH_COUNT(p->nn->leases.table));
 	block_counts(p);
 	put_u64(p, "CorruptBlocks", bs->corrupt);
-	put_u64(p, "LowRedundancyReplicatedBlocks", bs->under_count);
-	put_u64(p, "CorruptReplicatedBlocks", bs->corrupt);
-	put_u64(p, "MissingReplicatedBlocks", bs->missing);
-	put_u64(p, "MissingReplicationOneBlocks", bs->missing_one);
-	put_u64(p, "HighestPriorityLowRedundancyReplicatedBlocks", bs->urgent);
-	put_u64(p, "PendingDeletionReplicatedBlocks", datanodes_pending_deletions(&p->nn->dns));
-	put_u64(p, "TotalReplicatedBlocks", HASH_COUNT(bs->map));
+	replicated_counts(p);
+	group_counts(p);
+	put_u64(p, "HighestPriorityLowRedundancyReplicatedBlocks", bs->urgent - bs->groups.urgent);
+	put_u64(p, "HighestPriorityLowRedundancyECBlocks", bs->groups.urgent);
 	put_u64(p, "BlockCapacity", HASH_COUNT(bs->map));
 	put_u64(p, "TotalSyncCount", metric_get(METRIC_NN_COMMITS));
 	put_u64(p, "StaleDataNodes", s->stale);
@@ -123,23 +142,12 @@ void jmx_fs_state(struct page *p)
 
 void jmx_replicated_state(struct page *p)
 {
-	const struct blocks *bs = &p->nn->blocks;
-
-	put_u64(p, "LowRedundancyReplicatedBlocks", bs->under_count);
-	put_u64(p, "CorruptReplicatedBlocks", bs->corrupt);
-	put_u64(p, "MissingReplicatedBlocks", bs->missing);
-	put_u64(p, "MissingReplicationOneBlocks", bs->missing_one);
+	replicated_counts(p);
 	put_u64(p, "BytesInFutureReplicatedBlocks", 0);
-	put_u64(p, "PendingDeletionReplicatedBlocks", datanodes_pending_deletions(&p->nn->dns));
-	put_u64(p, "TotalReplicatedBlocks", HASH_COUNT(bs->map));
 }
 
 void jmx_ec_state(struct page *p)
 {
-	static const char *const zeros[] = {"LowRedundancyECBlockGroups", "CorruptECBlockGroups",
-					    "MissingECBlockGroups", "BytesInFutureECBlockGroups",
-					    "PendingDeletionECBlocks", "TotalECBlockGroups", NULL};
-
-	put_zeros(p, zeros);
-	put_text(p, "EnabledEcPolicies", "");
+	group_counts(p);
+	put_text(p, "EnabledEcPolicies", p->nn->ec_enabled);
 }

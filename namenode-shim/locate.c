@@ -240,7 +240,7 @@ static Hd__LocatedBlockProto *locate_group(struct req *q, const struct inode_blo
 	}
 	l = locate_on(q, &ib->b, offset, st, n);
 	locate_units(q, l, units, n);
-	l->corrupt = b->state == BLK_COMPLETE && blk_readable(b) < ec_units_needed(blk_ec(b), ib->b.len);
+	l->corrupt = (b->flags & BLK_CORRUPT) && blk_readable(b) < ec_units_needed(blk_ec(b), ib->b.len);
 	return l;
 }
 

@@ -12,6 +12,7 @@
 #include "namenode-shim/file.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/placement.h"
+#include "namenode-shim/rebuild.h"
 #include "namenode-shim/req.h"
 
 static uint32_t check_nodes(struct nn *nn, uint64_t now)
@@ -72,21 +73,34 @@ static void order_copy(struct nn *nn, struct blk *b, uint64_t now)
 	free(not);
 }
 
-/* Copies of blocks that have too few replicas; each is looked at once per round. */
-static void order_copies(struct nn *nn, uint32_t live, uint64_t now)
+/* Each of @line is looked at once, while there is budget for orders; what is left of it. */
+static uint64_t order_line(struct nn *nn, struct list *line, uint64_t look, uint64_t budget, uint64_t now)
 {
-	uint64_t budget = (uint64_t)live * MONITOR_COPIES_PER_NODE, look = nn->blocks.under_count;
-
-	while (budget && look--) {
-		struct blk *b = container_of(nn->blocks.under.next, struct blk, work);
+	while (budget && look-- && !list_empty(line)) {
+		struct blk *b = container_of(line->next, struct blk, work);
 
 		list_del(&b->work); /* to the end of the line */
-		list_add_tail(&nn->blocks.under, &b->work);
-		if (!(b->flags & BLK_MISSING) && !blk_ec(b)) {
+		list_add_tail(line, &b->work);
+		if (b->flags & BLK_MISSING)
+			continue;
+		if (blk_ec(b))
+			rebuild_order(nn, b, now);
+		else
 			order_copy(nn, b, now);
-			budget--;
-		}
+		budget--;
 	}
+	return budget;
+}
+
+/* Copies of blocks that have too few replicas, those first that another loss would end. */
+static void order_copies(struct nn *nn, uint32_t live, uint64_t now)
+{
+	struct blocks *bs = &nn->blocks;
+	const uint64_t urgent = bs->urgent, others = bs->under_count - bs->urgent;
+	uint64_t budget = (uint64_t)live * MONITOR_COPIES_PER_NODE;
+
+	budget = order_line(nn, &bs->first, urgent, budget, now);
+	(void)order_line(nn, &bs->under, others, budget, now);
 }
 
 static void check_leases(struct nn *nn)

@@ -53,11 +53,15 @@ static int load_inode(void *arg, struct inode *n)
 static int load(struct nn *nn, struct err *err)
 {
 	struct arena a = {0};
+	const char *enabled;
 	int rc = txn_read_begin(&nn->reader);
 
 	if (rc < 0)
 		return err_sys(err, rc, "cannot read the namespace");
-	rc = inode_each(&nn->reader, &a, load_inode, nn);
+	rc = ecpol_enabled_text(&nn->reader, &nn->set.ec, &a, &enabled);
+	if (!rc)
+		snprintf(nn->ec_enabled, sizeof(nn->ec_enabled), "%s", enabled);
+	rc = rc ? rc : inode_each(&nn->reader, &a, load_inode, nn);
 	txn_read_end(&nn->reader);
 	arena_free(&a);
 	if (rc < 0) {
@@ -381,6 +385,7 @@ static void apply_block(struct nn *nn, const struct effect *e)
 	case FX_LEASE_ADD:
 	case FX_LEASE_DEL:
 	case FX_INODES:
+	case FX_POLICIES:
 	case FX_HOSTS:
 		break; /* handled by callers */
 	}
@@ -405,6 +410,8 @@ static void apply(struct nn *nn, const struct effect_list *l)
 			leases_del(&nn->leases, e->holder, e->inode);
 		else if (e->kind == FX_INODES)
 			nn->inodes += (uint64_t)e->delta;
+		else if (e->kind == FX_POLICIES)
+			snprintf(nn->ec_enabled, sizeof(nn->ec_enabled), "%s", e->holder);
 		else if (e->kind == FX_HOSTS)
 			take_hosts(nn);
 		else

@@ -29,6 +29,7 @@
 #include "namenode-shim/blocks.h"
 #include "namenode-shim/datanodes.h"
 #include "namenode-shim/db.h"
+#include "namenode-shim/ecpolicy.h"
 #include "namenode-shim/leases.h"
 #include "namenode-shim/settings.h"
 
@@ -76,6 +77,7 @@ struct nn {
 	struct leases leases;
 	struct safemode safe;
 	atomic_uint_fast64_t inodes; /* metric */
+	char ec_enabled[ECPOL_MAX * EC_NAME_MAX]; /* names of the erasure-coding policies enabled */
 	struct hosts *hosts; /* owned */
 	struct racks *racks; /* owned */
 	struct lane *lane;   /* owned, from nn_start() to nn_stop(): what requests wait for */

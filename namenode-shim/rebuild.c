@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/rebuild.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "erasurecoding.pb-c.h"
+#include "namenode-shim/arena.h"
+#include "namenode-shim/blocks.h"
+#include "namenode-shim/datanodes.h"
+#include "namenode-shim/locate.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/placement.h"
+#include "namenode-shim/req.h"
+
+#define BIT(unit) (1u << (unit))
+
+/* ---- ordering ---- */
+
+static uint32_t queued(const struct list *orders)
+{
+	uint32_t n = 0;
+
+	list_for_each(l, orders)
+		n++;
+	return n;
+}
+
+/* Up to @want nodes that have nothing of @b, nor are to get any. */
+static uint32_t find_targets(struct nn *nn, const struct blk *b, uint32_t want, struct storage **ret)
+{
+	const struct dn **not = xcalloc((size_t)b->nreps + b->npending + 1u, sizeof(struct dn *));
+	struct place p = {.want = want, .spread = true, .exclude = not,
+			  .block_size = blk_unit_len(b, b->b.len, 0), .nholders = b->nreps};
+	uint32_t n;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		not[p.nexclude++] = b->rep[i].st->dn;
+	for (uint16_t i = 0; i < b->npending; i++)
+		not[p.nexclude++] = b->pending[i].st->dn;
+	n = place_choose(&nn->dns, &p, ret);
+	free(not);
+	return n;
+}
+
+/* A good replica of @unit, rather on a node that stays. */
+static const struct replica *find_source(const struct blk *b, unsigned unit)
+{
+	const struct replica *best = NULL;
+
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		const struct replica *r = &b->rep[i];
+
+		if (r->unit == unit && r->state == REPLICA_FINALIZED && !r->corrupt && !r->excess &&
+		    r->st->dn->alive && (!best || r->st->dn->admin == DN_NORMAL))
+			best = r;
+	}
+	return best;
+}
+
+/* Units of @set in their order: data first, of which there is less to decode. */
+static void add_sources(const struct blk *b, uint32_t set, struct rebuild *r)
+{
+	for (unsigned unit = 0; unit < b->repl; unit++) {
+		const struct replica *rep = set & BIT(unit) ? find_source(b, unit) : NULL;
+
+		if (!rep)
+			continue;
+		r->source_unit[r->nsources] = (uint8_t)unit;
+		r->source[r->nsources++] = rep->st->dn;
+	}
+}
+
+static bool order_decode(struct nn *nn, struct blk *b, uint32_t lost, uint64_t now)
+{
+	const uint32_t readable = group_readable(b);
+	struct rebuild r = {.b = b->b, .skip = group_away(b) & ~readable};
+
+	r.ntargets = find_targets(nn, b, (uint32_t)__builtin_popcount(lost), r.target);
+	if (!r.ntargets)
+		return false;
+	if (queued(&r.target[0]->dn->rebuilds) >= DN_REBUILDS_MAX * 2)
+		return true; /* later: it is busy */
+	add_sources(b, readable, &r);
+	log_info("op=rebuild group=%lld lost=%x sources=%u targets=%u by=%s", (long long)b->b.id, lost,
+		 r.nsources, r.ntargets, r.target[0]->dn->uuid);
+	for (uint32_t i = 0; i < r.ntargets; i++)
+		blk_add_pending(&nn->blocks, b, r.target[i], now + nn->blocks.pending_timeout_ns);
+	dn_order_rebuild(r.target[0]->dn, &r);
+	return true;
+}
+
+/* A unit that is only where it cannot stay. */
+static bool order_move(struct nn *nn, struct blk *b, const struct replica *rep, uint64_t now)
+{
+	const struct block unit = {blk_replica_id(b, rep), b->b.gs, blk_unit_len(b, b->b.len, rep->unit)};
+	struct dn *src = rep->st->dn;
+	struct storage *target;
+
+	if (queued(&src->transfers) >= DN_TRANSFERS_MAX * 2)
+		return true;
+	if (!find_targets(nn, b, 1, &target))
+		return false;
+	log_info("op=copy block=%lld from=%s to=%s", (long long)unit.id, src->uuid, target->dn->uuid);
+	dn_order_transfer(src, &unit, target);
+	blk_add_pending(&nn->blocks, b, target, now + nn->blocks.pending_timeout_ns);
+	return true;
+}
+
+static bool order_moves(struct nn *nn, struct blk *b, uint32_t leaving, uint64_t now)
+{
+	bool found = true;
+
+	for (uint16_t i = 0; i < b->nreps && found; i++) {
+		const struct replica *rep = &b->rep[i];
+
+		if (!(leaving & BIT(rep->unit)) || rep->state != REPLICA_FINALIZED || rep->corrupt ||
+		    rep->excess || !rep->st->dn->alive)
+			continue;
+		leaving &= ~BIT(rep->unit);
+		found = order_move(nn, b, rep, now);
+	}
+	return found;
+}
+
+void rebuild_order(struct nn *nn, struct blk *b, uint64_t now)
+{
+	const uint32_t all = ec_units_existing(blk_ec(b), b->b.len), readable = group_readable(b);
+	const uint32_t away = group_away(b), lost = all & ~readable & ~away;
+	const uint32_t leaving = readable & ~group_live(b) & ~away;
+	bool found = true;
+
+	if (b->npending || (uint32_t)__builtin_popcount(readable) < ec_units_needed(blk_ec(b), b->b.len))
+		return;
+	if (lost)
+		found = order_decode(nn, b, lost, now);
+	else if (leaving)
+		found = order_moves(nn, b, leaving, now);
+	if (!found)
+		(void)blk_drop_one_corrupt(&nn->blocks, b); /* its node is free for a good one then */
+	blk_recheck(&nn->blocks, b);
+}
+
+/* ---- telling ---- */
+
+static Hd__DatanodeInfosProto *nodes(struct req *q, size_t n)
+{
+	Hd__DatanodeInfosProto *m =
+		req_new_msg(q, Hd__DatanodeInfosProto, hd__datanode_infos_proto__init);
+
+	m->datanodes = arena_array(&q->mem, Hd__DatanodeInfoProto *, n);
+	return m;
+}
+
+static void put_targets(struct req *q, const struct rebuild *r, Hd__BlockECReconstructionInfoProto *m)
+{
+	Hd__StorageUuidsProto *ids = req_new_msg(q, Hd__StorageUuidsProto, hd__storage_uuids_proto__init);
+	Hd__StorageTypesProto *types =
+		req_new_msg(q, Hd__StorageTypesProto, hd__storage_types_proto__init);
+
+	m->targetdninfos = nodes(q, r->ntargets);
+	m->targetstorageuuids = ids;
+	m->targetstoragetypes = types;
+	ids->storageuuids = arena_array(&q->mem, char *, r->ntargets);
+	types->storagetypes = arena_array(&q->mem, Hd__StorageTypeProto, r->ntargets);
+	for (uint32_t i = 0; i < r->ntargets; i++) {
+		m->targetdninfos->datanodes[i] = locate_dn(&q->mem, r->target[i]->dn);
+		ids->storageuuids[i] = arena_strdup(&q->mem, r->target[i]->id);
+		types->storagetypes[i] = (Hd__StorageTypeProto)r->target[i]->type;
+	}
+	m->targetdninfos->n_datanodes = ids->n_storageuuids = types->n_storagetypes = r->ntargets;
+}
+
+static ProtobufCBinaryData bytes(struct req *q, const uint8_t *p, size_t n)
+{
+	uint8_t *copy = arena_array(&q->mem, uint8_t, n + 1);
+
+	memcpy(copy, p, n);
+	return (ProtobufCBinaryData){n, copy};
+}
+
+static Hd__BlockECReconstructionInfoProto *info(struct req *q, const struct blk *b, const struct rebuild *r)
+{
+	Hd__BlockECReconstructionInfoProto *m = req_new_msg(q, Hd__BlockECReconstructionInfoProto,
+							    hd__block_ecreconstruction_info_proto__init);
+	uint8_t skip[EC_UNITS_MAX];
+	size_t nskip = 0;
+
+	m->block = locate_ext_block(q, &q->mem, &b->b);
+	m->ecpolicy = locate_policy(&q->mem, blk_ec(b));
+	m->sourcedninfos = nodes(q, r->nsources);
+	for (uint32_t i = 0; i < r->nsources; i++)
+		m->sourcedninfos->datanodes[i] = locate_dn(&q->mem, r->source[i]);
+	m->sourcedninfos->n_datanodes = r->nsources;
+	m->liveblockindices = bytes(q, r->source_unit, r->nsources);
+	put_targets(q, r, m);
+	for (uint8_t unit = 0; unit < EC_UNITS_MAX; unit++)
+		if (r->skip & BIT(unit))
+			skip[nskip++] = unit;
+	PB_SET(m, excludereconstructedindices, bytes(q, skip, nskip));
+	return m;
+}
+
+Hdd__DatanodeCommandProto *rebuild_command(struct req *q, struct dn *dn)
+{
+	Hdd__DatanodeCommandProto *c =
+		req_new_msg(q, Hdd__DatanodeCommandProto, hdd__datanode_command_proto__init);
+	Hdd__BlockECReconstructionCommandProto *m =
+		req_new_msg(q, Hdd__BlockECReconstructionCommandProto,
+			    hdd__block_ecreconstruction_command_proto__init);
+	struct list *l;
+
+	c->cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockECReconstructionCommand;
+	c->blkecreconstructioncmd = m;
+	m->blockecreconstructioninfo =
+		arena_array(&q->mem, Hd__BlockECReconstructionInfoProto *, DN_REBUILDS_MAX);
+	while (m->n_blockecreconstructioninfo < DN_REBUILDS_MAX && (l = list_pop(&dn->rebuilds))) {
+		struct rebuild *r = container_of(l, struct rebuild, link);
+		const struct blk *b = blocks_find(&q->nn->blocks, r->b.id);
+
+		if (b && b->state == BLK_COMPLETE && b->b.gs == r->b.gs && b->b.len == r->b.len)
+			m->blockecreconstructioninfo[m->n_blockecreconstructioninfo++] = info(q, b, r);
+		rebuild_free(r);
+	}
+	return m->n_blockecreconstructioninfo ? c : NULL;
+}
