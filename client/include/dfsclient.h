@@ -199,8 +199,9 @@ DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create
  * Fails with [NN], [DN]; -ENOENT no such file (and no DFS_APPEND_CREATE); -EISDIR it is a
  * directory; -EBUSY another client is writing it, or its last block is being recovered: wait, or
  * take it over with dfs_recover_lease(); -EAGAIN its last block is still not reported by enough
- * data nodes after 60 s; -ENOSPC too few data nodes for its replication; -ENOTSUP an erasure-coded
- * or encrypted file. After a failure behind the NameNode's consent the lease is given back.
+ * data nodes after 60 s; -ENOSPC too few data nodes for its replication; -ENOTSUP an encrypted file, or an
+ * erasure-coded one without DFS_APPEND_NEW_BLOCK. After a failure behind the NameNode's consent the
+ * lease is given back.
  */
 DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct dfs_file **ret,
 		       struct dfs_err *err);
@@ -213,8 +214,9 @@ DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct 
  */
 DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struct dfs_err *err);
 /** hflush: wait until all bytes written are received by every node of the pipeline and visible to
- *  new readers. They survive the death of this process and of all but one node of the pipeline.
- *  Fails as dfs_write(). */
+ *  new readers. They survive the death of this process and of all but one node of the pipeline. Of an
+ *  erasure-coded file they are then on disk, and any m nodes may die; what follows goes to a new
+ *  block group, so this is not for every few bytes (dfs.client.ec.flush). Fails as dfs_write(). */
 DFS_API int dfs_flush(struct dfs_file *f, struct dfs_err *err);
 /** hsync: dfs_flush(), and on disk on every node of the pipeline. Fails as dfs_write(). */
 DFS_API int dfs_hsync(struct dfs_file *f, struct dfs_err *err);

@@ -176,9 +176,11 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 					       {"ALWAYS", REPLACE_ALWAYS},
 					       {"NEVER", REPLACE_NEVER},
 					       {0}};
+	static const struct choice ec_flush[] = {
+		{"group", EC_FLUSH_GROUP}, {"ignore", EC_FLUSH_IGNORE}, {0}};
 #define REPLACE "dfs.client.block.write.replace-datanode-on-failure."
 	struct settings s = {0};
-	int mode = 0, type = 0, pol = 0, rc;
+	int mode = 0, type = 0, pol = 0, flush = 0, rc;
 
 	rc = conf_choice(c, "dfs.client.rdma", rdma, &mode, err);
 	rc = rc ?: conf_choice(c, "dfs.checksum.type", crc, &type, err);
@@ -209,6 +211,7 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 	rc = rc ?: conf_bool(c, "dfs.client.retry.policy.enabled", false, &s.retry_enabled, err);
 	rc = rc ?: conf_retries(c, &s, err);
 	rc = rc ?: conf_hints(c, &s, err);
+	rc = rc ?: conf_choice(c, "dfs.client.ec.flush", ec_flush, &flush, err);
 	rc = rc ?: conf_umask(c, &s.umask, err);
 	rc = rc ?: conf_size(c, "dfs.rdma.eager.limit", 0, &s.eager_limit, err);
 	rc = rc ?: conf_size(c, "dfs.blocksize", 0, &s.block_size, err);
@@ -218,6 +221,7 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 		return rc;
 	s.rdma = (enum rdma_mode)mode;
 	s.crc_type = (enum crc_type)type;
+	s.ec_flush = (enum ec_flush)flush;
 	s.replace_policy = (enum replace_policy)pol;
 	if (s.window_packets < 2)
 		s.window_packets = 2;

@@ -18,6 +18,8 @@
 enum rdma_mode { RDMA_AUTO, RDMA_REQUIRE, RDMA_OFF };
 enum replace_policy { REPLACE_DEFAULT, REPLACE_ALWAYS, REPLACE_NEVER };
 
+enum ec_flush { EC_FLUSH_GROUP, EC_FLUSH_IGNORE };
+
 enum hint { HINT_NONE, HINT_NO, HINT_YES }; /* to data nodes, when it is set at all */
 
 #define RETRY_STEPS_MAX 8
@@ -51,6 +53,7 @@ struct settings {
 	bool has_readahead;               /* dfs.client.cache.readahead: bytes */
 	uint64_t readahead;
 	uint64_t eager_limit;             /* dfs.rdma.eager.limit; 0: calibrated */
+	enum ec_flush ec_flush;           /* dfs.client.ec.flush */
 	uint32_t umask;                   /* fs.permissions.umask-mode */
 	uint64_t block_size;              /* dfs.blocksize; 0: the server's default */
 	uint32_t replication;             /* dfs.replication; 0: the server's */

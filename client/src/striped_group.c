@@ -351,6 +351,7 @@ int striped_group_open(struct striped_writer *w, struct err *err)
 	if (rc == 0) {
 		w->f.has_block = true;
 		w->f.block_len = 0;
+		w->to_commit = w->parked = false;
 		rc = note_missing(w, err);
 	}
 	return rc;
@@ -358,25 +359,67 @@ int striped_group_open(struct striped_writer *w, struct err *err)
 
 /* The empty last packet finalises a unit. Nodes that fail now are not told of: the others have no
  * stream any more that could take a new stamp, as with the stock client. */
-static int send_last(struct striped_writer *w, struct err *err)
+static int send_last(struct striped_writer *w, bool sync, struct err *err)
 {
 	int rc = 0;
 
 	for (unsigned u = 0; rc == 0 && u < striped_units(w); u++)
 		if (has_stream(w, u))
-			rc = pipe_queue_empty(&w->unit[u].pipe, true, false, err);
+			rc = pipe_queue_empty(&w->unit[u].pipe, true, sync, err);
 	return rc ?: striped_drain(w, err);
 }
 
-int striped_group_finish(struct striped_writer *w, struct err *err)
+int striped_group_finish(struct striped_writer *w, bool sync, struct err *err)
 {
 	int rc = striped_repair(w, err);
 
-	rc = rc ?: send_last(w, err);
+	rc = rc ?: send_last(w, sync, err);
 	if (rc < 0)
 		return rc;
 	w->f.block_len = w->offset;
 	w->file_done += w->offset;
+	w->to_commit = true;
 	striped_group_drop(w);
 	return 0;
+}
+
+/* All places of @lb's group are empty from now on: nobody is to be asked about it, and when this writer
+ * dies the NameNode drops it at once. */
+static int empty_group(struct striped_writer *w, Hd__LocatedBlockProto *lb, struct err *err)
+{
+	const Hd__ExtendedBlockProto last = w->f.block;
+	Hd__LocatedBlockProto *stamp;
+	int rc;
+
+	w->f.block = *lb->b; /* `previous` stays as it is: addBlock will name it again */
+	rc = written_new_stamp(&w->f, 0, &stamp, err);
+	if (rc == 0) {
+		const uint32_t failed = w->failed;
+
+		pb_free(w->stamp);
+		w->stamp = stamp;
+		w->failed = (1u << striped_units(w)) - 1;
+		rc = update_pipeline(w, err);
+		w->failed = failed;
+		w->stamp = NULL;
+		pb_free(stamp);
+	}
+	w->f.block = last;
+	return rc;
+}
+
+int striped_group_park(struct striped_writer *w, struct err *err)
+{
+	Hd__LocatedBlockProto *lb = NULL;
+	int rc;
+
+	assert(!w->lb && w->to_commit);
+	rc = written_add_block(&w->f, &lb, err);
+	rc = rc ?: empty_group(w, lb, err);
+	pb_free(lb);
+	if (rc == 0) {
+		w->to_commit = false;
+		w->parked = true;
+	}
+	return rc;
 }

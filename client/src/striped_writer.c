@@ -143,11 +143,11 @@ static int need_cur(struct striped_writer *w, unsigned u, uint64_t unit_at, stru
 	return unit->cur ? 0 : err_set(err, -ENOMEM, "out of memory for a packet");
 }
 
-static int finish_group(struct striped_writer *w, struct err *err)
+static int finish_group(struct striped_writer *w, bool sync, struct err *err)
 {
 	int rc = flush_row(w, err);
 
-	return rc ?: striped_group_finish(w, err);
+	return rc ?: striped_group_finish(w, sync, err);
 }
 
 /* A row is whole: failures are told now, and a group may be full. */
@@ -157,7 +157,7 @@ static int end_row(struct striped_writer *w, struct err *err)
 
 	release_row(w);
 	if (w->offset == w->policy.k * w->unit_max)
-		return striped_group_finish(w, err);
+		return striped_group_finish(w, false, err);
 	if (w->untold)
 		rc = striped_repair(w, err);
 	return rc;
@@ -246,11 +246,19 @@ static ssize_t do_write(struct written *f, const void *buf, size_t len, struct e
 	return n < 0 ? n : (ssize_t)len;
 }
 
-static int flush_locked(struct striped_writer *w, struct err *err)
+/* What was written is durable, and known to the NameNode, once its group is finished and committed:
+ * docs/design/ec-sync.md. What follows goes to a new group. */
+static int flush_locked(struct striped_writer *w, uint32_t flags, struct err *err)
 {
-	(void)w;
-	(void)err;
-	return 0;
+	int rc = 0;
+
+	if (w->f.fs->set.ec_flush == EC_FLUSH_IGNORE)
+		return 0;
+	if (w->lb)
+		rc = finish_group(w, flags & DFS_SYNC_DISK, err);
+	if (rc == 0 && w->to_commit)
+		rc = striped_group_park(w, err);
+	return rc;
 }
 
 static int do_flush(struct written *f, uint32_t flags, struct err *err)
@@ -258,13 +266,12 @@ static int do_flush(struct written *f, uint32_t flags, struct err *err)
 	struct striped_writer *w = writer_of(f);
 	int rc;
 
-	(void)flags;
 	enter(w);
 	rc = w->rc;
 	if (rc < 0)
 		*err = w->err;
 	else
-		rc = flush_locked(w, err);
+		rc = flush_locked(w, flags, err);
 	if (rc < 0)
 		fail(w, rc, err);
 	pthread_mutex_unlock(&w->lock);
@@ -273,8 +280,10 @@ static int do_flush(struct written *f, uint32_t flags, struct err *err)
 
 static int close_locked(struct striped_writer *w, struct err *err)
 {
-	int rc = w->lb ? finish_group(w, err) : 0;
+	int rc = w->lb ? finish_group(w, false, err) : 0;
 
+	if (rc == 0 && w->parked)
+		return written_release(&w->f, err);
 	return rc ?: written_complete(&w->f, err);
 }
 

@@ -54,6 +54,8 @@ struct striped_writer {
 	Hd__LocatedBlockProto *lb;    /* owned; the group as addBlock answered; NULL: none is open */
 	Hd__LocatedBlockProto *stamp; /* owned; tokens of the last new stamp; NULL */
 	struct group group;     /* view of lb */
+	bool to_commit;         /* the last group is finished, and the NameNode does not know it yet */
+	bool parked;            /* an empty group without nodes waits behind the last one */
 	uint64_t offset;        /* bytes of the group taken from the caller */
 	uint32_t coded;         /* columns of this row whose parity is queued */
 	uint32_t failed;        /* set of units that are lost to this group */
@@ -107,7 +109,10 @@ int striped_drain(struct striped_writer *w, struct err *err);
 /** Tell the NameNode and the other nodes about units that failed, if there are any untold. All bytes
  *  of the group must be queued, and its parity. */
 int striped_repair(struct striped_writer *w, struct err *err);
-/** Drain, repair, finalise the units; the group is f's last block from then on. */
-int striped_group_finish(struct striped_writer *w, struct err *err);
+/** Drain, repair, finalise the units, with @sync on disk; the group is f's last block from then on. */
+int striped_group_finish(struct striped_writer *w, bool sync, struct err *err);
+/** After striped_group_finish(): the NameNode commits the group, for good, and keeps an empty one without
+ *  nodes behind it (docs/design/ec-sync.md). */
+int striped_group_park(struct striped_writer *w, struct err *err);
 /** The group is over: forget its nodes. */
 void striped_group_drop(struct striped_writer *w);

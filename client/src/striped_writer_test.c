@@ -25,7 +25,7 @@
 #define UNITS (K + M)
 #define ROW (K * CELL)
 #define GROUP (K * BLOCK)
-#define GROUPS_MAX 4
+#define GROUPS_MAX 32
 #define NODES 12
 #define SIZE_MAX_HERE (2 * GROUP + ROW + 100000)
 
@@ -48,7 +48,9 @@ static struct {
 	unsigned updates;     /* updatePipeline of this group */
 	uint64_t updated_len;
 	uint64_t ended[GROUPS_MAX]; /* as `previous` or complete() says */
-	bool complete;
+	uint64_t stamp_before; /* of the group before the last one */
+	bool parked;          /* an empty group without nodes is behind the last one */
+	bool complete, released;
 	unsigned nodes;       /* the NameNode has so many */
 	/* what fails */
 	uint32_t fail;        /* units of the first group, */
@@ -260,6 +262,8 @@ static int add_block(const Hd__AddBlockRequestProto *q, void *ret, struct err *e
 	f.lb.n_storageids = f.lb.n_storagetypes = f.lb.n_locs;
 	add_tokens(&f, unit);
 	nn.groups++;
+	nn.parked = false;
+	nn.stamp_before = nn.stamp;
 	nn.stamp = nn.next_stamp++;
 	nn.updates = 0;
 	nn.holes = 0;
@@ -301,6 +305,15 @@ static void update_pipeline(const Hd__UpdatePipelineRequestProto *q)
 		assert_int_equal(q->newnodes[u]->xferport, node + 1);
 		assert_string_equal(q->storageids[u], want);
 	}
+	if (nn.holes == (1u << UNITS) - 1) { /* as if the group were not there: addBlock gives it out again */
+		assert_int_equal(q->newblock->numbytes, 0);
+		for (unsigned u = 0; u < UNITS; u++)
+			free(nn.unit[nn.groups - 1][u].data);
+		memset(nn.unit[--nn.groups], 0, sizeof(nn.unit[0]));
+		nn.stamp = nn.stamp_before;
+		nn.parked = true;
+		return;
+	}
 	nn.stamp = q->newblock->generationstamp;
 	nn.updated_len = q->newblock->numbytes;
 	nn.updates++;
@@ -312,6 +325,7 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 		   const ProtobufCMessageDescriptor *reply, void *ret, struct err *err)
 {
 	Hd__CompleteResponseProto done = HD__COMPLETE_RESPONSE_PROTO__INIT;
+	Hd__RecoverLeaseResponseProto released = HD__RECOVER_LEASE_RESPONSE_PROTO__INIT;
 
 	(void)fs;
 	(void)reply;
@@ -321,8 +335,14 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 		new_stamp((const void *)req, ret);
 	} else if (strcmp(method, "updatePipeline") == 0) {
 		update_pipeline((const void *)req);
+	} else if (strcmp(method, "recoverLease") == 0) {
+		assert_true(nn.parked); /* nothing but this drops the empty group */
+		nn.complete = nn.released = true;
+		released.result = true;
+		answer(&hd__recover_lease_response_proto__descriptor, &released, ret);
 	} else {
 		assert_string_equal(method, "complete");
+		assert_false(nn.parked);
 		note_end(((const Hd__CompleteRequestProto *)(const void *)req)->last);
 		nn.complete = true;
 		done.result = true;
@@ -349,6 +369,15 @@ void __wrap_keeper_remove(struct dfs *fs, struct kept *k)
 
 /* ---- writing and judging ---- */
 
+static uint64_t sum_of_groups(void)
+{
+	uint64_t sum = 0;
+
+	for (unsigned g = 0; g < nn.groups; g++)
+		sum += nn.ended[g];
+	return sum;
+}
+
 static uint8_t *content;
 
 static void begin(uint32_t fail, enum when when)
@@ -363,14 +392,16 @@ static void begin(uint32_t fail, enum when when)
 	nn.when = when;
 }
 
-/* @len bytes in pieces of every kind. 0, or the first failure. */
-static int put(uint64_t len, struct err *err)
+/* @len bytes in pieces of every kind, with a flush behind every @flush of them. 0, or the first
+ * failure. */
+static int put_flushed(uint64_t len, unsigned flush, struct err *err)
 {
 	static char client[] = "client";
 	struct dfs fs = {.set = {.packet_size = 1 << 16, .socket_timeout_ms = 60000}};
 	struct striped_opts o = {.file_id = 7, .block_size = BLOCK, .bpc = 512, .crc_type = CRC_CRC32C};
 	struct striped_writer *w;
 	uint64_t at = 0;
+	unsigned pieces = 0;
 	ssize_t n = 0;
 	int rc;
 
@@ -383,6 +414,12 @@ static int put(uint64_t len, struct err *err)
 
 		n = w->f.ops->write(&w->f, content + at, piece < left ? piece : left, err);
 		at += n > 0 ? (uint64_t)n : 0;
+		if (flush && n > 0 && ++pieces % flush == 0 && w->f.ops->flush(&w->f, DFS_SYNC_DISK, err) < 0)
+			n = -1;
+		if (flush && n > 0 && pieces % flush == 0) {
+			assert_true(nn.parked);
+			assert_int_equal(sum_of_groups(), at); /* committed, all of it */
+		}
 	}
 	rc = n < 0 ? (int)n : w->f.ops->close(&w->f, err);
 	if (rc == 0)
@@ -392,23 +429,29 @@ static int put(uint64_t len, struct err *err)
 	return rc;
 }
 
+static int put(uint64_t len, struct err *err)
+{
+	return put_flushed(len, 0, err);
+}
+
 /* All groups hold what they should; @lost units of the first one may not. */
 static void judge(uint64_t len, uint32_t lost)
 {
 	struct ec_policy p;
 	struct ec_coder *coder;
 	struct err err = ERR_INIT;
+	uint64_t begin_at = 0;
 
 	assert_int_equal(ec_policy_make(EC_CODEC_RS, K, M, CELL, 64, &p, &err), 0);
 	assert_int_equal(ec_coder_new(&p, &coder, &err), 0);
 	assert_true(nn.complete);
-	assert_int_equal(nn.groups, (len + GROUP - 1) / GROUP);
-	for (unsigned g = 0; g < nn.groups; g++) {
-		const uint64_t glen = len - g * GROUP < GROUP ? len - g * GROUP : GROUP;
+	assert_int_equal(sum_of_groups(), len);
+	for (unsigned g = 0; g < nn.groups; begin_at += nn.ended[g++]) {
+		const uint64_t glen = nn.ended[g];
 		struct ec_src src[UNITS];
 		uint32_t good = 0, differ;
 
-		assert_int_equal(nn.ended[g], glen);
+		assert_true(glen > 0 && glen <= GROUP);
 		for (unsigned u = 0; u < UNITS; u++) {
 			struct fake_unit *f = &nn.unit[g][u];
 
@@ -428,7 +471,7 @@ static void judge(uint64_t len, uint32_t lost)
 
 			if (good & 1u << place.unit)
 				assert_int_equal(nn.unit[g][place.unit].data[place.at],
-						 content[g * GROUP + at]);
+						 content[begin_at + at]);
 		}
 	}
 	ec_coder_free(coder);
@@ -446,6 +489,7 @@ static void units_are_as_the_geometry_says(void **state)
 		begin(0, NEVER);
 		assert_int_equal(put(sizes[i], &err), 0);
 		judge(sizes[i], 0);
+		assert_int_equal(nn.groups, (sizes[i] + GROUP - 1) / GROUP); /* none ends early */
 		assert_int_equal(nn.updates, 0);
 	}
 }
@@ -497,6 +541,22 @@ static void a_unit_may_fail_while_others_come_to_a_new_stamp(void **state)
 		}
 }
 
+static void a_flush_ends_the_group_and_commits_it(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (unsigned flush = 1; flush < 4; flush++)
+		for (uint64_t len = 1; len < 500000; len = len * 5 + 1) {
+			begin(0, NEVER);
+			assert_int_equal(put_flushed(len, flush, &err), 0);
+			judge(len, 0);
+		}
+	begin(1 << 1 | 1 << 4, AT_PACKET); /* with units lost before it */
+	assert_int_equal(put_flushed(GROUP - 5, 13, &err), 0);
+	judge(GROUP - 5, 1 << 1 | 1 << 4);
+}
+
 static void one_more_is_an_error_that_names_them(void **state)
 {
 	struct err err = ERR_INIT;
@@ -542,6 +602,7 @@ int main(void)
 		cmocka_unit_test(units_are_as_the_geometry_says),
 		cmocka_unit_test(up_to_m_units_may_fail),
 		cmocka_unit_test(a_unit_may_fail_while_others_come_to_a_new_stamp),
+		cmocka_unit_test(a_flush_ends_the_group_and_commits_it),
 		cmocka_unit_test(one_more_is_an_error_that_names_them),
 		cmocka_unit_test(too_few_nodes_leave_units_out),
 	};

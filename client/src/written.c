@@ -207,6 +207,37 @@ int written_complete(struct written *f, struct err *err)
 			      (int)(COMPLETE_PATIENCE_NS / NS_PER_S));
 }
 
+/* complete() wants replicas of the last block, and blocks of groups cannot be abandoned: a recovery of
+ * the lease is what drops one that nobody has. It is refused as long as the blocks before are not
+ * reported. */
+int written_release(struct written *f, struct err *err)
+{
+	Hd__RecoverLeaseRequestProto req = HD__RECOVER_LEASE_REQUEST_PROTO__INIT;
+	const uint64_t deadline = clock_mono_ns() + COMPLETE_PATIENCE_NS;
+	uint64_t pause = POLL_FIRST_NS;
+	bool done = false;
+	int rc;
+
+	req.src = f->path;
+	req.clientname = f->fs->client_name;
+	do {
+		Hd__RecoverLeaseResponseProto *m;
+
+		err_reset(err);
+		rc = nn_call(f->fs, "recoverLease", &req.base,
+			     &hd__recover_lease_response_proto__descriptor, &m, err);
+		if (rc == -ENOENT)
+			return call_errno(rc, err);
+		if (rc == 0) {
+			done = m->result;
+			pb_free(m);
+		}
+	} while (!done && poll_pause(&pause, deadline));
+	if (done)
+		return 0;
+	return rc < 0 ? rc : err_set(err, -ETIMEDOUT, "the NameNode does not close the file");
+}
+
 int written_additional(struct written *f, const Hd__LocatedBlockProto *lb, uint64_t len,
 		       Hd__LocatedBlockProto **ret, struct err *err)
 {
