@@ -2,7 +2,8 @@
 /* What must hold: a change sees the changes before it in its batch, though memory does not know them
  * yet: of two writers one gets the file, and a file that is written again is not closed over its
  * writer's open block. What fsck found lost is deleted only if it is still lost. The
- * balancer is told of a node's blocks in steps. */
+ * balancer is told of a node's blocks in steps. A change is answered, and memory learns of it, when the disk has it, though
+ * readers may see it sooner and the next one is applied meanwhile. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,11 @@
 #include <setjmp.h>
 #include <cmocka.h>
 // clang-format on
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "NamenodeProtocol.pb-c.h"
 #include "common/base/conf.h"
@@ -113,6 +119,103 @@ static void world_fini(struct world *w)
 	nn_free(w->nn);
 	conf_free(w->conf);
 	test_db_fini(&w->d);
+}
+
+/* ---- the disk takes its time ---- */
+
+static atomic_bool gate_is_shut; /* no sync of a journal's data ends */
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+int __wrap_fdatasync(int fd)
+{
+	while (gate_is_shut)
+		(void)poll(NULL, 0, 1);
+	return __real_fdatasync(fd);
+}
+
+static atomic_uint puts_run;
+
+static int run_put(struct req *q, const void *in)
+{
+	const uint64_t key = q->arg;
+	struct effect *e = ns_effect(&q->ns, FX_LEASE_ADD);
+
+	(void)in;
+	e->inode = q->arg;
+	e->holder = "somebody";
+	puts_run++;
+	return txn_put(q->ns.t, q->nn->db->quota, &key, sizeof(key), "x", 1);
+}
+
+/* A change of its own; @stat counts it when it is answered. */
+static void submit_put(struct world *w, uint64_t key, struct call_stat *stat)
+{
+	static const struct method m = {.name = "put", .kind = REQ_CHANGE, .run = run_put};
+	struct req *q = req_new(w->nn, &m, NULL);
+
+	q->arg = key;
+	q->stat = stat;
+	nn_submit(w->nn, q);
+}
+
+static void wait_for(const atomic_uint *n, unsigned int wanted)
+{
+	for (int ms = 0; *n < wanted; ms++) {
+		assert_true(ms < 10000);
+		(void)poll(NULL, 0, 1);
+	}
+}
+
+static bool readers_see(struct world *w, uint64_t key)
+{
+	MDB_val v;
+	int rc;
+
+	assert_int_equal(txn_read_begin(&w->nn->reader), 0);
+	rc = txn_get(&w->nn->reader, w->nn->db->quota, &key, sizeof(key), &v);
+	txn_read_end(&w->nn->reader);
+	return !rc;
+}
+
+static void nobody_is_answered_before_the_disk_has_it(void **state)
+{
+	struct call_stat stat = {.name = "put"};
+	char unsynced[128];
+	struct world w;
+	uint64_t key = 1000000;
+
+	(void)state;
+	world_init(&w, false);
+	snprintf(unsynced, sizeof(unsynced), "%s/current/unsynced", w.d.dir);
+	assert_int_equal(nn_start(w.nn), 0);
+	while (access(unsynced, F_OK)) { /* until LMDB does not sync any more */
+		submit_put(&w, key++, &stat);
+		wait_for(&puts_run, (unsigned int)(key - 1000000));
+		(void)poll(NULL, 0, 1);
+	}
+	(void)poll(NULL, 0, 50); /* all are answered */
+	assert_int_equal(stat.calls, key - 1000000);
+
+	gate_is_shut = true;
+	stat.calls = puts_run = 0;
+	submit_put(&w, key, &stat);
+	while (!readers_see(&w, key)) /* readers may */
+		(void)poll(NULL, 0, 1);
+	submit_put(&w, key + 1, &stat); /* the next batch, which is applied meanwhile */
+	submit_put(&w, key + 2, &stat);
+	wait_for(&puts_run, 3);
+	(void)poll(NULL, 0, 50);
+	assert_int_equal(stat.calls, 0);
+	assert_int_equal(leases_find(&w.nn->leases, "somebody")->ninodes, key - 1000000);
+	assert_false(readers_see(&w, key + 1));
+	gate_is_shut = false;
+	for (int ms = 0; stat.calls < 3; ms++) {
+		assert_true(ms < 10000);
+		(void)poll(NULL, 0, 1);
+	}
+	nn_stop(w.nn);
+	assert_int_equal(leases_find(&w.nn->leases, "somebody")->ninodes, key + 3 - 1000000);
+	world_fini(&w);
 }
 
 /* All that is queued is one batch: the writer was not there yet. */
@@ -312,6 +415,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_of_two_writers_gets_the_file),
+		cmocka_unit_test(nobody_is_answered_before_the_disk_has_it),
 		cmocka_unit_test(a_file_written_again_is_not_closed_at_once),
 		cmocka_unit_test(what_is_lost_still_is_deleted),
 		cmocka_unit_test(what_came_back_is_not_deleted),

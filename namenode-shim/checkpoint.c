@@ -20,6 +20,7 @@
 #include "namenode-shim/db.h"
 #include "namenode-shim/db_check.h"
 #include "namenode-shim/journal.h"
+#include "namenode-shim/scribe.h"
 
 #define CHECKPOINT "checkpoint.mdb"
 #define CHECKPOINT_TMP "checkpoint.tmp"
@@ -54,10 +55,16 @@ struct db_log {
 	/* the writer's */
 	enum log_stage stage;
 	bool failed; /* the journal cannot be written: back to LMDB */
+	bool given;  /* a record is the scribe's, and it is not known yet what became of it */
+	bool lost;   /* it is known: nothing */
+	uint64_t bytes; /* of records in this segment */
 	uint64_t retry_ns; /* LOG_OFF until then */
 	struct journal *journal; /* NULL in LOG_OFF */
+	struct scribe *scribe; /* owned */
 	uint8_t *redo; /* the record */
 	size_t len, cap;
+	uint8_t *other; /* memory of the record before it, which the scribe may have */
+	size_t other_cap;
 	const void *late; /* value of the last put, not copied yet */
 	size_t late_at, late_len;
 	uint64_t since; /* bytes in closed segments since the last copy was asked for */
@@ -376,30 +383,15 @@ void log_reset(struct db *db)
 	}
 }
 
-int log_commit(struct db *db, uint64_t seq)
-{
-	struct db_log *l = db->log;
-	int rc = journal_append(l->journal, seq, JOURNAL_DATA, l->redo, l->len);
-
-	l->failed = rc < 0;
-	return rc;
-}
-
 bool log_failed(const struct db *db)
 {
 	return db->log && db->log->failed;
 }
 
-void log_undo(struct db *db, uint64_t seq, int why)
+void log_no_room(struct db *db)
 {
-	int rc = journal_append(db->log->journal, seq, JOURNAL_UNDO, "", 0);
-
-	db->log->failed = why == -ENOSPC; /* the copy takes room that LMDB needs */
-	if (rc >= 0)
-		return;
-	log_error("op=exit: a change that failed cannot be taken back from the journal: %s; start again when the disk "
-		  "of %s works", err_name(rc), db->dir);
-	_exit(1);
+	if (db->log)
+		db->log->failed = db->log->stage != LOG_OFF;
 }
 
 bool log_has_ops(const struct db *db)
@@ -422,6 +414,7 @@ static int segment_open(struct db_log *l)
 		l->since += journal_bytes(l->journal);
 	journal_free(l->journal);
 	l->journal = j;
+	l->bytes = 0;
 	return 0;
 }
 
@@ -512,6 +505,63 @@ static int roll(struct db_log *l)
 	return rc;
 }
 
+/* The record under way is on the disk, or else data.mdb is. */
+static void land(struct db_log *l)
+{
+	if (!l->given)
+		return;
+	l->given = false;
+	if (scribe_wait(l->scribe) < 0 || l->lost) {
+		l->lost = false;
+		give_up(l);
+	}
+}
+
+bool log_give(struct db *db, uint64_t seq)
+{
+	struct db_log *l = db->log;
+	uint8_t *p = l->redo;
+	const size_t cap = l->cap;
+
+	land(l);
+	if (l->stage == LOG_OFF)
+		return false; /* given up just now: data.mdb is synced, with this change */
+	if (l->stage == LOG_BOTH) { /* so it is here: LMDB synced it */
+		l->failed = journal_append(l->journal, seq, JOURNAL_DATA, p, l->len) < 0;
+		return false;
+	}
+	scribe_give(l->scribe, l->journal, seq, p, l->len);
+	l->given = true;
+	l->bytes += l->len;
+	l->redo = l->other;
+	l->cap = l->other_cap;
+	l->len = 0;
+	l->other = p;
+	l->other_cap = cap;
+	return true;
+}
+
+int log_landed(struct db *db)
+{
+	struct db_log *l = db->log;
+
+	if (!l || !l->given)
+		return 1;
+	if (l->lost)
+		return -EIO;
+	if (scribe_is_busy(l->scribe))
+		return 0;
+	l->lost = scribe_wait(l->scribe) < 0;
+	l->given = l->lost;
+	return l->lost ? -EIO : 1;
+}
+
+void log_land(struct db *db)
+{
+	if (db->log)
+		land(db->log);
+}
+
 void log_turn(struct db *db)
 {
 	struct db_log *l = db->log;
@@ -520,6 +570,9 @@ void log_turn(struct db *db)
 
 	if (!l)
 		return;
+	if (l->given && l->copy != COPY_FAILED && !l->failed && l->bytes < SEGMENT_BYTES)
+		return; /* nothing that is worth waiting for the record under way */
+	land(l);
 	copy = l->copy;
 	if (copy == COPY_DONE || copy == COPY_FAILED)
 		l->copy = COPY_NONE;
@@ -532,7 +585,7 @@ void log_turn(struct db *db)
 		rc = -ECANCELED;
 	else if (l->stage == LOG_BOTH && copy == COPY_DONE)
 		rc = go_alone(l);
-	else if (l->stage == LOG_ALONE && journal_bytes(l->journal) >= SEGMENT_BYTES)
+	else if (l->stage == LOG_ALONE && l->bytes >= SEGMENT_BYTES)
 		rc = roll(l);
 	if (rc < 0)
 		give_up(l);
@@ -638,14 +691,16 @@ static void *copy_main(void *arg)
 
 static void log_free(struct db_log *l)
 {
+	scribe_free(l->scribe);
 	journal_free(l->journal);
 	pthread_cond_destroy(&l->cond);
 	pthread_mutex_destroy(&l->lock);
 	free(l->redo);
+	free(l->other);
 	free(l);
 }
 
-int db_log_start(struct db *db)
+int db_log_start(struct db *db, void (*synced)(void *arg), void *arg)
 {
 	struct db_log *l = calloc(1, sizeof(*l));
 	int rc;
@@ -655,7 +710,8 @@ int db_log_start(struct db *db)
 	l->db = db;
 	pthread_mutex_init(&l->lock, NULL);
 	pthread_cond_init(&l->cond, NULL);
-	rc = ret_code(pthread_create(&l->thread, NULL, copy_main, l));
+	rc = scribe_new(synced, arg, &l->scribe);
+	rc = rc ? rc : ret_code(pthread_create(&l->thread, NULL, copy_main, l));
 	if (rc < 0)
 		log_free(l);
 	else
@@ -675,6 +731,7 @@ void db_log_stop(struct db *db)
 	pthread_cond_signal(&l->cond);
 	pthread_mutex_unlock(&l->lock);
 	pthread_join(l->thread, NULL);
+	land(l);
 	rc = settle(l);
 	if (rc < 0)
 		log_warn("op=stop dir=%s rc=%s: what was beside data.mdb is still there, and of no use", db->dir, err_name(rc));

@@ -30,8 +30,9 @@ struct db;
 struct db_log;
 struct txn;
 
-/** Begin as soon as the writer has work. */
-int db_log_start(struct db *db);
+/** Begin as soon as the writer has work. @synced (may be NULL) is called by another thread when a record is synced that
+ *  was given by txn_write_commit_later(). */
+int db_log_start(struct db *db, void (*synced)(void *arg), void *arg);
 /** Sync data.mdb and remove the rest. The writer has stopped. Does nothing without a log. */
 void db_log_stop(struct db *db);
 
@@ -59,9 +60,13 @@ int log_del(struct db *db, MDB_dbi dbi, const void *key, size_t klen);
 bool log_has_ops(const struct db *db);
 /** The transaction begins anew. */
 void log_reset(struct db *db);
-/** Its record, synced. */
-int log_commit(struct db *db, uint64_t seq);
-/** Not any more: the next log_turn() gives up the journal, and what failed is worth another attempt. */
+/** LMDB has committed the transaction. True: its record is on its way, and the one before it is on the disk. False: all is. */
+bool log_give(struct db *db, uint64_t seq);
+/** 1 when all that was given is on the disk, 0 while it is under way, -EIO when it never will be: log_land(). */
+int log_landed(struct db *db);
+/** Wait for that. When the journal cannot be written, data.mdb is synced instead and counts again. */
+void log_land(struct db *db);
+/** LMDB has no room: the next log_turn() gives it that of journal and checkpoint. */
+void log_no_room(struct db *db);
+/** The next log_turn() gives up the journal, and what failed is worth another attempt. */
 bool log_failed(const struct db *db);
-/** LMDB could not commit what the record says, because of @why. */
-void log_undo(struct db *db, uint64_t seq, int why);

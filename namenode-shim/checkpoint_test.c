@@ -37,6 +37,19 @@ int __wrap_fsync(int fd)
 	return -1;
 }
 
+/* The next sync of a journal's data fails. */
+static bool data_to_fail;
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+int __wrap_fdatasync(int fd)
+{
+	if (!data_to_fail)
+		return __real_fdatasync(fd);
+	data_to_fail = false;
+	errno = EIO;
+	return -1;
+}
+
 static void fill(uint8_t *p, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
@@ -97,7 +110,9 @@ static void commit(struct test_db *d)
 	assert_int_equal(txn_write_begin(d->db, &d->t), 0);
 	for (uint32_t i = 0; i < n; i++)
 		change(d);
-	if (random_below(10))
+	if (random_below(2))
+		assert_true(txn_write_commit_later(&d->t) >= 0);
+	else if (random_below(5))
 		assert_int_equal(txn_write_commit(&d->t), 0);
 	else
 		txn_write_abort(&d->t);
@@ -106,7 +121,7 @@ static void commit(struct test_db *d)
 /* Commit until LMDB does not sync any more. */
 static void log_on(struct test_db *d)
 {
-	assert_int_equal(db_log_start(d->db), 0);
+	assert_int_equal(db_log_start(d->db, NULL, NULL), 0);
 	for (int ms = 0; !exists(d, "unsynced"); ms++) {
 		assert_true(ms < WAIT_MS);
 		commit(d);
@@ -159,6 +174,7 @@ static uint64_t digest_after(struct test_db *d, bool power_cut)
 	uint64_t h;
 
 	assert_non_null(mkdtemp(copy.dir));
+	db_wait_synced(d->db);
 	shell("cp -r %s/current %s", d->dir, copy.dir);
 	if (power_cut) {
 		assert_true(exists(&copy, "unsynced"));
@@ -270,7 +286,7 @@ static void without_a_checkpoint_lmdb_syncs(void **state)
 	test_db_init(&d);
 	snprintf(path, sizeof(path), "%s/current/checkpoint.tmp", d.dir);
 	assert_int_equal(mkdir(path, 0700), 0);
-	assert_int_equal(db_log_start(d.db), 0);
+	assert_int_equal(db_log_start(d.db, NULL, NULL), 0);
 	for (int i = 0; i < 100; i++) {
 		commit(&d);
 		(void)poll(NULL, 0, 1);
@@ -294,7 +310,7 @@ static void a_mark_that_was_not_synced_goes_away(void **state)
 	test_db_init(&d);
 	snprintf(mark, sizeof(mark), "%s/current/unsynced", d.dir);
 	mark_to_fail = mark;
-	assert_int_equal(db_log_start(d.db), 0);
+	assert_int_equal(db_log_start(d.db, NULL, NULL), 0);
 	for (int ms = 0; mark_to_fail; ms++) {
 		assert_true(ms < WAIT_MS);
 		commit(&d);
@@ -305,6 +321,44 @@ static void a_mark_that_was_not_synced_goes_away(void **state)
 	assert_false(exists(&d, "unsynced"));
 	assert_false(exists(&d, "checkpoint.mdb"));
 	assert_int_equal(digest_after(&d, false), digest(d.db));
+	test_db_fini(&d);
+}
+
+static void a_record_that_is_lost_leaves_the_change_to_lmdb(void **state)
+{
+	struct test_db d;
+
+	(void)state;
+	test_db_init(&d);
+	for (int how = 0; how < 3; how++) {
+		uint64_t key = 1;
+
+		log_on(&d);
+		db_wait_synced(d.db);
+		assert_int_equal(txn_write_begin(d.db, &d.t), 0);
+		assert_int_equal(txn_put(&d.t, d.db->quota, &key, sizeof(key), "kept", 4), 0);
+		data_to_fail = true;
+		assert_int_equal(txn_write_commit_later(&d.t), TXN_UNDER_WAY);
+		if (how == 0) { /* whoever waits for it hears of nothing */
+			db_wait_synced(d.db);
+		} else if (how == 1) { /* nor does the next change */
+			commit(&d);
+		} else {
+			while (!db_synced(d.db))
+				(void)poll(NULL, 0, 1);
+			assert_int_equal(db_synced(d.db), -EIO);
+			assert_int_equal(txn_write_begin(d.db, &d.t), 0);
+			assert_int_equal(txn_put(&d.t, d.db->retry, &key, sizeof(key), "too", 3), 0);
+			assert_int_equal(txn_write_commit_later(&d.t), 0);
+		}
+		db_wait_synced(d.db);
+		assert_int_equal(db_synced(d.db), 1);
+		assert_false(data_to_fail);
+		assert_false(exists(&d, "unsynced"));
+		assert_false(exists(&d, "checkpoint.mdb"));
+		assert_int_equal(digest_after(&d, false), digest(d.db));
+		test_db_reopen(&d); /* and the journal begins anew */
+	}
 	test_db_fini(&d);
 }
 
@@ -334,6 +388,7 @@ int main(void)
 		cmocka_unit_test(a_full_map_takes_nothing),
 		cmocka_unit_test(without_a_checkpoint_lmdb_syncs),
 		cmocka_unit_test(a_mark_that_was_not_synced_goes_away),
+		cmocka_unit_test(a_record_that_is_lost_leaves_the_change_to_lmdb),
 		cmocka_unit_test(a_lost_checkpoint_is_told),
 	};
 

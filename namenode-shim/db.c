@@ -696,7 +696,7 @@ int txn_write_begin(struct db *db, struct txn *t)
 	return db_rc(mdb_txn_begin(db->env, NULL, 0, &t->t));
 }
 
-int txn_write_commit(struct txn *t)
+int txn_write_commit_later(struct txn *t)
 {
 	struct db *db = t->db;
 	int rc = t->failed;
@@ -706,8 +706,6 @@ int txn_write_commit(struct txn *t)
 	logged = log_has_ops(db);
 	if (!rc && logged)
 		rc = meta_put_u64(t, DB_SEQ_KEY, db->seq + 1);
-	if (!rc && logged)
-		rc = log_commit(db, db->seq + 1);
 	if (rc < 0) {
 		txn_write_abort(t);
 		return rc;
@@ -715,13 +713,32 @@ int txn_write_commit(struct txn *t)
 	rc = db_rc(mdb_txn_commit(t->t));
 	t->t = NULL;
 	if (rc < 0) {
-		if (logged)
-			log_undo(db, db->seq + 1, rc);
+		if (rc == -ENOSPC)
+			log_no_room(db);
 		return rc;
 	}
 	db->ctr = t->ctr;
 	db->seq += logged;
-	return 0;
+	return logged && log_give(db, db->seq) ? TXN_UNDER_WAY : 0;
+}
+
+int txn_write_commit(struct txn *t)
+{
+	struct db *db = t->db;
+	int rc = txn_write_commit_later(t);
+
+	log_land(db);
+	return rc < 0 ? rc : 0;
+}
+
+int db_synced(struct db *db)
+{
+	return log_landed(db);
+}
+
+void db_wait_synced(struct db *db)
+{
+	log_land(db);
 }
 
 void txn_write_abort(struct txn *t)

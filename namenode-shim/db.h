@@ -98,6 +98,15 @@ void txn_read_end(struct txn *t);
 int txn_write_begin(struct db *db, struct txn *t);
 /** Synced when it returns 0. On failure nothing of the transaction remains. */
 int txn_write_commit(struct txn *t);
+#define TXN_UNDER_WAY 1
+/** The same without waiting for the disk, where there is a journal. TXN_UNDER_WAY: others read the changes already, they are
+ *  on the disk once db_synced(), and all changes before them are now. 0: they are, or there were none. */
+int txn_write_commit_later(struct txn *t);
+/** Writer: 1 when everything is on the disk that was committed, 0 while it is under way, -EIO when the journal cannot be
+ *  written: db_wait_synced() or a commit helps. */
+int db_synced(struct db *db);
+/** Until it is. */
+void db_wait_synced(struct db *db);
 void txn_write_abort(struct txn *t);
 /** Double the map after -EXFULL; no transaction of this thread may be open. */
 int db_grow(struct db *db);

@@ -96,6 +96,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	pthread_condattr_destroy(&attr);
 	list_init(&nn->queue);
 	list_init(&nn->parked);
+	list_init(&nn->flying);
 	datanodes_init(&nn->dns, (2 * set->recheck_ms + 10 * set->heartbeat_ms) * NS_PER_MS);
 	blocks_init(&nn->blocks, set->pending_ms * NS_PER_MS, set->repl_min);
 	nn->blocks.maintenance_min = set->maintenance_min;
@@ -441,6 +442,8 @@ static void finish_all(struct nn *nn, struct list *l)
 {
 	struct list *e;
 
+	if (list_empty(l))
+		return;
 	while ((e = list_pop(l))) {
 		struct req *q = container_of(e, struct req, link);
 
@@ -472,12 +475,13 @@ static bool take(struct nn *nn, struct list *batch)
 		wake = q->wait.deadline_ns < wake ? q->wait.deadline_ns : wake;
 	}
 	pthread_mutex_lock(&nn->qlock);
-	while (list_empty(&nn->queue) && !nn->stop && clock_mono_ns() < wake) {
+	while (list_empty(&nn->queue) && !nn->stop && !nn->landed && clock_mono_ns() < wake) {
 		struct timespec ts = {(time_t)(wake / NS_PER_S), (long)(wake % NS_PER_S)};
 
 		pthread_cond_timedwait(&nn->qcond, &nn->qlock, &ts);
 	}
 	go = !nn->stop || !list_empty(&nn->queue);
+	nn->landed = false;
 	move_all(&nn->queue, batch);
 	pthread_mutex_unlock(&nn->qlock);
 	return go;
@@ -514,14 +518,12 @@ static void unpark(struct nn *nn, struct list *batch)
 		}
 }
 
-bool nn_leased_in_batch(const struct nn *nn, const struct req *q, uint64_t id)
+static bool leased_in(const struct list *batch, const struct req *end, uint64_t id)
 {
-	if (!nn->batch)
-		return false;
-	list_for_each(l, nn->batch) {
+	list_for_each(l, batch) {
 		const struct req *before = container_of(l, struct req, link);
 
-		if (before == q)
+		if (before == end)
 			break;
 		for (const struct effect *e = before->rc ? NULL : before->fx.first; e; e = e->next)
 			if (e->kind == FX_LEASE_ADD && e->inode == id)
@@ -530,28 +532,105 @@ bool nn_leased_in_batch(const struct nn *nn, const struct req *q, uint64_t id)
 	return false;
 }
 
-/* One transaction with every change of the batch. */
+bool nn_leased_in_batch(const struct nn *nn, const struct req *q, uint64_t id)
+{
+	return nn->batch && (leased_in(&nn->flying, NULL, id) || leased_in(nn->batch, q, id));
+}
+
+/* The batch before is on the disk: memory learns of it, and the callers. */
+static void land(struct nn *nn)
+{
+	uint64_t changes = 0;
+
+	pthread_rwlock_wrlock(&nn->mem_lock);
+	list_for_each(l, &nn->flying) {
+		struct req *q = container_of(l, struct req, link);
+
+		if (q->rc == 0) {
+			apply(nn, &q->fx);
+			changes++;
+		} else if (q->rc == REQ_PARK) {
+			list_del(l);
+			list_add_tail(&nn->parked, l);
+		}
+	}
+	pthread_rwlock_unlock(&nn->mem_lock);
+	metric_add(METRIC_NN_OPS, changes);
+	finish_all(nn, &nn->flying);
+}
+
+/* The scribe's thread. */
+static void on_synced(void *arg)
+{
+	struct nn *nn = arg;
+
+	pthread_mutex_lock(&nn->qlock);
+	nn->landed = true;
+	pthread_cond_signal(&nn->qcond);
+	pthread_mutex_unlock(&nn->qlock);
+}
+
+static bool land_if_synced(struct nn *nn)
+{
+	const bool yes = !list_empty(&nn->flying) && db_synced(nn->db) > 0;
+
+	if (yes)
+		land(nn);
+	return yes;
+}
+
+/* While the batch before is under way: wait for more to come. What came joins @batch. False: it is on the disk, or never
+ * will be. */
+static bool gather(struct nn *nn, struct list *batch)
+{
+	struct list fresh = LIST_INIT(fresh);
+	bool more;
+
+	pthread_mutex_lock(&nn->qlock);
+	while (list_empty(&nn->queue) && !nn->landed && !db_synced(nn->db))
+		pthread_cond_wait(&nn->qcond, &nn->qlock);
+	nn->landed = false;
+	move_all(&nn->queue, &fresh);
+	pthread_mutex_unlock(&nn->qlock);
+	more = !db_synced(nn->db);
+	(void)land_if_synced(nn); /* those who wait for it first */
+	run_memory(nn, &fresh);
+	move_all(&fresh, batch);
+	return more;
+}
+
+/* One transaction with every change of the batch. It is committed when the batch before is on the disk, and not sooner:
+ * what comes until then can still be a part of it. */
 static int try_batch(struct nn *nn, struct list *batch)
 {
+	struct list *l = batch->next;
+	bool more = true;
 	struct txn t;
 	int rc = txn_write_begin(nn->db, &t);
 
 	if (rc < 0)
 		return rc;
 	nn->batch = batch;
-	list_for_each(l, batch) {
-		struct req *q = container_of(l, struct req, link);
+	for (;;) {
+		struct list *last;
 
-		req_reset(q, &t);
-		req_run(q);
-		if (t.failed)
+		for (; l != batch && !t.failed; l = l->next) {
+			struct req *q = container_of(l, struct req, link);
+
+			(void)land_if_synced(nn);
+			req_reset(q, &t);
+			req_run(q);
+		}
+		if (t.failed || !more || list_empty(&nn->flying))
 			break;
+		last = batch->prev;
+		more = gather(nn, batch);
+		l = last->next;
 	}
 	if (!t.failed)
 		(void)retry_purge(&t, nn_steady_ms(nn)); /* a failure shows in the commit */
 	nn->batch = NULL;
-	rc = txn_write_commit(&t);
-	return rc;
+	return txn_write_commit_later(&t);
 }
 
 static void fail_batch(struct list *batch, int rc)
@@ -570,7 +649,6 @@ static void fail_batch(struct list *batch, int rc)
 
 static void run_changes(struct nn *nn, struct list *batch)
 {
-	uint64_t changes = 0;
 	int rc = -EXFULL;
 
 	if (list_empty(batch))
@@ -580,24 +658,17 @@ static void run_changes(struct nn *nn, struct list *batch)
 		if (rc == -EXFULL && db_grow(nn->db))
 			break;
 	}
-	if (rc < 0)
-		fail_batch(batch, rc);
 	metric_add(METRIC_NN_COMMITS, 1);
-	pthread_rwlock_wrlock(&nn->mem_lock);
-	list_for_each(l, batch) {
-		struct req *q = container_of(l, struct req, link);
-
-		if (rc == 0 && q->rc == 0) {
-			apply(nn, &q->fx);
-			changes++;
-		} else if (rc == 0 && q->rc == REQ_PARK) {
-			list_del(l);
-			list_add_tail(&nn->parked, l);
-		}
+	if (rc < 0) {
+		fail_batch(batch, rc);
+		finish_all(nn, batch);
+		return;
 	}
-	pthread_rwlock_unlock(&nn->mem_lock);
-	metric_add(METRIC_NN_OPS, changes);
-	finish_all(nn, batch);
+	if (rc == TXN_UNDER_WAY && !list_empty(&nn->flying))
+		land(nn); /* one record is under way at a time */
+	/* Without a record these may all the same answer what those before them did: they wait for the same. */
+	move_all(batch, &nn->flying);
+	(void)land_if_synced(nn);
 }
 
 static void *writer_main(void *arg)
@@ -606,6 +677,7 @@ static void *writer_main(void *arg)
 	struct list batch = LIST_INIT(batch);
 
 	while (take(nn, &batch)) {
+		(void)land_if_synced(nn);
 		run_memory(nn, &batch);
 		unpark(nn, &batch);
 		run_changes(nn, &batch);
@@ -614,12 +686,14 @@ static void *writer_main(void *arg)
 			nn->next_tick_ns = clock_mono_ns() + MONITOR_TICK_MS * NS_PER_MS;
 		}
 	}
+	db_wait_synced(nn->db);
+	land(nn);
 	return NULL;
 }
 
 int nn_start(struct nn *nn)
 {
-	int rc = nn->set.journal ? db_log_start(nn->db) : 0;
+	int rc = nn->set.journal ? db_log_start(nn->db, on_synced, nn) : 0;
 
 	rc = rc ? rc : lane_new(&nn->lane);
 	rc = rc ? rc : walks_new(nn, &nn->walks);

@@ -8,8 +8,10 @@
  * changed something. Calls arrive on the reactor thread. READ calls are answered there, from a
  * reader's transaction (LMDB, no lock; one for all that a turn of the reactor brings) and the memory part. CHANGE and MEMORY calls go to the queue of
  * the writer thread, which takes all that wait, runs the MEMORY calls (reports and heartbeats: no
- * disk), then all CHANGE calls in ONE transaction, commits (fsync), applies their effects to memory
- * (effect.h) and only then answers them. While it syncs, the next batch gathers: group commit.
+ * disk), then all CHANGE calls in ONE transaction, commits, and when the disk has it applies their effects to memory
+ * (effect.h) and only then answers them. While one batch is synced (by the scribe's thread) the next one gathers and is
+ * applied to LMDB: group commit in two stages. Others may read a change before it is on the disk, as in HDFS; nobody is told
+ * that it is done.
  * Beside them lane.h waits for slow answers before a request has its turn, and walks.h goes through large
  * trees for those who ask how large they are.
  * Ownership: everything here belongs to struct nn; a request (req.h) belongs to whoever holds it:
@@ -94,12 +96,14 @@ struct nn {
 	struct req_pool reqs;
 	struct list queue; /* of req.link */
 	bool stop;
+	bool landed; /* the record of what is flying may be on the disk */
 
 	/* writer thread only */
 	pthread_t writer;
 	bool writer_runs;
 	struct list parked; /* requests that wait for a report */
 	const struct list *batch; /* the changes of this transaction; NULL between two */
+	struct list flying;  /* requests of the one before it, whose record is not on the disk yet: answers and effects wait */
 	struct hosts *hosts_next; /* owned: read, not in force yet */
 	uint64_t next_tick_ns, next_redundancy_ns, next_drain_ns;
 	uint64_t txid;
