@@ -73,6 +73,7 @@ extern "C" {
 #define DFS_API
 #endif
 
+struct dfs_stat;
 struct dfs;      /* one file system, as one user */
 struct dfs_file; /* one open file, for reading or for writing */
 struct dfs_list; /* a directory being listed */
@@ -181,6 +182,7 @@ struct dfs_create_opts {
 	uint32_t reserved;    /* 0 */
 	uint64_t block_size;  /* multiple of bytes-per-checksum; 0: default */
 	const char *ec_policy; /* erasure-coding policy, enabled; "replication": none; NULL: the directory's */
+	struct dfs_stat *ret_stat; /* may be NULL; else the new file as the NameNode made it, when the call succeeds */
 };
 
 /**
@@ -266,7 +268,7 @@ DFS_API int dfs_list_next(struct dfs_list *l, const struct dfs_stat **ret, struc
 DFS_API void dfs_list_close(struct dfs_list *l);
 
 /** Make a directory, with its parents when @parents; an existing directory is success when
- *  @parents, else -EEXIST. @mode before umask, 0: 0777. Fails with [NN]; -EEXIST it exists (or is a
+ *  @parents, else -EEXIST. @mode before umask, 0: 0777; 0 | DFS_MODE_SET: none. Fails with [NN]; -EEXIST it exists (or is a
  *  file); -ENOENT parent missing. */
 DFS_API int dfs_mkdir(struct dfs *fs, const char *path, uint32_t mode, bool parents,
 		      struct dfs_err *err);
@@ -285,10 +287,37 @@ DFS_API int dfs_set_permission(struct dfs *fs, const char *path, uint32_t mode,
 /** NULL leaves owner or group alone. Fails with [NN]; -ENOENT; -EACCES unless superuser. */
 DFS_API int dfs_set_owner(struct dfs *fs, const char *path, const char *owner, const char *group,
 			  struct dfs_err *err);
+enum dfs_access_bits { DFS_ACCESS_X = 1, DFS_ACCESS_W = 2, DFS_ACCESS_R = 4 };
+
+/** May the user of this handle do all of @bits (enum dfs_access_bits; 0: reach it) with @path? 0: yes.
+ *  Fails with [NN]; -EACCES no; -ENOENT. */
+DFS_API int dfs_access(struct dfs *fs, const char *path, uint32_t bits, struct dfs_err *err);
 #define DFS_TIME_KEEP UINT64_MAX
 /** DFS_TIME_KEEP leaves a time alone. Fails with [NN]; -ENOENT. */
 DFS_API int dfs_set_times(struct dfs *fs, const char *path, uint64_t mtime_ms, uint64_t atime_ms,
 			  struct dfs_err *err);
+
+/* Extended attributes: names carry their namespace ("user.colour"; also trusted., security., system.,
+ * raw.); a value of no bytes is a value. Beside [NN] and -ENOENT all of them fail with -EOPNOTSUPP
+ * where the NameNode has them switched off, and -EINVAL for a name without a namespace. */
+enum dfs_xattr_flags { /* numbers of the wire; none: either */
+	DFS_XATTR_CREATE = 1,  /* -EEXIST when it is there */
+	DFS_XATTR_REPLACE = 2, /* -ENODATA when it is not */
+};
+
+/** Also -E2BIG: larger, or more of them, than the NameNode allows. */
+DFS_API int dfs_set_xattr(struct dfs *fs, const char *path, const char *name, const void *value,
+			  size_t len, uint32_t flags, struct dfs_err *err);
+/** The value into @buf and its length as the result; @size 0 asks for the length alone. -ENODATA
+ *  there is none; -ERANGE @buf is too small. */
+DFS_API ssize_t dfs_get_xattr(struct dfs *fs, const char *path, const char *name, void *buf, size_t size,
+			      struct dfs_err *err);
+/** The names, each with its NUL, into @buf, and the length of all as the result; as dfs_get_xattr(). */
+DFS_API ssize_t dfs_list_xattrs(struct dfs *fs, const char *path, char *buf, size_t size,
+				struct dfs_err *err);
+/** -ENODATA: there is none. */
+DFS_API int dfs_remove_xattr(struct dfs *fs, const char *path, const char *name, struct dfs_err *err);
+
 /** Fails with [NN]; -ENOENT; -EISDIR; -EINVAL outside the limits of the NameNode. */
 DFS_API int dfs_set_replication(struct dfs *fs, const char *path, uint32_t replication,
 				struct dfs_err *err);

@@ -212,6 +212,8 @@ int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts
 		return rc;
 	}
 	f->new_id = c.file_id;
+	if (o->ret_stat)
+		stat_from_msg(m->fs, o->ret_stat);
 	*ret = f;
 	return 0;
 }

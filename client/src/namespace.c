@@ -166,7 +166,7 @@ void mkdirs_request(const struct dfs *fs, const char *path, uint32_t mode, bool 
 	hd__mkdirs_request_proto__init(&ret->m);
 	hd__fs_permission_proto__init(&ret->masked);
 	hd__fs_permission_proto__init(&ret->unmasked);
-	ret->unmasked.perm = mode ? mode : 0777;
+	ret->unmasked.perm = mode ? mode & 01777 : 0777; /* DFS_MODE_SET is above the bits */
 	ret->masked.perm = ret->unmasked.perm & ~fs->set.umask;
 	ret->m.src = (char *)path;
 	ret->m.masked = &ret->masked;

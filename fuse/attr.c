@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attr - requests begin and end here; what the kernel is told of a file */
+#include <errno.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "fuse/ops.h"
+
+#define BLOCK_SIZE_TOLD (128 * 1024) /* stdio and cp take buffers of this size */
+#define ASK_MAX 8                    /* times attributes are asked for while the file changes */
+
+int ask_begin(struct ask *a, fuse_req_t req, const char *op, fuse_ino_t ino)
+{
+	int rc;
+
+	a->req = req;
+	a->m = mount_of(req);
+	a->op = op;
+	a->user = NULL;
+	a->err.text[0] = '\0';
+	a->in = inode_get(&a->m->inodes, ino);
+	if (!a->in)
+		return ESTALE;
+	rc = users_get(&a->m->users, fuse_req_ctx(req)->uid, &a->user, &a->err);
+	if (rc < 0) {
+		inode_put(&a->m->inodes, a->in);
+		return fail_errno(op, rc, &a->err);
+	}
+	pthread_mutex_lock(&a->m->inodes.lock);
+	id_path(a->path, a->in->id);
+	pthread_mutex_unlock(&a->m->inodes.lock);
+	return 0;
+}
+
+void ask_end(struct ask *a)
+{
+	users_put(&a->m->users, a->user);
+	inode_put(&a->m->inodes, a->in);
+}
+
+void ask_reply(struct ask *a, int rc)
+{
+	const int no = fail_errno(a->op, rc, &a->err);
+
+	ask_end(a);
+	fuse_reply_err(a->req, no);
+}
+
+void attr_from_stat(struct mount *m, const struct dfs_stat *st, uint64_t ino, struct stat *ret)
+{
+	const mode_t kind = st->type == DFS_DIR ? S_IFDIR : st->type == DFS_SYMLINK ? S_IFLNK : S_IFREG;
+
+	*ret = (struct stat){
+		.st_ino = ino,
+		.st_mode = kind | (st->mode & (m->opt.umask >= 0 ? ~(uint32_t)m->opt.umask : ~0u)),
+		.st_nlink = 1, /* of a directory too: nobody counts its subdirectories */
+		.st_uid = users_uid(&m->users, st->owner),
+		.st_gid = users_gid(&m->users, st->group),
+		.st_size = st->type == DFS_DIR ? 0 : (off_t)st->length,
+		.st_blksize = BLOCK_SIZE_TOLD,
+		.st_mtim = {(time_t)(st->mtime_ms / 1000), (long)(st->mtime_ms % 1000 * NS_PER_MS)},
+		.st_atim = {(time_t)(st->atime_ms / 1000), (long)(st->atime_ms % 1000 * NS_PER_MS)},
+	};
+	ret->st_ctim = ret->st_mtim; /* HDFS has none */
+	if (ret->st_atim.tv_sec == 0)
+		ret->st_atim = ret->st_mtim; /* directories, and where access times are off */
+	ret->st_blocks = (ret->st_size + 511) / 512;
+}
+
+bool attr_tell(struct mount *m, struct inode *in, const struct stat *base, uint32_t mode, uint64_t asked_ns,
+	       struct stat *ret)
+{
+	bool holds = true;
+
+	pthread_mutex_lock(&m->inodes.lock);
+	*ret = *base;
+	ret->st_ino = in->ino;
+	if (in->dirty) {
+		ret->st_size = in->attr.st_size;
+		ret->st_mtim = ret->st_ctim = in->attr.st_mtim;
+		ret->st_blocks = (ret->st_size + 511) / 512;
+		in->mtime_told = true;
+	} else if (in->change_ns >= asked_ns) {
+		holds = false;
+	}
+	if (in->hidden || in->gone)
+		ret->st_nlink = 0;
+	if (holds) {
+		in->attr = *ret;
+		in->attr_ns = asked_ns;
+		in->mode = mode;
+	}
+	pthread_mutex_unlock(&m->inodes.lock);
+	return holds;
+}
+
+int attr_ask(struct ask *a, struct inode *in, struct stat *ret)
+{
+	struct dfs_stat st;
+	char path[ID_PATH_MAX];
+	struct stat base;
+	bool gone;
+	int rc;
+
+	for (int i = 0; i < ASK_MAX; i++) {
+		const uint64_t now = clock_mono_ns();
+
+		pthread_mutex_lock(&a->m->inodes.lock);
+		gone = in->gone;
+		*ret = in->attr;
+		id_path(path, in->id);
+		pthread_mutex_unlock(&a->m->inodes.lock);
+		if (gone) { /* still open, or somebody's current directory */
+			ret->st_nlink = 0;
+			return 0;
+		}
+		rc = dfs_stat(a->user->fs, path, &st, &a->err);
+		if (rc < 0)
+			return rc == -ENOENT ? -ESTALE : rc;
+		attr_from_stat(a->m, &st, in->ino, &base);
+		if (attr_tell(a->m, in, &base, st.mode, now, ret))
+			return 0;
+	}
+	return 0; /* it changes all the time: this was true a moment ago */
+}
+
+double entry_ttl(struct ask *a, struct inode *dir)
+{
+	const double limit = a->m->opt.entry_timeout;
+	uint64_t seen_ns;
+	uint32_t mode;
+	struct stat st;
+
+	if (!a->m->opt.allow_other)
+		return limit; /* there is one user only */
+	for (int i = 0; i < 2; i++) {
+		pthread_mutex_lock(&a->m->inodes.lock);
+		seen_ns = dir->attr_ns;
+		mode = dir->mode;
+		pthread_mutex_unlock(&a->m->inodes.lock);
+		if ((double)(clock_mono_ns() - seen_ns) <= limit * (double)NS_PER_S || i > 0)
+			break;
+		if (attr_ask(a, dir, &st) < 0)
+			return 0;
+	}
+	/* Only names that everybody may reach: the kernel does not ask for whom it keeps them. */
+	return (mode & 0111) == 0111 ? limit : 0;
+}
+
+int entry_ask(struct ask *a, const char *name, struct fuse_entry_param *ret)
+{
+	const uint64_t now = clock_mono_ns();
+	char path[CHILD_PATH_MAX];
+	struct dfs_stat st;
+	struct stat base;
+	struct inode *in;
+	int rc;
+
+	child_path(path, a->in->id, name);
+	rc = dfs_stat(a->user->fs, path, &st, &a->err);
+	if (rc < 0)
+		return rc;
+	in = inode_enter(&a->m->inodes, &st, 0, a->in->ino, name, 1);
+	if (!in)
+		return -ENOMEM;
+	attr_from_stat(a->m, &st, in->ino, &base);
+	*ret = (struct fuse_entry_param){.ino = in->ino, .attr_timeout = a->m->opt.attr_timeout};
+	if (!attr_tell(a->m, in, &base, st.mode, now, &ret->attr))
+		rc = attr_ask(a, in, &ret->attr);
+	ret->entry_timeout = entry_ttl(a, a->in);
+	if (rc < 0)
+		inode_forget(&a->m->inodes, in->ino, 1);
+	inode_put(&a->m->inodes, in);
+	return rc;
+}
+
+void entry_reply(struct ask *a, const struct fuse_entry_param *e)
+{
+	struct inodes *t = &a->m->inodes;
+
+	ask_end(a);
+	if (fuse_reply_entry(a->req, e) == -ENOENT) /* the asker is gone: it does not count */
+		inode_forget(t, e->ino, 1);
+}

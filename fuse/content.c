@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fuse/content.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "fuse/overlay.h"
+
+#define ZEROS_LEN (256u << 10)
+#define REWRITE_MAX (64ull << 20) /* a cut inside a block of a file up to here is a rewrite: faster */
+
+/* ---- what stat shows of a file that is being written ---- */
+
+static struct timespec now_ms(void)
+{
+	const uint64_t ms = clock_wall_ms(); /* HDFS keeps milliseconds */
+
+	return (struct timespec){(time_t)(ms / 1000), (long)(ms % 1000 * NS_PER_MS)};
+}
+
+static void mark_dirty(struct mount *m, struct inode *in, uint64_t length)
+{
+	pthread_mutex_lock(&m->inodes.lock);
+	in->dirty = true;
+	in->change_ns = clock_mono_ns();
+	in->attr.st_size = (off_t)length;
+	in->attr.st_mtim = now_ms();
+	in->mtime_told = false;
+	in->seen = false;
+	pthread_mutex_unlock(&m->inodes.lock);
+	in->has_times = false;
+}
+
+static void mark_changed(struct mount *m, struct inode *in)
+{
+	pthread_mutex_lock(&m->inodes.lock);
+	in->change++;
+	in->change_ns = clock_mono_ns();
+	in->seen = false;
+	pthread_mutex_unlock(&m->inodes.lock);
+}
+
+/* The time that was shown while the file was open stays its time: git and make compare it. */
+static void settle_times(struct mount *m, struct inode *in)
+{
+	uint64_t mtime = DFS_TIME_KEEP, atime = DFS_TIME_KEEP;
+	char path[ID_PATH_MAX];
+
+	pthread_mutex_lock(&m->inodes.lock);
+	if (in->mtime_told && in->dirty)
+		mtime = (uint64_t)in->attr.st_mtim.tv_sec * 1000 + (uint64_t)in->attr.st_mtim.tv_nsec / NS_PER_MS;
+	in->dirty = false;
+	in->change_ns = clock_mono_ns();
+	in->mtime_told = false;
+	id_path(path, in->id);
+	pthread_mutex_unlock(&m->inodes.lock);
+	if (in->has_times) {
+		mtime = in->set_mtime;
+		atime = in->set_atime;
+		in->has_times = false;
+	}
+	if (mtime != DFS_TIME_KEEP || atime != DFS_TIME_KEEP)
+		(void)dfs_set_times(in->w_user->fs, path, mtime, atime, NULL); /* the data is what counts */
+}
+
+bool content_set_times(struct mount *m, struct inode *in, uint64_t mtime_ms, uint64_t atime_ms)
+{
+	bool taken;
+
+	pthread_mutex_lock(&in->content);
+	taken = in->w || in->ov;
+	if (taken) {
+		if (!in->has_times)
+			in->set_mtime = in->set_atime = DFS_TIME_KEEP;
+		in->has_times = true;
+		if (mtime_ms != DFS_TIME_KEEP)
+			in->set_mtime = mtime_ms;
+		if (atime_ms != DFS_TIME_KEEP)
+			in->set_atime = atime_ms;
+		pthread_mutex_lock(&m->inodes.lock);
+		if (mtime_ms != DFS_TIME_KEEP)
+			in->attr.st_mtim = (struct timespec){(time_t)(mtime_ms / 1000), (long)(mtime_ms % 1000 * NS_PER_MS)};
+		pthread_mutex_unlock(&m->inodes.lock);
+	}
+	pthread_mutex_unlock(&in->content);
+	return taken;
+}
+
+/* ---- the stream ---- */
+
+static void set_writer(struct mount *m, struct inode *in, struct user *user)
+{
+	if (in->w_user == user)
+		return;
+	users_put(&m->users, in->w_user);
+	in->w_user = users_ref(&m->users, user);
+}
+
+int append_locked(struct mount *m, struct inode *in, struct user *user, struct dfs_err *err)
+{
+	struct user *owner = users_owner(&m->users), *as = user;
+	char path[ID_PATH_MAX];
+	int rc;
+
+	assert(!in->w);
+	id_path(path, in->id);
+	for (int turn = 0;; turn++) {
+		rc = dfs_append(as->fs, path, 0, &in->w, err);
+		if (rc == -EACCES && as != owner) /* rights are those of the open(2), as for a reader */
+			as = owner;
+		else if (rc == -EBUSY && turn == 0) /* its last block is being recovered, perhaps */
+			(void)dfs_wait_closed(as->fs, path, m->opt.timeout_s * 1000, NULL);
+		else
+			break;
+	}
+	if (rc == 0) {
+		set_writer(m, in, as);
+		in->w_unflushed = false;
+		mark_dirty(m, in, dfs_length(in->w));
+		mark_changed(m, in);
+	} else {
+		in->w = NULL;
+	}
+	users_put(&m->users, owner);
+	return rc;
+}
+
+void content_created(struct mount *m, struct inode *in, struct user *user, struct dfs_file *w)
+{
+	pthread_mutex_lock(&in->content);
+	assert(!in->w && !in->ov);
+	in->w = w;
+	in->w_reopened = in->w_unflushed = false;
+	set_writer(m, in, user);
+	mark_dirty(m, in, 0);
+	mark_changed(m, in);
+	pthread_mutex_unlock(&in->content);
+}
+
+static void done_writing(struct mount *m, struct inode *in)
+{
+	settle_times(m, in);
+	users_put(&m->users, in->w_user);
+	in->w_user = NULL;
+}
+
+static int close_stream(struct mount *m, struct inode *in, struct dfs_err *err)
+{
+	struct dfs_file *w = in->w;
+	int rc;
+
+	if (!w)
+		return 0;
+	in->w = NULL;
+	rc = dfs_close(w, err);
+	mark_changed(m, in);
+	in->w_unflushed = false;
+	return rc;
+}
+
+static int write_zeros(struct inode *in, uint64_t count, struct dfs_err *err)
+{
+	static const uint8_t zeros[ZEROS_LEN];
+
+	while (count > 0) {
+		const size_t n = count < ZEROS_LEN ? (size_t)count : ZEROS_LEN;
+		const ssize_t done = dfs_write(in->w, zeros, n, err);
+
+		if (done < 0)
+			return (int)done;
+		count -= n;
+	}
+	return 0;
+}
+
+/* ---- the overlay ---- */
+
+static int stat_file(struct mount *m, struct inode *in, struct user *user, struct dfs_stat *ret,
+		     struct dfs_err *err)
+{
+	struct user *owner;
+	char path[ID_PATH_MAX];
+	int rc;
+
+	id_path(path, in->id);
+	rc = dfs_stat(user->fs, path, ret, err);
+	if (rc != -EACCES)
+		return rc;
+	owner = users_owner(&m->users); /* a directory above was closed since the open(2) */
+	rc = dfs_stat(owner->fs, path, ret, err);
+	users_put(&m->users, owner);
+	return rc;
+}
+
+static int begin_overlay(struct mount *m, struct inode *in, struct user *user, struct dfs_err *err)
+{
+	struct dfs_stat st;
+	int rc = close_stream(m, in, err);
+
+	rc = rc ?: stat_file(m, in, user, &st, err);
+	rc = rc ?: overlay_new(m->state_dir, &m->budget, st.length, &in->ov);
+	if (rc < 0)
+		return rc;
+	set_writer(m, in, user);
+	mark_dirty(m, in, st.length);
+	return 0;
+}
+
+/* ---- writing ---- */
+
+/* In which state do bytes at @offset find the file? Opens what is needed. */
+static int prepare(struct mount *m, struct inode *in, struct user *user, uint64_t offset, struct dfs_err *err)
+{
+	struct dfs_stat st;
+	uint64_t length;
+	int rc = 0;
+
+	if (in->ov)
+		return 0;
+	if (in->w) {
+		length = dfs_length(in->w);
+	} else {
+		rc = stat_file(m, in, user, &st, err);
+		if (rc < 0)
+			return rc;
+		length = st.length;
+	}
+	if (offset < length || offset - length > GAP_MAX)
+		return begin_overlay(m, in, user, err);
+	if (!in->w)
+		rc = append_locked(m, in, user, err);
+	/* somebody else may have appended in between */
+	if (rc == 0 && dfs_length(in->w) > offset)
+		return begin_overlay(m, in, user, err);
+	return rc ?: write_zeros(in, offset - dfs_length(in->w), err);
+}
+
+static int write_locked(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t offset,
+			struct dfs_err *err)
+{
+	struct inode *in = h->in;
+	int rc = in->error ?: prepare(m, in, h->user, offset, err);
+
+	if (rc < 0)
+		return rc;
+	if (in->ov) {
+		rc = overlay_write(in->ov, buf, len, offset);
+		if (rc == 0)
+			mark_dirty(m, in, overlay_length(in->ov));
+		return rc;
+	}
+	if (h->flushed)
+		in->w_reopened = true;
+	rc = (int)(dfs_write(in->w, buf, len, err) < 0 ? err->rc : 0);
+	in->w_unflushed = true;
+	if (rc == 0)
+		mark_dirty(m, in, dfs_length(in->w));
+	return rc;
+}
+
+int content_write(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t offset,
+		  struct dfs_err *err)
+{
+	struct inode *in = h->in;
+	int rc;
+
+	pthread_mutex_lock(&in->content);
+	rc = write_locked(m, h, buf, len, offset, err);
+	if (rc == 0)
+		h->flushed = false;
+	/* A stream that failed has lost bytes that write(2) has taken: fsync and close must say so. */
+	if (rc < 0 && in->w && in->error == 0) {
+		in->error = rc;
+		(void)close_stream(m, in, err);
+		done_writing(m, in);
+	}
+	pthread_mutex_unlock(&in->content);
+	return rc;
+}
+
+/* ---- reading ---- */
+
+struct base_read {
+	struct mount *m;
+	struct handle *h;
+	struct dfs_err *err;
+};
+
+static int read_base(void *arg, void *buf, size_t len, uint64_t offset)
+{
+	struct base_read *b = arg;
+	const ssize_t n = reader_read(b->m, &b->h->reader, buf, len, offset, b->err);
+
+	if (n < 0)
+		return (int)n;
+	memset((uint8_t *)buf + n, 0, len - (size_t)n); /* somebody else has cut it meanwhile */
+	return 0;
+}
+
+/* What this mount has written must be readable: flushed to the data nodes, or in the overlay. 1: read
+ * HDFS. */
+static ssize_t read_dirty(struct mount *m, struct handle *h, void *buf, size_t len, uint64_t offset,
+			  bool *ret_done, struct dfs_err *err)
+{
+	struct base_read b = {m, h, err};
+	struct inode *in = h->in;
+	ssize_t n = 0;
+
+	pthread_mutex_lock(&in->content);
+	if (in->ov) {
+		n = overlay_read(in->ov, buf, len, offset, read_base, &b);
+		*ret_done = true;
+	} else if (in->w && in->w_unflushed) {
+		n = dfs_flush(in->w, err);
+		in->w_unflushed = n < 0;
+	}
+	pthread_mutex_unlock(&in->content);
+	return n;
+}
+
+ssize_t content_read(struct mount *m, struct handle *h, void *buf, size_t len, uint64_t offset,
+		     struct dfs_err *err)
+{
+	bool dirty, done = false;
+	ssize_t n = 0;
+
+	pthread_mutex_lock(&m->inodes.lock);
+	dirty = h->in->dirty;
+	pthread_mutex_unlock(&m->inodes.lock);
+	if (dirty)
+		n = read_dirty(m, h, buf, len, offset, &done, err);
+	if (n < 0 || done)
+		return n;
+	return reader_read(m, &h->reader, buf, len, offset, err);
+}
+
+/* ---- closing ---- */
+
+static int take_error(struct inode *in, int rc)
+{
+	rc = in->error ?: rc;
+	in->error = 0;
+	return rc;
+}
+
+/* Everything to HDFS, whole and closed. */
+static int settle_locked(struct mount *m, struct inode *in, struct dfs_err *err)
+{
+	int rc = 0;
+
+	if (in->w) {
+		rc = close_stream(m, in, err);
+		done_writing(m, in);
+	} else if (in->ov) {
+		rc = publish_locked(m, in, err);
+		if (rc == 0) {
+			overlay_free(in->ov);
+			in->ov = NULL;
+			mark_changed(m, in);
+			done_writing(m, in);
+		}
+	}
+	return take_error(in, rc);
+}
+
+int content_flush(struct mount *m, struct handle *h, struct dfs_err *err)
+{
+	struct inode *in = h->in;
+	int rc = 0;
+
+	pthread_mutex_lock(&in->content);
+	/* A descriptor that several processes write to is closed by each of them: then it is enough that
+	 * everybody can read the bytes; the last one closes the file. */
+	if (in->w && in->w_reopened) {
+		rc = dfs_sync(in->w, DFS_SYNC_UPDATE_LENGTH, err);
+		in->w_unflushed = rc < 0;
+		rc = take_error(in, rc);
+	} else if (!in->hidden) {
+		rc = settle_locked(m, in, err);
+	}
+	h->flushed = true;
+	pthread_mutex_unlock(&in->content);
+	return rc;
+}
+
+int content_sync(struct mount *m, struct inode *in, struct dfs_err *err)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&in->content);
+	if (in->w) {
+		rc = dfs_sync(in->w, DFS_SYNC_DISK | DFS_SYNC_UPDATE_LENGTH, err);
+		in->w_unflushed = rc < 0;
+		rc = take_error(in, rc);
+	} else if (!in->hidden) {
+		rc = settle_locked(m, in, err);
+	}
+	pthread_mutex_unlock(&in->content);
+	return rc;
+}
+
+int content_close(struct mount *m, struct inode *in, struct dfs_err *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&in->content);
+	rc = in->hidden ? 0 : settle_locked(m, in, err);
+	if (in->ov && rc < 0) { /* nobody is left who could try again */
+		overlay_free(in->ov);
+		in->ov = NULL;
+		mark_changed(m, in);
+		done_writing(m, in);
+	}
+	in->w_reopened = false;
+	pthread_mutex_unlock(&in->content);
+	return rc;
+}
+
+void content_discard(struct mount *m, struct inode *in)
+{
+	struct dfs_err err;
+
+	pthread_mutex_lock(&in->content);
+	(void)close_stream(m, in, &err); /* of a file that is to be deleted */
+	overlay_free(in->ov);
+	in->ov = NULL;
+	in->has_times = false;
+	if (in->w_user)
+		users_put(&m->users, in->w_user);
+	in->w_user = NULL;
+	in->error = 0;
+	pthread_mutex_lock(&m->inodes.lock);
+	in->dirty = false;
+	pthread_mutex_unlock(&m->inodes.lock);
+	pthread_mutex_unlock(&in->content);
+}
+
+/* ---- length ---- */
+
+static int cut_closed(struct mount *m, struct inode *in, struct user *user, uint64_t length, struct dfs_err *err)
+{
+	char path[ID_PATH_MAX];
+	bool done = false;
+	int rc;
+
+	id_path(path, in->id);
+	rc = dfs_truncate(user->fs, path, length, &done, err);
+	if (rc == -EBUSY && dfs_wait_closed(user->fs, path, m->opt.timeout_s * 1000, NULL) == 0)
+		rc = dfs_truncate(user->fs, path, length, &done, err);
+	if (rc == 0 && !done)
+		rc = dfs_wait_closed(user->fs, path, m->opt.timeout_s * 1000, err);
+	mark_changed(m, in);
+	return rc;
+}
+
+static int truncate_clean(struct mount *m, struct inode *in, struct user *user, uint64_t length, struct dfs_err *err)
+{
+	char path[ID_PATH_MAX];
+	struct dfs_stat st;
+	int rc = stat_file(m, in, user, &st, err);
+
+	if (rc < 0)
+		return rc;
+	id_path(path, in->id);
+	if (length == st.length)
+		return dfs_access(user->fs, path, DFS_ACCESS_W, err);
+	if (length < st.length && (length % st.block_size == 0 || length > REWRITE_MAX))
+		return cut_closed(m, in, user, length, err);
+	rc = dfs_access(user->fs, path, DFS_ACCESS_W, err);
+	if (rc == 0 && length > st.length && length - st.length <= GAP_MAX) {
+		rc = append_locked(m, in, user, err);
+		rc = rc ?: write_zeros(in, length - dfs_length(in->w), err);
+		in->w_unflushed = true;
+		if (rc == 0)
+			mark_dirty(m, in, length);
+		return rc;
+	}
+	rc = rc ?: begin_overlay(m, in, user, err);
+	rc = rc ?: overlay_truncate(in->ov, length);
+	if (rc == 0)
+		mark_dirty(m, in, length);
+	return rc;
+}
+
+static int truncate_locked(struct mount *m, struct inode *in, struct user *user, uint64_t length, struct dfs_err *err)
+{
+	int rc = in->error;
+
+	if (rc == 0 && in->w && length >= dfs_length(in->w) && length - dfs_length(in->w) <= GAP_MAX) {
+		rc = write_zeros(in, length - dfs_length(in->w), err);
+		in->w_unflushed = true;
+		if (rc == 0)
+			mark_dirty(m, in, length);
+		return rc;
+	}
+	if (rc == 0 && in->w) {
+		rc = close_stream(m, in, err);
+		settle_times(m, in);
+	}
+	if (rc == 0 && in->ov) {
+		rc = overlay_truncate(in->ov, length);
+		if (rc == 0)
+			mark_dirty(m, in, length);
+		return rc;
+	}
+	return rc ?: truncate_clean(m, in, user, length, err);
+}
+
+int content_truncate(struct mount *m, struct inode *in, struct user *user, uint64_t length,
+		     struct dfs_err *err)
+{
+	bool is_open;
+	int rc;
+
+	pthread_mutex_lock(&in->content);
+	rc = truncate_locked(m, in, user, length, err);
+	pthread_mutex_lock(&m->inodes.lock);
+	is_open = in->opens > 0;
+	pthread_mutex_unlock(&m->inodes.lock);
+	if (!is_open && (in->w || in->ov)) {
+		const int late = settle_locked(m, in, err);
+
+		rc = rc ?: late;
+		if (in->ov) {
+			overlay_free(in->ov);
+			in->ov = NULL;
+			done_writing(m, in);
+		}
+	}
+	pthread_mutex_unlock(&in->content);
+	return rc;
+}
+
+int content_zero(struct mount *m, struct handle *h, uint64_t offset, uint64_t len, bool keep_size,
+		 struct dfs_err *err)
+{
+	struct inode *in = h->in;
+	int rc;
+
+	pthread_mutex_lock(&in->content);
+	rc = in->error;
+	if (rc == 0 && !in->ov)
+		rc = begin_overlay(m, in, h->user, err);
+	if (rc == 0 && !keep_size && offset + len > overlay_length(in->ov))
+		rc = overlay_truncate(in->ov, offset + len);
+	rc = rc ?: overlay_zero(in->ov, offset, len);
+	if (rc == 0)
+		mark_dirty(m, in, overlay_length(in->ov));
+	pthread_mutex_unlock(&in->content);
+	return rc;
+}
+
+int content_length(struct mount *m, struct inode *in, struct user *user, uint64_t *ret, struct dfs_err *err)
+{
+	struct dfs_stat st;
+	int rc = 0;
+
+	pthread_mutex_lock(&in->content);
+	if (in->ov) {
+		*ret = overlay_length(in->ov);
+	} else if (in->w) {
+		*ret = dfs_length(in->w);
+	} else {
+		rc = stat_file(m, in, user, &st, err);
+		if (rc == 0)
+			*ret = st.length;
+	}
+	pthread_mutex_unlock(&in->content);
+	return rc;
+}

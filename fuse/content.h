@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * content - the bytes of a file: what is in HDFS, what is on its way there, what waits to be published
+ *
+ * Idea: a file is in one of three states. *Clean*: HDFS has it. *Stream*: it is open at its end and
+ * bytes go straight to the data nodes. *Overlay*: something in the middle changed; the bytes wait in
+ * a local file and are published as a new HDFS file that takes the place of the old one in one
+ * step. A file that is written at its end only never sees the overlay. All calls of libdfsclient
+ * that move data for the mount are made here, in reader.c and in publish.c.
+ * Threading: any thread; inode.content is taken inside, except where a name ends in _locked.
+ * Errors: 0, a count, or -errno; the sentence goes into @err, which is never NULL.
+ */
+#include "fuse/mount.h"
+#include "fuse/reader.h"
+
+#define GAP_MAX (16u << 20) /* zeros that are streamed to close a gap; a longer one is an overlay */
+
+struct handle {
+	struct inode *in;  /* counted */
+	struct user *user; /* counted */
+	struct reader reader;
+	bool can_read, can_write;
+	bool flushed;      /* closed once by somebody, and not written since */
+};
+
+ssize_t content_read(struct mount *m, struct handle *h, void *buf, size_t len, uint64_t offset,
+		     struct dfs_err *err);
+int content_write(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t offset,
+		  struct dfs_err *err);
+/** close(2): everything is in HDFS, whole and closed, and visible to new readers. */
+int content_flush(struct mount *m, struct handle *h, struct dfs_err *err);
+/** fsync(2): everything is on disk on every node of the pipeline. */
+int content_sync(struct mount *m, struct inode *in, struct dfs_err *err);
+/** The last descriptor that could write is gone. */
+int content_close(struct mount *m, struct inode *in, struct dfs_err *err);
+/** As @user; a file that nobody has open is whole in HDFS when this returns. */
+int content_truncate(struct mount *m, struct inode *in, struct user *user, uint64_t length,
+		     struct dfs_err *err);
+/** fallocate(2) with FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, or FALLOC_FL_ZERO_RANGE. */
+int content_zero(struct mount *m, struct handle *h, uint64_t offset, uint64_t len, bool keep_size,
+		 struct dfs_err *err);
+/** The length that readers of this mount see; asks the NameNode when the file is clean. */
+int content_length(struct mount *m, struct inode *in, struct user *user, uint64_t *ret, struct dfs_err *err);
+/** A new file: @w (taken) is open for writing at 0, by @user. */
+void content_created(struct mount *m, struct inode *in, struct user *user, struct dfs_file *w);
+/** Throw away what is not in HDFS: the file is deleted. */
+void content_discard(struct mount *m, struct inode *in);
+/** Times that utimensat(2) gives a file that is being written: set when it is closed. True: taken. */
+bool content_set_times(struct mount *m, struct inode *in, uint64_t mtime_ms, uint64_t atime_ms);
+
+/** Publish the overlay (publish.c); inode.content is held. Leaves it when it fails. */
+int publish_locked(struct mount *m, struct inode *in, struct dfs_err *err);
+/** dfs_append() of the inode's file as @user, else as the owner of the mount; waits a moment for a
+ *  file that is being recovered. Sets in->w. */
+int append_locked(struct mount *m, struct inode *in, struct user *user, struct dfs_err *err);
+/** HDFS id of a directory by its number. */
+uint64_t dir_id(struct mount *m, uint64_t ino);

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fail - names and errors on their way between kernel and HDFS */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "fuse/mount.h"
+
+void id_path(char buf[ID_PATH_MAX], uint64_t id)
+{
+	snprintf(buf, ID_PATH_MAX, "/.reserved/.inodes/%" PRIu64, id);
+}
+
+void child_path(char buf[CHILD_PATH_MAX], uint64_t parent_id, const char *name)
+{
+	snprintf(buf, CHILD_PATH_MAX, "/.reserved/.inodes/%" PRIu64 "/%s", parent_id, name);
+}
+
+/* Well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. */
+static bool is_utf8(const char *s)
+{
+	const uint8_t *p = (const uint8_t *)s;
+
+	while (*p) {
+		const uint8_t c = *p++;
+		uint32_t left = 0;
+
+		if (c < 0x80)
+			continue;
+		if (c < 0xc2 || c > 0xf4)
+			return false;
+		left = c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
+		if ((c == 0xe0 && *p < 0xa0) || (c == 0xed && *p > 0x9f) || (c == 0xf0 && *p < 0x90) ||
+		    (c == 0xf4 && *p > 0x8f))
+			return false;
+		for (; left > 0; left--)
+			if ((*p++ & 0xc0) != 0x80)
+				return false;
+	}
+	return true;
+}
+
+int name_check(const char *name, bool make)
+{
+	if (strlen(name) > DFS_NAME_MAX)
+		return ENAMETOOLONG;
+	if (!is_utf8(name))
+		return make ? EILSEQ : ENOENT;
+	if (strchr(name, ':') || strncmp(name, HIDDEN_PREFIX, strlen(HIDDEN_PREFIX)) == 0)
+		return make ? EINVAL : ENOENT;
+	return 0;
+}
+
+/* Errors that a program can cause by itself, as they are. The kernel must never see ENOSYS: it would
+ * not ask again. */
+static int plain_errno(int rc)
+{
+	static const int same[] = {ENOENT,  EACCES, EEXIST, ENOTDIR,      EISDIR,   ENOTEMPTY, EINVAL,
+				   EDQUOT,  ENOSPC, EROFS,  ENAMETOOLONG, ELOOP,    EPERM,     EBUSY,
+				   ENODATA, ERANGE, E2BIG,  ESTALE,       EFBIG,    EBADF,     EILSEQ,
+				   ENOTTY,  EMFILE, ENFILE, EINTR};
+
+	for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+		if (-rc == same[i])
+			return same[i];
+	return rc == -ENOTSUP || rc == -ENOSYS ? EOPNOTSUPP : 0;
+}
+
+int fail_errno(const char *op, int rc, const struct dfs_err *err)
+{
+	const int plain = plain_errno(rc);
+	char quoted[600];
+	int to;
+
+	if (rc >= 0)
+		return 0;
+	if (plain) {
+		log_debug("op=%s errno=%d %s", op, plain, err ? log_quote(quoted, sizeof(quoted), err->text, strlen(err->text)) : "");
+		return plain;
+	}
+	switch (rc) {
+	case -ENOMEM:
+		to = ENOMEM;
+		break;
+	case -ETIMEDOUT: case -ECONNREFUSED: case -ECONNRESET: case -EHOSTUNREACH: case -ENETUNREACH: case -EAGAIN:
+		to = ETIMEDOUT; /* the cluster, or its active NameNode, is out of reach */
+		break;
+	default:
+		to = EIO;
+	}
+	log_warn("op=%s errno=%d rc=%d %s", op, to, rc,
+		 err ? log_quote(quoted, sizeof(quoted), err->text, strlen(err->text)) : "");
+	return to;
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* file - requests of open files */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fuse/content.h"
+#include "fuse/ops.h"
+
+#define READ_MAX (16u << 20)
+
+static struct handle *handle_of(const struct fuse_file_info *fi)
+{
+	return (struct handle *)(uintptr_t)fi->fh;
+}
+
+static struct handle *new_handle(struct mount *m, struct inode *in, struct user *user, int flags)
+{
+	struct handle *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		return NULL;
+	h->can_read = (flags & O_ACCMODE) != O_WRONLY;
+	h->can_write = (flags & O_ACCMODE) != O_RDONLY;
+	h->user = users_ref(&m->users, user);
+	h->in = in;
+	pthread_mutex_lock(&m->inodes.lock);
+	in->refs++;
+	in->opens++;
+	in->writers += h->can_write;
+	pthread_mutex_unlock(&m->inodes.lock);
+	reader_init(&h->reader, in, h->user);
+	return h;
+}
+
+void file_unpin(struct mount *m, struct inode *in)
+{
+	bool last;
+
+	pthread_mutex_lock(&m->inodes.lock);
+	last = --in->opens == 0 && in->hidden && !in->gone;
+	pthread_mutex_unlock(&m->inodes.lock);
+	if (last) {
+		content_discard(m, in);
+		hidden_delete(m, in);
+	}
+}
+
+/* The last descriptor of an open(2) is gone. */
+static void free_handle(struct mount *m, struct handle *h)
+{
+	struct inode *in = h->in;
+	struct dfs_err err;
+	bool last_writer;
+
+	err.text[0] = '\0';
+	pthread_mutex_lock(&m->inodes.lock);
+	last_writer = h->can_write && in->writers == 1;
+	pthread_mutex_unlock(&m->inodes.lock);
+	if (last_writer) /* bytes of a mapping may have come after the last close(2) */
+		(void)fail_errno("release", content_close(m, in, &err), &err);
+	reader_fini(&h->reader);
+	pthread_mutex_lock(&m->inodes.lock);
+	in->writers -= h->can_write;
+	pthread_mutex_unlock(&m->inodes.lock);
+	file_unpin(m, in);
+	users_put(&m->users, h->user);
+	inode_put(&m->inodes, in);
+	free(h);
+}
+
+/* ---- opening ---- */
+
+/* May the kernel keep what it has of the file? Not, when it is another content than last time. */
+static int check_cache(struct ask *a, struct inode *in, struct fuse_file_info *fi)
+{
+	struct dfs_stat st;
+	bool keep, dirty;
+	int rc = dfs_stat(a->user->fs, a->path, &st, &a->err);
+
+	if (rc < 0)
+		return rc;
+	pthread_mutex_lock(&a->m->inodes.lock);
+	dirty = in->dirty;
+	keep = dirty || (in->seen && in->seen_mtime == st.mtime_ms && in->seen_length == st.length);
+	in->seen = !dirty;
+	in->seen_mtime = st.mtime_ms;
+	in->seen_length = st.length;
+	pthread_mutex_unlock(&a->m->inodes.lock);
+	if (!keep) /* the length, too */
+		(void)fuse_lowlevel_notify_inval_inode(a->m->se, in->ino, -1, 0);
+	fi->keep_cache = keep;
+	return 0;
+}
+
+static int open_checks(struct ask *a, struct handle *h, struct fuse_file_info *fi)
+{
+	int rc = 0;
+
+	if (h->can_read)
+		rc = reader_open(a->m, &h->reader, &a->err);
+	if (rc == 0 && h->can_write)
+		rc = fi->flags & O_TRUNC ? content_truncate(a->m, h->in, a->user, 0, &a->err)
+					 : dfs_access(a->user->fs, a->path, DFS_ACCESS_W, &a->err);
+	return rc ?: check_cache(a, h->in, fi);
+}
+
+static int open_inode(struct ask *a, struct inode *in, struct fuse_file_info *fi)
+{
+	struct handle *h = new_handle(a->m, in, a->user, fi->flags);
+	int rc;
+
+	if (!h)
+		return -ENOMEM;
+	id_path(a->path, in->id);
+	rc = open_checks(a, h, fi);
+	if (rc < 0) {
+		free_handle(a->m, h);
+		return rc == -ENOENT ? -ESTALE : rc; /* the kernel looks the name up again */
+	}
+	fi->fh = (uintptr_t)h;
+	return 0;
+}
+
+void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ask a;
+	int rc = ask_begin(&a, req, "open", ino);
+
+	if (rc) {
+		fuse_reply_err(req, rc);
+		return;
+	}
+	rc = open_inode(&a, a.in, fi);
+	if (rc < 0) {
+		ask_reply(&a, rc);
+		return;
+	}
+	ask_end(&a);
+	if (fuse_reply_open(req, fi) == -ENOENT)
+		free_handle(mount_of(req), handle_of(fi));
+}
+
+/* It is there already: as open(2) does. */
+static int open_existing(struct ask *a, const char *name, struct fuse_file_info *fi, struct fuse_entry_param *e)
+{
+	struct inode *in;
+	int rc = entry_ask(a, name, e);
+
+	if (rc < 0)
+		return rc;
+	in = inode_get(&a->m->inodes, e->ino);
+	rc = in->is_dir ? -EISDIR : open_inode(a, in, fi);
+	inode_put(&a->m->inodes, in);
+	if (rc < 0)
+		inode_forget(&a->m->inodes, e->ino, 1);
+	return rc;
+}
+
+static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_file_info *fi,
+		      struct fuse_entry_param *e)
+{
+	struct dfs_stat st;
+	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS,
+				    .mode = (mode & 01777) | DFS_MODE_SET, .ret_stat = &st};
+	char path[CHILD_PATH_MAX];
+	struct dfs_file *w;
+	struct handle *h;
+	struct inode *in;
+	struct stat base;
+	int rc;
+
+	child_path(path, a->in->id, name);
+	rc = dfs_create(a->user->fs, path, &o, &w, &a->err);
+	if (rc < 0)
+		return rc;
+	in = inode_enter(&a->m->inodes, &st, 0, a->in->ino, name, 1);
+	h = in ? new_handle(a->m, in, a->user, fi->flags) : NULL;
+	if (!h) {
+		(void)dfs_close(w, NULL);
+		inode_put(&a->m->inodes, in);
+		return -ENOMEM;
+	}
+	content_created(a->m, in, a->user, w);
+	attr_from_stat(a->m, &st, in->ino, &base);
+	*e = (struct fuse_entry_param){.ino = in->ino, .attr_timeout = a->m->opt.attr_timeout};
+	(void)attr_tell(a->m, in, &base, st.mode, UINT64_MAX, &e->attr);
+	e->entry_timeout = entry_ttl(a, a->in);
+	fi->fh = (uintptr_t)h;
+	inode_put(&a->m->inodes, in);
+	return 0;
+}
+
+void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+{
+	struct fuse_entry_param e;
+	struct ask a;
+	int rc = name_check(name, true);
+
+	rc = rc ?: ask_begin(&a, req, "create", parent);
+	if (rc) {
+		fuse_reply_err(req, rc);
+		return;
+	}
+	rc = create_new(&a, name, mode, fi, &e);
+	if (rc == -EISDIR && fi->flags & O_EXCL)
+		rc = -EEXIST;
+	if (rc == -EEXIST && !(fi->flags & O_EXCL))
+		rc = open_existing(&a, name, fi, &e);
+	if (rc < 0) {
+		ask_reply(&a, rc);
+		return;
+	}
+	ask_end(&a);
+	if (fuse_reply_create(req, &e, fi) == -ENOENT) {
+		free_handle(mount_of(req), handle_of(fi));
+		inode_forget(&mount_of(req)->inodes, e.ino, 1);
+	}
+}
+
+void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	(void)ino;
+	free_handle(mount_of(req), handle_of(fi));
+	fuse_reply_err(req, 0);
+}
+
+static bool has_handles(const struct inode *in, const void *arg)
+{
+	(void)arg;
+	return in->dirty;
+}
+
+void file_close_all(struct mount *m)
+{
+	struct dfs_err err;
+	struct inode *in;
+
+	while ((in = inode_find(&m->inodes, has_handles, NULL))) {
+		err.text[0] = '\0';
+		if (fail_errno("unmount", content_close(m, in, &err), &err) || in->dirty)
+			content_discard(m, in);
+		inode_put(&m->inodes, in);
+	}
+}
+
+/* ---- data ---- */
+
+static void reply_result(fuse_req_t req, const char *op, int rc, const struct dfs_err *err)
+{
+	fuse_reply_err(req, fail_errno(op, rc, err));
+}
+
+void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	const size_t len = size < READ_MAX ? size : READ_MAX;
+	char *buf = malloc(len);
+	struct dfs_err err;
+	ssize_t n;
+
+	(void)ino;
+	err.text[0] = '\0';
+	n = buf ? content_read(mount_of(req), handle_of(fi), buf, len, (uint64_t)off, &err) : -ENOMEM;
+	if (n < 0)
+		reply_result(req, "read", n == -ENOENT ? -ESTALE : (int)n, &err);
+	else
+		fuse_reply_buf(req, buf, (size_t)n);
+	free(buf);
+}
+
+void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	struct dfs_err err;
+	int rc;
+
+	(void)ino;
+	err.text[0] = '\0';
+	rc = content_write(mount_of(req), handle_of(fi), buf, size, (uint64_t)off, &err);
+	if (rc < 0)
+		reply_result(req, "write", rc == -ENOENT ? -ESTALE : rc, &err);
+	else
+		fuse_reply_write(req, size);
+}
+
+void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct handle *h = handle_of(fi);
+	struct dfs_err err;
+
+	(void)ino;
+	err.text[0] = '\0';
+	reply_result(req, "close", h->can_write ? content_flush(mount_of(req), h, &err) : 0, &err);
+}
+
+void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	struct dfs_err err;
+
+	(void)ino;
+	(void)datasync; /* the length is data, and there is little else */
+	err.text[0] = '\0';
+	reply_result(req, "fsync", content_sync(mount_of(req), handle_of(fi)->in, &err), &err);
+}
+
+/* Space is not reserved in HDFS: a file gets its length, as zeros. */
+static int allocate(struct mount *m, struct handle *h, int mode, uint64_t offset, uint64_t len, struct dfs_err *err)
+{
+	const bool keep = mode & FALLOC_FL_KEEP_SIZE;
+	uint64_t now;
+	int rc;
+
+	if (offset + len > INT64_MAX)
+		return -EFBIG;
+	switch (mode & ~FALLOC_FL_KEEP_SIZE) {
+	case 0:
+		rc = keep ? 0 : content_length(m, h->in, h->user, &now, err);
+		return rc == 0 && !keep && offset + len > now ? content_truncate(m, h->in, h->user, offset + len, err) : rc;
+	case FALLOC_FL_PUNCH_HOLE:
+		return keep ? content_zero(m, h, offset, len, true, err) : -EOPNOTSUPP;
+	case FALLOC_FL_ZERO_RANGE:
+		return content_zero(m, h, offset, len, keep, err);
+	default:
+		return -EOPNOTSUPP;
+	}
+}
+
+void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
+{
+	struct dfs_err err;
+
+	(void)ino;
+	err.text[0] = '\0';
+	reply_result(req, "fallocate",
+		     allocate(mount_of(req), handle_of(fi), mode, (uint64_t)offset, (uint64_t)length, &err), &err);
+}
+
+/* All of a file is data; the hole is behind its end. */
+void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
+{
+	struct handle *h = handle_of(fi);
+	struct dfs_err err;
+	uint64_t length;
+	int rc;
+
+	(void)ino;
+	err.text[0] = '\0';
+	rc = content_length(mount_of(req), h->in, h->user, &length, &err);
+	if (rc < 0)
+		reply_result(req, "lseek", rc, &err);
+	else if (whence != SEEK_DATA && whence != SEEK_HOLE)
+		fuse_reply_err(req, EINVAL);
+	else if (off < 0 || (uint64_t)off >= length)
+		fuse_reply_err(req, ENXIO);
+	else
+		fuse_reply_lseek(req, whence == SEEK_DATA ? off : (off_t)length);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * inode - the files and directories that the kernel knows, and those that are open
+ *
+ * Idea: an inode lives while the kernel holds a look-up of it or something of ours a reference. Its
+ * number is the HDFS file id it had when it was first seen; when the content of an open file is
+ * replaced by a new HDFS file, `id` moves on and `ino` stays. Three chains find it: by number, by id,
+ * and by (parent, name) where the mount saw it last.
+ * Ownership: counted. inode_get(), inode_enter() give a reference, inode_put() releases it.
+ * Threading: `inodes.lock` guards the chains and what is marked L; it is a leaf, held for a few
+ * instructions. `content` (a mutex) guards what is marked C and is held while data is written.
+ */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "client/include/dfsclient.h"
+
+struct overlay;
+struct user;
+
+struct inode {
+	struct inode *next[3]; /* L: by number, by id, by name */
+	uint64_t ino;
+	uint64_t id;           /* L, changes only with C held */
+	uint64_t lookups;      /* L: how often the kernel was told */
+	uint32_t refs;         /* L */
+	uint32_t opens;        /* L: file handles, */
+	uint32_t writers;      /* L: and those of them that may write */
+	uint64_t parent;       /* L: number of the directory; 0: none */
+	char *name;            /* L, owned; in that directory; NULL: none */
+	struct stat attr;      /* L: as last told to the kernel */
+	uint64_t attr_ns;      /* L: when that was asked from the NameNode */
+	bool is_dir;
+	bool gone;             /* L: deleted through this mount; attr is all that is left */
+	bool hidden;           /* L: deleted, but open: lives on under a name of ours until closed */
+	struct user *hidden_by; /* counted: who deleted it; set once, with hidden */
+	bool dirty;            /* L: written here, not yet closed in HDFS: size and mtime are ours */
+	bool mtime_told;       /* L: somebody has seen attr.st_mtim since the last write */
+	uint64_t seen_mtime, seen_length; /* L: of the data that the kernel may have cached */
+	bool seen;             /* L: these are known */
+	uint32_t change;       /* L: counts what makes a reader of HDFS stale */
+	uint64_t change_ns;    /* L: last change through this mount: older answers do not count */
+	uint32_t mode;         /* L: permission bits in HDFS */
+
+	pthread_mutex_t content;
+	struct dfs_file *w;    /* C, owned; open at the end of the file; NULL: none */
+	struct user *w_user;   /* C, counted; of w */
+	bool w_unflushed;      /* C: w was written since its last flush */
+	bool w_reopened;       /* C: written again after a close(2): descriptors are shared */
+	struct overlay *ov;    /* C, owned; NULL: no random writes pending */
+	int error;             /* C: -errno of a write that was lost, until a flush tells it */
+	bool has_times;        /* C: times to be set when the file is closed in HDFS */
+	uint64_t set_mtime, set_atime;
+};
+
+struct inodes {
+	pthread_mutex_t lock;
+	struct inode **bucket[3]; /* owned */
+	size_t mask, count;
+};
+
+int inodes_init(struct inodes *t);
+void inodes_fini(struct inodes *t);
+/** NULL: not known (the kernel asks for what it forgot, or the root is missing). */
+struct inode *inode_get(struct inodes *t, uint64_t ino);
+struct inode *inode_get_named(struct inodes *t, uint64_t parent, const char *name);
+/** The inode of HDFS file @st, made when it is new, now found at (@parent, @name); @lookups are
+ *  added. NULL: out of memory. @ino: its number if it is new; 0: the id. */
+struct inode *inode_enter(struct inodes *t, const struct dfs_stat *st, uint64_t ino, uint64_t parent,
+			  const char *name, uint32_t lookups);
+void inode_put(struct inodes *t, struct inode *in);
+void inode_forget(struct inodes *t, uint64_t ino, uint64_t lookups);
+/** It moved to (@parent, @name); name NULL: it has none any more. */
+void inode_moved(struct inodes *t, struct inode *in, uint64_t parent, const char *name);
+/** Its content is another HDFS file now. */
+void inode_new_id(struct inodes *t, struct inode *in, uint64_t id);
+/** Call @fn for every inode whose parent is @parent, with the lock held. */
+void inode_each_child(struct inodes *t, uint64_t parent, void (*fn)(struct inode *in, void *arg), void *arg);
+/** A reference to any inode for which @pick says yes; NULL: none. */
+struct inode *inode_find(struct inodes *t, bool (*pick)(const struct inode *in, const void *arg), const void *arg);

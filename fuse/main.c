@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dfs-fuse - an HDFS-compatible file system as a directory */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "fuse/ops.h"
+
+#define IO_BYTES (1u << 20) /* of one read or write request */
+#define BACKGROUND 64       /* read-ahead and asynchronous requests at a time */
+
+static void op_init(void *arg, struct fuse_conn_info *conn)
+{
+	struct mount *m = arg;
+
+	conn->max_write = IO_BYTES;
+	conn->max_readahead = IO_BYTES;
+	conn->max_background = BACKGROUND;
+	conn->congestion_threshold = BACKGROUND * 3 / 4;
+	conn->want |= conn->capable & (FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_READDIRPLUS | FUSE_CAP_ASYNC_DIO |
+				       FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ);
+	/* Programs of one machine lock each other in its kernel; caches are checked at open(2). */
+	conn->want &= ~(unsigned int)(FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_AUTO_INVAL_DATA |
+				      FUSE_CAP_WRITEBACK_CACHE | FUSE_CAP_READDIRPLUS_AUTO);
+	if (m->ready_fd >= 0) {
+		(void)!write(m->ready_fd, "", 1);
+		(void)close(m->ready_fd);
+		m->ready_fd = -1;
+	}
+}
+
+const struct fuse_lowlevel_ops MOUNT_OPS = {
+	.init = op_init,
+	.lookup = op_lookup,
+	.forget = op_forget,
+	.forget_multi = op_forget_multi,
+	.getattr = op_getattr,
+	.setattr = op_setattr,
+	.access = op_access,
+	.statfs = op_statfs,
+	.mkdir = op_mkdir,
+	.mknod = op_mknod,
+	.symlink = op_symlink,
+	.link = op_link,
+	.unlink = op_unlink,
+	.rmdir = op_rmdir,
+	.rename = op_rename,
+	.setxattr = op_setxattr,
+	.getxattr = op_getxattr,
+	.listxattr = op_listxattr,
+	.removexattr = op_removexattr,
+	.opendir = op_opendir,
+	.readdir = op_readdir,
+	.readdirplus = op_readdirplus,
+	.releasedir = op_releasedir,
+	.fsyncdir = op_fsyncdir,
+	.create = op_create,
+	.open = op_open,
+	.read = op_read,
+	.write = op_write,
+	.flush = op_flush,
+	.release = op_release,
+	.fsync = op_fsync,
+	.fallocate = op_fallocate,
+	.lseek = op_lseek,
+};
+
+__attribute__((format(printf, 1, 2))) static int fail(const char *fmt, ...)
+{
+	va_list ap;
+
+	fputs("dfs-fuse: ", stderr);
+	va_start(ap, fmt);
+	(void)vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	return 1;
+}
+
+/* ---- before the mount ---- */
+
+static int is_empty(const char *dir)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	int n = 0;
+
+	if (!d)
+		return -errno;
+	while ((e = readdir(d)))
+		n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+	closedir(d);
+	return n == 0;
+}
+
+/* What can be said before anybody is asked. */
+static int check_mountpoint(const struct options *o)
+{
+	struct stat st;
+	int rc;
+
+	if (stat(o->mountpoint, &st) < 0)
+		return fail("mount point %s: %s", o->mountpoint, strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return fail("mount point %s is not a directory", o->mountpoint);
+	rc = is_empty(o->mountpoint);
+	if (rc < 0)
+		return fail("mount point %s: %s", o->mountpoint, strerror(-rc));
+	if (rc == 0 && !o->nonempty)
+		return fail("mount point %s is not empty (something is mounted there already, or these files would be "
+			    "hidden); -o nonempty mounts over it", o->mountpoint);
+	rc = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	if (rc < 0)
+		return fail("/dev/fuse: %s; is the fuse module loaded (modprobe fuse), and may this user or container "
+			    "use it?", strerror(errno));
+	(void)close(rc);
+	return 0;
+}
+
+static int connect_cluster(struct mount *m)
+{
+	struct dfs_stat st;
+	struct dfs_err err;
+	struct inode *root;
+	int rc;
+
+	err.text[0] = '\0';
+	rc = users_init(&m->users, &m->opt, &err);
+	if (rc < 0)
+		return fail("%s", err.text[0] ? err.text : strerror(-rc));
+	rc = dfs_stat(m->users.user[0]->fs, m->opt.dir, &st, &err);
+	if (rc < 0)
+		return fail("%s", err.text);
+	if (st.type != DFS_DIR)
+		return fail("%s is not a directory", m->opt.dir);
+	dfs_get_defaults(m->users.user[0]->fs, &m->defaults);
+	m->root_id = st.file_id;
+	root = inode_enter(&m->inodes, &st, FUSE_ROOT_ID, 0, NULL, 1);
+	if (!root)
+		return fail("out of memory");
+	root->mode = st.mode;
+	inode_put(&m->inodes, root);
+	return 0;
+}
+
+/* "fsname=hdfs://host:port/dir,subtype=dfs-fuse", for mount(8) and df(1). */
+static void name_source(struct mount *m, struct fuse_args *args)
+{
+	char text[1024];
+
+	snprintf(text, sizeof(text), "-ofsname=%s%s,subtype=dfs-fuse", dfs_uri(m->users.user[0]->fs), m->opt.dir);
+	fuse_opt_add_arg(args, text);
+}
+
+static void raise_limits(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
+		r.rlim_cur = r.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &r);
+	}
+	(void)signal(SIGPIPE, SIG_IGN);
+}
+
+/* ---- the session ---- */
+
+static int run_session(struct mount *m)
+{
+	struct fuse_loop_config *cfg = fuse_loop_cfg_create();
+	int rc;
+
+	fuse_loop_cfg_set_clone_fd(cfg, 1);
+	fuse_loop_cfg_set_max_threads(cfg, m->opt.threads);
+	fuse_loop_cfg_set_idle_threads(cfg, m->opt.threads < 16 ? m->opt.threads : 16);
+	rc = fuse_session_loop_mt(m->se, cfg);
+	fuse_loop_cfg_destroy(cfg);
+	return rc;
+}
+
+static int serve(struct mount *m, struct fuse_args *args)
+{
+	int rc;
+
+	name_source(m, args);
+	m->se = fuse_session_new(args, &MOUNT_OPS, sizeof(MOUNT_OPS), m);
+	if (!m->se)
+		return 2; /* it has said why: an unknown option */
+	if (fuse_set_signal_handlers(m->se) != 0)
+		return fail("signal handlers cannot be set");
+	if (fuse_session_mount(m->se, m->opt.mountpoint) != 0) {
+		fuse_remove_signal_handlers(m->se);
+		return 1; /* it has said why */
+	}
+	rc = forgetter_start(&m->forgetter, m->se);
+	if (rc < 0)
+		(void)fail("a thread cannot be started: %s", strerror(-rc));
+	else
+		rc = run_session(m); /* 0: umount; above: the signal that ended it, which is as good */
+	forgetter_stop(&m->forgetter);
+	fuse_session_unmount(m->se);
+	fuse_remove_signal_handlers(m->se);
+	file_close_all(m);
+	return rc < 0;
+}
+
+static int work(struct mount *m, struct fuse_args *args)
+{
+	int rc;
+
+	raise_limits();
+	(void)!getrandom(&m->token, sizeof(m->token), 0);
+	m->budget.limit = (uint64_t)m->opt.overlay_mib << 20;
+	m->state_dir = m->opt.state ? m->opt.state : "/var/tmp";
+	rc = inodes_init(&m->inodes) < 0 ? fail("out of memory") : connect_cluster(m);
+	rc = rc ?: serve(m, args);
+	if (m->se)
+		fuse_session_destroy(m->se);
+	inodes_fini(&m->inodes);
+	users_fini(&m->users);
+	return rc;
+}
+
+/* ---- going to the background ---- */
+
+static void detach(void)
+{
+	const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	(void)setsid();
+	(void)!chdir("/");
+	if (null >= 0) {
+		(void)dup2(null, STDIN_FILENO);
+		(void)dup2(null, STDOUT_FILENO);
+		(void)close(null);
+	}
+}
+
+/* Wait until the mount answers; its exit status when it never does. */
+static int await(pid_t child, int fd, const char *mountpoint)
+{
+	struct stat st;
+	int status;
+	char c;
+
+	if (read(fd, &c, 1) == 1) {
+		if (stat(mountpoint, &st) == 0)
+			return 0;
+		fail("%s is mounted and does not answer: %s", mountpoint, strerror(errno));
+	}
+	if (waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) > 0)
+		return WEXITSTATUS(status);
+	return 1;
+}
+
+static int background(struct mount *m, struct fuse_args *args)
+{
+	int fds[2];
+	pid_t child;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return fail("pipe: %s", strerror(errno));
+	child = fork();
+	if (child < 0)
+		return fail("fork: %s", strerror(errno));
+	if (child > 0) {
+		(void)close(fds[1]);
+		return await(child, fds[0], m->opt.mountpoint);
+	}
+	(void)close(fds[0]);
+	m->ready_fd = fds[1];
+	detach();
+	return work(m, args);
+}
+
+int main(int argc, char **argv)
+{
+	struct fuse_args args = FUSE_ARGS_INIT(argc, argv);
+	struct mount m = {.ready_fd = -1};
+	int rc = 0;
+
+	if (!options_parse(&m.opt, &args, &rc))
+		goto out;
+	log_init("dfs-fuse", m.opt.debug ? LOG_DEBUG : LOG_INFO);
+	rc = check_mountpoint(&m.opt);
+	if (rc == 0)
+		rc = m.opt.foreground ? work(&m, &args) : background(&m, &args);
+out:
+	fuse_opt_free_args(&args);
+	options_free(&m.opt);
+	return rc;
+}

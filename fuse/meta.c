@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* meta - requests about names and attributes */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/xattr.h>
+
+#include "common/base/clock.h"
+#include "fuse/content.h"
+#include "fuse/ops.h"
+
+#define XATTR_VALUE_MAX (1u << 20)
+
+/* ---- looking ---- */
+
+void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fuse_entry_param e;
+	struct ask a;
+	int no = name_check(name, false);
+
+	no = no ?: ask_begin(&a, req, "lookup", parent);
+	if (no) {
+		fuse_reply_err(req, no);
+		return;
+	}
+	const int rc = entry_ask(&a, name, &e);
+
+	if (rc == -ENOENT && a.m->opt.negative_timeout > 0) {
+		e = (struct fuse_entry_param){.entry_timeout = a.m->opt.negative_timeout};
+		ask_end(&a);
+		fuse_reply_entry(req, &e);
+	} else if (rc < 0) {
+		ask_reply(&a, rc);
+	} else {
+		entry_reply(&a, &e);
+	}
+}
+
+void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count)
+{
+	inode_forget(&mount_of(req)->inodes, ino, count);
+	fuse_reply_none(req);
+}
+
+void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+	for (size_t i = 0; i < count; i++)
+		inode_forget(&mount_of(req)->inodes, forgets[i].ino, forgets[i].nlookup);
+	fuse_reply_none(req);
+}
+
+static void reply_attr(struct ask *a)
+{
+	const double timeout = a->m->opt.attr_timeout;
+	struct stat st;
+	const int rc = attr_ask(a, a->in, &st);
+
+	if (rc < 0) {
+		ask_reply(a, rc);
+		return;
+	}
+	ask_end(a);
+	fuse_reply_attr(a->req, &st, timeout);
+}
+
+void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ask a;
+	const int no = ask_begin(&a, req, "getattr", ino);
+
+	(void)fi;
+	if (no)
+		fuse_reply_err(req, no);
+	else
+		reply_attr(&a);
+}
+
+void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
+{
+	struct ask a;
+	const int no = ask_begin(&a, req, "access", ino);
+
+	if (no) {
+		fuse_reply_err(req, no);
+		return;
+	}
+	/* R_OK, W_OK, X_OK are the bits of a permission */
+	ask_reply(&a, dfs_access(a.user->fs, a.path, (uint32_t)mask & 7, &a.err));
+}
+
+void op_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	struct dfs_statfs s;
+	struct ask a;
+	int rc = ask_begin(&a, req, "statfs", ino);
+
+	if (rc) {
+		fuse_reply_err(req, rc);
+		return;
+	}
+	rc = dfs_statfs(a.user->fs, &s, &a.err);
+	if (rc < 0) {
+		ask_reply(&a, rc);
+		return;
+	}
+	ask_end(&a);
+	fuse_reply_statfs(req, &(struct statvfs){
+		.f_bsize = BUFSIZ, .f_frsize = 4096, .f_namemax = DFS_NAME_MAX,
+		.f_blocks = s.capacity / 4096, .f_bfree = s.remaining / 4096, .f_bavail = s.remaining / 4096,
+	});
+}
+
+/* ---- changing attributes ---- */
+
+static void forget_child(struct inode *in, void *arg)
+{
+	struct mount *m = arg;
+
+	forgetter_add(&m->forgetter, in->parent, in->name);
+}
+
+static int change_mode(struct ask *a, uint32_t mode)
+{
+	bool closes;
+	int rc;
+
+	pthread_mutex_lock(&a->m->inodes.lock);
+	closes = a->in->is_dir && (a->in->mode & 0111) == 0111 && (mode & 0111) != 0111;
+	if (closes)
+		a->in->mode = 0; /* from now on names in it are not kept */
+	a->in->change_ns = clock_mono_ns();
+	pthread_mutex_unlock(&a->m->inodes.lock);
+	rc = dfs_set_permission(a->user->fs, a->path, mode & 01777, &a->err);
+	if (rc == 0 && closes && a->m->opt.allow_other)
+		inode_each_child(&a->m->inodes, a->in->ino, forget_child, a->m);
+	return rc;
+}
+
+static int change_owner(struct ask *a, const struct stat *attr, int valid)
+{
+	char owner[DFS_NAME_MAX + 1], group[DFS_NAME_MAX + 1];
+	const bool to_owner = valid & FUSE_SET_ATTR_UID, to_group = valid & FUSE_SET_ATTR_GID;
+	int rc = to_owner ? users_name(attr->st_uid, owner) : 0;
+
+	if (rc == 0 && to_group)
+		rc = users_group_name(attr->st_gid, group);
+	return rc ?: dfs_set_owner(a->user->fs, a->path, to_owner ? owner : NULL, to_group ? group : NULL,
+				   &a->err);
+}
+
+static uint64_t time_ms(const struct timespec *ts)
+{
+	return ts->tv_sec < 0 ? 0 : (uint64_t)ts->tv_sec * 1000 + (uint64_t)ts->tv_nsec / NS_PER_MS;
+}
+
+static int change_times(struct ask *a, const struct stat *attr, int valid)
+{
+	const uint64_t now = clock_wall_ms();
+	uint64_t mtime = DFS_TIME_KEEP, atime = DFS_TIME_KEEP;
+
+	if (valid & FUSE_SET_ATTR_MTIME)
+		mtime = valid & FUSE_SET_ATTR_MTIME_NOW ? now : time_ms(&attr->st_mtim);
+	if (valid & FUSE_SET_ATTR_ATIME)
+		atime = valid & FUSE_SET_ATTR_ATIME_NOW ? now : time_ms(&attr->st_atim);
+	if (content_set_times(a->m, a->in, mtime, atime))
+		return 0; /* it is being written: closing it would change them again */
+	return dfs_set_times(a->user->fs, a->path, mtime, atime, &a->err);
+}
+
+/* HDFS has one word for both: who may not chmod a file is not its owner. */
+static int owner_errno(int rc)
+{
+	return rc == -EACCES ? -EPERM : rc;
+}
+
+void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int valid, struct fuse_file_info *fi)
+{
+	struct handle *h = fi ? (struct handle *)(uintptr_t)fi->fh : NULL;
+	struct ask a;
+	int rc = ask_begin(&a, req, "setattr", ino);
+
+	if (rc) {
+		fuse_reply_err(req, rc);
+		return;
+	}
+	if (valid & FUSE_SET_ATTR_MODE)
+		rc = owner_errno(change_mode(&a, attr->st_mode));
+	if (rc == 0 && valid & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
+		rc = owner_errno(change_owner(&a, attr, valid));
+	if (rc == 0 && valid & FUSE_SET_ATTR_SIZE)
+		rc = content_truncate(a.m, a.in, h ? h->user : a.user, (uint64_t)attr->st_size, &a.err);
+	if (rc == 0 && valid & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME) &&
+	    !(valid & FUSE_SET_ATTR_SIZE && valid & FUSE_SET_ATTR_MTIME_NOW))
+		rc = change_times(&a, attr, valid);
+	if (rc < 0)
+		ask_reply(&a, rc);
+	else
+		reply_attr(&a);
+}
+
+/* ---- making ---- */
+
+/* Begin a request that makes @name in @parent. */
+static bool begin_make(struct ask *a, fuse_req_t req, const char *op, fuse_ino_t parent, const char *name,
+		       char path[CHILD_PATH_MAX])
+{
+	int no = name_check(name, true);
+
+	no = no ?: ask_begin(a, req, op, parent);
+	if (no)
+		fuse_reply_err(req, no);
+	else
+		child_path(path, a->in->id, name);
+	return !no;
+}
+
+static void reply_made(struct ask *a, const char *name, int rc)
+{
+	struct fuse_entry_param e;
+
+	rc = rc ?: entry_ask(a, name, &e);
+	if (rc < 0)
+		ask_reply(a, rc);
+	else
+		entry_reply(a, &e);
+}
+
+void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+	char path[CHILD_PATH_MAX];
+	struct ask a;
+
+	if (begin_make(&a, req, "mkdir", parent, name, path))
+		reply_made(&a, name, dfs_mkdir(a.user->fs, path, (mode & 01777) | DFS_MODE_SET, false, &a.err));
+}
+
+void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t dev)
+{
+	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS, .mode = (mode & 01777) | DFS_MODE_SET};
+	char path[CHILD_PATH_MAX];
+	struct dfs_file *f;
+	struct ask a;
+	int rc;
+
+	(void)dev;
+	if (!S_ISREG(mode) && (mode & S_IFMT)) {
+		fuse_reply_err(req, EPERM); /* devices, pipes, sockets: HDFS has nothing of the kind */
+		return;
+	}
+	if (!begin_make(&a, req, "mknod", parent, name, path))
+		return;
+	rc = dfs_create(a.user->fs, path, &o, &f, &a.err);
+	rc = rc ?: dfs_close(f, &a.err);
+	reply_made(&a, name, rc == -EISDIR ? -EEXIST : rc);
+}
+
+void op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent, const char *name)
+{
+	(void)link;
+	(void)parent;
+	(void)name;
+	fuse_reply_err(req, EOPNOTSUPP); /* NameNodes refuse them */
+}
+
+void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
+{
+	(void)ino;
+	(void)parent;
+	(void)name;
+	fuse_reply_err(req, EPERM); /* link(2): the file system has no hard links */
+}
+
+/* ---- deleting and renaming ---- */
+
+static void hidden_path(struct mount *m, char path[CHILD_PATH_MAX], uint64_t dir, uint64_t id)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), HIDDEN_PREFIX "%" PRIx64 ".%" PRIx64, m->token, id);
+	child_path(path, dir, name);
+}
+
+/* Somebody has @in, at @path in a->in, open: it lives on under another name. */
+static int hide(struct ask *a, struct inode *dir, struct inode *in, const char *path)
+{
+	char to[CHILD_PATH_MAX];
+	int rc;
+
+	pthread_mutex_lock(&in->content);
+	hidden_path(a->m, to, dir->id, in->id);
+	rc = dfs_rename(a->user->fs, path, to, false, &a->err);
+	if (rc == 0) {
+		inode_moved(&a->m->inodes, in, 0, NULL);
+		in->hidden_by = users_ref(&a->m->users, a->user);
+		pthread_mutex_lock(&a->m->inodes.lock);
+		in->hidden = true;
+		in->parent = dir->ino; /* without a name it is in no chain */
+		pthread_mutex_unlock(&a->m->inodes.lock);
+	}
+	pthread_mutex_unlock(&in->content);
+	return rc;
+}
+
+/* Is it open? Then it stays so until file_unpin(): what is hidden goes with its last descriptor. */
+static bool pin_open(struct mount *m, struct inode *in)
+{
+	bool open;
+
+	pthread_mutex_lock(&m->inodes.lock);
+	open = in && in->opens > 0;
+	if (open)
+		in->opens++;
+	pthread_mutex_unlock(&m->inodes.lock);
+	return open;
+}
+
+static void mark_gone(struct mount *m, struct inode *in)
+{
+	if (!in)
+		return;
+	inode_moved(&m->inodes, in, 0, NULL);
+	pthread_mutex_lock(&m->inodes.lock);
+	in->gone = true;
+	pthread_mutex_unlock(&m->inodes.lock);
+}
+
+void hidden_delete(struct mount *m, struct inode *in)
+{
+	struct user *owner = users_owner(&m->users);
+	struct dfs_err err;
+	char path[ID_PATH_MAX];
+	int rc;
+
+	err.text[0] = '\0';
+	id_path(path, in->id);
+	rc = dfs_delete(in->hidden_by ? in->hidden_by->fs : owner->fs, path, false, &err);
+	(void)fail_errno("delete a file that was open", rc, &err);
+	users_put(&m->users, owner);
+	users_put(&m->users, in->hidden_by);
+	in->hidden_by = NULL;
+	mark_gone(m, in);
+}
+
+void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	char path[CHILD_PATH_MAX];
+	struct inode *in;
+	struct ask a;
+	int rc;
+
+	if (!begin_make(&a, req, "unlink", parent, name, path))
+		return;
+	in = inode_get_named(&a.m->inodes, a.in->ino, name);
+	if (pin_open(a.m, in)) {
+		rc = hide(&a, a.in, in, path);
+		file_unpin(a.m, in);
+	} else {
+		rc = dfs_delete(a.user->fs, path, false, &a.err);
+		if (rc == 0)
+			mark_gone(a.m, in);
+	}
+	inode_put(&a.m->inodes, in);
+	ask_reply(&a, rc);
+}
+
+static bool is_hidden_in(const struct inode *in, const void *dir)
+{
+	return in->hidden && !in->gone && in->parent == *(const uint64_t *)dir;
+}
+
+/* Files that are deleted and still open keep a directory from being empty: one level up with them. */
+static int move_hidden_up(struct ask *a, struct inode *dir, struct inode *up)
+{
+	char from[ID_PATH_MAX], to[CHILD_PATH_MAX];
+	struct inode *in;
+	int rc = -ENOTEMPTY;
+
+	while ((in = inode_find(&a->m->inodes, is_hidden_in, &dir->ino))) {
+		id_path(from, in->id);
+		hidden_path(a->m, to, up->id, in->id);
+		rc = dfs_rename(a->user->fs, from, to, false, &a->err);
+		if (rc == 0) {
+			pthread_mutex_lock(&a->m->inodes.lock);
+			in->parent = up->ino;
+			pthread_mutex_unlock(&a->m->inodes.lock);
+		}
+		inode_put(&a->m->inodes, in);
+		if (rc < 0)
+			return -ENOTEMPTY;
+	}
+	return rc;
+}
+
+void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	char path[CHILD_PATH_MAX];
+	struct inode *in;
+	struct ask a;
+	int rc;
+
+	if (!begin_make(&a, req, "rmdir", parent, name, path))
+		return;
+	in = inode_get_named(&a.m->inodes, a.in->ino, name);
+	rc = dfs_delete(a.user->fs, path, false, &a.err);
+	if (rc == -ENOTEMPTY && in && move_hidden_up(&a, in, a.in) == 0)
+		rc = dfs_delete(a.user->fs, path, false, &a.err);
+	if (rc == 0)
+		mark_gone(a.m, in);
+	inode_put(&a.m->inodes, in);
+	ask_reply(&a, rc);
+}
+
+/* @a->in is the directory of the source, @to_dir that of the target. */
+static int do_rename(struct ask *a, const char *name, struct inode *to_dir, const char *new_name, bool replace)
+{
+	struct inode *in = inode_get_named(&a->m->inodes, a->in->ino, name);
+	struct inode *old = inode_get_named(&a->m->inodes, to_dir->ino, new_name);
+	char from[CHILD_PATH_MAX], to[CHILD_PATH_MAX], back[ID_PATH_MAX];
+	const bool hides = replace && old != in && pin_open(a->m, old);
+	int rc = 0;
+
+	child_path(from, a->in->id, name);
+	child_path(to, to_dir->id, new_name);
+	if (hides)
+		rc = hide(a, to_dir, old, to);
+	rc = rc ?: dfs_rename(a->user->fs, from, to, replace, &a->err);
+	if (rc < 0 && hides && old->hidden) { /* as if nothing had happened */
+		id_path(back, old->id);
+		if (dfs_rename(a->user->fs, back, to, false, NULL) == 0) {
+			pthread_mutex_lock(&a->m->inodes.lock);
+			old->hidden = false;
+			pthread_mutex_unlock(&a->m->inodes.lock);
+			users_put(&a->m->users, old->hidden_by);
+			old->hidden_by = NULL;
+			inode_moved(&a->m->inodes, old, to_dir->ino, new_name);
+		}
+	}
+	if (rc == 0 && old && old != in && !hides)
+		mark_gone(a->m, old);
+	if (rc == 0 && in)
+		inode_moved(&a->m->inodes, in, to_dir->ino, new_name);
+	if (hides)
+		file_unpin(a->m, old);
+	inode_put(&a->m->inodes, in);
+	inode_put(&a->m->inodes, old);
+	return rc;
+}
+
+void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent,
+	       const char *newname, unsigned int flags)
+{
+	struct inode *to_dir;
+	struct ask a;
+	int no = flags & ~(unsigned int)RENAME_NOREPLACE ? EINVAL : 0; /* EXCHANGE, WHITEOUT */
+
+	no = no ?: name_check(name, false);
+	no = no ?: name_check(newname, true);
+	no = no ?: ask_begin(&a, req, "rename", parent);
+	if (no) {
+		fuse_reply_err(req, no);
+		return;
+	}
+	to_dir = inode_get(&a.m->inodes, newparent);
+	no = to_dir ? do_rename(&a, name, to_dir, newname, !(flags & RENAME_NOREPLACE)) : -ESTALE;
+	inode_put(&a.m->inodes, to_dir);
+	ask_reply(&a, no);
+}
+
+/* ---- extended attributes ---- */
+
+/* The kernel asks for security.capability before every write; HDFS has no such thing for it. */
+static bool is_ours(const char *name)
+{
+	return strncmp(name, "user.", 5) == 0 || strncmp(name, "trusted.", 8) == 0;
+}
+
+void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
+{
+	struct ask a;
+	const int no = is_ours(name) ? ask_begin(&a, req, "setxattr", ino) : EOPNOTSUPP;
+
+	if (no) {
+		fuse_reply_err(req, no);
+		return;
+	}
+	ask_reply(&a, dfs_set_xattr(a.user->fs, a.path, name, value, size,
+				    (flags & XATTR_CREATE ? DFS_XATTR_CREATE : 0u) |
+					    (flags & XATTR_REPLACE ? DFS_XATTR_REPLACE : 0u), &a.err));
+}
+
+static void reply_xattr(struct ask *a, ssize_t n, void *buf, size_t size)
+{
+	if (n < 0) {
+		ask_reply(a, (int)n);
+	} else {
+		ask_end(a);
+		if (size == 0)
+			fuse_reply_xattr(a->req, (size_t)n);
+		else
+			fuse_reply_buf(a->req, buf, (size_t)n);
+	}
+	free(buf);
+}
+
+void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+	struct ask a;
+	const int no = is_ours(name) ? ask_begin(&a, req, "getxattr", ino) : EOPNOTSUPP;
+	char *buf;
+
+	if (no) {
+		fuse_reply_err(req, no);
+		return;
+	}
+	size = size > XATTR_VALUE_MAX ? XATTR_VALUE_MAX : size;
+	buf = malloc(size ? size : 1);
+	reply_xattr(&a, buf ? dfs_get_xattr(a.user->fs, a.path, name, buf, size, &a.err) : -ENOMEM, buf, size);
+}
+
+void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+	struct ask a;
+	const int no = ask_begin(&a, req, "listxattr", ino);
+	char *buf;
+
+	if (no) {
+		fuse_reply_err(req, no);
+		return;
+	}
+	size = size > XATTR_VALUE_MAX ? XATTR_VALUE_MAX : size;
+	buf = malloc(size ? size : 1);
+	reply_xattr(&a, buf ? dfs_list_xattrs(a.user->fs, a.path, buf, size, &a.err) : -ENOMEM, buf, size);
+}
+
+void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+	struct ask a;
+	const int no = is_ours(name) ? ask_begin(&a, req, "removexattr", ino) : EOPNOTSUPP;
+
+	if (no)
+		fuse_reply_err(req, no);
+	else
+		ask_reply(&a, dfs_remove_xattr(a.user->fs, a.path, name, &a.err));
+}

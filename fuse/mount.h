@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * mount - what all parts of a mount share
+ *
+ * Idea: the kernel speaks of inode numbers, HDFS of paths; every HDFS call also takes a file by its
+ * id (/.reserved/.inodes/ID), so a mount needs no paths of its own, and a rename under an open file
+ * changes nothing. Every call is made as the user who asks, so that the NameNode decides what is
+ * allowed. libfuse runs a request to its end on a thread of its own: calls of libdfsclient block
+ * that thread and no other.
+ * Ownership: main owns the struct; everything in it lives as long as the session.
+ * Threading: `opt`, `root_id`, `defaults`, `se` do not change once the session runs; the rest has its own locks.
+ * Lock order: inode.content, then users.lock or inodes.lock (leaves). See docs/design/011-mount.md.
+ */
+#define FUSE_USE_VERSION 312
+#include <fuse_lowlevel.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/include/dfsclient.h"
+#include "fuse/forgetter.h"
+#include "fuse/inode.h"
+#include "fuse/options.h"
+#include "fuse/overlay.h"
+#include "fuse/users.h"
+
+#define HIDDEN_PREFIX ".dfs-fuse." /* names that a mount makes for itself and never shows */
+#define ID_PATH_MAX 48             /* "/.reserved/.inodes/" and 20 digits */
+#define CHILD_PATH_MAX (ID_PATH_MAX + DFS_NAME_MAX + 2)
+
+struct mount {
+	struct options opt;
+	struct dfs_defaults defaults;
+	struct users users;
+	struct inodes inodes;
+	struct forgetter forgetter;
+	struct overlay_budget budget;
+	const char *state_dir; /* where overlays lie */
+	struct fuse_session *se;
+	uint64_t root_id;  /* HDFS id of the directory that is mounted */
+	uint64_t token;    /* random: tells hidden names of this mount from those of others */
+	int ready_fd;      /* told when the kernel has been answered; -1: nobody waits */
+};
+
+static inline struct mount *mount_of(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+
+/** "/.reserved/.inodes/ID" */
+void id_path(char buf[ID_PATH_MAX], uint64_t id);
+/** The same with "/NAME" behind it; @name has passed name_check(). */
+void child_path(char buf[CHILD_PATH_MAX], uint64_t parent_id, const char *name);
+/** 0, or the errno (positive) for a name that HDFS cannot have; -"- that is looked for: ENOENT. */
+int name_check(const char *name, bool make);
+/** Positive errno for the kernel from what libdfsclient returned (docs/mount.md has the table). What
+ *  a user cannot have caused goes to the log, with @op and the sentence of the library. */
+int fail_errno(const char *op, int rc, const struct dfs_err *err);
+
+extern const struct fuse_lowlevel_ops MOUNT_OPS;

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fuse/options.h"
+
+#define FUSE_USE_VERSION 312
+#include <errno.h>
+#include <fuse_lowlevel.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/include/dfsclient.h"
+
+#define EXIT_USAGE 2
+
+enum key { KEY_DEFINE, KEY_CONF, KEY_DROP, KEY_READ_ONLY, KEY_ALLOW_OTHER };
+
+#define VALUE(text, field) {text, offsetof(struct options, field), 0}
+#define FLAG(text, field) {text, offsetof(struct options, field), 1}
+
+static const struct fuse_opt OPTIONS[] = {
+	FLAG("-f", foreground),
+	FLAG("-d", debug),
+	FLAG("-h", help),
+	FLAG("--help", help),
+	FLAG("-V", version),
+	FLAG("--version", version),
+	FUSE_OPT_KEY("-D ", KEY_DEFINE),
+	FUSE_OPT_KEY("--conf ", KEY_CONF),
+	FUSE_OPT_KEY("conf=", KEY_CONF),
+	VALUE("attr_timeout=%lf", attr_timeout),
+	VALUE("entry_timeout=%lf", entry_timeout),
+	VALUE("negative_timeout=%lf", negative_timeout),
+	VALUE("uid=%d", uid),
+	VALUE("gid=%d", gid),
+	VALUE("umask=%o", umask),
+	VALUE("timeout=%u", timeout_s),
+	VALUE("threads=%u", threads),
+	VALUE("overlay=%s", state),
+	VALUE("overlay_size=%lu", overlay_mib),
+	FLAG("nonempty", nonempty),
+	FUSE_OPT_KEY("ro", KEY_READ_ONLY), /* the kernel wants to hear of these two, too */
+	FUSE_OPT_KEY("allow_other", KEY_ALLOW_OTHER),
+	/* what fstab says to others */
+	FUSE_OPT_KEY("_netdev", KEY_DROP),
+	FUSE_OPT_KEY("nofail", KEY_DROP),
+	FUSE_OPT_KEY("auto", KEY_DROP),
+	FUSE_OPT_KEY("noauto", KEY_DROP),
+	FUSE_OPT_KEY("user", KEY_DROP),
+	FUSE_OPT_KEY("users", KEY_DROP),
+	FUSE_OPT_KEY("defaults", KEY_DROP),
+	FUSE_OPT_END,
+};
+
+static void help(void)
+{
+	fputs("usage: dfs-fuse [hdfs://HOST[:PORT]/DIR] MOUNTPOINT [-o OPTION[,OPTION]...]\n\n"
+	      "Mount a directory of an HDFS-compatible file system. Without an address: / of fs.defaultFS.\n"
+	      "Unmount with `umount MOUNTPOINT` (as a user: `fusermount3 -u MOUNTPOINT`) or SIGTERM.\n\n"
+	      "options:\n"
+	      "  -f                    stay in the foreground; the log goes to stderr\n"
+	      "  -d                    the same, and log every request\n"
+	      "  -D KEY=VALUE          set a configuration key; may be repeated\n"
+	      "  --conf DIR            directory of core-site.xml and hdfs-site.xml [$HADOOP_CONF_DIR]\n"
+	      "  -h, --help            print this text\n"
+	      "  -V, --version         print the version\n"
+	      "  -o allow_other        other users may use the mount; HDFS checks each by name\n"
+	      "  -o ro                 change nothing\n"
+	      "  -o uid=N,gid=N        show everything as owned by these\n"
+	      "  -o umask=OCTAL        show modes without these bits\n"
+	      "  -o attr_timeout=S     seconds the kernel keeps attributes (1)\n"
+	      "  -o entry_timeout=S    seconds the kernel keeps names (1)\n"
+	      "  -o negative_timeout=S seconds the kernel keeps that a name is missing (0)\n"
+	      "  -o timeout=S          seconds after which a cluster out of reach is an error (30)\n"
+	      "  -o threads=N          requests at the same time (64)\n"
+	      "  -o nonempty           mount over a directory that has entries\n"
+	      "  -o conf=DIR           as --conf, for fstab\n"
+	      "  and those of mount(8): rw, nosuid, nodev, noexec, noatime, ...\n",
+	      stdout);
+}
+
+static int usage(const char *what, const char *arg)
+{
+	fprintf(stderr, "dfs-fuse: %s%s; see dfs-fuse --help\n", what, arg);
+	return -1;
+}
+
+/* "hdfs://HOST:PORT/DIR" taken apart. */
+static int take_source(struct options *o, const char *arg)
+{
+	const char *host = strncmp(arg, "hdfs://", 7) == 0 ? arg + 7 : NULL;
+	const char *dir = host ? strchr(host, '/') : arg;
+
+	if (!host && *arg != '/')
+		return usage("an address begins with hdfs:// : ", arg);
+	if (host && host != dir && *host)
+		o->uri = dir ? strndup(arg, (size_t)(dir - arg)) : strdup(arg);
+	o->dir = strdup(dir && *dir ? dir : "/");
+	return 0;
+}
+
+static int on_operand(struct options *o, const char *arg)
+{
+	if (o->mountpoint && o->source)
+		return usage("one operand too many: ", arg);
+	if (!o->source && !o->mountpoint && strncmp(arg, "hdfs://", 7) == 0) {
+		o->source = strdup(arg);
+		return take_source(o, arg);
+	}
+	if (o->mountpoint) { /* two that are no address: the first is a directory of the cluster */
+		o->source = o->mountpoint;
+		o->mountpoint = NULL;
+		if (take_source(o, o->source) < 0)
+			return -1;
+	}
+	o->mountpoint = strdup(arg);
+	return 0;
+}
+
+static int on_option(void *data, const char *arg, int key, struct fuse_args *out)
+{
+	struct options *o = data;
+
+	(void)out;
+	switch (key) {
+	case KEY_DEFINE:
+		if (!strchr(arg, '=') || o->conf_count == CONF_MAX)
+			return usage("-D takes KEY=VALUE: ", arg);
+		o->conf[o->conf_count++] = strdup(arg + 2);
+		return 0;
+	case KEY_CONF:
+		free(o->conf_dir);
+		o->conf_dir = strdup(*arg == '-' ? arg + 6 : arg + 5);
+		return 0;
+	case KEY_DROP:
+		return 0;
+	case KEY_READ_ONLY:
+		o->read_only = 1;
+		return 1;
+	case KEY_ALLOW_OTHER:
+		o->allow_other = 1;
+		return 1;
+	case FUSE_OPT_KEY_NONOPT:
+		return on_operand(o, arg);
+	default:
+		return strncmp(arg, "x-", 2) == 0 || strncmp(arg, "comment=", 8) == 0 ? 0 : 1;
+	}
+}
+
+static int check(struct options *o)
+{
+	char full[PATH_MAX];
+
+	if (!o->mountpoint)
+		return usage("no mount point", "");
+	if (o->attr_timeout < 0 || o->entry_timeout < 0 || o->negative_timeout < 0)
+		return usage("a time is not negative", "");
+	if (o->timeout_s < 1 || o->timeout_s > 86400)
+		return usage("timeout= takes 1 to 86400 seconds", "");
+	if (o->threads < 2 || o->threads > 1000)
+		return usage("threads= takes 2 to 1000", "");
+	if (!realpath(o->mountpoint, full)) {
+		fprintf(stderr, "dfs-fuse: mount point %s: %s%s\n", o->mountpoint, strerror(errno),
+			errno == ENOTCONN ? "; a mount that died is there: umount it first" : "");
+		return -1;
+	}
+	free(o->mountpoint);
+	o->mountpoint = strdup(full);
+	if (!o->dir)
+		o->dir = strdup("/");
+	return 0;
+}
+
+bool options_parse(struct options *o, struct fuse_args *args, int *ret_exit)
+{
+	*o = (struct options){
+		.attr_timeout = 1.0, .entry_timeout = 1.0, .uid = -1, .gid = -1, .umask = -1, .timeout_s = 30,
+		.threads = 64, .overlay_mib = 1024,
+	};
+	*ret_exit = EXIT_USAGE;
+	if (fuse_opt_parse(args, o, OPTIONS, on_option) == -1)
+		return false;
+	if (o->help || o->version) {
+		if (o->help)
+			help();
+		else
+			fputs("dfs-rdma " DFS_VERSION "\n", stdout);
+		*ret_exit = 0;
+		return false;
+	}
+	if (o->debug) {
+		o->foreground = 1;
+		fuse_opt_add_arg(args, "-d");
+	}
+	return check(o) == 0;
+}
+
+void options_free(struct options *o)
+{
+	free(o->uri);
+	free(o->dir);
+	free(o->source);
+	free(o->mountpoint);
+	free(o->conf_dir);
+	free(o->state);
+	for (unsigned int i = 0; i < o->conf_count; i++)
+		free((char *)o->conf[i]);
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fuse/reader.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "fuse/mount.h"
+
+#define EARLY_BYTES (8u << 20)          /* how far before its turn a read may come to wait */
+#define EARLY_WAIT_NS (20 * NS_PER_MS)  /* and how long */
+#define STREAM_FIRST (128u << 10)       /* a first read of so much from the start is a stream */
+#define STREAM_HITS 2
+
+struct open_file {
+	struct dfs_file *f; /* owned */
+	uint32_t change;    /* of the inode when it was opened */
+	uint32_t refs;      /* under reader.lock */
+};
+
+void reader_init(struct reader *r, struct inode *in, struct user *user)
+{
+	*r = (struct reader){.in = in, .user = user};
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->turn, NULL);
+}
+
+static void put_locked(struct open_file *of)
+{
+	if (!of || --of->refs > 0)
+		return;
+	(void)dfs_close(of->f, NULL); /* reading: cannot fail */
+	free(of);
+}
+
+void reader_fini(struct reader *r)
+{
+	put_locked(r->file);
+	pthread_mutex_destroy(&r->lock);
+	pthread_cond_destroy(&r->turn);
+}
+
+static uint32_t change_of(struct mount *m, struct inode *in, uint64_t *ret_id)
+{
+	uint32_t change;
+
+	pthread_mutex_lock(&m->inodes.lock);
+	change = in->change;
+	*ret_id = in->id;
+	pthread_mutex_unlock(&m->inodes.lock);
+	return change;
+}
+
+/* The user was let in when the file was opened: a change of rights since then does not shut it, as
+ * far as the mount's owner may read it. */
+static int open_again(struct mount *m, struct reader *r, uint64_t id, bool first, struct dfs_file **ret,
+		      struct dfs_err *err)
+{
+	char path[ID_PATH_MAX];
+	struct user *owner;
+	int rc;
+
+	id_path(path, id);
+	rc = dfs_open(r->user->fs, path, ret, err);
+	if (rc != -EACCES || first)
+		return rc;
+	owner = users_owner(&m->users);
+	rc = dfs_open(owner->fs, path, ret, err);
+	users_put(&m->users, owner);
+	return rc;
+}
+
+/* A reference to the file as it is now; r->lock is held. */
+static int get_locked(struct mount *m, struct reader *r, struct open_file **ret, struct dfs_err *err)
+{
+	uint64_t id;
+	const uint32_t change = change_of(m, r->in, &id);
+	struct open_file *of;
+	int rc;
+
+	if (!r->file || r->file->change != change) {
+		of = calloc(1, sizeof(*of));
+		if (!of)
+			return -ENOMEM;
+		rc = open_again(m, r, id, !r->file, &of->f, err);
+		if (rc < 0) {
+			free(of);
+			return rc;
+		}
+		of->change = change;
+		of->refs = 1;
+		put_locked(r->file);
+		r->file = of;
+		r->hits = 0;
+	}
+	r->file->refs++;
+	*ret = r->file;
+	return 0;
+}
+
+int reader_open(struct mount *m, struct reader *r, struct dfs_err *err)
+{
+	struct open_file *of;
+	int rc;
+
+	pthread_mutex_lock(&r->lock);
+	rc = get_locked(m, r, &of, err);
+	if (rc == 0)
+		put_locked(of);
+	pthread_mutex_unlock(&r->lock);
+	return rc;
+}
+
+static void wait_for_turn(struct reader *r, uint64_t offset)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += (long)EARLY_WAIT_NS;
+	if (until.tv_nsec >= (long)NS_PER_S) {
+		until.tv_sec++;
+		until.tv_nsec -= (long)NS_PER_S;
+	}
+	while ((r->busy || r->next != offset) && offset >= r->next && offset - r->next <= EARLY_BYTES)
+		if (pthread_cond_timedwait(&r->turn, &r->lock, &until) != 0)
+			return;
+}
+
+/* Is this read the next of a stream? May wait a moment for those before it. */
+static bool join_stream(struct reader *r, size_t len, uint64_t offset)
+{
+	if (r->hits >= STREAM_HITS && (r->busy || offset != r->next))
+		wait_for_turn(r, offset);
+	if (r->busy)
+		return false;
+	if (offset == r->next)
+		r->hits++;
+	else
+		r->hits = 0;
+	return r->hits >= STREAM_HITS || (offset == 0 && len >= STREAM_FIRST);
+}
+
+ssize_t reader_read(struct mount *m, struct reader *r, void *buf, size_t len, uint64_t offset,
+		    struct dfs_err *err)
+{
+	struct open_file *of;
+	bool stream;
+	ssize_t n;
+	int rc;
+
+	pthread_mutex_lock(&r->lock);
+	rc = get_locked(m, r, &of, err);
+	if (rc < 0) {
+		pthread_mutex_unlock(&r->lock);
+		return rc;
+	}
+	stream = join_stream(r, len, offset);
+	if (stream) {
+		r->busy = true;
+		r->hits = STREAM_HITS;
+	} else if (!r->busy) {
+		r->next = offset + len;
+	}
+	pthread_mutex_unlock(&r->lock);
+	if (stream) {
+		n = dfs_seek(of->f, offset, err);
+		n = n < 0 ? n : dfs_read(of->f, buf, len, err);
+	} else {
+		n = dfs_pread(of->f, buf, len, offset, err);
+	}
+	pthread_mutex_lock(&r->lock);
+	if (stream) {
+		r->busy = false;
+		r->next = offset + (n > 0 ? (uint64_t)n : 0);
+		pthread_cond_broadcast(&r->turn);
+	}
+	put_locked(of);
+	pthread_mutex_unlock(&r->lock);
+	return n;
+}

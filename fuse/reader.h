@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * reader - reads of one open file from HDFS, streamed where the pattern is a stream
+ *
+ * Idea: the kernel reads ahead with several requests at a time, which reach us in any order. Reads
+ * that continue the last one go to dfs_read(), whose stream is its own read-ahead; one that is a
+ * little early waits a moment for its turn. All others are dfs_pread(), which run side by side.
+ * When the file was changed through this mount the HDFS file is opened anew.
+ * Threading: any number of threads.
+ */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "client/include/dfsclient.h"
+
+struct mount;
+struct inode;
+struct user;
+
+struct open_file; /* an HDFS file open for reading, counted */
+
+struct reader {
+	struct inode *in;  /* borrowed (counted by the handle) */
+	struct user *user; /* borrowed (counted by the handle) */
+	pthread_mutex_t lock;
+	pthread_cond_t turn;
+	struct open_file *file; /* counted; NULL: not yet */
+	uint64_t next;     /* where the stream goes on */
+	uint32_t hits;     /* reads in a row that continued */
+	bool busy;         /* somebody is in dfs_read() */
+};
+
+void reader_init(struct reader *r, struct inode *in, struct user *user);
+void reader_fini(struct reader *r);
+/** Open it now, to see whether the user may. Fails as dfs_open(). */
+int reader_open(struct mount *m, struct reader *r, struct dfs_err *err);
+/** Less than @len only at the end of the HDFS file. Fails as dfs_pread(). */
+ssize_t reader_read(struct mount *m, struct reader *r, void *buf, size_t len, uint64_t offset,
+		    struct dfs_err *err);

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fuse/users.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "fuse/options.h"
+
+#define PW_TEXT_MAX 16384
+#define FIXED_MAX 8
+
+/* ---- names ---- */
+
+int users_name(uid_t uid, char *buf)
+{
+	char text[PW_TEXT_MAX];
+	struct passwd pw, *found = NULL;
+
+	if (getpwuid_r(uid, &pw, text, sizeof(text), &found) != 0 || !found)
+		return -EINVAL;
+	snprintf(buf, DFS_NAME_MAX + 1, "%s", pw.pw_name);
+	return 0;
+}
+
+int users_group_name(gid_t gid, char *buf)
+{
+	char text[PW_TEXT_MAX];
+	struct group gr, *found = NULL;
+
+	if (getgrgid_r(gid, &gr, text, sizeof(text), &found) != 0 || !found)
+		return -EINVAL;
+	snprintf(buf, DFS_NAME_MAX + 1, "%s", gr.gr_name);
+	return 0;
+}
+
+static uint32_t find_owner(const char *name)
+{
+	char text[PW_TEXT_MAX];
+	struct passwd pw, *found = NULL;
+
+	return getpwnam_r(name, &pw, text, sizeof(text), &found) == 0 && found ? pw.pw_uid : ID_NOBODY;
+}
+
+static uint32_t find_group(const char *name)
+{
+	char text[PW_TEXT_MAX];
+	struct group gr, *found = NULL;
+
+	return getgrnam_r(name, &gr, text, sizeof(text), &found) == 0 && found ? gr.gr_gid : ID_NOBODY;
+}
+
+static uint32_t name_hash(const char *s)
+{
+	uint32_t h = 2166136261u;
+
+	for (; *s; s++)
+		h = (h ^ (uint8_t)*s) * 16777619u;
+	return h % NAME_CACHE;
+}
+
+static uint32_t cached_id(struct users *u, struct name_id *cache, const char *name,
+			  uint32_t (*find)(const char *))
+{
+	struct name_id *slot = &cache[name_hash(name)];
+	const uint64_t now = clock_mono_ns();
+	uint32_t id;
+
+	pthread_mutex_lock(&u->lock);
+	if (slot->until_ns > now && strcmp(slot->name, name) == 0) {
+		id = slot->id;
+		pthread_mutex_unlock(&u->lock);
+		return id;
+	}
+	pthread_mutex_unlock(&u->lock);
+	id = find(name); /* may ask a server */
+	pthread_mutex_lock(&u->lock);
+	snprintf(slot->name, sizeof(slot->name), "%s", name);
+	slot->id = id;
+	slot->until_ns = now + NAME_TTL_S * NS_PER_S;
+	pthread_mutex_unlock(&u->lock);
+	return id;
+}
+
+uid_t users_uid(struct users *u, const char *owner)
+{
+	return u->opt->uid >= 0 ? (uid_t)u->opt->uid : cached_id(u, u->owners, owner, find_owner);
+}
+
+gid_t users_gid(struct users *u, const char *group)
+{
+	return u->opt->gid >= 0 ? (gid_t)u->opt->gid : cached_id(u, u->groups, group, find_group);
+}
+
+/* ---- handles ---- */
+
+static int connect_user(struct users *u, uid_t uid, bool owner, struct user **ret, struct dfs_err *err)
+{
+	struct user *user = calloc(1, sizeof(*user));
+	char name[DFS_NAME_MAX + 1];
+	struct dfs_connect_opts o = {
+		.size = sizeof(o), .uri = u->opt->uri, .conf_dir = u->opt->conf_dir, .conf = u->conf,
+		.user = owner ? NULL : name, /* the owner: $HADOOP_USER_NAME, as in every program */
+	};
+	int rc;
+
+	if (!user)
+		return -ENOMEM;
+	if (users_name(uid, name) < 0)
+		snprintf(name, sizeof(name), "%u", uid);
+	user->uid = uid;
+	rc = dfs_connect(&o, &user->fs, err);
+	if (rc < 0) {
+		free(user);
+		return rc;
+	}
+	*ret = user;
+	return 0;
+}
+
+static void free_user(struct user *user)
+{
+	if (user)
+		dfs_disconnect(user->fs);
+	free(user);
+}
+
+static struct user *find_locked(struct users *u, uid_t uid)
+{
+	for (uint32_t i = 0; i < u->count; i++)
+		if (u->user[i]->uid == uid)
+			return u->user[i];
+	return NULL;
+}
+
+/* Make room for one more. The one who has to go, or NULL: there is room, or everybody is busy. */
+static struct user *evict_locked(struct users *u)
+{
+	uint32_t oldest = 0;
+	struct user *gone;
+
+	if (u->count < USERS_MAX)
+		return NULL;
+	for (uint32_t i = 1; i < u->count; i++)
+		if (u->user[i]->refs == 0 && (!oldest || u->user[i]->used_ns < u->user[oldest]->used_ns))
+			oldest = i;
+	if (!oldest)
+		return NULL;
+	gone = u->user[oldest];
+	u->user[oldest] = u->user[--u->count];
+	return gone;
+}
+
+static struct user *get_known(struct users *u, uid_t uid)
+{
+	struct user *user;
+
+	pthread_mutex_lock(&u->lock);
+	user = find_locked(u, uid);
+	if (user)
+		user->refs++;
+	pthread_mutex_unlock(&u->lock);
+	return user;
+}
+
+int users_get(struct users *u, uid_t uid, struct user **ret, struct dfs_err *err)
+{
+	struct user *user = get_known(u, uid), *fresh = NULL, *gone = NULL;
+	int rc = 0;
+
+	if (!user) {
+		rc = connect_user(u, uid, false, &fresh, err);
+		if (rc < 0)
+			return rc;
+		pthread_mutex_lock(&u->lock);
+		user = find_locked(u, uid); /* somebody may have been faster */
+		if (!user) {
+			gone = evict_locked(u);
+			if (u->count < USERS_MAX) {
+				user = u->user[u->count++] = fresh;
+				fresh = NULL;
+			}
+		}
+		if (user)
+			user->refs++;
+		pthread_mutex_unlock(&u->lock);
+		free_user(gone);
+		free_user(fresh);
+	}
+	if (!user)
+		return -EMFILE;
+	*ret = user;
+	return 0;
+}
+
+struct user *users_ref(struct users *u, struct user *user)
+{
+	pthread_mutex_lock(&u->lock);
+	user->refs++;
+	pthread_mutex_unlock(&u->lock);
+	return user;
+}
+
+struct user *users_owner(struct users *u)
+{
+	return users_ref(u, u->user[0]);
+}
+
+void users_put(struct users *u, struct user *user)
+{
+	if (!user)
+		return;
+	pthread_mutex_lock(&u->lock);
+	user->refs--;
+	user->used_ns = clock_mono_ns();
+	pthread_mutex_unlock(&u->lock);
+}
+
+/* What every handle is told: the kernel has applied the umask, and waits are bounded. -D wins. */
+static int make_conf(struct users *u)
+{
+	const struct options *o = u->opt;
+	char text[FIXED_MAX][96];
+	size_t n = 0, at = 0;
+
+	snprintf(text[n++], 96, "fs.permissions.umask-mode=000");
+	snprintf(text[n++], 96, "ipc.client.rpc-timeout.ms=%u", o->timeout_s * 1000);
+	snprintf(text[n++], 96, "ipc.client.connect.timeout=%u", o->timeout_s * 1000);
+	snprintf(text[n++], 96, "ipc.client.connect.max.retries=%u", o->timeout_s);
+	snprintf(text[n++], 96, "dfs.client.socket-timeout=%u", o->timeout_s * 1000);
+	u->conf = calloc(n + o->conf_count + 1, sizeof(*u->conf));
+	for (size_t i = 0; u->conf && i < n; i++)
+		u->conf[at++] = strdup(text[i]);
+	for (size_t i = 0; u->conf && i < o->conf_count; i++)
+		u->conf[at++] = strdup(o->conf[i]);
+	return u->conf ? 0 : -ENOMEM;
+}
+
+int users_init(struct users *u, const struct options *opt, struct dfs_err *err)
+{
+	int rc;
+
+	*u = (struct users){.opt = opt};
+	pthread_mutex_init(&u->lock, NULL);
+	u->owners = calloc(NAME_CACHE, sizeof(*u->owners));
+	u->groups = calloc(NAME_CACHE, sizeof(*u->groups));
+	rc = u->owners && u->groups ? make_conf(u) : -ENOMEM;
+	if (rc == 0)
+		rc = connect_user(u, geteuid(), true, &u->user[0], err);
+	u->count = rc == 0;
+	return rc;
+}
+
+void users_fini(struct users *u)
+{
+	for (uint32_t i = 0; i < u->count; i++)
+		free_user(u->user[i]);
+	for (size_t i = 0; u->conf && u->conf[i]; i++)
+		free((char *)u->conf[i]);
+	free(u->conf);
+	free(u->owners);
+	free(u->groups);
+	pthread_mutex_destroy(&u->lock);
+}

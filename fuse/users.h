@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * users - the people behind the requests: a handle of libdfsclient for each, and their names
+ *
+ * Idea: HDFS knows users by name and checks rights itself. So each local uid has a `struct dfs` of
+ * its own, connected when it first asks; the mount's owner has the one that was there at the start.
+ * In the other direction owner and group names become local numbers; a name that is not known here
+ * is shown as nobody.
+ * Ownership: users_get() gives a counted handle, users_put() releases it. At most USERS_MAX are kept;
+ * the one that was idle longest goes.
+ * Threading: any thread; `lock` is a leaf.
+ */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "client/include/dfsclient.h"
+
+#define USERS_MAX 256     /* handles at the same time */
+#define NAME_CACHE 512    /* names that are remembered, of users and of groups each */
+#define NAME_TTL_S 60     /* and for how long */
+#define ID_NOBODY 65534
+
+struct user {
+	uid_t uid;
+	struct dfs *fs; /* owned */
+	uint32_t refs;
+	uint64_t used_ns;
+};
+
+struct name_id {
+	char name[DFS_NAME_MAX + 1];
+	uint32_t id;
+	uint64_t until_ns;
+};
+
+struct options;
+
+struct users {
+	pthread_mutex_t lock;
+	const struct options *opt; /* borrowed (outlives us) */
+	const char **conf;         /* owned: what every handle is told, strings too */
+	struct user *user[USERS_MAX]; /* owned; [0] is the owner of the mount and stays */
+	uint32_t count;
+	struct name_id *owners, *groups; /* owned; NAME_CACHE each, by hash */
+};
+
+/** Connect as the owner of the mount. Fails as dfs_connect(). */
+int users_init(struct users *u, const struct options *opt, struct dfs_err *err);
+void users_fini(struct users *u);
+/** The handle of @uid. -EMFILE: USERS_MAX are busy; or as dfs_connect(). */
+int users_get(struct users *u, uid_t uid, struct user **ret, struct dfs_err *err);
+/** The owner of the mount; counted too. */
+struct user *users_owner(struct users *u);
+/** One more reference; returns @user. */
+struct user *users_ref(struct users *u, struct user *user);
+void users_put(struct users *u, struct user *user);
+uid_t users_uid(struct users *u, const char *owner);
+gid_t users_gid(struct users *u, const char *group);
+/** Name of a local user or group into @buf[DFS_NAME_MAX + 1]; -EINVAL: there is none. */
+int users_name(uid_t uid, char *buf);
+int users_group_name(gid_t gid, char *buf);
