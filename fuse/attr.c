@@ -124,6 +124,60 @@ int attr_ask(struct ask *a, struct inode *in, struct stat *ret)
 	return 0; /* it changes all the time: this was true a moment ago */
 }
 
+double attr_ttl(const struct mount *m)
+{
+	return m->opt.allow_other ? 0 : m->opt.attr_timeout;
+}
+
+static bool is_fresh(const struct mount *m, uint64_t since_ns)
+{
+	return (double)(clock_mono_ns() - since_ns) <= m->opt.attr_timeout * (double)NS_PER_S;
+}
+
+/* May everybody pass @in (a directory), as far as anybody has been told lately? */
+static bool passes_all(struct ask *a, struct inode *in, uint64_t *ret_up)
+{
+	struct stat st;
+	bool fresh, yes;
+
+	for (int i = 0;; i++) {
+		pthread_mutex_lock(&a->m->inodes.lock);
+		fresh = is_fresh(a->m, in->attr_ns);
+		yes = fresh && (in->mode & 0111) == 0111 && !in->gone;
+		*ret_up = in->parent;
+		pthread_mutex_unlock(&a->m->inodes.lock);
+		if (fresh || i > 0 || attr_ask(a, in, &st) < 0)
+			return yes;
+	}
+}
+
+bool attr_known(struct ask *a, struct inode *in, struct stat *ret)
+{
+	uint64_t up;
+	bool known;
+
+	if (!a->m->opt.allow_other || !a->m->open_above)
+		return false; /* the kernel has kept what could be kept; or only the NameNode can tell */
+	pthread_mutex_lock(&a->m->inodes.lock);
+	known = !in->dirty && !in->gone && !in->hidden && in->change_ns < in->attr_ns && is_fresh(a->m, in->attr_ns);
+	*ret = in->attr;
+	up = in->parent;
+	pthread_mutex_unlock(&a->m->inodes.lock);
+	if (!up && in->ino != FUSE_ROOT_ID)
+		return false; /* nobody knows where it is */
+	while (known && up) {
+		struct inode *dir = inode_get(&a->m->inodes, up);
+
+		known = dir && passes_all(a, dir, &up);
+		if (dir && dir->ino == FUSE_ROOT_ID)
+			up = 0;
+		else if (!up)
+			known = false;
+		inode_put(&a->m->inodes, dir);
+	}
+	return known;
+}
+
 double entry_ttl(struct ask *a, struct inode *dir)
 {
 	const double limit = a->m->opt.entry_timeout;
@@ -133,6 +187,8 @@ double entry_ttl(struct ask *a, struct inode *dir)
 
 	if (!a->m->opt.allow_other)
 		return limit; /* there is one user only */
+	if (!a->m->open_above)
+		return 0;
 	for (int i = 0; i < 2; i++) {
 		pthread_mutex_lock(&a->m->inodes.lock);
 		seen_ns = dir->attr_ns;
@@ -164,7 +220,7 @@ int entry_ask(struct ask *a, const char *name, struct fuse_entry_param *ret)
 	if (!in)
 		return -ENOMEM;
 	attr_from_stat(a->m, &st, in->ino, &base);
-	*ret = (struct fuse_entry_param){.ino = in->ino, .attr_timeout = a->m->opt.attr_timeout};
+	*ret = (struct fuse_entry_param){.ino = in->ino, .attr_timeout = attr_ttl(a->m)};
 	if (!attr_tell(a->m, in, &base, st.mode, now, &ret->attr))
 		rc = attr_ask(a, in, &ret->attr);
 	ret->entry_timeout = entry_ttl(a, a->in);

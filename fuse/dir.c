@@ -169,7 +169,7 @@ static size_t add_looked_up(struct ask *a, struct dir *d, struct page *p, const 
 			    off_t next)
 {
 	const struct dfs_stat st = {.file_id = i->id, .type = i->type};
-	struct fuse_entry_param e = {.attr_timeout = a->m->opt.attr_timeout, .entry_timeout = ttl};
+	struct fuse_entry_param e = {.attr_timeout = attr_ttl(a->m), .entry_timeout = ttl};
 	struct inode *in;
 	size_t n;
 

@@ -186,7 +186,7 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 	}
 	content_created(a->m, in, a->user, w);
 	attr_from_stat(a->m, &st, in->ino, &base);
-	*e = (struct fuse_entry_param){.ino = in->ino, .attr_timeout = a->m->opt.attr_timeout};
+	*e = (struct fuse_entry_param){.ino = in->ino, .attr_timeout = attr_ttl(a->m)};
 	(void)attr_tell(a->m, in, &base, st.mode, UINT64_MAX, &e->attr);
 	e->entry_timeout = entry_ttl(a, a->in);
 	fi->fh = (uintptr_t)h;

@@ -128,6 +128,21 @@ static int check_mountpoint(const struct options *o)
 	return 0;
 }
 
+/* May everybody reach the directory that is mounted? */
+static bool is_open_above(struct mount *m)
+{
+	char *path = strdup(m->opt.dir), *slash;
+	struct dfs_stat st;
+	bool open = path != NULL;
+
+	while (open && (slash = strrchr(path, '/')) && strcmp(path, "/") != 0) {
+		*(slash == path ? slash + 1 : slash) = '\0';
+		open = dfs_stat(m->users.user[0]->fs, path, &st, NULL) == 0 && (st.mode & 0111) == 0111;
+	}
+	free(path);
+	return open;
+}
+
 static int connect_cluster(struct mount *m)
 {
 	struct dfs_stat st;
@@ -146,6 +161,7 @@ static int connect_cluster(struct mount *m)
 		return fail("%s is not a directory", m->opt.dir);
 	dfs_get_defaults(m->users.user[0]->fs, &m->defaults);
 	m->root_id = st.file_id;
+	m->open_above = is_open_above(m);
 	root = inode_enter(&m->inodes, &st, FUSE_ROOT_ID, 0, NULL, 1);
 	if (!root)
 		return fail("out of memory");

@@ -55,7 +55,7 @@ void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forg
 
 static void reply_attr(struct ask *a)
 {
-	const double timeout = a->m->opt.attr_timeout;
+	const double timeout = attr_ttl(a->m);
 	struct stat st;
 	const int rc = attr_ask(a, a->in, &st);
 
@@ -73,10 +73,16 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	const int no = ask_begin(&a, req, "getattr", ino);
 
 	(void)fi;
-	if (no)
+	struct stat st;
+
+	if (no) {
 		fuse_reply_err(req, no);
-	else
+	} else if (attr_known(&a, a.in, &st)) {
+		ask_end(&a);
+		fuse_reply_attr(req, &st, attr_ttl(mount_of(req)));
+	} else {
 		reply_attr(&a);
+	}
 }
 
 void op_access(fuse_req_t req, fuse_ino_t ino, int mask)

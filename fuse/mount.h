@@ -39,6 +39,7 @@ struct mount {
 	const char *state_dir; /* where overlays lie */
 	struct fuse_session *se;
 	uint64_t root_id;  /* HDFS id of the directory that is mounted */
+	bool open_above;   /* everybody may pass the directories above it, when it was mounted */
 	uint64_t token;    /* random: tells hidden names of this mount from those of others */
 	int ready_fd;      /* told when the kernel has been answered; -1: nobody waits */
 };

@@ -33,7 +33,12 @@ void attr_from_stat(struct mount *m, const struct dfs_stat *st, uint64_t ino, st
  *  file has changed through this mount since @asked_ns, when @base was asked for. */
 bool attr_tell(struct mount *m, struct inode *in, const struct stat *base, uint32_t mode, uint64_t asked_ns,
 	       struct stat *ret);
-/** Ask for the attributes of a->in until they hold. -errno. */
+/** How long the kernel may keep attributes: where there are other users, not at all. It shows them to
+ *  everybody who has reached a name once, and a directory above may be closed at any time. */
+double attr_ttl(const struct mount *m);
+/** Attributes that are known, fresh, and may be seen by everybody; false: ask. */
+bool attr_known(struct ask *a, struct inode *in, struct stat *ret);
+/** Ask for the attributes of @in until they hold. -errno. */
 int attr_ask(struct ask *a, struct inode *in, struct stat *ret);
 /** How long names in directory @dir may be kept: nobody is let in who is not let in now. */
 double entry_ttl(struct ask *a, struct inode *dir);
