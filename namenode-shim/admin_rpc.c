@@ -62,6 +62,9 @@ static Hd__BlockWithLocationsProto *with_locations(struct req *q, const struct b
 	Hd__BlockWithLocationsProto *w =
 		req_new_msg(q, Hd__BlockWithLocationsProto, hd__block_with_locations_proto__init);
 
+	const struct ec_policy *ec = blk_ec(b);
+	uint8_t *units = arena_array(&q->mem, uint8_t, b->nreps + 1u);
+
 	w->block = req_new_msg(q, Hd__BlockProto, hd__block_proto__init);
 	w->block->blockid = (uint64_t)b->b.id;
 	w->block->genstamp = b->b.gs;
@@ -78,7 +81,14 @@ static Hd__BlockWithLocationsProto *with_locations(struct req *q, const struct b
 		w->datanodeuuids[n] = arena_strdup(&q->mem, r->st->dn->uuid); /* packed without the lock */
 		w->storageuuids[n] = arena_strdup(&q->mem, r->st->id);
 		w->storagetypes[n] = (Hd__StorageTypeProto)r->st->type;
+		units[n] = r->unit;
 		w->n_datanodeuuids = w->n_storageuuids = w->n_storagetypes = n + 1;
+	}
+	if (ec) {
+		w->has_indices = 1;
+		w->indices = (ProtobufCBinaryData){w->n_datanodeuuids, units};
+		PB_SET(w, datablocknum, ec->k);
+		PB_SET(w, cellsize, ec->cell);
 	}
 	return w;
 }
