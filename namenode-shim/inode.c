@@ -156,6 +156,7 @@ static int decode(const MDB_val *v, uint64_t id, struct arena *a, struct inode *
 	n->group = get_str(&r, a);
 	n->client = get_str(&r, a);
 	n->client_host = get_str(&r, a);
+	n->listed = inode_is_open(n) ? LISTED_YES : LISTED_NO;
 	get_blocks(&r, a, n);
 	n->truncating = n->client[0] && rd_left(&r) >= TRUNCATE_BYTES;
 	n->truncate_to = n->truncating ? rd_be64(&r) : 0;
@@ -220,7 +221,24 @@ int inode_get(struct txn *t, uint64_t id, struct arena *a, struct inode **ret)
 	return rc < 0 ? rc : decode(&v, id, a, ret);
 }
 
-int inode_put(struct txn *t, const struct inode *n)
+/* Keep the table of open files. A file that stays as it is costs nothing. */
+static int list_open(struct txn *t, const struct key *k, struct inode *n)
+{
+	const enum inode_listed wanted = inode_is_open(n) ? LISTED_YES : LISTED_NO;
+	int rc;
+
+	if (n->type != INODE_FILE || n->listed == wanted)
+		return 0;
+	rc = wanted == LISTED_YES ? txn_put(t, t->db->open, k->b, k->len, "", 0)
+				  : txn_del(t, t->db->open, k->b, k->len);
+	if (rc == -ENOENT)
+		rc = 0;
+	if (!rc)
+		n->listed = wanted;
+	return rc;
+}
+
+int inode_put(struct txn *t, struct inode *n)
 {
 	const struct key k = key_make(n->id, NULL, 0);
 	size_t len;
@@ -233,10 +251,7 @@ int inode_put(struct txn *t, const struct inode *n)
 		return rc;
 	w = wr_init(to, len);
 	encode(&w, n);
-	if (inode_is_open(n))
-		return txn_put(t, t->db->open, k.b, k.len, "", 0);
-	rc = n->type == INODE_FILE ? txn_del(t, t->db->open, k.b, k.len) : 0;
-	return rc == -ENOENT ? 0 : rc;
+	return list_open(t, &k, n);
 }
 
 int inode_del(struct txn *t, const struct inode *n)

@@ -39,6 +39,9 @@ struct inode_block {
 	bool committed; /* the client has stated its final length and stamp */
 };
 
+/* Is a file in the table of open files? */
+enum inode_listed { LISTED_UNKNOWN, LISTED_NO, LISTED_YES };
+
 struct inode {
 	uint64_t id, parent;
 	uint8_t type;      /* enum inode_type */
@@ -53,6 +56,7 @@ struct inode {
 	uint32_t nblocks;
 	struct inode_block *blocks;
 	const struct ec_policy *ec; /* of a file whose blocks are groups of units; NULL: replicated */
+	enum inode_listed listed; /* kept by inode_get() and inode_put() */
 	bool truncating; /* open because its last block is being cut to truncate_to bytes */
 	uint64_t truncate_to;
 };
@@ -71,7 +75,7 @@ uint64_t inode_space(const struct inode *n);
 /** -ENOENT; -EBADMSG: the record does not decode. */
 int inode_get(struct txn *t, uint64_t id, struct arena *a, struct inode **ret);
 /** Insert or replace; keeps the table of open files in step. */
-int inode_put(struct txn *t, const struct inode *n);
+int inode_put(struct txn *t, struct inode *n);
 int inode_del(struct txn *t, const struct inode *n);
 /** Next id of the transaction. */
 uint64_t inode_new_id(struct txn *t);
