@@ -135,3 +135,5 @@ int cmd_chown(struct cli *c);
 int cmd_chgrp(struct cli *c);
 int cmd_quota(struct cli *c);
 int cmd_admin(struct cli *c);
+int cmd_ec(struct cli *c);
+int ec_convert(struct cli *c); /* an operation of it */

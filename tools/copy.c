@@ -21,6 +21,14 @@ bool copy_interrupted(void)
 	return interrupted != 0;
 }
 
+void copy_catch_signals(void)
+{
+	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+}
+
 void copy_add(struct copy *c, char *src, char *dst, uint64_t size, uint32_t mode)
 {
 	if (c->count == c->cap) {
@@ -95,14 +103,12 @@ static void print_json(struct copy *c, double seconds)
 
 int copy_run(struct copy *c)
 {
-	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
 	uint32_t n = c->cli->jobs < c->count ? c->cli->jobs : (uint32_t)c->count;
 	pthread_t thread[64];
 	uint32_t started = 0;
 	double seconds;
 
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
+	copy_catch_signals();
 	progress_start(&c->progress, c->bytes, c->count, !c->cli->quiet);
 	while (started + 1 < n && pthread_create(&thread[started], NULL, worker, c) == 0)
 		started++;

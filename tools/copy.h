@@ -48,5 +48,7 @@ int copy_fail(struct copy *c, const struct copy_item *it, const char *tmp, const
 bool copy_wants_dir(const char *path);
 /** Run all, print the JSON summary when asked; frees the list. Exit code. */
 int copy_run(struct copy *c);
-/** True after SIGINT or SIGTERM. */
+/** SIGINT and SIGTERM only leave word; a second one ends the process. */
+void copy_catch_signals(void);
+/** True after one of them. */
 bool copy_interrupted(void);

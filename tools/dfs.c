@@ -45,6 +45,21 @@ static const struct cli_command COMMANDS[] = {
 	{"chgrp", cmd_chgrp, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "GROUP PATH...", "Change the group."},
 	{"quota", cmd_quota, "hJ", OPERANDS_REMOTE, 0, -1, "[PATH]...",
 	 "Names and bytes (all replicas) below each directory, and the limits set for it."},
+	{"ec", cmd_ec, "rqJ", OPERANDS_FIRST_OTHER, 1, -1, "OPERATION [OPERAND]...",
+	 "Erasure coding: the policies, who uses them, and whether the bytes are right. Operations:\n"
+	 "list                    the policies the NameNode knows, and their state\n"
+	 "get PATH...             the policy of files, and of what is made in directories\n"
+	 "set PATH [POLICY]       what is made in the directory PATH from now on; without POLICY the\n"
+	 "                        NameNode's default, \"replication\" for none; files that are there stay\n"
+	 "unset PATH...           take the policy of directories away; that of their parents holds\n"
+	 "enable|disable POLICY...\n"
+	 "                        may new files use it\n"
+	 "add POLICY...           make RS-4-2-64k known: codec, data and parity units, cell size\n"
+	 "remove POLICY...        of those that were added\n"
+	 "verify PATH...          read all units of files and compare parity with data; each unit that is\n"
+	 "                        missing or wrong is named, and the status is 1 then; -r for directories\n"
+	 "convert PATH... POLICY  rewrite files; verified, renamed into place with owner, mode and times;\n"
+	 "                        interrupted, the same command goes on where it was"},
 	{"admin", cmd_admin, "QJ", OPERANDS_FIRST_OTHER, 1, -1, "OPERATION [OPERAND]...",
 	 "Look at the cluster and steer it. Operations:\n"
 	 "report                  the data nodes, their addresses, capacity and state\n"

@@ -131,7 +131,7 @@ DFS_API void dfs_get_defaults(const struct dfs *fs, struct dfs_defaults *ret);
 
 /**
  * Open for reading. Fails with [NN]; -ENOENT no such file; -EISDIR it is a directory;
- * -ENOTSUP an erasure-coded, encrypted or symbolic-link file.
+ * -ENOTSUP an encrypted or symbolic-link file.
  */
 DFS_API int dfs_open(struct dfs *fs, const char *path, struct dfs_file **ret, struct dfs_err *err);
 /**
@@ -557,6 +557,86 @@ struct dfs_blocks {
 DFS_API int dfs_blocks(struct dfs *fs, const char *path, uint64_t offset, uint64_t len,
 		       struct dfs_blocks **ret, struct dfs_err *err);
 DFS_API void dfs_blocks_free(struct dfs_blocks *b);
+
+/* ---- erasure coding ---- */
+
+enum dfs_ec_state { /* numbers of the wire */
+	DFS_EC_DISABLED = 1,
+	DFS_EC_ENABLED = 2,
+	DFS_EC_REMOVED = 3, /* files of it are read still */
+};
+
+struct dfs_ec_policy {
+	char name[64];        /* "RS-6-3-1024k" */
+	char codec[32];       /* "rs", "xor", "rs-legacy" */
+	uint32_t data_units, parity_units;
+	uint32_t cell_size;   /* bytes */
+	uint32_t id;
+	enum dfs_ec_state state;
+	uint64_t reserved[4];
+};
+
+struct dfs_ec_policies {
+	size_t count;
+	const struct dfs_ec_policy *policy; /* count of them */
+};
+
+/** All policies the NameNode knows. Fails with [NN]. Free with dfs_ec_policies_free(). */
+DFS_API int dfs_ec_policies(struct dfs *fs, struct dfs_ec_policies **ret, struct dfs_err *err);
+DFS_API void dfs_ec_policies_free(struct dfs_ec_policies *p);
+/** The policy of a file, or the one that new files in a directory get. 1: into *@ret; 0: they are replicated;
+ *  fails with [NN]; -ENOENT. */
+DFS_API int dfs_ec_get(struct dfs *fs, const char *path, struct dfs_ec_policy *ret, struct dfs_err *err);
+/** New files in the directory @path get @policy (NULL: the NameNode's default; "replication": none).
+ *  Existing ones stay as they are. Fails with [NN]; -ENOENT; -EINVAL not enabled; -EREMOTEIO a file. */
+DFS_API int dfs_ec_set(struct dfs *fs, const char *path, const char *policy, struct dfs_err *err);
+/** Take the policy of @path itself away; that of a directory above holds again. Fails with [NN];
+ *  -ENOENT; -EREMOTEIO a file, or it has none of its own. */
+DFS_API int dfs_ec_unset(struct dfs *fs, const char *path, struct dfs_err *err);
+/** Fail with [NN]; -EINVAL no such policy; -EACCES unless superuser. */
+DFS_API int dfs_ec_enable(struct dfs *fs, const char *policy, struct dfs_err *err);
+DFS_API int dfs_ec_disable(struct dfs *fs, const char *policy, struct dfs_err *err);
+/** HDFS's own cannot be removed. Fails as the two above; -EREMOTEIO. */
+DFS_API int dfs_ec_remove(struct dfs *fs, const char *policy, struct dfs_err *err);
+/** Make a policy known, disabled at first; *@ret is what it became (one of the same parts that is known already will
+ *  do). Fails with [NN]; -EINVAL the NameNode does not want it; -EACCES unless superuser. */
+DFS_API int dfs_ec_add(struct dfs *fs, const char *codec, uint32_t data_units, uint32_t parity_units,
+		       uint32_t cell_size, struct dfs_ec_policy *ret, struct dfs_err *err);
+
+enum dfs_ec_fault {
+	DFS_EC_UNIT_MISSING = 1, /* no data node has it, or none gives it: `why` */
+	DFS_EC_UNIT_CORRUPT = 2, /* its checksum is wrong */
+	DFS_EC_UNIT_DIFFERS = 3, /* it is not what the other units make of it */
+	DFS_EC_GROUP_DIFFERS = 4, /* the units do not agree; too few are left to tell which one is wrong */
+	DFS_EC_GROUP_LOST = 5,   /* fewer units than it takes to read it */
+};
+
+/** What is wrong with a unit of a block group, or with the group. */
+struct dfs_ec_finding {
+	enum dfs_ec_fault fault;
+	int64_t group;      /* its block id; that of the unit is group + unit */
+	uint64_t offset;    /* in the file, where the group begins */
+	unsigned unit;
+	uint64_t at;        /* DIFFERS: in the units, where a part of at most 1 MiB begins in which they do */
+	const char *node;   /* "10.0.0.1:9866", or "no node" */
+	const char *why;    /* for a person; "" */
+};
+
+struct dfs_ec_summary {
+	uint64_t groups, units;  /* that were looked at */
+	uint64_t bytes;          /* of all units, parity too */
+	uint64_t findings;
+	uint64_t unchecked;      /* groups of which no redundancy is left: nothing to compare with */
+	uint64_t reserved[4];
+};
+
+/**
+ * Read every unit of every group of a file and compare parity with data. @tell is called for each
+ * finding. *@ret is filled as far as it came. 0 also when there were findings; -EINVAL the file is
+ * replicated; -ENOTSUP a codec that this library has not; else as dfs_open().
+ */
+DFS_API int dfs_ec_verify(struct dfs *fs, const char *path, void (*tell)(void *arg, const struct dfs_ec_finding *f),
+			  void *arg, struct dfs_ec_summary *ret, struct dfs_err *err);
 
 /* ---- memory and transport ---- */
 

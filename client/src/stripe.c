@@ -58,7 +58,7 @@ static unsigned count(uint32_t set)
 }
 
 #define for_units(u, set)                                                                          \
-	for (unsigned u = 0, set_##u = (set); set_##u >> u; u++)                                   \
+	for (unsigned u = 0, set_##u = (set); u < EC_UNITS_MAX; u++)                               \
 		if (set_##u >> u & 1)
 
 /* ---- one unit ---- */

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ec convert: rewrite a file under another erasure-coding policy, or replicated.
+ *
+ * The new file grows beside the old one under a name that says whose it is (.NAME.ec-convert.FILEID), so that who is interrupted
+ * goes on where he was: what is there is compared from its start, and the rest appended in new blocks. When it is
+ * whole it is read again and compared, its units are checked against each other, owner, mode and times are copied,
+ * and one rename puts it in the old one's place, unless that has changed meanwhile. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/erasure/policy.h"
+#include "tools/copy.h"
+
+#define PART (4u << 20)
+#define WAIT_MS 30000 /* for the lease of who was killed; then his work is thrown away */
+
+struct convert {
+	struct cli *c;
+	const char *path, *policy;
+	char *tmp;            /* owned */
+	struct dfs_stat st;   /* of the file, at first */
+	uint8_t *a, *b;       /* owned; PART bytes each */
+	struct progress progress;
+	uint64_t kept;        /* bytes of an earlier attempt */
+	struct dfs_err err;
+};
+
+static int say(struct convert *v, int rc, const char *text)
+{
+	snprintf(v->err.text, sizeof(v->err.text), "%s", text);
+	return rc;
+}
+
+/* Exactly @len bytes of @f. */
+static int read_all(struct convert *v, struct dfs_file *f, uint8_t *buf, size_t len)
+{
+	for (size_t got = 0; got < len;) {
+		ssize_t n = dfs_read(f, buf + got, len - got, &v->err);
+
+		if (n <= 0)
+			return n < 0 ? (int)n : say(v, -ESTALE, "it became shorter meanwhile");
+		got += (size_t)n;
+	}
+	return 0;
+}
+
+/* Are the first @len bytes of both files equal? 1, 0. */
+static int same_bytes(struct convert *v, uint64_t len)
+{
+	struct dfs_file *x = NULL, *y = NULL;
+	int rc = dfs_open(v->c->fs, v->path, &x, &v->err);
+	bool same = true;
+
+	if (rc == 0)
+		rc = dfs_open(v->c->fs, v->tmp, &y, &v->err);
+	for (uint64_t at = 0; at < len && rc == 0 && same; at += PART) {
+		const size_t n = len - at < PART ? (size_t)(len - at) : PART;
+
+		rc = read_all(v, x, v->a, n);
+		rc = rc ?: read_all(v, y, v->b, n);
+		same = rc == 0 && memcmp(v->a, v->b, n) == 0;
+		if (copy_interrupted())
+			rc = say(v, -EINTR, "interrupted; the next attempt goes on from here");
+	}
+	dfs_close(x, NULL);
+	dfs_close(y, NULL);
+	return rc < 0 ? rc : same;
+}
+
+/* The rest of the file, from @at on. Takes @to. */
+static int copy_rest(struct convert *v, struct dfs_file *to, uint64_t at)
+{
+	struct dfs_file *from;
+	struct dfs_err closing = {0};
+	int rc = dfs_open(v->c->fs, v->path, &from, &v->err), closed;
+
+	if (rc == 0)
+		rc = dfs_seek(from, at, &v->err);
+	while (rc == 0 && at < v->st.length && !copy_interrupted()) {
+		const size_t n = v->st.length - at < PART ? (size_t)(v->st.length - at) : PART;
+		ssize_t put;
+
+		rc = read_all(v, from, v->a, n);
+		put = rc == 0 ? dfs_write(to, v->a, n, &v->err) : 0;
+		rc = put < 0 ? (int)put : rc;
+		progress_add(&v->progress, n);
+		at += n;
+	}
+	if (rc == 0 && at < v->st.length)
+		rc = say(v, -EINTR, "interrupted; the next attempt goes on from here");
+	closed = dfs_close(to, &closing); /* also after an interruption: what is there can be continued */
+	if (rc == 0 && closed < 0)
+		rc = (v->err = closing, closed);
+	return rc;
+}
+
+static bool has_policy(struct convert *v, const char *path)
+{
+	struct dfs_ec_policy p;
+	int rc = dfs_ec_get(v->c->fs, path, &p, &v->err);
+
+	return rc > 0 ? strcmp(p.name, v->policy) == 0 : rc == 0 && strcasecmp(v->policy, EC_REPLICATION_NAME) == 0;
+}
+
+/* What an earlier attempt left: opened at its end, *@ret_at bytes that are good. 0: there is nothing to go on from. */
+static int resume(struct convert *v, struct dfs_file **ret, uint64_t *ret_at)
+{
+	struct dfs_stat st;
+	bool closed = false;
+	int rc = dfs_stat(v->c->fs, v->tmp, &st, &v->err);
+
+	if (rc == -ENOENT)
+		return 0;
+	rc = rc ?: dfs_recover_lease(v->c->fs, v->tmp, &closed, &v->err);
+	if (rc == 0 && !closed)
+		closed = dfs_wait_closed(v->c->fs, v->tmp, WAIT_MS, &v->err) == 0;
+	rc = rc ?: dfs_stat(v->c->fs, v->tmp, &st, &v->err);
+	if (rc < 0)
+		return rc;
+	if (!closed || st.length > v->st.length || !has_policy(v, v->tmp) || (rc = same_bytes(v, st.length)) == 0) {
+		rc = dfs_delete(v->c->fs, v->tmp, false, &v->err);
+		return rc < 0 ? rc : 0;
+	}
+	if (rc < 0)
+		return rc;
+	*ret_at = st.length;
+	rc = dfs_append(v->c->fs, v->tmp, DFS_APPEND_NEW_BLOCK, ret, &v->err);
+	return rc < 0 ? rc : 1;
+}
+
+static int write_new(struct convert *v)
+{
+	const struct dfs_create_opts o = {.size = sizeof(o), .block_size = v->st.block_size, .mode = 0600,
+					  .flags = DFS_CREATE_NO_PARENTS, .ec_policy = v->policy,
+					  .replication = v->st.replication};
+	struct dfs_file *to = NULL;
+	uint64_t at = 0;
+	int rc = resume(v, &to, &at);
+
+	if (rc == 0)
+		rc = dfs_create(v->c->fs, v->tmp, &o, &to, &v->err);
+	if (rc < 0)
+		return rc;
+	v->kept = at;
+	progress_add(&v->progress, at);
+	return copy_rest(v, to, at);
+}
+
+static void on_finding(void *arg, const struct dfs_ec_finding *f)
+{
+	(void)arg;
+	(void)f; /* counted */
+}
+
+static int verify_new(struct convert *v)
+{
+	struct dfs_ec_summary s = {0};
+	int rc = same_bytes(v, v->st.length);
+
+	if (rc == 0)
+		return say(v, -EIO, "what was written is not what is read back; the file was left as it is");
+	if (rc < 0 || strcasecmp(v->policy, EC_REPLICATION_NAME) == 0)
+		return rc < 0 ? rc : 0;
+	rc = dfs_ec_verify(v->c->fs, v->tmp, on_finding, NULL, &s, &v->err);
+	if (rc == 0 && s.findings)
+		rc = say(v, -EIO, "the units that were written are not all there and right; the file was left as it is");
+	return rc;
+}
+
+/* The old file must be what it was at first. */
+static int replace_old(struct convert *v)
+{
+	struct dfs *fs = v->c->fs;
+	struct dfs_stat now;
+	int rc = dfs_set_owner(fs, v->tmp, v->st.owner, v->st.group, &v->err);
+
+	if (rc == -EACCES) { /* who is no superuser owns both files anyway, or must not replace the old one */
+		struct dfs_stat tmp;
+
+		rc = dfs_stat(fs, v->tmp, &tmp, &v->err);
+		if (rc == 0 && (strcmp(tmp.owner, v->st.owner) || strcmp(tmp.group, v->st.group)))
+			rc = say(v, -EACCES, "its owner and group can be kept by the superuser only");
+	}
+	rc = rc ?: dfs_set_permission(fs, v->tmp, v->st.mode, &v->err);
+	rc = rc ?: dfs_set_times(fs, v->tmp, v->st.mtime_ms, v->st.atime_ms, &v->err);
+	rc = rc ?: dfs_stat(fs, v->path, &now, &v->err);
+	if (rc == 0 && (now.file_id != v->st.file_id || now.length != v->st.length || now.mtime_ms != v->st.mtime_ms))
+		rc = say(v, -ESTALE, "it was changed meanwhile, and left as it is");
+	return rc ?: dfs_rename(fs, v->tmp, v->path, true, &v->err);
+}
+
+static int convert(struct convert *v)
+{
+	struct dfs_blocks *b;
+	int rc = dfs_blocks(v->c->fs, v->path, 0, INT64_MAX, &b, &v->err);
+	bool open;
+
+	if (rc < 0)
+		return rc;
+	open = b->under_construction;
+	dfs_blocks_free(b);
+	if (open)
+		return say(v, -EBUSY, "somebody is writing it");
+	progress_start(&v->progress, v->st.length, 1, !v->c->quiet && !v->c->json);
+	rc = write_new(v);
+	rc = rc ?: verify_new(v);
+	rc = rc ?: replace_old(v);
+	progress_end(&v->progress);
+	if (rc == -ESTALE || rc == -EIO) /* of no use to the next attempt */
+		(void)dfs_delete(v->c->fs, v->tmp, false, NULL);
+	return rc;
+}
+
+static char *tmp_name(const char *path, uint64_t id)
+{
+	char *dir = cli_parent(path), *base = cli_base(path), *name, *full;
+
+	if (asprintf(&name, ".%.180s.ec-convert.%" PRIu64, base, id) < 0)
+		name = cli_strdup(".ec-convert"); /* out of memory is told by the next one */
+	full = cli_join(dir, name);
+	free(dir);
+	free(base);
+	free(name);
+	return full;
+}
+
+static void convert_one(struct cli *c, const char *path, const char *policy)
+{
+	struct convert v = {.c = c, .path = path, .policy = policy, .a = malloc(PART), .b = malloc(PART)};
+	int rc = v.a && v.b ? dfs_stat(c->fs, path, &v.st, &v.err) : say(&v, -ENOMEM, "out of memory");
+	bool already = false;
+
+	if (rc == 0 && v.st.type != DFS_FILE)
+		rc = say(&v, -EISDIR, "is no file");
+	if (rc == 0)
+		already = has_policy(&v, path);
+	if (rc == 0 && !already) {
+		v.tmp = tmp_name(path, v.st.file_id);
+		rc = convert(&v);
+	}
+	if (rc < 0)
+		cli_fail(c, path, v.err.text);
+	else if (c->json) {
+		cli_json_item(c, path);
+		printf(", \"bytes\": %" PRIu64 ", \"kept\": %" PRIu64 ", \"converted\": %s}", v.st.length, v.kept,
+		       already ? "false" : "true");
+	}
+	free(v.tmp);
+	free(v.a);
+	free(v.b);
+}
+
+int ec_convert(struct cli *c)
+{
+	copy_catch_signals();
+	for (int i = 1; i + 1 < c->argc && !copy_interrupted(); i++)
+		convert_one(c, c->argv[i], c->argv[c->argc - 1]);
+	return cli_json_end(c);
+}
