@@ -211,16 +211,40 @@ static int append_block(struct req *q, struct inode *n, struct storage **st, uin
 	return 0;
 }
 
-static int repeat_answer(struct req *q, const struct inode *n, Hd__AddBlockResponseProto *r)
+/* The writer took its nodes from a block that has no byte yet (our own client's flush of a group: docs/design/ec-sync.md), or
+ * a restart has forgotten them: as with HDFS it gets others. */
+static int choose_again(struct req *q, const Hd__AddBlockRequestProto *m, struct inode *n, Hd__AddBlockResponseProto *r)
+{
+	const struct block *last = &n->blocks[n->nblocks - 1].b;
+	struct storage **st = arena_array(&q->mem, struct storage *, units_of(n));
+	struct effect *e;
+	uint32_t nst = 0;
+	int rc = choose(q, m, n, st, &nst);
+
+	if (rc < 0)
+		return rc;
+	e = ns_effect(&q->ns, FX_BLOCK_PIPELINE);
+	e->b = *last;
+	e->targets = st;
+	e->ntargets = nst;
+	r->block = locate_on(q, last, inode_len(n), st, nst);
+	if (n->ec)
+		locate_units(q, r->block, NULL, nst);
+	return 0;
+}
+
+static int repeat_answer(struct req *q, const Hd__AddBlockRequestProto *m, struct inode *n, Hd__AddBlockResponseProto *r)
 {
 	const struct block *last = &n->blocks[n->nblocks - 1].b;
 	const struct blk *b = blocks_find(&q->nn->blocks, last->id);
 
 	/* Added in this very batch: its targets are known once the batch is on disk. */
-	if (!b || !b->open || !b->open->ntargets)
+	if (!b || !b->open)
 		return exc_throw(&q->exc, EXC_NOT_REPLICATED,
 				 "Block %lld of the first request is being set up; try again",
 				 (long long)last->id);
+	if (!b->open->ntargets)
+		return choose_again(q, m, n, r);
 	r->block = locate_on(q, last, inode_len(n), b->open->target, b->open->ntargets);
 	if (n->ec)
 		locate_units(q, r->block, b->open->target_unit, b->open->ntargets);
@@ -242,7 +266,7 @@ static int add_block(struct req *q, const void *in)
 	if (rc < 0)
 		return rc;
 	if (is_repeated(n, m->previous))
-		return repeat_answer(q, n, r);
+		return repeat_answer(q, m, n, r);
 	if (n->nblocks >= q->nn->set.max_blocks_per_file)
 		return exc_throw(&q->exc, EXC_IO,
 				 "File has reached the limit on maximum number of blocks "
