@@ -138,7 +138,7 @@ bool checkpoint_counts(const char *current)
 	char path[PATH_LEN + sizeof(MARK)];
 
 	snprintf(path, sizeof(path), "%s/" MARK, current);
-	return !access(path, F_OK);
+	return !access(path, F_OK) || errno != ENOENT; /* what cannot be seen may be there */
 }
 
 /* The mark is gone, and data.mdb holds everything. */
@@ -196,19 +196,49 @@ static int copy_file(const char *from, const char *to)
 	return rc < 0 ? rc : ret_errno(fsync(out));
 }
 
+/* The number of the last record that the file @path holds. */
+static int seq_of(const char *path, uint64_t *ret);
+
+static int pass_over(void *arg, uint64_t seq, const uint8_t *buf, size_t len)
+{
+	(void)arg, (void)seq, (void)buf, (void)len;
+	return 0;
+}
+
+int checkpoint_check(const char *current, struct db_check_sum *ret, struct err *err)
+{
+	const bool counts = checkpoint_counts(current);
+	char file[PATH_LEN];
+	uint64_t seq = 0;
+	int rc, segments;
+
+	snprintf(file, sizeof(file), "%s/%s", current, counts ? CHECKPOINT : "data.mdb");
+	rc = db_check_file(file, ret, err);
+	if (rc < 0) {
+		if (counts)
+			err_prefix(err, "%s/" MARK " says that the checkpoint counts", current);
+		return rc;
+	}
+	segments = journal_segments(current);
+	if (segments < 0)
+		return err_sys(err, segments, "cannot list %s", current);
+	if (counts && !segments)
+		return err_set(err, -EBADMSG, "%s/" MARK " says that the journal counts, and no journal.N is there", current);
+	if (!segments)
+		return 0;
+	rc = seq_of(file, &seq);
+	return rc < 0 ? err_sys(err, rc, "cannot read %s", file) : journal_each(current, seq, pass_over, NULL, err);
+}
+
 int checkpoint_restore(const char *current, struct err *err)
 {
 	char from[PATH_LEN], tmp[PATH_LEN], to[PATH_LEN];
-	struct db_check_sum sum;
 	int rc;
 
 	snprintf(from, sizeof(from), "%s/" CHECKPOINT, current);
 	snprintf(tmp, sizeof(tmp), "%s/" DATA_TMP, current);
 	snprintf(to, sizeof(to), "%s/data.mdb", current);
-	rc = db_check_file(from, &sum, err);
-	if (rc < 0)
-		return rc;
-	log_info("op=restore file=%s from=%s pages=%" PRIu64, to, from, sum.pages);
+	log_info("op=restore file=%s from=%s", to, from);
 	rc = copy_file(from, tmp);
 	if (rc == -ENOSPC && !truncate(to, 0)) /* it does not count */
 		rc = copy_file(from, tmp);
@@ -593,7 +623,6 @@ void log_turn(struct db *db)
 
 /* ---- the thread that copies ---- */
 
-/* The number of the last record that the copy holds. */
 static int seq_of(const char *path, uint64_t *ret)
 {
 	MDB_val k = {strlen(DB_SEQ_KEY), DB_SEQ_KEY}, v;

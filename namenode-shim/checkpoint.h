@@ -27,6 +27,7 @@
 #include "common/base/err.h"
 
 struct db;
+struct db_check_sum;
 struct db_log;
 struct txn;
 
@@ -36,8 +37,9 @@ int db_log_start(struct db *db, void (*synced)(void *arg), void *arg);
 /** Sync data.mdb and remove the rest. The writer has stopped. Does nothing without a log. */
 void db_log_stop(struct db *db);
 
-/** Before data.mdb in @current is opened: put the checkpoint in its place if it does not count. -EBADMSG: neither
- *  is any good. */
+/** Read what a start would: the file that counts and the journal's records. -EBADMSG: damaged; -ENOENT: missing. */
+int checkpoint_check(const char *current, struct db_check_sum *ret, struct err *err);
+/** Where the checkpoint counts, checked before: put it in data.mdb's place. */
 int checkpoint_restore(const char *current, struct err *err);
 /** Does the checkpoint count, and not data.mdb? */
 bool checkpoint_counts(const char *current);

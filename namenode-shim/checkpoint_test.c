@@ -362,20 +362,54 @@ static void a_record_that_is_lost_leaves_the_change_to_lmdb(void **state)
 	test_db_fini(&d);
 }
 
-static void a_lost_checkpoint_is_told(void **state)
+/* A start on a copy of the files of a process that died, after @damage was done to its current/. */
+static void refused_after(struct test_db *d, const char *damage, const char *why)
+{
+	struct test_db copy = {.dir = "/tmp/nn-test-XXXXXX"};
+	struct err err = ERR_INIT;
+	struct db_check_sum sum;
+
+	assert_non_null(mkdtemp(copy.dir));
+	shell("cp -r %s/current %s", d->dir, copy.dir);
+	shell("cd %s/current && cp -f data.mdb ../before 2>/dev/null; %s", copy.dir, damage);
+	assert_true(db_check(copy.dir, &sum, &err) < 0);
+	assert_non_null(strstr(err.text, why));
+	assert_true(db_open(copy.dir, &copy.db, &err) < 0);
+	assert_non_null(strstr(err.text, why));
+	assert_non_null(strstr(err.text, DB_RESTORE));
+	shell("cd %s/current && cmp data.mdb ../before", copy.dir); /* a person may still want it */
+	assert_true(exists(&copy, "unsynced"));
+	copy.db = NULL;
+	test_db_fini(&copy);
+}
+
+static void what_is_missing_or_damaged_is_told_before_anything_changes(void **state)
 {
 	struct test_db d;
-	struct err err = ERR_INIT;
-	struct db *db = NULL;
 
 	(void)state;
 	test_db_init(&d);
-	shell("touch %s/current/unsynced", d.dir);
-	db_close(d.db);
-	d.db = NULL;
-	assert_true(db_open(d.dir, &db, &err) < 0);
-	assert_non_null(strstr(err.text, "checkpoint.mdb"));
-	assert_true(exists(&d, "data.mdb"));
+	log_on(&d);
+	refused_after(&d, "rm checkpoint.mdb", "unsynced says that the checkpoint counts");
+	refused_after(&d, "rm journal.*", "no journal.N is there");
+	refused_after(&d, "printf X | dd of=journal.1 bs=1 seek=100 conv=notrunc status=none", "journal.1");
+	test_db_fini(&d);
+}
+
+static void the_checkpoint_makes_up_for_a_lost_file(void **state)
+{
+	struct test_db d, copy = {.dir = "/tmp/nn-test-XXXXXX"};
+	struct err err = ERR_INIT;
+
+	(void)state;
+	test_db_init(&d);
+	log_on(&d);
+	assert_non_null(mkdtemp(copy.dir));
+	shell("cp -r %s/current %s && rm %s/current/data.mdb", d.dir, copy.dir, copy.dir);
+	if (db_open(copy.dir, &copy.db, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(digest(copy.db), digest(d.db));
+	test_db_fini(&copy);
 	test_db_fini(&d);
 }
 
@@ -389,7 +423,8 @@ int main(void)
 		cmocka_unit_test(without_a_checkpoint_lmdb_syncs),
 		cmocka_unit_test(a_mark_that_was_not_synced_goes_away),
 		cmocka_unit_test(a_record_that_is_lost_leaves_the_change_to_lmdb),
-		cmocka_unit_test(a_lost_checkpoint_is_told),
+		cmocka_unit_test(what_is_missing_or_damaged_is_told_before_anything_changes),
+		cmocka_unit_test(the_checkpoint_makes_up_for_a_lost_file),
 	};
 
 	test_random_begin();

@@ -49,10 +49,16 @@ static int check_replication(struct req *q, const char *path, uint32_t wanted, c
 	return 0;
 }
 
+#define BLOCK_SIZE_MAX ((int64_t)((1ull << 48) - 1)) /* as HDFS; times 512 replicas it fits an int64_t */
+
 static int check_size(struct req *q, const Hd__CreateRequestProto *m)
 {
 	const struct settings *s = &q->nn->set;
 
+	if ((int64_t)m->blocksize > BLOCK_SIZE_MAX)
+		return exc_throw(&q->exc, EXC_BAD_ARGUMENT,
+				 "Illagal value: PREFERRED_BLOCK_SIZE = %lld > MAX = %lld", (long long)m->blocksize,
+				 (long long)BLOCK_SIZE_MAX);
 	if ((int64_t)m->blocksize >= (int64_t)s->min_block_size)
 		return 0;
 	return exc_throw(&q->exc, EXC_IO,

@@ -135,6 +135,10 @@ static int register_datanode(struct req *q, const void *in)
 	}
 	dn = datanodes_find(&q->nn->dns, id->datanodeuuid);
 	away = dn && !dn->alive;
+	if (dn && dn->alive && (strcmp(dn->ip, q->ns.host) || dn->xfer_port != id->xferport))
+		log_warn("op=register datanode=%s address=%s:%u: alive at %s:%u until now; if both run, one's data "
+			 "directories are a copy of the other's: stop one and move its current/ away", dn->uuid,
+			 q->ns.host, id->xferport, dn->ip, dn->xfer_port);
 	rc = datanodes_register(&q->nn->dns, &ident, &dn);
 	if (rc == -ENOSPC)
 		return exc_throw(&q->exc, EXC_IO, "this NameNode takes at most %d data nodes",

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/cursor.h"
 #include "common/base/log.h"
@@ -473,6 +474,22 @@ static int fill_new(struct db *db, const char *owner, const char *group)
 	return txn_write_commit(&t);
 }
 
+/* What another program keeps in @current, by its VERSION file; NULL: none is there. */
+static const char *others(const char *current)
+{
+	char path[4300], text[1024];
+	_cleanup_close_ int fd = -1;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%s/VERSION", current);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return NULL;
+	n = read(fd, text, sizeof(text) - 1);
+	text[n > 0 ? n : 0] = 0;
+	return strstr(text, "storageType=DATA_NODE") ? "the blocks of a data node" : "the namespace of a Java NameNode";
+}
+
 static int format_locked(const char *dir, const struct db_format *o, struct err *err)
 {
 	char current[4200], tmp[4200], foreign[256] = "";
@@ -481,6 +498,9 @@ static int format_locked(const char *dir, const struct db_format *o, struct err 
 
 	snprintf(current, sizeof(current), "%s/current", dir);
 	snprintf(tmp, sizeof(tmp), "%s/current.tmp", dir);
+	if (others(current))
+		return err_set(err, -EEXIST,
+			       "%s holds %s; give this NameNode a dfs.namenode.name.dir of its own", dir, others(current));
 	if (!access(current, F_OK) && !o->force)
 		return err_set(err, -EEXIST,
 			       "%s holds a namespace already; use --force to destroy it and every "
@@ -509,6 +529,8 @@ int db_format(const char *dir, const struct db_format *o, struct err *err)
 {
 	int fd, rc = make_dirs(dir);
 
+	if (o->cluster_id && !*o->cluster_id)
+		return err_set(err, -EINVAL, "the cluster id is empty; leave it out to get a new one");
 	if (o->cluster_id && strlen(o->cluster_id) >= DB_CLUSTER_ID_MAX)
 		return err_set(err, -EINVAL, "cluster id is longer than %d characters",
 			       DB_CLUSTER_ID_MAX - 1);
@@ -539,14 +561,6 @@ static int load(struct db *db)
 	return txn_write_commit(&t);
 }
 
-static bool holds_java(const char *current)
-{
-	char version[4300];
-
-	snprintf(version, sizeof(version), "%s/VERSION", current);
-	return !access(version, F_OK);
-}
-
 /* The file of @dir, locked for us. @restore: a checkpoint that counts takes its place. */
 static int lock_and_check(const char *dir, bool restore, int *ret_lock_fd, struct db_check_sum *sum,
 			  struct err *err)
@@ -557,11 +571,11 @@ static int lock_and_check(const char *dir, bool restore, int *ret_lock_fd, struc
 
 	snprintf(current, sizeof(current), "%s/current", dir);
 	snprintf(data, sizeof(data), "%s/data.mdb", current);
-	rc = ret_errno(access(data, F_OK));
-	if (rc == -ENOENT && holds_java(current))
+	rc = checkpoint_counts(current) ? 0 : ret_errno(access(data, F_OK)); /* data.mdb is made anew then */
+	if (rc == -ENOENT && others(current))
 		return err_set(err, rc,
-			       "name directory %s holds the namespace of a Java NameNode, which this one "
-			       "cannot read; give it a dfs.namenode.name.dir of its own", dir);
+			       "name directory %s holds %s, which this NameNode cannot read; give it a "
+			       "dfs.namenode.name.dir of its own", dir, others(current));
 	if (rc == -ENOENT)
 		return err_set(err, rc, "name directory %s is not formatted; run dfs-namenode --format once",
 			       dir);
@@ -571,14 +585,12 @@ static int lock_and_check(const char *dir, bool restore, int *ret_lock_fd, struc
 	if (fd < 0)
 		return fd;
 	start_ns = clock_mono_ns();
-	if (checkpoint_counts(current)) {
-		if (restore)
-			rc = checkpoint_restore(current, err);
-		else
-			snprintf(data, sizeof(data), "%s/checkpoint.mdb", current);
+	rc = checkpoint_check(current, sum, err);
+	if (!rc && restore && checkpoint_counts(current)) {
+		rc = checkpoint_restore(current, err);
+		rc = rc < 0 ? rc : db_check_file(data, sum, err);
 	}
-	rc = rc < 0 ? rc : db_check_file(data, sum, err);
-	if (rc == -EBADMSG || rc == -EIO)
+	if (rc == -EBADMSG || rc == -EIO || rc == -ENOENT)
 		err_cure(err, DB_RESTORE);
 	if (rc < 0) {
 		close(fd);

@@ -258,7 +258,7 @@ static int segments_list(const char *dir, uint64_t **ret, uint32_t *ret_n)
 
 	if (!d)
 		return neg_errno();
-	while ((e = readdir(d))) {
+	while (errno = 0, (e = readdir(d))) {
 		char *end = NULL;
 		uint64_t first;
 		uint64_t *more;
@@ -276,6 +276,13 @@ static int segments_list(const char *dir, uint64_t **ret, uint32_t *ret_n)
 		}
 		list = more;
 		list[n++] = first;
+	}
+	if (errno) {
+		const int rc = neg_errno();
+
+		free(list);
+		closedir(d);
+		return rc;
 	}
 	closedir(d);
 	if (n)
@@ -350,6 +357,15 @@ int journal_each(const char *dir, uint64_t after,
 		free(s.p);
 	}
 	return rc;
+}
+
+int journal_segments(const char *dir)
+{
+	_cleanup_free_ uint64_t *first = NULL;
+	uint32_t n = 0;
+	int rc = segments_list(dir, &first, &n);
+
+	return rc < 0 ? rc : (int)n;
 }
 
 int journal_drop(const char *dir, uint64_t upto)

@@ -40,5 +40,7 @@ uint64_t journal_bytes(const struct journal *j);
 int journal_each(const char *dir, uint64_t after,
 		 int (*fn)(void *arg, uint64_t seq, const uint8_t *buf, size_t len), void *arg,
 		 struct err *err);
+/** How many segments there are, or -errno. */
+int journal_segments(const char *dir);
 /** Remove segments of which no record is after @upto; UINT64_MAX: all. */
 int journal_drop(const char *dir, uint64_t upto);

@@ -150,7 +150,10 @@ int main(int argc, char **argv)
 	sigaddset(&p.signals, SIGINT);
 	pthread_sigmask(SIG_BLOCK, &p.signals, NULL); /* before any thread */
 	signal(SIGPIPE, SIG_IGN);
-	if (settings_load(args.conf, &p.set, &err) < 0) {
+	if (o.format && o.check) {
+		err_set(&err, -EINVAL, "--check changes nothing and --format does: give one of them");
+		status = fail(&err);
+	} else if (settings_load(args.conf, &p.set, &err) < 0) {
 		status = fail(&err);
 		settings_fini(&p.set);
 	} else if (o.format || o.check) {

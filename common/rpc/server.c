@@ -242,6 +242,11 @@ ProtobufCMessage *rpc_call_decode_in(struct rpc_call *call, struct pb_room *room
 {
 	ProtobufCMessage *m = NULL;
 
+	if (pb_has_nul(desc, call->request, call->request_len)) {
+		call_fail(call_of(call), RPC_ERROR_APPLICATION, JEX_INVALID_PATH,
+			  "a text of the request holds a NUL character, which no name has here");
+		return NULL;
+	}
 	if (!pb_unpack_in(room, desc, call->request, call->request_len, &m))
 		return m;
 	call_fail(call_of(call), RPC_FATAL_DESERIALIZING_REQUEST, JEX_RPC_SERVER,

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Counts what was taken and never gives back: scratch memory that protobuf-c frees on the way is
  * work as well. */
@@ -54,6 +55,37 @@ static void budget_free(void *arg, void *p)
 
 	if (!room || at < room->b || at >= room->b + sizeof(room->b))
 		free(p);
+}
+
+bool pb_has_nul(const ProtobufCMessageDescriptor *desc, const void *buf, size_t len)
+{
+	struct rd r = rd_init(buf, len);
+
+	while (rd_left(&r) && !r.bad) {
+		const uint64_t tag = rd_varint(&r);
+		const ProtobufCFieldDescriptor *f =
+			tag >> 3 <= UINT32_MAX ? protobuf_c_message_descriptor_get_field(desc, (unsigned int)(tag >> 3)) : NULL;
+		const uint8_t *p;
+		uint64_t n;
+
+		switch (tag & 7) {
+		case 0: rd_varint(&r); break;
+		case 1: rd_bytes(&r, 8); break;
+		case 2:
+			n = rd_varint(&r);
+			p = n <= rd_left(&r) ? rd_bytes(&r, (size_t)n) : NULL;
+			if (!p)
+				return false; /* malformed: pb_unpack() says so */
+			if (f && f->type == PROTOBUF_C_TYPE_STRING && memchr(p, 0, (size_t)n))
+				return true;
+			if (f && f->type == PROTOBUF_C_TYPE_MESSAGE && pb_has_nul(f->descriptor, p, (size_t)n))
+				return true;
+			break;
+		case 5: rd_bytes(&r, 4); break;
+		default: return false;
+		}
+	}
+	return false;
 }
 
 int pb_unpack_in(struct pb_room *room, const ProtobufCMessageDescriptor *desc, const void *buf,

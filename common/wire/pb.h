@@ -26,6 +26,8 @@
 /** Decode @len bytes as a message of @desc into *ret. -EBADMSG: malformed, or a required field is
  *  missing. -E2BIG: over its budget. -ENOMEM. *ret is NULL on failure. */
 int pb_unpack(const ProtobufCMessageDescriptor *desc, const void *buf, size_t len, void *ret);
+/** Does a text (`string`) in these bytes hold a NUL? pb_unpack() would end it there: "/a\0b" would be "/a". */
+bool pb_has_nul(const ProtobufCMessageDescriptor *desc, const void *buf, size_t len);
 /** Accepts NULL. */
 void pb_free(void *msg);
 

@@ -66,6 +66,34 @@ static bool is_in(const struct pb_room *room, const void *p)
 }
 
 /* Under ASan: what did not fit is freed, what did is not. */
+/* At any depth, and only in texts. */
+static void a_nul_in_a_text_is_seen(void **state)
+{
+	Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
+	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	const ProtobufCMessageDescriptor *desc = &hd__located_block_proto__descriptor;
+	size_t len, body_len;
+	struct rd r;
+	uint8_t *p, *body;
+
+	(void)state;
+	b.poolid = (char *)"BP-1";
+	lb.b = &b;
+	lb.blocktoken = &token;
+	token.identifier = (ProtobufCBinaryData){3, (uint8_t *)"a\0b"};
+	token.kind = token.service = (char *)"";
+	assert_int_equal(pb_pack_delim(&lb, &p, &len), 0);
+	r = rd_init(p, len);
+	body = (uint8_t *)(uintptr_t)pb_take_delim(&r, &body_len);
+	assert_false(pb_has_nul(desc, body, body_len));
+	*((uint8_t *)memmem(body, body_len, "BP-1", 4)) = 0;
+	assert_true(pb_has_nul(desc, body, body_len));
+	for (size_t n = 0; n < body_len; n++)
+		(void)pb_has_nul(desc, body, n); /* cut anywhere: reads nothing beyond */
+	free(p);
+}
+
 static void a_room_takes_what_fits(void **state)
 {
 	Hd__ExtendedBlockProto in = HD__EXTENDED_BLOCK_PROTO__INIT, *small, *large;
@@ -104,6 +132,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_message_survives_a_delimited_round_trip),
 		cmocka_unit_test(a_message_of_many_empty_elements_is_refused),
+		cmocka_unit_test(a_nul_in_a_text_is_seen),
 		cmocka_unit_test(a_room_takes_what_fits),
 	};
 
