@@ -42,11 +42,8 @@ static int start(struct node *n, struct err *err)
 
 	if (!rc)
 		rc = start_reactors(n, err);
-	if (!rc) {
+	if (!rc)
 		rc = xfer_start(&n->dn, &n->dn.xfer, err);
-		if (rc)
-			err_prefix(err, "data port (dfs.datanode.address)");
-	}
 	if (!rc)
 		rc = ipc_start(&n->dn, &n->ipc, err);
 	if (!rc)

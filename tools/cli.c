@@ -372,7 +372,7 @@ const char *cli_name(const char *path)
 
 const char *cli_time(char buf[32], uint64_t ms)
 {
-	time_t t = (time_t)(ms / 1000);
+	time_t t = (time_t)((int64_t)ms / 1000); /* before 1970: negative */
 	struct tm tm;
 
 	if (!localtime_r(&t, &tm) || !strftime(buf, 32, "%Y-%m-%d %H:%M", &tm))

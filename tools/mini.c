@@ -229,9 +229,9 @@ static int open_dir(struct mini *m)
 		return fail("%s: a comma would split it into two directories; give another one", real);
 	snprintf(m->dir, sizeof(m->dir), "%s", real);
 	mark = path_of(m, ".dfs-mini");
-	if (m->format && access(mark, F_OK) < 0 && rmdir(m->dir) < 0 && errno == ENOTEMPTY) {
+	if (!m->temporary && access(mark, F_OK) < 0 && rmdir(m->dir) < 0 && errno == ENOTEMPTY) {
 		free(mark);
-		return fail("%s: not made by dfs-mini, so --format leaves it alone; give an empty directory",
+		return fail("%s: not made by dfs-mini, so it is left alone; give an empty directory",
 			    m->dir);
 	}
 	if (mkdir(m->dir, 0755) < 0 && errno != EEXIST)

@@ -128,6 +128,10 @@ int nn_addrs(const struct conf *conf, struct nn_addr *ret, uint32_t max, uint32_
 		if (!text && conf_is_set(conf, "fs.defaultFS"))
 			text = conf_get(conf, "fs.defaultFS");
 		fill_addr(conf, "", "", &like);
+		if (text && strstr(text, "://") && strncmp(text, "hdfs://", 7) != 0)
+			return err_set(err, -EINVAL,
+				       "fs.defaultFS is %.200s, which is no file system with data nodes; set it to "
+				       "hdfs://HOST:PORT, or set dfs.namenode.rpc-address", text);
 		rc = text ? add_addr(text, &like, ret, max, &n, err) : refuse_nowhere(conf, err);
 	}
 	if (!rc)

@@ -148,6 +148,10 @@ int version_read(struct volume *v, struct err *err)
 		return rc;
 	(void)snprintf(where, sizeof(where), "%s/current/VERSION", v->path);
 	rc = props_read(v->dir_fd, "current/VERSION", &p);
+	if (rc == -ENOENT && !faccessat(v->dir_fd, "current/data.mdb", F_OK, 0))
+		return err_set(err, -EINVAL,
+			       "data directory %s holds the namespace of a NameNode; give each its own: "
+			       "dfs.datanode.data.dir, dfs.namenode.name.dir", v->path);
 	if (rc == -ENOENT && !pools) {
 		v->fresh = true;
 		store_make_uuid(v->uuid, "DS-");

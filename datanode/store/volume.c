@@ -102,6 +102,7 @@ static int lock_dir(struct volume *v, struct err *err)
 	if (fcntl(v->lock_fd, F_OFD_SETLK, &fl)) {
 		n = read(v->lock_fd, who, sizeof(who) - 1);
 		who[n > 0 ? n : 0] = '\0';
+		who[strcspn(who, "\n")] = '\0';
 		(void)close(v->lock_fd);
 		v->lock_fd = -1; /* not ours to remove */
 		return err_set(err, -EBUSY,

@@ -21,6 +21,7 @@
 #include "datanode/xfer/token.h"
 #include "datanode/xfer/transfer.h"
 
+#define DATA_PORT "data port (dfs.datanode.address)"
 #define POOL_DEFAULT (128u << 20)
 #define CONNS_MAX (1u << 20) /* whatever the limit is changed to while the node runs */
 #define RESTART_GRACE_MS 2500 /* for clients to let go; they are back after 4 s at the earliest */
@@ -190,10 +191,11 @@ static int core_start(struct xfer_core *core, void *arg)
 	struct net_addr bound;
 	int rc = core_pool(core, err);
 
-	if (rc == 0)
-		rc = tcp_listen(core->reactor, &opts, &bound, &x->listeners[core - x->cores], err);
 	if (rc < 0)
 		return rc;
+	rc = tcp_listen(core->reactor, &opts, &bound, &x->listeners[core - x->cores], err);
+	if (rc < 0)
+		return err_prefix(err, DATA_PORT);
 	dn->data_addr = bound; /* port 0 becomes the real one, for all */
 	return caps_start(core, core == x->cores, err);
 }
@@ -203,7 +205,7 @@ static int check_port(const struct net_addr *addr, struct err *err)
 {
 	const int fd = net_listen(addr, false, NULL, err);
 
-	return fd < 0 ? err_prefix(err, "data port (dfs.datanode.address)") : close(fd);
+	return fd < 0 ? err_prefix(err, DATA_PORT) : close(fd);
 }
 
 /* A connection that writes has six files open: as many as the system lets us. */
