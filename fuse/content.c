@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,6 +120,7 @@ int append_locked(struct mount *m, struct inode *in, struct user *user, struct d
 	if (rc == 0) {
 		set_writer(m, in, as);
 		in->w_unflushed = false;
+		in->w_written = true; /* why else */
 		mark_dirty(m, in, dfs_length(in->w));
 		mark_changed(m, in);
 	} else {
@@ -133,7 +135,7 @@ void content_created(struct mount *m, struct inode *in, struct user *user, struc
 	pthread_mutex_lock(&in->content);
 	assert(!in->w && !in->ov);
 	in->w = w;
-	in->w_reopened = in->w_unflushed = false;
+	in->w_reopened = in->w_unflushed = in->w_written = false;
 	set_writer(m, in, user);
 	mark_dirty(m, in, 0);
 	mark_changed(m, in);
@@ -155,10 +157,39 @@ static int close_stream(struct mount *m, struct inode *in, struct dfs_err *err)
 	if (!w)
 		return 0;
 	in->w = NULL;
+	in->unclosed_length = dfs_length(w);
 	rc = dfs_close(w, err);
+	in->unclosed = rc < 0;
 	mark_changed(m, in);
 	in->w_unflushed = false;
 	return rc;
+}
+
+/* A close that failed need not have lost anything: the data nodes may have it all, and only the NameNode was
+ * out of reach. Then the lease is ended now, and the length tells. */
+static int heal_locked(struct mount *m, struct inode *in, struct dfs_err *err)
+{
+	char path[ID_PATH_MAX];
+	struct dfs_stat st;
+	bool closed;
+	int rc;
+
+	if (!in->unclosed)
+		return 0;
+	id_path(path, in->id);
+	rc = dfs_recover_lease(in->w_user->fs, path, &closed, err);
+	if (rc == 0 && !closed)
+		rc = dfs_wait_closed(in->w_user->fs, path, m->opt.timeout_s * 1000, err);
+	rc = rc ?: dfs_stat(in->w_user->fs, path, &st, err);
+	if (rc < 0)
+		return rc;
+	in->unclosed = false;
+	mark_changed(m, in);
+	if (in->unclosed_length == UINT64_MAX || st.length == in->unclosed_length)
+		return 0;
+	snprintf(err->text, sizeof(err->text), "%s has %llu bytes, %llu were written", path,
+		 (unsigned long long)st.length, (unsigned long long)in->unclosed_length);
+	return -EIO;
 }
 
 static int write_zeros(struct inode *in, uint64_t count, struct dfs_err *err)
@@ -242,7 +273,9 @@ static int write_locked(struct mount *m, struct handle *h, const void *buf, size
 			struct dfs_err *err)
 {
 	struct inode *in = h->in;
-	int rc = in->error ?: prepare(m, in, h->user, offset, err);
+	int rc = in->error ?: heal_locked(m, in, err);
+
+	rc = rc ?: prepare(m, in, h->user, offset, err);
 
 	if (rc < 0)
 		return rc;
@@ -255,7 +288,7 @@ static int write_locked(struct mount *m, struct handle *h, const void *buf, size
 	if (h->flushed)
 		in->w_reopened = true;
 	rc = (int)(dfs_write(in->w, buf, len, err) < 0 ? err->rc : 0);
-	in->w_unflushed = true;
+	in->w_unflushed = in->w_written = true;
 	if (rc == 0)
 		mark_dirty(m, in, dfs_length(in->w));
 	return rc;
@@ -275,7 +308,7 @@ int content_write(struct mount *m, struct handle *h, const void *buf, size_t len
 	if (rc < 0 && in->w && in->error == 0) {
 		in->error = rc;
 		(void)close_stream(m, in, err);
-		done_writing(m, in);
+		in->unclosed_length = UINT64_MAX;
 	}
 	pthread_mutex_unlock(&in->content);
 	return rc;
@@ -349,12 +382,13 @@ static int take_error(struct inode *in, int rc)
 /* Everything to HDFS, whole and closed. */
 static int settle_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 {
-	int rc = 0;
+	int rc = heal_locked(m, in, err);
 
-	if (in->w) {
+	if (rc == 0 && !in->ov && in->w_user) { /* a stream, or one that was just healed */
 		rc = close_stream(m, in, err);
-		done_writing(m, in);
-	} else if (in->ov) {
+		if (rc == 0)
+			done_writing(m, in);
+	} else if (rc == 0 && in->ov) {
 		rc = publish_locked(m, in, err);
 		if (rc == 0) {
 			overlay_free(in->ov);
@@ -366,15 +400,22 @@ static int settle_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 	return take_error(in, rc);
 }
 
-int content_flush(struct mount *m, struct handle *h, struct dfs_err *err)
+int content_flush(struct mount *m, struct handle *h, enum closer who, struct dfs_err *err)
 {
 	struct inode *in = h->in;
 	int rc = 0;
 
+	if (who == CLOSER_OTHER)
+		return 0;
 	pthread_mutex_lock(&in->content);
+	/* Nothing was written: a shell has moved the descriptor. It is closed with its last copy. */
+	if (in->w && !in->w_written && in->error == 0) {
+		pthread_mutex_unlock(&in->content);
+		return 0;
+	}
 	/* A descriptor that several processes write to is closed by each of them: then it is enough that
-	 * everybody can read the bytes; the last one closes the file. */
-	if (in->w && in->w_reopened) {
+	 * everybody can read the bytes; the opener, or the last one, closes the file. */
+	if (in->w && (in->w_reopened || who == CLOSER_WRITER)) {
 		rc = dfs_sync(in->w, DFS_SYNC_UPDATE_LENGTH, err);
 		in->w_unflushed = rc < 0;
 		rc = take_error(in, rc);
@@ -402,18 +443,32 @@ int content_sync(struct mount *m, struct inode *in, struct dfs_err *err)
 	return rc;
 }
 
+/* What is not in HDFS is no more. */
+static void give_up_locked(struct mount *m, struct inode *in)
+{
+	struct dfs_err err;
+
+	(void)close_stream(m, in, &err);
+	overlay_free(in->ov);
+	in->ov = NULL;
+	in->has_times = in->unclosed = false;
+	users_put(&m->users, in->w_user);
+	in->w_user = NULL;
+	in->error = 0;
+	mark_changed(m, in);
+	pthread_mutex_lock(&m->inodes.lock);
+	in->dirty = false;
+	pthread_mutex_unlock(&m->inodes.lock);
+}
+
 int content_close(struct mount *m, struct inode *in, struct dfs_err *err)
 {
 	int rc;
 
 	pthread_mutex_lock(&in->content);
 	rc = in->hidden ? 0 : settle_locked(m, in, err);
-	if (in->ov && rc < 0) { /* nobody is left who could try again */
-		overlay_free(in->ov);
-		in->ov = NULL;
-		mark_changed(m, in);
-		done_writing(m, in);
-	}
+	if (!in->hidden && in->w_user) /* it has failed, and nobody is left who could try again */
+		give_up_locked(m, in);
 	in->w_reopened = false;
 	pthread_mutex_unlock(&in->content);
 	return rc;
@@ -421,20 +476,8 @@ int content_close(struct mount *m, struct inode *in, struct dfs_err *err)
 
 void content_discard(struct mount *m, struct inode *in)
 {
-	struct dfs_err err;
-
 	pthread_mutex_lock(&in->content);
-	(void)close_stream(m, in, &err); /* of a file that is to be deleted */
-	overlay_free(in->ov);
-	in->ov = NULL;
-	in->has_times = false;
-	if (in->w_user)
-		users_put(&m->users, in->w_user);
-	in->w_user = NULL;
-	in->error = 0;
-	pthread_mutex_lock(&m->inodes.lock);
-	in->dirty = false;
-	pthread_mutex_unlock(&m->inodes.lock);
+	give_up_locked(m, in);
 	pthread_mutex_unlock(&in->content);
 }
 
@@ -487,7 +530,7 @@ static int truncate_clean(struct mount *m, struct inode *in, struct user *user, 
 
 static int truncate_locked(struct mount *m, struct inode *in, struct user *user, uint64_t length, struct dfs_err *err)
 {
-	int rc = in->error;
+	int rc = in->error ?: heal_locked(m, in, err);
 
 	if (rc == 0 && in->w && length >= dfs_length(in->w) && length - dfs_length(in->w) <= GAP_MAX) {
 		rc = write_zeros(in, length - dfs_length(in->w), err);
@@ -498,7 +541,8 @@ static int truncate_locked(struct mount *m, struct inode *in, struct user *user,
 	}
 	if (rc == 0 && in->w) {
 		rc = close_stream(m, in, err);
-		settle_times(m, in);
+		if (rc == 0)
+			settle_times(m, in);
 	}
 	if (rc == 0 && in->ov) {
 		rc = overlay_truncate(in->ov, length);
@@ -524,11 +568,8 @@ int content_truncate(struct mount *m, struct inode *in, struct user *user, uint6
 		const int late = settle_locked(m, in, err);
 
 		rc = rc ?: late;
-		if (in->ov) {
-			overlay_free(in->ov);
-			in->ov = NULL;
-			done_writing(m, in);
-		}
+		if (in->w_user)
+			give_up_locked(m, in);
 	}
 	pthread_mutex_unlock(&in->content);
 	return rc;
@@ -541,7 +582,7 @@ int content_zero(struct mount *m, struct handle *h, uint64_t offset, uint64_t le
 	int rc;
 
 	pthread_mutex_lock(&in->content);
-	rc = in->error;
+	rc = in->error ?: heal_locked(m, in, err);
 	if (rc == 0 && !in->ov)
 		rc = begin_overlay(m, in, h->user, err);
 	if (rc == 0 && !keep_size && offset + len > overlay_length(in->ov))

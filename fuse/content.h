@@ -23,14 +23,23 @@ struct handle {
 	struct reader reader;
 	bool can_read, can_write;
 	bool flushed;      /* closed once by somebody, and not written since */
+	pid_t opener;      /* thread that opened it, */
+	pid_t writer;      /* and the last one that wrote; 0: none */
+};
+
+enum closer { /* who calls close(2) on a descriptor that several processes may have */
+	CLOSER_OPENER, /* the process that opened it: the file is done */
+	CLOSER_WRITER, /* one that wrote: its bytes must be seen by others */
+	CLOSER_OTHER,  /* a child that never used it, on its way to exec(2) */
 };
 
 ssize_t content_read(struct mount *m, struct handle *h, void *buf, size_t len, uint64_t offset,
 		     struct dfs_err *err);
 int content_write(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t offset,
 		  struct dfs_err *err);
-/** close(2): everything is in HDFS, whole and closed, and visible to new readers. */
-int content_flush(struct mount *m, struct handle *h, struct dfs_err *err);
+/** close(2): what @who has written is visible to new readers; when the opener closes, the file is whole
+ *  and closed in HDFS. */
+int content_flush(struct mount *m, struct handle *h, enum closer who, struct dfs_err *err);
 /** fsync(2): everything is on disk on every node of the pipeline. */
 int content_sync(struct mount *m, struct inode *in, struct dfs_err *err);
 /** The last descriptor that could write is gone. */

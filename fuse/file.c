@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,7 +18,39 @@ static struct handle *handle_of(const struct fuse_file_info *fi)
 	return (struct handle *)(uintptr_t)fi->fh;
 }
 
-static struct handle *new_handle(struct mount *m, struct inode *in, struct user *user, int flags)
+/* The process of a thread; 0: not known. */
+static pid_t process_of(pid_t tid)
+{
+	char path[40], line[128];
+	int pid = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "Tgid: %d", &pid) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return pid;
+}
+
+static enum closer closer_of(const struct handle *h, pid_t tid)
+{
+	pid_t pid;
+
+	if (tid == 0 || tid == h->opener)
+		return CLOSER_OPENER; /* 0: of another pid namespace */
+	pid = process_of(tid);
+	if (pid == 0 || pid == h->opener || pid == process_of(h->opener))
+		return CLOSER_OPENER;
+	if (h->writer && (tid == h->writer || pid == h->writer || pid == process_of(h->writer)))
+		return CLOSER_WRITER;
+	return CLOSER_OTHER;
+}
+
+static struct handle *new_handle(struct mount *m, struct inode *in, struct user *user, int flags,
+				 pid_t tid)
 {
 	struct handle *h = calloc(1, sizeof(*h));
 
@@ -32,6 +65,7 @@ static struct handle *new_handle(struct mount *m, struct inode *in, struct user 
 	in->opens++;
 	in->writers += h->can_write;
 	pthread_mutex_unlock(&m->inodes.lock);
+	h->opener = tid;
 	reader_init(&h->reader, in, h->user);
 	return h;
 }
@@ -110,7 +144,7 @@ static int open_checks(struct ask *a, struct handle *h, struct fuse_file_info *f
 
 static int open_inode(struct ask *a, struct inode *in, struct fuse_file_info *fi)
 {
-	struct handle *h = new_handle(a->m, in, a->user, fi->flags);
+	struct handle *h = new_handle(a->m, in, a->user, fi->flags, fuse_req_ctx(a->req)->pid);
 	int rc;
 
 	if (!h)
@@ -178,7 +212,7 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 	if (rc < 0)
 		return rc;
 	in = inode_enter(&a->m->inodes, &st, 0, a->in->ino, name, 1);
-	h = in ? new_handle(a->m, in, a->user, fi->flags) : NULL;
+	h = in ? new_handle(a->m, in, a->user, fi->flags, fuse_req_ctx(a->req)->pid) : NULL;
 	if (!h) {
 		(void)dfs_close(w, NULL);
 		inode_put(&a->m->inodes, in);
@@ -278,6 +312,8 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_
 
 	(void)ino;
 	err.text[0] = '\0';
+	if (fuse_req_ctx(req)->pid)
+		handle_of(fi)->writer = fuse_req_ctx(req)->pid;
 	rc = content_write(mount_of(req), handle_of(fi), buf, size, (uint64_t)off, &err);
 	if (rc < 0)
 		reply_result(req, "write", rc == -ENOENT ? -ESTALE : rc, &err);
@@ -292,7 +328,7 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	(void)ino;
 	err.text[0] = '\0';
-	reply_result(req, "close", h->can_write ? content_flush(mount_of(req), h, &err) : 0, &err);
+	reply_result(req, "close", h->can_write ? content_flush(mount_of(req), h, closer_of(h, fuse_req_ctx(req)->pid), &err) : 0, &err);
 }
 
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)

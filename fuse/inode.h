@@ -50,8 +50,11 @@ struct inode {
 	struct dfs_file *w;    /* C, owned; open at the end of the file; NULL: none */
 	struct user *w_user;   /* C, counted; of w */
 	bool w_unflushed;      /* C: w was written since its last flush */
+	bool w_written;        /* C: w has taken bytes */
 	bool w_reopened;       /* C: written again after a close(2): descriptors are shared */
 	struct overlay *ov;    /* C, owned; NULL: no random writes pending */
+	bool unclosed;         /* C: a stream could not be closed (no NameNode, say): its lease is ours still */
+	uint64_t unclosed_length; /* C: bytes it must have when it is; UINT64_MAX: some were lost, and told */
 	int error;             /* C: -errno of a write that was lost, until a flush tells it */
 	bool has_times;        /* C: times to be set when the file is closed in HDFS */
 	uint64_t set_mtime, set_atime;

@@ -34,6 +34,8 @@ static void op_init(void *arg, struct fuse_conn_info *conn)
 	conn->want &= ~(unsigned int)(FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_AUTO_INVAL_DATA |
 				      FUSE_CAP_WRITEBACK_CACHE | FUSE_CAP_READDIRPLUS_AUTO);
 	if (m->ready_fd >= 0) {
+		/* who has started us may wait for the end of our standard error */
+		(void)dup2(m->log_fd, STDERR_FILENO);
 		(void)!write(m->ready_fd, "", 1);
 		(void)close(m->ready_fd);
 		m->ready_fd = -1;
@@ -250,17 +252,18 @@ static int work(struct mount *m, struct fuse_args *args)
 
 /* ---- going to the background ---- */
 
-static void detach(void)
+static int detach(struct mount *m)
 {
 	const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
+	m->log_fd = m->opt.log ? open(m->opt.log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640) : null;
+	if (m->log_fd < 0)
+		return fail("%s: %s", m->opt.log ? m->opt.log : "/dev/null", strerror(errno));
 	(void)setsid();
 	(void)!chdir("/");
-	if (null >= 0) {
-		(void)dup2(null, STDIN_FILENO);
-		(void)dup2(null, STDOUT_FILENO);
-		(void)close(null);
-	}
+	(void)dup2(null, STDIN_FILENO);
+	(void)dup2(null, STDOUT_FILENO);
+	return 0;
 }
 
 /* Wait until the mount answers; its exit status when it never does. */
@@ -296,8 +299,7 @@ static int background(struct mount *m, struct fuse_args *args)
 	}
 	(void)close(fds[0]);
 	m->ready_fd = fds[1];
-	detach();
-	return work(m, args);
+	return detach(m) ?: work(m, args);
 }
 
 int main(int argc, char **argv)

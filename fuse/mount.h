@@ -42,6 +42,7 @@ struct mount {
 	bool open_above;   /* everybody may pass the directories above it, when it was mounted */
 	uint64_t token;    /* random: tells hidden names of this mount from those of others */
 	int ready_fd;      /* told when the kernel has been answered; -1: nobody waits */
+	int log_fd;        /* stderr from then on */
 };
 
 static inline struct mount *mount_of(fuse_req_t req)

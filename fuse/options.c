@@ -37,6 +37,7 @@ static const struct fuse_opt OPTIONS[] = {
 	VALUE("umask=%o", umask),
 	VALUE("timeout=%u", timeout_s),
 	VALUE("threads=%u", threads),
+	VALUE("log=%s", log),
 	VALUE("overlay=%s", state),
 	VALUE("overlay_size=%lu", overlay_mib),
 	FLAG("nonempty", nonempty),
@@ -73,6 +74,9 @@ static void help(void)
 	      "  -o entry_timeout=S    seconds the kernel keeps names (1)\n"
 	      "  -o negative_timeout=S seconds the kernel keeps that a name is missing (0)\n"
 	      "  -o timeout=S          seconds after which a cluster out of reach is an error (30)\n"
+	      "  -o log=FILE           where the log goes in the background (nowhere)\n"
+	      "  -o overlay=DIR        where changes wait that are not at the end of a file (/var/tmp)\n"
+	      "  -o overlay_size=MIB   and how much of them, of all files (1024)\n"
 	      "  -o threads=N          requests at the same time (64)\n"
 	      "  -o nonempty           mount over a directory that has entries\n"
 	      "  -o conf=DIR           as --conf, for fstab\n"
@@ -203,6 +207,7 @@ void options_free(struct options *o)
 	free(o->source);
 	free(o->mountpoint);
 	free(o->conf_dir);
+	free(o->log);
 	free(o->state);
 	for (unsigned int i = 0; i < o->conf_count; i++)
 		free((char *)o->conf[i]);

@@ -54,12 +54,8 @@ class Mount:
         return self.start()
 
     def __exit__(self, kind, *_):
-        try:
-            self.stop()
-        except Fail as e:
-            if not kind:
-                raise
-            print('also: %s' % e)
+        if not kind:
+            self.stop()  # otherwise _end() cleans up: files may be open still
 
     def start(self):
         need_fuse()
