@@ -477,6 +477,9 @@ static int update_pipeline(struct req *q, const void *in)
 				 block_text(q, m->oldblock),
 				 (unsigned long long)from_proto(m->oldblock).len,
 				 block_text(q, m->newblock), (unsigned long long)now.len);
+	if (n->ec && now.len > inode_block_max(n))
+		return exc_throw(&q->exc, EXC_IO, "Update %s to %llu bytes, more than a group of %s has",
+				 block_text(q, m->oldblock), (unsigned long long)now.len, n->ec->name);
 	now.id = last->b.id;
 	last->b = now;
 	e = ns_effect(&q->ns, FX_BLOCK_PIPELINE);

@@ -699,14 +699,15 @@ static int check_removal(struct req *q, const struct inode *n)
 			 (unsigned long long)last->b.len);
 }
 
+/* @ec: of the file; NULL: replicated. */
 static void synced_effect(struct req *q, const Hdd__CommitBlockSynchronizationRequestProto *m,
-			  const struct block *b)
+			  const struct block *b, const struct ec_policy *ec)
 {
 	struct effect *e = ns_effect(&q->ns, FX_BLOCK_SYNCED);
 	uint8_t *units = arena_array(&q->mem, uint8_t, m->n_newtaragets + 1);
 
 	e->b = *b;
-	e->units = ec_id_is_striped(b->id) ? units : NULL; /* the place of a unit that is not there is empty */
+	e->units = ec ? units : NULL; /* the place of a unit that is not there is empty */
 	e->targets = arena_array(&q->mem, struct storage *, m->n_newtaragets + 1);
 	for (size_t i = 0; i < m->n_newtaragets && i < m->n_newtargetstorages; i++) {
 		const struct dn *dn =
@@ -714,7 +715,7 @@ static void synced_effect(struct req *q, const Hdd__CommitBlockSynchronizationRe
 		/* One that died meanwhile reports the replica when it is back. */
 		struct storage *st = dn && dn->alive ? dn_storage(dn, m->newtargetstorages[i]) : NULL;
 
-		if (st && (!e->units || i < EC_UNITS_MAX)) {
+		if (st && (!ec || i < (size_t)ec->k + ec->m)) {
 			units[e->ntargets] = (uint8_t)i;
 			e->targets[e->ntargets++] = st;
 		}
@@ -758,7 +759,7 @@ static int commit_block_synchronization(struct req *q, const void *in)
 		last->b.gs = m->newgenstamp;
 		last->b.len = m->newlength;
 		last->committed = true;
-		synced_effect(q, m, &last->b);
+		synced_effect(q, m, &last->b, n->ec);
 	}
 	log_info("op=synced block=%lld stamp=%llu len=%llu nodes=%zu close=%d delete=%d",
 		 (long long)m->block->blockid, (unsigned long long)m->newgenstamp,
