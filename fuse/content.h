@@ -18,6 +18,7 @@
 #define GAP_MAX (16u << 20) /* zeros that are streamed to close a gap; a longer one is an overlay */
 
 struct handle {
+	struct list link;  /* in mount.handles, under inodes.lock */
 	struct inode *in;  /* counted */
 	struct user *user; /* counted */
 	struct reader reader;

@@ -61,6 +61,7 @@ static struct handle *new_handle(struct mount *m, struct inode *in, struct user 
 	h->user = users_ref(&m->users, user);
 	h->in = in;
 	pthread_mutex_lock(&m->inodes.lock);
+	list_add_tail(&m->handles, &h->link);
 	in->refs++;
 	in->opens++;
 	in->writers += h->can_write;
@@ -92,6 +93,7 @@ static void free_handle(struct mount *m, struct handle *h)
 
 	err.text[0] = '\0';
 	pthread_mutex_lock(&m->inodes.lock);
+	list_del(&h->link);
 	last_writer = h->can_write && in->writers == 1;
 	pthread_mutex_unlock(&m->inodes.lock);
 	if (last_writer) /* bytes of a mapping may have come after the last close(2) */
@@ -262,23 +264,10 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fuse_reply_err(req, 0);
 }
 
-static bool has_handles(const struct inode *in, const void *arg)
-{
-	(void)arg;
-	return in->dirty;
-}
-
 void file_close_all(struct mount *m)
 {
-	struct dfs_err err;
-	struct inode *in;
-
-	while ((in = inode_find(&m->inodes, has_handles, NULL))) {
-		err.text[0] = '\0';
-		if (fail_errno("unmount", content_close(m, in, &err), &err) || in->dirty)
-			content_discard(m, in);
-		inode_put(&m->inodes, in);
-	}
+	while (!list_empty(&m->handles)) /* nobody else is left */
+		free_handle(m, container_of(m->handles.next, struct handle, link));
 }
 
 /* ---- data ---- */

@@ -239,6 +239,7 @@ static int work(struct mount *m, struct fuse_args *args)
 
 	raise_limits();
 	(void)!getrandom(&m->token, sizeof(m->token), 0);
+	list_init(&m->handles);
 	m->budget.limit = (uint64_t)m->opt.overlay_mib << 20;
 	m->state_dir = m->opt.state ? m->opt.state : "/var/tmp";
 	rc = inodes_init(&m->inodes) < 0 ? fail("out of memory") : connect_cluster(m);

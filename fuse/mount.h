@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "client/include/dfsclient.h"
+#include "common/base/list.h"
 #include "fuse/forgetter.h"
 #include "fuse/inode.h"
 #include "fuse/options.h"
@@ -34,6 +35,7 @@ struct mount {
 	struct dfs_defaults defaults;
 	struct users users;
 	struct inodes inodes;
+	struct list handles; /* of open files, under inodes.lock */
 	struct forgetter forgetter;
 	struct overlay_budget budget;
 	const char *state_dir; /* where overlays lie */
