@@ -410,7 +410,9 @@ static void a_lone_primary_recovers_its_block_and_commits(void **state)
 	Hd__RecoveringBlockProto rb = HD__RECOVERING_BLOCK_PROTO__INIT, *list = &rb;
 	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
 	Hd__ExtendedBlockProto eb = HD__EXTENDED_BLOCK_PROTO__INIT;
-	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, mute = info, *locs[] = {&info, &mute};
+	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, mute = info;
+	Hd__DatanodeInfoProto *locs[] = {&info, &mute, &info, &info, &info};
+	Hd__ErasureCodingPolicyProto policy = HD__ERASURE_CODING_POLICY_PROTO__INIT;
 	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT, mute_id = id;
 	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
 	struct fix *f = *state;
@@ -464,6 +466,23 @@ static void a_lone_primary_recovers_its_block_and_commits(void **state)
 	eventually(f->nn.beats > beats + 1);
 	nanosleep(&(struct timespec){0, 300000000}, NULL);
 	assert_int_equal(f->nn.commits, 2);
+	/* So it is with a block group. */
+	eb.blockid = (uint64_t)-1600;
+	policy.id = EC_ID_RS_3_2;
+	rb.ecpolicy = &policy;
+	rb.has_blockindices = true;
+	rb.blockindices = (ProtobufCBinaryData){5, (uint8_t *)"\0\1\2\3\4"};
+	lb.n_locs = 5;
+	f->nn.command = &cmd;
+	eventually(!f->nn.command);
+	beats = f->nn.beats;
+	eventually(f->nn.beats > beats + 1);
+	nanosleep(&(struct timespec){0, 300000000}, NULL);
+	assert_int_equal(f->nn.commits, 2);
+	locs[1] = &info;
+	f->nn.command = &cmd;
+	eventually(f->nn.commits == 3);
+	assert_int_equal(f->nn.commit_nodes, 0);
 }
 
 static void a_failed_volume_and_a_corrupt_replica_are_reported(void **state)

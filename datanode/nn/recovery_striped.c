@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recovery of a block group, the part of the primary node (hdfs-wire 8.4): as stock nodes do it, to the byte, since the
  * NameNode may choose one of them the next time. The group is cut to its last full row of which enough units are
- * there; a partial row, of which there is no parity, is lost. */
+ * there; a partial row, of which there is no parity, is lost. A group of which nobody has a byte is dropped. */
 #include "datanode/nn/recovery_internal.h"
 
 #include <inttypes.h>
@@ -24,9 +24,10 @@ int recover_striped_fill(struct recovery_job *j, const Hd__RecoveringBlockProto 
 }
 
 /* Of each unit the longest replica: units[] by index. -EBUSY: another recovery is ahead of us. */
-static int ask_all(struct recovery_job *j, struct holder **units, uint32_t *ret_count, struct err *err)
+static int ask_all(struct recovery_job *j, struct holder **units, uint32_t *ret_count, uint32_t *ret_silent,
+		   struct err *err)
 {
-	*ret_count = 0;
+	*ret_count = *ret_silent = 0;
 	for (uint32_t i = 0; i < j->count && !j->set->stop; i++) {
 		struct holder *h = &j->holders[i], **best = &units[ec_id_unit(h->ask.id)];
 		bool found = false;
@@ -35,6 +36,7 @@ static int ask_all(struct recovery_job *j, struct holder **units, uint32_t *ret_
 		if (rc == -EBUSY)
 			return rc;
 		*err = ERR_INIT;
+		*ret_silent += rc != 0;
 		if (rc || !found || h->block.gs < j->block.gs || !h->block.len || h->block.id != h->ask.id)
 			continue;
 		*ret_count += !*best;
@@ -76,12 +78,16 @@ int recover_striped(struct recovery_job *j, uint64_t *ret_len, struct err *err)
 {
 	struct holder *units[EC_UNITS_MAX] = {NULL};
 	uint64_t lengths[EC_UNITS_MAX];
-	uint32_t count = 0;
+	uint32_t count = 0, silent;
 	int rc;
 
 	if (j->count < j->policy.k)
 		return too_few(j, j->count, err);
-	rc = ask_all(j, units, &count, err);
+	rc = ask_all(j, units, &count, &silent, err);
+	*ret_len = 0;
+	/* A writer that died before its first byte. A stock primary gives up here, and the file stays open. */
+	if (rc == 0 && !count && !silent)
+		return recovery_commit(j, 0, true, NULL, 0, err);
 	if (rc == 0 && count < j->policy.k)
 		rc = too_few(j, count, err);
 	if (rc)
