@@ -76,7 +76,7 @@ static int get_one(struct copy *c, const struct copy_item *it, void *buf)
 		return pump(c, it, STDOUT_FILENO, buf) < 0 ? EXIT_FAIL : EXIT_OK;
 	if (stat(it->dst, &st) == 0 && !S_ISREG(st.st_mode))
 		return get_into(c, it, buf);
-	if (!c->cli->force && access(it->dst, F_OK) == 0)
+	if (!c->cli->force && lstat(it->dst, &st) == 0) /* a link that leads nowhere is there, too */
 		return cli_fail_errno(c->cli, it->dst, -EEXIST, "use -f to replace it");
 	tmp = copy_tmp_name(it->dst);
 	fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, it->mode & 0777);

@@ -48,6 +48,12 @@ static int conf_u32(const struct conf *c, const char *key, uint32_t dflt, uint32
 	return 0;
 }
 
+static int positive(const struct conf *c, const char *key, uint64_t v, struct err *err)
+{
+	return v || !conf_is_set(c, key) ? 0 : err_set(err, -EINVAL, "%s=0: give 1 or more, or leave it out for the NameNode's own value",
+						       key);
+}
+
 static int conf_ms(const struct conf *c, const char *key, uint32_t dflt, uint32_t *ret,
 		   struct err *err)
 {
@@ -217,6 +223,9 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 	rc = rc ?: conf_size(c, "dfs.blocksize", 0, &s.block_size, err);
 	rc = rc ?: conf_u32(c, "dfs.replication", 0, 32767, &s.replication, err);
 	rc = rc ?: conf_u32(c, "dfs.bytes-per-checksum", 0, BPC_MAX, &s.bytes_per_checksum, err);
+	rc = rc ?: positive(c, "dfs.blocksize", s.block_size, err);
+	rc = rc ?: positive(c, "dfs.replication", s.replication, err);
+	rc = rc ?: positive(c, "dfs.bytes-per-checksum", s.bytes_per_checksum, err);
 	if (rc < 0)
 		return rc;
 	s.rdma = (enum rdma_mode)mode;

@@ -216,9 +216,9 @@ static void br_do_check(struct bread *r)
 		r->visible_deadline_ns = now + VISIBLE_WAIT_NS;
 	if (r->rr->state != REPLICA_RBW || now >= r->visible_deadline_ns) {
 		r->rc = err_set(&r->err, -EINVAL,
-				"offset %" PRIu64 " and length %" PRIu64
+				"offset %" PRId64 " and length %" PRId64
 				" are beyond the readable length %" PRIu64 " of blk_%" PRId64 "_%" PRIu64,
-				r->params.off, r->params.len, r->rr->block.len, r->rr->block.id,
+				(int64_t)r->params.off, (int64_t)r->params.len, r->rr->block.len, r->rr->block.id,
 				r->rr->block.gs);
 		br_tell_failure(r);
 		return;
