@@ -47,6 +47,7 @@ struct fake_conn {
 	uint8_t *in_buf;
 	uint32_t in_len, in_got;
 	bool in_whole;
+	bool feeding;
 	struct rtimer in_timer;
 };
 
@@ -219,13 +220,21 @@ static void unblock(struct fake_conn *sender);
 static void feed(struct fake_conn *c)
 {
 	const struct fake_opts *o = &c->pair->opts;
-	struct fake_conn *peer = c->peer;
+	struct parcel *p;
+	uint32_t n;
 
-	while (c->in_op && !list_empty(&c->inbox)) {
-		struct parcel *p = container_of(c->inbox.next, struct parcel, link);
-		uint32_t n = p->len - p->taken;
-
+	if (c->feeding) /* who was served asks for more: the loop goes on, the stack does not grow */
+		return;
+	c->feeding = true;
+	while (c->in_op && (!list_empty(&c->inbox) || !c->peer)) {
+		if (list_empty(&c->inbox)) { /* the peer closed */
+			finish_in(c, o->messages || c->in_whole ? -ECONNRESET : 0);
+			continue;
+		}
+		p = container_of(c->inbox.next, struct parcel, link);
+		n = p->len - p->taken;
 		if (o->messages && n > c->in_len) {
+			c->feeding = false;
 			pair_break(c->pair); /* a capsule larger than the receive buffer */
 			return;
 		}
@@ -244,10 +253,9 @@ static void feed(struct fake_conn *c)
 		if (!c->in_whole || c->in_got == c->in_len)
 			finish_in(c, (int)c->in_got);
 	}
-	if (c->in_op && !peer && list_empty(&c->inbox)) /* the peer closed */
-		finish_in(c, o->messages || c->in_whole ? -ECONNRESET : 0);
-	if (peer)
-		unblock(peer);
+	c->feeding = false;
+	if (c->peer)
+		unblock(c->peer);
 }
 
 static bool has_credit(const struct fake_conn *c)
