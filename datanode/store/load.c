@@ -161,6 +161,25 @@ static bool restart_marker(const struct slice *sl, int64_t id)
 	return strtoull(text, NULL, 10) > clock_wall_ms();
 }
 
+/* The CRC of the last chunk, which a reader of an RBW takes from memory. */
+static int last_crc(int dir, const struct replica *r, uint32_t *ret)
+{
+	char name[STORE_NAME_MAX];
+	_cleanup_close_ int fd = -1, fd_meta = -1;
+	enum crc_type type;
+	uint32_t bpc;
+	int rc;
+
+	(void)snprintf(name, sizeof(name), "blk_%" PRId64, r->id);
+	fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+	(void)snprintf(name, sizeof(name), "blk_%" PRId64 "_%" PRIu64 ".meta", r->id, r->gs);
+	fd_meta = openat(dir, name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fd_meta < 0)
+		return neg_errno();
+	rc = meta_read_header(fd_meta, &type, &bpc);
+	return rc ? rc : meta_cut_crc(fd, fd_meta, type, bpc, r->len, r->len, ret);
+}
+
 /* ---- one block ---- */
 
 static bool is_better(const struct replica *a, const struct replica *b)
@@ -286,6 +305,7 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 	struct replica *r;
 	struct stat st;
 	uint64_t len, good = 0, gs = e[1].gs;
+	uint32_t crc = 0;
 	int fd, rc = 0;
 
 	(void)snprintf(name, sizeof(name), "blk_%" PRId64, e->id);
@@ -330,9 +350,9 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 	*r = (struct replica){.id = e->id, .gs = gs, .len = len, .slice = sc->sl, .place = (uint8_t)p,
 			      .state = p == IN_FINALIZED ? REPLICA_FINALIZED : REPLICA_RWR,
 			      .pinned = st.st_mode & S_ISVTX};
-	if (p == IN_RBW && restart_marker(sc->sl, e->id) && !replica_make_live(r)) {
+	if (p == IN_RBW && restart_marker(sc->sl, e->id) && !last_crc(dir, r, &crc) && !replica_make_live(r)) {
 		r->state = REPLICA_RBW;
-		replica_loaded_rbw(r);
+		replica_loaded_rbw(r, crc);
 	}
 	add_or_resolve(sc, r);
 	return 0;

@@ -174,9 +174,9 @@ void replica_set_final(struct replica *r)
 	atomic_store_explicit(&r->live->prog.final, true, memory_order_release);
 }
 
-void replica_loaded_rbw(struct replica *r)
+void replica_loaded_rbw(struct replica *r, uint32_t last_crc)
 {
-	progress_set(&r->live->prog, r->len, r->len, r->len, 0);
+	progress_set(&r->live->prog, r->len, r->len, r->len, last_crc);
 }
 
 void replica_publish(struct replica_writer *w, uint64_t received, uint64_t on_disk, uint64_t acked,

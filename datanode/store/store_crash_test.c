@@ -62,6 +62,8 @@ static void a_crash_before_the_crc_of_a_longer_chunk_keeps_what_was_flushed(void
 static void a_restart_marker_keeps_the_block_rbw(void **state)
 {
 	struct fix *f = *state;
+	struct replica_reader *r = NULL;
+	uint8_t crcs[8];
 	char path[512];
 	FILE *m;
 
@@ -74,6 +76,13 @@ static void a_restart_marker_keeps_the_block_rbw(void **state)
 	fix_reopen(f);
 	assert_state(f, 5, REPLICA_RBW, 1001, 1000);
 	assert_int_equal(access(path, F_OK), -1);
+	/* Read before its writer is back: with the CRC of its last chunk. */
+	assert_int_equal(replica_read_open(f->bp, &(struct block){5, 1001, 0}, &r, &f->err), 0);
+	assert_true(r->partial);
+	assert_int_equal(pread(r->fd_meta, crcs, 8, 7), 8);
+	assert_int_equal(r->partial_crc, (uint32_t)crcs[4] << 24 | crcs[5] << 16 | crcs[6] << 8 | crcs[7]);
+	assert_int_not_equal(r->partial_crc, 0);
+	replica_read_close(r);
 	fix_reopen(f);
 	assert_state(f, 5, REPLICA_RWR, 1001, 1000);
 }

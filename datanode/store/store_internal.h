@@ -233,8 +233,8 @@ void replica_add_locked(struct block_pool *bp, struct replica *r);
 void replica_remove_locked(struct block_pool *bp, struct replica *r);
 void replica_put_locked(struct block_pool *bp, struct replica *r);
 int replica_make_live(struct replica *r);
-/** An RBW found at start with a restart marker: all its bytes count as acknowledged. */
-void replica_loaded_rbw(struct replica *r);
+/** An RBW found at start with a restart marker: all its bytes count as acknowledged. @last_crc: of its last chunk. */
+void replica_loaded_rbw(struct replica *r, uint32_t last_crc);
 /** Readers who opened it while it was written take length and CRCs from the files from now on. */
 void replica_set_final(struct replica *r);
 void replica_info_locked(const struct replica *r, struct replica_info *ret);
