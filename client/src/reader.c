@@ -123,13 +123,15 @@ static int fetch_open(struct reader *r, struct fetch *f, uint64_t want_end, uint
 		if (rc < 0)
 			return rc;
 		node = pick_replica(r, f);
+		if (node < 0 && err->rc == -ENOTSUP) /* the last one has no RDMA, which is required: waiting gives it none */
+			return err->rc;
 		if (node < 0 && !start_over(r, f, rounds))
 			return out_of_replicas(r, f, err);
 		if (node < 0)
 			continue;
 		f->node = (size_t)node;
 		rc = open_stream(r, f, want_end, err);
-		if (rc == 0 || rc == -ENOMEM || rc == -ENOTSUP)
+		if (rc == 0 || rc == -ENOMEM)
 			return rc;
 		if (rc == -EACCES && !f->renewed) { /* the token has expired, most likely */
 			f->renewed = true;

@@ -119,7 +119,7 @@ static int unit_failed(struct stripe *s, unsigned i, int rc, struct err *err)
 	struct unit *u = &s->unit[i];
 
 	unit_close(u, rc == -ETIMEDOUT);
-	if (rc == -ENOMEM || rc == -ENOTSUP || (rc == -EACCES && !s->renewed))
+	if (rc == -ENOMEM || (rc == -EACCES && !s->renewed))
 		return rc;
 	err->rc = rc;
 	s->ops->failed(s->fs, &s->g.unit[i], u->node, err);

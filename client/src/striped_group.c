@@ -36,14 +36,14 @@ static int too_many(const struct striped_writer *w, struct err *err)
 }
 
 /* Nothing more goes to the unit; its node is not to be offered again. 0 when the group can do without
- * it. Failures of our own (no memory, no RDMA where it is required) are no unit's. */
+ * it. That we have no memory is no unit's fault. */
 static int lose(struct striped_writer *w, unsigned u, struct err *err)
 {
 	struct striped_unit *unit = &w->unit[u];
 	const Hd__DatanodeInfoProto *node = w->group.unit[u].locs[0];
 	char text[NET_TEXT_MAX];
 
-	if (err->rc == -ENOMEM || err->rc == -ENOTSUP)
+	if (err->rc == -ENOMEM)
 		return err->rc;
 	snprintf(unit->why, sizeof(unit->why), "%s: %.90s", node_text(node->id, text), err->text);
 	log_debug("op=unit_lost group=%" PRId64 " unit=%u reason=\"%s\"", w->group.id, u, unit->why);

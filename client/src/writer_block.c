@@ -61,13 +61,25 @@ static int open_one(struct writer *w, struct err *err)
 		return written_set_block(&w->f, w->pipe.lb->b, err);
 	w->f.block = before;
 	written_abandon(&w->f, w->pipe.lb->b);
-	if (rc != -ENOTSUP && rc != -ENOMEM)
+	if (rc != -ENOMEM)
 		(void)blame(w, (size_t)bad, NULL); /* without the memory we may meet it again */
 	return rc;
 }
 
+/* The block is nowhere: @no_rdma, of a node without RDMA where it is required, says more than the NameNode, which has
+ * no other node. */
+static int give_up(int rc, const struct err *no_rdma, struct err *err)
+{
+	if (!no_rdma->rc)
+		return rc;
+	if (err)
+		*err = *no_rdma;
+	return no_rdma->rc;
+}
+
 int writer_open_block(struct writer *w, struct err *err)
 {
+	struct err no_rdma = ERR_INIT;
 	int rc;
 
 	assert(w->stage == WRITER_IDLE && !w->pipe.ws);
@@ -78,10 +90,12 @@ int writer_open_block(struct writer *w, struct err *err)
 		if (rc == 0)
 			break;
 		writer_drop_block(w);
+		if (rc == -ENOTSUP && err)
+			no_rdma = *err;
 		/* a node that failed is another try; anything else is the NameNode's last word */
 		if ((w->f.failed_count == failed && rc != -ENOSPC) || w->f.failed_count == 0 ||
 		    tries == w->f.fs->set.block_write_retries)
-			return rc;
+			return give_up(rc, &no_rdma, err);
 		if (rc == -ENOSPC) /* all others are excluded: they may be back */
 			written_forgive(&w->f);
 	}
