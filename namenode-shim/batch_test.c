@@ -309,7 +309,7 @@ static void fsck_delete(struct world *w)
 	while (fsck_read(f, buf, sizeof(buf)))
 		;
 	fsck_free(f);
-	assert_false(list_empty(&w->nn->queue));
+	assert_false(list_empty(&w->nn->intake.queue));
 }
 
 static void what_is_lost_still_is_deleted(void **state)

@@ -86,15 +86,8 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	nn->start_ns = clock_mono_ns();
 	nn->set.ec.run = nn->start_ms;
 	pthread_rwlock_init(&nn->mem_lock, NULL);
-	pthread_mutex_init(&nn->qlock, NULL);
+	intake_init(&nn->intake);
 	req_pool_init(&nn->reqs);
-	pthread_condattr_t attr;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&nn->qcond, &attr);
-	pthread_condattr_destroy(&attr);
-	list_init(&nn->queue);
 	list_init(&nn->parked);
 	list_init(&nn->flying);
 	datanodes_init(&nn->dns, (2 * set->recheck_ms + 10 * set->heartbeat_ms) * NS_PER_MS);
@@ -142,8 +135,7 @@ void nn_free(struct nn *nn)
 		free(nn->calls);
 		nn->calls = next;
 	}
-	pthread_cond_destroy(&nn->qcond);
-	pthread_mutex_destroy(&nn->qlock);
+	intake_fini(&nn->intake);
 	req_pool_fini(&nn->reqs);
 	pthread_rwlock_destroy(&nn->mem_lock);
 	settings_fini(&nn->set);
@@ -423,10 +415,7 @@ static void apply(struct nn *nn, const struct effect_list *l)
 
 void nn_submit(struct nn *nn, struct req *q)
 {
-	pthread_mutex_lock(&nn->qlock);
-	list_add_tail(&nn->queue, &q->link);
-	pthread_cond_signal(&nn->qcond);
-	pthread_mutex_unlock(&nn->qlock);
+	intake_put(&nn->intake, q);
 }
 
 static void move_all(struct list *from, struct list *to)
@@ -437,13 +426,24 @@ static void move_all(struct list *from, struct list *to)
 		list_add_tail(to, l);
 }
 
+static uint32_t count_changes(const struct list *l)
+{
+	uint32_t n = 0;
+
+	list_for_each(e, l) n += container_of(e, struct req, link)->method->kind == REQ_CHANGE;
+	return n;
+}
+
 /* The answers wake the reactor once, so that they leave together. */
 static void finish_all(struct nn *nn, struct list *l)
 {
+	const uint32_t changes = count_changes(l);
 	struct list *e;
 
 	if (list_empty(l))
 		return;
+	if (changes)
+		intake_answered(&nn->intake, changes);
 	while ((e = list_pop(l))) {
 		struct req *q = container_of(e, struct req, link);
 
@@ -467,24 +467,13 @@ static bool wait_is_over(struct nn *nn, const struct req *q, uint64_t now)
 static bool take(struct nn *nn, struct list *batch)
 {
 	uint64_t wake = nn->next_tick_ns;
-	bool go;
 
 	list_for_each(l, &nn->parked) {
 		const struct req *q = container_of(l, struct req, link);
 
 		wake = q->wait.deadline_ns < wake ? q->wait.deadline_ns : wake;
 	}
-	pthread_mutex_lock(&nn->qlock);
-	while (list_empty(&nn->queue) && !nn->stop && !nn->landed && clock_mono_ns() < wake) {
-		struct timespec ts = {(time_t)(wake / NS_PER_S), (long)(wake % NS_PER_S)};
-
-		pthread_cond_timedwait(&nn->qcond, &nn->qlock, &ts);
-	}
-	go = !nn->stop || !list_empty(&nn->queue);
-	nn->landed = false;
-	move_all(&nn->queue, batch);
-	pthread_mutex_unlock(&nn->qlock);
-	return go;
+	return intake_take(&nn->intake, wake, batch);
 }
 
 static void run_memory(struct nn *nn, struct list *batch)
@@ -515,6 +504,7 @@ static void unpark(struct nn *nn, struct list *batch)
 		if (wait_is_over(nn, container_of(l, struct req, link), now)) {
 			list_del(l);
 			list_add_tail(batch, l);
+			intake_again(&nn->intake, 1);
 		}
 }
 
@@ -542,6 +532,8 @@ static void land(struct nn *nn)
 {
 	uint64_t changes = 0;
 
+	if (!list_empty(&nn->flying))
+		intake_committed(&nn->intake, clock_mono_ns() - nn->commit_began_ns);
 	pthread_rwlock_wrlock(&nn->mem_lock);
 	list_for_each(l, &nn->flying) {
 		struct req *q = container_of(l, struct req, link);
@@ -552,6 +544,7 @@ static void land(struct nn *nn)
 		} else if (q->rc == REQ_PARK) {
 			list_del(l);
 			list_add_tail(&nn->parked, l);
+			intake_answered(&nn->intake, 1);
 		}
 	}
 	pthread_rwlock_unlock(&nn->mem_lock);
@@ -564,10 +557,7 @@ static void on_synced(void *arg)
 {
 	struct nn *nn = arg;
 
-	pthread_mutex_lock(&nn->qlock);
-	nn->landed = true;
-	pthread_cond_signal(&nn->qcond);
-	pthread_mutex_unlock(&nn->qlock);
+	intake_landed(&nn->intake);
 }
 
 static bool land_if_synced(struct nn *nn)
@@ -579,21 +569,24 @@ static bool land_if_synced(struct nn *nn)
 	return yes;
 }
 
-/* While the batch before is under way: wait for more to come. What came joins @batch. False: it is on the disk, or never
- * will be. */
+static bool is_synced(void *arg)
+{
+	struct nn *nn = arg;
+
+	return db_synced(nn->db) != 0;
+}
+
+/* While the batch before is under way, and when those who waited for it were answered: wait for more to come. What came
+ * joins @batch. False: it is on the disk, or never will be, and nobody is waited for. */
 static bool gather(struct nn *nn, struct list *batch)
 {
 	struct list fresh = LIST_INIT(fresh);
 	bool more;
 
-	pthread_mutex_lock(&nn->qlock);
-	while (list_empty(&nn->queue) && !nn->landed && !db_synced(nn->db))
-		pthread_cond_wait(&nn->qcond, &nn->qlock);
-	nn->landed = false;
-	move_all(&nn->queue, &fresh);
-	pthread_mutex_unlock(&nn->qlock);
-	more = !db_synced(nn->db);
-	(void)land_if_synced(nn); /* those who wait for it first */
+	intake_meanwhile(&nn->intake, is_synced, nn, &fresh);
+	more = !is_synced(nn);
+	if (land_if_synced(nn)) /* those who wait for it first */
+		intake_linger(&nn->intake, count_changes(batch) + count_changes(&fresh), &fresh);
 	run_memory(nn, &fresh);
 	move_all(&fresh, batch);
 	return more;
@@ -630,6 +623,7 @@ static int try_batch(struct nn *nn, struct list *batch)
 	if (!t.failed)
 		(void)retry_purge(&t, nn_steady_ms(nn)); /* a failure shows in the commit */
 	nn->batch = NULL;
+	nn->commit_next_ns = clock_mono_ns();
 	return txn_write_commit_later(&t);
 }
 
@@ -668,6 +662,7 @@ static void run_changes(struct nn *nn, struct list *batch)
 		land(nn); /* one record is under way at a time */
 	/* Without a record these may all the same answer what those before them did: they wait for the same. */
 	move_all(batch, &nn->flying);
+	nn->commit_began_ns = nn->commit_next_ns;
 	(void)land_if_synced(nn);
 }
 
@@ -712,10 +707,7 @@ void nn_stop(struct nn *nn)
 		return;
 	lane_free(nn->lane);
 	nn->lane = NULL;
-	pthread_mutex_lock(&nn->qlock);
-	nn->stop = true;
-	pthread_cond_signal(&nn->qcond);
-	pthread_mutex_unlock(&nn->qlock);
+	intake_stop(&nn->intake);
 	pthread_join(nn->writer, NULL);
 	nn->writer_runs = false;
 	list_for_each(l, &nn->parked)

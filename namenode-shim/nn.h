@@ -8,7 +8,7 @@
  * changed something. Calls arrive on the reactor thread. READ calls are answered there, from a
  * reader's transaction (LMDB, no lock; one for all that a turn of the reactor brings) and the memory part. CHANGE and MEMORY calls go to the queue of
  * the writer thread, which takes all that wait, runs the MEMORY calls (reports and heartbeats: no
- * disk), then all CHANGE calls in ONE transaction, commits, and when the disk has it applies their effects to memory
+ * disk), then all CHANGE calls in ONE transaction (for how many it waits: intake.h), commits, and when the disk has it applies their effects to memory
  * (effect.h) and only then answers them. While one batch is synced (by the scribe's thread) the next one gathers and is
  * applied to LMDB: group commit in two stages. Others may read a change before it is on the disk, as in HDFS; nobody is told
  * that it is done.
@@ -18,7 +18,7 @@
  * reactor, queue, writer.
  * Threading: dns, blocks, leases, safe are changed only by the writer thread, with mem_lock held for
  * writing; the writer reads them without it, other threads with it held for reading. Lock order:
- * db->map_lock (a transaction) before mem_lock; qlock is held alone and shortly.
+ * db->map_lock (a transaction) before mem_lock; that of intake is held alone and shortly.
  * Source: design.md section 8; hdfs-wire 3.6, 3.7, 4.
  */
 #include <pthread.h>
@@ -32,6 +32,7 @@
 #include "namenode-shim/datanodes.h"
 #include "namenode-shim/db.h"
 #include "namenode-shim/ecpolicy.h"
+#include "namenode-shim/intake.h"
 #include "namenode-shim/leases.h"
 #include "namenode-shim/settings.h"
 
@@ -91,12 +92,8 @@ struct nn {
 	uint16_t rpc_port; /* as bound */
 	bool restore_storage; /* as dfsadmin -restoreFailedStorage left it; there is one directory */
 
-	pthread_mutex_t qlock;
-	pthread_cond_t qcond;
+	struct intake intake; /* what waits for the writer */
 	struct req_pool reqs;
-	struct list queue; /* of req.link */
-	bool stop;
-	bool landed; /* the record of what is flying may be on the disk */
 
 	/* writer thread only */
 	pthread_t writer;
@@ -106,6 +103,7 @@ struct nn {
 	struct list flying;  /* requests of the one before it, whose record is not on the disk yet: answers and effects wait */
 	struct hosts *hosts_next; /* owned: read, not in force yet */
 	uint64_t next_tick_ns, next_redundancy_ns, next_drain_ns;
+	uint64_t commit_began_ns, commit_next_ns; /* of what is flying, and of what is next */
 	uint64_t txid;
 };
 
