@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "client/include/dfsclient.h"
 #include "common/base/clock.h"
@@ -40,6 +41,7 @@ struct bench {
 	void (*one)(struct bench *b, uint32_t i, struct worker *w);
 	atomic_uint next;
 	atomic_int failures;
+	atomic_bool gone; /* the NameNode */
 	pthread_barrier_t start;
 };
 
@@ -161,6 +163,20 @@ static void io_pread(struct bench *b, uint32_t i, struct worker *w)
 
 /* ---- nn ---- */
 
+/* An entry that failed. What no NameNode answered was tried for a while by then, and every other call would be: there are
+ * no figures to be had. */
+static void nn_failed(struct bench *b, const char *name, const struct dfs_err *err)
+{
+	if (*err->remote) {
+		failed(b, name, err->text);
+		return;
+	}
+	if (!atomic_exchange(&b->gone, true)) {
+		fprintf(stderr, "dfs-bench: %s; stopped, as the NameNode does not answer\n", err->text);
+		_exit(1); /* the other threads are still trying */
+	}
+}
+
 static void nn_op(struct bench *b, uint32_t i, struct worker *w)
 {
 	struct dfs_err err = {0};
@@ -198,7 +214,7 @@ static void nn_op(struct bench *b, uint32_t i, struct worker *w)
 		}
 	}
 	if (rc < 0)
-		failed(b, name, err.text);
+		nn_failed(b, name, &err);
 	else
 		record(w, since, 0);
 }
@@ -231,7 +247,7 @@ static void slot_done(void *arg, int rc, const struct dfs_err *err)
 		err = &why;
 	}
 	if (rc < 0)
-		failed(s->w->b, s->name, err->text);
+		nn_failed(s->w->b, s->name, err);
 	else
 		record(s->w, s->since_ns, 0);
 	slot_next(s);
@@ -271,7 +287,7 @@ static void slot_next(struct slot *s)
 		s->since_ns = clock_mono_ns();
 		if (slot_begin(s, &err) == 0)
 			return;
-		failed(b, s->name, err.text);
+		nn_failed(b, s->name, &err);
 	}
 }
 
