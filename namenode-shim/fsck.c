@@ -17,21 +17,6 @@
 
 /* ---- the text in between ---- */
 
-const char *fsck_float(float v, char buf[32])
-{
-	int digits = 1;
-
-	/* The shortest text that reads back as the same number, and always a fraction: as Java. */
-	do
-		snprintf(buf, 32, "%.*g", digits, (double)v);
-	while (strtof(buf, NULL) != v && digits++ < 9);
-	if (strchr(buf, 'e')) /* 1e+02 */
-		snprintf(buf, 32, "%.1f", (double)v);
-	else if (!strchr(buf, '.'))
-		strncat(buf, ".0", 31 - strlen(buf));
-	return buf;
-}
-
 static const char *now_text(char buf[64])
 {
 	const time_t now = time(NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* fsck.c walks; fsck_file.c judges files and blocks and writes the summary. */
+/* fsck.c walks, fsck_file.c judges files and blocks, fsck_summary.c sums up. */
 #include <stdint.h>
 #include <stdio.h>
 
@@ -56,13 +56,13 @@ struct fsck {
 	struct fsck_result res, ec; /* of replicated files, of striped ones */
 };
 
-/** " (12.5 %)", when @of is not 0. */
-void fsck_percent(struct fsck *f, uint64_t n, uint64_t of);
-/** fsck_striped.c: the part of the summary about striped files. */
-void fsck_say_striped(struct fsck *f);
-const char *fsck_float(float v, char buf[32]);
+extern const char *const fsck_type_names[8]; /* by enum storage_type */
+/** fsck_file.c: judge one file; the line about it, when it is wanted or something is wrong, goes to f->out. */
 void fsck_file(struct fsck *f, const struct inode *n, const char *path);
+/** The report for opts.block_ids instead of a walk. */
 void fsck_block_ids(struct fsck *f);
+/** The report of -list-corruptfileblocks. 0, or -errno with f->exc set. */
 int fsck_list_corrupt(struct fsck *f);
+/** fsck_summary.c: no block lost or corrupt; the summary of all that was counted. */
 bool fsck_is_healthy(const struct fsck *f);
 void fsck_summary(struct fsck *f, uint32_t live_nodes);
