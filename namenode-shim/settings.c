@@ -328,7 +328,6 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc
 		: get_u32(c, "dfs.namenode.maintenance.replication.min", 1, 0, s->repl_max,
 			  &s->maintenance_min, e);
-	rc = rc ? rc : conf_bool(c, "hadoop.security.authorization", false, &s->authorization, e);
 	if (!rc)
 		load_log_dir(c, s);
 	rc = rc ? rc : get_checksum(c, &s->checksum_type, e);

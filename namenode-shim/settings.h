@@ -45,7 +45,6 @@ struct settings {
 	uint32_t safe_nodes, safe_repl; /* live nodes, and replicas of a block, to leave safe mode */
 	char host[256];                 /* of the RPC address, as SafeModeException names it */
 	char log_dir[4000];             /* of metaSave */
-	bool authorization;             /* hadoop.security.authorization */
 	uint64_t safe_extension_ms;
 	uint32_t ls_limit, max_blocks_per_file;
 	uint64_t lease_soft_ms, lease_hard_ms;

@@ -188,9 +188,9 @@ static int start_log(const struct parse *p, const struct conf *c, struct err *er
 	if (log_parse_level(text, &level) < 0)
 		return err_set(err, -EINVAL, "dfs.log.level=%s is not error, warn, info or debug", text);
 	log_init(p->spec->prog, p->verbose ? LOG_DEBUG : level);
+	conf_warn_typos(c);
 	return 0;
 }
-
 
 bool args_parse(const struct args_spec *spec, int argc, char **argv, struct args *ret,
 		int *ret_exit)

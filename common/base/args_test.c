@@ -104,7 +104,7 @@ static void a_mistake_is_one_line_and_status_2(void **state)
 		{"a --conf /no/dir", "dfs-x: configuration directory /no/dir: No such file or directory; "
 			    "name the folder of core-site.xml and hdfs-site.xml\n"},
 		{"a -D dfs.log.level=loud", "dfs-x: dfs.log.level=loud is not error, warn, info or debug\n"},
-		{"a -D dfs.rdma.x=1", "dfs-x: unknown key dfs.rdma.x (from -D); --help-config lists the keys\n"},
+		{"a -D dfs.rdma.x=1", "dfs-x: unknown key dfs.rdma.x (from -D); the nearest is dfs.rdma.peer; --help-config lists the keys\n"},
 	};
 
 	(void)state;

@@ -2,6 +2,7 @@
 #include "common/base/conf.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -609,10 +610,25 @@ void conf_each(const struct conf *c, void (*fn)(void *arg, const char *key, cons
 			fn(arg, c->v[i]->key, entry_text(c, c->v[i]));
 }
 
-static bool is_our_name(const char *key)
+/* What names of our own begin with; NULL: it is none. */
+static const char *our_prefix(const char *key)
 {
-	return !strncmp(key, "dfs.rdma.", 9) || !strncmp(key, "dfs.shim.", 9) ||
-	       !strncmp(key, "dfs.client.rdma", 15);
+	static const char *const prefix[] = {"dfs.rdma.", "dfs.shim.", "dfs.client.rdma"};
+
+	for (size_t i = 0; i < sizeof(prefix) / sizeof(prefix[0]); i++)
+		if (!strncmp(key, prefix[i], strlen(prefix[i])))
+			return prefix[i];
+	return NULL;
+}
+
+static int refuse_unknown(const struct entry *e, const char *prefix, struct err *err)
+{
+	const char *nearest = conf_nearest(e->key, prefix, UINT_MAX);
+
+	err_set(err, -EINVAL, "unknown key %s (from %s)", e->key, e->source);
+	if (nearest)
+		err_cure(err, "the nearest is %s", nearest);
+	return err_cure(err, "--help-config lists the keys");
 }
 
 int conf_check(const struct conf *c, struct err *err)
@@ -625,9 +641,10 @@ int conf_check(const struct conf *c, struct err *err)
 		int rc;
 
 		if (e->type == T_none) {
-			if (is_our_name(e->key))
-				return err_set(err, -EINVAL, "unknown key %s (from %s); --help-config lists the keys",
-					       e->key, e->source);
+			const char *prefix = our_prefix(e->key);
+
+			if (prefix)
+				return refuse_unknown(e, prefix, err);
 			continue;
 		}
 		if (!text)

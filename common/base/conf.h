@@ -9,7 +9,8 @@
  * Order: built-in default, core-site.xml, hdfs-site.xml, then -D (last wins; <final> is honoured
  * against later files, not against -D). ${name} and ${env.NAME} are substituted, 20 levels deep.
  * Keys of our own (dfs.rdma.*, dfs.shim.*, dfs.client.rdma) must be in conf_keys.def: unknown ones
- * are errors.
+ * are errors. Of all others an administrator's files are full (what Java programs read), so they are taken in silence, but for
+ * those that look like a misspelt key of conf_keys.def: conf_warn_typos().
  * Ownership: strings returned live until the next conf_set()/conf_free().
  * Threading: immutable after start-up; then any thread may read.
  * Source: Hadoop core-default.xml, hdfs-default.xml (names and defaults); org.apache.hadoop.conf
@@ -39,6 +40,9 @@ int conf_set_arg(struct conf *c, const char *kv, struct err *err);
 int conf_set(struct conf *c, const char *key, const char *value);
 /** Refuse unknown keys of our own name space, and values that do not parse. -EINVAL. */
 int conf_check(const struct conf *c, struct err *err);
+/** Log a warning for each key that is set, unknown, and two letters or fewer from a known one, which it names. Only the
+ *  first call in a process says anything: one configuration is mostly read several times. */
+void conf_warn_typos(const struct conf *c);
 
 /** NULL when unset and no default is known in conf_keys.def. */
 const char *conf_get(const struct conf *c, const char *key);

@@ -2,6 +2,7 @@
 /* What must hold: an administrator's files mean what they mean to Hadoop, the last one wins unless
  * an earlier one is final, and a mistake names key, value and place. */
 #include "common/base/conf.h"
+#include "common/base/conf_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -238,6 +239,58 @@ static void an_unknown_key_of_ours_is_refused_and_others_pass(void **state)
 	assert_non_null(strstr(e.text, "dfs.rdma.typo"));
 }
 
+static void an_unknown_key_of_ours_is_refused_with_the_nearest_name(void **state)
+{
+	char longest[300];
+
+	(void)state;
+	(void)conf_set(c, "dfs.client.rdma.requre", "true");
+	assert_int_equal(conf_check(c, &e), -EINVAL);
+	assert_string_equal(e.text, "unknown key dfs.client.rdma.requre (from program); the nearest is dfs.client.rdma; "
+				    "--help-config lists the keys");
+	conf_free(c);
+	c = conf_new();
+	memset(longest, 'x', sizeof(longest));
+	memcpy(longest, "dfs.rdma.", 9);
+	longest[sizeof(longest) - 1] = '\0';
+	(void)conf_set(c, longest, "1");
+	assert_int_equal(conf_check(c, &e), -EINVAL); /* compared with nothing, and still refused */
+	assert_null(strstr(e.text, "nearest"));
+}
+
+static void a_misspelt_key_is_told_from_those_of_others(void **state)
+{
+	static const struct {
+		const char *key, *meant;
+	} keys[] = {
+		{"dfs.replicaton", "dfs.replication"},
+		{"dfs.blokcsize", "dfs.blocksize"},
+		{"df.blocksze", "dfs.blocksize"},
+		{"dfs.datanode.adress", "dfs.datanode.address"},
+		{"dfs.namenode.name.dirs", "dfs.namenode.name.dir"},
+		{"fs.defaultfs", "fs.defaultFS"},
+		{"dfs.blocksize", NULL}, /* right */
+		{"dfs.repliactoin.", NULL}, /* three letters */
+		{"dfs.datanode.https.address", NULL}, /* Hadoop's */
+		{"dfs.namenode.https-address", NULL},
+		{"dfs.namenode.rpc-address.n", NULL}, /* goes on */
+		{"dfs.datanode.du.reserved.ssd", NULL},
+		{"yarn.resourcemanager.address", NULL},
+		{"", NULL},
+		{"x", NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		const char *meant = conf_typo_of(keys[i].key);
+
+		if (keys[i].meant)
+			assert_string_equal(meant, keys[i].meant);
+		else
+			assert_null(meant);
+	}
+}
+
 static void lists_are_trimmed_and_empty_items_vanish(void **state)
 {
 	char **l;
@@ -319,6 +372,8 @@ int main(void)
 		T(variables_are_replaced_and_cycles_end),
 		T(values_are_parsed_with_hadoops_suffixes),
 		T(an_unknown_key_of_ours_is_refused_and_others_pass),
+		T(an_unknown_key_of_ours_is_refused_with_the_nearest_name),
+		T(a_misspelt_key_is_told_from_those_of_others),
 		T(lists_are_trimmed_and_empty_items_vanish),
 		T(each_visits_set_properties_in_order),
 		T(every_failed_allocation_is_reported),
