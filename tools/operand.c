@@ -54,6 +54,9 @@ int operand_check(struct cli *c)
 		const char *text = c->argv[i];
 		const bool local = operand_is_local(c, i);
 
+		if (!*text && (local || operand_is_path(c, i)))
+			rc = cli_fail(c, "''", local ? "an empty name, where a local file is meant" :
+							"an empty name, where a path in the cluster is meant");
 		if (!operand_scheme(text) || (!local && !operand_is_path(c, i)))
 			continue;
 		if (local && has_scheme(text, "hdfs"))

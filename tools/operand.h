@@ -19,7 +19,7 @@ size_t operand_scheme(const char *text);
 /** Is operand @i of the command a path of the file system, a local file? */
 bool operand_is_path(const struct cli *c, int i);
 bool operand_is_local(const struct cli *c, int i);
-/** Refuse addresses of other kinds, before anybody is connected to. 0, or an exit code after the message. */
+/** Refuse empty names and addresses of other kinds, before anybody is connected to. 0, or an exit code after the message. */
 int operand_check(struct cli *c);
 /** "hdfs://AUTHORITY" of the first path that has one, malloc'ed, or NULL. */
 char *operand_uri(const struct cli *c);

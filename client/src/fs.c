@@ -10,12 +10,15 @@
 #include <unistd.h>
 
 #include "client/src/nameservice.h"
+#include "client/src/path.h"
 #include "client/src/rdma.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 #include "ClientNamenodeProtocol.pb-c.h"
+
+#define USER_NAME_MAX 255 /* bytes: what dfs-namenode takes, and more than any system has */
 
 int api_err(struct dfs_err *out, const struct err *in, int rc)
 {
@@ -134,8 +137,12 @@ static int find_user(const char *wanted, char **ret, struct err *err)
 				       "uid %u has no name; set HADOOP_USER_NAME", geteuid());
 		wanted = pw.pw_name;
 	}
+	if (strlen(wanted) > USER_NAME_MAX)
+		return err_set(err, -EINVAL, "a user name of %zu bytes; at most %d are allowed", strlen(wanted), USER_NAME_MAX);
 	if (strchr(wanted, '/') || strcmp(wanted, ".") == 0 || strcmp(wanted, "..") == 0)
 		return err_set(err, -EINVAL, "'%s' is no user name", wanted);
+	if (!path_is_utf8(wanted))
+		return err_set(err, -EINVAL, "the user name is not UTF-8, which Hadoop's RPC requires");
 	*ret = strdup(wanted);
 	return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
@@ -255,6 +262,8 @@ static int connect_steps(struct dfs *fs, const struct dfs_connect_opts *o, struc
 	int rc = load_conf(fs->conf, o, err);
 
 	rc = rc ?: set_log_level(fs->conf, err);
+	if (rc == 0)
+		conf_warn_typos(fs->conf);
 	rc = rc ?: settings_load(fs->conf, &fs->set, err);
 	rc = rc ?: find_user(o->user, &fs->user, err);
 	rc = rc ?: make_client_name(fs, err);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/path.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Protobuf strings are UTF-8; a Java server refuses anything else with a broken connection. */
-static bool is_utf8(const char *s)
+bool path_is_utf8(const char *s)
 {
 	const unsigned char *p = (const unsigned char *)s;
 
@@ -66,7 +64,7 @@ int path_resolve(const char *user, const char *path, char *buf, struct err *err)
 		return err_set(err, -EINVAL, "the path is empty");
 	if (is_address(path))
 		return err_set(err, -EINVAL, "%.200s: an address; wanted is a path in the file system", path);
-	if (!is_utf8(path))
+	if (!path_is_utf8(path))
 		return err_set(err, -EINVAL, "the path is not UTF-8, which HDFS requires");
 	if (*path != '/') {
 		len = append(buf, 0, "/user");
