@@ -24,6 +24,7 @@
 #define KI 1024ull
 #define MI (1024 * KI)
 #define BLOCK MI
+#define PATIENCE_S 60 /* for what takes less than one on an idle machine */
 
 static struct dfs *fs;
 static char dir[128];
@@ -652,6 +653,21 @@ static int spoil_file(const char *path, const struct stat *st, int type, struct 
 	return 0;
 }
 
+/* Until the file's first block has @least to @most replicas that are known of. */
+static int wait_replicas(const char *name, size_t least, size_t most, struct dfs_blocks **ret, struct dfs_err *err)
+{
+	for (int i = 0; i < PATIENCE_S * 50; i++) {
+		int rc = dfs_blocks(fs, name, 0, 1, ret, err);
+
+		if (rc || ((*ret)->block[0].count >= least && (*ret)->block[0].count <= most))
+			return rc;
+		dfs_blocks_free(*ret);
+		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+	}
+	snprintf(err->text, sizeof(err->text), "not %zu to %zu replicas after %d s", least, most, PATIENCE_S);
+	return -ETIMEDOUT;
+}
+
 /* A flipped bit on one node's disk: the reader gets the right bytes, from somewhere else. */
 static void spoil_a_replica(const char *data_dir)
 {
@@ -660,10 +676,9 @@ static void spoil_a_replica(const char *data_dir)
 	struct dfs_blocks *b;
 	int rc = put(at("spoilt"), BLOCK, 100000, 8, &err);
 
-	sleep(1); /* the last replicas are being reported */
-	rc = rc ? rc : dfs_blocks(fs, at("spoilt"), 0, 1, &b, &err);
+	rc = rc ? rc : wait_replicas(at("spoilt"), replication, replication, &b, &err);
 	if (rc) {
-		expect(rc, 0, &err, "spoil: set-up");
+		expect(rc, 0, &err, "spoil: every replica is reported");
 		return;
 	}
 	snprintf(wanted, sizeof(wanted), "blk_%lld", (long long)b->block[0].id);
@@ -681,15 +696,8 @@ static void spoil_a_replica(const char *data_dir)
 	check(after.checksum_errors == before.checksum_errors + 1,
 	      "it was met and reported %d times",
 	      (int)(after.checksum_errors - before.checksum_errors));
-	for (int i = 0; i < 50; i++) {
-		rc = dfs_blocks(fs, at("spoilt"), 0, 1, &b, &err);
-		if (rc == 0 && b->block[0].count < replication)
-			break;
-		if (rc == 0)
-			dfs_blocks_free(b);
-		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-	}
-	check(rc == 0 && b->block[0].count < replication, "the NameNode does not offer it again");
+	rc = wait_replicas(at("spoilt"), 0, replication - 1, &b, &err);
+	check(rc == 0, "the NameNode does not offer it again: %s", rc ? err.text : "right");
 	if (rc == 0)
 		dfs_blocks_free(b);
 }
