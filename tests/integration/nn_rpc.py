@@ -228,10 +228,11 @@ def bad_replicas(c, dns):
 
 
 def wait_transfer(dns, block):
-    """(source, target uuid) of the TRANSFER order of @block."""
+    """(source, target uuid) of the TRANSFER order of @block, which an earlier heartbeat may have brought."""
     def order():
         for d in dns:
-            for cmd in d.heartbeat():
+            d.heartbeat()
+            for cmd in d.commands:
                 if cmd[1] == 1 and cmd.sub(3)[1] == 1:
                     for b, t in zip(cmd.sub(3).subs(3), cmd.sub(3).subs(4)):
                         if b[1] == block:
