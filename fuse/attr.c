@@ -124,6 +124,13 @@ int attr_ask(struct ask *a, struct inode *in, struct stat *ret)
 	return 0; /* it changes all the time: this was true a moment ago */
 }
 
+void dir_changed(struct mount *m, struct inode *dir)
+{
+	pthread_mutex_lock(&m->inodes.lock);
+	dir->change_ns = clock_mono_ns();
+	pthread_mutex_unlock(&m->inodes.lock);
+}
+
 double attr_ttl(const struct mount *m)
 {
 	return m->opt.allow_other ? 0 : m->opt.attr_timeout;

@@ -100,17 +100,27 @@ static void set_writer(struct mount *m, struct inode *in, struct user *user)
 	in->w_user = users_ref(&m->users, user);
 }
 
+/* Should we be killed, the next mount ends the lease at once. */
+static void mark_lease(struct mount *m, struct inode *in)
+{
+	state_unmark(&m->state, &in->w_mark);
+	in->w_mark = state_mark(&m->state, MARK_WRITING, in->id, in->w_user->uid);
+}
+
 int append_locked(struct mount *m, struct inode *in, struct user *user, struct dfs_err *err)
 {
 	struct user *owner = users_owner(&m->users), *as = user;
 	char path[ID_PATH_MAX];
+	uint32_t flags = 0;
 	int rc;
 
 	assert(!in->w);
 	id_path(path, in->id);
 	for (int turn = 0;; turn++) {
-		rc = dfs_append(as->fs, path, 0, &in->w, err);
-		if (rc == -EACCES && as != owner) /* rights are those of the open(2), as for a reader */
+		rc = dfs_append(as->fs, path, flags, &in->w, err);
+		if (rc == -ENOTSUP && !flags) /* erasure-coded: a group of blocks is not continued */
+			flags = DFS_APPEND_NEW_BLOCK;
+		else if (rc == -EACCES && as != owner) /* rights are those of the open(2), as for a reader */
 			as = owner;
 		else if (rc == -EBUSY && turn == 0) /* its last block is being recovered, perhaps */
 			(void)dfs_wait_closed(as->fs, path, m->opt.timeout_s * 1000, NULL);
@@ -119,6 +129,7 @@ int append_locked(struct mount *m, struct inode *in, struct user *user, struct d
 	}
 	if (rc == 0) {
 		set_writer(m, in, as);
+		mark_lease(m, in);
 		in->w_unflushed = false;
 		in->w_written = true; /* why else */
 		mark_dirty(m, in, dfs_length(in->w));
@@ -137,6 +148,7 @@ void content_created(struct mount *m, struct inode *in, struct user *user, struc
 	in->w = w;
 	in->w_reopened = in->w_unflushed = in->w_written = false;
 	set_writer(m, in, user);
+	mark_lease(m, in);
 	mark_dirty(m, in, 0);
 	mark_changed(m, in);
 	pthread_mutex_unlock(&in->content);
@@ -160,6 +172,8 @@ static int close_stream(struct mount *m, struct inode *in, struct dfs_err *err)
 	in->unclosed_length = dfs_length(w);
 	rc = dfs_close(w, err);
 	in->unclosed = rc < 0;
+	if (rc == 0)
+		state_unmark(&m->state, &in->w_mark);
 	mark_changed(m, in);
 	in->w_unflushed = false;
 	return rc;
@@ -184,6 +198,7 @@ static int heal_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 	if (rc < 0)
 		return rc;
 	in->unclosed = false;
+	state_unmark(&m->state, &in->w_mark);
 	mark_changed(m, in);
 	if (in->unclosed_length == UINT64_MAX || st.length == in->unclosed_length)
 		return 0;
@@ -228,11 +243,22 @@ static int stat_file(struct mount *m, struct inode *in, struct user *user, struc
 
 static int begin_overlay(struct mount *m, struct inode *in, struct user *user, struct dfs_err *err)
 {
+	struct overlay_of of;
 	struct dfs_stat st;
+	uint64_t parent;
 	int rc = close_stream(m, in, err);
 
 	rc = rc ?: stat_file(m, in, user, &st, err);
-	rc = rc ?: overlay_new(m->state_dir, &m->budget, st.length, &in->ov);
+	if (rc < 0)
+		return rc;
+	of = (struct overlay_of){.id = in->id, .length = st.length, .mtime_ms = st.mtime_ms, .uid = user->uid};
+	pthread_mutex_lock(&m->inodes.lock);
+	parent = in->parent;
+	if (in->name)
+		snprintf(of.name, sizeof(of.name), "%s", in->name);
+	pthread_mutex_unlock(&m->inodes.lock);
+	of.dir_id = dir_id(m, parent);
+	rc = overlay_new(m->state.dir, state_next_file(&m->state), &m->budget, &of, &in->ov);
 	if (rc < 0)
 		return rc;
 	set_writer(m, in, user);
@@ -449,6 +475,7 @@ static void give_up_locked(struct mount *m, struct inode *in)
 	struct dfs_err err;
 
 	(void)close_stream(m, in, &err);
+	state_unmark(&m->state, &in->w_mark);
 	overlay_free(in->ov);
 	in->ov = NULL;
 	in->has_times = in->unclosed = false;
@@ -510,7 +537,7 @@ static int truncate_clean(struct mount *m, struct inode *in, struct user *user, 
 	id_path(path, in->id);
 	if (length == st.length)
 		return dfs_access(user->fs, path, DFS_ACCESS_W, err);
-	if (length < st.length && (length % st.block_size == 0 || length > REWRITE_MAX))
+	if (length < st.length && !st.erasure_coded && (length % st.block_size == 0 || length > REWRITE_MAX))
 		return cut_closed(m, in, user, length, err);
 	rc = dfs_access(user->fs, path, DFS_ACCESS_W, err);
 	if (rc == 0 && length > st.length && length - st.length <= GAP_MAX) {
@@ -525,6 +552,8 @@ static int truncate_clean(struct mount *m, struct inode *in, struct user *user, 
 	rc = rc ?: overlay_truncate(in->ov, length);
 	if (rc == 0)
 		mark_dirty(m, in, length);
+	if (rc == 0 && length == 0 && !in->hidden) /* as a new file: what follows is a stream */
+		rc = settle_locked(m, in, err);
 	return rc;
 }
 

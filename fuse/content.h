@@ -60,10 +60,17 @@ void content_discard(struct mount *m, struct inode *in);
 /** Times that utimensat(2) gives a file that is being written: set when it is closed. True: taken. */
 bool content_set_times(struct mount *m, struct inode *in, uint64_t mtime_ms, uint64_t atime_ms);
 
+/** Before the session begins: what mounts that were killed have left is published, or kept under a name
+ *  that is printed (recover.c). */
+void recover_all(struct mount *m);
+
 /** Publish the overlay (publish.c); inode.content is held. Leaves it when it fails. */
 int publish_locked(struct mount *m, struct inode *in, struct dfs_err *err);
 /** dfs_append() of the inode's file as @user, else as the owner of the mount; waits a moment for a
  *  file that is being recovered. Sets in->w. */
 int append_locked(struct mount *m, struct inode *in, struct user *user, struct dfs_err *err);
+#define NEW_NAME_MAX 64
+/** Under this name the content that replaces HDFS file @id is written, by the mount with @token. */
+void new_name(char name[NEW_NAME_MAX], uint64_t token, uint64_t id);
 /** HDFS id of a directory by its number. */
 uint64_t dir_id(struct mount *m, uint64_t ino);

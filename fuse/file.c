@@ -56,6 +56,7 @@ static struct handle *new_handle(struct mount *m, struct inode *in, struct user 
 
 	if (!h)
 		return NULL;
+	read_ahead_once(m);
 	h->can_read = (flags & O_ACCMODE) != O_WRONLY;
 	h->can_write = (flags & O_ACCMODE) != O_RDONLY;
 	h->user = users_ref(&m->users, user);
@@ -213,6 +214,7 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 	rc = dfs_create(a->user->fs, path, &o, &w, &a->err);
 	if (rc < 0)
 		return rc;
+	dir_changed(a->m, a->in);
 	in = inode_enter(&a->m->inodes, &st, 0, a->in->ino, name, 1);
 	h = in ? new_handle(a->m, in, a->user, fi->flags, fuse_req_ctx(a->req)->pid) : NULL;
 	if (!h) {

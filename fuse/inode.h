@@ -38,6 +38,7 @@ struct inode {
 	bool gone;             /* L: deleted through this mount; attr is all that is left */
 	bool hidden;           /* L: deleted, but open: lives on under a name of ours until closed */
 	struct user *hidden_by; /* counted: who deleted it; set once, with hidden */
+	uint32_t hidden_mark;  /* in mount.state; set with hidden */
 	bool dirty;            /* L: written here, not yet closed in HDFS: size and mtime are ours */
 	bool mtime_told;       /* L: somebody has seen attr.st_mtim since the last write */
 	uint64_t seen_mtime, seen_length; /* L: of the data that the kernel may have cached */
@@ -51,6 +52,7 @@ struct inode {
 	struct user *w_user;   /* C, counted; of w */
 	bool w_unflushed;      /* C: w was written since its last flush */
 	bool w_written;        /* C: w has taken bytes */
+	uint32_t w_mark;       /* C: in mount.state, as long as its lease is ours; 0: none */
 	bool w_reopened;       /* C: written again after a close(2): descriptors are shared */
 	struct overlay *ov;    /* C, owned; NULL: no random writes pending */
 	bool unclosed;         /* C: a stream could not be closed (no NameNode, say): its lease is ours still */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "fuse/content.h"
 #include "fuse/ops.h"
 
 #define IO_BYTES (1u << 20) /* of one read or write request */
@@ -181,6 +182,20 @@ static void name_source(struct mount *m, struct fuse_args *args)
 	fuse_opt_add_arg(args, text);
 }
 
+/* A session of our own, then what others have left. */
+static int open_state(struct mount *m)
+{
+	struct dfs_err err;
+	int rc;
+
+	err.text[0] = '\0';
+	rc = state_open(&m->state, m->opt.state ? m->opt.state : "/var/tmp", m->token, dfs_uri(m->users.user[0]->fs), &err);
+	if (rc < 0)
+		return fail("%s", err.text[0] ? err.text : strerror(-rc));
+	recover_all(m);
+	return 0;
+}
+
 static void raise_limits(void)
 {
 	struct rlimit r;
@@ -241,11 +256,15 @@ static int work(struct mount *m, struct fuse_args *args)
 	(void)!getrandom(&m->token, sizeof(m->token), 0);
 	list_init(&m->handles);
 	m->budget.limit = (uint64_t)m->opt.overlay_mib << 20;
-	m->state_dir = m->opt.state ? m->opt.state : "/var/tmp";
+	m->state.dir = m->state.top_fd = -1;
+	pthread_mutex_init(&m->state.lock, NULL);
 	rc = inodes_init(&m->inodes) < 0 ? fail("out of memory") : connect_cluster(m);
+	if (rc == 0 && !m->opt.read_only)
+		rc = open_state(m);
 	rc = rc ?: serve(m, args);
 	if (m->se)
 		fuse_session_destroy(m->se);
+	state_close(&m->state);
 	inodes_fini(&m->inodes);
 	users_fini(&m->users);
 	return rc;
@@ -306,7 +325,7 @@ static int background(struct mount *m, struct fuse_args *args)
 int main(int argc, char **argv)
 {
 	struct fuse_args args = FUSE_ARGS_INIT(argc, argv);
-	struct mount m = {.ready_fd = -1};
+	struct mount m = {.ready_fd = -1, .reads_ahead = ATOMIC_FLAG_INIT};
 	int rc = 0;
 
 	if (!options_parse(&m.opt, &args, &rc))

@@ -228,6 +228,8 @@ static void reply_made(struct ask *a, const char *name, int rc)
 {
 	struct fuse_entry_param e;
 
+	if (rc == 0)
+		dir_changed(a->m, a->in);
 	rc = rc ?: entry_ask(a, name, &e);
 	if (rc < 0)
 		ask_reply(a, rc);
@@ -302,6 +304,7 @@ static int hide(struct ask *a, struct inode *dir, struct inode *in, const char *
 	if (rc == 0) {
 		inode_moved(&a->m->inodes, in, 0, NULL);
 		in->hidden_by = users_ref(&a->m->users, a->user);
+		in->hidden_mark = state_mark(&a->m->state, MARK_HIDDEN, in->id, a->user->uid);
 		pthread_mutex_lock(&a->m->inodes.lock);
 		in->hidden = true;
 		in->parent = dir->ino; /* without a name it is in no chain */
@@ -348,6 +351,7 @@ void hidden_delete(struct mount *m, struct inode *in)
 	users_put(&m->users, owner);
 	users_put(&m->users, in->hidden_by);
 	in->hidden_by = NULL;
+	state_unmark(&m->state, &in->hidden_mark);
 	mark_gone(m, in);
 }
 
@@ -369,6 +373,7 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 		if (rc == 0)
 			mark_gone(a.m, in);
 	}
+	dir_changed(a.m, a.in);
 	inode_put(&a.m->inodes, in);
 	ask_reply(&a, rc);
 }
@@ -416,6 +421,7 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		rc = dfs_delete(a.user->fs, path, false, &a.err);
 	if (rc == 0)
 		mark_gone(a.m, in);
+	dir_changed(a.m, a.in);
 	inode_put(&a.m->inodes, in);
 	ask_reply(&a, rc);
 }
@@ -427,14 +433,18 @@ static int do_rename(struct ask *a, const char *name, struct inode *to_dir, cons
 	struct inode *old = inode_get_named(&a->m->inodes, to_dir->ino, new_name);
 	char from[CHILD_PATH_MAX], to[CHILD_PATH_MAX], back[ID_PATH_MAX];
 	const bool hides = replace && old != in && pin_open(a->m, old);
+	uint64_t undo = 0;
 	int rc = 0;
 
 	child_path(from, a->in->id, name);
 	child_path(to, to_dir->id, new_name);
-	if (hides)
+	if (hides) { /* killed in between, the name must not be missing for good */
+		undo = state_undo(&a->m->state, old->id, to_dir->id, new_name);
 		rc = hide(a, to_dir, old, to);
+	}
 	rc = rc ?: dfs_rename(a->user->fs, from, to, replace, &a->err);
 	if (rc < 0 && hides && old->hidden) { /* as if nothing had happened */
+		state_unmark(&a->m->state, &old->hidden_mark);
 		id_path(back, old->id);
 		if (dfs_rename(a->user->fs, back, to, false, NULL) == 0) {
 			pthread_mutex_lock(&a->m->inodes.lock);
@@ -449,6 +459,9 @@ static int do_rename(struct ask *a, const char *name, struct inode *to_dir, cons
 		mark_gone(a->m, old);
 	if (rc == 0 && in)
 		inode_moved(&a->m->inodes, in, to_dir->ino, new_name);
+	state_undo_drop(&a->m->state, undo);
+	dir_changed(a->m, a->in);
+	dir_changed(a->m, to_dir);
 	if (hides)
 		file_unpin(a->m, old);
 	inode_put(&a->m->inodes, in);

@@ -11,10 +11,11 @@
  * that thread and no other.
  * Ownership: main owns the struct; everything in it lives as long as the session.
  * Threading: `opt`, `root_id`, `defaults`, `se` do not change once the session runs; the rest has its own locks.
- * Lock order: inode.content, then users.lock or inodes.lock (leaves). See docs/design/011-mount.md.
+ * Lock order: inode.content, then users.lock, inodes.lock or state.lock (leaves). See docs/design/011-mount.md.
  */
 #define FUSE_USE_VERSION 312
 #include <fuse_lowlevel.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,6 +25,7 @@
 #include "fuse/inode.h"
 #include "fuse/options.h"
 #include "fuse/overlay.h"
+#include "fuse/state.h"
 #include "fuse/users.h"
 
 #define HIDDEN_PREFIX ".dfs-fuse." /* names that a mount makes for itself and never shows */
@@ -38,11 +40,12 @@ struct mount {
 	struct list handles; /* of open files, under inodes.lock */
 	struct forgetter forgetter;
 	struct overlay_budget budget;
-	const char *state_dir; /* where overlays lie */
+	struct state state; /* overlays lie in its directory */
 	struct fuse_session *se;
 	uint64_t root_id;  /* HDFS id of the directory that is mounted */
 	bool open_above;   /* everybody may pass the directories above it, when it was mounted */
 	uint64_t token;    /* random: tells hidden names of this mount from those of others */
+	atomic_flag reads_ahead; /* read_ahead_once() was here */
 	int ready_fd;      /* told when the kernel has been answered; -1: nobody waits */
 	int log_fd;        /* stderr from then on */
 };
@@ -61,5 +64,9 @@ int name_check(const char *name, bool make);
 /** Positive errno for the kernel from what libdfsclient returned (docs/mount.md has the table). What
  *  a user cannot have caused goes to the log, with @op and the sentence of the library. */
 int fail_errno(const char *op, int rc, const struct dfs_err *err);
+
+/** Let the kernel read further ahead than its 128 KiB. Not before it has taken our answer to its first
+ *  request, which is why this is called at open(2). */
+void read_ahead_once(struct mount *m);
 
 extern const struct fuse_lowlevel_ops MOUNT_OPS;

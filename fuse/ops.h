@@ -40,6 +40,8 @@ double attr_ttl(const struct mount *m);
 bool attr_known(struct ask *a, struct inode *in, struct stat *ret);
 /** Ask for the attributes of @in until they hold. -errno. */
 int attr_ask(struct ask *a, struct inode *in, struct stat *ret);
+/** Names in @dir have changed, and so has its time: what is known of it does not hold any more. */
+void dir_changed(struct mount *m, struct inode *dir);
 /** How long names in directory @dir may be kept: nobody is let in who is not let in now. */
 double entry_ttl(struct ask *a, struct inode *dir);
 /** Look up @name in a->in (which has passed name_check()); one lookup is counted on success. */

@@ -40,6 +40,7 @@ static const struct fuse_opt OPTIONS[] = {
 	VALUE("log=%s", log),
 	VALUE("overlay=%s", state),
 	VALUE("overlay_size=%lu", overlay_mib),
+	VALUE("readahead=%u", readahead_kib),
 	FLAG("nonempty", nonempty),
 	FUSE_OPT_KEY("ro", KEY_READ_ONLY), /* the kernel wants to hear of these two, too */
 	FUSE_OPT_KEY("allow_other", KEY_ALLOW_OTHER),
@@ -77,6 +78,7 @@ static void help(void)
 	      "  -o log=FILE           where the log goes in the background (nowhere)\n"
 	      "  -o overlay=DIR        where changes wait that are not at the end of a file (/var/tmp)\n"
 	      "  -o overlay_size=MIB   and how much of them, of all files (1024)\n"
+	      "  -o readahead=KIB      how far the kernel reads ahead; needs root (4096)\n"
 	      "  -o threads=N          requests at the same time (64)\n"
 	      "  -o nonempty           mount over a directory that has entries\n"
 	      "  -o conf=DIR           as --conf, for fstab\n"
@@ -180,7 +182,7 @@ bool options_parse(struct options *o, struct fuse_args *args, int *ret_exit)
 {
 	*o = (struct options){
 		.attr_timeout = 1.0, .entry_timeout = 1.0, .uid = -1, .gid = -1, .umask = -1, .timeout_s = 30,
-		.threads = 64, .overlay_mib = 1024,
+		.threads = 64, .overlay_mib = 1024, .readahead_kib = 4096,
 	};
 	*ret_exit = EXIT_USAGE;
 	if (fuse_opt_parse(args, o, OPTIONS, on_option) == -1)

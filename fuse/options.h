@@ -29,6 +29,7 @@ struct options {
 	unsigned int timeout_s;
 	unsigned int threads;
 	unsigned long overlay_mib;
+	unsigned int readahead_kib;
 	int foreground, debug, allow_other, read_only, nonempty;
 	int help, version;
 };

@@ -12,12 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/clock.h"
 #include "fuse/content.h"
 #include "fuse/overlay.h"
 
 #define COPY_BYTES (1u << 20)
+#define SAFE_MODE_PAUSE_NS (250 * NS_PER_MS) /* before a NameNode in safe mode is asked again */
 
 struct base {
 	struct dfs_file *f; /* open for reading */
@@ -54,7 +56,7 @@ static int copy(struct overlay *ov, struct dfs_file *from, struct dfs_file *to, 
 }
 
 /* Write the temporary file. It is gone again when this fails. */
-static int write_new(struct mount *m, struct inode *in, const char *tmp, const struct dfs_stat *old,
+static int write_new(struct inode *in, const char *tmp, const struct dfs_stat *old,
 		     uint64_t *ret_id, struct dfs_err *err)
 {
 	struct dfs *fs = in->w_user->fs;
@@ -65,12 +67,22 @@ static int write_new(struct mount *m, struct inode *in, const char *tmp, const s
 		.block_size = old->block_size, .ret_stat = &made,
 	};
 	struct dfs_file *to, *from = NULL;
+	struct dfs_ec_policy policy;
 	char path[ID_PATH_MAX];
-	int rc, closed;
+	int rc = 0, closed;
 
-	(void)m;
 	id_path(path, in->id);
-	rc = dfs_create(fs, tmp, &o, &to, err);
+	if (old->erasure_coded) { /* its own policy, which need not be that of the directory */
+		rc = dfs_ec_get(fs, path, &policy, err);
+		o.ec_policy = rc == 1 ? policy.name : NULL;
+		o.replication = 0;
+	}
+	rc = rc < 0 ? rc : dfs_create(fs, tmp, &o, &to, err);
+	if (rc == 0 && made.erasure_coded && !old->erasure_coded) { /* the directory has become so since */
+		(void)dfs_close(to, NULL);
+		o.ec_policy = "replication";
+		rc = dfs_create(fs, tmp, &o, &to, err);
+	}
 	if (rc < 0)
 		return rc;
 	rc = dfs_open(fs, path, &from, err);
@@ -108,20 +120,30 @@ static int find_name(struct mount *m, struct inode *in, char *ret_path, uint64_t
 	return rc == 0 && st.file_id != in->id ? -ESTALE : rc;
 }
 
+void new_name(char name[NEW_NAME_MAX], uint64_t token, uint64_t id)
+{
+	snprintf(name, NEW_NAME_MAX, HIDDEN_PREFIX "%" PRIx64 ".%" PRIx64 ".new", token, id);
+}
+
 static int replace(struct mount *m, struct inode *in, const struct dfs_stat *old, struct dfs_err *err)
 {
 	const uint64_t old_id = in->id;
-	char path[CHILD_PATH_MAX], tmp[CHILD_PATH_MAX], name[64];
+	char path[CHILD_PATH_MAX], tmp[CHILD_PATH_MAX], name[NEW_NAME_MAX];
 	uint64_t dir, new_id;
 	int rc = find_name(m, in, path, &dir, err);
 
 	if (rc < 0)
 		return rc;
-	snprintf(name, sizeof(name), HIDDEN_PREFIX "%" PRIx64 ".%" PRIx64 ".new", m->token, old_id);
+	new_name(name, m->token, old_id);
 	child_path(tmp, dir, name);
-	rc = write_new(m, in, tmp, old, &new_id, err);
+	rc = write_new(in, tmp, old, &new_id, err);
 	if (rc < 0)
 		return rc;
+	rc = overlay_note_new(in->ov, new_id);
+	if (rc < 0) {
+		(void)dfs_delete(in->w_user->fs, tmp, false, NULL);
+		return rc;
+	}
 	/* First the id, then the name: who looks the name up in between finds this inode by its number. */
 	inode_new_id(&m->inodes, in, new_id);
 	rc = dfs_rename(in->w_user->fs, tmp, path, true, err);
@@ -165,6 +187,7 @@ static int rewrite(struct mount *m, struct inode *in, const struct dfs_stat *old
 	int rc = keep_base(in, cut, old->length, err), closed;
 
 	id_path(path, in->id);
+	rc = rc ?: overlay_note_cut(in->ov);
 	if (rc == 0 && cut < old->length)
 		rc = dfs_truncate(user->fs, path, cut, &done, err);
 	if (rc == 0 && !done)
@@ -180,7 +203,7 @@ static int rewrite(struct mount *m, struct inode *in, const struct dfs_stat *old
 	return rc ?: closed;
 }
 
-int publish_locked(struct mount *m, struct inode *in, struct dfs_err *err)
+static int publish_once(struct mount *m, struct inode *in, struct dfs_err *err)
 {
 	struct dfs_stat old;
 	char path[ID_PATH_MAX];
@@ -190,9 +213,23 @@ int publish_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 	rc = dfs_stat(in->w_user->fs, path, &old, err);
 	if (rc < 0)
 		return rc;
-	rc = replace(m, in, &old, err);
+	rc = overlay_is_cut(in->ov) ? -ESTALE : replace(m, in, &old, err);
 	if (rc == -EACCES || rc == -EPERM || rc == -ESTALE)
 		rc = rewrite(m, in, &old, err);
+	return rc;
+}
+
+int publish_locked(struct mount *m, struct inode *in, struct dfs_err *err)
+{
+	const struct timespec pause = {0, (long)SAFE_MODE_PAUSE_NS};
+	const uint64_t deadline = clock_mono_ns() + m->opt.timeout_s * NS_PER_S;
+	int rc = publish_once(m, in, err);
+
+	/* A NameNode that has just started takes no changes at first; the bytes have been taken already. */
+	while (rc == -EROFS && clock_mono_ns() < deadline) {
+		(void)nanosleep(&pause, NULL);
+		rc = publish_once(m, in, err);
+	}
 	if (rc == 0) { /* the time of the last write, not that of its publication */
 		pthread_mutex_lock(&m->inodes.lock);
 		in->mtime_told = true;

@@ -9,7 +9,7 @@
 #include "fuse/mount.h"
 
 #define EARLY_BYTES (8u << 20)          /* how far before its turn a read may come to wait */
-#define EARLY_WAIT_NS (20 * NS_PER_MS)  /* and how long */
+#define EARLY_WAIT_NS (20 * NS_PER_MS)  /* and how long, while nothing moves */
 #define STREAM_FIRST (128u << 10)       /* a first read of so much from the start is a stream */
 #define STREAM_HITS 2
 
@@ -112,7 +112,7 @@ int reader_open(struct mount *m, struct reader *r, struct dfs_err *err)
 	return rc;
 }
 
-static void wait_for_turn(struct reader *r, uint64_t offset)
+static struct timespec soon(void)
 {
 	struct timespec until;
 
@@ -122,9 +122,23 @@ static void wait_for_turn(struct reader *r, uint64_t offset)
 		until.tv_sec++;
 		until.tv_nsec -= (long)NS_PER_S;
 	}
-	while ((r->busy || r->next != offset) && offset >= r->next && offset - r->next <= EARLY_BYTES)
-		if (pthread_cond_timedwait(&r->turn, &r->lock, &until) != 0)
+	return until;
+}
+
+/* As long as those before it are being read, or come. */
+static void wait_for_turn(struct reader *r, uint64_t offset)
+{
+	struct timespec until = soon();
+	uint64_t seen = r->next;
+
+	while ((r->busy || r->next != offset) && offset >= r->next && offset - r->next <= EARLY_BYTES) {
+		if (pthread_cond_timedwait(&r->turn, &r->lock, &until) == 0)
+			continue;
+		if (!r->busy && r->next == seen)
 			return;
+		seen = r->next;
+		until = soon();
+	}
 }
 
 /* Is this read the next of a stream? May wait a moment for those before it. */

@@ -41,8 +41,9 @@ class Mount:
         self.where = path(name)
         self.log = path(name + '.log')
         self.p = None
-        if state:
-            self.options += ',overlay=' + state
+        self.state = state or path('overlays')
+        os.makedirs(self.state, exist_ok=True)
+        self.options += ',overlay=' + self.state
 
     def __str__(self):
         return self.where
