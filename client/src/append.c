@@ -225,8 +225,7 @@ int append_open(struct dfs *fs, const char *path, uint32_t flags, struct written
 	}
 	pb_free(m);
 	if (rc < 0) {
-		if (w)
-			w->ops->free(w);
+		written_free(w);
 		give_back(fs, path);
 		return rc;
 	}

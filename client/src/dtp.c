@@ -142,19 +142,13 @@ int dtp_try_reply(struct sock *s, Hd__BlockOpResponseProto **ret, struct err *er
 	return rc;
 }
 
-int dtp_connect(struct dfs *fs, const Hd__DatanodeIDProto *id, bool fresh, struct sock **ret,
-		struct err *err)
+static int connect_to(struct dfs *fs, const Hd__DatanodeIDProto *id, struct sock **ret, struct err *err)
 {
 	struct net_addr a;
 	int rc = node_addr(id, fs->set.use_hostname, false, &a, err);
 
 	if (rc < 0)
 		return rc;
-	if (!fresh) {
-		*ret = sock_cache_get(&fs->socks, &a);
-		if (*ret)
-			return 0;
-	}
 	rc = sock_open(&a, fs->set.connect_timeout_ms, ret, err);
 	if (rc < 0) {
 		err_prefix(err, "data node, address from the NameNode");
@@ -177,7 +171,7 @@ int dtp_transfer(struct dfs *fs, const Hd__LocatedBlockProto *lb,
 	Hd__BlockOpResponseProto *reply = NULL;
 	struct dtp_header h;
 	struct sock *s;
-	int rc = dtp_connect(fs, lb->locs[from]->id, true, &s, err);
+	int rc = connect_to(fs, lb->locs[from]->id, &s, err);
 
 	*ret_from_bad = rc < 0;
 	if (rc < 0)

@@ -46,9 +46,6 @@ int dtp_recv_reply(struct sock *s, uint64_t deadline_ns, Hd__BlockOpResponseProt
 /** The same without waiting: 1 and the answer, 0 not here yet. */
 int dtp_try_reply(struct sock *s, Hd__BlockOpResponseProto **ret, struct err *err);
 
-/** Connect to the data port of a node; an idle connection when @fresh is false and there is one. */
-int dtp_connect(struct dfs *fs, const Hd__DatanodeIDProto *id, bool fresh, struct sock **ret,
-		struct err *err);
 /** TRANSFER_BLOCK: let node @from of @lb copy what it has of @block to node @to of @lb. On failure
  *  *@ret_from_bad says that @from is out of reach, else @to is to blame. */
 int dtp_transfer(struct dfs *fs, const Hd__LocatedBlockProto *lb,

@@ -227,8 +227,7 @@ bool file_is_new(const struct dfs_file *f, uint64_t *ret_id, const char **ret_pa
 
 void file_drop(struct dfs_file *f)
 {
-	if (f->writer)
-		f->writer->ops->free(f->writer);
+	written_free(f->writer);
 	reader_free(f->reader);
 	free(f->new_path);
 	free(f);
@@ -324,12 +323,12 @@ DFS_API int dfs_seek(struct dfs_file *f, uint64_t offset, struct dfs_err *out)
 
 DFS_API uint64_t dfs_tell(struct dfs_file *f)
 {
-	return f->reader ? reader_tell(f->reader) : f->writer->ops->length(f->writer);
+	return f->reader ? reader_tell(f->reader) : written_length(f->writer);
 }
 
 DFS_API uint64_t dfs_length(struct dfs_file *f)
 {
-	return f->reader ? reader_length(f->reader) : f->writer->ops->length(f->writer);
+	return f->reader ? reader_length(f->reader) : written_length(f->writer);
 }
 
 DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struct dfs_err *out)
@@ -341,7 +340,7 @@ DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struc
 		return bad_handle(out, "writing");
 	f->new_id = 0;
 	err_reset(&err);
-	n = f->writer->ops->write(f->writer, buf, len, &err);
+	n = written_write(f->writer, buf, len, &err);
 	return n < 0 ? api_err(out, &err, (int)n) : n;
 }
 
@@ -354,7 +353,7 @@ static int flush_file(struct dfs_file *f, uint32_t flags, struct dfs_err *out)
 		return bad_handle(out, "writing");
 	f->new_id = 0;
 	err_reset(&err);
-	rc = f->writer->ops->flush(f->writer, flags, &err);
+	rc = written_flush(f->writer, flags, &err);
 	return api_err(out, &err, rc);
 }
 
@@ -382,7 +381,7 @@ DFS_API int dfs_close(struct dfs_file *f, struct dfs_err *out)
 		return 0;
 	err_reset(&err);
 	if (f->writer)
-		rc = f->writer->ops->close(f->writer, &err);
+		rc = written_close(f->writer, &err);
 	file_drop(f);
 	return api_err(out, &err, rc);
 }

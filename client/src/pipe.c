@@ -119,8 +119,21 @@ static int take_ack(struct pipe *p, const struct ack *a, int *ret_bad, struct er
 	return 0;
 }
 
+static void is_open(struct pipe *p)
+{
+	p->opening = false;
+	p->progress_ns = p->sent_ns = clock_mono_ns();
+}
+
 static int pump(struct pipe *p, int *ret_bad, struct err *err)
 {
+	if (p->opening) {
+		const int rc = p->ws->ops->opened(p->ws, &p->open_until_ns, ret_bad, err);
+
+		if (rc <= 0)
+			return rc < 0 ? rc : 1;
+		is_open(p);
+	}
 	/* after the ack of its last packet a node closes the connection; that is no failure */
 	while (!p->closing || pipe_in_flight(p)) {
 		const struct block_stream *ops = p->ws->ops;
@@ -170,6 +183,8 @@ uint64_t pipe_wait_deadline(const struct pipe *p, bool want_send)
 	const uint64_t give_up = p->progress_ns + patience_ns(p);
 	const uint64_t beat = p->sent_ns + keeper_beat_ns(p->fs);
 
+	if (p->opening)
+		return p->open_until_ns; /* when pipe_pump() gives up */
 	return beat < give_up && !want_send ? beat : give_up; /* a heartbeat would not get out either */
 }
 
@@ -177,6 +192,8 @@ int pipe_waited(struct pipe *p, bool want_send, struct err *err)
 {
 	const uint64_t patience = patience_ns(p);
 
+	if (p->opening)
+		return 0;
 	if (clock_mono_ns() < p->progress_ns + patience)
 		return want_send ? 0 : queue_heartbeat(p, err);
 	return err_set(err, -ETIMEDOUT, "the pipeline has not moved for %llu s",
@@ -233,10 +250,10 @@ static void log_pipeline(const struct pipe *p, const Hd__ExtendedBlockProto *blo
 		  block->generationstamp, nodes);
 }
 
-int pipe_open(struct pipe *p, const Hd__ExtendedBlockProto *block, enum dt_stage stage,
-	      uint64_t latest_gs, int *ret_bad, struct err *err)
+static struct write_setup setup_of(const struct pipe *p, const Hd__ExtendedBlockProto *block,
+				   enum dt_stage stage, uint64_t latest_gs)
 {
-	const struct write_setup setup = {
+	return (struct write_setup){
 		.lb = p->lb,
 		.block = block,
 		.stage = stage,
@@ -246,13 +263,35 @@ int pipe_open(struct pipe *p, const Hd__ExtendedBlockProto *block, enum dt_stage
 		.crc_type = p->crc_type,
 		.bpc = p->bpc,
 	};
+}
+
+int pipe_open(struct pipe *p, const Hd__ExtendedBlockProto *block, enum dt_stage stage,
+	      uint64_t latest_gs, int *ret_bad, struct err *err)
+{
+	const struct write_setup setup = setup_of(p, block, stage, latest_gs);
 	int rc = stream_open_write(p->fs, &setup, &p->ws, ret_bad, err);
 
 	if (rc == 0) {
-		p->progress_ns = p->sent_ns = clock_mono_ns();
+		is_open(p);
 		log_pipeline(p, block);
 	}
 	return rc;
+}
+
+int pipe_start(struct pipe *p, const Hd__ExtendedBlockProto *block, enum dt_stage stage,
+	       uint64_t latest_gs, int *ret_bad, struct err *err)
+{
+	const struct write_setup setup = setup_of(p, block, stage, latest_gs);
+	bool opened;
+	int rc = stream_start_write(p->fs, &setup, &p->ws, &opened, ret_bad, err);
+
+	if (rc < 0)
+		return rc;
+	is_open(p);
+	p->opening = !opened;
+	p->open_until_ns = p->progress_ns; /* until pipe_pump() has asked */
+	log_pipeline(p, block);
+	return 0;
 }
 
 void pipe_close_stream(struct pipe *p)
@@ -260,6 +299,7 @@ void pipe_close_stream(struct pipe *p)
 	if (p->ws)
 		p->ws->ops->close_write(p->ws);
 	p->ws = NULL;
+	p->opening = false;
 }
 
 /* ---- life ---- */

@@ -22,6 +22,8 @@ struct pipe {
 	struct dfs *fs; /* borrowed (outlives its files) */
 	Hd__LocatedBlockProto *lb; /* the writer's; the pipeline, NULL when there is no block */
 	struct wstream *ws;    /* owned; NULL when not open or broken */
+	bool opening;          /* ws is being set up, */
+	uint64_t open_until_ns; /* and has time until then */
 	enum crc_type crc_type;
 	uint32_t bpc;
 	bool closing;          /* the last packet was queued */
@@ -53,6 +55,11 @@ void pipe_close_stream(struct pipe *p);
 int pipe_open(struct pipe *p, const Hd__ExtendedBlockProto *block, enum dt_stage stage,
 	      uint64_t latest_gs, int *ret_bad, struct err *err);
 
+/** The same without waiting: packets may be queued at once, and pipe_pump() sends them when the pipeline is
+ *  set up, or tells of the failure. */
+int pipe_start(struct pipe *p, const Hd__ExtendedBlockProto *block, enum dt_stage stage,
+	       uint64_t latest_gs, int *ret_bad, struct err *err);
+
 /** A packet for @cap bytes from @offset on; it counts in the window. NULL: out of memory. */
 struct packet *pipe_new_packet(struct pipe *p, uint64_t offset, uint32_t cap);
 void pipe_drop_packet(struct pipe *p, struct packet *packet);
@@ -68,6 +75,12 @@ void pipe_requeue(struct pipe *p);
 static inline bool pipe_in_flight(const struct pipe *p)
 {
 	return !list_empty(&p->queue) || !list_empty(&p->unacked);
+}
+
+/** Is there something to wait for: set-up or acks? */
+static inline bool pipe_is_busy(const struct pipe *p)
+{
+	return p->opening || pipe_in_flight(p);
 }
 
 /** Everything that moves without waiting: acks in, packets out. 1 when something is left to send, 0,

@@ -47,21 +47,49 @@ int stream_check(struct dfs *fs, struct err *err)
 		       why.text);
 }
 
-int stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
+/* 1 set up, 0 only started, -errno. */
+static int begin_write(const struct block_stream *ops, struct dfs *fs, const struct write_setup *w,
+		       bool start, struct wstream **ret, int *ret_bad, struct err *err)
+{
+	if (start && ops->start_write)
+		return ops->start_write(fs, w, ret, err);
+	return ops->open_write(fs, w, ret, ret_bad, err) ?: 1;
+}
+
+static int open_write(struct dfs *fs, const struct write_setup *w, bool start, struct wstream **ret,
 		      int *ret_bad, struct err *err)
 {
 	int rc;
 
 	*ret_bad = 0;
 	if (want_rdma(fs, w->lb->locs[0])) {
-		rc = stream_rdma.open_write(fs, w, ret, ret_bad, err);
+		rc = begin_write(&stream_rdma, fs, w, start, ret, ret_bad, err);
 		if (rc != -ENOLINK)
 			return rc;
 		rc = fall_back(fs, w->lb->locs[0], err);
 		if (rc < 0)
 			return rc;
 	}
-	return stream_tcp.open_write(fs, w, ret, ret_bad, err);
+	return begin_write(&stream_tcp, fs, w, start, ret, ret_bad, err);
+}
+
+int stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
+		      int *ret_bad, struct err *err)
+{
+	const int rc = open_write(fs, w, false, ret, ret_bad, err);
+
+	return rc < 0 ? rc : 0;
+}
+
+int stream_start_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
+		       bool *ret_opened, int *ret_bad, struct err *err)
+{
+	const int rc = open_write(fs, w, true, ret, ret_bad, err);
+
+	if (rc < 0)
+		return rc;
+	*ret_opened = rc > 0;
+	return 0;
 }
 
 static int open_read(struct dfs *fs, const struct read_setup *r, bool start, struct rstream **ret,

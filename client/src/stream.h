@@ -12,7 +12,7 @@
  * during open only. A packet given to send() belongs to the writer again as soon as the stream is
  * closed, or when its ack has been returned.
  * Threading: a stream has one user at a time. Nothing here blocks except open, read, wait and
- * close, each until a deadline. One thread serves many read streams by start, try_read and poll().
+ * close, each until a deadline. One thread serves many streams by start, try_read or send, and poll().
  * Source: hdfs-wire 5.4, 5.5, 5.6.
  */
 #include <poll.h>
@@ -64,6 +64,13 @@ struct block_stream {
 	/** Set the pipeline up. On failure *@ret_bad is the index of the node to blame. */
 	int (*open_write)(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
 			  int *ret_bad, struct err *err);
+	/** As open_write, but nothing is waited for: opened() tells how it goes, and w->lb must be there until it
+	 *  has. NULL: there is none, open_write is quick. */
+	int (*start_write)(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
+			   struct err *err);
+	/** 1 the pipeline is set up; 0 not yet: when what poll_write() names has news, or *@ret_until_ns
+	 *  has come, ask again; -errno and the node to blame. */
+	int (*opened)(struct wstream *s, uint64_t *ret_until_ns, int *ret_bad, struct err *err);
 	/** Hand over a sealed packet. 1 taken whole, 0 no room now (offer the same one again). */
 	int (*send)(struct wstream *s, struct packet *p, struct err *err);
 	/** 1 and an ack, 0 none now. Acks come in the order of the packets. */
@@ -108,6 +115,9 @@ int stream_check(struct dfs *fs, struct err *err);
 /** As the functions of the same name above, by the best transport for the node. */
 int stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
 		      int *ret_bad, struct err *err);
+/** *@ret_opened: it is set up already. Else opened() is to be asked before anything else. */
+int stream_start_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
+		       bool *ret_opened, int *ret_bad, struct err *err);
 int stream_open_read(struct dfs *fs, const struct read_setup *r, struct rstream **ret,
 		     struct err *err);
 int stream_start_read(struct dfs *fs, const struct read_setup *r, struct rstream **ret,

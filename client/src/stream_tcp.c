@@ -11,38 +11,95 @@
 #include "common/wire/dt.h"
 #include "common/wire/pb.h"
 
+enum tcp_w_phase {
+	TCPW_CONNECT, /* until the socket is writable */
+	TCPW_ASK,     /* the operation is on its way out */
+	TCPW_ANSWER,  /* that of the first node is awaited, who has asked all others */
+	TCPW_OPEN,
+};
+
 struct tcp_w {
 	struct wstream base;
 	struct dfs *fs;    /* borrowed (outlives its files) */
 	struct sock *sock; /* owned */
 	size_t nodes;
+	/* until it is open */
+	enum tcp_w_phase phase;
+	const Hd__LocatedBlockProto *lb; /* borrowed */
+	struct net_addr addr;
+	uint64_t until_ns; /* of this phase */
+	uint8_t *op;       /* owned; the operation, until it is sent */
+	size_t op_len, op_sent;
 };
 
-static int send_write_op(struct tcp_w *t, const struct write_setup *w, uint64_t deadline_ns,
-			 struct err *err)
-{
-	struct dtp_write op;
+/* ---- set-up: each step 1 done, 0 not now, -errno ---- */
 
-	dtp_write_init(&op, t->fs, w);
-	return dtp_send_op(t->sock, DT_WRITE_BLOCK, &op.op.base, deadline_ns, err);
+static int do_connect(struct tcp_w *t, struct err *err)
+{
+	int rc = sock_connected(t->sock, &t->addr, err);
+
+	if (rc == 0 && clock_mono_ns() >= t->until_ns)
+		rc = err_set(err, -ETIMEDOUT, "cannot connect to data node %s: no answer within %u ms",
+			     t->sock->peer, t->fs->set.connect_timeout_ms);
+	if (rc < 0) {
+		err_prefix(err, "data node, address from the NameNode");
+		return err_cure(err, "is it up? see dfs admin report");
+	}
+	if (rc > 0) {
+		t->phase = TCPW_ASK;
+		t->until_ns = clock_mono_ns() + stream_timeout_ns(t->fs, t->nodes);
+	}
+	return rc;
 }
 
-static int setup_pipeline(struct tcp_w *t, const struct write_setup *w, int *ret_bad,
-			  struct err *err)
+static int do_ask(struct tcp_w *t, struct err *err)
 {
-	const uint64_t deadline = clock_mono_ns() + stream_timeout_ns(t->fs, t->nodes);
-	Hd__BlockOpResponseProto *reply = NULL;
-	int rc = send_write_op(t, w, deadline, err);
+	struct iovec iov = {t->op + t->op_sent, t->op_len - t->op_sent};
+	ssize_t n = sock_try_send(t->sock, &iov, 1, err);
 
-	if (rc == 0)
-		rc = dtp_recv_reply(t->sock, deadline, &reply, err);
+	if (n <= 0)
+		return (int)n;
+	t->op_sent += (size_t)n;
+	if (t->op_sent < t->op_len)
+		return 0;
+	free(t->op);
+	t->op = NULL;
+	t->phase = TCPW_ANSWER;
+	return 1;
+}
+
+static int do_answer(struct tcp_w *t, int *ret_bad, struct err *err)
+{
+	Hd__BlockOpResponseProto *reply = NULL;
+	int rc = dtp_try_reply(t->sock, &reply, err);
+
 	if (reply && rc < 0) {
-		*ret_bad = dtp_bad_link(w->lb, reply->firstbadlink);
+		*ret_bad = dtp_bad_link(t->lb, reply->firstbadlink);
 		if (reply->firstbadlink && *reply->firstbadlink)
 			err_prefix(err, "data node %.64s is out of reach for its predecessor",
 				   reply->firstbadlink);
 	}
 	pb_free(reply);
+	if (rc > 0)
+		t->phase = TCPW_OPEN;
+	return rc;
+}
+
+static int tcp_opened(struct wstream *s, uint64_t *ret_until_ns, int *ret_bad, struct err *err)
+{
+	struct tcp_w *t = container_of(s, struct tcp_w, base);
+	int rc = 1;
+
+	*ret_bad = 0;
+	if (t->phase == TCPW_CONNECT)
+		rc = do_connect(t, err);
+	if (rc > 0 && t->phase == TCPW_ASK)
+		rc = do_ask(t, err);
+	if (rc > 0 && t->phase == TCPW_ANSWER)
+		rc = do_answer(t, ret_bad, err);
+	if (rc == 0 && clock_mono_ns() >= t->until_ns)
+		rc = err_set(err, -ETIMEDOUT, "data node %s does not answer in time", t->sock->peer);
+	*ret_until_ns = t->until_ns;
 	return rc;
 }
 
@@ -51,24 +108,32 @@ static void tcp_close_write(struct wstream *s)
 	struct tcp_w *t = container_of(s, struct tcp_w, base);
 
 	sock_close(t->sock);
+	free(t->op);
 	free(t);
 }
 
-static int tcp_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
-			  int *ret_bad, struct err *err)
+static int tcp_start_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
+			   struct err *err)
 {
 	struct tcp_w *t = calloc(1, sizeof(*t));
+	struct dtp_write op;
 	int rc;
 
-	*ret_bad = 0;
 	if (!t)
 		return err_set(err, -ENOMEM, "out of memory for a block");
 	t->base.ops = &stream_tcp;
 	t->fs = fs;
+	t->lb = w->lb;
 	t->nodes = w->lb->n_locs;
-	rc = dtp_connect(fs, w->lb->locs[0]->id, true, &t->sock, err);
-	if (rc == 0)
-		rc = setup_pipeline(t, w, ret_bad, err);
+	t->until_ns = clock_mono_ns() + fs->set.connect_timeout_ms * NS_PER_MS;
+	rc = node_addr(w->lb->locs[0]->id, fs->set.use_hostname, false, &t->addr, err);
+	if (rc == 0) {
+		dtp_write_init(&op, fs, w);
+		rc = dt_op_encode(DT_WRITE_BLOCK, &op.op.base, &t->op, &t->op_len);
+		if (rc < 0)
+			err_set(err, rc, "out of memory for a request");
+	}
+	rc = rc ?: sock_start(&t->addr, &t->sock, err);
 	if (rc < 0) {
 		tcp_close_write(&t->base);
 		return rc;
@@ -76,6 +141,33 @@ static int tcp_open_write(struct dfs *fs, const struct write_setup *w, struct ws
 	*ret = &t->base;
 	return 0;
 }
+
+static int tcp_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
+			  int *ret_bad, struct err *err)
+{
+	struct wstream *s;
+	int rc = tcp_start_write(fs, w, &s, err);
+	uint64_t until;
+
+	*ret_bad = 0;
+	if (rc < 0)
+		return rc;
+	while ((rc = tcp_opened(s, &until, ret_bad, err)) == 0) {
+		const struct tcp_w *t = container_of(s, struct tcp_w, base);
+
+		rc = sock_wait(t->sock, t->phase == TCPW_ANSWER ? POLLIN : POLLOUT, until, err);
+		if (rc < 0)
+			break;
+	}
+	if (rc < 0) {
+		tcp_close_write(s);
+		return rc;
+	}
+	*ret = s;
+	return 0;
+}
+
+/* ---- packets and acks ---- */
 
 static int tcp_send(struct wstream *s, struct packet *p, struct err *err)
 {
@@ -135,6 +227,8 @@ static int tcp_poll_write(struct wstream *s, bool want_send, struct pollfd *ret)
 	struct tcp_w *t = container_of(s, struct tcp_w, base);
 
 	*ret = (struct pollfd){.fd = t->sock->fd, .events = want_send ? POLLIN | POLLOUT : POLLIN};
+	if (t->phase != TCPW_OPEN)
+		ret->events = t->phase == TCPW_ANSWER ? POLLIN : POLLOUT;
 	return 0;
 }
 
@@ -142,6 +236,8 @@ const struct block_stream stream_tcp = {
 	.name = "tcp",
 	.counter = 0,
 	.open_write = tcp_open_write,
+	.start_write = tcp_start_write,
+	.opened = tcp_opened,
 	.send = tcp_send,
 	.next_ack = tcp_next_ack,
 	.wait = tcp_wait,

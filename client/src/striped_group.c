@@ -79,7 +79,7 @@ static int pump_all(struct striped_writer *w, bool all, uint32_t *ret_want, stru
 
 		/* acks alone can wait until somebody waits for them */
 		if (!has_stream(w, u) ||
-		    !(all ? pipe_in_flight(p) || p->pending_rc : !list_empty(&p->queue)))
+		    !(all ? pipe_is_busy(p) || p->pending_rc : !list_empty(&p->queue)))
 			continue;
 		rc = pipe_pump(p, &bad, err);
 		if (rc < 0)
@@ -106,11 +106,11 @@ static int gather(struct striped_writer *w, uint32_t want, struct pollfd *fds, u
 
 		if (!has_stream(w, u))
 			continue;
-		until = pipe_in_flight(p) ? pipe_wait_deadline(p, send)
-					  : p->sent_ns + keeper_beat_ns(w->f.fs);
+		until = pipe_is_busy(p) ? pipe_wait_deadline(p, send)
+					: p->sent_ns + keeper_beat_ns(w->f.fs);
 		if (until < *ret_deadline)
 			*ret_deadline = until;
-		if (!pipe_in_flight(p))
+		if (!pipe_is_busy(p))
 			continue;
 		if (p->ws->ops->poll_write(p->ws, send, &fds[n]) != 0)
 			return -1;
@@ -131,7 +131,7 @@ static int nothing_came(struct striped_writer *w, uint32_t want, struct err *err
 
 		if (!has_stream(w, u))
 			continue;
-		if (!pipe_in_flight(p))
+		if (!pipe_is_busy(p))
 			pipe_keep_alive(p, now);
 		else if (now >= pipe_wait_deadline(p, send) && pipe_waited(p, send, err) < 0)
 			rc = lose(w, u, err);
@@ -155,10 +155,10 @@ static int wait_for_some(struct striped_writer *w, uint32_t want, struct err *er
 	return nothing_came(w, want, err); /* one unit may be silent while others talk */
 }
 
-static bool any_in_flight(const struct striped_writer *w)
+static bool any_busy(const struct striped_writer *w)
 {
 	for (unsigned u = 0; u < striped_units(w); u++)
-		if (has_stream(w, u) && pipe_in_flight(&w->unit[u].pipe))
+		if (has_stream(w, u) && pipe_is_busy(&w->unit[u].pipe))
 			return true;
 	return false;
 }
@@ -168,7 +168,7 @@ int striped_turn(struct striped_writer *w, bool wait, struct err *err)
 	uint32_t want;
 	int rc = pump_all(w, wait, &want, err);
 
-	if (rc == 0 && wait && any_in_flight(w))
+	if (rc == 0 && wait && any_busy(w))
 		rc = wait_for_some(w, want, err);
 	return rc;
 }
@@ -178,15 +178,33 @@ int striped_drain(struct striped_writer *w, struct err *err)
 	uint32_t want;
 	int rc = pump_all(w, true, &want, err);
 
-	while (rc == 0 && any_in_flight(w)) {
+	while (rc == 0 && any_busy(w)) {
 		rc = wait_for_some(w, want, err);
 		rc = rc ?: pump_all(w, true, &want, err);
 	}
 	return rc;
 }
 
+static bool any_opening(const struct striped_writer *w)
+{
+	for (unsigned u = 0; u < striped_units(w); u++)
+		if (has_stream(w, u) && w->unit[u].pipe.opening)
+			return true;
+	return false;
+}
+
+int striped_await_opened(struct striped_writer *w, struct err *err)
+{
+	int rc = 0;
+
+	while (rc == 0 && any_opening(w))
+		rc = striped_turn(w, true, err);
+	return rc;
+}
+
 /* ---- streams ---- */
 
+/* Only begun: units are set up side by side, and packets wait in their pipes. */
 static int open_unit(struct striped_writer *w, unsigned u, enum dt_stage stage, uint64_t latest_gs,
 		     struct err *err)
 {
@@ -196,7 +214,7 @@ static int open_unit(struct striped_writer *w, unsigned u, enum dt_stage stage, 
 
 	b.blockid = (uint64_t)ec_id_of(w->group.id, u);
 	p->lb = &w->group.unit[u].lb;
-	rc = pipe_open(p, &b, stage, latest_gs, &bad, err);
+	rc = pipe_start(p, &b, stage, latest_gs, &bad, err);
 	return rc < 0 ? lose(w, u, err) : 0;
 }
 
@@ -216,12 +234,24 @@ int striped_queue(struct striped_writer *w, unsigned u, struct packet *packet, s
 
 /* ---- repair, hdfs-wire 7.5 and 8.1 ---- */
 
-/* The nodes want to see the tokens of the new stamp; they come by unit, whoever is left. */
+static bool are_empty(Hc__TokenProto *const *tokens, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (tokens[i]->identifier.len)
+			return false;
+	return true;
+}
+
+/* The nodes want to see the tokens of the new stamp; they come by unit, whoever is left. Of a group that began with
+ * fewer nodes than units Apache's NameNode, when it gives no tokens, names all units beside as many empty ones as there
+ * were nodes. */
 static int take_tokens(struct striped_writer *w, const Hd__LocatedBlockProto *m, struct err *err)
 {
 	const size_t n = m->has_blockindices ? m->blockindices.len : 0;
 
-	if (m->n_blocktokens && m->n_blocktokens != n)
+	if (m->n_blocktokens != n && are_empty(m->blocktokens, m->n_blocktokens))
+		return 0;
+	if (m->n_blocktokens != n)
 		return err_set(err, -EPROTO, "the NameNode sent %zu tokens for %zu units",
 			       m->n_blocktokens, n);
 	for (size_t i = 0; i < m->n_blocktokens; i++)
@@ -259,7 +289,7 @@ static int reopen_all(struct striped_writer *w, struct err *err)
 		pipe_close_stream(&w->unit[u].pipe);
 		rc = open_unit(w, u, DT_SETUP_STREAMING_RECOVERY, gs, err);
 	}
-	return rc;
+	return rc ?: striped_await_opened(w, err);
 }
 
 /* Nodes by unit; a lost unit's place is empty. */

@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-#include "common/base/clock.h"
 #include "common/wire/pb.h"
 
 #define WINDOW_MIN 4u                      /* packets of a unit */
@@ -11,6 +10,11 @@
 #define STRIPED_PACKET_BYTES (128u << 10)  /* a packet's payload is at least so long, if cells are */
 
 /* ---- rows ---- */
+
+static struct striped_writer *writer_of(struct written *f)
+{
+	return container_of(f, struct striped_writer, f);
+}
 
 static uint64_t row_bytes(const struct striped_writer *w)
 {
@@ -163,8 +167,9 @@ static int end_row(struct striped_writer *w, struct err *err)
 	return rc;
 }
 
-static ssize_t write_some(struct striped_writer *w, const void *buf, size_t len, struct err *err)
+static ssize_t do_write_some(struct written *f, const void *buf, size_t len, struct err *err)
 {
+	struct striped_writer *w = writer_of(f);
 	struct ec_place at;
 	struct packet *cur;
 	uint32_t column;
@@ -185,8 +190,10 @@ static ssize_t write_some(struct striped_writer *w, const void *buf, size_t len,
 	if (cur->len < column_len(w, column))
 		return (ssize_t)n;
 	rc = push_cur(w, at.unit, column, err);
-	if (rc == 0 && at.unit == w->policy.k - 1u)
+	if (rc == 0 && at.unit == w->policy.k - 1u) {
 		rc = code_column(w, at.at / w->policy.cell * w->policy.cell, column, err);
+		rc = rc ?: striped_await_opened(w, err);
+	}
 	rc = rc ?: striped_turn(w, false, err);
 	if (rc == 0 && w->offset % row_bytes(w) == 0)
 		rc = end_row(w, err);
@@ -195,64 +202,22 @@ static ssize_t write_some(struct striped_writer *w, const void *buf, size_t len,
 
 /* ---- entry points ---- */
 
-static void enter(struct striped_writer *w)
-{
-	const uint64_t now = clock_mono_ns();
-
-	pthread_mutex_lock(&w->lock);
-	for (unsigned u = 0; u < striped_units(w); u++)
-		w->unit[u].pipe.progress_ns = now; /* patience counts from here */
-}
-
-/* The first failure is kept and ends everything. */
-static int fail(struct striped_writer *w, int rc, struct err *err)
-{
-	if (w->rc == 0) {
-		err_prefix(err, "%.200s", w->f.path);
-		w->rc = rc;
-		w->err = *err;
-	}
-	return rc;
-}
-
-static struct striped_writer *writer_of(struct written *f)
-{
-	return container_of(f, struct striped_writer, f);
-}
-
-static ssize_t do_write(struct written *f, const void *buf, size_t len, struct err *err)
+static void do_enter(struct written *f, uint64_t now_ns)
 {
 	struct striped_writer *w = writer_of(f);
-	const uint8_t *p = buf;
-	size_t left = len;
-	ssize_t n = 0;
 
-	enter(w);
-	if (w->rc < 0) {
-		*err = w->err;
-		n = w->rc;
-	}
-	while (n >= 0 && left > 0) {
-		n = write_some(w, p, left, err);
-		if (n < 0) {
-			fail(w, (int)n, err);
-			break;
-		}
-		p += n;
-		left -= (size_t)n;
-		w->written += (uint64_t)n;
-	}
-	pthread_mutex_unlock(&w->lock);
-	return n < 0 ? n : (ssize_t)len;
+	for (unsigned u = 0; u < striped_units(w); u++)
+		w->unit[u].pipe.progress_ns = now_ns;
 }
 
 /* What was written is durable, and known to the NameNode, once its group is finished and committed:
  * docs/design/ec-sync.md. What follows goes to a new group. */
-static int flush_locked(struct striped_writer *w, uint32_t flags, struct err *err)
+static int do_flush(struct written *f, uint32_t flags, struct err *err)
 {
+	struct striped_writer *w = writer_of(f);
 	int rc = 0;
 
-	if (w->f.fs->set.ec_flush == EC_FLUSH_IGNORE)
+	if (f->fs->set.ec_flush == EC_FLUSH_IGNORE)
 		return 0;
 	if (w->lb)
 		rc = finish_group(w, flags & DFS_SYNC_DISK, err);
@@ -261,69 +226,22 @@ static int flush_locked(struct striped_writer *w, uint32_t flags, struct err *er
 	return rc;
 }
 
-static int do_flush(struct written *f, uint32_t flags, struct err *err)
-{
-	struct striped_writer *w = writer_of(f);
-	int rc;
-
-	enter(w);
-	rc = w->rc;
-	if (rc < 0)
-		*err = w->err;
-	else
-		rc = flush_locked(w, flags, err);
-	if (rc < 0)
-		fail(w, rc, err);
-	pthread_mutex_unlock(&w->lock);
-	return rc;
-}
-
-static int close_locked(struct striped_writer *w, struct err *err)
-{
-	int rc = w->lb ? finish_group(w, false, err) : 0;
-
-	if (rc == 0 && w->parked)
-		return written_release(&w->f, err);
-	return rc ?: written_complete(&w->f, err);
-}
-
 static int do_close(struct written *f, struct err *err)
 {
 	struct striped_writer *w = writer_of(f);
-	int rc;
+	int rc = w->lb ? finish_group(w, false, err) : 0;
 
-	enter(w);
-	rc = w->rc;
-	if (rc < 0)
-		*err = w->err;
-	else
-		rc = close_locked(w, err);
-	if (rc < 0)
-		fail(w, rc, err);
-	pthread_mutex_unlock(&w->lock);
-	return rc;
+	if (rc == 0 && w->parked)
+		return written_release(f, err);
+	return rc ?: written_complete(f, err);
 }
 
-static uint64_t do_length(struct written *f)
+static void do_keep_alive(struct written *f, uint64_t now_ns)
 {
 	struct striped_writer *w = writer_of(f);
-	uint64_t n;
 
-	pthread_mutex_lock(&w->lock);
-	n = w->written;
-	pthread_mutex_unlock(&w->lock);
-	return n;
-}
-
-static void keep_alive(struct kept *kept, uint64_t now_ns)
-{
-	struct striped_writer *w = container_of(kept, struct striped_writer, kept);
-
-	if (pthread_mutex_trylock(&w->lock) != 0)
-		return; /* somebody is at work there */
-	for (unsigned u = 0; w->rc == 0 && u < striped_units(w); u++)
+	for (unsigned u = 0; u < striped_units(w); u++)
 		pipe_keep_alive(&w->unit[u].pipe, now_ns);
-	pthread_mutex_unlock(&w->lock);
 }
 
 /* ---- life ---- */
@@ -332,7 +250,7 @@ static void do_free(struct written *f)
 {
 	struct striped_writer *w = writer_of(f);
 
-	keeper_remove(f->fs, &w->kept);
+	keeper_remove(f->fs, &f->kept);
 	for (unsigned u = 0; u < striped_units(w); u++) {
 		if (w->unit[u].cur)
 			pipe_drop_packet(&w->unit[u].pipe, w->unit[u].cur);
@@ -346,16 +264,16 @@ static void do_free(struct written *f)
 	free(w->row);
 	ec_coder_free(w->coder);
 	written_fini(f);
-	pthread_mutex_destroy(&w->lock);
 	free(w);
 }
 
 static const struct write_ops striped_ops = {
-	.write = do_write,
+	.enter = do_enter,
+	.write_some = do_write_some,
 	.flush = do_flush,
 	.close = do_close,
+	.keep_alive = do_keep_alive,
 	.free = do_free,
-	.length = do_length,
 };
 
 /* Cells are cut into packets of equal size as far as that goes: fewer, longer ones than a contiguous
@@ -401,8 +319,6 @@ int striped_writer_new(struct dfs *fs, const char *path, const struct striped_op
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return err_set(err, -ENOMEM, "out of memory for a file");
-	kept_init(&w->kept, keep_alive);
-	pthread_mutex_init(&w->lock, NULL);
 	w->policy = o->policy;
 	w->block_size = o->block_size;
 	w->unit_max = o->block_size - o->block_size % o->policy.cell;
@@ -412,7 +328,6 @@ int striped_writer_new(struct dfs *fs, const char *path, const struct striped_op
 	if (rc == 0 && set_sizes(w, &fs->set, o->bpc) < 0)
 		rc = err_set(err, -ENOMEM, "out of memory for a file");
 	rc = rc ?: ec_coder_new(&w->policy, &w->coder, err);
-	rc = rc ?: keeper_add(fs, &w->kept, err);
 	if (rc < 0) {
 		do_free(&w->f);
 		return rc;
@@ -426,14 +341,14 @@ int striped_writer_reopen(struct striped_writer *w, Hd__LocatedBlockProto *lb, u
 {
 	int rc = 0;
 
-	pthread_mutex_lock(&w->lock);
-	w->written = w->file_done = length;
+	pthread_mutex_lock(&w->f.lock);
+	w->f.length = w->file_done = length;
 	if (lb) { /* closed, whatever its length: the first byte asks for the group behind it */
 		rc = written_set_block(&w->f, lb->b, err);
 		w->f.has_block = rc == 0;
 		w->f.block_len = lb->b->numbytes;
 	}
 	pb_free(lb);
-	pthread_mutex_unlock(&w->lock);
+	pthread_mutex_unlock(&w->f.lock);
 	return rc;
 }

@@ -21,14 +21,15 @@
  * to m units may fail and every byte is there. At the end of the row the others are drained, and the
  * group gets a new stamp with an empty place for each lost unit, so that what the lost nodes hold is
  * stale (striped_group.c). The next group is asked for on other nodes.
+ * Units are set up side by side: each when its first packet is there, which waits in its pipe meanwhile;
+ * when the first parity is coded all are waited for, so that a writer that pauses leaves nothing half done.
  * A flush ends the group (docs/design/ec-sync.md).
  * Ownership: as the contiguous writer's: packets belong to the pool, the units' pipes and `row`.
- * Threading: `lock` serialises everything but keeper_add()/keeper_remove().
+ * Threading: as written.h says; the lock is the file's.
  * Units: offsets in the group unless "file" or "unit" is in the name.
  * Source: hdfs-wire 7.2 to 7.5, 8.1; Hadoop 3.4.2 DFSStripedOutputStream.
  */
 #include "client/src/group.h"
-#include "client/src/keeper.h"
 #include "client/src/pipe.h"
 #include "client/src/written.h"
 #include "common/erasure/coder.h"
@@ -40,8 +41,6 @@ struct striped_unit {
 };
 
 struct striped_writer {
-	struct kept kept; /* on the keeper's list */
-	pthread_mutex_t lock;
 	struct written f; /* the file and its current group, for the NameNode */
 	struct ec_policy policy;
 	struct ec_coder *coder; /* owned */
@@ -64,9 +63,6 @@ struct striped_writer {
 	struct packet **row;    /* owned; [k][columns], packets held for the parity of this row */
 
 	uint64_t file_done;     /* bytes in finished groups */
-	uint64_t written;       /* bytes accepted from the caller */
-	int rc;                 /* first failure; final */
-	struct err err;         /* and its sentence */
 };
 
 struct striped_opts {
@@ -104,6 +100,8 @@ int striped_group_open(struct striped_writer *w, struct err *err);
 int striped_queue(struct striped_writer *w, unsigned u, struct packet *p, struct err *err);
 /** One turn of all pipes: acks in, packets out, and with @wait until one of them can move. */
 int striped_turn(struct striped_writer *w, bool wait, struct err *err);
+/** Until the units whose set-up was begun are set up, or lost. */
+int striped_await_opened(struct striped_writer *w, struct err *err);
 /** Until everything queued is acknowledged by the units that are left. */
 int striped_drain(struct striped_writer *w, struct err *err);
 /** Tell the NameNode and the other nodes about units that failed, if there are any untold. All bytes

@@ -27,6 +27,7 @@
 #define GROUP (K * BLOCK)
 #define GROUPS_MAX 32
 #define NODES 12
+#define SETUP_ASKS 3 /* how often a stream is asked until it is set up */
 #define SIZE_MAX_HERE (2 * GROUP + ROW + 100000)
 
 enum when { NEVER, AT_OPEN, AT_PACKET, AT_LAST, AT_REOPEN };
@@ -64,6 +65,8 @@ struct fake_stream {
 	unsigned group, unit, packets;
 	struct ack ack[64];
 	unsigned acks, taken;
+	unsigned asked; /* whether it is set up */
+	bool refuses;
 };
 
 /* ---- streams ---- */
@@ -77,6 +80,7 @@ static int fake_send(struct wstream *ws, struct packet *p, struct err *err)
 {
 	struct fake_stream *s = container_of(ws, struct fake_stream, base);
 
+	assert_true(s->asked >= SETUP_ASKS && !s->refuses);
 	if (fails(s, p->last ? AT_LAST : AT_PACKET) && (p->last || s->packets == 1))
 		return err_set(err, -ECONNRESET, "it died");
 	assert_int_equal(p->crc_len, crc_bytes(CRC_CRC32C, p->len, 512));
@@ -100,6 +104,18 @@ static int fake_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
 	return 1;
 }
 
+/* Takes its time. */
+static int fake_opened(struct wstream *ws, uint64_t *ret_until_ns, int *ret_bad, struct err *err)
+{
+	struct fake_stream *s = container_of(ws, struct fake_stream, base);
+
+	*ret_until_ns = UINT64_MAX;
+	*ret_bad = 0;
+	if (++s->asked < SETUP_ASKS)
+		return 0;
+	return s->refuses ? err_set(err, -ECONNREFUSED, "nobody is there") : 1;
+}
+
 static int fake_poll(struct wstream *ws, bool want_send, struct pollfd *ret)
 {
 	(void)ws;
@@ -114,16 +130,17 @@ static void fake_close(struct wstream *ws)
 }
 
 static const struct block_stream fake_stream = {
+	.opened = fake_opened,
 	.send = fake_send,
 	.next_ack = fake_next_ack,
 	.poll_write = fake_poll,
 	.close_write = fake_close,
 };
 
-int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
-			     int *ret_bad, struct err *err);
-int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
-			     int *ret_bad, struct err *err)
+int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
+			      bool *ret_opened, int *ret_bad, struct err *err);
+int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
+			      bool *ret_opened, int *ret_bad, struct err *err)
 {
 	struct fake_stream *s = calloc(1, sizeof(*s));
 
@@ -148,11 +165,16 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 	}
 	*ret_bad = 0;
 	if (fails(s, s->u->opened ? NEVER : AT_OPEN) || (s->u->opened && nn.reopen_fail & 1u << s->unit)) {
-		free(s);
-		return err_set(err, -ECONNREFUSED, "nobody is there");
-	}
-	if (s->u->opened++)
+		if (s->unit % 2) { /* half of them fail at once */
+			free(s);
+			return err_set(err, -ECONNREFUSED, "nobody is there");
+		}
+		s->refuses = true;
+	} else if (s->u->opened++) {
 		s->u->stamp = w->latest_gs;
+	}
+	*ret_opened = s->unit == 0 && !s->refuses; /* RDMA */
+	s->asked = *ret_opened ? SETUP_ASKS : 0;
 	*ret = &s->base;
 	return 0;
 }
@@ -282,6 +304,8 @@ static void new_stamp(const Hd__UpdateBlockForPipelineRequestProto *q, void *ret
 	f.b.generationstamp = nn.next_stamp++;
 	f.b.blockid = q->block->blockid;
 	add_tokens(&f, UNITS);
+	for (unsigned u = 0; u < UNITS; u++) /* as 3.4.2 answers when the group began with fewer nodes */
+		f.lb.n_blocktokens -= !nn.unit[nn.groups - 1][u].data;
 	m.block = &f.lb;
 	answer(&hd__update_block_for_pipeline_response_proto__descriptor, &m, ret);
 }
@@ -412,19 +436,19 @@ static int put_flushed(uint64_t len, unsigned flush, struct err *err)
 	for (uint64_t piece = 1; at < len && n >= 0; piece = piece * 3 % 777777 + 1) {
 		const uint64_t left = len - at;
 
-		n = w->f.ops->write(&w->f, content + at, piece < left ? piece : left, err);
+		n = written_write(&w->f, content + at, piece < left ? piece : left, err);
 		at += n > 0 ? (uint64_t)n : 0;
-		if (flush && n > 0 && ++pieces % flush == 0 && w->f.ops->flush(&w->f, DFS_SYNC_DISK, err) < 0)
+		if (flush && n > 0 && ++pieces % flush == 0 && written_flush(&w->f, DFS_SYNC_DISK, err) < 0)
 			n = -1;
 		if (flush && n > 0 && pieces % flush == 0) {
 			assert_true(nn.parked);
 			assert_int_equal(sum_of_groups(), at); /* committed, all of it */
 		}
 	}
-	rc = n < 0 ? (int)n : w->f.ops->close(&w->f, err);
+	rc = n < 0 ? (int)n : written_close(&w->f, err);
 	if (rc == 0)
-		assert_int_equal(w->f.ops->length(&w->f), len);
-	w->f.ops->free(&w->f);
+		assert_int_equal(written_length(&w->f), len);
+	written_free(&w->f);
 	packet_pool_fini(&fs.packets);
 	return rc;
 }
@@ -586,6 +610,11 @@ static void too_few_nodes_leave_units_out(void **state)
 		judge(ROW + 1, missing == 1 ? 1 << 4 : 3 << 3);
 		assert_int_equal(nn.updates, 0); /* the NameNode knows */
 	}
+	begin(1, AT_PACKET); /* and one more fails: the new stamp comes with fewer tokens than units */
+	nn.nodes = UNITS - 1;
+	assert_int_equal(put(ROW + CELL, &err), 0);
+	judge(ROW + CELL, 1 | 1 << 4);
+	assert_int_equal(nn.holes, 1 | 1 << 4);
 	begin(1, AT_PACKET);
 	nn.nodes = UNITS - M;
 	assert_int_equal(put(ROW + CELL, &err), -EIO);

@@ -3,7 +3,11 @@
 
 #include <stdlib.h>
 
-#include "common/base/clock.h"
+
+static struct writer *writer_of(struct written *f)
+{
+	return container_of(f, struct writer, f);
+}
 
 /* Where a packet starts: the chunk that holds the end of what was queued. After a flush inside a
  * chunk the next packet repeats that chunk's beginning, hdfs-wire 5.6. */
@@ -115,8 +119,9 @@ static int push_cur(struct writer *w, bool sync, struct err *err)
 	return 0;
 }
 
-static ssize_t write_some(struct writer *w, const void *buf, size_t len, struct err *err)
+static ssize_t do_write_some(struct written *f, const void *buf, size_t len, struct err *err)
 {
+	struct writer *w = writer_of(f);
 	size_t n;
 	int rc = need_cur(w, err);
 
@@ -134,51 +139,14 @@ static ssize_t write_some(struct writer *w, const void *buf, size_t len, struct 
 
 /* ---- entry points ---- */
 
-static void enter(struct writer *w)
+static void do_enter(struct written *f, uint64_t now_ns)
 {
-	pthread_mutex_lock(&w->lock);
-	w->pipe.progress_ns = clock_mono_ns(); /* patience counts from here */
+	writer_of(f)->pipe.progress_ns = now_ns;
 }
 
-/* The first failure is kept and ends everything. */
-static int fail(struct writer *w, int rc, struct err *err)
+static int do_flush(struct written *f, uint32_t flags, struct err *err)
 {
-	if (w->rc == 0) {
-		err_prefix(err, "%.200s", w->f.path);
-		w->rc = rc;
-		w->err = *err;
-	}
-	return rc;
-}
-
-static ssize_t do_write(struct written *f, const void *buf, size_t len, struct err *err)
-{
-	struct writer *w = container_of(f, struct writer, f);
-	const uint8_t *p = buf;
-	size_t left = len;
-	ssize_t n = 0;
-
-	enter(w);
-	if (w->rc < 0) {
-		*err = w->err;
-		n = w->rc;
-	}
-	while (n >= 0 && left > 0) {
-		n = write_some(w, p, left, err);
-		if (n < 0) {
-			fail(w, (int)n, err);
-			break;
-		}
-		p += n;
-		left -= (size_t)n;
-		w->written += (uint64_t)n;
-	}
-	pthread_mutex_unlock(&w->lock);
-	return n < 0 ? n : (ssize_t)len;
-}
-
-static int flush_locked(struct writer *w, uint32_t flags, struct err *err)
-{
+	struct writer *w = writer_of(f);
 	const bool sync = flags & DFS_SYNC_DISK;
 	int rc = 0;
 
@@ -199,71 +167,20 @@ static int flush_locked(struct writer *w, uint32_t flags, struct err *err)
 	return rc ?: writer_persist(w, err);
 }
 
-static int do_flush(struct written *f, uint32_t flags, struct err *err)
+static int do_close(struct written *f, struct err *err)
 {
-	struct writer *w = container_of(f, struct writer, f);
-	int rc;
-
-	enter(w);
-	rc = w->rc;
-	if (rc < 0)
-		*err = w->err;
-	else
-		rc = flush_locked(w, flags, err);
-	if (rc < 0)
-		fail(w, rc, err);
-	pthread_mutex_unlock(&w->lock);
-	return rc;
-}
-
-static int close_locked(struct writer *w, struct err *err)
-{
+	struct writer *w = writer_of(f);
 	int rc = 0;
 
 	if (cur_is_news(w))
 		rc = push_cur(w, false, err);
 	rc = rc ?: finish_block(w, err);
-	return rc ?: written_complete(&w->f, err);
+	return rc ?: written_complete(f, err);
 }
 
-static int do_close(struct written *f, struct err *err)
+static void do_keep_alive(struct written *f, uint64_t now_ns)
 {
-	struct writer *w = container_of(f, struct writer, f);
-	int rc;
-
-	enter(w);
-	rc = w->rc;
-	if (rc < 0)
-		*err = w->err;
-	else
-		rc = close_locked(w, err);
-	if (rc < 0)
-		fail(w, rc, err);
-	pthread_mutex_unlock(&w->lock);
-	return rc;
-}
-
-static uint64_t do_length(struct written *f)
-{
-	struct writer *w = container_of(f, struct writer, f);
-	uint64_t n;
-
-	pthread_mutex_lock(&w->lock);
-	n = w->written;
-	pthread_mutex_unlock(&w->lock);
-	return n;
-}
-
-/* What breaks is left to the next turn of a caller, who can wait for a repair. */
-static void keep_alive(struct kept *kept, uint64_t now_ns)
-{
-	struct writer *w = container_of(kept, struct writer, kept);
-
-	if (pthread_mutex_trylock(&w->lock) != 0)
-		return; /* somebody is at work there */
-	if (w->rc == 0)
-		pipe_keep_alive(&w->pipe, now_ns);
-	pthread_mutex_unlock(&w->lock);
+	pipe_keep_alive(&writer_of(f)->pipe, now_ns);
 }
 
 /* ---- life ---- */
@@ -284,24 +201,24 @@ static void set_sizes(struct writer *w, const struct settings *s)
 
 static void do_free(struct written *f)
 {
-	struct writer *w = container_of(f, struct writer, f);
+	struct writer *w = writer_of(f);
 
-	keeper_remove(f->fs, &w->kept);
+	keeper_remove(f->fs, &f->kept);
 	if (w->cur)
 		pipe_drop_packet(&w->pipe, w->cur);
 	writer_drop_block(w);
 	pipe_fini(&w->pipe);
 	written_fini(f);
-	pthread_mutex_destroy(&w->lock);
 	free(w);
 }
 
 static const struct write_ops writer_ops = {
-	.write = do_write,
+	.enter = do_enter,
+	.write_some = do_write_some,
 	.flush = do_flush,
 	.close = do_close,
+	.keep_alive = do_keep_alive,
 	.free = do_free,
-	.length = do_length,
 };
 
 int writer_new(struct dfs *fs, const char *path, const struct writer_opts *o, struct writer **ret,
@@ -312,15 +229,12 @@ int writer_new(struct dfs *fs, const char *path, const struct writer_opts *o, st
 
 	if (!w)
 		return err_set(err, -ENOMEM, "out of memory for a file");
-	kept_init(&w->kept, keep_alive);
-	pthread_mutex_init(&w->lock, NULL);
 	w->block_size = o->block_size;
 	w->replication = o->replication;
 	w->stuck_seqno = -1;
 	pipe_init(&w->pipe, fs, o->crc_type, o->bpc);
 	set_sizes(w, &fs->set);
 	rc = written_init(&w->f, &writer_ops, fs, path, o->file_id, o->no_local, err);
-	rc = rc ?: keeper_add(fs, &w->kept, err);
 	if (rc < 0) {
 		do_free(&w->f);
 		return rc;

@@ -14,11 +14,10 @@
  * that chunk, until it is full (`ragged_end`).
  * Ownership: the packet being filled is the writer's, all others are the pipe's. Nodes that fail are
  * moved from the pipe's to those of `f` that are not to be offered again.
- * Threading: `lock` serialises everything but keeper_add()/keeper_remove().
+ * Threading: as written.h says; the lock is the file's.
  * Units: offsets in the block unless "file" is in the name.
  * Source: hdfs-wire 3.4, 3.6, 5.5, 5.6, 8.1.
  */
-#include "client/src/keeper.h"
 #include "client/src/pipe.h"
 #include "client/src/written.h"
 
@@ -30,8 +29,6 @@ enum writer_stage {
 };
 
 struct writer {
-	struct kept kept;      /* on the keeper's list */
-	pthread_mutex_t lock;
 	struct written f;      /* the file and its current block, for the NameNode */
 	struct pipe pipe;      /* the packets of the block on their way */
 	uint64_t block_size;
@@ -41,7 +38,6 @@ struct writer {
 
 	enum writer_stage stage;
 	uint64_t file_done;    /* bytes in finished blocks */
-	uint64_t written;      /* bytes accepted from the caller */
 	uint64_t ragged_end;   /* append: end of the chunk whose beginning only the nodes have; or 0 */
 	bool flushed;          /* hflush or hsync happened in this block: repair policy */
 	bool fsync_done;       /* the NameNode knows the block of a flushed file */
@@ -49,8 +45,6 @@ struct writer {
 
 	int64_t stuck_seqno;   /* first unacked packet at the last recovery, */
 	uint32_t stuck_count;  /* and how often already */
-	int rc;                /* first failure; final */
-	struct err err;        /* and its sentence */
 };
 
 struct writer_opts {

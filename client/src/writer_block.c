@@ -324,8 +324,8 @@ int writer_reopen(struct writer *w, Hd__LocatedBlockProto *lb, uint64_t length, 
 {
 	int rc = 0;
 
-	pthread_mutex_lock(&w->lock);
-	w->written = w->file_done = length;
+	pthread_mutex_lock(&w->f.lock);
+	w->f.length = w->file_done = length;
 	w->pipe.lb = lb;
 	if (lb) {
 		rc = written_set_block(&w->f, lb->b, err);
@@ -342,6 +342,6 @@ int writer_reopen(struct writer *w, Hd__LocatedBlockProto *lb, uint64_t length, 
 		pb_free(lb);
 		w->pipe.lb = NULL;
 	}
-	pthread_mutex_unlock(&w->lock);
+	pthread_mutex_unlock(&w->f.lock);
 	return rc;
 }

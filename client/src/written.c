@@ -327,6 +327,100 @@ int written_policy(const Hd__ErasureCodingPolicyProto *m, const char *path, stru
 	return rc;
 }
 
+/* ---- one caller at a time ---- */
+
+static void enter(struct written *f)
+{
+	pthread_mutex_lock(&f->lock);
+	f->ops->enter(f, clock_mono_ns());
+}
+
+/* What an operation gave; the first failure is kept, and ends everything. */
+static int leave(struct written *f, int rc, struct err *err)
+{
+	if (rc < 0 && f->rc == 0) {
+		err_prefix(err, "%.200s", f->path);
+		f->rc = rc;
+		f->err = *err;
+	}
+	pthread_mutex_unlock(&f->lock);
+	return rc;
+}
+
+/* The failure that ended everything, or 0. */
+static int before(const struct written *f, struct err *err)
+{
+	if (f->rc < 0)
+		*err = f->err;
+	return f->rc;
+}
+
+ssize_t written_write(struct written *f, const void *buf, size_t len, struct err *err)
+{
+	const uint8_t *p = buf;
+	size_t left = len;
+	ssize_t n;
+
+	enter(f);
+	n = before(f, err);
+	while (n >= 0 && left > 0) {
+		n = f->ops->write_some(f, p, left, err);
+		if (n < 0)
+			break;
+		p += n;
+		left -= (size_t)n;
+		f->length += (uint64_t)n;
+	}
+	n = leave(f, n < 0 ? (int)n : 0, err);
+	return n < 0 ? n : (ssize_t)len;
+}
+
+int written_flush(struct written *f, uint32_t flags, struct err *err)
+{
+	int rc;
+
+	enter(f);
+	rc = before(f, err) ?: f->ops->flush(f, flags, err);
+	return leave(f, rc, err);
+}
+
+int written_close(struct written *f, struct err *err)
+{
+	int rc;
+
+	enter(f);
+	rc = before(f, err) ?: f->ops->close(f, err);
+	return leave(f, rc, err);
+}
+
+uint64_t written_length(struct written *f)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&f->lock);
+	n = f->length;
+	pthread_mutex_unlock(&f->lock);
+	return n;
+}
+
+void written_free(struct written *f)
+{
+	if (f)
+		f->ops->free(f);
+}
+
+/* What breaks is left to the next turn of a caller, who can wait for a repair. */
+static void keep_alive(struct kept *kept, uint64_t now_ns)
+{
+	struct written *f = container_of(kept, struct written, kept);
+
+	if (pthread_mutex_trylock(&f->lock) != 0)
+		return; /* somebody is at work there */
+	if (f->rc == 0)
+		f->ops->keep_alive(f, now_ns);
+	pthread_mutex_unlock(&f->lock);
+}
+
 /* ---- life ---- */
 
 int written_init(struct written *f, const struct write_ops *ops, struct dfs *fs, const char *path,
@@ -334,8 +428,10 @@ int written_init(struct written *f, const struct write_ops *ops, struct dfs *fs,
 {
 	*f = (struct written){.ops = ops, .fs = fs, .file_id = file_id, .no_local = no_local};
 	hd__extended_block_proto__init(&f->block);
+	pthread_mutex_init(&f->lock, NULL);
+	kept_init(&f->kept, keep_alive);
 	f->path = strdup(path);
-	return f->path ? 0 : err_set(err, -ENOMEM, "out of memory for a file");
+	return f->path ? keeper_add(fs, &f->kept, err) : err_set(err, -ENOMEM, "out of memory for a file");
 }
 
 void written_fini(struct written *f)
@@ -344,4 +440,5 @@ void written_fini(struct written *f)
 	free(f->failed);
 	free(f->pool_id);
 	free(f->path);
+	pthread_mutex_destroy(&f->lock);
 }

@@ -2,35 +2,45 @@
 #pragma once
 
 /**
- * written - a file being written, as the NameNode knows it: its last block and the calls about it
+ * written - a file being written: what contiguous and striped writers have in common
  *
- * Idea: contiguous and striped writers make the same calls in the same order: addBlock with the block
- * before, updateBlockForPipeline and updatePipeline when nodes fail, fsync, complete. Here they are,
- * with their patience and what an exception means to a person. For a striped file "block" is the
- * group: its id, the current stamp and its data bytes.
+ * Idea: file.c writes to one of these, whatever is behind it: one caller at a time, and the first failure
+ * is kept and ends everything. And both kinds make the same calls to the NameNode in the same order:
+ * addBlock with the block before, updateBlockForPipeline and updatePipeline when nodes fail, fsync,
+ * complete. Here they are, with their patience and what an exception means to a person. For a striped
+ * file "block" is the group: its id, the current stamp and its data bytes.
  * Ownership: embedded in a writer.
- * Threading: under the writer's lock.
+ * Threading: the functions of a file are for any thread; `lock` serialises them and the keeper. All others
+ * are called with the lock held.
  * Source: hdfs-wire 3.4, 3.6, 8.1.
  */
 #include "client/src/fs.h"
+#include "client/src/keeper.h"
 #include "common/erasure/policy.h"
 #include "hdfs.pb-c.h"
 
 struct written;
 
-/** What file.c asks of a file being written, contiguous or striped. */
+/** What a writer does, the lock held (but for free). */
 struct write_ops {
-	ssize_t (*write)(struct written *f, const void *buf, size_t len, struct err *err);
-	/** @flags: enum dfs_sync_flags. */
+	/** A caller comes in at @now_ns: the patience with nodes counts from here. */
+	void (*enter)(struct written *f, uint64_t now_ns);
+	/** Some of the @len > 0 bytes: how many. */
+	ssize_t (*write_some)(struct written *f, const void *buf, size_t len, struct err *err);
 	int (*flush)(struct written *f, uint32_t flags, struct err *err);
-	/** Finish the file at the NameNode. free() must follow, whatever it returns. */
 	int (*close)(struct written *f, struct err *err);
+	/** Signs of life to nodes that heard nothing for long; never waits. */
+	void (*keep_alive)(struct written *f, uint64_t now_ns);
 	void (*free)(struct written *f);
-	uint64_t (*length)(struct written *f);
 };
 
 struct written {
 	const struct write_ops *ops;
+	struct kept kept; /* on the keeper's list */
+	pthread_mutex_t lock;
+	uint64_t length; /* bytes accepted from the caller, with those of a file that is appended to */
+	int rc;          /* first failure; final */
+	struct err err;  /* and its sentence */
 	struct dfs *fs; /* borrowed (outlives its files) */
 	char *path;     /* owned */
 	uint64_t file_id;
@@ -43,12 +53,27 @@ struct written {
 	size_t failed_count;
 };
 
+/* ---- for file.c ---- */
+
+/** All of @buf: @len, or -errno. */
+ssize_t written_write(struct written *f, const void *buf, size_t len, struct err *err);
+/** @flags: enum dfs_sync_flags. */
+int written_flush(struct written *f, uint32_t flags, struct err *err);
+/** Finish the file at the NameNode. written_free() must follow, whatever it returns. */
+int written_close(struct written *f, struct err *err);
+uint64_t written_length(struct written *f);
+/** Accepts NULL. */
+void written_free(struct written *f);
+
+/* ---- for writers ---- */
+
 /** The policy of a file that is to be written, by its status: *@ret with k 0 when @m is NULL.
  *  -EBADMSG, -ENOTSUP: not by us. */
 int written_policy(const Hd__ErasureCodingPolicyProto *m, const char *path, struct ec_policy *ret,
 		  struct err *err);
 
-/** @path is copied. -ENOMEM. written_fini() is safe after a failure. */
+/** @path is copied; the keeper knows the file from now on. -ENOMEM, or keeper_add()'s error.
+ *  written_fini() is safe after a failure. */
 int written_init(struct written *f, const struct write_ops *ops, struct dfs *fs, const char *path,
 		 uint64_t file_id, bool no_local, struct err *err);
 void written_fini(struct written *f);
