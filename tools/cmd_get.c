@@ -8,25 +8,37 @@
 
 #include "common/base/err.h"
 #include "tools/copy.h"
+#include "tools/relay.h"
 
-static int write_all(int fd, const char *p, size_t len)
-{
-	while (len) {
-		ssize_t n = write(fd, p, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return neg_errno();
-		p += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
+#define RELAY_MIN (8u << 20) /* a shorter file is not worth a thread */
 
 static const char *target_name(const struct copy_item *it)
 {
 	return strcmp(it->dst, "-") ? it->dst : "standard output";
+}
+
+/* Reads and writes in turn. The last dfs_read() in *@ret_n; 0, or -errno of a write. */
+static int pump_in_turn(struct copy *c, struct dfs_file *f, int fd, void *buf, ssize_t *ret_n, struct dfs_err *err)
+{
+	int rc = 0;
+
+	while (!rc && !copy_interrupted() && (*ret_n = dfs_read(f, buf, COPY_BUFFER, err)) > 0) {
+		rc = relay_write_all(fd, buf, (size_t)*ret_n);
+		progress_add(&c->progress, (uint64_t)*ret_n);
+	}
+	return rc;
+}
+
+/* The same with a thread that writes. */
+static int pump_relayed(struct copy *c, struct dfs_file *f, struct relay *r, ssize_t *ret_n, struct dfs_err *err)
+{
+	void *buf;
+
+	while (!copy_interrupted() && (buf = relay_room(r)) && (*ret_n = dfs_read(f, buf, COPY_BUFFER, err)) > 0) {
+		relay_give(r, (size_t)*ret_n);
+		progress_add(&c->progress, (uint64_t)*ret_n);
+	}
+	return relay_end(r);
 }
 
 /* All bytes of @src to @fd. 0, or -errno after the message. */
@@ -34,17 +46,18 @@ static int pump(struct copy *c, const struct copy_item *it, int fd, void *buf)
 {
 	struct dfs_err err = {0};
 	struct dfs_file *f;
+	struct relay relay;
 	ssize_t n = 0;
 	int rc = dfs_open(c->cli->fs, it->src, &f, &err);
 
 	if (rc < 0)
 		return cli_fail(c->cli, it->src, err.text), rc;
-	while (!rc && !copy_interrupted() && (n = dfs_read(f, buf, COPY_BUFFER, &err)) > 0) {
-		rc = write_all(fd, buf, (size_t)n);
-		if (rc < 0)
-			cli_fail_write(c->cli, target_name(it), rc);
-		progress_add(&c->progress, (uint64_t)n);
-	}
+	if (it->size >= RELAY_MIN && relay_start(&relay, fd, COPY_BUFFER) == 0)
+		rc = pump_relayed(c, f, &relay, &n, &err);
+	else
+		rc = pump_in_turn(c, f, fd, buf, &n, &err);
+	if (rc < 0)
+		cli_fail_write(c->cli, target_name(it), rc);
 	if (!rc && n < 0)
 		rc = (cli_fail(c->cli, it->src, err.text), (int)n);
 	if (!rc && copy_interrupted())
