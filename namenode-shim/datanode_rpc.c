@@ -345,7 +345,7 @@ static void add_commands(struct req *q, struct dn *dn, Hdd__HeartbeatResponsePro
 		return;
 	if (!list_empty(&dn->transfers))
 		r->cmds[r->n_cmds++] = transfer_command(q, dn);
-	if (!list_empty(&dn->rebuilds)) {
+	if (!list_empty(&dn->rebuilds) && dn->xmits < DN_XMITS_BUSY) {
 		Hdd__DatanodeCommandProto *c = rebuild_command(q, dn);
 
 		if (c)
