@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Striped files on disk: which unit holds what, compared with what is there. See common/erasure/geometry.h."""
 import os
+import random
 
-from interop import BUILD, HADOOP, check, path, run
+from interop import BUILD, HADOOP, check, path, run, until
 
 EC_ADMIN = HADOOP + 'hdfs.tools.ECAdmin'
 COMPARE = BUILD + '/tests/interop/ec_stripes'
@@ -89,3 +90,50 @@ def check_layout(c, contents, policies=None):
     r = run(COMPARE, path('stripes'), rc=0, timeout=300)
     check(r.out == b'%d stripes agree\n' % rows, '%s', r)
     os.unlink(path('stripes'))
+
+
+def content(file):
+    with open(file, 'rb') as f:
+        return f.read()
+
+
+class Disk:
+    """What is on all disks of a cluster now."""
+
+    def __init__(self, c):
+        self.data, self.meta, self.groups = replicas(c), replicas(c, meta=True), groups_of(c)
+
+
+def check_same_units(disk, k, m, one, other):
+    """Two files of the same content: every unit of one, and its meta file, is that of the other, byte for byte."""
+    ids, others = disk.groups[one], disk.groups[other]
+    check(len(ids) == len(others), '%s has groups %s, %s has %s', one, ids, other, others)
+    for g, j in zip(ids, others):
+        for u in range(k + m):
+            check(disk.data.get(g + u) == disk.data.get(j + u), '%s and %s: unit %d', one, other, u)
+            check(disk.meta.get(g + u) == disk.meta.get(j + u), '%s and %s: checksums of unit %d', one, other, u)
+
+
+# ---- nodes that die while a file is written ----
+def rbw_holders(c):
+    """{node: units it is writing} of the group that began last"""
+    found = {n: [b for b in c.block_files(n, 'rbw') if b < 0] for n in c.running if n.startswith('datanode')}
+    last = max((b & ~15 for blocks in found.values() for b in blocks), default=0)
+    return {n: [b & 15 for b in blocks if b & ~15 == last] for n, blocks in found.items() if any(b & ~15 == last for b in blocks)}
+
+
+def feed(c, policy, k, m, lose, rest_rows=5, name='mid'):
+    """Our client writes, and while it does, @lose of the nodes that write die. Returns what was written and the dead nodes."""
+    where = '/%s/%s%d' % (policy, name, lose)
+    row = k * CELL
+    first, second = random.randbytes(row + CELL // 2), random.randbytes(rest_rows * row + 4321)
+    with c.popen('put', '-', where) as p:
+        p.write(first)
+        # Data units of the first row and all parity are open; whoever comes first dies, so parity and data in turn.
+        holders = until(lambda: [h for h in [rbw_holders(c)] if len(h) >= k + m], '%d units are being written' % (k + m))[0]
+        dead = random.sample(sorted(holders), lose)
+        print('%s: units %s die' % (where, sorted(u for n in dead for u in holders[n])))
+        for node in dead:
+            c.kill(node)
+        _, err = p.p.communicate(second, timeout=120)  # all that it takes, when it gives up
+        return where, first + second, dead, p.p.returncode, err.decode()
