@@ -19,7 +19,9 @@
 #include "common/base/log.h"
 #include "common/base/sync_dir.h"
 #include "namenode-shim/checkpoint.h"
+#include "namenode-shim/dircache.h"
 #include "namenode-shim/inode.h"
+#include "namenode-shim/retry.h"
 
 #define DB_LAYOUT 1
 #define DB_READERS 128 /* threads with a transaction: the reactor, and one for each /fsck that runs */
@@ -625,6 +627,12 @@ int db_open(const char *dir, struct db **ret, struct err *err)
 		return -ENOMEM;
 	db->dir_lock_fd = -1;
 	pthread_rwlock_init(&db->map_lock, NULL);
+	db->dirs = dircache_new();
+	db->times = retry_times_new();
+	if (!db->dirs || !db->times) {
+		rc = err_sys(err, -ENOMEM, "name directory %s", dir);
+		goto fail;
+	}
 	snprintf(db->dir, sizeof(db->dir), "%s", dir);
 	snprintf(current, sizeof(current), "%s/current", dir);
 	rc = lock_and_check(dir, true, &db->dir_lock_fd, &sum, err);
@@ -657,6 +665,8 @@ void db_close(struct db *db)
 		return;
 	db_log_stop(db);
 	env_close(db);
+	dircache_free(db->dirs);
+	retry_times_free(db->times);
 	if (db->dir_lock_fd >= 0)
 		close(db->dir_lock_fd);
 	pthread_rwlock_destroy(&db->map_lock);
@@ -704,6 +714,8 @@ int txn_write_begin(struct db *db, struct txn *t)
 {
 	log_turn(db);
 	log_reset(db);
+	dircache_clear(db->dirs);
+	retry_times_clear(db->times);
 	*t = (struct txn){.db = db, .write = true, .ctr = db->ctr};
 	return db_rc(mdb_txn_begin(db->env, NULL, 0, &t->t));
 }
@@ -714,6 +726,8 @@ int txn_write_commit_later(struct txn *t)
 	int rc = t->failed;
 	bool logged;
 
+	rc = rc ? rc : inode_write_changed(t);
+	rc = rc ? rc : retry_write_times(t);
 	rc = rc ? rc : counters_put(t, &db->ctr);
 	logged = log_has_ops(db);
 	if (!rc && logged)

@@ -15,7 +15,7 @@
  *   policy   inode id -> storage policy            where one is set
  *   ecpol    policy id -> state and parts      erasure-coding policies changed or added (ecpolicy.h)
  *   ecdir    directory id -> policy id             where one is set
- *   expiry   time + client id + call id -> nothing   when to forget the answer
+ *   expiry   time + client id + call id -> more ids  when to forget the answers of them all
  * Files: DIR/in_use.lock (fcntl lock of the running process), DIR/current/data.mdb. A format builds
  * DIR/current.tmp and renames it, so that a crash leaves no half-formatted directory.
  * Threading: one writer transaction at a time (the writer thread); readers any number, each thread
@@ -60,6 +60,8 @@ struct db {
 	struct db_counters ctr; /* as committed; writer thread */
 	uint64_t seq; /* of the last record of the journal; writer thread */
 	struct db_log *log; /* owned; NULL: LMDB syncs each commit */
+	struct dircache *dirs; /* owned; of the write transaction */
+	struct retry_times *times; /* owned; of the write transaction */
 	uint64_t map_bytes;
 	pthread_rwlock_t map_lock;
 	int dir_lock_fd;

@@ -8,6 +8,7 @@
 #include "common/erasure/geometry.h"
 #include "namenode-shim/arena.h"
 #include "namenode-shim/db.h"
+#include "namenode-shim/dircache.h"
 #include "namenode-shim/ecpolicy.h"
 #include "namenode-shim/policy.h"
 #include "namenode-shim/quota.h"
@@ -212,25 +213,38 @@ static void encode(struct wr *w, const struct inode *n)
 		wr_be64(w, n->truncate_to);
 }
 
+/* Readers see what was committed, and the directories of a change belong to its transaction. */
+static struct dircache *dirs_of(const struct txn *t)
+{
+	return t->write ? t->db->dirs : NULL;
+}
+
 int inode_get(struct txn *t, uint64_t id, struct arena *a, struct inode **ret)
 {
-	const struct key k = key_make(id, NULL, 0);
+	const uint64_t key = htobe64(id);
 	MDB_val v;
-	int rc = txn_get(t, t->db->inodes, k.b, k.len, &v);
+	int rc;
 
-	return rc < 0 ? rc : decode(&v, id, a, ret);
+	v.mv_data = (void *)(uintptr_t)dircache_get(dirs_of(t), id, &v.mv_size);
+	if (v.mv_data)
+		return decode(&v, id, a, ret);
+	rc = txn_get(t, t->db->inodes, &key, sizeof(key), &v);
+	rc = rc < 0 ? rc : decode(&v, id, a, ret);
+	if (!rc && (*ret)->type == INODE_DIR)
+		dircache_add(dirs_of(t), id, (*ret)->parent, (*ret)->name, v.mv_data, v.mv_size);
+	return rc;
 }
 
 /* Keep the table of open files. A file that stays as it is costs nothing. */
-static int list_open(struct txn *t, const struct key *k, struct inode *n)
+static int list_open(struct txn *t, uint64_t key, struct inode *n)
 {
 	const enum inode_listed wanted = inode_is_open(n) ? LISTED_YES : LISTED_NO;
 	int rc;
 
 	if (n->type != INODE_FILE || n->listed == wanted)
 		return 0;
-	rc = wanted == LISTED_YES ? txn_put(t, t->db->open, k->b, k->len, "", 0)
-				  : txn_del(t, t->db->open, k->b, k->len);
+	rc = wanted == LISTED_YES ? txn_put(t, t->db->open, &key, sizeof(key), "", 0)
+				  : txn_del(t, t->db->open, &key, sizeof(key));
 	if (rc == -ENOENT)
 		rc = 0;
 	if (!rc)
@@ -240,27 +254,44 @@ static int list_open(struct txn *t, const struct key *k, struct inode *n)
 
 int inode_put(struct txn *t, struct inode *n)
 {
-	const struct key k = key_make(n->id, NULL, 0);
+	const uint64_t key = htobe64(n->id);
 	size_t len;
 	struct wr w;
-	void *to;
+	void *to = NULL;
 	int rc = record_bytes(n, &len);
 
-	rc = rc ? rc : txn_reserve(t, t->db->inodes, k.b, k.len, len, &to);
+	if (!rc && n->type == INODE_DIR)
+		to = dircache_change(dirs_of(t), n->id, n->parent, n->name, len);
+	if (!rc && !to)
+		rc = txn_reserve(t, t->db->inodes, &key, sizeof(key), len, &to);
 	if (rc < 0)
 		return rc;
 	w = wr_init(to, len);
 	encode(&w, n);
-	return list_open(t, &k, n);
+	return list_open(t, key, n);
+}
+
+static int write_changed(void *arg, uint64_t id, const void *record, size_t len)
+{
+	struct txn *t = arg;
+	const uint64_t key = htobe64(id);
+
+	return txn_put(t, t->db->inodes, &key, sizeof(key), record, len);
+}
+
+int inode_write_changed(struct txn *t)
+{
+	return dircache_each_changed(dirs_of(t), write_changed, t);
 }
 
 int inode_del(struct txn *t, const struct inode *n)
 {
-	const struct key k = key_make(n->id, NULL, 0);
-	int rc = txn_del(t, t->db->inodes, k.b, k.len);
+	const uint64_t key = htobe64(n->id);
+	int rc = txn_del(t, t->db->inodes, &key, sizeof(key));
 
+	dircache_drop(dirs_of(t), n->id);
 	if (!rc && inode_is_open(n))
-		rc = txn_del(t, t->db->open, k.b, k.len);
+		rc = txn_del(t, t->db->open, &key, sizeof(key));
 	if (!rc && n->type == INODE_DIR)
 		rc = quota_del(t, n->id);
 	if (!rc && n->type == INODE_DIR)
@@ -284,6 +315,8 @@ int dirent_get(struct txn *t, uint64_t parent, const char *name, size_t len, uin
 
 	if (len > INODE_NAME_MAX)
 		return -ENOENT;
+	if (dircache_find(dirs_of(t), parent, name, len, ret_id))
+		return 0;
 	k = key_make(parent, name, len);
 	rc = txn_get(t, t->db->dirents, k.b, k.len, &v);
 	if (rc < 0)
@@ -298,6 +331,7 @@ int dirent_put(struct txn *t, uint64_t parent, const char *name, uint64_t id)
 	const struct key k = key_make(parent, name, strlen(name));
 	const uint64_t be = htobe64(id);
 
+	dircache_forget_name(dirs_of(t), parent, name, strlen(name));
 	return txn_put(t, t->db->dirents, k.b, k.len, &be, sizeof(be));
 }
 
@@ -305,6 +339,7 @@ int dirent_del(struct txn *t, uint64_t parent, const char *name)
 {
 	const struct key k = key_make(parent, name, strlen(name));
 
+	dircache_forget_name(dirs_of(t), parent, name, strlen(name));
 	return txn_del(t, t->db->dirents, k.b, k.len);
 }
 

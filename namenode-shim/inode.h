@@ -77,6 +77,8 @@ int inode_get(struct txn *t, uint64_t id, struct arena *a, struct inode **ret);
 /** Insert or replace; keeps the table of open files in step. */
 int inode_put(struct txn *t, struct inode *n);
 int inode_del(struct txn *t, const struct inode *n);
+/** Commit: the records of directories that are kept until then (dircache.h). */
+int inode_write_changed(struct txn *t);
 /** Next id of the transaction. */
 uint64_t inode_new_id(struct txn *t);
 

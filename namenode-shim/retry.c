@@ -1,12 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "namenode-shim/retry.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/cursor.h"
 #include "namenode-shim/db.h"
 
 #define TIME_BYTES 8
+#define KEY_BYTES (TIME_BYTES + RETRY_ID_MAX + 4)
+#define MORE_BYTES 1344 /* 64 ids of stock clients; a record stays within a page of LMDB */
+
+#define SPAN_MS 1000 /* times that are one: an answer may be kept so much longer */
+
+/* The record of the expiry table that is being put together. */
+struct retry_times {
+	uint8_t key[KEY_BYTES];
+	size_t key_len; /* 0: nothing yet */
+	uint64_t first_ms, last_ms;
+	uint8_t more[MORE_BYTES]; /* length u8 and bytes of each further id */
+	size_t more_len;
+};
+
+struct retry_times *retry_times_new(void)
+{
+	return calloc(1, sizeof(struct retry_times));
+}
+
+void retry_times_free(struct retry_times *r)
+{
+	free(r);
+}
+
+void retry_times_clear(struct retry_times *r)
+{
+	if (r)
+		r->key_len = r->more_len = 0;
+}
 
 struct retry_key retry_key_make(const uint8_t *client_id, uint32_t len, int32_t call_id)
 {
@@ -33,46 +63,110 @@ int retry_find(struct txn *t, const struct retry_key *k, const void **ret, uint3
 	return 0;
 }
 
+static int times_write(struct txn *t, struct retry_times *r)
+{
+	struct wr w = wr_init(r->key, TIME_BYTES);
+	int rc;
+
+	wr_be64(&w, r->last_ms); /* nothing is forgotten too soon */
+	rc = r->key_len ? txn_put(t, t->db->expiry, r->key, r->key_len, r->more, r->more_len) : 0;
+
+	retry_times_clear(r);
+	return rc;
+}
+
+int retry_write_times(struct txn *t)
+{
+	return t->db->times ? times_write(t, t->db->times) : 0;
+}
+
+/* A new record when there is none yet, no room, or another time. */
+static int times_add(struct txn *t, struct retry_times *r, const struct retry_key *k, uint64_t expires_ms)
+{
+	struct wr w;
+	int rc = 0;
+
+	if (r->key_len && (r->more_len + 1 + k->len > sizeof(r->more) || expires_ms > r->first_ms + SPAN_MS ||
+			   expires_ms < r->first_ms))
+		rc = times_write(t, r);
+	r->last_ms = r->key_len && r->last_ms > expires_ms ? r->last_ms : expires_ms;
+	if (!r->key_len) {
+		r->first_ms = expires_ms;
+		memcpy(r->key + TIME_BYTES, k->b, k->len);
+		r->key_len = TIME_BYTES + k->len;
+		return rc;
+	}
+	w = wr_init(r->more + r->more_len, sizeof(r->more) - r->more_len);
+	wr_u8(&w, (uint8_t)k->len);
+	wr_bytes(&w, k->b, k->len);
+	r->more_len += 1 + k->len;
+	return rc;
+}
+
 int retry_store(struct txn *t, const struct retry_key *k, uint64_t expires_ms, const void *answer,
 		uint32_t len)
 {
-	uint8_t e[TIME_BYTES + sizeof(k->b)];
-	struct wr w = wr_init(e, sizeof(e));
 	int rc;
 
 	if (!k->len)
 		return 0;
-	wr_be64(&w, expires_ms);
-	wr_bytes(&w, k->b, k->len);
 	rc = txn_put(t, t->db->retry, k->b, k->len, answer, len);
-	return rc ? rc : txn_put(t, t->db->expiry, e, TIME_BYTES + k->len, "", 0);
+	return rc ? rc : times_add(t, t->db->times, k, expires_ms);
+}
+
+static int forget(struct txn *t, const uint8_t *key, size_t len)
+{
+	int rc = txn_del(t, t->db->retry, key, len);
+
+	return rc == -ENOENT ? 0 : rc;
+}
+
+/* The first record, if its time has come; returns the number of answers, 0: it has not. */
+static int purge_first(struct txn *t, MDB_cursor *c, uint64_t now_ms)
+{
+	uint8_t key[KEY_BYTES], more[MORE_BYTES]; /* a delete may move the page */
+	size_t key_len, more_len;
+	int rc, n = 1;
+	MDB_val k, v;
+	struct rd r;
+
+	rc = db_rc(mdb_cursor_get(c, &k, &v, MDB_FIRST));
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : rc;
+	r = rd_init(k.mv_data, k.mv_size);
+	if (rd_be64(&r) > now_ms || r.bad)
+		return 0;
+	key_len = k.mv_size < sizeof(key) ? k.mv_size : sizeof(key);
+	more_len = v.mv_size < sizeof(more) ? v.mv_size : sizeof(more);
+	memcpy(key, k.mv_data, key_len);
+	memcpy(more, v.mv_data, more_len);
+	rc = forget(t, key + TIME_BYTES, key_len - TIME_BYTES);
+	r = rd_init(more, more_len);
+	while (!rc && rd_left(&r)) {
+		const size_t len = rd_u8(&r);
+		const uint8_t *id = rd_bytes(&r, len);
+
+		if (!id || !len)
+			break; /* not of ours */
+		rc = forget(t, id, len);
+		n++;
+	}
+	rc = rc ? rc : txn_del(t, t->db->expiry, key, key_len);
+	return rc ? rc : n;
 }
 
 int retry_purge(struct txn *t, uint64_t now_ms)
 {
 	MDB_cursor *c;
-	MDB_val k, v;
 	int rc = db_rc(mdb_cursor_open(t->t, t->db->expiry, &c));
 
 	if (rc < 0)
 		return rc;
-	for (int i = 0; i < RETRY_PURGE_BATCH && !rc; i++) {
-		uint8_t id[TIME_BYTES + RETRY_ID_MAX + 4]; /* a delete may move the page */
-		size_t len;
-		struct rd r;
-
-		rc = db_rc(mdb_cursor_get(c, &k, &v, MDB_FIRST));
-		if (rc < 0)
+	for (int n = 0; n < RETRY_PURGE_BATCH; n += rc) {
+		rc = purge_first(t, c, now_ms);
+		if (rc <= 0)
 			break;
-		r = rd_init(k.mv_data, k.mv_size);
-		if (rd_be64(&r) > now_ms || r.bad)
-			break;
-		len = k.mv_size < sizeof(id) ? k.mv_size : sizeof(id);
-		memcpy(id, k.mv_data, len);
-		rc = txn_del(t, t->db->retry, id + TIME_BYTES, len - TIME_BYTES);
-		if (!rc || rc == -ENOENT)
-			rc = txn_del(t, t->db->expiry, id, len);
 	}
 	mdb_cursor_close(c);
-	return rc == -ENOENT ? 0 : rc;
+	return rc < 0 ? rc : 0;
 }

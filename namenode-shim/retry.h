@@ -14,6 +14,7 @@
  */
 #include <stdint.h>
 
+struct retry_times;
 struct txn;
 
 #define RETRY_ID_MAX 64          /* bytes of a client id; stock clients send 16 */
@@ -24,10 +25,17 @@ struct retry_key {
 	uint32_t len; /* 0: the client sent no id, nothing to remember */
 };
 
+/** Of one transaction: whose answers it stored, in one record for many. NULL: out of memory. */
+struct retry_times *retry_times_new(void);
+void retry_times_free(struct retry_times *r);
+void retry_times_clear(struct retry_times *r);
+
 struct retry_key retry_key_make(const uint8_t *client_id, uint32_t len, int32_t call_id);
 /** The stored answer in place (valid until the transaction's next write). -ENOENT. */
 int retry_find(struct txn *t, const struct retry_key *k, const void **ret, uint32_t *ret_len);
+/** The time to forget it is written with others' by the commit (retry_write_times()). */
 int retry_store(struct txn *t, const struct retry_key *k, uint64_t expires_ms, const void *answer,
 		uint32_t len);
-/** Forget up to RETRY_PURGE_BATCH answers that expired. */
+int retry_write_times(struct txn *t);
+/** Forget answers that expired, about RETRY_PURGE_BATCH. */
 int retry_purge(struct txn *t, uint64_t now_ms);

@@ -55,7 +55,15 @@ static void answers_are_forgotten_after_their_time(void **state)
 	for (int i = 0; i < 200; i++) {
 		const struct retry_key k = key(i);
 
-		assert_int_equal(retry_store(&d.t, &k, 1000 + (uint64_t)i, "x", 1), 0);
+		assert_int_equal(retry_store(&d.t, &k, (i < 100 ? 1000 : 5000) + (uint64_t)i, "x", 1), 0);
+	}
+	assert_int_equal(test_commit(&d), 0);
+	test_begin(&d, "root");
+	assert_int_equal(retry_purge(&d.t, 999), 0);
+	for (int i = 0; i < 200; i++) {
+		const struct retry_key k = key(i);
+
+		assert_int_equal(retry_find(&d.t, &k, &answer, &len), 0); /* too soon */
 	}
 	assert_int_equal(test_commit(&d), 0);
 	for (int round = 0; round < 4; round++) {
