@@ -459,26 +459,14 @@ static void nobody_there_is_said_so(void **state)
 
 /* ---- several servers that stand for each other ---- */
 
-/* The same listener plays both of a pair, by its next script; the first may be a port where nobody is. */
 static void start_pair(bool first_is_gone, uint32_t call_timeout_ms, script a, script b, script c)
 {
-	struct rpc_server other = {.addr = srv.addr, .addr_text = "nn2:8020"};
-	struct rpc_client_opts o = {
-		.protocol = RPC_PROTO_CLIENT,
-		.user = "ann",
-		.addr = srv.addr,
-		.addr_text = "nn1:8020",
-		.call_timeout_ms = call_timeout_ms,
-		.others = &other,
-		.other_count = 1,
-		.failovers_max = 3,
-		.retries_max = 2,
-		.pause_base_ms = 1,
-		.pause_max_ms = 4,
-	};
+	struct rpc_server other;
+	struct rpc_client_opts o = pair_opts(first_is_gone, call_timeout_ms, &other);
 
-	if (first_is_gone)
-		net_set_port(&o.addr, 1);
+	o.protocol = RPC_PROTO_CLIENT;
+	o.user = "ann";
+	o.addr_text = "nn1:8020";
 	srv.scripts[0] = a;
 	srv.scripts[1] = b;
 	srv.scripts[2] = c;

@@ -93,21 +93,9 @@ static void start(uint32_t call_timeout_ms, uint32_t ping_ms, script a, script b
 
 static void start_pair(bool first_is_gone, uint32_t call_timeout_ms, script a, script b, script c)
 {
-	struct rpc_server other = {.addr = srv.addr, .addr_text = "nn2:8020"};
-	struct rpc_client_opts o = {
-		.addr = srv.addr,
-		.call_timeout_ms = call_timeout_ms,
-		.others = &other,
-		.other_count = 1,
-		.failovers_max = 3,
-		.retries_max = 2,
-		.pause_base_ms = 1,
-		.pause_max_ms = 4,
-	};
+	struct rpc_server other;
 
-	if (first_is_gone)
-		net_set_port(&o.addr, 1);
-	begin(o, a, b, c);
+	begin(pair_opts(first_is_gone, call_timeout_ms, &other), a, b, c);
 }
 
 static void stop(void)

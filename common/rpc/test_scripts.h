@@ -18,6 +18,7 @@
 
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "common/base/net.h"
+#include "common/rpc/client.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 
@@ -391,4 +392,27 @@ static inline int listen_again(void **state)
 		return -1;
 	srv.fd = net_listen(&any, false, &srv.addr, NULL);
 	return srv.fd < 0;
+}
+
+/* ---- two servers that stand for each other ---- */
+
+/* The listener plays both, by its next script; the first may be a port where nobody is. @other outlives the caller's use of
+ * what is returned. */
+static inline struct rpc_client_opts pair_opts(bool first_is_gone, uint32_t call_timeout_ms, struct rpc_server *other)
+{
+	struct rpc_client_opts o = {
+		.addr = srv.addr,
+		.call_timeout_ms = call_timeout_ms,
+		.others = other,
+		.other_count = 1,
+		.failovers_max = 3,
+		.retries_max = 2,
+		.pause_base_ms = 1,
+		.pause_max_ms = 4,
+	};
+
+	*other = (struct rpc_server){.addr = srv.addr, .addr_text = "nn2:8020"};
+	if (first_is_gone)
+		net_set_port(&o.addr, 1);
+	return o;
 }

@@ -14,12 +14,13 @@
 #include <ftw.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "lib/checks.h"
 
 #define KI 1024ull
 #define MI (1024 * KI)
@@ -27,34 +28,9 @@
 #define PATIENCE_S 60 /* for what takes less than one on an idle machine */
 
 static struct dfs *fs;
-static char dir[128];
-static int failures;
 static unsigned int replication;
 
 /* ---- small helpers ---- */
-
-static const char *at(const char *name)
-{
-	static char path[4][256];
-	static unsigned int turn;
-	char *p = path[turn++ % 4];
-
-	snprintf(p, sizeof(path[0]), "%s/%s", dir, name);
-	return p;
-}
-
-__attribute__((format(printf, 2, 3))) static void check(int ok, const char *fmt, ...)
-{
-	va_list ap;
-
-	printf(ok ? "PASS " : "FAIL ");
-	va_start(ap, fmt);
-	vprintf(fmt, ap);
-	va_end(ap);
-	printf("\n");
-	fflush(stdout);
-	failures += !ok;
-}
 
 /* Byte @off of every test file: no period that a block, chunk or packet could hide. */
 static uint8_t pattern(uint64_t off, uint64_t salt)

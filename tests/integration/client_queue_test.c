@@ -9,32 +9,18 @@
  * which is removed at the end. Prints PASS/FAIL lines; exit 0, 1, 77. */
 #include <dfsclient.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/checks.h"
+
 #define DEPTH 64
 
 static struct dfs *fs;
 static struct dfs_queue *q;
-static char dir[64];
-static int failures;
-
-__attribute__((format(printf, 2, 3))) static void check(int ok, const char *fmt, ...)
-{
-	va_list ap;
-
-	printf(ok ? "PASS " : "FAIL ");
-	va_start(ap, fmt);
-	vprintf(fmt, ap);
-	va_end(ap);
-	printf("\n");
-	fflush(stdout);
-	failures += !ok;
-}
 
 /* ---- one call after the other ---- */
 
@@ -51,16 +37,6 @@ static void on_end(void *arg, int rc, const struct dfs_err *err)
 	e->rc = rc;
 	if (err)
 		e->err = *err;
-}
-
-static const char *at(const char *name)
-{
-	static char path[4][256];
-	static unsigned int turn;
-	char *p = path[turn++ % 4];
-
-	snprintf(p, sizeof(path[0]), "%s/%s", dir, name);
-	return p;
 }
 
 static void run_out(void)
