@@ -7,7 +7,7 @@
  * Idea: an administrator's files work as they are. Properties are name/value strings; typed getters
  * parse with Hadoop's suffixes and say which key, which value and which file is wrong.
  * Order: built-in default, core-site.xml, hdfs-site.xml, then -D (last wins; <final> is honoured
- * against later files, not against -D). ${name} and ${env.NAME} are substituted, 20 levels deep.
+ * against later files, not against -D). An empty <value/> sets nothing. ${name} and ${env.NAME} are substituted, 20 levels deep.
  * Keys of our own (dfs.rdma.*, dfs.shim.*, dfs.client.rdma) must be in conf_keys.def: unknown ones
  * are errors. Of all others an administrator's files are full (what Java programs read), so they are taken in silence, but for
  * those that look like a misspelt key of conf_keys.def: conf_warn_typos().

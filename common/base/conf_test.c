@@ -73,18 +73,23 @@ static void later_files_win_but_final_holds_except_against_d(void **state)
 		   "<?xml version='1.0'?><configuration><!-- c -->\n"
 		   "<property><name> a </name><value> core </value><final>true</final></property>\n"
 		   "<property><name>b</name><value>core&amp;</value><description>x</description></property>"
+		   "<property><name>kept</name><value>core</value></property>"
 		   "<property><name>empty</name><value/></property>"
+		   "<property name='attr-empty' value=''/>"
 		   "<property><name>none</name></property>"
 		   "<property name='attr' value='yes'/></configuration>");
 	write_file("hdfs-site.xml",
 		   "<configuration><property><name>a</name><value>hdfs</value></property>"
 		   "<property><name>b</name><value>hdfs</value></property>"
+		   "<property><name>kept</name><value></value></property>"
 		   "<property><name>fs.default.name</name><value>hdfs://old:1</value></property>"
 		   "</configuration>");
 	assert_int_equal(conf_load_dir(c, dir, &e), 0);
 	assert_string_equal(conf_get(c, "a"), "core");
 	assert_string_equal(conf_get(c, "b"), "hdfs");
-	assert_string_equal(conf_get(c, "empty"), "");
+	assert_null(conf_get(c, "empty"));
+	assert_string_equal(conf_get(c, "kept"), "core");
+	assert_string_equal(conf_get(c, "attr-empty"), "");
 	assert_null(conf_get(c, "none"));
 	assert_string_equal(conf_get(c, "attr"), "yes");
 	assert_string_equal(conf_get(c, "fs.defaultFS"), "hdfs://old:1");

@@ -112,9 +112,7 @@ static void XMLCALL on_start(void *arg, const char *tag, const char **attr)
 			if (!strcmp(attr[0], "href"))
 				include(l, attr[1]);
 	} else if (l->in_property) {
-		l->field = field_of(tag);
-		if (l->field != F_NONE)
-			append(l, l->field, "", 0); /* <value/> is an empty value, not none */
+		l->field = field_of(tag); /* <value/> brings no text: as for Hadoop, it sets nothing */
 	}
 }
 
