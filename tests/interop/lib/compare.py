@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What two clusters answered, made comparable: text without times, ids and addresses, and the differences that are known.
 
-A difference may stay when docs/compatibility.md lists its id with a reason: a row `| \\`SUITE/ID\\` | what differs | why |`
-of any of its tables."""
+A difference may stay when docs/compatibility.md lists its id with a reason (a row `| \\`SUITE/ID\\` | what differs | why |`
+of any of its tables) and the line says what ours answers: another answer of ours is a new difference."""
 import difflib
 import os
 import re
@@ -46,7 +46,7 @@ RULES = [(re.compile(p), to) for p, to in [
     (_date(['%Y-%m-%d']) + r'[ T]\d\d:\d\d(:\d\d([.,]\d+)?Z?)?', 'TIME'),
     (_date(['%a %b %d', '%a %b %e']) + r' \d\d:\d\d:\d\d \w+ \d{4}', 'TIME'),
     (_date(['%y%m%d']) + r'\d{6,7}\b', 'STAMP'),
-    (r'(?<!\d)%d\d{8}(?!\d)' % (time.time() // 100000), 'MILLIS'),
+    (r'(?<!\d)(%s)\d{8}(?!\d)' % '|'.join('%d' % (time.time() // 100000 + k) for k in (-1, 0, 1)), 'MILLIS'),
     (r'\bin \d+ milliseconds', 'in N milliseconds'),
     (r'\d+(\.\d+)? seconds', 'N seconds'),
 ]]
@@ -66,6 +66,33 @@ def normal(text, c):
     for p, to in RULES:
         text = p.sub(to, text)
     return text
+
+
+def read_table(file, make):
+    """[@make(number, section, text) of each line] of a table: a line `== NAME` begins a section, # a comment."""
+    lines, section = [], None
+    with open(file, encoding='utf-8') as f:
+        for number, text in enumerate(f, 1):
+            text = text.rstrip('\n')
+            if text.startswith('== '):
+                section = text[3:]
+            elif text and text[0] != '#':
+                lines.append(make(number, section, text))
+    return lines
+
+
+MARK = re.compile(r'%(\w+)(?:=(?:"([^"]*)"|(\S+)))? +')
+
+
+def take_marks(text):
+    """{NAME: VALUE} of the marks `%NAME`, `%NAME=VALUE` and `%NAME="VALUE WITH BLANKS"` before a line, and the rest of it."""
+    marks = {}
+    while text.startswith('%'):
+        m = MARK.match(text)
+        check(m, 'no mark: %s', text)
+        marks[m[1]] = m[2] if m[2] is not None else m[3] or True
+        text = text[m.end():]
+    return marks, text
 
 
 def sections(lines):
@@ -109,8 +136,11 @@ class Verdict:
         self.suite, self.reasons = suite, listed(suite)
         self.count, self.bad, self.stay, self.used = 0, [], {}, set()
 
-    def line(self, title, ours, apache, diff=None, sometimes=False):
-        """One comparison. @ours, @apache: what must be equal; @diff: id under which it may differ."""
+    def line(self, line, ours, apache):
+        """One comparison of @ours and @apache. The marks of the line: diff=ID (known=ID: in some runs) under which it may
+        differ, and ours=RE, which fits the whole of our answer then."""
+        title = '%s:%d: %s' % (line.section, line.number, line.text)
+        sometimes, diff = 'known' in line.marks, line.marks.get('diff') or line.marks.get('known')
         self.count += 1
         if diff:
             self.used.add(diff)
@@ -118,11 +148,22 @@ class Verdict:
             if diff and not sometimes:
                 self.bad.append('%s\n  no difference any more: take the mark %s away' % (title, diff))
             return
-        if diff in self.reasons:
+        why = self._why_not(diff, line.marks.get('ours'), ours)
+        if diff and not why:
             self.stay.setdefault(diff, []).append(title)
             return
-        why = '' if not diff else '\n  docs/compatibility.md does not list %s/%s' % (self.suite, diff)
         self.bad.append('%s%s\n%s' % (title, why, _show(ours, apache)))
+
+    def _why_not(self, diff, expected, ours):
+        """Why a difference under the id @diff may not stay; empty: it may."""
+        if not diff:
+            return ''
+        if diff not in self.reasons:
+            return '\n  docs/compatibility.md does not list %s/%s' % (self.suite, diff)
+        text = '\n'.join(x for x in (str(part).strip() for part in ours) if x)
+        if not expected or not re.fullmatch(expected, text):
+            return '\n  %%diff=%s with %%ours=%s, but ours is %r' % (diff, expected, text)
+        return ''
 
     def end(self, all=True):
         """@all: every line ran, so that an id nobody uses is wrong."""
