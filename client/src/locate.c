@@ -92,12 +92,13 @@ static int ask_length(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err
 	return 0;
 }
 
-/* Of a striped group each unit has its own, and the rows that k of them have whole are safe to read. A
- * unit that cannot be asked may be the one that matters only when fewer than k were. */
+/* Of a striped group each unit has its own, and of the rows that k of them have whole those that were written
+ * whole for sure are read: what a writer that died was about to end is not, until its lease is recovered. A unit that cannot be asked may be the one that matters only when fewer than k were. */
 static int ask_group_length(struct dfs *fs, Hd__LocatedBlockProto *lb, const struct ec_policy *policy,
 			    struct err *err)
 {
 	uint64_t lengths[EC_UNITS_MAX];
+	uint64_t last = 0, longest = 0;
 	unsigned known = 0, silent = 0;
 	struct group g;
 	int rc;
@@ -111,6 +112,10 @@ static int ask_group_length(struct dfs *fs, Hd__LocatedBlockProto *lb, const str
 		if (g.unit[u].lb.n_locs == 0)
 			continue;
 		if (visible_length(fs, &g.unit[u].lb, 0, &lengths[known], &why) == 0) {
+			if (lengths[known] > longest)
+				longest = lengths[known];
+			if (u == policy->k - 1u)
+				last = lengths[known];
 			known++;
 		} else if (strcmp(why.remote, JEX_REPLICA_NOT_FOUND) == 0) {
 			lengths[known++] = 0;
@@ -127,7 +132,7 @@ static int ask_group_length(struct dfs *fs, Hd__LocatedBlockProto *lb, const str
 		return err->rc;
 	}
 	err_reset(err);
-	lb->b->numbytes = ec_safe_length(policy, lengths, known);
+	lb->b->numbytes = ec_written_length(policy, ec_safe_length(policy, lengths, known), last, longest);
 	return ec_length_ok(lb->b->numbytes)
 		       ? 0
 		       : err_set(err, -EPROTO, "data nodes tell lengths that make no sense");

@@ -71,6 +71,13 @@ uint64_t ec_safe_length(const struct ec_policy *p, const uint64_t *lengths, unsi
 	return safe / p->cell * ec_row_bytes(p);
 }
 
+uint64_t ec_written_length(const struct ec_policy *p, uint64_t safe, uint64_t last_unit, uint64_t longest)
+{
+	const uint64_t end = safe / p->k; /* of the safe rows, in a unit */
+
+	return !safe || last_unit >= end || longest > end ? safe : safe - ec_row_bytes(p);
+}
+
 void ec_have(const struct ec_policy *p, uint64_t length, uint64_t at, uint32_t len, uint32_t *have)
 {
 	for (unsigned u = 0; u < units(p); u++) {

@@ -86,6 +86,12 @@ uint32_t ec_units_existing(const struct ec_policy *p, uint64_t length);
  */
 uint64_t ec_safe_length(const struct ec_policy *p, const uint64_t *lengths, unsigned count);
 /**
+ * How much of a @safe length was written for sure. A last row that ended early has parity as long as its first cell,
+ * so k units may have a row "whole" of which others lack bytes, or all. It is whole when the last data unit, of which
+ * @last_unit bytes are known (0: it does not answer), has its cell whole, or the @longest unit goes on behind it.
+ */
+uint64_t ec_written_length(const struct ec_policy *p, uint64_t safe, uint64_t last_unit, uint64_t longest);
+/**
  * Which bytes of the units' range [@at, @at + @len) exist, in @have[0..k+m): the first have[i] of
  * them in unit i; the rest counts as zeros in coding.
  */

@@ -419,6 +419,29 @@ static void targets_are_the_missing_units_in_ascending_order(void **state)
 	assert_int_equal(ec_targets(p, 0, 0, 0, 9, u), 0);
 }
 
+static void a_row_that_ended_early_is_not_taken_for_a_whole_one(void **state)
+{
+	struct ec_policy p;
+	const uint64_t cell = 64 << 10, row = 3 * cell;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(ec_policy_make(EC_CODEC_RS, 3, 2, (uint32_t)cell, 64, &p, &err), 0);
+	for (uint64_t length = 1; length <= 4 * row; length += 4999) {
+		uint64_t unit[5], safe;
+
+		for (unsigned u = 0; u < 5; u++)
+			unit[u] = ec_unit_length(&p, length, u);
+		safe = ec_safe_length(&p, unit, 5);
+		assert_in_range(ec_written_length(&p, safe, unit[2], unit[0]), length / row * row, length);
+		/* the last data unit and another one do not answer */
+		safe = ec_safe_length(&p, (uint64_t[]){unit[0], unit[3], unit[4]}, 3);
+		assert_true(ec_written_length(&p, safe, 0, unit[0]) <= length);
+		assert_true(ec_written_length(&p, safe, 0, unit[0]) + row >= length / row * row);
+	}
+	assert_int_equal(ec_written_length(&p, 0, 0, 0), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -428,6 +451,7 @@ int main(void)
 		cmocka_unit_test(the_longest_lengths_do_not_wrap),
 		cmocka_unit_test(ids_are_those_of_hdfs),
 		cmocka_unit_test(the_safe_length_is_the_rows_that_k_units_hold),
+		cmocka_unit_test(a_row_that_ended_early_is_not_taken_for_a_whole_one),
 		cmocka_unit_test(every_range_with_every_loss_is_planned_in_a_small_group),
 		cmocka_unit_test(random_ranges_are_planned_in_random_groups),
 		cmocka_unit_test(a_degraded_read_of_one_cell_fetches_that_cell_s_bytes_only),
