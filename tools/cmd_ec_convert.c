@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ec convert: rewrite a file under another erasure-coding policy, or replicated.
  *
- * The new file grows beside the old one under a name that says whose it is (.NAME.ec-convert.FILEID), so that who is interrupted
- * goes on where he was: what is there is compared from its start, and the rest appended in new blocks. When it is
- * whole it is read again and compared, its units are checked against each other, owner, mode and times are copied,
- * and one rename puts it in the old one's place, unless that has changed meanwhile. */
+ * The new file grows beside the old one under a name that says whose it is and what it becomes
+ * (.NAME.ec-convert.FILEID.POLICY), so that who is interrupted goes on where he was: what is there is compared from its
+ * start, and the rest appended in new blocks. When it is whole it is read again and compared, its units are checked
+ * against each other, owner, mode and times are copied, and one rename puts it in the old one's place, unless that has
+ * changed meanwhile. For the rename the old file's lease is taken, so that nobody opens it for append in between. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ struct convert {
 	const char *path, *policy;
 	char *tmp;            /* owned */
 	struct dfs_stat st;   /* of the file, at first */
+	uint64_t tmp_id;      /* file id of the new one */
 	uint8_t *a, *b;       /* owned; PART bytes each */
 	struct progress progress;
 	uint64_t kept;        /* bytes of an earlier attempt */
@@ -127,21 +129,25 @@ static int resume(struct convert *v, struct dfs_file **ret, uint64_t *ret_at)
 	if (rc < 0)
 		return rc;
 	*ret_at = st.length;
+	v->tmp_id = st.file_id;
 	rc = dfs_append(v->c->fs, v->tmp, DFS_APPEND_NEW_BLOCK, ret, &v->err);
 	return rc < 0 ? rc : 1;
 }
 
 static int write_new(struct convert *v)
 {
+	struct dfs_stat made;
 	const struct dfs_create_opts o = {.size = sizeof(o), .block_size = v->st.block_size, .mode = 0600,
 					  .flags = DFS_CREATE_NO_PARENTS, .ec_policy = v->policy,
-					  .replication = v->st.replication};
+					  .replication = v->st.replication, .ret_stat = &made};
 	struct dfs_file *to = NULL;
 	uint64_t at = 0;
 	int rc = resume(v, &to, &at);
 
-	if (rc == 0)
+	if (rc == 0) {
 		rc = dfs_create(v->c->fs, v->tmp, &o, &to, &v->err);
+		v->tmp_id = rc == 0 ? made.file_id : 0;
+	}
 	if (rc < 0)
 		return rc;
 	v->kept = at;
@@ -170,11 +176,42 @@ static int verify_new(struct convert *v)
 	return rc;
 }
 
-/* The old file must be what it was at first. */
+/* The new file must be the one that was verified, the old one what it was at first. */
+static int still_the_same(struct convert *v)
+{
+	struct dfs_stat now, tmp;
+	int rc = dfs_stat(v->c->fs, v->tmp, &tmp, &v->err);
+
+	rc = rc ?: dfs_stat(v->c->fs, v->path, &now, &v->err);
+	if (rc < 0)
+		return rc;
+	if (tmp.file_id != v->tmp_id || tmp.length != v->st.length)
+		return say(v, -EBUSY, "somebody else converts it, too");
+	if (now.file_id != v->st.file_id || now.length != v->st.length || now.mtime_ms != v->st.mtime_ms)
+		return say(v, -ESTALE, "it was changed meanwhile, and left as it is");
+	return 0;
+}
+
+/* While the old file is open for append here, nobody else can write to it. Who may replace a file but not write to it
+ * must do without. */
+static int rename_fenced(struct convert *v)
+{
+	struct dfs_file *fence = NULL;
+	int rc = dfs_append(v->c->fs, v->path, DFS_APPEND_NEW_BLOCK, &fence, &v->err);
+
+	if (rc == -EBUSY)
+		return say(v, -ESTALE, "somebody writes to it meanwhile: it is left as it is");
+	if (rc < 0 && rc != -EACCES)
+		return rc;
+	rc = still_the_same(v);
+	rc = rc ?: dfs_rename(v->c->fs, v->tmp, v->path, true, &v->err);
+	dfs_close(fence, NULL); /* after the rename there is nothing left to close */
+	return rc;
+}
+
 static int replace_old(struct convert *v)
 {
 	struct dfs *fs = v->c->fs;
-	struct dfs_stat now;
 	int rc = dfs_set_owner(fs, v->tmp, v->st.owner, v->st.group, &v->err);
 
 	if (rc == -EACCES) { /* who is no superuser owns both files anyway, or must not replace the old one */
@@ -186,10 +223,7 @@ static int replace_old(struct convert *v)
 	}
 	rc = rc ?: dfs_set_permission(fs, v->tmp, v->st.mode, &v->err);
 	rc = rc ?: dfs_set_times(fs, v->tmp, v->st.mtime_ms, v->st.atime_ms, &v->err);
-	rc = rc ?: dfs_stat(fs, v->path, &now, &v->err);
-	if (rc == 0 && (now.file_id != v->st.file_id || now.length != v->st.length || now.mtime_ms != v->st.mtime_ms))
-		rc = say(v, -ESTALE, "it was changed meanwhile, and left as it is");
-	return rc ?: dfs_rename(fs, v->tmp, v->path, true, &v->err);
+	return rc ?: rename_fenced(v);
 }
 
 static int convert(struct convert *v)
@@ -214,11 +248,11 @@ static int convert(struct convert *v)
 	return rc;
 }
 
-static char *tmp_name(const char *path, uint64_t id)
+static char *tmp_name(const char *path, uint64_t id, const char *policy)
 {
 	char *dir = cli_parent(path), *base = cli_base(path), *name, *full;
 
-	if (asprintf(&name, ".%.180s.ec-convert.%" PRIu64, base, id) < 0)
+	if (asprintf(&name, ".%.140s.ec-convert.%" PRIu64 ".%.60s", base, id, policy) < 0)
 		name = cli_strdup(".ec-convert"); /* out of memory is told by the next one */
 	full = cli_join(dir, name);
 	free(dir);
@@ -238,7 +272,7 @@ static void convert_one(struct cli *c, const char *path, const char *policy)
 	if (rc == 0)
 		already = has_policy(&v, path);
 	if (rc == 0 && !already) {
-		v.tmp = tmp_name(path, v.st.file_id);
+		v.tmp = tmp_name(path, v.st.file_id, policy);
 		rc = convert(&v);
 	}
 	if (rc < 0)

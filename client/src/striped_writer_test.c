@@ -52,6 +52,7 @@ static struct {
 	uint64_t stamp_before; /* of the group before the last one */
 	bool parked;          /* an empty group without nodes is behind the last one */
 	bool complete, released;
+	bool taken;           /* another client has taken the lease */
 	unsigned nodes;       /* the NameNode has so many */
 	/* what fails */
 	uint32_t fail;        /* units of the first group, */
@@ -359,8 +360,19 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 		new_stamp((const void *)req, ret);
 	} else if (strcmp(method, "updatePipeline") == 0) {
 		update_pipeline((const void *)req);
+	} else if (strcmp(method, "fsync") == 0) {
+		const Hd__FsyncRequestProto *q = (const void *)req;
+
+		assert_int_equal(q->fileid, 7);
+		assert_false(q->has_lastblocklength);
+		if (nn.taken)
+			return err_set(err, -ESTALE, "No lease on /f");
 	} else if (strcmp(method, "recoverLease") == 0) {
+		const Hd__RecoverLeaseRequestProto *q = (const void *)req;
+
 		assert_true(nn.parked); /* nothing but this drops the empty group */
+		assert_false(nn.taken);
+		assert_string_equal(q->src, "/.reserved/.inodes/7"); /* the path may be another's */
 		nn.complete = nn.released = true;
 		released.result = true;
 		answer(&hd__recover_lease_response_proto__descriptor, &released, ret);
@@ -581,6 +593,18 @@ static void a_flush_ends_the_group_and_commits_it(void **state)
 	judge(GROUP - 5, 1 << 1 | 1 << 4);
 }
 
+static void who_lost_the_lease_closes_nothing(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	begin(0, NEVER);
+	nn.taken = true;
+	assert_int_equal(put_flushed(100, 1, &err), -ESTALE);
+	assert_true(nn.parked);
+	assert_false(nn.released);
+}
+
 static void one_more_is_an_error_that_names_them(void **state)
 {
 	struct err err = ERR_INIT;
@@ -632,6 +656,7 @@ int main(void)
 		cmocka_unit_test(up_to_m_units_may_fail),
 		cmocka_unit_test(a_unit_may_fail_while_others_come_to_a_new_stamp),
 		cmocka_unit_test(a_flush_ends_the_group_and_commits_it),
+		cmocka_unit_test(who_lost_the_lease_closes_nothing),
 		cmocka_unit_test(one_more_is_an_error_that_names_them),
 		cmocka_unit_test(too_few_nodes_leave_units_out),
 	};

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/written.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -207,18 +209,35 @@ int written_complete(struct written *f, struct err *err)
 			      (int)(COMPLETE_PATIENCE_NS / NS_PER_S));
 }
 
+/* Does this writer still hold the lease? An fsync without a length changes nothing. */
+static int check_lease(struct written *f, struct err *err)
+{
+	Hd__FsyncRequestProto req = HD__FSYNC_REQUEST_PROTO__INIT;
+
+	req.src = f->path;
+	req.client = f->fs->client_name;
+	req.has_fileid = 1;
+	req.fileid = f->file_id;
+	return call(f, "fsync", &req.base, &hd__fsync_response_proto__descriptor, NULL, err);
+}
+
 /* complete() wants replicas of the last block, and blocks of groups cannot be abandoned: a recovery of
  * the lease is what drops one that nobody has. It is refused as long as the blocks before are not
- * reported. */
+ * reported. It knows no lease and no file id, and what is at the path by now may be somebody else's:
+ * the file goes by its id, and only while it is ours. */
 int written_release(struct written *f, struct err *err)
 {
 	Hd__RecoverLeaseRequestProto req = HD__RECOVER_LEASE_REQUEST_PROTO__INIT;
 	const uint64_t deadline = clock_mono_ns() + COMPLETE_PATIENCE_NS;
 	uint64_t pause = POLL_FIRST_NS;
 	bool done = false;
-	int rc;
+	char by_id[48];
+	int rc = check_lease(f, err);
 
-	req.src = f->path;
+	if (rc < 0)
+		return rc;
+	snprintf(by_id, sizeof(by_id), "/.reserved/.inodes/%" PRIu64, f->file_id);
+	req.src = by_id;
 	req.clientname = f->fs->client_name;
 	do {
 		Hd__RecoverLeaseResponseProto *m;

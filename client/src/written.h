@@ -104,5 +104,5 @@ int written_fsync(struct written *f, uint64_t len, struct err *err);
 /** complete(), polled until the last block has been reported. */
 int written_complete(struct written *f, struct err *err);
 /** End the lease of a file whose last block is empty and has no nodes: the NameNode drops that block and
- *  closes the file. Polled likewise. */
+ *  closes the file, wherever it is by now. Polled likewise. -ESTALE: the lease is not ours any more. */
 int written_release(struct written *f, struct err *err);
