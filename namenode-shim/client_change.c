@@ -11,6 +11,15 @@
 #include "namenode-shim/nn.h"
 #include "namenode-shim/policy.h"
 
+/* The mode before the umask of the client, where it tells it. */
+static const uint16_t *unmasked(struct req *q, const Hd__FsPermissionProto *p)
+{
+	uint16_t *mode = arena_new(&q->mem, uint16_t);
+
+	*mode = p ? (uint16_t)p->perm : 0;
+	return p ? mode : NULL;
+}
+
 static int mkdirs(struct req *q, const void *in)
 {
 	const Hd__MkdirsRequestProto *m = in;
@@ -18,7 +27,7 @@ static int mkdirs(struct req *q, const void *in)
 		req_reply(q, Hd__MkdirsResponseProto, hd__mkdirs_response_proto__init);
 
 	r->result = 1;
-	return ns_mkdirs(&q->ns, m->src, (uint16_t)m->masked->perm, m->createparent);
+	return ns_mkdirs(&q->ns, m->src, (uint16_t)m->masked->perm, unmasked(q, m->unmasked), m->createparent);
 }
 
 static int check_create(struct req *q, const Hd__CreateRequestProto *m)
@@ -125,6 +134,7 @@ static int create(struct req *q, const void *in)
 		.path = m->src,
 		.client = m->clientname,
 		.perm = (uint16_t)m->masked->perm,
+		.unmasked = unmasked(q, m->unmasked),
 		.repl = (uint16_t)m->replication,
 		.block_size = m->blocksize,
 		.create = m->createflag & HD__CREATE_FLAG_PROTO__CREATE,
@@ -205,6 +215,19 @@ static int set_times(struct req *q, const void *in)
 	return ns_set_times(&q->ns, m->src, (int64_t)m->mtime, (int64_t)m->atime);
 }
 
+/* A stock NameNode has no symbolic links and says so in this way; here they are an administrator's choice. */
+static int create_symlink(struct req *q, const void *in)
+{
+	const Hd__CreateSymlinkRequestProto *m = in;
+	int rc;
+
+	req_reply(q, Hd__CreateSymlinkResponseProto, hd__create_symlink_response_proto__init);
+	if (!q->nn->set.limits.symlinks)
+		return exc_throw(&q->exc, EXC_UNSUPPORTED, "Symlinks not supported");
+	rc = req_check_safe(q);
+	return rc ? rc : ns_symlink(&q->ns, m->target, m->link, m->createparent);
+}
+
 static int set_replication(struct req *q, const void *in)
 {
 	const Hd__SetReplicationRequestProto *m = in;
@@ -229,6 +252,7 @@ static const struct method table[] = {
 	CHANGE(setPermission, set_permission, 0, set_permission),
 	CHANGE(setOwner, set_owner, 0, set_owner),
 	CHANGE(setTimes, set_times, 0, set_times),
+	CHANGE(createSymlink, create_symlink, REQ_ONCE | REQ_SAFE_OK, create_symlink),
 	CHANGE(setReplication, set_replication, 0, set_replication),
 };
 const struct method_table client_change_methods = METHOD_TABLE(table);

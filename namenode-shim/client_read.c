@@ -3,19 +3,18 @@
 #include <string.h>
 
 #include "ClientNamenodeProtocol.pb-c.h"
-#include "acl.pb-c.h"
 #include "common/wire/pb.h"
 #include "encryption.pb-c.h"
 #include "namenode-shim/file.h"
 #include "namenode-shim/locate.h"
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
-#include "xattr.pb-c.h"
+#include "namenode-shim/xattr.h"
 
 /* Where a question about a path that does not exist has an empty answer, one below a file has, too. */
-static int walk_or_nothing(struct req *q, const char *path, struct walk *w)
+static int walk_or_nothing(struct req *q, const char *path, unsigned int how, struct walk *w)
 {
-	int rc = ns_walk(&q->ns, path, w);
+	int rc = ns_walk_as(&q->ns, path, how, w);
 
 	if (rc != -ENOTDIR || !q->ns.super)
 		return rc;
@@ -58,7 +57,7 @@ static int get_file_info(struct req *q, const void *in)
 	Hd__GetFileInfoResponseProto *r = req_reply(q, Hd__GetFileInfoResponseProto,
 						    hd__get_file_info_response_proto__init);
 	struct walk w;
-	int rc = walk_or_nothing(q, m->src, &w);
+	int rc = walk_or_nothing(q, m->src, WALK_LINK_ID, &w);
 
 	if (!rc)
 		r->fs = status_of(q, &w, false);
@@ -71,7 +70,7 @@ static int get_file_link_info(struct req *q, const void *in)
 	Hd__GetFileLinkInfoResponseProto *r = req_reply(
 		q, Hd__GetFileLinkInfoResponseProto, hd__get_file_link_info_response_proto__init);
 	struct walk w;
-	int rc = walk_or_nothing(q, m->src, &w);
+	int rc = walk_or_nothing(q, m->src, WALK_LINK, &w);
 
 	if (!rc)
 		r->fs = status_of(q, &w, false);
@@ -85,7 +84,7 @@ static int get_located_file_info(struct req *q, const void *in)
 		req_reply(q, Hd__GetLocatedFileInfoResponseProto,
 			  hd__get_located_file_info_response_proto__init);
 	struct walk w;
-	int rc = walk_or_nothing(q, m->src ? m->src : "", &w);
+	int rc = walk_or_nothing(q, m->src ? m->src : "", 0, &w);
 
 	if (!rc)
 		r->fs = status_of(q, &w, true);
@@ -351,6 +350,7 @@ static int get_block_locations(struct req *q, const void *in)
 				 (int64_t)m->offset < 0 ? "offset" : "length", m->src);
 	rc = ns_find_file(&q->ns, m->src, &w);
 	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_R, w.path);
+	rc = rc ? rc : xattr_check_readable(&q->ns, w.last);
 	if (rc < 0)
 		return rc;
 	r->locations = locate_file(q, w.last, m->offset, m->length);
@@ -449,60 +449,13 @@ static int check_access(struct req *q, const void *in)
 static int get_link_target(struct req *q, const void *in)
 {
 	const Hd__GetLinkTargetRequestProto *m = in;
-	struct walk w;
-	int rc = ns_find(&q->ns, m->path, &w);
+	Hd__GetLinkTargetResponseProto *r = req_reply(q, Hd__GetLinkTargetResponseProto,
+						      hd__get_link_target_response_proto__init);
+	const char *target = NULL;
+	int rc = ns_link_target(&q->ns, m->path, &target);
 
-	return rc ? rc
-		  : exc_throw(&q->exc, EXC_IO, "Path %s is not a symbolic link", m->path);
-}
-
-static int get_acl_status(struct req *q, const void *in)
-{
-	const Hd__GetAclStatusRequestProto *m = in;
-	Hd__GetAclStatusResponseProto *r = req_reply(q, Hd__GetAclStatusResponseProto,
-						     hd__get_acl_status_response_proto__init);
-	Hd__AclStatusProto *s = req_new_msg(q, Hd__AclStatusProto, hd__acl_status_proto__init);
-	Hd__FsPermissionProto *p =
-		req_new_msg(q, Hd__FsPermissionProto, hd__fs_permission_proto__init);
-	struct walk w;
-	int rc = ns_walk(&q->ns, m->src, &w);
-
-	rc = rc ? rc : ns_found(&q->ns, &w, "cannot find ", "");
-	if (rc < 0)
-		return rc;
-	p->perm = w.last->perm;
-	s->owner = arena_strdup(&q->mem, w.last->owner);
-	s->group = arena_strdup(&q->mem, w.last->group);
-	s->sticky = (w.last->perm & INODE_STICKY) != 0;
-	s->permission = p;
-	r->result = s;
-	return 0;
-}
-
-/* Files have no extended attributes here; the path must exist nevertheless. */
-static int get_xattrs(struct req *q, const void *in)
-{
-	const Hd__GetXAttrsRequestProto *m = in;
-	struct walk w;
-	int rc = ns_walk(&q->ns, m->src, &w);
-
-	req_reply(q, Hd__GetXAttrsResponseProto, hd__get_xattrs_response_proto__init);
-	rc = rc ? rc : ns_found(&q->ns, &w, "cannot find ", "");
-	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_R, w.path);
-	if (!rc && m->n_xattrs)
-		rc = exc_throw(&q->exc, EXC_NO_XATTR,
-			       "At least one of the attributes provided was not found.");
+	r->targetpath = (char *)target;
 	return rc;
-}
-
-static int list_xattrs(struct req *q, const void *in)
-{
-	const Hd__ListXAttrsRequestProto *m = in;
-	struct walk w;
-	int rc = ns_walk(&q->ns, m->src, &w);
-
-	req_reply(q, Hd__ListXAttrsResponseProto, hd__list_xattrs_response_proto__init);
-	return rc ? rc : ns_found(&q->ns, &w, "cannot find ", "");
 }
 
 static int get_ez_for_path(struct req *q, const void *in)
@@ -529,9 +482,6 @@ static const struct method table[] = {
 	READ(isFileClosed, is_file_closed, is_file_closed),
 	READ(checkAccess, check_access, check_access),
 	READ(getLinkTarget, get_link_target, get_link_target),
-	READ(getAclStatus, get_acl_status, get_acl_status),
-	READ(getXAttrs, get_xattrs, get_xattrs),
-	READ(listXAttrs, list_xattrs, list_xattrs),
 	READ(getEZForPath, get_ezfor_path, get_ez_for_path),
 };
 const struct method_table client_read_methods = METHOD_TABLE(table);

@@ -4,10 +4,8 @@
  * that take away what is not there succeed. */
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "Security.pb-c.h"
-#include "acl.pb-c.h"
 #include "encryption.pb-c.h"
 #include "namenode-shim/methods.h"
-#include "xattr.pb-c.h"
 
 #define NO_FILE "Directory/File does not exist "
 #define NO_DIR "Directory does not exist: "
@@ -19,13 +17,6 @@ static int find(struct req *q, const char *path, const char *missing, struct wal
 	int rc = ns_walk_change(&q->ns, path, w);
 
 	return rc ? rc : ns_found(&q->ns, w, missing, "");
-}
-
-static int find_owned(struct req *q, const char *path, struct walk *w)
-{
-	int rc = find(q, path, NO_FILE, w);
-
-	return rc ? rc : ns_check_owner(&q->ns, w);
 }
 
 static int find_dir(struct req *q, const char *path, const char *missing, struct walk *w)
@@ -125,81 +116,6 @@ static int get_snapshot_diff_listing(struct req *q, const void *in)
 		q, ((const Hd__GetSnapshotDiffReportListingRequestProto *)in)->snapshotroot);
 }
 
-/* ---- ACLs: as with dfs.namenode.acls.enabled=false; to remove what is not there succeeds ---- */
-
-static int no_acls(struct req *q)
-{
-	return exc_throw(&q->exc, EXC_ACL,
-			 "The ACL operation has been rejected.  Support for ACLs has been disabled "
-			 "by setting dfs.namenode.acls.enabled to false.");
-}
-
-static int modify_acl_entries(struct req *q, const void *in)
-{
-	struct walk w;
-	int rc = find_owned(q, ((const Hd__ModifyAclEntriesRequestProto *)in)->src, &w);
-
-	return rc ? rc : no_acls(q);
-}
-
-static int set_acl(struct req *q, const void *in)
-{
-	struct walk w;
-	int rc = find_owned(q, ((const Hd__SetAclRequestProto *)in)->src, &w);
-
-	return rc ? rc : no_acls(q);
-}
-
-static int remove_acl(struct req *q, const void *in)
-{
-	struct walk w;
-
-	req_reply(q, Hd__RemoveAclResponseProto, hd__remove_acl_response_proto__init);
-	return find_owned(q, ((const Hd__RemoveAclRequestProto *)in)->src, &w);
-}
-
-static int remove_default_acl(struct req *q, const void *in)
-{
-	struct walk w;
-
-	req_reply(q, Hd__RemoveDefaultAclResponseProto,
-		  hd__remove_default_acl_response_proto__init);
-	return find_owned(q, ((const Hd__RemoveDefaultAclRequestProto *)in)->src, &w);
-}
-
-static int remove_acl_entries(struct req *q, const void *in)
-{
-	struct walk w;
-
-	req_reply(q, Hd__RemoveAclEntriesResponseProto,
-		  hd__remove_acl_entries_response_proto__init);
-	return find_owned(q, ((const Hd__RemoveAclEntriesRequestProto *)in)->src, &w);
-}
-
-/* ---- extended attributes: as with dfs.namenode.xattrs.enabled=false ---- */
-
-static int set_xattr(struct req *q, const void *in)
-{
-	struct walk w;
-	int rc = find(q, ((const Hd__SetXAttrRequestProto *)in)->src, "cannot find ", &w);
-
-	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_W, w.path);
-	return rc ? rc
-		  : exc_throw(&q->exc, EXC_IO,
-			      "The XAttr operation has been rejected.  Support for XAttrs has been "
-			      "disabled by setting dfs.namenode.xattrs.enabled to false.");
-}
-
-static int remove_xattr(struct req *q, const void *in)
-{
-	struct walk w;
-	int rc = find(q, ((const Hd__RemoveXAttrRequestProto *)in)->src, "cannot find ", &w);
-
-	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_W, w.path);
-	return rc ? rc
-		  : exc_throw(&q->exc, EXC_IO, "No matching attributes found for remove operation");
-}
-
 /* ---- encryption zones: there is no key provider ---- */
 
 static int create_encryption_zone(struct req *q, const void *in)
@@ -287,13 +203,7 @@ static int remove_cache_directive(struct req *q, const void *in)
 	return no_directive(q, ((const Hd__RemoveCacheDirectiveRequestProto *)in)->id);
 }
 
-/* ---- links, tokens, the rest ---- */
-
-static int create_symlink(struct req *q, const void *in)
-{
-	(void)in;
-	return exc_throw(&q->exc, EXC_UNSUPPORTED, "Symlinks not supported");
-}
+/* ---- tokens, the rest ---- */
 
 #define TOKEN_VERSION 0 /* first byte of a delegation token's identifier */
 
@@ -356,13 +266,6 @@ static const struct method table[] = {
 	READ(getSnapshotDiffReport, get_snapshot_diff_report, 0, get_snapshot_diff),
 	READ(getSnapshotDiffReportListing, get_snapshot_diff_report_listing, 0,
 	     get_snapshot_diff_listing),
-	CHANGE(modifyAclEntries, modify_acl_entries, 0, modify_acl_entries),
-	CHANGE(removeAclEntries, remove_acl_entries, 0, remove_acl_entries),
-	CHANGE(removeDefaultAcl, remove_default_acl, 0, remove_default_acl),
-	CHANGE(removeAcl, remove_acl, 0, remove_acl),
-	CHANGE(setAcl, set_acl, 0, set_acl),
-	CHANGE(setXAttr, set_xattr, 0, set_xattr),
-	CHANGE(removeXAttr, remove_xattr, 0, remove_xattr),
 	CHANGE(createEncryptionZone, create_encryption_zone, REQ_SUPER, create_encryption_zone),
 	CHANGE(reencryptEncryptionZone, reencrypt_encryption_zone, REQ_SUPER, reencrypt_zone),
 	READ(listReencryptionStatus, list_reencryption_status, REQ_SUPER, list_reencryption_status),
@@ -374,7 +277,6 @@ static const struct method table[] = {
 	CHANGE(addCacheDirective, add_cache_directive, 0, add_cache_directive),
 	CHANGE(modifyCacheDirective, modify_cache_directive, 0, modify_cache_directive),
 	CHANGE(removeCacheDirective, remove_cache_directive, 0, remove_cache_directive),
-	READ(createSymlink, create_symlink, 0, create_symlink),
 	TOKEN(renewDelegationToken, renew_delegation_token, renew_delegation_token),
 	TOKEN(cancelDelegationToken, cancel_delegation_token, cancel_delegation_token),
 	CHANGE(satisfyStoragePolicy, satisfy_storage_policy, 0, satisfy_storage_policy),

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
@@ -32,6 +33,7 @@
 #define DIRENT_ID_BYTES 8 /* parent id at the start of a dirent's key */
 #define ORDER_SIGNED 1
 #define GROUP_KEY "last_group" /* in meta, from the first one on */
+#define DB_ROOM_MIN (1ull << 20) /* a disk with less is full */
 #define CHECK_SLOW_MS 1000 /* told of in the log */
 
 /* The place of a table in this list is its number in the journal: new ones come last. */
@@ -50,6 +52,8 @@ static const struct {
 	{"policy", offsetof(struct db, policy), true},
 	{"ecpol", offsetof(struct db, ecpol), true},
 	{"ecdir", offsetof(struct db, ecdir), true},
+	{"xattr", offsetof(struct db, xattr), true},
+	{"acl", offsetof(struct db, acl), true},
 };
 #define DB_TABLES (sizeof(tables) / sizeof(tables[0]))
 
@@ -720,6 +724,16 @@ int txn_write_begin(struct db *db, struct txn *t)
 	return db_rc(mdb_txn_begin(db->env, NULL, 0, &t->t));
 }
 
+/* LMDB takes a write that ends early for a fault of the disk: nearly always it is full. */
+static int why_not_written(const struct db *db, int rc)
+{
+	struct statvfs st;
+
+	if (rc != -EIO || statvfs(db->dir, &st))
+		return rc;
+	return (uint64_t)st.f_bavail * st.f_frsize < DB_ROOM_MIN ? -ENOSPC : rc;
+}
+
 int txn_write_commit_later(struct txn *t)
 {
 	struct db *db = t->db;
@@ -734,9 +748,9 @@ int txn_write_commit_later(struct txn *t)
 		rc = meta_put_u64(t, DB_SEQ_KEY, db->seq + 1);
 	if (rc < 0) {
 		txn_write_abort(t);
-		return rc;
+		return why_not_written(db, rc);
 	}
-	rc = db_rc(mdb_txn_commit(t->t));
+	rc = why_not_written(db, db_rc(mdb_txn_commit(t->t)));
 	t->t = NULL;
 	if (rc < 0) {
 		if (rc == -ENOSPC)

@@ -15,6 +15,8 @@
  *   policy   inode id -> storage policy            where one is set
  *   ecpol    policy id -> state and parts      erasure-coding policies changed or added (ecpolicy.h)
  *   ecdir    directory id -> policy id             where one is set
+ *   xattr    inode id -> extended attributes     where there are any (xattr.h)
+ *   acl      inode id -> access control list      where there is one (acl.h)
  *   expiry   time + client id + call id -> more ids  when to forget the answers of them all
  * Files: DIR/in_use.lock (fcntl lock of the running process), DIR/current/data.mdb. A format builds
  * DIR/current.tmp and renames it, so that a crash leaves no half-formatted directory.
@@ -55,7 +57,7 @@ struct db_counters {
 
 struct db {
 	MDB_env *env;
-	MDB_dbi meta, inodes, dirents, open, retry, expiry, quota, policy, ecpol, ecdir;
+	MDB_dbi meta, inodes, dirents, open, retry, expiry, quota, policy, ecpol, ecdir, xattr, acl;
 	struct db_ident ident;
 	struct db_counters ctr; /* as committed; writer thread */
 	uint64_t seq; /* of the last record of the journal; writer thread */

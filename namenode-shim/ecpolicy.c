@@ -334,7 +334,7 @@ int ecdir_of(struct txn *t, const struct inode *n, struct arena *a, const struct
 	int rc;
 
 	*ret = n->ec;
-	if (n->type == INODE_FILE)
+	if (n->type != INODE_DIR)
 		return 0;
 	rc = nearest(t, n, a, &id);
 	if (rc < 0 || id == EC_ID_REPLICATION)

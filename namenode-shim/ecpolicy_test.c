@@ -130,7 +130,7 @@ static void the_nearest_directory_decides_and_files_keep_theirs(void **state)
 	(void)state;
 	test_db_init(&d);
 	n = test_begin(&d, "root");
-	assert_int_equal(ns_mkdirs(n, "/a/b/c", 0755, true), 0);
+	assert_int_equal(ns_mkdirs(n, "/a/b/c", 0755, NULL, true), 0);
 	assert_null(policy_at(n, "/a/b"));
 	assert_int_equal(add(n, &rules, "rs", 4, 2, &mine, &err), 0);
 	assert_true(ecdir_set(n, &rules, "/a", mine.name) < 0); /* not enabled */

@@ -49,6 +49,7 @@ static const struct {
 	[EXC_INVALID_REQUEST] = {"org.apache.hadoop.fs.InvalidRequestException", -EINVAL},
 	[EXC_UNSUPPORTED_ACTION] = {HDFS "server.namenode.UnsupportedActionException", -EOPNOTSUPP},
 	[EXC_NO_EC_POLICY] = {HDFS "protocol.NoECPolicySetException", -ENODATA},
+	[EXC_UNRESOLVED] = {HDFS "protocol.UnresolvedPathException", -ELOOP},
 	[EXC_INVALID_TOKEN] = {"org.apache.hadoop.security.token.SecretManager$InvalidToken",
 			       -EINVAL},
 };

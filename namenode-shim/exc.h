@@ -47,6 +47,7 @@ enum exc {
 	EXC_UNSUPPORTED_ACTION,
 	EXC_INVALID_TOKEN,
 	EXC_NO_EC_POLICY,
+	EXC_UNRESOLVED, /* a symbolic link is in the way; the text is where the path leads */
 	EXC_COUNT
 };
 

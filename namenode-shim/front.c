@@ -17,7 +17,7 @@
 
 #define HDFS "org.apache.hadoop.hdfs."
 #define HADOOP "org.apache.hadoop."
-#define TABLES_MAX 9
+#define TABLES_MAX 10
 #define PROTOCOLS 11
 /* The kernel tears the ring of a killed process down after the process is gone, so its port may stay
  * taken for a moment: a restart waits that long before it believes "address in use". */
@@ -49,6 +49,7 @@ static const struct {
 	{HDFS "protocol.ClientProtocol",
 	 {&client_read_methods, &client_admin_methods, &client_ops_methods, &client_change_methods,
 	  &client_append_methods, &client_write_methods, &client_policy_methods, &client_ec_methods,
+	  &client_attr_methods,
 	  &client_refuse_methods}},
 	{HDFS "server.protocol.DatanodeProtocol", {&datanode_methods}},
 	{HDFS "server.protocol.DatanodeLifelineProtocol", {&lifeline_methods}},

@@ -83,6 +83,12 @@ static int enter(struct fsck *f, struct inode *n, const char *path)
 		push_dir(f, n->id, path);
 		return ns_check(&f->ns, n, ACCESS_R | ACCESS_X, path);
 	}
+	if (n->type == INODE_LINK) {
+		f->links++;
+		if (f->opts.files)
+			fprintf(f->out, "%s <symlink>\n", path);
+		return 0;
+	}
 	rc = ns_check(&f->ns, n, ACCESS_R, path);
 	if (!rc)
 		fsck_file(f, n, path);

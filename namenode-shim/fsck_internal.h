@@ -51,7 +51,7 @@ struct fsck {
 	struct exc_info exc;
 	struct ns ns;
 	struct fsck_dir *dir; /* owned stack */
-	uint64_t dirs;
+	uint64_t dirs, links;
 	uint32_t step_count, racks;
 	struct fsck_result res, ec; /* of replicated files, of striped ones */
 };

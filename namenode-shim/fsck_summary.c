@@ -241,8 +241,8 @@ void fsck_summary(struct fsck *f, uint32_t live_nodes)
 {
 	fprintf(f->out,
 		"\nStatus: %s\n Number of data-nodes:\t%u\n Number of racks:\t\t%u\n"
-		" Total dirs:\t\t\t%" PRIu64 "\n Total symlinks:\t\t0\n\nReplicated Blocks:\n",
-		fsck_is_healthy(f) ? "HEALTHY" : "CORRUPT", live_nodes, f->racks, f->dirs);
+		" Total dirs:\t\t\t%" PRIu64 "\n Total symlinks:\t\t%" PRIu64 "\n\nReplicated Blocks:\n",
+		fsck_is_healthy(f) ? "HEALTHY" : "CORRUPT", live_nodes, f->racks, f->dirs, f->links);
 	say_kind(f, &f->res, &replicated);
 	fputs("\nErasure Coded Block Groups:\n", f->out);
 	say_kind(f, &f->ec, &striped);

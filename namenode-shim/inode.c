@@ -6,18 +6,21 @@
 
 #include "common/base/cursor.h"
 #include "common/erasure/geometry.h"
+#include "namenode-shim/acl.h"
 #include "namenode-shim/arena.h"
 #include "namenode-shim/db.h"
 #include "namenode-shim/dircache.h"
 #include "namenode-shim/ecpolicy.h"
 #include "namenode-shim/policy.h"
 #include "namenode-shim/quota.h"
+#include "namenode-shim/xattr.h"
 
 #define RECORD_VERSION 1
 #define RECORD_STRIPED 2 /* of a file with an erasure-coding policy: that of the other, and the policy */
 #define POLICY_BYTES 8 /* id, codec, k, m, cell */
 #define BLOCK_BYTES 25 /* id, stamp, length, committed */
 #define STRINGS 5
+#define HAS_SHIFT 12 /* the bits of enum inode_has are above those of the mode */
 #define TRUNCATE_BYTES 8 /* at the end of the record of a file that is being truncated */
 
 struct key {
@@ -139,12 +142,15 @@ static int decode(const MDB_val *v, uint64_t id, struct arena *a, struct inode *
 	struct rd r = rd_init(v->mv_data, v->mv_size);
 	struct inode *n = arena_new(a, struct inode);
 	const uint8_t version = rd_u8(&r);
+	uint16_t bits;
 
 	if (version != RECORD_VERSION && version != RECORD_STRIPED)
 		return -EBADMSG;
 	n->id = id;
 	n->type = rd_u8(&r);
-	n->perm = rd_be16(&r);
+	bits = rd_be16(&r);
+	n->perm = bits & INODE_PERM;
+	n->has = (uint8_t)(bits >> HAS_SHIFT);
 	n->repl = rd_be16(&r);
 	n->children = rd_be32(&r);
 	n->parent = rd_be64(&r);
@@ -161,7 +167,9 @@ static int decode(const MDB_val *v, uint64_t id, struct arena *a, struct inode *
 	get_blocks(&r, a, n);
 	n->truncating = n->client[0] && rd_left(&r) >= TRUNCATE_BYTES;
 	n->truncate_to = n->truncating ? rd_be64(&r) : 0;
-	if (r.bad || (n->type != INODE_DIR && n->type != INODE_FILE))
+	if (n->type == INODE_LINK)
+		n->target = get_str(&r, a);
+	if (r.bad || n->type < INODE_DIR || n->type > INODE_LINK)
 		return -EBADMSG;
 	*ret = n;
 	return 0;
@@ -180,6 +188,9 @@ static int record_bytes(const struct inode *n, size_t *ret)
 			return -EINVAL;
 		len += 2 + chars;
 	}
+	if (n->type == INODE_LINK && strlen(n->target) > UINT16_MAX)
+		return -EINVAL;
+	len += n->type == INODE_LINK ? 2 + strlen(n->target) : 0;
 	*ret = len + (n->truncating ? TRUNCATE_BYTES : 0) + (n->ec ? POLICY_BYTES : 0);
 	return 0;
 }
@@ -188,7 +199,7 @@ static void encode(struct wr *w, const struct inode *n)
 {
 	wr_u8(w, n->ec ? RECORD_STRIPED : RECORD_VERSION);
 	wr_u8(w, n->type);
-	wr_be16(w, n->perm);
+	wr_be16(w, (uint16_t)(n->perm | n->has << HAS_SHIFT));
 	wr_be16(w, n->repl);
 	wr_be32(w, n->children);
 	wr_be64(w, n->parent);
@@ -211,6 +222,8 @@ static void encode(struct wr *w, const struct inode *n)
 	}
 	if (n->truncating)
 		wr_be64(w, n->truncate_to);
+	if (n->type == INODE_LINK)
+		put_str(w, n->target);
 }
 
 /* Readers see what was committed, and the directories of a change belong to its transaction. */
@@ -296,6 +309,10 @@ int inode_del(struct txn *t, const struct inode *n)
 		rc = quota_del(t, n->id);
 	if (!rc && n->type == INODE_DIR)
 		rc = ecdir_del(t, n->id);
+	if (!rc && n->has & INODE_HAS_XATTRS)
+		rc = xattrs_del(t, n->id);
+	if (!rc && n->has & INODE_HAS_ACL)
+		rc = acl_del(t, n->id);
 	return rc ? rc : policy_del(t, n->id);
 }
 

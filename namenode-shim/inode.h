@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * inode - files and directories as records, and the names that lead to them
+ * inode - files, directories and symbolic links as records, and the names that lead to them
  *
  * Idea: an inode is one record under its id; a name is a directory entry (parent id, name) -> id. A
  * rename touches two entries and the record, never the subtree. The block list of a file is in its
@@ -29,10 +29,19 @@ struct txn;
 #define INODE_DEPTH_MAX 1000  /* components of a new path, as in HDFS; renames may make longer ones */
 #define INODE_LOOP_MAX 100000 /* levels after which parents are taken for a loop */
 #define INODE_STICKY 01000
+#define INODE_PERM 01777      /* the bits of a mode that are kept */
+#define INODE_TARGET_MAX 8000 /* bytes of what a symbolic link points to */
 #define INODE_RESERVED ".reserved" /* directory of the root that exists by its rules only */
 #define INODE_SNAPSHOT ".snapshot" /* a name that nothing may have */
 
-enum inode_type { INODE_DIR = 1, INODE_FILE = 2 };
+enum inode_type { INODE_DIR = 1, INODE_FILE = 2, INODE_LINK = 3 };
+
+/* What there is of the inode in other tables. */
+enum inode_has {
+	INODE_HAS_XATTRS = 1,     /* xattr.h */
+	INODE_HAS_ACL = 2,        /* acl.h */
+	INODE_HAS_ACCESS_ACL = 4, /* and it says who may, not only what new inodes below get */
+};
 
 struct inode_block {
 	struct block b;
@@ -45,7 +54,8 @@ enum inode_listed { LISTED_UNKNOWN, LISTED_NO, LISTED_YES };
 struct inode {
 	uint64_t id, parent;
 	uint8_t type;      /* enum inode_type */
-	uint16_t perm;     /* 01777 */
+	uint8_t has;       /* bits of enum inode_has */
+	uint16_t perm;     /* INODE_PERM */
 	uint16_t repl;     /* files */
 	uint32_t children; /* directories */
 	uint64_t mtime, atime, block_size;
@@ -53,6 +63,7 @@ struct inode {
 	const char *owner, *group;
 	const char *client;      /* lease holder; "" = closed */
 	const char *client_host; /* its address */
+	const char *target;      /* of a symbolic link; else NULL */
 	uint32_t nblocks;
 	struct inode_block *blocks;
 	const struct ec_policy *ec; /* of a file whose blocks are groups of units; NULL: replicated */

@@ -310,12 +310,13 @@ Hd__HdfsFileStatusProto *locate_status(struct req *q, const struct inode *n, con
 		req_new_msg(q, Hd__HdfsFileStatusProto, hd__hdfs_file_status_proto__init);
 	Hd__FsPermissionProto *p =
 		req_new_msg(q, Hd__FsPermissionProto, hd__fs_permission_proto__init);
-	const bool dir = n->type == INODE_DIR;
+	const bool dir = n->type == INODE_DIR, link = n->type == INODE_LINK;
 	const struct ec_policy *ec = NULL;
 
 	p->perm = n->perm;
-	s->filetype = dir ? HD__HDFS_FILE_STATUS_PROTO__FILE_TYPE__IS_DIR
-			  : HD__HDFS_FILE_STATUS_PROTO__FILE_TYPE__IS_FILE;
+	s->filetype = dir    ? HD__HDFS_FILE_STATUS_PROTO__FILE_TYPE__IS_DIR
+		      : link ? HD__HDFS_FILE_STATUS_PROTO__FILE_TYPE__IS_SYMLINK
+			     : HD__HDFS_FILE_STATUS_PROTO__FILE_TYPE__IS_FILE;
 	s->path = (ProtobufCBinaryData){strlen(name), (uint8_t *)text(&q->mem, name)};
 	s->length = dir ? 0 : inode_len(n);
 	s->permission = p;
@@ -327,13 +328,19 @@ Hd__HdfsFileStatusProto *locate_status(struct req *q, const struct inode *n, con
 	PB_SET(s, blocksize, dir ? 0 : n->block_size);
 	PB_SET(s, fileid, n->id);
 	PB_SET(s, childrennum, dir ? (int32_t)n->children : 0);
-	PB_SET(s, storagepolicy, policy_of(q->ns.t, n, &q->mem));
+	PB_SET(s, storagepolicy, link ? POLICY_NONE : policy_of(q->ns.t, n, &q->mem));
+	if (link) {
+		s->has_symlink = 1;
+		s->symlink = (ProtobufCBinaryData){strlen(n->target), (uint8_t *)text(&q->mem, n->target)};
+	}
 	/* A damaged row shows where something is created; a listing does without. */
-	(void)ecdir_of(q->ns.t, n, &q->mem, &ec);
+	if (!link)
+		(void)ecdir_of(q->ns.t, n, &q->mem, &ec);
 	s->ecpolicy = locate_policy(&q->mem, ec);
 	PB_SET(s, flags, (n->id == INODE_ROOT ? HD__HDFS_FILE_STATUS_PROTO__FLAGS__SNAPSHOT_ENABLED : 0u) |
+				 (n->has & INODE_HAS_ACL ? HD__HDFS_FILE_STATUS_PROTO__FLAGS__HAS_ACL : 0u) |
 				 (ec ? HD__HDFS_FILE_STATUS_PROTO__FLAGS__HAS_EC : 0u));
-	if (with_blocks && !dir)
+	if (with_blocks && !dir && !link)
 		s->locations = locate_file(q, n, 0, UINT64_MAX);
 	return s;
 }

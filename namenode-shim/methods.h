@@ -18,6 +18,7 @@ extern const struct method_table client_read_methods;   /* client_read.c: files 
 extern const struct method_table client_admin_methods;  /* client_admin.c: defaults, policies, counts, nodes */
 extern const struct method_table client_ops_methods;    /* client_ops.c: an administrator's calls */
 extern const struct method_table client_change_methods; /* client_change.c: names and attributes */
+extern const struct method_table client_attr_methods;   /* client_attr.c: extended attributes, access control lists */
 extern const struct method_table client_policy_methods; /* client_policy.c: storage policies, quotas */
 extern const struct method_table client_ec_methods;      /* client_ec.c: erasure-coding policies */
 extern const struct method_table client_refuse_methods; /* client_refuse.c: what is not there, and says so */

@@ -627,17 +627,33 @@ static int try_batch(struct nn *nn, struct list *batch)
 	return txn_write_commit_later(&t);
 }
 
+/* What is wrong with the name directory, and who can mend it. */
+static const char *cure(int rc)
+{
+	switch (rc) {
+	case -ENOSPC:
+	case -EDQUOT:
+		return "its disk is full: free space in its name directory, then try again";
+	case -EXFULL:
+	case -ENOMEM:
+		return "its map of the namespace cannot grow: raise the limit of address space (ulimit -v), or add "
+		       "memory, and start it again";
+	case -EFBIG:
+		return "the file may not grow: raise the limit of file sizes (ulimit -f), and start it again";
+	default:
+		return "the disk of its name directory fails: see the kernel's log";
+	}
+}
+
 static void fail_batch(struct list *batch, int rc)
 {
-	log_error("op=commit rc=%s; nothing of this batch was changed", err_name(rc));
+	log_error("op=commit rc=%s; nothing of this batch was changed; %s", err_name(rc), cure(rc));
 	list_for_each(l, batch) {
 		struct req *q = container_of(l, struct req, link);
 
 		q->rc = rc;
 		exc_throw(&q->exc, EXC_IO,
-			  "the NameNode cannot write its namespace: %s; free space in its name "
-			  "directory, then try again",
-			  err_name(rc));
+			  "the NameNode cannot write its namespace: %s; %s", err_name(rc), cure(rc));
 	}
 }
 

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "common/base/utf8.h"
+#include "namenode-shim/acl.h"
 #include "namenode-shim/db.h"
 #include "namenode-shim/ns_internal.h"
 #include "namenode-shim/quota.h"
@@ -66,7 +68,7 @@ static struct inode *node_new(struct ns *n, const struct inode *up, const char *
 	node->id = inode_new_id(n->t);
 	node->parent = up->id;
 	node->type = (uint8_t)type;
-	node->perm = perm & PERM_MASK;
+	node->perm = perm & INODE_PERM;
 	node->name = name;
 	node->owner = n->user;
 	node->group = up->group; /* the BSD rule, as in HDFS */
@@ -95,7 +97,7 @@ int detach(struct ns *n, struct inode *up, const struct inode *node)
 
 /* Make the missing directories of @w but the last @leave components; *ret_up is the deepest. */
 static int make_dirs(struct ns *n, const struct walk *w, uint32_t leave, uint16_t mid_perm,
-		     uint16_t last_perm, struct inode **ret_up)
+		     uint16_t last_perm, const uint16_t *unmasked, struct inode **ret_up)
 {
 	struct inode *up = walk_parent(w);
 	int rc = 0;
@@ -104,7 +106,8 @@ static int make_dirs(struct ns *n, const struct walk *w, uint32_t leave, uint16_
 		const uint16_t perm = i + 1 == w->depth ? last_perm : mid_perm;
 		struct inode *dir = node_new(n, up, w->name[i], INODE_DIR, perm);
 
-		rc = attach(n, up, dir);
+		rc = acl_inherit(n, up, dir, unmasked);
+		rc = rc ? rc : attach(n, up, dir);
 		rc = rc ? rc : inode_put(n->t, up);
 		count_inodes(n, 1);
 		up = dir;
@@ -127,7 +130,7 @@ void forget_file(struct ns *n, const struct inode *file)
 
 /* ---- mkdirs, create ---- */
 
-int ns_mkdirs(struct ns *n, const char *path, uint16_t perm, bool create_parent)
+int ns_mkdirs(struct ns *n, const char *path, uint16_t perm, const uint16_t *unmasked, bool create_parent)
 {
 	struct walk w;
 	struct inode *up;
@@ -155,7 +158,17 @@ int ns_mkdirs(struct ns *n, const char *path, uint16_t perm, bool create_parent)
 		return rc;
 	up = walk_parent(&w);
 	rc = quota_charge(n, up->id, w.depth + 1 - w.have, 0);
-	return ns_io(n, rc ? rc : make_dirs(n, &w, 0, (uint16_t)(perm | PERM_UWX), perm, &up));
+	return ns_io(n, rc ? rc : make_dirs(n, &w, 0, (uint16_t)(perm | PERM_UWX), perm, unmasked, &up));
+}
+
+/* Make the missing directories above the last component, with the mode of the deepest there is, without its
+ * sticky bit. */
+static int make_parents(struct ns *n, const struct walk *w, struct inode **ret_up)
+{
+	const uint16_t perm = (uint16_t)((walk_parent(w)->perm & 0777) | PERM_UWX);
+	int rc = quota_charge(n, walk_parent(w)->id, w->depth + 1 - w->have, 0);
+
+	return rc ? rc : make_dirs(n, w, 1, perm, perm, NULL, ret_up);
 }
 
 int ns_walk_create(struct ns *n, const struct ns_create *c, struct walk *w)
@@ -210,11 +223,7 @@ int ns_create(struct ns *n, const struct ns_create *c, struct walk *w, struct in
 		forget_file(n, w->last);
 		count_inodes(n, -1);
 	} else {
-		/* Directories on the way get the mode of theirs, without its sticky bit. */
-		const uint16_t mid = (uint16_t)((up->perm & 0777) | PERM_UWX);
-
-		rc = quota_charge(n, up->id, w->depth + 1 - w->have, 0);
-		rc = rc ? rc : make_dirs(n, w, 1, mid, mid, &up);
+		rc = make_parents(n, w, &up);
 	}
 	file = node_new(n, up, w->name[w->depth - 1], INODE_FILE, c->perm);
 	file->repl = c->ec ? 1 : c->repl; /* what stock shows for a striped file */
@@ -223,6 +232,7 @@ int ns_create(struct ns *n, const struct ns_create *c, struct walk *w, struct in
 	file->atime = n->now_ms;
 	file->client = c->client;
 	file->client_host = n->host;
+	rc = rc ? rc : acl_inherit(n, up, file, c->unmasked);
 	rc = rc ? rc : attach(n, up, file);
 	rc = rc ? rc : inode_put(n->t, up);
 	if (rc < 0)
@@ -233,4 +243,53 @@ int ns_create(struct ns *n, const struct ns_create *c, struct walk *w, struct in
 	count_inodes(n, 1);
 	*ret = file;
 	return 0;
+}
+
+/* ---- symbolic links ---- */
+
+static bool is_target(const char *target)
+{
+	const size_t len = strlen("/" INODE_RESERVED);
+
+	if (!*target || strlen(target) > INODE_TARGET_MAX || !utf8_is_valid(target))
+		return false;
+	return strncmp(target, "/" INODE_RESERVED, len) || (target[len] && target[len] != '/');
+}
+
+static int check_link(struct ns *n, const char *target, const char *path, struct walk *w, bool create_parent)
+{
+	int rc = ns_check_length(n, "createSymlink", path);
+
+	if (!rc && !ns_valid_name(path))
+		rc = exc_throw(n->x, EXC_INVALID_PATH, "Invalid path name Invalid link name: %s", path);
+	if (!rc && !is_target(target))
+		rc = exc_throw(n->x, EXC_INVALID_PATH, "Invalid path name Invalid target name: %s", target);
+	rc = rc ? rc : ns_walk_as(n, path, WALK_CHANGE | WALK_LINK, w);
+	if (!rc && !w->last)
+		rc = check_parent(n, w, create_parent);
+	else if (!rc)
+		rc = exc_throw(n->x, EXC_IO,
+			       "failed to create link %s either because the filename is invalid or the file exists",
+			       w->path);
+	rc = rc ? rc : ns_check_ancestor(n, w);
+	rc = rc ? rc : check_names(n, w);
+	return rc ? rc : quota_check(n, walk_parent(w), w->depth + 1 - w->have, 0);
+}
+
+int ns_symlink(struct ns *n, const char *target, const char *path, bool create_parent)
+{
+	struct inode *up, *link;
+	struct walk w;
+	int rc = check_link(n, target, path, &w, create_parent);
+
+	if (rc < 0)
+		return rc;
+	rc = make_parents(n, &w, &up);
+	link = node_new(n, up, w.name[w.depth - 1], INODE_LINK, 0777);
+	link->atime = n->now_ms;
+	link->target = target;
+	rc = rc ? rc : attach(n, up, link);
+	rc = rc ? rc : inode_put(n->t, up);
+	count_inodes(n, 1);
+	return ns_io(n, rc);
 }

@@ -46,18 +46,35 @@ struct walk {
 	struct inode **chain; /* chain[0] is the root, chain[i] is component i - 1 */
 	uint32_t have;        /* inodes in chain: 1..depth + 1 */
 	struct inode *last;   /* what the path names; NULL when missing */
+	bool by_id;           /* the path was /.reserved/.inodes/ID and no more */
 	bool reserved;        /* the path is /.reserved itself, which no record stands for */
 };
 
 enum access { ACCESS_X = 1, ACCESS_W = 2, ACCESS_R = 4 };
 
+enum walk_how {
+	WALK_CHANGE = 1, /* /.reserved itself is refused */
+	WALK_MAKE = 2,   /* a file on the way is a ParentNotDirectoryException */
+	WALK_LINK = 4,   /* the path may name a symbolic link */
+	WALK_LINK_ID = 8, /* so may /.reserved/.inodes/ID: an id leads nowhere else */
+};
+
 /** Resolve and check x on every directory on the way. A file on the way is an
- *  AccessControlException, as HDFS has it for everything that does not create. */
-int ns_walk(struct ns *n, const char *path, struct walk *w);
-/** The same for changes: /.reserved itself is refused. */
-int ns_walk_change(struct ns *n, const char *path, struct walk *w);
-/** The same for what may create: a file on the way is a ParentNotDirectoryException. */
-int ns_walk_make(struct ns *n, const char *path, struct walk *w);
+ *  AccessControlException, as HDFS has it for everything that does not create. A symbolic link on the way, or
+ *  at the end, is an UnresolvedPathException. @how: bits of enum walk_how. */
+int ns_walk_as(struct ns *n, const char *path, unsigned int how, struct walk *w);
+static inline int ns_walk(struct ns *n, const char *path, struct walk *w)
+{
+	return ns_walk_as(n, path, 0, w);
+}
+static inline int ns_walk_change(struct ns *n, const char *path, struct walk *w)
+{
+	return ns_walk_as(n, path, WALK_CHANGE, w);
+}
+static inline int ns_walk_make(struct ns *n, const char *path, struct walk *w)
+{
+	return ns_walk_as(n, path, WALK_MAKE, w);
+}
 /** -ENOENT (FileNotFoundException) with @before, path and @after when nothing was found. */
 int ns_found(struct ns *n, const struct walk *w, const char *before, const char *after);
 /** ns_walk() and ns_found("File does not exist: "). */
@@ -68,7 +85,7 @@ int ns_find_file(struct ns *n, const char *path, struct walk *w);
 const char *walk_path_of(struct ns *n, const struct walk *w, uint32_t i);
 /** The directory of what the path names, or the deepest inode there is of the way to it. */
 struct inode *walk_parent(const struct walk *w);
-/** May a file or directory have this path? Absolute, no empty, relative or ':' component. */
+/** May a file or directory have this path? Absolute, UTF-8, no empty, relative or ':' component. */
 bool ns_valid_name(const char *path);
 /** -EIO: over INODE_PATH_MAX characters or INODE_DEPTH_MAX levels; @op: the method, for the text. */
 int ns_check_length(struct ns *n, const char *op, const char *path);
@@ -83,11 +100,14 @@ int ns_check_remove(struct ns *n, const struct walk *w);
 int ns_io(struct ns *n, int rc);
 struct effect *ns_effect(struct ns *n, enum effect_kind kind);
 
-int ns_mkdirs(struct ns *n, const char *path, uint16_t perm, bool create_parent);
+/** @perm: what the umask left of the mode; @unmasked: the mode before it, which counts where the parent has default
+ *  entries of an access control list; NULL: not told. */
+int ns_mkdirs(struct ns *n, const char *path, uint16_t perm, const uint16_t *unmasked, bool create_parent);
 
 struct ns_create {
 	const char *path, *client;
 	uint16_t perm, repl;
+	const uint16_t *unmasked; /* as ns_mkdirs() */
 	uint64_t block_size;
 	bool create, overwrite, create_parent;
 	const struct ec_policy *ec; /* ns_create(): NULL: replicated */
@@ -96,6 +116,10 @@ struct ns_create {
 int ns_walk_create(struct ns *n, const struct ns_create *c, struct walk *w);
 /** Make the file; an existing one must be closed or to be overwritten. */
 int ns_create(struct ns *n, const struct ns_create *c, struct walk *w, struct inode **ret);
+/** Make @path a symbolic link to @target, which need not exist. */
+int ns_symlink(struct ns *n, const char *target, const char *path, bool create_parent);
+/** Where @path leads when the first symbolic link of it is followed. IOException: there is none. */
+int ns_link_target(struct ns *n, const char *path, const char **ret);
 /** *ret false: nothing was there. */
 int ns_delete(struct ns *n, const char *path, bool recursive, bool *ret);
 /** Old rename: an existing directory @dst takes @src in; *ret false on ordinary failure. */

@@ -18,7 +18,7 @@ int ns_set_perm(struct ns *n, const char *path, uint16_t perm)
 	rc = rc ? rc : ns_check_owner(n, &w);
 	if (rc < 0)
 		return rc;
-	w.last->perm = perm & PERM_MASK;
+	w.last->perm = perm & INODE_PERM;
 	return ns_io(n, inode_put(n->t, w.last));
 }
 
@@ -38,7 +38,7 @@ static int check_chown(struct ns *n, const char *owner, const char *group)
 int ns_set_owner(struct ns *n, const char *path, const char *owner, const char *group)
 {
 	struct walk w;
-	int rc = ns_walk_change(n, path, &w);
+	int rc = ns_walk_as(n, path, WALK_CHANGE | WALK_LINK_ID, &w);
 
 	rc = rc ? rc : ns_found(n, &w, "Directory/File does not exist ", "");
 	rc = rc ? rc : ns_check_owner(n, &w);
@@ -57,7 +57,7 @@ int ns_set_owner(struct ns *n, const char *path, const char *owner, const char *
 int ns_set_times(struct ns *n, const char *path, int64_t mtime, int64_t atime)
 {
 	struct walk w;
-	int rc = ns_walk_change(n, path, &w);
+	int rc = ns_walk_as(n, path, WALK_CHANGE | WALK_LINK_ID, &w);
 
 	rc = rc ? rc : ns_found(n, &w, "File/Directory ", " does not exist.");
 	rc = rc ? rc : ns_check(n, w.last, ACCESS_W, w.path);
@@ -182,7 +182,7 @@ static int begin_summary(struct ns *n, const char *path, const char *missing, bo
 {
 	struct quota q = {QUOTA_NONE, QUOTA_NONE, 0, 0};
 	struct walk w;
-	int rc = ns_walk(n, path, &w);
+	int rc = ns_walk_as(n, path, WALK_LINK, &w);
 	bool counted;
 
 	rc = rc ? rc : ns_found(n, &w, missing, "");
@@ -200,7 +200,7 @@ static int begin_summary(struct ns *n, const char *path, const char *missing, bo
 	rc = ns_io(n, ecdir_name(n->t, w.last, n->a, s->sum.ec));
 	if (rc < 0)
 		return rc;
-	if (w.last->type == INODE_FILE)
+	if (w.last->type != INODE_DIR)
 		add_file(&s->sum, w.last);
 	else if (stored && counted) {
 		s->sum.files = q.inodes;

@@ -121,7 +121,7 @@ static int check_protected_below(struct ns *n, const struct walk *w, const char 
 
 	quiet.super = true; /* it is there whether or not the caller may look */
 	rc = ns_walk(&quiet, dir, &p);
-	if (rc == -ENOTDIR) {
+	if (rc == -ENOTDIR || rc == -ELOOP) {
 		n->x->cls = NULL;
 		return 0;
 	}
@@ -148,7 +148,7 @@ int ns_delete(struct ns *n, const char *path, bool recursive, bool *ret)
 	struct quota_sum sum;
 	struct walk w;
 	struct inode *up;
-	int rc = ns_walk_change(n, path, &w);
+	int rc = ns_walk_as(n, path, WALK_CHANGE | WALK_LINK, &w);
 
 	if (rc < 0)
 		return rc;

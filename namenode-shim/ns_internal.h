@@ -4,7 +4,6 @@
 /** ns_internal - what the files of the namespace share: ns.c makes, ns_delete.c, ns_rename.c, ns_attr.c */
 #include "namenode-shim/ns.h"
 
-#define PERM_MASK 01777
 #define PERM_UWX 0300
 
 /* Directories of a subtree, parents first. */

@@ -13,6 +13,12 @@ static bool is_below(const struct walk *src, const struct walk *dst)
 	return !strncmp(src->path, dst->path, len) && dst->path[len] == '/';
 }
 
+/* Is @src a link to @dst, which it would become? */
+static bool points_to(const struct walk *src, const struct walk *dst)
+{
+	return src->last->type == INODE_LINK && !strcmp(src->last->target, dst->path);
+}
+
 /* What moves, for the directories with quotas that only one of the two paths has above it. */
 static int check_rename_quota(struct ns *n, const struct walk *src, const struct walk *dst,
 			      struct quota_sum *ret)
@@ -73,8 +79,8 @@ static int walk_both(struct ns *n, const char *src, const char *dst, struct walk
 	if (!rc && !ns_valid_name(dst))
 		rc = exc_throw(n->x, EXC_INVALID_PATH, "Invalid path name Invalid file name: %s",
 			       dst);
-	rc = rc ? rc : ns_walk(n, src, s);
-	rc = rc ? rc : ns_walk_make(n, dst, d);
+	rc = rc ? rc : ns_walk_as(n, src, WALK_LINK, s);
+	rc = rc ? rc : ns_walk_as(n, dst, WALK_MAKE | WALK_LINK, d);
 	if (!rc && d->reserved)
 		rc = exc_throw(n->x, EXC_INVALID_PATH,
 			       "Invalid path name Cannot rename to or from /.reserved");
@@ -95,10 +101,10 @@ int ns_rename(struct ns *n, const char *src, const char *dst, bool *ret)
 
 	*ret = false;
 	if (!rc && s.last && s.depth && d.last && d.last->type == INODE_DIR)
-		rc = ns_walk_make(n,
-				  arena_printf(n->a, "%s/%s", d.depth ? d.path : "",
-					       s.name[s.depth - 1]),
-				  &d);
+		rc = ns_walk_as(n,
+				arena_printf(n->a, "%s/%s", d.depth ? d.path : "",
+					     s.name[s.depth - 1]),
+				WALK_MAKE | WALK_LINK, &d);
 	rc = rc ? rc : check_rights(n, &s, &d);
 	if (rc < 0 || !s.last)
 		return rc;
@@ -109,7 +115,7 @@ int ns_rename(struct ns *n, const char *src, const char *dst, bool *ret)
 		*ret = true;
 		return 0;
 	}
-	if (is_below(&s, &d) || d.last || d.have < d.depth ||
+	if (is_below(&s, &d) || d.last || points_to(&s, &d) || d.have < d.depth ||
 	    d.chain[d.have - 1]->type != INODE_DIR)
 		return 0;
 	rc = check_names(n, &d);
@@ -120,7 +126,7 @@ int ns_rename(struct ns *n, const char *src, const char *dst, bool *ret)
 
 static int check_overwrite(struct ns *n, const struct walk *s, const struct walk *d, bool overwrite)
 {
-	if (s->last->type != d->last->type)
+	if ((s->last->type == INODE_DIR) != (d->last->type == INODE_DIR))
 		return exc_throw(n->x, EXC_IO,
 				 "Source %s and destination %s must both be directories", s->path,
 				 d->path);
@@ -150,6 +156,8 @@ int ns_rename2(struct ns *n, const char *src, const char *dst, bool overwrite)
 	if (!strcmp(s.path, d.path))
 		return exc_throw(n->x, EXC_EXISTS, "The source %s and destination %s are the same",
 				 s.path, d.path);
+	if (points_to(&s, &d))
+		return exc_throw(n->x, EXC_EXISTS, "Cannot rename symlink %s to its target %s", s.path, d.path);
 	if (is_below(&s, &d))
 		return exc_throw(n->x, EXC_IO,
 				 "Rename destination %s is a directory or file under source %s",

@@ -300,7 +300,7 @@ static void step(struct test_db *d, struct model *m)
 	switch (rand() % 5) {
 	case 0:
 		want = m_mkdirs(m, a);
-		rc = ns_mkdirs(n, a, 0755, true);
+		rc = ns_mkdirs(n, a, 0755, NULL, true);
 		break;
 	case 1: {
 		const struct ns_create c = {.path = a, .client = "c", .perm = 0644, .repl = 3,
@@ -355,7 +355,7 @@ static void random_operations_agree_with_a_slow_model(void **state)
 
 static void do_mkdir(struct test_db *d, const char *user, const char *path, uint16_t perm)
 {
-	assert_int_equal(ns_mkdirs(test_begin(d, user), path, perm, true), 0);
+	assert_int_equal(ns_mkdirs(test_begin(d, user), path, perm, NULL, true), 0);
 	assert_int_equal(test_commit(d), 0);
 }
 
@@ -447,11 +447,11 @@ static void bad_paths_are_refused(void **state)
 	(void)state;
 	test_db_init(&d);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		assert_int_equal(ns_mkdirs(test_begin(&d, "root"), bad[i], 0755, true), -EINVAL);
+		assert_int_equal(ns_mkdirs(test_begin(&d, "root"), bad[i], 0755, NULL, true), -EINVAL);
 		txn_write_abort(&d.t);
 	}
 	memset(name + 1, 'n', 256);
-	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), name, 0755, true), -ENAMETOOLONG);
+	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), name, 0755, NULL, true), -ENAMETOOLONG);
 	txn_write_abort(&d.t);
 	name[256] = 0;
 	do_mkdir(&d, "root", name, 0755);
@@ -515,7 +515,7 @@ static void a_summary_goes_in_steps(void **state)
 	n = test_begin(&d, "root");
 	for (int i = 0; i < BIG_DIR; i++) {
 		snprintf(path, sizeof(path), "/sum/%05d", i);
-		assert_int_equal(ns_mkdirs(n, path, 0755, true), 0);
+		assert_int_equal(ns_mkdirs(n, path, 0755, NULL, true), 0);
 	}
 	assert_int_equal(test_commit(&d), 0);
 	while (sum_step(&d, &s, &sum) == NS_MORE)
@@ -633,8 +633,8 @@ static void reserved_paths_lead_to_the_same_inodes(void **state)
 	assert_int_equal(find(&d, "/.reserved/.inodes/x", &v), -ENOENT);
 	assert_int_equal(find(&d, "/.reserved/.inodes/4711", &v), -ENOENT);
 	assert_int_equal(find(&d, "no/slash", &v), -EINVAL);
-	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/.reserved/x", 0755, true), -EINVAL);
-	assert_int_equal(ns_mkdirs(&d.ns, "/a/.snapshot", 0755, true), -EINVAL);
+	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/.reserved/x", 0755, NULL, true), -EINVAL);
+	assert_int_equal(ns_mkdirs(&d.ns, "/a/.snapshot", 0755, NULL, true), -EINVAL);
 	assert_int_equal(test_commit(&d), 0);
 	test_db_fini(&d);
 }
@@ -642,7 +642,7 @@ static void reserved_paths_lead_to_the_same_inodes(void **state)
 static void limits_and_protected_directories_hold(void **state)
 {
 	char *protected[] = {"/keep", "/k/deep", NULL};
-	const struct ns_limits limits = {4, 2, protected};
+	const struct ns_limits limits = {.max_component = 4, .max_dir_items = 2, .protected_dirs = protected};
 	struct test_db d;
 	struct ns *n;
 	bool done;
@@ -662,10 +662,10 @@ static void limits_and_protected_directories_hold(void **state)
 	assert_int_equal(ns_delete(n, "/keep/x", true, &done), 0);
 	assert_int_equal(ns_delete(n, "/keep", true, &done), 0); /* empty: not protected */
 	assert_true(done);
-	assert_int_equal(ns_mkdirs(n, "/k/12345", 0755, true), -ENAMETOOLONG);
-	assert_int_equal(ns_mkdirs(n, "/k/2", 0755, true), 0);
-	assert_int_equal(ns_mkdirs(n, "/k/3", 0755, true), -EDQUOT);
-	assert_int_equal(ns_mkdirs(n, "/k/2/a/b", 0755, true), 0);
+	assert_int_equal(ns_mkdirs(n, "/k/12345", 0755, NULL, true), -ENAMETOOLONG);
+	assert_int_equal(ns_mkdirs(n, "/k/2", 0755, NULL, true), 0);
+	assert_int_equal(ns_mkdirs(n, "/k/3", 0755, NULL, true), -EDQUOT);
+	assert_int_equal(ns_mkdirs(n, "/k/2/a/b", 0755, NULL, true), 0);
 	assert_int_equal(test_commit(&d), 0);
 	test_db_fini(&d);
 }
@@ -678,14 +678,14 @@ static void long_names_are_told_whole(void **state)
 	(void)state;
 	test_db_init(&d);
 	memset(path + 1, 'n', INODE_NAME_MAX + 1);
-	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), path, 0755, true), -ENAMETOOLONG);
+	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), path, 0755, NULL, true), -ENAMETOOLONG);
 	assert_non_null(strstr(d.x.text, path + 1));
 	for (int i = 0; i <= INODE_DEPTH_MAX; i++)
 		memcpy(deep + 2 * (size_t)i, "/d", 3);
-	assert_int_equal(ns_mkdirs(&d.ns, deep, 0755, true), -EIO);
+	assert_int_equal(ns_mkdirs(&d.ns, deep, 0755, NULL, true), -EIO);
 	assert_string_equal(d.x.text, "mkdirs: Pathname too long.  Limit 8000 characters, 1000 levels.");
 	deep[2 * INODE_DEPTH_MAX] = 0;
-	assert_int_equal(ns_mkdirs(&d.ns, deep, 0755, true), 0);
+	assert_int_equal(ns_mkdirs(&d.ns, deep, 0755, NULL, true), 0);
 	assert_int_equal(test_commit(&d), 0);
 	test_db_fini(&d);
 }

@@ -169,6 +169,7 @@ static const struct {
 	{"unsetStoragePolicy", "Cannot unset storage policy for "},
 	{"allowSnapshot", "Cannot allow snapshot for "},
 	{"disallowSnapshot", "Cannot disallow snapshot for "},
+	{"createSymlink", "Cannot create symlink "},
 	{"createSnapshot", "Cannot create snapshot for "},
 	{"deleteSnapshot", "Cannot delete snapshot for "},
 	{"renameSnapshot", "Cannot rename snapshot for "},
@@ -255,6 +256,11 @@ int req_need_super(struct req *q, const char *operation)
 			 q->ns.user, operation ? operation : q->method->name);
 }
 
+int req_check_safe(struct req *q)
+{
+	return q->nn->safe.on ? safe_mode(q) : 0;
+}
+
 static int check_allowed(struct req *q)
 {
 	int rc = 0;
@@ -267,10 +273,7 @@ static int check_allowed(struct req *q)
 		rc = req_need_super(q, NULL);
 	if (rc < 0)
 		return rc;
-	if (q->method->kind == REQ_CHANGE && !(q->method->flags & REQ_SAFE_OK) &&
-	    q->nn->safe.on)
-		return safe_mode(q);
-	return 0;
+	return q->method->kind == REQ_CHANGE && !(q->method->flags & REQ_SAFE_OK) ? req_check_safe(q) : 0;
 }
 
 int req_run(struct req *q)

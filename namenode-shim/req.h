@@ -107,6 +107,8 @@ int req_run(struct req *q);
 /** AccessControlException unless the caller is super-user. @operation: as HDFS names it; NULL: the
  *  method. */
 int req_need_super(struct req *q, const char *operation);
+/** SafeModeException when safe mode is on: for a REQ_SAFE_OK that has something to say before. */
+int req_check_safe(struct req *q);
 /** Answer and free. */
 void req_finish(struct req *q);
 

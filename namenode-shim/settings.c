@@ -11,6 +11,7 @@
 #include "common/base/crc.h"
 #include "namenode-shim/inode.h"
 #include "namenode-shim/leases.h"
+#include "namenode-shim/xattr.h"
 
 #define RPC_PORT 8020
 #define HTTP_PORT 9870
@@ -243,6 +244,22 @@ static int load_limits(const struct conf *c, struct settings *s, struct err *e)
 	return rc ? rc : get_fixed_groups(c, s, e);
 }
 
+static int load_attributes(const struct conf *c, struct ns_limits *l, struct err *e)
+{
+	int rc = conf_bool(c, "dfs.namenode.xattrs.enabled", true, &l->xattrs, e);
+
+	rc = rc ? rc
+		: get_u32(c, "dfs.namenode.fs-limits.max-xattrs-per-inode", XATTRS_PER_INODE, 0,
+			  XATTRS_PER_INODE_MAX, &l->xattrs_max, e);
+	rc = rc ? rc
+		: get_u32(c, "dfs.namenode.fs-limits.max-xattr-size", XATTR_BYTES, 1, XATTR_BYTES_MAX,
+			  &l->xattr_bytes, e);
+	rc = rc ? rc : conf_bool(c, "dfs.namenode.acls.enabled", true, &l->acls, e);
+	rc = rc ? rc
+		: conf_bool(c, "dfs.namenode.posix.acl.inheritance.enabled", true, &l->acl_unmasked, e);
+	return rc ? rc : conf_bool(c, "dfs.namenode.symlinks.enabled", false, &l->symlinks, e);
+}
+
 static int load_ec(const struct conf *c, struct ec_rules *r, struct err *e)
 {
 	const char *key = "dfs.namenode.ec.system.default.policy";
@@ -333,6 +350,7 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc : get_checksum(c, &s->checksum_type, e);
 	rc = rc ? rc : load_times(c, s, e);
 	rc = rc ? rc : load_limits(c, s, e);
+	rc = rc ? rc : load_attributes(c, &s->limits, e);
 	rc = rc ? rc : load_ec(c, &s->ec, e);
 	if (!rc)
 		snprintf(s->super_group, sizeof(s->super_group), "%s",

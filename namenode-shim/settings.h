@@ -18,11 +18,16 @@ struct conf;
 #define NN_REPORT_LEASES 6     /* full reports at a time */
 #define NN_REPORT_LEASE_MS 300000
 
-/* What names, paths and directories may be; fs.protected.directories. */
+/* What names, paths, directories and attributes may be; fs.protected.directories. */
 struct ns_limits {
 	uint32_t max_component; /* bytes of a name */
 	uint32_t max_dir_items; /* entries of a directory */
 	char **protected_dirs;  /* owned; NULL-terminated, or NULL */
+	uint32_t xattrs_max;    /* user and trusted attributes of an inode */
+	uint32_t xattr_bytes;   /* of name and value */
+	bool xattrs, acls;      /* calls about them are answered */
+	bool acl_unmasked;      /* default entries filter the mode before the umask, as POSIX has it */
+	bool symlinks;          /* they may be made */
 };
 
 struct settings {

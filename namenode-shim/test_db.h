@@ -10,6 +10,7 @@
 #include "namenode-shim/db.h"
 #include "namenode-shim/ns.h"
 #include "namenode-shim/users.h"
+#include "namenode-shim/xattr.h"
 
 struct test_db {
 	char dir[64];
@@ -58,7 +59,14 @@ static inline void test_db_fini(struct test_db *d)
 /** Begin a change as @user. */
 static inline struct ns *test_begin(struct test_db *d, const char *user)
 {
-	static const struct ns_limits limits = {INODE_NAME_MAX, 1 << 20, NULL};
+	static const struct ns_limits limits = {.max_component = INODE_NAME_MAX,
+						.max_dir_items = 1 << 20,
+						.xattrs_max = XATTRS_PER_INODE,
+						.xattr_bytes = XATTR_BYTES,
+						.xattrs = true,
+						.acls = true,
+						.acl_unmasked = true,
+						.symlinks = true};
 
 	arena_free(&d->a);
 	if (txn_write_begin(d->db, &d->t) < 0)

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/utf8.h"
+#include "namenode-shim/acl.h"
 #include "namenode-shim/db.h"
 #include "namenode-shim/users.h"
 
@@ -31,7 +33,7 @@ static const char *mode_text(const struct inode *node, char buf[11])
 {
 	static const char bits[] = "rwxrwxrwx";
 
-	buf[0] = node->type == INODE_DIR ? 'd' : '-';
+	buf[0] = node->type == INODE_DIR ? 'd' : '-'; /* a link too, as HDFS */
 	for (int i = 0; i < 9; i++)
 		buf[i + 1] = node->perm & (0400 >> i) ? bits[i] : '-';
 	if (node->perm & INODE_STICKY)
@@ -47,6 +49,8 @@ static bool allowed(struct ns *n, const struct inode *node, unsigned int access)
 {
 	if (!n->enforce || n->super)
 		return true;
+	if (node->has & INODE_HAS_ACCESS_ACL)
+		return acl_allows(n, node, access);
 	if (!strcmp(n->user, node->owner))
 		return ((unsigned int)node->perm >> 6 & access) == access;
 	if (users_in_group(n->users, n->user, node->group))
@@ -123,7 +127,7 @@ bool ns_valid_name(const char *path)
 {
 	const char *p = path;
 
-	if (*p != '/')
+	if (*p != '/' || !utf8_is_valid(path))
 		return false;
 	while (*p) {
 		const size_t len = strcspn(++p, "/");
@@ -238,6 +242,7 @@ static int resolve_number(struct ns *n, struct walk *w)
 		return rc;
 	rest.name += skip;
 	rest.depth -= skip;
+	w->by_id = !rest.depth;
 	return split(n, arena_printf(n->a, "%s/%s", path, join(n, rest.name, rest.depth)), w);
 }
 
@@ -263,8 +268,73 @@ const char *walk_path_of(struct ns *n, const struct walk *w, uint32_t i)
 	return join(n, w->name, i);
 }
 
-/* Follow the names; @no_dir: what it is to meet a file on the way. */
-static int follow(struct ns *n, struct walk *w, enum exc no_dir)
+/* ---- symbolic links ---- */
+
+/* @text without empty, "." and ".." components: what Java's Path makes of it. */
+static const char *normalize(struct ns *n, const char *text)
+{
+	const char *scheme = strstr(text, "://");
+	const size_t head = scheme ? (size_t)(scheme - text) + 3 + strcspn(scheme + 3, "/") : 0;
+	char *out = arena_strdup(n->a, text);
+	size_t len = head;
+
+	for (const char *p = text + head; *p;) {
+		const size_t k = strcspn(p += strspn(p, "/"), "/");
+
+		if (k == 2 && !memcmp(p, "..", 2)) {
+			while (len > head && out[--len] != '/')
+				;
+		} else if (k && !(k == 1 && *p == '.')) {
+			out[len++] = '/';
+			memmove(out + len, p, k);
+			len += k;
+		}
+		p += k;
+	}
+	if (len == head)
+		out[len++] = '/';
+	out[len] = 0;
+	return out;
+}
+
+/* Component @i - 1 of the walk is a link: clients go on at the path that the text says. */
+static int unresolved(struct ns *n, const struct walk *w, uint32_t i)
+{
+	const char *target = w->chain[i]->target, *path;
+	const bool absolute = target[0] == '/' || strstr(target, "://");
+	const char *up = absolute ? "" : join(n, w->name, i - 1);
+	const char *rest = i < w->depth ? join(n, w->name + i, w->depth - i) : "";
+
+	path = arena_printf(n->a, "%s%s%s%s", up, absolute ? "" : "/", target, rest);
+	return exc_throw(n->x, EXC_UNRESOLVED, "%s", normalize(n, path));
+}
+
+int ns_link_target(struct ns *n, const char *path, const char **ret)
+{
+	struct walk w;
+	int rc = ns_walk(n, path, &w);
+
+	if (rc == -ELOOP) {
+		n->x->cls = NULL;
+		*ret = n->x->text;
+		return 0;
+	}
+	rc = rc ? rc : ns_found(n, &w, "File does not exist: ", "");
+	return rc ? rc : exc_throw(n->x, EXC_IO, "Path %s is not a symbolic link", path);
+}
+
+/* ---- the way ---- */
+
+/* What stands on the way, or at its end, and is no directory. */
+static int not_a_way(struct ns *n, const struct walk *w, uint32_t i, unsigned int how)
+{
+	if (w->chain[i]->type == INODE_LINK)
+		return unresolved(n, w, i);
+	return exc_throw(n->x, how & WALK_MAKE ? EXC_PARENT_NOT_DIR : EXC_TRAVERSE, "%s (is not a directory)",
+			 walk_path_of(n, w, i));
+}
+
+static int follow(struct ns *n, struct walk *w, unsigned int how)
 {
 	uint64_t id = INODE_ROOT;
 
@@ -275,13 +345,12 @@ static int follow(struct ns *n, struct walk *w, enum exc no_dir)
 		if (rc < 0)
 			return ns_io(n, rc == -ENOENT ? -EBADMSG : rc); /* an entry without inode */
 		w->chain[w->have++] = node;
-		if (i == w->depth) {
+		if (i == w->depth && (node->type != INODE_LINK || how & WALK_LINK)) {
 			w->last = node;
 			return 0;
 		}
 		if (node->type != INODE_DIR)
-			return exc_throw(n->x, no_dir, "%s (is not a directory)",
-					 walk_path_of(n, w, i));
+			return not_a_way(n, w, i, how);
 		rc = check_at(n, w, i, ACCESS_X);
 		if (rc < 0)
 			return rc;
@@ -293,7 +362,7 @@ static int follow(struct ns *n, struct walk *w, enum exc no_dir)
 	}
 }
 
-static int walk_by(struct ns *n, const char *path, struct walk *w, enum exc no_dir)
+int ns_walk_as(struct ns *n, const char *path, unsigned int how, struct walk *w)
 {
 	int rc;
 
@@ -304,29 +373,12 @@ static int walk_by(struct ns *n, const char *path, struct walk *w, enum exc no_d
 		return rc;
 	w->path = join(n, w->name, w->depth);
 	w->chain = arena_array(n->a, struct inode *, w->depth + 2u);
-	return follow(n, w, no_dir);
-}
-
-int ns_walk(struct ns *n, const char *path, struct walk *w)
-{
-	return walk_by(n, path, w, EXC_TRAVERSE);
-}
-
-static int not_reserved(struct ns *n, const struct walk *w)
-{
-	return w->reserved ? exc_throw(n->x, EXC_INVALID_PATH, "Invalid path name %s", w->path) : 0;
-}
-
-int ns_walk_change(struct ns *n, const char *path, struct walk *w)
-{
-	int rc = walk_by(n, path, w, EXC_TRAVERSE);
-
-	return rc ? rc : not_reserved(n, w);
-}
-
-int ns_walk_make(struct ns *n, const char *path, struct walk *w)
-{
-	return walk_by(n, path, w, EXC_PARENT_NOT_DIR);
+	if (w->by_id && how & WALK_LINK_ID)
+		how |= WALK_LINK;
+	rc = follow(n, w, how);
+	if (!rc && w->reserved && how & WALK_CHANGE)
+		rc = exc_throw(n->x, EXC_INVALID_PATH, "Invalid path name %s", w->path);
+	return rc;
 }
 
 int ns_found(struct ns *n, const struct walk *w, const char *before, const char *after)

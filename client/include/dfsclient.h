@@ -258,6 +258,20 @@ struct dfs_stat {
 /** Fails with [NN]; -ENOENT. */
 DFS_API int dfs_stat(struct dfs *fs, const char *path, struct dfs_stat *ret, struct dfs_err *err);
 
+/** dfs_stat() of @path itself, where that is a symbolic link: length is that of its target's name. */
+DFS_API int dfs_lstat(struct dfs *fs, const char *path, struct dfs_stat *ret, struct dfs_err *err);
+
+/* Symbolic links. A call about a path with one in it fails with -ELOOP: who shows files as a file system resolves links
+ * itself. dfs_lstat(), dfs_rename(), dfs_delete() and these are about a link that the path names; so are dfs_stat(),
+ * dfs_set_owner() and dfs_set_times() for the path /.reserved/.inodes/ID (dfs_stat.file_id) of one. */
+
+/** Make @path a link to @target, any text of at most 8000 bytes of UTF-8. Fails with [NN]; -EEXIST; -ENOENT parent missing;
+ *  -EOPNOTSUPP where links are disabled, as on every Apache NameNode (ours: dfs.namenode.symlinks.enabled). */
+DFS_API int dfs_symlink(struct dfs *fs, const char *target, const char *path, struct dfs_err *err);
+/** The target into @buf, without NUL, and its length as the result; @size 0 asks for the length alone. Fails with [NN];
+ *  -ENOENT; -EINVAL it is no link; -ERANGE @buf is too small. */
+DFS_API ssize_t dfs_readlink(struct dfs *fs, const char *path, char *buf, size_t size, struct dfs_err *err);
+
 /** List a directory in byte order of names, fetched page by page; a file lists as itself, with
  *  name "". Fails with [NN]; -ENOENT. */
 DFS_API int dfs_list_open(struct dfs *fs, const char *path, struct dfs_list **ret,

@@ -14,6 +14,7 @@
 #include "client/src/rdma.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/utf8.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 #include "ClientNamenodeProtocol.pb-c.h"
@@ -141,7 +142,7 @@ static int find_user(const char *wanted, char **ret, struct err *err)
 		return err_set(err, -EINVAL, "a user name of %zu bytes; at most %d are allowed", strlen(wanted), USER_NAME_MAX);
 	if (strchr(wanted, '/') || strcmp(wanted, ".") == 0 || strcmp(wanted, "..") == 0)
 		return err_set(err, -EINVAL, "'%s' is no user name", wanted);
-	if (!path_is_utf8(wanted))
+	if (!utf8_is_valid(wanted))
 		return err_set(err, -EINVAL, "the user name is not UTF-8, which Hadoop's RPC requires");
 	*ret = strdup(wanted);
 	return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");

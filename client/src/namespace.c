@@ -22,7 +22,7 @@ void stat_from_msg(const Hd__HdfsFileStatusProto *f, struct dfs_stat *st)
 	*st = (struct dfs_stat){
 		.type = (enum dfs_type)f->filetype,
 		.mode = f->permission->perm & 01777,
-		.length = f->length,
+		.length = f->has_symlink ? f->symlink.len : f->length,
 		.block_size = f->blocksize,
 		.replication = f->block_replication,
 		.children = f->has_childrennum ? f->childrennum : -1,

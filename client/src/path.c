@@ -1,29 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/path.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-bool path_is_utf8(const char *s)
-{
-	const unsigned char *p = (const unsigned char *)s;
-
-	while (*p) {
-		const int more = *p < 0x80			 ? 0
-				 : *p >= 0xc2 && *p < 0xe0 ? 1
-				 : (*p & 0xf0) == 0xe0	   ? 2
-				 : *p >= 0xf0 && *p < 0xf5 ? 3
-							   : -1;
-
-		if (more < 0)
-			return false;
-		p++;
-		for (int i = 0; i < more; i++, p++)
-			if ((*p & 0xc0) != 0x80)
-				return false;
-	}
-	return true;
-}
+#include "common/base/utf8.h"
 
 /* Append the components of @path to @buf of length @len; returns the new length or -errno. */
 static int append(char *buf, size_t len, const char *path)
@@ -64,7 +46,7 @@ int path_resolve(const char *user, const char *path, char *buf, struct err *err)
 		return err_set(err, -EINVAL, "the path is empty");
 	if (is_address(path))
 		return err_set(err, -EINVAL, "%.200s: an address; wanted is a path in the file system", path);
-	if (!path_is_utf8(path))
+	if (!utf8_is_valid(path))
 		return err_set(err, -EINVAL, "the path is not UTF-8, which HDFS requires");
 	if (*path != '/') {
 		len = append(buf, 0, "/user");

@@ -7,13 +7,9 @@
  * Idea: "//", "." and ".." are resolved here because the NameNode refuses them; relative paths
  * start at /user/<user>, as everywhere in Hadoop. Threading: pure.
  */
-#include <stdbool.h>
-
 #include "common/base/err.h"
 
 #define PATH_TEXT_MAX 8001 /* with NUL; the NameNode's limit is 8000 */
 
 /** Into @buf[PATH_TEXT_MAX]. -EINVAL (empty, ':' scheme left in, not UTF-8), -ENAMETOOLONG. */
 int path_resolve(const char *user, const char *path, char *buf, struct err *err);
-/** Protobuf strings are UTF-8; a Java server answers anything else by breaking the connection. */
-bool path_is_utf8(const char *s);

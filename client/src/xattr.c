@@ -59,7 +59,7 @@ static int xattr_errno(const struct ask *a)
 		{"too big", -E2BIG},
 	};
 
-	for (size_t i = 0; a->rc == -EREMOTEIO && i < sizeof(known) / sizeof(known[0]); i++)
+	for (size_t i = 0; (a->rc == -EREMOTEIO || a->rc == -EINVAL) && i < sizeof(known) / sizeof(known[0]); i++)
 		if (strstr(a->err.text, known[i].words))
 			return known[i].rc;
 	return a->rc;
