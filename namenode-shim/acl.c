@@ -283,7 +283,8 @@ int acl_change(struct ns *n, const char *path, enum acl_change how, struct acl *
 		return rc;
 	rc = edit(w.last, &extra, how, spec, &to, &err);
 	if (!rc && to.e[to.n - 1].scope == ACL_DEFAULT && w.last->type != INODE_DIR)
-		rc = err_set(&err, -EINVAL, "Invalid ACL: only directories may have a default ACL.");
+		return exc_throw(n->x, EXC_ACL, "Invalid ACL: only directories may have a default ACL. Path: %s Path: %s",
+				 w.path, w.path); /* HDFS says it twice, too */
 	if (rc < 0)
 		return exc_throw(n->x, EXC_ACL, "%s Path: %s", err.text, w.path);
 	rc = store_whole(n->t, w.last, &to);

@@ -342,7 +342,7 @@ static void bad_lists_are_refused(void **state)
 		{ACL_CHANGE_MERGE, "u:a:1,u:a:2", "Invalid ACL: multiple entries with same scope, type and name."},
 		{ACL_CHANGE_MERGE, "o:a:1", "Invalid ACL: this entry type must not have a name: other:a:--x."},
 		{ACL_CHANGE_MERGE, "d:o:a:6", "Invalid ACL: this entry type must not have a name: default:other:a:rw-."},
-		{ACL_CHANGE_MERGE, "d:u:a:6", "Invalid ACL: only directories may have a default ACL."},
+		{ACL_CHANGE_MERGE, "d:u:a:6", "Invalid ACL: only directories may have a default ACL. Path: /d/f"},
 	};
 	char spec[2048] = "", text[256];
 	struct test_db d;
