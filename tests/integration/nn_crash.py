@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9 of dfs-namenode at random moments of creates, renames and deletes: after the restart every
+"""kill -9 of dfs-namenode at random moments of creates, renames, deletes and changes of attributes: after the restart every
 acknowledged operation is there, and of each operation in flight all or nothing. At some of the kills the machine
 is made to have died too: the file that LMDB does not sync is rubbish, and the checkpoint and the journal count.
 
@@ -22,7 +22,7 @@ from hrpc import Checks, NameNode, RemoteError, Rpc  # noqa: E402
 
 THREADS = 4
 LOST_ANSWERS = 0.05  # of the calls: the client hangs up before the answer
-CONF = ['dfs.shim.redundancy.delay=1s']
+CONF = ['dfs.shim.redundancy.delay=1s', 'dfs.namenode.symlinks.enabled=true']
 
 
 class Worker(threading.Thread):
@@ -31,7 +31,8 @@ class Worker(threading.Thread):
         self.nn, self.n, self.count, self.gate = nn, number, count, gate
         self.rng = random.Random(seed * 100 + number)
         self.cid = os.urandom(16)
-        self.model = {}  # path -> 'f' or 'd'
+        self.model = {}  # path -> 'f', or where a link leads
+        self.attrs, self.acls = {}, {}  # path -> name -> value
         self.rpc, self.retries, self.next_id, self.error = None, 0, 0, None
 
     def connect(self):
@@ -68,13 +69,35 @@ class Worker(threading.Thread):
                 time.sleep(0.005)
 
     def path(self, used):
-        mine = [p for p in self.model if self.model[p] == 'f']
+        mine = list(self.model)
         if used and mine:
             return self.rng.choice(mine)
         return f'/w{self.n}/{self.rng.choice("ab")}/n{self.rng.randrange(10**9)}'
 
+    def step_attr(self, path):
+        """Done twice, either change of an attribute fails."""
+        attrs = self.attrs.setdefault(path, {})
+        if len(attrs) < 3:
+            name, value = f'n{self.rng.randrange(10**9)}', os.urandom(self.rng.choice([0, 10, 9000]))
+            self.send('setXAttr', {1: path, 2: {1: 0, 2: name, 3: value}, 3: 1})
+            attrs[name] = value
+        else:
+            name = self.rng.choice(list(attrs))
+            self.send('removeXAttr', {1: path, 2: {1: 0, 2: name}})
+            del attrs[name]
+
+    def step_acl(self, path):
+        name, perm = self.rng.choice('abcd'), self.rng.randrange(8)
+        self.send('modifyAclEntries', {1: path, 2: {1: 0, 2: 0, 3: perm, 4: name}})
+        self.acls.setdefault(path, {})[name] = perm
+
     def step(self):
-        what = self.rng.choice('cccrrd')
+        what = self.rng.choice('cccrrdlxxa')
+        files = [p for p in self.model if self.model[p] == 'f']
+        if what in 'xa':
+            if files:
+                (self.step_attr if what == 'x' else self.step_acl)(self.rng.choice(files))
+            return
         if what == 'c':
             p = self.path(False)
             st = self.send('create', {1: p, 2: {1: 0o644}, 3: f'c{self.n}', 4: 1, 5: 1, 6: 1, 7: 1 << 20}).sub(1)
@@ -82,6 +105,10 @@ class Worker(threading.Thread):
             if self.rng.random() < 0.5:
                 ok = self.send('complete', {1: p, 2: f'c{self.n}', 4: st[13]})
                 assert ok[1] == 1
+        elif what == 'l':
+            p = self.path(False)
+            self.send('createSymlink', {1: p + '.', 2: p, 3: {1: 0o777}, 4: 1})
+            self.model[p] = p + '.'
         elif what == 'r':
             a, b = self.path(True), self.path(False)
             ok = self.send('rename', {1: a, 2: b})[1]
@@ -89,12 +116,15 @@ class Worker(threading.Thread):
             want = a in self.model and any(p.startswith(parent + '/') for p in self.made)
             assert ok == want, ('rename', a, b, ok, want)
             if ok:
-                self.model[b] = self.model.pop(a)
+                for kept in (self.model, self.attrs, self.acls):
+                    if a in kept:
+                        kept[b] = kept.pop(a)
         else:
             a = self.path(True)
             ok = self.send('delete', {1: a, 2: 1})[1]
             assert ok == (a in self.model), ('delete', a, ok)
-            self.model.pop(a, None)
+            for kept in (self.model, self.attrs, self.acls):
+                kept.pop(a, None)
         self.made |= set(self.model)
 
     def run(self):
@@ -108,14 +138,26 @@ class Worker(threading.Thread):
 
 
 def tree(c, path):
-    out = set()
+    out = {}
     for name in c.ls(path) or []:
         p = f'{path.rstrip("/")}/{name}'
-        if c.stat(p)[1] == 1:
-            out |= tree(c, p)
+        st = c.call('getFileLinkInfo', {1: p}).sub(1)
+        if st[1] == 1:
+            out.update(tree(c, p))
         else:
-            out.add(p)
+            out[p] = st[9].decode() if st[1] == 3 else 'f'
     return out
+
+
+def attributes(c, files):
+    """What is there of @files, as Worker.attrs and .acls have it."""
+    attrs, acls = {}, {}
+    for p in files:
+        x = c.call('getXAttrs', {1: p}).subs(1)
+        attrs[p] = {m[2].decode(): m[3] or b'' for m in x}
+        acl = c.call('getAclStatus', {1: p}).sub(1).subs(4)
+        acls[p] = {m[4].decode(): m[3] for m in acl if m[4]}
+    return attrs, acls
 
 
 def lose_power(name_dir):
@@ -160,9 +202,14 @@ def main():
             nn.start()
             c = Rpc(nn.addr)
             for w in workers:
-                have, want = tree(c, f'/w{w.n}'), set(w.model)
+                have, want = tree(c, f'/w{w.n}'), w.model
                 C.check(f'namespace of thread {w.n} is what was acknowledged', have == want,
-                        f'missing {sorted(want - have)[:5]}, too much {sorted(have - want)[:5]}')
+                        f'missing {sorted(set(want.items()) - set(have.items()))[:5]}, '
+                        f'too much {sorted(set(have.items()) - set(want.items()))[:5]}')
+                files = [p for p in have if have[p] == 'f']
+                attrs, acls = attributes(c, files)
+                C.check(f'attributes of thread {w.n}', attrs == {p: w.attrs.get(p, {}) for p in files})
+                C.check(f'access control lists of thread {w.n}', acls == {p: w.acls.get(p, {}) for p in files})
             print(f'{ops} operations, {kills} kills, {losses} of the machine, {sum(w.retries for w in workers)} calls sent again')
             C.check('SIGTERM ends with status 0', nn.stop() == 0)
         finally:
