@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Extended attributes and symbolic links through libdfsclient on a running cluster (HADOOP_CONF_DIR). Links are tested
+ * where the NameNode has them; elsewhere they must be refused with EOPNOTSUPP. Prints a line for each failure. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/include/dfsclient.h"
+
+static struct dfs *fs;
+static char dir[64];
+static int failures;
+
+static void expect(long long rc, long long want, const struct dfs_err *err, const char *what)
+{
+	if (rc == want)
+		return;
+	failures++;
+	printf("FAIL %s: %lld, not %lld: %s\n", what, rc, want, rc < 0 ? err->text : "");
+}
+
+static const char *at(const char *name)
+{
+	static char buf[4][256];
+	static unsigned int turn;
+	char *p = buf[turn++ % 4];
+
+	snprintf(p, sizeof(buf[0]), "%s/%s", dir, name);
+	return p;
+}
+
+static void make_file(const char *name)
+{
+	const struct dfs_create_opts opts = {.size = sizeof(opts)};
+	struct dfs_err err = {0};
+	struct dfs_file *f = NULL;
+
+	expect(dfs_create(fs, at(name), &opts, &f, &err), 0, &err, "create");
+	if (f)
+		expect(dfs_close(f, &err), 0, &err, "close");
+}
+
+static void attributes(void)
+{
+	static const char names[] = "user.b\0user.a";
+	char buf[64] = "", *big = calloc(1, 20000);
+	struct dfs_err err = {0};
+	char name[16];
+
+	make_file("f");
+	expect(dfs_list_xattrs(fs, at("f"), NULL, 0, &err), 0, &err, "none");
+	expect(dfs_set_xattr(fs, at("f"), "user.a", "123", 3, DFS_XATTR_REPLACE, &err), -ENODATA, &err, "replace none");
+	expect(dfs_set_xattr(fs, at("f"), "user.a", "123", 3, DFS_XATTR_CREATE, &err), 0, &err, "create");
+	expect(dfs_set_xattr(fs, at("f"), "user.a", "1", 1, DFS_XATTR_CREATE, &err), -EEXIST, &err, "create again");
+	expect(dfs_set_xattr(fs, at("f"), "user.b", "", 0, 0, &err), 0, &err, "an empty one");
+	expect(dfs_get_xattr(fs, at("f"), "user.a", buf, 2, &err), -ERANGE, &err, "too small");
+	expect(dfs_get_xattr(fs, at("f"), "user.a", buf, sizeof(buf), &err), 3, &err, "get");
+	expect(memcmp(buf, "123", 3), 0, &err, "the value");
+	expect(dfs_get_xattr(fs, at("f"), "user.b", buf, sizeof(buf), &err), 0, &err, "get an empty one");
+	expect(dfs_list_xattrs(fs, at("f"), buf, sizeof(buf), &err), sizeof(names), &err, "list");
+	expect(memcmp(buf, names, sizeof(names)), 0, &err, "the names");
+	expect(dfs_set_xattr(fs, at("f"), "user.big", big, 20000, 0, &err), -E2BIG, &err, "too large");
+	for (int i = 2; i < 32; i++) {
+		snprintf(name, sizeof(name), "user.n%d", i);
+		expect(dfs_set_xattr(fs, at("f"), name, big, 100, 0, &err), 0, &err, name);
+	}
+	expect(dfs_set_xattr(fs, at("f"), "user.more", "1", 1, 0, &err), -E2BIG, &err, "too many");
+	expect(dfs_set_xattr(fs, at("f"), "system.a", "1", 1, 0, &err), -EACCES, &err, "system");
+	expect(dfs_remove_xattr(fs, at("f"), "user.a", &err), 0, &err, "remove");
+	expect(dfs_remove_xattr(fs, at("f"), "user.a", &err), -ENODATA, &err, "remove again");
+	expect(dfs_get_xattr(fs, at("f"), "user.a", buf, sizeof(buf), &err), -ENODATA, &err, "get none");
+	expect(dfs_get_xattr(fs, at("none"), "user.a", buf, sizeof(buf), &err), -ENOENT, &err, "of nothing");
+	free(big);
+}
+
+/* What a listing says of @name. */
+static enum dfs_type listed(const char *name)
+{
+	const struct dfs_stat *st;
+	struct dfs_list *l = NULL;
+	struct dfs_err err = {0};
+	enum dfs_type type = 0;
+
+	expect(dfs_list_open(fs, dir, &l, &err), 0, &err, "list");
+	while (l && dfs_list_next(l, &st, &err) == 1)
+		if (!strcmp(st->name, name))
+			type = st->type;
+	dfs_list_close(l);
+	return type;
+}
+
+static void links(void)
+{
+	struct dfs_err err = {0};
+	struct dfs_stat st = {0};
+	char buf[64] = "", id[64];
+
+	expect(dfs_symlink(fs, "../else where/é", at("l"), &err), 0, &err, "symlink");
+	expect(dfs_symlink(fs, "x", at("l"), &err), -EEXIST, &err, "symlink again");
+	expect(dfs_symlink(fs, "x", at("no/l"), &err), -ENOENT, &err, "symlink nowhere");
+	expect(dfs_symlink(fs, "", at("e"), &err), -EINVAL, &err, "symlink to nothing");
+	expect(dfs_readlink(fs, at("l"), NULL, 0, &err), 16, &err, "length of the target");
+	expect(dfs_readlink(fs, at("l"), buf, sizeof(buf), &err), 16, &err, "readlink");
+	expect(strcmp(buf, "../else where/é"), 0, &err, "the target");
+	expect(dfs_readlink(fs, at("l"), buf, 3, &err), -ERANGE, &err, "too small");
+	expect(dfs_readlink(fs, at("f"), buf, sizeof(buf), &err), -EINVAL, &err, "readlink of a file");
+	expect(dfs_readlink(fs, at("none"), buf, sizeof(buf), &err), -ENOENT, &err, "readlink of nothing");
+	expect(dfs_lstat(fs, at("l"), &st, &err), 0, &err, "lstat");
+	expect(st.type == DFS_SYMLINK && st.length == 16 && st.mode == 0777, 1, &err, "type, length and mode of a link");
+	expect(dfs_stat(fs, at("l"), &st, &err), -ELOOP, &err, "stat through a link");
+	expect(dfs_stat(fs, at("l/x"), &st, &err), -ELOOP, &err, "stat below a link");
+	expect(dfs_set_permission(fs, at("l"), 0700, &err), -ELOOP, &err, "chmod of a link");
+	expect(dfs_lstat(fs, at("f"), &st, &err), 0, &err, "lstat of a file");
+	expect(st.type, DFS_FILE, &err, "which is one");
+	expect(listed("l"), DFS_SYMLINK, &err, "type in a listing");
+	expect(dfs_rename(fs, at("l"), at("f"), true, &err), 0, &err, "rename over a file");
+	expect(dfs_lstat(fs, at("f"), &st, &err), 0, &err, "lstat");
+	snprintf(id, sizeof(id), "/.reserved/.inodes/%llu", (unsigned long long)st.file_id);
+	expect(dfs_set_times(fs, id, 5, 6, &err), 0, &err, "times of the link itself");
+	expect(dfs_set_owner(fs, id, "nobody", NULL, &err), 0, &err, "owner of the link itself");
+	expect(dfs_stat(fs, id, &st, &err), 0, &err, "stat by id");
+	expect(st.type == DFS_SYMLINK && st.mtime_ms == 5 && !strcmp(st.owner, "nobody"), 1, &err, "they stick");
+	expect(dfs_delete(fs, at("f"), false, &err), 0, &err, "delete a link");
+	expect(listed("f"), 0, &err, "it is gone");
+}
+
+int main(void)
+{
+	struct dfs_err err = {0};
+	int rc;
+
+	if (dfs_connect(NULL, &fs, &err) < 0) {
+		printf("FAIL connect: %s\n", err.text);
+		return 1;
+	}
+	snprintf(dir, sizeof(dir), "/tmp/client_attr_test.%d", (int)getpid());
+	expect(dfs_mkdir(fs, dir, 0, true, &err), 0, &err, "mkdir");
+	attributes();
+	rc = dfs_symlink(fs, "x", at("try"), &err);
+	if (rc == 0)
+		links();
+	else
+		expect(rc, -EOPNOTSUPP, &err, "symlink where there are none");
+	printf("links: %s\n", rc == 0 ? "tested" : "refused");
+	expect(dfs_delete(fs, dir, true, &err), 0, &err, "clean up");
+	dfs_disconnect(fs);
+	return failures != 0;
+}
