@@ -253,7 +253,7 @@ static struct acl *spec_of(const char *text)
 		name = strchr(word, ':') + 1;
 		*strchr(name, ':') = 0;
 		e->name = name;
-		e->perm = (uint8_t)atoi(name + strlen(name) + 1);
+		e->perm = (uint8_t)(name[strlen(name) + 1] - '0');
 	}
 	return &l;
 }
