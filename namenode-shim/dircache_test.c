@@ -171,7 +171,7 @@ static void the_tables_agree_after_any_changes(void **state)
 			switch (next_random(&seed) % 4) {
 			case 0:
 			case 1:
-				(void)ns_mkdirs(n, any_path(&seed, one), 0755, true);
+				(void)ns_mkdirs(n, any_path(&seed, one), 0755, NULL, true);
 				break;
 			case 2:
 				(void)ns_rename2(n, any_path(&seed, one), any_path(&seed, two), next_random(&seed) % 2);
