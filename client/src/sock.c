@@ -22,6 +22,7 @@ static int sock_new(const struct net_addr *a, int fd, struct sock **ret, struct 
 	s->fd = fd;
 	s->reused = false;
 	s->idle_since_ns = 0;
+	s->owes_end = false;
 	s->head = s->tail = 0;
 	net_text(a, s->peer);
 	*ret = s;

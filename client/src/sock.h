@@ -27,6 +27,9 @@ struct sock {
 	int fd;
 	bool reused;           /* came from the cache: the peer may have closed it meanwhile */
 	uint64_t idle_since_ns;
+	bool owes_end;         /* of the last read, the empty packet at the end is yet to come: */
+	int64_t end_seqno;     /* it has this number, */
+	uint64_t end_at;       /* and this offset */
 	char peer[NET_TEXT_MAX];
 	size_t head, tail;     /* unread bytes of buf */
 	uint8_t buf[SOCK_BUF];
@@ -74,5 +77,5 @@ void sock_cache_init(struct sock_cache *c);
 void sock_cache_fini(struct sock_cache *c);
 /** An idle connection to @a, or NULL. */
 struct sock *sock_cache_get(struct sock_cache *c, const struct net_addr *a);
-/** Takes @s, for which no byte is outstanding in either direction. */
+/** Takes @s, for which no byte is outstanding in either direction, or only the packet that it owes. */
 void sock_cache_put(struct sock_cache *c, struct sock *s);

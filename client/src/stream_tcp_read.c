@@ -16,7 +16,7 @@
 #include "common/wire/pb.h"
 
 #define READ_STEP 131072u              /* receive and verify in pieces that stay in the cache */
-#define FINISH_NS (1000 * NS_PER_MS)   /* patience for the end of a read, to reuse the connection */
+#define FINISH_NS (1000 * NS_PER_MS)   /* patience for the status of a read to leave, to reuse the connection */
 
 enum tcp_phase {
 	TCP_CONNECT, /* until the socket is writable */
@@ -149,31 +149,6 @@ static int do_answer(struct tcp_r *t, struct err *err)
 	return rc;
 }
 
-/* Until the node has answered. 1, 0 not now, -errno. */
-static int establish(struct tcp_r *t, struct err *err)
-{
-	int rc = 1;
-
-	while (rc > 0 && t->phase < TCP_HEADER) {
-		if (t->phase == TCP_CONNECT)
-			rc = do_connect(t, err);
-		else if (t->phase == TCP_ASK)
-			rc = do_ask(t, err);
-		else
-			rc = do_answer(t, err);
-		if (rc < 0 && t->sock->reused && rc != -ENOMEM) {
-			sock_close(t->sock); /* closed by the node while it lay idle, most likely */
-			t->sock = NULL;
-			if (err)
-				err_reset(err);
-			rc = begin(t, true, err) ?: 1;
-		}
-	}
-	return rc;
-}
-
-/* ---- packets ---- */
-
 static int try_header(struct tcp_r *t, struct dt_packet *ret, struct err *err)
 {
 	ssize_t need = DT_PACKET_PREFIX_LEN;
@@ -197,6 +172,47 @@ static int try_header(struct tcp_r *t, struct dt_packet *ret, struct err *err)
 	sock_consume(t->sock, (size_t)need);
 	return 1;
 }
+
+/* What the last read on this connection has left: its data were whole, and it did not wait for the packet that says so. */
+static int take_end(struct tcp_r *t, struct err *err)
+{
+	struct dt_packet h;
+	int rc = try_header(t, &h, err);
+
+	if (rc <= 0)
+		return rc;
+	if (!h.last || h.data_len > 0 || h.crc_len > 0 || h.seqno != t->sock->end_seqno || (uint64_t)h.offset != t->sock->end_at)
+		return err_set(err, -EPROTO, "data node %s does not end a read", t->sock->peer);
+	t->sock->owes_end = false;
+	return 1;
+}
+
+/* Until the node has answered. 1, 0 not now, -errno. */
+static int establish(struct tcp_r *t, struct err *err)
+{
+	int rc = 1;
+
+	while (rc > 0 && t->phase < TCP_HEADER) {
+		if (t->phase == TCP_CONNECT)
+			rc = do_connect(t, err);
+		else if (t->phase == TCP_ASK)
+			rc = do_ask(t, err);
+		else if (t->sock->owes_end)
+			rc = take_end(t, err);
+		else
+			rc = do_answer(t, err);
+		if (rc < 0 && t->sock->reused && rc != -ENOMEM) {
+			sock_close(t->sock); /* closed by the node while it lay idle, most likely */
+			t->sock = NULL;
+			if (err)
+				err_reset(err);
+			rc = begin(t, true, err) ?: 1;
+		}
+	}
+	return rc;
+}
+
+/* ---- packets ---- */
 
 static int crc_room(struct tcp_r *t, struct err *err)
 {
@@ -415,23 +431,25 @@ ssize_t tcp_r_read(struct rstream *s, void *buf, size_t len, struct err *err)
 	}
 }
 
-/* Everything was read: take the end packet, send the status, keep the connection. */
+/* Everything was read: send the status, keep the connection. The empty packet at the end has nothing to tell: when it is
+ * not here yet, whoever reads next on the connection takes it. A read of a few bytes would wait longest for it. */
 static bool finish_read(struct tcp_r *t)
 {
 	const uint64_t deadline = clock_mono_ns() + FINISH_NS;
 	uint8_t status[DT_STATUS_MAX];
 	struct iovec iov = {status, 0};
-	int rc = 0;
+	int rc;
 
 	iov.iov_len = dt_read_status_encode(t->type ? DT_CHECKSUM_OK : DT_SUCCESS, status);
 	if (t->at < t->end || t->phase != TCP_HEADER || t->chunk_at < t->chunk_end)
 		return false;
-	while (rc == 0) {
-		rc = do_header(t, NULL);
-		if (rc == 0 && wait_for(t, deadline, NULL) < 0)
-			return false;
-	}
-	return rc > 0 && t->left == 0 && sock_send(t->sock, &iov, 1, deadline, NULL) == 0;
+	rc = do_header(t, NULL);
+	if (rc < 0 || (rc > 0 && t->left > 0))
+		return false;
+	t->sock->owes_end = rc == 0;
+	t->sock->end_seqno = t->seqno;
+	t->sock->end_at = t->at;
+	return sock_send(t->sock, &iov, 1, deadline, NULL) == 0;
 }
 
 void tcp_r_close(struct rstream *s)

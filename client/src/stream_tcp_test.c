@@ -226,6 +226,35 @@ static void the_status_follows_a_complete_read(void **state)
 	sock_close(fs.socks.idle[--fs.socks.count]);
 }
 
+/* The packet at the end is waited for by nobody: the next read on the connection finds it before its own answer. */
+static void a_late_end_is_taken_by_the_next_read(void **state)
+{
+	struct answer a, none = {.len = 0};
+	uint8_t end[DT_PACKET_HEADER_MAX];
+	struct rstream *s;
+	size_t end_len;
+
+	(void)state;
+	for (int wrong = 0; wrong < 2; wrong++) {
+		struct dt_packet h = {.offset = 4 * BPC, .seqno = 2 + wrong, .last = true};
+
+		end_len = dt_packet_encode(&h, end);
+		make_answer(&a, 0, 4 * BPC, 2);
+		arm(&none);
+		assert_int_equal(write(peer, a.buf, a.len - end_len), a.len - end_len);
+		assert_int_equal(read_range(0, 4 * BPC, BLOCK_LEN, NULL), 0);
+		assert_int_equal(fs.socks.count, 1);
+		assert_int_equal(write(peer, end, end_len), end_len);
+		make_answer(&a, BPC, BPC, 1);
+		assert_int_equal(write(peer, a.buf, a.len), a.len);
+		/* a wrong one: the connection is given up, and nobody listens for a new one */
+		assert_int_equal(wrong ? open_range(BPC, BPC, &s) : read_range(BPC, BPC, BPC, NULL), wrong ? -ECONNREFUSED : 0);
+		assert_int_equal(fs.socks.count, !wrong);
+		while (fs.socks.count)
+			sock_close(fs.socks.idle[--fs.socks.count]);
+	}
+}
+
 static void no_flipped_bit_gets_through(void **state)
 {
 	struct answer a;
@@ -375,6 +404,7 @@ int main(void)
 		cmocka_unit_test(every_range_of_a_block_is_read_exactly),
 		cmocka_unit_test(an_answer_in_drops_is_read_without_waiting),
 		cmocka_unit_test(the_status_follows_a_complete_read),
+		cmocka_unit_test(a_late_end_is_taken_by_the_next_read),
 		cmocka_unit_test(no_flipped_bit_gets_through),
 		cmocka_unit_test(an_answer_cut_anywhere_is_an_error),
 		cmocka_unit_test(packets_out_of_order_are_refused),
