@@ -120,42 +120,6 @@ int pair_unlink(int slice_fd, int64_t id, enum place p, uint64_t gs)
 	return rc;
 }
 
-int read_full(int fd, void *buf, size_t len, uint64_t off)
-{
-	uint8_t *p = buf;
-
-	while (len) {
-		ssize_t n = pread(fd, p, len, (off_t)off);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n ? neg_errno() : -ENODATA;
-		p += n;
-		off += (uint64_t)n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
-int write_full(int fd, const void *buf, size_t len, uint64_t off)
-{
-	const uint8_t *p = buf;
-
-	while (len) {
-		ssize_t n = pwrite(fd, p, len, (off_t)off);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return neg_errno();
-		p += n;
-		off += (uint64_t)n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
 int meta_write_header(int fd, enum crc_type type, uint32_t bpc)
 {
 	uint8_t buf[META_HEADER];
@@ -164,14 +128,14 @@ int meta_write_header(int fd, enum crc_type type, uint32_t bpc)
 	wr_be16(&w, 1); /* version */
 	wr_u8(&w, (uint8_t)type);
 	wr_be32(&w, bpc);
-	return write_full(fd, buf, sizeof(buf), 0);
+	return file_write_full(fd, buf, sizeof(buf), 0);
 }
 
 int meta_read_header(int fd, enum crc_type *ret_type, uint32_t *ret_bpc)
 {
 	uint8_t buf[META_HEADER];
 	struct rd r = rd_init(buf, sizeof(buf));
-	int rc = read_full(fd, buf, sizeof(buf), 0);
+	int rc = file_read_full(fd, buf, sizeof(buf), 0);
 	uint32_t version, type, bpc;
 
 	if (rc)
@@ -201,9 +165,9 @@ int meta_cut_crc(int fd, int fd_meta, enum crc_type type, uint32_t bpc, uint64_t
 	buf = malloc(have ? have : 1);
 	if (!buf)
 		return -ENOMEM;
-	rc = read_full(fd, buf, have, start);
+	rc = file_read_full(fd, buf, have, start);
 	if (!rc)
-		rc = read_full(fd_meta, stored, sizeof(stored), META_HEADER + 4 * chunk);
+		rc = file_read_full(fd_meta, stored, sizeof(stored), META_HEADER + 4 * chunk);
 	if (rc)
 		return rc == -ENODATA ? -EBADMSG : rc;
 	if (crc_verify(type, buf, have, bpc, stored) != -1)
@@ -226,14 +190,14 @@ static int meta_copy(int from, int to, enum crc_type type, uint32_t bpc, uint64_
 	while (!rc && off < full) {
 		size_t n = full - off < sizeof(buf) ? (size_t)(full - off) : sizeof(buf);
 
-		rc = read_full(from, buf, n, off);
+		rc = file_read_full(from, buf, n, off);
 		if (!rc)
-			rc = write_full(to, buf, n, off);
+			rc = file_write_full(to, buf, n, off);
 		off += n;
 	}
 	wr_be32(&w, last_crc);
 	if (!rc && type != CRC_NULL && new_len % bpc)
-		rc = write_full(to, last, sizeof(last), full);
+		rc = file_write_full(to, last, sizeof(last), full);
 	return rc ? rc : ret_errno(fsync(to));
 }
 

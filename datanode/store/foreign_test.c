@@ -80,7 +80,7 @@ static void assert_whole(struct fix *f, int64_t id, uint64_t gs, uint32_t len)
 	assert_int_equal(r->block.gs, gs);
 	assert_int_equal(r->block.len, len);
 	for (uint32_t i = 0; i < len; i += len / 7 + 1) {
-		assert_int_equal(read_full(r->fd, &byte, 1, i), 0);
+		assert_int_equal(file_read_full(r->fd, &byte, 1, i), 0);
 		assert_int_equal(byte, (i + (uint32_t)id) % 251);
 	}
 	replica_read_close(r);

@@ -56,9 +56,9 @@ static int flushed_part(int fd, int fd_meta, enum crc_type type, uint64_t start,
 
 	if (!buf)
 		return -ENOMEM;
-	rc = read_full(fd, buf, have, start);
+	rc = file_read_full(fd, buf, have, start);
 	if (!rc)
-		rc = read_full(fd_meta, stored, sizeof(stored), META_HEADER + 4 * chunk);
+		rc = file_read_full(fd_meta, stored, sizeof(stored), META_HEADER + 4 * chunk);
 	if (rc)
 		return rc;
 	*ret_len = 0;

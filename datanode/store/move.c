@@ -73,7 +73,7 @@ static int copy_file(int from_fd, const char *from, int to_fd, const char *to)
 
 	while (rc == 0 && n > 0) {
 		n = pread(in, buf, COPY_STEP, (off_t)off);
-		rc = n < 0 ? neg_errno() : write_full(out, buf, (size_t)n, off);
+		rc = n < 0 ? neg_errno() : file_write_full(out, buf, (size_t)n, off);
 		off += n > 0 ? (uint64_t)n : 0;
 	}
 	if (rc == 0 && !fstat(in, &st) && (st.st_mode & S_ISVTX) && fchmod(out, st.st_mode & 07777))

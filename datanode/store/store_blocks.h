@@ -56,9 +56,9 @@ static inline void put_bytes(struct replica_writer *w, uint64_t from, uint64_t l
 
 	for (uint64_t i = 0; i < len; i++)
 		buf[i] = pattern(i);
-	assert_int_equal(write_full(w->fd, buf + from, len - from, from), 0);
+	assert_int_equal(file_write_full(w->fd, buf + from, len - from, from), 0);
 	crc_chunks(w->crc_type, buf, len, w->bytes_per_crc, crcs);
-	assert_int_equal(write_full(w->fd_meta, crcs + 4 * chunk,
+	assert_int_equal(file_write_full(w->fd_meta, crcs + 4 * chunk,
 				    crc_bytes(w->crc_type, len, 512) - 4 * chunk,
 				    META_HEADER + 4 * chunk), 0);
 	last = crc_compute(w->crc_type, buf + len / 512 * 512, len % 512);
@@ -94,10 +94,10 @@ static inline void assert_readable(struct fix *f, int64_t id, uint64_t gs, uint6
 	assert_int_equal(r->block.gs, gs);
 	assert_int_equal(fstat(r->fd, &st), 0);
 	assert_int_equal(st.st_size, len);
-	assert_int_equal(read_full(r->fd, buf, len, 0), 0);
+	assert_int_equal(file_read_full(r->fd, buf, len, 0), 0);
 	for (uint64_t i = 0; i < len; i++)
 		assert_int_equal(buf[i], pattern(i));
-	assert_int_equal(read_full(r->fd_meta, crcs, crc_bytes(r->crc_type, len, r->bytes_per_crc),
+	assert_int_equal(file_read_full(r->fd_meta, crcs, crc_bytes(r->crc_type, len, r->bytes_per_crc),
 				   META_HEADER), 0);
 	assert_int_equal(crc_verify(r->crc_type, buf, len, r->bytes_per_crc, crcs), -1);
 	replica_read_close(r);

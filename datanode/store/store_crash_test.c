@@ -27,7 +27,7 @@ static void an_unfinished_block_restarts_as_rwr_with_its_whole_chunks(void **sta
 
 	(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_6", f->vol[0], NS.pool_id);
 	fd = open(path, O_WRONLY);
-	assert_int_equal(write_full(fd, "x", 1, 999), 0);
+	assert_int_equal(file_write_full(fd, "x", 1, 999), 0);
 	close(fd);
 	fix_reopen(f);
 	assert_state(f, 5, REPLICA_RWR, 1001, 1000);
@@ -51,7 +51,7 @@ static void a_crash_before_the_crc_of_a_longer_chunk_keeps_what_was_flushed(void
 		(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_%" PRId64, f->vol[0],
 			       NS.pool_id, id);
 		fd = open(path, O_WRONLY);
-		assert_int_equal(write_full(fd, more, id == 5 ? 100 : 1000, 700), 0);
+		assert_int_equal(file_write_full(fd, more, id == 5 ? 100 : 1000, 700), 0);
 		close(fd);
 	}
 	fix_reopen(f);
@@ -279,7 +279,7 @@ static void stress_read(struct stress *s, int64_t id)
 		return;
 	assert_true(r->block.len <= sizeof(buf));
 	/* A recovery may have cut it since. */
-	if (!read_full(r->fd, buf, r->block.len, 0)) {
+	if (!file_read_full(r->fd, buf, r->block.len, 0)) {
 		for (uint64_t i = 0; i < r->block.len; i++)
 			assert_int_equal(buf[i], pattern(i));
 		s->done[1]++;

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <uthash.h>
 
+#include "common/base/file_io.h"
 #include "common/base/list.h"
 #include "datanode/store/store.h"
 
@@ -201,8 +202,6 @@ int pair_restamp(int slice_fd, int64_t id, enum place p, uint64_t gs, uint64_t l
 		 uint64_t new_gs, uint64_t new_len);
 /** The same file for O_DIRECT; @fd -1 where the volume takes none, and nothing is said about it. */
 void slice_open_direct(const struct slice *sl, const char *name, int flags, int *fd, uint32_t *align);
-int read_full(int fd, void *buf, size_t len, uint64_t off);
-int write_full(int fd, const void *buf, size_t len, uint64_t off);
 
 /* ---- store.c ---- */
 /** Wait @ms, or until the store closes: true. */

@@ -194,7 +194,7 @@ static void a_reader_keeps_its_files_when_the_block_is_deleted(void **state)
 	for (int i = 0; i < 2000 && !f->seen.deleted; i++)
 		nap();
 	assert_int_equal(f->seen.deleted, 1);
-	assert_int_equal(read_full(r->fd, buf, 10, 0), 0);
+	assert_int_equal(file_read_full(r->fd, buf, 10, 0), 0);
 	replica_read_close(r);
 	assert_int_equal(replica_read_open(f->bp, &b, &r, &f->err), -ENOENT);
 	make_finalized(f, 5, 1001, 20);
@@ -330,7 +330,7 @@ static void a_corrupt_replica_is_reported_and_a_good_one_is_not(void **state)
 	(void)snprintf(path, sizeof(path), "%s/current/%s/current/finalized/subdir0/subdir0/blk_5",
 		       f->vol[0], NS.pool_id);
 	fd = open(path, O_WRONLY);
-	assert_int_equal(write_full(fd, "\xff", 1, 70000), 0);
+	assert_int_equal(file_write_full(fd, "\xff", 1, 70000), 0);
 	close(fd);
 	replica_suspect(f->bp, &b);
 	assert_int_equal(f->seen.bad, 1);

@@ -70,9 +70,9 @@ static int verify_reader(const struct replica_reader *rd, struct pace *pace)
 
 		rc = pace_wait(pace, n);
 		if (!rc)
-			rc = read_full(rd->fd, buf, n, off);
+			rc = file_read_full(rd->fd, buf, n, off);
 		if (!rc)
-			rc = read_full(rd->fd_meta, crcs, crc_bytes(rd->crc_type, n, bpc),
+			rc = file_read_full(rd->fd_meta, crcs, crc_bytes(rd->crc_type, n, bpc),
 				       META_HEADER + off / bpc * 4);
 		if (rc == -ENODATA || (!rc && crc_verify(rd->crc_type, buf, n, bpc, crcs) != -1))
 			rc = -EBADMSG;

@@ -119,7 +119,7 @@ static int lock_dir(struct volume *v, struct err *err)
 	}
 	(void)gethostname(host, sizeof(host) - 1);
 	n = snprintf(who, sizeof(who), "%d@%s", (int)getpid(), host);
-	if (ftruncate(v->lock_fd, 0) || write_full(v->lock_fd, who, (size_t)n, 0))
+	if (ftruncate(v->lock_fd, 0) || file_write_full(v->lock_fd, who, (size_t)n, 0))
 		return err_sys(err, -EIO, "data directory %s: writing in_use.lock", v->path);
 	return 0;
 }
@@ -158,11 +158,11 @@ int volume_probe(const struct volume *v)
 
 	if (fd < 0)
 		return neg_errno();
-	rc = write_full(fd, text, sizeof(text), 0);
+	rc = file_write_full(fd, text, sizeof(text), 0);
 	if (!rc)
 		rc = ret_errno(fsync(fd));
 	if (!rc)
-		rc = read_full(fd, back, sizeof(back), 0);
+		rc = file_read_full(fd, back, sizeof(back), 0);
 	(void)unlinkat(v->dir_fd, "current/.probe", 0);
 	return rc;
 }
