@@ -95,9 +95,9 @@ static void cut_slots(struct pool *p, const struct pool_opts *o)
 	}
 }
 
-static void class_init(struct class_state *c, uint32_t count, uint32_t reserve_pct)
+static void class_init(struct class_state *c, uint32_t count, uint32_t fixed, uint32_t reserve_pct)
 {
-	uint32_t reserve = (uint32_t)((uint64_t)count * reserve_pct / 100);
+	uint32_t reserve = (uint32_t)((uint64_t)(count - fixed) * reserve_pct / 100);
 
 	list_init(&c->free);
 	c->free_count = count;
@@ -115,6 +115,7 @@ int pool_new(const struct pool_opts *opts, struct pool **ret, struct err *err)
 	int rc = -ENOMEM;
 
 	for (int c = 0; c < SLOT_CLASSES; c++) {
+		assert(opts->fixed[c] <= opts->count[c]);
 		total += (uint64_t)opts->count[c] * class_size[c];
 		slots += opts->count[c];
 	}
@@ -128,7 +129,7 @@ int pool_new(const struct pool_opts *opts, struct pool **ret, struct err *err)
 	if (!p)
 		goto fail;
 	for (int c = 0; c < SLOT_CLASSES; c++)
-		class_init(&p->cls[c], opts->count[c], pct);
+		class_init(&p->cls[c], opts->count[c], opts->fixed[c], pct);
 	p->slots = (struct slot *)calloc((size_t)slots, sizeof(*p->slots));
 	if (!p->slots)
 		goto fail;

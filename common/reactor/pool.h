@@ -37,6 +37,7 @@ struct slot {
 
 struct pool_opts {
 	uint32_t count[SLOT_CLASSES];   /* slots of each class */
+	uint32_t fixed[SLOT_CLASSES];   /* of these, so many are taken at the start and for good: no part of the reserve */
 	uint32_t reserve_pct;           /* of each class kept from POOL_CLIENT; 0: 25 */
 	bool huge_pages;                /* try MAP_HUGETLB, fall back to THP advice */
 };

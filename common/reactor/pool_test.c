@@ -82,6 +82,26 @@ static void clients_leave_the_reserve_to_peers_and_peers_some_to_control(void **
 	pool_free(p);
 }
 
+static void what_is_taken_for_good_is_no_part_of_the_reserve(void **state)
+{
+	const struct pool_opts o = {.count = {16}, .fixed = {12}};
+	struct slot *s[16];
+	struct err err = ERR_INIT;
+	struct pool *p;
+	int n = 0;
+
+	(void)state;
+	assert_int_equal(pool_new(&o, &p, &err), 0);
+	while (n < 12)
+		s[n++] = pool_get(p, SLOT_8K, POOL_CTRL);
+	while ((s[n] = pool_get(p, SLOT_8K, POOL_CLIENT)))
+		n++;
+	assert_int_equal(n, 15);
+	while (n)
+		slot_put(s[--n]);
+	pool_free(p);
+}
+
 static void a_slot_returns_with_its_last_reference(void **state)
 {
 	struct pool *p = make_pool(1, 0, 0);
@@ -190,6 +210,7 @@ int main(void)
 	    cmocka_unit_test(slots_are_aligned_and_lie_in_their_slab),
 	    cmocka_unit_test(a_pool_over_one_gibibyte_has_two_slabs),
 	    cmocka_unit_test(clients_leave_the_reserve_to_peers_and_peers_some_to_control),
+	    cmocka_unit_test(what_is_taken_for_good_is_no_part_of_the_reserve),
 	    cmocka_unit_test(a_slot_returns_with_its_last_reference),
 	    cmocka_unit_test(waiters_are_served_by_importance_then_in_order),
 	    cmocka_unit_test(asking_in_line_while_a_slot_is_free_serves_at_once),

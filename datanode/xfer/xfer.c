@@ -135,8 +135,8 @@ static int core_pool(struct xfer_core *core, struct err *err)
 	opts.count[SLOT_1M] = (uint32_t)(bytes / 2 >> 20);
 	opts.count[SLOT_256K] = (uint32_t)(bytes / 8 >> 18);
 	opts.count[SLOT_64K] = (uint32_t)(bytes / 4 >> 16);
-	opts.count[SLOT_8K] = (uint32_t)(bytes / 8 >> 13) +
-			       (core == core->xfer->cores ? caps_receive_slots(core) : 0);
+	opts.fixed[SLOT_8K] = core == core->xfer->cores ? caps_receive_slots(core) : 0;
+	opts.count[SLOT_8K] = (uint32_t)(bytes / 8 >> 13) + opts.fixed[SLOT_8K];
 	rc = pool_new(&opts, &core->pool, err);
 	if (rc < 0)
 		return rc;
