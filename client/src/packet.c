@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/src/rdma.h"
 
 #define COPY_STEP 65536u /* copy and checksum in pieces that stay in the cache */
 
@@ -77,9 +78,46 @@ static void packet_free(struct packet *p)
 {
 	if (!p)
 		return;
-	free(p->data);
-	free(p->crc);
+	if (p->buf) {
+		rdma_buf_put(p->buf);
+	} else {
+		free(p->data);
+		free(p->crc);
+	}
 	free(p);
+}
+
+void packet_pool_register(struct packet_pool *pool, struct rdma *rdma)
+{
+	pthread_mutex_lock(&pool->lock);
+	pool->rdma = rdma;
+	pthread_mutex_unlock(&pool->lock);
+}
+
+/* NULL: its own memory will do. */
+static struct packet *packet_registered(struct packet_pool *pool, uint32_t cap, uint32_t crc_cap)
+{
+	struct rdma *rdma;
+	struct packet *p;
+	struct rbuf *b;
+
+	if (cap < PACKET_BUF_MIN || cap > RDMA_BUF_BYTES || crc_cap > RDMA_BUF_CRC_BYTES)
+		return NULL;
+	pthread_mutex_lock(&pool->lock);
+	rdma = pool->rdma;
+	pthread_mutex_unlock(&pool->lock);
+	b = rdma ? rdma_buf_get(rdma) : NULL;
+	p = b ? calloc(1, sizeof(*p)) : NULL;
+	if (!p) {
+		rdma_buf_put(b);
+		return NULL;
+	}
+	p->buf = b;
+	p->cap = cap;
+	p->crc_cap = crc_cap;
+	p->data = b->data->data;
+	p->crc = b->crc->data;
+	return p;
 }
 
 void packet_pool_fini(struct packet_pool *pool)
@@ -128,8 +166,10 @@ static struct packet *reuse(struct packet_pool *pool, uint32_t cap, uint32_t crc
 struct packet *packet_get(struct packet_pool *pool, uint32_t cap, uint32_t bpc)
 {
 	const uint32_t crc_cap = (uint32_t)crc_bytes(CRC_CRC32C, cap, bpc);
-	struct packet *p = reuse(pool, cap, crc_cap);
+	struct packet *p = packet_registered(pool, cap, crc_cap);
 
+	if (!p)
+		p = reuse(pool, cap, crc_cap);
 	if (!p)
 		p = packet_new(cap, crc_cap);
 	if (!p)
@@ -150,6 +190,10 @@ void packet_put(struct packet_pool *pool, struct packet *p)
 
 	if (!p || --p->refs > 0)
 		return;
+	if (p->buf) { /* others may want it, and a node may still read from it */
+		packet_free(p);
+		return;
+	}
 	pthread_mutex_lock(&pool->lock);
 	keep = pool->free_bytes + p->cap <= PACKET_POOL_BYTES;
 	if (keep) {

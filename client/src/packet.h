@@ -7,8 +7,10 @@
  * Idea: bytes of dfs_write() are copied once, into a packet, and their CRCs are computed as they
  * enter, while they are in the CPU's cache. A packet is kept until every node has acknowledged it,
  * because a broken pipeline wants it again. Its data starts on a chunk boundary of the block.
+ * Where blocks go by RDMA its memory is the transport's, registered, as long as there is some: nothing is
+ * copied again then.
  * Ownership: packet_pool lends packets; a writer gives them back. The memory is reused from file to
- * file (and is where RDMA registration belongs).
+ * file.
  * Threading: the pool has its own lock; a packet has one user.
  * Units: bytes; offset within the block.
  * Source: hdfs-wire 5.3, 5.6.
@@ -21,6 +23,9 @@
 #include "common/base/crc.h"
 #include "common/base/list.h"
 #include "common/wire/dt.h"
+
+struct rbuf;
+struct rdma;
 
 struct packet {
 	struct list link;
@@ -36,6 +41,7 @@ struct packet {
 	uint32_t crc_len;  /* bytes of CRCs; set by packet_seal() */
 	size_t sent;       /* bytes given to the transport so far; the transport's */
 	uint32_t refs;     /* packet_put() so often; under the writer's lock */
+	struct rbuf *buf;  /* counted: whose memory `data` and `crc` are; NULL: the packet's own */
 };
 
 /** Copy as much of @len as fits and stays below @end (offset in the block); returns the count. */
@@ -48,16 +54,20 @@ void packet_seal(struct packet *p, enum crc_type type, uint32_t bpc);
 /** Encode PLEN, HLEN and header into @hdr; returns the length. */
 size_t packet_header(const struct packet *p, uint8_t hdr[DT_PACKET_HEADER_MAX]);
 
+#define PACKET_BUF_MIN 4096u          /* data bytes worth registered memory */
 #define PACKET_POOL_BYTES (32u << 20) /* kept for reuse per file system */
 
 struct packet_pool {
 	pthread_mutex_t lock;
 	struct list free;
 	size_t free_bytes;
+	struct rdma *rdma; /* borrowed (outlives the packets): lends registered memory; or NULL */
 };
 
 void packet_pool_init(struct packet_pool *pool);
 void packet_pool_fini(struct packet_pool *pool);
+/** From now on packets are of @rdma's memory when there is some. */
+void packet_pool_register(struct packet_pool *pool, struct rdma *rdma);
 /** An empty packet for @cap data bytes of @bpc-byte chunks, or NULL (out of memory). */
 struct packet *packet_get(struct packet_pool *pool, uint32_t cap, uint32_t bpc);
 /** Accepts NULL. */

@@ -10,7 +10,8 @@
 #include "common/base/clock.h"
 #include "common/link/capsule_link.h"
 
-#define POOL_1M 64u
+#define POOL_1M 72u
+#define PACKET_BUFS 28u /* of these, and as many of 8 KiB: two striped files' packets in flight, or one wide one's */
 #define POOL_8K 128u
 #define CALIBRATE_BYTES (4u << 20)
 #define EAGER_AUTO UINT64_MAX
@@ -46,6 +47,9 @@ struct rdma {
 	struct list quarantine;
 	uint64_t eager_limit;     /* dfs.rdma.eager.limit, or EAGER_AUTO */
 	double copy_bytes_per_ns; /* memcpy between cold slots */
+	struct rbuf bufs[PACKET_BUFS];
+	struct list bufs_free;   /* under bufs_lock, and the counts of references */
+	pthread_mutex_t bufs_lock;
 	pthread_mutex_t lock;    /* task.done, rconn.state as callers see them */
 	pthread_cond_t changed;
 };
@@ -53,7 +57,8 @@ struct rdma {
 struct quarantine {
 	struct list link;
 	struct rtimer timer;
-	struct slot *slot;
+	struct slot *slot; /* one of the two */
+	struct rbuf *buf;
 };
 
 /* ---- tasks ---- */
@@ -398,10 +403,11 @@ static void quarantine_over(struct rtimer *t)
 
 	list_del(&q->link);
 	slot_put(q->slot);
+	rdma_buf_put(q->buf);
 	free(q);
 }
 
-void rdma_quarantine(struct rdma *r, struct rcall *c, struct slot *s)
+static void quarantine(struct rdma *r, struct rcall *c, struct slot *s, struct rbuf *b)
 {
 	struct quarantine *q = calloc(1, sizeof(*q));
 
@@ -409,9 +415,73 @@ void rdma_quarantine(struct rdma *r, struct rcall *c, struct slot *s)
 	if (!q)
 		return; /* better lost than written to by somebody else's RDMA */
 	q->slot = s;
+	q->buf = b;
 	q->timer.fire = quarantine_over;
 	list_add_tail(&r->quarantine, &q->link);
 	reactor_timer_set(r->reactor, &q->timer, clock_mono_ns() + QUARANTINE_NS);
+}
+
+void rdma_quarantine(struct rdma *r, struct rcall *c, struct slot *s)
+{
+	quarantine(r, c, s, NULL);
+}
+
+void rdma_quarantine_buf(struct rdma *r, struct rcall *c, struct rbuf *b)
+{
+	quarantine(r, c, NULL, b);
+}
+
+/* ---- memory of packets ---- */
+
+struct rbuf *rdma_buf_get(struct rdma *r)
+{
+	struct list *l;
+
+	pthread_mutex_lock(&r->bufs_lock);
+	l = list_pop(&r->bufs_free);
+	if (l)
+		container_of(l, struct rbuf, link)->refs = 1;
+	pthread_mutex_unlock(&r->bufs_lock);
+	return l ? container_of(l, struct rbuf, link) : NULL;
+}
+
+struct rbuf *rdma_buf_ref(struct rbuf *b)
+{
+	pthread_mutex_lock(&b->rdma->bufs_lock);
+	b->refs++;
+	pthread_mutex_unlock(&b->rdma->bufs_lock);
+	return b;
+}
+
+void rdma_buf_put(struct rbuf *b)
+{
+	if (!b)
+		return;
+	pthread_mutex_lock(&b->rdma->bufs_lock);
+	if (--b->refs == 0)
+		list_add(&b->rdma->bufs_free, &b->link); /* the one that is in the cache first */
+	pthread_mutex_unlock(&b->rdma->bufs_lock);
+}
+
+/* Before the reactor has the pool. */
+static void bufs_init(struct rdma *r)
+{
+	for (uint32_t i = 0; i < PACKET_BUFS; i++) {
+		struct rbuf *b = &r->bufs[i];
+
+		*b = (struct rbuf){.rdma = r, .data = pool_get(r->pool, SLOT_1M, POOL_CTRL),
+				   .crc = pool_get(r->pool, SLOT_8K, POOL_CTRL)};
+		list_add_tail(&r->bufs_free, &b->link);
+	}
+}
+
+/* After the reactor. */
+static void bufs_fini(struct rdma *r)
+{
+	for (uint32_t i = 0; i < PACKET_BUFS; i++) {
+		slot_put(r->bufs[i].data);
+		slot_put(r->bufs[i].crc);
+	}
 }
 
 /* ---- start and end ---- */
@@ -453,7 +523,8 @@ static void stop_reactor(struct rdma *r)
 static int rdma_new(const struct settings *set, struct rdma **ret, struct err *err)
 {
 	const struct reactor_opts ro = {.name = "dfs-rdma", .offload_threads = 1, .spin_us = -1};
-	const struct pool_opts po = {.count = {[SLOT_8K] = POOL_8K, [SLOT_1M] = POOL_1M}};
+	const struct pool_opts po = {.count = {[SLOT_8K] = POOL_8K, [SLOT_1M] = POOL_1M},
+				     .reserve_pct = 1 /* there are no peers */};
 	struct setup_task s = {.err = err};
 	struct rdma *r;
 	int rc = verbs_probe(err);
@@ -465,12 +536,16 @@ static int rdma_new(const struct settings *set, struct rdma **ret, struct err *e
 		return err_set(err, -ENOMEM, "out of memory");
 	list_init(&r->conns);
 	list_init(&r->quarantine);
+	list_init(&r->bufs_free);
+	pthread_mutex_init(&r->bufs_lock, NULL);
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->changed, NULL);
 	r->eager_limit = set->eager_limit ? set->eager_limit : EAGER_AUTO;
 	rc = pool_new(&po, &r->pool, err);
-	if (!rc)
+	if (!rc) {
 		r->copy_bytes_per_ns = measure_copy(r->pool);
+		bufs_init(r);
+	}
 	if (!rc)
 		rc = reactor_new(&ro, &r->reactor, err);
 	if (!rc)
@@ -483,6 +558,7 @@ static int rdma_new(const struct settings *set, struct rdma **ret, struct err *e
 	}
 	if (rc < 0) {
 		reactor_free(r->reactor);
+		bufs_fini(r);
 		pool_free(r->pool);
 		free(r);
 		return rc;
@@ -498,6 +574,8 @@ int rdma_get(struct dfs *fs, struct rdma **ret, struct err *err)
 	pthread_mutex_lock(&fs->rdma_lock);
 	if (!fs->rdma)
 		rc = rdma_new(&fs->set, &fs->rdma, err);
+	if (rc == 0)
+		packet_pool_register(&fs->packets, fs->rdma);
 	*ret = fs->rdma;
 	pthread_mutex_unlock(&fs->rdma_lock);
 	return rc;
@@ -521,8 +599,10 @@ void rdma_free(struct rdma *r)
 	list_for_each (l, &r->quarantine)
 		quarantine_over(&container_of(l, struct quarantine, link)->timer);
 	reactor_free(r->reactor);
+	bufs_fini(r);
 	pool_free(r->pool);
 	pthread_cond_destroy(&r->changed);
+	pthread_mutex_destroy(&r->bufs_lock);
 	pthread_mutex_destroy(&r->lock);
 	free(r);
 }

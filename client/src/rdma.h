@@ -6,7 +6,8 @@
  *
  * Idea: callers' threads hand requests to a reactor that owns verbs, the registered pool and the
  * connections, and wait for answers. The data node drives the RDMA (docs/wire.md): what a caller
- * sends lies in a slot of the pool until the node has read it, what it reads arrives in one.
+ * sends lies in a slot of the pool until the node has read it, what it reads arrives in one. Some slots are
+ * kept for packets, which are filled there in the first place.
  * The thread is started by the first open that wants RDMA; handles that never do have none.
  * Ownership: struct rdma belongs to the struct dfs. A call (struct rcall) belongs to its stream and
  * is known to a connection from rdma_call_start() until rdma_call_end() returns.
@@ -25,6 +26,22 @@
 
 struct rdma;
 struct rconn;
+
+/** Registered memory of a packet, which any thread may take and give back: what is written into it is sent
+ *  without a copy. */
+#define RDMA_BUF_BYTES (1u << 20)
+#define RDMA_BUF_CRC_BYTES 8192u
+struct rbuf {
+	struct list link;        /* private */
+	struct slot *data, *crc; /* RDMA_BUF_BYTES, RDMA_BUF_CRC_BYTES */
+	struct rdma *rdma;
+	uint32_t refs;           /* private */
+};
+/** NULL: all are in use. Any thread, as the two below. */
+struct rbuf *rdma_buf_get(struct rdma *r);
+struct rbuf *rdma_buf_ref(struct rbuf *b);
+/** Accepts NULL. */
+void rdma_buf_put(struct rbuf *b);
 
 /** A capsule on its way: memory and op that must stay until the transport has given them back. */
 struct rsend {
@@ -90,3 +107,4 @@ void rdma_give_up(struct rcall *c);
 /** [R] The node may still move bytes to or from @s: give up, and keep the slot until the queue pair is
  *  surely gone. Takes the reference. */
 void rdma_quarantine(struct rdma *r, struct rcall *c, struct slot *s);
+void rdma_quarantine_buf(struct rdma *r, struct rcall *c, struct rbuf *b);

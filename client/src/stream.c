@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/stream.h"
 
+#include "client/src/rdma.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/transport/verbs.h"
@@ -45,6 +46,15 @@ int stream_check(struct dfs *fs, struct err *err)
 		return 0;
 	return err_set(err, -ENOTSUP, "dfs.client.rdma=require: %s; or set it to auto to allow TCP",
 		       why.text);
+}
+
+void stream_prepare_write(struct dfs *fs, const Hd__DatanodeInfoProto *node)
+{
+	struct err ignored = ERR_INIT; /* opening says it again */
+	struct rdma *rdma;
+
+	if (want_rdma(fs, node))
+		(void)rdma_get(fs, &rdma, &ignored);
 }
 
 /* 1 set up, 0 only started, -errno. */

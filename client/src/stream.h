@@ -112,6 +112,9 @@ int stream_tcp_checksum(struct dfs *fs, const struct read_setup *r, enum crc_typ
 /** Can dfs.client.rdma be honoured at all? -ENOTSUP with what is missing, only when it is
  *  "require". */
 int stream_check(struct dfs *fs, struct err *err);
+/** Blocks will be written to @node: whatever that takes for packets to be filled where they are sent from. Nothing
+ *  fails here. */
+void stream_prepare_write(struct dfs *fs, const Hd__DatanodeInfoProto *node);
 /** As the functions of the same name above, by the best transport for the node. */
 int stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
 		      int *ret_bad, struct err *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stream_rdma - blocks over RDMA; see stream.h and docs/wire.md sections 4 to 6.
- * A packet is copied into a registered slot, where the node reads it from (stream_rdma_write.c); a read
+ * A packet lies in registered memory, where the node reads it from (stream_rdma_write.c); a read
  * arrives in slots, a few requests ahead, is verified there and copied to the caller
  * (stream_rdma_read.c). */
 #include <pthread.h>

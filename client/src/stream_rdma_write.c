@@ -1,24 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stream_rdma_write - packets in registered slots, which the first node reads; stream_rdma.c */
+/* stream_rdma_write - packets in registered memory, which the first node reads; stream_rdma.c. A packet that could
+ * not have such memory is copied. */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/src/dtp.h"
 #include "client/src/stream_rdma_internal.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/erasure/geometry.h"
 #include "common/wire/dt.h"
 #include "common/wire/pb.h"
 
-#define WRITE_SLOTS 4u
-#define ACKS_MAX 64u /* more than WRITE_SLOTS and a few stray ones */
+#define WRITE_DEPTH 8u /* packets on their way */
+#define COPY_SLOTS 4u  /* for those that have no registered memory: one is enough, and sure */
+#define ACKS_MAX 64u   /* more than WRITE_DEPTH and a few stray ones */
+
+struct wcopy { /* memory for a packet that has none the node can read */
+	struct slot *slot, *crc;
+};
 
 struct wslot {
 	struct rmsg msg; /* to the reactor: send it */
 	struct rdma_w *w;
-	struct slot *slot, *crc; /* data; its CRCs when the capsule has no room */
+	struct slot *slot, *crc; /* borrowed, of buf or copy: data; its CRCs when the capsule has no room */
+	struct rbuf *buf;        /* counted while the node or the transport may look at it; or NULL: */
+	struct wcopy *copy;      /* in use while this is `used` or busy */
 	struct rsend send;
-	struct packet head; /* seqno, offset, len, crc_len, flags of what is in the slot */
+	struct packet head; /* seqno, offset, len, crc_len, flags of the packet */
 	bool used;          /* under meeting.lock: until its ack */
 };
 
@@ -40,9 +51,13 @@ struct rdma_w {
 	uint32_t ack_head, ack_tail;
 	uint32_t acks_short; /* an ack for fewer nodes than the pipeline has */
 	uint32_t next, oldest; /* wslot to use next; first one not acknowledged */
-	struct wslot slot[WRITE_SLOTS];
+	struct wslot slot[WRITE_DEPTH];
+	struct wcopy copy[COPY_SLOTS];
+	bool want_copy;  /* what is to be sent next needs one */
+	uint64_t copied; /* bytes */
 	struct rsend control;
 	struct capsule_bytes open_op;
+	bool few_copies; /* one of many streams of a file */
 };
 
 static struct rdma_w *w_of(struct wstream *s)
@@ -56,12 +71,37 @@ static void push_ack(struct rdma_w *w, struct ack a)
 		w->ack[w->ack_head++ % ACKS_MAX] = a;
 }
 
-static uint32_t slot_after(const struct rdma_w *w, uint32_t i)
+static bool is_busy(const struct wslot *s)
 {
-	do
-		i = (i + 1) % WRITE_SLOTS;
-	while (!w->slot[i].slot);
-	return i;
+	return s->used || s->send.busy;
+}
+
+/* Nobody looks at the packet any more. */
+static void let_go(struct wslot *s)
+{
+	if (is_busy(s))
+		return;
+	rdma_buf_put(s->buf);
+	s->buf = NULL;
+	s->copy = NULL;
+}
+
+static struct wcopy *free_copy(struct rdma_w *w)
+{
+	for (uint32_t i = 0; i < COPY_SLOTS; i++) {
+		bool busy = !w->copy[i].slot;
+
+		for (uint32_t k = 0; k < WRITE_DEPTH; k++)
+			busy |= w->slot[k].copy == &w->copy[i] && is_busy(&w->slot[k]);
+		if (!busy)
+			return &w->copy[i];
+	}
+	return NULL;
+}
+
+static bool has_room(struct rdma_w *w)
+{
+	return !is_busy(&w->slot[w->next]) && (!w->want_copy || free_copy(w));
 }
 
 /* One ACK may cover several packets; the writer wants one each. */
@@ -80,7 +120,8 @@ static void take_ack(struct rdma_w *w, const struct capsule *m)
 		w->slot[w->oldest].used = false;
 		w->finished |= w->slot[w->oldest].head.last;
 		push_ack(w, (struct ack){.seqno = w->slot[w->oldest].head.seqno, .bad = -1});
-		w->oldest = slot_after(w, w->oldest);
+		let_go(&w->slot[w->oldest]);
+		w->oldest = (w->oldest + 1) % WRITE_DEPTH;
 	}
 }
 
@@ -113,9 +154,14 @@ static void w_news(struct rdma_w *w)
 	pthread_mutex_unlock(&w->m.lock);
 }
 
-static void w_on_sent(struct rsend *s)
+static void w_on_sent(struct rsend *send)
 {
-	w_news(container_of(s, struct wslot, send)->w);
+	struct wslot *s = container_of(send, struct wslot, send);
+
+	pthread_mutex_lock(&s->w->m.lock);
+	let_go(s);
+	meeting_ring(&s->w->m);
+	pthread_mutex_unlock(&s->w->m.lock);
 }
 
 static void w_on_control_sent(struct rsend *s)
@@ -138,14 +184,15 @@ static void open_run(struct rtask *t)
 {
 	struct w_task *o = container_of(t, struct w_task, t);
 	struct capsule m = {.type = CAPSULE_OPEN_WRITE, .open_write.op = o->w->open_op};
+	const uint32_t copies = o->w->few_copies ? 1 : COPY_SLOTS;
 
 	o->rc = 0;
-	for (uint32_t i = 0; i < WRITE_SLOTS && !o->rc; i++) {
-		struct wslot *s = &o->w->slot[i];
+	for (uint32_t i = 0; i < copies && !o->rc; i++) {
+		struct wcopy *c = &o->w->copy[i];
 
-		s->crc = pool_get(rdma_pool(t->rdma), SLOT_8K, POOL_CLIENT);
-		s->slot = s->crc ? pool_get(rdma_pool(t->rdma), SLOT_1M, POOL_CLIENT) : NULL;
-		if (!s->slot && i < 2)
+		c->crc = pool_get(rdma_pool(t->rdma), SLOT_8K, POOL_CLIENT);
+		c->slot = c->crc ? pool_get(rdma_pool(t->rdma), SLOT_1M, POOL_CLIENT) : NULL;
+		if (!c->slot && i == 0)
 			o->rc = -ENOBUFS; /* too many files at a time: this one goes by TCP */
 	}
 	if (!o->rc)
@@ -192,31 +239,42 @@ int rdma_w_send(struct wstream *ws, struct packet *p, struct err *err)
 {
 	struct rdma_w *w = w_of(ws);
 	struct wslot *s = &w->slot[w->next];
+	struct wcopy *copy = NULL;
 	int lost;
-	bool used;
+	bool room;
 
 	(void)err;
 	if (p->seqno < 0)
 		return 1; /* the connection has heartbeats of its own */
 	pthread_mutex_lock(&w->m.lock);
-	used = s->used || s->send.busy;
+	w->want_copy = p->len && !(p->buf && p->buf->rdma == w->rdma);
+	room = has_room(w);
+	copy = room && w->want_copy ? free_copy(w) : NULL;
 	lost = w->m.lost;
 	pthread_mutex_unlock(&w->m.lock);
 	if (lost)
 		return err_set(err, lost, "data node %s: %s", w->peer, w->m.why);
-	if (used)
+	if (!room)
 		return 0;
-	if (p->len > s->slot->size || p->crc_len > s->crc->size)
+	if (copy && (p->len > copy->slot->size || p->crc_len > copy->crc->size))
 		return err_set(err, -EMSGSIZE, "a packet of %u bytes is too long for RDMA", p->len);
-	memcpy(s->slot->data, p->data, p->len);
-	memcpy(s->crc->data, p->crc, p->crc_len);
+	if (copy) {
+		memcpy(copy->slot->data, p->data, p->len);
+		memcpy(copy->crc->data, p->crc, p->crc_len);
+		w->copied += p->len;
+	} else if (p->len) {
+		s->buf = rdma_buf_ref(p->buf);
+	}
+	s->copy = copy;
+	s->slot = copy ? copy->slot : s->buf ? s->buf->data : NULL;
+	s->crc = copy ? copy->crc : s->buf ? s->buf->crc : NULL;
 	s->head = (struct packet){.seqno = p->seqno, .offset = p->offset, .len = p->len,
 				  .crc_len = p->crc_len, .last = p->last, .sync = p->sync};
 	s->msg.fn = send_run;
 	pthread_mutex_lock(&w->m.lock);
 	s->used = true;
 	pthread_mutex_unlock(&w->m.lock);
-	w->next = slot_after(w, w->next);
+	w->next = (w->next + 1) % WRITE_DEPTH;
 	reactor_post(rdma_reactor(w->rdma), &s->msg);
 	return 1;
 }
@@ -250,8 +308,7 @@ int rdma_w_wait(struct wstream *ws, bool want_send, uint64_t deadline_ns, struct
 
 	(void)err;
 	pthread_mutex_lock(&w->m.lock);
-	while (!rc && w->ack_tail == w->ack_head && !w->m.lost && !w->closed &&
-	       !(want_send && !w->slot[w->next].used && !w->slot[w->next].send.busy))
+	while (!rc && w->ack_tail == w->ack_head && !w->m.lost && !w->closed && !(want_send && has_room(w)))
 		rc = meeting_wait(&w->m, deadline_ns);
 	pthread_mutex_unlock(&w->m.lock);
 	return rc < 0 ? 0 : 1;
@@ -263,8 +320,7 @@ int rdma_w_poll(struct wstream *ws, bool want_send, struct pollfd *ret)
 	int rc;
 
 	pthread_mutex_lock(&w->m.lock);
-	if (w->ack_tail != w->ack_head || w->m.lost || w->closed ||
-	    (want_send && !w->slot[w->next].used && !w->slot[w->next].send.busy))
+	if (w->ack_tail != w->ack_head || w->m.lost || w->closed || (want_send && has_room(w)))
 		rc = 1;
 	else
 		rc = meeting_poll(&w->m, ret);
@@ -285,17 +341,25 @@ static void release_run(struct rtask *t)
 {
 	struct rdma_w *w = container_of(t, struct w_task, t)->w;
 
-	for (uint32_t i = 0; i < WRITE_SLOTS; i++) {
+	for (uint32_t i = 0; i < WRITE_DEPTH; i++) {
 		struct wslot *s = &w->slot[i];
 
-		if (s->slot && s->used && !w->closed) {
-			rdma_quarantine(t->rdma, &w->call, s->slot);
-			rdma_quarantine(t->rdma, &w->call, s->crc);
-		} else {
-			slot_put(s->slot);
-			slot_put(s->crc);
+		if (s->buf && s->used && !w->closed)
+			rdma_quarantine_buf(t->rdma, &w->call, s->buf);
+		else
+			rdma_buf_put(s->buf);
+		s->buf = NULL;
+		if (s->copy && s->used && !w->closed) {
+			rdma_quarantine(t->rdma, &w->call, s->copy->slot);
+			rdma_quarantine(t->rdma, &w->call, s->copy->crc);
+			*s->copy = (struct wcopy){NULL, NULL};
 		}
-		s->slot = s->crc = NULL;
+		s->copy = NULL;
+	}
+	for (uint32_t i = 0; i < COPY_SLOTS; i++) {
+		slot_put(w->copy[i].slot);
+		slot_put(w->copy[i].crc);
+		w->copy[i] = (struct wcopy){NULL, NULL};
 	}
 }
 
@@ -303,7 +367,7 @@ static bool any_used(const struct rdma_w *w)
 {
 	bool used = false;
 
-	for (uint32_t i = 0; i < WRITE_SLOTS; i++)
+	for (uint32_t i = 0; i < WRITE_DEPTH; i++)
 		used = used || w->slot[i].used;
 	return used;
 }
@@ -312,7 +376,7 @@ static bool any_busy(const struct rdma_w *w)
 {
 	bool busy = w->control.busy;
 
-	for (uint32_t i = 0; i < WRITE_SLOTS; i++)
+	for (uint32_t i = 0; i < WRITE_DEPTH; i++)
 		busy = busy || w->slot[i].send.busy;
 	return busy;
 }
@@ -379,6 +443,7 @@ void rdma_w_close(struct wstream *ws)
 		rdma_run(w->rdma, &t.t, release_run);
 		rdma_call_end(w->rdma, &w->call);
 	}
+	log_debug("op=rdma_write_over node=%s copied=%" PRIu64, w->peer, w->copied);
 	meeting_fini(&w->m);
 	free(w);
 }
@@ -435,11 +500,12 @@ int rdma_open_write(struct dfs *fs, const struct write_setup *setup, struct wstr
 	w->base.ops = &stream_rdma;
 	w->fs = fs;
 	w->nodes = setup->lb->n_locs;
+	w->few_copies = ec_id_is_striped((int64_t)setup->block->blockid);
 	w->call.on_capsule = w_on_capsule;
 	w->call.on_lost = w_on_lost;
 	meeting_init(&w->m);
 	w->control.sent = w_on_control_sent;
-	for (uint32_t i = 0; i < WRITE_SLOTS; i++) {
+	for (uint32_t i = 0; i < WRITE_DEPTH; i++) {
 		w->slot[i].w = w;
 		w->slot[i].send.sent = w_on_sent;
 	}

@@ -382,6 +382,8 @@ int striped_group_open(struct striped_writer *w, struct err *err)
 		w->f.has_block = true;
 		w->f.block_len = 0;
 		w->to_commit = w->parked = false;
+		if (w->lb->n_locs)
+			stream_prepare_write(w->f.fs, w->lb->locs[0]);
 		rc = note_missing(w, err);
 	}
 	return rc;

@@ -433,7 +433,7 @@ static void begin(uint32_t fail, enum when when)
 static int put_flushed(uint64_t len, unsigned flush, struct err *err)
 {
 	static char client[] = "client";
-	struct dfs fs = {.set = {.packet_size = 1 << 16, .socket_timeout_ms = 60000}};
+	struct dfs fs = {.set = {.packet_size = 1 << 16, .socket_timeout_ms = 60000, .rdma = RDMA_OFF}};
 	struct striped_opts o = {.file_id = 7, .block_size = BLOCK, .bpc = 512, .crc_type = CRC_CRC32C};
 	struct striped_writer *w;
 	uint64_t at = 0;
