@@ -220,8 +220,6 @@ static json_t *activity_bean(struct dn *dn)
 		const char *name;
 		enum metric a, b; /* their sum; the same one twice: itself */
 	} rows[] = {
-		{"BytesWritten", METRIC_DN_WRITTEN_TCP, METRIC_DN_WRITTEN_RDMA},
-		{"BytesRead", METRIC_DN_READ_TCP, METRIC_DN_READ_RDMA},
 		{"BlocksWritten", METRIC_DN_BLOCKS_WRITTEN, METRIC_DN_BLOCKS_WRITTEN},
 		{"BlocksRemoved", METRIC_DN_BLOCKS_REMOVED, METRIC_DN_BLOCKS_REMOVED},
 		{"BlocksReplicated", METRIC_DN_BLOCKS_REPLICATED, METRIC_DN_BLOCKS_REPLICATED},
@@ -245,6 +243,10 @@ static json_t *activity_bean(struct dn *dn)
 	json_t *o = json_object();
 
 	put_text(o, "tag.Hostname", dn->host_name);
+	put_int(o, "BytesWritten", metric_get(METRIC_DN_WRITTEN_TCP) + metric_get(METRIC_DN_WRITTEN_RDMA) +
+					   metric_get(METRIC_DN_WRITTEN_OWN));
+	put_int(o, "BytesRead", metric_get(METRIC_DN_READ_TCP) + metric_get(METRIC_DN_READ_RDMA) +
+					metric_get(METRIC_DN_READ_OWN));
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
 		put_int(o, rows[i].name, metric_get(rows[i].a) +
 					 (rows[i].b == rows[i].a ? 0 : metric_get(rows[i].b)));

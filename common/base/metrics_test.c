@@ -55,6 +55,7 @@ static void the_text_has_each_name_once_and_only_what_was_asked(void **state)
 			    "# TYPE dfs_datanode_bytes_written_total counter\n"
 			    "dfs_datanode_bytes_written_total{transport=\"tcp\"} 0\n"
 			    "dfs_datanode_bytes_written_total{transport=\"rdma\"} 12\n"
+			    "dfs_datanode_bytes_written_total{transport=\"none\"} 0\n"
 			    "# HELP dfs_rpc_connections RPC connections open\n"
 			    "# TYPE dfs_rpc_connections gauge\n"
 			    "dfs_rpc_connections 0\n");

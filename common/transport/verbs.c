@@ -642,8 +642,10 @@ struct xremote verbs_remote(const struct xconn *x, const struct slot *s, uint32_
 {
 	const struct vconn *c = (const struct vconn *)x;
 
+	struct ibv_mr *const *mr = s->pool == c->v->opts.landing ? c->dev->mr_land : c->dev->mr_out;
+
 	assert(c->active);
-	return (struct xremote){.addr = (uintptr_t)s->data + off, .rkey = c->dev->mr_out[s->slab]->rkey};
+	return (struct xremote){.addr = (uintptr_t)s->data + off, .rkey = mr[s->slab]->rkey};
 }
 
 struct slot *verbs_take_payload(struct xconn *x, uint32_t *ret_len)

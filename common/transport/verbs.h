@@ -67,6 +67,8 @@ struct verbs_opts {
 	bool passive;            /* will listen: register the slabs for our own READs and WRITEs */
 	bool active;             /* will connect: register them for the peer, too */
 	bool peer_may_write;     /* active only: the peer may RDMA WRITE (a client that reads) */
+	struct pool *landing;    /* active only, or NULL: slots that the peer may RDMA WRITE, when `pool` is not
+				  * to be open to that; outlives verbs */
 	uint32_t srq_depth;      /* passive; 0: 1024 */
 	uint32_t credits;        /* most receives granted to one connection; 0: 32 */
 };
@@ -94,7 +96,7 @@ uint64_t verbs_rtt_ns(const struct xconn *c);
 /** What the last failed step was, for a person: "rejected: busy"; "" when none. */
 const char *verbs_reason(const struct xconn *c);
 
-/** Name a slot for the peer; the connection must be active. */
+/** Name a slot of `pool` or `landing` for the peer; the connection must be active. */
 struct xremote verbs_remote(const struct xconn *c, const struct slot *s, uint32_t off);
 /** The payload that rode along with the message the last recv delivered: a slot (gives the
  *  reference) and its length, or NULL. */

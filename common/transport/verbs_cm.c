@@ -223,7 +223,7 @@ static int lock_down(struct vconn *c)
 
 	if (c->active)
 		a.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
-	if (c->active && c->v->opts.peer_may_write)
+	if (c->active && (c->v->opts.peer_may_write || c->v->opts.landing))
 		a.qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
 	return ret_code(ibv_modify_qp(c->id->qp, &a, IBV_QP_MIN_RNR_TIMER | IBV_QP_ACCESS_FLAGS));
 }

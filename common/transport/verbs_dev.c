@@ -17,9 +17,9 @@ static int memlock_error(struct err *err, const char *what)
 }
 
 /* Slabs in one domain. Each MR outlives every work request that names it: freed in vdev_free(). */
-static int register_slabs(struct vdev *d, struct ibv_pd *pd, int access, struct ibv_mr ***ret)
+static int register_slabs(const struct pool *pool, struct ibv_pd *pd, int access, struct ibv_mr ***ret)
 {
-	uint32_t n = pool_slab_count(d->v->opts.pool);
+	uint32_t n = pool_slab_count(pool);
 	struct ibv_mr **mr = calloc(n, sizeof(*mr));
 
 	if (!mr)
@@ -27,7 +27,7 @@ static int register_slabs(struct vdev *d, struct ibv_pd *pd, int access, struct 
 	*ret = mr; /* vdev_free() takes what is there */
 	for (uint32_t i = 0; i < n; i++) {
 		size_t len;
-		void *p = pool_slab(d->v->opts.pool, i, &len);
+		void *p = pool_slab(pool, i, &len);
 
 		mr[i] = ibv_reg_mr(pd, p, len, access);
 		if (!mr[i])
@@ -251,7 +251,7 @@ static int dev_setup(struct vdev *d)
 	if (o->passive) {
 		if (!(d->pd_in = ibv_alloc_pd(d->ctx)))
 			return neg_errno();
-		rc = register_slabs(d, d->pd_in, IBV_ACCESS_LOCAL_WRITE, &d->mr_in);
+		rc = register_slabs(o->pool, d->pd_in, IBV_ACCESS_LOCAL_WRITE, &d->mr_in);
 		if (!rc)
 			rc = srq_new(d);
 		if (rc < 0)
@@ -261,7 +261,10 @@ static int dev_setup(struct vdev *d)
 	if (o->active) {
 		if (!(d->pd_out = ibv_alloc_pd(d->ctx)))
 			return neg_errno();
-		rc = register_slabs(d, d->pd_out, out_access, &d->mr_out);
+		rc = register_slabs(o->pool, d->pd_out, out_access, &d->mr_out);
+		if (!rc && o->landing)
+			rc = register_slabs(o->landing, d->pd_out, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE,
+					    &d->mr_land);
 		if (rc < 0)
 			return rc;
 	}
@@ -329,6 +332,8 @@ void vdev_free(struct vdev *d)
 		ibv_dereg_mr(d->tx_mr_out);
 	deregister(d->mr_in, slabs);
 	deregister(d->mr_out, slabs);
+	if (d->mr_land)
+		deregister(d->mr_land, pool_slab_count(d->v->opts.landing));
 	if (d->pd_in)
 		ibv_dealloc_pd(d->pd_in);
 	if (d->pd_out)

@@ -116,6 +116,7 @@ struct vdev { /* one RDMA device as this reactor uses it */
 	struct ibv_device_attr attr;
 	struct ibv_pd *pd_in, *pd_out;
 	struct ibv_mr **mr_in, **mr_out; /* one per slab; released after every QP is gone */
+	struct ibv_mr **mr_land;         /* likewise, of the landing pool */
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct poller poller;

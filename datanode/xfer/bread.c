@@ -451,7 +451,9 @@ static void br_do_run(struct bread *r)
 		r->give++;
 		b->handed = true;
 		rp_ready_crcs(b);
-		metric_add(r->sink->rdma ? METRIC_DN_READ_RDMA : METRIC_DN_READ_TCP, b->p.len);
+		metric_add(r->sink->rdma  ? METRIC_DN_READ_RDMA
+			   : r->sink->own ? METRIC_DN_READ_OWN
+					  : METRIC_DN_READ_TCP, b->p.len);
 		r->sink->ops->piece(r->sink, &b->p);
 	}
 	if (r->next == r->info.end && r->head == r->tail)

@@ -269,7 +269,9 @@ static int piece_take(struct bwrite *w, struct bpiece *b, const uint8_t *crcs)
 	wdisk_accept(w, lane, p, crcs);
 	b->lane = lane;
 	lane->users++;
-	metric_add(w->src && w->src->rdma ? METRIC_DN_WRITTEN_RDMA : METRIC_DN_WRITTEN_TCP, p->len);
+	metric_add(w->src && w->src->rdma  ? METRIC_DN_WRITTEN_RDMA
+		   : w->src && w->src->own ? METRIC_DN_WRITTEN_OWN
+					   : METRIC_DN_WRITTEN_TCP, p->len);
 	return 0;
 }
 

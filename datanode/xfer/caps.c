@@ -30,9 +30,27 @@ uint32_t caps_receive_slots(const struct xfer_core *core)
 	return !is_set(core, "dfs.rdma.enabled", "false") && !verbs_probe(NULL) ? SRQ_DEPTH : 0;
 }
 
+/* Reconstructions are dealt out to the first reactors (xfer_rebuild()), who read from other nodes. The pool of
+ * all else stays closed to these: what a node says is checked when it has come, and must not change after. */
+static int landing_new(struct caps *caps, struct err *err)
+{
+	const struct xfer_core *core = caps->core;
+	struct pool_opts po = {.huge_pages = true};
+
+	if (!caps->to_peers || core->landing_slots_max == 0)
+		return 0;
+	po.count[SLOT_256K] = po.count[SLOT_8K] = core->landing_slots_max;
+	return pool_new(&po, &caps->landing, err);
+}
+
+struct pool *caps_landing(const struct xfer_core *core)
+{
+	return core->caps ? core->caps->landing : NULL;
+}
+
 static int start(struct xfer_core *core, bool accept, struct err *err)
 {
-	const struct verbs_opts vo = {
+	struct verbs_opts vo = {
 		.protocol = &capsule_link,
 		.role = CAPSULE_PEER,
 		.accept_role = CAPSULE_NODE,
@@ -52,11 +70,15 @@ static int start(struct xfer_core *core, bool accept, struct err *err)
 	list_init(&caps->conns);
 	list_init(&caps->dials);
 	lo.arg = caps;
-	rc = verbs_new(core->reactor, &vo, &caps->verbs, err);
+	rc = landing_new(caps, err);
+	vo.landing = caps->landing;
+	if (rc == 0)
+		rc = verbs_new(core->reactor, &vo, &caps->verbs, err);
 	if (rc == 0 && accept)
 		rc = verbs_listen(caps->verbs, &lo, err);
 	if (rc < 0) {
 		verbs_free(caps->verbs);
+		pool_free(caps->landing);
 		free(caps);
 		return rc;
 	}
@@ -128,6 +150,9 @@ void caps_free(struct xfer_core *core)
 	verbs_free(caps->verbs);
 	caps_dials_free(caps);
 	core->caps = NULL;
-	if (list_empty(&caps->conns)) /* else a disk does not answer and its stream still knows us */
-		free(caps);
+	if (!list_empty(&caps->conns)) /* a disk does not answer, and its stream still knows us */
+		return;
+	if (!caps->landing || !pool_slots_out(caps->landing))
+		pool_free(caps->landing);
+	free(caps);
 }

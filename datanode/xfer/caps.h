@@ -27,6 +27,8 @@ void caps_free(struct xfer_core *core);
 /** Slots of 8 KiB that the receives of an accepting core keep. */
 uint32_t caps_receive_slots(const struct xfer_core *core);
 
+/** The pool for what sources read by RDMA; NULL: there is none here. */
+struct pool *caps_landing(const struct xfer_core *core);
 /** sink_open() by RDMA; -EHOSTUNREACH: not to that node, use TCP. */
 int caps_sink_open(struct xfer_core *core, const struct sink_params *params, struct sink_user *user,
 		   struct piece_sink **ret);

@@ -3,9 +3,11 @@
 
 /**
  * caps_internal - shared by caps_link.c (a connection's messages), caps_conn.c (acceptor), caps_write.c,
- * caps_read.c (its streams), caps_sink.c (dialer) and caps.c (start and stop)
+ * caps_read.c (its streams), caps_dial.c (dialer), caps_sink.c, caps_source.c (what uses it) and caps.c
+ * (start and stop)
  */
 #include "common/base/clock.h"
+#include "common/base/cursor.h"
 #include "common/transport/verbs.h"
 #include "common/wire/capsule.h"
 #include "common/wire/dt.h"
@@ -24,6 +26,7 @@ struct caps {
 	struct xfer_core *core;
 	struct verbs *verbs;
 	struct list conns, dials;
+	struct pool *landing; /* owned; slots that nodes which we read from may write to; NULL: none */
 	bool to_peers, stopping;
 	struct {
 		struct net_addr addr;
@@ -112,7 +115,49 @@ void caps_write_start(struct caps_conn *c, const struct capsule *m);
 int caps_write_piece(struct caps_stream *s, const struct capsule *m, struct slot *payload);
 void caps_read_start(struct caps_conn *c, const struct capsule *m);
 
-/* ---- dialer ---- */
+/* ---- dialer (caps_dial.c) ---- */
+
+/** The message of an op that was encoded for a stream, which has version, opcode and length before it. */
+static inline struct capsule_bytes caps_op(const uint8_t *op, size_t len)
+{
+	struct rd r = rd_init(op + 3, len - 3);
+	const uint32_t n = (uint32_t)rd_varint(&r);
+
+	return (struct capsule_bytes){r.p, n};
+}
+
+struct caps_dial;
+struct caps_user;
+
+struct caps_user_ops {
+	/** The connection stands. */
+	void (*up)(struct caps_user *u);
+	/** Is it an answer to the user? False: ask the next one. */
+	bool (*answer)(struct caps_user *u, const struct capsule *m);
+	/** Nothing more will come or go. The peer may still touch memory that was named to it until gone(). */
+	void (*lost)(struct caps_user *u, int rc);
+	/** The queue pair is destroyed, and the user is on no connection any more. */
+	void (*gone)(struct caps_user *u);
+};
+struct caps_user { /* of a connection to another node; embedded */
+	const struct caps_user_ops *ops;
+	struct caps_dial *dial; /* NULL: none, or it is destroyed */
+	struct list in_dial;
+};
+
+/** On the connection to @node, which is made when there is none; up() follows, or lost() and gone().
+ *  -EHOSTUNREACH: that node has no RDMA, or had none a while ago; -ENOMEM. */
+int caps_user_join(struct caps *caps, const struct dn_target *node, struct caps_user *u);
+/** Nothing of the user is known to the peer. Harmless when it is on no connection. */
+void caps_user_leave(struct caps_user *u);
+/** NULL: the connection is lost. */
+struct caps_link *caps_user_link(const struct caps_user *u);
+bool caps_user_is_up(const struct caps_user *u);
+/** An id for the next request; the connection must be there. */
+uint64_t caps_user_id(struct caps_user *u);
+/** Nothing less takes our memory back: end the connection. */
+void caps_user_hang_up(struct caps_user *u, int rc);
+
 void caps_dials_close(struct caps *caps, bool idle_only);
 /** After verbs_free(): every queue pair is gone. */
 void caps_dials_free(struct caps *caps);

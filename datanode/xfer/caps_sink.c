@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The next node of a chain by RDMA: it reads pieces from the slots that they landed in here. One
- * connection for each node, shared by all streams to it. */
+/* The next node of a chain, or of a copy, by RDMA: it reads pieces from the slots that they landed in here. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/cursor.h"
 #include "common/base/log.h"
 #include "datanode/xfer/caps_internal.h"
 #include "datanode/xfer/dtp_internal.h"
@@ -14,22 +12,12 @@
 #define SINK_ANSWER_NS (65 * NS_PER_S) /* and 5 s for each node behind */
 #define SINK_NODE_NS (5 * NS_PER_S)
 #define SINK_CLOSE_NS (5 * NS_PER_S)   /* for CLOSED after CANCEL; then the connection goes */
-
-struct caps_dial { /* a connection to a node */
-	struct caps_link link; /* first */
-	struct rop rop;
-	struct list in_caps;
-	struct net_addr addr;
-	struct list sinks;
-	struct xop conn_op;
-	uint64_t last_id;
-	bool up, told_lost;
-};
+#define SINK_STORE_NS (300 * NS_PER_S) /* until a copy is on the disk of the node */
 
 enum caps_sink_state {
 	CS_DIAL_WAIT, /* leaves when the connection is up or refused */
 	CS_OPEN_WAIT, /* OPEN_WRITE is sent; leaves on OPEN_REPLY */
-	CS_RUN,       /* pieces go, answers come */
+	CS_RUN,       /* pieces go, answers come; of a copy PULLED, and CLOSED at the end */
 	CS_BROKEN,    /* told the user; waits for close() */
 	CS_CLOSING,   /* waits for CLOSED or the end of the connection */
 	CS_STREAM,    /* no RDMA there: a stream sink does the work; leaves on its closed() */
@@ -49,13 +37,13 @@ struct caps_sink {
 	struct piece_sink base;
 	struct xfer_core *core;
 	struct list core_link;
-	struct caps_dial *dial; /* NULL: none, or destroyed */
-	struct list in_dial;
+	struct caps_user conn;
 	enum caps_sink_state state;
 	struct sink_params params;
 	char hop[NET_TEXT_MAX];
 	uint64_t id;
 	uint32_t hops;         /* nodes behind us */
+	bool copy;             /* node to node: no acks */
 	bool closing;
 	bool exists;           /* the next node has (or may have) the stream */
 	int64_t next_seq, last_seq;
@@ -76,30 +64,6 @@ static const struct sink_user_ops *user_of(const struct caps_sink *s)
 	return s->base.user->ops;
 }
 
-/* ---- nodes without RDMA ---- */
-
-static bool same_addr(const struct net_addr *a, const struct net_addr *b)
-{
-	return a->len == b->len && !memcmp(&a->sa, &b->sa, a->len);
-}
-
-static bool is_avoided(const struct caps *caps, const struct net_addr *addr)
-{
-	for (uint32_t i = 0; i < CAPS_AVOID_MAX; i++)
-		if (caps->avoid[i].until_ns > reactor_now_ns(caps->core->reactor) &&
-		    same_addr(&caps->avoid[i].addr, addr))
-			return true;
-	return false;
-}
-
-static void avoid(struct caps *caps, const struct net_addr *addr)
-{
-	const uint32_t i = caps->avoid_next++ % CAPS_AVOID_MAX;
-
-	caps->avoid[i].addr = *addr;
-	caps->avoid[i].until_ns = reactor_now_ns(caps->core->reactor) + CAPS_AVOID_NS;
-}
-
 /* ---- progress of a sink ---- */
 
 static void sink_deadline(struct caps_sink *s, uint64_t ns)
@@ -111,6 +75,8 @@ static void sink_deadline(struct caps_sink *s, uint64_t ns)
 
 static uint64_t answer_ns(const struct caps_sink *s)
 {
+	if (s->copy && s->last_seq >= 0)
+		return SINK_STORE_NS;
 	return SINK_ANSWER_NS + SINK_NODE_NS * s->hops;
 }
 
@@ -137,16 +103,17 @@ static void sink_broken(struct caps_sink *s, int rc)
 static void on_timer(struct rtimer *t)
 {
 	struct caps_sink *s = container_of(t, struct caps_sink, timer);
-	const bool waits = s->state == CS_OPEN_WAIT || s->state == CS_CLOSING || !list_empty(&s->flying);
+	const bool waits = s->state == CS_OPEN_WAIT || s->state == CS_CLOSING || !list_empty(&s->flying) ||
+			   (s->state == CS_RUN && s->copy && s->last_seq >= 0);
 
 	if (reactor_now_ns(s->core->reactor) < s->deadline_ns) {
 		reactor_timer_set(s->core->reactor, t, s->deadline_ns);
 		return;
 	}
-	if (!waits || !s->dial)
+	if (!waits || !s->conn.dial)
 		return;
 	if (s->state == CS_CLOSING)
-		link_close(&s->dial->link, -ETIMEDOUT); /* nothing less takes our memory back */
+		caps_user_hang_up(&s->conn, -ETIMEDOUT);
 	else
 		sink_broken(s, -ETIMEDOUT);
 	sink_ready(s);
@@ -184,6 +151,10 @@ static void on_pulled(struct caps_sink *s, int64_t seq)
 		if (f->wire_seq > seq)
 			return;
 		piece_sent(s, f);
+		if (!s->copy)
+			continue;
+		list_del(&f->link); /* no ack will come */
+		free(f);
 	}
 }
 
@@ -229,6 +200,23 @@ static void drop_flying(struct caps_sink *s)
 	}
 }
 
+/* Nothing has been sent: on by a stream. */
+static void sink_by_stream(struct caps_sink *s)
+{
+	s->state = CS_DIAL_WAIT;
+	s->exists = false;
+	caps_user_leave(&s->conn);
+	sink_ready(s);
+}
+
+/* The node has stored the copy, and said so. */
+static void copy_stored(struct caps_sink *s)
+{
+	drop_flying(s);
+	s->state = CS_BROKEN;
+	user_of(s)->broken(s->base.user, 0);
+}
+
 static void on_answer(struct caps_sink *s, const struct capsule *m)
 {
 	char bad[NET_TEXT_MAX];
@@ -240,6 +228,10 @@ static void on_answer(struct caps_sink *s, const struct capsule *m)
 			s->exists = false;
 		if (s->state != CS_OPEN_WAIT)
 			break;
+		if (s->copy && m->open_reply.status == DT_ERROR_UNSUPPORTED) { /* a node that takes copies by TCP alone */
+			sink_by_stream(s);
+			break;
+		}
 		snprintf(bad, sizeof(bad), "%.*s", (int)m->open_reply.bad_link.len,
 			 (const char *)m->open_reply.bad_link.p);
 		/* A node that fails without naming one is itself to blame. */
@@ -254,7 +246,10 @@ static void on_answer(struct caps_sink *s, const struct capsule *m)
 		break;
 	case CAPSULE_CLOSED:
 		s->exists = false;
-		sink_broken(s, m->closed.status ? dt_status_errno(m->closed.status) : -EIO);
+		if (s->copy && m->closed.status == DT_SUCCESS && s->last_seq >= 0 && s->state == CS_RUN)
+			copy_stored(s);
+		else
+			sink_broken(s, m->closed.status ? dt_status_errno(m->closed.status) : -EIO);
 		break;
 	case CAPSULE_OPEN_WRITE:
 	case CAPSULE_WRITE:
@@ -272,147 +267,49 @@ static void on_answer(struct caps_sink *s, const struct capsule *m)
 
 /* ---- the connection ---- */
 
-static void dial_message(struct caps_dial *d, const struct capsule *m)
+static struct caps_sink *of_conn(struct caps_user *u)
 {
-	if (m->type == CAPSULE_ERROR) {
-		log_warn("op=forward hop=%s: the node ends the connection: %.*s", d->link.peer,
-			 (int)m->closed.text.len, (const char *)m->closed.text.p);
-		link_close(&d->link, -ECONNRESET);
-		return;
-	}
-	list_for_each (l, &d->sinks) {
-		struct caps_sink *s = container_of(l, struct caps_sink, in_dial);
-
-		if (s->id == m->request_id) {
-			on_answer(s, m);
-			return;
-		}
-	}
+	return container_of(u, struct caps_sink, conn);
 }
 
-static void sink_leave_dial(struct caps_sink *s)
+static void conn_up(struct caps_user *u)
 {
-	list_del(&s->in_dial);
-	s->dial = NULL;
-	sink_ready(s);
+	sink_ready(of_conn(u));
 }
 
-static void dial_lost(struct caps_dial *d)
+static bool conn_answer(struct caps_user *u, const struct capsule *m)
 {
-	d->told_lost = true;
-	list_for_each (l, &d->sinks) {
-		struct caps_sink *s = container_of(l, struct caps_sink, in_dial);
-
-		if (s->state == CS_DIAL_WAIT)
-			sink_leave_dial(s); /* and on by a stream */
-		else
-			sink_broken(s, d->link.rc);
-	}
-}
-
-static bool dial_step(struct rop *rop)
-{
-	struct caps_dial *d = container_of(rop, struct caps_dial, rop);
-	struct slot *payload;
-	struct capsule m;
-
-	while (d->up && link_receive(&d->link, &m, &payload)) {
-		slot_put(payload);
-		dial_message(d, &m);
-	}
-	if (d->link.rc && !d->told_lost)
-		dial_lost(d);
-	if (!d->link.gone)
+	if (of_conn(u)->id != m->request_id)
 		return false;
-	list_for_each (l, &d->sinks) {
-		struct caps_sink *s = container_of(l, struct caps_sink, in_dial);
-
-		s->exists = false; /* the queue pair is destroyed: nobody reads our slots any more */
-		drop_flying(s);
-		sink_leave_dial(s);
-	}
+	on_answer(of_conn(u), m);
 	return true;
 }
 
-static void dial_free(struct rop *rop)
+static void conn_lost(struct caps_user *u, int rc)
 {
-	struct caps_dial *d = container_of(rop, struct caps_dial, rop);
+	struct caps_sink *s = of_conn(u);
 
-	list_del(&d->in_caps);
-	free(d);
+	if (s->state == CS_DIAL_WAIT || (s->copy && s->state == CS_OPEN_WAIT))
+		sink_by_stream(s);
+	else
+		sink_broken(s, rc);
 }
 
-static void on_connected(struct xop *op, int res)
+static void conn_gone(struct caps_user *u)
 {
-	struct caps_dial *d = container_of(op, struct caps_dial, conn_op);
+	struct caps_sink *s = of_conn(u);
 
-	if (res < 0) {
-		log_info("op=forward hop=%s: no RDMA (%s): by TCP for %llu s", d->link.peer,
-			 d->link.xc ? verbs_reason(d->link.xc) : err_name(res), CAPS_AVOID_NS / NS_PER_S);
-		if (res != -ECANCELED)
-			avoid(d->link.caps, &d->addr);
-		link_close(&d->link, res);
-		return;
-	}
-	d->up = true;
-	list_for_each (l, &d->sinks)
-		sink_ready(container_of(l, struct caps_sink, in_dial));
-	link_ready(&d->link);
+	s->exists = false;
+	drop_flying(s);
+	sink_ready(s);
 }
 
-static struct caps_dial *dial_get(struct caps *caps, const struct net_addr *addr, int *ret_rc)
-{
-	struct caps_dial *d;
-	struct xconn *xc;
-
-	list_for_each (l, &caps->dials) {
-		d = container_of(l, struct caps_dial, in_caps);
-		if (!d->link.rc && !d->link.ending && same_addr(&d->addr, addr))
-			return d;
-	}
-	*ret_rc = -ENOMEM;
-	d = calloc(1, sizeof(*d));
-	if (!d)
-		return NULL;
-	d->addr = *addr;
-	list_init(&d->sinks);
-	rop_init(&d->rop, dial_step, dial_free);
-	link_init(&d->link, caps, &d->rop);
-	net_text(addr, d->link.peer);
-	d->conn_op.done = on_connected;
-	*ret_rc = verbs_connect(caps->verbs, addr, reactor_now_ns(caps->core->reactor) + CAPS_DIAL_NS,
-				&d->conn_op, &xc);
-	if (*ret_rc < 0) {
-		free(d);
-		return NULL;
-	}
-	link_attach(&d->link, xc);
-	list_add_tail(&caps->dials, &d->in_caps);
-	return d;
-}
-
-void caps_dials_close(struct caps *caps, bool idle_only)
-{
-	list_for_each (l, &caps->dials) {
-		struct caps_dial *d = container_of(l, struct caps_dial, in_caps);
-
-		if (!idle_only || list_empty(&d->sinks))
-			link_close(&d->link, -ECANCELED);
-	}
-}
-
-void caps_dials_free(struct caps *caps)
-{
-	list_for_each (l, &caps->dials) {
-		struct caps_dial *d = container_of(l, struct caps_dial, in_caps);
-
-		list_del(&d->rop.ready_link);
-		(void)dial_step(&d->rop);
-		list_del(&d->rop.ready_link);
-		dial_free(&d->rop);
-	}
-}
-
+static const struct caps_user_ops conn_ops = {
+	.up = conn_up,
+	.answer = conn_answer,
+	.lost = conn_lost,
+	.gone = conn_gone,
+};
 /* ---- the stream sink in our place ---- */
 
 static struct caps_sink *of_proxy(struct sink_user *u)
@@ -467,21 +364,19 @@ static void go_by_stream(struct caps_sink *s)
 static void do_open(struct caps_sink *s)
 {
 	struct capsule m = {.type = CAPSULE_OPEN_WRITE, .flags = CAPSULE_WANT_PULLED};
+	struct caps_link *l = caps_user_link(&s->conn);
 	uint8_t *op = NULL;
 	size_t len;
-	struct rd r;
 	int rc = dtp_write_op_encode(&s->params, &op, &len);
 
 	if (rc == 0) {
-		r = rd_init(op + 3, len - 3); /* version and opcode go before it on streams */
-		m.open_write.op.len = (uint32_t)rd_varint(&r);
-		m.open_write.op.p = r.p;
-		m.request_id = s->id = ++s->dial->last_id;
-		rc = link_send(&s->dial->link, &m);
+		m.open_write.op = caps_op(op, len);
+		m.request_id = s->id = caps_user_id(&s->conn);
+		rc = l ? link_send(l, &m) : -ECONNRESET;
 	}
 	free(op);
 	if (rc < 0) { /* too long for a capsule, or the connection broke: nothing is lost yet */
-		sink_leave_dial(s);
+		sink_by_stream(s);
 		return;
 	}
 	s->state = CS_OPEN_WAIT;
@@ -492,7 +387,7 @@ static void do_open(struct caps_sink *s)
 static int send_write(struct caps_sink *s, const struct piece *p, uint32_t at, uint32_t len,
 		      struct capsule_bytes crc)
 {
-	struct caps_link *l = &s->dial->link;
+	struct caps_link *l = caps_user_link(&s->conn);
 	struct capsule m = {
 		.type = CAPSULE_WRITE,
 		.request_id = s->id,
@@ -503,6 +398,8 @@ static int send_write(struct caps_sink *s, const struct piece *p, uint32_t at, u
 	struct xremote at_mem;
 	int rc;
 
+	if (!l)
+		return -ECONNRESET;
 	if (len) {
 		at_mem = verbs_remote(l->xc, p->slot, p->slot_off + at);
 		m.write.data = (struct capsule_mem){at_mem.addr, at_mem.rkey, len};
@@ -523,12 +420,15 @@ static int send_piece(struct caps_sink *s, const struct piece *p)
 {
 	const uint32_t bpc = s->params.bytes_per_crc, n = p->crc_count;
 	const uint32_t tail = n ? (uint32_t)((p->off + p->len) % bpc) : 0;
+	const struct caps_link *l = caps_user_link(&s->conn);
 	uint8_t crcs[VERBS_MESSAGE_MAX];
 	int rc;
 
+	if (!l)
+		return -ECONNRESET;
 	if (!n)
 		return send_write(s, p, 0, p->len, (struct capsule_bytes){NULL, 0});
-	if (capsule_crc_fits(n * 4, s->dial->link.xc->max_message)) {
+	if (capsule_crc_fits(n * 4, l->xc->max_message)) {
 		memcpy(crcs, p->crcs, (n - 1) * 4);
 		memcpy(crcs + (n - 1) * 4, p->edge, 4);
 		return send_write(s, p, 0, p->len, (struct capsule_bytes){crcs, n * 4});
@@ -550,7 +450,7 @@ static void do_send(struct caps_sink *s)
 			*f = (struct flying){.p = p, .seq = p->seq, .wire_seq = -1};
 			list_add_tail(&s->flying, &f->link);
 			if (p->seq != SEQ_HEARTBEAT)
-				rc = s->dial && s->dial->link.xc ? send_piece(s, p) : -ECONNRESET;
+				rc = send_piece(s, p);
 			else
 				piece_sent(s, f);
 			if (p->seq != SEQ_HEARTBEAT)
@@ -574,7 +474,8 @@ static void do_send(struct caps_sink *s)
 static void do_close(struct caps_sink *s)
 {
 	const struct capsule m = {.type = CAPSULE_CANCEL, .request_id = s->id};
-	struct list *l;
+	struct caps_link *l;
+	struct list *p;
 
 	if (s->state == CS_STREAM) {
 		if (!s->inner_closed)
@@ -582,11 +483,13 @@ static void do_close(struct caps_sink *s)
 		s->inner_closed = true;
 		return;
 	}
-	while ((l = list_pop(&s->queue)))
-		user_of(s)->sent(s->base.user, container_of(l, struct piece, link));
-	if (s->state < CS_CLOSING && s->exists && s->dial) {
+	while ((p = list_pop(&s->queue)))
+		user_of(s)->sent(s->base.user, container_of(p, struct piece, link));
+	if (s->state < CS_CLOSING && s->exists && s->conn.dial) {
+		l = caps_user_link(&s->conn);
 		s->state = CS_CLOSING;
-		(void)link_send(&s->dial->link, &m);
+		if (l)
+			(void)link_send(l, &m);
 		sink_deadline(s, SINK_CLOSE_NS);
 		reactor_timer_set(s->core->reactor, &s->timer, s->deadline_ns);
 	}
@@ -600,9 +503,9 @@ static bool sink_step(struct rop *rop)
 
 	if (s->closing)
 		do_close(s);
-	else if (s->state == CS_DIAL_WAIT && !s->dial)
+	else if (s->state == CS_DIAL_WAIT && !s->conn.dial)
 		go_by_stream(s);
-	else if (s->state == CS_DIAL_WAIT && s->dial->up)
+	else if (s->state == CS_DIAL_WAIT && caps_user_is_up(&s->conn))
 		do_open(s);
 	else if (s->state == CS_RUN)
 		do_send(s);
@@ -614,8 +517,7 @@ static void sink_free(struct rop *rop)
 	struct caps_sink *s = container_of(rop, struct caps_sink, rop);
 
 	drop_flying(s);
-	if (s->dial)
-		list_del(&s->in_dial);
+	caps_user_leave(&s->conn);
 	reactor_timer_clear(s->core->reactor, &s->timer);
 	list_del(&s->core_link);
 	s->core->op_count--;
@@ -652,27 +554,22 @@ int caps_sink_open(struct xfer_core *core, const struct sink_params *params, str
 		   struct piece_sink **ret)
 {
 	const struct dn_target *t = &params->write->targets[0];
-	struct caps *caps = core->caps;
 	struct caps_sink *s;
-	struct net_addr addr;
-	int rc = net_resolve(t->ip, t->xfer_port, &addr, NULL); /* numeric: asks no name server */
+	int rc;
 
-	if (rc < 0)
-		return rc;
-	if (!caps->to_peers || caps->stopping || params->final_answer || params->no_answer ||
-	    is_avoided(caps, &addr))
+	if (params->final_answer || (params->no_answer && !params->confirm))
 		return -EHOSTUNREACH;
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
-	s->dial = dial_get(caps, &addr, &rc);
-	if (!s->dial) {
+	s->conn.ops = &conn_ops;
+	rc = caps_user_join(core->caps, t, &s->conn);
+	if (rc < 0) {
 		free(s);
-		if (rc == -EHOSTUNREACH)
-			avoid(caps, &addr);
-		return rc == -ENOMEM ? rc : -EHOSTUNREACH;
+		return rc;
 	}
 	s->core = core;
+	s->copy = params->no_answer;
 	s->base = (struct piece_sink){.ops = &caps_sink_ops, .user = user};
 	s->params = *params;
 	s->hops = params->write->target_count;
@@ -682,7 +579,6 @@ int caps_sink_open(struct xfer_core *core, const struct sink_params *params, str
 	list_init(&s->flying);
 	s->timer.fire = on_timer;
 	rop_init(&s->rop, sink_step, sink_free);
-	list_add_tail(&s->dial->sinks, &s->in_dial);
 	list_add_tail(&core->ops, &s->core_link);
 	core->op_count++;
 	sink_ready(s);

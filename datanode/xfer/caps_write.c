@@ -41,6 +41,7 @@ struct caps_write {
 	struct write_source src;
 	struct bwrite *w;      /* NULL once it has ended */
 	bool opened, refused, finished, cancelled, want_pulled;
+	bool copy;             /* from a node: no acks, the end says whether it is stored */
 	int end_rc;
 	int64_t newest_seq, last_seq;  /* received; of the piece with LAST */
 	int64_t pulled, told_pulled;
@@ -378,7 +379,7 @@ static void drop_pieces(struct caps_write *w)
 
 static bool finish(struct caps_write *w)
 {
-	const int status = w->end_rc ? (int)dt_errno_status(w->end_rc) : DT_ERROR;
+	const int status = w->end_rc ? (int)dt_errno_status(w->end_rc) : w->copy ? DT_SUCCESS : DT_ERROR;
 	const struct capsule m = {
 		.type = CAPSULE_CLOSED,
 		.request_id = w->s.id,
@@ -438,12 +439,10 @@ static int write_params(struct caps_conn *c, const struct capsule *m, struct wri
 		return err_set(err, rc, "not an OpWriteBlockProto");
 	rc = dtp_write_params(c->link.caps->core, op, ret, err);
 	pb_free(op);
-	if (rc < 0)
+	if (rc < 0 || !ret->transfer)
 		return rc;
-	if (ret->client[0] && !ret->transfer)
-		return 0;
 	write_params_fini(ret);
-	return err_set(err, -EOPNOTSUPP, "copies between nodes go over TCP");
+	return err_set(err, -EOPNOTSUPP, "repairs of a pipeline go over TCP");
 }
 
 void caps_write_start(struct caps_conn *c, const struct capsule *m)
@@ -462,6 +461,7 @@ void caps_write_start(struct caps_conn *c, const struct capsule *m)
 						    .cancel = write_cancel};
 			w->src = (struct write_source){.ops = &source_ops, .peer = c->link.peer, .rdma = true};
 			w->want_pulled = m->flags & CAPSULE_WANT_PULLED;
+			w->copy = !params.client[0];
 			w->newest_seq = w->last_seq = w->pulled = w->told_pulled = CAPSULE_SEQ_NONE;
 			list_init(&w->pieces);
 			list_init(&w->parts);

@@ -138,5 +138,8 @@ int dtp_block(struct xfer_core *core, const Hd__BaseHeaderProto *m, struct token
 /** What a refused op is answered with: ERROR_ACCESS_TOKEN or ERROR. */
 enum dt_status dtp_refusal(int rc);
 struct sink_params;
+struct source_params;
 /** WRITE_BLOCK for the next hop: version, opcode, message; malloc'ed. */
 int dtp_write_op_encode(const struct sink_params *p, uint8_t **ret, size_t *ret_len);
+/** READ_BLOCK for a source, with a token of ours where they are on. */
+int dtp_read_op_encode(struct xfer_core *core, const struct source_params *p, uint8_t **ret, size_t *ret_len);

@@ -492,9 +492,8 @@ static const struct piece_source_ops stream_ops = {
 
 /* ---- open ---- */
 
-static int op_encode(struct dtp_source *s)
+int dtp_read_op_encode(struct xfer_core *core, const struct source_params *q, uint8_t **ret, size_t *ret_len)
 {
-	const struct source_params *q = &s->params;
 	struct token_access a = {.pool = pool_id(q->bp), .block_id = q->block.id,
 				 .mode = HD__ACCESS_MODE_PROTO__READ};
 	Hd__OpReadBlockProto m = HD__OP_READ_BLOCK_PROTO__INIT;
@@ -505,8 +504,8 @@ static int op_encode(struct dtp_source *s)
 	char empty[] = "";
 	int rc = 0;
 
-	if (token_is_wanted(s->core->tokens, a.pool))
-		rc = token_make(s->core->tokens, &a, clock_wall_ms(), &token);
+	if (token_is_wanted(core->tokens, a.pool))
+		rc = token_make(core->tokens, &a, clock_wall_ms(), &token);
 	if (rc < 0)
 		return rc;
 	none.kind = none.service = empty;
@@ -520,7 +519,7 @@ static int op_encode(struct dtp_source *s)
 	m.len = q->len;
 	m.has_sendchecksums = 1;
 	m.sendchecksums = 1;
-	rc = dt_op_encode(DT_READ_BLOCK, &m, &s->op_msg, &s->op_len);
+	rc = dt_op_encode(DT_READ_BLOCK, &m, ret, ret_len);
 	pb_free(token);
 	return rc;
 }
@@ -548,7 +547,7 @@ int stream_source_open(struct xfer_core *core, const struct source_params *param
 	s->send_op.done = on_sent;
 	s->recv_op.done = on_recv;
 	rop_init(&s->rop, src_step, src_free);
-	rc = op_encode(s);
+	rc = dtp_read_op_encode(core, &s->params, &s->op_msg, &s->op_len);
 	if (rc == 0) {
 		s->connecting = true;
 		s->state = SRC_CONNECT_WAIT;

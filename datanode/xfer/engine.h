@@ -67,6 +67,7 @@ struct xfer_core {
 	struct list rebuilds_waiting; /* private to rebuild.c, as these four are */
 	uint32_t rebuilds_queued, rebuilds_running, rebuild_slots;
 	uint32_t rebuild_slots_max; /* of SLOT_64K, for all that run */
+	uint32_t landing_slots, landing_slots_max; /* of caps_landing(): promised to those that run; all */
 	uint32_t op_count, conn_count;
 	bool read_direct;        /* O_DIRECT for finalised replicas */
 	struct moves *moves;     /* of the whole node; moves.h */
@@ -171,7 +172,7 @@ struct write_source_ops {
 struct write_source {
 	const struct write_source_ops *ops;
 	const char *peer;   /* for log lines */
-	bool rdma;          /* which metrics count */
+	bool rdma, own;     /* which metrics count; own: the bytes are made here */
 };
 
 /** Prepare the replica (off the reactor), connect and set up the rest of the chain, then opened().
@@ -242,7 +243,7 @@ struct read_sink_ops {
 struct read_sink {
 	const struct read_sink_ops *ops;
 	const char *peer;
-	bool rdma;
+	bool rdma, own; /* which metrics count; own: no client reads */
 };
 #define BREAD_AHEAD 4
 

@@ -28,103 +28,12 @@ void rb_fail(struct rebuild *rb, int rc, const char *fmt, ...)
 	rb_ready(rb);
 }
 
-/* ---- buffers: all or nothing is begun ---- */
-
-struct slot *rb_slot_take(struct rebuild *rb)
-{
-	return rb->slots_free ? rb->slots[--rb->slots_free] : NULL;
-}
-
-void rb_slot_give(struct rebuild *rb, struct slot *slot)
-{
-	if (slot)
-		rb->slots[rb->slots_free++] = slot;
-}
-
-static void on_granted(struct pool_waiter *w, struct slot *slot)
-{
-	struct rebuild *rb = container_of(w, struct rebuild, waiter);
-
-	rb->pool_waiting = false;
-	if (slot->cls == SLOT_64K)
-		rb->slots[rb->slots_had++] = slot;
-	else
-		rb->crc_slots[rb->crc_slots_had++] = slot;
-	rb->state = RB_SLOTS;
-	rb_ready(rb);
-}
-
-/* One more of @cls, or wait for it. */
-static bool slot_add(struct rebuild *rb, enum slot_class cls, struct slot **list, uint32_t *had)
-{
-	struct slot *slot = pool_get(rb->core->pool, cls, POOL_PEER);
-
-	if (slot) {
-		list[(*had)++] = slot;
-		return true;
-	}
-	metric_add(METRIC_DN_EC_STALL_BUFFERS, 1);
-	rb->state = RB_SLOTS_WAIT;
-	rb->pool_waiting = true;
-	rb->waiter.granted = on_granted;
-	pool_wait(rb->core->pool, cls, POOL_PEER, &rb->waiter);
-	return false;
-}
-
 static void do_slots(struct rebuild *rb)
 {
-	while (rb->slots_had < rb->slot_count)
-		if (!slot_add(rb, SLOT_64K, rb->slots, &rb->slots_had))
-			return;
-	while (rb->crc_slots_had < rb->crc_slot_count)
-		if (!slot_add(rb, SLOT_8K, rb->crc_slots, &rb->crc_slots_had))
-			return;
-	rb->slots_free = rb->slots_had;
-	rb->crc_slots_free = rb->crc_slots_had;
+	if (!rb_slots_get(rb))
+		return;
 	rb->state = RB_SOURCES;
 	rb_sources_fill(rb);
-}
-
-static void slots_fini(struct rebuild *rb)
-{
-	if (rb->pool_waiting)
-		pool_wait_cancel(rb->core->pool, &rb->waiter);
-	rb->pool_waiting = false;
-	while (rb->slots_had)
-		slot_put(rb->slots[--rb->slots_had]);
-	while (rb->crc_slots_had)
-		slot_put(rb->crc_slots[--rb->crc_slots_had]);
-}
-
-/* ---- whose turn it is ---- */
-
-static bool may_run(struct xfer_core *core, const struct rebuild *rb)
-{
-	const uint64_t threads = core->dn->live.ec_threads;
-	const uint32_t reactors = core->dn->reactor_count;
-	const uint64_t used = threads < reactors ? threads : reactors; /* xfer_rebuild() takes the first so many */
-
-	if (!core->rebuilds_running)
-		return true;
-	return core->rebuilds_running < threads / used &&
-	       core->rebuild_slots + rb->slot_count <= core->rebuild_slots_max;
-}
-
-static void admit(struct xfer_core *core)
-{
-	while (!list_empty(&core->rebuilds_waiting)) {
-		struct rebuild *rb = container_of(core->rebuilds_waiting.next, struct rebuild, queue_link);
-
-		if (!may_run(core, rb))
-			return;
-		list_del(&rb->queue_link);
-		core->rebuilds_queued--;
-		core->rebuilds_running++;
-		core->rebuild_slots += rb->slot_count;
-		rb->admitted = true;
-		rb->state = RB_SLOTS;
-		rb_ready(rb);
-	}
 }
 
 /* ---- time ---- */
@@ -173,6 +82,48 @@ static void pay(struct rebuild *rb, uint64_t read, uint64_t written)
 
 /* ---- windows ---- */
 
+/* The next place after @from at which a unit that is made ends, or @len. */
+static uint32_t next_end(const struct rebuild *rb, uint32_t from, uint32_t len)
+{
+	for (uint32_t i = 0; i < rb->params.target_count; i++) {
+		const struct rb_target *t = &rb->targets[i];
+
+		if (rb_target_wants(t) && t->part > from && t->part < len)
+			len = t->part;
+	}
+	return len;
+}
+
+/* Units that end in this window end at different places: each stretch has its own set, so that every unit is
+ * decoded into exactly the memory that is its own. */
+static int decode(struct rebuild *rb, uint32_t have, const struct ec_src *units, uint8_t *const *outs, uint32_t len)
+{
+	int rc = 0;
+
+	for (uint32_t from = 0, to; rc == 0 && from < len; from = to) {
+		struct ec_src src[EC_UNITS_MAX] = {{0}};
+		uint8_t *out[EC_UNITS_MAX] = {NULL};
+		uint32_t want = 0;
+
+		to = next_end(rb, from, len);
+		for (uint32_t u = 0; u < EC_UNITS_MAX; u++)
+			if (have >> u & 1 && units[u].len > from)
+				src[u] = (struct ec_src){units[u].data + from, units[u].len - from < to - from
+										      ? units[u].len - from : to - from};
+		for (uint32_t i = 0; i < rb->params.target_count; i++) {
+			const struct rb_target *t = &rb->targets[i];
+
+			if (!rb_target_wants(t) || t->part <= from)
+				continue;
+			want |= 1u << t->node->unit;
+			out[t->node->unit] = outs[t->node->unit] + from;
+		}
+		if (want)
+			rc = ec_decode(rb->coder, have, want, src, out, to - from);
+	}
+	return rc;
+}
+
 /* Decode, then code what was read and what was made once more: they must agree. */
 static bool code(struct rebuild *rb, uint32_t len)
 {
@@ -183,7 +134,7 @@ static bool code(struct rebuild *rb, uint32_t len)
 	const uint32_t want = rb_targets_window(rb, out, units);
 	const uint64_t start = clock_mono_ns();
 	uint64_t made;
-	int rc = ec_decode(rb->coder, have, want, units, out, len);
+	int rc = decode(rb, have, units, out, len);
 
 	made = clock_mono_ns();
 	if (rc == 0)
@@ -253,6 +204,9 @@ static void do_run(struct rebuild *rb)
 			rb_fail(rb, -EHOSTUNREACH, "no target is left");
 			return;
 		}
+		rb->end = rb_targets_len(rb);
+		if (rb->at >= rb->end)
+			break; /* who wanted more has failed */
 		if (rb->pay_ns > reactor_now_ns(rb->core->reactor)) {
 			rb->state = RB_PAY_WAIT;
 			reactor_timer_set(rb->core->reactor, &rb->tick, rb->pay_ns);
@@ -319,7 +273,7 @@ static void do_end(struct rebuild *rb)
 	if (!sources || !targets)
 		return;
 	reactor_timer_clear(rb->core->reactor, &rb->tick);
-	slots_fini(rb);
+	rb_slots_put(rb);
 	rb->state = RB_DONE;
 }
 
@@ -373,8 +327,7 @@ void rebuild_params_fini(struct rebuild_params *p)
 static void rb_destroy(struct rebuild *rb)
 {
 	ec_coder_free(rb->coder);
-	free(rb->slots);
-	free(rb->crc_slots);
+	rb_slots_free(rb);
 	free(rb->sources);
 	free(rb->targets);
 	rebuild_params_fini(&rb->params);
@@ -409,16 +362,10 @@ static void rb_free(struct rop *rop)
 				 rb->bytes_read, rb->bytes_written, (uint64_t)((clock_mono_ns() - rb->start_ns) / NS_PER_MS));
 	}
 	core->op_count--;
-	if (rb->admitted) {
-		core->rebuilds_running--;
-		core->rebuild_slots -= rb->slot_count;
-	} else {
-		list_del(&rb->queue_link);
-		core->rebuilds_queued--;
-	}
+	rb_dismiss(rb);
 	rb->params.done(rb->params.arg, rb->rc, &rb->err);
 	rb_destroy(rb);
-	admit(core);
+	rb_admit(core);
 }
 
 /* Everything that the order says, against the policy. */
@@ -458,7 +405,6 @@ static int check_params(const struct rebuild_params *p, struct err *err)
 	return 0;
 }
 
-/* Lengths, and how many buffers all this takes. */
 static void plan(struct rebuild *rb)
 {
 	const struct rebuild_params *p = &rb->params;
@@ -467,7 +413,6 @@ static void plan(struct rebuild *rb)
 	rb->zeros = (1u << p->policy.k) - (1u << rb->needed);
 	for (unsigned int i = 0; i < (unsigned int)p->policy.k + p->policy.m; i++)
 		rb->unit_len[i] = ec_unit_length(&p->policy, p->group.len, i);
-	rb->slot_count = (rb->needed + 2) * SOURCE_SLOTS;
 	for (uint32_t i = 0; i < p->target_count; i++) {
 		struct rb_target *t = &rb->targets[i];
 
@@ -476,8 +421,6 @@ static void plan(struct rebuild *rb)
 			t->len = p->limit;
 		if (t->len > rb->end)
 			rb->end = t->len;
-		rb->slot_count += p->targets[i].own ? 1 : RB_TARGET_PIECES;
-		rb->crc_slot_count += p->targets[i].own ? 0 : RB_TARGET_PIECES;
 	}
 }
 
@@ -490,12 +433,13 @@ static int allocate(struct rebuild *rb, struct err *err)
 	if (!rb->sources || !rb->targets)
 		return err_sys(err, -ENOMEM, "reconstruction");
 	plan(rb);
-	rb->slots = calloc(rb->slot_count, sizeof(struct slot *));
-	rb->crc_slots = calloc(rb->crc_slot_count + 1, sizeof(struct slot *));
-	rc = rb->slots && rb->crc_slots ? ec_coder_new(&rb->params.policy, &rb->coder, err) : -ENOMEM;
-	if (rc == 0 && rb->slot_count > rb->core->rebuild_slots_max * 2 / 4 * 3)
-		rc = err_set(err, -ENOBUFS, "%u buffers of 64 KiB are needed: raise dfs.rdma.pool.size", rb->slot_count);
-	return rc;
+	if (!rb_slots_plan(rb))
+		return err_set(err, -ENOBUFS, "%u buffers of 64 KiB are needed: raise dfs.rdma.pool.size",
+			       rb->to.count + (rb->landing ? 0 : rb->from.count));
+	rc = rb_slots_new(rb);
+	if (rc < 0)
+		return err_sys(err, rc, "reconstruction");
+	return ec_coder_new(&rb->params.policy, &rb->coder, err);
 }
 
 int rebuild_open(struct xfer_core *core, struct rebuild_params *params, struct err *err)
@@ -529,6 +473,6 @@ int rebuild_open(struct xfer_core *core, struct rebuild_params *params, struct e
 	core->rebuilds_queued++;
 	list_add_tail(&core->rebuilds_waiting, &rb->queue_link);
 	reactor_timer_set(core->reactor, &rb->tick, reactor_now_ns(core->reactor) + RB_TICK_NS);
-	admit(core);
+	rb_admit(core);
 	return 0;
 }

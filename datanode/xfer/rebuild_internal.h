@@ -2,8 +2,8 @@
 #pragma once
 
 /**
- * rebuild_internal - shared by rebuild.c (order of things, decoding), rebuild_source.c (where bytes come
- * from) and rebuild_target.c (where they go)
+ * rebuild_internal - shared by rebuild.c (order of things, decoding), rebuild_slots.c (whose turn it is, and
+ * the buffers), rebuild_source.c (where bytes come from) and rebuild_target.c (where they go)
  */
 #include "common/erasure/coder.h"
 #include "datanode/xfer/engine.h"
@@ -20,7 +20,7 @@ struct rb_source {
 	struct rebuild *rb;
 	const struct rebuild_node *node;
 	struct piece_source *src; /* NULL: not open, or over */
-	struct slot *slots[SOURCE_SLOTS];
+	struct slot *slots[SOURCE_SLOTS], *crc_slots[SOURCE_SLOTS];
 	struct list pieces;       /* not used up yet */
 	uint64_t from, to;        /* what it was asked for, in the unit */
 	struct read_info info;
@@ -63,10 +63,14 @@ struct rb_target {
 	struct bwrite *w;
 	bool w_closing;
 	struct landing land;
-	struct slot *scratch; /* for the window in which the unit ends: decoding writes whole windows */
 
 	uint8_t *out;  /* of the window being decoded */
 	uint32_t part; /* bytes of it that are the unit's */
+};
+
+struct rb_slots { /* all of one class, had before anything is read */
+	struct slot **slot; /* owned; the first `free` of `had` are not in use */
+	uint32_t count, had, free;
 };
 
 enum rebuild_state {
@@ -101,12 +105,10 @@ struct rebuild {
 	enum crc_type crc_type;
 	uint32_t bytes_per_crc, window; /* window 0: no source has answered yet */
 
-	struct slot **slots; /* owned; the first free_count are free */
-	uint32_t slot_count, slots_had, slots_free;
-	struct slot **crc_slots;
-	uint32_t crc_slot_count, crc_slots_had, crc_slots_free;
+	bool landing;            /* sources have slots that other nodes may write to, by RDMA */
+	struct rb_slots from, from_crcs, to, to_crcs; /* of sources, of targets on other nodes */
 	struct pool_waiter waiter;
-	bool pool_waiting;
+	struct rb_slots *waiting; /* NULL: for none */
 
 	struct rb_source *sources; /* owned; params.source_count */
 	struct rb_source extra[2]; /* the beginning and the end of an additional unit */
@@ -145,6 +147,8 @@ void rb_sources_replace_slow(struct rebuild *rb);
 bool rb_sources_end(struct rebuild *rb);
 
 /* rebuild_target.c */
+/** Is it in good order, and does the window have bytes of it? */
+bool rb_target_wants(const struct rb_target *t);
 void rb_targets_open(struct rebuild *rb);
 /** Are all set up or failed? */
 bool rb_targets_opened(const struct rebuild *rb);
@@ -158,7 +162,23 @@ void rb_targets_send(struct rebuild *rb, uint32_t len);
 void rb_targets_last(struct rebuild *rb);
 /** How many are in good order; *ret_waiting: and not yet known to have stored everything. */
 uint32_t rb_targets_good(const struct rebuild *rb, uint32_t *ret_waiting);
+/** The length of the longest unit that is wanted by one of those. */
+uint64_t rb_targets_len(const struct rebuild *rb);
 bool rb_targets_end(struct rebuild *rb);
 
-struct slot *rb_slot_take(struct rebuild *rb);
-void rb_slot_give(struct rebuild *rb, struct slot *slot);
+/* rebuild_slots.c */
+/** NULL: all are in use. */
+struct slot *rb_slot_take(struct rb_slots *s);
+/** Accepts NULL. */
+void rb_slot_give(struct rb_slots *s, struct slot *slot);
+/** How many of each; true when they fit our pools at all. */
+bool rb_slots_plan(struct rebuild *rb);
+int rb_slots_new(struct rebuild *rb);
+/** In state RB_SLOTS: one more, and so on; true when all are there, else RB_SLOTS_WAIT. */
+bool rb_slots_get(struct rebuild *rb);
+void rb_slots_put(struct rebuild *rb);
+void rb_slots_free(struct rebuild *rb);
+/** Let those that wait in @core begin, as many as may run. */
+void rb_admit(struct xfer_core *core);
+/** It is over: its place and buffers are others'. */
+void rb_dismiss(struct rebuild *rb);

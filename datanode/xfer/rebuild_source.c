@@ -107,16 +107,22 @@ static void on_piece(struct read_sink *sink, struct piece *p)
 	rb_ready(s->rb);
 }
 
+static void slots_back(struct rb_source *s)
+{
+	for (uint32_t i = 0; i < SOURCE_SLOTS; i++) {
+		rb_slot_give(&s->rb->from, s->slots[i]);
+		rb_slot_give(&s->rb->from_crcs, s->crc_slots[i]);
+		s->slots[i] = s->crc_slots[i] = NULL;
+	}
+}
+
 static void on_ended(struct read_sink *sink, int rc)
 {
 	struct rb_source *s = container_of(sink, struct rb_source, read_sink);
 	struct rebuild *rb = s->rb;
 
 	s->src = NULL;
-	for (uint32_t i = 0; i < SOURCE_SLOTS; i++) {
-		rb_slot_give(rb, s->slots[i]);
-		s->slots[i] = NULL;
-	}
+	slots_back(s);
 	if (rc == -EBADMSG && !s->closing && !s->node->own && rb->params.bad)
 		rb->params.bad(rb->params.arg, s->node);
 	if (rc < 0 && !s->closing) {
@@ -170,15 +176,15 @@ static bool source_start(struct rb_source *s, uint64_t from, uint64_t to)
 	s->tried = s->active = true;
 	s->from = from;
 	s->to = to;
-	for (uint32_t i = 0; i < SOURCE_SLOTS && !s->node->own; i++)
-		sp.slots[i] = s->slots[i] = rb_slot_take(rb);
+	for (uint32_t i = 0; i < SOURCE_SLOTS && !s->node->own; i++) {
+		sp.slots[i] = s->slots[i] = rb_slot_take(&rb->from);
+		if (rb->landing)
+			sp.crc_slots[i] = s->crc_slots[i] = rb_slot_take(&rb->from_crcs);
+	}
 	rc = source_open(rb->core, &sp, &s->read_sink, &s->src);
 	if (rc == 0)
 		return true;
-	for (uint32_t i = 0; i < SOURCE_SLOTS; i++) {
-		rb_slot_give(rb, s->slots[i]);
-		s->slots[i] = NULL;
-	}
+	slots_back(s);
 	s->rc = rc;
 	s->active = false;
 	return false;
@@ -224,7 +230,7 @@ void rb_sources_fill(struct rebuild *rb)
 				__builtin_popcount(active_units(rb)), rb->needed);
 			return;
 		}
-		if (!s->node->own && rb->slots_free < SOURCE_SLOTS)
+		if (!s->node->own && rb->from.free < SOURCE_SLOTS)
 			return; /* the source that this one replaces is not gone yet */
 		to = unit_len(s) < rb->end ? unit_len(s) : rb->end;
 		if (rb->at < to)
@@ -294,6 +300,8 @@ static bool extra_limits(struct rebuild *rb, struct rb_source *s, uint32_t *len)
 			*len = (uint32_t)(s->from - rb->at);
 		return true;
 	}
+	if (s->to < unit_len(s) && s->to - rb->at < *len) /* the unit goes on, what was asked of it ends */
+		*len = (uint32_t)(s->to - rb->at);
 	return source_limits(s, rb->at, s->to, len);
 }
 

@@ -129,8 +129,8 @@ static int remote_open(struct rb_target *t)
 		return -ENOMEM;
 	*t->write.targets = t->node->at;
 	for (uint32_t i = 0; i < RB_TARGET_PIECES; i++) {
-		t->pieces[i].data = rb_slot_take(rb);
-		t->pieces[i].crcs = rb->crc_slots[--rb->crc_slots_free];
+		t->pieces[i].data = rb_slot_take(&rb->to);
+		t->pieces[i].crcs = rb_slot_take(&rb->to_crcs);
 	}
 	rc = own_token(t);
 	return rc < 0 ? rc : sink_open(rb->core, &sp, &t->user, &t->sink);
@@ -190,8 +190,7 @@ static int local_open(struct rb_target *t)
 	};
 
 	memcpy(wp.storage_uuid, t->node->at.storage_uuid, sizeof(wp.storage_uuid));
-	t->scratch = rb_slot_take(rb);
-	t->source = (struct write_source){.ops = &source_ops, .peer = "reconstruction"};
+	t->source = (struct write_source){.ops = &source_ops, .peer = "reconstruction", .own = true};
 	return bwrite_open(rb->core, &wp, &t->source, &t->w);
 }
 
@@ -205,7 +204,7 @@ void rb_targets_open(struct rebuild *rb)
 
 		t->state = rb->params.taker ? RT_OPEN : RT_SETUP_WAIT;
 		if (rb->params.taker)
-			t->pieces[0].data = rb_slot_take(rb);
+			t->pieces[0].data = rb_slot_take(&rb->to);
 		else
 			rc = t->node->own ? local_open(t) : remote_open(t);
 		if (rc < 0)
@@ -221,7 +220,7 @@ bool rb_targets_opened(const struct rebuild *rb)
 	return true;
 }
 
-static bool wants(const struct rb_target *t)
+bool rb_target_wants(const struct rb_target *t)
 {
 	return is_good(t) && t->rb->at < t->len;
 }
@@ -259,7 +258,7 @@ static int local_room(struct rb_target *t, uint32_t *len)
 		return 0;
 	}
 	t->part = part;
-	t->out = part < *len ? t->scratch->data : t->land.slot->data + t->land.off;
+	t->out = t->land.slot->data + t->land.off;
 	return 1;
 }
 
@@ -282,7 +281,7 @@ static bool locals_room(struct rebuild *rb, uint32_t *len)
 		struct rb_target *t = &rb->targets[i];
 		int rc;
 
-		if (!wants(t) || !t->w)
+		if (!rb_target_wants(t) || !t->w)
 			continue;
 		rc = local_room(t, len);
 		if (rc > 0)
@@ -300,13 +299,13 @@ bool rb_targets_room(struct rebuild *rb, uint32_t *len)
 	for (uint32_t i = 0; i < rb->params.target_count; i++) {
 		struct rb_target *t = &rb->targets[i];
 
-		if (wants(t) && !t->w && !remote_room(t, *len))
+		if (rb_target_wants(t) && !t->w && !remote_room(t, *len))
 			return false;
 	}
 	if (!locals_room(rb, len))
 		return false;
 	for (uint32_t i = 0; i < rb->params.target_count; i++)
-		if (wants(&rb->targets[i]) && !rb->targets[i].w)
+		if (rb_target_wants(&rb->targets[i]) && !rb->targets[i].w)
 			rb->targets[i].part = part_of(&rb->targets[i], *len);
 	return true;
 }
@@ -319,7 +318,7 @@ uint32_t rb_targets_window(struct rebuild *rb, uint8_t **out, struct ec_src *uni
 		struct rb_target *t = &rb->targets[i];
 		const uint8_t unit = t->node->unit;
 
-		if (!wants(t))
+		if (!rb_target_wants(t))
 			continue;
 		want |= 1u << unit;
 		out[unit] = t->out;
@@ -334,8 +333,6 @@ static void local_send(struct rb_target *t)
 				.slot_off = t->land.off};
 	int rc;
 
-	if (t->out == t->scratch->data)
-		memcpy(t->land.slot->data + t->land.off, t->out, t->part);
 	t->land.slot = NULL;
 	rc = bwrite_piece(t->w, &p, NULL);
 	if (rc < 0)
@@ -365,7 +362,7 @@ void rb_targets_send(struct rebuild *rb, uint32_t len)
 	for (uint32_t i = 0; i < rb->params.target_count; i++) {
 		struct rb_target *t = &rb->targets[i];
 
-		if (!wants(t))
+		if (!rb_target_wants(t))
 			continue;
 		rb->bytes_written += t->part;
 		if (rb->params.taker)
@@ -411,6 +408,16 @@ uint32_t rb_targets_good(const struct rebuild *rb, uint32_t *ret_waiting)
 	return good;
 }
 
+uint64_t rb_targets_len(const struct rebuild *rb)
+{
+	uint64_t len = 0;
+
+	for (uint32_t i = 0; i < rb->params.target_count; i++)
+		if (is_good(&rb->targets[i]) && rb->targets[i].len > len)
+			len = rb->targets[i].len;
+	return len;
+}
+
 static bool target_end(struct rb_target *t)
 {
 	struct rebuild *rb = t->rb;
@@ -429,13 +436,10 @@ static bool target_end(struct rb_target *t)
 	if (t->sink || t->w)
 		return false;
 	for (uint32_t i = 0; i < RB_TARGET_PIECES; i++) {
-		rb_slot_give(rb, t->pieces[i].data);
-		if (t->pieces[i].crcs)
-			rb->crc_slots[rb->crc_slots_free++] = t->pieces[i].crcs;
+		rb_slot_give(&rb->to, t->pieces[i].data);
+		rb_slot_give(&rb->to_crcs, t->pieces[i].crcs);
 		t->pieces[i].data = t->pieces[i].crcs = NULL;
 	}
-	rb_slot_give(rb, t->scratch);
-	t->scratch = NULL;
 	write_params_fini(&t->write);
 	t->write = (struct write_params){0};
 	return true;

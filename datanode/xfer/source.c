@@ -127,7 +127,7 @@ static int local_source_open(struct xfer_core *core, const struct source_params 
 	l->core = core;
 	l->bp = params->bp;
 	l->sink = sink;
-	l->read_sink = (struct read_sink){.ops = &local_sink_ops, .peer = sink->peer};
+	l->read_sink = (struct read_sink){.ops = &local_sink_ops, .peer = sink->peer, .own = true};
 	rc = bread_open(core, &rp, &l->read_sink, &l->r);
 	if (rc < 0) {
 		free(l);
@@ -140,6 +140,11 @@ static int local_source_open(struct xfer_core *core, const struct source_params 
 int source_open(struct xfer_core *core, const struct source_params *params, struct read_sink *sink,
 		struct piece_source **ret)
 {
-	return params->at ? stream_source_open(core, params, sink, ret)
-			  : local_source_open(core, params, sink, ret);
+	int rc = -EHOSTUNREACH;
+
+	if (!params->at)
+		return local_source_open(core, params, sink, ret);
+	if (core->caps && params->crc_slots[0])
+		rc = caps_source_open(core, params, sink, ret);
+	return rc == -EHOSTUNREACH ? stream_source_open(core, params, sink, ret) : rc;
 }

@@ -6,7 +6,7 @@
  *
  * Idea: the counterpart of sink.h. Whoever needs the bytes of a replica (reconstruction, a checksum of a
  * lost unit) asks for a source and does not care whether the replica is ours (read from the store) or
- * another node's (READ_BLOCK over TCP). Pieces are as an engine read hands them out, but their CRCs
+ * another node's (pushed into our slots by RDMA where both nodes have it, else READ_BLOCK over TCP). Pieces are as an engine read hands them out, but their CRCs
  * have been checked: -EBADMSG ends a source whose bytes do not fit theirs. Of a replica of ours a bad
  * CRC is looked into, and reported, by the store itself.
  * Ownership: slots of a remote source are the asker's, so that it knows before it begins that there
@@ -36,6 +36,7 @@ struct source_params {
 	uint64_t off, len;          /* len > 0 */
 	const struct dn_target *at; /* borrowed for source_open(); NULL: ours */
 	struct slot *slots[SOURCE_SLOTS]; /* borrowed until ended(): of one size; unused when ours */
+	struct slot *crc_slots[SOURCE_SLOTS]; /* likewise; slots and these of caps_landing(): RDMA may be used. NULL: not */
 };
 
 /**
@@ -47,6 +48,9 @@ struct source_params {
 int source_open(struct xfer_core *core, const struct source_params *params, struct read_sink *sink,
 		struct piece_source **ret);
 
-/** The two kinds; private to source.c and dtp_source.c. */
+/** The two kinds from other nodes; private to source.c and the files they are in. By RDMA: -EHOSTUNREACH, not to
+ *  that node. */
+int caps_source_open(struct xfer_core *core, const struct source_params *params,
+		     struct read_sink *sink, struct piece_source **ret);
 int stream_source_open(struct xfer_core *core, const struct source_params *params,
 		       struct read_sink *sink, struct piece_source **ret);

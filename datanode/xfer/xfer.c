@@ -23,6 +23,7 @@
 
 #define DATA_PORT "data port (dfs.datanode.address)"
 #define POOL_DEFAULT (128u << 20)
+#define LANDING_LEAST 24u /* of 256 KiB: what a reconstruction of RS-10-4 reads into */
 #define CONNS_MAX (1u << 20) /* whatever the limit is changed to while the node runs */
 #define RESTART_GRACE_MS 2500 /* for clients to let go; they are back after 4 s at the earliest */
 #define STOP_AFTER_CANCEL_MS 35000 /* a disk request cannot be cancelled */
@@ -124,6 +125,11 @@ static int core_pool(struct xfer_core *core, struct err *err)
 	int rc;
 
 	core->rebuild_slots_max = (uint32_t)(bytes / 8 >> 16); /* a half of them */
+	if ((uint64_t)(core - core->xfer->cores) < core->dn->live.ec_threads) {
+		core->landing_slots_max = (uint32_t)(bytes / 8 >> 18);
+		if (core->landing_slots_max < LANDING_LEAST)
+			core->landing_slots_max = LANDING_LEAST;
+	}
 	core->pool = reactor_pool(core->reactor);
 	if (core->pool)
 		return 0;

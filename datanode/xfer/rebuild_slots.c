@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whose turn it is to be rebuilt, and the buffers for it: all of them or none, so that two who have some never
+ * wait for each other. What other nodes' bytes land in is of a pool that those may write to, where RDMA is. */
+#include "datanode/xfer/rebuild_internal.h"
+
+#include <stdlib.h>
+
+#include "common/base/metrics.h"
+#include "datanode/xfer/caps.h"
+
+struct slot *rb_slot_take(struct rb_slots *s)
+{
+	return s->free ? s->slot[--s->free] : NULL;
+}
+
+void rb_slot_give(struct rb_slots *s, struct slot *slot)
+{
+	if (slot)
+		s->slot[s->free++] = slot;
+}
+
+/* ---- how many ---- */
+
+static uint32_t of_main_pool(const struct rebuild *rb)
+{
+	return rb->to.count + (rb->landing ? 0 : rb->from.count);
+}
+
+bool rb_slots_plan(struct rebuild *rb)
+{
+	rb->from.count = (rb->needed + 2) * SOURCE_SLOTS;
+	rb->landing = caps_landing(rb->core) && rb->from.count <= rb->core->landing_slots_max;
+	if (rb->landing)
+		rb->from_crcs.count = rb->from.count;
+	for (uint32_t i = 0; i < rb->params.target_count; i++)
+		if (!rb->params.targets[i].own)
+			rb->to.count += RB_TARGET_PIECES;
+	rb->to_crcs.count = rb->to.count;
+	return of_main_pool(rb) <= rb->core->rebuild_slots_max * 2 / 4 * 3;
+}
+
+static int list_new(struct rb_slots *s)
+{
+	s->slot = calloc(s->count + 1, sizeof(struct slot *));
+	return s->slot ? 0 : -ENOMEM;
+}
+
+int rb_slots_new(struct rebuild *rb)
+{
+	int rc = list_new(&rb->from);
+
+	rc = rc ?: list_new(&rb->from_crcs);
+	rc = rc ?: list_new(&rb->to);
+	return rc ?: list_new(&rb->to_crcs);
+}
+
+void rb_slots_free(struct rebuild *rb)
+{
+	free(rb->from.slot);
+	free(rb->from_crcs.slot);
+	free(rb->to.slot);
+	free(rb->to_crcs.slot);
+}
+
+/* ---- getting them ---- */
+
+static void on_granted(struct pool_waiter *w, struct slot *slot)
+{
+	struct rebuild *rb = container_of(w, struct rebuild, waiter);
+	struct rb_slots *s = rb->waiting;
+
+	rb->waiting = NULL;
+	s->slot[s->had++] = slot;
+	rb->state = RB_SLOTS;
+	rb_ready(rb);
+}
+
+/* All of @s, or wait for the next one. */
+static bool get_all(struct rebuild *rb, struct rb_slots *s, struct pool *pool, enum slot_class cls, enum pool_use use)
+{
+	while (s->had < s->count) {
+		struct slot *slot = pool_get(pool, cls, use);
+
+		if (!slot) {
+			metric_add(METRIC_DN_EC_STALL_BUFFERS, 1);
+			rb->state = RB_SLOTS_WAIT;
+			rb->waiting = s;
+			rb->waiter.granted = on_granted;
+			pool_wait(pool, cls, use, &rb->waiter);
+			return false;
+		}
+		s->slot[s->had++] = slot;
+	}
+	s->free = s->had;
+	return true;
+}
+
+/* Those of the landing pool are there: rb_admit() has counted them, and nobody else takes any. */
+bool rb_slots_get(struct rebuild *rb)
+{
+	struct pool *main = rb->core->pool, *landing = rb->landing ? caps_landing(rb->core) : main;
+
+	return get_all(rb, &rb->from, landing, rb->landing ? SLOT_256K : SLOT_64K, rb->landing ? POOL_CTRL : POOL_PEER) &&
+	       get_all(rb, &rb->from_crcs, landing, SLOT_8K, POOL_CTRL) &&
+	       get_all(rb, &rb->to, main, SLOT_64K, POOL_PEER) && get_all(rb, &rb->to_crcs, main, SLOT_8K, POOL_PEER);
+}
+
+static void put_all(struct rb_slots *s)
+{
+	while (s->had)
+		slot_put(s->slot[--s->had]);
+}
+
+void rb_slots_put(struct rebuild *rb)
+{
+	if (rb->waiting) /* for the main pool: those of the other one are promised */
+		pool_wait_cancel(rb->core->pool, &rb->waiter);
+	rb->waiting = NULL;
+	put_all(&rb->from);
+	put_all(&rb->from_crcs);
+	put_all(&rb->to);
+	put_all(&rb->to_crcs);
+}
+
+/* ---- whose turn it is ---- */
+
+static bool may_run(struct xfer_core *core, const struct rebuild *rb)
+{
+	const uint64_t threads = core->dn->live.ec_threads;
+	const uint32_t reactors = core->dn->reactor_count;
+	const uint64_t used = threads < reactors ? threads : reactors; /* xfer_rebuild() takes the first so many */
+
+	if (!core->rebuilds_running)
+		return true;
+	return core->rebuilds_running < threads / used &&
+	       core->rebuild_slots + of_main_pool(rb) <= core->rebuild_slots_max &&
+	       (!rb->landing || core->landing_slots + rb->from.count <= core->landing_slots_max);
+}
+
+void rb_admit(struct xfer_core *core)
+{
+	while (!list_empty(&core->rebuilds_waiting)) {
+		struct rebuild *rb = container_of(core->rebuilds_waiting.next, struct rebuild, queue_link);
+
+		if (!may_run(core, rb))
+			return;
+		list_del(&rb->queue_link);
+		core->rebuilds_queued--;
+		core->rebuilds_running++;
+		core->rebuild_slots += of_main_pool(rb);
+		core->landing_slots += rb->landing ? rb->from.count : 0;
+		rb->admitted = true;
+		rb->state = RB_SLOTS;
+		rb_ready(rb);
+	}
+}
+
+void rb_dismiss(struct rebuild *rb)
+{
+	struct xfer_core *core = rb->core;
+
+	if (rb->admitted) {
+		core->rebuilds_running--;
+		core->rebuild_slots -= of_main_pool(rb);
+		core->landing_slots -= rb->landing ? rb->from.count : 0;
+	} else {
+		list_del(&rb->queue_link);
+		core->rebuilds_queued--;
+	}
+}

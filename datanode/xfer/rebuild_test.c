@@ -1,0 +1,670 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Must hold, whatever sources and targets do (any cut of the bytes, failures at any place, silence, wrong bytes with
+ * good CRCs, gaps, CRCs of another kind): a target that is told of the end has every byte of its unit, exactly;
+ * what fails fails with a sentence; every slot comes back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/erasure/coder.h"
+#include "common/wire/dt.h"
+#include "datanode/xfer/engine.h"
+#include "datanode/xfer/moves.h"
+#include "datanode/xfer/rebuild.h"
+#include "datanode/xfer/sink.h"
+#include "datanode/xfer/source.h"
+#include "datanode/xfer/token.h"
+
+#define POOL_ID "BP-1"
+#define UNIT_MAX (3u << 17) /* bytes of a unit */
+#define BPC 512u
+
+static struct reactor *r;
+static struct pool *pool;
+static struct block_pool *bp;
+static struct dn dn;
+static struct moves moves;
+static struct xfer_core core;
+static char dir[] = "/tmp/rebuild_test.XXXXXX";
+static uint64_t rnd = 1;
+
+static struct ec_policy policy;
+static struct block group = {.id = -1024, .gs = 1001};
+static uint8_t *units[EC_UNITS_MAX];
+
+static uint32_t random_below(uint32_t n)
+{
+	rnd = rnd * 6364136223846793005ull + 1442695040888963407ull;
+	return (uint32_t)(rnd >> 33) % n;
+}
+
+static uint32_t unit_len(unsigned int u)
+{
+	return (uint32_t)ec_unit_length(&policy, group.len, u);
+}
+
+/* ---- sources: a unit of `units`, as well as its fault lets it ---- */
+
+enum fault { GOOD, ABSENT, DIES, BAD_CRC, SILENT, GAP, OTHER_CRCS, WRONG_BYTES, SOURCE_FAULTS };
+
+static enum fault source_fault[EC_UNITS_MAX];
+
+struct fake_source {
+	struct piece_source base;
+	struct read_sink *sink;
+	struct rtimer timer;
+	struct source_params params;
+	enum fault fault;
+	unsigned int unit;
+	uint64_t at, end, fault_at;
+	struct piece pieces[SOURCE_SLOTS];
+	bool used[SOURCE_SLOTS];
+	bool opened, closed;
+	int rc;
+};
+
+static void fs_again(struct fake_source *s)
+{
+	reactor_timer_set(r, &s->timer, reactor_now_ns(r) + random_below(50000));
+}
+
+static bool fs_out(const struct fake_source *s)
+{
+	return s->used[0] || s->used[1];
+}
+
+static void fs_open(struct fake_source *s)
+{
+	struct read_info info = {.crc_type = CRC_CRC32C, .bytes_per_crc = BPC, .block = s->params.block,
+				 .state = REPLICA_FINALIZED};
+	struct err err = ERR_INIT;
+
+	s->opened = true;
+	if (s->fault == ABSENT) {
+		s->rc = err_set(&err, -ENOENT, "no such unit");
+		s->sink->ops->opened(s->sink, s->rc, NULL, &err);
+		return;
+	}
+	if (s->fault == OTHER_CRCS)
+		info.bytes_per_crc = 2 * BPC;
+	info.first = s->at;
+	info.end = s->end;
+	s->sink->ops->opened(s->sink, 0, &info, NULL);
+}
+
+static void fs_piece(struct fake_source *s)
+{
+	const unsigned int i = s->used[0] ? 1 : 0;
+	struct slot *slot = s->params.slots[i];
+	uint32_t len = (1 + random_below(slot->size / BPC)) * BPC;
+
+	if (s->fault != GOOD && s->at >= s->fault_at) {
+		if (s->fault == DIES)
+			s->rc = -ECONNRESET;
+		if (s->fault == BAD_CRC)
+			s->rc = -EBADMSG;
+		if (s->fault == SILENT || s->rc)
+			return;
+		if (s->fault == GAP && s->end - s->at > BPC) {
+			s->at += BPC;
+			s->fault_at = UINT64_MAX;
+		}
+	}
+	if (len > s->end - s->at)
+		len = (uint32_t)(s->end - s->at);
+	memcpy(slot->data, units[s->unit] + s->at, len);
+	if (s->fault == WRONG_BYTES)
+		slot->data[random_below(len)] ^= 1;
+	s->pieces[i] = (struct piece){.off = s->at, .len = len, .slot = slot};
+	list_init(&s->pieces[i].link);
+	s->used[i] = true;
+	s->at += len;
+	s->sink->ops->piece(s->sink, &s->pieces[i]);
+}
+
+static void fs_fire(struct rtimer *t)
+{
+	struct fake_source *s = container_of(t, struct fake_source, timer);
+
+	if (!s->rc && !s->closed && !s->opened)
+		fs_open(s);
+	else if (!s->rc && !s->closed && s->at < s->end && !(s->used[0] && s->used[1]))
+		fs_piece(s);
+	if ((s->rc || s->closed || s->at >= s->end) && s->opened + s->closed && !fs_out(s)) {
+		core.op_count--;
+		s->sink->ops->ended(s->sink, s->rc ? s->rc : s->closed && s->at < s->end ? -ECANCELED : 0);
+		free(s);
+		return;
+	}
+	fs_again(s);
+}
+
+static void fs_sent(struct piece_source *base, struct piece *p)
+{
+	struct fake_source *s = container_of(base, struct fake_source, base);
+
+	assert_true(p == &s->pieces[0] || p == &s->pieces[1]);
+	assert_true(s->used[p - s->pieces]);
+	s->used[p - s->pieces] = false;
+}
+
+static void fs_close(struct piece_source *base)
+{
+	container_of(base, struct fake_source, base)->closed = true;
+}
+
+static const struct piece_source_ops fs_ops = {.sent = fs_sent, .close = fs_close};
+
+int source_open(struct xfer_core *c, const struct source_params *params, struct read_sink *sink, struct piece_source **ret)
+{
+	struct fake_source *s = calloc(1, sizeof(*s));
+
+	assert_ptr_equal(c, &core);
+	assert_non_null(s);
+	assert_non_null(params->slots[0]);
+	s->base.ops = &fs_ops;
+	s->sink = sink;
+	s->params = *params;
+	s->unit = ec_id_unit(params->block.id);
+	s->fault = source_fault[s->unit];
+	s->at = params->off / BPC * BPC;
+	s->end = params->off + params->len;
+	s->fault_at = random_below(2) ? random_below(unit_len(s->unit) + 1) : 0;
+	s->timer.fire = fs_fire;
+	c->op_count++;
+	fs_again(s);
+	*ret = &s->base;
+	return 0;
+}
+
+/* ---- targets on other nodes ---- */
+
+enum hop_fault { HOP_GOOD, HOP_REFUSES, HOP_DIES, HOP_NOT_STORED, HOP_FAULTS };
+
+static struct hop {
+	struct piece_sink base;
+	struct rtimer timer;
+	enum hop_fault fault;
+	struct list queue;
+	uint8_t *bytes;
+	uint64_t len, die_at;
+	bool open, opened, broken, closing, stored;
+} hops[EC_UNITS_MAX];
+static enum hop_fault hop_fault[EC_UNITS_MAX];
+
+static void hop_again(struct hop *h)
+{
+	reactor_timer_set(r, &h->timer, reactor_now_ns(r) + random_below(50000));
+}
+
+static void hop_piece(struct hop *h)
+{
+	struct piece *p = container_of(list_pop(&h->queue), struct piece, link);
+	uint8_t crcs[UNIT_MAX / BPC * 4 + 4];
+
+	if (p->len) {
+		assert_int_equal(p->off, h->len);
+		assert_true(h->len + p->len <= UNIT_MAX);
+		memcpy(crcs, p->crcs, p->crc_count * 4 - 4);
+		memcpy(crcs + p->crc_count * 4 - 4, p->edge, 4);
+		assert_int_equal(crc_verify(CRC_CRC32C, p->slot->data + p->slot_off, p->len, BPC, crcs), -1);
+		memcpy(h->bytes + h->len, p->slot->data + p->slot_off, p->len);
+		h->len += p->len;
+	}
+	h->stored = p->last && h->fault != HOP_NOT_STORED;
+	h->broken = p->last;
+	h->base.user->ops->sent(h->base.user, p);
+	if (h->broken)
+		h->base.user->ops->broken(h->base.user, h->stored ? 0 : -EIO);
+}
+
+static void hop_fire(struct rtimer *t)
+{
+	struct hop *h = container_of(t, struct hop, timer);
+
+	if (h->closing) {
+		while (!list_empty(&h->queue))
+			h->base.user->ops->sent(h->base.user, container_of(list_pop(&h->queue), struct piece, link));
+		h->open = false;
+		core.op_count--;
+		h->base.user->ops->closed(h->base.user);
+		return;
+	}
+	if (!h->opened) {
+		h->opened = true;
+		h->broken = h->fault == HOP_REFUSES;
+		h->base.user->ops->opened(h->base.user, h->broken ? DT_ERROR : DT_SUCCESS, "");
+	} else if (!h->broken && h->fault == HOP_DIES && h->len >= h->die_at) {
+		h->broken = true;
+		h->base.user->ops->broken(h->base.user, -ECONNRESET);
+	} else if (!h->broken && !list_empty(&h->queue)) {
+		hop_piece(h);
+	}
+	hop_again(h);
+}
+
+static void hop_forward(struct piece_sink *s, struct piece *p)
+{
+	list_add_tail(&container_of(s, struct hop, base)->queue, &p->link);
+}
+
+static void hop_close(struct piece_sink *s)
+{
+	container_of(s, struct hop, base)->closing = true;
+}
+
+static const struct piece_sink_ops hop_ops = {.forward = hop_forward, .close = hop_close};
+
+int sink_open(struct xfer_core *c, const struct sink_params *params, struct sink_user *user, struct piece_sink **ret)
+{
+	const unsigned int u = ec_id_unit(params->write->req.block.id);
+	struct hop *h = &hops[u];
+
+	assert_true(params->no_answer && params->confirm);
+	assert_int_equal(params->block_len, unit_len(u));
+	h->base = (struct piece_sink){.ops = &hop_ops, .user = user};
+	h->fault = hop_fault[u];
+	h->die_at = random_below(unit_len(u) + 1);
+	h->timer = (struct rtimer){.fire = hop_fire};
+	list_init(&h->queue);
+	h->open = true;
+	c->op_count++;
+	hop_again(h);
+	*ret = &h->base;
+	return 0;
+}
+
+struct block_pool *dn_pool(struct dn *d, const char *id)
+{
+	(void)d;
+	return strcmp(id, POOL_ID) ? NULL : bp;
+}
+
+void xfer_count_conn(struct xfer_core *c, int delta)
+{
+	c->conn_count += (uint32_t)delta;
+}
+
+/* ---- a run ---- */
+
+static struct result {
+	bool over;
+	int rc;
+	char text[ERR_TEXT_MAX];
+	uint32_t blamed; /* units */
+	uint8_t *taken;
+	uint64_t taken_len;
+} res;
+
+static void on_done(void *arg, int rc, const struct err *err)
+{
+	(void)arg;
+	res.over = true;
+	res.rc = rc;
+	snprintf(res.text, sizeof(res.text), "%s", err->text);
+	reactor_stop(r);
+}
+
+static void on_bad(void *arg, const struct rebuild_node *source)
+{
+	(void)arg;
+	res.blamed |= 1u << source->unit;
+}
+
+static void take(struct rebuild_taker *t, const uint8_t *data, uint32_t len, enum crc_type type, uint32_t bpc)
+{
+	(void)t, (void)type, (void)bpc;
+	assert_true(res.taken_len + len <= UNIT_MAX);
+	memcpy(res.taken + res.taken_len, data, len);
+	res.taken_len += len;
+}
+
+static void give_up(struct rtimer *t)
+{
+	(void)t;
+	reactor_stop(r);
+}
+
+static void run_until(uint64_t ms)
+{
+	struct rtimer t = {.fire = give_up};
+
+	reactor_timer_set(r, &t, clock_mono_ns() + ms * NS_PER_MS);
+	assert_int_equal(reactor_run(r), 0);
+	reactor_timer_clear(r, &t);
+}
+
+/* A new group of random bytes, and its parity. */
+static void make_group(enum ec_codec codec, unsigned int k, unsigned int m, uint64_t len)
+{
+	struct ec_src src[EC_UNITS_MAX] = {{0}};
+	uint8_t *out[EC_UNITS_MAX] = {NULL};
+	struct ec_coder *coder;
+	struct err err = ERR_INIT;
+	uint32_t longest = 0;
+
+	assert_int_equal(ec_policy_make(codec, k, m, 65536, 64, &policy, &err), 0);
+	group.id -= 1024;
+	group.len = len;
+	for (unsigned int u = 0; u < k; u++) {
+		for (uint32_t i = 0; i < unit_len(u); i++)
+			units[u][i] = (uint8_t)random_below(256);
+		src[u] = (struct ec_src){units[u], unit_len(u)};
+		longest = unit_len(u) > longest ? unit_len(u) : longest;
+	}
+	assert_true(longest <= UNIT_MAX);
+	assert_int_equal(ec_coder_new(&policy, &coder, &err), 0);
+	for (unsigned int u = 0; u < m; u++)
+		out[u] = units[k + u];
+	ec_encode(coder, src, out, longest);
+	ec_coder_free(coder);
+	for (unsigned int u = 0; u < EC_UNITS_MAX; u++) {
+		source_fault[u] = GOOD;
+		hop_fault[u] = HOP_GOOD;
+	}
+}
+
+/* Rebuild the units of the set @want; @own: the first of them here. */
+static int rebuild(uint32_t want, uint32_t sources, bool own, struct rebuild_taker *taker)
+{
+	struct rebuild_params p = {.bp = bp, .group = group, .policy = policy, .bad = on_bad, .done = on_done,
+				   .taker = taker, .limit = UINT64_MAX};
+	struct err err = ERR_INIT;
+	uint8_t *keep = res.taken;
+	int rc;
+
+	p.sources = calloc(EC_UNITS_MAX, sizeof(*p.sources));
+	p.targets = calloc(EC_UNITS_MAX, sizeof(*p.targets));
+	for (uint8_t u = 0; u < policy.k + policy.m; u++) {
+		struct rebuild_node n = {.unit = u};
+
+		hops[u] = (struct hop){.bytes = hops[u].bytes};
+		snprintf(n.at.ip, sizeof(n.at.ip), "10.0.0.%u", u);
+		n.at.storage_type = STORAGE_DISK;
+		if (sources >> u & 1)
+			p.sources[p.source_count++] = n;
+		n.own = own && want >> u & 1 && !p.target_count;
+		if (want >> u & 1)
+			p.targets[p.target_count++] = n;
+	}
+	res = (struct result){.taken = keep};
+	rc = rebuild_open(&core, &p, &err);
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < 4000 && (!res.over || core.op_count); i++)
+		run_until(20);
+	assert_true(res.over);
+	assert_int_equal(core.op_count, 0);
+	assert_int_equal(core.rebuilds_running, 0);
+	assert_int_equal(core.rebuild_slots, 0);
+	assert_int_equal(pool_slots_out(pool), 0);
+	assert_true(res.rc == 0 || *res.text);
+	return res.rc;
+}
+
+/* Nothing but the unit, to its end, is stored by a target. How many are. */
+static uint32_t check_targets(uint32_t want, bool own)
+{
+	uint32_t stored = 0;
+
+	for (unsigned int u = 0; u < policy.k + policy.m; u++) {
+		struct block b = {.id = ec_id_of(group.id, u), .gs = group.gs};
+		struct replica_info info;
+		struct replica_reader *rr;
+		struct err err = ERR_INIT;
+		uint8_t *buf;
+
+		if (!(want >> u & 1))
+			continue;
+		if (!own || want & ((1u << u) - 1)) {
+			if (!hops[u].stored)
+				continue;
+			assert_int_equal(hops[u].len, unit_len(u));
+			assert_memory_equal(hops[u].bytes, units[u], unit_len(u));
+			stored++;
+			continue;
+		}
+		if (replica_get(bp, b.id, &info) < 0 || info.state != REPLICA_FINALIZED)
+			continue;
+		buf = malloc(unit_len(u) + 1);
+		assert_int_equal(replica_read_open(bp, &b, &rr, &err), 0);
+		assert_int_equal(pread(rr->fd, buf, unit_len(u) + 1, 0), unit_len(u));
+		assert_memory_equal(buf, units[u], unit_len(u));
+		replica_read_close(rr);
+		free(buf);
+		stored++;
+	}
+	return stored;
+}
+
+static uint32_t all_units(void)
+{
+	return (1u << (policy.k + policy.m)) - 1;
+}
+
+/* ---- tests ---- */
+
+/* Lengths at which cells, rows and windows end in every way. */
+static uint64_t some_length(unsigned int k)
+{
+	static const uint32_t odd[] = {1, 511, 512, 513, 65535, 65536, 65537, 100000, 131072, 131073};
+
+	return odd[random_below(10)] + (uint64_t)random_below(2) * k * 65536 + random_below(2) * (k - 1ull) * 65536;
+}
+
+static void lost_units_come_back_as_they_were(void **state)
+{
+	static const uint8_t k[] = {3, 2, 6}, m[] = {2, 1, 3};
+
+	(void)state;
+	for (uint64_t seed = 0; seed < 60; seed++) {
+		const unsigned int p = (unsigned int)(seed % 3);
+		const bool own = seed % 2;
+		uint32_t want = 0;
+
+		rnd = seed * 77 + 1;
+		make_group(p == 1 ? EC_CODEC_XOR : EC_CODEC_RS, k[p], m[p], some_length(k[p]));
+		while ((uint32_t)__builtin_popcount(want) < 1 + random_below(m[p])) {
+			const unsigned int u = random_below(k[p] + m[p]);
+
+			if (unit_len(u))
+				want |= 1u << u;
+		}
+		assert_int_equal(rebuild(want, all_units() & ~want, own, NULL), 0);
+		assert_int_equal(check_targets(want, own), __builtin_popcount(want));
+	}
+}
+
+static void a_source_that_fails_is_replaced(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 60; seed++) {
+		const enum fault f = (enum fault)(1 + seed % (WRONG_BYTES - 1));
+		unsigned int bad;
+
+		if (f == SILENT)
+			continue; /* below */
+		rnd = seed * 99 + 1;
+		make_group(EC_CODEC_RS, 3, 2, 3 * 65536 + 65536 + random_below(70000));
+		bad = random_below(4); /* one of those that may be read, and one is to spare */
+		source_fault[bad] = f;
+		if (rebuild(1u << 4, all_units() & ~(1u << 4), false, NULL) < 0) /* the first one's CRCs are the measure */
+			assert_int_equal(f, OTHER_CRCS);
+		else
+			assert_int_equal(check_targets(1u << 4, false), 1);
+		if (res.blamed)
+			assert_true(f == BAD_CRC && res.blamed == 1u << bad);
+	}
+}
+
+/* A busy machine may stop this process for so long that a good one is taken for silent, too. */
+static void a_silent_source_is_replaced(void **state)
+{
+	uint32_t good = 0;
+
+	(void)state;
+	dn.live.ec_read_timeout_ms = 300;
+	for (uint64_t seed = 0; seed < 6; seed++) {
+		int rc;
+
+		rnd = seed * 121 + 1;
+		make_group(EC_CODEC_RS, 3, 2, 3 * 65536 + 65536 + random_below(70000));
+		source_fault[random_below(4)] = SILENT;
+		rc = rebuild(1u << 4, all_units() & ~(1u << 4), false, NULL);
+		assert_true(rc == 0 || rc == -ENODATA);
+		assert_int_equal(check_targets(1u << 4, false), rc == 0);
+		good += rc == 0;
+	}
+	assert_true(good > 0);
+	dn.live.ec_read_timeout_ms = 60000;
+}
+
+/* When as many units are left as decoding needs, the next failure is the end, and nothing is stored. */
+static void too_few_sources_store_nothing(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 40; seed++) {
+		const enum fault f = (enum fault)(1 + seed % (OTHER_CRCS - 1));
+		const uint32_t want = 1u << 0 | 1u << 4;
+
+		if (f == SILENT)
+			continue; /* is waited for */
+		rnd = seed * 55 + 1;
+		make_group(EC_CODEC_RS, 3, 2, 4 * 65536 + random_below(70000));
+		source_fault[1 + random_below(3)] = f;
+		if (rebuild(want, 1u << 1 | 1u << 2 | 1u << 3, seed % 2, NULL) < 0)
+			assert_int_equal(check_targets(want, seed % 2), 0);
+		else /* the fault was behind the last byte that was needed */
+			assert_int_equal(check_targets(want, seed % 2), 2);
+	}
+	assert_int_equal(rebuild(1, 1u << 1 | 1u << 2, false, NULL), -ENODATA);
+}
+
+static void wrong_bytes_with_good_crcs_are_never_stored(void **state)
+{
+	(void)state;
+	dn.live.ec_verify_bytes = UINT32_MAX;
+	for (uint64_t seed = 0; seed < 20; seed++) {
+		rnd = seed * 33 + 1;
+		make_group(EC_CODEC_RS, 3, 2, 3 * 65536 + random_below(70000));
+		source_fault[random_below(4)] = WRONG_BYTES;
+		assert_int_equal(rebuild(1u << 4, all_units() & ~(1u << 4), seed % 2, NULL), -EBADMSG);
+		assert_int_equal(check_targets(1u << 4, seed % 2), 0);
+	}
+	dn.live.ec_verify_bytes = 65536;
+}
+
+static void a_target_that_fails_is_left_behind(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 60; seed++) {
+		const uint32_t want = 1u << 1 | 1u << 4;
+		const unsigned int bad = seed % 2 ? 4 : 1;
+		int rc;
+
+		rnd = seed * 11 + 1;
+		make_group(EC_CODEC_RS, 3, 2, 3 * 65536 + 65536 + random_below(140000));
+		hop_fault[bad] = (enum hop_fault)(1 + random_below(HOP_FAULTS - 1));
+		if (seed % 5 == 0) /* both: the order fails */
+			hop_fault[5 - bad] = HOP_REFUSES;
+		rc = rebuild(want, all_units() & ~want, false, NULL);
+		if (seed % 5 == 0)
+			assert_true(rc < 0);
+		else
+			assert_int_equal(rc, 0);
+		assert_int_equal(check_targets(want, false), seed % 5 != 0);
+	}
+}
+
+static void a_taker_gets_the_unit_in_order(void **state)
+{
+	struct rebuild_taker t = {.bytes = take};
+
+	(void)state;
+	for (uint64_t seed = 0; seed < 20; seed++) {
+		const unsigned int u = (unsigned int)(seed % 5);
+
+		rnd = seed + 1;
+		make_group(EC_CODEC_RS, 3, 2, 3 * 65536 + random_below(3 * 65536));
+		assert_int_equal(rebuild(1u << u, all_units() & ~(1u << u), false, &t), 0);
+		assert_int_equal(res.taken_len, unit_len(u));
+		assert_memory_equal(res.taken, units[u], unit_len(u));
+	}
+}
+
+static int setup(void **state)
+{
+	static const struct store_volume_opts vol = {.path = dir, .type = STORAGE_DISK};
+	static const struct store_opts so = {.volumes = &vol, .volume_count = 1};
+	static const struct store_namespace ns = {
+		.pool_id = POOL_ID, .cluster_id = "CID-1", .namespace_id = 1, .ctime = 1};
+	const struct reactor_opts ro = {.name = "test"};
+	const struct pool_opts po = {.count = {64, 64, 8, 8}};
+	struct err err = ERR_INIT;
+
+	(void)state;
+	log_init("rebuild_test", LOG_ERROR);
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(store_open(&so, &dn.store, &err), 0);
+	assert_int_equal(store_attach(dn.store, &ns, &bp, &err), 0);
+	assert_int_equal(reactor_new(&ro, &r, &err), 0);
+	assert_int_equal(pool_new(&po, &pool, &err), 0);
+	(void)reactor_register_pool(r, pool, &err);
+	dn.reactor_count = 1;
+	dn.live.ec_threads = 8;
+	dn.live.ec_read_timeout_ms = 60000;
+	dn.live.ec_verify_bytes = 65536;
+	core = (struct xfer_core){.dn = &dn, .reactor = r, .pool = pool, .moves = &moves, .rebuild_slots_max = 64,
+				   .waits = {60 * NS_PER_S, 60 * NS_PER_S, 4 * NS_PER_S}};
+	assert_int_equal(token_keys_new(&core.tokens), 0);
+	list_init(&core.ops);
+	list_init(&core.writes);
+	list_init(&core.conns);
+	list_init(&core.rebuilds_waiting);
+	res.taken = malloc(UNIT_MAX);
+	for (unsigned int u = 0; u < EC_UNITS_MAX; u++) {
+		units[u] = malloc(UNIT_MAX);
+		hops[u].bytes = malloc(UNIT_MAX);
+	}
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	char cmd[64];
+
+	(void)state;
+	reactor_free(r);
+	pool_free(pool);
+	token_keys_free(core.tokens);
+	store_close(dn.store);
+	for (unsigned int u = 0; u < EC_UNITS_MAX; u++) {
+		free(units[u]);
+		free(hops[u].bytes);
+	}
+	free(res.taken);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+	return system(cmd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lost_units_come_back_as_they_were),
+		cmocka_unit_test(a_source_that_fails_is_replaced),
+		cmocka_unit_test(a_silent_source_is_replaced),
+		cmocka_unit_test(too_few_sources_store_nothing),
+		cmocka_unit_test(wrong_bytes_with_good_crcs_are_never_stored),
+		cmocka_unit_test(a_target_that_fails_is_left_behind),
+		cmocka_unit_test(a_taker_gets_the_unit_in_order),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
