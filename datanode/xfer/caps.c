@@ -70,7 +70,10 @@ static int start(struct xfer_core *core, bool accept, struct err *err)
 	list_init(&caps->conns);
 	list_init(&caps->dials);
 	lo.arg = caps;
-	rc = landing_new(caps, err);
+	rc = conf_time_ms(core->dn->conf, "dfs.rdma.peer.connect.timeout", CAPS_DIAL_MS, &caps->dial_ns, err);
+	caps->dial_ns *= NS_PER_MS;
+	if (rc == 0)
+		rc = landing_new(caps, err);
 	vo.landing = caps->landing;
 	if (rc == 0)
 		rc = verbs_new(core->reactor, &vo, &caps->verbs, err);

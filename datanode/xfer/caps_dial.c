@@ -169,7 +169,7 @@ static struct caps_dial *dial_get(struct caps *caps, const struct net_addr *addr
 	link_init(&d->link, caps, &d->rop);
 	net_text(addr, d->link.peer);
 	d->conn_op.done = on_connected;
-	*ret_rc = verbs_connect(caps->verbs, addr, reactor_now_ns(caps->core->reactor) + CAPS_DIAL_NS,
+	*ret_rc = verbs_connect(caps->verbs, addr, reactor_now_ns(caps->core->reactor) + caps->dial_ns,
 				&d->conn_op, &xc);
 	if (*ret_rc < 0) {
 		free(d);

@@ -18,7 +18,7 @@
 #define CAPS_PIECES_MAX 256           /* of one stream, not yet with the engine; the engine takes 128 */
 #define CAPS_AVOID_MAX 64             /* nodes remembered to have no RDMA */
 #define CAPS_AVOID_NS (300 * NS_PER_S)
-#define CAPS_DIAL_NS (1 * NS_PER_S)   /* then TCP */
+#define CAPS_DIAL_MS 1000             /* then TCP; dfs.rdma.peer.connect.timeout */
 #define CAPS_XFER_NS (60 * NS_PER_S)  /* one RDMA operation */
 #define CAPS_LINGER_NS (500 * NS_PER_MS) /* an ERROR capsule is given time to arrive */
 
@@ -28,6 +28,7 @@ struct caps {
 	struct list conns, dials;
 	struct pool *landing; /* owned; slots that nodes which we read from may write to; NULL: none */
 	bool to_peers, stopping;
+	uint64_t dial_ns;
 	struct {
 		struct net_addr addr;
 		uint64_t until_ns;
