@@ -272,8 +272,8 @@ static void verify_file(struct cli *c, const char *path)
 	if (rc < 0)
 		cli_fail(c, path, err.text);
 	else if (s.findings)
-		cli_fail(c, path, "not all units are there and right; the NameNode has lost ones rebuilt: see dfs ec verify "
-				  "again later");
+		cli_fail(c, path, "not all units are there and right; the NameNode knows of those that are named and has them "
+				  "rebuilt where enough are left: see dfs ec verify again later");
 }
 
 static void verify_entry(struct cli *c, const char *path, const struct dfs_stat *st, void *arg)

@@ -4,7 +4,7 @@
  * The new file grows beside the old one under a name that says whose it is and what it becomes
  * (.NAME.ec-convert.FILEID.POLICY), so that who is interrupted goes on where he was: what is there is compared from its
  * start, and the rest appended in new blocks. When it is whole it is read again and compared, its units are checked
- * against each other, owner, mode and times are copied, and one rename puts it in the old one's place, unless that has
+ * against each other, owner, mode, times and attributes are copied, and one rename puts it in the old one's place, unless that has
  * changed meanwhile. For the rename the old file's lease is taken, so that nobody opens it for append in between. */
 #include <errno.h>
 #include <inttypes.h>
@@ -16,6 +16,8 @@
 #include "tools/copy.h"
 
 #define PART (4u << 20)
+#define XATTR_NAMES (64u << 10)
+#define XATTR_VALUE (64u << 10)
 #define WAIT_MS 30000 /* for the lease of who was killed; then his work is thrown away */
 
 struct convert {
@@ -192,6 +194,23 @@ static int still_the_same(struct convert *v)
 	return 0;
 }
 
+/* Extended attributes, of those namespaces that the caller may see. */
+static int copy_xattrs(struct convert *v)
+{
+	struct dfs *fs = v->c->fs;
+	char *names = (char *)v->b;
+	ssize_t n = dfs_list_xattrs(fs, v->path, names, XATTR_NAMES, &v->err), len;
+	int rc = 0;
+
+	if (n == -EOPNOTSUPP)
+		return 0;
+	for (ssize_t at = 0; rc == 0 && at < n; at += (ssize_t)strlen(names + at) + 1) {
+		len = dfs_get_xattr(fs, v->path, names + at, v->a, XATTR_VALUE, &v->err);
+		rc = len < 0 ? (int)len : dfs_set_xattr(fs, v->tmp, names + at, v->a, (size_t)len, 0, &v->err);
+	}
+	return n < 0 ? (int)n : rc;
+}
+
 /* While the old file is open for append here, nobody else can write to it. Who may replace a file but not write to it
  * must do without. */
 static int rename_fenced(struct convert *v)
@@ -221,6 +240,7 @@ static int replace_old(struct convert *v)
 		if (rc == 0 && (strcmp(tmp.owner, v->st.owner) || strcmp(tmp.group, v->st.group)))
 			rc = say(v, -EACCES, "its owner and group can be kept by the superuser only");
 	}
+	rc = rc ?: copy_xattrs(v);
 	rc = rc ?: dfs_set_permission(fs, v->tmp, v->st.mode, &v->err);
 	rc = rc ?: dfs_set_times(fs, v->tmp, v->st.mtime_ms, v->st.atime_ms, &v->err);
 	return rc ?: rename_fenced(v);
@@ -269,6 +289,9 @@ static void convert_one(struct cli *c, const char *path, const char *policy)
 
 	if (rc == 0 && v.st.type != DFS_FILE)
 		rc = say(&v, -EISDIR, "is no file");
+	if (rc == 0 && v.st.has_acl)
+		rc = say(&v, -ENOTSUP, "has an access control list, which would be lost: note it (hdfs dfs -getfacl), take it away "
+				       "(-setfacl -b), convert, and set it again");
 	if (rc == 0)
 		already = has_policy(&v, path);
 	if (rc == 0 && !already) {

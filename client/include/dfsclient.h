@@ -252,6 +252,7 @@ struct dfs_stat {
 	char group[DFS_NAME_MAX + 1];
 	bool encrypted;
 	bool erasure_coded;
+	bool has_acl;         /* mode's group bits are then the mask of its access control list */
 	uint64_t reserved[4];
 };
 
@@ -646,7 +647,7 @@ struct dfs_ec_summary {
 
 /**
  * Read every unit of every group of a file and compare parity with data. @tell is called for each
- * finding. *@ret is filled as far as it came. 0 also when there were findings; -EINVAL the file is
+ * finding; a unit that is known to be wrong is reported to the NameNode, which has it made anew. *@ret is filled as far as it came. 0 also when there were findings; -EINVAL the file is
  * replicated; -ENOTSUP a codec that this library has not; else as dfs_open().
  */
 DFS_API int dfs_ec_verify(struct dfs *fs, const char *path, void (*tell)(void *arg, const struct dfs_ec_finding *f),

@@ -8,6 +8,7 @@
 
 #include "client/src/ask.h"
 #include "client/src/group.h"
+#include "client/src/locate.h"
 #include "client/src/stream.h"
 #include "common/erasure/coder.h"
 #include "common/wire/ec_msg.h"
@@ -73,6 +74,8 @@ static int unit_failed(struct pass *p, unsigned unit, int rc, struct err *err)
 		return rc;
 	drop(p, unit);
 	find(p, rc == -EBADMSG ? DFS_EC_UNIT_CORRUPT : DFS_EC_UNIT_MISSING, unit, 0, err->text);
+	if (rc == -EBADMSG)
+		locate_report_bad(p->v->fs, &p->g.unit[unit].lb, 0);
 	err_reset(err);
 	return 0;
 }
@@ -133,6 +136,7 @@ static void name_wrong(struct pass *p, const struct ec_src *src, uint32_t len, u
 
 		drop(p, unit);
 		find(p, DFS_EC_UNIT_DIFFERS, unit, at, "");
+		locate_report_bad(p->v->fs, &p->g.unit[unit].lb, 0); /* its CRCs are right: nobody else will notice */
 		return;
 	}
 	find(p, DFS_EC_GROUP_DIFFERS, 0, at, "");

@@ -31,6 +31,7 @@ void stat_from_msg(const Hd__HdfsFileStatusProto *f, struct dfs_stat *st)
 		.file_id = f->fileid,
 		.encrypted = f->fileencryptioninfo != NULL,
 		.erasure_coded = f->ecpolicy != NULL,
+		.has_acl = f->flags & HD__HDFS_FILE_STATUS_PROTO__FLAGS__HAS_ACL,
 	};
 	snprintf(st->owner, sizeof(st->owner), "%s", f->owner);
 	snprintf(st->group, sizeof(st->group), "%s", f->group);

@@ -273,7 +273,7 @@ static void do_header(struct dtp_source *s)
 	if (!src_fill(s, (uint32_t)head, s->guess))
 		return;
 	rc = dt_packet_decode(dtp_buf_at(&s->in), (size_t)head, &pkt);
-	if (rc < 0 || !packet_fits(s, &pkt)) {
+	if (rc < 0 || !packet_fits(s, &pkt) || (!pkt.data_len && !pkt.last)) {
 		src_fail(s, rc < 0 ? rc : -EPROTO, "packet header");
 		return;
 	}
