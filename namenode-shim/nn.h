@@ -6,14 +6,15 @@
  *
  * Idea: nothing is acknowledged before it is on disk, and nobody waits for the disk but those who
  * changed something. Calls arrive on the reactor thread. READ calls are answered there, from a
- * reader's transaction (LMDB, no lock; one for all that a turn of the reactor brings) and the memory part. CHANGE and MEMORY calls go to the queue of
- * the writer thread, which takes all that wait, runs the MEMORY calls (reports and heartbeats: no
- * disk), then all CHANGE calls in ONE transaction (for how many it waits: intake.h), commits, and when the disk has it applies their effects to memory
- * (effect.h) and only then answers them. While one batch is synced (by the scribe's thread) the next one gathers and is
- * applied to LMDB: group commit in two stages. Others may read a change before it is on the disk, as in HDFS; nobody is told
- * that it is done.
- * Beside them lane.h waits for slow answers before a request has its turn, and walks.h goes through large
- * trees for those who ask how large they are.
+ * reader's transaction (LMDB, no lock; one for all that a turn of the reactor brings) and the
+ * memory part. CHANGE and MEMORY calls go to the queue of the writer thread, which takes all that
+ * wait, runs the MEMORY calls (reports and heartbeats: no disk), then all CHANGE calls in ONE
+ * transaction (for how many it waits: intake.h), commits, and when the disk has it applies their
+ * effects to memory (effect.h) and only then answers them. While one batch is synced (by the
+ * scribe's thread) the next one gathers and is applied to LMDB: group commit in two stages. Others
+ * may read a change before it is on the disk, as in HDFS; nobody is told that it is done.
+ * Beside them lane.h waits for slow answers before a request has its turn, and walks.h goes through
+ * large trees for those who ask how large they are.
  * Ownership: everything here belongs to struct nn; a request (req.h) belongs to whoever holds it:
  * reactor, queue, writer.
  * Threading: dns, blocks, leases, safe are changed only by the writer thread, with mem_lock held for
