@@ -278,8 +278,8 @@ static int add_block(struct req *q, const void *in)
 	rc = rc ? rc : choose(q, m, n, st, &nst);
 	before = inode_space(n);
 	rc = rc ? rc : commit_last(q, n, m->previous);
-	if (rc < 0)
-		return rc;
+	if (rc)
+		return rc; /* REQ_PARK, too */
 	rc = append_block(q, n, st, nst);
 	rc = rc ? rc : file_space_changed(q, n, before);
 	rc = rc ? rc : ns_io(&q->ns, inode_put(q->ns.t, n));

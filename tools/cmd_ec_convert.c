@@ -18,6 +18,7 @@
 #define PART (4u << 20)
 #define XATTR_NAMES (64u << 10)
 #define XATTR_VALUE (64u << 10)
+#define TMP_BASE_MAX 140 /* bytes of the file's name that show in that of the new file */
 #define WAIT_MS 30000 /* for the lease of who was killed; then his work is thrown away */
 
 struct convert {
@@ -141,7 +142,8 @@ static int write_new(struct convert *v)
 	struct dfs_stat made;
 	const struct dfs_create_opts o = {.size = sizeof(o), .block_size = v->st.block_size, .mode = 0600,
 					  .flags = DFS_CREATE_NO_PARENTS, .ec_policy = v->policy,
-					  .replication = v->st.replication, .ret_stat = &made};
+					  .replication = v->st.erasure_coded ? 0 : v->st.replication, /* 0: dfs.replication */
+					  .ret_stat = &made};
 	struct dfs_file *to = NULL;
 	uint64_t at = 0;
 	int rc = resume(v, &to, &at);
@@ -263,7 +265,7 @@ static int convert(struct convert *v)
 	rc = rc ?: verify_new(v);
 	rc = rc ?: replace_old(v);
 	progress_end(&v->progress);
-	if (rc == -ESTALE || rc == -EIO) /* of no use to the next attempt */
+	if (rc == -ESTALE || rc == -EIO || rc == -EACCES) /* of no use to the next attempt */
 		(void)dfs_delete(v->c->fs, v->tmp, false, NULL);
 	return rc;
 }
@@ -271,8 +273,12 @@ static int convert(struct convert *v)
 static char *tmp_name(const char *path, uint64_t id, const char *policy)
 {
 	char *dir = cli_parent(path), *base = cli_base(path), *name, *full;
+	size_t n = strlen(base);
 
-	if (asprintf(&name, ".%.140s.ec-convert.%" PRIu64 ".%.60s", base, id, policy) < 0)
+	if (n > TMP_BASE_MAX) /* not in the middle of a character */
+		for (n = TMP_BASE_MAX; n && ((uint8_t)base[n] & 0xc0) == 0x80; n--)
+			;
+	if (asprintf(&name, ".%.*s.ec-convert.%" PRIu64 ".%.60s", (int)n, base, id, policy) < 0)
 		name = cli_strdup(".ec-convert"); /* out of memory is told by the next one */
 	full = cli_join(dir, name);
 	free(dir);
@@ -310,10 +316,26 @@ static void convert_one(struct cli *c, const char *path, const char *policy)
 	free(v.b);
 }
 
+static void convert_entry(struct cli *c, const char *path, const struct dfs_stat *st, void *policy)
+{
+	if (st->type == DFS_DIR)
+		cli_list(c, path, convert_entry, policy);
+	else if (st->type == DFS_FILE && !copy_interrupted())
+		convert_one(c, path, policy);
+}
+
 int ec_convert(struct cli *c)
 {
+	char *policy = c->argv[c->argc - 1];
+
 	copy_catch_signals();
-	for (int i = 1; i + 1 < c->argc && !copy_interrupted(); i++)
-		convert_one(c, c->argv[i], c->argv[c->argc - 1]);
+	for (int i = 1; i + 1 < c->argc && !copy_interrupted(); i++) {
+		struct dfs_stat st;
+
+		if (c->recursive && dfs_stat(c->fs, c->argv[i], &st, NULL) == 0 && st.type == DFS_DIR)
+			cli_list(c, c->argv[i], convert_entry, policy);
+		else
+			convert_one(c, c->argv[i], policy);
+	}
 	return cli_json_end(c);
 }

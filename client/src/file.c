@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file - the calls of dfsclient.h about open files: a reader or a writer behind one handle */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,6 +136,18 @@ struct created {
 	struct ec_policy policy; /* k is 0: contiguous */
 };
 
+/* The file is there and open, and we cannot write it. It goes by its id: the path may be another's by now. */
+static void take_back(struct dfs *fs, uint64_t id)
+{
+	Hd__DeleteRequestProto req = HD__DELETE_REQUEST_PROTO__INIT;
+	struct err ignored = ERR_INIT;
+	char by_id[48];
+
+	snprintf(by_id, sizeof(by_id), "/.reserved/.inodes/%" PRIu64, id);
+	req.src = by_id;
+	(void)nn_call(fs, "delete", &req.base, &hd__delete_response_proto__descriptor, NULL, &ignored);
+}
+
 /* What the NameNode made of it. */
 static int take_created(const Hd__HdfsFileStatusProto *st, const char *path, struct created *ret,
 			struct err *err)
@@ -199,13 +213,17 @@ int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts
 	struct created c;
 	int rc = take_created(m->fs, path, &c, err);
 
-	if (rc < 0)
+	if (rc < 0) {
+		if (m->fs)
+			take_back(fs, m->fs->fileid);
 		return rc;
+	}
 	f = calloc(1, sizeof(*f));
 	if (!f || !(f->new_path = strdup(path)))
 		rc = err_set(err, -ENOMEM, "out of memory for a file");
 	rc = rc ?: create_writer(fs, path, o, &c, &f->writer, err);
 	if (rc < 0) {
+		take_back(fs, c.file_id);
 		if (f)
 			free(f->new_path);
 		free(f);

@@ -285,12 +285,14 @@ static int hedge(struct stripe *s, struct window *w, uint64_t now, struct err *e
 {
 	const unsigned k = s->g.policy->k, ready = count(w->done | w->zero);
 	const uint32_t late = w->fetch & ~w->done;
-	const uint32_t spare = readable(s) & ~w->fetch & ~s->avoid;
+	uint32_t spare = readable(s) & ~w->fetch & ~s->avoid;
 	uint32_t joined;
 	int rc;
 
 	w->hedge_ns = now + 2 * late_after(s, w); /* these may be late, too */
 	w->hedged = true;
+	if (ready + count(spare) < k) /* those in doubt are better than nothing */
+		spare = readable(s) & ~w->fetch;
 	if (ready + count(spare) < k || !late)
 		return 0;
 	joined = w->fetch;

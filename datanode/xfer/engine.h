@@ -65,7 +65,8 @@ struct xfer_core {
 	struct list writes;      /* private to bwrite.c: every write alive */
 	struct list conns;       /* private: front ends' connections */
 	struct list rebuilds_waiting; /* private to rebuild.c, as these four are */
-	uint32_t rebuilds_queued, rebuilds_running, rebuild_slots;
+	uint32_t rebuilds_queued;
+	uint32_t rebuilds_running[2], rebuild_slots[2]; /* 1: those that are for a checksum */
 	uint32_t rebuild_slots_max; /* of SLOT_64K, for all that run */
 	uint32_t landing_slots, landing_slots_max; /* of caps_landing(): promised to those that run; all */
 	uint32_t op_count, conn_count;

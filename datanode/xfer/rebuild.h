@@ -21,7 +21,7 @@
  * this stops.
  * A source that fails, or is slow while there is another one, is replaced in the middle of the unit; a
  * target that fails is left behind as long as another one goes on.
- * Limits: at most dfs.datanode.ec.reconstruction.threads run in a node, and in one reactor only so many as
+ * Limits: at most dfs.datanode.ec.reconstruction.threads run in a node (and as many again for checksums, apart), and in one reactor only so many as
  * their buffers, all of which are had before anything is read, are a half of its slots of that class; the
  * others wait in line. dfs.datanode.ec.reconstruct.{read,write}.bandwidthPerSec are kept over all
  * of a node.

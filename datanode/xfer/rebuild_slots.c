@@ -8,6 +8,8 @@
 #include "common/base/metrics.h"
 #include "datanode/xfer/caps.h"
 
+#define CHECKSUM_SHARE 4 /* this part of the buffers is for checksums */
+
 struct slot *rb_slot_take(struct rb_slots *s)
 {
 	return s->free ? s->slot[--s->free] : NULL;
@@ -21,6 +23,13 @@ void rb_slot_give(struct rb_slots *s, struct slot *slot)
 
 /* ---- how many ---- */
 
+/* Ordered by a client, who names the sources: such ones have a share of their own, so that slow sources hold up no
+ * reconstruction that the NameNode ordered. */
+static bool is_checksum(const struct rebuild *rb)
+{
+	return rb->params.taker;
+}
+
 static uint32_t of_main_pool(const struct rebuild *rb)
 {
 	return rb->to.count + (rb->landing ? 0 : rb->from.count);
@@ -29,7 +38,7 @@ static uint32_t of_main_pool(const struct rebuild *rb)
 bool rb_slots_plan(struct rebuild *rb)
 {
 	rb->from.count = (rb->needed + 2) * SOURCE_SLOTS;
-	rb->landing = caps_landing(rb->core) && rb->from.count <= rb->core->landing_slots_max;
+	rb->landing = !is_checksum(rb) && caps_landing(rb->core) && rb->from.count <= rb->core->landing_slots_max;
 	if (rb->landing)
 		rb->from_crcs.count = rb->from.count;
 	for (uint32_t i = 0; i < rb->params.target_count; i++)
@@ -130,24 +139,30 @@ static bool may_run(struct xfer_core *core, const struct rebuild *rb)
 	const uint32_t reactors = core->dn->reactor_count;
 	const uint64_t used = threads < reactors ? threads : reactors; /* xfer_rebuild() takes the first so many */
 
-	if (!core->rebuilds_running)
+	const bool sum = is_checksum(rb);
+
+	if (!core->rebuilds_running[sum])
 		return true;
-	return core->rebuilds_running < threads / used &&
-	       core->rebuild_slots + of_main_pool(rb) <= core->rebuild_slots_max &&
+	return core->rebuilds_running[sum] < threads / used &&
+	       core->rebuild_slots[sum] + of_main_pool(rb) <= core->rebuild_slots_max / (sum ? CHECKSUM_SHARE : 1) &&
 	       (!rb->landing || core->landing_slots + rb->from.count <= core->landing_slots_max);
 }
 
 void rb_admit(struct xfer_core *core)
 {
-	while (!list_empty(&core->rebuilds_waiting)) {
-		struct rebuild *rb = container_of(core->rebuilds_waiting.next, struct rebuild, queue_link);
+	bool full[2] = {false, false}; /* whoever comes behind one that must wait waits, too */
 
-		if (!may_run(core, rb))
-			return;
+	list_for_each(l, &core->rebuilds_waiting) {
+		struct rebuild *rb = container_of(l, struct rebuild, queue_link);
+		const bool sum = is_checksum(rb);
+
+		full[sum] = full[sum] || !may_run(core, rb);
+		if (full[sum])
+			continue;
 		list_del(&rb->queue_link);
 		core->rebuilds_queued--;
-		core->rebuilds_running++;
-		core->rebuild_slots += of_main_pool(rb);
+		core->rebuilds_running[sum]++;
+		core->rebuild_slots[sum] += of_main_pool(rb);
 		core->landing_slots += rb->landing ? rb->from.count : 0;
 		rb->admitted = true;
 		rb->state = RB_SLOTS;
@@ -160,8 +175,8 @@ void rb_dismiss(struct rebuild *rb)
 	struct xfer_core *core = rb->core;
 
 	if (rb->admitted) {
-		core->rebuilds_running--;
-		core->rebuild_slots -= of_main_pool(rb);
+		core->rebuilds_running[is_checksum(rb)]--;
+		core->rebuild_slots[is_checksum(rb)] -= of_main_pool(rb);
 		core->landing_slots -= rb->landing ? rb->from.count : 0;
 	} else {
 		list_del(&rb->queue_link);

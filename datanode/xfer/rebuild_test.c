@@ -402,8 +402,10 @@ static int rebuild(uint32_t want, uint32_t sources, bool own, struct rebuild_tak
 		run_until(20);
 	assert_true(res.over);
 	assert_int_equal(core.op_count, 0);
-	assert_int_equal(core.rebuilds_running, 0);
-	assert_int_equal(core.rebuild_slots, 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(core.rebuilds_running[i], 0);
+		assert_int_equal(core.rebuild_slots[i], 0);
+	}
 	assert_int_equal(pool_slots_out(pool), 0);
 	assert_true(res.rc == 0 || *res.text);
 	return res.rc;
