@@ -111,7 +111,7 @@ static int move_switch(struct move *m, struct err *err)
 	int rc;
 
 	pthread_mutex_lock(&m->bp->lock);
-	rc = m->r->gone ? -ENOENT : replica_claim_locked(m->bp, m->block.id, false, &r);
+	rc = m->r->gone ? -ENOENT : replica_claim_locked(m->bp, m->block.id, 0, false, &r);
 	if (rc == 0 && (r != m->r || r->state != REPLICA_FINALIZED || r->gs != m->block.gs ||
 			r->len != m->block.len || r->deleting)) {
 		if (r)

@@ -88,12 +88,9 @@ int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet)
 	r = replica_find_locked(bp, b->id);
 	rc = !r ? -ENOENT : r->gs != b->gs ? -ESTALE : 0;
 	if (!rc)
-		rc = replica_claim_locked(bp, b->id, true, &r);
-	if (!rc && (!r || r->gs != b->gs)) { /* changed while its writer stopped */
-		if (r)
-			replica_release_locked(bp, r);
-		rc = r ? -ESTALE : -ENOENT;
-	}
+		rc = replica_claim_locked(bp, b->id, b->gs, true, &r);
+	if (!rc && !r)
+		rc = -ENOENT;
 	if (!rc) {
 		/* Stays busy and in the map until its files are gone, so that nobody makes new
 		 * ones of this name meanwhile. */
@@ -151,7 +148,7 @@ int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t
 	int rc;
 
 	pthread_mutex_lock(&bp->lock);
-	rc = replica_claim_locked(bp, b->id, true, &r);
+	rc = replica_claim_locked(bp, b->id, 0, true, &r);
 	if (rc || !r) {
 		pthread_mutex_unlock(&bp->lock);
 		return rc ? err_set(err, rc, "blk_%" PRId64 ": its writer did not stop", b->id) :
@@ -295,7 +292,7 @@ int replica_update_recovery(struct block_pool *bp, const struct block *b, uint64
 	int rc;
 
 	pthread_mutex_lock(&bp->lock);
-	rc = replica_claim_locked(bp, b->id, true, &r);
+	rc = replica_claim_locked(bp, b->id, 0, true, &r);
 	if (rc || !r) {
 		pthread_mutex_unlock(&bp->lock);
 		return err_set(err, rc ? rc : -ENOENT, "blk_%" PRId64 " is %s", b->id,

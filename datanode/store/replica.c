@@ -74,7 +74,7 @@ void store_deadline_in(struct timespec *ts, uint32_t ms)
 	}
 }
 
-int replica_claim_locked(struct block_pool *bp, int64_t id, bool stop, struct replica **ret)
+int replica_claim_locked(struct block_pool *bp, int64_t id, uint64_t gs, bool stop, struct replica **ret)
 {
 	struct timespec until;
 	struct replica *r;
@@ -83,6 +83,8 @@ int replica_claim_locked(struct block_pool *bp, int64_t id, bool stop, struct re
 	*ret = NULL;
 	store_deadline_in(&until, STORE_WAIT_MS);
 	while ((r = replica_find_locked(bp, id)) && (r->busy || (r->live && r->live->writer))) {
+		if (gs && r->gs != gs)
+			return -ESTALE;
 		if (r->live && r->live->writer) {
 			if (!stop)
 				return -EBUSY;
@@ -97,6 +99,8 @@ int replica_claim_locked(struct block_pool *bp, int64_t id, bool stop, struct re
 		rc = pthread_cond_timedwait(&bp->changed, &bp->lock, &until);
 		bp->waiters--;
 	}
+	if (r && gs && r->gs != gs)
+		return -ESTALE;
 	if (r)
 		r->busy = true;
 	*ret = r;

@@ -238,8 +238,9 @@ void replica_loaded_rbw(struct replica *r, uint32_t last_crc);
 void replica_set_final(struct replica *r);
 void replica_info_locked(const struct replica *r, struct replica_info *ret);
 /** Become the exclusive user of @id: stops a writer when @stop. *ret NULL and 0: no such replica.
- *  -EBUSY after STORE_WAIT_MS. */
-int replica_claim_locked(struct block_pool *bp, int64_t id, bool stop, struct replica **ret);
+ *  -EBUSY after STORE_WAIT_MS. -ESTALE: its stamp is not @gs (0: any), perhaps since it was replaced while we waited;
+ *  the writer of such a one is not stopped. */
+int replica_claim_locked(struct block_pool *bp, int64_t id, uint64_t gs, bool stop, struct replica **ret);
 void replica_release_locked(struct block_pool *bp, struct replica *r);
 void store_event(struct block_pool *bp, const struct slice *sl, const struct block *b,
 		 enum store_event ev, const char *hint);

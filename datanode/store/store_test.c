@@ -273,6 +273,76 @@ static void streaming_recovery_stops_the_old_writer_and_cuts_to_acked(void **sta
 	assert_readable(f, 5, 1005, 1000);
 }
 
+struct rivals { /* of one replica */
+	struct fix *f;
+	int delete_rc, replace_rc;
+	bool stopped; /* the writer of the new replica was asked to stop */
+};
+
+static void *invalidate_thread(void *arg)
+{
+	struct rivals *r = arg;
+
+	r->delete_rc = replica_invalidate(r->f->bp, &(struct block){5, 1001, 0}, true);
+	return NULL;
+}
+
+static void *replace_thread(void *arg)
+{
+	struct rivals *r = arg;
+	struct write_request q = create_request(5, 1002);
+	struct stopper late = {false, NULL};
+	struct err err = ERR_INIT;
+
+	q.from_client = false;
+	q.stop = stop_writer;
+	q.stop_arg = &late.asked;
+	r->replace_rc = replica_write_open(r->f->bp, &q, &late.w, &err);
+	if (r->replace_rc < 0)
+		return NULL;
+	for (int i = 0; i < 20; i++)
+		nap();
+	r->stopped = atomic_load(&late.asked);
+	r->replace_rc = replica_finalize(late.w, 0, false, NULL, &err);
+	return NULL;
+}
+
+/* A NameNode that orders a copy of a newer stamp has the older replica deleted at the same time. */
+static void an_order_to_delete_stops_no_writer_of_a_newer_stamp(void **state)
+{
+	struct fix *f = *state;
+
+	for (int round = 0; round < 30; round++) {
+		struct rivals r = {.f = f};
+		struct stopper st = {false, NULL};
+		struct write_request q = create_request(5, 1001);
+		pthread_t t[2];
+		uint32_t waiting = 0;
+
+		q.stop = stop_writer;
+		q.stop_arg = &st.asked;
+		assert_int_equal(replica_write_open(f->bp, &q, &st.w, &f->err), 0);
+		assert_int_equal(pthread_create(&t[0], NULL, replace_thread, &r), 0);
+		assert_int_equal(pthread_create(&t[1], NULL, invalidate_thread, &r), 0);
+		while (waiting < 2) {
+			nap();
+			pthread_mutex_lock(&f->bp->lock);
+			waiting = f->bp->waiters;
+			pthread_mutex_unlock(&f->bp->lock);
+		}
+		replica_write_close(st.w, false);
+		pthread_join(t[0], NULL);
+		pthread_join(t[1], NULL);
+		assert_false(r.stopped);
+		assert_int_equal(r.replace_rc, 0);
+		assert_true(r.delete_rc == 0 || r.delete_rc == -ESTALE || r.delete_rc == -ENOENT);
+		assert_readable(f, 5, 1002, 0);
+		assert_int_equal(replica_invalidate(f->bp, &(struct block){5, 1002, 0}, true), 0);
+		while (replica_get(f->bp, 5, &(struct replica_info){{0}, 0, 0, ""}) == 0)
+			nap();
+	}
+}
+
 static void close_recovery_finalizes_at_the_new_stamp(void **state)
 {
 	struct fix *f = *state;
@@ -536,6 +606,7 @@ int main(void)
 		T(a_reader_keeps_its_files_when_the_block_is_deleted),
 		T(an_append_moves_the_block_to_rbw_at_the_new_stamp),
 		T(streaming_recovery_stops_the_old_writer_and_cuts_to_acked),
+		T(an_order_to_delete_stops_no_writer_of_a_newer_stamp),
 		T(close_recovery_finalizes_at_the_new_stamp),
 		T(a_temporary_replica_is_invisible_and_goes_when_dropped),
 		T(a_corrupt_replica_is_reported_and_a_good_one_is_not),

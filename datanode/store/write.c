@@ -138,7 +138,9 @@ static int clear_way(struct block_pool *bp, const struct write_request *q, struc
 			       "blk_%" PRId64 " exists with stamp %" PRIu64
 			       ", state %d; asked for %" PRIu64,
 			       old->id, old->gs, old->state, q->block.gs);
-	rc = replica_claim_locked(bp, q->block.id, true, &old);
+	rc = replica_claim_locked(bp, q->block.id, old->gs, true, &old);
+	if (rc == -ESTALE)
+		return err_set(err, -EEXIST, "blk_%" PRId64 " changed meanwhile", q->block.id);
 	if (rc)
 		return err_set(err, rc, "blk_%" PRId64 ": its writer did not stop within %d s",
 			       q->block.id, STORE_WAIT_MS / 1000);
@@ -318,7 +320,7 @@ static int open_existing(struct block_pool *bp, const struct write_request *q,
 	int rc;
 
 	pthread_mutex_lock(&bp->lock);
-	rc = replica_claim_locked(bp, q->block.id, q->stage != STAGE_APPEND, &r);
+	rc = replica_claim_locked(bp, q->block.id, 0, q->stage != STAGE_APPEND, &r);
 	if (!rc && r) {
 		rc = check_existing(r, q, err);
 		if (!rc)

@@ -160,6 +160,8 @@ void bw_do_chain(struct bwrite *w)
 
 	w->state = BW_CHAIN_WAIT;
 	if (w->rc) {
+		log_info("op=write block=%" PRId64 "_%" PRIu64 " peer=%s: not begun: %s", w->params.req.block.id,
+			 w->params.req.block.gs, w->src ? w->src->peer : "-", w->err.rc ? w->err.text : err_name(w->rc));
 		w->answered = true;
 		if (w->src)
 			w->src->ops->opened(w->src, dt_errno_status(w->rc), "", true);
