@@ -2,11 +2,24 @@
 /* fail - names and errors on their way between kernel and HDFS */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/log.h"
 #include "fuse/mount.h"
+
+int tell(const char *fmt, ...)
+{
+	va_list ap;
+
+	fputs("dfs-fuse: ", stderr);
+	va_start(ap, fmt);
+	(void)vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	return 1;
+}
 
 void id_path(char buf[ID_PATH_MAX], uint64_t id)
 {

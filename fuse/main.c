@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,18 +78,6 @@ const struct fuse_lowlevel_ops MOUNT_OPS = {
 	.lseek = op_lseek,
 };
 
-__attribute__((format(printf, 1, 2))) static int fail(const char *fmt, ...)
-{
-	va_list ap;
-
-	fputs("dfs-fuse: ", stderr);
-	va_start(ap, fmt);
-	(void)vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
-	return 1;
-}
-
 /* ---- before the mount ---- */
 
 static int is_empty(const char *dir)
@@ -114,18 +101,18 @@ static int check_mountpoint(const struct options *o)
 	int rc;
 
 	if (stat(o->mountpoint, &st) < 0)
-		return fail("mount point %s: %s", o->mountpoint, strerror(errno));
+		return tell("mount point %s: %s", o->mountpoint, strerror(errno));
 	if (!S_ISDIR(st.st_mode))
-		return fail("mount point %s is not a directory", o->mountpoint);
+		return tell("mount point %s is not a directory", o->mountpoint);
 	rc = is_empty(o->mountpoint);
 	if (rc < 0)
-		return fail("mount point %s: %s", o->mountpoint, strerror(-rc));
+		return tell("mount point %s: %s", o->mountpoint, strerror(-rc));
 	if (rc == 0 && !o->nonempty)
-		return fail("mount point %s is not empty (something is mounted there already, or these files would be "
+		return tell("mount point %s is not empty (something is mounted there already, or these files would be "
 			    "hidden); -o nonempty mounts over it", o->mountpoint);
 	rc = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 	if (rc < 0)
-		return fail("/dev/fuse: %s; is the fuse module loaded (modprobe fuse), and may this user or container "
+		return tell("/dev/fuse: %s; is the fuse module loaded (modprobe fuse), and may this user or container "
 			    "use it?", strerror(errno));
 	(void)close(rc);
 	return 0;
@@ -156,18 +143,18 @@ static int connect_cluster(struct mount *m)
 	err.text[0] = '\0';
 	rc = users_init(&m->users, &m->opt, &err);
 	if (rc < 0)
-		return fail("%s", err.text[0] ? err.text : strerror(-rc));
+		return tell("%s", err.text[0] ? err.text : strerror(-rc));
 	rc = dfs_stat(m->users.user[0]->fs, m->opt.dir, &st, &err);
 	if (rc < 0)
-		return fail("%s", err.text);
+		return tell("%s", err.text);
 	if (st.type != DFS_DIR)
-		return fail("%s is not a directory", m->opt.dir);
+		return tell("%s is not a directory", m->opt.dir);
 	dfs_get_defaults(m->users.user[0]->fs, &m->defaults);
 	m->root_id = st.file_id;
 	m->open_above = is_open_above(m);
 	root = inode_enter(&m->inodes, &st, FUSE_ROOT_ID, 0, NULL, 1);
 	if (!root)
-		return fail("out of memory");
+		return tell("out of memory");
 	root->mode = st.mode;
 	inode_put(&m->inodes, root);
 	return 0;
@@ -191,7 +178,7 @@ static int open_state(struct mount *m)
 	err.text[0] = '\0';
 	rc = state_open(&m->state, m->opt.state ? m->opt.state : "/var/tmp", m->token, dfs_uri(m->users.user[0]->fs), &err);
 	if (rc < 0)
-		return fail("%s", err.text[0] ? err.text : strerror(-rc));
+		return tell("%s", err.text[0] ? err.text : strerror(-rc));
 	recover_all(m);
 	return 0;
 }
@@ -231,14 +218,14 @@ static int serve(struct mount *m, struct fuse_args *args)
 	if (!m->se)
 		return 2; /* it has said why: an unknown option */
 	if (fuse_set_signal_handlers(m->se) != 0)
-		return fail("signal handlers cannot be set");
+		return tell("signal handlers cannot be set");
 	if (fuse_session_mount(m->se, m->opt.mountpoint) != 0) {
 		fuse_remove_signal_handlers(m->se);
 		return 1; /* it has said why */
 	}
 	rc = forgetter_start(&m->forgetter, m->se);
 	if (rc < 0)
-		(void)fail("a thread cannot be started: %s", strerror(-rc));
+		(void)tell("a thread cannot be started: %s", strerror(-rc));
 	else
 		rc = run_session(m); /* 0: umount; above: the signal that ended it, which is as good */
 	forgetter_stop(&m->forgetter);
@@ -258,7 +245,7 @@ static int work(struct mount *m, struct fuse_args *args)
 	m->budget.limit = (uint64_t)m->opt.overlay_mib << 20;
 	m->state.dir = m->state.top_fd = -1;
 	pthread_mutex_init(&m->state.lock, NULL);
-	rc = inodes_init(&m->inodes) < 0 ? fail("out of memory") : connect_cluster(m);
+	rc = inodes_init(&m->inodes) < 0 ? tell("out of memory") : connect_cluster(m);
 	if (rc == 0 && !m->opt.read_only)
 		rc = open_state(m);
 	rc = rc ?: serve(m, args);
@@ -278,7 +265,7 @@ static int detach(struct mount *m)
 
 	m->log_fd = m->opt.log ? open(m->opt.log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640) : null;
 	if (m->log_fd < 0)
-		return fail("%s: %s", m->opt.log ? m->opt.log : "/dev/null", strerror(errno));
+		return tell("%s: %s", m->opt.log ? m->opt.log : "/dev/null", strerror(errno));
 	(void)setsid();
 	(void)!chdir("/");
 	(void)dup2(null, STDIN_FILENO);
@@ -296,7 +283,7 @@ static int await(pid_t child, int fd, const char *mountpoint)
 	if (read(fd, &c, 1) == 1) {
 		if (stat(mountpoint, &st) == 0)
 			return 0;
-		fail("%s is mounted and does not answer: %s", mountpoint, strerror(errno));
+		tell("%s is mounted and does not answer: %s", mountpoint, strerror(errno));
 	}
 	if (waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) > 0)
 		return WEXITSTATUS(status);
@@ -309,10 +296,10 @@ static int background(struct mount *m, struct fuse_args *args)
 	pid_t child;
 
 	if (pipe2(fds, O_CLOEXEC) < 0)
-		return fail("pipe: %s", strerror(errno));
+		return tell("pipe: %s", strerror(errno));
 	child = fork();
 	if (child < 0)
-		return fail("fork: %s", strerror(errno));
+		return tell("fork: %s", strerror(errno));
 	if (child > 0) {
 		(void)close(fds[1]);
 		return await(child, fds[0], m->opt.mountpoint);

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,18 +24,6 @@ struct recovery {
 	struct dead *dead;
 	uint64_t token; /* of the dead mount */
 };
-
-/* One line for who has started us; in the background it is the last chance to tell. */
-__attribute__((format(printf, 1, 2))) static void tell(const char *fmt, ...)
-{
-	va_list ap;
-
-	fputs("dfs-fuse: ", stderr);
-	va_start(ap, fmt);
-	(void)vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
-}
 
 /* What may be better at the next start. */
 static bool is_passing(int rc)

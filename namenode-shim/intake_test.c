@@ -126,15 +126,21 @@ static void who_is_alone_does_not_wait(void **state)
 	}
 }
 
-static void a_crowd_is_waited_for(void **state)
+/* One change is in hand, and the writer waits for two more. */
+static void it_waits_for_a_crowd(struct world *w)
 {
-	struct world *w = *state;
-
 	crowd_of(w, 3);
 	commits_are_slow(w);
 	put(w, &change);
 	start_taking(w);
 	until_it_waits(w);
+}
+
+static void a_crowd_is_waited_for(void **state)
+{
+	struct world *w = *state;
+
+	it_waits_for_a_crowd(w);
 	put(w, &change);
 	assert_true(is_waiting(w));
 	put(w, &change);
@@ -209,11 +215,7 @@ static void a_record_that_landed_comes_first(void **state)
 {
 	struct world *w = *state;
 
-	crowd_of(w, 3);
-	commits_are_slow(w);
-	put(w, &change);
-	start_taking(w);
-	until_it_waits(w);
+	it_waits_for_a_crowd(w);
 	intake_landed(&w->in);
 	pthread_join(w->thread, NULL);
 	assert_true(w->go);
@@ -225,11 +227,7 @@ static void the_end_waits_for_nobody(void **state)
 {
 	struct world *w = *state;
 
-	crowd_of(w, 3);
-	commits_are_slow(w);
-	put(w, &change);
-	start_taking(w);
-	until_it_waits(w);
+	it_waits_for_a_crowd(w);
 	intake_stop(&w->in);
 	pthread_join(w->thread, NULL);
 	assert_true(w->go);

@@ -78,7 +78,7 @@ static int same_bytes(struct convert *v, uint64_t len)
 /* The rest of the file, from @at on. Takes @to. */
 static int copy_rest(struct convert *v, struct dfs_file *to, uint64_t at)
 {
-	struct dfs_file *from;
+	struct dfs_file *from = NULL;
 	struct dfs_err closing = {0};
 	int rc = dfs_open(v->c->fs, v->path, &from, &v->err), closed;
 
@@ -96,6 +96,7 @@ static int copy_rest(struct convert *v, struct dfs_file *to, uint64_t at)
 	}
 	if (rc == 0 && at < v->st.length)
 		rc = say(v, -EINTR, "interrupted; the next attempt goes on from here");
+	dfs_close(from, NULL);
 	closed = dfs_close(to, &closing); /* also after an interruption: what is there can be continued */
 	if (rc == 0 && closed < 0)
 		rc = (v->err = closing, closed);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file - the calls of dfsclient.h about open files: a reader or a writer behind one handle */
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +7,7 @@
 #include "client/src/ask.h"
 #include "client/src/fs.h"
 #include "client/src/reader.h"
+#include "client/src/path.h"
 #include "client/src/requests.h"
 #include "client/src/striped_writer.h"
 #include "client/src/writer.h"
@@ -141,10 +140,9 @@ static void take_back(struct dfs *fs, uint64_t id)
 {
 	Hd__DeleteRequestProto req = HD__DELETE_REQUEST_PROTO__INIT;
 	struct err ignored = ERR_INIT;
-	char by_id[48];
+	char by_id[PATH_BY_ID_MAX];
 
-	snprintf(by_id, sizeof(by_id), "/.reserved/.inodes/%" PRIu64, id);
-	req.src = by_id;
+	req.src = path_by_id(by_id, id);
 	(void)nn_call(fs, "delete", &req.base, &hd__delete_response_proto__descriptor, NULL, &ignored);
 }
 

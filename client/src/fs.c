@@ -62,6 +62,8 @@ void nn_add_cure(const struct dfs *fs, struct err *err)
 		err_cure(err, "the data nodes cut it now: again in some seconds, or truncate with -w");
 		return;
 	}
+	if (strstr(err->text, "does not match any enabled erasure coding policies"))
+		err_cure(err, "dfs ec list shows all of them, and the superuser enables one: dfs ec enable POLICY");
 	for (size_t i = 0; i < sizeof(cures) / sizeof(cures[0]); i++)
 		if (strcmp(err->remote, cures[i].cls) == 0)
 			err_cure(err, "%s", cures[i].cure);

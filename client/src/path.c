@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/path.h"
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,6 +37,12 @@ static bool is_address(const char *path)
 	const size_t n = strcspn(path, ":/");
 
 	return n > 0 && path[n] == ':' && path[n + 1] == '/';
+}
+
+char *path_by_id(char buf[PATH_BY_ID_MAX], uint64_t id)
+{
+	snprintf(buf, PATH_BY_ID_MAX, "/.reserved/.inodes/%" PRIu64, id);
+	return buf;
 }
 
 int path_resolve(const char *user, const char *path, char *buf, struct err *err)

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/written.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "client/src/path.h"
 #include "common/base/clock.h"
 #include "common/wire/ec_msg.h"
 #include "common/wire/pb.h"
@@ -231,13 +230,12 @@ int written_release(struct written *f, struct err *err)
 	const uint64_t deadline = clock_mono_ns() + COMPLETE_PATIENCE_NS;
 	uint64_t pause = POLL_FIRST_NS;
 	bool done = false;
-	char by_id[48];
+	char by_id[PATH_BY_ID_MAX];
 	int rc = check_lease(f, err);
 
 	if (rc < 0)
 		return rc;
-	snprintf(by_id, sizeof(by_id), "/.reserved/.inodes/%" PRIu64, f->file_id);
-	req.src = by_id;
+	req.src = path_by_id(by_id, f->file_id);
 	req.clientname = f->fs->client_name;
 	do {
 		Hd__RecoverLeaseResponseProto *m;

@@ -2,31 +2,17 @@
 /* Must hold, whatever the transport and the next hop do (any cut of the bytes, late completions, a
  * connection that breaks at any operation, a hop that is slow, dies, lies or blames): what was
  * acknowledged is in the files; the connection, its ops and every slot come back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/transport/fake.h"
 #include "datanode/xfer/dtp_internal.h"
 #include "datanode/xfer/sink.h"
+#include "datanode/xfer/xfer_fix.h"
 
-#define POOL_ID "BP-1"
 #define DATA_LEN 300000u
 #define PACKET 65024u /* 127 chunks */
 #define BPC 512u
 
-static struct reactor *r;
-static struct pool *pool;
-static struct block_pool *bp;
-static struct dn dn;
-static struct xfer_core core;
 static char dir[] = "/tmp/dtp_test.XXXXXX";
 static uint8_t data[DATA_LEN];
 static int64_t next_id = 1;
@@ -313,21 +299,6 @@ static bool message(uint32_t *pos, const uint8_t **p, size_t *len)
 
 /* ---- a run ---- */
 
-static void give_up(struct rtimer *t)
-{
-	(void)t;
-	reactor_stop(r);
-}
-
-static void run_until(uint64_t ms)
-{
-	struct rtimer t = {.fire = give_up};
-
-	reactor_timer_set(r, &t, clock_mono_ns() + ms * NS_PER_MS);
-	assert_int_equal(reactor_run(r), 0);
-	reactor_timer_clear(r, &t);
-}
-
 static void peer_run(const struct fake_opts *o, uint32_t want)
 {
 	struct xconn *ends[2];
@@ -350,7 +321,7 @@ static void everything_comes_back(void)
 	peer.closed = true;
 	xconn_close(peer.c);
 	for (int i = 0; i < 400 && (core.conn_count || core.op_count || peer.sending || peer.receiving); i++)
-		run_until(5);
+		fix_run(5);
 	assert_int_equal(core.conn_count, 0);
 	assert_int_equal(core.op_count, 0);
 	assert_int_equal(atomic_load(&dn.xceivers), 0);
@@ -414,7 +385,7 @@ static void run_until_ended(uint32_t acks)
 
 	for (int i = 0; i < 200 && !peer.ended && count_acks(&promised) < acks && !peer.told;
 	     i++) {
-		run_until(20);
+		fix_run(20);
 		peer.want = peer.in_len + 1;
 		if (!peer.receiving && !peer.ended)
 			peer_recv();
@@ -527,7 +498,7 @@ static void a_read_may_break_at_every_operation(void **state)
 		put(ok, dt_read_status_encode(DT_CHECKSUM_OK, ok));
 		peer_run(&o, DATA_LEN + 2000);
 		for (int i = 0; i < 100 && !peer.ended && peer.in_len < peer.want; i++)
-			run_until(20);
+			fix_run(20);
 		if (!o.drop_after_ops)
 			assert_true(peer.in_len >= DATA_LEN + 2000);
 		everything_comes_back();
@@ -556,34 +527,19 @@ static void garbage_ends_the_connection(void **state)
 			peer.out[random_below((uint32_t)peer.out_len)] = (uint8_t)random_below(256);
 		peer_run(&o, 1u << 19);
 		for (int i = 0; i < 3 && !peer.ended; i++)
-			run_until(2);
+			fix_run(2);
 		everything_comes_back();
 	}
 }
 
 static int setup(void **state)
 {
-	static const struct store_volume_opts vol = {.path = dir, .type = STORAGE_DISK};
-	static const struct store_opts so = {.volumes = &vol, .volume_count = 1};
-	static const struct store_namespace ns = {
-		.pool_id = POOL_ID, .cluster_id = "CID-1", .namespace_id = 1, .ctime = 1};
-	const struct reactor_opts ro = {.name = "test"};
 	const struct pool_opts po = {.count = {64, 32, 8, 8}};
-	struct err err = ERR_INIT;
 
 	(void)state;
-	log_init("dtp_test", LOG_ERROR);
-	assert_non_null(mkdtemp(dir));
-	assert_int_equal(store_open(&so, &dn.store, &err), 0);
-	assert_int_equal(store_attach(dn.store, &ns, &bp, &err), 0);
-	assert_int_equal(reactor_new(&ro, &r, &err), 0);
-	assert_int_equal(pool_new(&po, &pool, &err), 0);
-	(void)reactor_register_pool(r, pool, &err);
-	core = (struct xfer_core){.dn = &dn, .reactor = r, .pool = pool, .read_direct = true,
-				   .waits = {60 * NS_PER_S, 60 * NS_PER_S, 4 * NS_PER_S}};
-	list_init(&core.ops);
-	list_init(&core.writes);
-	list_init(&core.conns);
+	fix_setup("dtp_test", &po);
+	fix_store(dir);
+	core.read_direct = true;
 	for (uint32_t i = 0; i < DATA_LEN; i++)
 		data[i] = (uint8_t)((i * 7 + 3) % 251);
 	return 0;
@@ -591,14 +547,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	char cmd[64];
-
 	(void)state;
-	reactor_free(r);
-	pool_free(pool);
-	store_close(dn.store);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
-	return system(cmd);
+	return fix_teardown(dir);
 }
 
 int main(void)

@@ -2,36 +2,21 @@
 /* Must hold, whatever sources and targets do (any cut of the bytes, failures at any place, silence, wrong bytes with
  * good CRCs, gaps, CRCs of another kind): a target that is told of the end has every byte of its unit, exactly;
  * what fails fails with a sentence; every slot comes back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/erasure/coder.h"
 #include "common/wire/dt.h"
-#include "datanode/xfer/engine.h"
 #include "datanode/xfer/moves.h"
 #include "datanode/xfer/rebuild.h"
 #include "datanode/xfer/sink.h"
 #include "datanode/xfer/source.h"
 #include "datanode/xfer/token.h"
+#include "datanode/xfer/xfer_fix.h"
 
-#define POOL_ID "BP-1"
 #define UNIT_MAX (3u << 17) /* bytes of a unit */
 #define BPC 512u
 
-static struct reactor *r;
-static struct pool *pool;
-static struct block_pool *bp;
-static struct dn dn;
 static struct moves moves;
-static struct xfer_core core;
 static char dir[] = "/tmp/rebuild_test.XXXXXX";
 static uint64_t rnd = 1;
 
@@ -326,21 +311,6 @@ static void take(struct rebuild_taker *t, const uint8_t *data, uint32_t len, enu
 	res.taken_len += len;
 }
 
-static void give_up(struct rtimer *t)
-{
-	(void)t;
-	reactor_stop(r);
-}
-
-static void run_until(uint64_t ms)
-{
-	struct rtimer t = {.fire = give_up};
-
-	reactor_timer_set(r, &t, clock_mono_ns() + ms * NS_PER_MS);
-	assert_int_equal(reactor_run(r), 0);
-	reactor_timer_clear(r, &t);
-}
-
 /* A new group of random bytes, and its parity. */
 static void make_group(enum ec_codec codec, unsigned int k, unsigned int m, uint64_t len)
 {
@@ -399,7 +369,7 @@ static int rebuild(uint32_t want, uint32_t sources, bool own, struct rebuild_tak
 	if (rc < 0)
 		return rc;
 	for (int i = 0; i < 4000 && (!res.over || core.op_count); i++)
-		run_until(20);
+		fix_run(20);
 	assert_true(res.over);
 	assert_int_equal(core.op_count, 0);
 	for (int i = 0; i < 2; i++) {
@@ -603,32 +573,18 @@ static void a_taker_gets_the_unit_in_order(void **state)
 
 static int setup(void **state)
 {
-	static const struct store_volume_opts vol = {.path = dir, .type = STORAGE_DISK};
-	static const struct store_opts so = {.volumes = &vol, .volume_count = 1};
-	static const struct store_namespace ns = {
-		.pool_id = POOL_ID, .cluster_id = "CID-1", .namespace_id = 1, .ctime = 1};
-	const struct reactor_opts ro = {.name = "test"};
 	const struct pool_opts po = {.count = {64, 64, 8, 8}};
-	struct err err = ERR_INIT;
 
 	(void)state;
-	log_init("rebuild_test", LOG_ERROR);
-	assert_non_null(mkdtemp(dir));
-	assert_int_equal(store_open(&so, &dn.store, &err), 0);
-	assert_int_equal(store_attach(dn.store, &ns, &bp, &err), 0);
-	assert_int_equal(reactor_new(&ro, &r, &err), 0);
-	assert_int_equal(pool_new(&po, &pool, &err), 0);
-	(void)reactor_register_pool(r, pool, &err);
+	fix_setup("rebuild_test", &po);
+	fix_store(dir);
 	dn.reactor_count = 1;
 	dn.live.ec_threads = 8;
 	dn.live.ec_read_timeout_ms = 60000;
 	dn.live.ec_verify_bytes = 65536;
-	core = (struct xfer_core){.dn = &dn, .reactor = r, .pool = pool, .moves = &moves, .rebuild_slots_max = 64,
-				   .waits = {60 * NS_PER_S, 60 * NS_PER_S, 4 * NS_PER_S}};
+	core.moves = &moves;
+	core.rebuild_slots_max = 64;
 	assert_int_equal(token_keys_new(&core.tokens), 0);
-	list_init(&core.ops);
-	list_init(&core.writes);
-	list_init(&core.conns);
 	list_init(&core.rebuilds_waiting);
 	res.taken = malloc(UNIT_MAX);
 	for (unsigned int u = 0; u < EC_UNITS_MAX; u++) {
@@ -640,20 +596,14 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	char cmd[64];
-
 	(void)state;
-	reactor_free(r);
-	pool_free(pool);
 	token_keys_free(core.tokens);
-	store_close(dn.store);
 	for (unsigned int u = 0; u < EC_UNITS_MAX; u++) {
 		free(units[u]);
 		free(hops[u].bytes);
 	}
 	free(res.taken);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
-	return system(cmd);
+	return fix_teardown(dir);
 }
 
 int main(void)

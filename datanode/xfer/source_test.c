@@ -2,28 +2,17 @@
 /* A source by RDMA must hold, whatever the node does (late answers, errors, nonsense, wrong bytes, silence, a connection
  * that is refused or breaks while the node still writes): the asker gets the bytes in order and right, by TCP
  * where RDMA cannot go on, or hears why not; and nothing may write to its slots once the source is over. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "common/base/crc.h"
-#include "common/base/log.h"
 #include "datanode/xfer/caps_internal.h"
 #include "datanode/xfer/dtp_internal.h"
 #include "datanode/xfer/source.h"
+#include "datanode/xfer/xfer_fix.h"
 
 #define DATA_LEN 900000u
 #define REQUESTS_MAX 8
 #define ROUNDS 60
 
-static struct reactor *r;
-static struct pool *pool;
-static struct dn dn;
-static struct xfer_core core;
 static uint8_t data[DATA_LEN];
 static uint64_t rnd = 1;
 static uint32_t bpc;
@@ -366,21 +355,6 @@ static void asker_fire(struct rtimer *t)
 
 /* ---- a run ---- */
 
-static void give_up(struct rtimer *t)
-{
-	(void)t;
-	reactor_stop(r);
-}
-
-static void run_until(uint64_t ms)
-{
-	struct rtimer t = {.fire = give_up};
-
-	reactor_timer_set(r, &t, clock_mono_ns() + ms * NS_PER_MS);
-	assert_int_equal(reactor_run(r), 0);
-	reactor_timer_clear(r, &t);
-}
-
 static int run(enum fault fault, uint64_t close_at)
 {
 	struct dn_target at = {.ip = "10.0.0.1", .xfer_port = 9866};
@@ -399,7 +373,7 @@ static int run(enum fault fault, uint64_t close_at)
 	assert_int_equal(source_open(&core, &p, &asker.sink, &asker.src), 0);
 	reactor_timer_set(r, &asker.timer, reactor_now_ns(r) + 1000);
 	for (int i = 0; i < 2000 && (!asker.ended || core.op_count); i++)
-		run_until(20);
+		fix_run(20);
 	assert_true(asker.ended && asker.opened + asker.closed);
 	assert_int_equal(core.op_count, 0);
 	reactor_timer_clear(r, &node.timer);
@@ -494,17 +468,11 @@ static void an_asker_may_stop_at_any_time(void **state)
 
 static int setup(void **state)
 {
-	const struct reactor_opts ro = {.name = "test"};
 	const struct pool_opts po = {.count = {16, 0, 16, 0}};
-	struct err err = ERR_INIT;
 
 	(void)state;
-	log_init("source_test", LOG_ERROR);
-	assert_int_equal(reactor_new(&ro, &r, &err), 0);
-	assert_int_equal(pool_new(&po, &pool, &err), 0);
-	core = (struct xfer_core){.dn = &dn, .reactor = r, .pool = pool, .caps = (struct caps *)&node,
-				   .waits = {60 * NS_PER_S, 60 * NS_PER_S, 4 * NS_PER_S}};
-	list_init(&core.ops);
+	fix_setup("source_test", &po);
+	core.caps = (struct caps *)&node;
 	for (uint32_t i = 0; i < DATA_LEN; i++)
 		data[i] = (uint8_t)((i * 7 + i / 1000) % 251);
 	return 0;
@@ -513,9 +481,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	reactor_free(r);
-	pool_free(pool);
-	return 0;
+	return fix_teardown(NULL);
 }
 
 int main(void)
