@@ -133,6 +133,7 @@ int cmd_setrep(struct cli *c);
 int cmd_chmod(struct cli *c);
 int cmd_chown(struct cli *c);
 int cmd_chgrp(struct cli *c);
+int cmd_acl(struct cli *c);
 int cmd_quota(struct cli *c);
 int cmd_admin(struct cli *c);
 int cmd_ec(struct cli *c);

@@ -43,6 +43,14 @@ static const struct cli_command COMMANDS[] = {
 	{"chmod", cmd_chmod, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "MODE PATH...", "Change permissions: 0640, 1777, u+rwx,go-w, a=rX."},
 	{"chown", cmd_chown, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "OWNER[:GROUP] PATH...", "Change the owner, the group (:GROUP), or both."},
 	{"chgrp", cmd_chgrp, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "GROUP PATH...", "Change the group."},
+	{"acl", cmd_acl, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "OPERATION [ENTRY,...] PATH...",
+	 "Access control lists; -r for all below. An ENTRY is [default:]user|group|mask|other:[NAME]:rwx. Operations:\n"
+	 "get PATH...             the whole list, with what the mask leaves of an entry\n"
+	 "set ENTRIES PATH...     these instead of what is there; access and default entries apart\n"
+	 "modify ENTRIES PATH...  add these, or change them\n"
+	 "remove ENTRIES PATH...  take these away (user:NAME)\n"
+	 "clear PATH...           all but owner, group and others\n"
+	 "clear-default PATH...   the default entries"},
 	{"quota", cmd_quota, "hJ", OPERANDS_REMOTE, 0, -1, "[PATH]...",
 	 "Names and bytes (all replicas) below each directory, and the limits set for it."},
 	{"ec", cmd_ec, "rqJ", OPERANDS_FIRST_OTHER, 1, -1, "OPERATION [OPERAND]...",

@@ -173,6 +173,8 @@ enum dfs_sync_flags {
 };
 
 #define DFS_MODE_SET 0x80000000u /* with a mode: take it as it is, also when it is 0 */
+/* With a mode: this umask, and not fs.permissions.umask-mode. A directory's default entries count instead of a umask. */
+#define DFS_UMASK(bits) (0x40000000u | ((bits) & 0777u) << 12)
 
 struct dfs_create_opts {
 	size_t size;          /* sizeof(struct dfs_create_opts) */
@@ -332,6 +334,45 @@ DFS_API ssize_t dfs_list_xattrs(struct dfs *fs, const char *path, char *buf, siz
 				struct dfs_err *err);
 /** -ENODATA: there is none. */
 DFS_API int dfs_remove_xattr(struct dfs *fs, const char *path, const char *name, struct dfs_err *err);
+
+/* Access control lists. Every file has one: without further entries it is the permission bits (owner, group, others). A
+ * longer one has a mask too, which is what the group bits of dfs_stat.mode are then, and dfs_stat.has_acl is true. Default
+ * entries of a directory are what new files in it begin with. Beside [NN] and -ENOENT all calls fail with -EOPNOTSUPP where
+ * the NameNode has them switched off, and those that change with -EACCES unless owner or superuser, -EINVAL for a list
+ * that cannot be (an entry twice, more than 32, default entries of a file; the text tells). */
+enum dfs_acl_scope { DFS_ACL_ACCESS = 0, DFS_ACL_DEFAULT = 1 };                            /* numbers of the wire */
+enum dfs_acl_type { DFS_ACL_USER = 0, DFS_ACL_GROUP = 1, DFS_ACL_MASK = 2, DFS_ACL_OTHER = 3 }; /* numbers of the wire */
+
+struct dfs_acl_entry {
+	enum dfs_acl_scope scope;
+	enum dfs_acl_type type;
+	uint32_t perm;    /* enum dfs_access_bits; not looked at where entries are removed */
+	const char *name; /* user or group; "" or NULL: the file's own, or the type has none */
+};
+
+struct dfs_acl {
+	const char *owner, *group;
+	uint32_t mode; /* as dfs_stat.mode */
+	size_t count;
+	const struct dfs_acl_entry *entry; /* count of them, the whole list: dfs_set_acl() of it changes nothing */
+};
+
+/** Free with dfs_acl_free(). */
+DFS_API int dfs_get_acl(struct dfs *fs, const char *path, struct dfs_acl **ret, struct dfs_err *err);
+DFS_API void dfs_acl_free(struct dfs_acl *acl);
+/** Replace the list: the access entries (owner, group and others must be among them) when there are any in @entry, the default
+ *  entries when there are any. A mask that is not told is made of what it masks. @count 0: as dfs_remove_acl(). */
+DFS_API int dfs_set_acl(struct dfs *fs, const char *path, const struct dfs_acl_entry *entry, size_t count,
+			struct dfs_err *err);
+/** Add entries, and change those that are there. */
+DFS_API int dfs_modify_acl(struct dfs *fs, const char *path, const struct dfs_acl_entry *entry, size_t count,
+			   struct dfs_err *err);
+/** Those of the same scope, type and name; what is not there is no failure. */
+DFS_API int dfs_remove_acl_entries(struct dfs *fs, const char *path, const struct dfs_acl_entry *entry, size_t count,
+				   struct dfs_err *err);
+DFS_API int dfs_remove_default_acl(struct dfs *fs, const char *path, struct dfs_err *err);
+/** All but owner, group and others. */
+DFS_API int dfs_remove_acl(struct dfs *fs, const char *path, struct dfs_err *err);
 
 /** Fails with [NN]; -ENOENT; -EISDIR; -EINVAL outside the limits of the NameNode. */
 DFS_API int dfs_set_replication(struct dfs *fs, const char *path, uint32_t replication,

@@ -113,7 +113,7 @@ void create_request(const struct dfs *fs, const char *path, const struct dfs_cre
 	hd__fs_permission_proto__init(&ret->unmasked);
 	ret->crypto = HD__CRYPTO_PROTOCOL_VERSION_PROTO__ENCRYPTION_ZONES;
 	ret->unmasked.perm = o->mode & 01777;
-	ret->masked.perm = ret->unmasked.perm & ~fs->set.umask;
+	ret->masked.perm = mode_masked(fs, o->mode);
 	m->src = (char *)path;
 	m->masked = &ret->masked;
 	m->unmasked = &ret->unmasked;

@@ -162,13 +162,21 @@ DFS_API void dfs_list_close(struct dfs_list *l)
 
 /* ---- changes ---- */
 
+uint32_t mode_masked(const struct dfs *fs, uint32_t mode)
+{
+	const uint32_t umask = mode & DFS_UMASK(0) ? mode >> 12 & 0777 : fs->set.umask;
+
+	return mode & 01777 & ~umask;
+}
+
 void mkdirs_request(const struct dfs *fs, const char *path, uint32_t mode, bool parents, struct mkdirs_request *ret)
 {
 	hd__mkdirs_request_proto__init(&ret->m);
 	hd__fs_permission_proto__init(&ret->masked);
 	hd__fs_permission_proto__init(&ret->unmasked);
-	ret->unmasked.perm = mode ? mode & 01777 : 0777; /* DFS_MODE_SET is above the bits */
-	ret->masked.perm = ret->unmasked.perm & ~fs->set.umask;
+	mode = mode ?: 0777; /* DFS_MODE_SET is above the bits */
+	ret->unmasked.perm = mode & 01777;
+	ret->masked.perm = mode_masked(fs, mode);
 	ret->m.src = (char *)path;
 	ret->m.masked = &ret->masked;
 	ret->m.unmasked = &ret->unmasked;

@@ -13,6 +13,9 @@
 
 void stat_from_msg(const Hd__HdfsFileStatusProto *f, struct dfs_stat *st);
 
+/** The bits of @mode of the caller that its umask, or that of @fs, leaves. */
+uint32_t mode_masked(const struct dfs *fs, uint32_t mode);
+
 struct mkdirs_request {
 	Hd__MkdirsRequestProto m;
 	Hd__FsPermissionProto masked, unmasked;

@@ -75,6 +75,65 @@ static void attributes(void)
 	free(big);
 }
 
+/* One letter of scope and type each, name, rights: "a u:x 7;a g: 5;..." */
+static const char *acl_text(const char *name)
+{
+	static char text[512];
+	struct dfs_err err = {0};
+	struct dfs_acl *l = NULL;
+	size_t n = 0;
+
+	text[0] = '\0';
+	expect(dfs_get_acl(fs, at(name), &l, &err), 0, &err, "get a list");
+	for (size_t i = 0; l && i < l->count && n < sizeof(text); i++)
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%c%c%s%u ", "ad"[l->entry[i].scope],
+				       "ugmo"[l->entry[i].type], l->entry[i].name, l->entry[i].perm);
+	dfs_acl_free(l);
+	return text;
+}
+
+static void lists(void)
+{
+	static const struct dfs_acl_entry add[] = {{DFS_ACL_ACCESS, DFS_ACL_USER, 6, "alice"}, {DFS_ACL_ACCESS, DFS_ACL_GROUP, 4, "team"}};
+	static const struct dfs_acl_entry whole[] = {{DFS_ACL_ACCESS, DFS_ACL_USER, 7, NULL}, {DFS_ACL_ACCESS, DFS_ACL_USER, 5, "bob"},
+		{DFS_ACL_ACCESS, DFS_ACL_GROUP, 0, ""}, {DFS_ACL_ACCESS, DFS_ACL_MASK, 1, NULL}, {DFS_ACL_ACCESS, DFS_ACL_OTHER, 0, NULL}};
+	static const struct dfs_acl_entry preset[] = {{DFS_ACL_DEFAULT, DFS_ACL_USER, 6, "bob"}};
+	struct dfs_err err = {0};
+	struct dfs_stat st = {0};
+	struct dfs_acl *l = NULL;
+
+	make_file("acl");
+	expect(dfs_mkdir(fs, at("acls"), 0750, false, &err), 0, &err, "mkdir");
+	expect(dfs_set_permission(fs, at("acl"), 0640, &err), 0, &err, "chmod");
+	expect(strcmp(acl_text("acl"), "au6 ag4 ao0 "), 0, &err, "the bits are a list");
+	expect(dfs_modify_acl(fs, at("acl"), add, 2, &err), 0, &err, "modify");
+	expect(strcmp(acl_text("acl"), "au6 aualice6 ag4 agteam4 am6 ao0 "), 0, &err, "with a mask");
+	expect(dfs_stat(fs, at("acl"), &st, &err), 0, &err, "stat");
+	expect(st.has_acl && st.mode == 0660, 1, &err, "the mask in the group's bits");
+	expect(dfs_set_acl(fs, at("acl"), whole, 5, &err), 0, &err, "set");
+	expect(strcmp(acl_text("acl"), "au7 aubob5 ag0 am1 ao0 "), 0, &err, "as it was set");
+	expect(dfs_get_acl(fs, at("acl"), &l, &err), 0, &err, "get");
+	expect(dfs_set_acl(fs, at("acl"), l->entry, l->count, &err), 0, &err, "set what was got");
+	dfs_acl_free(l);
+	expect(strcmp(acl_text("acl"), "au7 aubob5 ag0 am1 ao0 "), 0, &err, "which changes nothing");
+	expect(dfs_remove_acl_entries(fs, at("acl"), &whole[1], 1, &err), 0, &err, "remove one");
+	expect(dfs_remove_acl(fs, at("acl"), &err), 0, &err, "remove all");
+	expect(strcmp(acl_text("acl"), "au7 ag0 ao0 "), 0, &err, "the bits are left");
+	expect(dfs_set_acl(fs, at("acl"), whole, 2, &err), -EINVAL, &err, "no group and others");
+	expect(dfs_modify_acl(fs, at("acl"), preset, 1, &err), -EINVAL, &err, "default entries of a file");
+	expect(dfs_modify_acl(fs, at("acls"), preset, 1, &err), 0, &err, "and of a directory");
+	expect(strcmp(acl_text("acls"), "au7 ag5 ao0 du7 dubob6 dg5 dm7 do0 "), 0, &err, "made whole");
+	/* a directory's default entries stand in for the umask */
+	expect(dfs_mkdir(fs, at("acls/d"), 0777 | DFS_MODE_SET | DFS_UMASK(077), false, &err), 0, &err, "mkdir below it");
+	expect(strcmp(acl_text("acls/d"), "au7 aubob6 ag5 am7 ao0 du7 dubob6 dg5 dm7 do0 "), 0, &err, "inherited");
+	expect(dfs_remove_default_acl(fs, at("acls"), &err), 0, &err, "remove the default entries");
+	expect(strcmp(acl_text("acls"), "au7 ag5 ao0 "), 0, &err, "gone");
+	expect(dfs_mkdir(fs, at("acls/e"), 0777 | DFS_MODE_SET | DFS_UMASK(027), false, &err), 0, &err, "mkdir with a umask");
+	expect(strcmp(acl_text("acls/e"), "au7 ag5 ao0 "), 0, &err, "which counts");
+	expect(dfs_get_acl(fs, at("none"), &l, &err), -ENOENT, &err, "of nothing");
+	expect(dfs_remove_acl(fs, at("none"), &err), -ENOENT, &err, "remove of nothing");
+}
+
 /* What a listing says of @name. */
 static enum dfs_type listed(const char *name)
 {
@@ -138,6 +197,7 @@ int main(void)
 	snprintf(dir, sizeof(dir), "/tmp/client_attr_test.%d", (int)getpid());
 	expect(dfs_mkdir(fs, dir, 0, true, &err), 0, &err, "mkdir");
 	attributes();
+	lists();
 	rc = dfs_symlink(fs, "x", at("try"), &err);
 	if (rc == 0)
 		links();
