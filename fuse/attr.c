@@ -46,6 +46,21 @@ void ask_reply(struct ask *a, int rc)
 	fuse_reply_err(a->req, no);
 }
 
+uint32_t mode_to_make(fuse_req_t req, mode_t mode)
+{
+	return (mode & 01777) | DFS_MODE_SET | DFS_UMASK(fuse_req_ctx(req)->umask);
+}
+
+uint32_t mode_told(const struct dfs_stat *st)
+{
+	return st->mode | (st->has_acl ? MODE_HAS_ACL : 0);
+}
+
+bool mode_passes_all(uint32_t mode)
+{
+	return (mode & (0111 | MODE_HAS_ACL)) == 0111;
+}
+
 void attr_from_stat(struct mount *m, const struct dfs_stat *st, uint64_t ino, struct stat *ret)
 {
 	const mode_t kind = st->type == DFS_DIR ? S_IFDIR : st->type == DFS_SYMLINK ? S_IFLNK : S_IFREG;
@@ -118,7 +133,7 @@ int attr_ask(struct ask *a, struct inode *in, struct stat *ret)
 		if (rc < 0)
 			return rc == -ENOENT ? -ESTALE : rc;
 		attr_from_stat(a->m, &st, in->ino, &base);
-		if (attr_tell(a->m, in, &base, st.mode, now, ret))
+		if (attr_tell(a->m, in, &base, mode_told(&st), now, ret))
 			return 0;
 	}
 	return 0; /* it changes all the time: this was true a moment ago */
@@ -131,6 +146,35 @@ void dir_changed(struct mount *m, struct inode *dir)
 	pthread_mutex_unlock(&m->inodes.lock);
 }
 
+static void forget_child(struct inode *in, void *arg)
+{
+	struct mount *m = arg;
+
+	forgetter_add(&m->forgetter, in->parent, in->name);
+}
+
+bool mode_changing(struct ask *a, bool may_close)
+{
+	bool closes;
+
+	pthread_mutex_lock(&a->m->inodes.lock);
+	closes = a->in->is_dir && mode_passes_all(a->in->mode) && may_close;
+	if (closes)
+		a->in->mode = 0; /* from now on names in it are not kept */
+	a->in->change_ns = clock_mono_ns();
+	pthread_mutex_unlock(&a->m->inodes.lock);
+	return closes;
+}
+
+void mode_changed(struct ask *a, bool closed)
+{
+	pthread_mutex_lock(&a->m->inodes.lock);
+	a->in->change_ns = clock_mono_ns(); /* an answer that came meanwhile may be that of before */
+	pthread_mutex_unlock(&a->m->inodes.lock);
+	if (closed && a->m->opt.allow_other)
+		inode_each_child(&a->m->inodes, a->in->ino, forget_child, a->m);
+}
+
 double attr_ttl(const struct mount *m)
 {
 	return m->opt.allow_other ? 0 : m->opt.attr_timeout;
@@ -139,6 +183,11 @@ double attr_ttl(const struct mount *m)
 static bool is_fresh(const struct mount *m, uint64_t since_ns)
 {
 	return (double)(clock_mono_ns() - since_ns) <= m->opt.attr_timeout * (double)NS_PER_S;
+}
+
+bool attr_is_fresh_locked(const struct mount *m, const struct inode *in)
+{
+	return in->change_ns < in->attr_ns && is_fresh(m, in->attr_ns);
 }
 
 /* May everybody pass @in (a directory), as far as anybody has been told lately? */
@@ -150,7 +199,7 @@ static bool passes_all(struct ask *a, struct inode *in, uint64_t *ret_up)
 	for (int i = 0;; i++) {
 		pthread_mutex_lock(&a->m->inodes.lock);
 		fresh = is_fresh(a->m, in->attr_ns);
-		yes = fresh && (in->mode & 0111) == 0111 && !in->gone;
+		yes = fresh && mode_passes_all(in->mode) && !in->gone;
 		*ret_up = in->parent;
 		pthread_mutex_unlock(&a->m->inodes.lock);
 		if (fresh || i > 0 || attr_ask(a, in, &st) < 0)
@@ -166,7 +215,7 @@ bool attr_known(struct ask *a, struct inode *in, struct stat *ret)
 	if (!a->m->opt.allow_other || !a->m->open_above)
 		return false; /* the kernel has kept what could be kept; or only the NameNode can tell */
 	pthread_mutex_lock(&a->m->inodes.lock);
-	known = !in->dirty && !in->gone && !in->hidden && in->change_ns < in->attr_ns && is_fresh(a->m, in->attr_ns);
+	known = !in->dirty && !in->gone && !in->hidden && attr_is_fresh_locked(a->m, in);
 	*ret = in->attr;
 	up = in->parent;
 	pthread_mutex_unlock(&a->m->inodes.lock);
@@ -207,7 +256,7 @@ double entry_ttl(struct ask *a, struct inode *dir)
 			return 0;
 	}
 	/* Only names that everybody may reach: the kernel does not ask for whom it keeps them. */
-	return (mode & 0111) == 0111 ? limit : 0;
+	return mode_passes_all(mode) ? limit : 0;
 }
 
 int entry_ask(struct ask *a, const char *name, struct fuse_entry_param *ret)
@@ -220,7 +269,7 @@ int entry_ask(struct ask *a, const char *name, struct fuse_entry_param *ret)
 	int rc;
 
 	child_path(path, a->in->id, name);
-	rc = dfs_stat(a->user->fs, path, &st, &a->err);
+	rc = dfs_lstat(a->user->fs, path, &st, &a->err); /* the kernel follows links itself */
 	if (rc < 0)
 		return rc;
 	in = inode_enter(&a->m->inodes, &st, 0, a->in->ino, name, 1);
@@ -228,7 +277,7 @@ int entry_ask(struct ask *a, const char *name, struct fuse_entry_param *ret)
 		return -ENOMEM;
 	attr_from_stat(a->m, &st, in->ino, &base);
 	*ret = (struct fuse_entry_param){.ino = in->ino, .attr_timeout = attr_ttl(a->m)};
-	if (!attr_tell(a->m, in, &base, st.mode, now, &ret->attr))
+	if (!attr_tell(a->m, in, &base, mode_told(&st), now, &ret->attr))
 		rc = attr_ask(a, in, &ret->attr);
 	ret->entry_timeout = entry_ttl(a, a->in);
 	if (rc < 0)

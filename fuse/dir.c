@@ -139,7 +139,7 @@ static int fetch(struct mount *m, struct dir *d, struct dfs_err *err)
 		if (name_check(st->name, false) != 0 || !*st->name)
 			continue; /* names that mounts made for themselves */
 		i = &d->item[d->count];
-		*i = (struct item){.name = strdup(st->name), .id = st->file_id, .mode = st->mode, .type = st->type};
+		*i = (struct item){.name = strdup(st->name), .id = st->file_id, .mode = mode_told(st), .type = st->type};
 		if (!i->name)
 			return -ENOMEM;
 		attr_from_stat(m, st, st->file_id, &i->attr);

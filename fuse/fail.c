@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/utf8.h"
 #include "fuse/mount.h"
 
 int tell(const char *fmt, ...)
@@ -31,35 +32,11 @@ void child_path(char buf[CHILD_PATH_MAX], uint64_t parent_id, const char *name)
 	snprintf(buf, CHILD_PATH_MAX, "/.reserved/.inodes/%" PRIu64 "/%s", parent_id, name);
 }
 
-/* Well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. */
-static bool is_utf8(const char *s)
-{
-	const uint8_t *p = (const uint8_t *)s;
-
-	while (*p) {
-		const uint8_t c = *p++;
-		uint32_t left = 0;
-
-		if (c < 0x80)
-			continue;
-		if (c < 0xc2 || c > 0xf4)
-			return false;
-		left = c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
-		if ((c == 0xe0 && *p < 0xa0) || (c == 0xed && *p > 0x9f) || (c == 0xf0 && *p < 0x90) ||
-		    (c == 0xf4 && *p > 0x8f))
-			return false;
-		for (; left > 0; left--)
-			if ((*p++ & 0xc0) != 0x80)
-				return false;
-	}
-	return true;
-}
-
 int name_check(const char *name, bool make)
 {
 	if (strlen(name) > DFS_NAME_MAX)
 		return ENAMETOOLONG;
-	if (!is_utf8(name))
+	if (!utf8_is_valid(name))
 		return make ? EILSEQ : ENOENT;
 	if (strchr(name, ':') || strncmp(name, HIDDEN_PREFIX, strlen(HIDDEN_PREFIX)) == 0)
 		return make ? EINVAL : ENOENT;

@@ -190,7 +190,10 @@ static int open_existing(struct ask *a, const char *name, struct fuse_file_info 
 	if (rc < 0)
 		return rc;
 	in = inode_get(&a->m->inodes, e->ino);
-	rc = in->is_dir ? -EISDIR : open_inode(a, in, fi);
+	if (S_ISLNK(e->attr.st_mode))
+		rc = -ESTALE; /* somebody else has just made it: the kernel looks again, and follows it */
+	else
+		rc = in->is_dir ? -EISDIR : open_inode(a, in, fi);
 	inode_put(&a->m->inodes, in);
 	if (rc < 0)
 		inode_forget(&a->m->inodes, e->ino, 1);
@@ -202,7 +205,7 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 {
 	struct dfs_stat st;
 	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS,
-				    .mode = (mode & 01777) | DFS_MODE_SET, .ret_stat = &st};
+				    .mode = mode_to_make(a->req, mode), .ret_stat = &st};
 	char path[CHILD_PATH_MAX];
 	struct dfs_file *w;
 	struct handle *h;
@@ -225,7 +228,7 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 	content_created(a->m, in, a->user, w);
 	attr_from_stat(a->m, &st, in->ino, &base);
 	*e = (struct fuse_entry_param){.ino = in->ino, .attr_timeout = attr_ttl(a->m)};
-	(void)attr_tell(a->m, in, &base, st.mode, UINT64_MAX, &e->attr);
+	(void)attr_tell(a->m, in, &base, mode_told(&st), UINT64_MAX, &e->attr);
 	e->entry_timeout = entry_ttl(a, a->in);
 	fi->fh = (uintptr_t)h;
 	inode_put(&a->m->inodes, in);
@@ -244,8 +247,8 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		return;
 	}
 	rc = create_new(&a, name, mode, fi, &e);
-	if (rc == -EISDIR && fi->flags & O_EXCL)
-		rc = -EEXIST;
+	if ((rc == -EISDIR && fi->flags & O_EXCL) || rc == -ELOOP)
+		rc = -EEXIST; /* a directory; a link */
 	if (rc == -EEXIST && !(fi->flags & O_EXCL))
 		rc = open_existing(&a, name, fi, &e);
 	if (rc < 0) {

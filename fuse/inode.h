@@ -22,6 +22,8 @@
 struct overlay;
 struct user;
 
+#define MODE_HAS_ACL 0x10000u /* beside permission bits: they are not all that counts */
+
 struct inode {
 	struct inode *next[3]; /* L: by number, by id, by name */
 	uint64_t ino;
@@ -45,7 +47,7 @@ struct inode {
 	bool seen;             /* L: these are known */
 	uint32_t change;       /* L: counts what makes a reader of HDFS stale */
 	uint64_t change_ns;    /* L: last change through this mount: older answers do not count */
-	uint32_t mode;         /* L: permission bits in HDFS */
+	uint32_t mode;         /* L: permission bits in HDFS, MODE_HAS_ACL */
 
 	pthread_mutex_t content;
 	struct dfs_file *w;    /* C, owned; open at the end of the file; NULL: none */

@@ -29,7 +29,8 @@ static void op_init(void *arg, struct fuse_conn_info *conn)
 	conn->max_background = BACKGROUND;
 	conn->congestion_threshold = BACKGROUND * 3 / 4;
 	conn->want |= conn->capable & (FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_READDIRPLUS | FUSE_CAP_ASYNC_DIO |
-				       FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ);
+				       FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ |
+				       FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_DONT_MASK);
 	/* Programs of one machine lock each other in its kernel; caches are checked at open(2). */
 	conn->want &= ~(unsigned int)(FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_AUTO_INVAL_DATA |
 				      FUSE_CAP_WRITEBACK_CACHE | FUSE_CAP_READDIRPLUS_AUTO);
@@ -54,6 +55,7 @@ const struct fuse_lowlevel_ops MOUNT_OPS = {
 	.mkdir = op_mkdir,
 	.mknod = op_mknod,
 	.symlink = op_symlink,
+	.readlink = op_readlink,
 	.link = op_link,
 	.unlink = op_unlink,
 	.rmdir = op_rmdir,
@@ -127,7 +129,7 @@ static bool is_open_above(struct mount *m)
 
 	while (open && (slash = strrchr(path, '/')) && strcmp(path, "/") != 0) {
 		*(slash == path ? slash + 1 : slash) = '\0';
-		open = dfs_stat(m->users.user[0]->fs, path, &st, NULL) == 0 && (st.mode & 0111) == 0111;
+		open = dfs_stat(m->users.user[0]->fs, path, &st, NULL) == 0 && mode_passes_all(mode_told(&st));
 	}
 	free(path);
 	return open;
@@ -155,7 +157,7 @@ static int connect_cluster(struct mount *m)
 	root = inode_enter(&m->inodes, &st, FUSE_ROOT_ID, 0, NULL, 1);
 	if (!root)
 		return tell("out of memory");
-	root->mode = st.mode;
+	root->mode = mode_told(&st);
 	inode_put(&m->inodes, root);
 	return 0;
 }

@@ -3,16 +3,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/xattr.h>
 
 #include "common/base/clock.h"
+#include "common/base/utf8.h"
 #include "fuse/content.h"
 #include "fuse/ops.h"
-
-#define XATTR_VALUE_MAX (1u << 20)
 
 /* ---- looking ---- */
 
@@ -122,27 +121,12 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 
 /* ---- changing attributes ---- */
 
-static void forget_child(struct inode *in, void *arg)
-{
-	struct mount *m = arg;
-
-	forgetter_add(&m->forgetter, in->parent, in->name);
-}
-
 static int change_mode(struct ask *a, uint32_t mode)
 {
-	bool closes;
-	int rc;
+	const bool closes = mode_changing(a, (mode & 0111) != 0111);
+	const int rc = dfs_set_permission(a->user->fs, a->path, mode & 01777, &a->err);
 
-	pthread_mutex_lock(&a->m->inodes.lock);
-	closes = a->in->is_dir && (a->in->mode & 0111) == 0111 && (mode & 0111) != 0111;
-	if (closes)
-		a->in->mode = 0; /* from now on names in it are not kept */
-	a->in->change_ns = clock_mono_ns();
-	pthread_mutex_unlock(&a->m->inodes.lock);
-	rc = dfs_set_permission(a->user->fs, a->path, mode & 01777, &a->err);
-	if (rc == 0 && closes && a->m->opt.allow_other)
-		inode_each_child(&a->m->inodes, a->in->ino, forget_child, a->m);
+	mode_changed(a, rc == 0 && closes);
 	return rc;
 }
 
@@ -243,12 +227,12 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 	struct ask a;
 
 	if (begin_make(&a, req, "mkdir", parent, name, path))
-		reply_made(&a, name, dfs_mkdir(a.user->fs, path, (mode & 01777) | DFS_MODE_SET, false, &a.err));
+		reply_made(&a, name, dfs_mkdir(a.user->fs, path, mode_to_make(req, mode), false, &a.err));
 }
 
 void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t dev)
 {
-	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS, .mode = (mode & 01777) | DFS_MODE_SET};
+	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS, .mode = mode_to_make(req, mode)};
 	char path[CHILD_PATH_MAX];
 	struct dfs_file *f;
 	struct ask a;
@@ -268,10 +252,34 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 
 void op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent, const char *name)
 {
-	(void)link;
-	(void)parent;
-	(void)name;
-	fuse_reply_err(req, EOPNOTSUPP); /* NameNodes refuse them */
+	char path[CHILD_PATH_MAX];
+	struct ask a;
+
+	if (!utf8_is_valid(link))
+		fuse_reply_err(req, EILSEQ);
+	else if (begin_make(&a, req, "symlink", parent, name, path))
+		reply_made(&a, name, dfs_symlink(a.user->fs, link, path, &a.err));
+}
+
+void op_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+	char target[PATH_MAX];
+	struct ask a;
+	const int no = ask_begin(&a, req, "readlink", ino);
+	ssize_t n;
+
+	if (no) {
+		fuse_reply_err(req, no);
+		return;
+	}
+	n = dfs_readlink(a.user->fs, a.path, target, sizeof(target) - 1, &a.err);
+	if (n < 0) { /* longer than any path here: another client has made it */
+		ask_reply(&a, n == -ERANGE ? -ENAMETOOLONG : n == -ENOENT ? -ESTALE : (int)n);
+		return;
+	}
+	target[n] = '\0';
+	ask_end(&a);
+	fuse_reply_readlink(req, target);
 }
 
 void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
@@ -487,81 +495,4 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 	no = to_dir ? do_rename(&a, name, to_dir, newname, !(flags & RENAME_NOREPLACE)) : -ESTALE;
 	inode_put(&a.m->inodes, to_dir);
 	ask_reply(&a, no);
-}
-
-/* ---- extended attributes ---- */
-
-/* The kernel asks for security.capability before every write; HDFS has no such thing for it. */
-static bool is_ours(const char *name)
-{
-	return strncmp(name, "user.", 5) == 0 || strncmp(name, "trusted.", 8) == 0;
-}
-
-void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
-{
-	struct ask a;
-	const int no = is_ours(name) ? ask_begin(&a, req, "setxattr", ino) : EOPNOTSUPP;
-
-	if (no) {
-		fuse_reply_err(req, no);
-		return;
-	}
-	ask_reply(&a, dfs_set_xattr(a.user->fs, a.path, name, value, size,
-				    (flags & XATTR_CREATE ? DFS_XATTR_CREATE : 0u) |
-					    (flags & XATTR_REPLACE ? DFS_XATTR_REPLACE : 0u), &a.err));
-}
-
-static void reply_xattr(struct ask *a, ssize_t n, void *buf, size_t size)
-{
-	if (n < 0) {
-		ask_reply(a, (int)n);
-	} else {
-		ask_end(a);
-		if (size == 0)
-			fuse_reply_xattr(a->req, (size_t)n);
-		else
-			fuse_reply_buf(a->req, buf, (size_t)n);
-	}
-	free(buf);
-}
-
-void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
-{
-	struct ask a;
-	const int no = is_ours(name) ? ask_begin(&a, req, "getxattr", ino) : EOPNOTSUPP;
-	char *buf;
-
-	if (no) {
-		fuse_reply_err(req, no);
-		return;
-	}
-	size = size > XATTR_VALUE_MAX ? XATTR_VALUE_MAX : size;
-	buf = malloc(size ? size : 1);
-	reply_xattr(&a, buf ? dfs_get_xattr(a.user->fs, a.path, name, buf, size, &a.err) : -ENOMEM, buf, size);
-}
-
-void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
-{
-	struct ask a;
-	const int no = ask_begin(&a, req, "listxattr", ino);
-	char *buf;
-
-	if (no) {
-		fuse_reply_err(req, no);
-		return;
-	}
-	size = size > XATTR_VALUE_MAX ? XATTR_VALUE_MAX : size;
-	buf = malloc(size ? size : 1);
-	reply_xattr(&a, buf ? dfs_list_xattrs(a.user->fs, a.path, buf, size, &a.err) : -ENOMEM, buf, size);
-}
-
-void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
-{
-	struct ask a;
-	const int no = is_ours(name) ? ask_begin(&a, req, "removexattr", ino) : EOPNOTSUPP;
-
-	if (no)
-		fuse_reply_err(req, no);
-	else
-		ask_reply(&a, dfs_remove_xattr(a.user->fs, a.path, name, &a.err));
 }

@@ -27,6 +27,16 @@ void ask_end(struct ask *a);
 /** ask_end(), and the answer: -errno of libdfsclient or ours, or 0. */
 void ask_reply(struct ask *a, int rc);
 
+/** The mode with which @req makes something: the NameNode applies the umask, or default entries instead. */
+uint32_t mode_to_make(fuse_req_t req, mode_t mode);
+/** What inode.mode keeps. */
+uint32_t mode_told(const struct dfs_stat *st);
+/** May everybody pass a directory of this inode.mode? */
+bool mode_passes_all(uint32_t mode);
+/** Before and after the rights to a->in change. mode_changing(): true when names in it were kept, and must not be any more
+ *  (@may_close: the new rights may let in fewer); then mode_changed() is told so, when the change was made. */
+bool mode_changing(struct ask *a, bool may_close);
+void mode_changed(struct ask *a, bool closed);
 /** Attributes of HDFS as the kernel wants them, with number @ino. */
 void attr_from_stat(struct mount *m, const struct dfs_stat *st, uint64_t ino, struct stat *ret);
 /** What the kernel is told of @in: @base, with what is written here and not yet in HDFS. False: the
@@ -38,6 +48,8 @@ bool attr_tell(struct mount *m, struct inode *in, const struct stat *base, uint3
 double attr_ttl(const struct mount *m);
 /** Attributes that are known, fresh, and may be seen by everybody; false: ask. */
 bool attr_known(struct ask *a, struct inode *in, struct stat *ret);
+/** Is what is known of @in not older than the kernel's would be? inodes.lock is held. */
+bool attr_is_fresh_locked(const struct mount *m, const struct inode *in);
 /** Ask for the attributes of @in until they hold. -errno. */
 int attr_ask(struct ask *a, struct inode *in, struct stat *ret);
 /** Names in @dir have changed, and so has its time: what is known of it does not hold any more. */
@@ -59,6 +71,7 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino);
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
 void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t dev);
 void op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent, const char *name);
+void op_readlink(fuse_req_t req, fuse_ino_t ino);
 void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name);
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
 void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);

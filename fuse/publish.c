@@ -19,6 +19,7 @@
 #include "fuse/overlay.h"
 
 #define COPY_BYTES (1u << 20)
+#define XATTR_BYTES (64u << 10) /* of one value, or of all names */
 #define SAFE_MODE_PAUSE_NS (250 * NS_PER_MS) /* before a NameNode in safe mode is asked again */
 
 struct base {
@@ -55,6 +56,41 @@ static int copy(struct overlay *ov, struct dfs_file *from, struct dfs_file *to, 
 	return (int)n;
 }
 
+/* Extended attributes, of those namespaces that the user may see. */
+static int copy_xattrs(struct dfs *fs, const char *from, const char *to, struct dfs_err *err)
+{
+	char *names = malloc(XATTR_BYTES), *value = malloc(XATTR_BYTES);
+	ssize_t n = names && value ? dfs_list_xattrs(fs, from, names, XATTR_BYTES, err) : -ENOMEM, len;
+	int rc = n < 0 && n != -EOPNOTSUPP ? (int)n : 0;
+
+	for (ssize_t at = 0; rc == 0 && at < n; at += (ssize_t)strlen(names + at) + 1) {
+		len = dfs_get_xattr(fs, from, names + at, value, XATTR_BYTES, err);
+		rc = len < 0 ? (int)len : dfs_set_xattr(fs, to, names + at, value, (size_t)len, 0, err);
+	}
+	free(names);
+	free(value);
+	return rc;
+}
+
+/* The list of @from, and not the default entries of the directory. */
+static int copy_acl(struct dfs *fs, const char *from, const char *to, const struct dfs_stat *old, bool inherited,
+		    struct dfs_err *err)
+{
+	struct dfs_acl *l;
+	int rc;
+
+	if (!old->has_acl)
+		return inherited ? dfs_remove_acl(fs, to, err) ?: dfs_set_permission(fs, to, old->mode, err) : 0;
+	rc = dfs_get_acl(fs, from, &l, err);
+	if (rc < 0)
+		return rc;
+	rc = dfs_set_acl(fs, to, l->entry, l->count, err);
+	if (rc == 0 && old->mode & 01000)
+		rc = dfs_set_permission(fs, to, old->mode, err);
+	dfs_acl_free(l);
+	return rc;
+}
+
 /* Write the temporary file. It is gone again when this fails. */
 static int write_new(struct inode *in, const char *tmp, const struct dfs_stat *old,
 		     uint64_t *ret_id, struct dfs_err *err)
@@ -63,7 +99,7 @@ static int write_new(struct inode *in, const char *tmp, const struct dfs_stat *o
 	struct dfs_stat made;
 	struct dfs_create_opts o = {
 		.size = sizeof(o), .flags = DFS_CREATE_OVERWRITE | DFS_CREATE_NO_PARENTS,
-		.mode = old->mode | DFS_MODE_SET, .replication = old->replication,
+		.mode = (old->has_acl ? 0600 : old->mode) | DFS_MODE_SET, .replication = old->replication,
 		.block_size = old->block_size, .ret_stat = &made,
 	};
 	struct dfs_file *to, *from = NULL;
@@ -92,6 +128,8 @@ static int write_new(struct inode *in, const char *tmp, const struct dfs_stat *o
 	(void)dfs_close(from, NULL);
 	if (rc == 0 && (strcmp(made.owner, old->owner) != 0 || strcmp(made.group, old->group) != 0))
 		rc = dfs_set_owner(fs, tmp, old->owner, old->group, err);
+	rc = rc ?: copy_xattrs(fs, path, tmp, err);
+	rc = rc ?: copy_acl(fs, path, tmp, old, made.has_acl, err);
 	if (rc < 0)
 		(void)dfs_delete(fs, tmp, false, NULL);
 	else
@@ -116,7 +154,7 @@ static int find_name(struct mount *m, struct inode *in, char *ret_path, uint64_t
 		return -ESTALE;
 	*ret_dir = dir_id(m, parent);
 	child_path(ret_path, *ret_dir, name);
-	rc = dfs_stat(in->w_user->fs, ret_path, &st, err);
+	rc = dfs_lstat(in->w_user->fs, ret_path, &st, err);
 	return rc == 0 && st.file_id != in->id ? -ESTALE : rc;
 }
 

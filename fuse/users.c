@@ -97,6 +97,22 @@ gid_t users_gid(struct users *u, const char *group)
 	return u->opt->gid >= 0 ? (gid_t)u->opt->gid : cached_id(u, u->groups, group, find_group);
 }
 
+bool users_find_uid(struct users *u, const char *name, uint32_t *ret)
+{
+	char nobody[DFS_NAME_MAX + 1];
+
+	*ret = cached_id(u, u->owners, name, find_owner);
+	return *ret != ID_NOBODY || (users_name(ID_NOBODY, nobody) == 0 && strcmp(name, nobody) == 0);
+}
+
+bool users_find_gid(struct users *u, const char *name, uint32_t *ret)
+{
+	char nobody[DFS_NAME_MAX + 1];
+
+	*ret = cached_id(u, u->groups, name, find_group);
+	return *ret != ID_NOBODY || (users_group_name(ID_NOBODY, nobody) == 0 && strcmp(name, nobody) == 0);
+}
+
 /* ---- handles ---- */
 
 static int connect_user(struct users *u, uid_t uid, bool owner, struct user **ret, struct dfs_err *err)

@@ -60,6 +60,9 @@ struct user *users_ref(struct users *u, struct user *user);
 void users_put(struct users *u, struct user *user);
 uid_t users_uid(struct users *u, const char *owner);
 gid_t users_gid(struct users *u, const char *group);
+/** The number that a name has here, whatever options show instead; false: it has none. */
+bool users_find_uid(struct users *u, const char *name, uint32_t *ret);
+bool users_find_gid(struct users *u, const char *name, uint32_t *ret);
 /** Name of a local user or group into @buf[DFS_NAME_MAX + 1]; -EINVAL: there is none. */
 int users_name(uid_t uid, char *buf);
 int users_group_name(gid_t gid, char *buf);

@@ -88,6 +88,7 @@ static void help(void)
 	     "      --host ADDR     address to listen on (default 127.0.0.1)\n"
 	     "  -D KEY=VALUE        a property for all of them\n"
 	     "      --help, --version\n\n"
+	     "Symbolic links, which dfs-fuse makes, are allowed (dfs.namenode.symlinks.enabled).\n"
 	     "DIR/conf is the configuration, DIR/log the logs, DIR/NAME.pid the processes, and\n"
 	     "DIR/start/NAME starts one again in the foreground (NAME: namenode, datanode1, ...).");
 }
@@ -344,6 +345,7 @@ static int write_conf(const struct mini *m)
 	xml_property(f, "dfs.namenode.http-address", 25, value);
 	snprintf(value, sizeof(value), "%u", m->datanodes < 3 ? m->datanodes : 3);
 	xml_property(f, "dfs.replication", 15, value);
+	xml_property(f, "dfs.namenode.symlinks.enabled", 29, "true"); /* a mount of it should simply work */
 	for (uint32_t i = 0; i < m->conf_count; i++) /* later ones win */
 		xml_property(f, m->conf[i], strcspn(m->conf[i], "="), strchr(m->conf[i], '=') + 1);
 	fputs("</configuration>\n", f);
