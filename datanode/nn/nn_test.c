@@ -259,6 +259,26 @@ static void events_during_an_absence_are_told_after_it(void **state)
 	eventually(f->nn.beats > beats && f->nn.received == 2);
 }
 
+static void a_replica_whose_writer_left_is_not_reported_as_being_received(void **state)
+{
+	struct fix *f = *state;
+	struct replica_writer *w;
+	int beats;
+
+	up(f);
+	fake_stop(&f->nn);
+	replica_write_close(write_block(f, 5), false);
+	replica_write_close(write_block(f, 6), true);
+	make_block(f, 7);
+	w = write_block(f, 8);
+	fake_start(&f->nn);
+	eventually(f->nn.received == 1 && f->nn.receiving > 0);
+	beats = f->nn.beats;
+	eventually(f->nn.beats > beats + 1);
+	assert_int_equal(f->nn.receiving, 1);
+	replica_write_close(w, false);
+}
+
 static void without_the_capability_the_report_is_a_long_list(void **state)
 {
 	struct fix *f = *state;
@@ -896,6 +916,7 @@ int main(void)
 		T(a_finished_block_is_reported_at_once_and_a_deleted_one_soon),
 		T(a_restarted_namenode_gets_a_registration_and_a_full_report),
 		T(events_during_an_absence_are_told_after_it),
+		T(a_replica_whose_writer_left_is_not_reported_as_being_received),
 		T(without_the_capability_the_report_is_a_long_list),
 		T(directories_of_another_cluster_end_it_with_the_reason),
 		T(one_that_does_not_admit_us_may_yet),

@@ -37,6 +37,19 @@ static int pending_put_locked(struct nn_actor *a, const struct ibr *event)
 	return 0;
 }
 
+/* The client goes on with other nodes and a new stamp. A NameNode that hears of the old one only then takes the replica for
+ * corrupt, and with too few other nodes the block stays short of a replica until the next full report. */
+static void left_locked(struct nn_actor *a, const struct block *b)
+{
+	struct ibr *e;
+
+	HASH_FIND(hh, a->pending, &b->id, sizeof(b->id), e);
+	if (e && e->event == STORE_RECEIVING && e->block.gs == b->gs) {
+		HASH_DEL(a->pending, e);
+		free(e);
+	}
+}
+
 void report_on_block(struct nn_actor *a, const char *storage_uuid, const struct block *b,
 		     enum store_event ev, const char *hint)
 {
@@ -45,8 +58,10 @@ void report_on_block(struct nn_actor *a, const char *storage_uuid, const struct 
 	(void)snprintf(e.storage_uuid, sizeof(e.storage_uuid), "%s", storage_uuid);
 	(void)snprintf(e.hint, sizeof(e.hint), "%s", hint ? hint : "");
 	pthread_mutex_lock(&a->lock);
+	if (ev == STORE_LEFT)
+		left_locked(a, b);
 	/* Out of memory: the next full report tells it. */
-	if (pending_put_locked(a, &e))
+	else if (pending_put_locked(a, &e))
 		a->full_due = true;
 	/* complete() of the client waits for RECEIVED; the others ride along. */
 	if (ev == STORE_RECEIVED) {
@@ -135,6 +150,7 @@ static int status_of(enum store_event ev)
 	case STORE_RECEIVED:
 		return HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVED;
 	case STORE_DELETED:
+	case STORE_LEFT: /* never pending */
 		break;
 	}
 	return HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__DELETED;

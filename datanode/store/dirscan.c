@@ -253,6 +253,9 @@ static void check_map(struct dirscan *d, const struct found *f)
 	/* A disk that is gone has lost everything: that is the volume's failure. */
 	if (gone && d->removed % PROBE_EVERY == 0)
 		store_volume_suspect(bp->store, sl->vol->uuid);
+	/* Told while the id is still taken, as in delete_one(). */
+	if (gone && !sl->vol->failed)
+		store_event(bp, sl, &info.block, STORE_DELETED, NULL);
 	pthread_mutex_lock(&bp->lock);
 	replica_release_locked(bp, r);
 	if (gone) {
@@ -265,7 +268,6 @@ static void check_map(struct dirscan *d, const struct found *f)
 		d->removed++;
 		log_warn("op=directory-scan block=%" PRId64 "_%" PRIu64 " dir=%s: its file is gone, so is the replica",
 			 f->id, info.block.gs, sl->vol->path);
-		store_event(bp, sl, &info.block, STORE_DELETED, NULL);
 	} else if (!gone && why) {
 		d->mismatched++;
 		replica_report_bad(bp, &info, why);

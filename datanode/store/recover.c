@@ -28,6 +28,9 @@ static void delete_one(struct replica *r)
 			 sl->vol->path, rc, err_name(rc));
 		(void)slice_error(sl, rc);
 	}
+	/* Told while the id is still taken: a new replica of it is reported after this. */
+	if (!quiet && !rc)
+		store_event(bp, sl, &b, STORE_DELETED, NULL);
 	pthread_mutex_lock(&bp->lock);
 	if (!r->gone) {
 		atomic_fetch_sub(&sl->used, pair_bytes(r));
@@ -36,8 +39,6 @@ static void delete_one(struct replica *r)
 	}
 	replica_put_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
-	if (!quiet && !rc)
-		store_event(bp, sl, &b, STORE_DELETED, NULL);
 }
 
 /* A pool whose trash is to go, or NULL. */

@@ -86,7 +86,12 @@ const char *pool_id(const struct block_pool *bp);
 struct store *pool_store(const struct block_pool *bp);
 
 /* ---- events, for the NameNode's incremental reports ---- */
-enum store_event { STORE_RECEIVING = 1, STORE_RECEIVED = 2, STORE_DELETED = 3 }; /* wire values */
+enum store_event { /* wire values, but for STORE_LEFT */
+	STORE_LEFT = 0, /* its writer is gone: that it is being received need not be told any more */
+	STORE_RECEIVING = 1,
+	STORE_RECEIVED = 2,
+	STORE_DELETED = 3,
+};
 struct store_listener {
 	/** Any thread, no lock held. @hint: datanode uuid or NULL. */
 	void (*on_block)(void *arg, struct block_pool *bp, const char *storage_uuid,

@@ -511,6 +511,7 @@ int replica_finalize(struct replica_writer *w, uint64_t len, bool sync, const ch
 			err_sys(err, rc, "moving to finalized/");
 	}
 	if (rc) {
+		store_event(bp, sl, &b, STORE_LEFT, NULL);
 		err_prefix(err, "finalizing blk_%" PRId64, b.id);
 		if (r->place == IN_TMP)
 			drop_temporary(bp, r);
@@ -550,9 +551,11 @@ void replica_write_close(struct replica_writer *w, bool keep_as_rbw)
 	struct block_pool *bp = w->bp;
 	struct replica *r = writer_detach(w);
 	struct slice *sl = r->slice;
+	struct block b = {r->id, r->gs, 0};
 	bool tmp = r->place == IN_TMP;
 	int rc = 0;
 
+	store_event(bp, sl, &b, STORE_LEFT, NULL);
 	if (!tmp || keep_as_rbw)
 		rc = keep_rbw(w, r, tmp);
 	writer_free(w);
