@@ -145,7 +145,7 @@ static int unit_start(struct stripe *s, unsigned i, uint64_t at, uint32_t have, 
 
 		u->at = at;
 		u->end = stream_end(s, i, at, have);
-		u->progress_ns = clock_mono_ns();
+		u->progress_ns = s->ops->now();
 		r.len = u->end - at;
 		rc = s->ops->start(s->fs, &r, &u->rs, err);
 		if (rc < 0)
@@ -174,7 +174,7 @@ static int unit_take(struct stripe *s, struct window *w, unsigned i, struct err 
 		return 0;
 	u->got += (uint32_t)n;
 	u->at += (uint64_t)n;
-	u->progress_ns = clock_mono_ns();
+	u->progress_ns = s->ops->now();
 	count_add(&s->fs->count.read[ops->counter], (uint64_t)n);
 	if (u->got == u->have) {
 		w->done |= 1u << i;
@@ -366,11 +366,11 @@ static int wait_news(struct stripe *s, struct window *w, struct err *err)
 		if (u->progress_ns + patience < until)
 			until = u->progress_ns + patience;
 	}
-	now = clock_mono_ns();
+	now = s->ops->now();
 	ms = until > now ? (int)((until - now) / NS_PER_MS) + 1 : 0;
-	if (ret_errno(poll(p, n, ms)) < 0 && errno != EINTR)
+	if (ret_errno(s->ops->poll(p, n, ms)) < 0 && errno != EINTR)
 		return err_sys(err, neg_errno(), "poll");
-	now = clock_mono_ns();
+	now = s->ops->now();
 	for_units(i, w->fetch & ~w->done) {
 		char text[GROUP_TEXT_MAX];
 
@@ -464,7 +464,7 @@ static int read_window(struct stripe *s, struct window *w, struct err *err)
 {
 	int rc;
 
-	w->start_ns = clock_mono_ns();
+	w->start_ns = s->ops->now();
 	rc = start_all(s, w, err);
 	w->hedge_ns = w->start_ns + late_after(s, w);
 	while (rc == 0 && !is_complete(s, w))

@@ -20,6 +20,7 @@
  * Threading: one user at a time.
  * Units: offsets in the group, data bytes.
  */
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -46,6 +47,8 @@ struct stripe_ops {
 		       const struct err *err);
 	/** Is this node to be asked only when there is no other way? */
 	bool (*suspect)(struct dfs *fs, const Hd__DatanodeInfoProto *node);
+	uint64_t (*now)(void); /* clock_mono_ns() */
+	int (*poll)(struct pollfd *fds, nfds_t count, int timeout_ms); /* poll(2) */
 };
 
 /**

@@ -58,6 +58,8 @@ static const struct stripe_ops real_ops = {
 	.start = stream_start_read,
 	.failed = on_failed,
 	.suspect = is_suspect,
+	.now = clock_mono_ns,
+	.poll = poll,
 };
 
 /* ---- one group after the other ---- */
