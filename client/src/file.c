@@ -135,15 +135,22 @@ struct created {
 	struct ec_policy policy; /* k is 0: contiguous */
 };
 
-/* The file is there and open, and we cannot write it. It goes by its id: the path may be another's by now. */
-static void take_back(struct dfs *fs, uint64_t id)
+bool take_back_request(const Hd__CreateResponseProto *m, struct take_back_request *ret)
 {
-	Hd__DeleteRequestProto req = HD__DELETE_REQUEST_PROTO__INIT;
-	struct err ignored = ERR_INIT;
-	char by_id[PATH_BY_ID_MAX];
+	if (!m->fs)
+		return false;
+	hd__delete_request_proto__init(&ret->m);
+	ret->m.src = path_by_id(ret->path, m->fs->fileid);
+	return true;
+}
 
-	req.src = path_by_id(by_id, id);
-	(void)nn_call(fs, "delete", &req.base, &hd__delete_response_proto__descriptor, NULL, &ignored);
+static void take_back(struct dfs *fs, const Hd__CreateResponseProto *m)
+{
+	struct err ignored = ERR_INIT;
+	struct take_back_request req;
+
+	if (take_back_request(m, &req))
+		(void)nn_call(fs, "delete", &req.m.base, &hd__delete_response_proto__descriptor, NULL, &ignored);
 }
 
 /* What the NameNode made of it. */
@@ -211,17 +218,13 @@ int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts
 	struct created c;
 	int rc = take_created(m->fs, path, &c, err);
 
-	if (rc < 0) {
-		if (m->fs)
-			take_back(fs, m->fs->fileid);
+	if (rc < 0)
 		return rc;
-	}
 	f = calloc(1, sizeof(*f));
 	if (!f || !(f->new_path = strdup(path)))
 		rc = err_set(err, -ENOMEM, "out of memory for a file");
 	rc = rc ?: create_writer(fs, path, o, &c, &f->writer, err);
 	if (rc < 0) {
-		take_back(fs, c.file_id);
 		if (f)
 			free(f->new_path);
 		free(f);
@@ -266,6 +269,8 @@ static int create_file(struct dfs *fs, const char *path, const struct dfs_create
 		return create_errno(path, rc,
 				    rc == -EEXIST && dfs_stat(fs, path, &st, NULL) == 0 ? &st : NULL, err);
 	rc = create_answer(fs, path, &o, m, ret, err);
+	if (rc < 0)
+		take_back(fs, m);
 	pb_free(m);
 	return rc;
 }

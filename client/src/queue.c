@@ -382,17 +382,28 @@ DFS_API int dfs_begin_set_times(struct dfs_queue *q, const char *path, uint64_t 
 
 /* ---- files ---- */
 
-/* The same question for open and create: is it a directory that made the request fail? */
-static int ask_what_is_there(struct op *o, int rc, struct rpc_done *d,
-			     int (*step)(struct op *o, int rc, struct rpc_done *d))
+/* Before the caller hears of the failure @rc another request follows, whose outcome @step judges. */
+static void keep_failure(struct op *o, int rc, const struct rpc_done *d, int (*step)(struct op *o, int rc, struct rpc_done *d))
 {
 	o->first_rc = rc;
 	o->first = *d->err;
 	o->step = step;
-	rc = submit_stat(o, d->err);
+}
+
+/* That request was submitted, or not: @rc. */
+static int after_failure(struct op *o, int rc, struct rpc_done *d)
+{
 	if (rc < 0)
 		*d->err = o->first;
 	return rc < 0 ? o->first_rc : OP_MORE;
+}
+
+/* The same question for open and create: is it a directory that made the request fail? */
+static int ask_what_is_there(struct op *o, int rc, struct rpc_done *d,
+			     int (*step)(struct op *o, int rc, struct rpc_done *d))
+{
+	keep_failure(o, rc, d, step);
+	return after_failure(o, submit_stat(o, d->err), d);
 }
 
 static int open_stat_step(struct op *o, int rc, struct rpc_done *d)
@@ -446,13 +457,32 @@ static int create_stat_step(struct op *o, int rc, struct rpc_done *d)
 	return create_errno(o->path, o->first_rc, rc == 0 ? &st : NULL, d->err);
 }
 
+/* It is gone, or left to lease recovery: what counts is why it cannot be written. */
+static int taken_back_step(struct op *o, int rc, struct rpc_done *d)
+{
+	(void)rc;
+	*d->err = o->first;
+	return o->first_rc;
+}
+
+static int take_back(struct op *o, int rc, struct rpc_done *d)
+{
+	struct take_back_request req;
+
+	if (!take_back_request((const void *)d->resp, &req))
+		return rc;
+	keep_failure(o, rc, d, taken_back_step);
+	return after_failure(o, submit(o, "delete", &req.m, &hd__delete_response_proto__descriptor, d->err), d);
+}
+
 static int create_step(struct op *o, int rc, struct rpc_done *d)
 {
 	if (rc == -EEXIST)
 		return ask_what_is_there(o, rc, d, create_stat_step);
 	if (rc < 0)
 		return create_errno(o->path, rc, NULL, d->err);
-	return create_answer(o->q->fs, o->path, &o->create, (const void *)d->resp, o->ret, d->err);
+	rc = create_answer(o->q->fs, o->path, &o->create, (const void *)d->resp, o->ret, d->err);
+	return rc < 0 ? take_back(o, rc, d) : 0;
 }
 
 DFS_API int dfs_begin_create(struct dfs_queue *q, const char *path, const struct dfs_create_opts *opts,

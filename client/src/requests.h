@@ -10,6 +10,7 @@
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "client/include/dfsclient.h"
 #include "client/src/fs.h"
+#include "client/src/path.h"
 
 void stat_from_msg(const Hd__HdfsFileStatusProto *f, struct dfs_stat *st);
 
@@ -39,9 +40,18 @@ struct create_request {
 /** @opts of the caller (may be NULL), with defaults where it says nothing. -EINVAL, -ENOTSUP. */
 int create_opts(struct dfs *fs, const struct dfs_create_opts *opts, struct dfs_create_opts *ret, struct err *err);
 void create_request(const struct dfs *fs, const char *path, const struct dfs_create_opts *o, struct create_request *ret);
-/** The NameNode made the file, as @m says. */
+/** The NameNode made the file, as @m says. When this fails the file is to be taken back. */
 int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts *o, const Hd__CreateResponseProto *m,
 		  struct dfs_file **ret, struct err *err);
+
+struct take_back_request {
+	Hd__DeleteRequestProto m;
+	char path[PATH_BY_ID_MAX];
+};
+
+/** Delete the file of @m, which is there and open, and which nobody will write. It goes by its id: the path may be another's by
+ *  now. False: @m does not tell it. */
+bool take_back_request(const Hd__CreateResponseProto *m, struct take_back_request *ret);
 /** The call failed with @rc, and @there is what stands in the way (NULL: not known). */
 int create_errno(const char *path, int rc, const struct dfs_stat *there, struct err *err);
 

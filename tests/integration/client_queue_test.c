@@ -107,6 +107,22 @@ static void test_each_call(void)
 	ends_with(0, "", dfs_begin_delete(q, at("d"), true, &then, &err));
 }
 
+/* The NameNode makes it, and this library has no coder for it: nothing is left behind, least of all an open file. */
+static void test_a_file_that_is_taken_back(void)
+{
+	static const char policy[] = "RS-LEGACY-6-3-1024k";
+	struct dfs_file *f = NULL;
+	struct dfs_err why = {0};
+	struct dfs_stat st;
+
+	check(dfs_mkdir(fs, at("legacy"), 0, false, &why) == 0 && dfs_ec_enable(fs, policy, &why) == 0 &&
+	      dfs_ec_set(fs, at("legacy"), policy, &why) == 0, "%s is set: %s", policy, why.text);
+	ends_with(-ENOTSUP, policy, dfs_begin_create(q, at("legacy/f"), NULL, &f, &then, &err));
+	ends_with(-ENOENT, "no such file", dfs_begin_stat(q, at("legacy/f"), &st, &then, &err));
+	ends_with(0, "", dfs_begin_delete(q, at("legacy"), true, &then, &err));
+	check(dfs_ec_disable(fs, policy, &why) == 0, "%s is disabled: %s", policy, why.text);
+}
+
 static void test_cancel_and_close(void)
 {
 	struct end e[3] = {0};
@@ -231,6 +247,7 @@ int main(int argc, char **argv)
 		test_many(rounds);
 	} else {
 		test_each_call();
+		test_a_file_that_is_taken_back();
 		test_cancel_and_close();
 	}
 	dfs_queue_close(q);
