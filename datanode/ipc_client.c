@@ -16,6 +16,8 @@
 #include "ReconfigurationProtocol.pb-c.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/erasure/geometry.h"
+#include "common/wire/ec_msg.h"
 #include "common/wire/rpc_frame.h"
 #include "datanode/live.h"
 #include "datanode/nn/nn.h"
@@ -71,6 +73,23 @@ static bool is_admin(struct ipc *i, struct rpc_call *call)
 
 /* ---- blocks ---- */
 
+/* Does somebody ask for the length of a group of which we have a unit? A stock client asks all nodes by the group's id,
+ * takes the first length it hears, which would be unit 0's, for that of the group, and reads and decodes by it bytes that
+ * are not there or not those. It asks only about a group that is not finished, and what was synced is in those before it
+ * (docs/design/ec-sync.md): to be told of an empty group it reads all of that, and nothing wrong. */
+static bool asks_for_group(struct block_pool *bp, const Hd__ExtendedBlockProto *b)
+{
+	const int64_t id = (int64_t)b->blockid;
+	struct replica_info info;
+
+	if (!ec_id_is_striped(id) || ec_id_unit(id) != 0 || b->numbytes == EC_NUMBYTES_UNIT)
+		return false;
+	for (unsigned u = 0; u < EC_UNITS_MAX; u++)
+		if (replica_get(bp, ec_id_of(id, u), &info) == 0 && info.block.gs >= b->generationstamp)
+			return true;
+	return false;
+}
+
 static void run_visible_length(struct ipc *i, struct rpc_call *call, const ProtobufCMessage *m)
 {
 	const Hd__ExtendedBlockProto *b =
@@ -82,6 +101,10 @@ static void run_visible_length(struct ipc *i, struct rpc_call *call, const Proto
 
 	if (!bp)
 		return;
+	if (asks_for_group(bp, b)) {
+		rpc_reply(call, &resp.base); /* of length 0 */
+		return;
+	}
 	if (replica_get(bp, (int64_t)b->blockid, &info) || info.block.gs < b->generationstamp) {
 		rpc_fail(call, "org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException",
 			 "Replica not found for %s:blk_%" PRId64 "_%" PRIu64, b->poolid,

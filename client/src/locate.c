@@ -59,6 +59,8 @@ static int visible_length(struct dfs *fs, const Hd__LocatedBlockProto *lb, size_
 		return rc;
 	*ret = ((Hd__GetReplicaVisibleLengthResponseProto *)m)->length;
 	pb_free(m);
+	if (*ret > INT64_MAX) /* Java's -1 */
+		return err_set(err, -EIO, "a replica waits for the recovery of its writer's lease");
 	return 0;
 }
 
@@ -111,6 +113,7 @@ static int ask_group_length(struct dfs *fs, Hd__LocatedBlockProto *lb, const str
 
 		if (g.unit[u].lb.n_locs == 0)
 			continue;
+		g.unit[u].b.numbytes = EC_NUMBYTES_UNIT;
 		if (visible_length(fs, &g.unit[u].lb, 0, &lengths[known], &why) == 0) {
 			if (lengths[known] > longest)
 				longest = lengths[known];

@@ -15,6 +15,13 @@
 #include "common/erasure/policy.h"
 #include "hdfs.pb-c.h"
 
+/**
+ * numBytes of a block in getReplicaVisibleLength() by which who asks says that it means this unit, not the group. Id and
+ * stamp of a group are those of its unit 0, and a stock client, which knows no units here, asks each node for the length
+ * of the group by them. Otherwise nodes, stock ones too, do not look at numBytes.
+ */
+#define EC_NUMBYTES_UNIT UINT64_MAX
+
 /** What the message of one policy points to. */
 struct ec_policy_msg {
 	char name[EC_NAME_MAX];
