@@ -94,48 +94,58 @@ static int ask_length(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err
 	return 0;
 }
 
-/* Of a striped group each unit has its own, and of the rows that k of them have whole those that were written
- * whole for sure are read: what a writer that died was about to end is not, until its lease is recovered. A unit that cannot be asked may be the one that matters only when fewer than k were. */
+/* What the nodes of a group that is being written tell of its units. */
+struct unit_lengths {
+	uint64_t length[EC_UNITS_MAX]; /* count of them, in any order */
+	unsigned count;
+	unsigned silent;        /* units whose nodes do not tell */
+	uint64_t last, longest; /* of the last data unit, 0: not known; of the longest one */
+};
+
+/* Why a unit is silent is left in @err. */
+static void ask_unit(struct dfs *fs, struct group *g, unsigned u, struct unit_lengths *l, struct err *err)
+{
+	struct err why = ERR_INIT;
+	uint64_t n = 0;
+
+	g->unit[u].b.numbytes = EC_NUMBYTES_UNIT;
+	if (visible_length(fs, &g->unit[u].lb, 0, &n, &why) < 0 && strcmp(why.remote, JEX_REPLICA_NOT_FOUND) != 0) {
+		l->silent++;
+		*err = why;
+		return;
+	}
+	l->length[l->count++] = n; /* a unit that its node has not is empty yet */
+	if (n > l->longest)
+		l->longest = n;
+	if (u == g->policy->k - 1u)
+		l->last = n;
+}
+
+/* Of a striped group each unit has its own, and of the rows that k of them have whole those that were written whole for
+ * sure are read: what a writer that died was about to end is not, until its lease is recovered. A unit that does not tell
+ * may be the one that matters only when fewer than k did. */
 static int ask_group_length(struct dfs *fs, Hd__LocatedBlockProto *lb, const struct ec_policy *policy,
 			    struct err *err)
 {
-	uint64_t lengths[EC_UNITS_MAX];
-	uint64_t last = 0, longest = 0;
-	unsigned known = 0, silent = 0;
+	struct unit_lengths l = {.count = 0};
 	struct group g;
 	int rc;
 
 	lb->b->has_numbytes = 1;
 	lb->b->numbytes = 0; /* what the NameNode believes is of no use */
 	rc = group_view(lb, policy, &g, err);
-	for (unsigned u = 0; u < g.units && rc == 0; u++) {
-		struct err why = ERR_INIT;
-
-		if (g.unit[u].lb.n_locs == 0)
-			continue;
-		g.unit[u].b.numbytes = EC_NUMBYTES_UNIT;
-		if (visible_length(fs, &g.unit[u].lb, 0, &lengths[known], &why) == 0) {
-			if (lengths[known] > longest)
-				longest = lengths[known];
-			if (u == policy->k - 1u)
-				last = lengths[known];
-			known++;
-		} else if (strcmp(why.remote, JEX_REPLICA_NOT_FOUND) == 0) {
-			lengths[known++] = 0;
-		} else {
-			silent++;
-			*err = why;
-		}
-	}
 	if (rc < 0)
 		return rc;
-	if (known < policy->k && silent > 0) {
+	for (unsigned u = 0; u < g.units; u++)
+		if (g.unit[u].lb.n_locs > 0)
+			ask_unit(fs, &g, u, &l, err);
+	if (l.count < policy->k && l.silent > 0) {
 		err_prefix(err, "the length of a block group being written is not known");
 		err->rc = err->rc == -ETIMEDOUT || err->rc == -ENOMEM ? err->rc : -EIO;
 		return err->rc;
 	}
 	err_reset(err);
-	lb->b->numbytes = ec_written_length(policy, ec_safe_length(policy, lengths, known), last, longest);
+	lb->b->numbytes = ec_written_length(policy, ec_safe_length(policy, l.length, l.count), l.last, l.longest);
 	return ec_length_ok(lb->b->numbytes)
 		       ? 0
 		       : err_set(err, -EPROTO, "data nodes tell lengths that make no sense");

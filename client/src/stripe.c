@@ -1,188 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "client/src/stripe.h"
-
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "client/src/stripe_internal.h"
 #include "common/base/clock.h"
-
-#define WHY_MAX 96
-
-struct unit {
-	struct rstream *rs; /* owned; NULL: none */
-	size_t node;        /* copy that is read */
-	uint64_t at, end;   /* of rs, in the unit: next byte, and of what was asked */
-	uint64_t progress_ns; /* when its last bytes came */
-	uint8_t *scratch;   /* owned; for bytes that nobody asked for */
-	uint32_t scratch_len;
-	/* of the window */
-	uint8_t *dst;
-	uint32_t have, got; /* bytes that exist of it, and that came */
-	uint64_t done_ns;   /* from the window's start until it was complete */
-	char why[WHY_MAX];  /* it is lost */
-};
-
-struct stripe {
-	struct dfs *fs;               /* borrowed (outlives its files) */
-	const struct stripe_ops *ops; /* borrowed: constant */
-	struct ec_coder *coder;       /* owned; NULL until needed */
-	struct group g;
-	uint32_t lost;        /* set of units that cannot be read */
-	uint32_t avoid;       /* set of units that are slow, or failed others lately */
-	uint64_t typical_ns;  /* that a unit took for a window, smoothed; 0: not known */
-	uint64_t extra_end;   /* up to where units that were not asked for are wanted */
-	uint64_t offset, len; /* the range being read */
-	enum stripe_mode mode;
-	bool renewed;
-	struct unit unit[EC_UNITS_MAX];
-};
-
-/* A part of a band, small enough to be decoded in one go. */
-struct window {
-	uint64_t at;     /* in every unit */
-	uint32_t len;
-	uint32_t want;   /* units whose bytes were asked for */
-	uint32_t zero;   /* units that are all zeros here */
-	uint32_t fetch;  /* units being read, or read */
-	uint32_t done;   /* those of them that are complete */
-	bool hedged;     /* more were asked because somebody was late */
-	uint64_t start_ns, hedge_ns; /* when it began; when slow units are not waited for any more */
-};
 
 static unsigned count(uint32_t set)
 {
 	return (unsigned)__builtin_popcount(set);
-}
-
-#define for_units(u, set)                                                                          \
-	for (unsigned u = 0, set_##u = (set); u < EC_UNITS_MAX; u++)                               \
-		if (set_##u >> u & 1)
-
-/* ---- one unit ---- */
-
-static void unit_close(struct unit *u, bool given_up)
-{
-	if (!u->rs)
-		return;
-	u->rs->given_up = given_up;
-	u->rs->ops->close_read(u->rs);
-	u->rs = NULL;
-}
-
-/* Where in the units the range ends, when some of it must be decoded; else 0: nobody needs more of a unit than
- * was asked for. */
-static uint64_t find_extra_end(const struct stripe *s)
-{
-	const struct ec_policy *p = s->g.policy;
-	uint64_t end = 0, at;
-	bool decoded = false;
-
-	for (unsigned i = 0; i < p->k; i++) {
-		const uint64_t part = ec_unit_part(p, s->offset, s->len, i, &at);
-
-		if (part && at + part > end)
-			end = at + part;
-		decoded |= part && ((s->lost | s->avoid) >> i & 1);
-	}
-	return decoded ? end : 0;
-}
-
-/* Up to where in unit @i bytes will be wanted. */
-static uint64_t stream_end(const struct stripe *s, unsigned i, uint64_t at, uint32_t have)
-{
-	const uint64_t length = ec_unit_length(s->g.policy, s->g.length, i);
-	uint64_t end = at + have, from, part = 0;
-
-	if (s->mode == STRIPE_AHEAD)
-		return length;
-	if (i < s->g.policy->k)
-		part = ec_unit_part(s->g.policy, s->offset, s->len, i, &from);
-	if (part && at >= from && end < from + part)
-		end = from + part;
-	if (end < s->extra_end)
-		end = s->extra_end;
-	return end < length ? end : length;
-}
-
-static void say_why(struct unit *u, const char *text)
-{
-	snprintf(u->why, sizeof(u->why), "%.*s", (int)sizeof(u->why) - 1, text);
-}
-
-/* Copy u->node of unit @i failed with @rc: on to the next copy, or the unit is lost. 0; what the caller
- * must hear instead. */
-static int unit_failed(struct stripe *s, unsigned i, int rc, struct err *err)
-{
-	struct unit *u = &s->unit[i];
-
-	unit_close(u, rc == -ETIMEDOUT);
-	if (rc == -ENOMEM || (rc == -EACCES && !s->renewed))
-		return rc;
-	err->rc = rc;
-	s->ops->failed(s->fs, &s->g.unit[i], u->node, err);
-	say_why(u, err->text);
-	if (++u->node >= s->g.unit[i].lb.n_locs) {
-		u->node = 0;
-		s->lost |= 1u << i;
-		s->extra_end = find_extra_end(s);
-	}
-	return 0;
-}
-
-/* A stream of unit @i at @at, where @have bytes are wanted at least. 0; -ENOMEM and the like. */
-static int unit_start(struct stripe *s, unsigned i, uint64_t at, uint32_t have, struct err *err)
-{
-	struct unit *u = &s->unit[i];
-
-	if (u->rs && (u->at != at || u->end < at + have))
-		unit_close(u, false);
-	while (!u->rs && !(s->lost >> i & 1)) {
-		struct read_setup r = {.lb = &s->g.unit[i].lb, .node = u->node, .offset = at};
-		int rc;
-
-		u->at = at;
-		u->end = stream_end(s, i, at, have);
-		u->progress_ns = s->ops->now();
-		r.len = u->end - at;
-		rc = s->ops->start(s->fs, &r, &u->rs, err);
-		if (rc < 0)
-			u->rs = NULL;
-		rc = rc < 0 ? unit_failed(s, i, rc, err) : 0;
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
-}
-
-/* What has come of unit @i by now. 1: something; 0: nothing, or the unit is lost; -errno. */
-static int unit_take(struct stripe *s, struct window *w, unsigned i, struct err *err)
-{
-	struct unit *u = &s->unit[i];
-	const struct block_stream *ops;
-	ssize_t n;
-
-	if (!u->rs)
-		return 0;
-	ops = u->rs->ops;
-	n = ops->try_read(u->rs, u->dst + u->got, u->have - u->got, err);
-	if (n < 0)
-		return unit_failed(s, i, (int)n, err);
-	if (n == 0)
-		return 0;
-	u->got += (uint32_t)n;
-	u->at += (uint64_t)n;
-	u->progress_ns = s->ops->now();
-	count_add(&s->fs->count.read[ops->counter], (uint64_t)n);
-	if (u->got == u->have) {
-		w->done |= 1u << i;
-		u->done_ns = u->progress_ns - w->start_ns;
-	}
-	if (u->at == u->end)
-		unit_close(u, false);
-	return 1;
 }
 
 /* ---- which units ---- */
@@ -302,7 +129,7 @@ static int hedge(struct stripe *s, struct window *w, uint64_t now, struct err *e
 		count_add(&s->fs->count.read_hedges, 1);
 	for_units(i, joined)
 		if (rc >= 0)
-			rc = unit_start(s, i, w->at, s->unit[i].have, err);
+			rc = stripe_unit_start(s, i, w->at, s->unit[i].have, err);
 	return rc < 0 ? rc : 0;
 }
 
@@ -317,11 +144,11 @@ static void leave_behind(struct stripe *s, const struct window *w)
 
 		if (hedged && (w->want >> i & 1)) {
 			s->avoid |= 1u << i;
-			s->extra_end = find_extra_end(s);
+			s->extra_end = stripe_find_extra_end(s);
 			err_set(&late, -ETIME, "it was slower than the others");
 			s->ops->failed(s->fs, &s->g.unit[i], s->unit[i].node, &late);
 		}
-		unit_close(&s->unit[i], true);
+		stripe_unit_close(&s->unit[i], true);
 	}
 }
 
@@ -340,7 +167,7 @@ static int start_all(struct stripe *s, struct window *w, struct err *err)
 		rc = choose(s, w, err);
 		for_units(i, w->fetch & ~w->done)
 			if (rc == 0)
-				rc = unit_start(s, i, w->at + s->unit[i].got,
+				rc = stripe_unit_start(s, i, w->at + s->unit[i].got,
 						s->unit[i].have - s->unit[i].got, err);
 	} while (rc == 0 && (w->fetch & s->lost));
 	return rc;
@@ -378,7 +205,7 @@ static int wait_news(struct stripe *s, struct window *w, struct err *err)
 			continue;
 		err_set(err, -ETIMEDOUT, "data node %s does not answer in time",
 			group_unit_text(&s->g, i, text));
-		rc = unit_failed(s, i, -ETIMEDOUT, err);
+		rc = stripe_unit_failed(s, i, -ETIMEDOUT, err);
 	}
 	return rc ?: now >= w->hedge_ns ? hedge(s, w, now, err) : 0;
 }
@@ -389,7 +216,7 @@ static int take_all(struct stripe *s, struct window *w, struct err *err)
 	int came = 0;
 
 	for_units(i, w->fetch & ~w->done) {
-		int rc = unit_take(s, w, i, err);
+		int rc = stripe_unit_take(s, w, i, err);
 
 		if (rc < 0)
 			return rc;
@@ -514,7 +341,7 @@ int stripe_read(struct stripe *s, uint64_t offset, uint64_t len, uint8_t *dst,
 	s->len = len;
 	s->mode = mode;
 	s->renewed = renewed;
-	s->extra_end = find_extra_end(s);
+	s->extra_end = stripe_find_extra_end(s);
 	while ((rc = ec_plan_next(&plan, &band)) > 0) {
 		rc = read_band(s, &band, dst, err);
 		if (rc < 0)
@@ -522,7 +349,7 @@ int stripe_read(struct stripe *s, uint64_t offset, uint64_t len, uint8_t *dst,
 	}
 	if (mode == STRIPE_EXACT || rc < 0)
 		for (unsigned i = 0; i < s->g.units; i++)
-			unit_close(&s->unit[i], rc < 0);
+			stripe_unit_close(&s->unit[i], rc < 0);
 	return rc;
 }
 
@@ -538,7 +365,7 @@ void stripe_prefetch(struct stripe *s, uint64_t offset)
 		if (s->unit[i].rs || (s->lost | s->avoid) >> i & 1 ||
 		    !ec_unit_part(s->g.policy, offset, s->g.length - offset, i, &at))
 			continue;
-		if (unit_start(s, i, at, 1, &ignored) < 0)
+		if (stripe_unit_start(s, i, at, 1, &ignored) < 0)
 			break; /* whoever needs it will hear */
 	}
 	s->mode = mode;
@@ -609,7 +436,7 @@ void stripe_close(struct stripe *s, struct ec_coder **ret_coder)
 	if (!s)
 		return;
 	for (unsigned i = 0; i < s->g.units; i++) {
-		unit_close(&s->unit[i], false);
+		stripe_unit_close(&s->unit[i], false);
 		free(s->unit[i].scratch);
 	}
 	if (ret_coder)
