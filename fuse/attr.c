@@ -43,7 +43,7 @@ void ask_reply(struct ask *a, int rc)
 	const int no = fail_errno(a->op, rc, &a->err);
 
 	ask_end(a);
-	fuse_reply_err(a->req, no);
+	reply_err(a->req, no);
 }
 
 uint32_t mode_to_make(fuse_req_t req, mode_t mode)

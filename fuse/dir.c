@@ -69,7 +69,7 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	if (rc) {
 		free(d);
-		fuse_reply_err(req, rc);
+		reply_err(req, rc);
 		return;
 	}
 	pthread_mutex_init(&d->lock, NULL);
@@ -91,7 +91,7 @@ void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
 	free_dir(mount_of(req), (struct dir *)(uintptr_t)fi->fh);
-	fuse_reply_err(req, 0);
+	reply_err(req, 0);
 }
 
 void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
@@ -99,7 +99,7 @@ void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_
 	(void)ino;
 	(void)datasync;
 	(void)fi;
-	fuse_reply_err(req, 0); /* a change of names is on disk before it is answered */
+	reply_err(req, 0); /* a change of names is on disk before it is answered */
 }
 
 static int make_room(struct dir *d)
@@ -226,7 +226,7 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, str
 
 	if (rc) {
 		free(p.buf);
-		fuse_reply_err(req, rc);
+		reply_err(req, rc);
 		return;
 	}
 	pthread_mutex_lock(&d->lock);

@@ -168,7 +168,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	int rc = ask_begin(&a, req, "open", ino);
 
 	if (rc) {
-		fuse_reply_err(req, rc);
+		reply_err(req, rc);
 		return;
 	}
 	rc = open_inode(&a, a.in, fi);
@@ -243,7 +243,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 
 	rc = rc ?: ask_begin(&a, req, "create", parent);
 	if (rc) {
-		fuse_reply_err(req, rc);
+		reply_err(req, rc);
 		return;
 	}
 	rc = create_new(&a, name, mode, fi, &e);
@@ -266,7 +266,7 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
 	free_handle(mount_of(req), handle_of(fi));
-	fuse_reply_err(req, 0);
+	reply_err(req, 0);
 }
 
 void file_close_all(struct mount *m)
@@ -279,7 +279,7 @@ void file_close_all(struct mount *m)
 
 static void reply_result(fuse_req_t req, const char *op, int rc, const struct dfs_err *err)
 {
-	fuse_reply_err(req, fail_errno(op, rc, err));
+	reply_err(req, fail_errno(op, rc, err));
 }
 
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
@@ -292,6 +292,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 	(void)ino;
 	err.text[0] = '\0';
 	n = buf ? content_read(mount_of(req), handle_of(fi), buf, len, (uint64_t)off, &err) : -ENOMEM;
+	counts_bytes(n > 0 ? (uint64_t)n : 0);
 	if (n < 0)
 		reply_result(req, "read", n == -ENOENT ? -ESTALE : (int)n, &err);
 	else
@@ -381,9 +382,9 @@ void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse
 	if (rc < 0)
 		reply_result(req, "lseek", rc, &err);
 	else if (whence != SEEK_DATA && whence != SEEK_HOLE)
-		fuse_reply_err(req, EINVAL);
+		reply_err(req, EINVAL);
 	else if (off < 0 || (uint64_t)off >= length)
-		fuse_reply_err(req, ENXIO);
+		reply_err(req, ENXIO);
 	else
 		fuse_reply_lseek(req, whence == SEEK_DATA ? off : (off_t)length);
 }

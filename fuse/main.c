@@ -15,12 +15,13 @@
 
 #include "common/base/log.h"
 #include "fuse/content.h"
+#include "fuse/metrics.h"
 #include "fuse/ops.h"
 
 #define IO_BYTES (1u << 20) /* of one read or write request */
 #define BACKGROUND 64       /* read-ahead and asynchronous requests at a time */
 
-static void op_init(void *arg, struct fuse_conn_info *conn)
+void op_init(void *arg, struct fuse_conn_info *conn)
 {
 	struct mount *m = arg;
 
@@ -42,43 +43,6 @@ static void op_init(void *arg, struct fuse_conn_info *conn)
 		m->ready_fd = -1;
 	}
 }
-
-const struct fuse_lowlevel_ops MOUNT_OPS = {
-	.init = op_init,
-	.lookup = op_lookup,
-	.forget = op_forget,
-	.forget_multi = op_forget_multi,
-	.getattr = op_getattr,
-	.setattr = op_setattr,
-	.access = op_access,
-	.statfs = op_statfs,
-	.mkdir = op_mkdir,
-	.mknod = op_mknod,
-	.symlink = op_symlink,
-	.readlink = op_readlink,
-	.link = op_link,
-	.unlink = op_unlink,
-	.rmdir = op_rmdir,
-	.rename = op_rename,
-	.setxattr = op_setxattr,
-	.getxattr = op_getxattr,
-	.listxattr = op_listxattr,
-	.removexattr = op_removexattr,
-	.opendir = op_opendir,
-	.readdir = op_readdir,
-	.readdirplus = op_readdirplus,
-	.releasedir = op_releasedir,
-	.fsyncdir = op_fsyncdir,
-	.create = op_create,
-	.open = op_open,
-	.read = op_read,
-	.write = op_write,
-	.flush = op_flush,
-	.release = op_release,
-	.fsync = op_fsync,
-	.fallocate = op_fallocate,
-	.lseek = op_lseek,
-};
 
 /* ---- before the mount ---- */
 
@@ -237,11 +201,26 @@ static int serve(struct mount *m, struct fuse_args *args)
 	return rc < 0;
 }
 
+/* Before the mount is there: a port that is taken is told to who starts us. */
+static int serve_with_metrics(struct mount *m, struct fuse_args *args)
+{
+	struct err err = ERR_INIT;
+	struct metrics *s = NULL;
+	int rc = metrics_start(m, &s, &err);
+
+	if (rc < 0)
+		return tell("metrics=%s: %s", m->opt.metrics, err.text);
+	rc = serve(m, args);
+	metrics_stop(s);
+	return rc;
+}
+
 static int work(struct mount *m, struct fuse_args *args)
 {
 	int rc;
 
 	raise_limits();
+	counts_init(&m->counts);
 	(void)!getrandom(&m->token, sizeof(m->token), 0);
 	list_init(&m->handles);
 	m->budget.limit = (uint64_t)m->opt.overlay_mib << 20;
@@ -250,12 +229,13 @@ static int work(struct mount *m, struct fuse_args *args)
 	rc = inodes_init(&m->inodes) < 0 ? tell("out of memory") : connect_cluster(m);
 	if (rc == 0 && !m->opt.read_only)
 		rc = open_state(m);
-	rc = rc ?: serve(m, args);
+	rc = rc ?: serve_with_metrics(m, args);
 	if (m->se)
 		fuse_session_destroy(m->se);
 	state_close(&m->state);
 	inodes_fini(&m->inodes);
 	users_fini(&m->users);
+	counts_fini(&m->counts);
 	return rc;
 }
 

@@ -23,7 +23,7 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 	no = no ?: ask_begin(&a, req, "lookup", parent);
 	if (no) {
-		fuse_reply_err(req, no);
+		reply_err(req, no);
 		return;
 	}
 	const int rc = entry_ask(&a, name, &e);
@@ -75,7 +75,7 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct stat st;
 
 	if (no) {
-		fuse_reply_err(req, no);
+		reply_err(req, no);
 	} else if (attr_known(&a, a.in, &st)) {
 		ask_end(&a);
 		fuse_reply_attr(req, &st, attr_ttl(mount_of(req)));
@@ -90,7 +90,7 @@ void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
 	const int no = ask_begin(&a, req, "access", ino);
 
 	if (no) {
-		fuse_reply_err(req, no);
+		reply_err(req, no);
 		return;
 	}
 	/* R_OK, W_OK, X_OK are the bits of a permission */
@@ -104,7 +104,7 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	int rc = ask_begin(&a, req, "statfs", ino);
 
 	if (rc) {
-		fuse_reply_err(req, rc);
+		reply_err(req, rc);
 		return;
 	}
 	rc = dfs_statfs(a.user->fs, &s, &a.err);
@@ -174,7 +174,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int valid, st
 	int rc = ask_begin(&a, req, "setattr", ino);
 
 	if (rc) {
-		fuse_reply_err(req, rc);
+		reply_err(req, rc);
 		return;
 	}
 	if (valid & FUSE_SET_ATTR_MODE)
@@ -202,7 +202,7 @@ static bool begin_make(struct ask *a, fuse_req_t req, const char *op, fuse_ino_t
 
 	no = no ?: ask_begin(a, req, op, parent);
 	if (no)
-		fuse_reply_err(req, no);
+		reply_err(req, no);
 	else
 		child_path(path, a->in->id, name);
 	return !no;
@@ -240,7 +240,7 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 
 	(void)dev;
 	if (!S_ISREG(mode) && (mode & S_IFMT)) {
-		fuse_reply_err(req, EPERM); /* devices, pipes, sockets: HDFS has nothing of the kind */
+		reply_err(req, EPERM); /* devices, pipes, sockets: HDFS has nothing of the kind */
 		return;
 	}
 	if (!begin_make(&a, req, "mknod", parent, name, path))
@@ -256,7 +256,7 @@ void op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent, const char 
 	struct ask a;
 
 	if (!utf8_is_valid(link))
-		fuse_reply_err(req, EILSEQ);
+		reply_err(req, EILSEQ);
 	else if (begin_make(&a, req, "symlink", parent, name, path))
 		reply_made(&a, name, dfs_symlink(a.user->fs, link, path, &a.err));
 }
@@ -269,7 +269,7 @@ void op_readlink(fuse_req_t req, fuse_ino_t ino)
 	ssize_t n;
 
 	if (no) {
-		fuse_reply_err(req, no);
+		reply_err(req, no);
 		return;
 	}
 	n = dfs_readlink(a.user->fs, a.path, target, sizeof(target) - 1, &a.err);
@@ -287,7 +287,7 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name
 	(void)ino;
 	(void)parent;
 	(void)name;
-	fuse_reply_err(req, EPERM); /* link(2): the file system has no hard links */
+	reply_err(req, EPERM); /* link(2): the file system has no hard links */
 }
 
 /* ---- deleting and renaming ---- */
@@ -488,7 +488,7 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 	no = no ?: name_check(newname, true);
 	no = no ?: ask_begin(&a, req, "rename", parent);
 	if (no) {
-		fuse_reply_err(req, no);
+		reply_err(req, no);
 		return;
 	}
 	to_dir = inode_get(&a.m->inodes, newparent);

@@ -11,7 +11,7 @@
  * that thread and no other.
  * Ownership: main owns the struct; everything in it lives as long as the session.
  * Threading: `opt`, `root_id`, `defaults`, `se` do not change once the session runs; the rest has its own locks.
- * Lock order: inode.content, then users.lock, inodes.lock or state.lock (leaves). See docs/design/011-mount.md.
+ * Lock order: inode.content, then users.lock, inodes.lock, state.lock or counts.lock (leaves). See docs/design/011-mount.md.
  */
 #define FUSE_USE_VERSION 312
 #include <fuse_lowlevel.h>
@@ -21,6 +21,7 @@
 
 #include "client/include/dfsclient.h"
 #include "common/base/list.h"
+#include "fuse/counts.h"
 #include "fuse/forgetter.h"
 #include "fuse/inode.h"
 #include "fuse/options.h"
@@ -39,6 +40,7 @@ struct mount {
 	struct inodes inodes;
 	struct list handles; /* of open files, under inodes.lock */
 	struct forgetter forgetter;
+	struct counts counts;
 	struct overlay_budget budget;
 	struct state state; /* overlays lie in its directory */
 	struct fuse_session *se;

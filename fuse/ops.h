@@ -61,6 +61,10 @@ int entry_ask(struct ask *a, const char *name, struct fuse_entry_param *ret);
 /** Answer with an entry that entry_ask() made. */
 void entry_reply(struct ask *a, const struct fuse_entry_param *e);
 
+/** fuse_reply_err(), counted. */
+int reply_err(fuse_req_t req, int error);
+
+void op_init(void *arg, struct fuse_conn_info *conn);
 void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count);
 void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets);

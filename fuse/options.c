@@ -38,6 +38,7 @@ static const struct fuse_opt OPTIONS[] = {
 	VALUE("timeout=%u", timeout_s),
 	VALUE("threads=%u", threads),
 	VALUE("log=%s", log),
+	VALUE("metrics=%s", metrics),
 	VALUE("overlay=%s", state),
 	VALUE("overlay_size=%lu", overlay_mib),
 	VALUE("readahead=%u", readahead_kib),
@@ -76,6 +77,7 @@ static void help(void)
 	      "  -o negative_timeout=S seconds the kernel keeps that a name is missing (0)\n"
 	      "  -o timeout=S          seconds after which a cluster out of reach is an error (30)\n"
 	      "  -o log=FILE           where the log goes in the background (nowhere)\n"
+	      "  -o metrics=HOST:PORT  answer http://HOST:PORT/metrics (not)\n"
 	      "  -o overlay=DIR        where changes wait that are not at the end of a file (/var/tmp)\n"
 	      "  -o overlay_size=MIB   and how much of them, of all files (1024)\n"
 	      "  -o readahead=KIB      how far the kernel reads ahead; needs root (4096)\n"
@@ -210,6 +212,7 @@ void options_free(struct options *o)
 	free(o->mountpoint);
 	free(o->conf_dir);
 	free(o->log);
+	free(o->metrics);
 	free(o->state);
 	for (unsigned int i = 0; i < o->conf_count; i++)
 		free((char *)o->conf[i]);

@@ -20,6 +20,7 @@ struct options {
 	char *source;     /* as mount shows it */
 	char *mountpoint; /* absolute */
 	char *conf_dir;   /* --conf; NULL: as every program */
+	char *metrics;         /* "HOST:PORT"; NULL: no web port */
 	char *log;        /* file of the log in the background; NULL: none */
 	char *state;      /* directory of the overlay; NULL: the default */
 	const char *conf[CONF_MAX + 1]; /* -D */

@@ -260,7 +260,7 @@ static int publish_once(struct mount *m, struct inode *in, struct dfs_err *err)
 int publish_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 {
 	const struct timespec pause = {0, (long)SAFE_MODE_PAUSE_NS};
-	const uint64_t deadline = clock_mono_ns() + m->opt.timeout_s * NS_PER_S;
+	const uint64_t begin = clock_mono_ns(), deadline = begin + m->opt.timeout_s * NS_PER_S;
 	int rc = publish_once(m, in, err);
 
 	/* A NameNode that has just started takes no changes at first; the bytes have been taken already. */
@@ -268,6 +268,7 @@ int publish_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 		(void)nanosleep(&pause, NULL);
 		rc = publish_once(m, in, err);
 	}
+	counts_published(&m->counts, rc, clock_mono_ns() - begin);
 	if (rc == 0) { /* the time of the last write, not that of its publication */
 		pthread_mutex_lock(&m->inodes.lock);
 		in->mtime_told = true;

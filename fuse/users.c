@@ -139,6 +139,41 @@ static int connect_user(struct users *u, uid_t uid, bool owner, struct user **re
 	return 0;
 }
 
+/* Every field of it is a number that is counted up. */
+static void add_counters(struct dfs_counters *sum, const struct user *user)
+{
+	struct dfs_counters c;
+
+	dfs_get_counters(user->fs, &c);
+	for (size_t i = 0; i < sizeof(c) / sizeof(uint64_t); i++) {
+		uint64_t a, b;
+
+		memcpy(&a, (uint8_t *)sum + i * sizeof(a), sizeof(a));
+		memcpy(&b, (uint8_t *)&c + i * sizeof(b), sizeof(b));
+		a += b;
+		memcpy((uint8_t *)sum + i * sizeof(a), &a, sizeof(a));
+	}
+}
+
+void users_counters(struct users *u, struct dfs_counters *ret)
+{
+	pthread_mutex_lock(&u->lock);
+	*ret = u->gone;
+	for (uint32_t i = 0; i < u->count; i++)
+		add_counters(ret, u->user[i]);
+	pthread_mutex_unlock(&u->lock);
+}
+
+uint32_t users_count(struct users *u)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&u->lock);
+	n = u->count;
+	pthread_mutex_unlock(&u->lock);
+	return n;
+}
+
 static void free_user(struct user *user)
 {
 	if (user)
@@ -169,6 +204,7 @@ static struct user *evict_locked(struct users *u)
 		return NULL;
 	gone = u->user[oldest];
 	u->user[oldest] = u->user[--u->count];
+	add_counters(&u->gone, gone);
 	return gone;
 }
 

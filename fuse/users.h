@@ -46,6 +46,7 @@ struct users {
 	struct user *user[USERS_MAX]; /* owned; [0] is the owner of the mount and stays */
 	uint32_t count;
 	struct name_id *owners, *groups; /* owned; NAME_CACHE each, by hash */
+	struct dfs_counters gone; /* of handles that are gone; under lock */
 };
 
 /** Connect as the owner of the mount. Fails as dfs_connect(). */
@@ -66,3 +67,6 @@ bool users_find_gid(struct users *u, const char *name, uint32_t *ret);
 /** Name of a local user or group into @buf[DFS_NAME_MAX + 1]; -EINVAL: there is none. */
 int users_name(uid_t uid, char *buf);
 int users_group_name(gid_t gid, char *buf);
+/** What the library has counted, of all users there were. */
+void users_counters(struct users *u, struct dfs_counters *ret);
+uint32_t users_count(struct users *u);

@@ -43,7 +43,7 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 	const int no = begin(&a, req, "setxattr", ino, name, &acl, &scope);
 
 	if (no)
-		fuse_reply_err(req, no);
+		reply_err(req, no);
 	else
 		ask_reply(&a, acl ? change_acl(&a, scope, value, size)
 				  : dfs_set_xattr(a.user->fs, a.path, name, value, size, how, &a.err));
@@ -73,7 +73,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 	char *buf;
 
 	if (no) {
-		fuse_reply_err(req, no);
+		reply_err(req, no);
 		return;
 	}
 	size = size > VALUE_MAX ? VALUE_MAX : size;
@@ -112,7 +112,7 @@ void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 	char *all, *buf;
 
 	if (no) {
-		fuse_reply_err(req, no);
+		reply_err(req, no);
 		return;
 	}
 	size = size > VALUE_MAX ? VALUE_MAX : size;
@@ -138,7 +138,7 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	const int no = begin(&a, req, "removexattr", ino, name, &acl, &scope);
 
 	if (no)
-		fuse_reply_err(req, no);
+		reply_err(req, no);
 	else
 		ask_reply(&a, acl ? change_acl(&a, scope, NULL, 0) : dfs_remove_xattr(a.user->fs, a.path, name, &a.err));
 }

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * counts - what the kernel asks for: how often, how long it took, which errors it got, what is under way
+ *
+ * Idea: each request of the kernel runs to its end on one thread, so it is counted around its function (requests.c), and
+ * an error by the thread that answers with it. Shown by metrics.h.
+ * Ownership: everything lies in struct counts; a request under way is on the stack of its thread.
+ * Threading: any thread; `lock` is a leaf, held for a few instructions twice a request.
+ * Units: nanoseconds, bytes.
+ */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/base/list.h"
+
+#define REQUESTS(X) \
+	X(lookup) X(forget) X(getattr) X(setattr) X(access) X(statfs) X(mkdir) X(mknod) X(symlink) X(readlink) X(link) \
+	X(unlink) X(rmdir) X(rename) X(setxattr) X(getxattr) X(listxattr) X(removexattr) X(opendir) X(readdir) \
+	X(readdirplus) X(releasedir) X(fsyncdir) X(create) X(open) X(read) X(write) X(flush) X(release) X(fsync) \
+	X(fallocate) X(lseek)
+
+enum request_kind {
+#define X(name) REQUEST_##name,
+	REQUESTS(X)
+#undef X
+	REQUEST_KINDS
+};
+
+#define COUNTS_BUCKETS 12  /* 0.1 ms, 0.3 ms, 1 ms, ... 10 s, and longer */
+#define COUNTS_ERRNOS 134  /* of Linux, 0 is none */
+
+struct counts {
+	pthread_mutex_t lock;
+	struct list under_way; /* struct request */
+	struct {
+		uint64_t count, ns, bucket[COUNTS_BUCKETS];
+		uint64_t error[COUNTS_ERRNOS];
+	} kind[REQUEST_KINDS];
+	uint64_t read_bytes, written_bytes;
+	uint64_t published, publish_errors, publish_ns;
+};
+
+/* On the stack of the thread that runs it. */
+struct request {
+	struct list link;
+	struct counts *c;
+	enum request_kind kind;
+	uint64_t begin_ns;
+	int error;      /* errno it was answered with */
+	uint64_t bytes; /* of data, where it succeeds */
+};
+
+void counts_init(struct counts *c);
+void counts_fini(struct counts *c);
+void counts_begin(struct counts *c, struct request *r, enum request_kind kind);
+void counts_end(struct request *r);
+/** The request of this thread, if there is one, is answered with @error (0: none), or has moved @bytes. */
+void counts_error(int error);
+void counts_bytes(uint64_t bytes);
+void counts_published(struct counts *c, int rc, uint64_t ns);
+/** As Prometheus reads it. */
+void counts_print(struct counts *c, FILE *f);

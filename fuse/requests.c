@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* requests - what the kernel may ask for: each function of the others, counted */
+#include "fuse/counts.h"
+#include "fuse/ops.h"
+
+int reply_err(fuse_req_t req, int error)
+{
+	counts_error(error);
+	return fuse_reply_err(req, error);
+}
+
+#define COUNTED(name, params, args)                              \
+	static void counted_##name params                        \
+	{                                                        \
+		struct request r;                                \
+                                                                 \
+		counts_begin(&mount_of(req)->counts, &r, REQUEST_##name); \
+		op_##name args;                                  \
+		counts_end(&r);                                  \
+	}
+
+COUNTED(lookup, (fuse_req_t req, fuse_ino_t parent, const char *name), (req, parent, name))
+COUNTED(forget, (fuse_req_t req, fuse_ino_t ino, uint64_t count), (req, ino, count))
+COUNTED(getattr, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi), (req, ino, fi))
+COUNTED(setattr, (fuse_req_t req, fuse_ino_t ino, struct stat *attr, int valid, struct fuse_file_info *fi), (req, ino, attr, valid, fi))
+COUNTED(access, (fuse_req_t req, fuse_ino_t ino, int mask), (req, ino, mask))
+COUNTED(statfs, (fuse_req_t req, fuse_ino_t ino), (req, ino))
+COUNTED(mkdir, (fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode), (req, parent, name, mode))
+COUNTED(mknod, (fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t dev), (req, parent, name, mode, dev))
+COUNTED(symlink, (fuse_req_t req, const char *link, fuse_ino_t parent, const char *name), (req, link, parent, name))
+COUNTED(readlink, (fuse_req_t req, fuse_ino_t ino), (req, ino))
+COUNTED(link, (fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name), (req, ino, parent, name))
+COUNTED(unlink, (fuse_req_t req, fuse_ino_t parent, const char *name), (req, parent, name))
+COUNTED(rmdir, (fuse_req_t req, fuse_ino_t parent, const char *name), (req, parent, name))
+COUNTED(rename, (fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent, const char *newname, unsigned int flags),
+	(req, parent, name, newparent, newname, flags))
+COUNTED(setxattr, (fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags),
+	(req, ino, name, value, size, flags))
+COUNTED(getxattr, (fuse_req_t req, fuse_ino_t ino, const char *name, size_t size), (req, ino, name, size))
+COUNTED(listxattr, (fuse_req_t req, fuse_ino_t ino, size_t size), (req, ino, size))
+COUNTED(removexattr, (fuse_req_t req, fuse_ino_t ino, const char *name), (req, ino, name))
+COUNTED(opendir, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi), (req, ino, fi))
+COUNTED(readdir, (fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi), (req, ino, size, off, fi))
+COUNTED(readdirplus, (fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi), (req, ino, size, off, fi))
+COUNTED(releasedir, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi), (req, ino, fi))
+COUNTED(fsyncdir, (fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi), (req, ino, datasync, fi))
+COUNTED(create, (fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi), (req, parent, name, mode, fi))
+COUNTED(open, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi), (req, ino, fi))
+COUNTED(read, (fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi), (req, ino, size, off, fi))
+COUNTED(flush, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi), (req, ino, fi))
+COUNTED(release, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi), (req, ino, fi))
+COUNTED(fsync, (fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi), (req, ino, datasync, fi))
+COUNTED(fallocate, (fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi),
+	(req, ino, mode, offset, length, fi))
+COUNTED(lseek, (fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi), (req, ino, off, whence, fi))
+
+static void counted_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	struct request r;
+
+	counts_begin(&mount_of(req)->counts, &r, REQUEST_write);
+	counts_bytes(size); /* all or nothing */
+	op_write(req, ino, buf, size, off, fi);
+	counts_end(&r);
+}
+
+/* Many at once, which cost what one costs. */
+static void counted_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+	struct request r;
+
+	counts_begin(&mount_of(req)->counts, &r, REQUEST_forget);
+	op_forget_multi(req, count, forgets);
+	counts_end(&r);
+}
+
+const struct fuse_lowlevel_ops MOUNT_OPS = {
+	.init = op_init,
+	.forget_multi = counted_forget_multi,
+#define X(name) .name = counted_##name,
+	REQUESTS(X)
+#undef X
+};
