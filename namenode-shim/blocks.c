@@ -458,7 +458,7 @@ struct blk *blocks_add_group(struct blocks *bs, const struct block *b, uint64_t 
 	assert(ec_id_is_striped(b->id));
 	g->ec = keep_policy(bs, ec);
 	bs->groups.total++;
-	return insert(bs, &g->blk, b, inode, (uint16_t)(ec->k + ec->m), state);
+	return insert(bs, &g->blk, b, inode, (uint16_t)(g->ec->k + g->ec->m), state);
 }
 
 void blocks_remove(struct blocks *bs, struct blk *b)

@@ -57,10 +57,15 @@ static int row_put(struct txn *t, const struct ec_rules *rules, const struct ecp
 
 static int row_get(struct txn *t, uint8_t id, struct row *ret)
 {
+	const struct ec_policy *own = ec_policy_by_id(id);
 	MDB_val v;
 	int rc = txn_get(t, t->db->ecpol, &id, 1, &v);
 
-	return rc ? rc : row_decode(&v, ret);
+	rc = rc ? rc : row_decode(&v, ret);
+	/* A policy of other parts than its files were written with would make rubbish of them. */
+	if (!rc && (ret->pol.p.id != id || (own && !ec_policy_same(own, &ret->pol.p))))
+		rc = -EBADMSG;
+	return rc;
 }
 
 /* ---- policies ---- */

@@ -10,12 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/erasure/geometry.h"
 #include "namenode-shim/db.h"
 #include "namenode-shim/test_db.h"
 
-static const struct ec_rules rules = {"RS-6-3-1024k", EC_CELL_MAX_ADD, true, 1};
-static const struct ec_rules next_run = {"RS-6-3-1024k", EC_CELL_MAX_ADD, true, 2};
-static const struct ec_rules no_default = {"", EC_CELL_MAX_ADD, false, 3};
+static const struct ec_rules rules = {.dflt = "RS-6-3-1024k", .cell_max = EC_CELL_MAX_ADD, .may_add = true, .run = 1};
+static const struct ec_rules next_run = {.dflt = "RS-6-3-1024k", .cell_max = EC_CELL_MAX_ADD, .may_add = true, .run = 2};
+static const struct ec_rules no_default = {.dflt = "", .cell_max = EC_CELL_MAX_ADD, .may_add = false, .run = 3};
 
 static enum ecpol_state state_of(struct ns *n, const struct ec_rules *r, const char *name)
 {
@@ -167,6 +168,76 @@ static void the_nearest_directory_decides_and_files_keep_theirs(void **state)
 	test_db_fini(&d);
 }
 
+/* As they would be after a disk returned something else; what else is wrong in them ecpolicy.c or inode.c must see, not an assert. */
+static void a_damaged_policy_is_refused(void **state)
+{
+	/* id, state, codec, k, m, cell, run */
+	static const uint8_t good[] = {70, 2, 1, 4, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+	static const struct {
+		uint8_t key, at, to;
+	} damage[] = {{71, 0, 70}, {70, 0, 71}, {70, 0, 255}, {70, 1, 0}, {70, 1, 4}, {70, 2, 0}, {70, 2, 9}, {70, 3, 0},
+		      {70, 3, 15}, {70, 4, 0}, {70, 8, 1}, {1, 0, 1} /* other parts than HDFS's own of that id */};
+	struct ecpol e;
+	struct test_db d;
+	struct ns *n;
+
+	(void)state;
+	test_db_init(&d);
+	for (size_t i = 0; i <= sizeof(damage) / sizeof(damage[0]); i++) {
+		const bool whole = i == sizeof(damage) / sizeof(damage[0]);
+		const uint8_t key = whole ? 70 : damage[i].key;
+		uint8_t row[sizeof(good)];
+
+		memcpy(row, good, sizeof(row));
+		if (!whole)
+			row[damage[i].at] = damage[i].to;
+		n = test_begin(&d, "root");
+		assert_int_equal(txn_put(n->t, d.db->ecpol, &key, 1, row, sizeof(row)), 0);
+		assert_int_equal(ecpol_find(n->t, &rules, "RS-4-2-64k", &e), whole ? 0 : -EBADMSG);
+		txn_write_abort(&d.t);
+	}
+	test_db_fini(&d);
+}
+
+/* A file with @n's blocks and policy goes into the database as it is. */
+static int written_and_read(struct ns *n, struct inode *f)
+{
+	struct inode *got;
+
+	assert_int_equal(inode_put(n->t, f), 0);
+	return inode_get(n->t, f->id, n->a, &got);
+}
+
+static void a_file_whose_blocks_do_not_fit_its_policy_is_refused(void **state)
+{
+	struct ec_policy mine = *ec_policy_by_id(EC_ID_RS_3_2);
+	const struct ec_policy *rs = ec_policy_by_id(EC_ID_RS_3_2);
+	const struct {
+		int64_t id;
+		uint64_t len;
+		const struct ec_policy *ec;
+		int rc;
+	} cases[] = {{-1024, 7, rs, 0},        {1024, 7, NULL, 0},         {1024, 7, rs, -EBADMSG},
+		     {-1024, 7, NULL, -EBADMSG}, {-1023, 7, rs, -EBADMSG}, {-1024, EC_LENGTH_MAX + 1, rs, -EBADMSG},
+		     {-1024, 7, &mine, -EBADMSG}};
+	struct test_db d;
+
+	(void)state;
+	mine.id = EC_ID_NONE; /* not one that a NameNode gives */
+	test_db_init(&d);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct ns *n = test_begin(&d, "root");
+		struct inode_block b = {{cases[i].id, 1, cases[i].len}, true};
+		struct inode f = {.id = 20000, .type = INODE_FILE, .parent = INODE_ROOT, .name = "f", .owner = "o", .group = "g",
+				  .client = "", .client_host = "", .repl = 1, .block_size = 1 << 20, .blocks = &b, .nblocks = 1,
+				  .ec = cases[i].ec};
+
+		assert_int_equal(written_and_read(n, &f), cases[i].rc);
+		txn_write_abort(&d.t);
+	}
+	test_db_fini(&d);
+}
+
 /* Bytes of all units; the last group of an open file counts as a full one. */
 static void space_is_that_of_all_units(void **state)
 {
@@ -191,6 +262,8 @@ int main(void)
 		cmocka_unit_test(administrators_add_policies_until_the_ids_are_used),
 		cmocka_unit_test(the_nearest_directory_decides_and_files_keep_theirs),
 		cmocka_unit_test(space_is_that_of_all_units),
+		cmocka_unit_test(a_damaged_policy_is_refused),
+		cmocka_unit_test(a_file_whose_blocks_do_not_fit_its_policy_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

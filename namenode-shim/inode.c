@@ -109,6 +109,20 @@ static void get_blocks(struct rd *r, struct arena *a, struct inode *n)
 	}
 }
 
+/* A block's id tells everybody whether it is a group: in a striped file all are, in others none. */
+static bool blocks_fit(const struct inode *n)
+{
+	for (uint32_t i = 0; i < n->nblocks; i++) {
+		const struct block *b = &n->blocks[i].b;
+
+		if (ec_id_is_striped(b->id) != (n->ec != NULL))
+			return false;
+		if (n->ec && (ec_id_unit(b->id) || !ec_length_ok(b->len)))
+			return false;
+	}
+	return true;
+}
+
 static void put_policy(struct wr *w, const struct ec_policy *p)
 {
 	wr_u8(w, p->id);
@@ -125,7 +139,7 @@ static const struct ec_policy *get_policy(struct rd *r, struct arena *a)
 	const struct ec_policy *own = ec_policy_by_id(id);
 	struct ec_policy p, *copy;
 
-	if (r->bad || ec_policy_make((enum ec_codec)codec, k, m, cell, id, &p, NULL) < 0 ||
+	if (r->bad || id > EC_ID_LAST || ec_policy_make((enum ec_codec)codec, k, m, cell, id, &p, NULL) < 0 ||
 	    (own && !ec_policy_same(own, &p))) {
 		r->bad = true;
 		return NULL;
@@ -169,7 +183,7 @@ static int decode(const MDB_val *v, uint64_t id, struct arena *a, struct inode *
 	n->truncate_to = n->truncating ? rd_be64(&r) : 0;
 	if (n->type == INODE_LINK)
 		n->target = get_str(&r, a);
-	if (r.bad || n->type < INODE_DIR || n->type > INODE_LINK)
+	if (r.bad || n->type < INODE_DIR || n->type > INODE_LINK || !blocks_fit(n))
 		return -EBADMSG;
 	*ret = n;
 	return 0;

@@ -68,7 +68,7 @@ uint64_t ec_safe_length(const struct ec_policy *p, const uint64_t *lengths, unsi
 		if (as_long >= p->k && lengths[i] > safe)
 			safe = lengths[i];
 	}
-	return safe / p->cell * ec_row_bytes(p);
+	return safe > EC_LENGTH_MAX / p->k ? UINT64_MAX : safe / p->cell * ec_row_bytes(p);
 }
 
 uint64_t ec_written_length(const struct ec_policy *p, uint64_t safe, uint64_t last_unit, uint64_t longest)

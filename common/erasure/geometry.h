@@ -82,7 +82,8 @@ uint32_t ec_units_existing(const struct ec_policy *p, uint64_t length);
 /**
  * How many data bytes of a group are safe, given the lengths of the units that are left:
  * the rows whose cells are whole in at least k units. @lengths[0..count), in any order; 0 when
- * @count is less than k. (Block recovery, hdfs-wire section 8.)
+ * @count is less than k. (Block recovery, hdfs-wire section 8.) The lengths may be a peer's lies: what comes out may be no
+ * ec_length_ok() then, and is never a sum that wrapped round.
  */
 uint64_t ec_safe_length(const struct ec_policy *p, const uint64_t *lengths, unsigned count);
 /**

@@ -232,6 +232,29 @@ static void the_safe_length_is_the_rows_that_k_units_hold(void **state)
 	}
 }
 
+static void a_length_that_no_unit_has_is_not_wrapped_round_to_one_that_a_group_may_have(void **state)
+{
+	(void)state;
+	for (size_t i = 0; ec_policy_builtin(i); i++) {
+		const struct ec_policy *p = ec_policy_builtin(i);
+
+		for (unsigned bit = 40; bit < 64; bit++)
+			for (unsigned less = 0; less < 2; less++) {
+				const uint64_t len = (UINT64_C(2) << bit) - less;
+				uint64_t lengths[EC_UNITS_MAX], safe;
+
+				for (unsigned u = 0; u < EC_UNITS_MAX; u++)
+					lengths[u] = len;
+				safe = ec_safe_length(p, lengths, p->k);
+				if (ec_length_ok(safe))
+					assert_true(safe / ec_row_bytes(p) == len / p->cell);
+				else
+					assert_true(len > EC_LENGTH_MAX / p->k);
+				assert_int_equal(ec_length_ok(ec_written_length(p, safe, 0, len)), ec_length_ok(safe));
+			}
+	}
+}
+
 /* ---- plans ---- */
 static uint32_t bits(uint32_t set)
 {
@@ -451,6 +474,7 @@ int main(void)
 		cmocka_unit_test(the_longest_lengths_do_not_wrap),
 		cmocka_unit_test(ids_are_those_of_hdfs),
 		cmocka_unit_test(the_safe_length_is_the_rows_that_k_units_hold),
+		cmocka_unit_test(a_length_that_no_unit_has_is_not_wrapped_round_to_one_that_a_group_may_have),
 		cmocka_unit_test(a_row_that_ended_early_is_not_taken_for_a_whole_one),
 		cmocka_unit_test(every_range_with_every_loss_is_planned_in_a_small_group),
 		cmocka_unit_test(random_ranges_are_planned_in_random_groups),

@@ -36,6 +36,12 @@ static int ask_all(struct recovery_job *j, struct holder **units, uint32_t *ret_
 		if (rc == -EBUSY)
 			return rc;
 		*err = ERR_INIT;
+		if (rc == 0 && found && !ec_length_ok(h->block.len)) {
+			log_warn("op=recover block=%" PRId64 " id=%" PRIu64 " node=%s:%u: says %" PRIu64 " bytes, which no unit has: "
+				 "counts as no answer", h->ask.id, j->recovery_id, h->at.ip, h->at.ipc_port, h->block.len);
+			found = false;
+			++*ret_silent;
+		}
 		*ret_silent += rc != 0;
 		if (rc || !found || h->block.gs < j->block.gs || !h->block.len || h->block.id != h->ask.id)
 			continue;
