@@ -48,22 +48,13 @@ static Hd__LocatedBlockProto *reopen_last(struct req *q, const struct inode *n, 
 	return locate_on(q, &last->b, inode_len(n) - last->b.len, st, count);
 }
 
-static uint32_t count_live(const struct nn *nn)
-{
-	uint32_t n = 0;
-
-	for (const struct dn *dn = nn->dns.table; dn; dn = dn->hh.next)
-		n += dn->alive;
-	return n;
-}
-
 /* The last block is whole, and where it can be written on. */
 static int check_last(struct req *q, const char *path, const struct inode *n,
 		      const struct blk **ret)
 {
 	const struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
 	const struct blk *b = last ? blocks_find(&q->nn->blocks, last->b.id) : NULL;
-	const uint32_t live = b ? blk_readable(b) : 0, nodes = count_live(q->nn);
+	const uint32_t live = b ? blk_readable(b) : 0, nodes = datanodes_live(&q->nn->dns);
 	const uint32_t want = n->ec ? (last ? ec_units_needed(n->ec, last->b.len) : 0) : nodes < q->nn->set.repl_min ? nodes : q->nn->set.repl_min;
 
 	*ret = b;

@@ -198,10 +198,8 @@ static void demand_add(struct req *q, struct demand *d, const struct ec_policy *
 /* The sentences of a stock NameNode, which `hdfs ec` prints. */
 static const char *judge(struct req *q, const struct demand *d, bool *ret)
 {
-	uint32_t nodes = 0, racks = datanodes_racks(&q->nn->dns);
+	const uint32_t nodes = datanodes_live(&q->nn->dns), racks = datanodes_racks(&q->nn->dns);
 
-	for (const struct dn *dn = q->nn->dns.table; dn; dn = dn->hh.next)
-		nodes += dn->alive;
 	*ret = true;
 	if (!d->nodes)
 		return arena_strdup(&q->mem, "No erasure coding policy is given.");

@@ -120,15 +120,6 @@ static int check_progress(struct req *q, const char *src, const struct inode *n)
 	return exc_throw(&q->exc, EXC_NOT_REPLICATED, "Not replicated yet: %s", src);
 }
 
-static uint32_t count_live(const struct nn *nn)
-{
-	uint32_t n = 0;
-
-	for (const struct dn *dn = nn->dns.table; dn; dn = dn->hh.next)
-		n += dn->alive;
-	return n;
-}
-
 static const struct dn **exclude_list(struct req *q, Hd__DatanodeInfoProto *const *nodes, size_t n,
 				      const struct dn **to, uint32_t *count)
 {
@@ -147,12 +138,34 @@ static uint32_t units_of(const struct inode *n)
 	return n->ec ? n->ec->k + n->ec->m : n->repl;
 }
 
+/* With how many nodes a block of @n may begin. A group can lack parity, as in HDFS, unless that is forbidden. */
+static uint32_t units_least(const struct nn *nn, const struct inode *n)
+{
+	if (!n->ec)
+		return nn->set.repl_min;
+	return nn->set.ec.strict ? units_of(n) : n->ec->k;
+}
+
+/* Too few for a group: HDFS's sentence, which a stock client prints. It counts the nodes that were found among the excluded
+ * ones: they cannot be chosen again. */
+static int too_few_for_group(struct req *q, const char *src, const struct inode *n, uint32_t found, uint32_t excluded)
+{
+	const uint32_t least = units_least(q->nn, n), out = excluded + found;
+
+	return exc_throw(&q->exc, EXC_IO,
+			 "File %s could only be written to %u of the %u required nodes for %s. There are %u datanode(s) "
+			 "running and %s node(s) are excluded in this operation.%s",
+			 src, found, least, n->ec->name, datanodes_live(&q->nn->dns), out ? arena_printf(&q->mem, "%u", out) : "no",
+			 least > n->ec->k && found >= n->ec->k
+				 ? " (Fewer would do if dfs.namenode.ec.strict-placement were false.)" : "");
+}
+
 /* Choose nodes for a block of @n; none is the clear error of HDFS. */
 static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct inode *n,
 		  struct storage **st, uint32_t *ret_n)
 {
 	struct place p = {.want = units_of(n), .spread = n->ec, .writer_ip = q->ns.host, .block_size = n->block_size};
-	const uint32_t least = n->ec ? n->ec->k : q->nn->set.repl_min;
+	const uint32_t least = units_least(q->nn, n);
 
 	for (size_t i = 0; i < m->n_flags; i++)
 		if (m->flags[i] == HD__ADD_BLOCK_FLAG_PROTO__NO_LOCAL_WRITE ||
@@ -165,22 +178,16 @@ static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct
 	if (*ret_n < p.want && n->ec && *ret_n >= least)
 		log_warn("op=add_group file=%llu policy=%s wanted=%u nodes=%u live=%u: it begins without "
 			 "parity units", (unsigned long long)n->id, n->ec->name, p.want, *ret_n,
-			 count_live(q->nn));
+			 datanodes_live(&q->nn->dns));
 	if (*ret_n >= least)
 		return 0;
 	if (n->ec)
-		return exc_throw(&q->exc, EXC_IO,
-				 "File %s could only be written to %u of the %u required nodes for %s. "
-				 "There are %u datanode(s) running and %s node(s) are excluded in this "
-				 "operation.",
-				 m->src, *ret_n, least, n->ec->name, count_live(q->nn),
-				 /* HDFS counts those that were found: they cannot be chosen again. */
-				 p.nexclude + *ret_n ? arena_printf(&q->mem, "%u", p.nexclude + *ret_n) : "no");
+		return too_few_for_group(q, m->src, n, *ret_n, p.nexclude);
 	return exc_throw(&q->exc, EXC_IO,
 			 "File %s could only be written to %u of the %u minReplication nodes. There "
 			 "are %u datanode(s) running and %u node(s) are excluded in this operation; "
 			 "each needs room for a whole block of %llu bytes.",
-			 m->src, *ret_n, q->nn->set.repl_min, count_live(q->nn), p.nexclude,
+			 m->src, *ret_n, q->nn->set.repl_min, datanodes_live(&q->nn->dns), p.nexclude,
 			 (unsigned long long)n->block_size);
 }
 

@@ -118,6 +118,24 @@ void datanodes_remove(struct datanodes *d, struct dn *dn)
 	dn_free(dn);
 }
 
+uint32_t datanodes_live(const struct datanodes *d)
+{
+	uint32_t n = 0;
+
+	for (const struct dn *dn = d->table; dn; dn = dn->hh.next)
+		n += dn->alive;
+	return n;
+}
+
+uint32_t datanodes_normal(const struct datanodes *d)
+{
+	uint32_t n = 0;
+
+	for (const struct dn *dn = d->table; dn; dn = dn->hh.next)
+		n += dn->alive && dn->admin == DN_NORMAL;
+	return n;
+}
+
 uint32_t datanodes_racks(const struct datanodes *d)
 {
 	uint32_t n = 0;

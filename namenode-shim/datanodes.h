@@ -133,6 +133,10 @@ struct dn *datanodes_find_addr(const struct datanodes *d, const char *ip, uint32
 int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn **ret);
 /** The block map has forgotten it. */
 void datanodes_remove(struct datanodes *d, struct dn *dn);
+/** Nodes that are alive, whatever their state. */
+uint32_t datanodes_live(const struct datanodes *d);
+/** Those of them that take new replicas: they are not to leave. */
+uint32_t datanodes_normal(const struct datanodes *d);
 /** Different racks that living nodes stand in. */
 uint32_t datanodes_racks(const struct datanodes *d);
 /** Replicas whose deletion waits for a heartbeat. */

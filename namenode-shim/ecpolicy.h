@@ -34,6 +34,7 @@ struct ec_rules {
 	uint32_t cell_max;      /* of a policy that is added */
 	bool may_add;
 	uint64_t run; /* tells this run of the process from others; set by nn_new() */
+	bool strict;  /* a group is begun on k + m nodes or not at all */
 };
 
 struct ecpol {

@@ -187,11 +187,7 @@ static int begin(struct fsck *f)
 
 static void finish(struct fsck *f)
 {
-	uint32_t live = 0;
-
-	for (const struct dn *dn = f->nn->dns.table; dn; dn = dn->hh.next)
-		live += dn->alive;
-	fsck_summary(f, live);
+	fsck_summary(f, datanodes_live(&f->nn->dns));
 	ended(f);
 	fprintf(f->out, "\n\nThe filesystem under path '%s' is %s", f->opts.path,
 		fsck_is_healthy(f) ? "HEALTHY" : "CORRUPT");

@@ -225,6 +225,12 @@ static void count_block(const struct file *file, const struct demand *want, cons
 	res->over += c->live > want->all;
 }
 
+static void note_short(struct fsck *f, const struct ec_policy *p)
+{
+	if (p->k + p->m > f->short_of.k + f->short_of.m)
+		f->short_of = *p;
+}
+
 static void check_block(struct fsck *f, struct file *file, const struct block *stored,
 			const struct blk *b, uint32_t number)
 {
@@ -245,6 +251,8 @@ static void check_block(struct fsck *f, struct file *file, const struct block *s
 		fprintf(f->out, "\n%s: CORRUPT blockpool %s block blk_%" PRId64 "\n", file->path,
 			f->nn->db->ident.pool_id, stored->id);
 	}
+	if (c.total < want.all && file->n->ec)
+		note_short(f, file->n->ec);
 	if (c.total < want.all && !missing) {
 		file->res->missing_replicas += want.all - c.total;
 		file->res->under++;

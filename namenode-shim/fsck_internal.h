@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "common/erasure/policy.h"
 #include "namenode-shim/arena.h"
 #include "namenode-shim/db.h"
 #include "namenode-shim/fsck.h"
@@ -54,6 +55,7 @@ struct fsck {
 	uint64_t dirs, links;
 	uint32_t step_count, racks;
 	struct fsck_result res, ec; /* of replicated files, of striped ones */
+	struct ec_policy short_of; /* of the files whose groups lack units, the policy that wants most nodes; k is 0: none */
 };
 
 extern const char *const fsck_type_names[8]; /* by enum storage_type */

@@ -237,6 +237,16 @@ static void say_policies(struct fsck *f)
 		fputs("\nAll blocks satisfy specified storage policy.\n", f->out);
 }
 
+/* Not a line of HDFS, and there only when it explains why units stay missing. */
+static void say_short(struct fsck *f)
+{
+	const uint32_t wanted = (uint32_t)f->short_of.k + f->short_of.m, there = datanodes_normal(&f->nn->dns);
+
+	if (wanted > there)
+		fprintf(f->out, " Too few data-nodes for whole block groups: %s wants %u, there are %u that can take units\n",
+			f->short_of.name, wanted, there);
+}
+
 void fsck_summary(struct fsck *f, uint32_t live_nodes)
 {
 	fprintf(f->out,
@@ -246,6 +256,7 @@ void fsck_summary(struct fsck *f, uint32_t live_nodes)
 	say_kind(f, &f->res, &replicated);
 	fputs("\nErasure Coded Block Groups:\n", f->out);
 	say_kind(f, &f->ec, &striped);
+	say_short(f);
 	if (f->opts.policies)
 		say_policies(f);
 }

@@ -173,21 +173,12 @@ static uint64_t blocks_needed(const struct nn *nn)
 	return (uint64_t)((double)nn->safe.total * nn->set.safe_pct);
 }
 
-static uint32_t live_nodes(const struct nn *nn)
-{
-	uint32_t n = 0;
-
-	for (const struct dn *dn = nn->dns.table; dn; dn = dn->hh.next)
-		n += dn->alive;
-	return n;
-}
-
 /* The tip of startup safe mode, in the words of HDFS: scripts look for them. */
 static void startup_text(const struct nn *nn, char *buf)
 {
 	const struct safemode *s = &nn->safe;
 	const uint64_t need = blocks_needed(nn), have = nn->blocks.safe;
-	const uint32_t live = live_nodes(nn), want = nn->set.safe_nodes;
+	const uint32_t live = datanodes_live(&nn->dns), want = nn->set.safe_nodes;
 	const uint64_t gone = s->reached_ns ? (clock_mono_ns() - s->reached_ns) / NS_PER_MS : 0;
 	const uint64_t ext = nn->set.safe_extension_ms;
 	int n;
@@ -242,7 +233,7 @@ void nn_check_safe_mode(struct nn *nn)
 
 	if (!s->startup)
 		return;
-	if (nn->blocks.safe < blocks_needed(nn) || live_nodes(nn) < nn->set.safe_nodes) {
+	if (nn->blocks.safe < blocks_needed(nn) || datanodes_live(&nn->dns) < nn->set.safe_nodes) {
 		s->reached_ns = 0;
 		return;
 	}

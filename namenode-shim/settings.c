@@ -272,6 +272,7 @@ static int load_ec(const struct conf *c, struct ec_rules *r, struct err *e)
 	snprintf(r->dflt, sizeof(r->dflt), "%s", dflt);
 	rc = get_u32(c, "dfs.namenode.ec.policies.max.cellsize", EC_CELL_MAX_ADD, EC_CELL_STEP, EC_CELL_MAX,
 		     &r->cell_max, e);
+	rc = rc ? rc : conf_bool(c, "dfs.namenode.ec.strict-placement", false, &r->strict, e);
 	return rc ? rc : conf_bool(c, "dfs.namenode.ec.userdefined.policy.allowed", true, &r->may_add, e);
 }
 

@@ -305,13 +305,23 @@ void cli_end(struct cli *c)
 	free(c->conf);
 }
 
+static void say(const struct cli *c, const char *kind, const char *what, const char *text)
+{
+	flockfile(stderr);
+	fprintf(stderr, "dfs %s: %s%s%s%s\n", c->cmd, kind, what ? what : "", what ? ": " : "", text);
+	funlockfile(stderr);
+}
+
+void cli_warn(struct cli *c, const char *what, const char *text)
+{
+	say(c, "warning: ", what, text);
+}
+
 int cli_fail(struct cli *c, const char *what, const char *text)
 {
 	if (what && !strncmp(what, text, strlen(what)))
 		what = NULL; /* the library has named it */
-	flockfile(stderr);
-	fprintf(stderr, "dfs %s: %s%s%s\n", c->cmd, what ? what : "", what ? ": " : "", text);
-	funlockfile(stderr);
+	say(c, "", what, text);
 	__atomic_add_fetch(&c->failures, 1, __ATOMIC_RELAXED);
 	return EXIT_FAIL;
 }

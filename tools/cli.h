@@ -80,6 +80,8 @@ int cli_fail(struct cli *c, const char *what, const char *text);
 int cli_fail_errno(struct cli *c, const char *what, int rc, const char *cure);
 /** With what to do about it. */
 int cli_fail_cure(struct cli *c, const char *what, const char *text, const char *cure);
+/** One line on stderr about what was done, and is not as good as it should be: no failure. */
+void cli_warn(struct cli *c, const char *what, const char *text);
 /** A local file or stream cannot be written. */
 int cli_fail_write(struct cli *c, const char *what, int rc);
 

@@ -30,6 +30,49 @@ static void json_policy(const struct dfs_ec_policy *p)
 	       p->parity_units, p->cell_size, p->id);
 }
 
+/* ---- do the nodes suffice? ---- */
+
+/* Live nodes that take new units; -1: only the superuser is told. */
+static int count_nodes(struct cli *c)
+{
+	struct dfs_nodes *l;
+	int n = 0;
+
+	if (dfs_nodes(c->fs, DFS_NODES_LIVE, &l, NULL) < 0)
+		return -1;
+	for (size_t i = 0; i < l->count; i++)
+		n += l->node[i].state == DFS_NODE_NORMAL;
+	dfs_nodes_free(l);
+	return n;
+}
+
+static void warn_nodes(struct cli *c, const char *what, const struct dfs_ec_policy *p)
+{
+	const unsigned k = p->data_units, all = k + p->parity_units;
+	const int n = count_nodes(c);
+	char line[300];
+
+	if (n < 0 || (unsigned)n >= all)
+		return;
+	if ((unsigned)n < k)
+		snprintf(line, sizeof(line), "%s wants %u data nodes and there %s %d: no file can be written before there are %u",
+			 p->name, all, n == 1 ? "is" : "are", n, k);
+	else
+		snprintf(line, sizeof(line), "%s wants %u data nodes and there are %d: files are written without %u of their %u "
+			 "parity units, which are made when there are more nodes", p->name, all, n, all - (unsigned)n,
+			 p->parity_units);
+	cli_warn(c, what, line);
+}
+
+/* Of the file or directory @path. */
+static void warn_nodes_of(struct cli *c, const char *path)
+{
+	struct dfs_ec_policy p;
+
+	if (dfs_ec_get(c->fs, path, &p, NULL) == 1)
+		warn_nodes(c, path, &p);
+}
+
 /* ---- policies ---- */
 
 static int ec_list(struct cli *c)
@@ -82,7 +125,17 @@ static int each_policy(struct cli *c, int (*call)(struct dfs *fs, const char *po
 
 static int ec_enable(struct cli *c)
 {
-	return each_policy(c, dfs_ec_enable);
+	const int rc = each_policy(c, dfs_ec_enable);
+	struct dfs_ec_policies *l;
+
+	if (dfs_ec_policies(c->fs, &l, NULL) < 0)
+		return rc;
+	for (int i = 1; i < c->argc; i++)
+		for (size_t k = 0; k < l->count; k++)
+			if (!strcmp(l->policy[k].name, c->argv[i]))
+				warn_nodes(c, NULL, &l->policy[k]);
+	dfs_ec_policies_free(l);
+	return rc;
 }
 
 static int ec_disable(struct cli *c)
@@ -148,6 +201,7 @@ static int ec_set(struct cli *c)
 	if (dfs_ec_set(c->fs, c->argv[1], c->argc > 2 ? c->argv[2] : NULL, &err) < 0)
 		return cli_fail(c, c->argv[1], err.text);
 	print_done(c, c->argv[1], "path");
+	warn_nodes_of(c, c->argv[1]);
 	return cli_json_end(c);
 }
 
@@ -170,6 +224,7 @@ struct verifying {
 	struct cli *c;
 	const char *path;
 	uint64_t told; /* findings of this file */
+	bool missing;  /* a unit of it is on no node */
 };
 
 static const char *fault_name(enum dfs_ec_fault f)
@@ -218,6 +273,7 @@ static void on_finding(void *arg, const struct dfs_ec_finding *f)
 {
 	struct verifying *v = arg;
 
+	v->missing = v->missing || f->fault == DFS_EC_UNIT_MISSING;
 	if (!v->c->json) {
 		print_finding(v, f);
 		v->told++;
@@ -255,7 +311,8 @@ static void print_summary(struct cli *c, const char *path, const struct dfs_ec_s
 	putchar('\n');
 }
 
-static void verify_file(struct cli *c, const char *path)
+/* @nodes: whether the nodes suffice is still to be told, which is done once. */
+static void verify_file(struct cli *c, const char *path, bool *nodes)
 {
 	struct verifying v = {.c = c, .path = path};
 	struct dfs_ec_summary s = {0};
@@ -274,6 +331,9 @@ static void verify_file(struct cli *c, const char *path)
 	else if (s.findings)
 		cli_fail(c, path, "not all units are there and right; the NameNode knows of those that are named and has them "
 				  "rebuilt where enough are left: see dfs ec verify again later");
+	if (v.missing && *nodes)
+		warn_nodes_of(c, path);
+	*nodes = *nodes && !v.missing;
 }
 
 static void verify_entry(struct cli *c, const char *path, const struct dfs_stat *st, void *arg)
@@ -281,11 +341,13 @@ static void verify_entry(struct cli *c, const char *path, const struct dfs_stat 
 	if (st->type == DFS_DIR)
 		cli_list(c, path, verify_entry, arg);
 	else if (st->type == DFS_FILE && st->erasure_coded)
-		verify_file(c, path);
+		verify_file(c, path, arg);
 }
 
 static int ec_verify(struct cli *c)
 {
+	bool nodes = true;
+
 	for (int i = 1; i < c->argc; i++) {
 		struct dfs_err err = {0};
 		struct dfs_stat st;
@@ -293,11 +355,11 @@ static int ec_verify(struct cli *c)
 		if (dfs_stat(c->fs, c->argv[i], &st, &err) < 0)
 			cli_fail(c, c->argv[i], err.text);
 		else if (st.type != DFS_DIR)
-			verify_file(c, c->argv[i]);
+			verify_file(c, c->argv[i], &nodes);
 		else if (!c->recursive)
 			cli_fail_errno(c, c->argv[i], -EISDIR, "use -r");
 		else
-			cli_list(c, c->argv[i], verify_entry, NULL);
+			cli_list(c, c->argv[i], verify_entry, &nodes);
 	}
 	return cli_json_end(c);
 }

@@ -162,21 +162,38 @@ static int write_new(struct convert *v)
 
 static void on_finding(void *arg, const struct dfs_ec_finding *f)
 {
-	(void)arg;
-	(void)f; /* counted */
+	bool *missing = arg; /* and nothing worse */
+
+	*missing = *missing && f->fault == DFS_EC_UNIT_MISSING;
+}
+
+/* A file that had all its copies is not replaced by one that lacks units. */
+static int too_few_nodes(struct convert *v, uint64_t units)
+{
+	struct dfs_ec_policy p;
+
+	if (dfs_ec_get(v->c->fs, v->tmp, &p, NULL) != 1)
+		p = (struct dfs_ec_policy){0};
+	snprintf(v->err.text, sizeof(v->err.text), "%" PRIu64 " units of what was written are missing: %s wants %u data nodes "
+		 "(dfs admin report says how many there are); the file was left as it is", units, v->policy,
+		 p.data_units + p.parity_units);
+	return -EIO;
 }
 
 static int verify_new(struct convert *v)
 {
 	struct dfs_ec_summary s = {0};
+	bool missing = true;
 	int rc = same_bytes(v, v->st.length);
 
 	if (rc == 0)
 		return say(v, -EIO, "what was written is not what is read back; the file was left as it is");
 	if (rc < 0 || strcasecmp(v->policy, EC_REPLICATION_NAME) == 0)
 		return rc < 0 ? rc : 0;
-	rc = dfs_ec_verify(v->c->fs, v->tmp, on_finding, NULL, &s, &v->err);
-	if (rc == 0 && s.findings)
+	rc = dfs_ec_verify(v->c->fs, v->tmp, on_finding, &missing, &s, &v->err);
+	if (rc == 0 && s.findings && missing)
+		rc = too_few_nodes(v, s.findings);
+	else if (rc == 0 && s.findings)
 		rc = say(v, -EIO, "the units that were written are not all there and right; the file was left as it is");
 	return rc;
 }

@@ -714,7 +714,9 @@ struct dfs_counters {
 	uint64_t rdma_fallbacks;             /* nodes reached over TCP although RDMA was wanted */
 	uint64_t read_decoded;               /* bytes of erasure-coded files that came from other units */
 	uint64_t read_hedges;                /* times a slow unit was not waited for */
-	uint64_t reserved[6];
+	uint64_t short_groups;               /* block groups begun on fewer data nodes than they have units */
+	uint64_t short_group_units, short_group_nodes; /* of the last of these: so many were wanted, so many were there */
+	uint64_t reserved[3];
 };
 
 DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret);

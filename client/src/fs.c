@@ -376,6 +376,9 @@ DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret)
 		.read_failovers = count_get(&c->read_failovers),
 		.read_decoded = count_get(&c->read_decoded),
 		.read_hedges = count_get(&c->read_hedges),
+		.short_groups = count_get(&c->short_groups),
+		.short_group_units = count_get(&c->short_group_units),
+		.short_group_nodes = count_get(&c->short_group_nodes),
 		.checksum_errors = count_get(&c->checksum_errors),
 		.rdma_fallbacks = count_get(&c->rdma_fallbacks),
 	};

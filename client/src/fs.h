@@ -31,7 +31,8 @@
 struct counters { /* relaxed: nobody orders anything by them */
 	atomic_uint_fast64_t written[2], read[2]; /* tcp, rdma */
 	atomic_uint_fast64_t pipeline_recoveries, read_failovers, checksum_errors, rdma_fallbacks,
-		read_decoded, read_hedges;
+		read_decoded, read_hedges, short_groups;
+	atomic_uint_fast64_t short_group_units, short_group_nodes; /* of the last one */
 };
 
 struct dfs {

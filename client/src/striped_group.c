@@ -353,6 +353,19 @@ static int add_group(struct striped_writer *w, struct err *err)
 	return rc;
 }
 
+/* For the program to tell, which knows to whom. */
+static void count_short(struct striped_writer *w)
+{
+	const unsigned units = striped_units(w), nodes = units - failures(w);
+	struct counters *c = &w->f.fs->count;
+
+	count_add(&c->short_groups, 1);
+	atomic_store_explicit(&c->short_group_units, units, memory_order_relaxed);
+	atomic_store_explicit(&c->short_group_nodes, nodes, memory_order_relaxed);
+	log_debug("op=short_group path=%s group=%" PRId64 " policy=%s nodes_wanted=%u nodes=%u", w->f.path, w->group.id,
+		  w->policy.name, units, nodes);
+}
+
 /* A NameNode that has too few nodes leaves units out. */
 static int note_missing(struct striped_writer *w, struct err *err)
 {
@@ -364,8 +377,7 @@ static int note_missing(struct striped_writer *w, struct err *err)
 	if (failures(w) > w->policy.m)
 		return too_many(w, err);
 	if (failures(w))
-		log_warn("op=short_group group=%" PRId64 " policy=%s missing_units=%u reason=\"too few "
-			 "data nodes\"", w->group.id, w->policy.name, failures(w));
+		count_short(w);
 	return 0;
 }
 
