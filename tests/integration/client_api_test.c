@@ -25,7 +25,7 @@
 #define KI 1024ull
 #define MI (1024 * KI)
 #define BLOCK MI
-#define PATIENCE_S 60 /* for what takes less than one on an idle machine */
+#define PATIENCE_S 150 /* for what takes less than one on an idle machine */
 
 static struct dfs *fs;
 static unsigned int replication;

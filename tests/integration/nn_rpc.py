@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib
 from hrpc import CLIENT, Checks, FakeDn, NameNode, RemoteError, Rpc, enc, ext_block  # noqa: E402
 
 C = Checks()
-PATIENCE = 60  # seconds for what takes less than a few on an idle machine
+PATIENCE = 150  # seconds for what takes less than a few on an idle machine
 FAST = ['dfs.heartbeat.interval=1s', 'dfs.namenode.heartbeat.recheck-interval=500',
         'dfs.namenode.redundancy.interval.seconds=1s', 'dfs.shim.redundancy.delay=1s',
         'dfs.shim.lease.soft-limit=1s', 'dfs.shim.block.recovery.interval=2s']

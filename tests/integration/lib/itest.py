@@ -33,7 +33,7 @@ TOOLS = BUILD + '/tools'
 PROGRAM = os.path.abspath(sys.argv[0])  # before anybody changes the directory
 NAME = os.path.basename(PROGRAM)
 ROOT = '%s/itest/%s' % (BUILD, NAME)
-PATIENCE = 60  # seconds for things that take less than one on an idle machine
+PATIENCE = 150  # seconds for things that take less than one on an idle machine
 SANITIZER = re.compile(r'AddressSanitizer|LeakSanitizer|runtime error:|ThreadSanitizer|Assertion .* failed')
 
 os.environ['PATH'] = TOOLS + ':' + os.environ['PATH']

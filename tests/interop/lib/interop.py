@@ -27,6 +27,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -34,6 +35,7 @@ import sys
 import tempfile
 import threading
 import urllib.request
+import uuid
 import zipfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'integration', 'lib'))
@@ -121,6 +123,32 @@ def _make_archive(version, jar, jsa):
             print('no archive of classes: %s' % r.stdout[-2000:].decode(errors='replace'))
             open(d + '/jsa', 'w').close()
         os.replace(d + '/jsa', jsa)
+
+
+def formatted(version):
+    """Name directory of a NameNode that was just formatted, kept beside the jars: one start of a JVM less for each cluster."""
+    home = hadoop_home(version)
+    kept = home + '/formatted'
+    with open(home + '/formatted.lock', 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(kept):
+            with tempfile.TemporaryDirectory(dir=home) as d:
+                os.mkdir(d + '/conf')
+                write_site(d + '/conf/hdfs-site.xml', {'fs.defaultFS': 'hdfs://127.0.0.1:1', 'dfs.namenode.name.dir': d + '/name'})
+                run(*java_args(version, d + '/conf'), NAMENODE, '-format', '-nonInteractive', rc=0)
+                os.rename(d + '/name', kept)
+    return kept
+
+
+def copy_formatted(version, to):
+    """The same as a cluster and a block pool of its own."""
+    shutil.copytree(formatted(version), to)
+    with open(to + '/current/VERSION') as f:
+        text = f.read()
+    text = re.sub('(?m)^clusterID=.*', 'clusterID=CID-%s' % uuid.uuid4(), text)
+    text = re.sub('(?m)^blockpoolID=.*', 'blockpoolID=BP-%d-127.0.0.1-%d' % (random.randrange(1 << 31), time.time() * 1000), text)
+    with open(to + '/current/VERSION', 'w') as f:
+        f.write(text)
 
 
 def java_args(version, conf_dir, heap='256m', classes=None):
@@ -401,6 +429,9 @@ class Interop:
             return
         if self.kinds[first] == 'ours':
             run(TOOLS + '/dfs-namenode', '--format', '--conf', self.conf_dir(first), rc=0)
+            return
+        if not self.ha:
+            copy_formatted(version_of(self.kinds[first]), '%s/%s' % (self.dir, first))
             return
         run(*java_args(version_of(self.kinds[first]), self.conf_dir(first)), NAMENODE, '-format', '-nonInteractive', rc=0)
         for other in self.names[1:]:
