@@ -374,6 +374,14 @@ DFS_API int dfs_remove_default_acl(struct dfs *fs, const char *path, struct dfs_
 /** All but owner, group and others. */
 DFS_API int dfs_remove_acl(struct dfs *fs, const char *path, struct dfs_err *err);
 
+#define DFS_STORAGE_POLICY_MAX 64 /* a name with its NUL, as HDFS has them: "ONE_SSD" */
+/** The name of the storage policy that holds for a path, its own or one of a directory above, into @buf. Fails with
+ *  [NN]; -ENOENT; -ERANGE. */
+DFS_API int dfs_get_storage_policy(struct dfs *fs, const char *path, char *buf, size_t size, struct dfs_err *err);
+/** Blocks are placed by it from now on; those that are there stay where they are (until a mover comes). Fails with [NN];
+ *  -ENOENT; -EINVAL no such policy. */
+DFS_API int dfs_set_storage_policy(struct dfs *fs, const char *path, const char *policy, struct dfs_err *err);
+
 /** Fails with [NN]; -ENOENT; -EISDIR; -EINVAL outside the limits of the NameNode. */
 DFS_API int dfs_set_replication(struct dfs *fs, const char *path, uint32_t replication,
 				struct dfs_err *err);

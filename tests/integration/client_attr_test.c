@@ -150,6 +150,26 @@ static enum dfs_type listed(const char *name)
 	return type;
 }
 
+static void storage_policies(void)
+{
+	char buf[DFS_STORAGE_POLICY_MAX] = "";
+	struct dfs_err err = {0};
+
+	make_file("policy");
+	expect(dfs_get_storage_policy(fs, at("policy"), buf, sizeof(buf), &err), 0, &err, "the policy of a new file");
+	expect(strcmp(buf, "HOT"), 0, &err, "is the default");
+	expect(dfs_set_storage_policy(fs, dir, "ONE_SSD", &err), 0, &err, "its directory's");
+	expect(dfs_get_storage_policy(fs, at("policy"), buf, sizeof(buf), &err), 0, &err, "get");
+	expect(strcmp(buf, "ONE_SSD"), 0, &err, "holds for it");
+	expect(dfs_set_storage_policy(fs, at("policy"), "WARM", &err), 0, &err, "its own");
+	expect(dfs_get_storage_policy(fs, at("policy"), buf, sizeof(buf), &err), 0, &err, "get");
+	expect(strcmp(buf, "WARM"), 0, &err, "counts more");
+	expect(dfs_get_storage_policy(fs, at("policy"), buf, 4, &err), -ERANGE, &err, "too small");
+	expect(dfs_set_storage_policy(fs, at("policy"), "LUKEWARM", &err), -EINVAL, &err, "no such policy");
+	expect(dfs_get_storage_policy(fs, at("none"), buf, sizeof(buf), &err), -ENOENT, &err, "of nothing");
+	expect(dfs_set_storage_policy(fs, at("none"), "HOT", &err), -ENOENT, &err, "for nothing");
+}
+
 static void links(void)
 {
 	struct dfs_err err = {0};
@@ -198,6 +218,7 @@ int main(void)
 	expect(dfs_mkdir(fs, dir, 0, true, &err), 0, &err, "mkdir");
 	attributes();
 	lists();
+	storage_policies();
 	rc = dfs_symlink(fs, "x", at("try"), &err);
 	if (rc == 0)
 		links();
