@@ -4,12 +4,16 @@
  * The new file grows beside the old one under a name that says whose it is and what it becomes
  * (.NAME.ec-convert.FILEID.POLICY), so that who is interrupted goes on where he was: what is there is compared from its
  * start, and the rest appended in new blocks. When it is whole it is read again and compared, its units are checked
- * against each other, owner, mode, times and attributes are copied, and one rename puts it in the old one's place, unless that has
- * changed meanwhile. For the rename the old file's lease is taken, so that nobody opens it for append in between. */
+ * against each other, owner, mode, access control list, times and attributes are copied, and one rename puts it in the old one's place, unless that has
+ * changed meanwhile. For the rename the old file's lease is taken, so that nobody opens it for append in between. The storage
+ * policy is the old one's from the first block on.
+ * Who converts a file that somebody else converts cannot know whether that one still lives, and takes the new file over: the other
+ * one notices, and leaves it alone. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/err.h"
 #include "common/erasure/policy.h"
@@ -20,6 +24,7 @@
 #define XATTR_VALUE (64u << 10)
 #define TMP_BASE_MAX 140 /* bytes of the file's name that show in that of the new file */
 #define WAIT_MS 30000 /* for the lease of who was killed; then his work is thrown away */
+#define OTHERS_PATIENCE 20 /* times 100 ms, for somebody else's last step */
 
 struct convert {
 	struct cli *c;
@@ -30,11 +35,13 @@ struct convert {
 	uint8_t *a, *b;       /* owned; PART bytes each */
 	struct progress progress;
 	uint64_t kept;        /* bytes of an earlier attempt */
+	bool said;            /* err is our sentence, not the library's */
 	struct dfs_err err;
 };
 
 static int say(struct convert *v, int rc, const char *text)
 {
+	v->said = true;
 	snprintf(v->err.text, sizeof(v->err.text), "%s", text);
 	return rc;
 }
@@ -121,6 +128,7 @@ static int resume(struct convert *v, struct dfs_file **ret, uint64_t *ret_at)
 	if (rc == -ENOENT)
 		return 0;
 	rc = rc ?: dfs_recover_lease(v->c->fs, v->tmp, &closed, &v->err);
+	v->said = rc == -EBUSY; /* later, it says */
 	if (rc == 0 && !closed)
 		closed = dfs_wait_closed(v->c->fs, v->tmp, WAIT_MS, &v->err) == 0;
 	rc = rc ?: dfs_stat(v->c->fs, v->tmp, &st, &v->err);
@@ -136,6 +144,26 @@ static int resume(struct convert *v, struct dfs_file **ret, uint64_t *ret_at)
 	v->tmp_id = st.file_id;
 	rc = dfs_append(v->c->fs, v->tmp, DFS_APPEND_NEW_BLOCK, ret, &v->err);
 	return rc < 0 ? rc : 1;
+}
+
+/* What holds for a file may come from its directory, and be the same for both files then. Apache's NameNode takes every
+ * policy for an erasure-coded file, and goes by few of them: what it says afterwards counts. */
+static int keep_storage_policy(struct convert *v)
+{
+	char old[DFS_STORAGE_POLICY_MAX], new[DFS_STORAGE_POLICY_MAX], text[200];
+	struct dfs *fs = v->c->fs;
+	int rc = dfs_get_storage_policy(fs, v->path, old, sizeof(old), &v->err);
+
+	rc = rc ?: dfs_get_storage_policy(fs, v->tmp, new, sizeof(new), &v->err);
+	if (rc < 0 || strcmp(old, new) == 0)
+		return rc;
+	rc = dfs_set_storage_policy(fs, v->tmp, old, &v->err);
+	rc = rc ?: dfs_get_storage_policy(fs, v->tmp, new, sizeof(new), &v->err);
+	if (rc < 0 || strcmp(old, new) == 0)
+		return rc;
+	snprintf(text, sizeof(text), "its storage policy %s would be lost: HDFS has only some for erasure-coded files; set one of "
+				     "those first (HOT, COLD, ALL_SSD)", old);
+	return say(v, -ENOTSUP, text);
 }
 
 static int write_new(struct convert *v)
@@ -155,6 +183,11 @@ static int write_new(struct convert *v)
 	}
 	if (rc < 0)
 		return rc;
+	rc = keep_storage_policy(v);
+	if (rc < 0) {
+		dfs_close(to, NULL);
+		return rc;
+	}
 	v->kept = at;
 	progress_add(&v->progress, at);
 	return copy_rest(v, to, at);
@@ -231,6 +264,40 @@ static int copy_xattrs(struct convert *v)
 	return n < 0 ? (int)n : rc;
 }
 
+/* The new file may have got a list from its directory. */
+static int copy_acl(struct convert *v)
+{
+	struct dfs *fs = v->c->fs;
+	struct dfs_acl *acl;
+	struct dfs_stat tmp;
+	int rc = dfs_stat(fs, v->tmp, &tmp, &v->err);
+
+	if (rc == 0 && v->st.has_acl) {
+		rc = dfs_get_acl(fs, v->path, &acl, &v->err);
+		if (rc < 0)
+			return rc;
+		rc = dfs_set_acl(fs, v->tmp, acl->entry, acl->count, &v->err);
+		dfs_acl_free(acl);
+	} else if (rc == 0 && tmp.has_acl) {
+		rc = dfs_remove_acl(fs, v->tmp, &v->err);
+	}
+	return rc;
+}
+
+/* Somebody has the old file open for append: for the last step of another conversion, or to write to it. */
+static int somebody_writes(struct convert *v)
+{
+	const struct timespec pause = {0, 100000000};
+	struct dfs_stat now;
+
+	for (int i = 0; i < OTHERS_PATIENCE; i++) {
+		if (dfs_stat(v->c->fs, v->path, &now, NULL) == 0 && now.file_id != v->st.file_id)
+			return say(v, -EBUSY, "somebody else converted it meanwhile");
+		(void)nanosleep(&pause, NULL); /* an early end is fine */
+	}
+	return say(v, -ESTALE, "somebody writes to it meanwhile: it is left as it is");
+}
+
 /* While the old file is open for append here, nobody else can write to it. Who may replace a file but not write to it
  * must do without. */
 static int rename_fenced(struct convert *v)
@@ -239,7 +306,7 @@ static int rename_fenced(struct convert *v)
 	int rc = dfs_append(v->c->fs, v->path, DFS_APPEND_NEW_BLOCK, &fence, &v->err);
 
 	if (rc == -EBUSY)
-		return say(v, -ESTALE, "somebody writes to it meanwhile: it is left as it is");
+		return somebody_writes(v);
 	if (rc < 0 && rc != -EACCES)
 		return rc;
 	rc = still_the_same(v);
@@ -261,9 +328,31 @@ static int replace_old(struct convert *v)
 			rc = say(v, -EACCES, "its owner and group can be kept by the superuser only");
 	}
 	rc = rc ?: copy_xattrs(v);
+	rc = rc ?: copy_acl(v);
 	rc = rc ?: dfs_set_permission(fs, v->tmp, v->st.mode, &v->err);
 	rc = rc ?: dfs_set_times(fs, v->tmp, v->st.mtime_ms, v->st.atime_ms, &v->err);
 	return rc ?: rename_fenced(v);
+}
+
+/* A failure that is none of ours: the new file was taken from us, or put in place, by somebody who converts the same file. */
+static int blame_others(struct convert *v, int rc)
+{
+	const bool taken = rc == -ENOENT || rc == -ESTALE || rc == -EEXIST || rc == -EBUSY;
+	struct dfs_stat now;
+
+	if (!taken || v->said || dfs_stat(v->c->fs, v->path, &now, NULL) < 0)
+		return rc;
+	return say(v, -EBUSY, "somebody else converts it, too; it is left to that");
+}
+
+/* What is of no use to the next attempt; not what another one makes. */
+static void clean_up(struct convert *v, int rc)
+{
+	struct dfs_stat tmp;
+
+	if ((rc == -ESTALE || rc == -EIO || rc == -EACCES || rc == -ENOTSUP) && dfs_stat(v->c->fs, v->tmp, &tmp, NULL) == 0 &&
+	    tmp.file_id == v->tmp_id)
+		(void)dfs_delete(v->c->fs, v->tmp, false, NULL);
 }
 
 static int convert(struct convert *v)
@@ -283,8 +372,8 @@ static int convert(struct convert *v)
 	rc = rc ?: verify_new(v);
 	rc = rc ?: replace_old(v);
 	progress_end(&v->progress);
-	if (rc == -ESTALE || rc == -EIO || rc == -EACCES) /* of no use to the next attempt */
-		(void)dfs_delete(v->c->fs, v->tmp, false, NULL);
+	rc = blame_others(v, rc);
+	clean_up(v, rc);
 	return rc;
 }
 
@@ -313,9 +402,6 @@ static void convert_one(struct cli *c, const char *path, const char *policy)
 
 	if (rc == 0 && v.st.type != DFS_FILE)
 		rc = say(&v, -EISDIR, "is no file");
-	if (rc == 0 && v.st.has_acl)
-		rc = say(&v, -ENOTSUP, "has an access control list, which would be lost: note it (hdfs dfs -getfacl), take it away "
-				       "(-setfacl -b), convert, and set it again");
 	if (rc == 0)
 		already = has_policy(&v, path);
 	if (rc == 0 && !already) {

@@ -67,8 +67,8 @@ static const struct cli_command COMMANDS[] = {
 	 "remove POLICY...        of those that were added\n"
 	 "verify PATH...          read all units of files and compare parity with data; each unit that is\n"
 	 "                        missing or wrong is named, and the status is 1 then; -r for directories\n"
-	 "convert PATH... POLICY  rewrite files; verified, renamed into place with rights, times, xattrs;\n"
-	 "                        -r for directories, whose policy is not changed;\n"
+	 "convert PATH... POLICY  rewrite files; verified, renamed into place with rights, ACL, times,\n"
+	 "                        xattrs, storage policy; -r for directories, whose policy stays;\n"
 	 "                        interrupted, the same command goes on where it was"},
 	{"admin", cmd_admin, "QJ", OPERANDS_FIRST_OTHER, 1, -1, "OPERATION [OPERAND]...",
 	 "Look at the cluster and steer it. Operations:\n"
