@@ -4,9 +4,9 @@
  * The new file grows beside the old one under a name that says whose it is and what it becomes
  * (.NAME.ec-convert.FILEID.POLICY), so that who is interrupted goes on where he was: what is there is compared from its
  * start, and the rest appended in new blocks. When it is whole it is read again and compared, its units are checked
- * against each other, owner, mode, access control list, times and attributes are copied, and one rename puts it in the old one's place, unless that has
- * changed meanwhile. For the rename the old file's lease is taken, so that nobody opens it for append in between. The storage
- * policy is the old one's from the first block on.
+ * against each other, the old one's rights as they are now, its times and attributes are copied, and one rename puts it in the
+ * old one's place, unless that has changed meanwhile. For this last step the old file's lease is taken, so that nobody
+ * opens it for append in between. The storage policy is the old one's from the first block on.
  * Who converts a file that somebody else converts cannot know whether that one still lives, and takes the new file over: the other
  * one notices, and leaves it alone. */
 #include <errno.h>
@@ -25,6 +25,8 @@
 #define TMP_BASE_MAX 140 /* bytes of the file's name that show in that of the new file */
 #define WAIT_MS 30000 /* for the lease of who was killed; then his work is thrown away */
 #define OTHERS_PATIENCE 20 /* times 100 ms, for somebody else's last step */
+#define FENCE_PATIENCE 90 /* seconds; a NameNode lets go of a file whose writer is silent for 60 */
+#define TMP_MARK ".ec-convert."
 
 struct convert {
 	struct cli *c;
@@ -231,18 +233,17 @@ static int verify_new(struct convert *v)
 	return rc;
 }
 
-/* The new file must be the one that was verified, the old one what it was at first. */
-static int still_the_same(struct convert *v)
+/* The new file must be the one that was verified, the old one what it was at first, but for its rights. */
+static int still_the_same(struct convert *v, struct dfs_stat *ret_now, struct dfs_stat *ret_tmp)
 {
-	struct dfs_stat now, tmp;
-	int rc = dfs_stat(v->c->fs, v->tmp, &tmp, &v->err);
+	int rc = dfs_stat(v->c->fs, v->tmp, ret_tmp, &v->err);
 
-	rc = rc ?: dfs_stat(v->c->fs, v->path, &now, &v->err);
+	rc = rc ?: dfs_stat(v->c->fs, v->path, ret_now, &v->err);
 	if (rc < 0)
 		return rc;
-	if (tmp.file_id != v->tmp_id || tmp.length != v->st.length)
+	if (ret_tmp->file_id != v->tmp_id || ret_tmp->length != v->st.length)
 		return say(v, -EBUSY, "somebody else converts it, too");
-	if (now.file_id != v->st.file_id || now.length != v->st.length || now.mtime_ms != v->st.mtime_ms)
+	if (ret_now->file_id != v->st.file_id || ret_now->length != v->st.length || ret_now->mtime_ms != v->st.mtime_ms)
 		return say(v, -ESTALE, "it was changed meanwhile, and left as it is");
 	return 0;
 }
@@ -265,14 +266,14 @@ static int copy_xattrs(struct convert *v)
 }
 
 /* The new file may have got a list from its directory. */
-static int copy_acl(struct convert *v)
+static int copy_acl(struct convert *v, bool has_acl)
 {
 	struct dfs *fs = v->c->fs;
 	struct dfs_acl *acl;
 	struct dfs_stat tmp;
 	int rc = dfs_stat(fs, v->tmp, &tmp, &v->err);
 
-	if (rc == 0 && v->st.has_acl) {
+	if (rc == 0 && has_acl) {
 		rc = dfs_get_acl(fs, v->path, &acl, &v->err);
 		if (rc < 0)
 			return rc;
@@ -282,6 +283,66 @@ static int copy_acl(struct convert *v)
 		rc = dfs_remove_acl(fs, v->tmp, &v->err);
 	}
 	return rc;
+}
+
+static int copy_owner(struct convert *v, const struct dfs_stat *now)
+{
+	struct dfs_stat tmp;
+	int rc = dfs_set_owner(v->c->fs, v->tmp, now->owner, now->group, &v->err);
+
+	if (rc != -EACCES)
+		return rc;
+	rc = dfs_stat(v->c->fs, v->tmp, &tmp, &v->err); /* who is no superuser owns both files anyway, or must not replace the old one */
+	if (rc == 0 && (strcmp(tmp.owner, now->owner) || strcmp(tmp.group, now->group)))
+		rc = say(v, -EACCES, "its owner and group can be kept by the superuser only");
+	return rc;
+}
+
+static bool acl_equal(const struct dfs_acl *x, const struct dfs_acl *y)
+{
+	bool same = x->count == y->count;
+
+	for (size_t i = 0; same && i < x->count; i++)
+		same = x->entry[i].scope == y->entry[i].scope && x->entry[i].type == y->entry[i].type &&
+		       x->entry[i].perm == y->entry[i].perm && !strcmp(x->entry[i].name ?: "", y->entry[i].name ?: "");
+	return same;
+}
+
+/* 1: both files have the same list; 0; -errno. */
+static int same_acl(struct convert *v)
+{
+	struct dfs_acl *x = NULL, *y = NULL;
+	int rc = dfs_get_acl(v->c->fs, v->path, &x, &v->err);
+
+	rc = rc ?: dfs_get_acl(v->c->fs, v->tmp, &y, &v->err);
+	rc = rc ?: acl_equal(x, y);
+	dfs_acl_free(x);
+	dfs_acl_free(y);
+	return rc;
+}
+
+/* The new file gets all that the old one has beside its bytes, as it is now: who closed it to others while it was copied
+ * must not find it open again. */
+static int copy_rights(struct convert *v)
+{
+	struct dfs *fs = v->c->fs;
+	struct dfs_stat now, tmp;
+	int rc = still_the_same(v, &now, &tmp), same;
+
+	if (rc < 0)
+		return rc;
+	rc = copy_owner(v, &now);
+	rc = rc ?: copy_xattrs(v);
+	rc = rc ?: copy_acl(v, now.has_acl);
+	rc = rc ?: dfs_set_permission(fs, v->tmp, now.mode, &v->err);
+	rc = rc ?: dfs_set_times(fs, v->tmp, v->st.mtime_ms, v->st.atime_ms, &v->err);
+	rc = rc ?: still_the_same(v, &now, &tmp);
+	if (rc < 0)
+		return rc;
+	same = now.mode == tmp.mode && now.has_acl == tmp.has_acl && !strcmp(now.owner, tmp.owner) && !strcmp(now.group, tmp.group);
+	if (same && now.has_acl)
+		same = same_acl(v);
+	return same > 0 ? 0 : same ?: say(v, -ESTALE, "its rights were changed meanwhile: it is left as it is");
 }
 
 /* Somebody has the old file open for append: for the last step of another conversion, or to write to it. */
@@ -300,59 +361,87 @@ static int somebody_writes(struct convert *v)
 
 /* While the old file is open for append here, nobody else can write to it. Who may replace a file but not write to it
  * must do without. */
-static int rename_fenced(struct convert *v)
+static int replace_old(struct convert *v)
 {
+	struct dfs *fs = v->c->fs;
 	struct dfs_file *fence = NULL;
-	int rc = dfs_append(v->c->fs, v->path, DFS_APPEND_NEW_BLOCK, &fence, &v->err);
+	struct dfs_stat now;
+	int rc = dfs_append(fs, v->path, DFS_APPEND_NEW_BLOCK, &fence, &v->err);
 
 	if (rc == -EBUSY)
 		return somebody_writes(v);
 	if (rc < 0 && rc != -EACCES)
 		return rc;
-	rc = still_the_same(v);
-	rc = rc ?: dfs_rename(v->c->fs, v->tmp, v->path, true, &v->err);
-	dfs_close(fence, NULL); /* after the rename there is nothing left to close */
+	rc = copy_rights(v);
+	rc = rc ?: dfs_rename(fs, v->tmp, v->path, true, &v->err);
+	if (rc == 0 || !fence || dfs_stat(fs, v->path, &now, NULL) < 0 || now.mtime_ms != v->st.mtime_ms) {
+		dfs_close(fence, NULL); /* after the rename there is nothing left to close */
+		return rc;
+	}
+	dfs_close(fence, NULL);
+	(void)dfs_set_times(fs, v->path, v->st.mtime_ms, DFS_TIME_KEEP, NULL); /* a close counts as a change */
 	return rc;
 }
 
-static int replace_old(struct convert *v)
+/* There is no such file at the path any more. */
+static bool is_gone(struct convert *v)
 {
-	struct dfs *fs = v->c->fs;
-	int rc = dfs_set_owner(fs, v->tmp, v->st.owner, v->st.group, &v->err);
+	struct dfs_stat now;
+	const int rc = dfs_stat(v->c->fs, v->path, &now, NULL);
 
-	if (rc == -EACCES) { /* who is no superuser owns both files anyway, or must not replace the old one */
-		struct dfs_stat tmp;
-
-		rc = dfs_stat(fs, v->tmp, &tmp, &v->err);
-		if (rc == 0 && (strcmp(tmp.owner, v->st.owner) || strcmp(tmp.group, v->st.group)))
-			rc = say(v, -EACCES, "its owner and group can be kept by the superuser only");
-	}
-	rc = rc ?: copy_xattrs(v);
-	rc = rc ?: copy_acl(v);
-	rc = rc ?: dfs_set_permission(fs, v->tmp, v->st.mode, &v->err);
-	rc = rc ?: dfs_set_times(fs, v->tmp, v->st.mtime_ms, v->st.atime_ms, &v->err);
-	return rc ?: rename_fenced(v);
+	return rc == -ENOENT || (rc == 0 && now.file_id != v->st.file_id);
 }
 
-/* A failure that is none of ours: the new file was taken from us, or put in place, by somebody who converts the same file. */
-static int blame_others(struct convert *v, int rc)
+/* Why it failed, where the library's sentence would not tell: the new file was taken from us, or put in place, by somebody who
+ * converts the same file; or the old one is gone. */
+static int explain(struct convert *v, int rc)
 {
 	const bool taken = rc == -ENOENT || rc == -ESTALE || rc == -EEXIST || rc == -EBUSY;
-	struct dfs_stat now;
-
-	if (!taken || v->said || dfs_stat(v->c->fs, v->path, &now, NULL) < 0)
-		return rc;
-	return say(v, -EBUSY, "somebody else converts it, too; it is left to that");
-}
-
-/* What is of no use to the next attempt; not what another one makes. */
-static void clean_up(struct convert *v, int rc)
-{
 	struct dfs_stat tmp;
 
-	if ((rc == -ESTALE || rc == -EIO || rc == -EACCES || rc == -ENOTSUP) && dfs_stat(v->c->fs, v->tmp, &tmp, NULL) == 0 &&
-	    tmp.file_id == v->tmp_id)
+	if (rc == 0 || v->said)
+		return rc;
+	if (is_gone(v) && dfs_stat(v->c->fs, v->tmp, &tmp, NULL) == 0 && tmp.file_id == v->tmp_id)
+		return say(v, -ESTALE, "it was deleted, renamed or replaced meanwhile");
+	return taken ? say(v, -EBUSY, "somebody else converts it, too; it is left to that") : rc;
+}
+
+/* What is of no use to the next attempt goes, but not what another one makes. */
+static void clean_up(struct convert *v, int rc)
+{
+	const bool useless = rc == -ESTALE || rc == -EIO || rc == -EACCES || rc == -ENOTSUP;
+	struct dfs_stat tmp;
+
+	if (rc < 0 && (useless || is_gone(v)) && dfs_stat(v->c->fs, v->tmp, &tmp, NULL) == 0 && tmp.file_id == v->tmp_id)
 		(void)dfs_delete(v->c->fs, v->tmp, false, NULL);
+}
+
+/* The old file is open. A conversion that was killed in its last step left it so, and the new file beside it: as soon as the
+ * NameNode sees that the writer is silent it lets us have it. A writer who lives keeps it. */
+static int lift_fence(struct convert *v)
+{
+	const struct timespec pause = {1, 0};
+	struct dfs *fs = v->c->fs;
+	struct dfs_file *f = NULL;
+	struct dfs_stat now, tmp;
+	int rc = dfs_stat(fs, v->tmp, &tmp, &v->err) == 0 ? -EAGAIN : -EBUSY;
+
+	for (int i = 0; rc == -EAGAIN && i < FENCE_PATIENCE && !copy_interrupted(); i++) {
+		rc = dfs_append(fs, v->path, DFS_APPEND_NEW_BLOCK, &f, &v->err);
+		if (rc == -EBUSY) {
+			rc = -EAGAIN;
+			(void)nanosleep(&pause, NULL); /* an early end is fine */
+		}
+	}
+	if (rc == -EAGAIN || rc == -EBUSY)
+		return say(v, -EBUSY, "somebody is writing it");
+	if (rc < 0)
+		return rc;
+	dfs_close(f, NULL);
+	rc = dfs_stat(fs, v->path, &now, &v->err);
+	if (rc == 0 && now.length == v->st.length) /* nothing was written: only the close counted as a change */
+		rc = dfs_set_times(fs, v->path, v->st.mtime_ms, v->st.atime_ms, &v->err);
+	return rc ?: dfs_stat(fs, v->path, &v->st, &v->err);
 }
 
 static int convert(struct convert *v)
@@ -366,13 +455,15 @@ static int convert(struct convert *v)
 	open = b->under_construction;
 	dfs_blocks_free(b);
 	if (open)
-		return say(v, -EBUSY, "somebody is writing it");
+		rc = lift_fence(v);
+	if (rc < 0)
+		return rc;
 	progress_start(&v->progress, v->st.length, 1, !v->c->quiet && !v->c->json);
 	rc = write_new(v);
 	rc = rc ?: verify_new(v);
 	rc = rc ?: replace_old(v);
 	progress_end(&v->progress);
-	rc = blame_others(v, rc);
+	rc = explain(v, rc);
 	clean_up(v, rc);
 	return rc;
 }
@@ -385,7 +476,7 @@ static char *tmp_name(const char *path, uint64_t id, const char *policy)
 	if (n > TMP_BASE_MAX) /* not in the middle of a character */
 		for (n = TMP_BASE_MAX; n && ((uint8_t)base[n] & 0xc0) == 0x80; n--)
 			;
-	if (asprintf(&name, ".%.*s.ec-convert.%" PRIu64 ".%.60s", (int)n, base, id, policy) < 0)
+	if (asprintf(&name, ".%.*s" TMP_MARK "%" PRIu64 ".%.60s", (int)n, base, id, policy) < 0)
 		name = cli_strdup(".ec-convert"); /* out of memory is told by the next one */
 	full = cli_join(dir, name);
 	free(dir);
@@ -420,11 +511,19 @@ static void convert_one(struct cli *c, const char *path, const char *policy)
 	free(v.b);
 }
 
+/* What another conversion is making, or left. */
+static bool is_tmp(const char *path)
+{
+	const char *base = strrchr(path, '/');
+
+	return base && base[1] == '.' && strstr(base, TMP_MARK);
+}
+
 static void convert_entry(struct cli *c, const char *path, const struct dfs_stat *st, void *policy)
 {
 	if (st->type == DFS_DIR)
 		cli_list(c, path, convert_entry, policy);
-	else if (st->type == DFS_FILE && !copy_interrupted())
+	else if (st->type == DFS_FILE && !copy_interrupted() && !is_tmp(path))
 		convert_one(c, path, policy);
 }
 
