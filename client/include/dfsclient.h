@@ -153,6 +153,17 @@ DFS_API uint64_t dfs_tell(struct dfs_file *f);
 /** Length: of a file being read as known now, of a file being written so far. No failure. */
 DFS_API uint64_t dfs_length(struct dfs_file *f);
 
+/** What tells one content of a file from another, as dfs_open() has found it: two that are equal, of the same file (dfs_stat.file_id),
+ *  are the same bytes, whatever the times say. Of an empty file all are 0. */
+struct dfs_content {
+	int64_t block; /* id of the last one */
+	uint64_t generation;
+	uint64_t length;
+};
+
+/** Of @f, which is open for reading (else all 0). No failure. */
+DFS_API void dfs_content(struct dfs_file *f, struct dfs_content *ret);
+
 /* ---- writing ---- */
 
 enum dfs_create_flags {

@@ -352,6 +352,13 @@ DFS_API uint64_t dfs_length(struct dfs_file *f)
 	return f->reader ? reader_length(f->reader) : written_length(f->writer);
 }
 
+DFS_API void dfs_content(struct dfs_file *f, struct dfs_content *ret)
+{
+	*ret = (struct dfs_content){0};
+	if (f->reader)
+		reader_content(f->reader, ret);
+}
+
 DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struct dfs_err *out)
 {
 	struct err err;

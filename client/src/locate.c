@@ -3,8 +3,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/src/group.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/wire/ec_msg.h"
 #include "common/wire/pb.h"
@@ -13,6 +15,8 @@
 #include "ClientNamenodeProtocol.pb-c.h"
 
 #define STRETCH_BLOCKS 10 /* blocks per question, as the stock client */
+#define LENGTH_TRIES 20   /* for a block that waits for its recovery, */
+#define LENGTH_PAUSE_NS (250 * NS_PER_MS) /* so far apart */
 #define STRETCHES_MAX 16  /* kept per file; the oldest goes first */
 
 struct stretch {
@@ -59,14 +63,15 @@ static int visible_length(struct dfs *fs, const Hd__LocatedBlockProto *lb, size_
 		return rc;
 	*ret = ((Hd__GetReplicaVisibleLengthResponseProto *)m)->length;
 	pb_free(m);
-	if (*ret > INT64_MAX) /* Java's -1 */
-		return err_set(err, -EIO, "a replica waits for the recovery of its writer's lease");
+	if (*ret > INT64_MAX) /* -1, as Java's nodes say it, too */
+		return err_set(err, -EBUSY, "data node %s has restarted since the block was written, and waits for its recovery (dfs recover-lease)",
+			       lb->locs[node]->id->hostname);
 	return 0;
 }
 
 /* The first node that knows. A block that no node has heard of yet is empty: its writer is about to set
  * the pipeline up. A node that cannot be asked, or does not tell, may know more. */
-static int ask_length(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err)
+static int ask_length_once(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err)
 {
 	uint64_t len = 0;
 	bool all_say_none = true;
@@ -85,13 +90,30 @@ static int ask_length(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err
 	}
 	if (rc < 0 && !all_say_none) {
 		err_prefix(err, "the length of a block being written is not known");
-		if (err->rc != -ETIMEDOUT && err->rc != -ENOMEM)
+		if (err->rc != -ETIMEDOUT && err->rc != -ENOMEM && err->rc != -EBUSY)
 			err->rc = -EIO; /* what a data node has against us is no answer of the NameNode */
 		return err->rc;
 	}
 	lb->b->has_numbytes = 1;
 	lb->b->numbytes = rc < 0 ? 0 : len;
 	return 0;
+}
+
+/* A block whose nodes have restarted is recovered when its writer, or who takes over its lease, closes the file: that may
+ * be under way. */
+static int ask_length(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err)
+{
+	const struct timespec pause = {0, (long)LENGTH_PAUSE_NS};
+	int rc = ask_length_once(fs, lb, err);
+
+	for (int i = 1; rc == -EBUSY && i < LENGTH_TRIES; i++) {
+		(void)nanosleep(&pause, NULL);
+		err_reset(err);
+		rc = ask_length_once(fs, lb, err);
+	}
+	if (rc == -EBUSY)
+		rc = err->rc = -EIO;
+	return rc;
 }
 
 /* What the nodes of a group that is being written tell of its units. */
@@ -307,9 +329,11 @@ static int take_stretch(struct reader *r, Hd__GetBlockLocationsResponseProto *m,
 		r->policy = policy;
 		r->striped = true;
 	}
-	r->located = true;
 	r->growing = l->underconstruction;
 	r->length = l->filelength + (growing ? l->lastblock->b->numbytes : 0);
+	if (!r->located && l->lastblock)
+		r->content = (struct dfs_content){(int64_t)l->lastblock->b->blockid, l->lastblock->b->generationstamp, r->length};
+	r->located = true;
 	if (r->stretch_count == STRETCHES_MAX)
 		unlist_locked(r, container_of(r->stretches.prev, struct stretch, link));
 	list_add(&r->stretches, &s->link);
@@ -421,6 +445,11 @@ bool reader_grows(struct reader *r)
 	grows = r->growing;
 	pthread_mutex_unlock(&r->lock);
 	return grows;
+}
+
+void reader_content(struct reader *r, struct dfs_content *ret)
+{
+	*ret = r->content; /* constant */
 }
 
 uint64_t reader_length(struct reader *r)

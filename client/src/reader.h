@@ -40,6 +40,7 @@ struct reader {
 	char *path;     /* owned */
 	pthread_mutex_t lock;
 	uint64_t length;        /* as known; grows while the file is written */
+	struct dfs_content content; /* when it was located first */
 	bool growing;           /* the last block is under construction */
 	bool located;           /* the NameNode was asked: the next two are known and constant */
 	bool striped;           /* erasure-coded */
@@ -64,3 +65,4 @@ ssize_t reader_pread(struct reader *r, void *buf, size_t len, uint64_t offset, s
 int reader_seek(struct reader *r, uint64_t offset);
 uint64_t reader_tell(struct reader *r);
 uint64_t reader_length(struct reader *r);
+void reader_content(struct reader *r, struct dfs_content *ret);
