@@ -268,15 +268,18 @@ static int begin_overlay(struct mount *m, struct inode *in, struct user *user, s
 
 /* ---- writing ---- */
 
-/* In which state do bytes at @offset find the file? Opens what is needed. */
-static int prepare(struct mount *m, struct inode *in, struct user *user, uint64_t offset, struct dfs_err *err)
+/* In which state do bytes at @at find the file? Opens what is needed, and finds the end. */
+static int prepare(struct mount *m, struct inode *in, struct user *user, uint64_t *at, struct dfs_err *err)
 {
+	const bool append = *at == AT_END;
 	struct dfs_stat st;
-	uint64_t length;
+	uint64_t length, offset;
 	int rc = 0;
 
-	if (in->ov)
+	if (in->ov) {
+		*at = append ? overlay_length(in->ov) : *at;
 		return 0;
+	}
 	if (in->w) {
 		length = dfs_length(in->w);
 	} else {
@@ -285,28 +288,32 @@ static int prepare(struct mount *m, struct inode *in, struct user *user, uint64_
 			return rc;
 		length = st.length;
 	}
+	if (append)
+		*at = length;
+	offset = *at;
 	if (offset < length || offset - length > GAP_MAX)
 		return begin_overlay(m, in, user, err);
 	if (!in->w)
 		rc = append_locked(m, in, user, err);
 	/* somebody else may have appended in between */
+	if (rc == 0 && append)
+		offset = *at = dfs_length(in->w);
 	if (rc == 0 && dfs_length(in->w) > offset)
 		return begin_overlay(m, in, user, err);
 	return rc ?: write_zeros(in, offset - dfs_length(in->w), err);
 }
 
-static int write_locked(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t offset,
+static int write_locked(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t *offset,
 			struct dfs_err *err)
 {
 	struct inode *in = h->in;
 	int rc = in->error ?: heal_locked(m, in, err);
 
 	rc = rc ?: prepare(m, in, h->user, offset, err);
-
 	if (rc < 0)
 		return rc;
 	if (in->ov) {
-		rc = overlay_write(in->ov, buf, len, offset);
+		rc = overlay_write(in->ov, buf, len, *offset);
 		if (rc == 0)
 			mark_dirty(m, in, overlay_length(in->ov));
 		return rc;
@@ -320,7 +327,7 @@ static int write_locked(struct mount *m, struct handle *h, const void *buf, size
 	return rc;
 }
 
-int content_write(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t offset,
+int content_write(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t *offset,
 		  struct dfs_err *err)
 {
 	struct inode *in = h->in;
@@ -488,17 +495,59 @@ static void give_up_locked(struct mount *m, struct inode *in)
 	pthread_mutex_unlock(&m->inodes.lock);
 }
 
+/* Nobody is left who could try again. */
+static int settle_last_locked(struct mount *m, struct inode *in, struct dfs_err *err)
+{
+	const int rc = m->unreachable ? -ETIMEDOUT : settle_locked(m, in, err);
+
+	if (!in->w_user)
+		return rc;
+	if (fail_is_passing(rc)) {
+		m->unreachable = m->ending;
+		pending_add(m, in);
+	} else {
+		give_up_locked(m, in);
+	}
+	return rc;
+}
+
 int content_close(struct mount *m, struct inode *in, struct dfs_err *err)
 {
 	int rc;
 
 	pthread_mutex_lock(&in->content);
-	rc = in->hidden ? 0 : settle_locked(m, in, err);
-	if (!in->hidden && in->w_user) /* it has failed, and nobody is left who could try again */
-		give_up_locked(m, in);
+	rc = in->hidden || !in->w_user ? take_error(in, 0) : settle_last_locked(m, in, err);
 	in->w_reopened = false;
 	pthread_mutex_unlock(&in->content);
 	return rc;
+}
+
+int content_heal(struct mount *m, struct inode *in, struct dfs_err *err)
+{
+	bool written;
+	int rc = 0;
+
+	pthread_mutex_lock(&in->content);
+	pthread_mutex_lock(&m->inodes.lock);
+	written = in->writers > 0;
+	pthread_mutex_unlock(&m->inodes.lock);
+	if (!in->w) /* somebody else writes it again, and closes it */
+		rc = settle_locked(m, in, err);
+	if (rc < 0 && !fail_is_passing(rc) && !written && in->w_user)
+		give_up_locked(m, in);
+	pthread_mutex_unlock(&in->content);
+	return rc;
+}
+
+void content_leave(struct mount *m, struct inode *in)
+{
+	pthread_mutex_lock(&in->content);
+	overlay_leave(in->ov);
+	in->ov = NULL;
+	in->w_mark = in->hidden_mark = 0; /* not taken back */
+	users_put(&m->users, in->w_user);
+	in->w_user = NULL;
+	pthread_mutex_unlock(&in->content);
 }
 
 void content_discard(struct mount *m, struct inode *in)
@@ -594,11 +643,9 @@ int content_truncate(struct mount *m, struct inode *in, struct user *user, uint6
 	is_open = in->opens > 0;
 	pthread_mutex_unlock(&m->inodes.lock);
 	if (!is_open && (in->w || in->ov)) {
-		const int late = settle_locked(m, in, err);
+		const int late = settle_last_locked(m, in, err);
 
 		rc = rc ?: late;
-		if (in->w_user)
-			give_up_locked(m, in);
 	}
 	pthread_mutex_unlock(&in->content);
 	return rc;

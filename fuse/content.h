@@ -15,6 +15,7 @@
 #include "fuse/mount.h"
 #include "fuse/reader.h"
 
+#define AT_END UINT64_MAX
 #define GAP_MAX (16u << 20) /* zeros that are streamed to close a gap; a longer one is an overlay */
 
 struct handle {
@@ -36,15 +37,20 @@ enum closer { /* who calls close(2) on a descriptor that several processes may h
 
 ssize_t content_read(struct mount *m, struct handle *h, void *buf, size_t len, uint64_t offset,
 		     struct dfs_err *err);
-int content_write(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t offset,
+/** @offset AT_END: at the end, wherever that is; then it is told. */
+int content_write(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t *offset,
 		  struct dfs_err *err);
 /** close(2): what @who has written is visible to new readers; when the opener closes, the file is whole
  *  and closed in HDFS. */
 int content_flush(struct mount *m, struct handle *h, enum closer who, struct dfs_err *err);
 /** fsync(2): everything is on disk on every node of the pipeline. */
 int content_sync(struct mount *m, struct inode *in, struct dfs_err *err);
-/** The last descriptor that could write is gone. */
+/** The last descriptor that could write is gone. What the cluster cannot take now is pending from then on (pending.h). */
 int content_close(struct mount *m, struct inode *in, struct dfs_err *err);
+/** A pending file once more. When it fails for good, what is not in HDFS is thrown away. */
+int content_heal(struct mount *m, struct inode *in, struct dfs_err *err);
+/** The mount ends: what is pending stays on the local disk for the next one. */
+void content_leave(struct mount *m, struct inode *in);
 /** As @user; a file that nobody has open is whole in HDFS when this returns. */
 int content_truncate(struct mount *m, struct inode *in, struct user *user, uint64_t length,
 		     struct dfs_err *err);

@@ -84,3 +84,9 @@ int fail_errno(const char *op, int rc, const struct dfs_err *err)
 		 err ? log_quote(quoted, sizeof(quoted), err->text, strlen(err->text)) : "");
 	return to;
 }
+
+bool fail_is_passing(int rc)
+{
+	return rc == -ETIMEDOUT || rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -EHOSTUNREACH || rc == -ENETUNREACH ||
+	       rc == -EAGAIN || rc == -EROFS || rc == -EBUSY || rc == -ENOSPC;
+}

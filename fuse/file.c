@@ -49,7 +49,7 @@ static enum closer closer_of(const struct handle *h, pid_t tid)
 	return CLOSER_OTHER;
 }
 
-static struct handle *new_handle(struct mount *m, struct inode *in, struct user *user, int flags,
+static struct handle *new_handle(struct mount *m, struct inode *in, struct user *user, struct fuse_file_info *fi,
 				 pid_t tid)
 {
 	struct handle *h = calloc(1, sizeof(*h));
@@ -57,8 +57,8 @@ static struct handle *new_handle(struct mount *m, struct inode *in, struct user 
 	if (!h)
 		return NULL;
 	read_ahead_once(m);
-	h->can_read = (flags & O_ACCMODE) != O_WRONLY;
-	h->can_write = (flags & O_ACCMODE) != O_RDONLY;
+	h->can_read = (fi->flags & O_ACCMODE) != O_WRONLY;
+	h->can_write = (fi->flags & O_ACCMODE) != O_RDONLY;
 	h->user = users_ref(&m->users, user);
 	h->in = in;
 	pthread_mutex_lock(&m->inodes.lock);
@@ -68,6 +68,9 @@ static struct handle *new_handle(struct mount *m, struct inode *in, struct user 
 	in->writers += h->can_write;
 	pthread_mutex_unlock(&m->inodes.lock);
 	h->opener = tid;
+	/* Who appends writes past the pages of the kernel, which takes the end from what it knows of the file: another client may
+	 * have made it longer, and then the bytes land behind those (content_write()). */
+	fi->direct_io = (fi->flags & O_APPEND) != 0;
 	reader_init(&h->reader, in, h->user);
 	return h;
 }
@@ -81,7 +84,8 @@ void file_unpin(struct mount *m, struct inode *in)
 	pthread_mutex_unlock(&m->inodes.lock);
 	if (last) {
 		content_discard(m, in);
-		hidden_delete(m, in);
+		if (fail_is_passing(hidden_delete(m, in)))
+			pending_add(m, in);
 	}
 }
 
@@ -111,26 +115,28 @@ static void free_handle(struct mount *m, struct handle *h)
 
 /* ---- opening ---- */
 
-/* May the kernel keep what it has of the file? Not, when it is another content than last time. */
-static int check_cache(struct ask *a, struct inode *in, struct fuse_file_info *fi)
+/* May the kernel keep what it has of the file? Not, when it is another content than last time. Who only writes does not
+ * use it: that is looked at when somebody reads. */
+static void check_cache(struct mount *m, struct handle *h, struct fuse_file_info *fi)
 {
-	struct dfs_stat st;
-	bool keep, dirty;
-	int rc = dfs_stat(a->user->fs, a->path, &st, &a->err);
+	struct inode *in = h->in;
+	struct dfs_content v;
+	bool keep;
 
-	if (rc < 0)
-		return rc;
-	pthread_mutex_lock(&a->m->inodes.lock);
-	dirty = in->dirty;
-	keep = dirty || (in->seen && in->seen_mtime == st.mtime_ms && in->seen_length == st.length);
-	in->seen = !dirty;
-	in->seen_mtime = st.mtime_ms;
-	in->seen_length = st.length;
-	pthread_mutex_unlock(&a->m->inodes.lock);
+	fi->keep_cache = !h->can_read;
+	if (!h->can_read)
+		return;
+	reader_content(&h->reader, &v);
+	pthread_mutex_lock(&m->inodes.lock);
+	keep = in->dirty || (in->seen && memcmp(&v, &in->seen_content, sizeof(v)) == 0);
+	in->seen = !in->dirty && !(fi->flags & O_TRUNC);
+	in->seen_content = v;
+	if (!keep || (!in->dirty && (uint64_t)in->attr.st_size != v.length))
+		in->attr_ns = 0; /* what was known of it does not hold any more */
+	pthread_mutex_unlock(&m->inodes.lock);
 	if (!keep) /* the length, too */
-		(void)fuse_lowlevel_notify_inval_inode(a->m->se, in->ino, -1, 0);
+		(void)fuse_lowlevel_notify_inval_inode(m->se, in->ino, -1, 0);
 	fi->keep_cache = keep;
-	return 0;
 }
 
 static int open_checks(struct ask *a, struct handle *h, struct fuse_file_info *fi)
@@ -142,12 +148,14 @@ static int open_checks(struct ask *a, struct handle *h, struct fuse_file_info *f
 	if (rc == 0 && h->can_write)
 		rc = fi->flags & O_TRUNC ? content_truncate(a->m, h->in, a->user, 0, &a->err)
 					 : dfs_access(a->user->fs, a->path, DFS_ACCESS_W, &a->err);
-	return rc ?: check_cache(a, h->in, fi);
+	if (rc == 0)
+		check_cache(a->m, h, fi);
+	return rc;
 }
 
 static int open_inode(struct ask *a, struct inode *in, struct fuse_file_info *fi)
 {
-	struct handle *h = new_handle(a->m, in, a->user, fi->flags, fuse_req_ctx(a->req)->pid);
+	struct handle *h = new_handle(a->m, in, a->user, fi, fuse_req_ctx(a->req)->pid);
 	int rc;
 
 	if (!h)
@@ -219,7 +227,7 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 		return rc;
 	dir_changed(a->m, a->in);
 	in = inode_enter(&a->m->inodes, &st, 0, a->in->ino, name, 1);
-	h = in ? new_handle(a->m, in, a->user, fi->flags, fuse_req_ctx(a->req)->pid) : NULL;
+	h = in ? new_handle(a->m, in, a->user, fi, fuse_req_ctx(a->req)->pid) : NULL;
 	if (!h) {
 		(void)dfs_close(w, NULL);
 		inode_put(&a->m->inodes, in);
@@ -302,38 +310,46 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 
 void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
+	const bool append = fi->flags & O_APPEND && !fi->writepage;
+	uint64_t at = append ? AT_END : (uint64_t)off;
+	struct mount *m = mount_of(req);
 	struct dfs_err err;
 	int rc;
 
-	(void)ino;
 	err.text[0] = '\0';
 	if (fuse_req_ctx(req)->pid)
 		handle_of(fi)->writer = fuse_req_ctx(req)->pid;
-	rc = content_write(mount_of(req), handle_of(fi), buf, size, (uint64_t)off, &err);
+	rc = content_write(m, handle_of(fi), buf, size, &at, &err);
 	if (rc < 0)
 		reply_result(req, "write", rc == -ENOENT ? -ESTALE : rc, &err);
 	else
 		fuse_reply_write(req, size);
+	if (rc == 0 && at != (uint64_t)off) /* pages that others have cached, and the length */
+		(void)fuse_lowlevel_notify_inval_inode(m->se, ino, 0, 0);
 }
 
 void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
 	struct dfs_err err;
+	int rc;
 
 	(void)ino;
 	err.text[0] = '\0';
-	reply_result(req, "close", h->can_write ? content_flush(mount_of(req), h, closer_of(h, fuse_req_ctx(req)->pid), &err) : 0, &err);
+	rc = h->can_write ? content_flush(mount_of(req), h, closer_of(h, fuse_req_ctx(req)->pid), &err) : 0;
+	reply_result(req, "close", rc == -ENOENT ? -ESTALE : rc, &err);
 }
 
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
 	struct dfs_err err;
+	int rc;
 
 	(void)ino;
 	(void)datasync; /* the length is data, and there is little else */
 	err.text[0] = '\0';
-	reply_result(req, "fsync", content_sync(mount_of(req), handle_of(fi)->in, &err), &err);
+	rc = content_sync(mount_of(req), handle_of(fi)->in, &err);
+	reply_result(req, "fsync", rc == -ENOENT ? -ESTALE : rc, &err);
 }
 
 /* Space is not reserved in HDFS: a file gets its length, as zeros. */

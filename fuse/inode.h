@@ -41,10 +41,11 @@ struct inode {
 	bool hidden;           /* L: deleted, but open: lives on under a name of ours until closed */
 	struct user *hidden_by; /* counted: who deleted it; set once, with hidden */
 	uint32_t hidden_mark;  /* in mount.state; set with hidden */
+	bool pending;          /* L: nobody has it open and the cluster was out of reach: it is counted for pending.h */
 	bool dirty;            /* L: written here, not yet closed in HDFS: size and mtime are ours */
 	bool mtime_told;       /* L: somebody has seen attr.st_mtim since the last write */
-	uint64_t seen_mtime, seen_length; /* L: of the data that the kernel may have cached */
-	bool seen;             /* L: these are known */
+	struct dfs_content seen_content; /* L: of the data that the kernel may have cached */
+	bool seen;             /* L: it is known */
 	uint32_t change;       /* L: counts what makes a reader of HDFS stale */
 	uint64_t change_ns;    /* L: last change through this mount: older answers do not count */
 	uint32_t mode;         /* L: permission bits in HDFS, MODE_HAS_ACL */

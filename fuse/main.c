@@ -190,6 +190,7 @@ static int serve(struct mount *m, struct fuse_args *args)
 		return 1; /* it has said why */
 	}
 	rc = forgetter_start(&m->forgetter, m->se);
+	rc = rc ?: pending_start(&m->pending, m);
 	if (rc < 0)
 		(void)tell("a thread cannot be started: %s", strerror(-rc));
 	else
@@ -197,7 +198,10 @@ static int serve(struct mount *m, struct fuse_args *args)
 	forgetter_stop(&m->forgetter);
 	fuse_session_unmount(m->se);
 	fuse_remove_signal_handlers(m->se);
+	pending_stop(&m->pending);
+	m->ending = true;
 	file_close_all(m);
+	pending_leave(m);
 	return rc < 0;
 }
 

@@ -345,7 +345,7 @@ static void mark_gone(struct mount *m, struct inode *in)
 	pthread_mutex_unlock(&m->inodes.lock);
 }
 
-void hidden_delete(struct mount *m, struct inode *in)
+int hidden_delete(struct mount *m, struct inode *in)
 {
 	struct user *owner = users_owner(&m->users);
 	struct dfs_err err;
@@ -354,13 +354,18 @@ void hidden_delete(struct mount *m, struct inode *in)
 
 	err.text[0] = '\0';
 	id_path(path, in->id);
-	rc = dfs_delete(in->hidden_by ? in->hidden_by->fs : owner->fs, path, false, &err);
+	rc = m->unreachable ? -ETIMEDOUT : dfs_delete(in->hidden_by ? in->hidden_by->fs : owner->fs, path, false, &err);
 	(void)fail_errno("delete a file that was open", rc, &err);
 	users_put(&m->users, owner);
+	if (fail_is_passing(rc)) {
+		m->unreachable = m->ending;
+		return rc;
+	}
 	users_put(&m->users, in->hidden_by);
 	in->hidden_by = NULL;
 	state_unmark(&m->state, &in->hidden_mark);
 	mark_gone(m, in);
+	return rc;
 }
 
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)

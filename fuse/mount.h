@@ -26,6 +26,7 @@
 #include "fuse/inode.h"
 #include "fuse/options.h"
 #include "fuse/overlay.h"
+#include "fuse/pending.h"
 #include "fuse/state.h"
 #include "fuse/users.h"
 
@@ -41,6 +42,7 @@ struct mount {
 	struct list handles; /* of open files, under inodes.lock */
 	struct forgetter forgetter;
 	struct counts counts;
+	struct pending pending;
 	struct overlay_budget budget;
 	struct state state; /* overlays lie in its directory */
 	struct fuse_session *se;
@@ -48,6 +50,8 @@ struct mount {
 	bool open_above;   /* everybody may pass the directories above it, when it was mounted */
 	uint64_t token;    /* random: tells hidden names of this mount from those of others */
 	atomic_flag reads_ahead; /* read_ahead_once() was here */
+	bool ending;       /* the last request was answered: one thread is left, */
+	bool unreachable;  /* which has found the cluster away: what is left is for the next mount */
 	int ready_fd;      /* told when the kernel has been answered; -1: nobody waits */
 	int log_fd;        /* stderr from then on */
 };
@@ -68,6 +72,8 @@ int name_check(const char *name, bool make);
 /** Positive errno for the kernel from what libdfsclient returned (docs/mount.md has the table). What
  *  a user cannot have caused goes to the log, with @op and the sentence of the library. */
 int fail_errno(const char *op, int rc, const struct dfs_err *err);
+/** May the same be possible later? The cluster is out of reach, starting, short of data nodes, or recovers a lease. */
+bool fail_is_passing(int rc);
 
 /** Let the kernel read further ahead than its 128 KiB. Not before it has taken our answer to its first
  *  request, which is why this is called at open(2). */

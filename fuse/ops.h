@@ -105,5 +105,5 @@ void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse
 void file_close_all(struct mount *m);
 /** One descriptor less; a deleted file goes with its last one. */
 void file_unpin(struct mount *m, struct inode *in);
-/** The HDFS file of a deleted name goes when nobody has it open any more. */
-void hidden_delete(struct mount *m, struct inode *in);
+/** The HDFS file of a deleted name goes when nobody has it open any more. When that fails and passes, nothing has changed. */
+int hidden_delete(struct mount *m, struct inode *in);

@@ -155,7 +155,7 @@ static int find_name(struct mount *m, struct inode *in, char *ret_path, uint64_t
 	*ret_dir = dir_id(m, parent);
 	child_path(ret_path, *ret_dir, name);
 	rc = dfs_lstat(in->w_user->fs, ret_path, &st, err);
-	return rc == 0 && st.file_id != in->id ? -ESTALE : rc;
+	return rc == -ENOENT || (rc == 0 && st.file_id != in->id) ? -ESTALE : rc; /* moved, by another client */
 }
 
 void new_name(char name[NEW_NAME_MAX], uint64_t token, uint64_t id)
@@ -249,6 +249,12 @@ static int publish_once(struct mount *m, struct inode *in, struct dfs_err *err)
 
 	id_path(path, in->id);
 	rc = dfs_stat(in->w_user->fs, path, &old, err);
+	if (rc == -ENOENT && overlay_new_id(in->ov)) { /* an earlier try was done, and its answer lost */
+		id_path(path, overlay_new_id(in->ov));
+		rc = dfs_stat(in->w_user->fs, path, &old, err);
+		if (rc == 0)
+			inode_new_id(&m->inodes, in, old.file_id);
+	}
 	if (rc < 0)
 		return rc;
 	rc = overlay_is_cut(in->ov) ? -ESTALE : replace(m, in, &old, err);

@@ -112,6 +112,13 @@ int reader_open(struct mount *m, struct reader *r, struct dfs_err *err)
 	return rc;
 }
 
+void reader_content(struct reader *r, struct dfs_content *ret)
+{
+	pthread_mutex_lock(&r->lock);
+	dfs_content(r->file->f, ret);
+	pthread_mutex_unlock(&r->lock);
+}
+
 static struct timespec soon(void)
 {
 	struct timespec until;

@@ -38,6 +38,8 @@ void reader_init(struct reader *r, struct inode *in, struct user *user);
 void reader_fini(struct reader *r);
 /** Open it now, to see whether the user may. Fails as dfs_open(). */
 int reader_open(struct mount *m, struct reader *r, struct dfs_err *err);
+/** Of what reader_open() has found. */
+void reader_content(struct reader *r, struct dfs_content *ret);
 /** Less than @len only at the end of the HDFS file. Fails as dfs_pread(). */
 ssize_t reader_read(struct mount *m, struct reader *r, void *buf, size_t len, uint64_t offset,
 		    struct dfs_err *err);

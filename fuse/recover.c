@@ -28,8 +28,7 @@ struct recovery {
 /* What may be better at the next start. */
 static bool is_passing(int rc)
 {
-	return rc == -ETIMEDOUT || rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -EHOSTUNREACH || rc == -ENETUNREACH ||
-	       rc == -EAGAIN || rc == -EROFS || rc == -EIO || rc == -EBUSY || rc == -ENOMEM || rc == -ENOSPC || rc == -EDQUOT;
+	return fail_is_passing(rc) || rc == -EIO || rc == -ENOMEM || rc == -EDQUOT;
 }
 
 /* As who it was begun; as the owner of the mount, if that cannot be. */

@@ -159,12 +159,12 @@ int state_open(struct state *s, const char *top, uint64_t token, const char *clu
 	return 0;
 }
 
-/* Away with it, if what has to be looked at is gone. */
-static void end_session(int top_fd, int dir, const char *name)
+/* Away with it, if what has to be looked at is gone; @marked: the table of marks has some. */
+static void end_session(int top_fd, int dir, const char *name, bool marked)
 {
 	DIR *d = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	struct dirent *e;
-	bool empty = d != NULL;
+	bool empty = d != NULL && !marked;
 
 	while (d && (e = readdir(d)))
 		empty &= e->d_name[0] == '.' || strcmp(e->d_name, "marks") == 0 || strcmp(e->d_name, "session") == 0;
@@ -179,10 +179,14 @@ static void end_session(int top_fd, int dir, const char *name)
 
 void state_close(struct state *s)
 {
+	bool marked = false;
+
+	for (uint32_t i = 0; s->mark && i < MARKS_MAX && !marked; i++)
+		marked = s->mark[i].kind != MARK_FREE;
 	if (s->mark)
 		(void)munmap(s->mark, MARKS_BYTES);
 	if (s->dir >= 0) {
-		end_session(s->top_fd, s->dir, s->name);
+		end_session(s->top_fd, s->dir, s->name, marked);
 		(void)close(s->dir);
 	}
 	if (s->top_fd >= 0)
@@ -312,7 +316,7 @@ static struct dead *claim(struct state *s, const char *name, const char *cluster
 	if (d->dir < 0 || flock(d->dir, LOCK_EX | LOCK_NB) < 0)
 		goto not_it;
 	if (read_text(d->dir, "session", text) < 0) {
-		end_session(s->top_fd, d->dir, name); /* it died being born */
+		end_session(s->top_fd, d->dir, name, false); /* it died being born */
 		goto not_it;
 	}
 	if (sscanf(text, "dfs-fuse 1\n%1099[^\n]\n%63s", of, boot) != 2 || strcmp(of, cluster) != 0 || read_marks(d) < 0)
@@ -355,7 +359,7 @@ int state_find_dead(struct state *s, const char *cluster, struct dead **ret)
 void state_end_dead(struct state *s, struct dead *d, bool stays)
 {
 	if (!stays)
-		end_session(s->top_fd, d->dir, d->name);
+		end_session(s->top_fd, d->dir, d->name, false);
 	(void)close(d->dir);
 	free(d->mark);
 	free(d);
