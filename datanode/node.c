@@ -37,6 +37,7 @@ static int start(struct node *n, struct err *err)
 				.available_space = n->opts.available_space,
 				.pinning = n->opts.pinning,
 				.keep_duplicates = !n->opts.delete_duplicates,
+				.open_replicas = n->opts.open_replicas,
 				.scan = n->opts.scan};
 	int rc = store_open(&so, &n->dn.store, err);
 

@@ -48,6 +48,15 @@ static int read_reactors(const struct conf *conf, struct dn_options *o, struct e
 	return 0;
 }
 
+static int read_open_replicas(const struct conf *conf, struct dn_options *o, struct err *err)
+{
+	uint64_t n = 0;
+	int rc = conf_u64(conf, "dfs.rdma.open.replicas", 1024, &n, err);
+
+	o->open_replicas = n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
+	return rc;
+}
+
 /* Keys that ask for secrecy or proof of identity: who sets them must not get a node without either. */
 static int refuse_security(const struct conf *conf, struct err *err)
 {
@@ -110,6 +119,8 @@ int dn_options_read(const struct conf *conf, struct dn_options *ret, struct err 
 		rc = read_addr(conf, "dfs.datanode.http.address", "0.0.0.0:9864", &ret->http_addr, err);
 	if (!rc)
 		rc = read_reactors(conf, ret, err);
+	if (!rc)
+		rc = read_open_replicas(conf, ret, err);
 	if (!rc)
 		rc = conf_bool(conf, "dfs.datanode.synconclose", true, &ret->sync_on_close, err);
 	if (!rc)

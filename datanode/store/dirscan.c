@@ -246,7 +246,7 @@ static void check_map(struct dirscan *d, const struct found *f)
 		pthread_mutex_unlock(&bp->lock);
 		return; /* in somebody's hands; the next scan sees it */
 	}
-	r->busy = true;
+	replica_take_locked(bp, r);
 	replica_info_locked(r, &info);
 	pthread_mutex_unlock(&bp->lock);
 	why = check_claimed(d, r, &gone);

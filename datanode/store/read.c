@@ -36,6 +36,11 @@ void replica_read_refresh(struct replica_reader *rd)
 
 static void reader_free(struct replica_reader *rd)
 {
+	if (rd->files) {
+		kept_put(&rd->bp->store->kept, rd->files);
+		free(rd);
+		return;
+	}
 	if (rd->fd >= 0)
 		(void)close(rd->fd);
 	if (rd->fd_direct >= 0)
@@ -58,7 +63,7 @@ static int reader_open(struct replica_reader *rd, const struct slice *sl, enum p
 	rd->fd_meta = openat(sl->fd, meta, O_RDONLY | O_CLOEXEC);
 	if (rd->fd_meta < 0)
 		return neg_errno();
-	if (!rd->locked)
+	if (!rd->locked && rd->block.len >= STORE_DIRECT_MIN)
 		slice_open_direct(sl, data, O_RDONLY, &rd->fd_direct, &rd->dio_align);
 	rc = meta_read_header(rd->fd_meta, &rd->crc_type, &rd->bytes_per_crc);
 	if (!rc && rd->crc_type == CRC_NULL) {
@@ -107,13 +112,98 @@ static void reader_wait(struct replica_reader *rd)
 	replica_put_locked(rd->bp, r);
 }
 
+/* ---- files that stay open ---- */
+
+static void reader_use(struct replica_reader *rd, struct kept_files *f)
+{
+	rd->files = f;
+	rd->block = f->block;
+	rd->state = REPLICA_FINALIZED;
+	memcpy(rd->storage_uuid, f->storage_uuid, sizeof(rd->storage_uuid));
+	rd->crc_type = f->crc_type;
+	rd->bytes_per_crc = f->bytes_per_crc;
+	rd->fd = f->fd;
+	rd->fd_direct = f->fd_direct;
+	rd->fd_meta = f->fd_meta;
+	rd->dio_align = f->dio_align;
+	rd->locked = f->locked;
+}
+
+/* May the files that @rd has opened be kept? Whoever changes them claims the replica, and gives it another stamp, length
+ * or volume: when all these are as the reader saw them, so are the files. */
+static bool reader_is_true_locked(const struct replica_reader *rd, const struct slice *opened)
+{
+	const struct replica *r = rd->replica;
+
+	return !r->gone && !r->busy && !r->deleting && r->state == REPLICA_FINALIZED && r->place == IN_FINALIZED &&
+	       r->slice == opened && r->gs == rd->block.gs && r->len == rd->block.len && r->cached == rd->locked;
+}
+
+/* The next reader need not open them. The replica itself is not needed then: nobody writes it. */
+static void reader_keep(struct replica_reader *rd, const struct slice *opened)
+{
+	struct kept *k = &rd->bp->store->kept;
+	struct kept_files *f = rd->partial || !k->max ? NULL : calloc(1, sizeof(*f));
+	bool kept;
+
+	if (!f)
+		return;
+	*f = (struct kept_files){.key = {rd->bp, rd->block.id}, .block = rd->block, .crc_type = rd->crc_type,
+				 .bytes_per_crc = rd->bytes_per_crc, .fd = rd->fd, .fd_direct = rd->fd_direct,
+				 .fd_meta = rd->fd_meta, .dio_align = rd->dio_align, .locked = rd->locked};
+	memcpy(f->storage_uuid, rd->storage_uuid, sizeof(f->storage_uuid));
+	pthread_mutex_lock(&rd->bp->lock);
+	kept = reader_is_true_locked(rd, opened) && kept_add(k, f);
+	if (kept) {
+		replica_put_locked(rd->bp, rd->replica);
+		rd->replica = NULL;
+	}
+	pthread_mutex_unlock(&rd->bp->lock);
+	if (kept)
+		rd->files = f;
+	else
+		free(f);
+	kept_reap(k);
+}
+
+int replica_read_open_now(struct block_pool *bp, const struct block *b, struct replica_reader **ret)
+{
+	struct kept *k = &bp->store->kept;
+	struct kept_files *f = k->max ? kept_get(k, bp, b->id) : NULL;
+	struct replica_reader *rd;
+
+	if (!f)
+		return -EAGAIN;
+	rd = f->block.gs >= b->gs ? calloc(1, sizeof(*rd)) : NULL;
+	if (!rd) {
+		kept_put_later(k, f);
+		return -EAGAIN;
+	}
+	rd->bp = bp;
+	reader_use(rd, f);
+	*ret = rd;
+	return 0;
+}
+
+bool replica_read_close_now(struct replica_reader *rd)
+{
+	if (!rd->files || !kept_put_now(&rd->bp->store->kept, rd->files))
+		return false;
+	free(rd);
+	return true;
+}
+
 int replica_read_open(struct block_pool *bp, const struct block *b, struct replica_reader **ret,
 		      struct err *err)
 {
 	enum place place = IN_FINALIZED;
+	const struct slice *opened;
 	struct replica_reader *rd;
 	int rc = -ENOENT;
 
+	if (replica_read_open_now(bp, b, ret) == 0)
+		return 0;
+	kept_reap(&bp->store->kept);
 	for (int try = 0; try < OPEN_TRIES && rc == -ENOENT; try++) {
 		rd = calloc(1, sizeof(*rd));
 		if (!rd)
@@ -122,14 +212,16 @@ int replica_read_open(struct block_pool *bp, const struct block *b, struct repli
 		rd->bp = bp;
 		pthread_mutex_lock(&bp->lock);
 		rc = reader_pick(rd, b, &place, err);
+		opened = rc ? NULL : rd->replica->slice;
 		pthread_mutex_unlock(&bp->lock);
 		if (rc) {
 			free(rd);
 			return rc;
 		}
-		rc = reader_open(rd, rd->replica->slice, place, rd->block.gs);
+		rc = reader_open(rd, opened, place, rd->block.gs);
 		if (!rc) {
 			reader_length(rd);
+			reader_keep(rd, opened);
 			*ret = rd;
 			return 0;
 		}
@@ -149,9 +241,11 @@ void replica_read_close(struct replica_reader *rd)
 {
 	struct block_pool *bp = rd->bp;
 
-	pthread_mutex_lock(&bp->lock);
-	replica_put_locked(bp, rd->replica);
-	pthread_mutex_unlock(&bp->lock);
+	if (rd->replica) {
+		pthread_mutex_lock(&bp->lock);
+		replica_put_locked(bp, rd->replica);
+		pthread_mutex_unlock(&bp->lock);
+	}
 	reader_free(rd);
 }
 

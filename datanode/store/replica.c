@@ -52,6 +52,7 @@ void replica_remove_locked(struct block_pool *bp, struct replica *r)
 {
 	HASH_DEL(bp->map, r);
 	r->gone = true;
+	kept_drop(&bp->store->kept, bp, r->id);
 	pthread_cond_broadcast(&bp->changed);
 	replica_put_locked(bp, r);
 }
@@ -102,9 +103,15 @@ int replica_claim_locked(struct block_pool *bp, int64_t id, uint64_t gs, bool st
 	if (r && gs && r->gs != gs)
 		return -ESTALE;
 	if (r)
-		r->busy = true;
+		replica_take_locked(bp, r);
 	*ret = r;
 	return 0;
+}
+
+void replica_take_locked(struct block_pool *bp, struct replica *r)
+{
+	r->busy = true;
+	kept_drop(&bp->store->kept, bp, r->id);
 }
 
 void replica_release_locked(struct block_pool *bp, struct replica *r)
@@ -219,6 +226,7 @@ void replica_set_cached(struct block_pool *bp, int64_t id, bool cached)
 	r = replica_find_locked(bp, id);
 	if (r)
 		r->cached = cached;
+	kept_drop(&bp->store->kept, bp, id); /* they are read in the other way */
 	pthread_mutex_unlock(&bp->lock);
 }
 

@@ -62,7 +62,7 @@ bool store_wait_closing(struct store *s, uint64_t ms)
 	return closing;
 }
 
-static int init_locks(struct store *s)
+static int init_shared(struct store *s, uint32_t open_replicas)
 {
 	int rc = ret_code(pthread_mutex_init(&s->lock, NULL));
 
@@ -74,6 +74,8 @@ static int init_locks(struct store *s)
 		rc = ret_code(pthread_cond_init(&s->doomed_cond, NULL));
 	if (!rc)
 		rc = init_monotonic(&s->closing_cond);
+	if (!rc)
+		rc = kept_init(&s->kept, open_replicas);
 	list_init(&s->doomed);
 	return rc;
 }
@@ -155,7 +157,7 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 	s->pinning = o->pinning;
 	s->keep_duplicates = o->keep_duplicates;
 	s->scan = o->scan;
-	rc = init_locks(s);
+	rc = init_shared(s, o->open_replicas);
 	for (uint32_t i = 0; !rc && i < o->volume_count; i++) {
 		rc = volume_open(s, i, &o->volumes[i], o->dir_mode, err);
 		s->volume_count = i + 1;
@@ -202,6 +204,7 @@ void store_close(struct store *s)
 	if (!s)
 		return;
 	stop_threads(s);
+	kept_fini(&s->kept);
 	for (uint32_t i = 0; i < s->pool_count; i++)
 		pool_free(s->pools[i]);
 	for (uint32_t i = 0; i < s->volume_count; i++)

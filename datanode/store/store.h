@@ -10,7 +10,7 @@
  * DataNode or this store loads without repair.
  * States: RBW, TEMPORARY -> FINALIZED; RBW -> RWR after a restart; RUR in memory only (hdfs-wire 4, 6, 8).
  * Ownership: a handle (replica_writer, replica_reader) holds the replica; its file descriptors are
- * the handle's and live until release, also when the replica is deleted meanwhile.
+ * the handle's, readers' may be of several handles, and live until release, also when the replica is deleted meanwhile.
  * Threading: any thread. Every function here may block on the disk: a reactor calls it through
  * reactor_offload(). Lock order: pool lock, then volume lock; no call-back is made under a lock. The
  * progress of a writer is published by replica_publish(), which is wait-free and may be called on a
@@ -57,6 +57,7 @@ struct store_opts {
 	bool available_space;      /* the emptiest directories first, else all take turns */
 	bool pinning;              /* dfs.datanode.block-pinning.enabled */
 	bool keep_duplicates;      /* both replicas of a block that is there twice */
+	uint32_t open_replicas;    /* whose files stay open for the next reader; 0: none. See kept.h */
 	struct store_scan_opts scan;
 };
 
@@ -173,6 +174,7 @@ int replica_finalize(struct replica_writer *w, uint64_t len, bool sync, const ch
 void replica_write_close(struct replica_writer *w, bool keep_as_rbw);
 
 /* ---- reading ---- */
+#define STORE_DIRECT_MIN 65536 /* bytes: shorter replicas have no fd_direct, since shorter reads go through the page cache */
 struct replica_reader {
 	struct block_pool *bp;
 	struct block block;      /* len = readable length at this moment */
@@ -180,17 +182,23 @@ struct replica_reader {
 	char storage_uuid[BLOCK_UUID_MAX];
 	enum crc_type crc_type;
 	uint32_t bytes_per_crc;
-	int fd, fd_direct, fd_meta; /* fd_meta -1: no CRCs */
+	int fd, fd_direct, fd_meta; /* fd_direct -1: short or not to be had; fd_meta -1: no CRCs */
 	uint32_t dio_align;
 	bool partial;            /* being written: CRC of the last chunk comes from here, */
 	uint32_t partial_crc;    /* matching block.len, not from the meta file */
 	bool locked;             /* pages locked in memory (replica_set_cached()): fd_direct is -1 */
 	struct replica *replica; /* private */
+	struct kept_files *files; /* private: whose the descriptors are; NULL: the handle's own */
 };
 /** @b: id, and gs at least b->gs (BLOCK_GS_ANY: any). -ENOENT, -ESTALE (older stamp), -EIO. */
 int replica_read_open(struct block_pool *bp, const struct block *b, struct replica_reader **ret,
 		      struct err *err);
 void replica_read_close(struct replica_reader *r);
+/** For reactors: as replica_read_open() where the files are open already, else -EAGAIN: that one is to be called on a helper
+ *  thread. Takes no lock that is held over a system call. */
+int replica_read_open_now(struct block_pool *bp, const struct block *b, struct replica_reader **ret);
+/** For reactors: as replica_read_close() where that closes no file; else false, and nothing is done. */
+bool replica_read_close_now(struct replica_reader *r);
 /** Its pages are locked in memory, or no longer: readers go by the page cache. Unknown ids pass. */
 void replica_set_cached(struct block_pool *bp, int64_t id, bool cached);
 /** Fresh visible length and partial CRC of a replica being written. */

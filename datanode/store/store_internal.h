@@ -17,6 +17,7 @@
 
 #include "common/base/file_io.h"
 #include "common/base/list.h"
+#include "datanode/store/kept.h"
 #include "datanode/store/store.h"
 
 #define STORE_VOLUMES_MAX 64
@@ -123,6 +124,7 @@ struct store {
 	pthread_cond_t doomed_cond, closing_cond;
 	bool available_space, keep_duplicates, pinning;
 	struct store_scan_opts scan;
+	struct kept kept;
 };
 
 /* ---- volume.c ---- */
@@ -241,6 +243,8 @@ void replica_info_locked(const struct replica *r, struct replica_info *ret);
  *  -EBUSY after STORE_WAIT_MS. -ESTALE: its stamp is not @gs (0: any), perhaps since it was replaced while we waited;
  *  the writer of such a one is not stopped. */
 int replica_claim_locked(struct block_pool *bp, int64_t id, uint64_t gs, bool stop, struct replica **ret);
+/** The same for one that is in nobody's hands: nobody opens its files anew without looking at the map again. */
+void replica_take_locked(struct block_pool *bp, struct replica *r);
 void replica_release_locked(struct block_pool *bp, struct replica *r);
 void store_event(struct block_pool *bp, const struct slice *sl, const struct block *b,
 		 enum store_event ev, const char *hint);

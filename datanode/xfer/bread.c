@@ -14,7 +14,6 @@
 
 #define PAGE 4096u
 #define META_HEADER_LEN 7
-#define DIO_MIN 65536              /* smaller reads go through the page cache */
 #define VISIBLE_WAIT_NS (3 * NS_PER_S)
 #define VISIBLE_POLL_NS (10 * NS_PER_MS)
 #define NO_CRC_BPC 512             /* bytesPerChecksum said when no CRCs are sent */
@@ -82,7 +81,7 @@ static void br_fail(struct bread *r, int rc)
 	br_ready(r);
 }
 
-/* ---- open and close on a helper thread ---- */
+/* ---- open and close, on a helper thread unless the files are open ---- */
 
 static void br_work_open(struct offload *o)
 {
@@ -94,14 +93,17 @@ static void br_work_open(struct offload *o)
 		r->rc = replica_read_open(r->params.bp, &r->params.block, &r->rr, &r->err);
 }
 
-static void br_done_open(struct offload *o)
+static void br_opened(struct bread *r)
 {
-	struct bread *r = container_of(o, struct bread, offload);
-
 	if (r->rr)
 		memcpy(r->volume, r->rr->storage_uuid, sizeof(r->volume));
 	r->state = BR_CHECK;
 	br_ready(r);
+}
+
+static void br_done_open(struct offload *o)
+{
+	br_opened(container_of(o, struct bread, offload));
 }
 
 static void br_work_close(struct offload *o)
@@ -388,7 +390,7 @@ static bool rp_start(struct bread *r)
 	b->data_op.done = rp_on_data;
 	b->crc_op.done = rp_on_crcs;
 	b->direct = r->core->read_direct && r->rr->state == REPLICA_FINALIZED &&
-		    r->rr->fd_direct >= 0 && b->p.len >= DIO_MIN;
+		    r->rr->fd_direct >= 0 && b->p.len >= STORE_DIRECT_MIN;
 	b->used = true;
 	r->tail++;
 	r->next = to;
@@ -477,6 +479,11 @@ static void br_do_drain(struct bread *r)
 	br_reap(r);
 	if (r->head != r->tail)
 		return;
+	if (!r->suspect && !store_is_disk_error(r->rc) && (!r->rr || replica_read_close_now(r->rr))) {
+		r->rr = NULL;
+		r->state = BR_DONE;
+		return;
+	}
 	r->state = BR_RELEASE_WAIT;
 	br_offload(r, br_work_close, br_done_close);
 }
@@ -539,8 +546,12 @@ int bread_open(struct xfer_core *core, const struct read_params *params, struct 
 	list_add_tail(&core->ops, &r->core_link);
 	core->op_count++;
 	atomic_fetch_add(&core->dn->xceivers, 1);
-	r->state = BR_OPEN_WAIT;
 	*ret = r;
+	if (replica_read_open_now(params->bp, &params->block, &r->rr) == 0) {
+		br_opened(r);
+		return 0;
+	}
+	r->state = BR_OPEN_WAIT;
 	br_offload(r, br_work_open, br_done_open);
 	return 0;
 }

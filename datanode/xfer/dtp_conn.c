@@ -84,18 +84,23 @@ bool dtp_fill(struct dtp_conn *c, uint32_t need, uint32_t want, uint64_t deadlin
 
 static void on_sent(struct xop *op, int res);
 
+bool dtp_take_queued(struct dtp_conn *c, struct iovec *ret)
+{
+	if (!c->queue_len)
+		return false;
+	memcpy(c->out, c->queue, c->queue_len);
+	*ret = (struct iovec){.iov_base = c->out, .iov_len = c->queue_len};
+	c->queue_len = 0;
+	return true;
+}
+
 static void send_more(struct dtp_conn *c)
 {
 	struct iovec iov;
 
-	if (c->sending || c->state >= DTP_CLOSING || (!c->queue_len && !c->big))
+	if (c->sending || c->state >= DTP_CLOSING || (!c->queue_len && !c->big) || (c->corked && !c->broken))
 		return;
-	if (c->queue_len) {
-		memcpy(c->out, c->queue, c->queue_len);
-		c->out_len = c->queue_len;
-		c->queue_len = 0;
-		iov = (struct iovec){.iov_base = c->out, .iov_len = c->out_len};
-	} else {
+	if (!dtp_take_queued(c, &iov)) {
 		c->big_sending = true;
 		iov = (struct iovec){.iov_base = c->big, .iov_len = c->big_len};
 	}
@@ -169,6 +174,7 @@ bool dtp_sent_all(const struct dtp_conn *c)
 void dtp_op_done(struct dtp_conn *c)
 {
 	c->op = NULL;
+	c->corked = false;
 	if (c->state == DTP_BUSY)
 		c->state = DTP_OP;
 	dtp_ready(c);

@@ -68,7 +68,6 @@ struct dtp_conn {
 	uint32_t recv_len;     /* bytes asked for */
 
 	uint8_t *out;          /* being sent; owned */
-	uint32_t out_len;
 	uint8_t queue[DTP_OUT_MAX]; /* to be sent next */
 	uint32_t queue_len;
 	uint8_t *big;          /* owned: a message too long for the queue, goes when that is empty */
@@ -76,6 +75,7 @@ struct dtp_conn {
 	bool big_sending;
 	struct xop send_op;
 	bool sending;
+	bool corked;           /* what is queued waits for what the op sends next, and goes with it */
 };
 
 static inline void dtp_ready(struct dtp_conn *c)
@@ -96,6 +96,8 @@ void dtp_send_take(struct dtp_conn *c, int rc, uint8_t *buf, size_t len);
 void dtp_send_status(struct dtp_conn *c, enum dt_status status, const char *bad_link,
 		     const char *message);
 bool dtp_sent_all(const struct dtp_conn *c);
+/** What is queued, for a send of the caller's own that is under way (c->sending) until it is done. False: nothing is. */
+bool dtp_take_queued(struct dtp_conn *c, struct iovec *ret);
 /** The op is over and may be freed after this; the connection takes the next one or closes. */
 void dtp_op_done(struct dtp_conn *c);
 /** Close after what is queued has been sent. */

@@ -13,6 +13,8 @@
  * send. Stock clients take packets up to 16 MiB. */
 #define READ_PACKET (256u << 10)
 #define PACKETS_MAX 5
+/* A read of at most so many bytes is one packet, which takes the answer to the op and the empty packet along in one send. */
+#define READ_SHORT READ_PACKET
 
 enum dtpr_state {
 	DTPR_RUN,         /* pieces come and are sent; leaves when the engine's read has ended */
@@ -31,6 +33,8 @@ struct dtp_read {
 	struct block block;
 	char what[32];        /* for error texts: opReadBlock */
 	bool copy, failed, ended, aborted;
+	bool is_short;        /* READ_SHORT */
+	bool tail_sent;       /* with the last piece */
 	int end_rc;
 
 	int64_t seq;
@@ -43,6 +47,7 @@ struct dtp_read {
 	struct rtimer pay_timer;
 	struct xop send_op;
 	uint8_t headers[PACKETS_MAX][DT_PACKET_HEADER_MAX];
+	uint8_t tail[DT_PACKET_HEADER_MAX];
 
 	struct offload suspect;
 };
@@ -65,6 +70,7 @@ static void on_opened(struct read_sink *s, int rc, const struct read_info *info,
 
 	if (rc == 0) {
 		d->info = *info;
+		d->is_short = c->corked = !d->copy && info->end - info->first <= READ_SHORT;
 		rc = dt_read_response_encode((int)info->crc_type, info->bytes_per_crc, info->first, &buf,
 					     &len);
 		dtp_send_take(c, rc, buf, len);
@@ -145,6 +151,13 @@ static int packet_vec(struct dtp_read *d, uint32_t i, uint32_t off, uint32_t len
 	return n;
 }
 
+static size_t tail_encode(struct dtp_read *d, uint8_t *buf)
+{
+	const struct dt_packet last = {.offset = (int64_t)d->info.end, .seqno = d->seq, .last = true};
+
+	return dt_packet_encode(&last, buf);
+}
+
 static void on_paid(struct rtimer *t)
 {
 	dtp_ready(container_of(t, struct dtp_read, pay_timer)->op.conn);
@@ -190,6 +203,8 @@ static void send_piece(struct dtp_read *d)
 
 	if (d->copy)
 		d->charged = 0;
+	if (dtp_take_queued(c, iov))
+		n++;
 	for (uint32_t i = 0; i < PACKETS_MAX && off < end; i++) {
 		const uint32_t len = end - off < max ? end - off : max;
 
@@ -197,10 +212,18 @@ static void send_piece(struct dtp_read *d)
 		off += len;
 	}
 	d->sending_len = off - d->sent;
+	if (!d->copy && p->off + off == d->info.end && n < XOP_IOV_MAX) {
+		iov[n++] = (struct iovec){d->tail, tail_encode(d, d->tail)};
+		d->tail_sent = true;
+	}
 	c->sending = true;
+	c->corked = false;
 	d->send_op.done = on_sent;
 	c->xc->send_deadline_ns = dtp_in_ns(c, c->core->waits.write_ns);
 	xconn_send(c->xc, iov, n, &d->send_op);
+	/* The client's verdict on a few bytes comes at once: wait for it from now on, in the same system call. */
+	if (d->is_short && d->tail_sent)
+		(void)dtp_fill(c, 1, DTP_BUF, dtp_in_ns(c, c->core->waits.read_ns));
 }
 
 static void do_run(struct dtp_read *d)
@@ -210,10 +233,10 @@ static void do_run(struct dtp_read *d)
 	if (d->ended) {
 		if (d->end_rc < 0 && !d->failed)
 			dtp_break(c, d->end_rc, "read");
-		d->state = d->end_rc < 0 || d->failed ? DTPR_END : DTPR_TAIL;
+		d->state = d->end_rc < 0 || d->failed ? DTPR_END : d->tail_sent ? DTPR_STATUS : DTPR_TAIL;
 		return;
 	}
-	if (c->sending || c->queue_len || c->broken)
+	if (c->sending || (c->queue_len && !c->corked) || c->broken)
 		return; /* the answer to the op goes first */
 	if (!d->sending && !list_empty(&d->pieces)) {
 		d->sending = container_of(list_pop(&d->pieces), struct piece, link);
@@ -225,10 +248,10 @@ static void do_run(struct dtp_read *d)
 
 static void do_tail(struct dtp_read *d)
 {
-	const struct dt_packet last = {.offset = (int64_t)d->info.end, .seqno = d->seq, .last = true};
 	uint8_t buf[DT_PACKET_HEADER_MAX];
 
-	dtp_send(d->op.conn, buf, dt_packet_encode(&last, buf));
+	d->op.conn->corked = false;
+	dtp_send(d->op.conn, buf, tail_encode(d, buf));
 	if (d->copy) {
 		const uint8_t end[2] = {DT_COPY_BLOCK_END >> 8, DT_COPY_BLOCK_END & 0xff};
 

@@ -107,7 +107,7 @@ int main(int argc, char **argv)
 {
 	struct err err = ERR_INIT;
 	struct store_volume_opts vols[VOLUMES_MAX];
-	struct store_opts so = {.volumes = vols, .volume_count = argc > 1 ? volumes(argv[1], vols) : 0};
+	struct store_opts so = {.volumes = vols, .volume_count = argc > 1 ? volumes(argv[1], vols) : 0, .open_replicas = 64};
 	struct store_namespace ns = {.cluster_id = "CID-test", .namespace_id = 1, .ctime = 1};
 	struct reactor_opts ro = {.name = "reactor"};
 	struct conf *conf = conf_new();

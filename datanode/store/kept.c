@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/store/kept.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/err.h"
+
+#define FILES_EACH 3
+#define LIMIT_PART 4 /* of the open files that the system allows */
+
+int kept_init(struct kept *k, uint32_t max)
+{
+	struct rlimit lim;
+
+	*k = (struct kept){.max = max};
+	list_init(&k->used);
+	list_init(&k->closing);
+	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur / LIMIT_PART / FILES_EACH < max)
+		k->max = (uint32_t)(lim.rlim_cur / LIMIT_PART / FILES_EACH);
+	return ret_code(pthread_mutex_init(&k->lock, NULL));
+}
+
+static void files_free(struct kept_files *f)
+{
+	(void)close(f->fd);
+	if (f->fd_direct >= 0)
+		(void)close(f->fd_direct);
+	if (f->fd_meta >= 0)
+		(void)close(f->fd_meta);
+	free(f);
+}
+
+/* Out of the table. True: nobody reads them, they are the caller's to close. */
+static bool forget_locked(struct kept *k, struct kept_files *f)
+{
+	HASH_DEL(k->table, f);
+	list_del(&f->link);
+	k->count--;
+	f->in_table = false;
+	return --f->refs == 0;
+}
+
+static struct kept_files *find_locked(struct kept *k, struct block_pool *bp, int64_t id)
+{
+	const struct kept_key key = {bp, id};
+	struct kept_files *f;
+
+	HASH_FIND(hh, k->table, &key, sizeof(key), f);
+	return f;
+}
+
+struct kept_files *kept_get(struct kept *k, struct block_pool *bp, int64_t id)
+{
+	struct kept_files *f;
+	struct stat st;
+
+	pthread_mutex_lock(&k->lock);
+	f = find_locked(k, bp, id);
+	if (f) {
+		f->refs++;
+		list_del(&f->link);
+		list_add_tail(&k->used, &f->link);
+	}
+	pthread_mutex_unlock(&k->lock);
+	if (!f || (fstat(f->fd, &st) == 0 && st.st_nlink > 0))
+		return f;
+	/* Somebody removed or replaced the file: what is at its name now counts. */
+	pthread_mutex_lock(&k->lock);
+	if (f->in_table)
+		(void)forget_locked(k, f);
+	pthread_mutex_unlock(&k->lock);
+	kept_put_later(k, f);
+	return NULL;
+}
+
+bool kept_add(struct kept *k, struct kept_files *f)
+{
+	struct kept_files *old;
+
+	pthread_mutex_lock(&k->lock);
+	if (!k->max || find_locked(k, f->key.bp, f->key.id)) {
+		pthread_mutex_unlock(&k->lock);
+		return false;
+	}
+	if (k->count == k->max) {
+		old = container_of(k->used.next, struct kept_files, link);
+		if (forget_locked(k, old))
+			list_add_tail(&k->closing, &old->link);
+	}
+	f->refs = 2;
+	f->in_table = true;
+	HASH_ADD(hh, k->table, key, sizeof(f->key), f);
+	list_add_tail(&k->used, &f->link);
+	k->count++;
+	pthread_mutex_unlock(&k->lock);
+	return true;
+}
+
+void kept_drop(struct kept *k, struct block_pool *bp, int64_t id)
+{
+	struct kept_files *f;
+	bool unused = false;
+
+	pthread_mutex_lock(&k->lock);
+	f = find_locked(k, bp, id);
+	if (f)
+		unused = forget_locked(k, f);
+	pthread_mutex_unlock(&k->lock);
+	if (unused)
+		files_free(f);
+}
+
+void kept_reap(struct kept *k)
+{
+	struct list *l;
+
+	do {
+		pthread_mutex_lock(&k->lock);
+		l = list_pop(&k->closing);
+		pthread_mutex_unlock(&k->lock);
+		if (l)
+			files_free(container_of(l, struct kept_files, link));
+	} while (l);
+}
+
+void kept_put(struct kept *k, struct kept_files *f)
+{
+	bool last;
+
+	pthread_mutex_lock(&k->lock);
+	last = --f->refs == 0;
+	pthread_mutex_unlock(&k->lock);
+	if (last)
+		files_free(f);
+}
+
+void kept_put_later(struct kept *k, struct kept_files *f)
+{
+	pthread_mutex_lock(&k->lock);
+	if (--f->refs == 0)
+		list_add_tail(&k->closing, &f->link);
+	pthread_mutex_unlock(&k->lock);
+}
+
+bool kept_put_now(struct kept *k, struct kept_files *f)
+{
+	bool stays;
+
+	pthread_mutex_lock(&k->lock);
+	stays = f->refs > 1;
+	if (stays)
+		f->refs--;
+	pthread_mutex_unlock(&k->lock);
+	return stays;
+}
+
+void kept_fini(struct kept *k)
+{
+	struct kept_files *f, *next;
+
+	HASH_ITER(hh, k->table, f, next)
+		if (forget_locked(k, f))
+			files_free(f);
+	kept_reap(k);
+	pthread_mutex_destroy(&k->lock);
+}

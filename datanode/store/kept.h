@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * kept - files of finalized replicas that stay open from one read to the next
+ *
+ * Idea: a read of 4 KiB is over sooner than the two files that it needs are opened, and opening may block, so that it
+ * takes a helper thread there and back. What was opened once is kept for the next reader, the least recently used goes
+ * first (dfs.rdma.open.replicas of them), and a reactor takes it without a helper thread.
+ * What is kept is true: a replica is in the table only while it is FINALIZED and in nobody's hands. Whoever is about to
+ * change, move or delete its files claims it (replica_claim_locked()) or takes it out of the map, and both drop it here
+ * first, under the pool lock; a reader adds files under the same lock, when the replica still is what they were opened as.
+ * Files that somebody else removed or replaced have no name left, which is looked at before each use.
+ * Ownership: a table of the store; files are counted, and closed by who puts the last reference of dropped ones.
+ * Threading: any thread. The table's lock is the innermost one and is not held over a system call. kept_get(),
+ * kept_put_now() and kept_put_later() close nothing, so they are for reactors too.
+ * Units: the bound counts replicas, of up to three descriptors each.
+ */
+#include <pthread.h>
+#include <stdint.h>
+#include <uthash.h>
+
+#include "common/base/block.h"
+#include "common/base/crc.h"
+#include "common/base/list.h"
+
+struct block_pool;
+
+struct kept_key {
+	struct block_pool *bp;
+	int64_t id;
+};
+
+struct kept_files { /* constant but for what is private */
+	struct kept_key key;
+	struct block block;
+	char storage_uuid[BLOCK_UUID_MAX];
+	enum crc_type crc_type;
+	uint32_t bytes_per_crc;
+	int fd, fd_direct, fd_meta; /* as of struct replica_reader */
+	uint32_t dio_align;
+	bool locked;
+	uint32_t refs;     /* private, as these three are: of readers, and one of the table */
+	bool in_table;
+	struct list link;
+	UT_hash_handle hh;
+};
+
+struct kept {
+	pthread_mutex_t lock;
+	struct kept_files *table;
+	struct list used;    /* all of the table; the most recently used are last */
+	struct list closing; /* out of the table and of no reader: for kept_reap() */
+	uint32_t count, max; /* max 0: nothing is kept */
+};
+
+/** @max: replicas; fewer where the limit of open files (RLIMIT_NOFILE) is low: they take a quarter of it at most. */
+int kept_init(struct kept *k, uint32_t max);
+/** Closes all; no reader is left. */
+void kept_fini(struct kept *k);
+/** The files of that replica, with a reference, or NULL. */
+struct kept_files *kept_get(struct kept *k, struct block_pool *bp, int64_t id);
+/** Keep @f, which a reader has opened and goes on using: takes its descriptors, the reader holds a reference. Pool lock
+ *  held; kept_reap() is to follow without it. False: there are some already, or nothing is kept. */
+bool kept_add(struct kept *k, struct kept_files *f);
+/** No new reader gets them. Pool lock held: they still have their names, so that closing them is no work for the disk. */
+void kept_drop(struct kept *k, struct block_pool *bp, int64_t id);
+void kept_put(struct kept *k, struct kept_files *f);
+/** The same unless that would close files: then false, and nothing is done. */
+bool kept_put_now(struct kept *k, struct kept_files *f);
+/** The same; what it would close, kept_reap() does. */
+void kept_put_later(struct kept *k, struct kept_files *f);
+/** Close what had to make room, and what kept_get() found without a name. */
+void kept_reap(struct kept *k);
