@@ -79,8 +79,8 @@ void reactor_offload(struct reactor *r, struct offload *o)
 	}
 	pthread_mutex_lock(&p->lock);
 	list_add_tail(&p->queue, &o->link);
-	pthread_cond_signal(&p->more);
 	pthread_mutex_unlock(&p->lock);
+	pthread_cond_signal(&p->more); /* without the lock, which the helper wants next */
 }
 
 void offload_init(struct offload_pool *p, uint32_t count)

@@ -199,11 +199,16 @@ static void set_socket_options(int fd)
 		(void)setsockopt(fd, opt[i][0], opt[i][1], &opt[i][2], sizeof(int)); /* a wish */
 }
 
+static void note_local(struct tcp_conn *c)
+{
+	c->x.local.len = sizeof(c->x.local.sa);
+	(void)getsockname(c->fd, (struct sockaddr *)(void *)&c->x.local.sa, &c->x.local.len);
+}
+
 static void connected(struct tcp_conn *c)
 {
 	set_socket_options(c->fd);
-	c->x.local.len = sizeof(c->x.local.sa);
-	(void)getsockname(c->fd, (struct sockaddr *)(void *)&c->x.local.sa, &c->x.local.len);
+	note_local(c);
 }
 
 static void in_done(struct uring_op *uop, int res, uint32_t flags)
@@ -542,7 +547,7 @@ static void accept_one(struct tcp_listener *l, int fd)
 	l->conns++;
 	c->x.peer.len = sizeof(c->x.peer.sa);
 	(void)getpeername(fd, (struct sockaddr *)(void *)&c->x.peer.sa, &c->x.peer.len);
-	connected(c);
+	note_local(c); /* its options are the listening socket's */
 	l->opts.accepted(l->opts.arg, &c->x);
 }
 
@@ -591,6 +596,7 @@ int tcp_listen(struct reactor *r, const struct xlistener_opts *o, struct net_add
 
 	if (fd < 0)
 		return fd;
+	set_socket_options(fd);
 	l = (struct tcp_listener *)calloc(1, sizeof(*l));
 	if (!l) {
 		(void)close(fd);

@@ -281,7 +281,7 @@ static void take_answer(struct nn_actor *a, Hdd__HeartbeatResponseProto *r)
 	if (r->has_fullblockreportleaseid && r->fullblockreportleaseid && a->want_lease) {
 		a->lease = r->fullblockreportleaseid;
 		a->want_lease = false;
-		pthread_cond_broadcast(&a->wake);
+		actor_wake_locked(a);
 	}
 	pthread_mutex_unlock(&a->lock);
 	actor_command(a, &r->base, r->cmds, r->n_cmds);

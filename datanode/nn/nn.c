@@ -39,7 +39,7 @@ bool actor_stops(const struct nn_actor *a)
 	return a->set->stop || a->stop;
 }
 
-void actor_wait_locked(struct nn_actor *a, uint64_t ms)
+void actor_wait_on_locked(struct nn_actor *a, pthread_cond_t *wake, uint64_t ms)
 {
 	struct timespec until;
 
@@ -52,7 +52,18 @@ void actor_wait_locked(struct nn_actor *a, uint64_t ms)
 		until.tv_sec++;
 		until.tv_nsec -= 1000000000;
 	}
-	(void)pthread_cond_timedwait(&a->wake, &a->lock, &until);
+	(void)pthread_cond_timedwait(wake, &a->lock, &until);
+}
+
+void actor_wait_locked(struct nn_actor *a, uint64_t ms)
+{
+	actor_wait_on_locked(a, &a->wake, ms);
+}
+
+void actor_wake_locked(struct nn_actor *a)
+{
+	pthread_cond_broadcast(&a->wake);
+	pthread_cond_signal(&a->report_wake);
 }
 
 int actor_client(struct nn_actor *a, struct rpc_client **place, const char *host, uint16_t port,
@@ -80,7 +91,7 @@ void actor_set_state(struct nn_actor *a, enum actor_state state, const struct er
 	a->state = state;
 	if (why)
 		a->why = *why;
-	pthread_cond_broadcast(&a->wake);
+	actor_wake_locked(a);
 	pthread_mutex_unlock(&a->lock);
 	pthread_mutex_lock(&a->set->lock);
 	pthread_cond_broadcast(&a->set->changed);
@@ -103,7 +114,7 @@ void actor_command(struct nn_actor *a, ProtobufCMessage *answer, Hdd__DatanodeCo
 		list_add_tail(&a->commands, &c->link);
 		a->command_count++;
 	}
-	pthread_cond_broadcast(&a->wake);
+	actor_wake_locked(a);
 	pthread_mutex_unlock(&a->lock);
 	if (c)
 		return;
@@ -183,7 +194,7 @@ static void on_volume_failed(void *arg, const char *path, const char *reason)
 		pthread_mutex_lock(&a->lock);
 		a->beat_now = true;
 		a->full_due = true;
-		pthread_cond_broadcast(&a->wake);
+		actor_wake_locked(a);
 		pthread_mutex_unlock(&a->lock);
 	}
 }
@@ -216,7 +227,7 @@ int nn_trigger_report(struct nn_set *s, bool incremental, const char *namenode, 
 		pthread_mutex_lock(&a->lock);
 		a->urgent = true;
 		a->full_due = a->full_due || !incremental;
-		pthread_cond_broadcast(&a->wake);
+		actor_wake_locked(a);
 		pthread_mutex_unlock(&a->lock);
 	}
 	return any ? 0 : err_set(err, -ENOENT, "this data node has no NameNode %.100s", namenode);
@@ -298,15 +309,20 @@ static int start_threads(struct nn_actor *a, struct err *err)
 	return rc ? err_sys(err, rc, "threads for NameNode %s", a->addr_text) : 0;
 }
 
-static void init_wait(pthread_mutex_t *lock, pthread_cond_t *cond)
+static void init_cond(pthread_cond_t *cond)
 {
 	pthread_condattr_t attr;
 
-	pthread_mutex_init(lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(cond, &attr);
 	pthread_condattr_destroy(&attr);
+}
+
+static void init_wait(pthread_mutex_t *lock, pthread_cond_t *cond)
+{
+	pthread_mutex_init(lock, NULL);
+	init_cond(cond);
 }
 
 /* The actor counts, and runs. */
@@ -320,6 +336,7 @@ static int add_actor(struct nn_set *s, const struct nn_addr *addr, struct err *e
 	a->addr_text = a->addr.text;
 	(void)snprintf(a->user, sizeof(a->user), "%s", pw ? pw->pw_name : "dfs");
 	init_wait(&a->lock, &a->wake);
+	init_cond(&a->report_wake);
 	list_init(&a->bad);
 	list_init(&a->errors);
 	list_init(&a->commands);
@@ -374,7 +391,7 @@ int nn_start(struct dn *dn, struct nn_set **ret, struct err *err)
 static void wake_to_stop(struct nn_actor *a)
 {
 	pthread_mutex_lock(&a->lock);
-	pthread_cond_broadcast(&a->wake);
+	actor_wake_locked(a);
 	if (a->rpc)
 		rpc_client_cancel(a->rpc);
 	if (a->lifeline)
@@ -523,6 +540,7 @@ static void free_actor(struct nn_actor *a)
 	rpc_client_free(a->rpc);
 	rpc_client_free(a->lifeline);
 	pthread_cond_destroy(&a->wake);
+	pthread_cond_destroy(&a->report_wake);
 	pthread_mutex_destroy(&a->lock);
 }
 

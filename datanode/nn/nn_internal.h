@@ -86,7 +86,8 @@ struct nn_actor {
 	atomic_uint_fast64_t last_beat_ns, lifelines; /* last answered heartbeat; lifelines sent */
 
 	pthread_mutex_t lock; /* everything below */
-	pthread_cond_t wake;
+	pthread_cond_t wake;        /* of all threads but */
+	pthread_cond_t report_wake; /* the report thread, which each finalised block wakes */
 	enum actor_state state;
 	struct err why; /* the last failure, or of which ACTOR_DEAD */
 	_Atomic(struct block_pool *) bp; /* also read without the lock */
@@ -170,6 +171,9 @@ int actor_call(struct nn_actor *a, const char *method, const ProtobufCMessage *r
 	       const ProtobufCMessageDescriptor *resp_desc, ProtobufCMessage **ret, struct err *err);
 /** Sleep until woken, @ms or the end. The actor's lock is held. */
 void actor_wait_locked(struct nn_actor *a, uint64_t ms);
+void actor_wait_on_locked(struct nn_actor *a, pthread_cond_t *wake, uint64_t ms);
+/** All threads of the actor look anew. */
+void actor_wake_locked(struct nn_actor *a);
 void actor_command(struct nn_actor *a, ProtobufCMessage *answer, Hdd__DatanodeCommandProto **list,
 		   size_t count);
 /** Does this NameNode lead its pool? */

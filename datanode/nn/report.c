@@ -64,11 +64,11 @@ void report_on_block(struct nn_actor *a, const char *storage_uuid, const struct 
 	else if (pending_put_locked(a, &e))
 		a->full_due = true;
 	/* complete() of the client waits for RECEIVED; the others ride along. */
-	if (ev == STORE_RECEIVED) {
+	if (ev == STORE_RECEIVED)
 		a->urgent = true;
-		pthread_cond_broadcast(&a->wake);
-	}
 	pthread_mutex_unlock(&a->lock);
+	if (ev == STORE_RECEIVED)
+		pthread_cond_signal(&a->report_wake);
 }
 
 static void note_locked(struct nn_actor *a, struct list *where, uint32_t *count,
@@ -83,7 +83,7 @@ static void note_locked(struct nn_actor *a, struct list *where, uint32_t *count,
 	*copy = *n;
 	list_add_tail(where, &copy->link);
 	(*count)++;
-	pthread_cond_broadcast(&a->wake);
+	actor_wake_locked(a);
 }
 
 void report_on_bad(struct nn_actor *a, const char *storage_uuid, const struct block *b)
@@ -626,11 +626,11 @@ void *report_thread(void *arg)
 		pthread_mutex_lock(&a->lock);
 		if (!rc && a->urgent && list_empty(&a->bad) && list_empty(&a->errors) &&
 		    gather_ms_locked(a))
-			actor_wait_locked(a, gather_ms_locked(a));
+			actor_wait_on_locked(a, &a->report_wake, gather_ms_locked(a));
 		if (rc)
-			actor_wait_locked(a, NN_RETRY_MS);
+			actor_wait_on_locked(a, &a->report_wake, NN_RETRY_MS);
 		else if (idle_locked(a) || a->state != ACTOR_REGISTERED)
-			actor_wait_locked(a, a->set->dn->live.beat_ms);
+			actor_wait_on_locked(a, &a->report_wake, a->set->dn->live.beat_ms);
 		ready = a->state == ACTOR_REGISTERED && !a->reregister;
 		gather = gather_ms_locked(a) != 0;
 		pthread_mutex_unlock(&a->lock);

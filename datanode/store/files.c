@@ -70,10 +70,19 @@ int path_make_dir(int slice_fd, enum place p, int64_t id)
 }
 
 /* A leftover of a crash under the new name is of no worth: the block is not there in the map. */
-static int link_over(int fd, const char *from, const char *to)
+static int link_over(int fd, const char *from, const char *to, enum place p, int64_t id)
 {
+	int rc;
+
 	if (linkat(fd, from, fd, to, 0) == 0)
 		return 0;
+	if (errno == ENOENT) { /* the first block of its directory */
+		rc = path_make_dir(fd, p, id);
+		if (rc)
+			return rc;
+		if (linkat(fd, from, fd, to, 0) == 0)
+			return 0;
+	}
 	if (errno != EEXIST)
 		return neg_errno();
 	if (unlinkat(fd, to, 0))
@@ -92,11 +101,9 @@ int pair_move(int slice_fd, int64_t id, enum place from, uint64_t gs, enum place
 	path_meta(meta, from, id, gs);
 	path_data(new_data, to, id);
 	path_meta(new_meta, to, id, new_gs);
-	rc = path_make_dir(slice_fd, to, id);
+	rc = link_over(slice_fd, meta, new_meta, to, id);
 	if (!rc)
-		rc = link_over(slice_fd, meta, new_meta);
-	if (!rc)
-		rc = link_over(slice_fd, data, new_data);
+		rc = link_over(slice_fd, data, new_data, to, id);
 	if (rc)
 		return rc;
 	/* The pair stands at the new place; what fails to go from the old one, the next start
