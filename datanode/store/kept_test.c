@@ -86,15 +86,6 @@ static void block_path(const struct fix *f, int64_t id, char path[512])
 		       NS.pool_id, id);
 }
 
-/* Deleted in the background; the id is free then. */
-static void wait_gone(struct fix *f, int64_t id)
-{
-	struct replica_info i;
-
-	while (!replica_get(f->bp, id, &i))
-		nap();
-}
-
 /* ---- what is kept ---- */
 
 static void the_second_reader_takes_the_files_of_the_first(void **state)
@@ -242,7 +233,7 @@ static void a_deleted_replica_is_closed_and_not_found(void **state)
 	make_kept(f, 5, 1001, DIRECT_LEN);
 	assert_int_equal(replica_invalidate(f->bp, &(struct block){5, 1001, 0}, false), 0);
 	assert_null(open_now(f, 5));
-	wait_gone(f, 5);
+	fix_wait_gone(f, 5);
 	assert_int_equal(open_files(f, 0), 0);
 	assert_int_equal(replica_read_open(f->bp, &(struct block){5, 0, 0}, &r, &f->err), -ENOENT);
 }
@@ -256,7 +247,7 @@ static void a_reader_of_a_deleted_replica_goes_on_and_is_the_last(void **state)
 	make_kept(f, 5, 1001, 700);
 	r = open_now(f, 5);
 	assert_int_equal(replica_invalidate(f->bp, &(struct block){5, 1001, 0}, false), 0);
-	wait_gone(f, 5);
+	fix_wait_gone(f, 5);
 	assert_null(open_now(f, 5));
 	assert_int_equal(file_read_full(r->fd, &byte, 1, 650), 0);
 	assert_int_equal(byte, pattern(650));
@@ -275,7 +266,7 @@ static void a_deleted_replica_that_goes_to_the_trash_is_closed(void **state)
 	store_set_trash(f->bp, true);
 	make_kept(f, 5, 1001, 700);
 	assert_int_equal(replica_invalidate(f->bp, &(struct block){5, 1001, 0}, false), 0);
-	wait_gone(f, 5);
+	fix_wait_gone(f, 5);
 	assert_null(open_now(f, 5));
 	assert_int_equal(open_files(f, 0), 0);
 }
@@ -461,7 +452,7 @@ static void readers_beside_appends_and_deletions_see_whole_replicas(void **state
 		assert_int_equal(replica_get(f->bp, q.block.id, &info), 0);
 		if (i % 3 == 0) {
 			assert_int_equal(replica_invalidate(f->bp, &info.block, false), 0);
-			wait_gone(f, q.block.id);
+			fix_wait_gone(f, q.block.id);
 			make_finalized(f, q.block.id, gs, 100 + gs);
 			continue;
 		}

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -92,6 +93,15 @@ static inline void fix_reopen(struct fix *f)
 {
 	fix_close(f);
 	assert_int_equal(fix_open(f), 0);
+}
+
+/** Until the id is free: a deletion is told while it is taken still. */
+static inline void fix_wait_gone(struct fix *f, int64_t id)
+{
+	struct replica_info i;
+
+	while (!replica_get(f->bp, id, &i))
+		nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
 /** Directories named, nothing opened; the second one is of type @second. */

@@ -191,8 +191,7 @@ static void a_reader_keeps_its_files_when_the_block_is_deleted(void **state)
 	assert_int_equal(replica_read_open(f->bp, &b, &r, &f->err), 0);
 	assert_int_equal(replica_invalidate(f->bp, &(struct block){5, 1000, 0}, false), -ESTALE);
 	assert_int_equal(replica_invalidate(f->bp, &b, false), 0);
-	for (int i = 0; i < 2000 && !f->seen.deleted; i++)
-		nap();
+	fix_wait_gone(f, 5);
 	assert_int_equal(f->seen.deleted, 1);
 	assert_int_equal(file_read_full(r->fd, buf, 10, 0), 0);
 	replica_read_close(r);
