@@ -397,13 +397,13 @@ static bool is_hidden_in(const struct inode *in, const void *dir)
 }
 
 /* Files that are deleted and still open keep a directory from being empty: one level up with them. */
-static int move_hidden_up(struct ask *a, struct inode *dir, struct inode *up)
+static void move_hidden_up(struct ask *a, struct inode *dir, struct inode *up)
 {
 	char from[ID_PATH_MAX], to[CHILD_PATH_MAX];
 	struct inode *in;
-	int rc = -ENOTEMPTY;
+	int rc = 0;
 
-	while ((in = inode_find(&a->m->inodes, is_hidden_in, &dir->ino))) {
+	while (rc == 0 && (in = inode_find(&a->m->inodes, is_hidden_in, &dir->ino))) {
 		id_path(from, in->id);
 		hidden_path(a->m, to, up->id, in->id);
 		rc = dfs_rename(a->user->fs, from, to, false, &a->err);
@@ -413,10 +413,7 @@ static int move_hidden_up(struct ask *a, struct inode *dir, struct inode *up)
 			pthread_mutex_unlock(&a->m->inodes.lock);
 		}
 		inode_put(&a->m->inodes, in);
-		if (rc < 0)
-			return -ENOTEMPTY;
 	}
-	return rc;
 }
 
 void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -430,8 +427,10 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		return;
 	in = inode_get_named(&a.m->inodes, a.in->ino, name);
 	rc = dfs_delete(a.user->fs, path, false, &a.err);
-	if (rc == -ENOTEMPTY && in && move_hidden_up(&a, in, a.in) == 0)
+	if (rc == -ENOTEMPTY && in) { /* what was in it may go at this moment, with its last descriptor */
+		move_hidden_up(&a, in, a.in);
 		rc = dfs_delete(a.user->fs, path, false, &a.err);
+	}
 	if (rc == 0)
 		mark_gone(a.m, in);
 	dir_changed(a.m, a.in);
