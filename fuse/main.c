@@ -5,11 +5,14 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +23,26 @@
 
 #define IO_BYTES (1u << 20) /* of one read or write request */
 #define BACKGROUND 64       /* read-ahead and asynchronous requests at a time */
+
+/* sd_notify(3): a datagram to $NOTIFY_SOCKET, a path or, with @, an abstract name. Nobody there is no failure. */
+static void notify(const char *text)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	const char *name = getenv("NOTIFY_SOCKET");
+	int fd;
+
+	if (!name || (*name != '/' && *name != '@') || strlen(name) >= sizeof(to.sun_path))
+		return;
+	memcpy(to.sun_path, name, strlen(name));
+	if (*name == '@')
+		to.sun_path[0] = '\0';
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	(void)sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&to,
+		     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name)));
+	(void)close(fd);
+}
 
 void op_init(void *arg, struct fuse_conn_info *conn)
 {
@@ -35,6 +58,8 @@ void op_init(void *arg, struct fuse_conn_info *conn)
 	/* Programs of one machine lock each other in its kernel; caches are checked at open(2). */
 	conn->want &= ~(unsigned int)(FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_AUTO_INVAL_DATA |
 				      FUSE_CAP_WRITEBACK_CACHE | FUSE_CAP_READDIRPLUS_AUTO);
+	if (m->opt.foreground)
+		notify("READY=1\n");
 	if (m->ready_fd >= 0) {
 		/* who has started us may wait for the end of our standard error */
 		(void)dup2(m->log_fd, STDERR_FILENO);
@@ -195,6 +220,8 @@ static int serve(struct mount *m, struct fuse_args *args)
 		(void)tell("a thread cannot be started: %s", strerror(-rc));
 	else
 		rc = run_session(m); /* 0: umount; above: the signal that ended it, which is as good */
+	if (m->opt.foreground)
+		notify("STOPPING=1\n");
 	forgetter_stop(&m->forgetter);
 	fuse_session_unmount(m->se);
 	fuse_remove_signal_handlers(m->se);
