@@ -10,7 +10,7 @@
 #include "fuse/overlay.h"
 
 #define PAUSE_FIRST_S 1 /* before the first try; each one that fails doubles it, */
-#define PAUSE_MAX_S 30  /* up to this */
+#define PAUSE_MAX_S 5   /* up to this */
 
 static bool is_pending(const struct inode *in, const void *arg)
 {
