@@ -128,12 +128,116 @@ def namespaces():  # changes of a file of pages of 4096 bytes: heads of commits,
             seed('namespace', at(4096 * page + offset, bytes([offset & 255, page])))
 
 
+def fields(b):
+    """[(number, value)] of a protobuf message, bytes or int."""
+    p, out = 0, []
+    while p < len(b):
+        key, p = varint(b, p)
+        if key & 7 == 0:
+            v, p = varint(b, p)
+        else:
+            n, p = (8, p) if key & 7 == 1 else (4, p) if key & 7 == 5 else varint(b, p)
+            v, p = b[p:p + n], p + n
+        out.append((key >> 3, v))
+    return out
+
+
+def field(b, *numbers):
+    """The first field of that number in the first field of that number ...; b'' without one."""
+    for n in numbers:
+        b = next((v for k, v in fields(b) if k == n), b'')
+    return b
+
+
+def messages(frame):
+    """The delimited messages of an RPC frame."""
+    p, out = 0, []
+    while p < len(frame):
+        n, p = varint(frame, p)
+        out.append(frame[p:p + n])
+        p += n
+    return out
+
+
+def calls(up, down):
+    """Of a recorded connection the answers: (method, message)."""
+    methods = {}
+    for stream, p in (up, 7), (down, 0):
+        while p + 4 <= len(stream):
+            n, = struct.unpack('>i', stream[p:p + 4])
+            parts = messages(stream[p + 4:p + 4 + n])
+            p += 4 + n
+            if stream is up and len(parts) > 2:
+                methods[field(parts[0], 3) >> 1] = field(parts[1], 1).decode()
+            elif stream is down and len(parts) > 1 and field(parts[0], 1) in methods:
+                yield methods[field(parts[0], 1)], parts[1]
+
+
+def striped(up, down):
+    for method, m in calls(up, down):
+        if method == 'getBlockLocations':
+            seed('located', field(m, 1))
+        if method == 'sendHeartbeat':
+            for number, command in fields(m):
+                if number == 1 and field(command, 1) == 9:
+                    seed('reconstruct', field(command, 9))
+
+
+def group_checksum(op, answer):
+    """An op of the recordings, and answers of the nodes that it makes ask: as it was, and without any."""
+    n, p = varint(op, 3)
+    question = struct.pack('>H', n) + op[p:p + n]
+    n, p = varint(answer, 0)
+    one = struct.pack('>BH', 0, n) + answer[p:p + n]
+    for answers in b'', one, one * 16, b'\3\0\0' + one * 4, one + b'\3\0\0' + b'\x11' * 40:
+        seed('group_checksum', question + answers)
+
+
+def ec_records():  # rows of policies and directories, records of files
+    row = bytes([70, 2, 1, 4, 2, 0, 1, 0, 0]) + bytes(7) + b'\1'
+    own = bytes([1, 2, 1, 6, 3, 0, 16, 0, 0]) + bytes(8)
+
+    def file(version, policy, *blocks):
+        text = b''.join(struct.pack('>H', len(s)) + s for s in (b'name', b'owner', b'group', b'', b''))
+        return struct.pack('>BBHHIQQQQ', version, 2, 0o644, 1, 0, 16385, 1, 1, 1 << 20) + policy + text + struct.pack('>I', len(blocks)) + \
+            b''.join(struct.pack('>qQQB', b, 1001, 7, 1) for b in blocks)
+
+    def entries(*all):
+        return b''.join(struct.pack('>BH', table, len(v)) + v for table, v in all)
+    plain, groups = file(1, b'', 1073741825, 1073741826), file(2, bytes([2, 1, 3, 2, 0, 16, 0, 0]), -1024, -1008)
+    mine = file(2, row[:1] + row[2:9], -2048)
+    for e in ((0, row),), ((0, own), (0, row), (1, b'\x46')), ((1, b'\1'), (2, plain)), ((2, groups), (2, plain), (2, mine)), \
+            ((2, file(1, b'', -1024)),), ((2, file(2, bytes([2, 1, 3, 2, 0, 16, 0, 0]), 1024)),), ((2, file(2, b'\xff' + row[2:9], -1024)),):
+        seed('ec_record', entries(*e))
+
+
+def recoveries():
+    def pb(*all):
+        out = b''
+        for number, v in all:
+            number_of = lambda n: bytes([n]) if n < 128 else bytes([n & 127 | 128]) + number_of(n >> 7)
+            out += number_of(number << 3 | (0 if isinstance(v, int) else 2)) + number_of(v if isinstance(v, int) else len(v))
+            out += b'' if isinstance(v, int) else v
+        return out
+    node = pb((1, pb((1, b'127.0.0.1'), (2, b'h'), (3, b'uuid'), (4, 9866), (5, 9864), (6, 9867))))
+    token = pb((1, b''), (2, b''), (3, b''), (4, b''))
+    for units in b'\0\1\2\3\4', b'\4\2\0', b'\0\1\2\3\4\0\1':
+        block = pb((1, pb((1, b'BP-1'), (2, (1 << 64) - 1024), (3, 1001), (4, 0))), (2, 0), *[(3, node)] * len(units), (4, 0), (5, token))
+        order = pb((1, 1007), (2, block), (4, pb((1, b'RS-3-2-1024k'), (4, 2))), (5, units))
+        for answers in bytes([0, 3, 20]) * 64, bytes([0, 3, 20, 5, 0, 0, 0, 1, 22]) * 21 + bytes(3), bytes([7, 0, 0, 0, 1, 63]) * 32:
+            seed('group_recovery', answers + order)
+
+
 for path in sorted(vectors.rglob('*.txt')):
     lines = path.read_text().split('\n')
     up, down = (b''.join(bytes.fromhex(l[2:]) for l in lines if l.startswith(k)) for k in '><')
     if up[:4] == b'hrpc':
         frames(up, 7)
         frames(down, 0)
+        striped(up, down)
+    elif up[2] == 90:
+        group_checksum(up, down)
+        data_transfer(up, down)
     else:
         data_transfer(up, down)
 for path in sorted((out / 'rpc_frame').iterdir()):  # the body of each call as a message, roughly
@@ -146,6 +250,8 @@ for path in sorted((out / 'rpc_frame').iterdir()):  # the body of each call as a
         seed('message', b'\0' + bytes([n % 256]) + b[q:q + n])
         p = q + n
 capsules()
+ec_records()
+recoveries()
 tokens()
 block_reports()
 confs()

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* BlockECReconstructionCommandProto, as a NameNode orders it: what gets through is an order that its policy allows. */
+#include "common/wire/pb.h"
+#include "datanode/nn/nn_internal.h"
+#include "datanode/xfer/rebuild.h"
+#include "datanode/xfer/xfer.h"
+#include "tests/fuzz/fuzz.h"
+
+static struct dn dn;
+static struct nn_set set = {.dn = &dn};
+static struct nn_actor actor = {.set = &set, .addr_text = "fuzz"};
+
+const char *pool_id(const struct block_pool *bp)
+{
+	(void)bp;
+	return "BP-1";
+}
+
+const char *store_datanode_uuid(const struct store *s)
+{
+	(void)s;
+	return "44064693-6513-4186-9e38-86c8aa40fbc2"; /* a node of the recordings */
+}
+
+bool actor_stops(const struct nn_actor *a)
+{
+	(void)a;
+	return false;
+}
+
+void report_on_bad_at(struct nn_actor *a, const struct dn_target *node, const struct block *b)
+{
+	(void)a, (void)node, (void)b;
+}
+
+void store_volume_info(struct store *s, uint32_t i, struct block_pool *bp, struct storage_info *ret)
+{
+	(void)s, (void)i, (void)bp, (void)ret; /* of other messages */
+}
+
+void rebuild_params_fini(struct rebuild_params *p)
+{
+	free(p->sources);
+	free(p->targets);
+	*p = (struct rebuild_params){0};
+}
+
+/* What rebuild_open() is given; it looks at the units once more (rebuild_test.c). */
+int xfer_rebuild(struct xfer *x, struct rebuild_params *p)
+{
+	uint32_t seen = 0;
+
+	(void)x;
+	MUST(p->target_count && p->target_count <= EC_UNITS_MAX && p->source_count && p->source_count <= REBUILD_SOURCES_MAX);
+	MUST(ec_length_ok(p->group.len) && p->done && p->bad);
+	for (uint32_t i = 0; i < p->target_count; i++) {
+		const uint32_t unit = p->targets[i].unit;
+
+		MUST(unit < (unsigned int)p->policy.k + p->policy.m && !(seen >> unit & 1));
+		MUST(ec_unit_length(&p->policy, p->group.len, unit));
+		seen |= 1u << unit;
+	}
+	for (uint32_t i = 0; i < p->source_count; i++)
+		MUST(p->sources[i].unit < EC_UNITS_MAX && !(seen >> p->sources[i].unit & 1));
+	rebuild_params_fini(p);
+	return -EBUSY;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	Hdd__BlockECReconstructionCommandProto *m;
+
+	if (pb_unpack(&hdd__block_ecreconstruction_command_proto__descriptor, data, size, &m))
+		return 0;
+	log_init("fuzz", LOG_ERROR);
+	dn.ec_xmits_pct = 50;
+	actor.bp = (struct block_pool *)&dn; /* any: it is not looked into */
+	for (size_t i = 0; i < m->n_blockecreconstructioninfo; i++) { /* those of the recordings are of another pool */
+		Hd__ExtendedBlockProto *b = m->blockecreconstructioninfo[i]->block;
+
+		if (!strncmp(b->poolid, "BP-", 3)) {
+			free(b->poolid);
+			b->poolid = strdup("BP-1");
+		}
+	}
+	reconstruct_start(&actor, m);
+	MUST(atomic_load(&dn.ec_xmits) == 0);
+	pb_free(m);
+	return 0;
+}
