@@ -115,10 +115,12 @@ static int each_policy(struct cli *c, int (*call)(struct dfs *fs, const char *po
 	for (int i = 1; i < c->argc; i++) {
 		struct dfs_err err = {0};
 
-		if (call(c->fs, c->argv[i], &err) < 0)
-			cli_fail(c, c->argv[i], err.text);
-		else
+		if (call(c->fs, c->argv[i], &err) == 0)
 			print_done(c, c->argv[i], "policy");
+		else if (strstr(err.text, "does not exist"))
+			cli_fail_cure(c, c->argv[i], err.text, "dfs ec list shows those there are, dfs ec add makes another known");
+		else
+			cli_fail(c, c->argv[i], err.text);
 	}
 	return cli_json_end(c);
 }
@@ -197,8 +199,11 @@ static int ec_get(struct cli *c)
 static int ec_set(struct cli *c)
 {
 	struct dfs_err err = {0};
+	int rc = dfs_ec_set(c->fs, c->argv[1], c->argc > 2 ? c->argv[2] : NULL, &err);
 
-	if (dfs_ec_set(c->fs, c->argv[1], c->argc > 2 ? c->argv[2] : NULL, &err) < 0)
+	if (rc == -EREMOTEIO) /* a file */
+		return cli_fail_cure(c, c->argv[1], err.text, "directories have policies; dfs ec convert rewrites a file");
+	if (rc < 0)
 		return cli_fail(c, c->argv[1], err.text);
 	print_done(c, c->argv[1], "path");
 	warn_nodes_of(c, c->argv[1]);

@@ -492,7 +492,7 @@ static void convert_one(struct cli *c, const char *path, const char *policy)
 	bool already = false;
 
 	if (rc == 0 && v.st.type != DFS_FILE)
-		rc = say(&v, -EISDIR, "is no file");
+		rc = say(&v, -EISDIR, v.st.type == DFS_DIR ? "is a directory; use -r" : "is no file");
 	if (rc == 0)
 		already = has_policy(&v, path);
 	if (rc == 0 && !already) {
