@@ -214,6 +214,17 @@ static int by_unit(const void *a, const void *b)
 	return (*(const struct replica *const *)a)->unit - (*(const struct replica *const *)b)->unit;
 }
 
+/* May somebody read the group from @r? A unit is bad for one wrong byte. Once fewer good ones are left than it takes, the other
+ * rows of the bad ones may be what is needed, and their CRCs tell: they are named too, as by Apache's NameNode. */
+static bool is_unit_named(const struct blk *b, const struct replica *r, bool lost)
+{
+	if (r->excess || !r->st->dn->alive)
+		return false;
+	if (r->corrupt)
+		return lost && !(group_readable(b) & 1u << r->unit);
+	return r->state == REPLICA_FINALIZED || b->state != BLK_COMPLETE;
+}
+
 /* Units of a group to read it from: where its pipelines write, or all that are good. */
 static Hd__LocatedBlockProto *locate_group(struct req *q, const struct inode_block *ib,
 					   const struct blk *b, uint64_t offset)
@@ -222,6 +233,7 @@ static Hd__LocatedBlockProto *locate_group(struct req *q, const struct inode_blo
 	const struct replica **rep = arena_array(&q->mem, const struct replica *, b->nreps + 1u);
 	uint8_t *units = arena_array(&q->mem, uint8_t, b->nreps + EC_UNITS_MAX);
 	const bool open = b->state != BLK_COMPLETE && b->open && b->open->ntargets;
+	const bool lost = (b->flags & BLK_CORRUPT) && blk_readable(b) < ec_units_needed(blk_ec(b), ib->b.len);
 	Hd__LocatedBlockProto *l;
 	uint32_t n = 0, reps = 0;
 
@@ -230,8 +242,7 @@ static Hd__LocatedBlockProto *locate_group(struct req *q, const struct inode_blo
 		st[n++] = b->open->target[i];
 	}
 	for (uint16_t i = 0; !open && i < b->nreps; i++)
-		if (!b->rep[i].corrupt && !b->rep[i].excess && b->rep[i].st->dn->alive &&
-		    (b->rep[i].state == REPLICA_FINALIZED || b->state != BLK_COMPLETE))
+		if (is_unit_named(b, &b->rep[i], lost))
 			rep[reps++] = &b->rep[i];
 	qsort(rep, reps, sizeof(*rep), by_unit);
 	for (uint32_t i = 0; i < reps; i++) {
@@ -240,7 +251,7 @@ static Hd__LocatedBlockProto *locate_group(struct req *q, const struct inode_blo
 	}
 	l = locate_on(q, &ib->b, offset, st, n);
 	locate_units(q, l, units, n);
-	l->corrupt = (b->flags & BLK_CORRUPT) && blk_readable(b) < ec_units_needed(blk_ec(b), ib->b.len);
+	l->corrupt = lost;
 	return l;
 }
 
