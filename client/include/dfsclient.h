@@ -692,7 +692,7 @@ struct dfs_ec_finding {
 	int64_t group;      /* its block id; that of the unit is group + unit */
 	uint64_t offset;    /* in the file, where the group begins */
 	unsigned unit;
-	uint64_t at;        /* DIFFERS: in the units, where a part of at most 1 MiB begins in which they do */
+	uint64_t at;        /* DIFFERS: in the units, where a part of at most 256 KiB begins in which they do */
 	const char *node;   /* "10.0.0.1:9866", or "no node" */
 	const char *why;    /* for a person; "" */
 };
