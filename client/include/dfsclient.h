@@ -225,12 +225,14 @@ DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct 
  * dfs_flush(), dfs_hsync(), dfs_close(). Failed data nodes are replaced quietly.
  * Fails with [DN], [NN]; -EBADF when open for reading; -ENOSPC no data node has room (or too few
  * are alive); -ESTALE the lease is lost (another client took the file over, or it was deleted).
- * After a failure the file stays failed: every later call returns the first error.
+ * After a failure the file stays failed: every later call returns the first error. But when the NameNode refused a block
+ * group of an erasure-coded file (-EDQUOT, or its limit of blocks) and nothing of @len was taken, or it was a flush that
+ * failed so, the call may be repeated, and dfs_close() keeps what was written.
  */
 DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struct dfs_err *err);
 /** hflush: wait until all bytes written are received by every node of the pipeline and visible to
  *  new readers. They survive the death of this process and of all but one node of the pipeline. Of an
- *  erasure-coded file they are then on disk, and any m nodes may die; what follows goes to a new
+ *  erasure-coded file they are then on disk, and any m nodes may die (fewer, if there were not nodes enough); what follows goes to a new
  *  block group, so this is not for every few bytes (dfs.client.ec.flush). Fails as dfs_write(). */
 DFS_API int dfs_flush(struct dfs_file *f, struct dfs_err *err);
 /** hsync: dfs_flush(), and on disk on every node of the pipeline. Fails as dfs_write(). */

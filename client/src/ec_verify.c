@@ -3,6 +3,7 @@
  *
  * All units that are there are read side by side, a window at a time, and checked against each other. When they do not
  * agree, each is left out in turn: if the others agree without just one, that one is wrong. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "client/src/group.h"
 #include "client/src/locate.h"
 #include "client/src/stream.h"
+#include "common/base/clock.h"
 #include "common/erasure/coder.h"
 #include "common/wire/ec_msg.h"
 #include "common/wire/pb.h"
@@ -25,6 +27,7 @@ struct verify {
 	void (*tell)(void *arg, const struct dfs_ec_finding *f);
 	void *arg;
 	struct dfs_ec_summary sum;
+	struct node_table silent; /* nodes that were waited for in vain, which takes a minute: once is enough */
 };
 
 /* One group. */
@@ -70,14 +73,31 @@ static void drop(struct pass *p, unsigned unit)
 /* Unit @unit cannot be read: @rc. 0; -ENOMEM and the like, which are nobody's fault. */
 static int unit_failed(struct pass *p, unsigned unit, int rc, struct err *err)
 {
+	char text[NET_TEXT_MAX];
+
 	if (rc == -ENOMEM || rc == -ENOTSUP)
 		return rc;
+	if (rc == -ETIMEDOUT)
+		node_table_put(&p->v->silent, node_text(p->g.unit[unit].locs[0]->id, text), err->text, UINT64_MAX);
 	drop(p, unit);
 	find(p, rc == -EBADMSG ? DFS_EC_UNIT_CORRUPT : DFS_EC_UNIT_MISSING, unit, 0, err->text);
 	if (rc == -EBADMSG)
 		locate_report_bad(p->v->fs, &p->g.unit[unit].lb, 0);
 	err_reset(err);
 	return 0;
+}
+
+/* Was the node of the unit waited for before? Then the unit counts as missing at once. */
+static bool is_silent(struct pass *p, unsigned unit)
+{
+	char text[NET_TEXT_MAX], why[ERR_TEXT_MAX], said[ERR_TEXT_MAX];
+
+	if (!node_table_get(&p->v->silent, node_text(p->g.unit[unit].locs[0]->id, text), clock_mono_ns(), why, sizeof(why)))
+		return false;
+	drop(p, unit);
+	snprintf(said, sizeof(said), "not asked again: %.300s", why);
+	find(p, DFS_EC_UNIT_MISSING, unit, 0, said);
+	return true;
 }
 
 static int open_units(struct pass *p, struct err *err)
@@ -94,6 +114,8 @@ static int open_units(struct pass *p, struct err *err)
 			find(p, DFS_EC_UNIT_MISSING, i, 0, "");
 			continue;
 		}
+		if (is_silent(p, i))
+			continue;
 		rc = stream_open_read(p->v->fs, &r, &p->rs[i], err);
 		if (rc < 0) {
 			p->rs[i] = NULL;
@@ -246,6 +268,7 @@ DFS_API int dfs_ec_verify(struct dfs *fs, const char *path, void (*tell)(void *a
 	struct dfs_stat st;
 	struct ask a;
 
+	node_table_init(&v.silent);
 	ask_begin(&a, fs, path);
 	a.rc = a.rc ?: path_stat(fs, a.path, &st, &a.err);
 	if (a.rc == 0 && st.type == DFS_DIR)
@@ -262,6 +285,7 @@ DFS_API int dfs_ec_verify(struct dfs *fs, const char *path, void (*tell)(void *a
 	}
 	ec_coder_free(v.coder);
 	free(v.buf);
+	node_table_fini(&v.silent);
 	*ret = v.sum;
 	return ask_end(&a, out);
 }

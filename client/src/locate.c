@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/locate.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -129,9 +130,13 @@ static void ask_unit(struct dfs *fs, struct group *g, unsigned u, struct unit_le
 {
 	struct err why = ERR_INIT;
 	uint64_t n = 0;
+	int rc;
 
 	g->unit[u].b.numbytes = EC_NUMBYTES_UNIT;
-	if (visible_length(fs, &g->unit[u].lb, 0, &n, &why) < 0 && strcmp(why.remote, JEX_REPLICA_NOT_FOUND) != 0) {
+	rc = visible_length(fs, &g->unit[u].lb, 0, &n, &why);
+	if (rc == 0 && !ec_length_ok(n))
+		rc = err_set(&why, -EPROTO, "a unit of %llu bytes, it is said", (unsigned long long)n);
+	if (rc < 0 && strcmp(why.remote, JEX_REPLICA_NOT_FOUND) != 0) {
 		l->silent++;
 		*err = why;
 		return;
@@ -145,11 +150,14 @@ static void ask_unit(struct dfs *fs, struct group *g, unsigned u, struct unit_le
 
 /* Of a striped group each unit has its own, and of the rows that k of them have whole those that were written whole for
  * sure are read: what a writer that died was about to end is not, until its lease is recovered. A unit that does not tell
- * may be the one that matters only when fewer than k did. */
+ * may be the one that matters only when fewer than k did; and then nothing of the group is read: a flush ends a group
+ * (docs/design/ec-sync.md), so nobody was promised a byte of this one, and those before it are not to suffer. */
 static int ask_group_length(struct dfs *fs, Hd__LocatedBlockProto *lb, const struct ec_policy *policy,
 			    struct err *err)
 {
 	struct unit_lengths l = {.count = 0};
+	struct err why = ERR_INIT;
+	uint64_t n = 0;
 	struct group g;
 	int rc;
 
@@ -160,17 +168,17 @@ static int ask_group_length(struct dfs *fs, Hd__LocatedBlockProto *lb, const str
 		return rc;
 	for (unsigned u = 0; u < g.units; u++)
 		if (g.unit[u].lb.n_locs > 0)
-			ask_unit(fs, &g, u, &l, err);
-	if (l.count < policy->k && l.silent > 0) {
-		err_prefix(err, "the length of a block group being written is not known");
-		err->rc = err->rc == -ETIMEDOUT || err->rc == -ENOMEM ? err->rc : -EIO;
-		return err->rc;
+			ask_unit(fs, &g, u, &l, &why);
+	if (why.rc == -ENOMEM) {
+		*err = why;
+		return why.rc;
 	}
-	err_reset(err);
-	lb->b->numbytes = ec_written_length(policy, ec_safe_length(policy, l.length, l.count), l.last, l.longest);
-	return ec_length_ok(lb->b->numbytes)
-		       ? 0
-		       : err_set(err, -EPROTO, "data nodes tell lengths that make no sense");
+	if (l.count >= policy->k)
+		n = ec_written_length(policy, ec_safe_length(policy, l.length, l.count), l.last, l.longest);
+	else if (l.silent > 0)
+		log_warn("op=group_length group=%" PRId64 " units=%u silent=%u reason=\"%.200s\"", g.id, l.count, l.silent, why.text);
+	lb->b->numbytes = ec_length_ok(n) ? n : 0;
+	return 0;
 }
 
 /* ---- stretches ---- */

@@ -150,7 +150,9 @@ static int pump(struct pipe *p, int *ret_bad, struct err *err)
 		rc = ops->send(p->ws, packet, err);
 		if (rc <= 0)
 			return rc < 0 ? rc : 1;
-		p->sent_ns = p->progress_ns = clock_mono_ns();
+		p->sent_ns = clock_mono_ns();
+		if (list_empty(&p->unacked)) /* else a heartbeat to a node that is hung would be taken for progress */
+			p->progress_ns = p->sent_ns;
 		count_add(&p->fs->count.written[ops->counter], packet->len);
 		if (packet->offset + packet->len > p->sent_end)
 			p->sent_end = packet->offset + packet->len;

@@ -37,7 +37,7 @@ struct pipe {
 	uint32_t in_window;    /* packets in queue, in unacked and being filled */
 	int64_t seqno;         /* of the next packet; runs on from block to block */
 	uint64_t sent_ns;      /* last packet that left */
-	uint64_t progress_ns;  /* since when we wait in vain: last ack, send, set-up or call */
+	uint64_t progress_ns;  /* since when we wait in vain: last ack, first send after it, set-up or call */
 	int pending_rc;        /* the keeper found the pipeline broken: -errno, */
 	int pending_bad;       /* the node to blame, */
 	struct err pending_err; /* and why; pipe_pump() tells the writer */

@@ -196,6 +196,7 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 	rc = rc ?: conf_bool(c, "dfs.client.use.datanode.hostname", false, &s.use_hostname, err);
 	rc = rc ?: conf_ms(c, "dfs.client.socket-timeout", 60000, &s.socket_timeout_ms, err);
 	rc = rc ?: conf_ms(c, "ipc.client.connect.timeout", 20000, &s.connect_timeout_ms, err);
+	rc = rc ?: conf_ms(c, "dfs.client.write.exclude.nodes.cache.expiry.interval.millis", 600000, &s.exclude_ms, err);
 	rc = rc ?: conf_u32(c, "dfs.client-write-packet-size", 65536, 16u << 20, &s.packet_size,
 			    err);
 	rc = rc ?: conf_u32(c, "dfs.client.write.max-packets-in-flight", 80, 65536,

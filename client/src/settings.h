@@ -54,6 +54,7 @@ struct settings {
 	uint64_t readahead;
 	uint64_t eager_limit;             /* dfs.rdma.eager.limit; 0: calibrated */
 	enum ec_flush ec_flush;           /* dfs.client.ec.flush */
+	uint32_t exclude_ms;              /* dfs.client.write.exclude.nodes.cache.expiry.interval.millis */
 	uint32_t umask;                   /* fs.permissions.umask-mode */
 	uint64_t block_size;              /* dfs.blocksize; 0: the server's default */
 	uint32_t replication;             /* dfs.replication; 0: the server's */

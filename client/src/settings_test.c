@@ -33,6 +33,7 @@ static void defaults_are_hadoops(void **state)
 	assert_int_equal(s.socket_timeout_ms, 60000);
 	assert_int_equal(s.window_packets, 80);
 	assert_int_equal(s.block_write_retries, 3);
+	assert_int_equal(s.exclude_ms, 600000);
 	assert_true(s.replace_enable && !s.replace_best_effort);
 	assert_int_equal(s.replace_policy, REPLACE_DEFAULT);
 	assert_true(s.drop_reads == HINT_NONE && s.drop_writes == HINT_NONE && !s.has_readahead);

@@ -53,7 +53,7 @@ static int lose(struct striped_writer *w, unsigned u, struct err *err)
 	pipe_drop_all(&unit->pipe);
 	for (size_t i = 0; i < w->lb->n_locs; i++)
 		if (w->lb->locs[i] == node) {
-			(void)written_blame(&w->f, located_remove(w->lb, i), NULL);
+			(void)written_blame(&w->f, located_remove(w->lb, i), err->rc == -ETIMEDOUT, NULL);
 			break;
 		}
 	if (failures(w) > w->policy.m)
@@ -341,15 +341,28 @@ void striped_group_drop(struct striped_writer *w)
 	w->offset = 0;
 }
 
-static int add_group(struct striped_writer *w, struct err *err)
+/* All places of @lb's group are empty from now on: nobody is to be asked about it, and when this writer
+ * dies the NameNode drops it at once. */
+static int empty_group(struct striped_writer *w, Hd__LocatedBlockProto *lb, struct err *err)
 {
-	int rc = written_add_block(&w->f, &w->lb, err);
+	const Hd__ExtendedBlockProto last = w->f.block;
+	Hd__LocatedBlockProto *stamp;
+	int rc;
 
-	if (rc == -ENOSPC && w->f.failed_count > 0) { /* all others are excluded: they may be back */
-		written_forgive(&w->f);
-		err_reset(err);
-		rc = written_add_block(&w->f, &w->lb, err);
+	w->f.block = *lb->b; /* `previous` stays as it is: addBlock will name it again */
+	rc = written_new_stamp(&w->f, 0, &stamp, err);
+	if (rc == 0) {
+		const uint32_t failed = w->failed;
+
+		pb_free(w->stamp);
+		w->stamp = stamp;
+		w->failed = (1u << striped_units(w)) - 1;
+		rc = update_pipeline(w, err);
+		w->failed = failed;
+		w->stamp = NULL;
+		pb_free(stamp);
 	}
+	w->f.block = last;
 	return rc;
 }
 
@@ -364,6 +377,37 @@ static void count_short(struct striped_writer *w)
 	atomic_store_explicit(&c->short_group_nodes, nodes, memory_order_relaxed);
 	log_debug("op=short_group path=%s group=%" PRId64 " policy=%s nodes_wanted=%u nodes=%u", w->f.path, w->group.id,
 		  w->policy.name, units, nodes);
+}
+
+static int add_group(struct striped_writer *w, Hd__LocatedBlockProto **ret, struct err *err)
+{
+	int rc = written_add_block(&w->f, ret, err);
+
+	if (rc == -ENOSPC && w->f.blamed.n_out > 0) { /* all others are excluded: they may be back */
+		blamed_forgive(&w->f.blamed);
+		err_reset(err);
+		rc = written_add_block(&w->f, ret, err);
+	}
+	if (rc < 0 && rc != -ESTALE && err->remote[0]) /* a quota, a limit, too few nodes */
+		w->f.refused = true;
+	return rc;
+}
+
+/* The group comes short since nodes are excluded that may be back: once it has no nodes, addBlock chooses others for it. */
+static int choose_again(struct striped_writer *w, struct err *err)
+{
+	int rc;
+
+	if (w->lb->n_locs >= striped_units(w) || !blamed_try_again(&w->f.blamed, clock_mono_ns()))
+		return 0;
+	rc = empty_group(w, w->lb, err);
+	pb_free(w->lb);
+	w->lb = NULL;
+	if (rc < 0)
+		return rc;
+	w->parked = true;
+	w->to_commit = false;
+	return add_group(w, &w->lb, err);
 }
 
 /* A NameNode that has too few nodes leaves units out. */
@@ -383,8 +427,9 @@ static int note_missing(struct striped_writer *w, struct err *err)
 
 int striped_group_open(struct striped_writer *w, struct err *err)
 {
-	int rc = add_group(w, err);
+	int rc = add_group(w, &w->lb, err);
 
+	rc = rc ?: choose_again(w, err);
 	if (rc < 0)
 		return rc;
 	rc = located_check(w->lb, true, err);
@@ -427,38 +472,13 @@ int striped_group_finish(struct striped_writer *w, bool sync, struct err *err)
 	return 0;
 }
 
-/* All places of @lb's group are empty from now on: nobody is to be asked about it, and when this writer
- * dies the NameNode drops it at once. */
-static int empty_group(struct striped_writer *w, Hd__LocatedBlockProto *lb, struct err *err)
-{
-	const Hd__ExtendedBlockProto last = w->f.block;
-	Hd__LocatedBlockProto *stamp;
-	int rc;
-
-	w->f.block = *lb->b; /* `previous` stays as it is: addBlock will name it again */
-	rc = written_new_stamp(&w->f, 0, &stamp, err);
-	if (rc == 0) {
-		const uint32_t failed = w->failed;
-
-		pb_free(w->stamp);
-		w->stamp = stamp;
-		w->failed = (1u << striped_units(w)) - 1;
-		rc = update_pipeline(w, err);
-		w->failed = failed;
-		w->stamp = NULL;
-		pb_free(stamp);
-	}
-	w->f.block = last;
-	return rc;
-}
-
 int striped_group_park(struct striped_writer *w, struct err *err)
 {
 	Hd__LocatedBlockProto *lb = NULL;
 	int rc;
 
 	assert(!w->lb && w->to_commit);
-	rc = written_add_block(&w->f, &lb, err);
+	rc = add_group(w, &lb, err);
 	rc = rc ?: empty_group(w, lb, err);
 	pb_free(lb);
 	if (rc == 0) {

@@ -223,7 +223,7 @@ static int do_flush(struct written *f, uint32_t flags, struct err *err)
 		rc = finish_group(w, flags & DFS_SYNC_DISK, err);
 	if (rc == 0 && w->to_commit)
 		rc = striped_group_park(w, err);
-	return rc;
+	return rc; /* when the next group was refused, close() commits this one, or a flush does, later */
 }
 
 static int do_close(struct written *f, struct err *err)

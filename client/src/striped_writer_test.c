@@ -53,11 +53,15 @@ static struct {
 	bool parked;          /* an empty group without nodes is behind the last one */
 	bool complete, released;
 	bool taken;           /* another client has taken the lease */
+	bool no_right;        /* to write the file: recoverLease is refused */
+	unsigned limit;       /* of groups, 0: none */
+	unsigned asked_release; /* so often recoverLease was called */
 	unsigned nodes;       /* the NameNode has so many */
 	/* what fails */
 	uint32_t fail;        /* units of the first group, */
 	enum when when;
 	uint32_t reopen_fail; /* and these of it, later */
+	uint32_t hang;        /* these of it take everything, and answer nothing */
 } nn;
 
 struct fake_stream {
@@ -77,11 +81,22 @@ static bool fails(const struct fake_stream *s, enum when now)
 	return s->group == 0 && nn.when == now && nn.fail & 1u << s->unit;
 }
 
+static bool is_hung(const struct fake_stream *s)
+{
+	return s->group == 0 && nn.hang & 1u << s->unit;
+}
+
 static int fake_send(struct wstream *ws, struct packet *p, struct err *err)
 {
 	struct fake_stream *s = container_of(ws, struct fake_stream, base);
 
 	assert_true(s->asked >= SETUP_ASKS && !s->refuses);
+	if (is_hung(s))
+		return 1;
+	if (p->len == 0 && !p->last && p->offset == 0) { /* a heartbeat */
+		s->ack[s->acks++ % 64] = (struct ack){.seqno = p->seqno, .bad = -1};
+		return 1;
+	}
 	if (fails(s, p->last ? AT_LAST : AT_PACKET) && (p->last || s->packets == 1))
 		return err_set(err, -ECONNRESET, "it died");
 	assert_int_equal(p->crc_len, crc_bytes(CRC_CRC32C, p->len, 512));
@@ -119,10 +134,9 @@ static int fake_opened(struct wstream *ws, uint64_t *ret_until_ns, int *ret_bad,
 
 static int fake_poll(struct wstream *ws, bool want_send, struct pollfd *ret)
 {
-	(void)ws;
 	(void)want_send;
-	(void)ret;
-	return 1;
+	*ret = (struct pollfd){.fd = -1}; /* never ready */
+	return !is_hung(container_of(ws, struct fake_stream, base));
 }
 
 static void fake_close(struct wstream *ws)
@@ -272,6 +286,11 @@ static int add_block(const Hd__AddBlockRequestProto *q, void *ret, struct err *e
 	for (size_t i = 0; i < q->n_excludenodes; i++)
 		nn.excluded |= 1u << (q->excludenodes[i]->id->xferport - 1);
 	assert_true(nn.groups < GROUPS_MAX);
+	if (nn.limit && nn.groups == nn.limit) {
+		err_set(err, -EDQUOT, "The quota is exceeded");
+		snprintf(err->remote, sizeof(err->remote), "DSQuotaExceededException");
+		return err->rc;
+	}
 	located_init(&f);
 	for (unsigned node = 0; node < nn.nodes && unit < UNITS; node++) {
 		if (nn.excluded & 1u << node)
@@ -373,6 +392,9 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 		assert_true(nn.parked); /* nothing but this drops the empty group */
 		assert_false(nn.taken);
 		assert_string_equal(q->src, "/.reserved/.inodes/7"); /* the path may be another's */
+		nn.asked_release++;
+		if (nn.no_right)
+			return err_set(err, -EACCES, "Permission denied: user=alice, access=WRITE");
 		nn.complete = nn.released = true;
 		released.result = true;
 		answer(&hd__recover_lease_response_proto__descriptor, &released, ret);
@@ -430,10 +452,10 @@ static void begin(uint32_t fail, enum when when)
 
 /* @len bytes in pieces of every kind, with a flush behind every @flush of them. 0, or the first
  * failure. */
-static int put_flushed(uint64_t len, unsigned flush, struct err *err)
+static int put_patiently(uint64_t len, unsigned flush, uint32_t socket_ms, struct err *err)
 {
 	static char client[] = "client";
-	struct dfs fs = {.set = {.packet_size = 1 << 16, .socket_timeout_ms = 60000, .rdma = RDMA_OFF}};
+	struct dfs fs = {.set = {.packet_size = 1 << 16, .socket_timeout_ms = socket_ms, .exclude_ms = 600000, .rdma = RDMA_OFF}};
 	struct striped_opts o = {.file_id = 7, .block_size = BLOCK, .bpc = 512, .crc_type = CRC_CRC32C};
 	struct striped_writer *w;
 	uint64_t at = 0;
@@ -463,6 +485,11 @@ static int put_flushed(uint64_t len, unsigned flush, struct err *err)
 	written_free(&w->f);
 	packet_pool_fini(&fs.packets);
 	return rc;
+}
+
+static int put_flushed(uint64_t len, unsigned flush, struct err *err)
+{
+	return put_patiently(len, flush, 60000, err);
 }
 
 static int put(uint64_t len, struct err *err)
@@ -605,6 +632,59 @@ static void who_lost_the_lease_closes_nothing(void **state)
 	assert_false(nn.released);
 }
 
+/* The file is read-only, say: recoverLease is refused, for good, and that is told at once. */
+static void who_may_not_write_the_file_is_told_at_once(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	begin(0, NEVER);
+	nn.no_right = true;
+	assert_int_equal(put_flushed(100, 1, &err), -EACCES);
+	assert_int_equal(nn.asked_release, 1);
+}
+
+/* A quota, say, allows one group: what a flush that failed has finished is kept, more can be written when the quota is
+ * raised, and close() commits it all. */
+static void a_refused_group_loses_nothing(void **state)
+{
+	static struct dfs fs = {.set = {.packet_size = 1 << 16, .socket_timeout_ms = 60000, .exclude_ms = 600000, .rdma = RDMA_OFF}};
+	struct striped_opts o = {.file_id = 7, .block_size = BLOCK, .bpc = 512, .crc_type = CRC_CRC32C};
+	struct striped_writer *w;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(ec_policy_make(EC_CODEC_RS, K, M, CELL, 64, &o.policy, &err), 0);
+	packet_pool_init(&fs.packets);
+	for (unsigned raised = 0; raised < 2; raised++) {
+		begin(0, NEVER);
+		nn.limit = 1;
+		assert_int_equal(striped_writer_new(&fs, "/f", &o, &w, &err), 0);
+		assert_int_equal(written_write(&w->f, content, 5000, &err), 5000);
+		assert_int_equal(written_flush(&w->f, 0, &err), -EDQUOT);
+		assert_int_equal(written_write(&w->f, content + 5000, 5000, &err), -EDQUOT);
+		if (raised) {
+			nn.limit = 0;
+			assert_int_equal(written_flush(&w->f, 0, &err), 0);
+			assert_int_equal(sum_of_groups(), 5000);
+			assert_int_equal(written_write(&w->f, content + 5000, 5000, &err), 5000);
+		}
+		err_reset(&err);
+		assert_int_equal(written_close(&w->f, &err), 0);
+		written_free(&w->f);
+		judge(raised ? 10000 : 5000, 0);
+	}
+	begin(0, NEVER); /* half of a write: that is told again, and what is there is kept */
+	nn.limit = 1;
+	assert_int_equal(striped_writer_new(&fs, "/f", &o, &w, &err), 0);
+	assert_int_equal(written_write(&w->f, content, GROUP + 1, &err), -EDQUOT);
+	assert_int_equal(written_write(&w->f, content, 1, &err), -EDQUOT);
+	assert_int_equal(written_close(&w->f, &err), -EDQUOT);
+	written_free(&w->f);
+	judge(GROUP, 0);
+	packet_pool_fini(&fs.packets);
+}
+
 static void one_more_is_an_error_that_names_them(void **state)
 {
 	struct err err = ERR_INIT;
@@ -649,6 +729,86 @@ static void too_few_nodes_leave_units_out(void **state)
 	assert_int_equal(put(1, &err), -ENOSPC);
 }
 
+/* A node is back, and without it the next group would be short. */
+static void nodes_are_tried_again(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (unsigned lost = 1; lost <= M; lost++) {
+		begin((1u << lost) - 1, AT_PACKET);
+		nn.nodes = UNITS;
+		assert_int_equal(put(GROUP + ROW, &err), 0);
+		judge(GROUP + ROW, (1u << lost) - 1); /* the second group is whole */
+		assert_int_equal(nn.excluded, 0);
+		begin((1u << lost) - 1, AT_PACKET);
+		nn.nodes = UNITS;
+		assert_int_equal(put_flushed(ROW + CELL, 20, &err), 0);
+		judge(ROW + CELL, (1u << lost) - 1);
+	}
+}
+
+/* Its connection takes what is sent, heartbeats too, and nothing comes back: after the socket timeout it is lost. */
+static void a_hung_node_is_waited_for_in_vain(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	begin(0, NEVER);
+	nn.hang = 1 << 1 | 1 << 4;
+	assert_int_equal(put_patiently(ROW + 5, 0, 100, &err), 0);
+	judge(ROW + 5, 1 << 1 | 1 << 4);
+	assert_int_equal(nn.holes, 1 << 1 | 1 << 4);
+}
+
+static Hd__DatanodeInfoProto *new_node(unsigned node)
+{
+	Hd__DatanodeInfoProto *ret;
+	struct fake_nodes f;
+
+	memset(&f, 0, sizeof(f));
+	hd__located_block_proto__init(&f.lb);
+	add_node(&f, 0, node);
+	answer(&hd__datanode_info_proto__descriptor, &f.info[0], &ret);
+	return ret;
+}
+
+/* One that goes on failing is tried less and less often, and one that is hung still less; after the expiry interval
+ * nothing is remembered. */
+static void nodes_that_fail_again_wait(void **state)
+{
+	const uint64_t w = BLAMED_WAIT_NS, t = 1000 * NS_PER_S;
+	struct blamed b = {.node = NULL};
+
+	(void)state;
+	assert_false(blamed_try_again(&b, t));
+	assert_int_equal(blamed_add(&b, new_node(1), false, t), 0);
+	assert_int_equal(b.n_out, 1);
+	assert_true(blamed_try_again(&b, t));
+	assert_int_equal(b.n_out, 0);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(blamed_add(&b, new_node(1), false, t), 0);
+		assert_false(blamed_try_again(&b, t + (w << i) - 1));
+		assert_int_equal(b.n_out, 1);
+		assert_true(blamed_try_again(&b, t + (w << i)));
+	}
+	assert_int_equal(blamed_add(&b, new_node(2), true, t + 1), 0);
+	assert_false(blamed_try_again(&b, t + 32 * w));
+	assert_true(blamed_try_again(&b, t + 1 + 32 * w));
+	assert_int_equal(blamed_add(&b, new_node(2), false, t + 2), 0);
+	blamed_expire(&b, 60 * NS_PER_S, t + 60 * NS_PER_S);
+	assert_int_equal(b.count, 1); /* node 1 is forgotten */
+	assert_int_equal(b.n_out, 1);
+	blamed_expire(&b, 60 * NS_PER_S, t + 2 + 60 * NS_PER_S);
+	assert_int_equal(b.n_out, 0);
+	for (unsigned i = 0; i < BLAMED_MAX + 5; i++)
+		assert_int_equal(blamed_add(&b, new_node(i), false, t), 0);
+	assert_int_equal(b.n_out, BLAMED_MAX);
+	blamed_forgive(&b);
+	assert_int_equal(b.n_out, 0);
+	blamed_fini(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -657,7 +817,12 @@ int main(void)
 		cmocka_unit_test(a_unit_may_fail_while_others_come_to_a_new_stamp),
 		cmocka_unit_test(a_flush_ends_the_group_and_commits_it),
 		cmocka_unit_test(who_lost_the_lease_closes_nothing),
+		cmocka_unit_test(who_may_not_write_the_file_is_told_at_once),
+		cmocka_unit_test(a_refused_group_loses_nothing),
 		cmocka_unit_test(one_more_is_an_error_that_names_them),
+		cmocka_unit_test(nodes_are_tried_again),
+		cmocka_unit_test(nodes_that_fail_again_wait),
+		cmocka_unit_test(a_hung_node_is_waited_for_in_vain),
 		cmocka_unit_test(too_few_nodes_leave_units_out),
 	};
 	int rc;

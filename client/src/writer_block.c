@@ -13,7 +13,7 @@
 /* Out of the pipeline and not to be offered again. */
 static int blame(struct writer *w, size_t i, struct err *err)
 {
-	return written_blame(&w->f, located_remove(w->pipe.lb, i), err);
+	return written_blame(&w->f, located_remove(w->pipe.lb, i), false, err);
 }
 
 void writer_drop_block(struct writer *w)
@@ -84,7 +84,7 @@ int writer_open_block(struct writer *w, struct err *err)
 
 	assert(w->stage == WRITER_IDLE && !w->pipe.ws);
 	for (uint32_t tries = 0;; tries++) {
-		const size_t failed = w->f.failed_count;
+		const uint64_t failures = w->f.blamed.failures;
 
 		rc = open_one(w, err);
 		if (rc == 0)
@@ -93,11 +93,11 @@ int writer_open_block(struct writer *w, struct err *err)
 		if (rc == -ENOTSUP && err)
 			no_rdma = *err;
 		/* a node that failed is another try; anything else is the NameNode's last word */
-		if ((w->f.failed_count == failed && rc != -ENOSPC) || w->f.failed_count == 0 ||
+		if ((w->f.blamed.failures == failures && rc != -ENOSPC) || w->f.blamed.n_out == 0 ||
 		    tries == w->f.fs->set.block_write_retries)
 			return give_up(rc, &no_rdma, err);
 		if (rc == -ENOSPC) /* all others are excluded: they may be back */
-			written_forgive(&w->f);
+			blamed_forgive(&w->f.blamed);
 	}
 	w->f.has_block = true;
 	w->stage = WRITER_STREAMING;
@@ -219,7 +219,7 @@ static int update_pipeline(struct writer *w, uint64_t gs, struct err *err)
 static enum dt_stage repair_stage(const struct writer *w)
 {
 	if (w->stage == WRITER_REOPENING)
-		return w->f.failed_count ? DT_SETUP_APPEND_RECOVERY : DT_SETUP_APPEND;
+		return w->f.blamed.failures ? DT_SETUP_APPEND_RECOVERY : DT_SETUP_APPEND;
 	return w->stage == WRITER_CLOSING ? DT_CLOSE_RECOVERY : DT_SETUP_STREAMING_RECOVERY;
 }
 

@@ -14,7 +14,6 @@
 
 #define COMPLETE_PATIENCE_NS (60 * NS_PER_S) /* until the last block must be reported */
 #define NAMENODE_PATIENCE_NS (60 * NS_PER_S) /* with safe mode, and blocks not yet reported */
-#define FAILED_MAX 64                        /* nodes excluded at one time */
 #define POLL_FIRST_NS (1 * NS_PER_MS)
 #define POLL_MAX_NS (1000 * NS_PER_MS)
 
@@ -44,26 +43,17 @@ Hd__ExtendedBlockProto written_block_at(const struct written *f, uint64_t len)
 	return b;
 }
 
-void written_forgive(struct written *f)
+int written_blame(struct written *f, Hd__DatanodeInfoProto *node, bool silent, struct err *err)
 {
-	for (size_t i = 0; i < f->failed_count; i++)
-		pb_free(f->failed[i]);
-	f->failed_count = 0;
-}
-
-int written_blame(struct written *f, Hd__DatanodeInfoProto *node, struct err *err)
-{
-	if (!f->failed)
-		f->failed = calloc(FAILED_MAX, sizeof(f->failed[0]));
-	if (!f->failed) {
-		pb_free(node);
+	if (blamed_add(&f->blamed, node, silent, clock_mono_ns()) < 0)
 		return err_set(err, -ENOMEM, "out of memory");
-	}
-	if (f->failed_count == FAILED_MAX) /* a long life on shaky nodes: begin anew */
-		written_forgive(f);
-	f->failed[f->failed_count++] = node;
 	count_add(&f->fs->count.pipeline_recoveries, 1);
 	return 0;
+}
+
+static void expire_blamed(struct written *f)
+{
+	blamed_expire(&f->blamed, f->fs->set.exclude_ms * NS_PER_MS, clock_mono_ns());
 }
 
 int written_set_block(struct written *f, const Hd__ExtendedBlockProto *b, struct err *err)
@@ -140,8 +130,9 @@ int written_add_block(struct written *f, Hd__LocatedBlockProto **ret, struct err
 	req.src = f->path;
 	req.clientname = f->fs->client_name;
 	req.previous = f->has_block ? &previous : NULL;
-	req.n_excludenodes = f->failed_count;
-	req.excludenodes = f->failed;
+	expire_blamed(f);
+	req.n_excludenodes = f->blamed.n_out;
+	req.excludenodes = f->blamed.out;
 	req.has_fileid = 1;
 	req.fileid = f->file_id;
 	req.n_flags = f->no_local;
@@ -220,6 +211,12 @@ static int check_lease(struct written *f, struct err *err)
 	return call(f, "fsync", &req.base, &hd__fsync_response_proto__descriptor, NULL, err);
 }
 
+/* Will it be said again and again? Blocks that are not reported yet, a recovery under way: that passes. */
+static bool is_final(int rc)
+{
+	return rc == -ENOENT || rc == -EACCES || rc == -EPERM;
+}
+
 /* complete() wants replicas of the last block, and blocks of groups cannot be abandoned: a recovery of
  * the lease is what drops one that nobody has. It is refused as long as the blocks before are not
  * reported. It knows no lease and no file id, and what is at the path by now may be somebody else's:
@@ -243,7 +240,7 @@ int written_release(struct written *f, struct err *err)
 		err_reset(err);
 		rc = nn_call(f->fs, "recoverLease", &req.base,
 			     &hd__recover_lease_response_proto__descriptor, &m, err);
-		if (rc == -ENOENT)
+		if (is_final(rc))
 			return call_errno(rc, err);
 		if (rc == 0) {
 			done = m->result;
@@ -267,8 +264,9 @@ int written_additional(struct written *f, const Hd__LocatedBlockProto *lb, uint6
 	req.blk = &b;
 	req.n_existings = lb->n_locs;
 	req.existings = lb->locs;
-	req.n_excludes = f->failed_count;
-	req.excludes = f->failed;
+	expire_blamed(f);
+	req.n_excludes = f->blamed.n_out;
+	req.excludes = f->blamed.out;
 	req.numadditionalnodes = 1;
 	req.clientname = f->fs->client_name;
 	req.n_existingstorageuuids = lb->n_storageids;
@@ -349,15 +347,19 @@ int written_policy(const Hd__ErasureCodingPolicyProto *m, const char *path, stru
 static void enter(struct written *f)
 {
 	pthread_mutex_lock(&f->lock);
+	if (f->rc == 0)
+		f->refused = false;
 	f->ops->enter(f, clock_mono_ns());
 }
 
-/* What an operation gave; the first failure is kept, and ends everything. */
-static int leave(struct written *f, int rc, struct err *err)
+/* What an operation gave. The first failure is kept, and ends everything, unless it is @passing: nothing is lost, and
+ * the operation may be tried again. */
+static int leave(struct written *f, int rc, bool passing, struct err *err)
 {
 	if (rc < 0 && f->rc == 0) {
 		err_prefix(err, "%.200s", f->path);
-		f->rc = rc;
+		if (!passing)
+			f->rc = rc;
 		f->err = *err;
 	}
 	pthread_mutex_unlock(&f->lock);
@@ -388,7 +390,7 @@ ssize_t written_write(struct written *f, const void *buf, size_t len, struct err
 		left -= (size_t)n;
 		f->length += (uint64_t)n;
 	}
-	n = leave(f, n < 0 ? (int)n : 0, err);
+	n = leave(f, n < 0 ? (int)n : 0, f->refused && left == len, err); /* of a part nobody would know */
 	return n < 0 ? n : (ssize_t)len;
 }
 
@@ -398,16 +400,19 @@ int written_flush(struct written *f, uint32_t flags, struct err *err)
 
 	enter(f);
 	rc = before(f, err) ?: f->ops->flush(f, flags, err);
-	return leave(f, rc, err);
+	return leave(f, rc, f->refused, err);
 }
 
 int written_close(struct written *f, struct err *err)
 {
+	struct err ignored; /* the first failure says more */
 	int rc;
 
 	enter(f);
+	if (f->rc < 0 && f->refused)
+		(void)f->ops->close(f, &ignored);
 	rc = before(f, err) ?: f->ops->close(f, err);
-	return leave(f, rc, err);
+	return leave(f, rc, false, err);
 }
 
 uint64_t written_length(struct written *f)
@@ -453,8 +458,7 @@ int written_init(struct written *f, const struct write_ops *ops, struct dfs *fs,
 
 void written_fini(struct written *f)
 {
-	written_forgive(f);
-	free(f->failed);
+	blamed_fini(&f->blamed);
 	free(f->pool_id);
 	free(f->path);
 	pthread_mutex_destroy(&f->lock);

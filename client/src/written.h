@@ -14,6 +14,7 @@
  * are called with the lock held.
  * Source: hdfs-wire 3.4, 3.6, 8.1.
  */
+#include "client/src/blamed.h"
 #include "client/src/fs.h"
 #include "client/src/keeper.h"
 #include "common/erasure/policy.h"
@@ -41,6 +42,7 @@ struct written {
 	uint64_t length; /* bytes accepted from the caller, with those of a file that is appended to */
 	int rc;          /* first failure; final */
 	struct err err;  /* and its sentence */
+	bool refused;    /* the NameNode refused a block, and all that was taken is in finished ones */
 	struct dfs *fs; /* borrowed (outlives its files) */
 	char *path;     /* owned */
 	uint64_t file_id;
@@ -49,8 +51,7 @@ struct written {
 	char *pool_id;         /* owned; of the current or last block */
 	bool has_block;        /* block names a finished or open block: `previous` of addBlock */
 	uint64_t block_len;    /* bytes of the block: final for `previous` */
-	Hd__DatanodeInfoProto **failed; /* owned; nodes not to be offered again */
-	size_t failed_count;
+	struct blamed blamed;  /* nodes not to be offered again */
 };
 
 /* ---- for file.c ---- */
@@ -59,7 +60,8 @@ struct written {
 ssize_t written_write(struct written *f, const void *buf, size_t len, struct err *err);
 /** @flags: enum dfs_sync_flags. */
 int written_flush(struct written *f, uint32_t flags, struct err *err);
-/** Finish the file at the NameNode. written_free() must follow, whatever it returns. */
+/** Finish the file at the NameNode. written_free() must follow, whatever it returns. When a write failed because
+ *  a block was refused (a quota, say) the file ends with what was taken before, and this is that failure. */
 int written_close(struct written *f, struct err *err);
 uint64_t written_length(struct written *f);
 /** Accepts NULL. */
@@ -82,10 +84,8 @@ void written_fini(struct written *f);
 Hd__ExtendedBlockProto written_block_at(const struct written *f, uint64_t len);
 /** @b, copied, is the block from now on. */
 int written_set_block(struct written *f, const Hd__ExtendedBlockProto *b, struct err *err);
-/** Takes @node, which is not to be offered again. -ENOMEM. */
-int written_blame(struct written *f, Hd__DatanodeInfoProto *node, struct err *err);
-/** Forget which nodes failed. */
-void written_forgive(struct written *f);
+/** Takes @node, which is not to be offered again for a while; @silent: it was waited for. -ENOMEM. */
+int written_blame(struct written *f, Hd__DatanodeInfoProto *node, bool silent, struct err *err);
 
 /** A block behind the current one, which ends with block_len bytes. */
 int written_add_block(struct written *f, Hd__LocatedBlockProto **ret, struct err *err);
@@ -104,5 +104,6 @@ int written_fsync(struct written *f, uint64_t len, struct err *err);
 /** complete(), polled until the last block has been reported. */
 int written_complete(struct written *f, struct err *err);
 /** End the lease of a file whose last block is empty and has no nodes: the NameNode drops that block and
- *  closes the file, wherever it is by now. Polled likewise. -ESTALE: the lease is not ours any more. */
+ *  closes the file, wherever it is by now. Polled likewise. -ESTALE: the lease is not ours any more; -EACCES:
+ *  HDFS wants the right to write the file for this, which its writer need not have (any more). */
 int written_release(struct written *f, struct err *err);

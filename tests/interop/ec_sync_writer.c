@@ -3,7 +3,7 @@
  *     ec_sync_writer PATH        create PATH
  *     ec_sync_writer -a PATH     go on behind it, with a new block
  * Lines: `w N` writes N bytes, byte i of the file being i * 2654435761 >> 13; `s` hsync, `f` hflush; `c` close. Each is
- * answered by `ok LENGTH`, or `error TEXT`. */
+ * answered by `ok LENGTH`, or `error TEXT`; then it goes on. */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ int main(int argc, char **argv)
 {
 	struct dfs_connect_opts o = {.size = sizeof(o)};
 	struct dfs_err err = {0};
-	struct dfs_file *f;
+	struct dfs_file *f = NULL;
 	struct dfs *fs;
 	char line[64];
 	int rc = dfs_connect(&o, &fs, &err);
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
 		rc = dfs_create(fs, argv[1], NULL, &f, &err);
 	printf(rc < 0 ? "error %s\n" : "ok 0\n", err.text);
 	fflush(stdout);
-	while (rc == 0 && f && fgets(line, sizeof(line), stdin)) {
+	while (f && fgets(line, sizeof(line), stdin)) {
 		uint64_t length = dfs_tell(f);
 
 		rc = obey(&f, line, &err);

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/blamed.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/wire/pb.h"
+
+#define STEPS_MAX 16u   /* doublings of the wait */
+#define STEPS_SILENT 6u /* so many more for who was waited for */
+
+struct blamed_node {
+	Hd__DatanodeInfoProto *info; /* owned */
+	uint64_t since_ns;
+	uint64_t wait_ns;            /* until it may be tried again */
+	unsigned steps;
+	bool out;
+};
+
+static void list_out(struct blamed *b)
+{
+	b->n_out = 0;
+	for (size_t i = 0; i < b->count; i++)
+		if (b->node[i].out)
+			b->out[b->n_out++] = b->node[i].info;
+}
+
+static void forget(struct blamed *b, size_t i)
+{
+	pb_free(b->node[i].info);
+	memmove(b->node + i, b->node + i + 1, (--b->count - i) * sizeof(b->node[0]));
+}
+
+/* How often it failed before is forgotten with its old entry, and returned. */
+static unsigned forget_before(struct blamed *b, const Hd__DatanodeInfoProto *info)
+{
+	for (size_t i = 0; i < b->count; i++)
+		if (strcmp(b->node[i].info->id->datanodeuuid, info->id->datanodeuuid) == 0) {
+			const unsigned steps = b->node[i].steps;
+
+			forget(b, i);
+			return steps + 1;
+		}
+	if (b->count == BLAMED_MAX)
+		forget(b, 0);
+	return 0;
+}
+
+int blamed_add(struct blamed *b, Hd__DatanodeInfoProto *node, bool silent, uint64_t now_ns)
+{
+	unsigned steps;
+
+	if (!b->node)
+		b->node = calloc(BLAMED_MAX, sizeof(b->node[0]));
+	if (!b->out)
+		b->out = calloc(BLAMED_MAX, sizeof(b->out[0]));
+	if (!b->node || !b->out) {
+		pb_free(node);
+		return -ENOMEM;
+	}
+	steps = forget_before(b, node);
+	if (silent && steps < STEPS_SILENT)
+		steps = STEPS_SILENT;
+	if (steps > STEPS_MAX)
+		steps = STEPS_MAX;
+	b->node[b->count++] = (struct blamed_node){
+		.info = node,
+		.since_ns = now_ns,
+		.steps = steps,
+		.wait_ns = steps ? BLAMED_WAIT_NS << (steps - 1) : 0,
+		.out = true,
+	};
+	b->failures++;
+	list_out(b);
+	return 0;
+}
+
+void blamed_expire(struct blamed *b, uint64_t expiry_ns, uint64_t now_ns)
+{
+	while (b->count > 0 && now_ns - b->node[0].since_ns >= expiry_ns)
+		forget(b, 0);
+	list_out(b);
+}
+
+void blamed_forgive(struct blamed *b)
+{
+	for (size_t i = 0; i < b->count; i++)
+		b->node[i].out = false;
+	b->n_out = 0;
+}
+
+bool blamed_try_again(struct blamed *b, uint64_t now_ns)
+{
+	const size_t before = b->n_out;
+
+	for (size_t i = 0; i < b->count; i++)
+		if (now_ns - b->node[i].since_ns >= b->node[i].wait_ns)
+			b->node[i].out = false;
+	list_out(b);
+	return b->n_out < before;
+}
+
+void blamed_fini(struct blamed *b)
+{
+	while (b->count > 0)
+		forget(b, 0);
+	free(b->node);
+	free(b->out);
+	*b = (struct blamed){.node = NULL};
+}

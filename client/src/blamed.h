@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * blamed - the nodes that failed a writer, and are not to be offered to it again for a while
+ *
+ * Idea: a node that failed once is down, hung or full, most likely, so the NameNode is asked for others. But it comes
+ * back, and a file may be written for months: so a node is out for a time only (the stock client's
+ * dfs.client.write.exclude.nodes.cache.expiry.interval.millis), and it is tried again before that where a block would
+ * begin with fewer nodes than it should have. That costs little when it is refused at once, and more when it is hung:
+ * so the next such trial is BLAMED_WAIT_NS after the second failure in a row, then twice that, and so on; one whose
+ * silence was waited for begins six steps later.
+ * Ownership: a plain value, zeroed; nodes are owned. blamed_fini() ends it.
+ * Threading: its owner's.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/clock.h"
+#include "hdfs.pb-c.h"
+
+#define BLAMED_MAX 64                    /* remembered at one time; the oldest goes first */
+#define BLAMED_WAIT_NS (1 * NS_PER_S)
+
+struct blamed_node;
+
+struct blamed {
+	struct blamed_node *node;    /* owned; [BLAMED_MAX], the oldest first; NULL: none yet */
+	Hd__DatanodeInfoProto **out; /* owned; [BLAMED_MAX]: those not to be offered, borrowed from node */
+	size_t count;                /* in node */
+	size_t n_out;
+	uint64_t failures;           /* all of them */
+};
+
+/** Takes @node, which failed at @now_ns. @silent: it was waited for, in vain. -ENOMEM. */
+int blamed_add(struct blamed *b, Hd__DatanodeInfoProto *node, bool silent, uint64_t now_ns);
+/** Nodes that failed @expiry_ns ago or earlier are forgotten; out[0..n_out) is who is left out. */
+void blamed_expire(struct blamed *b, uint64_t expiry_ns, uint64_t now_ns);
+/** All may be offered again; that they failed is remembered. */
+void blamed_forgive(struct blamed *b);
+/** Those may be offered again that have waited for their trial. Is there one? */
+bool blamed_try_again(struct blamed *b, uint64_t now_ns);
+void blamed_fini(struct blamed *b);
