@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
+#include "common/erasure/geometry.h"
 #include "common/wire/pb.h"
 
 struct block_pool *dn_pool(struct dn *dn, const char *pool_id_text)
@@ -136,14 +137,9 @@ static void *beat_thread(void *arg)
 
 /* ---- events of the store ---- */
 
-static void on_block(void *arg, struct block_pool *bp, const char *storage_uuid,
-		     const struct block *b, enum store_event ev, const char *hint)
+static void tell(struct nn_set *s, struct block_pool *bp, const char *storage_uuid, const struct block *b,
+		 enum store_event ev, const char *hint)
 {
-	struct nn_set *s = arg;
-
-	metric_add(METRIC_DN_BLOCKS_WRITTEN, ev == STORE_RECEIVED);
-	metric_add(METRIC_DN_BLOCKS_REMOVED, ev == STORE_DELETED);
-	cache_forget(s->cache, bp, b->id);
 	for (uint32_t i = 0; i < s->actor_count; i++) {
 		struct nn_actor *a = &s->actors[i];
 		bool ours;
@@ -154,6 +150,32 @@ static void on_block(void *arg, struct block_pool *bp, const char *storage_uuid,
 		if (ours)
 			report_on_block(a, storage_uuid, b, ev, hint);
 	}
+}
+
+/* An Apache NameNode that hears of the deletion of a unit forgets whatever unit of the group this node has: an old one that
+ * goes when a new one was made here takes that one along, which is made again and again then, and refused as it is there. */
+static void tell_other_units(struct nn_set *s, struct block_pool *bp, int64_t deleted)
+{
+	for (unsigned u = 0; u < EC_UNITS_MAX; u++) {
+		const int64_t id = ec_id_of(ec_id_group(deleted), u);
+		struct replica_info info;
+
+		if (id != deleted && replica_get(bp, id, &info) == 0 && info.state == REPLICA_FINALIZED)
+			tell(s, bp, info.storage_uuid, &info.block, STORE_RECEIVED, NULL);
+	}
+}
+
+static void on_block(void *arg, struct block_pool *bp, const char *storage_uuid,
+		     const struct block *b, enum store_event ev, const char *hint)
+{
+	struct nn_set *s = arg;
+
+	metric_add(METRIC_DN_BLOCKS_WRITTEN, ev == STORE_RECEIVED);
+	metric_add(METRIC_DN_BLOCKS_REMOVED, ev == STORE_DELETED);
+	cache_forget(s->cache, bp, b->id);
+	tell(s, bp, storage_uuid, b, ev, hint);
+	if (ev == STORE_DELETED && ec_id_is_striped(b->id))
+		tell_other_units(s, bp, b->id);
 }
 
 void nn_report_bad(struct nn_set *s, struct block_pool *bp, const char *storage_uuid,

@@ -161,6 +161,7 @@ static void on_incremental(struct fake *f, struct rpc_call *call)
 
 			if (st == STORE_RECEIVED)
 				f->last_received_gs = q->blocks[i]->blocks[k]->block->genstamp;
+			f->last_told = (int64_t)q->blocks[i]->blocks[k]->block->blockid;
 			f->received += st == STORE_RECEIVED;
 			f->receiving += st == STORE_RECEIVING;
 			f->deleted += st == STORE_DELETED;

@@ -36,6 +36,7 @@ struct fake {
 	atomic_int versions, registrations, beats, fulls, received, receiving, deleted, errors, bad, commits;
 	atomic_int storages, failed, last_replicas, last_finalized, last_rwr;
 	_Atomic uint64_t last_lease, commit_len, commit_gs, last_received_gs;
+	_Atomic int64_t last_told; /* block of an incremental report */
 	atomic_int commit_nodes, last_rpcs, lifelines, slow_peers, slow_disks, cache_reports, cached;
 	_Atomic uint64_t cache_capacity;
 };

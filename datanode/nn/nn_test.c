@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/erasure/geometry.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 #include "datanode/live.h"
@@ -229,6 +230,22 @@ static void a_finished_block_is_reported_at_once_and_a_deleted_one_soon(void **s
 	eventually(f->nn.received == 1);
 	assert_int_equal(replica_invalidate(pool_of(f), &b, false), 0);
 	eventually(f->nn.deleted == 1);
+}
+
+/* A NameNode that looks at groups only would take the second unit for deleted, too. */
+static void a_deleted_unit_takes_no_other_one_along(void **state)
+{
+	struct fix *f = *state;
+	struct block b = {ec_id_of(EC_GROUP_ID_FIRST, 6), 1001, 5};
+
+	up(f);
+	make_block(f, b.id);
+	make_block(f, ec_id_of(EC_GROUP_ID_FIRST, 3));
+	make_block(f, ec_id_of(EC_GROUP_ID_FIRST + EC_UNITS_MAX, 3)); /* another group */
+	eventually(f->nn.received == 3);
+	assert_int_equal(replica_invalidate(pool_of(f), &b, false), 0);
+	eventually(f->nn.deleted == 1 && f->nn.received == 4);
+	assert_true(f->nn.last_told == ec_id_of(EC_GROUP_ID_FIRST, 3));
 }
 
 static void a_restarted_namenode_gets_a_registration_and_a_full_report(void **state)
@@ -914,6 +931,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_node_registers_beats_and_reports_under_a_lease),
 		T(a_finished_block_is_reported_at_once_and_a_deleted_one_soon),
+		T(a_deleted_unit_takes_no_other_one_along),
 		T(a_restarted_namenode_gets_a_registration_and_a_full_report),
 		T(events_during_an_absence_are_told_after_it),
 		T(a_replica_whose_writer_left_is_not_reported_as_being_received),

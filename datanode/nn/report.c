@@ -169,38 +169,45 @@ static void ibr_fill(struct ibr_item *it, const struct ibr *e)
 	it->p.deletehint = e->hint[0] ? (char *)e->hint : NULL;
 }
 
-/* Group @n events by storage and send them. */
+/* Those of storage @m among @events that are deletions, or those that are not, go to @m. Returns how many. */
+static size_t ibr_pick(struct ibr_msg *m, struct ibr **events, size_t n, bool deleted, struct ibr_item *items,
+		       Hdd__ReceivedDeletedBlockInfoProto **ptrs)
+{
+	m->p.blocks = ptrs;
+	for (size_t i = 0; i < n; i++) {
+		if ((events[i]->event == STORE_DELETED) != deleted || strcmp(events[i]->storage_uuid, m->p.storageuuid) != 0)
+			continue;
+		ibr_fill(&items[m->p.n_blocks], events[i]);
+		ptrs[m->p.n_blocks] = &items[m->p.n_blocks].p;
+		m->p.n_blocks++;
+	}
+	return m->p.n_blocks;
+}
+
+/* Group @n events by storage and send them: deletions first, see tell_other_units(). */
 static int ibr_send(struct nn_actor *a, struct ibr **events, size_t n, struct err *err)
 {
 	struct dn *dn = a->set->dn;
 	uint32_t volumes = store_volume_count(dn->store), parts = 0;
 	struct ibr_item *items = calloc(n, sizeof(*items));
-	struct ibr_msg *msgs = calloc(volumes, sizeof(*msgs));
+	struct ibr_msg *msgs = calloc(2 * volumes, sizeof(*msgs));
 	Hdd__ReceivedDeletedBlockInfoProto **ptrs = calloc(n, sizeof(void *));
-	Hdd__StorageReceivedDeletedBlocksProto **list = calloc(volumes, sizeof(void *));
+	Hdd__StorageReceivedDeletedBlocksProto **list = calloc(2 * volumes, sizeof(void *));
 	Hdd__BlockReceivedAndDeletedRequestProto req =
 		HDD__BLOCK_RECEIVED_AND_DELETED_REQUEST_PROTO__INIT;
 	struct reg_msg reg;
 	size_t k = 0;
 	int rc = items && msgs && ptrs && list ? 0 : err_sys(err, -ENOMEM, "incremental report");
 
-	for (uint32_t i = 0; !rc && i < volumes; i++) {
+	for (uint32_t i = 0; !rc && i < 2 * volumes; i++) {
 		struct ibr_msg *m = &msgs[parts];
 
-		if (!storage_msg_fill(&m->storage, dn, i, NULL))
+		if (!storage_msg_fill(&m->storage, dn, i % volumes, NULL))
 			continue;
 		hdd__storage_received_deleted_blocks_proto__init(&m->p);
 		m->p.storageuuid = m->storage.info.uuid;
 		m->p.storage = &m->storage.storage;
-		m->p.blocks = ptrs + k;
-		for (size_t j = 0; j < n; j++) {
-			if (strcmp(events[j]->storage_uuid, m->p.storageuuid))
-				continue;
-			ibr_fill(&items[k], events[j]);
-			ptrs[k] = &items[k].p;
-			k++;
-			m->p.n_blocks++;
-		}
+		k += ibr_pick(m, events, n, i < volumes, items + k, ptrs + k);
 		if (m->p.n_blocks)
 			list[parts++] = &m->p;
 	}
