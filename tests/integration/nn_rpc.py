@@ -93,6 +93,13 @@ def names(c, nn):
     C.check('delete answers true, then false', c.delete('/a') == 1 and c.delete('/a') == 0)
     alice = Rpc(nn.addr, user='alice')
     C.throws('a stranger may not write the root', 'AccessControlException', lambda: alice.mkdirs('/x'))
+    c.call('setPermission', {1: '/', 2: {1: 0o777}})
+    alice.create('/hers', client='a1', mode=0o444)
+    C.throws('a lease of a file that one may not write is recovered by nobody', 'AccessControlException',
+             lambda: alice.call('recoverLease', {1: '/hers', 2: 'a2'}))
+    C.check('but by its holder', alice.call('recoverLease', {1: '/hers', 2: 'a1'})[1] == 1)
+    c.call('setPermission', {1: '/', 2: {1: 0o755}})
+    c.delete('/hers')
     long = Rpc(nn.addr, user='u' * 70000)
     C.throws('a user name of 70,000 bytes', 'AccessControlException', lambda: long.mkdirs('/x'))
     C.throws('a client name of 70,000 bytes', 'HadoopIllegalArgumentException',
