@@ -35,6 +35,8 @@ def _date(formats):
 
 
 RULES = [(re.compile(p), to) for p, to in [
+    # An Apache NameNode leaves busy nodes out while it chooses, and says how far it came.
+    (r'could only be written to \d+ of the', 'could only be written to N of the'),
     (r'(?m)(^[ \t]+at [\w.$/<>]+\(.*\)\n)+\n?', ''),  # a server's traces end with an empty line
     (r'(?m)^\s*\.\.\. \d+ more\n', ''),
     (r'BP-\d+-[\d.]+-\d+', 'POOL'),
