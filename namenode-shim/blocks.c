@@ -368,7 +368,9 @@ void blk_recheck(struct blocks *bs, struct blk *b)
 
 bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
 {
-	if (blk_readable(b) < (blk_ec(b) ? ec_units_needed(blk_ec(b), b->b.len) : 1))
+	/* Of a group that has just as many good units as it takes the damaged ones are what would be left of the next one
+	 * that is lost: their bytes are mostly good. */
+	if (blk_readable(b) < (blk_ec(b) ? ec_units_needed(blk_ec(b), b->b.len) + 1 : 1))
 		return false;
 	for (uint16_t i = 0; i < b->nreps; i++)
 		if (b->rep[i].corrupt && !blk_node_has_good(b, &b->rep[i])) {

@@ -204,6 +204,27 @@ static void corrupt_is_the_unit_that_was_named(void **state)
 	world_fini(&w);
 }
 
+/* No further node is left for a good one: its place is made free as long as the group has one unit to spare. */
+static void a_damaged_unit_goes_first_only_while_another_may_be_lost(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, LEN, BLK_COMPLETE);
+	for (unsigned i = 0; i < 5; i++)
+		report(&w, (int)i, i);
+	for (unsigned i = 0; i < 2; i++)
+		blocks_report_corrupt(&w.bs, &(struct block){ec_id_of(group, i), 1005, 0}, w.dn[i], NULL);
+	assert_int_equal(group_readable(w.b), 0x1c);
+	assert_false(blk_drop_one_corrupt(&w.bs, w.b));
+	assert_int_equal(w.dn[0]->ninval + w.dn[1]->ninval, 0);
+	report(&w, 5, 0); /* one is rebuilt after all */
+	assert_int_equal(group_readable(w.b), 0x1d);
+	assert_true(blk_drop_one_corrupt(&w.bs, w.b));
+	assert_true(w.dn[0]->ninval + w.dn[1]->ninval > 0);
+	world_fini(&w);
+}
+
 static void units_on_nodes_that_leave_are_readable_and_not_live(void **state)
 {
 	struct world w;
@@ -252,6 +273,7 @@ int main(void)
 		cmocka_unit_test(a_unit_on_two_nodes_leaves_the_one_with_less_room),
 		cmocka_unit_test(two_units_on_one_node_are_two),
 		cmocka_unit_test(corrupt_is_the_unit_that_was_named),
+		cmocka_unit_test(a_damaged_unit_goes_first_only_while_another_may_be_lost),
 		cmocka_unit_test(units_on_nodes_that_leave_are_readable_and_not_live),
 		cmocka_unit_test(targets_keep_their_units_when_a_node_is_forgotten),
 	};

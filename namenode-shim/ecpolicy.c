@@ -313,14 +313,15 @@ int ecdir_del(struct txn *t, uint64_t dir)
 	return rc == -ENOENT ? 0 : rc;
 }
 
-/* What was set on @n or the nearest directory above it. -ENOENT: nothing. */
+/* What was set on @n or the nearest directory above it. -ENOENT: nothing. -EBADMSG: the disk says that a directory is
+ * below itself, or below none. */
 static int nearest(struct txn *t, const struct inode *n, struct arena *a, uint8_t *ret)
 {
 	struct inode *up;
 
 	if (!any(t, t->db->ecdir))
 		return -ENOENT;
-	for (;;) {
+	for (unsigned up_to = INODE_LOOP_MAX; up_to > 0; up_to--) {
 		int rc = own_get(t, n->id, ret);
 
 		if (rc != -ENOENT || n->id == INODE_ROOT)
@@ -330,6 +331,7 @@ static int nearest(struct txn *t, const struct inode *n, struct arena *a, uint8_
 			return rc == -ENOENT ? -EBADMSG : rc;
 		n = up;
 	}
+	return -EBADMSG;
 }
 
 int ecdir_of(struct txn *t, const struct inode *n, struct arena *a, const struct ec_policy **ret)

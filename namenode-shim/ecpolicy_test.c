@@ -168,6 +168,31 @@ static void the_nearest_directory_decides_and_files_keep_theirs(void **state)
 	test_db_fini(&d);
 }
 
+/* A disk that says so must not stop the NameNode. */
+static void a_directory_that_is_below_itself_is_refused(void **state)
+{
+	const struct ec_policy *p;
+	struct inode *dir;
+	struct test_db d;
+	struct walk w;
+	struct ns *n;
+
+	(void)state;
+	test_db_init(&d);
+	n = test_begin(&d, "root");
+	assert_int_equal(ns_mkdirs(n, "/a/b", 0755, NULL, true), 0);
+	assert_int_equal(ns_mkdirs(n, "/c", 0755, NULL, true), 0);
+	assert_int_equal(ecdir_set(n, &rules, "/c", NULL), 0); /* or nobody looks */
+	assert_int_equal(ns_find(n, "/a/b", &w), 0);
+	assert_int_equal(ecdir_of(n->t, w.last, n->a, &p), 0);
+	dir = w.last;
+	dir->parent = dir->id;
+	assert_int_equal(inode_put(n->t, dir), 0);
+	assert_int_equal(ecdir_of(n->t, dir, n->a, &p), -EBADMSG);
+	txn_write_abort(&d.t);
+	test_db_fini(&d);
+}
+
 /* As they would be after a disk returned something else; what else is wrong in them ecpolicy.c or inode.c must see, not an assert. */
 static void a_damaged_policy_is_refused(void **state)
 {
@@ -262,6 +287,7 @@ int main(void)
 		cmocka_unit_test(administrators_add_policies_until_the_ids_are_used),
 		cmocka_unit_test(the_nearest_directory_decides_and_files_keep_theirs),
 		cmocka_unit_test(space_is_that_of_all_units),
+		cmocka_unit_test(a_directory_that_is_below_itself_is_refused),
 		cmocka_unit_test(a_damaged_policy_is_refused),
 		cmocka_unit_test(a_file_whose_blocks_do_not_fit_its_policy_is_refused),
 	};

@@ -398,12 +398,14 @@ static int explain(struct convert *v, int rc)
 {
 	const bool taken = rc == -ENOENT || rc == -ESTALE || rc == -EEXIST || rc == -EBUSY;
 	struct dfs_stat tmp;
+	bool gone;
 
 	if (rc == 0 || v->said)
 		return rc;
-	if (is_gone(v) && dfs_stat(v->c->fs, v->tmp, &tmp, NULL) == 0 && tmp.file_id == v->tmp_id)
+	gone = is_gone(v); /* that shows as anything: another policy, blocks that no node has */
+	if (gone && dfs_stat(v->c->fs, v->tmp, &tmp, NULL) == 0 && tmp.file_id == v->tmp_id)
 		return say(v, -ESTALE, "it was deleted, renamed or replaced meanwhile");
-	return taken ? say(v, -EBUSY, "somebody else converts it, too; it is left to that") : rc;
+	return taken || gone ? say(v, -EBUSY, "somebody else converts it, too; it is left to that") : rc;
 }
 
 /* What is of no use to the next attempt goes, but not what another one makes. */

@@ -57,15 +57,25 @@ static int upload(struct copy *c, const struct copy_item *it, int fd, const char
 	return rc < 0 ? EXIT_FAIL : EXIT_OK;
 }
 
+/* Why it cannot be appended to, and what the user of this program can do. */
+static int append_refused(struct copy *c, const char *path, int rc, const struct dfs_err *err)
+{
+	struct dfs_ec_policy p;
+
+	if (rc == -ENOTSUP && !c->cli->new_block && dfs_ec_get(c->cli->fs, path, &p, NULL) > 0)
+		return cli_fail_cure(c->cli, path, "an erasure-coded file grows by whole new blocks only", "use --new-block");
+	return cli_fail(c->cli, path, err->text);
+}
+
 static int append_fd(struct copy *c, const struct copy_item *it, int fd, void *buf)
 {
 	struct dfs_err err = {0};
 	struct dfs_file *f;
 	int rc, rc_close;
 
-	if (dfs_append(c->cli->fs, it->dst,
-		       DFS_APPEND_CREATE | (c->cli->new_block ? DFS_APPEND_NEW_BLOCK : 0), &f, &err) < 0)
-		return cli_fail(c->cli, it->dst, err.text);
+	rc = dfs_append(c->cli->fs, it->dst, DFS_APPEND_CREATE | (c->cli->new_block ? DFS_APPEND_NEW_BLOCK : 0), &f, &err);
+	if (rc < 0)
+		return append_refused(c, it->dst, rc, &err);
 	rc = pump(c, it, it->dst, fd, f, buf);
 	rc_close = dfs_close(f, &err);
 	if (!rc && rc_close < 0)

@@ -59,6 +59,8 @@ static int call_append(struct dfs *fs, const char *path, uint32_t flags,
 	if ((rc == -EEXIST || rc == -ENOENT) && path_stat(fs, path, &st, err) == 0 &&
 	    st.type == DFS_DIR)
 		return err_set(err, -EISDIR, "%.400s is a directory", path);
+	if (rc < 0 && !(flags & DFS_APPEND_NEW_BLOCK) && strstr(err->text, "without new block")) /* it names an option of Java's client */
+		return err_set(err, -ENOTSUP, "%.400s is erasure-coded: what is appended begins a new block", path);
 	return rc;
 }
 
