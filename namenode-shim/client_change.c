@@ -154,6 +154,8 @@ static int create(struct req *q, const void *in)
 	rc = rc ? rc : ns_create(&q->ns, &c, &w, &file);
 	if (!rc && policy)
 		rc = ns_io(&q->ns, policy_put(q->ns.t, file->id, policy));
+	if (!rc && m->firstblock)
+		rc = file_first_block(q, file, &r->firstblock);
 	if (!rc)
 		r->fs = locate_status(q, file, "", false);
 	return rc;

@@ -10,6 +10,7 @@
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/placement.h"
+#include "namenode-shim/quota.h"
 
 #define NO_OFFSET UINT64_MAX /* -1, as HDFS sends where an offset makes no sense */
 
@@ -218,6 +219,25 @@ static int append_block(struct req *q, struct inode *n, struct storage **st, uin
 	return 0;
 }
 
+int file_first_block(struct req *q, struct inode *n, Hd__LocatedBlockProto **ret)
+{
+	const struct place p = {.want = n->repl, .writer_ip = q->ns.host, .block_size = n->block_size};
+	struct storage **st = arena_array(&q->mem, struct storage *, n->repl + 1u);
+	uint32_t nst;
+	int rc;
+
+	if (n->ec || quota_any(q->ns.t))
+		return 0;
+	nst = place_choose(&q->nn->dns, &p, st);
+	if (nst < q->nn->set.repl_min)
+		return 0;
+	rc = append_block(q, n, st, nst);
+	rc = rc ? rc : ns_io(&q->ns, inode_put(q->ns.t, n));
+	if (!rc)
+		*ret = locate_on(q, &n->blocks[0].b, 0, st, nst);
+	return rc;
+}
+
 /* The writer took its nodes from a block that has no byte yet (our own client's flush of a group: docs/design/ec-sync.md), or
  * a restart has forgotten them: as with HDFS it gets others. */
 static int choose_again(struct req *q, const Hd__AddBlockRequestProto *m, struct inode *n, Hd__AddBlockResponseProto *r)
@@ -350,6 +370,15 @@ static bool is_closed_as(const struct inode *n, const Hd__ExtendedBlockProto *la
 	return n->nblocks ? is_block(&n->blocks[n->nblocks - 1], last) : !last;
 }
 
+/* The block that came with create() and was never used. */
+static void drop_first(struct req *q, struct inode *n)
+{
+	if (n->nblocks != 1 || n->blocks[0].committed || n->blocks[0].b.len || n->ec)
+		return;
+	ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = n->blocks[0].b;
+	n->nblocks = 0;
+}
+
 static int complete(struct req *q, const void *in)
 {
 	const Hd__CompleteRequestProto *m = in;
@@ -371,6 +400,8 @@ static int complete(struct req *q, const void *in)
 	if (!rc && must_wait(q, n, m->last))
 		return REQ_PARK;
 	before = inode_space(n);
+	if (!rc && !m->last && m->dropfirst)
+		drop_first(q, n);
 	rc = rc ? rc : commit_last(q, n, m->last);
 	rc = rc ? rc : file_space_changed(q, n, before);
 	if (rc < 0)

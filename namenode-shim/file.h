@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct Hd__LocatedBlockProto;
 struct inode;
 struct method;
 struct req;
@@ -44,6 +45,9 @@ const char *file_lease_text(struct req *q, const char *path, uint64_t id, const 
 int file_check_space(struct req *q, const struct inode *n, int64_t more);
 /** Check and charge the quotas above @n for a change of its space from @before. Before any write. */
 int file_space_changed(struct req *q, const struct inode *n, uint64_t before);
+/** The first block of @n, which was just made, for *@ret: one change, and one wait for the disk, for both. Left undone where
+ *  addBlock has something to say: no nodes, a quota, a group. Puts the inode. */
+int file_first_block(struct req *q, struct inode *n, struct Hd__LocatedBlockProto **ret);
 /** No more writer: puts the inode. */
 int file_close(struct req *q, struct inode *n);
 /** Take the lease over for @holder and close, at once or by block recovery. */

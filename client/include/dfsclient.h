@@ -170,6 +170,8 @@ enum dfs_create_flags {
 	DFS_CREATE_OVERWRITE = 1, /* replace an existing file; without: -EEXIST */
 	DFS_CREATE_NO_PARENTS = 2, /* a missing parent directory is -ENOENT; else it is made */
 	DFS_CREATE_NO_LOCAL = 4,  /* do not prefer a data node on this machine */
+	DFS_CREATE_FIRST_BLOCK = 8, /* bytes follow soon: ask for the first block in the same call, where the NameNode knows how
+				       (ours does); one call and one wait for its disk less */
 };
 
 enum dfs_append_flags {

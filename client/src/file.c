@@ -125,6 +125,8 @@ void create_request(const struct dfs *fs, const char *path, const struct dfs_cre
 	m->replication = o->replication;
 	m->blocksize = o->block_size;
 	m->ecpolicyname = (char *)o->ec_policy;
+	/* only addBlock can say that nodes of this machine are not preferred */
+	m->has_firstblock = m->firstblock = (o->flags & (DFS_CREATE_FIRST_BLOCK | DFS_CREATE_NO_LOCAL)) == DFS_CREATE_FIRST_BLOCK;
 	m->n_cryptoprotocolversion = 1;
 	m->cryptoprotocolversion = &ret->crypto;
 }
@@ -132,6 +134,7 @@ void create_request(const struct dfs *fs, const char *path, const struct dfs_cre
 /* A new file as the NameNode answers. */
 struct created {
 	uint64_t file_id;
+	Hd__LocatedBlockProto *first; /* owned; of a contiguous one; NULL: to be asked for */
 	struct ec_policy policy; /* k is 0: contiguous */
 };
 
@@ -167,10 +170,10 @@ static int take_created(const Hd__HdfsFileStatusProto *st, const char *path, str
 }
 
 static int new_contiguous(struct dfs *fs, const char *path, const struct dfs_create_opts *o,
-			  uint64_t file_id, struct written **ret, struct err *err)
+			  struct created *c, struct written **ret, struct err *err)
 {
 	const struct writer_opts wo = {
-		.file_id = file_id,
+		.file_id = c->file_id,
 		.block_size = o->block_size,
 		.bpc = fs->defaults.bytes_per_checksum,
 		.replication = o->replication,
@@ -180,9 +183,12 @@ static int new_contiguous(struct dfs *fs, const char *path, const struct dfs_cre
 	struct writer *w;
 	int rc = writer_new(fs, path, &wo, &w, err);
 
-	if (rc == 0)
-		*ret = &w->f;
-	return rc;
+	if (rc < 0)
+		return rc;
+	writer_give_first(w, c->first);
+	c->first = NULL;
+	*ret = &w->f;
+	return 0;
 }
 
 static int new_striped(struct dfs *fs, const char *path, const struct dfs_create_opts *o,
@@ -204,18 +210,17 @@ static int new_striped(struct dfs *fs, const char *path, const struct dfs_create
 	return rc;
 }
 
-static int create_writer(struct dfs *fs, const char *path, const struct dfs_create_opts *o, const struct created *c,
+static int create_writer(struct dfs *fs, const char *path, const struct dfs_create_opts *o, struct created *c,
 			 struct written **ret, struct err *err)
 {
-	return c->policy.k ? new_striped(fs, path, o, c, ret, err)
-			   : new_contiguous(fs, path, o, c->file_id, ret, err);
+	return c->policy.k ? new_striped(fs, path, o, c, ret, err) : new_contiguous(fs, path, o, c, ret, err);
 }
 
-int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts *o, const Hd__CreateResponseProto *m,
+int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts *o, Hd__CreateResponseProto *m,
 		  struct dfs_file **ret, struct err *err)
 {
 	struct dfs_file *f;
-	struct created c;
+	struct created c = {.first = NULL};
 	int rc = take_created(m->fs, path, &c, err);
 
 	if (rc < 0)
@@ -223,7 +228,12 @@ int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts
 	f = calloc(1, sizeof(*f));
 	if (!f || !(f->new_path = strdup(path)))
 		rc = err_set(err, -ENOMEM, "out of memory for a file");
-	rc = rc ?: create_writer(fs, path, o, &c, &f->writer, err);
+	if (rc == 0) {
+		c.first = m->firstblock;
+		m->firstblock = NULL;
+		rc = create_writer(fs, path, o, &c, &f->writer, err);
+		pb_free(c.first);
+	}
 	if (rc < 0) {
 		if (f)
 			free(f->new_path);

@@ -481,7 +481,7 @@ static int create_step(struct op *o, int rc, struct rpc_done *d)
 		return ask_what_is_there(o, rc, d, create_stat_step);
 	if (rc < 0)
 		return create_errno(o->path, rc, NULL, d->err);
-	rc = create_answer(o->q->fs, o->path, &o->create, (const void *)d->resp, o->ret, d->err);
+	rc = create_answer(o->q->fs, o->path, &o->create, (void *)d->resp, o->ret, d->err);
 	return rc < 0 ? take_back(o, rc, d) : 0;
 }
 
@@ -537,6 +537,7 @@ static int submit_complete(struct op *o, uint64_t id, struct err *err)
 	req.clientname = o->q->fs->client_name;
 	req.has_fileid = 1;
 	req.fileid = id;
+	req.has_dropfirst = req.dropfirst = 1; /* nothing was written */
 	return submit(o, "complete", &req, &hd__complete_response_proto__descriptor, err);
 }
 

@@ -40,8 +40,8 @@ struct create_request {
 /** @opts of the caller (may be NULL), with defaults where it says nothing. -EINVAL, -ENOTSUP. */
 int create_opts(struct dfs *fs, const struct dfs_create_opts *opts, struct dfs_create_opts *ret, struct err *err);
 void create_request(const struct dfs *fs, const char *path, const struct dfs_create_opts *o, struct create_request *ret);
-/** The NameNode made the file, as @m says. When this fails the file is to be taken back. */
-int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts *o, const Hd__CreateResponseProto *m,
+/** The NameNode made the file, as @m says, out of which the first block is taken. When this fails the file is to be taken back. */
+int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts *o, Hd__CreateResponseProto *m,
 		  struct dfs_file **ret, struct err *err);
 
 struct take_back_request {

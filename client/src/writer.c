@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "common/base/clock.h"
+#include "common/wire/pb.h"
 
 static struct writer *writer_of(struct written *f)
 {
@@ -204,6 +206,7 @@ static void do_free(struct written *f)
 	struct writer *w = writer_of(f);
 
 	keeper_remove(f->fs, &f->kept);
+	pb_free(w->first);
 	if (w->cur)
 		pipe_drop_packet(&w->pipe, w->cur);
 	writer_drop_block(w);
@@ -241,4 +244,11 @@ int writer_new(struct dfs *fs, const char *path, const struct writer_opts *o, st
 	}
 	*ret = w;
 	return 0;
+}
+
+void writer_give_first(struct writer *w, Hd__LocatedBlockProto *lb)
+{
+	w->first = lb;
+	w->first_ns = clock_mono_ns();
+	w->f.has_unused = lb != NULL;
 }

@@ -42,6 +42,8 @@ struct writer {
 	bool flushed;          /* hflush or hsync happened in this block: repair policy */
 	bool fsync_done;       /* the NameNode knows the block of a flushed file */
 	struct packet *cur;    /* being filled */
+	Hd__LocatedBlockProto *first; /* owned; of the first block, which came with the file; NULL: none, or in use */
+	uint64_t first_ns;     /* since when we have it */
 
 	int64_t stuck_seqno;   /* first unacked packet at the last recovery, */
 	uint32_t stuck_count;  /* and how often already */
@@ -57,6 +59,8 @@ struct writer_opts {
 /** Takes nothing; @path is copied. -ENOMEM, or keeper_add()'s error. */
 int writer_new(struct dfs *fs, const char *path, const struct writer_opts *o, struct writer **ret,
 	       struct err *err);
+/** Takes @lb (may be NULL), which the NameNode added when it made the file. For a new writer. */
+void writer_give_first(struct writer *w, Hd__LocatedBlockProto *lb);
 /* ---- writer_block.c: blocks and pipelines; the lock is held ---- */
 
 /** addBlock and set-up, with other nodes when some fail. Leaves STREAMING. */

@@ -6,8 +6,10 @@
 
 #include "client/src/dtp.h"
 #include "client/src/writer.h"
+#include "common/base/clock.h"
 #include "common/wire/pb.h"
 
+#define FIRST_FRESH_NS (60 * NS_PER_S) /* for so long the nodes of a first block are as good as any */
 #define RECOVERIES_MAX 5                /* without an ack in between, as the stock client */
 
 /* Out of the pipeline and not to be offered again. */
@@ -47,10 +49,28 @@ static int open_stream(struct writer *w, enum dt_stage stage, uint64_t latest_gs
 	return pipe_open(&w->pipe, &block, stage, latest_gs, ret_bad, err);
 }
 
+/* The one that came with the file, when its nodes were chosen a moment ago; else another one. */
+static int next_block(struct writer *w, struct err *err)
+{
+	Hd__LocatedBlockProto *first = w->first;
+
+	if (!first)
+		return written_add_block(&w->f, &w->pipe.lb, err);
+	w->first = NULL;
+	w->f.has_unused = false;
+	if (clock_mono_ns() - w->first_ns < FIRST_FRESH_NS) {
+		w->pipe.lb = first;
+		return 0;
+	}
+	written_abandon(&w->f, first->b);
+	pb_free(first);
+	return written_add_block(&w->f, &w->pipe.lb, err);
+}
+
 static int open_one(struct writer *w, struct err *err)
 {
 	const Hd__ExtendedBlockProto before = w->f.block;
-	int bad = 0, rc = written_add_block(&w->f, &w->pipe.lb, err);
+	int bad = 0, rc = next_block(w, err);
 
 	rc = rc ?: located_check(w->pipe.lb, true, err);
 	if (rc < 0)

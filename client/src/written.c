@@ -183,6 +183,7 @@ int written_complete(struct written *f, struct err *err)
 	req.last = f->has_block ? &last : NULL;
 	req.has_fileid = 1;
 	req.fileid = f->file_id;
+	req.has_dropfirst = req.dropfirst = f->has_unused;
 	do {
 		Hd__CompleteResponseProto *m;
 		int rc = call(f, "complete", &req.base,

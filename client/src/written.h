@@ -50,6 +50,7 @@ struct written {
 	Hd__ExtendedBlockProto block; /* pool borrowed from pool_id; stamp now; numBytes unused */
 	char *pool_id;         /* owned; of the current or last block */
 	bool has_block;        /* block names a finished or open block: `previous` of addBlock */
+	bool has_unused;       /* the NameNode has added a first block, and nothing was done with it yet */
 	uint64_t block_len;    /* bytes of the block: final for `previous` */
 	struct blamed blamed;  /* nodes not to be offered again */
 };

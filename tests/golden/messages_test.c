@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every message, field and enum value of messages.tsv that our .proto files cover is the same in
- * number, label, type and packing; and ours have nothing that Hadoop's do not have. */
+ * number, label, type and packing; and ours have nothing that Hadoop's do not have, but for the optional fields
+ * from OWN_FROM on that are named here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -37,6 +38,30 @@ struct tally {
 	size_t fields, values, bad;
 	size_t seen[512]; /* rows per message descriptor */
 };
+
+#define OWN_FROM 1000
+
+static const char *const own[] = {
+	"hd.CreateRequestProto.firstBlock",
+	"hd.CreateResponseProto.firstBlock",
+	"hd.CompleteRequestProto.dropFirst",
+};
+
+/* Fields that only our programs know. */
+static size_t count_own(const ProtobufCMessageDescriptor *d)
+{
+	char full[256];
+	size_t n = 0;
+
+	for (unsigned int i = 0; i < d->n_fields; i++) {
+		const ProtobufCFieldDescriptor *f = &d->fields[i];
+
+		snprintf(full, sizeof(full), "%s.%s", d->name, f->name);
+		for (size_t k = 0; k < sizeof(own) / sizeof(own[0]); k++)
+			n += f->id >= OWN_FROM && f->label == PROTOBUF_C_LABEL_OPTIONAL && !strcmp(full, own[k]);
+	}
+	return n;
+}
 
 static bool type_fits(const ProtobufCFieldDescriptor *f, const char *type)
 {
@@ -113,7 +138,7 @@ static void our_messages_are_those_of_hadoop(void **state)
 	assert_true(message_descriptor_count <= 512);
 	descriptors_each_row(TSV, check_row, &t);
 	for (size_t i = 0; i < message_descriptor_count; i++)
-		if (t.seen[i] != message_descriptors[i]->n_fields) {
+		if (t.seen[i] + count_own(message_descriptors[i]) != message_descriptors[i]->n_fields) {
 			print_error("%s has fields of its own\n", message_descriptors[i]->name);
 			t.bad++;
 		}

@@ -29,6 +29,7 @@
 
 static struct dfs *fs;
 static unsigned int replication;
+static uint32_t create_flags;
 
 /* ---- small helpers ---- */
 
@@ -65,7 +66,7 @@ static uint64_t rnd(uint64_t *seed)
 static int create(const char *path, struct dfs_file **ret, struct dfs_err *err)
 {
 	const struct dfs_create_opts o = {
-		.size = sizeof(o), .block_size = BLOCK, .replication = replication};
+		.size = sizeof(o), .flags = create_flags, .block_size = BLOCK, .replication = replication};
 
 	return dfs_create(fs, path, &o, ret, err);
 }
@@ -188,6 +189,28 @@ static void sizes(void)
 		if (rc)
 			expect(rc, 0, &err, "delete");
 	}
+}
+
+/* The first block comes with the file, where the NameNode knows how; what is seen is the same. */
+static void first_block(void)
+{
+	static const uint64_t size[] = {0, 1, 64 * KI + 1, BLOCK, 2 * BLOCK + 7};
+	struct dfs_err err = {0};
+
+	create_flags = DFS_CREATE_FIRST_BLOCK;
+	for (size_t i = 0; i < sizeof(size) / sizeof(size[0]); i++) {
+		struct dfs_stat st = {0};
+		int rc = put(at("first"), size[i], 70000, i, &err);
+
+		rc = rc ? rc : dfs_stat(fs, at("first"), &st, &err);
+		rc = rc ? rc : get(at("first"), size[i], 70000, i, &err);
+		rc = rc ? rc : dfs_wait_closed(fs, at("first"), 0, &err);
+		check(rc == 0 && st.length == size[i], "%llu bytes with a first block: %s", (unsigned long long)size[i],
+		      rc ? err.text : "identical");
+		expect(put(at("first"), 1, 1, i, &err), -EEXIST, &err, "a first block for a file that is there");
+		expect(dfs_delete(fs, at("first"), false, &err), 0, &err, "delete");
+	}
+	create_flags = 0;
 }
 
 static void seek_and_tell(void)
@@ -684,9 +707,12 @@ static void kill_in_mid_write(pid_t pid, int flush_first)
 	const uint64_t size = 8 * BLOCK + 12345;
 	struct dfs_counters c;
 	struct dfs_err err = {0};
-	struct dfs_file *f;
+	struct dfs_file *f, *fresh;
 	int rc = create(at("killed"), &f, &err);
 
+	create_flags = DFS_CREATE_FIRST_BLOCK; /* whose nodes are chosen before the kill, and met after it */
+	rc = rc ? rc : create(at("fresh"), &fresh, &err);
+	create_flags = 0;
 	rc = rc ? rc : write_range(f, 0, 3 * BLOCK + 100000, 100000, 3, &err);
 	if (flush_first)
 		rc = rc ? rc : dfs_flush(f, &err);
@@ -696,6 +722,10 @@ static void kill_in_mid_write(pid_t pid, int flush_first)
 	dfs_get_counters(fs, &c);
 	check(rc == 0, "the write ends well after %llu repairs: %s",
 	      (unsigned long long)c.pipeline_recoveries, rc ? err.text : "closed");
+	rc = rc ? rc : write_range(fresh, 0, BLOCK + 5, 100000, 4, &err);
+	rc = rc ? rc : dfs_close(fresh, &err);
+	check(rc == 0, "a first block goes to other nodes: %s", rc ? err.text : "closed");
+	rc = rc ? rc : get(at("fresh"), BLOCK + 5, 200000, 4, &err);
 	rc = rc ? rc : get(at("killed"), size, 200000, 3, &err);
 	rc = rc ? rc : get(at("shared"), 3 * BLOCK, 200000, 77, &err);
 	rc = rc ? rc : pread_some(at("shared"), 3 * BLOCK, 50, 77, &err);
@@ -741,6 +771,7 @@ int main(int argc, char **argv)
 	cluster();
 	errors();
 	sizes();
+	first_block();
 	seek_and_tell();
 	flush_is_visible();
 	append();

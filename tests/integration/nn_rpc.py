@@ -129,6 +129,32 @@ def questions(c):
             C.check(f'{m} answers', False, str(e))
 
 
+def create_with_block(c, path, repl=1):
+    """Our own extension: the first block comes with the file."""
+    return c.call('create', {1: path, 2: {1: 0o644}, 3: 'c1', 4: 3, 5: 1, 6: repl, 7: 1 << 20, 1000: 1})
+
+
+def first_block(c, dns):
+    got = create_with_block(c, '/fb', 2)
+    file_id, lb = got.sub(1)[13], got.sub(1000)
+    C.check('create brings the first block', len(lb.all(3)) == 2 and len(lb.all(8)) == 2 and not lb[2])
+    C.check('addBlock gives the same one', c.add_block('/fb', file_id=file_id).sub(1)[2] == lb.sub(1)[2])
+    for d in dns:
+        if d.uuid in [x.sub(1)[3].decode() for x in lb.subs(3)]:
+            d.received((lb.sub(1)[2], 9, lb.sub(1)[3]))
+    C.check('it completes', c.complete('/fb', 'c1', ext_block(lb, 9), file_id) == 1 and c.stat('/fb')[3] == 9)
+    got = create_with_block(c, '/fb')
+    C.check('a file with a block that nobody has stays open', c.complete('/fb', 'c1', file_id=got.sub(1)[13]) == 0)
+    f = {1: '/fb', 2: 'c1', 4: got.sub(1)[13], 1000: 1}
+    C.check('unless that block was never used', c.call('complete', f)[1] == 1 and not c.locations('/fb').all(2))
+    C.check('also when it is said twice', c.call('complete', f)[1] == 1 and c.stat('/fb')[3] == 0)
+    got = create_with_block(c, '/fb')
+    c.call('fsync', {1: '/fb', 2: 'c1', 3: 10, 4: got.sub(1)[13]})
+    C.check('a block with bytes is kept', c.call('complete', {**f, 4: got.sub(1)[13]})[1] == 0
+            and len(c.locations('/fb').all(2)) + len(c.locations('/fb').all(4)) > 0)
+    c.delete('/fb')
+
+
 def no_nodes(c):
     c.create('/alone')
     try:
@@ -137,6 +163,9 @@ def no_nodes(c):
     except RemoteError as e:
         C.check('addBlock without data nodes says so', 'could only be written to 0 of the 1 minReplication nodes'
                 in e.text and 'There are 0 datanode(s) running' in e.text, e.text)
+    c.delete('/alone')
+    got = create_with_block(c, '/alone')
+    C.check('a file with its first block, without data nodes, is made without', got.sub(1)[13] and not got.all(1000))
     c.delete('/alone')
 
 
@@ -631,6 +660,7 @@ def main():
             c = Rpc(nn.addr, CLIENT)
             dns = [FakeDn(nn.addr, 6000 + 10 * i).start() for i in range(3)]
             files(c, nn, dns)
+            first_block(c, dns)
             bad_replicas(c, dns)
             dead_node(c, dns)
             lost_volume(c, dns)
