@@ -11,6 +11,7 @@
 #include "fuse/overlay.h"
 
 #define ZEROS_LEN (256u << 10)
+#define EARLY_MIN 4096u           /* a write of so much is told to be taken before it is on its way */
 #define REWRITE_MAX (64ull << 20) /* a cut inside a block of a file up to here is a rewrite: faster */
 
 /* ---- what stat shows of a file that is being written ---- */
@@ -308,8 +309,31 @@ static int prepare(struct mount *m, struct inode *in, struct user *user, uint64_
 	return rc ?: write_zeros(in, offset - dfs_length(in->w), err);
 }
 
+bool content_is_cached(struct mount *m, const struct handle *h)
+{
+	bool yes;
+
+	pthread_mutex_lock(&m->inodes.lock);
+	yes = h->direct && h->in->opens > h->in->directs;
+	pthread_mutex_unlock(&m->inodes.lock);
+	return yes;
+}
+
+/* From here on a failure is told later: whoever has the lock next finds the file as if the bytes were written. */
+static void tell_taken(struct mount *m, struct handle *h, size_t len, struct taken *taken)
+{
+	struct inode *in = h->in;
+
+	/* that there is no room, or no data node, the first write tells */
+	if (len < EARLY_MIN || !in->w_written || content_is_cached(m, h))
+		return;
+	mark_dirty(m, in, dfs_length(in->w) + len);
+	taken->told = true;
+	taken->tell(taken->arg);
+}
+
 static int write_locked(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t *offset,
-			struct dfs_err *err)
+			struct taken *taken, struct dfs_err *err)
 {
 	struct inode *in = h->in;
 	int rc = in->error ?: heal_locked(m, in, err);
@@ -317,31 +341,32 @@ static int write_locked(struct mount *m, struct handle *h, const void *buf, size
 	rc = rc ?: prepare(m, in, h->user, offset, err);
 	if (rc < 0)
 		return rc;
+	if (in->w && h->flushed)
+		in->w_reopened = true;
+	h->flushed = false;
 	if (in->ov) {
 		rc = overlay_write(in->ov, buf, len, *offset);
 		if (rc == 0)
 			mark_dirty(m, in, overlay_length(in->ov));
 		return rc;
 	}
-	if (h->flushed)
-		in->w_reopened = true;
+	in->w_unflushed = true;
+	tell_taken(m, h, len, taken);
+	in->w_written = true;
 	rc = (int)(dfs_write(in->w, buf, len, err) < 0 ? err->rc : 0);
-	in->w_unflushed = in->w_written = true;
-	if (rc == 0)
+	if (rc == 0 && !taken->told)
 		mark_dirty(m, in, dfs_length(in->w));
 	return rc;
 }
 
 int content_write(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t *offset,
-		  struct dfs_err *err)
+		  struct taken *taken, struct dfs_err *err)
 {
-	struct inode *in = h->in;
+	struct inode *in = inode_ref(&m->inodes, h->in); /* once it is told the handle may go */
 	int rc;
 
 	pthread_mutex_lock(&in->content);
-	rc = write_locked(m, h, buf, len, offset, err);
-	if (rc == 0)
-		h->flushed = false;
+	rc = write_locked(m, h, buf, len, offset, taken, err);
 	/* A stream that failed has lost bytes that write(2) has taken: fsync and close must say so. */
 	if (rc < 0 && in->w && in->error == 0) {
 		in->error = rc;
@@ -349,6 +374,7 @@ int content_write(struct mount *m, struct handle *h, const void *buf, size_t len
 		in->unclosed_length = UINT64_MAX;
 	}
 	pthread_mutex_unlock(&in->content);
+	inode_put(&m->inodes, in);
 	return rc;
 }
 

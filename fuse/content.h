@@ -24,6 +24,7 @@ struct handle {
 	struct user *user; /* counted */
 	struct reader reader;
 	bool can_read, can_write;
+	bool direct;       /* the kernel caches nothing of what is written: it is copied once less */
 	bool flushed;      /* closed once by somebody, and not written since */
 	pid_t opener;      /* thread that opened it, */
 	pid_t writer;      /* and the last one that wrote; 0: none */
@@ -37,9 +38,20 @@ enum closer { /* who calls close(2) on a descriptor that several processes may h
 
 ssize_t content_read(struct mount *m, struct handle *h, void *buf, size_t len, uint64_t offset,
 		     struct dfs_err *err);
-/** @offset AT_END: at the end, wherever that is; then it is told. */
+/** Who is told that a write is taken before content_write() returns: then what becomes of it later is told by the next
+ *  write, fsync or close, and the handle may be gone when content_write() goes on. */
+struct taken {
+	void (*tell)(void *arg);
+	void *arg;
+	bool told;
+};
+/** Bytes written through @h go past pages of the file that the kernel may have, because others have it open. Asked when the
+ *  bytes are in their place: before that a reader waits for them. */
+bool content_is_cached(struct mount *m, const struct handle *h);
+/** A piece of a stream is told to be taken as soon as its place is known: while it is on its way to the data nodes the
+ *  program prepares the next one. @offset AT_END: at the end, wherever that is; then it is told. */
 int content_write(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t *offset,
-		  struct dfs_err *err);
+		  struct taken *taken, struct dfs_err *err);
 /** close(2): what @who has written is visible to new readers; when the opener closes, the file is whole
  *  and closed in HDFS. */
 int content_flush(struct mount *m, struct handle *h, enum closer who, struct dfs_err *err);

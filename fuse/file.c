@@ -59,6 +59,8 @@ static struct handle *new_handle(struct mount *m, struct inode *in, struct user 
 	read_ahead_once(m);
 	h->can_read = (fi->flags & O_ACCMODE) != O_WRONLY;
 	h->can_write = (fi->flags & O_ACCMODE) != O_RDONLY;
+	/* One that can only write cannot be mapped. */
+	h->direct = (m->direct_writes && !h->can_read) || fi->flags & O_APPEND;
 	h->user = users_ref(&m->users, user);
 	h->in = in;
 	pthread_mutex_lock(&m->inodes.lock);
@@ -66,11 +68,12 @@ static struct handle *new_handle(struct mount *m, struct inode *in, struct user 
 	in->refs++;
 	in->opens++;
 	in->writers += h->can_write;
+	in->directs += h->direct;
 	pthread_mutex_unlock(&m->inodes.lock);
 	h->opener = tid;
 	/* Who appends writes past the pages of the kernel, which takes the end from what it knows of the file: another client may
 	 * have made it longer, and then the bytes land behind those (content_write()). */
-	fi->direct_io = (fi->flags & O_APPEND) != 0;
+	fi->direct_io = h->direct;
 	reader_init(&h->reader, in, h->user);
 	return h;
 }
@@ -106,6 +109,7 @@ static void free_handle(struct mount *m, struct handle *h)
 	reader_fini(&h->reader);
 	pthread_mutex_lock(&m->inodes.lock);
 	in->writers -= h->can_write;
+	in->directs -= h->direct;
 	pthread_mutex_unlock(&m->inodes.lock);
 	file_unpin(m, in);
 	users_put(&m->users, h->user);
@@ -212,7 +216,7 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 		      struct fuse_entry_param *e)
 {
 	struct dfs_stat st;
-	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS,
+	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS | DFS_CREATE_FIRST_BLOCK,
 				    .mode = mode_to_make(a->req, mode), .ret_stat = &st};
 	char path[CHILD_PATH_MAX];
 	struct dfs_file *w;
@@ -308,20 +312,38 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 	free(buf);
 }
 
+struct written {
+	fuse_req_t req;
+	size_t size;
+};
+
+static void tell_written(void *arg)
+{
+	const struct written *w = arg;
+
+	fuse_reply_write(w->req, w->size);
+}
+
 void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	const bool append = fi->flags & O_APPEND && !fi->writepage;
 	uint64_t at = append ? AT_END : (uint64_t)off;
 	struct mount *m = mount_of(req);
+	struct written w = {req, size};
+	struct taken taken = {tell_written, &w, false};
 	struct dfs_err err;
 	int rc;
 
 	err.text[0] = '\0';
 	if (fuse_req_ctx(req)->pid)
 		handle_of(fi)->writer = fuse_req_ctx(req)->pid;
-	rc = content_write(m, handle_of(fi), buf, size, &at, &err);
-	if (rc < 0)
+	rc = content_write(m, handle_of(fi), buf, size, &at, &taken, &err);
+	if (taken.told)
+		(void)fail_errno("write", rc, &err);
+	else if (rc < 0)
 		reply_result(req, "write", rc == -ENOENT ? -ESTALE : rc, &err);
+	else if (content_is_cached(m, handle_of(fi)))
+		forgetter_written(&m->forgetter, req, ino, at, size);
 	else
 		fuse_reply_write(req, size);
 	if (rc == 0 && at != (uint64_t)off) /* pages that others have cached, and the length */

@@ -1,16 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fuse/forgetter.h"
 
-#define FUSE_USE_VERSION 312
-#include <fuse_lowlevel.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct forget {
 	struct list link;
-	uint64_t parent;
+	uint64_t ino;   /* of the directory, or the file */
+	fuse_req_t req; /* has written the file, and is answered; NULL: a name */
+	uint64_t offset;
+	size_t len;
 	char name[];
 };
+
+/* What the kernel does not have is no harm. */
+static void forget(struct fuse_session *se, struct forget *g)
+{
+	if (g->req) {
+		(void)fuse_lowlevel_notify_inval_inode(se, g->ino, (off_t)g->offset, (off_t)g->len);
+		fuse_reply_write(g->req, g->len);
+	} else {
+		(void)fuse_lowlevel_notify_inval_entry(se, g->ino, g->name, strlen(g->name));
+	}
+	free(g);
+}
 
 static void *run(void *arg)
 {
@@ -26,11 +40,7 @@ static void *run(void *arg)
 		}
 		f->count--;
 		pthread_mutex_unlock(&f->lock);
-		struct forget *g = container_of(l, struct forget, link);
-
-		/* a name the kernel does not have is no harm */
-		(void)fuse_lowlevel_notify_inval_entry(f->se, g->parent, g->name, strlen(g->name));
-		free(g);
+		forget(f->se, container_of(l, struct forget, link));
 		pthread_mutex_lock(&f->lock);
 	}
 	pthread_mutex_unlock(&f->lock);
@@ -61,8 +71,13 @@ void forgetter_stop(struct forgetter *f)
 	pthread_cond_signal(&f->wake);
 	pthread_mutex_unlock(&f->lock);
 	pthread_join(f->thread, NULL);
-	while ((l = list_pop(&f->work)))
-		free(container_of(l, struct forget, link));
+	while ((l = list_pop(&f->work))) {
+		struct forget *g = container_of(l, struct forget, link);
+
+		if (g->req)
+			fuse_reply_write(g->req, g->len);
+		free(g);
+	}
 	pthread_mutex_destroy(&f->lock);
 	pthread_cond_destroy(&f->wake);
 	f->started = false;
@@ -75,7 +90,8 @@ void forgetter_add(struct forgetter *f, uint64_t parent, const char *name)
 
 	if (!g)
 		return; /* the name goes when its time is over */
-	g->parent = parent;
+	g->ino = parent;
+	g->req = NULL;
 	memcpy(g->name, name, len);
 	pthread_mutex_lock(&f->lock);
 	if (f->count < FORGET_MAX) {
@@ -86,4 +102,20 @@ void forgetter_add(struct forgetter *f, uint64_t parent, const char *name)
 	}
 	pthread_mutex_unlock(&f->lock);
 	free(g);
+}
+
+void forgetter_written(struct forgetter *f, fuse_req_t req, uint64_t ino, uint64_t offset, size_t len)
+{
+	struct forget *g = malloc(sizeof(*g));
+
+	if (!g) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	*g = (struct forget){.ino = ino, .req = req, .offset = offset, .len = len};
+	pthread_mutex_lock(&f->lock);
+	list_add(&f->work, &g->link); /* before names: somebody waits */
+	f->count++;
+	pthread_cond_signal(&f->wake);
+	pthread_mutex_unlock(&f->lock);
 }

@@ -2,14 +2,18 @@
 #pragma once
 
 /**
- * forgetter - the thread that tells the kernel which names to forget
+ * forgetter - the thread that tells the kernel which names and which pages to forget
  *
  * Idea: when a directory is closed to others, the kernel must ask again for each name in it. It
  * takes the lock of the directory for that, which the request at hand still holds: so it is told
- * from a thread of its own, right after the answer.
+ * from a thread of its own, right after the answer. When bytes are written past pages that others
+ * read, the kernel waits for reads of these pages under way, and the threads that answer requests are
+ * needed for them: so this thread waits, and then answers the write.
  * Threading: any thread asks; one thread works. Limit: FORGET_MAX names wait; beyond, names stay
  * until entry_timeout.
  */
+#define FUSE_USE_VERSION 312
+#include <fuse_lowlevel.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,8 +21,6 @@
 #include "common/base/list.h"
 
 #define FORGET_MAX 1000000
-
-struct fuse_session;
 
 struct forgetter {
 	pthread_mutex_t lock;
@@ -33,3 +35,5 @@ struct forgetter {
 int forgetter_start(struct forgetter *f, struct fuse_session *se);
 void forgetter_stop(struct forgetter *f);
 void forgetter_add(struct forgetter *f, uint64_t parent, const char *name);
+/** Pages of @ino from @offset on, @len bytes; then @req, which has written them, is answered. */
+void forgetter_written(struct forgetter *f, fuse_req_t req, uint64_t ino, uint64_t offset, size_t len);

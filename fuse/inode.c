@@ -228,6 +228,14 @@ static void drop_if_unused_locked(struct inodes *t, struct inode *in)
 	free_inode(in);
 }
 
+struct inode *inode_ref(struct inodes *t, struct inode *in)
+{
+	pthread_mutex_lock(&t->lock);
+	in->refs++;
+	pthread_mutex_unlock(&t->lock);
+	return in;
+}
+
 void inode_put(struct inodes *t, struct inode *in)
 {
 	if (!in)

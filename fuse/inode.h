@@ -31,7 +31,8 @@ struct inode {
 	uint64_t lookups;      /* L: how often the kernel was told */
 	uint32_t refs;         /* L */
 	uint32_t opens;        /* L: file handles, */
-	uint32_t writers;      /* L: and those of them that may write */
+	uint32_t writers;      /* L: and those of them that may write, */
+	uint32_t directs;      /* L: and of these, for which the kernel caches nothing */
 	uint64_t parent;       /* L: number of the directory; 0: none */
 	char *name;            /* L, owned; in that directory; NULL: none */
 	struct stat attr;      /* L: as last told to the kernel */
@@ -80,6 +81,8 @@ struct inode *inode_get_named(struct inodes *t, uint64_t parent, const char *nam
  *  added. NULL: out of memory. @ino: its number if it is new; 0: the id. */
 struct inode *inode_enter(struct inodes *t, const struct dfs_stat *st, uint64_t ino, uint64_t parent,
 			  const char *name, uint32_t lookups);
+/** One reference more of @in, which is returned. */
+struct inode *inode_ref(struct inodes *t, struct inode *in);
 void inode_put(struct inodes *t, struct inode *in);
 void inode_forget(struct inodes *t, uint64_t ino, uint64_t lookups);
 /** It moved to (@parent, @name); name NULL: it has none any more. */

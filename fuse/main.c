@@ -23,6 +23,7 @@
 
 #define IO_BYTES (1u << 20) /* of one read or write request */
 #define BACKGROUND 64       /* read-ahead and asynchronous requests at a time */
+#define DIRECT_MINOR 40     /* of FUSE's version 7: with it a direct write drops the pages it goes past (Linux 6.9) */
 
 /* sd_notify(3): a datagram to $NOTIFY_SOCKET, a path or, with @, an abstract name. Nobody there is no failure. */
 static void notify(const char *text)
@@ -48,6 +49,7 @@ void op_init(void *arg, struct fuse_conn_info *conn)
 {
 	struct mount *m = arg;
 
+	m->direct_writes = conn->proto_major == 7 && conn->proto_minor >= DIRECT_MINOR;
 	conn->max_write = IO_BYTES;
 	conn->max_readahead = IO_BYTES;
 	conn->max_background = BACKGROUND;

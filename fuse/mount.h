@@ -49,6 +49,7 @@ struct mount {
 	uint64_t root_id;  /* HDFS id of the directory that is mounted */
 	bool open_above;   /* everybody may pass the directories above it, when it was mounted */
 	uint64_t token;    /* random: tells hidden names of this mount from those of others */
+	bool direct_writes; /* the kernel forgets pages that are written past it; set before the first request */
 	atomic_flag reads_ahead; /* read_ahead_once() was here */
 	bool ending;       /* the last request was answered: one thread is left, */
 	bool unreachable;  /* which has found the cluster away: what is left is for the next mount */
