@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -91,6 +92,11 @@ def _run(fn):
         _run_ends(failed)
 
 
+def cpu_seconds():
+    """Of this process and of those that it has waited for."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
 def main(names=None):
     names = sys.argv[1:] if names is None else names
     unknown = set(names) - {t.__name__ for t in _tests}
@@ -105,11 +111,11 @@ def main(names=None):
         random.seed('%s %s' % (seed, t.__name__))
         os.makedirs(scratch(t.__name__), exist_ok=True)
         _current[0] = t.__name__
-        start = time.monotonic()
+        start, before = time.monotonic(), cpu_seconds()
         ran += 1
         try:
             _run(t)
-            print('PASS %s (%.1f s)' % (t.__name__, time.monotonic() - start))
+            print('PASS %s (%.1f s, %.1f s of CPU)' % (t.__name__, time.monotonic() - start, cpu_seconds() - before))
             shutil.rmtree(scratch(t.__name__), ignore_errors=True)
         except Skip as e:
             skipped.append(str(e))

@@ -40,9 +40,19 @@ import zipfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'integration', 'lib'))
 from itest import *  # noqa: E402,F401,F403
-from itest import BUILD, PATIENCE, SANITIZER, SOURCE, TOOLS, Fail, Result, Running, Skip, alive, at_end, check, path, run, until  # noqa: E402
+from itest import BUILD, PATIENCE, SANITIZER, SOURCE, TOOLS, Fail, Result, Running, Skip, alive, at_end, check, path, run, test, until  # noqa: E402
 
 LONG = os.environ.get('DFS_TEST_LONG') == '1'
+
+
+def long_test(fn):
+    """A test of the long form; a SKIP in the short one."""
+    def skip():
+        raise Skip('long form: DFS_TEST_LONG=1')
+    skip.__name__ = fn.__name__
+    return test(fn if LONG else skip)
+
+
 LIB = os.path.dirname(os.path.abspath(__file__))
 APACHE = SOURCE + '/tests/interop/apache-hdfs'
 HADOOP = 'org.apache.hadoop.'
@@ -651,3 +661,12 @@ class Interop:
                 if '/' + state in d:
                     out.update({int(f[4:]): os.path.join(d, f) for f in files if re.fullmatch(r'blk_-?\d+', f)})
         return out
+
+
+def steps(c, *work):
+    """Parts of a test that share a cluster, with the time that each took."""
+    for step in work:
+        start = time.monotonic()
+        step(c)
+        print('  %s (%.1f s)' % (step.__name__, time.monotonic() - start), flush=True)
+    c.healthy()

@@ -118,12 +118,3 @@ def per_pattern(c, work, patterns=PATTERNS):
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         for f in [pool.submit(work, p, i) for i, p in enumerate(patterns)]:
             f.result()
-
-
-def steps(c, *work):
-    """Parts of a test that share a cluster, with the time that each took."""
-    for step in work:
-        start = time.monotonic()
-        step(c)
-        print('  %s (%.1f s)' % (step.__name__, time.monotonic() - start), flush=True)
-    c.healthy()
