@@ -389,7 +389,7 @@ struct base_read {
 static int read_base(void *arg, void *buf, size_t len, uint64_t offset)
 {
 	struct base_read *b = arg;
-	const ssize_t n = reader_read(b->m, &b->h->reader, buf, len, offset, b->err);
+	const ssize_t n = reader_read(b->m, &b->h->reader, &buf, len, offset, b->err);
 
 	if (n < 0)
 		return (int)n;
@@ -399,7 +399,7 @@ static int read_base(void *arg, void *buf, size_t len, uint64_t offset)
 
 /* What this mount has written must be readable: flushed to the data nodes, or in the overlay. 1: read
  * HDFS. */
-static ssize_t read_dirty(struct mount *m, struct handle *h, void *buf, size_t len, uint64_t offset,
+static ssize_t read_dirty(struct mount *m, struct handle *h, void **buf, size_t len, uint64_t offset,
 			  bool *ret_done, struct dfs_err *err)
 {
 	struct base_read b = {m, h, err};
@@ -408,7 +408,8 @@ static ssize_t read_dirty(struct mount *m, struct handle *h, void *buf, size_t l
 
 	pthread_mutex_lock(&in->content);
 	if (in->ov) {
-		n = overlay_read(in->ov, buf, len, offset, read_base, &b);
+		*buf = buffers_get(&m->buffers, len);
+		n = *buf ? overlay_read(in->ov, *buf, len, offset, read_base, &b) : -ENOMEM;
 		*ret_done = true;
 	} else if (in->w && in->w_unflushed) {
 		n = dfs_flush(in->w, err);
@@ -418,7 +419,7 @@ static ssize_t read_dirty(struct mount *m, struct handle *h, void *buf, size_t l
 	return n;
 }
 
-ssize_t content_read(struct mount *m, struct handle *h, void *buf, size_t len, uint64_t offset,
+ssize_t content_read(struct mount *m, struct handle *h, void **buf, size_t len, uint64_t offset,
 		     struct dfs_err *err)
 {
 	bool dirty, done = false;

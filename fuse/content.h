@@ -36,7 +36,8 @@ enum closer { /* who calls close(2) on a descriptor that several processes may h
 	CLOSER_OTHER,  /* a child that never used it, on its way to exec(2) */
 };
 
-ssize_t content_read(struct mount *m, struct handle *h, void *buf, size_t len, uint64_t offset,
+/** The bytes are in @buf, from and back to m->buffers; taken when it is this read's turn. */
+ssize_t content_read(struct mount *m, struct handle *h, void **buf, size_t len, uint64_t offset,
 		     struct dfs_err *err);
 /** Who is told that a write is taken before content_write() returns: then what becomes of it later is told by the next
  *  write, fsync or close, and the handle may be gone when content_write() goes on. */

@@ -297,19 +297,20 @@ static void reply_result(fuse_req_t req, const char *op, int rc, const struct df
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	const size_t len = size < READ_MAX ? size : READ_MAX;
-	char *buf = malloc(len);
+	struct mount *m = mount_of(req);
 	struct dfs_err err;
+	void *buf = NULL;
 	ssize_t n;
 
 	(void)ino;
 	err.text[0] = '\0';
-	n = buf ? content_read(mount_of(req), handle_of(fi), buf, len, (uint64_t)off, &err) : -ENOMEM;
+	n = content_read(m, handle_of(fi), &buf, len, (uint64_t)off, &err);
 	counts_bytes(n > 0 ? (uint64_t)n : 0);
 	if (n < 0)
 		reply_result(req, "read", n == -ENOENT ? -ESTALE : (int)n, &err);
 	else
 		fuse_reply_buf(req, buf, (size_t)n);
-	free(buf);
+	buffers_put(&m->buffers, buf);
 }
 
 struct written {

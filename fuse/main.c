@@ -254,6 +254,7 @@ static int work(struct mount *m, struct fuse_args *args)
 
 	raise_limits();
 	counts_init(&m->counts);
+	buffers_init(&m->buffers);
 	(void)!getrandom(&m->token, sizeof(m->token), 0);
 	list_init(&m->handles);
 	m->budget.limit = (uint64_t)m->opt.overlay_mib << 20;
@@ -268,6 +269,7 @@ static int work(struct mount *m, struct fuse_args *args)
 	state_close(&m->state);
 	inodes_fini(&m->inodes);
 	users_fini(&m->users);
+	buffers_fini(&m->buffers);
 	counts_fini(&m->counts);
 	return rc;
 }

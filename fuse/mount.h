@@ -21,6 +21,7 @@
 
 #include "client/include/dfsclient.h"
 #include "common/base/list.h"
+#include "fuse/buffers.h"
 #include "fuse/counts.h"
 #include "fuse/forgetter.h"
 #include "fuse/inode.h"
@@ -42,6 +43,7 @@ struct mount {
 	struct list handles; /* of open files, under inodes.lock */
 	struct forgetter forgetter;
 	struct counts counts;
+	struct buffers buffers;
 	struct pending pending;
 	struct overlay_budget budget;
 	struct state state; /* overlays lie in its directory */

@@ -8,9 +8,10 @@
 #include "common/base/clock.h"
 #include "fuse/mount.h"
 
-#define EARLY_BYTES (8u << 20)          /* how far before its turn a read may come to wait */
-#define EARLY_WAIT_NS (20 * NS_PER_MS)  /* and how long, while nothing moves */
-#define STREAM_FIRST (128u << 10)       /* a first read of so much from the start is a stream */
+#define EARLY_MIN (8ull << 20)           /* how far before its turn a read may come to wait: so much, */
+#define EARLY_WINDOWS 5                  /* or so often -o readahead: POSIX_FADV_SEQUENTIAL doubles it, two are under way, some pass others */
+#define EARLY_WAIT_NS (20 * NS_PER_MS)   /* and how long, while nothing moves */
+#define STREAM_FIRST (128u << 10)        /* a first read of so much from the start is a stream */
 #define STREAM_HITS 2
 
 struct open_file {
@@ -23,7 +24,7 @@ void reader_init(struct reader *r, struct inode *in, struct user *user)
 {
 	*r = (struct reader){.in = in, .user = user};
 	pthread_mutex_init(&r->lock, NULL);
-	pthread_cond_init(&r->turn, NULL);
+	list_init(&r->early);
 }
 
 static void put_locked(struct open_file *of)
@@ -38,7 +39,6 @@ void reader_fini(struct reader *r)
 {
 	put_locked(r->file);
 	pthread_mutex_destroy(&r->lock);
-	pthread_cond_destroy(&r->turn);
 }
 
 static uint32_t change_of(struct mount *m, struct inode *in, uint64_t *ret_id)
@@ -132,27 +132,55 @@ static struct timespec soon(void)
 	return until;
 }
 
-/* As long as those before it are being read, or come. */
-static void wait_for_turn(struct reader *r, uint64_t offset)
+/* A read that waits for those before it. */
+struct early {
+	struct list link; /* in reader.early */
+	uint64_t offset;
+	pthread_cond_t turn;
+};
+
+/* Is a read at @offset the next of the stream, or will it be soon? */
+static bool is_near(const struct reader *r, uint64_t offset, uint64_t early_max)
 {
+	return offset >= r->next && offset - r->next <= early_max;
+}
+
+/* As long as those before it are being read, or come. */
+static void wait_for_turn(struct reader *r, uint64_t offset, uint64_t early_max)
+{
+	struct early e = {.offset = offset, .turn = PTHREAD_COND_INITIALIZER};
 	struct timespec until = soon();
 	uint64_t seen = r->next;
 
-	while ((r->busy || r->next != offset) && offset >= r->next && offset - r->next <= EARLY_BYTES) {
-		if (pthread_cond_timedwait(&r->turn, &r->lock, &until) == 0)
+	list_add_tail(&r->early, &e.link);
+	while ((r->busy || r->next != offset) && is_near(r, offset, early_max)) {
+		if (pthread_cond_timedwait(&e.turn, &r->lock, &until) == 0)
 			continue;
 		if (!r->busy && r->next == seen)
-			return;
+			break;
 		seen = r->next;
 		until = soon();
+	}
+	list_del(&e.link);
+	pthread_cond_destroy(&e.turn);
+}
+
+/* The stream is free: the one that goes on, or those that need not wait any more. All others sleep on. */
+static void wake_next_locked(struct reader *r, uint64_t early_max)
+{
+	list_for_each (l, &r->early) {
+		struct early *e = container_of(l, struct early, link);
+
+		if (e->offset == r->next || !is_near(r, e->offset, early_max))
+			pthread_cond_signal(&e->turn);
 	}
 }
 
 /* Is this read the next of a stream? May wait a moment for those before it. */
-static bool join_stream(struct reader *r, size_t len, uint64_t offset)
+static bool join_stream(struct reader *r, size_t len, uint64_t offset, uint64_t early_max)
 {
 	if (r->hits >= STREAM_HITS && (r->busy || offset != r->next))
-		wait_for_turn(r, offset);
+		wait_for_turn(r, offset, early_max);
 	if (r->busy)
 		return false;
 	if (offset == r->next)
@@ -162,9 +190,21 @@ static bool join_stream(struct reader *r, size_t len, uint64_t offset)
 	return r->hits >= STREAM_HITS || (offset == 0 && len >= STREAM_FIRST);
 }
 
-ssize_t reader_read(struct mount *m, struct reader *r, void *buf, size_t len, uint64_t offset,
+static ssize_t read_now(struct dfs_file *f, void *buf, size_t len, uint64_t offset, bool stream, struct dfs_err *err)
+{
+	ssize_t n;
+
+	if (!stream)
+		return dfs_pread(f, buf, len, offset, err);
+	n = dfs_seek(f, offset, err);
+	return n < 0 ? n : dfs_read(f, buf, len, err);
+}
+
+ssize_t reader_read(struct mount *m, struct reader *r, void **buf, size_t len, uint64_t offset,
 		    struct dfs_err *err)
 {
+	const uint64_t ahead = (uint64_t)m->opt.readahead_kib * 1024 * EARLY_WINDOWS;
+	const uint64_t early_max = ahead > EARLY_MIN ? ahead : EARLY_MIN;
 	struct open_file *of;
 	bool stream;
 	ssize_t n;
@@ -176,7 +216,7 @@ ssize_t reader_read(struct mount *m, struct reader *r, void *buf, size_t len, ui
 		pthread_mutex_unlock(&r->lock);
 		return rc;
 	}
-	stream = join_stream(r, len, offset);
+	stream = join_stream(r, len, offset, early_max);
 	if (stream) {
 		r->busy = true;
 		r->hits = STREAM_HITS;
@@ -184,17 +224,13 @@ ssize_t reader_read(struct mount *m, struct reader *r, void *buf, size_t len, ui
 		r->next = offset + len;
 	}
 	pthread_mutex_unlock(&r->lock);
-	if (stream) {
-		n = dfs_seek(of->f, offset, err);
-		n = n < 0 ? n : dfs_read(of->f, buf, len, err);
-	} else {
-		n = dfs_pread(of->f, buf, len, offset, err);
-	}
+	*buf = *buf ? *buf : buffers_get(&m->buffers, len);
+	n = *buf ? read_now(of->f, *buf, len, offset, stream, err) : -ENOMEM;
 	pthread_mutex_lock(&r->lock);
 	if (stream) {
 		r->busy = false;
 		r->next = offset + (n > 0 ? (uint64_t)n : 0);
-		pthread_cond_broadcast(&r->turn);
+		wake_next_locked(r, early_max);
 	}
 	put_locked(of);
 	pthread_mutex_unlock(&r->lock);

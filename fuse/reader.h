@@ -16,6 +16,7 @@
 #include <sys/types.h>
 
 #include "client/include/dfsclient.h"
+#include "common/base/list.h"
 
 struct mount;
 struct inode;
@@ -27,7 +28,7 @@ struct reader {
 	struct inode *in;  /* borrowed (counted by the handle) */
 	struct user *user; /* borrowed (counted by the handle) */
 	pthread_mutex_t lock;
-	pthread_cond_t turn;
+	struct list early; /* reads that wait for their turn */
 	struct open_file *file; /* counted; NULL: not yet */
 	uint64_t next;     /* where the stream goes on */
 	uint32_t hits;     /* reads in a row that continued */
@@ -40,6 +41,7 @@ void reader_fini(struct reader *r);
 int reader_open(struct mount *m, struct reader *r, struct dfs_err *err);
 /** Of what reader_open() has found. */
 void reader_content(struct reader *r, struct dfs_content *ret);
-/** Less than @len only at the end of the HDFS file. Fails as dfs_pread(). */
-ssize_t reader_read(struct mount *m, struct reader *r, void *buf, size_t len, uint64_t offset,
+/** Less than @len only at the end of the HDFS file. Where @buf is NULL it is taken from m->buffers once it is this read's turn, also
+ *  when it fails then. Fails as dfs_pread(). */
+ssize_t reader_read(struct mount *m, struct reader *r, void **buf, size_t len, uint64_t offset,
 		    struct dfs_err *err);
