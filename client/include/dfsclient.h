@@ -224,7 +224,8 @@ DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct 
 		       struct dfs_err *err);
 /**
  * Append @len bytes. Returns @len. The bytes are copied; they are on their way, not yet safe: see
- * dfs_flush(), dfs_hsync(), dfs_close(). Failed data nodes are replaced quietly.
+ * dfs_flush(), dfs_hsync(), dfs_close(). Failed data nodes are replaced quietly; of an
+ * erasure-coded file up to m at a time, and more within the first 8 MiB of a block group (docs/design/ec-sync.md).
  * Fails with [DN], [NN]; -EBADF when open for reading; -ENOSPC no data node has room (or too few
  * are alive); -ESTALE the lease is lost (another client took the file over, or it was deleted).
  * After a failure the file stays failed: every later call returns the first error. But when the NameNode refused a block

@@ -8,6 +8,7 @@
 #include "common/wire/pb.h"
 
 #define STEPS_MAX 16u   /* doublings of the wait */
+#define STEPS_HEARD 6u  /* at most, of who is not waited for */
 #define STEPS_SILENT 6u /* so many more for who was waited for */
 
 struct blamed_node {
@@ -62,8 +63,8 @@ int blamed_add(struct blamed *b, Hd__DatanodeInfoProto *node, bool silent, uint6
 	steps = forget_before(b, node);
 	if (silent && steps < STEPS_SILENT)
 		steps = STEPS_SILENT;
-	if (steps > STEPS_MAX)
-		steps = STEPS_MAX;
+	if (steps > (silent ? STEPS_MAX : STEPS_HEARD))
+		steps = silent ? STEPS_MAX : STEPS_HEARD;
 	b->node[b->count++] = (struct blamed_node){
 		.info = node,
 		.since_ns = now_ns,
@@ -90,12 +91,25 @@ void blamed_forgive(struct blamed *b)
 	b->n_out = 0;
 }
 
+static bool has_waited(const struct blamed_node *n, uint64_t now_ns)
+{
+	return now_ns - n->since_ns >= n->wait_ns;
+}
+
+bool blamed_is_due(const struct blamed *b, uint64_t now_ns)
+{
+	for (size_t i = 0; i < b->count; i++)
+		if (b->node[i].out && has_waited(&b->node[i], now_ns))
+			return true;
+	return false;
+}
+
 bool blamed_try_again(struct blamed *b, uint64_t now_ns)
 {
 	const size_t before = b->n_out;
 
 	for (size_t i = 0; i < b->count; i++)
-		if (now_ns - b->node[i].since_ns >= b->node[i].wait_ns)
+		if (has_waited(&b->node[i], now_ns))
 			b->node[i].out = false;
 	list_out(b);
 	return b->n_out < before;

@@ -9,7 +9,7 @@
  * dfs.client.write.exclude.nodes.cache.expiry.interval.millis), and it is tried again before that where a block would
  * begin with fewer nodes than it should have. That costs little when it is refused at once, and more when it is hung:
  * so the next such trial is BLAMED_WAIT_NS after the second failure in a row, then twice that, and so on; one whose
- * silence was waited for begins six steps later.
+ * silence was waited for begins six steps later. Who refuses is asked again within half a minute: that costs little.
  * Ownership: a plain value, zeroed; nodes are owned. blamed_fini() ends it.
  * Threading: its owner's.
  */
@@ -41,4 +41,6 @@ void blamed_expire(struct blamed *b, uint64_t expiry_ns, uint64_t now_ns);
 void blamed_forgive(struct blamed *b);
 /** Those may be offered again that have waited for their trial. Is there one? */
 bool blamed_try_again(struct blamed *b, uint64_t now_ns);
+/** Is there one that is left out, and has waited for its trial? */
+bool blamed_is_due(const struct blamed *b, uint64_t now_ns);
 void blamed_fini(struct blamed *b);

@@ -21,11 +21,12 @@ static unsigned failures(const struct striped_writer *w)
 }
 
 /* Who, and why: all of them, since a person wants to see what they have in common. */
-static int too_many(const struct striped_writer *w, struct err *err)
+static int too_many(struct striped_writer *w, struct err *err)
 {
 	char list[360] = "";
 	size_t len = 0;
 
+	w->lost = true;
 	for (unsigned u = 0; u < striped_units(w) && len < sizeof(list); u++)
 		if (!striped_is_good(w, u))
 			len += (size_t)snprintf(list + len, sizeof(list) - len, "%s unit %u (%s)",
@@ -213,6 +214,8 @@ static int open_unit(struct striped_writer *w, unsigned u, enum dt_stage stage, 
 	int bad, rc;
 
 	b.blockid = (uint64_t)ec_id_of(w->group.id, u);
+	if (w->again && stage == DT_SETUP_CREATE)
+		latest_gs = b.generationstamp; /* what the node has of an earlier attempt may be replaced then */
 	p->lb = &w->group.unit[u].lb;
 	rc = pipe_start(p, &b, stage, latest_gs, &bad, err);
 	return rc < 0 ? lose(w, u, err) : 0;
@@ -292,9 +295,11 @@ static int reopen_all(struct striped_writer *w, struct err *err)
 	return rc ?: striped_await_opened(w, err);
 }
 
-/* Nodes by unit; a lost unit's place is empty. */
+/* Nodes by unit; a lost unit's place is empty. A NameNode never lets a group become shorter, so it is told of no length
+ * while the group may be begun again. */
 static int update_pipeline(struct striped_writer *w, struct err *err)
 {
+	const uint64_t len = w->all_kept ? 0 : w->offset;
 	Hd__DatanodeIDProto empty = HD__DATANODE_IDPROTO__INIT;
 	Hd__DatanodeIDProto *ids[EC_UNITS_MAX];
 	char *storages[EC_UNITS_MAX];
@@ -307,7 +312,7 @@ static int update_pipeline(struct striped_writer *w, struct err *err)
 		ids[u] = good ? w->group.unit[u].locs[0]->id : &empty;
 		storages[u] = good ? w->group.unit[u].storage_ids[0] : none;
 	}
-	return written_update_pipeline(&w->f, w->offset, w->stamp->b->generationstamp, ids, storages,
+	return written_update_pipeline(&w->f, len, w->stamp->b->generationstamp, ids, storages,
 				       striped_units(w), err);
 }
 
@@ -341,15 +346,15 @@ void striped_group_drop(struct striped_writer *w)
 	w->offset = 0;
 }
 
-/* All places of @lb's group are empty from now on: nobody is to be asked about it, and when this writer
+/* All places of group @b are empty from now on: nobody is to be asked about it, and when this writer
  * dies the NameNode drops it at once. */
-static int empty_group(struct striped_writer *w, Hd__LocatedBlockProto *lb, struct err *err)
+static int empty_group(struct striped_writer *w, const Hd__ExtendedBlockProto *b, struct err *err)
 {
 	const Hd__ExtendedBlockProto last = w->f.block;
 	Hd__LocatedBlockProto *stamp;
 	int rc;
 
-	w->f.block = *lb->b; /* `previous` stays as it is: addBlock will name it again */
+	w->f.block = *b; /* `previous` stays as it is: addBlock will name it again */
 	rc = written_new_stamp(&w->f, 0, &stamp, err);
 	if (rc == 0) {
 		const uint32_t failed = w->failed;
@@ -400,7 +405,7 @@ static int choose_again(struct striped_writer *w, struct err *err)
 
 	if (w->lb->n_locs >= striped_units(w) || !blamed_try_again(&w->f.blamed, clock_mono_ns()))
 		return 0;
-	rc = empty_group(w, w->lb, err);
+	rc = empty_group(w, w->lb->b, err);
 	pb_free(w->lb);
 	w->lb = NULL;
 	if (rc < 0)
@@ -429,11 +434,17 @@ int striped_group_open(struct striped_writer *w, struct err *err)
 {
 	int rc = add_group(w, &w->lb, err);
 
+	w->lost = false;
+	w->all_kept = true;
+
 	rc = rc ?: choose_again(w, err);
 	if (rc < 0)
 		return rc;
 	rc = located_check(w->lb, true, err);
 	rc = rc ?: group_view(w->lb, &w->policy, &w->group, err);
+	w->before = w->f.block;
+	w->has_before = w->f.has_block;
+	w->before_len = w->f.block_len;
 	rc = rc ?: written_set_block(&w->f, w->lb->b, err);
 	if (rc == 0) {
 		w->f.has_block = true;
@@ -442,7 +453,33 @@ int striped_group_open(struct striped_writer *w, struct err *err)
 		if (w->lb->n_locs)
 			stream_prepare_write(w->f.fs, w->lb->locs[0]);
 		rc = note_missing(w, err);
+		w->began_without = failures(w);
 	}
+	return rc;
+}
+
+bool striped_group_is_bare(struct striped_writer *w)
+{
+	return failures(w) == w->policy.m &&
+	       (failures(w) > w->began_without || blamed_is_due(&w->f.blamed, clock_mono_ns()));
+}
+
+int striped_group_undo(struct striped_writer *w, struct err *err)
+{
+	const Hd__ExtendedBlockProto b = w->f.block;
+	int rc;
+
+	for (unsigned u = 0; u < striped_units(w); u++)
+		pipe_close_stream(&w->unit[u].pipe); /* or a node has a writer still when the next one comes */
+	w->f.block = w->before;
+	w->f.block.poolid = w->f.pool_id; /* there is one block pool */
+	w->f.has_block = w->has_before;
+	w->f.block_len = w->before_len;
+	rc = empty_group(w, &b, err);
+	striped_group_drop(w);
+	w->parked = rc == 0;
+	w->to_commit = false;
+	w->again = true;
 	return rc;
 }
 
@@ -468,6 +505,7 @@ int striped_group_finish(struct striped_writer *w, bool sync, struct err *err)
 	w->f.block_len = w->offset;
 	w->file_done += w->offset;
 	w->to_commit = true;
+	w->again = false;
 	striped_group_drop(w);
 	return 0;
 }
@@ -479,7 +517,7 @@ int striped_group_park(struct striped_writer *w, struct err *err)
 
 	assert(!w->lb && w->to_commit);
 	rc = add_group(w, &lb, err);
-	rc = rc ?: empty_group(w, lb, err);
+	rc = rc ?: empty_group(w, lb->b, err);
 	pb_free(lb);
 	if (rc == 0) {
 		w->to_commit = false;

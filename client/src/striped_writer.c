@@ -7,6 +7,8 @@
 
 #define WINDOW_MIN 4u                      /* packets of a unit */
 #define STRIPED_WINDOW_BYTES (24u << 20)   /* of packets in flight, all units together */
+#define STRIPED_KEEP_BYTES (8u << 20)      /* of a group: as long as it is no longer it can be begun again, */
+#define STRIPED_KEEP_PACKETS 256u          /* and has no more packets than so many; and the row being written, in any case */
 #define STRIPED_PACKET_BYTES (128u << 10)  /* a packet's payload is at least so long, if cells are */
 
 /* ---- rows ---- */
@@ -39,13 +41,21 @@ static struct packet **held(const struct striped_writer *w, unsigned unit, uint3
 	return &w->row[unit * w->columns + column];
 }
 
-static void release_row(struct striped_writer *w)
+static void release(struct striped_writer *w, struct packet **held, uint32_t n)
 {
-	for (uint32_t i = 0; i < w->policy.k * w->columns; i++) {
-		packet_put(&w->f.fs->packets, w->row[i]);
-		w->row[i] = NULL;
+	for (uint32_t i = 0; i < n; i++) {
+		packet_put(&w->f.fs->packets, held[i]);
+		held[i] = NULL;
 	}
-	w->coded = 0;
+}
+
+void striped_release(struct striped_writer *w)
+{
+	const uint32_t n = w->policy.k * w->columns;
+
+	release(w, w->row, n);
+	release(w, w->kept, w->rows_kept * n);
+	w->rows_kept = w->coded = 0;
 }
 
 /* Until another packet of the unit may be made. */
@@ -126,7 +136,6 @@ static int flush_row(struct striped_writer *w, struct err *err)
 		rc = push_cur(w, u, (uint32_t)(in_row % w->policy.cell) / w->packet_cap, err);
 	for (uint32_t c = w->coded; rc == 0 && c * w->packet_cap < parity_len; c++)
 		rc = code_column(w, at, c, err);
-	release_row(w);
 	return rc;
 }
 
@@ -147,29 +156,34 @@ static int need_cur(struct striped_writer *w, unsigned u, uint64_t unit_at, stru
 	return unit->cur ? 0 : err_set(err, -ENOMEM, "out of memory for a packet");
 }
 
-static int finish_group(struct striped_writer *w, bool sync, struct err *err)
+int striped_finish(struct striped_writer *w, bool sync, struct err *err)
 {
-	int rc = flush_row(w, err);
+	int rc = w->lb ? flush_row(w, err) : 0;
 
-	return rc ?: striped_group_finish(w, sync, err);
+	if (rc == 0 && w->lb)
+		rc = striped_group_finish(w, sync, err);
+	if (rc == 0)
+		striped_release(w);
+	return rc;
 }
 
-/* A row is whole: failures are told now, and a group may be full. */
+/* A row is whole: failures are told now, and a group may be full, or better ended. */
 static int end_row(struct striped_writer *w, struct err *err)
 {
 	int rc = 0;
 
-	release_row(w);
+	striped_keep_row(w);
 	if (w->offset == w->policy.k * w->unit_max)
-		return striped_group_finish(w, false, err);
+		return striped_finish(w, false, err);
 	if (w->untold)
 		rc = striped_repair(w, err);
+	if (rc == 0 && striped_group_is_bare(w))
+		rc = striped_finish(w, false, err);
 	return rc;
 }
 
-static ssize_t do_write_some(struct written *f, const void *buf, size_t len, struct err *err)
+ssize_t striped_take(struct striped_writer *w, const void *buf, size_t len, struct err *err)
 {
-	struct striped_writer *w = writer_of(f);
 	struct ec_place at;
 	struct packet *cur;
 	uint32_t column;
@@ -202,6 +216,26 @@ static ssize_t do_write_some(struct written *f, const void *buf, size_t len, str
 
 /* ---- entry points ---- */
 
+static ssize_t do_write_some(struct written *f, const void *buf, size_t len, struct err *err)
+{
+	struct striped_writer *w = writer_of(f);
+	const uint64_t before = w->file_done + w->offset;
+	ssize_t n = striped_take(w, buf, len, err);
+	int rc;
+
+	if (n >= 0)
+		return n;
+	rc = striped_try_again(w, (int)n, false, false, err);
+	return rc < 0 ? rc : (ssize_t)(w->file_done + w->offset - before); /* what was taken before it failed */
+}
+
+static int finish_group(struct striped_writer *w, bool sync, struct err *err)
+{
+	const int rc = striped_finish(w, sync, err);
+
+	return rc < 0 ? striped_try_again(w, rc, true, sync, err) : 0;
+}
+
 static void do_enter(struct written *f, uint64_t now_ns)
 {
 	struct striped_writer *w = writer_of(f);
@@ -215,12 +249,11 @@ static void do_enter(struct written *f, uint64_t now_ns)
 static int do_flush(struct written *f, uint32_t flags, struct err *err)
 {
 	struct striped_writer *w = writer_of(f);
-	int rc = 0;
+	int rc;
 
 	if (f->fs->set.ec_flush == EC_FLUSH_IGNORE)
 		return 0;
-	if (w->lb)
-		rc = finish_group(w, flags & DFS_SYNC_DISK, err);
+	rc = finish_group(w, flags & DFS_SYNC_DISK, err);
 	if (rc == 0 && w->to_commit)
 		rc = striped_group_park(w, err);
 	return rc; /* when the next group was refused, close() commits this one, or a flush does, later */
@@ -229,7 +262,7 @@ static int do_flush(struct written *f, uint32_t flags, struct err *err)
 static int do_close(struct written *f, struct err *err)
 {
 	struct striped_writer *w = writer_of(f);
-	int rc = w->lb ? finish_group(w, false, err) : 0;
+	int rc = finish_group(w, false, err);
 
 	if (rc == 0 && w->parked)
 		return written_release(f, err);
@@ -259,9 +292,10 @@ static void do_free(struct written *f)
 	striped_group_drop(w);
 	for (unsigned u = 0; u < striped_units(w); u++)
 		pipe_fini(&w->unit[u].pipe);
-	if (w->row)
-		release_row(w);
+	if (w->row && w->kept)
+		striped_release(w);
 	free(w->row);
+	free(w->kept);
 	ec_coder_free(w->coder);
 	written_fini(f);
 	free(w);
@@ -292,8 +326,12 @@ static int set_sizes(struct striped_writer *w, const struct settings *s, uint32_
 	w->window = STRIPED_WINDOW_BYTES / striped_units(w) / w->packet_cap;
 	if (w->window < WINDOW_MIN)
 		w->window = WINDOW_MIN;
+	w->keep_rows = STRIPED_KEEP_BYTES / (uint32_t)row_bytes(w);
+	if (w->keep_rows > STRIPED_KEEP_PACKETS / (w->policy.k * w->columns))
+		w->keep_rows = STRIPED_KEEP_PACKETS / (w->policy.k * w->columns);
 	w->row = calloc((size_t)w->policy.k * w->columns, sizeof(w->row[0]));
-	return w->row ? 0 : -ENOMEM;
+	w->kept = calloc((size_t)w->policy.k * w->columns * (w->keep_rows + 1u), sizeof(w->kept[0]));
+	return w->row && w->kept ? 0 : -ENOMEM;
 }
 
 static int check(const struct striped_opts *o, struct err *err)

@@ -24,6 +24,9 @@
  * Units are set up side by side: each when its first packet is there, which waits in its pipe meanwhile;
  * when the first parity is coded all are waited for, so that a writer that pauses leaves nothing half done.
  * A flush ends the group (docs/design/ec-sync.md).
+ * When more than m units fail, the group is begun again on the nodes there are, as long as all its bytes are still here: the
+ * first STRIPED_KEEP_BYTES of a group are kept in their packets for that, until it is longer (striped_again.c). A group that
+ * has no unit left to lose ends with its row when other nodes may be had, so that the next one is whole again.
  * Ownership: as the contiguous writer's: packets belong to the pool, the units' pipes and `row`.
  * Threading: as written.h says; the lock is the file's.
  * Units: offsets in the group unless "file" or "unit" is in the name.
@@ -55,12 +58,21 @@ struct striped_writer {
 	struct group group;     /* view of lb */
 	bool to_commit;         /* the last group is finished, and the NameNode does not know it yet */
 	bool parked;            /* an empty group without nodes waits behind the last one */
+	bool again;             /* the group was begun before, on other nodes or the same */
+	bool lost;              /* more units failed than it can do without */
+	bool all_kept;          /* its bytes are all in `kept`, `row` and the units' `cur` */
+	unsigned began_without; /* units that no node was there for */
+	Hd__ExtendedBlockProto before; /* `previous` of its addBlock, */
+	uint64_t before_len;    /* its length, */
+	bool has_before;        /* if there was one */
 	uint64_t offset;        /* bytes of the group taken from the caller */
 	uint32_t coded;         /* columns of this row whose parity is queued */
 	uint32_t failed;        /* set of units that are lost to this group */
 	uint32_t untold;        /* those of them the NameNode has not heard of */
 	struct striped_unit unit[EC_UNITS_MAX];
 	struct packet **row;    /* owned; [k][columns], packets held for the parity of this row */
+	struct packet **kept;   /* owned; [keep_rows][k][columns], of the rows before it */
+	uint32_t keep_rows, rows_kept;
 
 	uint64_t file_done;     /* bytes in finished groups */
 };
@@ -81,6 +93,23 @@ int striped_writer_new(struct dfs *fs, const char *path, const struct striped_op
  *  answers, or NULL. For a new writer. */
 int striped_writer_reopen(struct striped_writer *w, Hd__LocatedBlockProto *lb, uint64_t length,
 			  struct err *err);
+
+/* ---- striped_writer.c, for striped_again.c; the lock is held ---- */
+
+/** Some of the @len > 0 bytes, into the group that is open or a new one: how many. */
+ssize_t striped_take(struct striped_writer *w, const void *buf, size_t len, struct err *err);
+/** The group that is open, if any, ends here. */
+int striped_finish(struct striped_writer *w, bool sync, struct err *err);
+/** What is held of the row, and of those before it, is not needed any more. */
+void striped_release(struct striped_writer *w);
+
+/* ---- striped_again.c: groups that lost too many units; the lock is held ---- */
+
+/** The row is whole: its packets are kept for another attempt, or none are any more. */
+void striped_keep_row(struct striped_writer *w);
+/** After an operation that returned @rc < 0: the group is begun again with all that was taken of it, and with @finish ended,
+ *  if that can help and until dfs.client.socket-timeout is over. 0, or @rc with *@err as it was. */
+int striped_try_again(struct striped_writer *w, int rc, bool finish, bool sync, struct err *err);
 
 /* ---- striped_group.c: groups, their nodes, and failures of these; the lock is held ---- */
 
@@ -112,5 +141,9 @@ int striped_group_finish(struct striped_writer *w, bool sync, struct err *err);
 /** After striped_group_finish(): the NameNode commits the group, for good, and keeps an empty one without
  *  nodes behind it (docs/design/ec-sync.md). */
 int striped_group_park(struct striped_writer *w, struct err *err);
+/** Can no unit more be lost, and might a new group have more? */
+bool striped_group_is_bare(struct striped_writer *w);
+/** The open group has no nodes and no bytes any more; the next addBlock gives it out again. */
+int striped_group_undo(struct striped_writer *w, struct err *err);
 /** The group is over: forget its nodes. */
 void striped_group_drop(struct striped_writer *w);

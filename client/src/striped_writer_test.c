@@ -45,9 +45,9 @@ static struct {
 	uint64_t stamp;       /* of the last group, as the NameNode has it */
 	uint64_t next_stamp;
 	uint32_t excluded;    /* nodes of the last addBlock */
-	uint32_t holes;       /* of the last updatePipeline, whose group is the last one */
-	unsigned updates;     /* updatePipeline of this group */
-	uint64_t updated_len;
+	uint32_t holes[GROUPS_MAX];       /* of its last updatePipeline */
+	unsigned updates[GROUPS_MAX];     /* its updatePipelines */
+	uint64_t updated_len[GROUPS_MAX]; /* as the last of them says */
 	uint64_t ended[GROUPS_MAX]; /* as `previous` or complete() says */
 	uint64_t stamp_before; /* of the group before the last one */
 	bool parked;          /* an empty group without nodes is behind the last one */
@@ -57,6 +57,8 @@ static struct {
 	unsigned limit;       /* of groups, 0: none */
 	unsigned asked_release; /* so often recoverLease was called */
 	unsigned nodes;       /* the NameNode has so many */
+	unsigned undone;      /* so often an open group lost its nodes again */
+	unsigned undo_heals;  /* when it was so often, nothing fails any more */
 	/* what fails */
 	uint32_t fail;        /* units of the first group, */
 	enum when when;
@@ -307,8 +309,8 @@ static int add_block(const Hd__AddBlockRequestProto *q, void *ret, struct err *e
 	nn.parked = false;
 	nn.stamp_before = nn.stamp;
 	nn.stamp = nn.next_stamp++;
-	nn.updates = 0;
-	nn.holes = 0;
+	nn.updates[nn.groups - 1] = 0;
+	nn.holes[nn.groups - 1] = 0;
 	m.block = &f.lb;
 	answer(&hd__add_block_response_proto__descriptor, &m, ret);
 	return 0;
@@ -332,25 +334,31 @@ static void new_stamp(const Hd__UpdateBlockForPipelineRequestProto *q, void *ret
 
 static void update_pipeline(const Hd__UpdatePipelineRequestProto *q)
 {
+	uint32_t holes = 0;
+
 	assert_int_equal(q->oldblock->generationstamp, nn.stamp);
 	assert_int_equal(q->n_newnodes, UNITS);
 	assert_int_equal(q->n_storageids, UNITS);
-	nn.holes = 0;
 	for (unsigned u = 0; u < UNITS; u++) {
 		const unsigned node = nn.unit[nn.groups - 1][u].node;
 		char want[24];
 
 		snprintf(want, sizeof(want), "storage-%u", node);
 		if (strcmp(q->newnodes[u]->datanodeuuid, "null") == 0) {
-			nn.holes |= 1u << u;
+			holes |= 1u << u;
 			assert_string_equal(q->storageids[u], "");
 			continue;
 		}
 		assert_int_equal(q->newnodes[u]->xferport, node + 1);
 		assert_string_equal(q->storageids[u], want);
 	}
-	if (nn.holes == (1u << UNITS) - 1) { /* as if the group were not there: addBlock gives it out again */
+	if (holes == (1u << UNITS) - 1) { /* as if the group were not there: addBlock gives it out again */
 		assert_int_equal(q->newblock->numbytes, 0);
+		assert_int_equal(nn.updated_len[nn.groups - 1], 0); /* or it would refuse */
+		for (unsigned u = 0; u < UNITS; u++)
+			nn.undone += nn.unit[nn.groups - 1][u].opened > 0;
+		if (nn.undo_heals && nn.undone >= nn.undo_heals)
+			nn.fail = 0;
 		for (unsigned u = 0; u < UNITS; u++)
 			free(nn.unit[nn.groups - 1][u].data);
 		memset(nn.unit[--nn.groups], 0, sizeof(nn.unit[0]));
@@ -359,8 +367,9 @@ static void update_pipeline(const Hd__UpdatePipelineRequestProto *q)
 		return;
 	}
 	nn.stamp = q->newblock->generationstamp;
-	nn.updated_len = q->newblock->numbytes;
-	nn.updates++;
+	nn.updated_len[nn.groups - 1] = q->newblock->numbytes;
+	nn.updates[nn.groups - 1]++;
+	nn.holes[nn.groups - 1] = holes;
 }
 
 int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
@@ -519,7 +528,7 @@ static void judge(uint64_t len, uint32_t lost)
 			struct fake_unit *f = &nn.unit[g][u];
 
 			src[u] = (struct ec_src){f->data, f->len};
-			if (g == 0 && lost & 1u << u)
+			if ((g == 0 && lost & 1u << u) || !f->data)
 				continue;
 			good |= 1u << u;
 			assert_int_equal(f->len, ec_unit_length(&p, glen, u));
@@ -553,7 +562,7 @@ static void units_are_as_the_geometry_says(void **state)
 		assert_int_equal(put(sizes[i], &err), 0);
 		judge(sizes[i], 0);
 		assert_int_equal(nn.groups, (sizes[i] + GROUP - 1) / GROUP); /* none ends early */
-		assert_int_equal(nn.updates, 0);
+		assert_int_equal(nn.updates[0], 0);
 	}
 }
 
@@ -576,8 +585,8 @@ static void up_to_m_units_may_fail(void **state)
 					assert_int_equal(nn.excluded, fail);
 					continue;
 				}
-				assert_int_equal(nn.holes, when == AT_LAST ? 0 : fail);
-				assert_int_equal(nn.updates > 0, when != AT_LAST);
+				assert_int_equal(nn.holes[0], when == AT_LAST ? 0 : fail);
+				assert_int_equal(nn.updates[0] > 0, when != AT_LAST);
 				for (unsigned u = 0; when != AT_LAST && u < UNITS; u++)
 					assert_int_equal(nn.unit[0][u].stamp == nn.stamp, !(fail & 1u << u));
 			}
@@ -597,10 +606,11 @@ static void a_unit_may_fail_while_others_come_to_a_new_stamp(void **state)
 			nn.reopen_fail = 1u << b;
 			assert_int_equal(put(ROW + 5000, &err), 0);
 			judge(ROW + 5000, 1u << a | 1u << b);
-			assert_int_equal(nn.holes, 1u << a | 1u << b);
-			assert_int_equal(nn.updates, 1);
-			assert_int_equal(nn.updated_len, ROW); /* at the end of the first row */
-			assert_int_equal(nn.stamp, 1003);      /* two were asked for */
+			assert_int_equal(nn.holes[0], 1u << a | 1u << b);
+			assert_int_equal(nn.updates[0], 1);
+			assert_int_equal(nn.stamp_before, 1003); /* two were asked for */
+			assert_int_equal(nn.ended[0], ROW);      /* no unit is left to lose, and there are other nodes */
+			assert_int_equal(nn.groups, 2);
 		}
 }
 
@@ -693,7 +703,7 @@ static void one_more_is_an_error_that_names_them(void **state)
 	for (enum when when = AT_OPEN; when <= AT_LAST; when++) {
 		begin(1 << 0 | 1 << 1 | 1 << 4, when);
 		err_reset(&err);
-		assert_int_equal(put(GROUP + 5, &err), -EIO);
+		assert_int_equal(put_patiently(GROUP + 5, 0, 200, &err), -EIO);
 		assert_false(nn.complete);
 		assert_non_null(strstr(err.text, "3 units of a block group failed, which is more than the 2 parity"));
 		assert_non_null(strstr(err.text, "unit 0 (10.0.0.1:1: "));
@@ -712,16 +722,17 @@ static void too_few_nodes_leave_units_out(void **state)
 		nn.nodes = UNITS - missing;
 		assert_int_equal(put(ROW + 1, &err), 0);
 		judge(ROW + 1, missing == 1 ? 1 << 4 : 3 << 3);
-		assert_int_equal(nn.updates, 0); /* the NameNode knows */
+		assert_int_equal(nn.updates[0], 0); /* the NameNode knows */
 	}
 	begin(1, AT_PACKET); /* and one more fails: the new stamp comes with fewer tokens than units */
 	nn.nodes = UNITS - 1;
 	assert_int_equal(put(ROW + CELL, &err), 0);
 	judge(ROW + CELL, 1 | 1 << 4);
-	assert_int_equal(nn.holes, 1 | 1 << 4);
+	assert_int_equal(nn.holes[0], 1 | 1 << 4);
+	assert_int_equal(nn.ended[0], ROW);
 	begin(1, AT_PACKET);
 	nn.nodes = UNITS - M;
-	assert_int_equal(put(ROW + CELL, &err), -EIO);
+	assert_int_equal(put_patiently(ROW + CELL, 0, 200, &err), -EIO);
 	assert_non_null(strstr(err.text, "unit 3 (no data node for it)"));
 	begin(0, NEVER);
 	nn.nodes = K - 1;
@@ -758,7 +769,33 @@ static void a_hung_node_is_waited_for_in_vain(void **state)
 	nn.hang = 1 << 1 | 1 << 4;
 	assert_int_equal(put_patiently(ROW + 5, 0, 100, &err), 0);
 	judge(ROW + 5, 1 << 1 | 1 << 4);
-	assert_int_equal(nn.holes, 1 << 1 | 1 << 4);
+	assert_int_equal(nn.holes[0], 1 << 1 | 1 << 4);
+}
+
+/* More units fail than the group can lose, and some time later the nodes are back: nothing is lost as long as the bytes are
+ * in memory. A whole row came before, and was told. */
+static void a_group_is_begun_again(void **state)
+{
+	static const uint64_t sizes[] = {1, CELL + 5, ROW, ROW + CELL + 100, GROUP, GROUP + ROW + 7};
+	const uint32_t fail = 1 << 0 | 1 << 1 | 1 << 4;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (enum when when = AT_OPEN; when <= AT_LAST; when++)
+		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+			for (unsigned flush = 0; flush <= 11; flush += 11) {
+				begin(fail, when);
+				nn.undo_heals = i == 1 && !flush ? 2 * UNITS : 1; /* once not at once */
+				nn.nodes = UNITS;
+				err_reset(&err);
+				assert_int_equal(put_flushed(sizes[i], flush, &err), 0);
+				judge(sizes[i], nn.undone ? 0 : fail); /* a short group has no third one that fails */
+				assert_true(nn.undone || flush || sizes[i] < ROW);
+			}
+	begin(1, AT_PACKET); /* others while these come to the new stamp, and at each attempt */
+	nn.reopen_fail = 1 << 1 | 1 << 2;
+	assert_int_equal(put_patiently(GROUP, 0, 200, &err), -EIO);
+	assert_int_equal(nn.updates[0], 0);
 }
 
 static Hd__DatanodeInfoProto *new_node(unsigned node)
@@ -821,6 +858,7 @@ int main(void)
 		cmocka_unit_test(a_refused_group_loses_nothing),
 		cmocka_unit_test(one_more_is_an_error_that_names_them),
 		cmocka_unit_test(nodes_are_tried_again),
+		cmocka_unit_test(a_group_is_begun_again),
 		cmocka_unit_test(nodes_that_fail_again_wait),
 		cmocka_unit_test(a_hung_node_is_waited_for_in_vain),
 		cmocka_unit_test(too_few_nodes_leave_units_out),

@@ -122,12 +122,12 @@ def rbw_holders(c):
     return {n: [b & 15 for b in blocks if b & ~15 == last] for n, blocks in found.items() if any(b & ~15 == last for b in blocks)}
 
 
-def feed(c, policy, k, m, lose, rest_rows=5, name='mid'):
+def feed(c, policy, k, m, lose, rest_rows=5, name='mid', first_rows=1, args=()):
     """Our client writes, and while it does, @lose of the nodes that write die. Returns what was written and the dead nodes."""
     where = '/%s/%s%d' % (policy, name, lose)
     row = k * CELL
-    first, second = random.randbytes(row + CELL // 2), random.randbytes(rest_rows * row + 4321)
-    with c.popen('put', '-', where) as p:
+    first, second = random.randbytes(first_rows * row + CELL // 2), random.randbytes(rest_rows * row + 4321)
+    with c.popen('put', *args, '-', where) as p:
         p.write(first)
         # Data units of the first row and all parity are open; whoever comes first dies, so parity and data in turn.
         holders = until(lambda: [h for h in [rbw_holders(c)] if len(h) >= k + m], '%d units are being written' % (k + m))[0]
