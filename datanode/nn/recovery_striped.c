@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recovery of a block group, the part of the primary node (hdfs-wire 8.4): as stock nodes do it, to the byte, since the
- * NameNode may choose one of them the next time. The group is cut to its last full row of which enough units are
- * there; a partial row, of which there is no parity, is lost. A group of which nobody has a byte is dropped. */
+/* Recovery of a block group, the part of the primary node (hdfs-wire 8.4), as stock nodes do it but in two things: what they
+ * keep open for ever is ended, and nobody reads what nobody wrote. The group is cut to its last row of which enough units are
+ * there and that was whole for sure: of one that ended early stock keeps the lot, filled up with zeros. A partial row, of which
+ * there is no parity, is lost. A group without a row is dropped, and one of which there cannot be enough units, since its nodes
+ * were all asked and said so: its writer died in the first row. */
 #include "datanode/nn/recovery_internal.h"
 
 #include <inttypes.h>
@@ -58,6 +60,17 @@ static int too_few(const struct recovery_job *j, uint32_t n, struct err *err)
 		       (unsigned int)j->policy.k);
 }
 
+/* Units that the order names no node for. An Apache NameNode leaves out nodes that it has not heard from lately: they may
+ * have theirs. */
+static uint32_t units_not_asked(const struct recovery_job *j)
+{
+	uint32_t asked = 0;
+
+	for (uint32_t i = 0; i < j->count; i++)
+		asked |= 1u << ec_id_unit(j->holders[i].ask.id);
+	return (uint32_t)j->policy.k + j->policy.m - (uint32_t)__builtin_popcount(asked);
+}
+
 /* Those that are long enough take part; one that fails is reason to begin again, for nobody knows its state then. */
 static int update_all(struct recovery_job *j, struct holder **units, uint64_t len, struct err *err)
 {
@@ -80,10 +93,25 @@ static int update_all(struct recovery_job *j, struct holder **units, uint64_t le
 	return rc;
 }
 
+/* As our reader sees the group while it is open. */
+static uint64_t length_of(const struct recovery_job *j, struct holder *const *units)
+{
+	const struct holder *last = units[j->policy.k - 1];
+	uint64_t lengths[EC_UNITS_MAX], longest = 0;
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < EC_UNITS_MAX; i++) {
+		if (!units[i])
+			continue;
+		lengths[count++] = units[i]->block.len;
+		longest = units[i]->block.len > longest ? units[i]->block.len : longest;
+	}
+	return ec_written_length(&j->policy, ec_safe_length(&j->policy, lengths, count), last ? last->block.len : 0, longest);
+}
+
 int recover_striped(struct recovery_job *j, uint64_t *ret_len, struct err *err)
 {
 	struct holder *units[EC_UNITS_MAX] = {NULL};
-	uint64_t lengths[EC_UNITS_MAX];
 	uint32_t count = 0, silent;
 	int rc;
 
@@ -91,18 +119,17 @@ int recover_striped(struct recovery_job *j, uint64_t *ret_len, struct err *err)
 		return too_few(j, j->count, err);
 	rc = ask_all(j, units, &count, &silent, err);
 	*ret_len = 0;
-	/* A writer that died before its first byte. A stock primary gives up here, and the file stays open. */
-	if (rc == 0 && !count && !silent)
+	/* A writer that died before parity was there: not a row is whole, and never will be. A stock primary gives up here, and
+	 * the file stays open. */
+	if (rc == 0 && !silent && count + units_not_asked(j) < j->policy.k)
 		return recovery_commit(j, 0, true, NULL, 0, err);
 	if (rc == 0 && count < j->policy.k)
 		rc = too_few(j, count, err);
 	if (rc)
 		return rc;
-	count = 0;
-	for (uint32_t i = 0; i < EC_UNITS_MAX; i++)
-		if (units[i])
-			lengths[count++] = units[i]->block.len;
-	*ret_len = ec_safe_length(&j->policy, lengths, count);
+	*ret_len = length_of(j, units);
+	if (!*ret_len)
+		return recovery_commit(j, 0, true, NULL, 0, err);
 	rc = update_all(j, units, *ret_len, err);
 	return rc ? rc : recovery_commit(j, *ret_len, false, (const struct holder *const *)units,
 					 (size_t)j->policy.k + j->policy.m, err);
