@@ -120,6 +120,18 @@ static bool has_policy(struct convert *v, const char *path)
 	return rc > 0 ? strcmp(p.name, v->policy) == 0 : rc == 0 && strcasecmp(v->policy, EC_REPLICATION_NAME) == 0;
 }
 
+/* Its name can be guessed: who made it could have it open, or open it before it has its owner, and write into the file that
+ * it becomes. */
+static int check_whose(struct convert *v, const struct dfs_stat *tmp)
+{
+	if (strcmp(tmp->owner, dfs_user(v->c->fs)) == 0 || strcmp(tmp->owner, v->st.owner) == 0)
+		return 0;
+	v->said = true;
+	snprintf(v->err.text, sizeof(v->err.text), "what an earlier conversion seems to have left, %.200s, belongs to %.60s: it is "
+		 "not gone on with; delete it first", v->tmp, tmp->owner);
+	return -EPERM;
+}
+
 /* What an earlier attempt left: opened at its end, *@ret_at bytes that are good. 0: there is nothing to go on from. */
 static int resume(struct convert *v, struct dfs_file **ret, uint64_t *ret_at)
 {
@@ -129,11 +141,13 @@ static int resume(struct convert *v, struct dfs_file **ret, uint64_t *ret_at)
 
 	if (rc == -ENOENT)
 		return 0;
+	rc = rc ?: check_whose(v, &st);
 	rc = rc ?: dfs_recover_lease(v->c->fs, v->tmp, &closed, &v->err);
 	v->said = rc == -EBUSY; /* later, it says */
 	if (rc == 0 && !closed)
 		closed = dfs_wait_closed(v->c->fs, v->tmp, WAIT_MS, &v->err) == 0;
 	rc = rc ?: dfs_stat(v->c->fs, v->tmp, &st, &v->err);
+	rc = rc ?: check_whose(v, &st);
 	if (rc < 0)
 		return rc;
 	if (!closed || st.length > v->st.length || !has_policy(v, v->tmp) || (rc = same_bytes(v, st.length)) == 0) {
@@ -321,6 +335,19 @@ static int same_acl(struct convert *v)
 	return rc;
 }
 
+/* It has its owner and mode now: nobody opens it any more who could not write to the old one. */
+static int check_closed(struct convert *v)
+{
+	struct dfs_blocks *b;
+	int rc = dfs_blocks(v->c->fs, v->tmp, 0, 1, &b, &v->err);
+
+	if (rc < 0)
+		return rc;
+	rc = b->under_construction ? say(v, -EBUSY, "somebody writes to what was made of it: it is left as it is") : 0;
+	dfs_blocks_free(b);
+	return rc;
+}
+
 /* The new file gets all that the old one has beside its bytes, as it is now: who closed it to others while it was copied
  * must not find it open again. */
 static int copy_rights(struct convert *v)
@@ -336,6 +363,7 @@ static int copy_rights(struct convert *v)
 	rc = rc ?: copy_acl(v, now.has_acl);
 	rc = rc ?: dfs_set_permission(fs, v->tmp, now.mode, &v->err);
 	rc = rc ?: dfs_set_times(fs, v->tmp, v->st.mtime_ms, v->st.atime_ms, &v->err);
+	rc = rc ?: check_closed(v);
 	rc = rc ?: still_the_same(v, &now, &tmp);
 	if (rc < 0)
 		return rc;
