@@ -333,7 +333,7 @@ int stripe_read(struct stripe *s, uint64_t offset, uint64_t len, uint8_t *dst,
 {
 	struct ec_plan plan;
 	struct ec_band band;
-	int rc = ec_plan_start(&plan, s->g.policy, s->g.length, offset, len, 0);
+	int rc = ec_plan_start(&plan, s->g.policy, s->g.length, offset, len);
 
 	if (rc < 0)
 		return err_set(err, rc, "a range that is not in the block group");
@@ -342,11 +342,8 @@ int stripe_read(struct stripe *s, uint64_t offset, uint64_t len, uint8_t *dst,
 	s->mode = mode;
 	s->renewed = renewed;
 	s->extra_end = stripe_find_extra_end(s);
-	while ((rc = ec_plan_next(&plan, &band)) > 0) {
+	while (rc == 0 && ec_plan_next(&plan, &band))
 		rc = read_band(s, &band, dst, err);
-		if (rc < 0)
-			break;
-	}
 	if (mode == STRIPE_EXACT || rc < 0)
 		for (unsigned i = 0; i < s->g.units; i++)
 			stripe_unit_close(&s->unit[i], rc < 0);

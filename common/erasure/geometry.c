@@ -97,12 +97,6 @@ struct ec_place ec_place_of(const struct ec_policy *p, uint64_t offset)
 				 .run = p->cell - in};
 }
 
-uint64_t ec_offset_of(const struct ec_policy *p, unsigned unit, uint64_t at)
-{
-	assert(unit < p->k);
-	return at / p->cell * ec_row_bytes(p) + (uint64_t)unit * p->cell + at % p->cell;
-}
-
 uint64_t ec_unit_part(const struct ec_policy *p, uint64_t offset, uint64_t len, unsigned unit,
 		      uint64_t *ret_at)
 {
@@ -111,13 +105,12 @@ uint64_t ec_unit_part(const struct ec_policy *p, uint64_t offset, uint64_t len, 
 	return share(p, offset + len, unit) - *ret_at;
 }
 
-int ec_plan_start(struct ec_plan *plan, const struct ec_policy *p, uint64_t length, uint64_t offset,
-		  uint64_t len, uint32_t lost)
+int ec_plan_start(struct ec_plan *plan, const struct ec_policy *p, uint64_t length, uint64_t offset, uint64_t len)
 {
 	if (!ec_length_ok(length) || offset > length || len > length - offset)
 		return -EINVAL;
 	*plan = (struct ec_plan){.p = p, .length = length, .offset = offset, .end = offset + len,
-				 .row = offset / ec_row_bytes(p), .lost = lost};
+				 .row = offset / ec_row_bytes(p)};
 	return 0;
 }
 
@@ -144,28 +137,7 @@ static uint32_t wanted(const struct ec_plan *plan, uint32_t *ret_len)
 	return set;
 }
 
-/* Adds to @b what decoding of b->rebuild needs. */
-static int choose(const struct ec_plan *plan, struct ec_band *b)
-{
-	const struct ec_policy *p = plan->p;
-	int missing = p->k;
-
-	for (unsigned u = 0; u < p->k; u++)
-		if (!b->have[u])
-			b->zero |= 1u << u;
-	missing -= __builtin_popcount(b->fetch | b->zero);
-	for (unsigned u = 0; u < units(p) && missing > 0; u++) {
-		const uint32_t bit = 1u << u;
-
-		if ((b->fetch | b->zero | plan->lost) & bit)
-			continue;
-		b->fetch |= bit;
-		missing--;
-	}
-	return missing ? -ENODATA : 0;
-}
-
-int ec_plan_next(struct ec_plan *plan, struct ec_band *ret)
+bool ec_plan_next(struct ec_plan *plan, struct ec_band *ret)
 {
 	const struct ec_policy *p = plan->p;
 	struct ec_band b = {0};
@@ -174,7 +146,7 @@ int ec_plan_next(struct ec_plan *plan, struct ec_band *ret)
 		const uint64_t row_at = plan->row * ec_row_bytes(p);
 
 		if (row_at >= plan->end || plan->offset == plan->end)
-			return 0;
+			return false;
 		b.at = plan->row * p->cell + plan->cut;
 		b.want = wanted(plan, &b.len);
 		for (unsigned u = 0; u < p->k; u++)
@@ -188,14 +160,8 @@ int ec_plan_next(struct ec_plan *plan, struct ec_band *ret)
 		}
 	}
 	ec_have(p, plan->length, b.at, b.len, b.have);
-	b.rebuild = b.want & plan->lost;
-	b.fetch = b.want & ~plan->lost;
-	if (b.rebuild && choose(plan, &b) < 0) {
-		plan->offset = plan->end; /* over */
-		return -ENODATA;
-	}
 	*ret = b;
-	return 1;
+	return true;
 }
 
 unsigned ec_targets(const struct ec_policy *p, uint64_t length, uint32_t live, uint32_t excluded,

@@ -108,8 +108,6 @@ struct ec_place {
 
 /** Where the byte at @offset of a group is. */
 struct ec_place ec_place_of(const struct ec_policy *p, uint64_t offset);
-/** Which byte of the group is at @at of data unit @unit (< k). */
-uint64_t ec_offset_of(const struct ec_policy *p, unsigned unit, uint64_t at);
 /**
  * The one part of data unit @unit that holds its share of the group's range [@offset, @offset +
  * @len): *@ret_at and its length, 0 when the unit has no part in it. It is contiguous in the unit.
@@ -117,18 +115,15 @@ uint64_t ec_offset_of(const struct ec_policy *p, unsigned unit, uint64_t at);
 uint64_t ec_unit_part(const struct ec_policy *p, uint64_t offset, uint64_t len, unsigned unit,
 		      uint64_t *ret_at);
 
-/* ---- a range with lost units ---- */
-/** A part of a row in which every unit plays one role from its start to its end. */
+/* ---- a range, row by row ---- */
+/** A part of a row in which every data unit is wanted from its start to its end, or not at all. What else is to be read when
+ *  one of them is lost is the reader's to choose (client/src/stripe.c): it learns only on the way who is lost, or slow. */
 struct ec_band {
 	uint64_t at;      /* in every unit */
 	uint32_t len;     /* > 0, within one cell */
-	uint32_t want;    /* set of data units whose bytes were asked for */
-	uint32_t fetch;   /* set of units to read: those wanted, and what decoding needs besides */
-	uint32_t rebuild; /* set of units to decode: wanted and lost */
-	uint32_t zero;    /* set of units that need not be read since they are all zeros here; given
-			     only when something is rebuilt. ec_decode()'s have = fetch | zero */
-	uint32_t have[EC_UNITS_MAX]; /* bytes to read of each unit of fetch; less than len where the
-				      * unit ends */
+	uint32_t want;    /* set of data units whose bytes were asked for; not empty */
+	uint32_t have[EC_UNITS_MAX]; /* bytes that each unit has here, parity too: less than len where it ends; the rest counts
+				      * as zeros */
 	uint64_t dest[EC_UNITS_MAX]; /* where the bytes of each unit of want go, from the start of the
 				      * range asked for */
 };
@@ -137,22 +132,13 @@ struct ec_band {
 struct ec_plan {
 	const struct ec_policy *p; /* borrowed for the walk */
 	uint64_t length, offset, end, row;
-	uint32_t lost, cut; /* cut: from where in the row on */
+	uint32_t cut; /* from where in the row on */
 };
 
-/**
- * Start the plan for reading [@offset, @offset + @len) of a group of @length bytes when the units
- * of the set @lost cannot be read. -EINVAL: the range is not in the group.
- */
-int ec_plan_start(struct ec_plan *plan, const struct ec_policy *p, uint64_t length, uint64_t offset,
-		  uint64_t len, uint32_t lost);
-/**
- * The next band; each byte of the range is in exactly one. It fetches the fewest bytes: nothing but
- * what was asked for where no wanted unit is lost, else the bytes of this band in so many units that
- * with the zeros there are k (wanted ones first, then by index). 1: @ret is filled; 0: the walk is
- * over; -ENODATA: too few units are left for this band, the rest of the range is not walked.
- */
-int ec_plan_next(struct ec_plan *plan, struct ec_band *ret);
+/** Start the walk through [@offset, @offset + @len) of a group of @length bytes. -EINVAL: the range is not in the group. */
+int ec_plan_start(struct ec_plan *plan, const struct ec_policy *p, uint64_t length, uint64_t offset, uint64_t len);
+/** The next band; each byte of the range is in exactly one. False: the walk is over. */
+bool ec_plan_next(struct ec_plan *plan, struct ec_band *ret);
 
 /* ---- reconstruction ---- */
 /**

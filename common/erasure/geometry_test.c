@@ -78,7 +78,6 @@ static void check_offsets(const struct ec_policy *p, uint64_t length)
 
 		assert_int_equal(at.unit, slow.unit[i]);
 		assert_int_equal(at.at, slow.at[i]);
-		assert_int_equal(ec_offset_of(p, at.unit, at.at), i);
 		assert_true(at.run > 0 && at.run <= p->cell);
 		assert_int_equal((at.at + at.run) % p->cell, 0);
 	}
@@ -168,7 +167,6 @@ static void the_longest_lengths_do_not_wrap(void **state)
 		for (uint64_t off = EC_LENGTH_MAX - 10; off < EC_LENGTH_MAX; off++) {
 			const struct ec_place place = ec_place_of(&p, off);
 
-			assert_int_equal(ec_offset_of(&p, place.unit, place.at), off);
 			assert_int_equal(ec_unit_part(&p, off, 1, place.unit, &at), 1);
 			assert_int_equal(at, place.at);
 		}
@@ -256,24 +254,11 @@ static void a_length_that_no_unit_has_is_not_wrapped_round_to_one_that_a_group_m
 }
 
 /* ---- plans ---- */
-static uint32_t bits(uint32_t set)
-{
-	return (uint32_t)__builtin_popcount(set);
-}
-
 /* Marks in @seen what the band brings, and holds it against the dealt-out group. */
-static void check_band(const struct ec_policy *p, const struct ec_band *b, uint64_t from, uint64_t len,
-		       uint32_t lost, uint8_t *seen)
+static void check_band(const struct ec_policy *p, const struct ec_band *b, uint64_t from, uint64_t len, uint8_t *seen)
 {
-	const uint32_t data = (1u << p->k) - 1;
-
 	assert_true(b->len > 0 && b->at % p->cell + b->len <= p->cell);
-	assert_int_equal(b->want & ~data, 0);
-	assert_true(b->want);
-	assert_int_equal(b->rebuild, b->want & lost);
-	assert_int_equal(b->fetch & lost, 0);
-	assert_int_equal(b->want & ~(b->fetch | b->rebuild), 0);
-	assert_int_equal(b->fetch & b->zero, 0);
+	assert_true(b->want && !(b->want >> p->k));
 	for (unsigned u = 0; u < p->k; u++) {
 		if (!(b->want >> u & 1))
 			continue;
@@ -285,70 +270,37 @@ static void check_band(const struct ec_policy *p, const struct ec_band *b, uint6
 			assert_int_equal(slow.at[from + dest], b->at + i);
 			assert_int_equal(seen[dest]++, 0);
 		}
+		assert_int_equal(b->have[u], b->len);
 	}
 	for (unsigned u = 0; u < (unsigned)p->k + p->m; u++) {
 		const uint64_t left = slow.length[u] > b->at ? slow.length[u] - b->at : 0;
 
-		if (b->fetch >> u & 1) {
-			assert_int_equal(b->have[u], left < b->len ? left : b->len);
-			assert_true(b->have[u] > 0);
-		}
-		if (b->zero >> u & 1)
-			assert_int_equal(left, 0);
-	}
-	if (!b->rebuild) { /* nothing but what was asked for */
-		assert_int_equal(b->fetch, b->want);
-		assert_int_equal(b->zero, 0);
-	} else {
-		assert_int_equal(bits(b->fetch | b->zero), p->k);
+		assert_int_equal(b->have[u], left < b->len ? left : b->len);
 	}
 }
 
-/* Is a band refused only when it has to be: fewer than k units left, zeros among them? */
-static bool readable(const struct ec_policy *p, uint64_t at, uint32_t lost)
-{
-	unsigned left = 0;
-
-	for (unsigned u = 0; u < (unsigned)p->k + p->m; u++)
-		left += !(lost >> u & 1) || (u < p->k && slow.length[u] <= at);
-	return left >= p->k;
-}
-
-static void check_plan(const struct ec_policy *p, uint64_t length, uint64_t from, uint64_t len,
-		       uint32_t lost)
+static void check_plan(const struct ec_policy *p, uint64_t length, uint64_t from, uint64_t len)
 {
 	static uint8_t seen[GROUP_MAX];
 	struct ec_plan plan;
 	struct ec_band b;
 	unsigned bands = 0;
 	uint64_t last = 0;
-	int rc;
 
 	memset(seen, 0, sizeof(seen));
-	assert_int_equal(ec_plan_start(&plan, p, length, from, len, lost), 0);
-	while ((rc = ec_plan_next(&plan, &b)) == 1) {
+	assert_int_equal(ec_plan_start(&plan, p, length, from, len), 0);
+	while (ec_plan_next(&plan, &b)) {
 		assert_true(!bands++ || b.at >= last); /* in order, without overlap */
 		last = b.at + b.len;
-		check_band(p, &b, from, len, lost, seen);
+		check_band(p, &b, from, len, seen);
 	}
-	if (rc == -ENODATA) { /* some row that holds a wanted byte must be beyond rescue */
-		bool beyond = false;
-
-		for (uint64_t i = from; i < from + len; i++)
-			if (lost >> slow.unit[i] & 1 && !readable(p, slow.at[i], lost))
-				beyond = true;
-		assert_true(beyond);
-		assert_int_equal(ec_plan_next(&plan, &b), 0);
-		return;
-	}
-	assert_int_equal(rc, 0);
-	assert_int_equal(ec_plan_next(&plan, &b), 0); /* stays over */
+	assert_false(ec_plan_next(&plan, &b)); /* stays over */
 	for (uint64_t i = 0; i < len; i++)
 		assert_int_equal(seen[i], 1);
 	assert_true(bands <= (len / ec_row_bytes(p) + 2) * 3);
 }
 
-static void every_range_with_every_loss_is_planned_in_a_small_group(void **state)
+static void every_range_is_planned_in_a_small_group(void **state)
 {
 	const struct ec_policy p = tiny(3, 2, 2);
 
@@ -357,8 +309,7 @@ static void every_range_with_every_loss_is_planned_in_a_small_group(void **state
 		deal(&p, length);
 		for (uint64_t from = 0; from <= length; from++)
 			for (uint64_t len = 0; len <= length - from; len++)
-				for (uint32_t lost = 0; lost < 32; lost++)
-					check_plan(&p, length, from, len, lost);
+				check_plan(&p, length, from, len);
 	}
 }
 
@@ -371,40 +322,10 @@ static void random_ranges_are_planned_in_random_groups(void **state)
 		const uint64_t length = random_below(GROUP_MAX + 1);
 		const uint64_t from = random_below((uint32_t)length + 1);
 		const uint64_t len = random_below((uint32_t)(length - from) + 1);
-		uint32_t lost = 0;
 
-		for (unsigned n = random_below(p.m + 2u); n; n--)
-			lost |= 1u << random_below((uint32_t)p.k + p.m);
 		deal(&p, length);
-		check_plan(&p, length, from, len, lost);
+		check_plan(&p, length, from, len);
 	}
-}
-
-static void a_degraded_read_of_one_cell_fetches_that_cell_s_bytes_only(void **state)
-{
-	const struct ec_policy *p = ec_policy_by_id(EC_ID_RS_6_3);
-	const uint64_t mib = 1 << 20;
-	struct ec_plan plan;
-	struct ec_band b;
-
-	(void)state;
-	/* 100 bytes at 5000 of cell 8 (unit 2, row 1) of a group of 2 rows; units 2 and 7 are lost. */
-	assert_int_equal(ec_plan_start(&plan, p, 12 * mib, 8 * mib + 5000, 100, 1u << 2 | 1u << 7), 0);
-	assert_int_equal(ec_plan_next(&plan, &b), 1);
-	assert_int_equal(b.at, mib + 5000);
-	assert_int_equal(b.len, 100);
-	assert_int_equal(b.want, 1u << 2);
-	assert_int_equal(b.rebuild, 1u << 2);
-	assert_int_equal(b.fetch, 0x7bu); /* 0 1 3 4 5 6 */
-	assert_int_equal(b.zero, 0);
-	assert_int_equal(ec_plan_next(&plan, &b), 0);
-
-	/* A group of half a cell: unit 0 is lost, one parity unit is all there is to read. */
-	assert_int_equal(ec_plan_start(&plan, p, mib / 2, 10, 20, 1u << 0), 0);
-	assert_int_equal(ec_plan_next(&plan, &b), 1);
-	assert_int_equal(b.fetch, 1u << 6);
-	assert_int_equal(b.zero, 0x3eu);
-	assert_int_equal(b.have[6], 20);
 }
 
 static void a_range_outside_the_group_is_refused(void **state)
@@ -413,11 +334,11 @@ static void a_range_outside_the_group_is_refused(void **state)
 	struct ec_plan plan;
 
 	(void)state;
-	assert_int_equal(ec_plan_start(&plan, &p, 10, 10, 0, 0), 0);
-	assert_int_equal(ec_plan_start(&plan, &p, 10, 10, 1, 0), -EINVAL);
-	assert_int_equal(ec_plan_start(&plan, &p, 10, 11, 0, 0), -EINVAL);
-	assert_int_equal(ec_plan_start(&plan, &p, 10, 5, UINT64_MAX - 2, 0), -EINVAL);
-	assert_int_equal(ec_plan_start(&plan, &p, UINT64_MAX, 0, 1, 0), -EINVAL);
+	assert_int_equal(ec_plan_start(&plan, &p, 10, 10, 0), 0);
+	assert_int_equal(ec_plan_start(&plan, &p, 10, 10, 1), -EINVAL);
+	assert_int_equal(ec_plan_start(&plan, &p, 10, 11, 0), -EINVAL);
+	assert_int_equal(ec_plan_start(&plan, &p, 10, 5, UINT64_MAX - 2), -EINVAL);
+	assert_int_equal(ec_plan_start(&plan, &p, UINT64_MAX, 0, 1), -EINVAL);
 }
 
 static void targets_are_the_missing_units_in_ascending_order(void **state)
@@ -476,9 +397,8 @@ int main(void)
 		cmocka_unit_test(the_safe_length_is_the_rows_that_k_units_hold),
 		cmocka_unit_test(a_length_that_no_unit_has_is_not_wrapped_round_to_one_that_a_group_may_have),
 		cmocka_unit_test(a_row_that_ended_early_is_not_taken_for_a_whole_one),
-		cmocka_unit_test(every_range_with_every_loss_is_planned_in_a_small_group),
+		cmocka_unit_test(every_range_is_planned_in_a_small_group),
 		cmocka_unit_test(random_ranges_are_planned_in_random_groups),
-		cmocka_unit_test(a_degraded_read_of_one_cell_fetches_that_cell_s_bytes_only),
 		cmocka_unit_test(a_range_outside_the_group_is_refused),
 		cmocka_unit_test(targets_are_the_missing_units_in_ascending_order),
 	};
