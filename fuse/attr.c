@@ -139,6 +139,13 @@ int attr_ask(struct ask *a, struct inode *in, struct stat *ret)
 	return 0; /* it changes all the time: this was true a moment ago */
 }
 
+void names_changed(struct mount *m, struct inode *dir)
+{
+	pthread_mutex_lock(&m->inodes.lock);
+	dir->moved_ns = dir->change_ns = clock_mono_ns();
+	pthread_mutex_unlock(&m->inodes.lock);
+}
+
 void dir_changed(struct mount *m, struct inode *dir)
 {
 	pthread_mutex_lock(&m->inodes.lock);
@@ -259,22 +266,38 @@ double entry_ttl(struct ask *a, struct inode *dir)
 	return mode_passes_all(mode) ? limit : 0;
 }
 
-int entry_ask(struct ask *a, const char *name, struct fuse_entry_param *ret)
+/* The inode that @name leads to. An answer that was on its way while names changed may lead to a file that has another name
+ * by now: it is asked for again, since by their names the mount knows which files somebody has open. */
+static int find_named(struct ask *a, const char *name, struct dfs_stat *st, uint64_t *ret_asked_ns, struct inode **ret)
 {
-	const uint64_t now = clock_mono_ns();
 	char path[CHILD_PATH_MAX];
-	struct dfs_stat st;
-	struct stat base;
-	struct inode *in;
+	bool stale = true;
 	int rc;
 
 	child_path(path, a->in->id, name);
-	rc = dfs_lstat(a->user->fs, path, &st, &a->err); /* the kernel follows links itself */
+	*ret = NULL;
+	for (int i = 0; stale && i < ASK_MAX; i++) {
+		*ret_asked_ns = clock_mono_ns();
+		rc = dfs_lstat(a->user->fs, path, st, &a->err); /* the kernel follows links itself */
+		if (rc < 0)
+			return rc;
+		*ret = inode_enter_asked(&a->m->inodes, st, a->in, name, *ret_asked_ns, &stale);
+	}
+	if (stale) /* names go all the time: the file, without a name */
+		*ret = inode_enter(&a->m->inodes, st, 0, 0, NULL, 1);
+	return *ret ? 0 : -ENOMEM;
+}
+
+int entry_ask(struct ask *a, const char *name, struct fuse_entry_param *ret)
+{
+	struct dfs_stat st;
+	struct stat base;
+	struct inode *in;
+	uint64_t now;
+	int rc = find_named(a, name, &st, &now, &in);
+
 	if (rc < 0)
 		return rc;
-	in = inode_enter(&a->m->inodes, &st, 0, a->in->ino, name, 1);
-	if (!in)
-		return -ENOMEM;
 	attr_from_stat(a->m, &st, in->ino, &base);
 	*ret = (struct fuse_entry_param){.ino = in->ino, .attr_timeout = attr_ttl(a->m)};
 	if (!attr_tell(a->m, in, &base, mode_told(&st), now, &ret->attr))

@@ -171,12 +171,13 @@ static size_t add_looked_up(struct ask *a, struct dir *d, struct page *p, const 
 	const struct dfs_stat st = {.file_id = i->id, .type = i->type};
 	struct fuse_entry_param e = {.attr_timeout = attr_ttl(a->m), .entry_timeout = ttl};
 	struct inode *in;
+	bool stale;
 	size_t n;
 
 	n = fuse_add_direntry_plus(a->req, NULL, 0, i->name, NULL, 0);
 	if (n > p->size - p->used)
 		return n; /* before it is counted as looked up */
-	in = inode_enter(&a->m->inodes, &st, 0, d->in->ino, i->name, 1);
+	in = inode_enter_asked(&a->m->inodes, &st, d->in, i->name, d->asked_ns, &stale);
 	if (!in)
 		return add_plain(a->req, p, i->name, &i->attr, next);
 	e.ino = in->ino;

@@ -64,6 +64,8 @@ static struct handle *new_handle(struct mount *m, struct inode *in, struct user 
 	h->user = users_ref(&m->users, user);
 	h->in = in;
 	pthread_mutex_lock(&m->inodes.lock);
+	while (in->leaving > 0) /* from now on it is open, and its name goes without it; or it is gone already */
+		pthread_cond_wait(&m->inodes.left, &m->inodes.lock);
 	list_add_tail(&m->handles, &h->link);
 	in->refs++;
 	in->opens++;
@@ -80,15 +82,20 @@ static struct handle *new_handle(struct mount *m, struct inode *in, struct user 
 
 void file_unpin(struct mount *m, struct inode *in)
 {
-	bool last;
+	struct dfs_err err;
+	bool last, hidden;
 
+	err.text[0] = '\0';
 	pthread_mutex_lock(&m->inodes.lock);
-	last = --in->opens == 0 && in->hidden && !in->gone;
+	last = --in->opens == 0;
+	hidden = in->hidden && !in->gone;
 	pthread_mutex_unlock(&m->inodes.lock);
-	if (last) {
+	if (last && hidden) {
 		content_discard(m, in);
 		if (fail_is_passing(hidden_delete(m, in)))
 			pending_add(m, in);
+	} else if (last) { /* it was hidden when its last descriptor went, and then a rename over it has failed */
+		(void)fail_errno("release", content_close(m, in, &err), &err);
 	}
 }
 

@@ -83,6 +83,7 @@ int inodes_init(struct inodes *t)
 {
 	*t = (struct inodes){.mask = BUCKETS_FIRST - 1};
 	pthread_mutex_init(&t->lock, NULL);
+	pthread_cond_init(&t->left, NULL);
 	for (int c = 0; c < 3; c++)
 		t->bucket[c] = calloc(BUCKETS_FIRST, sizeof(*t->bucket[c]));
 	return t->bucket[0] && t->bucket[1] && t->bucket[2] ? 0 : -ENOMEM;
@@ -91,6 +92,7 @@ int inodes_init(struct inodes *t)
 static void free_inode(struct inode *in)
 {
 	pthread_mutex_destroy(&in->content);
+	pthread_mutex_destroy(&in->naming);
 	free(in->name);
 	free(in);
 }
@@ -105,6 +107,7 @@ void inodes_fini(struct inodes *t)
 	}
 	for (int c = 0; c < 3; c++)
 		free(t->bucket[c]);
+	pthread_cond_destroy(&t->left);
 	pthread_mutex_destroy(&t->lock);
 }
 
@@ -188,10 +191,31 @@ static struct inode *new_locked(struct inodes *t, const struct dfs_stat *st, uin
 	in->ino = ino ? ino : st->file_id;
 	in->is_dir = st->type == DFS_DIR;
 	pthread_mutex_init(&in->content, NULL);
+	pthread_mutex_init(&in->naming, NULL);
 	if (t->count++ > 2 * t->mask)
 		grow_locked(t);
 	chain_add(t, in, BY_INO);
 	chain_add(t, in, BY_ID);
+	return in;
+}
+
+static struct inode *enter_locked(struct inodes *t, const struct dfs_stat *st, uint64_t ino, uint64_t parent,
+				  const char *name, uint32_t lookups)
+{
+	struct inode *in = find_locked(t, BY_ID, st->file_id);
+
+	if (!in) /* an answer from before its content was replaced: the number is the first id */
+		in = find_locked(t, BY_INO, st->file_id);
+	if (!in)
+		in = new_locked(t, st, ino);
+	if (in) {
+		in->refs++;
+		in->lookups += lookups;
+		if (name && !in->hidden) {
+			set_name_locked(t, in, parent, name);
+			in->gone = false; /* another client had moved it before we deleted its name */
+		}
+	}
 	return in;
 }
 
@@ -201,17 +225,20 @@ struct inode *inode_enter(struct inodes *t, const struct dfs_stat *st, uint64_t 
 	struct inode *in;
 
 	pthread_mutex_lock(&t->lock);
-	in = find_locked(t, BY_ID, st->file_id);
-	if (!in) /* an answer from before its content was replaced: the number is the first id */
-		in = find_locked(t, BY_INO, st->file_id);
-	if (!in)
-		in = new_locked(t, st, ino);
-	if (in) {
-		in->refs++;
-		in->lookups += lookups;
-		if (name && !in->hidden)
-			set_name_locked(t, in, parent, name);
-	}
+	in = enter_locked(t, st, ino, parent, name, lookups);
+	pthread_mutex_unlock(&t->lock);
+	return in;
+}
+
+struct inode *inode_enter_asked(struct inodes *t, const struct dfs_stat *st, const struct inode *dir, const char *name,
+				uint64_t asked_ns, bool *ret_stale)
+{
+	struct inode *in = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	*ret_stale = dir->moved_ns >= asked_ns;
+	if (!*ret_stale)
+		in = enter_locked(t, st, 0, dir->ino, name, 1);
 	pthread_mutex_unlock(&t->lock);
 	return in;
 }

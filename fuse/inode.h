@@ -49,8 +49,11 @@ struct inode {
 	bool seen;             /* L: it is known */
 	uint32_t change;       /* L: counts what makes a reader of HDFS stale */
 	uint64_t change_ns;    /* L: last change through this mount: older answers do not count */
+	uint64_t moved_ns;     /* L: of a directory: names in it went through this mount; older answers about names do not count */
+	uint32_t leaving;      /* L: its name is being deleted or replaced: who opens it waits for the end of that */
 	uint32_t mode;         /* L: permission bits in HDFS, MODE_HAS_ACL */
 
+	pthread_mutex_t naming; /* its name changes, or its content is replaced under it; after content, two by address */
 	pthread_mutex_t content;
 	struct dfs_file *w;    /* C, owned; open at the end of the file; NULL: none */
 	struct user *w_user;   /* C, counted; of w */
@@ -68,6 +71,7 @@ struct inode {
 
 struct inodes {
 	pthread_mutex_t lock;
+	pthread_cond_t left; /* `leaving` of an inode is 0 again */
 	struct inode **bucket[3]; /* owned */
 	size_t mask, count;
 };
@@ -81,6 +85,10 @@ struct inode *inode_get_named(struct inodes *t, uint64_t parent, const char *nam
  *  added. NULL: out of memory. @ino: its number if it is new; 0: the id. */
 struct inode *inode_enter(struct inodes *t, const struct dfs_stat *st, uint64_t ino, uint64_t parent,
 			  const char *name, uint32_t lookups);
+/** The same for an answer about @name in @dir, asked for at @asked_ns. NULL and *ret_stale: names in @dir have changed since,
+ *  and the answer may be of before. */
+struct inode *inode_enter_asked(struct inodes *t, const struct dfs_stat *st, const struct inode *dir, const char *name,
+				uint64_t asked_ns, bool *ret_stale);
 /** One reference more of @in, which is returned. */
 struct inode *inode_ref(struct inodes *t, struct inode *in);
 void inode_put(struct inodes *t, struct inode *in);

@@ -300,15 +300,42 @@ static void hidden_path(struct mount *m, char path[CHILD_PATH_MAX], uint64_t dir
 	child_path(path, dir, name);
 }
 
-/* Somebody has @in, at @path in a->in, open: it lives on under another name. */
+/* Names of @in and @other change, and no publication takes them meanwhile. Either may be NULL. */
+static void naming_lock(struct inode *in, struct inode *other)
+{
+	struct inode *first = in < other ? in : other, *second = in < other ? other : in;
+
+	if (first)
+		pthread_mutex_lock(&first->naming);
+	if (second && second != first)
+		pthread_mutex_lock(&second->naming);
+}
+
+static void naming_unlock(struct inode *in, struct inode *other)
+{
+	if (in)
+		pthread_mutex_unlock(&in->naming);
+	if (other && other != in)
+		pthread_mutex_unlock(&other->naming);
+}
+
+/* Somebody has @in, at @path in @dir, open: it lives on under another name. -ESTALE: it is not there any more, but another
+ * file, which nobody has open. */
 static int hide(struct ask *a, struct inode *dir, struct inode *in, const char *path)
 {
 	char to[CHILD_PATH_MAX];
+	struct dfs_stat st;
 	int rc;
 
-	pthread_mutex_lock(&in->content);
+	pthread_mutex_lock(&in->content); /* and so nothing is published: its id stays */
 	hidden_path(a->m, to, dir->id, in->id);
-	rc = dfs_rename(a->user->fs, path, to, false, &a->err);
+	rc = dfs_lstat(a->user->fs, path, &st, &a->err);
+	if (rc == 0 && st.file_id != in->id) {
+		inode_moved(&a->m->inodes, in, 0, NULL);
+		rc = -ESTALE;
+	}
+	rc = rc ?: dfs_rename(a->user->fs, path, to, false, &a->err);
+	names_changed(a->m, dir);
 	if (rc == 0) {
 		inode_moved(&a->m->inodes, in, 0, NULL);
 		in->hidden_by = users_ref(&a->m->users, a->user);
@@ -322,17 +349,34 @@ static int hide(struct ask *a, struct inode *dir, struct inode *in, const char *
 	return rc;
 }
 
-/* Is it open? Then it stays so until file_unpin(): what is hidden goes with its last descriptor. */
+/* The name of @in goes. Is it open? Then it stays so until unpin(): what is hidden goes with its last descriptor. If not, nobody
+ * opens it until then. */
 static bool pin_open(struct mount *m, struct inode *in)
 {
 	bool open;
 
+	if (!in)
+		return false;
 	pthread_mutex_lock(&m->inodes.lock);
-	open = in && in->opens > 0;
+	open = in->opens > 0;
 	if (open)
 		in->opens++;
+	else
+		in->leaving++;
 	pthread_mutex_unlock(&m->inodes.lock);
 	return open;
+}
+
+static void unpin(struct mount *m, struct inode *in, bool open)
+{
+	if (open)
+		file_unpin(m, in);
+	if (open || !in)
+		return;
+	pthread_mutex_lock(&m->inodes.lock);
+	if (--in->leaving == 0)
+		pthread_cond_broadcast(&m->inodes.left);
+	pthread_mutex_unlock(&m->inodes.lock);
 }
 
 static void mark_gone(struct mount *m, struct inode *in)
@@ -373,20 +417,23 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	char path[CHILD_PATH_MAX];
 	struct inode *in;
 	struct ask a;
+	bool open;
 	int rc;
 
 	if (!begin_make(&a, req, "unlink", parent, name, path))
 		return;
 	in = inode_get_named(&a.m->inodes, a.in->ino, name);
-	if (pin_open(a.m, in)) {
-		rc = hide(&a, a.in, in, path);
-		file_unpin(a.m, in);
-	} else {
+	open = pin_open(a.m, in);
+	rc = open ? hide(&a, a.in, in, path) : -ESTALE;
+	if (rc == -ESTALE) {
+		naming_lock(in, NULL);
 		rc = dfs_delete(a.user->fs, path, false, &a.err);
-		if (rc == 0)
+		names_changed(a.m, a.in);
+		if (rc == 0 && !open)
 			mark_gone(a.m, in);
+		naming_unlock(in, NULL);
 	}
-	dir_changed(a.m, a.in);
+	unpin(a.m, in, open);
 	inode_put(&a.m->inodes, in);
 	ask_reply(&a, rc);
 }
@@ -431,11 +478,32 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		move_hidden_up(&a, in, a.in);
 		rc = dfs_delete(a.user->fs, path, false, &a.err);
 	}
+	names_changed(a.m, a.in);
 	if (rc == 0)
 		mark_gone(a.m, in);
-	dir_changed(a.m, a.in);
 	inode_put(&a.m->inodes, in);
 	ask_reply(&a, rc);
+}
+
+/* As if hide() had not been. */
+static void show_again(struct ask *a, struct inode *dir, struct inode *in, const char *name)
+{
+	char from[ID_PATH_MAX], to[CHILD_PATH_MAX];
+
+	pthread_mutex_lock(&in->content);
+	id_path(from, in->id);
+	child_path(to, dir->id, name);
+	state_unmark(&a->m->state, &in->hidden_mark);
+	if (dfs_rename(a->user->fs, from, to, false, NULL) == 0) {
+		names_changed(a->m, dir);
+		inode_moved(&a->m->inodes, in, dir->ino, name);
+		pthread_mutex_lock(&a->m->inodes.lock);
+		in->hidden = false;
+		pthread_mutex_unlock(&a->m->inodes.lock);
+		users_put(&a->m->users, in->hidden_by);
+		in->hidden_by = NULL;
+	}
+	pthread_mutex_unlock(&in->content);
 }
 
 /* @a->in is the directory of the source, @to_dir that of the target. */
@@ -443,39 +511,33 @@ static int do_rename(struct ask *a, const char *name, struct inode *to_dir, cons
 {
 	struct inode *in = inode_get_named(&a->m->inodes, a->in->ino, name);
 	struct inode *old = inode_get_named(&a->m->inodes, to_dir->ino, new_name);
-	char from[CHILD_PATH_MAX], to[CHILD_PATH_MAX], back[ID_PATH_MAX];
-	const bool hides = replace && old != in && pin_open(a->m, old);
+	struct inode *over = replace && old != in ? old : NULL;
+	char from[CHILD_PATH_MAX], to[CHILD_PATH_MAX];
+	const bool open = pin_open(a->m, over);
 	uint64_t undo = 0;
-	int rc = 0;
+	int rc = -ESTALE;
 
 	child_path(from, a->in->id, name);
 	child_path(to, to_dir->id, new_name);
-	if (hides) { /* killed in between, the name must not be missing for good */
-		undo = state_undo(&a->m->state, old->id, to_dir->id, new_name);
-		rc = hide(a, to_dir, old, to);
+	if (open) { /* killed in between, the name must not be missing for good */
+		undo = state_undo(&a->m->state, over->id, to_dir->id, new_name);
+		rc = hide(a, to_dir, over, to);
 	}
-	rc = rc ?: dfs_rename(a->user->fs, from, to, replace, &a->err);
-	if (rc < 0 && hides && old->hidden) { /* as if nothing had happened */
-		state_unmark(&a->m->state, &old->hidden_mark);
-		id_path(back, old->id);
-		if (dfs_rename(a->user->fs, back, to, false, NULL) == 0) {
-			pthread_mutex_lock(&a->m->inodes.lock);
-			old->hidden = false;
-			pthread_mutex_unlock(&a->m->inodes.lock);
-			users_put(&a->m->users, old->hidden_by);
-			old->hidden_by = NULL;
-			inode_moved(&a->m->inodes, old, to_dir->ino, new_name);
-		}
+	if (rc == -ESTALE || rc == 0) {
+		naming_lock(in, over);
+		rc = dfs_rename(a->user->fs, from, to, replace, &a->err);
+		names_changed(a->m, a->in);
+		names_changed(a->m, to_dir);
+		if (rc == 0 && over && !open)
+			mark_gone(a->m, over);
+		if (rc == 0 && in)
+			inode_moved(&a->m->inodes, in, to_dir->ino, new_name);
+		naming_unlock(in, over);
 	}
-	if (rc == 0 && old && old != in && !hides)
-		mark_gone(a->m, old);
-	if (rc == 0 && in)
-		inode_moved(&a->m->inodes, in, to_dir->ino, new_name);
+	if (rc < 0 && open && over->hidden)
+		show_again(a, to_dir, over, new_name);
 	state_undo_drop(&a->m->state, undo);
-	dir_changed(a->m, a->in);
-	dir_changed(a->m, to_dir);
-	if (hides)
-		file_unpin(a->m, old);
+	unpin(a->m, over, open);
 	inode_put(&a->m->inodes, in);
 	inode_put(&a->m->inodes, old);
 	return rc;

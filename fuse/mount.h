@@ -11,7 +11,7 @@
  * that thread and no other.
  * Ownership: main owns the struct; everything in it lives as long as the session.
  * Threading: `opt`, `root_id`, `defaults`, `se` do not change once the session runs; the rest has its own locks.
- * Lock order: inode.content, then users.lock, inodes.lock, state.lock or counts.lock (leaves). See docs/design/011-mount.md.
+ * Lock order: inode.content, inode.naming, then users.lock, inodes.lock, state.lock or counts.lock (leaves). See docs/design/011-mount.md.
  */
 #define FUSE_USE_VERSION 312
 #include <fuse_lowlevel.h>

@@ -52,8 +52,11 @@ bool attr_known(struct ask *a, struct inode *in, struct stat *ret);
 bool attr_is_fresh_locked(const struct mount *m, const struct inode *in);
 /** Ask for the attributes of @in until they hold. -errno. */
 int attr_ask(struct ask *a, struct inode *in, struct stat *ret);
-/** Names in @dir have changed, and so has its time: what is known of it does not hold any more. */
+/** A name in @dir has come, and its time has changed: what is known of it does not hold any more. */
 void dir_changed(struct mount *m, struct inode *dir);
+/** A name in @dir has gone, or leads to another file: the same, and answers about names in it that are on their way do not
+ *  count. Told before inodes are moved: an answer of before that was taken already is put right by that. */
+void names_changed(struct mount *m, struct inode *dir);
 /** How long names in directory @dir may be kept: nobody is let in who is not let in now. */
 double entry_ttl(struct ask *a, struct inode *dir);
 /** Look up @name in a->in (which has passed name_check()); one lookup is counted on success. */

@@ -182,13 +182,18 @@ static int replace(struct mount *m, struct inode *in, const struct dfs_stat *old
 		(void)dfs_delete(in->w_user->fs, tmp, false, NULL);
 		return rc;
 	}
-	/* First the id, then the name: who looks the name up in between finds this inode by its number. */
-	inode_new_id(&m->inodes, in, new_id);
-	rc = dfs_rename(in->w_user->fs, tmp, path, true, err);
-	if (rc < 0) {
-		inode_new_id(&m->inodes, in, old_id);
-		(void)dfs_delete(in->w_user->fs, tmp, false, NULL);
+	pthread_mutex_lock(&in->naming);
+	rc = find_name(m, in, path, &dir, err); /* where it is now: somebody may have renamed it while it was written */
+	if (rc == 0) {
+		/* First the id, then the name: who looks the name up in between finds this inode by its number. */
+		inode_new_id(&m->inodes, in, new_id);
+		rc = dfs_rename(in->w_user->fs, tmp, path, true, err);
+		if (rc < 0)
+			inode_new_id(&m->inodes, in, old_id);
 	}
+	pthread_mutex_unlock(&in->naming);
+	if (rc < 0)
+		(void)dfs_delete(in->w_user->fs, tmp, false, NULL);
 	return rc;
 }
 
