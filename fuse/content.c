@@ -230,9 +230,11 @@ static int heal_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 	return -EIO;
 }
 
-static int write_zeros(struct inode *in, uint64_t count, struct dfs_err *err)
+/* Up to length @to; one that is there already is no harm. */
+static int write_zeros(struct inode *in, uint64_t to, struct dfs_err *err)
 {
 	static const uint8_t zeros[ZEROS_LEN];
+	uint64_t count = to > dfs_length(in->w) ? to - dfs_length(in->w) : 0;
 
 	while (count > 0) {
 		const size_t n = count < ZEROS_LEN ? (size_t)count : ZEROS_LEN;
@@ -306,7 +308,7 @@ static int prepare(struct mount *m, struct inode *in, struct user *user, uint64_
 		offset = *at = dfs_length(in->w);
 	if (rc == 0 && dfs_length(in->w) > offset)
 		return begin_overlay(m, in, user, err);
-	return rc ?: write_zeros(in, offset - dfs_length(in->w), err);
+	return rc ?: write_zeros(in, offset, err);
 }
 
 bool content_is_cached(struct mount *m, const struct handle *h)
@@ -623,11 +625,16 @@ static int truncate_clean(struct mount *m, struct inode *in, struct user *user, 
 	rc = dfs_access(user->fs, path, DFS_ACCESS_W, err);
 	if (rc == 0 && length > st.length && length - st.length <= GAP_MAX) {
 		rc = append_locked(m, in, user, err);
-		rc = rc ?: write_zeros(in, length - dfs_length(in->w), err);
-		in->w_unflushed = true;
-		if (rc == 0)
-			mark_dirty(m, in, length);
-		return rc;
+		if (rc < 0)
+			return rc;
+		if (dfs_length(in->w) <= length) {
+			rc = write_zeros(in, length, err);
+			in->w_unflushed = true;
+			if (rc == 0)
+				mark_dirty(m, in, length);
+			return rc;
+		}
+		/* somebody else has made it longer in between: now it is a cut */
 	}
 	rc = rc ?: begin_overlay(m, in, user, err);
 	rc = rc ?: overlay_truncate(in->ov, length);
@@ -643,7 +650,7 @@ static int truncate_locked(struct mount *m, struct inode *in, struct user *user,
 	int rc = in->error ?: heal_locked(m, in, err);
 
 	if (rc == 0 && in->w && length >= dfs_length(in->w) && length - dfs_length(in->w) <= GAP_MAX) {
-		rc = write_zeros(in, length - dfs_length(in->w), err);
+		rc = write_zeros(in, length, err);
 		in->w_unflushed = true;
 		if (rc == 0)
 			mark_dirty(m, in, length);

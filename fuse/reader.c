@@ -123,7 +123,7 @@ static struct timespec soon(void)
 {
 	struct timespec until;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until); /* the other one may be set back while somebody waits */
 	until.tv_nsec += (long)EARLY_WAIT_NS;
 	if (until.tv_nsec >= (long)NS_PER_S) {
 		until.tv_sec++;
@@ -154,7 +154,7 @@ static void wait_for_turn(struct reader *r, uint64_t offset, uint64_t early_max)
 
 	list_add_tail(&r->early, &e.link);
 	while ((r->busy || r->next != offset) && is_near(r, offset, early_max)) {
-		if (pthread_cond_timedwait(&e.turn, &r->lock, &until) == 0)
+		if (pthread_cond_clockwait(&e.turn, &r->lock, CLOCK_MONOTONIC, &until) == 0)
 			continue;
 		if (!r->busy && r->next == seen)
 			break;
