@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/cleanup.h"
 #include "common/base/log.h"
-
 
 static void promise(struct replica *r, uint64_t bytes)
 {
@@ -317,7 +317,7 @@ static int reopen_writer(struct replica *r, const struct write_request *q, struc
 	return rc;
 }
 
-static int finalize_claimed(struct block_pool *bp, struct replica *r, bool sync);
+static int finalize_claimed(struct block_pool *bp, struct replica *r);
 
 static int open_existing(struct block_pool *bp, const struct write_request *q,
 			 struct replica_writer **ret, struct err *err)
@@ -353,7 +353,7 @@ static int open_existing(struct block_pool *bp, const struct write_request *q,
 			r->gs = q->new_gs;
 		pthread_mutex_unlock(&bp->lock);
 		if (!rc)
-			rc = finalize_claimed(bp, r, true);
+			rc = finalize_claimed(bp, r);
 	} else {
 		w = writer_new(bp, r);
 		rc = w ? reopen_writer(r, q, w) : -ENOMEM;
@@ -413,25 +413,6 @@ int replica_write_open(struct block_pool *bp, const struct write_request *q,
 
 /* ---- the end of a writer ---- */
 
-/* Claimed replica, files closed: to finalized/, in the state FINALIZED. */
-static int finalize_claimed(struct block_pool *bp, struct replica *r, bool sync)
-{
-	const struct slice *sl = r->slice;
-	int rc = 0;
-
-	if (r->place != IN_FINALIZED)
-		rc = pair_move(sl->fd, r->id, r->place, r->gs, IN_FINALIZED, r->gs);
-	if (!rc && sync)
-		rc = path_sync_dir(sl->fd, IN_FINALIZED, r->id);
-	if (rc)
-		return rc;
-	pthread_mutex_lock(&bp->lock);
-	r->place = IN_FINALIZED;
-	r->state = REPLICA_FINALIZED;
-	pthread_mutex_unlock(&bp->lock);
-	return 0;
-}
-
 static void set_len(struct replica *r, uint64_t len)
 {
 	pthread_mutex_lock(&r->slice->bp->lock);
@@ -439,16 +420,67 @@ static void set_len(struct replica *r, uint64_t len)
 	pthread_mutex_unlock(&r->slice->bp->lock);
 }
 
-/* Both are on their way before the first is waited for: the second one finds its pages written, and mostly its part of the
- * file system's journal, too. */
-static int sync_both(int data, int meta)
+/* The bytes of both are in their place on the disk, if not yet safe from a power cut: the file system does not make a name that is
+ * given after that outlast them. So names and bytes can be synced together, which is one commit of its journal instead of two. */
+static int written_out(int data, int meta)
 {
-	(void)sync_file_range(data, 0, 0, SYNC_FILE_RANGE_WRITE); /* fdatasync() tells the errors */
-	(void)sync_file_range(meta, 0, 0, SYNC_FILE_RANGE_WRITE);
-	return fdatasync(data) || fdatasync(meta) ? neg_errno() : 0;
+	const unsigned int wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+
+	(void)sync_file_range(data, 0, 0, SYNC_FILE_RANGE_WRITE); /* while we wait for the other one */
+	if (sync_file_range(meta, 0, 0, wait) && fdatasync(meta))
+		return neg_errno();
+	if (sync_file_range(data, 0, 0, wait) && fdatasync(data))
+		return neg_errno();
+	return 0;
 }
 
-/* Cut padding; then data before meta before names. */
+/* Claimed replica: its files to finalized/. */
+static int move_claimed(const struct replica *r)
+{
+	if (r->place == IN_FINALIZED)
+		return 0;
+	return pair_move(r->slice->fd, r->id, r->place, r->gs, IN_FINALIZED, r->gs);
+}
+
+/* Bytes and names of a replica in finalized/ on the disk. The first sync commits what the others need. */
+static int sync_finalized(const struct replica *r, int data, int meta)
+{
+	if (fdatasync(data) || fdatasync(meta))
+		return neg_errno();
+	return path_sync_dir(r->slice->fd, IN_FINALIZED, r->id);
+}
+
+static void now_finalized(struct block_pool *bp, struct replica *r)
+{
+	pthread_mutex_lock(&bp->lock);
+	r->place = IN_FINALIZED;
+	r->state = REPLICA_FINALIZED;
+	pthread_mutex_unlock(&bp->lock);
+}
+
+/* Claimed replica, whose writer is gone: its bytes may still be in memory only. */
+static int finalize_claimed(struct block_pool *bp, struct replica *r)
+{
+	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
+	_cleanup_close_ int fd = -1;
+	_cleanup_close_ int fd_meta = -1;
+	int rc;
+
+	path_data(data, r->place, r->id);
+	path_meta(meta, r->place, r->id, r->gs);
+	fd = openat(r->slice->fd, data, O_RDONLY | O_CLOEXEC);
+	fd_meta = openat(r->slice->fd, meta, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fd_meta < 0)
+		return neg_errno();
+	rc = written_out(fd, fd_meta);
+	rc = rc ? rc : move_claimed(r);
+	rc = rc ? rc : sync_finalized(r, fd, fd_meta);
+	if (!rc)
+		now_finalized(bp, r);
+	return rc;
+}
+
+/* Cut padding; with @sync nothing of the bytes is in memory only. */
 static int finish_files(const struct replica_writer *w, uint64_t len, bool sync, struct err *err)
 {
 	uint64_t meta_len = META_HEADER + crc_bytes(w->crc_type, len, w->bytes_per_crc);
@@ -471,8 +503,8 @@ static int finish_files(const struct replica_writer *w, uint64_t len, bool sync,
 		return err_sys(err, neg_errno(), "cutting to length");
 	if (w->pin && fchmod(w->fd, (st.st_mode & 07777) | S_ISVTX))
 		return err_sys(err, neg_errno(), "pinning the block file");
-	rc = sync ? sync_both(w->fd, w->fd_meta) : 0;
-	return rc ? err_sys(err, rc, "fdatasync") : 0;
+	rc = sync ? written_out(w->fd, w->fd_meta) : 0;
+	return rc ? err_sys(err, rc, "writing out") : 0;
 }
 
 /* The writer becomes a mere busy mark, so that its files can be closed and renamed. */
@@ -522,13 +554,17 @@ int replica_finalize(struct replica_writer *w, uint64_t len, bool sync, const ch
 	int rc = finish_files(w, len, sync, err);
 
 	r->pinned |= w->pin && !rc; /* we are its exclusive user */
-	writer_free(w);
 	set_len(r, rc ? on_disk : len);
 	if (!rc) {
-		rc = finalize_claimed(bp, r, sync);
+		rc = move_claimed(r);
+		if (!rc && sync)
+			rc = sync_finalized(r, w->fd, w->fd_meta);
 		if (rc)
 			err_sys(err, rc, "moving to finalized/");
+		else
+			now_finalized(bp, r);
 	}
+	writer_free(w);
 	if (rc) {
 		store_event(bp, sl, &b, STORE_LEFT, NULL);
 		err_prefix(err, "finalizing blk_%" PRId64, b.id);
