@@ -215,20 +215,25 @@ static int tcp_next_ack(struct wstream *s, struct ack *ret, struct err *err)
 	return 1;
 }
 
+static short events_of(const struct tcp_w *t, bool want_send)
+{
+	if (t->phase != TCPW_OPEN)
+		return t->phase == TCPW_ANSWER ? POLLIN : POLLOUT;
+	return want_send ? POLLIN | POLLOUT : POLLIN;
+}
+
 static int tcp_wait(struct wstream *s, bool want_send, uint64_t deadline_ns, struct err *err)
 {
 	struct tcp_w *t = container_of(s, struct tcp_w, base);
 
-	return sock_wait(t->sock, want_send ? POLLIN | POLLOUT : POLLIN, deadline_ns, err);
+	return sock_wait(t->sock, events_of(t, want_send), deadline_ns, err);
 }
 
 static int tcp_poll_write(struct wstream *s, bool want_send, struct pollfd *ret)
 {
 	struct tcp_w *t = container_of(s, struct tcp_w, base);
 
-	*ret = (struct pollfd){.fd = t->sock->fd, .events = want_send ? POLLIN | POLLOUT : POLLIN};
-	if (t->phase != TCPW_OPEN)
-		ret->events = t->phase == TCPW_ANSWER ? POLLIN : POLLOUT;
+	*ret = (struct pollfd){.fd = t->sock->fd, .events = events_of(t, want_send)};
 	return 0;
 }
 

@@ -50,16 +50,18 @@ static int open_stream(struct writer *w, enum dt_stage stage, uint64_t latest_gs
 }
 
 /* The one that came with the file, when its nodes were chosen a moment ago; else another one. */
-static int next_block(struct writer *w, struct err *err)
+static int next_block(struct writer *w, bool *ret_first, struct err *err)
 {
 	Hd__LocatedBlockProto *first = w->first;
 
+	*ret_first = false;
 	if (!first)
 		return written_add_block(&w->f, &w->pipe.lb, err);
 	w->first = NULL;
 	w->f.has_unused = false;
 	if (clock_mono_ns() - w->first_ns < FIRST_FRESH_NS) {
 		w->pipe.lb = first;
+		*ret_first = true;
 		return 0;
 	}
 	written_abandon(&w->f, first->b);
@@ -67,16 +69,26 @@ static int next_block(struct writer *w, struct err *err)
 	return written_add_block(&w->f, &w->pipe.lb, err);
 }
 
+/* The pipeline of a first block is not waited for: most files are so small that their bytes come with the close. */
+static int set_up(struct writer *w, bool first, int *ret_bad, struct err *err)
+{
+	const Hd__ExtendedBlockProto block = written_block_at(&w->f, w->block_size);
+
+	return first ? pipe_start(&w->pipe, &block, DT_SETUP_CREATE, 0, ret_bad, err)
+		     : pipe_open(&w->pipe, &block, DT_SETUP_CREATE, 0, ret_bad, err);
+}
+
 static int open_one(struct writer *w, struct err *err)
 {
 	const Hd__ExtendedBlockProto before = w->f.block;
-	int bad = 0, rc = next_block(w, err);
+	bool first;
+	int bad = 0, rc = next_block(w, &first, err);
 
 	rc = rc ?: located_check(w->pipe.lb, true, err);
 	if (rc < 0)
 		return rc;
 	w->f.block = *w->pipe.lb->b; /* `previous` stays valid until the pipeline stands */
-	rc = open_stream(w, DT_SETUP_CREATE, 0, &bad, err);
+	rc = set_up(w, first, &bad, err);
 	if (rc == 0)
 		return written_set_block(&w->f, w->pipe.lb->b, err);
 	w->f.block = before;
@@ -284,11 +296,32 @@ static void add_cause(struct err *err, const char *cause)
 		(void)err_cure(err, "the pipeline broke because: %.200s", cause);
 }
 
+/* The pipeline of the first block did not come up: nothing of it was sent, so it is given back, and what waits goes to
+ * another one. */
+static int begin_again(struct writer *w, int bad, struct err *err)
+{
+	const uint64_t queued_end = w->pipe.queued_end;
+	const bool flushed = w->flushed;
+	int rc;
+
+	written_abandon(&w->f, &w->f.block);
+	rc = err->rc == -ENOMEM ? 0 : blame(w, (size_t)bad, err);
+	w->f.has_block = false;
+	writer_drop_block(w);
+	err_reset(err);
+	rc = rc ?: writer_open_block(w, err);
+	w->pipe.queued_end = queued_end;
+	w->flushed = flushed;
+	return rc;
+}
+
 int writer_recover(struct writer *w, int bad, struct err *err)
 {
 	char cause[200];
 	int rc;
 
+	if (w->pipe.opening)
+		return begin_again(w, bad, err);
 	snprintf(cause, sizeof(cause), "%.199s", err->text);
 	pipe_requeue(&w->pipe);
 	rc = count_recovery(w, err);
