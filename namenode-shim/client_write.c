@@ -206,7 +206,8 @@ static int append_block(struct req *q, struct inode *n, struct storage **st, uin
 	else
 		q->ns.t->ctr.group = b.id;
 	e = ns_effect(&q->ns, FX_BLOCK_ADD);
-	memcpy(all, n->blocks, n->nblocks * sizeof(*all));
+	if (n->nblocks)
+		memcpy(all, n->blocks, n->nblocks * sizeof(*all));
 	all[n->nblocks].b = b;
 	n->blocks = all;
 	n->nblocks++;
