@@ -2,12 +2,12 @@
 #pragma once
 
 /**
- * buffers - memory that answers of read(2) lie in on their way to the kernel
+ * buffers - memory that bytes of read(2) and write(2) lie in on their way to and from the kernel
  *
  * Idea: the kernel pins each page of an answer before it copies it, one by one; of a huge page that is one counter that stays in
- * the CPU's cache, and for pages of 4 KiB it was a sixth of what a read costs here. So there are a few buffers of one huge page each,
- * and the one given back last is lent first: its bytes are in the cache as well. Small pieces, and those beyond the
- * last buffer, are malloc()'s.
+ * the CPU's cache, and for pages of 4 KiB it was a sixth of what a read costs here. So there are a few buffers of one huge page
+ * each, and the one given back last is lent first: its bytes are in the cache as well. Written bytes come out of a pipe into such
+ * a buffer. Small pieces, and those beyond the last buffer, are malloc()'s.
  * Threading: any number of threads.
  */
 #include <pthread.h>

@@ -332,7 +332,7 @@ static void tell_written(void *arg)
 	fuse_reply_write(w->req, w->size);
 }
 
-void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
+static void write_bytes(fuse_req_t req, fuse_ino_t ino, const void *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	const bool append = fi->flags & O_APPEND && !fi->writepage;
 	uint64_t at = append ? AT_END : (uint64_t)off;
@@ -356,6 +356,27 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_
 		fuse_reply_write(req, size);
 	if (rc == 0 && at != (uint64_t)off) /* pages that others have cached, and the length */
 		(void)fuse_lowlevel_notify_inval_inode(m->se, ino, 0, 0);
+}
+
+/* What the pipe holds may be pages of the kernel's cache: they are copied before the write is answered, and may change then. */
+void op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	struct fuse_bufvec to = FUSE_BUFVEC_INIT(size);
+	struct mount *m = mount_of(req);
+	ssize_t n;
+
+	if (!(bufv->buf[0].flags & FUSE_BUF_IS_FD)) {
+		write_bytes(req, ino, (const char *)bufv->buf[0].mem + bufv->off, size, off, fi);
+		return;
+	}
+	bufv->buf[0].flags |= FUSE_BUF_FD_RETRY;
+	to.buf[0].mem = buffers_get(&m->buffers, size);
+	n = to.buf[0].mem ? fuse_buf_copy(&to, bufv, 0) : -ENOMEM;
+	if (n == (ssize_t)size)
+		write_bytes(req, ino, to.buf[0].mem, size, off, fi);
+	else
+		reply_err(req, n < 0 ? (int)-n : EIO);
+	buffers_put(&m->buffers, to.buf[0].mem);
 }
 
 void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

@@ -56,7 +56,7 @@ void op_init(void *arg, struct fuse_conn_info *conn)
 	conn->congestion_threshold = BACKGROUND * 3 / 4;
 	conn->want |= conn->capable & (FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_READDIRPLUS | FUSE_CAP_ASYNC_DIO |
 				       FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ |
-				       FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_DONT_MASK);
+				       FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_DONT_MASK | FUSE_CAP_SPLICE_READ);
 	/* Programs of one machine lock each other in its kernel; caches are checked at open(2). */
 	conn->want &= ~(unsigned int)(FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_AUTO_INVAL_DATA |
 				      FUSE_CAP_WRITEBACK_CACHE | FUSE_CAP_READDIRPLUS_AUTO);

@@ -54,13 +54,14 @@ COUNTED(fallocate, (fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_
 	(req, ino, mode, offset, length, fi))
 COUNTED(lseek, (fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi), (req, ino, off, whence, fi))
 
-static void counted_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
+static void counted_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, off_t off, struct fuse_file_info *fi)
 {
+	const size_t size = fuse_buf_size(bufv);
 	struct request r;
 
 	counts_begin(&mount_of(req)->counts, &r, REQUEST_write);
 	counts_bytes(size); /* all or nothing */
-	op_write(req, ino, buf, size, off, fi);
+	op_write_buf(req, ino, bufv, size, off, fi);
 	counts_end(&r);
 }
 
@@ -74,9 +75,12 @@ static void counted_forget_multi(fuse_req_t req, size_t count, struct fuse_forge
 	counts_end(&r);
 }
 
+#define counted_write NULL /* write_buf has its place */
+
 const struct fuse_lowlevel_ops MOUNT_OPS = {
 	.init = op_init,
 	.forget_multi = counted_forget_multi,
+	.write_buf = counted_write_buf,
 #define X(name) .name = counted_##name,
 	REQUESTS(X)
 #undef X
