@@ -515,6 +515,24 @@ static char *tmp_name(const char *path, uint64_t id, const char *policy)
 	return full;
 }
 
+/* What attempts to give the file another policy left: it has another id now, and nobody would find them again. */
+static void drop_other_attempts(struct convert *v)
+{
+	struct dfs_ec_policies *l;
+	struct dfs_stat tmp;
+
+	if (dfs_ec_policies(v->c->fs, &l, NULL) < 0)
+		return;
+	for (size_t i = 0; i <= l->count; i++) {
+		char *name = tmp_name(v->path, v->st.file_id, i < l->count ? l->policy[i].name : EC_REPLICATION_NAME);
+
+		if (dfs_stat(v->c->fs, name, &tmp, NULL) == 0 && check_whose(v, &tmp) == 0)
+			(void)dfs_delete(v->c->fs, name, false, NULL);
+		free(name);
+	}
+	dfs_ec_policies_free(l);
+}
+
 static void convert_one(struct cli *c, const char *path, const char *policy)
 {
 	struct convert v = {.c = c, .path = path, .policy = policy, .a = malloc(PART), .b = malloc(PART)};
@@ -528,6 +546,8 @@ static void convert_one(struct cli *c, const char *path, const char *policy)
 	if (rc == 0 && !already) {
 		v.tmp = tmp_name(path, v.st.file_id, policy);
 		rc = convert(&v);
+		if (rc == 0)
+			drop_other_attempts(&v);
 	}
 	if (rc < 0)
 		cli_fail(c, path, v.err.text);
@@ -549,8 +569,20 @@ static bool is_tmp(const char *path)
 	return base && base[1] == '.' && strstr(base, TMP_MARK);
 }
 
+/* Of a file that is not there any more, or was converted since. */
+static bool is_left(struct cli *c, const char *tmp)
+{
+	char by_id[64];
+	struct dfs_stat st;
+
+	snprintf(by_id, sizeof(by_id), "/.reserved/.inodes/%" PRIu64, (uint64_t)strtoull(strstr(strrchr(tmp, '/'), TMP_MARK) + strlen(TMP_MARK), NULL, 10));
+	return dfs_stat(c->fs, by_id, &st, NULL) == -ENOENT;
+}
+
 static void convert_entry(struct cli *c, const char *path, const struct dfs_stat *st, void *policy)
 {
+	if (st->type == DFS_FILE && is_tmp(path) && is_left(c, path))
+		cli_warn(c, path, "left by a conversion of a file that is not there any more; delete it");
 	if (st->type == DFS_DIR)
 		cli_list(c, path, convert_entry, policy);
 	else if (st->type == DFS_FILE && !copy_interrupted() && !is_tmp(path))

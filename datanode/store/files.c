@@ -261,6 +261,21 @@ int pair_restamp(int slice_fd, int64_t id, enum place p, uint64_t gs, uint64_t l
 	return rc;
 }
 
+int replica_file_open(int dir_fd, const char *name)
+{
+	const int fd = openat(dir_fd, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+	int rc;
+
+	if (fd < 0)
+		return neg_errno();
+	rc = ret_errno(fstat(fd, &st));
+	if (rc == 0 && S_ISREG(st.st_mode))
+		return fd;
+	(void)close(fd);
+	return rc ? rc : -ENOENT;
+}
+
 void slice_open_direct(const struct slice *sl, const char *name, int flags, int *fd,
 			uint32_t *align)
 {

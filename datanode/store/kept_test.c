@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "common/base/log.h"
 
@@ -364,6 +365,20 @@ static void a_file_that_somebody_removed_is_not_read(void **state)
 	assert_int_equal(open_files(f, 0), 0);
 }
 
+static void a_fifo_in_its_place_is_not_waited_for(void **state)
+{
+	struct fix *f = *state;
+	struct replica_reader *r = NULL;
+	char path[512];
+
+	make_kept(f, 5, 1001, 700);
+	block_path(f, 5, path);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(replica_read_open(f->bp, &(struct block){5, 0, 0}, &r, &f->err), -ENOENT);
+	assert_int_equal(f->seen.bad, 1);
+}
+
 static void a_file_that_somebody_replaced_is_read_anew(void **state)
 {
 	struct fix *f = *state;
@@ -495,6 +510,7 @@ int main(void)
 		K2(a_replica_on_another_volume_is_opened_there),
 		K2(a_volume_out_of_service_is_closed),
 		K(a_file_that_somebody_removed_is_not_read),
+		K(a_fifo_in_its_place_is_not_waited_for),
 		K(a_file_that_somebody_replaced_is_read_anew),
 		K(readers_beside_appends_and_deletions_see_whole_replicas),
 	};

@@ -57,12 +57,12 @@ static int reader_open(struct replica_reader *rd, const struct slice *sl, enum p
 
 	path_data(data, p, rd->block.id);
 	path_meta(meta, p, rd->block.id, gs);
-	rd->fd = openat(sl->fd, data, O_RDONLY | O_CLOEXEC);
+	rd->fd = replica_file_open(sl->fd, data);
 	if (rd->fd < 0)
-		return neg_errno();
-	rd->fd_meta = openat(sl->fd, meta, O_RDONLY | O_CLOEXEC);
+		return rd->fd;
+	rd->fd_meta = replica_file_open(sl->fd, meta);
 	if (rd->fd_meta < 0)
-		return neg_errno();
+		return rd->fd_meta;
 	if (!rd->locked && rd->block.len >= STORE_DIRECT_MIN)
 		slice_open_direct(sl, data, O_RDONLY, &rd->fd_direct, &rd->dio_align);
 	rc = meta_read_header(rd->fd_meta, &rd->crc_type, &rd->bytes_per_crc);

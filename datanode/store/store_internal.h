@@ -202,6 +202,8 @@ int meta_cut_crc(int fd, int fd_meta, enum crc_type type, uint32_t bpc, uint64_t
  *  crash-safe through a new meta file. */
 int pair_restamp(int slice_fd, int64_t id, enum place p, uint64_t gs, uint64_t len,
 		 uint64_t new_gs, uint64_t new_len);
+/** A file of a replica for reading. -ENOENT also for what is no regular file: a FIFO, say, would hold its reader for ever. */
+int replica_file_open(int dir_fd, const char *name);
 /** The same file for O_DIRECT; @fd -1 where the volume takes none, and nothing is said about it. */
 void slice_open_direct(const struct slice *sl, const char *name, int flags, int *fd, uint32_t *align);
 

@@ -120,10 +120,10 @@ static int open_as_known(struct block_pool *bp, int64_t id, struct replica_info 
 		return -EAGAIN;
 	rd->block = (struct block){id, info->block.gs, info->visible};
 	rd->partial = info->state == REPLICA_RBW;
-	rd->fd = openat(fd, data, O_RDONLY | O_CLOEXEC);
-	rd->fd_meta = openat(fd, meta, O_RDONLY | O_CLOEXEC);
+	rd->fd = replica_file_open(fd, data);
+	rd->fd_meta = replica_file_open(fd, meta);
 	if (rd->fd < 0 || rd->fd_meta < 0)
-		return neg_errno();
+		return rd->fd < 0 ? rd->fd : rd->fd_meta;
 	return meta_read_header(rd->fd_meta, &rd->crc_type, &rd->bytes_per_crc);
 }
 
