@@ -174,6 +174,7 @@ static inline int64_t blk_replica_id(const struct blk *b, const struct replica *
 }
 /** Length of unit @unit when the block has @len; of a replica: @len. */
 uint64_t blk_unit_len(const struct blk *b, uint64_t len, unsigned unit);
+#define GROUP_UNIT(unit) (1u << (unit)) /* in such a set: */
 /** Sets of units of a group: good ones on living nodes that stay; on any living node; on nodes that
  *  are in maintenance or enter it, which may be away. Only those that exist at its length. */
 uint32_t group_live(const struct blk *b);

@@ -3,7 +3,6 @@
 #include "namenode-shim/blocks_internal.h"
 #include "namenode-shim/datanodes.h"
 
-#define BIT(unit) (1u << (unit))
 
 static bool stays(const struct dn *dn)
 {
@@ -26,7 +25,7 @@ static uint32_t units_on(const struct blk *b, bool (*where)(const struct dn *dn)
 
 	for (uint16_t i = 0; i < b->nreps; i++)
 		if (replica_is_good(&b->rep[i]) && where(b->rep[i].st->dn))
-			set |= BIT(b->rep[i].unit);
+			set |= GROUP_UNIT(b->rep[i].unit);
 	return set & ec_units_existing(blk_ec(b), b->b.len);
 }
 
@@ -64,7 +63,7 @@ bool group_enough_as(const struct blk *b, uint64_t gs, uint64_t len)
 
 		if (r->state == REPLICA_FINALIZED && !r->corrupt && r->gs == gs &&
 		    r->len == ec_unit_length(blk_ec(b), len, r->unit))
-			set |= BIT(r->unit);
+			set |= GROUP_UNIT(r->unit);
 	}
 	set &= ec_units_existing(blk_ec(b), len);
 	return (uint32_t)__builtin_popcount(set) >= ec_units_needed(blk_ec(b), len);
@@ -98,7 +97,7 @@ static void drop_corrupt(struct blk *b)
 	for (uint16_t i = 0; i < b->nreps;) {
 		struct replica *r = &b->rep[i];
 
-		if (r->corrupt && ((live & BIT(r->unit)) || (readable && r->gs < b->b.gs)) &&
+		if (r->corrupt && ((live & GROUP_UNIT(r->unit)) || (readable && r->gs < b->b.gs)) &&
 		    !blk_node_has_good(b, r))
 			blk_order_drop(b, r);
 		else

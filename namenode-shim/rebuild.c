@@ -14,7 +14,6 @@
 #include "namenode-shim/placement.h"
 #include "namenode-shim/req.h"
 
-#define BIT(unit) (1u << (unit))
 
 /* ---- ordering ---- */
 
@@ -63,7 +62,7 @@ static const struct replica *find_source(const struct blk *b, unsigned unit)
 static void add_sources(const struct blk *b, uint32_t set, struct rebuild *r)
 {
 	for (unsigned unit = 0; unit < b->repl; unit++) {
-		const struct replica *rep = set & BIT(unit) ? find_source(b, unit) : NULL;
+		const struct replica *rep = set & GROUP_UNIT(unit) ? find_source(b, unit) : NULL;
 
 		if (!rep)
 			continue;
@@ -115,10 +114,10 @@ static bool order_moves(struct nn *nn, struct blk *b, uint32_t leaving, uint64_t
 	for (uint16_t i = 0; i < b->nreps && found; i++) {
 		const struct replica *rep = &b->rep[i];
 
-		if (!(leaving & BIT(rep->unit)) || rep->state != REPLICA_FINALIZED || rep->corrupt ||
+		if (!(leaving & GROUP_UNIT(rep->unit)) || rep->state != REPLICA_FINALIZED || rep->corrupt ||
 		    rep->excess || !rep->st->dn->alive)
 			continue;
-		leaving &= ~BIT(rep->unit);
+		leaving &= ~GROUP_UNIT(rep->unit);
 		found = order_move(nn, b, rep, now);
 	}
 	return found;
@@ -196,7 +195,7 @@ static Hd__BlockECReconstructionInfoProto *info(struct req *q, const struct blk 
 	m->liveblockindices = bytes(q, r->source_unit, r->nsources);
 	put_targets(q, r, m);
 	for (uint8_t unit = 0; unit < EC_UNITS_MAX; unit++)
-		if (r->skip & BIT(unit))
+		if (r->skip & GROUP_UNIT(unit))
 			skip[nskip++] = unit;
 	PB_SET(m, excludereconstructedindices, bytes(q, skip, nskip));
 	return m;

@@ -40,11 +40,6 @@ struct pass {
 	struct rstream *rs[EC_UNITS_MAX]; /* owned */
 };
 
-static unsigned count(uint32_t set)
-{
-	return (unsigned)__builtin_popcount(set);
-}
-
 static void find(struct pass *p, enum dfs_ec_fault fault, unsigned unit, uint64_t at, const char *why)
 {
 	char node[GROUP_TEXT_MAX];
@@ -153,7 +148,7 @@ static void name_wrong(struct pass *p, const struct ec_src *src, uint32_t len, u
 		if ((p->have & ~p->zero) >> i & 1 &&
 		    ec_check(p->v->coder, p->have & ~(1u << i), src, len, &differ) == 0 && differ == 0)
 			candidates |= 1u << i;
-	if (count(candidates) == 1) {
+	if (group_count(candidates) == 1) {
 		const unsigned unit = (unsigned)__builtin_ctz(candidates);
 
 		drop(p, unit);
@@ -180,7 +175,7 @@ static int check_window(struct pass *p, uint64_t at, uint32_t len, struct err *e
 		src[i].len = length - at < len ? (size_t)(length - at) : len;
 		rc = read_unit(p, i, p->v->buf + (size_t)i * WINDOW, (uint32_t)src[i].len, err);
 	}
-	if (rc < 0 || count(p->have) <= p->g.policy->k)
+	if (rc < 0 || group_count(p->have) <= p->g.policy->k)
 		return rc;
 	rc = ec_check(p->v->coder, p->have, src, len, &differ);
 	if (rc < 0)
@@ -196,7 +191,7 @@ static int check_units(struct pass *p, struct err *err)
 	const uint64_t length = p->g.unit[k].b.numbytes; /* parity is as long as the longest */
 	int rc = open_units(p, err);
 
-	for (uint64_t at = 0; at < length && rc == 0 && count(p->have) > k && !p->undecided; at += WINDOW)
+	for (uint64_t at = 0; at < length && rc == 0 && group_count(p->have) > k && !p->undecided; at += WINDOW)
 		rc = check_window(p, at, length - at < WINDOW ? (uint32_t)(length - at) : WINDOW, err);
 	return rc;
 }
@@ -214,11 +209,11 @@ static int verify_group(struct verify *v, const Hd__LocatedBlockProto *lb, struc
 		p->zero = p->have = ((1u << v->policy.k) - 1) & ~p->g.existing;
 		rc = check_units(p, err);
 		v->sum.groups++;
-		v->sum.units += count(p->g.existing);
+		v->sum.units += group_count(p->g.existing);
 	}
-	if (rc == 0 && p->g.length > 0 && count(p->have) < v->policy.k)
+	if (rc == 0 && p->g.length > 0 && group_count(p->have) < v->policy.k)
 		find(p, DFS_EC_GROUP_LOST, 0, 0, "");
-	else if (rc == 0 && p->g.length > 0 && count(p->have) == v->policy.k)
+	else if (rc == 0 && p->g.length > 0 && group_count(p->have) == v->policy.k)
 		v->sum.unchecked++;
 	for (unsigned i = 0; i < EC_UNITS_MAX; i++)
 		if (p->rs[i])

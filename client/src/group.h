@@ -29,6 +29,12 @@ struct group_unit {
 	Hd__StorageTypeProto storage_types[GROUP_COPIES_MAX];
 };
 
+/** Units of a set. */
+static inline unsigned group_count(uint32_t set)
+{
+	return (unsigned)__builtin_popcount(set);
+}
+
 struct group {
 	const struct ec_policy *policy; /* borrowed */
 	int64_t id;

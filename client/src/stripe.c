@@ -7,11 +7,6 @@
 #include "client/src/stripe_internal.h"
 #include "common/base/clock.h"
 
-static unsigned count(uint32_t set)
-{
-	return (unsigned)__builtin_popcount(set);
-}
-
 /* ---- which units ---- */
 
 static int unit_join(struct stripe *s, struct window *w, unsigned i, struct err *err)
@@ -71,17 +66,17 @@ static int choose(struct stripe *s, struct window *w, struct err *err)
 	uint32_t good = usable & ~(s->avoid & ~w->fetch);
 	int rc = 0;
 
-	if (count(good | w->zero) < k) /* those in doubt are better than nothing */
+	if (group_count(good | w->zero) < k) /* those in doubt are better than nothing */
 		good = usable;
 	w->fetch &= usable;
 	for_units(i, w->want & good & ~w->fetch)
 		rc = rc ?: unit_join(s, w, i, err);
 	if (rc < 0 || (w->want & ~w->fetch) == 0)
 		return rc;
-	if (count(good | w->zero) < k)
+	if (group_count(good | w->zero) < k)
 		return -ENODATA;
-	if (count(w->fetch | w->zero) < k)
-		rc = join_more(s, w, good, k - count(w->fetch | w->zero), err);
+	if (group_count(w->fetch | w->zero) < k)
+		rc = join_more(s, w, good, k - group_count(w->fetch | w->zero), err);
 	return rc < 0 ? rc : 0;
 }
 
@@ -90,11 +85,11 @@ static int choose(struct stripe *s, struct window *w, struct err *err)
 /* When, from the window's start on, one who is not done is late. */
 static uint64_t late_after(const struct stripe *s, const struct window *w)
 {
-	const unsigned n = count(w->done);
+	const unsigned n = group_count(w->done);
 	uint64_t typical = s->typical_ns;
 	unsigned below;
 
-	if (n == 0 || 2 * n < count(w->fetch))
+	if (n == 0 || 2 * n < group_count(w->fetch))
 		return HEDGE_TYPICAL * typical > HEDGE_ALONE_NS ? HEDGE_TYPICAL * typical
 								: HEDGE_ALONE_NS;
 	for_units(i, w->done) { /* the median of those that are done */
@@ -110,7 +105,7 @@ static uint64_t late_after(const struct stripe *s, const struct window *w)
 /* Somebody is late: let others join, if there are enough to do without those that are. */
 static int hedge(struct stripe *s, struct window *w, uint64_t now, struct err *err)
 {
-	const unsigned k = s->g.policy->k, ready = count(w->done | w->zero);
+	const unsigned k = s->g.policy->k, ready = group_count(w->done | w->zero);
 	const uint32_t late = w->fetch & ~w->done;
 	uint32_t spare = readable(s) & ~w->fetch & ~s->avoid;
 	uint32_t joined;
@@ -118,9 +113,9 @@ static int hedge(struct stripe *s, struct window *w, uint64_t now, struct err *e
 
 	w->hedge_ns = now + 2 * late_after(s, w); /* these may be late, too */
 	w->hedged = true;
-	if (ready + count(spare) < k) /* those in doubt are better than nothing */
+	if (ready + group_count(spare) < k) /* those in doubt are better than nothing */
 		spare = readable(s) & ~w->fetch;
-	if (ready + count(spare) < k || !late)
+	if (ready + group_count(spare) < k || !late)
 		return 0;
 	joined = w->fetch;
 	rc = join_more(s, w, spare, k - ready, err);
@@ -156,7 +151,7 @@ static void leave_behind(struct stripe *s, const struct window *w)
 
 static bool is_complete(const struct stripe *s, const struct window *w)
 {
-	return (w->want & ~w->done) == 0 || count(w->done | w->zero) >= s->g.policy->k;
+	return (w->want & ~w->done) == 0 || group_count(w->done | w->zero) >= s->g.policy->k;
 }
 
 static int start_all(struct stripe *s, struct window *w, struct err *err)
@@ -190,8 +185,8 @@ static int wait_news(struct stripe *s, struct window *w, struct err *err)
 			return err_sys(err, rc, "a stream cannot be polled");
 		if (rc > 0)
 			return 0; /* news already */
-		if (u->progress_ns + patience < until)
-			until = u->progress_ns + patience;
+		if (u->heard_ns + patience < until)
+			until = u->heard_ns + patience;
 	}
 	now = s->ops->now();
 	ms = until > now ? (int)((until - now) / NS_PER_MS) + 1 : 0;
@@ -201,7 +196,7 @@ static int wait_news(struct stripe *s, struct window *w, struct err *err)
 	for_units(i, w->fetch & ~w->done) {
 		char text[GROUP_TEXT_MAX];
 
-		if (rc || s->unit[i].progress_ns + patience > now)
+		if (rc || s->unit[i].heard_ns + patience > now)
 			continue;
 		err_set(err, -ETIMEDOUT, "data node %s does not answer in time",
 			group_unit_text(&s->g, i, text));
@@ -246,7 +241,7 @@ static int decode(struct stripe *s, const struct window *w, struct err *err)
 	rc = ec_decode(s->coder, (w->done | w->zero) & ~missing, missing, src, out, w->len);
 	if (rc < 0)
 		return err_set(err, -EIO, "units %#x of a block group cannot be decoded", missing);
-	count_add(&s->fs->count.read_decoded, (uint64_t)w->len * count(missing));
+	count_add(&s->fs->count.read_decoded, (uint64_t)w->len * group_count(missing));
 	return 0;
 }
 
@@ -258,7 +253,7 @@ static void learn(struct stripe *s, const struct window *w)
 		return;
 	for_units(i, w->done)
 		sum += s->unit[i].done_ns;
-	sum /= count(w->done);
+	sum /= group_count(w->done);
 	s->typical_ns = s->typical_ns ? (7 * s->typical_ns + sum) / 8 : sum;
 }
 
@@ -390,7 +385,7 @@ void stripe_explain(const struct stripe *s, char *buf, size_t size)
 {
 	const uint32_t left = s->g.existing & ~s->lost;
 	int n = snprintf(buf, size, "block group blk_%lld: %u of its units are left, %u are needed",
-			 (long long)s->g.id, count(left), ec_units_needed(s->g.policy, s->g.length));
+			 (long long)s->g.id, group_count(left), ec_units_needed(s->g.policy, s->g.length));
 	const char *sep = ": ";
 
 	for_units(i, s->lost) {

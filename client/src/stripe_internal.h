@@ -11,7 +11,7 @@ struct unit {
 	struct rstream *rs; /* owned; NULL: none */
 	size_t node;        /* copy that is read */
 	uint64_t at, end;   /* of rs, in the unit: next byte, and of what was asked */
-	uint64_t progress_ns; /* when its last bytes came */
+	uint64_t heard_ns; /* when its last bytes came */
 	uint8_t *scratch;   /* owned; for bytes that nobody asked for */
 	uint32_t scratch_len;
 	/* of the window */

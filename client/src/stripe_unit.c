@@ -81,7 +81,7 @@ int stripe_unit_start(struct stripe *s, unsigned i, uint64_t at, uint32_t have, 
 
 		u->at = at;
 		u->end = stream_end(s, i, at, have);
-		u->progress_ns = s->ops->now();
+		u->heard_ns = s->ops->now();
 		r.len = u->end - at;
 		rc = s->ops->start(s->fs, &r, &u->rs, err);
 		if (rc < 0)
@@ -109,11 +109,11 @@ int stripe_unit_take(struct stripe *s, struct window *w, unsigned i, struct err 
 		return 0;
 	u->got += (uint32_t)n;
 	u->at += (uint64_t)n;
-	u->progress_ns = s->ops->now();
+	u->heard_ns = s->ops->now();
 	count_add(&s->fs->count.read[ops->counter], (uint64_t)n);
 	if (u->got == u->have) {
 		w->done |= 1u << i;
-		u->done_ns = u->progress_ns - w->start_ns;
+		u->done_ns = u->heard_ns - w->start_ns;
 	}
 	if (u->at == u->end)
 		stripe_unit_close(u, false);

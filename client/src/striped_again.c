@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
+#define KEEP_REGISTERED 6u /* packets, when they lie in memory for RDMA */
 #define PAUSE_FIRST_NS (50 * NS_PER_MS)
 #define PAUSE_MAX_NS (1000 * NS_PER_MS)
 
@@ -25,11 +26,19 @@ static uint32_t row_packets(const struct striped_writer *w)
 	return w->policy.k * w->columns;
 }
 
+/* Registered memory is scarce, and packets in flight need it more. */
+static bool has_room(const struct striped_writer *w)
+{
+	const uint32_t n = row_packets(w);
+
+	return w->rows_kept < w->keep_rows && !(w->row[0]->buf && (w->rows_kept + 1) * n > KEEP_REGISTERED);
+}
+
 void striped_keep_row(struct striped_writer *w)
 {
 	const uint32_t n = row_packets(w);
 
-	if (!w->all_kept || w->rows_kept == w->keep_rows) {
+	if (!w->all_kept || !has_room(w)) {
 		w->all_kept = false;
 		striped_release(w);
 		return;
