@@ -63,7 +63,7 @@ static const struct cli_command COMMANDS[] = {
 	 "unset PATH...           take the policy of directories away; that of their parents holds\n"
 	 "enable|disable POLICY...\n"
 	 "                        may new files use it\n"
-	 "add POLICY...           make RS-4-2-64k known: codec, data and parity units, cell size\n"
+	 "add POLICY...           make RS-4-2-64k known: codec, data and parity units, cell size (64k to 4m pay)\n"
 	 "remove POLICY...        of those that were added\n"
 	 "verify PATH...          read all units of files and compare parity with data; each unit that is\n"
 	 "                        missing or wrong is named, and the status is 1 then; -r for directories\n"

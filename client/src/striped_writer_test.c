@@ -36,7 +36,7 @@ struct fake_unit {
 	uint8_t *data;
 	uint64_t len, stamp;
 	unsigned node, opened;
-	bool final;
+	bool final, synced;
 };
 
 static struct {
@@ -106,6 +106,7 @@ static int fake_send(struct wstream *ws, struct packet *p, struct err *err)
 	memcpy(s->u->data + p->offset, p->data, p->len);
 	s->u->len += p->len;
 	s->u->final = p->last;
+	s->u->synced = p->last && p->sync;
 	s->packets++;
 	s->ack[s->acks++ % 64] = (struct ack){.seqno = p->seqno, .bad = -1};
 	return 1;
@@ -486,6 +487,8 @@ static int put_patiently(uint64_t len, unsigned flush, uint32_t socket_ms, struc
 		if (flush && n > 0 && pieces % flush == 0) {
 			assert_true(nn.parked);
 			assert_int_equal(sum_of_groups(), at); /* committed, all of it */
+			for (unsigned u = 0; u < UNITS; u++) /* Java's nodes go by the flag */
+				assert_int_equal(nn.unit[nn.groups - 1][u].synced, nn.unit[nn.groups - 1][u].final);
 		}
 	}
 	rc = n < 0 ? (int)n : written_close(&w->f, err);

@@ -37,7 +37,7 @@ static uint32_t unit_len(unsigned int u)
 
 /* ---- sources: a unit of `units`, as well as its fault lets it ---- */
 
-enum fault { GOOD, ABSENT, DIES, BAD_CRC, SILENT, GAP, OTHER_CRCS, WRONG_BYTES, SOURCE_FAULTS };
+enum fault { GOOD, ABSENT, DIES, BAD_CRC, SILENT, GAP, OTHER_CRCS, WRONG_BYTES, WRONG_END, SOURCE_FAULTS };
 
 static enum fault source_fault[EC_UNITS_MAX];
 
@@ -107,6 +107,8 @@ static void fs_piece(struct fake_source *s)
 	memcpy(slot->data, units[s->unit] + s->at, len);
 	if (s->fault == WRONG_BYTES)
 		slot->data[random_below(len)] ^= 1;
+	if (s->fault == WRONG_END && s->at + len == unit_len(s->unit))
+		slot->data[len - 1] ^= 1;
 	s->pieces[i] = (struct piece){.off = s->at, .len = len, .slot = slot};
 	list_init(&s->pieces[i].link);
 	s->used[i] = true;
@@ -533,6 +535,21 @@ static void wrong_bytes_with_good_crcs_are_never_stored(void **state)
 	dn.live.ec_verify_bytes = 65536;
 }
 
+/* Of the additional unit the first and the last bytes are compared. */
+static void a_wrong_last_byte_is_seen(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 8; seed++) {
+		rnd = seed * 7 + 1;
+		make_group(EC_CODEC_RS, 3, 2, 2 * 3 * 65536);
+		dn.live.ec_verify_bytes = 4096;
+		source_fault[seed % 4] = WRONG_END;
+		assert_int_equal(rebuild(1u << 4, all_units() & ~(1u << 4), seed % 2, NULL), -EBADMSG);
+		assert_int_equal(check_targets(1u << 4, seed % 2), 0);
+	}
+	dn.live.ec_verify_bytes = 65536;
+}
+
 static void a_target_that_fails_is_left_behind(void **state)
 {
 	(void)state;
@@ -614,6 +631,7 @@ int main(void)
 		cmocka_unit_test(a_silent_source_is_replaced),
 		cmocka_unit_test(too_few_sources_store_nothing),
 		cmocka_unit_test(wrong_bytes_with_good_crcs_are_never_stored),
+		cmocka_unit_test(a_wrong_last_byte_is_seen),
 		cmocka_unit_test(a_target_that_fails_is_left_behind),
 		cmocka_unit_test(a_taker_gets_the_unit_in_order),
 	};
