@@ -146,6 +146,13 @@ static void do_enter(struct written *f, uint64_t now_ns)
 	writer_of(f)->pipe.progress_ns = now_ns;
 }
 
+/* Is the NameNode out of reach, or starting? */
+static bool is_away(int rc)
+{
+	return rc == -ETIMEDOUT || rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -EHOSTUNREACH || rc == -ENETUNREACH ||
+	       rc == -EAGAIN || rc == -EROFS;
+}
+
 static int do_flush(struct written *f, uint32_t flags, struct err *err)
 {
 	struct writer *w = writer_of(f);
@@ -166,7 +173,11 @@ static int do_flush(struct written *f, uint32_t flags, struct err *err)
 	} else if (!w->f.has_block || !(flags & DFS_SYNC_UPDATE_LENGTH)) {
 		return 0; /* nothing in this block; the blocks before are closed */
 	}
-	return rc ?: writer_persist(w, err);
+	if (rc < 0)
+		return rc;
+	rc = writer_persist(w, err);
+	f->refused = is_away(rc); /* the data nodes have it all: the next flush may tell the NameNode */
+	return rc;
 }
 
 static int do_close(struct written *f, struct err *err)
