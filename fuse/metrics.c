@@ -65,6 +65,7 @@ static void print_library(struct mount *m, FILE *f)
 	counter(f, "dfs_fuse_rdma_fallbacks_total", "data nodes reached over TCP although RDMA was wanted", c.rdma_fallbacks);
 	counter(f, "dfs_fuse_decoded_bytes_total", "bytes of erasure-coded files that were made of other units", c.read_decoded);
 	counter(f, "dfs_fuse_read_hedges_total", "times a slow unit was not waited for", c.read_hedges);
+	counter(f, "dfs_fuse_short_groups_total", "block groups begun on fewer data nodes than they have units", c.short_groups);
 }
 
 static unsigned int make_page(struct mount *m, const char *method, const char *url, FILE *f)
