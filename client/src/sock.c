@@ -126,6 +126,11 @@ int sock_send(struct sock *s, struct iovec *iov, int n, uint64_t deadline_ns, st
 	return 0;
 }
 
+bool sock_send_later(struct sock *s, const void *p, size_t len)
+{
+	return send(s->fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE) == (ssize_t)len;
+}
+
 /* One receive: up to @len bytes to @dst, then up to @ahead into the (empty) buffer. Bytes for @dst,
  * 0 when there is nothing now. */
 static ssize_t recv_some(struct sock *s, void *dst, size_t len, size_t ahead, struct err *err)

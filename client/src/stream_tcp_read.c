@@ -16,6 +16,7 @@
 #include "common/wire/pb.h"
 
 #define READ_STEP 131072u              /* receive and verify in pieces that stay in the cache */
+#define STATUS_LATER_MAX 65536u          /* after so short a read the next one comes at once, most likely */
 #define FINISH_NS (1000 * NS_PER_MS)   /* patience for the status of a read to leave, to reuse the connection */
 
 enum tcp_phase {
@@ -113,9 +114,10 @@ static int do_ask(struct tcp_r *t, struct err *err)
 	if (n <= 0)
 		return (int)n;
 	t->op_sent += (size_t)n;
-	if (t->op_sent == t->op_len)
-		t->phase = TCP_ANSWER;
-	return 1;
+	if (t->op_sent < t->op_len)
+		return 1;
+	t->phase = TCP_ANSWER;
+	return 0; /* it is not here yet */
 }
 
 static int take_checksum_info(struct tcp_r *t, const Hd__ReadOpChecksumInfoProto *info,
@@ -431,16 +433,25 @@ ssize_t tcp_r_read(struct rstream *s, void *buf, size_t len, struct err *err)
 	}
 }
 
+/* A packet of its own costs the node a wake-up, and both a good part of a short read: then the status goes along with the
+ * next request. */
+static bool send_status(struct tcp_r *t, uint64_t deadline_ns)
+{
+	uint8_t status[DT_STATUS_MAX];
+	struct iovec iov = {status, dt_read_status_encode(t->type ? DT_CHECKSUM_OK : DT_SUCCESS, status)};
+
+	if (t->end - t->offset <= STATUS_LATER_MAX && sock_send_later(t->sock, status, iov.iov_len))
+		return true;
+	return sock_send(t->sock, &iov, 1, deadline_ns, NULL) == 0;
+}
+
 /* Everything was read: send the status, keep the connection. The empty packet at the end has nothing to tell: when it is
  * not here yet, whoever reads next on the connection takes it. A read of a few bytes would wait longest for it. */
 static bool finish_read(struct tcp_r *t)
 {
 	const uint64_t deadline = clock_mono_ns() + FINISH_NS;
-	uint8_t status[DT_STATUS_MAX];
-	struct iovec iov = {status, 0};
 	int rc;
 
-	iov.iov_len = dt_read_status_encode(t->type ? DT_CHECKSUM_OK : DT_SUCCESS, status);
 	if (t->at < t->end || t->phase != TCP_HEADER || t->chunk_at < t->chunk_end)
 		return false;
 	rc = do_header(t, NULL);
@@ -449,7 +460,7 @@ static bool finish_read(struct tcp_r *t)
 	t->sock->owes_end = rc == 0;
 	t->sock->end_seqno = t->seqno;
 	t->sock->end_at = t->at;
-	return sock_send(t->sock, &iov, 1, deadline, NULL) == 0;
+	return send_status(t, deadline);
 }
 
 void tcp_r_close(struct rstream *s)
