@@ -144,6 +144,7 @@ int meta_read_header(int fd, enum crc_type *ret_type, uint32_t *ret_bpc)
 	struct rd r = rd_init(buf, sizeof(buf));
 	int rc = file_read_full(fd, buf, sizeof(buf), 0);
 	uint32_t version, type, bpc;
+	struct stat st;
 
 	if (rc)
 		return rc == -ENODATA ? -EBADMSG : rc;
@@ -152,9 +153,23 @@ int meta_read_header(int fd, enum crc_type *ret_type, uint32_t *ret_bpc)
 	bpc = rd_be32(&r);
 	if (version != 1 || type > CRC_CRC32C || bpc == 0 || bpc > META_BPC_MAX)
 		return -EBADMSG;
+	/* One flipped bit makes CRC32C of it: whoever has CRCs has a type. */
+	if (type == CRC_NULL && fstat(fd, &st))
+		return neg_errno();
+	if (type == CRC_NULL && st.st_size != META_HEADER)
+		return -EBADMSG;
 	*ret_type = (enum crc_type)type;
 	*ret_bpc = bpc;
 	return 0;
+}
+
+int meta_check_length(int fd, enum crc_type type, uint32_t bpc, uint64_t len)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return neg_errno();
+	return (uint64_t)st.st_size < META_HEADER + crc_bytes(type, len, bpc) ? -EBADMSG : 0;
 }
 
 int meta_cut_crc(int fd, int fd_meta, enum crc_type type, uint32_t bpc, uint64_t len,

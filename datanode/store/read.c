@@ -66,6 +66,8 @@ static int reader_open(struct replica_reader *rd, const struct slice *sl, enum p
 	if (!rd->locked && rd->block.len >= STORE_DIRECT_MIN)
 		slice_open_direct(sl, data, O_RDONLY, &rd->fd_direct, &rd->dio_align);
 	rc = meta_read_header(rd->fd_meta, &rd->crc_type, &rd->bytes_per_crc);
+	if (!rc && !rd->partial)
+		rc = meta_check_length(rd->fd_meta, rd->crc_type, rd->bytes_per_crc, rd->block.len);
 	if (!rc && rd->crc_type == CRC_NULL) {
 		(void)close(rd->fd_meta);
 		rd->fd_meta = -1;

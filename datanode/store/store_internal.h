@@ -192,8 +192,10 @@ int pair_move(int slice_fd, int64_t id, enum place from, uint64_t gs, enum place
 /** Data first: a meta file alone is nothing. */
 int pair_unlink(int slice_fd, int64_t id, enum place p, uint64_t gs);
 int meta_write_header(int fd, enum crc_type type, uint32_t bpc);
-/** -EBADMSG: not a meta header. */
+/** -EBADMSG: not a meta header, or one without a type of CRC before CRCs. */
 int meta_read_header(int fd, enum crc_type *ret_type, uint32_t *ret_bpc);
+/** -EBADMSG: fewer CRCs than @len bytes have. For a replica that nobody writes. */
+int meta_check_length(int fd, enum crc_type type, uint32_t bpc, uint64_t len);
 /** Check the chunk that holds byte @new_len - 1 of a block of @len bytes against the meta file;
  *  *ret_crc is its CRC when the block ends at @new_len. -EBADMSG: data and CRC do not fit. */
 int meta_cut_crc(int fd, int fd_meta, enum crc_type type, uint32_t bpc, uint64_t len,

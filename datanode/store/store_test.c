@@ -405,6 +405,29 @@ static void a_corrupt_replica_is_reported_and_a_good_one_is_not(void **state)
 	assert_int_equal(f->seen.bad, 1);
 }
 
+/* Flipped bits make no checksum at all of CRC32C, or CRCs of one byte each. */
+static void a_meta_file_that_its_header_does_not_fit_is_damage(void **state)
+{
+	static const uint8_t wrong[][5] = {{0, 0, 0, 2, 0}, {2, 0, 0, 0, 1}, {2, 0, 0, 1, 0}};
+	struct fix *f = *state;
+
+	for (unsigned int i = 0; i < 3; i++) {
+		const struct block b = {5 + (int64_t)i, 0, 0};
+		struct replica_reader *r;
+		char path[512];
+		int fd;
+
+		make_finalized(f, b.id, 1001, 100000);
+		(void)snprintf(path, sizeof(path), "%s/current/%s/current/finalized/subdir0/subdir0/blk_%u_1001.meta",
+			       f->vol[0], NS.pool_id, 5 + i);
+		fd = open(path, O_WRONLY);
+		assert_int_equal(file_write_full(fd, wrong[i], sizeof(wrong[i]), 2), 0);
+		close(fd);
+		assert_int_equal(replica_read_open(f->bp, &b, &r, &f->err), -EBADMSG);
+		assert_int_equal(f->seen.bad, i + 1);
+	}
+}
+
 static void a_missing_file_is_reported(void **state)
 {
 	struct fix *f = *state;
@@ -609,6 +632,7 @@ int main(void)
 		T(close_recovery_finalizes_at_the_new_stamp),
 		T(a_temporary_replica_is_invisible_and_goes_when_dropped),
 		T(a_corrupt_replica_is_reported_and_a_good_one_is_not),
+		T(a_meta_file_that_its_header_does_not_fit_is_damage),
 		T(a_missing_file_is_reported),
 		T2(a_pin_is_kept_by_restarts_and_moves_between_volumes),
 		T2(blocks_spread_over_volumes_and_follow_the_storage_type),
