@@ -299,6 +299,7 @@ static int add_block(const Hd__AddBlockRequestProto *q, void *ret, struct err *e
 		if (nn.excluded & 1u << node)
 			continue;
 		nn.unit[nn.groups][unit].node = node;
+		free(nn.unit[nn.groups][unit].data); /* of a call that found too few */
 		nn.unit[nn.groups][unit].data = calloc(1, BLOCK);
 		add_node(&f, unit++, node);
 	}
