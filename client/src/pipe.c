@@ -125,39 +125,63 @@ static void is_open(struct pipe *p)
 	p->progress_ns = p->sent_ns = clock_mono_ns();
 }
 
+/* The first of the queue. 1 it is sent, 0 not now, -errno. */
+static int send_first(struct pipe *p, struct err *err)
+{
+	const struct block_stream *ops = p->ws->ops;
+	struct packet *packet = container_of(p->queue.next, struct packet, link);
+	const int rc = ops->send(p->ws, packet, err);
+
+	if (rc <= 0)
+		return rc;
+	p->sent_ns = clock_mono_ns();
+	if (list_empty(&p->unacked)) /* else a heartbeat to a node that is hung would be taken for progress */
+		p->progress_ns = p->sent_ns;
+	count_add(&p->fs->count.written[ops->counter], packet->len);
+	if (packet->offset + packet->len > p->sent_end)
+		p->sent_end = packet->offset + packet->len;
+	list_del(&packet->link);
+	list_add_tail(&p->unacked, &packet->link);
+	return 1;
+}
+
+/* 1 it is set up, 0 not yet. */
+static int set_up(struct pipe *p, int *ret_bad, struct err *err)
+{
+	int rc = p->ws->ops->opened(p->ws, &p->open_until_ns, ret_bad, err);
+
+	if (rc > 0)
+		is_open(p);
+	if (rc != 0 || !p->run_ahead)
+		return rc;
+	while (!list_empty(&p->queue)) {
+		rc = send_first(p, err);
+		if (rc <= 0)
+			return rc;
+	}
+	return 0;
+}
+
 static int pump(struct pipe *p, int *ret_bad, struct err *err)
 {
-	if (p->opening) {
-		const int rc = p->ws->ops->opened(p->ws, &p->open_until_ns, ret_bad, err);
+	int rc = p->opening ? set_up(p, ret_bad, err) : 1;
 
-		if (rc <= 0)
-			return rc < 0 ? rc : 1;
-		is_open(p);
-	}
+	if (rc <= 0)
+		return rc < 0 ? rc : 1;
 	/* after the ack of its last packet a node closes the connection; that is no failure */
 	while (!p->closing || pipe_in_flight(p)) {
-		const struct block_stream *ops = p->ws->ops;
-		struct packet *packet = container_of(p->queue.next, struct packet, link);
 		struct ack a;
-		int rc = ops->next_ack(p->ws, &a, err);
 
+		rc = p->ws->ops->next_ack(p->ws, &a, err);
 		if (rc > 0)
 			rc = take_ack(p, &a, ret_bad, err) ?: 1;
 		if (rc > 0)
 			continue;
 		if (rc < 0 || list_empty(&p->queue))
 			return rc;
-		rc = ops->send(p->ws, packet, err);
+		rc = send_first(p, err);
 		if (rc <= 0)
 			return rc < 0 ? rc : 1;
-		p->sent_ns = clock_mono_ns();
-		if (list_empty(&p->unacked)) /* else a heartbeat to a node that is hung would be taken for progress */
-			p->progress_ns = p->sent_ns;
-		count_add(&p->fs->count.written[ops->counter], packet->len);
-		if (packet->offset + packet->len > p->sent_end)
-			p->sent_end = packet->offset + packet->len;
-		list_del(&packet->link);
-		list_add_tail(&p->unacked, &packet->link);
 	}
 	return 0;
 }
@@ -316,7 +340,7 @@ void pipe_init(struct pipe *p, struct dfs *fs, enum crc_type crc_type, uint32_t 
 void pipe_reset(struct pipe *p)
 {
 	pipe_close_stream(p);
-	p->closing = false;
+	p->closing = p->run_ahead = false;
 	p->queued_end = p->sent_end = p->acked_end = p->synced_end = 0;
 	p->pending_rc = 0;
 }

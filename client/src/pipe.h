@@ -26,6 +26,7 @@ struct pipe {
 	uint64_t open_until_ns; /* and has time until then */
 	enum crc_type crc_type;
 	uint32_t bpc;
+	bool run_ahead;        /* packets are sent while it is set up, which the stream can: a failure then is the writer's to mend */
 	bool closing;          /* the last packet was queued */
 
 	uint64_t queued_end;   /* bytes handed to the queue */

@@ -180,6 +180,8 @@ static int tcp_send(struct wstream *s, struct packet *p, struct err *err)
 	ssize_t sent;
 	int first = 0;
 
+	if (t->phase < TCPW_ANSWER)
+		return 0;
 	iov[0].iov_len = hdr_len;
 	for (; first < 2 && skip >= iov[first].iov_len; first++)
 		skip -= iov[first].iov_len;
@@ -240,6 +242,7 @@ static int tcp_poll_write(struct wstream *s, bool want_send, struct pollfd *ret)
 const struct block_stream stream_tcp = {
 	.name = "tcp",
 	.counter = 0,
+	.runs_ahead = true,
 	.open_write = tcp_open_write,
 	.start_write = tcp_start_write,
 	.opened = tcp_opened,

@@ -73,9 +73,13 @@ static int next_block(struct writer *w, bool *ret_first, struct err *err)
 static int set_up(struct writer *w, bool first, int *ret_bad, struct err *err)
 {
 	const Hd__ExtendedBlockProto block = written_block_at(&w->f, w->block_size);
+	int rc;
 
-	return first ? pipe_start(&w->pipe, &block, DT_SETUP_CREATE, 0, ret_bad, err)
-		     : pipe_open(&w->pipe, &block, DT_SETUP_CREATE, 0, ret_bad, err);
+	if (!first)
+		return pipe_open(&w->pipe, &block, DT_SETUP_CREATE, 0, ret_bad, err);
+	rc = pipe_start(&w->pipe, &block, DT_SETUP_CREATE, 0, ret_bad, err);
+	w->pipe.run_ahead = rc == 0 && w->pipe.ws->ops->runs_ahead;
+	return rc;
 }
 
 static int open_one(struct writer *w, struct err *err)
@@ -296,22 +300,42 @@ static void add_cause(struct err *err, const char *cause)
 		(void)err_cure(err, "the pipeline broke because: %.200s", cause);
 }
 
-/* The pipeline of the first block did not come up: nothing of it was sent, so it is given back, and what waits goes to
- * another one. */
+/* Nothing of the block is acknowledged, and all of it is here. */
+static bool is_all_here(const struct writer *w)
+{
+	return w->pipe.opening || (w->stage == WRITER_CLOSING && w->pipe.acked_end == 0 && w->pipe.queued_end > 0);
+}
+
+/* So it is given back, whatever the nodes have of it, and its packets go to another one. */
 static int begin_again(struct writer *w, int bad, struct err *err)
 {
 	const uint64_t queued_end = w->pipe.queued_end;
-	const bool flushed = w->flushed;
+	const bool flushed = w->flushed, closing = w->stage == WRITER_CLOSING;
+	/* A first node that refuses may hang up on packets that it has not read, before it is heard whom it blames. */
+	const bool hung_up = w->pipe.opening && !list_empty(&w->pipe.unacked) && (err->rc == -ECONNRESET || err->rc == -EPIPE);
+	char cause[200];
 	int rc;
 
+	snprintf(cause, sizeof(cause), "%.199s", err->text);
+	pipe_requeue(&w->pipe);
+	rc = count_recovery(w, err);
+	if (rc == 0 && !hung_up && err->rc != -ENOMEM)
+		rc = blame(w, (size_t)bad, err);
+	if (rc < 0)
+		return rc;
 	written_abandon(&w->f, &w->f.block);
-	rc = err->rc == -ENOMEM ? 0 : blame(w, (size_t)bad, err);
 	w->f.has_block = false;
 	writer_drop_block(w);
 	err_reset(err);
-	rc = rc ?: writer_open_block(w, err);
+	rc = writer_open_block(w, err);
 	w->pipe.queued_end = queued_end;
 	w->flushed = flushed;
+	if (rc < 0) {
+		add_cause(err, cause);
+	} else if (closing) {
+		w->stage = WRITER_CLOSING;
+		w->pipe.closing = true;
+	}
 	return rc;
 }
 
@@ -320,7 +344,7 @@ int writer_recover(struct writer *w, int bad, struct err *err)
 	char cause[200];
 	int rc;
 
-	if (w->pipe.opening)
+	if (is_all_here(w))
 		return begin_again(w, bad, err);
 	snprintf(cause, sizeof(cause), "%.199s", err->text);
 	pipe_requeue(&w->pipe);

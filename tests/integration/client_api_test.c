@@ -707,12 +707,14 @@ static void kill_in_mid_write(pid_t pid, int flush_first)
 	const uint64_t size = 8 * BLOCK + 12345;
 	struct dfs_counters c;
 	struct dfs_err err = {0};
-	struct dfs_file *f, *fresh;
+	struct dfs_file *f, *fresh, *begun;
 	int rc = create(at("killed"), &f, &err);
 
 	create_flags = DFS_CREATE_FIRST_BLOCK; /* whose nodes are chosen before the kill, and met after it */
 	rc = rc ? rc : create(at("fresh"), &fresh, &err);
+	rc = rc ? rc : create(at("begun"), &begun, &err);
 	create_flags = 0;
+	rc = rc ? rc : write_range(begun, 0, 1000, 1000, 5, &err);
 	rc = rc ? rc : write_range(f, 0, 3 * BLOCK + 100000, 100000, 3, &err);
 	if (flush_first)
 		rc = rc ? rc : dfs_flush(f, &err);
@@ -725,6 +727,9 @@ static void kill_in_mid_write(pid_t pid, int flush_first)
 	rc = rc ? rc : write_range(fresh, 0, BLOCK + 5, 100000, 4, &err);
 	rc = rc ? rc : dfs_close(fresh, &err);
 	check(rc == 0, "a first block goes to other nodes: %s", rc ? err.text : "closed");
+	rc = rc ? rc : dfs_close(begun, &err);
+	check(rc == 0, "so does one whose pipeline is there already: %s", rc ? err.text : "closed");
+	rc = rc ? rc : get(at("begun"), 1000, 1000, 5, &err);
 	rc = rc ? rc : get(at("fresh"), BLOCK + 5, 200000, 4, &err);
 	rc = rc ? rc : get(at("killed"), size, 200000, 3, &err);
 	rc = rc ? rc : get(at("shared"), 3 * BLOCK, 200000, 77, &err);
