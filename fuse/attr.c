@@ -157,7 +157,7 @@ static void forget_child(struct inode *in, void *arg)
 {
 	struct mount *m = arg;
 
-	forgetter_add(&m->forgetter, in->parent, in->name);
+	forgetter_add(&m->names, in->parent, in->name);
 }
 
 bool mode_changing(struct ask *a, bool may_close)

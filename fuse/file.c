@@ -351,7 +351,7 @@ static void write_bytes(fuse_req_t req, fuse_ino_t ino, const void *buf, size_t 
 	else if (rc < 0)
 		reply_result(req, "write", rc == -ENOENT ? -ESTALE : rc, &err);
 	else if (content_is_cached(m, handle_of(fi)))
-		forgetter_written(&m->forgetter, req, ino, at, size);
+		forgetter_written(&m->pages, req, ino, at, size);
 	else
 		fuse_reply_write(req, size);
 	if (rc == 0 && at != (uint64_t)off) /* pages that others have cached, and the length */

@@ -114,7 +114,7 @@ void forgetter_written(struct forgetter *f, fuse_req_t req, uint64_t ino, uint64
 	}
 	*g = (struct forget){.ino = ino, .req = req, .offset = offset, .len = len};
 	pthread_mutex_lock(&f->lock);
-	list_add(&f->work, &g->link); /* before names: somebody waits */
+	list_add_tail(&f->work, &g->link);
 	f->count++;
 	pthread_cond_signal(&f->wake);
 	pthread_mutex_unlock(&f->lock);

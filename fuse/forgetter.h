@@ -2,13 +2,14 @@
 #pragma once
 
 /**
- * forgetter - the thread that tells the kernel which names and which pages to forget
+ * forgetter - a thread that tells the kernel which names, or which pages, to forget
  *
  * Idea: when a directory is closed to others, the kernel must ask again for each name in it. It
  * takes the lock of the directory for that, which the request at hand still holds: so it is told
  * from a thread of its own, right after the answer. When bytes are written past pages that others
  * read, the kernel waits for reads of these pages under way, and the threads that answer requests are
- * needed for them: so this thread waits, and then answers the write.
+ * needed for them: so this thread waits, and then answers the write. A mount has one for names and one for pages: who holds the
+ * lock of a directory (rename) may wait for a file, and who holds that one for the answer to a write.
  * Threading: any thread asks; one thread works. Limit: FORGET_MAX names wait; beyond, names stay
  * until entry_timeout.
  */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -202,6 +203,13 @@ static int run_session(struct mount *m)
 	return rc;
 }
 
+/* Nobody reads requests any more: those that wait for an answer end now, and give back the locks that a forgetter may wait for.
+ * Needs the superuser; for others fuse_session_unmount() is all that there is. */
+static void let_go(const struct mount *m)
+{
+	(void)umount2(m->opt.mountpoint, MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW);
+}
+
 static int serve(struct mount *m, struct fuse_args *args)
 {
 	int rc;
@@ -216,7 +224,8 @@ static int serve(struct mount *m, struct fuse_args *args)
 		fuse_remove_signal_handlers(m->se);
 		return 1; /* it has said why */
 	}
-	rc = forgetter_start(&m->forgetter, m->se);
+	rc = forgetter_start(&m->names, m->se);
+	rc = rc ?: forgetter_start(&m->pages, m->se);
 	rc = rc ?: pending_start(&m->pending, m);
 	if (rc < 0)
 		(void)tell("a thread cannot be started: %s", strerror(-rc));
@@ -224,7 +233,10 @@ static int serve(struct mount *m, struct fuse_args *args)
 		rc = run_session(m); /* 0: umount; above: the signal that ended it, which is as good */
 	if (m->opt.foreground)
 		notify("STOPPING=1\n");
-	forgetter_stop(&m->forgetter);
+	if (rc > 0)
+		let_go(m);
+	forgetter_stop(&m->pages);
+	forgetter_stop(&m->names);
 	fuse_session_unmount(m->se);
 	fuse_remove_signal_handlers(m->se);
 	pending_stop(&m->pending);

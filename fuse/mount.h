@@ -41,7 +41,7 @@ struct mount {
 	struct users users;
 	struct inodes inodes;
 	struct list handles; /* of open files, under inodes.lock */
-	struct forgetter forgetter;
+	struct forgetter names, pages; /* that the kernel is to forget */
 	struct counts counts;
 	struct buffers buffers;
 	struct pending pending;
