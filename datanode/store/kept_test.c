@@ -351,15 +351,20 @@ static void a_volume_out_of_service_is_closed(void **state)
 
 /* ---- behind our back ---- */
 
+static void make_removed(struct fix *f, int64_t id, char path[512])
+{
+	make_kept(f, id, 1001, 700);
+	block_path(f, id, path);
+	assert_int_equal(unlink(path), 0);
+}
+
 static void a_file_that_somebody_removed_is_not_read(void **state)
 {
 	struct fix *f = *state;
 	struct replica_reader *r = NULL;
 	char path[512];
 
-	make_kept(f, 5, 1001, 700);
-	block_path(f, 5, path);
-	assert_int_equal(unlink(path), 0);
+	make_removed(f, 5, path);
 	assert_int_equal(replica_read_open(f->bp, &(struct block){5, 0, 0}, &r, &f->err), -ENOENT);
 	assert_int_equal(f->seen.bad, 1);
 	assert_int_equal(open_files(f, 0), 0);
@@ -371,9 +376,7 @@ static void a_fifo_in_its_place_is_not_waited_for(void **state)
 	struct replica_reader *r = NULL;
 	char path[512];
 
-	make_kept(f, 5, 1001, 700);
-	block_path(f, 5, path);
-	assert_int_equal(unlink(path), 0);
+	make_removed(f, 5, path);
 	assert_int_equal(mkfifo(path, 0600), 0);
 	assert_int_equal(replica_read_open(f->bp, &(struct block){5, 0, 0}, &r, &f->err), -ENOENT);
 	assert_int_equal(f->seen.bad, 1);
