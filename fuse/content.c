@@ -609,6 +609,16 @@ static int cut_closed(struct mount *m, struct inode *in, struct user *user, uint
 	return rc;
 }
 
+static int grow_stream(struct mount *m, struct inode *in, uint64_t length, struct dfs_err *err)
+{
+	const int rc = write_zeros(in, length, err);
+
+	in->w_unflushed = true;
+	if (rc == 0)
+		mark_dirty(m, in, length);
+	return rc;
+}
+
 static int truncate_clean(struct mount *m, struct inode *in, struct user *user, uint64_t length, struct dfs_err *err)
 {
 	char path[ID_PATH_MAX];
@@ -627,13 +637,8 @@ static int truncate_clean(struct mount *m, struct inode *in, struct user *user, 
 		rc = append_locked(m, in, user, err);
 		if (rc < 0)
 			return rc;
-		if (dfs_length(in->w) <= length) {
-			rc = write_zeros(in, length, err);
-			in->w_unflushed = true;
-			if (rc == 0)
-				mark_dirty(m, in, length);
-			return rc;
-		}
+		if (dfs_length(in->w) <= length)
+			return grow_stream(m, in, length, err);
 		/* somebody else has made it longer in between: now it is a cut */
 	}
 	rc = rc ?: begin_overlay(m, in, user, err);
@@ -649,13 +654,8 @@ static int truncate_locked(struct mount *m, struct inode *in, struct user *user,
 {
 	int rc = in->error ?: heal_locked(m, in, err);
 
-	if (rc == 0 && in->w && length >= dfs_length(in->w) && length - dfs_length(in->w) <= GAP_MAX) {
-		rc = write_zeros(in, length, err);
-		in->w_unflushed = true;
-		if (rc == 0)
-			mark_dirty(m, in, length);
-		return rc;
-	}
+	if (rc == 0 && in->w && length >= dfs_length(in->w) && length - dfs_length(in->w) <= GAP_MAX)
+		return grow_stream(m, in, length, err);
 	if (rc == 0 && in->w) {
 		rc = close_stream(m, in, err);
 		if (rc == 0)
