@@ -55,16 +55,15 @@ struct db_log {
 	/* the writer's */
 	enum log_stage stage;
 	bool failed; /* the journal cannot be written: back to LMDB */
-	bool given;  /* a record is the scribe's, and it is not known yet what became of it */
+	bool given;  /* the journal is the scribe's, and it is not known yet what became of it */
 	bool lost;   /* it is known: nothing */
 	uint64_t bytes; /* of records in this segment */
 	uint64_t retry_ns; /* LOG_OFF until then */
 	struct journal *journal; /* NULL in LOG_OFF */
+	uint64_t held_ns; /* records were written then that nobody waits for; 0: none */
 	struct scribe *scribe; /* owned */
 	uint8_t *redo; /* the record */
 	size_t len, cap;
-	uint8_t *other; /* memory of the record before it, which the scribe may have */
-	size_t other_cap;
 	const void *late; /* value of the last put, not copied yet */
 	size_t late_at, late_len;
 	uint64_t since; /* bytes in closed segments since the last copy was asked for */
@@ -298,12 +297,21 @@ int checkpoint_replay(struct db *db, struct err *err)
 	const uint64_t start = clock_mono_ns();
 	struct replay p = {db, 0};
 	char dir[PATH_LEN];
+	bool counts;
 	int rc;
 
 	current_dir(dir, sizeof(dir), db);
+	counts = checkpoint_counts(dir);
 	/* Without the mark it is data.mdb that counts, and stays whole at any time. */
-	(void)mdb_env_set_flags(db->env, MDB_NOSYNC, checkpoint_counts(dir));
+	(void)mdb_env_set_flags(db->env, MDB_NOSYNC, counts);
 	rc = journal_each(dir, db->seq, replay_one, &p, err);
+	if (rc >= 0 && counts) {
+		do {
+			rc = db_skip_ids(db);
+		} while (rc == -EXFULL && !db_grow(db));
+		if (rc < 0)
+			err_sys(err, rc, "cannot write the counters in %s", dir);
+	}
 	(void)mdb_env_set_flags(db->env, MDB_NOSYNC, 0);
 	if (rc < 0)
 		return rc;
@@ -483,6 +491,7 @@ static int settle(struct db_log *l)
 	}
 	journal_free(l->journal);
 	l->journal = NULL;
+	l->held_ns = 0;
 	l->failed = false;
 	l->stage = LOG_OFF;
 	return remove_rest(l->db);
@@ -528,8 +537,11 @@ static int go_alone(struct db_log *l)
 static int roll(struct db_log *l)
 {
 	const uint64_t half = db_used_bytes(l->db) / 2;
-	int rc = segment_open(l);
+	int rc = l->held_ns ? journal_sync(l->journal) : 0; /* before a later record can be durable elsewhere */
 
+	rc = rc < 0 ? rc : segment_open(l);
+	if (rc >= 0)
+		l->held_ns = 0;
 	if (rc >= 0 && l->copy == COPY_NONE && l->since > (half > JOURNAL_MIN ? half : JOURNAL_MIN))
 		ask_for_copy(l);
 	return rc;
@@ -547,28 +559,51 @@ static void land(struct db_log *l)
 	}
 }
 
-bool log_give(struct db *db, uint64_t seq)
+static void give(struct db_log *l)
+{
+	l->held_ns = 0;
+	l->given = true;
+	scribe_give(l->scribe, l->journal);
+}
+
+enum log_given log_give(struct db *db, uint64_t seq, bool hold)
 {
 	struct db_log *l = db->log;
-	uint8_t *p = l->redo;
-	const size_t cap = l->cap;
 
 	land(l);
 	if (l->stage == LOG_OFF)
-		return false; /* given up just now: data.mdb is synced, with this change */
+		return LOG_SYNCED; /* given up just now: data.mdb is synced, with this change */
 	if (l->stage == LOG_BOTH) { /* so it is here: LMDB synced it */
-		l->failed = journal_append(l->journal, seq, JOURNAL_DATA, p, l->len) < 0;
-		return false;
+		l->failed = journal_append(l->journal, seq, JOURNAL_DATA, l->redo, l->len) < 0;
+		return LOG_SYNCED;
 	}
-	scribe_give(l->scribe, l->journal, seq, p, l->len);
-	l->given = true;
+	if (journal_write(l->journal, seq, JOURNAL_DATA, l->redo, l->len) < 0) {
+		give_up(l);
+		return LOG_SYNCED;
+	}
 	l->bytes += l->len;
-	l->redo = l->other;
-	l->cap = l->other_cap;
-	l->len = 0;
-	l->other = p;
-	l->other_cap = cap;
+	if (!hold) {
+		give(l);
+		return LOG_GIVEN;
+	}
+	if (!l->held_ns)
+		l->held_ns = clock_mono_ns();
+	return LOG_HELD;
+}
+
+bool log_flush(struct db *db)
+{
+	struct db_log *l = db->log;
+
+	if (!l || l->given || !l->held_ns)
+		return false;
+	give(l);
 	return true;
+}
+
+uint64_t log_held_ns(const struct db *db)
+{
+	return db->log ? db->log->held_ns : 0;
 }
 
 int log_landed(struct db *db)
@@ -725,7 +760,6 @@ static void log_free(struct db_log *l)
 	pthread_cond_destroy(&l->cond);
 	pthread_mutex_destroy(&l->lock);
 	free(l->redo);
-	free(l->other);
 	free(l);
 }
 

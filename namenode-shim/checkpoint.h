@@ -62,8 +62,18 @@ int log_del(struct db *db, MDB_dbi dbi, const void *key, size_t klen);
 bool log_has_ops(const struct db *db);
 /** The transaction begins anew. */
 void log_reset(struct db *db);
-/** LMDB has committed the transaction. True: its record is on its way, and the one before it is on the disk. False: all is. */
-bool log_give(struct db *db, uint64_t seq);
+enum log_given {
+	LOG_SYNCED, /* all is on the disk */
+	LOG_GIVEN,  /* on its way to the disk, where everything before it is */
+	LOG_HELD,   /* outlives this process, and waits for log_flush() or the next record that is not to be held */
+};
+
+/** LMDB has committed the transaction: its record is written. @hold: it is not for the disk yet. */
+enum log_given log_give(struct db *db, uint64_t seq, bool hold);
+/** Send to the disk what was held. True: it is on its way now; false: there was none, or a record is under way. */
+bool log_flush(struct db *db);
+/** Since when records are held; 0: there are none. */
+uint64_t log_held_ns(const struct db *db);
 /** 1 when all that was given is on the disk, 0 while it is under way, -EIO when it never will be: log_land(). */
 int log_landed(struct db *db);
 /** Wait for that. When the journal cannot be written, data.mdb is synced instead and counts again. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ClientProtocol: files that exist are written on, cut, joined, or taken from a writer that is gone. */
+/* ClientProtocol: files that exist are written on, cut, joined, changed within, or taken from a writer that is gone. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -409,6 +409,28 @@ static int concat(struct req *q, const void *in)
 	return rc ? rc : ns_io(&q->ns, inode_put(q->ns.t, w.last));
 }
 
+/* ---- replaceBlocks, which only our own client calls ---- */
+
+static int replace_blocks(struct req *q, const void *in)
+{
+	const Hd__ReplaceBlocksRequestProto *m = in;
+	const struct ns_replace r = {
+		.path = m->src,
+		.id = m->fileid,
+		.length = m->length,
+		.last = {(int64_t)m->lastblock, m->laststamp, 0},
+		.part = m->part,
+		.at = m->position,
+		.nat = (uint32_t)m->n_position,
+		.count = m->blocks,
+	};
+
+	req_reply(q, Hd__ReplaceBlocksResponseProto, hd__replace_blocks_response_proto__init);
+	if (m->n_position > UINT32_MAX)
+		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT, "replaceBlocks: too many places");
+	return ns_replace_blocks(&q->ns, &r);
+}
+
 /* ---- recoverLease ---- */
 
 static int recover_lease(struct req *q, const void *in)
@@ -435,6 +457,7 @@ static const struct method table[] = {
 	CHANGE(append, append, REQ_ONCE, append),
 	CHANGE(truncate, truncate, REQ_ONCE, truncate_file),
 	CHANGE(concat, concat, REQ_ONCE, concat),
+	CHANGE(replaceBlocks, replace_blocks, REQ_ONCE, replace_blocks),
 	CHANGE(recoverLease, recover_lease, 0, recover_lease),
 };
 const struct method_table client_append_methods = METHOD_TABLE(table);

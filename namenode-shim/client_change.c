@@ -156,9 +156,13 @@ static int create(struct req *q, const void *in)
 		rc = ns_io(&q->ns, policy_put(q->ns.t, file->id, policy));
 	if (!rc && m->firstblock)
 		rc = file_first_block(q, file, &r->firstblock);
-	if (!rc)
-		r->fs = locate_status(q, file, "", false);
-	return rc;
+	if (rc < 0)
+		return rc;
+	r->fs = locate_status(q, file, "", false);
+	/* What an overwritten file had may not be touched before that is on the disk. A striped writer knows nothing of it. */
+	q->early = m->early && !file->ec && effects_only_add(&q->fx);
+	r->has_early = r->early = q->early;
+	return 0;
 }
 
 static int delete(struct req *q, const void *in)

@@ -567,6 +567,27 @@ static int load(struct db *db)
 	return txn_write_commit(&t);
 }
 
+int db_skip_ids(struct db *db)
+{
+	struct db_counters last;
+	struct txn t;
+	int rc = txn_write_begin(db, &t);
+
+	if (rc < 0)
+		return rc;
+	rc = meta_u64(&t, "last_inode", &last.inode);
+	rc = rc ? rc : meta_u64(&t, "last_block", &last.block);
+	rc = rc ? rc : meta_u64(&t, "last_gs", &last.gs);
+	rc = rc ? rc : meta_put_u64(&t, "last_inode", last.inode + DB_IDS_SKIPPED);
+	rc = rc ? rc : meta_put_u64(&t, "last_block", last.block + DB_IDS_SKIPPED);
+	rc = rc ? rc : meta_put_u64(&t, "last_gs", last.gs + DB_IDS_SKIPPED);
+	if (rc < 0) {
+		txn_write_abort(&t);
+		return rc;
+	}
+	return txn_write_commit(&t);
+}
+
 /* The file of @dir, locked for us. @restore: a checkpoint that counts takes its place. */
 static int lock_and_check(const char *dir, bool restore, int *ret_lock_fd, struct db_check_sum *sum,
 			  struct err *err)
@@ -734,7 +755,7 @@ static int why_not_written(const struct db *db, int rc)
 	return (uint64_t)st.f_bavail * st.f_frsize < DB_ROOM_MIN ? -ENOSPC : rc;
 }
 
-int txn_write_commit_later(struct txn *t)
+int txn_write_commit_later(struct txn *t, bool hold)
 {
 	struct db *db = t->db;
 	int rc = t->failed;
@@ -759,13 +780,23 @@ int txn_write_commit_later(struct txn *t)
 	}
 	db->ctr = t->ctr;
 	db->seq += logged;
-	return logged && log_give(db, db->seq) ? TXN_UNDER_WAY : 0;
+	if (!logged)
+		return !hold && log_flush(db) ? TXN_UNDER_WAY : 0;
+	switch (log_give(db, db->seq, hold)) {
+	case LOG_GIVEN:
+		return TXN_UNDER_WAY;
+	case LOG_HELD:
+		return TXN_HELD;
+	case LOG_SYNCED:
+		break;
+	}
+	return 0;
 }
 
 int txn_write_commit(struct txn *t)
 {
 	struct db *db = t->db;
-	int rc = txn_write_commit_later(t);
+	int rc = txn_write_commit_later(t, false);
 
 	log_land(db);
 	return rc < 0 ? rc : 0;
@@ -779,6 +810,16 @@ int db_synced(struct db *db)
 void db_wait_synced(struct db *db)
 {
 	log_land(db);
+}
+
+uint64_t db_held_ns(const struct db *db)
+{
+	return log_held_ns(db);
+}
+
+void db_flush(struct db *db)
+{
+	(void)log_flush(db);
 }
 
 void txn_write_abort(struct txn *t)

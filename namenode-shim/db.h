@@ -55,6 +55,10 @@ struct db_counters {
 
 #define DB_SEQ_KEY "seq" /* in meta */
 
+/* Of each kind so many ids are passed over when a start does not know the last ones that were given: a held creation may
+ * be lost in a power cut, and its id is known to a client and a data node. */
+#define DB_IDS_SKIPPED (1u << 20)
+
 struct db {
 	MDB_env *env;
 	MDB_dbi meta, inodes, dirents, open, retry, expiry, quota, policy, ecpol, ecdir, xattr, acl;
@@ -103,15 +107,23 @@ int txn_write_begin(struct db *db, struct txn *t);
 /** Synced when it returns 0. On failure nothing of the transaction remains. */
 int txn_write_commit(struct txn *t);
 #define TXN_UNDER_WAY 1
+#define TXN_HELD 2
 /** The same without waiting for the disk, where there is a journal. TXN_UNDER_WAY: others read the changes already, they are
- *  on the disk once db_synced(), and all changes before them are now. 0: they are, or there were none. */
-int txn_write_commit_later(struct txn *t);
-/** Writer: 1 when everything is on the disk that was committed, 0 while it is under way, -EIO when the journal cannot be
- *  written: db_wait_synced() or a commit helps. */
+ *  on the disk once db_synced(), and all changes before them that were not held are now. TXN_HELD, only if @hold: they
+ *  outlive this process, and reach the disk with what is committed next, or by db_flush(). 0: they are on the disk, or
+ *  there were none. Without changes and @hold it is the changes held before that are sent to the disk. */
+int txn_write_commit_later(struct txn *t, bool hold);
+/** Writer: 1 when everything is on the disk that was committed and not held, 0 while it is under way, -EIO when the journal
+ *  cannot be written: db_wait_synced() or a commit helps. */
 int db_synced(struct db *db);
+/** Writer, between two transactions: since when changes are held; 0: there are none. And: send them to the disk now. */
+uint64_t db_held_ns(const struct db *db);
+void db_flush(struct db *db);
 /** Until it is. */
 void db_wait_synced(struct db *db);
 void txn_write_abort(struct txn *t);
+/** At a start that found records: ids that are given from now on were never given before. */
+int db_skip_ids(struct db *db);
 /** Double the map after -EXFULL; no transaction of this thread may be open. */
 int db_grow(struct db *db);
 /** Table number @i, as the journal counts them; NULL behind the last. */

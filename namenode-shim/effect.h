@@ -9,6 +9,7 @@
  * leases, in order. A failed commit drops the lists, and memory never knew.
  * Ownership: list and strings live in the arena of the call.
  */
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/block.h"
@@ -53,3 +54,6 @@ struct effect {
 struct effect_list {
 	struct effect *first, **last;
 };
+
+/** Something new and nothing else: if it never reaches the disk, nothing was taken from anybody. */
+bool effects_only_add(const struct effect_list *l);

@@ -330,6 +330,24 @@ int inode_del(struct txn *t, const struct inode *n)
 	return rc ? rc : policy_del(t, n->id);
 }
 
+int inode_copy_rows(struct txn *t, uint64_t from, uint64_t to, struct arena *a)
+{
+	const MDB_dbi tables[] = {t->db->xattr, t->db->acl, t->db->policy};
+	const uint64_t key = htobe64(from), new_key = htobe64(to);
+	int rc = 0;
+
+	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]) && !rc; i++) {
+		MDB_val v;
+
+		rc = txn_get(t, tables[i], &key, sizeof(key), &v);
+		if (rc == -ENOENT)
+			rc = 0;
+		else if (!rc) /* a write may move what was read */
+			rc = txn_put(t, tables[i], &new_key, sizeof(new_key), arena_strndup(a, v.mv_data, v.mv_size), v.mv_size);
+	}
+	return rc;
+}
+
 uint64_t inode_new_id(struct txn *t)
 {
 	return ++t->ctr.inode;

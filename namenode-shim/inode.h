@@ -88,6 +88,8 @@ int inode_get(struct txn *t, uint64_t id, struct arena *a, struct inode **ret);
 /** Insert or replace; keeps the table of open files in step. */
 int inode_put(struct txn *t, struct inode *n);
 int inode_del(struct txn *t, const struct inode *n);
+/** What other tables have of inode @from (enum inode_has, its storage policy) @to has, too. */
+int inode_copy_rows(struct txn *t, uint64_t from, uint64_t to, struct arena *a);
 /** Commit: the records of directories that are kept until then (dircache.h). */
 int inode_write_changed(struct txn *t);
 /** Next id of the transaction. */

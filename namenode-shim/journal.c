@@ -26,7 +26,7 @@
 
 struct journal {
 	int fd;
-	uint64_t end, allocated;
+	uint64_t end, synced, allocated; /* of the records, of those that are durable; of the file */
 	char path[4300];
 };
 
@@ -142,12 +142,12 @@ static void head_put(uint8_t *head, uint64_t seq, enum journal_kind kind, const 
 	wr_be32(&w, crc);
 }
 
-/* What was written of a record that failed must not come back as written. */
-static void forget(struct journal *j, int why)
+/* What was written at @at and failed must not come back as written. */
+static void forget(struct journal *j, uint64_t at, int why)
 {
 	static const uint8_t zeros[HEAD];
 	struct iovec iov = {(void *)(uintptr_t)zeros, sizeof(zeros)};
-	int rc = write_at(j->fd, j->end, &iov, 1);
+	int rc = write_at(j->fd, at, &iov, 1);
 
 	rc = rc < 0 ? rc : ret_errno(fdatasync(j->fd));
 	if (rc >= 0)
@@ -157,7 +157,12 @@ static void forget(struct journal *j, int why)
 	_exit(1);
 }
 
-int journal_append(struct journal *j, uint64_t seq, enum journal_kind kind, const void *buf, size_t len)
+bool journal_is_ahead(const struct journal *j)
+{
+	return j->end > j->synced;
+}
+
+int journal_write(struct journal *j, uint64_t seq, enum journal_kind kind, const void *buf, size_t len)
 {
 	static const uint8_t zeros[ALIGN];
 	uint8_t head[HEAD];
@@ -167,14 +172,35 @@ int journal_append(struct journal *j, uint64_t seq, enum journal_kind kind, cons
 
 	if (rc < 0)
 		return rc;
+	if (kind == JOURNAL_DATA && journal_is_ahead(j))
+		kind = JOURNAL_LOOSE;
 	head_put(head, seq, kind, buf, len);
 	rc = write_at(j->fd, j->end, iov, 3);
-	rc = rc < 0 ? rc : ret_errno(fdatasync(j->fd));
 	if (rc < 0)
-		forget(j, rc);
+		forget(j, j->end, rc);
 	else
 		j->end += size;
 	return rc;
+}
+
+int journal_sync(struct journal *j)
+{
+	int rc = ret_errno(fdatasync(j->fd));
+
+	if (rc < 0) {
+		forget(j, j->synced, rc); /* what is behind it is loose */
+		j->end = j->synced;
+		return rc;
+	}
+	j->synced = j->end;
+	return 0;
+}
+
+int journal_append(struct journal *j, uint64_t seq, enum journal_kind kind, const void *buf, size_t len)
+{
+	int rc = journal_write(j, seq, kind, buf, len);
+
+	return rc < 0 ? rc : journal_sync(j);
 }
 
 /* ---- reading ---- */
@@ -206,13 +232,13 @@ static bool segment_next(struct segment *s, struct record *ret)
 	return true;
 }
 
-/* Is there a good record behind the place where they seem to end? */
+/* Is there a good record behind the place where they seem to end, before which all were durable? */
 static bool goes_on(const struct segment *s)
 {
 	struct record r;
 
 	for (size_t at = s->at + ALIGN; at + HEAD <= s->len; at += ALIGN)
-		if (record_at(s, at, &r))
+		if (record_at(s, at, &r) && r.kind != JOURNAL_LOOSE)
 			return true;
 	return false;
 }
@@ -317,7 +343,7 @@ static int segment_each(struct segment *s, const char *path, uint64_t next_first
 		s->at = at;
 		if (r.seq < g->next)
 			continue;
-		if (r.seq > g->next || r.kind != JOURNAL_DATA)
+		if (r.seq > g->next || (r.kind != JOURNAL_DATA && r.kind != JOURNAL_LOOSE))
 			return damaged(err, path, at - record_size(&r), "records before this one are missing");
 		int rc = g->fn(g->arg, r.seq, r.payload, r.len);
 

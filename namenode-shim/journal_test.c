@@ -176,6 +176,43 @@ static void a_broken_record_before_others_is_told(void **state)
 	assert_non_null(strstr(e.text, "missing at its end"));
 }
 
+static void put(struct journal *j, uint64_t seq)
+{
+	uint8_t buf[301];
+
+	for (size_t i = 0; i < sizeof(buf); i++)
+		buf[i] = (uint8_t)(seq + i);
+	assert_int_equal(journal_write(j, seq, JOURNAL_DATA, buf, len_of(seq)), 0);
+	assert_true(journal_is_ahead(j));
+}
+
+/* The disk may have taken any of the pages of records that were not synced. */
+static void of_records_that_were_not_synced_any_may_be_lost(void **state)
+{
+	static const uint8_t zeros[HEAD + 301];
+
+	(void)state;
+	for (uint64_t lost = 8; lost <= 10; lost++)
+		for (int synced = 0; synced < 3; synced++) {
+			struct journal *j = filled(1, 7);
+
+			assert_false(journal_is_ahead(j));
+			for (uint64_t i = 8; i <= 10; i++)
+				put(j, i);
+			assert_int_equal(read_after(0, 0).count, 10); /* a kill loses nothing */
+			if (synced) {
+				assert_int_equal(journal_sync(j), 0);
+				assert_false(journal_is_ahead(j));
+			}
+			if (synced == 2)
+				assert_int_equal(add(j, 11), 0);
+			overwrite(1, offset_of(1, lost), zeros, len_of(lost) + HEAD);
+			/* Behind a record that says that all before it were durable a lost one is damage. */
+			assert_int_equal(read_after(0, synced == 2 ? -EBADMSG : 0).count, lost - 1);
+			journal_free(j);
+		}
+}
+
 static void what_is_undone_does_not_count(void **state)
 {
 	struct journal *j = filled(1, 5);
@@ -242,6 +279,7 @@ int main(void)
 		T(segments_are_read_as_one_and_dropped_when_old),
 		T(a_torn_end_counts_as_not_written),
 		T(a_broken_record_before_others_is_told),
+		T(of_records_that_were_not_synced_any_may_be_lost),
 		T(what_is_undone_does_not_count),
 		T(what_could_not_be_written_is_not_there),
 		T(a_failed_reader_ends_it),

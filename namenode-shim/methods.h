@@ -22,7 +22,7 @@ extern const struct method_table client_attr_methods;   /* client_attr.c: extend
 extern const struct method_table client_policy_methods; /* client_policy.c: storage policies, quotas */
 extern const struct method_table client_ec_methods;      /* client_ec.c: erasure-coding policies */
 extern const struct method_table client_refuse_methods; /* client_refuse.c: what is not there, and says so */
-extern const struct method_table client_append_methods; /* client_append.c: files that exist written on, cut, joined */
+extern const struct method_table client_append_methods; /* client_append.c: files that exist written on, cut, joined, changed within */
 extern const struct method_table client_write_methods;  /* client_write.c: blocks of open files */
 extern const struct method_table datanode_methods;      /* datanode_rpc.c */
 extern const struct method_table lifeline_methods;      /* datanode_rpc.c */

@@ -22,6 +22,8 @@
 #include "namenode-shim/walks.h"
 
 #define BATCH_TRIES 4 /* the map grows, or the journal is given up */
+#define EARLY_SYNC_MS 100 /* a creation that nobody waits for is on its way to the disk after so long */
+#define EARLY_MAX 4096 /* so many of them at most; far fewer than DB_IDS_SKIPPED */
 #define RECOVERY_LOST 1 /* a stamp that no recovery has */
 
 /* ---- start: memory from disk ---- */
@@ -375,6 +377,14 @@ static void apply_block(struct nn *nn, const struct effect *e)
 	}
 }
 
+bool effects_only_add(const struct effect_list *l)
+{
+	for (const struct effect *e = l->first; e; e = e->next)
+		if (e->kind != FX_LEASE_ADD && e->kind != FX_BLOCK_ADD && e->kind != FX_INODES)
+			return false;
+	return true;
+}
+
 static void take_hosts(struct nn *nn)
 {
 	if (!nn->hosts_next)
@@ -454,6 +464,14 @@ static bool wait_is_over(struct nn *nn, const struct req *q, uint64_t now)
 	       blk_enough_as(b, q->wait.b.gs, q->wait.b.len, nn->set.repl_min);
 }
 
+/* 0: nothing is held. */
+static uint64_t held_until(const struct nn *nn)
+{
+	const uint64_t since = db_held_ns(nn->db);
+
+	return since ? since + EARLY_SYNC_MS * NS_PER_MS : 0;
+}
+
 /* Sleep until there is something to do; false: stop and nothing is left. */
 static bool take(struct nn *nn, struct list *batch)
 {
@@ -464,6 +482,8 @@ static bool take(struct nn *nn, struct list *batch)
 
 		wake = q->wait.deadline_ns < wake ? q->wait.deadline_ns : wake;
 	}
+	if (held_until(nn) && held_until(nn) < wake)
+		wake = held_until(nn);
 	return intake_take(&nn->intake, wake, batch);
 }
 
@@ -516,6 +536,11 @@ static bool leased_in(const struct list *batch, const struct req *end, uint64_t 
 bool nn_leased_in_batch(const struct nn *nn, const struct req *q, uint64_t id)
 {
 	return nn->batch && (leased_in(&nn->flying, NULL, id) || leased_in(nn->batch, q, id));
+}
+
+static bool is_early(const struct req *q)
+{
+	return q->early && q->rc == 0;
 }
 
 /* The batch before is on the disk: memory learns of it, and the callers. */
@@ -583,6 +608,41 @@ static bool gather(struct nn *nn, struct list *batch)
 	return more;
 }
 
+/* Does nobody in @batch wait for the disk? */
+static bool may_hold(const struct nn *nn, const struct list *batch)
+{
+	uint32_t n = nn->nearly;
+
+	list_for_each(l, batch) {
+		const struct req *q = container_of(l, struct req, link);
+
+		if (q->rc != REQ_PARK && !is_early(q))
+			return false;
+		n++;
+	}
+	return n <= EARLY_MAX;
+}
+
+/* Their records are written: who asked for no more has it. */
+static void finish_early(struct nn *nn, struct list *batch)
+{
+	struct list done = LIST_INIT(done);
+
+	list_for_each(l, batch)
+		if (is_early(container_of(l, struct req, link))) {
+			list_del(l);
+			list_add_tail(&done, l);
+		}
+	if (list_empty(&done))
+		return;
+	nn->nearly += count_changes(&done);
+	metric_add(METRIC_NN_OPS, count_changes(&done));
+	pthread_rwlock_wrlock(&nn->mem_lock);
+	list_for_each(l, &done) apply(nn, &container_of(l, struct req, link)->fx);
+	pthread_rwlock_unlock(&nn->mem_lock);
+	finish_all(nn, &done);
+}
+
 /* One transaction with every change of the batch. It is committed when the batch before is on the disk, and not sooner:
  * what comes until then can still be a part of it. */
 static int try_batch(struct nn *nn, struct list *batch)
@@ -605,7 +665,7 @@ static int try_batch(struct nn *nn, struct list *batch)
 			req_reset(q, &t);
 			req_run(q);
 		}
-		if (t.failed || !more || list_empty(&nn->flying))
+		if (t.failed || !more || (list_empty(&nn->flying) && is_synced(nn)))
 			break;
 		last = batch->prev;
 		more = gather(nn, batch);
@@ -615,7 +675,7 @@ static int try_batch(struct nn *nn, struct list *batch)
 		(void)retry_purge(&t, nn_steady_ms(nn)); /* a failure shows in the commit */
 	nn->batch = NULL;
 	nn->commit_next_ns = clock_mono_ns();
-	return txn_write_commit_later(&t);
+	return txn_write_commit_later(&t, may_hold(nn, batch));
 }
 
 /* What is wrong with the name directory, and who can mend it. */
@@ -665,8 +725,12 @@ static void run_changes(struct nn *nn, struct list *batch)
 		finish_all(nn, batch);
 		return;
 	}
-	if (rc == TXN_UNDER_WAY && !list_empty(&nn->flying))
-		land(nn); /* one record is under way at a time */
+	if (rc > 0) { /* those before them are on the disk: one record is under way at a time */
+		land(nn);
+		if (rc == TXN_UNDER_WAY)
+			nn->nearly = 0; /* they are under way, and no batch is committed before they have landed */
+		finish_early(nn, batch);
+	}
 	/* Without a record these may all the same answer what those before them did: they wait for the same. */
 	move_all(batch, &nn->flying);
 	nn->commit_began_ns = nn->commit_next_ns;
@@ -679,10 +743,16 @@ static void *writer_main(void *arg)
 	struct list batch = LIST_INIT(batch);
 
 	while (take(nn, &batch)) {
+		if (db_synced(nn->db) < 0)
+			db_wait_synced(nn->db); /* data.mdb takes the journal's place */
 		(void)land_if_synced(nn);
 		run_memory(nn, &batch);
 		unpark(nn, &batch);
 		run_changes(nn, &batch);
+		if (held_until(nn) && clock_mono_ns() >= held_until(nn)) {
+			db_flush(nn->db);
+			nn->nearly = 0;
+		}
 		if (clock_mono_ns() >= nn->next_tick_ns) {
 			monitor_tick(nn);
 			nn->next_tick_ns = clock_mono_ns() + MONITOR_TICK_MS * NS_PER_MS;

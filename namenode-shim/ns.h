@@ -125,6 +125,23 @@ int ns_delete(struct ns *n, const char *path, bool recursive, bool *ret);
 /** Old rename: an existing directory @dst takes @src in; *ret false on ordinary failure. */
 int ns_rename(struct ns *n, const char *src, const char *dst, bool *ret);
 int ns_rename2(struct ns *n, const char *src, const char *dst, bool overwrite);
+
+/* A closed file is to have new blocks in some places. */
+struct ns_replace {
+	const char *path;  /* the file, which the caller may write, */
+	uint64_t id;       /* as he has seen it: which one, */
+	uint64_t length;   /* how long, */
+	struct block last; /* and id and stamp of its last block; 0: it had none */
+	const char *part;  /* a closed file of the caller's in the same directory: the new blocks, in order, all of them */
+	const uint32_t *at; /* and where each goes, ascending */
+	uint32_t nat;
+	uint32_t count;    /* blocks that the file is to have; in the other places it keeps its own */
+};
+/** All in one: the file of the new blocks takes the place of the old one, under its name and with its owner, mode, list,
+ *  attributes, times (but mtime) and policy; the old id and what is left of its blocks are gone. LeaseExpiredException: it
+ *  is not any more as it was seen. AlreadyBeingCreatedException: somebody writes it. HadoopIllegalArgumentException: the
+ *  two do not fit each other. UnsupportedOperationException: erasure-coded, or with a block within it that is not full. */
+int ns_replace_blocks(struct ns *n, const struct ns_replace *r);
 int ns_set_perm(struct ns *n, const char *path, uint16_t perm);
 /** NULL or "": leave. */
 int ns_set_owner(struct ns *n, const char *path, const char *owner, const char *group);

@@ -109,6 +109,7 @@ void req_reset(struct req *q, struct txn *t)
 	q->replayed = NULL;
 	q->exc = (struct exc_info){.a = &q->mem};
 	q->out = NULL;
+	q->early = false;
 	q->nseen = 0;
 	q->fx.first = NULL;
 	q->fx.last = &q->fx.first;
@@ -160,6 +161,7 @@ static const struct {
 	{"rename2", "Cannot rename "},
 	{"concat", "Cannot concat "},
 	{"truncate", "Cannot truncate for "},
+	{"replaceBlocks", "Cannot replace blocks of "},
 	{"setPermission", "Cannot set permission for "},
 	{"setOwner", "Cannot set owner for "},
 	{"setTimes", "Cannot set times "},

@@ -79,6 +79,7 @@ struct req {
 	ProtobufCMessage *replayed; /* owned: answer found in the retry cache */
 	ProtobufCMessage *out;      /* in mem, or replayed */
 	int rc;
+	bool early; /* may be answered before the disk has it (nn.h) */
 	struct req_wait wait;
 	struct hosts *hosts;  /* owned: prepared by refreshNodes until it is taken */
 	char *prepare_error;  /* owned: or why not */

@@ -15,12 +15,8 @@ struct scribe {
 	pthread_mutex_t lock;
 	pthread_cond_t cond; /* something to do, or done */
 	bool stop;
-	atomic_bool busy; /* from scribe_give() on until the record is on the disk, or never will be */
-	/* the record */
+	atomic_bool busy; /* from scribe_give() on until the journal is on the disk, or never will be */
 	struct journal *journal;
-	uint64_t seq;
-	const void *buf;
-	size_t len;
 	int rc; /* of the last one; 0 once told */
 };
 
@@ -37,7 +33,7 @@ static void *scribe_main(void *arg)
 			continue;
 		}
 		pthread_mutex_unlock(&s->lock);
-		rc = journal_append(s->journal, s->seq, JOURNAL_DATA, s->buf, s->len);
+		rc = journal_sync(s->journal);
 		pthread_mutex_lock(&s->lock);
 		s->rc = rc;
 		s->busy = false;
@@ -87,13 +83,10 @@ void scribe_free(struct scribe *s)
 	free(s);
 }
 
-void scribe_give(struct scribe *s, struct journal *j, uint64_t seq, const void *buf, size_t len)
+void scribe_give(struct scribe *s, struct journal *j)
 {
 	pthread_mutex_lock(&s->lock);
 	s->journal = j;
-	s->seq = seq;
-	s->buf = buf;
-	s->len = len;
 	s->busy = true;
 	pthread_cond_broadcast(&s->cond);
 	pthread_mutex_unlock(&s->lock);

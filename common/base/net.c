@@ -110,7 +110,7 @@ const char *net_ip(const struct net_addr *a, char *buf)
 	else if (a->sa.ss_family == AF_INET6)
 		s = inet_ntop(AF_INET6, &in6->sin6_addr, buf, NET_TEXT_MAX);
 	if (!s)
-		(void)snprintf(buf, NET_TEXT_MAX, "?");
+		(void)snprintf(buf, NET_TEXT_MAX, "%s", a->sa.ss_family == AF_UNIX ? "local" : "?");
 	return buf;
 }
 

@@ -93,6 +93,8 @@ static void addresses_print_as_they_are_written(void **state)
 	assert_int_equal(net_resolve("localhost", 1, &a, NULL), 0);
 	assert_string_equal(net_text(&a, text), "127.0.0.1:1"); /* not ::1 */
 	a.sa.ss_family = AF_UNIX;
+	assert_string_equal(net_text(&a, text), "local:0");
+	a.sa.ss_family = AF_UNSPEC;
 	assert_string_equal(net_text(&a, text), "?:0");
 }
 

@@ -393,7 +393,9 @@ int rpc_response_error(const struct rpc_response *r, struct err *err)
 	if (!strncmp(msg, cls, n) && !strncmp(msg + n, ": ", 2))
 		msg += n + 2;
 	n = strcspn(msg, "\r\n");
-	if (n)
+	if (n && strcmp(cls, JEX_SAFE_MODE) == 0 && strstr(msg, "be turned off automatically"))
+		err_set(err, rc, "%.*s " RPC_SAFE_MODE_ENDS, (int)n, msg); /* the line behind it tells that */
+	else if (n)
 		err_set(err, rc, "%.*s", (int)n, msg);
 	else
 		err_set(err, rc, "%s", cls);

@@ -109,6 +109,7 @@ enum rpc_detail {
 	"org.apache.hadoop.hdfs.server.namenode.NotReplicatedYetException"
 #define JEX_LEASE_EXPIRED "org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException"
 #define JEX_SAFE_MODE "org.apache.hadoop.hdfs.server.namenode.SafeModeException"
+#define RPC_SAFE_MODE_ENDS "(it ends by itself)" /* in the sentence of such an error, when the NameNode has just started */
 #define JEX_STANDBY "org.apache.hadoop.ipc.StandbyException"
 #define JEX_RETRIABLE "org.apache.hadoop.ipc.RetriableException"
 #define JEX_OBSERVER_RETRY "org.apache.hadoop.ipc.ObserverRetryOnActiveException"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every message, field and enum value of messages.tsv that our .proto files cover is the same in
  * number, label, type and packing; and ours have nothing that Hadoop's do not have, but for the optional fields
- * from OWN_FROM on that are named here. */
+ * from OWN_FROM on and the messages that are named here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -43,8 +43,15 @@ struct tally {
 
 static const char *const own[] = {
 	"hd.CreateRequestProto.firstBlock",
+	"hd.CreateRequestProto.early",
 	"hd.CreateResponseProto.firstBlock",
+	"hd.CreateResponseProto.early",
 	"hd.CompleteRequestProto.dropFirst",
+};
+
+static const char *const own_messages[] = {
+	"hd.ReplaceBlocksRequestProto",
+	"hd.ReplaceBlocksResponseProto",
 };
 
 /* Fields that only our programs know. */
@@ -52,6 +59,10 @@ static size_t count_own(const ProtobufCMessageDescriptor *d)
 {
 	char full[256];
 	size_t n = 0;
+
+	for (size_t k = 0; k < sizeof(own_messages) / sizeof(own_messages[0]); k++)
+		if (!strcmp(d->name, own_messages[k]))
+			return d->n_fields;
 
 	for (unsigned int i = 0; i < d->n_fields; i++) {
 		const ProtobufCFieldDescriptor *f = &d->fields[i];

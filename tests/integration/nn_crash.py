@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9 of dfs-namenode at random moments of creates, renames, deletes and changes of attributes: after the restart every
+"""kill -9 of dfs-namenode at random moments of creates, renames, deletes, replacements and changes of attributes: after the restart every
 acknowledged operation is there, and of each operation in flight all or nothing. At some of the kills the machine
 is made to have died too: the file that LMDB does not sync is rubbish, and the checkpoint and the journal count.
 
@@ -91,8 +91,26 @@ class Worker(threading.Thread):
         self.send('modifyAclEntries', {1: path, 2: {1: 0, 2: 0, 3: perm, 4: name}})
         self.acls.setdefault(path, {})[name] = perm
 
+    def create(self, path):
+        early = self.rng.randrange(2)  # answered before it is on the disk: a kill of the process loses it no more than the others
+        st = self.send('create', {1: path, 2: {1: 0o644}, 3: f'c{self.n}', 4: 1, 5: 1, 6: 1, 7: 1 << 20, 1001: early}).sub(1)
+        self.model[path] = 'f'
+        return st[13]
+
+    def step_replace(self):
+        """A file with an attribute is replaced by another one, whose id it has afterwards."""
+        p = self.path(False)
+        ids = []
+        for name in (p, p + '.new'):
+            ids.append(self.create(name))
+            assert self.send('complete', {1: name, 2: f'c{self.n}', 4: ids[-1]})[1] == 1
+        self.step_attr(p)
+        self.send('replaceBlocks', {1: f'/.reserved/.inodes/{ids[0]}', 2: ids[0], 3: 0, 6: p + '.new', 8: 0})
+        del self.model[p + '.new']
+        assert self.send('getFileInfo', {1: p}).sub(1)[13] == ids[1]
+
     def step(self):
-        what = self.rng.choice('cccrrdlxxa')
+        what = self.rng.choice('cccrrdlxxa' * 4 + 'p')
         files = [p for p in self.model if self.model[p] == 'f']
         if what in 'xa':
             if files:
@@ -100,11 +118,12 @@ class Worker(threading.Thread):
             return
         if what == 'c':
             p = self.path(False)
-            st = self.send('create', {1: p, 2: {1: 0o644}, 3: f'c{self.n}', 4: 1, 5: 1, 6: 1, 7: 1 << 20}).sub(1)
-            self.model[p] = 'f'
+            file_id = self.create(p)
             if self.rng.random() < 0.5:
-                ok = self.send('complete', {1: p, 2: f'c{self.n}', 4: st[13]})
+                ok = self.send('complete', {1: p, 2: f'c{self.n}', 4: file_id})
                 assert ok[1] == 1
+        elif what == 'p':
+            self.step_replace()
         elif what == 'l':
             p = self.path(False)
             self.send('createSymlink', {1: p + '.', 2: p, 3: {1: 0o777}, 4: 1})

@@ -12,7 +12,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
-from hrpc import CLIENT, Checks, FakeDn, NameNode, RemoteError, Rpc, enc, ext_block  # noqa: E402
+from hrpc import CLIENT, Checks, FakeDn, NameNode, RemoteError, Rpc, enc, ext_block, varint  # noqa: E402
 
 C = Checks()
 PATIENCE = 150  # seconds for what takes less than a few on an idle machine
@@ -394,8 +394,52 @@ def cut(c, dns):
     C.check('the block beyond goes from all nodes', wait(lambda: deletions(dns, i) == everybody), deletions(dns, i))
 
 
+def replace(c, path, part, at, count, **kw):
+    """Our own call: @path gets the blocks of @part at the places @at."""
+    l = c.locations(path)
+    last = l.sub(4).sub(1) if l.sub(4) else None
+    f = {1: path, 2: c.stat(path)[13], 3: l[1], 6: part, 7: b''.join(varint(i) for i in at), 8: count}
+    if last:
+        f.update({4: last[2], 5: last[3]})
+    return c.call('replaceBlocks', {**f, **kw.pop('fields', {})}, **kw)
+
+
+def block_ids(c, path):
+    return [b.sub(1)[2] for b in c.locations(path).subs(2)]
+
+
+def replaced(c, dns):
+    """A file keeps some of its blocks: all three nodes have each."""
+    old, _ = write_file(c, dns, '/rp/f', [1 << 20, 1 << 20, 7], repl=3)
+    new, _ = write_file(c, dns, '/rp/t', [1 << 20], repl=3)
+    c.call('setOwner', {1: '/rp/f', 2: 'somebody', 3: 'some'})
+    before, part = c.stat('/rp/f'), c.stat('/rp/t')
+    everybody = sorted(d.uuid for d in dns)
+    stats = c.call('getFsStats')
+    C.throws('a file that has changed', 'LeaseExpiredException', lambda: replace(c, '/rp/f', '/rp/t', [1], 3, fields={3: 8}))
+    c.call('append', {1: '/rp/f', 2: 'rp', 3: 36})  # NEW_BLOCK: the last one stays as it is
+    C.throws('or is being written', 'AlreadyBeingCreatedException', lambda: replace(c, '/rp/f', '/rp/t', [1], 3))
+    c.complete('/rp/f', 'rp', file_id=before[13])
+    C.check('a middle block is another one', replace(c, '/rp/f', '/rp/t', [1], 3, call_id=4000) is not None
+            and block_ids(c, '/rp/f') == [old[0][0], new[0][0], old[2][0]])
+    C.check('said twice it is done once', c.call('replaceBlocks', {1: '/rp/f', 2: 1, 3: 1, 6: '/rp/t', 8: 3}, call_id=4000, retry=1) is not None)
+    st = c.stat('/rp/f')
+    C.check('it has the other id, the same length and owner', st[13] == part[13] and st[3] == before[3] and st[5] == b'somebody')
+    C.throws('the old id is gone', 'FileNotFoundException', lambda: c.stat(f'/.reserved/.inodes/{before[13]}'))
+    C.check('and so is the other name', c.stat('/rp/t') is None)
+    C.check('its old block goes from all nodes', wait(lambda: deletions(dns, old[1][0]) == everybody), deletions(dns, old[1][0]))
+    C.check('and no other one', not [i for i in (old[0][0], old[2][0], new[0][0]) if deletions(dns, i)])
+    now = c.call('getFsStats')
+    C.check('nothing is missing, corrupt or short of replicas', (now[4], now[5], now[6]) == (stats[4], stats[5], stats[6]), now.f)
+    C.throws('another replication does not fit', 'HadoopIllegalArgumentException',
+             lambda: (write_file(c, dns, '/rp/t', [1 << 20], repl=1), replace(c, '/rp/f', '/rp/t', [1], 3)))
+    c.delete('/rp/f')
+    C.check('with the file all of its blocks go', wait(lambda: all(deletions(dns, i) == everybody for i in (old[0][0], old[2][0], new[0][0]))))
+    c.delete('/rp')
+
+
 def lasting(nn):
-    """kill -9: a truncation goes on; joins, quotas and policies stay."""
+    """kill -9: a truncation goes on; joins, replaced blocks, quotas and policies stay."""
     nn.kill()
     nn.start()  # no nodes of what came before
     dns = [FakeDn(nn.addr, 6500 + 10 * i).start() for i in range(3)]
@@ -405,13 +449,16 @@ def lasting(nn):
     a, _ = write_file(c, dns, '/last/a', [1 << 20], repl=1)
     b, _ = write_file(c, dns, '/last/b', [33], repl=1)
     c.call('concat', {1: '/last/a', 2: ['/last/b']})
+    f, _ = write_file(c, dns, '/lastrp/f', [1 << 20, 33], repl=1)
+    t, _ = write_file(c, dns, '/lastrp/t', [1 << 20], repl=1)
+    replace(c, '/lastrp/f', '/lastrp/t', [0], 2)
     c.call('setQuota', {1: '/last', 2: 4, 3: 3 << 20})
     c.call('setStoragePolicy', {1: '/last', 2: 'COLD'})
     truncate(c, dns, '/last/cut', 70)
     nn.kill()
     nn.start()
     c = Rpc(nn.addr)
-    all_blocks = [x for x in cut_blocks + a + b]
+    all_blocks = [x for x in cut_blocks + a + b + f + t]
     again = []
     for d in dns:
         d.rpc.close()
@@ -424,6 +471,10 @@ def lasting(nn):
     sync(d, d.pool, (i, n, g), r[1], 70, [d])
     C.check('and ends', c.stat('/last/cut')[3] == 70)
     C.check('joined files stay joined', c.stat('/last/a')[3] == (1 << 20) + 33 and c.stat('/last/b') is None)
+    C.check('blocks that were replaced stay so', block_ids(c, '/lastrp/f') == [t[0][0], f[1][0]])
+    again[1].received(f[0][:3])
+    C.check('who has the old one still deletes it', wait(lambda: deletions(again, f[0][0]) == [again[1].uuid]), deletions(again, f[0][0]))
+    c.delete('/lastrp')
     u = c.call('getQuotaUsage', {1: '/last'}).sub(1)
     C.check('quotas and their use stay', (u[1], u[2], u[3], u[4]) == (3, 4, (1 << 20) + 103, 3 << 20), u.f)
     C.check('a name more is within', c.mkdirs('/last/d') == 1)
@@ -666,6 +717,7 @@ def main():
             lost_volume(c, dns)
             leases(c, dns)
             cut(c, dns)
+            replaced(c, dns)
             meta_save(nn, c)
             identity(nn)
             program(nn, directory)
