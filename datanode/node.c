@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
 #include "common/reactor/reactor.h"
 #include "datanode/live.h"
 #include "datanode/nn/nn.h"
@@ -58,17 +57,6 @@ static int start(struct node *n, struct err *err)
 	return rc ? rc : nn_start(&n->dn, &n->dn.nns, err);
 }
 
-/* What the configuration asks for and a Java node would give: said once, so that nobody looks for it. */
-static void tell_what_is_not_there(const struct conf *conf)
-{
-	bool short_circuit = false;
-
-	(void)conf_bool(conf, "dfs.client.read.shortcircuit", false, &short_circuit, NULL);
-	if (short_circuit && conf_get_or(conf, "dfs.domain.socket.path", "")[0])
-		log_info("op=start: dfs.client.read.shortcircuit is set, but this data node does not listen at "
-			 "dfs.domain.socket.path: local clients read over TCP");
-}
-
 int node_start(struct node *n, const struct conf *conf, struct err *err)
 {
 	int rc = dn_options_read(conf, &n->opts, err);
@@ -79,7 +67,6 @@ int node_start(struct node *n, const struct conf *conf, struct err *err)
 		rc = nn_check(conf, err);
 	if (rc)
 		return rc;
-	tell_what_is_not_there(conf);
 	n->dn.outliers = outliers_new(); /* without memory nobody counts */
 	n->dn.conf = conf;
 	n->dn.data_addr = n->opts.data_addr;

@@ -120,7 +120,7 @@ def dt_ops():
         if case:
             pending.append(case[1])
         elif pending and line.strip() and '/*' not in line:
-            what = 'ERROR_UNSUPPORTED' if 'op_unsupported' in line else None if 'dtp_break' in line else 'answers'
+            what = 'ERROR_UNSUPPORTED' if 'dtp_shm_refuse' in line else None if 'dtp_break' in line else 'answers'
             out.update({op: what for op in pending})
             pending = []
     return {k: v for k, v in out.items() if v}

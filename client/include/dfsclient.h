@@ -44,7 +44,8 @@
  * most max.attempts (15) times, with pauses that double from sleep.base.millis (500) to sleep.max.millis
  * (15,000); only then they fail. Such a call may take minutes, and it takes effect once at most.
  * A NameNode in safe mode fails a change with -EROFS at once, unless dfs.client.retry.policy.enabled is
- * true: then it is waited for by dfs.client.retry.policy.spec. In the middle of writing a file it is
+ * true: then it is waited for by dfs.client.retry.policy.spec; or, when the safe mode is that of a start and ends
+ * by itself, for dfs.client.retry.startup.safe-mode.millis. In the middle of writing a file it is
  * waited for in any case, for 60 s.
  * Every call that moves block data ("[DN]") may fail with
  *   -ENOMEM        out of memory
@@ -164,6 +165,15 @@ struct dfs_content {
 /** Of @f, which is open for reading (else all 0). No failure. */
 DFS_API void dfs_content(struct dfs_file *f, struct dfs_content *ret);
 
+/**
+ * A descriptor of the file in which all bytes of @f lie, for who reads them in a way of his own: read-only, close on exec, the
+ * caller's to close. There is one where short-circuit reads are on (dfs.client.read.shortcircuit), and @f is open for
+ * reading, closed in the cluster, and one block that a data node on this machine has. Nobody verifies its checksums
+ * then, nor reports what is damaged. The bytes stay when @f is changed or deleted.
+ * Fails with -ENOTSUP: there is none; -EMFILE.
+ */
+DFS_API int dfs_local_fd(struct dfs_file *f, int *ret_fd, struct dfs_err *err);
+
 /* ---- writing ---- */
 
 enum dfs_create_flags {
@@ -172,7 +182,18 @@ enum dfs_create_flags {
 	DFS_CREATE_NO_LOCAL = 4,  /* do not prefer a data node on this machine */
 	DFS_CREATE_FIRST_BLOCK = 8, /* bytes follow soon: ask for the first block in the same call, where the NameNode knows how
 				       (ours does); one call and one wait for its disk less */
+	DFS_CREATE_EARLY = 16, /* do not wait for the NameNode's disk, where it knows how (ours does): until the first dfs_hsync() or
+				  dfs_close() of the file, or dfs_sync_names(), a crash of the NameNode's machine may undo
+				  the creation. A kill of the NameNode does not, and what was closed or hsynced is safe. When it
+				  was undone, the next of these calls about the file fails with -ESTALE. Not with DFS_CREATE_OVERWRITE of a
+				  file that exists, nor for striped files: these are on the disk before dfs_create() returns */
 };
+
+/**
+ * All files created with DFS_CREATE_EARLY, by anybody, before this call: their names are on the NameNode's disk when it
+ * returns 0. One call of the NameNode, which changes nothing. Fails with [NN].
+ */
+DFS_API int dfs_sync_names(struct dfs *fs, struct dfs_err *err);
 
 enum dfs_append_flags {
 	DFS_APPEND_CREATE = 1,    /* make the file when it is missing, as dfs_create() with defaults */
@@ -233,6 +254,14 @@ DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct 
  * failed so, the call may be repeated, and dfs_close() keeps what was written.
  */
 DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struct dfs_err *err);
+/**
+ * dfs_write() of bytes that stay where they are: @buf must not change until @done(@arg), which is called once, whatever this returns:
+ * by this call, by a later one of the same file, or by dfs_close(); in a thread of the caller's or of the library, with a lock of the file
+ * held, so that it must not call the library. Some bytes are copied all the same: small pieces, the ends of pieces that do not fit the
+ * checksums (a multiple of 512 bytes, in files that are written in such pieces only, does), all of them in erasure-coded files and where
+ * blocks go by RDMA. Worth it from some 100 KiB on. Fails as dfs_write().
+ */
+DFS_API ssize_t dfs_write_lent(struct dfs_file *f, const void *buf, size_t len, void (*done)(void *arg), void *arg, struct dfs_err *err);
 /** hflush: wait until all bytes written are received by every node of the pipeline and visible to
  *  new readers. They survive the death of this process and of all but one node of the pipeline. Of an
  *  erasure-coded file they are then on disk, and any m nodes may die (fewer, if there were not nodes enough); what follows goes to a new
@@ -416,6 +445,26 @@ DFS_API int dfs_truncate(struct dfs *fs, const char *path, uint64_t length, bool
  */
 DFS_API int dfs_concat(struct dfs *fs, const char *target, const char *const *sources, size_t count,
 		       struct dfs_err *err);
+/** Which file dfs_replace_blocks() changes, as it was seen, and what it is to consist of. */
+struct dfs_replace {
+	size_t size;                /* sizeof(struct dfs_replace) */
+	uint64_t file_id;           /* dfs_stat.file_id, */
+	struct dfs_content content; /* dfs_content() */
+	const char *part;           /* the file with the new blocks */
+	const uint32_t *place;      /* where each of its blocks goes, counted from 0, ascending */
+	uint32_t places;            /* how many it has: all are used */
+	uint32_t blocks;            /* that there are to be; in the other places the file keeps its own */
+};
+/**
+ * Give a file new blocks in some places, in one step: @part, which lies in its directory, takes its name, owner, mode,
+ * list, attributes and policy, and its other blocks; no byte is copied. As after a rename over it the file has another
+ * id from then on, that of @part, and who reads the old one may find that it is gone. The caller owns @part and may write the file. Both
+ * are closed, not erasure-coded, and have the same block size and replication; all blocks but the last one are full.
+ * All or nothing. Only our NameNode has it. Fails with [NN]; -ENOSYS the NameNode does not know it; -ENOENT one of them is not there; -ESTALE
+ * the file is not any more as it was seen; -EBUSY it is being written; -EOPNOTSUPP erasure-coded, or a block
+ * within it is not full; -EINVAL another of these conditions does not hold.
+ */
+DFS_API int dfs_replace_blocks(struct dfs *fs, const char *path, const struct dfs_replace *r, struct dfs_err *err);
 /**
  * Take a file from a writer that is gone: the NameNode ends its lease, and data nodes agree on the
  * length of the last block. *@ret_closed true: the file is closed. False: that is under way; ask
@@ -740,7 +789,9 @@ struct dfs_counters {
 	uint64_t read_hedges;                /* times a slow unit was not waited for */
 	uint64_t short_groups;               /* block groups begun on fewer data nodes than they have units */
 	uint64_t short_group_units, short_group_nodes; /* of the last of these: so many were wanted, so many were there */
-	uint64_t reserved[3];
+	uint64_t read_local;                 /* payload bytes read from the files of replicas on this machine */
+	uint64_t local_fallbacks;            /* times such a read went on by the network */
+	uint64_t reserved[1];
 };
 
 DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret);

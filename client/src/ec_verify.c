@@ -134,7 +134,7 @@ static int read_unit(struct pass *p, unsigned unit, uint8_t *dst, uint32_t len, 
 			return unit_failed(p, unit, (int)n, err);
 		got += (uint32_t)n;
 		p->v->sum.bytes += (uint64_t)n;
-		count_add(&p->v->fs->count.read[ops->counter], (uint64_t)n);
+		count_add(&p->v->fs->count.read[p->rs[unit]->counter], (uint64_t)n);
 	}
 	return 0;
 }

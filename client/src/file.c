@@ -127,6 +127,7 @@ void create_request(const struct dfs *fs, const char *path, const struct dfs_cre
 	m->ecpolicyname = (char *)o->ec_policy;
 	/* only addBlock can say that nodes of this machine are not preferred */
 	m->has_firstblock = m->firstblock = (o->flags & (DFS_CREATE_FIRST_BLOCK | DFS_CREATE_NO_LOCAL)) == DFS_CREATE_FIRST_BLOCK;
+	m->has_early = m->early = !!(o->flags & DFS_CREATE_EARLY);
 	m->n_cryptoprotocolversion = 1;
 	m->cryptoprotocolversion = &ret->crypto;
 }
@@ -241,6 +242,7 @@ int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts
 		return rc;
 	}
 	f->new_id = c.file_id;
+	f->writer->early = m->early;
 	if (o->ret_stat)
 		stat_from_msg(m->fs, o->ret_stat);
 	*ret = f;
@@ -369,6 +371,18 @@ DFS_API void dfs_content(struct dfs_file *f, struct dfs_content *ret)
 		reader_content(f->reader, ret);
 }
 
+DFS_API int dfs_local_fd(struct dfs_file *f, int *ret_fd, struct dfs_err *out)
+{
+	struct err err;
+	int rc;
+
+	if (!f->reader)
+		return bad_handle(out, "reading");
+	err_reset(&err);
+	rc = reader_local_fd(f->reader, ret_fd, &err);
+	return rc < 0 ? api_err(out, &err, rc) : 0;
+}
+
 DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struct dfs_err *out)
 {
 	struct err err;
@@ -379,6 +393,21 @@ DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struc
 	f->new_id = 0;
 	err_reset(&err);
 	n = written_write(f->writer, buf, len, &err);
+	return n < 0 ? api_err(out, &err, (int)n) : n;
+}
+
+DFS_API ssize_t dfs_write_lent(struct dfs_file *f, const void *buf, size_t len, void (*done)(void *arg), void *arg, struct dfs_err *out)
+{
+	struct err err;
+	ssize_t n;
+
+	if (!f->writer) {
+		done(arg);
+		return bad_handle(out, "writing");
+	}
+	f->new_id = 0;
+	err_reset(&err);
+	n = written_lend(f->writer, buf, len, done, arg, &err);
 	return n < 0 ? api_err(out, &err, (int)n) : n;
 }
 

@@ -69,13 +69,21 @@ void nn_add_cure(const struct dfs *fs, struct err *err)
 			err_cure(err, "%s", cures[i].cure);
 }
 
+#define STARTUP_PAUSE_MS 250
+
 uint32_t nn_safe_mode_pause(const struct dfs *fs, const struct err *err, uint32_t *round)
 {
 	const struct settings *s = &fs->set;
 	uint32_t n = *round;
 
-	if (!s->retry_enabled || strcmp(err->remote, JEX_SAFE_MODE) != 0)
+	if (strcmp(err->remote, JEX_SAFE_MODE) != 0)
 		return 0;
+	if (!s->retry_enabled) {
+		if (n >= s->startup_ms / STARTUP_PAUSE_MS || !strstr(err->text, RPC_SAFE_MODE_ENDS))
+			return 0;
+		++*round;
+		return STARTUP_PAUSE_MS;
+	}
 	for (uint32_t i = 0; i < s->retry_steps; i++) {
 		if (n < s->retry[i].times) {
 			++*round;
@@ -300,6 +308,7 @@ DFS_API int dfs_connect(const struct dfs_connect_opts *opts, struct dfs **ret_fs
 	packet_pool_init(&fs->packets);
 	node_table_init(&fs->suspects);
 	node_table_init(&fs->fallbacks);
+	local_init(&fs->local);
 	pthread_mutex_init(&fs->rdma_lock, NULL);
 	copy_opts(&o, opts);
 	rc = keeper_init(&fs->keeper);
@@ -328,6 +337,7 @@ DFS_API void dfs_disconnect(struct dfs *fs)
 	packet_pool_fini(&fs->packets);
 	node_table_fini(&fs->suspects);
 	node_table_fini(&fs->fallbacks);
+	local_fini(&fs->local);
 	conf_free(fs->conf);
 	free(fs->user);
 	free(fs);
@@ -372,6 +382,8 @@ DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret)
 		.written_rdma = count_get(&c->written[1]),
 		.read_tcp = count_get(&c->read[0]),
 		.read_rdma = count_get(&c->read[1]),
+		.read_local = count_get(&c->read[2]),
+		.local_fallbacks = count_get(&c->local_fallbacks),
 		.pipeline_recoveries = count_get(&c->pipeline_recoveries),
 		.read_failovers = count_get(&c->read_failovers),
 		.read_decoded = count_get(&c->read_decoded),

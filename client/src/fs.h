@@ -19,6 +19,7 @@
 
 #include "client/include/dfsclient.h"
 #include "client/src/keeper.h"
+#include "client/src/local.h"
 #include "client/src/node.h"
 #include "client/src/packet.h"
 #include "client/src/settings.h"
@@ -29,9 +30,9 @@
 #include "common/rpc/queue.h"
 
 struct counters { /* relaxed: nobody orders anything by them */
-	atomic_uint_fast64_t written[2], read[2]; /* tcp, rdma */
+	atomic_uint_fast64_t written[2], read[3]; /* tcp, rdma; local */
 	atomic_uint_fast64_t pipeline_recoveries, read_failovers, checksum_errors, rdma_fallbacks,
-		read_decoded, read_hedges, short_groups;
+		read_decoded, read_hedges, short_groups, local_fallbacks;
 	atomic_uint_fast64_t short_group_units, short_group_nodes; /* of the last one */
 };
 
@@ -48,6 +49,7 @@ struct dfs {
 	struct packet_pool packets;
 	struct node_table suspects;  /* data nodes that failed a reader lately */
 	struct node_table fallbacks; /* data nodes on TCP although RDMA was wanted, and why */
+	struct local_cache local; /* open files of replicas on this machine */
 	struct keeper keeper;
 	pthread_mutex_t rdma_lock;
 	struct rdma *rdma; /* owned; NULL until a node is reached by RDMA */
@@ -64,7 +66,8 @@ int nn_queue_new(struct dfs *fs, struct rpc_queue **ret, struct err *err);
 /** Exceptions whose sentence says what is wrong and not what to do. */
 void nn_add_cure(const struct dfs *fs, struct err *err);
 /** A NameNode in safe mode is waited for when that is asked for (dfs.client.retry.policy.enabled): so often, so long
- *  each time, as dfs.client.retry.policy.spec says. The milliseconds before the next attempt; 0: no more. */
+ *  each time, as dfs.client.retry.policy.spec says; else dfs.client.retry.startup.safe-mode.millis long for one that has just
+ *  started. The milliseconds before the next attempt; 0: no more. */
 uint32_t nn_safe_mode_pause(const struct dfs *fs, const struct err *err, uint32_t *round);
 
 /** Fill the caller's struct dfs_err; returns @rc. The one way from inside to the API. */

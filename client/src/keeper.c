@@ -64,6 +64,7 @@ static void keeper_round_locked(struct dfs *fs, struct keeper *k)
 	const uint64_t now = clock_mono_ns();
 
 	visit_writers(k, now);
+	(void)local_reap(fs);
 	if (list_empty(&k->writers) || now - k->renewed_ns < LEASE_RENEW_MS * NS_PER_MS)
 		return;
 	pthread_mutex_unlock(&k->lock); /* an RPC may take long; nobody should wait for it */
@@ -100,6 +101,14 @@ static int start_locked(struct dfs *fs, struct keeper *k)
 	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
 	k->running = rc == 0;
 	return rc;
+}
+
+void keeper_start(struct dfs *fs)
+{
+	pthread_mutex_lock(&fs->keeper.lock);
+	if (!fs->keeper.running && !fs->keeper.stop)
+		(void)start_locked(fs, &fs->keeper); /* tried again by the next one */
+	pthread_mutex_unlock(&fs->keeper.lock);
 }
 
 int keeper_add(struct dfs *fs, struct kept *writer, struct err *err)

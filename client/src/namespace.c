@@ -230,6 +230,13 @@ DFS_API int dfs_mkdir(struct dfs *fs, const char *path, uint32_t mode, bool pare
 	return ask_end(&a, out);
 }
 
+/* A directory that is there stays as it is; but ours is a change, and its answer comes when the changes before it are on
+ * the disk. */
+DFS_API int dfs_sync_names(struct dfs *fs, struct dfs_err *out)
+{
+	return dfs_mkdir(fs, "/", 0, true, out);
+}
+
 int rename_errno(int rc, const struct err *err)
 {
 	static const struct {
@@ -425,6 +432,30 @@ DFS_API int dfs_concat(struct dfs *fs, const char *target, const char *const *so
 	for (size_t i = 0; names && i < count; i++)
 		free(names[i]);
 	free(names);
+	return ask_end(&a, out);
+}
+
+DFS_API int dfs_replace_blocks(struct dfs *fs, const char *path, const struct dfs_replace *r, struct dfs_err *out)
+{
+	Hd__ReplaceBlocksRequestProto req = HD__REPLACE_BLOCKS_REQUEST_PROTO__INIT;
+	char part[PATH_TEXT_MAX];
+	struct ask a;
+
+	ask_begin(&a, fs, path);
+	if (a.rc == 0 && (r->size < sizeof(*r) || !r->part))
+		a.rc = err_set(&a.err, -EINVAL, "%.200s: no new blocks are named", a.path);
+	a.rc = a.rc ?: path_resolve(fs->user, r->part, part, &a.err);
+	req.src = a.path;
+	req.fileid = r->file_id;
+	req.length = r->content.length;
+	req.has_lastblock = req.has_laststamp = r->content.block != 0;
+	req.lastblock = (uint64_t)r->content.block;
+	req.laststamp = r->content.generation;
+	req.part = part;
+	req.n_position = r->places;
+	req.position = (uint32_t *)r->place;
+	req.blocks = r->blocks;
+	(void)ask(&a, "replaceBlocks", &req.base, &hd__replace_blocks_response_proto__descriptor, NULL);
 	return ask_end(&a, out);
 }
 

@@ -74,12 +74,32 @@ void packet_pool_init(struct packet_pool *pool)
 	list_init(&pool->free);
 }
 
+struct loan *loan_new(void (*done)(void *arg), void *arg)
+{
+	struct loan *l = malloc(sizeof(*l));
+
+	if (l)
+		*l = (struct loan){1, done, arg};
+	return l;
+}
+
+void loan_put(struct loan *l)
+{
+	if (--l->refs > 0)
+		return;
+	l->done(l->arg);
+	free(l);
+}
+
 static void packet_free(struct packet *p)
 {
 	if (!p)
 		return;
 	if (p->buf) {
 		rdma_buf_put(p->buf);
+	} else if (p->loan) {
+		free(p->crc);
+		loan_put(p->loan);
 	} else {
 		free(p->data);
 		free(p->crc);
@@ -184,13 +204,45 @@ struct packet *packet_get(struct packet_pool *pool, uint32_t cap, uint32_t bpc)
 	return p;
 }
 
+struct packet *packet_lent(const void *data, uint32_t len, uint32_t bpc, struct loan *loan)
+{
+	const uint32_t crc_cap = (uint32_t)crc_bytes(CRC_CRC32C, len, bpc);
+	struct packet *p = calloc(1, sizeof(*p));
+	uint8_t *crc = malloc(crc_cap);
+
+	if (!p || !crc) {
+		free(p);
+		free(crc);
+		return NULL;
+	}
+	list_init(&p->link);
+	p->data = (uint8_t *)(uintptr_t)data; /* only read from now on */
+	p->len = p->cap = len;
+	p->crc = crc;
+	p->crc_cap = crc_cap;
+	p->refs = 1;
+	p->loan = loan;
+	loan->refs++;
+	return p;
+}
+
+bool packet_pool_is_registered(struct packet_pool *pool)
+{
+	bool yes;
+
+	pthread_mutex_lock(&pool->lock);
+	yes = pool->rdma != NULL;
+	pthread_mutex_unlock(&pool->lock);
+	return yes;
+}
+
 void packet_put(struct packet_pool *pool, struct packet *p)
 {
 	bool keep;
 
 	if (!p || --p->refs > 0)
 		return;
-	if (p->buf) { /* others may want it, and a node may still read from it */
+	if (p->buf || p->loan) { /* others may want it, and a node may still read from it */
 		packet_free(p);
 		return;
 	}

@@ -7,6 +7,7 @@
  * Idea: bytes of dfs_write() are copied once, into a packet, and their CRCs are computed as they
  * enter, while they are in the CPU's cache. A packet is kept until every node has acknowledged it,
  * because a broken pipeline wants it again. Its data starts on a chunk boundary of the block.
+ * Bytes that the caller lends are not even copied: the packet lies in the caller's memory.
  * Where blocks go by RDMA its memory is the transport's, registered, as long as there is some: nothing is
  * copied again then.
  * Ownership: packet_pool lends packets; a writer gives them back. The memory is reused from file to
@@ -27,6 +28,17 @@
 struct rbuf;
 struct rdma;
 
+/** Memory of the caller that packets lie in; counted, under the writer's lock. */
+struct loan {
+	uint32_t refs;
+	void (*done)(void *arg); /* the last reference is gone */
+	void *arg;
+};
+
+/** NULL: out of memory, and @done is not called. */
+struct loan *loan_new(void (*done)(void *arg), void *arg);
+void loan_put(struct loan *l);
+
 struct packet {
 	struct list link;
 	int64_t seqno;
@@ -41,7 +53,8 @@ struct packet {
 	uint32_t crc_len;  /* bytes of CRCs; set by packet_seal() */
 	size_t sent;       /* bytes given to the transport so far; the transport's */
 	uint32_t refs;     /* packet_put() so often; under the writer's lock */
-	struct rbuf *buf;  /* counted: whose memory `data` and `crc` are; NULL: the packet's own */
+	struct rbuf *buf;  /* counted: whose memory `data` and `crc` are; NULL: the packet's own, */
+	struct loan *loan; /* or counted: `data` is the caller's */
 };
 
 /** Copy as much of @len as fits and stays below @end (offset in the block); returns the count. */
@@ -70,6 +83,10 @@ void packet_pool_fini(struct packet_pool *pool);
 void packet_pool_register(struct packet_pool *pool, struct rdma *rdma);
 /** An empty packet for @cap data bytes of @bpc-byte chunks, or NULL (out of memory). */
 struct packet *packet_get(struct packet_pool *pool, uint32_t cap, uint32_t bpc);
+/** A packet of the @len bytes at @data, which are lent as @loan (a reference is taken). NULL: out of memory. */
+struct packet *packet_lent(const void *data, uint32_t len, uint32_t bpc, struct loan *loan);
+/** Is there registered memory for packets? Then bytes are better copied into it. */
+bool packet_pool_is_registered(struct packet_pool *pool);
 /** Accepts NULL. */
 void packet_put(struct packet_pool *pool, struct packet *p);
 /** One more packet_put() before the packet is given back. Returns @p. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: a packet carries what was appended, with the CRC of each chunk however the bytes
  * came, never beyond its room or the block; its header is the one that Hadoop's recorded streams
- * show; the pool lends packets that are empty. */
+ * show; the pool lends packets that are empty; bytes that are lent are not touched, and given back once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,6 +54,42 @@ static void crcs_do_not_depend_on_how_the_bytes_came(void **state)
 			packet_put(&pool, p);
 		}
 	}
+}
+
+static void count_back(void *arg)
+{
+	++*(int *)arg;
+}
+
+static void lent_bytes_stay_where_they_are_until_the_last_packet_goes(void **state)
+{
+	uint8_t data[100], want[40];
+	struct packet *a, *b;
+	struct loan *l;
+	int back = 0;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i * 41);
+	l = loan_new(count_back, &back);
+	a = packet_lent(data, 64, 16, l);
+	b = packet_lent(data + 64, 36, 16, l);
+	loan_put(l);
+	packet_seal(a, CRC_CRC32C, 16);
+	packet_seal(b, CRC_CRC32C, 16);
+	assert_ptr_equal(a->data, data);
+	assert_int_equal(a->crc_len + b->crc_len, 28);
+	crc_chunks(CRC_CRC32C, data, sizeof(data), 16, want);
+	assert_memory_equal(a->crc, want, 16);
+	assert_memory_equal(b->crc, want + 16, 12);
+	packet_put(&pool, packet_hold(b));
+	packet_put(&pool, a);
+	assert_int_equal(back, 0);
+	packet_put(&pool, b);
+	assert_int_equal(back, 1);
+	a = packet_get(&pool, 64, 16); /* nothing of the caller's has come into the pool */
+	assert_true(a->data < data || a->data >= data + sizeof(data));
+	packet_put(&pool, a);
 }
 
 static void a_packet_ends_at_its_room_and_at_the_end_of_the_block(void **state)
@@ -117,6 +153,7 @@ static void a_packet_from_the_pool_is_empty(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lent_bytes_stay_where_they_are_until_the_last_packet_goes),
 		cmocka_unit_test(crcs_do_not_depend_on_how_the_bytes_came),
 		cmocka_unit_test(a_packet_ends_at_its_room_and_at_the_end_of_the_block),
 		cmocka_unit_test(the_header_is_that_of_the_protocol),

@@ -22,6 +22,17 @@ struct packet *pipe_new_packet(struct pipe *p, uint64_t offset, uint32_t cap)
 	return packet;
 }
 
+struct packet *pipe_lend_packet(struct pipe *p, uint64_t offset, const void *data, uint32_t len, struct loan *loan)
+{
+	struct packet *packet = packet_lent(data, len, p->bpc, loan);
+
+	if (packet) {
+		packet->offset = offset;
+		p->in_window++;
+	}
+	return packet;
+}
+
 void pipe_drop_packet(struct pipe *p, struct packet *packet)
 {
 	packet_put(&p->fs->packets, packet);

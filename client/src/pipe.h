@@ -63,6 +63,8 @@ int pipe_start(struct pipe *p, const Hd__ExtendedBlockProto *block, enum dt_stag
 
 /** A packet for @cap bytes from @offset on; it counts in the window. NULL: out of memory. */
 struct packet *pipe_new_packet(struct pipe *p, uint64_t offset, uint32_t cap);
+/** The same of @len bytes that lie at @data, lent as @loan. */
+struct packet *pipe_lend_packet(struct pipe *p, uint64_t offset, const void *data, uint32_t len, struct loan *loan);
 void pipe_drop_packet(struct pipe *p, struct packet *packet);
 /** Takes @packet, which is complete. */
 void pipe_queue(struct pipe *p, struct packet *packet);

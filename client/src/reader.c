@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/reader.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,7 +164,7 @@ static ssize_t fetch_some(struct reader *r, struct fetch *f, void *buf, size_t l
 		if (n > 0) {
 			f->pos += (uint64_t)n;
 			f->renewed = false;
-			count_add(&r->fs->count.read[ops->counter], (uint64_t)n);
+			count_add(&r->fs->count.read[f->rs->counter], (uint64_t)n);
 			if (f->pos == f->end)
 				fetch_close(f);
 			return n;
@@ -282,6 +283,48 @@ uint64_t reader_tell(struct reader *r)
 	pos = r->pos;
 	pthread_mutex_unlock(&r->seq_lock);
 	return pos;
+}
+
+/* Of the one block @lb of a file of @length bytes, in whichever of its replicas is here. */
+static int fd_of_block(struct reader *r, const Hd__LocatedBlockProto *lb, uint64_t length, int *ret_fd, struct err *err)
+{
+	int rc = err_set(err, -ENOTSUP, "%.300s: no data node on this machine passes its replica", r->path);
+
+	for (size_t i = 0; rc == -ENOTSUP && i < lb->n_locs; i++) {
+		const struct read_setup s = {.lb = lb, .node = i, .len = length};
+		struct local_replica *rep = r->fs->set.local.enabled ? local_get(r->fs, &s) : NULL;
+
+		if (!rep)
+			continue;
+		if (rep->length == length) {
+			rc = ret_errno(fcntl(rep->fd, F_DUPFD_CLOEXEC, 0));
+			if (rc >= 0)
+				*ret_fd = rc;
+			else
+				err_sys(err, rc, "%.300s", r->path);
+		}
+		local_put(r->fs, rep);
+	}
+	return rc < 0 ? rc : 0;
+}
+
+int reader_local_fd(struct reader *r, int *ret_fd, struct err *err)
+{
+	const uint64_t length = reader_length(r);
+	const Hd__LocatedBlockProto *lb = NULL;
+	struct stretch *stretch = NULL;
+	int rc;
+
+	if (length == 0 || reader_grows(r) || r->striped)
+		return err_set(err, -ENOTSUP, "%.300s is empty, being written or erasure-coded", r->path);
+	rc = reader_locate(r, 0, &stretch, &lb, err);
+	if (rc < 0)
+		return rc;
+	if (lb->offset != 0 || lb->b->numbytes != length)
+		rc = err_set(err, -ENOTSUP, "%.300s is of more than one block", r->path);
+	rc = rc ?: fd_of_block(r, lb, length, ret_fd, err);
+	stretch_put(stretch);
+	return rc;
 }
 
 static struct reader *reader_make(struct dfs *fs, const char *path, struct err *err)

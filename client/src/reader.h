@@ -66,3 +66,5 @@ int reader_seek(struct reader *r, uint64_t offset);
 uint64_t reader_tell(struct reader *r);
 uint64_t reader_length(struct reader *r);
 void reader_content(struct reader *r, struct dfs_content *ret);
+/** dfs_local_fd(). */
+int reader_local_fd(struct reader *r, int *ret_fd, struct err *err);

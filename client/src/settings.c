@@ -172,6 +172,19 @@ static int conf_hints(const struct conf *c, struct settings *ret, struct err *er
 	return rc;
 }
 
+static int conf_local(const struct conf *c, struct settings *ret, struct err *err)
+{
+#define LOCAL "dfs.client.read.shortcircuit."
+	int rc = conf_bool(c, "dfs.client.read.shortcircuit", false, &ret->local.enabled, err);
+
+	rc = rc ?: conf_bool(c, LOCAL "skip.checksum", false, &ret->local.skip_checksum, err);
+	rc = rc ?: conf_u32(c, LOCAL "streams.cache.size", 256, 65536, &ret->local.cache_size, err);
+	rc = rc ?: conf_ms(c, LOCAL "streams.cache.expiry.ms", 300000, &ret->local.expiry_ms, err);
+	rc = rc ?: conf_u32(c, "dfs.domain.socket.disable.interval.seconds", 600, INT32_MAX, &ret->local.disable_s, err);
+	ret->local.path = conf_get_or(c, "dfs.domain.socket.path", "");
+	return rc;
+}
+
 int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 {
 	static const struct choice rdma[] = {
@@ -215,9 +228,11 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 	rc = rc ?: conf_ms(c, "dfs.client.failover.sleep.max.millis", 15000, &s.failover_max_ms,
 			   err);
 	rc = rc ?: conf_u32(c, "dfs.client.retry.max.attempts", 10, 1000, &s.retries_max, err);
+	rc = rc ?: conf_u32(c, "dfs.client.retry.startup.safe-mode.millis", 0, 86400000, &s.startup_ms, err);
 	rc = rc ?: conf_bool(c, "dfs.client.retry.policy.enabled", false, &s.retry_enabled, err);
 	rc = rc ?: conf_retries(c, &s, err);
 	rc = rc ?: conf_hints(c, &s, err);
+	rc = rc ?: conf_local(c, &s, err);
 	rc = rc ?: conf_choice(c, "dfs.client.ec.flush", ec_flush, &flush, err);
 	rc = rc ?: conf_umask(c, &s.umask, err);
 	rc = rc ?: conf_size(c, "dfs.rdma.eager.limit", 0, &s.eager_limit, err);
@@ -230,6 +245,7 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 	if (rc < 0)
 		return rc;
 	s.rdma = (enum rdma_mode)mode;
+	s.local.enabled = s.local.enabled && *s.local.path && s.rdma != RDMA_REQUIRE; /* who requires it wants to see it */
 	s.crc_type = (enum crc_type)type;
 	s.ec_flush = (enum ec_flush)flush;
 	s.replace_policy = (enum replace_policy)pol;

@@ -39,6 +39,7 @@ struct settings {
 	uint32_t failover_base_ms;        /* dfs.client.failover.sleep.base.millis */
 	uint32_t failover_max_ms;         /* dfs.client.failover.sleep.max.millis */
 	uint32_t retries_max;             /* dfs.client.retry.max.attempts */
+	uint32_t startup_ms;              /* dfs.client.retry.startup.safe-mode.millis */
 	bool retry_enabled;               /* dfs.client.retry.policy.enabled */
 	uint32_t retry_steps;             /* of dfs.client.retry.policy.spec: ms,times,ms,times... */
 	struct {
@@ -56,6 +57,14 @@ struct settings {
 	enum ec_flush ec_flush;           /* dfs.client.ec.flush */
 	uint32_t exclude_ms;              /* dfs.client.write.exclude.nodes.cache.expiry.interval.millis */
 	uint32_t umask;                   /* fs.permissions.umask-mode */
+	struct {                          /* dfs.client.read.shortcircuit, */
+		bool enabled;             /* unless a path is missing, or dfs.client.rdma is require */
+		const char *path;         /* dfs.domain.socket.path; the configuration's */
+		bool skip_checksum;       /* .skip.checksum */
+		uint32_t cache_size;      /* .streams.cache.size, in replicas */
+		uint32_t expiry_ms;       /* .streams.cache.expiry.ms */
+		uint32_t disable_s;       /* dfs.domain.socket.disable.interval.seconds */
+	} local;
 	uint64_t block_size;              /* dfs.blocksize; 0: the server's default */
 	uint32_t replication;             /* dfs.replication; 0: the server's */
 	uint32_t bytes_per_checksum;      /* dfs.bytes-per-checksum; 0: the server's */

@@ -37,6 +37,10 @@ static void defaults_are_hadoops(void **state)
 	assert_true(s.replace_enable && !s.replace_best_effort);
 	assert_int_equal(s.replace_policy, REPLACE_DEFAULT);
 	assert_true(s.drop_reads == HINT_NONE && s.drop_writes == HINT_NONE && !s.has_readahead);
+	assert_true(!s.local.enabled && !s.local.skip_checksum);
+	assert_int_equal(s.local.cache_size, 256);
+	assert_int_equal(s.local.expiry_ms, 300000);
+	assert_int_equal(s.local.disable_s, 600);
 }
 
 static void values_are_read(void **state)
@@ -54,6 +58,10 @@ static void values_are_read(void **state)
 	assert_int_equal(s.umask, 027);
 	assert_int_equal(load("dfs.client.socket-timeout=5000", &s, NULL), 0);
 	assert_int_equal(s.socket_timeout_ms, 5000);
+	assert_int_equal(load("dfs.client.read.shortcircuit=true", &s, NULL), 0);
+	assert_false(s.local.enabled); /* no path */
+	assert_int_equal(load("dfs.client.read.shortcircuit.streams.cache.size=7", &s, NULL), 0);
+	assert_int_equal(s.local.cache_size, 7);
 	assert_int_equal(load("dfs.blocksize=64m", &s, NULL), 0);
 	assert_int_equal(s.block_size, 64 << 20);
 	assert_int_equal(load("dfs.client.cache.drop.behind.reads=true", &s, NULL), 0);

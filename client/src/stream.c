@@ -102,20 +102,36 @@ int stream_start_write(struct dfs *fs, const struct write_setup *w, struct wstre
 	return 0;
 }
 
-static int open_read(struct dfs *fs, const struct read_setup *r, bool start, struct rstream **ret,
-		     struct err *err)
+static int open_by(const struct block_stream *ops, struct dfs *fs, const struct read_setup *r, bool start, struct rstream **ret,
+		   struct err *err)
+{
+	const int rc = (start ? ops->start_read : ops->open_read)(fs, r, ret, err);
+
+	if (rc == 0)
+		(*ret)->counter = ops->counter;
+	return rc;
+}
+
+int stream_open_network(struct dfs *fs, const struct read_setup *r, bool start, struct rstream **ret, struct err *err)
 {
 	int rc;
 
 	if (want_rdma(fs, r->lb->locs[r->node])) {
-		rc = (start ? stream_rdma.start_read : stream_rdma.open_read)(fs, r, ret, err);
+		rc = open_by(&stream_rdma, fs, r, start, ret, err);
 		if (rc != -ENOLINK)
 			return rc;
 		rc = fall_back(fs, r->lb->locs[r->node], err);
 		if (rc < 0)
 			return rc;
 	}
-	return (start ? stream_tcp.start_read : stream_tcp.open_read)(fs, r, ret, err);
+	return open_by(&stream_tcp, fs, r, start, ret, err);
+}
+
+static int open_read(struct dfs *fs, const struct read_setup *r, bool start, struct rstream **ret, struct err *err)
+{
+	if (fs->set.local.enabled && open_by(&stream_local, fs, r, start, ret, err) == 0)
+		return 0;
+	return stream_open_network(fs, r, start, ret, err);
 }
 
 int stream_open_read(struct dfs *fs, const struct read_setup *r, struct rstream **ret,

@@ -9,7 +9,7 @@
  * file of the same shape, chosen per node by stream_open_write() and stream_open_read(), which fall
  * back to TCP (dfs.client.rdma = auto), remember why for a while, or refuse (require).
  * Ownership: open gives a stream, close takes it. Everything in the setup structs is borrowed
- * during open only. A packet given to send() belongs to the writer again as soon as the stream is
+ * during open only, but for what they say. A packet given to send() belongs to the writer again as soon as the stream is
  * closed, or when its ack has been returned.
  * Threading: a stream has one user at a time. Nothing here blocks except open, read, wait and
  * close, each until a deadline. One thread serves many streams by start, try_read or send, and poll().
@@ -32,6 +32,7 @@ struct wstream {
 struct rstream {
 	const struct block_stream *ops;
 	bool given_up; /* set by the user before close: the node is slow, do not wait for it */
+	int counter;   /* index in counters.read[] of what it gives from now on */
 };
 
 struct write_setup {
@@ -52,7 +53,7 @@ struct ack {
 };
 
 struct read_setup {
-	const Hd__LocatedBlockProto *lb;
+	const Hd__LocatedBlockProto *lb; /* outlives the stream */
 	size_t node; /* index of the replica to read */
 	uint64_t offset, len; /* in the block; len > 0 */
 };
@@ -105,7 +106,12 @@ struct block_stream {
  *  node (the text says why; err.rc is -ENOBUFS when only our buffers are in use); everything else
  *  is a failure as on TCP. */
 extern const struct block_stream stream_tcp, stream_rdma;
+/** Reads only; -ENOLINK when the replica's files are not to be had, which is no failure. What goes wrong later is read by the
+ *  network, by the same stream. */
+extern const struct block_stream stream_local;
 
+/** As stream_open_read() (@start: stream_start_read()), and not from the replica's files. */
+int stream_open_network(struct dfs *fs, const struct read_setup *r, bool start, struct rstream **ret, struct err *err);
 /** The checksum in which the block of @r is kept at its node, learned by reading a byte of it. Fails as
  *  open_read. */
 int stream_tcp_checksum(struct dfs *fs, const struct read_setup *r, enum crc_type *ret_type,

@@ -110,7 +110,7 @@ int stripe_unit_take(struct stripe *s, struct window *w, unsigned i, struct err 
 	u->got += (uint32_t)n;
 	u->at += (uint64_t)n;
 	u->heard_ns = s->ops->now();
-	count_add(&s->fs->count.read[ops->counter], (uint64_t)n);
+	count_add(&s->fs->count.read[u->rs->counter], (uint64_t)n);
 	if (u->got == u->have) {
 		w->done |= 1u << i;
 		u->done_ns = u->heard_ns - w->start_ns;

@@ -216,13 +216,14 @@ ssize_t striped_take(struct striped_writer *w, const void *buf, size_t len, stru
 
 /* ---- entry points ---- */
 
-static ssize_t do_write_some(struct written *f, const void *buf, size_t len, struct err *err)
+static ssize_t do_write_some(struct written *f, const void *buf, size_t len, struct loan *loan, struct err *err)
 {
 	struct striped_writer *w = writer_of(f);
 	const uint64_t before = w->file_done + w->offset;
 	ssize_t n = striped_take(w, buf, len, err);
 	int rc;
 
+	(void)loan; /* parity is coded from packets of one size */
 	if (n >= 0)
 		return n;
 	rc = striped_try_again(w, (int)n, false, false, err);

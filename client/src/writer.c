@@ -6,6 +6,8 @@
 #include "common/base/clock.h"
 #include "common/wire/pb.h"
 
+#define LEND_MIN (256u << 10) /* bytes that are worth a packet of their own */
+
 static struct writer *writer_of(struct written *f)
 {
 	return container_of(f, struct writer, f);
@@ -82,18 +84,24 @@ static int finish_block(struct writer *w, struct err *err)
 	return 0;
 }
 
-/* A packet with room, in an open block, within the window. */
-static int need_cur(struct writer *w, struct err *err)
+/* An open block, and place for a packet within the window. */
+static int need_room(struct writer *w, struct err *err)
 {
 	int rc = 0;
 
-	if (w->cur)
-		return 0;
 	if (w->stage == WRITER_IDLE)
 		rc = writer_open_block(w, err);
 	while (rc == 0 && w->pipe.in_window >= w->window)
 		rc = turn(w, true, err);
-	if (rc < 0)
+	return rc;
+}
+
+/* A packet with room. */
+static int need_cur(struct writer *w, struct err *err)
+{
+	int rc = w->cur ? 0 : need_room(w, err);
+
+	if (rc < 0 || w->cur)
 		return rc;
 	if (is_ragged(w))
 		w->cur = pipe_new_packet(&w->pipe, w->pipe.queued_end, (uint32_t)(w->ragged_end - w->pipe.queued_end));
@@ -128,22 +136,85 @@ static int push_cur(struct writer *w, bool sync, struct err *err)
 	return 0;
 }
 
-static ssize_t do_write_some(struct written *f, const void *buf, size_t len, struct err *err)
+/* ---- bytes in ---- */
+
+static uint64_t end_of(const struct writer *w)
 {
-	struct writer *w = writer_of(f);
+	return w->cur ? w->cur->offset + w->cur->len : w->pipe.queued_end;
+}
+
+/* How many of @len lent bytes can be a packet as they lie, at this place of the block; 0: they are copied. */
+static size_t lendable(const struct writer *w, size_t len)
+{
+	const uint64_t end = end_of(w);
+	size_t n = len < w->packet_cap ? len : w->packet_cap;
+
+	if (end % w->pipe.bpc || is_ragged(w) || (w->cur && !cur_is_news(w)))
+		return 0;
+	if (n > w->block_size - end)
+		n = (size_t)(w->block_size - end);
+	n -= n % w->pipe.bpc;
+	return n < LEND_MIN && n < w->packet_cap ? 0 : n;
+}
+
+static int lend(struct writer *w, const void *buf, size_t n, struct loan *loan, struct err *err)
+{
+	struct packet *p;
+	int rc = w->cur ? push_cur(w, false, err) : 0; /* whole chunks: nothing is left of it */
+
+	rc = rc ?: need_room(w, err);
+	if (rc < 0)
+		return rc;
+	p = pipe_lend_packet(&w->pipe, w->pipe.queued_end, buf, (uint32_t)n, loan);
+	if (!p)
+		return err_set(err, -ENOMEM, "out of memory for a packet");
+	pipe_queue(&w->pipe, p);
+	return 0;
+}
+
+/* Of lent bytes only so many are copied that the others can be lent: up to the end of a chunk. */
+static size_t copyable(const struct writer *w, size_t len, const struct loan *loan)
+{
+	const size_t begun = end_of(w) % w->pipe.bpc, left = w->pipe.bpc - begun;
+
+	return loan && begun > 0 && len > left + LEND_MIN ? left : len;
+}
+
+/* How much fits into cur, which is queued when it is full: *@ret_queued. */
+static ssize_t copy_some(struct writer *w, const void *buf, size_t len, const struct loan *loan, bool *ret_queued, struct err *err)
+{
 	size_t n;
 	int rc = need_cur(w, err);
 
 	if (rc < 0)
 		return rc;
-	n = packet_append(w->cur, w->pipe.crc_type, w->pipe.bpc, w->block_size, buf, len);
-	if (w->cur->len < w->cur->cap && w->cur->offset + w->cur->len < w->block_size)
-		return (ssize_t)n;
-	rc = push_cur(w, false, err);
-	rc = rc ?: turn(w, false, err);
+	n = packet_append(w->cur, w->pipe.crc_type, w->pipe.bpc, w->block_size, buf, copyable(w, len, loan));
+	*ret_queued = w->cur->len == w->cur->cap || w->cur->offset + w->cur->len == w->block_size;
+	if (*ret_queued)
+		rc = push_cur(w, false, err);
+	return rc < 0 ? rc : (ssize_t)n;
+}
+
+static ssize_t do_write_some(struct written *f, const void *buf, size_t len, struct loan *loan, struct err *err)
+{
+	struct writer *w = writer_of(f);
+	bool queued = true;
+	ssize_t n;
+	int rc;
+
+	if (loan && packet_pool_is_registered(&w->pipe.fs->packets))
+		loan = NULL;
+	n = loan ? (ssize_t)lendable(w, len) : 0;
+	if (n > 0)
+		rc = lend(w, buf, (size_t)n, loan, err);
+	else
+		rc = (int)((n = copy_some(w, buf, len, loan, &queued, err)) < 0 ? n : 0);
+	if (rc < 0 || !queued)
+		return rc < 0 ? rc : n;
+	rc = turn(w, false, err);
 	if (rc == 0 && w->pipe.queued_end == w->block_size)
 		rc = finish_block(w, err);
-	return rc < 0 ? rc : (ssize_t)n;
+	return rc < 0 ? rc : n;
 }
 
 /* ---- entry points ---- */
@@ -178,7 +249,8 @@ static int do_flush(struct written *f, uint32_t flags, struct err *err)
 		if (rc == 0 && flags & DFS_SYNC_END_BLOCK && w->pipe.queued_end > 0)
 			rc = finish_block(w, err);
 	} else if (!w->f.has_block || !(flags & DFS_SYNC_UPDATE_LENGTH)) {
-		return 0; /* nothing in this block; the blocks before are closed */
+		/* nothing in this block; the blocks before are closed */
+		return sync && f->early ? written_check_lease(f, err) : 0;
 	}
 	if (rc < 0)
 		return rc;

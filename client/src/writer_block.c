@@ -97,7 +97,7 @@ static int open_one(struct writer *w, struct err *err)
 		return written_set_block(&w->f, w->pipe.lb->b, err);
 	w->f.block = before;
 	written_abandon(&w->f, w->pipe.lb->b);
-	if (rc != -ENOMEM)
+	if (rc != -ENOMEM && rc != -EMFILE && rc != -ENFILE) /* these are ours */
 		(void)blame(w, (size_t)bad, NULL); /* without the memory we may meet it again */
 	return rc;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/src/packet.h"
 #include "client/src/path.h"
 #include "common/base/clock.h"
 #include "common/wire/ec_msg.h"
@@ -106,7 +107,10 @@ static int call(struct written *f, const char *method, const ProtobufCMessage *r
 	do {
 		rc = nn_call(f->fs, method, req, reply, ret, err);
 	} while (rc < 0 && is_passing(f, err) && poll_pause(&pause, deadline));
-	return rc < 0 ? call_errno(rc, err) : 0;
+	if (rc < 0)
+		return call_errno(rc, err);
+	f->early = false; /* all of them are changes, which are answered when what was before them is on the disk, too */
+	return 0;
 }
 
 /* Take a LocatedBlock out of an answer, which is freed. */
@@ -200,8 +204,7 @@ int written_complete(struct written *f, struct err *err)
 			      (int)(COMPLETE_PATIENCE_NS / NS_PER_S));
 }
 
-/* Does this writer still hold the lease? An fsync without a length changes nothing. */
-static int check_lease(struct written *f, struct err *err)
+int written_check_lease(struct written *f, struct err *err)
 {
 	Hd__FsyncRequestProto req = HD__FSYNC_REQUEST_PROTO__INIT;
 
@@ -229,7 +232,7 @@ int written_release(struct written *f, struct err *err)
 	uint64_t pause = POLL_FIRST_NS;
 	bool done = false;
 	char by_id[PATH_BY_ID_MAX];
-	int rc = check_lease(f, err);
+	int rc = written_check_lease(f, err);
 
 	if (rc < 0)
 		return rc;
@@ -375,7 +378,8 @@ static int before(const struct written *f, struct err *err)
 	return f->rc;
 }
 
-ssize_t written_write(struct written *f, const void *buf, size_t len, struct err *err)
+/* Takes @loan, if there is one. */
+static ssize_t write_all(struct written *f, const void *buf, size_t len, struct loan *loan, struct err *err)
 {
 	const uint8_t *p = buf;
 	size_t left = len;
@@ -384,15 +388,32 @@ ssize_t written_write(struct written *f, const void *buf, size_t len, struct err
 	enter(f);
 	n = before(f, err);
 	while (n >= 0 && left > 0) {
-		n = f->ops->write_some(f, p, left, err);
+		n = f->ops->write_some(f, p, left, loan, err);
 		if (n < 0)
 			break;
 		p += n;
 		left -= (size_t)n;
 		f->length += (uint64_t)n;
 	}
+	if (loan)
+		loan_put(loan);
 	n = leave(f, n < 0 ? (int)n : 0, f->refused && left == len, err); /* of a part nobody would know */
 	return n < 0 ? n : (ssize_t)len;
+}
+
+ssize_t written_write(struct written *f, const void *buf, size_t len, struct err *err)
+{
+	return write_all(f, buf, len, NULL, err);
+}
+
+ssize_t written_lend(struct written *f, const void *buf, size_t len, void (*done)(void *arg), void *arg, struct err *err)
+{
+	struct loan *loan = loan_new(done, arg);
+	const ssize_t n = write_all(f, buf, len, loan, err);
+
+	if (!loan) /* all was copied */
+		done(arg);
+	return n;
 }
 
 int written_flush(struct written *f, uint32_t flags, struct err *err)

@@ -20,14 +20,15 @@
 #include "common/erasure/policy.h"
 #include "hdfs.pb-c.h"
 
+struct loan;
 struct written;
 
 /** What a writer does, the lock held (but for free). */
 struct write_ops {
 	/** A caller comes in at @now_ns: the patience with nodes counts from here. */
 	void (*enter)(struct written *f, uint64_t now_ns);
-	/** Some of the @len > 0 bytes: how many. */
-	ssize_t (*write_some)(struct written *f, const void *buf, size_t len, struct err *err);
+	/** Some of the @len > 0 bytes: how many. @loan: they may stay where they are; NULL: they are copied. */
+	ssize_t (*write_some)(struct written *f, const void *buf, size_t len, struct loan *loan, struct err *err);
 	int (*flush)(struct written *f, uint32_t flags, struct err *err);
 	int (*close)(struct written *f, struct err *err);
 	/** Signs of life to nodes that heard nothing for long; never waits. */
@@ -50,6 +51,7 @@ struct written {
 	Hd__ExtendedBlockProto block; /* pool borrowed from pool_id; stamp now; numBytes unused */
 	char *pool_id;         /* owned; of the current or last block */
 	bool has_block;        /* block names a finished or open block: `previous` of addBlock */
+	bool early;            /* the NameNode's disk may not have the file yet */
 	bool has_unused;       /* the NameNode has added a first block, and nothing was done with it yet */
 	uint64_t block_len;    /* bytes of the block: final for `previous` */
 	struct blamed blamed;  /* nodes not to be offered again */
@@ -59,6 +61,8 @@ struct written {
 
 /** All of @buf: @len, or -errno. */
 ssize_t written_write(struct written *f, const void *buf, size_t len, struct err *err);
+/** The same of bytes that stay where they are until @done(@arg), which is called once, whatever becomes of them. */
+ssize_t written_lend(struct written *f, const void *buf, size_t len, void (*done)(void *arg), void *arg, struct err *err);
 /** @flags: enum dfs_sync_flags. */
 int written_flush(struct written *f, uint32_t flags, struct err *err);
 /** Finish the file at the NameNode. written_free() must follow, whatever it returns. When a write failed because
@@ -102,6 +106,8 @@ int written_update_pipeline(struct written *f, uint64_t len, uint64_t gs,
 			    struct err *err);
 /** The last block exists, @len bytes of it. */
 int written_fsync(struct written *f, uint64_t len, struct err *err);
+/** Does this writer still hold the lease? An fsync without a length, which changes nothing. */
+int written_check_lease(struct written *f, struct err *err);
 /** complete(), polled until the last block has been reported. */
 int written_complete(struct written *f, struct err *err);
 /** End the lease of a file whose last block is empty and has no nodes: the NameNode drops that block and

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/domain.h"
 #include "common/transport/transport.h"
 
 #define CONNS_DEFAULT 4096
@@ -443,6 +444,15 @@ static void tcp_end(struct xconn *x)
 	(void)shutdown(tcp_of(x)->fd, SHUT_WR);
 }
 
+static int tcp_send_fds(struct xconn *x, uint8_t byte, const int *fds, int n)
+{
+	struct tcp_conn *c = tcp_of(x);
+
+	assert(reactor_is_current(x->reactor) && xconn_is_local(x));
+	assert(!c->closing && !c->out_head && !c->out_busy);
+	return domain_send_fds(c->fd, byte, fds, n);
+}
+
 static void tcp_close(struct xconn *x)
 {
 	struct tcp_conn *c = tcp_of(x);
@@ -515,6 +525,7 @@ const struct xport_ops tcp_ops = {
     .push = tcp_push,
     .close = tcp_close,
     .end = tcp_end,
+    .send_fds = tcp_send_fds,
 };
 
 /* ---- listen ---- */
@@ -587,17 +598,9 @@ static void tcp_listener_close(struct xlistener *x)
 	listener_maybe_free(l);
 }
 
-int tcp_listen(struct reactor *r, const struct xlistener_opts *o, struct net_addr *ret_bound,
-	       struct xlistener **ret, struct err *err)
+int tcp_listen_fd(struct reactor *r, const struct xlistener_opts *o, int fd, struct xlistener **ret, struct err *err)
 {
-	struct net_addr bound;
-	struct tcp_listener *l;
-	int fd = net_listen(&o->addr, o->reuseport, &bound, err);
-
-	if (fd < 0)
-		return fd;
-	set_socket_options(fd);
-	l = (struct tcp_listener *)calloc(1, sizeof(*l));
+	struct tcp_listener *l = (struct tcp_listener *)calloc(1, sizeof(*l));
 	if (!l) {
 		(void)close(fd);
 		return err_set(err, -ENOMEM, "out of memory");
@@ -611,8 +614,21 @@ int tcp_listen(struct reactor *r, const struct xlistener_opts *o, struct net_add
 	l->accept.done = accept_done;
 	l->pause.fire = accept_resume;
 	accept_submit(l);
-	if (ret_bound)
-		*ret_bound = bound;
 	*ret = &l->x;
 	return 0;
+}
+
+int tcp_listen(struct reactor *r, const struct xlistener_opts *o, struct net_addr *ret_bound,
+	       struct xlistener **ret, struct err *err)
+{
+	struct net_addr bound;
+	int fd = net_listen(&o->addr, o->reuseport, &bound, err), rc;
+
+	if (fd < 0)
+		return fd;
+	set_socket_options(fd);
+	rc = tcp_listen_fd(r, o, fd, ret, err);
+	if (rc == 0 && ret_bound)
+		*ret_bound = bound;
+	return rc;
 }

@@ -80,6 +80,9 @@ struct xport_ops {
 	/** Stream; NULL where there is none: nothing more will be sent, the peer reads the end; sends must
 	 *  have completed. Receiving goes on. */
 	void (*end)(struct xconn *c);
+	/** Stream on a UNIX domain socket (xconn_is_local()); NULL where there is none: one byte and with it @n descriptors, which
+	 *  stay the caller's. At once: every send before it must have completed. -EAGAIN: the peer does not read. */
+	int (*send_fds)(struct xconn *c, uint8_t byte, const int *fds, int n);
 };
 
 struct xconn { /* first member of every implementation's connection */
@@ -113,6 +116,11 @@ static inline void xconn_push(struct xconn *c, const struct iovec *iov, int n, s
 {
 	c->ops->push(c, iov, n, to, op);
 }
+/** Did the peer come by a UNIX domain socket? */
+static inline bool xconn_is_local(const struct xconn *c)
+{
+	return c->peer.sa.ss_family == AF_UNIX;
+}
 /** Accepts NULL. Ops in flight come back, then the connection frees itself. Never touch it again. */
 static inline void xconn_close(struct xconn *c)
 {
@@ -136,6 +144,8 @@ struct xlistener { /* first member of every implementation's listener */
 /** @ret_bound: the real port when 0 was asked. -EADDRINUSE etc. with cause and cure. */
 int tcp_listen(struct reactor *r, const struct xlistener_opts *o, struct net_addr *ret_bound,
 	       struct xlistener **ret, struct err *err);
+/** The same on a listening stream socket that is there already; takes @fd, also on failure. */
+int tcp_listen_fd(struct reactor *r, const struct xlistener_opts *o, int fd, struct xlistener **ret, struct err *err);
 /** Stop accepting; connections live on. accepted() is not called again. Accepts NULL. */
 static inline void xlistener_close(struct xlistener *l)
 {

@@ -50,7 +50,7 @@ static void reader_free(struct replica_reader *rd)
 	free(rd);
 }
 
-static int reader_open(struct replica_reader *rd, const struct slice *sl, enum place p, uint64_t gs)
+static int reader_open(struct replica_reader *rd, const struct slice *sl, enum place p, uint64_t gs, bool own)
 {
 	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
 	int rc;
@@ -63,12 +63,12 @@ static int reader_open(struct replica_reader *rd, const struct slice *sl, enum p
 	rd->fd_meta = replica_file_open(sl->fd, meta);
 	if (rd->fd_meta < 0)
 		return rd->fd_meta;
-	if (!rd->locked && rd->block.len >= STORE_DIRECT_MIN)
+	if (!own && !rd->locked && rd->block.len >= STORE_DIRECT_MIN)
 		slice_open_direct(sl, data, O_RDONLY, &rd->fd_direct, &rd->dio_align);
 	rc = meta_read_header(rd->fd_meta, &rd->crc_type, &rd->bytes_per_crc);
 	if (!rc && !rd->partial)
 		rc = meta_check_length(rd->fd_meta, rd->crc_type, rd->bytes_per_crc, rd->block.len);
-	if (!rc && rd->crc_type == CRC_NULL) {
+	if (!rc && !own && rd->crc_type == CRC_NULL) {
 		(void)close(rd->fd_meta);
 		rd->fd_meta = -1;
 	}
@@ -195,17 +195,14 @@ bool replica_read_close_now(struct replica_reader *rd)
 	return true;
 }
 
-int replica_read_open(struct block_pool *bp, const struct block *b, struct replica_reader **ret,
-		      struct err *err)
+/* @own: see replica_read_open_own(). */
+static int open_reader(struct block_pool *bp, const struct block *b, bool own, struct replica_reader **ret, struct err *err)
 {
 	enum place place = IN_FINALIZED;
 	const struct slice *opened;
 	struct replica_reader *rd;
 	int rc = -ENOENT;
 
-	if (replica_read_open_now(bp, b, ret) == 0)
-		return 0;
-	kept_reap(&bp->store->kept);
 	for (int try = 0; try < OPEN_TRIES && rc == -ENOENT; try++) {
 		rd = calloc(1, sizeof(*rd));
 		if (!rd)
@@ -215,15 +212,20 @@ int replica_read_open(struct block_pool *bp, const struct block *b, struct repli
 		pthread_mutex_lock(&bp->lock);
 		rc = reader_pick(rd, b, &place, err);
 		opened = rc ? NULL : rd->replica->slice;
+		if (!rc && own && rd->partial) {
+			replica_put_locked(bp, rd->replica);
+			rc = err_set(err, -ENOTSUP, "blk_%" PRId64 " is being written", b->id);
+		}
 		pthread_mutex_unlock(&bp->lock);
 		if (rc) {
 			free(rd);
 			return rc;
 		}
-		rc = reader_open(rd, opened, place, rd->block.gs);
+		rc = reader_open(rd, opened, place, rd->block.gs, own);
 		if (!rc) {
 			reader_length(rd);
-			reader_keep(rd, opened);
+			if (!own)
+				reader_keep(rd, opened);
 			*ret = rd;
 			return 0;
 		}
@@ -237,6 +239,19 @@ int replica_read_open(struct block_pool *bp, const struct block *b, struct repli
 	/* The map knows it, the disk does not: let the NameNode hear of it. */
 	replica_suspect(bp, b);
 	return rc;
+}
+
+int replica_read_open(struct block_pool *bp, const struct block *b, struct replica_reader **ret, struct err *err)
+{
+	if (replica_read_open_now(bp, b, ret) == 0)
+		return 0;
+	kept_reap(&bp->store->kept);
+	return open_reader(bp, b, false, ret, err);
+}
+
+int replica_read_open_own(struct block_pool *bp, const struct block *b, struct replica_reader **ret, struct err *err)
+{
+	return open_reader(bp, b, true, ret, err);
 }
 
 void replica_read_close(struct replica_reader *rd)

@@ -194,6 +194,10 @@ struct replica_reader {
 int replica_read_open(struct block_pool *bp, const struct block *b, struct replica_reader **ret,
 		      struct err *err);
 void replica_read_close(struct replica_reader *r);
+/** For who gives the files away: those of a finalized replica, opened for this handle alone, since whoever has an open file
+ *  moves its position and sets its flags for all who have it. fd_direct is -1, and fd_meta is there also without CRCs.
+ *  -ENOTSUP: it is being written. */
+int replica_read_open_own(struct block_pool *bp, const struct block *b, struct replica_reader **ret, struct err *err);
 /** For reactors: as replica_read_open() where the files are open already, else -EAGAIN: that one is to be called on a helper
  *  thread. Takes no lock that is held over a system call. */
 int replica_read_open_now(struct block_pool *bp, const struct block *b, struct replica_reader **ret);

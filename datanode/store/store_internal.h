@@ -43,6 +43,7 @@ struct volume {
 	enum storage_type type;
 	uint64_t reserved;
 	uint32_t dio_align; /* 0: O_DIRECT refused */
+	bool ordered;       /* its file system has a journal: whoever syncs a directory syncs all that was done before it */
 	bool fresh;         /* no VERSION yet */
 	char uuid[BLOCK_UUID_MAX], cluster_id[128], dn_uuid[BLOCK_UUID_MAX];
 	pthread_t scanner;

@@ -3,11 +3,15 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
@@ -148,6 +152,26 @@ static uint32_t probe_direct(const struct volume *v)
 	return align;
 }
 
+/* ext4 with its journal commits all changes in their order, and empties the disk's cache with each commit. Others may, too;
+ * where it is not known each file is synced. */
+static bool probe_order(const struct volume *v)
+{
+	char link[PATH_MAX], path[PATH_MAX + 32];
+	struct statfs fs;
+	struct stat st;
+	ssize_t n;
+
+	if (fstatfs(v->dir_fd, &fs) || fs.f_type != EXT4_SUPER_MAGIC || fstat(v->dir_fd, &st))
+		return false;
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u", major(st.st_dev), minor(st.st_dev));
+	n = readlink(path, link, sizeof(link) - 1);
+	if (n < 0)
+		return false;
+	link[n] = 0;
+	snprintf(path, sizeof(path), "/sys/fs/ext4/%s/journal_task", strrchr(link, '/') ? strrchr(link, '/') + 1 : link);
+	return !access(path, F_OK);
+}
+
 int volume_probe(const struct volume *v)
 {
 	static const char text[] = "probe";
@@ -204,6 +228,7 @@ int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o
 		return rc;
 	}
 	v->dio_align = probe_direct(v);
+	v->ordered = probe_order(v);
 	return 0;
 }
 

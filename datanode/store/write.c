@@ -434,18 +434,17 @@ static int written_out(int data, int meta)
 	return 0;
 }
 
-/* Claimed replica: its files to finalized/. */
-static int move_claimed(const struct replica *r)
+/* Claimed replica whose bytes are written out: its files to finalized/, and with @sync all of it on the disk. The names come last, so
+ * where there is a journal the directory is all that is to be synced: each further sync would be an order to the disk to
+ * empty its cache. */
+static int move_claimed(const struct replica *r, bool sync, int data, int meta)
 {
-	if (r->place == IN_FINALIZED)
-		return 0;
-	return pair_move(r->slice->fd, r->id, r->place, r->gs, IN_FINALIZED, r->gs);
-}
+	const bool named_now = r->place != IN_FINALIZED;
+	int rc = named_now ? pair_move(r->slice->fd, r->id, r->place, r->gs, IN_FINALIZED, r->gs) : 0;
 
-/* Bytes and names of a replica in finalized/ on the disk. The first sync commits what the others need. */
-static int sync_finalized(const struct replica *r, int data, int meta)
-{
-	if (fdatasync(data) || fdatasync(meta))
+	if (rc || !sync)
+		return rc;
+	if (!(named_now && r->slice->vol->ordered) && (fdatasync(data) || fdatasync(meta)))
 		return neg_errno();
 	return path_sync_dir(r->slice->fd, IN_FINALIZED, r->id);
 }
@@ -473,8 +472,7 @@ static int finalize_claimed(struct block_pool *bp, struct replica *r)
 	if (fd < 0 || fd_meta < 0)
 		return neg_errno();
 	rc = written_out(fd, fd_meta);
-	rc = rc ? rc : move_claimed(r);
-	rc = rc ? rc : sync_finalized(r, fd, fd_meta);
+	rc = rc ? rc : move_claimed(r, true, fd, fd_meta);
 	if (!rc)
 		now_finalized(bp, r);
 	return rc;
@@ -556,9 +554,7 @@ int replica_finalize(struct replica_writer *w, uint64_t len, bool sync, const ch
 	r->pinned |= w->pin && !rc; /* we are its exclusive user */
 	set_len(r, rc ? on_disk : len);
 	if (!rc) {
-		rc = move_claimed(r);
-		if (!rc && sync)
-			rc = sync_finalized(r, w->fd, w->fd_meta);
+		rc = move_claimed(r, sync, w->fd, w->fd_meta);
 		if (rc)
 			err_sys(err, rc, "moving to finalized/");
 		else

@@ -146,6 +146,13 @@ static void bw_work_finalize(struct offload *o)
 	const char *hint = w->params.del_hint[0] ? w->params.del_hint : NULL;
 	struct replica_writer *rw = w->rw;
 
+	w->offload_rc = w->left ? wdisk_write_left(w) : 0;
+	if (w->offload_rc < 0) {
+		err_sys(&w->err, w->offload_rc, "write to the block file");
+		return; /* bw_work_release() gives it back */
+	}
+	if (w->left)
+		replica_publish(rw, w->received, w->received, w->acked, w->acked_crc);
 	w->rw = NULL; /* given back, also on failure */
 	if (w->params.req.stage == STAGE_TRANSFER_RBW) {
 		/* the copy of what a pipeline has acked: all of it counts as acked here, too */
@@ -163,6 +170,8 @@ static void bw_done_finalize(struct offload *o)
 	struct bwrite *w = container_of(o, struct bwrite, offload);
 
 	w->offload_busy = false;
+	if (w->left)
+		wdisk_left_done(w, !w->rw);
 	if (w->offload_rc < 0)
 		bw_fail(w, w->offload_rc, w->err.rc ? w->err.text : "finalise");
 	else
@@ -384,7 +393,7 @@ static void bw_do_finalize(struct bwrite *w)
 {
 	if (!w->last_seen || w->finalized || w->offload_busy || w->rc || !w->rw)
 		return;
-	if (w->on_disk != w->received || !wdisk_idle(w) || w->sync_waiting)
+	if ((w->on_disk != w->received && !w->left) || !wdisk_idle(w) || w->sync_waiting)
 		return;
 	if (bw_piece_at(w, w->tail - 1)->status != DT_SUCCESS)
 		return;

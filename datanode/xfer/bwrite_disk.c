@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/file_io.h"
 #include "common/base/metrics.h"
 
 #define META_HEADER_LEN 7
+#define LEFT_MAX 65536u /* bytes that are written by who finalises the block */
 
 static uint64_t round_down(uint64_t v, uint64_t unit)
 {
@@ -439,6 +441,62 @@ static struct lane *lane_to_write(struct bwrite *w)
 	return NULL;
 }
 
+/* ---- the last bytes, if they are few ---- */
+
+/* The helper thread that finalises the block is woken anyway: for a small one a run of its own would be two more wake-ups. Not when
+ * somebody waits for an earlier ack. */
+static bool may_leave(struct bwrite *w, const struct lane *lane)
+{
+	if (!w->last_seen || lane->hi != w->received || lane->hi - w->submitted > LEFT_MAX || lane->landings)
+		return false;
+	for (uint32_t i = w->head; i != w->tail; i++) {
+		const struct bpiece *b = bw_piece_at(w, i);
+
+		if (b->status != DT_SUCCESS || (b->p.sync && !b->p.last))
+			return false;
+	}
+	return true;
+}
+
+static void leave(struct bwrite *w, struct lane *lane)
+{
+	w->left = lane;
+	w->left_timed = outlier_is_sampled(w->core->dn->live.io_sampling_percent, &w->core->io_seq);
+	lane->users++;
+}
+
+int wdisk_write_left(struct bwrite *w)
+{
+	const struct lane *lane = w->left;
+	const uint32_t bpc = w->rw->bytes_per_crc;
+	const uint64_t from = w->submitted, to = lane->hi;
+	const uint64_t crc_from = from / bpc * 4, crc_to = (to + bpc - 1) / bpc * 4;
+	const uint64_t start_ns = w->left_timed ? clock_mono_ns() : 0;
+	int rc = file_write_full(w->rw->fd, lane->slot->data + (from - lane->base), to - from, from);
+
+	if (!rc && w->rw->crc_type != CRC_NULL)
+		rc = file_write_full(w->rw->fd_meta, lane->disk_crcs->data + (crc_from - lane->base / bpc * 4),
+				     crc_to - crc_from, META_HEADER_LEN + crc_from);
+	if (w->left_timed) {
+		w->disk_time.ns += clock_mono_ns() - start_ns;
+		w->disk_time.samples++;
+	}
+	return rc;
+}
+
+void wdisk_left_done(struct bwrite *w, bool written)
+{
+	struct lane *lane = w->left;
+
+	w->left = NULL;
+	lane->users--;
+	if (written)
+		w->submitted = w->on_disk = lane->hi;
+	else
+		w->disk_failed = true;
+	wdisk_lane_put(w, lane);
+}
+
 /* Start one run if one is due. */
 static bool plan_one(struct bwrite *w)
 {
@@ -448,7 +506,7 @@ static bool plan_one(struct bwrite *w)
 	uint64_t from = w->submitted, lo, hi;
 	bool all;
 
-	if (!lane || w->run_tail - w->run_head >= BW_RUNS)
+	if (!lane || w->left || w->run_tail - w->run_head >= BW_RUNS)
 		return false;
 	all = w->flush || lane->hi == lane->end || (!lane->open && !lane->landings);
 	if (!all && (busy || !w->idle))
@@ -469,6 +527,10 @@ static bool plan_one(struct bwrite *w)
 	}
 	if (busy)
 		return false;
+	if (may_leave(w, lane)) {
+		leave(w, lane);
+		return false;
+	}
 	run_start(w, lane, lane->hi, false);
 	return true;
 }

@@ -98,6 +98,8 @@ struct bwrite {
 	struct lane *cur;          /* lane that takes the next landing, or NULL */
 	struct run runs[BW_RUNS];
 	uint32_t run_head, run_tail; /* free running */
+	struct lane *left;         /* its bytes are the last and few: who finalises writes them (wdisk_write_left()) */
+	bool left_timed;
 	bool disk_failed;          /* runs: on_disk stays where it is */
 	uint32_t landings;         /* of all lanes */
 	bool flush, idle, want_room;
@@ -155,6 +157,10 @@ static inline bool wdisk_idle(const struct bwrite *w)
 {
 	return w->run_head == w->run_tail;
 }
+/** Helper thread: write what was left. -errno. */
+int wdisk_write_left(struct bwrite *w);
+/** It is written, or never will be. */
+void wdisk_left_done(struct bwrite *w, bool written);
 void wdisk_lane_put(struct bwrite *w, struct lane *lane);
 /** Give back lanes, spare slot and place in the line for slots. No run may be in flight. */
 void wdisk_fini(struct bwrite *w);

@@ -192,17 +192,6 @@ void dtp_break(struct dtp_conn *c, int rc, const char *what)
 	dtp_ready(c);
 }
 
-static void op_unsupported(struct dtp_conn *c, uint8_t op)
-{
-	/* The answers to these two hold their text where the usual one has its bad link: field 2. */
-	const bool own_answer = op == DT_RELEASE_SHORT_CIRCUIT_FDS || op == DT_REQUEST_SHORT_CIRCUIT_SHM;
-	static const char text[] = "this data node does not do this operation";
-
-	log_info("op=%s peer=%s: not supported", dt_op_name(op), c->peer);
-	dtp_send_status(c, DT_ERROR_UNSUPPORTED, own_answer ? text : NULL, text);
-	dtp_break(c, -EOPNOTSUPP, dt_op_name(op));
-}
-
 static void op_dispatch(struct dtp_conn *c, uint8_t op, void *msg)
 {
 	switch ((enum dt_op)op) {
@@ -228,9 +217,11 @@ static void op_dispatch(struct dtp_conn *c, uint8_t op, void *msg)
 		dtp_replace_start(c, (const Hd__OpReplaceBlockProto *)msg);
 		break;
 	case DT_REQUEST_SHORT_CIRCUIT_FDS:
+		dtp_fds_start(c, (const Hd__OpRequestShortCircuitAccessProto *)msg);
+		break;
 	case DT_RELEASE_SHORT_CIRCUIT_FDS:
 	case DT_REQUEST_SHORT_CIRCUIT_SHM:
-		op_unsupported(c, op);
+		dtp_shm_refuse(c, op);
 		break;
 	case DT_READ_METADATA:
 	case DT_CUSTOM:

@@ -120,6 +120,11 @@ void dtp_group_checksum_start(struct dtp_conn *c, const Hd__OpBlockGroupChecksum
 void dtp_replace_start(struct dtp_conn *c, const Hd__OpReplaceBlockProto *msg);
 void dtp_transfer_start(struct dtp_conn *c, const Hd__OpTransferBlockProto *msg);
 
+/** REQUEST_SHORT_CIRCUIT_FDS (dtp_fds.c). */
+void dtp_fds_start(struct dtp_conn *c, const Hd__OpRequestShortCircuitAccessProto *msg);
+/** The two operations about shared memory, which clients can do without. */
+void dtp_shm_refuse(struct dtp_conn *c, uint8_t op);
+
 /** Too many moves at one time: answered as stock nodes do, so that the balancer comes again. */
 void dtp_move_refused(struct dtp_conn *c, const char *what, int64_t block_id);
 /** A block that replica_is_pinned() is not given away: answers ERROR_BLOCK_PINNED. */

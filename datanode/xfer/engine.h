@@ -71,6 +71,7 @@ struct xfer_core {
 	uint32_t landing_slots, landing_slots_max; /* of caps_landing(): promised to those that run; all */
 	uint32_t op_count, conn_count;
 	bool read_direct;        /* O_DIRECT for finalised replicas */
+	bool pass_fds;           /* to clients that come by the UNIX domain socket: dfs.client.read.shortcircuit */
 	struct moves *moves;     /* of the whole node; moves.h */
 	struct token_keys *tokens; /* of the whole node; token.h */
 	uint32_t io_seq;         /* disk requests so far, for the sampling of their times */

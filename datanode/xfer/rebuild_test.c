@@ -41,11 +41,20 @@ enum fault { GOOD, ABSENT, DIES, BAD_CRC, SILENT, GAP, OTHER_CRCS, WRONG_BYTES, 
 
 static enum fault source_fault[EC_UNITS_MAX];
 
+/* One of the sources is a replica of the rebuilding node itself; what its store says of it. */
+static struct {
+	bool there;
+	unsigned int unit;
+	int64_t gs, len; /* beyond what was ordered */
+	enum replica_state state;
+} own_replica;
+
 struct fake_source {
 	struct piece_source base;
 	struct read_sink *sink;
 	struct rtimer timer;
 	struct source_params params;
+	struct slot own_slots[SOURCE_SLOTS]; /* of a replica here: the store's */
 	enum fault fault;
 	unsigned int unit;
 	uint64_t at, end, fault_at;
@@ -76,6 +85,11 @@ static void fs_open(struct fake_source *s)
 		s->rc = err_set(&err, -ENOENT, "no such unit");
 		s->sink->ops->opened(s->sink, s->rc, NULL, &err);
 		return;
+	}
+	if (!s->params.at) {
+		info.block.gs += own_replica.gs;
+		info.block.len += own_replica.len;
+		info.state = own_replica.state;
 	}
 	if (s->fault == OTHER_CRCS)
 		info.bytes_per_crc = 2 * BPC;
@@ -127,6 +141,8 @@ static void fs_fire(struct rtimer *t)
 	if ((s->rc || s->closed || s->at >= s->end) && s->opened + s->closed && !fs_out(s)) {
 		core.op_count--;
 		s->sink->ops->ended(s->sink, s->rc ? s->rc : s->closed && s->at < s->end ? -ECANCELED : 0);
+		for (unsigned int i = 0; i < SOURCE_SLOTS; i++)
+			free(s->own_slots[i].data);
 		free(s);
 		return;
 	}
@@ -155,10 +171,14 @@ int source_open(struct xfer_core *c, const struct source_params *params, struct 
 
 	assert_ptr_equal(c, &core);
 	assert_non_null(s);
-	assert_non_null(params->slots[0]);
 	s->base.ops = &fs_ops;
 	s->sink = sink;
 	s->params = *params;
+	for (unsigned int i = 0; !params->at && i < SOURCE_SLOTS; i++) {
+		s->own_slots[i] = (struct slot){.data = malloc(65536), .size = 65536};
+		s->params.slots[i] = &s->own_slots[i];
+	}
+	assert_non_null(s->params.slots[0]);
 	s->unit = ec_id_unit(params->block.id);
 	s->fault = source_fault[s->unit];
 	s->at = params->off / BPC * BPC;
@@ -360,6 +380,7 @@ static int rebuild(uint32_t want, uint32_t sources, bool own, struct rebuild_tak
 		hops[u] = (struct hop){.bytes = hops[u].bytes};
 		snprintf(n.at.ip, sizeof(n.at.ip), "10.0.0.%u", u);
 		n.at.storage_type = STORAGE_DISK;
+		n.own = own_replica.there && u == own_replica.unit;
 		if (sources >> u & 1)
 			p.sources[p.source_count++] = n;
 		n.own = own && want >> u & 1 && !p.target_count;
@@ -476,6 +497,35 @@ static void a_source_that_fails_is_replaced(void **state)
 		if (res.blamed)
 			assert_true(f == BAD_CRC && res.blamed == 1u << bad);
 	}
+}
+
+/* A replica here is read like another one; when it is not what was ordered, another one takes its place. */
+static void an_own_replica_counts_when_it_is_the_one(void **state)
+{
+	static const struct {
+		int64_t gs, len;
+		enum replica_state state;
+	} cases[] = {
+		{0, 0, REPLICA_FINALIZED}, {-1, 0, REPLICA_FINALIZED}, {1, 0, REPLICA_FINALIZED},
+		{0, -1, REPLICA_FINALIZED}, {0, 1, REPLICA_FINALIZED}, {0, 0, REPLICA_RBW},
+	};
+
+	(void)state;
+	for (unsigned int i = 0; i < 4 * sizeof(cases) / sizeof(cases[0]); i++) {
+		const unsigned int c = i % (sizeof(cases) / sizeof(cases[0]));
+
+		rnd = i * 17 + 1;
+		make_group(EC_CODEC_RS, 3, 2, 3 * 65536 + 65536 + random_below(70000));
+		own_replica.there = true;
+		own_replica.unit = random_below(4);
+		own_replica.gs = cases[c].gs;
+		own_replica.len = cases[c].len;
+		own_replica.state = cases[c].state;
+		source_fault[own_replica.unit] = c ? WRONG_BYTES : GOOD;
+		assert_int_equal(rebuild(1u << 4, all_units() & ~(1u << 4), false, NULL), 0);
+		assert_int_equal(check_targets(1u << 4, false), 1);
+	}
+	own_replica.there = false;
 }
 
 /* A busy machine may stop this process for so long that a good one is taken for silent, too. */
@@ -628,6 +678,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lost_units_come_back_as_they_were),
 		cmocka_unit_test(a_source_that_fails_is_replaced),
+		cmocka_unit_test(an_own_replica_counts_when_it_is_the_one),
 		cmocka_unit_test(a_silent_source_is_replaced),
 		cmocka_unit_test(too_few_sources_store_nothing),
 		cmocka_unit_test(wrong_bytes_with_good_crcs_are_never_stored),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "datanode/xfer/xfer.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/domain.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/transport/transport.h"
@@ -32,6 +34,7 @@ struct xfer {
 	struct dn *dn;
 	struct xfer_core cores[DN_REACTORS_MAX];
 	struct xlistener *listeners[DN_REACTORS_MAX];
+	struct xlistener *local_listeners[DN_REACTORS_MAX]; /* of clients of this machine; NULL: not asked for */
 	atomic_uint conns;
 	uint64_t pool_bytes;
 	bool read_direct;
@@ -181,19 +184,24 @@ static void on_accepted(void *arg, struct xconn *c)
 	xconn_close(c);
 }
 
-static int core_start(struct xfer_core *core, void *arg)
+static struct xlistener_opts listener_opts(struct xfer_core *core)
 {
-	struct err *err = (struct err *)arg;
-	struct xfer *x = core->xfer;
-	struct dn *dn = core->dn;
-	const struct xlistener_opts opts = {
-		.addr = dn->data_addr,
+	return (struct xlistener_opts){
+		.addr = core->dn->data_addr,
 		.reuseport = true,
 		.max_conns = CONNS_MAX,
 		.accepted = on_accepted,
 		.refused = on_refused,
 		.arg = core,
 	};
+}
+
+static int core_start(struct xfer_core *core, void *arg)
+{
+	struct err *err = (struct err *)arg;
+	struct xfer *x = core->xfer;
+	struct dn *dn = core->dn;
+	const struct xlistener_opts opts = listener_opts(core);
 	struct net_addr bound;
 	int rc = core_pool(core, err);
 
@@ -230,6 +238,54 @@ static void raise_files(const struct xfer *x)
 			 (uint64_t)lim.rlim_cur, wanted);
 }
 
+struct local_socket {
+	int fd;
+	bool pass_fds;
+	struct err *err;
+};
+
+/* Every reactor takes connections from the one socket. */
+static int core_listen_local(struct xfer_core *core, void *arg)
+{
+	const struct local_socket *s = (const struct local_socket *)arg;
+	const struct xlistener_opts opts = listener_opts(core);
+	const int fd = ret_errno(fcntl(s->fd, F_DUPFD_CLOEXEC, 0));
+
+	core->pass_fds = s->pass_fds;
+	if (fd < 0)
+		return err_sys(s->err, fd, "dfs.domain.socket.path");
+	return tcp_listen_fd(core->reactor, &opts, fd, &core->xfer->local_listeners[core - core->xfer->cores], s->err);
+}
+
+/* The socket of clients of this machine, where it is asked for: when the data port is known, which may be in its name. */
+static int listen_local(struct xfer *x, struct err *err)
+{
+	const char *text = conf_get_or(x->dn->conf, "dfs.domain.socket.path", "");
+	struct local_socket s = {.fd = -1, .err = err};
+	char path[DOMAIN_PATH_MAX];
+	bool traffic = false;
+	int rc = conf_bool(x->dn->conf, "dfs.client.read.shortcircuit", false, &s.pass_fds, err);
+
+	rc = rc ?: conf_bool(x->dn->conf, "dfs.client.domain.socket.data.traffic", false, &traffic, err);
+	if (rc < 0 || (!s.pass_fds && !traffic))
+		return rc;
+	if (!*text) {
+		log_warn("op=start: dfs.client.read.shortcircuit without dfs.domain.socket.path: local clients read over TCP");
+		return 0;
+	}
+	rc = domain_path(text, net_port(&x->dn->data_addr), path, err);
+	rc = rc ?: domain_path_check(path, err);
+	if (rc == 0)
+		rc = s.fd = domain_listen(path, err);
+	for (uint32_t i = 0; rc >= 0 && i < x->dn->reactor_count; i++)
+		rc = call_on(&x->cores[i], core_listen_local, &s);
+	if (s.fd >= 0)
+		(void)close(s.fd);
+	if (rc >= 0)
+		log_info("op=start: local clients are heard at %s", path);
+	return rc < 0 ? rc : 0;
+}
+
 int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 {
 	struct xfer *x = calloc(1, sizeof(*x));
@@ -263,6 +319,7 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 		x->cores[i].waits = x->waits;
 		rc = call_on(&x->cores[i], core_start, err);
 	}
+	rc = rc ?: listen_local(x, err);
 	if (rc < 0) {
 		xfer_stop(x, 0);
 		xfer_free(x);
@@ -281,6 +338,8 @@ static int core_stop(struct xfer_core *core, void *arg)
 	(void)arg;
 	xlistener_close(x->listeners[core - x->cores]);
 	x->listeners[core - x->cores] = NULL;
+	xlistener_close(x->local_listeners[core - x->cores]);
+	x->local_listeners[core - x->cores] = NULL;
 	dtp_close_idle(core);
 	caps_stop(core);
 	return 0;

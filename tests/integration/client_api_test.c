@@ -14,6 +14,7 @@
 #include <ftw.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@
 #define KI 1024ull
 #define MI (1024 * KI)
 #define BLOCK MI
+#define LENT_MIN (64 * KI)
 #define PATIENCE_S 150 /* for what takes less than one on an idle machine */
 
 static struct dfs *fs;
@@ -71,7 +73,36 @@ static int create(const char *path, struct dfs_file **ret, struct dfs_err *err)
 	return dfs_create(fs, path, &o, ret, err);
 }
 
-/* Write [@from, @to) in pieces of up to @piece bytes, of varying length. */
+/* ---- bytes that are lent ---- */
+
+static atomic_int lent; /* not given back yet */
+
+struct lent {
+	size_t len;
+	uint8_t bytes[];
+};
+
+/* Whoever still needs these bytes would send others. */
+static void given_back(void *arg)
+{
+	struct lent *l = arg;
+
+	memset(l->bytes, 0xdb, l->len);
+	free(l);
+	atomic_fetch_sub(&lent, 1);
+}
+
+static ssize_t write_lent(struct dfs_file *f, uint64_t from, size_t len, uint64_t salt, struct dfs_err *err)
+{
+	struct lent *l = malloc(sizeof(*l) + len);
+
+	l->len = len;
+	fill(l->bytes, from, len, salt);
+	atomic_fetch_add(&lent, 1);
+	return dfs_write_lent(f, l->bytes, len, given_back, l, err);
+}
+
+/* Write [@from, @to) in pieces of up to @piece bytes, of varying length, every other large one lent. */
 static int write_range(struct dfs_file *f, uint64_t from, uint64_t to, size_t piece, uint64_t salt,
 		       struct dfs_err *err)
 {
@@ -84,8 +115,12 @@ static int write_range(struct dfs_file *f, uint64_t from, uint64_t to, size_t pi
 
 		if (len > to - from)
 			len = (size_t)(to - from);
-		fill(buf, from, len, salt);
-		n = dfs_write(f, buf, len, err);
+		if (len > LENT_MIN && rnd(&seed) % 2) {
+			n = write_lent(f, from, len, salt, err);
+		} else {
+			fill(buf, from, len, salt);
+			n = dfs_write(f, buf, len, err);
+		}
 		from += len;
 	}
 	free(buf);
@@ -191,13 +226,43 @@ static void sizes(void)
 	}
 }
 
-/* The first block comes with the file, where the NameNode knows how; what is seen is the same. */
-static void first_block(void)
+/* Lent bytes behind whole and broken chunks, at the end of a block, behind a flush and behind what others have begun. */
+static void lent_bytes(void)
+{
+	static const size_t piece[] = {BLOCK - 512, 1024, MI, MI, 600 * KI + 1, MI - 1, 511, MI, 513, 300 * KI, 2 * BLOCK + 100};
+	struct dfs_err err = {0};
+	struct dfs_file *f;
+	uint64_t off = 0;
+	int rc = create(at("lent"), &f, &err);
+
+	for (int turn = 0; rc == 0 && turn < 2; turn++) {
+		for (size_t i = 0; rc == 0 && i < sizeof(piece) / sizeof(piece[0]); i++) {
+			rc = write_lent(f, off, piece[i], 21, &err) < 0 ? err.rc : 0;
+			off += piece[i];
+			if (rc == 0 && (i + (size_t)turn) % 4 == 3)
+				rc = dfs_flush(f, &err);
+		}
+		rc = rc ? rc : dfs_close(f, &err);
+		rc = rc ? rc : get(at("lent"), off, 300000, 21, &err);
+		if (turn == 0)
+			rc = rc ? rc : dfs_append(fs, at("lent"), 0, &f, &err);
+	}
+	expect(rc, 0, &err, "lent bytes");
+	check(atomic_load(&lent) == 0, "%d lent pieces were not given back", atomic_load(&lent));
+	rc = dfs_open(fs, at("lent"), &f, &err);
+	expect(rc, 0, &err, "open");
+	check(write_lent(f, 0, MI, 21, &err) == -EBADF && atomic_load(&lent) == 0, "lent to a file that is open for reading");
+	dfs_close(f, NULL);
+}
+
+/* The first block comes with the file, and its answer before the disk has it, where the NameNode knows how; what is seen is
+ * the same. */
+static void first_block(unsigned int flags)
 {
 	static const uint64_t size[] = {0, 1, 64 * KI + 1, BLOCK, 2 * BLOCK + 7};
 	struct dfs_err err = {0};
 
-	create_flags = DFS_CREATE_FIRST_BLOCK;
+	create_flags = flags;
 	for (size_t i = 0; i < sizeof(size) / sizeof(size[0]); i++) {
 		struct dfs_stat st = {0};
 		int rc = put(at("first"), size[i], 70000, i, &err);
@@ -210,6 +275,40 @@ static void first_block(void)
 		expect(put(at("first"), 1, 1, i, &err), -EEXIST, &err, "a first block for a file that is there");
 		expect(dfs_delete(fs, at("first"), false, &err), 0, &err, "delete");
 	}
+	create_flags = 0;
+}
+
+/* What may be lost with the NameNode's machine, and what makes sure of it. */
+static void early(void)
+{
+	struct dfs_err err = {0};
+	struct dfs_file *f;
+	struct dfs_stat st;
+	int rc;
+
+	create_flags = DFS_CREATE_EARLY;
+	rc = create(at("early"), &f, &err);
+	rc = rc ? rc : dfs_stat(fs, at("early"), &st, &err);
+	rc = rc ? rc : dfs_hsync(f, &err);
+	rc = rc ? rc : dfs_sync_names(fs, &err);
+	rc = rc ? rc : write_range(f, 0, BLOCK, 100000, 6, &err);
+	rc = rc ? rc : dfs_hsync(f, &err); /* a whole block: all of it is closed */
+	rc = rc ? rc : dfs_close(f, &err);
+	rc = rc ? rc : get(at("early"), BLOCK, 100000, 6, &err);
+	check(rc == 0, "created early, synced, written: %s", rc ? err.text : "identical");
+	rc = create(at("early2"), &f, &err);
+	rc = rc ? rc : dfs_delete(fs, at("early2"), false, &err);
+	expect(rc, 0, &err, "deleted while it is new");
+	if (!rc) {
+		rc = dfs_hsync(f, &err); /* as when a crash has undone it; a NameNode that has waited for its disk is not asked */
+		check(rc == -ESTALE || rc == 0, "hsync asks where it must: %d", rc);
+		expect(dfs_close(f, &err), -ESTALE, &err, "close tells");
+	}
+	create_flags = DFS_CREATE_EARLY | DFS_CREATE_OVERWRITE;
+	rc = put(at("early"), 5, 5, 7, &err);
+	rc = rc ? rc : get(at("early"), 5, 5, 7, &err);
+	check(rc == 0, "a file replaced: %s", rc ? err.text : "identical");
+	expect(dfs_delete(fs, at("early"), false, &err), 0, &err, "delete");
 	create_flags = 0;
 }
 
@@ -399,6 +498,48 @@ static void cut_and_join(void)
 	rc = rc ? rc : get(at("join0"), 5000, 700, 9, &err);
 	expect(rc, 0, &err, "three files joined");
 	expect(dfs_concat(fs, at("join0"), sources, 2, &err), -ENOENT, &err, "the parts are gone");
+}
+
+/* @stock: by the NameNode it is, which does not know the call. */
+static void replace_blocks(int stock)
+{
+	const uint32_t place = 1;
+	struct dfs_replace r = {.size = sizeof(r), .place = &place, .places = 1, .blocks = 3};
+	struct dfs_err err = {0};
+	struct dfs_file *f;
+	struct dfs_stat st;
+	char part[256];
+	int rc = create(at("other"), &f, &err); /* its second block is not what it should be */
+
+	rc = rc ? rc : write_range(f, 0, BLOCK, 100000, 12, &err);
+	rc = rc ? rc : write_range(f, 0, BLOCK, 100000, 13, &err);
+	rc = rc ? rc : write_range(f, 2 * BLOCK, 2 * BLOCK + 5, 100000, 12, &err);
+	rc = rc ? rc : dfs_close(f, &err);
+	snprintf(part, sizeof(part), "%s", at("part"));
+	rc = rc ? rc : create(part, &f, &err);
+	rc = rc ? rc : write_range(f, BLOCK, 2 * BLOCK, 100000, 12, &err);
+	rc = rc ? rc : dfs_close(f, &err);
+	rc = rc ? rc : dfs_stat(fs, at("other"), &st, &err);
+	rc = rc ? rc : dfs_open(fs, at("other"), &f, &err);
+	expect(rc, 0, &err, "a file and a block for its middle");
+	dfs_content(f, &r.content);
+	(void)dfs_close(f, NULL);
+	r.file_id = st.file_id;
+	expect(dfs_replace_blocks(fs, at("other"), &r, &err), -EINVAL, &err, "nothing to put there");
+	r.part = part;
+	if (stock) {
+		expect(dfs_replace_blocks(fs, at("other"), &r, &err), -ENOSYS, &err, "blocks are not replaced by this NameNode");
+		return;
+	}
+	r.content.length++;
+	expect(dfs_replace_blocks(fs, at("other"), &r, &err), -ESTALE, &err, "it is not as it was seen");
+	r.content.length--;
+	r.blocks = 7;
+	expect(dfs_replace_blocks(fs, at("other"), &r, &err), -EINVAL, &err, "a hole would be left");
+	r.blocks = 3;
+	expect(dfs_replace_blocks(fs, at("other"), &r, &err), 0, &err, "its middle is replaced");
+	expect(get(at("other"), 2 * BLOCK + 5, 100000, 12, &err), 0, &err, "it is right now");
+	expect(dfs_replace_blocks(fs, at("other"), &r, &err), -ENOENT, &err, "the part is gone");
 }
 
 static void namespace(void)
@@ -710,7 +851,7 @@ static void kill_in_mid_write(pid_t pid, int flush_first)
 	struct dfs_file *f, *fresh, *begun;
 	int rc = create(at("killed"), &f, &err);
 
-	create_flags = DFS_CREATE_FIRST_BLOCK; /* whose nodes are chosen before the kill, and met after it */
+	create_flags = DFS_CREATE_FIRST_BLOCK | DFS_CREATE_EARLY; /* whose nodes are chosen before the kill, and met after it */
 	rc = rc ? rc : create(at("fresh"), &fresh, &err);
 	rc = rc ? rc : create(at("begun"), &begun, &err);
 	create_flags = 0;
@@ -719,7 +860,7 @@ static void kill_in_mid_write(pid_t pid, int flush_first)
 	if (flush_first)
 		rc = rc ? rc : dfs_flush(f, &err);
 	check(rc == 0 && kill(pid, SIGKILL) == 0, "data node %d killed in mid-write", (int)pid);
-	rc = rc ? rc : write_range(f, 3 * BLOCK + 100000, size, 100000, 3, &err);
+	rc = rc ? rc : write_range(f, 3 * BLOCK + 100000, size, 700000, 3, &err);
 	rc = rc ? rc : dfs_close(f, &err);
 	dfs_get_counters(fs, &c);
 	check(rc == 0, "the write ends well after %llu repairs: %s",
@@ -745,7 +886,7 @@ int main(int argc, char **argv)
 	struct dfs_nodes *n;
 	const char *spoil = NULL;
 	pid_t victim = 0;
-	int many = 50, flush_first = 0, rc;
+	int many = 50, flush_first = 0, stock = 0, rc;
 
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "--kill") == 0 && i + 1 < argc)
@@ -754,6 +895,8 @@ int main(int argc, char **argv)
 			spoil = argv[++i];
 		else if (strcmp(argv[i], "--flush-first") == 0)
 			flush_first = 1;
+		else if (strcmp(argv[i], "--stock-namenode") == 0)
+			stock = 1;
 		else if (strcmp(argv[i], "--long") == 0)
 			many = 2500;
 	}
@@ -776,17 +919,22 @@ int main(int argc, char **argv)
 	cluster();
 	errors();
 	sizes();
-	first_block();
+	lent_bytes();
+	first_block(DFS_CREATE_FIRST_BLOCK);
+	first_block(DFS_CREATE_FIRST_BLOCK | DFS_CREATE_EARLY);
+	early();
 	seek_and_tell();
 	flush_is_visible();
 	append();
 	leases();
 	cut_and_join();
+	replace_blocks(stock);
 	threads();
 	if (spoil)
 		spoil_a_replica(spoil);
 	if (victim)
 		kill_in_mid_write(victim, flush_first);
+	check(atomic_load(&lent) == 0, "%d lent pieces were not given back", atomic_load(&lent));
 	expect(dfs_delete(fs, dir, true, &err), 0, &err, "clean up");
 	dfs_disconnect(fs);
 	printf("%d failures\n", failures);

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import urllib.request
@@ -147,6 +148,27 @@ def scratch(*parts):
 def path(*parts):
     """A path in the running test's own directory."""
     return scratch(_current[0], *parts)
+
+
+def _only_ours(folder):
+    """No directory from / down to @folder is writable for others, as dfs.domain.socket.path wants it."""
+    while True:
+        st = os.stat(folder)
+        if st.st_mode & 0o002 or (st.st_mode & 0o020 and st.st_gid) or (st.st_mode & 0o200 and st.st_uid not in (0, os.geteuid())):
+            return False
+        if folder == '/':
+            return True
+        folder = os.path.dirname(folder)
+
+
+def socket_dir():
+    """A new directory with a short name where a data node may have its UNIX domain socket; removed after the test."""
+    for base in (BUILD, os.path.expanduser('~'), '/run'):
+        if len(base) < 70 and _only_ours(base) and os.access(base, os.W_OK):
+            d = tempfile.mkdtemp(prefix='s.', dir=base)
+            at_end(lambda: shutil.rmtree(d, ignore_errors=True))
+            return d
+    raise Skip('others may write to every directory that could hold a socket, or its name is too long')
 
 
 # ---- processes ----
