@@ -115,7 +115,9 @@ ssize_t acl_get(struct ask *a, enum dfs_acl_scope scope, void *buf, size_t size)
 
 	if (is_known_plain(a))
 		return -ENODATA;
-	n = dfs_get_acl(a->user->fs, a->path, &l, &a->err);
+	do
+		n = dfs_get_acl(a->user->fs, a->path, &l, &a->err);
+	while (ask_again(a, n));
 	if (n < 0)
 		return n;
 	n = put_list(a->m, l, scope, buf, size);
@@ -126,10 +128,13 @@ ssize_t acl_get(struct ask *a, enum dfs_acl_scope scope, void *buf, size_t size)
 ssize_t acl_names(struct ask *a, char *buf, size_t len, size_t size)
 {
 	struct dfs_acl *l;
-	int rc = is_known_plain(a) ? -EOPNOTSUPP : dfs_get_acl(a->user->fs, a->path, &l, &a->err);
+	int rc;
 
+	do
+		rc = is_known_plain(a) ? -EOPNOTSUPP : dfs_get_acl(a->user->fs, a->path, &l, &a->err);
+	while (ask_again(a, rc));
 	if (rc < 0)
-		return rc == -EOPNOTSUPP ? (ssize_t)len : rc;
+		return rc == -EOPNOTSUPP || rc == -ELOOP ? (ssize_t)len : rc;
 	for (int i = 0; i < 2; i++) {
 		const size_t name = strlen(NAMES[i]) + 1;
 

@@ -4,10 +4,11 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "fuse/content.h"
 #include "fuse/ops.h"
 
+#define NAME_ASK_MAX 100 /* times that a name is asked for which goes meanwhile */
 #define BLOCK_SIZE_TOLD (128 * 1024) /* stdio and cp take buffers of this size */
-#define ASK_MAX 8                    /* times attributes are asked for while the file changes */
 
 int ask_begin(struct ask *a, fuse_req_t req, const char *op, fuse_ino_t ino)
 {
@@ -16,6 +17,7 @@ int ask_begin(struct ask *a, fuse_req_t req, const char *op, fuse_ino_t ino)
 	a->req = req;
 	a->m = mount_of(req);
 	a->op = op;
+	a->looks = false;
 	a->user = NULL;
 	a->err.text[0] = '\0';
 	a->in = inode_get(&a->m->inodes, ino);
@@ -26,24 +28,52 @@ int ask_begin(struct ask *a, fuse_req_t req, const char *op, fuse_ino_t ino)
 		inode_put(&a->m->inodes, a->in);
 		return fail_errno(op, rc, &a->err);
 	}
-	pthread_mutex_lock(&a->m->inodes.lock);
-	id_path(a->path, a->in->id);
-	pthread_mutex_unlock(&a->m->inodes.lock);
+	id_path(a->path, inode_id(&a->m->inodes, a->in));
 	return 0;
+}
+
+bool ask_again(struct ask *a, ssize_t rc)
+{
+	char was[ID_PATH_MAX];
+
+	if (rc != -ENOENT)
+		return false;
+	memcpy(was, a->path, sizeof(was));
+	id_path(a->path, inode_id(&a->m->inodes, a->in));
+	return strcmp(was, a->path) != 0;
 }
 
 void ask_end(struct ask *a)
 {
+	if (!a->looks)
+		(void)retry_done(a->m, fuse_req_ctx(a->req)->pid);
 	users_put(&a->m->users, a->user);
 	inode_put(&a->m->inodes, a->in);
 }
 
 void ask_reply(struct ask *a, int rc)
 {
-	const int no = fail_errno(a->op, rc, &a->err);
+	const pid_t tid = fuse_req_ctx(a->req)->pid;
+	int no = fail_errno(a->op, rc, &a->err);
 
+	if (no == ESTALE && !retry_done(a->m, tid))
+		retry_told(a->m, tid);
+	else if (no == ESTALE && a->in->is_dir) /* it cannot be held: each time there was none */
+		no = ENOENT;
+	a->looks = a->looks || no == ESTALE;
 	ask_end(a);
 	reply_err(a->req, no);
+}
+
+void ask_change_begin(struct ask *a)
+{
+	pthread_mutex_lock(&a->in->naming);
+	id_path(a->path, a->in->id);
+}
+
+void ask_change_end(struct ask *a)
+{
+	pthread_mutex_unlock(&a->in->naming);
 }
 
 uint32_t mode_to_make(fuse_req_t req, mode_t mode)
@@ -109,11 +139,50 @@ bool attr_tell(struct mount *m, struct inode *in, const struct stat *base, uint3
 	return holds;
 }
 
+/* HDFS file @id of @in was not there: because it has just been deleted through this mount, or is another by now? */
+static bool is_known_why(struct mount *m, struct inode *in, uint64_t id)
+{
+	bool known;
+
+	pthread_mutex_lock(&m->inodes.lock);
+	while (in->leaving > 0)
+		pthread_cond_wait(&m->inodes.left, &m->inodes.lock);
+	known = in->gone || in->id != id;
+	pthread_mutex_unlock(&m->inodes.lock);
+	return known;
+}
+
+/* fstat(2) does not tell by which descriptor. */
+static bool has_open(struct ask *a, const struct inode *in)
+{
+	bool yes = false;
+
+	pthread_mutex_lock(&a->m->inodes.lock);
+	if (in->opens > 0)
+		list_for_each (l, &a->m->handles) {
+			const struct handle *h = container_of(l, struct handle, link);
+
+			yes = yes || (h->in == in && h->user == a->user);
+		}
+	pthread_mutex_unlock(&a->m->inodes.lock);
+	return yes;
+}
+
+static int stat_as_owner(struct mount *m, const char *path, struct dfs_stat *ret, struct dfs_err *err)
+{
+	struct user *owner = users_owner(&m->users);
+	const int rc = dfs_stat(owner->fs, path, ret, err);
+
+	users_put(&m->users, owner);
+	return rc;
+}
+
 int attr_ask(struct ask *a, struct inode *in, struct stat *ret)
 {
 	struct dfs_stat st;
 	char path[ID_PATH_MAX];
 	struct stat base;
+	uint64_t id;
 	bool gone;
 	int rc;
 
@@ -123,27 +192,25 @@ int attr_ask(struct ask *a, struct inode *in, struct stat *ret)
 		pthread_mutex_lock(&a->m->inodes.lock);
 		gone = in->gone;
 		*ret = in->attr;
-		id_path(path, in->id);
+		id = in->id;
 		pthread_mutex_unlock(&a->m->inodes.lock);
 		if (gone) { /* still open, or somebody's current directory */
 			ret->st_nlink = 0;
 			return 0;
 		}
+		id_path(path, id);
 		rc = dfs_stat(a->user->fs, path, &st, &a->err);
+		if (rc == -EACCES && has_open(a, in)) /* a directory above was closed since */
+			rc = stat_as_owner(a->m, path, &st, &a->err);
+		if (rc == -ENOENT && is_known_why(a->m, in, id))
+			continue;
 		if (rc < 0)
-			return rc == -ENOENT ? -ESTALE : rc;
+			return stale_errno(rc);
 		attr_from_stat(a->m, &st, in->ino, &base);
 		if (attr_tell(a->m, in, &base, mode_told(&st), now, ret))
 			return 0;
 	}
 	return 0; /* it changes all the time: this was true a moment ago */
-}
-
-void names_changed(struct mount *m, struct inode *dir)
-{
-	pthread_mutex_lock(&m->inodes.lock);
-	dir->moved_ns = dir->change_ns = clock_mono_ns();
-	pthread_mutex_unlock(&m->inodes.lock);
 }
 
 void dir_changed(struct mount *m, struct inode *dir)
@@ -266,7 +333,7 @@ double entry_ttl(struct ask *a, struct inode *dir)
 	return mode_passes_all(mode) ? limit : 0;
 }
 
-/* The inode that @name leads to. An answer that was on its way while names changed may lead to a file that has another name
+/* The inode that @name leads to. An answer that was on its way while the name changed may lead to a file that has another one
  * by now: it is asked for again, since by their names the mount knows which files somebody has open. */
 static int find_named(struct ask *a, const char *name, struct dfs_stat *st, uint64_t *ret_asked_ns, struct inode **ret)
 {
@@ -276,19 +343,19 @@ static int find_named(struct ask *a, const char *name, struct dfs_stat *st, uint
 
 	child_path(path, a->in->id, name);
 	*ret = NULL;
-	for (int i = 0; stale && i < ASK_MAX; i++) {
+	for (int i = 0; stale && i < NAME_ASK_MAX; i++) {
 		*ret_asked_ns = clock_mono_ns();
 		rc = dfs_lstat(a->user->fs, path, st, &a->err); /* the kernel follows links itself */
 		if (rc < 0)
 			return rc;
 		*ret = inode_enter_asked(&a->m->inodes, st, a->in, name, *ret_asked_ns, &stale);
 	}
-	if (stale) /* names go all the time: the file, without a name */
+	if (stale) /* it goes all the time: the file, without a name */
 		*ret = inode_enter(&a->m->inodes, st, 0, 0, NULL, 1);
 	return *ret ? 0 : -ENOMEM;
 }
 
-int entry_ask(struct ask *a, const char *name, struct fuse_entry_param *ret)
+static int entry_ask_once(struct ask *a, const char *name, struct fuse_entry_param *ret)
 {
 	struct dfs_stat st;
 	struct stat base;
@@ -298,6 +365,15 @@ int entry_ask(struct ask *a, const char *name, struct fuse_entry_param *ret)
 
 	if (rc < 0)
 		return rc;
+	if (!retry_hold(a->m, fuse_req_ctx(a->req)->pid, in)) {
+		inode_forget(&a->m->inodes, in->ino, 1);
+		inode_put(&a->m->inodes, in);
+		return -ESTALE;
+	}
+	pthread_mutex_lock(&a->m->inodes.lock);
+	in->named_by = fuse_req_ctx(a->req)->pid;
+	in->named_ns = now;
+	pthread_mutex_unlock(&a->m->inodes.lock);
 	attr_from_stat(a->m, &st, in->ino, &base);
 	*ret = (struct fuse_entry_param){.ino = in->ino, .attr_timeout = attr_ttl(a->m)};
 	if (!attr_tell(a->m, in, &base, mode_told(&st), now, &ret->attr))
@@ -306,6 +382,15 @@ int entry_ask(struct ask *a, const char *name, struct fuse_entry_param *ret)
 	if (rc < 0)
 		inode_forget(&a->m->inodes, in->ino, 1);
 	inode_put(&a->m->inodes, in);
+	return rc;
+}
+
+int entry_ask(struct ask *a, const char *name, struct fuse_entry_param *ret)
+{
+	int rc = -ESTALE;
+
+	for (int i = 0; rc == -ESTALE && i < ASK_MAX; i++) /* it went between two questions: is there another? */
+		rc = entry_ask_once(a, name, ret);
 	return rc;
 }
 

@@ -29,19 +29,51 @@ static void *make_locked(struct buffers *b)
 	return p;
 }
 
-void *buffers_get(struct buffers *b, size_t len)
+void *buffers_spare(struct buffers *b)
 {
 	void *p = NULL;
 
-	if (len <= SMALL_MAX || len > BUFFER_BYTES)
-		return malloc(len);
 	pthread_mutex_lock(&b->lock);
 	if (b->free_count > 0)
 		p = b->free[--b->free_count];
 	else if (b->made_count < BUFFERS_MAX)
 		p = make_locked(b);
 	pthread_mutex_unlock(&b->lock);
+	return p;
+}
+
+void *buffers_get(struct buffers *b, size_t len)
+{
+	void *p = len > SMALL_MAX && len <= BUFFER_BYTES ? buffers_spare(b) : NULL;
+
 	return p ? p : malloc(len);
+}
+
+/* Behind the bytes, at the end of the buffer. */
+struct buffer_loan {
+	struct buffers *from;
+	void *p;
+};
+
+void *buffers_lend(struct buffers *b, void *p)
+{
+	struct buffer_loan *l = (void *)((uint8_t *)p + BUFFER_BYTES - sizeof(*l));
+	bool enough;
+
+	pthread_mutex_lock(&b->lock);
+	enough = BUFFERS_MAX - b->made_count + b->free_count >= BUFFERS_KEPT;
+	pthread_mutex_unlock(&b->lock);
+	if (!enough)
+		return NULL;
+	*l = (struct buffer_loan){b, p};
+	return l;
+}
+
+void buffers_return(void *loan)
+{
+	const struct buffer_loan *l = loan;
+
+	buffers_put(l->from, l->p);
 }
 
 void buffers_put(struct buffers *b, void *p)

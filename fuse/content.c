@@ -12,6 +12,7 @@
 
 #define ZEROS_LEN (256u << 10)
 #define EARLY_MIN 4096u           /* a write of so much is told to be taken before it is on its way */
+#define STREAMS_LOOK 32  /* so many are looked at for one that is idle */
 #define REWRITE_MAX (64ull << 20) /* a cut inside a block of a file up to here is a rewrite: faster */
 
 /* ---- what stat shows of a file that is being written ---- */
@@ -32,6 +33,10 @@ static void mark_dirty(struct mount *m, struct inode *in, uint64_t length)
 	in->attr.st_mtim = now_ms();
 	in->mtime_told = false;
 	in->seen = false;
+	if (list_is_linked(&in->stream)) {
+		list_del(&in->stream);
+		list_add_tail(&m->streams, &in->stream);
+	}
 	pthread_mutex_unlock(&m->inodes.lock);
 	in->has_times = false;
 }
@@ -68,13 +73,27 @@ static void settle_times(struct mount *m, struct inode *in)
 		(void)dfs_set_times(in->w_user->fs, path, mtime, atime, NULL); /* the data is what counts */
 }
 
-bool content_set_times(struct mount *m, struct inode *in, uint64_t mtime_ms, uint64_t atime_ms)
+/* Of a file that is whole in HDFS the NameNode decides; of what has not reached it yet we do, by its rights. */
+static int may_write_locked(struct inode *in, struct user *user, struct dfs_err *err)
 {
-	bool taken;
+	char path[ID_PATH_MAX];
+
+	if (!in->w && !in->ov)
+		return 0;
+	id_path(path, in->id);
+	return dfs_access(user->fs, path, DFS_ACCESS_W, err);
+}
+
+int content_set_times(struct mount *m, struct inode *in, struct user *user, uint64_t mtime_ms, uint64_t atime_ms,
+		      struct dfs_err *err)
+{
+	int rc;
 
 	pthread_mutex_lock(&in->content);
-	taken = in->w || in->ov;
-	if (taken) {
+	/* who has made a file that nobody may write sets its times before the close (git, tar) */
+	rc = in->w_user == user ? 0 : may_write_locked(in, user, err);
+	if (rc == 0 && (in->w || in->ov)) {
+		rc = 1;
 		if (!in->has_times)
 			in->set_mtime = in->set_atime = DFS_TIME_KEEP;
 		in->has_times = true;
@@ -88,10 +107,12 @@ bool content_set_times(struct mount *m, struct inode *in, uint64_t mtime_ms, uin
 		pthread_mutex_unlock(&m->inodes.lock);
 	}
 	pthread_mutex_unlock(&in->content);
-	return taken;
+	return rc;
 }
 
 /* ---- the stream ---- */
+
+static void limit_streams(struct mount *m);
 
 static void set_writer(struct mount *m, struct inode *in, struct user *user)
 {
@@ -99,6 +120,23 @@ static void set_writer(struct mount *m, struct inode *in, struct user *user)
 		return;
 	users_put(&m->users, in->w_user);
 	in->w_user = users_ref(&m->users, user);
+}
+
+static void stream_began(struct mount *m, struct inode *in)
+{
+	pthread_mutex_lock(&m->inodes.lock);
+	list_add_tail(&m->streams, &in->stream);
+	m->stream_count++;
+	pthread_mutex_unlock(&m->inodes.lock);
+}
+
+static void stream_ended(struct mount *m, struct inode *in)
+{
+	in->w = NULL;
+	pthread_mutex_lock(&m->inodes.lock);
+	m->stream_count -= list_is_linked(&in->stream);
+	list_del(&in->stream);
+	pthread_mutex_unlock(&m->inodes.lock);
 }
 
 /* Should we be killed, the next mount ends the lease at once. */
@@ -110,25 +148,28 @@ static void mark_lease(struct mount *m, struct inode *in)
 
 int append_locked(struct mount *m, struct inode *in, struct user *user, struct dfs_err *err)
 {
+	const uint64_t deadline = clock_mono_ns() + m->opt.timeout_s * NS_PER_S;
 	struct user *owner = users_owner(&m->users), *as = user;
 	char path[ID_PATH_MAX];
 	uint32_t flags = 0;
 	int rc;
 
 	assert(!in->w);
+	limit_streams(m);
 	id_path(path, in->id);
-	for (int turn = 0;; turn++) {
+	for (;;) {
 		rc = dfs_append(as->fs, path, flags, &in->w, err);
 		if (rc == -ENOTSUP && !flags) /* erasure-coded: a group of blocks is not continued */
 			flags = DFS_APPEND_NEW_BLOCK;
 		else if (rc == -EACCES && as != owner) /* rights are those of the open(2), as for a reader */
 			as = owner;
-		else if (rc == -EBUSY && turn == 0) /* its last block is being recovered, perhaps */
+		else if (rc == -EBUSY && clock_mono_ns() < deadline) /* others append by turns, or its last block is being recovered */
 			(void)dfs_wait_closed(as->fs, path, m->opt.timeout_s * 1000, NULL);
 		else
 			break;
 	}
 	if (rc == 0) {
+		stream_began(m, in);
 		set_writer(m, in, as);
 		mark_lease(m, in);
 		in->w_unflushed = false;
@@ -147,12 +188,14 @@ void content_created(struct mount *m, struct inode *in, struct user *user, struc
 	pthread_mutex_lock(&in->content);
 	assert(!in->w && !in->ov);
 	in->w = w;
+	stream_began(m, in);
 	in->w_reopened = in->w_unflushed = in->w_written = false;
 	set_writer(m, in, user);
 	mark_lease(m, in);
 	mark_dirty(m, in, 0);
 	mark_changed(m, in);
 	pthread_mutex_unlock(&in->content);
+	limit_streams(m);
 }
 
 static void done_writing(struct mount *m, struct inode *in)
@@ -169,7 +212,7 @@ static int close_stream(struct mount *m, struct inode *in, struct dfs_err *err)
 
 	if (!w)
 		return 0;
-	in->w = NULL;
+	stream_ended(m, in);
 	in->unclosed_length = dfs_length(w);
 	rc = dfs_close(w, err);
 	in->unclosed = rc < 0;
@@ -242,6 +285,7 @@ static int write_zeros(struct inode *in, uint64_t to, struct dfs_err *err)
 
 		if (done < 0)
 			return (int)done;
+		counts_moved();
 		count -= n;
 	}
 	return 0;
@@ -327,15 +371,22 @@ static void tell_taken(struct mount *m, struct handle *h, size_t len, struct tak
 	struct inode *in = h->in;
 
 	/* that there is no room, or no data node, the first write tells */
-	if (len < EARLY_MIN || !in->w_written || content_is_cached(m, h))
+	if (h->sync || len < EARLY_MIN || !in->w_written || content_is_cached(m, h))
 		return;
 	mark_dirty(m, in, dfs_length(in->w) + len);
 	taken->told = true;
 	taken->tell(taken->arg);
 }
 
-static int write_locked(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t *offset,
-			struct taken *taken, struct dfs_err *err)
+static int write_stream(struct inode *in, struct piece *p, struct dfs_err *err)
+{
+	p->lent = p->done != NULL;
+	if (p->lent)
+		return dfs_write_lent(in->w, p->bytes, p->len, p->done, p->arg, err) < 0 ? err->rc : 0;
+	return dfs_write(in->w, p->bytes, p->len, err) < 0 ? err->rc : 0;
+}
+
+static int write_locked(struct mount *m, struct handle *h, struct piece *p, uint64_t *offset, struct taken *taken, struct dfs_err *err)
 {
 	struct inode *in = h->in;
 	int rc = in->error ?: heal_locked(m, in, err);
@@ -347,28 +398,27 @@ static int write_locked(struct mount *m, struct handle *h, const void *buf, size
 		in->w_reopened = true;
 	h->flushed = false;
 	if (in->ov) {
-		rc = overlay_write(in->ov, buf, len, *offset);
+		rc = overlay_write(in->ov, p->bytes, p->len, *offset);
 		if (rc == 0)
 			mark_dirty(m, in, overlay_length(in->ov));
 		return rc;
 	}
 	in->w_unflushed = true;
-	tell_taken(m, h, len, taken);
+	tell_taken(m, h, p->len, taken);
 	in->w_written = true;
-	rc = (int)(dfs_write(in->w, buf, len, err) < 0 ? err->rc : 0);
+	rc = write_stream(in, p, err);
 	if (rc == 0 && !taken->told)
 		mark_dirty(m, in, dfs_length(in->w));
 	return rc;
 }
 
-int content_write(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t *offset,
-		  struct taken *taken, struct dfs_err *err)
+int content_write(struct mount *m, struct handle *h, struct piece *p, uint64_t *offset, struct taken *taken, struct dfs_err *err)
 {
 	struct inode *in = inode_ref(&m->inodes, h->in); /* once it is told the handle may go */
 	int rc;
 
 	pthread_mutex_lock(&in->content);
-	rc = write_locked(m, h, buf, len, offset, taken, err);
+	rc = write_locked(m, h, p, offset, taken, err);
 	/* A stream that failed has lost bytes that write(2) has taken: fsync and close must say so. */
 	if (rc < 0 && in->w && in->error == 0) {
 		in->error = rc;
@@ -421,8 +471,7 @@ static ssize_t read_dirty(struct mount *m, struct handle *h, void **buf, size_t 
 	return n;
 }
 
-ssize_t content_read(struct mount *m, struct handle *h, void **buf, size_t len, uint64_t offset,
-		     struct dfs_err *err)
+static ssize_t read_once(struct mount *m, struct handle *h, void **buf, size_t len, uint64_t offset, struct dfs_err *err)
 {
 	bool dirty, done = false;
 	ssize_t n = 0;
@@ -435,6 +484,18 @@ ssize_t content_read(struct mount *m, struct handle *h, void **buf, size_t len, 
 	if (n < 0 || done)
 		return n;
 	return reader_read(m, &h->reader, buf, len, offset, err);
+}
+
+ssize_t content_read(struct mount *m, struct handle *h, void **buf, size_t len, uint64_t offset,
+		     struct dfs_err *err)
+{
+	for (;;) {
+		const uint64_t id = inode_id(&m->inodes, h->in);
+		const ssize_t n = read_once(m, h, buf, len, offset, err);
+
+		if (n != -ENOENT || inode_id(&m->inodes, h->in) == id)
+			return n; /* or a publication has just put another file in its place */
+	}
 }
 
 /* ---- closing ---- */
@@ -465,6 +526,48 @@ static int settle_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 		}
 	}
 	return take_error(in, rc);
+}
+
+/* Each has a connection, and a data node takes 4,096 of them from all its clients: one that may be closed, with its lock
+ * held; NULL: they are not too many, or all are in use. */
+static struct inode *idle_stream(struct mount *m)
+{
+	struct inode *found = NULL;
+	uint32_t looked = 0;
+
+	pthread_mutex_lock(&m->inodes.lock);
+	if (m->stream_count > m->opt.streams)
+		list_for_each(l, &m->streams) {
+			struct inode *in = container_of(l, struct inode, stream);
+
+			if (found || looked++ == STREAMS_LOOK)
+				break;
+			if (pthread_mutex_trylock(&in->content) != 0)
+				continue;
+			/* who has made a file that nobody may write could not append to it */
+			if (in->w && !in->error && !in->hidden && in->mode & 0200)
+				found = in;
+			else
+				pthread_mutex_unlock(&in->content);
+		}
+	if (found)
+		found->refs++;
+	pthread_mutex_unlock(&m->inodes.lock);
+	return found;
+}
+
+/* As if its opener had closed it: what is written to it later is an append. What fails is told by its own close. */
+static void limit_streams(struct mount *m)
+{
+	struct inode *in = idle_stream(m);
+	struct dfs_err err;
+
+	if (!in)
+		return;
+	if (!in->w_written || dfs_sync(in->w, DFS_SYNC_DISK | DFS_SYNC_UPDATE_LENGTH, &err) == 0)
+		(void)settle_locked(m, in, &err);
+	pthread_mutex_unlock(&in->content);
+	inode_put(&m->inodes, in);
 }
 
 int content_flush(struct mount *m, struct handle *h, enum closer who, struct dfs_err *err)
@@ -670,16 +773,23 @@ static int truncate_locked(struct mount *m, struct inode *in, struct user *user,
 	return rc ?: truncate_clean(m, in, user, length, err);
 }
 
-int content_truncate(struct mount *m, struct inode *in, struct user *user, uint64_t length,
+int content_truncate(struct mount *m, struct inode *in, struct user *user, bool may, uint64_t length,
 		     struct dfs_err *err)
 {
 	bool is_open;
 	int rc;
 
 	pthread_mutex_lock(&in->content);
-	rc = truncate_locked(m, in, user, length, err);
+	rc = in->retired ? -ESTALE : may ? 0 : may_write_locked(in, user, err);
+	rc = rc ?: truncate_locked(m, in, user, length, err);
+	if (rc == -EACCES && may) { /* rights are those of the open(2) */
+		struct user *owner = users_owner(&m->users);
+
+		rc = truncate_locked(m, in, owner, length, err);
+		users_put(&m->users, owner);
+	}
 	pthread_mutex_lock(&m->inodes.lock);
-	is_open = in->opens > 0;
+	is_open = in->opens > in->backing_opens; /* those that are passed through will not close it here */
 	pthread_mutex_unlock(&m->inodes.lock);
 	if (!is_open && (in->w || in->ov)) {
 		const int late = settle_last_locked(m, in, err);

@@ -19,19 +19,22 @@
 #define GAP_MAX (16u << 20) /* zeros that are streamed to close a gap; a longer one is an overlay */
 
 struct handle {
+	struct orphan orphan; /* once it is released */
 	struct list link;  /* in mount.handles, under inodes.lock */
 	struct inode *in;  /* counted */
 	struct user *user; /* counted */
 	struct reader reader;
 	bool can_read, can_write;
+	bool sync;         /* every write is on the disks when it returns: the kernel sees to that where it caches */
+	bool passed;       /* the kernel reads the replica by itself (passthrough.h) */
 	bool direct;       /* the kernel caches nothing of what is written: it is copied once less */
 	bool flushed;      /* closed once by somebody, and not written since */
-	pid_t opener;      /* thread that opened it, */
-	pid_t writer;      /* and the last one that wrote; 0: none */
+	pid_t opener;      /* the thread (not process) that opened it, */
+	pid_t writer;      /* and the one that wrote last; 0: none */
 };
 
 enum closer { /* who calls close(2) on a descriptor that several processes may have */
-	CLOSER_OPENER, /* the process that opened it: the file is done */
+	CLOSER_OPENER, /* of the process that opened it, or of the last writer where that one is gone: the file is done */
 	CLOSER_WRITER, /* one that wrote: its bytes must be seen by others */
 	CLOSER_OTHER,  /* a child that never used it, on its way to exec(2) */
 };
@@ -46,13 +49,20 @@ struct taken {
 	void *arg;
 	bool told;
 };
+/** The bytes of a write(2). */
+struct piece {
+	const void *bytes;
+	size_t len;
+	void (*done)(void *arg); /* NULL: they must be copied */
+	void *arg;
+	bool lent; /* set by content_write(): done() is called when they are not needed any more */
+};
 /** Bytes written through @h go past pages of the file that the kernel may have, because others have it open. Asked when the
  *  bytes are in their place: before that a reader waits for them. */
 bool content_is_cached(struct mount *m, const struct handle *h);
 /** A piece of a stream is told to be taken as soon as its place is known: while it is on its way to the data nodes the
  *  program prepares the next one. @offset AT_END: at the end, wherever that is; then it is told. */
-int content_write(struct mount *m, struct handle *h, const void *buf, size_t len, uint64_t *offset,
-		  struct taken *taken, struct dfs_err *err);
+int content_write(struct mount *m, struct handle *h, struct piece *p, uint64_t *offset, struct taken *taken, struct dfs_err *err);
 /** close(2): what @who has written is visible to new readers; when the opener closes, the file is whole
  *  and closed in HDFS. */
 int content_flush(struct mount *m, struct handle *h, enum closer who, struct dfs_err *err);
@@ -64,8 +74,9 @@ int content_close(struct mount *m, struct inode *in, struct dfs_err *err);
 int content_heal(struct mount *m, struct inode *in, struct dfs_err *err);
 /** The mount ends: what is pending stays on the local disk for the next one. */
 void content_leave(struct mount *m, struct inode *in);
-/** As @user; a file that nobody has open is whole in HDFS when this returns. */
-int content_truncate(struct mount *m, struct inode *in, struct user *user, uint64_t length,
+/** As @user, who @may write to it, by a descriptor that can, or is asked about (-EACCES); a file that nobody has open is
+ *  whole in HDFS when this returns. */
+int content_truncate(struct mount *m, struct inode *in, struct user *user, bool may, uint64_t length,
 		     struct dfs_err *err);
 /** fallocate(2) with FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, or FALLOC_FL_ZERO_RANGE. */
 int content_zero(struct mount *m, struct handle *h, uint64_t offset, uint64_t len, bool keep_size,
@@ -76,8 +87,9 @@ int content_length(struct mount *m, struct inode *in, struct user *user, uint64_
 void content_created(struct mount *m, struct inode *in, struct user *user, struct dfs_file *w);
 /** Throw away what is not in HDFS: the file is deleted. */
 void content_discard(struct mount *m, struct inode *in);
-/** Times that utimensat(2) gives a file that is being written: set when it is closed. True: taken. */
-bool content_set_times(struct mount *m, struct inode *in, uint64_t mtime_ms, uint64_t atime_ms);
+/** Times that utimensat(2) gives a file that is being written: set when it is closed. 1: taken; 0: it is not being written. */
+int content_set_times(struct mount *m, struct inode *in, struct user *user, uint64_t mtime_ms, uint64_t atime_ms,
+		      struct dfs_err *err);
 
 /** Before the session begins: what mounts that were killed have left is published, or kept under a name
  *  that is printed (recover.c). */

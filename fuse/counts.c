@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "fuse/mount.h"
 
 static const uint64_t LIMITS_NS[COUNTS_BUCKETS - 1] = {
 	100000,	   300000,    1000000,	  3000000,    10000000,	   30000000,
@@ -25,6 +26,7 @@ void counts_init(struct counts *c)
 {
 	pthread_mutex_init(&c->lock, NULL);
 	list_init(&c->under_way);
+	list_init(&c->orphans);
 }
 
 void counts_fini(struct counts *c)
@@ -32,18 +34,42 @@ void counts_fini(struct counts *c)
 	pthread_mutex_destroy(&c->lock);
 }
 
-void counts_begin(struct counts *c, struct request *r, enum request_kind kind)
+const char *counts_kind(enum request_kind kind)
 {
-	*r = (struct request){.c = c, .kind = kind, .begin_ns = clock_mono_ns()};
+	return KINDS[kind];
+}
+
+void counts_begin(struct counts *c, struct request *r, enum request_kind kind, const struct origin *from)
+{
+	*r = (struct request){.c = c, .kind = kind, .from = *from, .begin_ns = clock_mono_ns()};
 	current = r;
 	pthread_mutex_lock(&c->lock);
 	list_add_tail(&c->under_way, &r->link);
 	pthread_mutex_unlock(&c->lock);
 }
 
+static void moved_locked(const struct counts *c, uint64_t ino, uint64_t now)
+{
+	list_for_each(l, &c->under_way) {
+		struct request *r = container_of(l, struct request, link);
+
+		if (r->from.ino == ino)
+			r->moved_ns = now;
+	}
+}
+
+void counts_moved(void)
+{
+	if (!current)
+		return;
+	pthread_mutex_lock(&current->c->lock);
+	moved_locked(current->c, current->from.ino, clock_mono_ns());
+	pthread_mutex_unlock(&current->c->lock);
+}
+
 void counts_end(struct request *r)
 {
-	const uint64_t ns = clock_mono_ns() - r->begin_ns;
+	const uint64_t now = clock_mono_ns(), ns = now - r->begin_ns;
 	struct counts *c = r->c;
 	int b = 0;
 
@@ -52,6 +78,8 @@ void counts_end(struct request *r)
 		b++;
 	pthread_mutex_lock(&c->lock);
 	list_del(&r->link);
+	if (!r->error)
+		moved_locked(c, r->from.ino, now);
 	c->kind[r->kind].count++;
 	c->kind[r->kind].ns += ns;
 	c->kind[r->kind].bucket[b]++;
@@ -64,6 +92,54 @@ void counts_end(struct request *r)
 	pthread_mutex_unlock(&c->lock);
 }
 
+static bool is_given_up_locked(const struct counts *c, uint64_t ino)
+{
+	list_for_each(l, &c->under_way) {
+		const struct request *r = container_of(l, struct request, link);
+
+		if (r->given_up_ns && r->from.ino == ino)
+			return true;
+	}
+	return false;
+}
+
+void counts_release(struct mount *m, struct orphan *o)
+{
+	struct counts *c = &m->counts;
+	bool later;
+
+	pthread_mutex_lock(&c->lock);
+	later = is_given_up_locked(c, o->ino);
+	if (later)
+		list_add_tail(&c->orphans, &o->link);
+	pthread_mutex_unlock(&c->lock);
+	if (!later)
+		o->free(m, o);
+}
+
+static struct orphan *take_orphan(struct counts *c, uint64_t ino)
+{
+	struct orphan *found = NULL;
+
+	pthread_mutex_lock(&c->lock);
+	if (!is_given_up_locked(c, ino))
+		list_for_each(l, &c->orphans)
+			if (container_of(l, struct orphan, link)->ino == ino)
+				found = container_of(l, struct orphan, link);
+	if (found)
+		list_del(&found->link);
+	pthread_mutex_unlock(&c->lock);
+	return found;
+}
+
+void counts_free_orphans(struct mount *m, const struct request *r)
+{
+	struct orphan *o;
+
+	while (r->given_up_ns && (o = take_orphan(&m->counts, r->from.ino)))
+		o->free(m, o);
+}
+
 void counts_error(int error)
 {
 	if (current && error)
@@ -74,6 +150,13 @@ void counts_bytes(uint64_t bytes)
 {
 	if (current)
 		current->bytes = bytes;
+}
+
+void counts_shared(struct counts *c, uint64_t blocks)
+{
+	pthread_mutex_lock(&c->lock);
+	c->shared_blocks += blocks;
+	pthread_mutex_unlock(&c->lock);
 }
 
 void counts_published(struct counts *c, int rc, uint64_t ns)
@@ -142,9 +225,11 @@ void counts_print(struct counts *c, FILE *f)
 	head(f, "dfs_fuse_bytes_total", "counter", "bytes that programs read and wrote, as far as the kernel did not answer itself");
 	fprintf(f, "dfs_fuse_bytes_total{direction=\"read\"} %" PRIu64 "\ndfs_fuse_bytes_total{direction=\"written\"} %" PRIu64 "\n",
 		c->read_bytes, c->written_bytes);
-	head(f, "dfs_fuse_publications_total", "counter", "files that were written anew since something in their middle had changed");
+	head(f, "dfs_fuse_publications_total", "counter", "files that were published since something in their middle had changed");
 	fprintf(f, "dfs_fuse_publications_total{result=\"done\"} %" PRIu64 "\ndfs_fuse_publications_total{result=\"failed\"} %" PRIu64 "\n",
 		c->published, c->publish_errors);
+	head(f, "dfs_fuse_shared_blocks_total", "counter", "blocks of such files that were not written again, since nothing in them had changed");
+	fprintf(f, "dfs_fuse_shared_blocks_total %" PRIu64 "\n", c->shared_blocks);
 	head(f, "dfs_fuse_publication_seconds_total", "counter", "time that took");
 	fprintf(f, "dfs_fuse_publication_seconds_total %.9f\n", (double)c->publish_ns / (double)NS_PER_S);
 	pthread_mutex_unlock(&c->lock);

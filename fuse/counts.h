@@ -13,8 +13,11 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "common/base/list.h"
+
+struct mount;
 
 #define REQUESTS(X) \
 	X(lookup) X(forget) X(getattr) X(setattr) X(access) X(statfs) X(mkdir) X(mknod) X(symlink) X(readlink) X(link) \
@@ -35,12 +38,28 @@ enum request_kind {
 struct counts {
 	pthread_mutex_t lock;
 	struct list under_way; /* struct request */
+	struct list orphans;   /* struct orphan */
 	struct {
 		uint64_t count, ns, bucket[COUNTS_BUCKETS];
 		uint64_t error[COUNTS_ERRNOS];
 	} kind[REQUEST_KINDS];
 	uint64_t read_bytes, written_bytes;
-	uint64_t published, publish_errors, publish_ns;
+	uint64_t published, publish_errors, publish_ns, shared_blocks;
+};
+
+/** Where a request has come from, and where an answer would go. */
+struct origin {
+	int fd;
+	uint64_t unique; /* 0: there is none */
+	uint64_t ino;
+	pid_t pid;       /* of the thread that waits; 0: not known */
+};
+
+/** What the kernel has released while a request that was given up still works with it; at the start of its struct. */
+struct orphan {
+	struct list link;
+	uint64_t ino;
+	void (*free)(struct mount *m, struct orphan *o);
 };
 
 /* On the stack of the thread that runs it. */
@@ -48,18 +67,30 @@ struct request {
 	struct list link;
 	struct counts *c;
 	enum request_kind kind;
+	struct origin from;
 	uint64_t begin_ns;
+	uint64_t moved_ns;    /* of the file it is about something has moved since; 0: not yet */
+	uint64_t given_up_ns; /* it was answered by the warden (warden.h) then; 0: not */
 	int error;      /* errno it was answered with */
 	uint64_t bytes; /* of data, where it succeeds */
 };
 
 void counts_init(struct counts *c);
 void counts_fini(struct counts *c);
-void counts_begin(struct counts *c, struct request *r, enum request_kind kind);
+void counts_begin(struct counts *c, struct request *r, enum request_kind kind, const struct origin *from);
 void counts_end(struct request *r);
 /** The request of this thread, if there is one, is answered with @error (0: none), or has moved @bytes. */
 void counts_error(int error);
 void counts_bytes(uint64_t bytes);
+/** The request of this thread, if there is one, goes on: it takes long because there is much to do. */
+void counts_moved(void);
+/** The kernel has released @o: freed now, or with the last request of its file that was given up and goes on. */
+void counts_release(struct mount *m, struct orphan *o);
+/** After counts_end(). */
+void counts_free_orphans(struct mount *m, const struct request *r);
+const char *counts_kind(enum request_kind kind);
 void counts_published(struct counts *c, int rc, uint64_t ns);
+/** Blocks of a published file that were not written again. */
+void counts_shared(struct counts *c, uint64_t blocks);
 /** As Prometheus reads it. */
 void counts_print(struct counts *c, FILE *f);

@@ -5,6 +5,7 @@
  * is closed or rewound: an offset is an index into it. So a listing with stat costs one round trip
  * for a page of names (1,000 by default) and no descriptor. */
 #include <errno.h>
+#include <linux/fuse.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@ struct item {
 };
 
 struct dir {
+	struct orphan orphan; /* once it is released */
 	pthread_mutex_t lock;
 	struct inode *in;  /* counted */
 	struct user *user; /* counted */
@@ -43,8 +45,10 @@ static void drop_items(struct dir *d)
 	d->list = NULL;
 }
 
-static void free_dir(struct mount *m, struct dir *d)
+static void free_dir(struct mount *m, struct orphan *o)
 {
+	struct dir *d = container_of(o, struct dir, orphan);
+
 	drop_items(d);
 	free(d->item);
 	users_put(&m->users, d->user);
@@ -77,29 +81,43 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	d->user = users_ref(&a.m->users, a.user);
 	rc = start_list(d, a.path, &a.err);
 	if (rc < 0) {
-		free_dir(a.m, d);
-		ask_reply(&a, rc == -ENOENT ? -ESTALE : rc);
+		free_dir(a.m, &d->orphan);
+		ask_reply(&a, stale_errno(rc));
 		return;
 	}
 	ask_end(&a);
 	fi->fh = (uintptr_t)d;
 	if (fuse_reply_open(req, fi) == -ENOENT)
-		free_dir(mount_of(req), d);
+		free_dir(a.m, &d->orphan);
 }
 
 void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	(void)ino;
-	free_dir(mount_of(req), (struct dir *)(uintptr_t)fi->fh);
+	struct dir *d = (struct dir *)(uintptr_t)fi->fh;
+
+	d->orphan = (struct orphan){.ino = ino, .free = free_dir};
+	counts_release(mount_of(req), &d->orphan);
 	reply_err(req, 0);
 }
 
 void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-	(void)ino;
+	struct ask a;
+	uint64_t made;
+	int rc = ask_begin(&a, req, "fsyncdir", ino);
+
 	(void)datasync;
 	(void)fi;
-	reply_err(req, 0); /* a change of names is on disk before it is answered */
+	if (rc) {
+		reply_err(req, rc);
+		return;
+	}
+	made = a.m->names_made; /* all other changes of names are on the disk before they are answered */
+	if (made != a.m->names_synced)
+		rc = dfs_sync_names(a.user->fs, &a.err);
+	if (rc == 0)
+		a.m->names_synced = made; /* an older count at worst: one call more than needed */
+	ask_reply(&a, rc);
 }
 
 static int make_room(struct dir *d)
@@ -218,6 +236,18 @@ static int fill(struct ask *a, struct dir *d, struct page *p, uint64_t off)
 	}
 }
 
+/* The asker is gone: what was looked up does not count. */
+static void take_back(struct mount *m, const struct page *p)
+{
+	for (size_t at = 0; p->plus && at < p->used;) {
+		const struct fuse_direntplus *e = (const void *)(p->buf + at);
+
+		if (e->entry_out.nodeid)
+			inode_forget(&m->inodes, e->entry_out.nodeid, 1);
+		at += FUSE_DIRENTPLUS_SIZE(e);
+	}
+}
+
 static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi, bool plus)
 {
 	struct dir *d = (struct dir *)(uintptr_t)fi->fh;
@@ -241,7 +271,8 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, str
 		ask_reply(&a, rc);
 	} else {
 		ask_end(&a);
-		fuse_reply_buf(req, p.buf, p.used);
+		if (fuse_reply_buf(req, p.buf, p.used) == -ENOENT)
+			take_back(a.m, &p);
 	}
 	free(p.buf);
 }

@@ -32,13 +32,18 @@ void child_path(char buf[CHILD_PATH_MAX], uint64_t parent_id, const char *name)
 	snprintf(buf, CHILD_PATH_MAX, "/.reserved/.inodes/%" PRIu64 "/%s", parent_id, name);
 }
 
+bool name_is_ours(const char *name)
+{
+	return strncmp(name, HIDDEN_PREFIX, strlen(HIDDEN_PREFIX)) == 0;
+}
+
 int name_check(const char *name, bool make)
 {
 	if (strlen(name) > DFS_NAME_MAX)
 		return ENAMETOOLONG;
 	if (!utf8_is_valid(name))
 		return make ? EILSEQ : ENOENT;
-	if (strchr(name, ':') || strncmp(name, HIDDEN_PREFIX, strlen(HIDDEN_PREFIX)) == 0)
+	if (strchr(name, ':') || name_is_ours(name))
 		return make ? EINVAL : ENOENT;
 	return 0;
 }

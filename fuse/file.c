@@ -8,10 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "fuse/content.h"
 #include "fuse/ops.h"
 
 #define READ_MAX (16u << 20)
+#define NAME_FRESH_NS (20 * NS_PER_MS) /* between a look-up and the open that it is for */
+#define LEND_MIN (128u << 10) /* written bytes that are worth not being copied */
 
 static struct handle *handle_of(const struct fuse_file_info *fi)
 {
@@ -35,17 +38,22 @@ static pid_t process_of(pid_t tid)
 	return pid;
 }
 
+/* The thread that opened it may be gone, and its process go on or not: then it is the last writer's, or anybody's. */
 static enum closer closer_of(const struct handle *h, pid_t tid)
 {
-	pid_t pid;
+	pid_t pid, opener, writer;
 
 	if (tid == 0 || tid == h->opener)
 		return CLOSER_OPENER; /* 0: of another pid namespace */
 	pid = process_of(tid);
-	if (pid == 0 || pid == h->opener || pid == process_of(h->opener))
+	opener = process_of(h->opener);
+	if (pid == 0 || pid == h->opener || pid == opener)
 		return CLOSER_OPENER;
-	if (h->writer && (tid == h->writer || pid == h->writer || pid == process_of(h->writer)))
-		return CLOSER_WRITER;
+	writer = h->writer ? process_of(h->writer) : 0;
+	if (writer == 0 && opener == 0)
+		return CLOSER_OPENER;
+	if (h->writer && (writer == 0 || pid == h->writer || pid == writer))
+		return opener ? CLOSER_WRITER : CLOSER_OPENER;
 	return CLOSER_OTHER;
 }
 
@@ -61,6 +69,7 @@ static struct handle *new_handle(struct mount *m, struct inode *in, struct user 
 	h->can_write = (fi->flags & O_ACCMODE) != O_RDONLY;
 	/* One that can only write cannot be mapped. */
 	h->direct = (m->direct_writes && !h->can_read) || fi->flags & O_APPEND;
+	h->sync = h->direct && (m->opt.sync || fi->flags & O_DSYNC); /* O_SYNC has both bits */
 	h->user = users_ref(&m->users, user);
 	h->in = in;
 	pthread_mutex_lock(&m->inodes.lock);
@@ -89,19 +98,22 @@ void file_unpin(struct mount *m, struct inode *in)
 	pthread_mutex_lock(&m->inodes.lock);
 	last = --in->opens == 0;
 	hidden = in->hidden && !in->gone;
+	in->leaving += last && hidden;
 	pthread_mutex_unlock(&m->inodes.lock);
 	if (last && hidden) {
 		content_discard(m, in);
 		if (fail_is_passing(hidden_delete(m, in)))
 			pending_add(m, in);
+		inode_left(&m->inodes, in);
 	} else if (last) { /* it was hidden when its last descriptor went, and then a rename over it has failed */
 		(void)fail_errno("release", content_close(m, in, &err), &err);
 	}
 }
 
-/* The last descriptor of an open(2) is gone. */
-static void free_handle(struct mount *m, struct handle *h)
+/* The last descriptor of an open(2) is gone, and no request works with it. */
+static void free_handle(struct mount *m, struct orphan *o)
 {
+	struct handle *h = container_of(o, struct handle, orphan);
 	struct inode *in = h->in;
 	struct dfs_err err;
 	bool last_writer;
@@ -109,13 +121,13 @@ static void free_handle(struct mount *m, struct handle *h)
 	err.text[0] = '\0';
 	pthread_mutex_lock(&m->inodes.lock);
 	list_del(&h->link);
-	last_writer = h->can_write && in->writers == 1;
+	last_writer = h->can_write && --in->writers == 0;
 	pthread_mutex_unlock(&m->inodes.lock);
 	if (last_writer) /* bytes of a mapping may have come after the last close(2) */
 		(void)fail_errno("release", content_close(m, in, &err), &err);
 	reader_fini(&h->reader);
+	passthrough_release(m, h);
 	pthread_mutex_lock(&m->inodes.lock);
-	in->writers -= h->can_write;
 	in->directs -= h->direct;
 	pthread_mutex_unlock(&m->inodes.lock);
 	file_unpin(m, in);
@@ -157,28 +169,70 @@ static int open_checks(struct ask *a, struct handle *h, struct fuse_file_info *f
 	if (h->can_read)
 		rc = reader_open(a->m, &h->reader, &a->err);
 	if (rc == 0 && h->can_write)
-		rc = fi->flags & O_TRUNC ? content_truncate(a->m, h->in, a->user, 0, &a->err)
+		rc = fi->flags & O_TRUNC ? content_truncate(a->m, h->in, a->user, false, 0, &a->err)
 					 : dfs_access(a->user->fs, a->path, DFS_ACCESS_W, &a->err);
 	if (rc == 0)
 		check_cache(a->m, h, fi);
 	return rc;
 }
 
-static int open_inode(struct ask *a, struct inode *in, struct fuse_file_info *fi)
+/* @may_pass: the answer is that of open(2). */
+static int open_inode(struct ask *a, struct inode *in, bool may_pass, struct fuse_file_info *fi)
 {
 	struct handle *h = new_handle(a->m, in, a->user, fi, fuse_req_ctx(a->req)->pid);
+	uint64_t id;
 	int rc;
 
 	if (!h)
 		return -ENOMEM;
-	id_path(a->path, in->id);
-	rc = open_checks(a, h, fi);
+	rc = passthrough_check(a->m, h, fi);
 	if (rc < 0) {
-		free_handle(a->m, h);
-		return rc == -ENOENT ? -ESTALE : rc; /* the kernel looks the name up again */
+		free_handle(a->m, &h->orphan);
+		return rc;
+	}
+	do { /* until no publication puts another file in its place meanwhile */
+		id = inode_id(&a->m->inodes, in);
+		id_path(a->path, id);
+		rc = open_checks(a, h, fi);
+	} while (rc == -ENOENT && inode_id(&a->m->inodes, in) != id);
+	rc = rc ?: passthrough_open(a->m, h, fi, may_pass);
+	if (rc < 0) {
+		free_handle(a->m, &h->orphan);
+		return stale_errno(rc);
 	}
 	fi->fh = (uintptr_t)h;
 	return 0;
+}
+
+/* The kernel keeps names for a while, and a file is opened by its id: another mount may have given the name to another file
+ * since, and hidden or moved this one. Not asked again by the thread that has just looked it up. */
+static int check_name(struct ask *a)
+{
+	const pid_t tid = fuse_req_ctx(a->req)->pid;
+	struct inodes *t = &a->m->inodes;
+	char name[DFS_NAME_MAX + 1] = "", path[CHILD_PATH_MAX];
+	struct dfs_stat st;
+	uint64_t parent;
+	bool fresh, same;
+	int rc;
+
+	pthread_mutex_lock(&t->lock);
+	fresh = tid && a->in->named_by == tid && clock_mono_ns() - a->in->named_ns < NAME_FRESH_NS;
+	a->in->named_by = 0;
+	parent = a->in->parent;
+	if (a->in->name)
+		snprintf(name, sizeof(name), "%s", a->in->name);
+	pthread_mutex_unlock(&t->lock);
+	if (fresh || !name[0])
+		return 0;
+	child_path(path, dir_id(a->m, parent), name);
+	rc = dfs_lstat(a->user->fs, path, &st, &a->err);
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : 0; /* whatever else is found by the open itself */
+	pthread_mutex_lock(&t->lock);
+	same = st.file_id == a->in->id || st.file_id == a->in->former; /* a publication is at it */
+	pthread_mutex_unlock(&t->lock);
+	return same ? 0 : -ESTALE;
 }
 
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -190,14 +244,15 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		reply_err(req, rc);
 		return;
 	}
-	rc = open_inode(&a, a.in, fi);
+	rc = check_name(&a);
+	rc = rc ?: open_inode(&a, a.in, true, fi);
 	if (rc < 0) {
 		ask_reply(&a, rc);
 		return;
 	}
 	ask_end(&a);
-	if (fuse_reply_open(req, fi) == -ENOENT)
-		free_handle(mount_of(req), handle_of(fi));
+	if (passthrough_reply(a.m, handle_of(fi), req, fi) == -ENOENT)
+		free_handle(a.m, &handle_of(fi)->orphan);
 }
 
 /* It is there already: as open(2) does. */
@@ -212,7 +267,7 @@ static int open_existing(struct ask *a, const char *name, struct fuse_file_info 
 	if (S_ISLNK(e->attr.st_mode))
 		rc = -ESTALE; /* somebody else has just made it: the kernel looks again, and follows it */
 	else
-		rc = in->is_dir ? -EISDIR : open_inode(a, in, fi);
+		rc = in->is_dir ? -EISDIR : open_inode(a, in, false, fi);
 	inode_put(&a->m->inodes, in);
 	if (rc < 0)
 		inode_forget(&a->m->inodes, e->ino, 1);
@@ -223,7 +278,7 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 		      struct fuse_entry_param *e)
 {
 	struct dfs_stat st;
-	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS | DFS_CREATE_FIRST_BLOCK,
+	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS | DFS_CREATE_FIRST_BLOCK | DFS_CREATE_EARLY,
 				    .mode = mode_to_make(a->req, mode), .ret_stat = &st};
 	char path[CHILD_PATH_MAX];
 	struct dfs_file *w;
@@ -236,11 +291,14 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 	rc = dfs_create(a->user->fs, path, &o, &w, &a->err);
 	if (rc < 0)
 		return rc;
+	a->m->names_made++;
 	dir_changed(a->m, a->in);
 	in = inode_enter(&a->m->inodes, &st, 0, a->in->ino, name, 1);
 	h = in ? new_handle(a->m, in, a->user, fi, fuse_req_ctx(a->req)->pid) : NULL;
 	if (!h) {
 		(void)dfs_close(w, NULL);
+		if (in)
+			inode_forget(&a->m->inodes, in->ino, 1);
 		inode_put(&a->m->inodes, in);
 		return -ENOMEM;
 	}
@@ -254,6 +312,23 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 	return 0;
 }
 
+/* Whoever has the name meanwhile, and as often as it comes and goes. */
+static int create_or_open(struct ask *a, const char *name, mode_t mode, struct fuse_file_info *fi, struct fuse_entry_param *e)
+{
+	int rc = -ESTALE;
+
+	for (int i = 0; (rc == -ESTALE || rc == -ENOENT) && i < ASK_MAX; i++) {
+		rc = create_new(a, name, mode, fi, e);
+		if (rc == -ENOENT) /* the directory */
+			break;
+		if ((rc == -EISDIR && fi->flags & O_EXCL) || rc == -ELOOP)
+			rc = -EEXIST; /* a directory; a link */
+		if (rc == -EEXIST && !(fi->flags & O_EXCL))
+			rc = open_existing(a, name, fi, e);
+	}
+	return rc;
+}
+
 void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
 {
 	struct fuse_entry_param e;
@@ -265,33 +340,29 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		reply_err(req, rc);
 		return;
 	}
-	rc = create_new(&a, name, mode, fi, &e);
-	if ((rc == -EISDIR && fi->flags & O_EXCL) || rc == -ELOOP)
-		rc = -EEXIST; /* a directory; a link */
-	if (rc == -EEXIST && !(fi->flags & O_EXCL))
-		rc = open_existing(&a, name, fi, &e);
+	rc = create_or_open(&a, name, mode, fi, &e);
 	if (rc < 0) {
 		ask_reply(&a, rc);
 		return;
 	}
 	ask_end(&a);
 	if (fuse_reply_create(req, &e, fi) == -ENOENT) {
-		free_handle(mount_of(req), handle_of(fi));
-		inode_forget(&mount_of(req)->inodes, e.ino, 1);
+		free_handle(a.m, &handle_of(fi)->orphan); /* @req is gone with the answer */
+		inode_forget(&a.m->inodes, e.ino, 1);
 	}
 }
 
 void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	(void)ino;
-	free_handle(mount_of(req), handle_of(fi));
+	handle_of(fi)->orphan = (struct orphan){.ino = ino, .free = free_handle};
+	counts_release(mount_of(req), &handle_of(fi)->orphan);
 	reply_err(req, 0);
 }
 
 void file_close_all(struct mount *m)
 {
 	while (!list_empty(&m->handles)) /* nobody else is left */
-		free_handle(m, container_of(m->handles.next, struct handle, link));
+		free_handle(m, &container_of(m->handles.next, struct handle, link)->orphan);
 }
 
 /* ---- data ---- */
@@ -314,7 +385,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 	n = content_read(m, handle_of(fi), &buf, len, (uint64_t)off, &err);
 	counts_bytes(n > 0 ? (uint64_t)n : 0);
 	if (n < 0)
-		reply_result(req, "read", n == -ENOENT ? -ESTALE : (int)n, &err);
+		reply_result(req, "read", stale_errno((int)n), &err);
 	else
 		fuse_reply_buf(req, buf, (size_t)n);
 	buffers_put(&m->buffers, buf);
@@ -332,51 +403,40 @@ static void tell_written(void *arg)
 	fuse_reply_write(w->req, w->size);
 }
 
-static void write_bytes(fuse_req_t req, fuse_ino_t ino, const void *buf, size_t size, off_t off, struct fuse_file_info *fi)
+void op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	const bool append = fi->flags & O_APPEND && !fi->writepage;
 	uint64_t at = append ? AT_END : (uint64_t)off;
 	struct mount *m = mount_of(req);
 	struct written w = {req, size};
 	struct taken taken = {tell_written, &w, false};
+	struct piece p = {.len = size};
+	struct arrived a;
 	struct dfs_err err;
 	int rc;
 
 	err.text[0] = '\0';
 	if (fuse_req_ctx(req)->pid)
 		handle_of(fi)->writer = fuse_req_ctx(req)->pid;
-	rc = content_write(m, handle_of(fi), buf, size, &at, &taken, &err);
+	memcpy(&a, bufv->buf[0].mem, sizeof(a));
+	p.bytes = a.bytes;
+	p.arg = a.buf && size >= LEND_MIN ? buffers_lend(&m->buffers, a.buf) : NULL;
+	p.done = p.arg ? buffers_return : NULL;
+	rc = content_write(m, handle_of(fi), &p, &at, &taken, &err);
+	if (!p.lent)
+		buffers_put(&m->buffers, a.buf);
+	if (rc == 0 && !taken.told && handle_of(fi)->sync) /* told: the handle may be gone */
+		rc = content_sync(m, handle_of(fi)->in, &err);
 	if (taken.told)
 		(void)fail_errno("write", rc, &err);
 	else if (rc < 0)
-		reply_result(req, "write", rc == -ENOENT ? -ESTALE : rc, &err);
+		reply_result(req, "write", stale_errno(rc), &err);
 	else if (content_is_cached(m, handle_of(fi)))
 		forgetter_written(&m->pages, req, ino, at, size);
 	else
 		fuse_reply_write(req, size);
 	if (rc == 0 && at != (uint64_t)off) /* pages that others have cached, and the length */
-		(void)fuse_lowlevel_notify_inval_inode(m->se, ino, 0, 0);
-}
-
-/* What the pipe holds may be pages of the kernel's cache: they are copied before the write is answered, and may change then. */
-void op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, size_t size, off_t off, struct fuse_file_info *fi)
-{
-	struct fuse_bufvec to = FUSE_BUFVEC_INIT(size);
-	struct mount *m = mount_of(req);
-	ssize_t n;
-
-	if (!(bufv->buf[0].flags & FUSE_BUF_IS_FD)) {
-		write_bytes(req, ino, (const char *)bufv->buf[0].mem + bufv->off, size, off, fi);
-		return;
-	}
-	bufv->buf[0].flags |= FUSE_BUF_FD_RETRY;
-	to.buf[0].mem = buffers_get(&m->buffers, size);
-	n = to.buf[0].mem ? fuse_buf_copy(&to, bufv, 0) : -ENOMEM;
-	if (n == (ssize_t)size)
-		write_bytes(req, ino, to.buf[0].mem, size, off, fi);
-	else
-		reply_err(req, n < 0 ? (int)-n : EIO);
-	buffers_put(&m->buffers, to.buf[0].mem);
+		forgetter_file(&m->pages, ino);
 }
 
 void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -388,7 +448,7 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	(void)ino;
 	err.text[0] = '\0';
 	rc = h->can_write ? content_flush(mount_of(req), h, closer_of(h, fuse_req_ctx(req)->pid), &err) : 0;
-	reply_result(req, "close", rc == -ENOENT ? -ESTALE : rc, &err);
+	reply_result(req, "close", stale_errno(rc), &err);
 }
 
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
@@ -400,7 +460,7 @@ void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 	(void)datasync; /* the length is data, and there is little else */
 	err.text[0] = '\0';
 	rc = content_sync(mount_of(req), handle_of(fi)->in, &err);
-	reply_result(req, "fsync", rc == -ENOENT ? -ESTALE : rc, &err);
+	reply_result(req, "fsync", stale_errno(rc), &err);
 }
 
 /* Space is not reserved in HDFS: a file gets its length, as zeros. */
@@ -415,7 +475,7 @@ static int allocate(struct mount *m, struct handle *h, int mode, uint64_t offset
 	switch (mode & ~FALLOC_FL_KEEP_SIZE) {
 	case 0:
 		rc = keep ? 0 : content_length(m, h->in, h->user, &now, err);
-		return rc == 0 && !keep && offset + len > now ? content_truncate(m, h->in, h->user, offset + len, err) : rc;
+		return rc == 0 && !keep && offset + len > now ? content_truncate(m, h->in, h->user, true, offset + len, err) : rc;
 	case FALLOC_FL_PUNCH_HOLE:
 		return keep ? content_zero(m, h, offset, len, true, err) : -EOPNOTSUPP;
 	case FALLOC_FL_ZERO_RANGE:

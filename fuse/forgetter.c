@@ -8,21 +8,21 @@
 struct forget {
 	struct list link;
 	uint64_t ino;   /* of the directory, or the file */
-	fuse_req_t req; /* has written the file, and is answered; NULL: a name */
+	fuse_req_t req; /* has written the file, and is answered; NULL: nobody waits */
 	uint64_t offset;
-	size_t len;
-	char name[];
+	size_t len;  /* of the pages; 0: all */
+	char name[]; /* "": pages */
 };
 
 /* What the kernel does not have is no harm. */
 static void forget(struct fuse_session *se, struct forget *g)
 {
-	if (g->req) {
-		(void)fuse_lowlevel_notify_inval_inode(se, g->ino, (off_t)g->offset, (off_t)g->len);
-		fuse_reply_write(g->req, g->len);
-	} else {
+	if (*g->name)
 		(void)fuse_lowlevel_notify_inval_entry(se, g->ino, g->name, strlen(g->name));
-	}
+	else
+		(void)fuse_lowlevel_notify_inval_inode(se, g->ino, (off_t)g->offset, (off_t)g->len);
+	if (g->req)
+		fuse_reply_write(g->req, g->len);
 	free(g);
 }
 
@@ -83,18 +83,10 @@ void forgetter_stop(struct forgetter *f)
 	f->started = false;
 }
 
-void forgetter_add(struct forgetter *f, uint64_t parent, const char *name)
+static void add(struct forgetter *f, struct forget *g)
 {
-	const size_t len = strlen(name) + 1;
-	struct forget *g = malloc(sizeof(*g) + len);
-
-	if (!g)
-		return; /* the name goes when its time is over */
-	g->ino = parent;
-	g->req = NULL;
-	memcpy(g->name, name, len);
 	pthread_mutex_lock(&f->lock);
-	if (f->count < FORGET_MAX) {
+	if (g->req || f->count < FORGET_MAX) {
 		list_add_tail(&f->work, &g->link);
 		f->count++;
 		g = NULL;
@@ -104,18 +96,44 @@ void forgetter_add(struct forgetter *f, uint64_t parent, const char *name)
 	free(g);
 }
 
+static struct forget *new_forget(uint64_t ino, const char *name)
+{
+	const size_t len = strlen(name) + 1;
+	struct forget *g = malloc(sizeof(*g) + len);
+
+	if (!g)
+		return NULL;
+	*g = (struct forget){.ino = ino};
+	memcpy(g->name, name, len);
+	return g;
+}
+
+void forgetter_add(struct forgetter *f, uint64_t parent, const char *name)
+{
+	struct forget *g = new_forget(parent, name);
+
+	if (g) /* else it goes when its time is over */
+		add(f, g);
+}
+
+void forgetter_file(struct forgetter *f, uint64_t ino)
+{
+	struct forget *g = new_forget(ino, "");
+
+	if (g)
+		add(f, g);
+}
+
 void forgetter_written(struct forgetter *f, fuse_req_t req, uint64_t ino, uint64_t offset, size_t len)
 {
-	struct forget *g = malloc(sizeof(*g));
+	struct forget *g = new_forget(ino, "");
 
 	if (!g) {
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	*g = (struct forget){.ino = ino, .req = req, .offset = offset, .len = len};
-	pthread_mutex_lock(&f->lock);
-	list_add_tail(&f->work, &g->link);
-	f->count++;
-	pthread_cond_signal(&f->wake);
-	pthread_mutex_unlock(&f->lock);
+	g->req = req;
+	g->offset = offset;
+	g->len = len;
+	add(f, g);
 }

@@ -8,7 +8,7 @@
  * takes the lock of the directory for that, which the request at hand still holds: so it is told
  * from a thread of its own, right after the answer. When bytes are written past pages that others
  * read, the kernel waits for reads of these pages under way, and the threads that answer requests are
- * needed for them: so this thread waits, and then answers the write. A mount has one for names and one for pages: who holds the
+ * needed for them: so this thread waits, and answers the write where that must come after. A mount has one for names and one for pages: who holds the
  * lock of a directory (rename) may wait for a file, and who holds that one for the answer to a write.
  * Threading: any thread asks; one thread works. Limit: FORGET_MAX names wait; beyond, names stay
  * until entry_timeout.
@@ -36,5 +36,7 @@ struct forgetter {
 int forgetter_start(struct forgetter *f, struct fuse_session *se);
 void forgetter_stop(struct forgetter *f);
 void forgetter_add(struct forgetter *f, uint64_t parent, const char *name);
+/** All pages of @ino, and its attributes. */
+void forgetter_file(struct forgetter *f, uint64_t ino);
 /** Pages of @ino from @offset on, @len bytes; then @req, which has written them, is answered. */
 void forgetter_written(struct forgetter *f, fuse_req_t req, uint64_t ino, uint64_t offset, size_t len);

@@ -6,9 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BUCKETS_FIRST 1024
+#include "common/base/clock.h"
 
-enum chain { BY_INO, BY_ID, BY_NAME };
+#define BUCKETS_FIRST 1024
+#define ALIAS_FIRST (1ull << 62) /* far above HDFS ids */
+
+enum chain { BY_INO, BY_ID, BY_FORMER, BY_NAME };
 
 static uint64_t mix(uint64_t x)
 {
@@ -17,20 +20,30 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 29;
 }
 
-static size_t name_slot(const struct inodes *t, uint64_t parent, const char *name)
+static uint64_t hash_name(uint64_t parent, const char *name)
 {
 	uint64_t h = mix(parent) | 1;
 
 	for (; *name; name++)
 		h = (h ^ (uint8_t)*name) * 0x100000001b3ull;
-	return mix(h) & t->mask;
+	return mix(h);
+}
+
+static size_t name_slot(const struct inodes *t, uint64_t parent, const char *name)
+{
+	return hash_name(parent, name) & t->mask;
+}
+
+static uint64_t key_of(const struct inode *in, enum chain c)
+{
+	return c == BY_INO ? in->ino : c == BY_ID ? in->id : in->former;
 }
 
 static size_t slot_of(const struct inodes *t, const struct inode *in, enum chain c)
 {
 	if (c == BY_NAME)
 		return name_slot(t, in->parent, in->name);
-	return mix(c == BY_INO ? in->ino : in->id) & t->mask;
+	return mix(key_of(in, c)) & t->mask;
 }
 
 static void chain_add(struct inodes *t, struct inode *in, enum chain c)
@@ -55,13 +68,16 @@ static void chain_del(struct inodes *t, struct inode *in, enum chain c)
 static void grow_locked(struct inodes *t)
 {
 	const size_t size = 2 * (t->mask + 1);
-	struct inode **old[3], **fresh[3] = {NULL, NULL, NULL};
+	struct inode **old[INODE_CHAINS], **fresh[INODE_CHAINS] = {NULL};
+	bool have_all = true;
 	const size_t old_size = t->mask + 1;
 
-	for (int c = 0; c < 3; c++)
+	for (int c = 0; c < INODE_CHAINS; c++) {
 		fresh[c] = calloc(size, sizeof(*fresh[c]));
-	if (!fresh[0] || !fresh[1] || !fresh[2]) {
-		for (int c = 0; c < 3; c++)
+		have_all = have_all && fresh[c];
+	}
+	if (!have_all) {
+		for (int c = 0; c < INODE_CHAINS; c++)
 			free(fresh[c]);
 		return;
 	}
@@ -81,12 +97,16 @@ static void grow_locked(struct inodes *t)
 
 int inodes_init(struct inodes *t)
 {
+	int rc = 0;
+
 	*t = (struct inodes){.mask = BUCKETS_FIRST - 1};
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_cond_init(&t->left, NULL);
-	for (int c = 0; c < 3; c++)
+	for (int c = 0; c < INODE_CHAINS; c++) {
 		t->bucket[c] = calloc(BUCKETS_FIRST, sizeof(*t->bucket[c]));
-	return t->bucket[0] && t->bucket[1] && t->bucket[2] ? 0 : -ENOMEM;
+		rc = t->bucket[c] ? rc : -ENOMEM;
+	}
+	return rc;
 }
 
 static void free_inode(struct inode *in)
@@ -105,7 +125,7 @@ void inodes_fini(struct inodes *t)
 			free_inode(in);
 		}
 	}
-	for (int c = 0; c < 3; c++)
+	for (int c = 0; c < INODE_CHAINS; c++)
 		free(t->bucket[c]);
 	pthread_cond_destroy(&t->left);
 	pthread_mutex_destroy(&t->lock);
@@ -115,7 +135,7 @@ static struct inode *find_locked(struct inodes *t, enum chain c, uint64_t key)
 {
 	struct inode *in = t->bucket[c][mix(key) & t->mask];
 
-	while (in && (c == BY_INO ? in->ino : in->id) != key)
+	while (in && key_of(in, c) != key)
 		in = in->next[c];
 	return in;
 }
@@ -190,6 +210,7 @@ static struct inode *new_locked(struct inodes *t, const struct dfs_stat *st, uin
 	in->id = st->file_id;
 	in->ino = ino ? ino : st->file_id;
 	in->is_dir = st->type == DFS_DIR;
+	list_init(&in->stream);
 	pthread_mutex_init(&in->content, NULL);
 	pthread_mutex_init(&in->naming, NULL);
 	if (t->count++ > 2 * t->mask)
@@ -204,10 +225,17 @@ static struct inode *enter_locked(struct inodes *t, const struct dfs_stat *st, u
 {
 	struct inode *in = find_locked(t, BY_ID, st->file_id);
 
-	if (!in) /* an answer from before its content was replaced: the number is the first id */
+	if (!in) /* an answer from before its content was replaced, */
+		in = find_locked(t, BY_FORMER, st->file_id);
+	if (!in) /* or before the kernel was told its number, which is the first id */
 		in = find_locked(t, BY_INO, st->file_id);
-	if (!in)
+	if (in && in->retired) { /* its number is still in use */
+		in = new_locked(t, st, ALIAS_FIRST + t->aliases++);
+		if (in)
+			in->alias = true;
+	} else if (!in) {
 		in = new_locked(t, st, ino);
+	}
 	if (in) {
 		in->refs++;
 		in->lookups += lookups;
@@ -230,13 +258,47 @@ struct inode *inode_enter(struct inodes *t, const struct dfs_stat *st, uint64_t 
 	return in;
 }
 
+static void name_went_locked(struct inodes *t, struct inode *dir, const char *name)
+{
+	const uint64_t now = clock_mono_ns();
+
+	t->move[t->moves++ % INODE_MOVES_KEPT] = (struct name_move){dir->ino, hash_name(dir->ino, name), now};
+	dir->moved_ns = dir->change_ns = now;
+}
+
+void inode_name_went(struct inodes *t, struct inode *dir, const char *name)
+{
+	pthread_mutex_lock(&t->lock);
+	name_went_locked(t, dir, name);
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* Has @name in @dir gone since @asked_ns? Yes, where so many have gone that nobody knows. */
+static bool has_gone_locked(const struct inodes *t, const struct inode *dir, const char *name, uint64_t asked_ns)
+{
+	uint64_t hash;
+
+	if (dir->moved_ns < asked_ns)
+		return false;
+	hash = hash_name(dir->ino, name);
+	for (uint64_t i = 1; i <= INODE_MOVES_KEPT && i <= t->moves; i++) {
+		const struct name_move *v = &t->move[(t->moves - i) % INODE_MOVES_KEPT];
+
+		if (v->ns < asked_ns)
+			return false;
+		if (v->dir == dir->ino && v->name == hash)
+			return true;
+	}
+	return t->moves > INODE_MOVES_KEPT;
+}
+
 struct inode *inode_enter_asked(struct inodes *t, const struct dfs_stat *st, const struct inode *dir, const char *name,
 				uint64_t asked_ns, bool *ret_stale)
 {
 	struct inode *in = NULL;
 
 	pthread_mutex_lock(&t->lock);
-	*ret_stale = dir->moved_ns >= asked_ns;
+	*ret_stale = has_gone_locked(t, dir, name, asked_ns);
 	if (!*ret_stale)
 		in = enter_locked(t, st, 0, dir->ino, name, 1);
 	pthread_mutex_unlock(&t->lock);
@@ -250,9 +312,26 @@ static void drop_if_unused_locked(struct inodes *t, struct inode *in)
 	assert(!in->w && !in->ov && in->opens == 0);
 	drop_name_locked(t, in);
 	chain_del(t, in, BY_INO);
-	chain_del(t, in, BY_ID);
+	if (!in->retired)
+		chain_del(t, in, BY_ID);
+	if (in->former)
+		chain_del(t, in, BY_FORMER);
 	t->count--;
 	free_inode(in);
+}
+
+void inode_retire(struct inodes *t, struct inode *in)
+{
+	pthread_mutex_lock(&t->lock);
+	if (!in->retired) {
+		drop_name_locked(t, in);
+		chain_del(t, in, BY_ID);
+		if (in->former)
+			chain_del(t, in, BY_FORMER);
+		in->former = 0;
+		in->retired = in->gone = true;
+	}
+	pthread_mutex_unlock(&t->lock);
 }
 
 struct inode *inode_ref(struct inodes *t, struct inode *in)
@@ -295,10 +374,39 @@ void inode_moved(struct inodes *t, struct inode *in, uint64_t parent, const char
 
 void inode_new_id(struct inodes *t, struct inode *in, uint64_t id)
 {
+	struct inode *dir;
+
 	pthread_mutex_lock(&t->lock);
+	assert(!in->retired);
 	chain_del(t, in, BY_ID);
+	if (in->former)
+		chain_del(t, in, BY_FORMER);
+	in->former = in->id;
 	in->id = id;
 	chain_add(t, in, BY_ID);
+	chain_add(t, in, BY_FORMER);
+	/* An answer that was asked for before may have an id that is two contents old. */
+	dir = in->name ? find_locked(t, BY_INO, in->parent) : NULL;
+	if (dir)
+		name_went_locked(t, dir, in->name);
+	pthread_mutex_unlock(&t->lock);
+}
+
+uint64_t inode_id(struct inodes *t, const struct inode *in)
+{
+	uint64_t id;
+
+	pthread_mutex_lock(&t->lock);
+	id = in->id;
+	pthread_mutex_unlock(&t->lock);
+	return id;
+}
+
+void inode_left(struct inodes *t, struct inode *in)
+{
+	pthread_mutex_lock(&t->lock);
+	if (--in->leaving == 0)
+		pthread_cond_broadcast(&t->left);
 	pthread_mutex_unlock(&t->lock);
 }
 

@@ -6,8 +6,10 @@
  *
  * Idea: an inode lives while the kernel holds a look-up of it or something of ours a reference. Its
  * number is the HDFS file id it had when it was first seen; when the content of an open file is
- * replaced by a new HDFS file, `id` moves on and `ino` stays. Three chains find it: by number, by id,
- * and by (parent, name) where the mount saw it last.
+ * replaced by a new HDFS file, `id` moves on and `ino` stays. Four chains find it: by number, by id, by the
+ * id before (answers of the NameNode that are on their way have that one), and by (parent, name) where the
+ * mount saw it last. By its name the mount knows whether a file that is deleted or replaced is open:
+ * an answer about a name that has gone or been given to another file since it was asked for is not taken.
  * Ownership: counted. inode_get(), inode_enter() give a reference, inode_put() releases it.
  * Threading: `inodes.lock` guards the chains and what is marked L; it is a leaf, held for a few
  * instructions. `content` (a mutex) guards what is marked C and is held while data is written.
@@ -18,16 +20,21 @@
 #include <sys/stat.h>
 
 #include "client/include/dfsclient.h"
+#include "common/base/list.h"
 
 struct overlay;
 struct user;
 
+#define INODE_CHAINS 4
+#define INODE_MOVES_KEPT 1024 /* names that went lately */
+
 #define MODE_HAS_ACL 0x10000u /* beside permission bits: they are not all that counts */
 
 struct inode {
-	struct inode *next[3]; /* L: by number, by id, by name */
+	struct inode *next[INODE_CHAINS]; /* L: by number, by id, by former id, by name */
 	uint64_t ino;
 	uint64_t id;           /* L, changes only with C held */
+	uint64_t former;       /* L: the id before; 0: none */
 	uint64_t lookups;      /* L: how often the kernel was told */
 	uint32_t refs;         /* L */
 	uint32_t opens;        /* L: file handles, */
@@ -49,13 +56,21 @@ struct inode {
 	bool seen;             /* L: it is known */
 	uint32_t change;       /* L: counts what makes a reader of HDFS stale */
 	uint64_t change_ns;    /* L: last change through this mount: older answers do not count */
-	uint64_t moved_ns;     /* L: of a directory: names in it went through this mount; older answers about names do not count */
-	uint32_t leaving;      /* L: its name is being deleted or replaced: who opens it waits for the end of that */
+	uint64_t moved_ns;     /* L: of a directory: when a name in it went last, through this mount */
+	int32_t backing;       /* L: the kernel's name of the replica that it reads by itself (passthrough.h); 0: none */
+	uint32_t backing_opens; /* L: so many of `opens` read it there, */
+	struct dfs_content backing_content; /* L: and this is what it holds */
+	bool retired;          /* L: its file has another inode, or will get one; `gone`, for who has this one open */
+	bool alias;            /* L: constant: this is such another inode, and its number no HDFS id */
+	pid_t named_by;        /* L: the thread that looked its name up last, until it opens it, */
+	uint64_t named_ns;     /* L: and when it asked */
+	uint32_t leaving;      /* L: it is being deleted or its name replaced: who opens it waits for the end of that */
 	uint32_t mode;         /* L: permission bits in HDFS, MODE_HAS_ACL */
 
 	pthread_mutex_t naming; /* its name changes, or its content is replaced under it; after content, two by address */
 	pthread_mutex_t content;
 	struct dfs_file *w;    /* C, owned; open at the end of the file; NULL: none */
+	struct list stream;    /* L: in mount.streams while w is there; the one that was written longest ago is the first */
 	struct user *w_user;   /* C, counted; of w */
 	bool w_unflushed;      /* C: w was written since its last flush */
 	bool w_written;        /* C: w has taken bytes */
@@ -69,11 +84,20 @@ struct inode {
 	uint64_t set_mtime, set_atime;
 };
 
+/** A name that went, or leads to another file. */
+struct name_move {
+	uint64_t dir, name; /* number of the directory, hash of the name */
+	uint64_t ns;        /* when that was known */
+};
+
 struct inodes {
 	pthread_mutex_t lock;
 	pthread_cond_t left; /* `leaving` of an inode is 0 again */
-	struct inode **bucket[3]; /* owned */
+	struct inode **bucket[INODE_CHAINS]; /* owned */
 	size_t mask, count;
+	uint64_t aliases; /* numbers given to those so far */
+	struct name_move move[INODE_MOVES_KEPT]; /* the last ones, in a ring */
+	uint64_t moves;
 };
 
 int inodes_init(struct inodes *t);
@@ -85,8 +109,8 @@ struct inode *inode_get_named(struct inodes *t, uint64_t parent, const char *nam
  *  added. NULL: out of memory. @ino: its number if it is new; 0: the id. */
 struct inode *inode_enter(struct inodes *t, const struct dfs_stat *st, uint64_t ino, uint64_t parent,
 			  const char *name, uint32_t lookups);
-/** The same for an answer about @name in @dir, asked for at @asked_ns. NULL and *ret_stale: names in @dir have changed since,
- *  and the answer may be of before. */
+/** The same for an answer about @name in @dir, asked for at @asked_ns. NULL and *ret_stale: the name has gone since, or leads
+ *  to another file, and the answer may be of before. */
 struct inode *inode_enter_asked(struct inodes *t, const struct dfs_stat *st, const struct inode *dir, const char *name,
 				uint64_t asked_ns, bool *ret_stale);
 /** One reference more of @in, which is returned. */
@@ -95,8 +119,17 @@ void inode_put(struct inodes *t, struct inode *in);
 void inode_forget(struct inodes *t, uint64_t ino, uint64_t lookups);
 /** It moved to (@parent, @name); name NULL: it has none any more. */
 void inode_moved(struct inodes *t, struct inode *in, uint64_t parent, const char *name);
-/** Its content is another HDFS file now. */
+/** @name in @dir has gone, or leads to another file: answers about it that were asked for before do not count. Told before inodes
+ *  are moved: an answer of before that was taken already is put right by that. */
+void inode_name_went(struct inodes *t, struct inode *dir, const char *name);
+/** Its HDFS file is to be another inode from now on, the next time it is entered. */
+void inode_retire(struct inodes *t, struct inode *in);
+/** Its content is another HDFS file now, or will be in a moment. */
 void inode_new_id(struct inodes *t, struct inode *in, uint64_t id);
+/** The HDFS file that is its content, at this moment. */
+uint64_t inode_id(struct inodes *t, const struct inode *in);
+/** One `leaving` less: who waits for the end of that goes on. */
+void inode_left(struct inodes *t, struct inode *in);
 /** Call @fn for every inode whose parent is @parent, with the lock held. */
 void inode_each_child(struct inodes *t, uint64_t parent, void (*fn)(struct inode *in, void *arg), void *arg);
 /** A reference to any inode for which @pick says yes; NULL: none. */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/fuse.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,8 +15,11 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <linux/magic.h>
 
 #include "common/base/log.h"
 #include "fuse/content.h"
@@ -57,10 +61,13 @@ void op_init(void *arg, struct fuse_conn_info *conn)
 	conn->congestion_threshold = BACKGROUND * 3 / 4;
 	conn->want |= conn->capable & (FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_READDIRPLUS | FUSE_CAP_ASYNC_DIO |
 				       FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ |
-				       FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_DONT_MASK | FUSE_CAP_SPLICE_READ);
+				       FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_DONT_MASK);
 	/* Programs of one machine lock each other in its kernel; caches are checked at open(2). */
 	conn->want &= ~(unsigned int)(FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_AUTO_INVAL_DATA |
-				      FUSE_CAP_WRITEBACK_CACHE | FUSE_CAP_READDIRPLUS_AUTO);
+				      FUSE_CAP_WRITEBACK_CACHE | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_SPLICE_READ);
+	/* A file has no set-user-id bit and no capabilities that a write would take away: the kernel need not ask before each one. */
+	(void)intake_want(m, FUSE_HANDLE_KILLPRIV_V2);
+	passthrough_init(m);
 	if (m->opt.foreground)
 		notify("READY=1\n");
 	if (m->ready_fd >= 0) {
@@ -88,6 +95,14 @@ static int is_empty(const char *dir)
 	return n == 0;
 }
 
+/* The root of a mount of ours, empty or not. */
+static bool is_our_mount(const char *dir, const struct stat *st)
+{
+	struct statfs fs;
+
+	return st->st_ino == FUSE_ROOT_ID && statfs(dir, &fs) == 0 && fs.f_type == FUSE_SUPER_MAGIC;
+}
+
 /* What can be said before anybody is asked. */
 static int check_mountpoint(const struct options *o)
 {
@@ -98,6 +113,8 @@ static int check_mountpoint(const struct options *o)
 		return tell("mount point %s: %s", o->mountpoint, strerror(errno));
 	if (!S_ISDIR(st.st_mode))
 		return tell("mount point %s is not a directory", o->mountpoint);
+	if (is_our_mount(o->mountpoint, &st) && !o->nonempty)
+		return tell("mount point %s is a mount already; -o nonempty mounts over it", o->mountpoint);
 	rc = is_empty(o->mountpoint);
 	if (rc < 0)
 		return tell("mount point %s: %s", o->mountpoint, strerror(-rc));
@@ -171,6 +188,10 @@ static int open_state(struct mount *m)
 
 	err.text[0] = '\0';
 	rc = state_open(&m->state, m->opt.state ? m->opt.state : "/var/tmp", m->token, dfs_uri(m->users.user[0]->fs), &err);
+	if (rc == -ENOSPC) { /* what is to be recovered may be what fills the disk */
+		recover_all(m);
+		rc = state_begin(&m->state, m->token, dfs_uri(m->users.user[0]->fs), &err);
+	}
 	if (rc < 0)
 		return tell("%s", err.text[0] ? err.text : strerror(-rc));
 	recover_all(m);
@@ -224,23 +245,27 @@ static int serve(struct mount *m, struct fuse_args *args)
 		fuse_remove_signal_handlers(m->se);
 		return 1; /* it has said why */
 	}
-	rc = forgetter_start(&m->names, m->se);
+	rc = intake_start(m);
+	rc = rc ?: forgetter_start(&m->names, m->se);
 	rc = rc ?: forgetter_start(&m->pages, m->se);
 	rc = rc ?: pending_start(&m->pending, m);
+	rc = rc ?: warden_start(&m->warden, m);
 	if (rc < 0)
-		(void)tell("a thread cannot be started: %s", strerror(-rc));
+		(void)tell("the session cannot be started: %s", strerror(-rc));
 	else
 		rc = run_session(m); /* 0: umount; above: the signal that ended it, which is as good */
 	if (m->opt.foreground)
 		notify("STOPPING=1\n");
 	if (rc > 0)
 		let_go(m);
+	warden_stop(&m->warden);
 	forgetter_stop(&m->pages);
 	forgetter_stop(&m->names);
 	fuse_session_unmount(m->se);
 	fuse_remove_signal_handlers(m->se);
 	pending_stop(&m->pending);
 	m->ending = true;
+	retries_end(m);
 	file_close_all(m);
 	pending_leave(m);
 	return rc < 0;
@@ -269,6 +294,8 @@ static int work(struct mount *m, struct fuse_args *args)
 	buffers_init(&m->buffers);
 	(void)!getrandom(&m->token, sizeof(m->token), 0);
 	list_init(&m->handles);
+	list_init(&m->streams);
+	retries_init(&m->retries);
 	m->budget.limit = (uint64_t)m->opt.overlay_mib << 20;
 	m->state.dir = m->state.top_fd = -1;
 	pthread_mutex_init(&m->state.lock, NULL);

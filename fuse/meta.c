@@ -26,6 +26,7 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		reply_err(req, no);
 		return;
 	}
+	a.looks = true;
 	const int rc = entry_ask(&a, name, &e);
 
 	if (rc == -ENOENT && a.m->opt.negative_timeout > 0) {
@@ -87,14 +88,16 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
 {
 	struct ask a;
-	const int no = ask_begin(&a, req, "access", ino);
+	int rc = ask_begin(&a, req, "access", ino);
 
-	if (no) {
-		reply_err(req, no);
+	if (rc) {
+		reply_err(req, rc);
 		return;
 	}
-	/* R_OK, W_OK, X_OK are the bits of a permission */
-	ask_reply(&a, dfs_access(a.user->fs, a.path, (uint32_t)mask & 7, &a.err));
+	do /* R_OK, W_OK, X_OK are the bits of a permission */
+		rc = dfs_access(a.user->fs, a.path, (uint32_t)mask & 7, &a.err);
+	while (ask_again(&a, rc));
+	ask_reply(&a, stale_errno(rc));
 }
 
 void op_statfs(fuse_req_t req, fuse_ino_t ino)
@@ -124,8 +127,11 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 static int change_mode(struct ask *a, uint32_t mode)
 {
 	const bool closes = mode_changing(a, (mode & 0111) != 0111);
-	const int rc = dfs_set_permission(a->user->fs, a->path, mode & 01777, &a->err);
+	int rc;
 
+	ask_change_begin(a);
+	rc = dfs_set_permission(a->user->fs, a->path, mode & 01777, &a->err);
+	ask_change_end(a);
 	mode_changed(a, rc == 0 && closes);
 	return rc;
 }
@@ -138,8 +144,12 @@ static int change_owner(struct ask *a, const struct stat *attr, int valid)
 
 	if (rc == 0 && to_group)
 		rc = users_group_name(attr->st_gid, group);
-	return rc ?: dfs_set_owner(a->user->fs, a->path, to_owner ? owner : NULL, to_group ? group : NULL,
-				   &a->err);
+	if (rc < 0)
+		return rc;
+	ask_change_begin(a);
+	rc = dfs_set_owner(a->user->fs, a->path, to_owner ? owner : NULL, to_group ? group : NULL, &a->err);
+	ask_change_end(a);
+	return rc;
 }
 
 static uint64_t time_ms(const struct timespec *ts)
@@ -151,14 +161,21 @@ static int change_times(struct ask *a, const struct stat *attr, int valid)
 {
 	const uint64_t now = clock_wall_ms();
 	uint64_t mtime = DFS_TIME_KEEP, atime = DFS_TIME_KEEP;
+	int rc;
 
 	if (valid & FUSE_SET_ATTR_MTIME)
 		mtime = valid & FUSE_SET_ATTR_MTIME_NOW ? now : time_ms(&attr->st_mtim);
 	if (valid & FUSE_SET_ATTR_ATIME)
 		atime = valid & FUSE_SET_ATTR_ATIME_NOW ? now : time_ms(&attr->st_atim);
-	if (content_set_times(a->m, a->in, mtime, atime))
-		return 0; /* it is being written: closing it would change them again */
-	return dfs_set_times(a->user->fs, a->path, mtime, atime, &a->err);
+	rc = content_set_times(a->m, a->in, a->user, mtime, atime, &a->err);
+	if (rc == 0) { /* not being written: closing it would change them again */
+		ask_change_begin(a);
+		rc = dfs_set_times(a->user->fs, a->path, mtime, atime, &a->err);
+		ask_change_end(a);
+	}
+	if (rc == -EACCES && !(valid & FUSE_SET_ATTR_MTIME_NOW && valid & FUSE_SET_ATTR_ATIME_NOW))
+		return -EPERM; /* these a writer may set to now, and the owner to anything */
+	return rc < 0 ? rc : 0;
 }
 
 /* HDFS has one word for both: who may not chmod a file is not its owner. */
@@ -182,12 +199,12 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int valid, st
 	if (rc == 0 && valid & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
 		rc = owner_errno(change_owner(&a, attr, valid));
 	if (rc == 0 && valid & FUSE_SET_ATTR_SIZE)
-		rc = content_truncate(a.m, a.in, h ? h->user : a.user, (uint64_t)attr->st_size, &a.err);
+		rc = content_truncate(a.m, a.in, h ? h->user : a.user, h, (uint64_t)attr->st_size, &a.err);
 	if (rc == 0 && valid & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME) &&
 	    !(valid & FUSE_SET_ATTR_SIZE && valid & FUSE_SET_ATTR_MTIME_NOW))
 		rc = change_times(&a, attr, valid);
 	if (rc < 0)
-		ask_reply(&a, rc);
+		ask_reply(&a, stale_errno(rc));
 	else
 		reply_attr(&a);
 }
@@ -232,7 +249,8 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 
 void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t dev)
 {
-	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS, .mode = mode_to_make(req, mode)};
+	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS | DFS_CREATE_EARLY, /* closed below */
+				    .mode = mode_to_make(req, mode)};
 	char path[CHILD_PATH_MAX];
 	struct dfs_file *f;
 	struct ask a;
@@ -274,7 +292,7 @@ void op_readlink(fuse_req_t req, fuse_ino_t ino)
 	}
 	n = dfs_readlink(a.user->fs, a.path, target, sizeof(target) - 1, &a.err);
 	if (n < 0) { /* longer than any path here: another client has made it */
-		ask_reply(&a, n == -ERANGE ? -ENAMETOOLONG : n == -ENOENT ? -ESTALE : (int)n);
+		ask_reply(&a, n == -ERANGE ? -ENAMETOOLONG : stale_errno((int)n));
 		return;
 	}
 	target[n] = '\0';
@@ -319,15 +337,16 @@ static void naming_unlock(struct inode *in, struct inode *other)
 		pthread_mutex_unlock(&other->naming);
 }
 
-/* Somebody has @in, at @path in @dir, open: it lives on under another name. -ESTALE: it is not there any more, but another
- * file, which nobody has open. */
-static int hide(struct ask *a, struct inode *dir, struct inode *in, const char *path)
+/* Somebody has @in, which is @name in @dir, open: it lives on under another name. -ESTALE: it is not there any more, but
+ * another file, which nobody has open. */
+static int hide(struct ask *a, struct inode *dir, struct inode *in, const char *name)
 {
-	char to[CHILD_PATH_MAX];
+	char path[CHILD_PATH_MAX], to[CHILD_PATH_MAX];
 	struct dfs_stat st;
 	int rc;
 
 	pthread_mutex_lock(&in->content); /* and so nothing is published: its id stays */
+	child_path(path, dir->id, name);
 	hidden_path(a->m, to, dir->id, in->id);
 	rc = dfs_lstat(a->user->fs, path, &st, &a->err);
 	if (rc == 0 && st.file_id != in->id) {
@@ -335,7 +354,7 @@ static int hide(struct ask *a, struct inode *dir, struct inode *in, const char *
 		rc = -ESTALE;
 	}
 	rc = rc ?: dfs_rename(a->user->fs, path, to, false, &a->err);
-	names_changed(a->m, dir);
+	inode_name_went(&a->m->inodes, dir, name);
 	if (rc == 0) {
 		inode_moved(&a->m->inodes, in, 0, NULL);
 		in->hidden_by = users_ref(&a->m->users, a->user);
@@ -371,12 +390,8 @@ static void unpin(struct mount *m, struct inode *in, bool open)
 {
 	if (open)
 		file_unpin(m, in);
-	if (open || !in)
-		return;
-	pthread_mutex_lock(&m->inodes.lock);
-	if (--in->leaving == 0)
-		pthread_cond_broadcast(&m->inodes.left);
-	pthread_mutex_unlock(&m->inodes.lock);
+	else if (in)
+		inode_left(&m->inodes, in);
 }
 
 static void mark_gone(struct mount *m, struct inode *in)
@@ -424,11 +439,11 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 		return;
 	in = inode_get_named(&a.m->inodes, a.in->ino, name);
 	open = pin_open(a.m, in);
-	rc = open ? hide(&a, a.in, in, path) : -ESTALE;
+	rc = open ? hide(&a, a.in, in, name) : -ESTALE;
 	if (rc == -ESTALE) {
 		naming_lock(in, NULL);
 		rc = dfs_delete(a.user->fs, path, false, &a.err);
-		names_changed(a.m, a.in);
+		inode_name_went(&a.m->inodes, a.in, name);
 		if (rc == 0 && !open)
 			mark_gone(a.m, in);
 		naming_unlock(in, NULL);
@@ -438,29 +453,66 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	ask_reply(&a, rc);
 }
 
-static bool is_hidden_in(const struct inode *in, const void *dir)
+static bool is_hidden_file(const struct inode *in, const void *id)
 {
-	return in->hidden && !in->gone && in->parent == *(const uint64_t *)dir;
+	return in->hidden && !in->gone && in->id == *(const uint64_t *)id;
 }
 
-/* Files that are deleted and still open keep a directory from being empty: one level up with them. */
-static void move_hidden_up(struct ask *a, struct inode *dir, struct inode *up)
+/* @st, a file with a name of ours in @dir: one level up with it. */
+static int move_up(struct ask *a, struct inode *dir, struct inode *up, const struct dfs_stat *st)
 {
-	char from[ID_PATH_MAX], to[CHILD_PATH_MAX];
+	char from[CHILD_PATH_MAX], to[CHILD_PATH_MAX];
 	struct inode *in;
+	int rc;
+
+	child_path(from, dir->id, st->name);
+	child_path(to, up->id, st->name);
+	rc = dfs_rename(a->user->fs, from, to, false, &a->err);
+	if (rc == -ENOENT) /* it has gone at this moment, with its last descriptor */
+		return 0;
+	in = rc == 0 ? inode_find(&a->m->inodes, is_hidden_file, &st->file_id) : NULL;
+	if (!in)
+		return rc;
+	pthread_mutex_lock(&a->m->inodes.lock);
+	in->parent = up->ino;
+	pthread_mutex_unlock(&a->m->inodes.lock);
+	inode_put(&a->m->inodes, in);
+	return 0;
+}
+
+/* A publication is at it: new_name(). */
+static bool is_new_content(const char *name)
+{
+	const char *dot = strrchr(name, '.');
+
+	return dot && strcmp(dot, ".new") == 0;
+}
+
+/* Files that are deleted and still open, here or through another mount, keep a directory from being empty: they are found by their
+ * ids and may lie one level up. 0: nothing is in @dir any more; -ENOTEMPTY: something else is, and all stays where it is. */
+static int move_hidden_up(struct ask *a, struct inode *dir, struct inode *up)
+{
+	const struct dfs_stat *st;
+	struct dfs_list *l;
+	char path[ID_PATH_MAX];
 	int rc = 0;
 
-	while (rc == 0 && (in = inode_find(&a->m->inodes, is_hidden_in, &dir->ino))) {
-		id_path(from, in->id);
-		hidden_path(a->m, to, up->id, in->id);
-		rc = dfs_rename(a->user->fs, from, to, false, &a->err);
-		if (rc == 0) {
-			pthread_mutex_lock(&a->m->inodes.lock);
-			in->parent = up->ino;
-			pthread_mutex_unlock(&a->m->inodes.lock);
+	id_path(path, dir->id);
+	for (int pass = 0; pass < 2 && rc == 0; pass++) {
+		rc = dfs_list_open(a->user->fs, path, &l, &a->err);
+		if (rc < 0)
+			return rc;
+		while ((rc = dfs_list_next(l, &st, &a->err)) > 0) {
+			if (!name_is_ours(st->name) || st->type != DFS_FILE || is_new_content(st->name))
+				rc = -ENOTEMPTY;
+			else if (pass > 0)
+				rc = move_up(a, dir, up, st);
+			if (rc < 0)
+				break;
 		}
-		inode_put(&a->m->inodes, in);
+		dfs_list_close(l);
 	}
+	return rc;
 }
 
 void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -468,19 +520,22 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	char path[CHILD_PATH_MAX];
 	struct inode *in;
 	struct ask a;
+	bool open;
 	int rc;
 
 	if (!begin_make(&a, req, "rmdir", parent, name, path))
 		return;
 	in = inode_get_named(&a.m->inodes, a.in->ino, name);
+	open = pin_open(a.m, in);
 	rc = dfs_delete(a.user->fs, path, false, &a.err);
 	if (rc == -ENOTEMPTY && in) { /* what was in it may go at this moment, with its last descriptor */
-		move_hidden_up(&a, in, a.in);
-		rc = dfs_delete(a.user->fs, path, false, &a.err);
+		rc = move_hidden_up(&a, in, a.in);
+		rc = rc ?: dfs_delete(a.user->fs, path, false, &a.err);
 	}
-	names_changed(a.m, a.in);
+	inode_name_went(&a.m->inodes, a.in, name);
 	if (rc == 0)
 		mark_gone(a.m, in);
+	unpin(a.m, in, open);
 	inode_put(&a.m->inodes, in);
 	ask_reply(&a, rc);
 }
@@ -495,7 +550,7 @@ static void show_again(struct ask *a, struct inode *dir, struct inode *in, const
 	child_path(to, dir->id, name);
 	state_unmark(&a->m->state, &in->hidden_mark);
 	if (dfs_rename(a->user->fs, from, to, false, NULL) == 0) {
-		names_changed(a->m, dir);
+		inode_name_went(&a->m->inodes, dir, name);
 		inode_moved(&a->m->inodes, in, dir->ino, name);
 		pthread_mutex_lock(&a->m->inodes.lock);
 		in->hidden = false;
@@ -521,13 +576,13 @@ static int do_rename(struct ask *a, const char *name, struct inode *to_dir, cons
 	child_path(to, to_dir->id, new_name);
 	if (open) { /* killed in between, the name must not be missing for good */
 		undo = state_undo(&a->m->state, over->id, to_dir->id, new_name);
-		rc = hide(a, to_dir, over, to);
+		rc = hide(a, to_dir, over, new_name);
 	}
 	if (rc == -ESTALE || rc == 0) {
 		naming_lock(in, over);
 		rc = dfs_rename(a->user->fs, from, to, replace, &a->err);
-		names_changed(a->m, a->in);
-		names_changed(a->m, to_dir);
+		inode_name_went(&a->m->inodes, a->in, name);
+		inode_name_went(&a->m->inodes, to_dir, new_name);
 		if (rc == 0 && over && !open)
 			mark_gone(a->m, over);
 		if (rc == 0 && in)

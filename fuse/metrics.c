@@ -43,6 +43,7 @@ static void print_state(struct mount *m, FILE *f)
 	gauge(f, "dfs_fuse_overlay_bytes", "changes that wait on the local disk", m->budget.used);
 	gauge(f, "dfs_fuse_overlay_limit_bytes", "and how many there may be (overlay_size)", m->budget.limit);
 	gauge(f, "dfs_fuse_open_files", "open files", files);
+	gauge(f, "dfs_fuse_passthrough_files", "open files that the kernel reads from replicas by itself", m->passthrough.files);
 	gauge(f, "dfs_fuse_inodes", "files and directories that the kernel knows", known);
 	gauge(f, "dfs_fuse_users", "users with a connection", users_count(&m->users));
 }
@@ -57,12 +58,14 @@ static void print_library(struct mount *m, FILE *f)
 		   "dfs_fuse_data_bytes_total{direction=\"written\",transport=\"tcp\"} %" PRIu64 "\n"
 		   "dfs_fuse_data_bytes_total{direction=\"written\",transport=\"rdma\"} %" PRIu64 "\n"
 		   "dfs_fuse_data_bytes_total{direction=\"read\",transport=\"tcp\"} %" PRIu64 "\n"
-		   "dfs_fuse_data_bytes_total{direction=\"read\",transport=\"rdma\"} %" PRIu64 "\n",
-		c.written_tcp, c.written_rdma, c.read_tcp, c.read_rdma);
+		   "dfs_fuse_data_bytes_total{direction=\"read\",transport=\"rdma\"} %" PRIu64 "\n"
+		   "dfs_fuse_data_bytes_total{direction=\"read\",transport=\"local\"} %" PRIu64 "\n",
+		c.written_tcp, c.written_rdma, c.read_tcp, c.read_rdma, c.read_local);
 	counter(f, "dfs_fuse_pipeline_recoveries_total", "data nodes that failed under a writer", c.pipeline_recoveries);
 	counter(f, "dfs_fuse_read_failovers_total", "replicas given up by a reader", c.read_failovers);
 	counter(f, "dfs_fuse_checksum_errors_total", "replicas reported to be corrupt", c.checksum_errors);
 	counter(f, "dfs_fuse_rdma_fallbacks_total", "data nodes reached over TCP although RDMA was wanted", c.rdma_fallbacks);
+	counter(f, "dfs_fuse_local_fallbacks_total", "reads of local replicas that went on by the network", c.local_fallbacks);
 	counter(f, "dfs_fuse_decoded_bytes_total", "bytes of erasure-coded files that were made of other units", c.read_decoded);
 	counter(f, "dfs_fuse_read_hedges_total", "times a slow unit was not waited for", c.read_hedges);
 	counter(f, "dfs_fuse_short_groups_total", "block groups begun on fewer data nodes than they have units", c.short_groups);

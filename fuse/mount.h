@@ -11,7 +11,7 @@
  * that thread and no other.
  * Ownership: main owns the struct; everything in it lives as long as the session.
  * Threading: `opt`, `root_id`, `defaults`, `se` do not change once the session runs; the rest has its own locks.
- * Lock order: inode.content, inode.naming, then users.lock, inodes.lock, state.lock or counts.lock (leaves). See docs/design/011-mount.md.
+ * Lock order: inode.content, inode.naming, passthrough.lock, then users.lock, inodes.lock, state.lock or counts.lock (leaves). See docs/design/011-mount.md.
  */
 #define FUSE_USE_VERSION 312
 #include <fuse_lowlevel.h>
@@ -25,11 +25,15 @@
 #include "fuse/counts.h"
 #include "fuse/forgetter.h"
 #include "fuse/inode.h"
+#include "fuse/intake.h"
 #include "fuse/options.h"
 #include "fuse/overlay.h"
+#include "fuse/passthrough.h"
 #include "fuse/pending.h"
+#include "fuse/retry.h"
 #include "fuse/state.h"
 #include "fuse/users.h"
+#include "fuse/warden.h"
 
 #define HIDDEN_PREFIX ".dfs-fuse." /* names that a mount makes for itself and never shows */
 #define ID_PATH_MAX 48             /* "/.reserved/.inodes/" and 20 digits */
@@ -41,17 +45,25 @@ struct mount {
 	struct users users;
 	struct inodes inodes;
 	struct list handles; /* of open files, under inodes.lock */
+	struct list streams; /* inodes with one, under inodes.lock, and how many */
+	uint32_t stream_count;
 	struct forgetter names, pages; /* that the kernel is to forget */
 	struct counts counts;
 	struct buffers buffers;
+	struct intake intake;
+	struct passthrough passthrough;
 	struct pending pending;
+	struct retries retries;
+	struct warden warden;
 	struct overlay_budget budget;
 	struct state state; /* overlays lie in its directory */
 	struct fuse_session *se;
 	uint64_t root_id;  /* HDFS id of the directory that is mounted */
 	bool open_above;   /* everybody may pass the directories above it, when it was mounted */
 	uint64_t token;    /* random: tells hidden names of this mount from those of others */
+	atomic_bool whole_files; /* this NameNode does not replace blocks (dfs_replace_blocks()): a changed file is written anew */
 	bool direct_writes; /* the kernel forgets pages that are written past it; set before the first request */
+	atomic_uint_fast64_t names_made, names_synced; /* files created early, and how many of them fsyncdir has made sure of */
 	atomic_flag reads_ahead; /* read_ahead_once() was here */
 	bool ending;       /* the last request was answered: one thread is left, */
 	bool unreachable;  /* which has found the cluster away: what is left is for the next mount */
@@ -70,7 +82,9 @@ __attribute__((format(printf, 1, 2))) int tell(const char *fmt, ...);
 void id_path(char buf[ID_PATH_MAX], uint64_t id);
 /** The same with "/NAME" behind it; @name has passed name_check(). */
 void child_path(char buf[CHILD_PATH_MAX], uint64_t parent_id, const char *name);
-/** 0, or the errno (positive) for a name that HDFS cannot have; -"- that is looked for: ENOENT. */
+/** One that mounts make for themselves and never show. */
+bool name_is_ours(const char *name);
+/** 0, or the errno (positive) for a name that HDFS cannot have: that there is none is ENOENT, that it cannot be made (@make) says why. */
 int name_check(const char *name, bool make);
 /** Positive errno for the kernel from what libdfsclient returned (docs/mount.md has the table). What
  *  a user cannot have caused goes to the log, with @op and the sentence of the library. */

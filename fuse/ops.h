@@ -8,7 +8,11 @@
  * names and attributes are in meta.c, of directories in dir.c, of open files in file.c.
  * Threading: a thread of libfuse per request.
  */
+#include <errno.h>
+
 #include "fuse/mount.h"
+
+#define ASK_MAX 8 /* times a file or a name is asked for while it changes */
 
 /** A request under way. begin() fills it; end() releases; in between `err` has the last sentence. */
 struct ask {
@@ -18,14 +22,25 @@ struct ask {
 	struct user *user; /* counted */
 	struct inode *in;  /* counted; of @ino */
 	char path[ID_PATH_MAX]; /* of in */
+	bool looks;        /* a look-up: the call itself comes after it */
 	struct dfs_err err;
 };
 
 /** 0, or the errno. When it is not 0, everything is released already. */
 int ask_begin(struct ask *a, fuse_req_t req, const char *op, fuse_ino_t ino);
+/** @rc is -ENOENT, and the file has got another HDFS id since: a->path is of that one now, ask again. */
+bool ask_again(struct ask *a, ssize_t rc);
 void ask_end(struct ask *a);
 /** ask_end(), and the answer: -errno of libdfsclient or ours, or 0. */
 void ask_reply(struct ask *a, int rc);
+/** Around calls that change what belongs to a->in and not to its name: a->path holds, and no publication takes what it was before. */
+void ask_change_begin(struct ask *a);
+void ask_change_end(struct ask *a);
+/** The file that the kernel has a number of is not there: it looks its name up again, once. */
+static inline int stale_errno(int rc)
+{
+	return rc == -ENOENT ? -ESTALE : rc;
+}
 
 /** The mode with which @req makes something: the NameNode applies the umask, or default entries instead. */
 uint32_t mode_to_make(fuse_req_t req, mode_t mode);
@@ -52,11 +67,9 @@ bool attr_known(struct ask *a, struct inode *in, struct stat *ret);
 bool attr_is_fresh_locked(const struct mount *m, const struct inode *in);
 /** Ask for the attributes of @in until they hold. -errno. */
 int attr_ask(struct ask *a, struct inode *in, struct stat *ret);
-/** A name in @dir has come, and its time has changed: what is known of it does not hold any more. */
+/** A name in @dir has come, and its time has changed: what is known of it does not hold any more. (One that has gone:
+ *  inode_name_went().) */
 void dir_changed(struct mount *m, struct inode *dir);
-/** A name in @dir has gone, or leads to another file: the same, and answers about names in it that are on their way do not
- *  count. Told before inodes are moved: an answer of before that was taken already is put right by that. */
-void names_changed(struct mount *m, struct inode *dir);
 /** How long names in directory @dir may be kept: nobody is let in who is not let in now. */
 double entry_ttl(struct ask *a, struct inode *dir);
 /** Look up @name in a->in (which has passed name_check()); one lookup is counted on success. */

@@ -9,12 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/include/dfsclient.h"
 
 #define EXIT_USAGE 2
 
-enum key { KEY_DEFINE, KEY_CONF, KEY_DROP, KEY_READ_ONLY, KEY_ALLOW_OTHER };
+enum key { KEY_DEFINE, KEY_CONF, KEY_DROP, KEY_READ_ONLY, KEY_ALLOW_OTHER, KEY_SYNC, KEY_NUMBER, KEY_FIXED };
 
 #define VALUE(text, field) {text, offsetof(struct options, field), 0}
 #define FLAG(text, field) {text, offsetof(struct options, field), 1}
@@ -29,22 +30,25 @@ static const struct fuse_opt OPTIONS[] = {
 	FUSE_OPT_KEY("-D ", KEY_DEFINE),
 	FUSE_OPT_KEY("--conf ", KEY_CONF),
 	FUSE_OPT_KEY("conf=", KEY_CONF),
-	VALUE("attr_timeout=%lf", attr_timeout),
-	VALUE("entry_timeout=%lf", entry_timeout),
-	VALUE("negative_timeout=%lf", negative_timeout),
-	VALUE("uid=%d", uid),
-	VALUE("gid=%d", gid),
-	VALUE("umask=%o", umask),
-	VALUE("timeout=%u", timeout_s),
-	VALUE("threads=%u", threads),
+	FUSE_OPT_KEY("attr_timeout=", KEY_NUMBER),
+	FUSE_OPT_KEY("entry_timeout=", KEY_NUMBER),
+	FUSE_OPT_KEY("negative_timeout=", KEY_NUMBER),
+	FUSE_OPT_KEY("uid=", KEY_NUMBER),
+	FUSE_OPT_KEY("gid=", KEY_NUMBER),
+	FUSE_OPT_KEY("umask=", KEY_NUMBER),
+	FUSE_OPT_KEY("timeout=", KEY_NUMBER),
+	FUSE_OPT_KEY("threads=", KEY_NUMBER),
+	FUSE_OPT_KEY("streams=", KEY_NUMBER),
+	FUSE_OPT_KEY("overlay_size=", KEY_NUMBER),
+	FUSE_OPT_KEY("readahead=", KEY_NUMBER),
 	VALUE("log=%s", log),
 	VALUE("metrics=%s", metrics),
 	VALUE("overlay=%s", state),
-	VALUE("overlay_size=%lu", overlay_mib),
-	VALUE("readahead=%u", readahead_kib),
 	FLAG("nonempty", nonempty),
-	FUSE_OPT_KEY("ro", KEY_READ_ONLY), /* the kernel wants to hear of these two, too */
+	FLAG("passthrough", passthrough),
+	FUSE_OPT_KEY("ro", KEY_READ_ONLY), /* the kernel wants to hear of these three, too */
 	FUSE_OPT_KEY("allow_other", KEY_ALLOW_OTHER),
+	FUSE_OPT_KEY("sync", KEY_SYNC),
 	/* what fstab says to others */
 	FUSE_OPT_KEY("_netdev", KEY_DROP),
 	FUSE_OPT_KEY("nofail", KEY_DROP),
@@ -53,7 +57,37 @@ static const struct fuse_opt OPTIONS[] = {
 	FUSE_OPT_KEY("user", KEY_DROP),
 	FUSE_OPT_KEY("users", KEY_DROP),
 	FUSE_OPT_KEY("defaults", KEY_DROP),
+	FUSE_OPT_KEY("relatime", KEY_DROP), /* HDFS decides about access times */
+	FUSE_OPT_KEY("norelatime", KEY_DROP),
+	FUSE_OPT_KEY("strictatime", KEY_DROP),
+	FUSE_OPT_KEY("lazytime", KEY_DROP),
+	FUSE_OPT_KEY("nolazytime", KEY_DROP),
+	FUSE_OPT_KEY("max_read=", KEY_FIXED),
 	FUSE_OPT_END,
+};
+
+enum kind { REAL, UINT, ID }; /* double, unsigned int, int64_t */
+
+#define NUMBER(name, field, kind, base, min, max) {name "=", offsetof(struct options, field), kind, base, min, max}
+
+static const struct number {
+	const char *name;
+	size_t at;
+	enum kind kind;
+	int base;
+	double min, max;
+} NUMBERS[] = {
+	NUMBER("attr_timeout", attr_timeout, REAL, 10, 0, 1e9),
+	NUMBER("entry_timeout", entry_timeout, REAL, 10, 0, 1e9),
+	NUMBER("negative_timeout", negative_timeout, REAL, 10, 0, 1e9),
+	NUMBER("uid", uid, ID, 10, 0, UINT32_MAX - 1.0),
+	NUMBER("gid", gid, ID, 10, 0, UINT32_MAX - 1.0),
+	NUMBER("umask", umask, ID, 8, 0, 0777),
+	NUMBER("timeout", timeout_s, UINT, 10, 1, 86400),
+	NUMBER("threads", threads, UINT, 10, 2, 1000),
+	NUMBER("streams", streams, UINT, 10, 1, 1000000),
+	NUMBER("overlay_size", overlay_mib, UINT, 10, 1, UINT32_MAX),
+	NUMBER("readahead", readahead_kib, UINT, 10, 0, 1 << 20),
 };
 
 static void help(void)
@@ -82,8 +116,11 @@ static void help(void)
 	      "  -o overlay_size=MIB   and how much of them, of all files (1024)\n"
 	      "  -o readahead=KIB      how far the kernel reads ahead; needs root (4096)\n"
 	      "  -o threads=N          requests at the same time (64)\n"
+	      "  -o streams=N          files that are written and keep their connection (1000); others connect again\n"
+	      "  -o passthrough        the kernel reads replicas on this machine by itself, unverified; needs root\n"
 	      "  -o nonempty           mount over a directory that has entries\n"
 	      "  -o conf=DIR           as --conf, for fstab\n"
+	      "  -o sync               every write(2) is on the disks when it returns, as with O_SYNC\n"
 	      "  and those of mount(8): rw, nosuid, nodev, noexec, noatime, ...\n",
 	      stdout);
 }
@@ -126,6 +163,32 @@ static int on_operand(struct options *o, const char *arg)
 	return 0;
 }
 
+static int on_number(struct options *o, const char *arg)
+{
+	const struct number *n = NUMBERS;
+	const char *text;
+	char *end;
+	double v;
+
+	while (strncmp(arg, n->name, strlen(n->name)) != 0)
+		n++;
+	text = arg + strlen(n->name);
+	v = n->kind == REAL ? strtod(text, &end) : (double)strtoll(text, &end, n->base);
+	if (end == text || *end || !(v >= n->min && v <= n->max)) {
+		fprintf(stderr, n->base == 8 ? "dfs-fuse: %s: takes an octal number up to 777\n" :
+			n->kind == REAL ? "dfs-fuse: %s: takes seconds, not negative\n" :
+			"dfs-fuse: %s: takes a number from %.0f to %.0f\n", arg, n->min, n->max);
+		return -1;
+	}
+	if (n->kind == REAL)
+		*(double *)((char *)o + n->at) = v;
+	else if (n->kind == UINT)
+		*(unsigned int *)((char *)o + n->at) = (unsigned int)v;
+	else
+		*(int64_t *)((char *)o + n->at) = (int64_t)v;
+	return 0;
+}
+
 static int on_option(void *data, const char *arg, int key, struct fuse_args *out)
 {
 	struct options *o = data;
@@ -149,11 +212,44 @@ static int on_option(void *data, const char *arg, int key, struct fuse_args *out
 	case KEY_ALLOW_OTHER:
 		o->allow_other = 1;
 		return 1;
+	case KEY_NUMBER:
+		return on_number(o, arg);
+	case KEY_FIXED:
+		return usage("cannot be set, requests are of up to 1 MiB: ", arg);
+	case KEY_SYNC:
+		o->sync = 1;
+		return 1;
 	case FUSE_OPT_KEY_NONOPT:
 		return on_operand(o, arg);
 	default:
 		return strncmp(arg, "x-", 2) == 0 || strncmp(arg, "comment=", 8) == 0 ? 0 : 1;
 	}
+}
+
+/* In the background there is no current directory. */
+static int absolute(char **path)
+{
+	char at[PATH_MAX], *full;
+
+	if (!*path || **path == '/')
+		return 0;
+	if (!getcwd(at, sizeof(at)) || asprintf(&full, "%s/%s", at, *path) < 0)
+		return -1;
+	free(*path);
+	*path = full;
+	return 0;
+}
+
+static int absolute_env(const char *name)
+{
+	const char *value = getenv(name);
+	char *path = value && *value ? strdup(value) : NULL;
+	int rc = absolute(&path);
+
+	if (rc == 0 && path)
+		rc = setenv(name, path, 1);
+	free(path);
+	return rc;
 }
 
 static int check(struct options *o)
@@ -162,12 +258,6 @@ static int check(struct options *o)
 
 	if (!o->mountpoint)
 		return usage("no mount point", "");
-	if (o->attr_timeout < 0 || o->entry_timeout < 0 || o->negative_timeout < 0)
-		return usage("a time is not negative", "");
-	if (o->timeout_s < 1 || o->timeout_s > 86400)
-		return usage("timeout= takes 1 to 86400 seconds", "");
-	if (o->threads < 2 || o->threads > 1000)
-		return usage("threads= takes 2 to 1000", "");
 	if (!realpath(o->mountpoint, full)) {
 		fprintf(stderr, "dfs-fuse: mount point %s: %s%s\n", o->mountpoint, strerror(errno),
 			errno == ENOTCONN ? "; a mount that died is there: umount it first" : "");
@@ -175,6 +265,8 @@ static int check(struct options *o)
 	}
 	free(o->mountpoint);
 	o->mountpoint = strdup(full);
+	if (absolute(&o->conf_dir) < 0 || absolute(&o->state) < 0 || absolute_env("HADOOP_CONF_DIR") < 0)
+		return usage("the current directory is gone", "");
 	if (!o->dir)
 		o->dir = strdup("/");
 	return 0;
@@ -184,7 +276,7 @@ bool options_parse(struct options *o, struct fuse_args *args, int *ret_exit)
 {
 	*o = (struct options){
 		.attr_timeout = 1.0, .entry_timeout = 1.0, .uid = -1, .gid = -1, .umask = -1, .timeout_s = 30,
-		.threads = 64, .overlay_mib = 1024, .readahead_kib = 4096,
+		.threads = 64, .streams = 1000, .overlay_mib = 1024, .readahead_kib = 4096,
 	};
 	*ret_exit = EXIT_USAGE;
 	if (fuse_opt_parse(args, o, OPTIONS, on_option) == -1)

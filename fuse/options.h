@@ -19,19 +19,20 @@ struct options {
 	char *dir;        /* absolute, in the cluster */
 	char *source;     /* as mount shows it */
 	char *mountpoint; /* absolute */
-	char *conf_dir;   /* --conf; NULL: as every program */
+	char *conf_dir;   /* --conf, absolute; NULL: as every program */
 	char *metrics;         /* "HOST:PORT"; NULL: no web port */
 	char *log;        /* file of the log in the background; NULL: none */
-	char *state;      /* directory of the overlay; NULL: the default */
+	char *state;      /* directory of the overlay, absolute; NULL: the default */
 	const char *conf[CONF_MAX + 1]; /* -D */
 	unsigned int conf_count;
 	double attr_timeout, entry_timeout, negative_timeout; /* seconds */
-	int uid, gid, umask; /* -1: what HDFS says */
+	int64_t uid, gid, umask; /* -1: what HDFS says */
 	unsigned int timeout_s;
-	unsigned int threads;
-	unsigned long overlay_mib;
+	unsigned int threads, streams;
+	unsigned int overlay_mib;
 	unsigned int readahead_kib;
-	int foreground, debug, allow_other, read_only, nonempty;
+	int passthrough;
+	int foreground, debug, allow_other, read_only, sync, nonempty;
 	int help, version;
 };
 

@@ -85,6 +85,11 @@ static uint64_t missing(const struct overlay *o, uint64_t start, uint64_t end)
 	return n;
 }
 
+bool overlay_is_changed(const struct overlay *o, uint64_t start, uint64_t end)
+{
+	return end > o->base || missing(o, start, end) < end - start;
+}
+
 static int take_budget(struct overlay *o, uint64_t n)
 {
 	if (atomic_fetch_add(&o->budget->used, n) + n > o->budget->limit) {

@@ -58,6 +58,8 @@ bool overlay_is_cut(const struct overlay *o);
 uint64_t overlay_length(const struct overlay *o);
 /** The first byte that may differ from the base; the length when none does. */
 uint64_t overlay_first_change(const struct overlay *o);
+/** May a byte of [@start, @end) differ from the base? */
+bool overlay_is_changed(const struct overlay *o, uint64_t start, uint64_t end);
 /** All of it, or: -ENOSPC the budget or the disk is used up, -EFBIG too many extents, -EIO. */
 int overlay_write(struct overlay *o, const void *buf, size_t len, uint64_t offset);
 /** Up to @len bytes; less only at the end. -errno of the base or the local file. */

@@ -18,6 +18,7 @@ struct open_file {
 	struct dfs_file *f; /* owned */
 	uint32_t change;    /* of the inode when it was opened */
 	uint32_t refs;      /* under reader.lock */
+	bool outgrown;      /* the same: the file is longer by now */
 };
 
 void reader_init(struct reader *r, struct inode *in, struct user *user)
@@ -62,7 +63,7 @@ static int open_again(struct mount *m, struct reader *r, uint64_t id, bool first
 	int rc;
 
 	id_path(path, id);
-	rc = dfs_open(r->user->fs, path, ret, err);
+	rc = r->by_owner ? -EACCES : dfs_open(r->user->fs, path, ret, err);
 	if (rc != -EACCES || first)
 		return rc;
 	owner = users_owner(&m->users);
@@ -79,14 +80,20 @@ static int get_locked(struct mount *m, struct reader *r, struct open_file **ret,
 	struct open_file *of;
 	int rc;
 
-	if (!r->file || r->file->change != change) {
+	if (!r->file || r->file->change != change || r->file->outgrown) {
 		of = calloc(1, sizeof(*of));
 		if (!of)
 			return -ENOMEM;
 		rc = open_again(m, r, id, !r->file, &of->f, err);
 		if (rc < 0) {
 			free(of);
-			return rc;
+			if (!r->file || r->file->change != change)
+				return rc;
+			of = r->file; /* what it had can be read still */
+			of->outgrown = false;
+			of->refs++;
+			*ret = of;
+			return 0;
 		}
 		of->change = change;
 		of->refs = 1;
@@ -117,6 +124,16 @@ void reader_content(struct reader *r, struct dfs_content *ret)
 	pthread_mutex_lock(&r->lock);
 	dfs_content(r->file->f, ret);
 	pthread_mutex_unlock(&r->lock);
+}
+
+int reader_local_fd(struct reader *r, int *ret_fd, struct dfs_err *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&r->lock);
+	rc = dfs_local_fd(r->file->f, ret_fd, err);
+	pthread_mutex_unlock(&r->lock);
+	return rc;
 }
 
 static struct timespec soon(void)
@@ -200,8 +217,20 @@ static ssize_t read_now(struct dfs_file *f, void *buf, size_t len, uint64_t offs
 	return n < 0 ? n : dfs_read(f, buf, len, err);
 }
 
-ssize_t reader_read(struct mount *m, struct reader *r, void **buf, size_t len, uint64_t offset,
-		    struct dfs_err *err)
+/* The kernel was told a greater length than @of has: another client has appended. It would fill the rest with zeros. */
+static bool has_grown(struct mount *m, const struct inode *in, const struct open_file *of)
+{
+	uint64_t told;
+
+	pthread_mutex_lock(&m->inodes.lock);
+	told = (uint64_t)in->attr.st_size;
+	pthread_mutex_unlock(&m->inodes.lock);
+	return told > dfs_length(of->f);
+}
+
+/* *ret_again: it ended early, and the file is longer by now; or the user may not read it any more. */
+static ssize_t read_once(struct mount *m, struct reader *r, void **buf, size_t len, uint64_t offset, bool *ret_again,
+			 struct dfs_err *err)
 {
 	const uint64_t ahead = (uint64_t)m->opt.readahead_kib * 1024 * EARLY_WINDOWS;
 	const uint64_t early_max = ahead > EARLY_MIN ? ahead : EARLY_MIN;
@@ -232,7 +261,19 @@ ssize_t reader_read(struct mount *m, struct reader *r, void **buf, size_t len, u
 		r->next = offset + (n > 0 ? (uint64_t)n : 0);
 		wake_next_locked(r, early_max);
 	}
+	*ret_again = (n >= 0 && (size_t)n < len && has_grown(m, r->in, of)) || (n == -EACCES && !r->by_owner);
+	r->by_owner = r->by_owner || n == -EACCES; /* it has asked where the blocks are */
+	of->outgrown = of->outgrown || *ret_again; /* opened anew by who comes next */
 	put_locked(of);
 	pthread_mutex_unlock(&r->lock);
 	return n;
+}
+
+ssize_t reader_read(struct mount *m, struct reader *r, void **buf, size_t len, uint64_t offset,
+		    struct dfs_err *err)
+{
+	bool again;
+	ssize_t n = read_once(m, r, buf, len, offset, &again, err);
+
+	return again ? read_once(m, r, buf, len, offset, &again, err) : n;
 }

@@ -27,6 +27,7 @@ struct open_file; /* an HDFS file open for reading, counted */
 struct reader {
 	struct inode *in;  /* borrowed (counted by the handle) */
 	struct user *user; /* borrowed (counted by the handle) */
+	bool by_owner;     /* under lock: the user may not open it any more, the owner of the mount does it */
 	pthread_mutex_t lock;
 	struct list early; /* reads that wait for their turn */
 	struct open_file *file; /* counted; NULL: not yet */
@@ -41,6 +42,8 @@ void reader_fini(struct reader *r);
 int reader_open(struct mount *m, struct reader *r, struct dfs_err *err);
 /** Of what reader_open() has found. */
 void reader_content(struct reader *r, struct dfs_content *ret);
+/** dfs_local_fd() of it. */
+int reader_local_fd(struct reader *r, int *ret_fd, struct dfs_err *err);
 /** Less than @len only at the end of the HDFS file. Where @buf is NULL it is taken from m->buffers once it is this read's turn, also
  *  when it fails then. Fails as dfs_pread(). */
 ssize_t reader_read(struct mount *m, struct reader *r, void **buf, size_t len, uint64_t offset,

@@ -135,6 +135,33 @@ static void keep(const struct recovery *r, uint64_t n, const struct overlay_of *
 	     r->m->state.top, to, why);
 }
 
+/* Who has opened the file may not be let to it any more; then it was, and is, published as the mount's owner (publish.c). */
+static struct user *user_who_may(struct mount *m, const struct overlay_of *of)
+{
+	struct user *user = user_of(m, of->uid);
+	char path[ID_PATH_MAX];
+	struct dfs_stat st;
+
+	id_path(path, of->id);
+	if (dfs_stat(user->fs, path, &st, NULL) != -EACCES)
+		return user;
+	users_put(&m->users, user);
+	return users_owner(&m->users);
+}
+
+static int delete_new(struct mount *m, struct user *user, const char *path)
+{
+	int rc = dfs_delete(user->fs, path, false, NULL);
+
+	if (rc == -EACCES) {
+		struct user *owner = users_owner(&m->users);
+
+		rc = dfs_delete(owner->fs, path, false, NULL);
+		users_put(&m->users, owner);
+	}
+	return rc;
+}
+
 /* The new content of a publication that was under way. 1: it had taken the place of the old; 0: it has not. */
 static int judge_new(const struct recovery *r, struct user *user, const struct overlay *ov)
 {
@@ -145,7 +172,7 @@ static int judge_new(const struct recovery *r, struct user *user, const struct o
 
 	new_name(name, r->token, of->id);
 	child_path(tmp, of->dir_id, name);
-	rc = dfs_delete(user->fs, tmp, false, NULL);
+	rc = delete_new(r->m, user, tmp);
 	if (rc < 0 && is_passing(rc))
 		return rc;
 	if (rc == 0 || !overlay_new_id(ov)) /* it has its own name still */
@@ -194,7 +221,7 @@ static int publish(const struct recovery *r, struct user *user, struct overlay *
 static int recover_overlay(const struct recovery *r, uint64_t n, struct overlay *ov, struct dfs_err *err)
 {
 	const struct overlay_of of = *overlay_base(ov);
-	struct user *user = user_of(r->m, of.uid);
+	struct user *user = user_who_may(r->m, &of);
 	char path[ID_PATH_MAX];
 	struct dfs_stat st;
 	const char *why;
@@ -229,6 +256,22 @@ static int recover_overlay(const struct recovery *r, uint64_t n, struct overlay 
 	return rc;
 }
 
+/* The mount was killed when it had just made the two files: nothing was taken. */
+static bool drop_if_empty(const struct recovery *r, uint64_t n)
+{
+	char log[STATE_NAME_MAX], data[STATE_NAME_MAX];
+	struct stat st;
+
+	snprintf(log, sizeof(log), "%" PRIu64 ".log", n);
+	snprintf(data, sizeof(data), "%" PRIu64 ".data", n);
+	if (fstatat(r->dead->dir, log, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_size > 0 ||
+	    fstatat(r->dead->dir, data, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_size > 0)
+		return false;
+	(void)unlinkat(r->dead->dir, log, 0);
+	(void)unlinkat(r->dead->dir, data, 0);
+	return true;
+}
+
 static void take_overlay(const struct recovery *r, uint64_t n)
 {
 	static const struct overlay_of unknown = {.name = "?"};
@@ -237,6 +280,8 @@ static void take_overlay(const struct recovery *r, uint64_t n)
 	int rc = overlay_load(r->dead->dir, n, &r->m->budget, &ov);
 
 	err.text[0] = '\0';
+	if (rc == -EINVAL && drop_if_empty(r, n))
+		return;
 	if (rc == -EINVAL) {
 		keep(r, n, &unknown, "their record makes no sense");
 		return;

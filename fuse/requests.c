@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* requests - what the kernel may ask for: each function of the others, counted */
 #include "fuse/counts.h"
+#include "fuse/intake.h"
 #include "fuse/ops.h"
 
 int reply_err(fuse_req_t req, int error)
@@ -12,11 +13,13 @@ int reply_err(fuse_req_t req, int error)
 #define COUNTED(name, params, args)                              \
 	static void counted_##name params                        \
 	{                                                        \
+		struct mount *m = mount_of(req);                 \
 		struct request r;                                \
                                                                  \
-		counts_begin(&mount_of(req)->counts, &r, REQUEST_##name); \
+		counts_begin(&m->counts, &r, REQUEST_##name, intake_origin()); \
 		op_##name args;                                  \
 		counts_end(&r);                                  \
+		counts_free_orphans(m, &r);                      \
 	}
 
 COUNTED(lookup, (fuse_req_t req, fuse_ino_t parent, const char *name), (req, parent, name))
@@ -57,12 +60,14 @@ COUNTED(lseek, (fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fu
 static void counted_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, off_t off, struct fuse_file_info *fi)
 {
 	const size_t size = fuse_buf_size(bufv);
+	struct mount *m = mount_of(req);
 	struct request r;
 
-	counts_begin(&mount_of(req)->counts, &r, REQUEST_write);
+	counts_begin(&m->counts, &r, REQUEST_write, intake_origin());
 	counts_bytes(size); /* all or nothing */
 	op_write_buf(req, ino, bufv, size, off, fi);
 	counts_end(&r);
+	counts_free_orphans(m, &r);
 }
 
 /* Many at once, which cost what one costs. */
@@ -70,7 +75,7 @@ static void counted_forget_multi(fuse_req_t req, size_t count, struct fuse_forge
 {
 	struct request r;
 
-	counts_begin(&mount_of(req)->counts, &r, REQUEST_forget);
+	counts_begin(&mount_of(req)->counts, &r, REQUEST_forget, intake_origin());
 	op_forget_multi(req, count, forgets);
 	counts_end(&r);
 }

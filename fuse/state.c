@@ -141,24 +141,6 @@ static int make_session(struct state *s, uint64_t token, const char *cluster)
 	return write_text(s->dir, "session", text);
 }
 
-int state_open(struct state *s, const char *top, uint64_t token, const char *cluster, struct dfs_err *err)
-{
-	int rc = open_top(s, top, err);
-
-	if (rc < 0)
-		return rc;
-	(void)flock(s->top_fd, LOCK_EX); /* nobody takes it for dead before it is locked */
-	rc = make_session(s, token, cluster);
-	(void)flock(s->top_fd, LOCK_UN);
-	if (rc < 0) {
-		snprintf(err->text, sizeof(err->text), "directory of overlays %.300s: %s; -o overlay=DIR names another", s->top,
-			 strerror(-rc));
-		return rc;
-	}
-	map_marks(s);
-	return 0;
-}
-
 /* Away with it, if what has to be looked at is gone; @marked: the table of marks has some. */
 static void end_session(int top_fd, int dir, const char *name, bool marked)
 {
@@ -175,6 +157,34 @@ static void end_session(int top_fd, int dir, const char *name, bool marked)
 	(void)unlinkat(dir, "marks", 0);
 	(void)unlinkat(dir, "session", 0);
 	(void)unlinkat(top_fd, name, AT_REMOVEDIR);
+}
+
+int state_open(struct state *s, const char *top, uint64_t token, const char *cluster, struct dfs_err *err)
+{
+	int rc = open_top(s, top, err);
+
+	return rc < 0 ? rc : state_begin(s, token, cluster, err);
+}
+
+int state_begin(struct state *s, uint64_t token, const char *cluster, struct dfs_err *err)
+{
+	int rc;
+
+	(void)flock(s->top_fd, LOCK_EX); /* nobody takes it for dead before it is locked */
+	rc = make_session(s, token, cluster);
+	(void)flock(s->top_fd, LOCK_UN);
+	if (rc < 0) {
+		if (s->dir >= 0) {
+			end_session(s->top_fd, s->dir, s->name, false);
+			(void)close(s->dir);
+		}
+		s->dir = -1;
+		snprintf(err->text, sizeof(err->text), "directory of overlays %.300s: %s; -o overlay=DIR names another", s->top,
+			 strerror(-rc));
+		return rc;
+	}
+	map_marks(s);
+	return 0;
 }
 
 void state_close(struct state *s)

@@ -45,8 +45,10 @@ struct state {
 	uint64_t next_file; /* number of the next file of its own */
 };
 
-/** Make a session under @top for @token. Fails with a sentence. */
+/** Make a session under @top for @token. Fails with a sentence; -ENOSPC: sessions of dead mounts can be taken over all
+ *  the same, and then state_begin() may find room. */
 int state_open(struct state *s, const char *top, uint64_t token, const char *cluster, struct dfs_err *err);
+int state_begin(struct state *s, uint64_t token, const char *cluster, struct dfs_err *err);
 /** The mount ends by itself: the session goes, unless something is left in it. */
 void state_close(struct state *s);
 /** A mark, until state_unmark(); 0: there is none left. */

@@ -12,31 +12,82 @@
 #include "common/base/clock.h"
 #include "fuse/options.h"
 
-#define PW_TEXT_MAX 16384
+#define TEXT_FIRST 2048       /* of an entry of passwd or group, with all its members */
+#define TEXT_MAX (8u << 20)
 #define FIXED_MAX 8
 
 /* ---- names ---- */
 
+struct entry {
+	struct passwd pw;
+	struct group gr;
+	char *text; /* owned: what they point to */
+};
+
+typedef int (*ask_fn)(struct entry *e, const void *key, size_t room);
+
+/* A group may have thousands of members, which take room. False: there is none; @e is to be freed in any case. */
+static bool find_entry(struct entry *e, ask_fn ask, const void *key)
+{
+	int rc = ERANGE;
+
+	e->text = NULL;
+	for (size_t room = TEXT_FIRST; rc == ERANGE && room <= TEXT_MAX; room *= 8) {
+		free(e->text);
+		e->text = malloc(room);
+		rc = e->text ? ask(e, key, room) : ENOMEM;
+	}
+	return rc == 0;
+}
+
+static int ask_uid(struct entry *e, const void *key, size_t room)
+{
+	struct passwd *found = NULL;
+
+	return getpwuid_r(*(const uid_t *)key, &e->pw, e->text, room, &found) ?: found ? 0 : ENOENT;
+}
+
+static int ask_gid(struct entry *e, const void *key, size_t room)
+{
+	struct group *found = NULL;
+
+	return getgrgid_r(*(const gid_t *)key, &e->gr, e->text, room, &found) ?: found ? 0 : ENOENT;
+}
+
+static int ask_owner(struct entry *e, const void *key, size_t room)
+{
+	struct passwd *found = NULL;
+
+	return getpwnam_r(key, &e->pw, e->text, room, &found) ?: found ? 0 : ENOENT;
+}
+
+static int ask_group(struct entry *e, const void *key, size_t room)
+{
+	struct group *found = NULL;
+
+	return getgrnam_r(key, &e->gr, e->text, room, &found) ?: found ? 0 : ENOENT;
+}
+
 int users_name(uid_t uid, char *buf)
 {
-	char text[PW_TEXT_MAX];
-	struct passwd pw, *found = NULL;
+	struct entry e;
+	const bool found = find_entry(&e, ask_uid, &uid);
 
-	if (getpwuid_r(uid, &pw, text, sizeof(text), &found) != 0 || !found)
-		return -EINVAL;
-	snprintf(buf, DFS_NAME_MAX + 1, "%s", pw.pw_name);
-	return 0;
+	if (found)
+		snprintf(buf, DFS_NAME_MAX + 1, "%s", e.pw.pw_name);
+	free(e.text);
+	return found ? 0 : -EINVAL;
 }
 
 int users_group_name(gid_t gid, char *buf)
 {
-	char text[PW_TEXT_MAX];
-	struct group gr, *found = NULL;
+	struct entry e;
+	const bool found = find_entry(&e, ask_gid, &gid);
 
-	if (getgrgid_r(gid, &gr, text, sizeof(text), &found) != 0 || !found)
-		return -EINVAL;
-	snprintf(buf, DFS_NAME_MAX + 1, "%s", gr.gr_name);
-	return 0;
+	if (found)
+		snprintf(buf, DFS_NAME_MAX + 1, "%s", e.gr.gr_name);
+	free(e.text);
+	return found ? 0 : -EINVAL;
 }
 
 /* "12345": how a user without a name here is called in HDFS. False: it is another name. */
@@ -54,21 +105,24 @@ static bool id_in_name(const char *name, uint32_t *ret)
 
 static uint32_t find_owner(const char *name)
 {
-	char text[PW_TEXT_MAX], other[DFS_NAME_MAX + 1];
-	struct passwd pw, *found = NULL;
-	uint32_t id;
+	char other[DFS_NAME_MAX + 1];
+	struct entry e;
+	const bool found = find_entry(&e, ask_owner, name);
+	uint32_t id = e.pw.pw_uid;
 
-	if (getpwnam_r(name, &pw, text, sizeof(text), &found) == 0 && found)
-		return pw.pw_uid;
+	free(e.text);
+	if (found)
+		return id;
 	return id_in_name(name, &id) && users_name(id, other) < 0 ? id : ID_NOBODY;
 }
 
 static uint32_t find_group(const char *name)
 {
-	char text[PW_TEXT_MAX];
-	struct group gr, *found = NULL;
+	struct entry e;
+	const gid_t id = find_entry(&e, ask_group, name) ? e.gr.gr_gid : ID_NOBODY;
 
-	return getgrnam_r(name, &gr, text, sizeof(text), &found) == 0 && found ? gr.gr_gid : ID_NOBODY;
+	free(e.text);
+	return id;
 }
 
 static uint32_t name_hash(const char *s)
@@ -166,6 +220,8 @@ static void add_counters(struct dfs_counters *sum, const struct user *user)
 	sum->written_rdma += c.written_rdma;
 	sum->read_tcp += c.read_tcp;
 	sum->read_rdma += c.read_rdma;
+	sum->read_local += c.read_local;
+	sum->local_fallbacks += c.local_fallbacks;
 	sum->pipeline_recoveries += c.pipeline_recoveries;
 	sum->read_failovers += c.read_failovers;
 	sum->checksum_errors += c.checksum_errors;
@@ -293,7 +349,8 @@ void users_put(struct users *u, struct user *user)
 	pthread_mutex_unlock(&u->lock);
 }
 
-/* What every handle is told: the kernel has applied the umask, waits are bounded, writers go on with fewer nodes. -D wins. */
+/* What every handle is told: the umask of this process does not count (a request brings its own), waits are bounded,
+ * writers go on with fewer nodes. -D wins. */
 static int make_conf(struct users *u)
 {
 	const struct options *o = u->opt;
@@ -304,6 +361,7 @@ static int make_conf(struct users *u)
 	snprintf(text[n++], 96, "ipc.client.rpc-timeout.ms=%u", o->timeout_s * 1000);
 	snprintf(text[n++], 96, "ipc.client.connect.timeout=%u", o->timeout_s * 1000);
 	snprintf(text[n++], 96, "ipc.client.connect.max.retries=%u", o->timeout_s);
+	snprintf(text[n++], 96, "dfs.client.retry.startup.safe-mode.millis=%u", o->timeout_s * 1000);
 	snprintf(text[n++], 96, "dfs.client.socket-timeout=%u", o->timeout_s * 1000);
 	/* On three nodes nobody is left to take the place of one that dies: a stream goes on with two, and the NameNode makes the
 	 * third replica when it can. Other clients give up, a program that writes a file would not know what to do then. */

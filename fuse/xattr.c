@@ -27,11 +27,26 @@ static int begin(struct ask *a, fuse_req_t req, const char *op, fuse_ino_t ino, 
 static int change_acl(struct ask *a, enum dfs_acl_scope scope, const char *value, size_t size)
 {
 	const bool closes = mode_changing(a, true);
-	const int rc = value ? acl_set(a, scope, value, size) : acl_remove(a, scope);
+	int rc;
 
+	ask_change_begin(a);
+	rc = value ? acl_set(a, scope, value, size) : acl_remove(a, scope);
+	ask_change_end(a);
 	mode_changed(a, rc == 0 && closes);
 	(void)fuse_lowlevel_notify_inval_inode(a->m->se, a->in->ino, -1, 0);
 	return rc == -EACCES ? -EPERM : rc;
+}
+
+/* @value NULL: it is removed. */
+static int change_xattr(struct ask *a, const char *name, const char *value, size_t size, uint32_t how)
+{
+	int rc;
+
+	ask_change_begin(a);
+	rc = value ? dfs_set_xattr(a->user->fs, a->path, name, value, size, how, &a->err)
+		   : dfs_remove_xattr(a->user->fs, a->path, name, &a->err);
+	ask_change_end(a);
+	return rc;
 }
 
 void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
@@ -40,19 +55,18 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 	enum dfs_acl_scope scope;
 	struct ask a;
 	bool acl;
-	const int no = begin(&a, req, "setxattr", ino, name, &acl, &scope);
+	const int rc = begin(&a, req, "setxattr", ino, name, &acl, &scope);
 
-	if (no)
-		reply_err(req, no);
+	if (rc)
+		reply_err(req, rc);
 	else
-		ask_reply(&a, acl ? change_acl(&a, scope, value, size)
-				  : dfs_set_xattr(a.user->fs, a.path, name, value, size, how, &a.err));
+		ask_reply(&a, stale_errno(acl ? change_acl(&a, scope, value, size) : change_xattr(&a, name, value, size, how)));
 }
 
 static void reply(struct ask *a, ssize_t n, void *buf, size_t size)
 {
 	if (n < 0) {
-		ask_reply(a, (int)n);
+		ask_reply(a, stale_errno((int)n));
 	} else {
 		ask_end(a);
 		if (size == 0)
@@ -81,7 +95,9 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 	if (buf && acl)
 		n = acl_get(&a, scope, buf, size);
 	else if (buf)
-		n = dfs_get_xattr(a.user->fs, a.path, name, buf, size, &a.err);
+		do
+			n = dfs_get_xattr(a.user->fs, a.path, name, buf, size, &a.err);
+		while (ask_again(&a, n));
 	reply(&a, n, buf, size);
 }
 
@@ -119,8 +135,10 @@ void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 	all = malloc(VALUE_MAX);
 	buf = malloc(size ? size : 1);
 	if (all && buf)
-		n = dfs_list_xattrs(a.user->fs, a.path, all, VALUE_MAX, &a.err);
-	if (n == -EOPNOTSUPP) /* switched off; lists may be there */
+		do
+			n = dfs_list_xattrs(a.user->fs, a.path, all, VALUE_MAX, &a.err);
+		while (ask_again(&a, n));
+	if (n == -EOPNOTSUPP || n == -ELOOP) /* switched off, lists may be there; a link has none */
 		n = 0;
 	if (n >= 0)
 		n = pick_names(all, (size_t)n, buf, size);
@@ -135,10 +153,10 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	enum dfs_acl_scope scope;
 	struct ask a;
 	bool acl;
-	const int no = begin(&a, req, "removexattr", ino, name, &acl, &scope);
+	const int rc = begin(&a, req, "removexattr", ino, name, &acl, &scope);
 
-	if (no)
-		reply_err(req, no);
+	if (rc)
+		reply_err(req, rc);
 	else
-		ask_reply(&a, acl ? change_acl(&a, scope, NULL, 0) : dfs_remove_xattr(a.user->fs, a.path, name, &a.err));
+		ask_reply(&a, stale_errno(acl ? change_acl(&a, scope, NULL, 0) : change_xattr(&a, name, NULL, 0, 0)));
 }

@@ -3,7 +3,8 @@
  *
  * usage: fsx FILE SEED OPERATIONS [LENGTH_MAX]
  *
- * Each read, by read(2) or through a mapping, and each length is compared with the model; at the first
+ * Each read, by read(2) or through a mapping, and each length is compared with the model. A second descriptor comes and goes, which
+ * can only read, only write or only append: a file system may take other ways for such. At the first
  * difference the last operations are printed and the exit status is 1. The same seed makes the same operations. */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +26,7 @@
 struct file {
 	const char *name;
 	int fd;
+	int other, other_flags; /* a second descriptor; -1: none */
 	uint8_t *model; /* limit bytes; zeros behind length */
 	uint8_t *buf;   /* limit bytes */
 	size_t length, limit;
@@ -115,6 +117,7 @@ static void grow_model(struct file *f, size_t end)
 static void do_write(struct file *f, bool at_end)
 {
 	size_t len, at = place(f, f->limit, &len);
+	int fd = f->fd;
 
 	if (at_end) {
 		at = f->length;
@@ -122,9 +125,27 @@ static void do_write(struct file *f, bool at_end)
 			return;
 		len = len < f->limit - at ? len : f->limit - at;
 	}
-	note(f, "write %zu at %zu (length %zu)", len, at, f->length);
+	if (f->other >= 0 && f->other_flags == O_WRONLY && next_random(f) % 2)
+		fd = f->other;
+	note(f, "write %zu at %zu%s (length %zu)", len, at, fd == f->other ? " by the other" : "", f->length);
 	fill(f, f->model + at, len);
-	must(f, pwrite(f->fd, f->model + at, len, (off_t)at) == (ssize_t)len, "write");
+	must(f, pwrite(fd, f->model + at, len, (off_t)at) == (ssize_t)len, "write");
+	grow_model(f, at + len);
+}
+
+static void do_append(struct file *f)
+{
+	size_t len, at = f->length;
+
+	(void)place(f, f->limit, &len);
+	len = len < f->limit - at ? len : f->limit - at;
+	if (f->other < 0 || !(f->other_flags & O_APPEND) || len == 0) {
+		do_write(f, true);
+		return;
+	}
+	note(f, "append %zu (length %zu)", len, at);
+	fill(f, f->model + at, len);
+	must(f, write(f->other, f->model + at, len) == (ssize_t)len, "append");
 	grow_model(f, at + len);
 }
 
@@ -132,10 +153,11 @@ static void do_read(struct file *f)
 {
 	size_t len, at = place(f, f->limit, &len);
 	const size_t want = at >= f->length ? 0 : len < f->length - at ? len : f->length - at;
+	const bool by_other = f->other >= 0 && f->other_flags == O_RDONLY && next_random(f) % 2;
 	ssize_t n;
 
-	note(f, "read %zu at %zu (length %zu)", len, at, f->length);
-	n = pread(f->fd, f->buf, len, (off_t)at);
+	note(f, "read %zu at %zu%s (length %zu)", len, at, by_other ? " by the other" : "", f->length);
+	n = pread(by_other ? f->other : f->fd, f->buf, len, (off_t)at);
 	must(f, n >= 0, "read");
 	if ((size_t)n != want)
 		wrong(f, "read gives %zd bytes instead of %zu", n, want);
@@ -147,7 +169,7 @@ static void do_truncate(struct file *f, bool up)
 	const size_t to = up ? f->length + below(f, f->limit - f->length + 1) : below(f, f->length + 1);
 
 	note(f, "truncate %zu to %zu", f->length, to);
-	must(f, ftruncate(f->fd, (off_t)to) == 0, "truncate");
+	must(f, ftruncate(f->other >= 0 && f->other_flags == O_WRONLY ? f->other : f->fd, (off_t)to) == 0, "truncate");
 	if (to < f->length)
 		memset(f->model + to, 0, f->length - to);
 	f->length = to;
@@ -235,17 +257,38 @@ static void do_reopen(struct file *f)
 static void do_sync(struct file *f)
 {
 	note(f, "fsync (length %zu)", f->length);
-	must(f, fsync(f->fd) == 0, "fsync");
+	must(f, fsync(f->other >= 0 && f->other_flags != O_RDONLY ? f->other : f->fd) == 0, "fsync");
+}
+
+/* The second descriptor comes, or goes. */
+static void do_other(struct file *f)
+{
+	static const struct {
+		int flags;
+		const char *name;
+	} kinds[] = {{O_RDONLY, "read"}, {O_WRONLY, "write"}, {O_WRONLY | O_APPEND, "append"}};
+	const size_t k = below(f, 3);
+
+	if (f->other >= 0) {
+		note(f, "the other is closed (length %zu)", f->length);
+		must(f, close(f->other) == 0, "close");
+		f->other = -1;
+		return;
+	}
+	note(f, "another to %s (length %zu)", kinds[k].name, f->length);
+	f->other = open(f->name, kinds[k].flags | O_CLOEXEC);
+	f->other_flags = kinds[k].flags;
+	must(f, f->other >= 0, "open");
 }
 
 static void do_step(struct file *f)
 {
-	const size_t dice = below(f, 100);
+	const size_t dice = below(f, 103);
 
 	if (dice < 26)
 		do_write(f, false);
 	else if (dice < 34)
-		do_write(f, true);
+		do_append(f);
 	else if (dice < 62)
 		do_read(f);
 	else if (dice < 68)
@@ -260,13 +303,15 @@ static void do_step(struct file *f)
 		check_length(f);
 	else if (dice < 98)
 		do_sync(f);
+	else if (dice < 101)
+		do_other(f);
 	else
 		do_reopen(f);
 }
 
 int main(int argc, char **argv)
 {
-	struct file f = {.limit = LENGTH_MAX_DEFAULT};
+	struct file f = {.limit = LENGTH_MAX_DEFAULT, .other = -1};
 	uint64_t steps;
 
 	if (argc < 4) {
@@ -288,7 +333,7 @@ int main(int argc, char **argv)
 	}
 	check_length(&f);
 	check_all(&f);
-	must(&f, close(f.fd) == 0, "close");
+	must(&f, (f.other < 0 || close(f.other) == 0) && close(f.fd) == 0, "close");
 	free(f.model);
 	free(f.buf);
 	return 0;
