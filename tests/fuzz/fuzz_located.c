@@ -32,7 +32,7 @@ static void group(const Hd__LocatedBlockProto *lb, const struct ec_policy *p)
 		return;
 	MUST(g.units == (unsigned)p->k + p->m && g.units <= EC_UNITS_MAX);
 	MUST(!(g.lost & ~g.existing) && !(g.existing >> g.units));
-	for (unsigned u = 0; u < g.units; u++) {
+	for (unsigned u = 0; u < g.units && u < EC_UNITS_MAX; u++) { /* gcc does not see that MUST() ends it */
 		const struct group_unit *unit = &g.unit[u];
 
 		MUST(unit->lb.b == &unit->b && unit->lb.n_locs <= GROUP_COPIES_MAX);
