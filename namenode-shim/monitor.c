@@ -139,12 +139,13 @@ static void check_recoveries(struct nn *nn, uint64_t now)
 
 void monitor_tick(struct nn *nn)
 {
-	const uint64_t now = clock_mono_ns();
 	uint32_t live;
+	uint64_t now;
 
 	pthread_rwlock_wrlock(&nn->mem_lock);
-	live = check_nodes(nn, now);
+	live = check_nodes(nn, clock_mono_ns()); /* not before a heartbeat that was counted while we waited for the lock */
 	nn_check_safe_mode(nn);
+	now = clock_mono_ns(); /* nor before safe.left_ns */
 	drain_tick(nn, now);
 	if (!nn->safe.on && now >= nn->next_redundancy_ns) {
 		nn->next_redundancy_ns = now + nn->set.redundancy_ms * NS_PER_MS;

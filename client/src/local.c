@@ -100,7 +100,7 @@ static void use_locked(struct local_cache *c, struct local_replica *rep, uint64_
 
 static bool is_expired(const struct dfs *fs, const struct local_replica *rep, uint64_t now)
 {
-	return now - rep->used_ns > fs->set.local.expiry_ms * NS_PER_MS;
+	return clock_between(rep->used_ns, now) > fs->set.local.expiry_ms * NS_PER_MS;
 }
 
 static void reap_locked(struct dfs *fs, uint64_t now)

@@ -273,7 +273,7 @@ static struct sock *take_locked(struct sock_cache *c, size_t i)
 static void expire_locked(struct sock_cache *c, uint64_t now_ns)
 {
 	for (size_t i = c->count; i-- > 0;)
-		if (now_ns - c->idle[i]->idle_since_ns > SOCK_IDLE_NS)
+		if (clock_between(c->idle[i]->idle_since_ns, now_ns) > SOCK_IDLE_NS)
 			sock_close(take_locked(c, i));
 }
 

@@ -15,6 +15,11 @@ static inline uint64_t clock_mono_ns(void)
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
+/** From @then to @now; 0 when another thread was later with @then than this one with @now. */
+static inline uint64_t clock_between(uint64_t then, uint64_t now)
+{
+	return now > then ? now - then : 0;
+}
 static inline uint64_t clock_wall_ms(void)
 {
 	struct timespec ts;

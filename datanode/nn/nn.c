@@ -287,10 +287,10 @@ uint32_t nn_info(struct nn_set *s, struct nn_info *list, uint32_t max)
 		r->registered = a->state == ACTOR_REGISTERED;
 		memcpy(r->pool_id, a->ns.pool_id, sizeof(r->pool_id));
 		memcpy(r->cluster_id, a->ns.cluster_id, sizeof(r->cluster_id));
-		r->last_report_s = a->last_full_ns ? (now - a->last_full_ns) / NS_PER_S : 0;
+		r->last_report_s = a->last_full_ns ? clock_between(a->last_full_ns, now) / NS_PER_S : 0;
 		r->reported = a->last_full_ns != 0;
 		pthread_mutex_unlock(&a->lock);
-		r->last_beat_s = a->last_beat_ns ? (now - a->last_beat_ns) / NS_PER_S : 0;
+		r->last_beat_s = a->last_beat_ns ? clock_between(a->last_beat_ns, now) / NS_PER_S : 0;
 		n++;
 	}
 	return n;
