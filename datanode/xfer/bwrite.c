@@ -152,7 +152,7 @@ static void bw_work_finalize(struct offload *o)
 		return; /* bw_work_release() gives it back */
 	}
 	if (w->left)
-		replica_publish(rw, w->received, w->received, w->acked, w->acked_crc);
+		replica_publish(rw, w->received, w->received, w->final_acked, w->final_acked_crc);
 	w->rw = NULL; /* given back, also on failure */
 	if (w->params.req.stage == STAGE_TRANSFER_RBW) {
 		/* the copy of what a pipeline has acked: all of it counts as acked here, too */
@@ -333,7 +333,7 @@ int bwrite_piece(struct bwrite *w, const struct piece *p, const uint8_t *crcs)
 
 static void bw_publish(struct bwrite *w)
 {
-	if (w->rw && !w->offload_busy)
+	if (!w->offload_busy && w->rw)
 		replica_publish(w->rw, w->received, w->on_disk, w->acked, w->acked_crc);
 }
 
@@ -397,6 +397,8 @@ static void bw_do_finalize(struct bwrite *w)
 		return;
 	if (bw_piece_at(w, w->tail - 1)->status != DT_SUCCESS)
 		return;
+	w->final_acked = w->acked;
+	w->final_acked_crc = w->acked_crc;
 	off_start(w, bw_work_finalize, bw_done_finalize);
 }
 

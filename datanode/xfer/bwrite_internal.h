@@ -94,6 +94,8 @@ struct bwrite {
 	uint64_t landed, received, submitted, on_disk, acked;
 	uint32_t tail_crc;         /* of the partial chunk at received, as the replica keeps it */
 	uint32_t acked_crc;        /* likewise at acked */
+	uint64_t final_acked;      /* both as they were when the helper began to finalise: acks go on */
+	uint32_t final_acked_crc;
 	struct lane lanes[BW_LANES];
 	struct lane *cur;          /* lane that takes the next landing, or NULL */
 	struct run runs[BW_RUNS];

@@ -72,7 +72,7 @@ void bw_do_sync(struct bwrite *w)
 	bool due = false;
 	uint32_t i;
 
-	if (w->sync_waiting || !w->rw || w->offload_busy)
+	if (w->sync_waiting || w->offload_busy || !w->rw)
 		return;
 	for (i = w->head; i != w->tail; i++) {
 		const struct bpiece *b = bw_piece_at(w, i);
