@@ -1,29 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/base/err.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "common/base/utf8.h"
 
 /* Copy @s to @pos of e->text on one line; what does not fit is cut. */
 static void put_text(struct err *e, size_t pos, const char *s)
 {
-	static const char hex[] = "0123456789abcdef";
+	while (*s) {
+		const size_t len = (unsigned char)*s < 0x20 || *s == 0x7f ? 0 : utf8_char_len(s);
 
-	for (; *s; s++) {
-		unsigned char ch = (unsigned char)*s;
-		bool plain = ch >= 0x20 && ch != 0x7f;
-
-		if (pos + (plain ? 1 : 4) >= ERR_TEXT_MAX)
+		if (pos + (len ? len : UTF8_ESCAPED) >= ERR_TEXT_MAX)
 			break;
-		if (plain) {
-			e->text[pos++] = *s;
-			continue;
+		if (len) {
+			memcpy(e->text + pos, s, len);
+			pos += len;
+			s += len;
+		} else {
+			utf8_escape(e->text + pos, *s++);
+			pos += UTF8_ESCAPED;
 		}
-		e->text[pos++] = '\\';
-		e->text[pos++] = 'x';
-		e->text[pos++] = hex[ch >> 4];
-		e->text[pos++] = hex[ch & 15];
 	}
 	e->text[pos] = '\0';
 }

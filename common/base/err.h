@@ -32,7 +32,7 @@ static inline int ret_code(int rc)
 
 struct err {
 	int rc;                  /* -errno, 0 when unset */
-	char text[ERR_TEXT_MAX]; /* "cause: detail; cure", one line, control characters escaped */
+	char text[ERR_TEXT_MAX]; /* "cause: detail; cure", one line of UTF-8; control characters and what is none are escaped */
 	char remote[128];        /* Java class of a remote exception, or "" */
 };
 

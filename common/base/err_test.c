@@ -6,9 +6,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "common/base/utf8.h"
 
 static void a_sentence_is_built_from_inside_out(void **state)
 {
@@ -29,6 +32,23 @@ static void control_characters_cannot_break_the_line(void **state)
 	(void)state;
 	err_set(&e, -EINVAL, "a\nb\x7f%s", "\x1b[1m");
 	assert_string_equal(e.text, "a\\x0ab\\x7f\\x1b[1m");
+}
+
+static void bytes_that_are_no_text_are_escaped(void **state)
+{
+	char big[ERR_TEXT_MAX + 20];
+	struct err e;
+
+	(void)state;
+	err_set(&e, -EINVAL, "%s: caf\xc3\xa9", "caf\xe9");
+	err_prefix(&e, "put");
+	assert_string_equal(e.text, "put: caf\\xe9: caf\xc3\xa9");
+	for (size_t at = ERR_TEXT_MAX - 10; at < ERR_TEXT_MAX; at++) { /* cut anywhere in a character */
+		memset(big, 'x', at);
+		snprintf(big + at, sizeof(big) - at, "\xe6\x97\xa5\xf0\x90\x80\x80");
+		err_set(&e, -EINVAL, "%s", big);
+		assert_true(utf8_is_valid(e.text));
+	}
 }
 
 static void a_long_text_is_cut_and_null_is_allowed(void **state)
@@ -57,6 +77,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_sentence_is_built_from_inside_out),
 		cmocka_unit_test(control_characters_cannot_break_the_line),
+		cmocka_unit_test(bytes_that_are_no_text_are_escaped),
 		cmocka_unit_test(a_long_text_is_cut_and_null_is_allowed),
 	};
 

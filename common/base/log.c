@@ -10,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/base/utf8.h"
 
 #define LOG_LINE_MAX 2048
 
@@ -44,13 +45,38 @@ static size_t clip(int n, size_t room)
 	return n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
 }
 
+/* Append @s, one line of UTF-8 whatever it holds; what does not fit is cut. Returns the new length. */
+static size_t put_text(char line[LOG_LINE_MAX], size_t at, const char *s)
+{
+	while (*s) {
+		const size_t len = utf8_char_len(s);
+
+		if (at + (len ? len : UTF8_ESCAPED) + 4 > LOG_LINE_MAX) {
+			memcpy(line + at, "...", 3);
+			return at + 3;
+		}
+		if (len == 0) {
+			utf8_escape(line + at, *s++);
+			at += UTF8_ESCAPED;
+		} else if ((unsigned char)*s < 0x20) {
+			line[at++] = ' ';
+			s++;
+		} else {
+			memcpy(line + at, s, len);
+			at += len;
+			s += len;
+		}
+	}
+	return at;
+}
+
 void log_line(enum log_level level, const char *fmt, ...)
 {
-	char line[LOG_LINE_MAX];
+	char line[LOG_LINE_MAX], text[LOG_LINE_MAX];
 	struct timespec ts;
 	struct tm tm;
-	size_t head, len;
 	va_list ap;
+	size_t len;
 	int n;
 
 	if (!log_enabled(level))
@@ -60,17 +86,12 @@ void log_line(enum log_level level, const char *fmt, ...)
 	len = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &tm);
 	n = snprintf(line + len, sizeof(line) - len, ".%03dZ %s %s ", (int)(ts.tv_nsec / 1000000),
 		     level_names[level], log_comp);
-	head = len + clip(n, sizeof(line) - len);
+	len += clip(n, sizeof(line) - len);
 	va_start(ap, fmt);
-	n = vsnprintf(line + head, sizeof(line) - head, fmt, ap);
+	(void)vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	len = head + clip(n, sizeof(line) - head);
-	if (n >= (int)(sizeof(line) - head))
-		memcpy(line + len - 3, "...", 3);
-	for (size_t i = head; i < len; i++) /* one line per call, whatever was printed */
-		if ((unsigned char)line[i] < 0x20)
-			line[i] = ' ';
-	line[len++] = '\n'; /* over the NUL */
+	len = put_text(line, len, text);
+	line[len++] = '\n';
 	if (write(STDERR_FILENO, line, len) < 0)
 		return; /* nowhere left to complain */
 }

@@ -5,10 +5,13 @@
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "common/base/utf8.h"
 
 static int saved, pipe_fd[2];
 
@@ -67,6 +70,25 @@ static void newlines_and_length_cannot_break_the_line(void **state)
 	assert_string_equal(s + strlen(s) - 4, "...\n");
 }
 
+static void a_line_is_utf8(void **state)
+{
+	char big[2100];
+	const char *s;
+
+	(void)state;
+	log_info("name=a\xc3\xa9\xe6\x97\xa5 %s", "caf\xe9\x94");
+	s = caught();
+	assert_string_equal(strstr(s, "name="), "name=a\xc3\xa9\xe6\x97\xa5 caf\\xe9\\x94\n");
+	for (size_t at = 1900; at < 2050; at++) { /* cut anywhere in a character */
+		memset(big, 'x', at);
+		snprintf(big + at, sizeof(big) - at, "\xe6\x97\xa5\xff\xe6\x97\xa5\xe6\x97\xa5\xe6\x97\xa5");
+		log_info("%s", big);
+		s = caught();
+		assert_true(utf8_is_valid(s));
+		assert_ptr_equal(strchr(s, '\n'), s + strlen(s) - 1);
+	}
+}
+
 static void foreign_text_is_quoted_and_cut_at_every_size(void **state)
 {
 	char buf[64];
@@ -115,6 +137,7 @@ int main(void)
 						release_stderr),
 		cmocka_unit_test_setup_teardown(newlines_and_length_cannot_break_the_line,
 						catch_stderr, release_stderr),
+		cmocka_unit_test_setup_teardown(a_line_is_utf8, catch_stderr, release_stderr),
 		cmocka_unit_test(foreign_text_is_quoted_and_cut_at_every_size),
 		cmocka_unit_test(a_flood_is_thinned_and_counted),
 		cmocka_unit_test(level_names_are_parsed),
