@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BACKLOG 128
+#define BACKLOG 512 /* a client that finds it full reads by TCP for a while */
 #define MODE_ALL 0666 /* who may read what is decided per block */
 #define PORT_MARK "_PORT"
 
