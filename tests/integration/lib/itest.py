@@ -84,13 +84,25 @@ def _run_ends(failed):
         raise error
 
 
+def unmount_below(folder):
+    """What is mounted there still: by a test that was killed, or by a server that crashed."""
+    with open('/proc/self/mounts', 'rb') as f:
+        points = [line.split()[1].decode('unicode_escape').encode('latin-1') for line in f]
+    for point in reversed(points):
+        if point.startswith(os.fsencode(folder) + b'/'):
+            subprocess.run(['umount', '-l', point], stderr=subprocess.DEVNULL)
+
+
 def _run(fn):
     failed = True
     try:
         fn()
         failed = False
     finally:
-        _run_ends(failed)
+        try:
+            _run_ends(failed)
+        finally:
+            unmount_below(scratch())
 
 
 def cpu_seconds():
@@ -103,6 +115,7 @@ def main(names=None):
     unknown = set(names) - {t.__name__ for t in _tests}
     if unknown:
         sys.exit('no test %s; there are: %s' % (', '.join(unknown), ' '.join(t.__name__ for t in _tests)))
+    unmount_below(ROOT)
     shutil.rmtree(ROOT, ignore_errors=True)
     seed = int(os.environ.get('DFS_TEST_SEED') or random.randrange(1 << 30))
     bad, skipped, ran = [], [], 0
