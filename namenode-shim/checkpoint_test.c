@@ -184,7 +184,8 @@ static uint64_t digest_after(struct test_db *d, bool power_cut)
 	assert_non_null(mkdtemp(copy.dir));
 	db_wait_synced(d->db);
 	skips = exists(d, "unsynced");
-	shell("cp -r %s/current %s", d->dir, copy.dir);
+	/* again where a segment of the journal went away meanwhile, after a checkpoint */
+	shell("for i in 1 2 3; do cp -r %s/current %s && exit; rm -r %s/current; done; exit 1", d->dir, copy.dir, copy.dir);
 	if (power_cut) {
 		assert_true(exists(&copy, "unsynced"));
 		shell("head -c 300000 /dev/urandom >%s/current/data.mdb", copy.dir);
@@ -462,7 +463,8 @@ static void what_is_missing_or_damaged_is_told_before_anything_changes(void **st
 	log_on(&d);
 	refused_after(&d, "rm checkpoint.mdb", "unsynced says that the checkpoint counts");
 	refused_after(&d, "rm journal.*", "no journal.N is there");
-	refused_after(&d, "printf X | dd of=journal.1 bs=1 seek=100 conv=notrunc status=none", "journal.1");
+	/* in the number of its first record: a byte of a value might be an X already */
+	refused_after(&d, "printf X | dd of=journal.1 bs=1 seek=9 conv=notrunc status=none", "journal.1");
 	test_db_fini(&d);
 }
 
