@@ -134,7 +134,7 @@ ssize_t acl_names(struct ask *a, char *buf, size_t len, size_t size)
 		rc = is_known_plain(a) ? -EOPNOTSUPP : dfs_get_acl(a->user->fs, a->path, &l, &a->err);
 	while (ask_again(a, rc));
 	if (rc < 0)
-		return rc == -EOPNOTSUPP || rc == -ELOOP ? (ssize_t)len : rc;
+		return rc == -EOPNOTSUPP || rc == -ELOOP || (rc == -ENOENT && a->in->gone) ? (ssize_t)len : rc;
 	for (int i = 0; i < 2; i++) {
 		const size_t name = strlen(NAMES[i]) + 1;
 

@@ -28,6 +28,7 @@ static void mark_dirty(struct mount *m, struct inode *in, uint64_t length)
 {
 	pthread_mutex_lock(&m->inodes.lock);
 	in->dirty = true;
+	in->hopeless = false;
 	in->change_ns = clock_mono_ns();
 	in->attr.st_size = (off_t)length;
 	in->attr.st_mtim = now_ms();
@@ -318,6 +319,37 @@ static int begin_overlay(struct mount *m, struct inode *in, struct user *user, s
 	return 0;
 }
 
+/* Nothing is a hole in HDFS. A gap that the cluster has no room for is refused before the rest of it is full of zeros. */
+static int room_for_gap(struct user *user, uint32_t replication, uint64_t from, uint64_t to, struct dfs_err *err)
+{
+	struct dfs_statfs fs;
+	int rc;
+
+	if (to <= from || to - from <= GAP_MAX)
+		return 0;
+	if (to > INT64_MAX)
+		return -EFBIG;
+	rc = dfs_statfs(user->fs, &fs, err);
+	if (rc < 0 || (to - from) <= fs.remaining / (replication ? replication : 1))
+		return rc;
+	snprintf(err->text, sizeof(err->text), "%llu bytes of zeros, %u times, and %llu are free in the cluster",
+		 (unsigned long long)(to - from), replication, (unsigned long long)fs.remaining);
+	return -ENOSPC;
+}
+
+/* @to is far behind the end of what is written here. */
+static int room_in_overlay(struct mount *m, struct inode *in, struct user *user, uint64_t to, struct dfs_err *err)
+{
+	const uint64_t from = overlay_length(in->ov);
+	struct dfs_stat st;
+	int rc;
+
+	if (to <= from || to - from <= GAP_MAX)
+		return 0;
+	rc = stat_file(m, in, user, &st, err);
+	return rc ?: room_for_gap(user, st.replication, from, to, err);
+}
+
 /* ---- writing ---- */
 
 /* In which state do bytes at @at find the file? Opens what is needed, and finds the end. */
@@ -398,7 +430,8 @@ static int write_locked(struct mount *m, struct handle *h, struct piece *p, uint
 		in->w_reopened = true;
 	h->flushed = false;
 	if (in->ov) {
-		rc = overlay_write(in->ov, p->bytes, p->len, *offset);
+		rc = room_in_overlay(m, in, h->user, *offset, err);
+		rc = rc ?: overlay_write(in->ov, p->bytes, p->len, *offset);
 		if (rc == 0)
 			mark_dirty(m, in, overlay_length(in->ov));
 		return rc;
@@ -591,6 +624,7 @@ int content_flush(struct mount *m, struct handle *h, enum closer who, struct dfs
 		rc = take_error(in, rc);
 	} else if (!in->hidden) {
 		rc = settle_locked(m, in, err);
+		in->hopeless = rc < 0 && in->ov && !fail_is_passing(rc);
 	}
 	h->flushed = true;
 	pthread_mutex_unlock(&in->content);
@@ -635,8 +669,13 @@ static void give_up_locked(struct mount *m, struct inode *in)
 /* Nobody is left who could try again. */
 static int settle_last_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 {
-	const int rc = m->unreachable ? -ETIMEDOUT : settle_locked(m, in, err);
+	int rc;
 
+	if (in->hopeless) { /* close(2) has told */
+		give_up_locked(m, in);
+		return 0;
+	}
+	rc = m->unreachable ? -ETIMEDOUT : settle_locked(m, in, err);
 	if (!in->w_user)
 		return rc;
 	if (fail_is_passing(rc)) {
@@ -744,6 +783,7 @@ static int truncate_clean(struct mount *m, struct inode *in, struct user *user, 
 			return grow_stream(m, in, length, err);
 		/* somebody else has made it longer in between: now it is a cut */
 	}
+	rc = rc ?: room_for_gap(user, st.replication, st.length, length, err);
 	rc = rc ?: begin_overlay(m, in, user, err);
 	rc = rc ?: overlay_truncate(in->ov, length);
 	if (rc == 0)
@@ -765,7 +805,8 @@ static int truncate_locked(struct mount *m, struct inode *in, struct user *user,
 			settle_times(m, in);
 	}
 	if (rc == 0 && in->ov) {
-		rc = overlay_truncate(in->ov, length);
+		rc = room_in_overlay(m, in, user, length, err);
+		rc = rc ?: overlay_truncate(in->ov, length);
 		if (rc == 0)
 			mark_dirty(m, in, length);
 		return rc;
@@ -810,8 +851,10 @@ int content_zero(struct mount *m, struct handle *h, uint64_t offset, uint64_t le
 	rc = in->error ?: heal_locked(m, in, err);
 	if (rc == 0 && !in->ov)
 		rc = begin_overlay(m, in, h->user, err);
-	if (rc == 0 && !keep_size && offset + len > overlay_length(in->ov))
-		rc = overlay_truncate(in->ov, offset + len);
+	if (rc == 0 && !keep_size && offset + len > overlay_length(in->ov)) {
+		rc = room_in_overlay(m, in, h->user, offset + len, err);
+		rc = rc ?: overlay_truncate(in->ov, offset + len);
+	}
 	rc = rc ?: overlay_zero(in->ov, offset, len);
 	if (rc == 0)
 		mark_dirty(m, in, overlay_length(in->ov));

@@ -168,9 +168,10 @@ static int open_checks(struct ask *a, struct handle *h, struct fuse_file_info *f
 
 	if (h->can_read)
 		rc = reader_open(a->m, &h->reader, &a->err);
-	if (rc == 0 && h->can_write)
-		rc = fi->flags & O_TRUNC ? content_truncate(a->m, h->in, a->user, false, 0, &a->err)
-					 : dfs_access(a->user->fs, a->path, DFS_ACCESS_W, &a->err);
+	if (rc == 0 && fi->flags & O_TRUNC) /* also of who only reads */
+		rc = content_truncate(a->m, h->in, a->user, false, 0, &a->err);
+	else if (rc == 0 && h->can_write)
+		rc = dfs_access(a->user->fs, a->path, DFS_ACCESS_W, &a->err);
 	if (rc == 0)
 		check_cache(a->m, h, fi);
 	return rc;
@@ -302,6 +303,7 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 		inode_put(&a->m->inodes, in);
 		return -ENOMEM;
 	}
+	h->reader.granted = true; /* whatever @mode says */
 	content_created(a->m, in, a->user, w);
 	attr_from_stat(a->m, &st, in->ino, &base);
 	*e = (struct fuse_entry_param){.ino = in->ino, .attr_timeout = attr_ttl(a->m)};

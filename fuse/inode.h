@@ -79,6 +79,7 @@ struct inode {
 	struct overlay *ov;    /* C, owned; NULL: no random writes pending */
 	bool unclosed;         /* C: a stream could not be closed (no NameNode, say): its lease is ours still */
 	uint64_t unclosed_length; /* C: bytes it must have when it is; UINT64_MAX: some were lost, and told */
+	bool hopeless;         /* C: its last close could not publish ov for a reason that stays, and nothing was written since */
 	int error;             /* C: -errno of a write that was lost, until a flush tells it */
 	bool has_times;        /* C: times to be set when the file is closed in HDFS */
 	uint64_t set_mtime, set_atime;

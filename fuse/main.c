@@ -73,6 +73,7 @@ void op_init(void *arg, struct fuse_conn_info *conn)
 	if (m->ready_fd >= 0) {
 		/* who has started us may wait for the end of our standard error */
 		(void)dup2(m->log_fd, STDERR_FILENO);
+		metrics_tell(m->metrics);
 		(void)!write(m->ready_fd, "", 1);
 		(void)close(m->ready_fd);
 		m->ready_fd = -1;
@@ -280,6 +281,9 @@ static int serve_with_metrics(struct mount *m, struct fuse_args *args)
 
 	if (rc < 0)
 		return tell("metrics=%s: %s", m->opt.metrics, err.text);
+	m->metrics = s;
+	if (m->opt.foreground)
+		metrics_tell(s);
 	rc = serve(m, args);
 	metrics_stop(s);
 	return rc;

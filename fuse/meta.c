@@ -85,6 +85,14 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 }
 
+/* To HDFS its superuser may do everything; exec(2) wants a file that somebody may run. */
+static bool may_be_run(struct ask *a)
+{
+	struct stat st;
+
+	return attr_ask(a, a->in, &st) < 0 || !S_ISREG(st.st_mode) || st.st_mode & 0111;
+}
+
 void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
 {
 	struct ask a;
@@ -97,6 +105,8 @@ void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
 	do /* R_OK, W_OK, X_OK are the bits of a permission */
 		rc = dfs_access(a.user->fs, a.path, (uint32_t)mask & 7, &a.err);
 	while (ask_again(&a, rc));
+	if (rc == 0 && mask & X_OK && !may_be_run(&a))
+		rc = -EACCES;
 	ask_reply(&a, stale_errno(rc));
 }
 
@@ -184,6 +194,48 @@ static int owner_errno(int rc)
 	return rc == -EACCES ? -EPERM : rc;
 }
 
+/* A directory that was removed while somebody has it open: these attributes are all that is left of it. 1: it is none. */
+static int change_left(struct ask *a, const struct stat *to, int valid)
+{
+	struct stat *st = &a->in->attr;
+	int rc = 0;
+
+	pthread_mutex_lock(&a->m->inodes.lock);
+	if (!a->in->gone || !S_ISDIR(st->st_mode))
+		rc = 1;
+	else if (a->user->uid != 0 && (a->user->uid != st->st_uid || valid & FUSE_SET_ATTR_UID))
+		rc = -EPERM;
+	if (rc == 0 && valid & FUSE_SET_ATTR_MODE)
+		st->st_mode = S_IFDIR | (to->st_mode & 01777);
+	if (rc == 0 && valid & FUSE_SET_ATTR_UID)
+		st->st_uid = to->st_uid;
+	if (rc == 0 && valid & FUSE_SET_ATTR_GID)
+		st->st_gid = to->st_gid;
+	if (rc == 0 && valid & FUSE_SET_ATTR_MTIME)
+		st->st_mtim = st->st_ctim = to->st_mtim; /* also for "now" */
+	if (rc == 0 && valid & FUSE_SET_ATTR_ATIME)
+		st->st_atim = to->st_atim;
+	pthread_mutex_unlock(&a->m->inodes.lock);
+	return rc;
+}
+
+static int change(struct ask *a, struct handle *h, const struct stat *attr, int valid)
+{
+	int rc = change_left(a, attr, valid);
+
+	if (rc <= 0)
+		return rc;
+	rc = valid & FUSE_SET_ATTR_MODE ? owner_errno(change_mode(a, attr->st_mode)) : 0;
+	if (rc == 0 && valid & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
+		rc = owner_errno(change_owner(a, attr, valid));
+	if (rc == 0 && valid & FUSE_SET_ATTR_SIZE)
+		rc = content_truncate(a->m, a->in, h ? h->user : a->user, h, (uint64_t)attr->st_size, &a->err);
+	if (rc == 0 && valid & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME) &&
+	    !(valid & FUSE_SET_ATTR_SIZE && valid & FUSE_SET_ATTR_MTIME_NOW))
+		rc = change_times(a, attr, valid);
+	return rc;
+}
+
 void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int valid, struct fuse_file_info *fi)
 {
 	struct handle *h = fi ? (struct handle *)(uintptr_t)fi->fh : NULL;
@@ -194,15 +246,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int valid, st
 		reply_err(req, rc);
 		return;
 	}
-	if (valid & FUSE_SET_ATTR_MODE)
-		rc = owner_errno(change_mode(&a, attr->st_mode));
-	if (rc == 0 && valid & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
-		rc = owner_errno(change_owner(&a, attr, valid));
-	if (rc == 0 && valid & FUSE_SET_ATTR_SIZE)
-		rc = content_truncate(a.m, a.in, h ? h->user : a.user, h, (uint64_t)attr->st_size, &a.err);
-	if (rc == 0 && valid & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME) &&
-	    !(valid & FUSE_SET_ATTR_SIZE && valid & FUSE_SET_ATTR_MTIME_NOW))
-		rc = change_times(&a, attr, valid);
+	rc = change(&a, h, attr, valid);
 	if (rc < 0)
 		ask_reply(&a, stale_errno(rc));
 	else

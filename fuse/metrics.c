@@ -19,6 +19,7 @@
 struct metrics {
 	struct mount *m; /* borrowed */
 	struct MHD_Daemon *daemon;
+	char at[NET_TEXT_MAX];
 };
 
 static void gauge(FILE *f, const char *name, const char *help, uint64_t v)
@@ -124,7 +125,7 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *u
 int metrics_start(struct mount *m, struct metrics **ret, struct err *err)
 {
 	struct net_addr addr, bound;
-	char host[256], text[NET_TEXT_MAX];
+	char host[256];
 	struct metrics *s;
 	uint16_t port;
 	int rc, fd;
@@ -148,9 +149,15 @@ int metrics_start(struct mount *m, struct metrics **ret, struct err *err)
 		free(s);
 		return err_set(err, -EIO, "the HTTP server does not start");
 	}
-	log_info("op=metrics url=http://%s/metrics", net_text(&bound, text));
+	net_text(&bound, s->at);
 	*ret = s;
 	return 0;
+}
+
+void metrics_tell(const struct metrics *s)
+{
+	if (s)
+		log_info("op=metrics url=http://%s/metrics", s->at);
 }
 
 void metrics_stop(struct metrics *s)

@@ -16,4 +16,6 @@ struct mount;
 
 /** Listen at opt.metrics of @m; *@ret stays NULL when there is none. -errno of net.h. */
 int metrics_start(struct mount *m, struct metrics **ret, struct err *err);
+/** The address, into the log. Accepts NULL. */
+void metrics_tell(const struct metrics *s);
 void metrics_stop(struct metrics *s);

@@ -49,6 +49,7 @@ struct mount {
 	uint32_t stream_count;
 	struct forgetter names, pages; /* that the kernel is to forget */
 	struct counts counts;
+	struct metrics *metrics; /* NULL: no page; borrowed */
 	struct buffers buffers;
 	struct intake intake;
 	struct passthrough passthrough;

@@ -15,7 +15,7 @@
 
 #define EXIT_USAGE 2
 
-enum key { KEY_DEFINE, KEY_CONF, KEY_DROP, KEY_READ_ONLY, KEY_ALLOW_OTHER, KEY_SYNC, KEY_NUMBER, KEY_FIXED };
+enum key { KEY_DEFINE, KEY_CONF, KEY_DROP, KEY_READ_ONLY, KEY_ALLOW_OTHER, KEY_SYNC, KEY_NUMBER, KEY_FIXED, KEY_REMOUNT };
 
 #define VALUE(text, field) {text, offsetof(struct options, field), 0}
 #define FLAG(text, field) {text, offsetof(struct options, field), 1}
@@ -62,6 +62,16 @@ static const struct fuse_opt OPTIONS[] = {
 	FUSE_OPT_KEY("strictatime", KEY_DROP),
 	FUSE_OPT_KEY("lazytime", KEY_DROP),
 	FUSE_OPT_KEY("nolazytime", KEY_DROP),
+	FUSE_OPT_KEY("nodiratime", KEY_DROP), /* directories have none */
+	FUSE_OPT_KEY("diratime", KEY_DROP),
+	FUSE_OPT_KEY("iversion", KEY_DROP),
+	FUSE_OPT_KEY("noiversion", KEY_DROP),
+	FUSE_OPT_KEY("nomand", KEY_DROP),
+	FUSE_OPT_KEY("owner", KEY_DROP), /* who may mount is mount(8)'s business */
+	FUSE_OPT_KEY("group", KEY_DROP),
+	FUSE_OPT_KEY("silent", KEY_DROP),
+	FUSE_OPT_KEY("loud", KEY_DROP),
+	FUSE_OPT_KEY("remount", KEY_REMOUNT),
 	FUSE_OPT_KEY("max_read=", KEY_FIXED),
 	FUSE_OPT_END,
 };
@@ -216,6 +226,8 @@ static int on_option(void *data, const char *arg, int key, struct fuse_args *out
 		return on_number(o, arg);
 	case KEY_FIXED:
 		return usage("cannot be set, requests are of up to 1 MiB: ", arg);
+	case KEY_REMOUNT:
+		return usage("a mount keeps its options: unmount it and mount it anew, without ", arg);
 	case KEY_SYNC:
 		o->sync = 1;
 		return 1;

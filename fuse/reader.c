@@ -64,7 +64,7 @@ static int open_again(struct mount *m, struct reader *r, uint64_t id, bool first
 
 	id_path(path, id);
 	rc = r->by_owner ? -EACCES : dfs_open(r->user->fs, path, ret, err);
-	if (rc != -EACCES || first)
+	if (rc != -EACCES || (first && !r->granted))
 		return rc;
 	owner = users_owner(&m->users);
 	rc = dfs_open(owner->fs, path, ret, err);

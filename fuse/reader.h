@@ -27,6 +27,7 @@ struct open_file; /* an HDFS file open for reading, counted */
 struct reader {
 	struct inode *in;  /* borrowed (counted by the handle) */
 	struct user *user; /* borrowed (counted by the handle) */
+	bool granted;      /* open(2) has made the file: it may be read, whatever its mode */
 	bool by_owner;     /* under lock: the user may not open it any more, the owner of the mount does it */
 	pthread_mutex_t lock;
 	struct list early; /* reads that wait for their turn */

@@ -23,6 +23,17 @@ static int begin(struct ask *a, fuse_req_t req, const char *op, fuse_ino_t ino, 
 	return *ret_acl || is_ours(name) ? ask_begin(a, req, op, ino) : EOPNOTSUPP;
 }
 
+/* Links have no attributes, and what is left of a directory that was removed while it is open has none any more. */
+static bool has_none(const struct ask *a, ssize_t rc)
+{
+	return rc == -ELOOP || (rc == -ENOENT && a->in->gone);
+}
+
+static int set_errno(const struct ask *a, int rc)
+{
+	return has_none(a, rc) ? -EOPNOTSUPP : stale_errno(rc);
+}
+
 /* A list was changed: the mode is another, and names in a directory that it closes are not kept any more. */
 static int change_acl(struct ask *a, enum dfs_acl_scope scope, const char *value, size_t size)
 {
@@ -60,7 +71,7 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 	if (rc)
 		reply_err(req, rc);
 	else
-		ask_reply(&a, stale_errno(acl ? change_acl(&a, scope, value, size) : change_xattr(&a, name, value, size, how)));
+		ask_reply(&a, set_errno(&a, acl ? change_acl(&a, scope, value, size) : change_xattr(&a, name, value, size, how)));
 }
 
 static void reply(struct ask *a, ssize_t n, void *buf, size_t size)
@@ -98,7 +109,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 		do
 			n = dfs_get_xattr(a.user->fs, a.path, name, buf, size, &a.err);
 		while (ask_again(&a, n));
-	reply(&a, n, buf, size);
+	reply(&a, has_none(&a, n) ? -ENODATA : n, buf, size);
 }
 
 /* The names that getxattr() would give, out of @all; room is for @size, 0: none. Returns their length, -ERANGE. */
@@ -138,7 +149,7 @@ void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 		do
 			n = dfs_list_xattrs(a.user->fs, a.path, all, VALUE_MAX, &a.err);
 		while (ask_again(&a, n));
-	if (n == -EOPNOTSUPP || n == -ELOOP) /* switched off, lists may be there; a link has none */
+	if (n == -EOPNOTSUPP || has_none(&a, n)) /* switched off, lists may be there */
 		n = 0;
 	if (n >= 0)
 		n = pick_names(all, (size_t)n, buf, size);
@@ -158,5 +169,5 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	if (rc)
 		reply_err(req, rc);
 	else
-		ask_reply(&a, stale_errno(acl ? change_acl(&a, scope, NULL, 0) : change_xattr(&a, name, NULL, 0, 0)));
+		ask_reply(&a, set_errno(&a, acl ? change_acl(&a, scope, NULL, 0) : change_xattr(&a, name, NULL, 0, 0)));
 }

@@ -263,7 +263,7 @@ static int set_log_level(const struct conf *c, struct err *err)
 static int add_address_cure(const struct dfs *fs, const struct dfs_connect_opts *o, int rc, struct err *err)
 {
 	if (rc < 0 && !o->uri && !conf_is_set(fs->conf, "fs.defaultFS"))
-		err_cure(err, "fs.defaultFS is not set: name the NameNode (--fs hdfs://HOST:PORT), or the folder of "
+		err_cure(err, "fs.defaultFS is not set: name the NameNode (hdfs://HOST:PORT), or the folder of "
 			      "core-site.xml (HADOOP_CONF_DIR)");
 	return rc;
 }

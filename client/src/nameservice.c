@@ -156,7 +156,7 @@ int nameservice_find(const struct conf *c, const char *uri, struct nameservice *
 		rc = add_logical(c, ret, name, err);
 		return rc ?: shuffle(c, ret, name, err);
 	}
-	rc = add_node(ret, uri, "fs.defaultFS", err);
+	rc = add_node(ret, uri, *from ? "fs.defaultFS" : "the address", err);
 	if (rc == 0)
 		snprintf(ret->uri, sizeof(ret->uri), "hdfs://%s", ret->text[0]);
 	return rc;

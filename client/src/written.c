@@ -144,6 +144,8 @@ int written_add_block(struct written *f, Hd__LocatedBlockProto **ret, struct err
 	rc = call(f, "addBlock", &req.base, &hd__add_block_response_proto__descriptor, &m, err);
 	if (rc == 0)
 		*ret = take_located(m, &m->block);
+	else if (rc == -EREMOTEIO && strstr(err->text, "max-blocks-per-file"))
+		rc = err->rc = -EFBIG; /* an exception without a class of its own */
 	return rc;
 }
 
