@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/wire/pb.h"
+
 const char *node_text(const Hd__DatanodeIDProto *id, char *buf)
 {
 	snprintf(buf, NET_TEXT_MAX, "%s:%u", id->ipaddr, id->xferport);
@@ -50,6 +52,28 @@ Hd__DatanodeInfoProto *located_remove(Hd__LocatedBlockProto *lb, size_t i)
 	lb->n_storageids--;
 	lb->n_storagetypes--;
 	return gone;
+}
+
+void located_forget(Hd__LocatedBlockProto *lb, const Hd__DatanodeIDProto *node)
+{
+	for (size_t i = 0; i < lb->n_locs; i++)
+		if (strcmp(lb->locs[i]->id->datanodeuuid, node->datanodeuuid) == 0) {
+			pb_free(located_remove(lb, i));
+			return;
+		}
+}
+
+Hd__LocatedBlockProto *located_copy(const Hd__LocatedBlockProto *lb)
+{
+	Hd__LocatedBlockProto *copy = NULL;
+	uint8_t *buf;
+	size_t len;
+
+	if (pb_pack(lb, &buf, &len) < 0)
+		return NULL;
+	(void)pb_unpack(&hd__located_block_proto__descriptor, buf, len, (void *)&copy);
+	free(buf);
+	return copy;
 }
 
 void node_table_init(struct node_table *t)

@@ -31,6 +31,10 @@ int located_check(const Hd__LocatedBlockProto *lb, bool writable, struct err *er
 #define LOCATED_NODES_MAX 64
 /** Take node @i out of a writable block; the caller owns the returned message. */
 Hd__DatanodeInfoProto *located_remove(Hd__LocatedBlockProto *lb, size_t i);
+/** Take the node out that is also @node, if it is there. */
+void located_forget(Hd__LocatedBlockProto *lb, const Hd__DatanodeIDProto *node);
+/** A message of its own; NULL: out of memory. */
+Hd__LocatedBlockProto *located_copy(const Hd__LocatedBlockProto *lb);
 
 #define NODE_TABLE_MAX 256 /* entries; the oldest goes first */
 

@@ -88,6 +88,26 @@ static Hd__LocatedBlockProto *make_located(size_t n)
 	return ret;
 }
 
+static void a_copy_is_whole_and_forgets_by_id(void **state)
+{
+	Hd__LocatedBlockProto *lb = make_located(3), *copy = located_copy(lb);
+
+	(void)state;
+	assert_non_null(copy);
+	located_forget(copy, lb->locs[1]->id);
+	located_forget(copy, lb->locs[1]->id); /* who is not there */
+	assert_int_equal(lb->n_locs, 3);
+	pb_free(lb);
+	assert_int_equal(located_check(copy, true, NULL), 0);
+	assert_int_equal(copy->n_locs, 2);
+	for (size_t k = 0; k < 2; k++) {
+		assert_int_equal(copy->locs[k]->id->hostname[1], '0' + 2 * (int)k);
+		assert_int_equal(copy->storageids[k][1], '0' + 2 * (int)k);
+		assert_int_equal((int)copy->storagetypes[k], 1 + 2 * (int)k);
+	}
+	pb_free(copy);
+}
+
 static void a_node_leaves_the_pipeline_with_its_storage(void **state)
 {
 	(void)state;
@@ -132,6 +152,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_note_holds_until_it_expires),
 		cmocka_unit_test(a_full_table_forgets_what_expires_first),
+		cmocka_unit_test(a_copy_is_whole_and_forgets_by_id),
 		cmocka_unit_test(a_node_leaves_the_pipeline_with_its_storage),
 		cmocka_unit_test(a_block_for_writing_needs_a_storage_for_each_node),
 	};

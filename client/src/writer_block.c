@@ -339,8 +339,35 @@ static int begin_again(struct writer *w, int bad, struct err *err)
 	return rc;
 }
 
+/* Where a pipeline sits still, or is not set up in time, any of its nodes may be to blame. It is the first one that goes,
+ * and all of them are kept in *@suspects but those that fail beyond doubt. */
+static void suspect(const struct writer *w, int bad, const struct err *err, Hd__LocatedBlockProto **suspects)
+{
+	const Hd__LocatedBlockProto *lb = w->pipe.lb;
+
+	if (err->rc != -ETIMEDOUT || lb->n_locs == 1) {
+		if (*suspects)
+			located_forget(*suspects, lb->locs[bad]->id);
+	} else if (!*suspects) {
+		*suspects = located_copy(lb);
+	}
+}
+
+/* Nobody is left in the pipeline: those who went on a guess have their second chance. */
+static bool call_back(struct writer *w, Hd__LocatedBlockProto **suspects)
+{
+	if (!*suspects || (*suspects)->n_locs == 0)
+		return false;
+	pb_free(w->pipe.lb);
+	w->pipe.lb = *suspects;
+	*suspects = NULL;
+	return true;
+}
+
 int writer_recover(struct writer *w, int bad, struct err *err)
 {
+	Hd__LocatedBlockProto *suspects = NULL;
+	bool called_back = false;
 	char cause[200];
 	int rc;
 
@@ -353,11 +380,14 @@ int writer_recover(struct writer *w, int bad, struct err *err)
 		const int why = err->rc < 0 ? err->rc : -EIO;
 
 		pipe_close_stream(&w->pipe);
+		if (!called_back)
+			suspect(w, bad, err, &suspects);
 		rc = blame(w, (size_t)bad, err);
 		if (rc < 0)
 			break;
-		if (w->pipe.lb->n_locs == 0) {
+		if (w->pipe.lb->n_locs == 0 && !(called_back = call_back(w, &suspects))) {
 			err_prefix(err, "all data nodes of the pipeline failed, the last one");
+			pb_free(suspects);
 			return why == -ENOTSUP ? why : -EIO;
 		}
 		rc = rebuild(w, &bad, err);
@@ -366,6 +396,7 @@ int writer_recover(struct writer *w, int bad, struct err *err)
 		else
 			break;
 	}
+	pb_free(suspects);
 	w->fsync_done = w->fsync_done && rc < 0; /* the NameNode must hear of the new stamp */
 	if (rc < 0)
 		add_cause(err, cause);
