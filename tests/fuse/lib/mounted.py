@@ -32,6 +32,19 @@ def need_fuse():
         raise Skip('mounting for other users needs root')
 
 
+def holders(where):
+    """Processes for which @where is mounted: somebody who ran unshare -m meanwhile has a copy that umount does not reach."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            with open('/proc/%s/mounts' % pid) as f:
+                if any(line.split()[1] == where for line in f):
+                    found.append(int(pid))
+        except OSError:
+            pass  # it has ended
+    return found
+
+
 class Mount:
     """@c's directory @dir, mounted in the foreground; str(m) is where. Leaving the block unmounts it and checks that
     dfs-fuse has ended by itself, with status 0 and nothing from a sanitizer."""
@@ -93,7 +106,7 @@ class Mount:
         try:
             got = self.p.wait(60)
         except subprocess.TimeoutExpired:
-            raise Fail('dfs-fuse does not end')
+            raise Fail('dfs-fuse does not end; mounted in a name space of processes %s' % holders(self.where))
         self.p = None
         text = self.text()
         check(not SANITIZER.search(text), 'sanitizer: %s', text[-4000:])
