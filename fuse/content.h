@@ -30,7 +30,7 @@ struct handle {
 	bool direct;       /* the kernel caches nothing of what is written: it is copied once less */
 	bool flushed;      /* closed once by somebody, and not written since */
 	pid_t opener;      /* the thread (not process) that opened it, */
-	pid_t writer;      /* and the one that wrote last; 0: none */
+	_Atomic pid_t writer; /* and the one that wrote last; 0: none */
 };
 
 enum closer { /* who calls close(2) on a descriptor that several processes may have */

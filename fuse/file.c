@@ -41,6 +41,7 @@ static pid_t process_of(pid_t tid)
 /* The thread that opened it may be gone, and its process go on or not: then it is the last writer's, or anybody's. */
 static enum closer closer_of(const struct handle *h, pid_t tid)
 {
+	const pid_t last = h->writer;
 	pid_t pid, opener, writer;
 
 	if (tid == 0 || tid == h->opener)
@@ -49,10 +50,10 @@ static enum closer closer_of(const struct handle *h, pid_t tid)
 	opener = process_of(h->opener);
 	if (pid == 0 || pid == h->opener || pid == opener)
 		return CLOSER_OPENER;
-	writer = h->writer ? process_of(h->writer) : 0;
+	writer = last ? process_of(last) : 0;
 	if (writer == 0 && opener == 0)
 		return CLOSER_OPENER;
-	if (h->writer && (writer == 0 || pid == h->writer || pid == writer))
+	if (last && (writer == 0 || pid == last || pid == writer))
 		return opener ? CLOSER_WRITER : CLOSER_OPENER;
 	return CLOSER_OTHER;
 }

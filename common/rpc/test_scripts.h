@@ -34,7 +34,7 @@ static struct server {
 	struct net_addr addr;
 	pthread_t thread;
 	script scripts[SCRIPTS_MAX]; /* one per connection, in order */
-	int conns;
+	_Atomic int conns;
 	/* what the last request looked like */
 	uint8_t client_id[RPC_CLIENT_ID_LEN];
 	int32_t call_id, retry_count;
