@@ -173,7 +173,7 @@ int append_locked(struct mount *m, struct inode *in, struct user *user, struct d
 		stream_began(m, in);
 		set_writer(m, in, as);
 		mark_lease(m, in);
-		in->w_unflushed = false;
+		in->w_unflushed = in->w_early = false;
 		in->w_written = true; /* why else */
 		mark_dirty(m, in, dfs_length(in->w));
 		mark_changed(m, in);
@@ -184,12 +184,13 @@ int append_locked(struct mount *m, struct inode *in, struct user *user, struct d
 	return rc;
 }
 
-void content_created(struct mount *m, struct inode *in, struct user *user, struct dfs_file *w)
+void content_created(struct mount *m, struct inode *in, struct user *user, struct dfs_file *w, bool early)
 {
 	pthread_mutex_lock(&in->content);
 	assert(!in->w && !in->ov);
 	in->w = w;
 	stream_began(m, in);
+	in->w_early = early;
 	in->w_reopened = in->w_unflushed = in->w_written = false;
 	set_writer(m, in, user);
 	mark_lease(m, in);
@@ -217,8 +218,10 @@ static int close_stream(struct mount *m, struct inode *in, struct dfs_err *err)
 	in->unclosed_length = dfs_length(w);
 	rc = dfs_close(w, err);
 	in->unclosed = rc < 0;
-	if (rc == 0)
+	if (rc == 0) {
+		in->w_user->made += in->w_early;
 		state_unmark(&m->state, &in->w_mark);
+	}
 	mark_changed(m, in);
 	in->w_unflushed = false;
 	return rc;
@@ -642,6 +645,7 @@ int content_sync(struct mount *m, struct inode *in, struct dfs_err *err)
 		rc = take_error(in, rc);
 	} else if (!in->hidden) {
 		rc = settle_locked(m, in, err);
+		rc = rc ?: users_sync(&m->users, err); /* it may have been closed early */
 	}
 	pthread_mutex_unlock(&in->content);
 	return rc;

@@ -84,7 +84,7 @@ int content_zero(struct mount *m, struct handle *h, uint64_t offset, uint64_t le
 /** The length that readers of this mount see; asks the NameNode when the file is clean. */
 int content_length(struct mount *m, struct inode *in, struct user *user, uint64_t *ret, struct dfs_err *err);
 /** A new file: @w (taken) is open for writing at 0, by @user. */
-void content_created(struct mount *m, struct inode *in, struct user *user, struct dfs_file *w);
+void content_created(struct mount *m, struct inode *in, struct user *user, struct dfs_file *w, bool early);
 /** Throw away what is not in HDFS: the file is deleted. */
 void content_discard(struct mount *m, struct inode *in);
 /** Times that utimensat(2) gives a file that is being written: set when it is closed. 1: taken; 0: it is not being written. */

@@ -103,7 +103,6 @@ void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
 	struct ask a;
-	uint64_t made;
 	int rc = ask_begin(&a, req, "fsyncdir", ino);
 
 	(void)datasync;
@@ -112,12 +111,7 @@ void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_
 		reply_err(req, rc);
 		return;
 	}
-	made = a.m->names_made; /* all other changes of names are on the disk before they are answered */
-	if (made != a.m->names_synced)
-		rc = dfs_sync_names(a.user->fs, &a.err);
-	if (rc == 0)
-		a.m->names_synced = made; /* an older count at worst: one call more than needed */
-	ask_reply(&a, rc);
+	ask_reply(&a, users_sync(&a.m->users, &a.err)); /* all other changes of names are on the disk before they are answered */
 }
 
 static int make_room(struct dir *d)

@@ -279,8 +279,9 @@ static int open_existing(struct ask *a, const char *name, struct fuse_file_info 
 static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_file_info *fi,
 		      struct fuse_entry_param *e)
 {
+	const uint32_t early = a->m->opt.sync || fi->flags & O_DSYNC ? 0 : DFS_CREATE_EARLY | DFS_CREATE_CLOSE_EARLY;
 	struct dfs_stat st;
-	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS | DFS_CREATE_FIRST_BLOCK | DFS_CREATE_EARLY,
+	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS | DFS_CREATE_FIRST_BLOCK | early,
 				    .mode = mode_to_make(a->req, mode), .ret_stat = &st};
 	char path[CHILD_PATH_MAX];
 	struct dfs_file *w;
@@ -293,7 +294,7 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 	rc = dfs_create(a->user->fs, path, &o, &w, &a->err);
 	if (rc < 0)
 		return rc;
-	a->m->names_made++;
+	a->user->made += early != 0;
 	dir_changed(a->m, a->in);
 	in = inode_enter(&a->m->inodes, &st, 0, a->in->ino, name, 1);
 	h = in ? new_handle(a->m, in, a->user, fi, fuse_req_ctx(a->req)->pid) : NULL;
@@ -305,7 +306,7 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 		return -ENOMEM;
 	}
 	h->reader.granted = true; /* whatever @mode says */
-	content_created(a->m, in, a->user, w);
+	content_created(a->m, in, a->user, w, early);
 	attr_from_stat(a->m, &st, in->ino, &base);
 	*e = (struct fuse_entry_param){.ino = in->ino, .attr_timeout = attr_ttl(a->m)};
 	(void)attr_tell(a->m, in, &base, mode_told(&st), UINT64_MAX, &e->attr);

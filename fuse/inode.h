@@ -73,6 +73,7 @@ struct inode {
 	struct list stream;    /* L: in mount.streams while w is there; the one that was written longest ago is the first */
 	struct user *w_user;   /* C, counted; of w */
 	bool w_unflushed;      /* C: w was written since its last flush */
+	bool w_early;          /* C: its end need not wait for the NameNode's disk */
 	bool w_written;        /* C: w has taken bytes */
 	uint32_t w_mark;       /* C: in mount.state, as long as its lease is ours; 0: none */
 	bool w_reopened;       /* C: written again after a close(2): descriptors are shared */

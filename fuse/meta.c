@@ -293,7 +293,7 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 
 void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t dev)
 {
-	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS | DFS_CREATE_EARLY, /* closed below */
+	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS | DFS_CREATE_EARLY | DFS_CREATE_CLOSE_EARLY,
 				    .mode = mode_to_make(req, mode)};
 	char path[CHILD_PATH_MAX];
 	struct dfs_file *f;
@@ -309,6 +309,7 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 		return;
 	rc = dfs_create(a.user->fs, path, &o, &f, &a.err);
 	rc = rc ?: dfs_close(f, &a.err);
+	a.user->made += rc == 0;
 	reply_made(&a, name, rc == -EISDIR ? -EEXIST : rc);
 }
 

@@ -64,7 +64,6 @@ struct mount {
 	uint64_t token;    /* random: tells hidden names of this mount from those of others */
 	atomic_bool whole_files; /* this NameNode does not replace blocks (dfs_replace_blocks()): a changed file is written anew */
 	bool direct_writes; /* the kernel forgets pages that are written past it; set before the first request */
-	atomic_uint_fast64_t names_made, names_synced; /* files created early, and how many of them fsyncdir has made sure of */
 	atomic_flag reads_ahead; /* read_ahead_once() was here */
 	bool ending;       /* the last request was answered: one thread is left, */
 	bool unreachable;  /* which has found the cluster away: what is left is for the next mount */

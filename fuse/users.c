@@ -296,6 +296,19 @@ static struct user *get_known(struct users *u, uid_t uid)
 	return user;
 }
 
+static int sync_user(struct user *user, struct dfs_err *err)
+{
+	const uint64_t made = user->made;
+	int rc;
+
+	if (made == user->synced)
+		return 0;
+	rc = dfs_sync_names(user->fs, err);
+	if (rc == 0)
+		user->synced = made; /* an older count at worst: one call more than needed */
+	return rc;
+}
+
 int users_get(struct users *u, uid_t uid, struct user **ret, struct dfs_err *err)
 {
 	struct user *user = get_known(u, uid), *fresh = NULL, *gone = NULL;
@@ -317,6 +330,8 @@ int users_get(struct users *u, uid_t uid, struct user **ret, struct dfs_err *err
 		if (user)
 			user->refs++;
 		pthread_mutex_unlock(&u->lock);
+		if (gone)
+			(void)sync_user(gone, NULL); /* its handle is what remembers */
 		free_user(gone);
 		free_user(fresh);
 	}
@@ -347,6 +362,28 @@ void users_put(struct users *u, struct user *user)
 	user->refs--;
 	user->used_ns = clock_mono_ns();
 	pthread_mutex_unlock(&u->lock);
+}
+
+/* Some that were changed by others meanwhile are asked twice, or are not met: these were busy with something newer. */
+int users_sync(struct users *u, struct dfs_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0; i++) {
+		struct user *user = NULL;
+
+		pthread_mutex_lock(&u->lock);
+		if (i < u->count) {
+			user = u->user[i];
+			user->refs++;
+		}
+		pthread_mutex_unlock(&u->lock);
+		if (!user)
+			break;
+		rc = sync_user(user, err);
+		users_put(u, user);
+	}
+	return rc;
 }
 
 /* What every handle is told: the umask of this process does not count (a request brings its own), waits are bounded,

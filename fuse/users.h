@@ -13,6 +13,7 @@
  * Threading: any thread; `lock` is a leaf.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -29,6 +30,7 @@ struct user {
 	struct dfs *fs; /* owned */
 	uint32_t refs;
 	uint64_t used_ns;
+	atomic_uint_fast64_t made, synced; /* files created or closed early, and how many of these are on the NameNode's disk for sure */
 };
 
 struct name_id {
@@ -59,6 +61,8 @@ struct user *users_owner(struct users *u);
 /** One more reference; returns @user. */
 struct user *users_ref(struct users *u, struct user *user);
 void users_put(struct users *u, struct user *user);
+/** All that anybody here has created or closed early is on the NameNode's disk. Fails as dfs_sync_names(). */
+int users_sync(struct users *u, struct dfs_err *err);
 uid_t users_uid(struct users *u, const char *owner);
 gid_t users_gid(struct users *u, const char *group);
 /** The number that a name has here, whatever options show instead; false: it has none. */

@@ -3,7 +3,7 @@
  * yet: of two writers one gets the file, and a file that is written again is not closed over its
  * writer's open block. What fsck found lost is deleted only if it is still lost. The
  * balancer is told of a node's blocks in steps. A change is answered, and memory learns of it, when the disk has it, though
- * readers may see it sooner and the next one is applied meanwhile. But for an early creation, which no other answer overtakes. */
+ * readers may see it sooner and the next one is applied meanwhile. But for an early creation, or the early end of a file, which no other answer overtakes. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -210,6 +210,19 @@ static int run_early(struct req *q, const void *in)
 	return run_put(q, in);
 }
 
+static int run_close(struct req *q, const void *in)
+{
+	struct effect *e = ns_effect(&q->ns, FX_LEASE_DEL);
+	const uint64_t key = q->arg;
+
+	(void)in;
+	e->inode = q->arg;
+	e->holder = "somebody";
+	ns_effect(&q->ns, FX_BLOCK_COMMIT);
+	q->early = effects_only_close(&q->fx);
+	return txn_put(q->ns.t, q->nn->db->quota, &key, sizeof(key), "y", 1);
+}
+
 static int run_nothing(struct req *q, const void *in)
 {
 	(void)q, (void)in;
@@ -226,9 +239,10 @@ static void submit(struct world *w, const struct method *m, uint64_t key, struct
 	nn_submit(w->nn, q);
 }
 
-static void an_early_creation_is_answered_before_the_disk_has_it_and_nothing_behind_it(void **state)
+static void what_is_early_is_answered_before_the_disk_has_it_and_nothing_behind_it(void **state)
 {
 	static const struct method early = {.name = "early", .kind = REQ_CHANGE, .run = run_early};
+	static const struct method close = {.name = "close", .kind = REQ_CHANGE, .run = run_close};
 	static const struct method nothing = {.name = "nothing", .kind = REQ_CHANGE, .run = run_nothing};
 	struct call_stat stat = {.name = "put"}, made = {.name = "early"};
 	struct world w;
@@ -255,16 +269,27 @@ static void an_early_creation_is_answered_before_the_disk_has_it_and_nothing_beh
 	submit_put(&w, key + 1, &stat);
 	wait_for_calls(&stat, 1);
 
-	gate_is_shut = true; /* a change without changes waits, too: it may be somebody's fsync */
-	submit(&w, &early, key + 2, &made);
+	gate_is_shut = true; /* likewise the end of a file */
+	before = leases_find(&w.nn->leases, "somebody")->ninodes;
+	submit(&w, &close, key, &made);
 	wait_for_calls(&made, 2);
-	puts_run = 0;
-	submit(&w, &nothing, 0, &stat);
-	wait_for(&puts_run, 1);
+	assert_int_equal(leases_find(&w.nn->leases, "somebody")->ninodes, before - 1);
+	submit_put(&w, key + 3, &stat);
 	(void)poll(NULL, 0, 50);
 	assert_int_equal(stat.calls, 1);
 	gate_is_shut = false;
 	wait_for_calls(&stat, 2);
+
+	gate_is_shut = true; /* a change without changes waits, too: it may be somebody's fsync */
+	submit(&w, &early, key + 2, &made);
+	wait_for_calls(&made, 3);
+	puts_run = 0;
+	submit(&w, &nothing, 0, &stat);
+	wait_for(&puts_run, 1);
+	(void)poll(NULL, 0, 50);
+	assert_int_equal(stat.calls, 2);
+	gate_is_shut = false;
+	wait_for_calls(&stat, 3);
 	nn_stop(w.nn);
 	world_fini(&w);
 }
@@ -497,7 +522,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_of_two_writers_gets_the_file),
 		cmocka_unit_test(nobody_is_answered_before_the_disk_has_it),
-		cmocka_unit_test(an_early_creation_is_answered_before_the_disk_has_it_and_nothing_behind_it),
+		cmocka_unit_test(what_is_early_is_answered_before_the_disk_has_it_and_nothing_behind_it),
 		cmocka_unit_test(a_file_written_again_is_not_closed_at_once),
 		cmocka_unit_test(what_is_lost_still_is_deleted),
 		cmocka_unit_test(what_came_back_is_not_deleted),

@@ -409,8 +409,12 @@ static int complete(struct req *q, const void *in)
 		return rc;
 	if (!all_complete(q, n))
 		return ns_io(&q->ns, inode_put(q->ns.t, n)); /* false: ask again */
+	rc = file_close(q, n);
 	r->result = 1;
-	return file_close(q, n);
+	/* Undone, the file is open again, and has its bytes. A block that was never used goes when that is on the disk. */
+	q->early = rc == 0 && m->early && !n->ec && effects_only_close(&q->fx);
+	r->has_early = r->early = q->early;
+	return rc;
 }
 
 static int fsync_file(struct req *q, const void *in)

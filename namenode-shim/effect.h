@@ -57,3 +57,5 @@ struct effect_list {
 
 /** Something new and nothing else: if it never reaches the disk, nothing was taken from anybody. */
 bool effects_only_add(const struct effect_list *l);
+/** A file is closed and nothing else: if it never reaches the disk, the file is open again with all of its blocks. */
+bool effects_only_close(const struct effect_list *l);

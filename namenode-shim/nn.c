@@ -22,7 +22,7 @@
 #include "namenode-shim/walks.h"
 
 #define BATCH_TRIES 4 /* the map grows, or the journal is given up */
-#define EARLY_SYNC_MS 100 /* a creation that nobody waits for is on its way to the disk after so long */
+#define EARLY_SYNC_MS 100 /* a change that nobody waits for is on its way to the disk after so long */
 #define EARLY_MAX 4096 /* so many of them at most; far fewer than DB_IDS_SKIPPED */
 #define RECOVERY_LOST 1 /* a stamp that no recovery has */
 
@@ -381,6 +381,14 @@ bool effects_only_add(const struct effect_list *l)
 {
 	for (const struct effect *e = l->first; e; e = e->next)
 		if (e->kind != FX_LEASE_ADD && e->kind != FX_BLOCK_ADD && e->kind != FX_INODES)
+			return false;
+	return true;
+}
+
+bool effects_only_close(const struct effect_list *l)
+{
+	for (const struct effect *e = l->first; e; e = e->next)
+		if (e->kind != FX_LEASE_DEL && e->kind != FX_BLOCK_COMMIT)
 			return false;
 	return true;
 }

@@ -12,8 +12,8 @@
  * transaction (for how many it waits: intake.h), commits, and when the disk has it applies their
  * effects to memory (effect.h) and only then answers them. While one batch is synced (by the
  * scribe's thread) the next one gathers and is applied to LMDB: group commit in two stages. Others
- * may read a change before it is on the disk, as in HDFS; nobody is told that it is done. But for who asked for that: a creation
- * with CreateRequest.early is answered when its record is written (so a kill of this process does not lose it), takes effect
+ * may read a change before it is on the disk, as in HDFS; nobody is told that it is done. But for who asked for that: a creation, or the
+ * closing of a file, with `early` in its request is answered when its record is written (so a kill of this process does not lose it), takes effect
  * then, and is held: the disk has it before any other change is answered, and EARLY_SYNC_MS later anyway.
  * Beside them lane.h waits for slow answers before a request has its turn, and walks.h goes through
  * large trees for those who ask how large they are.
@@ -103,7 +103,7 @@ struct nn {
 	bool writer_runs;
 	struct list parked; /* requests that wait for a report */
 	const struct list *batch; /* the changes of this transaction; NULL between two */
-	uint32_t nearly;     /* creations that were answered and are held, or under way */
+	uint32_t nearly;     /* changes that were answered and are held, or under way */
 	struct list flying;  /* requests of the one before it, whose record is not on the disk yet: answers and effects wait */
 	struct hosts *hosts_next; /* owned: read, not in force yet */
 	uint64_t next_tick_ns, next_redundancy_ns, next_drain_ns;

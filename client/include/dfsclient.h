@@ -182,6 +182,11 @@ enum dfs_create_flags {
 	DFS_CREATE_NO_LOCAL = 4,  /* do not prefer a data node on this machine */
 	DFS_CREATE_FIRST_BLOCK = 8, /* bytes follow soon: ask for the first block in the same call, where the NameNode knows how
 				       (ours does); one call and one wait for its disk less */
+	DFS_CREATE_CLOSE_EARLY = 32, /* nor does dfs_close() wait for that disk: until dfs_sync_names(), or the next change that anybody
+				  makes, or 100 ms have passed, a crash of the NameNode's machine may undo what it did, and with DFS_CREATE_EARLY the
+				  creation, too. A kill of the NameNode does not. The bytes are where they were. A file that is open again then is closed
+				  once more by this handle, within seconds after the NameNode is back; one that is gone is told by the
+				  next dfs_sync_names(). Not for striped files, nor when a first block was never used */
 	DFS_CREATE_EARLY = 16, /* do not wait for the NameNode's disk, where it knows how (ours does): until the first dfs_hsync() or
 				  dfs_close() of the file, or dfs_sync_names(), a crash of the NameNode's machine may undo
 				  the creation. A kill of the NameNode does not, and what was closed or hsynced is safe. When it
@@ -191,7 +196,9 @@ enum dfs_create_flags {
 
 /**
  * All files created with DFS_CREATE_EARLY, by anybody, before this call: their names are on the NameNode's disk when it
- * returns 0. One call of the NameNode, which changes nothing. Fails with [NN].
+ * returns 0; and all files closed by this handle with DFS_CREATE_CLOSE_EARLY are closed there. One call of the NameNode, which changes
+ * nothing, unless it has crashed meanwhile. Fails with [NN]; -ESTALE, once: a file that was closed is gone, since a crash has undone its
+ * creation (or somebody has deleted it right before or after one).
  */
 DFS_API int dfs_sync_names(struct dfs *fs, struct dfs_err *err);
 

@@ -20,6 +20,7 @@ static int call_once(struct dfs *fs, const char *path, uint32_t flags,
 		     Hd__AppendResponseProto **ret, struct err *err)
 {
 	Hd__AppendRequestProto req = HD__APPEND_REQUEST_PROTO__INIT;
+	int rc;
 
 	req.src = (char *)path;
 	req.clientname = fs->client_name;
@@ -27,8 +28,12 @@ static int call_once(struct dfs *fs, const char *path, uint32_t flags,
 	req.flag = HD__CREATE_FLAG_PROTO__APPEND;
 	if (flags & DFS_APPEND_NEW_BLOCK)
 		req.flag |= HD__CREATE_FLAG_PROTO__NEW_BLOCK;
-	return path_call(fs, "append", path, &req.base, &hd__append_response_proto__descriptor, ret,
-			 err);
+	closed_pause(fs); /* it may be one of them: what follows must not be ended by a complete() of before */
+	rc = nn_call_once(fs, "append", &req.base, &hd__append_response_proto__descriptor, ret, err);
+	closed_resume(fs, rc == 0 && (*ret)->stat ? (*ret)->stat->fileid : 0);
+	if (rc < 0)
+		path_blame(path, rc, err);
+	return rc;
 }
 
 /* Who closed the file a moment ago was answered as soon as one node had reported the last block; the
@@ -50,7 +55,11 @@ static int call_append(struct dfs *fs, const char *path, uint32_t flags,
 	for (;;) {
 		const struct timespec ts = {(time_t)(pause / NS_PER_S), (long)(pause % NS_PER_S)};
 
+		if (closed_is_old(fs))
+			closed_settle_quietly(fs);
 		rc = call_once(fs, path, flags, ret, err);
+		if (rc == -EBUSY && clock_mono_ns() < deadline && closed_is_old(fs))
+			continue; /* we have closed it, and that was undone */
 		if (rc == 0 || !is_passing(err) || clock_mono_ns() >= deadline)
 			break;
 		(void)nanosleep(&ts, NULL); /* an early end is fine */

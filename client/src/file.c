@@ -243,6 +243,7 @@ int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts
 	}
 	f->new_id = c.file_id;
 	f->writer->early = m->early;
+	f->writer->close_early = o->flags & DFS_CREATE_CLOSE_EARLY;
 	if (o->ret_stat)
 		stat_from_msg(m->fs, o->ret_stat);
 	*ret = f;

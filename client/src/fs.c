@@ -105,9 +105,17 @@ static bool wait_in_safe_mode(const struct dfs *fs, const struct err *err, uint3
 	return ms;
 }
 
-int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
-	    const ProtobufCMessageDescriptor *reply, void *ret, struct err *err)
+/* One of those that change nothing. */
+static bool is_question(const char *method)
 {
+	return strncmp(method, "get", 3) == 0;
+}
+
+int nn_call_once(struct dfs *fs, const char *method, const ProtobufCMessage *req,
+		 const ProtobufCMessageDescriptor *reply, void *ret, struct err *err)
+{
+	const bool unsure = fs->closed.count;
+	const struct closed_mark mark = unsure ? closed_mark(fs) : (struct closed_mark){0};
 	struct err ignored = ERR_INIT, *why = err ? err : &ignored;
 	ProtobufCMessage *m = NULL;
 	uint32_t round = 0;
@@ -120,9 +128,26 @@ int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
 		nn_add_cure(fs, why);
 		return rc;
 	}
+	if (unsure)
+		closed_answered(fs, method, &mark);
 	if (ret)
 		*(ProtobufCMessage **)ret = m;
 	return 0;
+}
+
+int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
+	    const ProtobufCMessageDescriptor *reply, void *ret, struct err *err)
+{
+	int rc = nn_call_once(fs, method, req, reply, ret, err);
+
+	/* Another NameNode, or the same one after a crash, has answered: what it says of files that we have closed may be old. */
+	if (rc < 0 || !closed_is_old(fs))
+		return rc;
+	closed_settle_quietly(fs);
+	if (!ret || !is_question(method))
+		return rc;
+	pb_free(*(ProtobufCMessage **)ret);
+	return nn_call_once(fs, method, req, reply, ret, err);
 }
 
 static int load_conf(struct conf *c, const struct dfs_connect_opts *o, struct err *err)
@@ -309,6 +334,7 @@ DFS_API int dfs_connect(const struct dfs_connect_opts *opts, struct dfs **ret_fs
 	node_table_init(&fs->suspects);
 	node_table_init(&fs->fallbacks);
 	local_init(&fs->local);
+	closed_init(&fs->closed);
 	pthread_mutex_init(&fs->rdma_lock, NULL);
 	copy_opts(&o, opts);
 	rc = keeper_init(&fs->keeper);
@@ -338,6 +364,7 @@ DFS_API void dfs_disconnect(struct dfs *fs)
 	node_table_fini(&fs->suspects);
 	node_table_fini(&fs->fallbacks);
 	local_fini(&fs->local);
+	closed_fini(&fs->closed);
 	conf_free(fs->conf);
 	free(fs->user);
 	free(fs);

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "client/include/dfsclient.h"
+#include "client/src/closed.h"
 #include "client/src/keeper.h"
 #include "client/src/local.h"
 #include "client/src/node.h"
@@ -51,6 +52,7 @@ struct dfs {
 	struct node_table fallbacks; /* data nodes on TCP although RDMA was wanted, and why */
 	struct local_cache local; /* open files of replicas on this machine */
 	struct keeper keeper;
+	struct closed closed;
 	pthread_mutex_t rdma_lock;
 	struct rdma *rdma; /* owned; NULL until a node is reached by RDMA */
 	struct counters count;
@@ -60,6 +62,10 @@ struct dfs {
  *  with pb_free()) into *@ret, which may be NULL. */
 int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
 	    const ProtobufCMessageDescriptor *reply, void *ret, struct err *err);
+
+/** The same for closed.h, which nn_call() looks after. */
+int nn_call_once(struct dfs *fs, const char *method, const ProtobufCMessage *req,
+		 const ProtobufCMessageDescriptor *reply, void *ret, struct err *err);
 
 /** For those who do not wait: calls with a connection of their own, to the NameNode of @fs. */
 int nn_queue_new(struct dfs *fs, struct rpc_queue **ret, struct err *err);

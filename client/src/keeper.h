@@ -6,7 +6,7 @@
  *
  * Idea: files open for writing need two things even when nobody calls: the lease is renewed every
  * 30 s, and an idle pipeline gets a keep-alive packet every 30 s; files of local replicas are closed when
- * nobody has read them for long. The thread is started by the first file that is created or read locally,
+ * nobody has read them for long; files that were closed early are made sure of (closed.h). The thread is started by the first file that is created or read locally,
  * and sleeps until one of these is due.
  * Ownership: part of struct dfs. A writer is on the list from keeper_add() to keeper_remove().
  * Threading: any thread. The keeper holds its lock while it visits a writer and only try-locks the

@@ -230,11 +230,12 @@ DFS_API int dfs_mkdir(struct dfs *fs, const char *path, uint32_t mode, bool pare
 	return ask_end(&a, out);
 }
 
-/* A directory that is there stays as it is; but ours is a change, and its answer comes when the changes before it are on
- * the disk. */
 DFS_API int dfs_sync_names(struct dfs *fs, struct dfs_err *out)
 {
-	return dfs_mkdir(fs, "/", 0, true, out);
+	struct err err;
+
+	err_reset(&err);
+	return api_err(out, &err, closed_settle(fs, &err));
 }
 
 int rename_errno(int rc, const struct err *err)

@@ -109,7 +109,7 @@ static int call(struct written *f, const char *method, const ProtobufCMessage *r
 	} while (rc < 0 && is_passing(f, err) && poll_pause(&pause, deadline));
 	if (rc < 0)
 		return call_errno(rc, err);
-	f->early = false; /* all of them are changes, which are answered when what was before them is on the disk, too */
+	f->early = false; /* all of them are changes: the file is there, and on the disk but for an early complete() */
 	return 0;
 }
 
@@ -184,6 +184,7 @@ int written_complete(struct written *f, struct err *err)
 	uint64_t pause = POLL_FIRST_NS;
 	bool done = false;
 
+	req.has_early = req.early = f->close_early && closed_may(f->fs);
 	req.src = f->path;
 	req.clientname = f->fs->client_name;
 	req.last = f->has_block ? &last : NULL;
@@ -191,6 +192,7 @@ int written_complete(struct written *f, struct err *err)
 	req.fileid = f->file_id;
 	req.has_dropfirst = req.dropfirst = f->has_unused;
 	do {
+		const struct closed_mark mark = f->close_early ? closed_mark(f->fs) : (struct closed_mark){0};
 		Hd__CompleteResponseProto *m;
 		int rc = call(f, "complete", &req.base,
 			      &hd__complete_response_proto__descriptor, &m, err);
@@ -198,6 +200,12 @@ int written_complete(struct written *f, struct err *err)
 		if (rc < 0)
 			return rc;
 		done = m->result;
+		if (done && m->early && closed_add(f->fs, f->file_id, req.last, mark.connection) < 0) {
+			req.early = false; /* once more, and durably */
+			done = false;
+		} else if (done && !m->early && f->close_early) {
+			closed_since(f->fs, &mark);
+		}
 		pb_free(m);
 	} while (!done && poll_pause(&pause, deadline));
 	return done ? 0

@@ -52,6 +52,7 @@ struct written {
 	char *pool_id;         /* owned; of the current or last block */
 	bool has_block;        /* block names a finished or open block: `previous` of addBlock */
 	bool early;            /* the NameNode's disk may not have the file yet */
+	bool close_early;      /* complete() need not wait for that disk */
 	bool has_unused;       /* the NameNode has added a first block, and nothing was done with it yet */
 	uint64_t block_len;    /* bytes of the block: final for `previous` */
 	struct blamed blamed;  /* nodes not to be offered again */

@@ -57,6 +57,7 @@ struct rpc_client {
 	bool is_connecting;
 	int32_t next_id;
 	uint32_t server; /* to connect to */
+	atomic_uint_fast64_t connections; /* made so far */
 	struct rpc_conn *conn; /* counted; NULL: connect at the next call */
 };
 
@@ -235,6 +236,7 @@ static int connect_locked(struct rpc_client *c, struct call *call)
 	}
 	conn->server = call->a.server;
 	c->conn = conn;
+	c->connections++;
 	return 0;
 }
 
@@ -561,6 +563,11 @@ int rpc_client_call(struct rpc_client *c, const char *method, const ProtobufCMes
 void rpc_client_set_connect_retries(struct rpc_client *c, uint32_t retries)
 {
 	c->t.o.connect_retries = retries;
+}
+
+uint64_t rpc_client_connections(const struct rpc_client *c)
+{
+	return c->connections;
 }
 
 void rpc_client_cancel(struct rpc_client *c)

@@ -97,5 +97,9 @@ int rpc_client_call(struct rpc_client *c, const char *method, const ProtobufCMes
  *  one in the middle of its work rather waits for a NameNode that restarts. While nobody calls. */
 void rpc_client_set_connect_retries(struct rpc_client *c, uint32_t retries);
 
+/** How many connections there have been. A call between two equal answers went by the last of them, and was answered by the same
+ *  process as all calls before it that did. Any thread. */
+uint64_t rpc_client_connections(const struct rpc_client *c);
+
 /** Wake every caller with -ECANCELED, now and for ever (shutdown). */
 void rpc_client_cancel(struct rpc_client *c);

@@ -47,6 +47,8 @@ static const char *const own[] = {
 	"hd.CreateResponseProto.firstBlock",
 	"hd.CreateResponseProto.early",
 	"hd.CompleteRequestProto.dropFirst",
+	"hd.CompleteRequestProto.early",
+	"hd.CompleteResponseProto.early",
 };
 
 static const char *const own_messages[] = {

@@ -284,6 +284,7 @@ static void early(void)
 	struct dfs_err err = {0};
 	struct dfs_file *f;
 	struct dfs_stat st;
+	char name[64];
 	int rc;
 
 	create_flags = DFS_CREATE_EARLY;
@@ -303,6 +304,21 @@ static void early(void)
 		rc = dfs_hsync(f, &err); /* as when a crash has undone it; a NameNode that has waited for its disk is not asked */
 		check(rc == -ESTALE || rc == 0, "hsync asks where it must: %d", rc);
 		expect(dfs_close(f, &err), -ESTALE, &err, "close tells");
+	}
+	create_flags = DFS_CREATE_EARLY | DFS_CREATE_CLOSE_EARLY | DFS_CREATE_FIRST_BLOCK;
+	rc = 0;
+	for (int i = 0; rc == 0 && i < 1100; i += 1099) { /* more than are remembered */
+		for (int k = 0; rc == 0 && k <= i; k++) {
+			snprintf(name, sizeof(name), "early-%d-%d", i, k);
+			rc = put(at(name), 9, 9, 7, &err);
+		}
+		rc = rc ? rc : get(at(name), 9, 9, 7, &err);
+		rc = rc ? rc : dfs_append(fs, at(name), 0, &f, &err);
+		rc = rc ? rc : write_range(f, 9, BLOCK + 9, 70000, 7, &err);
+		rc = rc ? rc : dfs_close(f, &err);
+		rc = rc ? rc : get(at(name), BLOCK + 9, 70000, 7, &err);
+		rc = rc ? rc : dfs_sync_names(fs, &err);
+		check(rc == 0, "%d closed early: %s", i + 1, rc ? err.text : "and appended to");
 	}
 	create_flags = DFS_CREATE_EARLY | DFS_CREATE_OVERWRITE;
 	rc = put(at("early"), 5, 5, 7, &err);
@@ -922,6 +938,7 @@ int main(int argc, char **argv)
 	lent_bytes();
 	first_block(DFS_CREATE_FIRST_BLOCK);
 	first_block(DFS_CREATE_FIRST_BLOCK | DFS_CREATE_EARLY);
+	first_block(DFS_CREATE_FIRST_BLOCK | DFS_CREATE_EARLY | DFS_CREATE_CLOSE_EARLY);
 	early();
 	seek_and_tell();
 	flush_is_visible();

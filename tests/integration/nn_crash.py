@@ -33,6 +33,7 @@ class Worker(threading.Thread):
         self.cid = os.urandom(16)
         self.model = {}  # path -> 'f', or where a link leads
         self.attrs, self.acls = {}, {}  # path -> name -> value
+        self.closed = {}  # path -> True
         self.rpc, self.retries, self.next_id, self.error = None, 0, 0, None
 
     def connect(self):
@@ -120,7 +121,8 @@ class Worker(threading.Thread):
             p = self.path(False)
             file_id = self.create(p)
             if self.rng.random() < 0.5:
-                ok = self.send('complete', {1: p, 2: f'c{self.n}', 4: file_id})
+                ok = self.send('complete', {1: p, 2: f'c{self.n}', 4: file_id, 1001: self.rng.randrange(2)})
+                self.closed[p] = True
                 assert ok[1] == 1
         elif what == 'p':
             self.step_replace()
@@ -135,14 +137,14 @@ class Worker(threading.Thread):
             want = a in self.model and any(p.startswith(parent + '/') for p in self.made)
             assert ok == want, ('rename', a, b, ok, want)
             if ok:
-                for kept in (self.model, self.attrs, self.acls):
+                for kept in (self.model, self.attrs, self.acls, self.closed):
                     if a in kept:
                         kept[b] = kept.pop(a)
         else:
             a = self.path(True)
             ok = self.send('delete', {1: a, 2: 1})[1]
             assert ok == (a in self.model), ('delete', a, ok)
-            for kept in (self.model, self.attrs, self.acls):
+            for kept in (self.model, self.attrs, self.acls, self.closed):
                 kept.pop(a, None)
         self.made |= set(self.model)
 
@@ -229,6 +231,8 @@ def main():
                 attrs, acls = attributes(c, files)
                 C.check(f'attributes of thread {w.n}', attrs == {p: w.attrs.get(p, {}) for p in files})
                 C.check(f'access control lists of thread {w.n}', acls == {p: w.acls.get(p, {}) for p in files})
+                still = [p for p in w.closed if c.call('isFileClosed', {1: p})[1] != 1]
+                C.check(f'what thread {w.n} has closed is closed', not still, still[:5])
             print(f'{ops} operations, {kills} kills, {losses} of the machine, {sum(w.retries for w in workers)} calls sent again')
             C.check('SIGTERM ends with status 0', nn.stop() == 0)
         finally:

@@ -408,6 +408,30 @@ def block_ids(c, path):
     return [b.sub(1)[2] for b in c.locations(path).subs(2)]
 
 
+def early_end(c, dns):
+    """complete() that need not wait for the disk: where nothing but the end of the file depends on it."""
+    def end(path, last=None, drop=0):
+        f = {1: path, 2: 'ee', 4: c.stat(path)[13], 1000: drop, 1001: 1}
+        if last:
+            f[3] = last
+        r = c.call('complete', f)
+        return r[1], r[1000] or 0
+    made = c.call('create', {1: '/ee/f', 2: {1: 0o644}, 3: 'ee', 4: 1, 5: 1, 6: 1, 7: 1 << 20, 1000: 1, 1001: 1})
+    b = made.sub(1000).sub(1)
+    node = next(d for d in dns if d.uuid == made.sub(1000).subs(3)[0].sub(1)[3].decode())
+    node.received((b[2], 9, b[3]))
+    last = ext_block(made.sub(1000), 9)
+    C.check('a file ends early', end('/ee/f', last) == (1, 1))
+    C.check('for everybody', c.call('isFileClosed', {1: '/ee/f'})[1] == 1 and c.locations('/ee/f')[1] == 9)
+    C.check('said again it is durable', end('/ee/f', last) == (1, 0))
+    c.call('create', {1: '/ee/g', 2: {1: 0o644}, 3: 'ee', 4: 1, 5: 1, 6: 1, 7: 1 << 20, 1000: 1})
+    C.check('but not where a block goes with it', end('/ee/g', drop=1) == (1, 0))
+    C.check('an empty one does', (c.create('/ee/h', client='ee', flags=1), end('/ee/h'))[1] == (1, 1))
+    c.create('/ee/i', client='ee', flags=1)
+    C.check('only who asks is answered early', c.call('complete', {1: '/ee/i', 2: 'ee', 4: c.stat('/ee/i')[13]})[1000] in (None, 0))
+    c.delete('/ee')
+
+
 def replaced(c, dns):
     """A file keeps some of its blocks: all three nodes have each."""
     old, _ = write_file(c, dns, '/rp/f', [1 << 20, 1 << 20, 7], repl=3)
@@ -718,6 +742,7 @@ def main():
             leases(c, dns)
             cut(c, dns)
             replaced(c, dns)
+            early_end(c, dns)
             meta_save(nn, c)
             identity(nn)
             program(nn, directory)

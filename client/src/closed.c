@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/closed.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/src/fs.h"
+#include "client/src/path.h"
+#include "common/base/clock.h"
+#include "common/wire/pb.h"
+#include "ClientNamenodeProtocol.pb-c.h"
+
+#define PATIENCE_NS (60 * NS_PER_S) /* until the data nodes have reported */
+#define QUIET_NS (5 * NS_PER_S) /* the same, when nobody has asked for it */
+#define PAUSE_NS (20 * NS_PER_MS)
+#define TRY_NS NS_PER_S /* not more often when it fails */
+
+struct file {
+	struct list link; /* in closed.files */
+	uint64_t number;
+	uint64_t connection; /* 0: two were tried */
+	uint64_t id;
+	bool has_block;
+	Hd__ExtendedBlockProto last; /* pool in pool_id */
+	char pool_id[];
+};
+
+void closed_init(struct closed *c)
+{
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_rwlock_init(&c->settling, NULL);
+	list_init(&c->files);
+}
+
+static void drop_locked(struct closed *c, struct file *f)
+{
+	list_del(&f->link);
+	c->count--;
+	free(f);
+}
+
+void closed_fini(struct closed *c)
+{
+	list_for_each(l, &c->files) drop_locked(c, container_of(l, struct file, link));
+	pthread_rwlock_destroy(&c->settling);
+	pthread_mutex_destroy(&c->lock);
+}
+
+bool closed_may(const struct dfs *fs)
+{
+	return fs->closed.count < CLOSED_MAX;
+}
+
+int closed_add(struct dfs *fs, uint64_t id, const Hd__ExtendedBlockProto *last, uint64_t connection)
+{
+	const size_t pool_len = last ? strlen(last->poolid) + 1 : 0;
+	struct file *f = malloc(sizeof(*f) + pool_len);
+	struct closed *c = &fs->closed;
+
+	if (!f)
+		return -ENOMEM;
+	f->id = id;
+	f->has_block = last != NULL;
+	f->connection = rpc_client_connections(fs->nn) == connection ? connection : 0;
+	if (last) {
+		f->last = *last;
+		f->last.poolid = memcpy(f->pool_id, last->poolid, pool_len);
+	}
+	pthread_mutex_lock(&c->lock);
+	f->number = c->next++;
+	list_add_tail(&c->files, &f->link);
+	c->count++;
+	pthread_mutex_unlock(&c->lock);
+	return 0;
+}
+
+struct closed_mark closed_mark(struct dfs *fs)
+{
+	struct closed *c = &fs->closed;
+	struct closed_mark m = {.connection = rpc_client_connections(fs->nn)};
+
+	pthread_mutex_lock(&c->lock);
+	m.next = c->next;
+	pthread_mutex_unlock(&c->lock);
+	return m;
+}
+
+void closed_since(struct dfs *fs, const struct closed_mark *m)
+{
+	struct closed *c = &fs->closed;
+
+	if (!c->count || rpc_client_connections(fs->nn) != m->connection)
+		return;
+	pthread_mutex_lock(&c->lock);
+	list_for_each(l, &c->files) {
+		struct file *f = container_of(l, struct file, link);
+
+		if (f->number < m->next && f->connection == m->connection)
+			drop_locked(c, f);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+void closed_answered(struct dfs *fs, const char *method, const struct closed_mark *m)
+{
+	/* create and complete may be answered early themselves */
+	static const char *const changes[] = {"addBlock", "append", "delete", "fsync", "mkdirs", "rename2", "replaceBlocks", "setTimes"};
+
+	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++)
+		if (!strcmp(method, changes[i]))
+			closed_since(fs, m);
+}
+
+bool closed_is_old(const struct dfs *fs)
+{
+	struct closed *c = (struct closed *)&fs->closed;
+	bool yes;
+
+	if (c->busy)
+		return true;
+	if (!c->count || clock_mono_ns() - c->tried_ns < TRY_NS)
+		return false;
+	pthread_mutex_lock(&c->lock);
+	yes = !list_empty(&c->files) &&
+	      container_of(c->files.next, struct file, link)->connection != rpc_client_connections(fs->nn);
+	pthread_mutex_unlock(&c->lock);
+	return yes;
+}
+
+void closed_pause(struct dfs *fs)
+{
+	pthread_rwlock_rdlock(&fs->closed.settling);
+}
+
+void closed_resume(struct dfs *fs, uint64_t id)
+{
+	struct closed *c = &fs->closed;
+
+	pthread_mutex_lock(&c->lock);
+	list_for_each(l, &c->files) {
+		struct file *f = container_of(l, struct file, link);
+
+		if (f->id == id)
+			drop_locked(c, f);
+	}
+	pthread_mutex_unlock(&c->lock);
+	pthread_rwlock_unlock(&c->settling);
+}
+
+/* ---- asking ---- */
+
+/* A directory that is there stays as it is; but ours is a change, and its answer comes when the changes before it are on the
+ * disk. */
+static int sync_changes(struct dfs *fs, struct err *err)
+{
+	Hd__MkdirsRequestProto req = HD__MKDIRS_REQUEST_PROTO__INIT;
+	Hd__FsPermissionProto perm = HD__FS_PERMISSION_PROTO__INIT;
+
+	req.src = (char *)"/";
+	req.masked = &perm;
+	req.createparent = 1;
+	return nn_call_once(fs, "mkdirs", &req.base, &hd__mkdirs_response_proto__descriptor, NULL, err);
+}
+
+/* Complete it again. 1: it is, on the disk; 0: not yet; -ENOENT: there is no such file; -ESTALE: it is somebody else's by now. */
+static int ask_again(struct dfs *fs, struct file *f, struct err *err)
+{
+	Hd__CompleteRequestProto req = HD__COMPLETE_REQUEST_PROTO__INIT;
+	Hd__CompleteResponseProto *m;
+	char by_id[PATH_BY_ID_MAX];
+	int rc, done;
+
+	req.src = path_by_id(by_id, f->id);
+	req.clientname = fs->client_name;
+	req.last = f->has_block ? &f->last : NULL;
+	req.has_fileid = 1;
+	req.fileid = f->id;
+	err_reset(err);
+	rc = nn_call_once(fs, "complete", &req.base, &hd__complete_response_proto__descriptor, &m, err);
+	if (rc < 0)
+		return rc;
+	done = m->result;
+	pb_free(m);
+	return done;
+}
+
+/* The first one before number @end; NULL: there is none. Only who settles may look at it afterwards, or drop it. */
+static struct file *first_before(struct closed *c, uint64_t end)
+{
+	struct file *f = NULL;
+
+	pthread_mutex_lock(&c->lock);
+	if (!list_empty(&c->files)) {
+		f = container_of(c->files.next, struct file, link);
+		if (f->number < end) {
+			list_del(&f->link);
+			c->count--;
+		} else {
+			f = NULL;
+		}
+	}
+	pthread_mutex_unlock(&c->lock);
+	return f;
+}
+
+static void put_back(struct closed *c, struct file *f)
+{
+	pthread_mutex_lock(&c->lock);
+	list_add(&c->files, &f->link);
+	c->count++;
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* A NameNode that is away, or starts. */
+static bool is_passing(int rc, const struct err *err)
+{
+	return !err->remote[0] || rc == -EROFS || rc == -EAGAIN;
+}
+
+static int settle_each(struct dfs *fs, uint64_t end, uint64_t patience_ns, struct err *err)
+{
+	const uint64_t until = clock_mono_ns() + patience_ns;
+	const struct timespec pause = {0, (long)PAUSE_NS};
+	struct closed *c = &fs->closed;
+	struct file *f;
+	int rc = 0;
+
+	while ((f = first_before(c, end))) {
+		while ((rc = ask_again(fs, f, err)) == 0 && clock_mono_ns() < until)
+			(void)nanosleep(&pause, NULL); /* an early end is fine */
+		if (rc == 0 || (rc < 0 && is_passing(rc, err))) {
+			put_back(c, f);
+			return rc ? rc : err_set(err, -ETIMEDOUT, "the NameNode has not heard of the last block of a file that was closed");
+		}
+		if (rc == -ENOENT)
+			c->lost = true;
+		free(f);
+	}
+	return 0;
+}
+
+static int settle(struct dfs *fs, uint64_t patience_ns, struct err *err)
+{
+	struct closed *c = &fs->closed;
+	struct closed_mark m;
+	int rc;
+
+	pthread_rwlock_wrlock(&c->settling);
+	m = closed_mark(fs);
+	rc = sync_changes(fs, err); /* with this most, or all, of them are settled (closed_answered()) */
+	if (rc == 0 && c->count) {
+		c->busy = true;
+		rc = settle_each(fs, m.next, patience_ns, err);
+		c->busy = false;
+	}
+	c->tried_ns = clock_mono_ns();
+	pthread_rwlock_unlock(&c->settling);
+	return rc;
+}
+
+int closed_settle(struct dfs *fs, struct err *err)
+{
+	int rc = settle(fs, PATIENCE_NS, err);
+
+	if (rc == 0 && atomic_exchange(&fs->closed.lost, false))
+		return err_set(err, -ESTALE, "a crash of the NameNode's machine has undone the creation of a file that was closed already");
+	return rc;
+}
+
+void closed_settle_quietly(struct dfs *fs)
+{
+	struct err ignored = ERR_INIT;
+
+	(void)settle(fs, QUIET_NS, &ignored); /* the next round tries again */
+}
