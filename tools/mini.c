@@ -33,7 +33,7 @@
 #define PORT_LEAST 10000
 #define PORT_MOST 22000
 #define READY_TIMEOUT_S 60
-#define STOP_TIMEOUT_S 20
+#define STOP_TIMEOUT_S 60
 
 struct node {
 	char name[24]; /* "namenode", "datanode1" */

@@ -15,7 +15,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'integration', 'lib'))
 from itest import *  # noqa: E402,F401,F403
-from itest import BUILD, SANITIZER, Fail, Skip, at_end, check, path, until  # noqa: E402
+from itest import BUILD, PATIENCE, SANITIZER, Fail, Skip, at_end, check, path, until  # noqa: E402
 
 FUSE = BUILD + '/fuse/dfs-fuse'
 NOBODY = 65534
@@ -104,7 +104,7 @@ class Mount:
 
     def wait(self, rc=0):
         try:
-            got = self.p.wait(60)
+            got = self.p.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             raise Fail('dfs-fuse does not end; mounted in a name space of processes %s' % holders(self.where))
         self.p = None

@@ -16,6 +16,7 @@ ERROR_UNSUPPORTED, OOB_RESTART, IN_PROGRESS = 7, 8, 12
 STAGE_APPEND, STAGE_APPEND_RECOVERY, STAGE_STREAMING_RECOVERY = 0, 1, 3
 STAGE_CLOSE_RECOVERY, STAGE_CREATE, STAGE_TRANSFER_RBW, STAGE_TRANSFER_FINALIZED = 5, 6, 7, 8
 CRC32, CRC32C, CRC_NULL = 1, 2, 0
+PATIENCE = 150  # seconds for what takes less than one on an idle machine
 
 # ---- CRCs ----
 _TABLE = []
@@ -197,7 +198,7 @@ class Packet:
 
 
 class Conn:
-    def __init__(self, port, timeout=20):
+    def __init__(self, port, timeout=PATIENCE):
         self.s = socket.create_connection(('127.0.0.1', port), timeout=timeout)
         self.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

@@ -15,6 +15,7 @@ import subprocess
 import threading
 import time
 
+PATIENCE = 150  # seconds for what takes less than one on an idle machine
 CLIENT = 'org.apache.hadoop.hdfs.protocol.ClientProtocol'
 DATANODE = 'org.apache.hadoop.hdfs.server.protocol.DatanodeProtocol'
 
@@ -101,7 +102,7 @@ class RemoteError(Exception):
 
 # ---- RPC ----
 class Rpc:
-    def __init__(self, addr, protocol=CLIENT, user='root', client_id=None, timeout=20):
+    def __init__(self, addr, protocol=CLIENT, user='root', client_id=None, timeout=PATIENCE):
         host, port = addr.rsplit(':', 1)
         self.protocol, self.client_id = protocol, client_id or os.urandom(16)
         self.next_id = 0
@@ -286,7 +287,7 @@ class NameNode:
             os.unlink(ready)
         with open(self.dir + '/log', 'a') as log:
             self.proc = subprocess.Popen(self.args() + ['--ready-file', ready], stderr=log, stdout=log)
-        deadline = time.time() + 20
+        deadline = time.time() + PATIENCE
         while not os.path.exists(ready):
             if self.proc.poll() is not None or time.time() > deadline:
                 raise RuntimeError('NameNode does not start: ' + open(self.dir + '/log').read()[-2000:])
@@ -302,7 +303,7 @@ class NameNode:
     def stop(self):
         """SIGTERM; its exit status."""
         self.proc.send_signal(signal.SIGTERM)
-        return self.proc.wait(20)
+        return self.proc.wait(PATIENCE)
 
 
 class Checks:

@@ -194,7 +194,7 @@ class Result:
                                       self.err[-4000:].decode(errors='replace'))
 
 
-def run(*args, env=None, input=None, stdin=None, timeout=120, rc=None, stdout=subprocess.PIPE, cwd=None):
+def run(*args, env=None, input=None, stdin=None, timeout=2 * PATIENCE, rc=None, stdout=subprocess.PIPE, cwd=None):
     """Run a program to its end. @rc: the exit status it must have."""
     args = [str(a) for a in args]
     p = subprocess.Popen(args, env=dict(os.environ, **(env or {})), stdout=stdout, stderr=subprocess.PIPE, cwd=cwd,
@@ -232,7 +232,7 @@ class Running:
         self.p.stdin.write(data)
         self.p.stdin.flush()
 
-    def close(self, rc=0, timeout=120):
+    def close(self, rc=0, timeout=2 * PATIENCE):
         """End of input; it must end with @rc."""
         out, err = self.p.communicate(timeout=timeout)
         r = Result(self.args, self.p.returncode, out, err)
@@ -313,7 +313,7 @@ class Cluster:
         at_end(self._end)
         line = self.mini.stdout.readline()
         if not line.startswith(b'NameNode '):
-            self.mini.wait(60)
+            self.mini.wait(PATIENCE)
             with open(self.err) as f:
                 raise Fail('the cluster does not start: %s' % f.read()[-3000:])
         self.rpc = re.match(rb'NameNode hdfs://(\S+),', line).group(1).decode()
@@ -327,7 +327,7 @@ class Cluster:
         if self.mini and self.mini.poll() is None:
             self.mini.terminate()
             try:
-                self.mini.wait(40)
+                self.mini.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 self.mini.kill()
                 self.mini.wait()
@@ -351,7 +351,7 @@ class Cluster:
     @staticmethod
     def _wait(p, bad, name):
         try:
-            return p.wait(60)
+            return p.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             bad.append('%s does not stop' % name)
             p.kill()

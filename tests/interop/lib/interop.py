@@ -545,7 +545,7 @@ class Interop:
         if not told:
             p.terminate()
         try:
-            rc = p.wait(60)
+            rc = p.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             p.kill()
             p.wait()
