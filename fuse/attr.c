@@ -391,7 +391,7 @@ int entry_ask(struct ask *a, const char *name, struct fuse_entry_param *ret)
 
 	for (int i = 0; rc == -ESTALE && i < ASK_MAX; i++) /* it went between two questions: is there another? */
 		rc = entry_ask_once(a, name, ret);
-	return rc;
+	return rc == -ESTALE ? -ENOENT : rc;
 }
 
 void entry_reply(struct ask *a, const struct fuse_entry_param *e)

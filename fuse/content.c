@@ -244,6 +244,14 @@ static int stat_file(struct mount *m, struct inode *in, struct user *user, struc
 	return rc;
 }
 
+/* A NameNode says in many words that a block is not there; mostly it is the file that somebody else has deleted. */
+static int what_failed(struct mount *m, struct inode *in, struct user *user, int rc)
+{
+	struct dfs_stat st;
+
+	return rc == -EREMOTEIO && stat_file(m, in, user, &st, NULL) == -ENOENT ? -ENOENT : rc;
+}
+
 /* A close that failed need not have lost anything: the data nodes may have it all, and only the NameNode was
  * out of reach. Then the lease is ended now, and the length tells. */
 static int heal_locked(struct mount *m, struct inode *in, struct dfs_err *err)
@@ -315,6 +323,10 @@ static int begin_overlay(struct mount *m, struct inode *in, struct user *user, s
 	pthread_mutex_unlock(&m->inodes.lock);
 	of.dir_id = dir_id(m, parent);
 	rc = overlay_new(m->state.dir, state_next_file(&m->state), &m->budget, &of, &in->ov);
+	if (rc == -ENOENT) { /* would mean the file */
+		snprintf(err->text, sizeof(err->text), "somebody has deleted the overlay directory of this mount: mount it anew");
+		rc = -EIO;
+	}
 	if (rc < 0)
 		return rc;
 	set_writer(m, in, user);
@@ -455,6 +467,7 @@ int content_write(struct mount *m, struct handle *h, struct piece *p, uint64_t *
 
 	pthread_mutex_lock(&in->content);
 	rc = write_locked(m, h, p, offset, taken, err);
+	rc = what_failed(m, in, h->user, rc);
 	/* A stream that failed has lost bytes that write(2) has taken: fsync and close must say so. */
 	if (rc < 0 && in->w && in->error == 0) {
 		in->error = rc;
@@ -561,6 +574,8 @@ static int settle_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 			done_writing(m, in);
 		}
 	}
+	if (in->w_user)
+		rc = what_failed(m, in, in->w_user, rc);
 	return take_error(in, rc);
 }
 
@@ -624,7 +639,7 @@ int content_flush(struct mount *m, struct handle *h, enum closer who, struct dfs
 	if (in->w && (in->w_reopened || who == CLOSER_WRITER)) {
 		rc = dfs_sync(in->w, DFS_SYNC_UPDATE_LENGTH, err);
 		in->w_unflushed = rc < 0;
-		rc = take_error(in, rc);
+		rc = take_error(in, what_failed(m, in, in->w_user, rc));
 	} else if (!in->hidden) {
 		rc = settle_locked(m, in, err);
 		in->hopeless = rc < 0 && in->ov && !fail_is_passing(rc);
@@ -642,7 +657,7 @@ int content_sync(struct mount *m, struct inode *in, struct dfs_err *err)
 	if (in->w) {
 		rc = dfs_sync(in->w, DFS_SYNC_DISK | DFS_SYNC_UPDATE_LENGTH, err);
 		in->w_unflushed = rc < 0;
-		rc = take_error(in, rc);
+		rc = take_error(in, what_failed(m, in, in->w_user, rc));
 	} else if (!in->hidden) {
 		rc = settle_locked(m, in, err);
 		rc = rc ?: users_sync(&m->users, err); /* it may have been closed early */

@@ -293,7 +293,7 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 	child_path(path, a->in->id, name);
 	rc = dfs_create(a->user->fs, path, &o, &w, &a->err);
 	if (rc < 0)
-		return rc;
+		return rc == -EBUSY ? -EEXIST : rc; /* it is there, and being written */
 	a->user->made += early != 0;
 	dir_changed(a->m, a->in);
 	in = inode_enter(&a->m->inodes, &st, 0, a->in->ino, name, 1);

@@ -111,7 +111,8 @@ static int check_mountpoint(const struct options *o)
 	int rc;
 
 	if (stat(o->mountpoint, &st) < 0)
-		return tell("mount point %s: %s", o->mountpoint, strerror(errno));
+		return tell("mount point %s: %s%s", o->mountpoint, strerror(errno),
+			    errno == ENOTCONN ? "; a mount that died is there: `umount` (or `fusermount3 -u`) it first" : "");
 	if (!S_ISDIR(st.st_mode))
 		return tell("mount point %s is not a directory", o->mountpoint);
 	if (is_our_mount(o->mountpoint, &st) && !o->nonempty)
@@ -201,13 +202,15 @@ static int open_state(struct mount *m)
 
 static void raise_limits(void)
 {
+	static const int harmless[] = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM}; /* a log rotation must not end a mount */
 	struct rlimit r;
 
 	if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
 		r.rlim_cur = r.rlim_max;
 		(void)setrlimit(RLIMIT_NOFILE, &r);
 	}
-	(void)signal(SIGPIPE, SIG_IGN);
+	for (size_t i = 0; i < sizeof(harmless) / sizeof(harmless[0]); i++)
+		(void)signal(harmless[i], SIG_IGN);
 }
 
 /* ---- the session ---- */

@@ -382,8 +382,24 @@ static void naming_unlock(struct inode *in, struct inode *other)
 		pthread_mutex_unlock(&other->naming);
 }
 
+/* The file that is @from now has the name @to. Not the one that was asked for before: another mount has been in between, and its
+ * file gets its name back; if that was given away once more, it is replaced, as it would have been anyway. */
+static int check_hidden(struct ask *a, const char *from, const char *to, uint64_t id)
+{
+	struct dfs_stat st;
+	const int rc = dfs_lstat(a->user->fs, to, &st, &a->err);
+
+	if (rc == -ENOENT)
+		return -ESTALE;
+	if (rc < 0 || st.file_id == id)
+		return 0; /* it has moved, whatever else: it is ours to delete */
+	if (dfs_rename(a->user->fs, to, from, false, &a->err) == -EEXIST)
+		(void)dfs_delete(a->user->fs, to, false, NULL);
+	return -ESTALE;
+}
+
 /* Somebody has @in, which is @name in @dir, open: it lives on under another name. -ESTALE: it is not there any more, but
- * another file, which nobody has open. */
+ * another file, which nobody has open, or none. */
 static int hide(struct ask *a, struct inode *dir, struct inode *in, const char *name)
 {
 	char path[CHILD_PATH_MAX], to[CHILD_PATH_MAX];
@@ -394,11 +410,14 @@ static int hide(struct ask *a, struct inode *dir, struct inode *in, const char *
 	child_path(path, dir->id, name);
 	hidden_path(a->m, to, dir->id, in->id);
 	rc = dfs_lstat(a->user->fs, path, &st, &a->err);
-	if (rc == 0 && st.file_id != in->id) {
+	if (rc == 0 && st.file_id != in->id)
+		rc = -ESTALE;
+	rc = rc ?: dfs_rename(a->user->fs, path, to, false, &a->err);
+	rc = rc ?: check_hidden(a, path, to, in->id);
+	if (rc == -ENOENT || rc == -ESTALE) {
 		inode_moved(&a->m->inodes, in, 0, NULL);
 		rc = -ESTALE;
 	}
-	rc = rc ?: dfs_rename(a->user->fs, path, to, false, &a->err);
 	inode_name_went(&a->m->inodes, dir, name);
 	if (rc == 0) {
 		inode_moved(&a->m->inodes, in, 0, NULL);

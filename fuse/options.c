@@ -272,7 +272,7 @@ static int check(struct options *o)
 		return usage("no mount point", "");
 	if (!realpath(o->mountpoint, full)) {
 		fprintf(stderr, "dfs-fuse: mount point %s: %s%s\n", o->mountpoint, strerror(errno),
-			errno == ENOTCONN ? "; a mount that died is there: umount it first" : "");
+			errno == ENOTCONN ? "; a mount that died is there: `umount` (or `fusermount3 -u`) it first" : "");
 		return -1;
 	}
 	free(o->mountpoint);

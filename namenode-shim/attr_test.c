@@ -38,7 +38,7 @@ static void done(struct test_db *d, int rc)
 
 static void make(struct test_db *d, const char *user, const char *path, uint16_t perm)
 {
-	assert_int_equal(ns_mkdirs(test_begin(d, user), path, perm, NULL, true), 0);
+	assert_int_equal(ns_mkdirs(test_begin(d, user), path, perm, NULL, NS_MKDIRS_PARENTS), 0);
 	done(d, 0);
 }
 
@@ -433,7 +433,7 @@ static void new_inodes_inherit_default_entries(void **state)
 	/* The mode before the umask filters owner, mask and others. */
 	assert_int_equal(make_file(&d, "root", "/d/f", 0664), 0);
 	assert_string_equal(status(&d, "/d/f"), "0660 u:bob:7,g::5");
-	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/d/a/b", 0755, &mode, true), 0);
+	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/d/a/b", 0755, &mode, NS_MKDIRS_PARENTS), 0);
 	done(&d, 0);
 	assert_string_equal(status(&d, "/d/a"), "0771 u:bob:7,g::5,d:u::7,d:u:bob:7,d:g::5,d:m::7,d:o::1");
 	assert_string_equal(status(&d, "/d/a/b"), "0771 u:bob:7,g::5,d:u::7,d:u:bob:7,d:g::5,d:m::7,d:o::1");
@@ -557,7 +557,7 @@ static void names_are_utf8(void **state)
 	(void)state;
 	start(&d);
 	make(&d, "root", "/d", 0755);
-	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/d/caf\xe9", 0755, NULL, true), -EINVAL);
+	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/d/caf\xe9", 0755, NULL, NS_MKDIRS_PARENTS), -EINVAL);
 	assert_string_equal(d.x.cls, "org.apache.hadoop.fs.InvalidPathException");
 	txn_write_abort(&d.t);
 	assert_int_equal(make_file(&d, "root", "/d/\xff", 0666), -EINVAL);

@@ -27,7 +27,8 @@ static int mkdirs(struct req *q, const void *in)
 		req_reply(q, Hd__MkdirsResponseProto, hd__mkdirs_response_proto__init);
 
 	r->result = 1;
-	return ns_mkdirs(&q->ns, m->src, (uint16_t)m->masked->perm, unmasked(q, m->unmasked), m->createparent);
+	return ns_mkdirs(&q->ns, m->src, (uint16_t)m->masked->perm, unmasked(q, m->unmasked),
+			 (m->createparent ? NS_MKDIRS_PARENTS : 0u) | (m->exclusive ? NS_MKDIRS_NEW : 0u));
 }
 
 static int check_create(struct req *q, const Hd__CreateRequestProto *m)
@@ -250,7 +251,7 @@ static int set_replication(struct req *q, const void *in)
 
 #define CHANGE(name, msg, flags, fn) METHOD(name, hd, msg, REQ_CHANGE, flags, fn)
 static const struct method table[] = {
-	CHANGE(mkdirs, mkdirs, 0, mkdirs),
+	CHANGE(mkdirs, mkdirs, REQ_ONCE, mkdirs),
 	CHANGE(create, create, REQ_ONCE, create),
 	CHANGE(delete, delete, REQ_ONCE, delete),
 	CHANGE(rename, rename, REQ_ONCE, rename1),

@@ -130,7 +130,7 @@ void forget_file(struct ns *n, const struct inode *file)
 
 /* ---- mkdirs, create ---- */
 
-int ns_mkdirs(struct ns *n, const char *path, uint16_t perm, const uint16_t *unmasked, bool create_parent)
+int ns_mkdirs(struct ns *n, const char *path, uint16_t perm, const uint16_t *unmasked, unsigned int how)
 {
 	struct walk w;
 	struct inode *up;
@@ -147,11 +147,11 @@ int ns_mkdirs(struct ns *n, const char *path, uint16_t perm, const uint16_t *unm
 	if (rc < 0)
 		return rc;
 	if (w.last && w.last->type == INODE_DIR)
-		return 0;
+		return how & NS_MKDIRS_NEW ? exc_throw(n->x, EXC_EXISTS, "%s exists", w.path) : 0;
 	if (w.last)
 		return exc_throw(n->x, EXC_EXISTS, "Path is not a directory: %s", w.path);
 	rc = ns_check_ancestor(n, &w);
-	rc = rc ? rc : check_parent(n, &w, create_parent);
+	rc = rc ? rc : check_parent(n, &w, how & NS_MKDIRS_PARENTS);
 	rc = rc ? rc : check_names(n, &w);
 	rc = rc ? rc : quota_check(n, walk_parent(&w), w.depth + 1 - w.have, 0);
 	if (rc < 0)

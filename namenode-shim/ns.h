@@ -100,9 +100,14 @@ int ns_check_remove(struct ns *n, const struct walk *w);
 int ns_io(struct ns *n, int rc);
 struct effect *ns_effect(struct ns *n, enum effect_kind kind);
 
+enum ns_mkdirs_how {
+	NS_MKDIRS_PARENTS = 1, /* also those above it that are missing */
+	NS_MKDIRS_NEW = 2,     /* one that is there is an error, as mkdir(2) has it */
+};
+
 /** @perm: what the umask left of the mode; @unmasked: the mode before it, which counts where the parent has default
- *  entries of an access control list; NULL: not told. */
-int ns_mkdirs(struct ns *n, const char *path, uint16_t perm, const uint16_t *unmasked, bool create_parent);
+ *  entries of an access control list; NULL: not told. @how: enum ns_mkdirs_how. */
+int ns_mkdirs(struct ns *n, const char *path, uint16_t perm, const uint16_t *unmasked, unsigned int how);
 
 struct ns_create {
 	const char *path, *client;

@@ -110,7 +110,7 @@ static int step(struct ns *n)
 	random_path(b);
 	switch (rand() % 7) {
 	case 0:
-		return ns_mkdirs(n, a, 0755, NULL, true);
+		return ns_mkdirs(n, a, 0755, NULL, NS_MKDIRS_PARENTS);
 	case 1:
 		return make_file(n, a);
 	case 2:
@@ -175,10 +175,10 @@ static void names_over_the_limit_are_refused_and_change_nothing(void **state)
 
 	(void)state;
 	test_db_init(&d);
-	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/q/x", 0755, NULL, true), 0);
+	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/q/x", 0755, NULL, NS_MKDIRS_PARENTS), 0);
 	assert_int_equal(quota_set(&d.ns, "/q", 3, QUOTA_NONE), 0);
 	assert_int_equal(test_commit(&d), 0);
-	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/q/y/z", 0755, NULL, true), -EDQUOT);
+	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/q/y/z", 0755, NULL, NS_MKDIRS_PARENTS), -EDQUOT);
 	assert_string_equal(d.x.text, "The NameSpace quota (directories and files) of directory /q is "
 				      "exceeded: quota=3 file count=4");
 	assert_int_equal(test_commit(&d), 0);
@@ -186,7 +186,7 @@ static void names_over_the_limit_are_refused_and_change_nothing(void **state)
 	assert_null(w.last);
 	txn_write_abort(&d.t);
 	assert_int_equal(quota_at(&d, "/q").inodes, 2);
-	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/o/p", 0755, NULL, true), 0);
+	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/o/p", 0755, NULL, NS_MKDIRS_PARENTS), 0);
 	assert_int_equal(ns_rename(&d.ns, "/o", "/q/o", &done), -EDQUOT);
 	assert_int_equal(ns_rename(&d.ns, "/q/x", "/q/y", &done), 0); /* within: nothing is added */
 	assert_true(done);
@@ -201,7 +201,7 @@ static void bytes_over_the_limit_are_refused(void **state)
 
 	(void)state;
 	test_db_init(&d);
-	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/q", 0755, NULL, true), 0);
+	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/q", 0755, NULL, NS_MKDIRS_PARENTS), 0);
 	assert_int_equal(quota_set(&d.ns, "/q", QUOTA_NONE, 3 * FILE_LEN), 0);
 	assert_int_equal(make_file(&d.ns, "/q/f"), 0);
 	assert_int_equal(test_commit(&d), 0);

@@ -337,7 +337,8 @@ DFS_API int dfs_list_next(struct dfs_list *l, const struct dfs_stat **ret, struc
 DFS_API void dfs_list_close(struct dfs_list *l);
 
 /** Make a directory, with its parents when @parents; an existing directory is success when
- *  @parents, else -EEXIST. @mode before umask, 0: 0777; 0 | DFS_MODE_SET: none. Fails with [NN]; -EEXIST it exists (or is a
+ *  @parents, else -EEXIST: of several who try at the same time one makes it (on a NameNode that is not ours by the way of
+ *  a name like ".dfs-mkdir.CLIENT.1" in the same directory). @mode before umask, 0: 0777; 0 | DFS_MODE_SET: none. Fails with [NN]; -EEXIST it exists (or is a
  *  file); -ENOENT parent missing. */
 DFS_API int dfs_mkdir(struct dfs *fs, const char *path, uint32_t mode, bool parents,
 		      struct dfs_err *err);
@@ -535,6 +536,7 @@ DFS_API uint32_t dfs_queue_pending(struct dfs_queue *q);
 
 DFS_API int dfs_begin_stat(struct dfs_queue *q, const char *path, struct dfs_stat *ret, const struct dfs_then *then,
 			   struct dfs_err *err);
+/** As dfs_mkdir(); but on a NameNode that is not ours several who try at the same time may all succeed. */
 DFS_API int dfs_begin_mkdir(struct dfs_queue *q, const char *path, uint32_t mode, bool parents,
 			    const struct dfs_then *then, struct dfs_err *err);
 DFS_API int dfs_begin_rename(struct dfs_queue *q, const char *old_path, const char *new_path, bool overwrite,

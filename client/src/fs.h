@@ -43,6 +43,8 @@ struct dfs {
 	struct dfs_defaults defaults;
 	char *user;            /* owned */
 	char uri[320];         /* hdfs://host:port, or hdfs://NAME of a name service */
+	atomic_int knows_exclusive; /* MkdirsRequest.exclusive: 1, -1 it does not, 0 not asked yet */
+	atomic_uint mkdirs;    /* by the way of another name, so far */
 	bool has_others;       /* NameNodes that stand for each other */
 	char client_name[80];  /* holder of our leases */
 	struct rpc_client *nn; /* owned; thread-safe */

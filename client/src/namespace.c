@@ -181,6 +181,7 @@ void mkdirs_request(const struct dfs *fs, const char *path, uint32_t mode, bool 
 	ret->m.masked = &ret->masked;
 	ret->m.unmasked = &ret->unmasked;
 	ret->m.createparent = parents;
+	ret->m.has_exclusive = ret->m.exclusive = !parents;
 }
 
 int mkdirs_answer(const Hd__MkdirsResponseProto *m, const char *path, struct err *err)
@@ -194,22 +195,12 @@ int mkdir_exists(const char *path, struct err *err)
 	return err_set(err, -EEXIST, "%.400s exists", path);
 }
 
-static int mkdir_path(struct dfs *fs, const char *path, uint32_t mode, bool parents,
-		      struct err *err)
+static int mkdirs_path(struct dfs *fs, const char *path, uint32_t mode, bool parents, struct err *err)
 {
 	struct mkdirs_request req;
 	Hd__MkdirsResponseProto *m;
-	struct dfs_stat st;
 	int rc;
 
-	if (!parents) { /* mkdirs is content with a directory that exists; mkdir is not */
-		rc = path_stat(fs, path, &st, err);
-		if (rc == 0)
-			return mkdir_exists(path, err);
-		if (rc != -ENOENT)
-			return rc;
-		err_reset(err);
-	}
 	mkdirs_request(fs, path, mode, parents, &req);
 	rc = path_call(fs, "mkdirs", path, &req.m.base, &hd__mkdirs_response_proto__descriptor, &m,
 		       err);
@@ -220,13 +211,95 @@ static int mkdir_path(struct dfs *fs, const char *path, uint32_t mode, bool pare
 	return rc;
 }
 
+/* mkdirs is content with a directory that exists. Does the NameNode know a field of ours that is not? 1 or 0. */
+static int knows_exclusive(struct dfs *fs, struct err *err)
+{
+	int rc = atomic_load(&fs->knows_exclusive);
+
+	if (rc != 0)
+		return rc > 0;
+	rc = mkdirs_path(fs, "/", 0, false, err); /* exists: harmless */
+	if (rc < 0 && rc != -EEXIST)
+		return rc;
+	err_reset(err);
+	atomic_store(&fs->knows_exclusive, rc < 0 ? 1 : -1);
+	return rc < 0;
+}
+
+static int rename_path(struct dfs *fs, const char *from, const char *to, bool overwrite, struct err *err)
+{
+	Hd__Rename2RequestProto req = HD__RENAME2_REQUEST_PROTO__INIT;
+	int rc;
+
+	req.src = (char *)from;
+	req.dst = (char *)to;
+	req.overwritedest = overwrite;
+	rc = path_call(fs, "rename2", from, &req.base, &hd__rename2_response_proto__descriptor, NULL, err);
+	return rename_errno(rc, err);
+}
+
+static int delete_path(struct dfs *fs, const char *path, bool recursive, struct err *err)
+{
+	Hd__DeleteRequestProto req = HD__DELETE_REQUEST_PROTO__INIT;
+	Hd__DeleteResponseProto *m = NULL;
+	int rc;
+
+	req.src = (char *)path;
+	req.recursive = recursive;
+	rc = path_call(fs, "delete", path, &req.base, &hd__delete_response_proto__descriptor, &m, err);
+	if (rc == 0 && !m->result)
+		rc = path_not_found(err, path);
+	pb_free(m);
+	return rc;
+}
+
+/* A rename fails when there is something. */
+static int mkdir_by_rename(struct dfs *fs, const char *path, uint32_t mode, struct err *err)
+{
+	const int dir = (int)(strrchr(path, '/') - path);
+	char *tmp;
+	int rc;
+
+	if (asprintf(&tmp, "%.*s/.dfs-mkdir.%s.%u", dir, path, fs->client_name, atomic_fetch_add(&fs->mkdirs, 1)) < 0)
+		return err_set(err, -ENOMEM, "out of memory");
+	rc = mkdirs_path(fs, tmp, mode, false, err);
+	if (rc == 0) {
+		rc = rename_path(fs, tmp, path, false, err);
+		if (rc < 0)
+			(void)delete_path(fs, tmp, false, &(struct err){0});
+	}
+	free(tmp);
+	return rc == -EEXIST ? mkdir_exists(path, err) : rc;
+}
+
+static int mkdir_path(struct dfs *fs, const char *path, uint32_t mode, struct err *err)
+{
+	const int known = path[1] ? knows_exclusive(fs, err) : 1;
+	struct dfs_stat st;
+	int rc;
+
+	if (known < 0)
+		return known;
+	if (known) {
+		rc = mkdirs_path(fs, path, mode, false, err);
+		return rc == -EEXIST ? mkdir_exists(path, err) : rc;
+	}
+	rc = path_stat(fs, path, &st, err);
+	if (rc == 0)
+		return mkdir_exists(path, err);
+	if (rc != -ENOENT)
+		return rc;
+	err_reset(err);
+	return mkdir_by_rename(fs, path, mode, err);
+}
+
 DFS_API int dfs_mkdir(struct dfs *fs, const char *path, uint32_t mode, bool parents,
 		      struct dfs_err *out)
 {
 	struct ask a;
 
 	ask_begin(&a, fs, path);
-	a.rc = a.rc ?: mkdir_path(fs, a.path, mode, parents, &a.err);
+	a.rc = a.rc ?: parents ? mkdirs_path(fs, a.path, mode, true, &a.err) : mkdir_path(fs, a.path, mode, &a.err);
 	return ask_end(&a, out);
 }
 
@@ -259,17 +332,12 @@ int rename_errno(int rc, const struct err *err)
 DFS_API int dfs_rename(struct dfs *fs, const char *old_path, const char *new_path, bool overwrite,
 		       struct dfs_err *out)
 {
-	Hd__Rename2RequestProto req = HD__RENAME2_REQUEST_PROTO__INIT;
 	char to[PATH_TEXT_MAX];
 	struct ask a;
 
 	ask_begin(&a, fs, old_path);
 	a.rc = a.rc ?: path_resolve(fs->user, new_path, to, &a.err);
-	req.src = a.path;
-	req.dst = to;
-	req.overwritedest = overwrite;
-	(void)ask(&a, "rename2", &req.base, &hd__rename2_response_proto__descriptor, NULL);
-	a.rc = rename_errno(a.rc, &a.err);
+	a.rc = a.rc ?: rename_path(fs, a.path, to, overwrite, &a.err);
 	return ask_end(&a, out);
 }
 
@@ -280,19 +348,12 @@ int delete_root(struct err *err)
 
 DFS_API int dfs_delete(struct dfs *fs, const char *path, bool recursive, struct dfs_err *out)
 {
-	Hd__DeleteRequestProto req = HD__DELETE_REQUEST_PROTO__INIT;
-	Hd__DeleteResponseProto *m = NULL;
 	struct ask a;
 
 	ask_begin(&a, fs, path);
 	if (a.rc == 0 && strcmp(a.path, "/") == 0)
 		a.rc = delete_root(&a.err);
-	req.src = a.path;
-	req.recursive = recursive;
-	if (ask(&a, "delete", &req.base, &hd__delete_response_proto__descriptor, &m) == 0 &&
-	    !m->result)
-		a.rc = path_not_found(&a.err, a.path);
-	pb_free(m);
+	a.rc = a.rc ?: delete_path(fs, a.path, recursive, &a.err);
 	return ask_end(&a, out);
 }
 

@@ -753,6 +753,23 @@ static void *pread_shared(void *arg)
 	return NULL;
 }
 
+/* How often it was the one who made a directory that all of them want. */
+static atomic_int made;
+
+static void *make_dirs(void *arg)
+{
+	struct job *j = arg;
+	char path[256];
+
+	for (int k = 0; k < 30 && j->rc == 0; k++) {
+		snprintf(path, sizeof(path), "%s/rivals/%d", dir, k);
+		j->rc = dfs_mkdir(fs, path, 0, false, &j->err);
+		made += j->rc == 0;
+		j->rc = j->rc == -EEXIST ? 0 : j->rc;
+	}
+	return NULL;
+}
+
 static int run_jobs(void *(*fn)(void *), struct dfs_file *f, struct dfs_err *err)
 {
 	struct job job[4] = {{0}};
@@ -776,10 +793,16 @@ static int run_jobs(void *(*fn)(void *), struct dfs_file *f, struct dfs_err *err
 static void threads(void)
 {
 	struct dfs_err err = {0};
+	struct dfs_summary sum;
 	struct dfs_file *f;
 	int rc = run_jobs(write_and_read, NULL, &err);
 
 	check(rc == 0, "four threads write and read a file each %s", rc ? err.text : "");
+	expect(dfs_mkdir(fs, at("rivals"), 0, false, &err), 0, &err, "mkdir");
+	rc = run_jobs(make_dirs, NULL, &err);
+	check(rc == 0 && made == 30, "four threads make 30 directories: %d made one %s", made, rc ? err.text : "");
+	rc = dfs_content_summary(fs, at("rivals"), &sum, &err);
+	check(rc == 0 && sum.directory_count == 31, "and nothing else is there");
 	rc = put(at("shared"), 3 * BLOCK, 100000, 77, &err);
 	rc = rc ? rc : dfs_open(fs, at("shared"), &f, &err);
 	if (rc == 0) {
