@@ -478,6 +478,8 @@ int hidden_delete(struct mount *m, struct inode *in)
 	err.text[0] = '\0';
 	id_path(path, in->id);
 	rc = m->unreachable ? -ETIMEDOUT : dfs_delete(in->hidden_by ? in->hidden_by->fs : owner->fs, path, false, &err);
+	if (rc == -EACCES && in->hidden_by) /* the directory was closed to who has deleted it */
+		rc = dfs_delete(owner->fs, path, false, &err);
 	(void)fail_errno("delete a file that was open", rc, &err);
 	users_put(&m->users, owner);
 	if (fail_is_passing(rc)) {

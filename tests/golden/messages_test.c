@@ -49,6 +49,7 @@ static const char *const own[] = {
 	"hd.CompleteRequestProto.dropFirst",
 	"hd.CompleteRequestProto.early",
 	"hd.CompleteResponseProto.early",
+	"hd.MkdirsRequestProto.exclusive",
 };
 
 static const char *const own_messages[] = {
