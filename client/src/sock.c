@@ -292,6 +292,24 @@ struct sock *sock_cache_get(struct sock_cache *c, const struct net_addr *a)
 	return s;
 }
 
+/* Neither closed by the peer, nor with bytes that nobody expects. */
+static bool is_sound(const struct sock *s)
+{
+	char b;
+
+	return !s->owes_end && s->head == s->tail && recv(s->fd, &b, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+	       (errno == EAGAIN || errno == EWOULDBLOCK);
+}
+
+struct sock *sock_cache_get_sound(struct sock_cache *c, const struct net_addr *a)
+{
+	struct sock *s;
+
+	while ((s = sock_cache_get(c, a)) && !is_sound(s))
+		sock_close(s);
+	return s;
+}
+
 void sock_cache_put(struct sock_cache *c, struct sock *s)
 {
 	s->reused = true;

@@ -30,6 +30,12 @@ struct tcp_w {
 	uint64_t until_ns; /* of this phase */
 	uint8_t *op;       /* owned; the operation, until it is sent */
 	size_t op_len, op_sent;
+	/* may the connection take another operation? */
+	bool keeps;     /* its node says so, */
+	bool last_sent; /* the last packet was sent, */
+	bool ended;     /* and acknowledged, */
+	bool followed;  /* and nothing behind it */
+	int64_t last_seqno;
 };
 
 /* ---- set-up: each step 1 done, 0 not now, -errno ---- */
@@ -79,6 +85,7 @@ static int do_answer(struct tcp_w *t, int *ret_bad, struct err *err)
 			err_prefix(err, "data node %.64s is out of reach for its predecessor",
 				   reply->firstbadlink);
 	}
+	t->keeps = reply && rc > 0 && reply->keeps;
 	pb_free(reply);
 	if (rc > 0)
 		t->phase = TCPW_OPEN;
@@ -107,9 +114,23 @@ static void tcp_close_write(struct wstream *s)
 {
 	struct tcp_w *t = container_of(s, struct tcp_w, base);
 
-	sock_close(t->sock);
+	if (t->keeps && t->ended && !t->followed && t->sock->head == t->sock->tail)
+		sock_cache_put(&t->fs->socks, t->sock);
+	else
+		sock_close(t->sock);
 	free(t->op);
 	free(t);
+}
+
+/* A connection: one that is idle since another block, or a new one. */
+static int begin(struct tcp_w *t, struct err *err)
+{
+	t->sock = sock_cache_get_sound(&t->fs->socks, &t->addr);
+	if (!t->sock)
+		return sock_start(&t->addr, &t->sock, err);
+	t->phase = TCPW_ASK;
+	t->until_ns = clock_mono_ns() + stream_timeout_ns(t->fs, t->nodes);
+	return 0;
 }
 
 static int tcp_start_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
@@ -133,7 +154,8 @@ static int tcp_start_write(struct dfs *fs, const struct write_setup *w, struct w
 		if (rc < 0)
 			err_set(err, rc, "out of memory for a request");
 	}
-	rc = rc ?: sock_start(&t->addr, &t->sock, err);
+	if (rc == 0)
+		rc = begin(t, err);
 	if (rc < 0) {
 		tcp_close_write(&t->base);
 		return rc;
@@ -191,6 +213,11 @@ static int tcp_send(struct wstream *s, struct packet *p, struct err *err)
 	if (sent < 0)
 		return (int)sent;
 	p->sent += (size_t)sent;
+	t->followed = t->last_sent;
+	if (p->sent == total && p->last) {
+		t->last_sent = true;
+		t->last_seqno = p->seqno;
+	}
 	return p->sent == total;
 }
 
@@ -209,6 +236,7 @@ static int tcp_next_ack(struct wstream *s, struct ack *ret, struct err *err)
 	*ret = (struct ack){.seqno = a.seqno, .bad = dt_ack_first_bad(&a)};
 	if (ret->bad >= 0)
 		ret->status = a.reply[ret->bad];
+	t->ended = t->last_sent && ret->bad < 0 && a.seqno == t->last_seqno;
 	if (ret->bad >= (int)t->nodes)
 		ret->bad = (int)t->nodes - 1;
 	if (ret->bad < 0 && a.seqno >= 0 && a.count < t->nodes)

@@ -2,6 +2,7 @@
 /* What must hold: for every offset and length of a block, however it is cut into packets, the
  * reader gets exactly the bytes asked for; no byte with a wrong CRC, out of order or beyond the end
  * gets through; a connection is kept only when the exchange is complete.
+ * After a write likewise, and a write begins on no connection that may fail it.
  * The data node is one end of a socket pair into which its whole answer is written beforehand. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -378,6 +379,94 @@ static void hints_for_the_page_cache_are_passed_on(void **state)
 	}
 }
 
+/* ---- writing ---- */
+
+struct written_how {
+	bool keeps, refused, unheard, followed;
+};
+
+/* A block of one empty packet. How many connections are kept then? */
+static size_t kept_after(const struct written_how *how)
+{
+	static Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	static Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
+	static Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
+	static Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	static Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	static Hd__StorageTypeProto type = HD__STORAGE_TYPE_PROTO__DISK;
+	static char empty[1], *storage = empty;
+	const struct write_setup w = {.lb = &lb, .block = &b, .crc_type = CRC_CRC32C, .bpc = BPC};
+	struct packet last = {.last = true, .seqno = 0}, beat = {.seqno = -1};
+	struct dt_ack a = {.seqno = 0, .count = 1, .reply = {how->refused ? DT_ERROR : DT_SUCCESS}};
+	const struct answer none = {.len = 0};
+	uint8_t *msg, buf[DT_ACK_MAX];
+	struct wstream *s;
+	struct ack ack;
+	uint64_t until;
+	size_t n;
+	int bad;
+
+	id.ipaddr = "127.0.0.1";
+	id.hostname = id.datanodeuuid = b.poolid = token.kind = token.service = "";
+	id.xferport = 1;
+	info.id = &id;
+	lb.b = &b;
+	lb.blocktoken = &token;
+	lb.n_locs = 1;
+	lb.locs = &locs;
+	lb.storagetypes = &type;
+	lb.storageids = &storage;
+	sock_cache_fini(&fs.socks);
+	arm(&none);
+	assert_int_equal(stream_tcp.start_write(&fs, &w, &s, NULL), 0);
+	assert_int_equal(fs.socks.count, 0); /* it is that one */
+	assert_int_equal(stream_tcp.opened(s, &until, &bad, NULL), 0);
+	assert_int_equal(dt_write_response_encode(DT_SUCCESS, "", how->keeps, &msg, &n), 0);
+	assert_int_equal(write(peer, msg, n), n);
+	free(msg);
+	assert_int_equal(stream_tcp.opened(s, &until, &bad, NULL), 1);
+	assert_int_equal(stream_tcp.send(s, &last, NULL), 1);
+	if (how->followed)
+		assert_int_equal(stream_tcp.send(s, &beat, NULL), 1);
+	if (!how->unheard) {
+		n = dt_ack_encode(&a, buf);
+		assert_int_equal(write(peer, buf, n), n);
+		assert_int_equal(stream_tcp.next_ack(s, &ack, NULL), 1);
+	}
+	stream_tcp.close_write(s);
+	return fs.socks.count;
+}
+
+static void a_connection_is_kept_after_a_whole_block(void **state)
+{
+	(void)state;
+	assert_int_equal(kept_after(&(struct written_how){.keeps = true}), 1);
+	assert_int_equal(kept_after(&(struct written_how){.keeps = false}), 0);
+	assert_int_equal(kept_after(&(struct written_how){.keeps = true, .refused = true}), 0);
+	assert_int_equal(kept_after(&(struct written_how){.keeps = true, .unheard = true}), 0);
+	assert_int_equal(kept_after(&(struct written_how){.keeps = true, .followed = true}), 0);
+}
+
+static void a_write_takes_no_connection_that_may_fail_it(void **state)
+{
+	const struct answer none = {.len = 0}, late = {.len = 1};
+	struct net_addr addr;
+
+	(void)state;
+	assert_int_equal(net_resolve("127.0.0.1", 1, &addr, NULL), 0);
+	sock_cache_fini(&fs.socks);
+	arm(&none);
+	close(peer); /* the node is gone */
+	peer = -1;
+	assert_null(sock_cache_get_sound(&fs.socks, &addr));
+	arm(&late); /* it says what nobody has asked for */
+	assert_null(sock_cache_get_sound(&fs.socks, &addr));
+	arm(&none);
+	fs.socks.idle[0]->owes_end = true;
+	assert_null(sock_cache_get_sound(&fs.socks, &addr));
+	assert_int_equal(fs.socks.count, 0);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -410,6 +499,8 @@ int main(void)
 		cmocka_unit_test(packets_out_of_order_are_refused),
 		cmocka_unit_test(a_chunk_offset_that_makes_no_sense_is_refused),
 		cmocka_unit_test(hints_for_the_page_cache_are_passed_on),
+		cmocka_unit_test(a_connection_is_kept_after_a_whole_block),
+		cmocka_unit_test(a_write_takes_no_connection_that_may_fail_it),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

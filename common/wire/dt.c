@@ -404,6 +404,16 @@ int dt_response_encode(enum dt_status s, const char *first_bad_link, const char 
 	return pb_pack_delim(&m, ret, ret_len);
 }
 
+int dt_write_response_encode(enum dt_status s, const char *first_bad_link, bool keeps, uint8_t **ret, size_t *ret_len)
+{
+	Hd__BlockOpResponseProto m = HD__BLOCK_OP_RESPONSE_PROTO__INIT;
+
+	m.status = (Hd__Status)s;
+	m.firstbadlink = (char *)first_bad_link;
+	m.has_keeps = m.keeps = keeps;
+	return pb_pack_delim(&m, ret, ret_len);
+}
+
 int dt_read_response_encode(int crc_type, uint32_t bytes_per_checksum, uint64_t chunk_offset,
 			    uint8_t **ret, size_t *ret_len)
 {

@@ -156,6 +156,8 @@ int dt_read_status_decode(const void *buf, size_t len, enum dt_status *ret);
  *  Malloc'ed. */
 int dt_response_encode(enum dt_status s, const char *first_bad_link, const char *message,
 		       uint8_t **ret, size_t *ret_len);
+/** The same for a write; @keeps: another operation may follow on its connection. */
+int dt_write_response_encode(enum dt_status s, const char *first_bad_link, bool keeps, uint8_t **ret, size_t *ret_len);
 /** Delimited BlockOpResponseProto that begins a read. */
 int dt_read_response_encode(int crc_type, uint32_t bytes_per_checksum, uint64_t chunk_offset,
 			    uint8_t **ret, size_t *ret_len);

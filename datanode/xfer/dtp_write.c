@@ -12,6 +12,7 @@
 /* A stream is a row of equal packets. So one receive takes the rest of the current packet and, where
  * they will have to be, headers and payload of the next ones. When a packet turns out different, what
  * was received behind the current one is copied into the receive buffer and taken from there. */
+#define KEEPS_NS (4 * NS_PER_S) /* clients keep an idle connection for three seconds */
 #define AHEAD 4
 #define AHEAD_HEAD_MAX 2048     /* header and CRCs of a packet worth guessing */
 #define AHEAD_DATA_MIN 16384
@@ -82,6 +83,18 @@ static struct dtp_write *of_src(struct write_source *s)
 
 /* ---- events ---- */
 
+/* A connection that we drop sooner than a client thinks would look to him like a node that fails. */
+static void answer(struct dtp_write *d, enum dt_status status, const char *bad_link)
+{
+	struct dtp_conn *c = d->op.conn;
+	const bool keeps = status == DT_SUCCESS && c->core->waits.keepalive_ns >= KEEPS_NS;
+	uint8_t *buf = NULL;
+	size_t len = 0;
+	const int rc = dt_write_response_encode(status, bad_link, keeps, &buf, &len);
+
+	dtp_send_take(c, rc, buf, len);
+}
+
 static void on_opened(struct write_source *s, int status, const char *bad_link, bool replica_failed)
 {
 	struct dtp_write *d = of_src(s);
@@ -91,7 +104,7 @@ static void on_opened(struct write_source *s, int status, const char *bad_link, 
 	if (replica_failed) /* as stock nodes do: an answer would put the blame on the first node */
 		dtp_break(c, -EIO, "the replica could not be prepared");
 	else if (d->acks)
-		dtp_send_status(c, (enum dt_status)status, bad_link, NULL);
+		answer(d, (enum dt_status)status, bad_link);
 	dtp_ready(c);
 }
 

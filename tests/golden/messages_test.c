@@ -50,6 +50,7 @@ static const char *const own[] = {
 	"hd.CompleteRequestProto.early",
 	"hd.CompleteResponseProto.early",
 	"hd.MkdirsRequestProto.exclusive",
+	"hd.BlockOpResponseProto.keeps",
 };
 
 static const char *const own_messages[] = {
