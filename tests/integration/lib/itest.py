@@ -261,6 +261,14 @@ def alive(pid):
         return False
 
 
+def size_of(file):
+    """0 where a node has just removed it."""
+    try:
+        return os.path.getsize(file)
+    except FileNotFoundError:
+        return 0
+
+
 def memory_kib(pid):
     with open('/proc/%d/status' % pid) as f:
         return int(re.search(r'VmRSS:\s+(\d+)', f.read()).group(1))
