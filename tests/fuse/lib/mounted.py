@@ -33,16 +33,16 @@ def need_fuse():
 
 
 def holders(where):
-    """Processes for which @where is mounted: somebody who ran unshare -m meanwhile has a copy that umount does not reach."""
-    found = []
+    """A process of each name space where @where is mounted: unshare -m makes a copy that umount does not reach."""
+    found = {}
     for pid in filter(str.isdigit, os.listdir('/proc')):
         try:
             with open('/proc/%s/mounts' % pid) as f:
                 if any(line.split()[1] == where for line in f):
-                    found.append(int(pid))
+                    found[os.readlink('/proc/%s/ns/mnt' % pid)] = int(pid)
         except OSError:
             pass  # it has ended
-    return found
+    return sorted(found.values())
 
 
 class Mount:
@@ -106,7 +106,7 @@ class Mount:
         try:
             got = self.p.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            raise Fail('dfs-fuse does not end; mounted in a name space of processes %s' % holders(self.where))
+            raise Fail('dfs-fuse does not end; it is mounted in the name spaces of the processes %s' % holders(self.where))
         self.p = None
         text = self.text()
         check(not SANITIZER.search(text), 'sanitizer: %s', text[-4000:])
