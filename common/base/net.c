@@ -15,8 +15,6 @@
 
 #define HOST_MAX 256
 #define LISTEN_BACKLOG 512
-#define TAKEN_NS (2 * NS_PER_S) /* the sockets of a process that was killed outlive it by what io_uring has to tidy up */
-#define TAKEN_PAUSE_NS (20 * NS_PER_MS)
 
 static int parse_port(const char *s, uint16_t *ret)
 {
@@ -156,7 +154,7 @@ static int new_socket(const struct net_addr *a)
 	return ret_errno(socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-static int listen_at(int fd, const struct net_addr *a, bool reuseport, struct net_addr *ret_bound)
+static int try_listen(int fd, const struct net_addr *a, bool reuseport, struct net_addr *ret_bound)
 {
 	int one = 1;
 
@@ -171,30 +169,17 @@ static int listen_at(int fd, const struct net_addr *a, bool reuseport, struct ne
 				     &ret_bound->len));
 }
 
-static int try_listen(const struct net_addr *a, bool reuseport, struct net_addr *ret_bound)
+int net_listen(const struct net_addr *a, bool reuseport, struct net_addr *ret_bound,
+	       struct err *err)
 {
-	const int fd = new_socket(a);
-	const int rc = fd < 0 ? fd : listen_at(fd, a, reuseport, ret_bound);
+	char text[NET_TEXT_MAX];
+	int fd = new_socket(a);
+	int rc = fd < 0 ? fd : try_listen(fd, a, reuseport, ret_bound);
 
 	if (rc >= 0)
 		return fd;
 	if (fd >= 0)
 		(void)close(fd);
-	return rc;
-}
-
-int net_listen(const struct net_addr *a, bool reuseport, struct net_addr *ret_bound,
-	       struct err *err)
-{
-	const struct timespec pause = {0, (long)TAKEN_PAUSE_NS};
-	const uint64_t until = clock_mono_ns() + TAKEN_NS;
-	char text[NET_TEXT_MAX];
-	int rc;
-
-	while ((rc = try_listen(a, reuseport, ret_bound)) == -EADDRINUSE && clock_mono_ns() < until)
-		(void)nanosleep(&pause, NULL);
-	if (rc >= 0)
-		return rc;
 	err_sys(err, rc, "cannot listen on %s", net_text(a, text));
 	if (rc == -EADDRINUSE)
 		err_cure(err, "another process has this port: stop it or choose another port");

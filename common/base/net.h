@@ -33,8 +33,7 @@ const char *net_ip(const struct net_addr *a, char *buf);
 uint16_t net_port(const struct net_addr *a);
 void net_set_port(struct net_addr *a, uint16_t port);
 /** Non-blocking listening socket, SO_REUSEADDR (and SO_REUSEPORT when asked). @ret_bound gets the
- *  real port when @a asked for 0. A port that is taken is waited for, two seconds: who had it may have just been killed.
- *  Returns fd; -EADDRINUSE etc. with the address in @err. */
+ *  real port when @a asked for 0. Returns fd; -EADDRINUSE etc. with the address in @err. */
 int net_listen(const struct net_addr *a, bool reuseport, struct net_addr *ret_bound,
 	       struct err *err);
 /** Connect with a deadline; returns a non-blocking fd with TCP_NODELAY. -ECONNREFUSED, -ETIMEDOUT,
