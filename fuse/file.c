@@ -253,7 +253,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	ask_end(&a);
-	if (passthrough_reply(a.m, handle_of(fi), req, fi) == -ENOENT)
+	if (passthrough_reply(handle_of(fi), req, fi) == -ENOENT)
 		free_handle(a.m, &handle_of(fi)->orphan);
 }
 

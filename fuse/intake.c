@@ -17,9 +17,8 @@
 
 static _Thread_local int32_t pass_next; /* libfuse answers in the thread that asks it to */
 
-void intake_pass_next(struct mount *m, int32_t backing)
+void intake_pass_next(int32_t backing)
 {
-	(void)m;
 	pass_next = backing;
 }
 

@@ -32,7 +32,7 @@ struct arrived {
 
 /** The next answer of this thread is that of an open(2) that is passed through to what the kernel knows as @backing (passthrough.h);
  *  0: it is not. */
-void intake_pass_next(struct mount *m, int32_t backing);
+void intake_pass_next(int32_t backing);
 /** After fuse_session_mount(). 0, or -errno. */
 int intake_start(struct mount *m);
 /** The request that this thread has read last. */

@@ -178,7 +178,7 @@ int passthrough_open(struct mount *m, struct handle *h, struct fuse_file_info *f
 	return conflict ? retire(m, in) : 0;
 }
 
-int passthrough_reply(struct mount *m, struct handle *h, struct fuse_req *req, const struct fuse_file_info *fi)
+int passthrough_reply(struct handle *h, struct fuse_req *req, const struct fuse_file_info *fi)
 {
 	struct fuse_file_info plain = *fi;
 	int rc;
@@ -186,9 +186,9 @@ int passthrough_reply(struct mount *m, struct handle *h, struct fuse_req *req, c
 	if (!h->passed)
 		return fuse_reply_open(req, fi);
 	plain.keep_cache = plain.direct_io = 0; /* the kernel takes these for a mistake */
-	intake_pass_next(m, h->in->backing);
+	intake_pass_next(h->in->backing);
 	rc = fuse_reply_open(req, &plain);
-	intake_pass_next(m, 0);
+	intake_pass_next(0);
 	return rc;
 }
 

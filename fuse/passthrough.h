@@ -37,6 +37,6 @@ int passthrough_check(struct mount *m, struct handle *h, const struct fuse_file_
 /** @h may read its file, and its reader has it open; @may_begin: the answer is that of open(2). Decides who reads: *@h. Errors as above. */
 int passthrough_open(struct mount *m, struct handle *h, struct fuse_file_info *fi, bool may_begin);
 /** fuse_reply_open(). */
-int passthrough_reply(struct mount *m, struct handle *h, struct fuse_req *req, const struct fuse_file_info *fi);
+int passthrough_reply(struct handle *h, struct fuse_req *req, const struct fuse_file_info *fi);
 /** @h is closed; the kernel is done with it. */
 void passthrough_release(struct mount *m, struct handle *h);

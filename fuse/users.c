@@ -68,26 +68,25 @@ static int ask_group(struct entry *e, const void *key, size_t room)
 	return getgrnam_r(key, &e->gr, e->text, room, &found) ?: found ? 0 : ENOENT;
 }
 
-int users_name(uid_t uid, char *buf)
+static int name_of(ask_fn ask, const void *id, bool group, char *buf)
 {
 	struct entry e;
-	const bool found = find_entry(&e, ask_uid, &uid);
+	const bool found = find_entry(&e, ask, id);
 
 	if (found)
-		snprintf(buf, DFS_NAME_MAX + 1, "%s", e.pw.pw_name);
+		snprintf(buf, DFS_NAME_MAX + 1, "%s", group ? e.gr.gr_name : e.pw.pw_name);
 	free(e.text);
 	return found ? 0 : -EINVAL;
 }
 
+int users_name(uid_t uid, char *buf)
+{
+	return name_of(ask_uid, &uid, false, buf);
+}
+
 int users_group_name(gid_t gid, char *buf)
 {
-	struct entry e;
-	const bool found = find_entry(&e, ask_gid, &gid);
-
-	if (found)
-		snprintf(buf, DFS_NAME_MAX + 1, "%s", e.gr.gr_name);
-	free(e.text);
-	return found ? 0 : -EINVAL;
+	return name_of(ask_gid, &gid, true, buf);
 }
 
 /* "12345": how a user without a name here is called in HDFS. False: it is another name. */

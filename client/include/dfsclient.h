@@ -182,16 +182,16 @@ enum dfs_create_flags {
 	DFS_CREATE_NO_LOCAL = 4,  /* do not prefer a data node on this machine */
 	DFS_CREATE_FIRST_BLOCK = 8, /* bytes follow soon: ask for the first block in the same call, where the NameNode knows how
 				       (ours does); one call and one wait for its disk less */
-	DFS_CREATE_CLOSE_EARLY = 32, /* nor does dfs_close() wait for that disk: until dfs_sync_names(), or the next change that anybody
-				  makes, or 100 ms have passed, a crash of the NameNode's machine may undo what it did, and with DFS_CREATE_EARLY the
-				  creation, too. A kill of the NameNode does not. The bytes are where they were. A file that is open again then is closed
-				  once more by this handle, within seconds after the NameNode is back; one that is gone is told by the
-				  next dfs_sync_names(). Not for striped files, nor when a first block was never used */
 	DFS_CREATE_EARLY = 16, /* do not wait for the NameNode's disk, where it knows how (ours does): until the first dfs_hsync() or
 				  dfs_close() of the file, or dfs_sync_names(), a crash of the NameNode's machine may undo
 				  the creation. A kill of the NameNode does not, and what was closed or hsynced is safe. When it
 				  was undone, the next of these calls about the file fails with -ESTALE. Not with DFS_CREATE_OVERWRITE of a
 				  file that exists, nor for striped files: these are on the disk before dfs_create() returns */
+	DFS_CREATE_CLOSE_EARLY = 32, /* dfs_close() does not wait for that disk, either: until dfs_sync_names(), or the next change that anybody
+				  makes, or 100 ms have passed, a crash of the NameNode's machine may undo what it did, and with DFS_CREATE_EARLY the
+				  creation, too. A kill of the NameNode does not. The bytes are where they were. A file that is open again then is closed
+				  once more by this handle, within seconds after the NameNode is back; one that is gone is told by the
+				  next dfs_sync_names(). Not for striped files, nor when a first block was never used */
 };
 
 /**
