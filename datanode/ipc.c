@@ -124,7 +124,8 @@ int ipc_start(struct dn *dn, struct ipc **ret, struct err *err)
 		free(i);
 		return err_sys(err, rc, "RPC server");
 	}
-	rc = rpc_server_new(dn->reactors[0], &o, &dn->ipc_addr, &i->server, err);
+	rc = net_await_free(&o.addr, err);
+	rc = rc ?: rpc_server_new(dn->reactors[0], &o, &dn->ipc_addr, &i->server, err);
 	if (rc) {
 		reconfig_free(i->reconfig);
 		free(i);

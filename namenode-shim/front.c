@@ -19,10 +19,6 @@
 #define HADOOP "org.apache.hadoop."
 #define TABLES_MAX 10
 #define PROTOCOLS 11
-/* The kernel tears the ring of a killed process down after the process is gone, so its port may stay
- * taken for a moment: a restart waits that long before it believes "address in use". */
-#define LISTEN_WAIT_MS 3000
-#define LISTEN_STEP_MS 20
 
 struct entry {
 	const struct method *method;
@@ -183,19 +179,6 @@ static void front_free(struct front *f)
 	free(f);
 }
 
-static int listen_patiently(struct reactor *r, const struct rpc_server_opts *o,
-			    struct net_addr *ret_bound, struct front *f, struct err *err)
-{
-	const struct timespec step = {.tv_nsec = LISTEN_STEP_MS * (long)NS_PER_MS};
-	int rc = rpc_server_new(r, o, ret_bound, &f->server, err);
-
-	for (int ms = 0; rc == -EADDRINUSE && ms < LISTEN_WAIT_MS; ms += LISTEN_STEP_MS) {
-		nanosleep(&step, NULL);
-		rc = rpc_server_new(r, o, ret_bound, &f->server, err);
-	}
-	return rc;
-}
-
 int front_new(struct reactor *r, struct nn *nn, struct net_addr *ret_bound, struct front **ret,
 	      struct err *err)
 {
@@ -215,7 +198,8 @@ int front_new(struct reactor *r, struct nn *nn, struct net_addr *ret_bound, stru
 			for (size_t k = 0; k < (*t)->count; k++)
 				index_add(&f->service[i], &(*t)->methods[k]);
 	}
-	rc = listen_patiently(r, &o, ret_bound, f, err);
+	rc = net_await_free(&o.addr, err);
+	rc = rc ?: rpc_server_new(r, &o, ret_bound, &f->server, err);
 	if (rc < 0) {
 		front_free(f);
 		return rc;

@@ -12,9 +12,12 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 
 #define HOST_MAX 256
 #define LISTEN_BACKLOG 512
+#define FREE_WAIT_MS 3000
+#define FREE_STEP_MS 20
 
 static int parse_port(const char *s, uint16_t *ret)
 {
@@ -186,6 +189,21 @@ int net_listen(const struct net_addr *a, bool reuseport, struct net_addr *ret_bo
 	else if (rc == -EADDRNOTAVAIL)
 		err_cure(err, "this machine has no such address");
 	return rc;
+}
+
+int net_await_free(const struct net_addr *a, struct err *err)
+{
+	const struct timespec step = {.tv_nsec = FREE_STEP_MS * (long)NS_PER_MS};
+	int fd = net_listen(a, false, NULL, err), ms = 0;
+	char text[NET_TEXT_MAX];
+
+	for (; fd == -EADDRINUSE && ms < FREE_WAIT_MS; ms += FREE_STEP_MS) {
+		nanosleep(&step, NULL);
+		fd = net_listen(a, false, NULL, err);
+	}
+	if (fd >= 0 && ms > 0)
+		log_info("op=start: %s was taken, for %d ms", net_text(a, text), ms);
+	return fd < 0 ? fd : close(fd);
 }
 
 /* What became of the connect of @fd, which has ended. 0, or why it failed. */

@@ -4,9 +4,11 @@
 #include "common/base/net.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -80,6 +82,34 @@ static void a_listener_can_be_connected_to_and_a_closed_one_refuses(void **state
 	assert_non_null(strstr(e.text, net_text(&bound, text)));
 }
 
+static void *close_soon(void *fd)
+{
+	const struct timespec pause = {.tv_nsec = 100000000};
+
+	nanosleep(&pause, NULL);
+	(void)close(*(int *)fd);
+	return NULL;
+}
+
+static void a_port_is_waited_for(void **state)
+{
+	struct net_addr any, bound;
+	pthread_t t;
+	struct err e;
+	int fd;
+
+	(void)state;
+	assert_int_equal(net_resolve("127.0.0.1", 0, &any, &e), 0);
+	assert_int_equal(net_await_free(&any, &e), 0);
+	fd = net_listen(&any, false, &bound, &e);
+	assert_true(fd >= 0);
+	assert_int_equal(net_await_free(&bound, &e), -EADDRINUSE);
+	assert_non_null(strstr(e.text, "stop it"));
+	assert_int_equal(pthread_create(&t, NULL, close_soon, &fd), 0);
+	assert_int_equal(net_await_free(&bound, &e), 0);
+	pthread_join(t, NULL);
+}
+
 static void addresses_print_as_they_are_written(void **state)
 {
 	char text[NET_TEXT_MAX];
@@ -114,6 +144,7 @@ int main(void)
 		cmocka_unit_test(addresses_in_use_are_split),
 		cmocka_unit_test(other_text_is_refused_and_changes_nothing),
 		cmocka_unit_test(a_listener_can_be_connected_to_and_a_closed_one_refuses),
+		cmocka_unit_test(a_port_is_waited_for),
 		cmocka_unit_test(addresses_print_as_they_are_written),
 		cmocka_unit_test(an_unknown_host_is_named),
 	};

@@ -217,9 +217,9 @@ static int core_start(struct xfer_core *core, void *arg)
 /* Our listeners share the port with each other; a plain one tells whether another process has it. */
 static int check_port(const struct net_addr *addr, struct err *err)
 {
-	const int fd = net_listen(addr, false, NULL, err);
+	const int rc = net_await_free(addr, err);
 
-	return fd < 0 ? err_prefix(err, DATA_PORT) : close(fd);
+	return rc < 0 ? err_prefix(err, DATA_PORT) : rc;
 }
 
 /* A connection that writes has six files open: as many as the system lets us. */
