@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -235,6 +236,22 @@ static void let_go(const struct mount *m)
 	(void)umount2(m->opt.mountpoint, MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW);
 }
 
+/* Of two that are started at once one is first, and the other one finds its mount. */
+static int mount_alone(struct mount *m)
+{
+	const int dir = open(m->opt.mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int rc;
+
+	if (dir < 0)
+		return tell("mount point %s: %s", m->opt.mountpoint, strerror(errno));
+	(void)flock(dir, LOCK_EX); /* a file system without locks: as well as it goes */
+	rc = check_mountpoint(&m->opt);
+	if (rc == 0 && fuse_session_mount(m->se, m->opt.mountpoint) != 0)
+		rc = 1; /* it has said why */
+	(void)close(dir);
+	return rc;
+}
+
 static int serve(struct mount *m, struct fuse_args *args)
 {
 	int rc;
@@ -245,9 +262,10 @@ static int serve(struct mount *m, struct fuse_args *args)
 		return 2; /* it has said why: an unknown option */
 	if (fuse_set_signal_handlers(m->se) != 0)
 		return tell("signal handlers cannot be set");
-	if (fuse_session_mount(m->se, m->opt.mountpoint) != 0) {
+	rc = mount_alone(m);
+	if (rc != 0) {
 		fuse_remove_signal_handlers(m->se);
-		return 1; /* it has said why */
+		return rc;
 	}
 	rc = intake_start(m);
 	rc = rc ?: forgetter_start(&m->names, m->se);
