@@ -364,7 +364,7 @@ void users_put(struct users *u, struct user *user)
 }
 
 /* Some that were changed by others meanwhile are asked twice, or are not met: these were busy with something newer. */
-int users_sync(struct users *u, struct dfs_err *err)
+static int each_user(struct users *u, int (*fn)(struct user *, struct dfs_err *), struct dfs_err *err)
 {
 	int rc = 0;
 
@@ -379,10 +379,27 @@ int users_sync(struct users *u, struct dfs_err *err)
 		pthread_mutex_unlock(&u->lock);
 		if (!user)
 			break;
-		rc = sync_user(user, err);
+		rc = fn(user, err);
 		users_put(u, user);
 	}
 	return rc;
+}
+
+int users_sync(struct users *u, struct dfs_err *err)
+{
+	return each_user(u, sync_user, err);
+}
+
+static int sync_blocks(struct user *user, struct dfs_err *err)
+{
+	(void)err;
+	dfs_sync_blocks(user->fs);
+	return 0;
+}
+
+void users_sync_blocks(struct users *u)
+{
+	(void)each_user(u, sync_blocks, NULL);
 }
 
 /* What every handle is told: the umask of this process does not count (a request brings its own), waits are bounded,

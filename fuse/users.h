@@ -61,8 +61,10 @@ struct user *users_owner(struct users *u);
 /** One more reference; returns @user. */
 struct user *users_ref(struct users *u, struct user *user);
 void users_put(struct users *u, struct user *user);
-/** All that anybody here has created or closed early is on the NameNode's disk. Fails as dfs_sync_names(). */
+/** All that anybody here has created or closed early is on the NameNode's disk, and on those of data nodes. Fails as dfs_sync_names(). */
 int users_sync(struct users *u, struct dfs_err *err);
+/** On those of data nodes, as far as they answer: dfs_sync_blocks(). */
+void users_sync_blocks(struct users *u);
 uid_t users_uid(struct users *u, const char *owner);
 gid_t users_gid(struct users *u, const char *group);
 /** The number that a name has here, whatever options show instead; false: it has none. */

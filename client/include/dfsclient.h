@@ -187,20 +187,26 @@ enum dfs_create_flags {
 				  the creation. A kill of the NameNode does not, and what was closed or hsynced is safe. When it
 				  was undone, the next of these calls about the file fails with -ESTALE. Not with DFS_CREATE_OVERWRITE of a
 				  file that exists, nor for striped files: these are on the disk before dfs_create() returns */
-	DFS_CREATE_CLOSE_EARLY = 32, /* dfs_close() does not wait for that disk, either: until dfs_sync_names(), or the next change that anybody
+	DFS_CREATE_CLOSE_EARLY = 32, /* nor does dfs_close() wait for disks. The NameNode's: until dfs_sync_names(), or the next change that anybody
 				  makes, or 100 ms have passed, a crash of the NameNode's machine may undo what it did, and with DFS_CREATE_EARLY the
-				  creation, too. A kill of the NameNode does not. The bytes are where they were. A file that is open again then is closed
+				  creation, too. A kill of the NameNode does not. A file that is open again then is closed
 				  once more by this handle, within seconds after the NameNode is back; one that is gone is told by the
-				  next dfs_sync_names(). Not for striped files, nor when a first block was never used */
+				  next dfs_sync_names(). And those of data nodes that know how (ours, by TCP), for the last block, unless some of it was
+				  hsynced: until dfs_sync_names(), or 100 ms have passed, a crash of a data node's machine may take its
+				  replica away; a kill of the data node does not. Not for striped files, nor (the NameNode) when a first block was never used */
 };
 
 /**
  * All files created with DFS_CREATE_EARLY, by anybody, before this call: their names are on the NameNode's disk when it
- * returns 0; and all files closed by this handle with DFS_CREATE_CLOSE_EARLY are closed there. One call of the NameNode, which changes
- * nothing, unless it has crashed meanwhile. Fails with [NN]; -ESTALE, once: a file that was closed is gone, since a crash has undone its
+ * returns 0; and all files closed by this handle with DFS_CREATE_CLOSE_EARLY are closed there, and their bytes on the disk of every data node that can be
+ * reached, and of one at least. One call of the NameNode, which changes nothing, unless it has crashed meanwhile, and one of each of these data nodes. -ETIMEDOUT, -ECONNREFUSED, ...: no data node can be reached that has a file, which is told until
+ * one can, for ten minutes; -EIO, once: a data node could not write one to its disk. Fails with [NN]; -ESTALE, once: a file that was closed is gone, since a crash has undone its
  * creation (or somebody has deleted it right before or after one).
  */
 DFS_API int dfs_sync_names(struct dfs *fs, struct dfs_err *err);
+/** Of that, what concerns the data nodes, as far as they answer within two seconds; who does not is not asked by this again. For who is about to replace
+ *  something by such a file. */
+DFS_API void dfs_sync_blocks(struct dfs *fs);
 
 enum dfs_append_flags {
 	DFS_APPEND_CREATE = 1,    /* make the file when it is missing, as dfs_create() with defaults */

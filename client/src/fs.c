@@ -335,6 +335,7 @@ DFS_API int dfs_connect(const struct dfs_connect_opts *opts, struct dfs **ret_fs
 	node_table_init(&fs->fallbacks);
 	local_init(&fs->local);
 	closed_init(&fs->closed);
+	late_init(&fs->late);
 	pthread_mutex_init(&fs->rdma_lock, NULL);
 	copy_opts(&o, opts);
 	rc = keeper_init(&fs->keeper);
@@ -365,6 +366,7 @@ DFS_API void dfs_disconnect(struct dfs *fs)
 	node_table_fini(&fs->fallbacks);
 	local_fini(&fs->local);
 	closed_fini(&fs->closed);
+	late_fini(&fs->late);
 	conf_free(fs->conf);
 	free(fs->user);
 	free(fs);

@@ -20,6 +20,7 @@
 #include "client/include/dfsclient.h"
 #include "client/src/closed.h"
 #include "client/src/keeper.h"
+#include "client/src/late.h"
 #include "client/src/local.h"
 #include "client/src/node.h"
 #include "client/src/packet.h"
@@ -55,6 +56,7 @@ struct dfs {
 	struct local_cache local; /* open files of replicas on this machine */
 	struct keeper keeper;
 	struct closed closed;
+	struct late late;
 	pthread_mutex_t rdma_lock;
 	struct rdma *rdma; /* owned; NULL until a node is reached by RDMA */
 	struct counters count;

@@ -70,6 +70,11 @@ static void keeper_round_locked(struct dfs *fs, struct keeper *k)
 		closed_settle_quietly(fs);
 		pthread_mutex_lock(&k->lock);
 	}
+	if (fs->late.count) {
+		pthread_mutex_unlock(&k->lock);
+		late_settle_quietly(fs);
+		pthread_mutex_lock(&k->lock);
+	}
 	if (list_empty(&k->writers) || now - k->renewed_ns < LEASE_RENEW_MS * NS_PER_MS)
 		return;
 	pthread_mutex_unlock(&k->lock); /* an RPC may take long; nobody should wait for it */

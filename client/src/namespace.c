@@ -308,7 +308,12 @@ DFS_API int dfs_sync_names(struct dfs *fs, struct dfs_err *out)
 	struct err err;
 
 	err_reset(&err);
-	return api_err(out, &err, closed_settle(fs, &err));
+	return api_err(out, &err, late_settle(fs, &err) ?: closed_settle(fs, &err));
+}
+
+DFS_API void dfs_sync_blocks(struct dfs *fs)
+{
+	late_settle_new(fs);
 }
 
 int rename_errno(int rc, const struct err *err)

@@ -28,6 +28,8 @@ struct block_stream;
 /* Embedded first in a transport's own struct. */
 struct wstream {
 	const struct block_stream *ops;
+	uint64_t later[LOCATED_NODES_MAX]; /* what the first nodes have said to sync_later: late.h */
+	uint32_t later_count;
 };
 struct rstream {
 	const struct block_stream *ops;
@@ -44,6 +46,7 @@ struct write_setup {
 	uint64_t max_rcvd;   /* sent */
 	enum crc_type crc_type;
 	uint32_t bpc;
+	bool sync_later;     /* the end of the block need not wait for the disk, where the nodes know how: not by RDMA */
 };
 
 struct ack {

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <string.h>
 
 #include "client/src/dtp.h"
 #include "client/src/stream_tcp_internal.h"
@@ -86,6 +87,10 @@ static int do_answer(struct tcp_w *t, int *ret_bad, struct err *err)
 				   reply->firstbadlink);
 	}
 	t->keeps = reply && rc > 0 && reply->keeps;
+	if (rc > 0 && reply->n_later > 0 && reply->n_later <= t->nodes) {
+		t->base.later_count = (uint32_t)reply->n_later;
+		memcpy(t->base.later, reply->later, reply->n_later * sizeof(*reply->later));
+	}
 	pb_free(reply);
 	if (rc > 0)
 		t->phase = TCPW_OPEN;
@@ -150,6 +155,7 @@ static int tcp_start_write(struct dfs *fs, const struct write_setup *w, struct w
 	rc = node_addr(w->lb->locs[0]->id, fs->set.use_hostname, false, &t->addr, err);
 	if (rc == 0) {
 		dtp_write_init(&op, fs, w);
+		op.op.has_synclater = op.op.synclater = w->sync_later;
 		rc = dt_op_encode(DT_WRITE_BLOCK, &op.op.base, &t->op, &t->op_len);
 		if (rc < 0)
 			err_set(err, rc, "out of memory for a request");

@@ -421,7 +421,7 @@ static size_t kept_after(const struct written_how *how)
 	assert_int_equal(stream_tcp.start_write(&fs, &w, &s, NULL), 0);
 	assert_int_equal(fs.socks.count, 0); /* it is that one */
 	assert_int_equal(stream_tcp.opened(s, &until, &bad, NULL), 0);
-	assert_int_equal(dt_write_response_encode(DT_SUCCESS, "", how->keeps, &msg, &n), 0);
+	assert_int_equal(dt_write_response_encode(DT_SUCCESS, "", how->keeps, NULL, 0, &msg, &n), 0);
 	assert_int_equal(write(peer, msg, n), n);
 	free(msg);
 	assert_int_equal(stream_tcp.opened(s, &until, &bad, NULL), 1);

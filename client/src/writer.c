@@ -58,10 +58,21 @@ static bool is_small(const struct writer *w)
 	return w->pipe.run_ahead && !w->flushed && w->pipe.acked_end == 0 && w->pipe.queued_end <= w->packet_cap;
 }
 
+/* Its nodes sync it later. */
+static void remember(struct writer *w)
+{
+	if (!w->pipe.ws || !w->pipe.ws->later_count)
+		return;
+	late_add(w->f.fs, w->pipe.lb, w->pipe.ws->later, w->pipe.ws->later_count);
+	w->pipe.lb = NULL;
+}
+
 /* The last packet waits for the acks of all others: then a node that fails at the end can be told
  * from one that fails under way, and CLOSE_RECOVERY serves both halves of the pipeline. */
-static int finish_block(struct writer *w, struct err *err)
+static int finish_block(struct writer *w, bool last, struct err *err)
 {
+	/* What was synced stays so: a replica that loses its last name is not as good. And who syncs the file later asks only about its last block. */
+	const bool sync = w->pipe.sync_later && (!last || w->pipe.synced_end > 0);
 	int rc;
 
 	if (w->stage == WRITER_IDLE)
@@ -71,7 +82,7 @@ static int finish_block(struct writer *w, struct err *err)
 		w->cur = NULL;
 	}
 	rc = is_small(w) ? 0 : drain(w, err);
-	rc = rc ?: pipe_queue_empty(&w->pipe, true, false, err);
+	rc = rc ?: pipe_queue_empty(&w->pipe, true, sync, err);
 	if (rc < 0)
 		return rc;
 	w->stage = WRITER_CLOSING;
@@ -80,6 +91,8 @@ static int finish_block(struct writer *w, struct err *err)
 		return rc;
 	w->f.block_len = w->pipe.queued_end;
 	w->file_done += w->f.block_len;
+	if (!sync)
+		remember(w);
 	writer_drop_block(w);
 	return 0;
 }
@@ -213,7 +226,7 @@ static ssize_t do_write_some(struct written *f, const void *buf, size_t len, str
 		return rc < 0 ? rc : n;
 	rc = turn(w, false, err);
 	if (rc == 0 && w->pipe.queued_end == w->block_size)
-		rc = finish_block(w, err);
+		rc = finish_block(w, false, err);
 	return rc < 0 ? rc : n;
 }
 
@@ -247,7 +260,7 @@ static int do_flush(struct written *f, uint32_t flags, struct err *err)
 		w->flushed = true;
 		rc = rc ?: drain(w, err);
 		if (rc == 0 && flags & DFS_SYNC_END_BLOCK && w->pipe.queued_end > 0)
-			rc = finish_block(w, err);
+			rc = finish_block(w, false, err);
 	} else if (!w->f.has_block || !(flags & DFS_SYNC_UPDATE_LENGTH)) {
 		/* nothing in this block; the blocks before are closed */
 		return sync && f->early ? written_check_lease(f, err) : 0;
@@ -266,7 +279,7 @@ static int do_close(struct written *f, struct err *err)
 
 	if (cur_is_news(w))
 		rc = push_cur(w, false, err);
-	rc = rc ?: finish_block(w, err);
+	rc = rc ?: finish_block(w, true, err);
 	return rc ?: written_complete(f, err);
 }
 

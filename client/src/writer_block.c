@@ -46,6 +46,7 @@ static int open_stream(struct writer *w, enum dt_stage stage, uint64_t latest_gs
 {
 	const Hd__ExtendedBlockProto block = written_block_at(&w->f, w->block_size);
 
+	w->pipe.sync_later = w->f.close_early;
 	return pipe_open(&w->pipe, &block, stage, latest_gs, ret_bad, err);
 }
 
@@ -75,6 +76,7 @@ static int set_up(struct writer *w, bool first, int *ret_bad, struct err *err)
 	const Hd__ExtendedBlockProto block = written_block_at(&w->f, w->block_size);
 	int rc;
 
+	w->pipe.sync_later = w->f.close_early;
 	if (!first)
 		return pipe_open(&w->pipe, &block, DT_SETUP_CREATE, 0, ret_bad, err);
 	rc = pipe_start(&w->pipe, &block, DT_SETUP_CREATE, 0, ret_bad, err);

@@ -33,6 +33,7 @@ static const struct {
 	 &hd__short_circuit_shm_request_proto__descriptor},
 	{DT_BLOCK_GROUP_CHECKSUM, "BLOCK_GROUP_CHECKSUM",
 	 &hd__op_block_group_checksum_proto__descriptor},
+	{DT_SYNC_LATER, "SYNC_LATER", &hd__op_sync_later_proto__descriptor},
 	{DT_CUSTOM, "CUSTOM", &hd__op_custom_proto__descriptor},
 };
 
@@ -404,13 +405,16 @@ int dt_response_encode(enum dt_status s, const char *first_bad_link, const char 
 	return pb_pack_delim(&m, ret, ret_len);
 }
 
-int dt_write_response_encode(enum dt_status s, const char *first_bad_link, bool keeps, uint8_t **ret, size_t *ret_len)
+int dt_write_response_encode(enum dt_status s, const char *first_bad_link, bool keeps, const uint64_t *later, size_t n,
+			     uint8_t **ret, size_t *ret_len)
 {
 	Hd__BlockOpResponseProto m = HD__BLOCK_OP_RESPONSE_PROTO__INIT;
 
 	m.status = (Hd__Status)s;
 	m.firstbadlink = (char *)first_bad_link;
 	m.has_keeps = m.keeps = keeps;
+	m.n_later = n;
+	m.later = (uint64_t *)later; /* protobuf-c knows no const */
 	return pb_pack_delim(&m, ret, ret_len);
 }
 

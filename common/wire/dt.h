@@ -48,6 +48,7 @@ enum dt_op {
 	DT_RELEASE_SHORT_CIRCUIT_FDS = 88,
 	DT_REQUEST_SHORT_CIRCUIT_SHM = 89,
 	DT_BLOCK_GROUP_CHECKSUM = 90,
+	DT_SYNC_LATER = 126, /* our own: OpSyncLaterProto */
 	DT_CUSTOM = 127,
 };
 
@@ -156,8 +157,9 @@ int dt_read_status_decode(const void *buf, size_t len, enum dt_status *ret);
  *  Malloc'ed. */
 int dt_response_encode(enum dt_status s, const char *first_bad_link, const char *message,
 		       uint8_t **ret, size_t *ret_len);
-/** The same for a write; @keeps: another operation may follow on its connection. */
-int dt_write_response_encode(enum dt_status s, const char *first_bad_link, bool keeps, uint8_t **ret, size_t *ret_len);
+/** The same for a write; @keeps: another operation may follow on its connection. @later, @n: see the message. */
+int dt_write_response_encode(enum dt_status s, const char *first_bad_link, bool keeps, const uint64_t *later, size_t n,
+			     uint8_t **ret, size_t *ret_len);
 /** Delimited BlockOpResponseProto that begins a read. */
 int dt_read_response_encode(int crc_type, uint32_t bytes_per_checksum, uint64_t chunk_offset,
 			    uint8_t **ret, size_t *ret_len);

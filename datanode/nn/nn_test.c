@@ -196,7 +196,7 @@ static struct replica_writer *write_block(struct fix *f, int64_t id)
 
 static void make_block(struct fix *f, int64_t id)
 {
-	assert_int_equal(replica_finalize(write_block(f, id), 5, false, NULL, &f->err), 0);
+	assert_int_equal(replica_finalize(write_block(f, id), 5, SYNC_NEVER, NULL, &f->err), 0);
 }
 
 static void up(struct fix *f)

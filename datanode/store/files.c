@@ -127,6 +127,15 @@ int pair_unlink(int slice_fd, int64_t id, enum place p, uint64_t gs)
 	return rc;
 }
 
+int file_write_out(int fd)
+{
+	if (!sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER))
+		return 0;
+	if (errno == EIO || errno == ENOSPC || errno == EDQUOT)
+		return neg_errno(); /* told once: a sync after it would not know */
+	return ret_errno(fdatasync(fd));
+}
+
 int meta_write_header(int fd, enum crc_type type, uint32_t bpc)
 {
 	uint8_t buf[META_HEADER];

@@ -152,7 +152,7 @@ static void a_replica_being_written_is_not_kept(void **state)
 
 	assert_null(open_now(f, 5));
 	assert_false(replica_read_close_now(r));
-	assert_int_equal(replica_finalize(w, 700, false, NULL, &f->err), 0);
+	assert_int_equal(replica_finalize(w, 700, SYNC_NEVER, NULL, &f->err), 0);
 	assert_null(open_now(f, 5));
 	replica_read_refresh(r);
 	assert_int_equal(r->state, REPLICA_FINALIZED);
@@ -289,7 +289,7 @@ static void an_append_is_seen_by_the_next_reader(void **state)
 	assert_null(open_now(f, 5));
 	put_bytes(w, 512, 1500);
 	assert_readable(f, 5, 1002, 1500);
-	assert_int_equal(replica_finalize(w, 1500, false, NULL, &f->err), 0);
+	assert_int_equal(replica_finalize(w, 1500, SYNC_NEVER, NULL, &f->err), 0);
 	assert_readable(f, 5, 1002, 1500);
 	r = open_now(f, 5);
 	assert_int_equal(r->block.len, 1500);
@@ -480,7 +480,7 @@ static void readers_beside_appends_and_deletions_see_whole_replicas(void **state
 		q.min_bytes = info.block.len;
 		assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
 		put_bytes(w, info.block.len / 512 * 512, 100 + gs);
-		assert_int_equal(replica_finalize(w, 100 + gs, false, NULL, &f->err), 0);
+		assert_int_equal(replica_finalize(w, 100 + gs, SYNC_NEVER, NULL, &f->err), 0);
 	}
 	c.over = true;
 	for (int i = 0; i < 3; i++)

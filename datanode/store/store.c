@@ -77,6 +77,7 @@ static int init_shared(struct store *s, uint32_t open_replicas)
 	if (!rc)
 		rc = kept_init(&s->kept, open_replicas);
 	list_init(&s->doomed);
+	late_epoch_init(s);
 	return rc;
 }
 
@@ -113,6 +114,9 @@ static int start_threads(struct store *s)
 		rc = ret_code(pthread_create(&s->dirscanner, NULL, store_directory_scanner, s));
 		s->dirscanner_runs = !rc;
 	}
+	for (uint32_t i = 0; !rc && i < s->volume_count; i++)
+		if (!s->volumes[i].failed)
+			rc = late_start(&s->volumes[i]);
 	for (uint32_t i = 0; !rc && i < s->volume_count; i++) {
 		struct volume *v = &s->volumes[i];
 
@@ -138,6 +142,8 @@ static void stop_threads(struct store *s)
 	for (uint32_t i = 0; i < s->volume_count; i++)
 		if (s->volumes[i].scanner_runs)
 			pthread_join(s->volumes[i].scanner, NULL);
+	for (uint32_t i = 0; i < s->volume_count; i++)
+		late_stop(&s->volumes[i]);
 }
 
 int store_open(const struct store_opts *o, struct store **ret, struct err *err)

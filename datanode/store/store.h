@@ -24,6 +24,7 @@
 #include "common/base/conf.h"
 #include "common/base/crc.h"
 #include "common/base/err.h"
+#include "common/base/list.h"
 
 struct store;
 struct block_pool; /* one namespace's replicas on all volumes */
@@ -149,6 +150,9 @@ struct replica_writer {
 	uint32_t dio_align;   /* offset, length and memory alignment of fd_direct */
 	bool pin;             /* private: replica_finalize() pins it */
 	struct replica *replica; /* private */
+	struct slice *slice;  /* private, as these: finished, and waits for its sync */
+	struct list late;
+	int late_rc;
 };
 
 /** Prepare the replica as the table of hdfs-wire 5.5 says and become its writer. -EEXIST, -ENOENT,
@@ -165,10 +169,19 @@ void replica_publish(struct replica_writer *w, uint64_t received, uint64_t on_di
 void replica_mark_restart(struct replica_writer *w, uint64_t until_ms);
 /** For hsync, after data and meta: the directory entry on disk. Free after the first time. */
 int replica_sync_dir(struct replica_writer *w);
-/** Close files, check the length, move to finalized/, report RECEIVED. @sync: data, meta and
- *  directory are on disk before it returns. Releases the writer, also on failure. */
-int replica_finalize(struct replica_writer *w, uint64_t len, bool sync, const char *hint,
+enum replica_sync { /* data, meta and directory are on the disk */
+	SYNC_NEVER,
+	SYNC_LATER, /* within 100 ms, or when store_sync_late() returns */
+	SYNC_NOW,   /* before it returns */
+};
+/** Close files, check the length, move to finalized/, report RECEIVED. Releases the writer, also on failure. */
+int replica_finalize(struct replica_writer *w, uint64_t len, enum replica_sync sync, const char *hint,
 		     struct err *err);
+/** What who finishes a block with SYNC_LATER has to say to store_sync_late(): taken before that. Never 0. */
+uint64_t store_late_epoch(const struct store *s);
+/** What was finished with SYNC_LATER before is on the disk. -EIO: some of what was finished since @epoch was told is not, and
+ *  will not be. An epoch of before the start is taken: then all that was finished before that is. */
+int store_sync_late(struct store *s, uint64_t epoch);
 /** The writer goes away without finalising: an RBW stays for recovery, a TEMPORARY is deleted;
  *  TRANSFER_RBW turns into RBW by @keep_as_rbw. */
 void replica_write_close(struct replica_writer *w, bool keep_as_rbw);

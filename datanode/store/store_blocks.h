@@ -79,7 +79,7 @@ static inline struct replica_writer *make_rbw(struct fix *f, int64_t id, uint64_
 
 static inline void make_finalized(struct fix *f, int64_t id, uint64_t gs, uint64_t len)
 {
-	assert_int_equal(replica_finalize(make_rbw(f, id, gs, len), len, false, NULL, &f->err), 0);
+	assert_int_equal(replica_finalize(make_rbw(f, id, gs, len), len, SYNC_NEVER, NULL, &f->err), 0);
 }
 
 static inline void assert_readable(struct fix *f, int64_t id, uint64_t gs, uint64_t len)

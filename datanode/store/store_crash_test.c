@@ -265,7 +265,7 @@ static void stress_write(struct stress *s, int64_t id, struct write_request *q, 
 	if (rand_r(&s->seed) % 4 == 0)
 		replica_write_close(w, false);
 	else
-		s->done[0] += !replica_finalize(w, len, false, NULL, NULL);
+		s->done[0] += !replica_finalize(w, len, SYNC_NEVER, NULL, NULL);
 	(void)id;
 }
 
@@ -379,7 +379,7 @@ static void crash_child(struct fix *f, struct crash_log *log, unsigned int seed)
 		struct write_request q = create_request(k, 1001);
 
 		log->acked[k] = len;
-		if (replica_finalize(w, len, false, NULL, &f->err))
+		if (replica_finalize(w, len, SYNC_NEVER, NULL, &f->err))
 			_exit(8);
 		log->finalized[k] = len + 1;
 		if (k % 3 == 0) { /* append */
@@ -390,7 +390,7 @@ static void crash_child(struct fix *f, struct crash_log *log, unsigned int seed)
 				_exit(7);
 			put_bytes(w, len, len + 100);
 			log->acked[k] = len + 100;
-			if (replica_finalize(w, len + 100, false, NULL, &f->err))
+			if (replica_finalize(w, len + 100, SYNC_NEVER, NULL, &f->err))
 				_exit(6);
 			log->finalized[k] = len + 101;
 		}

@@ -35,6 +35,23 @@
 
 enum place { IN_FINALIZED, IN_RBW, IN_TMP };
 
+/* Finished blocks of a volume that are not on the disk yet (late.c). */
+struct late {
+	pthread_t thread;
+	bool runs;
+	pthread_mutex_t lock; /* a leaf; of all that follows */
+	pthread_cond_t wake, done;
+	struct list blocks;   /* struct replica_writer; owned */
+	atomic_uint count;    /* written under the lock */
+	uint64_t due_ns;      /* of the first one */
+	uint64_t added, taken, synced; /* so far; @taken: by the thread, from which @synced follows */
+	uint64_t hurry_to;    /* up to this one somebody waits */
+	bool everything;      /* somebody waits for what was finished before the start, too; */
+	uint64_t rounds;      /* so often it was tried, */
+	bool all_old;         /* and it is on the disk */
+	bool stop;
+};
+
 struct volume {
 	struct store *store; /* borrowed: owns us */
 	uint32_t idx;
@@ -48,6 +65,7 @@ struct volume {
 	char uuid[BLOCK_UUID_MAX], cluster_id[128], dn_uuid[BLOCK_UUID_MAX];
 	pthread_t scanner;
 	bool scanner_runs;
+	struct late late;
 	atomic_bool failed;
 	atomic_uint_fast64_t promised; /* bytes that replicas being written may still take */
 };
@@ -126,6 +144,7 @@ struct store {
 	bool available_space, keep_duplicates, pinning;
 	struct store_scan_opts scan;
 	struct kept kept;
+	atomic_uint_fast64_t late_epoch; /* see store_late_epoch() */
 };
 
 /* ---- volume.c ---- */
@@ -192,6 +211,9 @@ int pair_move(int slice_fd, int64_t id, enum place from, uint64_t gs, enum place
 	      uint64_t new_gs);
 /** Data first: a meta file alone is nothing. */
 int pair_unlink(int slice_fd, int64_t id, enum place p, uint64_t gs);
+/** The bytes are in their place on the disk, if not yet safe from a power cut: the file system does not make a name that is given
+ *  after that outlast them. */
+int file_write_out(int fd);
 int meta_write_header(int fd, enum crc_type type, uint32_t bpc);
 /** -EBADMSG: not a meta header, or one without a type of CRC before CRCs. */
 int meta_read_header(int fd, enum crc_type *ret_type, uint32_t *ret_bpc);
@@ -222,6 +244,20 @@ void *volume_scanner(void *volume);
 void *store_directory_scanner(void *store);
 /** Count it, log it, tell the listener. No lock held. */
 void replica_report_bad(struct block_pool *bp, const struct replica_info *info, const char *why);
+
+/* ---- late.c ---- */
+void late_epoch_init(struct store *s);
+int late_start(struct volume *v);
+/** What is outstanding is synced first. */
+void late_stop(struct volume *v);
+/** Is there room for one more? */
+bool late_may(const struct volume *v);
+/** Takes @w, whose files are in finalized/: on the disk within 100 ms, then freed. */
+void late_add(struct replica_writer *w);
+
+/* ---- write.c ---- */
+/** Its files, too. Accepts NULL. */
+void writer_free(struct replica_writer *w);
 
 /* ---- trash.c ---- */
 int pair_trash(int slice_fd, int64_t id, uint64_t gs);

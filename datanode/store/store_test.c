@@ -129,7 +129,7 @@ static void padding_of_an_aligned_write_is_cut_at_finalize(void **state)
 	struct replica_writer *w = make_rbw(f, 5, 1001, 1000);
 
 	assert_int_equal(ftruncate(w->fd, 4096), 0);
-	assert_int_equal(replica_finalize(w, 1000, true, NULL, &f->err), 0);
+	assert_int_equal(replica_finalize(w, 1000, SYNC_NOW, NULL, &f->err), 0);
 	assert_readable(f, 5, 1001, 1000);
 }
 
@@ -138,7 +138,7 @@ static void a_block_shorter_than_claimed_is_not_finalized(void **state)
 	struct fix *f = *state;
 	struct replica_writer *w = make_rbw(f, 5, 1001, 1000);
 
-	assert_int_equal(replica_finalize(w, 5000, false, NULL, &f->err), -EINVAL);
+	assert_int_equal(replica_finalize(w, 5000, SYNC_NEVER, NULL, &f->err), -EINVAL);
 	assert_state(f, 5, REPLICA_RBW, 1001, 1000);
 	assert_int_equal(f->seen.received, 0);
 }
@@ -150,7 +150,7 @@ static void a_second_create_of_a_block_is_refused(void **state)
 	struct replica_writer *w = make_rbw(f, 5, 1001, 10), *v = NULL;
 
 	assert_int_equal(replica_write_open(f->bp, &q, &v, &f->err), -EEXIST);
-	assert_int_equal(replica_finalize(w, 10, false, NULL, &f->err), 0);
+	assert_int_equal(replica_finalize(w, 10, SYNC_NEVER, NULL, &f->err), 0);
 	q.new_gs = 2000;
 	assert_int_equal(replica_write_open(f->bp, &q, &v, &f->err), -EEXIST);
 }
@@ -170,7 +170,7 @@ static void a_reader_of_a_block_being_written_sees_only_acked_bytes(void **state
 	put_bytes(w, 1000, 2000);
 	replica_read_refresh(r);
 	assert_int_equal(r->block.len, 2000);
-	assert_int_equal(replica_finalize(w, 2000, false, NULL, &f->err), 0);
+	assert_int_equal(replica_finalize(w, 2000, SYNC_NEVER, NULL, &f->err), 0);
 	replica_read_refresh(r);
 	assert_int_equal(r->block.len, 2000);
 	assert_false(r->partial); /* the CRC of the last chunk is in the meta file now */
@@ -220,7 +220,7 @@ static void an_append_moves_the_block_to_rbw_at_the_new_stamp(void **state)
 	assert_int_equal(w->block.gs, 1002);
 	assert_state(f, 5, REPLICA_RBW, 1002, 700);
 	put_bytes(w, 700, 1500);
-	assert_int_equal(replica_finalize(w, 1500, true, NULL, &f->err), 0);
+	assert_int_equal(replica_finalize(w, 1500, SYNC_NOW, NULL, &f->err), 0);
 	assert_readable(f, 5, 1002, 1500);
 	fix_reopen(f);
 	assert_readable(f, 5, 1002, 1500);
@@ -268,7 +268,7 @@ static void streaming_recovery_stops_the_old_writer_and_cuts_to_acked(void **sta
 	pthread_join(t, NULL);
 	assert_int_equal(w->start_len, 900);
 	put_bytes(w, 900, 1000);
-	assert_int_equal(replica_finalize(w, 1000, false, NULL, &f->err), 0);
+	assert_int_equal(replica_finalize(w, 1000, SYNC_NEVER, NULL, &f->err), 0);
 	assert_readable(f, 5, 1005, 1000);
 }
 
@@ -302,7 +302,7 @@ static void *replace_thread(void *arg)
 	for (int i = 0; i < 20; i++)
 		nap();
 	r->stopped = atomic_load(&late.asked);
-	r->replace_rc = replica_finalize(late.w, 0, false, NULL, &err);
+	r->replace_rc = replica_finalize(late.w, 0, SYNC_NEVER, NULL, &err);
 	return NULL;
 }
 
@@ -380,7 +380,7 @@ static void a_temporary_replica_is_invisible_and_goes_when_dropped(void **state)
 	q.block.id = 6;
 	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
 	put_bytes(w, 0, 600);
-	assert_int_equal(replica_finalize(w, 600, false, "hint", &f->err), 0);
+	assert_int_equal(replica_finalize(w, 600, SYNC_NEVER, "hint", &f->err), 0);
 	assert_readable(f, 6, 1001, 600);
 }
 
@@ -463,7 +463,7 @@ static void make_pinned(struct fix *f, int64_t id)
 	q.pin = true;
 	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
 	put_bytes(w, 0, 1000);
-	assert_int_equal(replica_finalize(w, 1000, false, NULL, &f->err), 0);
+	assert_int_equal(replica_finalize(w, 1000, SYNC_NEVER, NULL, &f->err), 0);
 }
 
 static void a_pin_is_kept_by_restarts_and_moves_between_volumes(void **state)
@@ -573,7 +573,7 @@ static void a_dead_volume_goes_out_of_service_and_the_others_stay(void **state)
 	q.storage_type = STORAGE_SSD;
 	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
 	put_bytes(w, 0, 10);
-	assert_int_equal(replica_finalize(w, 10, false, NULL, &f->err), 0);
+	assert_int_equal(replica_finalize(w, 10, SYNC_NEVER, NULL, &f->err), 0);
 	store_volume_info(f->s, 0, f->bp, &a);
 	store_volume_info(f->s, 1, f->bp, &b);
 	store_volume_suspect(f->s, a.uuid);

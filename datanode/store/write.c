@@ -38,7 +38,7 @@ static void writer_close(struct replica_writer *w)
 	w->fd = w->fd_direct = w->fd_meta = -1;
 }
 
-static void writer_free(struct replica_writer *w)
+void writer_free(struct replica_writer *w)
 {
 	if (w)
 		writer_close(w);
@@ -53,6 +53,7 @@ static struct replica_writer *writer_new(struct block_pool *bp, struct replica *
 		return NULL;
 	w->bp = bp;
 	w->replica = r;
+	w->slice = r->slice;
 	w->fd = w->fd_direct = w->fd_meta = -1;
 	(void)snprintf(w->storage_uuid, sizeof(w->storage_uuid), "%s", r->slice->vol->uuid);
 	return w;
@@ -420,18 +421,11 @@ static void set_len(struct replica *r, uint64_t len)
 	pthread_mutex_unlock(&r->slice->bp->lock);
 }
 
-/* The bytes of both are in their place on the disk, if not yet safe from a power cut: the file system does not make a name that is
- * given after that outlast them. So names and bytes can be synced together, which is one commit of its journal instead of two. */
+/* So names and bytes can be synced together, which is one commit of the journal instead of two. */
 static int written_out(int data, int meta)
 {
-	const unsigned int wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-
 	(void)sync_file_range(data, 0, 0, SYNC_FILE_RANGE_WRITE); /* while we wait for the other one */
-	if (sync_file_range(meta, 0, 0, wait) && fdatasync(meta))
-		return neg_errno();
-	if (sync_file_range(data, 0, 0, wait) && fdatasync(data))
-		return neg_errno();
-	return 0;
+	return file_write_out(meta) ?: file_write_out(data);
 }
 
 /* Claimed replica whose bytes are written out: its files to finalized/, and with @sync all of it on the disk. The names come last, so
@@ -541,12 +535,13 @@ static void drop_temporary(struct block_pool *bp, struct replica *r)
 	pthread_mutex_unlock(&bp->lock);
 }
 
-int replica_finalize(struct replica_writer *w, uint64_t len, bool sync, const char *hint,
+int replica_finalize(struct replica_writer *w, uint64_t len, enum replica_sync how, const char *hint,
 		     struct err *err)
 {
 	struct block_pool *bp = w->bp;
 	struct replica *r = writer_detach(w);
 	struct slice *sl = r->slice;
+	const bool later = how == SYNC_LATER && late_may(sl->vol), sync = how != SYNC_NEVER && !later;
 	struct block b = {r->id, r->gs, len};
 	uint64_t on_disk = progress_get(&r->live->prog).on_disk;
 	int rc = finish_files(w, len, sync, err);
@@ -560,7 +555,10 @@ int replica_finalize(struct replica_writer *w, uint64_t len, bool sync, const ch
 		else
 			now_finalized(bp, r);
 	}
-	writer_free(w);
+	if (!rc && later)
+		late_add(w);
+	else
+		writer_free(w);
 	if (rc) {
 		store_event(bp, sl, &b, STORE_LEFT, NULL);
 		err_prefix(err, "finalizing blk_%" PRId64, b.id);

@@ -45,6 +45,23 @@ uint64_t bwrite_block_size(const struct bwrite *w)
 	return w->params.req.block.len;
 }
 
+static bool syncs_later(const struct bwrite *w)
+{
+	return w->params.sync_later && w->core->dn->sync_on_close;
+}
+
+uint32_t bwrite_later(const struct bwrite *w, uint64_t ret[DN_TARGETS_MAX + 1])
+{
+	uint32_t n = 0;
+
+	if (!w->params.sync_later)
+		return 0;
+	ret[n++] = syncs_later(w) ? store_late_epoch(pool_store(w->params.bp)) : 0;
+	for (uint32_t i = 0; w->sink && i < w->sink->later_count; i++)
+		ret[n++] = w->sink->later[i];
+	return n;
+}
+
 /* ---- the helper thread: open, finalise, release ---- */
 
 static void off_start(struct bwrite *w, void (*work)(struct offload *), void (*done)(struct offload *))
@@ -145,6 +162,7 @@ static void bw_work_finalize(struct offload *o)
 	const struct bpiece *last = bw_piece_at(w, w->tail - 1);
 	const char *hint = w->params.del_hint[0] ? w->params.del_hint : NULL;
 	struct replica_writer *rw = w->rw;
+	enum replica_sync how;
 
 	w->offload_rc = w->left ? wdisk_write_left(w) : 0;
 	if (w->offload_rc < 0) {
@@ -161,8 +179,8 @@ static void bw_work_finalize(struct offload *o)
 		w->offload_rc = 0;
 		return;
 	}
-	w->offload_rc = replica_finalize(rw, w->received, w->core->dn->sync_on_close || last->p.sync,
-					 hint, &w->err);
+	how = last->p.sync ? SYNC_NOW : syncs_later(w) ? SYNC_LATER : w->core->dn->sync_on_close ? SYNC_NOW : SYNC_NEVER;
+	w->offload_rc = replica_finalize(rw, w->received, how, hint, &w->err);
 }
 
 static void bw_done_finalize(struct offload *o)

@@ -439,6 +439,7 @@ static int write_params(struct caps_conn *c, const struct capsule *m, struct wri
 		return err_set(err, rc, "not an OpWriteBlockProto");
 	rc = dtp_write_params(c->link.caps->core, op, ret, err);
 	pb_free(op);
+	ret->sync_later = false; /* the answer has no place for what is to be said to it */
 	if (rc < 0 || !ret->transfer)
 		return rc;
 	write_params_fini(ret);

@@ -219,6 +219,9 @@ static void op_dispatch(struct dtp_conn *c, uint8_t op, void *msg)
 	case DT_REQUEST_SHORT_CIRCUIT_FDS:
 		dtp_fds_start(c, (const Hd__OpRequestShortCircuitAccessProto *)msg);
 		break;
+	case DT_SYNC_LATER:
+		dtp_sync_later_start(c, (const Hd__OpSyncLaterProto *)msg);
+		break;
 	case DT_RELEASE_SHORT_CIRCUIT_FDS:
 	case DT_REQUEST_SHORT_CIRCUIT_SHM:
 		dtp_shm_refuse(c, op);

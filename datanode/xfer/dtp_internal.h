@@ -117,6 +117,7 @@ void dtp_read_start(struct dtp_conn *c, const Hd__OpReadBlockProto *msg);
 void dtp_copy_start(struct dtp_conn *c, const Hd__OpCopyBlockProto *msg);
 void dtp_checksum_start(struct dtp_conn *c, const Hd__OpBlockChecksumProto *msg);
 void dtp_group_checksum_start(struct dtp_conn *c, const Hd__OpBlockGroupChecksumProto *msg);
+void dtp_sync_later_start(struct dtp_conn *c, const Hd__OpSyncLaterProto *msg);
 void dtp_replace_start(struct dtp_conn *c, const Hd__OpReplaceBlockProto *msg);
 void dtp_transfer_start(struct dtp_conn *c, const Hd__OpTransferBlockProto *msg);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BLOCK_CHECKSUM and TRANSFER_BLOCK: one answer each. */
+/* BLOCK_CHECKSUM, TRANSFER_BLOCK and SYNC_LATER: one answer each. */
 #include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -337,4 +337,67 @@ void dtp_transfer_start(struct dtp_conn *c, const Hd__OpTransferBlockProto *msg)
 	}
 	q->op = (struct dtp_op){.step = transfer_step, .abort = abort_nothing, .conn = c};
 	c->op = &q->op;
+}
+
+/* ---- SYNC_LATER ---- */
+
+struct dtp_sync {
+	struct dtp_op op; /* first */
+	struct offload offload;
+	struct store *store;
+	uint64_t epoch;
+	bool back;
+	int rc;
+};
+
+static void sync_work(struct offload *o)
+{
+	struct dtp_sync *q = container_of(o, struct dtp_sync, offload);
+
+	q->rc = store_sync_late(q->store, q->epoch);
+}
+
+static void sync_done(struct offload *o)
+{
+	struct dtp_sync *q = container_of(o, struct dtp_sync, offload);
+
+	q->back = true;
+	dtp_ready(q->op.conn);
+}
+
+static void sync_step(struct dtp_op *op)
+{
+	struct dtp_sync *q = container_of(op, struct dtp_sync, op);
+	struct dtp_conn *c = op->conn;
+
+	if (!q->back)
+		return;
+	if (c->state < DTP_CLOSING)
+		dtp_send_status(c, q->rc == 0 ? DT_SUCCESS : DT_ERROR, NULL, q->rc == 0 ? NULL : "finished blocks are not on the disk");
+	free(q);
+	dtp_op_done(c);
+}
+
+void dtp_sync_later_start(struct dtp_conn *c, const Hd__OpSyncLaterProto *msg)
+{
+	struct dtp_sync *q = calloc(1, sizeof(*q));
+	struct block_pool *bp = NULL;
+	struct err err = ERR_INIT;
+	struct block b;
+	int rc = q ? 0 : -ENOMEM;
+
+	if (rc == 0)
+		rc = dtp_block(c->core, msg->header, (struct token_access){.mode = HD__ACCESS_MODE_PROTO__WRITE}, &b, &bp, &err);
+	if (rc < 0) {
+		dtp_send_status(c, dtp_refusal(rc), NULL, err.rc ? err.text : err_name(rc));
+		dtp_break(c, rc, "SYNC_LATER refused");
+		free(q);
+		return;
+	}
+	q->store = pool_store(bp);
+	q->epoch = msg->later;
+	q->op = (struct dtp_op){.step = sync_step, .abort = abort_nothing, .conn = c};
+	q->offload = (struct offload){.work = sync_work, .done = sync_done};
+	c->op = &q->op;
+	reactor_offload(c->core->reactor, &q->offload);
 }

@@ -179,6 +179,9 @@ static void do_answer(struct dtp_sink *s)
 	}
 	/* A node that fails without naming one is itself to blame. */
 	bad = m->firstbadlink && m->firstbadlink[0] ? m->firstbadlink : s->hop;
+	s->base.later_count = m->n_later < DN_TARGETS_MAX ? (uint32_t)m->n_later : DN_TARGETS_MAX;
+	if (m->n_later)
+		memcpy(s->base.later, m->later, s->base.later_count * sizeof(*m->later));
 	s->state = m->status == HD__STATUS__SUCCESS ? SINK_RUN : SINK_BROKEN;
 	tell_opened(s, (int)m->status, m->status == HD__STATUS__SUCCESS ? "" : bad);
 	pb_free(m);
@@ -402,6 +405,7 @@ int stream_sink_open(struct xfer_core *core, const struct sink_params *params, s
 		     struct piece_sink **ret)
 {
 	const struct dn_target *t = &params->write->targets[0];
+	struct sink_params asked = *params;
 	struct dtp_sink *s;
 	struct net_addr addr;
 	int rc;
@@ -427,7 +431,8 @@ int stream_sink_open(struct xfer_core *core, const struct sink_params *params, s
 	s->send_op.done = on_sent;
 	s->recv_op.done = on_recv;
 	rop_init(&s->rop, sink_step, sink_free);
-	rc = dtp_write_op_encode(params, &s->op_msg, &s->op_len);
+	asked.sync_later = params->write->sync_later;
+	rc = dtp_write_op_encode(&asked, &s->op_msg, &s->op_len);
 	if (rc == 0) {
 		s->connecting = true;
 		s->state = SINK_CONNECT_WAIT;

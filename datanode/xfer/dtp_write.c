@@ -88,9 +88,11 @@ static void answer(struct dtp_write *d, enum dt_status status, const char *bad_l
 {
 	struct dtp_conn *c = d->op.conn;
 	const bool keeps = status == DT_SUCCESS && c->core->waits.keepalive_ns >= KEEPS_NS;
+	uint64_t later[DN_TARGETS_MAX + 1];
+	const uint32_t n = status == DT_SUCCESS ? bwrite_later(d->w, later) : 0;
 	uint8_t *buf = NULL;
 	size_t len = 0;
-	const int rc = dt_write_response_encode(status, bad_link, keeps, &buf, &len);
+	const int rc = dt_write_response_encode(status, bad_link, keeps, later, n, &buf, &len);
 
 	dtp_send_take(c, rc, buf, len);
 }

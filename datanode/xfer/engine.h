@@ -134,6 +134,8 @@ struct piece_sink_ops {
 struct piece_sink {
 	const struct piece_sink_ops *ops;
 	struct sink_user *user;
+	uint64_t later[DN_TARGETS_MAX]; /* what the hop and those behind it say to a write with sync_later, when it is opened */
+	uint32_t later_count;
 };
 
 /* ---- writing ---- */
@@ -150,6 +152,7 @@ struct write_params { /* of WRITE_BLOCK, as decoded and checked by a front end *
 	size_t token_len;
 	char del_hint[BLOCK_UUID_MAX]; /* REPLACE_BLOCK: reported with RECEIVED */
 	bool transfer;              /* stage TRANSFER_*: no acks, one final answer */
+	bool sync_later;            /* the last ack need not wait for the disk: SYNC_LATER */
 };
 
 /** Free what is owned. */
@@ -185,6 +188,10 @@ int bwrite_open(struct xfer_core *core, struct write_params *params, struct writ
 uint32_t bwrite_bpc(const struct bwrite *w);
 /** The block size that the sender named. */
 uint64_t bwrite_block_size(const struct bwrite *w);
+
+/** Of a write with sync_later, when it is opened: what this node (its store_late_epoch(), or 0: nothing is to be asked) and those behind it have to
+ *  say. How many. */
+uint32_t bwrite_later(const struct bwrite *w, uint64_t ret[DN_TARGETS_MAX + 1]);
 
 struct landing {
 	struct slot *slot; /* one reference for the caller: bwrite_piece() takes it, else slot_put() */

@@ -51,11 +51,14 @@ static const char *const own[] = {
 	"hd.CompleteResponseProto.early",
 	"hd.MkdirsRequestProto.exclusive",
 	"hd.BlockOpResponseProto.keeps",
+	"hd.BlockOpResponseProto.later",
+	"hd.OpWriteBlockProto.syncLater",
 };
 
 static const char *const own_messages[] = {
 	"hd.ReplaceBlocksRequestProto",
 	"hd.ReplaceBlocksResponseProto",
+	"hd.OpSyncLaterProto",
 };
 
 /* Fields that only our programs know. */
@@ -73,7 +76,7 @@ static size_t count_own(const ProtobufCMessageDescriptor *d)
 
 		snprintf(full, sizeof(full), "%s.%s", d->name, f->name);
 		for (size_t k = 0; k < sizeof(own) / sizeof(own[0]); k++)
-			n += f->id >= OWN_FROM && f->label == PROTOBUF_C_LABEL_OPTIONAL && !strcmp(full, own[k]);
+			n += f->id >= OWN_FROM && f->label != PROTOBUF_C_LABEL_REQUIRED && !strcmp(full, own[k]);
 	}
 	return n;
 }

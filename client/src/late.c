@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/late.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/src/dtp.h"
+#include "client/src/fs.h"
+#include "client/src/stream.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/wire/dt.h"
+#include "common/wire/pb.h"
+
+#define QUIET_NS (2 * NS_PER_S)     /* patience with nodes when nobody has asked */
+#define FORGET_NS (600 * NS_PER_S) /* a NameNode counts a silent node as dead by then */
+
+struct set { /* blocks of the same nodes, the newest of which is @lb */
+	struct list link;
+	Hd__LocatedBlockProto *lb; /* owned */
+	uint64_t since_ns;
+	int rc; /* of what was asked last */
+	size_t n;
+	uint64_t later[]; /* 0: this node is not to be asked */
+};
+
+struct question { /* to one node */
+	const Hd__LocatedBlockProto *lb; /* it has that block */
+	size_t node;
+	uint64_t later;
+	struct net_addr addr;
+	struct sock *sock;
+	bool begun, sent, passing; /* passing: it may be asked again, in vain until now */
+	int rc;
+	struct err err;
+};
+
+void late_init(struct late *l)
+{
+	pthread_mutex_init(&l->asking, NULL);
+	pthread_mutex_init(&l->lock, NULL);
+	list_init(&l->sets);
+}
+
+static void set_free(struct set *s)
+{
+	pb_free(s->lb);
+	free(s);
+}
+
+void late_fini(struct late *l)
+{
+	list_for_each(e, &l->sets) set_free(container_of(e, struct set, link));
+	pthread_mutex_destroy(&l->lock);
+	pthread_mutex_destroy(&l->asking);
+}
+
+static bool same_nodes(const struct set *s, const Hd__LocatedBlockProto *lb, const uint64_t *later, size_t n)
+{
+	if (s->n != n || memcmp(s->later, later, n * sizeof(*later)) != 0)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(s->lb->locs[i]->id->datanodeuuid, lb->locs[i]->id->datanodeuuid) != 0)
+			return false;
+	return true;
+}
+
+/* False: there is none like it. */
+static bool join_locked(struct late *l, Hd__LocatedBlockProto *lb, const uint64_t *later, size_t n)
+{
+	list_for_each(e, &l->sets) {
+		struct set *s = container_of(e, struct set, link);
+
+		if (!same_nodes(s, lb, later, n))
+			continue;
+		pb_free(s->lb);
+		s->lb = lb;
+		s->since_ns = clock_mono_ns();
+		s->rc = 0;
+		return true;
+	}
+	return false;
+}
+
+void late_add(struct dfs *fs, Hd__LocatedBlockProto *lb, const uint64_t *later, size_t n)
+{
+	struct late *l = &fs->late;
+	bool any = false, joined;
+	struct set *s;
+
+	if (n > lb->n_locs)
+		n = lb->n_locs;
+	for (size_t i = 0; i < n; i++)
+		any |= later[i] != 0;
+	if (!any) {
+		pb_free(lb);
+		return;
+	}
+	pthread_mutex_lock(&l->lock);
+	joined = join_locked(l, lb, later, n);
+	s = joined ? NULL : malloc(sizeof(*s) + n * sizeof(*later));
+	if (s) {
+		*s = (struct set){.lb = lb, .since_ns = clock_mono_ns(), .n = n};
+		memcpy(s->later, later, n * sizeof(*later));
+		list_add_tail(&l->sets, &s->link);
+		l->count++;
+	} else if (!joined) {
+		pb_free(lb);
+		l->lost = true;
+	}
+	pthread_mutex_unlock(&l->lock);
+	if (l->count >= LATE_SETS_MAX)
+		late_settle_quietly(fs);
+}
+
+/* ---- asking ---- */
+
+static void fail(struct question *q, int rc, bool passing)
+{
+	q->rc = rc;
+	q->passing = passing;
+	sock_close(q->sock);
+	q->sock = NULL;
+}
+
+static void begin(struct dfs *fs, struct question *q, bool anew)
+{
+	int rc = node_addr(q->lb->locs[q->node]->id, fs->set.use_hostname, false, &q->addr, &q->err);
+
+	err_reset(&q->err);
+	q->sock = rc == 0 && !anew ? sock_cache_get_sound(&fs->socks, &q->addr) : NULL;
+	q->begun = q->sock != NULL;
+	if (rc == 0 && !q->sock)
+		rc = sock_start(&q->addr, &q->sock, &q->err);
+	if (rc < 0)
+		fail(q, rc, true);
+}
+
+static int connected(struct question *q, uint64_t deadline_ns)
+{
+	int rc;
+
+	while (!q->begun && (rc = sock_connected(q->sock, &q->addr, &q->err)) <= 0) {
+		if (rc == 0)
+			rc = sock_wait(q->sock, POLLOUT, deadline_ns, &q->err) ?: -ETIMEDOUT;
+		if (rc < 0)
+			return rc;
+	}
+	q->begun = true;
+	return 0;
+}
+
+static void ask(struct question *q, uint64_t connect_ns, uint64_t deadline_ns)
+{
+	Hd__OpSyncLaterProto m = HD__OP_SYNC_LATER_PROTO__INIT;
+	Hd__BaseHeaderProto h = HD__BASE_HEADER_PROTO__INIT;
+	int rc;
+
+	if (!q->sock)
+		return;
+	h.block = q->lb->b;
+	h.token = q->lb->blocktoken;
+	m.header = &h;
+	m.later = q->later;
+	rc = connected(q, connect_ns);
+	rc = rc ?: dtp_send_op(q->sock, DT_SYNC_LATER, &m.base, deadline_ns, &q->err);
+	if (rc < 0)
+		fail(q, rc, true);
+}
+
+static void hear(struct dfs *fs, struct question *q, uint64_t deadline_ns)
+{
+	Hd__BlockOpResponseProto *m = NULL;
+
+	if (!q->sock)
+		return;
+	q->rc = dtp_recv_reply(q->sock, deadline_ns, &m, &q->err);
+	if (q->rc < 0) {
+		fail(q, q->rc, m == NULL);
+	} else {
+		sock_cache_put(&fs->socks, q->sock);
+		q->sock = NULL;
+	}
+	pb_free(m);
+}
+
+/* All at a time: a node that hangs holds up nobody else. A connection that was kept may end at any time: then a new one. */
+static void ask_all(struct dfs *fs, struct question *q, size_t n, uint64_t patience_ns)
+{
+	for (int pass = 0; pass < 2; pass++) {
+		const uint64_t now = clock_mono_ns(), to_connect = fs->set.connect_timeout_ms * NS_PER_MS, in_all = stream_timeout_ns(fs, 1);
+		const uint64_t connect_ns = now + (to_connect < patience_ns ? to_connect : patience_ns);
+		const uint64_t deadline_ns = now + (in_all < patience_ns ? in_all : patience_ns);
+
+		for (size_t i = 0; i < n; i++)
+			if (pass == 0 || (q[i].rc < 0 && q[i].passing && q[i].sent))
+				begin(fs, &q[i], pass > 0);
+		for (size_t i = 0; i < n; i++) {
+			q[i].sent = pass == 0 && q[i].begun; /* by a kept one */
+			ask(&q[i], connect_ns, deadline_ns);
+		}
+		for (size_t i = 0; i < n; i++)
+			hear(fs, &q[i], deadline_ns);
+	}
+}
+
+/* ---- what is asked, and what follows ---- */
+
+static struct question *find(struct question *q, size_t n, const char *uuid, uint64_t later)
+{
+	for (size_t i = 0; i < n; i++)
+		if (q[i].later == later && strcmp(q[i].lb->locs[q[i].node]->id->datanodeuuid, uuid) == 0)
+			return &q[i];
+	return NULL;
+}
+
+static size_t gather(const struct list *sets, struct question *q)
+{
+	size_t n = 0;
+
+	for (const struct list *e = sets->next; e != sets; e = e->next) {
+		const struct set *s = container_of(e, struct set, link);
+
+		for (size_t i = 0; i < s->n; i++)
+			if (s->later[i] && !find(q, n, s->lb->locs[i]->id->datanodeuuid, s->later[i]))
+				q[n++] = (struct question){.lb = s->lb, .node = i, .later = s->later[i]};
+	}
+	return n;
+}
+
+/* 0: one of its nodes at least has it on the disk, and so have all that can be reached; -EAGAIN: none can be. A node that failed to is
+ * as bad as one that is gone, as long as there is another one. */
+static int judge(const struct set *s, struct question *q, size_t n, struct err *err)
+{
+	const struct question *bad = NULL;
+
+	for (size_t i = 0; i < s->n; i++) {
+		const struct question *a = s->later[i] ? find(q, n, s->lb->locs[i]->id->datanodeuuid, s->later[i]) : NULL;
+
+		if (a && a->rc == 0)
+			return 0;
+		if (a && (!bad || a->passing))
+			bad = a;
+	}
+	*err = bad->err;
+	err->rc = bad->rc;
+	err_prefix(err, "a file that was closed may not be on the disk of its data nodes");
+	return bad->passing ? -EAGAIN : bad->rc;
+}
+
+static void put_back(struct late *l, struct set *s)
+{
+	pthread_mutex_lock(&l->lock);
+	if (join_locked(l, s->lb, s->later, s->n)) {
+		free(s); /* its block is that of the entry */
+	} else {
+		list_add_tail(&l->sets, &s->link);
+		l->count++;
+	}
+	pthread_mutex_unlock(&l->lock);
+}
+
+/* @anew: and not those that were asked in vain before. */
+static size_t take_all(struct late *l, bool anew, struct list *ret)
+{
+	size_t nodes = 0;
+
+	list_init(ret);
+	pthread_mutex_lock(&l->lock);
+	list_for_each(e, &l->sets) {
+		struct set *s = container_of(e, struct set, link);
+
+		if (anew && s->rc < 0)
+			continue;
+		list_del(e);
+		list_add_tail(ret, e);
+		l->count--;
+		nodes += s->n;
+	}
+	pthread_mutex_unlock(&l->lock);
+	return nodes;
+}
+
+/* What becomes of one; 0, or why it is put back. */
+static int settle_one(struct late *l, struct set *s, struct err *err)
+{
+	if (s->rc == -EAGAIN && clock_mono_ns() - s->since_ns < FORGET_NS) {
+		put_back(l, s);
+		return err->rc;
+	}
+	l->lost |= s->rc < 0;
+	set_free(s);
+	return 0;
+}
+
+static int settle_taken(struct dfs *fs, struct list *sets, size_t nodes, uint64_t patience_ns, struct err *err)
+{
+	struct question *q = calloc(nodes, sizeof(*q));
+	struct list *e;
+	size_t n = 0;
+	int rc = 0;
+
+	if (q) {
+		n = gather(sets, q);
+		ask_all(fs, q, n, patience_ns);
+	}
+	list_for_each(l, sets) {
+		struct set *s = container_of(l, struct set, link);
+
+		s->rc = q ? judge(s, q, n, err) : err_set(err, -EAGAIN, "out of memory");
+		if (s->rc < 0)
+			log_info("op=late block=%llu: %s", (unsigned long long)s->lb->b->blockid, err->text);
+	}
+	while ((e = list_pop(sets)))
+		rc = settle_one(&fs->late, container_of(e, struct set, link), err) ?: rc;
+	free(q);
+	return rc;
+}
+
+static int settle(struct dfs *fs, bool anew, uint64_t patience_ns, struct err *err)
+{
+	struct late *l = &fs->late;
+	struct list sets;
+	size_t nodes;
+	int rc = 0;
+
+	pthread_mutex_lock(&l->asking); /* somebody else may just ask for what we need to know */
+	nodes = take_all(l, anew, &sets);
+	if (!list_empty(&sets))
+		rc = settle_taken(fs, &sets, nodes, patience_ns, err);
+	pthread_mutex_unlock(&l->asking);
+	return rc;
+}
+
+int late_settle(struct dfs *fs, struct err *err)
+{
+	int rc = settle(fs, false, UINT64_MAX, err);
+
+	if (rc == 0 && atomic_exchange(&fs->late.lost, false))
+		return err_set(err, -EIO, "a data node could not bring a file that was closed already to its disk");
+	return rc;
+}
+
+void late_settle_quietly(struct dfs *fs)
+{
+	struct err ignored = ERR_INIT;
+
+	(void)settle(fs, false, QUIET_NS, &ignored); /* tried again by the next */
+}
+
+void late_settle_new(struct dfs *fs)
+{
+	struct err ignored = ERR_INIT;
+
+	if (fs->late.count)
+		(void)settle(fs, true, QUIET_NS, &ignored);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * late - last blocks of files that were closed early (DFS_CREATE_CLOSE_EARLY), until their nodes' disks have them
+ *
+ * Idea: our data nodes acknowledge such a block when it is finished, and sync it within 100 ms, together with others
+ * (docs/design/005-store.md). Each says a number to whom it has promised that, and who needs to know asks all of them: SYNC_LATER
+ * is answered when all that was finished before is on the disk. A node that has started anew since sees so by the number, and syncs what
+ * it had finished before. So nothing is to be remembered of a block but its nodes: blocks of the same nodes are one entry.
+ * A node that cannot be reached has its replica lost, or not, as in a pipeline: the others count. When none of a block's nodes can be
+ * reached, that is told until one can, or for ten minutes; when a node says that it has not been able to, it is told once.
+ * Ownership: part of struct dfs.
+ * Threading: any thread; `asking`, then the lock, which is a leaf.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/list.h"
+#include "hdfs.pb-c.h"
+
+#define LATE_SETS_MAX 256 /* of nodes; more are asked at once */
+
+struct dfs;
+
+struct late {
+	pthread_mutex_t asking;
+	pthread_mutex_t lock;
+	struct list sets;
+	atomic_uint count;
+	atomic_bool lost; /* a block is not on the disk for sure, and nobody was told */
+};
+
+void late_init(struct late *l);
+void late_fini(struct late *l);
+
+/** A block was finished by the nodes of @lb, the first @n of which have said @later. Takes @lb. */
+void late_add(struct dfs *fs, Hd__LocatedBlockProto *lb, const uint64_t *later, size_t n);
+/** All that was added before is on the disk of its nodes. -ETIMEDOUT and the like: nodes are out of reach; -EIO, once. */
+int late_settle(struct dfs *fs, struct err *err);
+/** The same for nobody in particular: a loss is told to the next who asks. */
+void late_settle_quietly(struct dfs *fs);
+/** As that, and nobody is waited for who was asked in vain before. */
+void late_settle_new(struct dfs *fs);
