@@ -105,11 +105,10 @@ static bool is_our_mount(const char *dir, const struct stat *st)
 	return st->st_ino == FUSE_ROOT_ID && statfs(dir, &fs) == 0 && fs.f_type == FUSE_SUPER_MAGIC;
 }
 
-/* What can be said before anybody is asked. */
-static int check_mountpoint(const struct options *o)
+/* A directory, and no mount of ours. */
+static int check_unmounted(const struct options *o)
 {
 	struct stat st;
-	int rc;
 
 	if (stat(o->mountpoint, &st) < 0)
 		return tell("mount point %s: %s%s", o->mountpoint, strerror(errno),
@@ -118,6 +117,16 @@ static int check_mountpoint(const struct options *o)
 		return tell("mount point %s is not a directory", o->mountpoint);
 	if (is_our_mount(o->mountpoint, &st) && !o->nonempty)
 		return tell("mount point %s is a mount already; -o nonempty mounts over it", o->mountpoint);
+	return 0;
+}
+
+/* What can be said before anybody is asked. */
+static int check_mountpoint(const struct options *o)
+{
+	int rc = check_unmounted(o);
+
+	if (rc != 0)
+		return rc;
 	rc = is_empty(o->mountpoint);
 	if (rc < 0)
 		return tell("mount point %s: %s", o->mountpoint, strerror(-rc));
@@ -236,7 +245,8 @@ static void let_go(const struct mount *m)
 	(void)umount2(m->opt.mountpoint, MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW);
 }
 
-/* Of two that are started at once one is first, and the other one finds its mount. */
+/* Of two that are started at once one is first, and the other one finds its mount. What else was found empty may have become the
+ * overlay directory of this very mount. */
 static int mount_alone(struct mount *m)
 {
 	const int dir = open(m->opt.mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -245,7 +255,7 @@ static int mount_alone(struct mount *m)
 	if (dir < 0)
 		return tell("mount point %s: %s", m->opt.mountpoint, strerror(errno));
 	(void)flock(dir, LOCK_EX); /* a file system without locks: as well as it goes */
-	rc = check_mountpoint(&m->opt);
+	rc = check_unmounted(&m->opt);
 	if (rc == 0 && fuse_session_mount(m->se, m->opt.mountpoint) != 0)
 		rc = 1; /* it has said why */
 	(void)close(dir);
