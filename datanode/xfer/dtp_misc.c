@@ -389,7 +389,8 @@ void dtp_sync_later_start(struct dtp_conn *c, const Hd__OpSyncLaterProto *msg)
 	if (rc == 0)
 		rc = dtp_block(c->core, msg->header, (struct token_access){.mode = HD__ACCESS_MODE_PROTO__WRITE}, &b, &bp, &err);
 	if (rc < 0) {
-		dtp_send_status(c, dtp_refusal(rc), NULL, err.rc ? err.text : err_name(rc));
+		if (rc != -ENOENT) /* a pool that is not served, or not yet: ERROR would say that the disk has failed */
+			dtp_send_status(c, dtp_refusal(rc), NULL, err.rc ? err.text : err_name(rc));
 		dtp_break(c, rc, "SYNC_LATER refused");
 		free(q);
 		return;
