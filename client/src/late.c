@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/late.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/src/dtp.h"
 #include "client/src/fs.h"
@@ -14,6 +16,7 @@
 #include "common/wire/pb.h"
 
 #define QUIET_NS (2 * NS_PER_S)     /* patience with nodes when nobody has asked */
+#define FOREVER UINT64_MAX          /* as long as the library waits for nodes */
 #define FORGET_NS (600 * NS_PER_S) /* a NameNode counts a silent node as dead by then */
 
 struct set { /* blocks of the same nodes, the newest of which is @lb */
@@ -38,9 +41,15 @@ struct question { /* to one node */
 
 void late_init(struct late *l)
 {
-	pthread_mutex_init(&l->asking, NULL);
+	pthread_condattr_t a;
+
+	(void)pthread_condattr_init(&a);
+	(void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(&l->asked, &a);
+	(void)pthread_condattr_destroy(&a);
 	pthread_mutex_init(&l->lock, NULL);
 	list_init(&l->sets);
+	l->asking = false;
 }
 
 static void set_free(struct set *s)
@@ -53,7 +62,7 @@ void late_fini(struct late *l)
 {
 	list_for_each(e, &l->sets) set_free(container_of(e, struct set, link));
 	pthread_mutex_destroy(&l->lock);
-	pthread_mutex_destroy(&l->asking);
+	pthread_cond_destroy(&l->asked);
 }
 
 static bool same_nodes(const struct set *s, const Hd__LocatedBlockProto *lb, const uint64_t *later, size_t n)
@@ -262,12 +271,11 @@ static void put_back(struct late *l, struct set *s)
 }
 
 /* @anew: and not those that were asked in vain before. */
-static size_t take_all(struct late *l, bool anew, struct list *ret)
+static size_t take_all_locked(struct late *l, bool anew, struct list *ret)
 {
 	size_t nodes = 0;
 
 	list_init(ret);
-	pthread_mutex_lock(&l->lock);
 	list_for_each(e, &l->sets) {
 		struct set *s = container_of(e, struct set, link);
 
@@ -278,7 +286,6 @@ static size_t take_all(struct late *l, bool anew, struct list *ret)
 		l->count--;
 		nodes += s->n;
 	}
-	pthread_mutex_unlock(&l->lock);
 	return nodes;
 }
 
@@ -318,6 +325,21 @@ static int settle_taken(struct dfs *fs, struct list *sets, size_t nodes, uint64_
 	return rc;
 }
 
+/* Somebody else may just ask for what we need to know, and longer than we have time. False: he does. */
+static bool our_turn_locked(struct late *l, uint64_t patience_ns)
+{
+	const uint64_t until_ns = patience_ns == FOREVER ? 0 : clock_mono_ns() + patience_ns;
+	const struct timespec until = {(time_t)(until_ns / NS_PER_S), (long)(until_ns % NS_PER_S)};
+
+	while (l->asking) {
+		if (!until_ns)
+			(void)pthread_cond_wait(&l->asked, &l->lock);
+		else if (pthread_cond_timedwait(&l->asked, &l->lock, &until) == ETIMEDOUT)
+			return false;
+	}
+	return true;
+}
+
 static int settle(struct dfs *fs, bool anew, uint64_t patience_ns, struct err *err)
 {
 	struct late *l = &fs->late;
@@ -325,17 +347,26 @@ static int settle(struct dfs *fs, bool anew, uint64_t patience_ns, struct err *e
 	size_t nodes;
 	int rc = 0;
 
-	pthread_mutex_lock(&l->asking); /* somebody else may just ask for what we need to know */
-	nodes = take_all(l, anew, &sets);
+	pthread_mutex_lock(&l->lock);
+	if (!our_turn_locked(l, patience_ns)) {
+		pthread_mutex_unlock(&l->lock);
+		return 0; /* of nobody in particular */
+	}
+	l->asking = true;
+	nodes = take_all_locked(l, anew, &sets);
+	pthread_mutex_unlock(&l->lock);
 	if (!list_empty(&sets))
 		rc = settle_taken(fs, &sets, nodes, patience_ns, err);
-	pthread_mutex_unlock(&l->asking);
+	pthread_mutex_lock(&l->lock);
+	l->asking = false;
+	pthread_cond_broadcast(&l->asked);
+	pthread_mutex_unlock(&l->lock);
 	return rc;
 }
 
 int late_settle(struct dfs *fs, struct err *err)
 {
-	int rc = settle(fs, false, UINT64_MAX, err);
+	int rc = settle(fs, false, FOREVER, err);
 
 	if (rc == 0 && atomic_exchange(&fs->late.lost, false))
 		return err_set(err, -EIO, "a data node could not bring a file that was closed already to its disk");

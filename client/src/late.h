@@ -11,7 +11,7 @@
  * A node that cannot be reached has its replica lost, or not, as in a pipeline: the others count. When none of a block's nodes can be
  * reached, that is told until one can, or for ten minutes; when a node says that it has not been able to, it is told once.
  * Ownership: part of struct dfs.
- * Threading: any thread; `asking`, then the lock, which is a leaf.
+ * Threading: any thread; the lock is a leaf.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -27,8 +27,9 @@
 struct dfs;
 
 struct late {
-	pthread_mutex_t asking;
 	pthread_mutex_t lock;
+	pthread_cond_t asked;
+	bool asking; /* somebody does, for all */
 	struct list sets;
 	atomic_uint count;
 	atomic_bool lost; /* a block is not on the disk for sure, and nobody was told */

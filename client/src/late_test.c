@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: who needs to know is answered with 0 only when each block is on the disk of one of its nodes at least, and all nodes were asked; an
+ * error is told as long as it may pass, else once; nothing is asked twice when it is known. The data nodes are fakes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/src/dtp.h"
+#include "client/src/fs.h"
+#include "client/src/late.h"
+#include "common/wire/pb.h"
+
+#define NODES 4
+#define FIRST_PORT 1000
+
+enum how { GOOD, REFUSES, GONE, HANGS_UP_ONCE };
+
+static struct {
+	enum how how;
+	unsigned int asked;
+	uint64_t later;
+} node[NODES];
+static struct dfs fs;
+
+/* ---- the fakes ---- */
+
+struct sock *__wrap_sock_cache_get_sound(struct sock_cache *c, const struct net_addr *a);
+int __wrap_sock_start(const struct net_addr *a, struct sock **ret, struct err *err);
+int __wrap_sock_connected(struct sock *s, const struct net_addr *a, struct err *err);
+void __wrap_sock_cache_put(struct sock_cache *c, struct sock *s);
+void __wrap_sock_close(struct sock *s);
+int __wrap_dtp_send_op(struct sock *s, enum dt_op op, const ProtobufCMessage *m, uint64_t deadline_ns, struct err *err);
+int __wrap_dtp_recv_reply(struct sock *s, uint64_t deadline_ns, Hd__BlockOpResponseProto **ret, struct err *err);
+
+static struct sock *sock_to(const struct net_addr *a, bool kept)
+{
+	struct sock *s = calloc(1, sizeof(*s));
+
+	s->fd = (int)net_port(a) - FIRST_PORT;
+	s->reused = kept;
+	return s;
+}
+
+struct sock *__wrap_sock_cache_get_sound(struct sock_cache *c, const struct net_addr *a)
+{
+	(void)c;
+	return node[net_port(a) - FIRST_PORT].how == HANGS_UP_ONCE ? sock_to(a, true) : NULL;
+}
+
+int __wrap_sock_start(const struct net_addr *a, struct sock **ret, struct err *err)
+{
+	if (node[net_port(a) - FIRST_PORT].how == GONE)
+		return err_set(err, -ECONNREFUSED, "nobody listens");
+	*ret = sock_to(a, false);
+	return 0;
+}
+
+int __wrap_sock_connected(struct sock *s, const struct net_addr *a, struct err *err)
+{
+	(void)s, (void)a, (void)err;
+	return 1;
+}
+
+void __wrap_sock_cache_put(struct sock_cache *c, struct sock *s)
+{
+	(void)c;
+	free(s);
+}
+
+void __wrap_sock_close(struct sock *s)
+{
+	free(s);
+}
+
+int __wrap_dtp_send_op(struct sock *s, enum dt_op op, const ProtobufCMessage *m, uint64_t deadline_ns, struct err *err)
+{
+	(void)deadline_ns, (void)err;
+	assert_int_equal(op, DT_SYNC_LATER);
+	node[s->fd].later = ((const Hd__OpSyncLaterProto *)m)->later;
+	return 0;
+}
+
+int __wrap_dtp_recv_reply(struct sock *s, uint64_t deadline_ns, Hd__BlockOpResponseProto **ret, struct err *err)
+{
+	Hd__BlockOpResponseProto m = HD__BLOCK_OP_RESPONSE_PROTO__INIT;
+	uint8_t *buf;
+	size_t len;
+
+	(void)deadline_ns;
+	node[s->fd].asked++;
+	if (node[s->fd].how == HANGS_UP_ONCE && s->reused)
+		return err_set(err, -ECONNRESET, "closed");
+	m.status = node[s->fd].how == REFUSES ? HD__STATUS__ERROR : HD__STATUS__SUCCESS;
+	assert_int_equal(pb_pack(&m, &buf, &len), 0);
+	assert_int_equal(pb_unpack(&hd__block_op_response_proto__descriptor, buf, len, ret), 0);
+	free(buf);
+	return m.status ? err_set(err, -EIO, "it could not") : 0;
+}
+
+/* ---- blocks ---- */
+
+/* One that is on the nodes from..from + n - 1, which have said 100 + their number. */
+static void finish(uint64_t id, int from, size_t n)
+{
+	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
+	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	Hd__DatanodeIDProto ids[NODES];
+	Hd__DatanodeInfoProto infos[NODES], *locs[NODES];
+	uint64_t later[NODES];
+	char uuid[NODES][8], pool[] = "BP-1", empty[] = "", ip[] = "127.0.0.1";
+
+	for (size_t i = 0; i < n; i++) {
+		const uint32_t k = (uint32_t)from + (uint32_t)i;
+
+		hd__datanode_idproto__init(&ids[i]);
+		hd__datanode_info_proto__init(&infos[i]);
+		snprintf(uuid[i], sizeof(uuid[i]), "u%u", k);
+		ids[i].ipaddr = ids[i].hostname = ip;
+		ids[i].datanodeuuid = uuid[i];
+		ids[i].xferport = FIRST_PORT + k;
+		infos[i].id = &ids[i];
+		locs[i] = &infos[i];
+		later[i] = 100 + k;
+	}
+	b.poolid = pool;
+	b.blockid = id;
+	token.kind = token.service = empty;
+	lb.b = &b;
+	lb.blocktoken = &token;
+	lb.n_locs = n;
+	lb.locs = locs;
+	late_add(&fs, located_copy(&lb), later, n);
+}
+
+static int settle(void)
+{
+	struct err err = ERR_INIT;
+
+	return late_settle(&fs, &err);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(node, 0, sizeof(node));
+	late_init(&fs.late);
+	fs.late.count = 0;
+	fs.late.lost = false;
+	fs.set.connect_timeout_ms = fs.set.socket_timeout_ms = 1000;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	late_fini(&fs.late);
+	return 0;
+}
+
+/* ---- tests ---- */
+
+static void each_node_is_asked_once(void **state)
+{
+	(void)state;
+	for (uint64_t id = 1; id < 100; id++)
+		finish(id, (int)(id % 2), 3);
+	assert_int_equal(fs.late.count, 2);
+	assert_int_equal(settle(), 0);
+	for (uint32_t i = 0; i < NODES; i++) {
+		assert_int_equal(node[i].asked, 1);
+		assert_int_equal(node[i].later, 100 + i);
+	}
+	assert_int_equal(fs.late.count, 0);
+	assert_int_equal(settle(), 0); /* it is known */
+	assert_int_equal(node[0].asked, 1);
+}
+
+static void one_node_of_each_block_is_enough(void **state)
+{
+	(void)state;
+	node[0].how = GONE;
+	node[1].how = REFUSES;
+	finish(1, 0, 3);
+	assert_int_equal(settle(), 0);
+	assert_int_equal(node[2].asked, 1);
+	finish(2, 0, 2); /* has none */
+	finish(3, 2, 2);
+	assert_int_equal(settle(), -ECONNREFUSED);
+	assert_int_equal(fs.late.count, 1);
+}
+
+static void what_may_pass_is_told_until_it_has(void **state)
+{
+	(void)state;
+	node[0].how = GONE;
+	finish(1, 0, 1);
+	assert_int_equal(settle(), -ECONNREFUSED);
+	late_settle_quietly(&fs);
+	assert_int_equal(settle(), -ECONNREFUSED);
+	node[0].how = GOOD;
+	assert_int_equal(settle(), 0);
+	assert_int_equal(node[0].asked, 1);
+}
+
+static void what_is_lost_is_told_once(void **state)
+{
+	(void)state;
+	node[0].how = REFUSES;
+	finish(1, 0, 1);
+	late_settle_quietly(&fs); /* nobody hears it yet */
+	finish(2, 1, 1);
+	assert_int_equal(settle(), -EIO);
+	assert_int_equal(node[1].asked, 1);
+	assert_int_equal(settle(), 0);
+}
+
+static void who_was_asked_in_vain_is_not_waited_for_again(void **state)
+{
+	(void)state;
+	node[0].how = GONE;
+	finish(1, 0, 1);
+	late_settle_new(&fs);
+	node[0].how = GOOD;
+	late_settle_new(&fs);
+	assert_int_equal(node[0].asked, 0);
+	finish(2, 0, 1); /* it has answered since */
+	late_settle_new(&fs);
+	assert_int_equal(node[0].asked, 1);
+	assert_int_equal(fs.late.count, 0);
+}
+
+static void a_connection_that_was_kept_may_have_ended(void **state)
+{
+	(void)state;
+	node[0].how = HANGS_UP_ONCE;
+	finish(1, 0, 1);
+	assert_int_equal(settle(), 0);
+	assert_int_equal(node[0].asked, 2);
+}
+
+static void many_sets_of_nodes_are_asked_about_at_once(void **state)
+{
+	(void)state;
+	finish(1, 0, 1);
+	fs.late.count = LATE_SETS_MAX - 1;
+	finish(2, 1, 1);
+	assert_int_equal(node[0].asked, 1);
+	assert_int_equal(node[1].asked, 1);
+	fs.late.count = 0;
+}
+
+int main(void)
+{
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(each_node_is_asked_once),
+		TEST(one_node_of_each_block_is_enough),
+		TEST(what_may_pass_is_told_until_it_has),
+		TEST(what_is_lost_is_told_once),
+		TEST(who_was_asked_in_vain_is_not_waited_for_again),
+		TEST(a_connection_that_was_kept_may_have_ended),
+		TEST(many_sets_of_nodes_are_asked_about_at_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
