@@ -53,8 +53,9 @@ int path_sync_dir(int slice_fd, enum place p, int64_t id)
 	return path_sync(slice_fd, dir);
 }
 
-int path_make_dir(int slice_fd, enum place p, int64_t id)
+int path_make_dir(const struct slice *sl, enum place p, int64_t id)
 {
+	const int slice_fd = sl->fd;
 	char dir[STORE_NAME_MAX], parent[STORE_NAME_MAX];
 
 	(void)path_dir(dir, p, id);
@@ -65,19 +66,22 @@ int path_make_dir(int slice_fd, enum place p, int64_t id)
 		return neg_errno();
 	if (mkdirat(slice_fd, dir, 0755) && errno != EEXIST)
 		return neg_errno();
-	/* Once per directory: a synced block must not hang in an unsynced directory. */
+	/* Once per directory: a synced block must not hang in an unsynced directory. A journal sees to that. */
+	if (sl->vol->ordered)
+		return 0;
 	return path_sync(slice_fd, "finalized") ?: path_sync(slice_fd, parent);
 }
 
 /* A leftover of a crash under the new name is of no worth: the block is not there in the map. */
-static int link_over(int fd, const char *from, const char *to, enum place p, int64_t id)
+static int link_over(const struct slice *sl, const char *from, const char *to, enum place p, int64_t id)
 {
+	const int fd = sl->fd;
 	int rc;
 
 	if (linkat(fd, from, fd, to, 0) == 0)
 		return 0;
 	if (errno == ENOENT) { /* the first block of its directory */
-		rc = path_make_dir(fd, p, id);
+		rc = path_make_dir(sl, p, id);
 		if (rc)
 			return rc;
 		if (linkat(fd, from, fd, to, 0) == 0)
@@ -90,7 +94,7 @@ static int link_over(int fd, const char *from, const char *to, enum place p, int
 	return ret_errno(linkat(fd, from, fd, to, 0));
 }
 
-int pair_move(int slice_fd, int64_t id, enum place from, uint64_t gs, enum place to,
+int pair_move(const struct slice *sl, int64_t id, enum place from, uint64_t gs, enum place to,
 	      uint64_t new_gs)
 {
 	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
@@ -101,15 +105,15 @@ int pair_move(int slice_fd, int64_t id, enum place from, uint64_t gs, enum place
 	path_meta(meta, from, id, gs);
 	path_data(new_data, to, id);
 	path_meta(new_meta, to, id, new_gs);
-	rc = link_over(slice_fd, meta, new_meta, to, id);
+	rc = link_over(sl, meta, new_meta, to, id);
 	if (!rc)
-		rc = link_over(slice_fd, data, new_data, to, id);
+		rc = link_over(sl, data, new_data, to, id);
 	if (rc)
 		return rc;
 	/* The pair stands at the new place; what fails to go from the old one, the next start
 	 * removes. */
-	(void)unlinkat(slice_fd, data, 0);
-	(void)unlinkat(slice_fd, meta, 0);
+	(void)unlinkat(sl->fd, data, 0);
+	(void)unlinkat(sl->fd, meta, 0);
 	return 0;
 }
 

@@ -273,7 +273,7 @@ static void add_or_resolve(struct scan *sc, struct replica *r)
 static int bring_home(struct scan *sc, int dir, const char *dir_name, int64_t id, uint64_t gs)
 {
 	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX], home[STORE_NAME_MAX];
-	int fd = sc->sl->fd, rc = path_make_dir(fd, IN_FINALIZED, id);
+	int fd = sc->sl->fd, rc = path_make_dir(sc->sl, IN_FINALIZED, id);
 
 	(void)snprintf(data, sizeof(data), "blk_%" PRId64, id);
 	(void)snprintf(meta, sizeof(meta), "blk_%" PRId64 "_%" PRIu64 ".meta", id, gs);

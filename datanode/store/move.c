@@ -121,7 +121,7 @@ static int move_switch(struct move *m, struct err *err)
 	pthread_mutex_unlock(&m->bp->lock);
 	if (rc)
 		return err_set(err, rc, "blk_%" PRId64 " changed while it was moved", m->block.id);
-	rc = pair_move(m->to->fd, r->id, IN_TMP, r->gs, IN_FINALIZED, r->gs);
+	rc = pair_move(m->to, r->id, IN_TMP, r->gs, IN_FINALIZED, r->gs);
 	if (rc == 0)
 		rc = path_sync_dir(m->to->fd, IN_FINALIZED, r->id);
 	if (rc)

@@ -219,7 +219,7 @@ static int copy_shortened(struct block_pool *bp, struct replica *r, int64_t new_
 	if (!rc)
 		rc = pair_restamp(fd, new_id, IN_TMP, r->gs, r->len, gs, len);
 	if (!rc)
-		rc = pair_move(fd, new_id, IN_TMP, gs, IN_FINALIZED, gs);
+		rc = pair_move(r->slice, new_id, IN_TMP, gs, IN_FINALIZED, gs);
 	if (rc) {
 		(void)pair_unlink(fd, new_id, IN_TMP, r->gs);
 		free(n);
@@ -256,7 +256,7 @@ static int recover_in_place(struct block_pool *bp, struct replica *r, uint64_t g
 	atomic_fetch_add(&r->slice->used, pair_bytes(r));
 	pthread_mutex_unlock(&bp->lock);
 	if (r->place != IN_FINALIZED)
-		rc = pair_move(fd, r->id, r->place, gs, IN_FINALIZED, gs);
+		rc = pair_move(r->slice, r->id, r->place, gs, IN_FINALIZED, gs);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&bp->lock);

@@ -201,13 +201,13 @@ int path_dir(char buf[STORE_NAME_MAX], enum place p, int64_t id);
 void path_data(char buf[STORE_NAME_MAX], enum place p, int64_t id);
 void path_meta(char buf[STORE_NAME_MAX], enum place p, int64_t id, uint64_t gs);
 /** Directory of the block; makes it (finalized/) when @make. */
-int path_make_dir(int slice_fd, enum place p, int64_t id);
+int path_make_dir(const struct slice *sl, enum place p, int64_t id);
 /** fsync of a directory, relative to the slice's. */
 int path_sync(int slice_fd, const char *name);
 int path_sync_dir(int slice_fd, enum place p, int64_t id);
 /** Both files from one place to another, perhaps under a new stamp, such that a crash leaves a
  *  complete pair in one of them: link both, then unlink both. */
-int pair_move(int slice_fd, int64_t id, enum place from, uint64_t gs, enum place to,
+int pair_move(const struct slice *sl, int64_t id, enum place from, uint64_t gs, enum place to,
 	      uint64_t new_gs);
 /** Data first: a meta file alone is nothing. */
 int pair_unlink(int slice_fd, int64_t id, enum place p, uint64_t gs);

@@ -271,7 +271,7 @@ static int reopen_files(struct replica *r, const struct write_request *q)
 	if (r->place == IN_RBW && q->stage == STAGE_STREAMING_RECOVERY)
 		keep = progress_get(&r->live->prog).acked;
 	if (r->place == IN_FINALIZED)
-		rc = pair_move(sl->fd, r->id, IN_FINALIZED, r->gs, IN_RBW, q->new_gs);
+		rc = pair_move(sl, r->id, IN_FINALIZED, r->gs, IN_RBW, q->new_gs);
 	else
 		rc = pair_restamp(sl->fd, r->id, r->place, r->gs, r->len, q->new_gs, keep);
 	if (rc)
@@ -434,7 +434,7 @@ static int written_out(int data, int meta)
 static int move_claimed(const struct replica *r, bool sync, int data, int meta)
 {
 	const bool named_now = r->place != IN_FINALIZED;
-	int rc = named_now ? pair_move(r->slice->fd, r->id, r->place, r->gs, IN_FINALIZED, r->gs) : 0;
+	int rc = named_now ? pair_move(r->slice, r->id, r->place, r->gs, IN_FINALIZED, r->gs) : 0;
 
 	if (rc || !sync)
 		return rc;
@@ -584,7 +584,7 @@ static int keep_rbw(struct replica_writer *w, struct replica *r, bool from_tmp)
 		rc = neg_errno();
 	set_len(r, len);
 	if (!rc && from_tmp) {
-		rc = pair_move(r->slice->fd, r->id, IN_TMP, r->gs, IN_RBW, r->gs);
+		rc = pair_move(r->slice, r->id, IN_TMP, r->gs, IN_RBW, r->gs);
 		pthread_mutex_lock(&w->bp->lock);
 		if (!rc) {
 			r->place = IN_RBW;
