@@ -18,10 +18,12 @@
 #include <sys/un.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <linux/magic.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "fuse/content.h"
 #include "fuse/metrics.h"
@@ -29,6 +31,7 @@
 
 #define IO_BYTES (1u << 20) /* of one read or write request */
 #define BACKGROUND 64       /* read-ahead and asynchronous requests at a time */
+#define LOCK_WAIT_MS 5000   /* for another start on the same mount point */
 #define DIRECT_MINOR 40     /* of FUSE's version 7: with it a direct write drops the pages it goes past (Linux 6.9) */
 
 /* sd_notify(3): a datagram to $NOTIFY_SOCKET, a path or, with @, an abstract name. Nobody there is no failure. */
@@ -245,6 +248,15 @@ static void let_go(const struct mount *m)
 	(void)umount2(m->opt.mountpoint, MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW);
 }
 
+/* Not for ever: a script may hold the lock, and a file system may have none. */
+static void lock_for_a_while(int dir)
+{
+	const struct timespec step = {.tv_nsec = 20 * (long)NS_PER_MS};
+
+	for (int ms = 0; flock(dir, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && ms < LOCK_WAIT_MS; ms += 20)
+		nanosleep(&step, NULL);
+}
+
 /* Of two that are started at once one is first, and the other one finds its mount. What else was found empty may have become the
  * overlay directory of this very mount. */
 static int mount_alone(struct mount *m)
@@ -254,7 +266,7 @@ static int mount_alone(struct mount *m)
 
 	if (dir < 0)
 		return tell("mount point %s: %s", m->opt.mountpoint, strerror(errno));
-	(void)flock(dir, LOCK_EX); /* a file system without locks: as well as it goes */
+	lock_for_a_while(dir);
 	rc = check_unmounted(&m->opt);
 	if (rc == 0 && fuse_session_mount(m->se, m->opt.mountpoint) != 0)
 		rc = 1; /* it has said why */
