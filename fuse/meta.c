@@ -468,6 +468,16 @@ static void mark_gone(struct mount *m, struct inode *in)
 	pthread_mutex_unlock(&m->inodes.lock);
 }
 
+/* The name that it was hidden under is another file's by now: another mount has published what it had changed, in the moment in which
+ * the old one was hidden here. */
+static int delete_hidden_name(struct mount *m, const struct inode *in, struct user *owner, struct dfs_err *err)
+{
+	char path[CHILD_PATH_MAX];
+
+	hidden_path(m, path, dir_id(m, in->parent), in->id);
+	return dfs_delete(owner->fs, path, false, err);
+}
+
 int hidden_delete(struct mount *m, struct inode *in)
 {
 	struct user *owner = users_owner(&m->users);
@@ -480,6 +490,8 @@ int hidden_delete(struct mount *m, struct inode *in)
 	rc = m->unreachable ? -ETIMEDOUT : dfs_delete(in->hidden_by ? in->hidden_by->fs : owner->fs, path, false, &err);
 	if (rc == -EACCES && in->hidden_by) /* the directory was closed to who has deleted it */
 		rc = dfs_delete(owner->fs, path, false, &err);
+	if (rc == -ENOENT)
+		rc = delete_hidden_name(m, in, owner, &err);
 	(void)fail_errno("delete a file that was open", rc, &err);
 	users_put(&m->users, owner);
 	if (fail_is_passing(rc)) {
