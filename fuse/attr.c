@@ -115,10 +115,11 @@ void attr_from_stat(struct mount *m, const struct dfs_stat *st, uint64_t ino, st
 bool attr_tell(struct mount *m, struct inode *in, const struct stat *base, uint32_t mode, uint64_t asked_ns,
 	       struct stat *ret)
 {
-	bool holds = true;
+	bool holds = true, late;
 
 	pthread_mutex_lock(&m->inodes.lock);
-	*ret = *base;
+	late = asked_ns < in->attr_ns && in->attr_ns != UINT64_MAX; /* who has asked later was told first: it stays at that */
+	*ret = late ? in->attr : *base;
 	ret->st_ino = in->ino;
 	if (in->dirty) {
 		ret->st_size = in->attr.st_size;
@@ -130,7 +131,7 @@ bool attr_tell(struct mount *m, struct inode *in, const struct stat *base, uint3
 	}
 	if (in->hidden || in->gone)
 		ret->st_nlink = 0;
-	if (holds) {
+	if (holds && !late) {
 		in->attr = *ret;
 		in->attr_ns = asked_ns;
 		in->mode = mode;
