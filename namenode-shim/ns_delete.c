@@ -16,10 +16,90 @@ void dir_push(struct dir_list *l, uint64_t id)
 	l->id[l->count++] = id;
 }
 
+/* ---- what may be deleted ---- */
+
+/* The directories of a tree, found depth first and the last name first, as HDFS looks at them: that decides
+ * which of two refusals is told. */
+struct collect {
+	struct ns *n;
+	const struct inode *top;
+	struct dir_list *found;
+	struct dir_list todo;
+	const struct inode *dir; /* whose children are looked at */
+	struct arena *a;
+};
+
+/* The sticky bit of @dir keeps the caller from taking @child away. The owner and mode in the text are those of the top
+ * of the tree, as in HDFS. */
+static int check_sticky(struct collect *c, const struct inode *dir, const struct inode *child)
+{
+	const struct ns *n = c->n;
+	char *path, *up;
+	int rc;
+
+	if (!n->enforce || n->super || !(dir->perm & INODE_STICKY) || !strcmp(n->user, dir->owner) ||
+	    !strcmp(n->user, child->owner))
+		return 0;
+	rc = inode_path(n->t, dir, c->a, &up);
+	rc = rc ? rc : inode_path(n->t, child, c->a, &path);
+	return rc ? rc : ns_refuse_sticky(c->n, child, path, c->top, up);
+}
+
+static int collect_child(void *arg, const char *name, size_t len, uint64_t id)
+{
+	struct collect *c = arg;
+	struct inode *node;
+	int rc = inode_get(c->n->t, id, c->a, &node);
+
+	(void)name;
+	(void)len;
+	if (!rc && node->type == INODE_DIR)
+		dir_push(&c->todo, id);
+	return rc ? rc : check_sticky(c, c->dir, node);
+}
+
+static int collect_one(struct collect *c, uint64_t id)
+{
+	struct ns *n = c->n;
+	struct inode *dir;
+	char *path;
+	int rc = inode_get(n->t, id, c->a, &dir);
+
+	dir_push(c->found, id);
+	if (rc < 0 || !dir->children)
+		return rc;
+	if (n->enforce && !n->super) {
+		rc = inode_path(n->t, dir, c->a, &path);
+		rc = rc ? rc : ns_check(n, dir, ACCESS_R | ACCESS_W | ACCESS_X, path);
+	}
+	c->dir = dir;
+	return rc ? rc : dirent_each(n->t, id, NULL, 0, collect_child, c);
+}
+
+/* List the directories below @top; the caller must hold all rights on those that are not empty, and no sticky bit may
+ * stand against him. */
+static int collect_dirs(struct ns *n, const struct inode *top, struct dir_list *l)
+{
+	struct collect c = {.n = n, .top = top, .found = l};
+	int rc = 0;
+
+	dir_push(&c.todo, top->id);
+	while (c.todo.count && !rc) {
+		struct arena scratch = {0};
+
+		c.a = &scratch;
+		rc = collect_one(&c, c.todo.id[--c.todo.count]);
+		arena_free(&scratch);
+	}
+	free(c.todo.id);
+	return ns_io(n, rc);
+}
+
+/* ---- the deletion ---- */
+
 struct child_list {
 	struct ns *n;
 	struct arena *a;
-	struct dir_list *dirs; /* NULL: do not collect */
 	struct inode **node;
 	size_t count, size;
 };
@@ -34,39 +114,11 @@ static int add_child(void *arg, const char *name, size_t len, uint64_t id)
 	(void)len;
 	if (rc < 0)
 		return rc;
-	if (l->dirs && node->type == INODE_DIR)
-		dir_push(l->dirs, id);
-	if (!l->dirs) {
-		if (l->count == l->size) {
-			l->size = l->size ? 2 * l->size : 64;
-			l->node = xrealloc(l->node, l->size * sizeof(struct inode *));
-		}
-		l->node[l->count++] = node;
+	if (l->count == l->size) {
+		l->size = l->size ? 2 * l->size : 64;
+		l->node = xrealloc(l->node, l->size * sizeof(struct inode *));
 	}
-	return 0;
-}
-
-/* List the directories below @top; the caller must hold all rights on those that are not empty. */
-static int collect_dirs(struct ns *n, const struct inode *top, struct dir_list *l)
-{
-	dir_push(l, top->id);
-	for (size_t i = 0; i < l->count; i++) {
-		struct arena scratch = {0};
-		struct child_list kids = {.n = n, .a = &scratch, .dirs = l};
-		struct inode *dir;
-		char *path;
-		int rc = inode_get(n->t, l->id[i], &scratch, &dir);
-
-		if (!rc && dir->children && n->enforce && !n->super) {
-			rc = inode_path(n->t, dir, &scratch, &path);
-			rc = rc ? rc : ns_check(n, dir, ACCESS_R | ACCESS_W | ACCESS_X, path);
-		}
-		if (!rc && dir->children)
-			rc = dirent_each(n->t, dir->id, NULL, 0, add_child, &kids);
-		arena_free(&scratch);
-		if (rc < 0)
-			return ns_io(n, rc);
-	}
+	l->node[l->count++] = node;
 	return 0;
 }
 

@@ -13,6 +13,9 @@ struct dir_list {
 	size_t count, size;
 };
 
+/** -EACCES: the sticky bit of @dir keeps @node there. */
+int ns_refuse_sticky(struct ns *n, const struct inode *node, const char *path, const struct inode *dir,
+		     const char *dir_path);
 void count_inodes(struct ns *n, int64_t delta);
 /** Names, reserved words and room in the directory, before something is made at the missing path @w. */
 int check_names(struct ns *n, const struct walk *w);

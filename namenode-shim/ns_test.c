@@ -438,6 +438,37 @@ static void a_foreign_tree_is_not_deleted_below_a_shut_directory(void **state)
 	test_db_fini(&d);
 }
 
+static void nobody_deletes_what_a_sticky_bit_below_the_top_keeps(void **state)
+{
+	struct test_db d;
+	struct walk w;
+	bool done;
+
+	(void)state;
+	test_db_init(&d);
+	do_mkdir(&d, "root", "/t", 0777);
+	do_mkdir(&d, "bob", "/t/a/b", 0777);
+	do_mkdir(&d, "carol", "/t/a/b/tmp", 01777);
+	assert_int_equal(try_create(&d, "alice", "/t/a/b/tmp/f"), 0);
+	assert_int_equal(ns_delete(test_begin(&d, "bob"), "/t/a/b/tmp", true, &done), -EACCES);
+	assert_string_equal(d.x.text, "Permission denied by sticky bit: user=bob, "
+				      "path=\"/t/a/b/tmp/f\":alice:supergroup:-rw-r--r--, "
+				      "parent=\"/t/a/b/tmp\":carol:supergroup:drwxrwxrwt");
+	txn_write_abort(&d.t);
+	assert_int_equal(ns_delete(test_begin(&d, "bob"), "/t/a", true, &done), -EACCES);
+	txn_write_abort(&d.t);
+	assert_int_equal(ns_find(test_begin(&d, "root"), "/t/a/b/tmp/f", &w), 0);
+	txn_write_abort(&d.t);
+	/* The owner of a file, and of the sticky directory, may. */
+	assert_int_equal(ns_delete(test_begin(&d, "alice"), "/t/a/b/tmp", true, &done), 0);
+	txn_write_abort(&d.t);
+	assert_int_equal(ns_delete(test_begin(&d, "carol"), "/t/a/b/tmp", true, &done), 0);
+	txn_write_abort(&d.t);
+	assert_int_equal(ns_delete(test_begin(&d, "root"), "/t/a", true, &done), 0);
+	assert_int_equal(test_commit(&d), 0);
+	test_db_fini(&d);
+}
+
 static void bad_paths_are_refused(void **state)
 {
 	const char *bad[] = {"", "a", "/a//b", "/a/./b", "/../a", "/a:b"};
@@ -735,6 +766,7 @@ int main(void)
 		cmocka_unit_test(random_operations_agree_with_a_slow_model),
 		cmocka_unit_test(permissions_are_enforced),
 		cmocka_unit_test(a_foreign_tree_is_not_deleted_below_a_shut_directory),
+		cmocka_unit_test(nobody_deletes_what_a_sticky_bit_below_the_top_keeps),
 		cmocka_unit_test(bad_paths_are_refused),
 		cmocka_unit_test(entries_come_in_order_after_a_name),
 		cmocka_unit_test(a_summary_goes_in_steps),

@@ -7,6 +7,7 @@
 #include "common/base/utf8.h"
 #include "namenode-shim/acl.h"
 #include "namenode-shim/db.h"
+#include "namenode-shim/ns_internal.h"
 #include "namenode-shim/users.h"
 
 int ns_io(struct ns *n, int rc)
@@ -103,6 +104,14 @@ int ns_check_ancestor(struct ns *n, const struct walk *w)
 	return w->depth ? check_at(n, w, w->last ? w->depth - 1 : w->have - 1, ACCESS_W) : 0;
 }
 
+int ns_refuse_sticky(struct ns *n, const struct inode *node, const char *path, const struct inode *dir,
+		     const char *dir_path)
+{
+	return exc_throw(n->x, EXC_ACCESS,
+			 "Permission denied by sticky bit: user=%s, path=%s, parent=%s", n->user,
+			 inode_text(n, node, path), inode_text(n, dir, dir_path));
+}
+
 int ns_check_remove(struct ns *n, const struct walk *w)
 {
 	const struct inode *up;
@@ -115,10 +124,7 @@ int ns_check_remove(struct ns *n, const struct walk *w)
 	if (rc < 0 || !w->last || !n->enforce || n->super || !(up->perm & INODE_STICKY) ||
 	    !strcmp(n->user, up->owner) || !strcmp(n->user, w->last->owner))
 		return rc;
-	return exc_throw(n->x, EXC_ACCESS,
-			 "Permission denied by sticky bit: user=%s, path=%s, parent=%s", n->user,
-			 inode_text(n, w->last, w->path),
-			 inode_text(n, up, walk_path_of(n, w, w->depth - 1)));
+	return ns_refuse_sticky(n, w->last, w->path, up, walk_path_of(n, w, w->depth - 1));
 }
 
 /* ---- paths ---- */
