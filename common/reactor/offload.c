@@ -58,21 +58,48 @@ static void come_back(struct rmsg *m)
 {
 	struct offload *o = container_of(m, struct offload, msg);
 
-	o->reactor->offloads.out--;
+	o->pool->out--;
 	o->done(o);
 }
 
-void reactor_offload(struct reactor *r, struct offload *o)
+/* The queue, made when it is used first; NULL: no memory. */
+static struct offload_pool *pool_of(struct reactor *r, uint32_t queue)
 {
-	struct offload_pool *p = &r->offloads;
+	struct offload_pool *p = r->queues[queue];
 
-	assert(reactor_is_current(r));
+	if (p)
+		return p;
+	p = (struct offload_pool *)calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	p->count = r->opts.offload_threads;
+	list_init(&p->queue);
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->more, NULL);
+	r->queues[queue] = p;
+	return p;
+}
+
+static void come_back_unqueued(struct rmsg *m)
+{
+	struct offload *o = container_of(m, struct offload, msg);
+
+	o->done(o);
+}
+
+void reactor_offload_to(struct reactor *r, uint32_t queue, struct offload *o)
+{
+	struct offload_pool *p;
+
+	assert(reactor_is_current(r) && queue < REACTOR_QUEUES);
+	p = pool_of(r, queue);
 	o->reactor = r;
-	o->msg.fn = come_back;
+	o->pool = p;
+	o->msg.fn = p ? come_back : come_back_unqueued;
 	list_init(&o->link);
-	if (p->out++ >= p->running)
+	if (p && p->out++ >= p->running)
 		add_thread(p);
-	if (!p->running) { /* no thread to be had: slow, still right */
+	if (!p || !p->running) { /* no thread to be had: slow, still right */
 		o->work(o);
 		reactor_post(r, &o->msg);
 		return;
@@ -83,15 +110,21 @@ void reactor_offload(struct reactor *r, struct offload *o)
 	pthread_cond_signal(&p->more); /* without the lock, which the helper wants next */
 }
 
-void offload_init(struct offload_pool *p, uint32_t count)
+void reactor_offload(struct reactor *r, struct offload *o)
 {
-	p->count = count;
-	list_init(&p->queue);
-	pthread_mutex_init(&p->lock, NULL);
-	pthread_cond_init(&p->more, NULL);
+	reactor_offload_to(r, 0, o);
 }
 
-void offload_fini(struct offload_pool *p)
+uint32_t offload_out(const struct reactor *r)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < REACTOR_QUEUES; i++)
+		n += r->queues[i] ? r->queues[i]->out : 0;
+	return n;
+}
+
+static void pool_end(struct offload_pool *p)
 {
 	pthread_mutex_lock(&p->lock);
 	p->stop = true;
@@ -102,4 +135,12 @@ void offload_fini(struct offload_pool *p)
 	free(p->threads);
 	pthread_cond_destroy(&p->more);
 	pthread_mutex_destroy(&p->lock);
+	free(p);
+}
+
+void offload_fini(struct reactor *r)
+{
+	for (uint32_t i = 0; i < REACTOR_QUEUES; i++)
+		if (r->queues[i])
+			pool_end(r->queues[i]);
 }

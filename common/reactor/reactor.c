@@ -514,7 +514,7 @@ static void cancel_all(struct reactor *r)
 
 static bool is_drained(struct reactor *r)
 {
-	return !r->ring_ops && !r->offloads.out && !has_work(r);
+	return !r->ring_ops && !offload_out(r) && !has_work(r);
 }
 
 /* Cancel what is in flight and run what comes back, until nothing is left. On another thread than
@@ -587,7 +587,7 @@ void reactor_free(struct reactor *r)
 	atomic_store(&r->owner, pthread_self());
 	if (r->ring_ready)
 		drain(r);
-	offload_fini(&r->offloads);
+	offload_fini(r);
 	inbox_run(r);
 	timer_heap_fini(&r->timers);
 	if (r->ring_ready)
@@ -626,7 +626,6 @@ int reactor_new(const struct reactor_opts *opts, struct reactor **ret, struct er
 	list_init(&r->ready);
 	list_init(&r->late);
 	list_init(&r->pollers);
-	offload_init(&r->offloads, r->opts.offload_threads);
 	atomic_store(&r->owner, pthread_self());
 	r->wake_op.done = wake_done;
 	r->now_ns = clock_mono_ns();

@@ -30,7 +30,7 @@ struct pool;
 struct reactor_opts {
 	const char *name;        /* thread name, static */
 	uint32_t sq_entries;     /* 0: 512 */
-	uint32_t offload_threads; /* helper threads for blocking calls; 0: 2 */
+	uint32_t offload_threads; /* helper threads of each queue for blocking calls; 0: 2 */
 	int32_t spin_us;         /* busy-poll after the last useful completion; -1: adaptive, 0: never */
 };
 
@@ -121,10 +121,16 @@ void reactor_wake(struct reactor *r);
 struct offload {
 	void (*work)(struct offload *o); /* on a helper thread; may block */
 	void (*done)(struct offload *o); /* back on the reactor */
-	struct reactor *reactor;         /* private */
-	struct rmsg msg;                 /* private */
-	struct list link;                /* private */
+	struct reactor *reactor;         /* private, as these */
+	struct offload_pool *pool;
+	struct rmsg msg;
+	struct list link;
 };
+#define REACTOR_QUEUES 66
+/** To a queue with helper threads of its own, started when they are needed: calls that do not come
+ *  back hold up the calls of their queue, and no other one's. @queue < REACTOR_QUEUES. */
+void reactor_offload_to(struct reactor *r, uint32_t queue, struct offload *o);
+/** To queue 0. */
 void reactor_offload(struct reactor *r, struct offload *o);
 
 /* ---- pollers: completion queues beside the ring ---- */

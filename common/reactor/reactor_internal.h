@@ -18,7 +18,7 @@ uint64_t timer_heap_next(const struct timer_heap *h);
 /** Fire what is due at @now_ns, at most as many as there were when called; returns how many. */
 uint32_t timer_heap_run(struct timer_heap *h, uint64_t now_ns);
 
-/* Helper threads, started at the first use. */
+/* A queue and its helper threads, started at the first use. */
 struct offload_pool {
 	pthread_mutex_t lock; /* queue, stop */
 	pthread_cond_t more;
@@ -29,9 +29,10 @@ struct offload_pool {
 	uint32_t out; /* given and not yet back on the reactor; the reactor's thread only */
 };
 
-void offload_init(struct offload_pool *p, uint32_t count);
-/** Lets queued work finish first. */
-void offload_fini(struct offload_pool *p);
+/** Lets queued work of all queues finish first. */
+void offload_fini(struct reactor *r);
+/** Of all queues: given and not yet back on the reactor. */
+uint32_t offload_out(const struct reactor *r);
 
 struct reactor {
 	struct io_uring ring;
@@ -47,7 +48,7 @@ struct reactor {
 	bool spin_adaptive;
 	struct list ready, late, pollers;
 	struct timer_heap timers;
-	struct offload_pool offloads;
+	struct offload_pool *queues[REACTOR_QUEUES]; /* owned; NULL: not used yet */
 	struct pool *pool; /* borrowed */
 	bool fixed;        /* pool is registered with the ring */
 

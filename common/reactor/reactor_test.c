@@ -541,6 +541,54 @@ static void blocking_calls_run_elsewhere_and_come_back(void **state)
 	assert_int_equal(left, 99);
 }
 
+/* ---- a queue whose calls do not come back ---- */
+
+struct stuck {
+	struct offload o;
+	atomic_bool *go;
+	int *back;
+};
+
+static void stuck_work(struct offload *o)
+{
+	struct stuck *k = container_of(o, struct stuck, o);
+
+	while (!atomic_load(k->go))
+		pause_us(1000);
+}
+
+static void stuck_done(struct offload *o)
+{
+	++*container_of(o, struct stuck, o)->back;
+}
+
+static void calls_that_hang_hold_up_their_own_queue_only(void **state)
+{
+	struct reactor *r = make();
+	struct stuck k[20];
+	struct job j[2];
+	atomic_bool go = false;
+	int back = 0, left = 2;
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		k[i] = (struct stuck){.o = {.work = stuck_work, .done = stuck_done},
+				      .go = &go,
+				      .back = &back};
+		reactor_offload_to(r, 3, &k[i].o);
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		j[i] = (struct job){
+		    .o = {.work = job_work, .done = job_done}, .r = r, .left = &left};
+		reactor_offload_to(r, i * (REACTOR_QUEUES - 1), &j[i].o);
+	}
+	assert_int_equal(reactor_run(r), 0); /* until both are back */
+	assert_int_equal(back, 0);
+	atomic_store(&go, true);
+	reactor_free(r);
+	assert_int_equal(back, 20);
+}
+
 /* ---- pollers ---- */
 
 /* A completion queue as verbs has it: entries, and an event on the fd only when armed. */
@@ -676,6 +724,7 @@ int main(void)
 	    cmocka_unit_test(a_ready_op_is_stepped_once_a_turn_until_it_is_over),
 	    cmocka_unit_test(a_late_op_is_stepped_at_the_end_of_the_turn),
 	    cmocka_unit_test(blocking_calls_run_elsewhere_and_come_back),
+	    cmocka_unit_test(calls_that_hang_hold_up_their_own_queue_only),
 	    cmocka_unit_test(a_poller_is_woken_for_every_entry),
 	    cmocka_unit_test(a_pool_is_registered_slab_by_slab),
 	    cmocka_unit_test(one_system_call_a_turn),

@@ -38,7 +38,7 @@ struct kept_files { /* constant but for what is private */
 	enum crc_type crc_type;
 	uint32_t bytes_per_crc;
 	int fd, fd_direct, fd_meta; /* as of struct replica_reader */
-	uint32_t dio_align;
+	uint32_t dio_align, volume;
 	bool locked;
 	uint32_t refs;     /* private, as these three are: of readers, and one of the table */
 	bool in_table;

@@ -96,6 +96,7 @@ static int reader_pick(struct replica_reader *rd, const struct block *b, enum pl
 	rd->block = (struct block){r->id, r->gs, r->len};
 	rd->partial = st == REPLICA_RBW;
 	rd->locked = r->cached;
+	rd->volume = r->slice->vol->idx;
 	(void)snprintf(rd->storage_uuid, sizeof(rd->storage_uuid), "%s", r->slice->vol->uuid);
 	*ret_place = r->place;
 	return 0;
@@ -129,6 +130,7 @@ static void reader_use(struct replica_reader *rd, struct kept_files *f)
 	rd->fd_meta = f->fd_meta;
 	rd->dio_align = f->dio_align;
 	rd->locked = f->locked;
+	rd->volume = f->volume;
 }
 
 /* May the files that @rd has opened be kept? Whoever changes them claims the replica, and gives it another stamp, length
@@ -152,7 +154,8 @@ static void reader_keep(struct replica_reader *rd, const struct slice *opened)
 		return;
 	*f = (struct kept_files){.key = {rd->bp, rd->block.id}, .block = rd->block, .crc_type = rd->crc_type,
 				 .bytes_per_crc = rd->bytes_per_crc, .fd = rd->fd, .fd_direct = rd->fd_direct,
-				 .fd_meta = rd->fd_meta, .dio_align = rd->dio_align, .locked = rd->locked};
+				 .fd_meta = rd->fd_meta, .dio_align = rd->dio_align,
+				 .volume = rd->volume, .locked = rd->locked};
 	memcpy(f->storage_uuid, rd->storage_uuid, sizeof(f->storage_uuid));
 	pthread_mutex_lock(&rd->bp->lock);
 	kept = reader_is_true_locked(rd, opened) && kept_add(k, f);

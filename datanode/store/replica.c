@@ -245,6 +245,18 @@ void replica_info_locked(const struct replica *r, struct replica_info *ret)
 		ret->visible = 0;
 }
 
+uint32_t replica_volume(struct block_pool *bp, int64_t id)
+{
+	const struct replica *r;
+	uint32_t volume;
+
+	pthread_mutex_lock(&bp->lock);
+	r = replica_find_locked(bp, id);
+	volume = r ? r->slice->vol->idx : STORE_VOLUME_ANY;
+	pthread_mutex_unlock(&bp->lock);
+	return volume;
+}
+
 int replica_get(struct block_pool *bp, int64_t id, struct replica_info *ret)
 {
 	struct replica *r;

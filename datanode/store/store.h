@@ -131,6 +131,8 @@ struct write_request {
 	uint32_t bytes_per_crc;
 	enum storage_type storage_type;
 	const char *storage_uuid; /* preferred volume or NULL */
+	uint32_t volume;          /* private to replica_write_volume(), as this: its choice */
+	bool chosen;
 	bool pin;                 /* the client wants it on this node: see replica_is_pinned() */
 	void (*stop)(void *arg);  /* recovery wants the writer out: any thread, under the pool lock:
 				   * post to the reactor, call nothing of the store */
@@ -147,6 +149,7 @@ struct replica_writer {
 	int fd;               /* buffered; always valid */
 	int fd_direct;        /* O_DIRECT on the same file, or -1 where the file system refuses */
 	int fd_meta;          /* header written; CRC of chunk i at 7 + 4 * i */
+	uint32_t volume;      /* its number */
 	uint32_t dio_align;   /* offset, length and memory alignment of fd_direct */
 	bool pin;             /* private: replica_finalize() pins it */
 	struct replica *replica; /* private */
@@ -155,6 +158,9 @@ struct replica_writer {
 	int late_rc;
 };
 
+/** The volume that the replica is on, or is to be made on: replica_write_open() waits for that disk
+ *  alone. Asks no disk. */
+uint32_t replica_write_volume(struct block_pool *bp, struct write_request *q);
 /** Prepare the replica as the table of hdfs-wire 5.5 says and become its writer. -EEXIST, -ENOENT,
  *  -EINVAL (length or stamp does not fit), -ENOSPC (with free and asked bytes), -EBUSY (another
  *  writer did not stop in time), -EIO. STAGE_CLOSE_RECOVERY finalises and gives no writer (NULL). */
@@ -197,6 +203,7 @@ struct replica_reader {
 	uint32_t bytes_per_crc;
 	int fd, fd_direct, fd_meta; /* fd_direct -1: short or not to be had; fd_meta -1: no CRCs */
 	uint32_t dio_align;
+	uint32_t volume;         /* its number */
 	bool partial;            /* being written: CRC of the last chunk comes from here, */
 	uint32_t partial_crc;    /* matching block.len, not from the meta file */
 	bool locked;             /* pages locked in memory (replica_set_cached()): fd_direct is -1 */
@@ -234,6 +241,10 @@ struct replica_info {
 	char storage_uuid[BLOCK_UUID_MAX];
 };
 int replica_get(struct block_pool *bp, int64_t id, struct replica_info *ret);
+#define STORE_VOLUME_ANY UINT32_MAX
+/** The number of the volume that a replica is on: blocking calls about it wait for that disk alone.
+ *  STORE_VOLUME_ANY: an unknown id. Asks no disk. */
+uint32_t replica_volume(struct block_pool *bp, int64_t id);
 /** Delete on an exact match of id and stamp, in the background; reports DELETED unless @quiet. */
 int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet);
 /** Move a finalized replica to a volume of @type, by preference @storage_uuid ("" or NULL: any); reports RECEIVED there.

@@ -55,6 +55,7 @@ static struct replica_writer *writer_new(struct block_pool *bp, struct replica *
 	w->replica = r;
 	w->slice = r->slice;
 	w->fd = w->fd_direct = w->fd_meta = -1;
+	w->volume = r->slice->vol->idx;
 	(void)snprintf(w->storage_uuid, sizeof(w->storage_uuid), "%s", r->slice->vol->uuid);
 	return w;
 }
@@ -172,11 +173,30 @@ static int clear_way(struct block_pool *bp, const struct write_request *q, struc
 	return 0;
 }
 
+static bool makes_new(const struct write_request *q)
+{
+	return q->stage == STAGE_CREATE || q->stage == STAGE_TRANSFER_RBW ||
+	       q->stage == STAGE_TRANSFER_FINALIZED;
+}
+
+uint32_t replica_write_volume(struct block_pool *bp, struct write_request *q)
+{
+	const struct slice *sl;
+
+	if (!makes_new(q))
+		return replica_volume(bp, q->block.id);
+	sl = slice_choose_for(bp, q, q->block.len, NULL);
+	q->chosen = sl != NULL;
+	q->volume = sl ? sl->vol->idx : STORE_VOLUME_ANY;
+	return q->volume;
+}
+
 static int open_new(struct block_pool *bp, const struct write_request *q,
 		    struct replica_writer **ret, struct err *err)
 {
 	bool rbw = q->from_client && q->stage == STAGE_CREATE;
-	struct slice *sl = slice_choose_for(bp, q, q->block.len, err);
+	struct slice *sl = q->chosen ? &bp->slices[q->volume] :
+				       slice_choose_for(bp, q, q->block.len, err);
 	struct replica_writer *w = NULL;
 	struct replica *r;
 	int rc;

@@ -132,7 +132,9 @@ static void br_offload(struct bread *r, void (*work)(struct offload *), void (*d
 {
 	r->offload.work = work;
 	r->offload.done = done;
-	reactor_offload(r->core->reactor, &r->offload);
+	xfer_offload(r->core,
+		     r->rr ? r->rr->volume : replica_volume(r->params.bp, r->params.block.id),
+		     &r->offload);
 }
 
 /* ---- the range ---- */

@@ -70,7 +70,9 @@ static void off_start(struct bwrite *w, void (*work)(struct offload *), void (*d
 	w->offload_busy = true;
 	w->offload.work = work;
 	w->offload.done = done;
-	reactor_offload(w->core->reactor, &w->offload);
+	xfer_offload(w->core,
+		     w->rw ? w->rw->volume : replica_write_volume(w->params.bp, &w->params.req),
+		     &w->offload);
 }
 
 static void bw_on_stop(struct rmsg *m)

@@ -62,7 +62,7 @@ static void sync_start(struct bwrite *w, uint32_t covers)
 	if (!w->dir_synced) {
 		w->dir_busy = true;
 		w->dir_offload = (struct offload){.work = bw_work_dir, .done = bw_done_dir};
-		reactor_offload(w->core->reactor, &w->dir_offload);
+		xfer_offload(w->core, w->rw->volume, &w->dir_offload);
 	}
 }
 

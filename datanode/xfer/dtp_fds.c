@@ -58,7 +58,8 @@ static void fds_offload(struct dtp_fds *q, void (*work)(struct offload *o), enum
 	q->offload = (struct offload){.work = work, .done = fds_back};
 	q->back = false;
 	q->state = state;
-	reactor_offload(q->op.conn->core->reactor, &q->offload);
+	xfer_offload(q->op.conn->core,
+		     q->rr ? q->rr->volume : replica_volume(q->bp, q->block.id), &q->offload);
 }
 
 static void fds_answer(struct dtp_conn *c, enum dt_status status, bool with_version, const char *text)

@@ -257,7 +257,7 @@ void dtp_checksum_start(struct dtp_conn *c, const Hd__OpBlockChecksumProto *msg)
 	q->op = (struct dtp_op){.step = checksum_step, .abort = abort_nothing, .conn = c};
 	q->offload = (struct offload){.work = checksum_work, .done = checksum_done};
 	c->op = &q->op;
-	reactor_offload(c->core->reactor, &q->offload);
+	xfer_offload(c->core, replica_volume(q->bp, q->block.id), &q->offload);
 }
 
 /* ---- TRANSFER_BLOCK ---- */
@@ -400,5 +400,5 @@ void dtp_sync_later_start(struct dtp_conn *c, const Hd__OpSyncLaterProto *msg)
 	q->op = (struct dtp_op){.step = sync_step, .abort = abort_nothing, .conn = c};
 	q->offload = (struct offload){.work = sync_work, .done = sync_done};
 	c->op = &q->op;
-	reactor_offload(c->core->reactor, &q->offload);
+	reactor_offload_to(c->core->reactor, XFER_SYNC_QUEUE, &q->offload);
 }

@@ -316,7 +316,7 @@ static void do_status(struct dtp_read *d)
 		 d->info.block.id);
 	d->suspect = (struct offload){.work = work_suspect, .done = done_suspect};
 	d->aborted = true; /* done_suspect() finishes */
-	reactor_offload(c->core->reactor, &d->suspect);
+	xfer_offload(c->core, replica_volume(d->bp, d->info.block.id), &d->suspect);
 }
 
 static void read_step(struct dtp_op *op)

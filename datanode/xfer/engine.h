@@ -81,6 +81,14 @@ struct xfer_core {
 	uint64_t restart_until_ms; /* wall clock; not 0: this node restarts and is back by then */
 };
 
+#define XFER_SYNC_QUEUE (REACTOR_QUEUES - 1) /* of SYNC_LATER, which waits for all volumes */
+/** A blocking call that waits for this volume alone, on a helper thread of the volume's own. */
+static inline void xfer_offload(struct xfer_core *core, uint32_t volume, struct offload *o)
+{
+	/* STORE_VOLUME_ANY + 1 is 0: the queue for all else. */
+	reactor_offload_to(core->reactor, volume + 1, o);
+}
+
 /** A front end took (+1) or lost (-1) a connection. */
 void xfer_count_conn(struct xfer_core *core, int delta);
 

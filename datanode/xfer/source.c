@@ -86,7 +86,7 @@ static void on_ended(struct read_sink *s, int rc)
 		return;
 	}
 	l->suspect = (struct offload){.work = suspect_work, .done = suspect_done};
-	reactor_offload(l->core->reactor, &l->suspect);
+	xfer_offload(l->core, replica_volume(l->bp, l->info.block.id), &l->suspect);
 }
 
 static const struct read_sink_ops local_sink_ops = {
