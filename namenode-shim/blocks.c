@@ -463,8 +463,37 @@ struct blk *blocks_add_group(struct blocks *bs, const struct block *b, uint64_t 
 	return insert(bs, &g->blk, b, inode, (uint16_t)(g->ec->k + g->ec->m), state);
 }
 
+static uint8_t target_unit(const struct blk *b, uint32_t i)
+{
+	return blk_ec(b) ? b->open->target_unit[i] : 0;
+}
+
+void blk_set_room(struct blk *b, uint64_t bytes, uint64_t since_ns)
+{
+	if (!b->open)
+		return;
+	b->open->room = bytes;
+	b->open->room_ns = since_ns;
+}
+
+/* It is not written any more. What a node has finished needs no promise since it was reported
+ * (keep_promise()). */
+static void give_room_back(const struct blk *b)
+{
+	const struct blk_open *o = b->open;
+
+	for (uint32_t i = 0; o->room && i < o->ntargets; i++) {
+		const struct replica *r = find_on_node(b, o->target[i]->dn, target_unit(b, i));
+
+		if (!r || r->state != REPLICA_FINALIZED)
+			storage_unpromise(o->target[i], o->room, o->room_ns);
+	}
+}
+
 void blocks_remove(struct blocks *bs, struct blk *b)
 {
+	if (b->open && b->state == BLK_OPEN)
+		give_room_back(b);
 	bs->groups.total -= ec_id_is_striped(b->b.id);
 	while (b->nreps)
 		blk_order_drop(b, &b->rep[b->nreps - 1]);
@@ -487,11 +516,6 @@ void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *un
 	b->open->ntargets = n;
 	for (uint32_t i = 0; blk_ec(b) && i < n; i++)
 		b->open->target_unit[i] = units ? units[i] : (uint8_t)i;
-}
-
-static uint8_t target_unit(const struct blk *b, uint32_t i)
-{
-	return blk_ec(b) ? b->open->target_unit[i] : 0;
 }
 
 /* Does a reported replica fit what is stored? The rule of hdfs-wire section 4. */

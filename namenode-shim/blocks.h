@@ -57,6 +57,7 @@ struct blk_open {
 	uint64_t recovery_id;    /* 0: none running */
 	uint64_t recovery_until_ns; /* no further attempt before */
 	uint32_t primary_turn;
+	uint64_t room, room_ns;  /* bytes promised on each target, and when (storage_promise()) */
 	uint64_t truncate_to;    /* length that recovery is to leave; NO_TRUNCATE: not this one's business */
 	struct blk *blk;         /* its block */
 	struct list recovering;  /* in blocks.recovering while recovery_id */
@@ -134,6 +135,8 @@ void blocks_remove(struct blocks *bs, struct blk *b);
 
 /** Where the pipeline of an open block writes, of a group @units[i] at @st[i]; NULL: in their order. */
 void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *units, uint32_t n);
+/** On each target so many bytes were promised at @since_ns; given back where the block is not written. */
+void blk_set_room(struct blk *b, uint64_t bytes, uint64_t since_ns);
 /** The client stated stamp and length; targets that have not reported are awaited. */
 void blk_commit(struct blocks *bs, struct blk *b, const struct block *now);
 /** Written again (append): the stored length and stamp stay until the pipeline is updated. */

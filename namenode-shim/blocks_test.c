@@ -346,6 +346,30 @@ static void removing_a_block_orders_every_replica_deleted(void **state)
 	world_fini(&w);
 }
 
+static void room_of_a_block_that_is_dropped_unwritten_is_given_back(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	for (int beaten = 0; beaten < 2; beaten++) {
+		b = add(&w, BLK_OPEN);
+		for (int i = 0; i < 3; i++)
+			storage_promise(w.st[i], 100);
+		blk_set_targets(b, w.st, NULL, 3);
+		blk_set_room(b, 100, 5);
+		w.st[1]->told_ns = beaten ? 6 : 4;
+		report(&w, 2, B.gs, B.len, REPLICA_FINALIZED);
+		blocks_remove(&w.bs, b);
+		assert_int_equal(w.st[0]->promised, 0);
+		assert_int_equal(w.st[0]->promised_blocks, 0);
+		assert_int_equal(w.st[1]->promised, beaten ? 100 : 0); /* of somebody else by now */
+		assert_int_equal(w.st[2]->promised, beaten ? 200 : 100); /* written */
+	}
+	world_fini(&w);
+}
+
 static void check_counts(const struct blocks *bs)
 {
 	uint64_t under = 0, missing = 0, corrupt = 0, complete = 0, linked = 0;
@@ -446,6 +470,7 @@ int main(void)
 		cmocka_unit_test(the_last_replica_is_kept_though_corrupt),
 		cmocka_unit_test(a_full_report_forgets_what_it_does_not_list),
 		cmocka_unit_test(removing_a_block_orders_every_replica_deleted),
+		cmocka_unit_test(room_of_a_block_that_is_dropped_unwritten_is_given_back),
 		cmocka_unit_test(counts_agree_with_a_recount_after_random_reports),
 	};
 

@@ -217,6 +217,8 @@ static int append_block(struct req *q, struct inode *n, struct storage **st, uin
 	e->ec = n->ec;
 	e->targets = st;
 	e->ntargets = nst;
+	e->room = n->block_size;
+	e->room_ns = clock_mono_ns();
 	return 0;
 }
 

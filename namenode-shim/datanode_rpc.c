@@ -188,6 +188,7 @@ static void take_storage_report(struct nn *nn, struct dn *dn, const Hd__StorageR
 	st->pool_used = s->blockpoolused;
 	st->non_dfs = s->has_nondfsused ? s->nondfsused : 0;
 	st->promised = st->promised_blocks = 0;
+	st->told_ns = clock_mono_ns();
 }
 
 /* A heartbeat lists every working storage: one that is missing has failed or was taken away. */

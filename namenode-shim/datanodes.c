@@ -204,6 +204,20 @@ struct storage *dn_storage_add(struct dn *dn, const char *id, enum storage_type 
 	return st;
 }
 
+void storage_promise(struct storage *st, uint64_t bytes)
+{
+	st->promised += bytes;
+	st->promised_blocks++;
+}
+
+void storage_unpromise(struct storage *st, uint64_t bytes, uint64_t since_ns)
+{
+	if (since_ns < st->told_ns || !st->promised_blocks)
+		return; /* the heartbeat took it away */
+	st->promised -= bytes < st->promised ? bytes : st->promised;
+	st->promised_blocks--;
+}
+
 #define SUM_STORAGES(name, field)                                                                  \
 	uint64_t name(const struct dn *dn)                                                         \
 	{                                                                                          \

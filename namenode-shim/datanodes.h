@@ -50,8 +50,9 @@ struct storage {
 	bool failed;
 	bool reported; /* a full report has come since the node registered */
 	uint64_t capacity, used, remaining, pool_used, non_dfs;
-	uint64_t promised; /* bytes of new blocks placed here since the last heartbeat and not finished */
+	uint64_t promised; /* bytes of new blocks placed here since told_ns and neither finished nor dropped */
 	uint32_t promised_blocks;
+	uint64_t told_ns; /* last heartbeat: from then on the node itself counts what it writes */
 	uint64_t nblocks;  /* replicas in the block map */
 	uint64_t beat; /* heartbeat that listed it last */
 	uint32_t report_seq; /* full reports in this process's life */
@@ -147,6 +148,10 @@ uint64_t datanodes_pending_units(const struct datanodes *d);
 void dn_touch(struct dn *dn);
 
 struct storage *dn_storage(const struct dn *dn, const char *id);
+/** A block of up to @bytes is to be written here. */
+void storage_promise(struct storage *st, uint64_t bytes);
+/** What was promised at @since_ns is not needed any more. */
+void storage_unpromise(struct storage *st, uint64_t bytes, uint64_t since_ns);
 /** Find or add. NULL: too many, or a bad id. */
 struct storage *dn_storage_add(struct dn *dn, const char *id, enum storage_type type);
 uint64_t dn_remaining(const struct dn *dn);

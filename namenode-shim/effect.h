@@ -49,6 +49,7 @@ struct effect {
 	const uint8_t *units;       /* of a group: what each target holds; NULL: 0, 1, 2, ... */
 	struct storage **targets; /* borrowed from the data node table; writer thread only */
 	uint32_t ntargets;
+	uint64_t room, room_ns; /* FX_BLOCK_ADD: so many bytes were promised on each target, and when */
 };
 
 struct effect_list {

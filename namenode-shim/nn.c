@@ -334,6 +334,7 @@ static void apply_block(struct nn *nn, const struct effect *e)
 		b = e->ec ? blocks_add_group(bs, &e->b, e->inode, e->ec, BLK_OPEN)
 			  : blocks_add(bs, &e->b, e->inode, e->repl, BLK_OPEN);
 		blk_set_targets(b, e->targets, e->units, e->ntargets);
+		blk_set_room(b, e->room, e->room_ns);
 		return;
 	}
 	if (!b)

@@ -7,24 +7,33 @@
 #include "namenode-shim/arena.h"
 #include "namenode-shim/datanodes.h"
 
-static uint64_t room(const struct storage *st)
+/* What a node is to offer; where none does, less will do: first room that was promised to others, who may
+ * never need it (a node with none refuses, and the writer asks for another), then any rack. */
+enum {
+	WITH_PROMISED = 1,
+	WITH_ANY_RACK = 2,
+	COMPROMISES = 4, /* that many sets of them, the best first */
+};
+
+static uint64_t room(const struct storage *st, unsigned int with)
 {
-	return st->failed || st->promised > st->remaining ? 0 : st->remaining - st->promised;
+	const uint64_t promised = with & WITH_PROMISED ? 0 : st->promised;
+
+	return st->failed || promised > st->remaining ? 0 : st->remaining - promised;
 }
 
 /* A storage of @dn with room, by chance in proportion to its room. */
-static struct storage *pick_storage(struct datanodes *d, const struct dn *dn, uint64_t need)
+static struct storage *pick_storage(struct datanodes *d, const struct dn *dn, uint64_t need, unsigned int with)
 {
 	uint64_t total = 0, r;
 
 	for (uint32_t i = 0; i < dn->nstorages; i++)
-		total += room(dn->storage[i]) >= need ? room(dn->storage[i]) / 4096 + 1 : 0;
+		total += room(dn->storage[i], with) >= need ? room(dn->storage[i], with) / 4096 + 1 : 0;
 	if (!total)
 		return NULL;
 	r = rng_next(&d->rng) % total;
 	for (uint32_t i = 0; i < dn->nstorages; i++) {
-		const uint64_t w =
-			room(dn->storage[i]) >= need ? room(dn->storage[i]) / 4096 + 1 : 0;
+		const uint64_t free = room(dn->storage[i], with), w = free >= need ? free / 4096 + 1 : 0;
 
 		if (r < w)
 			return dn->storage[i];
@@ -33,10 +42,10 @@ static struct storage *pick_storage(struct datanodes *d, const struct dn *dn, ui
 	return NULL;
 }
 
-static bool has_room(const struct dn *dn, uint64_t need)
+static bool has_room(const struct dn *dn, uint64_t need, unsigned int with)
 {
 	for (uint32_t i = 0; i < dn->nstorages; i++)
-		if (room(dn->storage[i]) >= need)
+		if (room(dn->storage[i], with) >= need)
 			return true;
 	return false;
 }
@@ -125,19 +134,31 @@ static bool fits(const struct rack_rule *r, const struct dn *dn)
 	return in_rack(r, dn->rack) < r->most;
 }
 
-/* Those that fit to the front; how many. Nobody fits: all do. */
-static uint32_t sort_fitting(const struct rack_rule *r, struct dn **cand, uint32_t n)
+/* Those that offer what they are to, or all but @with, to the front; how many. */
+static uint32_t sort_fitting(const struct rack_rule *r, uint64_t need, unsigned int with, struct dn **cand,
+			     uint32_t n)
 {
 	uint32_t ok = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		if (fits(r, cand[i])) {
+		if ((with & WITH_ANY_RACK || fits(r, cand[i])) && has_room(cand[i], need, with)) {
 			struct dn *tmp = cand[ok];
 
 			cand[ok++] = cand[i];
 			cand[i] = tmp;
 		}
-	return ok ? ok : n;
+	return ok;
+}
+
+static uint32_t candidates(const struct datanodes *d, const struct place *p, struct dn **cand)
+{
+	uint32_t n = 0;
+
+	for (struct dn *dn = d->table; dn; dn = dn->hh.next)
+		if (dn->alive && dn->admin == DN_NORMAL && !excluded(p, dn) &&
+		    has_room(dn, p->block_size, WITH_PROMISED))
+			cand[n++] = dn;
+	return n;
 }
 
 uint32_t place_choose(struct datanodes *d, const struct place *p, struct storage **ret)
@@ -145,29 +166,24 @@ uint32_t place_choose(struct datanodes *d, const struct place *p, struct storage
 	const uint32_t nodes = HASH_COUNT(d->table), racks = nodes ? datanodes_racks(d) : 1;
 	struct dn **cand = xcalloc(nodes + 1, sizeof(struct dn *));
 	const struct dn **holder = xcalloc((size_t)p->nholders + p->want + 1, sizeof(struct dn *));
-	uint32_t n = 0, got = 0, held = p->nholders;
+	uint32_t n = candidates(d, p, cand), got = 0, held = p->nholders;
 
 	for (uint32_t i = 0; i < held; i++)
 		holder[i] = p->exclude[i];
-	for (struct dn *dn = d->table; dn; dn = dn->hh.next)
-		if (dn->alive && dn->admin == DN_NORMAL && !excluded(p, dn) &&
-		    has_room(dn, p->block_size))
-			cand[n++] = dn;
-	while (got < p->want && n) {
-		const struct rack_rule rule = rule_of(holder, held, p->nholders + p->want, racks,
-						      p->spread);
-		const uint32_t ok = racks > 1 && held ? sort_fitting(&rule, cand, n) : n;
-		const uint32_t i = held ? pick_index(d, cand, ok) : pick_local(d, p, cand, ok);
-		struct dn *dn = cand[i];
-		struct storage *st = pick_storage(d, dn, p->block_size);
+	for (; got < p->want && n; got++) {
+		const struct rack_rule rule =
+			rule_of(holder, held, p->nholders + p->want, racks, p->spread);
+		unsigned int with = racks > 1 && held ? 0 : WITH_ANY_RACK;
+		uint32_t ok = 0, i;
 
+		for (; with < COMPROMISES; with++)
+			if ((ok = sort_fitting(&rule, p->block_size, with, cand, n)))
+				break;
+		i = held ? pick_index(d, cand, ok) : pick_local(d, p, cand, ok);
+		ret[got] = pick_storage(d, cand[i], p->block_size, with);
+		storage_promise(ret[got], p->block_size);
+		holder[held++] = cand[i];
 		cand[i] = cand[--n];
-		if (!st)
-			continue;
-		st->promised += p->block_size;
-		st->promised_blocks++;
-		holder[held++] = dn;
-		ret[got++] = st;
 	}
 	free(holder);
 	free(cand);

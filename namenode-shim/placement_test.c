@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: chosen nodes are distinct, alive, not excluded and have room for a whole block, room
- * already promised included; the first is on the writer's host when one there qualifies; as many are
+/* What must hold: chosen nodes are distinct, alive, not excluded and have room for a whole block, rather
+ * beside what was promised; the first is on the writer's host when one there qualifies; as many are
  * found as qualify, never more than asked for. */
 // clang-format off
 #include <stdarg.h>
@@ -108,19 +108,38 @@ static void dead_excluded_and_full_nodes_are_left_out(void **state)
 	datanodes_fini(&w.dns);
 }
 
-static void promised_room_is_taken(void **state)
+/* While a node has room beside what was promised it is taken before one that has not. */
+static void promised_room_is_left_alone_while_there_is_other(void **state)
 {
 	struct world w;
-	struct place p = {.want = NODES, .block_size = 400};
+	struct place all = {.want = NODES, .block_size = 400}, one = {.want = 1, .block_size = 400};
 	struct storage *st[NODES];
 
 	(void)state;
 	world_init(&w, 1000);
-	assert_int_equal(place_choose(&w.dns, &p, st), NODES);
-	assert_int_equal(place_choose(&w.dns, &p, st), NODES);
+	assert_int_equal(place_choose(&w.dns, &all, st), NODES);
+	assert_int_equal(place_choose(&w.dns, &all, st), NODES); /* 200 are left of each */
+	w.dn[3]->storage[0]->promised = 0;
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(place_choose(&w.dns, &one, st), 1);
+		assert_ptr_equal(st[0]->dn, w.dn[3]);
+	}
+	datanodes_fini(&w.dns);
+}
+
+/* 700 files were opened and not written: a writer still finds the room that the disks have. */
+static void room_promised_to_files_that_may_stay_empty_refuses_no_writer(void **state)
+{
+	struct world w;
+	struct place p = {.want = 3, .block_size = 400};
+	struct storage *st[NODES];
+
+	(void)state;
+	world_init(&w, 1000);
+	for (int i = 0; i < 700; i++)
+		assert_int_equal(place_choose(&w.dns, &p, st), 3);
+	p.block_size = 1001; /* more than any disk has */
 	assert_int_equal(place_choose(&w.dns, &p, st), 0);
-	forget_promises(&w);
-	assert_int_equal(place_choose(&w.dns, &p, st), NODES);
 	datanodes_fini(&w.dns);
 }
 
@@ -130,7 +149,8 @@ int main(void)
 		cmocka_unit_test(choices_are_distinct_and_the_first_is_local),
 		cmocka_unit_test(every_node_gets_its_share),
 		cmocka_unit_test(dead_excluded_and_full_nodes_are_left_out),
-		cmocka_unit_test(promised_room_is_taken),
+		cmocka_unit_test(promised_room_is_left_alone_while_there_is_other),
+		cmocka_unit_test(room_promised_to_files_that_may_stay_empty_refuses_no_writer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

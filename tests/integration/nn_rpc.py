@@ -4,12 +4,14 @@
 
 usage: nn_rpc.py DFS-NAMENODE
 """
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
 from hrpc import CLIENT, Checks, FakeDn, NameNode, RemoteError, Rpc, enc, ext_block, varint  # noqa: E402
@@ -153,6 +155,32 @@ def first_block(c, dns):
     C.check('a block with bytes is kept', c.call('complete', {**f, 4: got.sub(1)[13]})[1] == 0
             and len(c.locations('/fb').all(2)) + len(c.locations('/fb').all(4)) > 0)
     c.delete('/fb')
+
+
+def scheduled(nn):
+    """Blocks for which room is promised, on all nodes."""
+    with urllib.request.urlopen(f'http://{nn.http}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo', timeout=PATIENCE) as r:
+        live = json.loads(json.load(r)['beans'][0]['LiveNodes'])
+    return sum(n['blockScheduled'] for n in live.values())
+
+
+def promised_room(c, nn, dns):
+    """A file that was opened, and not written, keeps nobody from the room that the disks have."""
+    for d in dns:
+        d.remaining = 10 << 20
+        d.heartbeat()
+    opened = [create_with_block(c, f'/room/{i}') for i in range(50)]
+    C.check('a block to every opened file', all(o.all(1000) for o in opened))
+    got = c.create('/room/written')
+    C.check('room for a writer beside them', len(c.add_block('/room/written', file_id=got[13]).subs(3)) == 1)
+    for i, o in enumerate(opened):
+        c.call('complete', {1: f'/room/{i}', 2: 'c1', 4: o.sub(1)[13], 1000: 1})
+    C.check('what they did not use is given back', scheduled(nn) == 1, scheduled(nn))
+    c.delete('/room')
+    C.check('also by a delete', scheduled(nn) == 0, scheduled(nn))
+    for d in dns:
+        d.remaining = d.capacity
+        d.heartbeat()
 
 
 def no_nodes(c):
@@ -736,6 +764,7 @@ def main():
             dns = [FakeDn(nn.addr, 6000 + 10 * i).start() for i in range(3)]
             files(c, nn, dns)
             first_block(c, dns)
+            promised_room(c, nn, dns)
             bad_replicas(c, dns)
             dead_node(c, dns)
             lost_volume(c, dns)
