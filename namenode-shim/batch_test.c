@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "ClientNamenodeProtocol.pb-c.h"
+#include "DatanodeProtocol.pb-c.h"
 #include "NamenodeProtocol.pb-c.h"
 #include "common/base/conf.h"
 #include "namenode-shim/fsck.h"
@@ -45,20 +46,29 @@ static struct {
 	bool result;
 } calls[CALLS];
 
+static atomic_uint calls_run;
+
+static const struct method *find_method(const struct method_table *t, const char *name)
+{
+	for (size_t i = 0; i < t->count; i++)
+		if (!strcmp(t->methods[i].name, name))
+			return &t->methods[i];
+	return NULL;
+}
+
 static int run_call(struct req *q, const void *in)
 {
-	(void)in;
-	for (size_t i = 0; i < client_append_methods.count; i++) {
-		const struct method *m = &client_append_methods.methods[i];
+	const struct method *m = find_method(&client_append_methods, calls[q->arg].method);
 
-		if (strcmp(m->name, calls[q->arg].method))
-			continue;
-		calls[q->arg].rc = m->run(q, calls[q->arg].msg);
-		if (!strcmp(m->name, "recoverLease"))
-			calls[q->arg].result = ((Hd__RecoverLeaseResponseProto *)q->out)->result;
-		return calls[q->arg].rc;
-	}
-	abort();
+	(void)in;
+	m = m ? m : find_method(&client_write_methods, calls[q->arg].method);
+	if (!m)
+		abort();
+	calls[q->arg].rc = m->run(q, calls[q->arg].msg);
+	if (!strcmp(m->name, "recoverLease"))
+		calls[q->arg].result = ((Hd__RecoverLeaseResponseProto *)q->out)->result;
+	calls_run++;
+	return calls[q->arg].rc;
 }
 
 static void add_file(struct world *w, bool with_block)
@@ -331,16 +341,12 @@ static void run(struct world *w)
 	nn_stop(w->nn);
 }
 
+static const struct method call_method = {.name = "call", .kind = REQ_CHANGE, .run = run_call};
+
 static void run_calls(struct world *w)
 {
-	static const struct method m = {.name = "call", .kind = REQ_CHANGE, .run = run_call};
-
-	for (uint64_t i = 0; i < CALLS; i++) {
-		struct req *q = req_new(w->nn, &m, NULL);
-
-		q->arg = i;
-		nn_submit(w->nn, q);
-	}
+	for (uint64_t i = 0; i < CALLS; i++)
+		submit(w, &call_method, i, NULL);
 	run(w);
 }
 
@@ -404,6 +410,74 @@ static void a_file_written_again_is_not_closed_at_once(void **state)
 	world_fini(&w);
 }
 
+static int run_register(struct req *q, const void *in)
+{
+	const struct db_ident *id = &q->nn->db->ident;
+	Hd__StorageInfoProto info = HD__STORAGE_INFO_PROTO__INIT;
+	Hd__DatanodeIDProto node = HD__DATANODE_IDPROTO__INIT;
+	Hd__ExportedBlockKeysProto keys = HD__EXPORTED_BLOCK_KEYS_PROTO__INIT;
+	Hdd__DatanodeRegistrationProto reg = HDD__DATANODE_REGISTRATION_PROTO__INIT;
+	Hdd__RegisterDatanodeRequestProto m = HDD__REGISTER_DATANODE_REQUEST_PROTO__INIT;
+
+	(void)in;
+	info.namespceid = id->namespace_id;
+	info.clusterid = (char *)(uintptr_t)id->cluster_id;
+	info.ctime = id->ctime_ms;
+	node.datanodeuuid = (char *)(uintptr_t)"dn-new";
+	node.ipaddr = (char *)(uintptr_t)"127.0.0.1";
+	node.hostname = (char *)(uintptr_t)"host";
+	node.xferport = 9000;
+	reg.datanodeid = &node;
+	reg.storageinfo = &info;
+	reg.keys = &keys;
+	reg.softwareversion = (char *)(uintptr_t)"3.4.2";
+	m.registration = &reg;
+	q->ns.host = "127.0.0.1";
+	return find_method(&datanode_methods, "registerDatanode")->run(q, &m);
+}
+
+/* While a new block is on its way to the disk another node registers at the address of the one that it was placed on, which
+ * is freed. */
+static void a_node_replaced_while_a_block_is_placed_on_it_is_not_used(void **state)
+{
+	static const struct method registers = {.name = "register", .kind = REQ_MEMORY, .run = run_register};
+	Hd__AppendRequestProto a = HD__APPEND_REQUEST_PROTO__INIT;
+	Hd__AddBlockRequestProto b = HD__ADD_BLOCK_REQUEST_PROTO__INIT;
+	struct call_stat stat = {.name = "put"}, called = {.name = "call"}, registered = {.name = "register"};
+	uint64_t key = 1000000;
+	struct world w;
+
+	(void)state;
+	world_init(&w, false);
+	w.st->remaining = w.st->capacity = 1ull << 40;
+	assert_int_equal(nn_start(w.nn), 0);
+	put_until_journal(&w, &key, &stat);
+	a.src = b.src = (char *)(uintptr_t)"/f";
+	a.clientname = b.clientname = (char *)(uintptr_t)"a";
+	calls[0].method = "append";
+	calls[0].msg = &a;
+	calls[1].method = "addBlock";
+	calls[1].msg = &b;
+	calls_run = 0;
+	gate_is_shut = true;
+	submit(&w, &call_method, 0, &called);
+	submit(&w, &call_method, 1, &called);
+	wait_for(&calls_run, CALLS);
+	submit(&w, &registers, 0, &registered);
+	wait_for_calls(&registered, 1);
+	assert_int_equal(called.calls, 0);
+	gate_is_shut = false;
+	wait_for_calls(&called, CALLS);
+	nn_stop(w.nn);
+	assert_int_equal(calls[0].rc, 0);
+	assert_int_equal(calls[1].rc, 0);
+	assert_null(datanodes_find(&w.nn->dns, "dn"));
+	assert_int_equal(read_file(&w)->nblocks, 1);
+	w.block = read_file(&w)->blocks[0].b;
+	assert_int_equal(blocks_find(&w.nn->blocks, w.block.id)->open->ntargets, 0);
+	world_fini(&w);
+}
+
 static void fsck_delete(struct world *w)
 {
 	const struct fsck_opts o = {.user = users_self(w->nn->users), .from = "127.0.0.1",
@@ -445,14 +519,6 @@ static void what_came_back_is_not_deleted(void **state)
 
 #define MANY 35000
 #define FIRST_ID 5000000
-
-static const struct method *find_method(const struct method_table *t, const char *name)
-{
-	for (size_t i = 0; i < t->count; i++)
-		if (!strcmp(t->methods[i].name, name))
-			return &t->methods[i];
-	abort();
-}
 
 /* Every second block is on the node; some are taken away between the steps. */
 static void the_balancer_gets_the_blocks_of_a_node_in_steps(void **state)
@@ -524,6 +590,7 @@ int main(void)
 		cmocka_unit_test(nobody_is_answered_before_the_disk_has_it),
 		cmocka_unit_test(what_is_early_is_answered_before_the_disk_has_it_and_nothing_behind_it),
 		cmocka_unit_test(a_file_written_again_is_not_closed_at_once),
+		cmocka_unit_test(a_node_replaced_while_a_block_is_placed_on_it_is_not_used),
 		cmocka_unit_test(what_is_lost_still_is_deleted),
 		cmocka_unit_test(what_came_back_is_not_deleted),
 		cmocka_unit_test(the_balancer_gets_the_blocks_of_a_node_in_steps),

@@ -215,8 +215,7 @@ static int append_block(struct req *q, struct inode *n, struct storage **st, uin
 	e->inode = n->id;
 	e->repl = n->repl;
 	e->ec = n->ec;
-	e->targets = st;
-	e->ntargets = nst;
+	effect_set_targets(&q->ns, e, st, nst);
 	e->room = n->block_size;
 	e->room_ns = clock_mono_ns();
 	return 0;
@@ -255,8 +254,7 @@ static int choose_again(struct req *q, const Hd__AddBlockRequestProto *m, struct
 		return rc;
 	e = ns_effect(&q->ns, FX_BLOCK_PIPELINE);
 	e->b = *last;
-	e->targets = st;
-	e->ntargets = nst;
+	effect_set_targets(&q->ns, e, st, nst);
 	r->block = locate_on(q, last, inode_len(n), st, nst);
 	if (n->ec)
 		locate_units(q, r->block, NULL, nst);
@@ -532,7 +530,7 @@ static int update_pipeline(struct req *q, const void *in)
 	if (n->ec && m->n_newnodes > units_of(n))
 		return exc_throw(&q->exc, EXC_IO, "Update %s to %zu nodes, more than %s has units",
 				 block_text(q, m->oldblock), m->n_newnodes, n->ec->name);
-	e->targets = arena_array(&q->mem, struct storage *, m->n_newnodes + 1);
+	e->targets = arena_array(&q->mem, struct storage_ref, m->n_newnodes + 1);
 	units = arena_array(&q->mem, uint8_t, m->n_newnodes + 1);
 	e->units = n->ec ? units : NULL;
 	for (size_t i = 0; i < m->n_newnodes; i++) { /* of a group: the place of a lost unit is empty */
@@ -542,7 +540,7 @@ static int update_pipeline(struct req *q, const void *in)
 
 		if (st) {
 			units[e->ntargets] = (uint8_t)i;
-			e->targets[e->ntargets++] = st;
+			e->targets[e->ntargets++] = storage_ref(st);
 		}
 	}
 	return ns_io(&q->ns, inode_put(q->ns.t, n));

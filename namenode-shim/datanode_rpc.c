@@ -510,7 +510,7 @@ static void synced_effect(struct req *q, const Hdd__CommitBlockSynchronizationRe
 
 	e->b = *b;
 	e->units = ec ? units : NULL; /* the place of a unit that is not there is empty */
-	e->targets = arena_array(&q->mem, struct storage *, m->n_newtaragets + 1);
+	e->targets = arena_array(&q->mem, struct storage_ref, m->n_newtaragets + 1);
 	for (size_t i = 0; i < m->n_newtaragets && i < m->n_newtargetstorages; i++) {
 		const struct dn *dn =
 			datanodes_find(&q->nn->dns, m->newtaragets[i]->datanodeuuid);
@@ -519,7 +519,7 @@ static void synced_effect(struct req *q, const Hdd__CommitBlockSynchronizationRe
 
 		if (st && (!ec || i < (size_t)ec->k + ec->m)) {
 			units[e->ntargets] = (uint8_t)i;
-			e->targets[e->ntargets++] = st;
+			e->targets[e->ntargets++] = storage_ref(st);
 		}
 	}
 }

@@ -54,6 +54,7 @@ void datanodes_fini(struct datanodes *d)
 
 	HASH_ITER (hh, d->table, dn, tmp) {
 		HASH_DEL(d->table, dn);
+		HASH_DELETE(by_number, d->numbers, dn);
 		dn_free(dn);
 	}
 }
@@ -92,7 +93,9 @@ int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn
 		list_init(&dn->transfers);
 		list_init(&dn->recoveries);
 		list_init(&dn->rebuilds);
+		dn->number = ++d->next_number;
 		HASH_ADD_STR(d->table, uuid, dn);
+		HASH_ADD(by_number, d->numbers, number, sizeof(dn->number), dn);
 	}
 	snprintf(dn->ip, sizeof(dn->ip), "%s", id->ip);
 	snprintf(dn->host, sizeof(dn->host), "%s", id->host);
@@ -115,6 +118,7 @@ void datanodes_remove(struct datanodes *d, struct dn *dn)
 {
 	dn_orders_drop(d, dn);
 	HASH_DEL(d->table, dn);
+	HASH_DELETE(by_number, d->numbers, dn);
 	dn_free(dn);
 }
 
@@ -178,6 +182,19 @@ void dn_touch(struct dn *dn)
 	dn->heard_ms = clock_wall_ms();
 }
 
+struct storage_ref storage_ref(const struct storage *st)
+{
+	return (struct storage_ref){st->dn->number, st->index};
+}
+
+struct storage *datanodes_storage(const struct datanodes *d, struct storage_ref ref)
+{
+	struct dn *dn;
+
+	HASH_FIND(by_number, d->numbers, &ref.node, sizeof(ref.node), dn);
+	return dn && dn->alive && ref.index < dn->nstorages ? dn->storage[ref.index] : NULL;
+}
+
 struct storage *dn_storage(const struct dn *dn, const char *id)
 {
 	for (uint32_t i = 0; i < dn->nstorages; i++)
@@ -198,6 +215,7 @@ struct storage *dn_storage_add(struct dn *dn, const char *id, enum storage_type 
 		return NULL;
 	st = xcalloc(1, sizeof(*st));
 	snprintf(st->id, sizeof(st->id), "%s", id);
+	st->index = dn->nstorages;
 	st->dn = dn;
 	st->type = type;
 	dn->storage[dn->nstorages++] = st;

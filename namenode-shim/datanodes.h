@@ -43,8 +43,15 @@ enum dn_admin {
 	DN_IN_MAINTENANCE, /* it may go away for a while and nothing is copied */
 };
 
+/* Names a storage to what outlives the lock: a node may be freed meanwhile, and its number is never used again. */
+struct storage_ref {
+	uint64_t node; /* dn.number */
+	uint32_t index;
+};
+
 struct storage {
 	char id[BLOCK_UUID_MAX];
+	uint32_t index; /* in dn->storage */
 	struct dn *dn; /* borrowed: its node */
 	enum storage_type type;
 	bool failed;
@@ -89,6 +96,7 @@ struct invalidate {
 
 struct dn {
 	char uuid[BLOCK_UUID_MAX];
+	uint64_t number; /* no other node of this process's life has it */
 	char ip[64], host[DN_HOST_MAX], version[64];
 	char rack[DN_RACK_MAX], upgrade_domain[DN_RACK_MAX];
 	uint32_t xfer_port, info_port, ipc_port, info_secure_port;
@@ -109,11 +117,13 @@ struct dn {
 	struct invalidate *inval; /* owned */
 	uint32_t ninval, inval_size;
 	uint64_t bandwidth; /* for balancing, to be told with the next heartbeat; 0: nothing */
-	UT_hash_handle hh;
+	UT_hash_handle hh, by_number;
 };
 
 struct datanodes {
 	struct dn *table; /* by uuid */
+	struct dn *numbers; /* the same nodes, by number */
+	uint64_t next_number;
 	uint64_t dead_after_ns;
 	uint64_t rng;
 	uint64_t next_lease_id;
@@ -147,6 +157,9 @@ uint64_t datanodes_pending_units(const struct datanodes *d);
 /** Heard of. */
 void dn_touch(struct dn *dn);
 
+struct storage_ref storage_ref(const struct storage *st);
+/** NULL: its node is dead, or gone. */
+struct storage *datanodes_storage(const struct datanodes *d, struct storage_ref ref);
 struct storage *dn_storage(const struct dn *dn, const char *id);
 /** A block of up to @bytes is to be written here. */
 void storage_promise(struct storage *st, uint64_t bytes);

@@ -7,6 +7,8 @@
  * Idea: while a transaction may still fail, nothing in memory moves. A change writes its records
  * and leaves a list of effects; after the commit the writer thread applies them to block map and
  * leases, in order. A failed commit drops the lists, and memory never knew.
+ * Reports and registrations are taken while a change is under way, and may end a data node: an effect names
+ * storages by struct storage_ref, which is resolved when it is applied. What is gone then is left out.
  * Ownership: list and strings live in the arena of the call.
  */
 #include <stdbool.h>
@@ -15,7 +17,9 @@
 #include "common/base/block.h"
 
 struct ec_policy;
+struct ns;
 struct storage;
+struct storage_ref;
 
 #define NO_TRUNCATE UINT64_MAX
 
@@ -47,7 +51,7 @@ struct effect {
 	const char *holder;
 	const struct ec_policy *ec; /* FX_BLOCK_ADD: of a group */
 	const uint8_t *units;       /* of a group: what each target holds; NULL: 0, 1, 2, ... */
-	struct storage **targets; /* borrowed from the data node table; writer thread only */
+	struct storage_ref *targets;
 	uint32_t ntargets;
 	uint64_t room, room_ns; /* FX_BLOCK_ADD: so many bytes were promised on each target, and when */
 };
@@ -56,6 +60,8 @@ struct effect_list {
 	struct effect *first, **last;
 };
 
+/** @st becomes the targets of @e. */
+void effect_set_targets(struct ns *n, struct effect *e, struct storage *const *st, uint32_t count);
 /** Something new and nothing else: if it never reaches the disk, nothing was taken from anybody. */
 bool effects_only_add(const struct effect_list *l);
 /** A file is closed and nothing else: if it never reaches the disk, the file is open again with all of its blocks. */

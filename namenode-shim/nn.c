@@ -304,23 +304,58 @@ static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id, u
 	dn_order_recovery(datanodes_find(&nn->dns, best->uuid), b->b.id);
 }
 
+/* Targets of an effect that are there still. */
+struct targets {
+	struct storage **st; /* owned array */
+	uint8_t *units;      /* owned array */
+	uint32_t n;
+};
+
+static struct targets find_targets(const struct nn *nn, const struct effect *e)
+{
+	struct targets t = {.st = xcalloc(e->ntargets + 1u, sizeof(struct storage *)),
+			    .units = xcalloc(e->ntargets + 1u, 1)};
+
+	for (uint32_t i = 0; i < e->ntargets; i++) {
+		struct storage *st = datanodes_storage(&nn->dns, e->targets[i]);
+
+		if (!st)
+			continue; /* its node died meanwhile */
+		t.units[t.n] = e->units ? e->units[i] : (uint8_t)i;
+		t.st[t.n++] = st;
+	}
+	return t;
+}
+
+static void set_targets(struct nn *nn, struct blk *b, const struct effect *e)
+{
+	const struct targets t = find_targets(nn, e);
+
+	blk_set_targets(b, t.st, t.units, t.n);
+	free(t.st);
+	free(t.units);
+}
+
 /* Recovery ended: the targets hold the block finalized; every other replica is stale. */
 static void block_synced(struct nn *nn, struct blk *b, const struct effect *e)
 {
+	const struct targets t = find_targets(nn, e);
 	const bool quiet = nn->blocks.quiet;
 
 	/* Until all of them are known with their new stamp some would look stale and be ordered deleted. */
 	nn->blocks.quiet = true;
-	blk_set_targets(b, e->targets, e->units, e->ntargets);
+	blk_set_targets(b, t.st, t.units, t.n);
 	blk_set_recovery(&nn->blocks, b, 0, 0);
 	b->open->truncate_to = NO_TRUNCATE;
 	blk_commit(&nn->blocks, b, &e->b);
-	for (uint32_t i = 0; i < e->ntargets; i++) {
-		const uint8_t unit = e->units ? e->units[i] : 0;
+	for (uint32_t i = 0; i < t.n; i++) {
+		const uint8_t unit = e->units ? t.units[i] : 0;
 		const struct block r = {e->b.id + unit, e->b.gs, blk_unit_len(b, e->b.len, unit)};
 
-		blocks_report(&nn->blocks, e->targets[i], &r, REPLICA_FINALIZED, false, 0);
+		blocks_report(&nn->blocks, t.st[i], &r, REPLICA_FINALIZED, false, 0);
 	}
+	free(t.st);
+	free(t.units);
 	nn->blocks.quiet = quiet;
 	blk_recheck(&nn->blocks, b);
 }
@@ -333,7 +368,7 @@ static void apply_block(struct nn *nn, const struct effect *e)
 	if (e->kind == FX_BLOCK_ADD) {
 		b = e->ec ? blocks_add_group(bs, &e->b, e->inode, e->ec, BLK_OPEN)
 			  : blocks_add(bs, &e->b, e->inode, e->repl, BLK_OPEN);
-		blk_set_targets(b, e->targets, e->units, e->ntargets);
+		set_targets(nn, b, e);
 		blk_set_room(b, e->room, e->room_ns);
 		return;
 	}
@@ -346,7 +381,7 @@ static void apply_block(struct nn *nn, const struct effect *e)
 	case FX_BLOCK_PIPELINE:
 		b->b.gs = e->b.gs;
 		b->b.len = e->b.len;
-		blk_set_targets(b, e->targets, e->units, e->ntargets);
+		set_targets(nn, b, e);
 		blk_recheck(bs, b);
 		break;
 	case FX_BLOCK_REOPEN:
@@ -376,22 +411,6 @@ static void apply_block(struct nn *nn, const struct effect *e)
 	case FX_HOSTS:
 		break; /* handled by callers */
 	}
-}
-
-bool effects_only_add(const struct effect_list *l)
-{
-	for (const struct effect *e = l->first; e; e = e->next)
-		if (e->kind != FX_LEASE_ADD && e->kind != FX_BLOCK_ADD && e->kind != FX_INODES)
-			return false;
-	return true;
-}
-
-bool effects_only_close(const struct effect_list *l)
-{
-	for (const struct effect *e = l->first; e; e = e->next)
-		if (e->kind != FX_LEASE_DEL && e->kind != FX_BLOCK_COMMIT)
-			return false;
-	return true;
 }
 
 static void take_hosts(struct nn *nn)
