@@ -60,7 +60,7 @@ static bool try_all(struct mount *m)
 		ok = try_one(m, in);
 		inode_put(&m->inodes, in);
 	}
-	return ok;
+	return users_settle(&m->users) && ok;
 }
 
 static void pause_locked(struct pending *p, uint32_t seconds)
@@ -100,6 +100,19 @@ static void *run(void *arg)
 	return NULL;
 }
 
+static void wake(struct pending *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->count++;
+	pthread_cond_signal(&p->wake);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void indebted(void *arg)
+{
+	wake(arg);
+}
+
 int pending_start(struct pending *p, struct mount *m)
 {
 	pthread_condattr_t attr;
@@ -113,6 +126,8 @@ int pending_start(struct pending *p, struct mount *m)
 	pthread_condattr_destroy(&attr);
 	rc = pthread_create(&p->thread, NULL, run, p);
 	p->started = rc == 0;
+	m->users.indebted_arg = p; /* no request has come yet */
+	m->users.indebted = indebted;
 	return -rc;
 }
 
@@ -136,10 +151,7 @@ void pending_add(struct mount *m, struct inode *in)
 		in->refs++;
 	}
 	pthread_mutex_unlock(&m->inodes.lock);
-	pthread_mutex_lock(&m->pending.lock);
-	m->pending.count++;
-	pthread_cond_signal(&m->pending.wake);
-	pthread_mutex_unlock(&m->pending.lock);
+	wake(&m->pending);
 }
 
 void pending_leave(struct mount *m)

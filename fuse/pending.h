@@ -23,7 +23,7 @@ struct pending {
 	pthread_cond_t wake;
 	pthread_t thread;
 	struct mount *m; /* borrowed (outlives us) */
-	uint32_t count;  /* inodes that were added and not looked at since: wakes the thread */
+	uint32_t count;  /* inodes and debtors (users.h) that were added and not looked at since: wakes the thread */
 	bool started, stop;
 };
 

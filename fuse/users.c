@@ -236,6 +236,7 @@ void users_counters(struct users *u, struct dfs_counters *ret)
 	*ret = u->gone;
 	for (uint32_t i = 0; i < u->count; i++)
 		add_counters(ret, u->user[i]);
+	list_for_each(l, &u->debtors) add_counters(ret, container_of(l, struct user, link));
 	pthread_mutex_unlock(&u->lock);
 }
 
@@ -264,23 +265,39 @@ static struct user *find_locked(struct users *u, uid_t uid)
 	return NULL;
 }
 
-/* Make room for one more. The one who has to go, or NULL: there is room, or everybody is busy. */
-static struct user *evict_locked(struct users *u)
+/* Files that were created or closed early are not on disks for sure. */
+static bool owes_sync(const struct user *user)
 {
+	return user->made != user->synced;
+}
+
+/* Make room for one more: the user that was idle longest has to go. *@ret_free: it owes nothing, free it; NULL: it is a
+ * debtor now (the result is true), or there is room, or everybody is busy. */
+static bool evict_locked(struct users *u, struct user **ret_free)
+{
+	const bool full = u->debtor_count >= DEBTORS_MAX;
 	uint32_t oldest = 0;
 	struct user *gone;
 
+	*ret_free = NULL;
 	if (u->count < USERS_MAX)
-		return NULL;
+		return false;
 	for (uint32_t i = 1; i < u->count; i++)
-		if (u->user[i]->refs == 0 && (!oldest || u->user[i]->used_ns < u->user[oldest]->used_ns))
+		if (u->user[i]->refs == 0 && !(full && owes_sync(u->user[i])) &&
+		    (!oldest || u->user[i]->used_ns < u->user[oldest]->used_ns))
 			oldest = i;
 	if (!oldest)
-		return NULL;
+		return false;
 	gone = u->user[oldest];
 	u->user[oldest] = u->user[--u->count];
+	if (owes_sync(gone)) {
+		list_add_tail(&u->debtors, &gone->link);
+		u->debtor_count++;
+		return true;
+	}
 	add_counters(&u->gone, gone);
-	return gone;
+	*ret_free = gone;
+	return false;
 }
 
 static struct user *get_known(struct users *u, uid_t uid)
@@ -308,31 +325,41 @@ static int sync_user(struct user *user, struct dfs_err *err)
 	return rc;
 }
 
+/* @fresh (taken) is the handle of its uid, unless somebody was faster. NULL: everybody is busy. */
+static struct user *enter(struct users *u, struct user *fresh)
+{
+	struct user *gone = NULL, *user;
+	bool indebted = false;
+
+	pthread_mutex_lock(&u->lock);
+	user = find_locked(u, fresh->uid);
+	if (!user) {
+		indebted = evict_locked(u, &gone);
+		if (u->count < USERS_MAX) {
+			user = u->user[u->count++] = fresh;
+			fresh = NULL;
+		}
+	}
+	if (user)
+		user->refs++;
+	pthread_mutex_unlock(&u->lock);
+	free_user(gone);
+	free_user(fresh);
+	if (indebted && u->indebted)
+		u->indebted(u->indebted_arg);
+	return user;
+}
+
 int users_get(struct users *u, uid_t uid, struct user **ret, struct dfs_err *err)
 {
-	struct user *user = get_known(u, uid), *fresh = NULL, *gone = NULL;
-	int rc = 0;
+	struct user *user = get_known(u, uid), *fresh = NULL;
+	int rc;
 
 	if (!user) {
 		rc = connect_user(u, uid, false, &fresh, err);
 		if (rc < 0)
 			return rc;
-		pthread_mutex_lock(&u->lock);
-		user = find_locked(u, uid); /* somebody may have been faster */
-		if (!user) {
-			gone = evict_locked(u);
-			if (u->count < USERS_MAX) {
-				user = u->user[u->count++] = fresh;
-				fresh = NULL;
-			}
-		}
-		if (user)
-			user->refs++;
-		pthread_mutex_unlock(&u->lock);
-		if (gone)
-			(void)sync_user(gone, NULL); /* its handle is what remembers */
-		free_user(gone);
-		free_user(fresh);
+		user = enter(u, fresh);
 	}
 	if (!user)
 		return -EMFILE;
@@ -363,43 +390,110 @@ void users_put(struct users *u, struct user *user)
 	pthread_mutex_unlock(&u->lock);
 }
 
-/* Some that were changed by others meanwhile are asked twice, or are not met: these were busy with something newer. */
-static int each_user(struct users *u, int (*fn)(struct user *, struct dfs_err *), struct dfs_err *err)
+/* All there are now, debtors too, each counted once more: nobody is missed who becomes a debtor meanwhile. */
+static uint32_t take_all(struct users *u, struct user *ret[USERS_MAX + DEBTORS_MAX])
 {
-	int rc = 0;
+	uint32_t n = 0;
 
-	for (uint32_t i = 0; rc == 0; i++) {
-		struct user *user = NULL;
+	pthread_mutex_lock(&u->lock);
+	for (uint32_t i = 0; i < u->count; i++)
+		ret[n++] = u->user[i];
+	list_for_each(l, &u->debtors) ret[n++] = container_of(l, struct user, link);
+	for (uint32_t i = 0; i < n; i++)
+		ret[i]->refs++;
+	pthread_mutex_unlock(&u->lock);
+	return n;
+}
 
-		pthread_mutex_lock(&u->lock);
-		if (i < u->count) {
-			user = u->user[i];
-			user->refs++;
-		}
-		pthread_mutex_unlock(&u->lock);
-		if (!user)
-			break;
-		rc = fn(user, err);
-		users_put(u, user);
-	}
+static void put_all(struct users *u, struct user **user, uint32_t n)
+{
+	pthread_mutex_lock(&u->lock);
+	for (uint32_t i = 0; i < n; i++)
+		user[i]->refs--;
+	pthread_mutex_unlock(&u->lock);
+}
+
+static int take_lost(struct users *u, struct dfs_err *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&u->lock);
+	rc = u->lost;
+	u->lost = 0;
+	pthread_mutex_unlock(&u->lock);
+	if (rc < 0 && err)
+		snprintf(err->text, sizeof(err->text), "a file that another user had closed did not reach the disks");
 	return rc;
 }
 
 int users_sync(struct users *u, struct dfs_err *err)
 {
-	return each_user(u, sync_user, err);
+	struct user *all[USERS_MAX + DEBTORS_MAX];
+	const uint32_t n = take_all(u, all);
+	int rc = 0;
+
+	for (uint32_t i = 0; i < n && rc == 0; i++)
+		rc = sync_user(all[i], err);
+	put_all(u, all, n);
+	return rc ?: take_lost(u, err);
 }
 
-static int sync_blocks(struct user *user, struct dfs_err *err)
+/* One that nobody else is busy with; counted. NULL: there is none. */
+static struct user *take_debtor(struct users *u)
 {
-	(void)err;
-	dfs_sync_blocks(user->fs);
-	return 0;
+	struct user *found = NULL;
+
+	pthread_mutex_lock(&u->lock);
+	list_for_each(l, &u->debtors) {
+		struct user *user = container_of(l, struct user, link);
+
+		if (!found && user->refs == 0)
+			found = user;
+	}
+	if (found)
+		found->refs++;
+	pthread_mutex_unlock(&u->lock);
+	return found;
+}
+
+bool users_settle(struct users *u)
+{
+	struct user *user;
+	bool done, left;
+	int rc;
+
+	while ((user = take_debtor(u))) {
+		rc = sync_user(user, NULL);
+		done = rc == 0 || rc == -EIO || rc == -ESTALE; /* both are told once by dfs_sync_names() */
+		pthread_mutex_lock(&u->lock);
+		if (rc < 0 && done)
+			u->lost = rc;
+		user->refs--;
+		done = done && user->refs == 0;
+		if (done) {
+			list_del(&user->link);
+			u->debtor_count--;
+			add_counters(&u->gone, user);
+		}
+		pthread_mutex_unlock(&u->lock);
+		if (!done)
+			return false;
+		free_user(user);
+	}
+	pthread_mutex_lock(&u->lock);
+	left = u->debtor_count > 0;
+	pthread_mutex_unlock(&u->lock);
+	return !left;
 }
 
 void users_sync_blocks(struct users *u)
 {
-	(void)each_user(u, sync_blocks, NULL);
+	struct user *all[USERS_MAX + DEBTORS_MAX];
+	const uint32_t n = take_all(u, all);
+
+	for (uint32_t i = 0; i < n; i++)
+		dfs_sync_blocks(all[i]->fs);
+	put_all(u, all, n);
 }
 
 /* What every handle is told: the umask of this process does not count (a request brings its own), waits are bounded,
@@ -433,6 +527,7 @@ int users_init(struct users *u, const struct options *opt, struct dfs_err *err)
 
 	*u = (struct users){.opt = opt};
 	pthread_mutex_init(&u->lock, NULL);
+	list_init(&u->debtors);
 	u->owners = calloc(NAME_CACHE, sizeof(*u->owners));
 	u->groups = calloc(NAME_CACHE, sizeof(*u->groups));
 	rc = u->owners && u->groups ? make_conf(u) : -ENOMEM;
@@ -444,8 +539,12 @@ int users_init(struct users *u, const struct options *opt, struct dfs_err *err)
 
 void users_fini(struct users *u)
 {
+	struct list *l;
+
 	for (uint32_t i = 0; i < u->count; i++)
 		free_user(u->user[i]);
+	while (u->debtors.next && (l = list_pop(&u->debtors))) /* NULL: users_init() was not called */
+		free_user(container_of(l, struct user, link));
 	for (size_t i = 0; u->conf && u->conf[i]; i++)
 		free((char *)u->conf[i]);
 	free(u->conf);

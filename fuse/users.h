@@ -9,7 +9,9 @@
  * In the other direction owner and group names become local numbers; a name that is not known here
  * is shown as nobody.
  * Ownership: users_get() gives a counted handle, users_put() releases it. At most USERS_MAX are kept;
- * the one that was idle longest goes.
+ * the one that was idle longest goes. Its handle is what remembers files that were closed early: where it
+ * owes a sync of such files it becomes a *debtor*, until users_settle() has made that sync. A sync
+ * that fails for good is told to the next caller of users_sync().
  * Threading: any thread; `lock` is a leaf.
  */
 #include <pthread.h>
@@ -19,13 +21,16 @@
 #include <sys/types.h>
 
 #include "client/include/dfsclient.h"
+#include "common/base/list.h"
 
 #define USERS_MAX 256     /* handles at the same time */
+#define DEBTORS_MAX 256   /* and of users that had to go and owe a sync */
 #define NAME_CACHE 512    /* names that are remembered, of users and of groups each */
 #define NAME_TTL_S 60     /* and for how long */
 #define ID_NOBODY 65534
 
 struct user {
+	struct list link; /* in users.debtors, or not linked */
 	uid_t uid;
 	struct dfs *fs; /* owned */
 	uint32_t refs;
@@ -47,6 +52,11 @@ struct users {
 	const char **conf;         /* owned: what every handle is told, strings too */
 	struct user *user[USERS_MAX]; /* owned; [0] is the owner of the mount and stays */
 	uint32_t count;
+	struct list debtors; /* owned; not in user[] */
+	uint32_t debtor_count;
+	void (*indebted)(void *arg); /* NULL: nobody; told, without the lock, of a new debtor: users_settle() is due */
+	void *indebted_arg;
+	int lost; /* -errno of a debtor's sync that failed for good; 0: none, or it was told */
 	struct name_id *owners, *groups; /* owned; NAME_CACHE each, by hash */
 	struct dfs_counters gone; /* of handles that are gone; under lock */
 };
@@ -63,6 +73,8 @@ struct user *users_ref(struct users *u, struct user *user);
 void users_put(struct users *u, struct user *user);
 /** All that anybody here has created or closed early is on the NameNode's disk, and on those of data nodes. Fails as dfs_sync_names(). */
 int users_sync(struct users *u, struct dfs_err *err);
+/** Make the syncs that debtors owe. False: one cannot be made now; call again later. */
+bool users_settle(struct users *u);
 /** On those of data nodes, as far as they answer: dfs_sync_blocks(). */
 void users_sync_blocks(struct users *u);
 uid_t users_uid(struct users *u, const char *owner);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file - the calls of dfsclient.h about open files: a reader or a writer behind one handle */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,8 @@
 struct dfs_file {
 	struct reader *reader; /* owned; one of the two is set */
 	struct written *writer; /* owned */
-	uint64_t new_id;       /* of a file made by create_answer(), until something is written; 0: none */
+	/* of a file made by create_answer(), until something is written; 0: none. Several threads may write at the same time. */
+	atomic_uint_fast64_t new_id;
 	char *new_path;        /* owned; its path */
 };
 
@@ -254,7 +256,7 @@ bool file_is_new(const struct dfs_file *f, uint64_t *ret_id, const char **ret_pa
 {
 	*ret_id = f->new_id;
 	*ret_path = f->new_path;
-	return f->new_id;
+	return *ret_id;
 }
 
 void file_drop(struct dfs_file *f)
@@ -391,7 +393,7 @@ DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struc
 
 	if (!f->writer)
 		return bad_handle(out, "writing");
-	f->new_id = 0;
+	atomic_store_explicit(&f->new_id, 0, memory_order_relaxed);
 	err_reset(&err);
 	n = written_write(f->writer, buf, len, &err);
 	return n < 0 ? api_err(out, &err, (int)n) : n;
@@ -406,7 +408,7 @@ DFS_API ssize_t dfs_write_lent(struct dfs_file *f, const void *buf, size_t len, 
 		done(arg);
 		return bad_handle(out, "writing");
 	}
-	f->new_id = 0;
+	atomic_store_explicit(&f->new_id, 0, memory_order_relaxed);
 	err_reset(&err);
 	n = written_lend(f->writer, buf, len, done, arg, &err);
 	return n < 0 ? api_err(out, &err, (int)n) : n;
@@ -419,7 +421,7 @@ static int flush_file(struct dfs_file *f, uint32_t flags, struct dfs_err *out)
 
 	if (!f->writer)
 		return bad_handle(out, "writing");
-	f->new_id = 0;
+	atomic_store_explicit(&f->new_id, 0, memory_order_relaxed);
 	err_reset(&err);
 	rc = written_flush(f->writer, flags, &err);
 	return api_err(out, &err, rc);

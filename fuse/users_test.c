@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fuse/users.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "fuse/options.h"
+
+#define FIRST_UID 700000 /* no user of this machine */
+#define CROWD (USERS_MAX - 1) /* beside the owner of the mount */
+
+/* A libdfsclient in which every sync has the result that a test wants. */
+struct dfs {
+	int live;
+};
+
+static struct {
+	int handles, syncs, rc;
+} fake;
+
+int dfs_connect(const struct dfs_connect_opts *opts, struct dfs **ret, struct dfs_err *err)
+{
+	(void)opts;
+	(void)err;
+	*ret = calloc(1, sizeof(**ret));
+	fake.handles++;
+	return 0;
+}
+
+void dfs_disconnect(struct dfs *fs)
+{
+	fake.handles--;
+	free(fs);
+}
+
+void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret)
+{
+	(void)fs;
+	*ret = (struct dfs_counters){.read_tcp = 1};
+}
+
+int dfs_sync_names(struct dfs *fs, struct dfs_err *err)
+{
+	(void)fs;
+	(void)err;
+	fake.syncs++;
+	return fake.rc;
+}
+
+void dfs_sync_blocks(struct dfs *fs)
+{
+	(void)fs;
+	fake.syncs++;
+}
+
+static struct users u;
+static int told;
+
+static void indebted(void *arg)
+{
+	(void)arg;
+	told++;
+}
+
+static int setup(void **state)
+{
+	static const struct options opt = {.uid = -1, .gid = -1, .timeout_s = 30};
+
+	(void)state;
+	told = 0;
+	fake.syncs = fake.rc = 0;
+	assert_int_equal(users_init(&u, &opt, NULL), 0);
+	u.indebted = indebted;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	users_fini(&u);
+	assert_int_equal(fake.handles, 0);
+	return 0;
+}
+
+/* User @i comes, closes files early, and goes. */
+static int visit(int i, bool makes)
+{
+	struct user *user;
+	const int rc = users_get(&u, FIRST_UID + (uid_t)i, &user, NULL);
+
+	if (rc < 0)
+		return rc;
+	user->made += makes;
+	users_put(&u, user);
+	return 0;
+}
+
+static void crowd(bool makes)
+{
+	for (int i = 0; i < CROWD; i++)
+		assert_int_equal(visit(i, makes), 0);
+	assert_int_equal(users_count(&u), USERS_MAX);
+}
+
+static void test_nobody_waits_for_the_sync_of_who_has_to_go(void **state)
+{
+	(void)state;
+	crowd(true);
+	fake.rc = -ETIMEDOUT;
+	assert_int_equal(visit(CROWD, false), 0);
+	assert_int_equal(fake.syncs, 0);
+	assert_int_equal(told, 1);
+	assert_false(users_settle(&u));
+	fake.rc = 0;
+	assert_true(users_settle(&u));
+	assert_int_equal(fake.handles, USERS_MAX);
+	assert_int_equal(users_sync(&u, NULL), 0);
+}
+
+static void test_a_failed_sync_of_an_evicted_user_is_told(void **state)
+{
+	struct dfs_err err = {.text = ""};
+
+	(void)state;
+	crowd(false);
+	assert_int_equal(visit(CROWD, true), 0);
+	for (int i = 0; i < CROWD; i++) /* the one that owes a sync goes, too */
+		assert_int_equal(visit(CROWD + 1 + i, false), 0);
+	fake.rc = -ETIMEDOUT; /* as long as the nodes are out of reach */
+	assert_int_equal(users_sync(&u, &err), -ETIMEDOUT);
+	assert_int_equal(users_sync(&u, &err), -ETIMEDOUT);
+	fake.rc = -EIO; /* and once when it was for good */
+	assert_true(users_settle(&u));
+	fake.rc = 0;
+	assert_int_equal(users_sync(&u, &err), -EIO);
+	assert_string_not_equal(err.text, "");
+	assert_int_equal(users_sync(&u, &err), 0);
+	assert_int_equal(fake.handles, USERS_MAX);
+}
+
+static void test_debtors_are_bounded(void **state)
+{
+	struct dfs_counters c;
+	int i = 0;
+
+	(void)state;
+	fake.rc = -ETIMEDOUT;
+	while (i < 10 * USERS_MAX && visit(i, true) == 0)
+		i++;
+	assert_int_equal(i, CROWD + DEBTORS_MAX);
+	assert_int_equal(visit(i, true), -EMFILE);
+	users_counters(&u, &c);
+	assert_int_equal(c.read_tcp, USERS_MAX + DEBTORS_MAX);
+	fake.rc = 0;
+	assert_true(users_settle(&u));
+	assert_int_equal(visit(i, true), 0);
+	users_counters(&u, &c);
+	assert_int_equal(c.read_tcp, USERS_MAX + DEBTORS_MAX + 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_nobody_waits_for_the_sync_of_who_has_to_go, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_failed_sync_of_an_evicted_user_is_told, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_debtors_are_bounded, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
