@@ -304,6 +304,7 @@ int transfer_open(struct xfer_core *core, const struct transfer_params *params,
 	if (rc == 0) {
 		t->core = core;
 		t->write = (struct write_params){.bp = params->bp,
+						 .req = {.block = params->block}, /* until the replica says more */
 						 .targets = params->targets,
 						 .target_count = params->target_count};
 		memcpy(t->write.client, params->client, sizeof(t->write.client));
