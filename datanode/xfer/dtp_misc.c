@@ -142,19 +142,20 @@ static int checksum_compute(struct dtp_checksum *q, const struct replica_reader 
 	struct summer s = {.q = q, .room = STRIPE_CRCS_MAX};
 	int rc = 0;
 
-	if (rr->fd_meta < 0 || rr->crc_type == CRC_NULL)
+	if (rr->crc_type == CRC_NULL && q->composite)
 		return err_set(&q->err, -EINVAL, "the replica has no CRCs");
 	q->crc_type = rr->crc_type;
 	q->bpc = rr->bytes_per_crc;
 	if (q->want > rr->block.len)
 		return err_set(&q->err, -EINVAL, "%" PRIu64 " bytes asked for, %" PRIu64 " are there",
 			       q->want, rr->block.len);
-	q->crc_per_block = (rr->block.len + q->bpc - 1) / q->bpc; /* of the replica, as stock nodes say */
+	/* Of the replica, and 0 without CRCs, whose sum is the MD5 of nothing: as stock nodes say. */
+	q->crc_per_block = crc_bytes(rr->crc_type, rr->block.len, q->bpc) / 4;
 	q->sum = malloc(q->composite ? 4 * STRIPE_CRCS_MAX : 16);
 	s.md5 = EVP_MD_CTX_new();
 	if (!q->sum || !s.md5 || !EVP_DigestInit_ex(s.md5, EVP_md5(), NULL))
 		rc = -ENOMEM;
-	if (rc == 0)
+	if (rc == 0 && rr->crc_type != CRC_NULL)
 		rc = sum_meta(&s, rr);
 	if (rc == 0)
 		rc = sum_finish(&s);
