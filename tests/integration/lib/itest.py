@@ -274,6 +274,12 @@ def memory_kib(pid):
         return int(re.search(r'VmRSS:\s+(\d+)', f.read()).group(1))
 
 
+def real_allocator(pid):
+    """No sanitizer has taken malloc's place: what it keeps back for itself says nothing about the program."""
+    with open('/proc/%d/maps' % pid) as f:
+        return not re.search(r'lib[at]san', f.read())
+
+
 def sanitizer_reports(folder):
     """Lines of sanitizers and failed assertions in the logs of a cluster."""
     out = []
