@@ -252,6 +252,33 @@ static int what_failed(struct mount *m, struct inode *in, struct user *user, int
 	return rc == -EREMOTEIO && stat_file(m, in, user, &st, NULL) == -ENOENT ? -ENOENT : rc;
 }
 
+/* ---- writes that were lost ---- */
+
+static void note_lost(struct inode *in, int rc)
+{
+	in->error = rc;
+	in->error_told = false;
+	in->errors++;
+}
+
+/* May @h write on? Until somebody was told, what comes next would hide that something is missing before it. */
+static int refusal(const struct handle *h)
+{
+	return h->errors != h->in->errors && !h->in->error_told ? h->in->error : 0;
+}
+
+/* To the descriptor @h, by a call that has the result @rc. */
+static int tell_lost(struct handle *h, int rc)
+{
+	struct inode *in = h->in;
+
+	if (h->errors == in->errors)
+		return rc;
+	h->errors = in->errors;
+	in->error_told = true;
+	return in->error;
+}
+
 /* A close that failed need not have lost anything: the data nodes may have it all, and only the NameNode was
  * out of reach. Then the lease is ended now, and the length tells. */
 static int heal_locked(struct mount *m, struct inode *in, struct dfs_err *err)
@@ -282,6 +309,7 @@ static int heal_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 		return 0;
 	snprintf(err->text, sizeof(err->text), "%s has %llu bytes, %llu were written", path,
 		 (unsigned long long)st.length, (unsigned long long)in->unclosed_length);
+	note_lost(in, -EIO);
 	return -EIO;
 }
 
@@ -436,7 +464,7 @@ static int write_stream(struct inode *in, struct piece *p, struct dfs_err *err)
 static int write_locked(struct mount *m, struct handle *h, struct piece *p, uint64_t *offset, struct taken *taken, struct dfs_err *err)
 {
 	struct inode *in = h->in;
-	int rc = in->error ?: heal_locked(m, in, err);
+	int rc = refusal(h) ?: heal_locked(m, in, err);
 
 	rc = rc ?: prepare(m, in, h->user, offset, err);
 	if (rc < 0)
@@ -467,10 +495,10 @@ int content_write(struct mount *m, struct handle *h, struct piece *p, uint64_t *
 
 	pthread_mutex_lock(&in->content);
 	rc = write_locked(m, h, p, offset, taken, err);
-	rc = what_failed(m, in, h->user, rc);
+	rc = what_failed(m, in, taken->told ? in->w_user : h->user, rc);
 	/* A stream that failed has lost bytes that write(2) has taken: fsync and close must say so. */
-	if (rc < 0 && in->w && in->error == 0) {
-		in->error = rc;
+	if (rc < 0 && in->w) {
+		note_lost(in, rc);
 		(void)close_stream(m, in, err);
 		in->unclosed_length = UINT64_MAX;
 	}
@@ -549,13 +577,6 @@ ssize_t content_read(struct mount *m, struct handle *h, void **buf, size_t len, 
 
 /* ---- closing ---- */
 
-static int take_error(struct inode *in, int rc)
-{
-	rc = in->error ?: rc;
-	in->error = 0;
-	return rc;
-}
-
 /* Everything to HDFS, whole and closed. */
 static int settle_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 {
@@ -576,7 +597,7 @@ static int settle_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 	}
 	if (in->w_user)
 		rc = what_failed(m, in, in->w_user, rc);
-	return take_error(in, rc);
+	return rc;
 }
 
 /* Each has a connection, and a data node takes 4,096 of them from all its clients: one that may be closed, with its lock
@@ -596,7 +617,7 @@ static struct inode *idle_stream(struct mount *m)
 			if (pthread_mutex_trylock(&in->content) != 0)
 				continue;
 			/* who has made a file that nobody may write could not append to it */
-			if (in->w && !in->error && !in->hidden && in->mode & 0200)
+			if (in->w && !in->hidden && in->mode & 0200)
 				found = in;
 			else
 				pthread_mutex_unlock(&in->content);
@@ -630,38 +651,44 @@ int content_flush(struct mount *m, struct handle *h, enum closer who, struct dfs
 		return 0;
 	pthread_mutex_lock(&in->content);
 	/* Nothing was written: a shell has moved the descriptor. It is closed with its last copy. */
-	if (in->w && !in->w_written && in->error == 0) {
+	if (in->w && !in->w_written) {
+		rc = tell_lost(h, 0);
 		pthread_mutex_unlock(&in->content);
-		return 0;
+		return rc;
 	}
 	/* A descriptor that several processes write to is closed by each of them: then it is enough that
 	 * everybody can read the bytes; the opener, or the last one, closes the file. */
 	if (in->w && (in->w_reopened || who == CLOSER_WRITER)) {
 		rc = dfs_sync(in->w, DFS_SYNC_UPDATE_LENGTH, err);
 		in->w_unflushed = rc < 0;
-		rc = take_error(in, what_failed(m, in, in->w_user, rc));
+		rc = what_failed(m, in, in->w_user, rc);
 	} else if (!in->hidden) {
 		rc = settle_locked(m, in, err);
 		in->hopeless = rc < 0 && in->ov && !fail_is_passing(rc);
 	}
 	h->flushed = true;
+	rc = tell_lost(h, rc);
 	pthread_mutex_unlock(&in->content);
 	return rc;
 }
 
-int content_sync(struct mount *m, struct inode *in, struct dfs_err *err)
+int content_sync(struct mount *m, struct handle *h, struct dfs_err *err)
 {
+	struct inode *in = h->in;
 	int rc = 0;
 
 	pthread_mutex_lock(&in->content);
 	if (in->w) {
 		rc = dfs_sync(in->w, DFS_SYNC_DISK | DFS_SYNC_UPDATE_LENGTH, err);
 		in->w_unflushed = rc < 0;
-		rc = take_error(in, what_failed(m, in, in->w_user, rc));
+		rc = what_failed(m, in, in->w_user, rc);
 	} else if (!in->hidden) {
 		rc = settle_locked(m, in, err);
 		rc = rc ?: users_sync(&m->users, err); /* it may have been closed early */
 	}
+	if (!in->error_told && h->errors == in->errors && in->errors > 0)
+		h->errors--; /* it came later, and nobody else has asked */
+	rc = tell_lost(h, rc);
 	pthread_mutex_unlock(&in->content);
 	return rc;
 }
@@ -678,7 +705,6 @@ static void give_up_locked(struct mount *m, struct inode *in)
 	in->has_times = in->unclosed = false;
 	users_put(&m->users, in->w_user);
 	in->w_user = NULL;
-	in->error = 0;
 	mark_changed(m, in);
 	pthread_mutex_lock(&m->inodes.lock);
 	in->dirty = false;
@@ -711,7 +737,8 @@ int content_close(struct mount *m, struct inode *in, struct dfs_err *err)
 	int rc;
 
 	pthread_mutex_lock(&in->content);
-	rc = in->hidden || !in->w_user ? take_error(in, 0) : settle_last_locked(m, in, err);
+	rc = in->hidden || !in->w_user ? 0 : settle_last_locked(m, in, err);
+	in->error_told = true; /* or nobody is left who has written */
 	in->w_reopened = false;
 	pthread_mutex_unlock(&in->content);
 	return rc;
@@ -814,7 +841,7 @@ static int truncate_clean(struct mount *m, struct inode *in, struct user *user, 
 
 static int truncate_locked(struct mount *m, struct inode *in, struct user *user, uint64_t length, struct dfs_err *err)
 {
-	int rc = in->error ?: heal_locked(m, in, err);
+	int rc = heal_locked(m, in, err);
 
 	if (rc == 0 && in->w && length >= dfs_length(in->w) && length - dfs_length(in->w) <= GAP_MAX)
 		return grow_stream(m, in, length, err);
@@ -867,7 +894,7 @@ int content_zero(struct mount *m, struct handle *h, uint64_t offset, uint64_t le
 	int rc;
 
 	pthread_mutex_lock(&in->content);
-	rc = in->error ?: heal_locked(m, in, err);
+	rc = refusal(h) ?: heal_locked(m, in, err);
 	if (rc == 0 && !in->ov)
 		rc = begin_overlay(m, in, h->user, err);
 	if (rc == 0 && !keep_size && offset + len > overlay_length(in->ov)) {

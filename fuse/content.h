@@ -29,6 +29,7 @@ struct handle {
 	bool passed;       /* the kernel reads the replica by itself (passthrough.h) */
 	bool direct;       /* the kernel caches nothing of what is written: it is copied once less */
 	bool flushed;      /* closed once by somebody, and not written since */
+	uint32_t errors;   /* of inode.errors, that this descriptor was told of or that were before it */
 	pid_t opener;      /* the thread (not process) that opened it, */
 	_Atomic pid_t writer; /* and the one that wrote last; 0: none */
 };
@@ -66,8 +67,9 @@ int content_write(struct mount *m, struct handle *h, struct piece *p, uint64_t *
 /** close(2): what @who has written is visible to new readers; when the opener closes, the file is whole
  *  and closed in HDFS. */
 int content_flush(struct mount *m, struct handle *h, enum closer who, struct dfs_err *err);
-/** fsync(2): everything is on disk on every node of the pipeline. */
-int content_sync(struct mount *m, struct inode *in, struct dfs_err *err);
+/** fsync(2): everything is on disk on every node of the pipeline. A write that was lost is told once by this or
+ *  content_flush() to each descriptor that was open then; to a later one by this alone, if nobody was told before. */
+int content_sync(struct mount *m, struct handle *h, struct dfs_err *err);
 /** The last descriptor that could write is gone. What the cluster cannot take now is pending from then on (pending.h). */
 int content_close(struct mount *m, struct inode *in, struct dfs_err *err);
 /** A pending file once more. When it fails for good, what is not in HDFS is thrown away. */

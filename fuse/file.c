@@ -83,6 +83,7 @@ static struct handle *new_handle(struct mount *m, struct inode *in, struct user 
 	in->directs += h->direct;
 	pthread_mutex_unlock(&m->inodes.lock);
 	h->opener = tid;
+	h->errors = atomic_load(&in->errors);
 	/* Who appends writes past the pages of the kernel, which takes the end from what it knows of the file: another client may
 	 * have made it longer, and then the bytes land behind those (content_write()). */
 	fi->direct_io = h->direct;
@@ -430,7 +431,7 @@ void op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, size
 	if (!p.lent)
 		buffers_put(&m->buffers, a.buf);
 	if (rc == 0 && !taken.told && handle_of(fi)->sync) /* told: the handle may be gone */
-		rc = content_sync(m, handle_of(fi)->in, &err);
+		rc = content_sync(m, handle_of(fi), &err);
 	if (taken.told)
 		(void)fail_errno("write", rc, &err);
 	else if (rc < 0)
@@ -463,7 +464,7 @@ void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 	(void)ino;
 	(void)datasync; /* the length is data, and there is little else */
 	err.text[0] = '\0';
-	rc = content_sync(mount_of(req), handle_of(fi)->in, &err);
+	rc = content_sync(mount_of(req), handle_of(fi), &err);
 	reply_result(req, "fsync", stale_errno(rc), &err);
 }
 

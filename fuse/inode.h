@@ -15,6 +15,7 @@
  * instructions. `content` (a mutex) guards what is marked C and is held while data is written.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -81,7 +82,9 @@ struct inode {
 	bool unclosed;         /* C: a stream could not be closed (no NameNode, say): its lease is ours still */
 	uint64_t unclosed_length; /* C: bytes it must have when it is; UINT64_MAX: some were lost, and told */
 	bool hopeless;         /* C: its last close could not publish ov for a reason that stays, and nothing was written since */
-	int error;             /* C: -errno of a write that was lost, until a flush tells it */
+	int error;             /* C: -errno of the write that was lost last, */
+	atomic_uint errors;    /* changes with C held: and how many were: a descriptor that knows of fewer is to be told */
+	bool error_told;       /* C: somebody was told of error */
 	bool has_times;        /* C: times to be set when the file is closed in HDFS */
 	uint64_t set_mtime, set_atime;
 };
