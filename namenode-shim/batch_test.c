@@ -25,7 +25,7 @@
 #include "namenode-shim/nn.h"
 #include "namenode-shim/test_db.h"
 
-#define CALLS 2
+#define CALLS 5
 #define FULL_BLOCK (1 << 20)
 #define FILE_LEN 7
 
@@ -62,6 +62,7 @@ static int run_call(struct req *q, const void *in)
 
 	(void)in;
 	m = m ? m : find_method(&client_write_methods, calls[q->arg].method);
+	m = m ? m : find_method(&datanode_methods, calls[q->arg].method);
 	if (!m)
 		abort();
 	calls[q->arg].rc = m->run(q, calls[q->arg].msg);
@@ -122,6 +123,8 @@ static void world_init(struct world *w, bool with_block)
 	dn_touch(dn);
 	dn->alive = true;
 	w->st = dn_storage_add(dn, "DS", STORAGE_DISK);
+	memset(calls, 0, sizeof(calls));
+	calls_run = 0;
 }
 
 static void world_fini(struct world *w)
@@ -345,9 +348,20 @@ static const struct method call_method = {.name = "call", .kind = REQ_CHANGE, .r
 
 static void run_calls(struct world *w)
 {
-	for (uint64_t i = 0; i < CALLS; i++)
+	for (uint64_t i = 0; i < CALLS && calls[i].method; i++)
 		submit(w, &call_method, i, NULL);
 	run(w);
+}
+
+/* One after the other, each answered before the next. */
+static void call_in_turn(struct world *w, uint64_t i, const char *method, void *msg)
+{
+	struct call_stat stat = {.name = "call"};
+
+	calls[i].method = method;
+	calls[i].msg = msg;
+	submit(w, &call_method, i, &stat);
+	wait_for_calls(&stat, 1);
 }
 
 /* NULL: it is gone. */
@@ -410,6 +424,111 @@ static void a_file_written_again_is_not_closed_at_once(void **state)
 	world_fini(&w);
 }
 
+/* What its writer, or whoever has its name, and a data node say of the block of /f that is recovered. */
+struct recovered {
+	Hd__AppendRequestProto append;
+	Hd__RecoverLeaseRequestProto recover;
+	Hd__CompleteRequestProto complete;
+	Hd__AddBlockRequestProto add;
+	Hdd__CommitBlockSynchronizationRequestProto synced;
+	Hd__ExtendedBlockProto block;
+	Hd__DatanodeIDProto dn, *dns[1];
+	char *storages[1];
+};
+
+static void recovered_init(struct world *w, struct recovered *r)
+{
+	char *const path = (char *)(uintptr_t)"/f", *const client = (char *)(uintptr_t)"a";
+
+	*r = (struct recovered){.append = HD__APPEND_REQUEST_PROTO__INIT,
+				.recover = HD__RECOVER_LEASE_REQUEST_PROTO__INIT,
+				.complete = HD__COMPLETE_REQUEST_PROTO__INIT,
+				.add = HD__ADD_BLOCK_REQUEST_PROTO__INIT,
+				.synced = HDD__COMMIT_BLOCK_SYNCHRONIZATION_REQUEST_PROTO__INIT,
+				.block = HD__EXTENDED_BLOCK_PROTO__INIT,
+				.dn = HD__DATANODE_IDPROTO__INIT};
+	r->append.src = r->recover.src = r->complete.src = r->add.src = path;
+	r->append.clientname = r->recover.clientname = r->complete.clientname = r->add.clientname = client;
+	r->complete.last = r->add.previous = r->synced.block = &r->block;
+	r->block.poolid = w->nn->db->ident.pool_id;
+	r->block.blockid = (uint64_t)w->block.id;
+	r->block.generationstamp = w->block.gs;
+	r->block.has_numbytes = 1;
+	r->block.numbytes = w->block.len;
+	r->synced.newlength = w->block.len;
+	r->synced.closefile = 1;
+	r->dn.datanodeuuid = (char *)(uintptr_t)"dn";
+	r->dns[0] = &r->dn;
+	r->storages[0] = w->st->id;
+	r->synced.newtaragets = r->dns;
+	r->synced.newtargetstorages = r->storages;
+	r->synced.n_newtaragets = r->synced.n_newtargetstorages = 1;
+}
+
+static void the_holder_cannot_end_a_block_that_is_recovered(void **state)
+{
+	struct recovered r;
+	const struct blk *b;
+	struct world w;
+
+	(void)state;
+	world_init(&w, true);
+	report(&w);
+	w.st->remaining = w.st->capacity = 1ull << 40;
+	recovered_init(&w, &r);
+	assert_int_equal(nn_start(w.nn), 0);
+	call_in_turn(&w, 0, "append", &r.append);
+	call_in_turn(&w, 1, "recoverLease", &r.recover);
+	b = blocks_find(&w.nn->blocks, w.block.id);
+	r.synced.newgenstamp = b->open->recovery_id;
+	assert_true(r.synced.newgenstamp > w.block.gs);
+	call_in_turn(&w, 2, "complete", &r.complete);
+	call_in_turn(&w, 3, "addBlock", &r.add);
+	call_in_turn(&w, 4, "commitBlockSynchronization", &r.synced);
+	nn_stop(w.nn);
+	assert_true(calls[2].rc < 0);
+	assert_true(calls[3].rc < 0);
+	assert_int_equal(calls[4].rc, 0);
+	assert_int_equal(read_file(&w)->blocks[0].b.gs, r.synced.newgenstamp);
+	assert_string_equal(read_file(&w)->client, "");
+	assert_int_equal(b->state, BLK_COMPLETE);
+	assert_int_equal(blk_live(b), 1);
+	world_fini(&w);
+}
+
+/* Memory does not know of the recovery yet. */
+static void the_holder_cannot_end_a_block_whose_recovery_began_in_the_same_batch(void **state)
+{
+	struct recovered r;
+	const struct blk *b;
+	struct world w;
+
+	(void)state;
+	for (int how = 0; how < 3; how++) {
+		const bool add = how == 1;
+
+		world_init(&w, true);
+		report(&w);
+		w.st->remaining = w.st->capacity = 1ull << 40;
+		b = blocks_find(&w.nn->blocks, w.block.id);
+		recovered_init(&w, &r);
+		calls[0].method = "truncate"; /* which is such a recovery */
+		calls[0].msg = &(Hd__TruncateRequestProto){
+			PROTOBUF_C_MESSAGE_INIT(&hd__truncate_request_proto__descriptor),
+			.src = r.append.src, .newlength = FILE_LEN - 1, .clientname = r.append.clientname};
+		if (how == 2)
+			r.complete.last = NULL; /* answered false */
+		calls[1].method = add ? "addBlock" : "complete";
+		calls[1].msg = add ? (void *)&r.add : &r.complete;
+		run_calls(&w);
+		assert_int_equal(calls[0].rc, 0);
+		assert_int_equal(calls[1].rc < 0, how < 2);
+		assert_true(b->open->recovery_id > 0);
+		assert_string_equal(read_file(&w)->client, "a");
+		world_fini(&w);
+	}
+}
+
 static int run_register(struct req *q, const void *in)
 {
 	const struct db_ident *id = &q->nn->db->ident;
@@ -458,16 +577,15 @@ static void a_node_replaced_while_a_block_is_placed_on_it_is_not_used(void **sta
 	calls[0].msg = &a;
 	calls[1].method = "addBlock";
 	calls[1].msg = &b;
-	calls_run = 0;
 	gate_is_shut = true;
 	submit(&w, &call_method, 0, &called);
 	submit(&w, &call_method, 1, &called);
-	wait_for(&calls_run, CALLS);
+	wait_for(&calls_run, 2);
 	submit(&w, &registers, 0, &registered);
 	wait_for_calls(&registered, 1);
 	assert_int_equal(called.calls, 0);
 	gate_is_shut = false;
-	wait_for_calls(&called, CALLS);
+	wait_for_calls(&called, 2);
 	nn_stop(w.nn);
 	assert_int_equal(calls[0].rc, 0);
 	assert_int_equal(calls[1].rc, 0);
@@ -591,6 +709,8 @@ int main(void)
 		cmocka_unit_test(what_is_early_is_answered_before_the_disk_has_it_and_nothing_behind_it),
 		cmocka_unit_test(a_file_written_again_is_not_closed_at_once),
 		cmocka_unit_test(a_node_replaced_while_a_block_is_placed_on_it_is_not_used),
+		cmocka_unit_test(the_holder_cannot_end_a_block_that_is_recovered),
+		cmocka_unit_test(the_holder_cannot_end_a_block_whose_recovery_began_in_the_same_batch),
 		cmocka_unit_test(what_is_lost_still_is_deleted),
 		cmocka_unit_test(what_came_back_is_not_deleted),
 		cmocka_unit_test(the_balancer_gets_the_blocks_of_a_node_in_steps),

@@ -534,6 +534,8 @@ static void check_complete(struct blocks *bs, struct blk *b)
 {
 	if (b->state != BLK_COMMITTED || !blk_enough_as(b, b->b.gs, b->b.len, bs->repl_min))
 		return;
+	if (b->open->recovery_id)
+		return; /* its replicas are to get another stamp: its end completes the block */
 	set_state(bs, b, BLK_COMPLETE);
 	open_free(b);
 }

@@ -177,6 +177,30 @@ static void a_block_is_complete_when_committed_and_finalized_in_either_order(voi
 	}
 }
 
+/* Its replicas get the recovery's stamp: complete with the old one, all of them would be corrupt. */
+static void a_committed_block_is_not_complete_while_it_is_recovered(void **state)
+{
+	const struct block now = {B.id, B.gs + 5, B.len};
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_OPEN);
+	blk_set_targets(b, w.st, NULL, 1);
+	blk_commit(&w.bs, b, &B);
+	blk_set_recovery(&w.bs, b, now.gs, UINT64_MAX);
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(b->state, BLK_COMMITTED);
+	assert_int_equal(b->open->recovery_id, now.gs);
+	blk_set_recovery(&w.bs, b, 0, 0);
+	blk_commit(&w.bs, b, &now);
+	report(&w, 0, now.gs, now.len, REPLICA_FINALIZED);
+	assert_int_equal(b->state, BLK_COMPLETE);
+	assert_int_equal(blk_live(b), 1);
+	world_fini(&w);
+}
+
 static void replicas_of_the_pipeline_are_awaited_not_copied(void **state)
 {
 	struct world w;
@@ -462,6 +486,7 @@ int main(void)
 		cmocka_unit_test(a_replica_on_another_storage_of_its_node_has_moved),
 		cmocka_unit_test(an_unknown_replica_is_deleted_but_not_in_the_first_report),
 		cmocka_unit_test(a_block_is_complete_when_committed_and_finalized_in_either_order),
+		cmocka_unit_test(a_committed_block_is_not_complete_while_it_is_recovered),
 		cmocka_unit_test(replicas_of_the_pipeline_are_awaited_not_copied),
 		cmocka_unit_test(surplus_goes_from_the_fullest_node),
 		cmocka_unit_test(a_deletion_that_was_ordered_stays_ordered_through_a_move),

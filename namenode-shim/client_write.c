@@ -66,6 +66,16 @@ static int commit_last(struct req *q, struct inode *n, const Hd__ExtendedBlockPr
 	return 0;
 }
 
+/* @p: what the client says of it, or NULL. */
+static int check_recovered(struct req *q, const struct inode *n, const Hd__ExtendedBlockProto *p)
+{
+	if (!file_is_recovered(q, n))
+		return 0;
+	return exc_throw(&q->exc, EXC_IO, "Commit or complete block %s, whereas it is under recovery.",
+			 p ? arena_printf(&q->mem, "blk_%lld_%llu", (long long)p->blockid,
+					  (unsigned long long)p->generationstamp) : "null");
+}
+
 /* ---- addBlock ---- */
 
 /* The request repeats one whose answer was lost: the last block is still the answer. */
@@ -291,6 +301,7 @@ static int add_block(struct req *q, const void *in)
 	int rc = check_pool(q, m->previous);
 
 	rc = rc ? rc : file_find_open(q, m->src, m->fileid, m->clientname, &n);
+	rc = rc ? rc : check_recovered(q, n, m->previous);
 	if (rc < 0)
 		return rc;
 	if (is_repeated(n, m->previous))
@@ -351,6 +362,8 @@ static bool must_wait(struct req *q, const struct inode *n, const Hd__ExtendedBl
 
 static bool all_complete(struct req *q, const struct inode *n)
 {
+	if (n->nblocks && !n->blocks[n->nblocks - 1].committed)
+		return false; /* memory may not know yet that it is written again */
 	for (uint32_t i = 0; i < n->nblocks; i++) {
 		const struct block *b = &n->blocks[i].b;
 		const struct blk *k = blocks_find(&q->nn->blocks, b->id);
@@ -398,6 +411,9 @@ static int complete(struct req *q, const void *in)
 		return 0;
 	}
 	rc = file_check_lease(q, n, path, m->fileid, m->clientname);
+	if (!rc && !m->last && file_is_recovered(q, n))
+		return 0; /* false: ask again, as HDFS has it */
+	rc = rc ? rc : check_recovered(q, n, m->last);
 	if (!rc && must_wait(q, n, m->last))
 		return REQ_PARK;
 	before = inode_space(n);
@@ -459,7 +475,7 @@ static int find_block(struct req *q, const Hd__ExtendedBlockProto *p, const char
 		return ns_io(&q->ns, rc);
 	n = *ret;
 	if (!n->nblocks || n->blocks[n->nblocks - 1].b.id != b->b.id ||
-	    n->blocks[n->nblocks - 1].committed || (b->open && b->open->recovery_id))
+	    n->blocks[n->nblocks - 1].committed || file_is_recovered(q, n))
 		return exc_throw(&q->exc, EXC_IO,
 				 "Unexpected BlockUCState: %s is %s but not UNDER_CONSTRUCTION",
 				 block_text(q, p), state_text(b));

@@ -58,7 +58,9 @@ struct effect {
 
 struct effect_list {
 	struct effect *first, **last;
+	uint32_t kinds; /* set of EFFECT_BIT() that are in it */
 };
+#define EFFECT_BIT(kind) (1u << (kind))
 
 /** @st becomes the targets of @e. */
 void effect_set_targets(struct ns *n, struct effect *e, struct storage *const *st, uint32_t count);

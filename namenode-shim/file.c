@@ -190,6 +190,16 @@ int file_close(struct req *q, struct inode *n)
 	return ns_io(&q->ns, inode_put(q->ns.t, n));
 }
 
+bool file_is_recovered(const struct req *q, const struct inode *n)
+{
+	const int64_t id = n->nblocks ? n->blocks[n->nblocks - 1].b.id : 0;
+	const struct blk *b = n->nblocks ? blocks_find(&q->nn->blocks, id) : NULL;
+
+	if (!n->nblocks)
+		return false;
+	return n->truncating || (b && b->open && b->open->recovery_id) || nn_recovered_in_batch(q->nn, q, id);
+}
+
 /* Nothing of the last block can be anywhere: no pipeline was set up, no node reported it. Right
  * after a start the reports may just not be in yet. */
 static bool was_never_written(const struct nn *nn, const struct inode_block *last,

@@ -45,6 +45,9 @@ const char *file_lease_text(struct req *q, const char *path, uint64_t id, const 
 int file_check_space(struct req *q, const struct inode *n, int64_t more);
 /** Check and charge the quotas above @n for a change of its space from @before. Before any write. */
 int file_space_changed(struct req *q, const struct inode *n, uint64_t before);
+/** Is the last block of @n being recovered, or is that about to begin? Its replicas get a new stamp then: no word of a
+ *  writer on it counts any more. */
+bool file_is_recovered(const struct req *q, const struct inode *n);
 /** The first block of @n, which was just made, for *@ret: one change, and one wait for the disk, for both. Left undone where
  *  addBlock has something to say: no nodes, a quota, a group. Puts the inode. */
 int file_first_block(struct req *q, struct inode *n, struct Hd__LocatedBlockProto **ret);

@@ -547,23 +547,36 @@ static void unpark(struct nn *nn, struct list *batch)
 		}
 }
 
-static bool leased_in(const struct list *batch, const struct req *end, uint64_t id)
+/* Has a change of @batch before @end an effect of @kind on inode or block @id? */
+static bool affects(const struct list *batch, const struct req *end, enum effect_kind kind, uint64_t id)
 {
 	list_for_each(l, batch) {
 		const struct req *before = container_of(l, struct req, link);
 
 		if (before == end)
 			break;
-		for (const struct effect *e = before->rc ? NULL : before->fx.first; e; e = e->next)
-			if (e->kind == FX_LEASE_ADD && e->inode == id)
+		if (before->rc || !(before->fx.kinds & EFFECT_BIT(kind)))
+			continue;
+		for (const struct effect *e = before->fx.first; e; e = e->next)
+			if (e->kind == kind && id == (kind == FX_LEASE_ADD ? e->inode : (uint64_t)e->b.id))
 				return true;
 	}
 	return false;
 }
 
+static bool affected_in_batch(const struct nn *nn, const struct req *q, enum effect_kind kind, uint64_t id)
+{
+	return nn->batch && (affects(&nn->flying, NULL, kind, id) || affects(nn->batch, q, kind, id));
+}
+
 bool nn_leased_in_batch(const struct nn *nn, const struct req *q, uint64_t id)
 {
-	return nn->batch && (leased_in(&nn->flying, NULL, id) || leased_in(nn->batch, q, id));
+	return affected_in_batch(nn, q, FX_LEASE_ADD, id);
+}
+
+bool nn_recovered_in_batch(const struct nn *nn, const struct req *q, int64_t id)
+{
+	return affected_in_batch(nn, q, FX_BLOCK_RECOVER, (uint64_t)id);
 }
 
 static bool is_early(const struct req *q)

@@ -113,6 +113,7 @@ void req_reset(struct req *q, struct txn *t)
 	q->nseen = 0;
 	q->fx.first = NULL;
 	q->fx.last = &q->fx.first;
+	q->fx.kinds = 0;
 	q->ns = (struct ns){.t = t, .a = &q->mem, .x = &q->exc, .fx = &q->fx, .users = nn->users};
 	q->ns.user = user;
 	q->ns.host = q->call ? q->call->peer_ip : "";

@@ -74,6 +74,7 @@ static inline struct ns *test_begin(struct test_db *d, const char *user)
 	d->x = (struct exc_info){.a = &d->a};
 	d->fx.first = NULL;
 	d->fx.last = &d->fx.first;
+	d->fx.kinds = 0;
 	d->ns = (struct ns){.t = &d->t,
 			    .a = &d->a,
 			    .x = &d->x,

@@ -23,6 +23,7 @@ struct effect *ns_effect(struct ns *n, enum effect_kind kind)
 	struct effect *e = arena_new(n->a, struct effect);
 
 	e->kind = kind;
+	n->fx->kinds |= EFFECT_BIT(kind);
 	*n->fx->last = e;
 	n->fx->last = &e->next;
 	return e;
