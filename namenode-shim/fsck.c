@@ -137,37 +137,47 @@ static int walk_some(struct fsck *f)
 
 /* ---- the phases ---- */
 
+static int need_super(struct fsck *f, const char *operation)
+{
+	return !f->ns.enforce || f->ns.super
+		       ? 0
+		       : exc_throw(&f->exc, EXC_ACCESS,
+				   "Access denied for user %s. Superuser privilege is required for operation %s",
+				   f->opts.user, operation);
+}
+
+static int begin_ids(struct fsck *f)
+{
+	char when[64];
+	int rc = need_super(f, "fsck");
+
+	f->phase = FSCK_END;
+	if (rc < 0)
+		return rc;
+	fprintf(f->out, "FSCK started by %s (auth:SIMPLE) from /%s at %s\n", f->opts.user, f->opts.from,
+		now_text(when));
+	fsck_block_ids(f);
+	return 0;
+}
+
 static int begin(struct fsck *f)
 {
 	char when[64];
 	struct walk w;
 	int rc;
 
-	now_text(when);
 	f->racks = datanodes_racks(&f->nn->dns);
-	if (f->opts.block_ids) {
-		fprintf(f->out, "FSCK started by %s (auth:SIMPLE) from /%s at %s\n", f->opts.user,
-			f->opts.from, when);
-		f->phase = FSCK_END;
-		if (f->ns.enforce && !f->ns.super)
-			return exc_throw(&f->exc, EXC_ACCESS,
-					 "Access denied for user %s. Superuser privilege is required "
-					 "for operation fsck",
-					 f->opts.user);
-		fsck_block_ids(f);
-		return 0;
-	}
+	if (f->opts.block_ids)
+		return begin_ids(f);
 	fprintf(f->out, "FSCK started by %s (auth:SIMPLE) from /%s for path %s at %s\n", f->opts.user,
-		f->opts.from, f->opts.path, when);
+		f->opts.from, f->opts.path, now_text(when));
 	if (f->opts.move)
 		return exc_throw(&f->exc, EXC_UNSUPPORTED,
 				 "-move is not supported by this NameNode: copy what is left of the "
 				 "files yourself, then use -delete");
-	if (f->opts.remove && f->ns.enforce && !f->ns.super)
-		return exc_throw(&f->exc, EXC_ACCESS,
-				 "Access denied for user %s. Superuser privilege is required "
-					 "for operation fsck",
-				 f->opts.user);
+	rc = f->opts.remove ? need_super(f, "fsck") : 0;
+	if (rc < 0)
+		return rc;
 	rc = ns_walk(&f->ns, f->opts.path, &w);
 	if (rc == -ENOTDIR || (!rc && !w.last)) {
 		f->exc.cls = NULL;
@@ -179,7 +189,8 @@ static int begin(struct fsck *f)
 		return rc;
 	if (f->opts.list_corrupt) {
 		f->phase = FSCK_END;
-		return fsck_list_corrupt(f);
+		rc = need_super(f, "listCorruptFileBlocks");
+		return rc ? rc : fsck_list_corrupt(f);
 	}
 	f->phase = FSCK_WALK;
 	return enter(f, w.last, f->opts.path);

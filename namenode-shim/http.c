@@ -185,6 +185,8 @@ static enum MHD_Result send_text(struct MHD_Connection *c, unsigned int status, 
 	MHD_add_response_header(r, "Content-Type", type);
 	if (status == MHD_HTTP_FOUND)
 		MHD_add_response_header(r, "Location", "/dfshealth.html");
+	if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
+		MHD_add_response_header(r, "Allow", "GET, HEAD");
 	res = MHD_queue_response(c, status, r);
 	MHD_destroy_response(r);
 	return res;
@@ -302,8 +304,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 	(void)upload;
 	(void)state;
 	*upload_len = 0;
-	if (strcmp(method, "GET"))
-		return MHD_NO;
+	if (strcmp(method, "GET") && strcmp(method, "HEAD"))
+		return send_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "text/plain", strdup("pages are read with GET\n"));
 	if (!strcmp(url, "/metrics") || !strcmp(url, "/prom"))
 		return send_text(c, MHD_HTTP_OK, "text/plain; version=0.0.4",
 				 metrics_format(prefixes));
