@@ -35,7 +35,7 @@ static struct xattrs all_from_msg(struct req *q, Hd__XAttrProto *const *m, size_
 	return x;
 }
 
-static Hd__XAttrProto **to_msg(struct req *q, const struct xattrs *x, bool values)
+static Hd__XAttrProto **to_msg(struct req *q, const struct xattrs *x)
 {
 	Hd__XAttrProto **m = arena_array(&q->mem, Hd__XAttrProto *, x->n + 1u);
 
@@ -43,7 +43,7 @@ static Hd__XAttrProto **to_msg(struct req *q, const struct xattrs *x, bool value
 		m[i] = req_new_msg(q, Hd__XAttrProto, hd__xattr_proto__init);
 		m[i]->namespace_ = (Hd__XAttrProto__XAttrNamespaceProto)x->a[i].space;
 		m[i]->name = (char *)x->a[i].name;
-		m[i]->has_value = values && x->a[i].len;
+		m[i]->has_value = x->a[i].len > 0;
 		if (m[i]->has_value)
 			m[i]->value = (ProtobufCBinaryData){x->a[i].len, (uint8_t *)(uintptr_t)x->a[i].value};
 	}
@@ -79,12 +79,12 @@ static int get_xattrs(struct req *q, const void *in)
 
 	if (rc < 0)
 		return rc;
-	r->xattrs = to_msg(q, &x, true);
+	r->xattrs = to_msg(q, &x);
 	r->n_xattrs = x.n;
 	return 0;
 }
 
-/* The names alone: nobody looks at the values. */
+/* With their values, as in HDFS: programs that are not Java read them. */
 static int list_xattrs(struct req *q, const void *in)
 {
 	const Hd__ListXAttrsRequestProto *m = in;
@@ -95,7 +95,7 @@ static int list_xattrs(struct req *q, const void *in)
 
 	if (rc < 0)
 		return rc;
-	r->xattrs = to_msg(q, &x, false);
+	r->xattrs = to_msg(q, &x);
 	r->n_xattrs = x.n;
 	return 0;
 }

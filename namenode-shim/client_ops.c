@@ -64,12 +64,25 @@ static int set_safe_mode(struct req *q, const void *in)
 
 /* ---- open files ---- */
 
+/* The path of a listing, without the slashes at its end; none is the root. */
+static int listed_path(struct req *q, const char *path, const char **ret)
+{
+	size_t len = strlen(path);
+
+	if (len && *path != '/')
+		return exc_throw(&q->exc, EXC_ASSERTION, "Absolute path required, but got '%s'", path);
+	while (len && path[len - 1] == '/')
+		len--;
+	*ret = arena_strndup(&q->mem, path, len);
+	return 0;
+}
+
 #define OPEN_FILES_BATCH 1000 /* dfs.namenode.list.openfiles.num.responses */
 
 struct open_list {
 	struct req *q;
 	Hd__ListOpenFilesResponseProto *out;
-	const char *under; /* path prefix */
+	const char *under; /* path prefix, without a slash at its end */
 	bool blocking_only;
 };
 
@@ -77,7 +90,7 @@ static bool is_below(const char *path, const char *dir)
 {
 	const size_t n = strlen(dir);
 
-	return !n || !strcmp(dir, "/") || (!strncmp(path, dir, n) && (!path[n] || path[n] == '/'));
+	return !strncmp(path, dir, n) && (!path[n] || path[n] == '/');
 }
 
 static int list_open_file(void *arg, uint64_t id)
@@ -112,10 +125,12 @@ static int list_open_files(struct req *q, const void *in)
 	const Hd__ListOpenFilesRequestProto *m = in;
 	Hd__ListOpenFilesResponseProto *r =
 		req_reply(q, Hd__ListOpenFilesResponseProto, hd__list_open_files_response_proto__init);
-	struct open_list l = {.q = q, .out = r, .under = m->path ? m->path : ""};
+	struct open_list l = {.q = q, .out = r};
 	bool all = !m->n_types;
-	int rc;
+	int rc = listed_path(q, m->path ? m->path : "", &l.under);
 
+	if (rc < 0)
+		return rc;
 	for (size_t i = 0; i < m->n_types; i++)
 		all |= m->types[i] == HD__OPEN_FILES_TYPE_PROTO__ALL_OPEN_FILES;
 	l.blocking_only = !all;
@@ -234,7 +249,7 @@ static int roll_edits(struct req *q, const void *in)
 
 	(void)in;
 	r->newsegmenttxid = db_last_txid(q->nn->db) + 1;
-	return 0;
+	return req_check_safe(q);
 }
 
 static int restore_failed_storage(struct req *q, const void *in)

@@ -171,6 +171,15 @@ static int make_parents(struct ns *n, const struct walk *w, struct inode **ret_u
 	return rc ? rc : make_dirs(n, w, 1, perm, perm, NULL, ret_up);
 }
 
+/* Below /.reserved, but not of what looks like /.reserved/raw or .inodes, which is told otherwise. */
+static bool is_reserved(const char *path)
+{
+	const size_t len = strlen("/" INODE_RESERVED "/");
+
+	return !strncmp(path, "/" INODE_RESERVED "/", len) && strncmp(path + len, "raw", 3) &&
+	       strncmp(path + len, ".inodes", 7);
+}
+
 int ns_walk_create(struct ns *n, const struct ns_create *c, struct walk *w)
 {
 	int rc = ns_check_length(n, "create", c->path);
@@ -178,7 +187,7 @@ int ns_walk_create(struct ns *n, const struct ns_create *c, struct walk *w)
 	if (!rc && !ns_valid_name(c->path))
 		rc = exc_throw(n->x, EXC_INVALID_PATH, "Invalid path name %s", c->path);
 	rc = rc ? rc : ns_walk_make(n, c->path, w);
-	if (!rc && w->reserved)
+	if (!rc && (w->reserved || is_reserved(c->path)))
 		rc = exc_throw(n->x, EXC_INVALID_PATH, "Invalid path name %s", w->path);
 	rc = rc ? rc : ns_check_ancestor(n, w);
 	if (rc < 0)

@@ -150,47 +150,61 @@ static int remember(struct req *q)
 					 (uint32_t)len));
 }
 
-/* What safe mode forbids, in the words of HDFS; the path of the call follows. */
+/* What safe mode forbids, in the words of HDFS: @ is the path of the call, # its block. */
 static const struct {
 	const char *method, *words;
 } forbidden[] = {
-	{"mkdirs", "Cannot create directory "},
-	{"create", "Cannot create file"},
-	{"append", "Cannot append to file"},
-	{"delete", "Cannot delete "},
-	{"rename", "Cannot rename "},
-	{"rename2", "Cannot rename "},
-	{"concat", "Cannot concat "},
-	{"truncate", "Cannot truncate for "},
-	{"replaceBlocks", "Cannot replace blocks of "},
-	{"setPermission", "Cannot set permission for "},
-	{"setOwner", "Cannot set owner for "},
-	{"setTimes", "Cannot set times "},
-	{"setReplication", "Cannot set replication for "},
-	{"setQuota", "Cannot set quota on "},
-	{"setStoragePolicy", "Cannot set storage policy for "},
-	{"unsetStoragePolicy", "Cannot unset storage policy for "},
-	{"allowSnapshot", "Cannot allow snapshot for "},
-	{"disallowSnapshot", "Cannot disallow snapshot for "},
-	{"createSymlink", "Cannot create symlink "},
-	{"createSnapshot", "Cannot create snapshot for "},
-	{"deleteSnapshot", "Cannot delete snapshot for "},
-	{"renameSnapshot", "Cannot rename snapshot for "},
-	{"modifyAclEntries", "Cannot modify ACL entries on "},
-	{"removeAclEntries", "Cannot remove ACL entries on "},
-	{"removeDefaultAcl", "Cannot remove default ACL entries on "},
-	{"removeAcl", "Cannot remove ACL on "},
-	{"setAcl", "Cannot set ACL on "},
-	{"setXAttr", "Cannot set XAttr on "},
-	{"removeXAttr", "Cannot remove XAttr entry on "},
-	{"recoverLease", "Cannot recover the lease of "},
-	{"fsync", "Cannot fsync file "},
-	{"complete", "Cannot complete file "},
-	{"addBlock", "Cannot add block to "},
-	{"getAdditionalDatanode", "Cannot add datanode; src="},
+	{"mkdirs", "Cannot create directory @"},
+	{"create", "Cannot create file@"},
+	{"append", "Cannot append to file@"},
+	{"delete", "Cannot delete @"},
+	{"rename", "Cannot rename @"},
+	{"rename2", "Cannot rename @"},
+	{"concat", "Cannot concat @"},
+	{"truncate", "Cannot truncate for @"},
+	{"replaceBlocks", "Cannot replace blocks of @"},
+	{"setPermission", "Cannot set permission for @"},
+	{"setOwner", "Cannot set owner for @"},
+	{"setTimes", "Cannot set times @"},
+	{"setReplication", "Cannot set replication for @"},
+	{"setQuota", "Cannot set quota on @"},
+	{"setStoragePolicy", "Cannot set storage policy for @"},
+	{"unsetStoragePolicy", "Cannot unset storage policy for @"},
+	{"allowSnapshot", "Cannot allow snapshot for @"},
+	{"disallowSnapshot", "Cannot disallow snapshot for @"},
+	{"createSymlink", "Cannot create symlink @"},
+	{"createSnapshot", "Cannot create snapshot for @"},
+	{"deleteSnapshot", "Cannot delete snapshot for @"},
+	{"renameSnapshot", "Cannot rename snapshot for @"},
+	{"modifyAclEntries", "Cannot modify ACL entries on @"},
+	{"removeAclEntries", "Cannot remove ACL entries on @"},
+	{"removeDefaultAcl", "Cannot remove default ACL entries on @"},
+	{"removeAcl", "Cannot remove ACL on @"},
+	{"setAcl", "Cannot set ACL on @"},
+	{"setXAttr", "Cannot set XAttr on @"},
+	{"removeXAttr", "Cannot remove XAttr entry on @"},
+	{"recoverLease", "Cannot recover the lease of @"},
+	{"fsync", "Cannot fsync file @"},
+	{"complete", "Cannot complete file @"},
+	{"addBlock", "Cannot add block to @"},
+	{"getAdditionalDatanode", "Cannot add datanode; src=@, blk=#"},
 	{"updateBlockForPipeline",
-	 "Cannot get a new generation stamp and an access token for block"},
+	 "Cannot get a new generation stamp and an access token for block #"},
 	{"updatePipeline", "Pipeline not updated"},
+	{"abandonBlock", "Cannot abandon block # for file@"},
+	{"setErasureCodingPolicy", "Cannot set erasure coding policy on @"},
+	{"unsetErasureCodingPolicy", "Cannot unset erasure coding policy on @"},
+	{"enableErasureCodingPolicy", "Cannot enable erasure coding policy @"},
+	{"disableErasureCodingPolicy", "Cannot disable erasure coding policy @"},
+	{"removeErasureCodingPolicy", "Cannot remove erasure coding policy @"},
+	{"addErasureCodingPolicies", "Cannot add erasure coding policy"},
+	{"addCachePool", "Cannot add cache pool@"},
+	{"modifyCachePool", "Cannot modify cache pool"},
+	{"removeCachePool", "Cannot modify cache pool@"},
+	{"addCacheDirective", "Cannot add cache directive"},
+	{"modifyCacheDirective", "Cannot add cache directive"},
+	{"removeCacheDirective", "Cannot remove cache directives"},
+	{"rollEdits", "Log not rolled"},
 };
 
 /* The path a request is about: its first text field, if that is not the client's name. */
@@ -209,19 +223,51 @@ static const char *path_of(const struct req *q)
 	return NULL;
 }
 
-static int safe_mode(struct req *q)
+/* The block a request is about: of its first field of that kind. */
+static const char *block_of(struct req *q)
 {
-	char tip[ERR_TEXT_MAX], other[64];
-	const char *words = NULL, *path = q->in ? path_of(q) : NULL;
+	const ProtobufCMessageDescriptor *d = q->method->in;
+
+	for (unsigned int i = 0; i < d->n_fields; i++) {
+		const ProtobufCFieldDescriptor *f = &d->fields[i];
+		const Hd__ExtendedBlockProto *b;
+
+		if (f->type != PROTOBUF_C_TYPE_MESSAGE || f->label == PROTOBUF_C_LABEL_REPEATED ||
+		    f->descriptor != &hd__extended_block_proto__descriptor)
+			continue;
+		b = *(Hd__ExtendedBlockProto *const *)((const char *)q->in + f->offset);
+		return b ? arena_printf(&q->mem, "%s:blk_%lld_%llu", b->poolid, (long long)b->blockid,
+					(unsigned long long)b->generationstamp)
+			 : "null";
+	}
+	return "";
+}
+
+static const char *safe_words(struct req *q)
+{
+	const char *words = NULL, *path = q->in ? path_of(q) : NULL, *text = "";
 
 	for (size_t i = 0; i < sizeof(forbidden) / sizeof(forbidden[0]) && !words; i++)
 		if (!strcmp(forbidden[i].method, q->method->name))
 			words = forbidden[i].words;
-	snprintf(other, sizeof(other), "Cannot %s ", q->method->name);
-	return exc_throw(&q->exc, EXC_SAFE_MODE,
-			 "%s%s. Name node is in safe mode.\n%s NamenodeHostName:%s",
-			 words ? words : other, path ? path : "", nn_safe_text(q->nn, tip),
-			 q->nn->set.host);
+	if (!words)
+		words = arena_printf(&q->mem, "Cannot %s @", q->method->name);
+	for (const char *p = words; *p; p++) {
+		const size_t len = strcspn(p, "@#");
+		const char *what = p[len] == '@' ? path : p[len] == '#' ? block_of(q) : NULL;
+
+		text = arena_printf(&q->mem, "%s%.*s%s", text, (int)len, p, what ? what : "");
+		p += p[len] ? len : len - 1;
+	}
+	return text;
+}
+
+static int safe_mode(struct req *q)
+{
+	char tip[ERR_TEXT_MAX];
+
+	return exc_throw(&q->exc, EXC_SAFE_MODE, "%s. Name node is in safe mode.\n%s NamenodeHostName:%s",
+			 safe_words(q), nn_safe_text(q->nn, tip), q->nn->set.host);
 }
 
 /* Operations that HDFS names otherwise than their methods. */
