@@ -84,11 +84,40 @@ bool dtp_fill(struct dtp_conn *c, uint32_t need, uint32_t want, uint64_t deadlin
 
 static void on_sent(struct xop *op, int res);
 
+static bool is_small(const struct dtp_conn *c, const uint8_t *buf)
+{
+	return buf == c->small[0] || buf == c->small[1];
+}
+
+static void out_reset(struct dtp_conn *c)
+{
+	if (!is_small(c, c->out))
+		free(c->out);
+	if (!is_small(c, c->queue))
+		free(c->queue);
+	c->out = c->small[0];
+	c->queue = c->small[1];
+}
+
+static int queue_grow(struct dtp_conn *c)
+{
+	uint8_t *large = malloc(DTP_OUT_MAX);
+
+	if (!large)
+		return -ENOMEM;
+	memcpy(large, c->queue, c->queue_len);
+	c->queue = large;
+	return 0;
+}
+
 bool dtp_take_queued(struct dtp_conn *c, struct iovec *ret)
 {
+	uint8_t *const sent = c->out;
+
 	if (!c->queue_len)
 		return false;
-	memcpy(c->out, c->queue, c->queue_len);
+	c->out = c->queue;
+	c->queue = sent;
 	*ret = (struct iovec){.iov_base = c->out, .iov_len = c->queue_len};
 	c->queue_len = 0;
 	return true;
@@ -131,6 +160,10 @@ void dtp_send(struct dtp_conn *c, const void *buf, size_t len)
 		return;
 	if (len > DTP_OUT_MAX - c->queue_len || (c->big && !c->big_sending)) {
 		dtp_break(c, -ENOBUFS, "the peer does not read its answers");
+		return;
+	}
+	if (len > DTP_OUT_SMALL - c->queue_len && is_small(c, c->queue) && queue_grow(c) < 0) {
+		dtp_break(c, -ENOMEM, "answer");
 		return;
 	}
 	memcpy(c->queue + c->queue_len, buf, len);
@@ -283,6 +316,10 @@ static void conn_do_op(struct dtp_conn *c)
 	}
 	if (rc > 0 || c->broken)
 		return;
+	if (!dtp_buf_len(&c->in) && !c->receiving && c->in.size > DTP_BUF) {
+		free(c->in.data);
+		c->in = (struct dtp_buf){0};
+	}
 	c->state = DTP_OP_WAIT;
 	if (dtp_fill(c, need, need > DTP_BUF ? need : DTP_BUF,
 		     dtp_in_ns(c, c->fresh || dtp_buf_len(&c->in) ? c->core->waits.read_ns
@@ -320,6 +357,8 @@ static bool conn_step(struct rop *rop)
 		case DTP_OP_WAIT:
 			if (!c->receiving)
 				c->state = DTP_OP;
+			else if (dtp_sent_all(c))
+				out_reset(c); /* it may be idle for long */
 			break;
 		case DTP_BUSY:
 			c->op->step(c->op);
@@ -347,7 +386,7 @@ static void conn_free(struct rop *rop)
 	list_del(&c->link);
 	xfer_count_conn(c->core, -1);
 	free(c->in.data);
-	free(c->out);
+	out_reset(c);
 	free(c->big);
 	free(c);
 }
@@ -356,13 +395,12 @@ struct dtp_conn *dtp_conn_new(struct xfer_core *core, struct xconn *xc)
 {
 	struct dtp_conn *c = core->stopping ? NULL : calloc(1, sizeof(*c));
 
-	if (c)
-		c->out = malloc(DTP_OUT_MAX);
-	if (!c || !c->out) {
-		free(c);
+	if (!c) {
 		xconn_close(xc);
 		return NULL;
 	}
+	c->out = c->small[0];
+	c->queue = c->small[1];
 	c->core = core;
 	c->xc = xc;
 	xc->user = c;

@@ -11,9 +11,10 @@
 #include "datanode/xfer/dtp.h"
 #include "datanode/xfer/token.h"
 
-#define DTP_BUF 4096                 /* receive buffer of an idle connection */
+#define DTP_BUF 1024                 /* receive buffer of an idle connection: most op messages fit */
 #define DTP_BUF_MAX (1u << 20)       /* longest op message, or packet header with CRCs */
 #define DTP_OUT_MAX 8192             /* acks waiting for the socket */
+#define DTP_OUT_SMALL 256            /* most answers */
 #define STRIPE_CRCS_MAX 65536u       /* composite CRCs of one block: a stripe length too small is refused */
 
 /* A growing buffer of received bytes: [start, end) are unread. */
@@ -67,9 +68,10 @@ struct dtp_conn {
 	int recv_rc;           /* last result: 0 is the peer's end */
 	uint32_t recv_len;     /* bytes asked for */
 
-	uint8_t *out;          /* being sent; owned */
-	uint8_t queue[DTP_OUT_MAX]; /* to be sent next */
+	uint8_t *out;          /* being sent: one of small[], or of DTP_OUT_MAX bytes and owned */
+	uint8_t *queue;        /* to be sent next: likewise */
 	uint32_t queue_len;
+	uint8_t small[2][DTP_OUT_SMALL];
 	uint8_t *big;          /* owned: a message too long for the queue, goes when that is empty */
 	size_t big_len;
 	bool big_sending;

@@ -3,6 +3,7 @@
 
 Messages are encoded field by field from hdfs-wire section 5, not with the code under test.
 """
+import contextlib
 import hashlib
 import hmac
 import os
@@ -255,9 +256,9 @@ class Conn:
 
 
 # ---- whole operations ----
-def write_block(port, b, data, client='client', targets=(), chunk=64512, kind=CRC32C, bpc=512, first=0, **kw):
-    """A block as the stock client writes it. Returns the acks."""
-    with Conn(port) as c:
+def write_block(port, b, data, client='client', targets=(), chunk=64512, kind=CRC32C, bpc=512, first=0, conn=None, **kw):
+    """A block as the stock client writes it, on @conn, which stays open then. Returns the acks."""
+    with conn and contextlib.nullcontext(conn) or Conn(port) as c:
         c.send(op_write(b, client, targets, kind=kind, bpc=bpc, **kw))
         if client:
             m = c.message()
