@@ -10,7 +10,7 @@
 /* Volumes with room take turns: all of them, or those within BALANCED_BYTES of the emptiest. A wish for a storage
  * or a type is granted when there is room, else ignored, as Hadoop's fallback does. */
 static struct slice *choose_among(struct block_pool *bp, const struct write_request *q, bool strict,
-				  uint64_t need, uint64_t *ret_best)
+				  uint64_t need, uint64_t tried, uint64_t *ret_best)
 {
 	struct store *s = bp->store;
 	struct slice *ok[STORE_VOLUMES_MAX];
@@ -21,7 +21,7 @@ static struct slice *choose_among(struct block_pool *bp, const struct write_requ
 	for (uint32_t i = 0; i < s->volume_count; i++) {
 		struct slice *sl = &bp->slices[i];
 
-		if (sl->fd < 0 || sl->vol->failed || (strict && sl->vol->type != q->storage_type))
+		if (sl->fd < 0 || sl->vol->failed || tried >> i & 1 || (strict && sl->vol->type != q->storage_type))
 			continue;
 		volume_space(sl->vol, &sp);
 		room[n] = sp.room;
@@ -47,17 +47,17 @@ struct slice *slice_choose(struct block_pool *bp, enum storage_type type, const 
 	const struct write_request q = {.storage_type = type, .storage_uuid = storage_uuid};
 	uint64_t best = 0;
 
-	return choose_among(bp, &q, true, need, &best);
+	return choose_among(bp, &q, true, need, 0, &best);
 }
 
 struct slice *slice_choose_for(struct block_pool *bp, const struct write_request *q, uint64_t need,
-				  struct err *err)
+			       uint64_t tried, struct err *err)
 {
 	uint64_t best = 0;
-	struct slice *sl = choose_among(bp, q, true, need, &best);
+	struct slice *sl = choose_among(bp, q, true, need, tried, &best);
 
 	if (!sl)
-		sl = choose_among(bp, q, false, need, &best);
+		sl = choose_among(bp, q, false, need, tried, &best);
 	if (!sl)
 		err_set(err, -ENOSPC,
 			"no data directory has room for %" PRIu64 " bytes, the emptiest has %" PRIu64

@@ -116,7 +116,7 @@ static int start_threads(struct store *s)
 	}
 	for (uint32_t i = 0; !rc && i < s->volume_count; i++)
 		if (!s->volumes[i].failed)
-			rc = late_start(&s->volumes[i]);
+			rc = late_start(&s->volumes[i]) ?: check_start(&s->volumes[i]);
 	for (uint32_t i = 0; !rc && i < s->volume_count; i++) {
 		struct volume *v = &s->volumes[i];
 
@@ -142,8 +142,26 @@ static void stop_threads(struct store *s)
 	for (uint32_t i = 0; i < s->volume_count; i++)
 		if (s->volumes[i].scanner_runs)
 			pthread_join(s->volumes[i].scanner, NULL);
-	for (uint32_t i = 0; i < s->volume_count; i++)
+	for (uint32_t i = 0; i < s->volume_count; i++) {
 		late_stop(&s->volumes[i]);
+		check_stop(&s->volumes[i]);
+	}
+}
+
+static int open_volumes(struct store *s, const struct store_opts *o, struct err *err)
+{
+	struct known_volumes known;
+	int rc = 0;
+
+	known_volumes_read(o, &known);
+	for (uint32_t i = 0; !rc && i < o->volume_count; i++) {
+		rc = volume_open(s, i, &o->volumes[i], o->dir_mode, &known, err);
+		s->volume_count = i + 1;
+		if (rc)
+			rc = tolerate(&s->volumes[i], rc, err);
+	}
+	known_volumes_fini(&known);
+	return rc;
 }
 
 int store_open(const struct store_opts *o, struct store **ret, struct err *err)
@@ -164,12 +182,8 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 	s->keep_duplicates = o->keep_duplicates;
 	s->scan = o->scan;
 	rc = init_shared(s, o->open_replicas);
-	for (uint32_t i = 0; !rc && i < o->volume_count; i++) {
-		rc = volume_open(s, i, &o->volumes[i], o->dir_mode, err);
-		s->volume_count = i + 1;
-		if (rc)
-			rc = tolerate(&s->volumes[i], rc, err);
-	}
+	if (!rc)
+		rc = open_volumes(s, o, err);
 	if (!rc && store_failed_count(s) == s->volume_count)
 		rc = err_set(err, -EIO, "no data directory can be used");
 	if (!rc)
@@ -338,6 +352,7 @@ static int attach_new(struct store *s, const struct store_namespace *ns, struct 
 		pool_free(bp);
 		return rc;
 	}
+	known_volumes_write(s);
 	*ret = bp;
 	return 0;
 }
@@ -427,7 +442,7 @@ void store_used(struct store *s, uint32_t i, uint64_t *ret_bytes, uint64_t *ret_
 
 void store_volume_info(struct store *s, uint32_t i, struct block_pool *bp, struct storage_info *ret)
 {
-	const struct volume *v = &s->volumes[i];
+	struct volume *v = &s->volumes[i];
 	struct space sp;
 
 	*ret = (struct storage_info){.type = v->type, .failed = v->failed};
@@ -494,51 +509,4 @@ int store_each(struct block_pool *bp, uint32_t i, int (*fn)(void *arg, const str
 	}
 	free(list);
 	return rc;
-}
-
-/* ---- failed volumes ---- */
-
-/* Forget the volume's replicas. Those in use go when their users find out; a busy one is left to
- * its user, which fails on the disk. */
-static void drop_replicas(struct block_pool *bp, const struct slice *sl)
-{
-	struct replica *r, *next;
-
-	pthread_mutex_lock(&bp->lock);
-	HASH_ITER(hh, bp->map, r, next) {
-		if (r->slice != sl || r->busy || (r->live && r->live->writer))
-			continue;
-		replica_remove_locked(bp, r);
-	}
-	pthread_mutex_unlock(&bp->lock);
-}
-
-void store_volume_suspect(struct store *s, const char *storage_uuid)
-{
-	struct volume *v = NULL;
-	uint32_t pools;
-	int rc;
-
-	for (uint32_t i = 0; i < s->volume_count; i++)
-		if (!strcmp(s->volumes[i].uuid, storage_uuid))
-			v = &s->volumes[i];
-	if (!v || v->failed)
-		return;
-	rc = volume_probe(v);
-	if (rc == 0 || rc == -ENOSPC || rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM)
-		return;
-	if (atomic_exchange(&v->failed, true))
-		return;
-	log_error("op=volume dir=%s storage=%s rc=%d: out of service: %s", v->path, v->uuid, rc,
-		  err_name(rc));
-	metric_add(METRIC_DN_VOLUME_FAILURES, 1);
-	pthread_mutex_lock(&s->lock);
-	pools = s->pool_count;
-	pthread_mutex_unlock(&s->lock);
-	for (uint32_t p = 0; p < pools; p++)
-		drop_replicas(s->pools[p], &s->pools[p]->slices[v->idx]);
-	pthread_rwlock_rdlock(&s->listener_lock);
-	if (s->listener.on_volume_failed)
-		s->listener.on_volume_failed(s->listener.arg, v->path, err_name(rc));
-	pthread_rwlock_unlock(&s->listener_lock);
 }

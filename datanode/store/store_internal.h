@@ -13,6 +13,7 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/statvfs.h>
 #include <uthash.h>
 
 #include "common/base/file_io.h"
@@ -52,11 +53,27 @@ struct late {
 	bool stop;
 };
 
+struct known_volumes;
+
+/* Looks at a volume and probes it (disk_check.c). */
+struct check {
+	pthread_t thread;
+	bool runs;
+	pthread_mutex_t lock; /* a leaf; of all that follows */
+	pthread_cond_t wake, done;
+	uint64_t asked, answered; /* probes, by number */
+	struct statvfs fs;        /* the file system at the last look, */
+	uint64_t fs_used;         /* and what our replicas took then */
+	bool stop;
+};
+
 struct volume {
 	struct store *store; /* borrowed: owns us */
 	uint32_t idx;
 	char *path; /* owned */
 	int dir_fd, lock_fd;
+	dev_t dev; /* of the directory, */
+	ino_t ino; /* as it was opened */
 	enum storage_type type;
 	uint64_t reserved;
 	uint32_t dio_align; /* 0: O_DIRECT refused */
@@ -66,6 +83,7 @@ struct volume {
 	pthread_t scanner;
 	bool scanner_runs;
 	struct late late;
+	struct check check;
 	atomic_bool failed;
 	atomic_uint_fast64_t promised; /* bytes that replicas being written may still take */
 };
@@ -149,7 +167,7 @@ struct store {
 
 /* ---- volume.c ---- */
 int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o, mode_t mode,
-		struct err *err);
+		const struct known_volumes *known, struct err *err);
 void volume_close(struct volume *v);
 /** Open or make the pool's directories; checks its VERSION. */
 int slice_open(struct slice *sl, struct err *err);
@@ -160,7 +178,8 @@ struct space { /* of a volume now, as a Java DataNode reckons; 0 when unknown */
 	uint64_t non_dfs;        /* taken by others, beyond the reserve */
 	uint64_t used, blocks;   /* by all pools */
 };
-void volume_space(const struct volume *v, struct space *ret);
+/** Asks no disk: as of the last look, and what was written and deleted since. */
+void volume_space(struct volume *v, struct space *ret);
 void store_make_uuid(char *buf, const char *prefix);
 
 /* ---- version.c: whose a directory is, before anything in it changes ---- */
@@ -245,6 +264,31 @@ void *store_directory_scanner(void *store);
 /** Count it, log it, tell the listener. No lock held. */
 void replica_report_bad(struct block_pool *bp, const struct replica_info *info, const char *why);
 
+/* ---- disk_check.c ---- */
+void check_init(struct volume *v);
+int check_start(struct volume *v);
+void check_stop(struct volume *v);
+/** Note how much room there is, for volume_space(). */
+void volume_learn_space(struct volume *v);
+/** Probe it, and wait for the result: when it is dead it is out of service then. */
+void volume_suspect(struct volume *v);
+
+/* ---- known_volumes.c: which directories this node has used ---- */
+struct known_volumes {
+	struct known {
+		char uuid[BLOCK_UUID_MAX];
+		char *path; /* owned */
+	} list[STORE_VOLUMES_MAX];
+	uint32_t count;
+};
+/** What the directories of @o say of each other. */
+void known_volumes_read(const struct store_opts *o, struct known_volumes *ret);
+void known_volumes_fini(struct known_volumes *k);
+/** -EINVAL, with the cure: it is empty or not there, and was used before. */
+int known_volumes_check(const struct known_volumes *k, const char *path, struct err *err);
+/** Note them all in each. Best effort. */
+void known_volumes_write(struct store *s);
+
 /* ---- late.c ---- */
 void late_epoch_init(struct store *s);
 int late_start(struct volume *v);
@@ -305,9 +349,10 @@ void progress_set(struct progress *p, uint64_t received, uint64_t on_disk, uint6
 void store_deadline_in(struct timespec *ts, uint32_t ms);
 
 /* ---- choose.c ---- */
-/** Room for @need bytes of @q, by preference of its storage and type. NULL: -ENOSPC in @err. */
+/** Room for @need bytes of @q, by preference of its storage and type; not on a volume of the set
+ *  @tried. NULL: -ENOSPC in @err. */
 struct slice *slice_choose_for(struct block_pool *bp, const struct write_request *q, uint64_t need,
-			       struct err *err);
+			       uint64_t tried, struct err *err);
 /** A volume of exactly that type with room, by preference @storage_uuid (or NULL); NULL: none. */
 struct slice *slice_choose(struct block_pool *bp, enum storage_type type, const char *storage_uuid,
 			   uint64_t need);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 
 #include "common/base/log.h"
+#include "common/base/metrics.h"
 #include "datanode/store/props.h"
 
 /* ---- VERSION ---- */
@@ -589,6 +590,72 @@ static void a_dead_volume_goes_out_of_service_and_the_others_stay(void **state)
 	assert_string_equal(i.storage_uuid, b.uuid);
 }
 
+/* Removes @dir with all that is in it. */
+static void remove_dir(const char *dir)
+{
+	char cmd[512];
+
+	(void)snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+	assert_int_equal(system(cmd), 0);
+}
+
+static void writers_of_a_directory_that_vanished_go_to_the_others(void **state)
+{
+	struct fix *f = *state;
+
+	f->type[1] = STORAGE_DISK;
+	fix_reopen(f);
+	make_finalized(f, 5, 1001, 100);
+	make_finalized(f, 6, 1001, 100);
+	remove_dir(f->vol[0]);
+	for (int64_t id = 10; id < 16; id++) {
+		make_finalized(f, id, 1001, 100); /* whichever one's turn it is */
+		assert_readable(f, id, 1001, 100);
+	}
+	assert_int_equal(f->seen.failed, 1);
+	assert_int_equal(store_failed_count(f->s), 1);
+}
+
+static void a_directory_that_vanished_is_a_failed_volume_at_once(void **state)
+{
+	struct fix *f = *state;
+	const uint64_t before = metric_get(METRIC_DN_VOLUME_FAILURES);
+	struct storage_info a;
+	int ms = 0;
+
+	remove_dir(f->vol[0]); /* nobody reads or writes */
+	for (; !f->seen.failed && ms < 20000; ms += 10)
+		nanosleep(&(struct timespec){0, 10000000}, NULL);
+	store_volume_info(f->s, 0, f->bp, &a);
+	assert_true(a.failed);
+	assert_int_equal(a.capacity, 0);
+	assert_int_equal(metric_get(METRIC_DN_VOLUME_FAILURES), before + 1);
+}
+
+static void a_directory_that_was_used_before_is_not_made_anew(void **state)
+{
+	struct fix *f = *state;
+	char cmd[512];
+
+	fix_close(f);
+	remove_dir(f->vol[1]);
+	assert_int_equal(fix_open(f), -EINVAL);
+	assert_non_null(strstr(f->err.text, f->vol[1]));
+	assert_non_null(strstr(f->err.text, "mount its disk"));
+	assert_int_equal(access(f->vol[1], F_OK), -1);
+	assert_int_equal(mkdir(f->vol[1], 0700), 0); /* an empty mount point */
+	assert_int_equal(fix_open(f), -EINVAL);
+	(void)snprintf(cmd, sizeof(cmd), "touch %s/this_disk_is_new", f->vol[1]);
+	assert_int_equal(system(cmd), 0);
+	assert_int_equal(fix_open(f), 0);
+	fix_close(f);
+	remove_dir(f->vol[1]);
+	assert_int_equal(fix_open(f), -EINVAL); /* it is known again */
+	f->volumes = 1;                         /* taken out of the configuration */
+	assert_int_equal(fix_open(f), 0);
+	make_finalized(f, 5, 1001, 100);
+}
+
 static void a_volume_that_is_dead_at_start_is_tolerated_when_told_so(void **state)
 {
 	struct fix *f = *state;
@@ -639,6 +706,9 @@ int main(void)
 		T2(a_full_disk_is_told_with_numbers),
 		T2(of_two_replicas_on_two_volumes_the_newer_stays),
 		T2(a_dead_volume_goes_out_of_service_and_the_others_stay),
+		T2(writers_of_a_directory_that_vanished_go_to_the_others),
+		T2(a_directory_that_vanished_is_a_failed_volume_at_once),
+		T2(a_directory_that_was_used_before_is_not_made_anew),
 		TC(a_volume_that_is_dead_at_start_is_tolerated_when_told_so),
 	};
 

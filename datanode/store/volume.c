@@ -191,27 +191,41 @@ int volume_probe(const struct volume *v)
 	return rc;
 }
 
-int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o, mode_t mode,
-		struct err *err)
+static int open_dir(struct volume *v, mode_t mode, struct err *err)
 {
-	struct volume *v = &s->volumes[idx];
-	int rc;
+	struct stat st;
+	int rc = make_dirs(v->path, mode ? mode : 0700);
 
-	*v = (struct volume){.store = s, .idx = idx, .dir_fd = -1, .lock_fd = -1, .type = o->type};
-	v->path = strdup(o->path);
-	if (!v->path)
-		return err_sys(err, -ENOMEM, "data directory %s", o->path);
-	rc = make_dirs(v->path, mode ? mode : 0700);
 	if (!rc) {
 		v->dir_fd = open(v->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		rc = v->dir_fd < 0 ? neg_errno() : 0;
+		rc = v->dir_fd < 0 ? neg_errno() : ret_errno(fstat(v->dir_fd, &st));
 	}
 	if (rc) {
 		err_sys(err, rc, "data directory %s", v->path);
 		err_cure(err, "make it for the user of this process or change dfs.datanode.data.dir");
 		return rc;
 	}
-	rc = lock_dir(v, err);
+	v->dev = st.st_dev;
+	v->ino = st.st_ino;
+	return 0;
+}
+
+int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o, mode_t mode,
+		const struct known_volumes *known, struct err *err)
+{
+	struct volume *v = &s->volumes[idx];
+	int rc;
+
+	*v = (struct volume){.store = s, .idx = idx, .dir_fd = -1, .lock_fd = -1, .type = o->type};
+	check_init(v);
+	v->path = strdup(o->path);
+	if (!v->path)
+		return err_sys(err, -ENOMEM, "data directory %s", o->path);
+	rc = known_volumes_check(known, v->path, err);
+	if (!rc)
+		rc = open_dir(v, mode, err);
+	if (!rc)
+		rc = lock_dir(v, err);
 	if (rc)
 		return rc;
 	rc = version_read(v, err);
@@ -229,6 +243,7 @@ int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o
 	}
 	v->dio_align = probe_direct(v);
 	v->ordered = probe_order(v);
+	volume_learn_space(v);
 	return 0;
 }
 
@@ -298,21 +313,26 @@ static uint64_t less(uint64_t a, uint64_t b)
 }
 
 /* What others have taken of the file system counts against the reserve first. */
-void volume_space(const struct volume *v, struct space *ret)
+void volume_space(struct volume *v, struct space *ret)
 {
+	uint64_t total, others, own, unit, used_then, room, free_now;
 	struct statvfs st;
-	uint64_t total, others, own;
 
 	*ret = (struct space){0};
 	store_used(v->store, v->idx, &ret->used, &ret->blocks);
-	if (v->failed || fstatvfs(v->dir_fd, &st))
+	pthread_mutex_lock(&v->check.lock);
+	st = v->check.fs;
+	used_then = v->check.fs_used;
+	pthread_mutex_unlock(&v->check.lock);
+	if (v->failed || !st.f_blocks)
 		return;
-	total = (uint64_t)st.f_blocks * st.f_frsize;
-	others = less((uint64_t)(st.f_blocks - st.f_bfree) * st.f_frsize, ret->used);
+	unit = st.f_frsize;
+	total = (uint64_t)st.f_blocks * unit;
+	others = less((uint64_t)(st.f_blocks - st.f_bfree) * unit, used_then);
 	ret->capacity = less(total, v->reserved);
 	ret->non_dfs = less(others, v->reserved);
 	own = less(ret->capacity, ret->used + v->promised);
-	ret->room = less((uint64_t)st.f_bavail * st.f_frsize, less(v->reserved, others) + v->promised);
-	if (own < ret->room)
-		ret->room = own;
+	free_now = less((uint64_t)st.f_bavail * unit + used_then, ret->used);
+	room = less(free_now, less(v->reserved, others) + v->promised);
+	ret->room = own < room ? own : room;
 }

@@ -185,28 +185,20 @@ uint32_t replica_write_volume(struct block_pool *bp, struct write_request *q)
 
 	if (!makes_new(q))
 		return replica_volume(bp, q->block.id);
-	sl = slice_choose_for(bp, q, q->block.len, NULL);
+	sl = slice_choose_for(bp, q, q->block.len, 0, NULL);
 	q->chosen = sl != NULL;
 	q->volume = sl ? sl->vol->idx : STORE_VOLUME_ANY;
 	return q->volume;
 }
 
-static int open_new(struct block_pool *bp, const struct write_request *q,
-		    struct replica_writer **ret, struct err *err)
+static struct replica *new_replica(const struct write_request *q, struct slice *sl)
 {
-	bool rbw = q->from_client && q->stage == STAGE_CREATE;
-	struct slice *sl = q->chosen ? &bp->slices[q->volume] :
-				       slice_choose_for(bp, q, q->block.len, err);
-	struct replica_writer *w = NULL;
-	struct replica *r;
-	int rc;
+	const bool rbw = q->from_client && q->stage == STAGE_CREATE;
+	struct replica *r = calloc(1, sizeof(*r));
 
-	if (!sl)
-		return -ENOSPC;
-	r = calloc(1, sizeof(*r));
 	if (!r || replica_make_live(r)) {
 		free(r);
-		return err_sys(err, -ENOMEM, "blk_%" PRId64, q->block.id);
+		return NULL;
 	}
 	r->id = q->block.id;
 	r->gs = rbw && q->new_gs ? q->new_gs : q->block.gs;
@@ -216,6 +208,30 @@ static int open_new(struct block_pool *bp, const struct write_request *q,
 	r->crc_type = (uint8_t)q->crc_type;
 	r->bytes_per_crc = q->bytes_per_crc;
 	r->busy = true;
+	return r;
+}
+
+static int new_files(struct block_pool *bp, struct replica *r, struct replica_writer **ret)
+{
+	*ret = writer_new(bp, r);
+	return *ret ? create_files(*ret, r) : -ENOMEM;
+}
+
+/* Its directories, too, are the volume's: none of them is missing. */
+static bool blames_volume(int rc)
+{
+	return store_is_disk_error(rc) || rc == -ENOENT || rc == -ENOTDIR || rc == -ESTALE;
+}
+
+static int open_new_in(struct block_pool *bp, const struct write_request *q, struct slice *sl,
+		       struct replica_writer **ret, struct err *err)
+{
+	struct replica_writer *w = NULL;
+	struct replica *r = new_replica(q, sl);
+	int rc;
+
+	if (!r)
+		return err_sys(err, -ENOMEM, "blk_%" PRId64, q->block.id);
 	pthread_mutex_lock(&bp->lock);
 	rc = clear_way(bp, q, err);
 	if (rc) {
@@ -228,26 +244,49 @@ static int open_new(struct block_pool *bp, const struct write_request *q,
 	pthread_mutex_unlock(&bp->lock);
 
 	promise(r, q->block.len);
-	w = writer_new(bp, r);
-	rc = w ? create_files(w, r) : -ENOMEM;
+	rc = new_files(bp, r, &w);
 	if (rc) {
 		err_sys(err, rc, "creating blk_%" PRId64 " in %s", r->id, sl->vol->path);
 		writer_free(w);
-		(void)slice_error(sl, rc);
 		pthread_mutex_lock(&bp->lock);
 		unpromise(r);
 		replica_remove_locked(bp, r);
 		pthread_mutex_unlock(&bp->lock);
+		if (blames_volume(rc))
+			volume_suspect(sl->vol);
 		return rc;
 	}
 	atomic_fetch_add(&sl->used, pair_bytes(r));
 	atomic_fetch_add(&sl->blocks, 1);
 	writer_publish_open(w, r, q);
 	*ret = w;
-	if (rbw)
-		store_event(bp, sl, &(struct block){r->id, r->gs, q->block.len}, STORE_RECEIVING,
-			    NULL);
+	if (r->state == REPLICA_RBW)
+		store_event(bp, sl, &(struct block){w->block.id, w->block.gs, q->block.len},
+			    STORE_RECEIVING, NULL);
 	return 0;
+}
+
+/* A volume that is in trouble, or full after all, is not the end: the others are tried. */
+static int open_new(struct block_pool *bp, const struct write_request *q,
+		    struct replica_writer **ret, struct err *err)
+{
+	const bool chosen = q->chosen && !bp->slices[q->volume].vol->failed;
+	struct slice *sl = chosen ? &bp->slices[q->volume] :
+				    slice_choose_for(bp, q, q->block.len, 0, err);
+	uint64_t tried = 0;
+	int rc = -ENOSPC;
+
+	while (sl) {
+		rc = open_new_in(bp, q, sl, ret, err);
+		if (!blames_volume(rc) && rc != -ENOSPC)
+			return rc;
+		tried |= 1ull << sl->vol->idx;
+		sl = slice_choose_for(bp, q, q->block.len, tried, NULL);
+		if (sl)
+			log_warn("op=write block=%" PRId64 ": %s; going on in %s", q->block.id,
+				 err_name(rc), sl->vol->path);
+	}
+	return rc;
 }
 
 /* ---- opening for write: append and recovery ---- */
@@ -344,6 +383,7 @@ static int open_existing(struct block_pool *bp, const struct write_request *q,
 			 struct replica_writer **ret, struct err *err)
 {
 	struct replica_writer *w = NULL;
+	struct slice *sl;
 	struct block ev;
 	struct replica *r;
 	int rc;
@@ -366,6 +406,7 @@ static int open_existing(struct block_pool *bp, const struct write_request *q,
 	if (rc)
 		return rc;
 
+	sl = r->slice;
 	atomic_fetch_sub(&r->slice->used, pair_bytes(r));
 	if (q->stage == STAGE_CLOSE_RECOVERY) {
 		rc = pair_restamp(r->slice->fd, r->id, r->place, r->gs, r->len, q->new_gs, r->len);
@@ -401,10 +442,12 @@ static int open_existing(struct block_pool *bp, const struct write_request *q,
 	if (rc) {
 		err_sys(err, rc, "reopening blk_%" PRId64, q->block.id);
 		writer_free(w);
-		return slice_error(r->slice, rc);
+		if (blames_volume(rc))
+			volume_suspect(sl->vol);
+		return rc;
 	}
 	*ret = NULL;
-	store_event(bp, r->slice, &ev, STORE_RECEIVED, NULL);
+	store_event(bp, sl, &ev, STORE_RECEIVED, NULL);
 	return 0;
 }
 
@@ -586,7 +629,9 @@ int replica_finalize(struct replica_writer *w, uint64_t len, enum replica_sync h
 			drop_temporary(bp, r);
 		else
 			writer_release(bp, r);
-		return slice_error(sl, rc);
+		if (blames_volume(rc))
+			volume_suspect(sl->vol);
+		return rc;
 	}
 	replica_set_final(r);
 	writer_release(bp, r);
