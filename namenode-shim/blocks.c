@@ -274,24 +274,29 @@ static bool rack_has_another(const struct blk *b, const struct replica *r)
 	return false;
 }
 
-/* Of a rack with several, the node with the least room gives its replica up. */
+/* Is @a rather given up than @b? */
+static bool is_missed_less(const struct blk *b, const struct replica *a, const struct replica *than)
+{
+	const bool a_shared = rack_has_another(b, a), shared = rack_has_another(b, than);
+
+	if (a_shared != shared)
+		return a_shared;
+	if (a->st->dn->stale != than->st->dn->stale)
+		return a->st->dn->stale;
+	return a->st->remaining < than->st->remaining;
+}
+
+/* Of a rack with several, a node that may be dead gives its replica up, or else the one with the least room. */
 static struct replica *pick_excess(struct blk *b)
 {
 	struct replica *pick = NULL;
-	bool pick_shared = false;
 
 	for (uint16_t i = 0; i < b->nreps; i++) {
 		struct replica *r = &b->rep[i];
-		bool shared;
 
-		if (!replica_is_good(r) || r->st->dn->admin != DN_NORMAL || !r->st->dn->alive)
-			continue;
-		shared = rack_has_another(b, r);
-		if (!pick || shared > pick_shared ||
-		    (shared == pick_shared && r->st->remaining < pick->st->remaining)) {
+		if (replica_is_good(r) && r->st->dn->admin == DN_NORMAL && r->st->dn->alive &&
+		    (!pick || is_missed_less(b, r, pick)))
 			pick = r;
-			pick_shared = shared;
-		}
 	}
 	return pick;
 }

@@ -236,6 +236,22 @@ static void surplus_goes_from_the_fullest_node(void **state)
 	world_fini(&w);
 }
 
+static void surplus_goes_rather_from_a_node_that_may_be_dead(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	w.dn[2]->stale = true;
+	for (int i = 0; i < 4; i++)
+		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(w.dn[2]->ninval, 1);
+	assert_int_equal(blk_live(b), 3);
+	world_fini(&w);
+}
+
 static void a_deletion_that_was_ordered_stays_ordered_through_a_move(void **state)
 {
 	struct world w;
@@ -488,6 +504,7 @@ int main(void)
 		cmocka_unit_test(a_block_is_complete_when_committed_and_finalized_in_either_order),
 		cmocka_unit_test(a_committed_block_is_not_complete_while_it_is_recovered),
 		cmocka_unit_test(replicas_of_the_pipeline_are_awaited_not_copied),
+		cmocka_unit_test(surplus_goes_rather_from_a_node_that_may_be_dead),
 		cmocka_unit_test(surplus_goes_from_the_fullest_node),
 		cmocka_unit_test(a_deletion_that_was_ordered_stays_ordered_through_a_move),
 		cmocka_unit_test(two_entries_of_a_node_would_count_once),

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/erasure/geometry.h"
 #include "namenode-shim/arena.h"
 
@@ -21,7 +22,7 @@ uint64_t rng_next(uint64_t *state)
 
 void datanodes_init(struct datanodes *d, uint64_t dead_after_ns)
 {
-	*d = (struct datanodes){.dead_after_ns = dead_after_ns};
+	*d = (struct datanodes){.dead_after_ns = dead_after_ns, .stale_ratio = 0.5};
 	d->rng = clock_mono_ns() | 1;
 	d->next_lease_id = rng_next(&d->rng) >> 1 | 1;
 }
@@ -122,6 +123,23 @@ void datanodes_remove(struct datanodes *d, struct dn *dn)
 	dn_free(dn);
 }
 
+uint32_t datanodes_judge_stale(struct datanodes *d, uint64_t now_ns)
+{
+	uint32_t n = 0;
+
+	for (struct dn *dn = d->table; dn; dn = dn->hh.next) {
+		const uint64_t silent_ns = now_ns > dn->heard_ns ? now_ns - dn->heard_ns : 0;
+		const bool stale = dn->alive && d->stale_after_ns && silent_ns > d->stale_after_ns;
+
+		if (stale && !dn->stale)
+			log_warn("op=stale datanode=%s address=%s:%u silent_s=%llu", dn->uuid, dn->ip, dn->xfer_port,
+				 (unsigned long long)(silent_ns / NS_PER_S));
+		dn->stale = stale;
+		n += stale;
+	}
+	return n;
+}
+
 uint32_t datanodes_live(const struct datanodes *d)
 {
 	uint32_t n = 0;
@@ -180,6 +198,7 @@ void dn_touch(struct dn *dn)
 {
 	dn->heard_ns = clock_mono_ns();
 	dn->heard_ms = clock_wall_ms();
+	dn->stale = false;
 }
 
 struct storage_ref storage_ref(const struct storage *st)

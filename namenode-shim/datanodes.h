@@ -5,7 +5,8 @@
  * datanodes - the nodes that registered, their storages and the orders waiting for them
  *
  * Idea: a node is known by its uuid. It is alive while it was heard within
- * 2 x recheck + 10 x heartbeat. Orders queue here and leave with the next heartbeat reply.
+ * 2 x recheck + 10 x heartbeat, and stale when it is alive but was not heard for stale_after_ns: it may be
+ * dead, so others are preferred to it. Orders queue here and leave with the next heartbeat reply.
  * Ownership: the table owns nodes and storages; storages are freed with their node only, after the
  * block map has forgotten them.
  * Threading: changed by the writer thread with nn->mem_lock held for writing; read by others with it
@@ -103,6 +104,7 @@ struct dn {
 	struct storage *storage[DN_STORAGES_MAX]; /* owned */
 	uint32_t nstorages;
 	bool alive;
+	bool stale; /* alive, and silent for stale_after_ns; the monitor finds that */
 	bool disallowed; /* no longer in dfs.hosts */
 	enum dn_admin admin;
 	uint64_t maintenance_until_ms;
@@ -125,6 +127,9 @@ struct datanodes {
 	struct dn *numbers; /* the same nodes, by number */
 	uint64_t next_number;
 	uint64_t dead_after_ns;
+	uint64_t stale_after_ns; /* 0: no node is ever stale */
+	bool read_stale, write_stale; /* as if it were not */
+	double stale_ratio; /* when more than this part of the nodes is stale, these are written to, too */
 	uint64_t rng;
 	uint64_t next_lease_id;
 };
@@ -144,6 +149,8 @@ struct dn *datanodes_find_addr(const struct datanodes *d, const char *ip, uint32
 int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn **ret);
 /** The block map has forgotten it. */
 void datanodes_remove(struct datanodes *d, struct dn *dn);
+/** Judge again who is stale. Returns how many are. */
+uint32_t datanodes_judge_stale(struct datanodes *d, uint64_t now_ns);
 /** Nodes that are alive, whatever their state. */
 uint32_t datanodes_live(const struct datanodes *d);
 /** Those of them that take new replicas: they are not to leave. */

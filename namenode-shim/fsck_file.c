@@ -12,8 +12,6 @@
 #include "namenode-shim/policy.h"
 #include "namenode-shim/req.h"
 
-#define STALE_NS (30 * NS_PER_S) /* dfs.namenode.stale.datanode.interval */
-
 const char *const fsck_type_names[8] = {"", "DISK", "SSD", "ARCHIVE", "RAM_DISK", "PROVIDED", "NVDIMM", ""};
 
 /* ---- replicas ---- */
@@ -22,11 +20,6 @@ struct count {
 	uint32_t live, corrupt, excess, stale, decommissioned, decommissioning, entering, in_maint;
 	uint32_t total; /* of all that may be counted on */
 };
-
-static bool is_stale(const struct dn *dn)
-{
-	return clock_mono_ns() - dn->heard_ns > STALE_NS;
-}
 
 static struct count count_replicas(const struct blk *b)
 {
@@ -38,7 +31,7 @@ static struct count count_replicas(const struct blk *b)
 
 		if (r->state != REPLICA_FINALIZED && b->state == BLK_COMPLETE && !r->corrupt)
 			continue;
-		c.stale += is_stale(dn);
+		c.stale += dn->stale;
 		if (r->corrupt)
 			c.corrupt++;
 		else if (r->excess)
@@ -74,7 +67,7 @@ static const char *replica_state(const struct fsck *f, const struct replica *r)
 		return "CORRUPT";
 	if (r->excess)
 		return "EXCESS";
-	if (is_stale(dn))
+	if (dn->stale)
 		return "STALE_NODE";
 	return r->st->reported ? "LIVE" : "STALE_BLOCK_CONTENT";
 }
@@ -432,7 +425,7 @@ static void one_replica(struct fsck *f, const struct replica *r)
 		state = "ENTERING MAINTENANCE";
 	else if (f->opts.maintenance && dn->admin == DN_IN_MAINTENANCE)
 		state = "IN MAINTENANCE";
-	else if (is_stale(dn))
+	else if (dn->stale)
 		state = "STALE";
 	else if (r->excess)
 		state = "EXCESS";

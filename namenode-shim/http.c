@@ -53,7 +53,7 @@ static void html_node(FILE *out, const struct dn *dn)
 	fprintf(out, " %s:%u<td>", dn->ip, dn->xfer_port);
 	html_text(out, dn->rack);
 	fprintf(out, "<td>%s, %s<td>%" PRIu64 "<td>%" PRIu64 "<td>%" PRIu64 "<td>",
-		dn->alive ? "live" : "dead", admin[dn->admin], dn_capacity(dn), dn_used(dn),
+		dn->stale ? "stale" : dn->alive ? "live" : "dead", admin[dn->admin], dn_capacity(dn), dn_used(dn),
 		dn_remaining(dn));
 	html_text(out, dn->version);
 }

@@ -15,7 +15,6 @@
 #include "namenode-shim/nn.h"
 
 #define FSN "org.apache.hadoop.hdfs.server.namenode.FSNamesystem"
-#define STALE_NS (30 * NS_PER_S) /* dfs.namenode.stale.datanode.interval */
 
 static void sum_up(struct page *p)
 {
@@ -26,7 +25,7 @@ static void sum_up(struct page *p)
 		*(dn->alive ? &s->live : &s->gone) += 1;
 		if (!dn->alive)
 			continue;
-		s->stale += clock_mono_ns() - dn->heard_ns > STALE_NS;
+		s->stale += dn->stale;
 		s->capacity += dn_capacity(dn);
 		s->used += dn_used(dn);
 		s->remaining += dn_remaining(dn);

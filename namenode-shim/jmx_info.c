@@ -33,6 +33,7 @@ static void node_json(struct page *p, struct json *j, const struct dn *dn)
 	json_u64(j, "lastContact", (clock_mono_ns() - dn->heard_ns) / NS_PER_S);
 	json_u64(j, "usedSpace", dn_used(dn));
 	json_text(j, "adminState", admin_text(dn));
+	json_bool(j, "stale", dn->stale);
 	json_u64(j, "nonDfsUsedSpace", non_dfs);
 	json_u64(j, "capacity", dn_capacity(dn));
 	json_u64(j, "numBlocks", blocks);

@@ -69,6 +69,8 @@ Hd__DatanodeInfoProto *locate_dn(struct arena *a, const struct dn *dn)
 	PB_SET(i, lastblockreporttime, dn->report_ms);
 	PB_SET(i, lastblockreportmonotonic, dn->report_ns / NS_PER_MS);
 	PB_SET(i, numblocks, (uint32_t)blocks);
+	if (dn->stale)
+		PB_SET(i, stale, true);
 	return i;
 }
 
@@ -187,7 +189,22 @@ static uint32_t readable(const struct blk *b, struct storage **st, bool *ret_cor
 	return n;
 }
 
-/* The client's own host first, the others in random order. */
+/* Stale nodes to the end, in their order. */
+static void sort_stale(struct storage **st, uint32_t n)
+{
+	uint32_t fresh = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct storage *s = st[i];
+
+		if (s->dn->stale)
+			continue;
+		memmove(&st[fresh + 1], &st[fresh], (i - fresh) * sizeof(*st));
+		st[fresh++] = s;
+	}
+}
+
+/* The client's own host first, the others in random order; those that may be dead last. */
 static void sort_near(struct req *q, struct storage **st, uint32_t n)
 {
 	uint64_t seed = clock_mono_ns() | 1;
@@ -207,6 +224,8 @@ static void sort_near(struct req *q, struct storage **st, uint32_t n)
 			st[near++] = st[i];
 			st[i] = tmp;
 		}
+	if (!q->nn->dns.read_stale)
+		sort_stale(st, n);
 }
 
 static int by_unit(const void *a, const void *b)

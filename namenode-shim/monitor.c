@@ -24,6 +24,7 @@ static uint32_t check_nodes(struct nn *nn, uint64_t now)
 			nn_dn_lost(nn, dn, "no heartbeat");
 		live += dn->alive;
 	}
+	metric_set(METRIC_NN_STALE, datanodes_judge_stale(&nn->dns, now));
 	return live;
 }
 
@@ -36,17 +37,22 @@ static uint32_t queued(const struct dn *dn)
 	return n;
 }
 
-/* A good replica on a node that is not busy copying. */
+/* A good replica on a node that is not busy copying, rather on one that is not stale. */
 static struct dn *pick_source(const struct blk *b)
 {
+	struct dn *stale = NULL;
+
 	for (uint16_t i = 0; i < b->nreps; i++) {
 		const struct replica *r = &b->rep[i];
 
-		if (r->state == REPLICA_FINALIZED && !r->corrupt && !r->excess &&
-		    r->st->dn->alive && queued(r->st->dn) < DN_TRANSFERS_MAX * 2)
+		if (r->state != REPLICA_FINALIZED || r->corrupt || r->excess || !r->st->dn->alive ||
+		    queued(r->st->dn) >= DN_TRANSFERS_MAX * 2)
+			continue;
+		if (!r->st->dn->stale)
 			return r->st->dn;
+		stale = r->st->dn;
 	}
-	return NULL;
+	return stale;
 }
 
 static void order_copy(struct nn *nn, struct blk *b, uint64_t now)

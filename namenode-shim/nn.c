@@ -93,6 +93,10 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	list_init(&nn->parked);
 	list_init(&nn->flying);
 	datanodes_init(&nn->dns, (2 * set->recheck_ms + 10 * set->heartbeat_ms) * NS_PER_MS);
+	nn->dns.stale_after_ns = set->stale_ms * NS_PER_MS;
+	nn->dns.stale_ratio = set->stale_ratio;
+	nn->dns.read_stale = !set->avoid_read_stale;
+	nn->dns.write_stale = !set->avoid_write_stale;
 	blocks_init(&nn->blocks, set->pending_ms * NS_PER_MS, set->repl_min);
 	nn->blocks.maintenance_min = set->maintenance_min;
 	nn->blocks.safe_min = set->safe_repl ? set->safe_repl : 1;
@@ -256,7 +260,7 @@ void nn_dn_lost(struct nn *nn, struct dn *dn, const char *why)
 {
 	log_warn("op=lost datanode=%s address=%s:%u reason=\"%s\"", dn->uuid, dn->ip, dn->xfer_port,
 		 why);
-	dn->alive = false;
+	dn->alive = dn->stale = false;
 	dn_orders_drop(&nn->dns, dn);
 	if (dn->admin == DN_IN_MAINTENANCE) /* it was to be away: nothing is copied */
 		blocks_recheck_node(&nn->blocks, dn);
@@ -290,10 +294,10 @@ static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id, u
 		free(units);
 		free(st);
 	}
-	for (uint32_t i = 0; i < o->ntargets && !best; i++) {
+	for (uint32_t i = 0; i < o->ntargets && (!best || best->stale); i++) {
 		const struct dn *dn = o->target[(i + o->primary_turn) % o->ntargets]->dn;
 
-		if (dn->alive)
+		if (dn->alive && (!best || !dn->stale))
 			best = dn;
 	}
 	o->primary_turn++;

@@ -8,11 +8,13 @@
 #include "namenode-shim/datanodes.h"
 
 /* What a node is to offer; where none does, less will do: first room that was promised to others, who may
- * never need it (a node with none refuses, and the writer asks for another), then any rack. */
+ * never need it (a node with none refuses, and the writer asks for another), then any rack, then a node that
+ * has been silent for a while. */
 enum {
 	WITH_PROMISED = 1,
 	WITH_ANY_RACK = 2,
-	COMPROMISES = 4, /* that many sets of them, the best first */
+	WITH_STALE = 4,
+	COMPROMISES = 8, /* that many sets of them, the best first */
 };
 
 static uint64_t room(const struct storage *st, unsigned int with)
@@ -141,7 +143,8 @@ static uint32_t sort_fitting(const struct rack_rule *r, uint64_t need, unsigned 
 	uint32_t ok = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		if ((with & WITH_ANY_RACK || fits(r, cand[i])) && has_room(cand[i], need, with)) {
+		if ((with & WITH_STALE || !cand[i]->stale) && (with & WITH_ANY_RACK || fits(r, cand[i])) &&
+		    has_room(cand[i], need, with)) {
 			struct dn *tmp = cand[ok];
 
 			cand[ok++] = cand[i];
@@ -161,11 +164,25 @@ static uint32_t candidates(const struct datanodes *d, const struct place *p, str
 	return n;
 }
 
+/* Which compromises are none. When many are silent the others would have to bear all the writing. */
+static unsigned int made_anyway(const struct datanodes *d, uint32_t racks)
+{
+	uint32_t live = 0, stale = 0;
+
+	for (const struct dn *dn = d->table; dn; dn = dn->hh.next) {
+		live += dn->alive;
+		stale += dn->alive && dn->stale;
+	}
+	return (racks > 1 ? 0 : WITH_ANY_RACK) |
+	       (d->write_stale || stale > live * d->stale_ratio ? WITH_STALE : 0);
+}
+
 uint32_t place_choose(struct datanodes *d, const struct place *p, struct storage **ret)
 {
 	const uint32_t nodes = HASH_COUNT(d->table), racks = nodes ? datanodes_racks(d) : 1;
 	struct dn **cand = xcalloc(nodes + 1, sizeof(struct dn *));
 	const struct dn **holder = xcalloc((size_t)p->nholders + p->want + 1, sizeof(struct dn *));
+	const unsigned int anyway = made_anyway(d, racks);
 	uint32_t n = candidates(d, p, cand), got = 0, held = p->nholders;
 
 	for (uint32_t i = 0; i < held; i++)
@@ -173,12 +190,13 @@ uint32_t place_choose(struct datanodes *d, const struct place *p, struct storage
 	for (; got < p->want && n; got++) {
 		const struct rack_rule rule =
 			rule_of(holder, held, p->nholders + p->want, racks, p->spread);
-		unsigned int with = racks > 1 && held ? 0 : WITH_ANY_RACK;
+		unsigned int with = 0;
 		uint32_t ok = 0, i;
 
-		for (; with < COMPROMISES; with++)
-			if ((ok = sort_fitting(&rule, p->block_size, with, cand, n)))
-				break;
+		for (unsigned int more = 0; !ok && more < COMPROMISES; more++) {
+			with = more | anyway | (held ? 0 : WITH_ANY_RACK);
+			ok = sort_fitting(&rule, p->block_size, with, cand, n);
+		}
 		i = held ? pick_index(d, cand, ok) : pick_local(d, p, cand, ok);
 		ret[got] = pick_storage(d, cand[i], p->block_size, with);
 		storage_promise(ret[got], p->block_size);

@@ -10,6 +10,7 @@
  * no rack gets more than (n - 1) / racks + 2; where that is not possible, anywhere. Nodes that are to
  * leave get nothing.
  * Units of a group (spread) go evenly over the racks, at most units / racks of one, rounded up, while that can be.
+ * A stale node is chosen when no other will do, or when a large part of all is stale.
  * Room already promised to other new blocks since the node's last heartbeat is left alone while others have
  * room beside such. It refuses nobody: most files are smaller than a block, and a data node knows what is left.
  * Threading: writer thread.

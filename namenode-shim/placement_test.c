@@ -143,6 +143,56 @@ static void room_promised_to_files_that_may_stay_empty_refuses_no_writer(void **
 	datanodes_fini(&w.dns);
 }
 
+/* Two of six nodes have missed heartbeats. */
+static void stale_nodes_get_a_block_only_when_the_others_are_too_few(void **state)
+{
+	struct world w;
+	struct place p = {.want = 4, .writer_ip = "10.0.0.1", .block_size = 1};
+	struct storage *st[NODES];
+
+	(void)state;
+	world_init(&w, 1000);
+	w.dn[1]->stale = w.dn[2]->stale = true;
+	snprintf(w.dn[0]->rack, sizeof(w.dn[0]->rack), "/r0");
+	for (int round = 0; round < 100; round++) {
+		assert_int_equal(place_choose(&w.dns, &p, st), 4);
+		for (int i = 0; i < 4; i++)
+			assert_false(st[i]->dn->stale);
+	}
+	p.want = NODES;
+	assert_int_equal(place_choose(&w.dns, &p, st), NODES);
+	datanodes_fini(&w.dns);
+}
+
+static void when_most_nodes_are_stale_the_others_need_not_bear_it_all(void **state)
+{
+	struct world w;
+	struct place p = {.want = 1, .block_size = 1};
+	struct storage *st;
+	int stale = 0;
+
+	(void)state;
+	world_init(&w, 1 << 30);
+	for (int i = 0; i < 4; i++)
+		w.dn[i]->stale = true;
+	for (int round = 0; round < ROUNDS; round++) {
+		assert_int_equal(place_choose(&w.dns, &p, &st), 1);
+		stale += st->dn->stale;
+	}
+	assert_in_range(stale, ROUNDS / 3, ROUNDS);
+	w.dn[0]->stale = false; /* half of them */
+	for (int round = 0; round < ROUNDS; round++) {
+		assert_int_equal(place_choose(&w.dns, &p, &st), 1);
+		assert_false(st->dn->stale);
+	}
+	w.dns.write_stale = true;
+	for (stale = 0; !stale;) {
+		assert_int_equal(place_choose(&w.dns, &p, &st), 1);
+		stale += st->dn->stale;
+	}
+	datanodes_fini(&w.dns);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -151,6 +201,8 @@ int main(void)
 		cmocka_unit_test(dead_excluded_and_full_nodes_are_left_out),
 		cmocka_unit_test(promised_room_is_left_alone_while_there_is_other),
 		cmocka_unit_test(room_promised_to_files_that_may_stay_empty_refuses_no_writer),
+		cmocka_unit_test(stale_nodes_get_a_block_only_when_the_others_are_too_few),
+		cmocka_unit_test(when_most_nodes_are_stale_the_others_need_not_bear_it_all),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,7 +43,15 @@ static uint32_t find_targets(struct nn *nn, const struct blk *b, uint32_t want, 
 	return n;
 }
 
-/* A good replica of @unit, rather on a node that stays. */
+/* A node whose unit is rather read. */
+static bool is_better(const struct dn *a, const struct dn *b)
+{
+	if (a->stale != b->stale)
+		return b->stale;
+	return a->admin == DN_NORMAL;
+}
+
+/* A good replica of @unit, rather on a node that is heard, and that stays. */
 static const struct replica *find_source(const struct blk *b, unsigned unit)
 {
 	const struct replica *best = NULL;
@@ -52,7 +60,7 @@ static const struct replica *find_source(const struct blk *b, unsigned unit)
 		const struct replica *r = &b->rep[i];
 
 		if (r->unit == unit && r->state == REPLICA_FINALIZED && !r->corrupt && !r->excess &&
-		    r->st->dn->alive && (!best || r->st->dn->admin == DN_NORMAL))
+		    r->st->dn->alive && (!best || is_better(r->st->dn, best->st->dn)))
 			best = r;
 	}
 	return best;

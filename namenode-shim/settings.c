@@ -7,8 +7,10 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/base/clock.h"
 #include "common/base/conf.h"
 #include "common/base/crc.h"
+#include "common/base/log.h"
 #include "namenode-shim/inode.h"
 #include "namenode-shim/leases.h"
 #include "namenode-shim/xattr.h"
@@ -122,17 +124,40 @@ static int get_u32(const struct conf *c, const char *key, uint32_t dflt, uint32_
 	return rc;
 }
 
-static int get_pct(const struct conf *c, double *ret, struct err *err)
+/* A fraction; of the threshold more than 1 means that no report will do. */
+static int get_fraction(const struct conf *c, const char *key, const char *dflt, double *ret, struct err *err)
 {
-	const char *key = "dfs.namenode.safemode.threshold-pct";
-	const char *s = conf_get_or(c, key, "0.999");
+	const char *s = conf_get_or(c, key, dflt);
 	char *end;
 	const double v = strtod(s, &end);
 
 	if (end == s || *end || !(v >= 0))
-		return err_set(err, -EINVAL, "%s=%s is not a fraction like 0.999", key, s);
+		return err_set(err, -EINVAL, "%s=%s is not a fraction like %s", key, s, dflt);
 	*ret = v;
 	return 0;
+}
+
+/* Fewer heartbeats than dfs.namenode.stale.datanode.minimum.interval are missed by chance. */
+static int load_stale(const struct conf *c, struct settings *s, struct err *e)
+{
+	uint64_t beats = 3;
+	int rc = conf_u64(c, "dfs.namenode.stale.datanode.interval", 30000, &s->stale_ms, e);
+
+	rc = rc ? rc : conf_u64(c, "dfs.namenode.stale.datanode.minimum.interval", 3, &beats, e);
+	rc = rc ? rc : conf_bool(c, "dfs.namenode.avoid.read.stale.datanode", true, &s->avoid_read_stale, e);
+	rc = rc ? rc : conf_bool(c, "dfs.namenode.avoid.write.stale.datanode", true, &s->avoid_write_stale, e);
+	rc = rc ? rc : get_fraction(c, "dfs.namenode.write.stale.datanode.ratio", "0.5", &s->stale_ratio, e);
+	if (!rc && (!s->stale_ms || s->stale_ms > UINT64_MAX / NS_PER_MS / 2 || beats > 1000000))
+		rc = err_set(e, -EINVAL, "dfs.namenode.stale.datanode.interval=%llu (milliseconds) or "
+			     "dfs.namenode.stale.datanode.minimum.interval=%llu (heartbeats) is out of range",
+			     (unsigned long long)s->stale_ms, (unsigned long long)beats);
+	if (!rc && s->stale_ms < beats * s->heartbeat_ms) {
+		log_warn("dfs.namenode.stale.datanode.interval=%llu is less than %llu heartbeats: taking %llu ms",
+			 (unsigned long long)s->stale_ms, (unsigned long long)beats,
+			 (unsigned long long)(beats * s->heartbeat_ms));
+		s->stale_ms = beats * s->heartbeat_ms;
+	}
+	return rc;
 }
 
 static int get_checksum(const struct conf *c, uint32_t *ret, struct err *err)
@@ -338,7 +363,7 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 		: get_u32(c, "dfs.namenode.fs-limits.max-blocks-per-file", 10000, 1, 10000000,
 			  &s->max_blocks_per_file, e);
 	rc = rc ? rc : conf_u64(c, "fs.trash.interval", 0, &s->trash_min, e);
-	rc = rc ? rc : get_pct(c, &s->safe_pct, e);
+	rc = rc ? rc : get_fraction(c, "dfs.namenode.safemode.threshold-pct", "0.999", &s->safe_pct, e);
 	rc = rc ? rc : get_u32(c, "dfs.namenode.safemode.min.datanodes", 0, 0, 1 << 20, &s->safe_nodes, e);
 	rc = rc ? rc
 		: get_u32(c, "dfs.namenode.safemode.replication.min", s->repl_min, 1, s->repl_max,
@@ -350,6 +375,7 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 		load_log_dir(c, s);
 	rc = rc ? rc : get_checksum(c, &s->checksum_type, e);
 	rc = rc ? rc : load_times(c, s, e);
+	rc = rc ? rc : load_stale(c, s, e);
 	rc = rc ? rc : load_limits(c, s, e);
 	rc = rc ? rc : load_attributes(c, &s->limits, e);
 	rc = rc ? rc : load_ec(c, &s->ec, e);

@@ -43,6 +43,9 @@ struct settings {
 	uint32_t checksum_type; /* enum crc_type */
 	uint64_t trash_min;     /* minutes */
 	uint64_t heartbeat_ms, recheck_ms, redundancy_ms, pending_ms, redundancy_delay_ms;
+	uint64_t stale_ms; /* without a heartbeat; then others are preferred */
+	bool avoid_read_stale, avoid_write_stale;
+	double stale_ratio;
 	uint64_t retry_ms;
 	uint64_t drain_ms; /* between two looks at nodes that leave */
 	uint32_t maintenance_min;

@@ -33,7 +33,7 @@ static void print_node(const struct cli *c, const struct dfs_node *n, bool live,
 	if (!c->json) {
 		printf("%s:%u (%s)  %s, %s\n  capacity %s, used %s, remaining %s, blocks %u, connections %u\n"
 		       "  http %s:%u, rpc %s:%u, uuid %s, last heartbeat %.1f s ago\n",
-		       n->ip, n->xfer_port, n->host, live ? "live" : "dead", state_name(n->state),
+		       n->ip, n->xfer_port, n->host, !live ? "dead" : n->stale ? "stale" : "live", state_name(n->state),
 		       cli_size(cap, n->capacity, true), cli_size(used, n->used, true),
 		       cli_size(left, n->remaining, true), n->block_count, n->connections, n->ip,
 		       n->info_port, n->ip, n->ipc_port, n->uuid, (double)age_ms / 1000);
@@ -45,32 +45,45 @@ static void print_node(const struct cli *c, const struct dfs_node *n, bool live,
 	       n->ipc_port);
 	cli_json_string(stdout, n->uuid);
 	printf(", \"live\": %s, \"state\": \"%s\", \"capacity\": %llu, \"used\": %llu,"
-	       " \"remaining\": %llu, \"blocks\": %u, \"connections\": %u, \"last_heartbeat_ms\": %llu}",
+	       " \"remaining\": %llu, \"blocks\": %u, \"connections\": %u, \"last_heartbeat_ms\": %llu,"
+	       " \"stale\": %s}",
 	       live ? "true" : "false", state_name(n->state), (unsigned long long)n->capacity,
 	       (unsigned long long)n->used, (unsigned long long)n->remaining, n->block_count,
-	       n->connections, (unsigned long long)n->last_update_ms);
+	       n->connections, (unsigned long long)n->last_update_ms, n->stale ? "true" : "false");
 }
 
-static void print_totals(const struct cli *c, const struct dfs_statfs *s, size_t live, size_t dead)
+static size_t count_stale(const struct dfs_nodes *l)
 {
-	char cap[32], used[32], left[32];
+	size_t n = 0;
+
+	for (size_t i = 0; i < l->count; i++)
+		n += l->node[i].stale;
+	return n;
+}
+
+static void print_totals(const struct cli *c, const struct dfs_statfs *s, size_t live, size_t stale, size_t dead)
+{
+	char cap[32], used[32], left[32], how[48] = "";
+
+	if (stale)
+		snprintf(how, sizeof(how), " (%zu of them stale)", stale);
 
 	if (c->json)
 		printf("{\"filesystem\": \"%s\", \"capacity\": %llu, \"used\": %llu, \"remaining\": %llu,"
 		       " \"under_replicated\": %llu, \"corrupt\": %llu, \"missing\": %llu, \"live\": %zu,"
-		       " \"dead\": %zu,\n \"datanodes\": [",
+		       " \"stale\": %zu, \"dead\": %zu,\n \"datanodes\": [",
 		       dfs_uri(c->fs), (unsigned long long)s->capacity, (unsigned long long)s->used,
 		       (unsigned long long)s->remaining, (unsigned long long)s->under_replicated,
 		       (unsigned long long)s->corrupt_blocks, (unsigned long long)s->missing_blocks, live,
-		       dead);
+		       stale, dead);
 	else
 		printf("%s: capacity %s, used %s, remaining %s\n"
 		       "blocks: %llu under-replicated, %llu corrupt, %llu missing\n"
-		       "data nodes: %zu live, %zu dead\n\n",
+		       "data nodes: %zu live%s, %zu dead\n\n",
 		       dfs_uri(c->fs), cli_size(cap, s->capacity, true), cli_size(used, s->used, true),
 		       cli_size(left, s->remaining, true), (unsigned long long)s->under_replicated,
 		       (unsigned long long)s->corrupt_blocks, (unsigned long long)s->missing_blocks, live,
-		       dead);
+		       how, dead);
 }
 
 static int admin_report(struct cli *c)
@@ -84,7 +97,7 @@ static int admin_report(struct cli *c)
 		dfs_nodes_free(live);
 		return cli_fail(c, NULL, err.text);
 	}
-	print_totals(c, &s, live->count, dead->count);
+	print_totals(c, &s, live->count, count_stale(live), dead->count);
 	for (size_t i = 0; i < live->count; i++)
 		print_node(c, &live->node[i], true, i == 0);
 	for (size_t i = 0; i < dead->count; i++)

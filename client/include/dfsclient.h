@@ -665,7 +665,8 @@ struct dfs_node {
 	uint64_t last_update_ms; /* wall clock of the NameNode at the last heartbeat */
 	uint32_t connections;    /* xceiverCount */
 	uint32_t block_count;
-	uint64_t reserved[4];
+	bool stale; /* live, and has missed heartbeats; only our NameNode says so */
+	uint64_t reserved[3];
 };
 
 struct dfs_nodes {

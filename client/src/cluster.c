@@ -50,6 +50,7 @@ static void fill_node(const Hd__DatanodeInfoProto *d, struct dfs_node *n)
 		.last_update_ms = d->lastupdate,
 		.connections = d->xceivercount,
 		.block_count = d->numblocks,
+		.stale = d->has_stale && d->stale,
 	};
 }
 

@@ -50,6 +50,7 @@ static const char *const own[] = {
 	"hd.CompleteRequestProto.early",
 	"hd.CompleteResponseProto.early",
 	"hd.MkdirsRequestProto.exclusive",
+	"hd.DatanodeInfoProto.stale",
 	"hd.BlockOpResponseProto.keeps",
 	"hd.BlockOpResponseProto.later",
 	"hd.OpWriteBlockProto.syncLater",

@@ -19,7 +19,7 @@ from hrpc import CLIENT, Checks, FakeDn, NameNode, RemoteError, Rpc, enc, ext_bl
 C = Checks()
 PATIENCE = 150  # seconds for what takes less than a few on an idle machine
 FAST = ['dfs.heartbeat.interval=1s', 'dfs.namenode.heartbeat.recheck-interval=500',
-        'dfs.namenode.redundancy.interval.seconds=1s', 'dfs.shim.redundancy.delay=1s',
+        'dfs.namenode.stale.datanode.interval=6000', 'dfs.namenode.redundancy.interval.seconds=1s', 'dfs.shim.redundancy.delay=1s',
         'dfs.shim.lease.soft-limit=1s', 'dfs.shim.block.recovery.interval=2s']
 
 
@@ -157,11 +157,18 @@ def first_block(c, dns):
     c.delete('/fb')
 
 
+def page(nn, path):
+    with urllib.request.urlopen(f'http://{nn.http}{path}', timeout=PATIENCE) as r:
+        return r.read().decode()
+
+
+def bean(nn, name):
+    return json.loads(page(nn, f'/jmx?qry=Hadoop:service=NameNode,name={name}'))['beans'][0]
+
+
 def scheduled(nn):
     """Blocks for which room is promised, on all nodes."""
-    with urllib.request.urlopen(f'http://{nn.http}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo', timeout=PATIENCE) as r:
-        live = json.loads(json.load(r)['beans'][0]['LiveNodes'])
-    return sum(n['blockScheduled'] for n in live.values())
+    return sum(n['blockScheduled'] for n in json.loads(bean(nn, 'NameNodeInfo')['LiveNodes']).values())
 
 
 def promised_room(c, nn, dns):
@@ -314,10 +321,35 @@ def wait_dead(c, beating):
     return wait(dead, 0.3)
 
 
-def dead_node(c, dns):
+def places(lb):
+    return [x.sub(1)[3].decode() for x in lb.subs(3)]
+
+
+def stale_node(c, nn, rest, silent):
+    """@silent has begun to miss heartbeats, and has a replica of /dead."""
+    def told():
+        for d in rest:
+            d.heartbeat()
+        live = c.call('getDatanodeReport', {1: 2}).subs(1)
+        return [x.sub(1)[3].decode() for x in live if x[1000]]
+    C.check('a silent node is told stale long before it is dead', wait(told, 0.3) == [silent.uuid], told())
+    C.check('in the beans, on the page, in the metrics', bean(nn, 'FSNamesystemState')['NumStaleDataNodes'] == 1
+            and 'stale, in service' in page(nn, '/') and 'dfs_namenode_stale_datanodes 1' in page(nn, '/metrics'))
+    last = {places(c.locations('/dead').subs(2)[0])[-1] for _ in range(12)}
+    C.check('reads go to it last', last == {silent.uuid}, last)
+    ids = [c.create(f'/stale/{i}', repl=2)[13] for i in range(8)]
+    new = {u for i, f in enumerate(ids) for u in places(c.add_block(f'/stale/{i}', file_id=f))}
+    C.check('new blocks go to others', silent.uuid not in new, new)
+    c.create('/stale/3', repl=3)
+    C.check('unless there are too few', silent.uuid in places(c.add_block('/stale/3')))
+    c.delete('/stale')
+
+
+def dead_node(c, nn, dns):
     blocks, _ = write_file(c, dns, '/dead', [60], repl=2)
     i, n, g, nodes = blocks[0]
     rest = [d for d in dns if d is not nodes[0]]
+    stale_node(c, nn, rest, nodes[0])
     C.check('a silent node is dead', wait_dead(c, rest) == 1)
     t = wait_transfer(rest, i)
     C.check('its replicas are copied', t is not None and t[0] is nodes[1])
@@ -766,7 +798,7 @@ def main():
             first_block(c, dns)
             promised_room(c, nn, dns)
             bad_replicas(c, dns)
-            dead_node(c, dns)
+            dead_node(c, nn, dns)
             lost_volume(c, dns)
             leases(c, dns)
             cut(c, dns)
