@@ -26,8 +26,9 @@ struct entry {
 
 typedef int (*ask_fn)(struct entry *e, const void *key, size_t room);
 
-/* A group may have thousands of members, which take room. False: there is none; @e is to be freed in any case. */
-static bool find_entry(struct entry *e, ask_fn ask, const void *key)
+/* A group may have thousands of members, which take room. -ENOENT: there is none; -EIO: who knows of it does not answer.
+ * @e is to be freed in any case. */
+static int find_entry(struct entry *e, ask_fn ask, const void *key)
 {
 	int rc = ERANGE;
 
@@ -37,7 +38,9 @@ static bool find_entry(struct entry *e, ask_fn ask, const void *key)
 		e->text = malloc(room);
 		rc = e->text ? ask(e, key, room) : ENOMEM;
 	}
-	return rc == 0;
+	if (rc == 0)
+		return 0;
+	return rc == ENOENT || rc == ESRCH || rc == EBADF || rc == EPERM ? -ENOENT : -EIO; /* as getpwnam(3) has it */
 }
 
 static int ask_uid(struct entry *e, const void *key, size_t room)
@@ -68,28 +71,35 @@ static int ask_group(struct entry *e, const void *key, size_t room)
 	return getgrnam_r(key, &e->gr, e->text, room, &found) ?: found ? 0 : ENOENT;
 }
 
-static int name_of(ask_fn ask, const void *id, bool group, char *buf)
+/* 1: it has a name here; 0: it has none, and is called by its digits in HDFS; -EIO. */
+static int name_of(ask_fn ask, uint32_t id, bool group, char *buf)
 {
 	struct entry e;
-	const bool found = find_entry(&e, ask, id);
+	const int rc = find_entry(&e, ask, &id);
 
-	if (found)
+	if (rc == 0)
 		snprintf(buf, DFS_NAME_MAX + 1, "%s", group ? e.gr.gr_name : e.pw.pw_name);
+	else
+		snprintf(buf, DFS_NAME_MAX + 1, "%u", id);
 	free(e.text);
-	return found ? 0 : -EINVAL;
+	return rc == -ENOENT ? 0 : rc == 0 ? 1 : rc;
 }
 
 int users_name(uid_t uid, char *buf)
 {
-	return name_of(ask_uid, &uid, false, buf);
+	const int rc = name_of(ask_uid, uid, false, buf);
+
+	return rc < 0 ? rc : 0;
 }
 
 int users_group_name(gid_t gid, char *buf)
 {
-	return name_of(ask_gid, &gid, true, buf);
+	const int rc = name_of(ask_gid, gid, true, buf);
+
+	return rc < 0 ? rc : 0;
 }
 
-/* "12345": how a user without a name here is called in HDFS. False: it is another name. */
+/* "12345": how a user or group without a name here is called in HDFS. False: it is another name. */
 static bool id_in_name(const char *name, uint32_t *ret)
 {
 	char *end, canonical[16];
@@ -106,21 +116,25 @@ static uint32_t find_owner(const char *name)
 {
 	char other[DFS_NAME_MAX + 1];
 	struct entry e;
-	const bool found = find_entry(&e, ask_owner, name);
-	uint32_t id = e.pw.pw_uid;
+	const bool found = find_entry(&e, ask_owner, name) == 0;
+	uint32_t id = found ? e.pw.pw_uid : ID_NOBODY;
 
 	free(e.text);
-	if (found)
-		return id;
-	return id_in_name(name, &id) && users_name(id, other) < 0 ? id : ID_NOBODY;
+	if (!found && (!id_in_name(name, &id) || name_of(ask_uid, id, false, other) != 0))
+		return ID_NOBODY;
+	return id;
 }
 
 static uint32_t find_group(const char *name)
 {
+	char other[DFS_NAME_MAX + 1];
 	struct entry e;
-	const gid_t id = find_entry(&e, ask_group, name) ? e.gr.gr_gid : ID_NOBODY;
+	const bool found = find_entry(&e, ask_group, name) == 0;
+	uint32_t id = found ? e.gr.gr_gid : ID_NOBODY;
 
 	free(e.text);
+	if (!found && (!id_in_name(name, &id) || name_of(ask_gid, id, true, other) != 0))
+		return ID_NOBODY;
 	return id;
 }
 
@@ -170,10 +184,9 @@ bool users_find_uid(struct users *u, const char *name, uint32_t *ret)
 {
 	char nobody[DFS_NAME_MAX + 1];
 
-	if (id_in_name(name, ret))
-		return false; /* what cannot be given to a file is not shown in a list */
 	*ret = cached_id(u, u->owners, name, find_owner);
-	return *ret != ID_NOBODY || (users_name(ID_NOBODY, nobody) == 0 && strcmp(name, nobody) == 0);
+	(void)users_name(ID_NOBODY, nobody);
+	return *ret != ID_NOBODY || strcmp(name, nobody) == 0;
 }
 
 bool users_find_gid(struct users *u, const char *name, uint32_t *ret)
@@ -181,7 +194,8 @@ bool users_find_gid(struct users *u, const char *name, uint32_t *ret)
 	char nobody[DFS_NAME_MAX + 1];
 
 	*ret = cached_id(u, u->groups, name, find_group);
-	return *ret != ID_NOBODY || (users_group_name(ID_NOBODY, nobody) == 0 && strcmp(name, nobody) == 0);
+	(void)users_group_name(ID_NOBODY, nobody);
+	return *ret != ID_NOBODY || strcmp(name, nobody) == 0;
 }
 
 /* ---- handles ---- */
@@ -198,8 +212,7 @@ static int connect_user(struct users *u, uid_t uid, bool owner, struct user **re
 
 	if (!user)
 		return -ENOMEM;
-	if (users_name(uid, name) < 0)
-		snprintf(name, sizeof(name), "%u", uid);
+	(void)users_name(uid, name); /* its digits at worst */
 	user->uid = uid;
 	rc = dfs_connect(&o, &user->fs, err);
 	if (rc < 0) {

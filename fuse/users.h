@@ -6,8 +6,8 @@
  *
  * Idea: HDFS knows users by name and checks rights itself. So each local uid has a `struct dfs` of
  * its own, connected when it first asks; the mount's owner has the one that was there at the start.
- * In the other direction owner and group names become local numbers; a name that is not known here
- * is shown as nobody.
+ * In the other direction owner and group names become local numbers. A number without a name here is
+ * a name of digits in HDFS, both ways; any other name that is not known here is shown as nobody.
  * Ownership: users_get() gives a counted handle, users_put() releases it. At most USERS_MAX are kept;
  * the one that was idle longest goes. Its handle is what remembers files that were closed early: where it
  * owes a sync of such files it becomes a *debtor*, until users_settle() has made that sync. A sync
@@ -82,7 +82,8 @@ gid_t users_gid(struct users *u, const char *group);
 /** The number that a name has here, whatever options show instead; false: it has none. */
 bool users_find_uid(struct users *u, const char *name, uint32_t *ret);
 bool users_find_gid(struct users *u, const char *name, uint32_t *ret);
-/** Name of a local user or group into @buf[DFS_NAME_MAX + 1]; -EINVAL: there is none. */
+/** What a local user or group is called in HDFS into @buf[DFS_NAME_MAX + 1]: its name, or its digits
+ *  when it has none here. -EIO: it is not known whether it has one (then digits, too). */
 int users_name(uid_t uid, char *buf);
 int users_group_name(gid_t gid, char *buf);
 /** What the library has counted, of all users there were. */
