@@ -473,6 +473,15 @@ static void links_lead_where_java_says(void **state)
 		{"f", "/d/l", "/d/f"},		     {"f", "/d/l/g", "/d/f/g"},
 		{"../f", "/d/l", "/f"},		     {"./a//../b", "/d/l/c", "/d/b/c"},
 		{"../../..", "/d/l", "/"},	     {"hdfs://other:1/x", "/d/l/y", "hdfs://other:1/x/y"},
+		/* A scheme, or a host, stays what it is. */
+		{"file:/x", "/d/l", "file:/x"},	     {"file:/x", "/d/l/y", "file:/x/y"},
+		{"hdfs:/x/../z", "/d/l", "hdfs:/z"}, {"hdfs:///x", "/d/l", "hdfs:/x"},
+		{"//host:9000/x", "/d/l", "//host:9000/x"}, {"//host:9000/x", "/d/l/y", "//host:9000/x/y"},
+		{"//host:9000", "/d/l", "//host:9000"}, {"hdfs://other:1", "/d/l/y", "hdfs://other:1/y"},
+		{"///x", "/d/l", "/x"},		     {"//", "/d/l/y", "/y"},
+		/* These are none. */
+		{"./a:/b", "/d/l", "/d/a:/b"},	     {"x/s://y", "/d/l", "/d/x/s:/y"},
+		{"/s://y", "/d/l", "/s:/y"},	     {"a:b", "/d/l", "/d/a:b"},
 	};
 	const char *leads;
 	struct test_db d;

@@ -277,43 +277,59 @@ const char *walk_path_of(struct ns *n, const struct walk *w, uint32_t i)
 
 /* ---- symbolic links ---- */
 
-/* @text without empty, "." and ".." components: what Java's Path makes of it. */
-static const char *normalize(struct ns *n, const char *text)
-{
-	const char *scheme = strstr(text, "://");
-	const size_t head = scheme ? (size_t)(scheme - text) + 3 + strcspn(scheme + 3, "/") : 0;
-	char *out = arena_strdup(n->a, text);
-	size_t len = head;
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-	for (const char *p = text + head; *p;) {
+/* Bytes of "scheme:" at the begin of @text, if a path from the root follows; else 0. */
+static size_t scheme_len(const char *text)
+{
+	const size_t len = strspn(text, LETTERS) ? strspn(text, LETTERS "0123456789+-.") : 0;
+
+	return len && text[len] == ':' && text[len + 1] == '/' ? len + 1 : 0;
+}
+
+/* @path without empty, "." and ".." components. */
+static const char *normalize(struct ns *n, const char *path)
+{
+	char *out = arena_alloc(n->a, strlen(path) + 2);
+	size_t len = 0;
+
+	for (const char *p = path; *p;) {
 		const size_t k = strcspn(p += strspn(p, "/"), "/");
 
 		if (k == 2 && !memcmp(p, "..", 2)) {
-			while (len > head && out[--len] != '/')
+			while (len && out[--len] != '/')
 				;
 		} else if (k && !(k == 1 && *p == '.')) {
 			out[len++] = '/';
-			memmove(out + len, p, k);
+			memcpy(out + len, p, k);
 			len += k;
 		}
 		p += k;
 	}
-	if (len == head)
+	if (!len)
 		out[len++] = '/';
 	out[len] = 0;
 	return out;
 }
 
-/* Component @i - 1 of the walk is a link: clients go on at the path that the text says. */
+/* Component @i - 1 of the walk is a link: clients go on at the path that the text says. Its target is read as Java's
+ * Path reads it: "scheme:" and "//host:port", each if it is there, then the path. */
 static int unresolved(struct ns *n, const struct walk *w, uint32_t i)
 {
-	const char *target = w->chain[i]->target, *path;
-	const bool absolute = target[0] == '/' || strstr(target, "://");
-	const char *up = absolute ? "" : join(n, w->name, i - 1);
-	const char *rest = i < w->depth ? join(n, w->name + i, w->depth - i) : "";
+	const char *target = w->chain[i]->target, *path = target + scheme_len(target), *text = "";
+	int head = (int)(path - target);
 
-	path = arena_printf(n->a, "%s%s%s%s", up, absolute ? "" : "/", target, rest);
-	return exc_throw(n->x, EXC_UNRESOLVED, "%s", normalize(n, path));
+	if (path[0] == '/' && path[1] == '/' && path[2]) {
+		path += 2 + strcspn(path + 2, "/");
+		head = path - target > head + 2 ? (int)(path - target) : head; /* no host: as if "//" were not there */
+	}
+	if (path == target && *path != '/')
+		text = join(n, w->name, i - 1);
+	text = arena_printf(n->a, "%s/%s", text, path);
+	if (i < w->depth)
+		text = arena_printf(n->a, "%s%s", text, join(n, w->name + i, w->depth - i));
+	return exc_throw(n->x, EXC_UNRESOLVED, "%.*s%s", head, target,
+			 *path || i < w->depth ? normalize(n, text) : "");
 }
 
 int ns_link_target(struct ns *n, const char *path, const char **ret)
