@@ -8,6 +8,7 @@
 
 #include "common/base/log.h"
 #include "datanode/xfer/moves.h"
+#include "datanode/xfer/suspects.h"
 
 /* Data of one packet: a multiple of every usual chunk size, and 4 packets of 3 vectors each fill one
  * send. Stock clients take packets up to 16 MiB. */
@@ -32,7 +33,7 @@ struct dtp_read {
 	struct block_pool *bp;
 	struct block block;
 	char what[32];        /* for error texts: opReadBlock */
-	bool copy, failed, ended, aborted;
+	bool copy, failed, ended;
 	bool is_short;        /* READ_SHORT */
 	bool tail_sent;       /* with the last piece */
 	int end_rc;
@@ -48,8 +49,6 @@ struct dtp_read {
 	struct xop send_op;
 	uint8_t headers[PACKETS_MAX][DT_PACKET_HEADER_MAX];
 	uint8_t tail[DT_PACKET_HEADER_MAX];
-
-	struct offload suspect;
 };
 
 static struct dtp_read *of_sink(struct read_sink *s)
@@ -260,13 +259,6 @@ static void do_tail(struct dtp_read *d)
 	d->state = d->copy ? DTPR_END : DTPR_STATUS;
 }
 
-static void work_suspect(struct offload *o)
-{
-	struct dtp_read *d = container_of(o, struct dtp_read, suspect);
-
-	replica_suspect(d->bp, &d->info.block);
-}
-
 static void finish(struct dtp_read *d)
 {
 	struct dtp_conn *c = d->op.conn;
@@ -276,11 +268,6 @@ static void finish(struct dtp_read *d)
 		moves_leave(c->core->moves);
 	free(d);
 	dtp_op_done(c);
-}
-
-static void done_suspect(struct offload *o)
-{
-	finish(container_of(o, struct dtp_read, suspect));
 }
 
 /* The client says how its check went. */
@@ -312,11 +299,9 @@ static void do_status(struct dtp_read *d)
 		dtp_break(c, rc, "read status");
 	if (rc < 0 || status != DT_ERROR_CHECKSUM)
 		return;
-	log_warn("op=read peer=%s block=%" PRId64 ": the client found a CRC that does not fit", c->peer,
-		 d->info.block.id);
-	d->suspect = (struct offload){.work = work_suspect, .done = done_suspect};
-	d->aborted = true; /* done_suspect() finishes */
-	xfer_offload(c->core, replica_volume(d->bp, d->info.block.id), &d->suspect);
+	if (suspects_add(c->core->suspects, c->core, d->bp, &d->info.block))
+		log_warn("op=read peer=%s block=%" PRId64 ": the client found a CRC that does not fit", c->peer,
+			 d->info.block.id);
 }
 
 static void read_step(struct dtp_op *op)
@@ -324,8 +309,6 @@ static void read_step(struct dtp_op *op)
 	struct dtp_read *d = container_of(op, struct dtp_read, op);
 	enum dtpr_state before;
 
-	if (d->suspect.work)
-		return;
 	if (op->conn->state >= DTP_CLOSING) { /* give everything back */
 		while (d->r && !list_empty(&d->pieces))
 			bread_sent(d->r, container_of(list_pop(&d->pieces), struct piece, link));
@@ -348,8 +331,7 @@ static void read_step(struct dtp_op *op)
 			do_status(d);
 			break;
 		case DTPR_END:
-			if (!d->suspect.work)
-				finish(d);
+			finish(d);
 			return;
 		}
 	} while (d->state != before);

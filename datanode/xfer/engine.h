@@ -73,6 +73,7 @@ struct xfer_core {
 	bool read_direct;        /* O_DIRECT for finalised replicas */
 	bool pass_fds;           /* to clients that come by the UNIX domain socket: dfs.client.read.shortcircuit */
 	struct moves *moves;     /* of the whole node; moves.h */
+	struct suspects *suspects; /* of the whole node; suspects.h */
 	struct token_keys *tokens; /* of the whole node; token.h */
 	uint32_t io_seq;         /* disk requests so far, for the sampling of their times */
 	struct caps *caps;       /* RDMA; NULL: none */

@@ -20,6 +20,7 @@
 #include "datanode/xfer/engine.h"
 #include "datanode/xfer/moves.h"
 #include "datanode/xfer/rebuild.h"
+#include "datanode/xfer/suspects.h"
 #include "datanode/xfer/token.h"
 #include "datanode/xfer/transfer.h"
 
@@ -41,6 +42,7 @@ struct xfer {
 	struct xfer_waits waits;
 	struct token_keys *tokens;
 	struct moves moves;
+	struct suspects suspects;
 	uint64_t restart_keep_ms; /* how long a restart may take until its clients have given up */
 	bool own_pool[DN_REACTORS_MAX];
 	uint32_t next; /* reactor for the next transfer that a NameNode orders */
@@ -296,6 +298,7 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 	x->dn = dn;
 	pthread_mutex_init(&x->lock, NULL);
 	pthread_cond_init(&x->cond, NULL);
+	suspects_init(&x->suspects);
 	rc = token_keys_new(&x->tokens);
 	for (uint32_t i = 0; i < dn->reactor_count; i++) {
 		struct xfer_core *core = &x->cores[i];
@@ -304,6 +307,7 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 		core->dn = dn;
 		core->tokens = x->tokens;
 		core->moves = &x->moves;
+		core->suspects = &x->suspects;
 		core->reactor = dn->reactors[i];
 		list_init(&core->ops);
 		list_init(&core->rebuilds_waiting);
@@ -341,6 +345,7 @@ static int core_stop(struct xfer_core *core, void *arg)
 	xlistener_close(x->local_listeners[core - x->cores]);
 	x->local_listeners[core - x->cores] = NULL;
 	dtp_close_idle(core);
+	suspects_stop(core->suspects, core);
 	caps_stop(core);
 	return 0;
 }
@@ -427,6 +432,7 @@ void xfer_free(struct xfer *x)
 		if (x->own_pool[i])
 			pool_free(x->cores[i].pool);
 	token_keys_free(x->tokens);
+	suspects_fini(&x->suspects);
 	pthread_cond_destroy(&x->cond);
 	pthread_mutex_destroy(&x->lock);
 	free(x);
