@@ -354,6 +354,7 @@ static int get_block_locations(struct req *q, const void *in)
 	if (rc < 0)
 		return rc;
 	r->locations = locate_file(q, w.last, m->offset, m->length);
+	PB_SET(r, fileid, w.last->id);
 	touch(q, w.last);
 	return check_located(q, m->src, r->locations);
 }

@@ -139,7 +139,8 @@ DFS_API int dfs_open(struct dfs *fs, const char *path, struct dfs_file **ret, st
  * Read up to @len bytes at the position and advance it; streams ahead. Returns the count, which is
  * less than @len only at the end of the file, and 0 there. A file that is being written shows what
  * its writer has flushed; its length is asked again when the end known so far is reached.
- * Fails with [DN], [NN]; -EBADF when open for writing. Nothing is consumed on failure.
+ * Fails with [DN], [NN]; -EBADF when open for writing; -ESTALE the file was deleted, replaced or truncated since it was opened,
+ * and what is left of it cannot be read: open it again. Nothing is consumed on failure.
  */
 DFS_API ssize_t dfs_read(struct dfs_file *f, void *buf, size_t len, struct dfs_err *err);
 /** Like dfs_read() at @offset, exactly these bytes, position untouched; concurrent. Also

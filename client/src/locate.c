@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/src/ask.h"
 #include "client/src/group.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -247,25 +248,64 @@ void locate_request(const struct dfs *fs, const char *path, uint64_t pos, Hd__Ge
 	ret->length = fs->defaults.block_size * STRETCH_BLOCKS;
 }
 
-static int ask_locations(struct reader *r, uint64_t pos, Hd__GetBlockLocationsResponseProto **ret,
-			 struct err *err)
+/* -ENOENT without words when there is no such file. */
+static int ask_locations(struct reader *r, const char *name, uint64_t pos, uint64_t len,
+			 Hd__GetBlockLocationsResponseProto **ret, struct err *err)
 {
 	Hd__GetBlockLocationsRequestProto req;
 	int rc;
 
-	locate_request(r->fs, r->path, pos, &req);
-	req.length *= r->striped ? r->policy.k : 1;
+	locate_request(r->fs, name, pos, &req);
+	req.length = len ?: req.length * (r->striped ? r->policy.k : 1);
 	rc = nn_call(r->fs, "getBlockLocations", &req.base,
 		     &hd__get_block_locations_response_proto__descriptor, ret, err);
-	if (rc == -ENOENT && is_directory(r->fs, r->path)) /* the NameNode says only "not a file" */
-		return err_set(err, -EISDIR, "%.400s is a directory", r->path);
 	if (rc == 0 && !(*ret)->locations) {
 		pb_free(*ret);
 		rc = -ENOENT;
 	}
-	if (rc == -ENOENT)
-		return err_set(err, rc, "%.400s: no such file or directory", r->path);
 	return rc;
+}
+
+/* What a further answer must fit. */
+struct expected {
+	struct known_block known;
+	uint64_t id; /* 0: the file is asked about by its path */
+};
+
+static struct expected expected(struct reader *r)
+{
+	struct expected e;
+
+	pthread_mutex_lock(&r->lock);
+	e = (struct expected){r->known, r->file_id};
+	pthread_mutex_unlock(&r->lock);
+	return e;
+}
+
+/* The first answer names the file. */
+static int ask_first(struct reader *r, Hd__GetBlockLocationsResponseProto **ret, struct err *err)
+{
+	int rc = ask_locations(r, r->path, 0, 0, ret, err);
+
+	if (rc == -ENOENT && is_directory(r->fs, r->path)) /* the NameNode says only "not a file" */
+		return err_set(err, -EISDIR, "%.400s is a directory", r->path);
+	return rc == -ENOENT ? err_set(err, rc, "%.400s: no such file or directory", r->path) : rc;
+}
+
+/* Not every NameNode finds a file by its inode (a router of federated ones does not): then its path must do, as long as it
+ * can be seen that the file is the same. */
+static int ask_same(struct reader *r, struct expected *e, uint64_t pos, uint64_t len,
+		    Hd__GetBlockLocationsResponseProto **ret, struct err *err)
+{
+	char by_id[PATH_BY_ID_MAX];
+	int rc = ask_locations(r, e->id ? path_by_id(by_id, e->id) : r->path, pos, len, ret, err);
+
+	if (e->id && e->known.end && (rc == -ENOENT || rc == -EREMOTEIO || rc == -EINVAL)) {
+		err_reset(err);
+		e->id = 0;
+		rc = ask_locations(r, r->path, pos, len, ret, err);
+	}
+	return rc == -ENOENT ? same_file_gone(r->path, err) : rc;
 }
 
 /* The policy of a striped file; NULL for others. It never changes: learned from the first answer. */
@@ -279,8 +319,7 @@ static int learn_policy(struct reader *r, const Hd__LocatedBlocksProto *l, bool 
 			       r->path);
 	if (!first && (r->striped != (l->ecpolicy != NULL) ||
 		       (r->striped && !ec_policy_same(&r->policy, ret))))
-		return err_set(err, -EIO, "%.200s has another erasure-coding policy than before; was "
-					  "the file replaced?", r->path);
+		return same_file_differs(SAME_FILE_OTHER, r->path, 0, err);
 	return 0;
 }
 
@@ -302,46 +341,100 @@ static int check_locations(const struct reader *r, const Hd__LocatedBlocksProto 
 	return rc;
 }
 
-/* Take the answer @m, and learn the file's length from it. */
-static int take_stretch(struct reader *r, Hd__GetBlockLocationsResponseProto *m, struct stretch **ret, struct err *err)
+/* The length of the file of @l, with that of a last block that is being written. */
+static int learn_length(struct reader *r, const Hd__LocatedBlocksProto *l, const struct ec_policy *policy,
+			const struct known_block *known, uint64_t *ret, struct err *err)
 {
-	struct stretch *s = calloc(1, sizeof(*s));
-	Hd__LocatedBlocksProto *l = m->locations;
-	const bool growing = l->lastblock && !l->islastblockcomplete;
-	struct ec_policy policy;
+	Hd__LocatedBlockProto *open = l->islastblockcomplete ? NULL : l->lastblock;
+	int rc = 0;
+
+	if (open)
+		rc = policy ? ask_group_length(r->fs, open, policy, err) : ask_length(r->fs, open, err);
+	if (rc < 0)
+		return rc;
+	/* one that was complete before holds what it held then, whether its nodes tell of it or not */
+	if (open && open->b->numbytes == 0 && open->b->blockid == known->id && open->offset == known->offset)
+		open->b->numbytes = known->end - known->offset;
+	if (l->filelength > INT64_MAX || (open && open->b->numbytes > INT64_MAX - l->filelength))
+		return err_set(err, -EPROTO, "%.200s is longer than 2^63 bytes, it is said", r->path);
+	*ret = l->filelength + (open ? open->b->numbytes : 0);
+	return 0;
+}
+
+/* Is the file of @l, of @length bytes, the one that is expected? -ESTALE. */
+static int check_same(struct reader *r, struct expected *e, const Hd__LocatedBlocksProto *l, uint64_t length,
+		      struct err *err)
+{
+	Hd__GetBlockLocationsResponseProto *m;
+	enum same_file how = same_file_look(&e->known, l, length);
 	int rc;
 
-	if (!s) {
+	if (how == SAME_FILE_ASK) {
+		rc = ask_same(r, e, e->known.offset, 1, &m, err);
+		if (rc < 0)
+			return rc;
+		how = same_file_look(&e->known, m->locations, length);
 		pb_free(m);
-		return err_set(err, -ENOMEM, "out of memory for block locations");
 	}
-	s->m = m;
-	rc = learn_policy(r, l, !r->located, &policy, err);
-	if (rc == 0)
-		rc = check_locations(r, l, l->ecpolicy ? &policy : NULL, err);
-	if (rc == 0 && growing)
-		rc = l->ecpolicy ? ask_group_length(r->fs, l->lastblock, &policy, err)
-				 : ask_length(r->fs, l->lastblock, err);
-	if (rc == 0 && (l->filelength > INT64_MAX ||
-			(growing && l->lastblock->b->numbytes > INT64_MAX - l->filelength)))
-		rc = err_set(err, -EPROTO, "%.200s is longer than 2^63 bytes, it is said", r->path);
+	return how == SAME_FILE ? 0 : same_file_differs(how, r->path, length, err);
+}
+
+/* An answer that was checked, and what it says. */
+struct answer {
+	Hd__GetBlockLocationsResponseProto *m;
+	struct ec_policy policy;
+	uint64_t length;
+};
+
+static int check_answer(struct reader *r, struct expected *e, struct answer *a, struct err *err)
+{
+	Hd__LocatedBlocksProto *l = a->m->locations;
+	const struct ec_policy *policy = l->ecpolicy ? &a->policy : NULL;
+	int rc = learn_policy(r, l, !r->located, &a->policy, err);
+
+	rc = rc ?: check_locations(r, l, policy, err);
+	rc = rc ?: learn_length(r, l, policy, &e->known, &a->length, err);
+	return rc ?: check_same(r, e, l, a->length, err);
+}
+
+/* For in reader_new(): nobody else has the reader yet. */
+static void take_first(struct reader *r, const struct answer *a)
+{
+	const Hd__LocatedBlocksProto *l = a->m->locations;
+
+	r->striped = l->ecpolicy != NULL;
+	if (r->striped)
+		r->policy = a->policy;
+	if (a->m->has_fileid && same_file_by_id(r->path))
+		r->file_id = a->m->fileid;
+	if (l->lastblock)
+		r->content = (struct dfs_content){(int64_t)l->lastblock->b->blockid, l->lastblock->b->generationstamp, a->length};
+	r->located = true;
+}
+
+/* Take the answer @m, and learn the file's length from it. */
+static int take_stretch(struct reader *r, struct expected *e, Hd__GetBlockLocationsResponseProto *m, struct stretch **ret,
+			struct err *err)
+{
+	struct stretch *s = calloc(1, sizeof(*s));
+	struct answer a = {.m = m};
+	int rc = s ? check_answer(r, e, &a, err) : err_set(err, -ENOMEM, "out of memory for block locations");
+
 	if (rc < 0) {
-		pb_free(s->m);
+		pb_free(m);
 		free(s);
 		return rc;
 	}
-	s->reader = r;
-	s->refs = 1; /* the list's */
+	*s = (struct stretch){.reader = r, .refs = 1 /* the list's */, .m = m};
 	pthread_mutex_lock(&r->lock);
-	if (!r->located && l->ecpolicy) { /* in reader_new(): nobody else has the reader yet */
-		r->policy = policy;
-		r->striped = true;
+	r->file_id = e->id;
+	if (!r->located)
+		take_first(r, &a);
+	if (r->known.end == e->known.end) { /* no later answer has come meanwhile */
+		same_file_learn(&r->known, m->locations);
+		r->growing = m->locations->underconstruction;
+		r->length = a.length;
 	}
-	r->growing = l->underconstruction;
-	r->length = l->filelength + (growing ? l->lastblock->b->numbytes : 0);
-	if (!r->located && l->lastblock)
-		r->content = (struct dfs_content){(int64_t)l->lastblock->b->blockid, l->lastblock->b->generationstamp, r->length};
-	r->located = true;
 	if (r->stretch_count == STRETCHES_MAX)
 		unlist_locked(r, container_of(r->stretches.prev, struct stretch, link));
 	list_add(&r->stretches, &s->link);
@@ -357,15 +450,51 @@ static int take_stretch(struct reader *r, Hd__GetBlockLocationsResponseProto *m,
 /* Fetch a stretch at @pos. */
 static int fetch_stretch(struct reader *r, uint64_t pos, struct stretch **ret, struct err *err)
 {
+	struct expected e = expected(r);
 	Hd__GetBlockLocationsResponseProto *m;
-	int rc = ask_locations(r, pos, &m, err);
+	int rc = r->located ? ask_same(r, &e, pos, 0, &m, err) : ask_first(r, &m, err);
 
-	return rc ?: take_stretch(r, m, ret, err);
+	return rc ?: take_stretch(r, &e, m, ret, err);
+}
+
+/* Will the NameNode be asked again, if nothing fails? */
+static bool needs_more(const struct reader *r)
+{
+	const struct stretch *s = container_of(r->stretches.next, struct stretch, link);
+	const Hd__LocatedBlocksProto *l = s->m->locations;
+	const Hd__LocatedBlockProto *end = l->n_blocks ? l->blocks[l->n_blocks - 1] : NULL;
+
+	return r->growing || (end && end->offset + end->b->numbytes < r->length);
+}
+
+/* A NameNode that does not say which inode it is: it is asked, where that will matter. The path may have got another file
+ * between the two answers: later ones show it; but where nothing is known that they could be compared with, the first
+ * one is asked for again. */
+static int learn_id(struct reader *r, struct err *err)
+{
+	struct err ignored = ERR_INIT;
+	struct dfs_stat st;
+
+	if (r->file_id || !same_file_by_id(r->path) || !needs_more(r) || path_stat(r->fs, r->path, &st, &ignored) < 0)
+		return 0;
+	r->file_id = st.file_id;
+	return r->known.end ? 0 : reader_refresh(r, err);
 }
 
 int reader_take_locations(struct reader *r, Hd__GetBlockLocationsResponseProto *m, struct err *err)
 {
-	return take_stretch(r, m, NULL, err);
+	struct expected nothing = {.id = 0};
+	int rc = take_stretch(r, &nothing, m, NULL, err);
+
+	return rc ?: learn_id(r, err);
+}
+
+int reader_first_locations(struct reader *r, struct err *err)
+{
+	Hd__GetBlockLocationsResponseProto *m;
+	int rc = ask_first(r, &m, err);
+
+	return rc ?: reader_take_locations(r, m, err);
 }
 
 static bool covers(const Hd__LocatedBlockProto *lb, uint64_t pos)
@@ -429,9 +558,10 @@ int reader_locate(struct reader *r, uint64_t pos, struct stretch **ret,
 	*ret_lb = find_block(s, pos);
 	if (!*ret_lb) {
 		stretch_put(s);
-		return err_set(err, -EIO, "%.200s: the NameNode knows no block at byte %llu; was "
-					  "the file replaced?",
-			       r->path, (unsigned long long)pos);
+		if (pos >= reader_length(r)) /* it was being written, and is closed with less than its nodes had */
+			return same_file_differs(SAME_FILE_CUT, r->path, reader_length(r), err);
+		return err_set(err, -EIO, "%.200s: the NameNode knows no block at byte %llu", r->path,
+			       (unsigned long long)pos);
 	}
 	*ret = s;
 	return 0;
@@ -443,6 +573,19 @@ int reader_refresh(struct reader *r, struct err *err)
 	forget_all_locked(r);
 	pthread_mutex_unlock(&r->lock);
 	return fetch_stretch(r, 0, NULL, err);
+}
+
+int reader_confirm(struct reader *r, uint64_t pos, struct err *err)
+{
+	struct err why = ERR_INIT;
+	struct stretch *s;
+	int rc = fetch_stretch(r, pos, &s, &why);
+
+	if (rc == 0)
+		stretch_put(s);
+	if (rc == -ESTALE)
+		*err = why;
+	return rc == -ESTALE ? rc : 0;
 }
 
 bool reader_grows(struct reader *r)

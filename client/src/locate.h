@@ -5,7 +5,9 @@
  * locate - which blocks hold a stretch of a file, and which nodes hold them
  *
  * Idea: one getBlockLocations covers ten blocks. Its answer is kept as a stretch. For a file that
- * is being written the last block's length is asked from a data node that holds it.
+ * is being written the last block's length is asked from a data node that holds it. After the first
+ * answer the file goes by its inode, where that is known, and every answer must be about the same
+ * content (same_file.h).
  * Ownership: a stretch is counted, under the reader's lock: reader_locate() gives a reference,
  * stretch_put() releases it.
  * Threading: any thread. Source: hdfs-wire 3.5, 3.8.
@@ -14,9 +16,13 @@
 #include "client/src/reader.h"
 
 /** The block at @pos < length. *@ret_lb lives as long as the stretch. -EIO when the NameNode names
- *  none. */
+ *  none; -ESTALE: the file was deleted, replaced or truncated since it was opened. */
 int reader_locate(struct reader *r, uint64_t pos, struct stretch **ret,
 		  const Hd__LocatedBlockProto **ret_lb, struct err *err);
+/** Ask for the first time. -ENOENT, -EISDIR. */
+int reader_first_locations(struct reader *r, struct err *err);
+/** After a failure: -ESTALE when the file at @pos is not what it was; 0, also when nobody knows. */
+int reader_confirm(struct reader *r, uint64_t pos, struct err *err);
 /** Ask for length and first blocks again. */
 int reader_refresh(struct reader *r, struct err *err);
 /** The answer of the NameNode to locate_request(), with locations, as if the reader had asked; takes @m. Asks a data node

@@ -71,11 +71,13 @@ static void blame(struct reader *r, struct fetch *f, int rc, const struct err *e
 }
 
 /* What the caller hears when no replica is left. */
-static int out_of_replicas(const struct reader *r, const struct fetch *f, struct err *err)
+static int out_of_replicas(struct reader *r, const struct fetch *f, struct err *err)
 {
 	const int rc = err->rc == -EBADMSG || err->rc == -ETIMEDOUT ? err->rc : -EIO;
 	char last[ERR_TEXT_MAX];
 
+	if (reader_confirm(r, f->pos, err) < 0)
+		return err->rc;
 	snprintf(last, sizeof(last), "%s",
 		 err->rc < 0 ? err->text : "the NameNode knows no replica");
 	err_set(err, rc, "%.120s: none of %zu replicas of blk_%lld can be read: %.250s", r->path,
@@ -361,7 +363,7 @@ int reader_new(struct dfs *fs, const char *path, struct reader **ret, struct err
 {
 	struct reader *r = reader_make(fs, path, err);
 
-	return r ? reader_or(r, reader_refresh(r, err), ret) : -ENOMEM;
+	return r ? reader_or(r, reader_first_locations(r, err), ret) : -ENOMEM;
 }
 
 int reader_new_from(struct dfs *fs, const char *path, Hd__GetBlockLocationsResponseProto *m, struct reader **ret,

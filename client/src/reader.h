@@ -9,13 +9,15 @@
  * dfs_read() has one that lives on (it asks for the rest of the block and so reads ahead), every
  * dfs_pread() has its own for exactly its range. A replica that fails is set aside and the next one
  * continues at the same byte; only when all have failed, after fresh locations, does the caller
- * hear of it. Erasure-coded files are read by striped_reader.
+ * hear of it. A file that was replaced or truncated meanwhile is -ESTALE (same_file.h).
+ * Erasure-coded files are read by striped_reader.
  * Threading: `lock` guards length and stretches; `seq_lock` guards position and sequential stream,
  * and is taken first.
  * Units: offsets in the file unless "block" is in the name.
  * Source: hdfs-wire 3.5, 5.4.
  */
 #include "client/src/fs.h"
+#include "client/src/same_file.h"
 #include "client/src/stream.h"
 #include "common/erasure/policy.h"
 
@@ -39,6 +41,8 @@ struct reader {
 	struct dfs *fs; /* borrowed (outlives its files) */
 	char *path;     /* owned */
 	pthread_mutex_t lock;
+	uint64_t file_id;       /* it is asked about by this; 0: by its path */
+	struct known_block known; /* what a later answer must fit */
 	uint64_t length;        /* as known; grows while the file is written */
 	struct dfs_content content; /* when it was located first */
 	bool growing;           /* the last block is under construction */

@@ -105,6 +105,8 @@ static int start_over(struct striped *f, struct err *err)
 	char text[ERR_TEXT_MAX];
 
 	if (++f->rounds >= f->r->fs->set.acquire_failures) {
+		if (reader_confirm(f->r, stripe_group(f->stripe)->offset, err) < 0)
+			return err->rc;
 		stripe_explain(f->stripe, text, sizeof(text));
 		return err_set(err, -EIO, "%.120s: %.380s", f->r->path, text);
 	}

@@ -42,6 +42,7 @@ struct tally {
 #define OWN_FROM 1000
 
 static const char *const own[] = {
+	"hd.GetBlockLocationsResponseProto.fileId",
 	"hd.CreateRequestProto.firstBlock",
 	"hd.CreateRequestProto.early",
 	"hd.CreateResponseProto.firstBlock",

@@ -1,0 +1,683 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: a reader gives bytes of the file that was opened, or -ESTALE; never some of one file and some of
+ * another. A file that grows, is renamed, recovered or joined to (concat) meanwhile is still the same.
+ * The NameNode is a fake, and a data node gives bytes that tell the block they belong to. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "client/src/reader.h"
+#include "client/src/stream.h"
+#include "common/erasure/policy.h"
+#include "common/wire/pb.h"
+#include "ClientDatanodeProtocol.pb-c.h"
+#include "ClientNamenodeProtocol.pb-c.h"
+
+#define BLOCK 100u /* bytes; a stretch is ten blocks */
+#define BLOCKS_MAX 100
+#define FILES 3
+#define CELL 4096u
+#define K 3u
+
+struct fake_file {
+	const char *path; /* NULL: there is none */
+	uint64_t id, stamp;
+	bool dir;
+	unsigned n;
+	uint64_t block[BLOCKS_MAX], len[BLOCKS_MAX];
+	bool open;        /* its last block is being written */
+	uint64_t visible; /* so much of it, on its node */
+};
+
+static struct dfs fs;
+static struct fake_file file[FILES];
+static bool striped, tells_id, knows_ids, has_nodes;
+static uint64_t gone_block; /* its node has it no more */
+static unsigned asked;      /* getBlockLocations */
+static uint64_t next_block;
+static Hd__DatanodeInfoProto info, *locs[5] = {&info, &info, &info, &info, &info};
+static Hd__DatanodeIDProto node_id;
+static Hc__TokenProto no_token, *no_tokens[5] = {&no_token, &no_token, &no_token, &no_token, &no_token};
+static uint8_t units[] = {0, 1, 2, 3, 4};
+
+/* ---- the NameNode ---- */
+
+static struct fake_file *find(const char *src)
+{
+	uint64_t id = 0;
+
+	if (sscanf(src, "/.reserved/.inodes/%lu", &id) == 1 && !knows_ids)
+		return NULL;
+	for (struct fake_file *f = file; f < file + FILES; f++)
+		if (f->path && (id ? f->id == id : strcmp(f->path, src) == 0))
+			return f;
+	return NULL;
+}
+
+struct answer {
+	Hd__LocatedBlockProto lb[BLOCKS_MAX + 1], *blocks[BLOCKS_MAX];
+	Hd__ExtendedBlockProto b[BLOCKS_MAX + 1];
+	Hd__LocatedBlocksProto l;
+	Hd__ErasureCodingPolicyProto policy;
+	Hd__ECSchemaProto schema;
+	Hd__GetBlockLocationsResponseProto m;
+};
+
+static Hd__LocatedBlockProto *fill_block(struct answer *a, unsigned at, const struct fake_file *f, unsigned i, uint64_t offset)
+{
+	Hd__LocatedBlockProto *lb = &a->lb[at];
+
+	hd__located_block_proto__init(lb);
+	hd__extended_block_proto__init(&a->b[at]);
+	lb->b = &a->b[at];
+	lb->b->poolid = "";
+	lb->b->blockid = f->block[i];
+	lb->b->generationstamp = f->stamp;
+	lb->b->has_numbytes = 1;
+	lb->b->numbytes = f->len[i];
+	lb->offset = offset;
+	lb->blocktoken = &no_token;
+	lb->n_locs = !has_nodes ? 0 : striped ? 5 : 1;
+	lb->locs = locs;
+	lb->has_blockindices = striped && has_nodes;
+	lb->blockindices = (ProtobufCBinaryData){lb->n_locs, units};
+	lb->n_blocktokens = striped ? lb->n_locs : 0;
+	lb->blocktokens = no_tokens;
+	return lb;
+}
+
+static void fill_policy(struct answer *a)
+{
+	hd__erasure_coding_policy_proto__init(&a->policy);
+	hd__ecschema_proto__init(&a->schema);
+	a->schema.codecname = "rs";
+	a->schema.dataunits = K;
+	a->schema.parityunits = 2;
+	a->policy.name = "RS-3-2-4k";
+	a->policy.schema = &a->schema;
+	a->policy.has_cellsize = 1;
+	a->policy.cellsize = CELL;
+	a->policy.id = 99;
+	a->l.ecpolicy = &a->policy;
+}
+
+static void fill_answer(struct answer *a, const struct fake_file *f, uint64_t from, uint64_t len)
+{
+	uint64_t pos = 0, last_at = 0;
+
+	hd__located_blocks_proto__init(&a->l);
+	hd__get_block_locations_response_proto__init(&a->m);
+	a->l.blocks = a->blocks;
+	for (unsigned i = 0; i < f->n; i++) {
+		if (pos < from + len && pos + f->len[i] > from)
+			a->blocks[a->l.n_blocks++] = fill_block(a, i, f, i, pos);
+		last_at = pos;
+		pos += f->len[i];
+	}
+	a->l.filelength = f->open && f->n ? last_at : pos;
+	a->l.underconstruction = f->open;
+	a->l.islastblockcomplete = !f->open;
+	if (f->n)
+		a->l.lastblock = fill_block(a, BLOCKS_MAX, f, f->n - 1, last_at);
+	if (striped)
+		fill_policy(a);
+	a->m.locations = &a->l;
+	a->m.has_fileid = tells_id;
+	a->m.fileid = f->id;
+}
+
+static void copy(const void *m, const ProtobufCMessageDescriptor *d, void *ret)
+{
+	uint8_t *buf;
+	size_t len;
+
+	assert_int_equal(pb_pack(m, &buf, &len), 0);
+	assert_int_equal(pb_unpack(d, buf, len, ret), 0);
+	free(buf);
+}
+
+static int locate(const Hd__GetBlockLocationsRequestProto *q, const ProtobufCMessageDescriptor *d, void *ret, struct err *err)
+{
+	const struct fake_file *f = find(q->src);
+	struct answer *a = calloc(1, sizeof(*a));
+
+	asked++;
+	if (!f || f->dir) {
+		free(a);
+		return err_set(err, -ENOENT, "File does not exist: %s", q->src);
+	}
+	fill_answer(a, f, q->offset, q->length);
+	copy(&a->m, d, ret);
+	free(a);
+	return 0;
+}
+
+static void status(const Hd__GetFileInfoRequestProto *q, const ProtobufCMessageDescriptor *d, void *ret)
+{
+	const struct fake_file *f = find(q->src);
+	Hd__GetFileInfoResponseProto m = HD__GET_FILE_INFO_RESPONSE_PROTO__INIT;
+	Hd__HdfsFileStatusProto st = HD__HDFS_FILE_STATUS_PROTO__INIT;
+	Hd__FsPermissionProto perm = HD__FS_PERMISSION_PROTO__INIT;
+
+	st.permission = &perm;
+	st.owner = st.group = "";
+	st.filetype = f && f->dir ? HD__HDFS_FILE_STATUS_PROTO__FILE_TYPE__IS_DIR : HD__HDFS_FILE_STATUS_PROTO__FILE_TYPE__IS_FILE;
+	st.has_fileid = 1;
+	st.fileid = f ? f->id : 0;
+	m.fs = f ? &st : NULL;
+	copy(&m, d, ret);
+}
+
+int __wrap_nn_call(struct dfs *d, const char *method, const ProtobufCMessage *q, const ProtobufCMessageDescriptor *reply,
+		   void *ret, struct err *err);
+int __wrap_nn_call(struct dfs *d, const char *method, const ProtobufCMessage *q, const ProtobufCMessageDescriptor *reply,
+		   void *ret, struct err *err)
+{
+	(void)d;
+	if (strcmp(method, "getBlockLocations") == 0)
+		return locate((const void *)q, reply, ret, err);
+	assert_string_equal(method, "getFileInfo");
+	status((const void *)q, reply, ret);
+	return 0;
+}
+
+/* ---- a data node ---- */
+
+int __wrap_rpc_client_new(const struct rpc_client_opts *o, struct rpc_client **ret, struct err *err);
+int __wrap_rpc_client_new(const struct rpc_client_opts *o, struct rpc_client **ret, struct err *err)
+{
+	(void)o;
+	(void)ret;
+	(void)err;
+	return 0;
+}
+
+void __wrap_rpc_client_free(struct rpc_client *c);
+void __wrap_rpc_client_free(struct rpc_client *c)
+{
+	(void)c;
+}
+
+int __wrap_rpc_client_call(struct rpc_client *c, const char *method, const ProtobufCMessage *q,
+			   const ProtobufCMessageDescriptor *reply, void *ret, struct err *err);
+int __wrap_rpc_client_call(struct rpc_client *c, const char *method, const ProtobufCMessage *q,
+			   const ProtobufCMessageDescriptor *reply, void *ret, struct err *err)
+{
+	const Hd__GetReplicaVisibleLengthRequestProto *m = (const void *)q;
+	Hd__GetReplicaVisibleLengthResponseProto r = HD__GET_REPLICA_VISIBLE_LENGTH_RESPONSE_PROTO__INIT;
+
+	(void)c;
+	(void)err;
+	assert_string_equal(method, "getReplicaVisibleLength");
+	for (struct fake_file *f = file; f < file + FILES; f++)
+		if (f->open && f->n && f->block[f->n - 1] == m->block->blockid)
+			r.length = f->visible;
+	copy(&r, reply, ret);
+	return 0;
+}
+
+struct fake_stream {
+	struct rstream base;
+	uint64_t block, left;
+};
+
+static ssize_t fake_read(struct rstream *rs, void *buf, size_t len, struct err *err)
+{
+	struct fake_stream *s = container_of(rs, struct fake_stream, base);
+
+	(void)err;
+	len = len < s->left ? len : (size_t)s->left;
+	memset(buf, (int)(s->block >> 4 & 0xff), len);
+	s->left -= len;
+	return (ssize_t)len;
+}
+
+static int fake_poll(struct rstream *rs, struct pollfd *ret)
+{
+	(void)rs;
+	*ret = (struct pollfd){.fd = -1};
+	return 1;
+}
+
+static void fake_close(struct rstream *rs)
+{
+	free(container_of(rs, struct fake_stream, base));
+}
+
+static const struct block_stream fake_ops = {
+	.read = fake_read, .try_read = fake_read, .poll_read = fake_poll, .close_read = fake_close};
+
+static int open_stream(const struct read_setup *r, struct rstream **ret, struct err *err)
+{
+	struct fake_stream *s;
+
+	if (gone_block && (r->lb->b->blockid & ~15ull) == gone_block)
+		return err_set(err, -EIO, "no such replica");
+	s = calloc(1, sizeof(*s));
+	s->base.ops = &fake_ops;
+	s->block = r->lb->b->blockid;
+	s->left = r->len;
+	*ret = &s->base;
+	return 0;
+}
+
+int __wrap_stream_open_read(struct dfs *d, const struct read_setup *r, struct rstream **ret, struct err *err);
+int __wrap_stream_open_read(struct dfs *d, const struct read_setup *r, struct rstream **ret, struct err *err)
+{
+	(void)d;
+	return open_stream(r, ret, err);
+}
+
+int __wrap_stream_start_read(struct dfs *d, const struct read_setup *r, struct rstream **ret, struct err *err);
+int __wrap_stream_start_read(struct dfs *d, const struct read_setup *r, struct rstream **ret, struct err *err)
+{
+	(void)d;
+	return open_stream(r, ret, err);
+}
+
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left)
+{
+	(void)t;
+	(void)left;
+	return 0;
+}
+
+/* ---- files ---- */
+
+static uint64_t block_len(void)
+{
+	return striped ? K * CELL : BLOCK;
+}
+
+static void add_blocks(struct fake_file *f, unsigned n)
+{
+	while (n--) {
+		f->block[f->n] = next_block;
+		f->len[f->n++] = block_len();
+		next_block += 16;
+	}
+}
+
+static void make(struct fake_file *f, const char *path, uint64_t id, unsigned n)
+{
+	*f = (struct fake_file){.path = path, .id = id, .stamp = 1000};
+	add_blocks(f, n);
+}
+
+static void begin(bool ec, bool ours)
+{
+	striped = ec;
+	tells_id = ours;
+	knows_ids = has_nodes = true;
+	gone_block = 0;
+	asked = 0;
+	next_block = ec ? (uint64_t)INT64_MIN + 16 : 16;
+	fs.set.acquire_failures = 3;
+	fs.set.socket_timeout_ms = 60000;
+	fs.defaults.block_size = ec ? CELL : BLOCK;
+	memset(file, 0, sizeof(file));
+	make(&file[0], "/d/f", 7, 35);
+}
+
+static struct reader *open_file(const char *path)
+{
+	struct err err = ERR_INIT;
+	struct reader *r;
+	int rc = reader_new(&fs, path, &r, &err);
+
+	if (rc < 0)
+		fail_msg("%d %s", rc, err.text);
+	return r;
+}
+
+/* Read block by block from @at to the end. The first failure or 0; all that comes before is of the file @was. */
+static int read_on(struct reader *r, const struct fake_file *was, unsigned at, struct err *err)
+{
+	static uint8_t buf[K * CELL];
+	const size_t len = block_len();
+	unsigned i = at;
+
+	reader_seek(r, at * len);
+	for (;; i++) {
+		ssize_t n = reader_read(r, buf, len, err);
+
+		if (n <= 0)
+			return n < 0 ? (int)n : (i == was->n ? 0 : -EIO);
+		assert_int_equal(n, i < was->n ? was->len[i] : 0);
+		for (ssize_t b = 0; b < n; b++)
+			assert_int_equal(buf[b], was->block[i] >> 4 & 0xff);
+	}
+}
+
+/* ---- tests ---- */
+
+static void expect_stale(struct reader *r, const struct fake_file *was, const char *words)
+{
+	struct err err = ERR_INIT;
+	int rc = read_on(r, was, 1, &err);
+
+	if (rc != -ESTALE || !strstr(err.text, words) || !strstr(err.text, "/d/f"))
+		fail_msg("%d, not -ESTALE with \"%s\": %s", rc, words, err.text);
+	reader_free(r);
+}
+
+static const struct {
+	const char *name;
+	bool ec, ours;
+} kinds[] = {{"ours", false, true}, {"Apache", false, false}, {"ours, striped", true, true}, {"Apache, striped", true, false}};
+
+#define for_kinds(i) for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds) && (begin(kinds[i].ec, kinds[i].ours), true); i++)
+
+static void a_replaced_file_is_not_read_as_a_mixture(void **state)
+{
+	(void)state;
+	for_kinds(i) {
+		struct reader *r = open_file("/d/f");
+		const struct fake_file was = file[0];
+
+		make(&file[0], "/d/f", 8, 35);
+		expect_stale(r, &was, "replaced");
+	}
+}
+
+static void a_replaced_file_is_seen_without_inodes(void **state)
+{
+	(void)state;
+	for_kinds(i) {
+		struct reader *r = open_file("/d/f");
+		const struct fake_file was = file[0];
+
+		knows_ids = false;
+		make(&file[0], "/d/f", 8, 37);
+		expect_stale(r, &was, "replaced");
+	}
+}
+
+static void a_deleted_file_is_stale(void **state)
+{
+	(void)state;
+	for_kinds(i) {
+		struct reader *r = open_file("/d/f");
+		const struct fake_file was = file[0];
+
+		file[0].path = NULL;
+		expect_stale(r, &was, "deleted");
+	}
+}
+
+static void a_truncated_file_is_stale(void **state)
+{
+	(void)state;
+	for (unsigned left = 0; left < 35; left++)
+		for_kinds(i) {
+			struct reader *r = open_file("/d/f");
+			const struct fake_file was = file[0];
+
+			file[0].n = left;
+			if (left % 2)
+				file[0].len[left - 1] -= 7;
+			file[0].stamp++;
+			expect_stale(r, &was, "truncated");
+		}
+}
+
+static void a_truncated_file_that_grew_again_is_stale(void **state)
+{
+	(void)state;
+	for_kinds(i) {
+		struct reader *r = open_file("/d/f");
+		const struct fake_file was = file[0];
+
+		file[0].n = 20;
+		add_blocks(&file[0], 40);
+		expect_stale(r, &was, "replaced");
+	}
+}
+
+static void a_file_with_other_blocks_under_the_same_inode_is_stale(void **state)
+{
+	(void)state;
+	for_kinds(i) {
+		struct reader *r = open_file("/d/f");
+		const struct fake_file was = file[0];
+
+		make(&file[0], "/d/f", 7, 35);
+		expect_stale(r, &was, "replaced");
+	}
+}
+
+static void replicas_that_are_gone_with_their_file_are_stale(void **state)
+{
+	(void)state;
+	for (unsigned failures = 1; failures <= 3; failures++)
+		for_kinds(i) {
+			struct reader *r;
+			struct fake_file was;
+
+			make(&file[0], "/d/f", 7, 3); /* its blocks are all known */
+			fs.set.acquire_failures = failures;
+			r = open_file("/d/f");
+			was = file[0];
+			make(&file[0], "/d/f", 8, 3);
+			gone_block = was.block[2];
+			expect_stale(r, &was, "replaced");
+		}
+}
+
+static void replicas_that_are_gone_alone_are_an_io_error(void **state)
+{
+	(void)state;
+	for_kinds(i) {
+		struct reader *r = open_file("/d/f");
+		struct err err = ERR_INIT;
+
+		gone_block = file[0].block[20];
+		assert_int_equal(read_on(r, &file[0], 0, &err), -EIO);
+		reader_free(r);
+	}
+}
+
+/* Of a file that was opened with @was every byte can be read, although it has become file[0] meanwhile. */
+static void expect_same(struct reader *r, const struct fake_file *was, const char *kind)
+{
+	struct err err = ERR_INIT;
+	int rc = read_on(r, was, 1, &err);
+
+	if (rc < 0)
+		fail_msg("%s: %d %s", kind, rc, err.text);
+	reader_free(r);
+}
+
+static void a_renamed_file_is_read_on(void **state)
+{
+	(void)state;
+	for_kinds(i) {
+		struct reader *r = open_file("/d/f");
+		const struct fake_file was = file[0];
+
+		file[0].path = "/elsewhere";
+		make(&file[1], "/d/f", 8, 35);
+		expect_same(r, &was, kinds[i].name);
+	}
+}
+
+static void a_file_without_inode_is_read_on(void **state)
+{
+	(void)state;
+	for_kinds(i) {
+		struct reader *r = open_file("/d/f");
+		const struct fake_file was = file[0];
+
+		knows_ids = false;
+		expect_same(r, &was, kinds[i].name);
+		assert_true(asked <= 6); /* and not twice for each stretch */
+	}
+}
+
+/* Appended to, or the target of a concat, by less than a stretch and by many. */
+static void a_file_that_grew_is_read_on(void **state)
+{
+	(void)state;
+	for (unsigned more = 0; more < 40; more += 3)
+		for_kinds(i) {
+			struct reader *r;
+
+			if (!kinds[i].ec)
+				file[0].len[34] = 31; /* its last block is filled up, and gets another stamp */
+			r = open_file("/d/f");
+			file[0].len[34] = block_len();
+			file[0].stamp += 2;
+			add_blocks(&file[0], more);
+			expect_same(r, &file[0], kinds[i].name); /* the next stretch tells how long it is */
+		}
+}
+
+static void a_file_that_is_appended_to_is_read_on(void **state)
+{
+	(void)state;
+	for (unsigned visible = 0; visible <= BLOCK; visible += 50) {
+		struct reader *r;
+		struct err err = ERR_INIT;
+		uint8_t buf[BLOCK];
+
+		begin(false, visible > 0);
+		file[0].len[34] = 50;
+		r = open_file("/d/f");
+		file[0].open = true; /* its last block has a new stamp, and one of its nodes knows nothing of it yet */
+		file[0].stamp++;
+		file[0].visible = visible;
+		assert_int_equal(reader_pread(r, buf, 50, 34 * BLOCK, &err), 50);
+		assert_int_equal(reader_length(r), 34 * BLOCK + (visible ? visible : 50));
+		reader_free(r);
+	}
+}
+
+static void a_growing_file_that_is_replaced_is_stale(void **state)
+{
+	(void)state;
+	for (int ours = 0; ours < 2; ours++) {
+		struct err err = ERR_INIT;
+		struct reader *r;
+		uint8_t buf[BLOCK];
+
+		begin(false, ours);
+		make(&file[0], "/d/f", 7, 1); /* nothing of it is complete */
+		file[0].open = true;
+		file[0].visible = 40;
+		r = open_file("/d/f");
+		assert_int_equal(reader_read(r, buf, 40, &err), 40);
+		make(&file[0], "/d/f", 8, 2);
+		assert_int_equal(reader_read(r, buf, 40, &err), -ESTALE);
+		assert_non_null(strstr(err.text, "replaced"));
+		reader_free(r);
+	}
+}
+
+static void the_end_of_a_growing_file_may_recede(void **state)
+{
+	struct err err = ERR_INIT;
+	struct reader *r;
+	uint8_t buf[BLOCK];
+
+	(void)state;
+	begin(false, true);
+	make(&file[0], "/d/f", 7, 3);
+	file[0].open = true;
+	file[0].visible = 40;
+	r = open_file("/d/f");
+	assert_int_equal(reader_pread(r, buf, 10, 2 * BLOCK + 5, &err), 10);
+	file[0].open = false; /* its writer died: the recovery leaves less than one node had */
+	file[0].len[2] = 20;
+	assert_int_equal(reader_pread(r, buf, 90, 2 * BLOCK + 5, &err), 15);
+	assert_int_equal(reader_length(r), 2 * BLOCK + 20);
+	reader_free(r);
+}
+
+static void a_path_that_became_a_directory_is_stale(void **state)
+{
+	(void)state;
+	for_kinds(i) {
+		struct reader *r = open_file("/d/f");
+		const struct fake_file was = file[0];
+
+		file[0].dir = true;
+		file[0].id = 9;
+		expect_stale(r, &was, "deleted, replaced");
+	}
+}
+
+static void what_cannot_be_opened_is_told_as_before(void **state)
+{
+	struct err err = ERR_INIT;
+	struct reader *r;
+
+	(void)state;
+	begin(false, true);
+	assert_int_equal(reader_new(&fs, "/d/g", &r, &err), -ENOENT);
+	make(&file[1], "/d", 3, 0);
+	file[1].dir = true;
+	assert_int_equal(reader_new(&fs, "/d", &r, &err), -EISDIR);
+}
+
+/* A snapshot holds the file as it was then; its inode is that of the file as it is now. */
+static void a_snapshot_is_not_asked_about_by_inode(void **state)
+{
+	struct reader *r;
+
+	(void)state;
+	begin(false, true);
+	make(&file[1], "/d/.snapshot/s/f", 7, 35);
+	file[0].id = 8;
+	file[1].id = 8;
+	r = open_file("/d/.snapshot/s/f");
+	expect_same(r, &file[1], "snapshot");
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	hd__datanode_info_proto__init(&info);
+	hd__datanode_idproto__init(&node_id);
+	hc__token_proto__init(&no_token);
+	no_token.kind = no_token.service = "";
+	info.id = &node_id;
+	node_id.ipaddr = "127.0.0.1";
+	node_id.hostname = node_id.datanodeuuid = "";
+	node_id.xferport = node_id.ipcport = 1;
+	fs.user = (char *)"";
+	node_table_init(&fs.suspects);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_replaced_file_is_not_read_as_a_mixture),
+		cmocka_unit_test(a_replaced_file_is_seen_without_inodes),
+		cmocka_unit_test(a_deleted_file_is_stale),
+		cmocka_unit_test(a_truncated_file_is_stale),
+		cmocka_unit_test(a_truncated_file_that_grew_again_is_stale),
+		cmocka_unit_test(a_file_with_other_blocks_under_the_same_inode_is_stale),
+		cmocka_unit_test(replicas_that_are_gone_with_their_file_are_stale),
+		cmocka_unit_test(replicas_that_are_gone_alone_are_an_io_error),
+		cmocka_unit_test(a_renamed_file_is_read_on),
+		cmocka_unit_test(a_file_without_inode_is_read_on),
+		cmocka_unit_test(a_file_that_grew_is_read_on),
+		cmocka_unit_test(a_file_that_is_appended_to_is_read_on),
+		cmocka_unit_test(a_growing_file_that_is_replaced_is_stale),
+		cmocka_unit_test(the_end_of_a_growing_file_may_recede),
+		cmocka_unit_test(a_path_that_became_a_directory_is_stale),
+		cmocka_unit_test(what_cannot_be_opened_is_told_as_before),
+		cmocka_unit_test(a_snapshot_is_not_asked_about_by_inode),
+	};
+
+	return cmocka_run_group_tests(tests, setup, NULL);
+}
