@@ -106,10 +106,22 @@ void attr_from_stat(struct mount *m, const struct dfs_stat *st, uint64_t ino, st
 		.st_mtim = {(time_t)(st->mtime_ms / 1000), (long)(st->mtime_ms % 1000 * NS_PER_MS)},
 		.st_atim = {(time_t)(st->atime_ms / 1000), (long)(st->atime_ms % 1000 * NS_PER_MS)},
 	};
-	ret->st_ctim = ret->st_mtim; /* HDFS has none */
 	if (ret->st_atim.tv_sec == 0)
 		ret->st_atim = ret->st_mtim; /* directories, and where access times are off */
 	ret->st_blocks = (ret->st_size + 511) / 512;
+}
+
+static bool is_after(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
+}
+
+void attr_changed(struct mount *m, struct inode *in)
+{
+	pthread_mutex_lock(&m->inodes.lock);
+	clock_gettime(CLOCK_REALTIME, &in->ctim);
+	in->attr.st_ctim = in->ctim;
+	pthread_mutex_unlock(&m->inodes.lock);
 }
 
 bool attr_tell(struct mount *m, struct inode *in, const struct stat *base, uint32_t mode, uint64_t asked_ns,
@@ -123,12 +135,14 @@ bool attr_tell(struct mount *m, struct inode *in, const struct stat *base, uint3
 	ret->st_ino = in->ino;
 	if (in->dirty) {
 		ret->st_size = in->attr.st_size;
-		ret->st_mtim = ret->st_ctim = in->attr.st_mtim;
+		ret->st_mtim = in->attr.st_mtim;
+		ret->st_atim = in->atime_set ? in->attr.st_atim : ret->st_atim;
 		ret->st_blocks = (ret->st_size + 511) / 512;
 		in->mtime_told = true;
 	} else if (in->change_ns >= asked_ns) {
 		holds = false;
 	}
+	ret->st_ctim = is_after(&in->ctim, &ret->st_mtim) ? in->ctim : ret->st_mtim; /* HDFS has none */
 	if (in->hidden || in->gone)
 		ret->st_nlink = 0;
 	if (holds && !late) {
@@ -258,6 +272,13 @@ double attr_ttl(const struct mount *m)
 static bool is_fresh(const struct mount *m, uint64_t since_ns)
 {
 	return (double)(clock_mono_ns() - since_ns) <= m->opt.attr_timeout * (double)NS_PER_S;
+}
+
+bool attr_is_young_locked(const struct mount *m, const struct inode *in)
+{
+	if (in->attr_ns == UINT64_MAX)
+		return in->dirty; /* it has just been created */
+	return in->attr_ns && is_fresh(m, in->attr_ns);
 }
 
 bool attr_is_fresh_locked(const struct mount *m, const struct inode *in)

@@ -17,10 +17,8 @@
 
 /* ---- what stat shows of a file that is being written ---- */
 
-static struct timespec now_ms(void)
+static struct timespec from_ms(uint64_t ms)
 {
-	const uint64_t ms = clock_wall_ms(); /* HDFS keeps milliseconds */
-
 	return (struct timespec){(time_t)(ms / 1000), (long)(ms % 1000 * NS_PER_MS)};
 }
 
@@ -31,7 +29,7 @@ static void mark_dirty(struct mount *m, struct inode *in, uint64_t length)
 	in->hopeless = false;
 	in->change_ns = clock_mono_ns();
 	in->attr.st_size = (off_t)length;
-	in->attr.st_mtim = now_ms();
+	in->attr.st_mtim = from_ms(clock_wall_ms()); /* HDFS keeps milliseconds */
 	in->mtime_told = false;
 	in->seen = false;
 	if (list_is_linked(&in->stream)) {
@@ -39,7 +37,7 @@ static void mark_dirty(struct mount *m, struct inode *in, uint64_t length)
 		list_add_tail(&m->streams, &in->stream);
 	}
 	pthread_mutex_unlock(&m->inodes.lock);
-	in->has_times = false;
+	in->set_mtime = DFS_TIME_KEEP; /* of has_times; an access time stays */
 }
 
 static void mark_changed(struct mount *m, struct inode *in)
@@ -62,11 +60,11 @@ static void settle_times(struct mount *m, struct inode *in)
 		mtime = (uint64_t)in->attr.st_mtim.tv_sec * 1000 + (uint64_t)in->attr.st_mtim.tv_nsec / NS_PER_MS;
 	in->dirty = false;
 	in->change_ns = clock_mono_ns();
-	in->mtime_told = false;
+	in->mtime_told = in->atime_set = false;
 	id_path(path, in->id);
 	pthread_mutex_unlock(&m->inodes.lock);
 	if (in->has_times) {
-		mtime = in->set_mtime;
+		mtime = in->set_mtime != DFS_TIME_KEEP ? in->set_mtime : mtime;
 		atime = in->set_atime;
 		in->has_times = false;
 	}
@@ -104,7 +102,10 @@ int content_set_times(struct mount *m, struct inode *in, struct user *user, uint
 			in->set_atime = atime_ms;
 		pthread_mutex_lock(&m->inodes.lock);
 		if (mtime_ms != DFS_TIME_KEEP)
-			in->attr.st_mtim = (struct timespec){(time_t)(mtime_ms / 1000), (long)(mtime_ms % 1000 * NS_PER_MS)};
+			in->attr.st_mtim = from_ms(mtime_ms);
+		if (atime_ms != DFS_TIME_KEEP)
+			in->attr.st_atim = from_ms(atime_ms);
+		in->atime_set |= atime_ms != DFS_TIME_KEEP;
 		pthread_mutex_unlock(&m->inodes.lock);
 	}
 	pthread_mutex_unlock(&in->content);
@@ -707,7 +708,7 @@ static void give_up_locked(struct mount *m, struct inode *in)
 	in->w_user = NULL;
 	mark_changed(m, in);
 	pthread_mutex_lock(&m->inodes.lock);
-	in->dirty = false;
+	in->dirty = in->atime_set = false;
 	pthread_mutex_unlock(&m->inodes.lock);
 }
 

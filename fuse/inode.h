@@ -52,6 +52,8 @@ struct inode {
 	uint32_t hidden_mark;  /* in mount.state; set with hidden */
 	bool pending;          /* L: nobody has it open and the cluster was out of reach: it is counted for pending.h */
 	bool dirty;            /* L: written here, not yet closed in HDFS: size and mtime are ours */
+	bool atime_set;        /* L: attr.st_atim is what utimensat(2) wants it to be when the file is closed in HDFS */
+	struct timespec ctim;  /* L: last change of its attributes or name through this mount; 0: none that is known */
 	bool mtime_told;       /* L: somebody has seen attr.st_mtim since the last write */
 	struct dfs_content seen_content; /* L: of the data that the kernel may have cached */
 	bool seen;             /* L: it is known */

@@ -159,6 +159,9 @@ static int change_owner(struct ask *a, const struct stat *attr, int valid)
 	ask_change_begin(a);
 	rc = dfs_set_owner(a->user->fs, a->path, to_owner ? owner : NULL, to_group ? group : NULL, &a->err);
 	ask_change_end(a);
+	pthread_mutex_lock(&a->m->inodes.lock);
+	a->in->attr_ns = 0; /* who its owner is (may_set_times()) */
+	pthread_mutex_unlock(&a->m->inodes.lock);
 	return rc;
 }
 
@@ -167,8 +170,28 @@ static uint64_t time_ms(const struct timespec *ts)
 	return ts->tv_sec < 0 ? 0 : (uint64_t)ts->tv_sec * 1000 + (uint64_t)ts->tv_nsec / NS_PER_MS;
 }
 
+/* Who may write to a file may set both of its times to now; any other the owner alone, which HDFS does not mind. */
+static int may_set_times(struct ask *a)
+{
+	struct inode *in = a->in;
+	struct dfs_stat st;
+	bool known;
+	int rc;
+
+	pthread_mutex_lock(&a->m->inodes.lock);
+	known = a->m->opt.uid < 0 && a->user->uid != ID_NOBODY && in->attr.st_uid == a->user->uid && attr_is_young_locked(a->m, in);
+	pthread_mutex_unlock(&a->m->inodes.lock);
+	if (known)
+		return 0;
+	do
+		rc = dfs_lstat(a->user->fs, a->path, &st, &a->err);
+	while (ask_again(a, rc));
+	return rc ?: users_owns(a->user, a->path, st.owner, &a->err);
+}
+
 static int change_times(struct ask *a, const struct stat *attr, int valid)
 {
+	const bool to_now = valid & FUSE_SET_ATTR_MTIME_NOW && valid & FUSE_SET_ATTR_ATIME_NOW;
 	const uint64_t now = clock_wall_ms();
 	uint64_t mtime = DFS_TIME_KEEP, atime = DFS_TIME_KEEP;
 	int rc;
@@ -177,15 +200,16 @@ static int change_times(struct ask *a, const struct stat *attr, int valid)
 		mtime = valid & FUSE_SET_ATTR_MTIME_NOW ? now : time_ms(&attr->st_mtim);
 	if (valid & FUSE_SET_ATTR_ATIME)
 		atime = valid & FUSE_SET_ATTR_ATIME_NOW ? now : time_ms(&attr->st_atim);
+	rc = to_now ? 0 : may_set_times(a);
+	if (rc < 0)
+		return rc;
 	rc = content_set_times(a->m, a->in, a->user, mtime, atime, &a->err);
 	if (rc == 0) { /* not being written: closing it would change them again */
 		ask_change_begin(a);
 		rc = dfs_set_times(a->user->fs, a->path, mtime, atime, &a->err);
 		ask_change_end(a);
 	}
-	if (rc == -EACCES && !(valid & FUSE_SET_ATTR_MTIME_NOW && valid & FUSE_SET_ATTR_ATIME_NOW))
-		return -EPERM; /* these a writer may set to now, and the owner to anything */
-	return rc < 0 ? rc : 0;
+	return rc == -EACCES && !to_now ? -EPERM : rc < 0 ? rc : 0;
 }
 
 /* HDFS has one word for both: who may not chmod a file is not its owner. */
@@ -247,6 +271,8 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int valid, st
 		return;
 	}
 	rc = change(&a, h, attr, valid);
+	if (rc == 0)
+		attr_changed(a.m, a.in);
 	if (rc < 0)
 		ask_reply(&a, stale_errno(rc));
 	else
@@ -665,8 +691,10 @@ static int do_rename(struct ask *a, const char *name, struct inode *to_dir, cons
 		inode_name_went(&a->m->inodes, to_dir, new_name);
 		if (rc == 0 && over && !open)
 			mark_gone(a->m, over);
-		if (rc == 0 && in)
+		if (rc == 0 && in) {
 			inode_moved(&a->m->inodes, in, to_dir->ino, new_name);
+			attr_changed(a->m, in);
+		}
 		naming_unlock(in, over);
 	}
 	if (rc < 0 && open && over->hidden)

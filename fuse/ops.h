@@ -58,6 +58,8 @@ void attr_from_stat(struct mount *m, const struct dfs_stat *st, uint64_t ino, st
  *  file has changed through this mount since @asked_ns, when @base was asked for. */
 bool attr_tell(struct mount *m, struct inode *in, const struct stat *base, uint32_t mode, uint64_t asked_ns,
 	       struct stat *ret);
+/** Attributes or the name of @in have changed through this mount: that is its ctime, as long as it is known. */
+void attr_changed(struct mount *m, struct inode *in);
 /** How long the kernel may keep attributes: where there are other users, not at all. It shows them to
  *  everybody who has reached a name once, and a directory above may be closed at any time. */
 double attr_ttl(const struct mount *m);
@@ -65,6 +67,8 @@ double attr_ttl(const struct mount *m);
 bool attr_known(struct ask *a, struct inode *in, struct stat *ret);
 /** Is what is known of @in not older than the kernel's would be? inodes.lock is held. */
 bool attr_is_fresh_locked(const struct mount *m, const struct inode *in);
+/** Was the NameNode asked so lately, whatever this mount has changed since? inodes.lock is held. */
+bool attr_is_young_locked(const struct mount *m, const struct inode *in);
 /** Ask for the attributes of @in until they hold. -errno. */
 int attr_ask(struct ask *a, struct inode *in, struct stat *ret);
 /** A name in @dir has come, and its time has changed: what is known of it does not hold any more. (One that has gone:

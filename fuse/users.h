@@ -35,6 +35,7 @@ struct user {
 	struct dfs *fs; /* owned */
 	uint32_t refs;
 	uint64_t used_ns;
+	atomic_uint_fast64_t super_ns; /* when the NameNode last took it for who may do everything; 0: never */
 	atomic_uint_fast64_t made, synced; /* files created or closed early, and how many of these are on the NameNode's disk for sure */
 };
 
@@ -71,6 +72,8 @@ struct user *users_owner(struct users *u);
 /** One more reference; returns @user. */
 struct user *users_ref(struct users *u, struct user *user);
 void users_put(struct users *u, struct user *user);
+/** May @user set the times of @path (which has @owner) to anything? 0; -EPERM: neither owner nor superuser. */
+int users_owns(struct user *user, const char *path, const char *owner, struct dfs_err *err);
 /** All that anybody here has created or closed early is on the NameNode's disk, and on those of data nodes. Fails as dfs_sync_names(). */
 int users_sync(struct users *u, struct dfs_err *err);
 /** Make the syncs that debtors owe. False: one cannot be made now; call again later. */

@@ -44,6 +44,8 @@ static int change_acl(struct ask *a, enum dfs_acl_scope scope, const char *value
 	rc = value ? acl_set(a, scope, value, size) : acl_remove(a, scope);
 	ask_change_end(a);
 	mode_changed(a, rc == 0 && closes);
+	if (rc == 0)
+		attr_changed(a->m, a->in);
 	(void)fuse_lowlevel_notify_inval_inode(a->m->se, a->in->ino, -1, 0);
 	return rc == -EACCES ? -EPERM : rc;
 }
@@ -57,6 +59,8 @@ static int change_xattr(struct ask *a, const char *name, const char *value, size
 	rc = value ? dfs_set_xattr(a->user->fs, a->path, name, value, size, how, &a->err)
 		   : dfs_remove_xattr(a->user->fs, a->path, name, &a->err);
 	ask_change_end(a);
+	if (rc == 0)
+		attr_changed(a->m, a->in);
 	return rc;
 }
 
