@@ -82,15 +82,8 @@ void block_report_fini(struct block_report *r)
 
 /* ---- decoding ---- */
 
-struct chunk_rd {
-	const ProtobufCBinaryData *chunk;
-	size_t left; /* chunks, this one included */
-	size_t pos;  /* in chunk */
-	bool bad;
-};
-
 /* Step over chunks that are used up. */
-static bool at_end(struct chunk_rd *r)
+static bool at_end(struct block_report_rd *r)
 {
 	while (r->left && r->pos == r->chunk->len) {
 		r->chunk++;
@@ -100,7 +93,7 @@ static bool at_end(struct chunk_rd *r)
 	return !r->left;
 }
 
-static uint64_t take_varint(struct chunk_rd *r)
+static uint64_t take_varint(struct block_report_rd *r)
 {
 	uint8_t buf[VARINT_MAX];
 	size_t n = 0;
@@ -117,65 +110,101 @@ static uint64_t take_varint(struct chunk_rd *r)
 	return rd_varint(&rd);
 }
 
-int block_report_decode(const ProtobufCBinaryData *chunks, size_t n, uint64_t count,
-			block_report_fn fn, void *arg)
+static int next_of_chunks(struct block_report_rd *r, struct block *b, uint32_t *state)
 {
-	struct chunk_rd r = {.chunk = chunks, .left = n};
+	if (r->done == r->count)
+		return at_end(r) ? 0 : -EBADMSG;
+	b->id = zigzag_decode(take_varint(r));
+	b->len = take_varint(r) & LEN_MASK;
+	b->gs = take_varint(r);
+	*state = take_varint(r) & STATE_MASK;
+	r->done++;
+	return r->bad ? -EBADMSG : 1;
+}
 
-	for (uint64_t i = 0; i < count; i++) {
-		const int64_t id = zigzag_decode(take_varint(&r));
-		const uint64_t len = take_varint(&r) & LEN_MASK;
-		const uint64_t gs = take_varint(&r);
-		const uint32_t state = take_varint(&r) & STATE_MASK;
-		int rc;
+/* Finalized replicas have three values each, behind them is a delimiter of three, the others have four. */
+static int next_of_longs(struct block_report_rd *r, struct block *b, uint32_t *state)
+{
+	const uint64_t *v = r->longs + r->pos;
 
-		if (r.bad)
-			return -EBADMSG;
-		rc = fn(arg, &(struct block){id, gs, len}, state);
+	if (r->bad)
+		return -EBADMSG;
+	if (r->done == r->count)
+		return 0;
+	*b = (struct block){(int64_t)v[0], v[2], v[1]};
+	*state = r->done < r->finalized ? REPLICA_FINALIZED : (uint32_t)v[3] & STATE_MASK;
+	r->pos += r->done < r->finalized ? 3 : 4;
+	r->done++;
+	if (r->done == r->finalized)
+		r->pos += 3;
+	return 1;
+}
+
+static struct block_report_rd rd_chunks(const ProtobufCBinaryData *chunks, size_t n, uint64_t count)
+{
+	return (struct block_report_rd){.chunk = chunks, .left = n, .count = count};
+}
+
+static struct block_report_rd rd_longs(const uint64_t *v, size_t n)
+{
+	struct block_report_rd r = {.longs = v, .bad = n == 1};
+	const uint64_t *mark;
+
+	if (n < 2)
+		return r;
+	/* Bound first, so that the sums below cannot wrap. */
+	r.bad = v[0] > n || v[1] > n;
+	/* [0, 0] alone is an empty report; otherwise a delimiter of three -1 parts the lists. */
+	if (r.bad || (n == 2 && !v[0] && !v[1]))
+		return r;
+	r.bad = n != 2 + 3 * v[0] + 3 + 4 * v[1];
+	if (r.bad)
+		return r;
+	mark = v + 2 + 3 * v[0];
+	r.bad = mark[0] != UINT64_MAX || mark[1] != UINT64_MAX || mark[2] != UINT64_MAX;
+	r.finalized = v[0];
+	r.count = v[0] + v[1];
+	r.pos = r.finalized ? 2 : 5;
+	return r;
+}
+
+struct block_report_rd block_report_rd(const Hdd__StorageBlockReportProto *p)
+{
+	return p->has_numberofblocks ? rd_chunks(p->blocksbuffers, p->n_blocksbuffers, p->numberofblocks)
+				     : rd_longs(p->blocks, p->n_blocks);
+}
+
+int block_report_next(struct block_report_rd *r, struct block *b, uint32_t *state)
+{
+	return r->longs ? next_of_longs(r, b, state) : next_of_chunks(r, b, state);
+}
+
+static int each(struct block_report_rd r, block_report_fn fn, void *arg)
+{
+	struct block b;
+	uint32_t state;
+	int rc;
+
+	while ((rc = block_report_next(&r, &b, &state)) > 0) {
+		rc = fn(arg, &b, state);
 		if (rc)
 			return rc;
 	}
-	return at_end(&r) ? 0 : -EBADMSG;
+	return rc;
+}
+
+int block_report_decode(const ProtobufCBinaryData *chunks, size_t n, uint64_t count,
+			block_report_fn fn, void *arg)
+{
+	return each(rd_chunks(chunks, n, count), fn, arg);
 }
 
 int block_report_decode_longs(const uint64_t *v, size_t n, block_report_fn fn, void *arg)
 {
-	uint64_t finalized, other;
-	size_t pos = 2;
-	int rc = 0;
-
-	if (!n)
-		return 0;
-	if (n < 2)
-		return -EBADMSG;
-	finalized = v[0];
-	other = v[1];
-	/* Bound first, so that the sums below cannot wrap. */
-	if (finalized > n || other > n)
-		return -EBADMSG;
-	/* [0, 0] alone is an empty report; otherwise a delimiter of three -1 parts the lists. */
-	if (n != 2 + 3 * finalized + 3 + 4 * other && !(n == 2 && !finalized && !other))
-		return -EBADMSG;
-	if (n == 2)
-		return 0;
-	for (uint64_t i = 0; i < finalized && !rc; i++, pos += 3)
-		rc = fn(arg, &(struct block){(int64_t)v[pos], v[pos + 2], v[pos + 1]},
-			REPLICA_FINALIZED);
-	if (rc)
-		return rc;
-	if (v[pos] != UINT64_MAX || v[pos + 1] != UINT64_MAX || v[pos + 2] != UINT64_MAX)
-		return -EBADMSG;
-	pos += 3;
-	for (uint64_t i = 0; i < other && !rc; i++, pos += 4)
-		rc = fn(arg, &(struct block){(int64_t)v[pos], v[pos + 2], v[pos + 1]},
-			(uint32_t)v[pos + 3] & STATE_MASK);
-	return rc;
+	return each(rd_longs(v, n), fn, arg);
 }
 
 int block_report_each(const Hdd__StorageBlockReportProto *p, block_report_fn fn, void *arg)
 {
-	if (p->has_numberofblocks)
-		return block_report_decode(p->blocksbuffers, p->n_blocksbuffers, p->numberofblocks,
-					   fn, arg);
-	return block_report_decode_longs(p->blocks, p->n_blocks, fn, arg);
+	return each(block_report_rd(p), fn, arg);
 }

@@ -13,6 +13,7 @@
  * Source: hdfs-wire section 4.
  */
 #include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +36,21 @@ int block_report_add(struct block_report *r, const struct block *b, enum replica
 /** An empty report carries one empty chunk. -ENOMEM. */
 int block_report_finish(struct block_report *r);
 void block_report_fini(struct block_report *r);
+
+/* How far a report was read; it borrows the report. */
+struct block_report_rd {
+	const ProtobufCBinaryData *chunk; /* buffers; or: */
+	const uint64_t *longs;
+	size_t left; /* chunks, this one included */
+	size_t pos;  /* in chunk, or in longs */
+	uint64_t count, done, finalized; /* replicas; the first so many of longs are finalized */
+	bool bad;
+};
+
+/** Whichever format @p holds (numberOfBlocks present: buffers). */
+struct block_report_rd block_report_rd(const Hdd__StorageBlockReportProto *p);
+/** 1: a replica, @state as below; 0: there are no more; -EBADMSG: as below. */
+int block_report_next(struct block_report_rd *r, struct block *b, uint32_t *state);
 
 /** Called once per replica; a non-zero return stops and is passed on. @state is what the peer sent,
  *  0..15. */
