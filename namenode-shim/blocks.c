@@ -19,6 +19,8 @@ void blocks_init(struct blocks *bs, uint64_t pending_timeout_ns, uint32_t repl_m
 	list_init(&bs->under);
 	list_init(&bs->awaiting);
 	list_init(&bs->recovering);
+	list_init(&bs->cursors);
+	list_init(&bs->swept);
 }
 
 static void open_new(struct blk *b)
@@ -128,11 +130,17 @@ static struct replica *find_on_node(const struct blk *b, const struct dn *dn, ui
 	return NULL;
 }
 
+static void uncount(struct replica *r)
+{
+	r->st->nblocks--;
+	r->st->report_hits -= r->seq && r->seq == r->st->report_seq;
+}
+
 /* A node has one replica of a block and deletes by the block's id alone: what it reports in another
  * storage has moved there. As a second replica it would be surplus, and its deletion the end of both. */
 static void move_replica(struct replica *r, struct storage *to)
 {
-	r->st->nblocks--;
+	uncount(r);
 	to->nblocks++;
 	r->st = to;
 	r->seq = 0; /* reports are numbered per storage */
@@ -148,9 +156,9 @@ static struct replica *add_replica(struct blk *b, struct storage *st, uint8_t un
 	return &b->rep[b->nreps++];
 }
 
-static void drop_replica(struct blk *b, struct replica *r)
+void blk_drop_replica(struct blk *b, struct replica *r)
 {
-	r->st->nblocks--;
+	uncount(r);
 	*r = b->rep[--b->nreps];
 }
 
@@ -237,7 +245,7 @@ bool blk_enough_as(const struct blk *b, uint64_t gs, uint64_t len, uint32_t repl
 		return group_enough_as(b, gs, len);
 	for (uint16_t i = 0; i < b->nreps; i++)
 		n += b->rep[i].state == REPLICA_FINALIZED && !b->rep[i].corrupt &&
-		     b->rep[i].gs == gs && b->rep[i].len == len;
+		     b->rep[i].gs == gs && b->rep[i].len == len && !(b->rep[i].st->sweep & SWEEP_FORGET);
 	return n >= repl_min;
 }
 
@@ -304,7 +312,7 @@ static struct replica *pick_excess(struct blk *b)
 void blk_order_drop(struct blk *b, struct replica *r)
 {
 	dn_order_invalidate(r->st->dn, blk_replica_id(b, r), r->gs, false);
-	drop_replica(b, r);
+	blk_drop_replica(b, r);
 }
 
 /* The node deletes what it has of the block, whatever the storage. */
@@ -404,19 +412,6 @@ void blocks_expire_pending(struct blocks *bs, uint64_t now_ns)
 	}
 }
 
-void blocks_recheck_node(struct blocks *bs, const struct dn *dn)
-{
-	for (struct blk *b = bs->map; b; b = b->hh.next)
-		if (blk_has_dn(b, dn))
-			blk_recheck(bs, b);
-}
-
-void blocks_recheck_all(struct blocks *bs)
-{
-	for (struct blk *b = bs->map; b; b = b->hh.next)
-		blk_recheck(bs, b);
-}
-
 /* ---- life of a block ---- */
 
 static struct blk *insert(struct blocks *bs, struct blk *n, const struct block *b, uint64_t inode,
@@ -497,6 +492,7 @@ static void give_room_back(const struct blk *b)
 
 void blocks_remove(struct blocks *bs, struct blk *b)
 {
+	blk_cursors_pass(bs, b);
 	if (b->open && b->state == BLK_OPEN)
 		give_room_back(b);
 	bs->groups.total -= ec_id_is_striped(b->b.id);
@@ -662,6 +658,8 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 	rep->len = r->len;
 	rep->state = (uint8_t)state;
 	rep->corrupt = rep->corrupt || is_corrupt(b, rep);
+	/* News that come while a list is gone through: the list may be older. */
+	seq = st->listing ? st->report_seq : seq;
 	if (seq && rep->seq != seq) {
 		rep->seq = seq;
 		st->report_hits++;
@@ -680,29 +678,8 @@ void blocks_report_deleted(struct blocks *bs, struct storage *st, int64_t id)
 
 	if (!rep)
 		return;
-	drop_replica(b, rep);
+	blk_drop_replica(b, rep);
 	blk_recheck(bs, b);
-}
-
-void blocks_report_end(struct blocks *bs, struct storage *st)
-{
-	if (st->report_hits == st->nblocks)
-		return; /* the ordinary case: nothing to look for */
-	for (struct blk *b = bs->map; b; b = b->hh.next) {
-		bool gone = false;
-
-		/* What was reported incrementally after the list was made may be missing from it:
-		 * an open block keeps its replica. */
-		for (uint16_t i = 0; i < b->nreps && b->state == BLK_COMPLETE;)
-			if (b->rep[i].st == st && b->rep[i].seq != st->report_seq) {
-				drop_replica(b, &b->rep[i]);
-				gone = true;
-			} else {
-				i++;
-			}
-		if (gone)
-			blk_recheck(bs, b);
-	}
 }
 
 void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struct dn *dn,
@@ -717,43 +694,4 @@ void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struc
 		    b->rep[i].unit == unit_of(r->id))
 			b->rep[i].corrupt = true;
 	blk_recheck(bs, b);
-}
-
-static void forget_targets(struct blk_open *o, const struct dn *dn, const struct storage *only)
-{
-	const bool group = blk_ec(o->blk);
-
-	for (uint32_t i = 0; i < o->ntargets;)
-		if (o->target[i]->dn == dn && (!only || o->target[i] == only)) {
-			memmove(&o->target[i], &o->target[i + 1],
-				(o->ntargets - i - 1) * sizeof(o->target[0]));
-			if (group)
-				memmove(&o->target_unit[i], &o->target_unit[i + 1], o->ntargets - i - 1);
-			o->ntargets--;
-		} else {
-			i++;
-		}
-}
-
-void blocks_forget(struct blocks *bs, const struct dn *dn, const struct storage *only)
-{
-	for (struct blk *b = bs->map; b; b = b->hh.next) {
-		bool touched = false;
-
-		for (uint16_t i = 0; i < b->nreps;)
-			if (b->rep[i].st->dn == dn && (!only || b->rep[i].st == only)) {
-				drop_replica(b, &b->rep[i]);
-				touched = true;
-			} else {
-				i++;
-			}
-		if (b->npending) {
-			drop_pending(b, dn);
-			touched = true;
-		}
-		if (b->open)
-			forget_targets(b->open, dn, only);
-		if (touched)
-			blk_recheck(bs, b);
-	}
 }

@@ -14,7 +14,7 @@
  * data bytes, and each replica is one unit of it (replica.unit), reported under an id of its own. What
  * differs for them is in blocks_striped.c: what is live is counted in units, not in replicas.
  * Ownership: the map owns blocks and replicas; storages are borrowed from the data node table, which
- * frees them only after blocks_forget().
+ * frees them only after it has none of them any more.
  * Threading: changed by the writer thread with nn->mem_lock held for writing; read by others with it
  * held for reading.
  * Source: hdfs-wire section 4 "NN treatment", 8.2.
@@ -104,6 +104,12 @@ struct blk_sums {
 	uint64_t total, under, missing, corrupt, urgent;
 };
 
+/* A place in the map. Blocks come and go meanwhile: those that are there from begin to end are passed once. */
+struct blk_cursor {
+	struct list link; /* in blocks.cursors */
+	struct blk *next; /* NULL: the end */
+};
+
 struct blocks {
 	struct blk *map; /* by id */
 	struct ec_policy *policies[EC_ID_LAST + 1]; /* owned: administrators', once a group has them */
@@ -111,6 +117,11 @@ struct blocks {
 	struct list first, under; /* the urgent ones, and the others */
 	struct list awaiting;
 	struct list recovering;
+	struct list cursors;
+	struct list swept; /* of storage.swept: those with something to do */
+	struct blk_cursor sweep; /* linked while a walk is under way */
+	uint64_t asked; /* so often for something to be done with the replicas of a storage */
+	uint8_t recheck_passes; /* so many times over the map, and each block was checked since it was asked for */
 	uint64_t complete; /* blocks of state COMPLETE */
 	uint64_t under_count, missing, corrupt, safe, missing_one, urgent;
 	uint64_t pending_timeout_ns;
@@ -152,13 +163,20 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 		   bool first, uint32_t seq);
 /** Deleted by the node. */
 void blocks_report_deleted(struct blocks *bs, struct storage *st, int64_t id);
-/** End of a full report: forget what the storage no longer listed. */
+/** Begin of a full report, which has number st->report_seq then: what was not listed in those before is
+ *  settled by this one. */
+void blocks_report_begin(struct blocks *bs, struct storage *st);
+/** Its end: forget what the storage no longer listed (blocks_sweep()). */
 void blocks_report_end(struct blocks *bs, struct storage *st);
 /** A replica was found corrupt by a reader, a scanner or a receiver. @st NULL: whichever @dn has. */
 void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struct dn *dn,
 			   const struct storage *st);
-/** Forget the replicas of a node (or of one storage): it is dead or replaced. */
-void blocks_forget(struct blocks *bs, const struct dn *dn, const struct storage *only);
+/** Forget the replicas of a node (or of one storage): it is dead or replaced. Like the others of
+ *  these it only says what is to be done; until blocks_sweep() has done it replicas of nodes that are
+ *  dead and of storages that failed are in the map, and do not count. */
+void blocks_forget(struct blocks *bs, struct dn *dn, struct storage *only);
+/** It is back: what was not forgotten yet is kept. Its next full report has the last word. */
+void blocks_keep(struct blocks *bs, struct storage *st);
 
 /** Finalized, good, not being deleted, on living nodes that stay. Of a group: different units that are. */
 uint32_t blk_live(const struct blk *b);
@@ -192,6 +210,16 @@ void blocks_expire_pending(struct blocks *bs, uint64_t now_ns);
  *  to copy to. False: there is none, or no good replica; of a group, no good unit more than it takes to read it. */
 bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b);
 /** Check every block of a node whose state has changed. */
-void blocks_recheck_node(struct blocks *bs, const struct dn *dn);
+void blocks_recheck_node(struct blocks *bs, struct dn *dn);
 /** After safe mode: check every block once. */
 void blocks_recheck_all(struct blocks *bs);
+/** Do what was asked for above, for up to @n blocks. */
+void blocks_sweep(struct blocks *bs, uint32_t n);
+/** Is there anything to do? */
+bool blocks_must_sweep(const struct blocks *bs);
+/** Go over all blocks. A cursor that was begun is begun anew. */
+void blk_cursor_begin(struct blocks *bs, struct blk_cursor *c);
+/** NULL: that was all. */
+struct blk *blk_cursor_next(struct blk_cursor *c);
+/** All zero, or at the end: false. */
+bool blk_cursor_is_open(const struct blk_cursor *c);

@@ -3,16 +3,19 @@
 
 /** blocks_internal - what blocks.c and blocks_striped.c share */
 #include "namenode-shim/blocks.h"
+#include "namenode-shim/datanodes.h"
 
 static inline bool replica_is_good(const struct replica *r)
 {
-	return r->state == REPLICA_FINALIZED && !r->corrupt && !r->excess;
+	return r->state == REPLICA_FINALIZED && !r->corrupt && !r->excess && !(r->st->sweep & SWEEP_FORGET);
 }
 
 /* ---- blocks.c ---- */
 void blk_set_flags(struct blocks *bs, struct blk *b, unsigned int flags);
 /** The node is told to delete it, and it is forgotten. */
 void blk_order_drop(struct blk *b, struct replica *r);
+/** It is forgotten. */
+void blk_drop_replica(struct blk *b, struct replica *r);
 bool blk_node_has_good(const struct blk *b, const struct replica *r);
 
 /* ---- blocks_striped.c: of groups ---- */
@@ -20,3 +23,7 @@ uint32_t group_wanted(const struct blk *b);
 bool group_enough_as(const struct blk *b, uint64_t gs, uint64_t len);
 /** As blk_recheck(), of a complete one. */
 void group_recheck(struct blocks *bs, struct blk *b);
+
+/* ---- blocks_sweep.c ---- */
+/** @b goes: cursors that are at it go on to the next one. */
+void blk_cursors_pass(struct blocks *bs, const struct blk *b);

@@ -61,7 +61,7 @@ bool group_enough_as(const struct blk *b, uint64_t gs, uint64_t len)
 	for (uint16_t i = 0; i < b->nreps; i++) {
 		const struct replica *r = &b->rep[i];
 
-		if (r->state == REPLICA_FINALIZED && !r->corrupt && r->gs == gs &&
+		if (r->state == REPLICA_FINALIZED && !r->corrupt && r->gs == gs && !(r->st->sweep & SWEEP_FORGET) &&
 		    r->len == ec_unit_length(blk_ec(b), len, r->unit))
 			set |= GROUP_UNIT(r->unit);
 	}

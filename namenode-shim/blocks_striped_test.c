@@ -99,12 +99,15 @@ static void a_lost_unit_is_missed_and_one_too_many_lost_is_the_end(void **state)
 	assert_int_equal(w.b->flags, BLK_SAFE);
 	assert_int_equal(group_live(w.b), 0x1f);
 	blocks_forget(&w.bs, w.dn[1], NULL);
+	blocks_sweep(&w.bs, UINT32_MAX);
 	assert_int_equal(group_live(w.b), 0x1d);
 	assert_int_equal(w.b->flags, BLK_SAFE | BLK_UNDER);
 	assert_int_equal(w.bs.groups.under, 1);
 	blocks_forget(&w.bs, w.dn[4], NULL);
+	blocks_sweep(&w.bs, UINT32_MAX);
 	assert_int_equal(w.b->flags, BLK_SAFE | BLK_UNDER | BLK_URGENT);
 	blocks_forget(&w.bs, w.dn[0], NULL);
+	blocks_sweep(&w.bs, UINT32_MAX);
 	assert_true(w.b->flags & BLK_MISSING);
 	assert_int_equal(w.bs.groups.missing, 1);
 	report(&w, 6, 0);
@@ -180,9 +183,9 @@ static void two_units_on_one_node_are_two(void **state)
 	assert_int_equal(w.b->nreps, 5);
 	blocks_report_deleted(&w.bs, w.st[0], ec_id_of(group, 1));
 	assert_int_equal(group_live(w.b), 0x1d);
-	w.st[1]->report_seq = 1;
-	w.st[1]->report_hits = 0;
+	blocks_report_begin(&w.bs, w.st[1]);
 	blocks_report_end(&w.bs, w.st[1]); /* it lists neither of its two any more */
+	blocks_sweep(&w.bs, UINT32_MAX);
 	assert_int_equal(group_live(w.b), 0x11);
 	world_fini(&w);
 }
@@ -255,6 +258,7 @@ static void targets_keep_their_units_when_a_node_is_forgotten(void **state)
 	world_init(&w, 0, BLK_OPEN);
 	blk_set_targets(w.b, w.st, units, 4);
 	blocks_forget(&w.bs, w.dn[1], NULL);
+	blocks_sweep(&w.bs, UINT32_MAX);
 	assert_int_equal(w.b->open->ntargets, 3);
 	assert_int_equal(w.b->open->target_unit[0], 0);
 	assert_int_equal(w.b->open->target_unit[1], 3);

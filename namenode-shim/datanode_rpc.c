@@ -146,6 +146,9 @@ static int register_datanode(struct req *q, const void *in)
 						  "long is refused");
 	dn->disallowed = false;
 	racks_find(q->nn->racks, dn->ip, dn->rack);
+	for (uint32_t i = 0; i < dn->nstorages; i++)
+		if (!dn->storage[i]->failed)
+			blocks_keep(&q->nn->blocks, dn->storage[i]);
 	drain_judge(q->nn, dn, &verdict);
 	if (away && dn_replicas(dn)) /* kept while it was in maintenance; readable again */
 		blocks_recheck_node(&q->nn->blocks, dn);
@@ -158,7 +161,7 @@ static int register_datanode(struct req *q, const void *in)
 
 /* ---- heartbeat ---- */
 
-static void lose_storage(struct nn *nn, const struct dn *dn, struct storage *st)
+static void lose_storage(struct nn *nn, struct dn *dn, struct storage *st)
 {
 	if (st->failed)
 		return;
@@ -181,6 +184,8 @@ static void take_storage_report(struct nn *nn, struct dn *dn, const Hd__StorageR
 	st->beat = dn->beats;
 	if (s->failed)
 		lose_storage(nn, dn, st);
+	else if (st->failed)
+		blocks_keep(&nn->blocks, st);
 	st->failed = s->failed;
 	st->capacity = s->capacity;
 	st->used = s->dfsused;
@@ -270,57 +275,100 @@ static int send_lifeline(struct req *q, const void *in)
 
 /* ---- reports ---- */
 
-struct report {
-	struct nn *nn;
-	struct storage *st;
+/* What is done before the lock is given back, and what costs how much of it. */
+#define REPORT_SLICE 65536
+#define COST_TAKE 8  /* a replica */
+#define COST_CHECK 1 /* that it decodes */
+#define COST_STORAGE 256
+
+/* How far a full report is. */
+struct report_walk {
+	size_t at;   /* in its storages */
+	bool taking; /* this one was checked, and is taken */
 	bool first;
+	struct block_report_rd rd;
 	uint64_t count;
+	int64_t left; /* of the slice */
 };
 
-static int take_replica(void *arg, const struct block *b, uint32_t state)
+/* All of it decodes, or none of it counts. */
+static int check_some(struct report_walk *w)
 {
-	struct report *r = arg;
+	struct block b;
+	uint32_t state;
+	int rc = 1;
 
-	if (state > REPLICA_RWR)
-		return 0; /* nothing a node should report; not ours to judge */
-	r->count++;
-	blocks_report(&r->nn->blocks, r->st, b, state, r->first, r->st->report_seq);
-	return 0;
+	for (; w->left > 0 && rc > 0; w->left -= COST_CHECK)
+		rc = block_report_next(&w->rd, &b, &state);
+	return rc > 0 ? REQ_PARK : rc;
 }
 
-static int check_nothing(void *arg, const struct block *b, uint32_t state)
+static int take_some(struct report_walk *w, struct blocks *bs, struct storage *st)
 {
-	(void)arg;
-	(void)b;
-	(void)state;
-	return 0;
+	struct block b;
+	uint32_t state;
+	int rc;
+
+	for (; w->left > 0; w->left -= COST_TAKE) {
+		rc = block_report_next(&w->rd, &b, &state);
+		if (rc <= 0)
+			return rc;
+		if (state > REPLICA_RWR)
+			continue; /* nothing a node should report; not ours to judge */
+		w->count++;
+		blocks_report(bs, st, &b, state, w->first, st->report_seq);
+	}
+	return REQ_PARK;
 }
 
-static int take_storage_blocks(struct req *q, struct dn *dn,
-			       const Hdd__StorageBlockReportProto *p)
+static struct storage *storage_of(struct dn *dn, const Hd__DatanodeStorageProto *d)
 {
-	const Hd__DatanodeStorageProto *d = p->storage;
-	struct report r = {.nn = q->nn};
+	return dn_storage_add(dn, d->storageuuid, d->has_storagetype ? (enum storage_type)d->storagetype
+								      : STORAGE_DISK);
+}
 
-	r.st = dn_storage_add(dn, d->storageuuid,
-			      d->has_storagetype ? (enum storage_type)d->storagetype
-						 : STORAGE_DISK);
-	if (!r.st)
+static void end_storage(struct req *q, const struct dn *dn, struct storage *st)
+{
+	struct report_walk *w = q->report;
+
+	blocks_report_end(&q->nn->blocks, st);
+	st->reported = true;
+	log_info("op=block_report datanode=%s storage=%s replicas=%llu first=%d", dn->uuid, st->id,
+		 (unsigned long long)w->count, w->first);
+	w->at++;
+	w->taking = false;
+}
+
+/* A slice of one storage's list; REQ_PARK: there is more. */
+static int take_storage_blocks(struct req *q, struct dn *dn, const Hdd__StorageBlockReportProto *p)
+{
+	struct storage *st = storage_of(dn, p->storage);
+	struct report_walk *w = q->report;
+	int rc;
+
+	w->left -= COST_STORAGE;
+	if (!st)
 		return exc_throw(&q->exc, EXC_IO, "storage id %.80s is refused: empty, too long, or "
 						  "more than %d storages",
-				 d->storageuuid, DN_STORAGES_MAX);
-	/* All of it decodes, or none of it counts. */
-	if (block_report_each(p, check_nothing, NULL) < 0)
-		return exc_throw(&q->exc, EXC_IO, "block report of storage %s is malformed",
-				 r.st->id);
-	r.first = !r.st->report_seq;
-	r.st->report_seq++;
-	r.st->report_hits = 0;
-	(void)block_report_each(p, take_replica, &r);
-	blocks_report_end(&q->nn->blocks, r.st);
-	r.st->reported = true;
-	log_info("op=block_report datanode=%s storage=%s replicas=%llu first=%d", dn->uuid, r.st->id,
-		 (unsigned long long)r.count, r.first);
+				 p->storage->storageuuid, DN_STORAGES_MAX);
+	if (w->taking) {
+		rc = take_some(w, &q->nn->blocks, st);
+		if (!rc)
+			end_storage(q, dn, st);
+		return rc;
+	}
+	if (!w->rd.done)
+		w->rd = block_report_rd(p);
+	rc = check_some(w);
+	if (rc < 0)
+		return exc_throw(&q->exc, EXC_IO, "block report of storage %s is malformed", st->id);
+	if (rc > 0)
+		return rc;
+	w->rd = block_report_rd(p);
+	w->taking = true;
+	w->first = !st->report_seq;
+	w->count = 0;
+	blocks_report_begin(&q->nn->blocks, st);
 	return 0;
 }
 
@@ -340,6 +388,35 @@ static int check_report_lease(struct req *q, struct dn *dn, const Hdd__BlockRepo
 	return 0;
 }
 
+/* A node's reports are taken one after another: news that come behind a list are newer. */
+static bool must_wait(const struct req *q, const struct dn *dn)
+{
+	return dn->reporting && dn->reporting != q;
+}
+
+/* A slice of a full report; REQ_PARK: there is more. */
+static int take_report(struct req *q, struct dn *dn, const Hdd__BlockReportRequestProto *m)
+{
+	int rc = 0;
+
+	if (!q->report) {
+		rc = check_report_lease(q, dn, m->context);
+		if (rc < 0)
+			return rc;
+		q->report = xcalloc(1, sizeof(*q->report));
+		dn->reporting = q;
+	} else if (dn->reporting != q) {
+		return exc_throw(&q->exc, EXC_IO, "Data node %s has registered again while its block report was "
+						  "taken: it reports once more", dn->uuid);
+	}
+	q->report->left = REPORT_SLICE;
+	while (q->report->at < m->n_reports && !rc)
+		rc = q->report->left <= 0 ? REQ_PARK : take_storage_blocks(q, dn, m->reports[q->report->at]);
+	if (rc != REQ_PARK)
+		dn->reporting = NULL;
+	return rc;
+}
+
 static int block_report(struct req *q, const void *in)
 {
 	const Hdd__BlockReportRequestProto *m = in;
@@ -355,11 +432,11 @@ static int block_report(struct req *q, const void *in)
 		r->cmd = dn_command_register(q);
 		return 0;
 	}
-	rc = check_report_lease(q, dn, m->context);
-	for (size_t i = 0; i < m->n_reports && !rc; i++)
-		rc = take_storage_blocks(q, dn, m->reports[i]);
-	if (rc < 0)
-		return rc;
+	if (must_wait(q, dn))
+		return REQ_PARK;
+	rc = take_report(q, dn, m);
+	if (rc)
+		return rc; /* REQ_PARK, too */
 	dn->report_ms = clock_wall_ms();
 	dn->report_ns = clock_mono_ns();
 	r->cmd = dn_command(q, HDD__DATANODE_COMMAND_PROTO__TYPE__FinalizeCommand);
@@ -415,6 +492,8 @@ static int block_received_and_deleted(struct req *q, const void *in)
 		rc = unregistered(q, m->registration);
 	if (rc < 0)
 		return rc;
+	if (must_wait(q, dn))
+		return REQ_PARK;
 	for (size_t i = 0; i < m->n_blocks; i++) {
 		const Hdd__StorageReceivedDeletedBlocksProto *s = m->blocks[i];
 		const Hd__DatanodeStorageProto *d = s->storage;

@@ -23,6 +23,7 @@ uint64_t rng_next(uint64_t *state)
 void datanodes_init(struct datanodes *d, uint64_t dead_after_ns)
 {
 	*d = (struct datanodes){.dead_after_ns = dead_after_ns, .stale_ratio = 0.5};
+	list_init(&d->gone);
 	d->rng = clock_mono_ns() | 1;
 	d->next_lease_id = rng_next(&d->rng) >> 1 | 1;
 }
@@ -58,6 +59,7 @@ void datanodes_fini(struct datanodes *d)
 		HASH_DELETE(by_number, d->numbers, dn);
 		dn_free(dn);
 	}
+	list_for_each(l, &d->gone) dn_free(container_of(l, struct dn, gone));
 }
 
 struct dn *datanodes_find(const struct datanodes *d, const char *uuid)
@@ -107,8 +109,10 @@ int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn
 	dn->info_secure_port = id->info_secure_port;
 	dn->lease_id = 0;
 	dn->report_ns = 0; /* what it holds now is not known before its next report */
+	dn->reporting = NULL;
+	dn->drain_sure = false;
 	for (uint32_t i = 0; i < dn->nstorages; i++)
-		dn->storage[i]->reported = false;
+		dn->storage[i]->reported = dn->storage[i]->listing = false;
 	dn->alive = true;
 	dn_touch(dn);
 	*ret = dn;
@@ -120,7 +124,27 @@ void datanodes_remove(struct datanodes *d, struct dn *dn)
 	dn_orders_drop(d, dn);
 	HASH_DEL(d->table, dn);
 	HASH_DELETE(by_number, d->numbers, dn);
-	dn_free(dn);
+	list_add_tail(&d->gone, &dn->gone);
+}
+
+static bool is_forgotten(const struct dn *dn)
+{
+	for (uint32_t i = 0; i < dn->nstorages; i++)
+		if (dn->storage[i]->sweep)
+			return false;
+	return true;
+}
+
+void datanodes_free_gone(struct datanodes *d)
+{
+	list_for_each(l, &d->gone) {
+		struct dn *dn = container_of(l, struct dn, gone);
+
+		if (!is_forgotten(dn))
+			continue;
+		list_del(l);
+		dn_free(dn);
+	}
 }
 
 uint32_t datanodes_judge_stale(struct datanodes *d, uint64_t now_ns)
@@ -233,6 +257,7 @@ struct storage *dn_storage_add(struct dn *dn, const char *id, enum storage_type 
 	if (!*id || strlen(id) >= sizeof(st->id) || dn->nstorages == DN_STORAGES_MAX)
 		return NULL;
 	st = xcalloc(1, sizeof(*st));
+	list_init(&st->swept);
 	snprintf(st->id, sizeof(st->id), "%s", id);
 	st->index = dn->nstorages;
 	st->dn = dn;

@@ -8,7 +8,7 @@
  * 2 x recheck + 10 x heartbeat, and stale when it is alive but was not heard for stale_after_ns: it may be
  * dead, so others are preferred to it. Orders queue here and leave with the next heartbeat reply.
  * Ownership: the table owns nodes and storages; storages are freed with their node only, after the
- * block map has forgotten them.
+ * block map has forgotten them (datanodes_free_gone()).
  * Threading: changed by the writer thread with nn->mem_lock held for writing; read by others with it
  * held for reading.
  * Units: bytes; monotonic nanoseconds; wall milliseconds.
@@ -34,6 +34,7 @@
 #define DN_INVALIDATE_MAX 1000 /* dfs.block.invalidate.limit: deletions in one reply */
 
 struct dn;
+struct req;
 
 /* What administrators want of a node. */
 enum dn_admin {
@@ -42,6 +43,13 @@ enum dn_admin {
 	DN_DECOMMISSIONED,
 	DN_ENTERING_MAINTENANCE,
 	DN_IN_MAINTENANCE, /* it may go away for a while and nothing is copied */
+};
+
+/* What a walk over the map of blocks is to do with the replicas of a storage (blocks_sweep()). */
+enum sweep {
+	SWEEP_RECHECK = 1,    /* its blocks are checked: something has changed */
+	SWEEP_UNREPORTED = 2, /* what its last full report did not list is forgotten */
+	SWEEP_FORGET = 4,     /* everything is forgotten: it failed, or its node is dead. It does not count any more */
 };
 
 /* Names a storage to what outlives the lock: a node may be freed meanwhile, and its number is never used again. */
@@ -63,6 +71,10 @@ struct storage {
 	uint64_t told_ns; /* last heartbeat: from then on the node itself counts what it writes */
 	uint64_t nblocks;  /* replicas in the block map */
 	uint64_t beat; /* heartbeat that listed it last */
+	uint8_t sweep;     /* enum sweep */
+	uint8_t sweep_passes; /* so many times over the map, and it is done */
+	struct list swept; /* in blocks.swept while there is something */
+	bool listing;      /* a full report is being gone through */
 	uint32_t report_seq; /* full reports in this process's life */
 	uint64_t report_hits; /* replicas of report_seq seen */
 };
@@ -111,20 +123,25 @@ struct dn {
 	/* While it drains: blocks with too few replicas elsewhere, those with none elsewhere, and
 	 * those of open files. */
 	uint64_t drain_left, drain_only, drain_open;
+	uint64_t drain_sum[3]; /* the same, while they are counted */
+	bool drain_sure; /* nothing that it holds became known since the counting began */
 	uint64_t heard_ns, heard_ms, report_ms, report_ns;
 	uint64_t beats; /* heartbeats with storages */
 	uint32_t xceivers, xmits, failed_volumes;
 	uint64_t lease_id, lease_until_ns; /* full block report; 0 = none */
+	const struct req *reporting; /* borrowed, to be compared only: its full report that is gone through */
 	struct list transfers, recoveries, rebuilds;
 	struct invalidate *inval; /* owned */
 	uint32_t ninval, inval_size;
 	uint64_t bandwidth; /* for balancing, to be told with the next heartbeat; 0: nothing */
 	UT_hash_handle hh, by_number;
+	struct list gone; /* in datanodes.gone once it is removed */
 };
 
 struct datanodes {
 	struct dn *table; /* by uuid */
 	struct dn *numbers; /* the same nodes, by number */
+	struct list gone;   /* removed, and in the map of blocks still */
 	uint64_t next_number;
 	uint64_t dead_after_ns;
 	uint64_t stale_after_ns; /* 0: no node is ever stale */
@@ -133,6 +150,12 @@ struct datanodes {
 	uint64_t rng;
 	uint64_t next_lease_id;
 };
+
+/** Its replicas can be used. */
+static inline bool storage_is_there(const struct storage *st)
+{
+	return st->dn->alive && !(st->sweep & SWEEP_FORGET);
+}
 
 struct dn_ident {
 	const char *uuid, *ip, *host, *version;
@@ -147,8 +170,10 @@ struct dn *datanodes_find_addr(const struct datanodes *d, const char *ip, uint32
 			       const char *not_uuid);
 /** Insert or update. -ENOSPC: DN_MAX; -EINVAL: a text is too long or empty. */
 int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn **ret);
-/** The block map has forgotten it. */
+/** It is known no more. The map of blocks was told to forget it. */
 void datanodes_remove(struct datanodes *d, struct dn *dn);
+/** Free those that were removed, and that the map of blocks has forgotten. */
+void datanodes_free_gone(struct datanodes *d);
 /** Judge again who is stale. Returns how many are. */
 uint32_t datanodes_judge_stale(struct datanodes *d, uint64_t now_ns);
 /** Nodes that are alive, whatever their state. */

@@ -17,6 +17,7 @@ static void set_admin(struct nn *nn, struct dn *dn, enum dn_admin admin)
 		 dn_admin_code(dn), dn_admin_code(&(struct dn){.admin = admin}));
 	dn->admin = admin;
 	dn->drain_left = dn->drain_only = dn->drain_open = 0;
+	dn->drain_sure = false;
 	blocks_recheck_node(&nn->blocks, dn);
 	nn->next_drain_ns = 0; /* look at once */
 }
@@ -103,18 +104,66 @@ static void count_block(struct nn *nn, struct blk *b)
 
 		if (!dn_is_draining(dn))
 			continue;
-		dn->drain_left++;
-		dn->drain_only += !blk_live(b);
-		dn->drain_open += b->state != BLK_COMPLETE;
+		dn->drain_sum[0]++;
+		dn->drain_sum[1] += !blk_live(b);
+		dn->drain_sum[2] += b->state != BLK_COMPLETE;
 	}
 }
 
 static void finish(struct nn *nn, struct dn *dn)
 {
-	if (!dn_is_draining(dn) || dn->drain_left)
+	if (dn->drain_left)
 		return;
 	set_admin(nn, dn,
 		  dn->admin == DN_DECOMMISSIONING ? DN_DECOMMISSIONED : DN_IN_MAINTENANCE);
+}
+
+/* A living node must have said what it holds. The replicas of a dead one are forgotten: it may go when no
+ * block is short of replicas, which might be its own. */
+static bool is_known(const struct nn *nn, const struct dn *dn)
+{
+	return dn->alive ? dn_has_reported(dn) : !nn->blocks.under_count;
+}
+
+static void begin(struct nn *nn)
+{
+	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next) {
+		memset(dn->drain_sum, 0, sizeof(dn->drain_sum));
+		dn->drain_sure = dn_is_draining(dn) && is_known(nn, dn);
+	}
+	nn->drain_asked = nn->blocks.asked;
+	blk_cursor_begin(&nn->blocks, &nn->draining);
+}
+
+/* All blocks were counted. If replicas were forgotten meanwhile nodes may stand where it was counted before: again. */
+static void end(struct nn *nn)
+{
+	const bool valid = nn->drain_asked == nn->blocks.asked;
+
+	nn->next_drain_ns = valid ? clock_mono_ns() + nn->set.drain_ms * NS_PER_MS : 0;
+	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next) {
+		if (!dn_is_draining(dn))
+			continue;
+		dn->drain_left = dn->drain_sum[0];
+		dn->drain_only = dn->drain_sum[1];
+		dn->drain_open = dn->drain_sum[2];
+	}
+	for (struct dn *dn = nn->dns.table; dn && valid; dn = dn->hh.next)
+		if (dn_is_draining(dn) && dn->drain_sure && is_known(nn, dn))
+			finish(nn, dn);
+}
+
+void drain_slice(struct nn *nn)
+{
+	for (uint32_t i = 0; i < NN_SLICE; i++) {
+		struct blk *b = blk_cursor_next(&nn->draining);
+
+		if (!b) {
+			end(nn);
+			return;
+		}
+		count_block(nn, b);
+	}
 }
 
 void drain_tick(struct nn *nn, uint64_t now_ns)
@@ -126,16 +175,7 @@ void drain_tick(struct nn *nn, uint64_t now_ns)
 			end_maintenance(nn, dn);
 		any |= dn_is_draining(dn);
 	}
-	if (!any || now_ns < nn->next_drain_ns)
-		return;
-	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next)
-		dn->drain_left = dn->drain_only = dn->drain_open = 0;
-	for (struct blk *b = nn->blocks.map; b; b = b->hh.next)
-		count_block(nn, b);
-	nn->next_drain_ns = now_ns + nn->set.drain_ms * NS_PER_MS;
-	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next)
-		/* A living node must have said what it holds. The replicas of a dead one are
-		 * forgotten: it may go when no block is short of replicas, which might be its own. */
-		if (dn->alive ? dn_has_reported(dn) : !nn->blocks.under_count)
-			finish(nn, dn);
+	/* Not before what is to be forgotten is: it would count. */
+	if (any && now_ns >= nn->next_drain_ns && !blk_cursor_is_open(&nn->draining) && !blocks_must_sweep(&nn->blocks))
+		begin(nn);
 }

@@ -8,7 +8,7 @@
  * are copied elsewhere; when every block has enough replicas on other nodes it is DECOMMISSIONED. A node
  * that enters maintenance needs only dfs.namenode.maintenance.replication.min good replicas of each
  * of its blocks elsewhere; in maintenance it may be away and nothing is copied until the time is over.
- * Whether it is done is found by a walk over the block map, every dfs.namenode.decommission.interval
+ * Whether it is done is found by a walk over the block map in slices, every dfs.namenode.decommission.interval
  * while somebody drains.
  * Threading: writer thread, mem_lock held for writing.
  * Source: DatanodeAdminManager, DatanodeAdminDefaultMonitor of Hadoop 3.4.2.
@@ -24,3 +24,5 @@ void drain_judge_all(struct nn *nn);
 void drain_judge(struct nn *nn, struct dn *dn, const struct hosts_verdict *v);
 /** Once in a while. */
 void drain_tick(struct nn *nn, uint64_t now_ns);
+/** Count the blocks of draining nodes, the next slice of them: nn->draining is open. */
+void drain_slice(struct nn *nn);

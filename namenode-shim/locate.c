@@ -162,7 +162,7 @@ static uint32_t collect(const struct blk *b, bool corrupt, bool excess, struct s
 	for (uint16_t i = 0; i < b->nreps; i++) {
 		const struct replica *r = &b->rep[i];
 
-		if (r->corrupt != corrupt || r->excess != excess || !r->st->dn->alive)
+		if (r->corrupt != corrupt || r->excess != excess || !storage_is_there(r->st))
 			continue;
 		if (r->state == REPLICA_FINALIZED || b->state != BLK_COMPLETE || corrupt)
 			st[n++] = r->st;
@@ -176,9 +176,11 @@ static uint32_t readable(const struct blk *b, struct storage **st, bool *ret_cor
 	uint32_t n = 0;
 
 	if (b->open && b->open->ntargets && b->state != BLK_COMPLETE) {
-		for (; n < b->open->ntargets; n++)
-			st[n] = b->open->target[n];
-		return n;
+		for (uint32_t i = 0; i < b->open->ntargets; i++)
+			if (!(b->open->target[i]->sweep & SWEEP_FORGET))
+				st[n++] = b->open->target[i];
+		if (n)
+			return n;
 	}
 	n = collect(b, false, false, st);
 	n = n ? n : collect(b, false, true, st);
@@ -237,7 +239,7 @@ static int by_unit(const void *a, const void *b)
  * rows of the bad ones may be what is needed, and their CRCs tell: they are named too, as by Apache's NameNode. */
 static bool is_unit_named(const struct blk *b, const struct replica *r, bool lost)
 {
-	if (r->excess || !r->st->dn->alive)
+	if (r->excess || !storage_is_there(r->st))
 		return false;
 	if (r->corrupt)
 		return lost && !(group_readable(b) & 1u << r->unit);
@@ -257,6 +259,8 @@ static Hd__LocatedBlockProto *locate_group(struct req *q, const struct inode_blo
 	uint32_t n = 0, reps = 0;
 
 	for (uint32_t i = 0; open && i < b->open->ntargets; i++) {
+		if (b->open->target[i]->sweep & SWEEP_FORGET)
+			continue;
 		units[n] = b->open->target_unit[i];
 		st[n++] = b->open->target[i];
 	}

@@ -15,6 +15,8 @@
 #include "namenode-shim/rebuild.h"
 #include "namenode-shim/req.h"
 
+#define COPY_COST 32 /* of an order, when looking at a block of the line is 1 */
+
 static uint32_t check_nodes(struct nn *nn, uint64_t now)
 {
 	uint32_t live = 0;
@@ -45,7 +47,7 @@ static struct dn *pick_source(const struct blk *b)
 	for (uint16_t i = 0; i < b->nreps; i++) {
 		const struct replica *r = &b->rep[i];
 
-		if (r->state != REPLICA_FINALIZED || r->corrupt || r->excess || !r->st->dn->alive ||
+		if (r->state != REPLICA_FINALIZED || r->corrupt || r->excess || !storage_is_there(r->st) ||
 		    queued(r->st->dn) >= DN_TRANSFERS_MAX * 2)
 			continue;
 		if (!r->st->dn->stale)
@@ -79,34 +81,49 @@ static void order_copy(struct nn *nn, struct blk *b, uint64_t now)
 	free(not);
 }
 
-/* Each of @line is looked at once, while there is budget for orders; what is left of it. */
-static uint64_t order_line(struct nn *nn, struct list *line, uint64_t look, uint64_t budget, uint64_t now)
+/* Each of @line is looked at once, while there is budget for orders; so many of them in this slice. */
+static void order_line(struct nn *nn, struct list *line, uint64_t *look, uint32_t *slice, uint64_t now)
 {
-	while (budget && look-- && !list_empty(line)) {
+	for (; *slice && *look && nn->copies.budget && !list_empty(line); --*look) {
 		struct blk *b = container_of(line->next, struct blk, work);
 
 		list_del(&b->work); /* to the end of the line */
 		list_add_tail(line, &b->work);
+		--*slice;
 		if (b->flags & BLK_MISSING)
 			continue;
 		if (blk_ec(b))
 			rebuild_order(nn, b, now);
 		else
 			order_copy(nn, b, now);
-		budget--;
+		*slice -= *slice < COPY_COST ? *slice : COPY_COST;
+		nn->copies.budget--;
 	}
-	return budget;
+	if (list_empty(line))
+		*look = 0;
 }
 
-/* Copies of blocks that have too few replicas, those first that another loss would end. */
-static void order_copies(struct nn *nn, uint32_t live, uint64_t now)
+static void order_copies(struct nn *nn, uint32_t live)
 {
-	struct blocks *bs = &nn->blocks;
-	const uint64_t urgent = bs->urgent, others = bs->under_count - bs->urgent;
-	uint64_t budget = (uint64_t)live * MONITOR_COPIES_PER_NODE;
+	const struct blocks *bs = &nn->blocks;
 
-	budget = order_line(nn, &bs->first, urgent, budget, now);
-	(void)order_line(nn, &bs->under, others, budget, now);
+	nn->copies = (struct copies){.budget = (uint64_t)live * MONITOR_COPIES_PER_NODE, .urgent = bs->urgent,
+				     .others = bs->under_count - bs->urgent};
+}
+
+bool monitor_is_ordering(const struct nn *nn)
+{
+	return !nn->safe.on && nn->copies.budget && (nn->copies.urgent || nn->copies.others);
+}
+
+void monitor_order(struct nn *nn)
+{
+	const uint64_t now = clock_mono_ns();
+	uint32_t slice = NN_SLICE;
+
+	order_line(nn, &nn->blocks.first, &nn->copies.urgent, &slice, now);
+	if (!nn->copies.urgent)
+		order_line(nn, &nn->blocks.under, &nn->copies.others, &slice, now);
 }
 
 static void check_leases(struct nn *nn)
@@ -148,7 +165,7 @@ void monitor_tick(struct nn *nn)
 	uint32_t live;
 	uint64_t now;
 
-	pthread_rwlock_wrlock(&nn->mem_lock);
+	nn_lock(nn);
 	live = check_nodes(nn, clock_mono_ns()); /* not before a heartbeat that was counted while we waited for the lock */
 	nn_check_safe_mode(nn);
 	now = clock_mono_ns(); /* nor before safe.left_ns */
@@ -158,9 +175,9 @@ void monitor_tick(struct nn *nn)
 		blocks_expire_pending(&nn->blocks, now);
 		if (nn->safe.empty_start ||
 		    now - nn->safe.left_ns > nn->set.redundancy_delay_ms * NS_PER_MS)
-			order_copies(nn, live, now);
+			order_copies(nn, live);
 	}
-	pthread_rwlock_unlock(&nn->mem_lock);
+	nn_unlock(nn);
 	if (!nn->safe.on) {
 		check_leases(nn);
 		check_recoveries(nn, now);

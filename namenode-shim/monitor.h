@@ -9,9 +9,14 @@
  * Threading: writer thread; monitor_tick() takes mem_lock for writing itself.
  * Source: hdfs-wire 3.7, 8.3.
  */
+#include <stdbool.h>
+
 struct nn;
 
 #define MONITOR_TICK_MS 500
 #define MONITOR_COPIES_PER_NODE 4  /* work found per tick = this x live nodes */
 
 void monitor_tick(struct nn *nn);
+/** Are there copies to be ordered? A slice of that; mem_lock held for writing. */
+bool monitor_is_ordering(const struct nn *nn);
+void monitor_order(struct nn *nn);

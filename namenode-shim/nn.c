@@ -91,6 +91,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	intake_init(&nn->intake);
 	req_pool_init(&nn->reqs);
 	list_init(&nn->parked);
+	list_init(&nn->unfinished);
 	list_init(&nn->flying);
 	datanodes_init(&nn->dns, (2 * set->recheck_ms + 10 * set->heartbeat_ms) * NS_PER_MS);
 	nn->dns.stale_after_ns = set->stale_ms * NS_PER_MS;
@@ -446,6 +447,41 @@ static void apply(struct nn *nn, const struct effect_list *l)
 
 /* ---- the writer thread ---- */
 
+void nn_lock(struct nn *nn)
+{
+	pthread_rwlock_wrlock(&nn->mem_lock);
+	nn->holds.since_ns = clock_mono_ns();
+}
+
+void nn_unlock(struct nn *nn)
+{
+	struct holds *h = &nn->holds;
+	const uint64_t ns = clock_mono_ns() - h->since_ns;
+
+	pthread_rwlock_unlock(&nn->mem_lock);
+	h->count++;
+	metric_add(METRIC_NN_HOLDS, 1);
+	metric_add(METRIC_NN_HOLD_NS, ns);
+	metric_add(METRIC_NN_HOLDS_LONG, ns > NN_HOLD_NS);
+	if (ns <= h->max_ns)
+		return;
+	h->max_ns = ns;
+	metric_set(METRIC_NN_HOLD_MAX, ns);
+}
+
+void nn_run(struct nn *nn, struct req *q)
+{
+	const uint64_t start = clock_mono_ns();
+	uint64_t ns;
+
+	(void)req_run(q);
+	ns = clock_mono_ns() - start;
+	if (ns <= nn->holds.max_run_ns)
+		return;
+	nn->holds.max_run_ns = ns;
+	metric_set(METRIC_NN_RUN_MAX, ns);
+}
+
 void nn_submit(struct nn *nn, struct req *q)
 {
 	intake_put(&nn->intake, q);
@@ -504,6 +540,12 @@ static uint64_t held_until(const struct nn *nn)
 	return since ? since + EARLY_SYNC_MS * NS_PER_MS : 0;
 }
 
+static bool must_walk(const struct nn *nn)
+{
+	return !list_empty(&nn->unfinished) || blocks_must_sweep(&nn->blocks) || blk_cursor_is_open(&nn->draining) ||
+	       monitor_is_ordering(nn);
+}
+
 /* Sleep until there is something to do; false: stop and nothing is left. */
 static bool take(struct nn *nn, struct list *batch)
 {
@@ -516,7 +558,21 @@ static bool take(struct nn *nn, struct list *batch)
 	}
 	if (held_until(nn) && held_until(nn) < wake)
 		wake = held_until(nn);
+	if (must_walk(nn))
+		wake = 0;
 	return intake_take(&nn->intake, wake, batch);
+}
+
+/* What is through with it joins @done, what is not nn->unfinished. */
+static void run_one_memory(struct nn *nn, struct req *q, struct list *done)
+{
+	list_del(&q->link);
+	req_reset(q, NULL);
+	nn_lock(nn);
+	nn_run(nn, q);
+	nn_check_safe_mode(nn);
+	nn_unlock(nn);
+	list_add_tail(q->rc == REQ_PARK ? &nn->unfinished : done, &q->link);
 }
 
 static void run_memory(struct nn *nn, struct list *batch)
@@ -526,17 +582,39 @@ static void run_memory(struct nn *nn, struct list *batch)
 	list_for_each(l, batch) {
 		struct req *q = container_of(l, struct req, link);
 
-		if (q->method->kind != REQ_MEMORY)
-			continue;
-		list_del(l);
-		list_add_tail(&done, l);
-		req_reset(q, NULL);
-		pthread_rwlock_wrlock(&nn->mem_lock);
-		req_run(q);
-		nn_check_safe_mode(nn);
-		pthread_rwlock_unlock(&nn->mem_lock);
+		if (q->method->kind == REQ_MEMORY)
+			run_one_memory(nn, q, &done);
 	}
 	finish_all(nn, &done);
+}
+
+/* ---- walks, in slices ---- */
+
+/* A slice of each that is under way. */
+static void walk_on(struct nn *nn)
+{
+	struct list turn = LIST_INIT(turn), done = LIST_INIT(done);
+
+	move_all(&nn->unfinished, &turn);
+	while (!list_empty(&turn))
+		run_one_memory(nn, container_of(turn.next, struct req, link), &done);
+	finish_all(nn, &done);
+	if (blocks_must_sweep(&nn->blocks)) {
+		nn_lock(nn);
+		blocks_sweep(&nn->blocks, NN_SLICE);
+		datanodes_free_gone(&nn->dns);
+		nn_unlock(nn);
+	}
+	if (blk_cursor_is_open(&nn->draining)) {
+		nn_lock(nn);
+		drain_slice(nn);
+		nn_unlock(nn);
+	}
+	if (monitor_is_ordering(nn)) {
+		nn_lock(nn);
+		monitor_order(nn);
+		nn_unlock(nn);
+	}
 }
 
 static void unpark(struct nn *nn, struct list *batch)
@@ -595,7 +673,7 @@ static void land(struct nn *nn)
 
 	if (!list_empty(&nn->flying))
 		intake_committed(&nn->intake, clock_mono_ns() - nn->commit_began_ns);
-	pthread_rwlock_wrlock(&nn->mem_lock);
+	nn_lock(nn);
 	list_for_each(l, &nn->flying) {
 		struct req *q = container_of(l, struct req, link);
 
@@ -608,7 +686,7 @@ static void land(struct nn *nn)
 			intake_answered(&nn->intake, 1);
 		}
 	}
-	pthread_rwlock_unlock(&nn->mem_lock);
+	nn_unlock(nn);
 	metric_add(METRIC_NN_OPS, changes);
 	finish_all(nn, &nn->flying);
 }
@@ -682,9 +760,9 @@ static void finish_early(struct nn *nn, struct list *batch)
 		return;
 	nn->nearly += count_changes(&done);
 	metric_add(METRIC_NN_OPS, count_changes(&done));
-	pthread_rwlock_wrlock(&nn->mem_lock);
+	nn_lock(nn);
 	list_for_each(l, &done) apply(nn, &container_of(l, struct req, link)->fx);
-	pthread_rwlock_unlock(&nn->mem_lock);
+	nn_unlock(nn);
 	finish_all(nn, &done);
 }
 
@@ -708,7 +786,7 @@ static int try_batch(struct nn *nn, struct list *batch)
 
 			(void)land_if_synced(nn);
 			req_reset(q, &t);
-			req_run(q);
+			nn_run(nn, q);
 		}
 		if (t.failed || !more || (list_empty(&nn->flying) && is_synced(nn)))
 			break;
@@ -794,6 +872,7 @@ static void *writer_main(void *arg)
 		run_memory(nn, &batch);
 		unpark(nn, &batch);
 		run_changes(nn, &batch);
+		walk_on(nn);
 		if (held_until(nn) && clock_mono_ns() >= held_until(nn)) {
 			db_flush(nn->db);
 			nn->nearly = 0;
@@ -832,6 +911,7 @@ void nn_stop(struct nn *nn)
 	intake_stop(&nn->intake);
 	pthread_join(nn->writer, NULL);
 	nn->writer_runs = false;
+	move_all(&nn->unfinished, &nn->parked);
 	list_for_each(l, &nn->parked)
 		container_of(l, struct req, link)->rc = -ESHUTDOWN;
 	finish_all(nn, &nn->parked);

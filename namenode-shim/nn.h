@@ -19,6 +19,8 @@
  * large trees for those who ask how large they are.
  * Ownership: everything here belongs to struct nn; a request (req.h) belongs to whoever holds it:
  * reactor, queue, writer.
+ * Nothing holds mem_lock for long (NN_HOLD_NS): what goes through all blocks (a node's death, a failed disk, a drain) or through
+ * a long list (a full report) does a slice in each turn of the writer (blocks_sweep(), drain_slice(), REQ_PARK of a MEMORY call).
  * Threading: dns, blocks, leases, safe are changed only by the writer thread, with mem_lock held for
  * writing; the writer reads them without it, other threads with it held for reading. Lock order:
  * db->map_lock (a transaction) before mem_lock; that of intake is held alone and shortly.
@@ -38,6 +40,9 @@
 #include "namenode-shim/intake.h"
 #include "namenode-shim/leases.h"
 #include "namenode-shim/settings.h"
+
+#define NN_HOLD_NS 20000000ull /* longer nobody should hold mem_lock at a time */
+#define NN_SLICE 4096 /* so many blocks are gone through in one hold */
 
 struct hosts;
 struct lane;
@@ -70,6 +75,18 @@ struct req_pool {
 	uint32_t n;
 };
 
+/* How long mem_lock was held for writing, and how long one call kept the writer. Writer thread. */
+struct holds {
+	uint64_t since_ns; /* of the hold under way */
+	uint64_t count, max_ns, max_run_ns;
+};
+
+/* What is left of a look at the blocks that have too few replicas. */
+struct copies {
+	uint64_t budget; /* orders */
+	uint64_t urgent, others; /* blocks to look at */
+};
+
 struct nn {
 	struct settings set;
 	struct db *db;       /* owned */
@@ -78,6 +95,7 @@ struct nn {
 	struct rop reads_end; /* linked while reader is open: it closes with the reactor's turn */
 
 	pthread_rwlock_t mem_lock;
+	struct holds holds;
 	struct datanodes dns;
 	struct blocks blocks;
 	struct leases leases;
@@ -102,6 +120,10 @@ struct nn {
 	pthread_t writer;
 	bool writer_runs;
 	struct list parked; /* requests that wait for a report */
+	struct list unfinished; /* MEMORY requests that make a slice in each turn */
+	struct copies copies;
+	struct blk_cursor draining; /* open while blocks of draining nodes are counted */
+	uint64_t drain_asked; /* blocks.asked when that began */
 	const struct list *batch; /* the changes of this transaction; NULL between two */
 	uint32_t nearly;     /* changes that were answered and are held, or under way */
 	struct list flying;  /* requests of the one before it, whose record is not on the disk yet: answers and effects wait */
@@ -124,6 +146,11 @@ void nn_free(struct nn *nn);
 uint64_t nn_steady_ms(const struct nn *nn);
 /** Any thread: give @q to the writer. */
 void nn_submit(struct nn *nn, struct req *q);
+/** Writer thread: hold mem_lock for writing. How long it is held is in the metrics. */
+void nn_lock(struct nn *nn);
+void nn_unlock(struct nn *nn);
+/** Writer thread: req_run(), timed. */
+void nn_run(struct nn *nn, struct req *q);
 /** Writer thread: was inode @id given to a writer by a change of this batch before @q? Memory (leases,
  *  blocks) learns of that only after the commit. */
 bool nn_leased_in_batch(const struct nn *nn, const struct req *q, uint64_t id);

@@ -60,7 +60,7 @@ static const struct replica *find_source(const struct blk *b, unsigned unit)
 		const struct replica *r = &b->rep[i];
 
 		if (r->unit == unit && r->state == REPLICA_FINALIZED && !r->corrupt && !r->excess &&
-		    r->st->dn->alive && (!best || is_better(r->st->dn, best->st->dn)))
+		    storage_is_there(r->st) && (!best || is_better(r->st->dn, best->st->dn)))
 			best = r;
 	}
 	return best;
@@ -123,7 +123,7 @@ static bool order_moves(struct nn *nn, struct blk *b, uint32_t leaving, uint64_t
 		const struct replica *rep = &b->rep[i];
 
 		if (!(leaving & GROUP_UNIT(rep->unit)) || rep->state != REPLICA_FINALIZED || rep->corrupt ||
-		    rep->excess || !rep->st->dn->alive)
+		    rep->excess || !storage_is_there(rep->st))
 			continue;
 		leaving &= ~GROUP_UNIT(rep->unit);
 		found = order_move(nn, b, rep, now);

@@ -367,5 +367,6 @@ void req_finish(struct req *q)
 	free(q->prepare_error);
 	ns_summing_free(q->summing);
 	free(q->block_walk);
+	free(q->report);
 	pool_give(&q->nn->reqs, q);
 }

@@ -33,7 +33,7 @@ struct Hd__DatanodeInfoProto;
 enum req_kind { REQ_READ, REQ_MEMORY, REQ_CHANGE };
 
 /* A CHANGE function returns this to be run again when q->wait is there or overdue; a READ function when
- * there is more to walk (walks.h). */
+ * there is more to walk (walks.h); a MEMORY function when it has done a slice of its work. */
 #define REQ_PARK 1
 
 enum req_flag {
@@ -85,6 +85,7 @@ struct req {
 	char *prepare_error;  /* owned: or why not */
 	struct ns_summing *summing; /* owned, or NULL: what a summary has counted so far */
 	struct block_walk *block_walk; /* owned, or NULL: how far getBlocks is */
+	struct report_walk *report; /* owned, or NULL: how far a full block report is */
 	uint64_t arg; /* internal changes: an inode id */
 	struct {
 		const struct dn *dn;

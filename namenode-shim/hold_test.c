@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: whatever goes through all blocks, or through a large tree, gives the lock back between slices of bounded
+ * work, and other calls are answered meanwhile. The longest time that the lock was held, and that one call kept the writer,
+ * is printed for each kind. DFS_TEST_LONG=1: with a million blocks and names. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "ClientNamenodeProtocol.pb-c.h"
+#include "common/base/clock.h"
+#include "common/base/conf.h"
+#include "common/wire/block_report.h"
+#include "namenode-shim/drain.h"
+#include "namenode-shim/inode.h"
+#include "namenode-shim/methods.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/req.h"
+#include "namenode-shim/test_db.h"
+
+#define NODES 3
+#define SHORT 60000u
+#define LONG 1000000u
+#define IN_DIR 1000u /* files of one directory */
+#define BLOCK_LEN 100
+#define HOLD_WORK 8192u /* no more blocks, replicas or names than this are gone through in one hold */
+#define WAIT_MS 120000
+
+struct world {
+	struct test_db d;
+	struct conf *conf;
+	struct nn *nn;
+	uint32_t files;
+	int64_t first; /* id of the first file's block */
+	uint64_t gs;
+};
+
+static uint32_t size_wanted(void)
+{
+	const char *l = getenv("DFS_TEST_LONG");
+
+	return l && *l == '1' ? LONG : SHORT;
+}
+
+/* ---- /big with files of one block each ---- */
+
+static void put_name(struct ns *n, uint64_t parent, const char *name, struct inode *node)
+{
+	node->id = inode_new_id(n->t);
+	node->parent = parent;
+	node->name = name;
+	node->owner = node->group = "root";
+	node->client = node->client_host = "";
+	assert_int_equal(inode_put(n->t, node), 0);
+	assert_int_equal(dirent_put(n->t, parent, name, node->id), 0);
+}
+
+static uint64_t put_dir(struct ns *n, uint64_t parent, const char *name, uint32_t children)
+{
+	struct inode dir = {.type = INODE_DIR, .perm = 0755, .children = children};
+
+	put_name(n, parent, name, &dir);
+	return dir.id;
+}
+
+static void put_files(struct world *w, struct ns *n, uint64_t dir, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		struct inode_block b = {.committed = true};
+		struct inode f = {.type = INODE_FILE, .perm = 0644, .repl = NODES, .block_size = 1 << 20,
+				  .blocks = &b, .nblocks = 1};
+		char name[32];
+
+		snprintf(name, sizeof(name), "file%06u", i);
+		b.b = (struct block){(int64_t)++n->t->ctr.block, n->t->ctr.gs, BLOCK_LEN};
+		w->first = w->first ? w->first : b.b.id;
+		put_name(n, dir, name, &f);
+	}
+}
+
+static void make_tree(struct world *w)
+{
+	const uint32_t dirs = w->files / IN_DIR;
+	struct ns *n = test_begin(&w->d, "root");
+	const uint64_t big = put_dir(n, INODE_ROOT, "big", dirs);
+	struct inode *root;
+
+	w->gs = n->t->ctr.gs;
+	assert_int_equal(inode_get(n->t, INODE_ROOT, n->a, &root), 0);
+	root->children++;
+	assert_int_equal(inode_put(n->t, root), 0);
+	for (uint32_t i = 0; i < dirs; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "dir%04u", i);
+		put_files(w, n, put_dir(n, big, name, IN_DIR), IN_DIR);
+	}
+	assert_int_equal(test_commit(&w->d), 0);
+}
+
+static void world_init(struct world *w)
+{
+	struct settings set = {0};
+	struct err err = ERR_INIT;
+
+	*w = (struct world){.files = size_wanted()};
+	test_db_init(&w->d);
+	make_tree(w);
+	db_close(w->d.db);
+	w->d.db = NULL;
+	w->conf = conf_new();
+	conf_set(w->conf, "dfs.namenode.name.dir", w->d.dir);
+	conf_set(w->conf, "fs.defaultFS", "hdfs://127.0.0.1:0");
+	assert_int_equal(settings_load(w->conf, &set, &err), 0);
+	assert_int_equal(nn_new(&set, &w->nn, &err), 0);
+	w->nn->safe.on = w->nn->safe.startup = w->nn->blocks.quiet = false;
+	for (int i = 0; i < NODES; i++) {
+		char uuid[8];
+		const struct dn_ident id = {uuid, "127.0.0.1", "host", "3.4.2", 9000u + (uint32_t)i, 1, 2, 0};
+		struct dn *dn;
+
+		snprintf(uuid, sizeof(uuid), "dn%d", i);
+		assert_int_equal(datanodes_register(&w->nn->dns, &id, &dn), 0);
+		dn_storage_add(dn, uuid, STORAGE_DISK)->remaining = 1ull << 40;
+	}
+	assert_int_equal(nn_start(w->nn), 0);
+}
+
+static void world_fini(struct world *w)
+{
+	nn_stop(w->nn);
+	nn_free(w->nn);
+	conf_free(w->conf);
+	test_db_fini(&w->d);
+}
+
+/* ---- calls ---- */
+
+/* What calls are to do, on the writer's thread. */
+static struct doing {
+	const struct method *m;
+	const void *msg;
+	int (*fn)(struct nn *nn);
+	atomic_int rc;
+	struct call_stat stat; /* it was answered */
+} doing[2];
+
+static int run_doing(struct req *q, const void *in)
+{
+	struct doing *d = &doing[q->arg];
+
+	(void)in;
+	return d->rc = d->fn ? d->fn(q->nn) : d->m->run(q, d->msg);
+}
+
+static void submit(struct world *w, int i, enum req_kind kind)
+{
+	static const struct method methods[] = {
+		[REQ_MEMORY] = {.name = "memory", .kind = REQ_MEMORY, .run = run_doing},
+		[REQ_CHANGE] = {.name = "change", .kind = REQ_CHANGE, .run = run_doing},
+	};
+	struct req *q = req_new(w->nn, &methods[kind], NULL);
+
+	doing[i].stat.calls = 0;
+	q->arg = (uint64_t)i;
+	q->stat = &doing[i].stat;
+	nn_submit(w->nn, q);
+}
+
+static int wait_answer(int i)
+{
+	for (int ms = 0; !doing[i].stat.calls; ms++) {
+		assert_true(ms < WAIT_MS);
+		(void)poll(NULL, 0, 1);
+	}
+	return doing[i].rc;
+}
+
+static const struct method *find_method(const struct method_table *t, const char *name)
+{
+	for (size_t i = 0; i < t->count; i++)
+		if (!strcmp(t->methods[i].name, name))
+			return &t->methods[i];
+	abort();
+}
+
+static void submit_table(struct world *w, int i, const struct method_table *t, const char *name, const void *msg)
+{
+	doing[i].m = find_method(t, name);
+	doing[i].msg = msg;
+	doing[i].fn = NULL;
+	submit(w, i, doing[i].m->kind);
+}
+
+static void call_table(struct world *w, const struct method_table *t, const char *name, const void *msg)
+{
+	submit_table(w, 0, t, name, msg);
+	assert_int_equal(wait_answer(0), 0);
+}
+
+static void call_fn(struct world *w, int (*fn)(struct nn *nn))
+{
+	doing[0].fn = fn;
+	submit(w, 0, REQ_MEMORY);
+	assert_int_equal(wait_answer(0), 0);
+}
+
+static bool is_so(struct world *w, bool (*fn)(const struct nn *nn))
+{
+	bool yes;
+
+	pthread_rwlock_rdlock(&w->nn->mem_lock);
+	yes = fn(w->nn);
+	pthread_rwlock_unlock(&w->nn->mem_lock);
+	return yes;
+}
+
+static void wait_until(struct world *w, bool (*fn)(const struct nn *nn))
+{
+	for (int ms = 0; !is_so(w, fn); ms++) {
+		assert_true(ms < WAIT_MS);
+		(void)poll(NULL, 0, 1);
+	}
+}
+
+/* ---- measuring ---- */
+
+static struct holds before;
+static uint64_t began_ns;
+
+static void begin(struct world *w)
+{
+	pthread_rwlock_rdlock(&w->nn->mem_lock);
+	before = w->nn->holds;
+	w->nn->holds.max_ns = w->nn->holds.max_run_ns = 0;
+	pthread_rwlock_unlock(&w->nn->mem_lock);
+	began_ns = clock_mono_ns();
+}
+
+/* @work: blocks, replicas or names that were gone through. */
+static void end(struct world *w, const char *what, uint64_t work)
+{
+	const struct holds *h = &w->nn->holds;
+	const uint64_t holds = h->count - before.count;
+
+	printf("%-28s %8llu in %6.0f ms: %5llu holds, the longest %8.3f ms; longest call %8.3f ms\n", what,
+	       (unsigned long long)work, (double)(clock_mono_ns() - began_ns) / 1e6, (unsigned long long)holds,
+	       (double)h->max_ns / 1e6, (double)h->max_run_ns / 1e6);
+	fflush(stdout);
+	assert_true(holds >= work / HOLD_WORK);
+}
+
+/* ---- what is measured ---- */
+
+static Hdd__DatanodeRegistrationProto registration = HDD__DATANODE_REGISTRATION_PROTO__INIT;
+static Hd__DatanodeIDProto identity = HD__DATANODE_IDPROTO__INIT;
+static Hd__StorageInfoProto info = HD__STORAGE_INFO_PROTO__INIT;
+static char uuid_text[8];
+
+static Hdd__DatanodeRegistrationProto *node(struct world *w, int i)
+{
+	const struct db_ident *id = &w->nn->db->ident;
+
+	snprintf(uuid_text, sizeof(uuid_text), "dn%d", i);
+	identity.datanodeuuid = uuid_text;
+	identity.ipaddr = (char *)(uintptr_t)"127.0.0.1";
+	identity.xferport = 9000u + (uint32_t)i;
+	info.namespceid = id->namespace_id;
+	info.clusterid = (char *)(uintptr_t)id->cluster_id;
+	info.ctime = id->ctime_ms;
+	registration.datanodeid = &identity;
+	registration.storageinfo = &info;
+	return &registration;
+}
+
+/* A full report of one storage. */
+struct listing {
+	Hdd__BlockReportRequestProto m;
+	Hdd__StorageBlockReportProto s, *all;
+	Hd__DatanodeStorageProto st;
+	struct block_report r;
+};
+
+/* Node @i says that it has each block of which the number is a multiple of @each. */
+static void listing_init(struct world *w, struct listing *l, int i, uint32_t each)
+{
+	hdd__block_report_request_proto__init(&l->m);
+	hdd__storage_block_report_proto__init(&l->s);
+	hd__datanode_storage_proto__init(&l->st);
+	l->r = BLOCK_REPORT_INIT;
+	for (uint32_t k = 0; k < w->files; k += each) {
+		const struct block b = {w->first + k, w->gs, BLOCK_LEN};
+
+		assert_int_equal(block_report_add(&l->r, &b, REPLICA_FINALIZED), 0);
+	}
+	assert_int_equal(block_report_finish(&l->r), 0);
+	l->m.registration = node(w, i);
+	l->m.blockpoolid = (char *)(uintptr_t)w->nn->db->ident.pool_id;
+	l->st.storageuuid = uuid_text;
+	l->s.storage = &l->st;
+	l->s.has_numberofblocks = true;
+	l->s.numberofblocks = l->r.count;
+	l->s.blocksbuffers = l->r.chunks;
+	l->s.n_blocksbuffers = l->r.chunk_count;
+	l->all = &l->s;
+	l->m.reports = &l->all;
+	l->m.n_reports = 1;
+}
+
+static void report(struct world *w, int i, uint32_t each)
+{
+	struct listing l;
+
+	listing_init(w, &l, i, each);
+	call_table(w, &datanode_methods, "blockReport", &l.m);
+	block_report_fini(&l.r);
+}
+
+static uint64_t replicas(const struct nn *nn, const char *uuid)
+{
+	return datanodes_find(&nn->dns, uuid)->storage[0]->nblocks;
+}
+
+static bool half_is_gone(const struct nn *nn)
+{
+	return replicas(nn, "dn1") == nn->safe.total / 2;
+}
+
+static bool disk_is_forgotten(const struct nn *nn)
+{
+	return !replicas(nn, "dn1");
+}
+
+static bool node_is_forgotten(const struct nn *nn)
+{
+	return !replicas(nn, "dn0");
+}
+
+static void fail_storage(struct world *w)
+{
+	Hdd__HeartbeatRequestProto m = HDD__HEARTBEAT_REQUEST_PROTO__INIT;
+	Hd__StorageReportProto s = HD__STORAGE_REPORT_PROTO__INIT, *all = &s;
+
+	m.registration = node(w, 1);
+	s.storageuuid = uuid_text;
+	s.has_failed = s.failed = true;
+	m.reports = &all;
+	m.n_reports = 1;
+	call_table(w, &datanode_methods, "sendHeartbeat", &m);
+}
+
+static int leave(struct nn *nn)
+{
+	const struct hosts_verdict v = {.state = HOSTS_LEAVE, .allowed = true};
+
+	drain_judge(nn, datanodes_find(&nn->dns, "dn2"), &v);
+	return 0;
+}
+
+static int stay(struct nn *nn)
+{
+	const struct hosts_verdict v = {.state = HOSTS_NORMAL, .allowed = true};
+
+	drain_judge(nn, datanodes_find(&nn->dns, "dn2"), &v);
+	return 0;
+}
+
+/* Two nodes are left for three replicas: nothing of it can go. */
+static bool all_is_counted(const struct nn *nn)
+{
+	return datanodes_find(&nn->dns, "dn2")->drain_left == nn->safe.total;
+}
+
+static int die(struct nn *nn)
+{
+	nn_dn_lost(nn, datanodes_find(&nn->dns, "dn0"), "test");
+	return 0;
+}
+
+static void delete_tree(struct world *w)
+{
+	Hd__DeleteRequestProto m = HD__DELETE_REQUEST_PROTO__INIT;
+
+	m.src = (char *)(uintptr_t)"/big";
+	m.recursive = true;
+	call_table(w, &client_change_methods, "delete", &m);
+}
+
+static bool blocks_are_gone(const struct nn *nn)
+{
+	return !HASH_COUNT(nn->blocks.map);
+}
+
+static void the_lock_is_given_back_between_slices(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w);
+	begin(&w);
+	report(&w, 0, 1);
+	end(&w, "full report, first", w.files);
+	report(&w, 1, 1);
+	report(&w, 2, 1);
+	begin(&w);
+	report(&w, 2, 1);
+	end(&w, "full report, again", w.files);
+	begin(&w);
+	report(&w, 1, 2);
+	wait_until(&w, half_is_gone);
+	end(&w, "full report, half is missing", w.files + w.files / 2);
+	begin(&w);
+	fail_storage(&w);
+	wait_until(&w, disk_is_forgotten);
+	end(&w, "failed storage", w.files);
+	begin(&w);
+	call_fn(&w, leave);
+	wait_until(&w, all_is_counted);
+	end(&w, "drain", 2 * w.files);
+	call_fn(&w, stay);
+	begin(&w);
+	call_fn(&w, die);
+	wait_until(&w, node_is_forgotten);
+	end(&w, "death of a node", w.files);
+	begin(&w);
+	delete_tree(&w);
+	wait_until(&w, blocks_are_gone);
+	end(&w, "delete of a tree", 0);
+	world_fini(&w);
+}
+
+/* The last block of a list is deleted while the list is taken. */
+static void news_of_a_node_wait_for_its_list(void **state)
+{
+	Hdd__BlockReceivedAndDeletedRequestProto m = HDD__BLOCK_RECEIVED_AND_DELETED_REQUEST_PROTO__INIT;
+	Hdd__StorageReceivedDeletedBlocksProto s = HDD__STORAGE_RECEIVED_DELETED_BLOCKS_PROTO__INIT, *all = &s;
+	Hdd__ReceivedDeletedBlockInfoProto p = HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__INIT, *one = &p;
+	Hd__BlockProto b = HD__BLOCK_PROTO__INIT;
+	struct listing l;
+	struct world w;
+
+	(void)state;
+	world_init(&w);
+	listing_init(&w, &l, 0, 1);
+	b.blockid = (uint64_t)w.first + w.files - 1;
+	b.genstamp = w.gs;
+	p.block = &b;
+	p.status = HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__DELETED;
+	s.storageuuid = uuid_text;
+	s.blocks = &one;
+	s.n_blocks = 1;
+	m.registration = l.m.registration;
+	m.blockpoolid = l.m.blockpoolid;
+	m.blocks = &all;
+	m.n_blocks = 1;
+	submit_table(&w, 0, &datanode_methods, "blockReport", &l.m);
+	submit_table(&w, 1, &datanode_methods, "blockReceivedAndDeleted", &m);
+	assert_int_equal(wait_answer(0), 0);
+	assert_int_equal(wait_answer(1), 0);
+	block_report_fini(&l.r);
+	assert_int_equal(replicas(w.nn, "dn0"), w.files - 1);
+	assert_int_equal(blocks_find(&w.nn->blocks, (int64_t)b.blockid)->nreps, 0);
+	world_fini(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(news_of_a_node_wait_for_its_list),
+		cmocka_unit_test(the_lock_is_given_back_between_slices),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
