@@ -571,7 +571,7 @@ ssize_t content_read(struct mount *m, struct handle *h, void **buf, size_t len, 
 		const uint64_t id = inode_id(&m->inodes, h->in);
 		const ssize_t n = read_once(m, h, buf, len, offset, err);
 
-		if (n != -ENOENT || inode_id(&m->inodes, h->in) == id)
+		if ((n != -ENOENT && n != -ESTALE) || inode_id(&m->inodes, h->in) == id)
 			return n; /* or a publication has just put another file in its place */
 	}
 }

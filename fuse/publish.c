@@ -303,6 +303,7 @@ static int replace_shared(struct mount *m, struct inode *in, const char *tmp, co
 	rc = make_plan(in, old, &seen, &p);
 	p.refused = rc == -EFBIG;
 	rc = rc ?: write_blocks(in, tmp, old, &p, from, &new_id, err);
+	p.refused |= rc == -ESTALE; /* another client has cut it meanwhile: from what it is then, or -ENOENT */
 	(void)dfs_close(from, NULL);
 	if (rc == 0) {
 		rc = put_in_place(m, in, tmp, old, new_id, &p, err);
