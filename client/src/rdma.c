@@ -524,7 +524,7 @@ static int rdma_new(const struct settings *set, struct rdma **ret, struct err *e
 {
 	const struct reactor_opts ro = {.name = "dfs-rdma", .offload_threads = 1, .spin_us = -1};
 	const struct pool_opts po = {.count = {[SLOT_8K] = POOL_8K, [SLOT_1M] = POOL_1M},
-				     .reserve_pct = 1 /* there are no peers */};
+				     .floor_pct = {[POOL_CTRL] = 1} /* there are no peers */};
 	struct setup_task s = {.err = err};
 	struct rdma *r;
 	int rc = verbs_probe(err);

@@ -151,11 +151,14 @@ static void slots_run(struct rtask *t)
 
 	while (r->slots < READ_SLOTS && r->slot[r->slots].call.conn) {
 		struct rslot *s = &r->slot[r->slots];
+		struct slot *pair[2];
+		struct pool_ask ask = {.use = POOL_READ, .forms = 1, .slots = pair,
+				       .form[0] = {2, {{SLOT_1M, 1}, {SLOT_8K, 1}}}};
 
-		s->data = pool_get(pool, SLOT_1M, POOL_CLIENT);
-		s->crc = pool_get(pool, SLOT_8K, POOL_CLIENT);
-		if (!s->data || !s->crc)
-			break; /* r_release_run() gives back what is there */
+		if (!pool_take(pool, &ask))
+			break;
+		s->data = pair[0];
+		s->crc = pair[1];
 		r->slots++;
 	}
 }

@@ -189,11 +189,16 @@ static void open_run(struct rtask *t)
 	o->rc = 0;
 	for (uint32_t i = 0; i < copies && !o->rc; i++) {
 		struct wcopy *c = &o->w->copy[i];
+		struct slot *pair[2];
+		struct pool_ask ask = {.use = POOL_WRITE, .forms = 1, .slots = pair,
+				       .form[0] = {2, {{SLOT_1M, 1}, {SLOT_8K, 1}}}};
 
-		c->crc = pool_get(rdma_pool(t->rdma), SLOT_8K, POOL_CLIENT);
-		c->slot = c->crc ? pool_get(rdma_pool(t->rdma), SLOT_1M, POOL_CLIENT) : NULL;
-		if (!c->slot && i == 0)
+		if (pool_take(rdma_pool(t->rdma), &ask)) {
+			c->slot = pair[0];
+			c->crc = pair[1];
+		} else if (i == 0) {
 			o->rc = -ENOBUFS; /* too many files at a time: this one goes by TCP */
+		}
 	}
 	if (!o->rc)
 		o->rc = rdma_send(&o->w->call, &o->w->control, &m);

@@ -106,9 +106,32 @@ static bool is_wanted(const char *name, const char *const *prefixes)
 	return false;
 }
 
+/* The rows of a histogram differ behind its name: _bucket, _sum, _count. */
+static size_t family_len(int m)
+{
+	const char *name = metric_table[m].name, *end = strrchr(name, '_');
+
+	return strncmp(metric_table[m].type, "histogram", 9) || !end ? strlen(name) : (size_t)(end - name);
+}
+
+static void put_family(FILE *f, int m)
+{
+	const int len = (int)family_len(m);
+
+	fprintf(f, "# HELP %.*s %s\n# TYPE %.*s %.9s\n", len, metric_table[m].name, metric_table[m].help, len,
+		metric_table[m].name, metric_table[m].type);
+}
+
+static bool same_family(int a, int b)
+{
+	const size_t len = family_len(a);
+
+	return len == family_len(b) && !strncmp(metric_table[a].name, metric_table[b].name, len);
+}
+
 char *metrics_format(const char *const *prefixes)
 {
-	const char *last = "";
+	int last = -1;
 	char *text = NULL;
 	size_t len;
 	FILE *f = open_memstream(&text, &len);
@@ -123,12 +146,14 @@ char *metrics_format(const char *const *prefixes)
 
 		if (!is_wanted(name, prefixes))
 			continue;
-		if (strcmp(name, last))
-			fprintf(f, "# HELP %s %s\n# TYPE %s %s\n", name, metric_table[m].help, name,
-				metric_table[m].type);
-		last = name;
-		fprintf(f, "%s%s%s%s %lld\n", name, *labels ? "{" : "", labels, *labels ? "}" : "",
-			(long long)v);
+		if (last < 0 || !same_family(last, m))
+			put_family(f, m);
+		last = m;
+		fprintf(f, "%s%s%s%s ", name, *labels ? "{" : "", labels, *labels ? "}" : "");
+		if (!strcmp(metric_table[m].type, "histogram_ns"))
+			fprintf(f, "%.9f\n", (double)v / 1e9);
+		else
+			fprintf(f, "%lld\n", (long long)v);
 	}
 	ok = !ferror(f);
 	if (fclose(f) || !ok) {

@@ -3,18 +3,26 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
+#include "common/base/clock.h"
 #include "common/base/metrics.h"
 
 #define SLAB_MAX (1ull << 30) /* the most that io_uring takes as one fixed buffer */
 #define SLAB_SHIFT 30
 #define SLABS_MAX 16384 /* fixed buffers of one io_uring */
 #define HUGE_PAGE (2ull << 20)
-#define RESERVE_PCT_DEFAULT 25
-#define USES 3
+#define FLOOR_PCT_MAX 90
+#define LINE_LOOK 32 /* waiters of one use that are looked at behind one who cannot be served */
 
-static const uint32_t class_size[SLOT_CLASSES] = {8u << 10, 64u << 10, 256u << 10, 1u << 20};
+static const uint32_t class_size[SLOT_CLASSES] = {8u << 10, 64u << 10, 256u << 10, 1u << 20, SLOT_CRC_SIZE};
+/* The big ones first: sizes are powers of two, so each slot is aligned to its own size and none
+ * crosses a slab. */
+static const enum slot_class cut_order[SLOT_CLASSES] = {SLOT_1M, SLOT_256K, SLOT_64K, SLOT_8K, SLOT_CRC};
+static const uint8_t floor_default[POOL_USES] = {
+	[POOL_READ] = 12, [POOL_WRITE] = 12, [POOL_PEER] = 12, [POOL_REBUILD] = 6, [POOL_CTRL] = 6,
+};
 
 struct slab {
 	uint8_t *mem; /* owned mapping */
@@ -23,9 +31,8 @@ struct slab {
 
 struct class_state {
 	struct list free;
-	uint32_t free_count;
-	uint32_t keep[USES]; /* a use leaves this many alone */
-	struct list waiters[USES];
+	uint32_t count, free_count;
+	uint32_t floor[POOL_USES], used[POOL_USES];
 };
 
 struct pool {
@@ -35,7 +42,15 @@ struct pool {
 	uint32_t out;
 	uint64_t bytes; /* of all slots, once they are counted in the metric */
 	struct class_state cls[SLOT_CLASSES];
+	struct list line[POOL_USES]; /* who waits for slots */
+	void (*pressed)(void *arg);
+	void *pressed_arg;
 };
+
+uint32_t slot_class_size(enum slot_class cls)
+{
+	return class_size[cls];
+}
 
 static int slab_map(struct slab *s, size_t len, bool huge)
 {
@@ -74,14 +89,14 @@ static int map_slabs(struct pool *p, uint64_t total, bool huge)
 	return 0;
 }
 
-/* The big classes first: sizes are powers of two, so each slot is aligned to its own size and none
- * crosses a slab. */
 static void cut_slots(struct pool *p, const struct pool_opts *o)
 {
 	struct slot *s = p->slots;
 	uint64_t at = 0;
 
-	for (int c = SLOT_CLASSES - 1; c >= 0; c--) {
+	for (int k = 0; k < SLOT_CLASSES; k++) {
+		const enum slot_class c = cut_order[k];
+
 		for (uint32_t i = 0; i < o->count[c]; i++, s++, at += class_size[c]) {
 			uint32_t slab = (uint32_t)(at >> SLAB_SHIFT);
 
@@ -95,32 +110,35 @@ static void cut_slots(struct pool *p, const struct pool_opts *o)
 	}
 }
 
-static void class_init(struct class_state *c, uint32_t count, uint32_t fixed, uint32_t reserve_pct)
+static void class_init(struct class_state *c, uint32_t count, uint32_t fixed, const uint8_t *floor_pct)
 {
-	uint32_t reserve = (uint32_t)((uint64_t)(count - fixed) * reserve_pct / 100);
-
 	list_init(&c->free);
-	c->free_count = count;
-	c->keep[POOL_CLIENT] = reserve;
-	c->keep[POOL_PEER] = reserve / 4; /* so that acks never wait for data */
-	for (int u = 0; u < USES; u++)
-		list_init(&c->waiters[u]);
+	c->count = c->free_count = count;
+	for (int u = 0; u < POOL_USES; u++)
+		c->floor[u] = (uint32_t)((uint64_t)(count - fixed) * floor_pct[u] / 100);
+	c->floor[POOL_CTRL] += fixed;
 }
 
 int pool_new(const struct pool_opts *opts, struct pool **ret, struct err *err)
 {
-	uint32_t pct = opts->reserve_pct ? opts->reserve_pct : RESERVE_PCT_DEFAULT;
+	const uint8_t *floor_pct = floor_default;
 	uint64_t total = 0, slots = 0;
+	uint32_t pct = 0;
 	struct pool *p;
 	int rc = -ENOMEM;
 
+	for (int u = 0; u < POOL_USES; u++)
+		pct += opts->floor_pct[u];
+	if (pct)
+		floor_pct = opts->floor_pct;
 	for (int c = 0; c < SLOT_CLASSES; c++) {
 		assert(opts->fixed[c] <= opts->count[c]);
 		total += (uint64_t)opts->count[c] * class_size[c];
 		slots += opts->count[c];
 	}
-	if (!slots || pct > 90)
-		return err_set(err, -EINVAL, "a buffer pool needs slots and a reserve of at most 90 %%");
+	if (!slots || pct > FLOOR_PCT_MAX)
+		return err_set(err, -EINVAL, "a buffer pool needs slots, and floors of at most %d %% in all",
+			       FLOOR_PCT_MAX);
 	if (total > SLABS_MAX * SLAB_MAX)
 		return err_set(err, -E2BIG, "a buffer pool of %lu MiB is more than %lu MiB",
 			       (unsigned long)(total >> 20),
@@ -129,7 +147,9 @@ int pool_new(const struct pool_opts *opts, struct pool **ret, struct err *err)
 	if (!p)
 		goto fail;
 	for (int c = 0; c < SLOT_CLASSES; c++)
-		class_init(&p->cls[c], opts->count[c], opts->fixed[c], pct);
+		class_init(&p->cls[c], opts->count[c], opts->fixed[c], floor_pct);
+	for (int u = 0; u < POOL_USES; u++)
+		list_init(&p->line[u]);
 	p->slots = (struct slot *)calloc((size_t)slots, sizeof(*p->slots));
 	if (!p->slots)
 		goto fail;
@@ -161,61 +181,273 @@ void pool_free(struct pool *p)
 	free(p);
 }
 
-/* Invariant: who waits could not be served now, so taking never overtakes. */
-static struct slot *take(struct pool *p, uint8_t cls, uint8_t use)
+/* ---- sets ---- */
+
+static void set_needs(const struct pool_set *set, uint32_t need[SLOT_CLASSES])
+{
+	memset(need, 0, SLOT_CLASSES * sizeof(*need));
+	for (uint32_t i = 0; i < set->parts; i++)
+		need[set->part[i].cls] += set->part[i].n;
+}
+
+static uint32_t set_classes(const struct pool_set *set)
+{
+	uint32_t mask = 0;
+
+	for (uint32_t i = 0; i < set->parts; i++)
+		mask |= 1u << set->part[i].cls;
+	return mask;
+}
+
+static uint64_t set_bytes(const struct pool_set *set)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < set->parts; i++)
+		bytes += (uint64_t)set->part[i].n * class_size[set->part[i].cls];
+	return bytes;
+}
+
+/* Slots of @c that @use leaves alone: what others have not used of their floors. */
+static uint32_t kept_from(const struct class_state *c, enum pool_use use)
+{
+	uint32_t kept = 0;
+
+	if (use == POOL_CTRL)
+		return 0;
+	for (int u = 0; u < POOL_USES; u++)
+		if (u != (int)use && c->used[u] < c->floor[u])
+			kept += c->floor[u] - c->used[u];
+	return kept;
+}
+
+static bool has_set(const struct pool *p, const struct pool_set *set, enum pool_use use)
+{
+	uint32_t need[SLOT_CLASSES];
+
+	set_needs(set, need);
+	for (int c = 0; c < SLOT_CLASSES; c++)
+		if (need[c] && p->cls[c].free_count < need[c] + kept_from(&p->cls[c], use))
+			return false;
+	return true;
+}
+
+bool pool_fits(const struct pool *p, const struct pool_set *set, enum pool_use use)
+{
+	uint32_t need[SLOT_CLASSES];
+
+	set_needs(set, need);
+	for (int c = 0; c < SLOT_CLASSES; c++) {
+		const struct class_state *k = &p->cls[c];
+		uint64_t kept = 0;
+
+		for (int u = 0; u < POOL_USES && use != POOL_CTRL; u++)
+			kept += u != (int)use ? k->floor[u] : 0;
+		if (need[c] && need[c] + kept > k->count)
+			return false;
+	}
+	return true;
+}
+
+static struct slot *slot_out(struct pool *p, uint8_t cls, enum pool_use use,
+			     struct pool_budget *const budget[POOL_BUDGETS])
 {
 	struct class_state *c = &p->cls[cls];
-	struct slot *s;
+	struct slot *s = container_of(list_pop(&c->free), struct slot, link);
 
-	if (c->free_count <= c->keep[use])
-		return NULL;
-	s = container_of(list_pop(&c->free), struct slot, link);
 	c->free_count--;
+	c->used[use]++;
 	p->out++;
 	s->refs = 1;
-	s->use = use;
+	s->use = (uint8_t)use;
+	for (int i = 0; i < POOL_BUDGETS; i++) {
+		s->budget[i] = budget[i];
+		if (budget[i])
+			budget[i]->used += s->size;
+	}
 	metric_add(METRIC_POOL_FREE, -(uint64_t)s->size);
 	return s;
 }
 
 struct slot *pool_get(struct pool *p, enum slot_class cls, enum pool_use use)
 {
-	struct slot *s = take(p, (uint8_t)cls, (uint8_t)use);
+	static struct pool_budget *const no_budget[POOL_BUDGETS];
+	const struct pool_set one = {.parts = 1, .part = {{(uint8_t)cls, 1}}};
 
-	if (!s)
-		metric_add(METRIC_POOL_EMPTY, 1);
-	return s;
+	if (has_set(p, &one, use))
+		return slot_out(p, (uint8_t)cls, use, no_budget);
+	metric_add(METRIC_POOL_EMPTY, 1);
+	return NULL;
 }
 
-/* Control before peers before clients; a use that may not take yet holds up nobody else. */
-static void serve_waiters(struct pool *p, uint8_t cls)
+/* ---- budgets ---- */
+
+void pool_budget_init(struct pool_budget *b, uint64_t limit)
 {
-	for (int use = USES - 1; use >= 0; use--) {
-		struct list *line = &p->cls[cls].waiters[use];
-		struct slot *s;
+	*b = (struct pool_budget){.limit = limit};
+	list_init(&b->waiters);
+}
 
-		while (!list_empty(line) && (s = take(p, cls, (uint8_t)use))) {
-			struct pool_waiter *w =
-			    container_of(list_pop(line), struct pool_waiter, link);
+/* The budget that @set would overdraw, or NULL. */
+static struct pool_budget *overdrawn(const struct pool_ask *a, const struct pool_set *set)
+{
+	for (int i = 0; i < POOL_BUDGETS; i++) {
+		struct pool_budget *b = a->budget[i];
 
-			w->granted(w, s);
+		if (b && b->limit && b->used && b->used + set_bytes(set) > b->limit)
+			return b;
+	}
+	return NULL;
+}
+
+/* ---- asking ---- */
+
+static void give(struct pool *p, struct pool_ask *a, uint8_t form)
+{
+	const struct pool_set *set = &a->form[form];
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < set->parts; i++)
+		for (uint32_t k = 0; k < set->part[i].n; k++)
+			a->slots[n++] = slot_out(p, set->part[i].cls, a->use, a->budget);
+	a->got = form;
+}
+
+enum answer { GIVEN, OVER_BUDGET, DRY };
+
+/* @blocked: classes that somebody earlier in line waits for. */
+static enum answer try_forms(struct pool *p, struct pool_ask *a, uint32_t blocked)
+{
+	enum answer why = OVER_BUDGET;
+
+	for (uint8_t i = 0; i < a->forms; i++) {
+		if (overdrawn(a, &a->form[i]))
+			continue;
+		if (!(set_classes(&a->form[i]) & blocked) && has_set(p, &a->form[i], a->use)) {
+			give(p, a, i);
+			return GIVEN;
 		}
+		why = DRY;
+	}
+	return why;
+}
+
+static bool somebody_waits(const struct pool *p, const struct pool_ask *a)
+{
+	for (int i = 0; i < POOL_BUDGETS; i++)
+		if (a->budget[i] && !list_empty(&a->budget[i]->waiters))
+			return true;
+	return !list_empty(&p->line[a->use]);
+}
+
+bool pool_take(struct pool *p, struct pool_ask *a)
+{
+	if (!somebody_waits(p, a) && try_forms(p, a, 0) == GIVEN)
+		return true;
+	metric_add(METRIC_POOL_EMPTY, 1);
+	return false;
+}
+
+static void waited(const struct pool_ask *a)
+{
+	static const uint64_t le_ns[] = {1000000, 10000000, 100000000, 1000000000, 10000000000};
+	const uint64_t ns = clock_mono_ns() - a->since_ns;
+
+	for (uint32_t i = 0; i < sizeof(le_ns) / sizeof(*le_ns); i++)
+		if (ns <= le_ns[i])
+			metric_add((enum metric)(METRIC_POOL_WAIT_1MS + i), 1);
+	metric_add(METRIC_POOL_WAIT_INF, 1);
+	metric_add(METRIC_POOL_WAIT_NS, ns);
+	metric_add(METRIC_POOL_WAIT_COUNT, 1);
+	metric_add((enum metric)(METRIC_POOL_WAITING_READ + a->use), -(uint64_t)1);
+}
+
+/* One use's line. Who is behind one that waits may pass only with classes that this one does not need. */
+static void serve_line(struct pool *p, enum pool_use use)
+{
+	struct list *line = &p->line[use];
+	uint32_t blocked = 0, looked = 0;
+
+	list_for_each (l, line) {
+		struct pool_ask *a = container_of(l, struct pool_ask, link);
+		enum answer how;
+
+		if (looked > LINE_LOOK)
+			return;
+		how = try_forms(p, a, blocked);
+		if (how == DRY) {
+			blocked |= set_classes(&a->form[a->forms - 1]);
+			looked++;
+			continue;
+		}
+		list_del(&a->link);
+		if (how == OVER_BUDGET) {
+			list_add_tail(&overdrawn(a, &a->form[a->forms - 1])->waiters, &a->link);
+			continue;
+		}
+		waited(a);
+		a->granted(a);
 	}
 }
 
-void pool_wait(struct pool *p, enum slot_class cls, enum pool_use use, struct pool_waiter *w)
+static void serve(struct pool *p)
 {
-	w->cls = (uint8_t)cls;
-	w->use = (uint8_t)use;
-	list_add_tail(&p->cls[cls].waiters[use], &w->link);
-	serve_waiters(p, w->cls);
+	for (int use = POOL_USES - 1; use >= 0; use--)
+		if (!list_empty(&p->line[use]))
+			serve_line(p, (enum pool_use)use);
 }
 
-void pool_wait_cancel(struct pool *p, struct pool_waiter *w)
+/* Some of @b is free: its first waiters go back to their lines, as far as it reaches. */
+static void serve_budget(struct pool *p, struct pool_budget *b)
+{
+	uint64_t room = b->limit > b->used ? b->limit - b->used : 0;
+
+	while (!list_empty(&b->waiters)) {
+		struct pool_ask *a = container_of(b->waiters.next, struct pool_ask, link);
+		const uint64_t bytes = set_bytes(&a->form[a->forms - 1]);
+
+		if (b->used && bytes > room)
+			return;
+		room -= bytes < room ? bytes : room;
+		list_del(&a->link);
+		list_add_tail(&p->line[a->use], &a->link);
+		if (!room)
+			return;
+	}
+}
+
+void pool_wait(struct pool *p, struct pool_ask *a)
+{
+	a->since_ns = clock_mono_ns();
+	metric_add((enum metric)(METRIC_POOL_WAITS_READ + a->use), 1);
+	metric_add((enum metric)(METRIC_POOL_WAITING_READ + a->use), 1);
+	list_add_tail(&p->line[a->use], &a->link);
+	serve_line(p, a->use);
+	if (p->pressed && !list_empty(&p->line[a->use]))
+		p->pressed(p->pressed_arg);
+}
+
+void pool_wait_cancel(struct pool *p, struct pool_ask *a)
 {
 	(void)p;
-	if (list_is_linked(&w->link))
-		list_del(&w->link);
+	if (!list_is_linked(&a->link))
+		return;
+	list_del(&a->link);
+	waited(a);
+}
+
+bool pool_is_pressed(const struct pool *p)
+{
+	for (int u = 0; u < POOL_USES; u++)
+		if (!list_empty(&p->line[u]))
+			return true;
+	return false;
+}
+
+void pool_on_pressed(struct pool *p, void (*pressed)(void *arg), void *arg)
+{
+	p->pressed = pressed;
+	p->pressed_arg = arg;
 }
 
 void slot_put(struct slot *s)
@@ -230,9 +462,25 @@ void slot_put(struct slot *s)
 	p = s->pool;
 	p->out--;
 	p->cls[s->cls].free_count++;
+	p->cls[s->cls].used[s->use]--;
 	list_add(&p->cls[s->cls].free, &s->link); /* the warmest first */
 	metric_add(METRIC_POOL_FREE, s->size);
-	serve_waiters(p, s->cls);
+	for (int i = 0; i < POOL_BUDGETS; i++) {
+		struct pool_budget *b = s->budget[i];
+
+		s->budget[i] = NULL;
+		if (!b)
+			continue;
+		b->used -= s->size;
+		if (!list_empty(&b->waiters))
+			serve_budget(p, b);
+	}
+	serve(p);
+}
+
+uint64_t pool_bytes(const struct pool *p)
+{
+	return p->bytes;
 }
 
 uint32_t pool_slab_count(const struct pool *p)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Must hold: slots are aligned, never cross a slab and never overlap; a client cannot take the
- * reserve; waiters are served in order and by importance; nothing is lost. */
+/* Must hold: slots are aligned, never cross a slab and never overlap; a set comes whole or not at all,
+ * in a smaller form when the better one cannot be had; no use takes another's floor; waiters are
+ * served in order and by importance; a budget holds back only those who share it; nothing is lost. */
 #include "common/reactor/pool.h"
 
 #include <setjmp.h>
@@ -61,30 +62,39 @@ static void a_pool_over_one_gibibyte_has_two_slabs(void **state)
 	pool_free(p);
 }
 
-static void clients_leave_the_reserve_to_peers_and_peers_some_to_control(void **state)
+static void every_use_leaves_the_floors_of_the_others_alone(void **state)
 {
-	struct pool *p = make_pool(16, 0, 0);
-	struct slot *s[16];
+	static const enum pool_use order_of[] = {POOL_READ, POOL_WRITE, POOL_PEER, POOL_REBUILD, POOL_CTRL};
+	static const int get[] = {80, 7, 7, 3, 3}; /* all but the others' floors, then each its own */
+	struct pool_opts o = {.count = {[SLOT_8K] = 100}};
+	struct slot *s[100];
+	struct pool *p = NULL;
 	int n = 0;
 
 	(void)state;
-	while ((s[n] = pool_get(p, SLOT_8K, POOL_CLIENT)))
-		n++;
-	assert_int_equal(n, 12);
-	while ((s[n] = pool_get(p, SLOT_8K, POOL_PEER)))
-		n++;
-	assert_int_equal(n, 15);
-	s[n++] = pool_get(p, SLOT_8K, POOL_CTRL);
-	assert_non_null(s[15]);
-	assert_null(pool_get(p, SLOT_8K, POOL_CTRL));
+	o.floor_pct[POOL_READ] = 12;
+	o.floor_pct[POOL_WRITE] = o.floor_pct[POOL_PEER] = 7;
+	o.floor_pct[POOL_REBUILD] = o.floor_pct[POOL_CTRL] = 3;
+	assert_int_equal(pool_new(&o, &p, NULL), 0);
+	for (int u = 0; u < 5; u++) {
+		int mine = 0;
+
+		while ((s[n] = pool_get(p, SLOT_8K, order_of[u]))) {
+			mine++;
+			if (++n == 100)
+				break;
+		}
+		assert_int_equal(mine, get[u]);
+	}
+	assert_int_equal(n, 100);
 	while (n)
 		slot_put(s[--n]);
 	pool_free(p);
 }
 
-static void what_is_taken_for_good_is_no_part_of_the_reserve(void **state)
+static void what_is_taken_for_good_is_no_part_of_a_floor(void **state)
 {
-	const struct pool_opts o = {.count = {16}, .fixed = {12}};
+	const struct pool_opts o = {.count = {16}, .fixed = {12}, .floor_pct = {[POOL_PEER] = 25}};
 	struct slot *s[16];
 	struct err err = ERR_INIT;
 	struct pool *p;
@@ -94,7 +104,7 @@ static void what_is_taken_for_good_is_no_part_of_the_reserve(void **state)
 	assert_int_equal(pool_new(&o, &p, &err), 0);
 	while (n < 12)
 		s[n++] = pool_get(p, SLOT_8K, POOL_CTRL);
-	while ((s[n] = pool_get(p, SLOT_8K, POOL_CLIENT)))
+	while ((s[n] = pool_get(p, SLOT_8K, POOL_READ)))
 		n++;
 	assert_int_equal(n, 15);
 	while (n)
@@ -105,7 +115,7 @@ static void what_is_taken_for_good_is_no_part_of_the_reserve(void **state)
 static void a_slot_returns_with_its_last_reference(void **state)
 {
 	struct pool *p = make_pool(1, 0, 0);
-	struct slot *s = pool_get(p, SLOT_8K, POOL_CLIENT);
+	struct slot *s = pool_get(p, SLOT_8K, POOL_READ);
 
 	(void)state;
 	slot_ref(s);
@@ -118,60 +128,267 @@ static void a_slot_returns_with_its_last_reference(void **state)
 }
 
 struct asker {
-	struct pool_waiter w;
-	struct slot *got;
+	struct pool_ask ask;
+	struct slot *got[4];
 	int order;
 };
 static int order;
 
-static void granted(struct pool_waiter *w, struct slot *slot)
+static void granted(struct pool_ask *ask)
 {
-	struct asker *a = container_of(w, struct asker, w);
+	container_of(ask, struct asker, ask)->order = ++order;
+}
 
-	a->got = slot;
-	a->order = ++order;
+/* @n slots of @cls, and as many of SLOT_CRC when @crcs. */
+static void add_form(struct asker *a, enum slot_class cls, uint16_t n, uint16_t crcs)
+{
+	struct pool_set *f = &a->ask.form[a->ask.forms++];
+
+	a->ask.slots = a->got;
+	a->ask.granted = granted;
+	*f = (struct pool_set){.parts = crcs ? 2 : 1, .part = {{(uint8_t)cls, n}, {SLOT_CRC, crcs}}};
+}
+
+static void give_back(struct asker *a)
+{
+	for (int i = 0; i < 4; i++)
+		slot_put(a->got[i]);
+	memset(a->got, 0, sizeof(a->got));
+}
+
+static struct pool *pool_without_floors(uint32_t n8k, uint32_t n64k, uint32_t n1m, uint32_t crcs)
+{
+	const struct pool_opts o = {.count = {n8k, n64k, 0, n1m, crcs}, .floor_pct = {[POOL_CTRL] = 1}};
+	struct pool *p = NULL;
+
+	assert_int_equal(pool_new(&o, &p, NULL), 0);
+	return p;
 }
 
 static void waiters_are_served_by_importance_then_in_order(void **state)
 {
-	struct pool *p = make_pool(2, 0, 0);
-	struct slot *a = pool_get(p, SLOT_8K, POOL_CLIENT), *b = pool_get(p, SLOT_8K, POOL_CLIENT);
+	struct pool *p = pool_without_floors(2, 0, 0, 0);
+	struct slot *a = pool_get(p, SLOT_8K, POOL_READ), *b = pool_get(p, SLOT_8K, POOL_READ);
 	struct asker q[5] = {0};
-	static const enum pool_use use[5] = {POOL_CLIENT, POOL_CLIENT, POOL_PEER, POOL_CTRL,
-					     POOL_CLIENT};
+	static const enum pool_use use[5] = {POOL_READ, POOL_READ, POOL_PEER, POOL_CTRL, POOL_READ};
 
 	(void)state;
 	order = 0;
 	for (int i = 0; i < 5; i++) {
-		q[i].w.granted = granted;
-		pool_wait(p, SLOT_8K, use[i], &q[i].w);
+		add_form(&q[i], SLOT_8K, 1, 0);
+		q[i].ask.use = use[i];
+		pool_wait(p, &q[i].ask);
+		assert_true(pool_is_waiting(&q[i].ask));
 	}
-	pool_wait_cancel(p, &q[1].w);
-	pool_wait_cancel(p, &q[1].w);
+	pool_wait_cancel(p, &q[1].ask);
+	pool_wait_cancel(p, &q[1].ask);
 	slot_put(a);
-	assert_non_null(q[3].got);
+	assert_int_equal(q[3].order, 1);
 	slot_put(b);
-	assert_non_null(q[2].got);
-	slot_put(q[3].got);
-	slot_put(q[2].got);
+	assert_int_equal(q[2].order, 2);
+	give_back(&q[3]);
+	give_back(&q[2]);
 	assert_int_equal(q[0].order, 3);
 	assert_int_equal(q[4].order, 4);
-	assert_null(q[1].got);
-	pool_wait_cancel(p, &q[0].w);
-	slot_put(q[0].got);
-	slot_put(q[4].got);
+	assert_int_equal(q[1].order, 0);
+	pool_wait_cancel(p, &q[0].ask);
+	give_back(&q[0]);
+	give_back(&q[4]);
 	pool_free(p);
 }
 
 static void asking_in_line_while_a_slot_is_free_serves_at_once(void **state)
 {
-	struct pool *p = make_pool(1, 0, 0);
-	struct asker q = {.w.granted = granted};
+	struct pool *p = pool_without_floors(1, 0, 0, 0);
+	struct asker q = {.order = 0};
 
 	(void)state;
-	pool_wait(p, SLOT_8K, POOL_CLIENT, &q.w);
-	assert_non_null(q.got);
-	slot_put(q.got);
+	add_form(&q, SLOT_8K, 1, 0);
+	pool_wait(p, &q.ask);
+	assert_non_null(q.got[0]);
+	give_back(&q);
+	pool_free(p);
+}
+
+/* Two who need data and CRCs each, and there is one CRC slot: with one slot each they would wait for
+ * ever. */
+static void a_set_comes_whole_or_not_at_all(void **state)
+{
+	struct pool *p = pool_without_floors(4, 0, 0, 1);
+	struct asker q[3] = {0};
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		add_form(&q[i], SLOT_8K, 1, 1);
+	assert_true(pool_take(p, &q[0].ask));
+	assert_false(pool_take(p, &q[1].ask));
+	assert_int_equal(pool_slots_out(p), 2);
+	pool_wait(p, &q[1].ask);
+	pool_wait(p, &q[2].ask);
+	assert_int_equal(pool_slots_out(p), 2);
+	give_back(&q[0]);
+	assert_non_null(q[1].got[0]);
+	assert_non_null(q[1].got[1]);
+	assert_null(q[2].got[0]);
+	give_back(&q[1]);
+	assert_non_null(q[2].got[1]);
+	give_back(&q[2]);
+	assert_int_equal(pool_slots_out(p), 0);
+	pool_free(p);
+}
+
+static void a_set_that_cannot_be_had_comes_smaller(void **state)
+{
+	struct pool *p = pool_without_floors(1, 1, 1, 3);
+	struct asker q[4] = {0};
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		add_form(&q[i], SLOT_1M, 1, 1);
+		add_form(&q[i], SLOT_64K, 1, 1);
+		add_form(&q[i], SLOT_8K, 1, 1);
+	}
+	for (int i = 0; i < 3; i++) {
+		assert_true(pool_take(p, &q[i].ask));
+		assert_int_equal(q[i].ask.got, i);
+	}
+	pool_wait(p, &q[3].ask);
+	give_back(&q[1]);
+	assert_int_equal(q[3].ask.got, 1);
+	assert_int_equal(q[3].got[0]->size, 65536);
+	give_back(&q[0]);
+	give_back(&q[2]);
+	give_back(&q[3]);
+	pool_free(p);
+}
+
+static void who_comes_later_does_not_overtake_one_who_waits(void **state)
+{
+	struct pool *p = pool_without_floors(2, 1, 0, 0);
+	struct asker big = {0}, small = {0}, other = {0};
+	struct slot *s = pool_get(p, SLOT_8K, POOL_READ);
+
+	(void)state;
+	add_form(&big, SLOT_8K, 2, 0);
+	add_form(&small, SLOT_8K, 1, 0);
+	add_form(&other, SLOT_64K, 1, 0);
+	pool_wait(p, &big.ask);
+	assert_false(pool_take(p, &small.ask));
+	pool_wait(p, &small.ask);
+	assert_null(small.got[0]);
+	pool_wait(p, &other.ask); /* of a class that nobody waits for */
+	assert_non_null(other.got[0]);
+	slot_put(s);
+	assert_non_null(big.got[1]);
+	assert_null(small.got[0]);
+	give_back(&big);
+	assert_non_null(small.got[0]);
+	give_back(&small);
+	give_back(&other);
+	pool_free(p);
+}
+
+static void a_budget_holds_back_only_those_who_share_it(void **state)
+{
+	struct pool *p = pool_without_floors(8, 0, 0, 0);
+	struct pool_budget disk;
+	struct asker q[4] = {0};
+
+	(void)state;
+	pool_budget_init(&disk, 16384);
+	for (int i = 0; i < 4; i++) {
+		add_form(&q[i], SLOT_8K, 1, 0);
+		q[i].ask.budget[1] = i < 3 ? &disk : NULL;
+	}
+	pool_wait(p, &q[0].ask);
+	pool_wait(p, &q[1].ask);
+	pool_wait(p, &q[2].ask);
+	assert_null(q[2].got[0]);
+	assert_false(pool_is_pressed(p)); /* there are slots, only not for these */
+	assert_true(pool_take(p, &q[3].ask));
+	give_back(&q[0]);
+	assert_non_null(q[2].got[0]);
+	assert_int_equal(disk.used, 16384);
+	for (int i = 1; i < 4; i++)
+		give_back(&q[i]);
+	assert_int_equal(disk.used, 0);
+	pool_free(p);
+}
+
+static void a_stream_that_is_alone_may_overdraw_its_budget(void **state)
+{
+	struct pool *p = pool_without_floors(0, 0, 1, 0);
+	struct pool_budget disk;
+	struct asker q = {.order = 0};
+
+	(void)state;
+	pool_budget_init(&disk, 4096);
+	add_form(&q, SLOT_1M, 1, 0);
+	q.ask.budget[0] = &disk;
+	assert_true(pool_take(p, &q.ask));
+	give_back(&q);
+	pool_free(p);
+}
+
+static void note_pressed(void *arg)
+{
+	++*(int *)arg;
+}
+
+static void who_waits_for_slots_presses_those_who_hold_them(void **state)
+{
+	struct pool *p = pool_without_floors(1, 0, 0, 0);
+	struct asker q[2] = {0};
+	int pressed = 0;
+
+	(void)state;
+	pool_on_pressed(p, note_pressed, &pressed);
+	add_form(&q[0], SLOT_8K, 1, 0);
+	add_form(&q[1], SLOT_8K, 1, 0);
+	pool_wait(p, &q[0].ask);
+	assert_int_equal(pressed, 0);
+	pool_wait(p, &q[1].ask);
+	assert_int_equal(pressed, 1);
+	assert_true(pool_is_pressed(p));
+	give_back(&q[0]);
+	assert_false(pool_is_pressed(p));
+	give_back(&q[1]);
+	pool_free(p);
+}
+
+/* Thousands of small sets, in a random order of asking and giving back, each takes its turn. */
+static void five_thousand_askers_are_all_served(void **state)
+{
+	static struct asker q[5000];
+	struct pool *p = pool_without_floors(16, 4, 1, 12);
+	uint32_t seed = 1, served = 0;
+
+	(void)state;
+	memset(q, 0, sizeof(q));
+	for (int i = 0; i < 5000; i++) {
+		if (i % 3 == 0)
+			add_form(&q[i], SLOT_1M, 1, 1);
+		if (i % 3 < 2)
+			add_form(&q[i], SLOT_64K, 1, 1);
+		add_form(&q[i], SLOT_8K, 1, 1);
+		q[i].ask.use = (enum pool_use)(i % POOL_USES);
+		pool_wait(p, &q[i].ask);
+	}
+	while (served < 5000) {
+		uint32_t before = served;
+
+		seed = seed * 1664525u + 1013904223u;
+		for (uint32_t i = 0; i < 5000; i++) {
+			struct asker *a = &q[(i + seed) % 5000];
+
+			if (!a->got[0])
+				continue;
+			give_back(a);
+			served++;
+		}
+		assert_true(served > before);
+	}
+	assert_int_equal(pool_slots_out(p), 0);
 	pool_free(p);
 }
 
@@ -198,7 +415,7 @@ static void huge_pages_fall_back_to_ordinary_ones(void **state)
 
 	(void)state;
 	assert_int_equal(pool_new(&o, &p, NULL), 0);
-	s = pool_get(p, SLOT_64K, POOL_CLIENT);
+	s = pool_get(p, SLOT_64K, POOL_READ);
 	memset(s->data, 1, s->size);
 	slot_put(s);
 	pool_free(p);
@@ -209,11 +426,18 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(slots_are_aligned_and_lie_in_their_slab),
 	    cmocka_unit_test(a_pool_over_one_gibibyte_has_two_slabs),
-	    cmocka_unit_test(clients_leave_the_reserve_to_peers_and_peers_some_to_control),
-	    cmocka_unit_test(what_is_taken_for_good_is_no_part_of_the_reserve),
+	    cmocka_unit_test(every_use_leaves_the_floors_of_the_others_alone),
+	    cmocka_unit_test(what_is_taken_for_good_is_no_part_of_a_floor),
 	    cmocka_unit_test(a_slot_returns_with_its_last_reference),
 	    cmocka_unit_test(waiters_are_served_by_importance_then_in_order),
 	    cmocka_unit_test(asking_in_line_while_a_slot_is_free_serves_at_once),
+	    cmocka_unit_test(a_set_comes_whole_or_not_at_all),
+	    cmocka_unit_test(a_set_that_cannot_be_had_comes_smaller),
+	    cmocka_unit_test(who_comes_later_does_not_overtake_one_who_waits),
+	    cmocka_unit_test(a_budget_holds_back_only_those_who_share_it),
+	    cmocka_unit_test(a_stream_that_is_alone_may_overdraw_its_budget),
+	    cmocka_unit_test(who_waits_for_slots_presses_those_who_hold_them),
+	    cmocka_unit_test(five_thousand_askers_are_all_served),
 	    cmocka_unit_test(impossible_pools_are_refused_with_a_reason),
 	    cmocka_unit_test(huge_pages_fall_back_to_ordinary_ones),
 	};

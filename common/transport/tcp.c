@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -52,7 +53,7 @@ struct tcp_conn {
 	uint32_t in_first, in_count;
 	struct msghdr in_msg;
 	uint32_t in_min, in_got; /* in_min 0: whatever comes, or the end */
-	bool in_whole, in_expired, connecting;
+	bool in_whole, in_expired, in_stopped, connecting;
 	struct rtimer in_timer;
 
 	/* send: a queue of ops and the pieces of all of them; out_flight goes out now. What is sent in one
@@ -60,7 +61,8 @@ struct tcp_conn {
 	struct uring_op out;
 	struct rop out_late; /* linked: to be submitted at the end of this turn */
 	struct xop *out_head, *out_tail;
-	bool out_busy, out_expired;
+	bool out_busy, out_expired, out_stopped;
+	struct xop *room_op; /* waits for room instead of sending */
 	int out_error; /* sticky: later sends fail alike */
 	struct iovec *pieces; /* owned, [first, count) are to be sent */
 	uint32_t piece_first, piece_count, piece_cap;
@@ -183,7 +185,7 @@ static int in_result(struct tcp_conn *c, int res)
 		return io_error(c, res, c->in_expired);
 	if (c->connecting || !c->in_min)
 		return res;
-	if (c->in_got >= c->in_min)
+	if (c->in_got >= c->in_min || c->in_stopped)
 		return (int)c->in_got;
 	return c->in_expired ? -ETIMEDOUT : -ECONNRESET; /* ended in the middle */
 }
@@ -218,13 +220,19 @@ static void in_done(struct uring_op *uop, int res, uint32_t flags)
 	struct xop *op = c->in_op;
 
 	(void)flags;
-	if (!c->closing && !c->in_expired && (res == -EINTR || res == -EAGAIN)) {
+	if (res == -ECANCELED && c->in_stopped && !c->in_expired)
+		res = -EAGAIN;
+	if (!c->closing && !c->in_expired && !c->in_stopped && (res == -EINTR || res == -EAGAIN)) {
 		in_submit(c);
 		return;
 	}
 	if (res > 0)
 		in_consume(c, (uint32_t)res);
-	if (res > 0 && c->in_got < c->in_min && !c->closing && !c->in_expired) {
+	else if (res == 0)
+		c->in_stopped = false; /* the peer's end */
+	if (c->in_stopped && (res == -EINTR || res == -EAGAIN))
+		res = 0;
+	if (res > 0 && c->in_got < c->in_min && !c->closing && !c->in_expired && !c->in_stopped) {
 		in_submit(c);
 		return;
 	}
@@ -262,7 +270,7 @@ static void in_start(struct tcp_conn *c, const struct iovec *iov, int n, uint32_
 	c->in_min = min;
 	c->in_got = 0;
 	c->in_whole = whole;
-	c->in_expired = false;
+	c->in_expired = c->in_stopped = false;
 	deadline_watch(c, &c->in_timer, c->x.recv_deadline_ns);
 	in_submit(c);
 }
@@ -283,6 +291,16 @@ static void tcp_pull(struct xconn *x, struct xremote from, struct slot *slot, ui
 	(void)from;
 	assert(off <= slot->size && len <= slot->size - off);
 	in_start(tcp_of(x), &(struct iovec){slot->data + off, len}, 1, len, true, op);
+}
+
+static void tcp_recv_stop(struct xconn *x)
+{
+	struct tcp_conn *c = tcp_of(x);
+
+	if (!c->in_op || !c->in_min || c->in_stopped || c->closing)
+		return;
+	c->in_stopped = true;
+	reactor_cancel(x->reactor, &c->in);
 }
 
 /* ---- send ---- */
@@ -348,25 +366,57 @@ static void out_complete(struct tcp_conn *c, uint64_t n)
 	}
 }
 
+/* The one send that was stopped: what has gone of it. */
+static void out_give_back(struct tcp_conn *c)
+{
+	struct xop *op = c->out_head;
+	const struct sending *s = sending_of(op);
+
+	c->piece_first = c->piece_count = 0;
+	c->out_head = s->next;
+	finish(c, op, (int)(s->total - s->left));
+}
+
+static void room_done(struct tcp_conn *c, int res)
+{
+	struct xop *op = c->room_op;
+
+	if (res == -EINTR || res == -EAGAIN || res > 0)
+		res = 0;
+	c->room_op = NULL;
+	c->out_busy = false;
+	finish(c, op, c->closing || c->out_expired || res < 0 ? io_error(c, res, c->out_expired) : 0);
+	conn_maybe_free(c);
+}
+
 static void out_done(struct uring_op *uop, int res, uint32_t flags)
 {
 	struct tcp_conn *c = container_of(uop, struct tcp_conn, out);
-	bool again = res == -EINTR || res == -EAGAIN;
+	const bool stopped = c->out_stopped && !c->closing && !c->out_expired;
+	const uint64_t went = res > 0 ? (uint64_t)res : 0;
+	const bool cut = stopped && c->out_head && sending_of(c->out_head)->left > went;
+	bool again = res == -EINTR || res == -EAGAIN || (stopped && res == -ECANCELED);
 
 	(void)flags;
-	if (res > 0)
-		pieces_consume(c, (uint64_t)res);
+	c->out_stopped = false;
+	if (c->room_op) {
+		room_done(c, res);
+		return;
+	}
+	pieces_consume(c, went);
 	if (c->closing || c->out_expired)
 		c->out_error = io_error(c, 0, c->out_expired);
 	else if (res < 0 && !again)
 		c->out_error = io_error(c, res, false);
-	out_complete(c, res > 0 ? (uint64_t)res : 0); /* done() may queue more: we are still busy */
+	out_complete(c, went); /* done() may queue more: we are still busy */
 	c->out_busy = false;
 	if (c->closing && !c->out_error)
 		c->out_error = -ECANCELED;
 	if (c->out_error)
 		out_complete(c, 0);
-	else if (c->out_head)
+	else if (cut)
+		out_give_back(c);
+	if (c->out_head && !c->out_busy && !c->out_error)
 		reactor_late(c->x.reactor, &c->out_late);
 	conn_maybe_free(c);
 }
@@ -435,6 +485,31 @@ static void tcp_push(struct xconn *x, const struct iovec *iov, int n, struct xre
 {
 	(void)to;
 	tcp_send(x, iov, n, op);
+}
+
+static void tcp_send_stop(struct xconn *x)
+{
+	struct tcp_conn *c = tcp_of(x);
+
+	if (!c->out_busy || c->out_stopped || c->closing || (!c->room_op && c->out_head != c->out_tail))
+		return;
+	c->out_stopped = !c->room_op;
+	reactor_cancel(x->reactor, &c->out);
+}
+
+static void tcp_send_room(struct xconn *x, struct xop *op)
+{
+	struct tcp_conn *c = tcp_of(x);
+	struct io_uring_sqe *sqe;
+
+	assert(reactor_is_current(x->reactor) && !c->closing && !c->out_head && !c->out_busy);
+	c->room_op = op;
+	c->out_busy = true;
+	c->out_expired = false;
+	deadline_watch(c, &c->out_timer, x->send_deadline_ns);
+	sqe = reactor_sqe(x->reactor);
+	io_uring_prep_poll_add(sqe, c->fd, POLLOUT);
+	uring_attach(sqe, &c->out);
 }
 
 /* ---- close, connect ---- */
@@ -526,6 +601,9 @@ const struct xport_ops tcp_ops = {
     .close = tcp_close,
     .end = tcp_end,
     .send_fds = tcp_send_fds,
+    .send_stop = tcp_send_stop,
+    .send_room = tcp_send_room,
+    .recv_stop = tcp_recv_stop,
 };
 
 /* ---- listen ---- */

@@ -336,6 +336,112 @@ static void a_peer_that_leaves_in_the_middle_of_a_pull_is_a_reset(void **state)
 	xconn_close(c[1]);
 }
 
+static void drain(struct xconn *c, uint64_t bytes)
+{
+	static uint8_t buf[1 << 16];
+	struct op g;
+
+	for (uint64_t at = 0; at < bytes;) {
+		const uint64_t want = bytes - at < sizeof(buf) ? bytes - at : sizeof(buf);
+		int n;
+
+		xconn_recv(c, buf, (uint32_t)want, &op_init(&g)->x);
+		n = await(&g);
+		assert_true(n > 0);
+		for (int i = 0; i < n; i++)
+			assert_int_equal(buf[i], (uint8_t)((at + (uint64_t)i) % 251));
+		at += (uint64_t)n;
+	}
+}
+
+/* The peer takes nothing: what went is known to the byte, and no memory is held until it takes some. */
+static void a_stopped_send_says_how_much_went(void **state)
+{
+	struct xconn *c[2];
+	const uint32_t len = 32u << 20;
+	uint8_t *data = malloc(len);
+	struct op s, room;
+	uint32_t went;
+
+	(void)state;
+	make_pair(c);
+	for (uint32_t i = 0; i < len; i++)
+		data[i] = (uint8_t)(i % 251);
+	xconn_send(c[0], &(struct iovec){data, len}, 1, &op_init(&s)->x);
+	run_ms(50);
+	assert_int_equal(s.count, 0);
+	tcp_ops.send_stop(c[0]);
+	assert_true(await(&s) > 0 && s.res < (int)len);
+	went = (uint32_t)s.res;
+	tcp_ops.send_room(c[0], &op_init(&room)->x);
+	run_ms(20);
+	assert_int_equal(room.count, 0);
+	drain(c[1], went);
+	assert_int_equal(await(&room), 0);
+	xconn_send(c[0], &(struct iovec){"rest", 4}, 1, &op_init(&s)->x);
+	xconn_recv(c[1], data, 5, &op_init(&room)->x);
+	assert_int_equal(await(&s), 4);
+	assert_int_equal(await(&room), 4);
+	assert_memory_equal(data, "rest", 4);
+	tcp_ops.send_stop(c[0]); /* nothing is under way: harmless */
+	free(data);
+	close_pair(c);
+}
+
+static void a_wait_for_room_ends_at_the_deadline_by_a_stop_and_by_a_close(void **state)
+{
+	struct xconn *c[2];
+	uint8_t *data = calloc(1, 32u << 20);
+	struct op s, room;
+
+	(void)state;
+	make_pair(c);
+	xconn_send(c[0], &(struct iovec){data, 32u << 20}, 1, &op_init(&s)->x);
+	run_ms(50);
+	tcp_ops.send_stop(c[0]);
+	assert_true(await(&s) > 0);
+	c[0]->send_deadline_ns = clock_mono_ns() + 20 * NS_PER_MS;
+	tcp_ops.send_room(c[0], &op_init(&room)->x);
+	assert_int_equal(await(&room), -ETIMEDOUT);
+	c[0]->send_deadline_ns = 0;
+	tcp_ops.send_room(c[0], &op_init(&room)->x);
+	tcp_ops.send_stop(c[0]);
+	assert_int_equal(await(&room), -ECANCELED);
+	tcp_ops.send_room(c[0], &op_init(&room)->x);
+	close_pair(c);
+	assert_int_equal(await(&room), -ECANCELED);
+	free(data);
+}
+
+static void a_stopped_pull_says_how_much_came(void **state)
+{
+	struct xconn *c[2];
+	struct op s, g;
+	struct slot *slot = pool_get(pool, SLOT_8K, POOL_CTRL);
+
+	(void)state;
+	make_pair(c);
+	xconn_pull(c[1], (struct xremote){0}, slot, 0, 100, &op_init(&g)->x);
+	run_ms(5);
+	tcp_ops.recv_stop(c[1]);
+	assert_int_equal(await(&g), 0);
+	xconn_pull(c[1], (struct xremote){0}, slot, 0, 8, &op_init(&g)->x);
+	xconn_send(c[0], &(struct iovec){"half", 4}, 1, &op_init(&s)->x);
+	assert_int_equal(await(&s), 4);
+	run_ms(5);
+	tcp_ops.recv_stop(c[1]);
+	assert_int_equal(await(&g), 4);
+	xconn_pull(c[1], (struct xremote){0}, slot, 4, 4, &op_init(&g)->x);
+	xconn_send(c[0], &(struct iovec){"more", 4}, 1, &op_init(&s)->x);
+	assert_int_equal(await(&g), 4);
+	assert_memory_equal(slot->data, "halfmore", 8);
+	xconn_pull(c[1], (struct xremote){0}, slot, 0, 8, &op_init(&g)->x);
+	xconn_close(c[0]);
+	assert_int_equal(await(&g), -ECONNRESET);
+	slot_put(slot);
+	xconn_close(c[1]);
+}
+
 static void connecting_fails_with_the_reason_or_at_the_deadline(void **state)
 {
 	struct xlistener_opts lo = {.max_conns = 1, .accepted = on_accept};
@@ -469,6 +575,9 @@ int main(void)
 	    T(a_later_deadline_counts_when_it_is_moved),
 	    T(closing_returns_every_op),
 	    T(a_peer_that_leaves_in_the_middle_of_a_pull_is_a_reset),
+	    T(a_stopped_send_says_how_much_went),
+	    T(a_wait_for_room_ends_at_the_deadline_by_a_stop_and_by_a_close),
+	    T(a_stopped_pull_says_how_much_came),
 	    T(connecting_fails_with_the_reason_or_at_the_deadline),
 	    T(giving_up_a_connect_returns_its_op),
 	    T(connections_beyond_the_limit_are_closed_at_once),

@@ -83,6 +83,15 @@ struct xport_ops {
 	/** Stream on a UNIX domain socket (xconn_is_local()); NULL where there is none: one byte and with it @n descriptors, which
 	 *  stay the caller's. At once: every send before it must have completed. -EAGAIN: the peer does not read. */
 	int (*send_fds)(struct xconn *c, uint8_t byte, const int *fds, int n);
+	/** Stream; NULL where there is none: stop the send or push under way, which must be the only one.
+	 *  Its done() gets the bytes that went, 0 to all. A send_room ends with -ECANCELED. */
+	void (*send_stop)(struct xconn *c);
+	/** Stream; NULL where there is none: done(0) when the peer's side takes bytes again, with no memory
+	 *  held meanwhile. send_deadline_ns holds; no send may be under way. */
+	void (*send_room)(struct xconn *c, struct xop *op);
+	/** Stream; NULL where there is none: stop the pull or recvv under way. Its done() gets the bytes that
+	 *  came, 0 to all. */
+	void (*recv_stop)(struct xconn *c);
 };
 
 struct xconn { /* first member of every implementation's connection */

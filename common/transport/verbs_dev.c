@@ -79,11 +79,10 @@ static int post_rx(struct vrx *rx)
 	return ret_code(ibv_post_recv(rx->conn->id->qp, &wr, &bad));
 }
 
-static void rx_granted(struct pool_waiter *w, struct slot *slot)
+static void rx_granted(struct pool_ask *a)
 {
-	struct vrx *rx = container_of(w, struct vrx, waiter);
+	struct vrx *rx = container_of(a, struct vrx, ask);
 
-	rx->payload = slot;
 	list_del(&rx->link);
 	vrx_post(rx);
 }
@@ -97,8 +96,9 @@ void vrx_post(struct vrx *rx)
 		rx->payload = pool_get(d->v->opts.pool, SLOT_8K, POOL_CTRL);
 		if (!rx->payload) { /* the credit goes back when there is a slot again */
 			list_add_tail(&d->rx_dry, &rx->link);
-			rx->waiter.granted = rx_granted;
-			pool_wait(d->v->opts.pool, SLOT_8K, POOL_CTRL, &rx->waiter);
+			rx->ask = (struct pool_ask){.use = POOL_CTRL, .forms = 1, .slots = &rx->payload,
+						    .form[0] = {1, {{SLOT_8K, 1}}}, .granted = rx_granted};
+			pool_wait(d->v->opts.pool, &rx->ask);
 			return;
 		}
 	}
@@ -315,7 +315,7 @@ void vdev_free(struct vdev *d)
 		reactor_poller_del(d->v->reactor, &d->poller);
 	}
 	list_for_each(l, &d->rx_dry)
-		pool_wait_cancel(d->v->opts.pool, &container_of(l, struct vrx, link)->waiter);
+		pool_wait_cancel(d->v->opts.pool, &container_of(l, struct vrx, link)->ask);
 	if (d->srq)
 		ibv_destroy_srq(d->srq);
 	for (uint32_t i = 0; i < d->rx_count; i++)

@@ -33,7 +33,7 @@ struct vrx {
 	uint32_t payload_len;
 	struct slot *payload; /* shared buffers */
 	bool shared;          /* in the shared receive queue: passive connections */
-	struct pool_waiter waiter;
+	struct pool_ask ask; /* for a payload */
 };
 
 enum vkind { V_SEND, V_PULL, V_PUSH, V_MARKER, V_PING, V_KINDS };

@@ -11,11 +11,13 @@
 #include "common/base/metrics.h"
 #include "common/wire/dt.h"
 #include "datanode/outliers.h"
+#include "datanode/xfer/buffers.h"
 
 #define PAGE 4096u
 #define META_HEADER_LEN 7
 #define VISIBLE_WAIT_NS (3 * NS_PER_S)
 #define VISIBLE_POLL_NS (10 * NS_PER_MS)
+#define AHEAD_FIRST 2
 #define NO_CRC_BPC 512             /* bytesPerChecksum said when no CRCs are sent */
 
 struct rpiece {
@@ -35,7 +37,10 @@ enum bread_state {
 	BR_CHECK,         /* is the range readable? */
 	BR_VISIBLE_WAIT,  /* it is being written: leaves on the timer */
 	BR_REFRESH_WAIT,  /* helper asks how far it is; leaves on br_done_open() */
-	BR_RUN,
+	BR_RUN,           /* pieces are read and handed over */
+	BR_WAIT_BUFFERS,  /* holds none; leaves when a set is granted, or on the timer */
+	BR_PARK,          /* gives its read-ahead back; waits for disk reads */
+	BR_WAIT_PEER,     /* holds none; leaves on bread_resume() */
 	BR_DRAIN,         /* waits for disk reads and pieces that are out */
 	BR_RELEASE_WAIT,  /* helper closes the reader */
 	BR_DONE,
@@ -60,13 +65,16 @@ struct bread {
 	uint64_t next;            /* first byte not asked for */
 	struct rpiece pieces[BREAD_AHEAD];
 	uint32_t head, give, tail; /* free running: not back yet, next to hand over, end */
+	uint32_t ahead;            /* pieces it may hold: from AHEAD_FIRST, one more for each that went */
 
 	struct rtimer timer;
 	uint64_t visible_deadline_ns;
 	struct offload offload;
-	struct pool_waiter waiter;
-	bool pool_waiting;
-	struct slot *spare;
+	struct pool_ask ask;       /* one set: data, CRCs */
+	struct slot *set[2];
+	uint32_t form_len[POOL_FORMS]; /* bytes of the block in each form's piece */
+	bool granted, resume;
+	uint64_t parked_at;        /* where bread_resume() goes on */
 };
 
 static void br_ready(struct bread *r)
@@ -95,8 +103,10 @@ static void br_work_open(struct offload *o)
 
 static void br_opened(struct bread *r)
 {
-	if (r->rr)
+	if (r->rr) {
 		memcpy(r->volume, r->rr->storage_uuid, sizeof(r->volume));
+		r->ask.budget[0] = buffers_volume(r->core, r->volume);
+	}
 	r->state = BR_CHECK;
 	br_ready(r);
 }
@@ -143,6 +153,13 @@ static void br_on_timer(struct rtimer *t)
 {
 	struct bread *r = container_of(t, struct bread, timer);
 
+	if (r->state == BR_WAIT_BUFFERS) {
+		log_warn("op=read peer=%s block=%" PRId64 ": no buffers for %" PRIu64
+			 " s: see /ops for who holds them; dfs.rdma.pool.size is the pool", r->sink->peer,
+			 r->info.block.id, r->core->waits.buffers_ns / (uint64_t)NS_PER_S);
+		br_fail(r, -ENOBUFS);
+		return;
+	}
 	r->state = BR_REFRESH_WAIT;
 	br_offload(r, br_work_open, br_done_open);
 }
@@ -233,37 +250,6 @@ static void br_do_check(struct bread *r)
 
 /* ---- pieces ---- */
 
-static enum slot_class class_for(uint64_t bytes)
-{
-	return bytes <= 8192 ? SLOT_8K : bytes <= 65536 ? SLOT_64K : bytes <= 262144 ? SLOT_256K : SLOT_1M;
-}
-
-static void br_on_granted(struct pool_waiter *waiter, struct slot *slot)
-{
-	struct bread *r = container_of(waiter, struct bread, waiter);
-
-	r->pool_waiting = false;
-	r->spare = slot;
-	br_ready(r);
-}
-
-static struct slot *br_slot(struct bread *r, enum slot_class cls)
-{
-	struct slot *slot = r->spare;
-
-	r->spare = NULL;
-	if (slot && slot->cls == (uint8_t)cls)
-		return slot;
-	slot_put(slot);
-	slot = pool_get(r->core->pool, cls, POOL_CLIENT);
-	if (slot || r->pool_waiting)
-		return slot;
-	r->pool_waiting = true;
-	r->waiter.granted = br_on_granted;
-	pool_wait(r->core->pool, cls, POOL_CLIENT, &r->waiter);
-	return NULL;
-}
-
 static void rp_submit_data(struct rpiece *b)
 {
 	struct bread *r = b->r;
@@ -345,47 +331,106 @@ static void rp_on_crcs(struct uring_op *op, int res, uint32_t flags)
 	rp_part_done(b, res == 0 ? -ENODATA : res);
 }
 
-static bool rp_slots(struct bread *r, struct rpiece *b, uint32_t room)
+/* How much of the block from r->next a piece in a slot of @size may hold; 0: not even one chunk. */
+static uint32_t piece_len(const struct bread *r, uint32_t size)
 {
-	b->p.slot = br_slot(r, class_for(room));
-	if (!b->p.slot)
-		return false;
-	if (!b->p.crc_count)
-		return true;
-	b->p.crc_slot = pool_get(r->core->pool, class_for(b->p.crc_count * 4), POOL_CLIENT);
-	if (b->p.crc_slot)
-		return true;
-	/* Wait for the scarcer one; the other comes again. */
-	slot_put(b->p.slot);
-	if (!r->pool_waiting) {
-		r->pool_waiting = true;
-		r->waiter.granted = br_on_granted;
-		pool_wait(r->core->pool, class_for(b->p.crc_count * 4), POOL_CLIENT, &r->waiter);
+	const uint32_t bpc = r->info.bytes_per_crc, lead = (uint32_t)(r->next % PAGE);
+	uint64_t to;
+
+	if (bpc < 4) /* four bytes of CRCs for each chunk: they must fit a slot, too */
+		size = size / 4 * bpc;
+	to = (r->next + size - lead) / r->unit * r->unit;
+
+	if (to <= r->next) { /* chunks that no page border meets */
+		const uint64_t room = size - lead;
+
+		to = r->next + (bpc < room / 2 ? room / 2 / bpc * bpc : bpc <= room ? bpc : 0);
 	}
+	if (to > r->info.end)
+		to = r->info.end;
+	return (uint32_t)(to - r->next);
+}
+
+static uint32_t crc_count(const struct bread *r, uint32_t len)
+{
+	return (uint32_t)(crc_bytes(r->info.crc_type, len, r->info.bytes_per_crc) / 4);
+}
+
+static void add_form(struct bread *r, uint32_t len)
+{
+	const uint32_t room = (uint32_t)(r->next % PAGE) + len;
+	const uint32_t crcs = crc_count(r, len) * 4;
+	struct pool_set *f = &r->ask.form[r->ask.forms];
+
+	*f = (struct pool_set){.parts = 1, .part = {{(uint8_t)slot_class_for(room), 1}}};
+	if (crcs) {
+		f->part[1].cls = (uint8_t)slot_class_for_crcs(crcs);
+		f->part[1].n = 1;
+		f->parts = 2;
+	}
+	r->form_len[r->ask.forms++] = len;
+}
+
+/* The next piece as long as it can be, or shorter ones for smaller slots. */
+static void ask_forms(struct bread *r)
+{
+	uint32_t len = piece_len(r, PIECE_MAX);
+	int cls = slot_class_for(r->next % PAGE + len);
+
+	r->ask.forms = 0;
+	add_form(r, len);
+	while (--cls >= SLOT_8K && r->ask.forms < POOL_FORMS) {
+		len = piece_len(r, slot_class_size((enum slot_class)cls));
+		if (len)
+			add_form(r, len);
+	}
+}
+
+static void br_on_granted(struct pool_ask *a)
+{
+	struct bread *r = container_of(a, struct bread, ask);
+
+	r->granted = true;
+	br_ready(r);
+}
+
+/* Buffers for the next piece. Who holds some does not wait for more: a piece that comes back brings
+ * it here again. */
+static bool br_buffers(struct bread *r)
+{
+	if (r->granted)
+		return true;
+	ask_forms(r);
+	if (r->tail != r->head && r->ask.forms > 2)
+		r->ask.forms = 2; /* better the next piece later than in crumbs */
+	if (pool_take(r->core->pool, &r->ask)) {
+		r->granted = true;
+		return true;
+	}
+	if (r->tail != r->head)
+		return false;
+	ask_forms(r);
+	r->state = BR_WAIT_BUFFERS;
+	reactor_timer_set(r->core->reactor, &r->timer, reactor_now_ns(r->core->reactor) + r->core->waits.buffers_ns);
+	pool_wait(r->core->pool, &r->ask);
 	return false;
 }
 
-/* Ask the disk for the next piece; false: none left, or no slot. */
+/* Ask the disk for the next piece; false: no buffers. */
 static bool rp_start(struct bread *r)
 {
 	struct rpiece *b = &r->pieces[r->tail % BREAD_AHEAD];
-	const uint32_t bpc = r->info.bytes_per_crc;
 	const uint32_t lead = (uint32_t)(r->next % PAGE);
-	const uint64_t limit = (r->next + PIECE_MAX - lead) / r->unit * r->unit;
-	uint64_t to = r->info.end < limit ? r->info.end : limit;
-	uint32_t room;
 
-	if (to <= r->next) /* chunks that no page border meets */
-		to = r->next + (bpc < PIECE_MAX / 2 ? PIECE_MAX / 2 / bpc * bpc : bpc);
-	if (to > r->info.end)
-		to = r->info.end;
-	room = (uint32_t)((to - r->next + lead + PAGE - 1) / PAGE * PAGE);
+	if (!br_buffers(r))
+		return false;
+	r->granted = false;
 	*b = (struct rpiece){.r = r, .lead = lead, .waiting = 1};
 	b->p.off = r->next;
-	b->p.len = (uint32_t)(to - r->next);
-	b->p.crc_count = (uint32_t)(crc_bytes(r->info.crc_type, b->p.len, bpc) / 4);
-	if (!rp_slots(r, b, room))
-		return false;
+	b->p.len = r->form_len[r->ask.got];
+	b->p.crc_count = crc_count(r, b->p.len);
+	b->p.slot = r->set[0];
+	b->p.crc_slot = b->p.crc_count ? r->set[1] : NULL;
 	list_init(&b->p.link);
 	b->p.slot_off = lead;
 	b->want = lead + b->p.len;
@@ -395,7 +440,7 @@ static bool rp_start(struct bread *r)
 		    r->rr->fd_direct >= 0 && b->p.len >= STORE_DIRECT_MIN;
 	b->used = true;
 	r->tail++;
-	r->next = to;
+	r->next += b->p.len;
 	if (b->p.crc_count) {
 		b->waiting = 2;
 		rp_submit_crcs(b);
@@ -445,7 +490,7 @@ static void br_do_run(struct bread *r)
 		r->state = BR_DRAIN;
 		return;
 	}
-	while (r->next < r->info.end && r->tail - r->head < BREAD_AHEAD && rp_start(r))
+	while (r->next < r->info.end && r->tail - r->head < r->ahead && rp_start(r))
 		;
 	while (r->give != r->tail) {
 		struct rpiece *b = &r->pieces[r->give % BREAD_AHEAD];
@@ -464,22 +509,54 @@ static void br_do_run(struct bread *r)
 		r->state = BR_DRAIN;
 }
 
+/* What was read and not handed over; false: the disk has not answered yet. */
+static bool give_back_unhanded(struct bread *r)
+{
+	for (uint32_t i = r->give; i != r->tail; i++)
+		if (r->pieces[i % BREAD_AHEAD].waiting)
+			return false;
+	for (; r->give != r->tail; r->give++)
+		rp_release(&r->pieces[r->give % BREAD_AHEAD]);
+	br_reap(r);
+	return true;
+}
+
+static void drop_ask(struct bread *r)
+{
+	pool_wait_cancel(r->core->pool, &r->ask);
+	if (r->granted) {
+		slot_put(r->set[0]);
+		if (r->ask.form[r->ask.got].parts > 1)
+			slot_put(r->set[1]);
+	}
+	r->granted = false;
+	reactor_timer_clear(r->core->reactor, &r->timer);
+}
+
+static void br_do_wait_buffers(struct bread *r)
+{
+	if (r->granted) {
+		reactor_timer_clear(r->core->reactor, &r->timer);
+		r->state = BR_RUN;
+	} else if (r->rc || r->closed) {
+		r->state = BR_DRAIN;
+	}
+}
+
+static void br_do_park(struct bread *r)
+{
+	if (!give_back_unhanded(r))
+		return;
+	assert(r->head == r->tail);
+	r->next = r->parked_at;
+	r->ahead = 1;
+	r->state = r->resume ? BR_RUN : BR_WAIT_PEER;
+}
+
 static void br_do_drain(struct bread *r)
 {
-	if (r->pool_waiting)
-		pool_wait_cancel(r->core->pool, &r->waiter);
-	r->pool_waiting = false;
-	slot_put(r->spare);
-	r->spare = NULL;
-	for (; r->give != r->tail; r->give++) {
-		struct rpiece *b = &r->pieces[r->give % BREAD_AHEAD];
-
-		if (b->waiting)
-			return;
-		rp_release(b);
-	}
-	br_reap(r);
-	if (r->head != r->tail)
+	drop_ask(r);
+	if (!give_back_unhanded(r) || r->head != r->tail)
 		return;
 	if (!r->suspect && !store_is_disk_error(r->rc) && (!r->rr || replica_read_close_now(r->rr))) {
 		r->rr = NULL;
@@ -504,6 +581,16 @@ static bool br_step(struct rop *rop)
 			break;
 		case BR_RUN:
 			br_do_run(r);
+			break;
+		case BR_WAIT_BUFFERS:
+			br_do_wait_buffers(r);
+			break;
+		case BR_PARK:
+			br_do_park(r);
+			break;
+		case BR_WAIT_PEER:
+			if (r->rc || r->closed)
+				r->state = BR_DRAIN;
 			break;
 		case BR_DRAIN:
 			br_do_drain(r);
@@ -544,8 +631,10 @@ int bread_open(struct xfer_core *core, const struct read_params *params, struct 
 	r->sink = sink;
 	r->params = *params;
 	r->timer.fire = br_on_timer;
+	r->ahead = AHEAD_FIRST;
+	r->ask = (struct pool_ask){.use = params->use, .slots = r->set, .granted = br_on_granted};
 	rop_init(&r->rop, br_step, br_free);
-	list_add_tail(&core->ops, &r->core_link);
+	list_add_tail(&core->reads, &r->core_link);
 	core->op_count++;
 	atomic_fetch_add(&core->dn->xceivers, 1);
 	*ret = r;
@@ -561,7 +650,40 @@ int bread_open(struct xfer_core *core, const struct read_params *params, struct 
 void bread_sent(struct bread *r, struct piece *p)
 {
 	rp_release(container_of(p, struct rpiece, p));
+	if (r->ahead < BREAD_AHEAD)
+		r->ahead++;
 	br_ready(r);
+}
+
+void bread_park(struct bread *r, uint64_t off)
+{
+	assert(r->state == BR_RUN || r->state == BR_WAIT_BUFFERS || r->state == BR_DRAIN);
+	if (r->state == BR_DRAIN || r->rc || r->closed)
+		return;
+	drop_ask(r);
+	r->parked_at = off / r->info.bytes_per_crc * r->info.bytes_per_crc;
+	r->resume = false;
+	r->state = BR_PARK;
+	metric_add(METRIC_POOL_RECLAIMED, 1);
+	br_ready(r);
+}
+
+void bread_resume(struct bread *r)
+{
+	r->resume = true;
+	if (r->state == BR_WAIT_PEER)
+		r->state = BR_RUN;
+	br_ready(r);
+}
+
+void bread_reclaim_all(struct xfer_core *core)
+{
+	list_for_each (l, &core->reads) {
+		struct bread *r = container_of(l, struct bread, core_link);
+
+		if (r->state == BR_RUN && r->head != r->tail && r->sink->ops->reclaim)
+			r->sink->ops->reclaim(r->sink);
+	}
 }
 
 void bread_close(struct bread *r)

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
+#include "datanode/xfer/buffers.h"
 
 /* ---- small helpers ---- */
 
@@ -152,6 +153,8 @@ static void bw_done_open(struct offload *o)
 		w->acked_crc = w->tail_crc;
 		wdisk_init(w);
 		memcpy(w->volume, w->rw->storage_uuid, sizeof(w->volume));
+		w->ask.budget[0] = buffers_volume(w->core, w->volume);
+		w->ask.budget[1] = w->params.target_count ? buffers_hop(w->core, w->params.targets) : NULL;
 		if (!w->unit)
 			bw_fail(w, -EINVAL, "chunk sizes do not fit each other");
 	}
@@ -424,7 +427,7 @@ static void bw_do_finalize(struct bwrite *w)
 
 static void bw_do_room(struct bwrite *w)
 {
-	if (!w->want_room || w->pool_waiting || w->rc || w->tail - w->head >= BW_PIECES / 2)
+	if (!w->want_room || wdisk_waits_for_buffers(w) || w->rc || w->tail - w->head >= BW_PIECES / 2)
 		return;
 	w->want_room = false;
 	if (w->src)

@@ -76,48 +76,29 @@ static void lane_close(struct bwrite *w)
 	wdisk_lane_put(w, lane);
 }
 
-static enum slot_class class_for(uint64_t bytes)
-{
-	return bytes <= 8192 ? SLOT_8K : bytes <= 65536 ? SLOT_64K : bytes <= 262144 ? SLOT_256K : SLOT_1M;
-}
-
 static enum pool_use use_of(const struct bwrite *w)
 {
 	const bool first = w->params.client[0] &&
 			   w->params.target_count + 1 >= w->params.pipeline_size;
 
-	return first ? POOL_CLIENT : POOL_PEER;
+	return first ? POOL_WRITE : POOL_PEER;
 }
 
-static void on_granted(struct pool_waiter *waiter, struct slot *slot)
-{
-	struct bwrite *w = container_of(waiter, struct bwrite, waiter);
+/* ---- buffers for a lane ---- */
 
-	w->pool_waiting = false;
-	w->spare = slot;
-	reactor_ready(w->core->reactor, &w->rop);
+static void on_granted(struct pool_ask *a)
+{
+	struct bwrite *w = container_of(a, struct bwrite, ask);
+
+	w->granted = true;
+	reactor_timer_clear(w->core->reactor, &w->buffers_timer);
+	bw_ready(w);
 }
 
-static struct slot *slot_take(struct bwrite *w, enum slot_class cls)
+static void on_no_buffers(struct rtimer *t)
 {
-	struct slot *slot = w->spare;
-
-	w->spare = NULL;
-	if (slot && slot->cls >= (uint8_t)cls)
-		return slot;
-	slot_put(slot);
-	return pool_get(w->core->pool, cls, use_of(w));
-}
-
-static void slot_await(struct bwrite *w, enum slot_class cls)
-{
-	if (w->pool_waiting)
-		return;
-	slot_put(w->spare);
-	w->spare = NULL;
-	w->pool_waiting = true;
-	w->waiter.granted = on_granted;
-	pool_wait(w->core->pool, cls, use_of(w), &w->waiter);
+	bw_fail(container_of(t, struct bwrite, buffers_timer), -ENOBUFS,
+		"no buffers in time: see /ops for who holds them; dfs.rdma.pool.size is the pool");
 }
 
 static uint32_t crc_room(uint32_t cover, enum crc_type type, uint32_t bpc)
@@ -127,59 +108,120 @@ static uint32_t crc_room(uint32_t cover, enum crc_type type, uint32_t bpc)
 	return n ? n : 1;
 }
 
-static enum slot_class class_least(const struct bwrite *w, uint64_t base, uint64_t off, uint32_t want)
+static void add_form(struct bwrite *w, enum slot_class cls)
 {
-	const uint64_t need = round_up(off - base + want, w->unit);
+	const uint32_t cover = slot_class_size(cls) / w->unit * w->unit;
+	const uint32_t crcs = crc_room(cover, w->crc_type, w->bpc);
+	const uint32_t disk = crc_room(cover, w->rw->crc_type, w->rw->bytes_per_crc);
+	struct pool_set *f = &w->ask.form[w->ask.forms];
 
-	return class_for(need < PIECE_MAX ? need : PIECE_MAX);
+	*f = (struct pool_set){.parts = 2, .part = {{(uint8_t)cls, 1}, {(uint8_t)slot_class_for_crcs(crcs), 1}}};
+	if (!w->same_crc) {
+		f->part[2].cls = (uint8_t)slot_class_for_crcs(disk);
+		f->part[2].n = 1;
+		f->parts = 3;
+	}
+	w->ask.forms++;
 }
 
-/* A stream that has proved long gets large slots, a beginning or a trickle small ones. */
-static struct slot *lane_slot(struct bwrite *w, enum slot_class least)
+/* The longest lane: its CRCs, four bytes for each chunk, fit a slot, too. */
+static uint32_t lane_max(const struct bwrite *w)
 {
-	const bool stream = w->received >= w->rw->start_len + 131072 && !w->idle;
-	struct slot *slot = slot_take(w, stream ? SLOT_1M : least);
+	const uint32_t bpc = w->bpc < w->rw->bytes_per_crc ? w->bpc : w->rw->bytes_per_crc;
 
-	if (!slot && stream && least < SLOT_1M)
-		slot = slot_take(w, least);
-	return slot;
+	return bpc < 4 ? PIECE_MAX / 4 : PIECE_MAX;
+}
+
+static enum slot_class class_for_span(const struct bwrite *w, uint64_t span)
+{
+	const uint64_t need = round_up(span, w->unit);
+
+	return slot_class_for(need < lane_max(w) ? need : lane_max(w));
+}
+
+/* A stream that has proved long gets large slots, a beginning or a trickle small ones. Smaller ones
+ * than asked for take the bytes in several landings. */
+static void ask_forms(struct bwrite *w, uint64_t base, uint64_t off, uint32_t want, bool all)
+{
+	const bool stream = w->received >= w->rw->start_len + 131072 && !w->trickle;
+	const uint32_t chunk_left = w->bpc - (uint32_t)(off % w->bpc);
+	const enum slot_class wanted = class_for_span(w, off - base + want);
+	const enum slot_class least =
+		all ? class_for_span(w, off - base + (want < chunk_left ? want : chunk_left)) : wanted;
+
+	w->ask.forms = 0;
+	for (int cls = stream ? slot_class_for(lane_max(w)) : wanted; cls >= (int)least && w->ask.forms < POOL_FORMS; cls--)
+		add_form(w, (enum slot_class)cls);
+}
+
+static bool holds_lanes(const struct bwrite *w)
+{
+	for (uint32_t i = 0; i < BW_LANES; i++)
+		if (w->lanes[i].slot)
+			return true;
+	return false;
+}
+
+static void drop_set(struct bwrite *w)
+{
+	if (!w->granted)
+		return;
+	w->granted = false;
+	for (uint32_t i = 0; i < w->ask.form[w->ask.got].parts; i++)
+		slot_put(w->set[i]);
+}
+
+/* What was granted is for the place that was asked about then; the sender may have changed its mind. */
+static bool set_fits(const struct bwrite *w, uint64_t base, uint64_t off, uint32_t want)
+{
+	const uint32_t chunk_left = w->bpc - (uint32_t)(off % w->bpc);
+
+	return w->set[0]->cls >= (uint8_t)class_for_span(w, off - base + (want < chunk_left ? want : chunk_left));
+}
+
+/* The slots of a lane, all or none. Who holds lanes waits for those, not in line for more. */
+static bool lane_buffers(struct bwrite *w, uint64_t base, uint64_t off, uint32_t want)
+{
+	const bool all = !holds_lanes(w);
+
+	if (w->granted && set_fits(w, base, off, want))
+		return true;
+	drop_set(w);
+	if (pool_is_waiting(&w->ask))
+		return false;
+	w->ask.use = use_of(w);
+	w->ask.slots = w->set;
+	w->ask.granted = on_granted;
+	ask_forms(w, base, off, want, all);
+	if (pool_take(w->core->pool, &w->ask)) {
+		w->granted = true;
+		return true;
+	}
+	if (!all)
+		return false;
+	w->buffers_timer.fire = on_no_buffers;
+	reactor_timer_set(w->core->reactor, &w->buffers_timer,
+			  reactor_now_ns(w->core->reactor) + w->core->waits.buffers_ns);
+	pool_wait(w->core->pool, &w->ask);
+	return w->granted;
 }
 
 static int lane_open(struct bwrite *w, uint64_t off, uint32_t want)
 {
 	const uint64_t base = round_down(off, w->unit);
-	const enum slot_class least = class_least(w, base, off, want);
-	enum slot_class crc_cls, disk_cls;
 	struct lane *lane = NULL;
-	struct slot *slot, *crcs = NULL, *disk = NULL;
-	uint32_t cover;
 
 	for (uint32_t i = 0; i < BW_LANES && !lane; i++)
 		if (!w->lanes[i].slot)
 			lane = &w->lanes[i];
-	if (!lane)
+	if (!lane || !lane_buffers(w, base, off, want))
 		return -EAGAIN;
-	slot = lane_slot(w, least);
-	if (!slot) {
-		slot_await(w, least);
-		return -EAGAIN;
-	}
-	cover = slot->size / w->unit * w->unit;
-	crc_cls = class_for(crc_room(cover, w->crc_type, w->bpc));
-	disk_cls = class_for(crc_room(cover, w->rw->crc_type, w->rw->bytes_per_crc));
-	crcs = pool_get(w->core->pool, crc_cls, use_of(w));
-	disk = !crcs ? NULL : w->same_crc ? crcs : pool_get(w->core->pool, disk_cls, use_of(w));
-	if (!disk) {
-		slot_put(slot);
-		slot_put(crcs);
-		slot_await(w, crcs ? disk_cls : crc_cls);
-		return -EAGAIN;
-	}
-	*lane = (struct lane){.slot = slot,
-			      .crcs = crcs,
-			      .disk_crcs = disk,
+	w->granted = false;
+	*lane = (struct lane){.slot = w->set[0],
+			      .crcs = w->set[1],
+			      .disk_crcs = w->same_crc ? w->set[1] : w->set[2],
 			      .base = base,
-			      .end = base + cover,
+			      .end = base + w->set[0]->size / w->unit * w->unit,
 			      .open = true};
 	lane->lo = lane->hi = w->landed;
 	w->cur = lane;
@@ -212,8 +254,10 @@ int wdisk_land(struct bwrite *w, uint64_t off, uint32_t want, struct landing *re
 	w->landings++;
 	if (off + ret->len > w->landed)
 		w->landed = off + ret->len;
-	if (off + ret->len == lane->end)
+	if (off + ret->len == lane->end) {
+		w->trickle = false; /* a lane was filled */
 		lane_close(w);
+	}
 	return 0;
 }
 
@@ -537,26 +581,30 @@ static bool plan_one(struct bwrite *w)
 
 void wdisk_plan(struct bwrite *w)
 {
+	bool flushed;
+
 	runs_reap(w);
 	if (w->rc)
 		return;
 	while (plan_one(w))
 		;
-	if (w->submitted == w->received)
+	flushed = w->flush && w->submitted == w->received;
+	if (flushed)
 		w->flush = false;
-	/* A block that nobody writes to holds no slot. */
-	if (w->idle && w->cur && !w->landings && w->submitted == w->received)
-		lane_close(w);
+	/* A block that nobody writes to holds no slot: the next bytes begin a lane of their own. */
+	if (flushed || w->idle) {
+		w->trickle = true;
+		if (w->cur && !w->landings && w->submitted == w->received)
+			lane_close(w);
+	}
 }
 
 void wdisk_fini(struct bwrite *w)
 {
 	assert(wdisk_idle(w));
-	if (w->pool_waiting)
-		pool_wait_cancel(w->core->pool, &w->waiter);
-	w->pool_waiting = false;
-	slot_put(w->spare);
-	w->spare = NULL;
+	pool_wait_cancel(w->core->pool, &w->ask);
+	reactor_timer_clear(w->core->reactor, &w->buffers_timer);
+	drop_set(w);
 	for (uint32_t i = 0; i < BW_LANES; i++) {
 		struct lane *lane = &w->lanes[i];
 

@@ -106,9 +106,12 @@ struct bwrite {
 	uint32_t landings;         /* of all lanes */
 	bool flush, idle, want_room;
 	struct rtimer idle_timer;
-	struct pool_waiter waiter;
-	bool pool_waiting;
-	struct slot *spare;        /* granted while we waited */
+	struct pool_ask ask;       /* for one lane; waits in line only while no lane is held */
+	struct slot *set[3];       /* its slots: data, CRCs, CRCs as the replica keeps them */
+	uint32_t set_forms[POOL_FORMS]; /* class of each form's data slot */
+	bool granted;              /* the set is there */
+	bool trickle;              /* the last lane was closed by a flush: small lanes */
+	struct rtimer buffers_timer;
 
 	struct bpiece pieces[BW_PIECES];
 	uint32_t head, fwd, down, tail; /* free running: unacked, next to forward, next down-ack, end */
@@ -155,6 +158,10 @@ struct lane *wdisk_lane_of(struct bwrite *w, const struct slot *slot);
 /** Store the CRCs of a verified piece, new bytes up to its end are received. */
 void wdisk_accept(struct bwrite *w, struct lane *lane, const struct piece *p, const uint8_t *crcs);
 void wdisk_plan(struct bwrite *w);
+static inline bool wdisk_waits_for_buffers(const struct bwrite *w)
+{
+	return pool_is_waiting(&w->ask);
+}
 static inline bool wdisk_idle(const struct bwrite *w)
 {
 	return w->run_head == w->run_tail;
@@ -164,7 +171,7 @@ int wdisk_write_left(struct bwrite *w);
 /** It is written, or never will be. */
 void wdisk_left_done(struct bwrite *w, bool written);
 void wdisk_lane_put(struct bwrite *w, struct lane *lane);
-/** Give back lanes, spare slot and place in the line for slots. No run may be in flight. */
+/** Give back lanes, what was granted and the place in the line for slots. No run may be in flight. */
 void wdisk_fini(struct bwrite *w);
 
 /* bwrite.c */

@@ -39,7 +39,7 @@ static int landing_new(struct caps *caps, struct err *err)
 
 	if (!caps->to_peers || core->landing_slots_max == 0)
 		return 0;
-	po.count[SLOT_256K] = po.count[SLOT_8K] = core->landing_slots_max;
+	po.count[SLOT_256K] = po.count[SLOT_CRC] = core->landing_slots_max;
 	return pool_new(&po, &caps->landing, err);
 }
 

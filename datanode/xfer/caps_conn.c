@@ -138,7 +138,7 @@ void caps_accept(void *arg, struct xconn *xc)
 	list_init(&c->streams);
 	link_init(&c->link, caps, &c->rop);
 	link_attach(&c->link, xc);
-	c->use = verbs_peer(xc)->role == CAPSULE_PEER ? POOL_PEER : POOL_CLIENT;
+	c->use = verbs_peer(xc)->role == CAPSULE_PEER ? POOL_PEER : POOL_WRITE;
 	list_add_tail(&caps->conns, &c->in_caps);
 	xfer_count_conn(caps->core, 1);
 	log_debug("op=rdma peer=%s: accepted", c->link.peer);

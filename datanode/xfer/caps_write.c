@@ -47,9 +47,8 @@ struct caps_write {
 	int64_t pulled, told_pulled;
 	struct list pieces, parts;
 	uint32_t piece_count;
-	struct pool_waiter waiter; /* for the CRCs of the first piece that lacks a slot for them */
-	struct slot *spare;
-	bool waiting;
+	struct pool_ask ask;   /* for the CRCs of the first piece that lacks a slot for them */
+	struct slot *crc_slot; /* granted */
 };
 
 static struct caps_write *of_stream(struct caps_stream *s)
@@ -165,42 +164,40 @@ static void on_crcs(struct xop *op, int res)
 	stream_ready(&p->w->s);
 }
 
-static void on_granted(struct pool_waiter *waiter, struct slot *slot)
+static void on_granted(struct pool_ask *a)
 {
-	struct caps_write *w = container_of(waiter, struct caps_write, waiter);
-
-	w->waiting = false;
-	w->spare = slot;
-	stream_ready(&w->s);
+	stream_ready(&container_of(a, struct caps_write, ask)->s);
 }
 
-static enum slot_class class_for(uint32_t bytes)
+/* A slot for the list of CRCs of @p. The engine ends a write that waits too long for buffers. */
+static bool crc_slot(struct caps_write *w, struct wpiece *p)
 {
-	return bytes <= 8192 ? SLOT_8K : bytes <= 65536 ? SLOT_64K : bytes <= 262144 ? SLOT_256K : SLOT_1M;
+	const uint8_t cls = (uint8_t)slot_class_for_crcs(p->crc_len);
+
+	if (pool_is_waiting(&w->ask))
+		return false;
+	if (w->crc_slot && w->crc_slot->size < p->crc_len) {
+		slot_put(w->crc_slot);
+		w->crc_slot = NULL;
+	}
+	if (w->crc_slot)
+		return true;
+	w->ask = (struct pool_ask){.use = w->s.conn->use, .forms = 1, .form[0] = {1, {{cls, 1}}},
+				   .slots = &w->crc_slot, .granted = on_granted};
+	if (!pool_take(pool_of(w), &w->ask))
+		pool_wait(pool_of(w), &w->ask);
+	return w->crc_slot != NULL;
 }
 
 /* A list of CRCs that is named by address: false when there is no slot for it yet. */
 static bool pull_crcs(struct caps_write *w, struct wpiece *p)
 {
-	const enum slot_class cls = class_for(p->crc_len);
-
 	if (p->crc_ready || p->crc_slot)
 		return true;
-	if (w->waiting)
+	if (!crc_slot(w, p))
 		return false;
-	p->crc_slot = w->spare && w->spare->cls >= (uint8_t)cls ? w->spare : NULL;
-	if (p->crc_slot)
-		w->spare = NULL;
-	else
-		p->crc_slot = pool_get(pool_of(w), cls, w->s.conn->use);
-	if (!p->crc_slot) {
-		slot_put(w->spare);
-		w->spare = NULL;
-		w->waiting = true;
-		w->waiter.granted = on_granted;
-		pool_wait(pool_of(w), cls, w->s.conn->use, &w->waiter);
-		return false;
-	}
+	p->crc_slot = w->crc_slot;
+	w->crc_slot = NULL;
 	p->crc_pulling = true;
 	p->crc_op.done = on_crcs;
 	link_extend(link_of(w));
@@ -389,9 +386,9 @@ static bool finish(struct caps_write *w)
 	drop_pieces(w);
 	if (!list_empty(&w->parts) || !list_empty(&w->pieces))
 		return false;
-	if (w->waiting)
-		pool_wait_cancel(pool_of(w), &w->waiter);
-	slot_put(w->spare);
+	pool_wait_cancel(pool_of(w), &w->ask);
+	slot_put(w->crc_slot);
+	w->crc_slot = NULL;
 	if (!w->refused && !w->finished)
 		(void)link_send(link_of(w), &m);
 	return true;

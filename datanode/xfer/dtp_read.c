@@ -7,12 +7,14 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "datanode/xfer/buffers.h"
 #include "datanode/xfer/moves.h"
 #include "datanode/xfer/suspects.h"
 
 /* Data of one packet: a multiple of every usual chunk size, and 4 packets of 3 vectors each fill one
  * send. Stock clients take packets up to 16 MiB. */
 #define READ_PACKET (256u << 10)
+#define PACKET_CHUNKS 1024u /* so that a header and its CRCs fit the queue of what is to be sent */
 #define PACKETS_MAX 5
 /* A read of at most so many bytes is one packet, which takes the answer to the op and the empty packet along in one send. */
 #define READ_SHORT READ_PACKET
@@ -38,15 +40,22 @@ struct dtp_read {
 	bool tail_sent;       /* with the last piece */
 	int end_rc;
 
-	int64_t seq;
+	int64_t seq;          /* of the next packet */
+	uint64_t at;          /* the next byte of the block to be sent */
+	uint64_t packet_end;  /* its packet's end, when that packet's header has gone; else <= at */
 	struct list pieces;   /* to be sent */
 	struct piece *sending;
-	uint32_t sent;        /* bytes of it in earlier sends */
-	uint32_t sending_len;
+	struct sent_packet {  /* what is on its way now */
+		uint32_t head, data; /* bytes: header and CRCs, payload */
+	} out[PACKETS_MAX];
+	uint32_t out_count, out_queued, out_tail; /* packets; bytes of the queue before, of the tail behind them */
+	uint64_t send_ns;     /* since when it is on its way */
+	bool stopping;        /* to see whether the peer takes anything */
+	bool parked;          /* it does not: no buffer is held until it does */
 	uint32_t charged;     /* copy: bytes of it that may go at paid_ns */
 	uint64_t paid_ns;
 	struct rtimer pay_timer;
-	struct xop send_op;
+	struct xop send_op, room_op;
 	uint8_t headers[PACKETS_MAX][DT_PACKET_HEADER_MAX];
 	uint8_t tail[DT_PACKET_HEADER_MAX];
 };
@@ -69,6 +78,7 @@ static void on_opened(struct read_sink *s, int rc, const struct read_info *info,
 
 	if (rc == 0) {
 		d->info = *info;
+		d->at = info->first;
 		d->is_short = c->corked = !d->copy && info->end - info->first <= READ_SHORT;
 		rc = dt_read_response_encode((int)info->crc_type, info->bytes_per_crc, info->first, &buf,
 					     &len);
@@ -104,13 +114,21 @@ static void on_ended(struct read_sink *s, int rc)
 	dtp_ready(d->op.conn);
 }
 
+static void on_reclaim(struct read_sink *s);
+
 static const struct read_sink_ops sink_ops = {
 	.opened = on_opened,
 	.piece = on_piece,
 	.ended = on_ended,
+	.reclaim = on_reclaim,
 };
 
 /* ---- sending ---- */
+
+static uint64_t piece_end(const struct piece *p)
+{
+	return p->off + p->len;
+}
 
 static void piece_back(struct dtp_read *d)
 {
@@ -118,36 +136,154 @@ static void piece_back(struct dtp_read *d)
 	d->sending = NULL;
 }
 
+/* What was sent to a peer that takes nothing is read again when it takes some. */
+static void on_reclaim(struct read_sink *s)
+{
+	struct dtp_read *d = of_sink(s);
+	struct dtp_conn *c = d->op.conn;
+
+	if (d->copy || d->stopping || !d->sending || !c->sending || !c->xc || !c->xc->ops->send_stop ||
+	    reactor_now_ns(c->core->reactor) - d->send_ns < BUFFERS_STALL_NS)
+		return;
+	d->stopping = true;
+	c->xc->ops->send_stop(c->xc);
+}
+
+static void on_room(struct xop *op, int res)
+{
+	struct dtp_read *d = container_of(op, struct dtp_read, room_op);
+	struct dtp_conn *c = d->op.conn;
+
+	c->sending = false;
+	d->parked = false;
+	if (res < 0)
+		dtp_break(c, res, "send");
+	else if (d->r)
+		bread_resume(d->r);
+	dtp_ready(c);
+}
+
+static void park(struct dtp_read *d)
+{
+	struct dtp_conn *c = d->op.conn;
+
+	if (!d->r || c->broken || c->state >= DTP_CLOSING)
+		return;
+	piece_back(d);
+	while (!list_empty(&d->pieces))
+		bread_sent(d->r, container_of(list_pop(&d->pieces), struct piece, link));
+	bread_park(d->r, d->at);
+	d->parked = true;
+	c->sending = true;
+	d->room_op.done = on_room;
+	c->xc->ops->send_room(c->xc, &d->room_op); /* within the deadline of the send that was stopped */
+}
+
+/* Bytes of a header, CRCs or tail that have not gone: the queue takes them, they go first. */
+static void put_back(struct dtp_read *d, const struct iovec *iov, uint32_t skip, uint32_t len)
+{
+	struct dtp_conn *c = d->op.conn;
+
+	for (; len; iov++) {
+		const uint32_t from = skip < iov->iov_len ? skip : (uint32_t)iov->iov_len;
+		uint32_t n = (uint32_t)iov->iov_len - from;
+
+		n = n < len ? n : len;
+		skip -= from;
+		if (n)
+			dtp_send(c, (const uint8_t *)iov->iov_base + from, n);
+		len -= n;
+	}
+	c->corked = true;
+}
+
+static uint32_t crcs_of(const struct dtp_read *d, uint64_t off, uint32_t len, struct iovec *ret)
+{
+	const uint32_t n = (uint32_t)crc_bytes(d->info.crc_type, len, d->info.bytes_per_crc);
+	const struct piece *p = d->sending;
+
+	*ret = (struct iovec){(void *)(uintptr_t)(p->crcs + (off - p->off) / d->info.bytes_per_crc * 4), n};
+	return n;
+}
+
+/* Of what was sent, the first @n bytes have gone. */
+static void advance(struct dtp_read *d, uint32_t n)
+{
+	struct dtp_conn *c = d->op.conn;
+
+	if (n < d->out_queued) {
+		put_back(d, &(struct iovec){c->out, d->out_queued}, n, d->out_queued - n);
+		n = 0;
+	} else {
+		n -= d->out_queued;
+	}
+	for (uint32_t i = 0; i < d->out_count; i++) {
+		const struct sent_packet *k = &d->out[i];
+
+		if (n < k->head || (n == 0 && k->head)) {
+			struct iovec iov[2] = {{d->headers[i], 0}};
+			const uint32_t crcs = crcs_of(d, d->at, k->data, &iov[1]);
+
+			iov[0].iov_len = k->head - crcs;
+			d->seq -= d->out_count - i; /* none of the packets from here on has gone */
+			if (n) {
+				put_back(d, iov, n, k->head - n);
+				d->packet_end = d->at + k->data;
+				d->seq++;
+			}
+			d->tail_sent = false;
+			return;
+		}
+		n -= k->head;
+		if (k->head)
+			d->packet_end = d->at + k->data;
+		if (n < k->data) {
+			d->at += n;
+			d->seq -= d->out_count - i - 1;
+			d->tail_sent = false;
+			return;
+		}
+		n -= k->data;
+		d->at += k->data;
+	}
+	if (n < d->out_tail)
+		put_back(d, &(struct iovec){d->tail, d->out_tail}, n, d->out_tail - n);
+}
+
 static void on_sent(struct xop *op, int res)
 {
 	struct dtp_read *d = container_of(op, struct dtp_read, send_op);
 	struct dtp_conn *c = d->op.conn;
+	const bool stopped = d->stopping;
 
 	c->sending = false;
-	if (res < 0)
+	d->stopping = false;
+	if (res < 0) {
 		dtp_break(c, res, "send");
-	d->sent += d->sending_len;
-	if (res < 0 || d->sent == d->sending->len)
 		piece_back(d);
+		dtp_ready(c);
+		return;
+	}
+	advance(d, (uint32_t)res);
+	if (d->at == piece_end(d->sending))
+		piece_back(d);
+	else if (stopped && res == 0)
+		park(d);
 	dtp_ready(c);
 }
 
-static int packet_vec(struct dtp_read *d, uint32_t i, uint32_t off, uint32_t len, struct iovec *iov)
+/* A packet's header and CRCs. */
+static int packet_head(struct dtp_read *d, uint32_t i, uint64_t off, uint32_t len, struct iovec *iov)
 {
-	const struct piece *p = d->sending;
-	const uint32_t bpc = d->info.bytes_per_crc;
-	const uint32_t crc_len = (uint32_t)crc_bytes(d->info.crc_type, len, bpc);
-	const struct dt_packet pkt = {.offset = (int64_t)(p->off + off),
+	const uint32_t crc_len = crcs_of(d, off, len, &iov[1]);
+	const struct dt_packet pkt = {.offset = (int64_t)off,
 				      .seqno = d->seq++,
 				      .data_len = len,
 				      .crc_len = crc_len};
-	int n = 0;
 
-	iov[n++] = (struct iovec){d->headers[i], dt_packet_encode(&pkt, d->headers[i])};
-	if (crc_len)
-		iov[n++] = (struct iovec){(void *)(uintptr_t)(p->crcs + off / bpc * 4), crc_len};
-	iov[n++] = (struct iovec){p->slot->data + p->slot_off + off, len};
-	return n;
+	iov[0] = (struct iovec){d->headers[i], dt_packet_encode(&pkt, d->headers[i])};
+	d->out[i].head = (uint32_t)iov[0].iov_len + crc_len;
+	return crc_len ? 2 : 1;
 }
 
 static size_t tail_encode(struct dtp_read *d, uint8_t *buf)
@@ -172,13 +308,15 @@ static bool may_send(struct dtp_read *d)
 	if (!d->copy)
 		return true;
 	if (!d->charged) {
-		d->charged = moves_step(live, d->sending->len - d->sent);
-		if (d->charged < d->sending->len - d->sent) { /* packets end between chunks */
+		const uint32_t left = (uint32_t)(piece_end(d->sending) - d->at);
+
+		d->charged = moves_step(live, left);
+		if (d->charged < left) { /* packets end between chunks */
 			const uint32_t bpc = d->info.bytes_per_crc;
 
 			d->charged = d->charged < bpc ? bpc : d->charged / bpc * bpc;
-			if (d->charged > d->sending->len - d->sent)
-				d->charged = d->sending->len - d->sent;
+			if (d->charged > left)
+				d->charged = left;
 		}
 		d->paid_ns = moves_charge(core->moves, live, d->charged, now_ns);
 	}
@@ -188,36 +326,50 @@ static bool may_send(struct dtp_read *d)
 	return false;
 }
 
-/* One piece in one send, as packets. */
+/* How long packets are: whole chunks. */
+static uint32_t packet_max(uint32_t bpc)
+{
+	const uint32_t max = bpc < READ_PACKET / PACKET_CHUNKS ? bpc * PACKET_CHUNKS : READ_PACKET;
+
+	return bpc < max ? max / bpc * bpc : bpc;
+}
+
+/* What of the piece has not gone, in one send: the rest of a packet that was stopped in the middle,
+ * then packets. */
 static void send_piece(struct dtp_read *d)
 {
 	struct dtp_conn *c = d->op.conn;
 	struct piece *p = d->sending;
-	const uint32_t bpc = d->info.bytes_per_crc;
-	const uint32_t max = bpc < READ_PACKET ? READ_PACKET / bpc * bpc : bpc;
+	const uint32_t max = packet_max(d->info.bytes_per_crc);
+	const uint64_t end = d->copy ? d->at + d->charged : piece_end(p);
 	struct iovec iov[XOP_IOV_MAX];
-	const uint32_t end = d->copy ? d->sent + d->charged : p->len;
-	uint32_t off = d->sent;
+	uint64_t off = d->at;
 	int n = 0;
 
-	if (d->copy)
-		d->charged = 0;
+	d->charged = 0;
+	d->out_count = d->out_queued = d->out_tail = 0;
 	if (dtp_take_queued(c, iov))
-		n++;
-	for (uint32_t i = 0; i < PACKETS_MAX && off < end; i++) {
-		const uint32_t len = end - off < max ? end - off : max;
+		d->out_queued = (uint32_t)iov[n++].iov_len;
+	while (d->out_count < PACKETS_MAX && off < end && n + 3 <= XOP_IOV_MAX) {
+		const uint64_t stop = off < d->packet_end ? d->packet_end : off + max;
+		const uint32_t len = (uint32_t)((stop < end ? stop : end) - off);
 
-		n += packet_vec(d, i, off, len, iov + n);
+		d->out[d->out_count] = (struct sent_packet){.data = len};
+		if (off >= d->packet_end)
+			n += packet_head(d, d->out_count, off, len, iov + n);
+		iov[n++] = (struct iovec){p->slot->data + p->slot_off + (off - p->off), len};
+		d->out_count++;
 		off += len;
 	}
-	d->sending_len = off - d->sent;
-	if (!d->copy && p->off + off == d->info.end && n < XOP_IOV_MAX) {
-		iov[n++] = (struct iovec){d->tail, tail_encode(d, d->tail)};
+	if (!d->copy && off == d->info.end && n < XOP_IOV_MAX) {
+		d->out_tail = (uint32_t)tail_encode(d, d->tail);
+		iov[n++] = (struct iovec){d->tail, d->out_tail};
 		d->tail_sent = true;
 	}
 	c->sending = true;
 	c->corked = false;
 	d->send_op.done = on_sent;
+	d->send_ns = reactor_now_ns(c->core->reactor);
 	c->xc->send_deadline_ns = dtp_in_ns(c, c->core->waits.write_ns);
 	xconn_send(c->xc, iov, n, &d->send_op);
 	/* The client's verdict on a few bytes comes at once: wait for it from now on, in the same system call. */
@@ -229,7 +381,14 @@ static void do_run(struct dtp_read *d)
 {
 	struct dtp_conn *c = d->op.conn;
 
+	if (d->parked) {
+		if (d->ended && !d->stopping)
+			c->xc->ops->send_stop(c->xc); /* the disk failed meanwhile */
+		d->stopping = d->ended;
+		return;
+	}
 	if (d->ended) {
+		c->corked = false;
 		if (d->end_rc < 0 && !d->failed)
 			dtp_break(c, d->end_rc, "read");
 		d->state = d->end_rc < 0 || d->failed ? DTPR_END : d->tail_sent ? DTPR_STATUS : DTPR_TAIL;
@@ -237,10 +396,8 @@ static void do_run(struct dtp_read *d)
 	}
 	if (c->sending || (c->queue_len && !c->corked) || c->broken)
 		return; /* the answer to the op goes first */
-	if (!d->sending && !list_empty(&d->pieces)) {
+	if (!d->sending && !list_empty(&d->pieces))
 		d->sending = container_of(list_pop(&d->pieces), struct piece, link);
-		d->sent = 0;
-	}
 	if (d->sending && may_send(d))
 		send_piece(d);
 }
@@ -314,7 +471,7 @@ static void read_step(struct dtp_op *op)
 			bread_sent(d->r, container_of(list_pop(&d->pieces), struct piece, link));
 		if (d->r && d->sending && !op->conn->sending)
 			piece_back(d);
-		if (!d->r)
+		if (!d->r && !op->conn->sending)
 			finish(d);
 		return;
 	}
@@ -401,7 +558,7 @@ void dtp_read_start(struct dtp_conn *c, const Hd__OpReadBlockProto *msg)
 
 void dtp_copy_start(struct dtp_conn *c, const Hd__OpCopyBlockProto *msg)
 {
-	struct read_params params = {.want_crcs = true, .whole = true};
+	struct read_params params = {.want_crcs = true, .whole = true, .use = POOL_PEER};
 
 	if (!start_params(c, msg->header, HD__ACCESS_MODE_PROTO__COPY, &params))
 		return;

@@ -534,7 +534,7 @@ static void garbage_ends_the_connection(void **state)
 
 static int setup(void **state)
 {
-	const struct pool_opts po = {.count = {64, 32, 8, 8}};
+	const struct pool_opts po = {.count = {64, 32, 8, 8, 64}};
 
 	(void)state;
 	fix_setup("dtp_test", &po);

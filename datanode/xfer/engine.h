@@ -51,9 +51,12 @@ struct xfer_waits { /* how long a silent peer is waited for */
 	uint64_t read_ns;      /* dfs.client.socket-timeout: an op, an answer, half of it is a client's heartbeat */
 	uint64_t write_ns;     /* dfs.datanode.socket.write.timeout; 0 there: XFER_FOREVER_NS */
 	uint64_t keepalive_ns; /* dfs.datanode.socket.reuse.keepalive: between two ops */
+	uint64_t buffers_ns;   /* dfs.rdma.pool.wait: a step waits so long for buffers */
 };
 #define XFER_NODE_NS 5000000000ull  /* more for each node that is waited for behind the next one */
 #define XFER_FOREVER_NS (366ull * 24 * 3600 * 1000000000)
+
+#define XFER_BUDGETS 64 /* volumes, and next hops, share these by hash */
 
 /** What the ops of one reactor share; made by xfer_start(). */
 struct xfer_core {
@@ -61,7 +64,8 @@ struct xfer_core {
 	struct dn *dn;
 	struct reactor *reactor;
 	struct pool *pool;
-	struct list ops;         /* private: every op alive but writes, for the end */
+	struct list ops;         /* private: every op alive but reads and writes, for the end */
+	struct list reads;       /* private to bread.c: every read alive */
 	struct list writes;      /* private to bwrite.c: every write alive */
 	struct list conns;       /* private: front ends' connections */
 	struct list rebuilds_waiting; /* private to rebuild.c, as these four are */
@@ -70,6 +74,8 @@ struct xfer_core {
 	uint32_t rebuild_slots_max; /* of SLOT_64K, for all that run */
 	uint32_t landing_slots, landing_slots_max; /* of caps_landing(): promised to those that run; all */
 	uint32_t op_count, conn_count;
+	struct rtimer reclaim_timer; /* private to buffers.c, as the budgets are */
+	struct pool_budget by_volume[XFER_BUDGETS], by_hop[XFER_BUDGETS];
 	bool read_direct;        /* O_DIRECT for finalised replicas */
 	bool pass_fds;           /* to clients that come by the UNIX domain socket: dfs.client.read.shortcircuit */
 	struct moves *moves;     /* of the whole node; moves.h */
@@ -235,6 +241,7 @@ struct read_params {
 	uint64_t off, len;
 	bool want_crcs;
 	bool whole;        /* the whole replica: off 0, len ignored (COPY, TRANSFER) */
+	enum pool_use use; /* POOL_READ for a client */
 };
 
 struct read_info {
@@ -257,6 +264,9 @@ struct read_sink_ops {
 	void (*piece)(struct read_sink *s, struct piece *p);
 	/** Everything was handed over and given back (0), or failed. The bread frees itself. */
 	void (*ended)(struct read_sink *s, int rc);
+	/** Somebody waits for buffers: if the peer takes nothing, give back what is out and
+	 *  bread_park(). NULL: this sink's peer cannot stall. */
+	void (*reclaim)(struct read_sink *s);
 };
 struct read_sink {
 	const struct read_sink_ops *ops;
@@ -268,5 +278,12 @@ struct read_sink {
 int bread_open(struct xfer_core *core, const struct read_params *params, struct read_sink *sink,
 	       struct bread **ret);
 void bread_sent(struct bread *r, struct piece *p);
+/** Let every read whose peer takes nothing park. */
+void bread_reclaim_all(struct xfer_core *core);
+/** The peer takes nothing: give the read-ahead back and hold no buffer until bread_resume(). Every
+ *  piece that was handed over must be back. The read goes on at the chunk that holds @off, which
+ *  must have been handed over before: those bytes come again, the same ones. */
+void bread_park(struct bread *r, uint64_t off);
+void bread_resume(struct bread *r);
 /** Stop early. ended() follows unless it came already; pieces out must still be given back. */
 void bread_close(struct bread *r);

@@ -44,6 +44,10 @@ static void on_tick(struct rtimer *t)
 
 	if (rb->core->stopping)
 		rb_fail(rb, -ECANCELED, "the data node stops");
+	if (rb->state == RB_WAIT_BUFFERS &&
+	    reactor_now_ns(rb->core->reactor) - rb->ask.since_ns >= rb->core->waits.buffers_ns)
+		rb_fail(rb, -ENOBUFS, "no buffers for %" PRIu64 " s: see /ops for who holds them",
+			rb->core->waits.buffers_ns / (uint64_t)NS_PER_S);
 	if (rb->state == RB_PAY_WAIT && reactor_now_ns(rb->core->reactor) >= rb->pay_ns)
 		rb->state = RB_RUN;
 	rb_ready(rb);
@@ -306,7 +310,7 @@ static bool rb_step(struct rop *rop)
 			do_end(rb);
 			break;
 		case RB_QUEUE_WAIT:
-		case RB_SLOTS_WAIT:
+		case RB_WAIT_BUFFERS:
 		case RB_PAY_WAIT:
 		case RB_DONE:
 			break;

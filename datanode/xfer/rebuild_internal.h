@@ -76,7 +76,7 @@ struct rb_slots { /* all of one class, had before anything is read */
 enum rebuild_state {
 	RB_QUEUE_WAIT,   /* leaves when it is its turn */
 	RB_SLOTS,        /* needs its buffers */
-	RB_SLOTS_WAIT,   /* leaves when the pool grants one */
+	RB_WAIT_BUFFERS, /* holds none of the main pool; leaves when all are granted, or on the timer */
 	RB_SOURCES,      /* needs to hear from as many sources as decoding needs */
 	RB_TARGETS_WAIT, /* leaves when every target has answered */
 	RB_RUN,          /* windows */
@@ -107,8 +107,9 @@ struct rebuild {
 
 	bool landing;            /* sources have slots that other nodes may write to, by RDMA */
 	struct rb_slots from, from_crcs, to, to_crcs; /* of sources, of targets on other nodes */
-	struct pool_waiter waiter;
-	struct rb_slots *waiting; /* NULL: for none */
+	struct pool_ask ask;     /* of the main pool: for all of them at once */
+	struct slot **set;       /* owned: what it gives */
+	bool granted;
 
 	struct rb_source *sources; /* owned; params.source_count */
 	struct rb_source extra[2]; /* the beginning and the end of an additional unit */
@@ -174,7 +175,7 @@ void rb_slot_give(struct rb_slots *s, struct slot *slot);
 /** How many of each; true when they fit our pools at all. */
 bool rb_slots_plan(struct rebuild *rb);
 int rb_slots_new(struct rebuild *rb);
-/** In state RB_SLOTS: one more, and so on; true when all are there, else RB_SLOTS_WAIT. */
+/** In state RB_SLOTS: true when all are there, else RB_WAIT_BUFFERS. */
 bool rb_slots_get(struct rebuild *rb);
 void rb_slots_put(struct rebuild *rb);
 void rb_slots_free(struct rebuild *rb);

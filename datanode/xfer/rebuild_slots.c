@@ -35,6 +35,8 @@ static uint32_t of_main_pool(const struct rebuild *rb)
 	return rb->to.count + (rb->landing ? 0 : rb->from.count);
 }
 
+static void ask_init(struct rebuild *rb);
+
 bool rb_slots_plan(struct rebuild *rb)
 {
 	rb->from.count = (rb->needed + 2) * SOURCE_SLOTS;
@@ -45,7 +47,8 @@ bool rb_slots_plan(struct rebuild *rb)
 		if (!rb->params.targets[i].own)
 			rb->to.count += RB_TARGET_PIECES;
 	rb->to_crcs.count = rb->to.count;
-	return of_main_pool(rb) <= rb->core->rebuild_slots_max * 2 / 4 * 3;
+	ask_init(rb);
+	return pool_fits(rb->core->pool, &rb->ask.form[0], POOL_REBUILD);
 }
 
 static int list_new(struct rb_slots *s)
@@ -60,7 +63,9 @@ int rb_slots_new(struct rebuild *rb)
 
 	rc = rc ?: list_new(&rb->from_crcs);
 	rc = rc ?: list_new(&rb->to);
-	return rc ?: list_new(&rb->to_crcs);
+	rc = rc ?: list_new(&rb->to_crcs);
+	rb->set = rc ? NULL : calloc(of_main_pool(rb) + rb->to_crcs.count + 1, sizeof(*rb->set));
+	return rc ?: rb->set ? 0 : -ENOMEM;
 }
 
 void rb_slots_free(struct rebuild *rb)
@@ -69,49 +74,77 @@ void rb_slots_free(struct rebuild *rb)
 	free(rb->from_crcs.slot);
 	free(rb->to.slot);
 	free(rb->to_crcs.slot);
+	free(rb->set);
 }
 
 /* ---- getting them ---- */
 
-static void on_granted(struct pool_waiter *w, struct slot *slot)
+/* Those of the landing pool are there: rb_admit() has counted them, and nobody else takes any. */
+static void take_landing(struct rb_slots *s, struct pool *pool, enum slot_class cls)
 {
-	struct rebuild *rb = container_of(w, struct rebuild, waiter);
-	struct rb_slots *s = rb->waiting;
+	while (s->had < s->count)
+		s->slot[s->had++] = pool_get(pool, cls, POOL_CTRL);
+	s->free = s->had;
+}
 
-	rb->waiting = NULL;
-	s->slot[s->had++] = slot;
-	rb->state = RB_SLOTS;
+static struct slot **deal(struct rb_slots *s, struct slot **from)
+{
+	while (s->had < s->count)
+		s->slot[s->had++] = *from++;
+	s->free = s->had;
+	return from;
+}
+
+static void on_granted(struct pool_ask *a)
+{
+	struct rebuild *rb = container_of(a, struct rebuild, ask);
+
+	rb->granted = true;
+	if (rb->state == RB_WAIT_BUFFERS)
+		rb->state = RB_SLOTS;
 	rb_ready(rb);
 }
 
-/* All of @s, or wait for the next one. */
-static bool get_all(struct rebuild *rb, struct rb_slots *s, struct pool *pool, enum slot_class cls, enum pool_use use)
+static void ask_init(struct rebuild *rb)
 {
-	while (s->had < s->count) {
-		struct slot *slot = pool_get(pool, cls, use);
+	struct pool_set *set = &rb->ask.form[0];
 
-		if (!slot) {
-			metric_add(METRIC_DN_EC_STALL_BUFFERS, 1);
-			rb->state = RB_SLOTS_WAIT;
-			rb->waiting = s;
-			rb->waiter.granted = on_granted;
-			pool_wait(pool, cls, use, &rb->waiter);
-			return false;
-		}
-		s->slot[s->had++] = slot;
-	}
-	s->free = s->had;
-	return true;
+	rb->ask.use = POOL_REBUILD;
+	rb->ask.forms = 1;
+	rb->ask.slots = rb->set;
+	rb->ask.granted = on_granted;
+	*set = (struct pool_set){.parts = 2};
+	set->part[0].cls = SLOT_64K;
+	set->part[0].n = (uint16_t)of_main_pool(rb);
+	set->part[1].cls = SLOT_CRC;
+	set->part[1].n = (uint16_t)rb->to_crcs.count;
 }
 
-/* Those of the landing pool are there: rb_admit() has counted them, and nobody else takes any. */
 bool rb_slots_get(struct rebuild *rb)
 {
-	struct pool *main = rb->core->pool, *landing = rb->landing ? caps_landing(rb->core) : main;
+	struct pool *main = rb->core->pool;
+	struct slot **at = rb->set;
 
-	return get_all(rb, &rb->from, landing, rb->landing ? SLOT_256K : SLOT_64K, rb->landing ? POOL_CTRL : POOL_PEER) &&
-	       get_all(rb, &rb->from_crcs, landing, SLOT_8K, POOL_CTRL) &&
-	       get_all(rb, &rb->to, main, SLOT_64K, POOL_PEER) && get_all(rb, &rb->to_crcs, main, SLOT_8K, POOL_PEER);
+	if (!rb->granted) {
+		ask_init(rb);
+		rb->granted = pool_take(main, &rb->ask);
+	}
+	if (!rb->granted) {
+		metric_add(METRIC_DN_EC_STALL_BUFFERS, 1);
+		rb->state = RB_WAIT_BUFFERS;
+		pool_wait(main, &rb->ask);
+		return rb->state == RB_SLOTS && rb_slots_get(rb);
+	}
+	rb->granted = false;
+	if (rb->landing) {
+		take_landing(&rb->from, caps_landing(rb->core), SLOT_256K);
+		take_landing(&rb->from_crcs, caps_landing(rb->core), SLOT_CRC);
+	} else {
+		at = deal(&rb->from, at);
+	}
+	at = deal(&rb->to, at);
+	(void)deal(&rb->to_crcs, at);
+	return true;
 }
 
 static void put_all(struct rb_slots *s)
@@ -122,9 +155,11 @@ static void put_all(struct rb_slots *s)
 
 void rb_slots_put(struct rebuild *rb)
 {
-	if (rb->waiting) /* for the main pool: those of the other one are promised */
-		pool_wait_cancel(rb->core->pool, &rb->waiter);
-	rb->waiting = NULL;
+	pool_wait_cancel(rb->core->pool, &rb->ask);
+	if (rb->granted)
+		for (uint32_t i = 0; i < of_main_pool(rb) + rb->to_crcs.count; i++)
+			slot_put(rb->set[i]);
+	rb->granted = false;
 	put_all(&rb->from);
 	put_all(&rb->from_crcs);
 	put_all(&rb->to);

@@ -640,7 +640,7 @@ static void a_taker_gets_the_unit_in_order(void **state)
 
 static int setup(void **state)
 {
-	const struct pool_opts po = {.count = {64, 64, 8, 8}};
+	const struct pool_opts po = {.count = {64, 64, 8, 8, 64}};
 
 	(void)state;
 	fix_setup("rebuild_test", &po);

@@ -117,7 +117,7 @@ static int local_source_open(struct xfer_core *core, const struct source_params 
 			     struct read_sink *sink, struct piece_source **ret)
 {
 	const struct read_params rp = {.bp = params->bp, .block = params->block, .off = params->off,
-				       .len = params->len, .want_crcs = true};
+				       .len = params->len, .want_crcs = true, .use = POOL_REBUILD};
 	struct local_source *l = calloc(1, sizeof(*l));
 	int rc;
 

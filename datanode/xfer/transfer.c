@@ -297,7 +297,8 @@ int transfer_open(struct xfer_core *core, const struct transfer_params *params,
 	const struct read_params rp = {.bp = params->bp,
 				       .block = params->block,
 				       .want_crcs = true,
-				       .whole = true};
+				       .whole = true,
+				       .use = POOL_PEER};
 	struct transfer *t = calloc(1, sizeof(*t));
 	int rc = t && params->target_count ? 0 : t ? -EINVAL : -ENOMEM;
 

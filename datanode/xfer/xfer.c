@@ -15,6 +15,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/transport/transport.h"
+#include "datanode/xfer/buffers.h"
 #include "datanode/xfer/caps.h"
 #include "datanode/xfer/dtp.h"
 #include "datanode/xfer/engine.h"
@@ -93,17 +94,20 @@ static int call_on(struct xfer_core *core, int (*fn)(struct xfer_core *core, voi
 
 static int read_waits(struct xfer_waits *w, const struct conf *conf, struct err *err)
 {
-	uint64_t read_ms = 0, write_ms = 0, keepalive_ms = 0;
+	uint64_t read_ms = 0, write_ms = 0, keepalive_ms = 0, buffers_ms = 0;
 	int rc = conf_time_ms(conf, "dfs.client.socket-timeout", 60000, &read_ms, err);
 
 	if (rc == 0)
 		rc = conf_time_ms(conf, "dfs.datanode.socket.write.timeout", 480000, &write_ms, err);
 	if (rc == 0)
 		rc = conf_time_ms(conf, "dfs.datanode.socket.reuse.keepalive", 4000, &keepalive_ms, err);
+	if (rc == 0)
+		rc = conf_time_ms(conf, "dfs.rdma.pool.wait", 30000, &buffers_ms, err);
 	if (rc < 0)
 		return rc;
 	w->read_ns = read_ms && read_ms < XFER_FOREVER_NS / NS_PER_MS ? read_ms * NS_PER_MS : XFER_FOREVER_NS;
 	w->write_ns = write_ms && write_ms < XFER_FOREVER_NS / NS_PER_MS ? write_ms * NS_PER_MS : XFER_FOREVER_NS;
+	w->buffers_ns = buffers_ms && buffers_ms < XFER_FOREVER_NS / NS_PER_MS ? buffers_ms * NS_PER_MS : XFER_FOREVER_NS;
 	w->keepalive_ns = keepalive_ms < XFER_FOREVER_NS / NS_PER_MS ? keepalive_ms * NS_PER_MS : XFER_FOREVER_NS;
 	return 0;
 }
@@ -122,7 +126,7 @@ static int read_conf(struct xfer *x, struct err *err)
 	return rc ? rc : read_waits(&x->waits, conf, err);
 }
 
-/* Half of the bytes in large slots for streams, the rest for many small ones. */
+/* Half of the bytes in large slots for streams, the rest for many small ones, and for CRCs. */
 static int core_pool(struct xfer_core *core, struct err *err)
 {
 	const uint64_t bytes = core->xfer->pool_bytes / core->dn->reactor_count;
@@ -146,8 +150,9 @@ static int core_pool(struct xfer_core *core, struct err *err)
 	opts.count[SLOT_1M] = (uint32_t)(bytes / 2 >> 20);
 	opts.count[SLOT_256K] = (uint32_t)(bytes / 8 >> 18);
 	opts.count[SLOT_64K] = (uint32_t)(bytes / 4 >> 16);
+	opts.count[SLOT_CRC] = (uint32_t)(bytes / 16 >> 13);
 	opts.fixed[SLOT_8K] = core == core->xfer->cores ? caps_receive_slots(core) : 0;
-	opts.count[SLOT_8K] = (uint32_t)(bytes / 8 >> 13) + opts.fixed[SLOT_8K];
+	opts.count[SLOT_8K] = (uint32_t)(bytes / 16 >> 13) + opts.fixed[SLOT_8K];
 	rc = pool_new(&opts, &core->pool, err);
 	if (rc < 0)
 		return rc;
@@ -213,6 +218,7 @@ static int core_start(struct xfer_core *core, void *arg)
 	if (rc < 0)
 		return err_prefix(err, DATA_PORT);
 	dn->data_addr = bound; /* port 0 becomes the real one, for all */
+	buffers_init(core);
 	return caps_start(core, core == x->cores, err);
 }
 
@@ -310,6 +316,7 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 		core->suspects = &x->suspects;
 		core->reactor = dn->reactors[i];
 		list_init(&core->ops);
+		list_init(&core->reads);
 		list_init(&core->rebuilds_waiting);
 		list_init(&core->writes);
 		list_init(&core->conns);
@@ -363,6 +370,7 @@ static int core_end(struct xfer_core *core, void *arg)
 {
 	(void)arg;
 	caps_free(core);
+	buffers_fini(core);
 	return 0;
 }
 

@@ -16,6 +16,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "datanode/xfer/buffers.h"
 #include "datanode/xfer/engine.h"
 
 #define POOL_ID "BP-1"
@@ -52,10 +53,12 @@ static inline void fix_setup(const char *name, const struct pool_opts *po)
 	assert_int_equal(reactor_new(&ro, &r, &err), 0);
 	assert_int_equal(pool_new(po, &pool, &err), 0);
 	core = (struct xfer_core){.dn = &dn, .reactor = r, .pool = pool,
-				   .waits = {60 * NS_PER_S, 60 * NS_PER_S, 4 * NS_PER_S}};
+				   .waits = {60 * NS_PER_S, 60 * NS_PER_S, 4 * NS_PER_S, 30 * NS_PER_S}};
 	list_init(&core.ops);
+	list_init(&core.reads);
 	list_init(&core.writes);
 	list_init(&core.conns);
+	buffers_init(&core);
 }
 
 /** A store in @dir, a template of mkdtemp(), whose disk I/O uses the buffers. */
@@ -77,6 +80,7 @@ static inline int fix_teardown(const char *dir)
 {
 	char cmd[64];
 
+	buffers_fini(&core);
 	reactor_free(r);
 	pool_free(pool);
 	if (!dir)

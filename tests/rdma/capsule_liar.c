@@ -284,7 +284,7 @@ int main(int argc, char **argv)
 		printf("FAIL: %s\n", err.text);
 		return 1;
 	}
-	memory = pool_get(pool, SLOT_1M, POOL_CLIENT);
+	memory = pool_get(pool, SLOT_1M, POOL_READ);
 	for (int i = 0; i < atoi(argv[7]); i++)
 		one_connection(&to);
 	printf("%u connections, the node ended %u; its answers:", connected, ended);

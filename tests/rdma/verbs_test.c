@@ -113,7 +113,7 @@ static void on_accepted(void *arg, struct xconn *c)
 
 static struct side side_new(bool passive, uint32_t srq_depth)
 {
-	struct pool_opts po = {.count = {600, 200, 16, 20}, .reserve_pct = 5};
+	struct pool_opts po = {.count = {600, 200, 16, 20}, .floor_pct = {[POOL_CTRL] = 5}};
 	struct verbs_opts vo = {.protocol = &capsule_link, .passive = passive, .active = !passive,
 				.role = CAPSULE_CLIENT, .accept_role = CAPSULE_NODE, .peer_may_write = true,
 				.srq_depth = srq_depth};
@@ -294,7 +294,7 @@ static void exchanges_messages(struct pair *p)
 static void carries_payload(struct pair *p, struct side *client)
 {
 	static const uint32_t sizes[] = {8192, 1, 511, 4096, 8191};
-	struct slot *src = pool_get(client->pool, SLOT_8K, POOL_CLIENT);
+	struct slot *src = pool_get(client->pool, SLOT_8K, POOL_READ);
 	static uint8_t message[VERBS_MESSAGE_MAX], in[VERBS_MESSAGE_MAX];
 	bool good = true, aligned = true;
 
@@ -331,8 +331,8 @@ static void pulls(struct pair *p, struct side *client, struct side *server)
 	static const uint32_t sizes[] = {1, 512, 4097, 65536, 128u << 10, 256u << 10, MiB - 3, MiB};
 
 	for (uint32_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
-		struct slot *src = pool_get(client->pool, SLOT_1M, POOL_CLIENT);
-		struct slot *dst = pool_get(server->pool, SLOT_1M, POOL_CLIENT);
+		struct slot *src = pool_get(client->pool, SLOT_1M, POOL_READ);
+		struct slot *dst = pool_get(server->pool, SLOT_1M, POOL_READ);
 		uint32_t off = sizes[i] < MiB - 4096 ? 4096 : 0;
 		struct wop w;
 
@@ -350,8 +350,8 @@ static void pulls(struct pair *p, struct side *client, struct side *server)
 
 static void pushes_before_it_sends(struct pair *p, struct side *client, struct side *server)
 {
-	struct slot *dst = pool_get(client->pool, SLOT_1M, POOL_CLIENT);
-	struct slot *src = pool_get(server->pool, SLOT_1M, POOL_CLIENT);
+	struct slot *dst = pool_get(client->pool, SLOT_1M, POOL_READ);
+	struct slot *src = pool_get(server->pool, SLOT_1M, POOL_READ);
 	bool good = true;
 
 	for (uint32_t round = 0; round < 20 && good; round++) {
@@ -387,8 +387,8 @@ static void keeps_many_in_flight(struct pair *p, struct side *client, struct sid
 	bool good = true;
 
 	for (; n < MANY; n++) {
-		src[n] = pool_get(client->pool, SLOT_64K, POOL_CLIENT);
-		dst[n] = pool_get(server->pool, SLOT_64K, POOL_CLIENT);
+		src[n] = pool_get(client->pool, SLOT_64K, POOL_READ);
+		dst[n] = pool_get(server->pool, SLOT_64K, POOL_READ);
 		if (!src[n] || !dst[n])
 			break;
 		fill(src[n], n);
@@ -454,8 +454,8 @@ static void closes_with_ops_in_flight(struct side *client, struct side *server, 
 {
 	struct pair p = pair_up(client, server);
 	static struct wop pull[40], send[40];
-	struct slot *src = pool_get(client->pool, SLOT_1M, POOL_CLIENT);
-	struct slot *dst = pool_get(server->pool, SLOT_1M, POOL_CLIENT);
+	struct slot *src = pool_get(client->pool, SLOT_1M, POOL_READ);
+	struct slot *dst = pool_get(server->pool, SLOT_1M, POOL_READ);
 	uint8_t message[MSG_LEN], in[VERBS_MESSAGE_MAX];
 	struct iovec iov = {message, make_message(message, MSG_LEN, 1)};
 	uint32_t home = 0;
@@ -547,7 +547,7 @@ static int child_main(uint16_t port)
 	struct side me = side_new(false, 0);
 	char ip[NET_TEXT_MAX];
 	struct xconn *c;
-	struct slot *s = pool_get(me.pool, SLOT_1M, POOL_CLIENT);
+	struct slot *s = pool_get(me.pool, SLOT_1M, POOL_READ);
 	uint8_t message[MSG_LEN];
 	struct xremote m;
 	struct wop w;
@@ -565,7 +565,7 @@ static int child_main(uint16_t port)
 static void survives_a_killed_peer(struct side *server, const char *self)
 {
 	static struct wop pull[40];
-	struct slot *dst = pool_get(server->pool, SLOT_1M, POOL_CLIENT);
+	struct slot *dst = pool_get(server->pool, SLOT_1M, POOL_READ);
 	uint8_t in[VERBS_MESSAGE_MAX];
 	uint32_t home = 0, lost = 0;
 	struct xremote m;
@@ -613,8 +613,8 @@ static void survives_a_killed_peer(struct side *server, const char *self)
 static void lies_about_memory(struct side *client, struct side *server)
 {
 	struct pair p = pair_up(client, server), q = pair_up(client, server);
-	struct slot *src = pool_get(client->pool, SLOT_64K, POOL_CLIENT);
-	struct slot *dst = pool_get(server->pool, SLOT_64K, POOL_CLIENT);
+	struct slot *src = pool_get(client->pool, SLOT_64K, POOL_READ);
+	struct slot *dst = pool_get(server->pool, SLOT_64K, POOL_READ);
 	struct xremote wrong = verbs_remote(p.c, src, 0);
 	struct wop w;
 
@@ -640,14 +640,14 @@ static void attacks_the_node(struct side *client, struct side *server, enum ibv_
 {
 	struct pair p = pair_up(client, server), q = pair_up(client, server);
 	struct vconn *c = (struct vconn *)p.c, *s = (struct vconn *)p.s;
-	struct slot *mine = pool_get(client->pool, SLOT_8K, POOL_CLIENT);
-	struct slot *theirs = pool_get(server->pool, SLOT_8K, POOL_CLIENT);
+	struct slot *mine = pool_get(client->pool, SLOT_8K, POOL_READ);
+	struct slot *theirs = pool_get(server->pool, SLOT_8K, POOL_READ);
 	struct ibv_sge sge = {(uintptr_t)mine->data, 4096, vdev_lkey(c->dev, true, mine->data, NULL)};
 	struct ibv_send_wr wr = {.wr_id = (uint64_t)c->slot << 40 | (uint64_t)c->gen << 24, .opcode = opcode,
 				 .sg_list = &sge, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED}, *bad;
 	struct wop recv, w;
 	uint8_t in[VERBS_MESSAGE_MAX];
-	struct slot *src = pool_get(client->pool, SLOT_8K, POOL_CLIENT);
+	struct slot *src = pool_get(client->pool, SLOT_8K, POOL_READ);
 	bool good;
 
 	memset(mine->data, 0x5a, mine->size);
@@ -768,13 +768,13 @@ static void measures_pulls(struct side *client, struct side *server)
 	struct pair p = pair_up(client, server);
 
 	for (uint32_t k = 0; k < 4; k++) {
-		struct slot *src = pool_get(client->pool, SLOT_1M, POOL_CLIENT), *dst[4];
+		struct slot *src = pool_get(client->pool, SLOT_1M, POOL_READ), *dst[4];
 		uint32_t total = 128 * MiB / sizes[k], started = 0, ended = 0;
 		static struct wop w[4];
 		uint64_t began, ns, bells = metric_get(METRIC_RDMA_DOORBELLS);
 
 		for (int i = 0; i < 4; i++) {
-			dst[i] = pool_get(server->pool, SLOT_1M, POOL_CLIENT);
+			dst[i] = pool_get(server->pool, SLOT_1M, POOL_READ);
 			w[i].done = false;
 		}
 		began = clock_mono_ns();
