@@ -544,7 +544,7 @@ static void check_complete(struct blocks *bs, struct blk *b)
 static void judge_all(struct blocks *bs, struct blk *b)
 {
 	for (uint16_t i = 0; i < b->nreps; i++)
-		b->rep[i].corrupt = is_corrupt(b, &b->rep[i]);
+		b->rep[i].corrupt = b->rep[i].damaged || is_corrupt(b, &b->rep[i]);
 	check_complete(bs, b);
 	blk_recheck(bs, b);
 }
@@ -653,11 +653,10 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 		move_replica(rep, st);
 	if (seq && rep->excess) /* its deletion was ordered and did not happen */
 		dn_order_invalidate(st->dn, r->id, r->gs, false);
-	rep->corrupt = rep->corrupt && rep->gs == r->gs && b->state == BLK_COMPLETE;
 	rep->gs = r->gs;
 	rep->len = r->len;
 	rep->state = (uint8_t)state;
-	rep->corrupt = rep->corrupt || is_corrupt(b, rep);
+	rep->corrupt = rep->damaged || is_corrupt(b, rep);
 	/* News that come while a list is gone through: the list may be older. */
 	seq = st->listing ? st->report_seq : seq;
 	if (seq && rep->seq != seq) {
@@ -692,6 +691,6 @@ void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struc
 	for (uint16_t i = 0; i < b->nreps; i++)
 		if (b->rep[i].st->dn == dn && (!st || b->rep[i].st == st) &&
 		    b->rep[i].unit == unit_of(r->id))
-			b->rep[i].corrupt = true;
+			b->rep[i].corrupt = b->rep[i].damaged = true;
 	blk_recheck(bs, b);
 }

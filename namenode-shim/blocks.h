@@ -37,8 +37,9 @@ struct replica {
 	struct storage *st; /* borrowed */
 	uint64_t gs, len;   /* as reported */
 	uint8_t state;      /* enum replica_state */
-	bool corrupt;       /* not to be read; deleted once enough good ones exist */
-	bool excess;        /* being deleted */
+	bool corrupt : 1;   /* not to be read; deleted once enough good ones exist: by what was reported of it, or */
+	bool damaged : 1;   /* somebody found wrong bytes in it; stays until the replica is gone */
+	bool excess : 1;    /* being deleted */
 	uint8_t unit;       /* of a group; else 0 */
 	uint32_t seq;       /* full report it was last seen in */
 };

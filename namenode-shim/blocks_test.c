@@ -332,6 +332,38 @@ static void a_corrupt_replica_goes_when_enough_good_ones_exist(void **state)
 	world_fini(&w);
 }
 
+static void a_replica_found_corrupt_stays_so_while_its_block_is_open_for_append(void **state)
+{
+	const struct block longer = {B.id, B.gs + 1, B.len + 1};
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	for (int i = 0; i < 3; i++)
+		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
+	blocks_report_corrupt(&w.bs, &B, w.dn[1], NULL);
+	blk_reopen(&w.bs, b);
+	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+	assert_true(b->rep[1].corrupt);
+	assert_int_equal(b->open->ntargets, 2); /* it is in no pipeline */
+	blk_commit(&w.bs, b, &B); /* nothing was written */
+	assert_int_equal(b->state, BLK_COMPLETE);
+	assert_true(b->rep[1].corrupt);
+	assert_int_equal(blk_live(b), 2);
+
+	blk_reopen(&w.bs, b); /* found corrupt while it is written */
+	report(&w, 0, longer.gs, longer.len, REPLICA_RBW);
+	blocks_report_corrupt(&w.bs, &B, w.dn[0], NULL);
+	report(&w, 0, longer.gs, longer.len, REPLICA_FINALIZED);
+	report(&w, 2, longer.gs, longer.len, REPLICA_FINALIZED);
+	blk_commit(&w.bs, b, &longer);
+	assert_true(b->rep[0].corrupt);
+	assert_int_equal(blk_live(b), 1);
+	world_fini(&w);
+}
+
 static void the_last_replica_is_kept_though_corrupt(void **state)
 {
 	struct world w;
@@ -587,6 +619,7 @@ int main(void)
 		cmocka_unit_test(a_deletion_that_was_ordered_stays_ordered_through_a_move),
 		cmocka_unit_test(two_entries_of_a_node_would_count_once),
 		cmocka_unit_test(a_corrupt_replica_goes_when_enough_good_ones_exist),
+		cmocka_unit_test(a_replica_found_corrupt_stays_so_while_its_block_is_open_for_append),
 		cmocka_unit_test(the_last_replica_is_kept_though_corrupt),
 		cmocka_unit_test(a_full_report_forgets_what_it_does_not_list),
 		cmocka_unit_test(what_a_dead_node_has_does_not_count_before_it_is_forgotten),
