@@ -379,14 +379,21 @@ void blk_recheck(struct blocks *bs, struct blk *b)
 	blk_set_flags(bs, b, flags);
 }
 
+/* Once a replica is deleted there, is that a place for another one? */
+static bool takes_replicas(const struct dn *dn)
+{
+	return dn->alive && dn->admin == DN_NORMAL && !dn->stale;
+}
+
 bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
 {
-	/* Of a group that has just as many good units as it takes the damaged ones are what would be left of the next one
-	 * that is lost: their bytes are mostly good. */
-	if (blk_readable(b) < (blk_ec(b) ? ec_units_needed(blk_ec(b), b->b.len) + 1 : 1))
+	/* Where there are just as many good ones as it takes to read the block, the damaged ones are what would be left when
+	 * the next one is lost, or proves to be damaged when it is copied: their bytes are mostly good. */
+	if (b->npending || blk_readable(b) < (blk_ec(b) ? ec_units_needed(blk_ec(b), b->b.len) : 1) + 1)
 		return false;
 	for (uint16_t i = 0; i < b->nreps; i++)
-		if (b->rep[i].corrupt && !blk_node_has_good(b, &b->rep[i])) {
+		if (b->rep[i].corrupt && takes_replicas(b->rep[i].st->dn) &&
+		    !blk_node_has_good(b, &b->rep[i])) {
 			blk_order_drop(b, &b->rep[i]);
 			blk_recheck(bs, b);
 			return true;

@@ -208,7 +208,8 @@ void blk_add_pending(struct blocks *bs, struct blk *b, struct storage *st, uint6
 /** Give up replicas that did not arrive by their deadline. */
 void blocks_expire_pending(struct blocks *bs, uint64_t now_ns);
 /** Delete one corrupt replica though there are fewer good ones than wanted: there is no other node
- *  to copy to. False: there is none, or no good replica; of a group, no good unit more than it takes to read it. */
+ *  to copy to. False: there is none, or there is no good replica (unit of a group) more than it takes to read the block, or
+ *  a copy is on its way, or its node would take no other one. */
 bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b);
 /** Check every block of a node whose state has changed. */
 void blocks_recheck_node(struct blocks *bs, struct dn *dn);

@@ -381,6 +381,39 @@ static void the_last_replica_is_kept_though_corrupt(void **state)
 	world_fini(&w);
 }
 
+/* No further node is left for a good one: the place of a corrupt one is made free, but not while it may be needed. */
+static void a_corrupt_replica_that_may_be_needed_is_not_deleted_to_make_room(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	blk_set_repl(&w.bs, b, 4);
+	for (int i = 0; i < 4; i++)
+		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
+	for (int i = 1; i < 4; i++)
+		blocks_report_corrupt(&w.bs, &B, w.dn[i], NULL);
+	assert_false(blk_drop_one_corrupt(&w.bs, b)); /* one good one, which may be damaged where nobody has read */
+	report(&w, 4, B.gs, B.len, REPLICA_FINALIZED);
+	w.dn[1]->alive = false;
+	w.dn[2]->admin = DN_DECOMMISSIONING;
+	w.dn[3]->admin = DN_DECOMMISSIONING;
+	assert_false(blk_drop_one_corrupt(&w.bs, b)); /* that would make no room: those nodes get nothing */
+	w.dn[2]->admin = w.dn[3]->admin = DN_NORMAL;
+	assert_true(blk_drop_one_corrupt(&w.bs, b));
+	assert_int_equal(w.dn[2]->ninval, 1);
+	assert_int_equal(b->nreps, 4);
+	blk_add_pending(&w.bs, b, w.st[2], UINT64_MAX);
+	assert_false(blk_drop_one_corrupt(&w.bs, b)); /* the next one when that place is taken */
+	report(&w, 2, B.gs, B.len, REPLICA_FINALIZED);
+	assert_true(blk_drop_one_corrupt(&w.bs, b));
+	assert_int_equal(w.dn[3]->ninval, 1);
+	assert_int_equal(w.dn[1]->ninval, 0);
+	world_fini(&w);
+}
+
 static void a_full_report_forgets_what_it_does_not_list(void **state)
 {
 	struct world w;
@@ -621,6 +654,7 @@ int main(void)
 		cmocka_unit_test(a_corrupt_replica_goes_when_enough_good_ones_exist),
 		cmocka_unit_test(a_replica_found_corrupt_stays_so_while_its_block_is_open_for_append),
 		cmocka_unit_test(the_last_replica_is_kept_though_corrupt),
+		cmocka_unit_test(a_corrupt_replica_that_may_be_needed_is_not_deleted_to_make_room),
 		cmocka_unit_test(a_full_report_forgets_what_it_does_not_list),
 		cmocka_unit_test(what_a_dead_node_has_does_not_count_before_it_is_forgotten),
 		cmocka_unit_test(what_a_node_that_is_back_has_is_kept),

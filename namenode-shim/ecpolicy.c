@@ -317,21 +317,21 @@ int ecdir_del(struct txn *t, uint64_t dir)
  * below itself, or below none. */
 static int nearest(struct txn *t, const struct inode *n, struct arena *a, uint8_t *ret)
 {
+	struct inode_climb c = {0};
 	struct inode *up;
 
 	if (!any(t, t->db->ecdir))
 		return -ENOENT;
-	for (unsigned up_to = INODE_LOOP_MAX; up_to > 0; up_to--) {
+	for (;;) {
 		int rc = own_get(t, n->id, ret);
 
 		if (rc != -ENOENT || n->id == INODE_ROOT)
 			return rc;
-		rc = inode_get(t, n->parent, a, &up);
+		rc = inode_up(t, n, a, &c, &up);
 		if (rc < 0)
-			return rc == -ENOENT ? -EBADMSG : rc;
+			return rc;
 		n = up;
 	}
-	return -EBADMSG;
 }
 
 int ecdir_of(struct txn *t, const struct inode *n, struct arena *a, const struct ec_policy **ret)

@@ -469,13 +469,29 @@ int inode_open_each(struct txn *t, uint64_t after, int (*fn)(void *arg, uint64_t
 	return rc == MDB_NOTFOUND ? 0 : db_rc(rc);
 }
 
+/* The mark moves on after 1, 2, 4, ... steps: a cycle is noticed before three times its length and the way to it. */
+int inode_up(struct txn *t, const struct inode *n, struct arena *a, struct inode_climb *c, struct inode **ret)
+{
+	int rc = inode_get(t, n->parent, a, ret);
+
+	if (rc < 0)
+		return rc == -ENOENT ? -EBADMSG : rc;
+	if (!c->steps) {
+		c->mark = n->id;
+		c->limit = 2 * c->limit + !c->limit;
+	}
+	c->steps = (c->steps + 1) % c->limit;
+	return (*ret)->id == c->mark ? -EBADMSG : 0;
+}
+
 int inode_path(struct txn *t, const struct inode *n, struct arena *a, char **ret)
 {
 	char *path = arena_strdup(a, n->id == INODE_ROOT ? "/" : "");
+	struct inode_climb c = {0};
 	struct inode *up;
 
-	for (int depth = 0; n->id != INODE_ROOT; depth++) {
-		int rc = depth > INODE_LOOP_MAX ? -ELOOP : inode_get(t, n->parent, a, &up);
+	while (n->id != INODE_ROOT) {
+		int rc = inode_up(t, n, a, &c, &up);
 
 		if (rc < 0)
 			return rc;

@@ -27,7 +27,6 @@ struct txn;
 #define INODE_NAME_MAX 255    /* bytes of one component */
 #define INODE_PATH_MAX 8000   /* characters of a new path, as in HDFS */
 #define INODE_DEPTH_MAX 1000  /* components of a new path, as in HDFS; renames may make longer ones */
-#define INODE_LOOP_MAX 100000 /* levels after which parents are taken for a loop */
 #define INODE_STICKY 01000
 #define INODE_PERM 01777      /* the bits of a mode that are kept */
 #define INODE_TARGET_MAX 8000 /* bytes of what a symbolic link points to */
@@ -110,5 +109,12 @@ int inode_each(struct txn *t, struct arena *a, int (*fn)(void *arg, struct inode
  *  returns non-zero (which is returned). */
 int inode_open_each(struct txn *t, uint64_t after, int (*fn)(void *arg, uint64_t id), void *arg);
 
-/** Absolute path of @n; "/" for the root. -ELOOP when parents do not end. */
+/* A walk from an inode up to the root; begins as {0}. */
+struct inode_climb {
+	uint64_t mark; /* a directory that was passed: met again, it is below itself */
+	uint32_t steps, limit;
+};
+/** The directory of @n, which is not the root. -EBADMSG: the disk says that there is none, or that one is below itself. */
+int inode_up(struct txn *t, const struct inode *n, struct arena *a, struct inode_climb *c, struct inode **ret);
+/** Absolute path of @n; "/" for the root. Errors as inode_up(). */
 int inode_path(struct txn *t, const struct inode *n, struct arena *a, char **ret);

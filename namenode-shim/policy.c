@@ -61,6 +61,7 @@ static unsigned int own(struct txn *t, uint64_t inode)
 
 unsigned int policy_of(struct txn *t, const struct inode *n, struct arena *a)
 {
+	struct inode_climb c = {0};
 	struct inode *up;
 
 	if (!any(t))
@@ -68,7 +69,7 @@ unsigned int policy_of(struct txn *t, const struct inode *n, struct arena *a)
 	for (;;) {
 		const unsigned int id = own(t, n->id);
 
-		if (id || n->id == INODE_ROOT || inode_get(t, n->parent, a, &up) < 0)
+		if (id || n->id == INODE_ROOT || inode_up(t, n, a, &c, &up) < 0)
 			return id;
 		n = up;
 	}

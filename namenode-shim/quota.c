@@ -165,12 +165,13 @@ static int check_one(struct ns *n, const struct inode *dir, const struct quota *
 static bool is_above(struct ns *n, uint64_t dir, const struct inode *of)
 {
 	const struct inode *at = of;
+	struct inode_climb c = {0};
 	struct inode *up;
 
 	for (;;) {
 		if (at->id == dir)
 			return true;
-		if (at->id == INODE_ROOT || inode_get(n->t, at->parent, n->a, &up) < 0)
+		if (at->id == INODE_ROOT || inode_up(n->t, at, n->a, &c, &up) < 0)
 			return false;
 		at = up;
 	}
@@ -181,6 +182,7 @@ int quota_check_move(struct ns *n, const struct inode *from, const struct inode 
 {
 	const struct quota_sum more = {inodes, space};
 	const struct inode *dir = to;
+	struct inode_climb c = {0};
 	struct inode *up;
 	int rc = 0;
 
@@ -195,7 +197,7 @@ int quota_check_move(struct ns *n, const struct inode *from, const struct inode 
 		rc = !rc ? check_one(n, dir, &q, &more, from != NULL) : rc == -ENOENT ? 0 : ns_io(n, rc);
 		if (rc < 0 || dir->id == INODE_ROOT)
 			return rc;
-		rc = ns_io(n, inode_get(n->t, dir->parent, n->a, &up));
+		rc = ns_io(n, inode_up(n->t, dir, n->a, &c, &up));
 		if (rc < 0)
 			return rc;
 		dir = up;
@@ -214,10 +216,12 @@ static uint64_t add(uint64_t v, int64_t delta)
 
 int quota_charge(struct ns *n, uint64_t dir, int64_t inodes, int64_t space)
 {
+	struct inode_climb c = {0};
+	struct inode *node = NULL;
+
 	if (!quota_any(n->t) || (!inodes && !space))
 		return 0;
 	for (;;) {
-		struct inode *node;
 		struct quota q;
 		int rc = quota_get(n->t, dir, &q);
 
@@ -230,10 +234,11 @@ int quota_charge(struct ns *n, uint64_t dir, int64_t inodes, int64_t space)
 			return rc;
 		if (dir == INODE_ROOT)
 			return 0;
-		rc = inode_get(n->t, dir, n->a, &node);
-		if (rc < 0)
-			return rc;
-		dir = node->parent;
+		rc = node ? 0 : inode_get(n->t, dir, n->a, &node);
+		rc = rc ? rc : inode_up(n->t, node, n->a, &c, &node);
+		if (rc < 0) /* a directory below itself: all there are have been charged, and a change is not left half made */
+			return rc == -EBADMSG ? 0 : rc;
+		dir = node->id;
 	}
 }
 

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "namenode-shim/policy.h"
 #include "namenode-shim/quota.h"
 #include "namenode-shim/test_db.h"
 
@@ -217,12 +218,43 @@ static void bytes_over_the_limit_are_refused(void **state)
 	test_db_fini(&d);
 }
 
+/* A disk that says so must not stop the NameNode. */
+static void a_directory_below_itself_ends_every_walk_up(void **state)
+{
+	struct inode *dir;
+	struct test_db d;
+	struct walk w;
+	struct ns *n;
+	char *path;
+
+	(void)state;
+	test_db_init(&d);
+	n = test_begin(&d, "root");
+	assert_int_equal(ns_mkdirs(n, "/a/b/c/d", 0755, NULL, NS_MKDIRS_PARENTS), 0);
+	assert_int_equal(ns_mkdirs(n, "/q", 0755, NULL, 0), 0);
+	assert_int_equal(quota_set(n, "/q", 100, 100), 0); /* or nobody looks */
+	assert_int_equal(policy_set(n, "/q", "HOT"), 0);
+	assert_int_equal(ns_find(n, "/a/b/c/d", &w), 0);
+	dir = w.chain[2]; /* b is in d */
+	dir->parent = w.last->id;
+	assert_int_equal(inode_put(n->t, dir), 0);
+	assert_int_equal(policy_of(n->t, w.last, n->a), POLICY_NONE);
+	assert_int_equal(inode_path(n->t, w.last, n->a, &path), -EBADMSG);
+	assert_true(quota_check(n, w.last, 1, 1) < 0);
+	n->x->cls = NULL;
+	assert_true(quota_check_move(n, w.last, w.chain[3], 1, 1) <= 0);
+	assert_int_equal(quota_charge(n, w.last->id, 1, 1), 0);
+	txn_write_abort(&d.t);
+	test_db_fini(&d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(use_equals_a_recount_after_any_change),
 		cmocka_unit_test(names_over_the_limit_are_refused_and_change_nothing),
 		cmocka_unit_test(bytes_over_the_limit_are_refused),
+		cmocka_unit_test(a_directory_below_itself_ends_every_walk_up),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
