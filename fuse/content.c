@@ -144,8 +144,14 @@ static void stream_ended(struct mount *m, struct inode *in)
 /* Should we be killed, the next mount ends the lease at once. */
 static void mark_lease(struct mount *m, struct inode *in)
 {
+	char name[DFS_NAME_MAX + 1] = "";
+
+	pthread_mutex_lock(&m->inodes.lock);
+	if (in->name)
+		snprintf(name, sizeof(name), "%s", in->name);
+	pthread_mutex_unlock(&m->inodes.lock);
 	state_unmark(&m->state, &in->w_mark);
-	in->w_mark = state_mark(&m->state, MARK_WRITING, in->id, in->w_user->uid);
+	in->w_mark = state_mark(&m->state, MARK_WRITING, in->id, in->w_user->uid, name);
 }
 
 int append_locked(struct mount *m, struct inode *in, struct user *user, struct dfs_err *err)

@@ -448,7 +448,7 @@ static int hide(struct ask *a, struct inode *dir, struct inode *in, const char *
 	if (rc == 0) {
 		inode_moved(&a->m->inodes, in, 0, NULL);
 		in->hidden_by = users_ref(&a->m->users, a->user);
-		in->hidden_mark = state_mark(&a->m->state, MARK_HIDDEN, in->id, a->user->uid);
+		in->hidden_mark = state_mark(&a->m->state, MARK_HIDDEN, in->id, a->user->uid, name);
 		pthread_mutex_lock(&a->m->inodes.lock);
 		in->hidden = true;
 		in->parent = dir->ino; /* without a name it is in no chain */

@@ -67,7 +67,7 @@ static void undo(const struct recovery *r, const char *file)
 
 /* ---- marks ---- */
 
-/* Nobody writes it: 0. */
+/* Nobody writes it: 0. 1: and somebody did until now. */
 static int end_lease(struct mount *m, struct user *user, uint64_t id, struct dfs_err *err)
 {
 	char path[ID_PATH_MAX];
@@ -81,7 +81,30 @@ static int end_lease(struct mount *m, struct user *user, uint64_t id, struct dfs
 	rc = dfs_recover_lease(user->fs, path, &closed, err);
 	if (rc == 0 && !closed)
 		rc = dfs_wait_closed(user->fs, path, m->opt.timeout_s * 1000, err);
-	return rc;
+	return rc < 0 ? rc : 1;
+}
+
+/* Mark @i was settled with @rc, as by end_lease(), or dfs_delete() of what was hidden. */
+static void tell_mark(const struct recovery *r, uint32_t i, struct user *user, int rc, const char *why)
+{
+	const struct mark *k = &r->dead->mark[i];
+	char name[DFS_NAME_MAX + 1], path[ID_PATH_MAX];
+	struct dfs_stat st;
+
+	state_mark_name(r->dead, i, name);
+	id_path(path, k->id);
+	if (rc == -ENOENT || (rc == 0 && k->kind == MARK_WRITING))
+		return; /* it was all done */
+	if (rc < 0)
+		tell("%s (HDFS file %" PRIu64 ") cannot be %s%s: %s", name, k->id, k->kind == MARK_HIDDEN ? "deleted" : "closed",
+		     is_passing(rc) ? " yet, and waits for the next start" : "", why);
+	else if (k->kind == MARK_HIDDEN)
+		tell("%s (HDFS file %" PRIu64 ") was deleted while it was open: it is gone now", name, k->id);
+	else if (dfs_stat(user->fs, path, &st, NULL) == 0)
+		tell("%s (HDFS file %" PRIu64 ") was being written: it is closed now, with %" PRIu64 " bytes, which had reached the data nodes",
+		     name, k->id, st.length);
+	else
+		tell("%s (HDFS file %" PRIu64 ") was being written: it is closed now, at what had reached the data nodes", name, k->id);
 }
 
 /* True: not all could be settled now. */
@@ -100,10 +123,12 @@ static bool settle_marks(const struct recovery *r)
 			continue;
 		user = user_of(r->m, k->uid);
 		id_path(path, k->id);
+		err.text[0] = '\0';
 		if (k->kind == MARK_HIDDEN)
 			rc = dfs_delete(user->fs, path, false, &err);
 		else
 			rc = end_lease(r->m, user, k->id, &err);
+		tell_mark(r, i, user, rc, err.text);
 		again |= rc < 0 && is_passing(rc);
 		users_put(&r->m->users, user);
 	}
@@ -235,7 +260,7 @@ static int recover_overlay(const struct recovery *r, uint64_t n, struct overlay 
 	}
 	if (rc == 0)
 		rc = end_lease(r->m, user, of.id, err);
-	rc = rc ?: dfs_stat(user->fs, path, &st, err);
+	rc = rc < 0 ? rc : dfs_stat(user->fs, path, &st, err);
 	why = rc == 0 ? judge_base(r, ov, &st) : rc == -ENOENT ? "the file was deleted" : is_passing(rc) ? NULL : err->text;
 	if (rc == 0 && !why) {
 		rc = publish(r, user, ov, &st, err);

@@ -18,6 +18,7 @@
 
 #define TEXT_MAX 2048
 #define MARKS_BYTES (MARKS_MAX * sizeof(struct mark))
+#define NAME_BYTES (DFS_NAME_MAX + 1)
 
 /* ---- small files of text ---- */
 
@@ -107,20 +108,26 @@ static int open_top(struct state *s, const char *top, struct dfs_err *err)
 	return rc < 0 ? rc : 0;
 }
 
-/* Space is taken now: a store to a mapped file on a full disk would kill us. */
-static void map_marks(struct state *s)
+/* Space is taken now: a store to a mapped file on a full disk would kill us. NULL: there is none. */
+static void *map_file(struct state *s, const char *name, size_t bytes)
 {
-	const int fd = openat(s->dir, "marks", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	const int fd = openat(s->dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	void *p = MAP_FAILED;
 
-	if (fd >= 0 && posix_fallocate(fd, 0, MARKS_BYTES) == 0)
-		p = mmap(NULL, MARKS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (fd >= 0 && posix_fallocate(fd, 0, (off_t)bytes) == 0)
+		p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (fd >= 0)
 		(void)close(fd);
-	if (p == MAP_FAILED)
-		log_warn("op=marks dir=%s text=\"no room: open files are not written down\"", s->top);
-	else
-		s->mark = p;
+	if (p != MAP_FAILED)
+		return p;
+	log_warn("op=marks dir=%s text=\"no room: open files, or their names, are not written down\"", s->top);
+	return NULL;
+}
+
+static void map_marks(struct state *s)
+{
+	s->mark = map_file(s, "marks", MARKS_BYTES);
+	s->mark_name = s->mark ? map_file(s, "names", MARKS_MAX * NAME_BYTES) : NULL;
 }
 
 static int make_session(struct state *s, uint64_t token, const char *cluster)
@@ -149,12 +156,14 @@ static void end_session(int top_fd, int dir, const char *name, bool marked)
 	bool empty = d != NULL && !marked;
 
 	while (d && (e = readdir(d)))
-		empty &= e->d_name[0] == '.' || strcmp(e->d_name, "marks") == 0 || strcmp(e->d_name, "session") == 0;
+		empty &= e->d_name[0] == '.' || strcmp(e->d_name, "marks") == 0 || strcmp(e->d_name, "names") == 0 ||
+			 strcmp(e->d_name, "session") == 0;
 	if (d)
 		closedir(d);
 	if (!empty)
 		return;
 	(void)unlinkat(dir, "marks", 0);
+	(void)unlinkat(dir, "names", 0);
 	(void)unlinkat(dir, "session", 0);
 	(void)unlinkat(top_fd, name, AT_REMOVEDIR);
 }
@@ -195,6 +204,8 @@ void state_close(struct state *s)
 		marked = s->mark[i].kind != MARK_FREE;
 	if (s->mark)
 		(void)munmap(s->mark, MARKS_BYTES);
+	if (s->mark_name)
+		(void)munmap(s->mark_name, MARKS_MAX * NAME_BYTES);
 	if (s->dir >= 0) {
 		end_session(s->top_fd, s->dir, s->name, marked);
 		(void)close(s->dir);
@@ -217,7 +228,7 @@ uint64_t state_next_file(struct state *s)
 
 /* ---- marks ---- */
 
-uint32_t state_mark(struct state *s, enum mark_kind kind, uint64_t id, uint32_t uid)
+uint32_t state_mark(struct state *s, enum mark_kind kind, uint64_t id, uint32_t uid, const char *name)
 {
 	uint32_t found = 0;
 
@@ -229,6 +240,8 @@ uint32_t state_mark(struct state *s, enum mark_kind kind, uint64_t id, uint32_t 
 
 		if (s->mark[at].kind != MARK_FREE)
 			continue;
+		if (s->mark_name)
+			snprintf(s->mark_name[at], NAME_BYTES, "%s", name);
 		s->mark[at] = (struct mark){.id = id, .uid = uid, .kind = kind};
 		found = at + 1;
 	}
@@ -311,6 +324,17 @@ static int read_marks(struct dead *d)
 	d->mark = m;
 	d->marks = n > 0 ? (uint32_t)((size_t)n / sizeof(*m)) : 0;
 	return 0;
+}
+
+void state_mark_name(const struct dead *d, uint32_t i, char name[NAME_BYTES])
+{
+	const int fd = openat(d->dir, "names", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+	if (fd < 0 || pread(fd, name, NAME_BYTES, (off_t)i * NAME_BYTES) != NAME_BYTES || !*name)
+		snprintf(name, NAME_BYTES, "?");
+	name[NAME_BYTES - 1] = '\0';
+	if (fd >= 0)
+		(void)close(fd);
 }
 
 /* A session that is locked by nobody and belongs to @cluster. */

@@ -8,7 +8,7 @@
  * it lives. In it are its overlays (overlay.h), a table of *marks* (HDFS files that it has open for
  * writing, or that are deleted and live on under a hidden name) and *undo* notes (a rename that takes
  * two steps). A session that nobody has locked belongs to a mount that died; recover.c makes good
- * what is in it. The marks are a mapped file: one costs a store to memory.
+ * what is in it. The marks, and the names that go with them, are mapped files: one costs a store to memory.
  * Ownership: main owns the struct. Threading: any thread; `lock` is a leaf, held for instructions.
  * Limits: MARKS_MAX files; those beyond are not marked, and the NameNode's own time limits end them.
  */
@@ -41,6 +41,7 @@ struct state {
 	int dir;       /* owned: the session, locked; -1: none */
 	char name[STATE_NAME_MAX]; /* of the session in top */
 	struct mark *mark; /* owned, mapped; NULL: none */
+	char (*mark_name)[DFS_NAME_MAX + 1]; /* the same, of each mark; for a person to read */
 	uint32_t next_mark; /* where to look for a free one */
 	uint64_t next_file; /* number of the next file of its own */
 };
@@ -51,8 +52,8 @@ int state_open(struct state *s, const char *top, uint64_t token, const char *clu
 int state_begin(struct state *s, uint64_t token, const char *cluster, struct dfs_err *err);
 /** The mount ends by itself: the session goes, unless something is left in it. */
 void state_close(struct state *s);
-/** A mark, until state_unmark(); 0: there is none left. */
-uint32_t state_mark(struct state *s, enum mark_kind kind, uint64_t id, uint32_t uid);
+/** A mark, until state_unmark(); 0: there is none left. @name is what the file is called now. */
+uint32_t state_mark(struct state *s, enum mark_kind kind, uint64_t id, uint32_t uid, const char *name);
 /** *@mark is 0 afterwards; it may be 0. */
 void state_unmark(struct state *s, uint32_t *mark);
 uint64_t state_next_file(struct state *s);
@@ -75,6 +76,8 @@ struct dead {
 int state_find_dead(struct state *s, const char *cluster, struct dead **ret);
 /** The session goes if nothing is left in it, and @stays does not say that its marks are. Frees @d. */
 void state_end_dead(struct state *s, struct dead *d, bool stays);
+/** The name of mark @i, "?" when it was not written down. */
+void state_mark_name(const struct dead *d, uint32_t i, char name[DFS_NAME_MAX + 1]);
 /** Parse "undo.N" of @d. -errno: it is none. */
 int state_read_undo(const struct dead *d, const char *file, uint64_t *ret_id, uint64_t *ret_dir,
 		    char name[DFS_NAME_MAX + 1]);
