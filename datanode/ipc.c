@@ -5,12 +5,17 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/conf.h"
+#include "common/base/groups.h"
 #include "common/base/log.h"
 #include "common/rpc/server.h"
+#include "common/rpc/service_acl.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 #include "datanode/ipc_internal.h"
 #include "datanode/reconfig.h"
+
+#define ASKING_MAX 2
 
 struct ipc_call {
 	struct offload off;
@@ -48,11 +53,54 @@ struct block_pool *ipc_pool(struct ipc *i, struct rpc_call *call, const char *id
 
 /* ---- dispatch ---- */
 
+struct asked {
+	struct ipc *ipc;
+	bool too_many;
+};
+
+/* The name service may take its time, and the threads here are those that disks are used with: so few calls at a time
+ * wait for it. */
+static bool in_group(void *arg, const char *user, const char *group)
+{
+	struct asked *k = arg;
+	char **groups = NULL;
+	int n = 0;
+	bool found = false;
+
+	if (atomic_fetch_add(&k->ipc->asking, 1) < ASKING_MAX)
+		n = groups_of(user, conf_get(k->ipc->dn->conf, "hadoop.user.group.static.mapping.overrides"), &groups);
+	else
+		k->too_many = true;
+	atomic_fetch_sub(&k->ipc->asking, 1);
+	for (int i = 0; i < n && !found; i++)
+		found = !strcmp(groups[i], group);
+	groups_free(groups, n);
+	return found;
+}
+
+/* May the caller use the protocol? False: answered. */
+static bool is_allowed(struct ipc *i, struct rpc_call *call)
+{
+	struct asked k = {.ipc = i};
+	struct err err = ERR_INIT;
+
+	if (!service_acl_check(i->service_acl, call->protocol, call->user, call->peer_ip, in_group, &k, &err))
+		return true;
+	if (k.too_many)
+		rpc_fail(call, JEX_RETRIABLE, "the accounts are being asked for the groups of others; try again");
+	else
+		rpc_fail(call, JEX_AUTHORIZATION, "%s", err.text);
+	return false;
+}
+
 static void call_work(struct offload *o)
 {
 	struct ipc_call *c = container_of(o, struct ipc_call, off);
-	ProtobufCMessage *m = rpc_call_decode(c->call, c->method->request);
+	ProtobufCMessage *m;
 
+	if (!is_allowed(c->ipc, c->call))
+		return;
+	m = rpc_call_decode(c->call, c->method->request);
 	if (!m)
 		return;
 	c->method->run(c->ipc, c->call, m);
@@ -119,8 +167,14 @@ int ipc_start(struct dn *dn, struct ipc **ret, struct err *err)
 	i->services[1] = (struct rpc_service){RPC_PROTO_INTER_DATANODE, on_inter_call, i};
 	i->services[2] = (struct rpc_service){RPC_PROTO_RECONFIG, on_reconfig_call, i};
 	o.services = i->services;
+	rc = service_acl_new(dn->conf, &i->service_acl, err);
+	if (rc) {
+		free(i);
+		return rc;
+	}
 	rc = reconfig_new(dn, &i->reconfig);
 	if (rc) {
+		service_acl_free(i->service_acl);
 		free(i);
 		return err_sys(err, rc, "RPC server");
 	}
@@ -128,6 +182,7 @@ int ipc_start(struct dn *dn, struct ipc **ret, struct err *err)
 	rc = rc ?: rpc_server_new(dn->reactors[0], &o, &dn->ipc_addr, &i->server, err);
 	if (rc) {
 		reconfig_free(i->reconfig);
+		service_acl_free(i->service_acl);
 		free(i);
 		err_prefix(err, "RPC port (dfs.datanode.ipc.address)");
 		return rc;
@@ -156,5 +211,6 @@ void ipc_stop(struct ipc *i)
 	while (!i->closed || i->running)
 		nanosleep(&(struct timespec){0, NS_PER_MS}, NULL);
 	reconfig_free(i->reconfig);
+	service_acl_free(i->service_acl);
 	free(i);
 }

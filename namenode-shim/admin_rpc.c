@@ -11,6 +11,8 @@
 #include "RefreshCallQueueProtocol.pb-c.h"
 #include "RefreshUserMappingsProtocol.pb-c.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/rpc/service_acl.h"
 #include "namenode-shim/locate.h"
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
@@ -268,7 +270,29 @@ const struct method_table ha_methods = METHOD_TABLE(ha_table);
 
 /* ---- refresh ---- */
 
-REFUSE(refresh_acl, EXC_AUTHORIZATION, "Service Level Authorization not enabled!")
+/* Files and host names take their time. Whether the caller may is asked before, and again in his turn. */
+static void read_service_acl(struct req *q)
+{
+	struct service_acl *a = q->nn->service_acl;
+	struct err err = ERR_INIT;
+	struct txn none = {0};
+
+	req_reset(q, &none);
+	if (a && q->ns.super && !req_check_service(q) && service_acl_refresh(a, &err) < 0)
+		q->prepare_error = xstrdup(err.text);
+}
+
+static int refresh_acl(struct req *q, const void *in)
+{
+	(void)in;
+	req_reply(q, Hc__RefreshServiceAclResponseProto, hc__refresh_service_acl_response_proto__init);
+	if (!q->nn->service_acl)
+		return exc_throw(&q->exc, EXC_AUTHORIZATION, "Service Level Authorization not enabled!");
+	if (q->prepare_error)
+		return exc_throw(&q->exc, EXC_IO, "%s; who may call what stays as it is", q->prepare_error);
+	log_info("op=refreshServiceAcl user=%s", q->ns.user);
+	return 0;
+}
 EMPTY(refresh_super_users, Hc__RefreshSuperUserGroupsConfigurationResponseProto,
       hc__refresh_super_user_groups_configuration_response_proto__init)
 EMPTY(refresh_call_queue, Hc__RefreshCallQueueResponseProto,
@@ -294,7 +318,8 @@ static int generic_refresh(struct req *q, const void *in)
 
 #define REFRESH(name, msg, fn) METHOD(name, hc, msg, REQ_READ, REQ_SUPER, fn)
 static const struct method acl_table[] = {
-	REFRESH(refreshServiceAcl, refresh_service_acl, refresh_acl),
+	METHOD_PREPARED(refreshServiceAcl, hc, refresh_service_acl, REQ_MEMORY, REQ_SUPER, refresh_acl,
+			read_service_acl),
 };
 const struct method_table refresh_acl_methods = METHOD_TABLE(acl_table);
 

@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/metrics.h"
+#include "common/rpc/service_acl.h"
 #include "namenode-shim/arena.h"
 #include "namenode-shim/jmx_page.h"
 #include "namenode-shim/json.h"
@@ -160,7 +161,7 @@ static void rpc_activity(struct page *p)
 	put_u64(p, "RpcCallSuccesses", calls - failures);
 	put_u64(p, "TotalRequests", calls);
 	put_u64(p, "RpcAuthenticationFailures", 0);
-	put_u64(p, "RpcAuthorizationFailures", 0);
+	put_u64(p, "RpcAuthorizationFailures", service_acl_denied(p->nn->service_acl));
 	put_u64(p, "CallQueueLength", 0);
 }
 

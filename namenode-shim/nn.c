@@ -7,6 +7,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/rpc/service_acl.h"
 #include "common/base/metrics.h"
 #include "common/reactor/reactor.h"
 #include "common/rpc/server.h"
@@ -104,6 +105,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	nn->users = users_new(nn->set.super_group, nn->set.fixed_groups);
 	nn->racks = racks_new(set->conf);
 	rc = hosts_load(set->conf, &nn->hosts, err);
+	rc = rc ? rc : service_acl_new(set->conf, &nn->service_acl, err);
 	rc = rc ? rc : db_open(set->name_dir, &nn->db, err);
 	if (rc < 0)
 		goto fail;
@@ -133,6 +135,7 @@ void nn_free(struct nn *nn)
 	blocks_fini(&nn->blocks);
 	datanodes_fini(&nn->dns);
 	users_free(nn->users);
+	service_acl_free(nn->service_acl);
 	hosts_free(nn->hosts);
 	hosts_free(nn->hosts_next);
 	racks_free(nn->racks);

@@ -48,6 +48,7 @@ struct hosts;
 struct lane;
 struct racks;
 struct req;
+struct service_acl;
 struct users;
 struct walks;
 
@@ -91,6 +92,7 @@ struct nn {
 	struct settings set;
 	struct db *db;       /* owned */
 	struct users *users; /* owned */
+	struct service_acl *service_acl; /* owned; NULL: everybody may call everything */
 	struct txn reader;   /* reactor thread's */
 	struct rop reads_end; /* linked while reader is open: it closes with the reactor's turn */
 

@@ -10,6 +10,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/rpc/server.h"
+#include "common/rpc/service_acl.h"
 #include "common/wire/pb.h"
 #include "namenode-shim/hosts.h"
 #include "namenode-shim/nn.h"
@@ -275,6 +276,7 @@ static const struct {
 	const char *method, *operation;
 } operations[] = {
 	{"getDatanodeReport", "datanodeReport"},
+	{"getTransactionId", "getTransactionID"},
 	{"getSlowDatanodeReport", "slowDataNodesReport"},
 	{"rollEdits", "rollEditLog"},
 	{"rollingUpgrade", "queryRollingUpgrade"},
@@ -325,8 +327,27 @@ static int check_allowed(struct req *q)
 	return q->method->kind == REQ_CHANGE && !(q->method->flags & REQ_SAFE_OK) ? req_check_safe(q) : 0;
 }
 
+static bool in_group(void *arg, const char *user, const char *group)
+{
+	return users_in_group(arg, user, group);
+}
+
+int req_check_service(struct req *q)
+{
+	const struct rpc_call *c = q->call;
+	struct err err = ERR_INIT;
+
+	if (!c || !q->nn->service_acl ||
+	    !service_acl_check(q->nn->service_acl, c->protocol, q->ns.user, q->ns.host, in_group, q->nn->users, &err))
+		return 0;
+	return exc_throw(&q->exc, EXC_AUTHORIZATION, "%s", err.text);
+}
+
 int req_run(struct req *q)
 {
+	q->rc = req_check_service(q);
+	if (q->rc < 0)
+		return q->rc;
 	q->rc = q->key.len ? replay(q) : -ENOENT;
 	if (q->rc != -ENOENT)
 		return q->rc;

@@ -106,6 +106,8 @@ bool req_decode(struct req *q);
 void req_reset(struct req *q, struct txn *t);
 /** Safe mode, rights, retry cache, then the method. Sets and returns q->rc. */
 int req_run(struct req *q);
+/** AuthorizationException unless the caller may use the protocol (service_acl.h). */
+int req_check_service(struct req *q);
 /** AccessControlException unless the caller is super-user. @operation: as HDFS names it; NULL: the
  *  method. */
 int req_need_super(struct req *q, const char *operation);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "namenode-shim/users.h"
 
-#include <grp.h>
 #include <pthread.h>
 #include <pwd.h>
 #include <stdint.h>
@@ -12,9 +11,9 @@
 #include <uthash.h>
 
 #include "common/base/clock.h"
+#include "common/base/groups.h"
 #include "namenode-shim/arena.h"
 
-#define GROUPS_MAX 256
 #define NSS_BUF 16384
 
 struct user {
@@ -37,9 +36,7 @@ struct users {
 static void user_drop(struct users *u, struct user *e)
 {
 	HASH_DEL(u->table, e);
-	for (int i = 0; i < e->ngroups; i++)
-		free(e->groups[i]);
-	free(e->groups);
+	groups_free(e->groups, e->ngroups);
 	free(e->name);
 	free(e);
 }
@@ -87,63 +84,6 @@ const char *users_super_group(const struct users *u)
 	return u->super_group;
 }
 
-/* The next word of *@p up to @stop or the end of its part, without blanks around it. */
-static const char *next_word(const char **p, const char *stop, size_t *ret_len)
-{
-	const char *start = *p + strspn(*p, " \t\r\n");
-	size_t len = strcspn(start, stop);
-
-	*p = start + len;
-	while (len && strchr(" \t\r\n", start[len - 1]))
-		len--;
-	*ret_len = len;
-	return start;
-}
-
-/* "user=group,group;user=": true when the list names this user, whose groups are then these only. */
-static bool load_fixed(struct user *e, const char *fixed)
-{
-	size_t len;
-
-	for (const char *p = fixed; p && *p; p += *p == ';') {
-		const char *name = next_word(&p, "=;", &len);
-
-		if (*p != '=' || len != strlen(e->name) || memcmp(name, e->name, len) != 0) {
-			p += strcspn(p, ";");
-			continue;
-		}
-		e->groups = xcalloc(GROUPS_MAX, sizeof(*e->groups));
-		while (*p && *p != ';') {
-			p++;
-			name = next_word(&p, ",;", &len);
-			if (!len || e->ngroups == GROUPS_MAX)
-				continue;
-			e->groups[e->ngroups] = xcalloc(1, len + 1);
-			memcpy(e->groups[e->ngroups++], name, len);
-		}
-		return true;
-	}
-	return false;
-}
-
-static void load_groups(struct user *e)
-{
-	gid_t ids[GROUPS_MAX];
-	int n = GROUPS_MAX;
-	struct passwd pw, *found = NULL;
-	struct group gr, *g;
-	char buf[NSS_BUF];
-
-	if (getpwnam_r(e->name, &pw, buf, sizeof(buf), &found) || !found)
-		return; /* unknown here: in no group */
-	if (getgrouplist(e->name, pw.pw_gid, ids, &n) < 0)
-		n = GROUPS_MAX; /* more than we keep: the first ones */
-	e->groups = xcalloc((size_t)n, sizeof(*e->groups));
-	for (int i = 0; i < n; i++)
-		if (!getgrgid_r(ids[i], &gr, buf, sizeof(buf), &g) && g)
-			e->groups[e->ngroups++] = xstrdup(gr.gr_name);
-}
-
 /* Room for one more: a name in no group, most likely nobody's, goes before a user. */
 static void make_room(struct users *u)
 {
@@ -162,8 +102,9 @@ static struct user *load_and_lock(struct users *u, const char *name)
 	struct user *e = xcalloc(1, sizeof(*e)), *old;
 
 	e->name = xstrdup(name);
-	if (!load_fixed(e, u->fixed))
-		load_groups(e);
+	e->ngroups = groups_of(name, u->fixed, &e->groups);
+	if (e->ngroups < 0)
+		abort(); /* as xcalloc() */
 	e->expires_ns = clock_mono_ns() + USERS_TTL_S * NS_PER_S;
 	pthread_mutex_lock(&u->lock);
 	HASH_FIND_STR(u->table, name, old);

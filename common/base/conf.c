@@ -36,6 +36,7 @@ struct conf {
 	struct entry **v; /* sorted by key; entries are owned */
 	size_t n, cap;
 	char *dir; /* owned: where conf_load_dir() read; NULL: it was not called */
+	bool keeps_blanks; /* conf_reload_with() */
 };
 
 static const struct {
@@ -244,13 +245,37 @@ int conf_note_dir(struct conf *c, const char *dir)
 	return 0;
 }
 
-int conf_reload(const struct conf *c, struct conf **ret, struct err *err)
+bool conf_keeps_blanks(const struct conf *c)
 {
-	struct conf *fresh = conf_new();
-	int rc = fresh ? 0 : -ENOMEM;
+	return c->keeps_blanks;
+}
 
-	if (!rc && c->dir)
-		rc = conf_load_dir(fresh, c->dir, err);
+/* @name of the directory of @c; its absence is no error. */
+static int load_more(struct conf *c, const char *name, struct err *err)
+{
+	_cleanup_free_ char *path = NULL;
+	int rc;
+
+	if (!c->dir)
+		return 0;
+	if (asprintf(&path, "%s/%s", c->dir, name) < 0) {
+		path = NULL;
+		return -ENOMEM;
+	}
+	rc = conf_load_file(c, path, err);
+	if (rc != -ENOENT)
+		return rc;
+	if (err)
+		*err = ERR_INIT;
+	return 0;
+}
+
+static int reload(const struct conf *c, const char *name, struct conf *fresh, struct err *err)
+{
+	int rc = c->dir ? conf_load_dir(fresh, c->dir, err) : 0;
+
+	if (!rc && name)
+		rc = load_more(fresh, name, err);
 	for (size_t i = 0; !rc && i < c->n; i++) {
 		const struct entry *e = c->v[i];
 
@@ -259,14 +284,29 @@ int conf_reload(const struct conf *c, struct conf **ret, struct err *err)
 	}
 	if (rc == -ENOMEM)
 		err_set(err, rc, "out of memory");
-	if (!rc)
-		rc = conf_check(fresh, err);
+	return rc || name ? rc : conf_check(fresh, err); /* numbers do not parse with blanks around them */
+}
+
+int conf_reload_with(const struct conf *c, const char *name, struct conf **ret, struct err *err)
+{
+	struct conf *fresh = conf_new();
+	int rc;
+
+	if (!fresh)
+		return err_set(err, -ENOMEM, "out of memory");
+	fresh->keeps_blanks = name != NULL;
+	rc = reload(c, name, fresh, err);
 	if (rc) {
 		conf_free(fresh);
 		return rc;
 	}
 	*ret = fresh;
 	return 0;
+}
+
+int conf_reload(const struct conf *c, struct conf **ret, struct err *err)
+{
+	return conf_reload_with(c, NULL, ret, err);
 }
 
 /* ---- ${substitution} ---- */

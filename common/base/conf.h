@@ -35,6 +35,9 @@ int conf_load_dir(struct conf *c, const char *dir, struct err *err);
 /** Read the files again that conf_load_dir() read; what -D and the program set stays on top. A new
  *  object: @c is not changed. The errors of conf_load_dir() and conf_check(). */
 int conf_reload(const struct conf *c, struct conf **ret, struct err *err);
+/** The same, and the file @name of that directory on top of them, if it is there. Blanks around values are kept, so
+ *  nothing is checked. What -D and the program set stays on top. */
+int conf_reload_with(const struct conf *c, const char *name, struct conf **ret, struct err *err);
 /** @kv is "key=value" as given to -D. -EINVAL without '=' or with an empty key. */
 int conf_set_arg(struct conf *c, const char *kv, struct err *err);
 int conf_set(struct conf *c, const char *key, const char *value);

@@ -10,6 +10,8 @@ struct conf;
 /** Set @key unless an earlier file made it final. -ENOMEM. */
 int conf_set_from_file(struct conf *c, const char *key, const char *value, const char *path,
 		       bool is_final);
+/** Files are read with the blanks around values. */
+bool conf_keeps_blanks(const struct conf *c);
 /** Cut white space in place; returns the first character that is not white. */
 char *conf_trim(char *s);
 /** Remember where the files were, for conf_reload(). -ENOMEM. */

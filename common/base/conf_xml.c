@@ -127,6 +127,7 @@ static void XMLCALL on_text(void *arg, const char *s, int len)
 static void end_property(struct load *l)
 {
 	const char *key = l->text[F_NAME] ? conf_trim(l->text[F_NAME]) : "";
+	char *value;
 	bool is_final;
 
 	if (!*key) {
@@ -135,8 +136,10 @@ static void end_property(struct load *l)
 		return;
 	}
 	is_final = l->text[F_FINAL] && !strcasecmp(conf_trim(l->text[F_FINAL]), "true");
-	if (l->text[F_VALUE] && conf_set_from_file(l->c, key, conf_trim(l->text[F_VALUE]), l->path,
-						   is_final) < 0)
+	value = l->text[F_VALUE];
+	if (value && !conf_keeps_blanks(l->c))
+		value = conf_trim(value);
+	if (value && conf_set_from_file(l->c, key, value, l->path, is_final) < 0)
 		fail(l, err_set(l->err, -ENOMEM, "out of memory"));
 }
 

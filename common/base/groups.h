@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * groups - in which groups a user is
+ *
+ * Idea: as in HDFS this machine's accounts say it, but for users whom the configuration lists.
+ * Threading: any thread. The name service is asked, which may block for long.
+ * Source: ShellBasedUnixGroupsMapping, hadoop.user.group.static.mapping.overrides.
+ */
+
+#define GROUPS_MAX 256 /* of one user; more are not seen */
+
+/** Names of the groups of @user into a malloc'ed array of malloc'ed texts; returns how many. @fixed:
+ *  "user=group,group;user=": of these users only what it says; may be NULL. -ENOMEM. */
+int groups_of(const char *user, const char *fixed, char ***ret);
+/** Accepts NULL. */
+void groups_free(char **groups, int n);
