@@ -10,6 +10,7 @@
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/placement.h"
+#include "namenode-shim/policy.h"
 #include "namenode-shim/quota.h"
 
 #define NO_OFFSET UINT64_MAX /* -1, as HDFS sends where an offset makes no sense */
@@ -171,11 +172,28 @@ static int too_few_for_group(struct req *q, const char *src, const struct inode 
 				 ? " (Fewer would do if dfs.namenode.ec.strict-placement were false.)" : "");
 }
 
+/* Where new blocks of @p may lie, as in "SSD or DISK". */
+static const char *types_text(struct req *q, const struct policy *p)
+{
+	uint32_t said = 1u << STORAGE_RAM_DISK;
+	const char *text = "";
+
+	for (size_t i = 0; i < 2; i++)
+		for (const uint8_t *t = i ? p->create_fallback.type : p->create.type; *t; t++) {
+			if (said & 1u << *t)
+				continue;
+			said |= 1u << *t;
+			text = arena_printf(&q->mem, "%s%s%s", text, *text ? " or " : "", storage_type_name(*t));
+		}
+	return text;
+}
+
 /* Choose nodes for a block of @n; none is the clear error of HDFS. */
 static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct inode *n,
 		  struct storage **st, uint32_t *ret_n)
 {
-	struct place p = {.want = units_of(n), .spread = n->ec, .writer_ip = q->ns.host, .block_size = n->block_size};
+	struct place p = {.want = units_of(n), .spread = n->ec, .writer_ip = q->ns.host, .block_size = n->block_size,
+			  .policy = policy_of_file(q->ns.t, n, &q->mem)};
 	const uint32_t least = units_least(q->nn, n);
 
 	for (size_t i = 0; i < m->n_flags; i++)
@@ -197,9 +215,9 @@ static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct
 	return exc_throw(&q->exc, EXC_IO,
 			 "File %s could only be written to %u of the %u minReplication nodes. There "
 			 "are %u datanode(s) running and %u node(s) are excluded in this operation; "
-			 "each needs room for a whole block of %llu bytes.",
+			 "each needs room for a whole block of %llu bytes on %s (storage policy %s).",
 			 m->src, *ret_n, q->nn->set.repl_min, datanodes_live(&q->nn->dns), p.nexclude,
-			 (unsigned long long)n->block_size);
+			 (unsigned long long)n->block_size, types_text(q, p.policy), p.policy->name);
 }
 
 static int append_block(struct req *q, struct inode *n, struct storage **st, uint32_t nst)
@@ -233,7 +251,8 @@ static int append_block(struct req *q, struct inode *n, struct storage **st, uin
 
 int file_first_block(struct req *q, struct inode *n, Hd__LocatedBlockProto **ret)
 {
-	const struct place p = {.want = n->repl, .writer_ip = q->ns.host, .block_size = n->block_size};
+	const struct place p = {.want = n->repl, .writer_ip = q->ns.host, .block_size = n->block_size,
+				.policy = policy_of_file(q->ns.t, n, &q->mem)};
 	struct storage **st = arena_array(&q->mem, struct storage *, n->repl + 1u);
 	uint32_t nst;
 	int rc;
@@ -571,7 +590,8 @@ static int get_additional_datanode(struct req *q, const void *in)
 	const size_t most = m->n_existings + m->n_excludes + 1;
 	const struct block b = from_proto(m->blk);
 	const struct dn **not = arena_array(&q->mem, const struct dn *, most);
-	struct place p = {.exclude = not};
+	uint8_t *types = arena_array(&q->mem, uint8_t, m->n_existings + 1);
+	struct place p = {.exclude = not, .have = types};
 	struct storage **st;
 	struct inode *n;
 	uint32_t have = 0;
@@ -590,13 +610,18 @@ static int get_additional_datanode(struct req *q, const void *in)
 					    ? dn_storage(dn, m->existingstorageuuids[i])
 					    : NULL;
 
-		if (s)
-			st[have++] = s;
+		if (!s)
+			continue;
+		types[p.nhave++] = (uint8_t)s->type;
+		st[have++] = s;
 	}
 	exclude_list(q, m->existings, m->n_existings, not, &p.nexclude);
+	p.nholders = p.nexclude; /* their racks, and their types, count */
 	exclude_list(q, m->excludes, m->n_excludes, not, &p.nexclude);
 	p.want = m->numadditionalnodes;
 	p.block_size = n->block_size;
+	p.policy = policy_of_file(q->ns.t, n, &q->mem);
+	p.copy = have > 0;
 	have += place_choose(&q->nn->dns, &p, st + have);
 	r->block = locate_on(q, &b, NO_OFFSET, st, have);
 	return 0;

@@ -12,6 +12,7 @@
 #include "namenode-shim/file.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/placement.h"
+#include "namenode-shim/policy.h"
 #include "namenode-shim/rebuild.h"
 #include "namenode-shim/req.h"
 
@@ -57,18 +58,27 @@ static struct dn *pick_source(const struct blk *b)
 	return stale;
 }
 
+const struct policy *monitor_policy(struct nn *nn, const struct blk *b)
+{
+	const struct policy *p = policy_in_force(POLICY_NONE, false);
+	struct arena a = {0};
+	struct inode *n;
+
+	if (!nn->looking || !policy_any(&nn->look))
+		return p;
+	if (!inode_get(&nn->look, b->inode, &a, &n))
+		p = policy_of_file(&nn->look, n, &a);
+	arena_free(&a);
+	return p;
+}
+
 static void order_copy(struct nn *nn, struct blk *b, uint64_t now)
 {
-	const struct dn **not = xcalloc((size_t)b->nreps + b->npending + 1u, sizeof(struct dn *));
 	struct dn *src = pick_source(b);
-	struct place p = {.want = 1, .exclude = not, .block_size = b->b.len};
+	struct place p = {.want = 1, .block_size = b->b.len, .copy = true, .policy = monitor_policy(nn, b)};
 	struct storage *target;
 
-	for (uint16_t i = 0; i < b->nreps; i++)
-		not[p.nexclude++] = b->rep[i].st->dn;
-	p.nholders = b->nreps;
-	for (uint16_t i = 0; i < b->npending; i++)
-		not[p.nexclude++] = b->pending[i].st->dn;
+	place_beside(&p, b);
 	if (src && place_choose(&nn->dns, &p, &target) == 1) {
 		log_info("op=copy block=%lld from=%s to=%s", (long long)b->b.id, src->uuid,
 			 target->dn->uuid);
@@ -78,7 +88,7 @@ static void order_copy(struct nn *nn, struct blk *b, uint64_t now)
 	} else if (src) {
 		(void)blk_drop_one_corrupt(&nn->blocks, b);
 	}
-	free(not);
+	place_free(&p);
 }
 
 /* Each of @line is looked at once, while there is budget for orders; so many of them in this slice. */
@@ -121,9 +131,15 @@ void monitor_order(struct nn *nn)
 	const uint64_t now = clock_mono_ns();
 	uint32_t slice = NN_SLICE;
 
+	nn->looking = !txn_read_begin(&nn->look); /* before the lock (nn.h) */
+	nn_lock(nn);
 	order_line(nn, &nn->blocks.first, &nn->copies.urgent, &slice, now);
 	if (!nn->copies.urgent)
 		order_line(nn, &nn->blocks.under, &nn->copies.others, &slice, now);
+	nn_unlock(nn);
+	if (nn->looking)
+		txn_read_end(&nn->look);
+	nn->looking = false;
 }
 
 static void check_leases(struct nn *nn)

@@ -11,12 +11,16 @@
  */
 #include <stdbool.h>
 
+struct blk;
 struct nn;
+struct policy;
 
 #define MONITOR_TICK_MS 500
 #define MONITOR_COPIES_PER_NODE 4  /* work found per tick = this x live nodes */
 
 void monitor_tick(struct nn *nn);
-/** Are there copies to be ordered? A slice of that; mem_lock held for writing. */
+/** Are there copies to be ordered? A slice of that; takes mem_lock itself. */
 bool monitor_is_ordering(const struct nn *nn);
 void monitor_order(struct nn *nn);
+/** The storage policy of the file of @b, within monitor_order(). */
+const struct policy *monitor_policy(struct nn *nn, const struct blk *b);

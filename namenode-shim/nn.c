@@ -110,6 +110,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	if (rc < 0)
 		goto fail;
 	rc = txn_reader_new(nn->db, &nn->reader);
+	rc = rc ? rc : txn_reader_new(nn->db, &nn->look);
 	if (rc < 0) {
 		err_sys(err, rc, "cannot read the namespace in %s", set->name_dir);
 		goto fail;
@@ -130,6 +131,7 @@ void nn_free(struct nn *nn)
 		return;
 	walks_free(nn->walks);
 	txn_reader_free(&nn->reader);
+	txn_reader_free(&nn->look);
 	db_close(nn->db);
 	leases_fini(&nn->leases);
 	blocks_fini(&nn->blocks);
@@ -613,11 +615,8 @@ static void walk_on(struct nn *nn)
 		drain_slice(nn);
 		nn_unlock(nn);
 	}
-	if (monitor_is_ordering(nn)) {
-		nn_lock(nn);
+	if (monitor_is_ordering(nn))
 		monitor_order(nn);
-		nn_unlock(nn);
-	}
 }
 
 static void unpark(struct nn *nn, struct list *batch)

@@ -130,6 +130,8 @@ struct nn {
 	uint32_t nearly;     /* changes that were answered and are held, or under way */
 	struct list flying;  /* requests of the one before it, whose record is not on the disk yet: answers and effects wait */
 	struct hosts *hosts_next; /* owned: read, not in force yet */
+	struct txn look;       /* its own reader, for what the monitor asks of the namespace */
+	bool looking;
 	uint64_t next_tick_ns, next_redundancy_ns, next_drain_ns;
 	uint64_t commit_began_ns, commit_next_ns; /* of what is flying, and of what is next */
 	uint64_t txid;

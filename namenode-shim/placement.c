@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "namenode-shim/arena.h"
+#include "namenode-shim/blocks.h"
 #include "namenode-shim/datanodes.h"
+#include "namenode-shim/policy.h"
 
 /* What a node is to offer; where none does, less will do: first room that was promised to others, who may
  * never need it (a node with none refuses, and the writer asks for another), then any rack, then a node that
@@ -17,6 +19,52 @@ enum {
 	COMPROMISES = 8, /* that many sets of them, the best first */
 };
 
+/* Storage types by their enum. */
+struct types {
+	uint16_t want[STORAGE_TYPES]; /* so many replicas more */
+	uint32_t gone;                /* set of those that no node has (left) */
+};
+
+/* The types that all replicas together are to have, without those that are there. */
+static struct types types_wanted(const struct place *p)
+{
+	const struct policy *policy = p->policy ? p->policy : policy_by_id(POLICY_HOT);
+	const uint32_t total = p->nhave + p->want;
+	struct types t = {.gone = 0};
+	uint32_t n = 0;
+	uint8_t last = 0;
+
+	for (const uint8_t *type = policy->create.type; *type && n < total; type++)
+		if (*type != STORAGE_RAM_DISK) {
+			last = *type;
+			t.want[last]++;
+			n++;
+		}
+	t.want[last] = (uint16_t)(t.want[last] + total - n);
+	for (uint32_t i = 0; i < p->nhave; i++)
+		if (t.want[p->have[i] % STORAGE_TYPES])
+			t.want[p->have[i] % STORAGE_TYPES]--;
+	return t;
+}
+
+/* None of the types wanted can be had: false when there is nothing in their place. */
+static bool types_fall_back(struct types *t, const struct place *p)
+{
+	const struct policy *policy = p->policy ? p->policy : policy_by_id(POLICY_HOT);
+	const uint8_t *type = p->copy ? policy->copy_fallback.type : policy->create_fallback.type;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < STORAGE_TYPES; i++) {
+		n += t->want[i];
+		t->gone |= t->want[i] ? 1u << i : 0;
+		t->want[i] = 0;
+	}
+	while (*type && t->gone & 1u << *type)
+		type++;
+	t->want[*type] = (uint16_t)n;
+	return *type;
+}
+
 static uint64_t room(const struct storage *st, unsigned int with)
 {
 	const uint64_t promised = with & WITH_PROMISED ? 0 : st->promised;
@@ -24,30 +72,48 @@ static uint64_t room(const struct storage *st, unsigned int with)
 	return st->failed || promised > st->remaining ? 0 : st->remaining - promised;
 }
 
-/* A storage of @dn with room, by chance in proportion to its room. */
-static struct storage *pick_storage(struct datanodes *d, const struct dn *dn, uint64_t need, unsigned int with)
+/* A storage of @dn of this type with room, by chance in proportion to its room. */
+static struct storage *pick_of_type(struct datanodes *d, const struct dn *dn, uint8_t type, uint64_t need,
+				    unsigned int with)
 {
-	uint64_t total = 0, r;
+	uint64_t weight[DN_STORAGES_MAX], total = 0, r;
 
-	for (uint32_t i = 0; i < dn->nstorages; i++)
-		total += room(dn->storage[i], with) >= need ? room(dn->storage[i], with) / 4096 + 1 : 0;
+	for (uint32_t i = 0; i < dn->nstorages; i++) {
+		const uint64_t free = dn->storage[i]->type == type ? room(dn->storage[i], with) : 0;
+
+		weight[i] = free && free >= need ? free / 4096 + 1 : 0;
+		total += weight[i];
+	}
 	if (!total)
 		return NULL;
 	r = rng_next(&d->rng) % total;
 	for (uint32_t i = 0; i < dn->nstorages; i++) {
-		const uint64_t free = room(dn->storage[i], with), w = free >= need ? free / 4096 + 1 : 0;
-
-		if (r < w)
+		if (r < weight[i])
 			return dn->storage[i];
-		r -= w;
+		r -= weight[i];
 	}
 	return NULL;
 }
 
-static bool has_room(const struct dn *dn, uint64_t need, unsigned int with)
+static struct storage *pick_storage(struct datanodes *d, const struct dn *dn, const struct types *t, uint64_t need,
+				    unsigned int with)
+{
+	static const uint8_t fast_first[] = {STORAGE_NVDIMM, STORAGE_SSD, STORAGE_DISK, STORAGE_ARCHIVE,
+					     STORAGE_PROVIDED};
+	struct storage *st = NULL;
+
+	for (size_t i = 0; i < sizeof(fast_first) && !st; i++)
+		if (t->want[fast_first[i]])
+			st = pick_of_type(d, dn, fast_first[i], need, with);
+	return st;
+}
+
+/* @t NULL: of any type. */
+static bool has_room(const struct dn *dn, const struct types *t, uint64_t need, unsigned int with)
 {
 	for (uint32_t i = 0; i < dn->nstorages; i++)
-		if (room(dn->storage[i], with) >= need)
+		if ((!t || t->want[dn->storage[i]->type % STORAGE_TYPES]) && room(dn->storage[i], with) >= need &&
+		    room(dn->storage[i], with))
 			return true;
 	return false;
 }
@@ -136,20 +202,55 @@ static bool fits(const struct rack_rule *r, const struct dn *dn)
 	return in_rack(r, dn->rack) < r->most;
 }
 
-/* Those that offer what they are to, or all but @with, to the front; how many. */
-static uint32_t sort_fitting(const struct rack_rule *r, uint64_t need, unsigned int with, struct dn **cand,
-			     uint32_t n)
+void place_beside(struct place *p, const struct blk *b)
 {
+	const struct dn **not = xcalloc((size_t)b->nreps + b->npending + 1u, sizeof(struct dn *));
+	uint8_t *have = xcalloc((size_t)b->nreps + b->npending + 1u, 1);
+
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		not[p->nexclude++] = b->rep[i].st->dn;
+		if (!b->rep[i].corrupt && !b->rep[i].excess)
+			have[p->nhave++] = (uint8_t)b->rep[i].st->type;
+	}
+	p->nholders = p->nexclude;
+	for (uint16_t i = 0; i < b->npending; i++) {
+		not[p->nexclude++] = b->pending[i].st->dn;
+		have[p->nhave++] = (uint8_t)b->pending[i].st->type;
+	}
+	p->exclude = not;
+	p->have = have;
+}
+
+void place_free(struct place *p)
+{
+	free(p->exclude);
+	free((void *)(uintptr_t)p->have);
+}
+
+/* One choice: of so many candidates, of these types, by this rule. */
+struct search {
+	struct dn **cand;
+	uint32_t n;
+	struct types types;
+	struct rack_rule rule;
+	unsigned int with; /* these compromises were made */
+};
+
+/* Those that offer what they are to, or all but s->with, to the front; how many. */
+static uint32_t sort_fitting(const struct search *s, uint64_t need)
+{
+	const unsigned int with = s->with;
 	uint32_t ok = 0;
 
-	for (uint32_t i = 0; i < n; i++)
-		if ((with & WITH_STALE || !cand[i]->stale) && (with & WITH_ANY_RACK || fits(r, cand[i])) &&
-		    has_room(cand[i], need, with)) {
-			struct dn *tmp = cand[ok];
+	for (uint32_t i = 0; i < s->n; i++) {
+		struct dn *dn = s->cand[i];
 
-			cand[ok++] = cand[i];
-			cand[i] = tmp;
-		}
+		if ((dn->stale && !(with & WITH_STALE)) || !(with & WITH_ANY_RACK || fits(&s->rule, dn)) ||
+		    !has_room(dn, &s->types, need, with))
+			continue;
+		s->cand[i] = s->cand[ok];
+		s->cand[ok++] = dn;
+	}
 	return ok;
 }
 
@@ -159,7 +260,7 @@ static uint32_t candidates(const struct datanodes *d, const struct place *p, str
 
 	for (struct dn *dn = d->table; dn; dn = dn->hh.next)
 		if (dn->alive && dn->admin == DN_NORMAL && !excluded(p, dn) &&
-		    has_room(dn, p->block_size, WITH_PROMISED))
+		    has_room(dn, NULL, p->block_size, WITH_PROMISED))
 			cand[n++] = dn;
 	return n;
 }
@@ -177,33 +278,46 @@ static unsigned int made_anyway(const struct datanodes *d, uint32_t racks)
 	       (d->write_stale || stale > live * d->stale_ratio ? WITH_STALE : 0);
 }
 
+/* The fewest compromises with which there are candidates, which are at the front then; how many: 0, none at all. */
+static uint32_t find_fitting(struct search *s, const struct place *p, unsigned int anyway)
+{
+	uint32_t ok = 0;
+
+	do {
+		for (unsigned int more = 0; !ok && more < COMPROMISES; more++) {
+			s->with = more | anyway;
+			ok = sort_fitting(s, p->block_size);
+		}
+	} while (!ok && types_fall_back(&s->types, p));
+	return ok;
+}
+
 uint32_t place_choose(struct datanodes *d, const struct place *p, struct storage **ret)
 {
 	const uint32_t nodes = HASH_COUNT(d->table), racks = nodes ? datanodes_racks(d) : 1;
-	struct dn **cand = xcalloc(nodes + 1, sizeof(struct dn *));
 	const struct dn **holder = xcalloc((size_t)p->nholders + p->want + 1, sizeof(struct dn *));
+	struct search s = {.cand = xcalloc(nodes + 1, sizeof(struct dn *)), .types = types_wanted(p)};
 	const unsigned int anyway = made_anyway(d, racks);
-	uint32_t n = candidates(d, p, cand), got = 0, held = p->nholders;
+	uint32_t got = 0, held = p->nholders;
 
+	s.n = candidates(d, p, s.cand);
 	for (uint32_t i = 0; i < held; i++)
 		holder[i] = p->exclude[i];
-	for (; got < p->want && n; got++) {
-		const struct rack_rule rule =
-			rule_of(holder, held, p->nholders + p->want, racks, p->spread);
-		unsigned int with = 0;
-		uint32_t ok = 0, i;
+	for (; got < p->want && s.n; got++) {
+		uint32_t ok, i;
 
-		for (unsigned int more = 0; !ok && more < COMPROMISES; more++) {
-			with = more | anyway | (held ? 0 : WITH_ANY_RACK);
-			ok = sort_fitting(&rule, p->block_size, with, cand, n);
-		}
-		i = held ? pick_index(d, cand, ok) : pick_local(d, p, cand, ok);
-		ret[got] = pick_storage(d, cand[i], p->block_size, with);
+		s.rule = rule_of(holder, held, p->nholders + p->want, racks, p->spread);
+		ok = find_fitting(&s, p, anyway | (held ? 0 : WITH_ANY_RACK));
+		if (!ok)
+			break;
+		i = held ? pick_index(d, s.cand, ok) : pick_local(d, p, s.cand, ok);
+		ret[got] = pick_storage(d, s.cand[i], &s.types, p->block_size, s.with);
+		s.types.want[ret[got]->type]--;
 		storage_promise(ret[got], p->block_size);
-		holder[held++] = cand[i];
-		cand[i] = cand[--n];
+		holder[held++] = s.cand[i];
+		s.cand[i] = s.cand[--s.n];
 	}
 	free(holder);
-	free(cand);
+	free(s.cand);
 	return got;
 }

@@ -14,6 +14,7 @@
 
 #include "namenode-shim/datanodes.h"
 #include "namenode-shim/placement.h"
+#include "namenode-shim/policy.h"
 
 #define NODES 6
 #define ROUNDS 2000
@@ -193,6 +194,109 @@ static void when_most_nodes_are_stale_the_others_need_not_bear_it_all(void **sta
 	datanodes_fini(&w.dns);
 }
 
+/* Node i has the storages of kinds[i], given by their first letters. */
+static void world_of(struct world *w, const char *const kinds[NODES])
+{
+	datanodes_init(&w->dns, 1000);
+	for (int i = 0; i < NODES; i++) {
+		char uuid[16], id[16];
+		const struct dn_ident ident = {uuid, "10.0.0.1", "host", "3.4.2", 9866u + (uint32_t)i, 1, 2, 0};
+
+		snprintf(uuid, sizeof(uuid), "dn%d", i);
+		assert_int_equal(datanodes_register(&w->dns, &ident, &w->dn[i]), 0);
+		for (const char *k = kinds[i]; *k; k++) {
+			const enum storage_type t = *k == 'S'   ? STORAGE_SSD
+						    : *k == 'A' ? STORAGE_ARCHIVE
+						    : *k == 'R' ? STORAGE_RAM_DISK
+								: STORAGE_DISK;
+
+			snprintf(id, sizeof(id), "DS-%c", *k);
+			dn_storage_add(w->dn[i], id, t)->remaining = 1 << 30;
+		}
+	}
+}
+
+/* The first letters of the types of @n storages, in order. */
+static const char *types_of(struct storage *const *st, uint32_t n)
+{
+	static char text[NODES + 1];
+	uint32_t len = 0;
+
+	for (const char *k = "SDAR"; *k; k++)
+		for (uint32_t i = 0; i < n; i++)
+			if (st[i]->id[3] == *k)
+				text[len++] = *k;
+	text[len] = 0;
+	return text;
+}
+
+static void a_hot_file_lies_neither_in_memory_nor_in_the_archive(void **state)
+{
+	static const char *const kinds[NODES] = {"RAD", "RA", "RA", "AD", "SA", "RDA"};
+	struct world w;
+	struct place p = {.want = 3, .block_size = 1};
+	struct storage *st[NODES];
+
+	(void)state;
+	world_of(&w, kinds);
+	for (int round = 0; round < 200; round++) {
+		assert_int_equal(place_choose(&w.dns, &p, st), 3);
+		assert_string_equal(types_of(st, 3), "DDD");
+	}
+	p.want = 4; /* no more have a disk: a new block is on three, a copy goes to the archive */
+	assert_int_equal(place_choose(&w.dns, &p, st), 3);
+	p.copy = true;
+	assert_int_equal(place_choose(&w.dns, &p, st), 4);
+	assert_string_equal(types_of(st, 4), "DDDA");
+	datanodes_fini(&w.dns);
+}
+
+static void policies_and_their_fall_backs_are_obeyed(void **state)
+{
+	static const struct {
+		const char *policy, *kinds[NODES], *have, *got;
+		bool copy;
+	} t[] = {
+		{"HOT", {"D", "D", "D", "S", "S", "A"}, "", "DDD", false},
+		{"HOT", {"S", "S", "S", "S", "S", "S"}, "", "", false},
+		{"COLD", {"D", "D", "DA", "A", "SA", "S"}, "", "AAA", false},
+		{"COLD", {"D", "D", "D", "A", "S", "S"}, "", "A", true},
+		{"WARM", {"DA", "A", "A", "A", "A", "A"}, "", "DAA", false},
+		{"WARM", {"D", "D", "D", "D", "S", "S"}, "", "DDD", false},
+		{"ONE_SSD", {"D", "D", "D", "D", "S", "S"}, "", "SDD", false},
+		{"ONE_SSD", {"SD", "SD", "SD", "SD", "SD", "SD"}, "", "SDD", false},
+		{"ONE_SSD", {"D", "D", "D", "D", "D", "D"}, "", "DDD", false},
+		{"ONE_SSD", {"S", "S", "S", "A", "A", "A"}, "", "SSS", false},
+		{"ONE_SSD", {"SD", "SD", "SD", "SD", "SD", "SD"}, "DD", "S", true},
+		{"ONE_SSD", {"SD", "SD", "SD", "SD", "SD", "SD"}, "SD", "D", true},
+		{"ALL_SSD", {"SD", "SD", "SD", "D", "D", "D"}, "", "SSS", false},
+		{"ALL_SSD", {"SD", "D", "D", "D", "D", "D"}, "", "SDD", false},
+		{"ALL_NVDIMM", {"SD", "D", "D", "D", "D", "D"}, "", "DDD", false},
+		{"LAZY_PERSIST", {"RD", "RD", "RD", "R", "R", "R"}, "", "DDD", false},
+		{"PROVIDED", {"RD", "RD", "RD", "R", "R", "R"}, "", "DDD", false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++)
+		for (int round = 0; round < 50; round++) {
+			struct world w;
+			uint8_t have[NODES];
+			struct place p = {.block_size = 1, .policy = policy_find(t[i].policy), .copy = t[i].copy,
+					  .have = have};
+			struct storage *st[NODES];
+			uint32_t n;
+
+			for (; t[i].have[p.nhave]; p.nhave++)
+				have[p.nhave] = t[i].have[p.nhave] == 'S' ? STORAGE_SSD : STORAGE_DISK;
+			p.want = 3 - p.nhave;
+			world_of(&w, t[i].kinds);
+			n = place_choose(&w.dns, &p, st);
+			if (strcmp(types_of(st, n), t[i].got) != 0)
+				fail_msg("%s, case %zu: %s instead of %s", t[i].policy, i, types_of(st, n), t[i].got);
+			datanodes_fini(&w.dns);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -203,6 +307,8 @@ int main(void)
 		cmocka_unit_test(room_promised_to_files_that_may_stay_empty_refuses_no_writer),
 		cmocka_unit_test(stale_nodes_get_a_block_only_when_the_others_are_too_few),
 		cmocka_unit_test(when_most_nodes_are_stale_the_others_need_not_bear_it_all),
+		cmocka_unit_test(a_hot_file_lies_neither_in_memory_nor_in_the_archive),
+		cmocka_unit_test(policies_and_their_fall_backs_are_obeyed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,11 +15,11 @@
 
 const struct policy policies[] = {
 	{1, "PROVIDED", T(PROVIDED, DISK), T(PROVIDED, DISK), T(PROVIDED, DISK)},
-	{2, "COLD", T(ARCHIVE), T(0), T(0)},
+	{POLICY_COLD, "COLD", T(ARCHIVE), T(0), T(0)},
 	{5, "WARM", T(DISK, ARCHIVE), T(DISK, ARCHIVE), T(DISK, ARCHIVE)},
 	{POLICY_HOT, "HOT", T(DISK), T(0), T(ARCHIVE)},
 	{10, "ONE_SSD", T(SSD, DISK), T(SSD, DISK), T(SSD, DISK)},
-	{12, "ALL_SSD", T(SSD), T(DISK), T(DISK)},
+	{POLICY_ALL_SSD, "ALL_SSD", T(SSD), T(DISK), T(DISK)},
 	{14, "ALL_NVDIMM", T(STORAGE_NVDIMM), T(DISK), T(DISK)},
 	{POLICY_LAZY_PERSIST, "LAZY_PERSIST", T(STORAGE_RAM_DISK, DISK), T(DISK), T(DISK)},
 };
@@ -41,7 +41,29 @@ const struct policy *policy_by_id(unsigned int id)
 	return NULL;
 }
 
-static bool any(struct txn *t)
+const struct policy *policy_in_force(unsigned int id, bool striped)
+{
+	const struct policy *p = policy_by_id(id);
+
+	if (!p || (striped && p->id != POLICY_COLD && p->id != POLICY_ALL_SSD))
+		p = policy_by_id(POLICY_HOT);
+	return p;
+}
+
+const struct policy *policy_of_file(struct txn *t, const struct inode *n, struct arena *a)
+{
+	return policy_in_force(policy_of(t, n, a), n->ec);
+}
+
+const char *storage_type_name(unsigned int type)
+{
+	static const char *const names[STORAGE_TYPES] = {
+		"", "DISK", "SSD", "ARCHIVE", "RAM_DISK", "PROVIDED", "NVDIMM", ""};
+
+	return names[type % STORAGE_TYPES];
+}
+
+bool policy_any(struct txn *t)
 {
 	MDB_stat st;
 
@@ -64,7 +86,7 @@ unsigned int policy_of(struct txn *t, const struct inode *n, struct arena *a)
 	struct inode_climb c = {0};
 	struct inode *up;
 
-	if (!any(t))
+	if (!policy_any(t))
 		return POLICY_NONE;
 	for (;;) {
 		const unsigned int id = own(t, n->id);
@@ -87,7 +109,7 @@ int policy_put(struct txn *t, uint64_t inode, unsigned int id)
 int policy_del(struct txn *t, uint64_t inode)
 {
 	const uint64_t key = htobe64(inode);
-	int rc = any(t) ? txn_del(t, t->db->policy, &key, sizeof(key)) : 0;
+	int rc = policy_any(t) ? txn_del(t, t->db->policy, &key, sizeof(key)) : 0;
 
 	return rc == -ENOENT ? 0 : rc;
 }

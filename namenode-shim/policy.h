@@ -22,8 +22,11 @@ struct txn;
 
 #define POLICY_NONE 0 /* on the wire: nothing said here nor above */
 #define POLICY_HOT 7  /* what counts then */
+#define POLICY_COLD 2
+#define POLICY_ALL_SSD 12
 #define POLICY_LAZY_PERSIST 15
 #define POLICY_TYPES_MAX 2
+#define STORAGE_TYPES 8 /* more than there are */
 
 /* Storage types, ended by 0. */
 struct policy_types {
@@ -42,8 +45,16 @@ extern const size_t policy_count;
 /** NULL: there is none. */
 const struct policy *policy_find(const char *name);
 const struct policy *policy_by_id(unsigned int id);
+/** Does any inode have one of its own? */
+bool policy_any(struct txn *t);
 /** Its own or the inherited one, POLICY_NONE. */
 unsigned int policy_of(struct txn *t, const struct inode *n, struct arena *a);
+/** What placement obeys: HOT for POLICY_NONE; @striped: HOT also for what does not go with units, as in HDFS. */
+const struct policy *policy_in_force(unsigned int id, bool striped);
+/** That of a file, in a transaction. */
+const struct policy *policy_of_file(struct txn *t, const struct inode *n, struct arena *a);
+/** "DISK", "SSD", ... */
+const char *storage_type_name(unsigned int type);
 /** POLICY_NONE takes it away. */
 int policy_put(struct txn *t, uint64_t inode, unsigned int id);
 /** For an inode that is going. */

@@ -10,6 +10,7 @@
 #include "namenode-shim/blocks.h"
 #include "namenode-shim/datanodes.h"
 #include "namenode-shim/locate.h"
+#include "namenode-shim/monitor.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/placement.h"
 #include "namenode-shim/req.h"
@@ -29,17 +30,13 @@ static uint32_t queued(const struct list *orders)
 /* Up to @want nodes that have nothing of @b, nor are to get any. */
 static uint32_t find_targets(struct nn *nn, const struct blk *b, uint32_t want, struct storage **ret)
 {
-	const struct dn **not = xcalloc((size_t)b->nreps + b->npending + 1u, sizeof(struct dn *));
-	struct place p = {.want = want, .spread = true, .exclude = not,
-			  .block_size = blk_unit_len(b, b->b.len, 0), .nholders = b->nreps};
+	struct place p = {.want = want, .spread = true, .block_size = blk_unit_len(b, b->b.len, 0), .copy = true,
+			  .policy = monitor_policy(nn, b)};
 	uint32_t n;
 
-	for (uint16_t i = 0; i < b->nreps; i++)
-		not[p.nexclude++] = b->rep[i].st->dn;
-	for (uint16_t i = 0; i < b->npending; i++)
-		not[p.nexclude++] = b->pending[i].st->dn;
+	place_beside(&p, b);
 	n = place_choose(&nn->dns, &p, ret);
-	free(not);
+	place_free(&p);
 	return n;
 }
 

@@ -102,12 +102,12 @@ class RemoteError(Exception):
 
 # ---- RPC ----
 class Rpc:
-    def __init__(self, addr, protocol=CLIENT, user='root', client_id=None, timeout=PATIENCE):
+    def __init__(self, addr, protocol=CLIENT, user='root', client_id=None, timeout=PATIENCE, source=None):
         host, port = addr.rsplit(':', 1)
         self.protocol, self.client_id = protocol, client_id or os.urandom(16)
         self.next_id = 0
         self.lock = threading.Lock()
-        self.s = socket.create_connection((host, int(port)), timeout=timeout)
+        self.s = socket.create_connection((host, int(port)), timeout, source and (source, 0))
         self.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ctx = enc({2: {1: user}, 3: protocol})
         self.s.sendall(b'hrpc\x09\x00\x00' + self._frame(-3, ctx))
@@ -204,14 +204,14 @@ def ext_block(located, length=None, gs=None):
 
 # ---- a data node of words ----
 class FakeDn:
-    def __init__(self, addr, port, uuid=None, capacity=1 << 40, remaining=1 << 40):
-        self.rpc = Rpc(addr, DATANODE)
+    def __init__(self, addr, port, uuid=None, capacity=1 << 40, remaining=1 << 40, ip='127.0.0.1', kind=1):
+        self.rpc, self.ip, self.kind = Rpc(addr, DATANODE, source=ip), ip, kind
         self.uuid, self.port = uuid or f'dn-{port}', port
         self.storage, self.capacity, self.remaining = f'DS-{self.uuid}', capacity, remaining
         self.commands = []
 
     def ident(self):
-        return {1: '127.0.0.1', 2: 'localhost', 3: self.uuid, 4: self.port, 5: self.port + 1, 6: self.port + 2}
+        return {1: self.ip, 2: 'localhost', 3: self.uuid, 4: self.port, 5: self.port + 1, 6: self.port + 2}
 
     def info(self):
         return {1: self.ident()}
@@ -227,7 +227,7 @@ class FakeDn:
         return self
 
     def heartbeat(self, want_lease=0):
-        rep = {1: self.storage, 3: self.capacity, 5: self.remaining, 7: {1: self.storage}}
+        rep = {1: self.storage, 3: self.capacity, 5: self.remaining, 7: {1: self.storage, 3: self.kind}}
         r = self.rpc.call('sendHeartbeat', {1: self.reg(), 2: rep, 9: want_lease})
         self.commands += r.subs(1)
         self.lease = r[5]
@@ -236,7 +236,7 @@ class FakeDn:
     def report(self, replicas=(), lease=0):
         """Full report: replicas are (id, length, stamp, state)."""
         buf = b''.join(varint(zigzag(i)) + varint(n) + varint(g) + varint(s) for i, n, g, s in replicas)
-        st = {1: {1: self.storage}, 3: len(replicas), 4: buf}
+        st = {1: {1: self.storage, 3: self.kind}, 3: len(replicas), 4: buf}
         return self.rpc.call('blockReport', {1: self.reg(), 2: self.pool, 3: st,
                                              4: {1: 1, 2: 0, 3: 1, 4: lease}})
 
@@ -246,11 +246,12 @@ class FakeDn:
         self.report(replicas, self.lease)
         return self
 
-    def received(self, block, status=2):
-        """block: (id, length, stamp); status RECEIVING 1, RECEIVED 2, DELETED 3."""
+    def received(self, block, status=2, hint=None):
+        """block: (id, length, stamp); status RECEIVING 1, RECEIVED 2, DELETED 3. @hint: of which node it is to go."""
         i, n, g = block
+        news = {1: {1: i, 2: g, 3: n}, 3: status, **({2: hint} if hint else {})}
         self.rpc.call('blockReceivedAndDeleted', {1: self.reg(), 2: self.pool, 3: {
-            1: self.storage, 3: {1: self.storage}, 2: {1: {1: i, 2: g, 3: n}, 3: status}}})
+            1: self.storage, 3: {1: self.storage, 3: self.kind}, 2: news}})
 
 
 # ---- a NameNode process ----

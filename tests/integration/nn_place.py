@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Where dfs-namenode has replicas written, copied and deleted: storage policies and racks, with data nodes of words.
+
+usage: nn_place.py DFS-NAMENODE
+"""
+import os
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
+from hrpc import CLIENT, Checks, FakeDn, NameNode, Rpc, ext_block  # noqa: E402
+
+C = Checks()
+PATIENCE = 60  # seconds for what takes less than a few on an idle machine
+FAST = ['dfs.heartbeat.interval=1s', 'dfs.namenode.redundancy.interval.seconds=1s', 'dfs.shim.redundancy.delay=0s',
+        'dfs.namenode.reconstruction.pending.timeout-sec=2s']
+DISK, SSD, ARCHIVE, RAM_DISK = 1, 2, 3, 4
+
+
+class World:
+    """A NameNode of its own, with the racks of a table; node('a', ...) makes a data node that stands in one of them."""
+
+    def __init__(self, program, directory, name, racks=()):
+        where = f'{directory}/{name}'
+        os.mkdir(where)
+        self.racks = dict(racks)
+        self.ips = {n: f'127.0.0.{10 + i}' for i, n in enumerate(self.racks)}
+        with open(where + '/table', 'w') as f:
+            f.writelines(f'{self.ips[n]} {rack}\n' for n, rack in self.racks.items())
+        table = ['net.topology.node.switch.mapping.impl=TableMapping', f'net.topology.table.file.name={where}/table']
+        self.nn = NameNode(program, where, FAST + table).format()
+        self.dns = {}
+
+    def __enter__(self):
+        self.nn.start()
+        self.c = Rpc(self.nn.addr, CLIENT)
+        return self
+
+    def __exit__(self, *failure):
+        self.nn.kill()
+        if C.failed or failure[0]:
+            print(open(self.nn.dir + '/log').read()[-3000:])
+
+    def node(self, name, kind=DISK):
+        ip = self.ips.get(name, '127.0.0.1')
+        self.dns[name] = FakeDn(self.nn.addr, 6000 + len(self.dns), name, ip=ip, kind=kind).start()
+        return self.dns[name]
+
+    def beat(self):
+        for d in self.dns.values():
+            d.heartbeat()
+
+    def write(self, path, on, repl=None, length=50):
+        """A closed file of one block, with replicas on these nodes: (id, length, stamp)."""
+        f = self.c.create(path, repl=repl or len(on))
+        lb = self.c.add_block(path, file_id=f[13])
+        b = (lb.sub(1)[2], length, lb.sub(1)[3])
+        for n in on:
+            self.dns[n].received(b)
+        C.check(f'{path} is written', self.c.complete(path, 'c1', ext_block(lb, length), f[13]) == 1)
+        return b
+
+    def order(self, block, action):
+        """(node that got the order, target or None) of the first TRANSFER (1) or INVALIDATE (2) of @block."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            self.beat()
+            got = self.ordered(block, action)
+            if got:
+                return got[0]
+            time.sleep(0.1)
+        return None, None
+
+    def ordered(self, block, action):
+        return [(n, b[1] == block[0] and action == 1 and targets[i] or None) for n, d in self.dns.items()
+                for cmd in d.commands if cmd[1] == 1 and cmd.sub(3)[1] == action
+                for targets in [[t.subs(1)[0].sub(1)[3].decode() for t in cmd.sub(3).subs(4)]]
+                for i, b in enumerate(cmd.sub(3).subs(3)) if b[1] == block[0]]
+
+
+def places(lb):
+    return sorted(x.sub(1)[3].decode() for x in lb.subs(3))
+
+
+def policies(w):
+    """Storage policies and their fall-backs, of new blocks and of copies."""
+    c = w.c
+    for name, kind in (('memory', RAM_DISK), ('archive', ARCHIVE)):
+        w.node(name, kind)
+    f = c.create('/hot')
+    C.throws('a HOT file is not written to memory and archive alone', 'IOException',
+             lambda: c.add_block('/hot', file_id=f[13]))
+    try:
+        c.add_block('/hot', file_id=f[13])
+    except Exception as e:
+        C.check('the error names what is missing', 'on DISK (storage policy HOT)' in str(e), str(e))
+    for name, kind in (('disk', DISK), ('ssd', SSD)):
+        w.node(name, kind)
+    got = {}
+    for policy in ('HOT', 'COLD', 'WARM', 'ONE_SSD', 'ALL_SSD', 'LAZY_PERSIST'):
+        c.mkdirs('/' + policy)
+        c.call('setStoragePolicy', {1: '/' + policy, 2: policy})
+        f = c.create(f'/{policy}/f', repl=3)
+        got[policy] = places(c.add_block(f'/{policy}/f', file_id=f[13]))
+    C.check('policies are obeyed', got == {
+        'HOT': ['disk'], 'COLD': ['archive'], 'WARM': ['archive', 'disk'], 'ONE_SSD': ['disk', 'ssd'],
+        'ALL_SSD': ['disk', 'ssd'], 'LAZY_PERSIST': ['disk']}, got)
+    b = w.write('/HOT/g', ['disk'], 2)
+    C.check('a copy of a HOT block goes to the archive when there is no other disk',
+            w.order(b, 1) == ('disk', 'archive'), w.ordered(b, 1))
+    b = w.write('/ALL_SSD/g', ['ssd'], 2)
+    C.check('one of ALL_SSD to a disk', w.order(b, 1) == ('ssd', 'disk'), w.ordered(b, 1))
+
+
+def additional(w):
+    """A pipeline whose nodes share a rack gets one from another rack."""
+    a = w.node('a'), w.node('b'), w.node('c'), w.node('d')
+    f = w.c.create('/more', repl=3)
+    lb = w.c.add_block('/more', file_id=f[13])
+    got = set()
+    for _ in range(12):
+        more = w.c.call('getAdditionalDatanode', {
+            1: '/more', 2: ext_block(lb), 3: [d.info() for d in a[:2]], 5: 1, 6: 'c1', 7: [d.storage for d in a[:2]],
+            8: f[13]}).sub(1)
+        got.add(more.subs(3)[-1].sub(1)[3].decode())
+    C.check('the node that replaces one of a pipeline in one rack stands in another', got == {'d'}, got)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix='nn-place-') as directory:
+        for fn, racks in ((policies, {}), (additional, {'a': '/r1', 'b': '/r1', 'c': '/r1', 'd': '/r2'})):
+            with World(sys.argv[1], directory, fn.__name__, racks) as w:
+                fn(w)
+    return 1 if C.failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
