@@ -22,6 +22,7 @@
 #include "common/base/conf.h"
 #include "namenode-shim/fsck.h"
 #include "namenode-shim/methods.h"
+#include "namenode-shim/monitor.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/test_db.h"
 
@@ -627,6 +628,60 @@ static void a_block_recovered_closes_no_file_whose_last_but_one_is_on_no_node(vo
 	closes_with_the_first_block(&w, &r, first);
 }
 
+static void leave_safe_mode(struct world *w)
+{
+	Hd__SetSafeModeRequestProto m = HD__SET_SAFE_MODE_REQUEST_PROTO__INIT;
+	struct req *q = req_new(w->nn, find_method(&client_ops_methods, "setSafeMode"), NULL);
+
+	m.action = HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_LEAVE;
+	req_reset(q, NULL);
+	q->rc = q->method->run(q, &m);
+	assert_int_equal(q->rc, 0);
+	req_finish(q);
+	assert_false(w->nn->safe.on);
+}
+
+/* An administrator ends safe mode while the reports of nodes are still to come. */
+static void after_a_forced_leave_of_safe_mode_reports_are_waited_for(void **state)
+{
+	const struct dn_ident id = {"dn2", "127.0.0.2", "host", "3.4.2", 9000, 1, 2, 0};
+	struct recovered r;
+	struct storage *other;
+	struct dn *dn;
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w, true);
+	w.nn->safe.on = w.nn->safe.startup = w.nn->blocks.quiet = true;
+	w.nn->safe.empty_start = false;
+	w.nn->safe.left_ns = 0;
+	w.nn->safe.total = 100;
+	assert_int_equal(datanodes_register(&w.nn->dns, &id, &dn), 0);
+	other = dn_storage_add(dn, "DS2", STORAGE_DISK);
+	w.st->remaining = w.st->capacity = other->remaining = other->capacity = 1ull << 40;
+	report(&w);
+	b = blocks_find(&w.nn->blocks, w.block.id);
+	blk_set_repl(&w.nn->blocks, b, 2);
+	leave_safe_mode(&w);
+	monitor_tick(w.nn);
+	assert_false(monitor_is_ordering(w.nn)); /* no copy: the other replica may be on a node that reports next */
+
+	/* Nor is the last block of an open file given up: it may be on such a node. */
+	assert_int_equal(nn_start(w.nn), 0);
+	recovered_init(&w, &r);
+	call_in_turn(&w, 0, "append", &r.append);
+	call_in_turn(&w, 1, "addBlock", &r.add);
+	assert_int_equal(calls[1].rc, 0);
+	pthread_rwlock_wrlock(&w.nn->mem_lock);
+	blk_set_targets(blocks_find(&w.nn->blocks, read_file(&w)->blocks[1].b.id), NULL, NULL, 0);
+	pthread_rwlock_unlock(&w.nn->mem_lock);
+	call_in_turn(&w, 2, "recoverLease", &r.recover);
+	nn_stop(w.nn);
+	assert_int_equal(read_file(&w)->nblocks, 2);
+	world_fini(&w);
+}
+
 static int run_register(struct req *q, const void *in)
 {
 	const struct db_ident *id = &q->nn->db->ident;
@@ -812,6 +867,7 @@ int main(void)
 		cmocka_unit_test(a_lease_recovered_closes_no_file_whose_last_but_one_block_is_on_no_node),
 		cmocka_unit_test(a_last_block_never_written_closes_no_file_whose_last_but_one_is_on_no_node),
 		cmocka_unit_test(a_block_recovered_closes_no_file_whose_last_but_one_is_on_no_node),
+		cmocka_unit_test(after_a_forced_leave_of_safe_mode_reports_are_waited_for),
 		cmocka_unit_test(what_is_lost_still_is_deleted),
 		cmocka_unit_test(what_came_back_is_not_deleted),
 		cmocka_unit_test(the_balancer_gets_the_blocks_of_a_node_in_steps),

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "ClientNamenodeProtocol.pb-c.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/rpc/server.h"
 #include "namenode-shim/hosts.h"
@@ -50,6 +51,8 @@ static int set_safe_mode(struct req *q, const void *in)
 		break;
 	case HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_LEAVE:
 	case HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_FORCE_EXIT:
+		if (s->startup)
+			s->left_ns = clock_mono_ns(); /* reports are still to come: what is not known is not missing */
 		s->manual = s->on = s->startup = q->nn->blocks.quiet = false;
 		blocks_recheck_all(&q->nn->blocks);
 		log_info("op=safemode state=off user=%s", q->ns.user);
