@@ -93,7 +93,7 @@ static bool is_below(const char *path, const char *dir)
 {
 	const size_t n = strlen(dir);
 
-	return !strncmp(path, dir, n) && (!path[n] || path[n] == '/');
+	return !strcmp(dir, "/") || (!strncmp(path, dir, n) && (!path[n] || path[n] == '/'));
 }
 
 static int list_open_file(void *arg, uint64_t id)
