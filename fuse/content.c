@@ -181,7 +181,7 @@ int append_locked(struct mount *m, struct inode *in, struct user *user, struct d
 		set_writer(m, in, as);
 		mark_lease(m, in);
 		in->w_unflushed = in->w_early = false;
-		in->w_written = true; /* why else */
+		in->w_written = in->w_appended = true; /* why else */
 		mark_dirty(m, in, dfs_length(in->w));
 		mark_changed(m, in);
 	} else {
@@ -198,7 +198,7 @@ void content_created(struct mount *m, struct inode *in, struct user *user, struc
 	in->w = w;
 	stream_began(m, in);
 	in->w_early = early;
-	in->w_reopened = in->w_unflushed = in->w_written = false;
+	in->w_reopened = in->w_unflushed = in->w_written = in->w_appended = false;
 	set_writer(m, in, user);
 	mark_lease(m, in);
 	mark_dirty(m, in, 0);
@@ -688,6 +688,9 @@ int content_sync(struct mount *m, struct handle *h, struct dfs_err *err)
 	if (in->w) {
 		rc = dfs_sync(in->w, DFS_SYNC_DISK | DFS_SYNC_UPDATE_LENGTH, err);
 		in->w_unflushed = rc < 0;
+		if (rc == 0 && in->w_appended)
+			rc = users_sync(&m->users, err); /* what was there before may have been closed early, by anybody here */
+		in->w_appended = in->w_appended && rc < 0;
 		rc = what_failed(m, in, in->w_user, rc);
 	} else if (!in->hidden) {
 		rc = settle_locked(m, in, err);

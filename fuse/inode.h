@@ -79,6 +79,7 @@ struct inode {
 	bool w_early;          /* C: its end need not wait for the NameNode's disk */
 	bool w_written;        /* C: w has taken bytes */
 	uint32_t w_mark;       /* C: in mount.state, as long as its lease is ours; 0: none */
+	bool w_appended;       /* C: behind blocks that may have been closed early, and are not synced yet */
 	bool w_reopened;       /* C: written again after a close(2): descriptors are shared */
 	struct overlay *ov;    /* C, owned; NULL: no random writes pending */
 	bool unclosed;         /* C: a stream could not be closed (no NameNode, say): its lease is ours still */

@@ -91,7 +91,7 @@ static void name_of(const struct bench *b, uint32_t i, char *buf, size_t size)
 
 static void io_write(struct bench *b, uint32_t i, struct worker *w)
 {
-	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_OVERWRITE | DFS_CREATE_FIRST_BLOCK | DFS_CREATE_EARLY,
+	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_OVERWRITE | DFS_CREATE_FIRST_BLOCK | DFS_CREATE_EARLY | DFS_CREATE_NO_HSYNC,
 				    .replication = b->replication};
 	struct dfs_err err = {0};
 	struct dfs_file *f;

@@ -195,6 +195,9 @@ enum dfs_create_flags {
 				  next dfs_sync_names(). And those of data nodes that know how (ours, by TCP), for the last block, unless some of it was
 				  hsynced: until dfs_sync_names(), or 100 ms have passed, a crash of a data node's machine may take its
 				  replica away; a kill of the data node does not. Not for striped files, nor (the NameNode) when a first block was never used */
+	DFS_CREATE_NO_HSYNC = 64, /* dfs_hsync() will not be called: blocks before the last one need not be on disk when the next one begins,
+				     where data nodes do not sync what they finish (dfs.datanode.synconclose=false, as Java's by default). An
+				     hsync all the same counts for the block being written and for those that follow */
 };
 
 /**
@@ -212,6 +215,7 @@ DFS_API void dfs_sync_blocks(struct dfs *fs);
 enum dfs_append_flags {
 	DFS_APPEND_CREATE = 1,    /* make the file when it is missing, as dfs_create() with defaults */
 	DFS_APPEND_NEW_BLOCK = 2, /* leave a last, partial block as it is and begin another */
+	DFS_APPEND_NO_HSYNC = 4,  /* as DFS_CREATE_NO_HSYNC */
 };
 
 enum dfs_sync_flags {

@@ -240,6 +240,8 @@ int append_open(struct dfs *fs, const char *path, uint32_t flags, struct written
 		give_back(fs, path);
 		return rc;
 	}
+	w->no_hsync = flags & DFS_APPEND_NO_HSYNC;
+	w->after_early = true;
 	*ret = w;
 	return 0;
 }

@@ -246,6 +246,7 @@ int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts
 	f->new_id = c.file_id;
 	f->writer->early = m->early;
 	f->writer->close_early = o->flags & DFS_CREATE_CLOSE_EARLY;
+	f->writer->no_hsync = o->flags & DFS_CREATE_NO_HSYNC;
 	if (o->ret_stat)
 		stat_from_msg(m->fs, o->ret_stat);
 	*ret = f;
@@ -303,6 +304,7 @@ DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create
 DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct dfs_file **ret,
 		       struct dfs_err *out)
 {
+	const struct dfs_create_opts o = {.size = sizeof(o), .flags = flags & DFS_APPEND_NO_HSYNC ? DFS_CREATE_NO_HSYNC : 0};
 	struct dfs_file *f = calloc(1, sizeof(*f));
 	struct ask a;
 
@@ -316,7 +318,7 @@ DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct 
 		*ret = f;
 	if (a.rc != -ENOENT || !(flags & DFS_APPEND_CREATE))
 		return ask_end(&a, out);
-	return dfs_create(fs, path, NULL, ret, out);
+	return dfs_create(fs, path, &o, ret, out);
 }
 
 DFS_API ssize_t dfs_read(struct dfs_file *f, void *buf, size_t len, struct dfs_err *out)

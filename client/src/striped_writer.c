@@ -174,11 +174,11 @@ static int end_row(struct striped_writer *w, struct err *err)
 
 	striped_keep_row(w);
 	if (w->offset == w->policy.k * w->unit_max)
-		return striped_finish(w, false, err);
+		return striped_finish(w, !w->f.no_hsync, err);
 	if (w->untold)
 		rc = striped_repair(w, err);
 	if (rc == 0 && striped_group_is_bare(w))
-		rc = striped_finish(w, false, err);
+		rc = striped_finish(w, !w->f.no_hsync, err);
 	return rc;
 }
 
@@ -254,7 +254,8 @@ static int do_flush(struct written *f, uint32_t flags, struct err *err)
 
 	if (f->fs->set.ec_flush == EC_FLUSH_IGNORE)
 		return 0;
-	rc = finish_group(w, flags & DFS_SYNC_DISK, err);
+	f->no_hsync = f->no_hsync && !(flags & DFS_SYNC_DISK);
+	rc = finish_group(w, !f->no_hsync, err); /* an hsync later would not reach it */
 	if (rc == 0 && w->to_commit)
 		rc = striped_group_park(w, err);
 	return rc; /* when the next group was refused, close() commits this one, or a flush does, later */

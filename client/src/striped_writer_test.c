@@ -537,6 +537,8 @@ static void judge(uint64_t len, uint32_t lost)
 			good |= 1u << u;
 			assert_int_equal(f->len, ec_unit_length(&p, glen, u));
 			assert_int_equal(f->final, f->len > 0);
+			if (g + 1 < nn.groups) /* an hsync later would not reach it */
+				assert_int_equal(f->synced, f->final);
 		}
 		if (__builtin_popcount(good) > (int)K) {
 			assert_int_equal(ec_check(coder, good, src, src[__builtin_ctz(good)].len, &differ), 0);

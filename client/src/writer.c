@@ -71,8 +71,9 @@ static void remember(struct writer *w)
  * from one that fails under way, and CLOSE_RECOVERY serves both halves of the pipeline. */
 static int finish_block(struct writer *w, bool last, struct err *err)
 {
-	/* What was synced stays so: a replica that loses its last name is not as good. And who syncs the file later asks only about its last block. */
-	const bool sync = w->pipe.sync_later && (!last || w->pipe.synced_end > 0);
+	/* What was synced stays so: a replica that loses its last name is not as good. And an hsync later reaches only the block that is
+	 * written then: those before it are on disk already, also where the data nodes do not sync what they finish. */
+	const bool sync = w->pipe.synced_end > 0 || (!last && !w->f.no_hsync);
 	int rc;
 
 	if (w->stage == WRITER_IDLE)
@@ -252,6 +253,11 @@ static int do_flush(struct written *f, uint32_t flags, struct err *err)
 
 	if (flags & DFS_SYNC_UPDATE_LENGTH)
 		w->fsync_done = false;
+	if (sync)
+		rc = written_sync_before(f, err);
+	if (rc < 0)
+		return rc;
+	f->no_hsync = f->no_hsync && !sync;
 	if (w->stage != WRITER_IDLE) {
 		if (cur_is_news(w))
 			rc = push_cur(w, sync, err);

@@ -214,6 +214,15 @@ int written_complete(struct written *f, struct err *err)
 			      (int)(COMPLETE_PATIENCE_NS / NS_PER_S));
 }
 
+int written_sync_before(struct written *f, struct err *err)
+{
+	int rc = f->after_early ? late_settle(f->fs, err) : 0;
+
+	f->after_early = f->after_early && rc < 0;
+	f->refused = rc < 0;
+	return rc;
+}
+
 int written_check_lease(struct written *f, struct err *err)
 {
 	Hd__FsyncRequestProto req = HD__FSYNC_REQUEST_PROTO__INIT;

@@ -53,6 +53,8 @@ struct written {
 	bool has_block;        /* block names a finished or open block: `previous` of addBlock */
 	bool early;            /* the NameNode's disk may not have the file yet */
 	bool close_early;      /* complete() need not wait for that disk */
+	bool no_hsync;         /* nobody will hsync it: its blocks need not be on disk when they end */
+	bool after_early;      /* appended to: the block before may have been finished with close_early, and not be on disk */
 	bool has_unused;       /* the NameNode has added a first block, and nothing was done with it yet */
 	uint64_t block_len;    /* bytes of the block: final for `previous` */
 	struct blamed blamed;  /* nodes not to be offered again */
@@ -107,6 +109,8 @@ int written_update_pipeline(struct written *f, uint64_t len, uint64_t gs,
 			    struct err *err);
 /** The last block exists, @len bytes of it. */
 int written_fsync(struct written *f, uint64_t len, struct err *err);
+/** The hsync of a file that was appended to: what this handle closed early before is on disk. A failure passes. */
+int written_sync_before(struct written *f, struct err *err);
 /** Does this writer still hold the lease? An fsync without a length, which changes nothing. */
 int written_check_lease(struct written *f, struct err *err);
 /** complete(), polled until the last block has been reported. */

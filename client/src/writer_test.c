@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: when an hsync returns, every byte before it is on the disk of every node, on nodes that sync nothing
+ * by themselves, too (dfs.datanode.synconclose=false); the writer knows what it has to ask for.
+ * The NameNode and the data nodes are fakes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/src/writer.h"
+#include "common/wire/pb.h"
+#include "ClientNamenodeProtocol.pb-c.h"
+
+#define BLOCK (64u << 10)
+#define BLOCKS_MAX 8
+
+static struct {
+	uint64_t len, synced; /* bytes that came, and that are on the disk */
+	bool finished, finished_synced;
+} block[BLOCKS_MAX];
+static unsigned blocks, settled;
+static int settle_rc;
+static bool complete;
+
+/* ---- streams ---- */
+
+struct fake_stream {
+	struct wstream base;
+	unsigned block;
+	struct ack ack[64];
+	unsigned acks, taken;
+};
+
+static int fake_send(struct wstream *ws, struct packet *p, struct err *err)
+{
+	struct fake_stream *s = container_of(ws, struct fake_stream, base);
+
+	(void)err;
+	if (p->offset + p->len > block[s->block].len)
+		block[s->block].len = p->offset + p->len;
+	if (p->sync)
+		block[s->block].synced = block[s->block].len;
+	if (p->last) {
+		block[s->block].finished = true;
+		block[s->block].finished_synced = p->sync;
+	}
+	s->ack[s->acks++ % 64] = (struct ack){.seqno = p->seqno, .bad = -1};
+	return 1;
+}
+
+static int fake_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
+{
+	struct fake_stream *s = container_of(ws, struct fake_stream, base);
+
+	(void)err;
+	if (s->taken == s->acks)
+		return 0;
+	*ret = s->ack[s->taken++ % 64];
+	return 1;
+}
+
+static int fake_wait(struct wstream *ws, bool want_send, uint64_t deadline_ns, struct err *err)
+{
+	(void)ws;
+	(void)want_send;
+	(void)deadline_ns;
+	(void)err;
+	return 1;
+}
+
+static void fake_close(struct wstream *ws)
+{
+	free(container_of(ws, struct fake_stream, base));
+}
+
+static const struct block_stream fake_ops = {.send = fake_send, .next_ack = fake_next_ack, .wait = fake_wait, .close_write = fake_close};
+
+int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret, int *ret_bad, struct err *err);
+int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret, int *ret_bad, struct err *err)
+{
+	struct fake_stream *s = calloc(1, sizeof(*s));
+
+	(void)fs;
+	(void)err;
+	assert_non_null(s);
+	s->base.ops = &fake_ops;
+	s->block = (unsigned)w->block->blockid;
+	*ret_bad = 0;
+	*ret = &s->base;
+	return 0;
+}
+
+/* ---- the NameNode ---- */
+
+static void answer(const ProtobufCMessageDescriptor *desc, const void *m, void *ret)
+{
+	uint8_t *buf;
+	size_t len;
+
+	assert_int_equal(pb_pack(m, &buf, &len), 0);
+	assert_int_equal(pb_unpack(desc, buf, len, ret), 0);
+	free(buf);
+}
+
+static void add_block(void *ret)
+{
+	static Hd__StorageTypeProto type = HD__STORAGE_TYPE_PROTO__DISK;
+	static char storage[] = "s", *storages = storage;
+	Hd__AddBlockResponseProto m = HD__ADD_BLOCK_RESPONSE_PROTO__INIT;
+	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
+	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
+	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+
+	assert_true(blocks < BLOCKS_MAX);
+	b.poolid = id.ipaddr = id.hostname = id.datanodeuuid = token.kind = token.service = (char *)"";
+	b.blockid = blocks++;
+	b.generationstamp = 1001;
+	info.id = &id;
+	lb.b = &b;
+	lb.blocktoken = &token;
+	lb.n_locs = lb.n_storageids = lb.n_storagetypes = 1;
+	lb.locs = &locs;
+	lb.storageids = &storages;
+	lb.storagetypes = &type;
+	m.block = &lb;
+	answer(&hd__add_block_response_proto__descriptor, &m, ret);
+}
+
+int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
+		   const ProtobufCMessageDescriptor *reply, void *ret, struct err *err);
+int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
+		   const ProtobufCMessageDescriptor *reply, void *ret, struct err *err)
+{
+	Hd__CompleteResponseProto done = HD__COMPLETE_RESPONSE_PROTO__INIT;
+
+	(void)fs;
+	(void)req;
+	(void)err;
+	if (strcmp(method, "addBlock") == 0) {
+		add_block(ret);
+	} else if (strcmp(method, "complete") == 0) {
+		done.result = complete = true;
+		answer(reply, &done, ret);
+	} else {
+		assert_string_equal(method, "fsync");
+	}
+	return 0;
+}
+
+int __wrap_keeper_add(struct dfs *fs, struct kept *k, struct err *err);
+int __wrap_keeper_add(struct dfs *fs, struct kept *k, struct err *err)
+{
+	(void)fs;
+	(void)k;
+	(void)err;
+	return 0;
+}
+
+void __wrap_keeper_remove(struct dfs *fs, struct kept *k);
+void __wrap_keeper_remove(struct dfs *fs, struct kept *k)
+{
+	(void)fs;
+	(void)k;
+}
+
+int __wrap_late_settle(struct dfs *fs, struct err *err);
+int __wrap_late_settle(struct dfs *fs, struct err *err)
+{
+	(void)fs;
+	settled++;
+	return settle_rc ? err_set(err, settle_rc, "no data node can be reached") : 0;
+}
+
+/* ---- tests ---- */
+
+static struct dfs fs = {.set = {.packet_size = 16 << 10, .window_packets = 8, .socket_timeout_ms = 60000, .rdma = RDMA_OFF}};
+static uint8_t bytes[3 * BLOCK];
+
+static struct written *begin(void)
+{
+	const struct writer_opts o = {.file_id = 7, .block_size = BLOCK, .bpc = 512, .replication = 1, .crc_type = CRC_CRC32C};
+	struct writer *w;
+
+	memset(block, 0, sizeof(block));
+	blocks = settled = 0;
+	settle_rc = 0;
+	complete = false;
+	assert_int_equal(writer_new(&fs, "/f", &o, &w, NULL), 0);
+	return &w->f;
+}
+
+static void put(struct written *f, size_t len)
+{
+	struct err err = ERR_INIT;
+
+	assert_int_equal(written_write(f, bytes, len, &err), len);
+}
+
+static void end(struct written *f)
+{
+	struct err err = ERR_INIT;
+
+	assert_int_equal(written_close(f, &err), 0);
+	written_free(f);
+	assert_true(complete);
+}
+
+static void expect_on_disk(unsigned n)
+{
+	assert_int_equal(blocks, n);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(block[i].synced, block[i].len);
+}
+
+static void hsync_syncs_the_blocks_before_it(void **state)
+{
+	const size_t sizes[] = {1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 100, 3 * BLOCK};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		struct written *f = begin();
+		struct err err = ERR_INIT;
+
+		put(f, sizes[i]);
+		assert_int_equal(written_flush(f, DFS_SYNC_DISK, &err), 0);
+		expect_on_disk((unsigned)((sizes[i] + BLOCK - 1) / BLOCK));
+		end(f);
+	}
+}
+
+/* A replica that loses its last name in a power cut is not as good as it was. */
+static void what_was_synced_is_finished_on_the_disk(void **state)
+{
+	struct written *f = begin();
+	struct err err = ERR_INIT;
+
+	(void)state;
+	put(f, 100);
+	assert_int_equal(written_flush(f, DFS_SYNC_DISK, &err), 0);
+	put(f, 100);
+	end(f);
+	assert_true(block[0].finished_synced);
+	f = begin();
+	put(f, 100);
+	end(f); /* that is dfs.datanode.synconclose's to say */
+	assert_true(block[0].finished && !block[0].finished_synced);
+}
+
+static void who_never_syncs_waits_for_no_disk(void **state)
+{
+	struct written *f = begin();
+	struct err err = ERR_INIT;
+
+	(void)state;
+	f->no_hsync = true;
+	put(f, 2 * BLOCK + 1);
+	assert_true(block[1].finished && !block[0].synced && !block[1].synced);
+	assert_int_equal(written_flush(f, DFS_SYNC_DISK, &err), 0); /* all the same: from here on */
+	put(f, 2 * BLOCK);
+	assert_true(block[2].finished_synced && block[3].finished_synced);
+	end(f);
+}
+
+static void hsync_behind_an_early_close_waits_for_the_blocks_before(void **state)
+{
+	struct written *f = begin();
+	struct err err = ERR_INIT;
+
+	(void)state;
+	f->after_early = true;
+	put(f, 100);
+	assert_int_equal(written_flush(f, 0, &err), 0);
+	assert_int_equal(settled, 0); /* nobody has asked for the disk */
+	settle_rc = -ETIMEDOUT;
+	assert_int_equal(written_flush(f, DFS_SYNC_DISK, &err), -ETIMEDOUT);
+	assert_int_equal(settled, 1);
+	settle_rc = 0;
+	put(f, 100); /* it has not failed for good */
+	assert_int_equal(written_flush(f, DFS_SYNC_DISK, &err), 0);
+	assert_int_equal(settled, 2);
+	expect_on_disk(1);
+	put(f, 100);
+	assert_int_equal(written_flush(f, DFS_SYNC_DISK, &err), 0);
+	assert_int_equal(settled, 2); /* once is enough */
+	end(f);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	packet_pool_init(&fs.packets);
+	snprintf(fs.client_name, sizeof(fs.client_name), "client");
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	packet_pool_fini(&fs.packets);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(hsync_syncs_the_blocks_before_it),
+		cmocka_unit_test(what_was_synced_is_finished_on_the_disk),
+		cmocka_unit_test(who_never_syncs_waits_for_no_disk),
+		cmocka_unit_test(hsync_behind_an_early_close_waits_for_the_blocks_before),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
