@@ -72,6 +72,11 @@ def at_end(fn):
     _ends.append(fn)
 
 
+def end_all():
+    """For programs without main(): stop what is left."""
+    _run_ends(True)
+
+
 def _run_ends(failed):
     """Stop what is left; the first error counts unless the test failed already."""
     error = None
