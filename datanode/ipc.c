@@ -8,6 +8,7 @@
 #include "common/base/conf.h"
 #include "common/base/groups.h"
 #include "common/base/log.h"
+#include "common/rpc/auth_to_local.h"
 #include "common/rpc/server.h"
 #include "common/rpc/service_acl.h"
 #include "common/wire/pb.h"
@@ -153,6 +154,14 @@ static void on_reconfig_call(void *arg, struct rpc_call *call)
 
 /* ---- start and end ---- */
 
+static void ipc_free(struct ipc *i)
+{
+	reconfig_free(i->reconfig);
+	service_acl_free(i->service_acl);
+	auth_to_local_free(i->names);
+	free(i);
+}
+
 int ipc_start(struct dn *dn, struct ipc **ret, struct err *err)
 {
 	struct ipc *i = calloc(1, sizeof(*i));
@@ -167,23 +176,22 @@ int ipc_start(struct dn *dn, struct ipc **ret, struct err *err)
 	i->services[1] = (struct rpc_service){RPC_PROTO_INTER_DATANODE, on_inter_call, i};
 	i->services[2] = (struct rpc_service){RPC_PROTO_RECONFIG, on_reconfig_call, i};
 	o.services = i->services;
-	rc = service_acl_new(dn->conf, &i->service_acl, err);
+	rc = auth_to_local_new(dn->conf, &i->names, err);
+	rc = rc ?: service_acl_new(dn->conf, &i->service_acl, err);
 	if (rc) {
-		free(i);
+		ipc_free(i);
 		return rc;
 	}
+	o.names = i->names;
 	rc = reconfig_new(dn, &i->reconfig);
 	if (rc) {
-		service_acl_free(i->service_acl);
-		free(i);
+		ipc_free(i);
 		return err_sys(err, rc, "RPC server");
 	}
 	rc = net_await_free(&o.addr, err);
 	rc = rc ?: rpc_server_new(dn->reactors[0], &o, &dn->ipc_addr, &i->server, err);
 	if (rc) {
-		reconfig_free(i->reconfig);
-		service_acl_free(i->service_acl);
-		free(i);
+		ipc_free(i);
 		err_prefix(err, "RPC port (dfs.datanode.ipc.address)");
 		return rc;
 	}
@@ -210,7 +218,5 @@ void ipc_stop(struct ipc *i)
 		reactor_post(i->dn->reactors[0], &i->close_msg);
 	while (!i->closed || i->running)
 		nanosleep(&(struct timespec){0, NS_PER_MS}, NULL);
-	reconfig_free(i->reconfig);
-	service_acl_free(i->service_acl);
-	free(i);
+	ipc_free(i);
 }

@@ -19,6 +19,7 @@ struct ipc {
 	struct rpc_server *server;
 	struct rpc_service services[3];
 	struct reconfig *reconfig; /* owned */
+	struct auth_to_local *names; /* owned */
 	struct service_acl *service_acl; /* owned; NULL: everybody may call everything */
 	atomic_uint asking; /* calls for whom the accounts are asked */
 	uint64_t started_ns;

@@ -12,6 +12,7 @@
 #include "RefreshUserMappingsProtocol.pb-c.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/rpc/auth_to_local.h"
 #include "common/rpc/service_acl.h"
 #include "namenode-shim/locate.h"
 #include "namenode-shim/methods.h"
@@ -351,8 +352,11 @@ const struct method_table generic_refresh_methods = METHOD_TABLE(generic_table);
 static void ask_groups(struct req *q)
 {
 	const Hc__GetGroupsForUserRequestProto *m = (const void *)q->in;
+	struct err err = ERR_INIT;
+	char user[USERS_NAME_MAX + 1];
 
-	(void)users_in_group(q->nn->users, m->user, "");
+	if (!auth_to_local(q->nn->names, m->user, user, sizeof(user), &err))
+		(void)users_in_group(q->nn->users, user, "");
 }
 
 static int get_groups(struct req *q, const void *in)
@@ -361,8 +365,12 @@ static int get_groups(struct req *q, const void *in)
 	Hc__GetGroupsForUserResponseProto *r =
 		req_reply(q, Hc__GetGroupsForUserResponseProto,
 			  hc__get_groups_for_user_response_proto__init);
+	char user[USERS_NAME_MAX + 1];
+	struct err err = ERR_INIT;
 
-	r->n_groups = users_groups(q->nn->users, m->user, &q->mem, &r->groups);
+	if (auth_to_local(q->nn->names, m->user, user, sizeof(user), &err))
+		return exc_throw(&q->exc, EXC_BAD_ARGUMENT, "Illegal principal name %.200s: %s", m->user, err.text);
+	r->n_groups = users_groups(q->nn->users, user, &q->mem, &r->groups);
 	return 0;
 }
 

@@ -184,7 +184,7 @@ int front_new(struct reactor *r, struct nn *nn, struct net_addr *ret_bound, stru
 {
 	struct front *f = xcalloc(1, sizeof(*f));
 	struct rpc_server_opts o = {
-		.addr = nn->set.rpc, .services = f->rpc, .service_count = PROTOCOLS};
+		.addr = nn->set.rpc, .services = f->rpc, .service_count = PROTOCOLS, .names = nn->names};
 	int rc;
 
 	f->nn = nn;

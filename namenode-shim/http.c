@@ -11,6 +11,7 @@
 
 #include "common/base/conf.h"
 #include "common/base/metrics.h"
+#include "common/rpc/auth_to_local.h"
 #include "namenode-shim/arena.h"
 #include "namenode-shim/fsck.h"
 #include "namenode-shim/jmx.h"
@@ -224,7 +225,8 @@ static const char *peer_of(struct MHD_Connection *c, char *buf, size_t len)
 static enum MHD_Result send_fsck(struct nn *nn, struct MHD_Connection *c)
 {
 	const char *ugi = param(c, "ugi");
-	char from[NI_MAXHOST], user[256];
+	char from[NI_MAXHOST], user[256], name[1024];
+	struct err err = ERR_INIT;
 	const struct fsck_opts o = {
 		.user = user,
 		.from = peer_of(c, from, sizeof(from)),
@@ -249,7 +251,9 @@ static enum MHD_Result send_fsck(struct nn *nn, struct MHD_Connection *c)
 	enum MHD_Result res;
 
 	/* "user,group,...": the groups are looked up here. Nobody: as Apache's web user. */
-	snprintf(user, sizeof(user), "%.*s", ugi ? (int)strcspn(ugi, ",") : 6, ugi ? ugi : "dr.who");
+	snprintf(name, sizeof(name), "%.*s", ugi ? (int)strcspn(ugi, ",") : 6, ugi ? ugi : "dr.who");
+	if (auth_to_local(nn->names, name, user, sizeof(user), &err))
+		return send_text(c, MHD_HTTP_FORBIDDEN, "text/plain", strdup("this is no name of a user\n"));
 	if (fsck_new(nn, &o, &f) < 0)
 		return send_text(c, MHD_HTTP_SERVICE_UNAVAILABLE, "text/plain",
 				 strdup("too many readers; try again\n"));

@@ -7,6 +7,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/rpc/auth_to_local.h"
 #include "common/rpc/service_acl.h"
 #include "common/base/metrics.h"
 #include "common/reactor/reactor.h"
@@ -105,6 +106,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	nn->users = users_new(nn->set.super_group, nn->set.fixed_groups);
 	nn->racks = racks_new(set->conf);
 	rc = hosts_load(set->conf, &nn->hosts, err);
+	rc = rc ? rc : auth_to_local_new(set->conf, &nn->names, err);
 	rc = rc ? rc : service_acl_new(set->conf, &nn->service_acl, err);
 	rc = rc ? rc : db_open(set->name_dir, &nn->db, err);
 	if (rc < 0)
@@ -137,6 +139,7 @@ void nn_free(struct nn *nn)
 	blocks_fini(&nn->blocks);
 	datanodes_fini(&nn->dns);
 	users_free(nn->users);
+	auth_to_local_free(nn->names);
 	service_acl_free(nn->service_acl);
 	hosts_free(nn->hosts);
 	hosts_free(nn->hosts_next);

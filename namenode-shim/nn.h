@@ -44,6 +44,7 @@
 #define NN_HOLD_NS 20000000ull /* longer nobody should hold mem_lock at a time */
 #define NN_SLICE 4096 /* so many blocks are gone through in one hold */
 
+struct auth_to_local;
 struct hosts;
 struct lane;
 struct racks;
@@ -92,6 +93,7 @@ struct nn {
 	struct settings set;
 	struct db *db;       /* owned */
 	struct users *users; /* owned */
+	struct auth_to_local *names; /* owned */
 	struct service_acl *service_acl; /* owned; NULL: everybody may call everything */
 	struct txn reader;   /* reactor thread's */
 	struct rop reads_end; /* linked while reader is open: it closes with the reactor's turn */

@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/metrics.h"
+#include "common/rpc/auth_to_local.h"
 #include "common/transport/transport.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
@@ -285,6 +286,23 @@ static void conn_fatal(struct conn *c, int32_t call_id, enum rpc_detail detail, 
 
 /* ---- frames ---- */
 
+/* The short name of a user of the context. False: there is none, and the connection ends. */
+static bool take_user(struct conn *c, const char *name, char **ret)
+{
+	struct err err = ERR_INIT;
+	char text[ERR_TEXT_MAX + 300], user[USER_MAX + 1];
+
+	if (auth_to_local(c->server->opts.names, name, user, sizeof(user), &err)) {
+		snprintf(text, sizeof(text), "Illegal principal name %.256s: %s", name, err.text);
+		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL, text);
+		return false;
+	}
+	*ret = strdup(user);
+	if (!*ret)
+		conn_close(c);
+	return *ret;
+}
+
 static void on_context(struct conn *c, const struct rpc_request *q)
 {
 	Hc__IpcConnectionContextProto *ctx = NULL;
@@ -311,12 +329,9 @@ static void on_context(struct conn *c, const struct rpc_request *q)
 	    strlen(u->effectiveuser) > USER_MAX || (u->realuser && strlen(u->realuser) > USER_MAX)) {
 		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL,
 			   "the connection context names no user, or one that is too long");
-	} else {
-		c->user = strdup(u->effectiveuser);
-		c->real_user = u->realuser && *u->realuser ? strdup(u->realuser) : NULL;
+	} else if (take_user(c, u->effectiveuser, &c->user) &&
+		   (!u->realuser || !*u->realuser || take_user(c, u->realuser, &c->real_user))) {
 		c->state = CONN_OPEN;
-		if (!c->user)
-			conn_close(c);
 	}
 	pb_free(ctx);
 }

@@ -22,12 +22,13 @@
 #include "common/base/net.h"
 #include "common/reactor/reactor.h"
 
+struct auth_to_local;
 struct pb_room;
 
 struct rpc_call {
 	const char *protocol;      /* Java name */
 	const char *method;
-	const char *user;          /* effective user of the connection */
+	const char *user;          /* effective user of the connection: a short name */
 	const char *real_user;     /* or NULL */
 	const uint8_t *client_id;  /* client_id_len bytes, mostly 16 */
 	uint32_t client_id_len;
@@ -52,6 +53,7 @@ struct rpc_server_opts {
 	struct net_addr addr;
 	const struct rpc_service *services; /* borrowed; outlives the server */
 	uint32_t service_count;
+	const struct auth_to_local *names; /* borrowed; what users are called; NULL: the first part of their names */
 	uint32_t max_conns;        /* 0: 4096 */
 	uint32_t max_request;      /* 0: 128 MiB */
 	uint64_t idle_timeout_ms;  /* 0: 120 s without a byte */
