@@ -57,9 +57,22 @@ static const struct {
 };
 #define DB_TABLES (sizeof(tables) / sizeof(tables[0]))
 
+static char panic_dir[4200]; /* for the line below, which has no environment */
+
+/* LMDB could not write its meta page, and refuses every transaction from now on, those of readers too. A restart reads what is
+ * on the disk; to answer everybody with an error would look like a NameNode at work. */
+static _Noreturn void lmdb_refuses(void)
+{
+	log_error("op=exit: the namespace %s/data.mdb could not be written, and LMDB refuses all further work: see "
+		  "the kernel's log, see that its disk works and has room, then start it again", panic_dir);
+	_exit(1);
+}
+
 int db_rc(int rc)
 {
 	switch (rc) {
+	case MDB_PANIC:
+		lmdb_refuses();
 	case MDB_NOTFOUND:
 		return -ENOENT;
 	case MDB_KEYEXIST:
@@ -286,6 +299,7 @@ static int env_open(struct db *db, const char *dir)
 	if (rc < 0)
 		return rc;
 	tell_damage(db->env, dir);
+	snprintf(panic_dir, sizeof(panic_dir), "%s", dir);
 	mdb_env_set_maxdbs(db->env, DB_TABLES);
 	mdb_env_set_maxreaders(db->env, DB_READERS);
 	/* A limit on address space (ulimit -v) makes a large map fail: try smaller ones. */

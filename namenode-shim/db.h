@@ -132,7 +132,7 @@ const MDB_dbi *db_table(const struct db *db, uint32_t i);
 uint64_t db_last_txid(struct db *db);
 /** Bytes of the file that hold data. Any thread. */
 uint64_t db_used_bytes(struct db *db);
-/** LMDB result to -errno; MDB_MAP_FULL is -EXFULL, MDB_NOTFOUND -ENOENT. */
+/** LMDB result to -errno; MDB_MAP_FULL is -EXFULL, MDB_NOTFOUND -ENOENT; MDB_PANIC ends the process. */
 int db_rc(int rc);
 /** The order of LMDB's keys, and that of the names of entries: of HDFS, where bytes have signs. */
 int db_compare_keys(const MDB_val *a, const MDB_val *b);
