@@ -17,6 +17,7 @@ void blocks_init(struct blocks *bs, uint64_t pending_timeout_ns, uint32_t repl_m
 	*bs = (struct blocks){.pending_timeout_ns = pending_timeout_ns, .repl_min = repl_min, .safe_min = 1, .maintenance_min = 1};
 	list_init(&bs->first);
 	list_init(&bs->under);
+	list_init(&bs->crowded);
 	list_init(&bs->awaiting);
 	list_init(&bs->recovering);
 	list_init(&bs->cursors);
@@ -79,8 +80,18 @@ static void count_flag(uint64_t *counter, unsigned int before, unsigned int afte
 	*counter -= !(after & flag) && (before & flag);
 }
 
+/* Where it waits for a copy; NULL: it needs none. */
+static struct list *line_of(struct blocks *bs, unsigned int flags)
+{
+	if (flags & BLK_UNDER)
+		return flags & BLK_URGENT ? &bs->first : &bs->under;
+	return flags & BLK_CROWDED ? &bs->crowded : NULL;
+}
+
 void blk_set_flags(struct blocks *bs, struct blk *b, unsigned int flags)
 {
+	struct list *line;
+
 	if (ec_id_is_striped(b->b.id)) {
 		count_flag(&bs->groups.under, b->flags, flags, BLK_UNDER);
 		count_flag(&bs->groups.missing, b->flags, flags, BLK_MISSING);
@@ -93,11 +104,13 @@ void blk_set_flags(struct blocks *bs, struct blk *b, unsigned int flags)
 	count_flag(&bs->safe, b->flags, flags, BLK_SAFE);
 	count_flag(&bs->missing_one, b->flags, flags, BLK_MISSING_ONE);
 	count_flag(&bs->urgent, b->flags, flags, BLK_URGENT);
-	if (!(flags & BLK_UNDER) || ((flags ^ b->flags) & BLK_URGENT))
+	count_flag(&bs->crowded_count, b->flags, flags, BLK_CROWDED);
+	line = line_of(bs, flags);
+	if (line != line_of(bs, b->flags))
 		list_del(&b->work);
 	b->flags = (uint8_t)flags;
-	if ((flags & BLK_UNDER) && !list_is_linked(&b->work))
-		list_add_tail(flags & BLK_URGENT ? &bs->first : &bs->under, &b->work);
+	if (line && !list_is_linked(&b->work))
+		list_add_tail(line, &b->work);
 }
 
 static void set_state(struct blocks *bs, struct blk *b, enum blk_state state)
@@ -294,10 +307,24 @@ static bool is_missed_less(const struct blk *b, const struct replica *a, const s
 	return a->st->remaining < than->st->remaining;
 }
 
-/* Of a rack with several, a node that may be dead gives its replica up, or else the one with the least room. */
-static struct replica *pick_excess(struct blk *b)
+/* That of the node which a balancer has copied it from, unless it is the only one in its rack. */
+static struct replica *pick_hinted(const struct blocks *bs, struct blk *b)
 {
-	struct replica *pick = NULL;
+	struct replica *r = bs->drop_hint ? find_on_node(b, bs->drop_hint, 0) : NULL;
+
+	if (!r || !replica_is_good(r) || bs->drop_hint->admin != DN_NORMAL || !bs->drop_hint->alive)
+		return NULL;
+	/* The copy is the last entry. */
+	return rack_has_another(b, r) || !rack_has_another(b, &b->rep[b->nreps - 1]) ? r : NULL;
+}
+
+/* Of a rack with several, a node that may be dead gives its replica up, or else the one with the least room. */
+static struct replica *pick_excess(const struct blocks *bs, struct blk *b)
+{
+	struct replica *pick = pick_hinted(bs, b);
+
+	if (pick)
+		return pick;
 
 	for (uint16_t i = 0; i < b->nreps; i++) {
 		struct replica *r = &b->rep[i];
@@ -347,6 +374,31 @@ static void drop_corrupt(struct blk *b, uint32_t live)
 	}
 }
 
+/* Are all replicas, there and on their way, in one rack? */
+static bool is_crowded(const struct blk *b)
+{
+	const char *rack = NULL;
+
+	for (uint32_t i = 0; i < (uint32_t)b->nreps + b->npending; i++) {
+		const struct dn *dn = i < b->nreps ? b->rep[i].st->dn : b->pending[i - b->nreps].st->dn;
+
+		if (i < b->nreps && (!replica_is_good(&b->rep[i]) || !dn->alive || dn->admin != DN_NORMAL))
+			continue;
+		if (rack && strcmp(rack, dn->rack) != 0)
+			return false;
+		rack = dn->rack;
+	}
+	return true;
+}
+
+void blocks_set_racks(struct blocks *bs, uint32_t racks)
+{
+	if (bs->many_racks == (racks > 1))
+		return;
+	bs->many_racks = racks > 1;
+	blocks_recheck_all(bs);
+}
+
 void blk_recheck(struct blocks *bs, struct blk *b)
 {
 	unsigned int flags = 0;
@@ -363,7 +415,7 @@ void blk_recheck(struct blocks *bs, struct blk *b)
 	live = blk_live(b);
 	if (!bs->quiet) {
 		for (; live > b->repl; live--)
-			order_excess(b, pick_excess(b));
+			order_excess(b, pick_excess(bs, b));
 		drop_corrupt(b, live);
 	}
 	for (uint16_t i = 0; i < b->nreps; i++)
@@ -371,6 +423,8 @@ void blk_recheck(struct blocks *bs, struct blk *b)
 	good = blk_readable(b);
 	if (live + b->npending < blk_wanted(bs, b))
 		flags |= BLK_UNDER;
+	else if (bs->many_racks && live > 1 && is_crowded(b))
+		flags |= BLK_CROWDED;
 	flags |= good || in_maintenance(b) ? 0u : BLK_MISSING;
 	flags |= (flags & BLK_MISSING) && b->repl == 1 ? BLK_MISSING_ONE : 0u;
 	flags |= live == 1 && b->repl > 1 && (flags & BLK_UNDER) ? BLK_URGENT : 0u;
@@ -675,6 +729,13 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 	retarget(b, rep);
 	check_complete(bs, b);
 	blk_recheck(bs, b);
+}
+
+void blocks_report_moved(struct blocks *bs, struct storage *st, const struct block *r, const struct dn *from)
+{
+	bs->drop_hint = from != st->dn ? from : NULL;
+	blocks_report(bs, st, r, REPLICA_FINALIZED, false, 0);
+	bs->drop_hint = NULL;
 }
 
 void blocks_report_deleted(struct blocks *bs, struct storage *st, int64_t id)

@@ -71,6 +71,7 @@ enum blk_flag {
 	BLK_SAFE = 8,         /* enough replicas for safe mode */
 	BLK_MISSING_ONE = 16, /* missing, and only one replica was ever wanted */
 	BLK_URGENT = 32,      /* one good replica left of several wanted */
+	BLK_CROWDED = 64,     /* enough replicas, all in one rack, and there are others: that rack's loss would end it */
 };
 
 struct blk {
@@ -83,7 +84,7 @@ struct blk {
 	struct replica *rep;     /* owned array, one to a node (and unit) */
 	struct pending *pending; /* owned array */
 	struct blk_open *open;   /* owned; NULL unless under construction */
-	struct list work;        /* in blocks.first or blocks.under while BLK_UNDER */
+	struct list work;        /* in blocks.first or blocks.under while BLK_UNDER, in blocks.crowded while that */
 	struct list waiting;     /* in blocks.awaiting while npending */
 	UT_hash_handle hh;
 };
@@ -115,7 +116,7 @@ struct blocks {
 	struct blk *map; /* by id */
 	struct ec_policy *policies[EC_ID_LAST + 1]; /* owned: administrators', once a group has them */
 	struct blk_sums groups; /* those of the counts below that are groups */
-	struct list first, under; /* the urgent ones, and the others */
+	struct list first, under, crowded; /* the urgent ones, the others, and those to be spread */
 	struct list awaiting;
 	struct list recovering;
 	struct list cursors;
@@ -124,7 +125,9 @@ struct blocks {
 	uint64_t asked; /* so often for something to be done with the replicas of a storage */
 	uint8_t recheck_passes; /* so many times over the map, and each block was checked since it was asked for */
 	uint64_t complete; /* blocks of state COMPLETE */
-	uint64_t under_count, missing, corrupt, safe, missing_one, urgent;
+	uint64_t under_count, missing, corrupt, safe, missing_one, urgent, crowded_count;
+	bool many_racks; /* live nodes stand in more than one */
+	const struct dn *drop_hint; /* while one report is judged: this node rather than another gives a replica up */
 	uint64_t pending_timeout_ns;
 	uint32_t repl_min; /* finalized replicas that make a committed block complete */
 	uint32_t maintenance_min; /* replicas elsewhere that let a node go into maintenance */
@@ -162,6 +165,8 @@ void blk_set_repl(struct blocks *bs, struct blk *b, uint16_t repl);
  *  storage is the same one, moved. */
 void blocks_report(struct blocks *bs, struct storage *st, const struct block *r, uint32_t state,
 		   bool first, uint32_t seq);
+/** A finalized replica was copied so that @from can give its own up (balancer, mover). @from NULL: any node can. */
+void blocks_report_moved(struct blocks *bs, struct storage *st, const struct block *r, const struct dn *from);
 /** Deleted by the node. */
 void blocks_report_deleted(struct blocks *bs, struct storage *st, int64_t id);
 /** Begin of a full report, which has number st->report_seq then: what was not listed in those before is
@@ -213,6 +218,8 @@ void blocks_expire_pending(struct blocks *bs, uint64_t now_ns);
 bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b);
 /** Check every block of a node whose state has changed. */
 void blocks_recheck_node(struct blocks *bs, struct dn *dn);
+/** Live nodes stand in so many racks; check all blocks when that matters. */
+void blocks_set_racks(struct blocks *bs, uint32_t racks);
 /** After safe mode: check every block once. */
 void blocks_recheck_all(struct blocks *bs);
 /** Do what was asked for above, for up to @n blocks. */

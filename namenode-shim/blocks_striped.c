@@ -69,8 +69,16 @@ bool group_enough_as(const struct blk *b, uint64_t gs, uint64_t len)
 	return (uint32_t)__builtin_popcount(set) >= ec_units_needed(blk_ec(b), len);
 }
 
+/* Of two nodes with the same unit; a balancer says which one gives it up. */
+static bool is_rather_kept(const struct blocks *bs, const struct replica *a, const struct replica *than)
+{
+	if (bs->drop_hint && (bs->drop_hint == a->st->dn || bs->drop_hint == than->st->dn))
+		return bs->drop_hint != a->st->dn;
+	return than->st->remaining < a->st->remaining;
+}
+
 /* A unit that two nodes have goes from the one with less room. */
-static void drop_twins(struct blk *b)
+static void drop_twins(const struct blocks *bs, struct blk *b)
 {
 	struct replica *keep[EC_UNITS_MAX] = {NULL};
 
@@ -79,7 +87,7 @@ static void drop_twins(struct blk *b)
 
 		if (!replica_is_good(r) || !stays(r->st->dn))
 			continue;
-		keep[r->unit] = !other || other->st->remaining < r->st->remaining ? r : other;
+		keep[r->unit] = !other || is_rather_kept(bs, r, other) ? r : other;
 		go = !other ? NULL : keep[r->unit] == r ? other : r;
 		if (!go)
 			continue;
@@ -112,7 +120,7 @@ void group_recheck(struct blocks *bs, struct blk *b)
 	unsigned int flags = 0;
 
 	if (!bs->quiet) {
-		drop_twins(b);
+		drop_twins(bs, b);
 		drop_corrupt(b);
 	}
 	for (uint16_t i = 0; i < b->nreps; i++)

@@ -251,6 +251,66 @@ static void surplus_goes_rather_from_a_node_that_may_be_dead(void **state)
 	world_fini(&w);
 }
 
+static void replicas_that_share_a_rack_are_queued_while_there_are_others(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	snprintf(w.dn[3]->rack, sizeof(w.dn[3]->rack), "/other");
+	b = add(&w, BLK_COMPLETE);
+	for (int i = 0; i < 3; i++)
+		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(w.bs.crowded_count, 0);
+	blocks_set_racks(&w.bs, 2);
+	blocks_sweep(&w.bs, UINT32_MAX);
+	assert_int_equal(w.bs.crowded_count, 1);
+	assert_ptr_equal(w.bs.crowded.next, &b->work);
+	assert_int_equal(w.bs.under_count, 0);
+	blk_add_pending(&w.bs, b, w.st[3], 5);
+	blk_recheck(&w.bs, b);
+	assert_int_equal(w.bs.crowded_count, 0);
+	blocks_expire_pending(&w.bs, 6);
+	assert_int_equal(w.bs.crowded_count, 1);
+	blocks_forget(&w.bs, w.dn[0], NULL); /* that is more urgent */
+	blocks_sweep(&w.bs, UINT32_MAX);
+	assert_int_equal(w.bs.crowded_count, 0);
+	assert_int_equal(w.bs.under_count, 1);
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	report(&w, 3, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(w.bs.crowded_count, 0);
+	assert_int_equal(w.dn[0]->ninval, 1); /* of those that share a rack, with the least room */
+	assert_false(list_is_linked(&b->work));
+	blocks_set_racks(&w.bs, 1);
+	world_fini(&w);
+}
+
+static void a_replica_that_was_copied_away_is_the_one_that_goes(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	for (int i = 0; i < 3; i++)
+		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
+	w.st[4]->remaining = 1; /* by itself it would go from here */
+	blocks_report_moved(&w.bs, w.st[4], &B, w.dn[2]);
+	assert_int_equal(w.dn[2]->ninval, 1);
+	assert_int_equal(w.dn[4]->ninval, 0);
+	assert_int_equal(blk_live(b), 3);
+	blocks_report_deleted(&w.bs, w.st[2], B.id);
+
+	/* The only one in its rack, and the copy is in none of its own. */
+	snprintf(w.dn[0]->rack, sizeof(w.dn[0]->rack), "/other");
+	blocks_report_moved(&w.bs, w.st[3], &B, w.dn[0]);
+	assert_int_equal(w.dn[0]->ninval, 0);
+	assert_int_equal(blk_live(b), 3);
+	world_fini(&w);
+}
+
 static void a_deletion_that_was_ordered_stays_ordered_through_a_move(void **state)
 {
 	struct world w;
@@ -648,6 +708,8 @@ int main(void)
 		cmocka_unit_test(a_committed_block_is_not_complete_while_it_is_recovered),
 		cmocka_unit_test(replicas_of_the_pipeline_are_awaited_not_copied),
 		cmocka_unit_test(surplus_goes_rather_from_a_node_that_may_be_dead),
+		cmocka_unit_test(replicas_that_share_a_rack_are_queued_while_there_are_others),
+		cmocka_unit_test(a_replica_that_was_copied_away_is_the_one_that_goes),
 		cmocka_unit_test(surplus_goes_from_the_fullest_node),
 		cmocka_unit_test(a_deletion_that_was_ordered_stays_ordered_through_a_move),
 		cmocka_unit_test(two_entries_of_a_node_would_count_once),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* DatanodeProtocol and DatanodeLifelineProtocol. hdfs-wire 3.7, 4, 8.4. */
+#include <stdio.h>
 #include <string.h>
 
 #include "DatanodeLifelineProtocol.pb-c.h"
@@ -112,6 +113,7 @@ static int register_datanode(struct req *q, const void *in)
 		req_new_msg(q, Hdd__DatanodeRegistrationProto,
 			    hdd__datanode_registration_proto__init);
 	struct hosts_verdict verdict;
+	char rack[DN_RACK_MAX];
 	struct dn *dn, *old;
 	bool away;
 	int rc = check_identity(q, reg->storageinfo);
@@ -145,12 +147,14 @@ static int register_datanode(struct req *q, const void *in)
 		return exc_throw(&q->exc, EXC_IO, "registration with an empty uuid or a text too "
 						  "long is refused");
 	dn->disallowed = false;
+	snprintf(rack, sizeof(rack), "%s", dn->rack);
 	racks_find(q->nn->racks, dn->ip, dn->rack);
 	for (uint32_t i = 0; i < dn->nstorages; i++)
 		if (!dn->storage[i]->failed)
 			blocks_keep(&q->nn->blocks, dn->storage[i]);
 	drain_judge(q->nn, dn, &verdict);
-	if (away && dn_replicas(dn)) /* kept while it was in maintenance; readable again */
+	/* Kept while it was in maintenance, and readable again; or together with others in a rack now. */
+	if ((away || strcmp(rack, dn->rack) != 0) && dn_replicas(dn))
 		blocks_recheck_node(&q->nn->blocks, dn);
 	log_info("op=register datanode=%s address=%s:%u", dn->uuid, dn->ip, dn->xfer_port);
 	*echo = *reg; /* borrows the request's parts, which outlive the answer */
@@ -462,13 +466,15 @@ static void take_news(struct nn *nn, struct storage *st,
 {
 	const struct block b = {(int64_t)p->block->blockid, p->block->genstamp,
 				p->block->has_numbytes ? p->block->numbytes : 0};
+	const struct dn *from;
 
 	switch (p->status) {
 	case HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVING:
 		blocks_report(&nn->blocks, st, &b, REPLICA_RBW, false, 0);
 		break;
 	case HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVED:
-		blocks_report(&nn->blocks, st, &b, REPLICA_FINALIZED, false, 0);
+		from = p->deletehint && *p->deletehint ? datanodes_find(&nn->dns, p->deletehint) : NULL;
+		blocks_report_moved(&nn->blocks, st, &b, from);
 		keep_promise(st, b.len);
 		break;
 	case HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__DELETED:

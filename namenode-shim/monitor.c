@@ -75,7 +75,8 @@ const struct policy *monitor_policy(struct nn *nn, const struct blk *b)
 static void order_copy(struct nn *nn, struct blk *b, uint64_t now)
 {
 	struct dn *src = pick_source(b);
-	struct place p = {.want = 1, .block_size = b->b.len, .copy = true, .policy = monitor_policy(nn, b)};
+	struct place p = {.want = 1, .block_size = b->b.len, .copy = true, .policy = monitor_policy(nn, b),
+			  .other_rack = b->flags & BLK_CROWDED};
 	struct storage *target;
 
 	place_beside(&p, b);
@@ -85,7 +86,7 @@ static void order_copy(struct nn *nn, struct blk *b, uint64_t now)
 		dn_order_transfer(src, &b->b, target);
 		blk_add_pending(&nn->blocks, b, target, now + nn->blocks.pending_timeout_ns);
 		blk_recheck(&nn->blocks, b);
-	} else if (src) {
+	} else if (src && !p.other_rack) {
 		(void)blk_drop_one_corrupt(&nn->blocks, b);
 	}
 	place_free(&p);
@@ -118,12 +119,12 @@ static void order_copies(struct nn *nn, uint32_t live)
 	const struct blocks *bs = &nn->blocks;
 
 	nn->copies = (struct copies){.budget = (uint64_t)live * MONITOR_COPIES_PER_NODE, .urgent = bs->urgent,
-				     .others = bs->under_count - bs->urgent};
+				     .others = bs->under_count - bs->urgent, .crowded = bs->crowded_count};
 }
 
 bool monitor_is_ordering(const struct nn *nn)
 {
-	return !nn->safe.on && nn->copies.budget && (nn->copies.urgent || nn->copies.others);
+	return !nn->safe.on && nn->copies.budget && (nn->copies.urgent || nn->copies.others || nn->copies.crowded);
 }
 
 void monitor_order(struct nn *nn)
@@ -136,6 +137,8 @@ void monitor_order(struct nn *nn)
 	order_line(nn, &nn->blocks.first, &nn->copies.urgent, &slice, now);
 	if (!nn->copies.urgent)
 		order_line(nn, &nn->blocks.under, &nn->copies.others, &slice, now);
+	if (!nn->copies.urgent && !nn->copies.others)
+		order_line(nn, &nn->blocks.crowded, &nn->copies.crowded, &slice, now);
 	nn_unlock(nn);
 	if (nn->looking)
 		txn_read_end(&nn->look);
@@ -192,6 +195,7 @@ void monitor_tick(struct nn *nn)
 		if (nn->safe.empty_start ||
 		    now - nn->safe.left_ns > nn->set.redundancy_delay_ms * NS_PER_MS)
 			order_copies(nn, live);
+		blocks_set_racks(&nn->blocks, datanodes_racks(&nn->dns));
 	}
 	nn_unlock(nn);
 	if (!nn->safe.on) {
@@ -200,6 +204,7 @@ void monitor_tick(struct nn *nn)
 	}
 	metric_set(METRIC_NN_FILES, nn->inodes);
 	metric_set(METRIC_NN_BLOCKS, HASH_COUNT(nn->blocks.map));
+	metric_set(METRIC_NN_CROWDED, nn->blocks.crowded_count);
 	metric_set(METRIC_NN_UNDER_REPLICATED, nn->blocks.under_count);
 	metric_set(METRIC_NN_LIVE, live);
 }

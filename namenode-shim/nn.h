@@ -86,7 +86,7 @@ struct holds {
 /* What is left of a look at the blocks that have too few replicas. */
 struct copies {
 	uint64_t budget; /* orders */
-	uint64_t urgent, others; /* blocks to look at */
+	uint64_t urgent, others, crowded; /* blocks to look at */
 };
 
 struct nn {

@@ -186,7 +186,7 @@ static struct rack_rule rule_of(const struct dn *const *holder, uint32_t n, uint
 		r.most = (total - 1) / racks + 1;
 		return r;
 	}
-	if (n == 1 || (n == 2 && !strcmp(holder[0]->rack, holder[1]->rack)))
+	if (n && in_rack(&r, holder[0]->rack) == n)
 		r.other = holder[0]->rack;
 	else if (n == 2)
 		r.same = holder[1]->rack;
@@ -202,17 +202,25 @@ static bool fits(const struct rack_rule *r, const struct dn *dn)
 	return in_rack(r, dn->rack) < r->most;
 }
 
+static bool is_to_stay(const struct replica *r)
+{
+	return !r->corrupt && !r->excess && r->st->dn->alive && r->st->dn->admin == DN_NORMAL;
+}
+
 void place_beside(struct place *p, const struct blk *b)
 {
 	const struct dn **not = xcalloc((size_t)b->nreps + b->npending + 1u, sizeof(struct dn *));
 	uint8_t *have = xcalloc((size_t)b->nreps + b->npending + 1u, 1);
 
-	for (uint16_t i = 0; i < b->nreps; i++) {
-		not[p->nexclude++] = b->rep[i].st->dn;
-		if (!b->rep[i].corrupt && !b->rep[i].excess)
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (is_to_stay(&b->rep[i])) {
+			not[p->nexclude++] = b->rep[i].st->dn;
 			have[p->nhave++] = (uint8_t)b->rep[i].st->type;
-	}
+		}
 	p->nholders = p->nexclude;
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (!is_to_stay(&b->rep[i]))
+			not[p->nexclude++] = b->rep[i].st->dn;
 	for (uint16_t i = 0; i < b->npending; i++) {
 		not[p->nexclude++] = b->pending[i].st->dn;
 		have[p->nhave++] = (uint8_t)b->pending[i].st->type;
@@ -286,6 +294,8 @@ static uint32_t find_fitting(struct search *s, const struct place *p, unsigned i
 	do {
 		for (unsigned int more = 0; !ok && more < COMPROMISES; more++) {
 			s->with = more | anyway;
+			if (p->other_rack && s->with & WITH_ANY_RACK)
+				continue;
 			ok = sort_fitting(s, p->block_size);
 		}
 	} while (!ok && types_fall_back(&s->types, p));

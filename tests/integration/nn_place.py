@@ -16,6 +16,7 @@ C = Checks()
 PATIENCE = 60  # seconds for what takes less than a few on an idle machine
 FAST = ['dfs.heartbeat.interval=1s', 'dfs.namenode.redundancy.interval.seconds=1s', 'dfs.shim.redundancy.delay=0s',
         'dfs.namenode.reconstruction.pending.timeout-sec=2s']
+FOUR = {'a': '/r1', 'b': '/r1', 'c': '/r1', 'd': '/r2'}
 DISK, SSD, ARCHIVE, RAM_DISK = 1, 2, 3, 4
 
 
@@ -128,9 +129,40 @@ def additional(w):
     C.check('the node that replaces one of a pipeline in one rack stands in another', got == {'d'}, got)
 
 
+def crowded(w):
+    """Replicas that all stand in one rack are found when there is another one, and one of them is moved there."""
+    for n in 'abc':
+        w.node(n)
+    blocks = [w.write(f'/crowd{i}', ['a', 'b', 'c']) for i in range(3)]
+    time.sleep(1.5)
+    w.beat()
+    C.check('nothing is copied in the only rack there is', not any(w.ordered(b, 1) for b in blocks))
+    w.node('d')
+    for b in blocks:
+        source, target = w.order(b, 1)
+        C.check('a copy to the other rack', target == 'd', target)
+        w.dns['d'].received(b)
+        C.check('and one goes from the first', w.order(b, 2)[0] in ('a', 'b', 'c'), w.ordered(b, 2))
+    sent = sum(len(w.ordered(b, 1)) for b in blocks)
+    time.sleep(1.5)
+    w.beat()
+    C.check('then all is well', sum(len(w.ordered(b, 1)) for b in blocks) == sent)
+
+
+def moved(w):
+    """What a balancer or mover has copied goes from where it came from."""
+    for n in 'ab':
+        w.node(n)
+    w.dns['b'].remaining >>= 1
+    w.beat()
+    b = w.write('/moved', ['a'])
+    w.dns['b'].received(b, hint='a')
+    C.check('the replica that was copied goes, not the copy', w.order(b, 2)[0] == 'a', w.ordered(b, 2))
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix='nn-place-') as directory:
-        for fn, racks in ((policies, {}), (additional, {'a': '/r1', 'b': '/r1', 'c': '/r1', 'd': '/r2'})):
+        for fn, racks in ((policies, {}), (additional, FOUR), (crowded, FOUR), (moved, {})):
             with World(sys.argv[1], directory, fn.__name__, racks) as w:
                 fn(w)
     return 1 if C.failed else 0
