@@ -7,7 +7,7 @@
 #include "common/base/cursor.h"
 #include "common/base/utf8.h"
 #include "namenode-shim/db.h"
-#include "namenode-shim/ns.h"
+#include "namenode-shim/ns_internal.h"
 #include "namenode-shim/users.h"
 
 #define ROW_HEAD 2                 /* how many */
@@ -76,6 +76,7 @@ static int put(struct txn *t, struct inode *n, const struct acl *l)
 	void *to;
 	int rc;
 
+	tree_changed(t, n->id);
 	n->has &= (uint8_t)~(INODE_HAS_ACL | INODE_HAS_ACCESS_ACL);
 	if (!l->n)
 		return had ? acl_del(t, n->id) : 0;

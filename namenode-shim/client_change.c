@@ -172,10 +172,10 @@ static int delete(struct req *q, const void *in)
 	Hd__DeleteResponseProto *r =
 		req_reply(q, Hd__DeleteResponseProto, hd__delete_response_proto__init);
 	bool done = false;
-	int rc = ns_delete(&q->ns, m->src, m->recursive, &done);
+	int rc = ns_delete_some(&q->ns, m->src, m->recursive, &q->tree, &done);
 
 	r->result = done;
-	return rc;
+	return rc == NS_MORE ? REQ_PARK : rc;
 }
 
 static int rename1(struct req *q, const void *in)

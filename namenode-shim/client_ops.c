@@ -107,6 +107,8 @@ static int list_open_file(void *arg, uint64_t id)
 	if (!rc && l->blocking_only && !ops_blocks_drain(l->q->nn, n))
 		return 0;
 	rc = rc ? rc : inode_path(l->q->ns.t, n, &l->q->mem, &path);
+	if (rc == -ENOENT)
+		return 0; /* it was deleted (doomed.h) */
 	if (rc < 0 || !is_below(path, l->under))
 		return rc;
 	if (l->out->n_entries == OPEN_FILES_BATCH) {

@@ -280,7 +280,7 @@ static int send_lifeline(struct req *q, const void *in)
 /* ---- reports ---- */
 
 /* What is done before the lock is given back, and what costs how much of it. */
-#define REPORT_SLICE 65536
+#define REPORT_SLICE 32768
 #define COST_TAKE 8  /* a replica */
 #define COST_CHECK 1 /* that it decodes */
 #define COST_STORAGE 256

@@ -54,6 +54,7 @@ static const struct {
 	{"ecdir", offsetof(struct db, ecdir), true},
 	{"xattr", offsetof(struct db, xattr), true},
 	{"acl", offsetof(struct db, acl), true},
+	{"doomed", offsetof(struct db, doomed), true},
 };
 #define DB_TABLES (sizeof(tables) / sizeof(tables[0]))
 
@@ -666,6 +667,7 @@ int db_open(const char *dir, struct db **ret, struct err *err)
 		return -ENOMEM;
 	db->dir_lock_fd = -1;
 	pthread_rwlock_init(&db->map_lock, NULL);
+	list_init(&db->tree_checks);
 	db->dirs = dircache_new();
 	db->times = retry_times_new();
 	if (!db->dirs || !db->times) {

@@ -31,6 +31,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/base/list.h"
 #include "namenode-shim/db_check.h"
 
 #define DB_CLUSTER_ID_MAX 128
@@ -61,12 +62,13 @@ struct db_counters {
 
 struct db {
 	MDB_env *env;
-	MDB_dbi meta, inodes, dirents, open, retry, expiry, quota, policy, ecpol, ecdir, xattr, acl;
+	MDB_dbi meta, inodes, dirents, open, retry, expiry, quota, policy, ecpol, ecdir, xattr, acl, doomed;
 	struct db_ident ident;
 	struct db_counters ctr; /* as committed; writer thread */
 	uint64_t seq; /* of the last record of the journal; writer thread */
 	struct db_log *log; /* owned; NULL: LMDB syncs each commit */
 	struct dircache *dirs; /* owned; of the write transaction */
+	struct list tree_checks; /* of tree_check.link (ns_delete.c); writer thread */
 	struct retry_times *times; /* owned; of the write transaction */
 	uint64_t map_bytes;
 	pthread_rwlock_t map_lock;

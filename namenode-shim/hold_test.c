@@ -431,7 +431,7 @@ static void the_lock_is_given_back_between_slices(void **state)
 	begin(&w);
 	delete_tree(&w);
 	wait_until(&w, blocks_are_gone);
-	end(&w, "delete of a tree", 0);
+	end(&w, "delete of a tree", w.files);
 	world_fini(&w);
 }
 

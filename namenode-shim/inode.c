@@ -472,8 +472,11 @@ int inode_open_each(struct txn *t, uint64_t after, int (*fn)(void *arg, uint64_t
 /* The mark moves on after 1, 2, 4, ... steps: a cycle is noticed before three times its length and the way to it. */
 int inode_up(struct txn *t, const struct inode *n, struct arena *a, struct inode_climb *c, struct inode **ret)
 {
-	int rc = inode_get(t, n->parent, a, ret);
+	int rc;
 
+	if (n->parent == INODE_NOWHERE)
+		return -ENOENT;
+	rc = inode_get(t, n->parent, a, ret);
 	if (rc < 0)
 		return rc == -ENOENT ? -EBADMSG : rc;
 	if (!c->steps) {

@@ -24,6 +24,7 @@ struct ec_policy;
 struct txn;
 
 #define INODE_ROOT 16385ull
+#define INODE_NOWHERE 0ull    /* parent of what was deleted and goes bit by bit (doomed.h) */
 #define INODE_NAME_MAX 255    /* bytes of one component */
 #define INODE_PATH_MAX 8000   /* characters of a new path, as in HDFS */
 #define INODE_DEPTH_MAX 1000  /* components of a new path, as in HDFS; renames may make longer ones */
@@ -114,7 +115,7 @@ struct inode_climb {
 	uint64_t mark; /* a directory that was passed: met again, it is below itself */
 	uint32_t steps, limit;
 };
-/** The directory of @n, which is not the root. -EBADMSG: the disk says that there is none, or that one is below itself. */
+/** The directory of @n, which is not the root. -ENOENT: @n was deleted (doomed.h). -EBADMSG: the disk says that there is none, or that one is below itself. */
 int inode_up(struct txn *t, const struct inode *n, struct arena *a, struct inode_climb *c, struct inode **ret);
 /** Absolute path of @n; "/" for the root. Errors as inode_up(). */
 int inode_path(struct txn *t, const struct inode *n, struct arena *a, char **ret);

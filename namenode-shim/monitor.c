@@ -202,6 +202,8 @@ void monitor_tick(struct nn *nn)
 		check_leases(nn);
 		check_recoveries(nn, now);
 	}
+	if (nn->doomed && now - nn->doomed_ns > MONITOR_DOOMED_MS * NS_PER_MS)
+		nn->doomed_next = true;
 	metric_set(METRIC_NN_FILES, nn->inodes);
 	metric_set(METRIC_NN_BLOCKS, HASH_COUNT(nn->blocks.map));
 	metric_set(METRIC_NN_CROWDED, nn->blocks.crowded_count);

@@ -14,6 +14,7 @@
 #include "common/rpc/server.h"
 #include "namenode-shim/arena.h"
 #include "namenode-shim/checkpoint.h"
+#include "namenode-shim/doomed.h"
 #include "namenode-shim/drain.h"
 #include "namenode-shim/inode.h"
 #include "namenode-shim/lane.h"
@@ -66,6 +67,7 @@ static int load(struct nn *nn, struct err *err)
 	if (!rc)
 		snprintf(nn->ec_enabled, sizeof(nn->ec_enabled), "%s", enabled);
 	rc = rc ? rc : inode_each(&nn->reader, &a, load_inode, nn);
+	nn->doomed = nn->doomed_next = doomed_any(&nn->reader);
 	txn_read_end(&nn->reader);
 	arena_free(&a);
 	if (rc < 0) {
@@ -94,6 +96,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	req_pool_init(&nn->reqs);
 	list_init(&nn->parked);
 	list_init(&nn->unfinished);
+	list_init(&nn->deleting);
 	list_init(&nn->flying);
 	datanodes_init(&nn->dns, (2 * set->recheck_ms + 10 * set->heartbeat_ms) * NS_PER_MS);
 	nn->dns.stale_after_ns = set->stale_ms * NS_PER_MS;
@@ -421,6 +424,8 @@ static void apply_block(struct nn *nn, const struct effect *e)
 	case FX_LEASE_DEL:
 	case FX_INODES:
 	case FX_POLICIES:
+	case FX_DOOM:
+	case FX_DOOM_SLICE:
 	case FX_HOSTS:
 		break; /* handled by callers */
 	}
@@ -436,10 +441,49 @@ static void take_hosts(struct nn *nn)
 	drain_judge_all(nn);
 }
 
-static void apply(struct nn *nn, const struct effect_list *l)
+/* Trees go bit by bit: the next slice is submitted when the last one is on the disk. */
+static void doom(struct nn *nn, const struct effect *e)
 {
-	for (const struct effect *e = l->first; e; e = e->next)
-		if (e->kind == FX_LEASE_ADD)
+	nn->doomed_next = e->kind == FX_DOOM ? nn->doomed_next || !nn->doomed : e->delta;
+	nn->doomed = e->kind == FX_DOOM || e->delta;
+	if (e->kind != FX_DOOM_SLICE)
+		return;
+	list_for_each(l, &nn->deleting) {
+		struct req *q = container_of(l, struct req, link);
+
+		q->doomed = q->doomed == e->inode ? 0 : q->doomed;
+	}
+}
+
+/* The tree whose end @q waits for; 0: none. */
+static uint64_t tree_waited_for(const struct req *q)
+{
+	for (const struct effect *e = q->fx.first; e; e = e->next)
+		if (e->kind == FX_DOOM && e->delta)
+			return e->inode;
+	return 0;
+}
+
+/* Deletes of which the tree is gone. */
+static void take_deleted(struct nn *nn, struct list *done)
+{
+	list_for_each(l, &nn->deleting)
+		if (!container_of(l, struct req, link)->doomed) {
+			list_del(l);
+			list_add_tail(done, l);
+			intake_again(&nn->intake, 1);
+		}
+}
+
+/* Returns how many there are. */
+static uint32_t apply(struct nn *nn, const struct effect_list *l)
+{
+	uint32_t n = 0;
+
+	for (const struct effect *e = l->first; e; e = e->next, n++)
+		if (e->kind == FX_DOOM || e->kind == FX_DOOM_SLICE)
+			doom(nn, e);
+		else if (e->kind == FX_LEASE_ADD)
 			leases_add(&nn->leases, e->holder, e->inode);
 		else if (e->kind == FX_LEASE_DEL)
 			leases_del(&nn->leases, e->holder, e->inode);
@@ -451,6 +495,7 @@ static void apply(struct nn *nn, const struct effect_list *l)
 			take_hosts(nn);
 		else
 			apply_block(nn, e);
+	return n;
 }
 
 /* ---- the writer thread ---- */
@@ -551,7 +596,7 @@ static uint64_t held_until(const struct nn *nn)
 static bool must_walk(const struct nn *nn)
 {
 	return !list_empty(&nn->unfinished) || blocks_must_sweep(&nn->blocks) || blk_cursor_is_open(&nn->draining) ||
-	       monitor_is_ordering(nn);
+	       monitor_is_ordering(nn) || (nn->doomed_next && !nn->safe.on);
 }
 
 /* Sleep until there is something to do; false: stop and nothing is left. */
@@ -620,6 +665,11 @@ static void walk_on(struct nn *nn)
 	}
 	if (monitor_is_ordering(nn))
 		monitor_order(nn);
+	if (nn->doomed_next && !nn->safe.on) {
+		nn->doomed_next = false;
+		nn->doomed_ns = clock_mono_ns();
+		nn_submit(nn, req_new(nn, &doomed_method, NULL));
+	}
 }
 
 static void unpark(struct nn *nn, struct list *batch)
@@ -675,6 +725,7 @@ static bool is_early(const struct req *q)
 static void land(struct nn *nn)
 {
 	uint64_t changes = 0;
+	uint32_t effects = 0;
 
 	if (!list_empty(&nn->flying))
 		intake_committed(&nn->intake, clock_mono_ns() - nn->commit_began_ns);
@@ -682,9 +733,20 @@ static void land(struct nn *nn)
 	list_for_each(l, &nn->flying) {
 		struct req *q = container_of(l, struct req, link);
 
+		if (effects >= NN_SLICE) {
+			effects = 0;
+			nn_unlock(nn);
+			nn_lock(nn);
+		}
 		if (q->rc == 0) {
-			apply(nn, &q->fx);
+			effects += apply(nn, &q->fx);
 			changes++;
+			q->doomed = tree_waited_for(q);
+			if (!q->doomed)
+				continue;
+			list_del(l);
+			list_add_tail(&nn->deleting, l);
+			intake_answered(&nn->intake, 1);
 		} else if (q->rc == REQ_PARK) {
 			list_del(l);
 			list_add_tail(&nn->parked, l);
@@ -693,6 +755,7 @@ static void land(struct nn *nn)
 	}
 	nn_unlock(nn);
 	metric_add(METRIC_NN_OPS, changes);
+	take_deleted(nn, &nn->flying);
 	finish_all(nn, &nn->flying);
 }
 
@@ -766,7 +829,7 @@ static void finish_early(struct nn *nn, struct list *batch)
 	nn->nearly += count_changes(&done);
 	metric_add(METRIC_NN_OPS, count_changes(&done));
 	nn_lock(nn);
-	list_for_each(l, &done) apply(nn, &container_of(l, struct req, link)->fx);
+	list_for_each(l, &done) (void)apply(nn, &container_of(l, struct req, link)->fx);
 	nn_unlock(nn);
 	finish_all(nn, &done);
 }
@@ -920,6 +983,7 @@ void nn_stop(struct nn *nn)
 	list_for_each(l, &nn->parked)
 		container_of(l, struct req, link)->rc = -ESHUTDOWN;
 	finish_all(nn, &nn->parked);
+	finish_all(nn, &nn->deleting);
 	walks_free(nn->walks);
 	nn->walks = NULL;
 }

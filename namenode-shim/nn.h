@@ -124,6 +124,10 @@ struct nn {
 	pthread_t writer;
 	bool writer_runs;
 	struct list parked; /* requests that wait for a report */
+	struct list deleting; /* deletes below a quota whose names go still; they are answered then */
+	bool doomed;          /* there are trees that go bit by bit (doomed.h), */
+	bool doomed_next;     /* and the next slice is to be submitted, */
+	uint64_t doomed_ns;   /* as it was last then */
 	struct list unfinished; /* MEMORY requests that make a slice in each turn */
 	struct copies copies;
 	struct blk_cursor draining; /* open while blocks of draining nodes are counted */

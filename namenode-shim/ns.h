@@ -127,6 +127,12 @@ int ns_symlink(struct ns *n, const char *target, const char *path, bool create_p
 int ns_link_target(struct ns *n, const char *path, const char **ret);
 /** *ret false: nothing was there. */
 int ns_delete(struct ns *n, const char *path, bool recursive, bool *ret);
+struct tree_check;
+/** The same for trees of any size: a large one is gone at once, and its names and blocks go bit by bit (doomed.h).
+ *  NS_MORE: its rights are being checked; call again with the same @state, which begins as NULL, in another transaction. */
+int ns_delete_some(struct ns *n, const char *path, bool recursive, struct tree_check **state, bool *ret);
+/** Accepts NULL. */
+void tree_check_free(struct tree_check *k);
 /** Old rename: an existing directory @dst takes @src in; *ret false on ordinary failure. */
 int ns_rename(struct ns *n, const char *src, const char *dst, bool *ret);
 int ns_rename2(struct ns *n, const char *src, const char *dst, bool overwrite);

@@ -19,6 +19,7 @@ int ns_set_perm(struct ns *n, const char *path, uint16_t perm)
 	if (rc < 0)
 		return rc;
 	w.last->perm = perm & INODE_PERM;
+	tree_changed(n->t, w.last->type == INODE_DIR ? w.last->id : w.last->parent);
 	return ns_io(n, inode_put(n->t, w.last));
 }
 
@@ -51,6 +52,7 @@ int ns_set_owner(struct ns *n, const char *path, const char *owner, const char *
 		w.last->owner = owner;
 	if (group && *group)
 		w.last->group = group;
+	tree_changed(n->t, w.last->type == INODE_DIR ? w.last->id : w.last->parent);
 	return ns_io(n, inode_put(n->t, w.last));
 }
 

@@ -31,3 +31,6 @@ void dir_push(struct dir_list *l, uint64_t id);
 int drop_tree(struct ns *n, const struct inode *node, const struct dir_list *dirs);
 /** -EACCES: @w is one of fs.protected.directories and not empty. */
 int check_protected(struct ns *n, const struct walk *w);
+/** Something of directory @dir has changed that counts for who may delete it: a directory came, or its rights or owner are
+ *  others; or anything came into one with a sticky bit. */
+void tree_changed(struct txn *t, uint64_t dir);

@@ -6,6 +6,7 @@
 
 #include "common/base/cursor.h"
 #include "namenode-shim/db.h"
+#include "namenode-shim/doomed.h"
 #include "namenode-shim/ns_internal.h"
 
 #define RECORD_BYTES 32
@@ -242,6 +243,18 @@ int quota_charge(struct ns *n, uint64_t dir, int64_t inodes, int64_t space)
 	}
 }
 
+int quota_release(struct txn *t, uint64_t dir, int64_t inodes, int64_t space)
+{
+	struct quota q;
+	int rc = quota_get(t, dir, &q);
+
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : rc;
+	q.inodes = add(q.inodes, -inodes);
+	q.space = add(q.space, -space);
+	return quota_put(t, dir, &q);
+}
+
 /* ---- setQuota ---- */
 
 static int check_values(struct ns *n, uint64_t max_inodes, uint64_t max_space)
@@ -268,8 +281,10 @@ int quota_set(struct ns *n, const char *path, uint64_t max_inodes, uint64_t max_
 	if (rc < 0)
 		return rc;
 	rc = quota_get(n->t, w.last->id, &q);
-	if (rc == -ENOENT)
+	if (rc == -ENOENT) {
 		rc = count_tree(n, w.last, &sum);
+		rc = rc ? rc : doomed_forget_quota(n->t, w.last->id);
+	}
 	if (sum.inodes) {
 		q.inodes = (uint64_t)sum.inodes;
 		q.space = (uint64_t)sum.space;

@@ -48,5 +48,7 @@ int quota_check_move(struct ns *n, const struct inode *from, const struct inode 
 		     int64_t space);
 /** Add to every quota at and above @dir. */
 int quota_charge(struct ns *n, uint64_t dir, int64_t inodes, int64_t space);
+/** Take off that of @dir alone, if it has one. */
+int quota_release(struct txn *t, uint64_t dir, int64_t inodes, int64_t space);
 /** Set (QUOTA_NONE takes away, QUOTA_KEEP leaves) the limits of directory @path. */
 int quota_set(struct ns *n, const char *path, uint64_t max_inodes, uint64_t max_space);

@@ -389,5 +389,6 @@ void req_finish(struct req *q)
 	ns_summing_free(q->summing);
 	free(q->block_walk);
 	free(q->report);
+	tree_check_free(q->tree);
 	pool_give(&q->nn->reqs, q);
 }

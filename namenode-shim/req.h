@@ -85,7 +85,9 @@ struct req {
 	char *prepare_error;  /* owned: or why not */
 	struct ns_summing *summing; /* owned, or NULL: what a summary has counted so far */
 	struct block_walk *block_walk; /* owned, or NULL: how far getBlocks is */
+	struct tree_check *tree; /* owned, or NULL: how far a delete is */
 	struct report_walk *report; /* owned, or NULL: how far a full block report is */
+	uint64_t doomed; /* it is answered when this tree is gone (doomed.h); 0: at once */
 	uint64_t arg; /* internal changes: an inode id */
 	struct {
 		const struct dn *dn;

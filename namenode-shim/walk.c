@@ -214,20 +214,23 @@ static const char *join(struct ns *n, const char *const *name, uint32_t depth)
 
 /* ---- /.reserved: inodes by number, and the same tree once more as "raw" ---- */
 
-static int inode_by_number(struct ns *n, const struct walk *w, struct inode **ret)
+static int number_io(struct ns *n, const struct walk *w, int rc)
 {
-	char *end;
-	const long long id = strtoll(w->name[2], &end, 10);
-	int rc;
-
-	if (end == w->name[2] || *end)
-		return exc_throw(n->x, EXC_NOT_FOUND, "Invalid inode path: %s",
-				 join(n, w->name, w->depth));
-	rc = inode_get(n->t, (uint64_t)id, n->a, ret);
 	return rc == -ENOENT ? exc_throw(n->x, EXC_NOT_FOUND,
 					 "File for given inode path does not exist: %s",
 					 join(n, w->name, w->depth))
 			     : ns_io(n, rc);
+}
+
+static int inode_by_number(struct ns *n, const struct walk *w, struct inode **ret)
+{
+	char *end;
+	const long long id = strtoll(w->name[2], &end, 10);
+
+	if (end == w->name[2] || *end)
+		return exc_throw(n->x, EXC_NOT_FOUND, "Invalid inode path: %s",
+				 join(n, w->name, w->depth));
+	return number_io(n, w, inode_get(n->t, (uint64_t)id, n->a, ret));
 }
 
 /* /.reserved/.inodes/ID/rest is the path of the inode and the rest. */
@@ -243,7 +246,7 @@ static int resolve_number(struct ns *n, struct walk *w)
 		rc = ns_io(n, node->id == INODE_ROOT ? 0 : inode_get(n->t, node->parent, n->a, &node));
 		skip = w->depth; /* HDFS forgets what follows */
 	}
-	rc = rc ? rc : ns_io(n, inode_path(n->t, node, n->a, &path));
+	rc = rc ? rc : number_io(n, w, inode_path(n->t, node, n->a, &path));
 	rc = rc ? rc : split(n, path, w);
 	if (rc < 0)
 		return rc;

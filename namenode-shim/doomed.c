@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/doomed.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cursor.h"
+#include "common/base/log.h"
+#include "namenode-shim/db.h"
+#include "namenode-shim/ns_internal.h"
+#include "namenode-shim/quota.h"
+#include "namenode-shim/req.h"
+
+/* ---- records ---- */
+
+static int ids_of(MDB_val v, struct dir_list *ret)
+{
+	struct rd r = rd_init(v.mv_data, v.mv_size);
+
+	ret->count = 0;
+	while (rd_left(&r) && !r.bad)
+		dir_push(ret, rd_be64(&r));
+	return r.bad ? -EBADMSG : 0;
+}
+
+static int put(struct txn *t, uint64_t top, const struct dir_list *quotas)
+{
+	const uint64_t key = htobe64(top);
+	struct wr w;
+	void *to;
+	int rc = txn_reserve(t, t->db->doomed, &key, sizeof(key), quotas->count * sizeof(key), &to);
+
+	if (rc < 0)
+		return rc;
+	w = wr_init(to, quotas->count * sizeof(key));
+	for (size_t i = 0; i < quotas->count; i++)
+		wr_be64(&w, quotas->id[i]);
+	return 0;
+}
+
+/* The first one after @after. -ENOENT: there is none. */
+static int next(struct txn *t, uint64_t after, uint64_t *ret_top, struct dir_list *ret_quotas)
+{
+	uint64_t from = htobe64(after + 1);
+	MDB_val k = {sizeof(from), &from}, v;
+	MDB_cursor *c;
+	struct rd r;
+	int rc = db_rc(mdb_cursor_open(t->t, t->db->doomed, &c));
+
+	if (rc < 0)
+		return rc;
+	rc = db_rc(mdb_cursor_get(c, &k, &v, MDB_SET_RANGE));
+	if (!rc) {
+		r = rd_init(k.mv_data, k.mv_size);
+		*ret_top = rd_be64(&r);
+		rc = r.bad ? -EBADMSG : ids_of(v, ret_quotas);
+	}
+	mdb_cursor_close(c);
+	return rc;
+}
+
+bool doomed_any(struct txn *t)
+{
+	MDB_stat st;
+
+	return !mdb_stat(t->t, t->db->doomed, &st) && st.ms_entries;
+}
+
+/* ---- adding ---- */
+
+static int quotas_above(struct ns *n, const struct inode *dir, struct dir_list *l)
+{
+	struct inode *up;
+	struct quota q;
+
+	if (!quota_any(n->t))
+		return 0;
+	for (;;) {
+		int rc = quota_get(n->t, dir->id, &q);
+
+		if (!rc)
+			dir_push(l, dir->id);
+		if (dir->id == INODE_ROOT)
+			return 0;
+		rc = rc && rc != -ENOENT ? rc : inode_get(n->t, dir->parent, n->a, &up);
+		if (rc < 0)
+			return rc;
+		dir = up;
+	}
+}
+
+int doomed_add(struct ns *n, const struct inode *up, struct inode *top)
+{
+	struct dir_list quotas = {.n = n};
+	int rc = quotas_above(n, up, &quotas);
+	struct effect *e;
+
+	top->parent = INODE_NOWHERE;
+	rc = rc ? rc : inode_put(n->t, top);
+	rc = rc ? rc : put(n->t, top->id, &quotas);
+	if (!rc) {
+		e = ns_effect(n, FX_DOOM);
+		e->inode = top->id;
+		e->delta = quotas.count > 0;
+	}
+	free(quotas.id);
+	return rc;
+}
+
+int doomed_forget_quota(struct txn *t, uint64_t dir)
+{
+	struct dir_list quotas = {0};
+	uint64_t top = 0;
+	int rc = 0;
+
+	while (!rc && !(rc = next(t, top, &top, &quotas))) {
+		size_t kept = 0;
+
+		for (size_t i = 0; i < quotas.count; i++)
+			if (quotas.id[i] != dir)
+				quotas.id[kept++] = quotas.id[i];
+		if (kept == quotas.count)
+			continue;
+		quotas.count = kept;
+		rc = put(t, top, &quotas);
+	}
+	free(quotas.id);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+/* ---- a slice ---- */
+
+struct slice {
+	struct ns *n;
+	uint32_t left; /* names and blocks */
+	struct quota_sum sum;
+	int64_t dropped;
+};
+
+static int take_first(void *arg, const char *name, size_t len, uint64_t id)
+{
+	(void)name;
+	(void)len;
+	*(uint64_t *)arg = id;
+	return 1;
+}
+
+/* *ret 0: there is none. */
+static int first_child(struct txn *t, uint64_t dir, uint64_t *ret)
+{
+	int rc = (*ret = 0, dirent_each(t, dir, NULL, 0, take_first, ret));
+
+	return rc < 0 ? rc : 0;
+}
+
+static int drop(struct slice *s, struct inode *node)
+{
+	struct ns *n = s->n;
+	int rc = node->parent == INODE_NOWHERE ? 0 : dirent_del(n->t, node->parent, node->name);
+
+	s->left -= s->left < 1 + node->nblocks ? s->left : 1 + node->nblocks;
+	s->dropped++;
+	s->sum.inodes++;
+	s->sum.space += (int64_t)inode_space(node);
+	rc = rc ? rc : inode_del(n->t, node);
+	node->client = arena_strdup(n->a, node->client); /* effects outlive scratch */
+	if (node->type == INODE_FILE)
+		forget_file(n, node);
+	return rc;
+}
+
+/* The first child of the last directory of @way goes, or is the next directory; without children it is done. */
+static int step(struct slice *s, struct dir_list *way, struct arena *scratch)
+{
+	struct txn *t = s->n->t;
+	uint64_t child, below = 0;
+	struct inode *node;
+	int rc = first_child(t, way->id[way->count - 1], &child);
+
+	if (rc < 0 || !child)
+		return rc ? rc : (way->count--, 0);
+	rc = inode_get(t, child, scratch, &node);
+	if (!rc && node->type == INODE_DIR)
+		rc = first_child(t, child, &below);
+	if (rc < 0)
+		return rc;
+	if (!below)
+		return drop(s, node);
+	dir_push(way, child);
+	return 0;
+}
+
+static int drop_some(struct slice *s, uint64_t top, bool *ret_done)
+{
+	struct dir_list way = {.n = s->n};
+	struct inode *node;
+	int rc = 0;
+
+	dir_push(&way, top);
+	while (way.count && s->left && !rc) {
+		struct arena scratch = {0};
+
+		rc = step(s, &way, &scratch);
+		arena_free(&scratch);
+	}
+	*ret_done = !rc && !way.count;
+	free(way.id);
+	if (!*ret_done)
+		return rc;
+	rc = inode_get(s->n->t, top, s->n->a, &node);
+	return rc ? rc : drop(s, node);
+}
+
+static int end(struct slice *s, uint64_t top, const struct dir_list *quotas, bool done, bool go_on)
+{
+	const uint64_t key = htobe64(top);
+	struct ns *n = s->n;
+	struct effect *e;
+	int rc = 0;
+
+	for (size_t i = 0; i < quotas->count && !rc; i++)
+		rc = quota_release(n->t, quotas->id[i], s->sum.inodes, s->sum.space);
+	if (!rc && done)
+		rc = txn_del(n->t, n->t->db->doomed, &key, sizeof(key));
+	count_inodes(n, -s->dropped);
+	e = ns_effect(n, FX_DOOM_SLICE);
+	e->inode = done ? top : 0;
+	e->delta = go_on && doomed_any(n->t);
+	return rc;
+}
+
+static int run(struct req *q, const void *in)
+{
+	struct slice s = {.n = &q->ns, .left = DOOMED_SLICE};
+	struct dir_list quotas = {.n = &q->ns};
+	bool done = false;
+	uint64_t top = 0;
+	int rc = next(q->ns.t, 0, &top, &quotas), dropped = 0;
+
+	(void)in;
+	if (rc == -ENOENT)
+		rc = 0;
+	else if (!rc)
+		dropped = drop_some(&s, top, &done);
+	if (dropped < 0) /* what was dropped counts; the rest waits for a start */
+		log_error("op=delete inode=%llu rc=%s: what is left below it cannot be read; %s", (unsigned long long)top,
+			  err_name(dropped), DB_RESTORE);
+	rc = rc ? rc : end(&s, top, &quotas, done, !dropped);
+	free(quotas.id);
+	return ns_io(&q->ns, rc);
+}
+
+const struct method doomed_method = {.name = "delete (internal)", .kind = REQ_CHANGE, .run = run};

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * doomed - large trees that were deleted, and go bit by bit
+ *
+ * Idea: a delete of a large tree takes its top out of its directory and writes the top's id into a table, in one short change.
+ * From then on no path leads to it, and its inodes have none (inode_path() is -ENOENT): for everybody it is gone. Then
+ * an internal change after the other removes names, inodes and blocks, a slice each, until nothing is left; a
+ * start goes on with what the table has. Space and names are given back to the quotas of the directories that were
+ * above it, which the record names; who deleted a tree below a quota is answered when all is given back.
+ * On disk: key id of the top; value ids of the directories with quotas above it, all big endian.
+ * Threading: writer thread.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+struct inode;
+struct method;
+struct nn;
+struct ns;
+struct txn;
+
+#define DOOMED_SLICE 2048 /* names and blocks of a change */
+
+/** @top, which was taken out of @up and whose record may be written anew, goes with all below it. */
+int doomed_add(struct ns *n, const struct inode *up, struct inode *top);
+/** Is there any? */
+bool doomed_any(struct txn *t);
+/** @dir has a new quota, which counts nothing of trees that go. */
+int doomed_forget_quota(struct txn *t, uint64_t dir);
+/** Internal change: the next slice. */
+extern const struct method doomed_method;
