@@ -339,6 +339,8 @@ static uint32_t piece_len(const struct bread *r, uint32_t size)
 
 	if (bpc < 4) /* four bytes of CRCs for each chunk: they must fit a slot, too */
 		size = size / 4 * bpc;
+	if (size <= lead)
+		return 0;
 	to = (r->next + size - lead) / r->unit * r->unit;
 
 	if (to <= r->next) { /* chunks that no page border meets */

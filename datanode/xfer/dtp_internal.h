@@ -12,7 +12,7 @@
 #include "datanode/xfer/token.h"
 
 #define DTP_BUF 1024                 /* receive buffer of an idle connection: most op messages fit */
-#define DTP_BUF_MAX (1u << 20)       /* longest op message, or packet header with CRCs */
+#define DTP_BUF_MAX ((1u << 20) + 4096) /* longest packet header with the CRCs of a piece; twice an op message */
 #define DTP_OUT_MAX 8192             /* acks waiting for the socket */
 #define DTP_OUT_SMALL 256            /* most answers */
 #define STRIPE_CRCS_MAX 65536u       /* composite CRCs of one block: a stripe length too small is refused */

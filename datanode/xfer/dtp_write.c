@@ -205,14 +205,17 @@ static int ahead_plan(struct dtp_write *d, struct iovec *iov)
 	d->ahead_head = d->guess;
 	d->ahead_data = pkt->data_len;
 	if (!d->op.conn->xc->ops->recvv || d->move || pkt->data_len < AHEAD_DATA_MIN ||
-	    d->guess > AHEAD_HEAD_MAX || d->second.slot || d->taken + d->land.len != pkt->data_len)
+	    d->guess > AHEAD_HEAD_MAX || pkt->crc_len > AHEAD_HEAD_MAX || d->second.slot ||
+	    d->taken + d->land.len != pkt->data_len)
 		return 0;
 	if (!d->heads)
 		d->heads = malloc(2 * AHEAD * AHEAD_HEAD_MAX);
 	if (!d->heads)
 		return 0;
 	d->heads_flip = !d->heads_flip;
-	for (; d->ahead_count < AHEAD && off + pkt->data_len <= bwrite_block_size(d->w);
+	/* When the guess is wrong, what came goes to the receive buffer. */
+	for (; d->ahead_count < AHEAD && off + pkt->data_len <= bwrite_block_size(d->w) &&
+	       (d->ahead_count + 1) * (d->ahead_head + pkt->data_len) <= DTP_BUF_MAX;
 	     off += pkt->data_len) {
 		struct ahead *a = &d->ahead[d->ahead_count];
 

@@ -38,8 +38,8 @@
 #include "datanode/dn.h"
 
 #define PIECE_MAX (1u << 20)  /* bytes of one piece: a slot of the largest class */
-#define BPC_MIN 4u            /* bytesPerChecksum: the CRCs of a full slot fit a slot, */
-#define BPC_MAX (1u << 20)    /* and a chunk with its place in a page fits one */
+#define BPC_MIN 1u            /* bytesPerChecksum; below 4 pieces are shorter, so that their CRCs fit a slot */
+#define BPC_MAX (1u << 20)    /* a chunk with its place in a page fits a slot */
 static inline bool bpc_fits(uint32_t bpc)
 {
 	return bpc >= BPC_MIN && bpc <= BPC_MAX - (bpc % 4096 ? 4096 : 0);
