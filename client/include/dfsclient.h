@@ -7,8 +7,8 @@
  *
  * Idea: Hadoop's protocols without a JVM. Calls block the calling thread, which drives its own
  * sockets; there is no hidden event loop, also not for the dfs_begin_...() calls, which do not block. Beside callers' threads a `struct dfs` owns one keeper
- * thread (lease renewal, keep-alive of idle pipelines), started by the first dfs_create() or
- * dfs_append().
+ * thread (lease renewal, keep-alive of idle pipelines, closing of streams that nobody reads), started by the
+ * first dfs_create() or dfs_append(), or the first dfs_read() that ends within a block.
  *
  * Ownership: a `struct dfs` is given by dfs_connect() and released by dfs_disconnect(); a
  * `struct dfs_file` is given by dfs_open()/dfs_create()/dfs_append() and released by dfs_close(),

@@ -336,6 +336,7 @@ DFS_API int dfs_connect(const struct dfs_connect_opts *opts, struct dfs **ret_fs
 	local_init(&fs->local);
 	closed_init(&fs->closed);
 	late_init(&fs->late);
+	idle_streams_init(&fs->idle_streams);
 	pthread_mutex_init(&fs->rdma_lock, NULL);
 	copy_opts(&o, opts);
 	rc = keeper_init(&fs->keeper);
@@ -367,6 +368,7 @@ DFS_API void dfs_disconnect(struct dfs *fs)
 	local_fini(&fs->local);
 	closed_fini(&fs->closed);
 	late_fini(&fs->late);
+	idle_streams_fini(&fs->idle_streams);
 	conf_free(fs->conf);
 	free(fs->user);
 	free(fs);

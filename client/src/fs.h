@@ -8,8 +8,9 @@
  * connections, packet memory, suspect nodes, RDMA fallbacks) and the keeper thread.
  * Ownership: made by dfs_connect(), which owns everything in it; files borrow it.
  * Threading: `set`, `user`, `uri`, `defaults` never change after dfs_connect(). Everything else has
- * its own lock, named beside it. Lock order: reader.seq_lock, then reader.lock; keeper.lock, then
- * writer.lock, which the keeper only tries; the locks of the caches are leaves.
+ * its own lock, named beside it. Lock order: reader.seq_lock, then reader.lock or idle_streams.lock, or keeper.lock;
+ * keeper.lock, then idle_streams.lock and reader.seq_lock or writer.lock, which the keeper only tries; the locks of
+ * the caches are leaves.
  * See docs/design/003-client.md.
  */
 #include <pthread.h>
@@ -19,6 +20,7 @@
 
 #include "client/include/dfsclient.h"
 #include "client/src/closed.h"
+#include "client/src/idle_streams.h"
 #include "client/src/keeper.h"
 #include "client/src/late.h"
 #include "client/src/local.h"
@@ -55,6 +57,7 @@ struct dfs {
 	struct node_table fallbacks; /* data nodes on TCP although RDMA was wanted, and why */
 	struct local_cache local; /* open files of replicas on this machine */
 	struct keeper keeper;
+	struct idle_streams idle_streams;
 	struct closed closed;
 	struct late late;
 	pthread_mutex_t rdma_lock;

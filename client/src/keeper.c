@@ -52,7 +52,8 @@ static void visit_writers(struct keeper *k, uint64_t now_ns)
 static void keeper_sleep_locked(const struct dfs *fs, struct keeper *k)
 {
 	const uint64_t part = keeper_beat_ns(fs) / 4; /* so that no beat comes much too late */
-	const uint64_t round = part < ROUND_MS * NS_PER_MS ? part : ROUND_MS * NS_PER_MS;
+	const uint64_t most = part < ROUND_MS * NS_PER_MS ? part : ROUND_MS * NS_PER_MS, idle = idle_streams_round_ns(fs);
+	const uint64_t round = idle < most ? idle : most;
 	const uint64_t until = clock_mono_ns() + round;
 	const struct timespec ts = {(time_t)(until / NS_PER_S), (long)(until % NS_PER_S)};
 
@@ -65,6 +66,7 @@ static void keeper_round_locked(struct dfs *fs, struct keeper *k)
 
 	visit_writers(k, now);
 	(void)local_reap(fs);
+	idle_streams_reap(fs, now);
 	if (fs->closed.count) {
 		pthread_mutex_unlock(&k->lock);
 		closed_settle_quietly(fs);
@@ -119,6 +121,12 @@ void keeper_start(struct dfs *fs)
 	if (!fs->keeper.running && !fs->keeper.stop)
 		(void)start_locked(fs, &fs->keeper); /* tried again by the next one */
 	pthread_mutex_unlock(&fs->keeper.lock);
+}
+
+void keeper_wake(struct dfs *fs)
+{
+	keeper_start(fs);
+	pthread_cond_signal(&fs->keeper.wake);
 }
 
 int keeper_add(struct dfs *fs, struct kept *writer, struct err *err)

@@ -5,9 +5,10 @@
  * keeper - the one background thread of a file system handle
  *
  * Idea: files open for writing need two things even when nobody calls: the lease is renewed every
- * 30 s, and an idle pipeline gets a keep-alive packet every 30 s; files of local replicas are closed when
- * nobody has read them for long; files that were closed early are made sure of (closed.h). The thread is started by the first file that is created or read locally,
- * and sleeps until one of these is due.
+ * 30 s, and an idle pipeline gets a keep-alive packet every 30 s; files of local replicas, and streams
+ * (idle_streams.h), are closed when nobody has read them for long; files that were closed early are made sure of
+ * (closed.h). The thread is started by the first file that is created, read locally, or left in the middle of a
+ * block, and sleeps until one of these is due.
  * Ownership: part of struct dfs. A writer is on the list from keeper_add() to keeper_remove().
  * Threading: any thread. The keeper holds its lock while it visits a writer and only try-locks the
  * writer: a writer that is busy keeps its pipeline alive itself.
@@ -55,4 +56,6 @@ void keeper_fini(struct keeper *k);
 int keeper_add(struct dfs *fs, struct kept *writer, struct err *err);
 /** Start the thread if need be, for what else it does: closing files that nobody reads (local.h). */
 void keeper_start(struct dfs *fs);
+/** The same, and it looks now. */
+void keeper_wake(struct dfs *fs);
 void keeper_remove(struct dfs *fs, struct kept *writer);

@@ -234,6 +234,14 @@ ssize_t reader_pread(struct reader *r, void *buf, size_t len, uint64_t offset, s
 	return n;
 }
 
+/* Whose stream was given back reads what it needs, until reads follow one another again: what else a node sends would be for nothing. */
+static bool wants_ahead(struct reader *r)
+{
+	if (r->given_back && clock_mono_ns() - r->used_ns < IDLE_MANY_NS)
+		r->given_back = false;
+	return !r->given_back;
+}
+
 static ssize_t read_locked(struct reader *r, void *buf, size_t len, struct err *err)
 {
 	struct fetch *f = &r->seq;
@@ -251,10 +259,25 @@ static ssize_t read_locked(struct reader *r, void *buf, size_t len, struct err *
 		f->tried = 0;
 		f->pos = r->pos;
 	}
-	n = fetch_all(r, f, buf, (size_t)n, true, err);
+	n = fetch_all(r, f, buf, (size_t)n, wants_ahead(r), err);
 	if (n > 0)
 		r->pos += (uint64_t)n;
 	return n;
+}
+
+void reader_give_back(struct reader *r)
+{
+	if (r->seq.rs)
+		r->seq.rs->given_up = true;
+	fetch_close(&r->seq);
+	striped_give_back(r->striped_seq);
+	r->given_back = true;
+}
+
+/* Bytes of it lie at a data node that waits for somebody to take them. */
+static bool holds_stream(const struct reader *r)
+{
+	return (r->seq.rs && r->seq.rs->counter != stream_local.counter) || striped_has_streams(r->striped_seq);
 }
 
 ssize_t reader_read(struct reader *r, void *buf, size_t len, struct err *err)
@@ -263,6 +286,11 @@ ssize_t reader_read(struct reader *r, void *buf, size_t len, struct err *err)
 
 	pthread_mutex_lock(&r->seq_lock);
 	n = read_locked(r, buf, len, err);
+	if (holds_stream(r) || r->given_back) {
+		r->used_ns = clock_mono_ns();
+		if (!r->listed && holds_stream(r))
+			idle_streams_add(r);
+	}
 	pthread_mutex_unlock(&r->seq_lock);
 	return n;
 }
@@ -381,6 +409,7 @@ void reader_free(struct reader *r)
 {
 	if (!r)
 		return;
+	idle_streams_remove(r);
 	fetch_forget(&r->seq);
 	striped_free(r->striped_seq);
 	ec_coder_free(r->coder);

@@ -53,6 +53,10 @@ struct reader {
 	struct list stretches;  /* owned; few, the newest first */
 	uint32_t stretch_count;
 	pthread_mutex_t seq_lock;
+	atomic_uint_fast64_t used_ns; /* by dfs_read(), while it has a stream; clock_mono_ns() */
+	bool given_back;        /* its stream was, since then */
+	bool listed;            /* in idle_streams, by `idle` */
+	struct list idle;
 	uint64_t pos;
 	struct fetch seq;
 	struct striped *striped_seq; /* owned; the same for a striped file; NULL until used */
@@ -70,5 +74,7 @@ int reader_seek(struct reader *r, uint64_t offset);
 uint64_t reader_tell(struct reader *r);
 uint64_t reader_length(struct reader *r);
 void reader_content(struct reader *r, struct dfs_content *ret);
+/** Close the streams of dfs_read(), without waiting; the next one opens others. Under seq_lock. */
+void reader_give_back(struct reader *r);
 /** dfs_local_fd(). */
 int reader_local_fd(struct reader *r, int *ret_fd, struct err *err);

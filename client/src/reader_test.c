@@ -15,6 +15,7 @@
 
 #include "client/src/reader.h"
 #include "client/src/stream.h"
+#include "common/base/clock.h"
 #include "common/erasure/policy.h"
 #include "common/wire/pb.h"
 #include "ClientDatanodeProtocol.pb-c.h"
@@ -41,6 +42,9 @@ static struct fake_file file[FILES];
 static bool striped, tells_id, knows_ids, has_nodes;
 static uint64_t gone_block; /* its node has it no more */
 static unsigned asked;      /* getBlockLocations */
+static unsigned streams, streams_made;
+static uint64_t stream_len; /* so much the last one was asked for */
+static uint64_t clock_ns;
 static uint64_t next_block;
 static Hd__DatanodeInfoProto info, *locs[5] = {&info, &info, &info, &info, &info};
 static Hd__DatanodeIDProto node_id;
@@ -248,6 +252,7 @@ static int fake_poll(struct rstream *rs, struct pollfd *ret)
 
 static void fake_close(struct rstream *rs)
 {
+	streams--;
 	free(container_of(rs, struct fake_stream, base));
 }
 
@@ -263,7 +268,9 @@ static int open_stream(const struct read_setup *r, struct rstream **ret, struct 
 	s = calloc(1, sizeof(*s));
 	s->base.ops = &fake_ops;
 	s->block = r->lb->b->blockid;
-	s->left = r->len;
+	s->left = stream_len = r->len;
+	streams++;
+	streams_made++;
 	*ret = &s->base;
 	return 0;
 }
@@ -288,6 +295,20 @@ int __wrap_nanosleep(const struct timespec *t, struct timespec *left)
 	(void)t;
 	(void)left;
 	return 0;
+}
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
+{
+	(void)id;
+	*ret = (struct timespec){(time_t)(clock_ns / NS_PER_S), (long)(clock_ns % NS_PER_S)};
+	return 0;
+}
+
+void __wrap_keeper_wake(struct dfs *d);
+void __wrap_keeper_wake(struct dfs *d)
+{
+	(void)d;
 }
 
 /* ---- files ---- */
@@ -318,11 +339,15 @@ static void begin(bool ec, bool ours)
 	tells_id = ours;
 	knows_ids = has_nodes = true;
 	gone_block = 0;
-	asked = 0;
+	asked = streams_made = 0;
+	assert_int_equal(streams, 0);
+	clock_ns = 1000 * IDLE_NS;
 	next_block = ec ? (uint64_t)INT64_MIN + 16 : 16;
 	fs.set.acquire_failures = 3;
 	fs.set.socket_timeout_ms = 60000;
 	fs.defaults.block_size = ec ? CELL : BLOCK;
+	node_table_fini(&fs.suspects);
+	node_table_init(&fs.suspects);
 	memset(file, 0, sizeof(file));
 	make(&file[0], "/d/f", 7, 35);
 }
@@ -641,6 +666,111 @@ static void a_snapshot_is_not_asked_about_by_inode(void **state)
 	expect_same(r, &file[1], "snapshot");
 }
 
+/* ---- streams that nobody reads ---- */
+
+static void read_bit(struct reader *r, size_t len)
+{
+	struct err err = ERR_INIT;
+	uint8_t buf[CELL];
+
+	assert_int_equal(reader_read(r, buf, len, &err), len);
+	for (size_t i = 0; i < len; i++)
+		assert_int_equal(buf[i], buf[0]);
+}
+
+static void an_idle_stream_is_given_back(void **state)
+{
+	(void)state;
+	for_kinds(i) {
+		struct reader *r = open_file("/d/f");
+		unsigned made;
+
+		read_bit(r, 10);
+		assert_true(streams > 0);
+		assert_true(idle_streams_round_ns(&fs) <= IDLE_NS);
+		clock_ns += IDLE_NS - 1;
+		idle_streams_reap(&fs, clock_ns);
+		assert_true(streams > 0); /* it may go on any moment */
+		clock_ns += 1;
+		idle_streams_reap(&fs, clock_ns);
+		assert_int_equal(streams, 0);
+		assert_int_equal(idle_streams_round_ns(&fs), UINT64_MAX);
+		made = streams_made;
+		read_bit(r, 10); /* at its byte: fake data tells the block only, the position is the reader's */
+		assert_int_equal(reader_tell(r), 20);
+		assert_true(streams_made > made);
+		clock_ns += IDLE_NS;
+		idle_streams_reap(&fs, clock_ns);
+		assert_int_equal(streams, 0);
+		assert_int_equal(read_on(r, &file[0], 0, &(struct err)ERR_INIT), 0);
+		reader_free(r);
+		assert_int_equal(streams, 0);
+	}
+}
+
+static void who_reads_seldom_asks_for_no_more_than_he_takes(void **state)
+{
+	struct reader *r;
+
+	(void)state;
+	begin(false, true);
+	r = open_file("/d/f");
+	read_bit(r, 10);
+	assert_int_equal(stream_len, BLOCK);
+	for (int i = 0; i < 3; i++) {
+		clock_ns += IDLE_NS;
+		idle_streams_reap(&fs, clock_ns);
+		read_bit(r, 10);
+		assert_int_equal(stream_len, 10);
+		assert_int_equal(streams, 0);
+	}
+	clock_ns += IDLE_MANY_NS - 1; /* reads follow one another */
+	read_bit(r, 10);
+	assert_int_equal(stream_len, BLOCK - 40);
+	reader_free(r);
+}
+
+static void of_many_open_files_only_those_that_are_read_hold_streams(void **state)
+{
+	struct reader *r[61];
+
+	(void)state;
+	for_kinds(i) {
+		for (unsigned n = 0; n < 61; n++) {
+			r[n] = open_file("/d/f");
+			read_bit(r[n], 10);
+		}
+		clock_ns += IDLE_MANY_NS;
+		read_bit(r[60], 10);
+		read_bit(r[7], 10);
+		idle_streams_reap(&fs, clock_ns);
+		assert_int_equal(streams, (kinds[i].ec ? K : 1) * IDLE_STREAMS_MANY);
+		for (unsigned n = 0; n < 61; n++) {
+			read_bit(r[n], 10);
+			reader_free(r[n]);
+		}
+		assert_int_equal(fs.idle_streams.count, 0);
+	}
+}
+
+static void a_reader_that_waits_for_its_node_is_not_idle(void **state)
+{
+	struct reader *r;
+
+	(void)state;
+	begin(false, true);
+	r = open_file("/d/f");
+	read_bit(r, 10);
+	clock_ns += 100 * IDLE_NS;
+	pthread_mutex_lock(&r->seq_lock);
+	idle_streams_reap(&fs, clock_ns);
+	assert_int_equal(streams, 1);
+	pthread_mutex_unlock(&r->seq_lock);
+	idle_streams_reap(&fs, clock_ns);
+	assert_int_equal(streams, 0);
+	reader_free(r);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -653,7 +783,7 @@ static int setup(void **state)
 	node_id.hostname = node_id.datanodeuuid = "";
 	node_id.xferport = node_id.ipcport = 1;
 	fs.user = (char *)"";
-	node_table_init(&fs.suspects);
+	idle_streams_init(&fs.idle_streams);
 	return 0;
 }
 
@@ -677,6 +807,10 @@ int main(void)
 		cmocka_unit_test(a_path_that_became_a_directory_is_stale),
 		cmocka_unit_test(what_cannot_be_opened_is_told_as_before),
 		cmocka_unit_test(a_snapshot_is_not_asked_about_by_inode),
+		cmocka_unit_test(an_idle_stream_is_given_back),
+		cmocka_unit_test(who_reads_seldom_asks_for_no_more_than_he_takes),
+		cmocka_unit_test(of_many_open_files_only_those_that_are_read_hold_streams),
+		cmocka_unit_test(a_reader_that_waits_for_its_node_is_not_idle),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

@@ -376,6 +376,20 @@ bool stripe_degraded(const struct stripe *s, uint64_t offset)
 	return false;
 }
 
+void stripe_give_back(struct stripe *s)
+{
+	for (unsigned i = 0; i < s->g.units; i++)
+		stripe_unit_close(&s->unit[i], true);
+}
+
+bool stripe_has_streams(const struct stripe *s)
+{
+	for (unsigned i = 0; i < s->g.units; i++)
+		if (s->unit[i].rs && s->unit[i].rs->counter != stream_local.counter)
+			return true;
+	return false;
+}
+
 const struct group *stripe_group(const struct stripe *s)
 {
 	return &s->g;

@@ -278,6 +278,17 @@ ssize_t striped_pread(struct reader *r, void *buf, size_t len, uint64_t pos, str
 	return rc < 0 ? rc : (ssize_t)len;
 }
 
+void striped_give_back(struct striped *f)
+{
+	if (f && f->stripe)
+		stripe_give_back(f->stripe);
+}
+
+bool striped_has_streams(const struct striped *f)
+{
+	return f && f->stripe && stripe_has_streams(f->stripe);
+}
+
 void striped_free(struct striped *f)
 {
 	if (!f)

@@ -812,6 +812,40 @@ static void threads(void)
 	check(rc == 0, "four threads pread one file %s", rc ? err.text : "");
 }
 
+#define OPEN_FILES 61
+#define WIDE (24 * MI) /* more than sockets and a data node hold of it */
+
+/* Files that are open and not read keep nothing from others: each of them reads on. */
+static void many_open_readers(void)
+{
+	const struct dfs_create_opts o = {.size = sizeof(o), .block_size = 32 * MI, .replication = replication};
+	static struct dfs_file *open[OPEN_FILES];
+	uint8_t *buf = malloc(MI);
+	struct dfs_err err = {0};
+	struct timespec from, to;
+	struct dfs_file *f;
+	int n = 0, rc = dfs_create(fs, at("wide"), &o, &f, &err);
+
+	rc = rc ? rc : write_range(f, 0, WIDE, MI, 9, &err);
+	rc = rc ? rc : dfs_close(f, &err);
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	for (int round = 0; rc == 0 && round < 2; round++)
+		for (int i = 0; rc == 0 && i < OPEN_FILES; i++) {
+			if (i == n)
+				rc = dfs_open(fs, at("wide"), &open[n], &err);
+			n += i == n && rc == 0;
+			rc = rc ? rc : (int)dfs_read(open[i], buf, MI, &err);
+			if (rc >= 0)
+				rc = rc == MI && same(buf, (uint64_t)round * MI, MI, 9) ? 0 : -EBADMSG;
+		}
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	check(rc == 0, "%d open files are read by turns: %s", n, rc ? err.text : "identical");
+	check(to.tv_sec - from.tv_sec < 25, "in %d s: nobody waits until a data node gives up", (int)(to.tv_sec - from.tv_sec));
+	while (n > 0)
+		dfs_close(open[--n], NULL);
+	free(buf);
+}
+
 static char wanted[64]; /* a block file, for spoil_file() */
 static int spoilt;
 
@@ -970,6 +1004,7 @@ int main(int argc, char **argv)
 	cut_and_join();
 	replace_blocks(stock);
 	threads();
+	many_open_readers();
 	if (spoil)
 		spoil_a_replica(spoil);
 	if (victim)
