@@ -19,6 +19,7 @@
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "DatanodeProtocol.pb-c.h"
 #include "NamenodeProtocol.pb-c.h"
+#include "common/base/clock.h"
 #include "common/base/conf.h"
 #include "namenode-shim/fsck.h"
 #include "namenode-shim/methods.h"
@@ -682,7 +683,8 @@ static void after_a_forced_leave_of_safe_mode_reports_are_waited_for(void **stat
 	world_fini(&w);
 }
 
-static int run_register(struct req *q, const void *in)
+/* As registerDatanode of a node that calls from @ip. */
+static int register_node(struct req *q, const char *uuid, const char *ip, uint32_t port)
 {
 	const struct db_ident *id = &q->nn->db->ident;
 	Hd__StorageInfoProto info = HD__STORAGE_INFO_PROTO__INIT;
@@ -691,21 +693,26 @@ static int run_register(struct req *q, const void *in)
 	Hdd__DatanodeRegistrationProto reg = HDD__DATANODE_REGISTRATION_PROTO__INIT;
 	Hdd__RegisterDatanodeRequestProto m = HDD__REGISTER_DATANODE_REQUEST_PROTO__INIT;
 
-	(void)in;
 	info.namespceid = id->namespace_id;
 	info.clusterid = (char *)(uintptr_t)id->cluster_id;
 	info.ctime = id->ctime_ms;
-	node.datanodeuuid = (char *)(uintptr_t)"dn-new";
-	node.ipaddr = (char *)(uintptr_t)"127.0.0.1";
+	node.datanodeuuid = (char *)(uintptr_t)uuid;
+	node.ipaddr = (char *)(uintptr_t)ip;
 	node.hostname = (char *)(uintptr_t)"host";
-	node.xferport = 9000;
+	node.xferport = port;
 	reg.datanodeid = &node;
 	reg.storageinfo = &info;
 	reg.keys = &keys;
 	reg.softwareversion = (char *)(uintptr_t)"3.4.2";
 	m.registration = &reg;
-	q->ns.host = "127.0.0.1";
+	q->ns.host = ip;
 	return find_method(&datanode_methods, "registerDatanode")->run(q, &m);
+}
+
+static int run_register(struct req *q, const void *in)
+{
+	(void)in;
+	return register_node(q, "dn-new", "127.0.0.1", 9000);
 }
 
 /* While a new block is on its way to the disk another node registers at the address of the one that it was placed on, which
@@ -746,6 +753,120 @@ static void a_node_replaced_while_a_block_is_placed_on_it_is_not_used(void **sta
 	assert_int_equal(read_file(&w)->nblocks, 1);
 	w.block = read_file(&w)->blocks[0].b;
 	assert_int_equal(blocks_find(&w.nn->blocks, w.block.id)->open->ntargets, 0);
+	world_fini(&w);
+}
+
+/* ---- the table of nodes ---- */
+
+static int come(struct world *w, const char *ip, uint32_t number)
+{
+	struct req *q = req_new(w->nn, find_method(&datanode_methods, "registerDatanode"), NULL);
+	char uuid[32];
+	int rc;
+
+	snprintf(uuid, sizeof(uuid), "%s-%u", ip, number);
+	req_reset(q, NULL);
+	rc = q->rc = register_node(q, uuid, ip, 10000 + number);
+	req_finish(q);
+	return rc;
+}
+
+static struct dn *node(const struct world *w, const char *ip, uint32_t number)
+{
+	char uuid[32];
+
+	snprintf(uuid, sizeof(uuid), "%s-%u", ip, number);
+	return datanodes_find(&w->nn->dns, uuid);
+}
+
+/* An honest node with a replica, and so many others of one address that no more fit. */
+static void fill_table(struct world *w, const char *ip)
+{
+	world_init(w, true);
+	report(w);
+	w->st->dn->report_ns = 1;
+	for (uint32_t i = 1; i < DN_MAX; i++)
+		assert_int_equal(come(w, ip, i), 0);
+}
+
+static void dead_nodes_make_room_for_new_ones(void **state)
+{
+	struct world w;
+
+	(void)state;
+	fill_table(&w, "10.0.0.9");
+	for (uint32_t i = 10; i < 13; i++)
+		nn_dn_lost(w.nn, node(&w, "10.0.0.9", i), "test");
+	node(&w, "10.0.0.9", 11)->heard_ns = 1;
+	assert_int_equal(come(&w, "10.0.0.2", 1), 0);
+	assert_null(node(&w, "10.0.0.9", 11)); /* the one that was silent longest */
+	assert_non_null(node(&w, "10.0.0.9", 10));
+	assert_non_null(node(&w, "10.0.0.2", 1));
+	assert_int_equal(HASH_COUNT(w.nn->dns.table), DN_MAX);
+	world_fini(&w);
+}
+
+static void a_client_that_fills_the_table_of_nodes_keeps_nobody_out(void **state)
+{
+	struct world w;
+
+	(void)state;
+	fill_table(&w, "10.0.0.9"); /* registers under many names, and does no more */
+	assert_int_equal(come(&w, "10.0.0.2", 1), 0);
+	for (uint32_t i = 0; i < 100; i++)
+		assert_int_equal(come(&w, "10.0.0.9", DN_MAX + i), 0);
+	assert_non_null(node(&w, "10.0.0.2", 1));
+	assert_ptr_equal(datanodes_find(&w.nn->dns, "dn"), w.st->dn);
+	assert_int_equal(HASH_COUNT(w.nn->dns.table), DN_MAX);
+	world_fini(&w);
+}
+
+static void nor_one_whose_names_send_heartbeats_and_reports(void **state)
+{
+	struct world w;
+
+	(void)state;
+	fill_table(&w, "10.0.0.9");
+	for (struct dn *dn = w.nn->dns.table; dn; dn = dn->hh.next)
+		dn->report_ns = 1;
+	assert_int_equal(come(&w, "10.0.0.2", 1), 0);
+	node(&w, "10.0.0.2", 1)->report_ns = 1;
+	assert_true(come(&w, "10.0.0.9", DN_MAX) < 0); /* it has its share, and more */
+	assert_int_equal(come(&w, "10.0.0.3", 1), 0);
+	assert_non_null(node(&w, "10.0.0.2", 1));
+	assert_ptr_equal(datanodes_find(&w.nn->dns, "dn"), w.st->dn);
+	assert_int_equal(HASH_COUNT(w.nn->dns.table), DN_MAX);
+	world_fini(&w);
+}
+
+static void a_node_that_has_been_dead_for_long_is_forgotten(void **state)
+{
+	struct world w;
+	struct dn *dn;
+
+	(void)state;
+	world_init(&w, true);
+	report(&w);
+	assert_int_equal(come(&w, "10.0.0.2", 1), 0);
+	assert_int_equal(come(&w, "10.0.0.2", 2), 0);
+	w.nn->dns.dead_after_ns = 1;
+	w.nn->set.dead_keep_ms = 3600 * 1000;
+	dn = node(&w, "10.0.0.2", 1);
+	w.st->dn->heard_ns = node(&w, "10.0.0.2", 2)->heard_ns = clock_mono_ns() + NS_PER_S;
+	monitor_tick(w.nn);
+	assert_false(dn->alive);
+	assert_ptr_equal(node(&w, "10.0.0.2", 1), dn); /* still in the lists of dead nodes */
+	w.nn->set.dead_keep_ms = 1;
+	dn->admin = DN_IN_MAINTENANCE;
+	dn->maintenance_until_ms = UINT64_MAX;
+	(void)poll(NULL, 0, 5);
+	monitor_tick(w.nn);
+	assert_ptr_equal(node(&w, "10.0.0.2", 1), dn); /* it is to be away */
+	dn->admin = DN_NORMAL;
+	monitor_tick(w.nn);
+	assert_null(node(&w, "10.0.0.2", 1));
+	assert_non_null(node(&w, "10.0.0.2", 2));
+	assert_int_equal(come(&w, "10.0.0.2", 1), 0);
 	world_fini(&w);
 }
 
@@ -868,6 +989,10 @@ int main(void)
 		cmocka_unit_test(a_last_block_never_written_closes_no_file_whose_last_but_one_is_on_no_node),
 		cmocka_unit_test(a_block_recovered_closes_no_file_whose_last_but_one_is_on_no_node),
 		cmocka_unit_test(after_a_forced_leave_of_safe_mode_reports_are_waited_for),
+		cmocka_unit_test(dead_nodes_make_room_for_new_ones),
+		cmocka_unit_test(a_client_that_fills_the_table_of_nodes_keeps_nobody_out),
+		cmocka_unit_test(nor_one_whose_names_send_heartbeats_and_reports),
+		cmocka_unit_test(a_node_that_has_been_dead_for_long_is_forgotten),
 		cmocka_unit_test(what_is_lost_still_is_deleted),
 		cmocka_unit_test(what_came_back_is_not_deleted),
 		cmocka_unit_test(the_balancer_gets_the_blocks_of_a_node_in_steps),

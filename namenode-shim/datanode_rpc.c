@@ -98,6 +98,16 @@ static void ask_rack(struct req *q)
 	racks_ask(q->nn->racks, q->call->peer_ip);
 }
 
+/* The table is full, and a node at @ip is new. */
+static bool make_room(struct nn *nn, const char *ip)
+{
+	struct dn *dn = datanodes_victim(&nn->dns, ip);
+
+	if (dn)
+		nn_dn_forget(nn, dn, "it makes room for a new one");
+	return dn;
+}
+
 static int register_datanode(struct req *q, const void *in)
 {
 	const Hdd__RegisterDatanodeRequestProto *m = in;
@@ -128,11 +138,8 @@ static int register_datanode(struct req *q, const void *in)
 				 "that dfs.hosts names, then run hdfs dfsadmin -refreshNodes",
 				 q->ns.host, id->xferport, id->hostname, id->datanodeuuid);
 	old = datanodes_find_addr(&q->nn->dns, q->ns.host, id->xferport, id->datanodeuuid);
-	if (old) {
-		old->admin = DN_NORMAL; /* its replicas are not kept, not even those of maintenance */
-		nn_dn_lost(q->nn, old, "another node registered at its address");
-		datanodes_remove(&q->nn->dns, old);
-	}
+	if (old)
+		nn_dn_forget(q->nn, old, "another node registered at its address");
 	dn = datanodes_find(&q->nn->dns, id->datanodeuuid);
 	away = dn && !dn->alive;
 	if (dn && dn->alive && (strcmp(dn->ip, q->ns.host) || dn->xfer_port != id->xferport))
@@ -140,9 +147,12 @@ static int register_datanode(struct req *q, const void *in)
 			 "directories are a copy of the other's: stop one and move its current/ away", dn->uuid,
 			 q->ns.host, id->xferport, dn->ip, dn->xfer_port);
 	rc = datanodes_register(&q->nn->dns, &ident, &dn);
+	if (rc == -ENOSPC && make_room(q->nn, q->ns.host))
+		rc = datanodes_register(&q->nn->dns, &ident, &dn);
 	if (rc == -ENOSPC)
-		return exc_throw(&q->exc, EXC_IO, "this NameNode takes at most %d data nodes",
-				 DN_MAX);
+		return exc_throw(&q->exc, EXC_IO, "this NameNode takes at most %d data nodes, and %.63s has "
+				 "its share; if some are none of yours, name yours in the file of dfs.hosts, "
+				 "then run hdfs dfsadmin -refreshNodes", DN_MAX, q->ns.host);
 	if (rc < 0)
 		return exc_throw(&q->exc, EXC_IO, "registration with an empty uuid or a text too "
 						  "long is refused");

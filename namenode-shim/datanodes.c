@@ -119,6 +119,81 @@ int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn
 	return 0;
 }
 
+/* ---- a full table ---- */
+
+/* What a node is to a full table: the first go first. */
+enum worth { WORTH_DEAD, WORTH_NAME, WORTH_AT_WORK, WORTH_KEPT };
+
+static enum worth worth_of(const struct dn *dn)
+{
+	if (dn->admin == DN_ENTERING_MAINTENANCE || dn->admin == DN_IN_MAINTENANCE)
+		return WORTH_KEPT;
+	if (!dn->alive)
+		return WORTH_DEAD;
+	return dn->report_ns || dn_replicas(dn) ? WORTH_AT_WORK : WORTH_NAME;
+}
+
+/* By address; of one address those that go first come first: without replicas, then the longest silent. */
+static int by_address(const void *a, const void *b)
+{
+	const struct dn *x = *(struct dn *const *)a, *y = *(struct dn *const *)b;
+	const uint64_t xr = dn_replicas(x), yr = dn_replicas(y);
+	const int order = strcmp(x->ip, y->ip);
+
+	if (order || xr != yr)
+		return order ? order : xr < yr ? -1 : 1;
+	return x->heard_ns < y->heard_ns ? -1 : x->heard_ns > y->heard_ns;
+}
+
+static struct dn *longest_silent(struct dn *const *v, uint32_t n)
+{
+	struct dn *first = v[0];
+
+	for (uint32_t i = 1; i < n; i++)
+		if (v[i]->heard_ns < first->heard_ns)
+			first = v[i];
+	return first;
+}
+
+/* Of the address with the most of @v. *ret_own: how many @ip has; *ret_most: how many that one has. */
+static struct dn *of_most_crowded(struct dn **v, uint32_t n, const char *ip, uint32_t *ret_own, uint32_t *ret_most)
+{
+	uint32_t at = 0, len;
+
+	*ret_own = *ret_most = 0;
+	qsort(v, n, sizeof(*v), by_address);
+	for (uint32_t i = 0; i < n; i += len) {
+		for (len = 1; i + len < n && !strcmp(v[i]->ip, v[i + len]->ip);)
+			len++;
+		if (!strcmp(v[i]->ip, ip))
+			*ret_own = len;
+		if (len > *ret_most) {
+			*ret_most = len;
+			at = i;
+		}
+	}
+	return v[at];
+}
+
+struct dn *datanodes_victim(const struct datanodes *d, const char *ip)
+{
+	struct dn **v = xcalloc(HASH_COUNT(d->table) + 1u, sizeof(struct dn *)), *pick = NULL;
+	uint32_t n = 0, own, most;
+
+	for (enum worth w = WORTH_DEAD; w < WORTH_KEPT && !n; w++) {
+		for (struct dn *dn = d->table; dn; dn = dn->hh.next)
+			if (worth_of(dn) == w)
+				v[n++] = dn;
+		if (!n)
+			continue;
+		pick = w == WORTH_DEAD ? longest_silent(v, n) : of_most_crowded(v, n, ip, &own, &most);
+		if (w == WORTH_AT_WORK && own + 1 >= most)
+			pick = NULL; /* it would only change places with its like */
+	}
+	free(v);
+	return pick;
+}
+
 void datanodes_remove(struct datanodes *d, struct dn *dn)
 {
 	dn_orders_drop(d, dn);

@@ -23,7 +23,7 @@
 #include "common/base/list.h"
 #include "common/erasure/policy.h"
 
-#define DN_MAX 4096          /* nodes; more registrations are refused */
+#define DN_MAX 4096          /* nodes; of a full table one goes for a new one (datanodes_victim()) */
 #define DN_STORAGES_MAX 64   /* storages of one node */
 #define DN_HOST_MAX 256
 #define DN_RACK_MAX 256
@@ -170,6 +170,10 @@ struct dn *datanodes_find_addr(const struct datanodes *d, const char *ip, uint32
 			       const char *not_uuid);
 /** Insert or update. -ENOSPC: DN_MAX; -EINVAL: a text is too long or empty. */
 int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn **ret);
+/** Of a full table the node that goes for a new one at @ip. First those that are dead, the longest silent one; then those
+ *  that have registered and reported nothing, then the others: of the address that has the most of them, so that
+ *  nobody who fills the table keeps others out. Nodes in maintenance stay. NULL: none, that address has enough. */
+struct dn *datanodes_victim(const struct datanodes *d, const char *ip);
 /** It is known no more. The map of blocks was told to forget it. */
 void datanodes_remove(struct datanodes *d, struct dn *dn);
 /** Free those that were removed, and that the map of blocks has forgotten. */

@@ -263,7 +263,7 @@ struct hosts_verdict hosts_judge(const struct hosts *h, const char *ip, const ch
 {
 	const struct entry *in = find(&h->allowed, ip, NULL, port); /* anybody can claim a name */
 	const struct entry *out = find(&h->leaving, ip, host, port);
-	struct hosts_verdict v = {.allowed = in || !h->allowed.n, .upgrade_domain = ""};
+	struct hosts_verdict v = {.allowed = in || !h->allowed.n, .named = in, .upgrade_domain = ""};
 
 	if (in && h->json) {
 		v.state = in->state;

@@ -27,6 +27,7 @@ enum hosts_state { HOSTS_NORMAL, HOSTS_LEAVE, HOSTS_MAINTENANCE };
 
 struct hosts_verdict {
 	bool allowed;
+	bool named;                 /* by dfs.hosts, and not because that names nobody */
 	enum hosts_state state;
 	uint64_t until_ms;          /* of maintenance; UINT64_MAX: for ever */
 	const char *upgrade_domain; /* "" = none; lives as long as the set */

@@ -10,6 +10,7 @@
 #include "namenode-shim/arena.h"
 #include "namenode-shim/drain.h"
 #include "namenode-shim/file.h"
+#include "namenode-shim/hosts.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/placement.h"
 #include "namenode-shim/policy.h"
@@ -18,14 +19,27 @@
 
 #define COPY_COST 32 /* of an order, when looking at a block of the line is 1 */
 
+/* Dead for so long that it is in nobody's way but that of who reads the lists. One that dfs.hosts names is expected. */
+static bool is_past(const struct nn *nn, const struct dn *dn, uint64_t silent_ns)
+{
+	return !dn->alive && nn->set.dead_keep_ms && silent_ns / NS_PER_MS > nn->set.dead_keep_ms &&
+	       dn->admin != DN_ENTERING_MAINTENANCE && dn->admin != DN_IN_MAINTENANCE &&
+	       !hosts_judge(nn->hosts, dn->ip, dn->host, dn->xfer_port).named;
+}
+
 static uint32_t check_nodes(struct nn *nn, uint64_t now)
 {
+	struct dn *dn, *next;
 	uint32_t live = 0;
 
-	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next) {
-		if (dn->alive && now - dn->heard_ns > nn->dns.dead_after_ns)
+	HASH_ITER (hh, nn->dns.table, dn, next) {
+		const uint64_t silent_ns = now > dn->heard_ns ? now - dn->heard_ns : 0;
+
+		if (dn->alive && silent_ns > nn->dns.dead_after_ns)
 			nn_dn_lost(nn, dn, "no heartbeat");
 		live += dn->alive;
+		if (is_past(nn, dn, silent_ns))
+			nn_dn_forget(nn, dn, "dead for dfs.shim.dead.datanode.keep");
 	}
 	metric_set(METRIC_NN_STALE, datanodes_judge_stale(&nn->dns, now));
 	return live;

@@ -280,6 +280,19 @@ void nn_dn_lost(struct nn *nn, struct dn *dn, const char *why)
 		blocks_forget(&nn->blocks, dn, NULL);
 }
 
+void nn_dn_forget(struct nn *nn, struct dn *dn, const char *why)
+{
+	dn->admin = DN_NORMAL; /* its replicas are not kept, not even those of maintenance */
+	if (dn->alive) {
+		nn_dn_lost(nn, dn, why);
+	} else {
+		log_info("op=forget datanode=%s address=%s:%u reason=\"%s\"", dn->uuid, dn->ip, dn->xfer_port, why);
+		blocks_forget(&nn->blocks, dn, NULL);
+	}
+	datanodes_remove(&nn->dns, dn);
+	datanodes_free_gone(&nn->dns);
+}
+
 /* ---- effects ---- */
 
 static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id, uint64_t truncate_to)

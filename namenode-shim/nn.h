@@ -172,6 +172,8 @@ void nn_check_safe_mode(struct nn *nn);
 const char *nn_safe_text(const struct nn *nn, char *buf);
 /** Writer thread, mem_lock held for writing: @dn is dead or replaced. */
 void nn_dn_lost(struct nn *nn, struct dn *dn, const char *why);
+/** The same, and @dn is removed; freed when no block names it any more. */
+void nn_dn_forget(struct nn *nn, struct dn *dn, const char *why);
 /** The counter of @method, made if there is none. Start only. */
 struct call_stat *call_stats_get(struct call_stat **list, const char *method);
 /** NULL: there is none. */

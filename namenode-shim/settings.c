@@ -191,6 +191,7 @@ static int load_times(const struct conf *c, struct settings *s, struct err *e)
 			       &s->pending_ms, e);
 	rc = rc ? rc
 		: conf_time_ms(c, "dfs.shim.redundancy.delay", 30000, &s->redundancy_delay_ms, e);
+	rc = rc ? rc : conf_time_ms(c, "dfs.shim.dead.datanode.keep", 7 * 86400000ull, &s->dead_keep_ms, e);
 	rc = rc ? rc
 		: conf_time_ms(c, "dfs.namenode.safemode.extension", 0, &s->safe_extension_ms, e);
 	rc = rc ? rc
