@@ -6,10 +6,9 @@
 static int check(const Hd__LocatedBlockProto *lb, const struct ec_policy *p, struct err *err)
 {
 	const int64_t id = (int64_t)lb->b->blockid;
-	int rc = located_check(lb, false, err);
 
-	if (rc < 0)
-		return rc;
+	if (lb->n_locs > LOCATED_NODES_MAX)
+		return err_set(err, -EPROTO, "the NameNode names %zu nodes for a block group", lb->n_locs);
 	if (!ec_id_is_striped(id) || ec_id_unit(id) != 0)
 		return err_set(err, -EPROTO, "the NameNode names blk_%lld as a block group, which it is not",
 			       (long long)id);

@@ -332,12 +332,10 @@ static int check_locations(const struct reader *r, const Hd__LocatedBlocksProto 
 	if (l->fileencryptioninfo)
 		return err_set(err, -ENOTSUP, "%.200s is encrypted, which this version cannot read",
 			       r->path);
-	for (size_t i = 0; i < l->n_blocks && rc == 0; i++)
-		rc = policy ? group_view(l->blocks[i], policy, &g, err)
-			    : located_check(l->blocks[i], false, err);
-	if (rc == 0 && l->lastblock)
-		rc = policy ? group_view(l->lastblock, policy, &g, err)
-			    : located_check(l->lastblock, false, err);
+	for (size_t i = 0; policy && i < l->n_blocks && rc == 0; i++)
+		rc = group_view(l->blocks[i], policy, &g, err);
+	if (policy && rc == 0 && l->lastblock)
+		rc = group_view(l->lastblock, policy, &g, err);
 	return rc;
 }
 

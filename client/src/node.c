@@ -26,9 +26,9 @@ int node_addr(const Hd__DatanodeIDProto *id, bool use_hostname, bool ipc, struct
 
 int located_check(const Hd__LocatedBlockProto *lb, bool writable, struct err *err)
 {
-	if (lb->n_locs > LOCATED_NODES_MAX)
-		return err_set(err, -EPROTO, "the NameNode names %zu nodes for one block",
-			       lb->n_locs);
+	if (writable && lb->n_locs > LOCATED_NODES_MAX)
+		return err_set(err, -ENOTSUP, "a block to be written has %zu replicas, and a pipeline has at most %d nodes; give the "
+					      "file fewer replicas (dfs setrep)", lb->n_locs, LOCATED_NODES_MAX);
 	if (writable && lb->n_locs == 0)
 		return err_set(err, -ENOSPC, "the NameNode offers no data node for a new block");
 	if (writable && (lb->n_storageids != lb->n_locs || lb->n_storagetypes != lb->n_locs))

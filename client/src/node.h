@@ -25,10 +25,10 @@ const char *node_text(const Hd__DatanodeIDProto *id, char *buf);
 int node_addr(const Hd__DatanodeIDProto *id, bool use_hostname, bool ipc, struct net_addr *ret,
 	      struct err *err);
 
-/** Is the message usable: at most LOCATED_NODES_MAX nodes, with storage ids and types for each when
- *  @writable. -EPROTO. */
+#define LOCATED_NODES_MAX 64 /* of a pipeline; and of the replicas of a block so many are tried, the nearest */
+/** Is the message usable? When @writable: at most LOCATED_NODES_MAX nodes (-ENOTSUP), one at least (-ENOSPC), with
+ *  storage ids and types for each (-EPROTO). */
 int located_check(const Hd__LocatedBlockProto *lb, bool writable, struct err *err);
-#define LOCATED_NODES_MAX 64
 /** Take node @i out of a writable block; the caller owns the returned message. */
 Hd__DatanodeInfoProto *located_remove(Hd__LocatedBlockProto *lb, size_t i);
 /** Take the node out that is also @node, if it is there. */

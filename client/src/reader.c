@@ -41,7 +41,7 @@ static int pick_replica(struct reader *r, const struct fetch *f)
 	char text[NET_TEXT_MAX];
 	int second = -1;
 
-	for (size_t i = 0; i < f->lb->n_locs; i++) {
+	for (size_t i = 0; i < f->lb->n_locs && i < LOCATED_NODES_MAX; i++) {
 		if (f->tried & 1ull << i)
 			continue;
 		node_text(f->lb->locs[i]->id, text);

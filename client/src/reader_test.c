@@ -41,12 +41,13 @@ static struct dfs fs;
 static struct fake_file file[FILES];
 static bool striped, tells_id, knows_ids, has_nodes;
 static uint64_t gone_block; /* its node has it no more */
+static unsigned copies;     /* of each block */
 static unsigned asked;      /* getBlockLocations */
 static unsigned streams, streams_made;
 static uint64_t stream_len; /* so much the last one was asked for */
 static uint64_t clock_ns;
 static uint64_t next_block;
-static Hd__DatanodeInfoProto info, *locs[5] = {&info, &info, &info, &info, &info};
+static Hd__DatanodeInfoProto info, *locs[512];
 static Hd__DatanodeIDProto node_id;
 static Hc__TokenProto no_token, *no_tokens[5] = {&no_token, &no_token, &no_token, &no_token, &no_token};
 static uint8_t units[] = {0, 1, 2, 3, 4};
@@ -88,7 +89,7 @@ static Hd__LocatedBlockProto *fill_block(struct answer *a, unsigned at, const st
 	lb->b->numbytes = f->len[i];
 	lb->offset = offset;
 	lb->blocktoken = &no_token;
-	lb->n_locs = !has_nodes ? 0 : striped ? 5 : 1;
+	lb->n_locs = !has_nodes ? 0 : striped ? 5 : copies;
 	lb->locs = locs;
 	lb->has_blockindices = striped && has_nodes;
 	lb->blockindices = (ProtobufCBinaryData){lb->n_locs, units};
@@ -339,6 +340,7 @@ static void begin(bool ec, bool ours)
 	tells_id = ours;
 	knows_ids = has_nodes = true;
 	gone_block = 0;
+	copies = 1;
 	asked = streams_made = 0;
 	assert_int_equal(streams, 0);
 	clock_ns = 1000 * IDLE_NS;
@@ -666,6 +668,24 @@ static void a_snapshot_is_not_asked_about_by_inode(void **state)
 	expect_same(r, &file[1], "snapshot");
 }
 
+static void a_file_with_more_than_64_replicas_is_read(void **state)
+{
+	(void)state;
+	for (unsigned n = 63; n < 512; n = n < 66 ? n + 1 : 2 * n) {
+		struct err err = ERR_INIT;
+		struct reader *r;
+		uint8_t buf;
+
+		begin(false, true);
+		copies = n;
+		r = open_file("/d/f");
+		assert_int_equal(read_on(r, &file[0], 0, &err), 0);
+		gone_block = file[0].block[20];
+		assert_int_equal(reader_pread(r, &buf, 1, 20 * BLOCK, &err), -EIO);
+		reader_free(r);
+	}
+}
+
 /* ---- streams that nobody reads ---- */
 
 static void read_bit(struct reader *r, size_t len)
@@ -774,6 +794,8 @@ static void a_reader_that_waits_for_its_node_is_not_idle(void **state)
 static int setup(void **state)
 {
 	(void)state;
+	for (size_t i = 0; i < sizeof(locs) / sizeof(*locs); i++)
+		locs[i] = &info;
 	hd__datanode_info_proto__init(&info);
 	hd__datanode_idproto__init(&node_id);
 	hc__token_proto__init(&no_token);
@@ -807,6 +829,7 @@ int main(void)
 		cmocka_unit_test(a_path_that_became_a_directory_is_stale),
 		cmocka_unit_test(what_cannot_be_opened_is_told_as_before),
 		cmocka_unit_test(a_snapshot_is_not_asked_about_by_inode),
+		cmocka_unit_test(a_file_with_more_than_64_replicas_is_read),
 		cmocka_unit_test(an_idle_stream_is_given_back),
 		cmocka_unit_test(who_reads_seldom_asks_for_no_more_than_he_takes),
 		cmocka_unit_test(of_many_open_files_only_those_that_are_read_hold_streams),
