@@ -16,6 +16,7 @@
 #include "namenode-shim/policy.h"
 #include "namenode-shim/rebuild.h"
 #include "namenode-shim/req.h"
+#include "namenode-shim/trash.h"
 
 #define COPY_COST 32 /* of an order, when looking at a block of the line is 1 */
 
@@ -215,6 +216,7 @@ void monitor_tick(struct nn *nn)
 	if (!nn->safe.on) {
 		check_leases(nn);
 		check_recoveries(nn, now);
+		trash_tick(nn);
 	}
 	if (nn->doomed && now - nn->doomed_ns > MONITOR_DOOMED_MS * NS_PER_MS)
 		nn->doomed_next = true;

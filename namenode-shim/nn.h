@@ -40,6 +40,7 @@
 #include "namenode-shim/intake.h"
 #include "namenode-shim/leases.h"
 #include "namenode-shim/settings.h"
+#include "namenode-shim/trash.h"
 
 #define NN_HOLD_NS 20000000ull /* longer nobody should hold mem_lock at a time */
 #define NN_SLICE 4096 /* so many blocks are gone through in one hold */
@@ -135,6 +136,7 @@ struct nn {
 	const struct list *batch; /* the changes of this transaction; NULL between two */
 	uint32_t nearly;     /* changes that were answered and are held, or under way */
 	struct list flying;  /* requests of the one before it, whose record is not on the disk yet: answers and effects wait */
+	struct trash_round trash;
 	struct hosts *hosts_next; /* owned: read, not in force yet */
 	struct txn look;       /* its own reader, for what the monitor asks of the namespace */
 	bool looking;

@@ -338,6 +338,34 @@ static int refuse_security(const struct conf *c, struct err *e)
 	return 0;
 }
 
+/* Checkpoints are made as often as they expire unless a shorter time is given, as in HDFS. */
+static int load_trash(const struct conf *c, struct settings *s, struct err *e)
+{
+	const char *homes = conf_get_or(c, "dfs.user.home.dir.prefix", "/user");
+	struct trash_rules *r = &s->trash;
+	size_t len = strlen(homes);
+	double minutes = 0;
+	int rc = conf_u64(c, "fs.trash.interval", 0, &s->trash_min, e);
+
+	rc = rc ? rc : get_fraction(c, "fs.trash.checkpoint.interval", "0", &minutes, e);
+	rc = rc ? rc : conf_bool(c, "fs.trash.clean.trashroot.enable", false, &r->clean, e);
+	if (!rc && s->trash_min > TRASH_MINUTES_MAX)
+		rc = err_set(e, -EINVAL, "fs.trash.interval=%llu is more than %u minutes",
+			     (unsigned long long)s->trash_min, TRASH_MINUTES_MAX);
+	if (!rc && (*homes != '/' || len >= sizeof(r->homes)))
+		rc = err_set(e, -EINVAL, "dfs.user.home.dir.prefix=%.100s is no path like /user", homes);
+	if (rc)
+		return rc;
+	while (len > 1 && homes[len - 1] == '/')
+		len--;
+	snprintf(r->homes, sizeof(r->homes), "%.*s", (int)len, homes);
+	r->keep_ms = s->trash_min * 60000;
+	r->every_ms = minutes > 0 && minutes < (double)s->trash_min ? (uint64_t)(minutes * 60000) : r->keep_ms;
+	if (r->keep_ms && r->every_ms < TRASH_EVERY_MIN_MS)
+		r->every_ms = TRASH_EVERY_MIN_MS;
+	return 0;
+}
+
 int settings_load(const struct conf *c, struct settings *s, struct err *e)
 {
 	int rc;
@@ -363,7 +391,7 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc
 		: get_u32(c, "dfs.namenode.fs-limits.max-blocks-per-file", 10000, 1, 10000000,
 			  &s->max_blocks_per_file, e);
-	rc = rc ? rc : conf_u64(c, "fs.trash.interval", 0, &s->trash_min, e);
+	rc = rc ? rc : load_trash(c, s, e);
 	rc = rc ? rc : get_fraction(c, "dfs.namenode.safemode.threshold-pct", "0.999", &s->safe_pct, e);
 	rc = rc ? rc : get_u32(c, "dfs.namenode.safemode.min.datanodes", 0, 0, 1 << 20, &s->safe_nodes, e);
 	rc = rc ? rc

@@ -8,6 +8,7 @@
 #include "common/base/err.h"
 #include "common/base/net.h"
 #include "namenode-shim/ecpolicy.h"
+#include "namenode-shim/trash.h"
 
 struct conf;
 
@@ -41,7 +42,8 @@ struct settings {
 	uint64_t block_size, min_block_size;
 	uint32_t bytes_per_checksum, write_packet, io_buffer, replication, repl_min, repl_max;
 	uint32_t checksum_type; /* enum crc_type */
-	uint64_t trash_min;     /* minutes */
+	uint64_t trash_min;     /* minutes, as clients are told */
+	struct trash_rules trash;
 	uint64_t heartbeat_ms, recheck_ms, redundancy_ms, pending_ms, redundancy_delay_ms;
 	uint64_t dead_keep_ms; /* a dead node is listed so long; 0: for ever */
 	uint64_t stale_ms; /* without a heartbeat; then others are preferred */
