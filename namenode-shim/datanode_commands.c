@@ -55,7 +55,7 @@ static Hdd__DatanodeCommandProto *block_command(struct req *q,
 
 static Hdd__DatanodeCommandProto *invalidate_command(struct req *q, struct dn *dn)
 {
-	const uint32_t n = dn->ninval < DN_INVALIDATE_MAX ? dn->ninval : DN_INVALIDATE_MAX;
+	const uint32_t most = q->nn->set.work.deletions, n = dn->ninval < most ? dn->ninval : most;
 	Hdd__DatanodeCommandProto *c =
 		block_command(q, HDD__BLOCK_COMMAND_PROTO__ACTION__INVALIDATE, n);
 	Hdd__BlockCommandProto *b = c->blkcmd;
@@ -92,17 +92,24 @@ static void add_target(struct req *q, Hdd__BlockCommandProto *b, struct storage 
 	b->n_targetstorageuuids = b->n_targetstoragetypes = b->n_targets;
 }
 
-static Hdd__DatanodeCommandProto *transfer_command(struct req *q, struct dn *dn)
+/* How many copies @dn may begin. */
+static uint32_t free_streams(const struct work_limits *w, const struct dn *dn)
 {
-	Hdd__DatanodeCommandProto *c = block_command(
-		q, HDD__BLOCK_COMMAND_PROTO__ACTION__TRANSFER, DN_TRANSFERS_MAX);
+	const uint32_t most = dn_is_draining(dn) ? w->streams_hard : w->streams;
+
+	return dn->xmits < most ? most - dn->xmits : 0;
+}
+
+static Hdd__DatanodeCommandProto *transfer_command(struct req *q, struct dn *dn, uint32_t most)
+{
+	Hdd__DatanodeCommandProto *c = block_command(q, HDD__BLOCK_COMMAND_PROTO__ACTION__TRANSFER, most);
 	Hdd__BlockCommandProto *b = c->blkcmd;
 	struct list *l;
 
-	b->targets = arena_array(&q->mem, Hd__DatanodeInfosProto *, DN_TRANSFERS_MAX);
-	b->targetstorageuuids = arena_array(&q->mem, Hd__StorageUuidsProto *, DN_TRANSFERS_MAX);
-	b->targetstoragetypes = arena_array(&q->mem, Hd__StorageTypesProto *, DN_TRANSFERS_MAX);
-	while (b->n_blocks < DN_TRANSFERS_MAX && (l = list_pop(&dn->transfers))) {
+	b->targets = arena_array(&q->mem, Hd__DatanodeInfosProto *, most);
+	b->targetstorageuuids = arena_array(&q->mem, Hd__StorageUuidsProto *, most);
+	b->targetstoragetypes = arena_array(&q->mem, Hd__StorageTypesProto *, most);
+	while (b->n_blocks < most && (l = list_pop(&dn->transfers))) {
 		struct transfer *t = container_of(l, struct transfer, link);
 
 		b->blocks[b->n_blocks++] = block_proto(q, t->b.id, t->b.gs, t->b.len);
@@ -187,13 +194,15 @@ static Hdd__DatanodeCommandProto *bandwidth_command(struct req *q, struct dn *dn
 
 void dn_commands_add(struct req *q, struct dn *dn, Hdd__HeartbeatResponseProto *r)
 {
+	const uint32_t streams = free_streams(&q->nn->set.work, dn);
+
 	if (dn->bandwidth)
 		r->cmds[r->n_cmds++] = bandwidth_command(q, dn);
 	if (q->nn->safe.on || add_recovery(q, dn, r))
 		return;
-	if (!list_empty(&dn->transfers))
-		r->cmds[r->n_cmds++] = transfer_command(q, dn);
-	if (!list_empty(&dn->rebuilds) && dn->xmits < DN_XMITS_BUSY) {
+	if (!list_empty(&dn->transfers) && streams)
+		r->cmds[r->n_cmds++] = transfer_command(q, dn, streams);
+	if (!list_empty(&dn->rebuilds) && dn->xmits < work_busy(&q->nn->set.work)) {
 		Hdd__DatanodeCommandProto *c = rebuild_command(q, dn);
 
 		if (c)

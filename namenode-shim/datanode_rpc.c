@@ -229,10 +229,10 @@ static uint64_t report_lease(struct nn *nn, struct dn *dn)
 
 	for (const struct dn *o = nn->dns.table; o; o = o->hh.next)
 		held += o != dn && o->lease_id && o->lease_until_ns > now;
-	if (held >= NN_REPORT_LEASES)
+	if (held >= nn->set.work.reports)
 		return 0;
 	dn->lease_id = nn->dns.next_lease_id++;
-	dn->lease_until_ns = now + NN_REPORT_LEASE_MS * NS_PER_MS;
+	dn->lease_until_ns = now + nn->set.work.report_ms * NS_PER_MS;
 	return dn->lease_id;
 }
 

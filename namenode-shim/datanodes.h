@@ -28,10 +28,6 @@
 #define DN_HOST_MAX 256
 #define DN_RACK_MAX 256
 #define DN_DEFAULT_RACK "/default-rack"
-#define DN_TRANSFERS_MAX 2   /* dfs.namenode.replication.max-streams: copies ordered at a time */
-#define DN_REBUILDS_MAX 8    /* groups whose units are ordered made again in one reply: so many a node works at */
-#define DN_XMITS_BUSY 24     /* a node that says it is at so many transfers gets no more of these: it has enough in line */
-#define DN_INVALIDATE_MAX 1000 /* dfs.block.invalidate.limit: deletions in one reply */
 
 struct dn;
 struct req;

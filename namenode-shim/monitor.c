@@ -56,15 +56,16 @@ static uint32_t queued(const struct dn *dn)
 }
 
 /* A good replica on a node that is not busy copying, rather on one that is not stale. */
-static struct dn *pick_source(const struct blk *b)
+static struct dn *pick_source(const struct work_limits *w, const struct blk *b)
 {
+	const uint32_t line = 2 * (b->flags & BLK_URGENT ? w->streams_hard : w->streams);
 	struct dn *stale = NULL;
 
 	for (uint16_t i = 0; i < b->nreps; i++) {
 		const struct replica *r = &b->rep[i];
 
 		if (r->state != REPLICA_FINALIZED || r->corrupt || r->excess || !storage_is_there(r->st) ||
-		    queued(r->st->dn) >= DN_TRANSFERS_MAX * 2)
+		    queued(r->st->dn) >= line)
 			continue;
 		if (!r->st->dn->stale)
 			return r->st->dn;
@@ -89,7 +90,7 @@ const struct policy *monitor_policy(struct nn *nn, const struct blk *b)
 
 static void order_copy(struct nn *nn, struct blk *b, uint64_t now)
 {
-	struct dn *src = pick_source(b);
+	struct dn *src = pick_source(&nn->set.work, b);
 	struct place p = {.want = 1, .block_size = b->b.len, .copy = true, .policy = monitor_policy(nn, b),
 			  .other_rack = b->flags & BLK_CROWDED};
 	struct storage *target;
@@ -133,7 +134,7 @@ static void order_copies(struct nn *nn, uint32_t live)
 {
 	const struct blocks *bs = &nn->blocks;
 
-	nn->copies = (struct copies){.budget = (uint64_t)live * MONITOR_COPIES_PER_NODE, .urgent = bs->urgent,
+	nn->copies = (struct copies){.budget = (uint64_t)live * nn->set.work.orders, .urgent = bs->urgent,
 				     .others = bs->under_count - bs->urgent, .crowded = bs->crowded_count};
 }
 

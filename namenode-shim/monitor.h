@@ -17,7 +17,6 @@ struct policy;
 
 #define MONITOR_TICK_MS 500
 #define MONITOR_DOOMED_MS 10000 /* a slice of a deleted tree that did not succeed in this time is tried again */
-#define MONITOR_COPIES_PER_NODE 4  /* work found per tick = this x live nodes */
 
 void monitor_tick(struct nn *nn);
 /** Are there copies to be ordered? A slice of that; takes mem_lock itself. */

@@ -84,7 +84,7 @@ static bool order_decode(struct nn *nn, struct blk *b, uint32_t lost, uint64_t n
 	r.ntargets = find_targets(nn, b, (uint32_t)__builtin_popcount(lost), r.target);
 	if (!r.ntargets)
 		return false;
-	if (queued(&r.target[0]->dn->rebuilds) >= DN_REBUILDS_MAX * 2)
+	if (queued(&r.target[0]->dn->rebuilds) >= work_rebuilds(&nn->set.work) * 2)
 		return true; /* later: it is busy */
 	add_sources(b, readable, &r);
 	log_info("op=rebuild group=%lld lost=%x sources=%u targets=%u by=%s", (long long)b->b.id, lost,
@@ -102,7 +102,7 @@ static bool order_move(struct nn *nn, struct blk *b, const struct replica *rep, 
 	struct dn *src = rep->st->dn;
 	struct storage *target;
 
-	if (queued(&src->transfers) >= DN_TRANSFERS_MAX * 2)
+	if (queued(&src->transfers) >= nn->set.work.streams * 2)
 		return true;
 	if (!find_targets(nn, b, 1, &target))
 		return false;
@@ -213,13 +213,14 @@ Hdd__DatanodeCommandProto *rebuild_command(struct req *q, struct dn *dn)
 	Hdd__BlockECReconstructionCommandProto *m =
 		req_new_msg(q, Hdd__BlockECReconstructionCommandProto,
 			    hdd__block_ecreconstruction_command_proto__init);
+	const uint32_t most = work_rebuilds(&q->nn->set.work);
 	struct list *l;
 
 	c->cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockECReconstructionCommand;
 	c->blkecreconstructioncmd = m;
 	m->blockecreconstructioninfo =
-		arena_array(&q->mem, Hd__BlockECReconstructionInfoProto *, DN_REBUILDS_MAX);
-	while (m->n_blockecreconstructioninfo < DN_REBUILDS_MAX && (l = list_pop(&dn->rebuilds))) {
+		arena_array(&q->mem, Hd__BlockECReconstructionInfoProto *, most);
+	while (m->n_blockecreconstructioninfo < most && (l = list_pop(&dn->rebuilds))) {
 		struct rebuild *r = container_of(l, struct rebuild, link);
 		const struct blk *b = blocks_find(&q->nn->blocks, r->b.id);
 

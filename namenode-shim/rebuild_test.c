@@ -25,7 +25,7 @@ static void world(uint32_t lost)
 {
 	const struct block b = {EC_GROUP_ID_FIRST, 1005, LEN};
 
-	nn = (struct nn){.writer_runs = false};
+	nn = (struct nn){.set.work = {.streams = 2, .streams_hard = 4}};
 	datanodes_init(&nn.dns, 1000);
 	blocks_init(&nn.blocks, TIMEOUT_NS, 1);
 	for (int i = 0; i < NODES; i++) {

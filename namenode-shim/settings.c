@@ -137,6 +137,29 @@ static int get_fraction(const struct conf *c, const char *key, const char *dflt,
 	return 0;
 }
 
+static int load_work(const struct conf *c, struct work_limits *w, struct err *e)
+{
+	int rc = get_u32(c, "dfs.namenode.replication.max-streams", 2, 1, NN_LIMIT_MAX, &w->streams, e);
+
+	rc = rc ? rc
+		: get_u32(c, "dfs.namenode.replication.max-streams-hard-limit", 4, 1, NN_LIMIT_MAX,
+			  &w->streams_hard, e);
+	rc = rc ? rc
+		: get_u32(c, "dfs.namenode.replication.work.multiplier.per.iteration", 4, 1, NN_LIMIT_MAX,
+			  &w->orders, e);
+	rc = rc ? rc : get_u32(c, "dfs.block.invalidate.limit", 1000, 1, 100 * NN_LIMIT_MAX, &w->deletions, e);
+	rc = rc ? rc
+		: get_u32(c, "dfs.namenode.max.full.block.report.leases", 6, 1, NN_LIMIT_MAX, &w->reports, e);
+	rc = rc ? rc
+		: conf_u64(c, "dfs.namenode.full.block.report.lease.length.ms", 300000, &w->report_ms, e);
+	if (!rc && (!w->report_ms || w->report_ms > UINT64_MAX / NS_PER_MS / 2))
+		rc = err_set(e, -EINVAL, "dfs.namenode.full.block.report.lease.length.ms=%llu is out of range",
+			     (unsigned long long)w->report_ms);
+	if (w->streams_hard < w->streams)
+		w->streams_hard = w->streams;
+	return rc;
+}
+
 /* Fewer heartbeats than dfs.namenode.stale.datanode.minimum.interval are missed by chance. */
 static int load_stale(const struct conf *c, struct settings *s, struct err *e)
 {
@@ -405,6 +428,7 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc : get_checksum(c, &s->checksum_type, e);
 	rc = rc ? rc : load_times(c, s, e);
 	rc = rc ? rc : load_stale(c, s, e);
+	rc = rc ? rc : load_work(c, &s->work, e);
 	rc = rc ? rc : load_limits(c, s, e);
 	rc = rc ? rc : load_attributes(c, &s->limits, e);
 	rc = rc ? rc : load_ec(c, &s->ec, e);

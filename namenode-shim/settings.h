@@ -16,8 +16,7 @@ struct conf;
 #define NN_LAYOUT (-67)        /* of the Hadoop release above */
 #define NN_PARK_MS 2000        /* complete() waits so long for the node's report before it says false */
 #define NN_RECOVERY_MS 90000   /* between two attempts to recover one block, as HDFS */
-#define NN_REPORT_LEASES 6     /* full reports at a time */
-#define NN_REPORT_LEASE_MS 300000
+#define NN_LIMIT_MAX 10000     /* of the limits below: what is ordered in one answer stays small */
 
 /* What names, paths, directories and attributes may be; fs.protected.directories. */
 struct ns_limits {
@@ -30,6 +29,29 @@ struct ns_limits {
 	bool acl_unmasked;      /* default entries filter the mode before the umask, as POSIX has it */
 	bool symlinks;          /* they may be made */
 };
+
+/* How much work data nodes are given. Of a node: */
+struct work_limits {
+	uint32_t streams;      /* copies under way */
+	uint32_t streams_hard; /* of blocks with one replica left, and of a node that leaves */
+	uint32_t deletions;    /* in one answer */
+	/* Of all: */
+	uint32_t orders;       /* found in one look at the queue, times live nodes */
+	uint32_t reports;      /* full block reports at a time */
+	uint64_t report_ms;    /* after so long another one is let in */
+};
+
+/* Groups whose units are made again in one answer: it takes a node longer to find the bytes than to send them. */
+static inline uint32_t work_rebuilds(const struct work_limits *w)
+{
+	return 4 * w->streams;
+}
+
+/* A node at so many transfers has enough of these in line. */
+static inline uint32_t work_busy(const struct work_limits *w)
+{
+	return 6 * w->streams_hard;
+}
 
 struct settings {
 	const struct conf *conf; /* borrowed: lives as long as the program */
@@ -46,6 +68,7 @@ struct settings {
 	struct trash_rules trash;
 	uint64_t heartbeat_ms, recheck_ms, redundancy_ms, pending_ms, redundancy_delay_ms;
 	uint64_t dead_keep_ms; /* a dead node is listed so long; 0: for ever */
+	struct work_limits work;
 	uint64_t stale_ms; /* without a heartbeat; then others are preferred */
 	bool avoid_read_stale, avoid_write_stale;
 	double stale_ratio;

@@ -23,7 +23,7 @@ DISK, SSD, ARCHIVE, RAM_DISK = 1, 2, 3, 4
 class World:
     """A NameNode of its own, with the racks of a table; node('a', ...) makes a data node that stands in one of them."""
 
-    def __init__(self, program, directory, name, racks=()):
+    def __init__(self, program, directory, name, racks=(), conf=()):
         where = f'{directory}/{name}'
         os.mkdir(where)
         self.racks = dict(racks)
@@ -31,7 +31,7 @@ class World:
         with open(where + '/table', 'w') as f:
             f.writelines(f'{self.ips[n]} {rack}\n' for n, rack in self.racks.items())
         table = ['net.topology.node.switch.mapping.impl=TableMapping', f'net.topology.table.file.name={where}/table']
-        self.nn = NameNode(program, where, FAST + table).format()
+        self.nn = NameNode(program, where, FAST + table + list(conf)).format()
         self.dns = {}
 
     def __enter__(self):
@@ -160,10 +160,32 @@ def moved(w):
     C.check('the replica that was copied goes, not the copy', w.order(b, 2)[0] == 'a', w.ordered(b, 2))
 
 
+LIMITS = ['dfs.namenode.replication.max-streams=1', 'dfs.namenode.replication.max-streams-hard-limit=3',
+          'dfs.block.invalidate.limit=4']
+
+
+def limits(w):
+    """How much one answer to a heartbeat orders is configured."""
+    def sizes(action, xmits=0):
+        got = [len(cmd.sub(3).subs(3)) for _ in range(5) for cmd in w.dns['a'].heartbeat(xmits=xmits)
+               if cmd[1] == 1 and cmd.sub(3)[1] == action]
+        return max(got, default=0)
+    w.node('a')
+    blocks = [w.write(f'/l{i}', ['a'], 2) for i in range(9)]
+    w.node('b')
+    C.check('copies are ordered', w.order(blocks[0], 1)[0] == 'a')
+    time.sleep(1.5)
+    C.check('none of a node that is at one already', sizes(1, 1) == 0)
+    C.check('one at a time', sizes(1) == 1)
+    for i in range(9):
+        w.c.delete(f'/l{i}')
+    C.check('four deletions at a time', sizes(2) == 4)
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix='nn-place-') as directory:
-        for fn, racks in ((policies, {}), (additional, FOUR), (crowded, FOUR), (moved, {})):
-            with World(sys.argv[1], directory, fn.__name__, racks) as w:
+        for fn, racks, *conf in ((policies, {}), (additional, FOUR), (crowded, FOUR), (moved, {}), (limits, {}, LIMITS)):
+            with World(sys.argv[1], directory, fn.__name__, racks, *conf) as w:
                 fn(w)
     return 1 if C.failed else 0
 

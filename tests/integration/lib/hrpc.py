@@ -226,9 +226,9 @@ class FakeDn:
         assert r.sub(1)[3].decode() == self.uuid
         return self
 
-    def heartbeat(self, want_lease=0):
+    def heartbeat(self, want_lease=0, xmits=0):
         rep = {1: self.storage, 3: self.capacity, 5: self.remaining, 7: {1: self.storage, 3: self.kind}}
-        r = self.rpc.call('sendHeartbeat', {1: self.reg(), 2: rep, 9: want_lease})
+        r = self.rpc.call('sendHeartbeat', {1: self.reg(), 2: rep, 3: xmits, 9: want_lease})
         self.commands += r.subs(1)
         self.lease = r[5]
         return r.subs(1)
