@@ -30,7 +30,6 @@
 #include "fuse/ops.h"
 
 #define IO_BYTES (1u << 20) /* of one read or write request */
-#define BACKGROUND 64       /* read-ahead and asynchronous requests at a time */
 #define LOCK_WAIT_MS 5000   /* for another start on the same mount point */
 #define DIRECT_MINOR 40     /* of FUSE's version 7: with it a direct write drops the pages it goes past (Linux 6.9) */
 
@@ -54,15 +53,23 @@ static void notify(const char *text)
 	(void)close(fd);
 }
 
+/* Read-ahead and asynchronous requests at a time. Those of readers that wait for a data node are among them, and others must not
+ * wait for these: neither their read-ahead in the kernel's queue, nor their other requests for a thread. */
+static uint32_t background_max(const struct mount *m)
+{
+	return m->opt.threads - m->opt.threads / 4 - 1; /* of at least two */
+}
+
 void op_init(void *arg, struct fuse_conn_info *conn)
 {
 	struct mount *m = arg;
+	const uint32_t background = background_max(m);
 
 	m->direct_writes = conn->proto_major == 7 && conn->proto_minor >= DIRECT_MINOR;
 	conn->max_write = IO_BYTES;
 	conn->max_readahead = IO_BYTES;
-	conn->max_background = BACKGROUND;
-	conn->congestion_threshold = BACKGROUND * 3 / 4;
+	conn->max_background = background;
+	conn->congestion_threshold = background - background / 4;
 	conn->want |= conn->capable & (FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_READDIRPLUS | FUSE_CAP_ASYNC_DIO |
 				       FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ |
 				       FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_DONT_MASK);

@@ -125,7 +125,7 @@ static void help(void)
 	      "  -o overlay=DIR        where changes wait that are not at the end of a file (/var/tmp)\n"
 	      "  -o overlay_size=MIB   and how much of them, of all files (1024)\n"
 	      "  -o readahead=KIB      how far the kernel reads ahead; needs root (4096)\n"
-	      "  -o threads=N          requests at the same time (64)\n"
+	      "  -o threads=N          requests at the same time (500)\n"
 	      "  -o streams=N          files that are written and keep their connection (1000); others connect again\n"
 	      "  -o passthrough        the kernel reads replicas on this machine by itself, unverified; needs root\n"
 	      "  -o nonempty           mount over a directory that has entries\n"
@@ -288,7 +288,7 @@ bool options_parse(struct options *o, struct fuse_args *args, int *ret_exit)
 {
 	*o = (struct options){
 		.attr_timeout = 1.0, .entry_timeout = 1.0, .uid = -1, .gid = -1, .umask = -1, .timeout_s = 30,
-		.threads = 64, .streams = 1000, .overlay_mib = 1024, .readahead_kib = 4096,
+		.threads = 500, .streams = 1000, .overlay_mib = 1024, .readahead_kib = 4096,
 	};
 	*ret_exit = EXIT_USAGE;
 	if (fuse_opt_parse(args, o, OPTIONS, on_option) == -1)

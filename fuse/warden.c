@@ -82,16 +82,53 @@ static bool waits_for_nobody(const struct request *r)
 	return r->kind == REQUEST_forget || r->kind == REQUEST_release || r->kind == REQUEST_releasedir || !r->from.unique;
 }
 
+static bool is_due(const struct request *r, uint64_t now)
+{
+	return !r->given_up_ns && !waits_for_nobody(r) && now - r->begin_ns >= ROUND_MS * NS_PER_MS;
+}
+
+/* The threads that are being killed, of those whose requests are due. Without the lock, which every request takes: /proc is slow. */
+static void find_killed(struct mount *m)
+{
+	struct warden *w = &m->warden;
+	uint32_t n = 0;
+	uint64_t now;
+
+	pthread_mutex_lock(&m->counts.lock);
+	now = clock_mono_ns(); /* after every request's beginning: they are entered under the lock */
+	list_for_each(l, &m->counts.under_way) {
+		const struct request *r = container_of(l, struct request, link);
+
+		if (n < WARDEN_LOOKS && r->from.pid && is_due(r, now))
+			w->killed[n++] = r->from;
+	}
+	pthread_mutex_unlock(&m->counts.lock);
+	w->killed_count = 0;
+	for (uint32_t i = 0; i < n; i++)
+		if (has_pending_kill(w->killed[i].pid) || is_dying(w->killed[i].pid))
+			w->killed[w->killed_count++] = w->killed[i];
+}
+
+static bool is_killed(const struct warden *w, const struct request *r)
+{
+	for (uint32_t i = 0; i < w->killed_count; i++)
+		if (w->killed[i].unique == r->from.unique && w->killed[i].pid == r->from.pid)
+			return true;
+	return false;
+}
+
 /* The errno to give it up with, or 0. */
 static int verdict(const struct mount *m, const struct request *r, uint64_t now)
 {
 	uint64_t moved = r->begin_ns, limit = WARDEN_TIMES * m->opt.timeout_s * NS_PER_S;
 	bool behind = false;
 
-	if (r->given_up_ns || waits_for_nobody(r) || now - r->begin_ns < ROUND_MS * NS_PER_MS)
+	if (!is_due(r, now))
 		return 0;
-	if (r->from.pid && (has_pending_kill(r->from.pid) || is_dying(r->from.pid)))
+	if (is_killed(&m->warden, r))
 		return EINTR;
+	if (now - r->begin_ns <= WARDEN_BEHIND_MS * NS_PER_MS && now - r->begin_ns <= limit)
+		return 0; /* the others need not be looked at */
 	look_around(&m->counts, r, &moved, &behind);
 	if (behind && limit > WARDEN_BEHIND_MS * NS_PER_MS)
 		limit = WARDEN_BEHIND_MS * NS_PER_MS;
@@ -116,8 +153,9 @@ static void look(struct mount *m)
 {
 	uint64_t now;
 
+	find_killed(m);
 	pthread_mutex_lock(&m->counts.lock);
-	now = clock_mono_ns(); /* after every request's beginning: they are entered under the lock */
+	now = clock_mono_ns();
 	list_for_each(l, &m->counts.under_way) {
 		struct request *r = container_of(l, struct request, link);
 		const int error = verdict(m, r, now);

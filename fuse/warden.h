@@ -14,9 +14,13 @@
  */
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
+
+#include "fuse/counts.h"
 
 #define WARDEN_TIMES 3
 #define WARDEN_BEHIND_MS 2000
+#define WARDEN_LOOKS 1000 /* requests whose processes are looked at in one round */
 
 struct mount;
 
@@ -25,6 +29,8 @@ struct warden {
 	pthread_cond_t wake;
 	pthread_t thread;
 	bool started, stop;
+	struct origin killed[WARDEN_LOOKS]; /* requests of processes that are being killed; of the thread alone */
+	uint32_t killed_count;
 };
 
 /** 0, or -errno. */
