@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/args.h"
 #include "common/base/log.h"
@@ -87,7 +88,8 @@ int main(int argc, char **argv)
 	else
 		log_info("op=exit: stopping, transfers get %u ms", node.opts.stop_grace_ms);
 	second_signal_kills(&signals);
-	node_stop(&node);
+	if (!node_stop(&node))
+		_exit(rc ? 1 : 0);
 	args_free(&args);
 	return rc ? 1 : 0;
 }

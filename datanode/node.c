@@ -6,13 +6,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/log.h"
 #include "common/reactor/reactor.h"
 #include "datanode/live.h"
 #include "datanode/nn/nn.h"
 #include "datanode/outliers.h"
 #include "datanode/xfer/xfer.h"
 
-/* More than the store lets wait for writers to stop: opening, closing and finalising go on. */
+/* Of each queue: more than the store lets wait on a volume for writers to stop, so that opening, closing and
+ * finalising go on. */
 #define OFFLOAD_THREADS 12
 
 static int start_reactors(struct node *n, struct err *err)
@@ -37,6 +39,7 @@ static int start(struct node *n, struct err *err)
 				.pinning = n->opts.pinning,
 				.keep_duplicates = !n->opts.delete_duplicates,
 				.open_replicas = n->opts.open_replicas,
+				.answer_ms = n->opts.answer_ms,
 				.scan = n->opts.scan};
 	int rc = store_open(&so, &n->dn.store, err);
 
@@ -115,12 +118,17 @@ int node_write_ready_file(const struct node *n, const char *path, struct err *er
 	return rc ? err_sys(err, rc, "writing the ready file %s", path) : 0;
 }
 
-void node_stop(struct node *n)
+bool node_stop(struct node *n)
 {
 	if (n->dn.xfer && n->dn.restarting)
 		xfer_stop_for_restart(n->dn.xfer, n->opts.stop_grace_ms);
 	else if (n->dn.xfer)
 		xfer_stop(n->dn.xfer, n->opts.stop_grace_ms);
+	if (store_is_stuck(n->dn.store)) {
+		log_warn("op=exit: a data directory does not answer: its operations are left");
+		store_abandon(n->dn.store);
+		return false;
+	}
 	/* First who may be in a call of it: both wait for theirs. */
 	ipc_stop(n->ipc);
 	http_stop(n->http);
@@ -135,4 +143,5 @@ void node_stop(struct node *n)
 	store_close(n->dn.store);
 	outliers_free(n->dn.outliers);
 	dn_options_fini(&n->opts);
+	return true;
 }

@@ -23,6 +23,7 @@ struct dn_options {
 	bool available_space;   /* dfs.datanode.fsdataset.volume.choosing.policy */
 	bool delete_duplicates; /* dfs.datanode.duplicate.replica.deletion */
 	struct store_scan_opts scan;
+	uint64_t answer_ms;     /* dfs.datanode.disk.check.timeout */
 	uint32_t open_replicas; /* dfs.rdma.open.replicas */
 	struct net_addr data_addr, ipc_addr, http_addr;
 	char host_name[256];

@@ -323,6 +323,8 @@ int dn_volume_options_read(const struct conf *conf, struct dn_options *o, struct
 	if (!rc)
 		rc = read_scan(conf, &o->scan, err);
 	if (!rc)
+		rc = conf_time_ms(conf, "dfs.datanode.disk.check.timeout", 30000, &o->answer_ms, err);
+	if (!rc)
 		rc = conf_bool(conf, "dfs.datanode.duplicate.replica.deletion", true,
 			       &o->delete_duplicates, err);
 	if (!rc)

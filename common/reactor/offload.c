@@ -110,6 +110,29 @@ void reactor_offload_to(struct reactor *r, uint32_t queue, struct offload *o)
 	pthread_cond_signal(&p->more); /* without the lock, which the helper wants next */
 }
 
+void reactor_queue_pass(struct reactor *r, uint32_t queue)
+{
+	struct offload_pool *p = r->queues[queue];
+	struct list moved;
+	struct list *l;
+
+	assert(reactor_is_current(r) && queue && queue < REACTOR_QUEUES);
+	if (!p)
+		return;
+	list_init(&moved);
+	pthread_mutex_lock(&p->lock);
+	list_for_each(o, &p->queue)
+		if (container_of(o, struct offload, link)->movable) {
+			list_del(o);
+			list_add_tail(&moved, o);
+		}
+	pthread_mutex_unlock(&p->lock);
+	while ((l = list_pop(&moved))) {
+		p->out--;
+		reactor_offload(r, container_of(l, struct offload, link));
+	}
+}
+
 void reactor_offload(struct reactor *r, struct offload *o)
 {
 	reactor_offload_to(r, 0, o);

@@ -17,6 +17,9 @@
 #include "common/reactor/pool.h"
 #include "common/reactor/reactor_internal.h"
 
+/* Of the kernel, for requests on files that cannot be done without waiting: those on a disk that hangs keep
+ * theirs, and all files of a ring share them. One is made when the others wait. */
+#define IO_WORKERS 512
 #define SQ_ENTRIES_DEFAULT 512
 #define CQ_PER_SQ 4 /* room for multishots and bursts; overflow costs, but loses nothing (NODROP) */
 #define CQE_BATCH 256
@@ -88,6 +91,9 @@ static int ring_enable(struct reactor *r)
 		return rc;
 	r->issuer = pthread_self();
 	r->enabled = true;
+	/* Best effort. Its own choice is four for each processor. */
+	(void)io_uring_register((unsigned int)r->ring.ring_fd, IORING_REGISTER_IOWQ_MAX_WORKERS,
+				(unsigned int[]){IO_WORKERS, 0}, 2);
 	return 0;
 }
 

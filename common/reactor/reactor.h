@@ -121,6 +121,7 @@ void reactor_wake(struct reactor *r);
 struct offload {
 	void (*work)(struct offload *o); /* on a helper thread; may block */
 	void (*done)(struct offload *o); /* back on the reactor */
+	bool movable;                    /* reactor_queue_pass() may take it to queue 0 */
 	struct reactor *reactor;         /* private, as these */
 	struct offload_pool *pool;
 	struct rmsg msg;
@@ -130,6 +131,8 @@ struct offload {
 /** To a queue with helper threads of its own, started when they are needed: calls that do not come
  *  back hold up the calls of their queue, and no other one's. @queue < REACTOR_QUEUES. */
 void reactor_offload_to(struct reactor *r, uint32_t queue, struct offload *o);
+/** What waits in @queue, and may, is done by the threads of queue 0: those of @queue do not come back. */
+void reactor_queue_pass(struct reactor *r, uint32_t queue);
 /** To queue 0. */
 void reactor_offload(struct reactor *r, struct offload *o);
 

@@ -584,6 +584,12 @@ static void calls_that_hang_hold_up_their_own_queue_only(void **state)
 	}
 	assert_int_equal(reactor_run(r), 0); /* until both are back */
 	assert_int_equal(back, 0);
+	left = 1;
+	j[0].o.movable = true;
+	reactor_offload_to(r, 3, &j[0].o);
+	reactor_queue_pass(r, 3);
+	assert_int_equal(reactor_run(r), 0); /* until it is back */
+	assert_int_equal(back, 0);
 	atomic_store(&go, true);
 	reactor_free(r);
 	assert_int_equal(back, 20);

@@ -12,6 +12,7 @@
 #include "common/base/metrics.h"
 #include "common/erasure/geometry.h"
 #include "common/wire/pb.h"
+#include "datanode/xfer/xfer.h"
 
 struct block_pool *dn_pool(struct dn *dn, const char *pool_id_text)
 {
@@ -198,27 +199,42 @@ static void on_bad(void *arg, struct block_pool *bp, const char *storage_uuid, c
 	nn_report_bad(arg, bp, storage_uuid, b);
 }
 
-/* Tell it at once: a heartbeat without the storage, an error, a full report of what is left. When too little is left
- * the NameNode need not wait for our silence to copy what we had. */
-static void on_volume_failed(void *arg, const char *path, const char *reason)
+/* A heartbeat, and a full report. */
+static void tell_volumes(struct nn_set *s)
 {
-	struct nn_set *s = arg;
-	const uint32_t code = dn_has_disks(s->dn, NULL) ? HDD__ERROR_REPORT_REQUEST_PROTO__ERROR_CODE__DISK_ERROR :
-							  HDD__ERROR_REPORT_REQUEST_PROTO__ERROR_CODE__FATAL_DISK_ERROR;
-	char text[256];
-
-	s->failed_ms = clock_wall_ms();
-	(void)snprintf(text, sizeof(text), "data directory %.180s failed: %.40s", path, reason);
 	for (uint32_t i = 0; i < s->actor_count; i++) {
 		struct nn_actor *a = &s->actors[i];
 
-		report_on_error(a, code, text);
 		pthread_mutex_lock(&a->lock);
 		a->beat_now = true;
 		a->full_due = true;
 		actor_wake_locked(a);
 		pthread_mutex_unlock(&a->lock);
 	}
+}
+
+static void on_volume_back(void *arg, const char *path)
+{
+	(void)path;
+	tell_volumes(arg);
+}
+
+/* Tell it at once: a heartbeat without the storage, an error, a full report of what is left. When too little is left
+ * the NameNode need not wait for our silence to copy what we had. */
+static void on_volume_failed(void *arg, uint32_t volume, const char *path, const char *reason)
+{
+	struct nn_set *s = arg;
+	const uint32_t code = dn_has_disks(s->dn, NULL) ? HDD__ERROR_REPORT_REQUEST_PROTO__ERROR_CODE__DISK_ERROR :
+							  HDD__ERROR_REPORT_REQUEST_PROTO__ERROR_CODE__FATAL_DISK_ERROR;
+	char text[256];
+
+	if (s->dn->xfer)
+		xfer_volume_out(s->dn->xfer, volume);
+	s->failed_ms = clock_wall_ms();
+	(void)snprintf(text, sizeof(text), "data directory %.180s failed: %.40s", path, reason);
+	for (uint32_t i = 0; i < s->actor_count; i++)
+		report_on_error(&s->actors[i], code, text);
+	tell_volumes(s);
 }
 
 /* "host:port" as an administrator writes it, and the actor's address. */
@@ -377,7 +393,7 @@ int nn_check(const struct conf *conf, struct err *err)
 
 int nn_start(struct dn *dn, struct nn_set **ret, struct err *err)
 {
-	struct store_listener l = {on_block, on_bad, on_volume_failed, NULL};
+	struct store_listener l = {on_block, on_bad, on_volume_failed, on_volume_back, NULL};
 	struct nn_addr addrs[NN_ACTORS_MAX];
 	struct nn_set *s = calloc(1, sizeof(*s));
 	uint32_t n = 0;
@@ -392,11 +408,11 @@ int nn_start(struct dn *dn, struct nn_set **ret, struct err *err)
 		return rc;
 	}
 	s->dn = dn;
+	l.arg = s;
 	init_wait(&s->lock, &s->changed);
 	pthread_mutex_init(&s->jobs_lock, NULL);
 	pthread_mutex_init(&s->refresh_lock, NULL);
 	pthread_mutex_init(&s->attach_lock, NULL);
-	l.arg = s;
 	store_set_listener(dn->store, &l);
 	dn->nns = s;
 	for (uint32_t i = 0; !rc && i < n; i++)

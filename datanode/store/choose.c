@@ -41,23 +41,37 @@ static struct slice *choose_among(struct block_pool *bp, const struct write_requ
 	return ok[atomic_fetch_add(&s->next_volume, 1) % k];
 }
 
+/* Of the volumes that do not answer right now none, where there is another one. */
+static struct slice *choose_quick(struct block_pool *bp, const struct write_request *q, bool strict,
+				  uint64_t need, uint64_t tried, uint64_t *ret_best)
+{
+	const struct store *s = bp->store;
+	struct slice *sl;
+	uint64_t slow = 0;
+
+	for (uint32_t i = 0; i < s->volume_count; i++)
+		slow |= (uint64_t)s->volumes[i].slow << i;
+	sl = slow ? choose_among(bp, q, strict, need, tried | slow, ret_best) : NULL;
+	return sl ? sl : choose_among(bp, q, strict, need, tried, ret_best);
+}
+
 struct slice *slice_choose(struct block_pool *bp, enum storage_type type, const char *storage_uuid,
 			   uint64_t need)
 {
 	const struct write_request q = {.storage_type = type, .storage_uuid = storage_uuid};
 	uint64_t best = 0;
 
-	return choose_among(bp, &q, true, need, 0, &best);
+	return choose_quick(bp, &q, true, need, 0, &best);
 }
 
 struct slice *slice_choose_for(struct block_pool *bp, const struct write_request *q, uint64_t need,
 			       uint64_t tried, struct err *err)
 {
 	uint64_t best = 0;
-	struct slice *sl = choose_among(bp, q, true, need, tried, &best);
+	struct slice *sl = choose_quick(bp, q, true, need, tried, &best);
 
 	if (!sl)
-		sl = choose_among(bp, q, false, need, tried, &best);
+		sl = choose_quick(bp, q, false, need, tried, &best);
 	if (!sl)
 		err_set(err, -ENOSPC,
 			"no data directory has room for %" PRIu64 " bytes, the emptiest has %" PRIu64

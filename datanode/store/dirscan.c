@@ -29,7 +29,7 @@ struct found { /* a block on the disk, or in the map */
 struct dirscan {
 	struct slice *sl;
 	struct found *disk, *map; /* owned; sorted by id */
-	size_t disk_count, disk_room, map_count;
+	size_t disk_count, disk_room, map_count, map_room;
 	uint64_t slice_start_ns; /* of the second that the throttle counts */
 	uint64_t added, removed, mismatched, orphans, duplicates;
 	uint64_t unread; /* differ, but could not be looked at; told and probed for once */
@@ -43,18 +43,18 @@ static int found_cmp(const void *a, const void *b)
 	return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static int push_found(struct dirscan *d, const struct found *f)
+static int push_found(struct found **list, size_t *count, size_t *room, const struct found *f)
 {
-	if (d->disk_count == d->disk_room) {
-		size_t room = d->disk_room ? d->disk_room * 2 : 1024;
-		struct found *p = reallocarray(d->disk, room, sizeof(*p));
+	if (*count == *room) {
+		size_t more = *room ? *room * 2 : 1024;
+		struct found *p = reallocarray(*list, more, sizeof(*p));
 
 		if (!p)
 			return -ENOMEM;
-		d->disk = p;
-		d->disk_room = room;
+		*list = p;
+		*room = more;
 	}
-	d->disk[d->disk_count++] = *f;
+	(*list)[(*count)++] = *f;
 	return 0;
 }
 
@@ -100,24 +100,27 @@ static int list_dir(void *arg, int fd, const char *dir, const struct names *n)
 		if (f.data && !fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW))
 			f.len = (uint64_t)st.st_size;
 		if (!rc)
-			rc = push_found(d, &f);
+			rc = push_found(&d->disk, &d->disk_count, &d->disk_room, &f);
 	}
 	return rc;
 }
 
+static int list_one(void *arg, struct replica *r)
+{
+	struct dirscan *d = arg;
+	const struct found f = {.id = r->id, .gs = r->gs, .len = r->len};
+
+	if (r->state != REPLICA_FINALIZED)
+		return 0;
+	return push_found(&d->map, &d->map_count, &d->map_room, &f);
+}
+
 static int list_map(struct dirscan *d)
 {
-	struct block_pool *bp = d->sl->bp;
-	struct replica *r, *next;
+	const int rc = slice_walk(d->sl, list_one, NULL, d);
 
-	pthread_mutex_lock(&bp->lock);
-	d->map = calloc(HASH_COUNT(bp->map) + 1u, sizeof(*d->map));
-	HASH_ITER(hh, bp->map, r, next)
-		if (d->map && r->slice == d->sl && r->state == REPLICA_FINALIZED)
-			d->map[d->map_count++] = (struct found){.id = r->id, .gs = r->gs, .len = r->len};
-	pthread_mutex_unlock(&bp->lock);
-	if (!d->map)
-		return -ENOMEM;
+	if (rc)
+		return rc;
 	if (d->map_count)
 		qsort(d->map, d->map_count, sizeof(*d->map), found_cmp);
 	if (d->disk_count)
@@ -161,40 +164,61 @@ static int pair_there(const struct slice *sl, int64_t id, uint64_t gs, bool *ret
 	return rc ? rc : file_there(sl, name, ret_meta, &ignored);
 }
 
+/* An entry of the map that holds the id while its files are looked at: nobody makes or removes files of
+ * this block meanwhile. NULL: it is taken. */
+static struct replica *hold_id(struct dirscan *d, const struct found *f)
+{
+	struct block_pool *bp = d->sl->bp;
+	const struct replica *other;
+	struct replica *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	*r = (struct replica){.id = f->id, .gs = f->gs, .slice = d->sl, .place = IN_FINALIZED,
+			      .state = REPLICA_TEMPORARY, .busy = true};
+	pthread_mutex_lock(&bp->lock);
+	other = replica_find_locked(bp, f->id);
+	if (!other)
+		replica_add_locked(bp, r);
+	else if (other->slice != d->sl)
+		note_odd(d, &d->duplicates, f->id);
+	pthread_mutex_unlock(&bp->lock);
+	if (!other)
+		return r;
+	free(r);
+	return NULL;
+}
+
 /* On the disk, not in the map: a replica that came back. */
 static void check_disk(struct dirscan *d, const struct found *f)
 {
 	struct slice *sl = d->sl;
 	struct block_pool *bp = sl->bp;
-	struct replica *r, *other;
-	bool data, meta, added = false;
-	uint64_t len;
+	struct replica *r;
+	bool data = false, meta = false, added;
+	uint64_t len = 0;
 
 	if (!f->home || !f->data || !f->meta) {
 		note_odd(d, &d->orphans, f->id);
 		return;
 	}
-	r = calloc(1, sizeof(*r));
+	r = hold_id(d, f);
 	if (!r)
 		return;
-	/* Under the lock: nobody makes or removes files of this block meanwhile. */
+	added = !pair_there(sl, f->id, f->gs, &data, &meta, &len) && data && meta;
 	pthread_mutex_lock(&bp->lock);
-	other = replica_find_locked(bp, f->id);
-	if (!other && !pair_there(sl, f->id, f->gs, &data, &meta, &len) && data && meta) {
-		*r = (struct replica){.id = f->id, .gs = f->gs, .len = len, .slice = sl,
-				      .place = IN_FINALIZED, .state = REPLICA_FINALIZED};
-		replica_add_locked(bp, r);
+	if (added) {
+		r->len = len;
+		r->state = REPLICA_FINALIZED;
 		atomic_fetch_add(&sl->used, pair_bytes(r));
 		atomic_fetch_add(&sl->blocks, 1);
-		added = true;
+		replica_release_locked(bp, r);
+	} else {
+		replica_remove_locked(bp, r);
 	}
-	if (other && other->slice != sl)
-		note_odd(d, &d->duplicates, f->id);
 	pthread_mutex_unlock(&bp->lock);
-	if (!added) {
-		free(r);
+	if (!added)
 		return;
-	}
 	d->added++;
 	log_warn("op=directory-scan block=%" PRId64 "_%" PRIu64 " dir=%s: found on disk, served from now on", f->id,
 		 f->gs, sl->vol->path);
@@ -264,6 +288,7 @@ static void check_map(struct dirscan *d, const struct found *f)
 		replica_remove_locked(bp, r);
 	}
 	pthread_mutex_unlock(&bp->lock);
+	kept_reap(&bp->store->kept, sl->vol->idx);
 	if (gone && !sl->vol->failed) {
 		d->removed++;
 		log_warn("op=directory-scan block=%" PRId64 "_%" PRIu64 " dir=%s: its file is gone, so is the replica",
@@ -332,9 +357,10 @@ static void scan_slice(struct slice *sl)
 	free(d.map);
 }
 
-void *store_directory_scanner(void *arg)
+void *volume_directory_scanner(void *arg)
 {
-	struct store *s = arg;
+	struct volume *v = arg;
+	struct store *s = v->store;
 	uint64_t wait = 0;
 
 	/* The first at a random time, lest all nodes of a cluster scan at once. */
@@ -348,10 +374,9 @@ void *store_directory_scanner(void *arg)
 		pthread_mutex_lock(&s->lock);
 		pools = s->pool_count;
 		pthread_mutex_unlock(&s->lock);
-		for (uint32_t p = 0; p < pools; p++)
-			for (uint32_t v = 0; v < s->volume_count; v++)
-				if (s->pools[p]->slices[v].fd >= 0 && !s->volumes[v].failed)
-					scan_slice(&s->pools[p]->slices[v]);
+		for (uint32_t p = 0; p < pools && !v->failed; p++)
+			if (s->pools[p]->slices[v->idx].fd >= 0)
+				scan_slice(&s->pools[p]->slices[v->idx]);
 		took = (clock_mono_ns() - start) / NS_PER_MS;
 		wait = took < s->scan.directory_ms ? s->scan.directory_ms - took : 0;
 	}

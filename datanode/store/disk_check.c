@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Is a data directory still there, and can its disk be written and read back? Each volume is looked
- * at by a thread of its own, twice a second and whenever somebody suspects it; only this thread takes
- * it out of service. docs/design/005-store.md */
+ * at by a thread of its own, twice a second and whenever somebody suspects it. One thread more, which
+ * asks no disk, watches these: a volume whose thread does not come back in time is out of service
+ * until it does. docs/design/005-store.md */
 #include "datanode/store/store_internal.h"
 
 #include <fcntl.h>
@@ -14,6 +15,9 @@
 #include "common/base/metrics.h"
 
 #define LOOK_NS (500 * NS_PER_MS)
+#define SLOW_MS 1000      /* nothing comes back for so long: it is probed, and new replicas go elsewhere */
+#define TICK_MAX_MS 250   /* of the watcher */
+#define TICK_MIN_MS 5
 
 /* ---- what is found ---- */
 
@@ -28,6 +32,8 @@ static const char *reason_of(int rc)
 {
 	if (rc == -ENOENT || rc == -ENOTDIR)
 		return "the directory is gone: it was removed, or its disk is not mounted any more";
+	if (rc == -ETIMEDOUT)
+		return "it does not answer; it comes back when it does";
 	if (rc == -ESTALE)
 		return "another directory is in its place: is its disk not mounted any more?";
 	return err_name(rc);
@@ -83,46 +89,145 @@ void volume_learn_space(struct volume *v)
 
 /* ---- out of service ---- */
 
-/* Those in use go when their users find out; a busy one is left to its user, which fails on the
- * disk. */
-static void drop_replicas(struct block_pool *bp, const struct slice *sl)
+static uint32_t pool_count(struct store *s)
 {
-	struct replica *r, *next;
+	uint32_t n;
 
-	pthread_mutex_lock(&bp->lock);
-	HASH_ITER(hh, bp->map, r, next) {
-		if (r->slice != sl || r->busy || (r->live && r->live->writer))
-			continue;
-		replica_remove_locked(bp, r);
+	pthread_mutex_lock(&s->lock);
+	n = s->pool_count;
+	pthread_mutex_unlock(&s->lock);
+	return n;
+}
+
+/* Its writer, also one that is not there yet, goes on elsewhere. */
+static int stop_writer(void *arg, struct replica *r)
+{
+	(void)arg;
+	if (r->live && r->live->stop)
+		r->live->stop(r->live->stop_arg, -EIO);
+	if (r->live)
+		r->live->stop = NULL;
+	return 0;
+}
+
+/* One that somebody uses goes when its user is done with it. */
+static int drop_replica(void *arg, struct replica *r)
+{
+	struct slice *sl = arg;
+
+	if (r->busy || (r->live && r->live->writer) || sl->vol->coming)
+		return 0;
+	atomic_fetch_sub(&sl->used, pair_bytes(r));
+	atomic_fetch_sub(&sl->blocks, 1);
+	replica_remove_locked(sl->bp, r);
+	return 0;
+}
+
+static void drop_replicas(struct volume *v)
+{
+	struct store *s = v->store;
+
+	for (uint32_t p = 0; p < pool_count(s); p++) {
+		struct slice *sl = &s->pools[p]->slices[v->idx];
+
+		(void)slice_walk(sl, drop_replica, NULL, sl);
 	}
-	pthread_mutex_unlock(&bp->lock);
 }
 
 static void volume_out(struct volume *v, int rc)
 {
 	struct store *s = v->store;
-	uint32_t pools;
 
 	if (atomic_exchange(&v->failed, true))
 		return;
 	log_error("op=volume dir=%s storage=%s rc=%d: out of service: %s", v->path, v->uuid, rc,
 		  reason_of(rc));
 	metric_add(METRIC_DN_VOLUME_FAILURES, 1);
-	pthread_mutex_lock(&s->lock);
-	pools = s->pool_count;
-	pthread_mutex_unlock(&s->lock);
-	for (uint32_t p = 0; p < pools; p++)
-		drop_replicas(s->pools[p], &s->pools[p]->slices[v->idx]);
+	for (uint32_t p = 0; p < pool_count(s); p++)
+		(void)slice_walk(&s->pools[p]->slices[v->idx], stop_writer, NULL, NULL);
+	drop_replicas(v);
+	late_give_up(v);
 	pthread_rwlock_rdlock(&s->listener_lock);
 	if (s->listener.on_volume_failed)
-		s->listener.on_volume_failed(s->listener.arg, v->path, reason_of(rc));
+		s->listener.on_volume_failed(s->listener.arg, v->idx, v->path, reason_of(rc));
+	pthread_rwlock_unlock(&s->listener_lock);
+	pthread_mutex_lock(&v->check.lock);
+	v->check.out = true;
+	pthread_cond_broadcast(&v->check.done);
+	pthread_mutex_unlock(&v->check.lock);
+}
+
+/* ---- and back ---- */
+
+static bool is_used(const struct slice *sl)
+{
+	bool used;
+
+	pthread_mutex_lock(&sl->bp->lock);
+	used = !list_empty(&sl->replicas);
+	pthread_mutex_unlock(&sl->bp->lock);
+	return used;
+}
+
+static int load_again(struct volume *v, struct err *err)
+{
+	struct store *s = v->store;
+	int rc = 0;
+
+	for (uint32_t p = 0; !rc && p < pool_count(s); p++) {
+		struct slice *sl = &s->pools[p]->slices[v->idx];
+
+		if (sl->fd < 0) /* the pool came meanwhile */
+			rc = volume_format(v, &sl->bp->ns, err) ?: slice_open(sl, err);
+		atomic_store(&sl->used, 0);
+		atomic_store(&sl->blocks, 0);
+		if (!rc)
+			rc = slice_load(sl, true, err);
+	}
+	return rc;
+}
+
+/* It answers. Who was in a call on its disk is let out first; then it is read as at a start. */
+static void volume_back(struct volume *v)
+{
+	struct store *s = v->store;
+	struct err err = ERR_INIT;
+	int rc;
+
+	for (uint32_t p = 0; p < pool_count(s); p++)
+		if (is_used(&s->pools[p]->slices[v->idx]))
+			return;
+	if (pthread_mutex_trylock(&s->attach_lock))
+		return;
+	atomic_store(&v->coming, true);
+	rc = load_again(v, &err);
+	if (!rc) {
+		volume_learn_space(v);
+		pthread_mutex_lock(&v->check.lock);
+		v->check.out = false;
+		pthread_mutex_unlock(&v->check.lock);
+		atomic_store(&v->silent, false);
+		atomic_store(&v->failed, false);
+	}
+	atomic_store(&v->coming, false);
+	pthread_mutex_unlock(&s->attach_lock);
+	if (rc) {
+		log_error("op=volume dir=%s: answers again, but stays out of service: %s", v->path, err.text);
+		atomic_store(&v->silent, false);
+		return;
+	}
+	log_info("op=volume dir=%s storage=%s: answers again, back in service", v->path, v->uuid);
+	metric_add(METRIC_DN_VOLUMES_BACK, 1);
+	pthread_rwlock_rdlock(&s->listener_lock);
+	if (s->listener.on_volume_back)
+		s->listener.on_volume_back(s->listener.arg, v->path);
 	pthread_rwlock_unlock(&s->listener_lock);
 }
 
-/* ---- the thread ---- */
+/* ---- the thread of a volume ---- */
 
-/* True: somebody asks for a probe. False: it is time for a look. */
-static bool wait_locked(struct check *c)
+/* Until somebody asks for a probe, or it is time for a look. */
+static void wait_locked(struct check *c)
 {
 	const uint64_t at = clock_mono_ns() + LOOK_NS;
 	const struct timespec until = {(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)};
@@ -130,30 +235,55 @@ static bool wait_locked(struct check *c)
 
 	while (!c->stop && c->asked == c->answered && rc != ETIMEDOUT)
 		rc = pthread_cond_timedwait(&c->wake, &c->lock, &until);
-	return c->asked != c->answered;
+}
+
+/* Calls on the disk, which may take as long as it likes. *ret_ns: how long. */
+static int ask_disk(struct volume *v, bool probe, uint64_t *ret_ns)
+{
+	const uint64_t start = clock_mono_ns();
+	int rc;
+
+	atomic_store(&v->check.since_ns, start);
+	kept_reap(&v->store->kept, v->idx);
+	rc = look(v);
+	if (!rc && probe)
+		rc = volume_probe(v);
+	if (!rc)
+		volume_learn_space(v);
+	atomic_store(&v->check.since_ns, 0);
+	*ret_ns = clock_mono_ns() - start;
+	return rc;
 }
 
 static void *check_main(void *arg)
 {
 	struct volume *v = (struct volume *)arg;
 	struct check *c = &v->check;
+	uint64_t probed_ns = clock_mono_ns();
 
 	pthread_mutex_lock(&c->lock);
 	while (!c->stop) {
-		const bool probe = wait_locked(c);
-		const uint64_t asked = c->asked;
-		int rc = 0;
+		const uint64_t half_ns = v->store->answer_ms * NS_PER_MS / 2;
+		uint64_t asked, took = 0;
+		bool probe;
+		int rc;
 
+		wait_locked(c);
+		asked = c->asked;
+		probe = asked != c->answered || v->silent ||
+			(half_ns && clock_mono_ns() - probed_ns >= half_ns);
 		pthread_mutex_unlock(&c->lock);
-		if (!v->failed) {
-			rc = look(v);
-			if (!rc && probe)
-				rc = volume_probe(v);
-			if (!is_harmless(rc))
+		if (!v->failed || v->silent) {
+			rc = ask_disk(v, probe, &took);
+			if (probe)
+				probed_ns = clock_mono_ns();
+			if (v->failed && !rc && took < half_ns)
+				volume_back(v);
+			else if (!is_harmless(rc))
 				volume_out(v, rc);
-			else
-				volume_learn_space(v);
 		}
+		if (v->failed && !v->silent)
+			kept_reap(&v->store->kept, v->idx);
 		pthread_mutex_lock(&c->lock);
 		c->answered = asked;
 		pthread_cond_broadcast(&c->done);
@@ -161,6 +291,74 @@ static void *check_main(void *arg)
 	pthread_mutex_unlock(&c->lock);
 	return NULL;
 }
+
+/* ---- the watcher ---- */
+
+void volume_begin(struct volume *v)
+{
+	atomic_fetch_add_explicit(&v->check.calls, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&v->check.call_count, 1, memory_order_relaxed);
+}
+
+void volume_end(struct volume *v)
+{
+	atomic_fetch_add_explicit(&v->check.call_count, 1, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&v->check.calls, 1, memory_order_relaxed);
+}
+
+static void ask_for_probe(struct check *c)
+{
+	pthread_mutex_lock(&c->lock);
+	if (c->asked == c->answered)
+		c->asked++;
+	pthread_cond_signal(&c->wake);
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* @ms have passed since the last tick. Time that this thread itself did not run in is no volume's fault: it
+ * is counted by ticks. */
+static void watch(struct volume *v, uint64_t ms)
+{
+	struct check *c = &v->check;
+	const uint64_t since = c->since_ns, limit = v->store->answer_ms / 2;
+	const uint32_t count = c->call_count;
+
+	c->silent_ms = since && since == c->seen_since_ns ? c->silent_ms + ms : 0;
+	c->stalled_ms = c->calls && count == c->seen_calls ? c->stalled_ms + ms : 0;
+	c->seen_since_ns = since;
+	c->seen_calls = count;
+	atomic_store(&v->slow, c->silent_ms >= SLOW_MS || c->stalled_ms >= SLOW_MS);
+	if (v->failed) {
+		if (!v->coming)
+			drop_replicas(v);
+		return;
+	}
+	if (c->stalled_ms >= SLOW_MS && !since)
+		ask_for_probe(c);
+	if (limit && c->silent_ms >= limit) {
+		atomic_store(&v->silent, true);
+		volume_out(v, -ETIMEDOUT);
+	}
+}
+
+void *store_watcher(void *arg)
+{
+	struct store *s = (struct store *)arg;
+	uint64_t tick = s->answer_ms ? s->answer_ms / 16 : TICK_MAX_MS, last = clock_mono_ns();
+
+	tick = tick > TICK_MAX_MS ? TICK_MAX_MS : tick < TICK_MIN_MS ? TICK_MIN_MS : tick;
+	while (!store_wait_closing(s, tick)) {
+		const uint64_t now = clock_mono_ns(), ms = (now - last) / NS_PER_MS;
+
+		last = now;
+		for (uint32_t i = 0; i < s->volume_count; i++)
+			if (s->volumes[i].check.runs)
+				watch(&s->volumes[i], ms < 2 * tick ? ms : 2 * tick);
+	}
+	return NULL;
+}
+
+/* ---- begin and end ---- */
 
 void check_init(struct volume *v)
 {
@@ -203,12 +401,12 @@ void volume_suspect(struct volume *v)
 	struct check *c = &v->check;
 	uint64_t mine;
 
-	if (!c->runs || v->failed)
+	if (!c->runs)
 		return;
 	pthread_mutex_lock(&c->lock);
 	mine = ++c->asked;
 	pthread_cond_signal(&c->wake);
-	while (!c->stop && c->answered < mine && !v->failed)
+	while (!c->stop && c->answered < mine && !(c->out && v->silent))
 		(void)pthread_cond_wait(&c->done, &c->lock);
 	pthread_mutex_unlock(&c->lock);
 }

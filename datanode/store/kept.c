@@ -17,7 +17,8 @@ int kept_init(struct kept *k, uint32_t max)
 
 	*k = (struct kept){.max = max};
 	list_init(&k->used);
-	list_init(&k->closing);
+	for (uint32_t i = 0; i < KEPT_VOLUMES; i++)
+		list_init(&k->closing[i]);
 	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur / LIMIT_PART / FILES_EACH < max)
 		k->max = (uint32_t)(lim.rlim_cur / LIMIT_PART / FILES_EACH);
 	return ret_code(pthread_mutex_init(&k->lock, NULL));
@@ -52,13 +53,15 @@ static struct kept_files *find_locked(struct kept *k, struct block_pool *bp, int
 	return f;
 }
 
-struct kept_files *kept_get(struct kept *k, struct block_pool *bp, int64_t id)
+struct kept_files *kept_get(struct kept *k, struct block_pool *bp, int64_t id, bool now)
 {
 	struct kept_files *f;
 	struct stat st;
 
 	pthread_mutex_lock(&k->lock);
 	f = find_locked(k, bp, id);
+	if (f && now && f->remote)
+		f = NULL;
 	if (f) {
 		f->refs++;
 		list_del(&f->link);
@@ -88,7 +91,7 @@ bool kept_add(struct kept *k, struct kept_files *f)
 	if (k->count == k->max) {
 		old = container_of(k->used.next, struct kept_files, link);
 		if (forget_locked(k, old))
-			list_add_tail(&k->closing, &old->link);
+			list_add_tail(&k->closing[old->volume], &old->link);
 	}
 	f->refs = 2;
 	f->in_table = true;
@@ -102,24 +105,21 @@ bool kept_add(struct kept *k, struct kept_files *f)
 void kept_drop(struct kept *k, struct block_pool *bp, int64_t id)
 {
 	struct kept_files *f;
-	bool unused = false;
 
 	pthread_mutex_lock(&k->lock);
 	f = find_locked(k, bp, id);
-	if (f)
-		unused = forget_locked(k, f);
+	if (f && forget_locked(k, f))
+		list_add_tail(&k->closing[f->volume], &f->link);
 	pthread_mutex_unlock(&k->lock);
-	if (unused)
-		files_free(f);
 }
 
-void kept_reap(struct kept *k)
+void kept_reap(struct kept *k, uint32_t volume)
 {
 	struct list *l;
 
 	do {
 		pthread_mutex_lock(&k->lock);
-		l = list_pop(&k->closing);
+		l = list_pop(&k->closing[volume]);
 		pthread_mutex_unlock(&k->lock);
 		if (l)
 			files_free(container_of(l, struct kept_files, link));
@@ -141,7 +141,7 @@ void kept_put_later(struct kept *k, struct kept_files *f)
 {
 	pthread_mutex_lock(&k->lock);
 	if (--f->refs == 0)
-		list_add_tail(&k->closing, &f->link);
+		list_add_tail(&k->closing[f->volume], &f->link);
 	pthread_mutex_unlock(&k->lock);
 }
 
@@ -164,6 +164,7 @@ void kept_fini(struct kept *k)
 	HASH_ITER(hh, k->table, f, next)
 		if (forget_locked(k, f))
 			files_free(f);
-	kept_reap(k);
+	for (uint32_t i = 0; i < KEPT_VOLUMES; i++)
+		kept_reap(k, i);
 	pthread_mutex_destroy(&k->lock);
 }

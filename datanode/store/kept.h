@@ -25,6 +25,7 @@
 #include "common/base/list.h"
 
 struct block_pool;
+#define KEPT_VOLUMES 64
 
 struct kept_key {
 	struct block_pool *bp;
@@ -40,6 +41,7 @@ struct kept_files { /* constant but for what is private */
 	int fd, fd_direct, fd_meta; /* as of struct replica_reader */
 	uint32_t dio_align, volume;
 	bool locked;
+	bool remote;       /* its file system is not this kernel's own: an fstat() may wait for a peer */
 	uint32_t refs;     /* private, as these three are: of readers, and one of the table */
 	bool in_table;
 	struct list link;
@@ -50,7 +52,7 @@ struct kept {
 	pthread_mutex_t lock;
 	struct kept_files *table;
 	struct list used;    /* all of the table; the most recently used are last */
-	struct list closing; /* out of the table and of no reader: for kept_reap() */
+	struct list closing[KEPT_VOLUMES]; /* out of the table and of no reader: for kept_reap() */
 	uint32_t count, max; /* max 0: nothing is kept */
 };
 
@@ -58,17 +60,17 @@ struct kept {
 int kept_init(struct kept *k, uint32_t max);
 /** Closes all; no reader is left. */
 void kept_fini(struct kept *k);
-/** The files of that replica, with a reference, or NULL. */
-struct kept_files *kept_get(struct kept *k, struct block_pool *bp, int64_t id);
+/** The files of that replica, with a reference, or NULL. @now: the caller is a reactor: not those that are remote. */
+struct kept_files *kept_get(struct kept *k, struct block_pool *bp, int64_t id, bool now);
 /** Keep @f, which a reader has opened and goes on using: takes its descriptors, the reader holds a reference. Pool lock
  *  held; kept_reap() is to follow without it. False: there are some already, or nothing is kept. */
 bool kept_add(struct kept *k, struct kept_files *f);
-/** No new reader gets them. Pool lock held: they still have their names, so that closing them is no work for the disk. */
+/** No new reader gets them. Pool lock held, so they are closed by the next kept_reap() of the volume. */
 void kept_drop(struct kept *k, struct block_pool *bp, int64_t id);
 void kept_put(struct kept *k, struct kept_files *f);
 /** The same unless that would close files: then false, and nothing is done. */
 bool kept_put_now(struct kept *k, struct kept_files *f);
 /** The same; what it would close, kept_reap() does. */
 void kept_put_later(struct kept *k, struct kept_files *f);
-/** Close what had to make room, and what kept_get() found without a name. */
-void kept_reap(struct kept *k);
+/** Close what was dropped, had to make room, or was found without a name: of this volume alone, for whoever waits for its disk. */
+void kept_reap(struct kept *k, uint32_t volume);

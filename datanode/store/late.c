@@ -270,16 +270,31 @@ static struct late_wait hurry(struct late *l, bool everything)
 	return w;
 }
 
-static int wait_done(struct late *l, const struct late_wait *w)
+static int wait_done(struct volume *v, const struct late_wait *w)
 {
+	struct late *l = &v->late;
+	bool done;
 	int rc;
 
 	pthread_mutex_lock(&l->lock);
-	while (l->synced < w->want || l->rounds < w->rounds)
+	while (!(done = l->synced >= w->want && l->rounds >= w->rounds) && !v->failed)
 		(void)pthread_cond_wait(&l->done, &l->lock);
-	rc = w->rounds && !l->all_old ? -EIO : 0;
+	rc = !done || (w->rounds && !l->all_old) ? -EIO : 0;
 	pthread_mutex_unlock(&l->lock);
 	return rc;
+}
+
+void late_give_up(struct volume *v)
+{
+	struct late *l = &v->late;
+
+	if (!l->runs)
+		return;
+	pthread_mutex_lock(&l->lock);
+	if (l->synced < l->added)
+		epoch_fails(v->store);
+	pthread_cond_broadcast(&l->done);
+	pthread_mutex_unlock(&l->lock);
 }
 
 int store_sync_late(struct store *s, uint64_t epoch)
@@ -295,6 +310,6 @@ int store_sync_late(struct store *s, uint64_t epoch)
 			waits[i] = hurry(&s->volumes[i].late, before);
 	for (uint32_t i = 0; i < s->volume_count; i++)
 		if (s->volumes[i].late.runs)
-			rc = wait_done(&s->volumes[i].late, &waits[i]) ?: rc;
+			rc = wait_done(&s->volumes[i], &waits[i]) ?: rc;
 	return rc ?: !before && epoch != s->late_epoch ? -EIO : 0;
 }

@@ -20,6 +20,7 @@ enum odd { ODD_ORPHAN, ODD_MISPLACED, ODD_BLOCKED, ODD_DUPLICATE, ODD_UNREAD, OD
 
 struct scan {
 	struct slice *sl;
+	bool again; /* the others are in service */
 	enum place place;
 	struct { /* counted, and told once */
 		uint64_t n;
@@ -236,36 +237,74 @@ static void count_locked(const struct replica *r, bool add)
 	}
 }
 
+static void add_locked(struct block_pool *bp, struct replica *r)
+{
+	replica_add_locked(bp, r);
+	count_locked(r, true);
+}
+
+static void free_loser(struct replica *r)
+{
+	free(r->live);
+	free(r);
+}
+
+/* In the map is another one of this block, as it was just now. While the node starts, the better one of both
+ * stays; later, the one that is served. The files are looked at without the lock; false: look again. */
+static bool resolve(struct scan *sc, struct replica *r, const struct replica *was)
+{
+	struct block_pool *bp = sc->sl->bp;
+	struct replica *old, win = *was, lose = *r;
+	uint64_t links = 0;
+	const bool same = same_inode(was, r, &links);
+	const bool wins = !sc->again && (same ? r->state == REPLICA_FINALIZED : is_better(r, was));
+
+	pthread_mutex_lock(&bp->lock);
+	old = replica_find_locked(bp, r->id);
+	if (!old || old->slice != was->slice || old->gs != was->gs || old->len != was->len ||
+	    old->place != was->place) {
+		pthread_mutex_unlock(&bp->lock);
+		return false;
+	}
+	if (wins) {
+		win = *r;
+		lose = *old;
+		count_locked(old, false);
+		replica_remove_locked(bp, old);
+		add_locked(bp, r);
+	}
+	pthread_mutex_unlock(&bp->lock);
+	drop_loser(sc, &win, &lose, same, links);
+	if (!wins)
+		free_loser(r);
+	return true;
+}
+
 /* Into the map, which takes @r. Of two replicas of one block the better one stays. */
 static void add_or_resolve(struct scan *sc, struct replica *r)
 {
 	struct block_pool *bp = sc->sl->bp;
-	struct replica *old, *lose = r;
-	uint64_t links = 0;
-	bool same = false;
 
-	pthread_mutex_lock(&bp->lock);
-	old = replica_find_locked(bp, r->id);
-	if (!old) {
-		replica_add_locked(bp, r);
-		count_locked(r, true);
-		lose = NULL;
-	} else if (old->slice != r->slice || old->place != r->place) { /* else: moved home, met again there */
-		same = same_inode(old, r, &links);
-		if (same ? r->state == REPLICA_FINALIZED : is_better(r, old)) {
-			lose = old;
-			HASH_DEL(bp->map, old);
-			old->refs--;
-			count_locked(old, false);
-			replica_add_locked(bp, r);
-			count_locked(r, true);
+	for (;;) {
+		const struct replica *old;
+		struct replica was;
+
+		pthread_mutex_lock(&bp->lock);
+		old = replica_find_locked(bp, r->id);
+		if (old)
+			was = *old;
+		else
+			add_locked(bp, r);
+		pthread_mutex_unlock(&bp->lock);
+		if (!old)
+			return;
+		if (was.slice == r->slice && was.place == r->place) { /* moved home, met again there */
+			free_loser(r);
+			return;
 		}
-		drop_loser(sc, lose == r ? old : r, lose, same, links);
+		if (resolve(sc, r, &was))
+			return;
 	}
-	pthread_mutex_unlock(&bp->lock);
-	if (lose)
-		free(lose->live);
-	free(lose);
 }
 
 /* A finalized pair in the wrong directory (an older layout, a hand): move it home. What stands
@@ -443,9 +482,9 @@ static void tell_odd(const struct scan *sc)
 				 sc->sl->bp->ns.pool_id, sc->odd[i].n, sc->odd[i].example, text[i]);
 }
 
-int slice_load(struct slice *sl, struct err *err)
+int slice_load(struct slice *sl, bool again, struct err *err)
 {
-	struct scan sc = {.sl = sl};
+	struct scan sc = {.sl = sl, .again = again};
 	uint64_t start = clock_mono_ns();
 	int rc = wipe_tmp(sl);
 

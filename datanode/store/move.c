@@ -134,7 +134,7 @@ static int move_switch(struct move *m, struct err *err)
 		atomic_fetch_sub(&m->from->blocks, 1);
 		atomic_fetch_add(&m->to->used, bytes);
 		atomic_fetch_add(&m->to->blocks, 1);
-		r->slice = m->to;
+		replica_set_slice_locked(r, m->to);
 	}
 	pthread_mutex_unlock(&m->bp->lock);
 	if (rc == 0) /* readers keep their files */

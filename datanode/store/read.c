@@ -84,6 +84,9 @@ static int reader_pick(struct replica_reader *rd, const struct block *b, enum pl
 
 	if (!r || st == REPLICA_TEMPORARY || r->deleting)
 		return err_set(err, -ENOENT, "blk_%" PRId64 " is not here", b->id);
+	if (r->slice->vol->failed)
+		return err_set(err, -ENOENT, "blk_%" PRId64 " is in %s, which is out of service", b->id,
+			       r->slice->vol->path);
 	if (st == REPLICA_RWR)
 		return err_set(err, -ENOENT, "blk_%" PRId64 " waits for recovery and is not readable",
 			       b->id);
@@ -97,6 +100,7 @@ static int reader_pick(struct replica_reader *rd, const struct block *b, enum pl
 	rd->partial = st == REPLICA_RBW;
 	rd->locked = r->cached;
 	rd->volume = r->slice->vol->idx;
+	rd->remote = r->slice->vol->remote;
 	(void)snprintf(rd->storage_uuid, sizeof(rd->storage_uuid), "%s", r->slice->vol->uuid);
 	*ret_place = r->place;
 	return 0;
@@ -131,6 +135,7 @@ static void reader_use(struct replica_reader *rd, struct kept_files *f)
 	rd->dio_align = f->dio_align;
 	rd->locked = f->locked;
 	rd->volume = f->volume;
+	rd->remote = f->remote;
 }
 
 /* May the files that @rd has opened be kept? Whoever changes them claims the replica, and gives it another stamp, length
@@ -155,7 +160,8 @@ static void reader_keep(struct replica_reader *rd, const struct slice *opened)
 	*f = (struct kept_files){.key = {rd->bp, rd->block.id}, .block = rd->block, .crc_type = rd->crc_type,
 				 .bytes_per_crc = rd->bytes_per_crc, .fd = rd->fd, .fd_direct = rd->fd_direct,
 				 .fd_meta = rd->fd_meta, .dio_align = rd->dio_align,
-				 .volume = rd->volume, .locked = rd->locked};
+				 .volume = rd->volume, .locked = rd->locked,
+				 .remote = rd->remote};
 	memcpy(f->storage_uuid, rd->storage_uuid, sizeof(f->storage_uuid));
 	pthread_mutex_lock(&rd->bp->lock);
 	kept = reader_is_true_locked(rd, opened) && kept_add(k, f);
@@ -168,13 +174,13 @@ static void reader_keep(struct replica_reader *rd, const struct slice *opened)
 		rd->files = f;
 	else
 		free(f);
-	kept_reap(k);
+	kept_reap(k, rd->volume);
 }
 
-int replica_read_open_now(struct block_pool *bp, const struct block *b, struct replica_reader **ret)
+static int open_kept(struct block_pool *bp, const struct block *b, bool now, struct replica_reader **ret)
 {
 	struct kept *k = &bp->store->kept;
-	struct kept_files *f = k->max ? kept_get(k, bp, b->id) : NULL;
+	struct kept_files *f = k->max ? kept_get(k, bp, b->id, now) : NULL;
 	struct replica_reader *rd;
 
 	if (!f)
@@ -188,6 +194,11 @@ int replica_read_open_now(struct block_pool *bp, const struct block *b, struct r
 	reader_use(rd, f);
 	*ret = rd;
 	return 0;
+}
+
+int replica_read_open_now(struct block_pool *bp, const struct block *b, struct replica_reader **ret)
+{
+	return open_kept(bp, b, true, ret);
 }
 
 bool replica_read_close_now(struct replica_reader *rd)
@@ -224,7 +235,9 @@ static int open_reader(struct block_pool *bp, const struct block *b, bool own, s
 			free(rd);
 			return rc;
 		}
+		volume_begin(opened->vol);
 		rc = reader_open(rd, opened, place, rd->block.gs, own);
+		volume_end(opened->vol);
 		if (!rc) {
 			reader_length(rd);
 			if (!own)
@@ -238,6 +251,7 @@ static int open_reader(struct block_pool *bp, const struct block *b, bool own, s
 		reader_wait(rd);
 		pthread_mutex_unlock(&bp->lock);
 		reader_free(rd);
+		kept_reap(&bp->store->kept, opened->vol->idx);
 	}
 	/* The map knows it, the disk does not: let the NameNode hear of it. */
 	replica_suspect(bp, b);
@@ -246,9 +260,8 @@ static int open_reader(struct block_pool *bp, const struct block *b, bool own, s
 
 int replica_read_open(struct block_pool *bp, const struct block *b, struct replica_reader **ret, struct err *err)
 {
-	if (replica_read_open_now(bp, b, ret) == 0)
+	if (open_kept(bp, b, false, ret) == 0)
 		return 0;
-	kept_reap(&bp->store->kept);
 	return open_reader(bp, b, false, ret, err);
 }
 

@@ -41,39 +41,54 @@ static void delete_one(struct replica *r)
 	pthread_mutex_unlock(&bp->lock);
 }
 
-/* A pool whose trash is to go, or NULL. */
-static struct block_pool *take_trash_locked(struct store *s)
+enum chore { NO_CHORE, EMPTY_TRASH, REMOVE_PREVIOUS };
+
+static enum chore take_chore_locked(const struct volume *v, struct slice **ret)
 {
-	for (uint32_t i = 0; i < s->pool_count; i++)
-		if (s->pools[i]->empty_trash) {
-			s->pools[i]->empty_trash = false;
-			return s->pools[i];
+	struct store *s = v->store;
+
+	for (uint32_t i = 0; i < s->pool_count; i++) {
+		struct slice *sl = &s->pools[i]->slices[v->idx];
+
+		*ret = sl;
+		if (sl->empty_trash) {
+			sl->empty_trash = false;
+			return EMPTY_TRASH;
 		}
-	return NULL;
+		if (sl->remove_previous) {
+			sl->remove_previous = false;
+			return REMOVE_PREVIOUS;
+		}
+	}
+	return NO_CHORE;
 }
 
-void *store_deleter(void *arg)
+void *volume_deleter(void *arg)
 {
-	struct store *s = arg;
+	struct volume *v = arg;
+	struct store *s = v->store;
+	struct slice *sl;
 
 	pthread_mutex_lock(&s->lock);
 	for (;;) {
-		struct list *l = list_pop(&s->doomed);
-		struct block_pool *bp = l || s->closing ? NULL : take_trash_locked(s);
+		struct list *l = list_pop(&v->doomed);
+		const enum chore what = l || s->closing ? NO_CHORE : take_chore_locked(v, &sl);
 
-		if (bp) {
-			pthread_mutex_unlock(&s->lock);
-			trash_empty(bp);
-			pthread_mutex_lock(&s->lock);
-		} else if (l) {
-			pthread_mutex_unlock(&s->lock);
-			delete_one(container_of(l, struct replica, doomed));
-			pthread_mutex_lock(&s->lock);
-		} else if (s->closing) {
+		if (!l && what == NO_CHORE && s->closing)
 			break;
-		} else {
-			pthread_cond_wait(&s->doomed_cond, &s->lock);
+		if (!l && what == NO_CHORE) {
+			pthread_cond_wait(&v->doomed_cond, &s->lock);
+			continue;
 		}
+		pthread_mutex_unlock(&s->lock);
+		if (l)
+			delete_one(container_of(l, struct replica, doomed));
+		else if (what == EMPTY_TRASH)
+			slice_empty_trash(sl);
+		else
+			slice_remove_previous(sl);
+		kept_reap(&s->kept, v->idx);
+		pthread_mutex_lock(&s->lock);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
@@ -88,6 +103,10 @@ int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet)
 	pthread_mutex_lock(&bp->lock);
 	r = replica_find_locked(bp, b->id);
 	rc = !r ? -ENOENT : r->gs != b->gs ? -ESTALE : 0;
+	if (!rc && r->deleting) { /* it is on its way */
+		pthread_mutex_unlock(&bp->lock);
+		return 0;
+	}
 	if (!rc)
 		rc = replica_claim_locked(bp, b->id, b->gs, true, &r);
 	if (!rc && !r)
@@ -99,8 +118,8 @@ int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet)
 		r->quiet = quiet;
 		r->refs++;
 		pthread_mutex_lock(&s->lock);
-		list_add_tail(&s->doomed, &r->doomed);
-		pthread_cond_signal(&s->doomed_cond);
+		list_add_tail(&r->slice->vol->doomed, &r->doomed);
+		pthread_cond_signal(&r->slice->vol->doomed_cond);
 		pthread_mutex_unlock(&s->lock);
 	}
 	pthread_mutex_unlock(&bp->lock);
@@ -156,8 +175,11 @@ int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t
 			    err_set(err, -ENOENT, "blk_%" PRId64 " is not here", b->id);
 	}
 	rc = check_recovery(r, b, recovery_id, err);
-	if (!rc)
+	if (!rc) { /* it is ours; the disk is not asked under the lock */
+		pthread_mutex_unlock(&bp->lock);
 		rc = check_length(r, err);
+		pthread_mutex_lock(&bp->lock);
+	}
 	if (!rc)
 		rc = replica_make_live(r);
 	if (!rc) {

@@ -5,16 +5,23 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/clock.h"
 
 /* ---- the map ---- */
 
+static struct replica **part_of(struct block_pool *bp, int64_t id)
+{
+	return &bp->map[(uint64_t)id * 0x9e3779b97f4a7c15ull >> 58];
+}
+_Static_assert(STORE_MAP_PARTS == 1 << (64 - 58), "the upper bits of the product choose the part");
+
 struct replica *replica_find_locked(struct block_pool *bp, int64_t id)
 {
 	struct replica *r;
 
-	HASH_FIND(hh, bp->map, &id, sizeof(id), r);
+	HASH_FIND(hh, *part_of(bp, id), &id, sizeof(id), r);
 	return r;
 }
 
@@ -28,7 +35,58 @@ uint64_t pair_bytes(const struct replica *r)
 void replica_add_locked(struct block_pool *bp, struct replica *r)
 {
 	r->refs++;
-	HASH_ADD(hh, bp->map, id, sizeof(r->id), r);
+	HASH_ADD(hh, *part_of(bp, r->id), id, sizeof(r->id), r);
+	list_add_tail(&r->slice->replicas, &r->in_slice);
+}
+
+static void leave_slice(struct replica *r)
+{
+	list_for_each(l, &r->slice->walks) {
+		struct walk *w = container_of(l, struct walk, link);
+
+		if (w->next == &r->in_slice)
+			w->next = w->next->next;
+	}
+	list_del(&r->in_slice);
+}
+
+void replica_set_slice_locked(struct replica *r, struct slice *sl)
+{
+	leave_slice(r);
+	r->slice = sl;
+	list_add_tail(&sl->replicas, &r->in_slice);
+}
+
+int slice_walk(struct slice *sl, int (*see)(void *arg, struct replica *r), int (*rest)(void *arg),
+	       void *arg)
+{
+	struct block_pool *bp = sl->bp;
+	struct walk w;
+	bool more = true;
+	int rc = 0;
+
+	pthread_mutex_lock(&bp->lock);
+	w.next = sl->replicas.next;
+	list_add_tail(&sl->walks, &w.link);
+	while (!rc && more) {
+		for (uint32_t n = 0; !rc && n < WALK_BATCH && w.next != &sl->replicas; n++) {
+			struct replica *r = container_of(w.next, struct replica, in_slice);
+
+			w.next = w.next->next;
+			rc = see(arg, r);
+		}
+		more = w.next != &sl->replicas;
+		pthread_mutex_unlock(&bp->lock);
+		if (!rc && rest)
+			rc = rest(arg);
+		else if (more) /* those who wait for the lock get it */
+			(void)nanosleep(&(struct timespec){0, 1000}, NULL);
+		pthread_mutex_lock(&bp->lock);
+		more = w.next != &sl->replicas; /* one may have come */
+	}
+	list_del(&w.link);
+	pthread_mutex_unlock(&bp->lock);
+	return rc;
 }
 
 void replica_put_locked(struct block_pool *bp, struct replica *r)
@@ -50,7 +108,8 @@ void replica_put_locked(struct block_pool *bp, struct replica *r)
 
 void replica_remove_locked(struct block_pool *bp, struct replica *r)
 {
-	HASH_DEL(bp->map, r);
+	HASH_DEL(*part_of(bp, r->id), r);
+	leave_slice(r);
 	r->gone = true;
 	kept_drop(&bp->store->kept, bp, r->id);
 	pthread_cond_broadcast(&bp->changed);
@@ -79,6 +138,7 @@ int replica_claim_locked(struct block_pool *bp, int64_t id, uint64_t gs, bool st
 {
 	struct timespec until;
 	struct replica *r;
+	struct slice *sl;
 	int rc = 0;
 
 	*ret = NULL;
@@ -91,14 +151,15 @@ int replica_claim_locked(struct block_pool *bp, int64_t id, uint64_t gs, bool st
 				return -EBUSY;
 			/* Under the lock, so that the writer cannot go away meanwhile. */
 			if (r->live->stop)
-				r->live->stop(r->live->stop_arg);
+				r->live->stop(r->live->stop_arg, -ECANCELED);
 			r->live->stop = NULL;
 		}
-		if (rc || bp->waiters >= STORE_WAITERS_MAX)
+		sl = r->slice;
+		if (rc || sl->waiters >= STORE_WAITERS_MAX || sl->vol->failed)
 			return -EBUSY;
-		bp->waiters++;
+		sl->waiters++;
 		rc = pthread_cond_timedwait(&bp->changed, &bp->lock, &until);
-		bp->waiters--;
+		sl->waiters--;
 	}
 	if (r && gs && r->gs != gs)
 		return -ESTALE;
@@ -230,19 +291,28 @@ void replica_set_cached(struct block_pool *bp, int64_t id, bool cached)
 	pthread_mutex_unlock(&bp->lock);
 }
 
-void replica_info_locked(const struct replica *r, struct replica_info *ret)
+void replica_brief_locked(const struct replica *r, struct block *ret_block,
+			  enum replica_state *ret_state, uint64_t *ret_visible)
 {
-	*ret = (struct replica_info){.block = {r->id, r->gs, r->len}, .state = r->state,
-				     .visible = r->len};
-	(void)snprintf(ret->storage_uuid, sizeof(ret->storage_uuid), "%s", r->slice->vol->uuid);
-	if (r->live && (r->live->writer || replica_visible_state(r) == REPLICA_RBW)) {
+	const enum replica_state st = replica_visible_state(r);
+
+	*ret_block = (struct block){r->id, r->gs, r->len};
+	*ret_state = r->state;
+	*ret_visible = r->len;
+	if (r->live && (r->live->writer || st == REPLICA_RBW)) {
 		struct progress_now p = progress_get(&r->live->prog);
 
-		ret->block.len = p.on_disk;
-		ret->visible = p.acked;
+		ret_block->len = p.on_disk;
+		*ret_visible = p.acked;
 	}
-	if (replica_visible_state(r) == REPLICA_RWR || replica_visible_state(r) == REPLICA_TEMPORARY)
-		ret->visible = 0;
+	if (st == REPLICA_RWR || st == REPLICA_TEMPORARY)
+		*ret_visible = 0;
+}
+
+void replica_info_locked(const struct replica *r, struct replica_info *ret)
+{
+	replica_brief_locked(r, &ret->block, &ret->state, &ret->visible);
+	(void)snprintf(ret->storage_uuid, sizeof(ret->storage_uuid), "%s", r->slice->vol->uuid);
 }
 
 uint32_t replica_volume(struct block_pool *bp, int64_t id)
@@ -252,7 +322,7 @@ uint32_t replica_volume(struct block_pool *bp, int64_t id)
 
 	pthread_mutex_lock(&bp->lock);
 	r = replica_find_locked(bp, id);
-	volume = r ? r->slice->vol->idx : STORE_VOLUME_ANY;
+	volume = r && !r->slice->vol->failed ? r->slice->vol->idx : STORE_VOLUME_ANY;
 	pthread_mutex_unlock(&bp->lock);
 	return volume;
 }

@@ -71,12 +71,9 @@ static int init_shared(struct store *s, uint32_t open_replicas)
 	if (!rc)
 		rc = ret_code(pthread_rwlock_init(&s->listener_lock, NULL));
 	if (!rc)
-		rc = ret_code(pthread_cond_init(&s->doomed_cond, NULL));
-	if (!rc)
 		rc = init_monotonic(&s->closing_cond);
 	if (!rc)
 		rc = kept_init(&s->kept, open_replicas);
-	list_init(&s->doomed);
 	late_epoch_init(s);
 	return rc;
 }
@@ -105,46 +102,66 @@ static int agree_on_uuid(struct store *s, struct err *err)
 	return 0;
 }
 
+static int start_thread(pthread_t *ret, bool *ret_runs, void *(*fn)(void *), void *arg)
+{
+	const int rc = ret_code(pthread_create(ret, NULL, fn, arg));
+
+	*ret_runs = !rc;
+	return rc;
+}
+
+static int start_volume(struct volume *v)
+{
+	const struct store_scan_opts *o = &v->store->scan;
+	int rc = start_thread(&v->deleter, &v->deleter_runs, volume_deleter, v);
+
+	if (!rc)
+		rc = late_start(v);
+	if (!rc)
+		rc = check_start(v);
+	if (!rc && o->directory_ms)
+		rc = start_thread(&v->dirscanner, &v->dirscanner_runs, volume_directory_scanner, v);
+	if (!rc && o->block_ms && o->block_rate)
+		rc = start_thread(&v->scanner, &v->scanner_runs, volume_scanner, v);
+	return rc;
+}
+
 static int start_threads(struct store *s)
 {
-	int rc = ret_code(pthread_create(&s->deleter, NULL, store_deleter, s));
+	int rc = 0;
 
-	s->deleter_runs = !rc;
-	if (!rc && s->scan.directory_ms) {
-		rc = ret_code(pthread_create(&s->dirscanner, NULL, store_directory_scanner, s));
-		s->dirscanner_runs = !rc;
-	}
 	for (uint32_t i = 0; !rc && i < s->volume_count; i++)
 		if (!s->volumes[i].failed)
-			rc = late_start(&s->volumes[i]) ?: check_start(&s->volumes[i]);
-	for (uint32_t i = 0; !rc && i < s->volume_count; i++) {
-		struct volume *v = &s->volumes[i];
-
-		if (v->failed || !s->scan.block_ms || !s->scan.block_rate)
-			continue;
-		rc = ret_code(pthread_create(&v->scanner, NULL, volume_scanner, v));
-		v->scanner_runs = !rc;
-	}
+			rc = start_volume(&s->volumes[i]);
+	if (!rc)
+		rc = start_thread(&s->watcher, &s->watcher_runs, store_watcher, s);
 	return rc;
+}
+
+static void join(pthread_t t, bool *runs)
+{
+	if (*runs)
+		pthread_join(t, NULL);
+	*runs = false;
 }
 
 static void stop_threads(struct store *s)
 {
 	pthread_mutex_lock(&s->lock);
 	s->closing = true;
-	pthread_cond_signal(&s->doomed_cond);
+	for (uint32_t i = 0; i < s->volume_count; i++)
+		pthread_cond_signal(&s->volumes[i].doomed_cond);
 	pthread_cond_broadcast(&s->closing_cond);
 	pthread_mutex_unlock(&s->lock);
-	if (s->deleter_runs)
-		pthread_join(s->deleter, NULL);
-	if (s->dirscanner_runs)
-		pthread_join(s->dirscanner, NULL);
-	for (uint32_t i = 0; i < s->volume_count; i++)
-		if (s->volumes[i].scanner_runs)
-			pthread_join(s->volumes[i].scanner, NULL);
+	join(s->watcher, &s->watcher_runs);
 	for (uint32_t i = 0; i < s->volume_count; i++) {
-		late_stop(&s->volumes[i]);
-		check_stop(&s->volumes[i]);
+		struct volume *v = &s->volumes[i];
+
+		join(v->deleter, &v->deleter_runs);
+		join(v->dirscanner, &v->dirscanner_runs);
+		join(v->scanner, &v->scanner_runs);
+		late_stop(v);
+		check_stop(v);
 	}
 }
 
@@ -181,6 +198,7 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 	s->pinning = o->pinning;
 	s->keep_duplicates = o->keep_duplicates;
 	s->scan = o->scan;
+	s->answer_ms = o->answer_ms;
 	rc = init_shared(s, o->open_replicas);
 	if (!rc)
 		rc = open_volumes(s, o, err);
@@ -206,11 +224,12 @@ static void pool_free(struct block_pool *bp)
 
 	if (!bp)
 		return;
-	HASH_ITER(hh, bp->map, r, next) {
-		HASH_DEL(bp->map, r);
-		free(r->live);
-		free(r);
-	}
+	for (uint32_t p = 0; p < STORE_MAP_PARTS; p++)
+		HASH_ITER(hh, bp->map[p], r, next) {
+			HASH_DEL(bp->map[p], r);
+			free(r->live);
+			free(r);
+		}
 	for (uint32_t i = 0; i < STORE_VOLUMES_MAX; i++)
 		if (bp->slices[i].fd >= 0)
 			(void)close(bp->slices[i].fd);
@@ -230,11 +249,30 @@ void store_close(struct store *s)
 	for (uint32_t i = 0; i < s->volume_count; i++)
 		volume_close(&s->volumes[i]);
 	pthread_cond_destroy(&s->closing_cond);
-	pthread_cond_destroy(&s->doomed_cond);
 	pthread_rwlock_destroy(&s->listener_lock);
 	pthread_mutex_destroy(&s->attach_lock);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
+}
+
+bool store_is_stuck(const struct store *s)
+{
+	for (uint32_t i = 0; s && i < s->volume_count; i++)
+		if (s->volumes[i].silent || s->volumes[i].slow)
+			return true;
+	return false;
+}
+
+void store_abandon(struct store *s)
+{
+	for (uint32_t i = 0; i < s->volume_count; i++) {
+		struct volume *v = &s->volumes[i];
+
+		if (v->failed || v->slow)
+			continue;
+		late_stop(v);
+		(void)unlinkat(v->dir_fd, "in_use.lock", 0);
+	}
 }
 
 const char *store_datanode_uuid(const struct store *s)
@@ -263,6 +301,8 @@ static struct block_pool *pool_new(struct store *s, const struct store_namespace
 		bp->slices[i].fd = -1;
 		bp->slices[i].bp = bp;
 		bp->slices[i].vol = &s->volumes[i];
+		list_init(&bp->slices[i].replicas);
+		list_init(&bp->slices[i].walks);
 	}
 	pthread_mutex_init(&bp->lock, NULL);
 	(void)init_monotonic(&bp->changed);
@@ -281,7 +321,7 @@ static void *load_thread(void *arg)
 {
 	struct load_job *j = arg;
 
-	j->rc = slice_load(j->sl, &j->err);
+	j->rc = slice_load(j->sl, false, &j->err);
 	return NULL;
 }
 
@@ -462,51 +502,59 @@ void store_volume_info(struct store *s, uint32_t i, struct block_pool *bp, struc
 	ret->non_dfs_used = sp.non_dfs;
 }
 
-struct brief { /* a replica in the snapshot of store_each() */
-	struct block b;
-	enum replica_state state;
-	uint64_t visible;
+struct each { /* on the way through a volume */
+	struct replica_info info;
+	int (*fn)(void *arg, const struct replica_info *);
+	void *arg;
+	size_t n;
+	struct brief {
+		struct block b;
+		enum replica_state state;
+		uint64_t visible;
+	} list[WALK_BATCH]; /* seen and not yet told */
 };
 
-static struct brief *snapshot(struct block_pool *bp, uint32_t i, size_t *ret_n)
+static int each_see(void *arg, struct replica *r)
 {
-	struct replica *r, *next;
-	struct brief *list;
-	size_t n = 0;
+	struct each *e = arg;
+	struct brief *b = &e->list[e->n];
 
-	pthread_mutex_lock(&bp->lock);
-	list = calloc(HASH_COUNT(bp->map) + 1u, sizeof(*list));
-	HASH_ITER(hh, bp->map, r, next) {
-		struct replica_info info;
+	if (r->deleting)
+		return 0;
+	replica_brief_locked(r, &b->b, &b->state, &b->visible);
+	if (b->state == REPLICA_RUR)
+		b->state = r->live->orig_state;
+	e->n += b->state != REPLICA_TEMPORARY;
+	return 0;
+}
 
-		if (!list || r->slice != &bp->slices[i] || r->deleting)
-			continue;
-		replica_info_locked(r, &info);
-		if (info.state == REPLICA_RUR)
-			info.state = r->live->orig_state;
-		if (info.state != REPLICA_TEMPORARY)
-			list[n++] = (struct brief){info.block, info.state, info.visible};
+static int each_tell(void *arg)
+{
+	struct each *e = arg;
+	int rc = 0;
+
+	for (size_t k = 0; !rc && k < e->n; k++) {
+		e->info.block = e->list[k].b;
+		e->info.state = e->list[k].state;
+		e->info.visible = e->list[k].visible;
+		rc = e->fn(e->arg, &e->info);
 	}
-	pthread_mutex_unlock(&bp->lock);
-	*ret_n = n;
-	return list;
+	e->n = 0;
+	return rc;
 }
 
 int store_each(struct block_pool *bp, uint32_t i, int (*fn)(void *arg, const struct replica_info *),
 	       void *arg)
 {
-	size_t n;
-	struct brief *list = snapshot(bp, i, &n);
-	struct replica_info info = {0};
-	int rc = list ? 0 : -ENOMEM;
+	struct each *e = calloc(1, sizeof(*e));
+	int rc;
 
-	(void)snprintf(info.storage_uuid, sizeof(info.storage_uuid), "%s", bp->store->volumes[i].uuid);
-	for (size_t k = 0; !rc && k < n; k++) {
-		info.block = list[k].b;
-		info.state = list[k].state;
-		info.visible = list[k].visible;
-		rc = fn(arg, &info);
-	}
-	free(list);
+	if (!e)
+		return -ENOMEM;
+	e->fn = fn;
+	e->arg = arg;
+	(void)snprintf(e->info.storage_uuid, sizeof(e->info.storage_uuid), "%s", bp->store->volumes[i].uuid);
+	rc = slice_walk(&bp->slices[i], each_see, each_tell, e);
+	free(e);
 	return rc;
 }

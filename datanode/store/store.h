@@ -58,6 +58,7 @@ struct store_opts {
 	bool available_space;      /* the emptiest directories first, else all take turns */
 	bool pinning;              /* dfs.datanode.block-pinning.enabled */
 	bool keep_duplicates;      /* both replicas of a block that is there twice */
+	uint64_t answer_ms;        /* dfs.datanode.disk.check.timeout; 0: none */
 	uint32_t open_replicas;    /* whose files stay open for the next reader; 0: none. See kept.h */
 	struct store_scan_opts scan;
 };
@@ -73,6 +74,11 @@ struct store_namespace {
 /** Lock every directory (in_use.lock) and read its VERSION. -EBUSY: in use, by whom; -EINVAL: not
  *  a data directory or a newer layout; -EIO...; fails only when more volumes fail than tolerated. */
 int store_open(const struct store_opts *o, struct store **ret, struct err *err);
+/** A volume does not answer: a call on it may not come back, and store_close() neither. */
+bool store_is_stuck(const struct store *s);
+/** For the end of a process with such a store, whose calls are left as they are: what is finished on
+ *  the other volumes is synced, and their locks go. */
+void store_abandon(struct store *s);
 /** Every handle released. Removes the locks. Accepts NULL. */
 void store_close(struct store *s);
 /** Same in all volumes; "" before the first attach of a fresh store (then one is made up). */
@@ -101,7 +107,9 @@ struct store_listener {
 	void (*on_bad)(void *arg, struct block_pool *bp, const char *storage_uuid,
 		       const struct block *b);
 	/** A volume went out of service; its replicas are gone from the reports. */
-	void (*on_volume_failed)(void *arg, const char *path, const char *reason);
+	void (*on_volume_failed)(void *arg, uint32_t volume, const char *path, const char *reason);
+	/** One that did not answer does again; its replicas are in the reports. NULL: not asked for. */
+	void (*on_volume_back)(void *arg, const char *path);
 	void *arg;
 };
 /** Waits for call-backs that run: hold no lock that they take. NULL: none. */
@@ -134,8 +142,9 @@ struct write_request {
 	uint32_t volume;          /* private to replica_write_volume(), as this: its choice */
 	bool chosen;
 	bool pin;                 /* the client wants it on this node: see replica_is_pinned() */
-	void (*stop)(void *arg);  /* recovery wants the writer out: any thread, under the pool lock:
-				   * post to the reactor, call nothing of the store */
+	/* The writer is to go: -ECANCELED: a recovery wants it; -EIO: its volume is out of service. Any
+	 * thread, under the pool lock: post to the reactor, call nothing of the store. */
+	void (*stop)(void *arg, int why);
 	void *stop_arg;
 };
 
@@ -150,6 +159,7 @@ struct replica_writer {
 	int fd_direct;        /* O_DIRECT on the same file, or -1 where the file system refuses */
 	int fd_meta;          /* header written; CRC of chunk i at 7 + 4 * i */
 	uint32_t volume;      /* its number */
+	bool remote;          /* as of struct replica_reader */
 	uint32_t dio_align;   /* offset, length and memory alignment of fd_direct */
 	bool pin;             /* private: replica_finalize() pins it */
 	struct replica *replica; /* private */
@@ -204,6 +214,7 @@ struct replica_reader {
 	int fd, fd_direct, fd_meta; /* fd_direct -1: short or not to be had; fd_meta -1: no CRCs */
 	uint32_t dio_align;
 	uint32_t volume;         /* its number */
+	bool remote;             /* its file system (FUSE, NFS, ...) may block who submits a request without waiting */
 	bool partial;            /* being written: CRC of the last chunk comes from here, */
 	uint32_t partial_crc;    /* matching block.len, not from the meta file */
 	bool locked;             /* pages locked in memory (replica_set_cached()): fd_direct is -1 */
@@ -243,7 +254,7 @@ struct replica_info {
 int replica_get(struct block_pool *bp, int64_t id, struct replica_info *ret);
 #define STORE_VOLUME_ANY UINT32_MAX
 /** The number of the volume that a replica is on: blocking calls about it wait for that disk alone.
- *  STORE_VOLUME_ANY: an unknown id. Asks no disk. */
+ *  STORE_VOLUME_ANY: an unknown id, or a volume out of service. Asks no disk. */
 uint32_t replica_volume(struct block_pool *bp, int64_t id);
 /** Delete on an exact match of id and stamp, in the background; reports DELETED unless @quiet. */
 int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet);
@@ -281,7 +292,8 @@ uint32_t store_failed_count(const struct store *s);
 /** @bp NULL: pool_used is 0. */
 void store_volume_info(struct store *s, uint32_t i, struct block_pool *bp, struct storage_info *ret);
 /** Call @fn for each replica to be reported (FINALIZED, RBW, RWR; RUR in its original state) of
- *  volume @i, from a snapshot; stops when it returns non-zero. */
+ *  volume @i, no lock held; what comes or goes meanwhile is seen or not. Stops when it returns
+ *  non-zero. Takes as long as the volume has replicas, whatever the others have. */
 int store_each(struct block_pool *bp, uint32_t i, int (*fn)(void *arg, const struct replica_info *),
 	       void *arg);
 /** What a read or write on a volume says when the disk itself is in trouble: see store_volume_suspect(). */

@@ -24,7 +24,7 @@ static const struct store_namespace NS = {
 	.pool_id = POOL, .cluster_id = "CID-test", .namespace_id = 7, .ctime = 99};
 
 struct seen { /* calls of the listener */
-	atomic_int received, receiving, deleted, bad, failed;
+	atomic_int received, receiving, deleted, bad, failed, back;
 };
 
 struct fix {
@@ -55,17 +55,24 @@ static inline void fix_on_bad(void *arg, struct block_pool *bp, const char *uuid
 	((struct seen *)arg)->bad++;
 }
 
-static inline void fix_on_volume_failed(void *arg, const char *path, const char *reason)
+static inline void fix_on_volume_failed(void *arg, uint32_t volume, const char *path, const char *reason)
 {
-	(void)path, (void)reason;
+	(void)volume, (void)path, (void)reason;
 	((struct seen *)arg)->failed++;
+}
+
+static inline void fix_on_volume_back(void *arg, const char *path)
+{
+	(void)path;
+	((struct seen *)arg)->back++;
 }
 
 static inline int fix_open(struct fix *f)
 {
 	const struct store_volume_opts v[2] = {{.path = f->vol[0], .type = f->type[0]},
 					       {.path = f->vol[1], .type = f->type[1]}};
-	struct store_listener l = {fix_on_block, fix_on_bad, fix_on_volume_failed, &f->seen};
+	struct store_listener l = {fix_on_block, fix_on_bad, fix_on_volume_failed, fix_on_volume_back,
+				   &f->seen};
 	int rc;
 
 	f->opts.volumes = v;

@@ -24,12 +24,13 @@
 #define STORE_VOLUMES_MAX 64
 #define STORE_POOLS_MAX 16
 #define STORE_WAIT_MS 10000 /* for a writer to stop, a file operation to end */
-#define STORE_WAITERS_MAX 8 /* waiting so at one time: fewer than a reactor has helper threads, since a
-			     * writer needs one to go away */
+#define STORE_WAITERS_MAX 8 /* waiting so at one time on one volume: fewer than it has helper threads on
+			     * a reactor, since a writer needs one to go away */
 /* Beside rbw/: wall clock in ms until which a block stays RBW over an orderly restart (hdfs-wire 6). Java joins directory and
  * file name with ':' here. */
 #define RESTART_MARKER "rbw:.blk_%" PRId64 ".restart"
 #define STORE_NAME_MAX 160  /* longest path below a slice, with NUL */
+#define STORE_MAP_PARTS 64
 #define STORE_LAYOUT_VERSION (-57)
 #define META_HEADER 7
 #define META_BPC_MAX (64u << 20)
@@ -64,7 +65,12 @@ struct check {
 	uint64_t asked, answered; /* probes, by number */
 	struct statvfs fs;        /* the file system at the last look, */
 	uint64_t fs_used;         /* and what our replicas took then */
-	bool stop;
+	bool stop, out; /* out: of service, and everybody knows */
+	atomic_uint_fast64_t since_ns; /* the thread's calls on the disk have not come back since; 0: none */
+	atomic_uint calls, call_count; /* of others: under way; begun and ended so far */
+	uint64_t seen_since_ns, silent_ms; /* the watcher's, as these: of the thread, */
+	uint32_t seen_calls;
+	uint64_t stalled_ms;               /* and of the calls */
 };
 
 struct volume {
@@ -80,17 +86,27 @@ struct volume {
 	bool ordered;       /* its file system has a journal: whoever syncs a directory syncs all that was done before it */
 	bool fresh;         /* no VERSION yet */
 	char uuid[BLOCK_UUID_MAX], cluster_id[128], dn_uuid[BLOCK_UUID_MAX];
-	pthread_t scanner;
-	bool scanner_runs;
+	pthread_t scanner, dirscanner, deleter;
+	bool scanner_runs, dirscanner_runs, deleter_runs;
+	struct list doomed;         /* struct replica; store lock */
+	pthread_cond_t doomed_cond; /* with it */
 	struct late late;
 	struct check check;
+	bool remote;            /* its file system waits for a peer, not for this kernel's disk: FUSE, NFS, ... */
 	atomic_bool failed;
+	atomic_bool silent;     /* failed since it did not answer: comes back when it does */
+	atomic_bool coming;     /* its replicas are being loaded again */
+	atomic_bool slow;       /* nothing has come back from it for a second: new replicas go elsewhere */
 	atomic_uint_fast64_t promised; /* bytes that replicas being written may still take */
 };
 
 struct slice {
 	struct volume *vol;    /* borrowed */
 	struct block_pool *bp; /* borrowed */
+	struct list replicas;  /* struct replica; pool lock, as these two */
+	struct list walks;     /* struct walk: who is on the way through them */
+	uint32_t waiters;      /* for a writer to stop, a file operation to end */
+	bool empty_trash, remove_previous; /* for the deleter; store lock */
 	int fd;                /* <volume>/current/<pool>/current; -1: volume out of service */
 	atomic_uint_fast64_t used, blocks;
 };
@@ -106,7 +122,7 @@ struct progress {
 struct live {
 	struct progress prog;
 	struct replica_writer *writer; /* NULL: nobody writes */
-	void (*stop)(void *arg);
+	void (*stop)(void *arg, int why);
 	void *stop_arg;
 	uint64_t promised;
 	uint64_t recovery_id;          /* in REPLICA_RUR */
@@ -127,7 +143,8 @@ struct replica { /* all fields under the pool lock, or by its exclusive user */
 	bool deleting, quiet; /* quiet: no DELETED report */
 	bool pinned;          /* its data file has the sticky bit: the balancer leaves it here */
 	bool cached;          /* its pages are locked in memory: read by the page cache */
-	struct list doomed; /* in store->doomed */
+	struct list doomed;   /* in volume->doomed */
+	struct list in_slice; /* in slice->replicas */
 	UT_hash_handle hh;
 };
 
@@ -136,10 +153,9 @@ struct block_pool {
 	struct store_namespace ns;
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a replica lost its exclusive user, or is gone */
-	uint32_t waiters;       /* on it, for a writer to stop */
-	struct replica *map;
+	struct replica *map[STORE_MAP_PARTS]; /* by id; parts, so that none takes long to grow */
 	struct slice slices[STORE_VOLUMES_MAX];
-	bool trash_known, empty_trash; /* under the store's lock */
+	bool trash_known; /* store lock */
 	atomic_bool trash;
 };
 
@@ -148,17 +164,17 @@ struct store {
 	uint32_t volume_count, failed_tolerated;
 	char dn_uuid[BLOCK_UUID_MAX];
 	pthread_mutex_t attach_lock; /* one attach at a time; order: attach_lock, pool lock, lock */
-	pthread_mutex_t lock;        /* pools, doomed, closing */
+	pthread_mutex_t lock;        /* pools, what the deleters have to do, closing */
 	pthread_rwlock_t listener_lock; /* read: a call-back runs; any order with the others */
 	struct block_pool *pools[STORE_POOLS_MAX];
 	uint32_t pool_count;
 	struct store_listener listener;
 	atomic_uint next_volume;
-	pthread_t deleter;
-	pthread_t dirscanner;
-	bool deleter_runs, dirscanner_runs, closing;
-	struct list doomed;
-	pthread_cond_t doomed_cond, closing_cond;
+	bool closing;
+	pthread_cond_t closing_cond;
+	pthread_t watcher;
+	bool watcher_runs;
+	uint64_t answer_ms; /* in which a volume has to answer; 0: it may take as long as it likes */
 	bool available_space, keep_duplicates, pinning;
 	struct store_scan_opts scan;
 	struct kept kept;
@@ -257,10 +273,10 @@ bool store_wait_closing(struct store *s, uint64_t ms);
 /** Of all pools on volume @i. */
 void store_used(struct store *s, uint32_t i, uint64_t *ret_bytes, uint64_t *ret_blocks);
 
-/* ---- recover.c, verify.c, dirscan.c: threads of the store ---- */
-void *store_deleter(void *store);
+/* ---- recover.c, verify.c, dirscan.c: threads of a volume ---- */
+void *volume_deleter(void *volume);
 void *volume_scanner(void *volume);
-void *store_directory_scanner(void *store);
+void *volume_directory_scanner(void *volume);
 /** Count it, log it, tell the listener. No lock held. */
 void replica_report_bad(struct block_pool *bp, const struct replica_info *info, const char *why);
 
@@ -272,6 +288,11 @@ void check_stop(struct volume *v);
 void volume_learn_space(struct volume *v);
 /** Probe it, and wait for the result: when it is dead it is out of service then. */
 void volume_suspect(struct volume *v);
+/** Around calls on its disk: when none comes back for a second it is suspected. */
+void volume_begin(struct volume *v);
+void volume_end(struct volume *v);
+/** The thread of the store that takes volumes out of service which do not answer. */
+void *store_watcher(void *store);
 
 /* ---- known_volumes.c: which directories this node has used ---- */
 struct known_volumes {
@@ -296,6 +317,8 @@ int late_start(struct volume *v);
 void late_stop(struct volume *v);
 /** Is there room for one more? */
 bool late_may(const struct volume *v);
+/** It is out of service: who waits need not wait any more. */
+void late_give_up(struct volume *v);
 /** Takes @w, whose files are in finalized/: on the disk within 100 ms, then freed. */
 void late_add(struct replica_writer *w);
 
@@ -305,11 +328,13 @@ void writer_free(struct replica_writer *w);
 
 /* ---- trash.c ---- */
 int pair_trash(int slice_fd, int64_t id, uint64_t gs);
-void trash_empty(struct block_pool *bp);
+void slice_empty_trash(const struct slice *sl);
+void slice_remove_previous(const struct slice *sl);
 
 /* ---- load.c ---- */
-/** Read the slice's directories into the pool's map. */
-int slice_load(struct slice *sl, struct err *err);
+/** Read the slice's directories into the pool's map. @again: the volume was out of service; what the
+ *  others have of a block meanwhile stays. */
+int slice_load(struct slice *sl, bool again, struct err *err);
 
 /* ---- replica.c ---- */
 uint64_t pair_bytes(const struct replica *r);
@@ -317,12 +342,26 @@ struct replica *replica_find_locked(struct block_pool *bp, int64_t id);
 /** Into the map, which takes a reference. */
 void replica_add_locked(struct block_pool *bp, struct replica *r);
 void replica_remove_locked(struct block_pool *bp, struct replica *r);
+/** Its files are on another volume now. */
+void replica_set_slice_locked(struct replica *r, struct slice *sl);
+#define WALK_BATCH 512 /* replicas between two calls of @rest: tens of microseconds */
+struct walk { /* private to replica.c */
+	struct list link, *next;
+};
+/** Call @see for each replica of the slice, under the pool lock, for short times at a time; @rest (or NULL)
+ *  without it in between, and at the end. What comes meanwhile is seen, too. Ends when one of them
+ *  returns non-zero. @see may remove the replica. */
+int slice_walk(struct slice *sl, int (*see)(void *arg, struct replica *r), int (*rest)(void *arg),
+	       void *arg);
 void replica_put_locked(struct block_pool *bp, struct replica *r);
 int replica_make_live(struct replica *r);
 /** An RBW found at start with a restart marker: all its bytes count as acknowledged. @last_crc: of its last chunk. */
 void replica_loaded_rbw(struct replica *r, uint32_t last_crc);
 /** Readers who opened it while it was written take length and CRCs from the files from now on. */
 void replica_set_final(struct replica *r);
+/** Without the storage's name. */
+void replica_brief_locked(const struct replica *r, struct block *ret_block,
+			  enum replica_state *ret_state, uint64_t *ret_visible);
 void replica_info_locked(const struct replica *r, struct replica_info *ret);
 /** Become the exclusive user of @id: stops a writer when @stop. *ret NULL and 0: no such replica.
  *  -EBUSY after STORE_WAIT_MS. -ESTALE: its stamp is not @gs (0: any), perhaps since it was replaced while we waited;

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "datanode/store/props.h"
@@ -227,8 +228,9 @@ static void an_append_moves_the_block_to_rbw_at_the_new_stamp(void **state)
 	assert_readable(f, 5, 1002, 1500);
 }
 
-static void stop_writer(void *arg)
+static void stop_writer(void *arg, int why)
 {
+	(void)why;
 	atomic_store((atomic_bool *)arg, true);
 }
 
@@ -327,7 +329,7 @@ static void an_order_to_delete_stops_no_writer_of_a_newer_stamp(void **state)
 		while (waiting < 2) {
 			nap();
 			pthread_mutex_lock(&f->bp->lock);
-			waiting = f->bp->waiters;
+			waiting = f->bp->slices[0].waiters;
 			pthread_mutex_unlock(&f->bp->lock);
 		}
 		replica_write_close(st.w, false);
@@ -656,6 +658,76 @@ static void a_directory_that_was_used_before_is_not_made_anew(void **state)
 	make_finalized(f, 5, 1001, 100);
 }
 
+#define MANY 200000
+
+/* Replicas of the map alone. */
+static void add_many(struct fix *f, struct slice *sl)
+{
+	pthread_mutex_lock(&f->bp->lock);
+	for (int64_t id = 0; id < MANY; id++) {
+		struct replica *r = calloc(1, sizeof(*r));
+
+		*r = (struct replica){.id = 1000000 + id, .gs = 7, .len = 1, .slice = sl,
+				      .state = REPLICA_FINALIZED, .place = IN_FINALIZED};
+		replica_add_locked(f->bp, r);
+	}
+	pthread_mutex_unlock(&f->bp->lock);
+}
+
+static void a_report_of_a_small_volume_does_not_walk_the_large_one(void **state)
+{
+	struct fix *f = *state;
+	uint64_t large, small;
+	uint32_t n = 0, m = 0;
+
+	add_many(f, &f->bp->slices[0]);
+	large = clock_mono_ns();
+	assert_int_equal(store_each(f->bp, 0, count_one, &n), 0);
+	large = clock_mono_ns() - large;
+	small = clock_mono_ns();
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(store_each(f->bp, 1, count_one, &m), 0);
+	small = clock_mono_ns() - small;
+	assert_int_equal(n, MANY);
+	assert_int_equal(m, 0);
+	assert_true(small < large);
+}
+
+/* Removes, and adds anew, while somebody walks. */
+static void *churn(void *arg)
+{
+	struct fix *f = arg;
+	struct replica *r;
+
+	for (int64_t id = 1000000; id < 1000000 + MANY; id += 97) {
+		pthread_mutex_lock(&f->bp->lock);
+		r = replica_find_locked(f->bp, id);
+		r->refs++;
+		replica_remove_locked(f->bp, r);
+		r->gone = false;
+		r->refs = 0;
+		replica_add_locked(f->bp, r);
+		pthread_mutex_unlock(&f->bp->lock);
+	}
+	return NULL;
+}
+
+static void a_walk_sees_what_stays_while_others_come_and_go(void **state)
+{
+	struct fix *f = *state;
+	pthread_t t;
+
+	add_many(f, &f->bp->slices[0]);
+	assert_int_equal(pthread_create(&t, NULL, churn, f), 0);
+	for (int i = 0; i < 5; i++) {
+		uint32_t n = 0;
+
+		assert_int_equal(store_each(f->bp, 0, count_one, &n), 0);
+		assert_true(n >= MANY); /* one that came anew is seen twice */
+	}
+	pthread_join(t, NULL);
+}
+
 static void a_volume_that_is_dead_at_start_is_tolerated_when_told_so(void **state)
 {
 	struct fix *f = *state;
@@ -709,6 +781,8 @@ int main(void)
 		T2(writers_of_a_directory_that_vanished_go_to_the_others),
 		T2(a_directory_that_vanished_is_a_failed_volume_at_once),
 		T2(a_directory_that_was_used_before_is_not_made_anew),
+		T2(a_report_of_a_small_volume_does_not_walk_the_large_one),
+		T2(a_walk_sees_what_stays_while_others_come_and_go),
 		TC(a_volume_that_is_dead_at_start_is_tolerated_when_told_so),
 	};
 

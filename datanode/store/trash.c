@@ -20,26 +20,46 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 	return remove(path);
 }
 
-/* <volume>/current/<pool>/@name with all that is in it, on every volume. */
-static void remove_tree(struct block_pool *bp, const char *name, const char *op)
+/* <volume>/current/<pool>/@name with all that is in it. */
+static void remove_tree(const struct slice *sl, const char *name, const char *op)
 {
+	const struct volume *v = sl->vol;
 	char path[4096];
 
-	for (uint32_t i = 0; i < bp->store->volume_count; i++) {
-		const struct volume *v = &bp->store->volumes[i];
+	(void)snprintf(path, sizeof(path), "%s/current/%s/%s", v->path, sl->bp->ns.pool_id, name);
+	if (v->failed || access(path, F_OK))
+		return;
+	log_info("op=%s dir=%s: removing", op, path);
+	if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT))
+		log_warn("op=%s dir=%s: %s", op, path, err_name(neg_errno()));
+}
 
-		(void)snprintf(path, sizeof(path), "%s/current/%s/%s", v->path, bp->ns.pool_id, name);
-		if (v->failed || access(path, F_OK))
-			continue;
-		log_info("op=%s dir=%s: removing", op, path);
-		if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT))
-			log_warn("op=%s dir=%s: %s", op, path, err_name(neg_errno()));
-	}
+void slice_remove_previous(const struct slice *sl)
+{
+	remove_tree(sl, "previous", "finalize-upgrade");
+}
+
+void slice_empty_trash(const struct slice *sl)
+{
+	remove_tree(sl, "trash", "end-of-rolling-upgrade");
+}
+
+/* The deleters of all volumes have something to do. */
+static void wake_deleters_locked(struct store *s)
+{
+	for (uint32_t i = 0; i < s->volume_count; i++)
+		pthread_cond_signal(&s->volumes[i].doomed_cond);
 }
 
 void store_finalize_upgrade(struct block_pool *bp)
 {
-	remove_tree(bp, "previous", "finalize-upgrade");
+	struct store *s = bp->store;
+
+	pthread_mutex_lock(&s->lock);
+	for (uint32_t i = 0; i < s->volume_count; i++)
+		bp->slices[i].remove_previous = true;
+	wake_deleters_locked(s);
+	pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- trash ---- */
@@ -81,15 +101,11 @@ void store_set_trash(struct block_pool *bp, bool on)
 	/* The first word after a start counts also when it is "off": an upgrade may have ended while
 	 * this node was down. */
 	if (!bp->trash_known || bp->trash != on) {
-		bp->empty_trash = !on;
-		pthread_cond_signal(&s->doomed_cond);
+		for (uint32_t i = 0; i < s->volume_count; i++)
+			bp->slices[i].empty_trash = !on;
+		wake_deleters_locked(s);
 	}
 	bp->trash_known = true;
 	bp->trash = on;
 	pthread_mutex_unlock(&s->lock);
-}
-
-void trash_empty(struct block_pool *bp)
-{
-	remove_tree(bp, "trash", "end-of-rolling-upgrade");
 }

@@ -300,24 +300,43 @@ static void cursor_save(const struct slice *sl, struct scan_cursor *c)
 
 /* ---- the block scanner ---- */
 
-/* Ids of the finalized replicas of @sl, in the order of the scan; malloc'ed. */
+struct ids {
+	int64_t *list; /* owned */
+	size_t count, room;
+};
+
+static int take_id(void *arg, struct replica *r)
+{
+	struct ids *ids = arg;
+
+	if (r->state != REPLICA_FINALIZED || r->deleting)
+		return 0;
+	if (ids->count == ids->room) {
+		const size_t room = ids->room ? ids->room * 2 : 1024;
+		int64_t *list = reallocarray(ids->list, room, sizeof(*list));
+
+		if (!list)
+			return -ENOMEM;
+		ids->list = list;
+		ids->room = room;
+	}
+	ids->list[ids->count++] = r->id;
+	return 0;
+}
+
+/* Ids of the finalized replicas of @sl, in the order of the scan; malloc'ed. NULL: none, or no memory. */
 static int64_t *list_ids(struct slice *sl, size_t *ret_n)
 {
-	struct block_pool *bp = sl->bp;
-	struct replica *r, *next;
-	int64_t *ids;
-	size_t n = 0;
+	struct ids ids = {0};
 
-	pthread_mutex_lock(&bp->lock);
-	ids = calloc(HASH_COUNT(bp->map) + 1u, sizeof(*ids));
-	HASH_ITER(hh, bp->map, r, next)
-		if (ids && r->slice == sl && r->state == REPLICA_FINALIZED && !r->deleting)
-			ids[n++] = r->id;
-	pthread_mutex_unlock(&bp->lock);
-	if (ids && n)
-		qsort(ids, n, sizeof(*ids), id_cmp);
-	*ret_n = n;
-	return ids;
+	if (slice_walk(sl, take_id, NULL, &ids)) {
+		free(ids.list);
+		return NULL;
+	}
+	if (ids.count)
+		qsort(ids.list, ids.count, sizeof(*ids.list), id_cmp);
+	*ret_n = ids.count;
+	return ids.list;
 }
 
 /* From the cursor to the end, or until the store closes. */
@@ -329,7 +348,7 @@ static void scan_pass(struct slice *sl, struct scan_cursor *c, struct pace *pace
 	uint64_t bytes, sum = 0, start = clock_mono_ns();
 	struct scan_key k;
 
-	if (!ids)
+	if (!ids && sl->blocks)
 		return; /* no memory now; tried again later */
 	for (size_t i = 0; i < n && !sl->vol->failed; i++) {
 		key_of(ids[i], &k);

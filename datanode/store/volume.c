@@ -18,6 +18,7 @@
 #include "common/base/log.h"
 
 #define DIO_ALIGN_DEFAULT 4096
+#define ZFS_MAGIC 0x2fc12fc1
 
 void store_make_uuid(char *buf, const char *prefix)
 {
@@ -172,6 +173,21 @@ static bool probe_order(const struct volume *v)
 	return !access(path, F_OK);
 }
 
+/* Those that have their disks in this machine answer an fstat() of an open file from memory. */
+static bool probe_remote(const struct volume *v)
+{
+	static const long local[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC,
+				     TMPFS_MAGIC};
+	struct statfs fs;
+
+	if (fstatfs(v->dir_fd, &fs))
+		return true;
+	for (size_t i = 0; i < sizeof(local) / sizeof(*local); i++)
+		if (fs.f_type == local[i])
+			return false;
+	return fs.f_type != ZFS_MAGIC;
+}
+
 int volume_probe(const struct volume *v)
 {
 	static const char text[] = "probe";
@@ -185,6 +201,7 @@ int volume_probe(const struct volume *v)
 	rc = file_write_full(fd, text, sizeof(text), 0);
 	if (!rc)
 		rc = ret_errno(fsync(fd));
+	(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* from the disk, not from memory */
 	if (!rc)
 		rc = file_read_full(fd, back, sizeof(back), 0);
 	(void)unlinkat(v->dir_fd, "current/.probe", 0);
@@ -218,6 +235,8 @@ int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o
 
 	*v = (struct volume){.store = s, .idx = idx, .dir_fd = -1, .lock_fd = -1, .type = o->type};
 	check_init(v);
+	list_init(&v->doomed);
+	(void)pthread_cond_init(&v->doomed_cond, NULL);
 	v->path = strdup(o->path);
 	if (!v->path)
 		return err_sys(err, -ENOMEM, "data directory %s", o->path);
@@ -243,6 +262,7 @@ int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o
 	}
 	v->dio_align = probe_direct(v);
 	v->ordered = probe_order(v);
+	v->remote = probe_remote(v);
 	volume_learn_space(v);
 	return 0;
 }

@@ -56,6 +56,7 @@ static struct replica_writer *writer_new(struct block_pool *bp, struct replica *
 	w->slice = r->slice;
 	w->fd = w->fd_direct = w->fd_meta = -1;
 	w->volume = r->slice->vol->idx;
+	w->remote = r->slice->vol->remote;
 	(void)snprintf(w->storage_uuid, sizeof(w->storage_uuid), "%s", r->slice->vol->uuid);
 	return w;
 }
@@ -208,13 +209,22 @@ static struct replica *new_replica(const struct write_request *q, struct slice *
 	r->crc_type = (uint8_t)q->crc_type;
 	r->bytes_per_crc = q->bytes_per_crc;
 	r->busy = true;
+	r->live->stop = q->stop;
+	r->live->stop_arg = q->stop_arg;
 	return r;
 }
 
 static int new_files(struct block_pool *bp, struct replica *r, struct replica_writer **ret)
 {
+	int rc;
+
 	*ret = writer_new(bp, r);
-	return *ret ? create_files(*ret, r) : -ENOMEM;
+	if (!*ret)
+		return -ENOMEM;
+	volume_begin(r->slice->vol);
+	rc = create_files(*ret, r);
+	volume_end(r->slice->vol);
+	return rc;
 }
 
 /* Its directories, too, are the volume's: none of them is missing. */
@@ -394,8 +404,12 @@ static int open_existing(struct block_pool *bp, const struct write_request *q,
 		rc = check_existing(r, q, err);
 		if (!rc)
 			rc = replica_make_live(r);
-		if (rc)
+		if (rc) {
 			replica_release_locked(bp, r);
+		} else {
+			r->live->stop = q->stop;
+			r->live->stop_arg = q->stop_arg;
+		}
 	} else {
 		rc = err_set(err, rc ? rc : -ENOENT,
 			     rc ? "blk_%" PRId64 ": its writer did not stop" :
@@ -407,6 +421,7 @@ static int open_existing(struct block_pool *bp, const struct write_request *q,
 		return rc;
 
 	sl = r->slice;
+	volume_begin(sl->vol);
 	atomic_fetch_sub(&r->slice->used, pair_bytes(r));
 	if (q->stage == STAGE_CLOSE_RECOVERY) {
 		rc = pair_restamp(r->slice->fd, r->id, r->place, r->gs, r->len, q->new_gs, r->len);
@@ -426,6 +441,7 @@ static int open_existing(struct block_pool *bp, const struct write_request *q,
 		pthread_mutex_unlock(&bp->lock);
 	}
 	atomic_fetch_add(&r->slice->used, pair_bytes(r));
+	volume_end(sl->vol);
 	ev = (struct block){r->id, r->gs, r->len};
 	if (!rc && w) {
 		promise(r, q->block.len > r->len ? q->block.len - r->len : 0);
@@ -437,6 +453,7 @@ static int open_existing(struct block_pool *bp, const struct write_request *q,
 		return 0;
 	}
 	pthread_mutex_lock(&bp->lock);
+	r->live->stop = NULL;
 	replica_release_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
 	if (rc) {
@@ -562,7 +579,8 @@ static int finish_files(const struct replica_writer *w, uint64_t len, bool sync,
 	return rc ? err_sys(err, rc, "writing out") : 0;
 }
 
-/* The writer becomes a mere busy mark, so that its files can be closed and renamed. */
+/* The writer becomes a mere busy mark, so that its files can be closed and renamed. It may be told still that its volume is
+ * out of service, until writer_release(). */
 static struct replica *writer_detach(struct replica_writer *w)
 {
 	struct replica *r = w->replica;
@@ -570,7 +588,6 @@ static struct replica *writer_detach(struct replica_writer *w)
 	pthread_mutex_lock(&w->bp->lock);
 	assert(r->live->writer == w);
 	r->live->writer = NULL;
-	r->live->stop = NULL;
 	r->busy = true;
 	unpromise(r);
 	atomic_fetch_sub(&r->slice->used, pair_bytes(r));
@@ -582,6 +599,7 @@ static void writer_release(struct block_pool *bp, struct replica *r)
 {
 	pthread_mutex_lock(&bp->lock);
 	atomic_fetch_add(&r->slice->used, pair_bytes(r));
+	r->live->stop = NULL;
 	replica_release_locked(bp, r);
 	replica_put_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
@@ -607,8 +625,10 @@ int replica_finalize(struct replica_writer *w, uint64_t len, enum replica_sync h
 	const bool later = how == SYNC_LATER && late_may(sl->vol), sync = how != SYNC_NEVER && !later;
 	struct block b = {r->id, r->gs, len};
 	uint64_t on_disk = progress_get(&r->live->prog).on_disk;
-	int rc = finish_files(w, len, sync, err);
+	int rc;
 
+	volume_begin(sl->vol);
+	rc = finish_files(w, len, sync, err);
 	r->pinned |= w->pin && !rc; /* we are its exclusive user */
 	set_len(r, rc ? on_disk : len);
 	if (!rc) {
@@ -622,6 +642,7 @@ int replica_finalize(struct replica_writer *w, uint64_t len, enum replica_sync h
 		late_add(w);
 	else
 		writer_free(w);
+	volume_end(sl->vol);
 	if (rc) {
 		store_event(bp, sl, &b, STORE_LEFT, NULL);
 		err_prefix(err, "finalizing blk_%" PRId64, b.id);
@@ -670,9 +691,11 @@ void replica_write_close(struct replica_writer *w, bool keep_as_rbw)
 	int rc = 0;
 
 	store_event(bp, sl, &b, STORE_LEFT, NULL);
+	volume_begin(sl->vol);
 	if (!tmp || keep_as_rbw)
 		rc = keep_rbw(w, r, tmp);
 	writer_free(w);
+	volume_end(sl->vol);
 	if (tmp && (rc || !keep_as_rbw))
 		drop_temporary(bp, r);
 	else
@@ -704,7 +727,9 @@ int replica_sync_dir(struct replica_writer *w)
 
 	if (l->dir_synced)
 		return 0;
+	volume_begin(w->slice->vol);
 	rc = path_sync_dir(w->replica->slice->fd, w->replica->place, w->replica->id);
+	volume_end(w->slice->vol);
 	if (rc)
 		return slice_error(w->replica->slice, rc);
 	l->dir_synced = true;

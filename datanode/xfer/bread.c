@@ -142,6 +142,7 @@ static void br_offload(struct bread *r, void (*work)(struct offload *), void (*d
 {
 	r->offload.work = work;
 	r->offload.done = done;
+	r->offload.movable = !r->rr;
 	xfer_offload(r->core,
 		     r->rr ? r->rr->volume : replica_volume(r->params.bp, r->params.block.id),
 		     &r->offload);
@@ -265,7 +266,7 @@ static void rp_submit_data(struct rpiece *b)
 		io_uring_prep_read(sqe, r->rr->fd_direct, to, pages, at);
 	else
 		io_uring_prep_read(sqe, r->rr->fd, to, rest, at);
-	uring_attach(sqe, &b->data_op);
+	xfer_disk_attach(sqe, &b->data_op, r->rr->remote);
 }
 
 static void rp_submit_crcs(struct rpiece *b)
@@ -276,7 +277,7 @@ static void rp_submit_crcs(struct rpiece *b)
 	io_uring_prep_read(sqe, r->rr->fd_meta, b->p.crc_slot->data + b->crc_got,
 			   b->p.crc_count * 4 - b->crc_got,
 			   META_HEADER_LEN + b->p.off / r->info.bytes_per_crc * 4 + b->crc_got);
-	uring_attach(sqe, &b->crc_op);
+	xfer_disk_attach(sqe, &b->crc_op, r->rr->remote);
 }
 
 static void rp_part_done(struct rpiece *b, int rc)

@@ -71,6 +71,7 @@ static void off_start(struct bwrite *w, void (*work)(struct offload *), void (*d
 	w->offload_busy = true;
 	w->offload.work = work;
 	w->offload.done = done;
+	w->offload.movable = !w->rw; /* to open one needs no volume in particular */
 	xfer_offload(w->core,
 		     w->rw ? w->rw->volume : replica_write_volume(w->params.bp, &w->params.req),
 		     &w->offload);
@@ -80,16 +81,24 @@ static void bw_on_stop(struct rmsg *m)
 {
 	struct bwrite *w = container_of(m, struct bwrite, stop_msg);
 
+	const int why = atomic_load(&w->stop_why);
+
 	w->stop_seen = true;
-	bw_fail(w, -ECANCELED, "stopped by a recovery");
+	bw_fail(w, why, why == -EIO ? "its volume is out of service" : "stopped by a recovery");
+	if (w->state == BW_OPEN_WAIT && why == -EIO && w->src && !w->answered) {
+		w->answered = true; /* the helper may be long in coming back */
+		w->src->ops->opened(w->src, dt_errno_status(why), "", true);
+	}
 	bw_ready(w);
 }
 
 /* Any thread. The op lives at least until the message has come: see BW_STOP_WAIT. */
-static void bw_stop(void *arg)
+static void bw_stop(void *arg, int why)
 {
 	struct bwrite *w = (struct bwrite *)arg;
+	int none = 0;
 
+	(void)atomic_compare_exchange_strong(&w->stop_why, &none, why);
 	if (!atomic_exchange(&w->stop_posted, true))
 		reactor_post(w->core->reactor, &w->stop_msg);
 }

@@ -360,7 +360,7 @@ static void run_submit_data(struct run *run)
 					  (int)run->lane->slot->slab);
 	else
 		io_uring_prep_write(sqe, run->direct ? w->rw->fd_direct : w->rw->fd, data, len, at);
-	uring_attach(sqe, &run->data_op);
+	xfer_disk_attach(sqe, &run->data_op, w->rw->remote);
 }
 
 static void run_submit_crcs(struct run *run)
@@ -371,7 +371,7 @@ static void run_submit_crcs(struct run *run)
 
 	io_uring_prep_write(sqe, w->rw->fd_meta, run->lane->disk_crcs->data + (run->crc_from - base),
 			    (uint32_t)(run->crc_to - run->crc_from), run->crc_from);
-	uring_attach(sqe, &run->crc_op);
+	xfer_disk_attach(sqe, &run->crc_op, w->rw->remote);
 }
 
 static bool again(int res)

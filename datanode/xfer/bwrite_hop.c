@@ -162,9 +162,9 @@ void bw_do_chain(struct bwrite *w)
 	if (w->rc) {
 		log_info("op=write block=%" PRId64 "_%" PRIu64 " peer=%s: not begun: %s", w->params.req.block.id,
 			 w->params.req.block.gs, w->src ? w->src->peer : "-", w->err.rc ? w->err.text : err_name(w->rc));
-		w->answered = true;
-		if (w->src)
+		if (w->src && !w->answered)
 			w->src->ops->opened(w->src, dt_errno_status(w->rc), "", true);
+		w->answered = true;
 		w->state = BW_DRAIN;
 		return;
 	}

@@ -132,6 +132,7 @@ struct bwrite {
 	bool offload_busy, finalized;
 	int offload_rc;
 	struct rmsg stop_msg;
+	atomic_int stop_why; /* the first reason */
 	atomic_bool stop_posted;
 	bool stop_seen;
 };

@@ -55,7 +55,7 @@ static void fds_back(struct offload *o)
 
 static void fds_offload(struct dtp_fds *q, void (*work)(struct offload *o), enum fds_state state)
 {
-	q->offload = (struct offload){.work = work, .done = fds_back};
+	q->offload = (struct offload){.work = work, .done = fds_back, .movable = !q->rr};
 	q->back = false;
 	q->state = state;
 	xfer_offload(q->op.conn->core,

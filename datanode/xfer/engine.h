@@ -29,6 +29,7 @@
  * Units: bytes, offsets count from the start of the block. Statuses are the wire's Status numbers.
  * Source: hdfs-wire 5.4 to 5.7, 8.1; rdma-datapath 10.4, 11, 12; design 1.2.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -84,9 +85,21 @@ struct xfer_core {
 	uint32_t io_seq;         /* disk requests so far, for the sampling of their times */
 	struct caps *caps;       /* RDMA; NULL: none */
 	struct xfer_waits waits;
+	struct rmsg volumes_out_msg; /* private to xfer.c, as these two are */
+	atomic_uint_fast64_t volumes_out;
+	atomic_bool volumes_out_posted;
 	bool stopping;
 	uint64_t restart_until_ms; /* wall clock; not 0: this node restarts and is back by then */
 };
+
+/** Hand a prepared request on a replica's file to the ring. Some file systems do not know of requests that must not wait:
+ *  a worker of the kernel makes these from the start. */
+static inline void xfer_disk_attach(struct io_uring_sqe *sqe, struct uring_op *op, bool remote)
+{
+	if (remote)
+		io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
+	uring_attach(sqe, op);
+}
 
 #define XFER_SYNC_QUEUE (REACTOR_QUEUES - 1) /* of SYNC_LATER, which waits for all volumes */
 /** A blocking call that waits for this volume alone, on a helper thread of the volume's own. */

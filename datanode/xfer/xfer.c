@@ -294,6 +294,8 @@ static int listen_local(struct xfer *x, struct err *err)
 	return rc < 0 ? rc : 0;
 }
 
+static void on_volumes_out(struct rmsg *m);
+
 int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 {
 	struct xfer *x = calloc(1, sizeof(*x));
@@ -315,6 +317,7 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 		core->moves = &x->moves;
 		core->suspects = &x->suspects;
 		core->reactor = dn->reactors[i];
+		core->volumes_out_msg.fn = on_volumes_out;
 		list_init(&core->ops);
 		list_init(&core->reads);
 		list_init(&core->rebuilds_waiting);
@@ -430,6 +433,29 @@ void xfer_evict_writers(struct xfer *x)
 {
 	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
 		(void)call_on(&x->cores[i], core_evict, NULL);
+}
+
+static void on_volumes_out(struct rmsg *m)
+{
+	struct xfer_core *core = container_of(m, struct xfer_core, volumes_out_msg);
+	uint64_t out;
+
+	atomic_store(&core->volumes_out_posted, false);
+	out = atomic_exchange(&core->volumes_out, 0);
+	for (uint32_t v = 0; v < 64; v++)
+		if (out >> v & 1)
+			reactor_queue_pass(core->reactor, v + 1);
+}
+
+void xfer_volume_out(struct xfer *x, uint32_t volume)
+{
+	for (uint32_t i = 0; i < x->dn->reactor_count; i++) {
+		struct xfer_core *core = &x->cores[i];
+
+		atomic_fetch_or(&core->volumes_out, 1ull << volume);
+		if (!atomic_exchange(&core->volumes_out_posted, true))
+			reactor_post(core->reactor, &core->volumes_out_msg);
+	}
 }
 
 void xfer_free(struct xfer *x)

@@ -25,6 +25,8 @@ void xfer_stop(struct xfer *x, uint32_t grace_ms);
 void xfer_stop_for_restart(struct xfer *x, uint32_t grace_ms);
 /** End every write in progress, as if this node had failed it (dfsadmin -evictWriters). Blocks shortly. */
 void xfer_evict_writers(struct xfer *x);
+/** It is out of service: what waits for a helper thread of it, to open a replica, need not wait. */
+void xfer_volume_out(struct xfer *x, uint32_t volume);
 /** After xfer_stop() and after the reactors are freed: their buffers go with it. */
 void xfer_free(struct xfer *x);
 
