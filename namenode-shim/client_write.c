@@ -325,11 +325,11 @@ static int add_block(struct req *q, const void *in)
 		return rc;
 	if (is_repeated(n, m->previous))
 		return repeat_answer(q, m, n, r);
-	if (n->nblocks >= q->nn->set.max_blocks_per_file)
+	if (inode_nblocks(n) >= q->nn->set.max_blocks_per_file)
 		return exc_throw(&q->exc, EXC_IO,
 				 "File has reached the limit on maximum number of blocks "
 				 "(dfs.namenode.fs-limits.max-blocks-per-file): %u >= %u",
-				 n->nblocks, q->nn->set.max_blocks_per_file);
+				 inode_nblocks(n), q->nn->set.max_blocks_per_file);
 	rc = check_previous(q, m, n);
 	rc = rc ? rc : check_progress(q, m->src, n);
 	st = arena_array(&q->mem, struct storage *, units_of(n));
@@ -486,7 +486,7 @@ static int find_block(struct req *q, const Hd__ExtendedBlockProto *p, const char
 {
 	const struct blk *b = blocks_find(&q->nn->blocks, (int64_t)p->blockid);
 	const struct inode *n;
-	int rc = b ? inode_get(q->ns.t, b->inode, &q->mem, ret) : -ENOENT;
+	int rc = b ? inode_get_tail(q->ns.t, b->inode, &q->mem, ret) : -ENOENT;
 
 	if (rc == -ENOENT)
 		return exc_throw(&q->exc, EXC_IO, "%s does not exist.", block_text(q, p));

@@ -639,7 +639,7 @@ static int commit_block_synchronization(struct req *q, const void *in)
 				      : exc_throw(&q->exc, EXC_IO, "Block (=%s:blk_%lld_%llu) not found",
 						  m->block->poolid, (long long)m->block->blockid,
 						  (unsigned long long)m->block->generationstamp);
-	rc = inode_get(q->ns.t, b->inode, &q->mem, &n);
+	rc = inode_get_tail(q->ns.t, b->inode, &q->mem, &n);
 	if (rc < 0)
 		return ns_io(&q->ns, rc);
 	if (!inode_is_open(n))

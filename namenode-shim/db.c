@@ -55,6 +55,7 @@ static const struct {
 	{"xattr", offsetof(struct db, xattr), true},
 	{"acl", offsetof(struct db, acl), true},
 	{"doomed", offsetof(struct db, doomed), true},
+	{"blocks", offsetof(struct db, blocks), true},
 };
 #define DB_TABLES (sizeof(tables) / sizeof(tables[0]))
 

@@ -62,7 +62,7 @@ struct db_counters {
 
 struct db {
 	MDB_env *env;
-	MDB_dbi meta, inodes, dirents, open, retry, expiry, quota, policy, ecpol, ecdir, xattr, acl, doomed;
+	MDB_dbi meta, inodes, dirents, open, retry, expiry, quota, policy, ecpol, ecdir, xattr, acl, doomed, blocks;
 	struct db_ident ident;
 	struct db_counters ctr; /* as committed; writer thread */
 	uint64_t seq; /* of the last record of the journal; writer thread */

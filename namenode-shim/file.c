@@ -53,7 +53,7 @@ int file_find(struct req *q, const char *path, uint64_t id, const char *client, 
 	int rc;
 
 	if (id) {
-		rc = inode_get(q->ns.t, id, &q->mem, ret);
+		rc = inode_get_tail(q->ns.t, id, &q->mem, ret);
 		if (!rc)
 			rc = inode_path(q->ns.t, *ret, &q->mem, &full);
 		*ret_path = rc ? path : full;
@@ -293,7 +293,7 @@ const struct method file_recover_method = {
 static int run_touch(struct req *q, const void *in)
 {
 	struct inode *n;
-	int rc = inode_get(q->ns.t, q->arg, &q->mem, &n);
+	int rc = inode_get_tail(q->ns.t, q->arg, &q->mem, &n);
 
 	(void)in;
 	if (rc == -ENOENT || (!rc && q->ns.now_ms <= n->atime + q->nn->set.atime_precision_ms))

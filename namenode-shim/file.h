@@ -20,7 +20,8 @@ struct req;
 
 /** A name that can hold a lease: it goes into the inode, where an empty one means "closed". */
 int file_check_client(struct req *q, const char *client);
-/** What a client speaks of: by @id when not 0, else by @path. FileNotFoundException. */
+/** What a client speaks of: by @id when not 0, else by @path; of a long file perhaps only the end of its blocks
+ *  (inode_get_tail()). FileNotFoundException. */
 int file_find(struct req *q, const char *path, uint64_t id, const char *client, struct inode **ret,
 	      const char **ret_path);
 /** The open file a client speaks of: by @id when not 0, else by @path. Its lease must be

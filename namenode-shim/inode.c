@@ -17,6 +17,8 @@
 
 #define RECORD_VERSION 1
 #define RECORD_STRIPED 2 /* of a file with an erasure-coding policy: that of the other, and the policy */
+#define RECORD_LONG 2 /* added to the version: of a file with rows of blocks */
+#define LONG_BYTES 20 /* rows, bytes of data and of units in them */
 #define POLICY_BYTES 8 /* id, codec, k, m, cell */
 #define BLOCK_BYTES 25 /* id, stamp, length, committed */
 #define STRINGS 5
@@ -38,9 +40,14 @@ static struct key key_make(uint64_t id, const void *name, size_t len)
 	return k;
 }
 
+uint32_t inode_nblocks(const struct inode *n)
+{
+	return (n->tail ? n->rows * INODE_ROW_BLOCKS : 0) + n->nblocks;
+}
+
 uint64_t inode_len(const struct inode *n)
 {
-	uint64_t len = 0;
+	uint64_t len = n->tail ? n->tail_len : 0;
 
 	for (uint32_t i = 0; i < n->nblocks; i++)
 		len += n->blocks[i].b.len;
@@ -54,7 +61,7 @@ uint64_t inode_block_max(const struct inode *n)
 
 static uint64_t striped_space(const struct inode *n, const struct inode_block *last)
 {
-	uint64_t sum = 0;
+	uint64_t sum = n->tail ? n->tail_space : 0;
 
 	for (uint32_t i = 0; i < n->nblocks; i++)
 		sum += &n->blocks[i] == last && inode_is_open(n) && !last->committed
@@ -93,6 +100,26 @@ static void put_str(struct wr *w, const char *s)
 	wr_bytes(w, s, len);
 }
 
+static void get_some(struct rd *r, struct inode_block *b, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		b[i].b.id = (int64_t)rd_be64(r);
+		b[i].b.gs = rd_be64(r);
+		b[i].b.len = rd_be64(r);
+		b[i].committed = rd_u8(r) != 0;
+	}
+}
+
+static void put_some(struct wr *w, const struct inode_block *b, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		wr_be64(w, (uint64_t)b[i].b.id);
+		wr_be64(w, b[i].b.gs);
+		wr_be64(w, b[i].b.len);
+		wr_u8(w, b[i].committed);
+	}
+}
+
 static void get_blocks(struct rd *r, struct arena *a, struct inode *n)
 {
 	n->nblocks = rd_be32(r);
@@ -101,12 +128,17 @@ static void get_blocks(struct rd *r, struct arena *a, struct inode *n)
 		return;
 	}
 	n->blocks = arena_array(a, struct inode_block, n->nblocks);
-	for (uint32_t i = 0; i < n->nblocks; i++) {
-		n->blocks[i].b.id = (int64_t)rd_be64(r);
-		n->blocks[i].b.gs = rd_be64(r);
-		n->blocks[i].b.len = rd_be64(r);
-		n->blocks[i].committed = rd_u8(r) != 0;
-	}
+	get_some(r, n->blocks, n->nblocks);
+}
+
+static void get_rows(struct rd *r, struct inode *n)
+{
+	n->rows = rd_be32(r);
+	n->tail_len = rd_be64(r);
+	n->tail_space = rd_be64(r);
+	n->tail = true;
+	if (!n->rows || n->rows > UINT32_MAX / INODE_ROW_BLOCKS - 2)
+		r->bad = true;
 }
 
 /* A block's id tells everybody whether it is a group: in a striped file all are, in others none. */
@@ -151,11 +183,14 @@ static const struct ec_policy *get_policy(struct rd *r, struct arena *a)
 	return copy;
 }
 
+/* Without the blocks in rows. */
 static int decode(const MDB_val *v, uint64_t id, struct arena *a, struct inode **ret)
 {
 	struct rd r = rd_init(v->mv_data, v->mv_size);
 	struct inode *n = arena_new(a, struct inode);
-	const uint8_t version = rd_u8(&r);
+	const uint8_t said = rd_u8(&r);
+	const bool is_long = said > RECORD_LONG;
+	const uint8_t version = is_long ? said - RECORD_LONG : said;
 	uint16_t bits;
 
 	if (version != RECORD_VERSION && version != RECORD_STRIPED)
@@ -178,6 +213,8 @@ static int decode(const MDB_val *v, uint64_t id, struct arena *a, struct inode *
 	n->client = get_str(&r, a);
 	n->client_host = get_str(&r, a);
 	n->listed = inode_is_open(n) ? LISTED_YES : LISTED_NO;
+	if (is_long)
+		get_rows(&r, n);
 	get_blocks(&r, a, n);
 	n->truncating = n->client[0] && rd_left(&r) >= TRUNCATE_BYTES;
 	n->truncate_to = n->truncating ? rd_be64(&r) : 0;
@@ -189,11 +226,24 @@ static int decode(const MDB_val *v, uint64_t id, struct arena *a, struct inode *
 	return 0;
 }
 
+/* The blocks that are in the record itself. */
+struct in_record {
+	const struct inode_block *blocks;
+	uint32_t count;
+};
+
+static struct in_record in_record(const struct inode *n)
+{
+	const uint32_t before = n->tail ? 0 : n->rows * INODE_ROW_BLOCKS;
+
+	return (struct in_record){n->blocks + before, n->nblocks - before};
+}
+
 /* -EINVAL: a text that the record has no room for; they are checked where they come in. */
 static int record_bytes(const struct inode *n, size_t *ret)
 {
 	const char *s[STRINGS] = {n->name, n->owner, n->group, n->client, n->client_host};
-	size_t len = 1 + 1 + 2 + 2 + 4 + 4 * 8 + 4 + (size_t)n->nblocks * BLOCK_BYTES;
+	size_t len = 1 + 1 + 2 + 2 + 4 + 4 * 8 + 4 + (size_t)in_record(n).count * BLOCK_BYTES + (n->rows ? LONG_BYTES : 0);
 
 	for (int i = 0; i < STRINGS; i++) {
 		const size_t chars = strlen(s[i]);
@@ -211,7 +261,9 @@ static int record_bytes(const struct inode *n, size_t *ret)
 
 static void encode(struct wr *w, const struct inode *n)
 {
-	wr_u8(w, n->ec ? RECORD_STRIPED : RECORD_VERSION);
+	const struct in_record blocks = in_record(n);
+
+	wr_u8(w, (uint8_t)((n->ec ? RECORD_STRIPED : RECORD_VERSION) + (n->rows ? RECORD_LONG : 0)));
 	wr_u8(w, n->type);
 	wr_be16(w, (uint16_t)(n->perm | n->has << HAS_SHIFT));
 	wr_be16(w, n->repl);
@@ -227,13 +279,13 @@ static void encode(struct wr *w, const struct inode *n)
 	put_str(w, n->group);
 	put_str(w, n->client);
 	put_str(w, n->client_host);
-	wr_be32(w, n->nblocks);
-	for (uint32_t i = 0; i < n->nblocks; i++) {
-		wr_be64(w, (uint64_t)n->blocks[i].b.id);
-		wr_be64(w, n->blocks[i].b.gs);
-		wr_be64(w, n->blocks[i].b.len);
-		wr_u8(w, n->blocks[i].committed);
+	if (n->rows) {
+		wr_be32(w, n->rows);
+		wr_be64(w, n->tail_len);
+		wr_be64(w, n->tail_space);
 	}
+	wr_be32(w, blocks.count);
+	put_some(w, blocks.blocks, blocks.count);
 	if (n->truncating)
 		wr_be64(w, n->truncate_to);
 	if (n->type == INODE_LINK)
@@ -246,7 +298,121 @@ static struct dircache *dirs_of(const struct txn *t)
 	return t->write ? t->db->dirs : NULL;
 }
 
-int inode_get(struct txn *t, uint64_t id, struct arena *a, struct inode **ret)
+/* ---- rows of blocks ---- */
+
+struct row_key {
+	uint8_t b[8 + 4];
+};
+
+static struct row_key row_key(uint64_t id, uint32_t row)
+{
+	struct row_key k;
+	struct wr w = wr_init(k.b, sizeof(k.b));
+
+	wr_be64(&w, id);
+	wr_be32(&w, row);
+	return k;
+}
+
+/* All of a file that was decoded without them. */
+static int read_rows(struct txn *t, struct arena *a, struct inode *n)
+{
+	const uint32_t before = n->rows * INODE_ROW_BLOCKS;
+	struct inode_block *all;
+
+	if (!n->tail)
+		return 0;
+	all = arena_array(a, struct inode_block, (size_t)before + n->nblocks);
+	for (uint32_t i = 0; i < n->rows; i++) {
+		const struct row_key k = row_key(n->id, i);
+		MDB_val v;
+		struct rd r;
+		int rc = txn_get(t, t->db->blocks, k.b, sizeof(k.b), &v);
+
+		if (rc < 0)
+			return rc == -ENOENT ? -EBADMSG : rc;
+		r = rd_init(v.mv_data, v.mv_size);
+		get_some(&r, all + (size_t)i * INODE_ROW_BLOCKS, INODE_ROW_BLOCKS);
+		if (r.bad || rd_left(&r))
+			return -EBADMSG;
+	}
+	if (n->nblocks)
+		memcpy(all + before, n->blocks, n->nblocks * sizeof(*all));
+	n->blocks = all;
+	n->nblocks += before;
+	n->tail = false;
+	return blocks_fit(n) ? 0 : -EBADMSG;
+}
+
+/* Unless the disk has it just so. */
+static int put_row(struct txn *t, uint64_t id, uint32_t row, const struct inode_block *b, bool is_there)
+{
+	const struct row_key k = row_key(id, row);
+	uint8_t now[INODE_ROW_BLOCKS * BLOCK_BYTES];
+	struct wr w = wr_init(now, sizeof(now));
+	MDB_val v;
+
+	put_some(&w, b, INODE_ROW_BLOCKS);
+	if (is_there && !txn_get(t, t->db->blocks, k.b, sizeof(k.b), &v) && v.mv_size == sizeof(now) &&
+	    !memcmp(v.mv_data, now, sizeof(now)))
+		return 0;
+	return txn_put(t, t->db->blocks, k.b, sizeof(k.b), now, sizeof(now));
+}
+
+static int del_rows(struct txn *t, uint64_t id, uint32_t from, uint32_t to)
+{
+	int rc = 0;
+
+	for (uint32_t i = from; i < to && !rc; i++) {
+		const struct row_key k = row_key(id, i);
+
+		rc = txn_del(t, t->db->blocks, k.b, sizeof(k.b));
+	}
+	return rc;
+}
+
+static void count_row(struct inode *n, const struct inode_block *b)
+{
+	for (uint32_t i = 0; i < INODE_ROW_BLOCKS; i++) {
+		n->tail_len += b[i].b.len;
+		n->tail_space += n->ec ? ec_space(n->ec, b[i].b.len) : 0;
+	}
+}
+
+/* What has come to the end of a file becomes rows, when it is enough. */
+static int grow_rows(struct txn *t, struct inode *n)
+{
+	int rc = 0;
+
+	while (n->nblocks >= 2 * INODE_ROW_BLOCKS && !rc) {
+		rc = put_row(t, n->id, n->rows++, n->blocks, false);
+		count_row(n, n->blocks);
+		n->blocks += INODE_ROW_BLOCKS;
+		n->nblocks -= INODE_ROW_BLOCKS;
+	}
+	return rc;
+}
+
+/* All rows of a file whose blocks are all here. */
+static int put_rows(struct txn *t, struct inode *n)
+{
+	const uint32_t had = n->rows;
+	int rc = 0;
+
+	n->rows = n->nblocks >= 2 * INODE_ROW_BLOCKS ? n->nblocks / INODE_ROW_BLOCKS - 1 : 0;
+	n->tail_len = n->tail_space = 0;
+	for (uint32_t i = 0; i < n->rows && !rc; i++) {
+		const struct inode_block *b = n->blocks + (size_t)i * INODE_ROW_BLOCKS;
+
+		rc = put_row(t, n->id, i, b, i < had);
+		count_row(n, b);
+	}
+	return rc ? rc : del_rows(t, n->id, n->rows, had);
+}
+
+/* ---- inodes ---- */
+
+static int get(struct txn *t, uint64_t id, struct arena *a, struct inode **ret)
 {
 	const uint64_t key = htobe64(id);
 	MDB_val v;
@@ -279,14 +445,29 @@ static int list_open(struct txn *t, uint64_t key, struct inode *n)
 	return rc;
 }
 
+int inode_get(struct txn *t, uint64_t id, struct arena *a, struct inode **ret)
+{
+	int rc = get(t, id, a, ret);
+
+	return rc ? rc : read_rows(t, a, *ret);
+}
+
+int inode_get_tail(struct txn *t, uint64_t id, struct arena *a, struct inode **ret)
+{
+	int rc = get(t, id, a, ret);
+
+	return rc || (*ret)->nblocks >= 2 ? rc : read_rows(t, a, *ret);
+}
+
 int inode_put(struct txn *t, struct inode *n)
 {
 	const uint64_t key = htobe64(n->id);
-	size_t len;
+	size_t len = 0;
 	struct wr w;
 	void *to = NULL;
-	int rc = record_bytes(n, &len);
+	int rc = n->tail ? grow_rows(t, n) : put_rows(t, n);
 
+	rc = rc ? rc : record_bytes(n, &len);
 	if (!rc && n->type == INODE_DIR)
 		to = dircache_change(dirs_of(t), n->id, n->parent, n->name, len);
 	if (!rc && !to)
@@ -317,6 +498,7 @@ int inode_del(struct txn *t, const struct inode *n)
 	int rc = txn_del(t, t->db->inodes, &key, sizeof(key));
 
 	dircache_drop(dirs_of(t), n->id);
+	rc = rc ? rc : del_rows(t, n->id, 0, n->rows);
 	if (!rc && inode_is_open(n))
 		rc = txn_del(t, t->db->open, &key, sizeof(key));
 	if (!rc && n->type == INODE_DIR)
@@ -435,6 +617,7 @@ int inode_each(struct txn *t, struct arena *a, int (*fn)(void *arg, struct inode
 		struct inode *n;
 		int frc = decode(&v, rd_be64(&r), a, &n);
 
+		frc = frc ? frc : read_rows(t, a, n);
 		frc = frc ? frc : fn(arg, n);
 		arena_free(a);
 		if (frc) {

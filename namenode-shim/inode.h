@@ -6,7 +6,8 @@
  *
  * Idea: an inode is one record under its id; a name is a directory entry (parent id, name) -> id. A
  * rename touches two entries and the record, never the subtree. The block list of a file is in its
- * record: where the replicas are is not (blocks.h).
+ * record, that of a long one all but its end in rows of another table, of INODE_ROW_BLOCKS each, so that a new block
+ * rewrites the end only. Where the replicas are is not here (blocks.h).
  * Ownership: inode_get() copies the record into the caller's arena; strings set by the caller are
  * borrowed until inode_put().
  * Threading: that of the transaction.
@@ -24,6 +25,7 @@ struct ec_policy;
 struct txn;
 
 #define INODE_ROOT 16385ull
+#define INODE_ROW_BLOCKS 32u
 #define INODE_NOWHERE 0ull    /* parent of what was deleted and goes bit by bit (doomed.h) */
 #define INODE_NAME_MAX 255    /* bytes of one component */
 #define INODE_PATH_MAX 8000   /* characters of a new path, as in HDFS */
@@ -66,6 +68,9 @@ struct inode {
 	const char *target;      /* of a symbolic link; else NULL */
 	uint32_t nblocks;
 	struct inode_block *blocks;
+	uint32_t rows; /* so many the disk has of this inode; kept by inode_get() and inode_put() */
+	bool tail;     /* those were not read: blocks are the ones behind them, which inode_put() takes for granted */
+	uint64_t tail_len, tail_space; /* where the tail begins: bytes of data, of all units of groups */
 	const struct ec_policy *ec; /* of a file whose blocks are groups of units; NULL: replicated */
 	enum inode_listed listed; /* kept by inode_get() and inode_put() */
 	bool truncating; /* open because its last block is being cut to truncate_to bytes */
@@ -76,6 +81,8 @@ static inline bool inode_is_open(const struct inode *n)
 {
 	return n->client[0] != 0;
 }
+/** Blocks of the file, also those that were not read. */
+uint32_t inode_nblocks(const struct inode *n);
 /** Length of the file, all blocks. */
 uint64_t inode_len(const struct inode *n);
 /** Most bytes that a block of @n may have: of a group, the data of all its units. */
@@ -85,6 +92,8 @@ uint64_t inode_space(const struct inode *n);
 
 /** -ENOENT; -EBADMSG: the record does not decode. */
 int inode_get(struct txn *t, uint64_t id, struct arena *a, struct inode **ret);
+/** The same, of a long file with the end of its blocks only, two at least (n->tail). */
+int inode_get_tail(struct txn *t, uint64_t id, struct arena *a, struct inode **ret);
 /** Insert or replace; keeps the table of open files in step. */
 int inode_put(struct txn *t, struct inode *n);
 int inode_del(struct txn *t, const struct inode *n);

@@ -82,7 +82,7 @@ const struct policy *monitor_policy(struct nn *nn, const struct blk *b)
 
 	if (!nn->looking || !policy_any(&nn->look))
 		return p;
-	if (!inode_get(&nn->look, b->inode, &a, &n))
+	if (!inode_get_tail(&nn->look, b->inode, &a, &n))
 		p = policy_of_file(&nn->look, n, &a);
 	arena_free(&a);
 	return p;

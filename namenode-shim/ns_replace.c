@@ -111,6 +111,7 @@ static int put_in_place(struct ns *n, struct inode *up, const struct inode *f, c
 	*now = *f;
 	now->id = p->id;
 	now->listed = p->listed;
+	now->rows = 0; /* those of @p go with it */
 	now->blocks = b;
 	now->nblocks = count;
 	now->mtime = n->now_ms;
