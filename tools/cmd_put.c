@@ -34,7 +34,8 @@ static int pump(struct copy *c, const struct copy_item *it, const char *tmp, int
 
 static int upload(struct copy *c, const struct copy_item *it, int fd, const char *tmp, void *buf)
 {
-	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS | DFS_CREATE_NO_HSYNC, .mode = it->mode | DFS_MODE_SET,
+	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS | DFS_CREATE_NO_HSYNC | DFS_CREATE_SPARE_UNIT,
+				    .mode = it->mode | DFS_MODE_SET,
 				    .replication = c->cli->replication, .block_size = c->cli->block_size,
 				    .ec_policy = c->cli->ec_policy};
 	struct dfs_file *f;
@@ -73,7 +74,7 @@ static int append_fd(struct copy *c, const struct copy_item *it, int fd, void *b
 	struct dfs_file *f;
 	int rc, rc_close;
 
-	rc = dfs_append(c->cli->fs, it->dst, DFS_APPEND_CREATE | DFS_APPEND_NO_HSYNC | (c->cli->new_block ? DFS_APPEND_NEW_BLOCK : 0), &f, &err);
+	rc = dfs_append(c->cli->fs, it->dst, DFS_APPEND_CREATE | DFS_APPEND_NO_HSYNC | DFS_APPEND_SPARE_UNIT | (c->cli->new_block ? DFS_APPEND_NEW_BLOCK : 0), &f, &err);
 	if (rc < 0)
 		return append_refused(c, it->dst, rc, &err);
 	rc = pump(c, it, it->dst, fd, f, buf);

@@ -58,7 +58,7 @@ char *copy_tmp_name(const char *dst)
 
 int copy_fail(struct copy *c, const struct copy_item *it, const char *tmp, const char *text)
 {
-	const char *at = strstr(text, tmp);
+	const char *at = strcmp(tmp, it->dst) ? strstr(text, tmp) : NULL; /* an append writes to the file itself */
 	char line[1024];
 
 	if (!at)
@@ -105,15 +105,20 @@ static void print_json(struct copy *c, double seconds)
 static void warn_short_groups(struct cli *cli)
 {
 	struct dfs_counters n;
-	char line[300];
+	char line[400], risk[120] = "the loss of any of them loses the file";
 
 	dfs_get_counters(cli->fs, &n);
 	if (!n.short_groups)
 		return;
-	snprintf(line, sizeof(line), "%llu block group%s written on %llu data nodes, and the policy wants %llu: the units that "
-		 "are missing are made when there are more (dfs admin report)",
+	if (n.short_group_nodes > n.short_group_data)
+		snprintf(risk, sizeof(risk), "%llu of them may be lost, and not %llu",
+			 (unsigned long long)(n.short_group_nodes - n.short_group_data),
+			 (unsigned long long)(n.short_group_units - n.short_group_data));
+	snprintf(line, sizeof(line), "%llu block group%s written on %llu data nodes, and the policy wants %llu: %s. The units that "
+		 "are missing are made when there are more nodes (dfs admin report); a policy of fewer units is chosen with --ec, and "
+		 "dfs.namenode.ec.strict-placement=true refuses such groups",
 		 (unsigned long long)n.short_groups, n.short_groups == 1 ? " was" : "s were",
-		 (unsigned long long)n.short_group_nodes, (unsigned long long)n.short_group_units);
+		 (unsigned long long)n.short_group_nodes, (unsigned long long)n.short_group_units, risk);
 	cli_warn(cli, NULL, line);
 }
 

@@ -198,6 +198,9 @@ enum dfs_create_flags {
 	DFS_CREATE_NO_HSYNC = 64, /* dfs_hsync() will not be called: blocks before the last one need not be on disk when the next one begins,
 				     where data nodes do not sync what they finish (dfs.datanode.synconclose=false, as Java's by default). An
 				     hsync all the same counts for the block being written and for those that follow */
+	DFS_CREATE_SPARE_UNIT = 128, /* of an erasure-coded file: when a block group can be given nodes for its data units alone, so that the
+					loss of any node would lose the file, dfs_write() fails with -ENOSPC, unless
+					dfs.client.ec.without.parity=allow */
 };
 
 /**
@@ -216,6 +219,7 @@ enum dfs_append_flags {
 	DFS_APPEND_CREATE = 1,    /* make the file when it is missing, as dfs_create() with defaults */
 	DFS_APPEND_NEW_BLOCK = 2, /* leave a last, partial block as it is and begin another */
 	DFS_APPEND_NO_HSYNC = 4,  /* as DFS_CREATE_NO_HSYNC */
+	DFS_APPEND_SPARE_UNIT = 8, /* as DFS_CREATE_SPARE_UNIT */
 };
 
 enum dfs_sync_flags {
@@ -808,11 +812,11 @@ struct dfs_counters {
 	uint64_t rdma_fallbacks;             /* nodes reached over TCP although RDMA was wanted */
 	uint64_t read_decoded;               /* bytes of erasure-coded files that came from other units */
 	uint64_t read_hedges;                /* times a slow unit was not waited for */
-	uint64_t short_groups;               /* block groups begun on fewer data nodes than they have units */
+	uint64_t short_groups;               /* block groups written on fewer data nodes than they have units, from their beginning */
 	uint64_t short_group_units, short_group_nodes; /* of the last of these: so many were wanted, so many were there */
 	uint64_t read_local;                 /* payload bytes read from the files of replicas on this machine */
 	uint64_t local_fallbacks;            /* times such a read went on by the network */
-	uint64_t reserved[1];
+	uint64_t short_group_data;           /* and so many units of it hold data */
 };
 
 DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret);

@@ -241,6 +241,7 @@ int append_open(struct dfs *fs, const char *path, uint32_t flags, struct written
 		return rc;
 	}
 	w->no_hsync = flags & DFS_APPEND_NO_HSYNC;
+	w->spare_unit = flags & DFS_APPEND_SPARE_UNIT && !fs->set.ec_without_parity;
 	w->after_early = true;
 	*ret = w;
 	return 0;

@@ -247,6 +247,7 @@ int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts
 	f->writer->early = m->early;
 	f->writer->close_early = o->flags & DFS_CREATE_CLOSE_EARLY;
 	f->writer->no_hsync = o->flags & DFS_CREATE_NO_HSYNC;
+	f->writer->spare_unit = o->flags & DFS_CREATE_SPARE_UNIT && !fs->set.ec_without_parity;
 	if (o->ret_stat)
 		stat_from_msg(m->fs, o->ret_stat);
 	*ret = f;
@@ -304,7 +305,8 @@ DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create
 DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct dfs_file **ret,
 		       struct dfs_err *out)
 {
-	const struct dfs_create_opts o = {.size = sizeof(o), .flags = flags & DFS_APPEND_NO_HSYNC ? DFS_CREATE_NO_HSYNC : 0};
+	const struct dfs_create_opts o = {.size = sizeof(o), .flags = (flags & DFS_APPEND_NO_HSYNC ? DFS_CREATE_NO_HSYNC : 0) |
+								     (flags & DFS_APPEND_SPARE_UNIT ? DFS_CREATE_SPARE_UNIT : 0)};
 	struct dfs_file *f = calloc(1, sizeof(*f));
 	struct ask a;
 

@@ -422,6 +422,7 @@ DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret)
 		.short_groups = count_get(&c->short_groups),
 		.short_group_units = count_get(&c->short_group_units),
 		.short_group_nodes = count_get(&c->short_group_nodes),
+		.short_group_data = count_get(&c->short_group_data),
 		.checksum_errors = count_get(&c->checksum_errors),
 		.rdma_fallbacks = count_get(&c->rdma_fallbacks),
 	};

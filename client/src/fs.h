@@ -37,7 +37,7 @@ struct counters { /* relaxed: nobody orders anything by them */
 	atomic_uint_fast64_t written[2], read[3]; /* tcp, rdma; local */
 	atomic_uint_fast64_t pipeline_recoveries, read_failovers, checksum_errors, rdma_fallbacks,
 		read_decoded, read_hedges, short_groups, local_fallbacks;
-	atomic_uint_fast64_t short_group_units, short_group_nodes; /* of the last one */
+	atomic_uint_fast64_t short_group_units, short_group_nodes, short_group_data; /* of the last one */
 };
 
 struct dfs {

@@ -197,9 +197,10 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 					       {0}};
 	static const struct choice ec_flush[] = {
 		{"group", EC_FLUSH_GROUP}, {"ignore", EC_FLUSH_IGNORE}, {0}};
+	static const struct choice without_parity[] = {{"refuse", false}, {"allow", true}, {0}};
 #define REPLACE "dfs.client.block.write.replace-datanode-on-failure."
 	struct settings s = {0};
-	int mode = 0, type = 0, pol = 0, flush = 0, rc;
+	int mode = 0, type = 0, pol = 0, flush = 0, bare = 0, rc;
 
 	rc = conf_choice(c, "dfs.client.rdma", rdma, &mode, err);
 	rc = rc ?: conf_choice(c, "dfs.checksum.type", crc, &type, err);
@@ -234,6 +235,7 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 	rc = rc ?: conf_hints(c, &s, err);
 	rc = rc ?: conf_local(c, &s, err);
 	rc = rc ?: conf_choice(c, "dfs.client.ec.flush", ec_flush, &flush, err);
+	rc = rc ?: conf_choice(c, "dfs.client.ec.without.parity", without_parity, &bare, err);
 	rc = rc ?: conf_umask(c, &s.umask, err);
 	rc = rc ?: conf_size(c, "dfs.rdma.eager.limit", 0, &s.eager_limit, err);
 	rc = rc ?: conf_size(c, "dfs.blocksize", 0, &s.block_size, err);
@@ -248,6 +250,7 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 	s.local.enabled = s.local.enabled && *s.local.path && s.rdma != RDMA_REQUIRE; /* who requires it wants to see it */
 	s.crc_type = (enum crc_type)type;
 	s.ec_flush = (enum ec_flush)flush;
+	s.ec_without_parity = bare;
 	s.replace_policy = (enum replace_policy)pol;
 	if (s.window_packets < 2)
 		s.window_packets = 2;

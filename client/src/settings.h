@@ -55,6 +55,7 @@ struct settings {
 	uint64_t readahead;
 	uint64_t eager_limit;             /* dfs.rdma.eager.limit; 0: calibrated */
 	enum ec_flush ec_flush;           /* dfs.client.ec.flush */
+	bool ec_without_parity;           /* dfs.client.ec.without.parity is allow */
 	uint32_t exclude_ms;              /* dfs.client.write.exclude.nodes.cache.expiry.interval.millis */
 	uint32_t umask;                   /* fs.permissions.umask-mode */
 	struct {                          /* dfs.client.read.shortcircuit, */

@@ -14,6 +14,7 @@
 #define KEEP_REGISTERED 6u /* packets, when they lie in memory for RDMA */
 #define PAUSE_FIRST_NS (50 * NS_PER_MS)
 #define PAUSE_MAX_NS (1000 * NS_PER_MS)
+#define TELL_NS (2 * NS_PER_S) /* who waits so long wants to know for what */
 
 struct again {
 	struct packet **packet; /* owned, and a reference to each */
@@ -128,12 +129,25 @@ static bool is_passing(const struct striped_writer *w, int rc)
 	return rc == -ENOSPC || (w->lost && w->all_kept);
 }
 
+/* Once: why it takes so long. */
+static void tell(const struct striped_writer *w, uint64_t since_ns, uint64_t until_ns, const struct err *why, bool *told)
+{
+	const uint64_t now = clock_mono_ns();
+
+	if (*told || now - since_ns < TELL_NS || now > until_ns)
+		return;
+	*told = true;
+	log_warn("op=group_again path=%s: waiting for data nodes, for %llu s at most: %s", w->f.path,
+		 (unsigned long long)((until_ns - now) / NS_PER_S), why->text);
+}
+
 int striped_try_again(struct striped_writer *w, int rc, bool finish, bool sync, struct err *err)
 {
-	const uint64_t deadline = clock_mono_ns() + w->f.fs->set.socket_timeout_ms * NS_PER_MS;
+	const uint64_t since = clock_mono_ns(), deadline = since + w->f.fs->set.socket_timeout_ms * NS_PER_MS;
 	const struct err first = *err;
 	uint64_t pause = PAUSE_FIRST_NS;
 	struct again a = {.packet = NULL};
+	bool told = false;
 	int now;
 
 	if (!w->lost || !w->all_kept || w->offset == 0 || take_all(w, &a) < 0)
@@ -145,6 +159,7 @@ int striped_try_again(struct striped_writer *w, int rc, bool finish, bool sync, 
 		now = attempt(w, &a, finish, sync, err);
 		if (now == 0 || !is_passing(w, now) || clock_mono_ns() >= deadline)
 			break;
+		tell(w, since, deadline, &first, &told);
 		(void)nanosleep(&ts, NULL); /* an early end is fine */
 		pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
 		blamed_forgive(&w->f.blamed); /* they may be back */

@@ -374,12 +374,13 @@ static int empty_group(struct striped_writer *w, const Hd__ExtendedBlockProto *b
 /* For the program to tell, which knows to whom. */
 static void count_short(struct striped_writer *w)
 {
-	const unsigned units = striped_units(w), nodes = units - failures(w);
+	const unsigned units = striped_units(w), nodes = units - w->began_without;
 	struct counters *c = &w->f.fs->count;
 
 	count_add(&c->short_groups, 1);
 	atomic_store_explicit(&c->short_group_units, units, memory_order_relaxed);
 	atomic_store_explicit(&c->short_group_nodes, nodes, memory_order_relaxed);
+	atomic_store_explicit(&c->short_group_data, w->policy.k, memory_order_relaxed);
 	log_debug("op=short_group path=%s group=%" PRId64 " policy=%s nodes_wanted=%u nodes=%u", w->f.path, w->group.id,
 		  w->policy.name, units, nodes);
 }
@@ -415,6 +416,16 @@ static int choose_again(struct striped_writer *w, struct err *err)
 	return add_group(w, &w->lb, err);
 }
 
+/* Written all the same it would be worse off than without erasure coding. */
+static int no_spare(const struct striped_writer *w, struct err *err)
+{
+	err_set(err, -ENOSPC, "there are %u data nodes for a block group of %s, which wants %u: it would have no parity, and the loss of any "
+			      "of them would lose the file", w->policy.k, w->policy.name, striped_units(w));
+	return err_cure(err, "start data nodes (dfs admin report), take a policy of fewer units (--ec), or write it "
+			     "all the same with -D dfs.client.ec.without.parity=allow; "
+			     "dfs.namenode.ec.strict-placement=true of the NameNode refuses all groups that are not whole");
+}
+
 /* A NameNode that has too few nodes leaves units out. */
 static int note_missing(struct striped_writer *w, struct err *err)
 {
@@ -425,9 +436,7 @@ static int note_missing(struct striped_writer *w, struct err *err)
 		}
 	if (failures(w) > w->policy.m)
 		return too_many(w, err);
-	if (failures(w))
-		count_short(w);
-	return 0;
+	return w->f.spare_unit && w->policy.m && failures(w) == w->policy.m ? no_spare(w, err) : 0;
 }
 
 int striped_group_open(struct striped_writer *w, struct err *err)
@@ -502,6 +511,8 @@ int striped_group_finish(struct striped_writer *w, bool sync, struct err *err)
 	rc = rc ?: send_last(w, sync, err);
 	if (rc < 0)
 		return rc;
+	if (w->began_without)
+		count_short(w);
 	w->f.block_len = w->offset;
 	w->file_done += w->offset;
 	w->to_commit = true;

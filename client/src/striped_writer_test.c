@@ -448,6 +448,8 @@ static uint64_t sum_of_groups(void)
 }
 
 static uint8_t *content;
+static uint64_t counted; /* short groups, of the last put */
+static bool spare_unit;
 
 static void begin(uint32_t fail, enum when when)
 {
@@ -478,6 +480,7 @@ static int put_patiently(uint64_t len, unsigned flush, uint32_t socket_ms, struc
 	memcpy(fs.client_name, client, sizeof(client));
 	assert_int_equal(ec_policy_make(EC_CODEC_RS, K, M, CELL, 64, &o.policy, err), 0);
 	assert_int_equal(striped_writer_new(&fs, "/f", &o, &w, err), 0);
+	w->f.spare_unit = spare_unit;
 	for (uint64_t piece = 1; at < len && n >= 0; piece = piece * 3 % 777777 + 1) {
 		const uint64_t left = len - at;
 
@@ -497,6 +500,7 @@ static int put_patiently(uint64_t len, unsigned flush, uint32_t socket_ms, struc
 		assert_int_equal(written_length(&w->f), len);
 	written_free(&w->f);
 	packet_pool_fini(&fs.packets);
+	counted = fs.count.short_groups;
 	return rc;
 }
 
@@ -729,6 +733,7 @@ static void too_few_nodes_leave_units_out(void **state)
 		assert_int_equal(put(ROW + 1, &err), 0);
 		judge(ROW + 1, missing == 1 ? 1 << 4 : 3 << 3);
 		assert_int_equal(nn.updates[0], 0); /* the NameNode knows */
+		assert_int_equal(counted, 1);
 	}
 	begin(1, AT_PACKET); /* and one more fails: the new stamp comes with fewer tokens than units */
 	nn.nodes = UNITS - 1;
@@ -740,10 +745,28 @@ static void too_few_nodes_leave_units_out(void **state)
 	nn.nodes = UNITS - M;
 	assert_int_equal(put_patiently(ROW + CELL, 0, 200, &err), -EIO);
 	assert_non_null(strstr(err.text, "unit 3 (no data node for it)"));
+	assert_int_equal(counted, 0); /* however often it was begun again: none was written */
 	begin(0, NEVER);
 	nn.nodes = K - 1;
 	err_reset(&err);
 	assert_int_equal(put(1, &err), -ENOSPC);
+}
+
+static void a_group_without_parity_is_refused_where_that_is_wanted(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	spare_unit = true;
+	begin(0, NEVER);
+	nn.nodes = UNITS - 1;
+	assert_int_equal(put(ROW + 1, &err), 0);
+	begin(0, NEVER);
+	nn.nodes = K;
+	assert_int_equal(put(ROW + 1, &err), -ENOSPC);
+	assert_non_null(strstr(err.text, "there are 3 data nodes for a block group of"));
+	spare_unit = false;
+	assert_int_equal(counted, 0);
 }
 
 /* A node is back, and without it the next group would be short. */
@@ -868,6 +891,7 @@ int main(void)
 		cmocka_unit_test(nodes_that_fail_again_wait),
 		cmocka_unit_test(a_hung_node_is_waited_for_in_vain),
 		cmocka_unit_test(too_few_nodes_leave_units_out),
+		cmocka_unit_test(a_group_without_parity_is_refused_where_that_is_wanted),
 	};
 	int rc;
 

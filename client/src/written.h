@@ -54,6 +54,7 @@ struct written {
 	bool early;            /* the NameNode's disk may not have the file yet */
 	bool close_early;      /* complete() need not wait for that disk */
 	bool no_hsync;         /* nobody will hsync it: its blocks need not be on disk when they end */
+	bool spare_unit;       /* no block group without a unit to spare */
 	bool after_early;      /* appended to: the block before may have been finished with close_early, and not be on disk */
 	bool has_unused;       /* the NameNode has added a first block, and nothing was done with it yet */
 	uint64_t block_len;    /* bytes of the block: final for `previous` */
