@@ -399,13 +399,25 @@ void blocks_set_racks(struct blocks *bs, uint32_t racks)
 	blocks_recheck_all(bs);
 }
 
+/* Of a block that is not complete. One that its writer has committed is copied like others if that takes more replicas
+ * than have come of its pipeline: else its file could not be closed. */
+static unsigned int unfinished_flags(const struct blocks *bs, const struct blk *b)
+{
+	uint32_t live;
+
+	if (b->state != BLK_COMMITTED || blk_ec(b) || b->open->recovery_id || b->npending)
+		return 0;
+	live = blk_live(b);
+	return live && live < blk_wanted(bs, b) ? BLK_UNDER : 0u;
+}
+
 void blk_recheck(struct blocks *bs, struct blk *b)
 {
 	unsigned int flags = 0;
 	uint32_t live, good;
 
 	if (b->state != BLK_COMPLETE) {
-		blk_set_flags(bs, b, 0);
+		blk_set_flags(bs, b, unfinished_flags(bs, b));
 		return;
 	}
 	if (blk_ec(b)) {
@@ -679,6 +691,7 @@ void blk_set_recovery(struct blocks *bs, struct blk *b, uint64_t id, uint64_t un
 	list_del(&b->open->recovering);
 	if (id)
 		list_add_tail(&bs->recovering, &b->open->recovering);
+	blk_recheck(bs, b);
 }
 
 void blk_set_repl(struct blocks *bs, struct blk *b, uint16_t repl)

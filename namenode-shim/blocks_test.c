@@ -200,6 +200,36 @@ static void a_committed_block_is_not_complete_while_it_is_recovered(void **state
 	world_fini(&w);
 }
 
+/* dfs.namenode.replication.min is 2, and one node of the pipeline is left: without a copy its file could never be closed. */
+static void a_committed_block_on_too_few_nodes_is_copied(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	w.bs.repl_min = 2;
+	b = add(&w, BLK_OPEN);
+	blk_set_targets(b, w.st, NULL, 1);
+	report(&w, 0, B.gs, B.len, REPLICA_RBW);
+	blk_commit(&w.bs, b, &B);
+	assert_int_equal(b->flags, 0); /* the pipeline's report is awaited */
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(b->state, BLK_COMMITTED);
+	assert_int_equal(b->flags, BLK_UNDER);
+	assert_int_equal(w.bs.under_count, 1);
+	blk_set_recovery(&w.bs, b, B.gs + 1, UINT64_MAX);
+	assert_int_equal(b->flags, 0); /* its stamp is about to change */
+	blk_set_recovery(&w.bs, b, 0, 0);
+	assert_int_equal(b->flags, BLK_UNDER);
+	blk_add_pending(&w.bs, b, w.st[1], UINT64_MAX);
+	blk_recheck(&w.bs, b);
+	assert_int_equal(b->flags, 0);
+	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(b->state, BLK_COMPLETE);
+	world_fini(&w);
+}
+
 static void replicas_of_the_pipeline_are_awaited_not_copied(void **state)
 {
 	struct world w;
@@ -615,6 +645,7 @@ static void check_counts(const struct blocks *bs)
 		complete += b->state == BLK_COMPLETE;
 		linked += list_is_linked(&b->work);
 		assert_int_equal(list_is_linked(&b->waiting), b->npending > 0);
+		under += b->state == BLK_COMMITTED && blk_live(b) && blk_live(b) < b->repl && !b->npending;
 		if (b->state != BLK_COMPLETE)
 			continue;
 		for (uint16_t i = 0; i < b->nreps; i++) {
@@ -706,6 +737,7 @@ int main(void)
 		cmocka_unit_test(an_unknown_replica_is_deleted_but_not_in_the_first_report),
 		cmocka_unit_test(a_block_is_complete_when_committed_and_finalized_in_either_order),
 		cmocka_unit_test(a_committed_block_is_not_complete_while_it_is_recovered),
+		cmocka_unit_test(a_committed_block_on_too_few_nodes_is_copied),
 		cmocka_unit_test(replicas_of_the_pipeline_are_awaited_not_copied),
 		cmocka_unit_test(surplus_goes_rather_from_a_node_that_may_be_dead),
 		cmocka_unit_test(replicas_that_share_a_rack_are_queued_while_there_are_others),
