@@ -20,7 +20,7 @@ static const struct cli_command COMMANDS[] = {
 	{"cat", cmd_cat, "", OPERANDS_REMOTE, 1, -1, "PATH...", "Write files to standard output."},
 	{"ls", cmd_ls, "rhJ", OPERANDS_REMOTE, 0, -1, "[PATH]...", "List directories and files, in the order of names."},
 	{"mkdir", cmd_mkdir, "pJ", OPERANDS_REMOTE, 1, -1, "PATH...", "Make directories."},
-	{"rm", cmd_rm, "rfJ", OPERANDS_REMOTE, 1, -1, "PATH...", "Delete files; directories with -r. There is no trash here."},
+	{"rm", cmd_rm, "rfJ", OPERANDS_REMOTE, 1, -1, "PATH...", "Delete files; directories with -r. They are gone at once: only other clients use the trash."},
 	{"mv", cmd_mv, "fJ", OPERANDS_REMOTE, 2, -1, "PATH... TARGET", "Rename; into TARGET when it is a directory."},
 	{"stat", cmd_stat, "J", OPERANDS_REMOTE, 1, -1, "PATH...", "All that the NameNode knows of a path, and where its blocks are."},
 	{"df", cmd_df, "hJ", OPERANDS_REMOTE, 0, 0, "", "Capacity, used and free bytes of the cluster."},

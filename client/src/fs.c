@@ -38,6 +38,7 @@ void nn_add_cure(const struct dfs *fs, struct err *err)
 	} cures[] = {
 		{JEX_ACCESS_CONTROL,
 		 "ask its owner or the superuser, or act as one (HADOOP_USER_NAME)"},
+		{JEX_AUTHORIZATION, "an administrator allows it in hadoop-policy.xml of the server: security.*.acl"},
 		{JEX_SAFE_MODE,
 		 "wait for it (dfs admin safemode wait, or dfs.client.retry.policy.enabled=true), or "
 		 "end it: dfs admin safemode leave"},

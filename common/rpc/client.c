@@ -329,7 +329,8 @@ static void on_response_locked(struct rpc_client *c, struct rpc_conn *conn,
 	if (r->status == RPC_SUCCESS || (r->status == RPC_ERROR && r->call_id >= 0))
 		return;
 	(void)rpc_response_error(r, &why); /* fatal: speaks for the whole connection */
-	if (r->header->has_errordetail && (int)r->header->errordetail == RPC_FATAL_UNAUTHORIZED)
+	if (r->header->has_errordetail && (int)r->header->errordetail == RPC_FATAL_UNAUTHORIZED &&
+	    !strcmp(why.remote, JEX_ACCESS_CONTROL)) /* others are about the user */
 		err_cure(&why, "%s %s refuses SIMPLE authentication, the only kind known here",
 			 c->t.o.peer, rpc_target_text(&c->t, conn->server));
 	conn_break_locked(c, conn, r->call_id < 0 ? CALL_FAILED : CALL_BROKEN, &why);

@@ -440,7 +440,8 @@ static void on_response_locked(struct rpc_queue *q, const struct rpc_response *r
 	if (r->status == RPC_SUCCESS || (r->status == RPC_ERROR && r->call_id >= 0))
 		return;
 	(void)rpc_response_error(r, &why); /* fatal: speaks for the whole connection */
-	if (r->header->has_errordetail && (int)r->header->errordetail == RPC_FATAL_UNAUTHORIZED)
+	if (r->header->has_errordetail && (int)r->header->errordetail == RPC_FATAL_UNAUTHORIZED &&
+	    !strcmp(why.remote, JEX_ACCESS_CONTROL)) /* others are about the user */
 		err_cure(&why, "%s %s refuses SIMPLE authentication, the only kind known here", q->t.o.peer,
 			 rpc_target_text(&q->t, r->call_id < 0 && q->conn ? q->conn->server : q->server));
 	break_conn_locked(q, r->call_id < 0 ? RPC_FAILED : RPC_BROKEN, &why);

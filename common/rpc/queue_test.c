@@ -249,6 +249,20 @@ static void a_fatal_answer_ends_every_call(void **state)
 	stop();
 }
 
+static void who_is_not_authorized_is_told_that(void **state)
+{
+	(void)state;
+	start(CALL_TIMEOUT, 0, not_authorized, NULL, NULL);
+	submit_many(2);
+	run_all();
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(asked[i].rc, -EACCES);
+		assert_string_equal(asked[i].err.remote, JEX_AUTHORIZATION);
+		assert_null(strstr(asked[i].err.text, "refuses SIMPLE"));
+	}
+	stop();
+}
+
 static void whatever_is_not_hadoop_is_named(void **state)
 {
 	const struct {
@@ -501,6 +515,7 @@ int main(void)
 		T(a_peer_that_always_hangs_up_is_given_up),
 		T(an_exception_becomes_errno_class_and_first_line),
 		T(a_fatal_answer_ends_every_call),
+		T(who_is_not_authorized_is_told_that),
 		T(whatever_is_not_hadoop_is_named),
 		T(silence_ends_at_the_deadline),
 		T(a_long_wait_is_pinged),

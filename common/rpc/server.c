@@ -294,7 +294,7 @@ static bool take_user(struct conn *c, const char *name, char **ret)
 
 	if (auth_to_local(c->server->opts.names, name, user, sizeof(user), &err)) {
 		snprintf(text, sizeof(text), "Illegal principal name %.256s: %s", name, err.text);
-		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL, text);
+		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_BAD_ARGUMENT, text);
 		return false;
 	}
 	*ret = strdup(user);

@@ -466,6 +466,10 @@ static void what_is_out_of_order_is_fatal(void **state)
 	fd = dial_open(""); /* nobody */
 	expect_error(fd, -1, RPC_FATAL, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL);
 	expect_end(fd);
+
+	fd = dial_open("alice@A@B"); /* no name of a principal */
+	expect_error(fd, -1, RPC_FATAL, RPC_FATAL_UNAUTHORIZED, JEX_BAD_ARGUMENT);
+	expect_end(fd);
 	expect_seen("");
 }
 

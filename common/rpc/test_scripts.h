@@ -289,6 +289,17 @@ static inline void fatal_for_all(int fd)
 	request_fini(&b);
 }
 
+static inline void not_authorized(int fd)
+{
+	struct request a, b;
+
+	if (!read_hello(fd) || !read_call(fd, &a) || !read_call(fd, &b))
+		return;
+	throw_to(fd, &a, RPC_CALL_NONE, RPC_FATAL, RPC_FATAL_UNAUTHORIZED, JEX_AUTHORIZATION,
+	     "User bob (auth:SIMPLE) is not authorized");
+	request_fini(&b);
+}
+
 static inline void say_http(int fd)
 {
 	static const char text[] = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\n\r\n";

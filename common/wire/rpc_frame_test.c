@@ -185,6 +185,7 @@ static void answers_survive_a_round_trip(void **state)
 	assert_int_equal(q.call_id, RPC_CALL_SASL);
 	rpc_response_fini(&q);
 	free(p);
+	assert_int_equal(rpc_class_errno(JEX_AUTHORIZATION), -EACCES);
 	assert_int_equal(rpc_class_errno("java.lang.Whatever"), -EREMOTEIO);
 }
 
