@@ -74,7 +74,42 @@ static int flushed_part(int fd, int fd_meta, enum crc_type type, uint64_t start,
 	return 0;
 }
 
-/* Bytes of @dir/blk_id that are whole, by the last chunk that data and meta both cover: 0 of files that are
+/* Two direct writes may have been under way, and come to the disk in any order. */
+#define TAIL_BYTES (2u << 20)
+#define TAIL_STEP (256u << 10)
+
+/* Of @end bytes those before the first chunk, among the last TAIL_BYTES, that its CRC does not fit. */
+static int good_tail(int fd, int fd_meta, enum crc_type type, uint32_t bpc, uint64_t end, uint64_t *ret_len)
+{
+	const size_t step = TAIL_STEP / bpc ? TAIL_STEP / bpc * bpc : bpc;
+	_cleanup_free_ uint8_t *buf = malloc(step);
+	_cleanup_free_ uint8_t *crcs = malloc(step / bpc * 4);
+	uint64_t off = end > TAIL_BYTES ? (end - TAIL_BYTES) / bpc * bpc : 0, start, part = 0;
+	int64_t bad = -1;
+	int rc = buf && crcs ? 0 : -ENOMEM;
+
+	*ret_len = end;
+	for (; !rc && off < end; off += step) {
+		const size_t n = end - off < step ? (size_t)(end - off) : step;
+
+		rc = file_read_full(fd, buf, n, off);
+		if (!rc)
+			rc = file_read_full(fd_meta, crcs, crc_bytes(type, n, bpc), META_HEADER + off / bpc * 4);
+		if (!rc)
+			bad = crc_verify(type, buf, n, bpc, crcs);
+		if (bad >= 0)
+			break;
+	}
+	if (rc || bad < 0)
+		return rc;
+	start = off + (uint64_t)bad * bpc;
+	rc = flushed_part(fd, fd_meta, type, start, start / bpc,
+			  (size_t)(end - start < bpc ? end - start : bpc), &part);
+	*ret_len = start + part;
+	return rc;
+}
+
+/* Bytes of @dir/blk_id that are whole, by the last chunks that data and meta both cover: 0 of files that are
  * too short or malformed. A file that cannot be opened or read says nothing about its bytes: that is an
  * error, upon which nothing may be cut or removed. */
 static int good_length(int dir, int64_t id, uint64_t gs, uint64_t size, uint64_t *ret_len)
@@ -83,8 +118,8 @@ static int good_length(int dir, int64_t id, uint64_t gs, uint64_t size, uint64_t
 	_cleanup_close_ int fd = -1;
 	_cleanup_close_ int fd_meta = -1;
 	enum crc_type type;
-	uint64_t chunks, in_meta, start, end, part = 0;
-	uint32_t bpc, crc;
+	uint64_t chunks, in_meta;
+	uint32_t bpc;
 	struct stat st;
 	int rc;
 
@@ -110,16 +145,7 @@ static int good_length(int dir, int64_t id, uint64_t gs, uint64_t size, uint64_t
 		chunks = in_meta;
 	if (!chunks)
 		return 0;
-	start = (chunks - 1) * bpc;
-	end = chunks * bpc < size ? chunks * bpc : size;
-	rc = meta_cut_crc(fd, fd_meta, type, bpc, end, end, &crc);
-	if (rc == -EBADMSG) {
-		rc = flushed_part(fd, fd_meta, type, start, chunks - 1, (size_t)(end - start), &part);
-		end = start + part;
-	}
-	if (!rc)
-		*ret_len = end;
-	return rc;
+	return good_tail(fd, fd_meta, type, bpc, chunks * bpc < size ? chunks * bpc : size, ret_len);
 }
 
 /* Several meta files: a stamp change was cut short. The one that covers more is right. */

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "common/base/clock.h"
+#include "common/base/cursor.h"
 #include "common/base/log.h"
 
 /* ---- restart ---- */
@@ -57,6 +58,62 @@ static void a_crash_before_the_crc_of_a_longer_chunk_keeps_what_was_flushed(void
 	fix_reopen(f);
 	assert_state(f, 5, REPLICA_RWR, 1001, 700);
 	assert_state(f, 6, REPLICA_RWR, 1001, 700);
+}
+
+/* The second of two direct writes came to the disk before the crash, the first one did not. */
+static void a_crash_between_two_writes_keeps_nothing_behind_the_hole(void **state)
+{
+	static const uint64_t len = 3 << 20;
+	static const struct {
+		uint64_t hole, kept;
+	} at[] = {{1 << 20, 1 << 20}, {(2 << 20) + 5000, (2 << 20) + 5000 - (5000 % 512)}, {len - 1, len - 1}};
+	static const uint8_t zeros[4096];
+	struct fix *f = *state;
+	char path[512];
+
+	for (int64_t k = 0; k < 3; k++) {
+		const uint64_t room = len - at[k].hole;
+		int fd;
+
+		replica_write_close(make_rbw(f, 5 + k, 1001, len), false);
+		(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_%" PRId64, f->vol[0],
+			       NS.pool_id, 5 + k);
+		fd = open(path, O_WRONLY);
+		assert_int_equal(file_write_full(fd, zeros, room < 4096 ? room : 4096, at[k].hole), 0);
+		close(fd);
+	}
+	fix_reopen(f);
+	assert_state(f, 5, REPLICA_RWR, 1001, at[0].kept);
+	assert_state(f, 6, REPLICA_RWR, 1001, at[1].kept);
+	assert_state(f, 7, REPLICA_RWR, 1001, len - 512);
+}
+
+/* 700 bytes were flushed and acknowledged; of what followed, the second write came to the disk. */
+static void a_crash_between_two_writes_keeps_the_flushed_part_of_a_chunk(void **state)
+{
+	static const uint64_t len = 2 << 20;
+	static const uint8_t zeros[8192];
+	struct fix *f = *state;
+	uint8_t part[188], crc[4];
+	struct wr w = wr_init(crc, sizeof(crc));
+	char path[512];
+	int fd;
+
+	replica_write_close(make_rbw(f, 5, 1001, len), false);
+	for (uint64_t i = 0; i < sizeof(part); i++)
+		part[i] = pattern(512 + i);
+	wr_be32(&w, crc_compute(CRC_CRC32C, part, sizeof(part)));
+	(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_5", f->vol[0], NS.pool_id);
+	fd = open(path, O_WRONLY);
+	assert_int_equal(file_write_full(fd, zeros, sizeof(zeros), 700), 0);
+	close(fd);
+	(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_5_1001.meta", f->vol[0],
+		       NS.pool_id);
+	fd = open(path, O_WRONLY);
+	assert_int_equal(file_write_full(fd, crc, sizeof(crc), META_HEADER + 4), 0);
+	close(fd);
+	fix_reopen(f);
+	assert_state(f, 5, REPLICA_RWR, 1001, 700);
 }
 
 static void a_restart_marker_keeps_the_block_rbw(void **state)
@@ -461,6 +518,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(an_unfinished_block_restarts_as_rwr_with_its_whole_chunks),
 		T(a_crash_before_the_crc_of_a_longer_chunk_keeps_what_was_flushed),
+		T(a_crash_between_two_writes_keeps_nothing_behind_the_hole),
+		T(a_crash_between_two_writes_keeps_the_flushed_part_of_a_chunk),
 		T(a_restart_marker_keeps_the_block_rbw),
 		T(a_move_cut_short_leaves_one_whole_pair),
 		T(misplaced_and_orphan_files_are_handled),
