@@ -228,6 +228,28 @@ static void an_append_moves_the_block_to_rbw_at_the_new_stamp(void **state)
 	assert_readable(f, 5, 1002, 1500);
 }
 
+/* Clients in Go and Rust do so; a Java DataNode refuses only a smaller one. */
+static void an_append_with_the_stamp_that_the_block_has_is_taken(void **state)
+{
+	struct fix *f = *state;
+	struct write_request q = create_request(5, 1001);
+	struct replica_writer *w = NULL;
+
+	make_finalized(f, 5, 1001, 700);
+	q.stage = STAGE_APPEND;
+	q.min_bytes = 700;
+	q.new_gs = 1000;
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), -EINVAL);
+	q.new_gs = 1001;
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+	assert_state(f, 5, REPLICA_RBW, 1001, 700);
+	put_bytes(w, 700, 1500);
+	assert_int_equal(replica_finalize(w, 1500, SYNC_NOW, NULL, &f->err), 0);
+	assert_readable(f, 5, 1001, 1500);
+	fix_reopen(f);
+	assert_readable(f, 5, 1001, 1500);
+}
+
 static void stop_writer(void *arg, int why)
 {
 	(void)why;
@@ -766,6 +788,7 @@ int main(void)
 		T(a_reader_of_a_block_being_written_sees_only_acked_bytes),
 		T(a_reader_keeps_its_files_when_the_block_is_deleted),
 		T(an_append_moves_the_block_to_rbw_at_the_new_stamp),
+		T(an_append_with_the_stamp_that_the_block_has_is_taken),
 		T(streaming_recovery_stops_the_old_writer_and_cuts_to_acked),
 		T(an_order_to_delete_stops_no_writer_of_a_newer_stamp),
 		T(close_recovery_finalizes_at_the_new_stamp),

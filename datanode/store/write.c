@@ -315,7 +315,7 @@ static int check_existing(const struct replica *r, const struct write_request *q
 	if (append ? !finalized : streaming ? !rbw : !(finalized || rbw))
 		return err_set(err, -EINVAL, "blk_%" PRId64 " is in state %d, unfit for stage %d",
 			       r->id, r->state, q->stage);
-	if (!gs_ok || q->new_gs < r->gs || (append && q->new_gs <= r->gs))
+	if (!gs_ok || q->new_gs < r->gs)
 		return err_set(err, -EINVAL,
 			       "blk_%" PRId64 " has stamp %" PRIu64 "; asked for %" PRIu64
 			       ", new %" PRIu64,
