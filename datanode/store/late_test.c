@@ -88,6 +88,30 @@ static void watch(struct fix *f, bool ordered)
 	disk.out = disk.synced = disk.named = disk.committed = disk.all = disk.out_at_commit = 0;
 }
 
+/* The new replica of a copy, or the old one itself, shortened or not. */
+static void a_recovered_block_is_on_the_disk_before_it_is_told(void **state)
+{
+	static const struct {
+		uint64_t len;
+		int64_t copy;
+	} how[] = {{1700, 0}, {1500, 0}, {1500, 99}};
+	struct fix *f = *state;
+	struct block b = {5, 1001, 1700};
+	struct replica_info i;
+	char uuid[BLOCK_UUID_MAX];
+
+	for (uint32_t k = 0; k < 3; k++, b.id++) {
+		replica_write_close(make_rbw(f, b.id, 1001, 1700), false);
+		assert_int_equal(replica_init_recovery(f->bp, &b, 1010, &i, &f->err), 0);
+		watch(f, false);
+		assert_int_equal(replica_update_recovery(f->bp, &b, 1010, how[k].len, how[k].copy, uuid,
+							 &f->err), 0);
+		assert_true(disk.synced + disk.named >= 3); /* two files, a directory */
+		assert_true(disk.named >= 1);
+		assert_true(how[k].copy || disk.out >= 2); /* the bytes before the names */
+	}
+}
+
 static void finish_later(struct fix *f, int64_t id)
 {
 	assert_int_equal(replica_finalize(make_rbw(f, id, 1001, 700), 700, SYNC_LATER, NULL, &f->err), 0);
@@ -328,6 +352,7 @@ int main(void)
 {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, open_and_teardown)
 	const struct CMUnitTest tests[] = {
+		TEST(a_recovered_block_is_on_the_disk_before_it_is_told),
 		TEST(finished_blocks_are_synced_together),
 		TEST(without_a_journal_each_is_synced),
 		TEST(who_asks_is_answered_when_it_is_on_the_disk),

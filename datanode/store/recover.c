@@ -242,6 +242,8 @@ static int copy_shortened(struct block_pool *bp, struct replica *r, int64_t new_
 		rc = pair_restamp(fd, new_id, IN_TMP, r->gs, r->len, gs, len);
 	if (!rc)
 		rc = pair_move(r->slice, new_id, IN_TMP, gs, IN_FINALIZED, gs);
+	if (!rc)
+		rc = path_sync_dir(fd, IN_FINALIZED, new_id);
 	if (rc) {
 		(void)pair_unlink(fd, new_id, IN_TMP, r->gs);
 		free(n);
@@ -266,8 +268,7 @@ static int copy_shortened(struct block_pool *bp, struct replica *r, int64_t new_
 /* Shorten, restamp and finalize the claimed replica itself. */
 static int recover_in_place(struct block_pool *bp, struct replica *r, uint64_t gs, uint64_t len)
 {
-	int fd = r->slice->fd;
-	int rc = pair_restamp(fd, r->id, r->place, r->gs, r->len, gs, len);
+	int rc = pair_restamp(r->slice->fd, r->id, r->place, r->gs, r->len, gs, len);
 
 	if (rc)
 		return rc;
@@ -277,16 +278,13 @@ static int recover_in_place(struct block_pool *bp, struct replica *r, uint64_t g
 	r->len = len;
 	atomic_fetch_add(&r->slice->used, pair_bytes(r));
 	pthread_mutex_unlock(&bp->lock);
-	if (r->place != IN_FINALIZED)
-		rc = pair_move(r->slice, r->id, r->place, gs, IN_FINALIZED, gs);
+	rc = replica_finalize_claimed(bp, r);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&bp->lock);
-	r->place = IN_FINALIZED;
-	r->state = REPLICA_FINALIZED;
 	replica_set_final(r);
 	pthread_mutex_unlock(&bp->lock);
-	return path_sync_dir(fd, IN_FINALIZED, r->id);
+	return 0;
 }
 
 static int check_update(const struct replica *r, const struct block *b, uint64_t recovery_id,

@@ -323,6 +323,9 @@ void late_give_up(struct volume *v);
 void late_add(struct replica_writer *w);
 
 /* ---- write.c ---- */
+/** A claimed replica whose writer is gone, and whose bytes may be in memory only: its files to
+ *  finalized/, all of it on the disk. */
+int replica_finalize_claimed(struct block_pool *bp, struct replica *r);
 /** Its files, too. Accepts NULL. */
 void writer_free(struct replica_writer *w);
 

@@ -387,8 +387,6 @@ static int reopen_writer(struct replica *r, const struct write_request *q, struc
 	return rc;
 }
 
-static int finalize_claimed(struct block_pool *bp, struct replica *r);
-
 static int open_existing(struct block_pool *bp, const struct write_request *q,
 			 struct replica_writer **ret, struct err *err)
 {
@@ -430,7 +428,7 @@ static int open_existing(struct block_pool *bp, const struct write_request *q,
 			r->gs = q->new_gs;
 		pthread_mutex_unlock(&bp->lock);
 		if (!rc)
-			rc = finalize_claimed(bp, r);
+			rc = replica_finalize_claimed(bp, r);
 	} else {
 		w = writer_new(bp, r);
 		rc = w ? reopen_writer(r, q, w) : -ENOMEM;
@@ -531,8 +529,7 @@ static void now_finalized(struct block_pool *bp, struct replica *r)
 	pthread_mutex_unlock(&bp->lock);
 }
 
-/* Claimed replica, whose writer is gone: its bytes may still be in memory only. */
-static int finalize_claimed(struct block_pool *bp, struct replica *r)
+int replica_finalize_claimed(struct block_pool *bp, struct replica *r)
 {
 	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
 	_cleanup_close_ int fd = -1;
