@@ -275,10 +275,24 @@ bool blk_has_dn(const struct blk *b, const struct dn *dn)
 
 void blk_add_pending(struct blocks *bs, struct blk *b, struct storage *st, uint64_t deadline_ns)
 {
+	blk_add_move(bs, b, st, deadline_ns, NULL);
+}
+
+/* Who loses its replica when that on its way to @dn arrives. */
+static const struct dn *dropped_for(const struct blk *b, const struct dn *dn)
+{
+	for (uint16_t i = 0; i < b->npending; i++)
+		if (b->pending[i].st->dn == dn)
+			return b->pending[i].drop;
+	return NULL;
+}
+
+void blk_add_move(struct blocks *bs, struct blk *b, struct storage *st, uint64_t deadline_ns, const struct dn *drop)
+{
 	if (b->npending == REPLICAS_MAX)
 		return;
 	b->pending = xrealloc(b->pending, (b->npending + 1u) * sizeof(*b->pending));
-	b->pending[b->npending++] = (struct pending){st, deadline_ns};
+	b->pending[b->npending++] = (struct pending){st, deadline_ns, drop};
 	if (!list_is_linked(&b->waiting))
 		list_add_tail(&bs->awaiting, &b->waiting);
 }
@@ -737,11 +751,14 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 		rep->seq = seq;
 		st->report_hits++;
 	}
-	if (state == REPLICA_FINALIZED)
+	if (state == REPLICA_FINALIZED) {
+		bs->drop_hint = bs->drop_hint ? bs->drop_hint : dropped_for(b, st->dn);
 		drop_pending(b, st->dn);
+	}
 	retarget(b, rep);
 	check_complete(bs, b);
 	blk_recheck(bs, b);
+	bs->drop_hint = NULL;
 }
 
 void blocks_report_moved(struct blocks *bs, struct storage *st, const struct block *r, const struct dn *from)

@@ -48,6 +48,7 @@ struct replica {
 struct pending {
 	struct storage *st; /* borrowed */
 	uint64_t deadline_ns;
+	const struct dn *drop; /* only compared: its replica goes when this one is there; NULL: any */
 };
 
 /* What only blocks under construction have. */
@@ -210,6 +211,8 @@ uint32_t group_away(const struct blk *b);
 bool blk_has_dn(const struct blk *b, const struct dn *dn);
 void blk_recheck(struct blocks *bs, struct blk *b);
 void blk_add_pending(struct blocks *bs, struct blk *b, struct storage *st, uint64_t deadline_ns);
+/** The same, and @drop loses its own when it has arrived. */
+void blk_add_move(struct blocks *bs, struct blk *b, struct storage *st, uint64_t deadline_ns, const struct dn *drop);
 /** Give up replicas that did not arrive by their deadline. */
 void blocks_expire_pending(struct blocks *bs, uint64_t now_ns);
 /** Delete one corrupt replica though there are fewer good ones than wanted: there is no other node

@@ -95,6 +95,26 @@ static int unset_storage_policy(struct req *q, const void *in)
 	return policy_set(&q->ns, m->src, NULL);
 }
 
+static int satisfy_storage_policy(struct req *q, const void *in)
+{
+	const Hd__SatisfyStoragePolicyRequestProto *m = in;
+	struct walk w;
+	int rc;
+
+	req_reply(q, Hd__SatisfyStoragePolicyResponseProto, hd__satisfy_storage_policy_response_proto__init);
+	if (!q->nn->set.satisfier)
+		return exc_throw(&q->exc, EXC_UNSUPPORTED_ACTION,
+				 "Cannot request to satisfy storage policy when storage policy satisfier "
+				 "feature has been disabled by admin. Seek for an admin help to enable it or "
+				 "use Mover tool.");
+	rc = ns_walk(&q->ns, m->src, &w);
+	rc = rc ? rc : ns_found(&q->ns, &w, "File/Directory does not exist: ", "");
+	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_W, w.path);
+	if (!rc)
+		ns_effect(&q->ns, FX_SATISFY)->inode = w.last->id;
+	return rc;
+}
+
 #define READ(name, msg, fn) METHOD(name, hd, msg, REQ_READ, 0, fn)
 #define CHANGE(name, msg, flags, fn) METHOD(name, hd, msg, REQ_CHANGE, flags, fn)
 static const struct method table[] = {
@@ -102,6 +122,7 @@ static const struct method table[] = {
 	READ(getStoragePolicy, get_storage_policy, get_storage_policy),
 	CHANGE(setStoragePolicy, set_storage_policy, 0, set_storage_policy),
 	CHANGE(unsetStoragePolicy, unset_storage_policy, 0, unset_storage_policy),
+	CHANGE(satisfyStoragePolicy, satisfy_storage_policy, 0, satisfy_storage_policy),
 	CHANGE(setQuota, set_quota, REQ_SUPER, set_quota),
 };
 const struct method_table client_policy_methods = METHOD_TABLE(table);

@@ -237,15 +237,6 @@ static int cancel_delegation_token(struct req *q, const void *in)
 			      "Token not found: this NameNode gives out none");
 }
 
-static int satisfy_storage_policy(struct req *q, const void *in)
-{
-	(void)in;
-	return exc_throw(&q->exc, EXC_UNSUPPORTED_ACTION,
-			 "Cannot request to satisfy storage policy when storage policy satisfier "
-			 "feature has been disabled by admin. Seek for an admin help to enable it or "
-			 "use Mover tool.");
-}
-
 static int get_edits(struct req *q, const void *in)
 {
 	(void)in;
@@ -280,7 +271,6 @@ static const struct method table[] = {
 	CHANGE(removeCacheDirective, remove_cache_directive, 0, remove_cache_directive),
 	TOKEN(renewDelegationToken, renew_delegation_token, renew_delegation_token),
 	TOKEN(cancelDelegationToken, cancel_delegation_token, cancel_delegation_token),
-	CHANGE(satisfyStoragePolicy, satisfy_storage_policy, 0, satisfy_storage_policy),
 	READ(getEditsFromTxid, get_edits_from_txid, REQ_SUPER, get_edits),
 };
 const struct method_table client_refuse_methods = METHOD_TABLE(table);

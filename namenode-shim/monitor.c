@@ -215,6 +215,7 @@ void monitor_tick(struct nn *nn)
 	}
 	nn_unlock(nn);
 	if (!nn->safe.on) {
+		satisfy_look(nn, now);
 		check_leases(nn);
 		check_recoveries(nn, now);
 		trash_tick(nn);

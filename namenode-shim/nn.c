@@ -95,6 +95,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	intake_init(&nn->intake);
 	req_pool_init(&nn->reqs);
 	list_init(&nn->parked);
+	satisfy_init(&nn->satisfy);
 	list_init(&nn->unfinished);
 	list_init(&nn->deleting);
 	list_init(&nn->flying);
@@ -140,6 +141,7 @@ void nn_free(struct nn *nn)
 	db_close(nn->db);
 	leases_fini(&nn->leases);
 	blocks_fini(&nn->blocks);
+	satisfy_fini(&nn->satisfy);
 	datanodes_fini(&nn->dns);
 	users_free(nn->users);
 	auth_to_local_free(nn->names);
@@ -440,6 +442,7 @@ static void apply_block(struct nn *nn, const struct effect *e)
 	case FX_DOOM:
 	case FX_DOOM_SLICE:
 	case FX_HOSTS:
+	case FX_SATISFY:
 		break; /* handled by callers */
 	}
 }
@@ -506,6 +509,8 @@ static uint32_t apply(struct nn *nn, const struct effect_list *l)
 			snprintf(nn->ec_enabled, sizeof(nn->ec_enabled), "%s", e->holder);
 		else if (e->kind == FX_HOSTS)
 			take_hosts(nn);
+		else if (e->kind == FX_SATISFY)
+			satisfy_add(&nn->satisfy, e->inode);
 		else
 			apply_block(nn, e);
 	return n;

@@ -39,6 +39,7 @@
 #include "namenode-shim/ecpolicy.h"
 #include "namenode-shim/intake.h"
 #include "namenode-shim/leases.h"
+#include "namenode-shim/satisfy.h"
 #include "namenode-shim/settings.h"
 #include "namenode-shim/trash.h"
 
@@ -138,6 +139,7 @@ struct nn {
 	struct list flying;  /* requests of the one before it, whose record is not on the disk yet: answers and effects wait */
 	struct trash_round trash;
 	struct hosts *hosts_next; /* owned: read, not in force yet */
+	struct satisfy satisfy;
 	struct txn look;       /* its own reader, for what the monitor asks of the namespace */
 	bool looking;
 	uint64_t next_tick_ns, next_redundancy_ns, next_drain_ns;

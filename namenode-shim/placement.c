@@ -298,7 +298,7 @@ static uint32_t find_fitting(struct search *s, const struct place *p, unsigned i
 				continue;
 			ok = sort_fitting(s, p->block_size);
 		}
-	} while (!ok && types_fall_back(&s->types, p));
+	} while (!ok && !p->no_fallback && types_fall_back(&s->types, p));
 	return ok;
 }
 

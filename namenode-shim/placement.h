@@ -37,6 +37,7 @@ struct place {
 	bool copy;         /* of a block that is there: the other fall-backs */
 	const uint8_t *have; /* storage types of the replicas that are there or on their way */
 	uint32_t nhave;
+	bool no_fallback;  /* a type that the policy wants, or none at all */
 	bool other_rack;   /* than that of the holders, or none at all */
 	bool spread;       /* units of a group: as evenly over the racks as can be */
 	uint32_t nholders; /* the first of exclude hold the block already: they count for racks */

@@ -429,6 +429,7 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc : load_times(c, s, e);
 	rc = rc ? rc : load_stale(c, s, e);
 	rc = rc ? rc : load_work(c, &s->work, e);
+	s->satisfier = !strcasecmp(conf_get_or(c, "dfs.storage.policy.satisfier.mode", "none"), "external");
 	rc = rc ? rc : load_limits(c, s, e);
 	rc = rc ? rc : load_attributes(c, &s->limits, e);
 	rc = rc ? rc : load_ec(c, &s->ec, e);

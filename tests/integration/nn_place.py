@@ -182,9 +182,37 @@ def limits(w):
     C.check('four deletions at a time', sizes(2) == 4)
 
 
+SATISFIER = ['dfs.storage.policy.satisfier.mode=external', 'dfs.namenode.reconstruction.pending.timeout-sec=60s']
+
+
+def satisfied(w):
+    """satisfyStoragePolicy of a tree: replicas on unwanted types are copied to wanted ones, then go."""
+    w.node('d1')
+    w.node('d2')
+    w.c.mkdirs('/s/t')
+    tree = [w.write(f'/s/t/{i}', ['d1', 'd2']) for i in range(3)] + [w.write('/s/f', ['d1', 'd2'])]
+    w.node('s1', SSD)
+    w.c.call('setStoragePolicy', {1: '/s', 2: 'ONE_SSD'})
+    time.sleep(1.2)
+    w.beat()
+    C.check('a new policy alone moves nothing', not any(w.ordered(b, 1) for b in tree))
+    C.throws('satisfyStoragePolicy of nothing', 'FileNotFoundException',
+             lambda: w.c.call('satisfyStoragePolicy', {1: '/none'}))
+    w.c.call('satisfyStoragePolicy', {1: '/s'})
+    for b in tree:
+        source, target = w.order(b, 1)
+        C.check('a copy to the SSD', target == 's1', target)
+        w.dns['s1'].received(b)
+        C.check('and one goes from a disk', w.order(b, 2)[0] == source, (source, w.ordered(b, 2)))
+    sent = sum(len(w.ordered(b, 1)) for b in tree)
+    time.sleep(1.5)
+    w.beat()
+    C.check('no more than that', sent == 4 and sum(len(w.ordered(b, 1)) for b in tree) == sent, sent)
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix='nn-place-') as directory:
-        for fn, racks, *conf in ((policies, {}), (additional, FOUR), (crowded, FOUR), (moved, {}), (limits, {}, LIMITS)):
+        for fn, racks, *conf in ((policies, {}), (additional, FOUR), (crowded, FOUR), (moved, {}), (limits, {}, LIMITS), (satisfied, {}, SATISFIER)):
             with World(sys.argv[1], directory, fn.__name__, racks, *conf) as w:
                 fn(w)
     return 1 if C.failed else 0

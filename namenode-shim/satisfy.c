@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/satisfy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "namenode-shim/arena.h"
+#include "namenode-shim/inode.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/placement.h"
+#include "namenode-shim/policy.h"
+
+struct satisfy_item {
+	struct list link;
+	uint64_t inode;
+	uint32_t looks; /* in vain */
+	char *after;    /* owned; of a directory that is gone through: the last name, not terminated */
+	size_t after_len;
+};
+
+void satisfy_init(struct satisfy *s)
+{
+	list_init(&s->files);
+	list_init(&s->dirs);
+}
+
+static void item_free(struct satisfy *s, struct satisfy_item *i)
+{
+	s->n--;
+	free(i->after);
+	free(i);
+}
+
+void satisfy_fini(struct satisfy *s)
+{
+	struct list *l;
+
+	while (s->n && (l = list_pop(list_empty(&s->files) ? &s->dirs : &s->files)))
+		item_free(s, container_of(l, struct satisfy_item, link));
+}
+
+void satisfy_add(struct satisfy *s, uint64_t inode)
+{
+	struct satisfy_item *i;
+
+	if (s->n == SATISFY_MAX) {
+		log_warn("op=satisfy inode=%llu: dropped, %u are in line; ask again later", (unsigned long long)inode, s->n);
+		return;
+	}
+	i = xcalloc(1, sizeof(*i));
+	i->inode = inode;
+	s->n++;
+	list_add_tail(&s->files, &i->link); /* if it is a directory the first look finds that */
+}
+
+/* ---- one block ---- */
+
+static bool is_movable(const struct replica *r)
+{
+	return r->state == REPLICA_FINALIZED && !r->corrupt && !r->excess && r->st->dn->alive &&
+	       r->st->dn->admin == DN_NORMAL;
+}
+
+/* How many replicas more there are of a type than wanted; 0: none. */
+static void count_surplus(const struct blk *b, const struct policy *p, int surplus[STORAGE_TYPES])
+{
+	uint32_t n = 0;
+	uint8_t last = 0;
+
+	memset(surplus, 0, STORAGE_TYPES * sizeof(*surplus));
+	for (uint16_t i = 0; i < b->nreps; i++)
+		surplus[b->rep[i].st->type % STORAGE_TYPES] += is_movable(&b->rep[i]);
+	for (const uint8_t *t = p->create.type; *t && n < b->repl; t++)
+		if (*t != STORAGE_RAM_DISK) {
+			last = *t;
+			surplus[last]--;
+			n++;
+		}
+	surplus[last] -= (int)(b->repl - n);
+}
+
+/* Which replica goes when @target has a copy: rather one of its rack, which leaves them in as many. */
+static const struct replica *pick_leaving(const struct blk *b, const int surplus[STORAGE_TYPES],
+					  const struct storage *target)
+{
+	const struct replica *pick = NULL;
+
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		const struct replica *r = &b->rep[i];
+
+		if (is_movable(r) && surplus[r->st->type % STORAGE_TYPES] > 0 &&
+		    (!pick || !strcmp(r->st->dn->rack, target->dn->rack)))
+			pick = r;
+	}
+	return pick;
+}
+
+enum outcome { SATISFIED, ON_ITS_WAY, IN_VAIN };
+
+static enum outcome satisfy_block(struct nn *nn, struct blk *b, const struct policy *policy, uint32_t *places,
+				  uint64_t now)
+{
+	struct place p = {.want = 1, .block_size = b->b.len, .copy = true, .policy = policy, .no_fallback = true};
+	int surplus[STORAGE_TYPES];
+	const struct replica *from;
+	struct storage *target;
+	uint32_t found;
+	bool any = false;
+
+	count_surplus(b, policy, surplus);
+	for (uint32_t i = 0; i < STORAGE_TYPES; i++)
+		any |= surplus[i] > 0;
+	if (!any)
+		return SATISFIED;
+	if (b->npending || b->flags & BLK_UNDER)
+		return ON_ITS_WAY;
+	--*places;
+	place_beside(&p, b);
+	found = place_choose(&nn->dns, &p, &target);
+	place_free(&p);
+	if (!found)
+		return IN_VAIN;
+	from = pick_leaving(b, surplus, target);
+	log_info("op=satisfy block=%lld policy=%s from=%s to=%s type=%s", (long long)b->b.id, policy->name,
+		 from->st->dn->uuid, target->dn->uuid, storage_type_name(target->type));
+	dn_order_transfer(from->st->dn, &b->b, target);
+	blk_add_move(&nn->blocks, b, target, now + nn->blocks.pending_timeout_ns, from->st->dn);
+	return ON_ITS_WAY;
+}
+
+/* ---- the line ---- */
+
+/* What one look may still do. */
+struct look {
+	uint32_t files, blocks, places;
+};
+
+static enum outcome satisfy_file(struct nn *nn, const struct inode *n, struct arena *a, struct look *l, uint64_t now)
+{
+	const struct policy *policy = policy_of_file(&nn->look, n, a);
+	enum outcome all = SATISFIED;
+
+	for (uint32_t i = 0; i < n->nblocks && !n->ec; i++) {
+		struct blk *b = blocks_find(&nn->blocks, n->blocks[i].b.id);
+		enum outcome one;
+
+		if (!b || b->state != BLK_COMPLETE)
+			continue; /* open: its next blocks go where they are wanted */
+		if (!l->places)
+			return all == IN_VAIN ? IN_VAIN : ON_ITS_WAY;
+		one = satisfy_block(nn, b, policy, &l->places, now);
+		if (one == ON_ITS_WAY || all == SATISFIED)
+			all = one;
+	}
+	return all;
+}
+
+struct expansion {
+	struct satisfy *s;
+	struct satisfy_item *dir;
+	uint32_t left;
+};
+
+static int add_entry(void *arg, const char *name, size_t len, uint64_t id)
+{
+	struct expansion *e = arg;
+
+	satisfy_add(e->s, id);
+	e->dir->after = xrealloc(e->dir->after, len + 1);
+	memcpy(e->dir->after, name, len);
+	e->dir->after_len = len;
+	return --e->left ? 0 : 1;
+}
+
+/* The line is short: some more of the last directory. */
+static void expand(struct nn *nn)
+{
+	struct satisfy *s = &nn->satisfy;
+	struct satisfy_item *dir = container_of(s->dirs.prev, struct satisfy_item, link);
+	struct expansion e = {s, dir, SATISFY_ENTRIES};
+
+	/* A failure of the database shows where it matters more. */
+	if (dirent_each(&nn->look, dir->inode, dir->after ? dir->after : "", dir->after_len, add_entry, &e) == 1)
+		return;
+	list_del(&dir->link);
+	s->ndirs--;
+	item_free(s, dir);
+}
+
+static void look_at(struct nn *nn, struct satisfy_item *i, struct look *l, uint64_t now)
+{
+	struct satisfy *s = &nn->satisfy;
+	struct arena a = {0};
+	enum outcome r = SATISFIED;
+	struct inode *n;
+	const int rc = inode_get(&nn->look, i->inode, &a, &n);
+
+	if (!rc && n->type == INODE_DIR) {
+		list_add_tail(&s->dirs, &i->link);
+		s->ndirs++;
+		arena_free(&a);
+		return;
+	}
+	if (!rc && n->type == INODE_FILE) {
+		l->blocks -= n->nblocks < l->blocks ? n->nblocks : l->blocks;
+		r = satisfy_file(nn, n, &a, l, now);
+	}
+	arena_free(&a);
+	i->looks = r == IN_VAIN ? i->looks + 1 : 0;
+	if (r == IN_VAIN && i->looks == SATISFY_LOOKS)
+		log_warn("op=satisfy inode=%llu: given up, no node has room on a storage type that its policy wants",
+			 (unsigned long long)i->inode);
+	if (r == SATISFIED || i->looks == SATISFY_LOOKS)
+		item_free(s, i);
+	else
+		list_add_tail(&s->files, &i->link);
+}
+
+void satisfy_look(struct nn *nn, uint64_t now)
+{
+	struct satisfy *s = &nn->satisfy;
+	struct look l = {SATISFY_FILES, SATISFY_BLOCKS, SATISFY_PLACES};
+
+	if (!s->n || txn_read_begin(&nn->look))
+		return;
+	if (s->ndirs && s->n - s->ndirs < SATISFY_FILES)
+		expand(nn);
+	nn_lock(nn);
+	if (s->n - s->ndirs < l.files)
+		l.files = s->n - s->ndirs;
+	while (l.files-- && l.blocks && l.places)
+		look_at(nn, container_of(list_pop(&s->files), struct satisfy_item, link), &l, now);
+	nn_unlock(nn);
+	txn_read_end(&nn->look);
+}
