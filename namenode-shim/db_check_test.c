@@ -392,6 +392,15 @@ static const char *do_damage(enum damage what, struct image m)
 	return NULL;
 }
 
+static void add_large(struct test_db *d)
+{
+	static const uint8_t value[VALUE_MAX];
+
+	assert_int_equal(txn_write_begin(d->db, &d->t), 0);
+	assert_int_equal(txn_put(&d->t, d->db->retry, "large", 5, value, sizeof(value)), 0);
+	assert_int_equal(txn_write_commit(&d->t), 0);
+}
+
 static struct image make_image(struct test_db *d, char path[static 128])
 {
 	test_db_init(d);
@@ -399,6 +408,7 @@ static struct image make_image(struct test_db *d, char path[static 128])
 	assert_int_equal(mdb_env_set_flags(d->db->env, MDB_NOSYNC, 1), 0);
 	for (int i = 0; i < 20; i++)
 		commit_some(d, 3 * CHANGES, i < 18 ? 8 : 2);
+	add_large(d); /* chance may have left none */
 	whole(d);
 	close_db(d);
 	return image_load(path);
