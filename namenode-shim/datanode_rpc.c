@@ -159,6 +159,7 @@ static int register_datanode(struct req *q, const void *in)
 	dn->disallowed = false;
 	snprintf(rack, sizeof(rack), "%s", dn->rack);
 	racks_find(q->nn->racks, dn->ip, dn->rack);
+	datanodes_changed(&q->nn->dns);
 	for (uint32_t i = 0; i < dn->nstorages; i++)
 		if (!dn->storage[i]->failed)
 			blocks_keep(&q->nn->blocks, dn->storage[i]);

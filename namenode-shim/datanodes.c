@@ -60,6 +60,8 @@ void datanodes_fini(struct datanodes *d)
 		dn_free(dn);
 	}
 	list_for_each(l, &d->gone) dn_free(container_of(l, struct dn, gone));
+	free(d->index.dn);
+	free(d->index.ip);
 }
 
 struct dn *datanodes_find(const struct datanodes *d, const char *uuid)
@@ -115,6 +117,7 @@ int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn
 		dn->storage[i]->reported = dn->storage[i]->listing = false;
 	dn->alive = true;
 	dn_touch(dn);
+	datanodes_changed(d);
 	*ret = dn;
 	return 0;
 }
@@ -200,6 +203,7 @@ void datanodes_remove(struct datanodes *d, struct dn *dn)
 	HASH_DEL(d->table, dn);
 	HASH_DELETE(by_number, d->numbers, dn);
 	list_add_tail(&d->gone, &dn->gone);
+	datanodes_changed(d);
 }
 
 static bool is_forgotten(const struct dn *dn)
@@ -236,6 +240,8 @@ uint32_t datanodes_judge_stale(struct datanodes *d, uint64_t now_ns)
 		dn->stale = stale;
 		n += stale;
 	}
+	if (d->index.stale != n)
+		datanodes_changed(d);
 	return n;
 }
 
@@ -272,6 +278,75 @@ uint32_t datanodes_racks(const struct datanodes *d)
 		n += first == dn;
 	}
 	return n;
+}
+
+void datanodes_changed(struct datanodes *d)
+{
+	d->index.good = false;
+}
+
+uint32_t dn_index_ip(const char *ip)
+{
+	uint32_t h = 2166136261u; /* FNV-1a */
+
+	for (; *ip; ip++)
+		h = (h ^ (uint8_t)*ip) * 16777619u;
+	return h;
+}
+
+static int by_rack(const void *a, const void *b)
+{
+	return strcmp((*(struct dn *const *)a)->rack, (*(struct dn *const *)b)->rack);
+}
+
+/* The first node that is in @rack, or behind it (@behind: behind it). */
+static uint32_t find_rack(const struct dn_index *x, const char *rack, bool behind)
+{
+	uint32_t from = 0, to = x->n;
+
+	while (from < to) {
+		const uint32_t at = from + (to - from) / 2;
+		const int order = strcmp(x->dn[at]->rack, rack);
+
+		if (order < 0 || (behind && !order))
+			from = at + 1;
+		else
+			to = at;
+	}
+	return from;
+}
+
+uint32_t dn_index_rack(const struct dn_index *x, const char *rack, uint32_t *ret)
+{
+	*ret = find_rack(x, rack, false);
+	return find_rack(x, rack, true) - *ret;
+}
+
+const struct dn_index *datanodes_index(struct datanodes *d)
+{
+	struct dn_index *x = &d->index;
+	const uint32_t count = HASH_COUNT(d->table);
+	const char *last = NULL;
+
+	if (x->good)
+		return x;
+	x->dn = xrealloc(x->dn, (count + 1u) * sizeof(struct dn *));
+	x->ip = xrealloc(x->ip, (count + 1u) * sizeof(*x->ip));
+	x->n = x->live = x->stale = x->racks = 0;
+	for (struct dn *dn = d->table; dn; dn = dn->hh.next)
+		x->dn[x->n++] = dn;
+	qsort(x->dn, x->n, sizeof(struct dn *), by_rack);
+	for (uint32_t i = 0; i < x->n; i++) {
+		const struct dn *dn = x->dn[i];
+
+		x->ip[i] = dn_index_ip(dn->ip);
+		x->live += dn->alive;
+		x->stale += dn->alive && dn->stale;
+		x->racks += dn->alive && (!last || strcmp(last, dn->rack) != 0);
+		last = dn->alive ? dn->rack : last;
+	}
+	x->good = true;
+	return x;
 }
 
 uint64_t datanodes_pending_deletions(const struct datanodes *d)

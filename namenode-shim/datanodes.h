@@ -134,10 +134,20 @@ struct dn {
 	struct list gone; /* in datanodes.gone once it is removed */
 };
 
+/* The nodes once more, as placement wants them; made anew after datanodes_changed(). */
+struct dn_index {
+	bool good;
+	struct dn **dn;   /* owned array, in the order of their racks */
+	uint32_t *ip;     /* owned array: a hash of each one's address */
+	uint32_t n, racks; /* racks: that living nodes stand in */
+	uint32_t live, stale;
+};
+
 struct datanodes {
 	struct dn *table; /* by uuid */
 	struct dn *numbers; /* the same nodes, by number */
 	struct list gone;   /* removed, and in the map of blocks still */
+	struct dn_index index;
 	uint64_t next_number;
 	uint64_t dead_after_ns;
 	uint64_t stale_after_ns; /* 0: no node is ever stale */
@@ -176,6 +186,12 @@ void datanodes_remove(struct datanodes *d, struct dn *dn);
 void datanodes_free_gone(struct datanodes *d);
 /** Judge again who is stale. Returns how many are. */
 uint32_t datanodes_judge_stale(struct datanodes *d, uint64_t now_ns);
+/** A node came, went, died, fell silent or stands elsewhere. */
+void datanodes_changed(struct datanodes *d);
+const struct dn_index *datanodes_index(struct datanodes *d);
+uint32_t dn_index_ip(const char *ip);
+/** The nodes in @rack: so many from *ret on. */
+uint32_t dn_index_rack(const struct dn_index *x, const char *rack, uint32_t *ret);
 /** Nodes that are alive, whatever their state. */
 uint32_t datanodes_live(const struct datanodes *d);
 /** Those of them that take new replicas: they are not to leave. */

@@ -275,6 +275,7 @@ void nn_dn_lost(struct nn *nn, struct dn *dn, const char *why)
 	log_warn("op=lost datanode=%s address=%s:%u reason=\"%s\"", dn->uuid, dn->ip, dn->xfer_port,
 		 why);
 	dn->alive = dn->stale = false;
+	datanodes_changed(&nn->dns);
 	dn_orders_drop(&nn->dns, dn);
 	if (dn->admin == DN_IN_MAINTENANCE) /* it was to be away: nothing is copied */
 		blocks_recheck_node(&nn->blocks, dn);

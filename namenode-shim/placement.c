@@ -9,6 +9,8 @@
 #include "namenode-shim/datanodes.h"
 #include "namenode-shim/policy.h"
 
+#define DRAWS 64 /* nodes that are looked at before all are */
+
 /* What a node is to offer; where none does, less will do: first room that was promised to others, who may
  * never need it (a node with none refuses, and the writer asks for another), then any rack, then a node that
  * has been silent for a while. */
@@ -244,17 +246,22 @@ struct search {
 	unsigned int with; /* these compromises were made */
 };
 
-/* Those that offer what they are to, or all but s->with, to the front; how many. */
+/* All that a node is to offer, or all but s->with. */
+static bool offers(const struct search *s, const struct dn *dn, uint64_t need)
+{
+	return (!dn->stale || s->with & WITH_STALE) && (s->with & WITH_ANY_RACK || fits(&s->rule, dn)) &&
+	       has_room(dn, &s->types, need, s->with);
+}
+
+/* Those that do to the front; how many. */
 static uint32_t sort_fitting(const struct search *s, uint64_t need)
 {
-	const unsigned int with = s->with;
 	uint32_t ok = 0;
 
 	for (uint32_t i = 0; i < s->n; i++) {
 		struct dn *dn = s->cand[i];
 
-		if ((dn->stale && !(with & WITH_STALE)) || !(with & WITH_ANY_RACK || fits(&s->rule, dn)) ||
-		    !has_room(dn, &s->types, need, with))
+		if (!offers(s, dn, need))
 			continue;
 		s->cand[i] = s->cand[ok];
 		s->cand[ok++] = dn;
@@ -262,28 +269,33 @@ static uint32_t sort_fitting(const struct search *s, uint64_t need)
 	return ok;
 }
 
-static uint32_t candidates(const struct datanodes *d, const struct place *p, struct dn **cand)
+static bool is_chosen(const struct search *s, const struct dn *dn)
 {
-	uint32_t n = 0;
+	for (uint32_t i = 0; i < s->rule.nholders; i++)
+		if (s->rule.holder[i] == dn)
+			return true;
+	return false;
+}
 
-	for (struct dn *dn = d->table; dn; dn = dn->hh.next)
-		if (dn->alive && dn->admin == DN_NORMAL && !excluded(p, dn) &&
-		    has_room(dn, NULL, p->block_size, WITH_PROMISED))
-			cand[n++] = dn;
-	return n;
+static bool is_candidate(const struct search *s, const struct place *p, const struct dn *dn)
+{
+	return dn->alive && dn->admin == DN_NORMAL && !excluded(p, dn) && !is_chosen(s, dn) &&
+	       has_room(dn, NULL, p->block_size, WITH_PROMISED);
+}
+
+static void find_candidates(struct search *s, const struct dn_index *x, const struct place *p)
+{
+	s->n = 0;
+	for (uint32_t i = 0; i < x->n; i++)
+		if (is_candidate(s, p, x->dn[i]))
+			s->cand[s->n++] = x->dn[i];
 }
 
 /* Which compromises are none. When many are silent the others would have to bear all the writing. */
-static unsigned int made_anyway(const struct datanodes *d, uint32_t racks)
+static unsigned int made_anyway(const struct datanodes *d, const struct dn_index *x)
 {
-	uint32_t live = 0, stale = 0;
-
-	for (const struct dn *dn = d->table; dn; dn = dn->hh.next) {
-		live += dn->alive;
-		stale += dn->alive && dn->stale;
-	}
-	return (racks > 1 ? 0 : WITH_ANY_RACK) |
-	       (d->write_stale || stale > live * d->stale_ratio ? WITH_STALE : 0);
+	return (x->racks > 1 ? 0 : WITH_ANY_RACK) |
+	       (d->write_stale || x->stale > x->live * d->stale_ratio ? WITH_STALE : 0);
 }
 
 /* The fewest compromises with which there are candidates, which are at the front then; how many: 0, none at all. */
@@ -302,30 +314,88 @@ static uint32_t find_fitting(struct search *s, const struct place *p, unsigned i
 	return ok;
 }
 
+/* A good one of those at the writer's address; NULL: there is none. */
+static struct dn *draw_local(struct datanodes *d, const struct dn_index *x, const struct search *s, const struct place *p)
+{
+	const uint32_t ip = dn_index_ip(p->writer_ip);
+	struct dn *pick = NULL;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < x->n; i++) {
+		struct dn *dn = x->ip[i] == ip ? x->dn[i] : NULL;
+
+		if (dn && !strcmp(dn->ip, p->writer_ip) && is_candidate(s, p, dn) && offers(s, dn, p->block_size) &&
+		    rng_next(&d->rng) % ++n == 0)
+			pick = dn;
+	}
+	return pick;
+}
+
+/* Among many nodes most will do: two that were drawn, and the less busy of them, without a look at all. NULL: few will do, or
+ * none without a compromise. */
+static struct dn *draw(struct datanodes *d, const struct dn_index *x, struct search *s, const struct place *p,
+		       unsigned int anyway, bool local)
+{
+	uint32_t found = 0, from = 0, n = x->n;
+	struct dn *best;
+
+	s->with = anyway;
+	if (p->other_rack && anyway & WITH_ANY_RACK)
+		return NULL;
+	best = local && p->writer_ip ? draw_local(d, x, s, p) : NULL;
+	if (best)
+		return best;
+	if (s->rule.same && !(anyway & WITH_ANY_RACK))
+		n = dn_index_rack(x, s->rule.same, &from);
+	for (uint32_t i = 0; n && i < DRAWS && found < 2; i++) {
+		struct dn *dn = x->dn[from + rng_next(&d->rng) % n];
+
+		if (!is_candidate(s, p, dn) || !offers(s, dn, p->block_size))
+			continue;
+		found++;
+		best = !best || load(dn) < load(best) ? dn : best;
+	}
+	return best;
+}
+
+/* The same by a look at all of them. */
+static struct dn *search_all(struct datanodes *d, const struct dn_index *x, struct search *s, const struct place *p,
+			     unsigned int anyway, bool local)
+{
+	uint32_t ok;
+
+	if (!s->cand)
+		s->cand = xcalloc(x->n + 1u, sizeof(struct dn *));
+	find_candidates(s, x, p);
+	ok = s->n ? find_fitting(s, p, anyway) : 0;
+	if (!ok)
+		return NULL;
+	return s->cand[local ? pick_local(d, p, s->cand, ok) : pick_index(d, s->cand, ok)];
+}
+
 uint32_t place_choose(struct datanodes *d, const struct place *p, struct storage **ret)
 {
-	const uint32_t nodes = HASH_COUNT(d->table), racks = nodes ? datanodes_racks(d) : 1;
+	const struct dn_index *x = datanodes_index(d);
 	const struct dn **holder = xcalloc((size_t)p->nholders + p->want + 1, sizeof(struct dn *));
-	struct search s = {.cand = xcalloc(nodes + 1, sizeof(struct dn *)), .types = types_wanted(p)};
-	const unsigned int anyway = made_anyway(d, racks);
+	struct search s = {.types = types_wanted(p)};
+	const unsigned int anyway = made_anyway(d, x);
 	uint32_t got = 0, held = p->nholders;
 
-	s.n = candidates(d, p, s.cand);
 	for (uint32_t i = 0; i < held; i++)
 		holder[i] = p->exclude[i];
-	for (; got < p->want && s.n; got++) {
-		uint32_t ok, i;
+	for (; got < p->want; got++) {
+		const unsigned int with = anyway | (held ? 0 : WITH_ANY_RACK);
+		struct dn *dn;
 
-		s.rule = rule_of(holder, held, p->nholders + p->want, racks, p->spread);
-		ok = find_fitting(&s, p, anyway | (held ? 0 : WITH_ANY_RACK));
-		if (!ok)
+		s.rule = rule_of(holder, held, p->nholders + p->want, x->racks ? x->racks : 1, p->spread);
+		dn = draw(d, x, &s, p, with, !held);
+		dn = dn ? dn : search_all(d, x, &s, p, with, !held);
+		if (!dn)
 			break;
-		i = held ? pick_index(d, s.cand, ok) : pick_local(d, p, s.cand, ok);
-		ret[got] = pick_storage(d, s.cand[i], &s.types, p->block_size, s.with);
+		ret[got] = pick_storage(d, dn, &s.types, p->block_size, s.with);
 		s.types.want[ret[got]->type]--;
 		storage_promise(ret[got], p->block_size);
-		holder[held++] = s.cand[i];
-		s.cand[i] = s.cand[--s.n];
+		holder[held++] = dn;
 	}
 	free(holder);
 	free(s.cand);

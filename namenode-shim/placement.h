@@ -13,6 +13,8 @@
  * type the policy's fall-back takes its place, else there are fewer replicas. RAM_DISK is never chosen: the
  * writer's node does that for a LAZY_PERSIST file.
  * Units of a group (spread) go evenly over the racks, at most units / racks of one, rounded up, while that can be.
+ * Nodes are drawn until two fit, so that the cost is that of few nodes; all are looked at where hardly any fits, or
+ * none without a compromise.
  * A stale node is chosen when no other will do, or when a large part of all is stale.
  * Room already promised to other new blocks since the node's last heartbeat is left alone while others have
  * room beside such. It refuses nobody: most files are smaller than a block, and a data node knows what is left.

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "namenode-shim/datanodes.h"
 #include "namenode-shim/placement.h"
 #include "namenode-shim/policy.h"
@@ -182,6 +183,7 @@ static void when_most_nodes_are_stale_the_others_need_not_bear_it_all(void **sta
 	}
 	assert_in_range(stale, ROUNDS / 3, ROUNDS);
 	w.dn[0]->stale = false; /* half of them */
+	datanodes_changed(&w.dns);
 	for (int round = 0; round < ROUNDS; round++) {
 		assert_int_equal(place_choose(&w.dns, &p, &st), 1);
 		assert_false(st->dn->stale);
@@ -297,9 +299,58 @@ static void policies_and_their_fall_backs_are_obeyed(void **state)
 		}
 }
 
+/* Placements of three replicas among so many nodes of 12 disks each: microseconds of one, the best of some rounds. */
+static double choose_us(uint32_t nodes, uint32_t racks)
+{
+	struct place p = {.want = 3, .writer_ip = "10.0.0.7", .block_size = 1};
+	struct datanodes d;
+	uint64_t best = UINT64_MAX;
+
+	datanodes_init(&d, 1000);
+	for (uint32_t i = 0; i < nodes; i++) {
+		char uuid[16], ip[16], id[16];
+		const struct dn_ident ident = {uuid, ip, "host", "3.4.2", 9866, 1, 2, 0};
+		struct dn *dn;
+
+		snprintf(uuid, sizeof(uuid), "dn%u", i);
+		snprintf(ip, sizeof(ip), "10.0.%u.%u", i / 250, i % 250);
+		assert_int_equal(datanodes_register(&d, &ident, &dn), 0);
+		snprintf(dn->rack, sizeof(dn->rack), "/dc/rack%u", i % racks);
+		for (int k = 0; k < 12; k++) {
+			snprintf(id, sizeof(id), "DS-%d", k);
+			dn_storage_add(dn, id, STORAGE_DISK)->remaining = 1ull << 40;
+		}
+	}
+	for (int round = 0; round < 5; round++) {
+		const uint64_t start = clock_mono_ns();
+
+		for (int i = 0; i < 1000; i++) {
+			struct storage *st[3];
+
+			assert_int_equal(place_choose(&d, &p, st), 3);
+			assert_string_equal(st[0]->dn->ip, p.writer_ip);
+			assert_string_not_equal(st[1]->dn->rack, st[0]->dn->rack);
+			assert_string_equal(st[2]->dn->rack, st[1]->dn->rack);
+		}
+		best = clock_mono_ns() - start < best ? clock_mono_ns() - start : best;
+	}
+	datanodes_fini(&d);
+	return (double)best / 1e6;
+}
+
+static void many_nodes_cost_little_more_than_few(void **state)
+{
+	const double few = choose_us(40, 2), many = choose_us(1000, 40);
+
+	(void)state;
+	printf("three replicas among 40 nodes in 2 racks: %.2f us; among 1000 in 40: %.2f us\n", few, many);
+	assert_true(many < 10 * few); /* a look at each node is some 25 times as much */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(many_nodes_cost_little_more_than_few),
 		cmocka_unit_test(choices_are_distinct_and_the_first_is_local),
 		cmocka_unit_test(every_node_gets_its_share),
 		cmocka_unit_test(dead_excluded_and_full_nodes_are_left_out),
