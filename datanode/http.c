@@ -14,6 +14,7 @@
 #include "common/base/metrics.h"
 #include "datanode/beans.h"
 #include "datanode/nn/nn.h"
+#include "datanode/xfer/ops.h"
 
 #define CONNS_MAX 64
 #define IDLE_S 15
@@ -118,7 +119,7 @@ static void page_index(struct page *p)
 		put_number(p->f, v.blocks);
 		fputs("</tr>\n", p->f);
 	}
-	fputs("</table>\n<p><a href=\"/jmx\">beans</a> <a href=\"/metrics\">metrics</a> <a href=\"/conf\">"
+	fputs("</table>\n<p><a href=\"/ops\">operations</a> <a href=\"/jmx\">beans</a> <a href=\"/metrics\">metrics</a> <a href=\"/conf\">"
 	      "configuration</a> <a href=\"/blockScannerReport\">block scanner</a></p></body></html>\n", p->f);
 }
 
@@ -155,6 +156,92 @@ static void page_jmx(struct page *p)
 	else
 		p->status = MHD_HTTP_SERVICE_UNAVAILABLE;
 	json_decref(all);
+}
+
+/* ---- operations under way ---- */
+
+static json_t *op_json(const struct xfer_op *o)
+{
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:i}", "kind",
+			 o->kind, "role", o->role, "transport", o->transport, "state", o->state, "waits_for",
+			 o->waits_for, "pool", o->pool, "block", (json_int_t)o->block_id, "generation_stamp",
+			 (json_int_t)o->gs, "peer", o->peer, "next", o->next, "volume", o->volume, "bytes",
+			 (json_int_t)o->bytes, "held_bytes", (json_int_t)o->held, "age_ms", (json_int_t)o->age_ms,
+			 "quiet_ms", (json_int_t)o->quiet_ms, "reactor", (int)o->reactor);
+}
+
+static void ops_json(struct page *p, const struct xfer_op *op, uint32_t n)
+{
+	json_t *list = json_array(), *o;
+
+	for (uint32_t i = 0; i < n; i++)
+		(void)json_array_append_new(list, op_json(&op[i]));
+	o = json_pack("{s:o}", "operations", list);
+	p->type = TYPE_JSON;
+	if (o)
+		(void)json_dumpf(o, p->f, JSON_INDENT(1));
+	else
+		p->status = MHD_HTTP_SERVICE_UNAVAILABLE;
+	json_decref(o);
+}
+
+static void op_row(char row[512], const struct xfer_op *o)
+{
+	(void)snprintf(row, 512, "%-11s %-6s %-14s %-12s %-16s %8.1f %8.1f %12" PRIu64 " %9" PRIu64 "  blk_%" PRId64 "_%" PRIu64
+		       "  %s%s%s", o->kind, o->transport, o->role, o->state, *o->waits_for ? o->waits_for : "-",
+		       (double)o->quiet_ms / 1000, (double)o->age_ms / 1000, o->bytes, o->held, o->block_id, o->gs, o->peer,
+		       *o->next ? " -> " : "", o->next);
+}
+
+static void ops_text(struct page *p, const struct xfer_op *op, uint32_t n)
+{
+	char row[512];
+
+	(void)snprintf(row, sizeof(row), "%-11s %-6s %-14s %-12s %-16s %8s %8s %12s %9s  %s\n", "operation", "by", "for",
+		       "state", "waits for", "quiet, s", "age, s", "bytes", "buffers", "block, peer");
+	fputs(row, p->f);
+	for (uint32_t i = 0; i < n; i++) {
+		op_row(row, &op[i]);
+		put_escaped(p->f, row);
+		fputs("\n", p->f);
+	}
+	(void)snprintf(row, sizeof(row), "%" PRIu32 " operations; %" PRIu64 " bytes of buffers are free\n", n,
+		       metric_get(METRIC_POOL_FREE));
+	fputs(row, p->f);
+}
+
+/* The longest without progress first. */
+static int quieter(const void *a, const void *b)
+{
+	const struct xfer_op *x = a, *y = b;
+
+	return x->quiet_ms < y->quiet_ms ? 1 : x->quiet_ms > y->quiet_ms ? -1 : 0;
+}
+
+static void page_ops(struct page *p)
+{
+	const char *format = MHD_lookup_connection_value(p->c, MHD_GET_ARGUMENT_KIND, "format");
+	struct xfer_op *op = NULL;
+	uint32_t n = 0;
+
+	if (!p->h->dn->xfer || xfer_ops(p->h->dn->xfer, &op, &n) < 0) {
+		p->status = MHD_HTTP_SERVICE_UNAVAILABLE;
+		fputs("the data port is not open\n", p->f);
+		return;
+	}
+	qsort(op, n, sizeof(*op), quieter);
+	if (format && !strcmp(format, "json")) {
+		ops_json(p, op, n);
+	} else if (format && !strcmp(format, "text")) {
+		ops_text(p, op, n);
+	} else {
+		p->type = TYPE_HTML;
+		fputs("<!DOCTYPE html>\n<html><head><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"2\">"
+		      "<title>Operations</title></head>\n<body><h1>Operations under way</h1>\n<pre>\n", p->f);
+		ops_text(p, op, n);
+		fputs("</pre>\n<p><a href=\"/ops?format=json\">as JSON</a></p></body></html>\n", p->f);
+	}
+	free(op);
 }
 
 /* Values that a page must not show, by the end of the key (hadoop.security.sensitive-config-keys). */
@@ -248,7 +335,7 @@ static void page_log_level(struct page *p)
 static void page_missing(struct page *p)
 {
 	p->status = MHD_HTTP_NOT_FOUND;
-	fputs("Not here; try / /jmx /conf /metrics /health /blockScannerReport\n", p->f);
+	fputs("Not here; try / /ops /jmx /conf /metrics /health /blockScannerReport\n", p->f);
 }
 
 static const struct {
@@ -264,6 +351,7 @@ static const struct {
 	{"/jmx", page_jmx},
 	{"/conf", page_conf},
 	{"/blockScannerReport", page_scanner},
+	{"/ops", page_ops},
 	{"/logLevel", page_log_level},
 };
 

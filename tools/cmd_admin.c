@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admin: what the NameNode knows of its data nodes and writers, and the switches of an operator. */
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "tools/cli.h"
+#include "tools/node_page.h"
 
 static const char *state_name(enum dfs_node_state s)
 {
@@ -232,6 +234,71 @@ static int admin_set_quota(struct cli *c)
 	return cli_json_end(c);
 }
 
+/* ---- operations of a data node ---- */
+
+/* As dfs admin report names it: host, address, or either with a port of its. */
+static bool is_node(const struct dfs_node *n, const char *text)
+{
+	const struct {
+		const char *host;
+		unsigned int port;
+	} names[] = {{n->ip, 0},	    {n->host, 0},	      {n->ip, n->xfer_port}, {n->host, n->xfer_port},
+		     {n->ip, n->info_port}, {n->host, n->info_port}, {n->ip, n->ipc_port},  {n->host, n->ipc_port}};
+	char name[300];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (names[i].port)
+			snprintf(name, sizeof(name), "%s:%u", names[i].host, names[i].port);
+		else
+			snprintf(name, sizeof(name), "%s", names[i].host);
+		if (!strcmp(name, text))
+			return true;
+	}
+	return !strcmp(n->uuid, text);
+}
+
+static int print_ops(struct cli *c, const struct dfs_node *n)
+{
+	struct err err = ERR_INIT;
+	char *text = NULL;
+	size_t len = 0;
+	const int rc = node_page_get(n->ip, n->info_port, c->json ? "/ops?format=json" : "/ops?format=text", &text, &len, &err);
+
+	if (rc < 0)
+		return cli_fail(c, c->argv[1], err.text);
+	fwrite(text, 1, len, stdout);
+	free(text);
+	return EXIT_OK;
+}
+
+static int admin_ops(struct cli *c)
+{
+	const struct dfs_node *found = NULL;
+	struct dfs_nodes *live = NULL;
+	struct dfs_err err = {0};
+	int matches = 0, rc;
+
+	if (c->argc < 2) {
+		fprintf(stderr, "dfs admin ops: which data node? dfs admin report names them\n");
+		return EXIT_USAGE;
+	}
+	if (dfs_nodes(c->fs, DFS_NODES_LIVE, &live, &err) < 0)
+		return cli_fail(c, NULL, err.text);
+	for (size_t i = 0; i < live->count; i++) {
+		if (!is_node(&live->node[i], c->argv[1]))
+			continue;
+		found = &live->node[i];
+		matches++;
+	}
+	if (matches == 1)
+		rc = print_ops(c, found);
+	else
+		rc = cli_fail(c, c->argv[1], matches ? "several data nodes are called that; give one's port, too"
+						      : "no live data node is called that; see dfs admin report");
+	dfs_nodes_free(live);
+	return rc;
+}
+
 int cmd_admin(struct cli *c)
 {
 	static const struct {
@@ -243,6 +310,7 @@ int cmd_admin(struct cli *c)
 		{"safemode", admin_safemode, 1},
 		{"refresh-nodes", admin_refresh_nodes, 0},
 		{"open-files", admin_open_files, 1},
+		{"ops", admin_ops, 1},
 		{"set-quota", admin_set_quota, -1},
 	};
 

@@ -77,6 +77,8 @@ static const struct cli_command COMMANDS[] = {
 	 "                        is the NameNode in safe mode; change it; wait until it is out of it\n"
 	 "refresh-nodes           read the lists of admitted and excluded data nodes again\n"
 	 "open-files [PATH]       files that are being written, and by whom\n"
+	 "ops NODE                what a data node is doing: each read, write and reconstruction, its state,\n"
+	 "                        what it waits for and since when; also http://NODE/ops\n"
 	 "set-quota PATH...       limit directories, with --names and --space"},
 };
 #define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))

@@ -342,8 +342,11 @@ static bool somebody_waits(const struct pool *p, const struct pool_ask *a)
 
 bool pool_take(struct pool *p, struct pool_ask *a)
 {
-	if (!somebody_waits(p, a) && try_forms(p, a, 0) == GIVEN)
+	if (!somebody_waits(p, a) && try_forms(p, a, 0) == GIVEN) {
+		if (a->got && p->pressed)
+			p->pressed(p->pressed_arg);
 		return true;
+	}
 	metric_add(METRIC_POOL_EMPTY, 1);
 	return false;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@
 #define CQE_BATCH 256
 #define OFFLOAD_THREADS_DEFAULT 2
 #define SPIN_MIN_NS 5000ull /* adaptive window: below this sleep at once */
+#define TURN_NS 100000
 #define SPIN_MAX_NS 200000ull
 #define DRAIN_MAX_NS (30 * NS_PER_S) /* a disk request cannot be cancelled; wait this long for it */
 
@@ -550,11 +552,26 @@ static void drain(struct reactor *r)
 	}
 }
 
+/* The scheduler is asked for short turns, which begin sooner: a wish that Linux 6.12 and later grant. */
+static void ask_for_short_turns(void)
+{
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t runtime, deadline, period;
+	} attr = {.size = sizeof(attr), .nice = getpriority(PRIO_PROCESS, 0), .runtime = TURN_NS};
+
+	(void)syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
 static void *thread_main(void *arg)
 {
 	struct reactor *r = (struct reactor *)arg;
 
 	pthread_setname_np(pthread_self(), r->opts.name);
+	ask_for_short_turns();
 	reactor_run(r);
 	drain(r);
 	return NULL;

@@ -14,6 +14,7 @@
 
 #define CONNS_DEFAULT 4096
 #define FLIGHT_IOV 32 /* pieces of one sendmsg: several small sends go out together */
+#define LONG_SEND (128u << 10)
 #define ACCEPT_PAUSE_NS (100 * NS_PER_MS) /* out of descriptors or memory: try again then */
 #define KEEPALIVE_IDLE_S 60
 #define KEEPALIVE_INTERVAL_S 15
@@ -62,6 +63,8 @@ struct tcp_conn {
 	struct rop out_late; /* linked: to be submitted at the end of this turn */
 	struct xop *out_head, *out_tail;
 	bool out_busy, out_expired, out_stopped;
+	bool out_full;           /* a wait for room in the socket is under way */
+	uint64_t out_long;       /* bytes of the long send that is under way; 0: a short one */
 	struct xop *room_op; /* waits for room instead of sending */
 	int out_error; /* sticky: later sends fail alike */
 	struct iovec *pieces; /* owned, [first, count) are to be sent */
@@ -305,6 +308,17 @@ static void tcp_recv_stop(struct xconn *x)
 
 /* ---- send ---- */
 
+static uint64_t long_bytes(const struct tcp_conn *c, uint32_t n)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		bytes += c->out_flight[i].iov_len;
+	return bytes >= LONG_SEND ? bytes : 0;
+}
+
+/* A long send is a kernel worker's: it copies while the reactor serves others, takes what the socket
+ * has room for and never waits. */
 static void out_submit(struct tcp_conn *c)
 {
 	struct io_uring_sqe *sqe;
@@ -322,8 +336,21 @@ static void out_submit(struct tcp_conn *c)
 	c->out_busy = true;
 	c->out_expired = false;
 	deadline_watch(c, &c->out_timer, c->x.send_deadline_ns);
+	c->out_long = long_bytes(c, n);
 	sqe = reactor_sqe(c->x.reactor);
-	io_uring_prep_sendmsg(sqe, c->fd, &c->out_msg, MSG_NOSIGNAL | MSG_WAITALL);
+	io_uring_prep_sendmsg(sqe, c->fd, &c->out_msg,
+			      MSG_NOSIGNAL | (c->out_long ? MSG_DONTWAIT : MSG_WAITALL));
+	if (c->out_long)
+		sqe->flags |= IOSQE_ASYNC;
+	uring_attach(sqe, &c->out);
+}
+
+static void out_await_room(struct tcp_conn *c)
+{
+	struct io_uring_sqe *sqe = reactor_sqe(c->x.reactor);
+
+	c->out_busy = c->out_full = true;
+	io_uring_prep_poll_add(sqe, c->fd, POLLOUT);
 	uring_attach(sqe, &c->out);
 }
 
@@ -393,12 +420,13 @@ static void out_done(struct uring_op *uop, int res, uint32_t flags)
 {
 	struct tcp_conn *c = container_of(uop, struct tcp_conn, out);
 	const bool stopped = c->out_stopped && !c->closing && !c->out_expired;
-	const uint64_t went = res > 0 ? (uint64_t)res : 0;
+	const bool waited = c->out_full;
+	const uint64_t went = res > 0 && !waited ? (uint64_t)res : 0;
 	const bool cut = stopped && c->out_head && sending_of(c->out_head)->left > went;
 	bool again = res == -EINTR || res == -EAGAIN || (stopped && res == -ECANCELED);
 
 	(void)flags;
-	c->out_stopped = false;
+	c->out_stopped = c->out_full = false;
 	if (c->room_op) {
 		room_done(c, res);
 		return;
@@ -416,7 +444,9 @@ static void out_done(struct uring_op *uop, int res, uint32_t flags)
 		out_complete(c, 0);
 	else if (cut)
 		out_give_back(c);
-	if (c->out_head && !c->out_busy && !c->out_error)
+	if (c->out_head && !c->out_busy && !c->out_error && !waited && !stopped && went < c->out_long)
+		out_await_room(c);
+	else if (c->out_head && !c->out_busy && !c->out_error)
 		reactor_late(c->x.reactor, &c->out_late);
 	conn_maybe_free(c);
 }

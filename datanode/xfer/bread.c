@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,12 +13,14 @@
 #include "common/wire/dt.h"
 #include "datanode/outliers.h"
 #include "datanode/xfer/buffers.h"
+#include "datanode/xfer/ops.h"
 
 #define PAGE 4096u
 #define META_HEADER_LEN 7
 #define VISIBLE_WAIT_NS (3 * NS_PER_S)
 #define VISIBLE_POLL_NS (10 * NS_PER_MS)
 #define AHEAD_FIRST 2
+#define SHORT_READ (256u << 10) /* of all that is asked for */
 #define NO_CRC_BPC 512             /* bytesPerChecksum said when no CRCs are sent */
 
 struct rpiece {
@@ -29,6 +32,7 @@ struct rpiece {
 	uint32_t crc_got;
 	uint8_t waiting;
 	bool direct, used, handed;
+	bool in_turn;         /* a long read that disk_turns knows */
 	uint64_t start_ns;    /* 0: its time is not taken */
 };
 
@@ -74,6 +78,10 @@ struct bread {
 	struct slot *set[2];
 	uint32_t form_len[POOL_FORMS]; /* bytes of the block in each form's piece */
 	bool granted, resume;
+	uint64_t begun_ns, moved_ns, bytes; /* for /ops: last progress; handed over */
+	struct disk_turns *disk;   /* of its volume */
+	struct list turn_link;     /* linked: waits for a turn at the disk */
+	bool is_short;
 	uint64_t parked_at;        /* where bread_resume() goes on */
 };
 
@@ -106,6 +114,7 @@ static void br_opened(struct bread *r)
 	if (r->rr) {
 		memcpy(r->volume, r->rr->storage_uuid, sizeof(r->volume));
 		r->ask.budget[0] = buffers_volume(r->core, r->volume);
+		r->disk = &r->core->disks[buffers_volume_index(r->volume)];
 	}
 	r->state = BR_CHECK;
 	br_ready(r);
@@ -208,6 +217,7 @@ static void br_range(struct bread *r)
 		.state = rr->state,
 	};
 	r->next = r->info.first;
+	r->is_short = r->info.end - r->info.first <= SHORT_READ;
 	r->told = true;
 	r->state = BR_RUN;
 	r->sink->ops->opened(r->sink, 0, &r->info, NULL);
@@ -280,9 +290,25 @@ static void rp_submit_crcs(struct rpiece *b)
 	xfer_disk_attach(sqe, &b->crc_op, r->rr->remote);
 }
 
+static void turn_pass(struct bread *r, uint64_t bytes)
+{
+	struct list *next = disk_turns_done(r->disk, bytes);
+
+	if (next)
+		br_ready(container_of(next, struct bread, turn_link));
+}
+
+static void turn_end(struct rpiece *b)
+{
+	if (b->in_turn)
+		turn_pass(b->r, b->p.len);
+	b->in_turn = false;
+}
+
 static void rp_part_done(struct rpiece *b, int rc)
 {
 	b->waiting--;
+	b->r->moved_ns = reactor_now_ns(b->r->core->reactor);
 	if (rc < 0) {
 		log_warn("op=read block=%" PRId64 " off=%" PRIu64 ": %s", b->r->info.block.id, b->p.off,
 			 err_name(rc));
@@ -314,6 +340,7 @@ static void rp_on_data(struct uring_op *op, int res, uint32_t flags)
 		b->r->disk_time.ns += clock_mono_ns() - b->start_ns;
 		b->r->disk_time.samples++;
 	}
+	turn_end(b);
 	rp_part_done(b, res == 0 ? -ENODATA : res);
 }
 
@@ -419,13 +446,28 @@ static bool br_buffers(struct bread *r)
 	return false;
 }
 
-/* Ask the disk for the next piece; false: no buffers. */
+/* A long read waits for its turn at the disk; turn_end() of another one brings it here again. */
+static bool br_turn(struct bread *r, uint32_t bytes)
+{
+	const uint64_t now_ns = reactor_now_ns(r->core->reactor);
+
+	if (r->is_short) {
+		disk_turns_short(r->disk, now_ns);
+		return true;
+	}
+	if (disk_turns_begin(r->disk, bytes, now_ns))
+		return true;
+	list_add_tail(&r->disk->waiters, &r->turn_link);
+	return false;
+}
+
+/* Ask the disk for the next piece; false: no buffers, or not its turn. */
 static bool rp_start(struct bread *r)
 {
 	struct rpiece *b = &r->pieces[r->tail % BREAD_AHEAD];
 	const uint32_t lead = (uint32_t)(r->next % PAGE);
 
-	if (!br_buffers(r))
+	if (list_is_linked(&r->turn_link) || !br_buffers(r) || !br_turn(r, r->form_len[r->ask.got]))
 		return false;
 	r->granted = false;
 	*b = (struct rpiece){.r = r, .lead = lead, .waiting = 1};
@@ -442,6 +484,7 @@ static bool rp_start(struct bread *r)
 	b->direct = r->core->read_direct && r->rr->state == REPLICA_FINALIZED &&
 		    r->rr->fd_direct >= 0 && b->p.len >= STORE_DIRECT_MIN;
 	b->used = true;
+	b->in_turn = !r->is_short;
 	r->tail++;
 	r->next += b->p.len;
 	if (b->p.crc_count) {
@@ -502,6 +545,7 @@ static void br_do_run(struct bread *r)
 			break;
 		r->give++;
 		b->handed = true;
+		r->bytes += b->p.len;
 		rp_ready_crcs(b);
 		metric_add(r->sink->rdma  ? METRIC_DN_READ_RDMA
 			   : r->sink->own ? METRIC_DN_READ_OWN
@@ -534,6 +578,10 @@ static void drop_ask(struct bread *r)
 	}
 	r->granted = false;
 	reactor_timer_clear(r->core->reactor, &r->timer);
+	if (list_is_linked(&r->turn_link))
+		list_del(&r->turn_link);
+	else if (r->disk)
+		turn_pass(r, 0); /* perhaps it was next */
 }
 
 static void br_do_wait_buffers(struct bread *r)
@@ -635,6 +683,8 @@ int bread_open(struct xfer_core *core, const struct read_params *params, struct 
 	r->params = *params;
 	r->timer.fire = br_on_timer;
 	r->ahead = AHEAD_FIRST;
+	r->begun_ns = r->moved_ns = reactor_now_ns(core->reactor);
+	list_init(&r->turn_link);
 	r->ask = (struct pool_ask){.use = params->use, .slots = r->set, .granted = br_on_granted};
 	rop_init(&r->rop, br_step, br_free);
 	list_add_tail(&core->reads, &r->core_link);
@@ -653,6 +703,7 @@ int bread_open(struct xfer_core *core, const struct read_params *params, struct 
 void bread_sent(struct bread *r, struct piece *p)
 {
 	rp_release(container_of(p, struct rpiece, p));
+	r->moved_ns = reactor_now_ns(r->core->reactor);
 	if (r->ahead < BREAD_AHEAD)
 		r->ahead++;
 	br_ready(r);
@@ -686,6 +737,88 @@ void bread_reclaim_all(struct xfer_core *core)
 
 		if (r->state == BR_RUN && r->head != r->tail && r->sink->ops->reclaim)
 			r->sink->ops->reclaim(r->sink);
+	}
+}
+
+/* ---- /ops ---- */
+
+static const char *const br_state_names[] = {
+	[BR_OPEN_WAIT] = "open_wait",	    [BR_CHECK] = "check",
+	[BR_VISIBLE_WAIT] = "visible_wait", [BR_REFRESH_WAIT] = "refresh_wait",
+	[BR_RUN] = "run",		    [BR_WAIT_BUFFERS] = "wait_buffers",
+	[BR_PARK] = "park",		    [BR_WAIT_PEER] = "wait_peer",
+	[BR_DRAIN] = "drain",		    [BR_RELEASE_WAIT] = "release_wait",
+	[BR_DONE] = "done",
+};
+
+static bool reads_disk(const struct bread *r)
+{
+	for (uint32_t i = r->head; i != r->tail; i++)
+		if (r->pieces[i % BREAD_AHEAD].used && r->pieces[i % BREAD_AHEAD].waiting)
+			return true;
+	return false;
+}
+
+static const char *br_waits_for(const struct bread *r)
+{
+	switch (r->state) {
+	case BR_OPEN_WAIT:
+	case BR_REFRESH_WAIT:
+	case BR_RELEASE_WAIT:
+	case BR_PARK:
+		return "disk";
+	case BR_VISIBLE_WAIT:
+		return "writer of the block";
+	case BR_WAIT_BUFFERS:
+		return "buffers";
+	case BR_WAIT_PEER:
+		return "peer";
+	case BR_RUN:
+	case BR_DRAIN:
+		if (r->give != r->head) /* some are handed over: what is behind them is read-ahead */
+			return "peer";
+		return reads_disk(r) ? "disk" : list_is_linked(&r->turn_link) ? "turn at the disk" : "";
+	case BR_CHECK:
+	case BR_DONE:
+		break;
+	}
+	return "";
+}
+
+static uint64_t br_held(const struct bread *r)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = r->head; i != r->tail; i++) {
+		const struct piece *p = &r->pieces[i % BREAD_AHEAD].p;
+
+		bytes += (p->slot ? p->slot->size : 0) + (p->crc_slot ? p->crc_slot->size : 0);
+	}
+	return bytes;
+}
+
+void bread_list(struct xfer_core *core, struct xfer_op_list *l)
+{
+	static const char *const roles[POOL_USES] = {"client", "client", "peer", "reconstruction", "control"};
+
+	list_for_each (i, &core->reads) {
+		const struct bread *r = container_of(i, struct bread, core_link);
+		struct xfer_op *o = xfer_op_add(l, r->begun_ns, r->moved_ns);
+
+		if (!o)
+			return;
+		o->kind = "read";
+		o->role = roles[r->params.use];
+		o->transport = r->sink->rdma ? "rdma" : r->sink->own ? "none" : "tcp";
+		o->state = br_state_names[r->state];
+		o->waits_for = br_waits_for(r);
+		o->block_id = r->params.block.id;
+		o->gs = r->params.block.gs;
+		o->bytes = r->bytes;
+		o->held = br_held(r);
+		snprintf(o->pool, sizeof(o->pool), "%s", pool_id(r->params.bp));
+		snprintf(o->peer, sizeof(o->peer), "%s", r->sink->peer ? r->sink->peer : "");
+		snprintf(o->volume, sizeof(o->volume), "%s", r->volume);
 	}
 }
 

@@ -15,10 +15,15 @@ static uint32_t hash_text(const char *s)
 	return h;
 }
 
+uint32_t buffers_volume_index(const char *storage_uuid)
+{
+	return hash_text(storage_uuid) % XFER_BUDGETS;
+}
+
 /* Of one volume alone there is nothing to keep others from. */
 struct pool_budget *buffers_volume(struct xfer_core *core, const char *storage_uuid)
 {
-	struct pool_budget *b = &core->by_volume[hash_text(storage_uuid) % XFER_BUDGETS];
+	struct pool_budget *b = &core->by_volume[buffers_volume_index(storage_uuid)];
 
 	b->limit = store_volume_count(core->dn->store) > 1 ? pool_bytes(core->pool) * VOLUME_SHARE : 0;
 	return b;
@@ -53,6 +58,7 @@ void buffers_init(struct xfer_core *core)
 	const uint64_t bytes = pool_bytes(core->pool);
 
 	for (uint32_t i = 0; i < XFER_BUDGETS; i++) {
+		disk_turns_init(&core->disks[i]);
 		pool_budget_init(&core->by_volume[i], 0);
 		pool_budget_init(&core->by_hop[i], bytes * HOP_SHARE);
 	}

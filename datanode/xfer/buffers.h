@@ -19,5 +19,7 @@
 /** Budgets and the reclaiming of @core, whose pool is there. */
 void buffers_init(struct xfer_core *core);
 void buffers_fini(struct xfer_core *core);
+/** Where a volume's budget and turns stand. */
+uint32_t buffers_volume_index(const char *storage_uuid);
 struct pool_budget *buffers_volume(struct xfer_core *core, const char *storage_uuid);
 struct pool_budget *buffers_hop(struct xfer_core *core, const struct dn_target *to);

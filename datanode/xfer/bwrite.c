@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "datanode/xfer/buffers.h"
+#include "datanode/xfer/ops.h"
 
 /* ---- small helpers ---- */
 
@@ -343,6 +344,7 @@ static int piece_submit(struct bwrite *w, const struct piece *p, const uint8_t *
 		b->end = 0;
 	b->tail_crc = w->tail_crc;
 	w->tail++;
+	w->moved_ns = reactor_now_ns(w->core->reactor);
 	w->last_seen = p->last;
 	if (p->sync || p->last || p->flush)
 		w->flush = true;
@@ -413,6 +415,7 @@ static void bw_do_acks(struct bwrite *w)
 		if (!b->sent || !piece_own_done(w, w->head) || (sink_acks(w) && !b->down_acked))
 			return;
 		piece_ack(w, b);
+		w->moved_ns = reactor_now_ns(w->core->reactor);
 		w->head++;
 		if ((int32_t)(w->synced - w->head) < 0)
 			w->synced = w->head;
@@ -596,6 +599,7 @@ int bwrite_open(struct xfer_core *core, struct write_params *params, struct writ
 	if (!w)
 		return -ENOMEM;
 	w->core = core;
+	w->begun_ns = w->moved_ns = reactor_now_ns(core->reactor);
 	w->src = src;
 	w->params = *params;
 	params->targets = NULL;
@@ -620,6 +624,59 @@ int bwrite_open(struct xfer_core *core, struct write_params *params, struct writ
 void bwrite_close(struct bwrite *w, int rc)
 {
 	bw_fail(w, rc < 0 ? rc : -ECONNRESET, "the sender is gone");
+}
+
+/* ---- /ops ---- */
+
+static const char *const bw_state_names[] = {
+	[BW_OPEN_WAIT] = "open_wait", [BW_CHAIN] = "chain",
+	[BW_CHAIN_WAIT] = "chain_wait", [BW_RUN] = "run",
+	[BW_DRAIN] = "drain", [BW_RELEASE_WAIT] = "release_wait",
+	[BW_STOP_WAIT] = "stop_wait", [BW_DONE] = "done",
+};
+
+static const char *bw_waits_for(const struct bwrite *w)
+{
+	const struct bpiece *first = &w->pieces[w->head % BW_PIECES];
+
+	if (w->state == BW_CHAIN_WAIT)
+		return "next node";
+	if (w->offload_busy || w->sync_waiting || w->dir_busy)
+		return "disk";
+	if (w->state != BW_RUN && w->state != BW_DRAIN)
+		return w->state == BW_DONE ? "" : "recovery";
+	if (wdisk_waits_for_buffers(w))
+		return "buffers";
+	if (!wdisk_idle(w) && (w->head == w->tail || first->end > w->on_disk))
+		return "disk";
+	if (w->head == w->tail && w->state == BW_RUN)
+		return "peer";
+	return sink_acks(w) && (!first->sent || !first->down_acked) ? "next node" : !wdisk_idle(w) ? "disk" : "";
+}
+
+void bwrite_list(struct xfer_core *core, struct xfer_op_list *l)
+{
+	list_for_each (i, &core->writes) {
+		const struct bwrite *w = container_of(i, struct bwrite, core_link);
+		struct xfer_op *o = xfer_op_add(l, w->begun_ns, w->moved_ns);
+
+		if (!o)
+			return;
+		o->kind = "write";
+		o->role = w->params.client[0] && w->params.target_count + 1 >= w->params.pipeline_size ? "client" : "peer";
+		o->transport = w->src && w->src->rdma ? "rdma" : w->src && w->src->own ? "none" : "tcp";
+		o->state = bw_state_names[w->state];
+		o->waits_for = bw_waits_for(w);
+		o->block_id = w->params.req.block.id;
+		o->gs = w->params.req.block.gs;
+		o->bytes = w->received;
+		o->held = wdisk_held(w);
+		snprintf(o->pool, sizeof(o->pool), "%s", pool_id(w->params.bp));
+		snprintf(o->peer, sizeof(o->peer), "%s", w->src && w->src->peer ? w->src->peer : "");
+		snprintf(o->volume, sizeof(o->volume), "%s", w->volume);
+		if (w->params.target_count)
+			snprintf(o->next, sizeof(o->next), "%s:%u", w->params.targets->ip, w->params.targets->xfer_port);
+	}
 }
 
 void bwrite_restart_all(struct xfer_core *core)

@@ -599,6 +599,22 @@ void wdisk_plan(struct bwrite *w)
 	}
 }
 
+uint64_t wdisk_held(const struct bwrite *w)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < BW_LANES; i++) {
+		const struct lane *l = &w->lanes[i];
+
+		if (!l->slot)
+			continue;
+		bytes += l->slot->size + l->crcs->size;
+		if (l->disk_crcs != l->crcs)
+			bytes += l->disk_crcs->size;
+	}
+	return bytes;
+}
+
 void wdisk_fini(struct bwrite *w)
 {
 	assert(wdisk_idle(w));

@@ -110,6 +110,7 @@ struct bwrite {
 	struct slot *set[3];       /* its slots: data, CRCs, CRCs as the replica keeps them */
 	uint32_t set_forms[POOL_FORMS]; /* class of each form's data slot */
 	bool granted;              /* the set is there */
+	uint64_t begun_ns, moved_ns; /* for /ops: last progress */
 	bool trickle;              /* the last lane was closed by a flush: small lanes */
 	struct rtimer buffers_timer;
 
@@ -172,6 +173,8 @@ int wdisk_write_left(struct bwrite *w);
 /** It is written, or never will be. */
 void wdisk_left_done(struct bwrite *w, bool written);
 void wdisk_lane_put(struct bwrite *w, struct lane *lane);
+/** Bytes of buffers that the lanes hold. */
+uint64_t wdisk_held(const struct bwrite *w);
 /** Give back lanes, what was granted and the place in the line for slots. No run may be in flight. */
 void wdisk_fini(struct bwrite *w);
 

@@ -37,6 +37,7 @@
 #include "common/reactor/pool.h"
 #include "common/reactor/reactor.h"
 #include "datanode/dn.h"
+#include "datanode/xfer/disk_turns.h"
 
 #define PIECE_MAX (1u << 20)  /* bytes of one piece: a slot of the largest class */
 #define BPC_MIN 1u            /* bytesPerChecksum; below 4 pieces are shorter, so that their CRCs fit a slot */
@@ -69,6 +70,7 @@ struct xfer_core {
 	struct list reads;       /* private to bread.c: every read alive */
 	struct list writes;      /* private to bwrite.c: every write alive */
 	struct list conns;       /* private: front ends' connections */
+	struct list rebuilds;    /* private to rebuild.c: every one alive */
 	struct list rebuilds_waiting; /* private to rebuild.c, as these four are */
 	uint32_t rebuilds_queued;
 	uint32_t rebuilds_running[2], rebuild_slots[2]; /* 1: those that are for a checksum */
@@ -77,6 +79,7 @@ struct xfer_core {
 	uint32_t op_count, conn_count;
 	struct rtimer reclaim_timer; /* private to buffers.c, as the budgets are */
 	struct pool_budget by_volume[XFER_BUDGETS], by_hop[XFER_BUDGETS];
+	struct disk_turns disks[XFER_BUDGETS]; /* private to bread.c */
 	bool read_direct;        /* O_DIRECT for finalised replicas */
 	bool pass_fds;           /* to clients that come by the UNIX domain socket: dfs.client.read.shortcircuit */
 	struct moves *moves;     /* of the whole node; moves.h */

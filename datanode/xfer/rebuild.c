@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "datanode/xfer/moves.h"
+#include "datanode/xfer/ops.h"
 
 #define WINDOWS_A_STEP 16 /* then the reactor's other work has its turn */
 
@@ -366,10 +367,48 @@ static void rb_free(struct rop *rop)
 				 rb->bytes_read, rb->bytes_written, (uint64_t)((clock_mono_ns() - rb->start_ns) / NS_PER_MS));
 	}
 	core->op_count--;
+	list_del(&rb->core_link);
 	rb_dismiss(rb);
 	rb->params.done(rb->params.arg, rb->rc, &rb->err);
 	rb_destroy(rb);
 	rb_admit(core);
+}
+
+/* ---- /ops ---- */
+
+static const struct {
+	const char *name, *waits_for;
+} rb_states[] = {
+	[RB_QUEUE_WAIT] = {"queue_wait", "its turn"},
+	[RB_SLOTS] = {"slots", ""},
+	[RB_WAIT_BUFFERS] = {"wait_buffers", "buffers"},
+	[RB_SOURCES] = {"sources", "sources"},
+	[RB_TARGETS_WAIT] = {"targets_wait", "targets"},
+	[RB_RUN] = {"run", "sources or targets"},
+	[RB_PAY_WAIT] = {"pay_wait", "bandwidth"},
+	[RB_STORED_WAIT] = {"stored_wait", "targets"},
+	[RB_END] = {"end", "sources or targets"},
+	[RB_DONE] = {"done", ""},
+};
+
+void rebuild_list(struct xfer_core *core, struct xfer_op_list *l)
+{
+	list_for_each (i, &core->rebuilds) {
+		const struct rebuild *rb = container_of(i, struct rebuild, core_link);
+		struct xfer_op *o = xfer_op_add(l, rb->start_ns, rb->stuck_ns ? rb->stuck_ns : l->now_ns);
+
+		if (!o)
+			return;
+		o->kind = "reconstruct";
+		o->role = rb->params.taker ? "checksum" : "reconstruction";
+		o->state = rb_states[rb->state].name;
+		o->waits_for = rb_states[rb->state].waits_for;
+		o->block_id = rb->params.group.id;
+		o->gs = rb->params.group.gs;
+		o->bytes = rb->bytes_read;
+		o->held = ((uint64_t)rb->from.had + rb->to.had) * slot_class_size(SLOT_64K);
+		snprintf(o->pool, sizeof(o->pool), "%s", pool_id(rb->params.bp));
+	}
 }
 
 /* Everything that the order says, against the policy. */
@@ -474,6 +513,7 @@ int rebuild_open(struct xfer_core *core, struct rebuild_params *params, struct e
 	rb_sources_init(rb);
 	rop_init(&rb->rop, rb_step, rb_free);
 	core->op_count++;
+	list_add_tail(&core->rebuilds, &rb->core_link);
 	core->rebuilds_queued++;
 	list_add_tail(&core->rebuilds_waiting, &rb->queue_link);
 	reactor_timer_set(core->reactor, &rb->tick, reactor_now_ns(core->reactor) + RB_TICK_NS);

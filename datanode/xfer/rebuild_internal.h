@@ -89,7 +89,7 @@ enum rebuild_state {
 struct rebuild {
 	struct rop rop;
 	struct xfer_core *core;
-	struct list queue_link;
+	struct list queue_link, core_link;
 	struct rebuild_params params;
 	enum rebuild_state state;
 	int rc;

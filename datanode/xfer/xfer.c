@@ -20,6 +20,7 @@
 #include "datanode/xfer/dtp.h"
 #include "datanode/xfer/engine.h"
 #include "datanode/xfer/moves.h"
+#include "datanode/xfer/ops.h"
 #include "datanode/xfer/rebuild.h"
 #include "datanode/xfer/suspects.h"
 #include "datanode/xfer/token.h"
@@ -88,6 +89,47 @@ static int call_on(struct xfer_core *core, int (*fn)(struct xfer_core *core, voi
 		pthread_cond_wait(&x->cond, &x->lock);
 	pthread_mutex_unlock(&x->lock);
 	return c.rc;
+}
+
+/* ---- what is under way ---- */
+
+static int core_ops(struct xfer_core *core, void *arg)
+{
+	struct xfer_op_list *l = arg;
+
+	l->now_ns = clock_mono_ns();
+	bread_list(core, l);
+	bwrite_list(core, l);
+	rebuild_list(core, l);
+	return 0;
+}
+
+int xfer_ops(struct xfer *x, struct xfer_op **ret, uint32_t *ret_count)
+{
+	struct xfer_op *all = NULL;
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < x->dn->reactor_count; i++) {
+		struct xfer_op_list l = {0};
+		struct xfer_op *grown;
+
+		(void)call_on(&x->cores[i], core_ops, &l);
+		grown = realloc(all, (count + l.count + 1) * sizeof(*all));
+		if (!grown) {
+			free(all);
+			free(l.op);
+			return -ENOMEM;
+		}
+		all = grown;
+		for (uint32_t k = 0; k < l.count; k++) {
+			all[count] = l.op[k];
+			all[count++].reactor = i;
+		}
+		free(l.op);
+	}
+	*ret = all;
+	*ret_count = count;
+	return 0;
 }
 
 /* ---- start ---- */
@@ -320,6 +362,7 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 		core->volumes_out_msg.fn = on_volumes_out;
 		list_init(&core->ops);
 		list_init(&core->reads);
+		list_init(&core->rebuilds);
 		list_init(&core->rebuilds_waiting);
 		list_init(&core->writes);
 		list_init(&core->conns);

@@ -56,6 +56,7 @@ static inline void fix_setup(const char *name, const struct pool_opts *po)
 				   .waits = {60 * NS_PER_S, 60 * NS_PER_S, 4 * NS_PER_S, 30 * NS_PER_S}};
 	list_init(&core.ops);
 	list_init(&core.reads);
+	list_init(&core.rebuilds);
 	list_init(&core.writes);
 	list_init(&core.conns);
 	buffers_init(&core);

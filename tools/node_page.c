@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/node_page.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/net.h"
+
+#define STEP_MS 10000
+
+static int await(int fd, short events)
+{
+	struct pollfd p = {.fd = fd, .events = events};
+	const int n = poll(&p, 1, STEP_MS);
+
+	return n > 0 ? 0 : n < 0 ? neg_errno() : -ETIMEDOUT;
+}
+
+static int send_all(int fd, const char *text)
+{
+	size_t left = strlen(text);
+
+	while (left) {
+		const ssize_t n = send(fd, text, left, MSG_NOSIGNAL);
+		int rc = n < 0 ? neg_errno() : 0;
+
+		if (rc == -EAGAIN)
+			rc = await(fd, POLLOUT);
+		if (rc < 0)
+			return rc;
+		text += n > 0 ? n : 0;
+		left -= n > 0 ? (size_t)n : 0;
+	}
+	return 0;
+}
+
+/* Until the peer's end. */
+static int receive_all(int fd, char **ret, size_t *ret_len)
+{
+	size_t len = 0, room = 0;
+	char *text = NULL;
+	int rc = 0;
+
+	for (;;) {
+		ssize_t n;
+
+		if (room - len < 4096) {
+			char *more = room >= NODE_PAGE_MAX ? NULL : realloc(text, room ? room * 2 : 65536);
+
+			rc = more ? 0 : room >= NODE_PAGE_MAX ? -EMSGSIZE : -ENOMEM;
+			if (rc < 0)
+				break;
+			text = more;
+			room = room ? room * 2 : 65536;
+		}
+		n = recv(fd, text + len, room - len - 1, 0);
+		rc = n < 0 ? neg_errno() : 0;
+		if (rc == -EAGAIN)
+			rc = await(fd, POLLIN);
+		if (rc < 0 || n == 0)
+			break;
+		len += n > 0 ? (size_t)n : 0;
+	}
+	if (rc < 0) {
+		free(text);
+		return rc;
+	}
+	text[len] = 0;
+	*ret = text;
+	*ret_len = len;
+	return 0;
+}
+
+static int take_body(char *text, size_t *len, struct err *err)
+{
+	char *body = strstr(text, "\r\n\r\n");
+
+	if (strncmp(text, "HTTP/1.", 7) || !body)
+		return err_set(err, -EPROTO, "that is not a web server");
+	if (strncmp(text + 8, " 200", 4)) {
+		text[strcspn(text, "\r\n")] = 0;
+		return err_set(err, -EPROTO, "it answers '%.80s'", text);
+	}
+	body += 4;
+	*len -= (size_t)(body - text);
+	memmove(text, body, *len + 1);
+	return 0;
+}
+
+int node_page_get(const char *host, unsigned int port, const char *path, char **ret, size_t *ret_len, struct err *err)
+{
+	struct net_addr at;
+	char *text = NULL;
+	char request[512];
+	size_t len = 0;
+	int fd, rc = net_resolve(host, (uint16_t)port, &at, err);
+
+	if (rc < 0)
+		return rc;
+	fd = net_connect(&at, STEP_MS, err);
+	if (fd < 0)
+		return fd;
+	snprintf(request, sizeof(request), "GET %s HTTP/1.0\r\nHost: %s:%u\r\n\r\n", path, host, port);
+	rc = send_all(fd, request);
+	rc = rc ?: receive_all(fd, &text, &len);
+	(void)close(fd);
+	if (rc < 0)
+		return err_sys(err, rc, "http://%s:%u%s", host, port, path);
+	rc = take_body(text, &len, err);
+	if (rc < 0) {
+		free(text);
+		return rc;
+	}
+	*ret = text;
+	*ret_len = len;
+	return 0;
+}

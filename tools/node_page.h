@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * node_page - a page of a data node's web server, as a tool fetches it
+ *
+ * Idea: one GET of HTTP/1.0; the answer ends with the connection.
+ */
+#include <stddef.h>
+
+#include "common/base/err.h"
+
+#define NODE_PAGE_MAX (64u << 20)
+
+/** The body of http://@host:@port@path; malloc'ed, the caller frees. Waits 10 s at most for each step. -ENOENT, -ECONNREFUSED,
+ *  -ETIMEDOUT, -EPROTO (not a 200), -EMSGSIZE, -ENOMEM. */
+int node_page_get(const char *host, unsigned int port, const char *path, char **ret, size_t *ret_len, struct err *err);
