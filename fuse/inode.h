@@ -34,7 +34,7 @@ struct user;
 struct inode {
 	struct inode *next[INODE_CHAINS]; /* L: by number, by id, by former id, by name */
 	uint64_t ino;
-	uint64_t id;           /* L, changes only with C held */
+	uint64_t id;           /* L, changes only with C and naming held */
 	uint64_t former;       /* L: the id before; 0: none */
 	uint64_t lookups;      /* L: how often the kernel was told */
 	uint32_t refs;         /* L */
@@ -47,9 +47,9 @@ struct inode {
 	uint64_t attr_ns;      /* L: when that was asked from the NameNode */
 	bool is_dir;
 	bool gone;             /* L: deleted through this mount; attr is all that is left */
-	bool hidden;           /* L: deleted, but open: lives on under a name of ours until closed */
-	struct user *hidden_by; /* counted: who deleted it; set once, with hidden */
-	uint32_t hidden_mark;  /* in mount.state; set with hidden */
+	atomic_bool hidden;    /* changes with L and naming held: deleted, but open: lives on under a name of ours until closed */
+	struct user *hidden_by; /* counted: who deleted it; set before hidden */
+	uint32_t hidden_mark;  /* in mount.state; set before hidden */
 	bool pending;          /* L: nobody has it open and the cluster was out of reach: it is counted for pending.h */
 	bool dirty;            /* L: written here, not yet closed in HDFS: size and mtime are ours */
 	bool atime_set;        /* L: attr.st_atim is what utimensat(2) wants it to be when the file is closed in HDFS */

@@ -432,7 +432,9 @@ static int hide(struct ask *a, struct inode *dir, struct inode *in, const char *
 	struct dfs_stat st;
 	int rc;
 
-	pthread_mutex_lock(&in->content); /* and so nothing is published: its id stays */
+	/* Nothing is published meanwhile: its id stays. Not in->content: who writes it may wait for a data node, and the kernel has
+	 * locked the directory for us. */
+	pthread_mutex_lock(&in->naming);
 	child_path(path, dir->id, name);
 	hidden_path(a->m, to, dir->id, in->id);
 	rc = dfs_lstat(a->user->fs, path, &st, &a->err);
@@ -454,7 +456,7 @@ static int hide(struct ask *a, struct inode *dir, struct inode *in, const char *
 		in->parent = dir->ino; /* without a name it is in no chain */
 		pthread_mutex_unlock(&a->m->inodes.lock);
 	}
-	pthread_mutex_unlock(&in->content);
+	pthread_mutex_unlock(&in->naming);
 	return rc;
 }
 
@@ -649,7 +651,7 @@ static void show_again(struct ask *a, struct inode *dir, struct inode *in, const
 {
 	char from[ID_PATH_MAX], to[CHILD_PATH_MAX];
 
-	pthread_mutex_lock(&in->content);
+	pthread_mutex_lock(&in->naming);
 	id_path(from, in->id);
 	child_path(to, dir->id, name);
 	state_unmark(&a->m->state, &in->hidden_mark);
@@ -662,7 +664,7 @@ static void show_again(struct ask *a, struct inode *dir, struct inode *in, const
 		users_put(&a->m->users, in->hidden_by);
 		in->hidden_by = NULL;
 	}
-	pthread_mutex_unlock(&in->content);
+	pthread_mutex_unlock(&in->naming);
 }
 
 /* @a->in is the directory of the source, @to_dir that of the target. */

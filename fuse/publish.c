@@ -412,8 +412,11 @@ static int publish_once(struct mount *m, struct inode *in, struct dfs_err *err)
 	if (rc == -ENOENT && overlay_new_id(in->ov)) { /* an earlier try was done, and its answer lost */
 		id_path(path, overlay_new_id(in->ov));
 		rc = dfs_stat(in->w_user->fs, path, &old, err);
-		if (rc == 0)
+		if (rc == 0) {
+			pthread_mutex_lock(&in->naming);
 			inode_new_id(&m->inodes, in, old.file_id);
+			pthread_mutex_unlock(&in->naming);
+		}
 	}
 	if (rc < 0)
 		return rc;
