@@ -592,18 +592,28 @@ static pid_t restarted(const struct mini *m, const struct node *n)
 	return pid;
 }
 
+/* A process that has ended, and whose parent has not asked how, has no program any more. */
+static bool has_ended(pid_t pid)
+{
+	char exe[64], real[600];
+
+	snprintf(exe, sizeof(exe), "/proc/%d/exe", (int)pid);
+	return kill(pid, 0) < 0 || readlink(exe, real, sizeof(real)) < 0;
+}
+
 static void stop_restarted(const struct mini *m)
 {
 	uint64_t deadline = clock_mono_ns() + STOP_TIMEOUT_S * NS_PER_S;
+	pid_t pid[NODES_MAX + 1];
 
 	for (uint32_t i = m->datanodes + 1; i-- > 0;) {
-		pid_t pid = restarted(m, &m->node[i]);
-
-		if (!pid || kill(pid, SIGTERM) < 0)
-			continue;
-		while (kill(pid, 0) == 0 && clock_mono_ns() < deadline)
-			nap_ms(10);
+		pid[i] = restarted(m, &m->node[i]);
+		if (pid[i] && kill(pid[i], SIGTERM) < 0)
+			pid[i] = 0;
 	}
+	for (uint32_t i = m->datanodes + 1; i-- > 0;)
+		while (pid[i] && !has_ended(pid[i]) && clock_mono_ns() < deadline)
+			nap_ms(10);
 }
 
 /* Data nodes first, so that they can say goodbye; the NameNode last. */

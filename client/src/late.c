@@ -304,6 +304,7 @@ static int settle_one(struct late *l, struct set *s, struct err *err)
 static int settle_taken(struct dfs *fs, struct list *sets, size_t nodes, uint64_t patience_ns, struct err *err)
 {
 	struct question *q = calloc(nodes, sizeof(*q));
+	unsigned news = 0;
 	struct list *e;
 	size_t n = 0;
 	int rc = 0;
@@ -314,11 +315,15 @@ static int settle_taken(struct dfs *fs, struct list *sets, size_t nodes, uint64_
 	}
 	list_for_each(l, sets) {
 		struct set *s = container_of(l, struct set, link);
+		const int before = s->rc;
 
 		s->rc = q ? judge(s, q, n, err) : err_set(err, -EAGAIN, "out of memory");
-		if (s->rc < 0)
+		news += s->rc < 0 && s->rc != before; /* an outage lasts, and is asked about every few seconds */
+		if (news == 1 && s->rc != before)
 			log_info("op=late block=%llu: %s", (unsigned long long)s->lb->b->blockid, err->text);
 	}
+	if (news > 1)
+		log_info("op=late: so it is with the blocks of %u other sets of nodes", news - 1);
 	while ((e = list_pop(sets)))
 		rc = settle_one(&fs->late, container_of(e, struct set, link), err) ?: rc;
 	free(q);

@@ -26,6 +26,7 @@ static struct {
 static unsigned blocks, settled;
 static int settle_rc;
 static bool complete;
+static const char *refusal; /* addBlock fails with it */
 
 /* ---- streams ---- */
 
@@ -142,7 +143,8 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 
 	(void)fs;
 	(void)req;
-	(void)err;
+	if (strcmp(method, "addBlock") == 0 && refusal)
+		return err_set(err, -EREMOTEIO, "%s", refusal);
 	if (strcmp(method, "addBlock") == 0) {
 		add_block(ret);
 	} else if (strcmp(method, "complete") == 0) {
@@ -292,6 +294,34 @@ static void hsync_behind_an_early_close_waits_for_the_blocks_before(void **state
 	end(f);
 }
 
+static void no_data_node_at_all_is_no_lack_of_room(void **state)
+{
+	static const struct {
+		const char *nodes;
+		int rc;
+	} rows[] = {
+		{"0 datanode(s) running and no node(s) are excluded in this operation.", -ETIMEDOUT},
+		{"0 datanode(s) running and 3 node(s) are excluded in this operation.", -ETIMEDOUT},
+		{"3 datanode(s) running and 3 node(s) are excluded in this operation.", -ETIMEDOUT}, /* all of them have failed us */
+		{"3 datanode(s) running and 2 node(s) are excluded in this operation.", -ENOSPC},
+		{"1 datanode(s) running and no node(s) are excluded in this operation.", -ENOSPC},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct written *f = begin();
+		struct err err = ERR_INIT;
+		char text[300];
+
+		snprintf(text, sizeof(text), "File /f could only be written to 0 of the 1 minReplication nodes. There are %s", rows[i].nodes);
+		refusal = text;
+		assert_int_equal(written_write(f, bytes, 1, &err), rows[i].rc);
+		refusal = NULL;
+		assert_int_equal(strstr(err.text, "no data node can be reached") != NULL, rows[i].rc == -ETIMEDOUT);
+		written_free(f);
+	}
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -314,6 +344,7 @@ int main(void)
 		cmocka_unit_test(what_was_synced_is_finished_on_the_disk),
 		cmocka_unit_test(who_never_syncs_waits_for_no_disk),
 		cmocka_unit_test(hsync_behind_an_early_close_waits_for_the_blocks_before),
+		cmocka_unit_test(no_data_node_at_all_is_no_lack_of_room),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/written.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -375,10 +376,24 @@ static void enter(struct written *f)
 	f->ops->enter(f, clock_mono_ns());
 }
 
+/* "... could only be written to 0 of the 1 minReplication nodes. There are 2 datanode(s) running and 2 node(s) are excluded": room is
+ * not what is missing when none runs, or all that do have failed this file. */
+static bool nobody_is_there(const struct err *err)
+{
+	const char *at = strstr(err->text, "There are ");
+	unsigned running = 1, out = 0;
+
+	return at && sscanf(at, "There are %u datanode(s) running and %u", &running, &out) >= 1 && running <= out;
+}
+
 /* What an operation gave. The first failure is kept, and ends everything, unless it is @passing: nothing is lost, and
  * the operation may be tried again. */
 static int leave(struct written *f, int rc, bool passing, struct err *err)
 {
+	if (rc == -ENOSPC && f->rc == 0 && nobody_is_there(err)) {
+		rc = err->rc = -ETIMEDOUT;
+		err_prefix(err, "no data node can be reached");
+	}
 	if (rc < 0 && f->rc == 0) {
 		err_prefix(err, "%.200s", f->path);
 		if (!passing)
