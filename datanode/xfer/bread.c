@@ -63,7 +63,8 @@ struct bread {
 	struct err err;
 	bool closed, told, suspect;
 	struct outlier_sum disk_time; /* slow disks: told at the end */
-	char volume[BLOCK_UUID_MAX];  /* that the replica is on */
+	char volume[BLOCK_UUID_MAX];  /* that the replica is on, */
+	uint32_t volume_no;           /* and its number */
 
 	uint32_t unit;            /* pieces end at multiples of it */
 	uint64_t next;            /* first byte not asked for */
@@ -692,9 +693,11 @@ int bread_open(struct xfer_core *core, const struct read_params *params, struct 
 	atomic_fetch_add(&core->dn->xceivers, 1);
 	*ret = r;
 	if (replica_read_open_now(params->bp, &params->block, &r->rr) == 0) {
+		r->volume_no = r->rr->volume;
 		br_opened(r);
 		return 0;
 	}
+	r->volume_no = replica_volume(params->bp, params->block.id);
 	r->state = BR_OPEN_WAIT;
 	br_offload(r, br_work_open, br_done_open);
 	return 0;
@@ -737,6 +740,19 @@ void bread_reclaim_all(struct xfer_core *core)
 
 		if (r->state == BR_RUN && r->head != r->tail && r->sink->ops->reclaim)
 			r->sink->ops->reclaim(r->sink);
+	}
+}
+
+void bread_volume_out(struct xfer_core *core, uint32_t volume)
+{
+	list_for_each (l, &core->reads) {
+		struct bread *r = container_of(l, struct bread, core_link);
+
+		if (r->volume_no != volume || r->closed || r->state == BR_DONE)
+			continue;
+		r->volume_no = STORE_VOLUME_ANY; /* once */
+		if (r->sink->ops->lost)
+			r->sink->ops->lost(r->sink);
 	}
 }
 

@@ -116,11 +116,18 @@ static void on_ended(struct read_sink *s, int rc)
 
 static void on_reclaim(struct read_sink *s);
 
+/* The client goes on with another replica, and need not wait for its timeout. */
+static void on_lost(struct read_sink *s)
+{
+	dtp_break(of_sink(s)->op.conn, -EIO, "the volume of the replica is out of service");
+}
+
 static const struct read_sink_ops sink_ops = {
 	.opened = on_opened,
 	.piece = on_piece,
 	.ended = on_ended,
 	.reclaim = on_reclaim,
+	.lost = on_lost,
 };
 
 /* ---- sending ---- */

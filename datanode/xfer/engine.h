@@ -283,6 +283,9 @@ struct read_sink_ops {
 	/** Somebody waits for buffers: if the peer takes nothing, give back what is out and
 	 *  bread_park(). NULL: this sink's peer cannot stall. */
 	void (*reclaim)(struct read_sink *s);
+	/** Its volume does not answer: more may come late, or never. Not for every sink; ended() follows
+	 *  when the disk lets go of its requests. */
+	void (*lost)(struct read_sink *s);
 };
 struct read_sink {
 	const struct read_sink_ops *ops;
@@ -296,6 +299,8 @@ int bread_open(struct xfer_core *core, const struct read_params *params, struct 
 void bread_sent(struct bread *r, struct piece *p);
 /** Let every read whose peer takes nothing park. */
 void bread_reclaim_all(struct xfer_core *core);
+/** The volume is out of service: the sinks of its reads hear lost(). */
+void bread_volume_out(struct xfer_core *core, uint32_t volume);
 /** The peer takes nothing: give the read-ahead back and hold no buffer until bread_resume(). Every
  *  piece that was handed over must be back. The read goes on at the chunk that holds @off, which
  *  must have been handed over before: those bytes come again, the same ones. */

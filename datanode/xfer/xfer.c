@@ -486,8 +486,10 @@ static void on_volumes_out(struct rmsg *m)
 	atomic_store(&core->volumes_out_posted, false);
 	out = atomic_exchange(&core->volumes_out, 0);
 	for (uint32_t v = 0; v < 64; v++)
-		if (out >> v & 1)
+		if (out >> v & 1) {
 			reactor_queue_pass(core->reactor, v + 1);
+			bread_volume_out(core, v);
+		}
 }
 
 void xfer_volume_out(struct xfer *x, uint32_t volume)
