@@ -607,6 +607,44 @@ def restart(nn, dns):
     C.check('a deleted file\'s replica is ordered deleted', len(cmds) == 1 and cmds[0].sub(3).subs(3)[0][1] == i)
 
 
+def make_large(c, top):
+    """A tree of more names than one change looks at, or removes; how many."""
+    for i in range(45):
+        c.mkdirs(f'{top}/{i:02}' + '/d' * 60)
+    return 1 + 45 * 61
+
+
+def large_tree(nn):
+    """It is deleted bit by bit: by its owner, below a quota, over a kill -9."""
+    c, bob = Rpc(nn.addr), Rpc(nn.addr, user='bob')
+    c.call('setSafeMode', {1: 1})
+    c.mkdirs('/large')
+    c.call('setPermission', {1: '/large', 2: {1: 0o777}})
+    c.call('setQuota', {1: '/large', 2: 100000, 3: 1 << 50})
+    before = bean(nn, 'FSNamesystem')['FilesTotal']
+
+    def used():
+        return c.call('getQuotaUsage', {1: '/large'}).sub(1)[1]
+    names = make_large(bob, '/large/tree')
+    C.check('a large tree', used() == 1 + names, used())
+    C.check('is deleted by its owner', bob.delete('/large/tree') == 1 and c.ls('/large') == [])
+    C.check('its names are given back when that is answered', used() == 1, used())
+    make_large(bob, '/large/tree')
+    c.mkdirs('/large/tree/44/hers/x', 0o700)
+    C.throws('but not with what another has in it', 'AccessControlException', lambda: bob.delete('/large/tree'))
+    C.check('and nothing of it went', used() == 1 + names + 2, used())
+    c.call('setQuota', {1: '/large', 2: -1, 3: -1})
+    C.check('without a quota nobody waits for the end', c.delete('/large/tree') == 1)
+    nn.kill()
+    nn.start()
+    c = Rpc(nn.addr)
+    C.check('it stays deleted', c.ls('/large') == [])
+    c.call('setSafeMode', {1: 1})
+    wait(lambda: bean(nn, 'FSNamesystem')['FilesTotal'] == before)
+    C.check('and what is left of it goes after a start', bean(nn, 'FSNamesystem')['FilesTotal'] == before)
+    c.delete('/large')
+
+
 PROVIDER = 'org.apache.hadoop.hdfs.server.blockmanagement.CombinedHostFileManager'
 DP = 1  # DECOMMISSION_INPROGRESS of AdminState
 
@@ -808,6 +846,7 @@ def main():
             identity(nn)
             program(nn, directory)
             restart(nn, dns)
+            large_tree(nn)
             lasting(nn)
             claim(nn.program, directory)
             slow_script(nn.program, directory)
