@@ -10,6 +10,7 @@
 #include "namenode-shim/blocks_internal.h"
 #include "namenode-shim/datanodes.h"
 
+#define EXPIRE_SLICE 4096 /* blocks that one look at replicas on their way looks at */
 #define REPLICAS_MAX 4096 /* of one block: as many as there may be nodes */
 
 void blocks_init(struct blocks *bs, uint64_t pending_timeout_ns, uint32_t repl_min)
@@ -481,21 +482,35 @@ bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
 	return false;
 }
 
+static void expire(struct blocks *bs, struct blk *b, uint64_t now_ns)
+{
+	const uint16_t before = b->npending;
+
+	for (uint16_t i = 0; i < b->npending;)
+		if (b->pending[i].deadline_ns < now_ns)
+			b->pending[i] = b->pending[--b->npending];
+		else
+			i++;
+	if (!b->npending)
+		list_del(&b->waiting);
+	if (b->npending != before)
+		blk_recheck(bs, b);
+}
+
 void blocks_expire_pending(struct blocks *bs, uint64_t now_ns)
 {
-	list_for_each(l, &bs->awaiting) {
-		struct blk *b = container_of(l, struct blk, waiting);
-		const uint16_t before = b->npending;
+	const struct blk *first = NULL; /* that was looked at and waits still: behind the others now */
 
-		for (uint16_t i = 0; i < b->npending;)
-			if (b->pending[i].deadline_ns < now_ns)
-				b->pending[i] = b->pending[--b->npending];
-			else
-				i++;
-		if (!b->npending)
-			list_del(l);
-		if (b->npending != before)
-			blk_recheck(bs, b);
+	for (uint32_t i = 0; i < EXPIRE_SLICE && !list_empty(&bs->awaiting); i++) {
+		struct blk *b = container_of(bs->awaiting.next, struct blk, waiting);
+
+		if (b == first)
+			break;
+		list_del(&b->waiting);
+		list_add_tail(&bs->awaiting, &b->waiting);
+		expire(bs, b, now_ns);
+		if (!first && b->npending)
+			first = b;
 	}
 }
 

@@ -593,6 +593,30 @@ static void news_that_come_while_a_list_is_taken_count(void **state)
 	world_fini(&w);
 }
 
+/* 5,000 blocks wait for a replica; that of the last one is overdue. */
+static void replicas_on_their_way_are_looked_at_in_turn(void **state)
+{
+	struct world w;
+	struct blk *b = NULL;
+
+	(void)state;
+	world_init(&w);
+	for (int64_t i = 0; i < 5000; i++) {
+		const struct block k = {5000000 + i, B.gs, B.len};
+
+		b = blocks_add(&w.bs, &k, 17000, REPL, BLK_COMPLETE);
+		blk_add_pending(&w.bs, b, w.st[0], i < 4999 ? 1000 : 10);
+	}
+	blocks_expire_pending(&w.bs, 500);
+	assert_int_equal(b->npending, 1); /* it is not its turn */
+	blocks_expire_pending(&w.bs, 500);
+	assert_int_equal(b->npending, 0);
+	for (int i = 0; i < 2; i++)
+		blocks_expire_pending(&w.bs, 2000);
+	assert_true(list_empty(&w.bs.awaiting));
+	world_fini(&w);
+}
+
 static void removing_a_block_orders_every_replica_deleted(void **state)
 {
 	struct world w;
@@ -753,6 +777,7 @@ int main(void)
 		cmocka_unit_test(what_a_dead_node_has_does_not_count_before_it_is_forgotten),
 		cmocka_unit_test(what_a_node_that_is_back_has_is_kept),
 		cmocka_unit_test(news_that_come_while_a_list_is_taken_count),
+		cmocka_unit_test(replicas_on_their_way_are_looked_at_in_turn),
 		cmocka_unit_test(removing_a_block_orders_every_replica_deleted),
 		cmocka_unit_test(room_of_a_block_that_is_dropped_unwritten_is_given_back),
 		cmocka_unit_test(counts_agree_with_a_recount_after_random_reports),

@@ -211,7 +211,7 @@ void monitor_tick(struct nn *nn)
 		if (nn->safe.empty_start ||
 		    now - nn->safe.left_ns > nn->set.redundancy_delay_ms * NS_PER_MS)
 			order_copies(nn, live);
-		blocks_set_racks(&nn->blocks, datanodes_racks(&nn->dns));
+		blocks_set_racks(&nn->blocks, datanodes_index(&nn->dns)->racks);
 	}
 	nn_unlock(nn);
 	if (!nn->safe.on) {
