@@ -220,6 +220,18 @@ uint32_t blk_readable(const struct blk *b)
 	return n;
 }
 
+uint64_t blk_stored(const struct blk *b, uint64_t len)
+{
+	const uint32_t units = blk_ec(b) ? group_readable(b) : 0;
+	uint64_t sum = 0;
+
+	if (!blk_ec(b))
+		return blk_readable(b) * len;
+	for (unsigned u = 0; u < EC_UNITS_MAX; u++)
+		sum += units >> u & 1 ? ec_unit_length(blk_ec(b), len, u) : 0;
+	return sum;
+}
+
 static uint32_t in_maintenance(const struct blk *b)
 {
 	uint32_t n = 0;

@@ -189,6 +189,8 @@ void blocks_keep(struct blocks *bs, struct storage *st);
 uint32_t blk_live(const struct blk *b);
 /** Those and the ones of living nodes that are to leave: from where it can be read. */
 uint32_t blk_readable(const struct blk *b);
+/** Bytes that data nodes have of a block of @len bytes, in replicas or units that can be read; twins count once. */
+uint64_t blk_stored(const struct blk *b, uint64_t len);
 /** How many of blk_live() there should be: fewer while replicas are in maintenance. */
 uint32_t blk_wanted(const struct blocks *bs, const struct blk *b);
 /** Stamp and length fit, finalized: enough of them that the block is complete? For an open block: fits

@@ -361,6 +361,20 @@ static int get_block_locations(struct req *q, const void *in)
 
 /* ---- small questions ---- */
 
+/* What data nodes have of a file: they tell of it a moment after it was written. */
+static uint64_t stored(void *arg, const struct inode *f)
+{
+	const struct nn *nn = arg;
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < f->nblocks; i++) {
+		const struct blk *b = blocks_find(&nn->blocks, f->blocks[i].b.id);
+
+		sum += b ? blk_stored(b, f->blocks[i].b.len) : 0;
+	}
+	return sum;
+}
+
 static int get_content_summary(struct req *q, const void *in)
 {
 	const Hd__GetContentSummaryRequestProto *m = in;
@@ -370,14 +384,18 @@ static int get_content_summary(struct req *q, const void *in)
 	Hd__ContentSummaryProto *s =
 		req_new_msg(q, Hd__ContentSummaryProto, hd__content_summary_proto__init);
 	struct ns_summary sum;
-	int rc = ns_summarize(&q->ns, m->path, "File does not exist: ", false, &q->summing, &sum);
+	int rc;
 
+	q->ns.stored = stored;
+	q->ns.stored_arg = q->nn;
+	rc = ns_summarize(&q->ns, m->path, "File does not exist: ", false, &q->summing, &sum);
 	if (rc)
 		return rc == NS_MORE ? REQ_PARK : rc;
 	s->length = sum.len;
 	s->filecount = sum.files;
 	s->directorycount = sum.dirs;
 	s->spaceconsumed = sum.space;
+	PB_SET(s, stored, sum.stored);
 	s->quota = sum.max_inodes;
 	s->spacequota = sum.max_space;
 	PB_SET(s, snapshotlength, 0);

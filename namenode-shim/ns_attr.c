@@ -117,11 +117,12 @@ struct summary_walk {
 	struct ns_summing *s;
 };
 
-static void add_file(struct ns_summary *s, const struct inode *f)
+static void add_file(const struct ns *n, struct ns_summary *s, const struct inode *f)
 {
 	s->files++;
 	s->len += inode_len(f);
 	s->space += inode_space(f);
+	s->stored += n->stored ? n->stored(n->stored_arg, f) : 0;
 }
 
 static int add_entry(void *arg, const char *name, size_t len, uint64_t id)
@@ -136,10 +137,11 @@ static int add_entry(void *arg, const char *name, size_t len, uint64_t id)
 	if (node->type == INODE_DIR)
 		dir_push(&s->dirs, id);
 	else
-		add_file(&s->sum, node);
+		add_file(w->n, &s->sum, node);
 	memcpy(s->last, name, len);
 	s->last_len = len;
-	return ++s->looked >= NS_SUM_STEP ? NS_MORE : 0;
+	s->looked += 1 + node->nblocks / 16;
+	return s->looked >= NS_SUM_STEP ? NS_MORE : 0;
 }
 
 static int check_listed(struct ns *n, const struct inode *dir, struct arena *a)
@@ -203,7 +205,7 @@ static int begin_summary(struct ns *n, const char *path, const char *missing, bo
 	if (rc < 0)
 		return rc;
 	if (w.last->type != INODE_DIR)
-		add_file(&s->sum, w.last);
+		add_file(n, &s->sum, w.last);
 	else if (stored && counted) {
 		s->sum.files = q.inodes;
 		s->sum.space = q.space;

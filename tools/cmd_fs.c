@@ -298,12 +298,16 @@ static void du_one(struct cli *c, const char *path)
 	}
 	if (c->json) {
 		cli_json_item(c, path);
-		printf(", \"length\": %llu, \"space\": %llu, \"files\": %llu, \"directories\": %llu}",
+		printf(", \"length\": %llu, \"space\": %llu, \"files\": %llu, \"directories\": %llu",
 		       (unsigned long long)sum.length, (unsigned long long)sum.space_consumed,
 		       (unsigned long long)sum.file_count, (unsigned long long)sum.directory_count);
+		if (sum.space_stored >= 0)
+			printf(", \"stored\": %lld", (long long)sum.space_stored);
+		putchar('}');
 	} else {
 		printf("%12s %12s  %s\n", cli_size(a, sum.length, c->human),
-		       cli_size(b, sum.space_consumed, c->human), cli_name(path));
+		       cli_size(b, sum.space_stored >= 0 ? (uint64_t)sum.space_stored : sum.space_consumed, c->human),
+		       cli_name(path));
 	}
 }
 

@@ -25,7 +25,7 @@ static const struct cli_command COMMANDS[] = {
 	{"stat", cmd_stat, "J", OPERANDS_REMOTE, 1, -1, "PATH...", "All that the NameNode knows of a path, and where its blocks are."},
 	{"df", cmd_df, "hJ", OPERANDS_REMOTE, 0, 0, "", "Capacity, used and free bytes of the cluster."},
 	{"du", cmd_du, "shJ", OPERANDS_REMOTE, 0, -1, "[PATH]...",
-	 "Bytes of files below each entry, and with all replicas."},
+	 "Bytes of files below each entry, and what data nodes have of them, all replicas together (in an Apache cluster: should have)."},
 	{"touch", cmd_touch, "J", OPERANDS_REMOTE, 1, -1, "PATH...", "Make empty files; of existing ones, set the times to now."},
 	{"append", cmd_append, "jqNJ", OPERANDS_LAST_REMOTE, 2, -1, "LOCAL... PATH",
 	 "Write local files (`-`: standard input) to the end of PATH, one after another; it is made when it\n"

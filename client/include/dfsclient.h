@@ -594,7 +594,8 @@ struct dfs_summary {
 	uint64_t space_consumed; /* length times replication */
 	int64_t name_quota;      /* -1: none */
 	int64_t space_quota;     /* -1: none */
-	uint64_t reserved[4];
+	int64_t space_stored;    /* what data nodes have of space_consumed by now; -1: not told (by Apache's NameNode) */
+	uint64_t reserved[3];
 };
 
 /** Fails with [NN]; -ENOENT. */

@@ -614,6 +614,7 @@ DFS_API int dfs_content_summary(struct dfs *fs, const char *path, struct dfs_sum
 		.space_consumed = m->summary->spaceconsumed,
 		.name_quota = (int64_t)m->summary->quota,
 		.space_quota = (int64_t)m->summary->spacequota,
+		.space_stored = m->summary->has_stored ? (int64_t)m->summary->stored : -1,
 	};
 	pb_free(m);
 	return 0;

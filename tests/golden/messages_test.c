@@ -43,6 +43,7 @@ struct tally {
 
 static const char *const own[] = {
 	"hd.GetBlockLocationsResponseProto.fileId",
+	"hd.ContentSummaryProto.stored",
 	"hd.CreateRequestProto.firstBlock",
 	"hd.CreateRequestProto.early",
 	"hd.CreateResponseProto.firstBlock",
