@@ -232,14 +232,18 @@ uint64_t blk_stored(const struct blk *b, uint64_t len)
 	return sum;
 }
 
+/* It comes back with what it has. */
+static bool is_away(const struct dn *dn)
+{
+	return dn->admin == DN_ENTERING_MAINTENANCE || dn->admin == DN_IN_MAINTENANCE;
+}
+
 static uint32_t in_maintenance(const struct blk *b)
 {
 	uint32_t n = 0;
 
 	for (uint16_t i = 0; i < b->nreps; i++)
-		n += replica_is_good(&b->rep[i]) && !is_counted(b, i) &&
-		     (b->rep[i].st->dn->admin == DN_ENTERING_MAINTENANCE ||
-		      b->rep[i].st->dn->admin == DN_IN_MAINTENANCE);
+		n += replica_is_good(&b->rep[i]) && !is_counted(b, i) && is_away(b->rep[i].st->dn);
 	return n;
 }
 
@@ -409,7 +413,8 @@ static bool is_crowded(const struct blk *b)
 	for (uint32_t i = 0; i < (uint32_t)b->nreps + b->npending; i++) {
 		const struct dn *dn = i < b->nreps ? b->rep[i].st->dn : b->pending[i - b->nreps].st->dn;
 
-		if (i < b->nreps && (!replica_is_good(&b->rep[i]) || !dn->alive || dn->admin != DN_NORMAL))
+		if (i < b->nreps && (!replica_is_good(&b->rep[i]) ||
+				     !(is_away(dn) || (dn->alive && dn->admin == DN_NORMAL))))
 			continue;
 		if (rack && strcmp(rack, dn->rack) != 0)
 			return false;

@@ -316,6 +316,28 @@ static void replicas_that_share_a_rack_are_queued_while_there_are_others(void **
 	world_fini(&w);
 }
 
+static void nothing_is_spread_because_a_node_is_in_maintenance(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	snprintf(w.dn[2]->rack, sizeof(w.dn[2]->rack), "/other");
+	b = add(&w, BLK_COMPLETE);
+	for (int i = 0; i < 3; i++)
+		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
+	blocks_set_racks(&w.bs, 2);
+	w.dn[2]->admin = DN_ENTERING_MAINTENANCE;
+	blk_recheck(&w.bs, b);
+	assert_int_equal(w.bs.under_count + w.bs.crowded_count, 0);
+	w.dn[2]->admin = DN_IN_MAINTENANCE;
+	w.dn[2]->alive = false;
+	blk_recheck(&w.bs, b);
+	assert_int_equal(w.bs.under_count + w.bs.crowded_count, 0);
+	world_fini(&w);
+}
+
 static void a_replica_that_was_copied_away_is_the_one_that_goes(void **state)
 {
 	struct world w;
@@ -765,6 +787,7 @@ int main(void)
 		cmocka_unit_test(replicas_of_the_pipeline_are_awaited_not_copied),
 		cmocka_unit_test(surplus_goes_rather_from_a_node_that_may_be_dead),
 		cmocka_unit_test(replicas_that_share_a_rack_are_queued_while_there_are_others),
+		cmocka_unit_test(nothing_is_spread_because_a_node_is_in_maintenance),
 		cmocka_unit_test(a_replica_that_was_copied_away_is_the_one_that_goes),
 		cmocka_unit_test(surplus_goes_from_the_fullest_node),
 		cmocka_unit_test(a_deletion_that_was_ordered_stays_ordered_through_a_move),
