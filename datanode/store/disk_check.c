@@ -306,6 +306,11 @@ void volume_end(struct volume *v)
 	atomic_fetch_sub_explicit(&v->check.calls, 1, memory_order_relaxed);
 }
 
+void volume_synced(struct volume *v)
+{
+	atomic_fetch_add_explicit(&v->check.syncs, 1, memory_order_relaxed);
+}
+
 static void ask_for_probe(struct check *c)
 {
 	pthread_mutex_lock(&c->lock);
@@ -321,12 +326,14 @@ static void watch(struct volume *v, uint64_t ms)
 {
 	struct check *c = &v->check;
 	const uint64_t since = c->since_ns, limit = v->store->answer_ms / 2;
-	const uint32_t count = c->call_count;
+	const uint32_t count = c->call_count, syncs = c->syncs;
+	const bool silent = since && since == c->seen_since_ns && syncs == c->seen_syncs;
 
-	c->silent_ms = since && since == c->seen_since_ns ? c->silent_ms + ms : 0;
+	c->silent_ms = silent ? c->silent_ms + ms : 0;
 	c->stalled_ms = c->calls && count == c->seen_calls ? c->stalled_ms + ms : 0;
 	c->seen_since_ns = since;
 	c->seen_calls = count;
+	c->seen_syncs = syncs;
 	atomic_store(&v->slow, c->silent_ms >= SLOW_MS || c->stalled_ms >= SLOW_MS);
 	if (v->failed) {
 		if (!v->coming)

@@ -102,7 +102,7 @@ static struct replica_writer *writer_at(struct list *l)
 	return container_of(l, struct replica_writer, late);
 }
 
-static void sync_batch(const struct volume *v, struct list *batch)
+static void sync_batch(struct volume *v, struct list *batch)
 {
 	int rc = v->ordered ? 0 : -EOPNOTSUPP; /* of what is done for all at once */
 
@@ -121,6 +121,8 @@ static void sync_batch(const struct volume *v, struct list *batch)
 			w->late_rc = sync_one_by_one(w, l->next == batch ? NULL : writer_at(l->next));
 		if (w->late_rc)
 			failed(v, w, w->late_rc);
+		else
+			volume_synced(v);
 	}
 }
 

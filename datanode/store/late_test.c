@@ -112,6 +112,62 @@ static void a_recovered_block_is_on_the_disk_before_it_is_told(void **state)
 	}
 }
 
+static void wait_until(const atomic_int *n, int want)
+{
+	const uint64_t until = clock_mono_ns() + 20 * NS_PER_S;
+
+	while (*n != want && clock_mono_ns() < until)
+		nap();
+	assert_int_equal(*n, want);
+}
+
+static void reopen_with_limit(struct fix *f, uint64_t ms)
+{
+	f->opts.answer_ms = ms;
+	fix_reopen(f);
+	watch(f, false);
+}
+
+static void a_volume_that_does_not_answer_is_out_of_service_until_it_does(void **state)
+{
+	struct fix *f = *state;
+	struct replica_info i;
+	struct replica_reader *r;
+
+	make_finalized(f, 5, 1001, 700);
+	reopen_with_limit(f, 200);
+	assert_readable(f, 5, 1001, 700);
+	gate(true);
+	wait_until(&f->seen.failed, 1);
+	assert_int_equal(store_failed_count(f->s), 1);
+	assert_int_equal(replica_get(f->bp, 5, &i), -ENOENT);
+	assert_int_equal(replica_read_open(f->bp, &(struct block){5, 0, 0}, &r, &f->err), -ENOENT);
+	assert_int_equal(f->seen.back, 0);
+	gate(false);
+	wait_until(&f->seen.back, 1);
+	assert_int_equal(store_failed_count(f->s), 0);
+	assert_readable(f, 5, 1001, 700);
+	make_finalized(f, 6, 1001, 700);
+	assert_int_equal(f->seen.failed, 1);
+}
+
+static void a_slow_volume_on_which_something_is_synced_stays(void **state)
+{
+	struct fix *f = *state;
+	const uint64_t start = clock_mono_ns();
+
+	reopen_with_limit(f, 1600);
+	gate(true);
+	while (clock_mono_ns() - start < 2 * NS_PER_S) {
+		volume_synced(&f->s->volumes[0]); /* as of a writer */
+		nap();
+	}
+	assert_int_equal(f->seen.failed, 0);
+	wait_until(&f->seen.failed, 1);
+	gate(false);
+	wait_until(&f->seen.back, 1);
+}
+
 static void finish_later(struct fix *f, int64_t id)
 {
 	assert_int_equal(replica_finalize(make_rbw(f, id, 1001, 700), 700, SYNC_LATER, NULL, &f->err), 0);
@@ -353,6 +409,8 @@ int main(void)
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, open_and_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(a_recovered_block_is_on_the_disk_before_it_is_told),
+		TEST(a_volume_that_does_not_answer_is_out_of_service_until_it_does),
+		TEST(a_slow_volume_on_which_something_is_synced_stays),
 		TEST(finished_blocks_are_synced_together),
 		TEST(without_a_journal_each_is_synced),
 		TEST(who_asks_is_answered_when_it_is_on_the_disk),

@@ -68,8 +68,9 @@ struct check {
 	bool stop, out; /* out: of service, and everybody knows */
 	atomic_uint_fast64_t since_ns; /* the thread's calls on the disk have not come back since; 0: none */
 	atomic_uint calls, call_count; /* of others: under way; begun and ended so far */
+	atomic_uint syncs;                 /* so often something came to the disk */
 	uint64_t seen_since_ns, silent_ms; /* the watcher's, as these: of the thread, */
-	uint32_t seen_calls;
+	uint32_t seen_calls, seen_syncs;
 	uint64_t stalled_ms;               /* and of the calls */
 };
 
@@ -291,6 +292,8 @@ void volume_suspect(struct volume *v);
 /** Around calls on its disk: when none comes back for a second it is suspected. */
 void volume_begin(struct volume *v);
 void volume_end(struct volume *v);
+/** A sync came back: slow it may be, but it answers. */
+void volume_synced(struct volume *v);
 /** The thread of the store that takes volumes out of service which do not answer. */
 void *store_watcher(void *store);
 

@@ -640,6 +640,8 @@ int replica_finalize(struct replica_writer *w, uint64_t len, enum replica_sync h
 	else
 		writer_free(w);
 	volume_end(sl->vol);
+	if (!rc && sync)
+		volume_synced(sl->vol);
 	if (rc) {
 		store_event(bp, sl, &b, STORE_LEFT, NULL);
 		err_prefix(err, "finalizing blk_%" PRId64, b.id);
@@ -729,6 +731,7 @@ int replica_sync_dir(struct replica_writer *w)
 	volume_end(w->slice->vol);
 	if (rc)
 		return slice_error(w->replica->slice, rc);
+	volume_synced(w->slice->vol);
 	l->dir_synced = true;
 	return 0;
 }
