@@ -58,7 +58,7 @@ struct pool_budget {
 	uint64_t used, limit; /* limit 0: none */
 	struct list waiters;  /* private */
 };
-#define POOL_BUDGETS 2
+#define POOL_BUDGETS 3
 void pool_budget_init(struct pool_budget *b, uint64_t limit);
 
 struct slot {

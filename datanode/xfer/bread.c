@@ -115,6 +115,7 @@ static void br_opened(struct bread *r)
 	if (r->rr) {
 		memcpy(r->volume, r->rr->storage_uuid, sizeof(r->volume));
 		r->ask.budget[0] = buffers_volume(r->core, r->volume);
+		r->ask.budget[1] = r->sink->budget;
 		r->disk = &r->core->disks[buffers_volume_index(r->volume)];
 	}
 	r->state = BR_CHECK;

@@ -6,8 +6,9 @@
  *
  * Idea: common/reactor/pool.h gives sets of slots in line; this says what to charge them to, how
  * long a step waits, and takes buffers back from streams whose peer takes nothing.
- * - A volume's streams hold at most half of the pool together, those to one next hop at most three
- *   eighths: what is stuck behind a disk or a node leaves the rest to others.
+ * - A volume's streams hold at most half of the pool together, as do those of one RDMA connection;
+ *   those to one next hop at most three eighths: what is stuck behind a disk or a node leaves the
+ *   rest to others.
  * - While a step waits, every read that has sent nothing for BUFFERS_STALL_NS gives its buffers
  *   back and reads the same bytes again when its peer takes some.
  * Threading: the core's reactor.
@@ -15,6 +16,7 @@
 #include "datanode/xfer/engine.h"
 
 #define BUFFERS_STALL_NS 20000000ull
+#define BUFFERS_CONN_PART 2
 
 /** Budgets and the reclaiming of @core, whose pool is there. */
 void buffers_init(struct xfer_core *core);

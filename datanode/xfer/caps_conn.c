@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "datanode/xfer/buffers.h"
 #include "datanode/xfer/caps_internal.h"
 
 void caps_stream_add(struct caps_conn *c, struct caps_stream *s, uint64_t id)
@@ -139,6 +140,7 @@ void caps_accept(void *arg, struct xconn *xc)
 	link_init(&c->link, caps, &c->rop);
 	link_attach(&c->link, xc);
 	c->use = verbs_peer(xc)->role == CAPSULE_PEER ? POOL_PEER : POOL_WRITE;
+	pool_budget_init(&c->budget, pool_bytes(caps->core->pool) / BUFFERS_CONN_PART);
 	list_add_tail(&caps->conns, &c->in_caps);
 	xfer_count_conn(caps->core, 1);
 	log_debug("op=rdma peer=%s: accepted", c->link.peer);

@@ -49,6 +49,7 @@ struct caps_write {
 	uint32_t piece_count;
 	struct pool_ask ask;   /* for the CRCs of the first piece that lacks a slot for them */
 	struct slot *crc_slot; /* granted */
+	struct rtimer crc_timer; /* how long it is waited for */
 };
 
 static struct caps_write *of_stream(struct caps_stream *s)
@@ -164,12 +165,29 @@ static void on_crcs(struct xop *op, int res)
 	stream_ready(&p->w->s);
 }
 
-static void on_granted(struct pool_ask *a)
+static struct reactor *reactor_of(const struct caps_write *w)
 {
-	stream_ready(&container_of(a, struct caps_write, ask)->s);
+	return link_of(w)->caps->core->reactor;
 }
 
-/* A slot for the list of CRCs of @p. The engine ends a write that waits too long for buffers. */
+static void on_granted(struct pool_ask *a)
+{
+	struct caps_write *w = container_of(a, struct caps_write, ask);
+
+	reactor_timer_clear(reactor_of(w), &w->crc_timer);
+	stream_ready(&w->s);
+}
+
+static void on_no_crc_slot(struct rtimer *t)
+{
+	struct caps_write *w = container_of(t, struct caps_write, crc_timer);
+
+	log_warn("op=write peer=%s: no buffer for CRCs in time: see /ops for who holds them; dfs.rdma.pool.size is the pool",
+		 link_of(w)->peer);
+	write_fail(w, -ENOBUFS);
+}
+
+/* A slot for the list of CRCs of @p. */
 static bool crc_slot(struct caps_write *w, struct wpiece *p)
 {
 	const uint8_t cls = (uint8_t)slot_class_for_crcs(p->crc_len);
@@ -184,8 +202,12 @@ static bool crc_slot(struct caps_write *w, struct wpiece *p)
 		return true;
 	w->ask = (struct pool_ask){.use = w->s.conn->use, .forms = 1, .form[0] = {1, {{cls, 1}}},
 				   .slots = &w->crc_slot, .granted = on_granted};
-	if (!pool_take(pool_of(w), &w->ask))
-		pool_wait(pool_of(w), &w->ask);
+	if (pool_take(pool_of(w), &w->ask))
+		return true;
+	w->crc_timer.fire = on_no_crc_slot;
+	reactor_timer_set(reactor_of(w), &w->crc_timer,
+			  reactor_now_ns(reactor_of(w)) + link_of(w)->caps->core->waits.buffers_ns);
+	pool_wait(pool_of(w), &w->ask);
 	return w->crc_slot != NULL;
 }
 
@@ -387,6 +409,7 @@ static bool finish(struct caps_write *w)
 	if (!list_empty(&w->parts) || !list_empty(&w->pieces))
 		return false;
 	pool_wait_cancel(pool_of(w), &w->ask);
+	reactor_timer_clear(reactor_of(w), &w->crc_timer);
 	slot_put(w->crc_slot);
 	w->crc_slot = NULL;
 	if (!w->refused && !w->finished)
@@ -457,7 +480,8 @@ void caps_write_start(struct caps_conn *c, const struct capsule *m)
 		if (w) {
 			w->s = (struct caps_stream){.is_write = true, .step = write_step, .free = write_free,
 						    .cancel = write_cancel};
-			w->src = (struct write_source){.ops = &source_ops, .peer = c->link.peer, .rdma = true};
+			w->src = (struct write_source){.ops = &source_ops, .peer = c->link.peer,
+						      .budget = &c->budget, .rdma = true};
 			w->want_pulled = m->flags & CAPSULE_WANT_PULLED;
 			w->copy = !params.client[0];
 			w->newest_seq = w->last_seq = w->pulled = w->told_pulled = CAPSULE_SEQ_NONE;

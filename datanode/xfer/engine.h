@@ -208,6 +208,7 @@ struct write_source_ops {
 struct write_source {
 	const struct write_source_ops *ops;
 	const char *peer;   /* for log lines */
+	struct pool_budget *budget; /* of the connection, or NULL: one that has one stream needs none */
 	bool rdma, own;     /* which metrics count; own: the bytes are made here */
 };
 
@@ -290,6 +291,7 @@ struct read_sink_ops {
 struct read_sink {
 	const struct read_sink_ops *ops;
 	const char *peer;
+	struct pool_budget *budget; /* as of a write_source */
 	bool rdma, own; /* which metrics count; own: no client reads */
 };
 #define BREAD_AHEAD 4
