@@ -227,6 +227,8 @@ static int close_stream(struct mount *m, struct inode *in, struct dfs_err *err)
 	in->unclosed = rc < 0;
 	if (rc == 0) {
 		in->w_user->made += in->w_early;
+		if (in->w_early)
+			in->early_by = BY_UID(in->w_user->uid);
 		state_unmark(&m->state, &in->w_mark);
 	}
 	mark_changed(m, in);
@@ -689,12 +691,12 @@ int content_sync(struct mount *m, struct handle *h, struct dfs_err *err)
 		rc = dfs_sync(in->w, DFS_SYNC_DISK | DFS_SYNC_UPDATE_LENGTH, err);
 		in->w_unflushed = rc < 0;
 		if (rc == 0 && in->w_appended)
-			rc = users_sync(&m->users, err); /* what was there before may have been closed early, by anybody here */
+			rc = users_sync(&m->users, in->early_by, err); /* what was there before may have been closed early, by anybody here */
 		in->w_appended = in->w_appended && rc < 0;
 		rc = what_failed(m, in, in->w_user, rc);
 	} else if (!in->hidden) {
 		rc = settle_locked(m, in, err);
-		rc = rc ?: users_sync(&m->users, err); /* it may have been closed early */
+		rc = rc ?: users_sync(&m->users, in->early_by, err); /* it may have been closed early */
 	}
 	if (!in->error_told && h->errors == in->errors && in->errors > 0)
 		h->errors--; /* it came later, and nobody else has asked */

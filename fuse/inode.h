@@ -78,6 +78,7 @@ struct inode {
 	bool w_unflushed;      /* C: w was written since its last flush */
 	bool w_early;          /* C: its end need not wait for the NameNode's disk */
 	bool w_written;        /* C: w has taken bytes */
+	atomic_uint_fast64_t early_by; /* BY_UID of who has closed it early; BY_ANYBODY: it is not known whether somebody has */
 	uint32_t w_mark;       /* C: in mount.state, as long as its lease is ours; 0: none */
 	bool w_appended;       /* C: behind blocks that may have been closed early, and are not synced yet */
 	bool w_reopened;       /* C: written again after a close(2): descriptors are shared */

@@ -680,8 +680,8 @@ static int do_rename(struct ask *a, const char *name, struct inode *to_dir, cons
 
 	child_path(from, a->in->id, name);
 	child_path(to, to_dir->id, new_name);
-	if (over) /* the old content goes for good, and on the NameNode's disk: the new one must be on disks, too */
-		users_sync_blocks(&a->m->users);
+	if (over && !over->is_dir) /* the old content goes for good, and on the NameNode's disk: the new one must be on disks, too */
+		users_sync_blocks(&a->m->users, in ? in->early_by : BY_ANYBODY);
 	if (open) { /* killed in between, the name must not be missing for good */
 		undo = state_undo(&a->m->state, over->id, to_dir->id, new_name);
 		rc = hide(a, to_dir, over, new_name);

@@ -417,15 +417,23 @@ int users_owns(struct user *user, const char *path, const char *owner, struct df
 	return rc == -EACCES ? -EPERM : rc;
 }
 
-/* All there are now, debtors too, each counted once more: nobody is missed who becomes a debtor meanwhile. */
-static uint32_t take_all(struct users *u, struct user *ret[USERS_MAX + DEBTORS_MAX])
+static bool is_by(const struct user *user, uint64_t by)
+{
+	return by == BY_ANYBODY || by == BY_UID(user->uid);
+}
+
+/* All handles of @by, debtors too, each counted once more: nobody is missed who becomes a debtor meanwhile. */
+static uint32_t take_all(struct users *u, uint64_t by, struct user *ret[USERS_MAX + DEBTORS_MAX])
 {
 	uint32_t n = 0;
 
 	pthread_mutex_lock(&u->lock);
 	for (uint32_t i = 0; i < u->count; i++)
-		ret[n++] = u->user[i];
-	list_for_each(l, &u->debtors) ret[n++] = container_of(l, struct user, link);
+		if (is_by(u->user[i], by))
+			ret[n++] = u->user[i];
+	list_for_each(l, &u->debtors)
+		if (is_by(container_of(l, struct user, link), by))
+			ret[n++] = container_of(l, struct user, link);
 	for (uint32_t i = 0; i < n; i++)
 		ret[i]->refs++;
 	pthread_mutex_unlock(&u->lock);
@@ -453,10 +461,10 @@ static int take_lost(struct users *u, struct dfs_err *err)
 	return rc;
 }
 
-int users_sync(struct users *u, struct dfs_err *err)
+int users_sync(struct users *u, uint64_t by, struct dfs_err *err)
 {
 	struct user *all[USERS_MAX + DEBTORS_MAX];
-	const uint32_t n = take_all(u, all);
+	const uint32_t n = take_all(u, by, all);
 	int rc = 0;
 
 	for (uint32_t i = 0; i < n && rc == 0; i++)
@@ -513,10 +521,10 @@ bool users_settle(struct users *u)
 	return !left;
 }
 
-void users_sync_blocks(struct users *u)
+void users_sync_blocks(struct users *u, uint64_t by)
 {
 	struct user *all[USERS_MAX + DEBTORS_MAX];
-	const uint32_t n = take_all(u, all);
+	const uint32_t n = take_all(u, by, all);
 
 	for (uint32_t i = 0; i < n; i++)
 		dfs_sync_blocks(all[i]->fs);

@@ -74,12 +74,16 @@ struct user *users_ref(struct users *u, struct user *user);
 void users_put(struct users *u, struct user *user);
 /** May @user set the times of @path (which has @owner) to anything? 0; -EPERM: neither owner nor superuser. */
 int users_owns(struct user *user, const char *path, const char *owner, struct dfs_err *err);
-/** All that anybody here has created or closed early is on the NameNode's disk, and on those of data nodes. Fails as dfs_sync_names(). */
-int users_sync(struct users *u, struct dfs_err *err);
+/** Of a uid, and of nobody in particular. */
+#define BY_UID(uid) ((uint64_t)(uid) + 1)
+#define BY_ANYBODY 0
+
+/** All that @by has created or closed early here is on the NameNode's disk, and on those of data nodes. Fails as dfs_sync_names(). */
+int users_sync(struct users *u, uint64_t by, struct dfs_err *err);
 /** Make the syncs that debtors owe. False: one cannot be made now; call again later. */
 bool users_settle(struct users *u);
 /** On those of data nodes, as far as they answer: dfs_sync_blocks(). */
-void users_sync_blocks(struct users *u);
+void users_sync_blocks(struct users *u, uint64_t by);
 uid_t users_uid(struct users *u, const char *owner);
 gid_t users_gid(struct users *u, const char *group);
 /** The number that a name has here, whatever options show instead; false: it has none. */

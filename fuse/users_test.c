@@ -135,7 +135,7 @@ static void test_nobody_waits_for_the_sync_of_who_has_to_go(void **state)
 	fake.rc = 0;
 	assert_true(users_settle(&u));
 	assert_int_equal(fake.handles, USERS_MAX);
-	assert_int_equal(users_sync(&u, NULL), 0);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, NULL), 0);
 }
 
 static void test_a_failed_sync_of_an_evicted_user_is_told(void **state)
@@ -148,14 +148,14 @@ static void test_a_failed_sync_of_an_evicted_user_is_told(void **state)
 	for (int i = 0; i < CROWD; i++) /* the one that owes a sync goes, too */
 		assert_int_equal(visit(CROWD + 1 + i, false), 0);
 	fake.rc = -ETIMEDOUT; /* as long as the nodes are out of reach */
-	assert_int_equal(users_sync(&u, &err), -ETIMEDOUT);
-	assert_int_equal(users_sync(&u, &err), -ETIMEDOUT);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, &err), -ETIMEDOUT);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, &err), -ETIMEDOUT);
 	fake.rc = -EIO; /* and once when it was for good */
 	assert_true(users_settle(&u));
 	fake.rc = 0;
-	assert_int_equal(users_sync(&u, &err), -EIO);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, &err), -EIO);
 	assert_string_not_equal(err.text, "");
-	assert_int_equal(users_sync(&u, &err), 0);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, &err), 0);
 	assert_int_equal(fake.handles, USERS_MAX);
 }
 
@@ -179,12 +179,27 @@ static void test_debtors_are_bounded(void **state)
 	assert_int_equal(c.read_tcp, USERS_MAX + DEBTORS_MAX + 1);
 }
 
+static void test_nobody_waits_for_the_files_of_others(void **state)
+{
+	(void)state;
+	assert_int_equal(visit(1, true), 0);
+	assert_int_equal(visit(2, true), 0);
+	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 2), NULL), 0);
+	assert_int_equal(fake.syncs, 1);
+	users_sync_blocks(&u, BY_UID(FIRST_UID + 1));
+	assert_int_equal(fake.syncs, 2);
+	fake.rc = -ETIMEDOUT; /* nodes of the first one */
+	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 2), NULL), 0);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, NULL), -ETIMEDOUT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_nobody_waits_for_the_sync_of_who_has_to_go, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_failed_sync_of_an_evicted_user_is_told, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_debtors_are_bounded, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_nobody_waits_for_the_files_of_others, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
