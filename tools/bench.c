@@ -34,6 +34,7 @@ struct bench {
 	uint64_t size;                /* bytes of a file; of a pread */
 	uint64_t piece;               /* bytes of one pread */
 	uint32_t files, replication, threads, depth; /* depth: calls under way, of each thread */
+	uint64_t seconds, end_ns;     /* 0: until every file was read once */
 	bool json;
 	const char *conf[64];
 	uint32_t conf_count;
@@ -82,6 +83,14 @@ static uint64_t next_random(struct worker *w)
 	return w->rng;
 }
 
+/* With --seconds the files are read again and again until the time is over. */
+static bool goes_on(const struct bench *b, uint64_t done, uint64_t count)
+{
+	if (!b->end_ns)
+		return done < count;
+	return clock_mono_ns() < b->end_ns && !atomic_load(&b->failures);
+}
+
 static void name_of(const struct bench *b, uint32_t i, char *buf, size_t size)
 {
 	snprintf(buf, size, "%s/%s-%u", b->path, !strcmp(b->mode, "io") ? "file" : "entry", i);
@@ -118,14 +127,14 @@ static void io_read(struct bench *b, uint32_t i, struct worker *w)
 	struct dfs_file *f;
 	char name[512];
 	uint64_t since = clock_mono_ns(), got = 0;
-	ssize_t n;
+	ssize_t n = 0;
 
 	name_of(b, i, name, sizeof(name));
 	if (dfs_open(b->fs, name, &f, &err) < 0) {
 		failed(b, name, err.text);
 		return;
 	}
-	while ((n = dfs_read(f, w->buf, IO_CHUNK, &err)) > 0)
+	while (goes_on(b, 0, 1) && (n = dfs_read(f, w->buf, IO_CHUNK, &err)) > 0)
 		got += (uint64_t)n;
 	dfs_close(f, NULL);
 	if (n < 0)
@@ -148,8 +157,10 @@ static void io_pread(struct bench *b, uint32_t i, struct worker *w)
 		return;
 	}
 	len = dfs_length(f);
-	count = len > b->piece ? (len >> 20) * PREAD_PER_MIB : 0;
-	for (uint64_t k = 0; k < count && n >= 0; k++) {
+	count = len > b->piece ? 1 + (len >> 20) * PREAD_PER_MIB : 0;
+	if (!count)
+		failed(b, name, "is no longer than one read");
+	for (uint64_t k = 0; count && n >= 0 && goes_on(b, k, count); k++) {
 		uint64_t since = clock_mono_ns();
 
 		n = dfs_pread(f, w->buf, b->piece, next_random(w) % (len - b->piece), &err);
@@ -321,8 +332,8 @@ static void *work(void *arg)
 		work_deep(w);
 		return NULL;
 	}
-	while ((i = atomic_fetch_add(&b->next, 1)) < b->files)
-		b->one(b, i, w);
+	while (goes_on(b, i = atomic_fetch_add(&b->next, 1), b->files))
+		b->one(b, i % b->files, w);
 	return NULL;
 }
 
@@ -345,7 +356,7 @@ static double cpu_seconds(void)
 static void report(struct bench *b, struct worker *w, double seconds, double cpu)
 {
 	uint64_t ops = 0, bytes = 0, *all, n = 0;
-	double p50 = 0, p99 = 0;
+	double p50 = 0, p99 = 0, p999 = 0;
 
 	for (uint32_t i = 0; i < b->threads; i++) {
 		ops += w[i].ops;
@@ -361,20 +372,22 @@ static void report(struct bench *b, struct worker *w, double seconds, double cpu
 	if (n) {
 		p50 = (double)all[n / 2] / 1e3;
 		p99 = (double)all[n * 99 / 100] / 1e3;
+		p999 = (double)all[n * 999 / 1000] / 1e3;
 	}
 	free(all);
 	if (b->json)
 		printf("{\"mode\": \"%s\", \"op\": \"%s\", \"threads\": %u, \"depth\": %u, \"ops\": %llu, \"failed\": %d,"
 		       " \"bytes\": %llu, \"seconds\": %.4f, \"cpu_seconds\": %.3f, \"mib_per_s\": %.1f,"
-		       " \"ops_per_s\": %.1f, \"p50_us\": %.1f, \"p99_us\": %.1f}\n",
+		       " \"ops_per_s\": %.1f, \"p50_us\": %.1f, \"p99_us\": %.1f,"
+		       " \"p999_us\": %.1f}\n",
 		       b->mode, b->op, b->threads, b->depth, (unsigned long long)ops, atomic_load(&b->failures),
 		       (unsigned long long)bytes, seconds, cpu, (double)bytes / seconds / 1048576,
-		       (double)ops / seconds, p50, p99);
+		       (double)ops / seconds, p50, p99, p999);
 	else
 		printf("%s %s: %llu ops, %.1f MiB in %.3f s: %.1f MiB/s, %.1f op/s, client CPU %.2f s,"
-		       " latency p50 %.0f us p99 %.0f us, %d failed\n",
+		       " latency p50 %.0f us p99 %.0f us p99.9 %.0f us, %d failed\n",
 		       b->mode, b->op, (unsigned long long)ops, (double)bytes / 1048576, seconds,
-		       (double)bytes / seconds / 1048576, (double)ops / seconds, cpu, p50, p99,
+		       (double)bytes / seconds / 1048576, (double)ops / seconds, cpu, p50, p99, p999,
 		       atomic_load(&b->failures));
 }
 
@@ -407,6 +420,7 @@ static int run(struct bench *b)
 	}
 	cpu = cpu_seconds();
 	since = clock_mono_ns();
+	b->end_ns = b->seconds ? since + b->seconds * NS_PER_S : 0;
 	pthread_barrier_wait(&b->start);
 	for (uint32_t i = 0; i < b->threads; i++)
 		pthread_join(w[i].thread, NULL);
@@ -433,6 +447,7 @@ static void help(void)
 	     "  --size SIZE      io: bytes of each file (default 128m); pread: bytes of one read with --piece\n"
 	     "  --piece SIZE     io pread: bytes of one read (default 4k)\n"
 	     "  --files N        files or entries in all (default: io 1, nn 1000)\n"
+	     "  --seconds N      io read, pread: for N seconds, the files again and again (default: each once)\n"
 	     "  --replication N  io write (default: dfs.replication)\n"
 	     "  --threads N      at a time (default 1)\n"
 	     "  --depth N        nn, not list: calls that each thread has under way at a time (default 1)\n"
@@ -470,6 +485,7 @@ static int parse(struct bench *b, int argc, char **argv)
 		{"size", required_argument, NULL, 's'},    {"piece", required_argument, NULL, 'c'},
 		{"files", required_argument, NULL, 'f'},   {"replication", required_argument, NULL, 'r'},
 		{"threads", required_argument, NULL, 't'}, {"depth", required_argument, NULL, 'd'}, {"json", no_argument, NULL, 'j'},
+		{"seconds", required_argument, NULL, 'S'},
 		{"fs", required_argument, NULL, 'u'},      {"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'V'},       {NULL, 0, NULL, 0},
 	};
@@ -491,6 +507,7 @@ static int parse(struct bench *b, int argc, char **argv)
 		case 'r': ok = number(optarg, 512, &v); b->replication = (uint32_t)v; break;
 		case 't': ok = number(optarg, THREADS_MAX, &v); b->threads = (uint32_t)v; break;
 		case 'd': ok = number(optarg, DEPTH_MAX, &v); b->depth = (uint32_t)v; break;
+		case 'S': ok = number(optarg, 86400, &b->seconds); break;
 		case 'D':
 			ok = b->conf_count < 63 && strchr(optarg, '=');
 			if (ok)
@@ -530,6 +547,8 @@ static bool choose(struct bench *b)
 				b->one = nn_op;
 	if (b->depth > 1 && (b->one != nn_op || !strcmp(b->op, "list")))
 		return false;
+	if (b->seconds && b->one != io_read && b->one != io_pread)
+		return false;
 	if (!b->files)
 		b->files = !strcmp(b->mode, "io") ? 1 : 1000;
 	return b->one;
@@ -545,7 +564,7 @@ int main(int argc, char **argv)
 	if (rc >= 0)
 		return rc;
 	if (!choose(&b))
-		return usage("no such mode and --op (with --depth): ", *b.op ? b.op : b.mode);
+		return usage("no such mode and --op (with --depth, --seconds): ", *b.op ? b.op : b.mode);
 	struct dfs_connect_opts o = {.size = sizeof(o), .uri = b.uri, .conf = b.conf};
 	if (dfs_connect(&o, &b.fs, &err) < 0) {
 		fprintf(stderr, "dfs-bench: %s\n", err.text);
