@@ -31,7 +31,7 @@ static int ret(int rc)
 static const char *at(const char *path)
 {
 	wait_while_hung();
-	return path[1] ? path + 1 : ".";
+	return path && path[1] ? path + 1 : "."; /* no path: an open file whose name is gone */
 }
 
 static int h_getattr(const char *path, struct stat *st, struct fuse_file_info *fi)
