@@ -291,7 +291,8 @@ static int send_lifeline(struct req *q, const void *in)
 /* ---- reports ---- */
 
 /* What is done before the lock is given back, and what costs how much of it. */
-#define REPORT_SLICE 32768
+#define REPORT_STEP 4096 /* after each it is asked whether the slice has lasted long enough, */
+#define REPORT_STEPS 8   /* and it ends after so many of them */
 #define COST_TAKE 8  /* a replica */
 #define COST_CHECK 1 /* that it decodes */
 #define COST_STORAGE 256
@@ -303,7 +304,7 @@ struct report_walk {
 	bool first;
 	struct block_report_rd rd;
 	uint64_t count;
-	int64_t left; /* of the slice */
+	int64_t left; /* of the step */
 };
 
 /* All of it decodes, or none of it counts. */
@@ -412,7 +413,7 @@ static bool must_wait(const struct req *q, const struct dn *dn)
 /* A slice of a full report; REQ_PARK: there is more. */
 static int take_report(struct req *q, struct dn *dn, const Hdd__BlockReportRequestProto *m)
 {
-	int rc = 0;
+	int rc = 0, steps = 0;
 
 	if (!q->report) {
 		rc = check_report_lease(q, dn, m->context);
@@ -424,9 +425,14 @@ static int take_report(struct req *q, struct dn *dn, const Hdd__BlockReportReque
 		return exc_throw(&q->exc, EXC_IO, "Data node %s has registered again while its block report was "
 						  "taken: it reports once more", dn->uuid);
 	}
-	q->report->left = REPORT_SLICE;
-	while (q->report->at < m->n_reports && !rc)
-		rc = q->report->left <= 0 ? REQ_PARK : take_storage_blocks(q, dn, m->reports[q->report->at]);
+	q->report->left = REPORT_STEP;
+	while (q->report->at < m->n_reports && !rc) {
+		rc = q->report->left > 0 ? take_storage_blocks(q, dn, m->reports[q->report->at]) : REQ_PARK;
+		if (rc != REQ_PARK || ++steps == REPORT_STEPS || nn_slice_is_over(q->nn))
+			continue;
+		q->report->left = REPORT_STEP;
+		rc = 0;
+	}
 	if (rc != REQ_PARK)
 		dn->reporting = NULL;
 	return rc;

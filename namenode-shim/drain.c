@@ -155,7 +155,7 @@ static void end(struct nn *nn)
 
 void drain_slice(struct nn *nn)
 {
-	for (uint32_t i = 0; i < NN_SLICE; i++) {
+	for (uint32_t i = 0; i < NN_SLICE && (i % NN_SLICE_STEP || !nn_slice_is_over(nn)); i++) {
 		struct blk *b = blk_cursor_next(&nn->draining);
 
 		if (!b) {

@@ -261,7 +261,8 @@ static void begin(struct world *w)
 {
 	pthread_rwlock_rdlock(&w->nn->mem_lock);
 	before = w->nn->holds;
-	w->nn->holds.max_ns = w->nn->holds.max_run_ns = 0;
+	w->nn->holds.max_ns = w->nn->holds.max_run_ns = w->nn->holds.max_cpu_ns = 0;
+	w->nn->holds.with_cpu = true;
 	pthread_rwlock_unlock(&w->nn->mem_lock);
 	began_ns = clock_mono_ns();
 }
@@ -272,9 +273,9 @@ static void end(struct world *w, const char *what, uint64_t work)
 	const struct holds *h = &w->nn->holds;
 	const uint64_t holds = h->count - before.count;
 
-	printf("%-28s %8llu in %6.0f ms: %5llu holds, the longest %8.3f ms; longest call %8.3f ms\n", what,
+	printf("%-28s %8llu in %6.0f ms: %5llu holds, the longest %8.3f ms (%.3f of CPU); longest call %8.3f ms\n", what,
 	       (unsigned long long)work, (double)(clock_mono_ns() - began_ns) / 1e6, (unsigned long long)holds,
-	       (double)h->max_ns / 1e6, (double)h->max_run_ns / 1e6);
+	       (double)h->max_ns / 1e6, (double)h->max_cpu_ns / 1e6, (double)h->max_run_ns / 1e6);
 	fflush(stdout);
 	assert_true(holds >= work / HOLD_WORK);
 }

@@ -519,17 +519,34 @@ static uint32_t apply(struct nn *nn, const struct effect_list *l)
 
 /* ---- the writer thread ---- */
 
+static uint64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
 void nn_lock(struct nn *nn)
 {
 	pthread_rwlock_wrlock(&nn->mem_lock);
 	nn->holds.since_ns = clock_mono_ns();
+	if (nn->holds.with_cpu)
+		nn->holds.cpu_since_ns = cpu_ns();
+}
+
+bool nn_slice_is_over(const struct nn *nn)
+{
+	return clock_mono_ns() - nn->holds.since_ns > NN_SLICE_NS;
 }
 
 void nn_unlock(struct nn *nn)
 {
 	struct holds *h = &nn->holds;
 	const uint64_t ns = clock_mono_ns() - h->since_ns;
+	const uint64_t cpu = h->with_cpu ? cpu_ns() - h->cpu_since_ns : 0;
 
+	h->max_cpu_ns = cpu > h->max_cpu_ns ? cpu : h->max_cpu_ns;
 	pthread_rwlock_unlock(&nn->mem_lock);
 	h->count++;
 	metric_add(METRIC_NN_HOLDS, 1);
@@ -673,7 +690,8 @@ static void walk_on(struct nn *nn)
 	finish_all(nn, &done);
 	if (blocks_must_sweep(&nn->blocks)) {
 		nn_lock(nn);
-		blocks_sweep(&nn->blocks, NN_SLICE);
+		for (int i = 0; i < NN_SLICE / NN_SLICE_STEP && !nn_slice_is_over(nn); i++)
+			blocks_sweep(&nn->blocks, NN_SLICE_STEP);
 		datanodes_free_gone(&nn->dns);
 		nn_unlock(nn);
 	}
@@ -752,7 +770,7 @@ static void land(struct nn *nn)
 	list_for_each(l, &nn->flying) {
 		struct req *q = container_of(l, struct req, link);
 
-		if (effects >= NN_SLICE) {
+		if (effects >= NN_SLICE || (effects >= NN_SLICE_STEP && nn_slice_is_over(nn))) {
 			effects = 0;
 			nn_unlock(nn);
 			nn_lock(nn);

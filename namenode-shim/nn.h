@@ -44,7 +44,9 @@
 #include "namenode-shim/trash.h"
 
 #define NN_HOLD_NS 20000000ull /* longer nobody should hold mem_lock at a time */
-#define NN_SLICE 4096 /* so many blocks are gone through in one hold */
+#define NN_SLICE 4096 /* so many blocks are gone through in one hold, */
+#define NN_SLICE_STEP 256 /* and after each so many of them it is asked */
+#define NN_SLICE_NS 5000000ull /* whether it has lasted so long: a walk ends its slice then */
 
 struct auth_to_local;
 struct hosts;
@@ -83,6 +85,8 @@ struct req_pool {
 struct holds {
 	uint64_t since_ns; /* of the hold under way */
 	uint64_t count, max_ns, max_run_ns;
+	bool with_cpu; /* tests: also how long its thread worked, which others on the machine do not change much */
+	uint64_t cpu_since_ns, max_cpu_ns;
 };
 
 /* What is left of a look at the blocks that have too few replicas. */
@@ -163,6 +167,8 @@ void nn_submit(struct nn *nn, struct req *q);
 /** Writer thread: hold mem_lock for writing. How long it is held is in the metrics. */
 void nn_lock(struct nn *nn);
 void nn_unlock(struct nn *nn);
+/** Holding it: is it time to give it back? */
+bool nn_slice_is_over(const struct nn *nn);
 /** Writer thread: req_run(), timed. */
 void nn_run(struct nn *nn, struct req *q);
 /** Writer thread: was inode @id given to a writer by a change of this batch before @q? Memory (leases,
