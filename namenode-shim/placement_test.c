@@ -11,6 +11,7 @@
 // clang-format on
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/clock.h"
 #include "namenode-shim/datanodes.h"
@@ -299,6 +300,15 @@ static void policies_and_their_fall_backs_are_obeyed(void **state)
 		}
 }
 
+/* Of this thread: what other programs do meanwhile does not count. */
+static uint64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t), 0);
+	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
 /* Placements of three replicas among so many nodes of 12 disks each: microseconds of one, the best of some rounds. */
 static double choose_us(uint32_t nodes, uint32_t racks)
 {
@@ -322,7 +332,8 @@ static double choose_us(uint32_t nodes, uint32_t racks)
 		}
 	}
 	for (int round = 0; round < 5; round++) {
-		const uint64_t start = clock_mono_ns();
+		const uint64_t start = cpu_ns();
+		uint64_t took;
 
 		for (int i = 0; i < 1000; i++) {
 			struct storage *st[3];
@@ -332,7 +343,8 @@ static double choose_us(uint32_t nodes, uint32_t racks)
 			assert_string_not_equal(st[1]->dn->rack, st[0]->dn->rack);
 			assert_string_equal(st[2]->dn->rack, st[1]->dn->rack);
 		}
-		best = clock_mono_ns() - start < best ? clock_mono_ns() - start : best;
+		took = cpu_ns() - start;
+		best = took < best ? took : best;
 	}
 	datanodes_fini(&d);
 	return (double)best / 1e6;
