@@ -43,6 +43,7 @@ struct pool {
 	uint64_t bytes; /* of all slots, once they are counted in the metric */
 	struct class_state cls[SLOT_CLASSES];
 	struct list line[POOL_USES]; /* who waits for slots */
+	uint32_t waiting;            /* for slots or for a budget */
 	void (*pressed)(void *arg);
 	void *pressed_arg;
 };
@@ -221,15 +222,16 @@ static uint32_t kept_from(const struct class_state *c, enum pool_use use)
 	return kept;
 }
 
-static bool has_set(const struct pool *p, const struct pool_set *set, enum pool_use use)
+/* The classes that lack slots for @set; 0: it can be had. */
+static uint32_t short_classes(const struct pool *p, const struct pool_set *set, enum pool_use use)
 {
-	uint32_t need[SLOT_CLASSES];
+	uint32_t need[SLOT_CLASSES], mask = 0;
 
 	set_needs(set, need);
 	for (int c = 0; c < SLOT_CLASSES; c++)
 		if (need[c] && p->cls[c].free_count < need[c] + kept_from(&p->cls[c], use))
-			return false;
-	return true;
+			mask |= 1u << c;
+	return mask;
 }
 
 bool pool_fits(const struct pool *p, const struct pool_set *set, enum pool_use use)
@@ -274,7 +276,7 @@ struct slot *pool_get(struct pool *p, enum slot_class cls, enum pool_use use)
 	static struct pool_budget *const no_budget[POOL_BUDGETS];
 	const struct pool_set one = {.parts = 1, .part = {{(uint8_t)cls, 1}}};
 
-	if (has_set(p, &one, use))
+	if (!short_classes(p, &one, use))
 		return slot_out(p, (uint8_t)cls, use, no_budget);
 	metric_add(METRIC_POOL_EMPTY, 1);
 	return NULL;
@@ -323,13 +325,27 @@ static enum answer try_forms(struct pool *p, struct pool_ask *a, uint32_t blocke
 	for (uint8_t i = 0; i < a->forms; i++) {
 		if (overdrawn(a, &a->form[i]))
 			continue;
-		if (!(set_classes(&a->form[i]) & blocked) && has_set(p, &a->form[i], a->use)) {
+		if (!(set_classes(&a->form[i]) & blocked) && !short_classes(p, &a->form[i], a->use)) {
 			give(p, a, i);
 			return GIVEN;
 		}
 		why = DRY;
 	}
 	return why;
+}
+
+/* The classes that the first waiters of more important uses lack: they are left alone. */
+static uint32_t wanted_above(const struct pool *p, enum pool_use use)
+{
+	uint32_t mask = 0;
+
+	for (int u = (int)use + 1; u < POOL_USES; u++) {
+		const struct pool_ask *a = container_of(p->line[u].next, struct pool_ask, link);
+
+		if (!list_empty(&p->line[u]))
+			mask |= short_classes(p, &a->form[a->forms - 1], a->use);
+	}
+	return mask;
 }
 
 static bool somebody_waits(const struct pool *p, const struct pool_ask *a)
@@ -342,7 +358,7 @@ static bool somebody_waits(const struct pool *p, const struct pool_ask *a)
 
 bool pool_take(struct pool *p, struct pool_ask *a)
 {
-	if (!somebody_waits(p, a) && try_forms(p, a, 0) == GIVEN) {
+	if (!somebody_waits(p, a) && try_forms(p, a, wanted_above(p, a->use)) == GIVEN) {
 		if (a->got && p->pressed)
 			p->pressed(p->pressed_arg);
 		return true;
@@ -351,7 +367,7 @@ bool pool_take(struct pool *p, struct pool_ask *a)
 	return false;
 }
 
-static void waited(const struct pool_ask *a)
+static void waited(struct pool *p, const struct pool_ask *a)
 {
 	static const uint64_t le_ns[] = {1000000, 10000000, 100000000, 1000000000, 10000000000};
 	const uint64_t ns = clock_mono_ns() - a->since_ns;
@@ -363,13 +379,14 @@ static void waited(const struct pool_ask *a)
 	metric_add(METRIC_POOL_WAIT_NS, ns);
 	metric_add(METRIC_POOL_WAIT_COUNT, 1);
 	metric_add((enum metric)(METRIC_POOL_WAITING_READ + a->use), -(uint64_t)1);
+	p->waiting--;
 }
 
 /* One use's line. Who is behind one that waits may pass only with classes that this one does not need. */
 static void serve_line(struct pool *p, enum pool_use use)
 {
 	struct list *line = &p->line[use];
-	uint32_t blocked = 0, looked = 0;
+	uint32_t blocked = wanted_above(p, use), looked = 0;
 
 	list_for_each (l, line) {
 		struct pool_ask *a = container_of(l, struct pool_ask, link);
@@ -379,7 +396,8 @@ static void serve_line(struct pool *p, enum pool_use use)
 			return;
 		how = try_forms(p, a, blocked);
 		if (how == DRY) {
-			blocked |= set_classes(&a->form[a->forms - 1]);
+			blocked |= short_classes(p, &a->form[a->forms - 1], use) |
+				   (set_classes(&a->form[a->forms - 1]) & blocked);
 			looked++;
 			continue;
 		}
@@ -388,7 +406,7 @@ static void serve_line(struct pool *p, enum pool_use use)
 			list_add_tail(&overdrawn(a, &a->form[a->forms - 1])->waiters, &a->link);
 			continue;
 		}
-		waited(a);
+		waited(p, a);
 		a->granted(a);
 	}
 }
@@ -403,7 +421,7 @@ static void serve(struct pool *p)
 /* Some of @b is free: its first waiters go back to their lines, as far as it reaches. */
 static void serve_budget(struct pool *p, struct pool_budget *b)
 {
-	uint64_t room = b->limit > b->used ? b->limit - b->used : 0;
+	uint64_t room = !b->limit ? UINT64_MAX : b->limit > b->used ? b->limit - b->used : 0;
 
 	while (!list_empty(&b->waiters)) {
 		struct pool_ask *a = container_of(b->waiters.next, struct pool_ask, link);
@@ -424,27 +442,29 @@ void pool_wait(struct pool *p, struct pool_ask *a)
 	a->since_ns = clock_mono_ns();
 	metric_add((enum metric)(METRIC_POOL_WAITS_READ + a->use), 1);
 	metric_add((enum metric)(METRIC_POOL_WAITING_READ + a->use), 1);
+	p->waiting++;
 	list_add_tail(&p->line[a->use], &a->link);
 	serve_line(p, a->use);
-	if (p->pressed && !list_empty(&p->line[a->use]))
+	if (p->pressed && pool_is_waiting(a))
 		p->pressed(p->pressed_arg);
 }
 
 void pool_wait_cancel(struct pool *p, struct pool_ask *a)
 {
-	(void)p;
 	if (!list_is_linked(&a->link))
 		return;
 	list_del(&a->link);
-	waited(a);
+	waited(p, a);
+	/* Whoever stood behind it may be served now. */
+	for (int i = 0; i < POOL_BUDGETS; i++)
+		if (a->budget[i] && !list_empty(&a->budget[i]->waiters))
+			serve_budget(p, a->budget[i]);
+	serve(p);
 }
 
 bool pool_is_pressed(const struct pool *p)
 {
-	for (int u = 0; u < POOL_USES; u++)
-		if (!list_empty(&p->line[u]))
-			return true;
-	return false;
+	return p->waiting > 0;
 }
 
 void pool_on_pressed(struct pool *p, void (*pressed)(void *arg), void *arg)

@@ -125,9 +125,9 @@ static inline bool pool_is_waiting(const struct pool_ask *a)
 bool pool_fits(const struct pool *p, const struct pool_set *set, enum pool_use use);
 /** One slot, or NULL when dry: for those who do not wait. */
 struct slot *pool_get(struct pool *p, enum slot_class cls, enum pool_use use);
-/** Does somebody wait for slots (not for a budget)? */
+/** Does somebody wait, for slots or for a budget? */
 bool pool_is_pressed(const struct pool *p);
-/** @pressed runs whenever somebody begins to wait for slots, or gets a smaller form of a set: a hint to give back what
+/** @pressed runs whenever somebody begins to wait, or gets a smaller form of a set: a hint to give back what
  *  is not in use. */
 void pool_on_pressed(struct pool *p, void (*pressed)(void *arg), void *arg);
 static inline struct slot *slot_ref(struct slot *s)

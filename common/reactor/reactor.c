@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <poll.h>
 #include <signal.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -563,6 +564,8 @@ static void ask_for_short_turns(void)
 		uint64_t runtime, deadline, period;
 	} attr = {.size = sizeof(attr), .nice = getpriority(PRIO_PROCESS, 0), .runtime = TURN_NS};
 
+	if (sched_getscheduler(0) != SCHED_OTHER) /* somebody knows better */
+		return;
 	(void)syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 

@@ -54,7 +54,7 @@ struct tcp_conn {
 	uint32_t in_first, in_count;
 	struct msghdr in_msg;
 	uint32_t in_min, in_got; /* in_min 0: whatever comes, or the end */
-	bool in_whole, in_expired, in_stopped, connecting;
+	bool in_whole, in_expired, connecting;
 	struct rtimer in_timer;
 
 	/* send: a queue of ops and the pieces of all of them; out_flight goes out now. What is sent in one
@@ -188,7 +188,7 @@ static int in_result(struct tcp_conn *c, int res)
 		return io_error(c, res, c->in_expired);
 	if (c->connecting || !c->in_min)
 		return res;
-	if (c->in_got >= c->in_min || c->in_stopped)
+	if (c->in_got >= c->in_min)
 		return (int)c->in_got;
 	return c->in_expired ? -ETIMEDOUT : -ECONNRESET; /* ended in the middle */
 }
@@ -223,19 +223,13 @@ static void in_done(struct uring_op *uop, int res, uint32_t flags)
 	struct xop *op = c->in_op;
 
 	(void)flags;
-	if (res == -ECANCELED && c->in_stopped && !c->in_expired)
-		res = -EAGAIN;
-	if (!c->closing && !c->in_expired && !c->in_stopped && (res == -EINTR || res == -EAGAIN)) {
+	if (!c->closing && !c->in_expired && (res == -EINTR || res == -EAGAIN)) {
 		in_submit(c);
 		return;
 	}
 	if (res > 0)
 		in_consume(c, (uint32_t)res);
-	else if (res == 0)
-		c->in_stopped = false; /* the peer's end */
-	if (c->in_stopped && (res == -EINTR || res == -EAGAIN))
-		res = 0;
-	if (res > 0 && c->in_got < c->in_min && !c->closing && !c->in_expired && !c->in_stopped) {
+	if (res > 0 && c->in_got < c->in_min && !c->closing && !c->in_expired) {
 		in_submit(c);
 		return;
 	}
@@ -273,7 +267,7 @@ static void in_start(struct tcp_conn *c, const struct iovec *iov, int n, uint32_
 	c->in_min = min;
 	c->in_got = 0;
 	c->in_whole = whole;
-	c->in_expired = c->in_stopped = false;
+	c->in_expired = false;
 	deadline_watch(c, &c->in_timer, c->x.recv_deadline_ns);
 	in_submit(c);
 }
@@ -294,16 +288,6 @@ static void tcp_pull(struct xconn *x, struct xremote from, struct slot *slot, ui
 	(void)from;
 	assert(off <= slot->size && len <= slot->size - off);
 	in_start(tcp_of(x), &(struct iovec){slot->data + off, len}, 1, len, true, op);
-}
-
-static void tcp_recv_stop(struct xconn *x)
-{
-	struct tcp_conn *c = tcp_of(x);
-
-	if (!c->in_op || !c->in_min || c->in_stopped || c->closing)
-		return;
-	c->in_stopped = true;
-	reactor_cancel(x->reactor, &c->in);
 }
 
 /* ---- send ---- */
@@ -354,9 +338,21 @@ static void out_await_room(struct tcp_conn *c)
 	uring_attach(sqe, &c->out);
 }
 
+static void out_give_back(struct tcp_conn *c);
+
 static bool out_late_step(struct rop *rop)
 {
-	out_submit(container_of(rop, struct tcp_conn, out_late));
+	struct tcp_conn *c = container_of(rop, struct tcp_conn, out_late);
+
+	if (!c->out_stopped) {
+		out_submit(c);
+		return false;
+	}
+	c->out_stopped = false; /* before anything of it, or more of it, went out */
+	out_give_back(c);
+	if (c->out_head && !c->out_busy)
+		out_submit(c);
+	conn_maybe_free(c);
 	return false;
 }
 
@@ -521,10 +517,11 @@ static void tcp_send_stop(struct xconn *x)
 {
 	struct tcp_conn *c = tcp_of(x);
 
-	if (!c->out_busy || c->out_stopped || c->closing || (!c->room_op && c->out_head != c->out_tail))
+	if (c->out_stopped || c->closing || c->out_error || (!c->room_op && (!c->out_head || c->out_head != c->out_tail)))
 		return;
 	c->out_stopped = !c->room_op;
-	reactor_cancel(x->reactor, &c->out);
+	if (c->out_busy)
+		reactor_cancel(x->reactor, &c->out);
 }
 
 static void tcp_send_room(struct xconn *x, struct xop *op)
@@ -633,7 +630,6 @@ const struct xport_ops tcp_ops = {
     .send_fds = tcp_send_fds,
     .send_stop = tcp_send_stop,
     .send_room = tcp_send_room,
-    .recv_stop = tcp_recv_stop,
 };
 
 /* ---- listen ---- */

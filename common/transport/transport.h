@@ -89,9 +89,6 @@ struct xport_ops {
 	/** Stream; NULL where there is none: done(0) when the peer's side takes bytes again, with no memory
 	 *  held meanwhile. send_deadline_ns holds; no send may be under way. */
 	void (*send_room)(struct xconn *c, struct xop *op);
-	/** Stream; NULL where there is none: stop the pull or recvv under way. Its done() gets the bytes that
-	 *  came, 0 to all. */
-	void (*recv_stop)(struct xconn *c);
 };
 
 struct xconn { /* first member of every implementation's connection */

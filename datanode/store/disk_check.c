@@ -115,7 +115,8 @@ static int drop_replica(void *arg, struct replica *r)
 {
 	struct slice *sl = arg;
 
-	if (r->busy || (r->live && r->live->writer) || sl->vol->coming)
+	/* coming first: failed is cleared before it. */
+	if (r->busy || (r->live && r->live->writer) || sl->vol->coming || !sl->vol->failed)
 		return 0;
 	atomic_fetch_sub(&sl->used, pair_bytes(r));
 	atomic_fetch_sub(&sl->blocks, 1);

@@ -82,6 +82,8 @@ struct bread {
 	uint64_t begun_ns, moved_ns, bytes; /* for /ops: last progress; handed over */
 	struct disk_turns *disk;   /* of its volume */
 	struct list turn_link;     /* linked: waits for a turn at the disk */
+	bool my_turn;              /* was the next, and has not asked again yet */
+	uint64_t handed_end;       /* of the last piece handed over */
 	bool is_short;
 	uint64_t parked_at;        /* where bread_resume() goes on */
 };
@@ -114,9 +116,9 @@ static void br_opened(struct bread *r)
 {
 	if (r->rr) {
 		memcpy(r->volume, r->rr->storage_uuid, sizeof(r->volume));
-		r->ask.budget[0] = buffers_volume(r->core, r->volume);
+		r->ask.budget[0] = buffers_volume(r->core, r->rr->volume);
 		r->ask.budget[1] = r->sink->budget;
-		r->disk = &r->core->disks[buffers_volume_index(r->volume)];
+		r->disk = &r->core->disks[r->rr->volume % XFER_BUDGETS];
 	}
 	r->state = BR_CHECK;
 	br_ready(r);
@@ -165,6 +167,14 @@ static void br_on_timer(struct rtimer *t)
 {
 	struct bread *r = container_of(t, struct bread, timer);
 
+	if (list_is_linked(&r->turn_link)) {
+		log_warn("op=read peer=%s block=%" PRId64 ": no turn at the disk in time: it does not answer", r->sink->peer,
+			 r->info.block.id);
+		br_fail(r, -ETIMEDOUT);
+		return;
+	}
+	if (r->state == BR_RUN || r->granted) /* in time after all */
+		return;
 	if (r->state == BR_WAIT_BUFFERS) {
 		log_warn("op=read peer=%s block=%" PRId64 ": no buffers for %" PRIu64
 			 " s: see /ops for who holds them; dfs.rdma.pool.size is the pool", r->sink->peer,
@@ -296,8 +306,10 @@ static void turn_pass(struct bread *r, uint64_t bytes)
 {
 	struct list *next = disk_turns_done(r->disk, bytes);
 
-	if (next)
-		br_ready(container_of(next, struct bread, turn_link));
+	if (!next)
+		return;
+	container_of(next, struct bread, turn_link)->my_turn = true;
+	br_ready(container_of(next, struct bread, turn_link));
 }
 
 static void turn_end(struct rpiece *b)
@@ -457,9 +469,14 @@ static bool br_turn(struct bread *r, uint32_t bytes)
 		disk_turns_short(r->disk, now_ns);
 		return true;
 	}
-	if (disk_turns_begin(r->disk, bytes, now_ns))
+	r->my_turn = false;
+	if (disk_turns_begin(r->disk, bytes, now_ns)) {
+		reactor_timer_clear(r->core->reactor, &r->timer);
 		return true;
+	}
 	list_add_tail(&r->disk->waiters, &r->turn_link);
+	if (!r->timer.deadline_ns) /* a disk that does not answer takes no turns */
+		reactor_timer_set(r->core->reactor, &r->timer, now_ns + r->core->waits.buffers_ns);
 	return false;
 }
 
@@ -531,6 +548,11 @@ static void br_reap(struct bread *r)
 		r->head++;
 }
 
+static enum metric served(const struct bread *r)
+{
+	return r->sink->rdma ? METRIC_DN_READ_RDMA : r->sink->own ? METRIC_DN_READ_OWN : METRIC_DN_READ_TCP;
+}
+
 static void br_do_run(struct bread *r)
 {
 	br_reap(r);
@@ -548,10 +570,9 @@ static void br_do_run(struct bread *r)
 		r->give++;
 		b->handed = true;
 		r->bytes += b->p.len;
+		r->handed_end = b->p.off + b->p.len;
 		rp_ready_crcs(b);
-		metric_add(r->sink->rdma  ? METRIC_DN_READ_RDMA
-			   : r->sink->own ? METRIC_DN_READ_OWN
-					  : METRIC_DN_READ_TCP, b->p.len);
+		metric_add(served(r), b->p.len);
 		r->sink->ops->piece(r->sink, &b->p);
 	}
 	if (r->next == r->info.end && r->head == r->tail)
@@ -582,8 +603,9 @@ static void drop_ask(struct bread *r)
 	reactor_timer_clear(r->core->reactor, &r->timer);
 	if (list_is_linked(&r->turn_link))
 		list_del(&r->turn_link);
-	else if (r->disk)
-		turn_pass(r, 0); /* perhaps it was next */
+	if (r->my_turn)
+		turn_pass(r, 0);
+	r->my_turn = false;
 }
 
 static void br_do_wait_buffers(struct bread *r)
@@ -720,6 +742,11 @@ void bread_park(struct bread *r, uint64_t off)
 		return;
 	drop_ask(r);
 	r->parked_at = off / r->info.bytes_per_crc * r->info.bytes_per_crc;
+	if (r->handed_end > r->parked_at) { /* those come again */
+		metric_add(served(r), -(r->handed_end - r->parked_at));
+		r->bytes -= r->handed_end - r->parked_at;
+		r->handed_end = r->parked_at;
+	}
 	r->resume = false;
 	r->state = BR_PARK;
 	metric_add(METRIC_POOL_RECLAIMED, 1);

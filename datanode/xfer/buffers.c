@@ -15,15 +15,10 @@ static uint32_t hash_text(const char *s)
 	return h;
 }
 
-uint32_t buffers_volume_index(const char *storage_uuid)
-{
-	return hash_text(storage_uuid) % XFER_BUDGETS;
-}
-
 /* Of one volume alone there is nothing to keep others from. */
-struct pool_budget *buffers_volume(struct xfer_core *core, const char *storage_uuid)
+struct pool_budget *buffers_volume(struct xfer_core *core, uint32_t volume)
 {
-	struct pool_budget *b = &core->by_volume[buffers_volume_index(storage_uuid)];
+	struct pool_budget *b = &core->by_volume[volume % XFER_BUDGETS];
 
 	b->limit = store_volume_count(core->dn->store) > 1 ? pool_bytes(core->pool) * VOLUME_SHARE : 0;
 	return b;
@@ -31,7 +26,19 @@ struct pool_budget *buffers_volume(struct xfer_core *core, const char *storage_u
 
 struct pool_budget *buffers_hop(struct xfer_core *core, const struct dn_target *to)
 {
-	return &core->by_hop[(hash_text(to->ip) ^ to->xfer_port) % XFER_BUDGETS];
+	const uint64_t key = (uint64_t)hash_text(to->ip) << 32 | to->xfer_port;
+	uint32_t idle = XFER_BUDGETS;
+
+	for (uint32_t i = 0; i < XFER_BUDGETS; i++) {
+		if (core->hops[i] == key)
+			return &core->by_hop[i];
+		if (idle == XFER_BUDGETS && !core->by_hop[i].used && list_empty(&core->by_hop[i].waiters))
+			idle = i;
+	}
+	if (idle == XFER_BUDGETS) /* so many are stuck: two share one */
+		return &core->by_hop[key % XFER_BUDGETS];
+	core->hops[idle] = key;
+	return &core->by_hop[idle];
 }
 
 /* Some that have stalled give back at once, others when they have stalled long enough: look again

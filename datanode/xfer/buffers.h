@@ -9,8 +9,9 @@
  * - A volume's streams hold at most half of the pool together, as do those of one RDMA connection;
  *   those to one next hop at most three eighths: what is stuck behind a disk or a node leaves the
  *   rest to others.
- * - While a step waits, every read that has sent nothing for BUFFERS_STALL_NS gives its buffers
- *   back and reads the same bytes again when its peer takes some.
+ * - While a step waits, every read over a stream whose send has lasted BUFFERS_STALL_NS is looked
+ *   at: if nothing of it went, it gives its buffers back and reads the same bytes again when its
+ *   peer takes some.
  * Threading: the core's reactor.
  */
 #include "datanode/xfer/engine.h"
@@ -21,7 +22,7 @@
 /** Budgets and the reclaiming of @core, whose pool is there. */
 void buffers_init(struct xfer_core *core);
 void buffers_fini(struct xfer_core *core);
-/** Where a volume's budget and turns stand. */
-uint32_t buffers_volume_index(const char *storage_uuid);
-struct pool_budget *buffers_volume(struct xfer_core *core, const char *storage_uuid);
+/** @volume: its number in the store. */
+struct pool_budget *buffers_volume(struct xfer_core *core, uint32_t volume);
+/** Its own while no more than XFER_BUDGETS next hops are in use, by order of use. */
 struct pool_budget *buffers_hop(struct xfer_core *core, const struct dn_target *to);

@@ -163,7 +163,7 @@ static void bw_done_open(struct offload *o)
 		w->acked_crc = w->tail_crc;
 		wdisk_init(w);
 		memcpy(w->volume, w->rw->storage_uuid, sizeof(w->volume));
-		w->ask.budget[0] = buffers_volume(w->core, w->volume);
+		w->ask.budget[0] = buffers_volume(w->core, w->rw->volume);
 		w->ask.budget[1] = w->params.target_count ? buffers_hop(w->core, w->params.targets) : NULL;
 		w->ask.budget[2] = w->src ? w->src->budget : NULL;
 		if (!w->unit)

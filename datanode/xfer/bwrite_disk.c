@@ -95,10 +95,16 @@ static void on_granted(struct pool_ask *a)
 	bw_ready(w);
 }
 
+/* What is stuck behind the next node has all that it may have: that one is to blame, not this node. */
 static void on_no_buffers(struct rtimer *t)
 {
-	bw_fail(container_of(t, struct bwrite, buffers_timer), -ENOBUFS,
-		"no buffers in time: see /ops for who holds them; dfs.rdma.pool.size is the pool");
+	struct bwrite *w = container_of(t, struct bwrite, buffers_timer);
+	const struct pool_budget *hop = w->ask.budget[1];
+
+	if (hop && hop->used + slot_class_size(SLOT_1M) > hop->limit && bw_has_acks(w))
+		bw_mirror_break(w);
+	else
+		bw_fail(w, -ENOBUFS, "no buffers in time: see /ops for who holds them; dfs.rdma.pool.size is the pool");
 }
 
 static uint32_t crc_room(uint32_t cover, enum crc_type type, uint32_t bpc)

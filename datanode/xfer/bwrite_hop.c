@@ -62,7 +62,7 @@ void bw_ack_up(struct bwrite *w, int64_t seq, uint8_t own, const uint8_t *down, 
 	w->src->ops->ack(w->src, seq, statuses, n + 1);
 }
 
-static void mirror_break(struct bwrite *w)
+void bw_mirror_break(struct bwrite *w)
 {
 	static const uint8_t error = DT_ERROR;
 
@@ -95,7 +95,7 @@ static void on_sink_acked(struct sink_user *u, int64_t seq, const uint8_t *statu
 	}
 	b = w->down != w->fwd ? bw_piece_at(w, w->down) : NULL;
 	if (!b || b->p.seq != seq) {
-		mirror_break(w);
+		bw_mirror_break(w);
 		return;
 	}
 	w->down++;
@@ -126,7 +126,7 @@ static void on_sink_broken(struct sink_user *u, int rc)
 	}
 	/* A node that has acknowledged the last packet may hang up at once, as Java's does. */
 	if (rc < 0 && !w->down_done && (!w->finalized || w->head != w->tail))
-		mirror_break(w);
+		bw_mirror_break(w);
 	bw_ready(w);
 }
 

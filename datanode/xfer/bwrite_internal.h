@@ -191,6 +191,8 @@ void bw_do_chain(struct bwrite *w);
 /** Hand on what is verified. */
 void bw_do_forward(struct bwrite *w);
 void bw_sink_close(struct bwrite *w);
+/** The next node is gone, or as good as: the sender is told to blame it. */
+void bw_mirror_break(struct bwrite *w);
 /** The piece's memory is not needed for the next hop any more. */
 void bw_piece_sent(struct bwrite *w, struct bpiece *b);
 /** An ack to the sender: ours and those of the @n nodes behind. */

@@ -149,7 +149,7 @@ static void on_reclaim(struct read_sink *s)
 	struct dtp_read *d = of_sink(s);
 	struct dtp_conn *c = d->op.conn;
 
-	if (d->copy || d->stopping || !d->sending || !c->sending || !c->xc || !c->xc->ops->send_stop ||
+	if (d->copy || d->stopping || d->parked || !d->sending || !c->sending || !c->xc || !c->xc->ops->send_stop ||
 	    reactor_now_ns(c->core->reactor) - d->send_ns < BUFFERS_STALL_NS)
 		return;
 	d->stopping = true;
@@ -353,7 +353,6 @@ static void send_piece(struct dtp_read *d)
 	uint64_t off = d->at;
 	int n = 0;
 
-	d->charged = 0;
 	d->out_count = d->out_queued = d->out_tail = 0;
 	if (dtp_take_queued(c, iov))
 		d->out_queued = (uint32_t)iov[n++].iov_len;
@@ -368,6 +367,7 @@ static void send_piece(struct dtp_read *d)
 		d->out_count++;
 		off += len;
 	}
+	d->charged = d->copy ? (uint32_t)(end - off) : 0;
 	if (!d->copy && off == d->info.end && n < XOP_IOV_MAX) {
 		d->out_tail = (uint32_t)tail_encode(d, d->tail);
 		iov[n++] = (struct iovec){d->tail, d->out_tail};

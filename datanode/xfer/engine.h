@@ -58,7 +58,7 @@ struct xfer_waits { /* how long a silent peer is waited for */
 #define XFER_NODE_NS 5000000000ull  /* more for each node that is waited for behind the next one */
 #define XFER_FOREVER_NS (366ull * 24 * 3600 * 1000000000)
 
-#define XFER_BUDGETS 64 /* volumes, and next hops, share these by hash */
+#define XFER_BUDGETS 64 /* of volumes, and of next hops: as many as a store has volumes */
 
 /** What the ops of one reactor share; made by xfer_start(). */
 struct xfer_core {
@@ -79,6 +79,7 @@ struct xfer_core {
 	uint32_t op_count, conn_count;
 	struct rtimer reclaim_timer; /* private to buffers.c, as the budgets are */
 	struct pool_budget by_volume[XFER_BUDGETS], by_hop[XFER_BUDGETS];
+	uint64_t hops[XFER_BUDGETS]; /* whose by_hop is */
 	struct disk_turns disks[XFER_BUDGETS]; /* private to bread.c */
 	bool read_direct;        /* O_DIRECT for finalised replicas */
 	bool pass_fds;           /* to clients that come by the UNIX domain socket: dfs.client.read.shortcircuit */
