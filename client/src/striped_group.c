@@ -250,14 +250,17 @@ static bool are_empty(Hc__TokenProto *const *tokens, size_t n)
  * were nodes. */
 static int take_tokens(struct striped_writer *w, const Hd__LocatedBlockProto *m, struct err *err)
 {
+	static char empty[] = "";
+	static Hc__TokenProto none = {PROTOBUF_C_MESSAGE_INIT(&hc__token_proto__descriptor), {0, NULL}, {0, NULL}, empty, empty};
 	const size_t n = m->has_blockindices ? m->blockindices.len : 0;
 
-	if (m->n_blocktokens != n && are_empty(m->blocktokens, m->n_blocktokens))
-		return 0;
-	if (m->n_blocktokens != n)
+	if (m->n_blocktokens != n && !are_empty(m->blocktokens, m->n_blocktokens))
 		return err_set(err, -EPROTO, "the NameNode sent %zu tokens for %zu units",
 			       m->n_blocktokens, n);
-	for (size_t i = 0; i < m->n_blocktokens; i++)
+	/* No unit keeps a token of the stamp before, which goes with it. */
+	for (unsigned u = 0; u < striped_units(w); u++)
+		w->group.unit[u].lb.blocktoken = &none;
+	for (size_t i = 0; m->n_blocktokens == n && i < n; i++)
 		if (m->blockindices.data[i] < striped_units(w))
 			w->group.unit[m->blockindices.data[i]].lb.blocktoken = m->blocktokens[i];
 	return 0;

@@ -64,6 +64,7 @@ static struct {
 	enum when when;
 	uint32_t reopen_fail; /* and these of it, later */
 	uint32_t hang;        /* these of it take everything, and answer nothing */
+	bool few_tokens;      /* the second new stamp of a group and later ones come with one token less than units */
 } nn;
 
 struct fake_stream {
@@ -155,6 +156,16 @@ static const struct block_stream fake_stream = {
 	.close_write = fake_close,
 };
 
+/* As it goes into the message to the node: its memory must be there. */
+static void read_token(const Hc__TokenProto *t)
+{
+	uint8_t *text;
+	size_t len;
+
+	assert_int_equal(pb_pack(t, &text, &len), 0);
+	free(text);
+}
+
 int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
 			      bool *ret_opened, int *ret_bad, struct err *err);
 int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
@@ -169,6 +180,7 @@ int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struc
 	s->group = nn.groups - 1;
 	s->u = &nn.unit[s->group][s->unit];
 	assert_int_equal(w->lb->n_locs, 1);
+	read_token(w->lb->blocktoken);
 	assert_int_equal(w->block->numbytes, BLOCK);
 	assert_int_equal(w->lb->locs[0]->id->xferport, s->u->node + 1);
 	if (w->stage == DT_SETUP_CREATE) {
@@ -330,6 +342,7 @@ static void new_stamp(const Hd__UpdateBlockForPipelineRequestProto *q, void *ret
 	add_tokens(&f, UNITS);
 	for (unsigned u = 0; u < UNITS; u++) /* as 3.4.2 answers when the group began with fewer nodes */
 		f.lb.n_blocktokens -= !nn.unit[nn.groups - 1][u].data;
+	f.lb.n_blocktokens -= nn.few_tokens && f.b.generationstamp > nn.stamp + 1;
 	m.block = &f.lb;
 	answer(&hd__update_block_for_pipeline_response_proto__descriptor, &m, ret);
 }
@@ -624,6 +637,22 @@ static void a_unit_may_fail_while_others_come_to_a_new_stamp(void **state)
 		}
 }
 
+/* The tokens of the stamp before are gone then. */
+static void a_stamp_without_tokens_for_all_leaves_no_unit_an_old_one(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (unsigned a = 0; a < UNITS; a++) {
+		begin(1u << a, AT_PACKET);
+		nn.reopen_fail = 1u << (a + 1) % UNITS;
+		nn.few_tokens = true;
+		assert_int_equal(put(ROW + 5000, &err), 0);
+		judge(ROW + 5000, 1u << a | 1u << (a + 1) % UNITS);
+		assert_int_equal(nn.stamp_before, 1003);
+	}
+}
+
 static void a_flush_ends_the_group_and_commits_it(void **state)
 {
 	struct err err = ERR_INIT;
@@ -881,6 +910,7 @@ int main(void)
 		cmocka_unit_test(units_are_as_the_geometry_says),
 		cmocka_unit_test(up_to_m_units_may_fail),
 		cmocka_unit_test(a_unit_may_fail_while_others_come_to_a_new_stamp),
+		cmocka_unit_test(a_stamp_without_tokens_for_all_leaves_no_unit_an_old_one),
 		cmocka_unit_test(a_flush_ends_the_group_and_commits_it),
 		cmocka_unit_test(who_lost_the_lease_closes_nothing),
 		cmocka_unit_test(who_may_not_write_the_file_is_told_at_once),
