@@ -531,104 +531,6 @@ static void the_holder_cannot_end_a_block_whose_recovery_began_in_the_same_batch
 	}
 }
 
-/* /f of two blocks: the first one committed, and on no node as it was committed; the second one is w->block, @len bytes of
- * which are known. */
-static const struct blk *add_second_block(struct world *w, struct recovered *r, uint64_t len)
-{
-	const struct blk *first;
-
-	world_init(w, true);
-	report(w);
-	w->st->remaining = w->st->capacity = 1ull << 40;
-	w->nn->set.redundancy_delay_ms = 0;
-	recovered_init(w, r);
-	first = blocks_find(&w->nn->blocks, w->block.id);
-	assert_int_equal(nn_start(w->nn), 0);
-	call_in_turn(w, 0, "append", &r->append);
-	r->block.numbytes = FILE_LEN + 2;
-	call_in_turn(w, 1, "addBlock", &r->add);
-	assert_int_equal(calls[1].rc, 0);
-	assert_int_equal(first->state, BLK_COMMITTED);
-	w->block = read_file(w)->blocks[1].b;
-	w->block.len = len;
-	r->block.blockid = (uint64_t)w->block.id;
-	r->block.generationstamp = w->block.gs;
-	r->block.numbytes = len;
-	return first;
-}
-
-/* The first block is reported as it was committed: now the file is closed. */
-static void closes_with_the_first_block(struct world *w, struct recovered *r, const struct blk *first)
-{
-	const struct block now = {first->b.id, first->b.gs, FILE_LEN + 2};
-	const uint32_t blocks = read_file(w)->nblocks;
-
-	assert_string_not_equal(read_file(w)->client, "");
-	pthread_rwlock_wrlock(&w->nn->mem_lock);
-	blocks_report(&w->nn->blocks, w->st, &now, REPLICA_FINALIZED, false, 0);
-	pthread_rwlock_unlock(&w->nn->mem_lock);
-	assert_int_equal(first->state, BLK_COMPLETE);
-	call_in_turn(w, 4, "recoverLease", &r->recover);
-	assert_true(calls[4].result);
-	nn_stop(w->nn);
-	assert_string_equal(read_file(w)->client, "");
-	assert_int_equal(read_file(w)->nblocks, blocks);
-	world_fini(w);
-}
-
-static void a_lease_recovered_closes_no_file_whose_last_but_one_block_is_on_no_node(void **state)
-{
-	const struct blk *first;
-	struct recovered r;
-	struct world w;
-
-	(void)state;
-	first = add_second_block(&w, &r, FILE_LEN);
-	pthread_rwlock_wrlock(&w.nn->mem_lock);
-	report(&w);
-	pthread_rwlock_unlock(&w.nn->mem_lock);
-	call_in_turn(&w, 2, "complete", &r.complete);
-	assert_int_equal(blocks_find(&w.nn->blocks, w.block.id)->state, BLK_COMPLETE);
-	r.recover.clientname = (char *)(uintptr_t)"b";
-	call_in_turn(&w, 3, "recoverLease", &r.recover);
-	assert_false(calls[3].result);
-	closes_with_the_first_block(&w, &r, first);
-}
-
-static void a_last_block_never_written_closes_no_file_whose_last_but_one_is_on_no_node(void **state)
-{
-	const struct blk *first;
-	struct recovered r;
-	struct world w;
-
-	(void)state;
-	first = add_second_block(&w, &r, 0);
-	pthread_rwlock_wrlock(&w.nn->mem_lock);
-	blk_set_targets(blocks_find(&w.nn->blocks, w.block.id), NULL, NULL, 0);
-	pthread_rwlock_unlock(&w.nn->mem_lock);
-	call_in_turn(&w, 3, "recoverLease", &r.recover);
-	assert_false(calls[3].result);
-	assert_int_equal(read_file(&w)->nblocks, 1);
-	closes_with_the_first_block(&w, &r, first);
-}
-
-static void a_block_recovered_closes_no_file_whose_last_but_one_is_on_no_node(void **state)
-{
-	const struct blk *first;
-	struct recovered r;
-	struct world w;
-
-	(void)state;
-	first = add_second_block(&w, &r, FILE_LEN);
-	call_in_turn(&w, 2, "recoverLease", &r.recover);
-	r.synced.newlength = FILE_LEN;
-	r.synced.newgenstamp = blocks_find(&w.nn->blocks, w.block.id)->open->recovery_id;
-	call_in_turn(&w, 3, "commitBlockSynchronization", &r.synced);
-	assert_int_equal(calls[3].rc, 0);
-	assert_int_equal(blocks_find(&w.nn->blocks, w.block.id)->state, BLK_COMPLETE);
-	closes_with_the_first_block(&w, &r, first);
-}
-
 static void leave_safe_mode(struct world *w)
 {
 	Hd__SetSafeModeRequestProto m = HD__SET_SAFE_MODE_REQUEST_PROTO__INIT;
@@ -985,9 +887,6 @@ int main(void)
 		cmocka_unit_test(a_node_replaced_while_a_block_is_placed_on_it_is_not_used),
 		cmocka_unit_test(the_holder_cannot_end_a_block_that_is_recovered),
 		cmocka_unit_test(the_holder_cannot_end_a_block_whose_recovery_began_in_the_same_batch),
-		cmocka_unit_test(a_lease_recovered_closes_no_file_whose_last_but_one_block_is_on_no_node),
-		cmocka_unit_test(a_last_block_never_written_closes_no_file_whose_last_but_one_is_on_no_node),
-		cmocka_unit_test(a_block_recovered_closes_no_file_whose_last_but_one_is_on_no_node),
 		cmocka_unit_test(after_a_forced_leave_of_safe_mode_reports_are_waited_for),
 		cmocka_unit_test(dead_nodes_make_room_for_new_ones),
 		cmocka_unit_test(a_client_that_fills_the_table_of_nodes_keeps_nobody_out),

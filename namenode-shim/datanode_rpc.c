@@ -603,8 +603,8 @@ static int check_removal(struct req *q, const struct inode *n)
 			 (unsigned long long)last->b.len);
 }
 
-/* @ec: of the file; NULL: replicated. False: on fewer nodes than complete the block. */
-static bool synced_effect(struct req *q, const Hdd__CommitBlockSynchronizationRequestProto *m,
+/* @ec: of the file; NULL: replicated. */
+static void synced_effect(struct req *q, const Hdd__CommitBlockSynchronizationRequestProto *m,
 			  const struct block *b, const struct ec_policy *ec)
 {
 	struct effect *e = ns_effect(&q->ns, FX_BLOCK_SYNCED);
@@ -624,7 +624,6 @@ static bool synced_effect(struct req *q, const Hdd__CommitBlockSynchronizationRe
 			e->targets[e->ntargets++] = storage_ref(st);
 		}
 	}
-	return e->ntargets >= (ec ? ec_units_needed(ec, b->len) : q->nn->set.repl_min);
 }
 
 static int commit_block_synchronization(struct req *q, const void *in)
@@ -632,7 +631,6 @@ static int commit_block_synchronization(struct req *q, const void *in)
 	const Hdd__CommitBlockSynchronizationRequestProto *m = in;
 	const struct blk *b = blocks_find(&q->nn->blocks, (int64_t)m->block->blockid);
 	struct inode_block *last;
-	bool enough = false, closed;
 	struct inode *n;
 	uint64_t before;
 	int rc = check_pool(q, m->block->poolid);
@@ -665,7 +663,7 @@ static int commit_block_synchronization(struct req *q, const void *in)
 		last->b.gs = m->newgenstamp;
 		last->b.len = m->newlength;
 		last->committed = true;
-		enough = synced_effect(q, m, &last->b, n->ec);
+		synced_effect(q, m, &last->b, n->ec);
 	}
 	log_info("op=synced block=%lld stamp=%llu len=%llu nodes=%zu close=%d delete=%d",
 		 (long long)m->block->blockid, (unsigned long long)m->newgenstamp,
@@ -674,10 +672,7 @@ static int commit_block_synchronization(struct req *q, const void *in)
 	rc = file_space_changed(q, n, before);
 	if (rc < 0)
 		return rc;
-	if (!m->closefile)
-		return ns_io(&q->ns, inode_put(q->ns.t, n));
-	/* The last one is complete when the effect is there, but for too few nodes. */
-	return file_close_complete(q, n, n->nblocks - enough, LEASE_NAMENODE, &closed);
+	return m->closefile ? file_close(q, n) : ns_io(&q->ns, inode_put(q->ns.t, n));
 }
 
 #define MEMORY(name, msg, fn) METHOD(name, hdd, msg, REQ_MEMORY, 0, fn)

@@ -86,10 +86,10 @@ static void submit_recovery(struct req *q, uint64_t inode)
 	nn_submit(q->nn, r);
 }
 
-/* The first @count blocks of @n; all of them: it can be closed without asking a node. */
-static bool are_complete(const struct nn *nn, const struct inode *n, uint32_t count)
+/* Nothing of @n is unwritten: it can be closed without asking a node. */
+static bool is_settled(const struct nn *nn, const struct inode *n)
 {
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint32_t i = 0; i < n->nblocks; i++) {
 		const struct blk *b = blocks_find(&nn->blocks, n->blocks[i].b.id);
 
 		if (!b || b->state != BLK_COMPLETE)
@@ -119,7 +119,7 @@ int file_check_open(struct req *q, const struct inode *n, const char *op, const 
 						client));
 	if (!nn_leased_in_batch(q->nn, q, n->id) &&
 	    leases_expired(&q->nn->leases, n->client, q->nn->set.lease_soft_ms)) {
-		if (are_complete(q->nn, n, n->nblocks))
+		if (is_settled(q->nn, n))
 			return 0;
 		submit_recovery(q, n->id);
 		return refuse_open(q, EXC_RECOVERY, op, path, client,
@@ -190,18 +190,6 @@ int file_close(struct req *q, struct inode *n)
 	return ns_io(&q->ns, inode_put(q->ns.t, n));
 }
 
-int file_close_complete(struct req *q, struct inode *n, uint32_t count, const char *holder, bool *ret_closed)
-{
-	*ret_closed = are_complete(q->nn, n, count);
-	if (*ret_closed)
-		return file_close(q, n);
-	log_info("op=close inode=%llu: not yet, no data node has reported a block before its last one",
-		 (unsigned long long)n->id);
-	if (strcmp(n->client, holder))
-		file_lease(q, n, holder, n->client_host);
-	return ns_io(&q->ns, inode_put(q->ns.t, n));
-}
-
 bool file_is_recovered(const struct req *q, const struct inode *n)
 {
 	const int64_t id = n->nblocks ? n->blocks[n->nblocks - 1].b.id : 0;
@@ -226,14 +214,14 @@ static bool was_never_written(const struct nn *nn, const struct inode_block *las
 	       (nn->safe.empty_start || up > nn->set.redundancy_delay_ms * NS_PER_MS);
 }
 
-static int drop_last(struct req *q, struct inode *n, const char *holder, bool *ret_closed)
+static int drop_last(struct req *q, struct inode *n)
 {
 	const uint64_t before = inode_space(n);
 	int rc;
 
 	ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = n->blocks[--n->nblocks].b;
 	rc = file_space_changed(q, n, before);
-	return rc ? rc : file_close_complete(q, n, n->nblocks, holder, ret_closed);
+	return rc ? rc : file_close(q, n);
 }
 
 /* Order the last block recovered under a new stamp; @holder has the lease meanwhile. */
@@ -263,10 +251,11 @@ int file_recover(struct req *q, struct inode *n, const char *holder, bool *ret_c
 		submit_recovery(q, n->id); /* in the next batch, when the block is as its writer left it */
 		return 0;
 	}
+	*ret_closed = true;
 	if (!last || (b && b->state == BLK_COMPLETE))
-		return file_close_complete(q, n, n->nblocks, holder, ret_closed);
+		return file_close(q, n);
 	if (b && was_never_written(q->nn, last, b))
-		return drop_last(q, n, holder, ret_closed);
+		return drop_last(q, n);
 	*ret_closed = false;
 	return b ? recover_last(q, n, holder, b) : 0;
 }

@@ -54,10 +54,6 @@ bool file_is_recovered(const struct req *q, const struct inode *n);
 int file_first_block(struct req *q, struct inode *n, struct Hd__LocatedBlockProto **ret);
 /** No more writer: puts the inode. */
 int file_close(struct req *q, struct inode *n);
-/** Close @n if its first @count blocks are complete; else it stays open, with the lease of @holder, until its recovery
- *  looks again: a block that its writer committed and no node has reported yet is looked after by nobody once the file
- *  is closed. Puts the inode. */
-int file_close_complete(struct req *q, struct inode *n, uint32_t count, const char *holder, bool *ret_closed);
 /** Take the lease over for @holder and close, at once or by block recovery. */
 int file_recover(struct req *q, struct inode *n, const char *holder, bool *ret_closed);
 /** Internal change: file_recover() of inode q->arg. */
