@@ -656,6 +656,57 @@ static void a_directory_that_vanished_is_a_failed_volume_at_once(void **state)
 	assert_int_equal(metric_get(METRIC_DN_VOLUME_FAILURES), before + 1);
 }
 
+struct joiner { /* a writer that waits until an older one of its block, on the other volume, has gone */
+	struct fix *f;
+	struct replica_writer *w;
+	int rc;
+};
+
+static void *joiner_thread(void *arg)
+{
+	struct joiner *j = arg;
+	struct write_request q = create_request(5, 1001);
+	struct err err = ERR_INIT;
+
+	q.new_gs = 1002;
+	j->rc = replica_write_open(j->f->bp, &q, &j->w, &err);
+	return NULL;
+}
+
+static void a_writer_does_not_join_a_volume_that_went_out_of_service_meanwhile(void **state)
+{
+	struct fix *f = *state;
+	struct write_request q = create_request(5, 1001);
+	struct joiner j = {.f = f};
+	struct replica_writer *old = NULL;
+	struct storage_info a;
+	bool waiting = false;
+	char cmd[512];
+	pthread_t t;
+
+	store_volume_info(f->s, 0, f->bp, &a);
+	q.storage_type = STORAGE_SSD;
+	assert_int_equal(replica_write_open(f->bp, &q, &old, &f->err), 0);
+	assert_int_equal(pthread_create(&t, NULL, joiner_thread, &j), 0); /* it has chosen the first volume */
+	while (!waiting) {
+		nap();
+		pthread_mutex_lock(&f->bp->lock);
+		waiting = f->bp->slices[1].waiters;
+		pthread_mutex_unlock(&f->bp->lock);
+	}
+	(void)snprintf(cmd, sizeof(cmd), "mv %s %s.gone", f->vol[0], f->vol[0]); /* open directories serve on */
+	assert_int_equal(system(cmd), 0);
+	store_volume_suspect(f->s, a.uuid);
+	assert_int_equal(f->seen.failed, 1);
+	replica_write_close(old, false);
+	pthread_join(t, NULL);
+	assert_int_equal(j.rc, 0);
+	assert_int_equal(j.w->volume, 1);
+	put_bytes(j.w, 0, 100);
+	assert_int_equal(replica_finalize(j.w, 100, SYNC_NEVER, NULL, &f->err), 0);
+	assert_readable(f, 5, 1002, 100);
+}
+
 static void a_directory_that_was_used_before_is_not_made_anew(void **state)
 {
 	struct fix *f = *state;
@@ -802,6 +853,7 @@ int main(void)
 		T2(of_two_replicas_on_two_volumes_the_newer_stays),
 		T2(a_dead_volume_goes_out_of_service_and_the_others_stay),
 		T2(writers_of_a_directory_that_vanished_go_to_the_others),
+		T2(a_writer_does_not_join_a_volume_that_went_out_of_service_meanwhile),
 		T2(a_directory_that_vanished_is_a_failed_volume_at_once),
 		T2(a_directory_that_was_used_before_is_not_made_anew),
 		T2(a_report_of_a_small_volume_does_not_walk_the_large_one),

@@ -244,6 +244,8 @@ static int open_new_in(struct block_pool *bp, const struct write_request *q, str
 		return err_sys(err, -ENOMEM, "blk_%" PRId64, q->block.id);
 	pthread_mutex_lock(&bp->lock);
 	rc = clear_way(bp, q, err);
+	if (!rc && sl->vol->failed) /* who stops the writers of the volume has been here */
+		rc = err_set(err, -EIO, "%s is out of service", sl->vol->path);
 	if (rc) {
 		pthread_mutex_unlock(&bp->lock);
 		free(r->live);
@@ -399,7 +401,8 @@ static int open_existing(struct block_pool *bp, const struct write_request *q,
 	pthread_mutex_lock(&bp->lock);
 	rc = replica_claim_locked(bp, q->block.id, 0, q->stage != STAGE_APPEND, &r);
 	if (!rc && r) {
-		rc = check_existing(r, q, err);
+		rc = r->slice->vol->failed ? err_set(err, -EIO, "%s is out of service", r->slice->vol->path) :
+					     check_existing(r, q, err);
 		if (!rc)
 			rc = replica_make_live(r);
 		if (rc) {
