@@ -135,7 +135,7 @@ static void drop_replicas(struct volume *v)
 	}
 }
 
-static void volume_out(struct volume *v, int rc)
+void volume_out(struct volume *v, int rc)
 {
 	struct store *s = v->store;
 
@@ -170,14 +170,17 @@ static bool is_used(const struct slice *sl)
 	return used;
 }
 
-static int load_again(struct volume *v, struct err *err)
+/* The pools that are not loaded yet, of which @from is the first. -EAGAIN: not now. */
+static int load_again(struct volume *v, uint32_t *from, struct err *err)
 {
 	struct store *s = v->store;
 	int rc = 0;
 
-	for (uint32_t p = 0; !rc && p < pool_count(s); p++) {
-		struct slice *sl = &s->pools[p]->slices[v->idx];
+	for (; !rc && *from < pool_count(s); (*from)++) {
+		struct slice *sl = &s->pools[*from]->slices[v->idx];
 
+		if (is_used(sl))
+			return -EAGAIN;
 		if (sl->fd < 0) /* the pool came meanwhile */
 			rc = volume_format(v, &sl->bp->ns, err) ?: slice_open(sl, err);
 		atomic_store(&sl->used, 0);
@@ -193,15 +196,20 @@ static void volume_back(struct volume *v)
 {
 	struct store *s = v->store;
 	struct err err = ERR_INIT;
+	uint32_t loaded = 0;
 	int rc;
 
 	for (uint32_t p = 0; p < pool_count(s); p++)
 		if (is_used(&s->pools[p]->slices[v->idx]))
 			return;
-	if (pthread_mutex_trylock(&s->attach_lock))
-		return;
 	atomic_store(&v->coming, true);
-	rc = load_again(v, &err);
+	rc = load_again(v, &loaded, &err);
+	pthread_mutex_lock(&s->attach_lock); /* which nobody holds who asks this disk */
+	while (!rc && loaded < pool_count(s)) {
+		pthread_mutex_unlock(&s->attach_lock);
+		rc = load_again(v, &loaded, &err);
+		pthread_mutex_lock(&s->attach_lock);
+	}
 	if (!rc) {
 		volume_learn_space(v);
 		pthread_mutex_lock(&v->check.lock);
@@ -212,6 +220,8 @@ static void volume_back(struct volume *v)
 	}
 	atomic_store(&v->coming, false);
 	pthread_mutex_unlock(&s->attach_lock);
+	if (rc == -EAGAIN)
+		return;
 	if (rc) {
 		log_error("op=volume dir=%s: answers again, but stays out of service: %s", v->path, err.text);
 		atomic_store(&v->silent, false);
@@ -225,6 +235,21 @@ static void volume_back(struct volume *v)
 	pthread_rwlock_unlock(&s->listener_lock);
 }
 
+/* ---- one that did not answer when it was to be opened ---- */
+
+static void open_late(struct volume *v)
+{
+	struct err err = ERR_INIT;
+	int rc = v->opened ? 0 : volume_open(v, &err);
+
+	if (!rc)
+		rc = volume_admit(v, &err);
+	if (!rc)
+		return;
+	log_error("op=volume dir=%s rc=%d: answers, but stays out of service: %s", v->path, rc, err.text);
+	atomic_store(&v->silent, false);
+}
+
 /* ---- the thread of a volume ---- */
 
 /* Until somebody asks for a probe, or it is time for a look. */
@@ -234,7 +259,7 @@ static void wait_locked(struct check *c)
 	const struct timespec until = {(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)};
 	int rc = 0;
 
-	while (!c->stop && c->asked == c->answered && rc != ETIMEDOUT)
+	while (!c->stop && !c->job.fn && c->asked == c->answered && rc != ETIMEDOUT)
 		rc = pthread_cond_timedwait(&c->wake, &c->lock, &until);
 }
 
@@ -256,6 +281,23 @@ static int ask_disk(struct volume *v, bool probe, uint64_t *ret_ns)
 	return rc;
 }
 
+/* Look at it, or probe it, and draw the conclusions. */
+static void check_once(struct volume *v, bool probe, uint64_t *probed_ns)
+{
+	const uint64_t half_ns = v->store->answer_ms * NS_PER_MS / 2;
+	uint64_t took = 0;
+	int rc;
+
+	probe |= v->silent || (half_ns && clock_mono_ns() - *probed_ns >= half_ns);
+	rc = ask_disk(v, probe, &took);
+	if (probe)
+		*probed_ns = clock_mono_ns();
+	if (v->failed && !rc && took < half_ns)
+		volume_back(v);
+	else if (!is_harmless(rc))
+		volume_out(v, rc);
+}
+
 static void *check_main(void *arg)
 {
 	struct volume *v = (struct volume *)arg;
@@ -264,25 +306,19 @@ static void *check_main(void *arg)
 
 	pthread_mutex_lock(&c->lock);
 	while (!c->stop) {
-		const uint64_t half_ns = v->store->answer_ms * NS_PER_MS / 2;
-		uint64_t asked, took = 0;
+		uint64_t asked;
 		bool probe;
-		int rc;
 
 		wait_locked(c);
+		if (volume_job_run(v))
+			continue;
 		asked = c->asked;
-		probe = asked != c->answered || v->silent ||
-			(half_ns && clock_mono_ns() - probed_ns >= half_ns);
+		probe = asked != c->answered;
 		pthread_mutex_unlock(&c->lock);
-		if (!v->failed || v->silent) {
-			rc = ask_disk(v, probe, &took);
-			if (probe)
-				probed_ns = clock_mono_ns();
-			if (v->failed && !rc && took < half_ns)
-				volume_back(v);
-			else if (!is_harmless(rc))
-				volume_out(v, rc);
-		}
+		if (v->known && (!v->failed || v->silent))
+			check_once(v, probe, &probed_ns);
+		else if (v->silent)
+			open_late(v);
 		if (v->failed && !v->silent)
 			kept_reap(&v->store->kept, v->idx);
 		pthread_mutex_lock(&c->lock);
@@ -422,6 +458,6 @@ void volume_suspect(struct volume *v)
 void store_volume_suspect(struct store *s, const char *storage_uuid)
 {
 	for (uint32_t i = 0; i < s->volume_count; i++)
-		if (!strcmp(s->volumes[i].uuid, storage_uuid))
+		if (s->volumes[i].known && !strcmp(s->volumes[i].uuid, storage_uuid))
 			volume_suspect(&s->volumes[i]);
 }

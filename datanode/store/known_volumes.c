@@ -40,25 +40,19 @@ static void take_line(struct known_volumes *k, const char *line)
 	k->count += e->path != NULL;
 }
 
-static void take_list(struct known_volumes *k, int dir_fd)
+int known_volumes_read(struct volume *v, void *arg, struct err *err)
 {
-	_cleanup_close_ int fd = openat(dir_fd, LIST_NAME, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	_cleanup_close_ int dir = open(v->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int fd = dir < 0 ? -1 : openat(dir, LIST_NAME, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	_cleanup_free_ char *text = fd >= 0 ? calloc(1, LIST_MAX + 1) : NULL;
 	char *rest = text && read(fd, text, LIST_MAX) > 0 ? text : NULL;
 
+	(void)arg, (void)err;
+	pthread_mutex_lock(&v->store->lock);
 	for (char *line; rest && (line = strsep(&rest, "\n"));)
-		take_line(k, line);
-}
-
-void known_volumes_read(const struct store_opts *o, struct known_volumes *ret)
-{
-	*ret = (struct known_volumes){0};
-	for (uint32_t i = 0; i < o->volume_count; i++) {
-		_cleanup_close_ int fd = open(o->volumes[i].path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-		if (fd >= 0)
-			take_list(ret, fd);
-	}
+		take_line(&v->store->known, line);
+	pthread_mutex_unlock(&v->store->lock);
+	return 0;
 }
 
 void known_volumes_fini(struct known_volumes *k)
@@ -68,11 +62,14 @@ void known_volumes_fini(struct known_volumes *k)
 	k->count = 0;
 }
 
-int known_volumes_check(const struct known_volumes *k, const char *path, struct err *err)
+int known_volumes_check(struct store *s, const char *path, struct err *err)
 {
-	const struct known *e = find(k, path);
+	const struct known *e; /* stays where it is */
 	char name[4200];
 
+	pthread_mutex_lock(&s->lock);
+	e = find(&s->known, path);
+	pthread_mutex_unlock(&s->lock);
 	(void)snprintf(name, sizeof(name), "%s/current", path);
 	if (!e || faccessat(AT_FDCWD, name, F_OK, 0) == 0 || (errno != ENOENT && errno != ENOTDIR))
 		return 0;
@@ -88,7 +85,7 @@ int known_volumes_check(const struct known_volumes *k, const char *path, struct 
 			path, name);
 }
 
-static char *make_list(struct store *s, const struct known_volumes *before)
+static char *make_list(struct store *s)
 {
 	char *text = NULL;
 	size_t size;
@@ -97,21 +94,24 @@ static char *make_list(struct store *s, const struct known_volumes *before)
 	if (!f)
 		return NULL;
 	fprintf(f, "# The data directories of data node %s, for its next start.\n", s->dn_uuid);
+	pthread_mutex_lock(&s->lock);
 	for (uint32_t i = 0; i < s->volume_count; i++) {
 		const struct volume *v = &s->volumes[i];
-		const struct known *e = find(before, v->path);
+		const struct known *e = find(&s->known, v->path);
 
 		if (!strchr(v->path, '\n') && !v->failed && !v->fresh)
 			fprintf(f, "%s %s\n", v->uuid, v->path);
 		else if (e)
 			fprintf(f, "%s %s\n", e->uuid, e->path);
 	}
+	pthread_mutex_unlock(&s->lock);
 	return fclose(f) ? (free(text), NULL) : text;
 }
 
-static int write_list(const struct volume *v, const char *text)
+static int write_list(struct volume *v, void *arg, struct err *err)
 {
 	static const char tmp[] = LIST_NAME ".tmp";
+	const char *text = arg;
 	_cleanup_close_ int fd = openat(v->dir_fd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	int rc = fd < 0 ? neg_errno() : file_write_full(fd, text, strlen(text), 0);
 
@@ -120,24 +120,18 @@ static int write_list(const struct volume *v, const char *text)
 	if (!rc)
 		rc = ret_errno(renameat(v->dir_fd, tmp, v->dir_fd, LIST_NAME));
 	(void)unlinkat(v->dir_fd, NEW_DISK, 0);
-	return rc;
+	(void)err;
+	if (rc)
+		log_warn("op=volume dir=%s: cannot write " LIST_NAME ": %s", v->path, err_name(rc));
+	return 0;
 }
 
 void known_volumes_write(struct store *s)
 {
-	struct known_volumes before = {0};
-	_cleanup_free_ char *text = NULL;
+	char *text = s->volume_count > 1 ? make_list(s) : NULL;
 
-	for (uint32_t i = 0; i < s->volume_count; i++)
-		if (!s->volumes[i].failed)
-			take_list(&before, s->volumes[i].dir_fd);
-	text = s->volume_count > 1 ? make_list(s, &before) : NULL;
-	for (uint32_t i = 0; text && i < s->volume_count; i++) {
-		const struct volume *v = &s->volumes[i];
-		const int rc = v->failed ? 0 : write_list(v, text);
-
-		if (rc)
-			log_warn("op=volume dir=%s: cannot write " LIST_NAME ": %s", v->path, err_name(rc));
-	}
-	known_volumes_fini(&before);
+	if (text)
+		volumes_do(s, write_list, text);
+	if (!volumes_are_busy(s))
+		free(text);
 }

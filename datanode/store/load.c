@@ -374,6 +374,7 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 	int fd, rc = 0;
 
 	(void)snprintf(name, sizeof(name), "blk_%" PRId64, e->id);
+	volume_progress(sc->sl->vol);
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
 		return 0;
 	/* Nobody writes below rbw/subdir<n>: what it is worth, and whether it is whole, is unknown. */
@@ -482,9 +483,11 @@ static int wipe_tmp(const struct slice *sl)
 			(void)close(fd);
 		return fd >= 0 ? -ENOMEM : neg_errno();
 	}
-	while ((de = readdir(d)))
+	while ((de = readdir(d))) {
 		if (!strncmp(de->d_name, "blk_", 4))
 			(void)unlinkat(fd, de->d_name, 0);
+		volume_progress(sl->vol);
+	}
 	(void)closedir(d);
 	return 0;
 }

@@ -23,10 +23,12 @@ uint32_t store_failed_count(const struct store *s)
 static int tolerate(struct volume *v, int rc, const struct err *err)
 {
 	struct store *s = v->store;
+	const bool counted = atomic_exchange(&v->failed, true);
 
-	v->failed = true;
 	if (store_failed_count(s) > s->failed_tolerated)
 		return rc;
+	if (counted)
+		return 0;
 	log_error("op=volume dir=%s rc=%d: out of service: %s", v->path, rc, err ? err->text : "");
 	metric_add(METRIC_DN_VOLUME_FAILURES, 1);
 	return 0;
@@ -73,33 +75,50 @@ static int init_shared(struct store *s, uint32_t open_replicas)
 	if (!rc)
 		rc = init_monotonic(&s->closing_cond);
 	if (!rc)
+		rc = init_monotonic(&s->job_cond);
+	if (!rc)
 		rc = kept_init(&s->kept, open_replicas);
 	late_epoch_init(s);
 	return rc;
 }
 
+/* @v is of this data node and no copy of one of the known ones. */
+static int fits_others(const struct volume *v, struct err *err)
+{
+	const struct store *s = v->store;
+
+	if (v->fresh)
+		return 0;
+	if (s->dn_uuid[0] && strcmp(s->dn_uuid, v->dn_uuid))
+		return err_set(err, -EINVAL,
+			       "data directory %s is of data node %s, the others of %s; "
+			       "directories of two nodes are mixed in dfs.datanode.data.dir",
+			       v->path, v->dn_uuid, s->dn_uuid);
+	for (uint32_t k = 0; k < s->volume_count; k++)
+		if (&s->volumes[k] != v && s->volumes[k].known && !strcmp(s->volumes[k].uuid, v->uuid))
+			return err_set(err, -EINVAL,
+				       "data directories %s and %s have the same storageID %s: one is a "
+				       "copy of the other; remove the copy from dfs.datanode.data.dir",
+				       s->volumes[k].path, v->path, v->uuid);
+	return 0;
+}
+
 /* All volumes speak of one data node, or none does yet. */
 static int agree_on_uuid(struct store *s, struct err *err)
 {
-	for (uint32_t i = 0; i < s->volume_count; i++) {
-		const struct volume *v = &s->volumes[i];
+	int rc = 0;
 
-		if (v->failed || v->fresh)
+	for (uint32_t i = 0; !rc && i < s->volume_count; i++) {
+		struct volume *v = &s->volumes[i];
+
+		if (v->failed)
 			continue;
-		if (s->dn_uuid[0] && strcmp(s->dn_uuid, v->dn_uuid))
-			return err_set(err, -EINVAL,
-				       "data directory %s is of data node %s, the others of %s; "
-				       "directories of two nodes are mixed in dfs.datanode.data.dir",
-				       v->path, v->dn_uuid, s->dn_uuid);
-		(void)snprintf(s->dn_uuid, sizeof(s->dn_uuid), "%s", v->dn_uuid);
-		for (uint32_t k = 0; k < i; k++)
-			if (!s->volumes[k].failed && !strcmp(s->volumes[k].uuid, v->uuid))
-				return err_set(err, -EINVAL,
-					       "data directories %s and %s have the same storageID %s: one is a "
-					       "copy of the other; remove the copy from dfs.datanode.data.dir",
-					       s->volumes[k].path, v->path, v->uuid);
+		rc = fits_others(v, err);
+		if (!rc && !v->fresh)
+			(void)snprintf(s->dn_uuid, sizeof(s->dn_uuid), "%s", v->dn_uuid);
+		v->known = !rc;
 	}
-	return 0;
+	return rc;
 }
 
 static int start_thread(pthread_t *ret, bool *ret_runs, void *(*fn)(void *), void *arg)
@@ -117,12 +136,26 @@ static int start_volume(struct volume *v)
 
 	if (!rc)
 		rc = late_start(v);
-	if (!rc)
-		rc = check_start(v);
 	if (!rc && o->directory_ms)
 		rc = start_thread(&v->dirscanner, &v->dirscanner_runs, volume_directory_scanner, v);
 	if (!rc && o->block_ms && o->block_rate)
 		rc = start_thread(&v->scanner, &v->scanner_runs, volume_scanner, v);
+	return rc;
+}
+
+int volume_admit(struct volume *v, struct err *err)
+{
+	struct store *s = v->store;
+	int rc;
+
+	pthread_mutex_lock(&s->attach_lock);
+	rc = fits_others(v, err);
+	for (uint32_t p = 0; !rc && p < s->pool_count; p++)
+		rc = volume_check(v, &s->pools[p]->ns, err);
+	if (!rc)
+		rc = start_volume(v);
+	v->known = !rc;
+	pthread_mutex_unlock(&s->attach_lock);
 	return rc;
 }
 
@@ -131,7 +164,7 @@ static int start_threads(struct store *s)
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < s->volume_count; i++)
-		if (!s->volumes[i].failed)
+		if (!s->volumes[i].failed && s->volumes[i].known)
 			rc = start_volume(&s->volumes[i]);
 	if (!rc)
 		rc = start_thread(&s->watcher, &s->watcher_runs, store_watcher, s);
@@ -157,28 +190,55 @@ static void stop_threads(struct store *s)
 	for (uint32_t i = 0; i < s->volume_count; i++) {
 		struct volume *v = &s->volumes[i];
 
+		check_stop(v); /* which may start the others */
 		join(v->deleter, &v->deleter_runs);
 		join(v->dirscanner, &v->dirscanner_runs);
 		join(v->scanner, &v->scanner_runs);
 		late_stop(v);
-		check_stop(v);
 	}
+}
+
+/* What came of volumes_do(): too many failures are one of all. */
+static int job_results(struct store *s, struct err *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < s->volume_count; i++) {
+		struct volume *v = &s->volumes[i];
+		const struct volume_job *j = &v->check.job;
+
+		if (!j->rc)
+			continue;
+		rc = tolerate(v, j->rc, &j->err);
+		if (rc && err)
+			*err = j->err;
+	}
+	return rc;
+}
+
+static int open_job(struct volume *v, void *arg, struct err *err)
+{
+	(void)arg;
+	return volume_open(v, err);
 }
 
 static int open_volumes(struct store *s, const struct store_opts *o, struct err *err)
 {
-	struct known_volumes known;
 	int rc = 0;
 
-	known_volumes_read(o, &known);
 	for (uint32_t i = 0; !rc && i < o->volume_count; i++) {
-		rc = volume_open(s, i, &o->volumes[i], o->dir_mode, &known, err);
+		rc = volume_init(s, i, &o->volumes[i]);
 		s->volume_count = i + 1;
-		if (rc)
-			rc = tolerate(&s->volumes[i], rc, err);
+		if (!rc)
+			rc = check_start(&s->volumes[i]);
 	}
-	known_volumes_fini(&known);
-	return rc;
+	if (rc)
+		return err_sys(err, rc, "opening the data directories");
+	volumes_do(s, known_volumes_read, NULL);
+	rc = job_results(s, err);
+	if (!rc)
+		volumes_do(s, open_job, NULL);
+	return rc ?: job_results(s, err);
 }
 
 int store_open(const struct store_opts *o, struct store **ret, struct err *err)
@@ -199,6 +259,7 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 	s->keep_duplicates = o->keep_duplicates;
 	s->scan = o->scan;
 	s->answer_ms = o->answer_ms;
+	s->dir_mode = o->dir_mode;
 	rc = init_shared(s, o->open_replicas);
 	if (!rc)
 		rc = open_volumes(s, o, err);
@@ -208,6 +269,10 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 		rc = agree_on_uuid(s, err);
 	if (!rc)
 		rc = start_threads(s);
+	if (rc && store_is_stuck(s)) {
+		store_abandon(s);
+		return rc;
+	}
 	if (rc) {
 		store_close(s);
 		return rc;
@@ -248,6 +313,8 @@ void store_close(struct store *s)
 		pool_free(s->pools[i]);
 	for (uint32_t i = 0; i < s->volume_count; i++)
 		volume_close(&s->volumes[i]);
+	known_volumes_fini(&s->known);
+	pthread_cond_destroy(&s->job_cond);
 	pthread_cond_destroy(&s->closing_cond);
 	pthread_rwlock_destroy(&s->listener_lock);
 	pthread_mutex_destroy(&s->attach_lock);
@@ -309,50 +376,41 @@ static struct block_pool *pool_new(struct store *s, const struct store_namespace
 	return bp;
 }
 
-struct load_job {
-	pthread_t thread;
-	struct slice *sl;
-	bool started;
-	int rc;
-	struct err err;
-};
-
-static void *load_thread(void *arg)
+/* Every volume in its own thread: disks are slow one by one. */
+static int open_slice_job(struct volume *v, void *arg, struct err *err)
 {
-	struct load_job *j = arg;
+	struct block_pool *bp = arg;
+	struct slice *sl = &bp->slices[v->idx];
+	const int rc = volume_format(v, &bp->ns, err) ?: slice_open(sl, err);
 
-	j->rc = slice_load(j->sl, false, &j->err);
-	return NULL;
+	if (rc && sl->fd >= 0) {
+		(void)close(sl->fd);
+		sl->fd = -1;
+	}
+	return rc;
 }
 
-/* Every volume in its own thread: disks are slow one by one. */
-static int load_all(struct block_pool *bp, struct err *err)
+static int load_job(struct volume *v, void *arg, struct err *err)
 {
-	struct store *s = bp->store;
-	struct load_job *jobs = calloc(s->volume_count, sizeof(*jobs));
-	int rc = 0;
+	struct block_pool *bp = arg;
 
-	if (!jobs)
-		return err_sys(err, -ENOMEM, "loading replicas");
+	return slice_load(&bp->slices[v->idx], false, err);
+}
+
+/* As job_results(), of a store that may be at work for other pools. */
+static int attach_results(struct store *s, struct err *err)
+{
 	for (uint32_t i = 0; i < s->volume_count; i++) {
-		jobs[i].sl = &bp->slices[i];
-		if (bp->slices[i].fd < 0)
-			continue;
-		jobs[i].started = !pthread_create(&jobs[i].thread, NULL, load_thread, &jobs[i]);
-		if (!jobs[i].started)
-			load_thread(&jobs[i]);
-	}
-	for (uint32_t i = 0; i < s->volume_count; i++) {
-		if (jobs[i].started)
-			pthread_join(jobs[i].thread, NULL);
-		if (jobs[i].rc && !rc) {
-			rc = tolerate(&s->volumes[i], jobs[i].rc, &jobs[i].err);
-			if (rc && err)
-				*err = jobs[i].err;
+		const struct volume_job *j = &s->volumes[i].check.job;
+
+		if (j->rc == -EINVAL) { /* another namespace's directory is a mistake, not a failure */
+			*err = j->err;
+			return j->rc;
 		}
+		if (j->rc == -ETIMEDOUT)
+			volume_out(&s->volumes[i], j->rc);
 	}
-	free(jobs);
-	return rc;
+	return job_results(s, err);
 }
 
 static int check_volumes(struct store *s, const struct store_namespace *ns, struct err *err)
@@ -368,6 +426,7 @@ static int check_volumes(struct store *s, const struct store_namespace *ns, stru
 static int attach_new(struct store *s, const struct store_namespace *ns, struct block_pool **ret,
 		      struct err *err)
 {
+	struct err why = ERR_INIT;
 	struct block_pool *bp;
 	int rc = check_volumes(s, ns, err);
 
@@ -376,20 +435,16 @@ static int attach_new(struct store *s, const struct store_namespace *ns, struct 
 	bp = pool_new(s, ns);
 	if (!bp)
 		return err_sys(err, -ENOMEM, "pool %s", ns->pool_id);
-	for (uint32_t i = 0; !rc && i < s->volume_count; i++) {
-		if (s->volumes[i].failed)
-			continue;
-		rc = volume_format(&s->volumes[i], ns, err);
-		if (!rc)
-			rc = slice_open(&bp->slices[i], err);
-		/* Another namespace's directory is a mistake, not a failure. */
-		if (rc && rc != -EINVAL)
-			rc = tolerate(&s->volumes[i], rc, err);
-	}
+	volumes_do(s, open_slice_job, bp);
+	rc = attach_results(s, &why);
 	if (!rc)
-		rc = load_all(bp, err);
+		volumes_do(s, load_job, bp);
+	rc = rc ?: attach_results(s, &why);
 	if (rc) {
-		pool_free(bp);
+		if (err)
+			*err = why;
+		if (!volumes_are_busy(s)) /* else a disk that does not answer has it still */
+			pool_free(bp);
 		return rc;
 	}
 	known_volumes_write(s);
@@ -486,7 +541,7 @@ void store_volume_info(struct store *s, uint32_t i, struct block_pool *bp, struc
 	struct space sp;
 
 	*ret = (struct storage_info){.type = v->type, .failed = v->failed};
-	(void)snprintf(ret->uuid, sizeof(ret->uuid), "%s", v->uuid);
+	(void)snprintf(ret->uuid, sizeof(ret->uuid), "%s", v->known ? v->uuid : "");
 	(void)snprintf(ret->path, sizeof(ret->path), "%s", v->path);
 	if (ret->failed || v->dir_fd < 0)
 		return;

@@ -54,7 +54,19 @@ struct late {
 	bool stop;
 };
 
-struct known_volumes;
+struct volume;
+
+/* Something that asks a volume's disk, done by its own thread while somebody waits (volume_job.c). */
+struct volume_job {
+	int (*fn)(struct volume *v, void *arg, struct err *err); /* to be begun; NULL: begun, or none */
+	void *arg;
+	bool under_way, left; /* left: nobody waits for it any more */
+	bool waited_for;
+	int rc;
+	struct err err;
+	uint32_t seen_progress; /* the waiter's, as this: */
+	uint64_t idle_ms;       /* so long it has made no progress */
+};
 
 /* Looks at a volume and probes it (disk_check.c). */
 struct check {
@@ -63,6 +75,8 @@ struct check {
 	pthread_mutex_t lock; /* a leaf; of all that follows */
 	pthread_cond_t wake, done;
 	uint64_t asked, answered; /* probes, by number */
+	struct volume_job job;
+	atomic_uint progress;     /* of the job */
 	struct statvfs fs;        /* the file system at the last look, */
 	uint64_t fs_used;         /* and what our replicas took then */
 	bool stop, out; /* out: of service, and everybody knows */
@@ -78,6 +92,7 @@ struct volume {
 	struct store *store; /* borrowed: owns us */
 	uint32_t idx;
 	char *path; /* owned */
+	struct store_volume_opts opts;
 	int dir_fd, lock_fd;
 	dev_t dev; /* of the directory, */
 	ino_t ino; /* as it was opened */
@@ -86,6 +101,8 @@ struct volume {
 	uint32_t dio_align; /* 0: O_DIRECT refused */
 	bool ordered;       /* its file system has a journal: whoever syncs a directory syncs all that was done before it */
 	bool fresh;         /* no VERSION yet */
+	bool opened;        /* volume_open() came back with 0; its thread's */
+	atomic_bool known;  /* opened, and fits the other ones: ids and the like stay as they are */
 	char uuid[BLOCK_UUID_MAX], cluster_id[128], dn_uuid[BLOCK_UUID_MAX];
 	pthread_t scanner, dirscanner, deleter;
 	bool scanner_runs, dirscanner_runs, deleter_runs;
@@ -160,6 +177,14 @@ struct block_pool {
 	atomic_bool trash;
 };
 
+struct known_volumes { /* which directories this node has used: known_volumes.c */
+	struct known {
+		char uuid[BLOCK_UUID_MAX];
+		char *path; /* owned */
+	} list[STORE_VOLUMES_MAX];
+	uint32_t count;
+};
+
 struct store {
 	struct volume volumes[STORE_VOLUMES_MAX];
 	uint32_t volume_count, failed_tolerated;
@@ -173,6 +198,9 @@ struct store {
 	atomic_uint next_volume;
 	bool closing;
 	pthread_cond_t closing_cond;
+	pthread_cond_t job_cond;    /* a volume_job has ended */
+	struct known_volumes known; /* what the directories say of each other; lock */
+	mode_t dir_mode;
 	pthread_t watcher;
 	bool watcher_runs;
 	uint64_t answer_ms; /* in which a volume has to answer; 0: it may take as long as it likes */
@@ -183,8 +211,10 @@ struct store {
 };
 
 /* ---- volume.c ---- */
-int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o, mode_t mode,
-		const struct known_volumes *known, struct err *err);
+/** Asks no disk. */
+int volume_init(struct store *s, uint32_t idx, const struct store_volume_opts *o);
+/** After volume_init(), and again after a failure. */
+int volume_open(struct volume *v, struct err *err);
 void volume_close(struct volume *v);
 /** Open or make the pool's directories; checks its VERSION. */
 int slice_open(struct slice *sl, struct err *err);
@@ -285,6 +315,9 @@ void replica_report_bad(struct block_pool *bp, const struct replica_info *info, 
 void check_init(struct volume *v);
 int check_start(struct volume *v);
 void check_stop(struct volume *v);
+/** Out of service, for @rc: its writers are stopped, its replicas leave the map, the listener hears
+ *  of it. Nothing when it is out already. */
+void volume_out(struct volume *v, int rc);
 /** Note how much room there is, for volume_space(). */
 void volume_learn_space(struct volume *v);
 /** Probe it, and wait for the result: when it is dead it is out of service then. */
@@ -297,19 +330,28 @@ void volume_synced(struct volume *v);
 /** The thread of the store that takes volumes out of service which do not answer. */
 void *store_watcher(void *store);
 
+/* ---- volume_job.c ---- */
+/** Let each volume in service do @fn on its own thread; comes back when all have. The results are in
+ *  volume->check.job. One that makes no progress for store->answer_ms is ->silent, its result is
+ *  -ETIMEDOUT; @fn may go on with @arg there. */
+void volumes_do(struct store *s, int (*fn)(struct volume *v, void *arg, struct err *err), void *arg);
+/** @fn of volumes_do() goes on somewhere. */
+bool volumes_are_busy(struct store *s);
+/** In @fn: the disk answers. */
+void volume_progress(struct volume *v);
+/** The volume's thread, with check->lock held: do what is to be done. False: nothing is. */
+bool volume_job_run(struct volume *v);
+
+/* ---- store.c ---- */
+/** Opened later than the others: does it fit them? Then its threads run. */
+int volume_admit(struct volume *v, struct err *err);
+
 /* ---- known_volumes.c: which directories this node has used ---- */
-struct known_volumes {
-	struct known {
-		char uuid[BLOCK_UUID_MAX];
-		char *path; /* owned */
-	} list[STORE_VOLUMES_MAX];
-	uint32_t count;
-};
-/** What the directories of @o say of each other. */
-void known_volumes_read(const struct store_opts *o, struct known_volumes *ret);
+/** What the directory says of all, into store->known. For volumes_do(). */
+int known_volumes_read(struct volume *v, void *arg, struct err *err);
 void known_volumes_fini(struct known_volumes *k);
 /** -EINVAL, with the cure: it is empty or not there, and was used before. */
-int known_volumes_check(const struct known_volumes *k, const char *path, struct err *err);
+int known_volumes_check(struct store *s, const char *path, struct err *err);
 /** Note them all in each. Best effort. */
 void known_volumes_write(struct store *s);
 

@@ -227,20 +227,35 @@ static int open_dir(struct volume *v, mode_t mode, struct err *err)
 	return 0;
 }
 
-int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o, mode_t mode,
-		const struct known_volumes *known, struct err *err)
+int volume_init(struct store *s, uint32_t idx, const struct store_volume_opts *o)
 {
 	struct volume *v = &s->volumes[idx];
-	int rc;
 
 	*v = (struct volume){.store = s, .idx = idx, .dir_fd = -1, .lock_fd = -1, .type = o->type};
 	check_init(v);
 	list_init(&v->doomed);
 	(void)pthread_cond_init(&v->doomed_cond, NULL);
 	v->path = strdup(o->path);
-	if (!v->path)
-		return err_sys(err, -ENOMEM, "data directory %s", o->path);
-	rc = known_volumes_check(known, v->path, err);
+	v->opts = *o;
+	v->opts.path = v->path;
+	return v->path ? 0 : -ENOMEM;
+}
+
+static void close_dir(struct volume *v)
+{
+	if (v->lock_fd >= 0)
+		(void)close(v->lock_fd);
+	if (v->dir_fd >= 0)
+		(void)close(v->dir_fd);
+	v->dir_fd = v->lock_fd = -1;
+}
+
+int volume_open(struct volume *v, struct err *err)
+{
+	const mode_t mode = v->store->dir_mode;
+	int rc = known_volumes_check(v->store, v->path, err);
+
+	close_dir(v);
 	if (!rc)
 		rc = open_dir(v, mode, err);
 	if (!rc)
@@ -251,7 +266,7 @@ int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o
 	if (rc)
 		return rc;
 	set_mode(v, mode);
-	v->reserved = reserved_bytes(v, o);
+	v->reserved = reserved_bytes(v, &v->opts);
 	if (mkdirat(v->dir_fd, "current", 0755) && errno != EEXIST)
 		return err_sys(err, neg_errno(), "making %s/current", v->path);
 	rc = volume_probe(v);
@@ -264,20 +279,17 @@ int volume_open(struct store *s, uint32_t idx, const struct store_volume_opts *o
 	v->ordered = probe_order(v);
 	v->remote = probe_remote(v);
 	volume_learn_space(v);
+	v->opened = true;
 	return 0;
 }
 
 void volume_close(struct volume *v)
 {
-	if (v->lock_fd >= 0) {
+	if (v->lock_fd >= 0)
 		(void)unlinkat(v->dir_fd, "in_use.lock", 0);
-		(void)close(v->lock_fd);
-	}
-	if (v->dir_fd >= 0)
-		(void)close(v->dir_fd);
+	close_dir(v);
 	free(v->path);
 	v->path = NULL;
-	v->dir_fd = v->lock_fd = -1;
 }
 
 static int make_dir_at(int fd, const char *name, mode_t mode)
