@@ -431,6 +431,15 @@ void blocks_set_racks(struct blocks *bs, uint32_t racks)
 	blocks_recheck_all(bs);
 }
 
+void blocks_set_unit_racks(struct blocks *bs, const struct unit_racks *u)
+{
+	if (!memcmp(&bs->unit_racks, u, sizeof(*u)))
+		return;
+	bs->unit_racks = *u;
+	if (bs->groups.total)
+		blocks_recheck_all(bs);
+}
+
 /* Of a block that is not complete. One that its writer has committed is copied like others if that takes more replicas
  * than have come of its pipeline: else its file could not be closed. */
 static unsigned int unfinished_flags(const struct blocks *bs, const struct blk *b)

@@ -26,10 +26,9 @@
 #include "common/base/block.h"
 #include "common/base/list.h"
 #include "common/erasure/geometry.h"
+#include "namenode-shim/datanodes.h"
 #include "namenode-shim/effect.h"
 
-struct dn;
-struct storage;
 
 enum blk_state { BLK_OPEN, BLK_COMMITTED, BLK_COMPLETE };
 
@@ -72,7 +71,8 @@ enum blk_flag {
 	BLK_SAFE = 8,         /* enough replicas for safe mode */
 	BLK_MISSING_ONE = 16, /* missing, and only one replica was ever wanted */
 	BLK_URGENT = 32,      /* one good replica left of several wanted */
-	BLK_CROWDED = 64,     /* enough replicas, all in one rack, and there are others: that rack's loss would end it */
+	BLK_CROWDED = 64,     /* enough replicas, all in one rack, and there are others: its loss would end it;
+			       * of a group: its units could stand in more racks, or more evenly */
 };
 
 struct blk {
@@ -128,6 +128,7 @@ struct blocks {
 	uint64_t complete; /* blocks of state COMPLETE */
 	uint64_t under_count, missing, corrupt, safe, missing_one, urgent, crowded_count;
 	bool many_racks; /* live nodes stand in more than one */
+	struct unit_racks unit_racks; /* what groups are to have of them */
 	const struct dn *drop_hint; /* while one report is judged: this node rather than another gives a replica up */
 	uint64_t pending_timeout_ns;
 	uint32_t repl_min; /* finalized replicas that make a committed block complete */
@@ -210,6 +211,13 @@ uint64_t blk_unit_len(const struct blk *b, uint64_t len, unsigned unit);
 uint32_t group_live(const struct blk *b);
 uint32_t group_readable(const struct blk *b);
 uint32_t group_away(const struct blk *b);
+/** Where the units of a group stand, as if every move on its way had ended. */
+struct group_racks {
+	uint32_t racks;             /* different ones */
+	uint8_t with[EC_UNITS_MAX]; /* units in the rack of this unit, itself too; 0: it is nowhere */
+	const struct storage *at[EC_UNITS_MAX]; /* borrowed */
+};
+void group_racks(const struct blk *b, struct group_racks *ret);
 bool blk_has_dn(const struct blk *b, const struct dn *dn);
 void blk_recheck(struct blocks *bs, struct blk *b);
 void blk_add_pending(struct blocks *bs, struct blk *b, struct storage *st, uint64_t deadline_ns);
@@ -225,6 +233,8 @@ bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b);
 void blocks_recheck_node(struct blocks *bs, struct dn *dn);
 /** Live nodes stand in so many racks; check all blocks when that matters. */
 void blocks_set_racks(struct blocks *bs, uint32_t racks);
+/** The same of the nodes that take units, for groups. */
+void blocks_set_unit_racks(struct blocks *bs, const struct unit_racks *u);
 /** After safe mode: check every block once. */
 void blocks_recheck_all(struct blocks *bs);
 /** Do what was asked for above, for up to @n blocks. */

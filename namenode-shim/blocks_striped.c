@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of units: what differs from replicated blocks. */
+#include <string.h>
+
 #include "namenode-shim/blocks_internal.h"
 #include "namenode-shim/datanodes.h"
-
 
 static bool stays(const struct dn *dn)
 {
@@ -69,13 +70,82 @@ bool group_enough_as(const struct blk *b, uint64_t gs, uint64_t len)
 	return (uint32_t)__builtin_popcount(set) >= ec_units_needed(blk_ec(b), len);
 }
 
-/* Of two nodes with the same unit; a balancer says which one gives it up. */
-static bool is_rather_kept(const struct blocks *bs, const struct replica *a, const struct replica *than)
+/* ---- racks ---- */
+
+/* Where a copy is on its way that takes the place of what @dn has; NULL: it stays. */
+static const struct storage *moves_to(const struct blk *b, const struct dn *dn)
+{
+	for (uint16_t i = 0; i < b->npending; i++)
+		if (b->pending[i].drop == dn)
+			return b->pending[i].st;
+	return NULL;
+}
+
+void group_racks(const struct blk *b, struct group_racks *ret)
+{
+	*ret = (struct group_racks){.racks = 0};
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		const struct replica *r = &b->rep[i];
+		const struct storage *to;
+
+		if (!replica_is_good(r) || !stays(r->st->dn))
+			continue;
+		to = moves_to(b, r->st->dn);
+		ret->at[r->unit] = to ? to : r->st;
+	}
+	for (unsigned i = 0; i < b->repl; i++) {
+		bool first = ret->at[i];
+
+		ret->with[i] += first;
+		for (unsigned k = 0; ret->at[i] && k < i; k++)
+			if (ret->at[k] && !strcmp(ret->at[k]->dn->rack, ret->at[i]->dn->rack)) {
+				ret->with[i]++;
+				ret->with[k]++;
+				first = false;
+			}
+		ret->racks += first;
+	}
+}
+
+/* Could the units stand in more racks, or more evenly? Not while one is away: it comes back. */
+static bool is_crowded(const struct blocks *bs, const struct blk *b, uint32_t live)
+{
+	const uint8_t most = bs->unit_racks.most[live];
+	struct group_racks r;
+
+	if (!bs->many_racks || group_away(b))
+		return false;
+	group_racks(b, &r);
+	for (unsigned i = 0; most && i < b->repl; i++)
+		if (r.with[i] > most)
+			return true;
+	return r.racks < live && r.racks < bs->unit_racks.racks;
+}
+
+/* Good units in the rack of @r, but for itself. */
+static uint32_t beside(const struct blk *b, const struct replica *r)
+{
+	uint32_t n = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		n += b->rep[i].unit != r->unit && replica_is_good(&b->rep[i]) &&
+		     stays(b->rep[i].st->dn) && !strcmp(b->rep[i].st->dn->rack, r->st->dn->rack);
+	return n;
+}
+
+/* Of two nodes with the same unit; the order to copy it says which one gives it up, else the one in the
+ * fuller rack does. */
+static bool is_rather_kept(const struct blocks *bs, const struct blk *b, const struct replica *a,
+			   const struct replica *than)
 {
 	if (bs->drop_hint && (bs->drop_hint == a->st->dn || bs->drop_hint == than->st->dn))
 		return bs->drop_hint != a->st->dn;
+	if (bs->many_racks && beside(b, a) != beside(b, than))
+		return beside(b, a) < beside(b, than);
 	return than->st->remaining < a->st->remaining;
 }
+
+/* ---- the check ---- */
 
 /* A unit that two nodes have goes from the one with less room. */
 static void drop_twins(const struct blocks *bs, struct blk *b)
@@ -87,7 +157,7 @@ static void drop_twins(const struct blocks *bs, struct blk *b)
 
 		if (!replica_is_good(r) || !stays(r->st->dn))
 			continue;
-		keep[r->unit] = !other || is_rather_kept(bs, r, other) ? r : other;
+		keep[r->unit] = !other || is_rather_kept(bs, b, r, other) ? r : other;
 		go = !other ? NULL : keep[r->unit] == r ? other : r;
 		if (!go)
 			continue;
@@ -129,6 +199,8 @@ void group_recheck(struct blocks *bs, struct blk *b)
 	readable = blk_readable(b);
 	if (live + b->npending < blk_wanted(bs, b))
 		flags |= BLK_UNDER;
+	else if (live > 1 && is_crowded(bs, b, live))
+		flags |= BLK_CROWDED;
 	if ((uint32_t)__builtin_popcount(group_readable(b) | group_away(b)) < needed)
 		flags |= BLK_MISSING;
 	flags |= live <= needed && (flags & (BLK_UNDER | BLK_MISSING)) == BLK_UNDER ? BLK_URGENT : 0u;

@@ -322,6 +322,40 @@ uint32_t dn_index_rack(const struct dn_index *x, const char *rack, uint32_t *ret
 	return find_rack(x, rack, true) - *ret;
 }
 
+static bool takes_replicas(const struct dn *dn)
+{
+	return dn->alive && dn->admin == DN_NORMAL;
+}
+
+/* x->units, once the nodes are in the order of their racks. */
+static void find_unit_racks(struct dn_index *x)
+{
+	struct unit_racks *u = &x->units;
+	uint32_t room[EC_UNITS_MAX + 1] = {0}; /* units, with so many in one rack at most */
+	uint32_t in_rack = 0;
+	const char *rack = NULL;
+	uint8_t most = 1;
+
+	*u = (struct unit_racks){.racks = 0};
+	for (uint32_t i = 0; i < x->n; i++) {
+		const struct dn *dn = x->dn[i];
+
+		if (!takes_replicas(dn))
+			continue;
+		in_rack = rack && !strcmp(rack, dn->rack) ? in_rack + 1 : 1;
+		rack = dn->rack;
+		if (in_rack == 1 && u->racks < EC_UNITS_MAX)
+			u->racks++;
+		for (uint32_t n = in_rack; n <= EC_UNITS_MAX; n++)
+			room[n]++;
+	}
+	for (uint32_t units = 1; units <= EC_UNITS_MAX; units++) {
+		while (most <= EC_UNITS_MAX && room[most] < units)
+			most++;
+		u->most[units] = most <= EC_UNITS_MAX ? most : 0;
+	}
+}
+
 const struct dn_index *datanodes_index(struct datanodes *d)
 {
 	struct dn_index *x = &d->index;
@@ -345,6 +379,7 @@ const struct dn_index *datanodes_index(struct datanodes *d)
 		x->racks += dn->alive && (!last || strcmp(last, dn->rack) != 0);
 		last = dn->alive ? dn->rack : last;
 	}
+	find_unit_racks(x);
 	x->good = true;
 	return x;
 }

@@ -134,6 +134,12 @@ struct dn {
 	struct list gone; /* in datanodes.gone once it is removed */
 };
 
+/* What the racks allow to the units of a group, spread as evenly as the nodes that take replicas allow. */
+struct unit_racks {
+	uint8_t racks;                  /* that such nodes stand in; no more than EC_UNITS_MAX */
+	uint8_t most[EC_UNITS_MAX + 1]; /* of so many units, in one rack; 0: there are fewer nodes */
+};
+
 /* The nodes once more, as placement wants them; made anew after datanodes_changed(). */
 struct dn_index {
 	bool good;
@@ -141,6 +147,7 @@ struct dn_index {
 	uint32_t *ip;     /* owned array: a hash of each one's address */
 	uint32_t n, racks; /* racks: that living nodes stand in */
 	uint32_t live, stale;
+	struct unit_racks units;
 };
 
 struct datanodes {
@@ -186,7 +193,7 @@ void datanodes_remove(struct datanodes *d, struct dn *dn);
 void datanodes_free_gone(struct datanodes *d);
 /** Judge again who is stale. Returns how many are. */
 uint32_t datanodes_judge_stale(struct datanodes *d, uint64_t now_ns);
-/** A node came, went, died, fell silent or stands elsewhere. */
+/** A node came, went, died, fell silent, stands elsewhere, or is to leave. */
 void datanodes_changed(struct datanodes *d);
 const struct dn_index *datanodes_index(struct datanodes *d);
 uint32_t dn_index_ip(const char *ip);

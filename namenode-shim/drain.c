@@ -16,6 +16,7 @@ static void set_admin(struct nn *nn, struct dn *dn, enum dn_admin admin)
 	log_info("op=admin datanode=%s address=%s:%u from=%s to=%s", dn->uuid, dn->ip, dn->xfer_port,
 		 dn_admin_code(dn), dn_admin_code(&(struct dn){.admin = admin}));
 	dn->admin = admin;
+	datanodes_changed(&nn->dns);
 	dn->drain_left = dn->drain_only = dn->drain_open = 0;
 	dn->drain_sure = false;
 	blocks_recheck_node(&nn->blocks, dn);

@@ -212,6 +212,7 @@ void monitor_tick(struct nn *nn)
 		    now - nn->safe.left_ns > nn->set.redundancy_delay_ms * NS_PER_MS)
 			order_copies(nn, live);
 		blocks_set_racks(&nn->blocks, datanodes_index(&nn->dns)->racks);
+		blocks_set_unit_racks(&nn->blocks, &datanodes_index(&nn->dns)->units);
 	}
 	nn_unlock(nn);
 	if (!nn->safe.on) {

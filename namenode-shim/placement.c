@@ -179,13 +179,14 @@ static uint32_t in_rack(const struct rack_rule *r, const char *rack)
 	return n;
 }
 
-static struct rack_rule rule_of(const struct dn *const *holder, uint32_t n, uint32_t total, uint32_t racks,
-				bool spread)
+static struct rack_rule rule_of(const struct place *p, const struct dn *const *holder, uint32_t n,
+				uint32_t racks)
 {
+	const uint32_t total = p->nholders + p->want;
 	struct rack_rule r = {.holder = holder, .nholders = n, .most = (total - 1) / racks + 2};
 
-	if (spread) {
-		r.most = (total - 1) / racks + 1;
+	if (p->spread) {
+		r.most = p->rack_most ? p->rack_most : (total - 1) / racks + 1;
 		return r;
 	}
 	if (n && in_rack(&r, holder[0]->rack) == n)
@@ -387,7 +388,7 @@ uint32_t place_choose(struct datanodes *d, const struct place *p, struct storage
 		const unsigned int with = anyway | (held ? 0 : WITH_ANY_RACK);
 		struct dn *dn;
 
-		s.rule = rule_of(holder, held, p->nholders + p->want, x->racks ? x->racks : 1, p->spread);
+		s.rule = rule_of(p, holder, held, x->racks ? x->racks : 1);
 		dn = draw(d, x, &s, p, with, !held);
 		dn = dn ? dn : search_all(d, x, &s, p, with, !held);
 		if (!dn)

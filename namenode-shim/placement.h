@@ -42,6 +42,7 @@ struct place {
 	bool no_fallback;  /* a type that the policy wants, or none at all */
 	bool other_rack;   /* than that of the holders, or none at all */
 	bool spread;       /* units of a group: as evenly over the racks as can be */
+	uint32_t rack_most; /* spread: so many of one rack at most; 0: as few as can be */
 	uint32_t nholders; /* the first of exclude hold the block already: they count for racks */
 	uint64_t block_size;
 };

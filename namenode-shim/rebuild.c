@@ -27,10 +27,13 @@ static uint32_t queued(const struct list *orders)
 	return n;
 }
 
-/* Up to @want nodes that have nothing of @b, nor are to get any. */
-static uint32_t find_targets(struct nn *nn, const struct blk *b, uint32_t want, struct storage **ret)
+/* Up to @want nodes that have nothing of @b, nor are to get any. @rack_most: in racks with fewer units than
+ * that, or none at all; 0: in those with the fewest, if that can be. */
+static uint32_t find_targets(struct nn *nn, const struct blk *b, uint32_t want, uint32_t rack_most,
+			     struct storage **ret)
 {
 	struct place p = {.want = want, .spread = true, .block_size = blk_unit_len(b, b->b.len, 0), .copy = true,
+			  .rack_most = rack_most, .other_rack = rack_most,
 			  .policy = monitor_policy(nn, b)};
 	uint32_t n;
 
@@ -81,7 +84,7 @@ static bool order_decode(struct nn *nn, struct blk *b, uint32_t lost, uint64_t n
 	const uint32_t readable = group_readable(b);
 	struct rebuild r = {.b = b->b, .skip = group_away(b) & ~readable};
 
-	r.ntargets = find_targets(nn, b, (uint32_t)__builtin_popcount(lost), r.target);
+	r.ntargets = find_targets(nn, b, (uint32_t)__builtin_popcount(lost), 0, r.target);
 	if (!r.ntargets)
 		return false;
 	if (queued(&r.target[0]->dn->rebuilds) >= work_rebuilds(&nn->set.work) * 2)
@@ -104,7 +107,7 @@ static bool order_move(struct nn *nn, struct blk *b, const struct replica *rep, 
 
 	if (queued(&src->transfers) >= nn->set.work.streams * 2)
 		return true;
-	if (!find_targets(nn, b, 1, &target))
+	if (!find_targets(nn, b, 1, 0, &target))
 		return false;
 	log_info("op=copy block=%lld from=%s to=%s", (long long)unit.id, src->uuid, target->dn->uuid);
 	dn_order_transfer(src, &unit, target);
@@ -128,6 +131,47 @@ static bool order_moves(struct nn *nn, struct blk *b, uint32_t leaving, uint64_t
 	return found;
 }
 
+/* A unit of the fullest rack, whose node is heard and not busy copying; NULL: there is none. */
+static const struct replica *pick_leaving(const struct nn *nn, const struct blk *b,
+					  const struct group_racks *racks, uint8_t fullest)
+{
+	for (unsigned unit = 0; unit < b->repl; unit++) {
+		const struct replica *r = racks->with[unit] == fullest ? find_source(b, unit) : NULL;
+
+		if (r && !r->st->dn->stale &&
+		    queued(&r->st->dn->transfers) < nn->set.work.streams * 2)
+			return r;
+	}
+	return NULL;
+}
+
+/* A unit of the fullest rack goes to a rack without any while the units stand in too few racks, else to one
+ * that has fewer afterwards than the fullest one has now. */
+static void order_spread(struct nn *nn, struct blk *b, uint64_t now)
+{
+	const struct unit_racks *u = &nn->blocks.unit_racks;
+	const struct replica *rep;
+	struct group_racks racks;
+	struct storage *target;
+	struct block unit;
+	uint8_t with = 0;
+
+	group_racks(b, &racks);
+	for (unsigned i = 0; i < b->repl; i++)
+		with = racks.with[i] > with ? racks.with[i] : with;
+	rep = with > 1 ? pick_leaving(nn, b, &racks, with) : NULL;
+	if (!rep)
+		return;
+	if (!(racks.racks < u->racks && find_targets(nn, b, 1, 1, &target)) &&
+	    !(with > 2 && find_targets(nn, b, 1, with - 1u, &target)))
+		return;
+	unit = (struct block){blk_replica_id(b, rep), b->b.gs, blk_unit_len(b, b->b.len, rep->unit)};
+	log_info("op=spread block=%lld from=%s to=%s rack=%s", (long long)unit.id, rep->st->dn->uuid,
+		 target->dn->uuid, target->dn->rack);
+	dn_order_transfer(rep->st->dn, &unit, target);
+	blk_add_move(&nn->blocks, b, target, now + nn->blocks.pending_timeout_ns, rep->st->dn);
+}
+
 void rebuild_order(struct nn *nn, struct blk *b, uint64_t now)
 {
 	const uint32_t all = ec_units_existing(blk_ec(b), b->b.len), readable = group_readable(b);
@@ -141,6 +185,8 @@ void rebuild_order(struct nn *nn, struct blk *b, uint64_t now)
 		found = order_decode(nn, b, lost, now);
 	else if (leaving)
 		found = order_moves(nn, b, leaving, now);
+	else if (b->flags & BLK_CROWDED)
+		order_spread(nn, b, now);
 	if (!found)
 		(void)blk_drop_one_corrupt(&nn->blocks, b); /* its node is free for a good one then */
 	blk_recheck(&nn->blocks, b);

@@ -8,6 +8,8 @@
  * first of the new units; a unit whose node is to leave is copied as it is. The command does not say which target
  * gets which unit: both sides count the missing ones in order (ec_targets(), geometry.h), so a second command for
  * a group waits until the first one's targets have reported or their time is over.
+ * Of a group whose units could stand in more racks, or more evenly, one unit at a time is copied to another rack; the
+ * old one is deleted when the copy has been reported.
  * Threading: writer thread; mem_lock held for writing.
  * Source: hdfs-wire 7.6; Hadoop 3.4.2 ErasureCodingWork, BlockECReconstructionCommand.
  */
@@ -21,7 +23,7 @@ struct dn;
 struct nn;
 struct req;
 
-/** Order what @b, a group that can be read and lacks units, needs. */
+/** Order what @b, a group that can be read and lacks units or crowds racks, needs. */
 void rebuild_order(struct nn *nn, struct blk *b, uint64_t now_ns);
 /** The orders of @dn that are due, as a command; NULL: all are out of date. */
 Hdd__DatanodeCommandProto *rebuild_command(struct req *q, struct dn *dn);

@@ -112,6 +112,136 @@ static void a_unit_whose_node_leaves_is_copied_once(void **state)
 	world_end();
 }
 
+/* Node i stands in the rack of this letter. */
+static void set_racks(const char *letters)
+{
+	for (int i = 0; i < NODES; i++)
+		snprintf(dn[i]->rack, sizeof(dn[i]->rack), "/%c", letters[i]);
+	datanodes_changed(&nn.dns);
+	blocks_set_racks(&nn.blocks, datanodes_index(&nn.dns)->racks);
+	blocks_set_unit_racks(&nn.blocks, &datanodes_index(&nn.dns)->units);
+	blocks_sweep(&nn.blocks, UINT32_MAX);
+}
+
+/* The unit ordered to go from node @from, and the node where; -1: none. */
+static int moved_by(int from, int *ret_to)
+{
+	const struct transfer *t;
+
+	if (list_empty(&dn[from]->transfers))
+		return -1;
+	t = container_of(dn[from]->transfers.next, struct transfer, link);
+	for (int i = 0; i < NODES; i++)
+		*ret_to = t->target == st[i] ? i : *ret_to;
+	return (int)ec_id_unit(t->b.id);
+}
+
+static void a_unit_of_a_rack_with_too_many_is_copied_to_another_and_goes(void **state)
+{
+	struct block r;
+	int to = -1;
+
+	(void)state;
+	world(0);
+	set_racks("aaabbccbc");
+	assert_int_equal(nn.blocks.crowded_count, 1); /* units in a, a, a, b, b, and c has room */
+	rebuild_order(&nn, group, 0);
+	assert_int_equal(orders(false), 0);
+	assert_int_equal(orders(true), 1);
+	assert_int_equal(moved_by(0, &to), 0);
+	assert_int_equal(dn[to]->rack[1], 'c');
+	assert_int_equal(nn.blocks.crowded_count, 0);
+	rebuild_order(&nn, group, 1); /* one at a time */
+	assert_int_equal(orders(true), 1);
+	r = (struct block){ec_id_of(group->b.id, 0), group->b.gs, blk_unit_len(group, LEN, 0)};
+	st[to]->remaining = 1; /* the old one goes, though it has more room */
+	blocks_report(&nn.blocks, st[to], &r, REPLICA_FINALIZED, false, 0);
+	assert_int_equal(dn[0]->ninval, 1);
+	assert_int_equal(dn[to]->ninval, 0);
+	assert_int_equal(group_live(group), 0x1f);
+	assert_int_equal(nn.blocks.crowded_count, 0);
+	world_end();
+}
+
+static void a_copy_that_does_not_arrive_is_ordered_again(void **state)
+{
+	(void)state;
+	world(0);
+	set_racks("aaaaabbbb");
+	rebuild_order(&nn, group, 0);
+	assert_int_equal(orders(true), 1);
+	assert_int_equal(nn.blocks.crowded_count, 1); /* four and one is too many, too */
+	rebuild_order(&nn, group, 1);
+	assert_int_equal(orders(true), 1);
+	blocks_expire_pending(&nn.blocks, TIMEOUT_NS + 1);
+	rebuild_order(&nn, group, TIMEOUT_NS + 2);
+	assert_int_equal(orders(true), 2);
+	world_end();
+}
+
+static void nothing_is_spread_where_the_nodes_allow_nothing_better(void **state)
+{
+	(void)state;
+	world(0);
+	set_racks("aaaabbbbb"); /* two racks: three and two would be better than four and one */
+	assert_int_equal(nn.blocks.crowded_count, 1);
+	for (int i = 5; i < NODES; i++)
+		dn[i]->admin = DN_DECOMMISSIONED;
+	set_racks("aaaabbbbb"); /* four and one is what they can do */
+	assert_int_equal(nn.blocks.crowded_count, 0);
+	dn[5]->admin = DN_NORMAL;
+	set_racks("aaaabbbbb");
+	assert_int_equal(nn.blocks.crowded_count, 1);
+	dn[0]->admin = DN_IN_MAINTENANCE; /* it comes back */
+	set_racks("aaaabbbbb");
+	assert_int_equal(nn.blocks.crowded_count, 0);
+	world_end();
+}
+
+static void a_busy_or_silent_node_does_not_copy_to_spread(void **state)
+{
+	int to = -1;
+
+	(void)state;
+	world(0);
+	set_racks("aaabbccbc");
+	dn[0]->stale = true;
+	for (int i = 0; i < 4; i++)
+		dn_order_transfer(dn[1], &(struct block){1, 1, 1}, st[8]);
+	rebuild_order(&nn, group, 0);
+	assert_int_equal(moved_by(2, &to), 2);
+	world_end();
+}
+
+static void a_lost_unit_comes_before_a_full_rack(void **state)
+{
+	(void)state;
+	world(1u << 4);
+	set_racks("aaaabbccc");
+	assert_int_equal(nn.blocks.crowded_count, 0);
+	assert_int_equal(nn.blocks.under_count, 1);
+	rebuild_order(&nn, group, 0);
+	assert_int_equal(orders(false), 1);
+	assert_int_equal(orders(true), 0);
+	world_end();
+}
+
+/* The copy of a move came too late for anybody to remember whose place it takes. */
+static void of_two_copies_of_a_unit_the_one_in_the_fuller_rack_goes(void **state)
+{
+	struct block r;
+
+	(void)state;
+	world(0);
+	set_racks("aaabbccbc");
+	st[5]->remaining = 1;
+	r = (struct block){ec_id_of(group->b.id, 1), group->b.gs, blk_unit_len(group, LEN, 1)};
+	blocks_report(&nn.blocks, st[5], &r, REPLICA_FINALIZED, false, 0);
+	assert_int_equal(dn[1]->ninval, 1);
+	assert_int_equal(dn[5]->ninval, 0);
+	world_end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -119,6 +249,12 @@ int main(void)
 		cmocka_unit_test(one_order_is_for_all_lost_units),
 		cmocka_unit_test(nothing_is_ordered_of_a_group_that_cannot_be_read),
 		cmocka_unit_test(a_unit_whose_node_leaves_is_copied_once),
+		cmocka_unit_test(a_unit_of_a_rack_with_too_many_is_copied_to_another_and_goes),
+		cmocka_unit_test(a_copy_that_does_not_arrive_is_ordered_again),
+		cmocka_unit_test(nothing_is_spread_where_the_nodes_allow_nothing_better),
+		cmocka_unit_test(a_busy_or_silent_node_does_not_copy_to_spread),
+		cmocka_unit_test(a_lost_unit_comes_before_a_full_rack),
+		cmocka_unit_test(of_two_copies_of_a_unit_the_one_in_the_fuller_rack_goes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
