@@ -391,6 +391,12 @@ static const struct {
 	[RB_DONE] = {"done", ""},
 };
 
+/* All of one list are of one class. */
+static uint64_t bytes_held(const struct rb_slots *s)
+{
+	return s->had ? (uint64_t)s->had * s->slot[0]->size : 0;
+}
+
 void rebuild_list(struct xfer_core *core, struct xfer_op_list *l)
 {
 	list_for_each (i, &core->rebuilds) {
@@ -406,7 +412,8 @@ void rebuild_list(struct xfer_core *core, struct xfer_op_list *l)
 		o->block_id = rb->params.group.id;
 		o->gs = rb->params.group.gs;
 		o->bytes = rb->bytes_read;
-		o->held = ((uint64_t)rb->from.had + rb->to.had) * slot_class_size(SLOT_64K);
+		o->held = bytes_held(&rb->from) + bytes_held(&rb->from_crcs) + bytes_held(&rb->to) +
+			  bytes_held(&rb->to_crcs);
 		snprintf(o->pool, sizeof(o->pool), "%s", pool_id(rb->params.bp));
 	}
 }
