@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/pipe.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -66,6 +67,7 @@ static int queue_heartbeat(struct pipe *p, struct err *err)
 {
 	struct packet *packet = pipe_new_packet(p, 0, p->bpc);
 
+	assert(!p->ws->ops->keeps_alive);
 	if (!packet)
 		return err_set(err, -ENOMEM, "out of memory for a packet");
 	packet->seqno = DT_SEQNO_HEARTBEAT;
@@ -87,6 +89,7 @@ void pipe_drop_all(struct pipe *p)
 	drop_list(p, &p->unacked);
 }
 
+/* Heartbeats were for the old stream: the new one may not want them. */
 void pipe_requeue(struct pipe *p)
 {
 	while (!list_empty(&p->unacked)) {
@@ -95,8 +98,15 @@ void pipe_requeue(struct pipe *p)
 		list_del(last);
 		list_add(&p->queue, last);
 	}
-	list_for_each (l, &p->queue)
-		container_of(l, struct packet, link)->sent = 0;
+	list_for_each (l, &p->queue) {
+		struct packet *packet = container_of(l, struct packet, link);
+
+		packet->sent = 0;
+		if (packet->seqno != DT_SEQNO_HEARTBEAT)
+			continue;
+		list_del(l);
+		pipe_drop_packet(p, packet);
+	}
 }
 
 /* ---- acks in, packets out ---- */
@@ -215,10 +225,15 @@ static uint64_t patience_ns(const struct pipe *p)
 	return stream_timeout_ns(p->fs, p->lb->n_locs);
 }
 
+uint64_t pipe_beat_ns(const struct pipe *p)
+{
+	return p->ws->ops->keeps_alive ? UINT64_MAX : p->sent_ns + keeper_beat_ns(p->fs);
+}
+
 uint64_t pipe_wait_deadline(const struct pipe *p, bool want_send)
 {
 	const uint64_t give_up = p->progress_ns + patience_ns(p);
-	const uint64_t beat = p->sent_ns + keeper_beat_ns(p->fs);
+	const uint64_t beat = pipe_beat_ns(p);
 
 	if (p->opening)
 		return p->open_until_ns; /* when pipe_pump() gives up */
@@ -232,7 +247,7 @@ int pipe_waited(struct pipe *p, bool want_send, struct err *err)
 	if (p->opening)
 		return 0;
 	if (clock_mono_ns() < p->progress_ns + patience)
-		return want_send ? 0 : queue_heartbeat(p, err);
+		return want_send || p->ws->ops->keeps_alive ? 0 : queue_heartbeat(p, err);
 	return err_set(err, -ETIMEDOUT, "the pipeline has not moved for %llu s",
 		       (unsigned long long)(patience / NS_PER_S));
 }
@@ -251,8 +266,7 @@ static int keep_alive(struct pipe *p, uint64_t now_ns, int *ret_bad, struct err 
 {
 	int rc = pump(p, ret_bad, err);
 
-	if (rc == 0 && list_empty(&p->unacked) && now_ns > p->sent_ns &&
-	    now_ns - p->sent_ns >= keeper_beat_ns(p->fs)) {
+	if (rc == 0 && list_empty(&p->unacked) && now_ns >= pipe_beat_ns(p)) {
 		rc = queue_heartbeat(p, err);
 		rc = rc ?: pump(p, ret_bad, err);
 	}

@@ -93,6 +93,8 @@ int pipe_pump(struct pipe *p, int *ret_bad, struct err *err);
 /** Wait until something can move; meanwhile the nodes get signs of life. -ETIMEDOUT when nothing has
  *  moved for too long. */
 int pipe_wait(struct pipe *p, bool want_send, struct err *err);
+/** When a heartbeat is due; UINT64_MAX: never, the stream's connection keeps the nodes informed. */
+uint64_t pipe_beat_ns(const struct pipe *p);
 /** The two halves of pipe_wait(), for who waits for several pipes at a time: until when, and what to
  *  do when nothing came until then. */
 uint64_t pipe_wait_deadline(const struct pipe *p, bool want_send);

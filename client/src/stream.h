@@ -64,6 +64,7 @@ struct read_setup {
 struct block_stream {
 	const char *name; /* "tcp", "rdma" */
 	int counter;      /* index in counters.written[] and .read[] */
+	bool keeps_alive; /* its connection has signs of life of its own: send() gets no heartbeats */
 	bool runs_ahead;  /* send() works before the pipeline is set up: what it sends lies at the node until then */
 
 	/** Set the pipeline up. On failure *@ret_bad is the index of the node to blame. */

@@ -103,6 +103,7 @@ void rdma_copy_text(char *dst, size_t size, struct capsule_bytes text)
 const struct block_stream stream_rdma = {
 	.name = "rdma",
 	.counter = 1,
+	.keeps_alive = true,
 	.open_write = rdma_open_write,
 	.send = rdma_w_send,
 	.next_ack = rdma_w_next_ack,

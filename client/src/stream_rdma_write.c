@@ -249,8 +249,6 @@ int rdma_w_send(struct wstream *ws, struct packet *p, struct err *err)
 	bool room;
 
 	(void)err;
-	if (p->seqno < 0)
-		return 1; /* the connection has heartbeats of its own */
 	pthread_mutex_lock(&w->m.lock);
 	w->want_copy = p->len && !(p->buf && p->buf->rdma == w->rdma);
 	room = has_room(w);

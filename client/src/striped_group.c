@@ -107,8 +107,7 @@ static int gather(struct striped_writer *w, uint32_t want, struct pollfd *fds, u
 
 		if (!has_stream(w, u))
 			continue;
-		until = pipe_is_busy(p) ? pipe_wait_deadline(p, send)
-					: p->sent_ns + keeper_beat_ns(w->f.fs);
+		until = pipe_is_busy(p) ? pipe_wait_deadline(p, send) : pipe_beat_ns(p);
 		if (until < *ret_deadline)
 			*ret_deadline = until;
 		if (!pipe_is_busy(p))

@@ -285,7 +285,7 @@ static int rebuild(struct writer *w, int *ret_bad, struct err *err)
 static int count_recovery(struct writer *w, struct err *err)
 {
 	const struct packet *first = container_of(w->pipe.queue.next, struct packet, link);
-	const int64_t seqno = list_empty(&w->pipe.queue) ? -1 : first->seqno;
+	const int64_t seqno = list_empty(&w->pipe.queue) ? w->pipe.seqno : first->seqno;
 
 	if (seqno != w->stuck_seqno)
 		w->stuck_count = 0;

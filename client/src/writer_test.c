@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: when an hsync returns, every byte before it is on the disk of every node, on nodes that sync nothing
+/* What must hold: a flush ends whatever signs of life were sent beside it; when an hsync returns, every byte before it is on the disk of every node, on nodes that sync nothing
  * by themselves, too (dfs.datanode.synconclose=false); the writer knows what it has to ask for.
  * The NameNode and the data nodes are fakes. */
 #include <setjmp.h>
@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "client/src/writer.h"
+#include "common/base/clock.h"
 #include "common/wire/pb.h"
 #include "ClientNamenodeProtocol.pb-c.h"
 
@@ -34,7 +35,8 @@ struct fake_stream {
 	struct wstream base;
 	unsigned block;
 	struct ack ack[64];
-	unsigned acks, taken;
+	unsigned acks, taken, heartbeats;
+	unsigned late; /* so many waits pass before acks come */
 };
 
 static int fake_send(struct wstream *ws, struct packet *p, struct err *err)
@@ -42,6 +44,7 @@ static int fake_send(struct wstream *ws, struct packet *p, struct err *err)
 	struct fake_stream *s = container_of(ws, struct fake_stream, base);
 
 	(void)err;
+	s->heartbeats += p->seqno < 0;
 	if (p->offset + p->len > block[s->block].len)
 		block[s->block].len = p->offset + p->len;
 	if (p->sync)
@@ -59,7 +62,7 @@ static int fake_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
 	struct fake_stream *s = container_of(ws, struct fake_stream, base);
 
 	(void)err;
-	if (s->taken == s->acks)
+	if (s->taken == s->acks || s->late)
 		return 0;
 	*ret = s->ack[s->taken++ % 64];
 	return 1;
@@ -67,11 +70,15 @@ static int fake_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
 
 static int fake_wait(struct wstream *ws, bool want_send, uint64_t deadline_ns, struct err *err)
 {
-	(void)ws;
+	struct fake_stream *s = container_of(ws, struct fake_stream, base);
+
 	(void)want_send;
 	(void)deadline_ns;
 	(void)err;
-	return 1;
+	if (!s->late)
+		return 1;
+	s->late--;
+	return 0;
 }
 
 static void fake_close(struct wstream *ws)
@@ -80,6 +87,9 @@ static void fake_close(struct wstream *ws)
 }
 
 static const struct block_stream fake_ops = {.send = fake_send, .next_ack = fake_next_ack, .wait = fake_wait, .close_write = fake_close};
+static const struct block_stream fake_alive_ops = {.keeps_alive = true, .send = fake_send, .next_ack = fake_next_ack, .wait = fake_wait,
+						   .close_write = fake_close};
+static const struct block_stream *stream_ops = &fake_ops;
 
 int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret, int *ret_bad, struct err *err);
 int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret, int *ret_bad, struct err *err)
@@ -89,7 +99,7 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 	(void)fs;
 	(void)err;
 	assert_non_null(s);
-	s->base.ops = &fake_ops;
+	s->base.ops = stream_ops;
 	s->block = (unsigned)w->block->blockid;
 	*ret_bad = 0;
 	*ret = &s->base;
@@ -322,6 +332,76 @@ static void no_data_node_at_all_is_no_lack_of_room(void **state)
 	}
 }
 
+/* One flush while the acks are late; how many heartbeats the stream was given. */
+static unsigned heartbeats_of_a_late_flush(const struct block_stream *ops)
+{
+	struct fake_stream *s;
+	struct written *f = begin();
+	struct err err = ERR_INIT;
+	unsigned n;
+
+	stream_ops = ops;
+	put(f, 100);
+	assert_int_equal(written_flush(f, 0, &err), 0);
+	s = container_of(container_of(f, struct writer, f)->pipe.ws, struct fake_stream, base);
+	put(f, 100);
+	s->late = 3;
+	assert_int_equal(written_flush(f, 0, &err), 0);
+	n = s->heartbeats;
+	container_of(f, struct writer, f)->pipe.sent_ns = 0; /* long ago */
+	f->kept.keep_alive(&f->kept, clock_mono_ns());
+	assert_int_equal(s->heartbeats, n ? n + 1 : 0);
+	put(f, 100);
+	assert_int_equal(written_flush(f, 0, &err), 0);
+	end(f);
+	stream_ops = &fake_ops;
+	return n;
+}
+
+/* They would wait for an ack that does not come, and so would the flush. */
+static void a_stream_that_keeps_alive_is_sent_no_heartbeats(void **state)
+{
+	(void)state;
+	assert_int_equal(heartbeats_of_a_late_flush(&fake_alive_ops), 0);
+	assert_int_equal(heartbeats_of_a_late_flush(&fake_ops), 3);
+}
+
+static void heartbeats_are_not_taken_along_to_the_next_stream(void **state)
+{
+	struct fake_stream s = {.base.ops = &fake_ops, .late = 100};
+	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	struct err err = ERR_INIT;
+	struct pipe p;
+	int bad;
+
+	(void)state;
+	pipe_init(&p, &fs, CRC_CRC32C, 512);
+	p.ws = &s.base;
+	p.lb = &lb;
+	p.progress_ns = clock_mono_ns();
+	for (unsigned i = 0; i < 3; i++) { /* data, heartbeat sent; data, heartbeat sent; data, heartbeat not sent */
+		assert_int_equal(pipe_queue_empty(&p, false, true, &err), 0);
+		if (i < 2)
+			assert_int_equal(pipe_pump(&p, &bad, &err), 0);
+		assert_int_equal(pipe_waited(&p, false, &err), 0);
+		if (i < 2)
+			assert_int_equal(pipe_pump(&p, &bad, &err), 0);
+	}
+	assert_int_equal(s.heartbeats, 2);
+	assert_int_equal(p.in_window, 6);
+	pipe_requeue(&p);
+	assert_int_equal(p.in_window, 3);
+	assert_true(list_empty(&p.unacked));
+	for (int64_t i = 0; i < 3; i++) {
+		struct packet *packet = container_of(list_pop(&p.queue), struct packet, link);
+
+		assert_int_equal(packet->seqno, i);
+		pipe_drop_packet(&p, packet);
+	}
+	p.ws = NULL;
+	pipe_fini(&p);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -345,6 +425,8 @@ int main(void)
 		cmocka_unit_test(who_never_syncs_waits_for_no_disk),
 		cmocka_unit_test(hsync_behind_an_early_close_waits_for_the_blocks_before),
 		cmocka_unit_test(no_data_node_at_all_is_no_lack_of_room),
+		cmocka_unit_test(a_stream_that_keeps_alive_is_sent_no_heartbeats),
+		cmocka_unit_test(heartbeats_are_not_taken_along_to_the_next_stream),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
