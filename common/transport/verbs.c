@@ -517,12 +517,24 @@ void vdev_drain(struct vdev *d)
 		;
 }
 
+/* The event first: one for a completion that comes behind the look at the queue stays, and wakes us. */
+static bool take_event(struct vdev *d)
+{
+	struct ibv_cq *cq;
+	void *ctx;
+
+	if (!d->armed || ibv_get_cq_event(d->channel, &cq, &ctx) != 0)
+		return false;
+	ibv_ack_cq_events(cq, 1);
+	d->armed = false;
+	return true;
+}
+
 int vdev_poll(struct poller *p)
 {
 	struct vdev *d = container_of(p, struct vdev, poller);
 	struct ibv_wc wc[VERBS_BATCH];
-	struct ibv_cq *cq;
-	void *ctx;
+	const bool event = take_event(d); /* counts, too: the queue is not armed any more */
 	int n = ibv_poll_cq(d->cq, VERBS_BATCH, wc);
 
 	for (int i = 0; i < n; i++) {
@@ -531,11 +543,7 @@ int vdev_poll(struct poller *p)
 		else
 			on_sent(d->v, &wc[i]);
 	}
-	if (d->armed && ibv_get_cq_event(d->channel, &cq, &ctx) == 0) {
-		ibv_ack_cq_events(cq, 1);
-		d->armed = false;
-	}
-	return n > 0 ? n : 0;
+	return (n > 0 ? n : 0) + event;
 }
 
 int vdev_arm(struct poller *p)
