@@ -269,7 +269,8 @@ static int ask_locations(struct reader *r, const char *name, uint64_t pos, uint6
 /* What a further answer must fit. */
 struct expected {
 	struct known_block known;
-	uint64_t id; /* 0: the file is asked about by its path */
+	uint64_t id;  /* 0: not known */
+	bool sure;    /* the file goes by it; else by its path */
 };
 
 static struct expected expected(struct reader *r)
@@ -277,7 +278,7 @@ static struct expected expected(struct reader *r)
 	struct expected e;
 
 	pthread_mutex_lock(&r->lock);
-	e = (struct expected){r->known, r->file_id};
+	e = (struct expected){r->known, r->file_id, r->id_sure};
 	pthread_mutex_unlock(&r->lock);
 	return e;
 }
@@ -292,17 +293,37 @@ static int ask_first(struct reader *r, Hd__GetBlockLocationsResponseProto **ret,
 	return rc == -ENOENT ? err_set(err, rc, "%.400s: no such file or directory", r->path) : rc;
 }
 
-/* Not every NameNode finds a file by its inode (a router of federated ones does not): then its path must do, as long as it
- * can be seen that the file is the same. */
+/* An inode that getFileInfo told is one of the name space that has the path, and a router asks another one about it, where the
+ * number is another file's. So the file goes by it when the known block is found there, and by its path until then. */
+static void confirm_id(struct reader *r, struct expected *e)
+{
+	Hd__GetBlockLocationsResponseProto *m;
+	struct err ignored = ERR_INIT;
+	char by_id[PATH_BY_ID_MAX];
+
+	if (!e->id || e->sure || !e->known.pool)
+		return;
+	if (ask_locations(r, path_by_id(by_id, e->id), e->known.offset, 1, &m, &ignored) == 0) {
+		e->sure = same_file_shows(&e->known, m->locations);
+		pb_free(m);
+	}
+	if (!e->sure)
+		e->id = 0;
+}
+
+/* Where a file is not found by its inode any more its path must do, as long as it can be seen that the file is the same. */
 static int ask_same(struct reader *r, struct expected *e, uint64_t pos, uint64_t len,
 		    Hd__GetBlockLocationsResponseProto **ret, struct err *err)
 {
 	char by_id[PATH_BY_ID_MAX];
-	int rc = ask_locations(r, e->id ? path_by_id(by_id, e->id) : r->path, pos, len, ret, err);
+	int rc;
 
-	if (e->id && e->known.end && (rc == -ENOENT || rc == -EREMOTEIO || rc == -EINVAL)) {
+	confirm_id(r, e);
+	rc = ask_locations(r, e->sure ? path_by_id(by_id, e->id) : r->path, pos, len, ret, err);
+	if (e->sure && e->known.pool && (rc == -ENOENT || rc == -EREMOTEIO || rc == -EINVAL)) {
 		err_reset(err);
 		e->id = 0;
+		e->sure = false;
 		rc = ask_locations(r, r->path, pos, len, ret, err);
 	}
 	return rc == -ENOENT ? same_file_gone(r->path, err) : rc;
@@ -364,9 +385,12 @@ static int check_same(struct reader *r, struct expected *e, const Hd__LocatedBlo
 		      struct err *err)
 {
 	Hd__GetBlockLocationsResponseProto *m;
-	enum same_file how = same_file_look(&e->known, l, length);
+	enum same_file how;
 	int rc;
 
+	if (e->sure && !e->known.end) /* its writer may have begun another block */
+		return 0;
+	how = same_file_look(&e->known, l, length);
 	if (how == SAME_FILE_ASK) {
 		rc = ask_same(r, e, e->known.offset, 1, &m, err);
 		if (rc < 0)
@@ -403,8 +427,10 @@ static void take_first(struct reader *r, const struct answer *a)
 	r->striped = l->ecpolicy != NULL;
 	if (r->striped)
 		r->policy = a->policy;
-	if (a->m->has_fileid && same_file_by_id(r->path))
+	if (a->m->has_fileid && same_file_by_id(r->path)) {
 		r->file_id = a->m->fileid;
+		r->id_sure = true;
+	}
 	if (l->lastblock)
 		r->content = (struct dfs_content){(int64_t)l->lastblock->b->blockid, l->lastblock->b->generationstamp, a->length};
 	r->located = true;
@@ -426,6 +452,7 @@ static int take_stretch(struct reader *r, struct expected *e, Hd__GetBlockLocati
 	*s = (struct stretch){.reader = r, .refs = 1 /* the list's */, .m = m};
 	pthread_mutex_lock(&r->lock);
 	r->file_id = e->id;
+	r->id_sure = e->sure;
 	if (!r->located)
 		take_first(r, &a);
 	if (r->known.end == e->known.end) { /* no later answer has come meanwhile */
@@ -466,17 +493,14 @@ static bool needs_more(const struct reader *r)
 }
 
 /* A NameNode that does not say which inode it is: it is asked, where that will matter. The path may have got another file
- * between the two answers: later ones show it; but where nothing is known that they could be compared with, the first
- * one is asked for again. */
-static int learn_id(struct reader *r, struct err *err)
+ * between the two answers: confirm_id() sees it. */
+static void learn_id(struct reader *r)
 {
 	struct err ignored = ERR_INIT;
 	struct dfs_stat st;
 
-	if (r->file_id || !same_file_by_id(r->path) || !needs_more(r) || path_stat(r->fs, r->path, &st, &ignored) < 0)
-		return 0;
-	r->file_id = st.file_id;
-	return r->known.end ? 0 : reader_refresh(r, err);
+	if (!r->file_id && same_file_by_id(r->path) && needs_more(r) && path_stat(r->fs, r->path, &st, &ignored) == 0)
+		r->file_id = st.file_id;
 }
 
 int reader_take_locations(struct reader *r, Hd__GetBlockLocationsResponseProto *m, struct err *err)
@@ -484,7 +508,9 @@ int reader_take_locations(struct reader *r, Hd__GetBlockLocationsResponseProto *
 	struct expected nothing = {.id = 0};
 	int rc = take_stretch(r, &nothing, m, NULL, err);
 
-	return rc ?: learn_id(r, err);
+	if (rc == 0)
+		learn_id(r);
+	return rc;
 }
 
 int reader_first_locations(struct reader *r, struct err *err)

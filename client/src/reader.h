@@ -41,7 +41,8 @@ struct reader {
 	struct dfs *fs; /* borrowed (outlives its files) */
 	char *path;     /* owned */
 	pthread_mutex_t lock;
-	uint64_t file_id;       /* it is asked about by this; 0: by its path */
+	uint64_t file_id;       /* 0: not known */
+	bool id_sure;           /* it is asked about by this; else by its path */
 	struct known_block known; /* what a later answer must fit */
 	uint64_t length;        /* as known; grows while the file is written */
 	struct dfs_content content; /* when it was located first */

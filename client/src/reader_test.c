@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: a reader gives bytes of the file that was opened, or -ESTALE; never some of one file and some of
  * another. A file that grows, is renamed, recovered or joined to (concat) meanwhile is still the same.
- * The NameNode is a fake, and a data node gives bytes that tell the block they belong to. */
+ * The NameNode is a fake, and a data node gives bytes that tell the block they belong to, and their place in it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,6 +33,7 @@ struct fake_file {
 	bool dir;
 	unsigned n;
 	uint64_t block[BLOCKS_MAX], len[BLOCKS_MAX];
+	const char *pool;
 	bool open;        /* its last block is being written */
 	uint64_t visible; /* so much of it, on its node */
 };
@@ -40,6 +41,7 @@ struct fake_file {
 static struct dfs fs;
 static struct fake_file file[FILES];
 static bool striped, tells_id, knows_ids, has_nodes;
+static bool router; /* it takes inodes for those of another name space, in which file[2] lies */
 static uint64_t gone_block; /* its node has it no more */
 static unsigned copies;     /* of each block */
 static unsigned asked;      /* getBlockLocations */
@@ -61,7 +63,7 @@ static struct fake_file *find(const char *src)
 	if (sscanf(src, "/.reserved/.inodes/%lu", &id) == 1 && !knows_ids)
 		return NULL;
 	for (struct fake_file *f = file; f < file + FILES; f++)
-		if (f->path && (id ? f->id == id : strcmp(f->path, src) == 0))
+		if (f->path && (id ? f->id == id && (!router || f == &file[2]) : strcmp(f->path, src) == 0))
 			return f;
 	return NULL;
 }
@@ -82,7 +84,7 @@ static Hd__LocatedBlockProto *fill_block(struct answer *a, unsigned at, const st
 	hd__located_block_proto__init(lb);
 	hd__extended_block_proto__init(&a->b[at]);
 	lb->b = &a->b[at];
-	lb->b->poolid = "";
+	lb->b->poolid = (char *)f->pool;
 	lb->b->blockid = f->block[i];
 	lb->b->generationstamp = f->stamp;
 	lb->b->has_numbytes = 1;
@@ -228,9 +230,16 @@ int __wrap_rpc_client_call(struct rpc_client *c, const char *method, const Proto
 	return 0;
 }
 
+/* Byte @offset of a block, or of the unit of a group. */
+static uint8_t byte_of(const char *pool, uint64_t block, uint64_t offset)
+{
+	return (uint8_t)((uint8_t)pool[strlen(pool) - 1] * 101 + block * 37 + offset + offset / 251);
+}
+
 struct fake_stream {
 	struct rstream base;
-	uint64_t block, left;
+	char pool[8];
+	uint64_t block, at, left;
 };
 
 static ssize_t fake_read(struct rstream *rs, void *buf, size_t len, struct err *err)
@@ -239,7 +248,8 @@ static ssize_t fake_read(struct rstream *rs, void *buf, size_t len, struct err *
 
 	(void)err;
 	len = len < s->left ? len : (size_t)s->left;
-	memset(buf, (int)(s->block >> 4 & 0xff), len);
+	for (size_t i = 0; i < len; i++)
+		((uint8_t *)buf)[i] = byte_of(s->pool, s->block, s->at++);
 	s->left -= len;
 	return (ssize_t)len;
 }
@@ -268,7 +278,9 @@ static int open_stream(const struct read_setup *r, struct rstream **ret, struct 
 		return err_set(err, -EIO, "no such replica");
 	s = calloc(1, sizeof(*s));
 	s->base.ops = &fake_ops;
+	snprintf(s->pool, sizeof(s->pool), "%s", r->lb->b->poolid);
 	s->block = r->lb->b->blockid;
+	s->at = r->offset;
 	s->left = stream_len = r->len;
 	streams++;
 	streams_made++;
@@ -330,7 +342,7 @@ static void add_blocks(struct fake_file *f, unsigned n)
 
 static void make(struct fake_file *f, const char *path, uint64_t id, unsigned n)
 {
-	*f = (struct fake_file){.path = path, .id = id, .stamp = 1000};
+	*f = (struct fake_file){.path = path, .id = id, .stamp = 1000, .pool = "BP-1"};
 	add_blocks(f, n);
 }
 
@@ -339,6 +351,7 @@ static void begin(bool ec, bool ours)
 	striped = ec;
 	tells_id = ours;
 	knows_ids = has_nodes = true;
+	router = false;
 	gone_block = 0;
 	copies = 1;
 	asked = streams_made = 0;
@@ -365,6 +378,16 @@ static struct reader *open_file(const char *path)
 	return r;
 }
 
+/* Are these the @len bytes of block @i at @offset? */
+static void expect_bytes(const struct fake_file *f, unsigned i, uint64_t offset, const uint8_t *buf, size_t len)
+{
+	for (size_t b = 0; b < len; b++, offset++) {
+		const uint64_t unit = striped ? offset / CELL % K : 0;
+
+		assert_int_equal(buf[b], byte_of(f->pool, f->block[i] + unit, striped ? offset % CELL : offset));
+	}
+}
+
 /* Read block by block from @at to the end. The first failure or 0; all that comes before is of the file @was. */
 static int read_on(struct reader *r, const struct fake_file *was, unsigned at, struct err *err)
 {
@@ -379,8 +402,8 @@ static int read_on(struct reader *r, const struct fake_file *was, unsigned at, s
 		if (n <= 0)
 			return n < 0 ? (int)n : (i == was->n ? 0 : -EIO);
 		assert_int_equal(n, i < was->n ? was->len[i] : 0);
-		for (ssize_t b = 0; b < n; b++)
-			assert_int_equal(buf[b], was->block[i] >> 4 & 0xff);
+		if (n > 0)
+			expect_bytes(was, i, 0, buf, (size_t)n);
 	}
 }
 
@@ -549,6 +572,91 @@ static void a_file_without_inode_is_read_on(void **state)
 	}
 }
 
+/* A router asks its default name space about inodes. There, ours is another file's (none: @others is 0), whose blocks have ids of
+ * their own or the very same: they differ in the block pool. */
+static void begin_router(bool ec, bool same_ids, unsigned blocks, unsigned others)
+{
+	begin(ec, false);
+	router = true;
+	make(&file[2], others ? "/other" : NULL, 7, others);
+	file[2].pool = "BP-2";
+	if (same_ids && others)
+		next_block = file[2].block[0];
+	make(&file[0], "/d/f", 7, blocks);
+}
+
+static void a_long_file_behind_a_router_is_read_on(void **state)
+{
+	(void)state;
+	for (unsigned others = 0; others < 61; others += 10)
+		for (unsigned i = 0; i < 4; i++) {
+			struct reader *r;
+
+			begin_router(i & 1, i & 2, 35, others);
+			r = open_file("/d/f");
+			expect_same(r, &file[0], "router");
+			assert_true(asked <= 6);
+		}
+}
+
+/* @blocks of ours at the open, and one more soon. */
+static void read_growing(unsigned blocks)
+{
+	struct err err = ERR_INIT;
+	struct reader *r;
+
+	file[0].open = true;
+	file[0].visible = 40;
+	if (blocks)
+		file[0].len[blocks - 1] = 40;
+	r = open_file("/d/f");
+	assert_int_equal(read_on(r, &file[0], blocks / 2, &err), 0);
+	if (blocks)
+		file[0].len[blocks - 1] = BLOCK;
+	add_blocks(&file[0], 1);
+	file[0].len[blocks] = 40;
+	for (int i = 0; i < 2; i++) {
+		int rc = read_on(r, &file[0], 0, &err);
+
+		if (rc < 0)
+			fail_msg("%u blocks: %d %s", blocks, rc, err.text);
+	}
+	assert_int_equal(reader_length(r), blocks * BLOCK + 40);
+	reader_free(r);
+}
+
+static void a_growing_file_behind_a_router_is_read_on(void **state)
+{
+	(void)state;
+	for (unsigned blocks = 0; blocks < 40; blocks++)
+		for (unsigned others = 0; others < 61; others += 10)
+			for (int same_ids = 0; same_ids < 2; same_ids++) {
+				begin_router(false, same_ids, blocks, others);
+				read_growing(blocks);
+			}
+}
+
+static void a_growing_file_behind_a_router_that_is_replaced_is_stale(void **state)
+{
+	(void)state;
+	for (unsigned blocks = 1; blocks < 40; blocks += 6) {
+		struct err err = ERR_INIT;
+		struct reader *r;
+		uint8_t buf[BLOCK];
+
+		begin_router(false, false, blocks, 35);
+		file[0].len[blocks - 1] = 40;
+		file[0].open = true;
+		file[0].visible = 40;
+		r = open_file("/d/f");
+		assert_int_equal(reader_pread(r, buf, 40, 0, &err), 40);
+		make(&file[0], "/d/f", 8, blocks + 1);
+		assert_int_equal(reader_pread(r, buf, 40, blocks * BLOCK, &err), -ESTALE);
+		assert_non_null(strstr(err.text, "replaced"));
+		reader_free(r);
+	}
+}
+
 /* Appended to, or the target of a concat, by less than a stretch and by many. */
 static void a_file_that_grew_is_read_on(void **state)
 {
@@ -691,11 +799,11 @@ static void a_file_with_more_than_64_replicas_is_read(void **state)
 static void read_bit(struct reader *r, size_t len)
 {
 	struct err err = ERR_INIT;
+	const uint64_t at = reader_tell(r);
 	uint8_t buf[CELL];
 
 	assert_int_equal(reader_read(r, buf, len, &err), len);
-	for (size_t i = 0; i < len; i++)
-		assert_int_equal(buf[i], buf[0]);
+	expect_bytes(&file[0], 0, at, buf, len);
 }
 
 static void an_idle_stream_is_given_back(void **state)
@@ -716,7 +824,7 @@ static void an_idle_stream_is_given_back(void **state)
 		assert_int_equal(streams, 0);
 		assert_int_equal(idle_streams_round_ns(&fs), UINT64_MAX);
 		made = streams_made;
-		read_bit(r, 10); /* at its byte: fake data tells the block only, the position is the reader's */
+		read_bit(r, 10);
 		assert_int_equal(reader_tell(r), 20);
 		assert_true(streams_made > made);
 		clock_ns += IDLE_NS;
@@ -822,6 +930,9 @@ int main(void)
 		cmocka_unit_test(replicas_that_are_gone_alone_are_an_io_error),
 		cmocka_unit_test(a_renamed_file_is_read_on),
 		cmocka_unit_test(a_file_without_inode_is_read_on),
+		cmocka_unit_test(a_long_file_behind_a_router_is_read_on),
+		cmocka_unit_test(a_growing_file_behind_a_router_is_read_on),
+		cmocka_unit_test(a_growing_file_behind_a_router_that_is_replaced_is_stale),
 		cmocka_unit_test(a_file_that_grew_is_read_on),
 		cmocka_unit_test(a_file_that_is_appended_to_is_read_on),
 		cmocka_unit_test(a_growing_file_that_is_replaced_is_stale),

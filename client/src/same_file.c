@@ -27,13 +27,35 @@ static bool covers(const Hd__LocatedBlocksProto *l, uint64_t offset)
 	return false;
 }
 
+/* FNV-1a; never 0. */
+static uint64_t pool_of(const Hd__LocatedBlockProto *lb)
+{
+	uint64_t h = 0xcbf29ce484222325;
+
+	for (const char *p = lb->b->poolid; *p; p++)
+		h = (h ^ (uint8_t)*p) * 0x100000001b3;
+	return h ? h : 1;
+}
+
+static bool is_known(const struct known_block *k, const Hd__LocatedBlockProto *lb)
+{
+	return lb->b->blockid == k->id && pool_of(lb) == k->pool;
+}
+
+bool same_file_shows(const struct known_block *k, const Hd__LocatedBlocksProto *l)
+{
+	const Hd__LocatedBlockProto *lb = block_at(l, k->offset);
+
+	return k->pool && lb && is_known(k, lb);
+}
+
 enum same_file same_file_look(const struct known_block *k, const Hd__LocatedBlocksProto *l, uint64_t length)
 {
 	const Hd__LocatedBlockProto *lb = block_at(l, k->offset);
 
-	if (!k->end)
+	if (!k->pool || (!k->end && !l->lastblock)) /* what had begun was recovered to nothing */
 		return SAME_FILE;
-	if (lb && lb->b->blockid != k->id)
+	if ((lb && !is_known(k, lb)) || (l->lastblock && pool_of(l->lastblock) != k->pool))
 		return SAME_FILE_OTHER;
 	if (length < k->end || (lb && lb != l->lastblock && end_of(lb) < k->end))
 		return SAME_FILE_CUT;
@@ -44,13 +66,15 @@ enum same_file same_file_look(const struct known_block *k, const Hd__LocatedBloc
 
 void same_file_learn(struct known_block *k, const Hd__LocatedBlocksProto *l)
 {
-	const Hd__LocatedBlockProto *lb = l->islastblockcomplete ? l->lastblock : NULL;
+	const Hd__LocatedBlockProto *last = l->lastblock, *lb = l->islastblockcomplete ? last : NULL;
 
-	for (size_t i = 0; !lb && l->lastblock && i < l->n_blocks; i++)
-		if (end_of(l->blocks[i]) == l->lastblock->offset)
+	for (size_t i = l->n_blocks; !lb && last && i-- > 0;)
+		if (l->blocks[i]->offset < last->offset && end_of(l->blocks[i]) <= last->offset)
 			lb = l->blocks[i];
 	if (lb && end_of(lb) > k->end)
-		*k = (struct known_block){.id = lb->b->blockid, .offset = lb->offset, .end = end_of(lb)};
+		*k = (struct known_block){lb->b->blockid, lb->offset, end_of(lb), pool_of(lb)};
+	else if (!lb && last && last->b->numbytes > 0 && !k->pool)
+		*k = (struct known_block){last->b->blockid, last->offset, 0, pool_of(last)};
 }
 
 bool same_file_by_id(const char *path)

@@ -10,6 +10,9 @@
  * of a block again. As long as that block is where it was and not shorter, everything before it is
  * as it was. The file may grow, be appended to and recovered (a new stamp), and be the target of a
  * concat meanwhile. What does not show: a file cut within that block and then filled up again.
+ * Name spaces of a federation give the same ids to blocks, so the block pool counts, too.
+ * A file of which no block is complete is known by the block being written, once it has bytes. That
+ * one may still be recovered to nothing, or be replaced by its writer.
  * Ownership, threading: plain values.
  */
 #include <stdbool.h>
@@ -20,7 +23,8 @@
 
 /** The last complete block of a file, as far as it is known. Offsets in the file. */
 struct known_block {
-	uint64_t id, offset, end; /* end 0: none is known */
+	uint64_t id, offset, end; /* end 0: no complete one is known, */
+	uint64_t pool;            /* a hash of its block pool; 0: nor one that is being written */
 };
 
 enum same_file {
@@ -32,7 +36,9 @@ enum same_file {
 
 /** Compare the answer @l about a file of @length bytes with what is known of it. */
 enum same_file same_file_look(const struct known_block *k, const Hd__LocatedBlocksProto *l, uint64_t length);
-/** What @l adds to what is known. */
+/** Does @l show the known block where it was? Then it is about the same file, cut or not. */
+bool same_file_shows(const struct known_block *k, const Hd__LocatedBlocksProto *l);
+/** What @l adds to what is known; its last block has the length that its nodes tell. */
 void same_file_learn(struct known_block *k, const Hd__LocatedBlocksProto *l);
 /** May the file at @path be asked about by its inode? Not where the path says more than which file: a
  *  snapshot, /.reserved. */
