@@ -786,8 +786,8 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 	rep->len = r->len;
 	rep->state = (uint8_t)state;
 	rep->corrupt = rep->damaged || is_corrupt(b, rep);
-	/* News that come while a list is gone through: the list may be older. */
-	seq = st->listing ? st->report_seq : seq;
+	/* News that come while a list is gone through, or while what it lacked is forgotten: the list may be older. */
+	seq = st->listing || st->sweep & SWEEP_UNREPORTED ? st->report_seq : seq;
 	if (seq && rep->seq != seq) {
 		rep->seq = seq;
 		st->report_hits++;

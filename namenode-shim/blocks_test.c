@@ -615,6 +615,42 @@ static void news_that_come_while_a_list_is_taken_count(void **state)
 	world_fini(&w);
 }
 
+/* What a list lacked is forgotten bit by bit: a replica that comes meanwhile, new or from another storage, is none of it. */
+static void news_that_come_while_unlisted_replicas_are_forgotten_count(void **state)
+{
+	const struct block lost = {B.id + 1, B.gs, B.len}, moved = {B.id + 2, B.gs, B.len};
+	struct storage *other;
+	struct blk *b, *gone, *c;
+	struct world w;
+
+	(void)state;
+	world_init(&w);
+	other = dn_storage_add(w.dn[0], "DS-other", STORAGE_SSD);
+	gone = blocks_add(&w.bs, &lost, 17000, 1, BLK_COMPLETE);
+	c = blocks_add(&w.bs, &moved, 17000, 1, BLK_COMPLETE);
+	b = blocks_add(&w.bs, &B, 17000, 1, BLK_COMPLETE);
+	blocks_report(&w.bs, w.st[0], &lost, REPLICA_FINALIZED, false, 0);
+	blocks_report(&w.bs, other, &moved, REPLICA_FINALIZED, false, 0);
+	blocks_report_begin(&w.bs, w.st[0]);
+	blocks_report_end(&w.bs, w.st[0]);
+	blocks_sweep(&w.bs, 1);
+	assert_int_equal(gone->nreps, 0);
+	assert_true(blocks_must_sweep(&w.bs));
+	blocks_report(&w.bs, w.st[0], &B, REPLICA_FINALIZED, false, 0);
+	blocks_report(&w.bs, w.st[0], &moved, REPLICA_FINALIZED, false, 0);
+	blocks_sweep(&w.bs, UINT32_MAX);
+	assert_int_equal(b->nreps, 1);
+	assert_int_equal(c->nreps, 1);
+	assert_int_equal(w.bs.missing, 1);
+	blocks_report_begin(&w.bs, w.st[0]); /* the next list has the last word */
+	blocks_report(&w.bs, w.st[0], &B, REPLICA_FINALIZED, false, w.st[0]->report_seq);
+	blocks_report_end(&w.bs, w.st[0]);
+	blocks_sweep(&w.bs, UINT32_MAX);
+	assert_int_equal(b->nreps, 1);
+	assert_int_equal(c->nreps, 0);
+	world_fini(&w);
+}
+
 /* 5,000 blocks wait for a replica; that of the last one is overdue. */
 static void replicas_on_their_way_are_looked_at_in_turn(void **state)
 {
@@ -800,6 +836,7 @@ int main(void)
 		cmocka_unit_test(what_a_dead_node_has_does_not_count_before_it_is_forgotten),
 		cmocka_unit_test(what_a_node_that_is_back_has_is_kept),
 		cmocka_unit_test(news_that_come_while_a_list_is_taken_count),
+		cmocka_unit_test(news_that_come_while_unlisted_replicas_are_forgotten_count),
 		cmocka_unit_test(replicas_on_their_way_are_looked_at_in_turn),
 		cmocka_unit_test(removing_a_block_orders_every_replica_deleted),
 		cmocka_unit_test(room_of_a_block_that_is_dropped_unwritten_is_given_back),
