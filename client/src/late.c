@@ -19,8 +19,13 @@
 #define FOREVER UINT64_MAX          /* as long as the library waits for nodes */
 #define FORGET_NS (600 * NS_PER_S) /* a NameNode counts a silent node as dead by then */
 
+#define FILES_MAX 4096              /* remembered of one set */
+
 struct set { /* blocks of the same nodes, the newest of which is @lb */
 	struct list link;
+	struct list asked;       /* while it is taken: by whom */
+	bool taken;              /* its nodes are asked; only who asks may change it */
+	struct late_files files; /* of these blocks */
 	Hd__LocatedBlockProto *lb; /* owned */
 	uint64_t since_ns;
 	int rc; /* of what was asked last */
@@ -39,6 +44,68 @@ struct question { /* to one node */
 	struct err err;
 };
 
+/* ---- files ---- */
+
+static void files_clear(struct late_files *f)
+{
+	free(f->id);
+	*f = (struct late_files){.n = 0};
+}
+
+static void files_give_up(struct late_files *f)
+{
+	files_clear(f);
+	f->all = true;
+}
+
+static void files_add(struct late_files *f, uint64_t id)
+{
+	if (f->all || (f->n && f->id[f->n - 1] == id))
+		return;
+	if (f->n == f->cap) {
+		const size_t cap = f->cap ? 2 * f->cap : 4;
+		uint64_t *more = cap <= FILES_MAX ? realloc(f->id, cap * sizeof(*more)) : NULL;
+
+		if (!more) {
+			files_give_up(f);
+			return;
+		}
+		f->id = more;
+		f->cap = cap;
+	}
+	f->id[f->n++] = id;
+}
+
+static void files_join(struct late_files *f, const struct late_files *more)
+{
+	for (size_t i = 0; i < more->n; i++)
+		files_add(f, more->id[i]);
+	if (more->all)
+		files_give_up(f);
+}
+
+static bool files_have(const struct late_files *f, uint64_t id)
+{
+	bool found = f->all;
+
+	for (size_t i = 0; i < f->n && !found; i++)
+		found = f->id[i] == id;
+	return found;
+}
+
+static void files_remove(struct late_files *f, uint64_t id)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < f->n; i++)
+		if (f->id[i] != id)
+			f->id[n++] = f->id[i];
+	f->n = n;
+	f->all = false;
+}
+
+/* ---- life ---- */
+
 void late_init(struct late *l)
 {
 	pthread_condattr_t a;
@@ -49,11 +116,13 @@ void late_init(struct late *l)
 	(void)pthread_condattr_destroy(&a);
 	pthread_mutex_init(&l->lock, NULL);
 	list_init(&l->sets);
-	l->asking = false;
+	l->asking = 0;
+	l->lost_files = (struct late_files){.n = 0};
 }
 
 static void set_free(struct set *s)
 {
+	files_clear(&s->files);
 	pb_free(s->lb);
 	free(s);
 }
@@ -61,6 +130,7 @@ static void set_free(struct set *s)
 void late_fini(struct late *l)
 {
 	list_for_each(e, &l->sets) set_free(container_of(e, struct set, link));
+	files_clear(&l->lost_files);
 	pthread_mutex_destroy(&l->lock);
 	pthread_cond_destroy(&l->asked);
 }
@@ -75,27 +145,46 @@ static bool same_nodes(const struct set *s, const Hd__LocatedBlockProto *lb, con
 	return true;
 }
 
-/* False: there is none like it. */
-static bool join_locked(struct late *l, Hd__LocatedBlockProto *lb, const uint64_t *later, size_t n)
+/* NULL: there is none like it. */
+static struct set *join_locked(struct late *l, Hd__LocatedBlockProto *lb, const uint64_t *later, size_t n)
 {
 	list_for_each(e, &l->sets) {
 		struct set *s = container_of(e, struct set, link);
 
-		if (!same_nodes(s, lb, later, n))
+		if (s->taken || !same_nodes(s, lb, later, n))
 			continue;
 		pb_free(s->lb);
 		s->lb = lb;
 		s->since_ns = clock_mono_ns();
 		s->rc = 0;
-		return true;
+		return s;
 	}
-	return false;
+	return NULL;
 }
 
-void late_add(struct dfs *fs, Hd__LocatedBlockProto *lb, const uint64_t *later, size_t n)
+static struct set *begin_locked(struct late *l, Hd__LocatedBlockProto *lb, const uint64_t *later, size_t n)
+{
+	struct set *s = malloc(sizeof(*s) + n * sizeof(*later));
+
+	if (!s)
+		return NULL;
+	*s = (struct set){.lb = lb, .since_ns = clock_mono_ns(), .n = n};
+	memcpy(s->later, later, n * sizeof(*later));
+	list_add_tail(&l->sets, &s->link);
+	l->count++;
+	return s;
+}
+
+static void lose_locked(struct late *l, const struct late_files *files)
+{
+	l->lost = true;
+	files_join(&l->lost_files, files);
+}
+
+void late_add(struct dfs *fs, uint64_t file, Hd__LocatedBlockProto *lb, const uint64_t *later, size_t n)
 {
 	struct late *l = &fs->late;
-	bool any = false, joined;
+	bool any = false;
 	struct set *s;
 
 	if (n > lb->n_locs)
@@ -107,16 +196,12 @@ void late_add(struct dfs *fs, Hd__LocatedBlockProto *lb, const uint64_t *later, 
 		return;
 	}
 	pthread_mutex_lock(&l->lock);
-	joined = join_locked(l, lb, later, n);
-	s = joined ? NULL : malloc(sizeof(*s) + n * sizeof(*later));
+	s = join_locked(l, lb, later, n) ?: begin_locked(l, lb, later, n);
 	if (s) {
-		*s = (struct set){.lb = lb, .since_ns = clock_mono_ns(), .n = n};
-		memcpy(s->later, later, n * sizeof(*later));
-		list_add_tail(&l->sets, &s->link);
-		l->count++;
-	} else if (!joined) {
+		files_add(&s->files, file);
+	} else {
 		pb_free(lb);
-		l->lost = true;
+		lose_locked(l, &(struct late_files){.id = &file, .n = 1});
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (l->count >= LATE_SETS_MAX)
@@ -229,7 +314,7 @@ static size_t gather(const struct list *sets, struct question *q)
 	size_t n = 0;
 
 	for (const struct list *e = sets->next; e != sets; e = e->next) {
-		const struct set *s = container_of(e, struct set, link);
+		const struct set *s = container_of(e, struct set, asked);
 
 		for (size_t i = 0; i < s->n; i++)
 			if (s->later[i] && !find(q, n, s->lb->locs[i]->id->datanodeuuid, s->later[i]))
@@ -258,20 +343,25 @@ static int judge(const struct set *s, struct question *q, size_t n, struct err *
 	return bad->passing ? -EAGAIN : bad->rc;
 }
 
-static void put_back(struct late *l, struct set *s)
+static void put_back_locked(struct late *l, struct set *s)
 {
-	pthread_mutex_lock(&l->lock);
-	if (join_locked(l, s->lb, s->later, s->n)) {
-		free(s); /* its block is that of the entry */
-	} else {
-		list_add_tail(&l->sets, &s->link);
-		l->count++;
+	struct set *other;
+
+	list_del(&s->link);
+	other = join_locked(l, s->lb, s->later, s->n);
+	if (other) {
+		files_join(&other->files, &s->files);
+		s->lb = NULL; /* it is that of the entry */
+		set_free(s);
+		return;
 	}
-	pthread_mutex_unlock(&l->lock);
+	s->taken = false;
+	list_add_tail(&l->sets, &s->link);
+	l->count++;
 }
 
-/* @anew: and not those that were asked in vain before. */
-static size_t take_all_locked(struct late *l, bool anew, struct list *ret)
+/* @file 0: all of them. @anew: and not those that were asked in vain before. */
+static size_t take_locked(struct late *l, uint64_t file, bool anew, struct list *ret)
 {
 	size_t nodes = 0;
 
@@ -279,10 +369,10 @@ static size_t take_all_locked(struct late *l, bool anew, struct list *ret)
 	list_for_each(e, &l->sets) {
 		struct set *s = container_of(e, struct set, link);
 
-		if (anew && s->rc < 0)
+		if (s->taken || (anew && s->rc < 0) || (file && !files_have(&s->files, file)))
 			continue;
-		list_del(e);
-		list_add_tail(ret, e);
+		s->taken = true;
+		list_add_tail(ret, &s->asked);
 		l->count--;
 		nodes += s->n;
 	}
@@ -290,15 +380,22 @@ static size_t take_all_locked(struct late *l, bool anew, struct list *ret)
 }
 
 /* What becomes of one; 0, or why it is put back. */
-static int settle_one(struct late *l, struct set *s, struct err *err)
+static int settle_one(struct late *l, struct set *s, const struct err *err)
 {
+	int rc = 0;
+
+	pthread_mutex_lock(&l->lock);
 	if (s->rc == -EAGAIN && clock_mono_ns() - s->since_ns < FORGET_NS) {
-		put_back(l, s);
-		return err->rc;
+		rc = err->rc;
+		put_back_locked(l, s);
+	} else {
+		if (s->rc < 0)
+			lose_locked(l, &s->files);
+		list_del(&s->link);
+		set_free(s);
 	}
-	l->lost |= s->rc < 0;
-	set_free(s);
-	return 0;
+	pthread_mutex_unlock(&l->lock);
+	return rc;
 }
 
 static int settle_taken(struct dfs *fs, struct list *sets, size_t nodes, uint64_t patience_ns, struct err *err)
@@ -314,29 +411,43 @@ static int settle_taken(struct dfs *fs, struct list *sets, size_t nodes, uint64_
 		ask_all(fs, q, n, patience_ns);
 	}
 	list_for_each(l, sets) {
-		struct set *s = container_of(l, struct set, link);
+		struct set *s = container_of(l, struct set, asked);
 		const int before = s->rc;
 
 		s->rc = q ? judge(s, q, n, err) : err_set(err, -EAGAIN, "out of memory");
 		news += s->rc < 0 && s->rc != before; /* an outage lasts, and is asked about every few seconds */
-		if (news == 1 && s->rc != before)
+		if (news == 1 && s->rc < 0 && s->rc != before)
 			log_info("op=late block=%llu: %s", (unsigned long long)s->lb->b->blockid, err->text);
 	}
 	if (news > 1)
-		log_info("op=late: so it is with the blocks of %u other sets of nodes", news - 1);
+		log_info("op=late more=%u: blocks on other nodes wait likewise", news - 1);
 	while ((e = list_pop(sets)))
-		rc = settle_one(&fs->late, container_of(e, struct set, link), err) ?: rc;
+		rc = settle_one(&fs->late, container_of(e, struct set, asked), err) ?: rc;
 	free(q);
 	return rc;
 }
 
+/* Of @file (0: of any) a node is just asked. */
+static bool is_asked_locked(const struct late *l, uint64_t file)
+{
+	if (!file)
+		return l->asking > 0;
+	list_for_each(e, &l->sets) {
+		const struct set *s = container_of(e, struct set, link);
+
+		if (s->taken && files_have(&s->files, file))
+			return true;
+	}
+	return false;
+}
+
 /* Somebody else may just ask for what we need to know, and longer than we have time. False: he does. */
-static bool our_turn_locked(struct late *l, uint64_t patience_ns)
+static bool our_turn_locked(struct late *l, uint64_t file, uint64_t patience_ns)
 {
 	const uint64_t until_ns = patience_ns == FOREVER ? 0 : clock_mono_ns() + patience_ns;
 	const struct timespec until = {(time_t)(until_ns / NS_PER_S), (long)(until_ns % NS_PER_S)};
 
-	while (l->asking) {
+	while (is_asked_locked(l, file)) {
 		if (!until_ns)
 			(void)pthread_cond_wait(&l->asked, &l->lock);
 		else if (pthread_cond_timedwait(&l->asked, &l->lock, &until) == ETIMEDOUT)
@@ -345,7 +456,7 @@ static bool our_turn_locked(struct late *l, uint64_t patience_ns)
 	return true;
 }
 
-static int settle(struct dfs *fs, bool anew, uint64_t patience_ns, struct err *err)
+static int settle(struct dfs *fs, uint64_t file, bool anew, uint64_t patience_ns, struct err *err)
 {
 	struct late *l = &fs->late;
 	struct list sets;
@@ -353,36 +464,61 @@ static int settle(struct dfs *fs, bool anew, uint64_t patience_ns, struct err *e
 	int rc = 0;
 
 	pthread_mutex_lock(&l->lock);
-	if (!our_turn_locked(l, patience_ns)) {
+	if (!our_turn_locked(l, file, patience_ns)) {
 		pthread_mutex_unlock(&l->lock);
 		return 0; /* of nobody in particular */
 	}
-	l->asking = true;
-	nodes = take_all_locked(l, anew, &sets);
+	l->asking++;
+	nodes = take_locked(l, file, anew, &sets);
 	pthread_mutex_unlock(&l->lock);
 	if (!list_empty(&sets))
 		rc = settle_taken(fs, &sets, nodes, patience_ns, err);
 	pthread_mutex_lock(&l->lock);
-	l->asking = false;
+	l->asking--;
 	pthread_cond_broadcast(&l->asked);
 	pthread_mutex_unlock(&l->lock);
 	return rc;
 }
 
+static int tell_loss(struct err *err)
+{
+	return err_set(err, -EIO, "a data node could not bring a file that was closed already to its disk");
+}
+
 int late_settle(struct dfs *fs, struct err *err)
 {
-	int rc = settle(fs, false, FOREVER, err);
+	struct late *l = &fs->late;
+	int rc = settle(fs, 0, false, FOREVER, err);
 
-	if (rc == 0 && atomic_exchange(&fs->late.lost, false))
-		return err_set(err, -EIO, "a data node could not bring a file that was closed already to its disk");
-	return rc;
+	if (rc < 0 || !atomic_exchange(&l->lost, false))
+		return rc;
+	pthread_mutex_lock(&l->lock);
+	files_clear(&l->lost_files);
+	pthread_mutex_unlock(&l->lock);
+	return tell_loss(err);
+}
+
+int late_settle_file(struct dfs *fs, uint64_t file, struct err *err)
+{
+	struct late *l = &fs->late;
+	int rc = settle(fs, file, false, FOREVER, err);
+	bool lost;
+
+	pthread_mutex_lock(&l->lock);
+	lost = rc == 0 && files_have(&l->lost_files, file);
+	if (lost) {
+		files_remove(&l->lost_files, file);
+		l->lost = l->lost_files.n > 0;
+	}
+	pthread_mutex_unlock(&l->lock);
+	return lost ? tell_loss(err) : rc;
 }
 
 void late_settle_quietly(struct dfs *fs)
 {
 	struct err ignored = ERR_INIT;
 
-	(void)settle(fs, false, QUIET_NS, &ignored); /* tried again by the next */
+	(void)settle(fs, 0, false, QUIET_NS, &ignored); /* tried again by the next */
 }
 
 void late_settle_new(struct dfs *fs)
@@ -390,5 +526,5 @@ void late_settle_new(struct dfs *fs)
 	struct err ignored = ERR_INIT;
 
 	if (fs->late.count)
-		(void)settle(fs, true, QUIET_NS, &ignored);
+		(void)settle(fs, 0, true, QUIET_NS, &ignored);
 }

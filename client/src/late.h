@@ -10,6 +10,8 @@
  * it had finished before. So nothing is to be remembered of a block but its nodes: blocks of the same nodes are one entry.
  * A node that cannot be reached has its replica lost, or not, as in a pipeline: the others count. When none of a block's nodes can be
  * reached, that is told until one can, or for ten minutes; when a node says that it has not been able to, it is told once.
+ * An entry knows the files of its blocks, as long as they are few: who asks about one file waits for its nodes alone, and hears of
+ * its own losses alone.
  * Ownership: part of struct dfs.
  * Threading: any thread; the lock is a leaf.
  */
@@ -26,23 +28,33 @@
 
 struct dfs;
 
+/** Files, by their ids. */
+struct late_files {
+	uint64_t *id; /* owned */
+	size_t n, cap;
+	bool all; /* too many to remember: any may be among them */
+};
+
 struct late {
 	pthread_mutex_t lock;
 	pthread_cond_t asked;
-	bool asking; /* somebody does, for all */
+	unsigned asking; /* so many do now */
 	struct list sets;
 	atomic_uint count;
-	atomic_bool lost; /* a block is not on the disk for sure, and nobody was told */
+	atomic_bool lost; /* a block is not on the disk for sure, and nobody was told; of one of these: */
+	struct late_files lost_files;
 };
 
 void late_init(struct late *l);
 void late_fini(struct late *l);
 
-/** A block was finished by the nodes of @lb, the first @n of which have said @later. Takes @lb. */
-void late_add(struct dfs *fs, Hd__LocatedBlockProto *lb, const uint64_t *later, size_t n);
+/** A block of @file was finished by the nodes of @lb, the first @n of which have said @later. Takes @lb. */
+void late_add(struct dfs *fs, uint64_t file, Hd__LocatedBlockProto *lb, const uint64_t *later, size_t n);
 /** All that was added before is on the disk of its nodes. -ETIMEDOUT and the like: nodes are out of reach; -EIO, once. */
 int late_settle(struct dfs *fs, struct err *err);
-/** The same for nobody in particular: a loss is told to the next who asks. */
+/** The same of the blocks of @file alone. */
+int late_settle_file(struct dfs *fs, uint64_t file, struct err *err);
+/** As late_settle(), for nobody in particular: a loss is told to the next who asks. */
 void late_settle_quietly(struct dfs *fs);
 /** As that, and nobody is waited for who was asked in vain before. */
 void late_settle_new(struct dfs *fs);

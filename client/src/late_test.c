@@ -8,12 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "client/src/dtp.h"
 #include "client/src/fs.h"
 #include "client/src/late.h"
+#include "common/base/log.h"
 #include "common/wire/pb.h"
 
 #define NODES 4
@@ -105,7 +108,7 @@ int __wrap_dtp_recv_reply(struct sock *s, uint64_t deadline_ns, Hd__BlockOpRespo
 
 /* ---- blocks ---- */
 
-/* One that is on the nodes from..from + n - 1, which have said 100 + their number. */
+/* The only block of file @id, on the nodes from..from + n - 1, which have said 100 + their number. */
 static void finish(uint64_t id, int from, size_t n)
 {
 	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
@@ -136,7 +139,7 @@ static void finish(uint64_t id, int from, size_t n)
 	lb.blocktoken = &token;
 	lb.n_locs = n;
 	lb.locs = locs;
-	late_add(&fs, located_copy(&lb), later, n);
+	late_add(&fs, id, located_copy(&lb), later, n);
 }
 
 static int settle(void)
@@ -144,6 +147,13 @@ static int settle(void)
 	struct err err = ERR_INIT;
 
 	return late_settle(&fs, &err);
+}
+
+static int settle_file(uint64_t id)
+{
+	struct err err = ERR_INIT;
+
+	return late_settle_file(&fs, id, &err);
 }
 
 static int setup(void **state)
@@ -256,6 +266,83 @@ static void many_sets_of_nodes_are_asked_about_at_once(void **state)
 	fs.late.count = 0;
 }
 
+static void hsync_of_one_file_asks_its_nodes_alone(void **state)
+{
+	(void)state;
+	node[1].how = GONE;
+	finish(1, 0, 1);
+	finish(2, 1, 1);
+	finish(3, 0, 1);
+	assert_int_equal(settle_file(3), 0);
+	assert_int_equal(node[0].asked, 1);
+	assert_int_equal(settle_file(4), 0); /* it has none */
+	assert_int_equal(settle_file(2), -ECONNREFUSED);
+	assert_int_equal(settle_file(1), 0); /* with 3 */
+	assert_int_equal(node[0].asked, 1);
+	node[1].how = GOOD;
+	assert_int_equal(settle_file(2), 0);
+	assert_int_equal(fs.late.count, 0);
+}
+
+static void a_loss_is_not_told_to_the_hsync_of_another_file(void **state)
+{
+	(void)state;
+	node[0].how = REFUSES;
+	finish(1, 0, 1);
+	finish(2, 1, 1);
+	late_settle_quietly(&fs);
+	assert_int_equal(settle_file(2), 0);
+	assert_int_equal(settle(), -EIO); /* it was left for this */
+	assert_int_equal(settle_file(1), 0);
+	finish(1, 0, 1);
+	finish(3, 0, 1);
+	assert_int_equal(settle_file(1), -EIO);
+	assert_int_equal(settle_file(1), 0);
+	assert_int_equal(settle_file(3), -EIO);
+	assert_int_equal(settle(), 0); /* both know */
+}
+
+/* Beyond that any file may be one of them. */
+static void so_many_files_are_remembered(void **state)
+{
+	(void)state;
+	node[0].how = GONE;
+	for (uint64_t id = 1; id <= 4096; id++)
+		finish(id, 0, 1);
+	assert_int_equal(settle_file(5000), 0);
+	assert_int_equal(settle_file(17), -ECONNREFUSED);
+	finish(4097, 0, 1);
+	assert_int_equal(settle_file(5000), -ECONNREFUSED);
+	node[0].how = REFUSES;
+	assert_int_equal(settle_file(5000), -EIO);
+	assert_int_equal(settle(), 0);
+	assert_int_equal(fs.late.count, 0);
+}
+
+/* A line tells of one that fails, with its error, and not of one that is well again. */
+static void only_who_fails_is_told_of(void **state)
+{
+	char text[1024] = "";
+	const int kept = dup(STDERR_FILENO), log = memfd_create("log", 0);
+
+	(void)state;
+	finish(1, 0, 1);
+	finish(2, 1, 1);
+	node[1].how = GONE;
+	assert_int_equal(settle_file(2), -ECONNREFUSED);
+	node[0].how = GONE;
+	node[1].how = GOOD;
+	log_init("late_test", LOG_INFO);
+	assert_true(dup2(log, STDERR_FILENO) >= 0);
+	late_settle_quietly(&fs);
+	assert_true(dup2(kept, STDERR_FILENO) >= 0);
+	assert_true(pread(log, text, sizeof(text) - 1, 0) > 0);
+	assert_non_null(strstr(text, "block=1:"));
+	assert_null(strstr(text, "block=2:"));
+	close(kept);
+	close(log);
+}
+
 int main(void)
 {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
@@ -266,6 +353,10 @@ int main(void)
 		TEST(what_is_lost_is_told_once),
 		TEST(who_was_asked_in_vain_is_not_waited_for_again),
 		TEST(a_connection_that_was_kept_may_have_ended),
+		TEST(hsync_of_one_file_asks_its_nodes_alone),
+		TEST(a_loss_is_not_told_to_the_hsync_of_another_file),
+		TEST(so_many_files_are_remembered),
+		TEST(only_who_fails_is_told_of),
 		TEST(many_sets_of_nodes_are_asked_about_at_once),
 	};
 

@@ -63,7 +63,7 @@ static void remember(struct writer *w)
 {
 	if (!w->pipe.ws || !w->pipe.ws->later_count)
 		return;
-	late_add(w->f.fs, w->pipe.lb, w->pipe.ws->later, w->pipe.ws->later_count);
+	late_add(w->f.fs, w->f.file_id, w->pipe.lb, w->pipe.ws->later, w->pipe.ws->later_count);
 	w->pipe.lb = NULL;
 }
 

@@ -182,10 +182,11 @@ void __wrap_keeper_remove(struct dfs *fs, struct kept *k)
 	(void)k;
 }
 
-int __wrap_late_settle(struct dfs *fs, struct err *err);
-int __wrap_late_settle(struct dfs *fs, struct err *err)
+int __wrap_late_settle_file(struct dfs *fs, uint64_t file, struct err *err);
+int __wrap_late_settle_file(struct dfs *fs, uint64_t file, struct err *err)
 {
 	(void)fs;
+	assert_int_equal(file, 7); /* of no other */
 	settled++;
 	return settle_rc ? err_set(err, settle_rc, "no data node can be reached") : 0;
 }

@@ -217,7 +217,7 @@ int written_complete(struct written *f, struct err *err)
 
 int written_sync_before(struct written *f, struct err *err)
 {
-	int rc = f->after_early ? late_settle(f->fs, err) : 0;
+	int rc = f->after_early ? late_settle_file(f->fs, f->file_id, err) : 0;
 
 	f->after_early = f->after_early && rc < 0;
 	f->refused = rc < 0;
