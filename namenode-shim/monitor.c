@@ -19,6 +19,7 @@
 #include "namenode-shim/trash.h"
 
 #define COPY_COST 32 /* of an order, when looking at a block of the line is 1 */
+#define LOOKS_IN_VAIN 256 /* of each line in one look: each may go through all nodes */
 
 /* Dead for so long that it is in nobody's way but that of who reads the lists. One that dfs.hosts names is expected. */
 static bool is_past(const struct nn *nn, const struct dn *dn, uint64_t silent_ns)
@@ -88,59 +89,70 @@ const struct policy *monitor_policy(struct nn *nn, const struct blk *b)
 	return p;
 }
 
-static void order_copy(struct nn *nn, struct blk *b, uint64_t now)
+/* False: nothing was ordered. */
+static bool order_copy(struct nn *nn, struct blk *b, uint64_t now)
 {
 	struct dn *src = pick_source(&nn->set.work, b);
-	struct place p = {.want = 1, .block_size = b->b.len, .copy = true, .policy = monitor_policy(nn, b),
-			  .other_rack = b->flags & BLK_CROWDED};
+	struct place p = {.want = 1, .block_size = b->b.len, .copy = true, .other_rack = b->flags & BLK_CROWDED};
 	struct storage *target;
+	bool ordered;
 
+	if (!src)
+		return false;
+	p.policy = monitor_policy(nn, b);
 	place_beside(&p, b);
-	if (src && place_choose(&nn->dns, &p, &target) == 1) {
-		log_info("op=copy block=%lld from=%s to=%s", (long long)b->b.id, src->uuid,
-			 target->dn->uuid);
-		dn_order_transfer(src, &b->b, target);
-		blk_add_pending(&nn->blocks, b, target, now + nn->blocks.pending_timeout_ns);
-		blk_recheck(&nn->blocks, b);
-	} else if (src && !p.other_rack) {
-		(void)blk_drop_one_corrupt(&nn->blocks, b);
-	}
+	ordered = place_choose(&nn->dns, &p, &target) == 1;
 	place_free(&p);
+	if (!ordered)
+		return !p.other_rack && blk_drop_one_corrupt(&nn->blocks, b);
+	log_info("op=copy block=%lld from=%s to=%s", (long long)b->b.id, src->uuid, target->dn->uuid);
+	dn_order_transfer(src, &b->b, target);
+	blk_add_pending(&nn->blocks, b, target, now + nn->blocks.pending_timeout_ns);
+	blk_recheck(&nn->blocks, b);
+	return true;
 }
 
-/* Each of @line is looked at once, while there is budget for orders; so many of them in this slice. */
-static void order_line(struct nn *nn, struct list *line, uint64_t *look, uint32_t *slice, uint64_t now)
+/* Each of @line is looked at once, while there is budget for orders; so many of them in this slice. A block that can have no
+ * copy costs no order, and those that are not looked at stand before it in the next look: it is in nobody's way. */
+static void order_line(struct nn *nn, struct list *line, struct copies_line *l, uint32_t *slice, uint64_t now)
 {
-	for (; *slice && *look && nn->copies.budget && !list_empty(line); --*look) {
+	for (; *slice && l->look && l->vain && nn->copies.budget && !list_empty(line); --l->look) {
 		struct blk *b = container_of(line->next, struct blk, work);
+		bool ordered;
 
 		list_del(&b->work); /* to the end of the line */
 		list_add_tail(line, &b->work);
 		--*slice;
 		if (b->flags & BLK_MISSING)
 			continue;
-		if (blk_ec(b))
-			rebuild_order(nn, b, now);
-		else
-			order_copy(nn, b, now);
+		ordered = blk_ec(b) ? rebuild_order(nn, b, now) : order_copy(nn, b, now);
+		nn->copies.budget -= ordered;
+		l->vain -= !ordered;
 		*slice -= *slice < COPY_COST ? *slice : COPY_COST;
-		nn->copies.budget--;
+		if (nn_slice_is_over(nn))
+			*slice = 0;
 	}
-	if (list_empty(line))
-		*look = 0;
+	if (list_empty(line) || !l->vain)
+		l->look = 0;
 }
 
 static void order_copies(struct nn *nn, uint32_t live)
 {
 	const struct blocks *bs = &nn->blocks;
 
-	nn->copies = (struct copies){.budget = (uint64_t)live * nn->set.work.orders, .urgent = bs->urgent,
-				     .others = bs->under_count - bs->urgent, .crowded = bs->crowded_count};
+	nn->copies = (struct copies){
+		.budget = (uint64_t)live * nn->set.work.orders,
+		.urgent = {bs->urgent, LOOKS_IN_VAIN},
+		.others = {bs->under_count - bs->urgent, LOOKS_IN_VAIN},
+		.crowded = {bs->crowded_count, LOOKS_IN_VAIN},
+	};
 }
 
 bool monitor_is_ordering(const struct nn *nn)
 {
-	return !nn->safe.on && nn->copies.budget && (nn->copies.urgent || nn->copies.others || nn->copies.crowded);
+	const struct copies *c = &nn->copies;
+
+	return !nn->safe.on && c->budget && (c->urgent.look || c->others.look || c->crowded.look);
 }
 
 void monitor_order(struct nn *nn)
@@ -151,9 +163,9 @@ void monitor_order(struct nn *nn)
 	nn->looking = !txn_read_begin(&nn->look); /* before the lock (nn.h) */
 	nn_lock(nn);
 	order_line(nn, &nn->blocks.first, &nn->copies.urgent, &slice, now);
-	if (!nn->copies.urgent)
+	if (!nn->copies.urgent.look)
 		order_line(nn, &nn->blocks.under, &nn->copies.others, &slice, now);
-	if (!nn->copies.urgent && !nn->copies.others)
+	if (!nn->copies.urgent.look && !nn->copies.others.look)
 		order_line(nn, &nn->blocks.crowded, &nn->copies.crowded, &slice, now);
 	nn_unlock(nn);
 	if (nn->looking)

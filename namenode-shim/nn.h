@@ -89,10 +89,16 @@ struct holds {
 	uint64_t cpu_since_ns, max_cpu_ns;
 };
 
+/* What is left of a look at one line of blocks that wait for a copy. */
+struct copies_line {
+	uint64_t look; /* blocks to look at */
+	uint32_t vain; /* looks that may end without an order: those behind them have their turn in the next one */
+};
+
 /* What is left of a look at the blocks that have too few replicas. */
 struct copies {
 	uint64_t budget; /* orders */
-	uint64_t urgent, others, crowded; /* blocks to look at */
+	struct copies_line urgent, others, crowded;
 };
 
 struct nn {

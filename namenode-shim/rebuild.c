@@ -172,15 +172,15 @@ static void order_spread(struct nn *nn, struct blk *b, uint64_t now)
 	blk_add_move(&nn->blocks, b, target, now + nn->blocks.pending_timeout_ns, rep->st->dn);
 }
 
-void rebuild_order(struct nn *nn, struct blk *b, uint64_t now)
+bool rebuild_order(struct nn *nn, struct blk *b, uint64_t now)
 {
 	const uint32_t all = ec_units_existing(blk_ec(b), b->b.len), readable = group_readable(b);
 	const uint32_t away = group_away(b), lost = all & ~readable & ~away;
 	const uint32_t leaving = readable & ~group_live(b) & ~away;
-	bool found = true;
+	bool found = true, dropped = false, ordered;
 
 	if (b->npending || (uint32_t)__builtin_popcount(readable) < ec_units_needed(blk_ec(b), b->b.len))
-		return;
+		return false;
 	if (lost)
 		found = order_decode(nn, b, lost, now);
 	else if (leaving)
@@ -188,8 +188,10 @@ void rebuild_order(struct nn *nn, struct blk *b, uint64_t now)
 	else if (b->flags & BLK_CROWDED)
 		order_spread(nn, b, now);
 	if (!found)
-		(void)blk_drop_one_corrupt(&nn->blocks, b); /* its node is free for a good one then */
+		dropped = blk_drop_one_corrupt(&nn->blocks, b); /* its node is free for a good one then */
+	ordered = b->npending || dropped;
 	blk_recheck(&nn->blocks, b);
+	return ordered;
 }
 
 /* ---- telling ---- */

@@ -23,7 +23,7 @@ struct dn;
 struct nn;
 struct req;
 
-/** Order what @b, a group that can be read and lacks units or crowds racks, needs. */
-void rebuild_order(struct nn *nn, struct blk *b, uint64_t now_ns);
+/** Order what @b, a group that can be read and lacks units or crowds racks, needs. False: nothing was ordered. */
+bool rebuild_order(struct nn *nn, struct blk *b, uint64_t now_ns);
 /** The orders of @dn that are due, as a command; NULL: all are out of date. */
 Hdd__DatanodeCommandProto *rebuild_command(struct req *q, struct dn *dn);
