@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "ClientNamenodeProtocol.pb-c.h"
 
-#define ROUND_MS 5000 /* how often an idle pipeline is looked at, at least */
+#define ROUND_MS 5000 /* how often an idle pipeline is looked at, at least, and others are asked, at most */
 #define KEEPALIVE_MIN_MS 100
 
 uint64_t keeper_beat_ns(const struct dfs *fs)
@@ -53,11 +53,28 @@ static void keeper_sleep_locked(const struct dfs *fs, struct keeper *k)
 {
 	const uint64_t part = keeper_beat_ns(fs) / 4; /* so that no beat comes much too late */
 	const uint64_t most = part < ROUND_MS * NS_PER_MS ? part : ROUND_MS * NS_PER_MS, idle = idle_streams_round_ns(fs);
-	const uint64_t round = idle < most ? idle : most;
-	const uint64_t until = clock_mono_ns() + round;
+	const uint64_t round = clock_mono_ns() + (idle < most ? idle : most);
+	const uint64_t until = round < k->ask_ns ? round : k->ask_ns;
 	const struct timespec ts = {(time_t)(until / NS_PER_S), (long)(until % NS_PER_S)};
 
 	(void)pthread_cond_timedwait(&k->wake, &k->lock, &ts); /* early is fine */
+}
+
+/* What takes calls of the NameNode and of data nodes, and may take long: nobody should wait for it. */
+static void keeper_ask_locked(struct dfs *fs, struct keeper *k, uint64_t now)
+{
+	const bool renew = !list_empty(&k->writers) && now - k->renewed_ns >= LEASE_RENEW_MS * NS_PER_MS;
+	bool ok;
+
+	pthread_mutex_unlock(&k->lock);
+	if (fs->closed.count)
+		closed_settle_quietly(fs);
+	if (fs->late.count)
+		late_settle_quietly(fs);
+	ok = renew && renew_lease(fs);
+	pthread_mutex_lock(&k->lock);
+	if (ok)
+		k->renewed_ns = now;
 }
 
 static void keeper_round_locked(struct dfs *fs, struct keeper *k)
@@ -67,23 +84,10 @@ static void keeper_round_locked(struct dfs *fs, struct keeper *k)
 	visit_writers(k, now);
 	(void)local_reap(fs);
 	idle_streams_reap(fs, now);
-	if (fs->closed.count) {
-		pthread_mutex_unlock(&k->lock);
-		closed_settle_quietly(fs);
-		pthread_mutex_lock(&k->lock);
-	}
-	if (fs->late.count) {
-		pthread_mutex_unlock(&k->lock);
-		late_settle_quietly(fs);
-		pthread_mutex_lock(&k->lock);
-	}
-	if (list_empty(&k->writers) || now - k->renewed_ns < LEASE_RENEW_MS * NS_PER_MS)
+	if (now < k->ask_ns) /* readers make rounds shorter, and whoever opens a stream begins one */
 		return;
-	pthread_mutex_unlock(&k->lock); /* an RPC may take long; nobody should wait for it */
-	const bool ok = renew_lease(fs);
-	pthread_mutex_lock(&k->lock);
-	if (ok)
-		k->renewed_ns = now;
+	k->ask_ns = now + ROUND_MS * NS_PER_MS;
+	keeper_ask_locked(fs, k, now);
 }
 
 static void *keeper_main(void *arg)

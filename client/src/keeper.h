@@ -8,7 +8,7 @@
  * 30 s, and an idle pipeline gets a keep-alive packet every 30 s; files of local replicas, and streams
  * (idle_streams.h), are closed when nobody has read them for long; files that were closed early are made sure of
  * (closed.h). The thread is started by the first file that is created, read locally, or left in the middle of a
- * block, and sleeps until one of these is due.
+ * block, and sleeps until one of these is due. What takes calls of others is done every 5 s at most.
  * Ownership: part of struct dfs. A writer is on the list from keeper_add() to keeper_remove().
  * Threading: any thread. The keeper holds its lock while it visits a writer and only try-locks the
  * writer: a writer that is busy keeps its pipeline alive itself.
@@ -44,6 +44,7 @@ struct keeper {
 	struct list writers; /* of struct kept */
 	pthread_t thread;
 	bool running, stop;
+	uint64_t ask_ns;     /* when others are asked next */
 	uint64_t renewed_ns; /* last successful or attempted lease renewal */
 };
 
