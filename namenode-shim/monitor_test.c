@@ -16,6 +16,7 @@
 #include "namenode-shim/inode.h"
 #include "namenode-shim/monitor.h"
 #include "namenode-shim/nn.h"
+#include "namenode-shim/policy.h"
 #include "namenode-shim/test_db.h"
 
 #define NODES_MAX 8
@@ -45,7 +46,30 @@ struct world {
 	struct storage *st[NODES_MAX];
 	uint32_t nodes;
 	int64_t next_id;
+	uint64_t file; /* inode */
+	struct block first; /* of its blocks */
 };
+
+#define FILE_BLOCKS 60
+
+/* A file of policy ALL_SSD. */
+static void make_file(struct world *w)
+{
+	struct ns *n = test_begin(&w->d, "root");
+	struct inode_block b[FILE_BLOCKS] = {0};
+	struct inode f = {.type = INODE_FILE, .perm = 0644, .repl = 3, .block_size = 1 << 20, .blocks = b, .name = "f",
+			  .nblocks = FILE_BLOCKS, .parent = INODE_ROOT, .owner = "root", .group = "root", .client = "",
+			  .client_host = ""};
+
+	for (int i = 0; i < FILE_BLOCKS; i++)
+		b[i] = (struct inode_block){.committed = true, .b = {(int64_t)++n->t->ctr.block, n->t->ctr.gs, LEN}};
+	w->first = b[0].b;
+	w->file = f.id = inode_new_id(n->t);
+	assert_int_equal(inode_put(n->t, &f), 0);
+	assert_int_equal(dirent_put(n->t, INODE_ROOT, f.name, f.id), 0);
+	assert_int_equal(policy_put(n->t, f.id, POLICY_ALL_SSD), 0);
+	assert_int_equal(test_commit(&w->d), 0);
+}
 
 /* Node i stands in the rack of this letter; there is one for each. */
 static void world_init(struct world *w, const char *racks)
@@ -53,9 +77,10 @@ static void world_init(struct world *w, const char *racks)
 	struct settings set = {0};
 	struct err err = ERR_INIT;
 
-	*w = (struct world){.nodes = (uint32_t)strlen(racks), .next_id = 1073741825};
+	*w = (struct world){.nodes = (uint32_t)strlen(racks), .next_id = 1073800000};
 	clock_step_ns = 0;
 	test_db_init(&w->d);
+	make_file(w);
 	db_close(w->d.db);
 	w->d.db = NULL;
 	w->conf = conf_new();
@@ -180,12 +205,115 @@ static void the_lock_is_given_back_while_copies_are_ordered(void **state)
 	world_fini(&w);
 }
 
+/* ---- storage policies ---- */
+
+/* Block @nth of the file on each node of @nodes. */
+static struct blk *put_block(struct world *w, int64_t nth, const char *nodes)
+{
+	const struct block b = {w->first.id + nth, w->first.gs, LEN};
+
+	for (; *nodes; nodes++)
+		blocks_report(&w->nn->blocks, w->st[*nodes - '0'], &b, REPLICA_FINALIZED, false, 0);
+	return blocks_find(&w->nn->blocks, b.id);
+}
+
+/* What was ordered for @b is done: its copies arrive, what is to go is deleted. How many copies. */
+static uint32_t obey(struct world *w, struct blk *b)
+{
+	uint32_t copies = 0;
+
+	for (; b->npending; copies++)
+		blocks_report(&w->nn->blocks, b->pending[0].st, &b->b, REPLICA_FINALIZED, false, 0);
+	for (uint32_t i = 0; i < w->nodes; i++) {
+		for (uint32_t k = 0; k < w->dn[i]->ninval; k++)
+			blocks_report_deleted(&w->nn->blocks, w->st[i], w->dn[i]->inval[k].id);
+		w->dn[i]->ninval = 0;
+	}
+	return copies;
+}
+
+static uint32_t satisfy(struct world *w, struct blk *b)
+{
+	uint32_t copies = 0;
+
+	satisfy_add(&w->nn->satisfy, w->file);
+	for (int i = 0; i <= SATISFY_LOOKS && w->nn->satisfy.n; i++) {
+		satisfy_look(w->nn, clock_mono_ns());
+		copies += obey(w, b);
+	}
+	assert_int_equal(w->nn->satisfy.n, 0);
+	return copies;
+}
+
+static uint32_t on_ssd(const struct blk *b)
+{
+	uint32_t n = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		n += b->rep[i].st->type == STORAGE_SSD;
+	return n;
+}
+
+/* All SSD stand in one rack, and the replica that is to go is the only one in the other. */
+static void a_block_that_racks_keep_from_its_policy_is_not_copied_for_ever(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w, "aaab");
+	for (int i = 0; i < 3; i++)
+		w.st[i]->type = STORAGE_SSD;
+	b = put_block(&w, 0, "013");
+	assert_true(satisfy(&w, b) <= 2);
+	assert_int_equal(b->nreps, 3);
+	world_fini(&w);
+}
+
+static void a_replica_goes_to_the_type_its_policy_wants_in_a_rack_where_it_stays(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w, "aaabb");
+	for (int i = 0; i < 3; i++)
+		w.st[i]->type = STORAGE_SSD;
+	w.st[4]->type = STORAGE_SSD;
+	b = put_block(&w, 0, "013");
+	assert_int_equal(satisfy(&w, b), 1);
+	assert_int_equal(on_ssd(b), 3);
+	assert_int_equal(w.st[2]->promised, 0);
+	world_fini(&w);
+}
+
+/* Each search takes a millisecond or more, there are 60, and none finds anything. */
+static void the_lock_is_given_back_while_a_policy_is_satisfied(void **state)
+{
+	struct world w;
+	uint64_t before;
+
+	(void)state;
+	world_init(&w, "aab");
+	for (int64_t i = 0; i < FILE_BLOCKS; i++)
+		put_block(&w, i, "012");
+	satisfy_add(&w.nn->satisfy, w.file);
+	clock_step_ns = NS_PER_MS;
+	before = w.nn->holds.count;
+	satisfy_look(w.nn, 0);
+	assert_true(w.nn->holds.count - before >= FILE_BLOCKS / 6);
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(groups_on_too_few_nodes_keep_nobody_from_being_copied),
 		cmocka_unit_test(blocks_that_no_node_can_take_pass_their_turn_on),
 		cmocka_unit_test(the_lock_is_given_back_while_copies_are_ordered),
+		cmocka_unit_test(a_block_that_racks_keep_from_its_policy_is_not_copied_for_ever),
+		cmocka_unit_test(a_replica_goes_to_the_type_its_policy_wants_in_a_rack_where_it_stays),
+		cmocka_unit_test(the_lock_is_given_back_while_a_policy_is_satisfied),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

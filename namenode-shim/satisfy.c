@@ -15,6 +15,7 @@ struct satisfy_item {
 	struct list link;
 	uint64_t inode;
 	uint32_t looks; /* in vain */
+	uint64_t orders;
 	char *after;    /* owned; of a directory that is gone through: the last name, not terminated */
 	size_t after_len;
 };
@@ -80,7 +81,23 @@ static void count_surplus(const struct blk *b, const struct policy *p, int surpl
 	surplus[last] -= (int)(b->repl - n);
 }
 
-/* Which replica goes when @target has a copy: rather one of its rack, which leaves them in as many. */
+static bool has_in_rack(const struct blk *b, const char *rack, const struct replica *but)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (&b->rep[i] != but && is_movable(&b->rep[i]) && !strcmp(b->rep[i].st->dn->rack, rack))
+			return true;
+	return false;
+}
+
+/* The only one in its rack stays when the copy's rack has others (blocks.c, pick_hinted()): another would go in its place. */
+static bool may_leave(const struct blk *b, const struct replica *r, const struct storage *target)
+{
+	const char *rack = r->st->dn->rack;
+
+	return !strcmp(rack, target->dn->rack) || has_in_rack(b, rack, r) || !has_in_rack(b, target->dn->rack, r);
+}
+
+/* Which replica goes when @target has a copy: rather one of its rack, which leaves them in as many; NULL: none may. */
 static const struct replica *pick_leaving(const struct blk *b, const int surplus[STORAGE_TYPES],
 					  const struct storage *target)
 {
@@ -89,7 +106,7 @@ static const struct replica *pick_leaving(const struct blk *b, const int surplus
 	for (uint16_t i = 0; i < b->nreps; i++) {
 		const struct replica *r = &b->rep[i];
 
-		if (is_movable(r) && surplus[r->st->type % STORAGE_TYPES] > 0 &&
+		if (is_movable(r) && surplus[r->st->type % STORAGE_TYPES] > 0 && may_leave(b, r, target) &&
 		    (!pick || !strcmp(r->st->dn->rack, target->dn->rack)))
 			pick = r;
 	}
@@ -98,14 +115,41 @@ static const struct replica *pick_leaving(const struct blk *b, const int surplus
 
 enum outcome { SATISFIED, ON_ITS_WAY, IN_VAIN };
 
-static enum outcome satisfy_block(struct nn *nn, struct blk *b, const struct policy *policy, uint32_t *places,
-				  uint64_t now)
+/* What one look may still do. */
+struct look {
+	uint32_t files, blocks, places;
+	uint64_t orders; /* that it made for this file */
+};
+
+static enum outcome order_move(struct nn *nn, struct blk *b, const struct policy *policy, const int surplus[STORAGE_TYPES],
+			       uint64_t now)
 {
 	struct place p = {.want = 1, .block_size = b->b.len, .copy = true, .policy = policy, .no_fallback = true};
-	int surplus[STORAGE_TYPES];
 	const struct replica *from;
 	struct storage *target;
 	uint32_t found;
+
+	place_beside(&p, b);
+	found = place_choose(&nn->dns, &p, &target);
+	place_free(&p);
+	if (!found)
+		return IN_VAIN;
+	from = pick_leaving(b, surplus, target);
+	if (!from) { /* of another rack, the next time */
+		storage_unpromise(target, b->b.len, now);
+		return IN_VAIN;
+	}
+	log_info("op=satisfy block=%lld policy=%s from=%s to=%s type=%s", (long long)b->b.id, policy->name,
+		 from->st->dn->uuid, target->dn->uuid, storage_type_name(target->type));
+	dn_order_transfer(from->st->dn, &b->b, target);
+	blk_add_move(&nn->blocks, b, target, now + nn->blocks.pending_timeout_ns, from->st->dn);
+	return ON_ITS_WAY;
+}
+
+static enum outcome satisfy_block(struct nn *nn, struct blk *b, const struct policy *policy, struct look *l, uint64_t now)
+{
+	int surplus[STORAGE_TYPES];
+	enum outcome r;
 	bool any = false;
 
 	count_surplus(b, policy, surplus);
@@ -115,44 +159,40 @@ static enum outcome satisfy_block(struct nn *nn, struct blk *b, const struct pol
 		return SATISFIED;
 	if (b->npending || b->flags & BLK_UNDER)
 		return ON_ITS_WAY;
-	--*places;
-	place_beside(&p, b);
-	found = place_choose(&nn->dns, &p, &target);
-	place_free(&p);
-	if (!found)
-		return IN_VAIN;
-	from = pick_leaving(b, surplus, target);
-	log_info("op=satisfy block=%lld policy=%s from=%s to=%s type=%s", (long long)b->b.id, policy->name,
-		 from->st->dn->uuid, target->dn->uuid, storage_type_name(target->type));
-	dn_order_transfer(from->st->dn, &b->b, target);
-	blk_add_move(&nn->blocks, b, target, now + nn->blocks.pending_timeout_ns, from->st->dn);
-	return ON_ITS_WAY;
+	l->places--;
+	r = order_move(nn, b, policy, surplus, now);
+	l->orders += r == ON_ITS_WAY;
+	return r;
 }
 
 /* ---- the line ---- */
 
-/* What one look may still do. */
-struct look {
-	uint32_t files, blocks, places;
-};
-
-static enum outcome satisfy_file(struct nn *nn, const struct inode *n, struct arena *a, struct look *l, uint64_t now)
+/* Takes the lock, and gives it back after each slice. */
+static enum outcome satisfy_file(struct nn *nn, const struct inode *n, const struct policy *policy, struct look *l,
+				 uint64_t now)
 {
-	const struct policy *policy = policy_of_file(&nn->look, n, a);
 	enum outcome all = SATISFIED;
 
+	nn_lock(nn);
 	for (uint32_t i = 0; i < n->nblocks && !n->ec; i++) {
 		struct blk *b = blocks_find(&nn->blocks, n->blocks[i].b.id);
 		enum outcome one;
 
+		if (nn_slice_is_over(nn)) {
+			nn_unlock(nn);
+			nn_lock(nn);
+		}
 		if (!b || b->state != BLK_COMPLETE)
 			continue; /* open: its next blocks go where they are wanted */
-		if (!l->places)
-			return all == IN_VAIN ? IN_VAIN : ON_ITS_WAY;
-		one = satisfy_block(nn, b, policy, &l->places, now);
+		if (!l->places) {
+			all = all == IN_VAIN ? IN_VAIN : ON_ITS_WAY;
+			break;
+		}
+		one = satisfy_block(nn, b, policy, l, now);
 		if (one == ON_ITS_WAY || all == SATISFIED)
 			all = one;
 	}
+	nn_unlock(nn);
 	return all;
 }
 
@@ -188,13 +228,28 @@ static void expand(struct nn *nn)
 	item_free(s, dir);
 }
 
+/* Nothing can be done, or what was done was of no use. */
+static bool is_given_up(const struct satisfy_item *i, const struct inode *n)
+{
+	const char *why;
+
+	if (i->looks == SATISFY_LOOKS)
+		why = "no node that may take its replicas has room on a storage type that its policy wants";
+	else if (i->orders > (uint64_t)SATISFY_COPIES * n->nblocks * n->repl)
+		why = "copies were made, and did not bring what its policy wants";
+	else
+		return false;
+	log_warn("op=satisfy inode=%llu: given up, %s", (unsigned long long)i->inode, why);
+	return true;
+}
+
 static void look_at(struct nn *nn, struct satisfy_item *i, struct look *l, uint64_t now)
 {
 	struct satisfy *s = &nn->satisfy;
 	struct arena a = {0};
 	enum outcome r = SATISFIED;
 	struct inode *n;
-	const int rc = inode_get(&nn->look, i->inode, &a, &n);
+	const int rc = inode_get(&nn->look, i->inode, &a, &n); /* before the lock: it may have to be read from the disk */
 
 	if (!rc && n->type == INODE_DIR) {
 		list_add_tail(&s->dirs, &i->link);
@@ -203,34 +258,31 @@ static void look_at(struct nn *nn, struct satisfy_item *i, struct look *l, uint6
 		return;
 	}
 	if (!rc && n->type == INODE_FILE) {
+		l->orders = 0;
 		l->blocks -= n->nblocks < l->blocks ? n->nblocks : l->blocks;
-		r = satisfy_file(nn, n, &a, l, now);
+		r = satisfy_file(nn, n, policy_of_file(&nn->look, n, &a), l, now);
+		i->orders += l->orders;
 	}
-	arena_free(&a);
 	i->looks = r == IN_VAIN ? i->looks + 1 : 0;
-	if (r == IN_VAIN && i->looks == SATISFY_LOOKS)
-		log_warn("op=satisfy inode=%llu: given up, no node has room on a storage type that its policy wants",
-			 (unsigned long long)i->inode);
-	if (r == SATISFIED || i->looks == SATISFY_LOOKS)
+	if (r == SATISFIED || is_given_up(i, n))
 		item_free(s, i);
 	else
 		list_add_tail(&s->files, &i->link);
+	arena_free(&a);
 }
 
 void satisfy_look(struct nn *nn, uint64_t now)
 {
 	struct satisfy *s = &nn->satisfy;
-	struct look l = {SATISFY_FILES, SATISFY_BLOCKS, SATISFY_PLACES};
+	struct look l = {SATISFY_FILES, SATISFY_BLOCKS, SATISFY_PLACES, 0};
 
 	if (!s->n || txn_read_begin(&nn->look))
 		return;
 	if (s->ndirs && s->n - s->ndirs < SATISFY_FILES)
 		expand(nn);
-	nn_lock(nn);
 	if (s->n - s->ndirs < l.files)
 		l.files = s->n - s->ndirs;
 	while (l.files-- && l.blocks && l.places)
 		look_at(nn, container_of(list_pop(&s->files), struct satisfy_item, link), &l, now);
-	nn_unlock(nn);
 	txn_read_end(&nn->look);
 }

@@ -8,7 +8,7 @@
  * the monitor runs: where a replica is on a type that is not wanted, and a node has room on one that
  * is, a copy is ordered there, and when it has arrived the other one goes. Directories are gone through while
  * the line is short. A file leaves the line when all is well, when it is gone, or when nothing could be done for
- * SATISFY_LOOKS looks. The line is not on disk: after a restart it is asked for again.
+ * SATISFY_LOOKS looks, or what was done was of no use. The line is not on disk: after a restart it is asked for again.
  * Ownership: nn->satisfy. Threading: writer thread.
  * Source: HDFS Archival Storage guide (storage policy satisfier).
  */
@@ -22,6 +22,7 @@
 #define SATISFY_BLOCKS 4096 /* fewer files when they have more of these */
 #define SATISFY_PLACES 64   /* searched for in one look: each may go through all nodes */
 #define SATISFY_LOOKS 600
+#define SATISFY_COPIES 4 /* of each replica of a file: more are of no use */
 
 struct nn;
 
