@@ -361,7 +361,7 @@ static int get_block_locations(struct req *q, const void *in)
 
 /* ---- small questions ---- */
 
-/* What data nodes have of a file: they tell of it a moment after it was written. */
+/* What data nodes have of a file: they tell of it a moment after it was written. mem_lock held. */
 static uint64_t stored(void *arg, const struct inode *f)
 {
 	const struct nn *nn = arg;
@@ -495,7 +495,7 @@ static const struct method table[] = {
 	READ(getListing, get_listing, get_listing),
 	READ(getBatchedListing, get_batched_listing, get_batched_listing),
 	READ(getBlockLocations, get_block_locations, get_block_locations),
-	READ(getContentSummary, get_content_summary, get_content_summary),
+	METHOD(getContentSummary, hd, get_content_summary, REQ_READ, REQ_MEM, get_content_summary),
 	READ(getQuotaUsage, get_quota_usage, get_quota_usage),
 	READ(getPreferredBlockSize, get_preferred_block_size, get_preferred_block_size),
 	READ(isFileClosed, is_file_closed, is_file_closed),

@@ -23,6 +23,7 @@
 #include "namenode-shim/nn.h"
 #include "namenode-shim/req.h"
 #include "namenode-shim/test_db.h"
+#include "namenode-shim/walks.h"
 
 #define NODES 3
 #define SHORT 60000u
@@ -521,11 +522,50 @@ static void a_block_among_many_nodes_costs_little(void **state)
 	assert_true(many < 10 * few);
 }
 
+static atomic_uint summary_steps, steps_without_lock;
+
+/* getContentSummary, and whether its thread runs it with mem_lock held. */
+static int run_summary(struct req *q, const void *in)
+{
+	Hd__GetContentSummaryRequestProto m = HD__GET_CONTENT_SUMMARY_REQUEST_PROTO__INIT;
+
+	(void)in;
+	m.path = (char *)(uintptr_t)"/big";
+	summary_steps++;
+	if (!pthread_rwlock_trywrlock(&q->nn->mem_lock)) {
+		pthread_rwlock_unlock(&q->nn->mem_lock);
+		steps_without_lock++;
+	}
+	return find_method(&client_read_methods, "getContentSummary")->run(q, &m);
+}
+
+/* It reads the block map, which the writer's thread changes meanwhile. */
+static void a_large_summary_holds_the_lock_in_each_step(void **state)
+{
+	struct method m = *find_method(&client_read_methods, "getContentSummary");
+	struct world w;
+	struct req *q;
+
+	(void)state;
+	m.run = run_summary;
+	doing[0].stat.calls = summary_steps = steps_without_lock = 0;
+	doing[0].rc = 0;
+	world_init(&w, 3 * IN_DIR, NODES, 1, false);
+	q = req_new(w.nn, &m, NULL);
+	q->stat = &doing[0].stat;
+	walks_submit(w.nn->walks, q);
+	assert_int_equal(wait_answer(0), 0);
+	assert_true(summary_steps > 2);
+	assert_int_equal(steps_without_lock, 0);
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_block_among_many_nodes_costs_little),
 		cmocka_unit_test(news_of_a_node_wait_for_its_list),
+		cmocka_unit_test(a_large_summary_holds_the_lock_in_each_step),
 		cmocka_unit_test(the_lock_is_given_back_between_slices),
 	};
 
