@@ -130,8 +130,10 @@ void known_volumes_write(struct store *s)
 {
 	char *text = s->volume_count > 1 ? make_list(s) : NULL;
 
-	if (text)
-		volumes_do(s, write_list, text);
+	if (!text)
+		return;
+	volumes_do(s, write_list, text);
+	volumes_out_that_hang(s);
 	if (!volumes_are_busy(s))
 		free(text);
 }

@@ -447,6 +447,7 @@ static int load_names(void *arg, int dir, const char *dir_name, const struct nam
 	size_t n;
 	int rc = 0;
 
+	volume_progress(sc->sl->vol);
 	for (size_t i = 0; !rc && i < names->count; i += n) {
 		const struct entry *e = &names->list[i];
 

@@ -103,6 +103,25 @@ static int fits_others(const struct volume *v, struct err *err)
 	return 0;
 }
 
+/* No volume that answers has an identity. One that does not may: it would be refused when it answers. */
+static int make_uuid(struct store *s, struct err *err)
+{
+	for (uint32_t i = 0; i < s->volume_count; i++) {
+		const struct volume *v = &s->volumes[i];
+
+		if (!v->silent)
+			continue;
+		err_set(err, -ETIMEDOUT,
+			"data directory %s does not answer, and the others are new: it may hold the identity of "
+			"this data node",
+			v->path);
+		return err_cure(err, "repair its disk; if it has never been used, take it out of "
+				     "dfs.datanode.data.dir");
+	}
+	store_make_uuid(s->dn_uuid, "");
+	return 0;
+}
+
 /* All volumes speak of one data node, or none does yet. */
 static int agree_on_uuid(struct store *s, struct err *err)
 {
@@ -118,7 +137,7 @@ static int agree_on_uuid(struct store *s, struct err *err)
 			(void)snprintf(s->dn_uuid, sizeof(s->dn_uuid), "%s", v->dn_uuid);
 		v->known = !rc;
 	}
-	return rc;
+	return rc ?: s->dn_uuid[0] ? 0 : make_uuid(s, err);
 }
 
 static int start_thread(pthread_t *ret, bool *ret_runs, void *(*fn)(void *), void *arg)
@@ -261,6 +280,7 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 	s->answer_ms = o->answer_ms;
 	s->dir_mode = o->dir_mode;
 	rc = init_shared(s, o->open_replicas);
+	pthread_mutex_lock(&s->attach_lock); /* one that answers late is admitted after the others */
 	if (!rc)
 		rc = open_volumes(s, o, err);
 	if (!rc && store_failed_count(s) == s->volume_count)
@@ -269,6 +289,7 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 		rc = agree_on_uuid(s, err);
 	if (!rc)
 		rc = start_threads(s);
+	pthread_mutex_unlock(&s->attach_lock);
 	if (rc && store_is_stuck(s)) {
 		store_abandon(s);
 		return rc;
@@ -277,8 +298,6 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 		store_close(s);
 		return rc;
 	}
-	if (!s->dn_uuid[0])
-		store_make_uuid(s->dn_uuid, "");
 	*ret = s;
 	return 0;
 }
@@ -400,6 +419,7 @@ static int load_job(struct volume *v, void *arg, struct err *err)
 /* As job_results(), of a store that may be at work for other pools. */
 static int attach_results(struct store *s, struct err *err)
 {
+	volumes_out_that_hang(s);
 	for (uint32_t i = 0; i < s->volume_count; i++) {
 		const struct volume_job *j = &s->volumes[i].check.job;
 
@@ -407,8 +427,6 @@ static int attach_results(struct store *s, struct err *err)
 			*err = j->err;
 			return j->rc;
 		}
-		if (j->rc == -ETIMEDOUT)
-			volume_out(&s->volumes[i], j->rc);
 	}
 	return job_results(s, err);
 }

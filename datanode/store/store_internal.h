@@ -335,6 +335,8 @@ void *store_watcher(void *store);
  *  volume->check.job. One that makes no progress for store->answer_ms is ->silent, its result is
  *  -ETIMEDOUT; @fn may go on with @arg there. */
 void volumes_do(struct store *s, int (*fn)(struct volume *v, void *arg, struct err *err), void *arg);
+/** After volumes_do() of a store that serves: those that did not answer are out of service. */
+void volumes_out_that_hang(struct store *s);
 /** @fn of volumes_do() goes on somewhere. */
 bool volumes_are_busy(struct store *s);
 /** In @fn: the disk answers. */

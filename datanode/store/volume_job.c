@@ -116,6 +116,13 @@ void volumes_do(struct store *s, int (*fn)(struct volume *v, void *arg, struct e
 	pthread_mutex_unlock(&s->lock);
 }
 
+void volumes_out_that_hang(struct store *s)
+{
+	for (uint32_t i = 0; i < s->volume_count; i++)
+		if (s->volumes[i].check.job.rc == -ETIMEDOUT)
+			volume_out(&s->volumes[i], -ETIMEDOUT);
+}
+
 bool volumes_are_busy(struct store *s)
 {
 	bool busy = false;
