@@ -564,31 +564,54 @@ static bool find_locked(struct reader *r, uint64_t pos, struct stretch **ret,
 	return false;
 }
 
+static int no_block(struct reader *r, uint64_t pos, struct err *err)
+{
+	const uint64_t length = reader_length(r);
+
+	if (pos < length)
+		return err_set(err, -EIO, "%.200s: the NameNode knows no block at byte %llu", r->path, (unsigned long long)pos);
+	if (reader_grows(r))
+		return err_set(err, -EIO, "%.200s is being written, and the data nodes that answer have not acknowledged byte %llu yet; "
+					  "read it again", r->path, (unsigned long long)pos);
+	return same_file_differs(SAME_FILE_CUT, r->path, length, err); /* it was closed with less than its nodes had */
+}
+
+/* Of a file that is being written the node that told its length may be gone, and another one have acknowledged less
+ * until now: that passes. */
+static int fetch_block(struct reader *r, uint64_t pos, struct stretch **ret, const Hd__LocatedBlockProto **ret_lb, struct err *err)
+{
+	const struct timespec pause = {0, (long)LENGTH_PAUSE_NS};
+
+	for (int i = 0;; i++) {
+		const Hd__LocatedBlockProto *lb;
+		struct stretch *s;
+		int rc = fetch_stretch(r, pos, &s, err);
+
+		if (rc < 0)
+			return rc;
+		lb = find_block(s, pos);
+		if (lb) {
+			*ret = s;
+			*ret_lb = lb;
+			return 0;
+		}
+		reader_forget(r, s);
+		stretch_put(s);
+		if (i == LENGTH_TRIES || !reader_grows(r) || pos < reader_length(r))
+			return no_block(r, pos, err);
+		(void)nanosleep(&pause, NULL);
+	}
+}
+
 int reader_locate(struct reader *r, uint64_t pos, struct stretch **ret,
 		  const Hd__LocatedBlockProto **ret_lb, struct err *err)
 {
-	struct stretch *s;
 	bool found;
-	int rc;
 
 	pthread_mutex_lock(&r->lock);
 	found = find_locked(r, pos, ret, ret_lb);
 	pthread_mutex_unlock(&r->lock);
-	if (found)
-		return 0;
-	rc = fetch_stretch(r, pos, &s, err);
-	if (rc < 0)
-		return rc;
-	*ret_lb = find_block(s, pos);
-	if (!*ret_lb) {
-		stretch_put(s);
-		if (pos >= reader_length(r)) /* it was being written, and is closed with less than its nodes had */
-			return same_file_differs(SAME_FILE_CUT, r->path, reader_length(r), err);
-		return err_set(err, -EIO, "%.200s: the NameNode knows no block at byte %llu", r->path,
-			       (unsigned long long)pos);
-	}
-	*ret = s;
-	return 0;
+	return found ? 0 : fetch_block(r, pos, ret, ret_lb, err);
 }
 
 int reader_refresh(struct reader *r, struct err *err)

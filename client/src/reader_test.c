@@ -43,6 +43,7 @@ static struct fake_file file[FILES];
 static bool striped, tells_id, knows_ids, has_nodes;
 static bool router; /* it takes inodes for those of another name space, in which file[2] lies */
 static uint64_t gone_block; /* its node has it no more */
+static unsigned naps_until_all_is_well; /* 0: none make it so */
 static unsigned copies;     /* of each block */
 static unsigned asked;      /* getBlockLocations */
 static unsigned streams, streams_made;
@@ -307,6 +308,10 @@ int __wrap_nanosleep(const struct timespec *t, struct timespec *left)
 {
 	(void)t;
 	(void)left;
+	if (naps_until_all_is_well && --naps_until_all_is_well == 0) {
+		gone_block = 0;
+		file[0].visible = 40;
+	}
 	return 0;
 }
 
@@ -736,6 +741,35 @@ static void the_end_of_a_growing_file_may_recede(void **state)
 	reader_free(r);
 }
 
+/* The node that told the length dies, and another one has acknowledged less until now. */
+static void a_growing_file_whose_node_dies_is_not_stale(void **state)
+{
+	(void)state;
+	for (unsigned naps = 0; naps < 8; naps += 4) {
+		struct err err = ERR_INIT;
+		struct reader *r;
+		uint8_t buf[BLOCK];
+		ssize_t n;
+
+		begin(false, naps > 0);
+		make(&file[0], "/d/f", 7, 3);
+		file[0].open = true;
+		file[0].len[2] = 10; /* what the NameNode believes */
+		file[0].visible = 40;
+		r = open_file("/d/f");
+		gone_block = file[0].block[2];
+		file[0].visible = 20;
+		naps_until_all_is_well = naps;
+		n = reader_pread(r, buf, 10, 2 * BLOCK + 25, &err);
+		assert_int_equal(n, naps ? 10 : -EIO);
+		assert_int_equal(strstr(err.text, "is being written") != NULL, naps == 0);
+		if (naps)
+			expect_bytes(&file[0], 2, 25, buf, 10);
+		reader_free(r);
+	}
+	gone_block = 0;
+}
+
 static void a_path_that_became_a_directory_is_stale(void **state)
 {
 	(void)state;
@@ -937,6 +971,7 @@ int main(void)
 		cmocka_unit_test(a_file_that_is_appended_to_is_read_on),
 		cmocka_unit_test(a_growing_file_that_is_replaced_is_stale),
 		cmocka_unit_test(the_end_of_a_growing_file_may_recede),
+		cmocka_unit_test(a_growing_file_whose_node_dies_is_not_stale),
 		cmocka_unit_test(a_path_that_became_a_directory_is_stale),
 		cmocka_unit_test(what_cannot_be_opened_is_told_as_before),
 		cmocka_unit_test(a_snapshot_is_not_asked_about_by_inode),
