@@ -435,6 +435,8 @@ struct storage *dn_storage_add(struct dn *dn, const char *id, enum storage_type 
 {
 	struct storage *st = dn_storage(dn, id);
 
+	if (type < STORAGE_DISK || type > STORAGE_NVDIMM)
+		type = STORAGE_DISK; /* a data node wrote it: any number */
 	if (st) {
 		st->type = type;
 		return st;

@@ -220,7 +220,7 @@ struct storage *dn_storage(const struct dn *dn, const char *id);
 void storage_promise(struct storage *st, uint64_t bytes);
 /** What was promised at @since_ns is not needed any more. */
 void storage_unpromise(struct storage *st, uint64_t bytes, uint64_t since_ns);
-/** Find or add. NULL: too many, or a bad id. */
+/** Find or add. A @type that is none of the enum is taken as STORAGE_DISK. NULL: too many, or a bad id. */
 struct storage *dn_storage_add(struct dn *dn, const char *id, enum storage_type type);
 uint64_t dn_remaining(const struct dn *dn);
 uint64_t dn_capacity(const struct dn *dn);

@@ -44,8 +44,8 @@ static struct types types_wanted(const struct place *p)
 		}
 	t.want[last] = (uint16_t)(t.want[last] + total - n);
 	for (uint32_t i = 0; i < p->nhave; i++)
-		if (t.want[p->have[i] % STORAGE_TYPES])
-			t.want[p->have[i] % STORAGE_TYPES]--;
+		if (t.want[p->have[i]])
+			t.want[p->have[i]]--;
 	return t;
 }
 
@@ -114,7 +114,7 @@ static struct storage *pick_storage(struct datanodes *d, const struct dn *dn, co
 static bool has_room(const struct dn *dn, const struct types *t, uint64_t need, unsigned int with)
 {
 	for (uint32_t i = 0; i < dn->nstorages; i++)
-		if ((!t || t->want[dn->storage[i]->type % STORAGE_TYPES]) && room(dn->storage[i], with) >= need &&
+		if ((!t || t->want[dn->storage[i]->type]) && room(dn->storage[i], with) >= need &&
 		    room(dn->storage[i], with))
 			return true;
 	return false;
@@ -394,6 +394,8 @@ uint32_t place_choose(struct datanodes *d, const struct place *p, struct storage
 		if (!dn)
 			break;
 		ret[got] = pick_storage(d, dn, &s.types, p->block_size, s.with);
+		if (!ret[got])
+			break;
 		s.types.want[ret[got]->type]--;
 		storage_promise(ret[got], p->block_size);
 		holder[held++] = dn;

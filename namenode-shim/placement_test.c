@@ -300,6 +300,31 @@ static void policies_and_their_fall_backs_are_obeyed(void **state)
 		}
 }
 
+/* A data node may write any number as its type. */
+static void a_storage_of_an_unknown_type_is_taken_as_a_disk(void **state)
+{
+	static const unsigned int unknown[] = {9, 0, 7, 8, 8 + STORAGE_SSD, 255, 256 + STORAGE_DISK, UINT32_MAX};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
+		static const char *const kinds[NODES] = {"", "", "", "", "", ""};
+		struct place p = {.want = 2, .block_size = 1};
+		struct storage *st[2];
+		struct world w;
+
+		world_of(&w, kinds);
+		for (int k = 0; k < NODES; k++) {
+			dn_storage_add(w.dn[k], "DS-D", STORAGE_DISK)->remaining = 1 << 30;
+			dn_storage_add(w.dn[k], "DS-D", (enum storage_type)unknown[i]);
+		}
+		dn_storage_add(w.dn[0], "DS-X", (enum storage_type)unknown[i])->remaining = 1 << 30;
+		assert_int_equal(place_choose(&w.dns, &p, st), 2);
+		for (int k = 0; k < 2; k++)
+			assert_int_equal(st[k]->type, STORAGE_DISK);
+		datanodes_fini(&w.dns);
+	}
+}
+
 /* Of this thread: what other programs do meanwhile does not count. */
 static uint64_t cpu_ns(void)
 {
@@ -372,6 +397,7 @@ int main(void)
 		cmocka_unit_test(when_most_nodes_are_stale_the_others_need_not_bear_it_all),
 		cmocka_unit_test(a_hot_file_lies_neither_in_memory_nor_in_the_archive),
 		cmocka_unit_test(policies_and_their_fall_backs_are_obeyed),
+		cmocka_unit_test(a_storage_of_an_unknown_type_is_taken_as_a_disk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
