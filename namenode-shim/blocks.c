@@ -508,6 +508,18 @@ bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
 	return false;
 }
 
+void blk_drop_pending(struct blocks *bs, struct blk *b, const struct storage *st)
+{
+	for (uint16_t i = 0; i < b->npending; i++)
+		if (b->pending[i].st == st) {
+			b->pending[i] = b->pending[--b->npending];
+			break;
+		}
+	if (!b->npending)
+		list_del(&b->waiting);
+	blk_recheck(bs, b);
+}
+
 static void expire(struct blocks *bs, struct blk *b, uint64_t now_ns)
 {
 	const uint16_t before = b->npending;

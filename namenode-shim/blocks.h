@@ -223,6 +223,8 @@ void blk_recheck(struct blocks *bs, struct blk *b);
 void blk_add_pending(struct blocks *bs, struct blk *b, struct storage *st, uint64_t deadline_ns);
 /** The same, and @drop loses its own when it has arrived. */
 void blk_add_move(struct blocks *bs, struct blk *b, struct storage *st, uint64_t deadline_ns, const struct dn *drop);
+/** The order was dropped before it left: nothing comes to @st. */
+void blk_drop_pending(struct blocks *bs, struct blk *b, const struct storage *st);
 /** Give up replicas that did not arrive by their deadline: a slice of the blocks that wait for any, in turn. */
 void blocks_expire_pending(struct blocks *bs, uint64_t now_ns);
 /** Delete one corrupt replica though there are fewer good ones than wanted: there is no other node

@@ -199,7 +199,7 @@ struct dn *datanodes_victim(const struct datanodes *d, const char *ip)
 
 void datanodes_remove(struct datanodes *d, struct dn *dn)
 {
-	dn_orders_drop(d, dn);
+	dn_orders_drop(d, dn, NULL, NULL);
 	HASH_DEL(d->table, dn);
 	HASH_DELETE(by_number, d->numbers, dn);
 	list_add_tail(&d->gone, &dn->gone);
@@ -568,30 +568,40 @@ static bool names(const struct rebuild *r, const struct dn *dn)
 	return false;
 }
 
-static void drop_rebuilds(struct dn *of, const struct dn *dn)
+/* Those of @of that name @dn. */
+static void drop_rebuilds(struct dn *of, const struct dn *dn, dn_dropped *dropped, void *arg)
 {
 	list_for_each(l, &of->rebuilds) {
 		struct rebuild *r = container_of(l, struct rebuild, link);
 
-		if (names(r, dn)) {
-			list_del(l);
-			free(r);
-		}
+		if (of != dn && !names(r, dn))
+			continue;
+		list_del(l);
+		for (uint32_t i = 0; dropped && i < r->ntargets; i++)
+			dropped(arg, r->b.id, r->target[i]);
+		free(r);
 	}
 }
 
-void dn_orders_drop(struct datanodes *d, struct dn *dn)
+static void drop_transfers(struct dn *of, const struct dn *dn, dn_dropped *dropped, void *arg)
 {
-	orders_clear(dn);
-	for (struct dn *o = d->table; o; o = o->hh.next) {
-		drop_rebuilds(o, dn);
-		list_for_each(l, &o->transfers) {
-			struct transfer *t = container_of(l, struct transfer, link);
+	list_for_each(l, &of->transfers) {
+		struct transfer *t = container_of(l, struct transfer, link);
 
-			if (t->target->dn == dn) {
-				list_del(l);
-				free(t);
-			}
-		}
+		if (of != dn && t->target->dn != dn)
+			continue;
+		list_del(l);
+		if (dropped)
+			dropped(arg, t->b.id, t->target);
+		free(t);
 	}
+}
+
+void dn_orders_drop(struct datanodes *d, struct dn *dn, dn_dropped *dropped, void *arg)
+{
+	for (struct dn *o = d->table; o; o = o->hh.next) {
+		drop_rebuilds(o, dn, dropped, arg);
+		drop_transfers(o, dn, dropped, arg);
+	}
+	orders_clear(dn);
 }

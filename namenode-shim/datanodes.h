@@ -244,8 +244,11 @@ void dn_order_rebuild(struct dn *dn, const struct rebuild *r);
 void rebuild_free(struct rebuild *r);
 void transfer_free(struct transfer *t);
 void recovery_free(struct recovery *r);
-/** Drop every order, and orders of others that name @dn: as a target, or as a source of units. */
-void dn_orders_drop(struct datanodes *d, struct dn *dn);
+/** A copy, or unit, of block @id will not come to @target. */
+typedef void dn_dropped(void *arg, int64_t id, const struct storage *target);
+/** Drop every order, and orders of others that name @dn: as a target, or as a source of units. Whoever waits for what was
+ *  ordered is told (@dropped may be NULL). */
+void dn_orders_drop(struct datanodes *d, struct dn *dn, dn_dropped *dropped, void *arg);
 
 /** Pseudo-random, any value; for placement only. */
 uint64_t rng_next(uint64_t *state);

@@ -270,17 +270,26 @@ void nn_check_safe_mode(struct nn *nn)
 		 (unsigned long long)nn->blocks.safe);
 }
 
+static void order_dropped(void *arg, int64_t id, const struct storage *target)
+{
+	struct nn *nn = arg;
+	struct blk *b = blocks_find(&nn->blocks, id);
+
+	if (b)
+		blk_drop_pending(&nn->blocks, b, target);
+}
+
 void nn_dn_lost(struct nn *nn, struct dn *dn, const char *why)
 {
 	log_warn("op=lost datanode=%s address=%s:%u reason=\"%s\"", dn->uuid, dn->ip, dn->xfer_port,
 		 why);
 	dn->alive = dn->stale = false;
 	datanodes_changed(&nn->dns);
-	dn_orders_drop(&nn->dns, dn);
 	if (dn->admin == DN_IN_MAINTENANCE) /* it was to be away: nothing is copied */
 		blocks_recheck_node(&nn->blocks, dn);
 	else
 		blocks_forget(&nn->blocks, dn, NULL);
+	dn_orders_drop(&nn->dns, dn, order_dropped, nn);
 }
 
 void nn_dn_forget(struct nn *nn, struct dn *dn, const char *why)

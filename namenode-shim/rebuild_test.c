@@ -79,6 +79,45 @@ static void a_lost_unit_is_ordered_once_until_its_time_is_over(void **state)
 	world_end();
 }
 
+/* It names a node that has died, and is dropped: the group does not wait for what nobody was told to make. */
+static void an_order_that_is_dropped_unsent_is_made_anew(void **state)
+{
+	(void)state;
+	world(1u << 1);
+	rebuild_order(&nn, group, 0);
+	assert_int_equal(group->npending, 1);
+	nn_dn_lost(&nn, dn[0], "test");
+	assert_int_equal(orders(false), 0);
+	assert_int_equal(group->npending, 0);
+	blocks_sweep(&nn.blocks, UINT32_MAX);
+	assert_true(group->flags & BLK_UNDER);
+	rebuild_order(&nn, group, 1);
+	assert_int_equal(orders(false), 1);
+	assert_int_equal(group->npending, 2);
+	world_end();
+}
+
+/* The node that was to send it has died. */
+static void a_copy_that_is_dropped_unsent_is_ordered_anew(void **state)
+{
+	const struct block b = {1073741825, 1005, LEN};
+	struct blk *blk;
+
+	(void)state;
+	world(0);
+	blk = blocks_add(&nn.blocks, &b, 17000, 3, BLK_COMPLETE);
+	for (int i = 0; i < 2; i++)
+		blocks_report(&nn.blocks, st[i], &b, REPLICA_FINALIZED, false, 0);
+	dn_order_transfer(dn[0], &b, st[7]);
+	blk_add_pending(&nn.blocks, blk, st[7], TIMEOUT_NS);
+	blk_recheck(&nn.blocks, blk);
+	assert_false(blk->flags & BLK_UNDER);
+	nn_dn_lost(&nn, dn[0], "test");
+	assert_int_equal(blk->npending, 0);
+	assert_true(blk->flags & BLK_URGENT);
+	world_end();
+}
+
 static void one_order_is_for_all_lost_units(void **state)
 {
 	(void)state;
@@ -246,6 +285,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_lost_unit_is_ordered_once_until_its_time_is_over),
+		cmocka_unit_test(an_order_that_is_dropped_unsent_is_made_anew),
+		cmocka_unit_test(a_copy_that_is_dropped_unsent_is_ordered_anew),
 		cmocka_unit_test(one_order_is_for_all_lost_units),
 		cmocka_unit_test(nothing_is_ordered_of_a_group_that_cannot_be_read),
 		cmocka_unit_test(a_unit_whose_node_leaves_is_copied_once),
