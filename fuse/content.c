@@ -473,7 +473,7 @@ static int write_stream(struct inode *in, struct piece *p, struct dfs_err *err)
 static int write_locked(struct mount *m, struct handle *h, struct piece *p, uint64_t *offset, struct taken *taken, struct dfs_err *err)
 {
 	struct inode *in = h->in;
-	int rc = refusal(h) ?: heal_locked(m, in, err);
+	int rc = heal_locked(m, in, err);
 
 	rc = rc ?: prepare(m, in, h->user, offset, err);
 	if (rc < 0)
@@ -503,6 +503,12 @@ int content_write(struct mount *m, struct handle *h, struct piece *p, uint64_t *
 	int rc;
 
 	pthread_mutex_lock(&in->content);
+	rc = refusal(h);
+	if (rc < 0) { /* a stream that is there is another descriptor's, and well */
+		pthread_mutex_unlock(&in->content);
+		inode_put(&m->inodes, in);
+		return rc;
+	}
 	rc = write_locked(m, h, p, offset, taken, err);
 	rc = what_failed(m, in, taken->told ? in->w_user : h->user, rc);
 	/* A stream that failed has lost bytes that write(2) has taken: fsync and close must say so. */
