@@ -219,6 +219,7 @@ static int connect_user(struct users *u, uid_t uid, bool owner, struct user **re
 		free(user);
 		return rc;
 	}
+	pthread_mutex_init(&user->settling, NULL);
 	*ret = user;
 	return 0;
 }
@@ -265,8 +266,10 @@ uint32_t users_count(struct users *u)
 
 static void free_user(struct user *user)
 {
-	if (user)
-		dfs_disconnect(user->fs);
+	if (!user)
+		return;
+	dfs_disconnect(user->fs);
+	pthread_mutex_destroy(&user->settling);
 	free(user);
 }
 
@@ -448,17 +451,45 @@ static void put_all(struct users *u, struct user **user, uint32_t n)
 	pthread_mutex_unlock(&u->lock);
 }
 
-static int take_lost(struct users *u, struct dfs_err *err)
+/* The sync of debtor @uid has failed for good. With LOST_MAX users who have not asked, the oldest makes room. */
+static void note_lost_locked(struct users *u, uid_t uid, int rc)
 {
-	int rc;
+	uint32_t i = 0;
+
+	while (i < u->lost_count && u->lost[i].uid != uid)
+		i++;
+	if (i == LOST_MAX) {
+		memmove(u->lost, u->lost + 1, (LOST_MAX - 1) * sizeof(u->lost[0]));
+		i = --u->lost_count;
+	}
+	u->lost_count += i == u->lost_count;
+	u->lost[i] = (struct lost_sync){.uid = uid, .rc = rc};
+}
+
+/* What @by is to be told, once; the first of several. */
+static int take_lost(struct users *u, uint64_t by, struct dfs_err *err)
+{
+	uint32_t kept = 0;
+	int rc = 0;
 
 	pthread_mutex_lock(&u->lock);
-	rc = u->lost;
-	u->lost = 0;
+	for (uint32_t i = 0; i < u->lost_count; i++)
+		if (by == BY_ANYBODY || by == BY_UID(u->lost[i].uid))
+			rc = rc ?: u->lost[i].rc;
+		else
+			u->lost[kept++] = u->lost[i];
+	u->lost_count = kept;
 	pthread_mutex_unlock(&u->lock);
 	if (rc < 0 && err)
-		snprintf(err->text, sizeof(err->text), "a file that another user had closed did not reach the disks");
+		snprintf(err->text, sizeof(err->text), "a file that was closed earlier did not reach the disks");
 	return rc;
+}
+
+/* users_settle() takes an error out of the library before it is in `lost`. */
+static void wait_settled(struct user *user)
+{
+	pthread_mutex_lock(&user->settling);
+	pthread_mutex_unlock(&user->settling);
 }
 
 int users_sync(struct users *u, uint64_t by, struct dfs_err *err)
@@ -467,54 +498,56 @@ int users_sync(struct users *u, uint64_t by, struct dfs_err *err)
 	const uint32_t n = take_all(u, by, all);
 	int rc = 0;
 
-	for (uint32_t i = 0; i < n && rc == 0; i++)
+	for (uint32_t i = 0; i < n && rc == 0; i++) {
 		rc = sync_user(all[i], err);
+		wait_settled(all[i]);
+	}
 	put_all(u, all, n);
-	return rc ?: take_lost(u, err);
+	return rc ?: take_lost(u, by, err);
 }
 
-/* One that nobody else is busy with; counted. NULL: there is none. */
-static struct user *take_debtor(struct users *u)
+/* It stays when the sync cannot be made now. */
+static void settle_debtor(struct users *u, struct user *user)
 {
-	struct user *found = NULL;
+	bool done;
+	int rc;
+
+	pthread_mutex_lock(&user->settling);
+	rc = sync_user(user, NULL);
+	done = rc == 0 || rc == -EIO || rc == -ESTALE; /* both are told once by dfs_sync_names() */
+	pthread_mutex_lock(&u->lock);
+	if (rc < 0 && done)
+		note_lost_locked(u, user->uid, rc);
+	pthread_mutex_unlock(&u->lock);
+	pthread_mutex_unlock(&user->settling);
+	pthread_mutex_lock(&u->lock);
+	user->refs--;
+	done = done && user->refs == 0;
+	if (done) {
+		list_del(&user->link);
+		u->debtor_count--;
+		add_counters(&u->gone, user);
+	}
+	pthread_mutex_unlock(&u->lock);
+	if (done)
+		free_user(user);
+}
+
+/* Once round the list: one whose nodes do not answer keeps nobody else waiting. */
+bool users_settle(struct users *u)
+{
+	struct user *debtors[DEBTORS_MAX];
+	uint32_t n = 0;
+	bool left;
 
 	pthread_mutex_lock(&u->lock);
 	list_for_each(l, &u->debtors) {
-		struct user *user = container_of(l, struct user, link);
-
-		if (!found && user->refs == 0)
-			found = user;
+		debtors[n] = container_of(l, struct user, link);
+		debtors[n++]->refs++;
 	}
-	if (found)
-		found->refs++;
 	pthread_mutex_unlock(&u->lock);
-	return found;
-}
-
-bool users_settle(struct users *u)
-{
-	struct user *user;
-	bool done, left;
-	int rc;
-
-	while ((user = take_debtor(u))) {
-		rc = sync_user(user, NULL);
-		done = rc == 0 || rc == -EIO || rc == -ESTALE; /* both are told once by dfs_sync_names() */
-		pthread_mutex_lock(&u->lock);
-		if (rc < 0 && done)
-			u->lost = rc;
-		user->refs--;
-		done = done && user->refs == 0;
-		if (done) {
-			list_del(&user->link);
-			u->debtor_count--;
-			add_counters(&u->gone, user);
-		}
-		pthread_mutex_unlock(&u->lock);
-		if (!done)
-			return false;
-		free_user(user);
-	}
+	for (uint32_t i = 0; i < n; i++)
+		settle_debtor(u, debtors[i]);
 	pthread_mutex_lock(&u->lock);
 	left = u->debtor_count > 0;
 	pthread_mutex_unlock(&u->lock);

@@ -11,8 +11,8 @@
  * Ownership: users_get() gives a counted handle, users_put() releases it. At most USERS_MAX are kept;
  * the one that was idle longest goes. Its handle is what remembers files that were closed early: where it
  * owes a sync of such files it becomes a *debtor*, until users_settle() has made that sync. A sync
- * that fails for good is told to the next caller of users_sync().
- * Threading: any thread; `lock` is a leaf.
+ * that fails for good is told to the next users_sync() of that user, or of nobody in particular.
+ * Threading: any thread, users_settle() one at a time; `lock` is a leaf, below user.settling.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,6 +25,7 @@
 
 #define USERS_MAX 256     /* handles at the same time */
 #define DEBTORS_MAX 256   /* and of users that had to go and owe a sync */
+#define LOST_MAX 256      /* users who are still to be told that their sync failed */
 #define NAME_CACHE 512    /* names that are remembered, of users and of groups each */
 #define NAME_TTL_S 60     /* and for how long */
 #define ID_NOBODY 65534
@@ -34,9 +35,15 @@ struct user {
 	uid_t uid;
 	struct dfs *fs; /* owned */
 	uint32_t refs;
+	pthread_mutex_t settling; /* held while users_settle() makes the sync that it owes, until the result is noted */
 	uint64_t used_ns;
 	atomic_uint_fast64_t super_ns; /* when the NameNode last took it for who may do everything; 0: never */
 	atomic_uint_fast64_t made, synced; /* files created or closed early, and how many of these are on the NameNode's disk for sure */
+};
+
+struct lost_sync {
+	uid_t uid;
+	int rc;
 };
 
 struct name_id {
@@ -57,7 +64,8 @@ struct users {
 	uint32_t debtor_count;
 	void (*indebted)(void *arg); /* NULL: nobody; told, without the lock, of a new debtor: users_settle() is due */
 	void *indebted_arg;
-	int lost; /* -errno of a debtor's sync that failed for good; 0: none, or it was told */
+	struct lost_sync lost[LOST_MAX]; /* syncs of debtors that failed for good and that nobody was told of, one for each uid */
+	uint32_t lost_count;
 	struct name_id *owners, *groups; /* owned; NAME_CACHE each, by hash */
 	struct dfs_counters gone; /* of handles that are gone; under lock */
 };
@@ -80,7 +88,7 @@ int users_owns(struct user *user, const char *path, const char *owner, struct df
 
 /** All that @by has created or closed early here is on the NameNode's disk, and on those of data nodes. Fails as dfs_sync_names(). */
 int users_sync(struct users *u, uint64_t by, struct dfs_err *err);
-/** Make the syncs that debtors owe. False: one cannot be made now; call again later. */
+/** Make the syncs that debtors owe, once for each. False: one cannot be made now; call again later. */
 bool users_settle(struct users *u);
 /** On those of data nodes, as far as they answer: dfs_sync_blocks(). */
 void users_sync_blocks(struct users *u, uint64_t by);

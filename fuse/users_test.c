@@ -16,11 +16,12 @@
 
 /* A libdfsclient in which every sync has the result that a test wants. */
 struct dfs {
-	int live;
+	int number; /* in the order of their connections; 0: the owner of the mount */
 };
 
 static struct {
 	int handles, syncs, rc;
+	int rc_first; /* of the first user beside the owner */
 } fake;
 
 int dfs_connect(const struct dfs_connect_opts *opts, struct dfs **ret, struct dfs_err *err)
@@ -28,7 +29,7 @@ int dfs_connect(const struct dfs_connect_opts *opts, struct dfs **ret, struct df
 	(void)opts;
 	(void)err;
 	*ret = calloc(1, sizeof(**ret));
-	fake.handles++;
+	(*ret)->number = fake.handles++;
 	return 0;
 }
 
@@ -46,10 +47,9 @@ void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret)
 
 int dfs_sync_names(struct dfs *fs, struct dfs_err *err)
 {
-	(void)fs;
 	(void)err;
 	fake.syncs++;
-	return fake.rc;
+	return fs->number == 1 && fake.rc_first ? fake.rc_first : fake.rc;
 }
 
 const char *dfs_user(const struct dfs *fs)
@@ -89,7 +89,7 @@ static int setup(void **state)
 
 	(void)state;
 	told = 0;
-	fake.syncs = fake.rc = 0;
+	fake.syncs = fake.rc = fake.rc_first = 0;
 	assert_int_equal(users_init(&u, &opt, NULL), 0);
 	u.indebted = indebted;
 	return 0;
@@ -159,6 +159,45 @@ static void test_a_failed_sync_of_an_evicted_user_is_told(void **state)
 	assert_int_equal(fake.handles, USERS_MAX);
 }
 
+/* CROWD others come and go, so that all who were there before are evicted. */
+static void all_leave(int from)
+{
+	for (int i = 0; i < CROWD; i++)
+		assert_int_equal(visit(from + i, false), 0);
+}
+
+static void test_a_failed_sync_is_told_to_its_user_alone(void **state)
+{
+	(void)state;
+	assert_int_equal(visit(0, true), 0);
+	assert_int_equal(visit(1, true), 0);
+	all_leave(2);
+	fake.rc = -EIO;
+	assert_true(users_settle(&u));
+	fake.rc = 0;
+	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 2), NULL), 0);
+	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID), NULL), -EIO);
+	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID), NULL), 0);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, NULL), -EIO);
+	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 1), NULL), 0);
+}
+
+static void test_one_debtor_that_hangs_keeps_no_other_waiting(void **state)
+{
+	(void)state;
+	assert_int_equal(visit(0, true), 0);
+	assert_int_equal(visit(1, true), 0);
+	assert_int_equal(visit(2, true), 0);
+	all_leave(3);
+	fake.rc_first = -ETIMEDOUT;
+	assert_false(users_settle(&u));
+	assert_int_equal(fake.syncs, 3);
+	assert_int_equal(fake.handles, USERS_MAX + 1);
+	fake.rc_first = 0;
+	assert_true(users_settle(&u));
+	assert_int_equal(fake.handles, USERS_MAX);
+}
+
 static void test_debtors_are_bounded(void **state)
 {
 	struct dfs_counters c;
@@ -198,6 +237,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_nobody_waits_for_the_sync_of_who_has_to_go, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_failed_sync_of_an_evicted_user_is_told, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_failed_sync_is_told_to_its_user_alone, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_one_debtor_that_hangs_keeps_no_other_waiting, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_debtors_are_bounded, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_nobody_waits_for_the_files_of_others, setup, teardown),
 	};
