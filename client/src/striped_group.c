@@ -50,6 +50,7 @@ static int lose(struct striped_writer *w, unsigned u, struct err *err)
 	log_debug("op=unit_lost group=%" PRId64 " unit=%u reason=\"%s\"", w->group.id, u, unit->why);
 	w->failed |= 1u << u;
 	w->untold |= 1u << u;
+	written_heard(&w->f, err->rc);
 	pipe_close_stream(&unit->pipe);
 	pipe_drop_all(&unit->pipe);
 	for (size_t i = 0; i < w->lb->n_locs; i++)

@@ -12,6 +12,13 @@
 #define FIRST_FRESH_NS (60 * NS_PER_S) /* for so long the nodes of a first block are as good as any */
 #define RECOVERIES_MAX 5                /* without an ack in between, as the stock client */
 
+/* Only the first node is spoken to; what another one failed with is hearsay. */
+static void heard(struct writer *w, int bad, int rc)
+{
+	if (bad == 0)
+		written_heard(&w->f, rc);
+}
+
 /* Out of the pipeline and not to be offered again. */
 static int blame(struct writer *w, size_t i, struct err *err)
 {
@@ -98,6 +105,7 @@ static int open_one(struct writer *w, struct err *err)
 	if (rc == 0)
 		return written_set_block(&w->f, w->pipe.lb->b, err);
 	w->f.block = before;
+	heard(w, bad, rc);
 	written_abandon(&w->f, w->pipe.lb->b);
 	if (rc != -ENOMEM && rc != -EMFILE && rc != -ENFILE) /* these are ours */
 		(void)blame(w, (size_t)bad, NULL); /* without the memory we may meet it again */
@@ -138,6 +146,7 @@ int writer_open_block(struct writer *w, struct err *err)
 			blamed_forgive(&w->f.blamed);
 	}
 	w->f.has_block = true;
+	w->f.node_refused = false;
 	w->stage = WRITER_STREAMING;
 	return 0;
 }
@@ -320,6 +329,7 @@ static int begin_again(struct writer *w, int bad, struct err *err)
 
 	snprintf(cause, sizeof(cause), "%.199s", err->text);
 	pipe_requeue(&w->pipe);
+	heard(w, bad, err->rc);
 	rc = count_recovery(w, err);
 	if (rc == 0 && !hung_up && err->rc != -ENOMEM)
 		rc = blame(w, (size_t)bad, err);

@@ -27,7 +27,9 @@ static struct {
 static unsigned blocks, settled;
 static int settle_rc;
 static bool complete;
-static const char *refusal; /* addBlock fails with it */
+static const char *refusal; /* addBlock fails with it, */
+static unsigned refused_from; /* from this one on */
+static int open_rc;         /* of streams */
 
 /* ---- streams ---- */
 
@@ -94,10 +96,13 @@ static const struct block_stream *stream_ops = &fake_ops;
 int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret, int *ret_bad, struct err *err);
 int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret, int *ret_bad, struct err *err)
 {
-	struct fake_stream *s = calloc(1, sizeof(*s));
+	struct fake_stream *s;
 
 	(void)fs;
-	(void)err;
+	*ret_bad = 0;
+	if (open_rc)
+		return err_set(err, open_rc, "the node refuses, or nobody hears");
+	s = calloc(1, sizeof(*s));
 	assert_non_null(s);
 	s->base.ops = stream_ops;
 	s->block = (unsigned)w->block->blockid;
@@ -153,14 +158,14 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 
 	(void)fs;
 	(void)req;
-	if (strcmp(method, "addBlock") == 0 && refusal)
+	if (strcmp(method, "addBlock") == 0 && refusal && blocks >= refused_from)
 		return err_set(err, -EREMOTEIO, "%s", refusal);
 	if (strcmp(method, "addBlock") == 0) {
 		add_block(ret);
 	} else if (strcmp(method, "complete") == 0) {
 		done.result = complete = true;
 		answer(reply, &done, ret);
-	} else {
+	} else if (strcmp(method, "abandonBlock") != 0) {
 		assert_string_equal(method, "fsync");
 	}
 	return 0;
@@ -333,6 +338,31 @@ static void no_data_node_at_all_is_no_lack_of_room(void **state)
 	}
 }
 
+/* The only node is full since its last heartbeat: it says so itself, and is there. */
+static void a_node_that_refuses_is_there(void **state)
+{
+	static const struct {
+		int open_rc, rc;
+	} rows[] = {{-EIO, -ENOSPC}, {-ETIMEDOUT, -ETIMEDOUT}, {-ECONNREFUSED, -ETIMEDOUT}, {-ECONNRESET, -ETIMEDOUT}};
+
+	(void)state;
+	fs.set.block_write_retries = 3;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct written *f = begin();
+		struct err err = ERR_INIT;
+
+		open_rc = rows[i].open_rc;
+		refused_from = 1;
+		refusal = "File /f could only be written to 0 of the 1 minReplication nodes. There are 1 datanode(s) running and 1 node(s) are excluded";
+		assert_int_equal(written_write(f, bytes, 1, &err), rows[i].rc);
+		refusal = NULL;
+		open_rc = 0;
+		refused_from = 0;
+		written_free(f);
+	}
+	fs.set.block_write_retries = 0;
+}
+
 /* One flush while the acks are late; how many heartbeats the stream was given. */
 static unsigned heartbeats_of_a_late_flush(const struct block_stream *ops)
 {
@@ -426,6 +456,7 @@ int main(void)
 		cmocka_unit_test(who_never_syncs_waits_for_no_disk),
 		cmocka_unit_test(hsync_behind_an_early_close_waits_for_the_blocks_before),
 		cmocka_unit_test(no_data_node_at_all_is_no_lack_of_room),
+		cmocka_unit_test(a_node_that_refuses_is_there),
 		cmocka_unit_test(a_stream_that_keeps_alive_is_sent_no_heartbeats),
 		cmocka_unit_test(heartbeats_are_not_taken_along_to_the_next_stream),
 	};

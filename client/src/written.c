@@ -53,6 +53,11 @@ int written_blame(struct written *f, Hd__DatanodeInfoProto *node, bool silent, s
 	return 0;
 }
 
+void written_heard(struct written *f, int rc)
+{
+	f->node_refused |= rc == -EIO || rc == -EINVAL || rc == -EEXIST || rc == -EACCES || rc == -EBUSY || rc == -EOPNOTSUPP;
+}
+
 static void expire_blamed(struct written *f)
 {
 	blamed_expire(&f->blamed, f->fs->set.exclude_ms * NS_PER_MS, clock_mono_ns());
@@ -377,20 +382,20 @@ static void enter(struct written *f)
 }
 
 /* "... could only be written to 0 of the 1 minReplication nodes. There are 2 datanode(s) running and 2 node(s) are excluded": room is
- * not what is missing when none runs, or all that do have failed this file. */
-static bool nobody_is_there(const struct err *err)
+ * not what is missing when none runs, or all that do have failed this file without an answer. */
+static bool nobody_is_there(const struct written *f, const struct err *err)
 {
 	const char *at = strstr(err->text, "There are ");
 	unsigned running = 1, out = 0;
 
-	return at && sscanf(at, "There are %u datanode(s) running and %u", &running, &out) >= 1 && running <= out;
+	return at && sscanf(at, "There are %u datanode(s) running and %u", &running, &out) >= 1 && (!running || (running <= out && !f->node_refused));
 }
 
 /* What an operation gave. The first failure is kept, and ends everything, unless it is @passing: nothing is lost, and
  * the operation may be tried again. */
 static int leave(struct written *f, int rc, bool passing, struct err *err)
 {
-	if (rc == -ENOSPC && f->rc == 0 && nobody_is_there(err)) {
+	if (rc == -ENOSPC && f->rc == 0 && nobody_is_there(f, err)) {
 		rc = err->rc = -ETIMEDOUT;
 		err_prefix(err, "no data node can be reached");
 	}

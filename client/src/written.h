@@ -59,6 +59,7 @@ struct written {
 	bool has_unused;       /* the NameNode has added a first block, and nothing was done with it yet */
 	uint64_t block_len;    /* bytes of the block: final for `previous` */
 	struct blamed blamed;  /* nodes not to be offered again */
+	bool node_refused;     /* one of them has answered, and refused: it is there */
 };
 
 /* ---- for file.c ---- */
@@ -95,6 +96,9 @@ Hd__ExtendedBlockProto written_block_at(const struct written *f, uint64_t len);
 int written_set_block(struct written *f, const Hd__ExtendedBlockProto *b, struct err *err);
 /** Takes @node, which is not to be offered again for a while; @silent: it was waited for. -ENOMEM. */
 int written_blame(struct written *f, Hd__DatanodeInfoProto *node, bool silent, struct err *err);
+
+/** What a node that was spoken to directly failed with: is that an answer of it? */
+void written_heard(struct written *f, int rc);
 
 /** A block behind the current one, which ends with block_len bytes. */
 int written_add_block(struct written *f, Hd__LocatedBlockProto **ret, struct err *err);
