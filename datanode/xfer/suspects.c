@@ -3,7 +3,7 @@
 
 #include "common/base/clock.h"
 
-static void go_on_locked(struct suspects *s);
+static void go_on_locked(struct suspects *s, struct xfer_core *core);
 
 static struct suspect *find_locked(struct suspects *s, const struct block_pool *bp, const struct block *b)
 {
@@ -32,87 +32,110 @@ static struct suspect *place_locked(struct suspects *s)
 	return oldest;
 }
 
+static uint32_t count_locked(const struct suspects *s, uint32_t volume, enum suspect_state state)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < SUSPECTS_KNOWN; i++)
+		n += s->all[i].state == state && s->all[i].volume == volume;
+	return n;
+}
+
 static void work_check(struct offload *o)
 {
-	struct suspects *s = container_of(o, struct suspects, offload);
+	const struct suspect *q = container_of(o, struct suspect, offload);
 
-	replica_suspect(s->now->bp, &s->now->block);
+	replica_suspect(q->bp, &q->block);
 }
 
 static void done_check(struct offload *o)
 {
-	struct suspects *s = container_of(o, struct suspects, offload);
+	struct suspect *q = container_of(o, struct suspect, offload);
+	struct suspects *s = q->s;
 
 	pthread_mutex_lock(&s->lock);
-	s->now->state = SUSPECT_WAS_CHECKED;
-	s->now->checked_ns = clock_mono_ns();
-	s->now = NULL;
-	go_on_locked(s);
+	q->state = SUSPECT_WAS_CHECKED;
+	q->checked_ns = clock_mono_ns();
+	go_on_locked(s, q->core);
+	q->core->op_count--;
 	pthread_mutex_unlock(&s->lock);
 }
 
 static void on_timer(struct rtimer *t)
 {
 	struct suspects *s = container_of(t, struct suspects, timer);
+	struct xfer_core *core;
 
 	pthread_mutex_lock(&s->lock);
-	go_on_locked(s);
+	core = s->core;
+	s->core = NULL;
+	go_on_locked(s, core);
+	core->op_count--;
 	pthread_mutex_unlock(&s->lock);
 }
 
-static void check_locked(struct suspects *s, struct suspect *q, uint64_t now_ns)
+static void check_locked(struct suspects *s, struct suspect *q, struct xfer_core *core, uint64_t now_ns)
 {
 	const uint64_t cost = q->block.len > SUSPECT_COST_MIN ? q->block.len : SUSPECT_COST_MIN;
 
 	q->state = SUSPECT_IS_CHECKED;
-	s->waiting--;
-	s->now = q;
+	q->s = s;
+	q->core = core;
+	core->op_count++;
 	s->free_ns = now_ns + (uint64_t)((double)cost / SUSPECT_RATE * (double)NS_PER_S);
-	s->offload = (struct offload){.work = work_check, .done = done_check};
-	xfer_offload(s->core, replica_volume(q->bp, q->block.id), &s->offload);
+	q->offload = (struct offload){.work = work_check, .done = done_check};
+	xfer_offload(core, q->volume, &q->offload);
 }
 
-/* The next check, the timer for it, or the end. On the reactor of s->core. */
-static void go_on_locked(struct suspects *s)
+/* One that waits, of a volume that checks none. */
+static struct suspect *next_locked(struct suspects *s)
 {
-	const uint64_t now_ns = clock_mono_ns();
+	for (uint32_t i = 0; i < SUSPECTS_KNOWN && !s->stopped; i++) {
+		struct suspect *q = &s->all[i];
 
-	if (s->stopped || !s->waiting) {
-		s->core->op_count--;
-		s->core = NULL;
-		return;
+		if (q->state != SUSPECT_WAITS)
+			continue;
+		q->volume = replica_volume(q->bp, q->block.id); /* it may have moved */
+		if (!count_locked(s, q->volume, SUSPECT_IS_CHECKED))
+			return q;
 	}
-	if (now_ns < s->free_ns) {
-		s->timer.fire = on_timer;
-		reactor_timer_set(s->core->reactor, &s->timer, s->free_ns);
-		return;
-	}
-	for (uint32_t i = 0; i < SUSPECTS_KNOWN; i++) {
-		if (s->all[i].state == SUSPECT_WAITS) {
-			check_locked(s, &s->all[i], now_ns);
-			return;
+	return NULL;
+}
+
+/* The next checks, or the timer for them. On the reactor of @core. */
+static void go_on_locked(struct suspects *s, struct xfer_core *core)
+{
+	struct suspect *q;
+
+	while (!s->core && (q = next_locked(s))) {
+		const uint64_t now_ns = clock_mono_ns();
+
+		if (now_ns >= s->free_ns) {
+			check_locked(s, q, core, now_ns);
+			continue;
 		}
+		s->core = core;
+		core->op_count++;
+		s->timer.fire = on_timer;
+		reactor_timer_set(core->reactor, &s->timer, s->free_ns);
 	}
 }
 
 bool suspects_add(struct suspects *s, struct xfer_core *core, struct block_pool *bp, const struct block *b)
 {
+	const uint32_t volume = replica_volume(bp, b->id);
 	struct suspect *q;
 	bool ok;
 
 	pthread_mutex_lock(&s->lock);
 	q = find_locked(s, bp, b);
-	ok = !s->stopped && s->waiting < SUSPECTS_MAX &&
-	     (!q || (q->state == SUSPECT_WAS_CHECKED && clock_mono_ns() - q->checked_ns >= SUSPECT_AGAIN_NS));
+	ok = !q || (q->state == SUSPECT_WAS_CHECKED && clock_mono_ns() - q->checked_ns >= SUSPECT_AGAIN_NS);
+	if (!q)
+		q = place_locked(s);
+	ok = ok && q && !s->stopped && count_locked(s, volume, SUSPECT_WAITS) < SUSPECTS_MAX;
 	if (ok) {
-		q = q ? q : place_locked(s);
-		*q = (struct suspect){.bp = bp, .block = *b, .state = SUSPECT_WAITS};
-		s->waiting++;
-		if (!s->core) {
-			s->core = core;
-			core->op_count++;
-			go_on_locked(s);
-		}
+		*q = (struct suspect){.bp = bp, .block = *b, .volume = volume, .state = SUSPECT_WAITS};
+		go_on_locked(s, core);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return ok;
@@ -122,9 +145,10 @@ void suspects_stop(struct suspects *s, struct xfer_core *core)
 {
 	pthread_mutex_lock(&s->lock);
 	s->stopped = true;
-	if (s->core == core && !s->now) { /* the timer runs */
+	if (s->core == core) {
 		reactor_timer_clear(core->reactor, &s->timer);
-		go_on_locked(s);
+		s->core = NULL;
+		core->op_count--;
 	}
 	pthread_mutex_unlock(&s->lock);
 }

@@ -4,19 +4,20 @@
 /**
  * suspects - replicas whose reader found a wrong CRC, on their way to a check
  *
- * Idea: such a word costs the reader nothing, and a check reads the whole replica. So the node checks
- * one replica at a time, at SUSPECT_RATE in the long run. A replica that was checked is not checked
- * again for SUSPECT_AGAIN_NS. At most SUSPECTS_MAX replicas wait; further ones are forgotten: the client
- * tells the NameNode as well, and the block scanner reads every replica in its turn.
- * Ownership: embedded. Threading: any reactor; the check itself runs on a helper thread of one of them.
+ * Idea: such a word costs the reader nothing, and a check reads the whole replica. So each volume checks
+ * one replica at a time, on its own queue, and the node begins checks at SUSPECT_RATE in the long run.
+ * A replica that was checked is not checked again for SUSPECT_AGAIN_NS. At most SUSPECTS_MAX replicas of a
+ * volume wait; further ones are forgotten: the client tells the NameNode as well, and the block scanner
+ * reads every replica in its turn.
+ * Ownership: embedded. Threading: any reactor; the checks themselves run on helper threads of them.
  * Source: VolumeScanner.markSuspectBlock() of Hadoop 3.4.2 has the same rules.
  */
 #include <pthread.h>
 
 #include "datanode/xfer/engine.h"
 
-#define SUSPECTS_MAX 16              /* replicas that wait */
-#define SUSPECTS_KNOWN 64            /* these, and replicas checked lately */
+#define SUSPECTS_MAX 16              /* replicas of a volume that wait */
+#define SUSPECTS_KNOWN 128           /* these, and replicas checked lately */
 #define SUSPECT_AGAIN_NS (600ull * 1000000000)
 #define SUSPECT_RATE (16u << 20)     /* bytes a second */
 #define SUSPECT_COST_MIN (256u << 10) /* bytes that a check is charged at least: it opens files */
@@ -27,18 +28,19 @@ struct suspect {
 	struct block_pool *bp;
 	struct block block;
 	enum suspect_state state;
-	uint64_t checked_ns; /* SUSPECT_WAS_CHECKED: when (monotonic) */
+	uint32_t volume;
+	uint64_t checked_ns;    /* SUSPECT_WAS_CHECKED: when (monotonic) */
+	struct suspects *s;     /* SUSPECT_IS_CHECKED: ours, */
+	struct xfer_core *core; /* and whose helper thread does it */
+	struct offload offload;
 };
 
 struct suspects {
 	pthread_mutex_t lock;
 	struct suspect all[SUSPECTS_KNOWN];
-	uint32_t waiting;
-	struct suspect *now;    /* SUSPECT_IS_CHECKED */
-	struct xfer_core *core; /* of the check under way or the timer; NULL: nothing is to be done */
+	struct xfer_core *core; /* of the timer; NULL: it does not run */
 	uint64_t free_ns;       /* no check begins before */
 	bool stopped;
-	struct offload offload;
 	struct rtimer timer;
 };
 
