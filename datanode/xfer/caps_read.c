@@ -135,10 +135,21 @@ static void on_ended(struct read_sink *s, int rc)
 	stream_ready(&r->s);
 }
 
+/* The reader goes on with another replica now. What was pushed goes before the answer and nothing
+ * behind it, so its memory is its own again; ours stays until the disk lets go. */
+static void on_lost(struct read_sink *s)
+{
+	struct caps_read *r = of_sink(s);
+
+	read_fail(r, -EIO, "the volume of the replica is out of service");
+	reply(r, dt_errno_status(r->rc), 0, 0);
+}
+
 static const struct read_sink_ops sink_ops = {
 	.opened = on_opened,
 	.piece = on_piece,
 	.ended = on_ended,
+	.lost = on_lost,
 };
 
 /* ---- pushing ---- */
