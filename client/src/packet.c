@@ -126,7 +126,7 @@ static struct packet *packet_registered(struct packet_pool *pool, uint32_t cap, 
 	pthread_mutex_lock(&pool->lock);
 	rdma = pool->rdma;
 	pthread_mutex_unlock(&pool->lock);
-	b = rdma ? rdma_buf_get(rdma) : NULL;
+	b = rdma ? rdma_buf_get(rdma, cap) : NULL;
 	p = b ? calloc(1, sizeof(*p)) : NULL;
 	if (!p) {
 		rdma_buf_put(b);

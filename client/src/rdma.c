@@ -10,9 +10,15 @@
 #include "common/base/clock.h"
 #include "common/link/capsule_link.h"
 
-#define POOL_1M 72u
-#define PACKET_BUFS 28u /* of these, and as many of 8 KiB: two striped files' packets in flight, or one wide one's */
-#define POOL_8K 128u
+/* Slots of data, and for packets: of 1 MiB those of two striped files in flight, or of a wide one. */
+#define POOL_1M 44u
+#define POOL_64K 64u
+#define POOL_8K 256u
+#define BUFS_1M 28u
+#define BUFS_64K 40u
+#define BUFS (BUFS_1M + BUFS_64K)
+#define BUF_SMALL (64u << 10)
+#define SHED_NS (20 * NS_PER_MS) /* unused for so long while somebody waits */
 #define CALIBRATE_BYTES (4u << 20)
 #define EAGER_AUTO UINT64_MAX
 #define EAGER_LEAST 4096u
@@ -47,8 +53,10 @@ struct rdma {
 	struct list quarantine;
 	uint64_t eager_limit;     /* dfs.rdma.eager.limit, or EAGER_AUTO */
 	double copy_bytes_per_ns; /* memcpy between cold slots */
-	struct rbuf bufs[PACKET_BUFS];
-	struct list bufs_free;   /* under bufs_lock, and the counts of references */
+	struct list holders;
+	struct rtimer shed;       /* while somebody waits */
+	struct rbuf bufs[BUFS];
+	struct list bufs_1m, bufs_64k; /* free; under bufs_lock, and the counts of references */
 	pthread_mutex_t bufs_lock;
 	pthread_mutex_t lock;    /* task.done, rconn.state as callers see them */
 	pthread_cond_t changed;
@@ -302,6 +310,14 @@ void rdma_call_end(struct rdma *r, struct rcall *call)
 		rdma_run(r, &s.t, end_run);
 }
 
+void rdma_call_join(struct rcall *c, const struct rcall *with)
+{
+	c->conn = with->conn;
+	c->conn->refs++;
+	c->id = c->conn->next_id++;
+	list_add_tail(&c->conn->calls, &c->link);
+}
+
 void rdma_call_renew(struct rcall *c)
 {
 	c->id = c->conn->next_id++;
@@ -433,12 +449,12 @@ void rdma_quarantine_buf(struct rdma *r, struct rcall *c, struct rbuf *b)
 
 /* ---- memory of packets ---- */
 
-struct rbuf *rdma_buf_get(struct rdma *r)
+struct rbuf *rdma_buf_get(struct rdma *r, uint32_t bytes)
 {
 	struct list *l;
 
 	pthread_mutex_lock(&r->bufs_lock);
-	l = list_pop(&r->bufs_free);
+	l = list_pop(bytes <= BUF_SMALL ? &r->bufs_64k : &r->bufs_1m);
 	if (l)
 		container_of(l, struct rbuf, link)->refs = 1;
 	pthread_mutex_unlock(&r->bufs_lock);
@@ -458,30 +474,70 @@ void rdma_buf_put(struct rbuf *b)
 	if (!b)
 		return;
 	pthread_mutex_lock(&b->rdma->bufs_lock);
-	if (--b->refs == 0)
-		list_add(&b->rdma->bufs_free, &b->link); /* the one that is in the cache first */
+	if (--b->refs == 0) /* the one that is in the cache first */
+		list_add(b->data->size <= BUF_SMALL ? &b->rdma->bufs_64k : &b->rdma->bufs_1m,
+			 &b->link);
 	pthread_mutex_unlock(&b->rdma->bufs_lock);
 }
 
 /* Before the reactor has the pool. */
 static void bufs_init(struct rdma *r)
 {
-	for (uint32_t i = 0; i < PACKET_BUFS; i++) {
+	for (uint32_t i = 0; i < BUFS; i++) {
+		const bool big = i < BUFS_1M;
 		struct rbuf *b = &r->bufs[i];
 
-		*b = (struct rbuf){.rdma = r, .data = pool_get(r->pool, SLOT_1M, POOL_CTRL),
-				   .crc = pool_get(r->pool, SLOT_8K, POOL_CTRL)};
-		list_add_tail(&r->bufs_free, &b->link);
+		*b = (struct rbuf){.rdma = r,
+				   .data = pool_get(r->pool, big ? SLOT_1M : SLOT_64K, POOL_CTRL),
+				   .crc = pool_get(r->pool, SLOT_CRC, POOL_CTRL)};
+		list_add_tail(big ? &r->bufs_1m : &r->bufs_64k, &b->link);
 	}
 }
 
 /* After the reactor. */
 static void bufs_fini(struct rdma *r)
 {
-	for (uint32_t i = 0; i < PACKET_BUFS; i++) {
+	for (uint32_t i = 0; i < BUFS; i++) {
 		slot_put(r->bufs[i].data);
 		slot_put(r->bufs[i].crc);
 	}
+}
+
+/* ---- who waits, and who holds what nobody uses ---- */
+
+void rdma_holder_add(struct rdma *r, struct rholder *h)
+{
+	list_add_tail(&r->holders, &h->link);
+}
+
+void rdma_holder_remove(struct rholder *h)
+{
+	if (list_is_linked(&h->link))
+		list_del(&h->link);
+}
+
+static void shed(struct rtimer *t)
+{
+	struct rdma *r = container_of(t, struct rdma, shed);
+	const uint64_t now = clock_mono_ns();
+
+	list_for_each (l, &r->holders) {
+		struct rholder *h = container_of(l, struct rholder, link);
+
+		if (pool_is_pressed(r->pool))
+			h->shed(h, now - SHED_NS);
+	}
+	if (pool_is_pressed(r->pool))
+		reactor_timer_set(r->reactor, &r->shed, now + SHED_NS);
+}
+
+/* It may run inside slot_put(): nothing is given back here. */
+static void pressed(void *arg)
+{
+	struct rdma *r = arg;
+
+	if (!r->shed.deadline_ns && pool_is_pressed(r->pool))
+		reactor_timer_set(r->reactor, &r->shed, clock_mono_ns() + SHED_NS);
 }
 
 /* ---- start and end ---- */
@@ -523,8 +579,12 @@ static void stop_reactor(struct rdma *r)
 static int rdma_new(const struct settings *set, struct rdma **ret, struct err *err)
 {
 	const struct reactor_opts ro = {.name = "dfs-rdma", .offload_threads = 1, .spin_us = -1};
-	const struct pool_opts po = {.count = {[SLOT_8K] = POOL_8K, [SLOT_1M] = POOL_1M},
-				     .floor_pct = {[POOL_CTRL] = 1} /* there are no peers */};
+	const struct pool_opts po = {
+		.count = {[SLOT_8K] = POOL_8K, [SLOT_64K] = POOL_64K + BUFS_64K,
+			  [SLOT_1M] = POOL_1M + BUFS_1M,
+			  [SLOT_CRC] = POOL_8K + POOL_64K + POOL_1M + BUFS},
+		.fixed = {[SLOT_64K] = BUFS_64K, [SLOT_1M] = BUFS_1M, [SLOT_CRC] = BUFS},
+		.floor_pct = {[POOL_READ] = 8, [POOL_WRITE] = 25}}; /* reads do with smaller ones */
 	struct setup_task s = {.err = err};
 	struct rdma *r;
 	int rc = verbs_probe(err);
@@ -536,7 +596,10 @@ static int rdma_new(const struct settings *set, struct rdma **ret, struct err *e
 		return err_set(err, -ENOMEM, "out of memory");
 	list_init(&r->conns);
 	list_init(&r->quarantine);
-	list_init(&r->bufs_free);
+	list_init(&r->holders);
+	list_init(&r->bufs_1m);
+	list_init(&r->bufs_64k);
+	r->shed.fire = shed;
 	pthread_mutex_init(&r->bufs_lock, NULL);
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->changed, NULL);
@@ -545,6 +608,7 @@ static int rdma_new(const struct settings *set, struct rdma **ret, struct err *e
 	if (!rc) {
 		r->copy_bytes_per_ns = measure_copy(r->pool);
 		bufs_init(r);
+		pool_on_pressed(r->pool, pressed, r);
 	}
 	if (!rc)
 		rc = reactor_new(&ro, &r->reactor, err);

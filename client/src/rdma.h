@@ -7,7 +7,9 @@
  * Idea: callers' threads hand requests to a reactor that owns verbs, the registered pool and the
  * connections, and wait for answers. The data node drives the RDMA (docs/wire.md): what a caller
  * sends lies in a slot of the pool until the node has read it, what it reads arrives in one. Some slots are
- * kept for packets, which are filled there in the first place.
+ * kept for packets, which are filled there in the first place. The others belong to whoever moves bytes
+ * now: a read takes its slots for one request, waits in the pool's line when there are none, and gives
+ * back what lies unused while somebody waits (docs/design/013-buffers.md).
  * The thread is started by the first open that wants RDMA; handles that never do have none.
  * Ownership: struct rdma belongs to the struct dfs. A call (struct rcall) belongs to its stream and
  * is known to a connection from rdma_call_start() until rdma_call_end() returns.
@@ -29,16 +31,16 @@ struct rconn;
 
 /** Registered memory of a packet, which any thread may take and give back: what is written into it is sent
  *  without a copy. */
-#define RDMA_BUF_BYTES (1u << 20)
+#define RDMA_BUF_BYTES (1u << 20) /* most of one; packets of 64 KiB and less get such of 64 KiB */
 #define RDMA_BUF_CRC_BYTES 8192u
 struct rbuf {
 	struct list link;        /* private */
-	struct slot *data, *crc; /* RDMA_BUF_BYTES, RDMA_BUF_CRC_BYTES */
+	struct slot *data, *crc; /* crc: RDMA_BUF_CRC_BYTES */
 	struct rdma *rdma;
 	uint32_t refs;           /* private */
 };
-/** NULL: all are in use. Any thread, as the two below. */
-struct rbuf *rdma_buf_get(struct rdma *r);
+/** For @bytes; NULL: all of that size are in use. Any thread, as the two below. */
+struct rbuf *rdma_buf_get(struct rdma *r, uint32_t bytes);
 struct rbuf *rdma_buf_ref(struct rbuf *b);
 /** Accepts NULL. */
 void rdma_buf_put(struct rbuf *b);
@@ -87,6 +89,8 @@ int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadli
 /** After it neither call-back runs any more. */
 void rdma_call_end(struct rdma *r, struct rcall *c);
 
+/** [R] Make @c known to the connection of @with, too. */
+void rdma_call_join(struct rcall *c, const struct rcall *with);
 /** [R] An id of its own for the next request of @c: the node forgets an old one only when its answer has
  *  left. */
 void rdma_call_renew(struct rcall *c);
@@ -100,6 +104,28 @@ uint32_t rdma_eager_max(const struct rcall *c);
 /** [R] Largest capsule the node takes; 0 when the connection is gone. */
 uint32_t rdma_capsule_max(const struct rcall *c);
 struct pool *rdma_pool(struct rdma *r);
+
+/** A stream that may hold slots which nobody uses at the moment. */
+struct rholder {
+	struct list link; /* private */
+	/** [R] Somebody waits for slots: give back those that have lain unused since @before_ns. */
+	void (*shed)(struct rholder *h, uint64_t before_ns);
+};
+/** [R] From now on asked to shed, until rdma_holder_remove(), which is harmless without it. */
+void rdma_holder_add(struct rdma *r, struct rholder *h);
+void rdma_holder_remove(struct rholder *h);
+
+/** The class for @bytes of data, and for @bytes of CRCs: the pool has no slots of 256 KiB. */
+static inline enum slot_class rdma_class(uint64_t bytes)
+{
+	const enum slot_class c = slot_class_for(bytes);
+
+	return c == SLOT_256K ? SLOT_1M : c;
+}
+static inline enum slot_class rdma_crc_class(uint64_t bytes)
+{
+	return bytes <= SLOT_CRC_SIZE ? SLOT_CRC : rdma_class(bytes);
+}
 /** [R] Name memory to the node; the connection must not be gone. */
 struct xremote rdma_remote(const struct rcall *c, const struct slot *s, uint32_t off);
 /** [R] An answer does not come: end the connection; every call on it gets on_lost(). */

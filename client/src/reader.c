@@ -171,7 +171,11 @@ static ssize_t fetch_some(struct reader *r, struct fetch *f, void *buf, size_t l
 				fetch_close(f);
 			return n;
 		}
-		if (n == -ENOMEM)
+		if (n == -ENOBUFS && r->fs->set.rdma != RDMA_REQUIRE) { /* the node is well, and TCP */
+			fetch_close(f);
+			continue;
+		}
+		if (n == -ENOMEM || n == -ENOBUFS)
 			return n;
 		blame(r, f, (int)n, err);
 	}

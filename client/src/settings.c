@@ -238,6 +238,7 @@ int settings_load(const struct conf *c, struct settings *ret, struct err *err)
 	rc = rc ?: conf_choice(c, "dfs.client.ec.without.parity", without_parity, &bare, err);
 	rc = rc ?: conf_umask(c, &s.umask, err);
 	rc = rc ?: conf_size(c, "dfs.rdma.eager.limit", 0, &s.eager_limit, err);
+	rc = rc ?: conf_ms(c, "dfs.rdma.pool.wait", 30000, &s.rdma_wait_ms, err);
 	rc = rc ?: conf_size(c, "dfs.blocksize", 0, &s.block_size, err);
 	rc = rc ?: conf_u32(c, "dfs.replication", 0, 32767, &s.replication, err);
 	rc = rc ?: conf_u32(c, "dfs.bytes-per-checksum", 0, BPC_MAX, &s.bytes_per_checksum, err);

@@ -54,6 +54,7 @@ struct settings {
 	bool has_readahead;               /* dfs.client.cache.readahead: bytes */
 	uint64_t readahead;
 	uint64_t eager_limit;             /* dfs.rdma.eager.limit; 0: calibrated */
+	uint32_t rdma_wait_ms;            /* dfs.rdma.pool.wait */
 	enum ec_flush ec_flush;           /* dfs.client.ec.flush */
 	bool ec_without_parity;           /* dfs.client.ec.without.parity is allow */
 	uint32_t exclude_ms;              /* dfs.client.write.exclude.nodes.cache.expiry.interval.millis */

@@ -91,6 +91,14 @@ int rdma_no_path(int rc, struct err *err)
 	return -ENOLINK;
 }
 
+int rdma_no_buffers(const struct dfs *fs, const char *what, struct err *err)
+{
+	err_set(err, -ENOBUFS,
+		"%s: all RDMA buffers of this process were in use for %u ms (dfs.rdma.pool.wait)", what,
+		fs->set.rdma_wait_ms);
+	return err_cure(err, "use fewer files at a time, or set dfs.client.rdma=auto to allow TCP");
+}
+
 void rdma_copy_text(char *dst, size_t size, struct capsule_bytes text)
 {
 	size_t n = text.len < size - 1 ? text.len : size - 1;

@@ -41,6 +41,16 @@ int meeting_wait(struct meeting *m, uint64_t deadline_ns);
 uint64_t rdma_connect_deadline(const struct dfs *fs);
 /** Nothing of the operation itself has failed: -ENOLINK, TCP may do. -ENOMEM stays. */
 int rdma_no_path(int rc, struct err *err);
+/** How long a read waits in line for slots: not for long where TCP does as well. */
+#define RDMA_AUTO_WAIT_NS (100 * NS_PER_MS)
+static inline uint64_t rdma_wait_ns(const struct dfs *fs)
+{
+	const uint64_t ns = fs->set.rdma_wait_ms * NS_PER_MS;
+
+	return fs->set.rdma == RDMA_REQUIRE || ns < RDMA_AUTO_WAIT_NS ? ns : RDMA_AUTO_WAIT_NS;
+}
+/** @what (a read, a write) got no slots in that time: -ENOBUFS. */
+int rdma_no_buffers(const struct dfs *fs, const char *what, struct err *err);
 /** @text cut to fit. */
 void rdma_copy_text(char *dst, size_t size, struct capsule_bytes text);
 

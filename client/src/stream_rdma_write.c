@@ -191,7 +191,7 @@ static void open_run(struct rtask *t)
 		struct wcopy *c = &o->w->copy[i];
 		struct slot *pair[2];
 		struct pool_ask ask = {.use = POOL_WRITE, .forms = 1, .slots = pair,
-				       .form[0] = {2, {{SLOT_1M, 1}, {SLOT_8K, 1}}}};
+				       .form[0] = {2, {{SLOT_1M, 1}, {SLOT_CRC, 1}}}};
 
 		if (pool_take(rdma_pool(t->rdma), &ask)) {
 			c->slot = pair[0];

@@ -56,7 +56,9 @@ int stripe_unit_failed(struct stripe *s, unsigned i, int rc, struct err *err)
 	struct unit *u = &s->unit[i];
 
 	stripe_unit_close(u, rc == -ETIMEDOUT);
-	if (rc == -ENOMEM || (rc == -EACCES && !s->renewed))
+	if (rc == -ENOBUFS && s->fs->set.rdma != RDMA_REQUIRE)
+		return 0; /* ours: it is opened again, by TCP if need be */
+	if (rc == -ENOMEM || rc == -ENOBUFS || (rc == -EACCES && !s->renewed))
 		return rc;
 	err->rc = rc;
 	s->ops->failed(s->fs, &s->g.unit[i], u->node, err);

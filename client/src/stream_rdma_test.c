@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: however many reads of one process are under way, each gets its bytes or waits for a
+ * buffer, and what nobody reads on holds none for long; a wait ends with a sentence; the block's chunks
+ * may be longer than was thought; an answer that nobody asked for changes nothing.
+ * The device is a fake: what is sent is kept, and answered by node_answer(), which writes to the slots
+ * themselves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/src/rdma.h"
+#include "client/src/stream.h"
+#include "common/base/clock.h"
+#include "common/wire/pb.h"
+#include "hdfs.pb-c.h"
+
+#define BLOCK_LEN (16u << 20)
+#define REQUESTS 1024
+#define SMALL 4096u
+
+static struct dfs fs;
+static uint8_t *block;
+static uint32_t bpc;
+static bool answers; /* at once; else requests are kept until node_answer() */
+
+static struct xop *connecting, *receiving;
+static void *receive_buf;
+static struct capsule kept[REQUESTS];
+static uint64_t kept_at[REQUESTS], kept_len[REQUESTS];
+static unsigned first_kept, all_kept; /* both [R] */
+
+static void fake_send(struct xconn *c, const struct iovec *iov, int n, struct xop *op);
+
+static void fake_recv(struct xconn *c, void *buf, uint32_t len, struct xop *op)
+{
+	(void)c;
+	(void)len;
+	receive_buf = buf;
+	receiving = op;
+}
+
+static void fake_close(struct xconn *c)
+{
+	struct xop *op = receiving;
+
+	(void)c;
+	receiving = NULL;
+	if (op)
+		op->done(op, -ECANCELED);
+}
+
+static const struct xport_ops fake_ops = {.name = "fake", .messages = true, .send = fake_send, .recv = fake_recv,
+					   .close = fake_close};
+static struct xconn conn = {.ops = &fake_ops, .max_message = CAPSULE_MAX_DEFAULT};
+
+int __wrap_verbs_probe(struct err *err);
+int __wrap_verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret, struct err *err);
+void __wrap_verbs_free(struct verbs *v);
+int __wrap_verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_ns, struct xop *op,
+			 struct xconn **ret);
+const char *__wrap_verbs_reason(const struct xconn *c);
+struct xremote __wrap_verbs_remote(const struct xconn *c, const struct slot *s, uint32_t off);
+
+int __wrap_verbs_probe(struct err *err)
+{
+	(void)err;
+	return 0;
+}
+
+int __wrap_verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret, struct err *err)
+{
+	(void)r;
+	(void)o;
+	(void)ret;
+	(void)err;
+	return 0;
+}
+
+void __wrap_verbs_free(struct verbs *v)
+{
+	(void)v;
+}
+
+static void connected(struct rmsg *m)
+{
+	(void)m;
+	connecting->done(connecting, 0);
+}
+
+int __wrap_verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_ns, struct xop *op,
+			 struct xconn **ret)
+{
+	static struct rmsg msg = {.fn = connected};
+
+	(void)v;
+	(void)to;
+	(void)deadline_ns;
+	connecting = op;
+	*ret = &conn;
+	reactor_post(conn.reactor, &msg);
+	return 0;
+}
+
+const char *__wrap_verbs_reason(const struct xconn *c)
+{
+	(void)c;
+	return "";
+}
+
+struct xremote __wrap_verbs_remote(const struct xconn *c, const struct slot *s, uint32_t off)
+{
+	(void)c;
+	return (struct xremote){(uintptr_t)s->data + off, 1};
+}
+
+/* ---- the node ---- */
+
+static void reply(const struct capsule *q, uint64_t at, uint64_t len)
+{
+	const uint64_t first = at / bpc * bpc, want = (at + len + bpc - 1) / bpc * bpc - first;
+	const uint32_t crcs = (uint32_t)crc_bytes(CRC_CRC32C, want, bpc);
+	const bool fits = want <= q->read.dest.len && crcs <= q->read.crc.len;
+	struct capsule m = {.type = CAPSULE_READ_REPLY, .request_id = q->request_id};
+	struct xop *op = receiving;
+	ssize_t n;
+
+	m.read_reply.status = fits ? HD__STATUS__SUCCESS : HD__STATUS__ERROR_UNSUPPORTED;
+	m.read_reply.crc_type = CRC_CRC32C;
+	m.read_reply.bytes_per_checksum = bpc;
+	m.read_reply.chunk_offset = first;
+	m.read_reply.data_len = (uint32_t)want;
+	m.read_reply.crc_len = crcs;
+	m.read_reply.text = (struct capsule_bytes){"", 0};
+	if (fits) {
+		memcpy((void *)(uintptr_t)q->read.dest.addr, block + first, want);
+		crc_chunks(CRC_CRC32C, block + first, want, bpc, (uint8_t *)(uintptr_t)q->read.crc.addr);
+	}
+	n = capsule_encode(&m, VERBS_MESSAGE_MAX, receive_buf);
+	assert_true(n > 0 && op);
+	receiving = NULL;
+	op->done(op, (int)n);
+}
+
+/* One request, in its turn: the client takes one message at a time. */
+static void answer_one(struct rmsg *m)
+{
+	if (first_kept < all_kept && receiving) {
+		const unsigned i = first_kept++ % REQUESTS;
+
+		reply(&kept[i], kept_at[i], kept_len[i]);
+	}
+	if (first_kept < all_kept)
+		reactor_post(conn.reactor, m);
+}
+
+static struct rmsg answering = {.fn = answer_one};
+
+static void fake_send(struct xconn *c, const struct iovec *iov, int n, struct xop *op)
+{
+	const unsigned i = all_kept % REQUESTS;
+	Hd__OpReadBlockProto *o = NULL;
+
+	(void)c;
+	(void)n;
+	assert_int_equal(capsule_decode(iov->iov_base, (uint32_t)iov->iov_len, NULL, 0, &kept[i]), 0);
+	assert_int_equal(kept[i].type, CAPSULE_READ);
+	assert_int_equal(pb_unpack(&hd__op_read_block_proto__descriptor, kept[i].read.op.p, kept[i].read.op.len, &o), 0);
+	kept_at[i] = o->offset;
+	kept_len[i] = o->len;
+	pb_free(o);
+	assert_true(all_kept - first_kept < REQUESTS);
+	if (all_kept++ == first_kept && answers)
+		reactor_post(conn.reactor, &answering);
+	op->done(op, (int)iov->iov_len);
+}
+
+static void start_answering(struct rtask *t)
+{
+	(void)t;
+	answers = true;
+	if (first_kept < all_kept)
+		reactor_post(conn.reactor, &answering);
+}
+
+static void node_answer(void)
+{
+	struct rtask t;
+
+	rdma_run(fs.rdma, &t, start_answering);
+}
+
+/* ---- the program ---- */
+
+static int try_open(uint64_t at, uint64_t len, struct rstream **ret, struct err *err)
+{
+	static Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	static Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
+	static Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
+	static Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	const struct read_setup s = {.lb = &lb, .offset = at, .len = len};
+
+	id.ipaddr = "127.0.0.1";
+	id.hostname = id.datanodeuuid = b.poolid = "";
+	id.xferport = 1;
+	info.id = &id;
+	lb.b = &b;
+	lb.n_locs = 1;
+	lb.locs = &locs;
+	return stream_rdma.open_read(&fs, &s, ret, err);
+}
+
+static struct rstream *must_open(uint64_t at, uint64_t len)
+{
+	struct err err = ERR_INIT;
+	struct rstream *s;
+
+	if (try_open(at, len, &s, &err) < 0)
+		fail_msg("a read of %lu bytes cannot be opened: %s", (unsigned long)len, err.text);
+	return s;
+}
+
+static void must_read(struct rstream *s, uint64_t at, uint64_t len)
+{
+	static uint8_t buf[65536];
+	struct err err = ERR_INIT;
+
+	while (len > 0) {
+		ssize_t n = stream_rdma.read(s, buf, len < sizeof(buf) ? len : sizeof(buf), &err);
+
+		if (n <= 0)
+			fail_msg("a read: %s", err.text);
+		assert_memory_equal(buf, block + at, n);
+		at += (uint64_t)n;
+		len -= (uint64_t)n;
+	}
+}
+
+struct out_task {
+	struct rtask t;
+	uint32_t out;
+};
+
+static void count_out(struct rtask *t)
+{
+	container_of(t, struct out_task, t)->out = pool_slots_out(rdma_pool(t->rdma));
+}
+
+static uint32_t slots_out(void)
+{
+	struct out_task o;
+
+	rdma_run(fs.rdma, &o.t, count_out);
+	return o.out;
+}
+
+static int setup(void **state)
+{
+	struct err err = ERR_INIT;
+	struct rdma *r;
+
+	(void)state;
+	memset(&fs, 0, sizeof(fs));
+	pthread_mutex_init(&fs.rdma_lock, NULL);
+	packet_pool_init(&fs.packets);
+	fs.set.rdma = RDMA_REQUIRE;
+	fs.set.socket_timeout_ms = 20000;
+	fs.set.rdma_wait_ms = 20000;
+	fs.defaults.bytes_per_checksum = bpc = 512;
+	answers = false;
+	first_kept = all_kept = 0;
+	if (!block) {
+		block = malloc(BLOCK_LEN);
+		for (uint32_t i = 0; i < BLOCK_LEN; i++)
+			block[i] = (uint8_t)(i * 2654435761u >> 24);
+	}
+	if (rdma_get(&fs, &r, &err) < 0)
+		fail_msg("%s", err.text);
+	conn.reactor = rdma_reactor(r);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	rdma_free(fs.rdma);
+	packet_pool_fini(&fs.packets);
+	return 0;
+}
+
+#define MANY 400
+static struct rstream *stream[MANY];
+
+static void many_small_reads(unsigned count)
+{
+	const uint32_t before = slots_out();
+
+	for (unsigned i = 0; i < count; i++)
+		stream[i] = must_open(i * SMALL, SMALL);
+	node_answer();
+	for (unsigned i = 0; i < count; i++) {
+		must_read(stream[i], i * SMALL, SMALL);
+		stream_rdma.close_read(stream[i]);
+	}
+	assert_int_equal(slots_out(), before);
+}
+
+static void sixty_small_reads_at_a_time_are_all_answered(void **state)
+{
+	(void)state;
+	many_small_reads(60);
+}
+
+static void small_reads_beyond_all_buffers_wait_in_line(void **state)
+{
+	(void)state;
+	many_small_reads(MANY);
+}
+
+static void beside_readers_that_stopped_a_read_gets_its_bytes(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 120; i++)
+		stream[i] = must_open(0, BLOCK_LEN);
+	node_answer();
+	for (unsigned i = 120; i < 124; i++) {
+		stream[i] = must_open(i * SMALL, 2u << 20);
+		must_read(stream[i], i * SMALL, 2u << 20);
+	}
+	must_read(stream[0], 0, 3u << 20); /* what it gave back is read again */
+	for (unsigned i = 0; i < 124; i++)
+		stream_rdma.close_read(stream[i]);
+}
+
+static void a_reader_that_stops_goes_on_at_its_byte(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	node_answer();
+	for (unsigned i = 0; i < 20; i++) {
+		stream[i] = must_open(i, BLOCK_LEN - i);
+		must_read(stream[i], i, 1000 + i);
+	}
+	for (unsigned i = 20; i < 140; i++)
+		stream[i] = must_open(0, BLOCK_LEN);
+	for (unsigned i = 0; i < 140; i++) {
+		must_read(stream[i], i < 20 ? 1000 + 2 * i : 0, 1u << 20);
+		if (i >= 20)
+			stream_rdma.close_read(stream[i]);
+	}
+	for (unsigned i = 0; i < 20; i++)
+		stream_rdma.close_read(stream[i]);
+	assert_int_equal(slots_out(), before);
+}
+
+static void a_wait_ends_with_a_sentence(void **state)
+{
+	struct err err = ERR_INIT;
+	uint8_t buf[SMALL];
+	struct rstream *s;
+
+	(void)state;
+	fs.set.rdma_wait_ms = 50;
+	for (unsigned i = 0; i < MANY; i++)
+		stream[i] = must_open(i * SMALL, SMALL);
+	assert_int_equal(stream_rdma.read(stream[MANY - 1], buf, sizeof(buf), &err), -ENOBUFS);
+	assert_non_null(strstr(err.text, "dfs.rdma.pool.wait"));
+	fs.set.rdma = RDMA_AUTO; /* TCP does as well */
+	assert_int_equal(try_open(0, SMALL, &s, &err), -ENOLINK);
+	assert_int_equal(err.rc, -ENOBUFS);
+	node_answer();
+	for (unsigned i = 0; i < MANY; i++)
+		stream_rdma.close_read(stream[i]);
+}
+
+static void chunks_may_be_longer_than_was_thought(void **state)
+{
+	(void)state;
+	node_answer();
+	for (bpc = 64; bpc <= 1u << 20; bpc *= 4) {
+		stream[0] = must_open(SMALL, SMALL);
+		must_read(stream[0], SMALL, SMALL);
+		stream_rdma.close_read(stream[0]);
+		stream[0] = must_open(7, 5u << 20);
+		must_read(stream[0], 7, 5u << 20);
+		stream_rdma.close_read(stream[0]);
+	}
+}
+
+struct unasked {
+	struct rtask t;
+	uint64_t id; /* the next to be answered */
+};
+
+static bool is_asked(uint64_t id)
+{
+	for (unsigned i = first_kept; i < all_kept; i++)
+		if (kept[i % REQUESTS].request_id == id)
+			return true;
+	return false;
+}
+
+static void answer_unasked(struct rtask *t)
+{
+	struct unasked *u = container_of(t, struct unasked, t);
+	struct capsule m = {.type = CAPSULE_READ_REPLY, .request_id = u->id};
+	struct xop *op = receiving;
+	ssize_t n;
+
+	if (!op)
+		return; /* later */
+	u->id++;
+	if (is_asked(m.request_id))
+		return;
+	m.read_reply.data_len = SMALL;
+	m.read_reply.text = (struct capsule_bytes){"", 0};
+	n = capsule_encode(&m, VERBS_MESSAGE_MAX, receive_buf);
+	assert_true(n > 0);
+	receiving = NULL;
+	op->done(op, (int)n);
+}
+
+/* To each call there is. */
+static void answer_all_unasked(void)
+{
+	struct unasked u = {.id = 1};
+
+	while (u.id < 4 * MANY)
+		rdma_run(fs.rdma, &u.t, answer_unasked);
+}
+
+static void answers_that_nobody_asked_for_change_nothing(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	for (unsigned i = 0; i < MANY; i++)
+		stream[i] = must_open(i * SMALL, SMALL);
+	answer_all_unasked(); /* to those in line */
+	node_answer();
+	for (unsigned i = 0; i < MANY; i++)
+		must_read(stream[i], i * SMALL, SMALL / 2);
+	answer_all_unasked(); /* to those who have their answer */
+	for (unsigned i = 0; i < MANY; i++) {
+		must_read(stream[i], i * SMALL + SMALL / 2, SMALL / 2);
+		stream_rdma.close_read(stream[i]);
+	}
+	assert_int_equal(slots_out(), before);
+}
+
+#define t(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		t(sixty_small_reads_at_a_time_are_all_answered),
+		t(small_reads_beyond_all_buffers_wait_in_line),
+		t(beside_readers_that_stopped_a_read_gets_its_bytes),
+		t(a_reader_that_stops_goes_on_at_its_byte),
+		t(a_wait_ends_with_a_sentence),
+		t(chunks_may_be_longer_than_was_thought),
+		t(answers_that_nobody_asked_for_change_nothing),
+	};
+
+	return cmocka_run_group_tests_name("stream_rdma", tests, NULL, NULL);
+}
