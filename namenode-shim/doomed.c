@@ -8,6 +8,7 @@
 #include "common/base/cursor.h"
 #include "common/base/log.h"
 #include "namenode-shim/db.h"
+#include "namenode-shim/nn.h"
 #include "namenode-shim/ns_internal.h"
 #include "namenode-shim/quota.h"
 #include "namenode-shim/req.h"
@@ -54,6 +55,7 @@ static int next(struct txn *t, uint64_t after, uint64_t *ret_top, struct dir_lis
 	if (!rc) {
 		r = rd_init(k.mv_data, k.mv_size);
 		*ret_top = rd_be64(&r);
+		*ret_top = r.bad ? 0 : *ret_top;
 		rc = r.bad ? -EBADMSG : ids_of(v, ret_quotas);
 	}
 	mdb_cursor_close(c);
@@ -212,6 +214,46 @@ static int drop_some(struct slice *s, uint64_t top, bool *ret_done)
 	return rc ? rc : drop(s, node);
 }
 
+void doomed_leave(struct doomed_broken *b, uint64_t top)
+{
+	b->top = xrealloc(b->top, (b->n + 1) * sizeof(*b->top));
+	b->top[b->n++] = top;
+}
+
+void doomed_fini(struct doomed_broken *b)
+{
+	free(b->top);
+	*b = (struct doomed_broken){0};
+}
+
+static bool is_broken(const struct doomed_broken *b, uint64_t top)
+{
+	for (size_t i = 0; i < b->n; i++)
+		if (b->top[i] == top)
+			return true;
+	return false;
+}
+
+/* The first one that can be read, as far as is known. -ENOENT, and *ret_top 0: there is none. */
+static int next_good(struct req *q, uint64_t *ret_top, struct dir_list *ret_quotas)
+{
+	int rc;
+
+	*ret_top = 0;
+	do
+		rc = next(q->ns.t, *ret_top, ret_top, ret_quotas);
+	while ((!rc || rc == -EBADMSG) && is_broken(&q->nn->doomed_broken, *ret_top));
+	*ret_top = rc == -ENOENT ? 0 : *ret_top;
+	return rc;
+}
+
+static void leave_broken(struct ns *n, uint64_t top, int why)
+{
+	log_error("op=delete inode=%llu rc=%s: what is left below it cannot be read; %s", (unsigned long long)top,
+		  err_name(why), DB_RESTORE);
+	ns_effect(n, FX_DOOM_BROKEN)->inode = top;
+}
+
 static int end(struct slice *s, uint64_t top, const struct dir_list *quotas, bool done, bool go_on)
 {
 	const uint64_t key = htobe64(top);
@@ -226,7 +268,7 @@ static int end(struct slice *s, uint64_t top, const struct dir_list *quotas, boo
 	count_inodes(n, -s->dropped);
 	e = ns_effect(n, FX_DOOM_SLICE);
 	e->inode = done ? top : 0;
-	e->delta = go_on && doomed_any(n->t);
+	e->delta = go_on && (!done || doomed_any(n->t));
 	return rc;
 }
 
@@ -236,17 +278,18 @@ static int run(struct req *q, const void *in)
 	struct dir_list quotas = {.n = &q->ns};
 	bool done = false;
 	uint64_t top = 0;
-	int rc = next(q->ns.t, 0, &top, &quotas), dropped = 0;
+	int rc = next_good(q, &top, &quotas), broken = 0;
 
 	(void)in;
-	if (rc == -ENOENT)
+	if (!rc)
+		broken = drop_some(&s, top, &done);
+	else if (rc == -EBADMSG && top)
+		broken = rc;
+	if (broken) /* what was dropped counts; the rest waits for a start */
+		leave_broken(&q->ns, top, broken);
+	if (broken || rc == -ENOENT)
 		rc = 0;
-	else if (!rc)
-		dropped = drop_some(&s, top, &done);
-	if (dropped < 0) /* what was dropped counts; the rest waits for a start */
-		log_error("op=delete inode=%llu rc=%s: what is left below it cannot be read; %s", (unsigned long long)top,
-			  err_name(dropped), DB_RESTORE);
-	rc = rc ? rc : end(&s, top, &quotas, done, !dropped);
+	rc = rc ? rc : end(&s, top, &quotas, done && !broken, top != 0);
 	free(quotas.id);
 	return ns_io(&q->ns, rc);
 }

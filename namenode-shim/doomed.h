@@ -13,6 +13,7 @@
  * Threading: writer thread.
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct inode;
@@ -23,11 +24,20 @@ struct txn;
 
 #define DOOMED_SLICE 2048 /* names and blocks of a change */
 
+/* Tops of trees of which the rest cannot be read. They wait for a start after the name directory was mended. */
+struct doomed_broken {
+	uint64_t *top; /* owned array */
+	size_t n;
+};
+
 /** @top, which was taken out of @up and whose record may be written anew, goes with all below it. */
 int doomed_add(struct ns *n, const struct inode *up, struct inode *top);
 /** Is there any? */
 bool doomed_any(struct txn *t);
 /** @dir has a new quota, which counts nothing of trees that go. */
 int doomed_forget_quota(struct txn *t, uint64_t dir);
+/** The tree of @top cannot be read: the others go without it. */
+void doomed_leave(struct doomed_broken *b, uint64_t top);
+void doomed_fini(struct doomed_broken *b);
 /** Internal change: the next slice. */
 extern const struct method doomed_method;

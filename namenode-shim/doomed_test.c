@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: a large tree that is deleted is gone at once, by path and by number, and goes from the disk bit by bit,
- * quotas and blocks with it, also over a start in between. It is not deleted if there is something below it that its
+ * quotas and blocks with it, also over a start in between, and whatever is damaged in another. It is not deleted if there is something below it that its
  * deleter may not delete, though that came while the tree was checked in slices. */
 // clang-format off
 #include <stdarg.h>
@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "namenode-shim/doomed.h"
+#include "namenode-shim/nn.h"
 #include "namenode-shim/quota.h"
 #include "namenode-shim/req.h"
 #include "namenode-shim/test_db.h"
@@ -19,7 +20,7 @@
 #define DIRS 50
 #define FILES 100 /* of each */
 #define NAMES (1 + DIRS + DIRS * FILES)
-#define BLOCK_SIZE 1024
+#define BLOCK_LEN 1024
 
 static void mkdirs(struct test_db *d, const char *user, const char *path, uint16_t perm)
 {
@@ -31,19 +32,34 @@ static void mkdirs(struct test_db *d, const char *user, const char *path, uint16
 
 static void create(struct ns *n, const char *path)
 {
-	const struct ns_create c = {.path = path, .client = "", .perm = 0644, .repl = 2, .block_size = BLOCK_SIZE, .create = true};
+	const struct ns_create c = {.path = path, .client = "", .perm = 0644, .repl = 2, .block_size = BLOCK_LEN, .create = true};
 	struct inode_block b = {.committed = true};
 	struct inode *f;
 	struct walk w;
 
 	assert_int_equal(ns_walk_create(n, &c, &w), 0);
 	assert_int_equal(ns_create(n, &c, &w, &f), 0);
-	b.b = (struct block){(int64_t)++n->t->ctr.block, ++n->t->ctr.gs, BLOCK_SIZE};
+	b.b = (struct block){(int64_t)++n->t->ctr.block, ++n->t->ctr.gs, BLOCK_LEN};
 	f->blocks = &b;
 	f->nblocks = 1;
 	f->client = f->client_host = "";
 	assert_int_equal(quota_charge(n, f->parent, 0, (int64_t)inode_space(f)), 0);
 	assert_int_equal(inode_put(n->t, f), 0);
+}
+
+/* DIRS directories of FILES files. */
+static void fill(struct ns *n, const char *top)
+{
+	for (int i = 0; i < DIRS; i++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), "%s/%03d", top, i);
+		assert_int_equal(ns_mkdirs(n, path, 0755, NULL, NS_MKDIRS_PARENTS), 0);
+		for (int k = 0; k < FILES; k++) {
+			snprintf(path, sizeof(path), "%s/%03d/%03d", top, i, k);
+			create(n, path);
+		}
+	}
 }
 
 /* /q, which has a quota, with bob's /q/big and its NAMES; ids of both. */
@@ -58,16 +74,7 @@ static void make(struct test_db *d, uint64_t *ret_top, uint64_t *ret_inner)
 	assert_int_equal(test_commit(d), 0);
 	mkdirs(d, "bob", "/q/big", 0755);
 	n = test_begin(d, "bob");
-	for (int i = 0; i < DIRS; i++) {
-		char path[64];
-
-		snprintf(path, sizeof(path), "/q/big/%03d", i);
-		assert_int_equal(ns_mkdirs(n, path, 0755, NULL, NS_MKDIRS_PARENTS), 0);
-		for (int k = 0; k < FILES; k++) {
-			snprintf(path, sizeof(path), "/q/big/%03d/%03d", i, k);
-			create(n, path);
-		}
-	}
+	fill(n, "/q/big");
 	assert_int_equal(ns_walk(n, "/q/big", &w), 0);
 	*ret_top = w.last->id;
 	assert_int_equal(ns_walk(n, "/q/big/007", &w), 0);
@@ -119,10 +126,13 @@ static uint64_t rows(struct test_db *d, MDB_dbi dbi)
 	return st.ms_entries;
 }
 
+static struct nn nn; /* no more of it than the trees that cannot be read */
+static uint32_t left_broken;
+
 /* A slice of what goes; blocks and names that it gave up. False: that was the last. */
 static bool reap(struct test_db *d, uint64_t *blocks, uint64_t *names)
 {
-	struct req q = {.ns = *test_begin(d, "root")};
+	struct req q = {.nn = &nn, .ns = *test_begin(d, "root")};
 	uint64_t some = 0;
 	bool more = false;
 
@@ -131,6 +141,10 @@ static bool reap(struct test_db *d, uint64_t *blocks, uint64_t *names)
 		some += e->kind == FX_BLOCK_REMOVE;
 		*names -= e->kind == FX_INODES ? (uint64_t)e->delta : 0;
 		more |= e->kind == FX_DOOM_SLICE && e->delta;
+		if (e->kind == FX_DOOM_BROKEN) {
+			doomed_leave(&nn.doomed_broken, e->inode);
+			left_broken++;
+		}
 	}
 	assert_true(some <= DOOMED_SLICE);
 	*blocks += some;
@@ -162,7 +176,7 @@ static void a_large_tree_is_gone_at_once_and_goes_bit_by_bit(void **state)
 	for (int i = 0; i < 2; i++) {
 		make(&d, &top, &inner);
 		assert_int_equal(used(&d).inodes, 1 + NAMES);
-		assert_int_equal(used(&d).space, 2 * BLOCK_SIZE * DIRS * FILES);
+		assert_int_equal(used(&d).space, 2 * BLOCK_LEN * DIRS * FILES);
 		assert_int_equal(delete_all(&d, i ? "bob" : "root"), 0);
 		assert_int_equal(ns_walk(test_begin(&d, "root"), "/q/big", &w), 0);
 		assert_null(w.last);
@@ -249,12 +263,53 @@ static void a_tree_that_changes_all_the_time_is_deleted_all_the_same(void **stat
 	test_db_fini(&d);
 }
 
+/* The inode of @path is lost, its name is not. */
+static void damage(struct test_db *d, const char *path)
+{
+	struct ns *n = test_begin(d, "root");
+	struct walk w;
+
+	assert_int_equal(ns_walk(n, path, &w), 0);
+	assert_int_equal(inode_del(n->t, w.last), 0);
+	assert_int_equal(test_commit(d), 0);
+}
+
+static void a_damaged_tree_does_not_keep_others_from_going(void **state)
+{
+	uint64_t top, inner, blocks = 0, names = 0;
+	struct tree_check *k = NULL;
+	struct test_db d;
+	int slices = 0;
+	bool done;
+
+	(void)state;
+	make(&d, &top, &inner);
+	mkdirs(&d, "root", "/other", 0755);
+	fill(test_begin(&d, "root"), "/other");
+	assert_int_equal(test_commit(&d), 0);
+	damage(&d, "/q/big/007/050");
+	assert_int_equal(delete_all(&d, "root"), 0);
+	assert_int_equal(ns_delete_some(test_begin(&d, "root"), "/other", true, &k, &done), 0);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(rows(&d, d.db->doomed), 2);
+	while (reap(&d, &blocks, &names))
+		assert_true(++slices < 100);
+	assert_int_equal(left_broken, 1);
+	assert_int_equal(rows(&d, d.db->doomed), 1); /* for a start after the damage was mended */
+	assert_true(blocks >= DIRS * FILES + 7 * FILES);
+	assert_false(reap(&d, &blocks, &names)); /* another delete wakes it: it is not tried again */
+	assert_int_equal(left_broken, 1);
+	doomed_fini(&nn.doomed_broken);
+	test_db_fini(&d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_large_tree_is_gone_at_once_and_goes_bit_by_bit),
 		cmocka_unit_test(a_quota_that_is_set_anew_meanwhile_counts_nothing_of_it),
 		cmocka_unit_test(what_comes_into_a_tree_while_it_is_checked_is_minded),
+		cmocka_unit_test(a_damaged_tree_does_not_keep_others_from_going),
 		cmocka_unit_test(a_tree_that_changes_all_the_time_is_deleted_all_the_same),
 	};
 

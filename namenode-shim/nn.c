@@ -142,6 +142,7 @@ void nn_free(struct nn *nn)
 	leases_fini(&nn->leases);
 	blocks_fini(&nn->blocks);
 	satisfy_fini(&nn->satisfy);
+	doomed_fini(&nn->doomed_broken);
 	datanodes_fini(&nn->dns);
 	users_free(nn->users);
 	auth_to_local_free(nn->names);
@@ -451,6 +452,7 @@ static void apply_block(struct nn *nn, const struct effect *e)
 	case FX_POLICIES:
 	case FX_DOOM:
 	case FX_DOOM_SLICE:
+	case FX_DOOM_BROKEN:
 	case FX_HOSTS:
 	case FX_SATISFY:
 		break; /* handled by callers */
@@ -470,9 +472,13 @@ static void take_hosts(struct nn *nn)
 /* Trees go bit by bit: the next slice is submitted when the last one is on the disk. */
 static void doom(struct nn *nn, const struct effect *e)
 {
-	nn->doomed_next = e->kind == FX_DOOM ? nn->doomed_next || !nn->doomed : e->delta;
-	nn->doomed = e->kind == FX_DOOM || e->delta;
-	if (e->kind != FX_DOOM_SLICE)
+	if (e->kind == FX_DOOM_BROKEN) {
+		doomed_leave(&nn->doomed_broken, e->inode);
+	} else {
+		nn->doomed_next = e->kind == FX_DOOM ? nn->doomed_next || !nn->doomed : e->delta;
+		nn->doomed = e->kind == FX_DOOM || e->delta;
+	}
+	if (e->kind == FX_DOOM)
 		return;
 	list_for_each(l, &nn->deleting) {
 		struct req *q = container_of(l, struct req, link);
@@ -490,7 +496,7 @@ static uint64_t tree_waited_for(const struct req *q)
 	return 0;
 }
 
-/* Deletes of which the tree is gone. */
+/* Deletes of which the tree is gone, or cannot go. */
 static void take_deleted(struct nn *nn, struct list *done)
 {
 	list_for_each(l, &nn->deleting)
@@ -507,7 +513,7 @@ static uint32_t apply(struct nn *nn, const struct effect_list *l)
 	uint32_t n = 0;
 
 	for (const struct effect *e = l->first; e; e = e->next, n++)
-		if (e->kind == FX_DOOM || e->kind == FX_DOOM_SLICE)
+		if (e->kind == FX_DOOM || e->kind == FX_DOOM_SLICE || e->kind == FX_DOOM_BROKEN)
 			doom(nn, e);
 		else if (e->kind == FX_LEASE_ADD)
 			leases_add(&nn->leases, e->holder, e->inode);

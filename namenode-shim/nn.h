@@ -36,6 +36,7 @@
 #include "namenode-shim/blocks.h"
 #include "namenode-shim/datanodes.h"
 #include "namenode-shim/db.h"
+#include "namenode-shim/doomed.h"
 #include "namenode-shim/ecpolicy.h"
 #include "namenode-shim/intake.h"
 #include "namenode-shim/leases.h"
@@ -140,6 +141,7 @@ struct nn {
 	bool doomed;          /* there are trees that go bit by bit (doomed.h), */
 	bool doomed_next;     /* and the next slice is to be submitted, */
 	uint64_t doomed_ns;   /* as it was last then */
+	struct doomed_broken doomed_broken;
 	struct list unfinished; /* MEMORY requests that make a slice in each turn */
 	struct copies copies;
 	struct blk_cursor draining; /* open while blocks of draining nodes are counted */
