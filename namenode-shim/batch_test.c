@@ -741,6 +741,31 @@ static void nor_one_whose_names_send_heartbeats_and_reports(void **state)
 	world_fini(&w);
 }
 
+/* What a client sends must do no more than fail. */
+static void a_registration_that_is_refused_takes_nobodys_place(void **state)
+{
+	char longest[BLOCK_UUID_MAX + 1];
+	const char *const bad[] = {"", longest};
+	struct world w;
+
+	(void)state;
+	memset(longest, 'u', sizeof(longest) - 1);
+	longest[sizeof(longest) - 1] = 0;
+	world_init(&w, true);
+	report(&w);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct req *q = req_new(w.nn, find_method(&datanode_methods, "registerDatanode"), NULL);
+
+		req_reset(q, NULL);
+		q->rc = register_node(q, bad[i], w.st->dn->ip, w.st->dn->xfer_port);
+		assert_true(q->rc < 0);
+		req_finish(q);
+		assert_ptr_equal(datanodes_find(&w.nn->dns, "dn"), w.st->dn);
+		assert_true(w.st->dn->alive);
+	}
+	world_fini(&w);
+}
+
 static void a_node_that_has_been_dead_for_long_is_forgotten(void **state)
 {
 	struct world w;
@@ -891,6 +916,7 @@ int main(void)
 		cmocka_unit_test(dead_nodes_make_room_for_new_ones),
 		cmocka_unit_test(a_client_that_fills_the_table_of_nodes_keeps_nobody_out),
 		cmocka_unit_test(nor_one_whose_names_send_heartbeats_and_reports),
+		cmocka_unit_test(a_registration_that_is_refused_takes_nobodys_place),
 		cmocka_unit_test(a_node_that_has_been_dead_for_long_is_forgotten),
 		cmocka_unit_test(what_is_lost_still_is_deleted),
 		cmocka_unit_test(what_came_back_is_not_deleted),

@@ -137,8 +137,11 @@ static int register_datanode(struct req *q, const void *in)
 				 "not in the include-list: %.63s:%u (%.63s, %.63s); add it to the file "
 				 "that dfs.hosts names, then run hdfs dfsadmin -refreshNodes",
 				 q->ns.host, id->xferport, id->hostname, id->datanodeuuid);
+	if (!dn_ident_is_good(&ident))
+		return exc_throw(&q->exc, EXC_IO, "registration with an empty uuid or a text too "
+						  "long is refused");
 	old = datanodes_find_addr(&q->nn->dns, q->ns.host, id->xferport, id->datanodeuuid);
-	if (old)
+	if (old) /* which makes room, so that nothing refuses the new one any more */
 		nn_dn_forget(q->nn, old, "another node registered at its address");
 	dn = datanodes_find(&q->nn->dns, id->datanodeuuid);
 	away = dn && !dn->alive;
@@ -149,13 +152,10 @@ static int register_datanode(struct req *q, const void *in)
 	rc = datanodes_register(&q->nn->dns, &ident, &dn);
 	if (rc == -ENOSPC && make_room(q->nn, q->ns.host))
 		rc = datanodes_register(&q->nn->dns, &ident, &dn);
-	if (rc == -ENOSPC)
+	if (rc < 0)
 		return exc_throw(&q->exc, EXC_IO, "this NameNode takes at most %d data nodes, and %.63s has "
 				 "its share; if some are none of yours, name yours in the file of dfs.hosts, "
 				 "then run hdfs dfsadmin -refreshNodes", DN_MAX, q->ns.host);
-	if (rc < 0)
-		return exc_throw(&q->exc, EXC_IO, "registration with an empty uuid or a text too "
-						  "long is refused");
 	dn->disallowed = false;
 	snprintf(rack, sizeof(rack), "%s", dn->rack);
 	racks_find(q->nn->racks, dn->ip, dn->rack);

@@ -81,13 +81,19 @@ struct dn *datanodes_find_addr(const struct datanodes *d, const char *ip, uint32
 	return NULL;
 }
 
+bool dn_ident_is_good(const struct dn_ident *id)
+{
+	const struct dn *dn = NULL;
+
+	return *id->uuid && strlen(id->uuid) < sizeof(dn->uuid) && strlen(id->host) < sizeof(dn->host) &&
+	       strlen(id->ip) < sizeof(dn->ip) && strlen(id->version) < sizeof(dn->version);
+}
+
 int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn **ret)
 {
 	struct dn *dn = datanodes_find(d, id->uuid);
 
-	if (!*id->uuid || strlen(id->uuid) >= sizeof(dn->uuid) ||
-	    strlen(id->host) >= sizeof(dn->host) || strlen(id->ip) >= sizeof(dn->ip) ||
-	    strlen(id->version) >= sizeof(dn->version))
+	if (!dn_ident_is_good(id))
 		return -EINVAL;
 	if (!dn && HASH_COUNT(d->table) >= DN_MAX)
 		return -ENOSPC;

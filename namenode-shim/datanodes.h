@@ -181,7 +181,9 @@ struct dn *datanodes_find(const struct datanodes *d, const char *uuid);
 /** Another node at the same address and port: it has been replaced and must be removed. */
 struct dn *datanodes_find_addr(const struct datanodes *d, const char *ip, uint32_t xfer_port,
 			       const char *not_uuid);
-/** Insert or update. -ENOSPC: DN_MAX; -EINVAL: a text is too long or empty. */
+/** No text of it is too long, and its uuid is not empty. */
+bool dn_ident_is_good(const struct dn_ident *id);
+/** Insert or update. -ENOSPC: DN_MAX; -EINVAL: dn_ident_is_good() says no. */
 int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn **ret);
 /** Of a full table the node that goes for a new one at @ip. First those that are dead, the longest silent one; then those
  *  that have registered and reported nothing, then the others: of the address that has the most of them, so that
