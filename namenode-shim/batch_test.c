@@ -741,6 +741,60 @@ static void nor_one_whose_names_send_heartbeats_and_reports(void **state)
 	world_fini(&w);
 }
 
+/* A heartbeat of the node. True: it is told to register. */
+static bool beat(struct world *w, bool failed)
+{
+	const struct db_ident *ident = &w->nn->db->ident;
+	Hd__StorageInfoProto info = HD__STORAGE_INFO_PROTO__INIT;
+	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	Hdd__DatanodeRegistrationProto reg = HDD__DATANODE_REGISTRATION_PROTO__INIT;
+	Hdd__HeartbeatRequestProto m = HDD__HEARTBEAT_REQUEST_PROTO__INIT;
+	Hd__StorageReportProto s = HD__STORAGE_REPORT_PROTO__INIT, *all = &s;
+	struct req *q = req_new(w->nn, find_method(&datanode_methods, "sendHeartbeat"), NULL);
+	const Hdd__HeartbeatResponseProto *r;
+	bool yes = false;
+
+	info.namespceid = ident->namespace_id;
+	info.clusterid = (char *)(uintptr_t)ident->cluster_id;
+	info.ctime = ident->ctime_ms;
+	id.datanodeuuid = w->st->dn->uuid;
+	id.xferport = w->st->dn->xfer_port;
+	reg.datanodeid = &id;
+	reg.storageinfo = &info;
+	m.registration = &reg;
+	s.storageuuid = w->st->id;
+	s.has_failed = true;
+	s.failed = failed;
+	m.reports = &all;
+	m.n_reports = 1;
+	req_reset(q, NULL);
+	q->rc = q->method->run(q, &m);
+	assert_int_equal(q->rc, 0);
+	r = (const Hdd__HeartbeatResponseProto *)q->out;
+	for (size_t i = 0; i < r->n_cmds; i++)
+		yes |= r->cmds[i]->cmdtype == HDD__DATANODE_COMMAND_PROTO__TYPE__RegisterCommand;
+	req_finish(q);
+	return yes;
+}
+
+static void a_disk_that_came_back_is_asked_what_is_on_it(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, true);
+	report(&w);
+	w.st->reported = true;
+	w.st->dn->report_ns = 1;
+	assert_false(beat(&w, false));
+	assert_true(dn_has_reported(w.st->dn));
+	assert_false(beat(&w, true));
+	assert_true(beat(&w, false));
+	assert_false(dn_has_reported(w.st->dn));
+	assert_false(beat(&w, false));
+	world_fini(&w);
+}
+
 /* What a client sends must do no more than fail. */
 static void a_registration_that_is_refused_takes_nobodys_place(void **state)
 {
@@ -916,6 +970,7 @@ int main(void)
 		cmocka_unit_test(dead_nodes_make_room_for_new_ones),
 		cmocka_unit_test(a_client_that_fills_the_table_of_nodes_keeps_nobody_out),
 		cmocka_unit_test(nor_one_whose_names_send_heartbeats_and_reports),
+		cmocka_unit_test(a_disk_that_came_back_is_asked_what_is_on_it),
 		cmocka_unit_test(a_registration_that_is_refused_takes_nobodys_place),
 		cmocka_unit_test(a_node_that_has_been_dead_for_long_is_forgotten),
 		cmocka_unit_test(what_is_lost_still_is_deleted),

@@ -183,10 +183,12 @@ static void lose_storage(struct nn *nn, struct dn *dn, struct storage *st)
 	log_warn("op=storage_failed datanode=%s storage=%s replicas=%llu", dn->uuid, st->id,
 		 (unsigned long long)st->nblocks);
 	st->failed = true;
+	st->reported = false;
 	blocks_forget(&nn->blocks, dn, st);
 }
 
-static void take_storage_report(struct nn *nn, struct dn *dn, const Hd__StorageReportProto *s)
+/* True: it had failed and is back, and what is on it is not known. */
+static bool take_storage_report(struct nn *nn, struct dn *dn, const Hd__StorageReportProto *s)
 {
 	const Hd__DatanodeStorageProto *d = s->storage;
 	struct storage *st = dn_storage_add(dn, d ? d->storageuuid : s->storageuuid,
@@ -194,12 +196,15 @@ static void take_storage_report(struct nn *nn, struct dn *dn, const Hd__StorageR
 						    ? (enum storage_type)d->storagetype
 						    : STORAGE_DISK);
 
+	bool back;
+
 	if (!st)
-		return;
+		return false;
+	back = st->failed && !s->failed;
 	st->beat = dn->beats;
 	if (s->failed)
 		lose_storage(nn, dn, st);
-	else if (st->failed)
+	else if (back)
 		blocks_keep(&nn->blocks, st);
 	st->failed = s->failed;
 	st->capacity = s->capacity;
@@ -209,18 +214,22 @@ static void take_storage_report(struct nn *nn, struct dn *dn, const Hd__StorageR
 	st->non_dfs = s->has_nondfsused ? s->nondfsused : 0;
 	st->promised = st->promised_blocks = 0;
 	st->told_ns = clock_mono_ns();
+	return back;
 }
 
-/* A heartbeat lists every working storage: one that is missing has failed or was taken away. */
-static void take_storage_reports(struct nn *nn, struct dn *dn, Hd__StorageReportProto *const *r,
+/* A heartbeat lists every working storage: one that is missing has failed or was taken away. True: some are back. */
+static bool take_storage_reports(struct nn *nn, struct dn *dn, Hd__StorageReportProto *const *r,
 				 size_t n)
 {
+	bool back = false;
+
 	dn->beats += n > 0;
 	for (size_t i = 0; i < n; i++)
-		take_storage_report(nn, dn, r[i]);
+		back |= take_storage_report(nn, dn, r[i]);
 	for (uint32_t i = 0; n && i < dn->nstorages; i++)
 		if (dn->storage[i]->beat != dn->beats)
 			lose_storage(nn, dn, dn->storage[i]);
+	return back;
 }
 
 static uint64_t report_lease(struct nn *nn, struct dn *dn)
@@ -269,7 +278,10 @@ static int send_heartbeat(struct req *q, const void *in)
 	dn->xceivers = m->xceivercount;
 	dn->xmits = m->xmitsinprogress;
 	dn->failed_volumes = m->failedvolumes;
-	take_storage_reports(q->nn, dn, m->reports, m->n_reports);
+	if (take_storage_reports(q->nn, dn, m->reports, m->n_reports)) {
+		r->cmds[r->n_cmds++] = dn_command_register(q); /* a full report follows */
+		return 0;
+	}
 	if (m->requestfullblockreportlease)
 		r->fullblockreportleaseid = report_lease(q->nn, dn);
 	dn_commands_add(q, dn, r);
