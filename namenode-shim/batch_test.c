@@ -658,6 +658,61 @@ static void a_node_replaced_while_a_block_is_placed_on_it_is_not_used(void **sta
 	world_fini(&w);
 }
 
+#define TOO_MANY (DN_MAX + 1)
+
+/* Placement compares what it looks at with each of them, in the writer's thread. */
+static void no_more_nodes_can_be_named_than_there_may_be(void **state)
+{
+	Hd__GetAdditionalDatanodeRequestProto more = HD__GET_ADDITIONAL_DATANODE_REQUEST_PROTO__INIT;
+	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT, other = HD__DATANODE_IDPROTO__INIT;
+	Hd__DatanodeInfoProto node = HD__DATANODE_INFO_PROTO__INIT, nobody = HD__DATANODE_INFO_PROTO__INIT;
+	static Hd__DatanodeInfoProto *nodes[TOO_MANY], *nobodies[TOO_MANY];
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	world_init(&w, false);
+	w.st->remaining = w.st->capacity = 1ull << 40;
+	recovered_init(&w, &r);
+	id.datanodeuuid = (char *)(uintptr_t)"dn";
+	other.datanodeuuid = (char *)(uintptr_t)"nobody";
+	node.id = &id;
+	nobody.id = &other;
+	for (int i = 0; i < TOO_MANY; i++) {
+		nodes[i] = &node;
+		nobodies[i] = &nobody;
+	}
+	more.src = r.append.src;
+	more.clientname = r.append.clientname;
+	more.blk = &r.block;
+	more.numadditionalnodes = 1;
+	more.existings = nodes;
+	more.excludes = nobodies;
+	r.add.excludenodes = nobodies;
+	r.add.previous = NULL;
+	assert_int_equal(nn_start(w.nn), 0);
+	call_in_turn(&w, 0, "append", &r.append);
+	more.n_existings = TOO_MANY;
+	call_in_turn(&w, 1, "getAdditionalDatanode", &more);
+	assert_true(calls[1].rc < 0);
+	more.n_existings = 1;
+	more.n_excludes = TOO_MANY;
+	call_in_turn(&w, 1, "getAdditionalDatanode", &more);
+	assert_true(calls[1].rc < 0);
+	more.n_existings = w.nn->set.repl_max;
+	more.n_excludes = DN_MAX;
+	call_in_turn(&w, 1, "getAdditionalDatanode", &more);
+	assert_int_equal(calls[1].rc, 0);
+	r.add.n_excludenodes = TOO_MANY;
+	call_in_turn(&w, 2, "addBlock", &r.add);
+	assert_true(calls[2].rc < 0);
+	r.add.n_excludenodes = DN_MAX;
+	call_in_turn(&w, 2, "addBlock", &r.add);
+	assert_int_equal(calls[2].rc, 0);
+	nn_stop(w.nn);
+	world_fini(&w);
+}
+
 /* ---- the table of nodes ---- */
 
 static int come(struct world *w, const char *ip, uint32_t number)
@@ -967,6 +1022,7 @@ int main(void)
 		cmocka_unit_test(the_holder_cannot_end_a_block_that_is_recovered),
 		cmocka_unit_test(the_holder_cannot_end_a_block_whose_recovery_began_in_the_same_batch),
 		cmocka_unit_test(after_a_forced_leave_of_safe_mode_reports_are_waited_for),
+		cmocka_unit_test(no_more_nodes_can_be_named_than_there_may_be),
 		cmocka_unit_test(dead_nodes_make_room_for_new_ones),
 		cmocka_unit_test(a_client_that_fills_the_table_of_nodes_keeps_nobody_out),
 		cmocka_unit_test(nor_one_whose_names_send_heartbeats_and_reports),

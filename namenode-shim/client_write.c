@@ -132,14 +132,28 @@ static int check_progress(struct req *q, const char *src, const struct inode *n)
 	return exc_throw(&q->exc, EXC_NOT_REPLICATED, "Not replicated yet: %s", src);
 }
 
+/* Placement compares each node with all that a client names: no more of them than there may be nodes. */
+static int check_named(struct req *q, size_t n, size_t most)
+{
+	if (n <= most)
+		return 0;
+	return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT, "too many nodes named: %zu, at most %zu", n, most);
+}
+
+/* Adds to *count nodes in @to those that are not in it. */
 static const struct dn **exclude_list(struct req *q, Hd__DatanodeInfoProto *const *nodes, size_t n,
 				      const struct dn **to, uint32_t *count)
 {
-	for (size_t i = 0; i < n; i++) {
-		const struct dn *dn = datanodes_find(&q->nn->dns, nodes[i]->id->datanodeuuid);
+	struct datanodes *d = &q->nn->dns;
 
-		if (dn)
-			to[(*count)++] = dn;
+	d->list_seq += !*count;
+	for (size_t i = 0; i < n; i++) {
+		struct dn *dn = datanodes_find(d, nodes[i]->id->datanodeuuid);
+
+		if (!dn || dn->list_seq == d->list_seq)
+			continue;
+		dn->list_seq = d->list_seq;
+		to[(*count)++] = dn;
 	}
 	return to;
 }
@@ -195,7 +209,10 @@ static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct
 	struct place p = {.want = units_of(n), .spread = n->ec, .writer_ip = q->ns.host, .block_size = n->block_size,
 			  .policy = policy_of_file(q->ns.t, n, &q->mem)};
 	const uint32_t least = units_least(q->nn, n);
+	int rc = check_named(q, m->n_excludenodes, DN_MAX);
 
+	if (rc < 0)
+		return rc;
 	for (size_t i = 0; i < m->n_flags; i++)
 		if (m->flags[i] == HD__ADD_BLOCK_FLAG_PROTO__NO_LOCAL_WRITE ||
 		    m->flags[i] == HD__ADD_BLOCK_FLAG_PROTO__IGNORE_CLIENT_LOCALITY)
@@ -587,12 +604,12 @@ static int get_additional_datanode(struct req *q, const void *in)
 	Hd__GetAdditionalDatanodeResponseProto *r =
 		req_reply(q, Hd__GetAdditionalDatanodeResponseProto,
 			  hd__get_additional_datanode_response_proto__init);
-	const size_t most = m->n_existings + m->n_excludes + 1;
+	const size_t repl_max = q->nn->set.repl_max;
 	const struct block b = from_proto(m->blk);
-	const struct dn **not = arena_array(&q->mem, const struct dn *, most);
-	uint8_t *types = arena_array(&q->mem, uint8_t, m->n_existings + 1);
-	struct place p = {.exclude = not, .have = types};
+	struct place p = {.want = m->numadditionalnodes};
+	const struct dn **not;
 	struct storage **st;
+	uint8_t *types;
 	struct inode *n;
 	uint32_t have = 0;
 	int rc = check_pool(q, m->blk);
@@ -603,6 +620,12 @@ static int get_additional_datanode(struct req *q, const void *in)
 	if (m->numadditionalnodes > q->nn->set.repl_max)
 		return exc_throw(&q->exc, EXC_ILLEGAL_ARGUMENT, "too many nodes asked for: %u",
 				 m->numadditionalnodes);
+	rc = check_named(q, m->n_existings, repl_max > EC_UNITS_MAX ? repl_max : EC_UNITS_MAX);
+	rc = rc ? rc : check_named(q, m->n_excludes, DN_MAX);
+	if (rc < 0)
+		return rc;
+	p.exclude = not = arena_array(&q->mem, const struct dn *, m->n_existings + m->n_excludes + 1);
+	p.have = types = arena_array(&q->mem, uint8_t, m->n_existings + 1);
 	st = arena_array(&q->mem, struct storage *, m->n_existings + m->numadditionalnodes + 1);
 	for (size_t i = 0; i < m->n_existings; i++) {
 		const struct dn *dn = datanodes_find(&q->nn->dns, m->existings[i]->id->datanodeuuid);
@@ -618,7 +641,6 @@ static int get_additional_datanode(struct req *q, const void *in)
 	exclude_list(q, m->existings, m->n_existings, not, &p.nexclude);
 	p.nholders = p.nexclude; /* their racks, and their types, count */
 	exclude_list(q, m->excludes, m->n_excludes, not, &p.nexclude);
-	p.want = m->numadditionalnodes;
 	p.block_size = n->block_size;
 	p.policy = policy_of_file(q->ns.t, n, &q->mem);
 	p.copy = have > 0;

@@ -130,6 +130,7 @@ struct dn {
 	struct invalidate *inval; /* owned */
 	uint32_t ninval, inval_size;
 	uint64_t bandwidth; /* for balancing, to be told with the next heartbeat; 0: nothing */
+	uint64_t list_seq; /* the last list of nodes that named it (datanodes.list_seq) */
 	UT_hash_handle hh, by_number;
 	struct list gone; /* in datanodes.gone once it is removed */
 };
@@ -162,6 +163,7 @@ struct datanodes {
 	double stale_ratio; /* when more than this part of the nodes is stale, these are written to, too */
 	uint64_t rng;
 	uint64_t next_lease_id;
+	uint64_t list_seq; /* of the list of nodes that is gone through: each counts once */
 };
 
 /** Its replicas can be used. */
