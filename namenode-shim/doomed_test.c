@@ -161,6 +161,10 @@ static void check_gone(struct test_db *d, uint64_t id)
 
 	snprintf(path, sizeof(path), "/.reserved/.inodes/%llu", (unsigned long long)id);
 	assert_int_equal(ns_walk(n, path, &w), -ENOENT);
+	snprintf(path, sizeof(path), "/.reserved/.inodes/%llu/..", (unsigned long long)id);
+	d->x.cls = NULL;
+	assert_int_equal(ns_walk(n, path, &w), -ENOENT);
+	assert_string_equal(d->x.cls, "java.io.FileNotFoundException");
 	if (!inode_get(n->t, id, n->a, &node))
 		assert_int_equal(inode_path(n->t, node, n->a, &text), -ENOENT);
 	txn_write_abort(&d->t);

@@ -243,7 +243,8 @@ static int resolve_number(struct ns *n, struct walk *w)
 	int rc = inode_by_number(n, w, &node);
 
 	if (!rc && w->depth > 3 && !strcmp(w->name[3], "..")) { /* as NFS gateways ask */
-		rc = ns_io(n, node->id == INODE_ROOT ? 0 : inode_get(n->t, node->parent, n->a, &node));
+		rc = node->id == INODE_ROOT ? 0 : inode_get(n->t, node->parent, n->a, &node);
+		rc = number_io(n, w, rc); /* of what was deleted and goes bit by bit there is none */
 		skip = w->depth; /* HDFS forgets what follows */
 	}
 	rc = rc ? rc : number_io(n, w, inode_path(n->t, node, n->a, &path));
