@@ -287,6 +287,39 @@ static void a_replica_goes_to_the_type_its_policy_wants_in_a_rack_where_it_stays
 	world_fini(&w);
 }
 
+/* Its node is alive, the disk is not. */
+static void a_disk_that_has_failed_is_no_source_of_a_copy(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w, "aaaaa");
+	for (int i = 0; i < 3; i++)
+		w.st[i]->type = STORAGE_SSD;
+	b = put_block(&w, 0, "413");
+	w.st[3]->sweep = SWEEP_FORGET; /* begun, and not come to this block */
+	satisfy_add(&w.nn->satisfy, w.file);
+	satisfy_look(w.nn, clock_mono_ns());
+	w.st[3]->sweep = 0;
+	assert_int_equal(b->npending, 1);
+	assert_true(list_empty(&w.dn[3]->transfers));
+	assert_false(list_empty(&w.dn[4]->transfers));
+	world_fini(&w);
+}
+
+static void a_file_that_is_asked_for_again_is_in_line_once(void **state)
+{
+	struct satisfy s = {0};
+
+	(void)state;
+	satisfy_init(&s);
+	for (uint64_t i = 0; i < 100; i++)
+		satisfy_add(&s, 1 + i % 2);
+	assert_int_equal(s.n, 2);
+	satisfy_fini(&s);
+}
+
 /* Each search takes a millisecond or more, there are 60, and none finds anything. */
 static void the_lock_is_given_back_while_a_policy_is_satisfied(void **state)
 {
@@ -313,6 +346,8 @@ int main(void)
 		cmocka_unit_test(the_lock_is_given_back_while_copies_are_ordered),
 		cmocka_unit_test(a_block_that_racks_keep_from_its_policy_is_not_copied_for_ever),
 		cmocka_unit_test(a_replica_goes_to_the_type_its_policy_wants_in_a_rack_where_it_stays),
+		cmocka_unit_test(a_disk_that_has_failed_is_no_source_of_a_copy),
+		cmocka_unit_test(a_file_that_is_asked_for_again_is_in_line_once),
 		cmocka_unit_test(the_lock_is_given_back_while_a_policy_is_satisfied),
 	};
 

@@ -207,7 +207,7 @@ static bool fits(const struct rack_rule *r, const struct dn *dn)
 
 static bool is_to_stay(const struct replica *r)
 {
-	return !r->corrupt && !r->excess && r->st->dn->alive && r->st->dn->admin == DN_NORMAL;
+	return !r->corrupt && !r->excess && storage_is_there(r->st) && r->st->dn->admin == DN_NORMAL;
 }
 
 void place_beside(struct place *p, const struct blk *b)

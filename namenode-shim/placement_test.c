@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "namenode-shim/blocks.h"
 #include "namenode-shim/datanodes.h"
 #include "namenode-shim/placement.h"
 #include "namenode-shim/policy.h"
@@ -300,6 +301,28 @@ static void policies_and_their_fall_backs_are_obeyed(void **state)
 		}
 }
 
+static void a_replica_that_is_being_forgotten_is_no_holder(void **state)
+{
+	struct replica rep[2] = {{.state = REPLICA_FINALIZED}, {.state = REPLICA_FINALIZED}};
+	const struct blk b = {.rep = rep, .nreps = 2};
+	struct place p = {.want = 1};
+	struct world w;
+
+	(void)state;
+	world_init(&w, 1000);
+	rep[0].st = w.dn[0]->storage[0];
+	rep[1].st = w.dn[1]->storage[0];
+	rep[0].st->sweep = SWEEP_FORGET; /* a disk of a living node has failed */
+	place_beside(&p, &b);
+	assert_int_equal(p.nholders, 1);
+	assert_int_equal(p.nhave, 1);
+	assert_ptr_equal(p.exclude[0], w.dn[1]);
+	assert_int_equal(p.nexclude, 2);
+	place_free(&p);
+	rep[0].st->sweep = 0;
+	datanodes_fini(&w.dns);
+}
+
 /* A data node may write any number as its type. */
 static void a_storage_of_an_unknown_type_is_taken_as_a_disk(void **state)
 {
@@ -397,6 +420,7 @@ int main(void)
 		cmocka_unit_test(when_most_nodes_are_stale_the_others_need_not_bear_it_all),
 		cmocka_unit_test(a_hot_file_lies_neither_in_memory_nor_in_the_archive),
 		cmocka_unit_test(policies_and_their_fall_backs_are_obeyed),
+		cmocka_unit_test(a_replica_that_is_being_forgotten_is_no_holder),
 		cmocka_unit_test(a_storage_of_an_unknown_type_is_taken_as_a_disk),
 	};
 

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <uthash.h>
 
 #include "common/base/log.h"
 #include "namenode-shim/arena.h"
@@ -18,6 +19,7 @@ struct satisfy_item {
 	uint64_t orders;
 	char *after;    /* owned; of a directory that is gone through: the last name, not terminated */
 	size_t after_len;
+	UT_hash_handle hh; /* in satisfy.table */
 };
 
 void satisfy_init(struct satisfy *s)
@@ -29,6 +31,7 @@ void satisfy_init(struct satisfy *s)
 static void item_free(struct satisfy *s, struct satisfy_item *i)
 {
 	s->n--;
+	HASH_DEL(s->table, i);
 	free(i->after);
 	free(i);
 }
@@ -41,25 +44,45 @@ void satisfy_fini(struct satisfy *s)
 		item_free(s, container_of(l, struct satisfy_item, link));
 }
 
-void satisfy_add(struct satisfy *s, uint64_t inode)
+/* Asked for again: all of it is looked at once more. */
+static void begin_anew(struct satisfy_item *i)
+{
+	free(i->after);
+	i->after = NULL;
+	i->after_len = 0;
+	i->looks = 0;
+}
+
+static void add(struct satisfy *s, uint64_t inode)
 {
 	struct satisfy_item *i;
 
-	if (s->n == SATISFY_MAX) {
-		log_warn("op=satisfy inode=%llu: dropped, %u are in line; ask again later", (unsigned long long)inode, s->n);
+	HASH_FIND(hh, s->table, &inode, sizeof(inode), i);
+	if (i) {
+		begin_anew(i);
 		return;
 	}
 	i = xcalloc(1, sizeof(*i));
 	i->inode = inode;
 	s->n++;
+	HASH_ADD(hh, s->table, inode, sizeof(i->inode), i);
 	list_add_tail(&s->files, &i->link); /* if it is a directory the first look finds that */
+}
+
+void satisfy_add(struct satisfy *s, uint64_t inode)
+{
+	if (s->n >= SATISFY_MAX) {
+		log_warn("op=satisfy inode=%llu: dropped, %u are in line; ask again later", (unsigned long long)inode, s->n);
+		return;
+	}
+	add(s, inode);
 }
 
 /* ---- one block ---- */
 
 static bool is_movable(const struct replica *r)
 {
-	return r->state == REPLICA_FINALIZED && !r->corrupt && !r->excess && r->st->dn->alive &&
+	return r->state == REPLICA_FINALIZED && !r->corrupt && !r->excess && storage_is_there(r->st) &&
 	       r->st->dn->admin == DN_NORMAL;
 }
 
@@ -206,7 +229,7 @@ static int add_entry(void *arg, const char *name, size_t len, uint64_t id)
 {
 	struct expansion *e = arg;
 
-	satisfy_add(e->s, id);
+	add(e->s, id); /* also beside SATISFY_MAX: only so many at a time, when few files are in line */
 	e->dir->after = xrealloc(e->dir->after, len + 1);
 	memcpy(e->dir->after, name, len);
 	e->dir->after_len = len;

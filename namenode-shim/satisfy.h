@@ -16,7 +16,7 @@
 
 #include "common/base/list.h"
 
-#define SATISFY_MAX 1000000 /* in line; what comes then is dropped, with a line in the log */
+#define SATISFY_MAX 1000000 /* in line; what is asked for then is dropped, with a line in the log */
 #define SATISFY_FILES 256   /* looked at in one look */
 #define SATISFY_ENTRIES 1000 /* of a directory in one look */
 #define SATISFY_BLOCKS 4096 /* fewer files when they have more of these */
@@ -25,15 +25,17 @@
 #define SATISFY_COPIES 4 /* of each replica of a file: more are of no use */
 
 struct nn;
+struct satisfy_item;
 
 struct satisfy {
 	struct list files, dirs; /* of struct satisfy_item, owned */
+	struct satisfy_item *table; /* the same by inode: each is in line once */
 	uint32_t n, ndirs; /* in both, in dirs */
 };
 
 void satisfy_init(struct satisfy *s);
 void satisfy_fini(struct satisfy *s);
-/** A file or directory. */
+/** A file or directory. If it is in line it begins anew. */
 void satisfy_add(struct satisfy *s, uint64_t inode);
 /** One look; takes nn->mem_lock itself. */
 void satisfy_look(struct nn *nn, uint64_t now);
