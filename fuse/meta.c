@@ -179,7 +179,7 @@ static int may_set_times(struct ask *a)
 	int rc;
 
 	pthread_mutex_lock(&a->m->inodes.lock);
-	known = a->m->opt.uid < 0 && a->user->uid != ID_NOBODY && in->attr.st_uid == a->user->uid && attr_is_young_locked(a->m, in);
+	known = a->m->opt.uid < 0 && a->user->own_name && a->user->uid != ID_NOBODY && in->attr.st_uid == a->user->uid && attr_is_young_locked(a->m, in);
 	pthread_mutex_unlock(&a->m->inodes.lock);
 	if (known)
 		return 0;

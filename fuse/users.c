@@ -208,18 +208,27 @@ static int connect_user(struct users *u, uid_t uid, bool owner, struct user **re
 		.size = sizeof(o), .uri = u->opt->uri, .conf_dir = u->opt->conf_dir, .conf = u->conf,
 		.user = owner ? NULL : name, /* the owner: $HADOOP_USER_NAME, as in every program */
 	};
+	bool named;
 	int rc;
 
 	if (!user)
 		return -ENOMEM;
-	(void)users_name(uid, name); /* its digits at worst */
 	user->uid = uid;
+	rc = users_name(uid, name);
+	if (rc < 0 && !owner) { /* its digits would be another user */
+		free(user);
+		if (err)
+			snprintf(err->text, sizeof(err->text), "the name of uid %u cannot be found out: the name service does not answer", uid);
+		return rc;
+	}
+	named = rc == 0;
 	rc = dfs_connect(&o, &user->fs, err);
 	if (rc < 0) {
 		free(user);
 		return rc;
 	}
 	pthread_mutex_init(&user->settling, NULL);
+	user->own_name = named && strcmp(dfs_user(user->fs), name) == 0;
 	*ret = user;
 	return 0;
 }

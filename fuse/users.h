@@ -34,6 +34,7 @@ struct user {
 	struct list link; /* in users.debtors, or not linked */
 	uid_t uid;
 	struct dfs *fs; /* owned */
+	bool own_name;  /* constant: HDFS knows it by the name of its uid; not so where $HADOOP_USER_NAME says another */
 	uint32_t refs;
 	pthread_mutex_t settling; /* held while users_settle() makes the sync that it owes, until the result is noted */
 	uint64_t used_ns;
@@ -73,7 +74,7 @@ struct users {
 /** Connect as the owner of the mount. Fails as dfs_connect(). */
 int users_init(struct users *u, const struct options *opt, struct dfs_err *err);
 void users_fini(struct users *u);
-/** The handle of @uid. -EMFILE: USERS_MAX are busy; or as dfs_connect(). */
+/** The handle of @uid. -EMFILE: USERS_MAX are busy; -EIO: its name is not known now; or as dfs_connect(). */
 int users_get(struct users *u, uid_t uid, struct user **ret, struct dfs_err *err);
 /** The owner of the mount; counted too. */
 struct user *users_owner(struct users *u);

@@ -2,6 +2,7 @@
 #include "fuse/users.h"
 
 #include <errno.h>
+#include <pwd.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,6 +22,7 @@ struct dfs {
 
 static struct {
 	int handles, syncs, rc;
+	int name_service; /* errno of its answers; 0: nobody has a name */
 	int rc_first; /* of the first user beside the owner */
 } fake;
 
@@ -74,6 +76,17 @@ void dfs_sync_blocks(struct dfs *fs)
 	fake.syncs++;
 }
 
+/* In the place of the C library's. */
+int getpwuid_r(uid_t uid, struct passwd *pw, char *text, size_t room, struct passwd **found)
+{
+	(void)uid;
+	(void)pw;
+	(void)text;
+	(void)room;
+	*found = NULL;
+	return fake.name_service;
+}
+
 static struct users u;
 static int told;
 
@@ -89,7 +102,7 @@ static int setup(void **state)
 
 	(void)state;
 	told = 0;
-	fake.syncs = fake.rc = fake.rc_first = 0;
+	fake.syncs = fake.rc = fake.rc_first = fake.name_service = 0;
 	assert_int_equal(users_init(&u, &opt, NULL), 0);
 	u.indebted = indebted;
 	return 0;
@@ -182,6 +195,20 @@ static void test_a_failed_sync_is_told_to_its_user_alone(void **state)
 	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 1), NULL), 0);
 }
 
+static void test_without_a_name_service_nobody_is_called_by_digits(void **state)
+{
+	struct dfs_err err = {.text = ""};
+	struct user *user;
+
+	(void)state;
+	fake.name_service = EIO;
+	assert_int_equal(users_get(&u, FIRST_UID, &user, &err), -EIO);
+	assert_string_not_equal(err.text, "");
+	assert_int_equal(fake.handles, 1);
+	fake.name_service = 0;
+	assert_int_equal(visit(0, false), 0);
+}
+
 static void test_one_debtor_that_hangs_keeps_no_other_waiting(void **state)
 {
 	(void)state;
@@ -238,6 +265,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_nobody_waits_for_the_sync_of_who_has_to_go, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_failed_sync_of_an_evicted_user_is_told, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_failed_sync_is_told_to_its_user_alone, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_without_a_name_service_nobody_is_called_by_digits, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_one_debtor_that_hangs_keeps_no_other_waiting, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_debtors_are_bounded, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_nobody_waits_for_the_files_of_others, setup, teardown),
