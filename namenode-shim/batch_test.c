@@ -234,6 +234,7 @@ static int run_close(struct req *q, const void *in)
 	e->inode = q->arg;
 	e->holder = "somebody";
 	ns_effect(&q->ns, FX_BLOCK_COMMIT);
+	ns_effect(&q->ns, FX_BLOCK_CLOSED);
 	q->early = effects_only_close(&q->fx);
 	return txn_put(q->ns.t, q->nn->db->quota, &key, sizeof(key), "y", 1);
 }
@@ -609,6 +610,130 @@ static int register_node(struct req *q, const char *uuid, const char *ip, uint32
 	m.registration = &reg;
 	q->ns.host = ip;
 	return find_method(&datanode_methods, "registerDatanode")->run(q, &m);
+}
+
+/* /f of two blocks: the first one committed, and on no node as it was committed; the second one is w->block, @len bytes of
+ * which are known. */
+static const struct blk *add_second_block(struct world *w, struct recovered *r, uint64_t len)
+{
+	const struct blk *first;
+
+	world_init(w, true);
+	report(w);
+	w->st->remaining = w->st->capacity = 1ull << 40;
+	w->nn->set.redundancy_delay_ms = 0;
+	recovered_init(w, r);
+	first = blocks_find(&w->nn->blocks, w->block.id);
+	assert_int_equal(nn_start(w->nn), 0);
+	call_in_turn(w, 0, "append", &r->append);
+	r->block.numbytes = FILE_LEN + 2;
+	call_in_turn(w, 1, "addBlock", &r->add);
+	assert_int_equal(calls[1].rc, 0);
+	assert_int_equal(first->state, BLK_COMMITTED);
+	w->block = read_file(w)->blocks[1].b;
+	w->block.len = len;
+	r->block.blockid = (uint64_t)w->block.id;
+	r->block.generationstamp = w->block.gs;
+	r->block.numbytes = len;
+	return first;
+}
+
+/* The file is closed and its first block missing, until a node has it as it was committed. */
+static void closed_without_the_first_block(struct world *w, const struct blk *first)
+{
+	const struct block now = {first->b.id, first->b.gs, FILE_LEN + 2};
+
+	nn_stop(w->nn);
+	assert_string_equal(read_file(w)->client, "");
+	assert_int_equal(first->state, BLK_COMPLETE);
+	assert_true(first->flags & BLK_MISSING);
+	assert_true(first->flags & BLK_UNDER);
+	assert_int_equal(w->nn->blocks.missing, 1);
+	blocks_report(&w->nn->blocks, w->st, &now, REPLICA_FINALIZED, false, 0);
+	assert_int_equal(first->flags & (BLK_MISSING | BLK_UNDER | BLK_CORRUPT), 0);
+	assert_int_equal(w->nn->blocks.missing, 0);
+	world_fini(w);
+}
+
+static void a_block_on_no_node_is_missing_once_the_lease_of_its_file_is_recovered(void **state)
+{
+	const struct blk *first;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	first = add_second_block(&w, &r, FILE_LEN);
+	pthread_rwlock_wrlock(&w.nn->mem_lock);
+	report(&w);
+	pthread_rwlock_unlock(&w.nn->mem_lock);
+	call_in_turn(&w, 2, "complete", &r.complete);
+	assert_int_equal(blocks_find(&w.nn->blocks, w.block.id)->state, BLK_COMPLETE);
+	assert_int_equal(first->flags & BLK_MISSING, 0); /* its writer may have more to say */
+	r.recover.clientname = (char *)(uintptr_t)"b";
+	call_in_turn(&w, 3, "recoverLease", &r.recover);
+	assert_true(calls[3].result);
+	closed_without_the_first_block(&w, first);
+}
+
+static void a_block_on_no_node_is_missing_once_the_unwritten_one_behind_it_is_dropped(void **state)
+{
+	const struct blk *first;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	first = add_second_block(&w, &r, 0);
+	pthread_rwlock_wrlock(&w.nn->mem_lock);
+	blk_set_targets(blocks_find(&w.nn->blocks, w.block.id), NULL, NULL, 0);
+	pthread_rwlock_unlock(&w.nn->mem_lock);
+	call_in_turn(&w, 3, "recoverLease", &r.recover);
+	assert_true(calls[3].result);
+	assert_int_equal(read_file(&w)->nblocks, 1);
+	closed_without_the_first_block(&w, first);
+}
+
+static void a_block_on_no_node_is_missing_once_the_one_behind_it_is_recovered(void **state)
+{
+	const struct blk *first;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	first = add_second_block(&w, &r, FILE_LEN);
+	call_in_turn(&w, 2, "recoverLease", &r.recover);
+	assert_false(calls[2].result);
+	r.synced.newlength = FILE_LEN;
+	r.synced.newgenstamp = blocks_find(&w.nn->blocks, w.block.id)->open->recovery_id;
+	call_in_turn(&w, 3, "commitBlockSynchronization", &r.synced);
+	assert_int_equal(calls[3].rc, 0);
+	assert_int_equal(blocks_find(&w.nn->blocks, w.block.id)->state, BLK_COMPLETE);
+	closed_without_the_first_block(&w, first);
+}
+
+/* Its data node, which is dead when recovery ends, says it has it. */
+static void a_block_recovered_on_a_node_that_died_meanwhile_is_missing(void **state)
+{
+	const struct blk *b;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	world_init(&w, true);
+	report(&w);
+	recovered_init(&w, &r);
+	assert_int_equal(nn_start(w.nn), 0);
+	call_in_turn(&w, 0, "append", &r.append);
+	call_in_turn(&w, 1, "recoverLease", &r.recover);
+	b = blocks_find(&w.nn->blocks, w.block.id);
+	r.synced.newgenstamp = b->open->recovery_id;
+	r.synced.n_newtaragets = 0;
+	call_in_turn(&w, 2, "commitBlockSynchronization", &r.synced);
+	assert_int_equal(calls[2].rc, 0);
+	nn_stop(w.nn);
+	assert_string_equal(read_file(&w)->client, "");
+	assert_int_equal(b->state, BLK_COMPLETE);
+	assert_int_equal(w.nn->blocks.missing, 1);
+	world_fini(&w);
 }
 
 static int run_register(struct req *q, const void *in)
@@ -1021,6 +1146,10 @@ int main(void)
 		cmocka_unit_test(a_node_replaced_while_a_block_is_placed_on_it_is_not_used),
 		cmocka_unit_test(the_holder_cannot_end_a_block_that_is_recovered),
 		cmocka_unit_test(the_holder_cannot_end_a_block_whose_recovery_began_in_the_same_batch),
+		cmocka_unit_test(a_block_on_no_node_is_missing_once_the_lease_of_its_file_is_recovered),
+		cmocka_unit_test(a_block_on_no_node_is_missing_once_the_unwritten_one_behind_it_is_dropped),
+		cmocka_unit_test(a_block_on_no_node_is_missing_once_the_one_behind_it_is_recovered),
+		cmocka_unit_test(a_block_recovered_on_a_node_that_died_meanwhile_is_missing),
 		cmocka_unit_test(after_a_forced_leave_of_safe_mode_reports_are_waited_for),
 		cmocka_unit_test(no_more_nodes_can_be_named_than_there_may_be),
 		cmocka_unit_test(dead_nodes_make_room_for_new_ones),

@@ -452,11 +452,40 @@ static unsigned int unfinished_flags(const struct blocks *bs, const struct blk *
 	return live && live < blk_wanted(bs, b) ? BLK_UNDER : 0u;
 }
 
+/* Does a reported replica fit what is stored? The rule of hdfs-wire section 4. */
+static bool is_corrupt(const struct blk *b, const struct replica *r)
+{
+	if (b->state == BLK_OPEN)
+		return r->gs < b->b.gs;
+	if (r->state == REPLICA_FINALIZED)
+		return r->gs != b->b.gs || r->len != blk_unit_len(b, b->b.len, r->unit);
+	if (b->state == BLK_COMMITTED)
+		return r->gs < b->b.gs;
+	return r->gs != b->b.gs || r->state == REPLICA_RWR;
+}
+
+static void mark_corrupt(struct blk *b)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		b->rep[i].corrupt = b->rep[i].damaged || is_corrupt(b, &b->rep[i]);
+}
+
+/* Nobody else looks after a committed block of a closed file: with what has come it is judged like others. */
+static void complete_closed(struct blocks *bs, struct blk *b)
+{
+	if (b->state != BLK_COMMITTED || !b->open->closed || b->npending || b->open->recovery_id)
+		return;
+	set_state(bs, b, BLK_COMPLETE);
+	open_free(b);
+	mark_corrupt(b);
+}
+
 void blk_recheck(struct blocks *bs, struct blk *b)
 {
 	unsigned int flags = 0;
 	uint32_t live, good;
 
+	complete_closed(bs, b);
 	if (b->state != BLK_COMPLETE) {
 		blk_set_flags(bs, b, unfinished_flags(bs, b));
 		return;
@@ -659,18 +688,6 @@ void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *un
 		b->open->target_unit[i] = units ? units[i] : (uint8_t)i;
 }
 
-/* Does a reported replica fit what is stored? The rule of hdfs-wire section 4. */
-static bool is_corrupt(const struct blk *b, const struct replica *r)
-{
-	if (b->state == BLK_OPEN)
-		return r->gs < b->b.gs;
-	if (r->state == REPLICA_FINALIZED)
-		return r->gs != b->b.gs || r->len != blk_unit_len(b, b->b.len, r->unit);
-	if (b->state == BLK_COMMITTED)
-		return r->gs < b->b.gs;
-	return r->gs != b->b.gs || r->state == REPLICA_RWR;
-}
-
 static void check_complete(struct blocks *bs, struct blk *b)
 {
 	if (b->state != BLK_COMMITTED || !blk_enough_as(b, b->b.gs, b->b.len, bs->repl_min))
@@ -683,8 +700,7 @@ static void check_complete(struct blocks *bs, struct blk *b)
 
 static void judge_all(struct blocks *bs, struct blk *b)
 {
-	for (uint16_t i = 0; i < b->nreps; i++)
-		b->rep[i].corrupt = b->rep[i].damaged || is_corrupt(b, &b->rep[i]);
+	mark_corrupt(b);
 	check_complete(bs, b);
 	blk_recheck(bs, b);
 }
@@ -699,7 +715,8 @@ static void await_targets(struct blocks *bs, struct blk *b)
 		const uint8_t unit = target_unit(b, i);
 		const struct replica *r = find_on_node(b, st->dn, unit);
 
-		if (st->dn->alive && (!blk_ec(b) || blk_unit_len(b, b->b.len, unit)) && (!r || r->state != REPLICA_FINALIZED))
+		if (st->dn->alive && (!blk_ec(b) || blk_unit_len(b, b->b.len, unit)) &&
+		    (!r || r->state != REPLICA_FINALIZED || r->gs < b->b.gs))
 			blk_add_pending(bs, b, st, deadline);
 	}
 }
@@ -715,7 +732,16 @@ void blk_commit(struct blocks *bs, struct blk *b, const struct block *now)
 	judge_all(bs, b);
 }
 
-void blk_reopen(struct blocks *bs, struct blk *b)
+void blk_close(struct blocks *bs, struct blk *b)
+{
+	if (b->state != BLK_COMMITTED)
+		return;
+	b->open->closed = true;
+	blk_recheck(bs, b);
+}
+
+/* Where its good replicas are. */
+static void target_replicas(struct blk *b)
 {
 	struct storage **st = xcalloc(b->nreps + 1u, sizeof(struct storage *));
 	uint32_t n = 0;
@@ -725,6 +751,14 @@ void blk_reopen(struct blocks *bs, struct blk *b)
 			st[n++] = b->rep[i].st;
 	blk_set_targets(b, st, NULL, n);
 	free(st);
+}
+
+void blk_reopen(struct blocks *bs, struct blk *b)
+{
+	/* One that is only committed keeps its targets: not all of them may have reported it. */
+	if (b->state != BLK_COMMITTED || !b->open->ntargets)
+		target_replicas(b);
+	b->open->closed = false;
 	set_state(bs, b, BLK_OPEN);
 	blk_recheck(bs, b);
 }
@@ -804,7 +838,8 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 		rep->seq = seq;
 		st->report_hits++;
 	}
-	if (state == REPLICA_FINALIZED) {
+	/* Of a time before an append: what was appended is reported, too. */
+	if (state == REPLICA_FINALIZED && (b->state != BLK_COMMITTED || r->gs >= b->b.gs)) {
 		bs->drop_hint = bs->drop_hint ? bs->drop_hint : dropped_for(b, st->dn);
 		drop_pending(b, st->dn);
 	}

@@ -9,7 +9,8 @@
  * every change of a block through one check (blk_recheck) that keeps the counts and the queue of
  * blocks that need another replica, and orders surplus and corrupt replicas deleted.
  * States of a block: OPEN (a client writes), COMMITTED (client stated stamp and length), COMPLETE
- * (and a finalized replica with just these was reported).
+ * (and a finalized replica with just these was reported). A block whose file is closed before that is COMPLETE once no
+ * replica of it is awaited any more: then it is missing, or short of replicas, like others.
  * A file with an erasure-coding policy has groups in place of blocks: b.id is the group's id, b.len its
  * data bytes, and each replica is one unit of it (replica.unit), reported under an id of its own. What
  * differs for them is in blocks_striped.c: what is live is counted in units, not in replicas.
@@ -59,6 +60,7 @@ struct blk_open {
 	uint64_t recovery_until_ns; /* no further attempt before */
 	uint32_t primary_turn;
 	uint64_t room, room_ns;  /* bytes promised on each target, and when (storage_promise()) */
+	bool closed;             /* so is its file: committed, it is complete when nothing is awaited */
 	uint64_t truncate_to;    /* length that recovery is to leave; NO_TRUNCATE: not this one's business */
 	struct blk *blk;         /* its block */
 	struct list recovering;  /* in blocks.recovering while recovery_id */
@@ -156,7 +158,9 @@ void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *un
 void blk_set_room(struct blk *b, uint64_t bytes, uint64_t since_ns);
 /** The client stated stamp and length; targets that have not reported are awaited. */
 void blk_commit(struct blocks *bs, struct blk *b, const struct block *now);
-/** Written again (append): the stored length and stamp stay until the pipeline is updated. */
+/** Its file is closed. A block that is committed is complete when what its pipeline wrote is reported, or not awaited any more. */
+void blk_close(struct blocks *bs, struct blk *b);
+/** Written again (append, truncate): the stored length and stamp stay until the pipeline is updated. */
 void blk_reopen(struct blocks *bs, struct blk *b);
 /** Recovery @id begins (0: ended) and is tried again from @until_ns on. */
 void blk_set_recovery(struct blocks *bs, struct blk *b, uint64_t id, uint64_t until_ns);

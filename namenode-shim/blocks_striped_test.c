@@ -87,6 +87,30 @@ static void a_group_is_complete_with_as_many_units_as_it_has_data(void **state)
 	world_fini(&w);
 }
 
+static void a_committed_group_of_a_closed_file_is_short_of_units_or_missing_like_others(void **state)
+{
+	const struct block now = {group, 1005, LEN};
+	struct world w;
+
+	(void)state;
+	for (unsigned have = 2; have <= 3; have++) {
+		world_init(&w, 0, BLK_OPEN);
+		blk_set_targets(w.b, w.st, NULL, 5);
+		blk_commit(&w.bs, w.b, &now);
+		blk_close(&w.bs, w.b);
+		assert_int_equal(w.b->state, BLK_COMMITTED);
+		for (unsigned i = 0; i < have; i++)
+			report(&w, (int)i, i);
+		for (unsigned i = have; i < 5; i++)
+			blocks_forget(&w.bs, w.dn[i], NULL);
+		blocks_sweep(&w.bs, UINT32_MAX);
+		assert_int_equal(w.b->state, BLK_COMPLETE);
+		assert_int_equal(w.b->flags & (BLK_UNDER | BLK_URGENT | BLK_MISSING),
+				 have < 3 ? BLK_UNDER | BLK_MISSING : BLK_UNDER | BLK_URGENT);
+		world_fini(&w);
+	}
+}
+
 static void a_lost_unit_is_missed_and_one_too_many_lost_is_the_end(void **state)
 {
 	struct world w;
@@ -271,6 +295,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_group_is_complete_with_as_many_units_as_it_has_data),
+		cmocka_unit_test(a_committed_group_of_a_closed_file_is_short_of_units_or_missing_like_others),
 		cmocka_unit_test(a_lost_unit_is_missed_and_one_too_many_lost_is_the_end),
 		cmocka_unit_test(a_short_group_has_fewer_units),
 		cmocka_unit_test(a_unit_of_a_wrong_length_or_stamp_is_corrupt_and_the_others_are_not),

@@ -248,6 +248,113 @@ static void replicas_of_the_pipeline_are_awaited_not_copied(void **state)
 	world_fini(&w);
 }
 
+/* A committed block that three nodes wrote, of a file that is closed before any of them has reported it. */
+static struct blk *add_closed(struct world *w)
+{
+	struct blk *b;
+
+	world_init(w);
+	b = add(w, BLK_OPEN);
+	blk_set_targets(b, w->st, NULL, REPL);
+	blk_commit(&w->bs, b, &B);
+	blk_close(&w->bs, b);
+	assert_int_equal(b->state, BLK_COMMITTED);
+	assert_int_equal(b->open->ntargets, REPL); /* where it can be read */
+	assert_int_equal(b->flags, 0);
+	return b;
+}
+
+static void a_committed_block_of_a_closed_file_is_missing_when_it_is_awaited_no_more(void **state)
+{
+	struct world w;
+	struct blk *b = add_closed(&w);
+
+	(void)state;
+	report(&w, 0, B.gs, B.len, REPLICA_RWR); /* its node was started again */
+	assert_int_equal(b->flags, 0);
+	blocks_expire_pending(&w.bs, UINT64_MAX);
+	assert_int_equal(b->state, BLK_COMPLETE);
+	assert_null(b->open);
+	assert_int_equal(b->flags, BLK_MISSING | BLK_UNDER | BLK_CORRUPT);
+	assert_int_equal(w.bs.missing, 1);
+	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED); /* much too late */
+	assert_int_equal(b->flags & (BLK_MISSING | BLK_URGENT | BLK_SAFE), BLK_URGENT | BLK_SAFE);
+	world_fini(&w);
+
+	b = add_closed(&w);
+	for (int i = 0; i < REPL; i++)
+		blocks_forget(&w.bs, w.dn[i], NULL);
+	blocks_sweep(&w.bs, UINT32_MAX);
+	assert_int_equal(b->flags, BLK_MISSING | BLK_UNDER);
+	world_fini(&w);
+}
+
+static void a_committed_block_of_a_closed_file_on_too_few_nodes_is_short_of_replicas(void **state)
+{
+	struct world w;
+	struct blk *b = add_closed(&w);
+
+	(void)state;
+	w.bs.repl_min = 2;
+	report(&w, 2, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(b->state, BLK_COMMITTED);
+	blocks_forget(&w.bs, w.dn[0], NULL);
+	blocks_forget(&w.bs, w.dn[1], NULL);
+	blocks_sweep(&w.bs, UINT32_MAX);
+	assert_int_equal(b->state, BLK_COMPLETE);
+	assert_int_equal(b->flags, BLK_UNDER | BLK_URGENT | BLK_SAFE);
+	world_fini(&w);
+}
+
+/* What the nodes had of it before an append, and what one of them says of that late, is not what it was closed with. */
+static void news_of_a_time_before_an_append_end_no_wait_for_what_was_appended(void **state)
+{
+	const struct block now = {B.id, B.gs + 1, B.len + 1};
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	for (int i = 0; i < REPL; i++)
+		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
+	blk_reopen(&w.bs, b);
+	blk_commit(&w.bs, b, &now);
+	blk_close(&w.bs, b);
+	for (int i = 0; i < REPL; i++)
+		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(b->state, BLK_COMMITTED);
+	assert_int_equal(b->npending, REPL);
+	report(&w, 1, now.gs, now.len, REPLICA_FINALIZED);
+	assert_int_equal(b->state, BLK_COMPLETE);
+	assert_int_equal(b->npending, REPL - 1);
+	assert_int_equal(b->flags & (BLK_MISSING | BLK_UNDER), 0);
+	world_fini(&w);
+}
+
+/* Truncated inside before the nodes that hold it have said so: it is they who are to recover it. */
+static void a_committed_block_written_again_keeps_the_nodes_that_did_not_report_it_yet(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_OPEN);
+	blk_set_targets(b, w.st, NULL, REPL);
+	blk_commit(&w.bs, b, &B);
+	blk_close(&w.bs, b);
+	report(&w, 1, B.gs - 1, B.len - 1, REPLICA_FINALIZED); /* late news of a time before */
+	blk_reopen(&w.bs, b);
+	blocks_expire_pending(&w.bs, UINT64_MAX);
+	assert_int_equal(b->state, BLK_OPEN);
+	assert_false(b->open->closed);
+	assert_int_equal(b->open->ntargets, REPL);
+	for (int i = 0; i < REPL; i++)
+		assert_ptr_equal(b->open->target[i], w.st[i]);
+	world_fini(&w);
+}
+
 static void surplus_goes_from_the_fullest_node(void **state)
 {
 	struct world w;
@@ -726,6 +833,7 @@ static void check_counts(const struct blocks *bs)
 
 		complete += b->state == BLK_COMPLETE;
 		linked += list_is_linked(&b->work);
+		assert_false(b->state == BLK_COMMITTED && b->open->closed && !b->npending);
 		assert_int_equal(list_is_linked(&b->waiting), b->npending > 0);
 		under += b->state == BLK_COMMITTED && blk_live(b) && blk_live(b) < b->repl && !b->npending;
 		if (b->state != BLK_COMPLETE)
@@ -749,7 +857,7 @@ static void check_counts(const struct blocks *bs)
 static void counts_agree_with_a_recount_after_random_reports(void **state)
 {
 	struct world w;
-	struct storage *st[2][NODES];
+	struct storage *st[2][NODES], *to;
 	int checked = 0;
 
 	(void)state;
@@ -780,6 +888,8 @@ static void counts_agree_with_a_recount_after_random_reports(void **state)
 				blk_set_targets(b, w.st, NULL, (uint32_t)(rand() % NODES));
 				blk_commit(&w.bs, b, &r);
 			}
+			if (b && rand() % 4 == 0)
+				blk_close(&w.bs, b);
 			break;
 		case 3:
 			blocks_report_deleted(&w.bs, st[rand() % 2][node], r.id);
@@ -796,8 +906,9 @@ static void counts_agree_with_a_recount_after_random_reports(void **state)
 			blocks_report_corrupt(&w.bs, &r, w.dn[node], NULL);
 			break;
 		default:
-			blocks_report(&w.bs, st[rand() % 2][node], &r, (uint32_t)(rand() % 3),
-				      rand() % 2, 0);
+			to = st[rand() % 2][node];
+			blocks_keep(&w.bs, to); /* it is there: it reports */
+			blocks_report(&w.bs, to, &r, (uint32_t)(rand() % 3), rand() % 2, 0);
 			break;
 		}
 		blocks_sweep(&w.bs, (uint32_t)(rand() % 4));
@@ -821,6 +932,10 @@ int main(void)
 		cmocka_unit_test(a_committed_block_is_not_complete_while_it_is_recovered),
 		cmocka_unit_test(a_committed_block_on_too_few_nodes_is_copied),
 		cmocka_unit_test(replicas_of_the_pipeline_are_awaited_not_copied),
+		cmocka_unit_test(a_committed_block_of_a_closed_file_is_missing_when_it_is_awaited_no_more),
+		cmocka_unit_test(a_committed_block_of_a_closed_file_on_too_few_nodes_is_short_of_replicas),
+		cmocka_unit_test(news_of_a_time_before_an_append_end_no_wait_for_what_was_appended),
+		cmocka_unit_test(a_committed_block_written_again_keeps_the_nodes_that_did_not_report_it_yet),
 		cmocka_unit_test(surplus_goes_rather_from_a_node_that_may_be_dead),
 		cmocka_unit_test(replicas_that_share_a_rack_are_queued_while_there_are_others),
 		cmocka_unit_test(nothing_is_spread_because_a_node_is_in_maintenance),

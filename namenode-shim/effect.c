@@ -23,7 +23,7 @@ bool effects_only_add(const struct effect_list *l)
 bool effects_only_close(const struct effect_list *l)
 {
 	for (const struct effect *e = l->first; e; e = e->next)
-		if (e->kind != FX_LEASE_DEL && e->kind != FX_BLOCK_COMMIT)
+		if (e->kind != FX_LEASE_DEL && e->kind != FX_BLOCK_COMMIT && e->kind != FX_BLOCK_CLOSED)
 			return false;
 	return true;
 }

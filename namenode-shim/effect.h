@@ -30,6 +30,7 @@ enum effect_kind {
 	FX_BLOCK_REOPEN,  /* complete block is written again (append) */
 	FX_BLOCK_RECOVER, /* start recovery; b.gs is the recovery id, truncate_to the length wanted */
 	FX_BLOCK_SYNCED,  /* recovery ended: b, targets hold it finalized */
+	FX_BLOCK_CLOSED,  /* its file is closed: no client commits, recovers or waits for b any more */
 	FX_BLOCK_REPL,    /* replication is now repl */
 	FX_BLOCK_REMOVE,  /* delete its replicas */
 	FX_BLOCK_OWNER,   /* is now of inode, with replication repl (concat) */

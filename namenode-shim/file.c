@@ -187,6 +187,9 @@ int file_close(struct req *q, struct inode *n)
 {
 	file_release(q, n);
 	n->mtime = q->ns.now_ms;
+	/* Those before were complete when the last one was added. */
+	for (uint32_t i = n->nblocks > 2 ? n->nblocks - 2 : 0; i < n->nblocks; i++)
+		ns_effect(&q->ns, FX_BLOCK_CLOSED)->b = n->blocks[i].b;
 	return ns_io(&q->ns, inode_put(q->ns.t, n));
 }
 

@@ -52,7 +52,7 @@ bool file_is_recovered(const struct req *q, const struct inode *n);
 /** The first block of @n, which was just made, for *@ret: one change, and one wait for the disk, for both. Left undone where
  *  addBlock has something to say: no nodes, a quota, a group. Puts the inode. */
 int file_first_block(struct req *q, struct inode *n, struct Hd__LocatedBlockProto **ret);
-/** No more writer: puts the inode. */
+/** No more writer, and nobody who waits for reports of its last blocks: puts the inode. The last change of it in its call. */
 int file_close(struct req *q, struct inode *n);
 /** Take the lease over for @holder and close, at once or by block recovery. */
 int file_recover(struct req *q, struct inode *n, const char *holder, bool *ret_closed);

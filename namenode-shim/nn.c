@@ -387,8 +387,8 @@ static void block_synced(struct nn *nn, struct blk *b, const struct effect *e)
 	/* Until all of them are known with their new stamp some would look stale and be ordered deleted. */
 	nn->blocks.quiet = true;
 	blk_set_targets(b, t.st, t.units, t.n);
-	blk_set_recovery(&nn->blocks, b, 0, 0);
 	b->open->truncate_to = NO_TRUNCATE;
+	blk_set_recovery(&nn->blocks, b, 0, 0);
 	blk_commit(&nn->blocks, b, &e->b);
 	for (uint32_t i = 0; i < t.n; i++) {
 		const uint8_t unit = e->units ? t.units[i] : 0;
@@ -434,6 +434,9 @@ static void apply_block(struct nn *nn, const struct effect *e)
 		break;
 	case FX_BLOCK_SYNCED:
 		block_synced(nn, b, e);
+		break;
+	case FX_BLOCK_CLOSED:
+		blk_close(bs, b);
 		break;
 	case FX_BLOCK_REPL:
 		blk_set_repl(bs, b, e->repl);
