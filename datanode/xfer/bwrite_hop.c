@@ -155,6 +155,7 @@ void bw_do_chain(struct bwrite *w)
 		.crc_type = w->crc_type,
 		.bytes_per_crc = w->params.req.bytes_per_crc,
 		.no_answer = !w->params.client[0],
+		.beats = w->src && w->src->rdma, /* its heartbeats are of the connection, not of the stream */
 	};
 	int rc;
 

@@ -13,6 +13,7 @@
 #define CONFIRM_NS (300 * NS_PER_S)  /* until a copy is on the disk of the hop */
 #define SINK_BATCH 4                 /* pieces in one send: 4 vectors each */
 #define SINK_BUF 4096
+#define BEAT_MAX_NS (30 * NS_PER_S)  /* the hop's own time-out may be shorter than ours; as clients do it */
 
 enum sink_state {
 	SINK_CONNECT_WAIT,
@@ -43,6 +44,11 @@ struct dtp_sink {
 	struct xop conn_op, send_op, recv_op;
 	bool connecting, sending, receiving;
 	int rc;
+
+	bool beats;             /* of our own, so that a hop that gets no pieces does not hang up */
+	struct rtimer beat_timer;
+	uint64_t sent_ns;       /* a send ended last */
+	uint32_t beats_unacked;
 
 	struct list queue;      /* pieces to be sent */
 	struct piece *batch[SINK_BATCH];
@@ -87,6 +93,7 @@ static void on_sent(struct xop *op, int res)
 	struct dtp_sink *s = container_of(op, struct dtp_sink, send_op);
 
 	s->sending = false;
+	s->sent_ns = reactor_now_ns(s->core->reactor);
 	if (res < 0)
 		sink_fail(s, res);
 	for (uint32_t i = 0; i < s->batch_len; i++) {
@@ -95,6 +102,18 @@ static void on_sent(struct xop *op, int res)
 	}
 	s->batch_len = 0;
 	sink_ready(s);
+}
+
+static uint64_t beat_at_ns(const struct dtp_sink *s)
+{
+	const uint64_t half_ns = s->core->waits.read_ns / 2;
+
+	return s->sent_ns + (half_ns < BEAT_MAX_NS ? half_ns : BEAT_MAX_NS);
+}
+
+static void on_beat(struct rtimer *t)
+{
+	sink_ready(container_of(t, struct dtp_sink, beat_timer));
 }
 
 static void on_recv(struct xop *op, int res)
@@ -189,7 +208,7 @@ static void do_answer(struct dtp_sink *s)
 
 /* ---- pieces and acks ---- */
 
-static int piece_vec(struct dtp_sink *s, uint32_t i, struct piece *p, struct iovec *iov)
+static int piece_vec(struct dtp_sink *s, uint32_t i, const struct piece *p, struct iovec *iov)
 {
 	const struct dt_packet pkt = {
 		.offset = (int64_t)p->off,
@@ -207,10 +226,17 @@ static int piece_vec(struct dtp_sink *s, uint32_t i, struct piece *p, struct iov
 	if (p->crc_count > 1)
 		iov[n++] = (struct iovec){(void *)(uintptr_t)p->crcs, (p->crc_count - 1) * 4};
 	if (p->crc_count)
-		iov[n++] = (struct iovec){p->edge, 4};
+		iov[n++] = (struct iovec){(void *)(uintptr_t)p->edge, 4};
 	if (p->len)
 		iov[n++] = (struct iovec){p->slot->data + p->slot_off, p->len};
 	return n;
+}
+
+static void send_packets(struct dtp_sink *s, const struct iovec *iov, int n)
+{
+	s->sending = true;
+	s->xc->send_deadline_ns = sink_in_ns(s, s->core->waits.write_ns);
+	xconn_send(s->xc, iov, n, &s->send_op);
 }
 
 static void do_send_pieces(struct dtp_sink *s)
@@ -228,9 +254,38 @@ static void do_send_pieces(struct dtp_sink *s)
 	}
 	if (!n)
 		return;
-	s->sending = true;
-	s->xc->send_deadline_ns = sink_in_ns(s, s->core->waits.write_ns);
-	xconn_send(s->xc, iov, n, &s->send_op);
+	send_packets(s, iov, n);
+}
+
+/* Behind the last piece the hop takes nothing any more. */
+static void do_beat(struct dtp_sink *s)
+{
+	static const struct piece beat = {.seq = SEQ_HEARTBEAT};
+	struct iovec iov[XOP_IOV_MAX];
+
+	if (!s->beats || s->sending || s->rc || s->last_seq != SEQ_UNKNOWN)
+		return;
+	if (reactor_now_ns(s->core->reactor) >= beat_at_ns(s)) {
+		s->beats_unacked++;
+		send_packets(s, iov, piece_vec(s, 0, &beat, iov));
+	} else if (!s->beat_timer.deadline_ns) {
+		reactor_timer_set(s->core->reactor, &s->beat_timer, beat_at_ns(s));
+	}
+}
+
+/* An ack of a heartbeat of our own says nothing to the user, unless a node behind has failed. */
+static void tell_ack(struct dtp_sink *s, const struct dt_ack *ack)
+{
+	int64_t seq = ack->seqno;
+
+	if (seq == SEQ_HEARTBEAT && s->beats_unacked) {
+		s->beats_unacked--;
+		if (dt_ack_first_bad(ack) < 0)
+			return;
+		seq = SEQ_UNKNOWN;
+	}
+	s->last_acked |= s->last_seq != SEQ_UNKNOWN && seq == s->last_seq;
+	s->base.user->ops->acked(s->base.user, seq, ack->reply, ack->count);
 }
 
 static void do_acks(struct dtp_sink *s)
@@ -247,8 +302,7 @@ static void do_acks(struct dtp_sink *s)
 			sink_fail(s, rc);
 			return;
 		}
-		s->last_acked |= s->last_seq != SEQ_UNKNOWN && ack.seqno == s->last_seq;
-		s->base.user->ops->acked(s->base.user, ack.seqno, ack.reply, ack.count);
+		tell_ack(s, &ack);
 	}
 	if (s->acks || s->final_answer)
 		recv_more(s);
@@ -295,6 +349,7 @@ static void do_confirm(struct dtp_sink *s)
 static void do_run(struct dtp_sink *s)
 {
 	do_send_pieces(s);
+	do_beat(s);
 	do_confirm(s);
 	do_final_answer(s);
 	if (s->state == SINK_RUN)
@@ -373,6 +428,7 @@ static void sink_free(struct rop *rop)
 {
 	struct dtp_sink *s = container_of(rop, struct dtp_sink, rop);
 
+	reactor_timer_clear(s->core->reactor, &s->beat_timer);
 	list_del(&s->core_link);
 	s->core->op_count--;
 	s->base.user->ops->closed(s->base.user);
@@ -422,6 +478,7 @@ int stream_sink_open(struct xfer_core *core, const struct sink_params *params, s
 	s->final_answer = params->final_answer;
 	s->answer = !params->no_answer && !params->final_answer;
 	s->acks = s->answer;
+	s->beats = params->beats && s->acks;
 	s->confirm = params->no_answer && params->confirm;
 	s->read_ns = core->waits.read_ns + XFER_NODE_NS * (1 + params->write->target_count);
 	snprintf(s->hop, sizeof(s->hop), "%s:%u", t->ip, t->xfer_port);
@@ -430,6 +487,7 @@ int stream_sink_open(struct xfer_core *core, const struct sink_params *params, s
 	s->conn_op.done = on_connect;
 	s->send_op.done = on_sent;
 	s->recv_op.done = on_recv;
+	s->beat_timer.fire = on_beat;
 	rop_init(&s->rop, sink_step, sink_free);
 	asked.sync_later = params->write->sync_later;
 	rc = dtp_write_op_encode(&asked, &s->op_msg, &s->op_len);
