@@ -125,7 +125,7 @@ struct blocks {
 	struct list cursors;
 	struct list swept; /* of storage.swept: those with something to do */
 	struct blk_cursor sweep; /* linked while a walk is under way */
-	uint64_t asked; /* so often for something to be done with the replicas of a storage */
+	uint64_t asked; /* so often for something to be done with all replicas of a storage */
 	uint8_t recheck_passes; /* so many times over the map, and each block was checked since it was asked for */
 	uint64_t complete; /* blocks of state COMPLETE */
 	uint64_t under_count, missing, corrupt, safe, missing_one, urgent, crowded_count;

@@ -53,7 +53,7 @@ static uint8_t passes(const struct blocks *bs)
 
 static void ask(struct blocks *bs, struct storage *st, enum sweep what)
 {
-	bs->asked++;
+	bs->asked += what != SWEEP_UNREPORTED; /* single replicas, as those that a node says it deleted */
 	if (!st->sweep)
 		list_add_tail(&bs->swept, &st->swept);
 	st->sweep |= (uint8_t)what;

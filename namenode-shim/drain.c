@@ -136,7 +136,8 @@ static void begin(struct nn *nn)
 	blk_cursor_begin(&nn->blocks, &nn->draining);
 }
 
-/* All blocks were counted. If replicas were forgotten meanwhile nodes may stand where it was counted before: again. */
+/* All blocks were counted. If a node or storage was lost meanwhile, or a node changed its state, what was counted before that may
+ * be wrong: again. Single replicas that a report lacks are no reason: some always do, and their blocks are copied as others are. */
 static void end(struct nn *nn)
 {
 	const bool valid = nn->drain_asked == nn->blocks.asked;

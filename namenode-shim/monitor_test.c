@@ -13,6 +13,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/conf.h"
+#include "namenode-shim/drain.h"
+#include "namenode-shim/hosts.h"
 #include "namenode-shim/inode.h"
 #include "namenode-shim/monitor.h"
 #include "namenode-shim/nn.h"
@@ -100,6 +102,7 @@ static void world_init(struct world *w, const char *racks)
 		w->st[i] = dn_storage_add(w->dn[i], "DS", STORAGE_DISK);
 		w->st[i]->remaining = 1ull << 40;
 		w->st[i]->reported = true;
+		w->dn[i]->report_ns = 1;
 	}
 	datanodes_changed(&w->nn->dns);
 }
@@ -338,6 +341,62 @@ static void the_lock_is_given_back_while_a_policy_is_satisfied(void **state)
 	world_fini(&w);
 }
 
+/* ---- nodes that leave ---- */
+
+/* Node 2 leaves, which has a replica more than there need be; its blocks are being counted. */
+static void begin_to_count(struct world *w)
+{
+	const struct hosts_verdict v = {.state = HOSTS_LEAVE, .allowed = true};
+
+	drain_judge(w->nn, w->dn[2], &v);
+	blocks_sweep(&w->nn->blocks, UINT32_MAX);
+	put_block(w, 0, "0134");
+	put_block(w, 0, "2");
+	put_block(w, 1, "0");
+	drain_tick(w->nn, clock_mono_ns());
+	assert_true(blk_cursor_is_open(&w->nn->draining));
+}
+
+static enum dn_admin end_of_count(struct world *w)
+{
+	nn_lock(w->nn);
+	for (int i = 0; i < 100 && blk_cursor_is_open(&w->nn->draining); i++)
+		drain_slice(w->nn);
+	nn_unlock(w->nn);
+	assert_false(blk_cursor_is_open(&w->nn->draining));
+	return w->dn[2]->admin;
+}
+
+/* A node lacks a replica in each of many reports: no count would ever end. */
+static void a_node_may_leave_though_a_report_lacks_a_replica_meanwhile(void **state)
+{
+	struct world w;
+	struct block b;
+
+	(void)state;
+	world_init(&w, "aabbb");
+	begin_to_count(&w);
+	b = w.first;
+	blocks_report_begin(&w.nn->blocks, w.st[0]);
+	blocks_report(&w.nn->blocks, w.st[0], &b, REPLICA_FINALIZED, false, w.st[0]->report_seq);
+	blocks_report_end(&w.nn->blocks, w.st[0]);
+	assert_true(blocks_must_sweep(&w.nn->blocks));
+	assert_int_equal(end_of_count(&w), DN_DECOMMISSIONED);
+	world_fini(&w);
+}
+
+static void a_node_stays_when_another_dies_while_its_blocks_are_counted(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, "aabbb");
+	begin_to_count(&w);
+	nn_dn_lost(w.nn, w.dn[0], "test");
+	assert_int_equal(end_of_count(&w), DN_DECOMMISSIONING);
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -349,6 +408,8 @@ int main(void)
 		cmocka_unit_test(a_disk_that_has_failed_is_no_source_of_a_copy),
 		cmocka_unit_test(a_file_that_is_asked_for_again_is_in_line_once),
 		cmocka_unit_test(the_lock_is_given_back_while_a_policy_is_satisfied),
+		cmocka_unit_test(a_node_may_leave_though_a_report_lacks_a_replica_meanwhile),
+		cmocka_unit_test(a_node_stays_when_another_dies_while_its_blocks_are_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
