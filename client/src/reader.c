@@ -254,7 +254,7 @@ static ssize_t read_locked(struct reader *r, void *buf, size_t len, struct err *
 	if (n <= 0)
 		return n;
 	if (r->striped) {
-		n = striped_read(r, &r->striped_seq, buf, (size_t)n, r->pos, err);
+		n = striped_read(r, &r->striped_seq, buf, (size_t)n, r->pos, wants_ahead(r), err);
 		r->pos += n > 0 ? (uint64_t)n : 0;
 		return n;
 	}

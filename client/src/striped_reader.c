@@ -200,7 +200,7 @@ static bool wants_row(const struct striped *f, size_t len, uint64_t pos, size_t 
 
 /* What is best read at one go at @pos: some of @len bytes. */
 static ssize_t read_piece(struct striped *f, uint8_t *dst, size_t len, uint64_t pos,
-			  struct err *err)
+			  bool ahead, struct err *err)
 {
 	const struct group *g;
 	size_t n = from_row(f, dst, len, pos), row_len;
@@ -213,7 +213,7 @@ static ssize_t read_piece(struct striped *f, uint8_t *dst, size_t len, uint64_t 
 	if (rc < 0)
 		return rc;
 	g = stripe_group(f->stripe);
-	if (wants_row(f, len, pos, &row_len)) {
+	if (ahead && wants_row(f, len, pos, &row_len)) {
 		rc = row_room(f, row_len, err);
 		f->row_len = 0;
 		rc = rc ?: read_range(f, f->row, row_len, pos, STRIPE_AHEAD, err);
@@ -223,18 +223,18 @@ static ssize_t read_piece(struct striped *f, uint8_t *dst, size_t len, uint64_t 
 		f->row_len = row_len;
 		return (ssize_t)from_row(f, dst, len, pos);
 	}
-	if (f->next == pos || len > g->policy->cell) /* not the first call, or a long one */
+	if (ahead && (f->next == pos || len > g->policy->cell)) /* not the first call, or a long one */
 		stripe_prefetch(f->stripe, pos - g->offset);
 	left = g->offset + g->length - pos;
 	n = len < left ? len : (size_t)left;
 	if (len >= ec_row_bytes(g->policy) && n > ec_row_bytes(g->policy)) /* only whole rows, and what is before one */
 		n -= (size_t)((pos - g->offset + n) % ec_row_bytes(g->policy));
-	rc = read_range(f, dst, n, pos, STRIPE_AHEAD, err);
+	rc = read_range(f, dst, n, pos, ahead ? STRIPE_AHEAD : STRIPE_EXACT, err);
 	return rc < 0 ? rc : (ssize_t)n;
 }
 
 ssize_t striped_read(struct reader *r, struct striped **state, void *buf, size_t len, uint64_t pos,
-		     struct err *err)
+		     bool ahead, struct err *err)
 {
 	struct striped *f = *state ?: calloc(1, sizeof(*f));
 	size_t done = 0;
@@ -245,7 +245,7 @@ ssize_t striped_read(struct reader *r, struct striped **state, void *buf, size_t
 	*state = f;
 	f->rounds = 0;
 	while (done < len) {
-		ssize_t n = read_piece(f, (uint8_t *)buf + done, len - done, pos + done, err);
+		ssize_t n = read_piece(f, (uint8_t *)buf + done, len - done, pos + done, ahead, err);
 
 		if (n < 0) {
 			leave(f);

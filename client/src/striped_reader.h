@@ -23,9 +23,9 @@ struct striped;
 
 /** Exactly the range [@pos, @pos + @len), which is in the file. */
 ssize_t striped_pread(struct reader *r, void *buf, size_t len, uint64_t pos, struct err *err);
-/** The same for a reader in sequence; *@state is NULL at first. */
+/** The same for a reader in sequence; *@state is NULL at first. @ahead: what follows is asked for, too. */
 ssize_t striped_read(struct reader *r, struct striped **state, void *buf, size_t len, uint64_t pos,
-		     struct err *err);
+		     bool ahead, struct err *err);
 /** As reader_give_back(). These accept NULL. */
 void striped_give_back(struct striped *f);
 bool striped_has_streams(const struct striped *f);
