@@ -111,7 +111,7 @@ static void warn_short_groups(struct cli *cli)
 	if (!n.short_groups)
 		return;
 	if (n.short_group_nodes > n.short_group_data)
-		snprintf(risk, sizeof(risk), "%llu of them may be lost, and not %llu",
+		snprintf(risk, sizeof(risk), "the file survives the loss of %llu of these nodes, not of %llu",
 			 (unsigned long long)(n.short_group_nodes - n.short_group_data),
 			 (unsigned long long)(n.short_group_units - n.short_group_data));
 	snprintf(line, sizeof(line), "%llu block group%s written on %llu data nodes, and the policy wants %llu: %s. The units that "

@@ -196,8 +196,9 @@ enum dfs_create_flags {
 				  hsynced: until dfs_sync_names(), or 100 ms have passed, a crash of a data node's machine may take its
 				  replica away; a kill of the data node does not. Not for striped files, nor (the NameNode) when a first block was never used */
 	DFS_CREATE_NO_HSYNC = 64, /* dfs_hsync() will not be called: blocks before the last one need not be on disk when the next one begins,
-				     where data nodes do not sync what they finish (dfs.datanode.synconclose=false, as Java's by default). An
-				     hsync all the same counts for the block being written and for those that follow */
+				     where data nodes do not sync what they finish (dfs.datanode.synconclose=false, as Java's by default).
+				     When dfs_hsync() is called all the same, it does not cover blocks that were finished before it, but
+				     the block being written and those that follow */
 	DFS_CREATE_SPARE_UNIT = 128, /* of an erasure-coded file: when a block group can be given nodes for its data units alone, so that the
 					loss of any node would lose the file, dfs_write() fails with -ENOSPC, unless
 					dfs.client.ec.without.parity=allow */

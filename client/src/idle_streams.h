@@ -9,8 +9,8 @@
  * the keeper closes streams that were not read for IDLE_NS, or for IDLE_MANY_NS when a file system has more than
  * IDLE_STREAMS_MANY; the next read opens one again at its byte, and asks for no more than it needs until reads
  * follow one another quickly. A read of a local replica holds nothing, and stays.
- * Ownership: part of struct dfs; a reader is on the list from its first stream until reader_free() or until
- * it has been found without one.
+ * Ownership: part of struct dfs; a reader is on the list from its first stream until its stream was closed for
+ * being idle, or reader_free().
  * Threading: any thread. `lock` is taken while a reader's seq_lock is held; the keeper, which holds `lock`, only
  * tries the seq_lock: a reader that is busy is not idle.
  */

@@ -92,7 +92,7 @@ int same_file_gone(const char *path, struct err *err)
 int same_file_differs(enum same_file how, const char *path, uint64_t length, struct err *err)
 {
 	if (how == SAME_FILE_CUT)
-		return err_set(err, -ESTALE, "%.300s was truncated or replaced while it was read, and has %" PRIu64
-						   " bytes now; open it again", path, length);
+		return err_set(err, -ESTALE, "%.300s was truncated or replaced while it was read: it ends at byte %" PRIu64
+						   " now; open it again", path, length);
 	return err_set(err, -ESTALE, "%.300s was replaced while it was read; open it again", path);
 }
