@@ -317,15 +317,35 @@ static void give(struct pool *p, struct pool_ask *a, uint8_t form)
 
 enum answer { GIVEN, OVER_BUDGET, DRY };
 
-/* @blocked: classes that somebody earlier in line waits for. */
-static enum answer try_forms(struct pool *p, struct pool_ask *a, uint32_t blocked)
+/* What is not to be had although it is free. */
+struct reserved {
+	uint32_t blocked; /* classes that somebody earlier in line waits for, or a control message */
+	uint32_t above;   /* classes that a more important use waits for: it cannot have our floor, which we may take */
+};
+
+/* The classes of @set that are reserved for others. */
+static uint32_t reserved_classes(const struct pool *p, const struct pool_set *set, enum pool_use use,
+				 const struct reserved *res)
+{
+	uint32_t need[SLOT_CLASSES], mask = set_classes(set) & res->blocked;
+
+	set_needs(set, need);
+	for (int c = 0; c < SLOT_CLASSES; c++)
+		if (need[c] && res->above >> c & 1 && p->cls[c].used[use] + need[c] > p->cls[c].floor[use])
+			mask |= 1u << c;
+	return mask;
+}
+
+static enum answer try_forms(struct pool *p, struct pool_ask *a, const struct reserved *res)
 {
 	enum answer why = OVER_BUDGET;
 
 	for (uint8_t i = 0; i < a->forms; i++) {
-		if (overdrawn(a, &a->form[i]))
+		const struct pool_set *set = &a->form[i];
+
+		if (overdrawn(a, set))
 			continue;
-		if (!(set_classes(&a->form[i]) & blocked) && !short_classes(p, &a->form[i], a->use)) {
+		if (!reserved_classes(p, set, a->use, res) && !short_classes(p, set, a->use)) {
 			give(p, a, i);
 			return GIVEN;
 		}
@@ -334,18 +354,22 @@ static enum answer try_forms(struct pool *p, struct pool_ask *a, uint32_t blocke
 	return why;
 }
 
-/* The classes that the first waiters of more important uses lack: they are left alone. */
-static uint32_t wanted_above(const struct pool *p, enum pool_use use)
+/* The classes that the first waiter of @use lacks. */
+static uint32_t first_lacks(const struct pool *p, enum pool_use use)
 {
-	uint32_t mask = 0;
+	const struct list *line = &p->line[use];
+	const struct pool_ask *a = container_of(line->next, struct pool_ask, link);
 
-	for (int u = (int)use + 1; u < POOL_USES; u++) {
-		const struct pool_ask *a = container_of(p->line[u].next, struct pool_ask, link);
+	return list_empty(line) ? 0 : short_classes(p, &a->form[a->forms - 1], use);
+}
 
-		if (!list_empty(&p->line[u]))
-			mask |= short_classes(p, &a->form[a->forms - 1], a->use);
-	}
-	return mask;
+static struct reserved wanted_above(const struct pool *p, enum pool_use use)
+{
+	struct reserved res = {.blocked = use < POOL_CTRL ? first_lacks(p, POOL_CTRL) : 0};
+
+	for (int u = (int)use + 1; u < POOL_CTRL; u++)
+		res.above |= first_lacks(p, (enum pool_use)u);
+	return res;
 }
 
 static bool somebody_waits(const struct pool *p, const struct pool_ask *a)
@@ -358,7 +382,9 @@ static bool somebody_waits(const struct pool *p, const struct pool_ask *a)
 
 bool pool_take(struct pool *p, struct pool_ask *a)
 {
-	if (!somebody_waits(p, a) && try_forms(p, a, wanted_above(p, a->use)) == GIVEN) {
+	const struct reserved res = wanted_above(p, a->use);
+
+	if (!somebody_waits(p, a) && try_forms(p, a, &res) == GIVEN) {
 		if (a->got && p->pressed)
 			p->pressed(p->pressed_arg);
 		return true;
@@ -386,7 +412,8 @@ static void waited(struct pool *p, const struct pool_ask *a)
 static void serve_line(struct pool *p, enum pool_use use)
 {
 	struct list *line = &p->line[use];
-	uint32_t blocked = wanted_above(p, use), looked = 0;
+	struct reserved res = wanted_above(p, use);
+	uint32_t looked = 0;
 
 	list_for_each (l, line) {
 		struct pool_ask *a = container_of(l, struct pool_ask, link);
@@ -394,10 +421,11 @@ static void serve_line(struct pool *p, enum pool_use use)
 
 		if (looked > LINE_LOOK)
 			return;
-		how = try_forms(p, a, blocked);
+		how = try_forms(p, a, &res);
 		if (how == DRY) {
-			blocked |= short_classes(p, &a->form[a->forms - 1], use) |
-				   (set_classes(&a->form[a->forms - 1]) & blocked);
+			const struct pool_set *least = &a->form[a->forms - 1];
+
+			res.blocked |= short_classes(p, least, use) | reserved_classes(p, least, use, &res);
 			looked++;
 			continue;
 		}

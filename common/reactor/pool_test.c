@@ -197,6 +197,41 @@ static void waiters_are_served_by_importance_then_in_order(void **state)
 	pool_free(p);
 }
 
+/* Writers have all but the floors, and more of them wait. Who reads has its floor all the same, and no more. */
+static void a_use_has_its_floor_though_more_important_ones_wait(void **state)
+{
+	const struct pool_opts o = {.count = {[SLOT_8K] = 10}, .floor_pct = {[POOL_READ] = 20, [POOL_PEER] = 10}};
+	struct pool *p = NULL;
+	struct slot *held[7];
+	struct asker writer = {.ask.use = POOL_WRITE}, reader[3] = {0};
+
+	(void)state;
+	assert_int_equal(pool_new(&o, &p, NULL), 0);
+	for (int i = 0; i < 7; i++)
+		assert_non_null(held[i] = pool_get(p, SLOT_8K, POOL_WRITE));
+	add_form(&writer, SLOT_8K, 1, 0);
+	pool_wait(p, &writer.ask);
+	assert_true(pool_is_waiting(&writer.ask));
+	for (int i = 0; i < 3; i++)
+		add_form(&reader[i], SLOT_8K, 1, 0);
+	assert_true(pool_take(p, &reader[0].ask));
+	pool_wait(p, &reader[1].ask);
+	assert_non_null(reader[1].got[0]);
+	pool_wait(p, &reader[2].ask);
+	assert_true(pool_is_waiting(&reader[2].ask));
+	slot_put(held[0]); /* beyond the floors: the writer's */
+	assert_non_null(writer.got[0]);
+	assert_true(pool_is_waiting(&reader[2].ask));
+	give_back(&reader[0]);
+	assert_non_null(reader[2].got[0]);
+	for (int i = 1; i < 7; i++)
+		slot_put(held[i]);
+	give_back(&writer);
+	give_back(&reader[1]);
+	give_back(&reader[2]);
+	pool_free(p);
+}
+
 static void asking_in_line_while_a_slot_is_free_serves_at_once(void **state)
 {
 	struct pool *p = pool_without_floors(1, 0, 0, 0);
@@ -430,6 +465,7 @@ int main(void)
 	    cmocka_unit_test(what_is_taken_for_good_is_no_part_of_a_floor),
 	    cmocka_unit_test(a_slot_returns_with_its_last_reference),
 	    cmocka_unit_test(waiters_are_served_by_importance_then_in_order),
+	    cmocka_unit_test(a_use_has_its_floor_though_more_important_ones_wait),
 	    cmocka_unit_test(asking_in_line_while_a_slot_is_free_serves_at_once),
 	    cmocka_unit_test(a_set_comes_whole_or_not_at_all),
 	    cmocka_unit_test(a_set_that_cannot_be_had_comes_smaller),
