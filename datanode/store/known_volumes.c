@@ -111,16 +111,16 @@ static char *make_list(struct store *s)
 static int write_list(struct volume *v, void *arg, struct err *err)
 {
 	static const char tmp[] = LIST_NAME ".tmp";
-	const char *text = arg;
+	_cleanup_free_ char *text = make_list(v->store);
 	_cleanup_close_ int fd = openat(v->dir_fd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	int rc = fd < 0 ? neg_errno() : file_write_full(fd, text, strlen(text), 0);
+	int rc = !text ? -ENOMEM : fd < 0 ? neg_errno() : file_write_full(fd, text, strlen(text), 0);
 
 	if (!rc)
 		rc = ret_errno(fsync(fd));
 	if (!rc)
 		rc = ret_errno(renameat(v->dir_fd, tmp, v->dir_fd, LIST_NAME));
 	(void)unlinkat(v->dir_fd, NEW_DISK, 0);
-	(void)err;
+	(void)arg, (void)err;
 	if (rc)
 		log_warn("op=volume dir=%s: cannot write " LIST_NAME ": %s", v->path, err_name(rc));
 	return 0;
@@ -128,12 +128,8 @@ static int write_list(struct volume *v, void *arg, struct err *err)
 
 void known_volumes_write(struct store *s)
 {
-	char *text = s->volume_count > 1 ? make_list(s) : NULL;
-
-	if (!text)
+	if (s->volume_count <= 1)
 		return;
-	volumes_do(s, write_list, text);
+	volumes_do(s, write_list, NULL);
 	volumes_out_that_hang(s);
-	if (!volumes_are_busy(s))
-		free(text);
 }
