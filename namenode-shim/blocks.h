@@ -30,7 +30,6 @@
 #include "namenode-shim/datanodes.h"
 #include "namenode-shim/effect.h"
 
-
 enum blk_state { BLK_OPEN, BLK_COMMITTED, BLK_COMPLETE };
 
 struct replica {

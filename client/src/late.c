@@ -489,13 +489,15 @@ int late_settle(struct dfs *fs, struct err *err)
 {
 	struct late *l = &fs->late;
 	int rc = settle(fs, 0, false, FOREVER, err);
+	bool lost;
 
-	if (rc < 0 || !atomic_exchange(&l->lost, false))
+	if (rc < 0)
 		return rc;
-	pthread_mutex_lock(&l->lock);
+	pthread_mutex_lock(&l->lock); /* of both: a loss that comes now is told to the next */
+	lost = atomic_exchange(&l->lost, false);
 	files_clear(&l->lost_files);
 	pthread_mutex_unlock(&l->lock);
-	return tell_loss(err);
+	return lost ? tell_loss(err) : 0;
 }
 
 int late_settle_file(struct dfs *fs, uint64_t file, struct err *err)

@@ -12,8 +12,8 @@
  * smaller form is given when the better one cannot be had. A dry pool is a state, not an error: the
  * asker waits in line. Rule for askers: wait in line only while holding no slot of this pool.
  * Each use has a floor in every class, which the other uses leave alone, so one more stream of it
- * always moves, also while more important uses wait. A budget limits what the streams that share something (a disk, a peer) hold
- * together: what is stuck behind one of them cannot take all.
+ * always moves, also while more important uses wait. A budget limits what the streams that share
+ * something (a disk, a peer) hold together: what is stuck behind one of them cannot take all.
  * Ownership: slot_put() of the last reference returns the slot and wakes the first waiters.
  * Threading: one reactor. Nothing here locks.
  * Units: bytes.
@@ -112,8 +112,8 @@ void pool_free(struct pool *p);
 /** The set, if it can be had without overtaking somebody who waits. */
 bool pool_take(struct pool *p, struct pool_ask *a);
 /** Wait in line until granted(). First come, first served among those of one use; control, then
- *  rebuilding, peers, writes and reads, but for what a use takes of its own floor. A set larger than the pool has is never granted: see
- *  pool_fits(). */
+ *  rebuilding, peers, writes and reads, but for what a use takes of its own floor. A set larger than
+ *  the pool has is never granted: see pool_fits(). */
 void pool_wait(struct pool *p, struct pool_ask *a);
 /** Harmless when @a was granted already (it must have been given to pool_wait() once). */
 void pool_wait_cancel(struct pool *p, struct pool_ask *a);
