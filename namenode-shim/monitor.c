@@ -18,7 +18,7 @@
 #include "namenode-shim/req.h"
 #include "namenode-shim/trash.h"
 
-#define COPY_COST 32 /* of an order, when looking at a block of the line is 1 */
+#define PICKS 128 /* blocks of a line in one slice */
 #define LOOKS_IN_VAIN 256 /* of each line in one look: each may go through all nodes */
 
 /* Dead for so long that it is in nobody's way but that of who reads the lists. One that dfs.hosts names is expected. */
@@ -75,14 +75,15 @@ static struct dn *pick_source(const struct work_limits *w, const struct blk *b)
 	return stale;
 }
 
-const struct policy *monitor_policy(struct nn *nn, const struct blk *b)
+/* NULL: its file is going, or is another one in a moment: the next round looks again. */
+static const struct policy *policy_of_block(struct nn *nn, const struct blk *b)
 {
-	const struct policy *p = policy_in_force(POLICY_NONE, false);
+	const struct policy *p = NULL;
 	struct arena a = {0};
 	struct inode *n;
 
-	if (!nn->looking || !policy_any(&nn->look))
-		return p;
+	if (!policy_any(&nn->look))
+		return policy_in_force(POLICY_NONE, false);
 	if (!inode_get_tail(&nn->look, b->inode, &a, &n))
 		p = policy_of_file(&nn->look, n, &a);
 	arena_free(&a);
@@ -90,16 +91,16 @@ const struct policy *monitor_policy(struct nn *nn, const struct blk *b)
 }
 
 /* False: nothing was ordered. */
-static bool order_copy(struct nn *nn, struct blk *b, uint64_t now)
+static bool order_copy(struct nn *nn, struct blk *b, const struct policy *policy, uint64_t now)
 {
 	struct dn *src = pick_source(&nn->set.work, b);
-	struct place p = {.want = 1, .block_size = b->b.len, .copy = true, .other_rack = b->flags & BLK_CROWDED};
+	struct place p = {.want = 1, .block_size = b->b.len, .copy = true, .other_rack = b->flags & BLK_CROWDED,
+			  .policy = policy};
 	struct storage *target;
 	bool ordered;
 
 	if (!src)
 		return false;
-	p.policy = monitor_policy(nn, b);
 	place_beside(&p, b);
 	ordered = place_choose(&nn->dns, &p, &target) == 1;
 	place_free(&p);
@@ -112,25 +113,47 @@ static bool order_copy(struct nn *nn, struct blk *b, uint64_t now)
 	return true;
 }
 
-/* Each of @line is looked at once, while there is budget for orders; so many of them in this slice. A block that can have no
- * copy costs no order, and those that are not looked at stand before it in the next look: it is in nobody's way. */
-static void order_line(struct nn *nn, struct list *line, struct copies_line *l, uint32_t *slice, uint64_t now)
+/* ---- a slice of a line ---- */
+
+/* The first blocks of a line, each with the policy of its file. Read without the lock, as the disk may be slow; this thread alone
+ * changes blocks and lines, so they are the same when it has the lock. */
+struct picks {
+	struct blk *b[PICKS];
+	const struct policy *policy[PICKS]; /* NULL: nothing is done with this one now */
+	uint32_t n;
+};
+
+static void read_policies(struct nn *nn, const struct list *line, const struct copies_line *l, struct picks *p)
 {
-	for (; *slice && l->look && l->vain && nn->copies.budget && !list_empty(line); --l->look) {
-		struct blk *b = container_of(line->next, struct blk, work);
+	const uint64_t until = clock_mono_ns() + NN_SLICE_NS;
+
+	p->n = 0;
+	for (const struct list *e = line->next; e != line && p->n < PICKS && p->n < l->look; e = e->next) {
+		struct blk *b = container_of(e, struct blk, work);
+
+		p->policy[p->n] = b->flags & BLK_MISSING ? NULL : policy_of_block(nn, b);
+		p->b[p->n++] = b;
+		if (clock_mono_ns() > until)
+			return;
+	}
+}
+
+/* Each block of the line is looked at once, while there is budget for orders. One that can have no copy costs no order, and those
+ * that are not looked at stand before it in the next look: it is in nobody's way. */
+static void order_picks(struct nn *nn, struct list *line, struct copies_line *l, const struct picks *p, uint64_t now)
+{
+	for (uint32_t i = 0; i < p->n && l->vain && nn->copies.budget && !(i && nn_slice_is_over(nn)); i++) {
+		struct blk *b = p->b[i];
 		bool ordered;
 
 		list_del(&b->work); /* to the end of the line */
 		list_add_tail(line, &b->work);
-		--*slice;
-		if (b->flags & BLK_MISSING)
+		l->look--;
+		if (!p->policy[i])
 			continue;
-		ordered = blk_ec(b) ? rebuild_order(nn, b, now) : order_copy(nn, b, now);
+		ordered = blk_ec(b) ? rebuild_order(nn, b, p->policy[i], now) : order_copy(nn, b, p->policy[i], now);
 		nn->copies.budget -= ordered;
 		l->vain -= !ordered;
-		*slice -= *slice < COPY_COST ? *slice : COPY_COST;
-		if (nn_slice_is_over(nn))
-			*slice = 0;
 	}
 	if (list_empty(line) || !l->vain)
 		l->look = 0;
@@ -157,20 +180,23 @@ bool monitor_is_ordering(const struct nn *nn)
 
 void monitor_order(struct nn *nn)
 {
+	struct copies *c = &nn->copies;
+	struct copies_line *l = c->urgent.look ? &c->urgent : c->others.look ? &c->others : &c->crowded;
+	struct list *line = l == &c->urgent ? &nn->blocks.first : l == &c->others ? &nn->blocks.under : &nn->blocks.crowded;
 	const uint64_t now = clock_mono_ns();
-	uint32_t slice = NN_SLICE;
+	struct picks p;
+	const int rc = txn_read_begin(&nn->look);
 
-	nn->looking = !txn_read_begin(&nn->look); /* before the lock (nn.h) */
+	if (rc < 0) {
+		log_warn("op=copies rc=%s: no policy can be read; nothing is copied before the next round", err_name(rc));
+		*c = (struct copies){0};
+		return;
+	}
+	read_policies(nn, line, l, &p);
+	txn_read_end(&nn->look);
 	nn_lock(nn);
-	order_line(nn, &nn->blocks.first, &nn->copies.urgent, &slice, now);
-	if (!nn->copies.urgent.look)
-		order_line(nn, &nn->blocks.under, &nn->copies.others, &slice, now);
-	if (!nn->copies.urgent.look && !nn->copies.others.look)
-		order_line(nn, &nn->blocks.crowded, &nn->copies.crowded, &slice, now);
+	order_picks(nn, line, l, &p, now);
 	nn_unlock(nn);
-	if (nn->looking)
-		txn_read_end(&nn->look);
-	nn->looking = false;
 }
 
 static void check_leases(struct nn *nn)

@@ -11,9 +11,7 @@
  */
 #include <stdbool.h>
 
-struct blk;
 struct nn;
-struct policy;
 
 #define MONITOR_TICK_MS 500
 #define MONITOR_DOOMED_MS 10000 /* a slice of a deleted tree that did not succeed in this time is tried again */
@@ -22,5 +20,3 @@ void monitor_tick(struct nn *nn);
 /** Are there copies to be ordered? A slice of that; takes mem_lock itself. */
 bool monitor_is_ordering(const struct nn *nn);
 void monitor_order(struct nn *nn);
-/** The storage policy of the file of @b, within monitor_order(). */
-const struct policy *monitor_policy(struct nn *nn, const struct blk *b);

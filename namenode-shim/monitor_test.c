@@ -40,6 +40,43 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
 	return rc;
 }
 
+static struct nn *watched; /* reads of the database with its lock held for writing are counted */
+static uint32_t reads, reads_with_lock;
+static bool no_reader;
+
+static void on_read(void)
+{
+	reads++;
+	if (watched && !pthread_rwlock_tryrdlock(&watched->mem_lock))
+		pthread_rwlock_unlock(&watched->mem_lock);
+	else
+		reads_with_lock++;
+}
+
+int __wrap_mdb_get(MDB_txn *t, MDB_dbi d, MDB_val *k, MDB_val *v);
+int __real_mdb_get(MDB_txn *t, MDB_dbi d, MDB_val *k, MDB_val *v);
+int __wrap_mdb_cursor_get(MDB_cursor *c, MDB_val *k, MDB_val *v, MDB_cursor_op op);
+int __real_mdb_cursor_get(MDB_cursor *c, MDB_val *k, MDB_val *v, MDB_cursor_op op);
+int __wrap_mdb_txn_renew(MDB_txn *t);
+int __real_mdb_txn_renew(MDB_txn *t);
+
+int __wrap_mdb_get(MDB_txn *t, MDB_dbi d, MDB_val *k, MDB_val *v)
+{
+	on_read();
+	return __real_mdb_get(t, d, k, v);
+}
+
+int __wrap_mdb_cursor_get(MDB_cursor *c, MDB_val *k, MDB_val *v, MDB_cursor_op op)
+{
+	on_read();
+	return __real_mdb_cursor_get(c, k, v, op);
+}
+
+int __wrap_mdb_txn_renew(MDB_txn *t)
+{
+	return no_reader ? MDB_READERS_FULL : __real_mdb_txn_renew(t);
+}
+
 struct world {
 	struct test_db d;
 	struct conf *conf;
@@ -48,28 +85,35 @@ struct world {
 	struct storage *st[NODES_MAX];
 	uint32_t nodes;
 	int64_t next_id;
-	uint64_t file; /* inode */
+	uint64_t file, plain; /* inodes: with a policy, without one */
 	struct block first; /* of its blocks */
 };
 
 #define FILE_BLOCKS 60
 
-/* A file of policy ALL_SSD. */
-static void make_file(struct world *w)
+static uint64_t put_file(struct ns *n, const char *name, struct inode_block *b, uint32_t blocks)
+{
+	struct inode f = {.type = INODE_FILE, .perm = 0644, .repl = 3, .block_size = 1 << 20, .blocks = b, .name = name,
+			  .nblocks = blocks, .parent = INODE_ROOT, .owner = "root", .group = "root", .client = "",
+			  .client_host = "", .id = inode_new_id(n->t)};
+
+	assert_int_equal(inode_put(n->t, &f), 0);
+	assert_int_equal(dirent_put(n->t, INODE_ROOT, f.name, f.id), 0);
+	return f.id;
+}
+
+/* A file of policy ALL_SSD, and one of none. */
+static void make_files(struct world *w)
 {
 	struct ns *n = test_begin(&w->d, "root");
 	struct inode_block b[FILE_BLOCKS] = {0};
-	struct inode f = {.type = INODE_FILE, .perm = 0644, .repl = 3, .block_size = 1 << 20, .blocks = b, .name = "f",
-			  .nblocks = FILE_BLOCKS, .parent = INODE_ROOT, .owner = "root", .group = "root", .client = "",
-			  .client_host = ""};
 
 	for (int i = 0; i < FILE_BLOCKS; i++)
 		b[i] = (struct inode_block){.committed = true, .b = {(int64_t)++n->t->ctr.block, n->t->ctr.gs, LEN}};
 	w->first = b[0].b;
-	w->file = f.id = inode_new_id(n->t);
-	assert_int_equal(inode_put(n->t, &f), 0);
-	assert_int_equal(dirent_put(n->t, INODE_ROOT, f.name, f.id), 0);
-	assert_int_equal(policy_put(n->t, f.id, POLICY_ALL_SSD), 0);
+	w->file = put_file(n, "f", b, FILE_BLOCKS);
+	w->plain = put_file(n, "g", NULL, 0);
+	assert_int_equal(policy_put(n->t, w->file, POLICY_ALL_SSD), 0);
 	assert_int_equal(test_commit(&w->d), 0);
 }
 
@@ -82,7 +126,7 @@ static void world_init(struct world *w, const char *racks)
 	*w = (struct world){.nodes = (uint32_t)strlen(racks), .next_id = 1073800000};
 	clock_step_ns = 0;
 	test_db_init(&w->d);
-	make_file(w);
+	make_files(w);
 	db_close(w->d.db);
 	w->d.db = NULL;
 	w->conf = conf_new();
@@ -110,6 +154,7 @@ static void world_init(struct world *w, const char *racks)
 static void world_fini(struct world *w)
 {
 	clock_step_ns = 0;
+	watched = NULL;
 	nn_free(w->nn);
 	conf_free(w->conf);
 	test_db_fini(&w->d);
@@ -119,7 +164,7 @@ static void world_fini(struct world *w)
 static struct blk *add(struct world *w, uint16_t repl, const char *nodes)
 {
 	const struct block b = {w->next_id++, 1005, LEN};
-	struct blk *ret = blocks_add(&w->nn->blocks, &b, 17000, repl, BLK_COMPLETE);
+	struct blk *ret = blocks_add(&w->nn->blocks, &b, w->plain, repl, BLK_COMPLETE);
 
 	for (; *nodes; nodes++)
 		blocks_report(&w->nn->blocks, w->st[*nodes - '0'], &b, REPLICA_FINALIZED, false, 0);
@@ -130,7 +175,7 @@ static struct blk *add(struct world *w, uint16_t repl, const char *nodes)
 static struct blk *add_group(struct world *w, int64_t nth)
 {
 	const struct block b = {EC_GROUP_ID_FIRST + nth * EC_UNITS_MAX, 1005, 8 << 20};
-	struct blk *ret = blocks_add_group(&w->nn->blocks, &b, 17000, ec_policy_by_id(EC_ID_RS_3_2), BLK_COMPLETE);
+	struct blk *ret = blocks_add_group(&w->nn->blocks, &b, w->plain, ec_policy_by_id(EC_ID_RS_3_2), BLK_COMPLETE);
 
 	for (unsigned unit = 0; unit < 3; unit++) {
 		const struct block r = {ec_id_of(b.id, unit), b.gs, blk_unit_len(ret, b.len, unit)};
@@ -341,6 +386,68 @@ static void the_lock_is_given_back_while_a_policy_is_satisfied(void **state)
 	world_fini(&w);
 }
 
+/* The first replica of a block of the file is lost; node 3 has SSD, node 4 has not. */
+static struct blk *lose_one(struct world *w)
+{
+	world_init(w, "aaaaa");
+	w->st[3]->type = STORAGE_SSD;
+	return put_block(w, 0, "12");
+}
+
+/* Its disk may be slow: nobody waits for it. */
+static void policies_are_read_without_the_lock(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	b = lose_one(&w);
+	assert_int_equal(add_group(&w, 0)->npending, 0);
+	watched = w.nn;
+	reads = reads_with_lock = 0;
+	look(&w);
+	satisfy_add(&w.nn->satisfy, w.file);
+	satisfy_look(w.nn, clock_mono_ns());
+	assert_int_equal(b->npending, 1);
+	assert_true(reads > 0);
+	assert_int_equal(reads_with_lock, 0);
+	world_fini(&w);
+}
+
+static void without_its_policy_a_block_waits_for_the_next_round(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	b = lose_one(&w);
+	no_reader = true;
+	assert_true(look(&w) < 10); /* it does not try for ever */
+	no_reader = false;
+	assert_int_equal(b->npending, 0);
+	look(&w);
+	assert_int_equal(b->npending, 1);
+	assert_ptr_equal(b->pending[0].st, w.st[3]);
+	world_fini(&w);
+}
+
+/* What is read may be newer than what is in memory: the file has gone, or its blocks belong to another one. */
+static void a_block_whose_file_is_gone_is_not_copied(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	b = lose_one(&w);
+	b->inode = w.plain + 1000;
+	look(&w);
+	assert_int_equal(b->npending, 0);
+	b->inode = w.file;
+	look(&w);
+	assert_ptr_equal(b->pending[0].st, w.st[3]);
+	world_fini(&w);
+}
+
 /* ---- nodes that leave ---- */
 
 /* Node 2 leaves, which has a replica more than there need be; its blocks are being counted. */
@@ -408,6 +515,9 @@ int main(void)
 		cmocka_unit_test(a_disk_that_has_failed_is_no_source_of_a_copy),
 		cmocka_unit_test(a_file_that_is_asked_for_again_is_in_line_once),
 		cmocka_unit_test(the_lock_is_given_back_while_a_policy_is_satisfied),
+		cmocka_unit_test(policies_are_read_without_the_lock),
+		cmocka_unit_test(without_its_policy_a_block_waits_for_the_next_round),
+		cmocka_unit_test(a_block_whose_file_is_gone_is_not_copied),
 		cmocka_unit_test(a_node_may_leave_though_a_report_lacks_a_replica_meanwhile),
 		cmocka_unit_test(a_node_stays_when_another_dies_while_its_blocks_are_counted),
 	};

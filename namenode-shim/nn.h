@@ -152,8 +152,7 @@ struct nn {
 	struct trash_round trash;
 	struct hosts *hosts_next; /* owned: read, not in force yet */
 	struct satisfy satisfy;
-	struct txn look;       /* its own reader, for what the monitor asks of the namespace */
-	bool looking;
+	struct txn look;       /* its own reader, for what the monitor asks of the namespace; without mem_lock */
 	uint64_t next_tick_ns, next_redundancy_ns, next_drain_ns;
 	uint64_t commit_began_ns, commit_next_ns; /* of what is flying, and of what is next */
 	uint64_t txid;

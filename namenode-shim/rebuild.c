@@ -10,7 +10,6 @@
 #include "namenode-shim/blocks.h"
 #include "namenode-shim/datanodes.h"
 #include "namenode-shim/locate.h"
-#include "namenode-shim/monitor.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/placement.h"
 #include "namenode-shim/req.h"
@@ -29,12 +28,12 @@ static uint32_t queued(const struct list *orders)
 
 /* Up to @want nodes that have nothing of @b, nor are to get any. @rack_most: in racks with fewer units than
  * that, or none at all; 0: in those with the fewest, if that can be. */
-static uint32_t find_targets(struct nn *nn, const struct blk *b, uint32_t want, uint32_t rack_most,
-			     struct storage **ret)
+static uint32_t find_targets(struct nn *nn, const struct blk *b, const struct policy *policy, uint32_t want,
+			     uint32_t rack_most, struct storage **ret)
 {
 	struct place p = {.want = want, .spread = true, .block_size = blk_unit_len(b, b->b.len, 0), .copy = true,
 			  .rack_most = rack_most, .other_rack = rack_most,
-			  .policy = monitor_policy(nn, b)};
+			  .policy = policy};
 	uint32_t n;
 
 	place_beside(&p, b);
@@ -79,12 +78,12 @@ static void add_sources(const struct blk *b, uint32_t set, struct rebuild *r)
 	}
 }
 
-static bool order_decode(struct nn *nn, struct blk *b, uint32_t lost, uint64_t now)
+static bool order_decode(struct nn *nn, struct blk *b, const struct policy *policy, uint32_t lost, uint64_t now)
 {
 	const uint32_t readable = group_readable(b);
 	struct rebuild r = {.b = b->b, .skip = group_away(b) & ~readable};
 
-	r.ntargets = find_targets(nn, b, (uint32_t)__builtin_popcount(lost), 0, r.target);
+	r.ntargets = find_targets(nn, b, policy, (uint32_t)__builtin_popcount(lost), 0, r.target);
 	if (!r.ntargets)
 		return false;
 	if (queued(&r.target[0]->dn->rebuilds) >= work_rebuilds(&nn->set.work) * 2)
@@ -99,7 +98,7 @@ static bool order_decode(struct nn *nn, struct blk *b, uint32_t lost, uint64_t n
 }
 
 /* A unit that is only where it cannot stay. */
-static bool order_move(struct nn *nn, struct blk *b, const struct replica *rep, uint64_t now)
+static bool order_move(struct nn *nn, struct blk *b, const struct policy *policy, const struct replica *rep, uint64_t now)
 {
 	const struct block unit = {blk_replica_id(b, rep), b->b.gs, blk_unit_len(b, b->b.len, rep->unit)};
 	struct dn *src = rep->st->dn;
@@ -107,7 +106,7 @@ static bool order_move(struct nn *nn, struct blk *b, const struct replica *rep, 
 
 	if (queued(&src->transfers) >= nn->set.work.streams * 2)
 		return true;
-	if (!find_targets(nn, b, 1, 0, &target))
+	if (!find_targets(nn, b, policy, 1, 0, &target))
 		return false;
 	log_info("op=copy block=%lld from=%s to=%s", (long long)unit.id, src->uuid, target->dn->uuid);
 	dn_order_transfer(src, &unit, target);
@@ -115,7 +114,7 @@ static bool order_move(struct nn *nn, struct blk *b, const struct replica *rep, 
 	return true;
 }
 
-static bool order_moves(struct nn *nn, struct blk *b, uint32_t leaving, uint64_t now)
+static bool order_moves(struct nn *nn, struct blk *b, const struct policy *policy, uint32_t leaving, uint64_t now)
 {
 	bool found = true;
 
@@ -126,7 +125,7 @@ static bool order_moves(struct nn *nn, struct blk *b, uint32_t leaving, uint64_t
 		    rep->excess || !storage_is_there(rep->st))
 			continue;
 		leaving &= ~GROUP_UNIT(rep->unit);
-		found = order_move(nn, b, rep, now);
+		found = order_move(nn, b, policy, rep, now);
 	}
 	return found;
 }
@@ -147,7 +146,7 @@ static const struct replica *pick_leaving(const struct nn *nn, const struct blk 
 
 /* A unit of the fullest rack goes to a rack without any while the units stand in too few racks, else to one
  * that has fewer afterwards than the fullest one has now. */
-static void order_spread(struct nn *nn, struct blk *b, uint64_t now)
+static void order_spread(struct nn *nn, struct blk *b, const struct policy *policy, uint64_t now)
 {
 	const struct unit_racks *u = &nn->blocks.unit_racks;
 	const struct replica *rep;
@@ -162,8 +161,8 @@ static void order_spread(struct nn *nn, struct blk *b, uint64_t now)
 	rep = with > 1 ? pick_leaving(nn, b, &racks, with) : NULL;
 	if (!rep)
 		return;
-	if (!(racks.racks < u->racks && find_targets(nn, b, 1, 1, &target)) &&
-	    !(with > 2 && find_targets(nn, b, 1, with - 1u, &target)))
+	if (!(racks.racks < u->racks && find_targets(nn, b, policy, 1, 1, &target)) &&
+	    !(with > 2 && find_targets(nn, b, policy, 1, with - 1u, &target)))
 		return;
 	unit = (struct block){blk_replica_id(b, rep), b->b.gs, blk_unit_len(b, b->b.len, rep->unit)};
 	log_info("op=spread block=%lld from=%s to=%s rack=%s", (long long)unit.id, rep->st->dn->uuid,
@@ -172,7 +171,7 @@ static void order_spread(struct nn *nn, struct blk *b, uint64_t now)
 	blk_add_move(&nn->blocks, b, target, now + nn->blocks.pending_timeout_ns, rep->st->dn);
 }
 
-bool rebuild_order(struct nn *nn, struct blk *b, uint64_t now)
+bool rebuild_order(struct nn *nn, struct blk *b, const struct policy *policy, uint64_t now)
 {
 	const uint32_t all = ec_units_existing(blk_ec(b), b->b.len), readable = group_readable(b);
 	const uint32_t away = group_away(b), lost = all & ~readable & ~away;
@@ -182,11 +181,11 @@ bool rebuild_order(struct nn *nn, struct blk *b, uint64_t now)
 	if (b->npending || (uint32_t)__builtin_popcount(readable) < ec_units_needed(blk_ec(b), b->b.len))
 		return false;
 	if (lost)
-		found = order_decode(nn, b, lost, now);
+		found = order_decode(nn, b, policy, lost, now);
 	else if (leaving)
-		found = order_moves(nn, b, leaving, now);
+		found = order_moves(nn, b, policy, leaving, now);
 	else if (b->flags & BLK_CROWDED)
-		order_spread(nn, b, now);
+		order_spread(nn, b, policy, now);
 	if (!found)
 		dropped = blk_drop_one_corrupt(&nn->blocks, b); /* its node is free for a good one then */
 	ordered = b->npending || dropped;

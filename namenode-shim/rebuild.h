@@ -21,9 +21,11 @@
 struct blk;
 struct dn;
 struct nn;
+struct policy;
 struct req;
 
-/** Order what @b, a group that can be read and lacks units or crowds racks, needs. False: nothing was ordered. */
-bool rebuild_order(struct nn *nn, struct blk *b, uint64_t now_ns);
+/** Order what @b, a group that can be read and lacks units or crowds racks, needs, where @policy wants it (NULL: HOT). False:
+ *  nothing was ordered. */
+bool rebuild_order(struct nn *nn, struct blk *b, const struct policy *policy, uint64_t now_ns);
 /** The orders of @dn that are due, as a command; NULL: all are out of date. */
 Hdd__DatanodeCommandProto *rebuild_command(struct req *q, struct dn *dn);

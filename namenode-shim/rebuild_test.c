@@ -66,15 +66,15 @@ static void a_lost_unit_is_ordered_once_until_its_time_is_over(void **state)
 {
 	(void)state;
 	world(1u << 1);
-	rebuild_order(&nn, group, 0);
+	rebuild_order(&nn, group, NULL, 0);
 	assert_int_equal(orders(false), 1);
 	assert_int_equal(group->npending, 1);
-	rebuild_order(&nn, group, 1);
+	rebuild_order(&nn, group, NULL, 1);
 	assert_int_equal(orders(false), 1);
 	assert_int_equal(group->npending, 1);
 	blocks_expire_pending(&nn.blocks, TIMEOUT_NS + 1);
 	assert_int_equal(group->npending, 0);
-	rebuild_order(&nn, group, TIMEOUT_NS + 2);
+	rebuild_order(&nn, group, NULL, TIMEOUT_NS + 2);
 	assert_int_equal(orders(false), 2);
 	world_end();
 }
@@ -84,14 +84,14 @@ static void an_order_that_is_dropped_unsent_is_made_anew(void **state)
 {
 	(void)state;
 	world(1u << 1);
-	rebuild_order(&nn, group, 0);
+	rebuild_order(&nn, group, NULL, 0);
 	assert_int_equal(group->npending, 1);
 	nn_dn_lost(&nn, dn[0], "test");
 	assert_int_equal(orders(false), 0);
 	assert_int_equal(group->npending, 0);
 	blocks_sweep(&nn.blocks, UINT32_MAX);
 	assert_true(group->flags & BLK_UNDER);
-	rebuild_order(&nn, group, 1);
+	rebuild_order(&nn, group, NULL, 1);
 	assert_int_equal(orders(false), 1);
 	assert_int_equal(group->npending, 2);
 	world_end();
@@ -122,7 +122,7 @@ static void one_order_is_for_all_lost_units(void **state)
 {
 	(void)state;
 	world(1u << 0 | 1u << 4);
-	rebuild_order(&nn, group, 0);
+	rebuild_order(&nn, group, NULL, 0);
 	assert_int_equal(orders(false), 1);
 	assert_int_equal(group->npending, 2);
 	world_end();
@@ -132,7 +132,7 @@ static void nothing_is_ordered_of_a_group_that_cannot_be_read(void **state)
 {
 	(void)state;
 	world(1u << 0 | 1u << 1 | 1u << 2);
-	rebuild_order(&nn, group, 0);
+	rebuild_order(&nn, group, NULL, 0);
 	assert_int_equal(orders(false) + orders(true), 0);
 	world_end();
 }
@@ -143,8 +143,8 @@ static void a_unit_whose_node_leaves_is_copied_once(void **state)
 	world(0);
 	dn[3]->admin = DN_DECOMMISSIONING;
 	blk_recheck(&nn.blocks, group);
-	rebuild_order(&nn, group, 0);
-	rebuild_order(&nn, group, 1);
+	rebuild_order(&nn, group, NULL, 0);
+	rebuild_order(&nn, group, NULL, 1);
 	assert_int_equal(orders(false), 0);
 	assert_int_equal(orders(true), 1);
 	assert_false(list_empty(&dn[3]->transfers));
@@ -184,13 +184,13 @@ static void a_unit_of_a_rack_with_too_many_is_copied_to_another_and_goes(void **
 	world(0);
 	set_racks("aaabbccbc");
 	assert_int_equal(nn.blocks.crowded_count, 1); /* units in a, a, a, b, b, and c has room */
-	rebuild_order(&nn, group, 0);
+	rebuild_order(&nn, group, NULL, 0);
 	assert_int_equal(orders(false), 0);
 	assert_int_equal(orders(true), 1);
 	assert_int_equal(moved_by(0, &to), 0);
 	assert_int_equal(dn[to]->rack[1], 'c');
 	assert_int_equal(nn.blocks.crowded_count, 0);
-	rebuild_order(&nn, group, 1); /* one at a time */
+	rebuild_order(&nn, group, NULL, 1); /* one at a time */
 	assert_int_equal(orders(true), 1);
 	r = (struct block){ec_id_of(group->b.id, 0), group->b.gs, blk_unit_len(group, LEN, 0)};
 	st[to]->remaining = 1; /* the old one goes, though it has more room */
@@ -207,13 +207,13 @@ static void a_copy_that_does_not_arrive_is_ordered_again(void **state)
 	(void)state;
 	world(0);
 	set_racks("aaaaabbbb");
-	rebuild_order(&nn, group, 0);
+	rebuild_order(&nn, group, NULL, 0);
 	assert_int_equal(orders(true), 1);
 	assert_int_equal(nn.blocks.crowded_count, 1); /* four and one is too many, too */
-	rebuild_order(&nn, group, 1);
+	rebuild_order(&nn, group, NULL, 1);
 	assert_int_equal(orders(true), 1);
 	blocks_expire_pending(&nn.blocks, TIMEOUT_NS + 1);
-	rebuild_order(&nn, group, TIMEOUT_NS + 2);
+	rebuild_order(&nn, group, NULL, TIMEOUT_NS + 2);
 	assert_int_equal(orders(true), 2);
 	world_end();
 }
@@ -247,7 +247,7 @@ static void a_busy_or_silent_node_does_not_copy_to_spread(void **state)
 	dn[0]->stale = true;
 	for (int i = 0; i < 4; i++)
 		dn_order_transfer(dn[1], &(struct block){1, 1, 1}, st[8]);
-	rebuild_order(&nn, group, 0);
+	rebuild_order(&nn, group, NULL, 0);
 	assert_int_equal(moved_by(2, &to), 2);
 	world_end();
 }
@@ -259,7 +259,7 @@ static void a_lost_unit_comes_before_a_full_rack(void **state)
 	set_racks("aaaabbccc");
 	assert_int_equal(nn.blocks.crowded_count, 0);
 	assert_int_equal(nn.blocks.under_count, 1);
-	rebuild_order(&nn, group, 0);
+	rebuild_order(&nn, group, NULL, 0);
 	assert_int_equal(orders(false), 1);
 	assert_int_equal(orders(true), 0);
 	world_end();
