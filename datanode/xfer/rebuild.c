@@ -45,8 +45,9 @@ static void on_tick(struct rtimer *t)
 
 	if (rb->core->stopping)
 		rb_fail(rb, -ECANCELED, "the data node stops");
+	/* The wait may have begun in this turn, behind the turn's time. */
 	if (rb->state == RB_WAIT_BUFFERS &&
-	    reactor_now_ns(rb->core->reactor) - rb->ask.since_ns >= rb->core->waits.buffers_ns)
+	    reactor_now_ns(rb->core->reactor) >= rb->ask.since_ns + rb->core->waits.buffers_ns)
 		rb_fail(rb, -ENOBUFS, "no buffers for %" PRIu64 " s: see /ops for who holds them",
 			rb->core->waits.buffers_ns / (uint64_t)NS_PER_S);
 	if (rb->state == RB_PAY_WAIT && reactor_now_ns(rb->core->reactor) >= rb->pay_ns)

@@ -2,6 +2,7 @@
 /* Must hold, whatever sources and targets do (any cut of the bytes, failures at any place, silence, wrong bytes with
  * good CRCs, gaps, CRCs of another kind): a target that is told of the end has every byte of its unit, exactly;
  * what fails fails with a sentence; every slot comes back. */
+#include <poll.h>
 #include <unistd.h>
 
 #include "common/erasure/coder.h"
@@ -363,6 +364,8 @@ static void make_group(enum ec_codec codec, unsigned int k, unsigned int m, uint
 	}
 }
 
+static int before_run_ms; /* between the order and the reactor's next turn */
+
 /* Rebuild the units of the set @want; @own: the first of them here. */
 static int rebuild(uint32_t want, uint32_t sources, bool own, struct rebuild_taker *taker)
 {
@@ -391,6 +394,8 @@ static int rebuild(uint32_t want, uint32_t sources, bool own, struct rebuild_tak
 	rc = rebuild_open(&core, &p, &err);
 	if (rc < 0)
 		return rc;
+	if (before_run_ms)
+		(void)poll(NULL, 0, before_run_ms);
 	for (int i = 0; i < 4000 && (!res.over || core.op_count); i++)
 		fix_run(20);
 	assert_true(res.over);
@@ -638,6 +643,37 @@ static void a_taker_gets_the_unit_in_order(void **state)
 	}
 }
 
+static struct holder { /* of all slots of 64 KiB, until its timer fires */
+	struct rtimer timer;
+	struct slot *slot[64];
+} holder;
+
+static void give_slots_back(struct rtimer *t)
+{
+	struct holder *h = container_of(t, struct holder, timer);
+
+	for (unsigned int i = 0; i < 64; i++)
+		slot_put(h->slot[i]);
+}
+
+/* The tick, which looks how long buffers are waited for, is due in the turn in which the wait begins. */
+static void a_wait_for_buffers_lasts_as_long_as_it_may(void **state)
+{
+	(void)state;
+	rnd = 5;
+	make_group(EC_CODEC_RS, 3, 2, 3 * 65536);
+	holder.timer.fire = give_slots_back;
+	for (unsigned int i = 0; i < 64; i++) {
+		holder.slot[i] = pool_get(pool, SLOT_64K, POOL_CTRL);
+		assert_non_null(holder.slot[i]);
+	}
+	reactor_timer_set(r, &holder.timer, clock_mono_ns() + 600 * NS_PER_MS);
+	before_run_ms = 300; /* longer than a tick */
+	assert_int_equal(rebuild(1u << 4, all_units() & ~(1u << 4), false, NULL), 0);
+	before_run_ms = 0;
+	assert_int_equal(check_targets(1u << 4, false), 1);
+}
+
 static int setup(void **state)
 {
 	const struct pool_opts po = {.count = {64, 64, 8, 8, 64}};
@@ -685,6 +721,7 @@ int main(void)
 		cmocka_unit_test(a_wrong_last_byte_is_seen),
 		cmocka_unit_test(a_target_that_fails_is_left_behind),
 		cmocka_unit_test(a_taker_gets_the_unit_in_order),
+		cmocka_unit_test(a_wait_for_buffers_lasts_as_long_as_it_may),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
