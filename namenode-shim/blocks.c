@@ -9,6 +9,7 @@
 #include "namenode-shim/arena.h"
 #include "namenode-shim/blocks_internal.h"
 #include "namenode-shim/datanodes.h"
+#include "namenode-shim/policy.h"
 
 #define EXPIRE_SLICE 4096 /* blocks that one look at replicas on their way looks at */
 #define REPLICAS_MAX 4096 /* of one block: as many as there may be nodes */
@@ -19,6 +20,7 @@ void blocks_init(struct blocks *bs, uint64_t pending_timeout_ns, uint32_t repl_m
 	list_init(&bs->first);
 	list_init(&bs->under);
 	list_init(&bs->crowded);
+	list_init(&bs->surplus);
 	list_init(&bs->awaiting);
 	list_init(&bs->recovering);
 	list_init(&bs->cursors);
@@ -81,11 +83,13 @@ static void count_flag(uint64_t *counter, unsigned int before, unsigned int afte
 	*counter -= !(after & flag) && (before & flag);
 }
 
-/* Where it waits for a copy; NULL: it needs none. */
+/* Where it waits for the monitor; NULL: it does not. */
 static struct list *line_of(struct blocks *bs, unsigned int flags)
 {
 	if (flags & BLK_UNDER)
 		return flags & BLK_URGENT ? &bs->first : &bs->under;
+	if (flags & BLK_SURPLUS)
+		return &bs->surplus;
 	return flags & BLK_CROWDED ? &bs->crowded : NULL;
 }
 
@@ -106,6 +110,7 @@ void blk_set_flags(struct blocks *bs, struct blk *b, unsigned int flags)
 	count_flag(&bs->missing_one, b->flags, flags, BLK_MISSING_ONE);
 	count_flag(&bs->urgent, b->flags, flags, BLK_URGENT);
 	count_flag(&bs->crowded_count, b->flags, flags, BLK_CROWDED);
+	count_flag(&bs->surplus_count, b->flags, flags, BLK_SURPLUS);
 	line = line_of(bs, flags);
 	if (line != line_of(bs, b->flags))
 		list_del(&b->work);
@@ -326,13 +331,49 @@ static bool rack_has_another(const struct blk *b, const struct replica *r)
 	return false;
 }
 
-/* Is @a rather given up than @b? */
-static bool is_missed_less(const struct blk *b, const struct replica *a, const struct replica *than)
+/* It counts, and would go when there are too many. */
+static bool may_go(const struct replica *r)
+{
+	return replica_is_good(r) && r->st->dn->admin == DN_NORMAL && r->st->dn->alive;
+}
+
+uint32_t blk_surplus_types(const struct blk *b, const struct policy *policy, uint32_t total)
+{
+	uint16_t want[STORAGE_TYPES], have[STORAGE_TYPES] = {0};
+	uint32_t set = 0;
+
+	policy_types_wanted(policy, total, want);
+	for (uint16_t i = 0; i < b->nreps; i++)
+		have[b->rep[i].st->type % STORAGE_TYPES] += may_go(&b->rep[i]);
+	for (uint32_t i = 0; i < STORAGE_TYPES; i++)
+		set |= have[i] > want[i] ? 1u << i : 0;
+	return set;
+}
+
+static bool has_several_types(const struct blk *b)
+{
+	const struct replica *first = NULL;
+
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		if (!may_go(&b->rep[i]))
+			continue;
+		first = first ? first : &b->rep[i];
+		if (b->rep[i].st->type != first->st->type)
+			return true;
+	}
+	return false;
+}
+
+/* Is @a rather given up than @b? @surplus: storage types of which there are too many. */
+static bool is_missed_less(const struct blk *b, uint32_t surplus, const struct replica *a, const struct replica *than)
 {
 	const bool a_shared = rack_has_another(b, a), shared = rack_has_another(b, than);
+	const bool a_surplus = surplus >> a->st->type & 1, than_surplus = surplus >> than->st->type & 1;
 
 	if (a_shared != shared)
 		return a_shared;
+	if (a_surplus != than_surplus)
+		return a_surplus;
 	if (a->st->dn->stale != than->st->dn->stale)
 		return a->st->dn->stale;
 	return a->st->remaining < than->st->remaining;
@@ -349,21 +390,16 @@ static struct replica *pick_hinted(const struct blocks *bs, struct blk *b)
 	return rack_has_another(b, r) || !rack_has_another(b, &b->rep[b->nreps - 1]) ? r : NULL;
 }
 
-/* Of a rack with several, a node that may be dead gives its replica up, or else the one with the least room. */
-static struct replica *pick_excess(const struct blocks *bs, struct blk *b)
+/* One of a rack with several; of these, one on a storage type that is not wanted; of these, that of a node that may be dead, or
+ * else of the one with the least room. */
+static struct replica *pick_excess(struct blk *b, const struct policy *policy)
 {
-	struct replica *pick = pick_hinted(bs, b);
+	const uint32_t surplus = policy ? blk_surplus_types(b, policy, b->repl) : 0;
+	struct replica *pick = NULL;
 
-	if (pick)
-		return pick;
-
-	for (uint16_t i = 0; i < b->nreps; i++) {
-		struct replica *r = &b->rep[i];
-
-		if (replica_is_good(r) && r->st->dn->admin == DN_NORMAL && r->st->dn->alive &&
-		    (!pick || is_missed_less(b, r, pick)))
-			pick = r;
-	}
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (may_go(&b->rep[i]) && (!pick || is_missed_less(b, surplus, &b->rep[i], pick)))
+			pick = &b->rep[i];
 	return pick;
 }
 
@@ -379,6 +415,21 @@ static void order_excess(struct blk *b, const struct replica *r)
 	for (uint16_t i = 0; i < b->nreps; i++)
 		b->rep[i].excess = b->rep[i].excess || b->rep[i].st->dn == r->st->dn;
 	dn_order_invalidate(r->st->dn, b->b.id, r->gs, false);
+}
+
+/* Replicas more than wanted go; not those of which the policy must say which, when it is not known (NULL). How many stay. */
+static uint32_t drop_excess(const struct blocks *bs, struct blk *b, const struct policy *policy)
+{
+	uint32_t live = blk_live(b);
+
+	for (; live > b->repl; live--) {
+		const struct replica *hinted = pick_hinted(bs, b);
+
+		if (!hinted && !policy && has_several_types(b))
+			break;
+		order_excess(b, hinted ? hinted : pick_excess(b, policy));
+	}
+	return live;
 }
 
 /* Does its node have the same replica in a good state too? An order to delete would mean both. */
@@ -480,7 +531,8 @@ static void complete_closed(struct blocks *bs, struct blk *b)
 	mark_corrupt(b);
 }
 
-void blk_recheck(struct blocks *bs, struct blk *b)
+/* @policy: of its file; NULL: not known. */
+static void recheck(struct blocks *bs, struct blk *b, const struct policy *policy)
 {
 	unsigned int flags = 0;
 	uint32_t live, good;
@@ -491,15 +543,13 @@ void blk_recheck(struct blocks *bs, struct blk *b)
 		return;
 	}
 	if (blk_ec(b)) {
-		group_recheck(bs, b);
+		group_recheck(bs, b, policy);
 		return;
 	}
-	live = blk_live(b);
-	if (!bs->quiet) {
-		for (; live > b->repl; live--)
-			order_excess(b, pick_excess(bs, b));
+	live = bs->quiet ? blk_live(b) : drop_excess(bs, b, policy);
+	if (!bs->quiet)
 		drop_corrupt(b, live);
-	}
+	flags |= !bs->quiet && live > b->repl ? BLK_SURPLUS : 0u;
 	for (uint16_t i = 0; i < b->nreps; i++)
 		flags |= b->rep[i].corrupt ? BLK_CORRUPT : 0u;
 	good = blk_readable(b);
@@ -513,6 +563,16 @@ void blk_recheck(struct blocks *bs, struct blk *b)
 	/* A block that never had so many replicas cannot be waited for. */
 	flags |= good >= (bs->safe_min < b->repl ? bs->safe_min : b->repl) ? BLK_SAFE : 0u;
 	blk_set_flags(bs, b, flags);
+}
+
+void blk_recheck(struct blocks *bs, struct blk *b)
+{
+	recheck(bs, b, NULL);
+}
+
+void blk_drop_surplus(struct blocks *bs, struct blk *b, const struct policy *policy)
+{
+	recheck(bs, b, policy);
 }
 
 /* Once a replica is deleted there, is that a place for another one? */

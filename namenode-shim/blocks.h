@@ -7,7 +7,8 @@
  * Idea: the namespace knows a block's id, stamp and length; where its replicas are is known only
  * from reports, and lives here. Every report of a replica goes through one rule (blocks_report),
  * every change of a block through one check (blk_recheck) that keeps the counts and the queue of
- * blocks that need another replica, and orders surplus and corrupt replicas deleted.
+ * blocks that need another replica, and orders surplus and corrupt replicas deleted. Where the storage policy has a say in which
+ * are surplus, which this does not know, the block waits for the monitor (BLK_SURPLUS).
  * States of a block: OPEN (a client writes), COMMITTED (client stated stamp and length), COMPLETE
  * (and a finalized replica with just these was reported). A block whose file is closed before that is COMPLETE once no
  * replica of it is awaited any more: then it is missing, or short of replicas, like others.
@@ -29,6 +30,8 @@
 #include "common/erasure/geometry.h"
 #include "namenode-shim/datanodes.h"
 #include "namenode-shim/effect.h"
+
+struct policy;
 
 enum blk_state { BLK_OPEN, BLK_COMMITTED, BLK_COMPLETE };
 
@@ -74,6 +77,7 @@ enum blk_flag {
 	BLK_URGENT = 32,      /* one good replica left of several wanted */
 	BLK_CROWDED = 64,     /* enough replicas, all in one rack, and there are others: its loss would end it;
 			       * of a group: its units could stand in more racks, or more evenly */
+	BLK_SURPLUS = 128,    /* more good replicas than wanted, on storages of several types: the policy of the file says which go */
 };
 
 struct blk {
@@ -86,7 +90,7 @@ struct blk {
 	struct replica *rep;     /* owned array, one to a node (and unit) */
 	struct pending *pending; /* owned array */
 	struct blk_open *open;   /* owned; NULL unless under construction */
-	struct list work;        /* in blocks.first or blocks.under while BLK_UNDER, in blocks.crowded while that */
+	struct list work;        /* in blocks.first or .under while BLK_UNDER, else in .surplus or .crowded while it is that */
 	struct list waiting;     /* in blocks.awaiting while npending */
 	UT_hash_handle hh;
 };
@@ -118,7 +122,7 @@ struct blocks {
 	struct blk *map; /* by id */
 	struct ec_policy *policies[EC_ID_LAST + 1]; /* owned: administrators', once a group has them */
 	struct blk_sums groups; /* those of the counts below that are groups */
-	struct list first, under, crowded; /* the urgent ones, the others, and those to be spread */
+	struct list first, under, crowded, surplus; /* the urgent ones, the others, those to be spread, those with too many */
 	struct list awaiting;
 	struct list recovering;
 	struct list cursors;
@@ -127,7 +131,7 @@ struct blocks {
 	uint64_t asked; /* so often for something to be done with all replicas of a storage */
 	uint8_t recheck_passes; /* so many times over the map, and each block was checked since it was asked for */
 	uint64_t complete; /* blocks of state COMPLETE */
-	uint64_t under_count, missing, corrupt, safe, missing_one, urgent, crowded_count;
+	uint64_t under_count, missing, corrupt, safe, missing_one, urgent, crowded_count, surplus_count;
 	bool many_racks; /* live nodes stand in more than one */
 	struct unit_racks unit_racks; /* what groups are to have of them */
 	const struct dn *drop_hint; /* while one report is judged: this node rather than another gives a replica up */
@@ -234,6 +238,8 @@ void blocks_expire_pending(struct blocks *bs, uint64_t now_ns);
  *  to copy to. False: there is none, or there is no good replica (unit of a group) more than it takes to read the block, or
  *  a copy is on its way, or its node would take no other one. */
 bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b);
+/** Of a block that is BLK_SURPLUS: those on storage types that @policy, of its file, does not want go first; but its racks stay. */
+void blk_drop_surplus(struct blocks *bs, struct blk *b, const struct policy *policy);
 /** Check every block of a node whose state has changed. */
 void blocks_recheck_node(struct blocks *bs, struct dn *dn);
 /** Live nodes stand in so many racks; check all blocks when that matters. */

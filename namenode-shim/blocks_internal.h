@@ -16,13 +16,15 @@ void blk_set_flags(struct blocks *bs, struct blk *b, unsigned int flags);
 void blk_order_drop(struct blk *b, struct replica *r);
 /** It is forgotten. */
 void blk_drop_replica(struct blk *b, struct replica *r);
+/** Storage types that have more good replicas, on nodes that stay, than @policy wants of @total: a set. */
+uint32_t blk_surplus_types(const struct blk *b, const struct policy *policy, uint32_t total);
 bool blk_node_has_good(const struct blk *b, const struct replica *r);
 
 /* ---- blocks_striped.c: of groups ---- */
 uint32_t group_wanted(const struct blk *b);
 bool group_enough_as(const struct blk *b, uint64_t gs, uint64_t len);
-/** As blk_recheck(), of a complete one. */
-void group_recheck(struct blocks *bs, struct blk *b);
+/** As blk_recheck(), of a complete one. @policy: of its file; NULL: not known. */
+void group_recheck(struct blocks *bs, struct blk *b, const struct policy *policy);
 
 /* ---- blocks_sweep.c ---- */
 /** @b goes: cursors that are at it go on to the next one. */

@@ -133,37 +133,54 @@ static uint32_t beside(const struct blk *b, const struct replica *r)
 	return n;
 }
 
+static bool is_hinted(const struct blocks *bs, const struct replica *a, const struct replica *b)
+{
+	return bs->drop_hint && (bs->drop_hint == a->st->dn || bs->drop_hint == b->st->dn);
+}
+
 /* Of two nodes with the same unit; the order to copy it says which one gives it up, else the one in the
- * fuller rack does. */
-static bool is_rather_kept(const struct blocks *bs, const struct blk *b, const struct replica *a,
+ * fuller rack does, or on a storage type that is not wanted. */
+static bool is_rather_kept(const struct blocks *bs, const struct blk *b, uint32_t surplus, const struct replica *a,
 			   const struct replica *than)
 {
-	if (bs->drop_hint && (bs->drop_hint == a->st->dn || bs->drop_hint == than->st->dn))
+	const bool a_surplus = surplus >> a->st->type & 1, than_surplus = surplus >> than->st->type & 1;
+
+	if (is_hinted(bs, a, than))
 		return bs->drop_hint != a->st->dn;
 	if (bs->many_racks && beside(b, a) != beside(b, than))
 		return beside(b, a) < beside(b, than);
+	if (a_surplus != than_surplus)
+		return than_surplus;
 	return than->st->remaining < a->st->remaining;
 }
 
 /* ---- the check ---- */
 
-/* A unit that two nodes have goes from the one with less room. */
-static void drop_twins(const struct blocks *bs, struct blk *b)
+/* A unit that two nodes have goes from one of them. False: not all, as the policy must say which and is not known (NULL). */
+static bool drop_twins(const struct blocks *bs, struct blk *b, const struct policy *policy)
 {
+	const uint32_t all = (uint32_t)__builtin_popcount(ec_units_existing(blk_ec(b), b->b.len));
+	const uint32_t surplus = policy ? blk_surplus_types(b, policy, all) : 0;
 	struct replica *keep[EC_UNITS_MAX] = {NULL};
+	bool done = true;
 
 	for (uint16_t i = 0; i < b->nreps; i++) {
 		struct replica *r = &b->rep[i], *other = keep[r->unit], *go;
 
 		if (!replica_is_good(r) || !stays(r->st->dn))
 			continue;
-		keep[r->unit] = !other || is_rather_kept(bs, b, r, other) ? r : other;
+		if (other && !policy && other->st->type != r->st->type && !is_hinted(bs, r, other)) {
+			done = false;
+			continue;
+		}
+		keep[r->unit] = !other || is_rather_kept(bs, b, surplus, r, other) ? r : other;
 		go = !other ? NULL : keep[r->unit] == r ? other : r;
 		if (!go)
 			continue;
 		go->excess = true;
 		dn_order_invalidate(go->st->dn, blk_replica_id(b, go), go->gs, false);
 	}
+	return done;
 }
 
 /* A corrupt unit goes once it is whole elsewhere; of an older stamp as soon as the group can do without. */
@@ -183,14 +200,14 @@ static void drop_corrupt(struct blk *b)
 	}
 }
 
-void group_recheck(struct blocks *bs, struct blk *b)
+void group_recheck(struct blocks *bs, struct blk *b, const struct policy *policy)
 {
 	const uint32_t needed = ec_units_needed(blk_ec(b), b->b.len);
 	uint32_t live, readable;
 	unsigned int flags = 0;
 
 	if (!bs->quiet) {
-		drop_twins(bs, b);
+		flags |= drop_twins(bs, b, policy) ? 0u : BLK_SURPLUS;
 		drop_corrupt(b);
 	}
 	for (uint16_t i = 0; i < b->nreps; i++)

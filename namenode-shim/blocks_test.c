@@ -502,7 +502,7 @@ static void two_entries_of_a_node_would_count_once(void **state)
 	b = add(&w, BLK_COMPLETE);
 	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
 	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
-	other = dn_storage_add(w.dn[0], "DS-other", STORAGE_SSD);
+	other = dn_storage_add(w.dn[0], "DS-other", STORAGE_DISK);
 	b->rep[1].st->nblocks--;
 	b->rep[1].st = other; /* no report leads here */
 	other->nblocks++;
@@ -826,7 +826,7 @@ static void room_of_a_block_that_is_dropped_unwritten_is_given_back(void **state
 
 static void check_counts(const struct blocks *bs)
 {
-	uint64_t under = 0, missing = 0, corrupt = 0, complete = 0, linked = 0;
+	uint64_t under = 0, missing = 0, corrupt = 0, complete = 0, surplus = 0, linked = 0;
 
 	for (const struct blk *b = bs->map; b; b = b->hh.next) {
 		bool bad = false;
@@ -844,6 +844,7 @@ static void check_counts(const struct blocks *bs)
 				assert_ptr_not_equal(b->rep[i].st->dn, b->rep[k].st->dn);
 		}
 		under += blk_live(b) + b->npending < b->repl;
+		surplus += blk_live(b) > b->repl;
 		missing += !blk_live(b);
 		corrupt += bad;
 	}
@@ -851,7 +852,8 @@ static void check_counts(const struct blocks *bs)
 	assert_int_equal(bs->missing, missing);
 	assert_int_equal(bs->corrupt, corrupt);
 	assert_int_equal(bs->complete, complete);
-	assert_int_equal(linked, under);
+	assert_int_equal(bs->surplus_count, surplus);
+	assert_int_equal(linked, under + surplus);
 }
 
 static void counts_agree_with_a_recount_after_random_reports(void **state)

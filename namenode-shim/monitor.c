@@ -142,7 +142,9 @@ static void read_policies(struct nn *nn, const struct list *line, const struct c
  * that are not looked at stand before it in the next look: it is in nobody's way. */
 static void order_picks(struct nn *nn, struct list *line, struct copies_line *l, const struct picks *p, uint64_t now)
 {
-	for (uint32_t i = 0; i < p->n && l->vain && nn->copies.budget && !(i && nn_slice_is_over(nn)); i++) {
+	const bool copying = line != &nn->blocks.surplus;
+
+	for (uint32_t i = 0; i < p->n && l->vain && (nn->copies.budget || !copying) && !(i && nn_slice_is_over(nn)); i++) {
 		struct blk *b = p->b[i];
 		bool ordered;
 
@@ -150,6 +152,10 @@ static void order_picks(struct nn *nn, struct list *line, struct copies_line *l,
 		list_add_tail(line, &b->work);
 		l->look--;
 		if (!p->policy[i])
+			continue;
+		if (b->flags & BLK_SURPLUS)
+			blk_drop_surplus(&nn->blocks, b, p->policy[i]);
+		if (!copying || !(b->flags & (BLK_UNDER | BLK_CROWDED)))
 			continue;
 		ordered = blk_ec(b) ? rebuild_order(nn, b, p->policy[i], now) : order_copy(nn, b, p->policy[i], now);
 		nn->copies.budget -= ordered;
@@ -168,6 +174,7 @@ static void order_copies(struct nn *nn, uint32_t live)
 		.urgent = {bs->urgent, LOOKS_IN_VAIN},
 		.others = {bs->under_count - bs->urgent, LOOKS_IN_VAIN},
 		.crowded = {bs->crowded_count, LOOKS_IN_VAIN},
+		.surplus = {bs->surplus_count, LOOKS_IN_VAIN},
 	};
 }
 
@@ -175,21 +182,35 @@ bool monitor_is_ordering(const struct nn *nn)
 {
 	const struct copies *c = &nn->copies;
 
-	return !nn->safe.on && c->budget && (c->urgent.look || c->others.look || c->crowded.look);
+	return !nn->safe.on && (c->surplus.look || (c->budget && (c->urgent.look || c->others.look || c->crowded.look)));
+}
+
+/* The line whose turn it is. */
+static struct copies_line *next_line(struct nn *nn, struct list **ret)
+{
+	struct copies *c = &nn->copies;
+	struct blocks *bs = &nn->blocks;
+
+	if (c->budget && c->urgent.look)
+		return *ret = &bs->first, &c->urgent;
+	if (c->budget && c->others.look)
+		return *ret = &bs->under, &c->others;
+	if (c->budget && c->crowded.look)
+		return *ret = &bs->crowded, &c->crowded;
+	return *ret = &bs->surplus, &c->surplus;
 }
 
 void monitor_order(struct nn *nn)
 {
-	struct copies *c = &nn->copies;
-	struct copies_line *l = c->urgent.look ? &c->urgent : c->others.look ? &c->others : &c->crowded;
-	struct list *line = l == &c->urgent ? &nn->blocks.first : l == &c->others ? &nn->blocks.under : &nn->blocks.crowded;
+	struct list *line;
+	struct copies_line *l = next_line(nn, &line);
 	const uint64_t now = clock_mono_ns();
 	struct picks p;
 	const int rc = txn_read_begin(&nn->look);
 
 	if (rc < 0) {
-		log_warn("op=copies rc=%s: no policy can be read; nothing is copied before the next round", err_name(rc));
-		*c = (struct copies){0};
+		log_warn("op=copies rc=%s: no policy can be read; nothing is copied or dropped before the next round", err_name(rc));
+		nn->copies = (struct copies){0};
 		return;
 	}
 	read_policies(nn, line, l, &p);

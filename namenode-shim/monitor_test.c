@@ -448,6 +448,100 @@ static void a_block_whose_file_is_gone_is_not_copied(void **state)
 	world_fini(&w);
 }
 
+/* ---- replicas more than wanted ---- */
+
+/* So many replicas are ordered to go from each node: "0010". */
+static void assert_dropped(const struct world *w, const char *counts)
+{
+	for (uint32_t i = 0; i < w->nodes; i++)
+		assert_int_equal(w->dn[i]->ninval, counts[i] - '0');
+}
+
+/* Node 0 has the least room: it would go if types did not matter. */
+static void the_replica_on_a_type_that_is_not_wanted_goes_first(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, "aaaa");
+	w.st[0]->remaining = 1 << 20;
+	w.st[2]->type = STORAGE_ARCHIVE;
+	add(&w, 3, "0123");
+	look(&w);
+	assert_dropped(&w, "0010");
+	world_fini(&w);
+	world_init(&w, "aaaa"); /* ALL_SSD */
+	w.st[0]->remaining = 1 << 20;
+	for (int i = 0; i < 3; i++)
+		w.st[i]->type = STORAGE_SSD;
+	put_block(&w, 0, "0123");
+	look(&w);
+	assert_dropped(&w, "0001");
+	assert_int_equal(w.nn->blocks.surplus_count, 0);
+	world_fini(&w);
+}
+
+/* The one that is not wanted is the only one in its rack. */
+static void racks_are_kept_before_types(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, "aaab");
+	w.st[3]->type = STORAGE_ARCHIVE;
+	w.st[1]->remaining = 1 << 20;
+	add(&w, 3, "0123");
+	look(&w);
+	assert_dropped(&w, "0100");
+	world_fini(&w);
+}
+
+static void the_node_that_an_order_names_goes_whatever_its_type(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w, "aaaa");
+	w.st[2]->type = STORAGE_ARCHIVE;
+	b = add(&w, 3, "012");
+	blocks_report_moved(&w.nn->blocks, w.st[3], &b->b, w.dn[1]);
+	assert_dropped(&w, "0100");
+	world_fini(&w);
+}
+
+/* Of equal types nobody has to be asked. */
+static void of_one_type_the_surplus_goes_at_once(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, "aaaa");
+	w.st[1]->remaining = 1 << 20;
+	add(&w, 3, "0123");
+	assert_dropped(&w, "0100");
+	world_fini(&w);
+}
+
+/* Unit 0 twice, and nobody can take the missing ones. */
+static void of_two_of_a_unit_the_one_on_a_type_that_is_not_wanted_goes(void **state)
+{
+	struct world w;
+	struct block r;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w, "aaaa");
+	w.st[0]->type = STORAGE_SSD;
+	w.st[3]->remaining = 1; /* it would go */
+	b = add_group(&w, 0);
+	r = (struct block){ec_id_of(b->b.id, 0), b->b.gs, blk_unit_len(b, b->b.len, 0)};
+	blocks_report(&w.nn->blocks, w.st[3], &r, REPLICA_FINALIZED, false, 0);
+	look(&w);
+	assert_dropped(&w, "1000");
+	world_fini(&w);
+}
+
 /* ---- nodes that leave ---- */
 
 /* Node 2 leaves, which has a replica more than there need be; its blocks are being counted. */
@@ -518,6 +612,11 @@ int main(void)
 		cmocka_unit_test(policies_are_read_without_the_lock),
 		cmocka_unit_test(without_its_policy_a_block_waits_for_the_next_round),
 		cmocka_unit_test(a_block_whose_file_is_gone_is_not_copied),
+		cmocka_unit_test(the_replica_on_a_type_that_is_not_wanted_goes_first),
+		cmocka_unit_test(racks_are_kept_before_types),
+		cmocka_unit_test(the_node_that_an_order_names_goes_whatever_its_type),
+		cmocka_unit_test(of_one_type_the_surplus_goes_at_once),
+		cmocka_unit_test(of_two_of_a_unit_the_one_on_a_type_that_is_not_wanted_goes),
 		cmocka_unit_test(a_node_may_leave_though_a_report_lacks_a_replica_meanwhile),
 		cmocka_unit_test(a_node_stays_when_another_dies_while_its_blocks_are_counted),
 	};

@@ -90,16 +90,16 @@ struct holds {
 	uint64_t cpu_since_ns, max_cpu_ns;
 };
 
-/* What is left of a look at one line of blocks that wait for a copy. */
+/* What is left of a look at one line of blocks that wait for a copy, or for one to be dropped. */
 struct copies_line {
 	uint64_t look; /* blocks to look at */
 	uint32_t vain; /* looks that may end without an order: those behind them have their turn in the next one */
 };
 
-/* What is left of a look at the blocks that have too few replicas. */
+/* What is left of a look at the blocks that have too few replicas, or too many. */
 struct copies {
 	uint64_t budget; /* orders */
-	struct copies_line urgent, others, crowded;
+	struct copies_line urgent, others, crowded, surplus;
 };
 
 struct nn {

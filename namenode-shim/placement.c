@@ -31,18 +31,9 @@ struct types {
 static struct types types_wanted(const struct place *p)
 {
 	const struct policy *policy = p->policy ? p->policy : policy_by_id(POLICY_HOT);
-	const uint32_t total = p->nhave + p->want;
 	struct types t = {.gone = 0};
-	uint32_t n = 0;
-	uint8_t last = 0;
 
-	for (const uint8_t *type = policy->create.type; *type && n < total; type++)
-		if (*type != STORAGE_RAM_DISK) {
-			last = *type;
-			t.want[last]++;
-			n++;
-		}
-	t.want[last] = (uint16_t)(t.want[last] + total - n);
+	policy_types_wanted(policy, p->nhave + p->want, t.want);
 	for (uint32_t i = 0; i < p->nhave; i++)
 		if (t.want[p->have[i]])
 			t.want[p->have[i]]--;

@@ -2,6 +2,7 @@
 #include "namenode-shim/policy.h"
 
 #include <errno.h>
+#include <string.h>
 #include <strings.h>
 
 #include "namenode-shim/db.h"
@@ -53,6 +54,21 @@ const struct policy *policy_in_force(unsigned int id, bool striped)
 const struct policy *policy_of_file(struct txn *t, const struct inode *n, struct arena *a)
 {
 	return policy_in_force(policy_of(t, n, a), n->ec);
+}
+
+void policy_types_wanted(const struct policy *p, uint32_t total, uint16_t ret[STORAGE_TYPES])
+{
+	uint32_t n = 0;
+	uint8_t last = 0;
+
+	memset(ret, 0, STORAGE_TYPES * sizeof(*ret));
+	for (const uint8_t *t = p->create.type; *t && n < total; t++)
+		if (*t != STORAGE_RAM_DISK) {
+			last = *t;
+			ret[last]++;
+			n++;
+		}
+	ret[last] = (uint16_t)(ret[last] + total - n);
 }
 
 const char *storage_type_name(unsigned int type)

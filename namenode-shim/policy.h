@@ -53,6 +53,8 @@ unsigned int policy_of(struct txn *t, const struct inode *n, struct arena *a);
 const struct policy *policy_in_force(unsigned int id, bool striped);
 /** That of a file, in a transaction. */
 const struct policy *policy_of_file(struct txn *t, const struct inode *n, struct arena *a);
+/** Of @total replicas so many are to be on each storage type; none on RAM_DISK. */
+void policy_types_wanted(const struct policy *p, uint32_t total, uint16_t ret[STORAGE_TYPES]);
 /** "DISK", "SSD", ... */
 const char *storage_type_name(unsigned int type);
 /** POLICY_NONE takes it away. */

@@ -89,19 +89,13 @@ static bool is_movable(const struct replica *r)
 /* How many replicas more there are of a type than wanted; 0: none. */
 static void count_surplus(const struct blk *b, const struct policy *p, int surplus[STORAGE_TYPES])
 {
-	uint32_t n = 0;
-	uint8_t last = 0;
+	uint16_t want[STORAGE_TYPES];
 
-	memset(surplus, 0, STORAGE_TYPES * sizeof(*surplus));
+	policy_types_wanted(p, b->repl, want);
+	for (uint32_t i = 0; i < STORAGE_TYPES; i++)
+		surplus[i] = -(int)want[i];
 	for (uint16_t i = 0; i < b->nreps; i++)
 		surplus[b->rep[i].st->type % STORAGE_TYPES] += is_movable(&b->rep[i]);
-	for (const uint8_t *t = p->create.type; *t && n < b->repl; t++)
-		if (*t != STORAGE_RAM_DISK) {
-			last = *t;
-			surplus[last]--;
-			n++;
-		}
-	surplus[last] -= (int)(b->repl - n);
 }
 
 static bool has_in_rack(const struct blk *b, const char *rack, const struct replica *but)
@@ -180,7 +174,7 @@ static enum outcome satisfy_block(struct nn *nn, struct blk *b, const struct pol
 		any |= surplus[i] > 0;
 	if (!any)
 		return SATISFIED;
-	if (b->npending || b->flags & BLK_UNDER)
+	if (b->npending || b->flags & (BLK_UNDER | BLK_SURPLUS))
 		return ON_ITS_WAY;
 	l->places--;
 	r = order_move(nn, b, policy, surplus, now);
