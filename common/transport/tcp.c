@@ -20,6 +20,9 @@
 #define KEEPALIVE_INTERVAL_S 15
 #define KEEPALIVE_PROBES 4
 #define LEN_MAX INT32_MAX
+/* Bytes that the kernel keeps for us and has not sent. Its own limit is megabytes: hundreds of peers that take nothing
+ * would fill its memory for TCP, and every connection of the machine would slow down. */
+#define UNSENT_MAX (512 << 10)
 
 /* What a queued send keeps in xop.priv. */
 struct sending {
@@ -199,7 +202,8 @@ static void set_socket_options(int fd)
 			      {SOL_SOCKET, SO_KEEPALIVE, 1},
 			      {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},
 			      {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
-			      {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES}};
+			      {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES},
+			      {IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_MAX}};
 
 	for (size_t i = 0; i < sizeof(opt) / sizeof(opt[0]); i++)
 		(void)setsockopt(fd, opt[i][0], opt[i][1], &opt[i][2], sizeof(int)); /* a wish */

@@ -2,10 +2,12 @@
 /* Must hold: bytes arrive whole and in order; every op comes back exactly once, at a close, at a
  * deadline and when the peer leaves; connections beyond the limit are refused; memory comes back. */
 #include <netinet/in.h>
+#include <linux/sockios.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -388,6 +390,49 @@ static void a_stopped_send_says_how_much_went(void **state)
 	close_pair(c);
 }
 
+/* The socket of @c: the transport shows none. */
+static int socket_of(const struct xconn *c)
+{
+	for (int fd = 3; fd < 1024; fd++) {
+		struct sockaddr_in local, peer;
+		socklen_t local_len = sizeof(local), peer_len = sizeof(peer);
+
+		if (getsockname(fd, (struct sockaddr *)(void *)&local, &local_len) == 0 &&
+		    getpeername(fd, (struct sockaddr *)(void *)&peer, &peer_len) == 0 &&
+		    local_len == c->local.len && !memcmp(&local, &c->local.sa, local_len) &&
+		    peer_len == c->peer.len && !memcmp(&peer, &c->peer.sa, peer_len))
+			return fd;
+	}
+	fail_msg("no socket");
+	return -1;
+}
+
+/* A peer that takes nothing costs the kernel what its window holds and little more, on both sides' connections. */
+static void the_kernel_keeps_little_for_a_peer_that_takes_nothing(void **state)
+{
+	struct xconn *c[2];
+	uint8_t *data = calloc(1, 32u << 20);
+
+	(void)state;
+	make_pair(c);
+	for (int side = 0; side < 2; side++) {
+		int unsent = 0, before;
+		struct op s;
+
+		xconn_send(c[side], &(struct iovec){data, 32u << 20}, 1, &op_init(&s)->x);
+		do {
+			before = unsent;
+			run_ms(100);
+			assert_int_equal(ioctl(socket_of(c[side]), SIOCOUTQNSD, &unsent), 0);
+		} while (!unsent || unsent != before);
+		tcp_ops.send_stop(c[side]);
+		assert_in_range(await(&s), 1, (32u << 20) - 1);
+		assert_in_range(unsent, 1, 1 << 20);
+	}
+	free(data);
+	close_pair(c);
+}
+
 static void a_wait_for_room_ends_at_the_deadline_by_a_stop_and_by_a_close(void **state)
 {
 	struct xconn *c[2];
@@ -566,6 +611,7 @@ int main(void)
 	    T(closing_returns_every_op),
 	    T(a_peer_that_leaves_in_the_middle_of_a_pull_is_a_reset),
 	    T(a_stopped_send_says_how_much_went),
+	    T(the_kernel_keeps_little_for_a_peer_that_takes_nothing),
 	    T(a_wait_for_room_ends_at_the_deadline_by_a_stop_and_by_a_close),
 	    T(a_send_stopped_before_it_began_comes_back_with_nothing),
 	    T(connecting_fails_with_the_reason_or_at_the_deadline),
