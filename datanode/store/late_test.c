@@ -6,6 +6,7 @@
 #include <fcntl.h>
 
 #include "common/base/clock.h"
+#include "common/base/metrics.h"
 
 /* ---- the disk ---- */
 
@@ -149,6 +150,41 @@ static void a_volume_that_does_not_answer_is_out_of_service_until_it_does(void *
 	assert_readable(f, 5, 1001, 700);
 	make_finalized(f, 6, 1001, 700);
 	assert_int_equal(f->seen.failed, 1);
+}
+
+/* One byte of its data is another one. */
+static void damage(const struct fix *f, int64_t id)
+{
+	char path[300];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/current/" POOL "/current/finalized/subdir0/subdir0/blk_%" PRId64, f->vol[0], id);
+	fd = open(path, O_WRONLY);
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, "X", 1, 100), 1);
+	(void)close(fd);
+}
+
+static void the_block_scanner_goes_on_when_its_volume_is_back(void **state)
+{
+	struct fix *f = *state;
+	const uint64_t scanned = metric_get(METRIC_DN_SCANNED_BLOCKS), until = clock_mono_ns() + 20 * NS_PER_S;
+
+	make_finalized(f, 5, 1001, 700);
+	f->opts.scan = (struct store_scan_opts){.block_ms = 1, .block_rate = 100 << 20, .cursor_save_ms = 600000};
+	reopen_with_limit(f, 200);
+	while (metric_get(METRIC_DN_SCANNED_BLOCKS) == scanned && clock_mono_ns() < until)
+		nap();
+	gate(true);
+	wait_until(&f->seen.failed, 1);
+	nanosleep(&(struct timespec){0, 200000000}, NULL); /* the scanner sees it */
+	gate(false);
+	wait_until(&f->seen.back, 1);
+	assert_int_equal(f->seen.bad, 0);
+	damage(f, 5);
+	while (!f->seen.bad && clock_mono_ns() < until + 20 * NS_PER_S)
+		nap();
+	assert_true(f->seen.bad > 0);
 }
 
 static void a_slow_volume_on_which_something_is_synced_stays(void **state)
@@ -410,6 +446,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_recovered_block_is_on_the_disk_before_it_is_told),
 		TEST(a_volume_that_does_not_answer_is_out_of_service_until_it_does),
+		TEST(the_block_scanner_goes_on_when_its_volume_is_back),
 		TEST(a_slow_volume_on_which_something_is_synced_stays),
 		TEST(finished_blocks_are_synced_together),
 		TEST(without_a_journal_each_is_synced),

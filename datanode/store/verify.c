@@ -20,7 +20,7 @@
 #define VERIFY_CHUNK (1u << 20)
 #define CURSOR_FILE_MAX 4096
 #define SCAN_IDLE_MS 60000 /* between looks for a pool that came, or is due */
-#define SCAN_RETRY_MS 1000 /* no pool is attached yet */
+#define SCAN_RETRY_MS 1000 /* no pool is attached yet, or the volume is out of service */
 
 /* ---- one replica ---- */
 
@@ -339,25 +339,30 @@ static int64_t *list_ids(struct slice *sl, size_t *ret_n)
 	return ids.list;
 }
 
-/* From the cursor to the end, or until the store closes. */
+static bool scan_is_over(const struct slice *sl)
+{
+	return sl->vol->failed || store_wait_closing(sl->bp->store, 0);
+}
+
+/* From the cursor to the end, or until the store closes or the volume is out of service. */
 static void scan_pass(struct slice *sl, struct scan_cursor *c, struct pace *pace)
 {
 	struct store *s = sl->bp->store;
-	size_t n = 0, done = 0, bad = 0;
+	size_t n = 0, i = 0, done = 0, bad = 0;
 	_cleanup_free_ int64_t *ids = list_ids(sl, &n);
 	uint64_t bytes, sum = 0, start = clock_mono_ns();
 	struct scan_key k;
 
 	if (!ids && sl->blocks)
 		return; /* no memory now; tried again later */
-	for (size_t i = 0; i < n && !sl->vol->failed; i++) {
+	for (; i < n; i++) {
 		key_of(ids[i], &k);
 		if (key_cmp(&k, &c->at) <= 0)
 			continue;
-		if (store_wait_closing(s, 0))
+		if (scan_is_over(sl))
 			break;
 		bad += verify(sl->bp, ids[i], true, pace, &bytes) != 0;
-		if (store_wait_closing(s, 0))
+		if (scan_is_over(sl))
 			break; /* perhaps not read to its end */
 		c->at = k;
 		done++;
@@ -367,7 +372,7 @@ static void scan_pass(struct slice *sl, struct scan_cursor *c, struct pace *pace
 		if (clock_wall_ms() - c->saved_ms >= s->scan.cursor_save_ms)
 			cursor_save(sl, c);
 	}
-	if (!store_wait_closing(s, 0)) {
+	if (i == n && !scan_is_over(sl)) {
 		c->at_end = true;
 		c->at = (struct scan_key){0};
 	}
@@ -406,14 +411,14 @@ void *volume_scanner(void *arg)
 	struct pace pace = {.store = s, .rate = s->scan.block_rate};
 	uint64_t wait = SCAN_RETRY_MS;
 
-	while (!store_wait_closing(s, wait) && !v->failed) {
+	while (!store_wait_closing(s, wait)) {
 		uint32_t pools;
 
 		pthread_mutex_lock(&s->lock);
-		pools = s->pool_count;
+		pools = v->failed ? 0 : s->pool_count; /* it may come back */
 		pthread_mutex_unlock(&s->lock);
 		wait = pools ? SCAN_IDLE_MS : SCAN_RETRY_MS;
-		for (uint32_t p = 0; p < pools; p++) {
+		for (uint32_t p = 0; p < pools && !v->failed; p++) {
 			struct slice *sl = &s->pools[p]->slices[v->idx];
 			uint64_t due = sl->fd >= 0 ? scan_if_due(sl, &pace) : SCAN_IDLE_MS;
 
