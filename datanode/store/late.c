@@ -302,7 +302,7 @@ void late_give_up(struct volume *v)
 int store_sync_late(struct store *s, uint64_t epoch)
 {
 	const bool before = (epoch ^ s->late_epoch) > FAILURES_MASK; /* it was this node's, before it was started again */
-	struct late_wait waits[STORE_VOLUMES_MAX];
+	struct late_wait waits[STORE_VOLUMES_MAX] = {{0}}; /* of a volume that is opened meanwhile there is nothing to wait for */
 	int rc = 0;
 
 	if ((!before && epoch != s->late_epoch) || (before && store_failed_count(s)))
