@@ -1,24 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hang_fs BACKING MOUNTPOINT CONTROL: a directory like any other, on FUSE; while the file CONTROL is there no
- * call on it comes back. As a disk that is gone without an error looks to a program. Ends when it is unmounted. */
+ * call on it comes back. As a disk that is gone without an error looks to a program. Ends when it is unmounted.
+ *
+ * A process in a call on it cannot be killed. So no hang lasts longer than HANG_MAX_S, or than the life of the
+ * process that started us: when that one ends, the directory answers and is unmounted. */
 #define FUSE_USE_VERSION 312
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
+#define HANG_MAX_S 280
+
 static const char *control;
+static pid_t parent;
 static int root;
+
+static bool is_hung(void)
+{
+	struct stat st;
+
+	return stat(control, &st) == 0 && time(NULL) < st.st_mtime + HANG_MAX_S && getppid() == parent;
+}
 
 static void wait_while_hung(void)
 {
-	while (access(control, F_OK) == 0)
+	while (is_hung())
 		(void)nanosleep(&(struct timespec){0, 5000000}, NULL);
 }
 
@@ -213,5 +229,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	umask(0);
+	parent = getppid();
+	prctl(PR_SET_PDEATHSIG, SIGTERM); /* unmounts */
 	return fuse_main(3, args, &ops, NULL);
 }
