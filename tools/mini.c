@@ -3,8 +3,9 @@
  * dfs-mini - a real cluster on this machine: one dfs-namenode, N dfs-datanode, real sockets and files
  *
  * Idea: ports are chosen first and written to DIR/conf, so that a node that is killed and started
- * again (DIR/start/NAME does just that) comes back at its address. With --dir the data stay; without,
- * everything lives in a temporary directory that goes away at the end.
+ * again (DIR/start/NAME does just that) comes back at its address. Each port is claimed for as long as
+ * dfs-mini lives: another dfs-mini takes none of them, also while its node is down. With --dir the data
+ * stay; without, everything lives in a temporary directory that goes away at the end.
  * Layout of DIR: conf/ (HADOOP_CONF_DIR), name/, dnK/, log/, start/, NAME.pid, NAME.ready (addresses and
  * process, by the node itself), .dfs-mini (marks it ours).
  */
@@ -14,13 +15,16 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,8 +36,8 @@
 #define NODES_MAX 64
 #define PORT_LEAST 10000
 #define PORT_MOST 22000
-#define READY_TIMEOUT_S 60
-#define STOP_TIMEOUT_S 60
+#define READY_TIMEOUT_S 120
+#define STOP_TIMEOUT_S 120
 
 struct node {
 	char name[24]; /* "namenode", "datanode1" */
@@ -263,43 +267,52 @@ static int erase_data(const struct mini *m)
 
 /* ---- ports and configuration ---- */
 
-/* A free port below those that the kernel gives to clients: else a client that calls while a node is
- * down could be given the node's own port. Returns the socket that holds it. */
-static int hold_port(struct net_addr *a, uint16_t *ret, struct err *err)
+/* A claim on a port among all dfs-mini of this network namespace: a UNIX domain socket with a name of the
+ * port, which the kernel frees when we end. tests/integration/lib/hrpc.py takes part. False: another one has it. */
+static bool claim_port(uint16_t port)
 {
-	int fd = -1;
+	struct sockaddr_un a = {.sun_family = AF_UNIX}; /* sun_path[0] is 0: no file */
+	const int n = snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1, "dfs-mini/port/%u", port);
+	const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	for (int tries = 0; fd < 0 && tries < 200; tries++) {
-		*ret = (uint16_t)(PORT_LEAST + random() % (PORT_MOST - PORT_LEAST));
-		net_set_port(a, *ret);
-		fd = net_listen(a, false, NULL, err);
-		if (fd < 0 && fd != -EADDRINUSE)
-			break;
-	}
-	return fd;
+	if (fd >= 0 && bind(fd, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0)
+		return true; /* open until we end */
+	if (fd >= 0)
+		close(fd);
+	return false;
 }
 
-/* Distinct ports: all are held until the last one is known. */
+/* A free port below those that the kernel gives to clients: else a client that calls while a node is
+ * down could be given the node's own port. */
+static int choose_port(struct net_addr *a, uint16_t *ret, struct err *err)
+{
+	int fd = -EADDRINUSE;
+
+	err_set(err, fd, "no free port found from %d to %d", PORT_LEAST, PORT_MOST);
+	for (int tries = 0; fd == -EADDRINUSE && tries < 1000; tries++) {
+		*ret = (uint16_t)(PORT_LEAST + random() % (PORT_MOST - PORT_LEAST));
+		if (!claim_port(*ret))
+			continue;
+		net_set_port(a, *ret);
+		fd = net_listen(a, false, NULL, err);
+	}
+	return fd < 0 ? fd : close(fd);
+}
+
 static int choose_ports(struct mini *m)
 {
-	uint32_t n = 2 + 3 * m->datanodes, got = 0;
-	int fd[2 + 3 * NODES_MAX];
+	const uint32_t n = 2 + 3 * m->datanodes;
 	struct net_addr a;
 	struct err err = ERR_INIT;
 	int rc = net_resolve(m->host, 0, &a, &err);
 
 	srandom((unsigned int)clock_mono_ns() ^ (unsigned int)getpid());
-	while (rc >= 0 && got < n) {
-		rc = fd[got] = hold_port(&a, &m->ports[got], &err);
-		got += rc >= 0;
-	}
-	for (uint32_t i = 0; i < got; i++)
-		close(fd[i]);
-	if (rc < 0)
-		return fail("%s", err.text);
+	m->ports[0] = m->port;
 	if (m->port)
-		m->ports[0] = m->port;
-	return 0;
+		(void)claim_port(m->port); /* if it is taken, the NameNode says so */
+	for (uint32_t i = m->port ? 1 : 0; rc >= 0 && i < n; i++)
+		rc = choose_port(&a, &m->ports[i], &err);
+	return rc < 0 ? fail("%s", err.text) : 0;
 }
 
 static void xml_text(FILE *f, const char *s, size_t n)

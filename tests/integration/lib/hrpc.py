@@ -255,17 +255,24 @@ class FakeDn:
 
 
 # ---- a NameNode process ----
+_claims = []  # held to the end of the process
+
+
 def free_port():
     """Below the range of outgoing connections: a client that retries while the server is down could
-    otherwise be given the server's own port and hold it."""
+    otherwise be given the server's own port and hold it. Claimed as dfs-mini claims its ports: no two choose the same."""
     while True:
-        port = random.randrange(10000, 32000)
-        with socket.socket() as s:
-            try:
+        port = random.SystemRandom().randrange(10000, 22000)
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind('\0dfs-mini/port/%d' % port)
+            with socket.socket() as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 s.bind(('127.0.0.1', port))
-                return port
-            except OSError:
-                pass
+            _claims.append(claim)
+            return port
+        except OSError:
+            claim.close()
 
 
 class NameNode:
