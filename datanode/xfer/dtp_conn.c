@@ -204,12 +204,29 @@ bool dtp_sent_all(const struct dtp_conn *c)
 
 /* ---- ops ---- */
 
+static void idle_enter(struct dtp_conn *c)
+{
+	if (c->broken || list_is_linked(&c->idle))
+		return;
+	list_add_tail(&c->core->idle, &c->idle);
+	atomic_fetch_add(&c->core->idle_free, 1);
+}
+
+static void idle_leave(struct dtp_conn *c)
+{
+	if (!list_is_linked(&c->idle))
+		return;
+	list_del(&c->idle);
+	atomic_fetch_sub(&c->core->idle_free, 1);
+}
+
 void dtp_op_done(struct dtp_conn *c)
 {
 	c->op = NULL;
 	c->corked = false;
 	if (c->state == DTP_BUSY)
 		c->state = DTP_OP;
+	idle_enter(c);
 	dtp_ready(c);
 }
 
@@ -218,6 +235,7 @@ void dtp_break(struct dtp_conn *c, int rc, const char *what)
 	if (c->broken)
 		return;
 	c->broken = true;
+	idle_leave(c);
 	if (rc == -ECONNRESET || rc == -ECANCELED || (rc == -ETIMEDOUT && c->state == DTP_OP_WAIT))
 		log_debug("op=conn peer=%s: %s rc=%d", c->peer, what, rc);
 	else
@@ -298,10 +316,13 @@ static int op_take(struct dtp_conn *c, uint32_t *need)
 	c->in.start += *need;
 	c->fresh = false;
 	c->state = DTP_BUSY;
+	idle_leave(c);
 	op_dispatch(c, op, msg);
 	pb_free(msg);
-	if (!c->op && c->state == DTP_BUSY)
+	if (!c->op && c->state == DTP_BUSY) {
 		c->state = DTP_OP;
+		idle_enter(c);
+	}
 	return 1;
 }
 
@@ -409,6 +430,7 @@ struct dtp_conn *dtp_conn_new(struct xfer_core *core, struct xconn *xc)
 	c->recv_op.done = on_recv;
 	c->send_op.done = on_sent;
 	rop_init(&c->rop, conn_step, conn_free);
+	list_init(&c->idle);
 	list_add_tail(&core->conns, &c->link);
 	xfer_count_conn(core, 1);
 	dtp_ready(c);
@@ -417,7 +439,18 @@ struct dtp_conn *dtp_conn_new(struct xfer_core *core, struct xconn *xc)
 
 void dtp_accept(struct xfer_core *core, struct xconn *xc)
 {
-	(void)dtp_conn_new(core, xc);
+	struct dtp_conn *c = dtp_conn_new(core, xc);
+
+	if (c)
+		idle_enter(c);
+}
+
+bool dtp_close_oldest_idle(struct xfer_core *core)
+{
+	if (list_empty(&core->idle))
+		return false;
+	dtp_break(container_of(core->idle.next, struct dtp_conn, idle), -ECANCELED, "idle, and another one needs its place");
+	return true;
 }
 
 void dtp_close_idle(struct xfer_core *core)

@@ -54,6 +54,7 @@ struct dtp_conn {
 	struct rop rop;
 	struct xfer_core *core;
 	struct list link;
+	struct list idle;      /* linked: without an operation */
 	struct xconn *xc;
 	char peer[NET_TEXT_MAX];
 	enum dtp_state state;

@@ -70,6 +70,11 @@ struct xfer_core {
 	struct list reads;       /* private to bread.c: every read alive */
 	struct list writes;      /* private to bwrite.c: every write alive */
 	struct list conns;       /* private: front ends' connections */
+	struct list idle;        /* private to dtp_conn.c: of these, those without an operation; the longest idle first */
+	atomic_int idle_free;    /* how many these are, less those that are promised to others; xfer.c takes from it */
+	atomic_uint idle_promised;
+	struct rmsg idle_msg;    /* private to xfer.c, as the next one is */
+	atomic_bool idle_posted;
 	struct list rebuilds;    /* private to rebuild.c: every one alive */
 	struct list rebuilds_waiting; /* private to rebuild.c, as these four are */
 	uint32_t rebuilds_queued;

@@ -30,6 +30,7 @@
 #define POOL_DEFAULT (128u << 20)
 #define LANDING_LEAST 24u /* of 256 KiB: what a reconstruction of RS-10-4 reads into */
 #define CONNS_MAX (1u << 20) /* whatever the limit is changed to while the node runs */
+#define LIMIT_LOG_MS 60000
 #define RESTART_GRACE_MS 2500 /* for clients to let go; they are back after 4 s at the earliest */
 #define STOP_AFTER_CANCEL_MS 35000 /* a disk request cannot be cancelled */
 
@@ -43,6 +44,7 @@ struct xfer {
 	bool read_direct;
 	struct xfer_waits waits;
 	struct token_keys *tokens;
+	struct log_rate limit_log; /* under lock */
 	struct moves moves;
 	struct suspects suspects;
 	uint64_t restart_keep_ms; /* how long a restart may take until its clients have given up */
@@ -218,18 +220,84 @@ static void on_refused(void *arg)
 	metric_add(METRIC_DN_CONNS_REFUSED, 1);
 }
 
+/* ---- connections at the limit ---- */
+
+static void on_room_wanted(struct rmsg *m)
+{
+	struct xfer_core *core = container_of(m, struct xfer_core, idle_msg);
+	uint32_t n;
+
+	atomic_store(&core->idle_posted, false);
+	for (n = atomic_exchange(&core->idle_promised, 0); n; n--) {
+		atomic_fetch_add(&core->idle_free, 1);
+		if (dtp_close_oldest_idle(core))
+			metric_add(METRIC_DN_CONNS_IDLE_CLOSED, 1);
+	}
+}
+
+/* Promise a connection that waits for an operation: false when @core has none that is not promised yet. */
+static bool idle_promise(struct xfer_core *core)
+{
+	int n = atomic_load(&core->idle_free);
+
+	while (n > 0)
+		if (atomic_compare_exchange_weak(&core->idle_free, &n, n - 1)) {
+			atomic_fetch_add(&core->idle_promised, 1);
+			return true;
+		}
+	return false;
+}
+
+/* Peers that connect and ask for nothing lock nobody out: one of them goes, of this reactor if it has any. */
+static bool make_room(struct xfer_core *core)
+{
+	struct xfer *x = core->xfer;
+	const uint32_t count = x->dn->reactor_count, own = (uint32_t)(core - x->cores);
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct xfer_core *from = &x->cores[(own + i) % count];
+
+		if (!idle_promise(from))
+			continue;
+		if (from == core)
+			on_room_wanted(&from->idle_msg);
+		else if (!atomic_exchange(&from->idle_posted, true))
+			reactor_post(from->reactor, &from->idle_msg);
+		return true;
+	}
+	return false;
+}
+
+static void log_limit(struct xfer_core *core, bool room)
+{
+	struct xfer *x = core->xfer;
+	uint32_t dropped;
+	bool ok;
+
+	pthread_mutex_lock(&x->lock);
+	ok = log_rate_ok(&x->limit_log, LIMIT_LOG_MS, &dropped);
+	pthread_mutex_unlock(&x->lock);
+	if (ok)
+		log_warn("op=conn: %" PRIu64 " data connections are open (dfs.datanode.max.transfer.threads): %s; %" PRIu32
+			 " more times since this was last said",
+			 (uint64_t)core->dn->live.max_xceivers,
+			 room ? "an idle one is closed for a new one" : "none is idle, a new one is refused", dropped);
+}
+
 /* As stock nodes do: who is too many hears nothing but the end. */
 static void on_accepted(void *arg, struct xconn *c)
 {
 	struct xfer_core *core = (struct xfer_core *)arg;
+	const bool full = atomic_load(&core->xfer->conns) >= core->dn->live.max_xceivers;
+	const bool room = !full || make_room(core);
 
-	if (atomic_load(&core->xfer->conns) < core->dn->live.max_xceivers) {
+	if (full)
+		log_limit(core, room);
+	if (room) {
 		dtp_accept(core, c);
 		return;
 	}
 	on_refused(NULL);
-	log_debug("op=conn: more than %" PRIu64 " (dfs.datanode.max.transfer.threads): refused",
-		  (uint64_t)core->dn->live.max_xceivers);
 	xconn_close(c);
 }
 
@@ -360,12 +428,14 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 		core->suspects = &x->suspects;
 		core->reactor = dn->reactors[i];
 		core->volumes_out_msg.fn = on_volumes_out;
+		core->idle_msg.fn = on_room_wanted;
 		list_init(&core->ops);
 		list_init(&core->reads);
 		list_init(&core->rebuilds);
 		list_init(&core->rebuilds_waiting);
 		list_init(&core->writes);
 		list_init(&core->conns);
+		list_init(&core->idle);
 	}
 	rc = rc ? rc : read_conf(x, err);
 	rc = rc ? rc : check_port(&dn->data_addr, err);

@@ -59,6 +59,7 @@ static inline void fix_setup(const char *name, const struct pool_opts *po)
 	list_init(&core.rebuilds);
 	list_init(&core.writes);
 	list_init(&core.conns);
+	list_init(&core.idle);
 	buffers_init(&core);
 }
 

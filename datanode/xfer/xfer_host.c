@@ -67,6 +67,16 @@ static int give_key(struct xfer *x, const char *text, struct err *err)
 	return xfer_block_keys(x, pool_id(the_pool), &m, err);
 }
 
+static int reactors_new(struct dn *dn, struct err *err)
+{
+	const struct reactor_opts ro = {.name = "reactor"};
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < dn->reactor_count; i++)
+		rc = reactor_new(&ro, &dn->reactors[i], err);
+	return rc;
+}
+
 static void on_copied(void *arg, int rc, const struct err *err)
 {
 	char line[32];
@@ -109,9 +119,9 @@ int main(int argc, char **argv)
 	struct store_volume_opts vols[VOLUMES_MAX];
 	struct store_opts so = {.volumes = vols, .volume_count = argc > 1 ? volumes(argv[1], vols) : 0, .open_replicas = 64};
 	struct store_namespace ns = {.cluster_id = "CID-test", .namespace_id = 1, .ctime = 1};
-	struct reactor_opts ro = {.name = "reactor"};
 	struct conf *conf = conf_new();
 	struct dn dn = {.conf = conf, .reactor_count = 1, .sync_on_close = true};
+	uint64_t reactors = 0;
 	char port[16];
 	sigset_t set;
 	int sig;
@@ -135,14 +145,18 @@ int main(int argc, char **argv)
 	if (live_read(&dn.live, conf, &err) < 0)
 		return die(&err, "configuration");
 	(void)conf_bool(conf, "dfs.datanode.synconclose", true, &dn.sync_on_close, &err);
+	if (conf_u64(conf, "dfs.rdma.reactors", 0, &reactors, &err) < 0 || reactors > DN_REACTORS_MAX)
+		return die(&err, "configuration");
+	dn.reactor_count = reactors ? (uint32_t)reactors : 1;
 	if (store_open(&so, &dn.store, &err) < 0 || store_attach(dn.store, &ns, &the_pool, &err) < 0)
 		return die(&err, "store");
 	if (net_resolve("127.0.0.1", (uint16_t)strtoul(argv[2], NULL, 10), &dn.data_addr, &err) < 0 ||
-	    reactor_new(&ro, &dn.reactors[0], &err) < 0 || xfer_start(&dn, &dn.xfer, &err) < 0)
+	    reactors_new(&dn, &err) < 0 || xfer_start(&dn, &dn.xfer, &err) < 0)
 		return die(&err, "start");
 	if (give_key(dn.xfer, conf_get(conf, "test.token.key"), &err) < 0)
 		return die(&err, "keys");
-	reactor_start(dn.reactors[0]);
+	for (uint32_t i = 0; i < dn.reactor_count; i++)
+		reactor_start(dn.reactors[i]);
 	snprintf(port, sizeof(port), "port %u\n", net_port(&dn.data_addr));
 	fputs(port, stdout);
 	fflush(stdout);
@@ -158,9 +172,12 @@ int main(int argc, char **argv)
 		xfer_stop_for_restart(dn.xfer, 10000);
 	else
 		xfer_stop(dn.xfer, 1000);
-	reactor_stop(dn.reactors[0]);
-	reactor_join(dn.reactors[0]);
-	reactor_free(dn.reactors[0]);
+	for (uint32_t i = 0; i < dn.reactor_count; i++) {
+		reactor_stop(dn.reactors[i]);
+		reactor_join(dn.reactors[i]);
+	}
+	for (uint32_t i = 0; i < dn.reactor_count; i++)
+		reactor_free(dn.reactors[i]);
 	xfer_free(dn.xfer);
 	store_close(dn.store);
 	conf_free(conf);
