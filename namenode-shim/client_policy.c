@@ -5,6 +5,7 @@
 #include "namenode-shim/nn.h"
 #include "namenode-shim/policy.h"
 #include "namenode-shim/quota.h"
+#include "namenode-shim/xattr.h"
 
 /* NULL: the policy says nothing about it. */
 static Hd__StorageTypesProto *types_proto(struct req *q, const struct policy_types *t)
@@ -99,6 +100,7 @@ static int satisfy_storage_policy(struct req *q, const void *in)
 {
 	const Hd__SatisfyStoragePolicyRequestProto *m = in;
 	struct walk w;
+	bool marked;
 	int rc;
 
 	req_reply(q, Hd__SatisfyStoragePolicyResponseProto, hd__satisfy_storage_policy_response_proto__init);
@@ -107,12 +109,18 @@ static int satisfy_storage_policy(struct req *q, const void *in)
 				 "Cannot request to satisfy storage policy when storage policy satisfier "
 				 "feature has been disabled by admin. Seek for an admin help to enable it or "
 				 "use Mover tool.");
-	rc = ns_walk(&q->ns, m->src, &w);
+	if (q->nn->satisfy.n >= SATISFY_MAX)
+		return exc_throw(&q->exc, EXC_IO, "Outstanding satisfier queue limit: %d exceeded, try later!", SATISFY_MAX);
+	rc = ns_walk_change(&q->ns, m->src, &w);
 	rc = rc ? rc : ns_found(&q->ns, &w, "File/Directory does not exist: ", "");
 	rc = rc ? rc : ns_check(&q->ns, w.last, ACCESS_W, w.path);
-	if (!rc)
-		ns_effect(&q->ns, FX_SATISFY)->inode = w.last->id;
-	return rc;
+	if (rc < 0 || (w.last->type == INODE_FILE && !w.last->nblocks))
+		return rc;
+	rc = xattrs_mark(q->ns.t, w.last, &q->mem, true, &marked);
+	if (!rc && marked)
+		rc = inode_put(q->ns.t, w.last);
+	ns_effect(&q->ns, FX_SATISFY)->inode = w.last->id;
+	return ns_io(&q->ns, rc);
 }
 
 #define READ(name, msg, fn) METHOD(name, hd, msg, REQ_READ, 0, fn)

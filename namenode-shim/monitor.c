@@ -254,6 +254,12 @@ static void check_recoveries(struct nn *nn, uint64_t now)
 	}
 }
 
+/* Nodes that report late are no losses, and what they hold is not known. */
+static bool is_settled(const struct nn *nn, uint64_t now)
+{
+	return nn->safe.empty_start || now - nn->safe.left_ns > nn->set.redundancy_delay_ms * NS_PER_MS;
+}
+
 void monitor_tick(struct nn *nn)
 {
 	uint32_t live;
@@ -267,15 +273,15 @@ void monitor_tick(struct nn *nn)
 	if (!nn->safe.on && now >= nn->next_redundancy_ns) {
 		nn->next_redundancy_ns = now + nn->set.redundancy_ms * NS_PER_MS;
 		blocks_expire_pending(&nn->blocks, now);
-		if (nn->safe.empty_start ||
-		    now - nn->safe.left_ns > nn->set.redundancy_delay_ms * NS_PER_MS)
+		if (is_settled(nn, now))
 			order_copies(nn, live);
 		blocks_set_racks(&nn->blocks, datanodes_index(&nn->dns)->racks);
 		blocks_set_unit_racks(&nn->blocks, &datanodes_index(&nn->dns)->units);
 	}
 	nn_unlock(nn);
 	if (!nn->safe.on) {
-		satisfy_look(nn, now);
+		if (is_settled(nn, now))
+			satisfy_look(nn, now);
 		check_leases(nn);
 		check_recoveries(nn, now);
 		trash_tick(nn);

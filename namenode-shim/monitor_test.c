@@ -11,14 +11,17 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "ClientNamenodeProtocol.pb-c.h"
 #include "common/base/clock.h"
 #include "common/base/conf.h"
 #include "namenode-shim/drain.h"
 #include "namenode-shim/hosts.h"
 #include "namenode-shim/inode.h"
+#include "namenode-shim/methods.h"
 #include "namenode-shim/monitor.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/policy.h"
+#include "namenode-shim/req.h"
 #include "namenode-shim/test_db.h"
 
 #define NODES_MAX 8
@@ -83,6 +86,7 @@ struct world {
 	struct nn *nn; /* without its thread: what that would do is done by the test */
 	struct dn *dn[NODES_MAX];
 	struct storage *st[NODES_MAX];
+	const char *racks;
 	uint32_t nodes;
 	int64_t next_id;
 	uint64_t file, plain; /* inodes: with a policy, without one */
@@ -117,21 +121,12 @@ static void make_files(struct world *w)
 	assert_int_equal(test_commit(&w->d), 0);
 }
 
-/* Node i stands in the rack of this letter; there is one for each. */
-static void world_init(struct world *w, const char *racks)
+/* From the name directory, with all nodes: they have reported nothing. */
+static void start(struct world *w)
 {
 	struct settings set = {0};
 	struct err err = ERR_INIT;
 
-	*w = (struct world){.nodes = (uint32_t)strlen(racks), .next_id = 1073800000};
-	clock_step_ns = 0;
-	test_db_init(&w->d);
-	make_files(w);
-	db_close(w->d.db);
-	w->d.db = NULL;
-	w->conf = conf_new();
-	conf_set(w->conf, "dfs.namenode.name.dir", w->d.dir);
-	conf_set(w->conf, "fs.defaultFS", "hdfs://127.0.0.1:0");
 	assert_int_equal(settings_load(w->conf, &set, &err), 0);
 	assert_int_equal(nn_new(&set, &w->nn, &err), 0);
 	w->nn->safe.on = w->nn->safe.startup = w->nn->blocks.quiet = false;
@@ -142,13 +137,29 @@ static void world_init(struct world *w, const char *racks)
 
 		snprintf(uuid, sizeof(uuid), "dn%u", i);
 		assert_int_equal(datanodes_register(&w->nn->dns, &id, &w->dn[i]), 0);
-		snprintf(w->dn[i]->rack, sizeof(w->dn[i]->rack), "/%c", racks[i]);
+		snprintf(w->dn[i]->rack, sizeof(w->dn[i]->rack), "/%c", w->racks[i]);
 		w->st[i] = dn_storage_add(w->dn[i], "DS", STORAGE_DISK);
 		w->st[i]->remaining = 1ull << 40;
 		w->st[i]->reported = true;
 		w->dn[i]->report_ns = 1;
 	}
 	datanodes_changed(&w->nn->dns);
+}
+
+/* Node i stands in the rack of this letter; there is one for each. */
+static void world_init(struct world *w, const char *racks)
+{
+	*w = (struct world){.racks = racks, .nodes = (uint32_t)strlen(racks), .next_id = 1073800000};
+	clock_step_ns = 0;
+	test_db_init(&w->d);
+	make_files(w);
+	db_close(w->d.db);
+	w->d.db = NULL;
+	w->conf = conf_new();
+	conf_set(w->conf, "dfs.namenode.name.dir", w->d.dir);
+	conf_set(w->conf, "fs.defaultFS", "hdfs://127.0.0.1:0");
+	conf_set(w->conf, "dfs.storage.policy.satisfier.mode", "external");
+	start(w);
 }
 
 static void world_fini(struct world *w)
@@ -448,6 +459,160 @@ static void a_block_whose_file_is_gone_is_not_copied(void **state)
 	world_fini(&w);
 }
 
+/* ---- what satisfyStoragePolicy asked for, over a restart ---- */
+
+static struct ns *begin_change(struct world *w)
+{
+	w->d.db = w->nn->db;
+	return test_begin(&w->d, "root");
+}
+
+/* What the writer's thread would do with it. */
+static int change(struct world *w, const struct method *m, const void *in, uint64_t arg)
+{
+	struct req q = {.nn = w->nn, .method = m, .arg = arg, .ns = *begin_change(w)};
+	const int rc = m->run(&q, in);
+
+	assert_int_equal(test_commit(&w->d), 0);
+	w->d.db = NULL;
+	for (const struct effect *e = w->d.fx.first; e; e = e->next)
+		if (e->kind == FX_SATISFY)
+			satisfy_add(&w->nn->satisfy, e->inode);
+	arena_free(&q.mem);
+	return rc;
+}
+
+static void ask(struct world *w, const char *path)
+{
+	Hd__SatisfyStoragePolicyRequestProto m = HD__SATISFY_STORAGE_POLICY_REQUEST_PROTO__INIT;
+
+	m.src = (char *)(uintptr_t)path;
+	for (size_t i = 0; i < client_policy_methods.count; i++)
+		if (!strcmp(client_policy_methods.methods[i].name, "satisfyStoragePolicy"))
+			assert_int_equal(change(w, &client_policy_methods.methods[i], &m, 0), 0);
+}
+
+/* The marks that were to be taken away are. How many. */
+static uint32_t take_marks_away(struct world *w)
+{
+	struct list batch = LIST_INIT(batch), *l;
+	uint32_t n = 0;
+
+	assert_true(intake_take(&w->nn->intake, 0, &batch));
+	for (; (l = list_pop(&batch)); n++) {
+		struct req *q = container_of(l, struct req, link);
+
+		assert_ptr_equal(q->method, &satisfied_method);
+		assert_int_equal(change(w, q->method, NULL, q->arg), 0);
+		req_finish(q);
+	}
+	return n;
+}
+
+static void restart(struct world *w)
+{
+	nn_free(w->nn);
+	start(w);
+	for (int i = 0; i < 2; i++)
+		w->st[i]->type = STORAGE_SSD;
+}
+
+/* Nodes 0 and 1 have SSD; the file is on 0 and 2. */
+static struct blk *ask_of_file(struct world *w, const char *path)
+{
+	world_init(w, "aaaa");
+	restart(w);
+	ask(w, path);
+	assert_true(w->nn->satisfy.n > 0);
+	restart(w);
+	assert_int_equal(w->nn->satisfy.n, 1);
+	blk_set_repl(&w->nn->blocks, put_block(w, 0, "02"), 2);
+	return put_block(w, 0, "");
+}
+
+static void what_was_asked_for_outlives_a_restart(void **state)
+{
+	const char *const paths[] = {"/f", "/"};
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct world w;
+		struct blk *b = ask_of_file(&w, paths[i]);
+
+		for (int k = 0; k < 5; k++) /* a directory is gone through first */
+			satisfy_look(w.nn, clock_mono_ns());
+		assert_int_equal(b->npending, 1);
+		assert_int_equal(take_marks_away(&w), 0);
+		assert_int_equal(obey(&w, b), 1);
+		assert_int_equal(on_ssd(b), 2);
+		satisfy_look(w.nn, clock_mono_ns());
+		assert_int_equal(w.nn->satisfy.n, 0);
+		assert_int_equal(take_marks_away(&w), 1);
+		restart(&w);
+		assert_int_equal(w.nn->satisfy.n, 0);
+		world_fini(&w);
+	}
+}
+
+static void what_is_asked_for_again_keeps_its_mark(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	b = ask_of_file(&w, "/f");
+	satisfy_look(w.nn, clock_mono_ns());
+	obey(&w, b);
+	satisfy_look(w.nn, clock_mono_ns());
+	ask(&w, "/f"); /* before the change that takes the mark away */
+	assert_int_equal(take_marks_away(&w), 1);
+	restart(&w);
+	assert_int_equal(w.nn->satisfy.n, 1);
+	world_fini(&w);
+}
+
+/* A file that stands in line for a directory is asked for itself: the directory is done without it. */
+static void a_file_that_is_asked_for_by_name_stands_for_itself(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	b = ask_of_file(&w, "/");
+	for (int i = 0; i < 5; i++)
+		satisfy_look(w.nn, clock_mono_ns());
+	assert_int_equal(b->npending, 1);
+	assert_int_equal(w.nn->satisfy.n, 1);
+	ask(&w, "/f");
+	satisfy_look(w.nn, clock_mono_ns());
+	assert_int_equal(take_marks_away(&w), 1);
+	restart(&w);
+	assert_int_equal(w.nn->satisfy.n, 1);
+	world_fini(&w);
+}
+
+static void the_mark_is_nobodys_to_see_or_to_take(void **state)
+{
+	const struct xattr x = {.space = XATTR_SYSTEM, .name = XATTR_SATISFY};
+	struct xattrs seen;
+	struct world w;
+	struct ns *n;
+
+	(void)state;
+	(void)ask_of_file(&w, "/f");
+	n = begin_change(&w);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(xattr_list(n, i ? "/.reserved/raw/f" : "/f", NULL, &seen), 0);
+		assert_int_equal(seen.n, 0);
+	}
+	assert_int_equal(xattr_list(n, "/f", &(struct xattrs){.a = (struct xattr *)(uintptr_t)&x, .n = 1}, &seen), -EACCES);
+	assert_int_equal(xattr_remove(n, "/f", &x), -EACCES);
+	assert_int_equal(xattr_set(n, "/f", &x, XATTR_CREATE), -EACCES);
+	txn_write_abort(&w.d.t);
+	w.d.db = NULL;
+	world_fini(&w);
+}
+
 /* ---- replicas more than wanted ---- */
 
 /* So many replicas are ordered to go from each node: "0010". */
@@ -612,6 +777,10 @@ int main(void)
 		cmocka_unit_test(policies_are_read_without_the_lock),
 		cmocka_unit_test(without_its_policy_a_block_waits_for_the_next_round),
 		cmocka_unit_test(a_block_whose_file_is_gone_is_not_copied),
+		cmocka_unit_test(what_was_asked_for_outlives_a_restart),
+		cmocka_unit_test(what_is_asked_for_again_keeps_its_mark),
+		cmocka_unit_test(a_file_that_is_asked_for_by_name_stands_for_itself),
+		cmocka_unit_test(the_mark_is_nobodys_to_see_or_to_take),
 		cmocka_unit_test(the_replica_on_a_type_that_is_not_wanted_goes_first),
 		cmocka_unit_test(racks_are_kept_before_types),
 		cmocka_unit_test(the_node_that_an_order_names_goes_whatever_its_type),

@@ -23,6 +23,7 @@
 #include "namenode-shim/req.h"
 #include "namenode-shim/users.h"
 #include "namenode-shim/walks.h"
+#include "namenode-shim/xattr.h"
 
 #define BATCH_TRIES 4 /* the map grows, or the journal is given up */
 #define EARLY_SYNC_MS 100 /* a change that nobody waits for is on its way to the disk after so long */
@@ -30,6 +31,19 @@
 #define RECOVERY_LOST 1 /* a stamp that no recovery has */
 
 /* ---- start: memory from disk ---- */
+
+/* Its replicas were to go where its policy wants them. */
+static int load_satisfy(struct nn *nn, const struct inode *n)
+{
+	struct arena a = {0};
+	bool marked = false;
+	int rc = nn->set.satisfier ? xattrs_marked(&nn->reader, n, &a, &marked) : 0;
+
+	arena_free(&a);
+	if (marked)
+		satisfy_add(&nn->satisfy, n->id);
+	return rc;
+}
 
 static int load_inode(void *arg, struct inode *n)
 {
@@ -52,7 +66,7 @@ static int load_inode(void *arg, struct inode *n)
 	}
 	if (open)
 		leases_add(&nn->leases, n->client, n->id);
-	return 0;
+	return load_satisfy(nn, n);
 }
 
 static int load(struct nn *nn, struct err *err)
@@ -750,7 +764,7 @@ static bool affects(const struct list *batch, const struct req *end, enum effect
 		if (before->rc || !(before->fx.kinds & EFFECT_BIT(kind)))
 			continue;
 		for (const struct effect *e = before->fx.first; e; e = e->next)
-			if (e->kind == kind && id == (kind == FX_LEASE_ADD ? e->inode : (uint64_t)e->b.id))
+			if (e->kind == kind && id == (kind == FX_BLOCK_RECOVER ? (uint64_t)e->b.id : e->inode))
 				return true;
 	}
 	return false;
@@ -764,6 +778,11 @@ static bool affected_in_batch(const struct nn *nn, const struct req *q, enum eff
 bool nn_leased_in_batch(const struct nn *nn, const struct req *q, uint64_t id)
 {
 	return affected_in_batch(nn, q, FX_LEASE_ADD, id);
+}
+
+bool nn_satisfied_in_batch(const struct nn *nn, const struct req *q, uint64_t id)
+{
+	return affected_in_batch(nn, q, FX_SATISFY, id);
 }
 
 bool nn_recovered_in_batch(const struct nn *nn, const struct req *q, int64_t id)

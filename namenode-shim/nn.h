@@ -181,6 +181,8 @@ void nn_run(struct nn *nn, struct req *q);
 /** Writer thread: was inode @id given to a writer by a change of this batch before @q? Memory (leases,
  *  blocks) learns of that only after the commit. */
 bool nn_leased_in_batch(const struct nn *nn, const struct req *q, uint64_t id);
+/** Likewise: was satisfyStoragePolicy of inode @id asked for in this batch? */
+bool nn_satisfied_in_batch(const struct nn *nn, const struct req *q, uint64_t id);
 /** Likewise: does recovery of block @id begin in this batch? */
 bool nn_recovered_in_batch(const struct nn *nn, const struct req *q, int64_t id);
 /** Writer thread, mem_lock held for writing: leave or keep startup safe mode as reports come in. */

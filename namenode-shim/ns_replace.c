@@ -4,6 +4,7 @@
 #include "namenode-shim/db.h"
 #include "namenode-shim/ns_internal.h"
 #include "namenode-shim/quota.h"
+#include "namenode-shim/xattr.h"
 
 /* Both, and whether the caller may. Rights come before anything is said about what is there. */
 static int find_both(struct ns *n, const struct ns_replace *r, struct walk *to, struct walk *part)
@@ -105,6 +106,7 @@ static int put_in_place(struct ns *n, struct inode *up, const struct inode *f, c
 			struct inode_block *b, uint32_t count)
 {
 	struct inode *now = arena_new(n->a, struct inode);
+	bool marked;
 	int64_t more;
 	int rc;
 
@@ -120,6 +122,7 @@ static int put_in_place(struct ns *n, struct inode *up, const struct inode *f, c
 	rc = rc ? rc : detach(n, up, p);
 	rc = rc ? rc : inode_del(n->t, p);
 	rc = rc ? rc : inode_copy_rows(n->t, f->id, now->id, n->a);
+	rc = rc ? rc : xattrs_mark(n->t, now, n->a, false, &marked); /* it stands in no line of satisfy.h */
 	rc = rc ? rc : detach(n, up, f);
 	rc = rc ? rc : inode_del(n->t, f);
 	rc = rc ? rc : attach(n, up, now);

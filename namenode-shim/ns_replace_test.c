@@ -118,6 +118,7 @@ static void the_file_keeps_all_but_its_id_and_the_blocks(void **state)
 	struct test_db d;
 	struct inode *f;
 	uint64_t id, part;
+	bool marked;
 
 	(void)state;
 	start(&d);
@@ -128,6 +129,9 @@ static void the_file_keeps_all_but_its_id_and_the_blocks(void **state)
 	assert_int_equal(ns_set_perm(&d.ns, "/d/f", 0666), 0);
 	assert_int_equal(policy_set(&d.ns, "/d/f", "COLD"), 0);
 	assert_int_equal(ns_set_times(&d.ns, "/d/f", 5, 6), 0);
+	f = at(&d, "/d/f"); /* a system attribute, which is of the old inode */
+	assert_int_equal(xattrs_mark(&d.t, f, &d.a, true, &marked), 0);
+	assert_int_equal(inode_put(&d.t, f), 0);
 	assert_int_equal(test_commit(&d), 0);
 	assert_int_equal(xattr_set(test_begin(&d, "bob"), "/d/t", &inherited, XATTR_CREATE), 0);
 	assert_int_equal(test_commit(&d), 0);

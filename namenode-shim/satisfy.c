@@ -11,9 +11,20 @@
 #include "namenode-shim/nn.h"
 #include "namenode-shim/placement.h"
 #include "namenode-shim/policy.h"
+#include "namenode-shim/req.h"
+#include "namenode-shim/xattr.h"
+
+/* One satisfyStoragePolicy. */
+struct satisfy_ask {
+	struct list link; /* in satisfy.done */
+	uint64_t inode;
+	uint32_t items; /* that stand in line for it */
+	UT_hash_handle hh; /* in satisfy.asked */
+};
 
 struct satisfy_item {
 	struct list link;
+	struct satisfy_ask *ask; /* borrowed: what it stands in line for */
 	uint64_t inode;
 	uint32_t looks; /* in vain */
 	uint64_t orders;
@@ -26,10 +37,20 @@ void satisfy_init(struct satisfy *s)
 {
 	list_init(&s->files);
 	list_init(&s->dirs);
+	list_init(&s->done);
+}
+
+static void leave_ask(struct satisfy *s, struct satisfy_item *i)
+{
+	if (--i->ask->items)
+		return;
+	HASH_DEL(s->asked, i->ask);
+	list_add_tail(&s->done, &i->ask->link);
 }
 
 static void item_free(struct satisfy *s, struct satisfy_item *i)
 {
+	leave_ask(s, i);
 	s->n--;
 	HASH_DEL(s->table, i);
 	free(i->after);
@@ -42,6 +63,8 @@ void satisfy_fini(struct satisfy *s)
 
 	while (s->n && (l = list_pop(list_empty(&s->files) ? &s->dirs : &s->files)))
 		item_free(s, container_of(l, struct satisfy_item, link));
+	while ((l = list_pop(&s->done)))
+		free(container_of(l, struct satisfy_ask, link));
 }
 
 /* Asked for again: all of it is looked at once more. */
@@ -53,29 +76,87 @@ static void begin_anew(struct satisfy_item *i)
 	i->looks = 0;
 }
 
-static void add(struct satisfy *s, uint64_t inode)
+/* Of what is in line already nothing changes but that it begins anew: its own mark is on the disk as long as it is there. */
+static struct satisfy_item *add(struct satisfy *s, uint64_t inode, struct satisfy_ask *ask)
 {
 	struct satisfy_item *i;
 
 	HASH_FIND(hh, s->table, &inode, sizeof(inode), i);
 	if (i) {
 		begin_anew(i);
-		return;
+		return i;
 	}
 	i = xcalloc(1, sizeof(*i));
 	i->inode = inode;
+	i->ask = ask;
+	ask->items++;
 	s->n++;
 	HASH_ADD(hh, s->table, inode, sizeof(i->inode), i);
 	list_add_tail(&s->files, &i->link); /* if it is a directory the first look finds that */
+	return i;
+}
+
+static struct satisfy_ask *find_ask(const struct satisfy *s, uint64_t inode)
+{
+	struct satisfy_ask *ask;
+
+	HASH_FIND(hh, s->asked, &inode, sizeof(inode), ask);
+	return ask;
 }
 
 void satisfy_add(struct satisfy *s, uint64_t inode)
 {
-	if (s->n >= SATISFY_MAX) {
-		log_warn("op=satisfy inode=%llu: dropped, %u are in line; ask again later", (unsigned long long)inode, s->n);
-		return;
+	struct satisfy_ask *ask = find_ask(s, inode);
+	struct satisfy_item *i;
+
+	if (!ask) {
+		ask = xcalloc(1, sizeof(*ask));
+		ask->inode = inode;
+		list_init(&ask->link);
+		HASH_ADD(hh, s->asked, inode, sizeof(ask->inode), ask);
 	}
-	add(s, inode);
+	i = add(s, inode, ask);
+	if (i->ask == ask)
+		return;
+	ask->items++; /* it stood there for a directory above it */
+	leave_ask(s, i);
+	i->ask = ask;
+}
+
+/* ---- marks ---- */
+
+static int run_satisfied(struct req *q, const void *in)
+{
+	struct inode *n;
+	bool marked;
+	int rc;
+
+	(void)in;
+	if (find_ask(&q->nn->satisfy, q->arg) || nn_satisfied_in_batch(q->nn, q, q->arg))
+		return 0; /* asked for again */
+	rc = inode_get_tail(q->ns.t, q->arg, &q->mem, &n);
+	if (rc == -ENOENT)
+		return 0;
+	rc = rc ? rc : xattrs_mark(q->ns.t, n, &q->mem, false, &marked);
+	return ns_io(&q->ns, rc || !marked ? rc : inode_put(q->ns.t, n));
+}
+
+const struct method satisfied_method = {
+	.name = "satisfyStoragePolicy (internal)", .kind = REQ_CHANGE, .flags = REQ_SAFE_OK, .run = run_satisfied};
+
+/* A mark that stays as its change fails is found by the next start. */
+static void take_marks_away(struct nn *nn)
+{
+	struct list *l;
+
+	while ((l = list_pop(&nn->satisfy.done))) {
+		struct satisfy_ask *ask = container_of(l, struct satisfy_ask, link);
+		struct req *q = req_new(nn, &satisfied_method, NULL);
+
+		q->arg = ask->inode;
+		nn_submit(nn, q);
+		free(ask);
+	}
 }
 
 /* ---- one block ---- */
@@ -223,7 +304,7 @@ static int add_entry(void *arg, const char *name, size_t len, uint64_t id)
 {
 	struct expansion *e = arg;
 
-	add(e->s, id); /* also beside SATISFY_MAX: only so many at a time, when few files are in line */
+	(void)add(e->s, id, e->dir->ask); /* also beside SATISFY_MAX: only so many at a time, when few files are in line */
 	e->dir->after = xrealloc(e->dir->after, len + 1);
 	memcpy(e->dir->after, name, len);
 	e->dir->after_len = len;
@@ -302,4 +383,5 @@ void satisfy_look(struct nn *nn, uint64_t now)
 	while (l.files-- && l.blocks && l.places)
 		look_at(nn, container_of(list_pop(&s->files), struct satisfy_item, link), &l, now);
 	txn_read_end(&nn->look);
+	take_marks_away(nn);
 }

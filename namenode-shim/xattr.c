@@ -30,6 +30,11 @@ static bool is_unreadable(const struct xattr *x)
 	return x->space == XATTR_SECURITY && !strcmp(x->name, XATTR_UNREADABLE);
 }
 
+static bool is_mark(const struct xattr *x)
+{
+	return x->space == XATTR_SYSTEM && !strcmp(x->name, XATTR_SATISFY);
+}
+
 /* ---- the row ---- */
 
 static void get_one(struct rd *r, struct arena *a, struct xattr *x)
@@ -115,6 +120,35 @@ int xattrs_del(struct txn *t, uint64_t inode)
 	int rc = txn_del(t, t->db->xattr, &key, sizeof(key));
 
 	return rc == -ENOENT ? 0 : rc;
+}
+
+int xattrs_marked(struct txn *t, const struct inode *n, struct arena *a, bool *ret)
+{
+	struct xattrs all;
+	int rc = xattrs_get(t, n, a, &all);
+
+	*ret = false;
+	for (uint32_t i = 0; i < all.n; i++)
+		*ret |= is_mark(&all.a[i]);
+	return rc;
+}
+
+int xattrs_mark(struct txn *t, struct inode *n, struct arena *a, bool on, bool *ret_changed)
+{
+	struct xattrs old, all = {0};
+	int rc = xattrs_get(t, n, a, &old);
+
+	*ret_changed = false;
+	if (rc < 0)
+		return rc;
+	all.a = arena_array(a, struct xattr, old.n + 1u);
+	if (on)
+		all.a[all.n++] = (struct xattr){.space = XATTR_SYSTEM, .name = XATTR_SATISFY};
+	for (uint32_t i = 0; i < old.n; i++)
+		if (!is_mark(&old.a[i]))
+			all.a[all.n++] = old.a[i];
+	*ret_changed = all.n != old.n;
+	return *ret_changed ? put_all(t, n, &all) : 0;
 }
 
 /* ---- rights ---- */
@@ -248,12 +282,14 @@ static int check_flags(struct ns *n, const struct xattr *x, bool exists, unsigne
 
 static int check_count(struct ns *n, const struct xattrs *all)
 {
-	uint32_t counted = 0, limit;
+	uint32_t counted = 0, marks = 0, limit;
 
-	for (uint32_t i = 0; i < all->n; i++)
+	for (uint32_t i = 0; i < all->n; i++) {
 		counted += all->a[i].space == XATTR_USER || all->a[i].space == XATTR_TRUSTED;
+		marks += is_mark(&all->a[i]);
+	}
 	limit = counted > n->limits->xattrs_max ? n->limits->xattrs_max : XATTRS_HIDDEN_MAX;
-	if (counted <= n->limits->xattrs_max && all->n - counted <= XATTRS_HIDDEN_MAX)
+	if (counted <= n->limits->xattrs_max && all->n - counted - marks <= XATTRS_HIDDEN_MAX)
 		return 0;
 	return exc_throw(n->x, EXC_IO, "Cannot add additional XAttr to inode, would exceed limit of %u", limit);
 }

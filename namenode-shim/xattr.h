@@ -8,7 +8,7 @@
  * with all of them, the one set last first. An inode without (the ordinary case) is never looked up there.
  * Name spaces and rights are HDFS's: user attributes belong to who may read or write the path, of a sticky
  * directory to its owner; trusted ones to the super-user; raw ones show below /.reserved/raw only; security
- * and system ones are nobody's, but for one: XATTR_UNREADABLE.
+ * and system ones are nobody's, but for one: XATTR_UNREADABLE. XATTR_SATISFY is the NameNode's own.
  * Ownership: everything returned lives in the arena of the call.
  * Threading: that of the transaction.
  * Source: Hadoop 3.4.2 FSDirXAttrOp, XAttrPermissionFilter; messages are worded after it.
@@ -31,6 +31,9 @@ struct txn;
 /* In this space, on a file: the super-user may not read the file. It has no value and stays. */
 #define XATTR_UNREADABLE "hdfs.unreadable.by.superuser"
 
+/* In the system space, without a value: satisfyStoragePolicy was asked for (satisfy.h). Nobody sees it; as in HDFS. */
+#define XATTR_SATISFY "hdfs.sps"
+
 enum xattr_space { XATTR_USER, XATTR_TRUSTED, XATTR_SECURITY, XATTR_SYSTEM, XATTR_RAW, XATTR_SPACES }; /* wire */
 enum xattr_flag { XATTR_CREATE = 1, XATTR_REPLACE = 2 }; /* wire */
 
@@ -48,6 +51,9 @@ struct xattrs {
 
 /** All of them. -EBADMSG. */
 int xattrs_get(struct txn *t, const struct inode *n, struct arena *a, struct xattrs *ret);
+/** Set or take away XATTR_SATISFY; the caller puts @n, if *ret_changed. */
+int xattrs_mark(struct txn *t, struct inode *n, struct arena *a, bool on, bool *ret_changed);
+int xattrs_marked(struct txn *t, const struct inode *n, struct arena *a, bool *ret);
 /** For an inode that is going. */
 int xattrs_del(struct txn *t, uint64_t inode);
 
