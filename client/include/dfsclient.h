@@ -114,6 +114,10 @@ DFS_API void dfs_disconnect(struct dfs *fs);
 DFS_API const char *dfs_user(const struct dfs *fs);
 /** "hdfs://host:port" or "hdfs://NAME"; lives as long as @fs. */
 DFS_API const char *dfs_uri(const struct dfs *fs);
+/** Is the server a router over several name spaces (Router-based federation)? There dfs_stat.file_id is not unique, and a path
+ *  "/.reserved/.inodes/ID" may be a file of another name space. Asked once. Fails with [NN], and the answer is not known then:
+ *  -EACCES hadoop-policy.xml does not let this user ask (security.ha.service.protocol.acl). */
+DFS_API int dfs_is_router(struct dfs *fs, bool *ret, struct dfs_err *err);
 /** The configured value of a Hadoop property, or NULL when it has none; lives as long as @fs. */
 DFS_API const char *dfs_conf(const struct dfs *fs, const char *key);
 

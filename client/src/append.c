@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "client/src/ask.h"
+#include "client/src/by_inode.h"
 #include "client/src/striped_writer.h"
 #include "common/base/clock.h"
 #include "common/wire/pb.h"
@@ -153,13 +154,17 @@ static int check_file(const Hd__AppendResponseProto *m, const char *path, uint32
 	return m->block ? located_check(m->block, m->block->n_locs > 0, err) : 0;
 }
 
-/* The NameNode holds the file open for us, and we cannot write it. */
-static void give_back(struct dfs *fs, const char *path)
+/* The NameNode holds the file @id open for us, and we cannot write it. */
+static void give_back(struct dfs *fs, const char *path, uint64_t id)
 {
 	Hd__RecoverLeaseRequestProto req = HD__RECOVER_LEASE_REQUEST_PROTO__INIT;
-	struct err ignored;
+	struct err ignored = ERR_INIT;
+	char by_id[PATH_BY_ID_MAX];
+	const char *src;
 
-	req.src = (char *)path;
+	if (by_inode(fs, path, id, by_id, &src, &ignored) < 0)
+		return;
+	req.src = (char *)src;
 	req.clientname = fs->client_name;
 	(void)nn_call(fs, "recoverLease", &req.base, &hd__recover_lease_response_proto__descriptor,
 		      NULL, &ignored);
@@ -234,12 +239,14 @@ int append_open(struct dfs *fs, const char *path, uint32_t flags, struct written
 		if (rc < 0)
 			err_prefix(err, "%.200s", path);
 	}
-	pb_free(m);
 	if (rc < 0) {
 		written_free(w);
-		give_back(fs, path);
+		if (m->stat)
+			give_back(fs, path, m->stat->fileid);
+		pb_free(m);
 		return rc;
 	}
+	pb_free(m);
 	w->no_hsync = flags & DFS_APPEND_NO_HSYNC;
 	w->spare_unit = flags & DFS_APPEND_SPARE_UNIT && !fs->set.ec_without_parity;
 	w->after_early = true;

@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "client/src/fs.h"
-#include "client/src/path.h"
 #include "common/base/clock.h"
 #include "common/wire/pb.h"
 #include "ClientNamenodeProtocol.pb-c.h"
@@ -22,8 +21,8 @@ struct file {
 	uint64_t connection; /* 0: two were tried */
 	uint64_t id;
 	bool has_block;
-	Hd__ExtendedBlockProto last; /* pool in pool_id */
-	char pool_id[];
+	Hd__ExtendedBlockProto last; /* pool behind path */
+	char path[];
 };
 
 void closed_init(struct closed *c)
@@ -52,20 +51,21 @@ bool closed_may(const struct dfs *fs)
 	return fs->closed.count < CLOSED_MAX;
 }
 
-int closed_add(struct dfs *fs, uint64_t id, const Hd__ExtendedBlockProto *last, uint64_t connection)
+int closed_add(struct dfs *fs, const char *path, uint64_t id, const Hd__ExtendedBlockProto *last, uint64_t connection)
 {
-	const size_t pool_len = last ? strlen(last->poolid) + 1 : 0;
-	struct file *f = malloc(sizeof(*f) + pool_len);
+	const size_t path_len = strlen(path) + 1, pool_len = last ? strlen(last->poolid) + 1 : 0;
+	struct file *f = malloc(sizeof(*f) + path_len + pool_len);
 	struct closed *c = &fs->closed;
 
 	if (!f)
 		return -ENOMEM;
 	f->id = id;
+	memcpy(f->path, path, path_len);
 	f->has_block = last != NULL;
 	f->connection = rpc_client_connections(fs->nn) == connection ? connection : 0;
 	if (last) {
 		f->last = *last;
-		f->last.poolid = memcpy(f->pool_id, last->poolid, pool_len);
+		f->last.poolid = memcpy(f->path + path_len, last->poolid, pool_len);
 	}
 	pthread_mutex_lock(&c->lock);
 	f->number = c->next++;
@@ -168,10 +168,9 @@ static int ask_again(struct dfs *fs, struct file *f, struct err *err)
 {
 	Hd__CompleteRequestProto req = HD__COMPLETE_REQUEST_PROTO__INIT;
 	Hd__CompleteResponseProto *m;
-	char by_id[PATH_BY_ID_MAX];
 	int rc, done;
 
-	req.src = path_by_id(by_id, f->id);
+	req.src = f->path; /* it may have another one by now: the NameNode goes by the id */
 	req.clientname = fs->client_name;
 	req.last = f->has_block ? &f->last : NULL;
 	req.has_fileid = 1;

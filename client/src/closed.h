@@ -41,8 +41,8 @@ void closed_fini(struct closed *c);
 
 /** Is there room for one more? */
 bool closed_may(const struct dfs *fs);
-/** File @id was closed early, with @last (NULL: no block), by a call that began with connection number @connection. -ENOMEM. */
-int closed_add(struct dfs *fs, uint64_t id, const Hd__ExtendedBlockProto *last, uint64_t connection);
+/** File @id, made at @path, was closed early, with @last (NULL: no block), by a call that began with connection number @connection. -ENOMEM. */
+int closed_add(struct dfs *fs, const char *path, uint64_t id, const Hd__ExtendedBlockProto *last, uint64_t connection);
 
 /** What closed_since() compares with: taken before a call. */
 struct closed_mark {

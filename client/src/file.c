@@ -6,6 +6,7 @@
 
 #include "client/src/append.h"
 #include "client/src/ask.h"
+#include "client/src/by_inode.h"
 #include "client/src/fs.h"
 #include "client/src/reader.h"
 #include "client/src/path.h"
@@ -141,22 +142,18 @@ struct created {
 	struct ec_policy policy; /* k is 0: contiguous */
 };
 
-bool take_back_request(const Hd__CreateResponseProto *m, struct take_back_request *ret)
+/* The file of @m is there and open, and nobody will write it. */
+static void take_back(struct dfs *fs, const char *path, const Hd__CreateResponseProto *m)
 {
-	if (!m->fs)
-		return false;
-	hd__delete_request_proto__init(&ret->m);
-	ret->m.src = path_by_id(ret->path, m->fs->fileid);
-	return true;
-}
-
-static void take_back(struct dfs *fs, const Hd__CreateResponseProto *m)
-{
+	Hd__DeleteRequestProto req = HD__DELETE_REQUEST_PROTO__INIT;
 	struct err ignored = ERR_INIT;
-	struct take_back_request req;
+	char by_id[PATH_BY_ID_MAX];
+	const char *src;
 
-	if (take_back_request(m, &req))
-		(void)nn_call(fs, "delete", &req.m.base, &hd__delete_response_proto__descriptor, NULL, &ignored);
+	if (!m->fs || by_inode(fs, path, m->fs->fileid, by_id, &src, &ignored) < 0)
+		return;
+	req.src = (char *)src;
+	(void)nn_call(fs, "delete", &req.base, &hd__delete_response_proto__descriptor, NULL, &ignored);
 }
 
 /* What the NameNode made of it. */
@@ -287,7 +284,7 @@ static int create_file(struct dfs *fs, const char *path, const struct dfs_create
 				    rc == -EEXIST && dfs_stat(fs, path, &st, NULL) == 0 ? &st : NULL, err);
 	rc = create_answer(fs, path, &o, m, ret, err);
 	if (rc < 0)
-		take_back(fs, m);
+		take_back(fs, path, m);
 	pb_free(m);
 	return rc;
 }

@@ -18,6 +18,7 @@
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 #include "ClientNamenodeProtocol.pb-c.h"
+#include "HAServiceProtocol.pb-c.h"
 
 #define USER_NAME_MAX 255 /* bytes: what dfs-namenode takes, and more than any system has */
 
@@ -245,6 +246,54 @@ int nn_queue_new(struct dfs *fs, struct rpc_queue **ret, struct err *err)
 		return rc;
 	o.connect_retries = connect_retries(fs);
 	return rpc_queue_new(&o, ret, err);
+}
+
+static int ask_service_status(struct dfs *fs, struct err *err)
+{
+	Hc__GetServiceStatusRequestProto req = HC__GET_SERVICE_STATUS_REQUEST_PROTO__INIT;
+	struct rpc_client *c = NULL;
+	struct rpc_client_opts o;
+	struct nameservice ns;
+	int rc = nameservice_find(fs->conf, fs->uri, &ns, err);
+
+	rc = rc ?: rpc_opts(fs, &ns, &o, err);
+	if (rc < 0)
+		return rc;
+	o.protocol = RPC_PROTO_HA;
+	rc = rpc_client_new(&o, &c, err);
+	rc = rc ?: rpc_client_call(c, "getServiceStatus", &req.base, &hc__get_service_status_response_proto__descriptor, NULL, err);
+	rpc_client_free(c);
+	return rc;
+}
+
+/* HAServiceProtocol is spoken by every NameNode, also by one without a partner, and by no router. Service level authorization
+ * (hadoop.security.authorization) comes first, and may keep this user out of either. */
+int nn_is_router(struct dfs *fs, struct err *err)
+{
+	int known = atomic_load(&fs->is_router), rc;
+
+	if (known)
+		return known > 0;
+	rc = ask_service_status(fs, err);
+	if (rc < 0 && (!err->remote[0] || strcmp(err->remote, JEX_AUTHORIZATION) == 0))
+		return rc;
+	known = rc < 0 && strcmp(err->remote, JEX_NO_SUCH_PROTOCOL) == 0;
+	err_reset(err);
+	atomic_store(&fs->is_router, known ? 1 : -1);
+	return known;
+}
+
+DFS_API int dfs_is_router(struct dfs *fs, bool *ret, struct dfs_err *out)
+{
+	struct err err;
+	int rc;
+
+	err_reset(&err);
+	rc = nn_is_router(fs, &err);
+	if (rc < 0)
+		return api_err(out, &err, rc);
+	*ret = rc;
+	return 0;
 }
 
 static int load_defaults(struct dfs *fs, struct err *err)

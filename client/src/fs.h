@@ -47,6 +47,7 @@ struct dfs {
 	char *user;            /* owned */
 	char uri[320];         /* hdfs://host:port, or hdfs://NAME of a name service */
 	atomic_int knows_exclusive; /* MkdirsRequest.exclusive: 1, -1 it does not, 0 not asked yet */
+	atomic_int is_router; /* 1, -1 it is none, 0 not asked yet */
 	atomic_uint mkdirs;    /* by the way of another name, so far */
 	bool has_others;       /* NameNodes that stand for each other */
 	char client_name[80];  /* holder of our leases */
@@ -73,6 +74,10 @@ int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
 /** The same for closed.h, which nn_call() looks after. */
 int nn_call_once(struct dfs *fs, const char *method, const ProtobufCMessage *req,
 		 const ProtobufCMessageDescriptor *reply, void *ret, struct err *err);
+
+/** Is the server a router of a federation (Router-based federation)? 1, 0, or -errno: it is not known. Asked once, by a connection of its
+ *  own. */
+int nn_is_router(struct dfs *fs, struct err *err);
 
 /** For those who do not wait: calls with a connection of their own, to the NameNode of @fs. */
 int nn_queue_new(struct dfs *fs, struct rpc_queue **ret, struct err *err);

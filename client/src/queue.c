@@ -34,6 +34,7 @@ struct op {
 	int first_rc;
 	struct err first; /* why the request before this one failed */
 	struct dfs_create_opts create;
+	uint64_t made_id; /* of the file that create made */
 	uint32_t mode;
 	uint32_t pause_ms;
 	uint64_t patience_ns;
@@ -465,14 +466,28 @@ static int taken_back_step(struct op *o, int rc, struct rpc_done *d)
 	return o->first_rc;
 }
 
+static int made_stat_step(struct op *o, int rc, struct rpc_done *d)
+{
+	Hd__DeleteRequestProto req = HD__DELETE_REQUEST_PROTO__INIT;
+	struct dfs_stat st;
+
+	if (stat_answer(rc, d, &st) < 0 || st.file_id != o->made_id)
+		return taken_back_step(o, rc, d);
+	o->step = taken_back_step;
+	req.src = o->path;
+	return after_failure(o, submit(o, "delete", &req, &hd__delete_response_proto__descriptor, d->err), d);
+}
+
+/* The file that was made goes, if it has the path still. by_inode() is not for calls that do not wait. */
 static int take_back(struct op *o, int rc, struct rpc_done *d)
 {
-	struct take_back_request req;
+	const Hd__CreateResponseProto *m = (const void *)d->resp;
 
-	if (!take_back_request((const void *)d->resp, &req))
+	if (!m->fs)
 		return rc;
-	keep_failure(o, rc, d, taken_back_step);
-	return after_failure(o, submit(o, "delete", &req.m, &hd__delete_response_proto__descriptor, d->err), d);
+	o->made_id = m->fs->fileid;
+	keep_failure(o, rc, d, made_stat_step);
+	return after_failure(o, submit_stat(o, d->err), d);
 }
 
 static int create_step(struct op *o, int rc, struct rpc_done *d)

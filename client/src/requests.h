@@ -10,7 +10,6 @@
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "client/include/dfsclient.h"
 #include "client/src/fs.h"
-#include "client/src/path.h"
 
 void stat_from_msg(const Hd__HdfsFileStatusProto *f, struct dfs_stat *st);
 
@@ -44,14 +43,6 @@ void create_request(const struct dfs *fs, const char *path, const struct dfs_cre
 int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts *o, Hd__CreateResponseProto *m,
 		  struct dfs_file **ret, struct err *err);
 
-struct take_back_request {
-	Hd__DeleteRequestProto m;
-	char path[PATH_BY_ID_MAX];
-};
-
-/** Delete the file of @m, which is there and open, and which nobody will write. It goes by its id: the path may be another's by
- *  now. False: @m does not tell it. */
-bool take_back_request(const Hd__CreateResponseProto *m, struct take_back_request *ret);
 /** The call failed with @rc, and @there is what stands in the way (NULL: not known). */
 int create_errno(const char *path, int rc, const struct dfs_stat *there, struct err *err);
 

@@ -54,6 +54,8 @@ static struct {
 	bool complete, released;
 	bool taken;           /* another client has taken the lease */
 	bool no_right;        /* to write the file: recoverLease is refused */
+	int router;           /* what nn_is_router() answers */
+	uint64_t at_path;     /* inode of the file that has the path now; 0: none */
 	unsigned limit;       /* of groups, 0: none */
 	unsigned asked_release; /* so often recoverLease was called */
 	unsigned nodes;       /* the NameNode has so many */
@@ -330,6 +332,23 @@ static int add_block(const Hd__AddBlockRequestProto *q, void *ret, struct err *e
 	return 0;
 }
 
+static void file_info(const Hd__GetFileInfoRequestProto *q, void *ret)
+{
+	Hd__GetFileInfoResponseProto m = HD__GET_FILE_INFO_RESPONSE_PROTO__INIT;
+	Hd__HdfsFileStatusProto st = HD__HDFS_FILE_STATUS_PROTO__INIT;
+	Hd__FsPermissionProto perm = HD__FS_PERMISSION_PROTO__INIT;
+	static char nobody[] = "nobody";
+
+	assert_string_equal(q->src, "/f");
+	st.filetype = HD__HDFS_FILE_STATUS_PROTO__FILE_TYPE__IS_FILE;
+	st.permission = &perm;
+	st.owner = st.group = nobody;
+	st.has_fileid = 1;
+	st.fileid = nn.at_path;
+	m.fs = nn.at_path ? &st : NULL;
+	answer(&hd__get_file_info_response_proto__descriptor, &m, ret);
+}
+
 static void new_stamp(const Hd__UpdateBlockForPipelineRequestProto *q, void *ret)
 {
 	Hd__UpdateBlockForPipelineResponseProto m = HD__UPDATE_BLOCK_FOR_PIPELINE_RESPONSE_PROTO__INIT;
@@ -401,6 +420,8 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 		return add_block((const void *)req, ret, err);
 	if (strcmp(method, "updateBlockForPipeline") == 0) {
 		new_stamp((const void *)req, ret);
+	} else if (strcmp(method, "getFileInfo") == 0) {
+		file_info((const void *)req, ret);
 	} else if (strcmp(method, "updatePipeline") == 0) {
 		update_pipeline((const void *)req);
 	} else if (strcmp(method, "fsync") == 0) {
@@ -415,7 +436,8 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 
 		assert_true(nn.parked); /* nothing but this drops the empty group */
 		assert_false(nn.taken);
-		assert_string_equal(q->src, "/.reserved/.inodes/7"); /* the path may be another's */
+		assert_string_equal(q->src, nn.router ? "/f" : "/.reserved/.inodes/7");
+		assert_true(!nn.router || nn.at_path == 7); /* another file's lease is not ended */
 		nn.asked_release++;
 		if (nn.no_right)
 			return err_set(err, -EACCES, "Permission denied: user=alice, access=WRITE");
@@ -431,6 +453,13 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 		answer(&hd__complete_response_proto__descriptor, &done, ret);
 	}
 	return 0;
+}
+
+int __wrap_nn_is_router(struct dfs *fs, struct err *err);
+int __wrap_nn_is_router(struct dfs *fs, struct err *err)
+{
+	(void)fs;
+	return nn.router < 0 ? err_set(err, nn.router, "nobody answers") : nn.router;
 }
 
 int __wrap_keeper_add(struct dfs *fs, struct kept *k, struct err *err);
@@ -693,6 +722,26 @@ static void who_may_not_write_the_file_is_told_at_once(void **state)
 	assert_int_equal(nn.asked_release, 1);
 }
 
+/* A router sends a request by inode to its default name space, where the number is another file's. So the path must do, as long as
+ * our file has it; likewise where it is not known whether that is a router. */
+static void behind_a_router_the_lease_of_no_other_file_is_ended(void **state)
+{
+	static const int servers[] = {1, -ETIMEDOUT};
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++)
+		for (uint64_t at_path = 6; at_path <= 8; at_path++) {
+			begin(0, NEVER);
+			nn.router = servers[i];
+			nn.at_path = at_path == 6 ? 0 : at_path;
+			assert_int_equal(put_flushed(100, 1, &err), at_path == 7 ? 0 : -ESTALE);
+			assert_true(nn.parked && nn.released == (at_path == 7));
+			if (at_path == 7)
+				judge(100, 0);
+		}
+}
+
 /* A quota, say, allows one group: what a flush that failed has finished is kept, more can be written when the quota is
  * raised, and close() commits it all. */
 static void a_refused_group_loses_nothing(void **state)
@@ -914,6 +963,7 @@ int main(void)
 		cmocka_unit_test(a_flush_ends_the_group_and_commits_it),
 		cmocka_unit_test(who_lost_the_lease_closes_nothing),
 		cmocka_unit_test(who_may_not_write_the_file_is_told_at_once),
+		cmocka_unit_test(behind_a_router_the_lease_of_no_other_file_is_ended),
 		cmocka_unit_test(a_refused_group_loses_nothing),
 		cmocka_unit_test(one_more_is_an_error_that_names_them),
 		cmocka_unit_test(nodes_are_tried_again),

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/src/by_inode.h"
 #include "client/src/packet.h"
-#include "client/src/path.h"
 #include "common/base/clock.h"
 #include "common/wire/ec_msg.h"
 #include "common/wire/pb.h"
@@ -206,7 +206,7 @@ int written_complete(struct written *f, struct err *err)
 		if (rc < 0)
 			return rc;
 		done = m->result;
-		if (done && m->early && closed_add(f->fs, f->file_id, req.last, mark.connection) < 0) {
+		if (done && m->early && closed_add(f->fs, f->path, f->file_id, req.last, mark.connection) < 0) {
 			req.early = false; /* once more, and durably */
 			done = false;
 		} else if (done && !m->early && f->close_early) {
@@ -243,38 +243,46 @@ int written_check_lease(struct written *f, struct err *err)
 /* Will it be said again and again? Blocks that are not reported yet, a recovery under way: that passes. */
 static bool is_final(int rc)
 {
-	return rc == -ENOENT || rc == -EACCES || rc == -EPERM;
+	return rc == -ENOENT || rc == -ESTALE || rc == -EACCES || rc == -EPERM;
+}
+
+static int recover_lease(struct written *f, bool *ret_closed, struct err *err)
+{
+	Hd__RecoverLeaseRequestProto req = HD__RECOVER_LEASE_REQUEST_PROTO__INIT;
+	Hd__RecoverLeaseResponseProto *m;
+	char by_id[PATH_BY_ID_MAX];
+	const char *src;
+	int rc = by_inode(f->fs, f->path, f->file_id, by_id, &src, err);
+
+	if (rc < 0)
+		return rc;
+	req.src = (char *)src;
+	req.clientname = f->fs->client_name;
+	rc = nn_call(f->fs, "recoverLease", &req.base, &hd__recover_lease_response_proto__descriptor, &m, err);
+	if (rc == 0) {
+		*ret_closed = m->result;
+		pb_free(m);
+	}
+	return rc;
 }
 
 /* complete() wants replicas of the last block, and blocks of groups cannot be abandoned: a recovery of
  * the lease is what drops one that nobody has. It is refused as long as the blocks before are not
- * reported. It knows no lease and no file id, and what is at the path by now may be somebody else's:
- * the file goes by its id, and only while it is ours. */
+ * reported. It knows no lease and no file id: it is sent only while the file is ours (by_inode.h). */
 int written_release(struct written *f, struct err *err)
 {
-	Hd__RecoverLeaseRequestProto req = HD__RECOVER_LEASE_REQUEST_PROTO__INIT;
 	const uint64_t deadline = clock_mono_ns() + COMPLETE_PATIENCE_NS;
 	uint64_t pause = POLL_FIRST_NS;
 	bool done = false;
-	char by_id[PATH_BY_ID_MAX];
 	int rc = written_check_lease(f, err);
 
 	if (rc < 0)
 		return rc;
-	req.src = path_by_id(by_id, f->file_id);
-	req.clientname = f->fs->client_name;
 	do {
-		Hd__RecoverLeaseResponseProto *m;
-
 		err_reset(err);
-		rc = nn_call(f->fs, "recoverLease", &req.base,
-			     &hd__recover_lease_response_proto__descriptor, &m, err);
+		rc = recover_lease(f, &done, err);
 		if (is_final(rc))
 			return call_errno(rc, err);
-		if (rc == 0) {
-			done = m->result;
-			pb_free(m);
-		}
 	} while (!done && poll_pause(&pause, deadline));
 	if (done)
 		return 0;

@@ -2,6 +2,7 @@
 /* client_queue_test - the dfs_begin_...() calls against any cluster: ours or Apache's
  *
  *   client_queue_test            each call and its errors
+ *   client_queue_test --taken-back  a file that is taken back
  *   client_queue_test --long N   N rounds of create, stat, rename, mkdir, delete with 64 of them under way; somebody may
  *                                kill and restart the NameNode meanwhile. Says "begun" after the first answers.
  *
@@ -245,6 +246,8 @@ int main(int argc, char **argv)
 	}
 	if (rounds) {
 		test_many(rounds);
+	} else if (argc == 2 && !strcmp(argv[1], "--taken-back")) {
+		test_a_file_that_is_taken_back();
 	} else {
 		test_each_call();
 		test_a_file_that_is_taken_back();
