@@ -64,10 +64,8 @@ void idle_streams_reap(struct dfs *fs, uint64_t now_ns)
 
 		if (now_ns < r->used_ns + patience_ns(l) || pthread_mutex_trylock(&r->seq_lock) != 0)
 			continue;
-		if (now_ns >= r->used_ns + patience_ns(l)) {
-			reader_give_back(r);
+		if (now_ns >= r->used_ns + patience_ns(l) && reader_give_back(r))
 			unlist_locked(l, r);
-		}
 		pthread_mutex_unlock(&r->seq_lock);
 	}
 	pthread_mutex_unlock(&l->lock);

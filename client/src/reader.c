@@ -269,13 +269,15 @@ static ssize_t read_locked(struct reader *r, void *buf, size_t len, struct err *
 	return n;
 }
 
-void reader_give_back(struct reader *r)
+bool reader_give_back(struct reader *r)
 {
+	if (!stream_at_rest(r->seq.rs) || !striped_give_back(r->striped_seq))
+		return false;
 	if (r->seq.rs)
 		r->seq.rs->given_up = true;
 	fetch_close(&r->seq);
-	striped_give_back(r->striped_seq);
 	r->given_back = true;
+	return true;
 }
 
 /* Bytes of it lie at a data node that waits for somebody to take them. */

@@ -104,7 +104,15 @@ struct block_stream {
 	ssize_t (*try_read)(struct rstream *s, void *buf, size_t len, struct err *err);
 	/** After try_read gave 0: 1 something may be had now; 0 and what to poll(2) for; -errno. */
 	int (*poll_read)(struct rstream *s, struct pollfd *ret);
+
+	/** False: something that was asked for is on its way, and a close that does not wait for it would end a connection
+	 *  that others use. NULL: there is no such thing. */
+	bool (*at_rest)(struct rstream *s);
 };
+static inline bool stream_at_rest(struct rstream *s)
+{
+	return !s || !s->ops->at_rest || s->ops->at_rest(s);
+}
 
 /** open_write and open_read of stream_rdma fail with -ENOLINK when there is no RDMA path to the
  *  node (the text says why; err.rc is -ENOBUFS when only our buffers are in use); everything else

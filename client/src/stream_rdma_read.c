@@ -502,6 +502,17 @@ static bool is_settled(const struct rdma_r *r)
 	return !is_sending(r);
 }
 
+bool rdma_r_at_rest(struct rstream *rs)
+{
+	struct rdma_r *r = container_of(rs, struct rdma_r, base);
+	bool settled;
+
+	pthread_mutex_lock(&r->m.lock);
+	settled = r->m.lost || is_settled(r);
+	pthread_mutex_unlock(&r->m.lock);
+	return settled;
+}
+
 static void r_stop_run(struct rtask *t)
 {
 	container_of(t, struct r_task, t)->r->closed = true;

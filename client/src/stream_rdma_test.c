@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: however many reads of one process are under way, each gets its bytes or waits for a
  * buffer, and what nobody reads on holds none for long; a wait ends with a sentence; the block's chunks
- * may be longer than was thought; an answer that nobody asked for changes nothing.
+ * may be longer than was thought; an answer that nobody asked for changes nothing; who stops reading
+ * takes nothing from others.
  * The device is a fake: what is sent is kept, and answered by node_answer(), which writes to the slots
  * themselves. */
 #include <setjmp.h>
@@ -15,6 +16,7 @@
 #include <cmocka.h>
 
 #include "client/src/rdma.h"
+#include "client/src/reader.h"
 #include "client/src/stream.h"
 #include "common/base/clock.h"
 #include "common/wire/pb.h"
@@ -454,6 +456,35 @@ static void answers_that_nobody_asked_for_change_nothing(void **state)
 	assert_int_equal(slots_out(), before);
 }
 
+/* One that stopped reading while its node is slow, and one that waits for the same node. */
+static void who_stops_reading_takes_no_connection_along(void **state)
+{
+	struct reader idle = {.fs = &fs};
+	const uint32_t before = slots_out();
+
+	(void)state;
+	pthread_mutex_init(&idle.seq_lock, NULL);
+	idle_streams_init(&fs.idle_streams);
+	list_add_tail(&fs.idle_streams.readers, &idle.idle);
+	fs.idle_streams.count = 1;
+	idle.listed = true;
+	idle.seq.rs = must_open(0, SMALL);
+	stream[0] = must_open(SMALL, SMALL);
+	idle_streams_reap(&fs, clock_mono_ns());
+	assert_true(idle.listed);
+	node_answer();
+	must_read(stream[0], SMALL, SMALL);
+	while (!stream_rdma.at_rest(idle.seq.rs))
+		(void)poll(NULL, 0, 1);
+	idle_streams_reap(&fs, clock_mono_ns());
+	assert_false(idle.listed);
+	assert_null(idle.seq.rs);
+	stream_rdma.close_read(stream[0]);
+	assert_int_equal(slots_out(), before);
+	idle_streams_fini(&fs.idle_streams);
+	pthread_mutex_destroy(&idle.seq_lock);
+}
+
 #define t(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -466,6 +497,7 @@ int main(void)
 		t(a_wait_ends_with_a_sentence),
 		t(chunks_may_be_longer_than_was_thought),
 		t(answers_that_nobody_asked_for_change_nothing),
+		t(who_stops_reading_takes_no_connection_along),
 	};
 
 	return cmocka_run_group_tests_name("stream_rdma", tests, NULL, NULL);

@@ -376,10 +376,14 @@ bool stripe_degraded(const struct stripe *s, uint64_t offset)
 	return false;
 }
 
-void stripe_give_back(struct stripe *s)
+bool stripe_give_back(struct stripe *s)
 {
 	for (unsigned i = 0; i < s->g.units; i++)
+		if (!stream_at_rest(s->unit[i].rs))
+			return false;
+	for (unsigned i = 0; i < s->g.units; i++)
 		stripe_unit_close(&s->unit[i], true);
+	return true;
 }
 
 bool stripe_has_streams(const struct stripe *s)

@@ -78,8 +78,8 @@ int stripe_read(struct stripe *s, uint64_t offset, uint64_t len, uint8_t *dst,
 void stripe_prefetch(struct stripe *s, uint64_t offset);
 /** Must some of the bytes from @offset to the end of its row be decoded? */
 bool stripe_degraded(const struct stripe *s, uint64_t offset);
-/** Nobody reads on for the time being: close all streams, without waiting. */
-void stripe_give_back(struct stripe *s);
+/** Nobody reads on for the time being: close all streams, without waiting. False: as reader_give_back(). */
+bool stripe_give_back(struct stripe *s);
 bool stripe_has_streams(const struct stripe *s);
 const struct group *stripe_group(const struct stripe *s);
 /** After -ENODATA: "block group blk_-16: 2 units are left, 3 are needed: unit 0 (10.0.0.1:9866:

@@ -278,10 +278,9 @@ ssize_t striped_pread(struct reader *r, void *buf, size_t len, uint64_t pos, str
 	return rc < 0 ? rc : (ssize_t)len;
 }
 
-void striped_give_back(struct striped *f)
+bool striped_give_back(struct striped *f)
 {
-	if (f && f->stripe)
-		stripe_give_back(f->stripe);
+	return !f || !f->stripe || stripe_give_back(f->stripe);
 }
 
 bool striped_has_streams(const struct striped *f)

@@ -27,6 +27,6 @@ ssize_t striped_pread(struct reader *r, void *buf, size_t len, uint64_t pos, str
 ssize_t striped_read(struct reader *r, struct striped **state, void *buf, size_t len, uint64_t pos,
 		     bool ahead, struct err *err);
 /** As reader_give_back(). These accept NULL. */
-void striped_give_back(struct striped *f);
+bool striped_give_back(struct striped *f);
 bool striped_has_streams(const struct striped *f);
 void striped_free(struct striped *f);
