@@ -672,8 +672,7 @@ static int report_bad_blocks(struct req *q, const void *in)
 	const Hd__ReportBadBlocksRequestProto *m = in;
 
 	req_reply(q, Hd__ReportBadBlocksResponseProto, hd__report_bad_blocks_response_proto__init);
-	locate_report_bad(q, m->blocks, m->n_blocks);
-	return 0;
+	return locate_report_bad(q, m->blocks, m->n_blocks);
 }
 
 #define CHANGE(name, msg, flags, fn) METHOD(name, hd, msg, REQ_CHANGE, flags, fn)

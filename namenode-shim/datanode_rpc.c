@@ -422,6 +422,13 @@ static bool must_wait(const struct req *q, const struct dn *dn)
 	return dn->reporting && dn->reporting != q;
 }
 
+/* What it said before may not hold any more. */
+static int registered_anew(struct req *q, const struct dn *dn)
+{
+	return exc_throw(&q->exc, EXC_IO, "Data node %s has registered again while its block report was taken: it reports "
+					  "once more", dn->uuid);
+}
+
 /* A slice of a full report; REQ_PARK: there is more. */
 static int take_report(struct req *q, struct dn *dn, const Hdd__BlockReportRequestProto *m)
 {
@@ -434,8 +441,7 @@ static int take_report(struct req *q, struct dn *dn, const Hdd__BlockReportReque
 		q->report = xcalloc(1, sizeof(*q->report));
 		dn->reporting = q;
 	} else if (dn->reporting != q) {
-		return exc_throw(&q->exc, EXC_IO, "Data node %s has registered again while its block report was "
-						  "taken: it reports once more", dn->uuid);
+		return registered_anew(q, dn);
 	}
 	q->report->left = REPORT_STEP;
 	while (q->report->at < m->n_reports && !rc) {
@@ -514,6 +520,34 @@ static void take_news(struct nn *nn, struct storage *st,
 	}
 }
 
+static struct storage *storage_with_news(struct dn *dn, const Hdd__StorageReceivedDeletedBlocksProto *s)
+{
+	const Hd__DatanodeStorageProto *d = s->storage;
+
+	return dn_storage_add(dn, d ? d->storageuuid : s->storageuuid,
+			      d && d->has_storagetype ? (enum storage_type)d->storagetype : STORAGE_DISK);
+}
+
+/* A slice of an incremental report; REQ_PARK: there is more. */
+static int take_all_news(struct req *q, struct dn *dn, const Hdd__BlockReceivedAndDeletedRequestProto *m)
+{
+	for (uint32_t done = 0; q->at < m->n_blocks; done++) {
+		const Hdd__StorageReceivedDeletedBlocksProto *s = m->blocks[q->at];
+		struct storage *st;
+
+		if (nn_slice_is_done(q->nn, done))
+			return REQ_PARK;
+		st = storage_with_news(dn, s);
+		if (st && q->within < s->n_blocks) {
+			take_news(q->nn, st, s->blocks[q->within++]);
+		} else {
+			q->at++;
+			q->within = 0;
+		}
+	}
+	return 0;
+}
+
 static int block_received_and_deleted(struct req *q, const void *in)
 {
 	const Hdd__BlockReceivedAndDeletedRequestProto *m = in;
@@ -529,17 +563,14 @@ static int block_received_and_deleted(struct req *q, const void *in)
 		return rc;
 	if (must_wait(q, dn))
 		return REQ_PARK;
-	for (size_t i = 0; i < m->n_blocks; i++) {
-		const Hdd__StorageReceivedDeletedBlocksProto *s = m->blocks[i];
-		const Hd__DatanodeStorageProto *d = s->storage;
-		struct storage *st = dn_storage_add(
-			dn, d ? d->storageuuid : s->storageuuid,
-			d && d->has_storagetype ? (enum storage_type)d->storagetype : STORAGE_DISK);
-
-		for (size_t k = 0; st && k < s->n_blocks; k++)
-			take_news(q->nn, st, s->blocks[k]);
-	}
-	return 0;
+	if (!q->at && !q->within)
+		dn->reporting = q;
+	else if (dn->reporting != q)
+		return registered_anew(q, dn);
+	rc = take_all_news(q, dn, m);
+	if (rc != REQ_PARK)
+		dn->reporting = NULL;
+	return rc;
 }
 
 static int report_bad_blocks(struct req *q, const void *in)
@@ -547,8 +578,7 @@ static int report_bad_blocks(struct req *q, const void *in)
 	const Hdd__ReportBadBlocksRequestProto *m = in;
 
 	req_reply(q, Hdd__ReportBadBlocksResponseProto, hdd__report_bad_blocks_response_proto__init);
-	locate_report_bad(q, m->blocks, m->n_blocks);
-	return 0;
+	return locate_report_bad(q, m->blocks, m->n_blocks);
 }
 
 static int error_report(struct req *q, const void *in)

@@ -125,7 +125,7 @@ struct dn {
 	uint64_t beats; /* heartbeats with storages */
 	uint32_t xceivers, xmits, failed_volumes;
 	uint64_t lease_id, lease_until_ns; /* full block report; 0 = none */
-	const struct req *reporting; /* borrowed, to be compared only: its full report that is gone through */
+	const struct req *reporting; /* borrowed, to be compared only: its report that is gone through */
 	struct list transfers, recoveries, rebuilds;
 	struct invalidate *inval; /* owned */
 	uint32_t ninval, inval_size;

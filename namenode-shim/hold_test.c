@@ -460,6 +460,82 @@ static void the_lock_is_given_back_between_slices(void **state)
 	world_fini(&w);
 }
 
+/* Node @i has received every block. */
+static void report_news(struct world *w, int i)
+{
+	Hdd__BlockReceivedAndDeletedRequestProto m = HDD__BLOCK_RECEIVED_AND_DELETED_REQUEST_PROTO__INIT;
+	Hdd__StorageReceivedDeletedBlocksProto s = HDD__STORAGE_RECEIVED_DELETED_BLOCKS_PROTO__INIT, *all = &s;
+	Hdd__ReceivedDeletedBlockInfoProto *p = calloc(w->files, sizeof(*p)), **pp = calloc(w->files, sizeof(*pp));
+	Hd__BlockProto *b = calloc(w->files, sizeof(*b));
+
+	for (uint32_t k = 0; k < w->files; k++) {
+		hdd__received_deleted_block_info_proto__init(&p[k]);
+		hd__block_proto__init(&b[k]);
+		b[k].blockid = (uint64_t)w->first + k;
+		b[k].genstamp = w->gs;
+		b[k].has_numbytes = true;
+		b[k].numbytes = BLOCK_LEN;
+		p[k].block = &b[k];
+		p[k].status = HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVED;
+		pp[k] = &p[k];
+	}
+	m.registration = node(w, i);
+	m.blockpoolid = (char *)(uintptr_t)w->nn->db->ident.pool_id;
+	s.storageuuid = uuid_text;
+	s.blocks = pp;
+	s.n_blocks = w->files;
+	m.blocks = &all;
+	m.n_blocks = 1;
+	call_table(w, &datanode_methods, "blockReceivedAndDeleted", &m);
+	free(b);
+	free(pp);
+	free(p);
+}
+
+/* Somebody has found wrong bytes in every block that node @i has. */
+static void report_bad(struct world *w, int i)
+{
+	Hd__ReportBadBlocksRequestProto m = HD__REPORT_BAD_BLOCKS_REQUEST_PROTO__INIT;
+	Hd__DatanodeInfoProto dn = HD__DATANODE_INFO_PROTO__INIT, *where = &dn;
+	Hd__LocatedBlockProto *l = calloc(w->files, sizeof(*l)), **all = calloc(w->files, sizeof(*all));
+	Hd__ExtendedBlockProto *b = calloc(w->files, sizeof(*b));
+
+	dn.id = node(w, i)->datanodeid;
+	for (uint32_t k = 0; k < w->files; k++) {
+		hd__located_block_proto__init(&l[k]);
+		hd__extended_block_proto__init(&b[k]);
+		b[k].blockid = (uint64_t)w->first + k;
+		b[k].generationstamp = w->gs;
+		l[k].b = &b[k];
+		l[k].locs = &where;
+		l[k].n_locs = 1;
+		all[k] = &l[k];
+	}
+	m.blocks = all;
+	m.n_blocks = w->files;
+	call_table(w, &client_write_methods, "reportBadBlocks", &m);
+	free(b);
+	free(all);
+	free(l);
+}
+
+static void the_lock_is_given_back_within_long_news(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, size_wanted(), NODES, 1, false);
+	begin(&w);
+	report_news(&w, 0);
+	end(&w, "incremental report", w.files);
+	assert_int_equal(replicas(w.nn, "dn0"), w.files);
+	begin(&w);
+	report_bad(&w, 0);
+	end(&w, "bad blocks", w.files);
+	assert_int_equal(w.nn->blocks.corrupt, w.files);
+	world_fini(&w);
+}
+
 /* The last block of a list is deleted while the list is taken. */
 static void news_of_a_node_wait_for_its_list(void **state)
 {
@@ -564,6 +640,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_block_among_many_nodes_costs_little),
+		cmocka_unit_test(the_lock_is_given_back_within_long_news),
 		cmocka_unit_test(news_of_a_node_wait_for_its_list),
 		cmocka_unit_test(a_large_summary_holds_the_lock_in_each_step),
 		cmocka_unit_test(the_lock_is_given_back_between_slices),

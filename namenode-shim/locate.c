@@ -379,20 +379,27 @@ Hd__HdfsFileStatusProto *locate_status(struct req *q, const struct inode *n, con
 	return s;
 }
 
-void locate_report_bad(struct req *q, Hd__LocatedBlockProto *const *blocks, size_t n)
+static void report_bad(struct req *q, const Hd__LocatedBlockProto *l, size_t k)
 {
-	for (size_t i = 0; i < n; i++) {
-		const Hd__LocatedBlockProto *l = blocks[i];
-		const struct block b = {(int64_t)l->b->blockid, l->b->generationstamp, 0};
+	const struct block b = {(int64_t)l->b->blockid, l->b->generationstamp, 0};
+	const struct dn *dn = datanodes_find(&q->nn->dns, l->locs[k]->id->datanodeuuid);
+	const struct storage *st = dn && k < l->n_storageids ? dn_storage(dn, l->storageids[k]) : NULL;
 
-		for (size_t k = 0; k < l->n_locs; k++) {
-			const struct dn *dn =
-				datanodes_find(&q->nn->dns, l->locs[k]->id->datanodeuuid);
-			const struct storage *st =
-				dn && k < l->n_storageids ? dn_storage(dn, l->storageids[k]) : NULL;
+	if (dn)
+		blocks_report_corrupt(&q->nn->blocks, &b, dn, st);
+}
 
-			if (dn)
-				blocks_report_corrupt(&q->nn->blocks, &b, dn, st);
+int locate_report_bad(struct req *q, Hd__LocatedBlockProto *const *blocks, size_t n)
+{
+	for (uint32_t done = 0; q->at < n; done++) {
+		if (nn_slice_is_done(q->nn, done))
+			return REQ_PARK;
+		if (q->within < blocks[q->at]->n_locs) {
+			report_bad(q, blocks[q->at], q->within++);
+		} else {
+			q->at++;
+			q->within = 0;
 		}
 	}
+	return 0;
 }

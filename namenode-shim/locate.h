@@ -49,5 +49,5 @@ Hd__LocatedBlocksProto *locate_file(struct req *q, const struct inode *file, uin
 /** @name: local name in listings, "" otherwise. */
 Hd__HdfsFileStatusProto *locate_status(struct req *q, const struct inode *n, const char *name,
 				       bool with_blocks);
-/** Replicas someone found corrupt. mem_lock held for writing. */
-void locate_report_bad(struct req *q, Hd__LocatedBlockProto *const *blocks, size_t n);
+/** Replicas someone found corrupt. mem_lock held for writing. REQ_PARK: there are more. */
+int locate_report_bad(struct req *q, Hd__LocatedBlockProto *const *blocks, size_t n);

@@ -572,6 +572,11 @@ bool nn_slice_is_over(const struct nn *nn)
 	return clock_mono_ns() - nn->holds.since_ns > NN_SLICE_NS;
 }
 
+bool nn_slice_is_done(const struct nn *nn, uint32_t done)
+{
+	return done >= NN_SLICE || (done && done % NN_SLICE_STEP == 0 && nn_slice_is_over(nn));
+}
+
 void nn_unlock(struct nn *nn)
 {
 	struct holds *h = &nn->holds;

@@ -20,7 +20,7 @@
  * Ownership: everything here belongs to struct nn; a request (req.h) belongs to whoever holds it:
  * reactor, queue, writer.
  * Nothing holds mem_lock for long (NN_HOLD_NS): what goes through all blocks (a node's death, a failed disk, a drain) or through
- * a long list (a full report) does a slice in each turn of the writer (blocks_sweep(), drain_slice(), REQ_PARK of a MEMORY call).
+ * a long list (of a report) does a slice in each turn of the writer (blocks_sweep(), drain_slice(), REQ_PARK of a MEMORY call).
  * Threading: dns, blocks, leases, safe are changed only by the writer thread, with mem_lock held for
  * writing; the writer reads them without it, other threads with it held for reading. Lock order:
  * db->map_lock (a transaction) before mem_lock; that of intake is held alone and shortly.
@@ -176,6 +176,8 @@ void nn_lock(struct nn *nn);
 void nn_unlock(struct nn *nn);
 /** Holding it: is it time to give it back? */
 bool nn_slice_is_over(const struct nn *nn);
+/** The same of a walk through a list, in steps: @done of them were made in this hold. */
+bool nn_slice_is_done(const struct nn *nn, uint32_t done);
 /** Writer thread: req_run(), timed. */
 void nn_run(struct nn *nn, struct req *q);
 /** Writer thread: was inode @id given to a writer by a change of this batch before @q? Memory (leases,

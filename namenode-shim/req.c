@@ -345,9 +345,10 @@ int req_check_service(struct req *q)
 
 int req_run(struct req *q)
 {
-	q->rc = req_check_service(q);
+	q->rc = q->begun ? 0 : req_check_service(q);
 	if (q->rc < 0)
 		return q->rc;
+	q->begun = true;
 	q->rc = q->key.len ? replay(q) : -ENOENT;
 	if (q->rc != -ENOENT)
 		return q->rc;

@@ -87,6 +87,8 @@ struct req {
 	struct block_walk *block_walk; /* owned, or NULL: how far getBlocks is */
 	struct tree_check *tree; /* owned, or NULL: how far a delete is */
 	struct report_walk *report; /* owned, or NULL: how far a full block report is */
+	size_t at, within;   /* how far another list is, of a MEMORY call that makes slices: entry, and in it */
+	bool begun;          /* a slice was made: the caller may call it */
 	uint64_t doomed; /* it is answered when this tree is gone (doomed.h); 0: at once */
 	uint64_t arg; /* internal changes: an inode id */
 	struct {
