@@ -230,9 +230,20 @@ uint64_t pipe_beat_ns(const struct pipe *p)
 	return p->ws->ops->keeps_alive ? UINT64_MAX : p->sent_ns + keeper_beat_ns(p->fs);
 }
 
+/* It waits for memory of this process, and for no node. */
+static bool is_in_line(const struct pipe *p)
+{
+	return p->ws->in_line && list_empty(&p->unacked);
+}
+
+static uint64_t give_up_ns(const struct pipe *p)
+{
+	return p->progress_ns + (is_in_line(p) ? p->fs->set.rdma_wait_ms * NS_PER_MS : patience_ns(p));
+}
+
 uint64_t pipe_wait_deadline(const struct pipe *p, bool want_send)
 {
-	const uint64_t give_up = p->progress_ns + patience_ns(p);
+	const uint64_t give_up = give_up_ns(p);
 	const uint64_t beat = pipe_beat_ns(p);
 
 	if (p->opening)
@@ -242,14 +253,14 @@ uint64_t pipe_wait_deadline(const struct pipe *p, bool want_send)
 
 int pipe_waited(struct pipe *p, bool want_send, struct err *err)
 {
-	const uint64_t patience = patience_ns(p);
-
 	if (p->opening)
 		return 0;
-	if (clock_mono_ns() < p->progress_ns + patience)
+	if (clock_mono_ns() < give_up_ns(p))
 		return want_send || p->ws->ops->keeps_alive ? 0 : queue_heartbeat(p, err);
+	if (is_in_line(p))
+		return stream_no_buffers(p->fs, "a write", err);
 	return err_set(err, -ETIMEDOUT, "the pipeline has not moved for %llu s",
-		       (unsigned long long)(patience / NS_PER_S));
+		       (unsigned long long)(patience_ns(p) / NS_PER_S));
 }
 
 int pipe_wait(struct pipe *p, bool want_send, struct err *err)

@@ -81,6 +81,12 @@ static inline bool pipe_in_flight(const struct pipe *p)
 	return !list_empty(&p->queue) || !list_empty(&p->unacked);
 }
 
+/** Is @rc of pipe_wait() about memory of this process? */
+static inline bool pipe_is_dry(const struct pipe *p, int rc)
+{
+	return rc == -ENOBUFS && p->ws && p->ws->in_line;
+}
+
 /** Is there something to wait for: set-up or acks? */
 static inline bool pipe_is_busy(const struct pipe *p)
 {
@@ -91,7 +97,9 @@ static inline bool pipe_is_busy(const struct pipe *p)
  *  -errno and the node to blame. What the keeper found is told here, too. */
 int pipe_pump(struct pipe *p, int *ret_bad, struct err *err);
 /** Wait until something can move; meanwhile the nodes get signs of life. -ETIMEDOUT when nothing has
- *  moved for too long. */
+ *  moved for too long. -ENOBUFS (see pipe_is_dry()): nothing is under way, and for dfs.rdma.pool.wait there was no memory of
+ *  this process for the next packet. No node has failed then, the packets and the stream are as they were, and a later
+ *  pipe_wait() begins anew. */
 int pipe_wait(struct pipe *p, bool want_send, struct err *err);
 /** When a heartbeat is due; UINT64_MAX: never, the stream's connection keeps the nodes informed. */
 uint64_t pipe_beat_ns(const struct pipe *p);

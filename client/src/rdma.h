@@ -8,8 +8,8 @@
  * connections, and wait for answers. The data node drives the RDMA (docs/wire.md): what a caller
  * sends lies in a slot of the pool until the node has read it, what it reads arrives in one. Some slots are
  * kept for packets, which are filled there in the first place. The others belong to whoever moves bytes
- * now: a read takes its slots for one request, waits in the pool's line when there are none, and gives
- * back what lies unused while somebody waits (docs/design/013-buffers.md).
+ * now: a read takes its slots for one request, a write for one packet that is not filled in registered memory. Both wait in
+ * the pool's line when there are none, and give back what lies unused while somebody waits (docs/design/013-buffers.md).
  * The thread is started by the first open that wants RDMA; handles that never do have none.
  * Ownership: struct rdma belongs to the struct dfs. A call (struct rcall) belongs to its stream and
  * is known to a connection from rdma_call_start() until rdma_call_end() returns.

@@ -28,6 +28,7 @@ struct block_stream;
 /* Embedded first in a transport's own struct. */
 struct wstream {
 	const struct block_stream *ops;
+	bool in_line;           /* set by send(): it waits for memory of this process, which is no node's fault */
 	uint64_t later[LOCATED_NODES_MAX]; /* what the first nodes have said to sync_later: late.h */
 	uint32_t later_count;
 };
@@ -77,7 +78,7 @@ struct block_stream {
 	/** 1 the pipeline is set up; 0 not yet: when what poll_write() names has news, or *@ret_until_ns
 	 *  has come, ask again; -errno and the node to blame. */
 	int (*opened)(struct wstream *s, uint64_t *ret_until_ns, int *ret_bad, struct err *err);
-	/** Hand over a sealed packet. 1 taken whole, 0 no room now (offer the same one again). */
+	/** Hand over a sealed packet. 1 taken whole, 0 no room now (offer the same one again, until the stream is closed). */
 	int (*send)(struct wstream *s, struct packet *p, struct err *err);
 	/** 1 and an ack, 0 none now. Acks come in the order of the packets. */
 	int (*next_ack)(struct wstream *s, struct ack *ret, struct err *err);
@@ -128,6 +129,8 @@ int stream_open_network(struct dfs *fs, const struct read_setup *r, bool start, 
  *  open_read. */
 int stream_tcp_checksum(struct dfs *fs, const struct read_setup *r, enum crc_type *ret_type,
 			uint32_t *ret_bpc, struct err *err);
+/** @what (a read, a write) waited in line for dfs.rdma.pool.wait in vain: -ENOBUFS. */
+int stream_no_buffers(const struct dfs *fs, const char *what, struct err *err);
 /** Can dfs.client.rdma be honoured at all? -ENOTSUP with what is missing, only when it is
  *  "require". */
 int stream_check(struct dfs *fs, struct err *err);

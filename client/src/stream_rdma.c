@@ -91,7 +91,7 @@ int rdma_no_path(int rc, struct err *err)
 	return -ENOLINK;
 }
 
-int rdma_no_buffers(const struct dfs *fs, const char *what, struct err *err)
+int stream_no_buffers(const struct dfs *fs, const char *what, struct err *err)
 {
 	err_set(err, -ENOBUFS,
 		"%s: all RDMA buffers of this process were in use for %u ms (dfs.rdma.pool.wait)", what,

@@ -49,8 +49,6 @@ static inline uint64_t rdma_wait_ns(const struct dfs *fs)
 
 	return fs->set.rdma == RDMA_REQUIRE || ns < RDMA_AUTO_WAIT_NS ? ns : RDMA_AUTO_WAIT_NS;
 }
-/** @what (a read, a write) got no slots in that time: -ENOBUFS. */
-int rdma_no_buffers(const struct dfs *fs, const char *what, struct err *err);
 /** @text cut to fit. */
 void rdma_copy_text(char *dst, size_t size, struct capsule_bytes text);
 

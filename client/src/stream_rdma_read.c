@@ -572,11 +572,11 @@ static int verify(struct rdma_r *r, struct rslot *s, struct err *err)
 static int no_answer(const struct rdma_r *r, struct err *err)
 {
 	if (r->m.lost == -ENOBUFS)
-		return rdma_no_buffers(r->fs, "a read", err);
+		return stream_no_buffers(r->fs, "a read", err);
 	if (r->m.lost)
 		return err_set(err, r->m.lost, "data node %s: %s", r->peer, r->m.why);
 	if (r->waits)
-		return rdma_no_buffers(r->fs, "a read", err);
+		return stream_no_buffers(r->fs, "a read", err);
 	return err_set(err, -ETIMEDOUT, "data node %s does not answer a read", r->peer);
 }
 

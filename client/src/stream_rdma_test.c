@@ -2,9 +2,10 @@
 /* What must hold: however many reads of one process are under way, each gets its bytes or waits for a
  * buffer, and what nobody reads on holds none for long; a wait ends with a sentence; the block's chunks
  * may be longer than was thought; an answer that nobody asked for changes nothing; who stops reading
- * takes nothing from others.
+ * takes nothing from others. The same of writes: each packet that was not filled in registered memory gets slots or waits
+ * for them, in order and whole, and a writer whose packets are acknowledged has none.
  * The device is a fake: what is sent is kept, and answered by node_answer(), which writes to the slots
- * themselves. */
+ * themselves, or reads what lies in them by then. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,9 +16,9 @@
 
 #include <cmocka.h>
 
+#include "client/src/pipe.h"
 #include "client/src/rdma.h"
 #include "client/src/reader.h"
-#include "client/src/stream.h"
 #include "common/base/clock.h"
 #include "common/wire/pb.h"
 #include "hdfs.pb-c.h"
@@ -25,9 +26,11 @@
 #define BLOCK_LEN (16u << 20)
 #define REQUESTS 1024
 #define SMALL 4096u
+#define IDS 65536 /* of requests */
+#define MI (1u << 20)
 
 static struct dfs fs;
-static uint8_t *block;
+static uint8_t *block, *block_crcs; /* of 512 bytes each */
 static uint32_t bpc;
 static bool answers; /* at once; else requests are kept until node_answer() */
 
@@ -36,6 +39,9 @@ static void *receive_buf;
 static struct capsule kept[REQUESTS];
 static uint64_t kept_at[REQUESTS], kept_len[REQUESTS];
 static unsigned first_kept, all_kept; /* both [R] */
+static struct capsule said[REQUESTS]; /* what is answered at once: openings and ends of writes */
+static unsigned first_said, all_said; /* both [R] */
+static int64_t seqno_of[IDS];         /* the last packet of each write */
 
 static void fake_send(struct xconn *c, const struct iovec *iov, int n, struct xop *op);
 
@@ -68,6 +74,22 @@ int __wrap_verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t de
 			 struct xconn **ret);
 const char *__wrap_verbs_reason(const struct xconn *c);
 struct xremote __wrap_verbs_remote(const struct xconn *c, const struct slot *s, uint32_t off);
+const struct verbs_hello *__wrap_verbs_peer(const struct xconn *c);
+uint64_t __wrap_verbs_rtt_ns(const struct xconn *c);
+
+const struct verbs_hello *__wrap_verbs_peer(const struct xconn *c)
+{
+	static const struct verbs_hello peer = {.payload_max = 0}; /* nothing rides along */
+
+	(void)c;
+	return &peer;
+}
+
+uint64_t __wrap_verbs_rtt_ns(const struct xconn *c)
+{
+	(void)c;
+	return 1000;
+}
 
 int __wrap_verbs_probe(struct err *err)
 {
@@ -149,13 +171,46 @@ static void reply(const struct capsule *q, uint64_t at, uint64_t len)
 	op->done(op, (int)n);
 }
 
+static void say(const struct capsule *m)
+{
+	struct xop *op = receiving;
+	const ssize_t n = capsule_encode(m, VERBS_MESSAGE_MAX, receive_buf);
+
+	assert_true(n > 0 && op);
+	receiving = NULL;
+	op->done(op, (int)n);
+}
+
+/* It is as the client's memory has it now. */
+static void acknowledge(const struct capsule *q)
+{
+	static const uint8_t good = HD__STATUS__SUCCESS;
+	const uint32_t len = q->write.data_len;
+	struct capsule m = {.type = CAPSULE_ACK, .request_id = q->request_id};
+
+	if (len) {
+		const void *crcs = q->write.crc.p ? q->write.crc.p : (const void *)(uintptr_t)q->write.crc_mem.addr;
+
+		assert_memory_equal((const void *)(uintptr_t)q->write.data.addr, block + q->write.offset, len);
+		assert_memory_equal(crcs, block_crcs + q->write.offset / 512 * 4, q->write.crc.len);
+	}
+	assert_true(q->request_id < IDS && q->write.seqno == ++seqno_of[q->request_id]);
+	m.ack.seqno = m.ack.pulled = q->write.seqno;
+	m.ack.count = 1;
+	m.ack.status = &good;
+	say(&m);
+}
+
 /* One request, in its turn: the client takes one message at a time. */
 static void answer_one(struct rmsg *m)
 {
 	if (first_kept < all_kept && receiving) {
 		const unsigned i = first_kept++ % REQUESTS;
 
-		reply(&kept[i], kept_at[i], kept_len[i]);
+		if (kept[i].type == CAPSULE_WRITE)
+			acknowledge(&kept[i]);
+		else
+			reply(&kept[i], kept_at[i], kept_len[i]);
 	}
 	if (first_kept < all_kept)
 		reactor_post(conn.reactor, m);
@@ -163,22 +218,61 @@ static void answer_one(struct rmsg *m)
 
 static struct rmsg answering = {.fn = answer_one};
 
-static void fake_send(struct xconn *c, const struct iovec *iov, int n, struct xop *op)
+static void say_one(struct rmsg *m)
 {
-	const unsigned i = all_kept % REQUESTS;
+	if (first_said < all_said && receiving)
+		say(&said[first_said++ % REQUESTS]);
+	if (first_said < all_said)
+		reactor_post(conn.reactor, m);
+}
+
+static struct rmsg saying = {.fn = say_one};
+
+/* @q opens or ends a write. */
+static void say_soon(const struct capsule *q)
+{
+	struct capsule m = {.type = CAPSULE_CLOSED, .request_id = q->request_id};
+
+	if (q->type == CAPSULE_OPEN_WRITE) {
+		assert_true(q->request_id < IDS);
+		seqno_of[q->request_id] = -1;
+		m.type = CAPSULE_OPEN_REPLY;
+		m.open_reply.bad_link = m.open_reply.text = (struct capsule_bytes){"", 0};
+	} else {
+		m.closed.text = (struct capsule_bytes){"", 0};
+	}
+	said[all_said % REQUESTS] = m;
+	if (all_said++ == first_said)
+		reactor_post(conn.reactor, &saying);
+}
+
+static void keep_read(unsigned i)
+{
 	Hd__OpReadBlockProto *o = NULL;
 
-	(void)c;
-	(void)n;
-	assert_int_equal(capsule_decode(iov->iov_base, (uint32_t)iov->iov_len, NULL, 0, &kept[i]), 0);
 	assert_int_equal(kept[i].type, CAPSULE_READ);
 	assert_int_equal(pb_unpack(&hd__op_read_block_proto__descriptor, kept[i].read.op.p, kept[i].read.op.len, &o), 0);
 	kept_at[i] = o->offset;
 	kept_len[i] = o->len;
 	pb_free(o);
-	assert_true(all_kept - first_kept < REQUESTS);
-	if (all_kept++ == first_kept && answers)
-		reactor_post(conn.reactor, &answering);
+}
+
+static void fake_send(struct xconn *c, const struct iovec *iov, int n, struct xop *op)
+{
+	const unsigned i = all_kept % REQUESTS;
+
+	(void)c;
+	(void)n;
+	assert_int_equal(capsule_decode(iov->iov_base, (uint32_t)iov->iov_len, NULL, 0, &kept[i]), 0);
+	if (kept[i].type == CAPSULE_OPEN_WRITE || kept[i].type == CAPSULE_CANCEL) {
+		say_soon(&kept[i]);
+	} else {
+		if (kept[i].type != CAPSULE_WRITE)
+			keep_read(i);
+		assert_true(all_kept - first_kept < REQUESTS);
+		if (all_kept++ == first_kept && answers)
+			reactor_post(conn.reactor, &answering);
+	}
 	op->done(op, (int)iov->iov_len);
 }
 
@@ -275,11 +369,13 @@ static int setup(void **state)
 	fs.set.rdma_wait_ms = 20000;
 	fs.defaults.bytes_per_checksum = bpc = 512;
 	answers = false;
-	first_kept = all_kept = 0;
+	first_kept = all_kept = first_said = all_said = 0;
 	if (!block) {
 		block = malloc(BLOCK_LEN);
+		block_crcs = malloc(BLOCK_LEN / 512 * 4);
 		for (uint32_t i = 0; i < BLOCK_LEN; i++)
 			block[i] = (uint8_t)(i * 2654435761u >> 24);
+		crc_chunks(CRC_CRC32C, block, BLOCK_LEN, 512, block_crcs);
 	}
 	if (rdma_get(&fs, &r, &err) < 0)
 		fail_msg("%s", err.text);
@@ -485,6 +581,278 @@ static void who_stops_reading_takes_no_connection_along(void **state)
 	pthread_mutex_destroy(&idle.seq_lock);
 }
 
+/* ---- writes ---- */
+
+#define WRITERS 150
+static struct wstream *writer[MANY];
+static int64_t sent[MANY], acked[MANY]; /* packets of each */
+
+static int try_open_write(struct wstream **ret, struct err *err)
+{
+	static Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	static Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
+	static Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
+	static Hd__StorageTypeProto type = HD__STORAGE_TYPE_PROTO__DISK;
+	static Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	static Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	static char storage[] = "s", *storages = storage;
+	const struct write_setup s = {.lb = &lb, .block = &b, .stage = DT_SETUP_CREATE, .crc_type = CRC_CRC32C, .bpc = 512};
+	int bad;
+
+	id.ipaddr = "127.0.0.1";
+	id.hostname = id.datanodeuuid = b.poolid = token.kind = token.service = "";
+	id.xferport = 1;
+	info.id = &id;
+	lb.b = &b;
+	lb.blocktoken = &token;
+	lb.n_locs = lb.n_storageids = lb.n_storagetypes = 1;
+	lb.locs = &locs;
+	lb.storageids = &storages;
+	lb.storagetypes = &type;
+	return stream_rdma.open_write(&fs, &s, ret, &bad, err);
+}
+
+static void open_writer(unsigned i)
+{
+	struct err err = ERR_INIT;
+
+	if (try_open_write(&writer[i], &err) < 0)
+		fail_msg("writer %u cannot begin: %s", i, err.text);
+	sent[i] = acked[i] = 0;
+}
+
+static void close_writers(unsigned from, unsigned to)
+{
+	for (unsigned i = from; i < to; i++)
+		stream_rdma.close_write(writer[i]);
+}
+
+/* Of memory that no device knows. */
+static int try_send(unsigned i, uint64_t at, uint32_t len)
+{
+	struct packet p = {.seqno = sent[i], .offset = at, .len = len, .data = block + at,
+			   .crc = block_crcs + at / 512 * 4, .crc_len = (uint32_t)crc_bytes(CRC_CRC32C, len, 512)};
+	struct err err = ERR_INIT;
+	const int rc = stream_rdma.send(writer[i], &p, &err);
+
+	if (rc < 0)
+		fail_msg("writer %u: %s", i, err.text);
+	sent[i] += rc;
+	return rc;
+}
+
+/* All acks that are there; with @wait at least one. */
+static void take_acks(unsigned i, bool wait)
+{
+	struct err err = ERR_INIT;
+	struct ack a;
+	int rc;
+
+	while ((rc = stream_rdma.next_ack(writer[i], &a, &err)) > 0 || wait) {
+		if (rc < 0)
+			fail_msg("writer %u: %s", i, err.text);
+		if (rc > 0)
+			assert_int_equal(a.seqno, acked[i]++);
+		else
+			assert_true(stream_rdma.wait(writer[i], false, clock_mono_ns() + 20 * NS_PER_S, &err));
+		wait = wait && rc == 0;
+	}
+}
+
+static void must_send(unsigned i, uint64_t at, uint32_t len)
+{
+	struct err err = ERR_INIT;
+
+	while (!try_send(i, at, len)) {
+		take_acks(i, false);
+		if (!stream_rdma.wait(writer[i], true, clock_mono_ns() + 20 * NS_PER_S, &err))
+			fail_msg("writer %u cannot send", i);
+	}
+}
+
+/* @each packets of each of @count writers, in turns, none of which waits for another one. */
+static void write_in_turns(unsigned count, int64_t each, uint32_t len)
+{
+	const uint64_t deadline = clock_mono_ns() + 25 * NS_PER_S;
+	bool busy = true;
+
+	while (busy) {
+		busy = false;
+		for (unsigned i = 0; i < count; i++) {
+			while (sent[i] < each && try_send(i, (uint64_t)sent[i] * len % (BLOCK_LEN / 2), len))
+				;
+			take_acks(i, false);
+			busy |= acked[i] < each;
+		}
+		assert_true(clock_mono_ns() < deadline);
+	}
+}
+
+static void quiet_writers_have_no_buffer(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	node_answer();
+	for (unsigned i = 0; i < WRITERS; i++) {
+		open_writer(i);
+		for (unsigned r = 0; r < 3; r++) {
+			must_send(i, r * 512, 512);
+			take_acks(i, true);
+		}
+	}
+	assert_int_equal(slots_out(), before);
+	open_writer(WRITERS);
+	for (unsigned r = 0; r < 60; r++)
+		must_send(WRITERS, r % 16 * MI, MI);
+	while (acked[WRITERS] < 60)
+		take_acks(WRITERS, true);
+	for (unsigned i = 0; i < WRITERS; i++) { /* they go on */
+		must_send(i, 3 * 512, 512);
+		take_acks(i, true);
+	}
+	assert_int_equal(slots_out(), before);
+	close_writers(0, WRITERS + 1);
+	assert_int_equal(slots_out(), before);
+}
+
+static void writers_beyond_all_buffers_wait_in_line(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	for (unsigned i = 0; i < WRITERS; i++) {
+		open_writer(i);
+		(void)try_send(i, i * SMALL, MI);
+	}
+	node_answer();
+	write_in_turns(WRITERS, 1, MI);
+	assert_int_equal(slots_out(), before);
+	close_writers(0, WRITERS);
+}
+
+/* Each keeps its packets in order, and what it has on its way never keeps it from going on. */
+static void writers_that_want_all_buffers_end_well(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	for (unsigned i = 0; i < 24; i++)
+		open_writer(i);
+	for (unsigned i = 0; i < 24; i++)
+		while (sent[i] < 4 && try_send(i, (uint64_t)sent[i] * MI, MI))
+			;
+	node_answer();
+	write_in_turns(24, 40, MI);
+	assert_int_equal(slots_out(), before);
+	close_writers(0, 24);
+}
+
+static void small_packets_take_small_buffers(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 120; i++) {
+		open_writer(i);
+		must_send(i, i * SMALL, i % 3 ? 512 : 8193);
+	}
+	open_writer(120);
+	for (unsigned r = 0; r < 8; r++)
+		must_send(120, r * MI, MI); /* nothing was acknowledged */
+	node_answer();
+	for (unsigned i = 0; i <= 120; i++)
+		while (acked[i] < sent[i])
+			take_acks(i, true);
+	close_writers(0, 121);
+}
+
+/* Those who asked and do not come for it. */
+static void a_buffer_that_is_not_fetched_goes_to_the_next(void **state)
+{
+	(void)state;
+	node_answer();
+	for (unsigned i = 0; i < 60; i++) {
+		open_writer(i);
+		assert_int_equal(try_send(i, i * SMALL, MI), 0);
+	}
+	must_send(59, 59 * SMALL, MI);
+	take_acks(59, true);
+	for (unsigned i = 0; i < 59; i++) {
+		must_send(i, i * SMALL, MI);
+		take_acks(i, true);
+	}
+	close_writers(0, 60);
+}
+
+static void lent(void *arg)
+{
+	(void)arg;
+}
+
+static void a_write_that_gets_no_buffer_fails_and_goes_on_later(void **state)
+{
+	static Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	struct loan *loan = loan_new(lent, NULL);
+	struct err err = ERR_INIT;
+	struct wstream *s;
+	struct pipe p;
+	int bad, rc;
+
+	(void)state;
+	fs.set.rdma_wait_ms = 50;
+	for (unsigned i = 0; i < 60; i++) {
+		open_writer(i);
+		(void)try_send(i, 0, MI);
+	}
+	pipe_init(&p, &fs, CRC_CRC32C, 512);
+	p.lb = &lb;
+	assert_int_equal(try_open_write(&p.ws, &err), 0);
+	pipe_queue(&p, pipe_lend_packet(&p, 0, block, MI, loan));
+	for (unsigned r = 0; r < 2; r++) {
+		err_reset(&err);
+		p.progress_ns = clock_mono_ns();
+		while ((rc = pipe_pump(&p, &bad, &err)) > 0 && (rc = pipe_wait(&p, true, &err)) == 0)
+			;
+		assert_int_equal(rc, -ENOBUFS);
+		assert_true(pipe_is_dry(&p, rc));
+		assert_non_null(strstr(err.text, "dfs.rdma.pool.wait"));
+	}
+	err_reset(&err);
+	fs.set.rdma = RDMA_AUTO; /* TCP does as well */
+	assert_int_equal(try_open_write(&s, &err), -ENOLINK);
+	assert_int_equal(err.rc, -ENOBUFS);
+	fs.set.rdma_wait_ms = 20000;
+	node_answer();
+	write_in_turns(60, 1, MI);
+	p.progress_ns = clock_mono_ns();
+	while (pipe_in_flight(&p)) {
+		rc = pipe_pump(&p, &bad, &err);
+		if (rc >= 0 && pipe_in_flight(&p))
+			rc = pipe_wait(&p, rc > 0, &err);
+		if (rc < 0)
+			fail_msg("%s", err.text);
+	}
+	assert_int_equal(p.acked_end, MI);
+	loan_put(loan);
+	p.lb = NULL;
+	pipe_fini(&p);
+	close_writers(0, 60);
+}
+
+/* Unacknowledged packets, pairs in line, pairs not fetched. */
+static void a_write_that_is_given_up_leaves_no_buffer_behind(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	for (unsigned i = 0; i < 60; i++) {
+		open_writer(i);
+		for (unsigned r = 0; r < 3; r++)
+			(void)try_send(i, r * MI, MI);
+	}
+	close_writers(0, 60);
+	assert_int_equal(slots_out(), before);
+}
+
 #define t(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -498,6 +866,13 @@ int main(void)
 		t(chunks_may_be_longer_than_was_thought),
 		t(answers_that_nobody_asked_for_change_nothing),
 		t(who_stops_reading_takes_no_connection_along),
+		t(quiet_writers_have_no_buffer),
+		t(writers_beyond_all_buffers_wait_in_line),
+		t(writers_that_want_all_buffers_end_well),
+		t(small_packets_take_small_buffers),
+		t(a_buffer_that_is_not_fetched_goes_to_the_next),
+		t(a_write_that_gets_no_buffer_fails_and_goes_on_later),
+		t(a_write_that_is_given_up_leaves_no_buffer_behind),
 	};
 
 	return cmocka_run_group_tests_name("stream_rdma", tests, NULL, NULL);

@@ -1,6 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stream_rdma_write - packets in registered memory, which the first node reads; stream_rdma.c. A packet that could
- * not have such memory is copied. */
+/* stream_rdma_write - packets in registered memory, which the first node reads; stream_rdma.c
+ *
+ * A packet that could not have such memory is copied into slots of the pool: one for its data and one for its CRCs, of the
+ * classes that it needs. Its stream asks for the pair when the packet is its next one, and gives it back when the packet is
+ * acknowledged and its capsule sent. The packet itself stays its writer's until then, so after a failure it can be sent again.
+ * The reactor takes the pair, the caller's thread copies.
+ * Waiting: a stream that has no pair waits in the pool's line. A stream whose packets lie in pairs does not: it asks again when
+ * one of them comes back. The pipe says how long that may take (pipe.h). While somebody waits, a pair that its caller does not
+ * fetch for UNFETCHED_NS is given back.
+ * Locks: meeting.lock covers what struct rdma_w says, and the state, slots and buffer of each wslot that is not WSLOT_FILLING.
+ * It is held for a few instructions and never while somebody waits in line. The pool's call-back takes no lock, for it may run
+ * while another stream's is held. What is marked [R] is of the reactor's thread alone. An acknowledgement is taken by the reactor
+ * under meeting.lock, and that gives the pair back: neither a caller that sleeps nor the lock of its file stands in the way. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,27 +21,35 @@
 #include "client/src/stream_rdma_internal.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/erasure/geometry.h"
 #include "common/wire/dt.h"
 #include "common/wire/pb.h"
 
 #define WRITE_DEPTH 8u /* packets on their way */
-#define COPY_SLOTS 4u  /* for those that have no registered memory: one is enough, and sure */
 #define ACKS_MAX 64u   /* more than WRITE_DEPTH and a few stray ones */
+#define UNFETCHED_NS (200 * NS_PER_MS) /* so long a pair waits for its caller while others wait for one */
 
-struct wcopy { /* memory for a packet that has none the node can read */
-	struct slot *slot, *crc;
+enum wslot_state {
+	WSLOT_FREE,    /* until its capsule is back it may still be busy */
+	WSLOT_FILLING, /* the caller's */
+	WSLOT_POSTED,  /* the reactor is to send it */
+	WSLOT_SENT,    /* the node may read the memory, until its ack */
 };
 
 struct wslot {
 	struct rmsg msg; /* to the reactor: send it */
 	struct rdma_w *w;
-	struct slot *slot, *crc; /* borrowed, of buf or copy: data; its CRCs when the capsule has no room */
-	struct rbuf *buf;        /* counted while the node or the transport may look at it; or NULL: */
-	struct wcopy *copy;      /* in use while this is `used` or busy */
+	struct slot *slot, *crc; /* data; its CRCs when the capsule has no room: of buf, or the packet's copy */
+	struct rbuf *buf;        /* counted while the node or the transport may look at it; NULL: none, or copied */
+	bool copied;             /* slot and crc are owned */
 	struct rsend send;
-	struct packet head; /* seqno, offset, len, crc_len, flags of the packet */
-	bool used;          /* under meeting.lock: until its ack */
+	struct packet head;      /* seqno, offset, len, crc_len, flags of the packet */
+	enum wslot_state state;
+};
+
+enum copy_state {
+	COPY_NONE,
+	COPY_ASKED, /* the reactor sees to it */
+	COPY_THERE, /* for the caller to fetch */
 };
 
 struct rdma_w {
@@ -52,12 +71,25 @@ struct rdma_w {
 	uint32_t acks_short; /* an ack for fewer nodes than the pipeline has */
 	uint32_t next, oldest; /* wslot to use next; first one not acknowledged */
 	struct wslot slot[WRITE_DEPTH];
-	struct wcopy copy[COPY_SLOTS];
-	bool want_copy;  /* what is to be sent next needs one */
+	bool want_copy;  /* what is to be sent next needs a pair of slots, */
+	uint32_t copy_len, copy_crc_len; /* for so many bytes */
+	enum copy_state copy_state;
+	uint64_t copy_there_ns;
+	struct slot *pair[2]; /* while COPY_THERE */
+	/* the caller's */
 	uint64_t copied; /* bytes */
-	struct rsend control;
 	struct capsule_bytes open_op;
-	bool few_copies; /* one of many streams of a file */
+	struct rmsg ask_msg; /* to the reactor: a pair is wanted */
+	/* [R] */
+	struct pool_ask ask;
+	struct slot *got[2];
+	bool granted;    /* got[] is there */
+	bool again;      /* ask when a pair of ours comes back */
+	bool ending;
+	uint32_t pairs;  /* that this stream has */
+	struct rholder holder;
+	struct rop rop;  /* w_step() */
+	struct rsend control;
 };
 
 static struct rdma_w *w_of(struct wstream *s)
@@ -71,38 +103,126 @@ static void push_ack(struct rdma_w *w, struct ack a)
 		w->ack[w->ack_head++ % ACKS_MAX] = a;
 }
 
-static bool is_busy(const struct wslot *s)
+static bool is_used(const struct wslot *s)
 {
-	return s->used || s->send.busy;
+	return s->state != WSLOT_FREE || s->send.busy;
 }
 
-/* Nobody looks at the packet any more. */
+/* And let_go() has seen it. */
+static bool is_free(const struct wslot *s)
+{
+	return !is_used(s) && !s->buf && !s->copied;
+}
+
+static bool has_room(const struct rdma_w *w)
+{
+	return is_free(&w->slot[w->next]) && (!w->want_copy || w->copy_state != COPY_ASKED);
+}
+
+/* ---- pairs of slots; on the reactor ---- */
+
+static void look_again(struct rdma_w *w)
+{
+	if (!w->ending)
+		reactor_ready(rdma_reactor(w->rdma), &w->rop);
+}
+
+static void put_pair(struct rdma_w *w, struct slot *data, struct slot *crc)
+{
+	w->pairs--;
+	slot_put(data);
+	slot_put(crc);
+	if (w->again)
+		look_again(w);
+}
+
+static void give(struct rdma_w *w)
+{
+	w->pairs++;
+	pthread_mutex_lock(&w->m.lock);
+	w->pair[0] = w->got[0];
+	w->pair[1] = w->got[1];
+	w->copy_state = COPY_THERE;
+	w->copy_there_ns = clock_mono_ns();
+	meeting_ring(&w->m);
+	pthread_mutex_unlock(&w->m.lock);
+}
+
+/* Inside some slot_put(). */
+static void on_granted(struct pool_ask *a)
+{
+	struct rdma_w *w = container_of(a, struct rdma_w, ask);
+
+	w->granted = true;
+	look_again(w);
+}
+
+static void ask_pair(struct rdma_w *w)
+{
+	struct pool *pool = rdma_pool(w->rdma);
+	const uint8_t data = (uint8_t)rdma_class(w->copy_len), crc = (uint8_t)rdma_crc_class(w->copy_crc_len);
+
+	w->ask = (struct pool_ask){.use = POOL_WRITE, .forms = 1, .slots = w->got, .granted = on_granted,
+				   .form[0] = {2, {{data, 1}, {crc, 1}}}};
+	w->again = false;
+	if (pool_take(pool, &w->ask))
+		give(w);
+	else if (w->pairs)
+		w->again = true;
+	else
+		pool_wait(pool, &w->ask);
+}
+
+static bool w_step(struct rop *op)
+{
+	struct rdma_w *w = container_of(op, struct rdma_w, rop);
+
+	if (w->granted) {
+		w->granted = false;
+		give(w);
+	} else if (w->again) {
+		ask_pair(w);
+	}
+	return false;
+}
+
+static void on_ask(struct rmsg *msg)
+{
+	struct rdma_w *w = container_of(msg, struct rdma_w, ask_msg);
+
+	if (!list_is_linked(&w->holder.link))
+		rdma_holder_add(w->rdma, &w->holder);
+	ask_pair(w);
+}
+
+/* Somebody waits for slots, and the caller does not come for its pair: it asks again when it does. */
+static void w_shed(struct rholder *h, uint64_t before_ns)
+{
+	struct rdma_w *w = container_of(h, struct rdma_w, holder);
+	bool idle;
+
+	pthread_mutex_lock(&w->m.lock);
+	idle = w->copy_state == COPY_THERE && w->copy_there_ns + UNFETCHED_NS < before_ns;
+	if (idle)
+		w->copy_state = COPY_NONE;
+	pthread_mutex_unlock(&w->m.lock);
+	if (idle)
+		put_pair(w, w->pair[0], w->pair[1]);
+}
+
+/* If nobody looks at the packet any more. With the lock held. */
 static void let_go(struct wslot *s)
 {
-	if (is_busy(s))
+	if (is_used(s))
 		return;
 	rdma_buf_put(s->buf);
 	s->buf = NULL;
-	s->copy = NULL;
+	if (s->copied)
+		put_pair(s->w, s->slot, s->crc);
+	s->copied = false;
 }
 
-static struct wcopy *free_copy(struct rdma_w *w)
-{
-	for (uint32_t i = 0; i < COPY_SLOTS; i++) {
-		bool busy = !w->copy[i].slot;
-
-		for (uint32_t k = 0; k < WRITE_DEPTH; k++)
-			busy |= w->slot[k].copy == &w->copy[i] && is_busy(&w->slot[k]);
-		if (!busy)
-			return &w->copy[i];
-	}
-	return NULL;
-}
-
-static bool has_room(struct rdma_w *w)
-{
-	return !is_busy(&w->slot[w->next]) && (!w->want_copy || free_copy(w));
-}
+/* ---- what comes from the node ---- */
 
 /* One ACK may cover several packets; the writer wants one each. */
 static void take_ack(struct rdma_w *w, const struct capsule *m)
@@ -116,8 +236,8 @@ static void take_ack(struct rdma_w *w, const struct capsule *m)
 		}
 	if (m->ack.count < w->nodes)
 		w->acks_short = m->ack.count;
-	while (w->slot[w->oldest].used && w->slot[w->oldest].head.seqno <= m->ack.seqno) {
-		w->slot[w->oldest].used = false;
+	while (w->slot[w->oldest].state == WSLOT_SENT && w->slot[w->oldest].head.seqno <= m->ack.seqno) {
+		w->slot[w->oldest].state = WSLOT_FREE;
 		w->finished |= w->slot[w->oldest].head.last;
 		push_ack(w, (struct ack){.seqno = w->slot[w->oldest].head.seqno, .bad = -1});
 		let_go(&w->slot[w->oldest]);
@@ -180,28 +300,27 @@ struct w_task {
 	int rc;
 };
 
+/* Where TCP is allowed, a block that finds no slot free goes by TCP. */
+static bool may_begin(const struct rdma_w *w)
+{
+	struct slot *pair[2];
+	struct pool_ask ask = {.use = POOL_WRITE, .forms = 1, .slots = pair, .form[0] = {2, {{SLOT_1M, 1}, {SLOT_CRC, 1}}}};
+
+	if (w->fs->set.rdma == RDMA_REQUIRE)
+		return true;
+	if (!pool_take(rdma_pool(w->rdma), &ask))
+		return false;
+	slot_put(pair[0]);
+	slot_put(pair[1]);
+	return true;
+}
+
 static void open_run(struct rtask *t)
 {
 	struct w_task *o = container_of(t, struct w_task, t);
 	struct capsule m = {.type = CAPSULE_OPEN_WRITE, .open_write.op = o->w->open_op};
-	const uint32_t copies = o->w->few_copies ? 1 : COPY_SLOTS;
 
-	o->rc = 0;
-	for (uint32_t i = 0; i < copies && !o->rc; i++) {
-		struct wcopy *c = &o->w->copy[i];
-		struct slot *pair[2];
-		struct pool_ask ask = {.use = POOL_WRITE, .forms = 1, .slots = pair,
-				       .form[0] = {2, {{SLOT_1M, 1}, {SLOT_CRC, 1}}}};
-
-		if (pool_take(rdma_pool(t->rdma), &ask)) {
-			c->slot = pair[0];
-			c->crc = pair[1];
-		} else if (i == 0) {
-			o->rc = -ENOBUFS; /* too many files at a time: this one goes by TCP */
-		}
-	}
-	if (!o->rc)
-		o->rc = rdma_send(&o->w->call, &o->w->control, &m);
+	o->rc = may_begin(o->w) ? rdma_send(&o->w->call, &o->w->control, &m) : -ENOBUFS;
 }
 
 /* A small piece rides along; a larger one is named. CRCs ride in the capsule where they fit, else
@@ -231,51 +350,90 @@ static void send_run(struct rmsg *msg)
 	const uint32_t max = rdma_capsule_max(&s->w->call);
 	struct capsule m = {.type = CAPSULE_WRITE, .write = {.seqno = p->seqno, .offset = p->offset,
 							     .data_len = p->len}};
-	int rc = -ECONNRESET;
+	int rc;
 
+	if (!max)
+		return; /* the connection is gone */
+	pthread_mutex_lock(&s->w->m.lock);
+	s->state = WSLOT_SENT;
+	pthread_mutex_unlock(&s->w->m.lock);
 	m.flags = (uint16_t)((p->last ? CAPSULE_LAST : 0) | (p->sync ? CAPSULE_SYNC : 0));
-	if (max)
-		rc = p->len ? send_data(s, &m, max) : rdma_send(&s->w->call, &s->send, &m);
+	rc = p->len ? send_data(s, &m, max) : rdma_send(&s->w->call, &s->send, &m);
 	if (rc < 0 && rc != -ECONNRESET)
 		meeting_lost(&s->w->m, rc, "a packet cannot be put into a capsule");
 }
 
+/* The next wslot, with a pair when @p needs one. 1, 0 there is no room now, -errno. *@ret_ask: the reactor is to be asked for a
+ * pair. With the lock held. */
+static int claim(struct rdma_w *w, const struct packet *p, bool *ret_ask)
+{
+	struct wslot *s = &w->slot[w->next];
+
+	w->want_copy = p->len && !(p->buf && p->buf->rdma == w->rdma);
+	if (w->m.lost)
+		return w->m.lost;
+	if (!has_room(w))
+		return 0;
+	if (w->want_copy && w->copy_state == COPY_NONE) {
+		w->copy_len = p->len;
+		w->copy_crc_len = p->crc_len;
+		w->copy_state = COPY_ASKED;
+		*ret_ask = true;
+		return 0;
+	}
+	s->copied = w->want_copy;
+	s->slot = s->crc = NULL;
+	if (s->copied) {
+		s->slot = w->pair[0];
+		s->crc = w->pair[1];
+		w->copy_state = COPY_NONE;
+	}
+	s->state = WSLOT_FILLING;
+	return 1;
+}
+
+/* The caller has it to itself. */
+static void fill(struct wslot *s, const struct packet *p)
+{
+	struct rdma_w *w = s->w;
+
+	s->head = (struct packet){.seqno = p->seqno, .offset = p->offset, .len = p->len,
+				  .crc_len = p->crc_len, .last = p->last, .sync = p->sync};
+	if (s->copied) {
+		assert(p->len <= s->slot->size && p->crc_len <= s->crc->size);
+		memcpy(s->slot->data, p->data, p->len);
+		memcpy(s->crc->data, p->crc, p->crc_len);
+		w->copied += p->len;
+	} else if (p->len) {
+		s->buf = rdma_buf_ref(p->buf);
+		s->slot = s->buf->data;
+		s->crc = s->buf->crc;
+	}
+}
+
+/* A packet for which a pair was asked is offered again until it is sent. */
 int rdma_w_send(struct wstream *ws, struct packet *p, struct err *err)
 {
 	struct rdma_w *w = w_of(ws);
 	struct wslot *s = &w->slot[w->next];
-	struct wcopy *copy = NULL;
-	int lost;
-	bool room;
+	bool wants_pair = false;
+	int rc;
 
-	(void)err;
-	pthread_mutex_lock(&w->m.lock);
-	w->want_copy = p->len && !(p->buf && p->buf->rdma == w->rdma);
-	room = has_room(w);
-	copy = room && w->want_copy ? free_copy(w) : NULL;
-	lost = w->m.lost;
-	pthread_mutex_unlock(&w->m.lock);
-	if (lost)
-		return err_set(err, lost, "data node %s: %s", w->peer, w->m.why);
-	if (!room)
-		return 0;
-	if (copy && (p->len > copy->slot->size || p->crc_len > copy->crc->size))
+	if (p->len > RDMA_BUF_BYTES || p->crc_len > RDMA_BUF_BYTES)
 		return err_set(err, -EMSGSIZE, "a packet of %u bytes is too long for RDMA", p->len);
-	if (copy) {
-		memcpy(copy->slot->data, p->data, p->len);
-		memcpy(copy->crc->data, p->crc, p->crc_len);
-		w->copied += p->len;
-	} else if (p->len) {
-		s->buf = rdma_buf_ref(p->buf);
-	}
-	s->copy = copy;
-	s->slot = copy ? copy->slot : s->buf ? s->buf->data : NULL;
-	s->crc = copy ? copy->crc : s->buf ? s->buf->crc : NULL;
-	s->head = (struct packet){.seqno = p->seqno, .offset = p->offset, .len = p->len,
-				  .crc_len = p->crc_len, .last = p->last, .sync = p->sync};
-	s->msg.fn = send_run;
 	pthread_mutex_lock(&w->m.lock);
-	s->used = true;
+	rc = claim(w, p, &wants_pair);
+	ws->in_line = rc == 0 && w->want_copy && is_free(s);
+	pthread_mutex_unlock(&w->m.lock);
+	if (wants_pair)
+		reactor_post(rdma_reactor(w->rdma), &w->ask_msg);
+	if (rc < 0)
+		return err_set(err, rc, "data node %s: %s", w->peer, w->m.why);
+	if (rc == 0)
+		return 0;
+	fill(s, p);
+	pthread_mutex_lock(&w->m.lock);
+	s->state = WSLOT_POSTED;
 	pthread_mutex_unlock(&w->m.lock);
 	w->next = (w->next + 1) % WRITE_DEPTH;
 	reactor_post(rdma_reactor(w->rdma), &s->msg);
@@ -339,31 +497,40 @@ static void cancel_run(struct rtask *t)
 	o->rc = o->w->control.busy ? -EBUSY : rdma_send(&o->w->call, &o->w->control, &m);
 }
 
+static void release_one(struct rdma_w *w, struct wslot *s)
+{
+	const bool read = s->state == WSLOT_SENT && !w->closed;
+
+	if (s->buf && read)
+		rdma_quarantine_buf(w->rdma, &w->call, s->buf);
+	else
+		rdma_buf_put(s->buf);
+	s->buf = NULL;
+	if (s->copied && read) {
+		rdma_quarantine(w->rdma, &w->call, s->slot);
+		rdma_quarantine(w->rdma, &w->call, s->crc);
+	} else if (s->copied) {
+		put_pair(w, s->slot, s->crc);
+	}
+	s->copied = false;
+}
+
 /* The node lets go of the slots by CLOSED, or they stay out of use until its queue pair is gone. */
 static void release_run(struct rtask *t)
 {
 	struct rdma_w *w = container_of(t, struct w_task, t)->w;
 
-	for (uint32_t i = 0; i < WRITE_DEPTH; i++) {
-		struct wslot *s = &w->slot[i];
-
-		if (s->buf && s->used && !w->closed)
-			rdma_quarantine_buf(t->rdma, &w->call, s->buf);
-		else
-			rdma_buf_put(s->buf);
-		s->buf = NULL;
-		if (s->copy && s->used && !w->closed) {
-			rdma_quarantine(t->rdma, &w->call, s->copy->slot);
-			rdma_quarantine(t->rdma, &w->call, s->copy->crc);
-			*s->copy = (struct wcopy){NULL, NULL};
-		}
-		s->copy = NULL;
-	}
-	for (uint32_t i = 0; i < COPY_SLOTS; i++) {
-		slot_put(w->copy[i].slot);
-		slot_put(w->copy[i].crc);
-		w->copy[i] = (struct wcopy){NULL, NULL};
-	}
+	w->ending = true;
+	rdma_holder_remove(&w->holder);
+	if (w->granted)
+		give(w);
+	else
+		pool_wait_cancel(rdma_pool(t->rdma), &w->ask);
+	if (w->copy_state == COPY_THERE)
+		put_pair(w, w->pair[0], w->pair[1]);
+	for (uint32_t i = 0; i < WRITE_DEPTH; i++)
+		release_one(w, &w->slot[i]);
+	list_del(&w->rop.ready_link);
 }
 
 static bool any_used(const struct rdma_w *w)
@@ -371,7 +538,7 @@ static bool any_used(const struct rdma_w *w)
 	bool used = false;
 
 	for (uint32_t i = 0; i < WRITE_DEPTH; i++)
-		used = used || w->slot[i].used;
+		used = used || w->slot[i].state != WSLOT_FREE;
 	return used;
 }
 
@@ -503,13 +670,16 @@ int rdma_open_write(struct dfs *fs, const struct write_setup *setup, struct wstr
 	w->base.ops = &stream_rdma;
 	w->fs = fs;
 	w->nodes = setup->lb->n_locs;
-	w->few_copies = ec_id_is_striped((int64_t)setup->block->blockid);
 	w->call.on_capsule = w_on_capsule;
 	w->call.on_lost = w_on_lost;
 	meeting_init(&w->m);
 	w->control.sent = w_on_control_sent;
+	w->ask_msg.fn = on_ask;
+	w->holder.shed = w_shed;
+	rop_init(&w->rop, w_step, NULL);
 	for (uint32_t i = 0; i < WRITE_DEPTH; i++) {
 		w->slot[i].w = w;
+		w->slot[i].msg.fn = send_run;
 		w->slot[i].send.sent = w_on_sent;
 	}
 	node_text(setup->lb->locs[0]->id, w->peer);

@@ -37,15 +37,20 @@ static int too_many(struct striped_writer *w, struct err *err)
 }
 
 /* Nothing more goes to the unit; its node is not to be offered again. 0 when the group can do without
- * it. That we have no memory is no unit's fault. */
+ * it. That we have no memory is no unit's fault: where RDMA is required it passes. */
 static int lose(struct striped_writer *w, unsigned u, struct err *err)
 {
 	struct striped_unit *unit = &w->unit[u];
 	const Hd__DatanodeInfoProto *node = w->group.unit[u].locs[0];
+	const bool dry = pipe_is_dry(&unit->pipe, err->rc);
 	char text[NET_TEXT_MAX];
 
 	if (err->rc == -ENOMEM)
 		return err->rc;
+	if (dry && w->f.fs->set.rdma == RDMA_REQUIRE) {
+		w->f.refused = true;
+		return err->rc;
+	}
 	snprintf(unit->why, sizeof(unit->why), "%s: %.90s", node_text(node->id, text), err->text);
 	log_debug("op=unit_lost group=%" PRId64 " unit=%u reason=\"%s\"", w->group.id, u, unit->why);
 	w->failed |= 1u << u;
@@ -53,7 +58,7 @@ static int lose(struct striped_writer *w, unsigned u, struct err *err)
 	written_heard(&w->f, err->rc);
 	pipe_close_stream(&unit->pipe);
 	pipe_drop_all(&unit->pipe);
-	for (size_t i = 0; i < w->lb->n_locs; i++)
+	for (size_t i = 0; i < w->lb->n_locs && !dry; i++)
 		if (w->lb->locs[i] == node) {
 			(void)written_blame(&w->f, located_remove(w->lb, i), err->rc == -ETIMEDOUT, NULL);
 			break;
@@ -346,6 +351,7 @@ void striped_group_drop(struct striped_writer *w)
 	pb_free(w->stamp);
 	w->lb = w->stamp = NULL;
 	w->failed = w->untold = w->coded = 0;
+	w->ending = false;
 	w->offset = 0;
 }
 

@@ -158,8 +158,10 @@ static int need_cur(struct striped_writer *w, unsigned u, uint64_t unit_at, stru
 
 int striped_finish(struct striped_writer *w, bool sync, struct err *err)
 {
-	int rc = w->lb ? flush_row(w, err) : 0;
+	int rc;
 
+	w->ending = w->lb != NULL;
+	rc = w->lb ? flush_row(w, err) : 0;
 	if (rc == 0 && w->lb)
 		rc = striped_group_finish(w, sync, err);
 	if (rc == 0)
@@ -182,13 +184,25 @@ static int end_row(struct striped_writer *w, struct err *err)
 	return rc;
 }
 
+/* A group that takes bytes, and place for the parity that they may complete. */
+static int need_group(struct striped_writer *w, struct err *err)
+{
+	int rc = w->lb && w->ending ? striped_finish(w, !w->f.no_hsync, err) : 0;
+
+	if (rc == 0 && !w->lb)
+		rc = striped_group_open(w, err);
+	for (unsigned u = w->policy.k; rc == 0 && u < striped_units(w); u++)
+		rc = await_window(w, u, err);
+	return rc;
+}
+
 ssize_t striped_take(struct striped_writer *w, const void *buf, size_t len, struct err *err)
 {
 	struct ec_place at;
 	struct packet *cur;
 	uint32_t column;
 	size_t n;
-	int rc = w->lb ? 0 : striped_group_open(w, err);
+	int rc = need_group(w, err);
 
 	if (rc < 0)
 		return rc;
@@ -211,6 +225,10 @@ ssize_t striped_take(struct striped_writer *w, const void *buf, size_t len, stru
 	rc = rc ?: striped_turn(w, false, err);
 	if (rc == 0 && w->offset % row_bytes(w) == 0)
 		rc = end_row(w, err);
+	if (rc == -ENOBUFS && w->f.refused) { /* these bytes are taken: the next call tries again */
+		w->f.refused = false;
+		return (ssize_t)n;
+	}
 	return rc < 0 ? rc : (ssize_t)n;
 }
 

@@ -27,6 +27,9 @@
  * When more than m units fail, the group is begun again on the nodes there are, as long as all its bytes are still here: the
  * first STRIPED_KEEP_BYTES of a group are kept in their packets for that, until it is longer (striped_again.c). A group that
  * has no unit left to lose ends with its row when other nodes may be had, so that the next one is whole again.
+ * A unit whose next packet waits in vain for memory of this process (pipe_is_dry()) is an error with dfs.client.rdma=require, and
+ * nothing is lost by it: no bytes were taken, or all of them, and the next call goes on with what was begun. Else the unit is left
+ * out, and its node is not blamed.
  * Ownership: as the contiguous writer's: packets belong to the pool, the units' pipes and `row`.
  * Threading: as written.h says; the lock is the file's.
  * Units: offsets in the group unless "file" or "unit" is in the name.
@@ -61,6 +64,7 @@ struct striped_writer {
 	bool again;             /* the group was begun before, on other nodes or the same */
 	bool lost;              /* more units failed than it can do without */
 	bool all_kept;          /* its bytes are all in `kept`, `row` and the units' `cur` */
+	bool ending;            /* it was to be finished, and could not be yet: nothing more goes into it */
 	unsigned began_without; /* units that no node was there for */
 	Hd__ExtendedBlockProto before; /* `previous` of its addBlock, */
 	uint64_t before_len;    /* its length, */

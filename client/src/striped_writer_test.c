@@ -2,7 +2,8 @@
 /* What must hold: whatever is written, the units that are left are as long as the geometry says, hold
  * the bytes that belong there and fit together; up to m units may fail anywhere (while they are opened,
  * in a packet, at the last packet, while the others come to a new stamp) and the NameNode is told of
- * them with an empty place for each; one more is an error that names them all.
+ * them with an empty place for each; one more is an error that names them all. A unit whose packets get no memory
+ * for a while waits; when that is too long and RDMA is required the call fails, and nothing is lost by it.
  * The streams and the NameNode are fakes: the linker puts them in place of the real ones. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,6 +67,8 @@ static struct {
 	enum when when;
 	uint32_t reopen_fail; /* and these of it, later */
 	uint32_t hang;        /* these of it take everything, and answer nothing */
+	uint32_t dry;         /* units that get no memory for packets, */
+	unsigned dry_sends;   /* or all of them not for so many attempts */
 	bool few_tokens;      /* the second new stamp of a group and later ones come with one token less than units */
 } nn;
 
@@ -91,11 +94,21 @@ static bool is_hung(const struct fake_stream *s)
 	return s->group == 0 && nn.hang & 1u << s->unit;
 }
 
+static bool is_dry(const struct fake_stream *s)
+{
+	return nn.dry & 1u << s->unit;
+}
+
 static int fake_send(struct wstream *ws, struct packet *p, struct err *err)
 {
 	struct fake_stream *s = container_of(ws, struct fake_stream, base);
 
 	assert_true(s->asked >= SETUP_ASKS && !s->refuses);
+	s->base.in_line = p->len && (is_dry(s) || nn.dry_sends);
+	if (s->base.in_line) {
+		nn.dry_sends -= nn.dry_sends > 0;
+		return 0;
+	}
 	if (is_hung(s))
 		return 1;
 	if (p->len == 0 && !p->last && p->offset == 0) { /* a heartbeat */
@@ -142,7 +155,7 @@ static int fake_poll(struct wstream *ws, bool want_send, struct pollfd *ret)
 {
 	(void)want_send;
 	*ret = (struct pollfd){.fd = -1}; /* never ready */
-	return !is_hung(container_of(ws, struct fake_stream, base));
+	return !is_hung(container_of(ws, struct fake_stream, base)) && !is_dry(container_of(ws, struct fake_stream, base));
 }
 
 static void fake_close(struct wstream *ws)
@@ -783,6 +796,98 @@ static void a_refused_group_loses_nothing(void **state)
 	packet_pool_fini(&fs.packets);
 }
 
+static struct striped_writer *begin_dry(struct dfs *fs, enum rdma_mode mode)
+{
+	struct striped_opts o = {.file_id = 7, .block_size = BLOCK, .bpc = 512, .crc_type = CRC_CRC32C};
+	struct striped_writer *w;
+	struct err err = ERR_INIT;
+
+	*fs = (struct dfs){.set = {.packet_size = 1 << 16, .socket_timeout_ms = 60000, .exclude_ms = 600000, .rdma = mode, .rdma_wait_ms = 20000}};
+	begin(0, NEVER);
+	packet_pool_init(&fs->packets);
+	assert_int_equal(ec_policy_make(EC_CODEC_RS, K, M, CELL, 64, &o.policy, &err), 0);
+	assert_int_equal(striped_writer_new(fs, "/f", &o, &w, &err), 0);
+	return w;
+}
+
+static void end_dry(struct striped_writer *w, struct dfs *fs, uint64_t len, uint32_t lost)
+{
+	struct err err = ERR_INIT;
+
+	if (written_close(&w->f, &err) < 0)
+		fail_msg("%s", err.text);
+	written_free(&w->f);
+	packet_pool_fini(&fs->packets);
+	judge(len, lost);
+}
+
+static void a_unit_without_memory_waits(void **state)
+{
+	struct striped_writer *w;
+	struct err err = ERR_INIT;
+	struct dfs fs;
+
+	(void)state;
+	w = begin_dry(&fs, RDMA_REQUIRE);
+	for (uint64_t at = 0; at < GROUP + ROW; at += CELL) {
+		nn.dry_sends = 40;
+		assert_int_equal(written_write(&w->f, content + at, CELL, &err), CELL);
+	}
+	end_dry(w, &fs, GROUP + ROW, 0);
+}
+
+/* Each wait is too long, wherever it is, and what failed is done again. */
+static void a_wait_for_memory_that_fails_loses_nothing(void **state)
+{
+	const uint32_t piece = 4096; /* packets end with one: either it is taken or not */
+	struct striped_writer *w;
+	struct err err = ERR_INIT;
+	unsigned failed[2] = {0, 0}, tries = 0;
+	struct dfs fs;
+
+	(void)state;
+	w = begin_dry(&fs, RDMA_REQUIRE);
+	fs.set.rdma_wait_ms = 2;
+	for (uint64_t at = 0; at < 2 * GROUP;) {
+		const bool flush = ++tries % 300 == 0;
+		int rc;
+
+		nn.dry = 1u << tries / 20 % (UNITS + 1); /* now this one, now that one, now none */
+		err_reset(&err);
+		rc = flush ? written_flush(&w->f, 0, &err) : (int)written_write(&w->f, content + at, piece, &err);
+		if (rc < 0) {
+			assert_int_equal(rc, -ENOBUFS);
+			assert_non_null(strstr(err.text, "dfs.rdma.pool.wait"));
+			failed[flush]++;
+		} else if (!flush) {
+			at += piece;
+		}
+	}
+	assert_true(failed[0] && failed[1]);
+	nn.dry = 0;
+	end_dry(w, &fs, 2 * GROUP, 0);
+	assert_int_equal(fs.count.pipeline_recoveries, 0);
+}
+
+/* Where TCP is allowed the unit is left out rather than the file lost; its node has done nothing. */
+static void a_unit_without_memory_is_left_out_where_rdma_need_not_be(void **state)
+{
+	struct striped_writer *w;
+	struct err err = ERR_INIT;
+	struct dfs fs;
+
+	(void)state;
+	w = begin_dry(&fs, RDMA_AUTO);
+	fs.set.rdma_wait_ms = 2;
+	nn.dry = 1u << 1;
+	assert_int_equal(written_write(&w->f, content, GROUP, &err), GROUP);
+	nn.dry = 0;
+	assert_int_equal(written_write(&w->f, content + GROUP, ROW, &err), ROW);
+	assert_int_equal(nn.excluded, 0);
+	end_dry(w, &fs, GROUP + ROW, 1u << 1);
+	assert_int_equal(fs.count.pipeline_recoveries, 0);
+}
+
 static void one_more_is_an_error_that_names_them(void **state)
 {
 	struct err err = ERR_INIT;
@@ -965,6 +1070,9 @@ int main(void)
 		cmocka_unit_test(who_may_not_write_the_file_is_told_at_once),
 		cmocka_unit_test(behind_a_router_the_lease_of_no_other_file_is_ended),
 		cmocka_unit_test(a_refused_group_loses_nothing),
+		cmocka_unit_test(a_unit_without_memory_waits),
+		cmocka_unit_test(a_wait_for_memory_that_fails_loses_nothing),
+		cmocka_unit_test(a_unit_without_memory_is_left_out_where_rdma_need_not_be),
 		cmocka_unit_test(one_more_is_an_error_that_names_them),
 		cmocka_unit_test(nodes_are_tried_again),
 		cmocka_unit_test(a_group_is_begun_again),

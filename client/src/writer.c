@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/writer.h"
 
+#include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/wire/pb.h"
@@ -26,6 +28,12 @@ static bool is_ragged(const struct writer *w)
 	return w->pipe.queued_end < w->ragged_end;
 }
 
+/* Is the end of the block queued? Then it could not be finished when that was done. */
+static bool is_full(const struct writer *w)
+{
+	return w->stage == WRITER_STREAMING && w->pipe.queued_end == w->block_size;
+}
+
 /* ---- the turn: acks in, packets out ---- */
 
 /* One turn: pump, and if @wait then until something happens. Failures are repaired. */
@@ -35,7 +43,9 @@ static int turn(struct writer *w, bool wait, struct err *err)
 
 	if (rc >= 0 && wait && pipe_in_flight(&w->pipe))
 		rc = pipe_wait(&w->pipe, rc > 0, err);
-	if (rc < 0)
+	if (pipe_is_dry(&w->pipe, rc))
+		rc = writer_go_round(w, err);
+	else if (rc < 0)
 		rc = writer_recover(w, bad, err);
 	return rc < 0 ? rc : 0;
 }
@@ -78,10 +88,7 @@ static int finish_block(struct writer *w, bool last, struct err *err)
 
 	if (w->stage == WRITER_IDLE)
 		return 0;
-	if (w->cur) { /* holds nothing but the repetition of a flushed chunk, or nothing */
-		pipe_drop_packet(&w->pipe, w->cur);
-		w->cur = NULL;
-	}
+	assert(!w->cur);
 	rc = is_small(w) ? 0 : drain(w, err);
 	rc = rc ?: pipe_queue_empty(&w->pipe, true, sync, err);
 	if (rc < 0)
@@ -92,6 +99,7 @@ static int finish_block(struct writer *w, bool last, struct err *err)
 		return rc;
 	w->f.block_len = w->pipe.queued_end;
 	w->file_done += w->f.block_len;
+	w->tail_len = 0;
 	if (!sync)
 		remember(w);
 	writer_drop_block(w);
@@ -101,9 +109,9 @@ static int finish_block(struct writer *w, bool last, struct err *err)
 /* An open block, and place for a packet within the window. */
 static int need_room(struct writer *w, struct err *err)
 {
-	int rc = 0;
+	int rc = is_full(w) ? finish_block(w, false, err) : 0;
 
-	if (w->stage == WRITER_IDLE)
+	if (rc == 0 && w->stage == WRITER_IDLE)
 		rc = writer_open_block(w, err);
 	while (rc == 0 && w->pipe.in_window >= w->window)
 		rc = turn(w, true, err);
@@ -121,32 +129,30 @@ static int need_cur(struct writer *w, struct err *err)
 		w->cur = pipe_new_packet(&w->pipe, w->pipe.queued_end, (uint32_t)(w->ragged_end - w->pipe.queued_end));
 	else
 		w->cur = pipe_new_packet(&w->pipe, chunk_start(w), w->packet_cap);
-	return w->cur ? 0 : err_set(err, -ENOMEM, "out of memory for a packet");
-}
-
-static bool cur_is_news(const struct writer *w)
-{
-	return w->cur && w->cur->offset + w->cur->len > w->pipe.queued_end;
+	if (!w->cur)
+		return err_set(err, -ENOMEM, "out of memory for a packet");
+	if (w->tail_len)
+		packet_append(w->cur, w->pipe.crc_type, w->pipe.bpc, w->block_size, w->tail, w->tail_len);
+	return 0;
 }
 
 /* Queue what is in cur. If it ends inside a chunk, the next packet begins with that chunk, unless the
  * chunk's beginning is not ours. */
 static int push_cur(struct writer *w, bool sync, struct err *err)
 {
-	struct packet *p = w->cur, *next = NULL;
-	const uint32_t tail = p->len % w->pipe.bpc;
+	struct packet *p = w->cur;
 	const bool whole = p->offset + p->len == w->block_size;
 
-	if (tail > 0 && !whole && !is_ragged(w)) {
-		next = pipe_new_packet(&w->pipe, p->offset + p->len - tail, w->packet_cap);
-		if (!next)
-			return err_set(err, -ENOMEM, "out of memory for a packet");
-		packet_append(next, w->pipe.crc_type, w->pipe.bpc, w->block_size, p->data + p->len - tail,
-			      tail);
-	}
+	w->tail_len = whole || is_ragged(w) ? 0 : p->len % w->pipe.bpc;
+	if (w->tail_len && !w->tail)
+		w->tail = malloc(w->pipe.bpc);
+	if (w->tail_len && !w->tail)
+		return err_set(err, -ENOMEM, "out of memory for a packet");
+	if (w->tail_len)
+		memcpy(w->tail, p->data + p->len - w->tail_len, w->tail_len);
 	p->sync = sync;
 	pipe_queue(&w->pipe, p);
-	w->cur = next;
+	w->cur = NULL;
 	return 0;
 }
 
@@ -163,7 +169,7 @@ static size_t lendable(const struct writer *w, size_t len)
 	const uint64_t end = end_of(w);
 	size_t n = len < w->packet_cap ? len : w->packet_cap;
 
-	if (end % w->pipe.bpc || is_ragged(w) || (w->cur && !cur_is_news(w)))
+	if (end % w->pipe.bpc || is_ragged(w))
 		return 0;
 	if (n > w->block_size - end)
 		n = (size_t)(w->block_size - end);
@@ -226,8 +232,12 @@ static ssize_t do_write_some(struct written *f, const void *buf, size_t len, str
 	if (rc < 0 || !queued)
 		return rc < 0 ? rc : n;
 	rc = turn(w, false, err);
-	if (rc == 0 && w->pipe.queued_end == w->block_size)
+	if (rc == 0 && is_full(w))
 		rc = finish_block(w, false, err);
+	if (rc == -ENOBUFS && f->refused) { /* these bytes are taken: need_room() tries again */
+		f->refused = false;
+		return n;
+	}
 	return rc < 0 ? rc : n;
 }
 
@@ -259,7 +269,7 @@ static int do_flush(struct written *f, uint32_t flags, struct err *err)
 		return rc;
 	f->no_hsync = f->no_hsync && !sync;
 	if (w->stage != WRITER_IDLE) {
-		if (cur_is_news(w))
+		if (w->cur)
 			rc = push_cur(w, sync, err);
 		else if (sync && w->pipe.synced_end < w->pipe.queued_end)
 			rc = pipe_queue_empty(&w->pipe, false, true, err);
@@ -283,7 +293,7 @@ static int do_close(struct written *f, struct err *err)
 	struct writer *w = writer_of(f);
 	int rc = 0;
 
-	if (cur_is_news(w))
+	if (w->cur)
 		rc = push_cur(w, false, err);
 	rc = rc ?: finish_block(w, true, err);
 	return rc ?: written_complete(f, err);
@@ -320,6 +330,7 @@ static void do_free(struct written *f)
 		pipe_drop_packet(&w->pipe, w->cur);
 	writer_drop_block(w);
 	pipe_fini(&w->pipe);
+	free(w->tail);
 	written_fini(f);
 	free(w);
 }

@@ -12,6 +12,7 @@
  * ack. Append begins with the last block: a new stamp, set-up on the nodes that have it, packets. Of its
  * last chunk only the nodes have the beginning: packets start where it ends, and none reaches beyond
  * that chunk, until it is full (`ragged_end`).
+ * A flush leaves nothing behind but the beginning of a chunk (`tail`): a quiet writer holds no packet, and no memory for RDMA.
  * Ownership: the packet being filled is the writer's, all others are the pipe's. Nodes that fail are
  * moved from the pipe's to those of `f` that are not to be offered again.
  * Threading: as written.h says; the lock is the file's.
@@ -41,7 +42,9 @@ struct writer {
 	uint64_t ragged_end;   /* append: end of the chunk whose beginning only the nodes have; or 0 */
 	bool flushed;          /* hflush or hsync happened in this block: repair policy */
 	bool fsync_done;       /* the NameNode knows the block of a flushed file */
-	struct packet *cur;    /* being filled */
+	struct packet *cur;    /* being filled; NULL when all that was written is queued */
+	uint8_t *tail;         /* owned, made when first needed: bpc bytes */
+	uint32_t tail_len;     /* while cur is NULL: bytes of the block's last, begun chunk, which the next packet repeats */
 	Hd__LocatedBlockProto *first; /* owned; of the first block, which came with the file; NULL: none, or in use */
 	uint64_t first_ns;     /* since when we have it */
 
@@ -71,6 +74,9 @@ int writer_reopen(struct writer *w, Hd__LocatedBlockProto *lb, uint64_t length, 
 /** The pipeline broke (@bad: index of the node to blame, @err: why). Repair it, or fail with the
  *  reason. What was unacked is in the queue again. */
 int writer_recover(struct writer *w, int bad, struct err *err);
+/** The next packet has waited in vain for memory of this process (pipe_is_dry()). With dfs.client.rdma=require that is an
+ *  error, and nothing is lost by it; else the block goes on by whatever way there is now, with the same nodes. */
+int writer_go_round(struct writer *w, struct err *err);
 /** Tell the NameNode that the block of a flushed file exists. */
 int writer_persist(struct writer *w, struct err *err);
 /** The block is over: forget its pipeline. */

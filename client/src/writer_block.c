@@ -417,6 +417,24 @@ int writer_recover(struct writer *w, int bad, struct err *err)
 	return rc;
 }
 
+int writer_go_round(struct writer *w, struct err *err)
+{
+	int bad = -1, rc;
+
+	if (w->f.fs->set.rdma == RDMA_REQUIRE) {
+		w->f.refused = true;
+		return -ENOBUFS;
+	}
+	rc = count_recovery(w, err);
+	pipe_requeue(&w->pipe);
+	pipe_close_stream(&w->pipe);
+	rc = rc ?: rebuild(w, &bad, err);
+	if (rc < 0 && bad >= 0)
+		rc = writer_recover(w, bad, err);
+	w->fsync_done = w->fsync_done && rc < 0; /* the NameNode must hear of the new stamp */
+	return rc;
+}
+
 /* ---- append ---- */
 
 /* The last block is taken over where it ends. */

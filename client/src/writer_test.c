@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: a flush ends whatever signs of life were sent beside it; when an hsync returns, every byte before it is on the disk of every node, on nodes that sync nothing
- * by themselves, too (dfs.datanode.synconclose=false); the writer knows what it has to ask for.
+ * by themselves, too (dfs.datanode.synconclose=false); the writer knows what it has to ask for. A writer that has flushed
+ * holds no packet. One whose packet gets no memory for too long is told so, and nothing is lost by it.
  * The NameNode and the data nodes are fakes. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,6 +24,7 @@
 static struct {
 	uint64_t len, synced; /* bytes that came, and that are on the disk */
 	bool finished, finished_synced;
+	uint8_t bytes[BLOCK];
 } block[BLOCKS_MAX];
 static unsigned blocks, settled;
 static int settle_rc;
@@ -30,6 +32,8 @@ static bool complete;
 static const char *refusal; /* addBlock fails with it, */
 static unsigned refused_from; /* from this one on */
 static int open_rc;         /* of streams */
+static bool dry;            /* there is no memory for packets: the stream that is open waits for some */
+static unsigned stamps;     /* new ones of blocks */
 
 /* ---- streams ---- */
 
@@ -46,7 +50,11 @@ static int fake_send(struct wstream *ws, struct packet *p, struct err *err)
 	struct fake_stream *s = container_of(ws, struct fake_stream, base);
 
 	(void)err;
+	s->base.in_line = p->len && dry;
+	if (s->base.in_line)
+		return 0;
 	s->heartbeats += p->seqno < 0;
+	memcpy(block[s->block].bytes + p->offset, p->data, p->len);
 	if (p->offset + p->len > block[s->block].len)
 		block[s->block].len = p->offset + p->len;
 	if (p->sync)
@@ -77,9 +85,9 @@ static int fake_wait(struct wstream *ws, bool want_send, uint64_t deadline_ns, s
 	(void)want_send;
 	(void)deadline_ns;
 	(void)err;
-	if (!s->late)
+	if (!s->late && !dry)
 		return 1;
-	s->late--;
+	s->late -= s->late > 0;
 	return 0;
 }
 
@@ -102,6 +110,7 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 	*ret_bad = 0;
 	if (open_rc)
 		return err_set(err, open_rc, "the node refuses, or nobody hears");
+	dry = false;
 	s = calloc(1, sizeof(*s));
 	assert_non_null(s);
 	s->base.ops = stream_ops;
@@ -165,7 +174,11 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 	} else if (strcmp(method, "complete") == 0) {
 		done.result = complete = true;
 		answer(reply, &done, ret);
-	} else if (strcmp(method, "abandonBlock") != 0) {
+	} else if (strcmp(method, "updateBlockForPipeline") == 0) {
+		stamps++;
+		add_block(ret); /* the same message */
+		blocks--;
+	} else if (strcmp(method, "abandonBlock") != 0 && strcmp(method, "updatePipeline") != 0) {
 		assert_string_equal(method, "fsync");
 	}
 	return 0;
@@ -438,6 +451,8 @@ static int setup(void **state)
 	(void)state;
 	packet_pool_init(&fs.packets);
 	snprintf(fs.client_name, sizeof(fs.client_name), "client");
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i * 2654435761u >> 13);
 	return 0;
 }
 
@@ -446,6 +461,95 @@ static int teardown(void **state)
 	(void)state;
 	packet_pool_fini(&fs.packets);
 	return 0;
+}
+
+static struct written *begin_with(enum rdma_mode mode, uint32_t wait_ms)
+{
+	struct written *f = begin();
+
+	fs.set.rdma = mode;
+	fs.set.rdma_wait_ms = wait_ms;
+	fs.count.pipeline_recoveries = 0;
+	stamps = 0;
+	dry = false;
+	return f;
+}
+
+static void expect_bytes(size_t len)
+{
+	for (size_t at = 0; at < len; at += BLOCK)
+		assert_memory_equal(block[at / BLOCK].bytes, bytes + at, len - at < BLOCK ? len - at : BLOCK);
+}
+
+static void a_flush_leaves_no_packet_behind(void **state)
+{
+	struct written *f = begin();
+	const struct writer *w = container_of(f, struct writer, f);
+	struct err err = ERR_INIT;
+	size_t len = 0;
+
+	(void)state;
+	for (size_t n = 1; len < 20000; n = n * 7 % 1031) { /* mostly inside chunks */
+		assert_int_equal(written_write(f, bytes + len, n, &err), n);
+		assert_int_equal(written_flush(f, 0, &err), 0);
+		assert_int_equal(w->pipe.in_window, 0);
+		len += n;
+	}
+	expect_bytes(len);
+	assert_int_equal(written_write(f, bytes, 100, &err), 100);
+	assert_int_equal(written_flush(f, DFS_SYNC_END_BLOCK, &err), 0);
+	assert_int_equal(written_write(f, bytes, 1000, &err), 1000); /* of the chunk before nothing goes along */
+	end(f);
+	assert_int_equal(block[0].len, len + 100);
+	assert_int_equal(block[1].len, 1000);
+	assert_memory_equal(block[1].bytes, bytes, 1000);
+}
+
+static void a_write_without_memory_fails_and_loses_nothing(void **state)
+{
+	struct written *f = begin_with(RDMA_REQUIRE, 20);
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(written_write(f, bytes, 100, &err), 100);
+	dry = true;
+	assert_int_equal(written_flush(f, 0, &err), -ENOBUFS);
+	assert_non_null(strstr(err.text, "dfs.rdma.pool.wait"));
+	assert_int_equal(written_flush(f, 0, &err), -ENOBUFS);
+	assert_int_equal(written_write(f, bytes + 100, 1000, &err), 1000); /* for that there is room */
+	dry = false;
+	assert_int_equal(written_flush(f, 0, &err), 0);
+	assert_int_equal(block[0].len, 1100);
+	dry = true; /* until the block is full */
+	assert_int_equal(written_write(f, bytes + 1100, BLOCK - 1100, &err), BLOCK - 1100);
+	assert_int_equal(written_write(f, bytes + BLOCK, 700, &err), -ENOBUFS);
+	assert_int_equal(written_write(f, bytes + BLOCK, 700, &err), -ENOBUFS);
+	assert_int_equal(written_length(f), BLOCK);
+	dry = false;
+	assert_int_equal(written_write(f, bytes + BLOCK, 700, &err), 700);
+	end(f);
+	assert_int_equal(blocks, 2);
+	assert_int_equal(block[0].len, BLOCK);
+	assert_int_equal(block[1].len, 700);
+	expect_bytes(BLOCK + 700);
+	assert_int_equal(fs.count.pipeline_recoveries, 0);
+}
+
+static void where_rdma_need_not_be_the_block_goes_on_without(void **state)
+{
+	struct written *f = begin_with(RDMA_AUTO, 20);
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(written_write(f, bytes, 5000, &err), 5000);
+	dry = true;
+	assert_int_equal(written_flush(f, 0, &err), 0);
+	assert_int_equal(stamps, 1);
+	assert_int_equal(written_write(f, bytes + 5000, BLOCK, &err), BLOCK);
+	end(f);
+	assert_int_equal(blocks, 2);
+	expect_bytes(BLOCK + 5000);
+	assert_int_equal(fs.count.pipeline_recoveries, 0);
 }
 
 int main(void)
@@ -459,6 +563,9 @@ int main(void)
 		cmocka_unit_test(a_node_that_refuses_is_there),
 		cmocka_unit_test(a_stream_that_keeps_alive_is_sent_no_heartbeats),
 		cmocka_unit_test(heartbeats_are_not_taken_along_to_the_next_stream),
+		cmocka_unit_test(a_flush_leaves_no_packet_behind),
+		cmocka_unit_test(a_write_without_memory_fails_and_loses_nothing),
+		cmocka_unit_test(where_rdma_need_not_be_the_block_goes_on_without),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
