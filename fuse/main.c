@@ -171,12 +171,16 @@ static int connect_cluster(struct mount *m)
 	struct dfs_stat st;
 	struct dfs_err err;
 	struct inode *root;
+	bool router = false;
 	int rc;
 
 	err.text[0] = '\0';
 	rc = users_init(&m->users, &m->opt, &err);
 	if (rc < 0)
 		return tell("%s", err.text[0] ? err.text : strerror(-rc));
+	if (dfs_is_router(m->users.user[0]->fs, &router, NULL) == 0 && router)
+		return tell("%s is a router (Router-based federation): a mount goes by inode numbers, and these are not unique behind it; mount the NameNode of a name space",
+			    dfs_uri(m->users.user[0]->fs));
 	rc = dfs_stat(m->users.user[0]->fs, m->opt.dir, &st, &err);
 	if (rc < 0)
 		return tell("%s", err.text);

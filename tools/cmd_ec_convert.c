@@ -436,6 +436,15 @@ static int explain(struct convert *v, int rc)
 	return taken || gone ? say(v, -EBUSY, "somebody else converts it, too; it is left to that") : rc;
 }
 
+static void drop(struct convert *v, const char *tmp)
+{
+	struct dfs_err err = {0};
+	const int rc = dfs_delete(v->c->fs, tmp, false, &err);
+
+	if (rc < 0 && rc != -ENOENT)
+		copy_left(v->c, v->path, tmp, &err);
+}
+
 /* What is of no use to the next attempt goes, but not what another one makes. */
 static void clean_up(struct convert *v, int rc)
 {
@@ -443,7 +452,7 @@ static void clean_up(struct convert *v, int rc)
 	struct dfs_stat tmp;
 
 	if (rc < 0 && (useless || is_gone(v)) && dfs_stat(v->c->fs, v->tmp, &tmp, NULL) == 0 && tmp.file_id == v->tmp_id)
-		(void)dfs_delete(v->c->fs, v->tmp, false, NULL);
+		drop(v, v->tmp);
 }
 
 /* The old file is open. A conversion that was killed in its last step left it so, and the new file beside it: as soon as the
@@ -527,7 +536,7 @@ static void drop_other_attempts(struct convert *v)
 		char *name = tmp_name(v->path, v->st.file_id, i < l->count ? l->policy[i].name : EC_REPLICATION_NAME);
 
 		if (dfs_stat(v->c->fs, name, &tmp, NULL) == 0 && check_whose(v, &tmp) == 0)
-			(void)dfs_delete(v->c->fs, name, false, NULL);
+			drop(v, name);
 		free(name);
 	}
 	dfs_ec_policies_free(l);
@@ -569,20 +578,27 @@ static bool is_tmp(const char *path)
 	return base && base[1] == '.' && strstr(base, TMP_MARK);
 }
 
-/* Of a file that is not there any more, or was converted since. */
-static bool is_left(struct cli *c, const char *tmp)
+/* Of a file that is not there any more, or was converted since. A router looks the file's id up in one of its name spaces. */
+static void warn_if_left(struct cli *c, const char *tmp)
 {
 	char by_id[64];
 	struct dfs_stat st;
+	bool router;
 
+	if (dfs_is_router(c->fs, &router, NULL) < 0 || router) {
+		cli_warn(c, tmp, "made by a conversion; whether that goes on cannot be told behind a router. When none runs, and the file is not there "
+				 "any more, delete it");
+		return;
+	}
 	snprintf(by_id, sizeof(by_id), "/.reserved/.inodes/%" PRIu64, (uint64_t)strtoull(strstr(strrchr(tmp, '/'), TMP_MARK) + strlen(TMP_MARK), NULL, 10));
-	return dfs_stat(c->fs, by_id, &st, NULL) == -ENOENT;
+	if (dfs_stat(c->fs, by_id, &st, NULL) == -ENOENT)
+		cli_warn(c, tmp, "left by a conversion of a file that is not there any more; delete it");
 }
 
 static void convert_entry(struct cli *c, const char *path, const struct dfs_stat *st, void *policy)
 {
-	if (st->type == DFS_FILE && is_tmp(path) && is_left(c, path))
-		cli_warn(c, path, "left by a conversion of a file that is not there any more; delete it");
+	if (st->type == DFS_FILE && is_tmp(path))
+		warn_if_left(c, path);
 	if (st->type == DFS_DIR)
 		cli_list(c, path, convert_entry, policy);
 	else if (st->type == DFS_FILE && !copy_interrupted() && !is_tmp(path))

@@ -32,6 +32,16 @@ static int pump(struct copy *c, const struct copy_item *it, const char *tmp, int
 	return -EINTR;
 }
 
+/* Half written: of no use. Its name is random, and so nobody else's. */
+static void drop_part(struct copy *c, const struct copy_item *it, const char *tmp)
+{
+	struct dfs_err err = {0};
+	const int rc = dfs_delete(c->cli->fs, tmp, false, &err);
+
+	if (rc < 0 && rc != -ENOENT)
+		copy_left(c->cli, it->dst, tmp, &err);
+}
+
 static int upload(struct copy *c, const struct copy_item *it, int fd, const char *tmp, void *buf)
 {
 	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS | DFS_CREATE_NO_HSYNC | DFS_CREATE_SPARE_UNIT,
@@ -40,10 +50,15 @@ static int upload(struct copy *c, const struct copy_item *it, int fd, const char
 				    .ec_policy = c->cli->ec_policy};
 	struct dfs_file *f;
 	struct dfs_err err = {0};
+	struct dfs_stat st;
 	int rc, rc_close;
 
-	if (dfs_create(c->cli->fs, tmp, &o, &f, &err) < 0)
-		return copy_fail(c, it, tmp, err.text);
+	if (dfs_create(c->cli->fs, tmp, &o, &f, &err) < 0) {
+		copy_fail(c, it, tmp, err.text);
+		if (!err.remote[0] && dfs_stat(c->cli->fs, tmp, &st, NULL) == 0) /* no server has refused it */
+			drop_part(c, it, tmp);
+		return EXIT_FAIL;
+	}
 	rc = pump(c, it, tmp, fd, f, buf);
 	rc_close = dfs_close(f, &err);
 	if (!rc && rc_close < 0)
@@ -54,7 +69,7 @@ static int upload(struct copy *c, const struct copy_item *it, int fd, const char
 			copy_fail(c, it, tmp, err.text);
 	}
 	if (rc < 0)
-		(void)dfs_delete(c->cli->fs, tmp, false, NULL); /* half written: of no use */
+		drop_part(c, it, tmp);
 	return rc < 0 ? EXIT_FAIL : EXIT_OK;
 }
 

@@ -67,6 +67,20 @@ int copy_fail(struct copy *c, const struct copy_item *it, const char *tmp, const
 	return copy_fail(c, it, tmp, line);
 }
 
+void copy_left(struct cli *cli, const char *dst, const char *tmp, const struct dfs_err *why)
+{
+	const size_t n = strlen(tmp);
+	const char *text = !strncmp(why->text, tmp, n) && why->text[n] == ':' ? why->text + n + 2 : why->text;
+	char *line;
+
+	if (asprintf(&line, "what was made of it stays as %s and is of no use: delete it (%s)", tmp, text) < 0) {
+		fputs("dfs: out of memory\n", stderr);
+		exit(EXIT_FAIL);
+	}
+	cli_warn(cli, dst, line);
+	free(line);
+}
+
 bool copy_wants_dir(const char *path)
 {
 	size_t n = strlen(path);

@@ -44,6 +44,8 @@ void copy_add(struct copy *c, char *src, char *dst, uint64_t size, uint32_t mode
 char *copy_tmp_name(const char *dst);
 /** Report an error of the library about @tmp as one about @dst. Always EXIT_FAIL. */
 int copy_fail(struct copy *c, const struct copy_item *it, const char *tmp, const char *text);
+/** Warn that @tmp, made for a copy of @dst that failed, could not be deleted. */
+void copy_left(struct cli *cli, const char *dst, const char *tmp, const struct dfs_err *why);
 /** Does @path end in a slash? Then a directory is meant. */
 bool copy_wants_dir(const char *path);
 /** Run all, print the JSON summary when asked; frees the list. Exit code. */
