@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +11,11 @@
 
 #include "common/base/clock.h"
 #include "common/base/metrics.h"
+#include "common/http/server.h"
 #include "datanode/beans.h"
 #include "datanode/nn/nn.h"
 #include "datanode/xfer/ops.h"
 
-#define CONNS_MAX 64
-#define IDLE_S 15
 #define NAMENODES_MAX 32
 
 #define TYPE_TEXT "text/plain; version=0.0.4; charset=utf-8"
@@ -27,7 +25,7 @@
 
 struct http {
 	struct dn *dn;
-	struct MHD_Daemon *daemon;
+	struct http_server *server;
 	uint64_t start_ms;
 };
 
@@ -383,13 +381,10 @@ static void (*find_page(const char *url))(struct page *)
 	return page_missing;
 }
 
-static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *url,
-			      const char *method, const char *version, const char *upload,
-			      size_t *upload_len, void **ctx)
+static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *url, const char *method)
 {
 	struct page p = {.type = TYPE_TEXT, .status = MHD_HTTP_OK, .h = arg, .c = c};
 
-	(void)version, (void)upload, (void)upload_len, (void)ctx;
 	p.f = open_memstream(&p.text, &p.len);
 	if (!p.f)
 		return MHD_NO;
@@ -409,7 +404,7 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *u
 int http_start(struct dn *dn, struct http **ret, struct err *err)
 {
 	struct http *h = calloc(1, sizeof(*h));
-	int fd;
+	int fd, rc;
 
 	if (!h)
 		return err_sys(err, -ENOMEM, "HTTP");
@@ -421,14 +416,11 @@ int http_start(struct dn *dn, struct http **ret, struct err *err)
 		err_prefix(err, "HTTP port (dfs.datanode.http.address)");
 		return fd;
 	}
-	h->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, NULL, NULL,
-				     answer, h, MHD_OPTION_LISTEN_SOCKET, fd,
-				     MHD_OPTION_CONNECTION_LIMIT, CONNS_MAX,
-				     MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_END);
-	if (!h->daemon) {
-		(void)close(fd); /* not the daemon's yet */
+	rc = http_server_start(fd, answer, h, &h->server, err);
+	if (rc < 0) {
+		(void)close(fd);
 		free(h);
-		return err_set(err, -EIO, "the HTTP server does not start");
+		return rc;
 	}
 	*ret = h;
 	return 0;
@@ -438,6 +430,6 @@ void http_stop(struct http *h)
 {
 	if (!h)
 		return;
-	MHD_stop_daemon(h->daemon);
+	http_server_stop(h->server);
 	free(h);
 }

@@ -2,7 +2,6 @@
 #include "namenode-shim/http.h"
 
 #include <inttypes.h>
-#include <microhttpd.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "common/base/conf.h"
 #include "common/base/metrics.h"
+#include "common/http/server.h"
 #include "common/rpc/auth_to_local.h"
 #include "namenode-shim/arena.h"
 #include "namenode-shim/fsck.h"
@@ -18,12 +18,9 @@
 #include "namenode-shim/json.h"
 #include "namenode-shim/nn.h"
 
-#define CONNECTIONS_MAX 64
-#define TIMEOUT_S 30
-
 struct http {
 	struct nn *nn; /* borrowed */
-	struct MHD_Daemon *daemon;
+	struct http_server *server;
 };
 
 static const char *const prefixes[] = {"dfs_namenode", "dfs_rpc", "dfs_uring", NULL};
@@ -294,9 +291,7 @@ static const char *write_page(struct nn *nn, struct MHD_Connection *c, const cha
 	return NULL;
 }
 
-static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const char *url,
-				  const char *method, const char *version, const char *upload,
-				  size_t *upload_len, void **state)
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const char *url, const char *method)
 {
 	struct nn *nn = ((struct http *)arg)->nn;
 	const char *type;
@@ -304,10 +299,6 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 	size_t len;
 	FILE *out;
 
-	(void)version;
-	(void)upload;
-	(void)state;
-	*upload_len = 0;
 	if (strcmp(method, "GET") && strcmp(method, "HEAD"))
 		return send_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "text/plain", strdup("pages are read with GET\n"));
 	if (!strcmp(url, "/metrics") || !strcmp(url, "/prom"))
@@ -337,22 +328,18 @@ int http_new(struct nn *nn, const struct net_addr *addr, struct net_addr *ret_bo
 	     struct http **ret, struct err *err)
 {
 	struct http *h = xcalloc(1, sizeof(*h));
-	int fd = net_listen(addr, false, ret_bound, err);
+	int fd = net_listen(addr, false, ret_bound, err), rc;
 
 	if (fd < 0) {
 		free(h);
 		return err_prefix(err, "dfs.namenode.http-address"), fd;
 	}
 	h->nn = nn;
-	h->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL, 0, NULL, NULL,
-				     on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
-				     MHD_OPTION_CONNECTION_LIMIT, (unsigned int)CONNECTIONS_MAX,
-				     MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)TIMEOUT_S,
-				     MHD_OPTION_END);
-	if (!h->daemon) {
+	rc = http_server_start(fd, on_request, h, &h->server, err);
+	if (rc < 0) {
 		close(fd);
 		free(h);
-		return err_set(err, -EIO, "cannot start the HTTP server");
+		return rc;
 	}
 	*ret = h;
 	return 0;
@@ -362,6 +349,6 @@ void http_free(struct http *h)
 {
 	if (!h)
 		return;
-	MHD_stop_daemon(h->daemon); /* closes the socket */
+	http_server_stop(h->server);
 	free(h);
 }

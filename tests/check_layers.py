@@ -7,6 +7,7 @@ import sys
 
 MAY = {  # folder -> folders it may include from, besides itself; the longest prefix wins
     'common/base': [],
+    'common/http': ['common/base'],
     'common/wire': ['common/base', 'common/erasure'],
     'common/reactor': ['common/base'],
     'common/transport': ['common/base', 'common/reactor'],

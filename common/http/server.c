@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/http/server.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "common/base/list.h"
+
+#define CONNS_MAX 512
+#define CONNS_SPARE 32 /* more than the daemon accepts before it looks at connections that were shut down: 10 */
+#define IDLE_S 30
+
+struct http_server {
+	struct MHD_Daemon *daemon;
+	http_answer_fn answer;
+	void *arg;
+	struct list conns; /* those not shut down, in order of arrival; all this is the thread's */
+	uint32_t count;
+};
+
+struct http_conn {
+	struct http_server *server;
+	struct list link;
+	int fd;
+	bool asked; /* it has sent a whole request */
+};
+
+static struct http_conn *conn_of(struct MHD_Connection *c)
+{
+	const union MHD_ConnectionInfo *i = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+	return i ? i->socket_context : NULL;
+}
+
+static void conn_leave(struct http_conn *c)
+{
+	if (!list_is_linked(&c->link))
+		return;
+	list_del(&c->link);
+	c->server->count--;
+}
+
+static void conn_enter(struct http_server *s, struct MHD_Connection *mc, void **ret)
+{
+	const union MHD_ConnectionInfo *i = MHD_get_connection_info(mc, MHD_CONNECTION_INFO_CONNECTION_FD);
+	struct http_conn *c = i ? calloc(1, sizeof(*c)) : NULL;
+
+	*ret = c;
+	if (!c)
+		return; /* it is closed by its time-out only */
+	c->server = s;
+	c->fd = i->connect_fd;
+	list_add_tail(&s->conns, &c->link);
+	s->count++;
+}
+
+static void on_connection(void *arg, struct MHD_Connection *mc, void **context,
+			  enum MHD_ConnectionNotificationCode what)
+{
+	struct http_conn *c = *context;
+
+	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+		conn_enter(arg, mc, context);
+	} else if (c) {
+		conn_leave(c);
+		free(c);
+		*context = NULL;
+	}
+}
+
+/* The daemon reads the end and closes it. */
+static void make_room(struct http_server *s)
+{
+	struct http_conn *oldest = NULL;
+
+	list_for_each (l, &s->conns) {
+		struct http_conn *c = container_of(l, struct http_conn, link);
+
+		if (!oldest || !c->asked)
+			oldest = c;
+		if (!c->asked)
+			break;
+	}
+	if (!oldest)
+		return;
+	conn_leave(oldest);
+	(void)shutdown(oldest->fd, SHUT_RDWR);
+}
+
+static enum MHD_Result on_accept(void *arg, const struct sockaddr *peer, socklen_t len)
+{
+	struct http_server *s = arg;
+
+	(void)peer, (void)len;
+	if (s->count >= CONNS_MAX - CONNS_SPARE)
+		make_room(s);
+	return MHD_YES;
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *mc, const char *url, const char *method,
+				  const char *version, const char *upload, size_t *upload_len, void **state)
+{
+	struct http_server *s = arg;
+	struct http_conn *c = conn_of(mc);
+
+	(void)version, (void)upload, (void)state;
+	*upload_len = 0;
+	if (c)
+		c->asked = true;
+	return s->answer(s->arg, mc, url, method);
+}
+
+int http_server_start(int fd, http_answer_fn answer, void *arg, struct http_server **ret, struct err *err)
+{
+	struct http_server *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return err_sys(err, -ENOMEM, "HTTP");
+	s->answer = answer;
+	s->arg = arg;
+	list_init(&s->conns);
+	s->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, on_accept, s, on_request, s,
+				     MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned int)CONNS_MAX,
+				     MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)IDLE_S, MHD_OPTION_NOTIFY_CONNECTION,
+				     on_connection, s, MHD_OPTION_END);
+	if (!s->daemon) {
+		free(s);
+		return err_set(err, -EIO, "the HTTP server does not start");
+	}
+	*ret = s;
+	return 0;
+}
+
+void http_server_stop(struct http_server *s)
+{
+	if (!s)
+		return;
+	MHD_stop_daemon(s->daemon); /* closes the socket */
+	free(s);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Must hold: peers that send half a request, in any number, lock nobody out, and while there are such no other one loses
+ * its connection. Nor do those that take no answer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/base/net.h"
+#include "common/http/server.h"
+
+#define SLOW 600
+#define LARGE (32u << 20)
+#define HALF "GET /half HTTP/1.1\r\nHost:"
+
+static struct http_server *server;
+static struct net_addr where;
+static char large[LARGE];
+
+static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *url, const char *method)
+{
+	const bool is_large = !strcmp(url, "/large");
+	struct MHD_Response *r;
+	enum MHD_Result rc;
+
+	(void)arg, (void)method;
+	r = MHD_create_response_from_buffer(is_large ? LARGE : 2, is_large ? large : "ok", MHD_RESPMEM_PERSISTENT);
+	rc = MHD_queue_response(c, MHD_HTTP_OK, r);
+	MHD_destroy_response(r);
+	return rc;
+}
+
+static int setup(void **state)
+{
+	struct net_addr addr;
+	struct err err = ERR_INIT;
+	int fd;
+
+	(void)state;
+	assert_int_equal(net_resolve("127.0.0.1", 0, &addr, &err), 0);
+	fd = net_listen(&addr, false, &where, &err);
+	assert_true(fd >= 0);
+	return http_server_start(fd, answer, NULL, &server, &err);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	http_server_stop(server);
+	return 0;
+}
+
+static int dial(const char *text)
+{
+	const struct timeval patience = {.tv_sec = 30};
+	const int fd = socket(where.sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)(void *)&where.sa, where.len), 0);
+	assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+	return fd;
+}
+
+static void expect_ok(int fd)
+{
+	char text[1024] = "";
+	size_t n = 0;
+
+	while (!strstr(text, "\r\n\r\nok")) {
+		const ssize_t got = recv(fd, text + n, sizeof(text) - 1 - n, 0);
+
+		assert_true(got > 0);
+		n += (size_t)got;
+	}
+	assert_memory_equal(text, "HTTP/1.1 200", 12);
+}
+
+static void ask(int fd)
+{
+	static const char text[] = "GET /x HTTP/1.1\r\nHost: x\r\n\r\n";
+
+	assert_int_equal(send(fd, text, sizeof(text) - 1, MSG_NOSIGNAL), (ssize_t)sizeof(text) - 1);
+	expect_ok(fd);
+}
+
+static void half_requests_lock_nobody_out(void **state)
+{
+	int slow[SLOW], fd;
+	char c;
+
+	(void)state;
+	for (int i = 0; i < SLOW; i++)
+		slow[i] = dial(HALF);
+	fd = dial("");
+	ask(fd);
+	assert_true(recv(slow[0], &c, 1, 0) <= 0); /* the oldest ones went */
+	assert_int_equal(send(slow[SLOW - 1], " x\r\n\r\n", 6, MSG_NOSIGNAL), 6);
+	expect_ok(slow[SLOW - 1]);
+	for (int i = 0; i < SLOW; i++)
+		close(slow[i]);
+	close(fd);
+}
+
+/* It is the oldest of all, and takes its answer slowly. */
+static void who_is_being_answered_stays(void **state)
+{
+	static char buf[1 << 16];
+	const int reader = dial("GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
+	int slow[SLOW];
+	uint64_t bytes = 0;
+	ssize_t n;
+
+	(void)state;
+	n = recv(reader, buf, 1, 0); /* the answer has begun */
+	assert_int_equal(n, 1);
+	for (int i = 0; i < SLOW; i++)
+		slow[i] = dial(HALF);
+	while (bytes < LARGE && (n = recv(reader, buf, sizeof(buf), 0)) > 0)
+		bytes += (uint64_t)n;
+	assert_true(bytes >= LARGE);
+	for (int i = 0; i < SLOW; i++)
+		close(slow[i]);
+	close(reader);
+}
+
+static void answers_that_nobody_takes_lock_nobody_out(void **state)
+{
+	int slow[SLOW], fd;
+
+	(void)state;
+	for (int i = 0; i < SLOW; i++)
+		slow[i] = dial("GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
+	fd = dial("");
+	ask(fd);
+	for (int i = 0; i < SLOW; i++)
+		close(slow[i]);
+	close(fd);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(half_requests_lock_nobody_out),
+		T(who_is_being_answered_stays),
+		T(answers_that_nobody_takes_lock_nobody_out),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
