@@ -9,9 +9,12 @@
 #include <setjmp.h>
 #include <cmocka.h>
 // clang-format on
+#include <dlfcn.h>
+#include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/uio.h>
 
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "common/base/clock.h"
@@ -408,13 +411,19 @@ static int die(struct nn *nn)
 	return 0;
 }
 
+static Hd__DeleteRequestProto *of_tree(Hd__DeleteRequestProto *m)
+{
+	hd__delete_request_proto__init(m);
+	m->src = (char *)(uintptr_t)"/big";
+	m->recursive = true;
+	return m;
+}
+
 static void delete_tree(struct world *w)
 {
-	Hd__DeleteRequestProto m = HD__DELETE_REQUEST_PROTO__INIT;
+	Hd__DeleteRequestProto m;
 
-	m.src = (char *)(uintptr_t)"/big";
-	m.recursive = true;
-	call_table(w, &client_change_methods, "delete", &m);
+	call_table(w, &client_change_methods, "delete", of_tree(&m));
 }
 
 static bool blocks_are_gone(const struct nn *nn)
@@ -536,6 +545,115 @@ static void the_lock_is_given_back_within_long_news(void **state)
 	world_fini(&w);
 }
 
+/* ---- a disk that is full for a while ---- */
+
+#define META_END 8192 /* the two meta pages: without these LMDB refuses everything for good */
+
+static atomic_bool disk_is_full;
+static atomic_uint refused;
+
+static bool refuses(void)
+{
+	if (!disk_is_full)
+		return false;
+	refused++;
+	errno = ENOSPC;
+	return true;
+}
+
+/* Called by LMDB's library in place of the C library's. */
+__attribute__((visibility("default"))) ssize_t lmdb_pwrite(int fd, const void *buf, size_t len, off_t at) __asm__("pwrite");
+ssize_t lmdb_pwrite(int fd, const void *buf, size_t len, off_t at)
+{
+	static ssize_t (*real)(int, const void *, size_t, off_t);
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "pwrite");
+	return at >= META_END && refuses() ? -1 : real(fd, buf, len, at);
+}
+
+__attribute__((visibility("default"))) ssize_t lmdb_writev(int fd, const struct iovec *v, int n) __asm__("writev");
+ssize_t lmdb_writev(int fd, const struct iovec *v, int n)
+{
+	static ssize_t (*real)(int, const struct iovec *, int);
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "writev");
+	return refuses() ? -1 : real(fd, v, n);
+}
+
+static size_t blocks_left;
+
+/* Is nothing of it under way, and has nothing gone since the last time? */
+static int is_stuck(struct nn *nn)
+{
+	const size_t left = HASH_COUNT(nn->blocks.map);
+	const bool yes = refused && nn->doomed && !nn->doomed_next && list_empty(&nn->flying) && left == blocks_left;
+
+	blocks_left = left;
+	return yes ? 0 : -EAGAIN;
+}
+
+/* Each time in a batch of its own, behind what was in the queue. */
+static void wait_until_stuck(struct world *w)
+{
+	for (int in_a_row = 0, ms = 0; in_a_row < 5; ms++) {
+		assert_true(ms < WAIT_MS);
+		doing[0].fn = is_stuck;
+		submit(w, 0, REQ_MEMORY);
+		in_a_row = wait_answer(0) ? 0 : in_a_row + 1;
+	}
+}
+
+/* What was deleted goes when safe mode is left. */
+static int run_delete(struct req *q, const void *in)
+{
+	Hd__DeleteRequestProto m;
+
+	(void)in;
+	q->nn->safe.on = true;
+	return find_method(&client_change_methods, "delete")->run(q, of_tree(&m));
+}
+
+static int leave_safe_mode(struct nn *nn)
+{
+	nn->safe.on = false;
+	return 0;
+}
+
+/* As if the time after which a slice is tried again had passed. */
+static int long_ago(struct nn *nn)
+{
+	nn->doomed_ns = 0;
+	return 0;
+}
+
+static void a_slice_of_a_deleted_tree_that_failed_is_tried_again(void **state)
+{
+	static const struct method m = {.name = "delete", .kind = REQ_CHANGE, .run = run_delete};
+	struct call_stat stat = {.name = "delete"};
+	struct world w;
+	struct req *q;
+
+	(void)state;
+	world_init(&w, SHORT, NODES, 1, false);
+	q = req_new(w.nn, &m, NULL);
+	q->stat = &stat;
+	nn_submit(w.nn, q);
+	for (int ms = 0; !stat.calls; ms++) {
+		assert_true(ms < WAIT_MS);
+		(void)poll(NULL, 0, 1);
+	}
+	disk_is_full = true;
+	call_fn(&w, leave_safe_mode);
+	wait_until_stuck(&w);
+	disk_is_full = false;
+	assert_false(is_so(&w, blocks_are_gone));
+	call_fn(&w, long_ago);
+	wait_until(&w, blocks_are_gone);
+	world_fini(&w);
+}
+
 /* The last block of a list is deleted while the list is taken. */
 static void news_of_a_node_wait_for_its_list(void **state)
 {
@@ -641,6 +759,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_block_among_many_nodes_costs_little),
 		cmocka_unit_test(the_lock_is_given_back_within_long_news),
+		cmocka_unit_test(a_slice_of_a_deleted_tree_that_failed_is_tried_again),
 		cmocka_unit_test(news_of_a_node_wait_for_its_list),
 		cmocka_unit_test(a_large_summary_holds_the_lock_in_each_step),
 		cmocka_unit_test(the_lock_is_given_back_between_slices),
