@@ -110,6 +110,20 @@ int doomed_add(struct ns *n, const struct inode *up, struct inode *top)
 	return rc;
 }
 
+int doomed_charge(struct txn *t, uint64_t top, int64_t inodes, int64_t space)
+{
+	const uint64_t key = htobe64(top);
+	struct dir_list quotas = {0};
+	MDB_val v;
+	int rc = txn_get(t, t->db->doomed, &key, sizeof(key), &v);
+
+	rc = rc ? rc : ids_of(v, &quotas);
+	for (size_t i = 0; i < quotas.count && !rc; i++)
+		rc = quota_release(t, quotas.id[i], -inodes, -space);
+	free(quotas.id);
+	return rc;
+}
+
 int doomed_forget_quota(struct txn *t, uint64_t dir)
 {
 	struct dir_list quotas = {0};

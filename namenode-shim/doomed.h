@@ -7,7 +7,7 @@
  * Idea: a delete of a large tree takes its top out of its directory and writes the top's id into a table, in one short change.
  * From then on no path leads to it, and its inodes have none (inode_path() is -ENOENT): for everybody it is gone. Then
  * an internal change after the other removes names, inodes and blocks, a slice each, until nothing is left; a
- * start goes on with what the table has. Space and names are given back to the quotas of the directories that were
+ * start goes on with what the table has. A file in it that was open may still be closed by recovery of its lease. Space and names are given back to the quotas of the directories that were
  * above it, which the record names; who deleted a tree below a quota is answered when all is given back.
  * On disk: key id of the top; value ids of the directories with quotas above it, all big endian.
  * Threading: writer thread.
@@ -34,6 +34,8 @@ struct doomed_broken {
 int doomed_add(struct ns *n, const struct inode *up, struct inode *top);
 /** Is there any? */
 bool doomed_any(struct txn *t);
+/** Something in the deleted tree of @top has changed: the quotas that were above it count so much more. */
+int doomed_charge(struct txn *t, uint64_t top, int64_t inodes, int64_t space);
 /** @dir has a new quota, which counts nothing of trees that go. */
 int doomed_forget_quota(struct txn *t, uint64_t dir);
 /** The tree of @top cannot be read: the others go without it. */

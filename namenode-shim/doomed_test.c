@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "namenode-shim/doomed.h"
+#include "namenode-shim/file.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/quota.h"
 #include "namenode-shim/req.h"
@@ -224,6 +225,74 @@ static void a_quota_that_is_set_anew_meanwhile_counts_nothing_of_it(void **state
 	test_db_fini(&d);
 }
 
+/* /q/big/049/open, whose one block is being written: it counts as a full one. */
+static uint64_t create_open(struct test_db *d)
+{
+	const struct ns_create c = {.path = "/q/big/049/open", .client = "c", .perm = 0644, .repl = 2, .block_size = BLOCK_LEN,
+				    .create = true};
+	struct inode_block b = {.committed = false};
+	struct ns *n = test_begin(d, "root");
+	struct inode *f;
+	struct walk w;
+
+	assert_int_equal(ns_walk_create(n, &c, &w), 0);
+	assert_int_equal(ns_create(n, &c, &w, &f), 0);
+	b.b = (struct block){(int64_t)++n->t->ctr.block, ++n->t->ctr.gs, 0};
+	f->blocks = &b;
+	f->nblocks = 1;
+	assert_int_equal(quota_charge(n, f->parent, 0, (int64_t)inode_space(f)), 0);
+	assert_int_equal(inode_put(n->t, f), 0);
+	assert_int_equal(test_commit(d), 0);
+	return f->id;
+}
+
+/* What the end of a block's recovery does: ten bytes were written. */
+static void close_open(struct test_db *d, uint64_t id)
+{
+	struct req q = {.nn = &nn, .ns = *test_begin(d, "root")};
+	struct inode *f;
+	uint64_t before;
+
+	assert_int_equal(inode_get(q.ns.t, id, q.ns.a, &f), 0);
+	before = inode_space(f);
+	f->blocks[0].b.len = 10;
+	f->blocks[0].committed = true;
+	assert_int_equal(file_space_changed(&q, f, before), 0);
+	assert_int_equal(file_close(&q, f), 0);
+	assert_int_equal(test_commit(d), 0);
+	arena_free(&q.mem);
+}
+
+/* Recovery of its lease ends when the tree above it is deleted, and none, some or all of it has gone. */
+static void space_of_an_open_file_in_a_deleted_tree_is_given_back_once(void **state)
+{
+	(void)state;
+	for (int slices_before = -1; slices_before < 3; slices_before++) {
+		uint64_t top, inner, blocks = 0, names = 0, id;
+		struct test_db d;
+
+		make(&d, &top, &inner);
+		id = create_open(&d);
+		create(test_begin(&d, "root"), "/q/stays"); /* what is given back twice shows in it */
+		assert_int_equal(test_commit(&d), 0);
+		assert_int_equal(used(&d).space, 2 * BLOCK_LEN * (DIRS * FILES + 2));
+		assert_int_equal(delete_all(&d, "root"), 0);
+		for (int i = 0; i < slices_before; i++)
+			assert_true(reap(&d, &blocks, &names));
+		if (slices_before >= 0) {
+			const uint64_t before = used(&d).space;
+
+			close_open(&d, id);
+			assert_int_equal(used(&d).space, before - 2 * (BLOCK_LEN - 10));
+		}
+		while (reap(&d, &blocks, &names))
+			;
+		assert_int_equal(used(&d).inodes, 2);
+		assert_int_equal(used(&d).space, 2 * BLOCK_LEN);
+		test_db_fini(&d);
+	}
+}
+
 static void what_comes_into_a_tree_while_it_is_checked_is_minded(void **state)
 {
 	struct tree_check *k = NULL;
@@ -312,6 +381,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_large_tree_is_gone_at_once_and_goes_bit_by_bit),
 		cmocka_unit_test(a_quota_that_is_set_anew_meanwhile_counts_nothing_of_it),
+		cmocka_unit_test(space_of_an_open_file_in_a_deleted_tree_is_given_back_once),
 		cmocka_unit_test(what_comes_into_a_tree_while_it_is_checked_is_minded),
 		cmocka_unit_test(a_damaged_tree_does_not_keep_others_from_going),
 		cmocka_unit_test(a_tree_that_changes_all_the_time_is_deleted_all_the_same),

@@ -237,6 +237,8 @@ int quota_charge(struct ns *n, uint64_t dir, int64_t inodes, int64_t space)
 			return 0;
 		rc = node ? 0 : inode_get(n->t, dir, n->a, &node);
 		rc = rc ? rc : inode_up(n->t, node, n->a, &c, &node);
+		if (rc == -ENOENT && node && node->parent == INODE_NOWHERE)
+			return doomed_charge(n->t, node->id, inodes, space);
 		if (rc < 0) /* a directory below itself: all there are have been charged, and a change is not left half made */
 			return rc == -EBADMSG ? 0 : rc;
 		dir = node->id;

@@ -46,7 +46,7 @@ int quota_check(struct ns *n, const struct inode *dir, int64_t inodes, int64_t s
 /** The same for what moves from @from to @to: directories above both do not count it twice. */
 int quota_check_move(struct ns *n, const struct inode *from, const struct inode *to, int64_t inodes,
 		     int64_t space);
-/** Add to every quota at and above @dir. */
+/** Add to every quota at and above @dir; of a deleted tree, to those that were above it. */
 int quota_charge(struct ns *n, uint64_t dir, int64_t inodes, int64_t space);
 /** Take off that of @dir alone, if it has one. */
 int quota_release(struct txn *t, uint64_t dir, int64_t inodes, int64_t space);
