@@ -16,7 +16,7 @@
 #include "common/base/fail_alloc.h"
 #include "common/rpc/test_scripts.h"
 
-enum { MANY = 200, RUN_MS = 5000 };
+enum { MANY = 200, RUN_MS = 60000 };
 
 /* A call of the test, and what became of it. */
 struct asked {

@@ -22,7 +22,7 @@
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 
-enum { CALL_TIMEOUT = 2000, SHORT_TIMEOUT = 150, SCRIPTS_MAX = 30 };
+enum { CALL_TIMEOUT = 60000, SHORT_TIMEOUT = 150, SCRIPTS_MAX = 30 };
 
 /* ---- the server ---- */
 
