@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib
 from hrpc import CLIENT, Checks, FakeDn, NameNode, Rpc, ext_block  # noqa: E402
 
 C = Checks()
-PATIENCE = 60  # seconds for what takes less than a few on an idle machine
+PATIENCE = 150  # seconds for what takes less than a few on an idle machine
 FAST = ['dfs.heartbeat.interval=1s', 'dfs.namenode.redundancy.interval.seconds=1s', 'dfs.shim.redundancy.delay=0s',
         'dfs.namenode.reconstruction.pending.timeout-sec=2s']
 FOUR = {'a': '/r1', 'b': '/r1', 'c': '/r1', 'd': '/r2'}

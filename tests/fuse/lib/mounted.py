@@ -123,7 +123,7 @@ class Mount:
         if self.p and self.p.poll() is None:
             subprocess.run(['umount', '-l', self.where], stderr=subprocess.DEVNULL)
             try:
-                self.p.wait(20)
+                self.p.wait(60)
             except subprocess.TimeoutExpired:
                 self.p.kill()
                 self.p.wait()

@@ -40,6 +40,7 @@ import zipfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'integration', 'lib'))
 from itest import *  # noqa: E402,F401,F403
+from hrpc import RemoteError, Rpc  # noqa: E402
 from itest import BUILD, PATIENCE, SANITIZER, SOURCE, TOOLS, Fail, Result, Running, Skip, alive, at_end, check, path, run, test, until  # noqa: E402
 
 LONG = os.environ.get('DFS_TEST_LONG') == '1'
@@ -525,8 +526,19 @@ class Interop:
         if self.kinds[node] == 'ours':
             return os.path.exists('%s/%s.ready' % (self.dir, node))
         if not node.startswith('datanode'):
-            with socket.socket() as s:
-                return s.connect_ex(('127.0.0.1', self._ports[node]['rpc'])) == 0
+            try:  # an Apache one listens before it has started, and says so
+                rpc = Rpc('127.0.0.1:%d' % self._ports[node]['rpc'])
+            except OSError:
+                return False
+            try:
+                rpc.call('getFileInfo', {1: '/'})
+            except RemoteError as e:
+                return e.short != 'RetriableException'
+            except OSError:
+                return False
+            finally:
+                rpc.close()
+            return True
         try:
             actors = self.beans(node, 'DataNode', 'DataNodeInfo').get('BPServiceActorInfo', '[]')
             actors = json.loads(actors) if isinstance(actors, str) else actors
