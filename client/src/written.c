@@ -82,7 +82,8 @@ int written_set_block(struct written *f, const Hd__ExtendedBlockProto *b, struct
 static int call_errno(int rc, struct err *err)
 {
 	if (strstr(err->text, "could only be") || strstr(err->text, "minReplication")) {
-		err_cure(err, "data nodes are full, down or too few: see dfs admin report");
+		err_cure(err, "data nodes are full, down or too few: see dfs admin report; idle writers keep room: close them, or lower "
+			      "dfs.blocksize");
 		return -ENOSPC;
 	}
 	if (strstr(err->text, "Unexpected BlockUCState")) { /* of a block that was ours */

@@ -64,6 +64,26 @@ struct slice *slice_choose(struct block_pool *bp, enum storage_type type, const 
 	return choose_quick(bp, &q, true, need, 0, &best);
 }
 
+/* What is kept for writers, who may never need it, is the usual reason where the disks have room. */
+static void no_room(const struct store *s, uint64_t need, uint64_t best, struct err *err)
+{
+	uint64_t promised = 0;
+	uint32_t writers = 0;
+
+	for (uint32_t i = 0; i < s->volume_count; i++) {
+		if (s->volumes[i].failed)
+			continue;
+		promised += s->volumes[i].promised;
+		writers += s->volumes[i].writers;
+	}
+	err_set(err, -ENOSPC, "no data directory has room for %" PRIu64 " bytes, the emptiest has %" PRIu64, need, best);
+	if (writers)
+		err_cure(err, "%" PRIu64 " MiB are kept for %" PRIu32 " open blocks: close idle writers, lower dfs.blocksize, "
+			 "free space or add a directory to dfs.datanode.data.dir", promised >> 20, writers);
+	else
+		err_cure(err, "free space or add a directory to dfs.datanode.data.dir");
+}
+
 struct slice *slice_choose_for(struct block_pool *bp, const struct write_request *q, uint64_t need,
 			       uint64_t tried, struct err *err)
 {
@@ -73,9 +93,6 @@ struct slice *slice_choose_for(struct block_pool *bp, const struct write_request
 	if (!sl)
 		sl = choose_quick(bp, q, false, need, tried, &best);
 	if (!sl)
-		err_set(err, -ENOSPC,
-			"no data directory has room for %" PRIu64 " bytes, the emptiest has %" PRIu64
-			"; free space or add a directory to dfs.datanode.data.dir",
-			need, best);
+		no_room(bp->store, need, best, err);
 	return sl;
 }

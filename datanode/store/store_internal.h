@@ -115,7 +115,8 @@ struct volume {
 	atomic_bool silent;     /* failed since it did not answer: comes back when it does */
 	atomic_bool coming;     /* its replicas are being loaded again */
 	atomic_bool slow;       /* nothing has come back from it for a second: new replicas go elsewhere */
-	atomic_uint_fast64_t promised; /* bytes that replicas being written may still take */
+	atomic_uint_fast64_t promised; /* bytes that replicas being written may still take: a whole block each, until it ends */
+	atomic_uint writers;           /* how many these are */
 };
 
 struct slice {

@@ -561,6 +561,31 @@ static void a_full_disk_is_told_with_numbers(void **state)
 	q.block.len = 1ull << 60;
 	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), -ENOSPC);
 	assert_non_null(strstr(f->err.text, "1152921504606846976"));
+	assert_null(strstr(f->err.text, "open blocks"));
+}
+
+/* However little they write, as in HDFS. */
+static void a_full_disk_tells_of_the_room_that_writers_keep(void **state)
+{
+	struct fix *f = *state;
+	struct write_request q = create_request(50, 1);
+	struct replica_writer *w[2], *v;
+	struct storage_info before, during;
+
+	store_volume_info(f->s, 0, f->bp, &before);
+	for (int i = 0; i < 2; i++) {
+		q.block.id = 50 + i;
+		assert_int_equal(replica_write_open(f->bp, &q, &w[i], &f->err), 0);
+	}
+	q.block = (struct block){.id = 60, .gs = 1, .len = 1ull << 60};
+	assert_int_equal(replica_write_open(f->bp, &q, &v, &f->err), -ENOSPC);
+	assert_non_null(strstr(f->err.text, "2 MiB are kept for 2 open blocks"));
+	for (int i = 0; i < 2; i++)
+		replica_write_close(w[i], false);
+	assert_int_equal(replica_write_open(f->bp, &q, &v, &f->err), -ENOSPC);
+	assert_null(strstr(f->err.text, "open blocks"));
+	store_volume_info(f->s, 0, f->bp, &during);
+	assert_int_equal(during.promised, before.promised);
 }
 
 static void of_two_replicas_on_two_volumes_the_newer_stays(void **state)
@@ -850,6 +875,7 @@ int main(void)
 		T2(a_pin_is_kept_by_restarts_and_moves_between_volumes),
 		T2(blocks_spread_over_volumes_and_follow_the_storage_type),
 		T2(a_full_disk_is_told_with_numbers),
+		T2(a_full_disk_tells_of_the_room_that_writers_keep),
 		T2(of_two_replicas_on_two_volumes_the_newer_stays),
 		T2(a_dead_volume_goes_out_of_service_and_the_others_stay),
 		T2(writers_of_a_directory_that_vanished_go_to_the_others),

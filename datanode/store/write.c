@@ -17,11 +17,13 @@ static void promise(struct replica *r, uint64_t bytes)
 {
 	r->live->promised = bytes;
 	atomic_fetch_add(&r->slice->vol->promised, bytes);
+	atomic_fetch_add(&r->slice->vol->writers, 1);
 }
 
 static void unpromise(struct replica *r)
 {
 	atomic_fetch_sub(&r->slice->vol->promised, r->live->promised);
+	atomic_fetch_sub(&r->slice->vol->writers, 1);
 	r->live->promised = 0;
 }
 
