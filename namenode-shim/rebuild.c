@@ -86,8 +86,11 @@ static bool order_decode(struct nn *nn, struct blk *b, const struct policy *poli
 	r.ntargets = find_targets(nn, b, policy, (uint32_t)__builtin_popcount(lost), 0, r.target);
 	if (!r.ntargets)
 		return false;
-	if (queued(&r.target[0]->dn->rebuilds) >= work_rebuilds(&nn->set.work) * 2)
+	if (queued(&r.target[0]->dn->rebuilds) >= work_rebuilds(&nn->set.work) * 2) {
+		for (uint32_t i = 0; i < r.ntargets; i++)
+			storage_unpromise(r.target[i], blk_unit_len(b, b->b.len, 0), now);
 		return true; /* later: it is busy */
+	}
 	add_sources(b, readable, &r);
 	log_info("op=rebuild group=%lld lost=%x sources=%u targets=%u by=%s", (long long)b->b.id, lost,
 		 r.nsources, r.ntargets, r.target[0]->dn->uuid);

@@ -79,6 +79,24 @@ static void a_lost_unit_is_ordered_once_until_its_time_is_over(void **state)
 	world_end();
 }
 
+/* Room is promised where units are to come, and nowhere else. */
+static void what_is_not_ordered_as_its_node_is_busy_takes_no_room(void **state)
+{
+	const struct rebuild r = {.b = {EC_GROUP_ID_FIRST + EC_UNITS_MAX, 1005, LEN}};
+
+	(void)state;
+	world(1u << 1);
+	for (int i = 0; i < NODES; i++)
+		for (uint32_t k = 0; k < 2 * work_rebuilds(&nn.set.work); k++)
+			dn_order_rebuild(dn[i], &r);
+	assert_false(rebuild_order(&nn, group, NULL, 1));
+	for (int i = 0; i < NODES; i++) {
+		assert_int_equal(st[i]->promised, 0);
+		assert_int_equal(st[i]->promised_blocks, 0);
+	}
+	world_end();
+}
+
 /* It names a node that has died, and is dropped: the group does not wait for what nobody was told to make. */
 static void an_order_that_is_dropped_unsent_is_made_anew(void **state)
 {
@@ -285,6 +303,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_lost_unit_is_ordered_once_until_its_time_is_over),
+		cmocka_unit_test(what_is_not_ordered_as_its_node_is_busy_takes_no_room),
 		cmocka_unit_test(an_order_that_is_dropped_unsent_is_made_anew),
 		cmocka_unit_test(a_copy_that_is_dropped_unsent_is_ordered_anew),
 		cmocka_unit_test(one_order_is_for_all_lost_units),
