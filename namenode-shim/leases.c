@@ -46,6 +46,7 @@ void leases_add(struct leases *l, const char *holder, uint64_t inode)
 	}
 	e->inode[e->ninodes++] = inode;
 	e->renewed_ns = clock_mono_ns();
+	e->left = 0;
 	l->files++;
 }
 
@@ -67,8 +68,10 @@ void leases_renew(struct leases *l, const char *holder)
 {
 	struct lease *e = leases_find(l, holder);
 
-	if (e)
-		e->renewed_ns = clock_mono_ns();
+	if (!e)
+		return;
+	e->renewed_ns = clock_mono_ns();
+	e->left = 0;
 }
 
 bool leases_expired(const struct leases *l, const char *holder, uint64_t ms)

@@ -24,6 +24,7 @@ struct lease {
 	uint64_t renewed_ns;
 	uint64_t *inode;     /* owned array */
 	uint32_t ninodes, size;
+	uint32_t left; /* of one that has expired: so many, the first, are to be recovered still */
 	UT_hash_handle hh;
 };
 

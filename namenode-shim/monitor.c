@@ -19,6 +19,7 @@
 #include "namenode-shim/trash.h"
 
 #define PICKS 128 /* blocks of a line in one slice */
+#define RECOVERIES 1000 /* of files of expired leases that are begun in one tick */
 #define LOOKS_IN_VAIN 256 /* of each line in one look: each may go through all nodes */
 
 /* Dead for so long that it is in nobody's way but that of who reads the lists. One that dfs.hosts names is expected. */
@@ -42,6 +43,10 @@ static uint32_t check_nodes(struct nn *nn, uint64_t now)
 		live += dn->alive;
 		if (is_past(nn, dn, silent_ns))
 			nn_dn_forget(nn, dn, "dead for dfs.shim.dead.datanode.keep");
+		if (nn_slice_is_over(nn)) { /* a rack has died */
+			nn_unlock(nn);
+			nn_lock(nn);
+		}
 	}
 	metric_set(METRIC_NN_STALE, datanodes_judge_stale(&nn->dns, now));
 	return live;
@@ -220,22 +225,31 @@ void monitor_order(struct nn *nn)
 	nn_unlock(nn);
 }
 
+static void recover(struct nn *nn, uint64_t inode)
+{
+	struct req *q = req_new(nn, &file_recover_method, NULL);
+
+	q->arg = inode;
+	nn_submit(nn, q);
+}
+
+/* The files of those that have expired, from the last one on: a file that is closed meanwhile leaves its place to the last. */
 static void check_leases(struct nn *nn)
 {
-	for (struct lease *l = nn->leases.table; l; l = l->hh.next) {
+	uint32_t most = RECOVERIES;
+
+	for (struct lease *l = nn->leases.table; l && most; l = l->hh.next) {
 		/* A recovery the NameNode started itself is looked after sooner. */
 		const uint64_t limit = strcmp(l->holder, LEASE_NAMENODE) ? nn->set.lease_hard_ms
 									 : nn->set.recovery_ms;
 
-		if (!leases_expired(&nn->leases, l->holder, limit))
-			continue;
-		l->renewed_ns = clock_mono_ns();
-		for (uint32_t i = 0; i < l->ninodes; i++) {
-			struct req *q = req_new(nn, &file_recover_method, NULL);
-
-			q->arg = l->inode[i];
-			nn_submit(nn, q);
+		if (!l->left && leases_expired(&nn->leases, l->holder, limit)) {
+			l->renewed_ns = clock_mono_ns();
+			l->left = l->ninodes;
 		}
+		l->left = l->left < l->ninodes ? l->left : l->ninodes;
+		for (; l->left && most; most--)
+			recover(nn, l->inode[--l->left]);
 	}
 }
 
@@ -244,13 +258,9 @@ static void check_recoveries(struct nn *nn, uint64_t now)
 {
 	list_for_each(l, &nn->blocks.recovering) {
 		const struct blk_open *o = container_of(l, struct blk_open, recovering);
-		struct req *q;
 
-		if (now < o->recovery_until_ns)
-			continue;
-		q = req_new(nn, &file_recover_method, NULL);
-		q->arg = o->blk->inode;
-		nn_submit(nn, q);
+		if (now >= o->recovery_until_ns)
+			recover(nn, o->blk->inode);
 	}
 }
 

@@ -707,6 +707,62 @@ static void of_two_of_a_unit_the_one_on_a_type_that_is_not_wanted_goes(void **st
 	world_fini(&w);
 }
 
+/* ---- what comes all at once ---- */
+
+/* Each death takes a millisecond or more. */
+static void the_lock_is_given_back_while_many_nodes_are_found_dead(void **state)
+{
+	struct world w;
+	uint64_t before;
+
+	(void)state;
+	world_init(&w, "aabbccdd");
+	clock_ahead_ns += 3600 * NS_PER_S;
+	clock_step_ns = NS_PER_MS;
+	before = w.nn->holds.count;
+	monitor_tick(w.nn);
+	assert_int_equal(datanodes_live(&w.nn->dns), 0);
+	assert_true(w.nn->holds.count - before >= 2);
+	world_fini(&w);
+}
+
+#define OPEN_FILES 5000u
+
+/* A client with many open files is silent: all are recovered once, and not all in one change. */
+static void the_files_of_a_lease_are_recovered_some_at_a_time(void **state)
+{
+	static uint8_t seen[OPEN_FILES];
+	struct world w;
+	uint32_t sum = 0;
+
+	(void)state;
+	world_init(&w, "aaa");
+	for (uint64_t i = 0; i < OPEN_FILES; i++)
+		leases_add(&w.nn->leases, "c", i);
+	w.nn->dns.dead_after_ns = w.nn->dns.stale_after_ns = 10000 * NS_PER_S;
+	clock_ahead_ns += 3600 * NS_PER_S;
+	for (uint32_t n = 1; n; sum += n) {
+		struct list batch = LIST_INIT(batch), *l;
+
+		monitor_tick(w.nn);
+		assert_true(intake_take(&w.nn->intake, 0, &batch));
+		for (n = 0; (l = list_pop(&batch)); n++) {
+			struct req *q = container_of(l, struct req, link);
+
+			assert_true(q->arg < OPEN_FILES);
+			seen[q->arg]++;
+			if (q->arg % 3) /* it is closed, or somebody else's now */
+				leases_del(&w.nn->leases, "c", q->arg);
+			req_finish(q);
+		}
+		assert_true(n <= OPEN_FILES / 4);
+	}
+	assert_int_equal(sum, OPEN_FILES);
+	for (uint32_t i = 0; i < OPEN_FILES; i++)
+		assert_int_equal(seen[i], 1);
+	world_fini(&w);
+}
+
 /* ---- nodes that leave ---- */
 
 /* Node 2 leaves, which has a replica more than there need be; its blocks are being counted. */
@@ -786,6 +842,8 @@ int main(void)
 		cmocka_unit_test(the_node_that_an_order_names_goes_whatever_its_type),
 		cmocka_unit_test(of_one_type_the_surplus_goes_at_once),
 		cmocka_unit_test(of_two_of_a_unit_the_one_on_a_type_that_is_not_wanted_goes),
+		cmocka_unit_test(the_lock_is_given_back_while_many_nodes_are_found_dead),
+		cmocka_unit_test(the_files_of_a_lease_are_recovered_some_at_a_time),
 		cmocka_unit_test(a_node_may_leave_though_a_report_lacks_a_replica_meanwhile),
 		cmocka_unit_test(a_node_stays_when_another_dies_while_its_blocks_are_counted),
 	};

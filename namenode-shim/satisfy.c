@@ -5,6 +5,7 @@
 #include <string.h>
 #include <uthash.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "namenode-shim/arena.h"
 #include "namenode-shim/inode.h"
@@ -373,6 +374,7 @@ void satisfy_look(struct nn *nn, uint64_t now)
 {
 	struct satisfy *s = &nn->satisfy;
 	struct look l = {SATISFY_FILES, SATISFY_BLOCKS, SATISFY_PLACES, 0};
+	const uint64_t began = clock_mono_ns();
 
 	if (!s->n || txn_read_begin(&nn->look))
 		return;
@@ -380,7 +382,7 @@ void satisfy_look(struct nn *nn, uint64_t now)
 		expand(nn);
 	if (s->n - s->ndirs < l.files)
 		l.files = s->n - s->ndirs;
-	while (l.files-- && l.blocks && l.places)
+	while (l.files-- && l.blocks && l.places && clock_mono_ns() - began < SATISFY_NS)
 		look_at(nn, container_of(list_pop(&s->files), struct satisfy_item, link), &l, now);
 	txn_read_end(&nn->look);
 	take_marks_away(nn);

@@ -21,6 +21,7 @@
 #define SATISFY_FILES 256   /* looked at in one look */
 #define SATISFY_ENTRIES 1000 /* of a directory in one look */
 #define SATISFY_BLOCKS 4096 /* fewer files when they have more of these */
+#define SATISFY_NS 100000000ull /* no further file after so long: their inodes may have to be read from a slow disk */
 #define SATISFY_PLACES 64   /* searched for in one look: each may go through all nodes */
 #define SATISFY_LOOKS 600
 #define SATISFY_COPIES 4 /* of each replica of a file: more are of no use */
