@@ -5,6 +5,7 @@
 
 #define VOLUME_SHARE 2 / 4
 #define HOP_SHARE 3 / 8
+#define LISTS_SHARE 1 / 32 /* half of the slots for CRCs: see core_pool() */
 
 static uint32_t hash_text(const char *s)
 {
@@ -69,6 +70,7 @@ void buffers_init(struct xfer_core *core)
 		pool_budget_init(&core->by_volume[i], 0);
 		pool_budget_init(&core->by_hop[i], bytes * HOP_SHARE);
 	}
+	pool_budget_init(&core->crc_lists, bytes * LISTS_SHARE);
 	core->reclaim_timer.fire = on_reclaim;
 	pool_on_pressed(core->pool, on_pressed, core);
 }

@@ -9,6 +9,8 @@
  * - A volume's streams hold at most half of the pool together, as do those of one RDMA connection;
  *   those to one next hop at most three eighths: what is stuck behind a disk or a node leaves the
  *   rest to others.
+ * - A write over RDMA takes the slot for a list of CRCs first, then lanes; lists have at most half of the
+ *   slots for CRCs, so that there are some for lanes.
  * - While a step waits, every read over a stream whose send has lasted BUFFERS_STALL_NS is looked
  *   at: if nothing of it went, it gives its buffers back and reads the same bytes again when its
  *   peer takes some.

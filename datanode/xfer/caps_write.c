@@ -187,8 +187,8 @@ static void on_no_crc_slot(struct rtimer *t)
 	write_fail(w, -ENOBUFS);
 }
 
-/* A slot for the list of CRCs of @p, whose lane is there. Nothing but the pull is waited for while it is held, and
- * others leave it alone: lanes that lack one get it in turn. */
+/* A slot for the list of CRCs of @p, before any of it has a landing: a piece may take several lanes, which are
+ * waited for with the list in hand. So lists have a part of such slots, and lanes the rest. */
 static bool crc_slot(struct caps_write *w, struct wpiece *p)
 {
 	const uint8_t cls = (uint8_t)slot_class_for_crcs(p->crc_len);
@@ -202,7 +202,7 @@ static bool crc_slot(struct caps_write *w, struct wpiece *p)
 	if (w->crc_slot)
 		return true;
 	w->ask = (struct pool_ask){.use = POOL_CTRL, .forms = 1, .form[0] = {1, {{cls, 1}}},
-				   .slots = &w->crc_slot, .granted = on_granted};
+				   .budget[0] = &link_of(w)->caps->core->crc_lists, .slots = &w->crc_slot, .granted = on_granted};
 	if (pool_take(pool_of(w), &w->ask))
 		return true;
 	w->crc_timer.fire = on_no_crc_slot;
@@ -271,10 +271,10 @@ static void land_pieces(struct caps_write *w)
 	list_for_each (i, &w->pieces) {
 		struct wpiece *p = container_of(i, struct wpiece, link);
 
+		if (p->crc_len && !pull_crcs(w, p))
+			return; /* on_granted() comes */
 		while (!rc && p->landed < p->len)
 			rc = land(w, p);
-		if (p->crc_len && p->landed && !pull_crcs(w, p))
-			return;
 		if (rc == -EAGAIN)
 			return; /* room() comes */
 		if (rc < 0) {

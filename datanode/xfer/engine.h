@@ -84,6 +84,7 @@ struct xfer_core {
 	uint32_t op_count, conn_count;
 	struct rtimer reclaim_timer; /* private to buffers.c, as the budgets are */
 	struct pool_budget by_volume[XFER_BUDGETS], by_hop[XFER_BUDGETS];
+	struct pool_budget crc_lists; /* of writes over RDMA */
 	uint64_t hops[XFER_BUDGETS]; /* whose by_hop is */
 	struct disk_turns disks[XFER_BUDGETS]; /* private to bread.c */
 	bool read_direct;        /* O_DIRECT for finalised replicas */

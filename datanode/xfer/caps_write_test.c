@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writers over RDMA whose lists of CRCs lie in the sender's memory: none of them waits for a slot for such a list with
+ * landings in hand, and however many wait for lanes with a list in hand, there are slots of CRCs for lanes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "common/wire/pb.h"
+#include "datanode/xfer/caps_internal.h"
+#include "datanode/xfer/dtp_internal.h"
+
+#define LEN (256u << 10)
+#define LANE (64u << 10)
+#define BPC 512u
+#define CRC_SLOTS 16u
+#define WRITERS 40u
+
+/* ---- the engine and the connection ---- */
+
+struct bwrite {
+	struct write_source *src;
+	bool landed; /* once, in a short lane; then it waits for the next one */
+};
+static struct bwrite engines[WRITERS];
+static struct caps_stream *streams[WRITERS];
+static uint32_t count;
+static uint32_t landings;
+static struct xop *pulls[2 * WRITERS];
+static uint32_t pull_count;
+static struct pool *pool;
+
+int bwrite_open(struct xfer_core *core, struct write_params *params, struct write_source *src, struct bwrite **ret)
+{
+	(void)core, (void)params;
+	engines[count] = (struct bwrite){.src = src};
+	*ret = &engines[count];
+	return 0;
+}
+
+int bwrite_land(struct bwrite *w, uint64_t off, uint32_t want, struct landing *ret)
+{
+	(void)off, (void)want;
+	if (w->landed)
+		return -EAGAIN;
+	w->landed = true;
+	landings++;
+	*ret = (struct landing){.slot = pool_get(pool, SLOT_64K, POOL_CTRL), .len = LANE};
+	assert_non_null(ret->slot);
+	return 0;
+}
+
+int bwrite_piece(struct bwrite *w, const struct piece *p, const uint8_t *crcs)
+{
+	(void)w, (void)crcs;
+	slot_put(p->slot);
+	return 0;
+}
+
+void bwrite_close(struct bwrite *w, int rc)
+{
+	(void)w, (void)rc;
+}
+
+uint32_t bwrite_bpc(const struct bwrite *w)
+{
+	(void)w;
+	return BPC;
+}
+
+int dtp_write_params(struct xfer_core *core, const Hd__OpWriteBlockProto *m, struct write_params *ret, struct err *err)
+{
+	(void)core, (void)m, (void)err;
+	*ret = (struct write_params){.client = "writer"};
+	return 0;
+}
+
+void write_params_fini(struct write_params *p)
+{
+	(void)p;
+}
+
+int link_send(struct caps_link *l, const struct capsule *m)
+{
+	(void)l, (void)m;
+	return 0;
+}
+
+void link_refuse(struct caps_link *l, const char *why)
+{
+	(void)l;
+	fail_msg("%s", why);
+}
+
+void link_extend(struct caps_link *l)
+{
+	(void)l;
+}
+
+void reactor_ready(struct reactor *r, struct rop *op)
+{
+	(void)r, (void)op;
+}
+
+void reactor_timer_set(struct reactor *r, struct rtimer *t, uint64_t deadline_ns)
+{
+	(void)r;
+	t->deadline_ns = deadline_ns + 1;
+}
+
+void reactor_timer_clear(struct reactor *r, struct rtimer *t)
+{
+	(void)r;
+	t->deadline_ns = 0;
+}
+
+uint64_t reactor_now_ns(const struct reactor *r)
+{
+	(void)r;
+	return 1;
+}
+
+void caps_stream_add(struct caps_conn *c, struct caps_stream *s, uint64_t id)
+{
+	s->conn = c;
+	s->id = id;
+	streams[count] = s;
+}
+
+static void pull(struct xconn *c, struct xremote from, struct slot *slot, uint32_t off, uint32_t len, struct xop *op)
+{
+	(void)c, (void)from, (void)slot, (void)off, (void)len;
+	pulls[pull_count++] = op;
+}
+
+/* ---- writers ---- */
+
+static const struct xport_ops ops = {.pull = pull};
+static struct xconn xc = {.ops = &ops};
+static struct xfer_core core;
+static struct caps caps = {.core = &core};
+static struct caps_conn conn;
+
+/* One more, with one piece. */
+static struct caps_stream *begin(void)
+{
+	Hd__OpWriteBlockProto op = HD__OP_WRITE_BLOCK_PROTO__INIT;
+	Hd__ClientOperationHeaderProto h = HD__CLIENT_OPERATION_HEADER_PROTO__INIT;
+	Hd__BaseHeaderProto base = HD__BASE_HEADER_PROTO__INIT;
+	Hd__ExtendedBlockProto block = HD__EXTENDED_BLOCK_PROTO__INIT;
+	Hd__ChecksumProto sum = HD__CHECKSUM_PROTO__INIT;
+	struct capsule m = {.type = CAPSULE_OPEN_WRITE, .request_id = count + 1};
+	struct caps_stream *s;
+	uint8_t *buf;
+	size_t len;
+
+	block.poolid = (char *)"BP-1";
+	base.block = &block;
+	h.baseheader = &base;
+	h.clientname = (char *)"writer";
+	op.header = &h;
+	op.requestedchecksum = &sum;
+	assert_int_equal(pb_pack(&op, &buf, &len), 0);
+	m.open_write.op = (struct capsule_bytes){buf, (uint32_t)len};
+	caps_write_start(&conn, &m);
+	free(buf);
+	s = streams[count];
+	engines[count].src->ops->opened(engines[count].src, 0, "", false);
+	count++;
+	m = (struct capsule){.type = CAPSULE_WRITE, .request_id = count};
+	m.write.data_len = LEN;
+	m.write.crc.len = m.write.crc_mem.len = LEN / BPC * 4;
+	assert_int_equal(caps_write_piece(s, &m, NULL), 0);
+	assert_false(s->step(s));
+	return s;
+}
+
+static void end_all(void)
+{
+	for (uint32_t i = 0; i < pull_count; i++)
+		pulls[i]->done(pulls[i], -ECONNRESET);
+	for (uint32_t i = 0; i < count; i++)
+		engines[i].src->ops->ended(engines[i].src, -ECONNRESET);
+	for (uint32_t i = 0; i < count; i++) {
+		assert_true(streams[i]->step(streams[i]));
+		streams[i]->free(streams[i]);
+	}
+	count = pull_count = landings = 0;
+	assert_int_equal(pool_slots_out(pool), 0);
+}
+
+static void who_waits_for_a_list_has_no_landing(void **state)
+{
+	struct slot *held[CRC_SLOTS];
+	struct caps_stream *s;
+
+	(void)state;
+	for (uint32_t i = 0; i < CRC_SLOTS; i++)
+		held[i] = pool_get(pool, SLOT_CRC, POOL_CTRL);
+	s = begin();
+	assert_int_equal(landings, 0);
+	assert_int_equal(pull_count, 0);
+	for (uint32_t i = 0; i < CRC_SLOTS; i++)
+		slot_put(held[i]);
+	assert_true(s->ready);
+	assert_false(s->step(s));
+	assert_int_equal(landings, 1);
+	assert_int_equal(pull_count, 2);
+	end_all();
+}
+
+static void lists_leave_slots_for_lanes(void **state)
+{
+	struct slot *lane[2];
+	struct pool_ask a = {.use = POOL_WRITE, .forms = 1, .form[0] = {2, {{SLOT_64K, 1}, {SLOT_CRC, 1}}},
+			     .slots = lane};
+
+	(void)state;
+	for (uint32_t i = 0; i < WRITERS; i++)
+		(void)begin();
+	assert_true(pool_take(pool, &a));
+	assert_int_equal(landings, CRC_SLOTS / 2);
+	slot_put(lane[0]);
+	slot_put(lane[1]);
+	end_all();
+}
+
+static int setup(void **state)
+{
+	const struct pool_opts o = {.count = {[SLOT_64K] = 2 * WRITERS, [SLOT_CRC] = CRC_SLOTS}};
+	struct err err = ERR_INIT;
+
+	(void)state;
+	conn.link = (struct caps_link){.caps = &caps, .xc = &xc};
+	assert_int_equal(pool_new(&o, &pool, &err), 0);
+	core.pool = pool;
+	pool_budget_init(&core.crc_lists, (uint64_t)CRC_SLOTS / 2 * SLOT_CRC_SIZE);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	pool_free(pool);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(who_waits_for_a_list_has_no_landing),
+		cmocka_unit_test(lists_leave_slots_for_lanes),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
