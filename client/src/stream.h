@@ -34,7 +34,7 @@ struct wstream {
 };
 struct rstream {
 	const struct block_stream *ops;
-	bool given_up; /* set by the user before close: the node is slow, do not wait for it */
+	bool given_up; /* set by the user before close: the node is slow, do not wait for what it was asked for */
 	int counter;   /* index in counters.read[] of what it gives from now on */
 };
 

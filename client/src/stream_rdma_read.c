@@ -13,6 +13,7 @@
 
 #define READ_SLOTS 3u           /* requests under way */
 #define READ_PIECE (512u << 10) /* bytes of one request; the slot has room for a chunk more */
+#define GIVEN_UP_NS (100 * NS_PER_MS) /* a node whose disk is slow answers a CANCEL sooner */
 
 struct rslot {
 	struct rdma_r *r;
@@ -23,6 +24,7 @@ struct rslot {
 	uint32_t len;
 	uint32_t made_for; /* bytes per checksum */
 	bool asked;      /* [R] writes, under meeting.lock: the node may write to the slots */
+	bool cancelled;  /* [R] */
 	bool answered;
 	int status;
 	uint8_t crc_type;
@@ -223,10 +225,24 @@ static void r_on_lost(struct rcall *c, int rc, const char *why)
 	look_again(r);
 }
 
+/* The node is to let go of the slots: it answers at once. */
+static void cancel_request(struct rslot *s)
+{
+	struct capsule m = {.type = CAPSULE_CANCEL};
+
+	if (!s->asked || !s->data || s->cancelled || s->send.busy)
+		return;
+	s->cancelled = true;
+	(void)rdma_send(&s->call, &s->send, &m); /* a lost connection is told */
+}
+
 static void r_on_sent(struct rsend *send)
 {
-	struct rdma_r *r = container_of(send, struct rslot, send)->r;
+	struct rslot *s = container_of(send, struct rslot, send);
+	struct rdma_r *r = s->r;
 
+	if (r->closed)
+		cancel_request(s);
 	pthread_mutex_lock(&r->m.lock);
 	meeting_ring(&r->m); /* it may be about to close */
 	pthread_mutex_unlock(&r->m.lock);
@@ -515,13 +531,17 @@ bool rdma_r_at_rest(struct rstream *rs)
 
 static void r_stop_run(struct rtask *t)
 {
-	container_of(t, struct r_task, t)->r->closed = true;
+	struct rdma_r *r = container_of(t, struct r_task, t)->r;
+
+	r->closed = true;
+	for (uint32_t i = 0; i < READ_SLOTS; i++)
+		cancel_request(&r->slot[i]);
 }
 
 void rdma_r_close(struct rstream *rs)
 {
 	struct rdma_r *r = container_of(rs, struct rdma_r, base);
-	const uint64_t deadline = clock_mono_ns() + RDMA_CLOSE_NS;
+	const uint64_t deadline = clock_mono_ns() + (rs->given_up ? GIVEN_UP_NS : RDMA_CLOSE_NS);
 	struct r_task t = {.r = r};
 	int rc = 0;
 
@@ -529,7 +549,7 @@ void rdma_r_close(struct rstream *rs)
 		if (r->at < r->end)
 			rdma_run(r->rdma, &t.t, r_stop_run);
 		pthread_mutex_lock(&r->m.lock);
-		while (!is_settled(r) && !r->m.lost && !rc && !rs->given_up)
+		while (!is_settled(r) && !r->m.lost && !rc)
 			rc = meeting_wait(&r->m, deadline);
 		pthread_mutex_unlock(&r->m.lock);
 		rdma_run(r->rdma, &t.t, r_release_run);

@@ -209,7 +209,7 @@ static void answer_one(struct rmsg *m)
 
 		if (kept[i].type == CAPSULE_WRITE)
 			acknowledge(&kept[i]);
-		else
+		else if (kept[i].type == CAPSULE_READ) /* not cancelled */
 			reply(&kept[i], kept_at[i], kept_len[i]);
 	}
 	if (first_kept < all_kept)
@@ -228,7 +228,18 @@ static void say_one(struct rmsg *m)
 
 static struct rmsg saying = {.fn = say_one};
 
-/* @q opens or ends a write. */
+/* The disk need not be asked any more. */
+static bool cancel_read(uint64_t id)
+{
+	for (unsigned i = first_kept; i != all_kept; i++)
+		if (kept[i % REQUESTS].request_id == id && kept[i % REQUESTS].type == CAPSULE_READ) {
+			kept[i % REQUESTS].type = CAPSULE_CANCEL;
+			return true;
+		}
+	return false;
+}
+
+/* @q opens or ends a write, or ends a read. */
 static void say_soon(const struct capsule *q)
 {
 	struct capsule m = {.type = CAPSULE_CLOSED, .request_id = q->request_id};
@@ -238,6 +249,10 @@ static void say_soon(const struct capsule *q)
 		seqno_of[q->request_id] = -1;
 		m.type = CAPSULE_OPEN_REPLY;
 		m.open_reply.bad_link = m.open_reply.text = (struct capsule_bytes){"", 0};
+	} else if (cancel_read(q->request_id)) {
+		m.type = CAPSULE_READ_REPLY;
+		m.read_reply.status = HD__STATUS__ERROR;
+		m.read_reply.text = (struct capsule_bytes){"", 0};
 	} else {
 		m.closed.text = (struct capsule_bytes){"", 0};
 	}
@@ -581,6 +596,27 @@ static void who_stops_reading_takes_no_connection_along(void **state)
 	pthread_mutex_destroy(&idle.seq_lock);
 }
 
+/* Its memory comes back without the connection, which one that waits for the same node has, too. */
+static void a_read_that_is_closed_is_cancelled(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	for (unsigned given_up = 0; given_up < 2; given_up++) {
+		struct rstream *closed = must_open(0, BLOCK_LEN);
+
+		stream[given_up] = must_open(given_up * SMALL, SMALL);
+		closed->given_up = given_up;
+		stream_rdma.close_read(closed);
+	}
+	node_answer();
+	for (unsigned i = 0; i < 2; i++) {
+		must_read(stream[i], i * SMALL, SMALL);
+		stream_rdma.close_read(stream[i]);
+	}
+	assert_int_equal(slots_out(), before);
+}
+
 /* ---- writes ---- */
 
 #define WRITERS 150
@@ -866,6 +902,7 @@ int main(void)
 		t(chunks_may_be_longer_than_was_thought),
 		t(answers_that_nobody_asked_for_change_nothing),
 		t(who_stops_reading_takes_no_connection_along),
+		t(a_read_that_is_closed_is_cancelled),
 		t(quiet_writers_have_no_buffer),
 		t(writers_beyond_all_buffers_wait_in_line),
 		t(writers_that_want_all_buffers_end_well),

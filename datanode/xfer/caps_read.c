@@ -135,14 +135,18 @@ static void on_ended(struct read_sink *s, int rc)
 	stream_ready(&r->s);
 }
 
-/* The reader goes on with another replica now. What was pushed goes before the answer and nothing
- * behind it, so its memory is its own again; ours stays until the disk lets go. */
+/* What was pushed goes before the answer and nothing behind it, so the reader's memory is its own again; ours stays
+ * until the disk lets go. */
+static void fail_now(struct caps_read *r, int rc, const char *text)
+{
+	read_fail(r, rc, text);
+	reply(r, dt_errno_status(r->rc), 0, 0);
+}
+
+/* The reader goes on with another replica now. */
 static void on_lost(struct read_sink *s)
 {
-	struct caps_read *r = of_sink(s);
-
-	read_fail(r, -EIO, "the volume of the replica is out of service");
-	reply(r, dt_errno_status(r->rc), 0, 0);
+	fail_now(of_sink(s), -EIO, "the volume of the replica is out of service");
 }
 
 static const struct read_sink_ops sink_ops = {
@@ -258,7 +262,7 @@ static bool read_step(struct caps_stream *s)
 
 static void read_cancel(struct caps_stream *s, int rc)
 {
-	read_fail(of_stream(s), rc, NULL);
+	fail_now(of_stream(s), rc, NULL);
 }
 
 static void read_free(struct caps_stream *s)

@@ -205,6 +205,28 @@ static void a_reader_whose_replica_is_not_open_yet_is_answered_at_once(void **st
 	end();
 }
 
+/* Its memory is to be its own again, whenever the disk lets go of ours. */
+static void a_reader_that_cancels_is_answered_at_once(void **state)
+{
+	struct piece first = piece_at(0);
+
+	(void)state;
+	ask();
+	opened();
+	engine.sink->ops->piece(engine.sink, &first);
+	assert_false(stream->step(stream));
+	stream->cancel(stream, -ECANCELED);
+	assert_int_equal(answer_count, 1);
+	assert_int_equal(status, DT_ERROR);
+	assert_int_equal(pushed_before, 2);
+	assert_true(engine.closed);
+	assert_int_equal(stream->id, 0);
+	pushed[0]->done(pushed[0], LEN);
+	pushed[1]->done(pushed[1], LEN / 512 * 4);
+	assert_false(stream->step(stream));
+	end();
+}
+
 static void a_reader_that_was_answered_is_not_answered_again(void **state)
 {
 	struct piece first = piece_at(0), second = piece_at(LEN);
@@ -230,6 +252,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_reader_of_a_volume_that_hangs_is_answered_at_once),
 		cmocka_unit_test(a_reader_whose_replica_is_not_open_yet_is_answered_at_once),
+		cmocka_unit_test(a_reader_that_cancels_is_answered_at_once),
 		cmocka_unit_test(a_reader_that_was_answered_is_not_answered_again),
 	};
 
