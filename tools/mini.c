@@ -36,7 +36,7 @@
 #define NODES_MAX 64
 #define PORT_LEAST 10000
 #define PORT_MOST 22000
-#define READY_TIMEOUT_S 120
+#define READY_TIMEOUT_S 180
 #define STOP_TIMEOUT_S 120
 
 struct node {
