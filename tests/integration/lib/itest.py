@@ -6,11 +6,13 @@ for each; exit 0, 1 or 77 (only skips). Everything it makes is in BUILD/itest/FI
 success and named, with the command that repeats the test, after a failure.
 DFS_BUILD is the build directory (default: build/asan, else build/release of this tree).
 """
+import atexit
 import json
 import os
 import random
 import re
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -98,6 +100,45 @@ def unmount_below(folder):
             subprocess.run(['umount', '-l', point], stderr=subprocess.DEVNULL)
 
 
+def end_marked(mark):
+    """kill -9 for what has @mark in its environment, until nothing of it runs, or does not go."""
+    left, end = True, time.monotonic() + PATIENCE
+    while left and time.monotonic() < end:
+        left = False
+        for pid in filter(str.isdigit, os.listdir('/proc')):
+            try:
+                with open('/proc/%s/environ' % pid, 'rb') as f:
+                    if mark in f.read().split(b'\0'):
+                        left = True
+                        os.kill(int(pid), signal.SIGKILL)
+            except OSError:
+                pass  # it has ended
+        time.sleep(0.1)
+
+
+def clean_up_after_us():
+    """A process of its own session waits for our end. When we are killed, it ends what we have started and unmounts what we
+    have mounted; when we end by ourselves, we have done so."""
+    us = os.getpid()
+    os.environ['DFS_TEST_OF'] = str(us)  # inherited by all that we start
+    pid = os.fork()
+    if pid:
+        atexit.register(lambda: os.getpid() == us and os.kill(pid, signal.SIGKILL))
+        return
+    os.setsid()
+    null = os.open('/dev/null', os.O_RDWR)
+    for fd in 0, 1, 2:  # meson reads our output to its end
+        os.dup2(null, fd)
+    try:
+        end = os.pidfd_open(us)
+        if os.getppid() == us:
+            select.select([end], [], [])
+        end_marked(b'DFS_TEST_OF=%d' % us)
+        unmount_below(ROOT)
+    finally:
+        os._exit(0)
+
+
 def _run(fn):
     failed = True
     try:
@@ -122,6 +163,7 @@ def main(names=None):
         sys.exit('no test %s; there are: %s' % (', '.join(unknown), ' '.join(t.__name__ for t in _tests)))
     unmount_below(ROOT)
     shutil.rmtree(ROOT, ignore_errors=True)
+    clean_up_after_us()
     seed = int(os.environ.get('DFS_TEST_SEED') or random.randrange(1 << 30))
     bad, skipped, ran = [], [], 0
     for t in _tests:

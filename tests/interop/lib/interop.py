@@ -41,7 +41,7 @@ import zipfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'integration', 'lib'))
 from itest import *  # noqa: E402,F401,F403
 from hrpc import RemoteError, Rpc  # noqa: E402
-from itest import BUILD, PATIENCE, SANITIZER, SOURCE, TOOLS, Fail, Result, Running, Skip, alive, at_end, check, path, run, test, until  # noqa: E402
+from itest import BUILD, PATIENCE, SANITIZER, SOURCE, TOOLS, Fail, Result, Running, Skip, alive, at_end, check, path, run, scratch, test, until  # noqa: E402
 
 LONG = os.environ.get('DFS_TEST_LONG') == '1'
 
@@ -165,7 +165,9 @@ def copy_formatted(version, to):
 def java_args(version, conf_dir, heap='256m', classes=None):
     """The command of a Hadoop class, up to the class. One garbage collector thread: many JVMs share few cores."""
     mapped, path = archive(version)
-    return ['java', '-Xmx' + heap, *JVM, *mapped, '-Dhadoop.home.dir=' + hadoop_home(version),
+    tmp = scratch('java')
+    os.makedirs(tmp, exist_ok=True)
+    return ['java', '-Xmx' + heap, *JVM, *mapped, '-Djava.io.tmpdir=' + tmp, '-Dhadoop.home.dir=' + hadoop_home(version),
             '-Dlog4j.configuration=file:%s/log4j.properties' % conf_dir, '-cp', ':'.join(x for x in (path, classes, conf_dir) if x)]
 
 
