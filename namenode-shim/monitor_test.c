@@ -162,11 +162,22 @@ static void world_init(struct world *w, const char *racks)
 	start(w);
 }
 
+/* What it gave the writer's thread, which is not there, goes with it. */
+static void stop(struct world *w)
+{
+	struct list batch = LIST_INIT(batch), *l;
+
+	(void)intake_take(&w->nn->intake, 0, &batch);
+	while ((l = list_pop(&batch)))
+		req_finish(container_of(l, struct req, link));
+	nn_free(w->nn);
+}
+
 static void world_fini(struct world *w)
 {
 	clock_step_ns = 0;
 	watched = NULL;
-	nn_free(w->nn);
+	stop(w);
 	conf_free(w->conf);
 	test_db_fini(&w->d);
 }
@@ -511,7 +522,7 @@ static uint32_t take_marks_away(struct world *w)
 
 static void restart(struct world *w)
 {
-	nn_free(w->nn);
+	stop(w);
 	start(w);
 	for (int i = 0; i < 2; i++)
 		w->st[i]->type = STORAGE_SSD;
