@@ -83,7 +83,7 @@ static int out_of_replicas(struct reader *r, const struct fetch *f, struct err *
 	err_set(err, rc, "%.120s: none of %zu replicas of blk_%lld can be read: %.250s", r->path,
 		f->lb->n_locs, (long long)f->lb->b->blockid, last);
 	if (rc != -EBADMSG && !strstr(last, "dfs admin report"))
-		err_cure(err, "are its data nodes up? see dfs admin report");
+		err_cure(err, "are its data nodes up, and do their disks answer? see dfs admin report");
 	return rc;
 }
 

@@ -75,6 +75,19 @@ static int reader_open(struct replica_reader *rd, const struct slice *sl, enum p
 	return rc;
 }
 
+/* It may be in a directory that is out of service. */
+static int not_here(const struct store *s, const struct block *b, struct err *err)
+{
+	uint32_t out = 0;
+
+	for (uint32_t i = 0; i < s->volume_count; i++)
+		out += s->volumes[i].failed;
+	if (out)
+		return err_set(err, -ENOENT, "blk_%" PRId64 " is not here, where %" PRIu32 " of %" PRIu32
+			       " data directories are out of service", b->id, out, s->volume_count);
+	return err_set(err, -ENOENT, "blk_%" PRId64 " is not here", b->id);
+}
+
 /* A reference to a readable replica, and where its files are at this moment. */
 static int reader_pick(struct replica_reader *rd, const struct block *b, enum place *ret_place,
 		       struct err *err)
@@ -83,7 +96,7 @@ static int reader_pick(struct replica_reader *rd, const struct block *b, enum pl
 	enum replica_state st = r ? replica_visible_state(r) : REPLICA_TEMPORARY;
 
 	if (!r || st == REPLICA_TEMPORARY || r->deleting)
-		return err_set(err, -ENOENT, "blk_%" PRId64 " is not here", b->id);
+		return not_here(rd->bp->store, b, err);
 	if (r->slice->vol->failed)
 		return err_set(err, -ENOENT, "blk_%" PRId64 " is in %s, which is out of service", b->id,
 			       r->slice->vol->path);

@@ -36,6 +36,9 @@ struct dtp_read {
 	struct block block;
 	char what[32];        /* for error texts: opReadBlock */
 	bool copy, failed, ended;
+	bool answered;        /* that the read goes well; at answer_at of the queue until the read has begun */
+	bool begun;           /* something was sent */
+	uint32_t answer_at;
 	bool is_short;        /* READ_SHORT */
 	bool tail_sent;       /* with the last piece */
 	int end_rc;
@@ -67,33 +70,43 @@ static struct dtp_read *of_sink(struct read_sink *s)
 
 /* ---- events of the engine ---- */
 
-static void on_opened(struct read_sink *s, int rc, const struct read_info *info,
-		      const struct err *err)
+static void refuse(struct dtp_read *d, int rc, const char *why)
 {
-	struct dtp_read *d = of_sink(s);
 	struct dtp_conn *c = d->op.conn;
 	char text[ERR_TEXT_MAX + 256];
-	uint8_t *buf = NULL;
-	size_t len = 0;
 
-	if (rc == 0) {
-		d->info = *info;
-		d->at = info->first;
-		d->is_short = c->corked = !d->copy && info->end - info->first <= READ_SHORT;
-		rc = dt_read_response_encode((int)info->crc_type, info->bytes_per_crc, info->first, &buf,
-					     &len);
-		dtp_send_take(c, rc, buf, len);
-		return;
-	}
 	snprintf(text, sizeof(text), "%s %s:blk_%" PRId64 "_%" PRIu64 " received exception %s: %s",
 		 d->what, pool_id(d->bp), d->block.id, d->block.gs,
 		 rc == -ENOENT || rc == -ESTALE
 			 ? "org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException"
 			 : "java.io.IOException",
-		 err && err->rc ? err->text : err_name(rc));
+		 why);
 	log_info("op=read peer=%s: %s", c->peer, text);
 	dtp_send_status(c, DT_ERROR, NULL, text);
 	d->failed = true;
+}
+
+/* The answer goes with the first bytes: until then it can still become a refusal. */
+static void on_opened(struct read_sink *s, int rc, const struct read_info *info,
+		      const struct err *err)
+{
+	struct dtp_read *d = of_sink(s);
+	struct dtp_conn *c = d->op.conn;
+	uint8_t *buf = NULL;
+	size_t len = 0;
+
+	if (rc < 0) {
+		refuse(d, rc, err && err->rc ? err->text : err_name(rc));
+		return;
+	}
+	d->info = *info;
+	d->at = info->first;
+	d->is_short = !d->copy && info->end - info->first <= READ_SHORT;
+	d->answered = true;
+	d->answer_at = c->queue_len;
+	c->corked = !d->copy;
+	rc = dt_read_response_encode((int)info->crc_type, info->bytes_per_crc, info->first, &buf, &len);
+	dtp_send_take(c, rc, buf, len);
 }
 
 static void on_piece(struct read_sink *s, struct piece *p)
@@ -116,10 +129,20 @@ static void on_ended(struct read_sink *s, int rc)
 
 static void on_reclaim(struct read_sink *s);
 
-/* The client goes on with another replica, and need not wait for its timeout. */
+/* The client goes on with another replica, and need not wait for its timeout. It is told why, unless bytes of the block
+ * have gone: then there is no place for a word. */
 static void on_lost(struct read_sink *s)
 {
-	dtp_break(of_sink(s)->op.conn, -EIO, "the volume of the replica is out of service");
+	struct dtp_read *d = of_sink(s);
+	struct dtp_conn *c = d->op.conn;
+
+	if (d->answered && c->corked && !d->begun) { /* the answer is still in the queue, as the last of it */
+		c->queue_len = d->answer_at;
+		d->answered = false;
+	}
+	if (!d->answered && !d->failed && !c->broken)
+		refuse(d, -EIO, "the directory of the replica is out of service: it has failed, or does not answer");
+	dtp_break(c, -EIO, "the volume of the replica is out of service");
 }
 
 static const struct read_sink_ops sink_ops = {
@@ -375,6 +398,7 @@ static void send_piece(struct dtp_read *d)
 	}
 	c->sending = true;
 	c->corked = false;
+	d->begun = true;
 	d->send_op.done = on_sent;
 	d->send_ns = reactor_now_ns(c->core->reactor);
 	c->xc->send_deadline_ns = dtp_in_ns(c, c->core->waits.write_ns);
