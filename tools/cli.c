@@ -280,11 +280,10 @@ int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **arg
 	return -1;
 }
 
-int cli_connect(struct cli *c)
+int cli_try_connect(struct cli *c, struct dfs_err *err)
 {
 	struct dfs_connect_opts o = {.size = sizeof(o), .uri = c->uri, .conf_dir = c->conf_dir, .user = c->user,
 				     .conf = c->conf};
-	struct dfs_err err = {0};
 	char *named = NULL;
 	int rc = operand_check(c);
 
@@ -292,11 +291,17 @@ int cli_connect(struct cli *c)
 		return rc;
 	if (!o.uri)
 		o.uri = named = operand_uri(c);
-	rc = dfs_connect(&o, &c->fs, &err);
+	rc = dfs_connect(&o, &c->fs, err);
 	free(named);
-	if (rc < 0)
-		return cli_fail(c, NULL, err.text);
-	return operand_strip(c);
+	return rc < 0 ? rc : operand_strip(c);
+}
+
+int cli_connect(struct cli *c)
+{
+	struct dfs_err err = {0};
+	const int rc = cli_try_connect(c, &err);
+
+	return rc < 0 ? cli_fail(c, NULL, err.text) : rc;
 }
 
 void cli_end(struct cli *c)

@@ -74,6 +74,8 @@ bool cli_parse_size(const char *s, uint64_t max, uint64_t *ret);
 /** Connect c->fs: to --fs, else the file system of the first operand that names one, else the default
  *  one. 0, or an exit code after the message. */
 int cli_connect(struct cli *c);
+/** The same, without a message when the server cannot be reached: -errno and why. */
+int cli_try_connect(struct cli *c, struct dfs_err *err);
 void cli_end(struct cli *c);
 /** One line on stderr; counts as a failure. Always returns EXIT_FAIL. */
 int cli_fail(struct cli *c, const char *what, const char *text);

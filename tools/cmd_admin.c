@@ -6,8 +6,12 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/base/net.h"
 #include "tools/cli.h"
 #include "tools/node_page.h"
+
+#define OPS_PATIENCE_MS 30000
+#define HTTP_PORT 9864 /* of a data node, unless it is configured */
 
 static const char *state_name(enum dfs_node_state s)
 {
@@ -257,18 +261,31 @@ static bool is_node(const struct dfs_node *n, const char *text)
 	return !strcmp(n->uuid, text);
 }
 
-static int print_ops(struct cli *c, const struct dfs_node *n)
+static int print_ops(struct cli *c, const char *host, unsigned int port)
 {
 	struct err err = ERR_INIT;
 	char *text = NULL;
 	size_t len = 0;
-	const int rc = node_page_get(n->ip, n->info_port, c->json ? "/ops?format=json" : "/ops?format=text", &text, &len, &err);
+	const int rc = node_page_get(host, port, c->json ? "/ops?format=json" : "/ops?format=text", OPS_PATIENCE_MS, &text, &len, &err);
 
 	if (rc < 0)
 		return cli_fail(c, c->argv[1], err.text);
 	fwrite(text, 1, len, stdout);
 	free(text);
 	return EXIT_OK;
+}
+
+/* Nobody can tell which port its web server has. */
+static int ops_without_namenode(struct cli *c, const char *why)
+{
+	struct err err = ERR_INIT;
+	char host[256];
+	uint16_t port;
+
+	if (net_split(c->argv[1], HTTP_PORT, host, &port, &err) < 0)
+		return cli_fail(c, NULL, why);
+	cli_warn(c, NULL, why);
+	return print_ops(c, host, port);
 }
 
 static int admin_ops(struct cli *c)
@@ -282,8 +299,11 @@ static int admin_ops(struct cli *c)
 		fprintf(stderr, "dfs admin ops: which data node? dfs admin report names them\n");
 		return EXIT_USAGE;
 	}
-	if (dfs_nodes(c->fs, DFS_NODES_LIVE, &live, &err) < 0)
-		return cli_fail(c, NULL, err.text);
+	rc = cli_try_connect(c, &err);
+	if (rc == 0)
+		rc = dfs_nodes(c->fs, DFS_NODES_LIVE, &live, &err);
+	if (rc)
+		return rc < 0 ? ops_without_namenode(c, err.text) : rc;
 	for (size_t i = 0; i < live->count; i++) {
 		if (!is_node(&live->node[i], c->argv[1]))
 			continue;
@@ -291,7 +311,7 @@ static int admin_ops(struct cli *c)
 		matches++;
 	}
 	if (matches == 1)
-		rc = print_ops(c, found);
+		rc = print_ops(c, found->ip, found->info_port);
 	else
 		rc = cli_fail(c, c->argv[1], matches ? "several data nodes are called that; give one's port, too"
 						      : "no live data node is called that; see dfs admin report");
@@ -305,14 +325,16 @@ int cmd_admin(struct cli *c)
 		const char *name;
 		int (*run)(struct cli *c);
 		int operands_max; /* -1: no limit */
+		bool connects; /* itself */
 	} operations[] = {
-		{"report", admin_report, 0},
-		{"safemode", admin_safemode, 1},
-		{"refresh-nodes", admin_refresh_nodes, 0},
-		{"open-files", admin_open_files, 1},
-		{"ops", admin_ops, 1},
-		{"set-quota", admin_set_quota, -1},
+		{"report", admin_report, 0, false},
+		{"safemode", admin_safemode, 1, false},
+		{"refresh-nodes", admin_refresh_nodes, 0, false},
+		{"open-files", admin_open_files, 1, false},
+		{"ops", admin_ops, 1, true},
+		{"set-quota", admin_set_quota, -1, false},
 	};
+	int rc;
 
 	for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++) {
 		if (strcmp(operations[i].name, c->argv[0]))
@@ -322,7 +344,8 @@ int cmd_admin(struct cli *c)
 				c->argv[operations[i].operands_max + 1]);
 			return EXIT_USAGE;
 		}
-		return operations[i].run(c);
+		rc = operations[i].connects ? EXIT_OK : cli_connect(c);
+		return rc ? rc : operations[i].run(c);
 	}
 	fprintf(stderr, "dfs admin: unknown operation '%s'; see dfs admin --help\n", c->argv[0]);
 	return EXIT_USAGE;

@@ -9,6 +9,7 @@
 
 #include "common/base/err.h"
 #include "tools/copy.h"
+#include "tools/operand.h"
 
 /* All bytes of @fd into @f. 0, or -errno after the message. */
 static int pump(struct copy *c, const struct copy_item *it, const char *tmp, int fd, struct dfs_file *f,
@@ -198,15 +199,47 @@ static int check_parent(struct cli *cli, const char *dst)
 	return rc;
 }
 
+/* Is no local file there that is named? Then each is told, whatever the NameNode would say. */
+static bool none_is_there(struct cli *cli)
+{
+	struct stat st;
+
+	for (int told = 0; told < 2; told++)
+		for (int i = 0; i + 1 < cli->argc; i++) {
+			const char *text = cli->argv[i], *src = operand_scheme(text) ? operand_local(text) : text;
+
+			if (told)
+				cli_fail_errno(cli, src, -ENOENT, NULL);
+			else if (!strcmp(src, "-") || stat(src, &st) == 0 || errno != ENOENT)
+				return false;
+		}
+	return true;
+}
+
+/* 0; an exit code, after the message. */
+static int connect_for(struct copy *c)
+{
+	int rc = operand_check(c->cli);
+
+	if (rc == EXIT_OK && none_is_there(c->cli))
+		rc = copy_run(c); /* of nothing */
+	return rc ? rc : cli_connect(c->cli);
+}
+
 int cmd_put(struct cli *cli)
 {
 	struct copy c = {.cli = cli, .one = put_one};
-	const char *dst = cli->argv[cli->argc - 1];
+	const char *dst;
 	struct dfs_stat st;
 	struct dfs_err err = {0};
-	int rc = dfs_stat(cli->fs, dst, &st, &err);
-	bool into = rc == 0 && st.type == DFS_DIR;
+	int rc = connect_for(&c);
+	bool into;
 
+	if (rc)
+		return rc;
+	dst = cli->argv[cli->argc - 1]; /* without an address now */
+	rc = dfs_stat(cli->fs, dst, &st, &err);
+	into = rc == 0 && st.type == DFS_DIR;
 	if (rc < 0 && rc != -ENOENT)
 		return cli_fail(cli, dst, err.text);
 	if ((cli->argc > 2 || copy_wants_dir(dst)) && !into)
@@ -233,8 +266,11 @@ int cmd_put(struct cli *cli)
 int cmd_append(struct cli *cli)
 {
 	struct copy c = {.cli = cli, .one = put_one};
+	const int rc = connect_for(&c);
 	const char *dst = cli->argv[cli->argc - 1];
 
+	if (rc)
+		return rc;
 	cli->append = true;
 	cli->jobs = 1;
 	for (int i = 0; i + 1 < cli->argc; i++)

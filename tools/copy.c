@@ -152,7 +152,8 @@ int copy_run(struct copy *c)
 	for (uint32_t i = 0; i < started; i++)
 		pthread_join(thread[i], NULL);
 	seconds = progress_end(&c->progress);
-	warn_short_groups(c->cli);
+	if (c->count)
+		warn_short_groups(c->cli);
 	if (c->cli->json)
 		print_json(c, seconds);
 	for (size_t i = 0; i < c->count; i++) {

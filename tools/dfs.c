@@ -78,7 +78,8 @@ static const struct cli_command COMMANDS[] = {
 	 "refresh-nodes           read the lists of admitted and excluded data nodes again\n"
 	 "open-files [PATH]       files that are being written, and by whom\n"
 	 "ops NODE                what a data node is doing: each read, write and reconstruction, its state,\n"
-	 "                        what it waits for and since when; also http://NODE/ops\n"
+	 "                        what it waits for and since when; also http://NODE/ops. Without a NameNode\n"
+	 "                        NODE is HOST:PORT of its web server (dfs.datanode.http.address)\n"
 	 "set-quota PATH...       limit directories, with --names and --space"},
 };
 #define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))
@@ -110,6 +111,12 @@ static void fill_closed_streams(void)
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
 		if (fcntl(fd, F_GETFD) < 0)
 			(void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY); /* the lowest free one is @fd */
+}
+
+/* It has something to say, or to do, without a NameNode. */
+static bool connects_itself(const struct cli_command *cmd)
+{
+	return cmd->run == cmd_put || cmd->run == cmd_append || cmd->run == cmd_admin;
 }
 
 int main(int argc, char **argv)
@@ -145,10 +152,9 @@ int main(int argc, char **argv)
 		return EXIT_USAGE;
 	}
 	rc = cli_parse(&c, cmd, argc, argv);
-	if (rc < 0)
-		rc = cli_connect(&c);
-	else
+	if (rc >= 0)
 		goto out;
+	rc = connects_itself(cmd) ? EXIT_OK : cli_connect(&c);
 	if (!rc)
 		rc = cmd->run(&c);
 	if (!rc && (fflush(stdout) || ferror(stdout)))

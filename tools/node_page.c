@@ -8,19 +8,29 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/net.h"
+#include "common/base/utf8.h"
 
 #define STEP_MS 10000
 
-static int await(int fd, short events)
+/* How long the next step may take. */
+static uint32_t step_ms(uint64_t deadline_ns)
+{
+	const uint64_t now = clock_mono_ns(), left_ms = now < deadline_ns ? (deadline_ns - now) / NS_PER_MS : 0;
+
+	return left_ms < STEP_MS ? (uint32_t)left_ms : STEP_MS;
+}
+
+static int await(int fd, short events, uint64_t deadline_ns)
 {
 	struct pollfd p = {.fd = fd, .events = events};
-	const int n = poll(&p, 1, STEP_MS);
+	const int n = poll(&p, 1, (int)step_ms(deadline_ns));
 
 	return n > 0 ? 0 : n < 0 ? neg_errno() : -ETIMEDOUT;
 }
 
-static int send_all(int fd, const char *text)
+static int send_all(int fd, const char *text, uint64_t deadline_ns)
 {
 	size_t left = strlen(text);
 
@@ -29,7 +39,7 @@ static int send_all(int fd, const char *text)
 		int rc = n < 0 ? neg_errno() : 0;
 
 		if (rc == -EAGAIN)
-			rc = await(fd, POLLOUT);
+			rc = await(fd, POLLOUT, deadline_ns);
 		if (rc < 0)
 			return rc;
 		text += n > 0 ? n : 0;
@@ -39,7 +49,7 @@ static int send_all(int fd, const char *text)
 }
 
 /* Until the peer's end. */
-static int receive_all(int fd, char **ret, size_t *ret_len)
+static int receive_all(int fd, uint64_t deadline_ns, char **ret, size_t *ret_len)
 {
 	size_t len = 0, room = 0;
 	char *text = NULL;
@@ -60,7 +70,7 @@ static int receive_all(int fd, char **ret, size_t *ret_len)
 		n = recv(fd, text + len, room - len - 1, 0);
 		rc = n < 0 ? neg_errno() : 0;
 		if (rc == -EAGAIN)
-			rc = await(fd, POLLIN);
+			rc = await(fd, POLLIN, deadline_ns);
 		if (rc < 0 || n == 0)
 			break;
 		len += n > 0 ? (size_t)n : 0;
@@ -75,6 +85,18 @@ static int receive_all(int fd, char **ret, size_t *ret_len)
 	return 0;
 }
 
+static void make_plain(char *text, size_t len)
+{
+	for (size_t i = 0, n; i < len; i += n) {
+		n = utf8_char_len(text + i);
+		if (!n || (n == 1 && ((uint8_t)text[i] < 0x20 || text[i] == 0x7f) && text[i] != '\n' && text[i] != '\t') ||
+		    (n == 2 && (uint8_t)text[i] == 0xc2 && (uint8_t)text[i + 1] < 0xa0)) {
+			n = n ? n : 1;
+			memset(text + i, '?', n);
+		}
+	}
+}
+
 static int take_body(char *text, size_t *len, struct err *err)
 {
 	char *body = strstr(text, "\r\n\r\n");
@@ -83,16 +105,19 @@ static int take_body(char *text, size_t *len, struct err *err)
 		return err_set(err, -EPROTO, "that is not a web server");
 	if (strncmp(text + 8, " 200", 4)) {
 		text[strcspn(text, "\r\n")] = 0;
+		make_plain(text, strlen(text));
 		return err_set(err, -EPROTO, "it answers '%.80s'", text);
 	}
 	body += 4;
 	*len -= (size_t)(body - text);
 	memmove(text, body, *len + 1);
+	make_plain(text, *len);
 	return 0;
 }
 
-int node_page_get(const char *host, unsigned int port, const char *path, char **ret, size_t *ret_len, struct err *err)
+int node_page_get(const char *host, unsigned int port, const char *path, uint32_t patience_ms, char **ret, size_t *ret_len, struct err *err)
 {
+	const uint64_t deadline = clock_mono_ns() + patience_ms * NS_PER_MS;
 	struct net_addr at;
 	char *text = NULL;
 	char request[512];
@@ -101,12 +126,12 @@ int node_page_get(const char *host, unsigned int port, const char *path, char **
 
 	if (rc < 0)
 		return rc;
-	fd = net_connect(&at, STEP_MS, err);
+	fd = net_connect(&at, step_ms(deadline), err);
 	if (fd < 0)
 		return fd;
 	snprintf(request, sizeof(request), "GET %s HTTP/1.0\r\nHost: %s:%u\r\n\r\n", path, host, port);
-	rc = send_all(fd, request);
-	rc = rc ?: receive_all(fd, &text, &len);
+	rc = send_all(fd, request, deadline);
+	rc = rc ?: receive_all(fd, deadline, &text, &len);
 	(void)close(fd);
 	if (rc < 0)
 		return err_sys(err, rc, "http://%s:%u%s", host, port, path);
