@@ -76,7 +76,7 @@ static bool node_packet(struct dt_packet *ret)
 
 static struct dt_packet next_packet(void)
 {
-	const uint64_t end_ns = clock_mono_ns() + 20 * NS_PER_S;
+	const uint64_t end_ns = clock_mono_ns() + 60 * NS_PER_S;
 	struct dt_packet p;
 
 	while (!node_packet(&p)) {
