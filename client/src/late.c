@@ -58,22 +58,46 @@ static void files_give_up(struct late_files *f)
 	f->all = true;
 }
 
-static void files_add(struct late_files *f, uint64_t id)
+static bool list_add_id(struct late_files *f, uint64_t id)
 {
-	if (f->all || (f->n && f->id[f->n - 1] == id))
-		return;
 	if (f->n == f->cap) {
 		const size_t cap = f->cap ? 2 * f->cap : 4;
 		uint64_t *more = cap <= FILES_MAX ? realloc(f->id, cap * sizeof(*more)) : NULL;
 
-		if (!more) {
-			files_give_up(f);
-			return;
-		}
+		if (!more)
+			return false;
 		f->id = more;
 		f->cap = cap;
 	}
 	f->id[f->n++] = id;
+	return true;
+}
+
+static bool list_has_id(const struct late_files *f, uint64_t id)
+{
+	bool found = false;
+
+	for (size_t i = 0; i < f->n && !found; i++)
+		found = f->id[i] == id;
+	return found;
+}
+
+static void list_remove_id(struct late_files *f, uint64_t id)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < f->n; i++)
+		if (f->id[i] != id)
+			f->id[n++] = f->id[i];
+	f->n = n;
+}
+
+static void files_add(struct late_files *f, uint64_t id)
+{
+	if (f->all)
+		list_remove_id(f, id);
+	else if ((!f->n || f->id[f->n - 1] != id) && !list_add_id(f, id))
+		files_give_up(f);
 }
 
 static void files_join(struct late_files *f, const struct late_files *more)
@@ -86,22 +110,16 @@ static void files_join(struct late_files *f, const struct late_files *more)
 
 static bool files_have(const struct late_files *f, uint64_t id)
 {
-	bool found = f->all;
-
-	for (size_t i = 0; i < f->n && !found; i++)
-		found = f->id[i] == id;
-	return found;
+	return list_has_id(f, id) != f->all;
 }
 
+/* Where all are among them, the list is of those that are not any more. */
 static void files_remove(struct late_files *f, uint64_t id)
 {
-	size_t n = 0;
-
-	for (size_t i = 0; i < f->n; i++)
-		if (f->id[i] != id)
-			f->id[n++] = f->id[i];
-	f->n = n;
-	f->all = false;
+	if (f->all)
+		(void)list_add_id(f, id);
+	else
+		list_remove_id(f, id);
 }
 
 /* ---- life ---- */
@@ -510,7 +528,7 @@ int late_settle_file(struct dfs *fs, uint64_t file, struct err *err)
 	lost = rc == 0 && files_have(&l->lost_files, file);
 	if (lost) {
 		files_remove(&l->lost_files, file);
-		l->lost = l->lost_files.n > 0;
+		l->lost = l->lost_files.all || l->lost_files.n > 0;
 	}
 	pthread_mutex_unlock(&l->lock);
 	return lost ? tell_loss(err) : rc;

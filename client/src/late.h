@@ -32,7 +32,7 @@ struct dfs;
 struct late_files {
 	uint64_t *id; /* owned */
 	size_t n, cap;
-	bool all; /* too many to remember: any may be among them */
+	bool all; /* too many to remember: all but those of the list may be among them */
 };
 
 struct late {

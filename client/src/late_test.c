@@ -315,6 +315,10 @@ static void so_many_files_are_remembered(void **state)
 	assert_int_equal(settle_file(5000), -ECONNREFUSED);
 	node[0].how = REFUSES;
 	assert_int_equal(settle_file(5000), -EIO);
+	assert_int_equal(settle_file(5000), 0);
+	assert_int_equal(settle_file(17), -EIO); /* which has lost something for sure */
+	assert_int_equal(settle(), -EIO);
+	assert_int_equal(settle_file(18), 0);
 	assert_int_equal(settle(), 0);
 	assert_int_equal(fs.late.count, 0);
 }
