@@ -41,6 +41,7 @@ struct caps_write {
 	struct write_source src;
 	struct bwrite *w;      /* NULL once it has ended */
 	bool opened, refused, finished, cancelled, want_pulled;
+	bool closing;          /* the dialer cancelled, and waits for CLOSED */
 	bool copy;             /* from a node: no acks, the end says whether it is stored */
 	int end_rc;
 	int64_t newest_seq, last_seq;  /* received; of the piece with LAST */
@@ -97,6 +98,8 @@ static void on_opened(struct write_source *s, int status, const char *bad_link, 
 
 	w->opened = status == DT_SUCCESS;
 	w->refused = !w->opened;
+	if (w->finished)
+		return; /* cancelled */
 	open_reply(w->s.conn, w->s.id, status, bad_link,
 		   replica_failed ? "the replica could not be prepared" : "");
 	if (w->refused)
@@ -119,6 +122,8 @@ static void on_ack(struct write_source *s, int64_t seq, const uint8_t *statuses,
 	};
 	bool good = true;
 
+	if (w->finished)
+		return;
 	for (uint32_t i = 0; i < n; i++)
 		good &= statuses[i] == DT_SUCCESS;
 	w->told_pulled = w->pulled;
@@ -397,24 +402,40 @@ static void drop_pieces(struct caps_write *w)
 	}
 }
 
-static bool finish(struct caps_write *w)
+/* The last word: nothing is pulled any more. */
+static void send_closed(struct caps_write *w, int status, int rc)
 {
-	const int status = w->end_rc ? (int)dt_errno_status(w->end_rc) : w->copy ? DT_SUCCESS : DT_ERROR;
 	const struct capsule m = {
 		.type = CAPSULE_CLOSED,
 		.request_id = w->s.id,
-		.closed = {.status = status, .text = caps_text(err_name(w->end_rc))},
+		.closed = {.status = status, .text = caps_text(err_name(rc))},
 	};
 
+	if (w->refused || w->finished)
+		return;
+	w->finished = true;
+	w->s.id = 0;
+	(void)link_send(link_of(w), &m);
+}
+
+/* True when the dialer's memory is its own again. */
+static bool let_go(struct caps_write *w)
+{
 	drop_pieces(w);
-	if (!list_empty(&w->parts) || !list_empty(&w->pieces))
+	return list_empty(&w->parts) && list_empty(&w->pieces);
+}
+
+static bool finish(struct caps_write *w)
+{
+	const int status = w->end_rc ? (int)dt_errno_status(w->end_rc) : w->copy ? DT_SUCCESS : DT_ERROR;
+
+	if (!let_go(w))
 		return false;
 	pool_wait_cancel(pool_of(w), &w->ask);
 	reactor_timer_clear(reactor_of(w), &w->crc_timer);
 	slot_put(w->crc_slot);
 	w->crc_slot = NULL;
-	if (!w->refused && !w->finished)
-		(void)link_send(link_of(w), &m);
+	send_closed(w, status, w->end_rc);
 	return true;
 }
 
@@ -424,6 +445,11 @@ static bool write_step(struct caps_stream *s)
 
 	if (!w->w)
 		return finish(w);
+	if (w->closing) { /* whenever the disk lets go */
+		if (let_go(w))
+			send_closed(w, DT_ERROR, -ECANCELED);
+		return false;
+	}
 	if (!w->opened)
 		return false;
 	if (!w->cancelled && link_of(w)->xc)
@@ -439,6 +465,7 @@ static bool write_step(struct caps_stream *s)
 
 static void write_cancel(struct caps_stream *s, int rc)
 {
+	of_stream(s)->closing = true;
 	write_fail(of_stream(s), rc);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writers over RDMA whose lists of CRCs lie in the sender's memory: none of them waits for a slot for such a list with
- * landings in hand, and however many wait for lanes with a list in hand, there are slots of CRCs for lanes. */
+ * landings in hand, and however many wait for lanes with a list in hand, there are slots of CRCs for lanes. Who cancels
+ * hears the last word when nothing is pulled from its memory any more, whatever the disk does. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,6 +33,8 @@ static uint32_t landings;
 static struct xop *pulls[2 * WRITERS];
 static uint32_t pull_count;
 static struct pool *pool;
+static uint32_t closed_count;
+static uint64_t closed_id;
 
 int bwrite_open(struct xfer_core *core, struct write_params *params, struct write_source *src, struct bwrite **ret)
 {
@@ -85,7 +88,11 @@ void write_params_fini(struct write_params *p)
 
 int link_send(struct caps_link *l, const struct capsule *m)
 {
-	(void)l, (void)m;
+	(void)l;
+	if (m->type == CAPSULE_CLOSED) {
+		closed_count++;
+		closed_id = m->request_id;
+	}
 	return 0;
 }
 
@@ -188,7 +195,7 @@ static void end_all(void)
 		assert_true(streams[i]->step(streams[i]));
 		streams[i]->free(streams[i]);
 	}
-	count = pull_count = landings = 0;
+	count = pull_count = landings = closed_count = 0;
 	assert_int_equal(pool_slots_out(pool), 0);
 }
 
@@ -228,6 +235,31 @@ static void lists_leave_slots_for_lanes(void **state)
 	end_all();
 }
 
+static void who_cancels_does_not_wait_for_the_disk(void **state)
+{
+	struct caps_stream *s = begin();
+
+	(void)state;
+	assert_int_equal(pull_count, 2);
+	s->cancel(s, -ECANCELED);
+	assert_false(s->step(s));
+	assert_int_equal(closed_count, 0); /* a pull is under way */
+	pulls[0]->done(pulls[0], 0);
+	pulls[1]->done(pulls[1], 0);
+	assert_false(s->step(s));
+	assert_int_equal(closed_count, 1);
+	assert_int_equal(closed_id, 1);
+	assert_int_equal(s->id, 0);
+	assert_false(s->step(s));
+	engines[0].src->ops->ack(engines[0].src, 0, (uint8_t[]){0}, 1);
+	engines[0].src->ops->ended(engines[0].src, -ECANCELED);
+	assert_true(s->step(s));
+	assert_int_equal(closed_count, 1);
+	s->free(s);
+	count = pull_count = landings = closed_count = 0;
+	assert_int_equal(pool_slots_out(pool), 0);
+}
+
 static int setup(void **state)
 {
 	const struct pool_opts o = {.count = {[SLOT_64K] = 2 * WRITERS, [SLOT_CRC] = CRC_SLOTS}};
@@ -253,6 +285,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_waits_for_a_list_has_no_landing),
 		cmocka_unit_test(lists_leave_slots_for_lanes),
+		cmocka_unit_test(who_cancels_does_not_wait_for_the_disk),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
