@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "namenode-shim/datanode_commands.h"
 
-#include <string.h>
-
 #include "namenode-shim/locate.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/rebuild.h"
@@ -53,6 +51,8 @@ static Hdd__DatanodeCommandProto *block_command(struct req *q,
 	return c;
 }
 
+/* The last that were ordered go first: that of a corrupt replica does not wait behind a million of a deleted tree, in which time
+ * its node might report it as if it were good; and those behind it stay where they are. */
 static Hdd__DatanodeCommandProto *invalidate_command(struct req *q, struct dn *dn)
 {
 	const uint32_t most = q->nn->set.work.deletions, n = dn->ninval < most ? dn->ninval : most;
@@ -61,13 +61,11 @@ static Hdd__DatanodeCommandProto *invalidate_command(struct req *q, struct dn *d
 	Hdd__BlockCommandProto *b = c->blkcmd;
 
 	for (uint32_t i = 0; i < n; i++) {
-		const struct invalidate *v = &dn->inval[i];
+		const struct invalidate *v = &dn->inval[--dn->ninval];
 
 		b->blocks[b->n_blocks++] =
 			block_proto(q, v->id, v->gs, v->no_ack ? NO_ACK_BYTES : 0);
 	}
-	dn->ninval -= n;
-	memmove(dn->inval, dn->inval + n, dn->ninval * sizeof(*dn->inval));
 	return c;
 }
 

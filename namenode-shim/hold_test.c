@@ -545,6 +545,37 @@ static void the_lock_is_given_back_within_long_news(void **state)
 	world_fini(&w);
 }
 
+#define DELETIONS 5000
+
+static int order_deletions(struct nn *nn)
+{
+	for (int64_t i = 1; i <= DELETIONS; i++)
+		dn_order_invalidate(datanodes_find(&nn->dns, "dn0"), i, 1005, false);
+	return 0;
+}
+
+/* A corrupt replica is to go while a large tree is deleted: it would be reported as good again before its turn came. */
+static void the_newest_deletions_go_first(void **state)
+{
+	Hdd__HeartbeatRequestProto m = HDD__HEARTBEAT_REQUEST_PROTO__INIT;
+	const struct dn *dn;
+	struct world w;
+
+	(void)state;
+	world_init(&w, IN_DIR, NODES, 1, false);
+	dn = datanodes_find(&w.nn->dns, "dn0");
+	call_fn(&w, order_deletions);
+	m.registration = node(&w, 0);
+	for (uint32_t left = DELETIONS; left; left -= w.nn->set.work.deletions) {
+		assert_int_equal(dn->ninval, left);
+		assert_int_equal(dn->inval[0].id, 1);
+		assert_int_equal(dn->inval[left - 1].id, left);
+		call_table(&w, &datanode_methods, "sendHeartbeat", &m);
+	}
+	assert_int_equal(dn->ninval, 0);
+	world_fini(&w);
+}
+
 /* ---- a disk that is full for a while ---- */
 
 #define META_END 8192 /* the two meta pages: without these LMDB refuses everything for good */
@@ -760,6 +791,7 @@ int main(void)
 		cmocka_unit_test(a_block_among_many_nodes_costs_little),
 		cmocka_unit_test(the_lock_is_given_back_within_long_news),
 		cmocka_unit_test(a_slice_of_a_deleted_tree_that_failed_is_tried_again),
+		cmocka_unit_test(the_newest_deletions_go_first),
 		cmocka_unit_test(news_of_a_node_wait_for_its_list),
 		cmocka_unit_test(a_large_summary_holds_the_lock_in_each_step),
 		cmocka_unit_test(the_lock_is_given_back_between_slices),
