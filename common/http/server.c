@@ -2,6 +2,8 @@
 #include "common/http/server.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -11,6 +13,7 @@
 #define CONNS_MAX 512
 #define CONNS_SPARE 32 /* more than the daemon accepts before it looks at connections that were shut down: 10 */
 #define IDLE_S 30
+#define UNSENT_MAX (128 << 10) /* bytes that the kernel keeps of an answer that is not taken */
 
 struct http_server {
 	struct MHD_Daemon *daemon;
@@ -115,12 +118,14 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *mc, const ch
 int http_server_start(int fd, http_answer_fn answer, void *arg, struct http_server **ret, struct err *err)
 {
 	struct http_server *s = calloc(1, sizeof(*s));
+	const int unsent = UNSENT_MAX;
 
 	if (!s)
 		return err_sys(err, -ENOMEM, "HTTP");
 	s->answer = answer;
 	s->arg = arg;
 	list_init(&s->conns);
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)); /* accepted ones have it, too */
 	s->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, on_accept, s, on_request, s,
 				     MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned int)CONNS_MAX,
 				     MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)IDLE_S, MHD_OPTION_NOTIFY_CONNECTION,
