@@ -184,15 +184,21 @@ static int end_row(struct striped_writer *w, struct err *err)
 	return rc;
 }
 
-/* A group that takes bytes, and place for the parity that they may complete. */
+/* A group that takes bytes. */
 static int need_group(struct striped_writer *w, struct err *err)
 {
 	int rc = w->lb && w->ending ? striped_finish(w, !w->f.no_hsync, err) : 0;
 
-	if (rc == 0 && !w->lb)
-		rc = striped_group_open(w, err);
-	for (unsigned u = w->policy.k; rc == 0 && u < striped_units(w); u++)
-		rc = await_window(w, u, err);
+	return rc || w->lb ? rc : striped_group_open(w, err);
+}
+
+/* Place for the parity that bytes of unit @u may complete: once they are taken it is too late to fail. */
+static int need_parity(struct striped_writer *w, unsigned u, struct err *err)
+{
+	int rc = 0;
+
+	for (unsigned r = w->policy.k; rc == 0 && u == w->policy.k - 1u && r < striped_units(w); r++)
+		rc = await_window(w, r, err);
 	return rc;
 }
 
@@ -207,7 +213,8 @@ ssize_t striped_take(struct striped_writer *w, const void *buf, size_t len, stru
 	if (rc < 0)
 		return rc;
 	at = ec_place_of(&w->policy, w->offset);
-	rc = need_cur(w, at.unit, at.at, err);
+	rc = need_parity(w, at.unit, err);
+	rc = rc ?: need_cur(w, at.unit, at.at, err);
 	if (rc < 0)
 		return rc;
 	cur = w->unit[at.unit].cur;
