@@ -225,6 +225,7 @@ static void make(void)
 	list_init(&core.ops);
 	list_init(&core.writes);
 	list_init(&core.conns);
+	list_init(&core.idle);
 	list_init(&core.rebuilds_waiting);
 	MUST(!store_open(&so, &dn.store, &err) && !store_attach(dn.store, &ns, &bp, &err));
 	atexit(clean_up);
