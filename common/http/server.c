@@ -14,6 +14,9 @@
 #define CONNS_SPARE 32 /* more than the daemon accepts before it looks at connections that were shut down: 10 */
 #define IDLE_S 30
 #define UNSENT_MAX (128 << 10) /* bytes that the kernel keeps of an answer that is not taken */
+/* Of one connection. libmicrohttpd maps what is larger than 32 KiB: only what is touched is resident, and it goes back
+ * to the kernel when the connection closes. */
+#define CONN_BYTES ((size_t)48 << 10)
 
 struct http_server {
 	struct MHD_Daemon *daemon;
@@ -128,8 +131,8 @@ int http_server_start(int fd, http_answer_fn answer, void *arg, struct http_serv
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)); /* accepted ones have it, too */
 	s->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, on_accept, s, on_request, s,
 				     MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned int)CONNS_MAX,
-				     MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)IDLE_S, MHD_OPTION_NOTIFY_CONNECTION,
-				     on_connection, s, MHD_OPTION_END);
+				     MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONN_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
+				     (unsigned int)IDLE_S, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_END);
 	if (!s->daemon) {
 		free(s);
 		return err_set(err, -EIO, "the HTTP server does not start");

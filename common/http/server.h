@@ -10,7 +10,7 @@
  * 30 seconds is closed, too.
  * Ownership: the server owns the listening socket and the connections.
  * Threading: one thread of the server's own; the answers are made in it.
- * Units: at most 512 connections, of 32 KiB and an answer each, and 128 KiB of that in the kernel.
+ * Units: at most 512 connections, of up to 48 KiB and an answer each, and 128 KiB of that in the kernel.
  */
 #include <microhttpd.h>
 
