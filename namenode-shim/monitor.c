@@ -61,14 +61,17 @@ static uint32_t queued(const struct dn *dn)
 	return n;
 }
 
-/* A good replica on a node that is not busy copying, rather on one that is not stale. */
-static struct dn *pick_source(const struct work_limits *w, const struct blk *b)
+/* A node that is not busy copying and has a good replica, rather one that is not stale. It is drawn: a node whose copies fail
+ * does not tell, and another one is asked when the order has expired. */
+static struct dn *pick_source(struct nn *nn, const struct blk *b)
 {
+	const struct work_limits *w = &nn->set.work;
 	const uint32_t line = 2 * (b->flags & BLK_URGENT ? w->streams_hard : w->streams);
+	const uint64_t first = b->nreps ? rng_next(&nn->dns.rng) % b->nreps : 0;
 	struct dn *stale = NULL;
 
 	for (uint16_t i = 0; i < b->nreps; i++) {
-		const struct replica *r = &b->rep[i];
+		const struct replica *r = &b->rep[(first + i) % b->nreps];
 
 		if (r->state != REPLICA_FINALIZED || r->corrupt || r->excess || !storage_is_there(r->st) ||
 		    queued(r->st->dn) >= line)
@@ -98,7 +101,7 @@ static const struct policy *policy_of_block(struct nn *nn, const struct blk *b)
 /* False: nothing was ordered. */
 static bool order_copy(struct nn *nn, struct blk *b, const struct policy *policy, uint64_t now)
 {
-	struct dn *src = pick_source(&nn->set.work, b);
+	struct dn *src = pick_source(nn, b);
 	struct place p = {.want = 1, .block_size = b->b.len, .copy = true, .other_rack = b->flags & BLK_CROWDED,
 			  .policy = policy};
 	struct storage *target;

@@ -260,6 +260,29 @@ static void blocks_that_no_node_can_take_pass_their_turn_on(void **state)
 	world_fini(&w);
 }
 
+/* Its orders expire, and nobody says why. */
+static void a_source_that_cannot_send_is_not_asked_for_ever(void **state)
+{
+	struct world w;
+	struct blk *b;
+	struct list *l;
+	uint32_t asked[2] = {0};
+
+	(void)state;
+	world_init(&w, "aaa");
+	b = add(&w, 3, "01");
+	for (int i = 0; i < 200 && !(asked[0] && asked[1]); i++) {
+		look(&w);
+		assert_int_equal(b->npending, 1);
+		for (int k = 0; k < 2; k++)
+			for (; (l = list_pop(&w.dn[k]->transfers)); asked[k]++)
+				transfer_free(container_of(l, struct transfer, link));
+		blocks_expire_pending(&w.nn->blocks, UINT64_MAX);
+	}
+	assert_true(asked[0] && asked[1]);
+	world_fini(&w);
+}
+
 /* Each order takes a millisecond or more, and there are 200. */
 static void the_lock_is_given_back_while_copies_are_ordered(void **state)
 {
@@ -835,6 +858,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(groups_on_too_few_nodes_keep_nobody_from_being_copied),
 		cmocka_unit_test(blocks_that_no_node_can_take_pass_their_turn_on),
+		cmocka_unit_test(a_source_that_cannot_send_is_not_asked_for_ever),
 		cmocka_unit_test(the_lock_is_given_back_while_copies_are_ordered),
 		cmocka_unit_test(a_block_that_racks_keep_from_its_policy_is_not_copied_for_ever),
 		cmocka_unit_test(a_replica_goes_to_the_type_its_policy_wants_in_a_rack_where_it_stays),
