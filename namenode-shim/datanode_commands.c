@@ -98,6 +98,18 @@ static uint32_t free_streams(const struct work_limits *w, const struct dn *dn)
 	return dn->xmits < most ? most - dn->xmits : 0;
 }
 
+/* Nobody waits any more for a copy whose time is over, or whose block has gone. */
+static bool is_awaited(const struct blocks *bs, const struct transfer *t)
+{
+	const struct blk *b = blocks_find(bs, t->b.id);
+
+	for (uint16_t i = 0; b && i < b->npending; i++)
+		if (b->pending[i].st == t->target)
+			return true;
+	return false;
+}
+
+/* NULL: no order is left. */
 static Hdd__DatanodeCommandProto *transfer_command(struct req *q, struct dn *dn, uint32_t most)
 {
 	Hdd__DatanodeCommandProto *c = block_command(q, HDD__BLOCK_COMMAND_PROTO__ACTION__TRANSFER, most);
@@ -110,11 +122,13 @@ static Hdd__DatanodeCommandProto *transfer_command(struct req *q, struct dn *dn,
 	while (b->n_blocks < most && (l = list_pop(&dn->transfers))) {
 		struct transfer *t = container_of(l, struct transfer, link);
 
-		b->blocks[b->n_blocks++] = block_proto(q, t->b.id, t->b.gs, t->b.len);
-		add_target(q, b, t->target);
+		if (is_awaited(&q->nn->blocks, t)) {
+			b->blocks[b->n_blocks++] = block_proto(q, t->b.id, t->b.gs, t->b.len);
+			add_target(q, b, t->target);
+		}
 		transfer_free(t);
 	}
-	return c;
+	return b->n_blocks ? c : NULL;
 }
 
 /* Recovery of one open block; NULL: it is over already. */
@@ -193,19 +207,16 @@ static Hdd__DatanodeCommandProto *bandwidth_command(struct req *q, struct dn *dn
 void dn_commands_add(struct req *q, struct dn *dn, Hdd__HeartbeatResponseProto *r)
 {
 	const uint32_t streams = free_streams(&q->nn->set.work, dn);
+	Hdd__DatanodeCommandProto *c;
 
 	if (dn->bandwidth)
 		r->cmds[r->n_cmds++] = bandwidth_command(q, dn);
 	if (q->nn->safe.on || add_recovery(q, dn, r))
 		return;
-	if (!list_empty(&dn->transfers) && streams)
-		r->cmds[r->n_cmds++] = transfer_command(q, dn, streams);
-	if (!list_empty(&dn->rebuilds) && dn->xmits < work_busy(&q->nn->set.work)) {
-		Hdd__DatanodeCommandProto *c = rebuild_command(q, dn);
-
-		if (c)
-			r->cmds[r->n_cmds++] = c;
-	}
+	if (!list_empty(&dn->transfers) && streams && (c = transfer_command(q, dn, streams)))
+		r->cmds[r->n_cmds++] = c;
+	if (!list_empty(&dn->rebuilds) && dn->xmits < work_busy(&q->nn->set.work) && (c = rebuild_command(q, dn)))
+		r->cmds[r->n_cmds++] = c;
 	if (dn->ninval)
 		r->cmds[r->n_cmds++] = invalidate_command(q, dn);
 }

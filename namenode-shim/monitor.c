@@ -52,15 +52,6 @@ static uint32_t check_nodes(struct nn *nn, uint64_t now)
 	return live;
 }
 
-static uint32_t queued(const struct dn *dn)
-{
-	uint32_t n = 0;
-
-	list_for_each(l, &dn->transfers)
-		n++;
-	return n;
-}
-
 /* A node that is not busy copying and has a good replica, rather one that is not stale. It is drawn: a node whose copies fail
  * does not tell, and another one is asked when the order has expired. */
 static struct dn *pick_source(struct nn *nn, const struct blk *b)
@@ -74,7 +65,7 @@ static struct dn *pick_source(struct nn *nn, const struct blk *b)
 		const struct replica *r = &b->rep[(first + i) % b->nreps];
 
 		if (r->state != REPLICA_FINALIZED || r->corrupt || r->excess || !storage_is_there(r->st) ||
-		    queued(r->st->dn) >= line)
+		    list_length(&r->st->dn->transfers) >= line)
 			continue;
 		if (!r->st->dn->stale)
 			return r->st->dn;

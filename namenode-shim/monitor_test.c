@@ -14,6 +14,7 @@
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "common/base/clock.h"
 #include "common/base/conf.h"
+#include "namenode-shim/datanode_commands.h"
 #include "namenode-shim/drain.h"
 #include "namenode-shim/hosts.h"
 #include "namenode-shim/inode.h"
@@ -398,6 +399,94 @@ static void a_disk_that_has_failed_is_no_source_of_a_copy(void **state)
 	assert_int_equal(b->npending, 1);
 	assert_true(list_empty(&w.dn[3]->transfers));
 	assert_false(list_empty(&w.dn[4]->transfers));
+	world_fini(&w);
+}
+
+/* Twenty looks, and no node tells of itself. */
+static void a_node_is_not_told_to_copy_more_than_it_can_begin(void **state)
+{
+	struct world w;
+	uint32_t sum = 0;
+
+	(void)state;
+	world_init(&w, "aaaaaa");
+	for (int i = 3; i < 6; i++)
+		w.st[i]->type = STORAGE_SSD;
+	for (int64_t i = 0; i < FILE_BLOCKS; i++)
+		put_block(&w, i, "012");
+	satisfy_add(&w.nn->satisfy, w.file);
+	for (int i = 0; i < 20; i++)
+		satisfy_look(w.nn, clock_mono_ns());
+	for (int i = 0; i < 3; i++) {
+		assert_true(list_length(&w.dn[i]->transfers) <= w.nn->set.work.streams);
+		sum += list_length(&w.dn[i]->transfers);
+	}
+	assert_true(sum > 0);
+	world_fini(&w);
+}
+
+static void a_file_whose_nodes_are_busy_waits_for_them(void **state)
+{
+	struct list *l;
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w, "aa");
+	w.st[1]->type = STORAGE_SSD;
+	b = put_block(&w, 0, "0");
+	blk_set_repl(&w.nn->blocks, b, 1);
+	for (uint32_t i = 0; i < w.nn->set.work.streams; i++)
+		dn_order_transfer(w.dn[0], &b->b, w.st[1]);
+	satisfy_add(&w.nn->satisfy, w.file);
+	for (int i = 0; i < 2 * SATISFY_LOOKS; i++)
+		satisfy_look(w.nn, clock_mono_ns());
+	assert_int_equal(b->npending, 0);
+	assert_int_equal(w.st[1]->promised, 0);
+	while ((l = list_pop(&w.dn[0]->transfers)))
+		transfer_free(container_of(l, struct transfer, link));
+	satisfy_look(w.nn, clock_mono_ns());
+	assert_int_equal(b->npending, 1);
+	world_fini(&w);
+}
+
+/* How many copies a heartbeat of @dn brings it. */
+static size_t transfers_told(struct world *w, struct dn *dn)
+{
+	Hdd__HeartbeatResponseProto r = HDD__HEARTBEAT_RESPONSE_PROTO__INIT;
+	Hdd__DatanodeCommandProto *cmds[DN_COMMANDS_MAX];
+	struct req q = {.nn = w->nn};
+	size_t n = 0;
+
+	r.cmds = cmds;
+	dn_commands_add(&q, dn, &r);
+	for (size_t i = 0; i < r.n_cmds; i++)
+		n += cmds[i]->blkcmd->n_blocks;
+	arena_free(&q.mem);
+	return n;
+}
+
+/* It has expired, or the file is gone. Of three orders only one still counts. */
+static void a_copy_that_nobody_waits_for_is_not_ordered(void **state)
+{
+	struct blk *b[3];
+	struct world w;
+
+	(void)state;
+	world_init(&w, "aa");
+	w.nn->set.work.streams = 10;
+	for (int i = 0; i < 3; i++) {
+		b[i] = add(&w, 2, "0");
+		dn_order_transfer(w.dn[0], &b[i]->b, w.st[1]);
+		blk_add_pending(&w.nn->blocks, b[i], w.st[1], i ? UINT64_MAX : 1);
+	}
+	blocks_expire_pending(&w.nn->blocks, 2);
+	blocks_remove(&w.nn->blocks, b[1]);
+	w.dn[0]->ninval = 0; /* of the one that is gone */
+	assert_int_equal(transfers_told(&w, w.dn[0]), 1);
+	dn_order_transfer(w.dn[0], &b[0]->b, w.st[1]);
+	assert_int_equal(transfers_told(&w, w.dn[0]), 0);
+	assert_true(list_empty(&w.dn[0]->transfers));
 	world_fini(&w);
 }
 
@@ -863,6 +952,9 @@ int main(void)
 		cmocka_unit_test(a_block_that_racks_keep_from_its_policy_is_not_copied_for_ever),
 		cmocka_unit_test(a_replica_goes_to_the_type_its_policy_wants_in_a_rack_where_it_stays),
 		cmocka_unit_test(a_disk_that_has_failed_is_no_source_of_a_copy),
+		cmocka_unit_test(a_node_is_not_told_to_copy_more_than_it_can_begin),
+		cmocka_unit_test(a_file_whose_nodes_are_busy_waits_for_them),
+		cmocka_unit_test(a_copy_that_nobody_waits_for_is_not_ordered),
 		cmocka_unit_test(a_file_that_is_asked_for_again_is_in_line_once),
 		cmocka_unit_test(the_lock_is_given_back_while_a_policy_is_satisfied),
 		cmocka_unit_test(policies_are_read_without_the_lock),

@@ -14,17 +14,7 @@
 #include "namenode-shim/placement.h"
 #include "namenode-shim/req.h"
 
-
 /* ---- ordering ---- */
-
-static uint32_t queued(const struct list *orders)
-{
-	uint32_t n = 0;
-
-	list_for_each(l, orders)
-		n++;
-	return n;
-}
 
 /* Up to @want nodes that have nothing of @b, nor are to get any. @rack_most: in racks with fewer units than
  * that, or none at all; 0: in those with the fewest, if that can be. */
@@ -86,7 +76,7 @@ static bool order_decode(struct nn *nn, struct blk *b, const struct policy *poli
 	r.ntargets = find_targets(nn, b, policy, (uint32_t)__builtin_popcount(lost), 0, r.target);
 	if (!r.ntargets)
 		return false;
-	if (queued(&r.target[0]->dn->rebuilds) >= work_rebuilds(&nn->set.work) * 2) {
+	if (list_length(&r.target[0]->dn->rebuilds) >= work_rebuilds(&nn->set.work) * 2) {
 		for (uint32_t i = 0; i < r.ntargets; i++)
 			storage_unpromise(r.target[i], blk_unit_len(b, b->b.len, 0), now);
 		return true; /* later: it is busy */
@@ -107,7 +97,7 @@ static bool order_move(struct nn *nn, struct blk *b, const struct policy *policy
 	struct dn *src = rep->st->dn;
 	struct storage *target;
 
-	if (queued(&src->transfers) >= nn->set.work.streams * 2)
+	if (list_length(&src->transfers) >= nn->set.work.streams * 2)
 		return true;
 	if (!find_targets(nn, b, policy, 1, 0, &target))
 		return false;
@@ -141,7 +131,7 @@ static const struct replica *pick_leaving(const struct nn *nn, const struct blk 
 		const struct replica *r = racks->with[unit] == fullest ? find_source(b, unit) : NULL;
 
 		if (r && !r->st->dn->stale &&
-		    queued(&r->st->dn->transfers) < nn->set.work.streams * 2)
+		    list_length(&r->st->dn->transfers) < nn->set.work.streams * 2)
 			return r;
 	}
 	return NULL;

@@ -196,23 +196,43 @@ static bool may_leave(const struct blk *b, const struct replica *r, const struct
 	return !strcmp(rack, target->dn->rack) || has_in_rack(b, rack, r) || !has_in_rack(b, target->dn->rack, r);
 }
 
+/* It is on a type that has too many, and fewer than @line orders to copy wait for its node. */
+static bool is_leaving(const struct replica *r, const int surplus[STORAGE_TYPES], uint32_t line)
+{
+	return is_movable(r) && surplus[r->st->type % STORAGE_TYPES] > 0 && list_length(&r->st->dn->transfers) < line;
+}
+
+static bool any_is_leaving(const struct blk *b, const int surplus[STORAGE_TYPES], uint32_t line)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (is_leaving(&b->rep[i], surplus, line))
+			return true;
+	return false;
+}
+
 /* Which replica goes when @target has a copy: rather one of its rack, which leaves them in as many; NULL: none may. */
 static const struct replica *pick_leaving(const struct blk *b, const int surplus[STORAGE_TYPES],
-					  const struct storage *target)
+					  const struct storage *target, uint32_t line)
 {
 	const struct replica *pick = NULL;
 
 	for (uint16_t i = 0; i < b->nreps; i++) {
 		const struct replica *r = &b->rep[i];
 
-		if (is_movable(r) && surplus[r->st->type % STORAGE_TYPES] > 0 && may_leave(b, r, target) &&
+		if (is_leaving(r, surplus, line) && may_leave(b, r, target) &&
 		    (!pick || !strcmp(r->st->dn->rack, target->dn->rack)))
 			pick = r;
 	}
 	return pick;
 }
 
-enum outcome { SATISFIED, ON_ITS_WAY, IN_VAIN };
+/* Of the blocks of a file the last of these counts. */
+enum outcome {
+	SATISFIED,
+	IN_VAIN,
+	BUSY, /* enough copies wait for the nodes that have it */
+	ON_ITS_WAY,
+};
 
 /* What one look may still do. */
 struct look {
@@ -233,10 +253,10 @@ static enum outcome order_move(struct nn *nn, struct blk *b, const struct policy
 	place_free(&p);
 	if (!found)
 		return IN_VAIN;
-	from = pick_leaving(b, surplus, target);
+	from = pick_leaving(b, surplus, target, nn->set.work.streams);
 	if (!from) { /* of another rack, the next time */
 		storage_unpromise(target, b->b.len, now);
-		return IN_VAIN;
+		return pick_leaving(b, surplus, target, UINT32_MAX) ? BUSY : IN_VAIN;
 	}
 	log_info("op=satisfy block=%lld policy=%s from=%s to=%s type=%s", (long long)b->b.id, policy->name,
 		 from->st->dn->uuid, target->dn->uuid, storage_type_name(target->type));
@@ -258,6 +278,8 @@ static enum outcome satisfy_block(struct nn *nn, struct blk *b, const struct pol
 		return SATISFIED;
 	if (b->npending || b->flags & (BLK_UNDER | BLK_SURPLUS))
 		return ON_ITS_WAY;
+	if (!any_is_leaving(b, surplus, nn->set.work.streams))
+		return BUSY;
 	l->places--;
 	r = order_move(nn, b, policy, surplus, now);
 	l->orders += r == ON_ITS_WAY;
@@ -284,12 +306,11 @@ static enum outcome satisfy_file(struct nn *nn, const struct inode *n, const str
 		if (!b || b->state != BLK_COMPLETE)
 			continue; /* open: its next blocks go where they are wanted */
 		if (!l->places) {
-			all = all == IN_VAIN ? IN_VAIN : ON_ITS_WAY;
+			all = all == SATISFIED ? BUSY : all;
 			break;
 		}
 		one = satisfy_block(nn, b, policy, l, now);
-		if (one == ON_ITS_WAY || all == SATISFIED)
-			all = one;
+		all = one > all ? one : all;
 	}
 	nn_unlock(nn);
 	return all;
@@ -362,7 +383,8 @@ static void look_at(struct nn *nn, struct satisfy_item *i, struct look *l, uint6
 		r = satisfy_file(nn, n, policy_of_file(&nn->look, n, &a), l, now);
 		i->orders += l->orders;
 	}
-	i->looks = r == IN_VAIN ? i->looks + 1 : 0;
+	if (r != BUSY)
+		i->looks = r == IN_VAIN ? i->looks + 1 : 0;
 	if (r == SATISFIED || is_given_up(i, n))
 		item_free(s, i);
 	else

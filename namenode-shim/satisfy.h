@@ -8,7 +8,8 @@
  * the monitor runs: where a replica is on a type that is not wanted, and a node has room on one that
  * is, a copy is ordered there, and when it has arrived the other one goes. Directories are gone through while
  * the line is short. A file leaves the line when all is well, when it is gone, or when nothing could be done for
- * SATISFY_LOOKS looks, or what was done was of no use. What was asked for is marked on disk (XATTR_SATISFY) until all that stood
+ * SATISFY_LOOKS looks, or what was done was of no use. Repairs come first: no more copies are ordered of a node than it can begin
+ * at a time. What was asked for is marked on disk (XATTR_SATISFY) until all that stood
  * in line for it has left: a start goes on with it.
  * Ownership: nn->satisfy. Threading: writer thread.
  * Source: HDFS Archival Storage guide (storage policy satisfier).

@@ -9,6 +9,7 @@
  */
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct list {
 	struct list *next, *prev;
@@ -27,6 +28,14 @@ static inline void list_init(struct list *l)
 static inline bool list_empty(const struct list *l)
 {
 	return l->next == l;
+}
+static inline uint32_t list_length(const struct list *l)
+{
+	uint32_t n = 0;
+
+	for (const struct list *e = l->next; e != l; e = e->next)
+		n++;
+	return n;
 }
 static inline bool list_is_linked(const struct list *l)
 {
