@@ -153,6 +153,10 @@ static int send_first(struct pipe *p, struct err *err)
 	struct packet *packet = container_of(p->queue.next, struct packet, link);
 	const int rc = ops->send(p->ws, packet, err);
 
+	if (!p->ws->in_line)
+		p->in_line_since_ns = 0;
+	else if (!p->in_line_since_ns)
+		p->in_line_since_ns = clock_mono_ns();
 	if (rc <= 0)
 		return rc;
 	p->sent_ns = clock_mono_ns();
@@ -238,7 +242,9 @@ static bool is_in_line(const struct pipe *p)
 
 static uint64_t give_up_ns(const struct pipe *p)
 {
-	return p->progress_ns + (is_in_line(p) ? p->fs->set.rdma_wait_ms * NS_PER_MS : patience_ns(p));
+	if (!is_in_line(p))
+		return p->progress_ns + patience_ns(p);
+	return (p->in_line_since_ns > p->progress_ns ? p->in_line_since_ns : p->progress_ns) + p->fs->set.rdma_wait_ms * NS_PER_MS;
 }
 
 uint64_t pipe_wait_deadline(const struct pipe *p, bool want_send)
@@ -363,6 +369,7 @@ void pipe_close_stream(struct pipe *p)
 		p->ws->ops->close_write(p->ws);
 	p->ws = NULL;
 	p->opening = false;
+	p->in_line_since_ns = 0;
 }
 
 /* ---- life ---- */

@@ -40,6 +40,7 @@ struct pipe {
 	int64_t seqno;         /* of the next packet; runs on from block to block */
 	uint64_t sent_ns;      /* last packet that left */
 	uint64_t progress_ns;  /* since when we wait in vain: last ack, first send after it, set-up or call */
+	uint64_t in_line_since_ns; /* send() has waited for memory of this process since then; 0: it does not */
 	int pending_rc;        /* the keeper found the pipeline broken: -errno, */
 	int pending_bad;       /* the node to blame, */
 	struct err pending_err; /* and why; pipe_pump() tells the writer */

@@ -125,6 +125,18 @@ static int gather(struct striped_writer *w, uint32_t want, struct pollfd *fds, u
 	return n;
 }
 
+/* Unit @u is silent for too long, or for so long that a sign of life is due. What has come just now, and memory for its next
+ * packet, counts: only pipe_pump() sees it. */
+static int look_once_more(struct striped_writer *w, unsigned u, struct err *err)
+{
+	struct pipe *p = &w->unit[u].pipe;
+	int bad, rc = pipe_pump(p, &bad, err);
+
+	if (rc >= 0 && pipe_is_busy(p) && clock_mono_ns() >= pipe_wait_deadline(p, rc > 0))
+		rc = pipe_waited(p, rc > 0, err);
+	return rc < 0 ? lose(w, u, err) : 0;
+}
+
 /* Nothing has stirred for a while: signs of life, and who is silent for too long is lost. */
 static int nothing_came(struct striped_writer *w, uint32_t want, struct err *err)
 {
@@ -139,8 +151,8 @@ static int nothing_came(struct striped_writer *w, uint32_t want, struct err *err
 			continue;
 		if (!pipe_is_busy(p))
 			pipe_keep_alive(p, now);
-		else if (now >= pipe_wait_deadline(p, send) && pipe_waited(p, send, err) < 0)
-			rc = lose(w, u, err);
+		else if (now >= pipe_wait_deadline(p, send))
+			rc = look_once_more(w, u, err);
 	}
 	return rc;
 }

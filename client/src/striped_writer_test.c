@@ -69,6 +69,7 @@ static struct {
 	uint32_t hang;        /* these of it take everything, and answer nothing */
 	uint32_t dry;         /* units that get no memory for packets, */
 	unsigned dry_sends;   /* or all of them not for so many attempts */
+	bool dry_once;        /* it comes when they are polled for, and wakes nobody */
 	bool few_tokens;      /* the second new stamp of a group and later ones come with one token less than units */
 } nn;
 
@@ -153,9 +154,14 @@ static int fake_opened(struct wstream *ws, uint64_t *ret_until_ns, int *ret_bad,
 
 static int fake_poll(struct wstream *ws, bool want_send, struct pollfd *ret)
 {
+	const struct fake_stream *s = container_of(ws, struct fake_stream, base);
+	const bool dry = is_dry(s);
+
 	(void)want_send;
 	*ret = (struct pollfd){.fd = -1}; /* never ready */
-	return !is_hung(container_of(ws, struct fake_stream, base)) && !is_dry(container_of(ws, struct fake_stream, base));
+	if (dry && nn.dry_once)
+		nn.dry = 0;
+	return !is_hung(s) && !dry;
 }
 
 static void fake_close(struct wstream *ws)
@@ -869,6 +875,24 @@ static void a_wait_for_memory_that_fails_loses_nothing(void **state)
 	assert_int_equal(fs.count.pipeline_recoveries, 0);
 }
 
+/* The wait is over by then, but nothing has failed. */
+static void memory_that_comes_last_of_all_counts(void **state)
+{
+	struct striped_writer *w;
+	struct err err = ERR_INIT;
+	struct dfs fs;
+
+	(void)state;
+	w = begin_dry(&fs, RDMA_AUTO);
+	fs.set.rdma_wait_ms = 20;
+	assert_int_equal(written_write(&w->f, content, ROW, &err), ROW);
+	nn.dry = 1u << 1;
+	nn.dry_once = true;
+	assert_int_equal(written_write(&w->f, content + ROW, GROUP - ROW, &err), GROUP - ROW);
+	assert_int_equal(nn.dry, 0);
+	end_dry(w, &fs, GROUP, 0);
+}
+
 /* Where TCP is allowed the unit is left out rather than the file lost; its node has done nothing. */
 static void a_unit_without_memory_is_left_out_where_rdma_need_not_be(void **state)
 {
@@ -1072,6 +1096,7 @@ int main(void)
 		cmocka_unit_test(a_refused_group_loses_nothing),
 		cmocka_unit_test(a_unit_without_memory_waits),
 		cmocka_unit_test(a_wait_for_memory_that_fails_loses_nothing),
+		cmocka_unit_test(memory_that_comes_last_of_all_counts),
 		cmocka_unit_test(a_unit_without_memory_is_left_out_where_rdma_need_not_be),
 		cmocka_unit_test(one_more_is_an_error_that_names_them),
 		cmocka_unit_test(nodes_are_tried_again),

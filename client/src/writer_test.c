@@ -535,6 +535,40 @@ static void a_write_without_memory_fails_and_loses_nothing(void **state)
 	assert_int_equal(fs.count.pipeline_recoveries, 0);
 }
 
+/* Others of the same file may have kept the caller for long before this one asks for memory. */
+static void a_wait_for_memory_begins_when_it_is_asked_for(void **state)
+{
+	struct fake_stream s = {.base.ops = &fake_alive_ops};
+	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	struct err err = ERR_INIT;
+	struct pipe p;
+	int bad;
+
+	(void)state;
+	fs.set.rdma_wait_ms = 60000;
+	pipe_init(&p, &fs, CRC_CRC32C, 512);
+	p.ws = &s.base;
+	p.lb = &lb;
+	p.progress_ns = clock_mono_ns() - 100 * NS_PER_S;
+	for (unsigned i = 0; i < 2; i++) { /* the wait of before is forgotten once its packet is sent */
+		struct packet *packet = pipe_new_packet(&p, 0, 512);
+
+		assert_int_equal(packet_append(packet, CRC_CRC32C, 512, BLOCK, bytes, 512), 512);
+		pipe_queue(&p, packet);
+		dry = true;
+		assert_int_equal(pipe_pump(&p, &bad, &err), 1);
+		assert_int_equal(pipe_wait(&p, true, &err), 0);
+		p.in_line_since_ns -= 61 * NS_PER_S;
+		assert_int_equal(pipe_wait(&p, true, &err), i == 0 ? -ENOBUFS : 0);
+		dry = false;
+		assert_int_equal(pipe_pump(&p, &bad, &err), 0);
+		assert_int_equal(p.in_line_since_ns, 0);
+	}
+	p.ws = NULL;
+	p.lb = NULL;
+	pipe_fini(&p);
+}
+
 static void where_rdma_need_not_be_the_block_goes_on_without(void **state)
 {
 	struct written *f = begin_with(RDMA_AUTO, 20);
@@ -565,6 +599,7 @@ int main(void)
 		cmocka_unit_test(heartbeats_are_not_taken_along_to_the_next_stream),
 		cmocka_unit_test(a_flush_leaves_no_packet_behind),
 		cmocka_unit_test(a_write_without_memory_fails_and_loses_nothing),
+		cmocka_unit_test(a_wait_for_memory_begins_when_it_is_asked_for),
 		cmocka_unit_test(where_rdma_need_not_be_the_block_goes_on_without),
 	};
 
