@@ -425,6 +425,21 @@ static void a_node_is_not_told_to_copy_more_than_it_can_begin(void **state)
 	world_fini(&w);
 }
 
+/* More replicas are wanted than there are nodes; directories are gone through when such files are out of the line. */
+static void a_file_that_stays_under_replicated_is_given_up(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w, "aa");
+	w.st[1]->type = STORAGE_SSD;
+	b = put_block(&w, 0, "01");
+	assert_true(b->flags & BLK_UNDER);
+	assert_int_equal(satisfy(&w, b), 0);
+	world_fini(&w);
+}
+
 static void a_file_whose_nodes_are_busy_waits_for_them(void **state)
 {
 	struct list *l;
@@ -953,6 +968,7 @@ int main(void)
 		cmocka_unit_test(a_replica_goes_to_the_type_its_policy_wants_in_a_rack_where_it_stays),
 		cmocka_unit_test(a_disk_that_has_failed_is_no_source_of_a_copy),
 		cmocka_unit_test(a_node_is_not_told_to_copy_more_than_it_can_begin),
+		cmocka_unit_test(a_file_that_stays_under_replicated_is_given_up),
 		cmocka_unit_test(a_file_whose_nodes_are_busy_waits_for_them),
 		cmocka_unit_test(a_copy_that_nobody_waits_for_is_not_ordered),
 		cmocka_unit_test(a_file_that_is_asked_for_again_is_in_line_once),

@@ -276,8 +276,10 @@ static enum outcome satisfy_block(struct nn *nn, struct blk *b, const struct pol
 		any |= surplus[i] > 0;
 	if (!any)
 		return SATISFIED;
-	if (b->npending || b->flags & (BLK_UNDER | BLK_SURPLUS))
+	if (b->npending)
 		return ON_ITS_WAY;
+	if (b->flags & (BLK_UNDER | BLK_SURPLUS)) /* the monitor's first, and it may never have as many nodes as are wanted */
+		return IN_VAIN;
 	if (!any_is_leaving(b, surplus, nn->set.work.streams))
 		return BUSY;
 	l->places--;
@@ -354,7 +356,7 @@ static bool is_given_up(const struct satisfy_item *i, const struct inode *n)
 	const char *why;
 
 	if (i->looks == SATISFY_LOOKS)
-		why = "no node that may take its replicas has room on a storage type that its policy wants";
+		why = "it stays under-replicated, or no node that may take its replicas has room on a storage type that its policy wants";
 	else if (i->orders > (uint64_t)SATISFY_COPIES * n->nblocks * n->repl)
 		why = "copies were made, and did not bring what its policy wants";
 	else
