@@ -19,7 +19,7 @@ struct xconn;
 void dtp_accept(struct xfer_core *core, struct xconn *xc);
 /** Close the connections that wait for an op. */
 void dtp_close_idle(struct xfer_core *core);
-/** Close the connection that has been without an operation for longest. False: none is. */
+/** Close the connection that has been without an operation for longest, at once: its peer may take no answer. False: none is. */
 bool dtp_close_oldest_idle(struct xfer_core *core);
 /** Close every connection of @core; they drain by themselves. */
 void dtp_close_all(struct xfer_core *core);

@@ -206,7 +206,7 @@ bool dtp_sent_all(const struct dtp_conn *c)
 
 static void idle_enter(struct dtp_conn *c)
 {
-	if (c->broken || list_is_linked(&c->idle))
+	if (c->state >= DTP_CLOSING || list_is_linked(&c->idle))
 		return;
 	list_add_tail(&c->core->idle, &c->idle);
 	atomic_fetch_add(&c->core->idle_free, 1);
@@ -235,7 +235,6 @@ void dtp_break(struct dtp_conn *c, int rc, const char *what)
 	if (c->broken)
 		return;
 	c->broken = true;
-	idle_leave(c);
 	if (rc == -ECONNRESET || rc == -ECANCELED || (rc == -ETIMEDOUT && c->state == DTP_OP_WAIT))
 		log_debug("op=conn peer=%s: %s rc=%d", c->peer, what, rc);
 	else
@@ -329,8 +328,11 @@ static int op_take(struct dtp_conn *c, uint32_t *need)
 static void conn_do_op(struct dtp_conn *c)
 {
 	uint32_t need = 0;
-	const int rc = op_take(c, &need);
+	int rc;
 
+	if (c->broken)
+		return;
+	rc = op_take(c, &need);
 	if (rc < 0) {
 		dtp_break(c, rc, "not an operation of version 28");
 		return;
@@ -350,6 +352,7 @@ static void conn_do_op(struct dtp_conn *c)
 
 static void conn_do_close(struct dtp_conn *c)
 {
+	idle_leave(c);
 	if (c->xc) {
 		xconn_close(c->xc);
 		c->xc = NULL;
@@ -393,7 +396,7 @@ static bool conn_step(struct rop *rop)
 		if (c->state < DTP_CLOSING) {
 			/* What is queued still goes out: it says why. */
 			send_more(c);
-			if (c->broken && (dtp_sent_all(c) || c->core->stopping || c->recv_rc < 0))
+			if (c->broken && (dtp_sent_all(c) || c->at_once || c->core->stopping || c->recv_rc < 0))
 				c->state = DTP_CLOSING;
 		}
 	} while (c->state != before);
@@ -447,9 +450,15 @@ void dtp_accept(struct xfer_core *core, struct xconn *xc)
 
 bool dtp_close_oldest_idle(struct xfer_core *core)
 {
+	struct dtp_conn *c;
+
 	if (list_empty(&core->idle))
 		return false;
-	dtp_break(container_of(core->idle.next, struct dtp_conn, idle), -ECANCELED, "idle, and another one needs its place");
+	c = container_of(core->idle.next, struct dtp_conn, idle);
+	idle_leave(c);
+	c->at_once = true;
+	dtp_break(c, -ECANCELED, "idle, and another one needs its place");
+	dtp_ready(c); /* it may have been broken before */
 	return true;
 }
 

@@ -54,13 +54,14 @@ struct dtp_conn {
 	struct rop rop;
 	struct xfer_core *core;
 	struct list link;
-	struct list idle;      /* linked: without an operation */
+	struct list idle;      /* linked: without an operation, and not closing: broken, too, as long as its peer takes no answer */
 	struct xconn *xc;
 	char peer[NET_TEXT_MAX];
 	enum dtp_state state;
 	struct dtp_op *op;
 	bool fresh;            /* no op yet */
-	bool broken;           /* close when the op is done */
+	bool broken;           /* close when the op is done, and what is queued is sent */
+	bool at_once;          /* broken: what is queued is not waited for */
 	bool aborted;
 
 	struct dtp_buf in;
