@@ -408,19 +408,54 @@ static void waited(struct pool *p, const struct pool_ask *a)
 	p->waiting--;
 }
 
-/* One use's line. Who is behind one that waits may pass only with classes that this one does not need. */
-static void serve_line(struct pool *p, enum pool_use use)
+/* Some of @b is free: its first waiters go back to their lines, as far as it reaches. True: somebody did. */
+static bool serve_budget(struct pool *p, struct pool_budget *b)
+{
+	uint64_t room = !b->limit ? UINT64_MAX : b->limit > b->used ? b->limit - b->used : 0;
+	bool any = false;
+
+	while (!list_empty(&b->waiters)) {
+		struct pool_ask *a = container_of(b->waiters.next, struct pool_ask, link);
+		const uint64_t bytes = set_bytes(&a->form[a->forms - 1]);
+
+		if (b->used && bytes > room)
+			break;
+		room -= bytes < room ? bytes : room;
+		list_del(&a->link);
+		list_add_tail(&p->line[a->use], &a->link);
+		any = true;
+		if (!room)
+			break;
+	}
+	return any;
+}
+
+/* The room of its budgets but @but is for those behind @a. */
+static bool pass_on(struct pool *p, const struct pool_ask *a, const struct pool_budget *but)
+{
+	bool any = false;
+
+	for (int i = 0; i < POOL_BUDGETS; i++)
+		if (a->budget[i] && a->budget[i] != but && !list_empty(&a->budget[i]->waiters))
+			any |= serve_budget(p, a->budget[i]);
+	return any;
+}
+
+/* One use's line. Who is behind one that waits may pass only with classes that this one does not need. True: some have
+ * come to the lines meanwhile. */
+static bool serve_line(struct pool *p, enum pool_use use)
 {
 	struct list *line = &p->line[use];
 	struct reserved res = wanted_above(p, use);
 	uint32_t looked = 0;
+	bool more = false;
 
 	list_for_each (l, line) {
 		struct pool_ask *a = container_of(l, struct pool_ask, link);
 		enum answer how;
 
 		if (looked > LINE_LOOK)
-			return;
+			break;
 		how = try_forms(p, a, &res);
 		if (how == DRY) {
 			const struct pool_set *least = &a->form[a->forms - 1];
@@ -431,38 +466,29 @@ static void serve_line(struct pool *p, enum pool_use use)
 		}
 		list_del(&a->link);
 		if (how == OVER_BUDGET) {
-			list_add_tail(&overdrawn(a, &a->form[a->forms - 1])->waiters, &a->link);
+			struct pool_budget *b = overdrawn(a, &a->form[a->forms - 1]);
+
+			list_add_tail(&b->waiters, &a->link);
+			more |= pass_on(p, a, b);
 			continue;
 		}
 		waited(p, a);
 		a->granted(a);
 	}
+	return more;
 }
 
+/* Ends: nobody goes back to a budget that it has come from, for none has more room than before. */
 static void serve(struct pool *p)
 {
-	for (int use = POOL_USES - 1; use >= 0; use--)
-		if (!list_empty(&p->line[use]))
-			serve_line(p, (enum pool_use)use);
-}
+	bool more;
 
-/* Some of @b is free: its first waiters go back to their lines, as far as it reaches. */
-static void serve_budget(struct pool *p, struct pool_budget *b)
-{
-	uint64_t room = !b->limit ? UINT64_MAX : b->limit > b->used ? b->limit - b->used : 0;
-
-	while (!list_empty(&b->waiters)) {
-		struct pool_ask *a = container_of(b->waiters.next, struct pool_ask, link);
-		const uint64_t bytes = set_bytes(&a->form[a->forms - 1]);
-
-		if (b->used && bytes > room)
-			return;
-		room -= bytes < room ? bytes : room;
-		list_del(&a->link);
-		list_add_tail(&p->line[a->use], &a->link);
-		if (!room)
-			return;
-	}
+	do {
+		more = false;
+		for (int use = POOL_USES - 1; use >= 0; use--)
+			if (!list_empty(&p->line[use]))
+				more |= serve_line(p, (enum pool_use)use);
+	} while (more);
 }
 
 void pool_wait(struct pool *p, struct pool_ask *a)
@@ -472,7 +498,8 @@ void pool_wait(struct pool *p, struct pool_ask *a)
 	metric_add((enum metric)(METRIC_POOL_WAITING_READ + a->use), 1);
 	p->waiting++;
 	list_add_tail(&p->line[a->use], &a->link);
-	serve_line(p, a->use);
+	if (serve_line(p, a->use))
+		serve(p);
 	if (p->pressed && pool_is_waiting(a))
 		p->pressed(p->pressed_arg);
 }
@@ -484,9 +511,7 @@ void pool_wait_cancel(struct pool *p, struct pool_ask *a)
 	list_del(&a->link);
 	waited(p, a);
 	/* Whoever stood behind it may be served now. */
-	for (int i = 0; i < POOL_BUDGETS; i++)
-		if (a->budget[i] && !list_empty(&a->budget[i]->waiters))
-			serve_budget(p, a->budget[i]);
+	(void)pass_on(p, a, NULL);
 	serve(p);
 }
 

@@ -350,6 +350,36 @@ static void a_budget_holds_back_only_those_who_share_it(void **state)
 	pool_free(p);
 }
 
+/* Three share the total; two of them share a disk that then has no room, which the third does not need. */
+static void room_of_a_budget_goes_to_who_can_use_it(void **state)
+{
+	struct pool *p = pool_without_floors(8, 0, 0, 0);
+	struct pool_budget disk, total;
+	struct asker q[5] = {0};
+
+	(void)state;
+	pool_budget_init(&disk, 8192);
+	pool_budget_init(&total, 16384);
+	for (int i = 0; i < 5; i++) {
+		add_form(&q[i], SLOT_8K, 1, 0);
+		q[i].ask.budget[0] = i == 2 || i == 3 ? &disk : NULL;
+		q[i].ask.budget[1] = &total;
+		pool_wait(p, &q[i].ask);
+	}
+	assert_null(q[2].got[0]);
+	give_back(&q[0]);
+	assert_non_null(q[2].got[0]);
+	give_back(&q[1]);
+	assert_null(q[3].got[0]);
+	assert_non_null(q[4].got[0]);
+	give_back(&q[2]);
+	assert_non_null(q[3].got[0]);
+	give_back(&q[3]);
+	give_back(&q[4]);
+	assert_int_equal(disk.used + total.used, 0);
+	pool_free(p);
+}
+
 static void a_stream_that_is_alone_may_overdraw_its_budget(void **state)
 {
 	struct pool *p = pool_without_floors(0, 0, 1, 0);
@@ -471,6 +501,7 @@ int main(void)
 	    cmocka_unit_test(a_set_that_cannot_be_had_comes_smaller),
 	    cmocka_unit_test(who_comes_later_does_not_overtake_one_who_waits),
 	    cmocka_unit_test(a_budget_holds_back_only_those_who_share_it),
+	    cmocka_unit_test(room_of_a_budget_goes_to_who_can_use_it),
 	    cmocka_unit_test(a_stream_that_is_alone_may_overdraw_its_budget),
 	    cmocka_unit_test(who_waits_for_slots_presses_those_who_hold_them),
 	    cmocka_unit_test(five_thousand_askers_are_all_served),
