@@ -559,6 +559,11 @@ uint64_t pool_bytes(const struct pool *p)
 	return p->bytes;
 }
 
+uint32_t pool_count(const struct pool *p, enum slot_class cls)
+{
+	return p->cls[cls].count;
+}
+
 uint32_t pool_slab_count(const struct pool *p)
 {
 	return p->slab_count;

@@ -10,7 +10,8 @@
  * Whoever needs several slots for one step asks for the whole set and gets all of it or nothing, so
  * no two askers wait for each other's slots. An ask names its set in several forms, best first; a
  * smaller form is given when the better one cannot be had. A dry pool is a state, not an error: the
- * asker waits in line. Rule for askers: wait in line only while holding no slot of this pool.
+ * asker waits in line. Rule for askers: wait in line only while holding no slot of this pool; or while
+ * holding slots of which a budget leaves enough for all that is waited for with them in hand.
  * Each use has a floor in every class, which the other uses leave alone, so one more stream of it
  * always moves, also while more important uses wait. A budget limits what the streams that share
  * something (a disk, a peer) hold together: what is stuck behind one of them cannot take all.
@@ -58,7 +59,7 @@ struct pool_budget {
 	uint64_t used, limit; /* limit 0: none */
 	struct list waiters;  /* private */
 };
-#define POOL_BUDGETS 3
+#define POOL_BUDGETS 4
 void pool_budget_init(struct pool_budget *b, uint64_t limit);
 
 struct slot {
@@ -140,6 +141,8 @@ void slot_put(struct slot *s);
 
 /** Of all slots. */
 uint64_t pool_bytes(const struct pool *p);
+/** Slots of @cls, those that are out, too. */
+uint32_t pool_count(const struct pool *p, enum slot_class cls);
 uint32_t pool_slab_count(const struct pool *p);
 void *pool_slab(const struct pool *p, uint32_t i, size_t *ret_len);
 /** Slots out at the moment, all classes: 0 at a clean end. */

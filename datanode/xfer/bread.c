@@ -116,8 +116,8 @@ static void br_opened(struct bread *r)
 {
 	if (r->rr) {
 		memcpy(r->volume, r->rr->storage_uuid, sizeof(r->volume));
-		r->ask.budget[0] = buffers_volume(r->core, r->rr->volume);
-		r->ask.budget[1] = r->sink->budget;
+		r->ask.budget[0] = &buffers_volume(r->core, r->rr->volume)->slots;
+		r->ask.budget[1] = r->sink->share ? &r->sink->share->slots : NULL;
 		r->disk = &r->core->disks[r->rr->volume % XFER_BUDGETS];
 	}
 	r->state = BR_CHECK;

@@ -3,9 +3,11 @@
 
 #include "common/base/metrics.h"
 
-#define VOLUME_SHARE 2 / 4
-#define HOP_SHARE 3 / 8
-#define LISTS_SHARE 1 / 32 /* half of the slots for CRCs: see core_pool() */
+#define VOLUME_EIGHTHS 4
+#define CONN_EIGHTHS 4
+#define HOP_EIGHTHS 3
+#define LISTS_PART 4       /* of the slots for CRCs; the floors of all uses are less than half of them */
+#define LONG_LISTS_PART 32 /* of all bytes */
 
 static uint32_t hash_text(const char *s)
 {
@@ -16,16 +18,53 @@ static uint32_t hash_text(const char *s)
 	return h;
 }
 
-/* Of one volume alone there is nothing to keep others from. */
-struct pool_budget *buffers_volume(struct xfer_core *core, uint32_t volume)
+/* Half of the bytes in large slots for streams, the rest for many small ones, and for CRCs. */
+struct pool_opts buffers_pool(uint64_t bytes, uint32_t receive_slots)
 {
-	struct pool_budget *b = &core->by_volume[volume % XFER_BUDGETS];
-
-	b->limit = store_volume_count(core->dn->store) > 1 ? pool_bytes(core->pool) * VOLUME_SHARE : 0;
-	return b;
+	return (struct pool_opts){
+		.count = {[SLOT_1M] = (uint32_t)(bytes / 2 >> 20),
+			  [SLOT_256K] = (uint32_t)(bytes / 8 >> 18),
+			  [SLOT_64K] = (uint32_t)(bytes / 4 >> 16),
+			  [SLOT_8K] = (uint32_t)(bytes / 16 >> 13) + receive_slots,
+			  [SLOT_CRC] = (uint32_t)(bytes / 16 >> 13)},
+		.fixed = {[SLOT_8K] = receive_slots},
+		.huge_pages = true,
+	};
 }
 
-struct pool_budget *buffers_hop(struct xfer_core *core, const struct dn_target *to)
+static void share_limit(const struct xfer_core *core, struct buffers_share *s, uint32_t eighths)
+{
+	s->slots.limit = pool_bytes(core->pool) * eighths / 8;
+	s->lists.limit = core->lists.limit * eighths / 8;
+}
+
+static void share_init(const struct xfer_core *core, struct buffers_share *s, uint32_t eighths)
+{
+	pool_budget_init(&s->slots, 0);
+	pool_budget_init(&s->lists, 0);
+	share_limit(core, s, eighths);
+}
+
+void buffers_conn_init(const struct xfer_core *core, struct buffers_share *s)
+{
+	share_init(core, s, CONN_EIGHTHS);
+}
+
+/* Of one volume alone there is nothing to keep others from. */
+struct buffers_share *buffers_volume(struct xfer_core *core, uint32_t volume)
+{
+	struct buffers_share *s = &core->by_volume[volume % XFER_BUDGETS];
+
+	share_limit(core, s, store_volume_count(core->dn->store) > 1 ? VOLUME_EIGHTHS : 0);
+	return s;
+}
+
+static bool share_is_idle(const struct buffers_share *s)
+{
+	return !s->slots.used && !s->lists.used && list_empty(&s->slots.waiters) && list_empty(&s->lists.waiters);
+}
+
+struct buffers_share *buffers_hop(struct xfer_core *core, const struct dn_target *to)
 {
 	const uint64_t key = (uint64_t)hash_text(to->ip) << 32 | to->xfer_port;
 	uint32_t idle = XFER_BUDGETS;
@@ -33,13 +72,22 @@ struct pool_budget *buffers_hop(struct xfer_core *core, const struct dn_target *
 	for (uint32_t i = 0; i < XFER_BUDGETS; i++) {
 		if (core->hops[i] == key)
 			return &core->by_hop[i];
-		if (idle == XFER_BUDGETS && !core->by_hop[i].used && list_empty(&core->by_hop[i].waiters))
+		if (idle == XFER_BUDGETS && share_is_idle(&core->by_hop[i]))
 			idle = i;
 	}
 	if (idle == XFER_BUDGETS) /* so many are stuck: two share one */
 		return &core->by_hop[key % XFER_BUDGETS];
 	core->hops[idle] = key;
 	return &core->by_hop[idle];
+}
+
+/* The total comes last: who waits for its share does not stand before others in the line for the total. */
+void buffers_for_list(struct xfer_core *core, enum slot_class cls, struct buffers_share *const shares[BUFFERS_SHARES],
+		      struct pool_budget *ret[POOL_BUDGETS])
+{
+	for (int i = 0; i < BUFFERS_SHARES; i++)
+		ret[i] = !shares[i] ? NULL : cls == SLOT_CRC ? &shares[i]->lists : &shares[i]->slots;
+	ret[BUFFERS_SHARES] = cls == SLOT_CRC ? &core->lists : &core->long_lists;
 }
 
 /* Some that have stalled give back at once, others when they have stalled long enough: look again
@@ -63,14 +111,13 @@ static void on_pressed(void *arg)
 
 void buffers_init(struct xfer_core *core)
 {
-	const uint64_t bytes = pool_bytes(core->pool);
-
+	pool_budget_init(&core->lists, (uint64_t)pool_count(core->pool, SLOT_CRC) / LISTS_PART * SLOT_CRC_SIZE);
+	pool_budget_init(&core->long_lists, pool_bytes(core->pool) / LONG_LISTS_PART);
 	for (uint32_t i = 0; i < XFER_BUDGETS; i++) {
 		disk_turns_init(&core->disks[i]);
-		pool_budget_init(&core->by_volume[i], 0);
-		pool_budget_init(&core->by_hop[i], bytes * HOP_SHARE);
+		share_init(core, &core->by_volume[i], 0);
+		share_init(core, &core->by_hop[i], HOP_EIGHTHS);
 	}
-	pool_budget_init(&core->crc_lists, bytes * LISTS_SHARE);
 	core->reclaim_timer.fire = on_reclaim;
 	pool_on_pressed(core->pool, on_pressed, core);
 }

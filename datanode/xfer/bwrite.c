@@ -163,9 +163,11 @@ static void bw_done_open(struct offload *o)
 		w->acked_crc = w->tail_crc;
 		wdisk_init(w);
 		memcpy(w->volume, w->rw->storage_uuid, sizeof(w->volume));
-		w->ask.budget[0] = buffers_volume(w->core, w->rw->volume);
-		w->ask.budget[1] = w->params.target_count ? buffers_hop(w->core, w->params.targets) : NULL;
-		w->ask.budget[2] = w->src ? w->src->budget : NULL;
+		w->shares[0] = buffers_volume(w->core, w->rw->volume);
+		w->shares[BW_HOP_SHARE] = w->params.target_count ? buffers_hop(w->core, w->params.targets) : NULL;
+		w->shares[2] = w->src ? w->src->share : NULL;
+		for (int i = 0; i < BUFFERS_SHARES; i++)
+			w->ask.budget[i] = w->shares[i] ? &w->shares[i]->slots : NULL;
 		if (!w->unit)
 			bw_fail(w, -EINVAL, "chunk sizes do not fit each other");
 	}
@@ -242,6 +244,19 @@ static void on_idle(struct rtimer *t)
 
 	w->idle = true;
 	bw_ready(w);
+}
+
+void bwrite_list_budgets(const struct bwrite *w, enum slot_class cls, struct pool_budget *ret[POOL_BUDGETS])
+{
+	buffers_for_list(w->core, cls, w->shares, ret);
+}
+
+bool bwrite_no_list(struct bwrite *w, enum slot_class cls)
+{
+	struct pool_budget *budget[POOL_BUDGETS];
+
+	bwrite_list_budgets(w, cls, budget);
+	return bw_blame_hop(w, budget[BW_HOP_SHARE], slot_class_size(cls));
 }
 
 int bwrite_land(struct bwrite *w, uint64_t off, uint32_t want, struct landing *ret)

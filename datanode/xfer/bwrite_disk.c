@@ -95,15 +95,11 @@ static void on_granted(struct pool_ask *a)
 	bw_ready(w);
 }
 
-/* What is stuck behind the next node has all that it may have: that one is to blame, not this node. */
 static void on_no_buffers(struct rtimer *t)
 {
 	struct bwrite *w = container_of(t, struct bwrite, buffers_timer);
-	const struct pool_budget *hop = w->ask.budget[1];
 
-	if (hop && hop->used + slot_class_size(SLOT_1M) > hop->limit && bw_has_acks(w))
-		bw_mirror_break(w);
-	else
+	if (!bw_blame_hop(w, w->ask.budget[BW_HOP_SHARE], slot_class_size(SLOT_1M)))
 		bw_fail(w, -ENOBUFS, "no buffers in time: see /ops for who holds them; dfs.rdma.pool.size is the pool");
 }
 

@@ -75,6 +75,14 @@ void bw_mirror_break(struct bwrite *w)
 	bw_ready(w);
 }
 
+bool bw_blame_hop(struct bwrite *w, const struct pool_budget *hop, uint64_t bytes)
+{
+	if (!hop || hop->used + bytes <= hop->limit || !bw_has_acks(w))
+		return false;
+	bw_mirror_break(w);
+	return true;
+}
+
 static void on_sink_acked(struct sink_user *u, int64_t seq, const uint8_t *statuses, uint32_t n)
 {
 	struct bwrite *w = container_of(u, struct bwrite, sink_user);

@@ -106,7 +106,9 @@ struct bwrite {
 	uint32_t landings;         /* of all lanes */
 	bool flush, idle, want_room;
 	struct rtimer idle_timer;
-	struct pool_ask ask;       /* for one lane; waits in line only while no lane is held */
+	struct buffers_share *shares[BUFFERS_SHARES]; /* of its volume, next hop and connection, or NULL */
+#define BW_HOP_SHARE 1
+	struct pool_ask ask;       /* for one lane, charged to these; waits in line only while no lane is held */
 	struct slot *set[3];       /* its slots: data, CRCs, CRCs as the replica keeps them */
 	uint32_t set_forms[POOL_FORMS]; /* class of each form's data slot */
 	bool granted;              /* the set is there */
@@ -193,6 +195,9 @@ void bw_do_forward(struct bwrite *w);
 void bw_sink_close(struct bwrite *w);
 /** The next node is gone, or as good as: the sender is told to blame it. */
 void bw_mirror_break(struct bwrite *w);
+/** @bytes were waited for too long. What is stuck behind the next node has all that it may have: that one is to blame, not
+ *  this node. False: it has not. */
+bool bw_blame_hop(struct bwrite *w, const struct pool_budget *hop, uint64_t bytes);
 /** The piece's memory is not needed for the next hop any more. */
 void bw_piece_sent(struct bwrite *w, struct bpiece *b);
 /** An ack to the sender: ours and those of the @n nodes behind. */

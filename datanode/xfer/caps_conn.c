@@ -140,7 +140,7 @@ void caps_accept(void *arg, struct xconn *xc)
 	link_init(&c->link, caps, &c->rop);
 	link_attach(&c->link, xc);
 	c->use = verbs_peer(xc)->role == CAPSULE_PEER ? POOL_PEER : POOL_WRITE;
-	pool_budget_init(&c->budget, pool_bytes(caps->core->pool) / BUFFERS_CONN_PART);
+	buffers_conn_init(caps->core, &c->share);
 	list_add_tail(&caps->conns, &c->in_caps);
 	xfer_count_conn(caps->core, 1);
 	log_debug("op=rdma peer=%s: accepted", c->link.peer);

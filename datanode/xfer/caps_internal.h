@@ -87,7 +87,7 @@ struct caps_conn {
 	struct list streams;
 	uint32_t stream_count;
 	enum pool_use use;
-	struct pool_budget budget; /* of all its streams */
+	struct buffers_share share; /* of all its streams */
 	bool dropped;          /* the streams know that the connection is lost */
 };
 

@@ -302,7 +302,7 @@ void caps_read_start(struct caps_conn *c, const struct capsule *m)
 		return;
 	}
 	r->s = (struct caps_stream){.step = read_step, .free = read_free, .cancel = read_cancel};
-	r->sink = (struct read_sink){.ops = &sink_ops, .peer = c->link.peer, .budget = &c->budget, .rdma = true};
+	r->sink = (struct read_sink){.ops = &sink_ops, .peer = c->link.peer, .share = &c->share, .rdma = true};
 	r->dest = m->read.dest;
 	r->crc_dest = m->read.crc;
 	list_init(&r->pieces);

@@ -187,13 +187,15 @@ static void on_no_crc_slot(struct rtimer *t)
 {
 	struct caps_write *w = container_of(t, struct caps_write, crc_timer);
 
+	if (w->w && bwrite_no_list(w->w, w->ask.form[0].part[0].cls))
+		return; /* the sender cancels */
 	log_warn("op=write peer=%s: no buffer for CRCs in time: see /ops for who holds them; dfs.rdma.pool.size is the pool",
 		 link_of(w)->peer);
 	write_fail(w, -ENOBUFS);
 }
 
 /* A slot for the list of CRCs of @p, before any of it has a landing: a piece may take several lanes, which are
- * waited for with the list in hand. So lists have a part of such slots, and lanes the rest. */
+ * waited for with the list in hand. So lists have a part of such slots, and lanes the rest; see buffers.h. */
 static bool crc_slot(struct caps_write *w, struct wpiece *p)
 {
 	const uint8_t cls = (uint8_t)slot_class_for_crcs(p->crc_len);
@@ -207,7 +209,8 @@ static bool crc_slot(struct caps_write *w, struct wpiece *p)
 	if (w->crc_slot)
 		return true;
 	w->ask = (struct pool_ask){.use = POOL_CTRL, .forms = 1, .form[0] = {1, {{cls, 1}}},
-				   .budget[0] = &link_of(w)->caps->core->crc_lists, .slots = &w->crc_slot, .granted = on_granted};
+				   .slots = &w->crc_slot, .granted = on_granted};
+	bwrite_list_budgets(w->w, cls, w->ask.budget);
 	if (pool_take(pool_of(w), &w->ask))
 		return true;
 	w->crc_timer.fire = on_no_crc_slot;
@@ -418,9 +421,13 @@ static void send_closed(struct caps_write *w, int status, int rc)
 	(void)link_send(link_of(w), &m);
 }
 
-/* True when the dialer's memory is its own again. */
+/* Nothing is landed any more. True when the dialer's memory is its own again. */
 static bool let_go(struct caps_write *w)
 {
+	pool_wait_cancel(pool_of(w), &w->ask);
+	reactor_timer_clear(reactor_of(w), &w->crc_timer);
+	slot_put(w->crc_slot);
+	w->crc_slot = NULL;
 	drop_pieces(w);
 	return list_empty(&w->parts) && list_empty(&w->pieces);
 }
@@ -431,10 +438,6 @@ static bool finish(struct caps_write *w)
 
 	if (!let_go(w))
 		return false;
-	pool_wait_cancel(pool_of(w), &w->ask);
-	reactor_timer_clear(reactor_of(w), &w->crc_timer);
-	slot_put(w->crc_slot);
-	w->crc_slot = NULL;
 	send_closed(w, status, w->end_rc);
 	return true;
 }
@@ -457,7 +460,7 @@ static bool write_step(struct caps_stream *s)
 	while (!w->cancelled && hand_first(w))
 		;
 	if (w->cancelled)
-		drop_pieces(w);
+		(void)let_go(w);
 	else
 		tell_pulled(w);
 	return false;
@@ -509,7 +512,7 @@ void caps_write_start(struct caps_conn *c, const struct capsule *m)
 			w->s = (struct caps_stream){.is_write = true, .step = write_step, .free = write_free,
 						    .cancel = write_cancel};
 			w->src = (struct write_source){.ops = &source_ops, .peer = c->link.peer,
-						      .budget = &c->budget, .rdma = true};
+						      .share = &c->share, .rdma = true};
 			w->want_pulled = m->flags & CAPSULE_WANT_PULLED;
 			w->copy = !params.client[0];
 			w->newest_seq = w->last_seq = w->pulled = w->told_pulled = CAPSULE_SEQ_NONE;

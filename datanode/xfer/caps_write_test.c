@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writers over RDMA whose lists of CRCs lie in the sender's memory: none of them waits for a slot for such a list with
- * landings in hand, and however many wait for lanes with a list in hand, there are slots of CRCs for lanes. Who cancels
- * hears the last word when nothing is pulled from its memory any more, whatever the disk does. */
+ * landings in hand, and however many wait for lanes with a list in hand, there are slots of CRCs for lanes, and lists for writers to another volume. Who ends
+ * gives back its list and its place in line whatever the disk does. Who cancels hears the last word when nothing is pulled from its memory any more, whatever the disk does. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,6 +24,7 @@
 
 struct bwrite {
 	struct write_source *src;
+	struct pool_budget *volume; /* what its lists are charged to */
 	bool landed; /* once, in a short lane; then it waits for the next one */
 };
 static struct bwrite engines[WRITERS];
@@ -35,13 +36,31 @@ static uint32_t pull_count;
 static struct pool *pool;
 static uint32_t closed_count;
 static uint64_t closed_id;
+static struct pool_budget volumes[2], all_lists;
+static uint32_t volume;
+static bool hop_is_stuck;
+static uint32_t failed_count;
+static struct rtimer *last_timer;
 
 int bwrite_open(struct xfer_core *core, struct write_params *params, struct write_source *src, struct bwrite **ret)
 {
 	(void)core, (void)params;
-	engines[count] = (struct bwrite){.src = src};
+	engines[count] = (struct bwrite){.src = src, .volume = &volumes[volume]};
 	*ret = &engines[count];
 	return 0;
+}
+
+void bwrite_list_budgets(const struct bwrite *w, enum slot_class cls, struct pool_budget *ret[POOL_BUDGETS])
+{
+	assert_int_equal(cls, SLOT_CRC);
+	ret[0] = w->volume;
+	ret[POOL_BUDGETS - 1] = &all_lists;
+}
+
+bool bwrite_no_list(struct bwrite *w, enum slot_class cls)
+{
+	(void)w, (void)cls;
+	return hop_is_stuck;
 }
 
 int bwrite_land(struct bwrite *w, uint64_t off, uint32_t want, struct landing *ret)
@@ -66,6 +85,7 @@ int bwrite_piece(struct bwrite *w, const struct piece *p, const uint8_t *crcs)
 void bwrite_close(struct bwrite *w, int rc)
 {
 	(void)w, (void)rc;
+	failed_count++;
 }
 
 uint32_t bwrite_bpc(const struct bwrite *w)
@@ -116,6 +136,7 @@ void reactor_timer_set(struct reactor *r, struct rtimer *t, uint64_t deadline_ns
 {
 	(void)r;
 	t->deadline_ns = deadline_ns + 1;
+	last_timer = t;
 }
 
 void reactor_timer_clear(struct reactor *r, struct rtimer *t)
@@ -188,14 +209,15 @@ static struct caps_stream *begin(void)
 static void end_all(void)
 {
 	for (uint32_t i = 0; i < pull_count; i++)
-		pulls[i]->done(pulls[i], -ECONNRESET);
+		if (pulls[i])
+			pulls[i]->done(pulls[i], -ECONNRESET);
 	for (uint32_t i = 0; i < count; i++)
 		engines[i].src->ops->ended(engines[i].src, -ECONNRESET);
 	for (uint32_t i = 0; i < count; i++) {
 		assert_true(streams[i]->step(streams[i]));
 		streams[i]->free(streams[i]);
 	}
-	count = pull_count = landings = closed_count = 0;
+	count = pull_count = landings = closed_count = failed_count = volume = 0;
 	assert_int_equal(pool_slots_out(pool), 0);
 }
 
@@ -226,12 +248,113 @@ static void lists_leave_slots_for_lanes(void **state)
 			     .slots = lane};
 
 	(void)state;
-	for (uint32_t i = 0; i < WRITERS; i++)
+	for (uint32_t i = 0; i < WRITERS; i++) {
+		volume = i % 2;
 		(void)begin();
+	}
 	assert_true(pool_take(pool, &a));
 	assert_int_equal(landings, CRC_SLOTS / 2);
 	slot_put(lane[0]);
 	slot_put(lane[1]);
+	end_all();
+}
+
+static void a_stuck_volume_leaves_lists_to_others(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < WRITERS - 1; i++)
+		(void)begin();
+	assert_int_equal(landings, CRC_SLOTS / 4);
+	volume = 1;
+	(void)begin();
+	assert_int_equal(landings, CRC_SLOTS / 4 + 1);
+	end_all();
+}
+
+/* Its pulls have come, and it goes no further. */
+static void cancel(uint32_t i, uint32_t first_pull)
+{
+	for (uint32_t k = first_pull; k < first_pull + 2; k++) {
+		pulls[k]->done(pulls[k], 0);
+		pulls[k] = NULL;
+	}
+	streams[i]->cancel(streams[i], -ECANCELED);
+	assert_false(streams[i]->step(streams[i]));
+}
+
+/* As many writers as there are lists for one volume, and @more. */
+static void begin_all(uint32_t more)
+{
+	for (uint32_t i = 0; i < CRC_SLOTS / 4 + more; i++)
+		(void)begin();
+	assert_int_equal(landings, CRC_SLOTS / 4);
+	assert_int_equal(pull_count, CRC_SLOTS / 2);
+	assert_int_equal(pool_is_pressed(pool), more > 0);
+}
+
+static void who_cancels_leaves_the_line_for_lists(void **state)
+{
+	struct caps_stream *dead, *next;
+
+	(void)state;
+	begin_all(2);
+	dead = streams[CRC_SLOTS / 4];
+	next = streams[CRC_SLOTS / 4 + 1];
+	dead->cancel(dead, -ECANCELED);
+	assert_false(dead->step(dead));
+	assert_int_equal(closed_count, 1);
+	cancel(0, 0);
+	assert_false(next->step(next));
+	assert_int_equal(landings, CRC_SLOTS / 4 + 1);
+	assert_false(pool_is_pressed(pool));
+	end_all();
+}
+
+static void who_cancels_gives_back_a_list_that_has_just_come(void **state)
+{
+	struct caps_stream *dead, *next;
+
+	(void)state;
+	begin_all(2);
+	dead = streams[CRC_SLOTS / 4];
+	next = streams[CRC_SLOTS / 4 + 1];
+	cancel(0, 0);
+	dead->cancel(dead, -ECANCELED);
+	assert_false(dead->step(dead));
+	assert_false(next->step(next));
+	assert_int_equal(landings, CRC_SLOTS / 4 + 1);
+	end_all();
+}
+
+static void who_has_waited_too_long_for_a_list_leaves_the_line(void **state)
+{
+	struct caps_stream *late;
+
+	(void)state;
+	begin_all(1);
+	late = streams[CRC_SLOTS / 4];
+	last_timer->fire(last_timer);
+	assert_int_equal(failed_count, 1);
+	assert_false(late->step(late));
+	assert_false(pool_is_pressed(pool));
+	end_all();
+}
+
+static void who_waits_behind_a_stuck_hop_does_not_fail(void **state)
+{
+	struct caps_stream *s;
+
+	(void)state;
+	begin_all(1);
+	hop_is_stuck = true;
+	last_timer->fire(last_timer);
+	hop_is_stuck = false;
+	assert_int_equal(failed_count, 0);
+	s = streams[CRC_SLOTS / 4];
+	assert_false(s->step(s));
+	cancel(0, 0);
+	assert_false(s->step(s));
+	assert_int_equal(landings, CRC_SLOTS / 4 + 1);
 	end_all();
 }
 
@@ -256,7 +379,7 @@ static void who_cancels_does_not_wait_for_the_disk(void **state)
 	assert_true(s->step(s));
 	assert_int_equal(closed_count, 1);
 	s->free(s);
-	count = pull_count = landings = closed_count = 0;
+	count = pull_count = landings = closed_count = failed_count = 0;
 	assert_int_equal(pool_slots_out(pool), 0);
 }
 
@@ -269,7 +392,9 @@ static int setup(void **state)
 	conn.link = (struct caps_link){.caps = &caps, .xc = &xc};
 	assert_int_equal(pool_new(&o, &pool, &err), 0);
 	core.pool = pool;
-	pool_budget_init(&core.crc_lists, (uint64_t)CRC_SLOTS / 2 * SLOT_CRC_SIZE);
+	pool_budget_init(&all_lists, (uint64_t)CRC_SLOTS / 2 * SLOT_CRC_SIZE);
+	for (uint32_t i = 0; i < 2; i++)
+		pool_budget_init(&volumes[i], (uint64_t)CRC_SLOTS / 4 * SLOT_CRC_SIZE);
 	return 0;
 }
 
@@ -285,6 +410,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_waits_for_a_list_has_no_landing),
 		cmocka_unit_test(lists_leave_slots_for_lanes),
+		cmocka_unit_test(a_stuck_volume_leaves_lists_to_others),
+		cmocka_unit_test(who_cancels_leaves_the_line_for_lists),
+		cmocka_unit_test(who_cancels_gives_back_a_list_that_has_just_come),
+		cmocka_unit_test(who_has_waited_too_long_for_a_list_leaves_the_line),
+		cmocka_unit_test(who_waits_behind_a_stuck_hop_does_not_fail),
 		cmocka_unit_test(who_cancels_does_not_wait_for_the_disk),
 	};
 

@@ -60,6 +60,13 @@ struct xfer_waits { /* how long a silent peer is waited for */
 
 #define XFER_BUDGETS 64 /* of volumes, and of next hops: as many as a store has volumes */
 
+/** What the streams of one volume, next hop or connection may hold together; buffers.h. */
+struct buffers_share {
+	struct pool_budget slots; /* of all classes, but not those of lists */
+	struct pool_budget lists; /* of CRCs, of writes over RDMA */
+};
+#define BUFFERS_SHARES 3 /* of a stream: its volume, next hop and connection */
+
 /** What the ops of one reactor share; made by xfer_start(). */
 struct xfer_core {
 	struct xfer *xfer;
@@ -83,8 +90,8 @@ struct xfer_core {
 	uint32_t landing_slots, landing_slots_max; /* of caps_landing(): promised to those that run; all */
 	uint32_t op_count, conn_count;
 	struct rtimer reclaim_timer; /* private to buffers.c, as the budgets are */
-	struct pool_budget by_volume[XFER_BUDGETS], by_hop[XFER_BUDGETS];
-	struct pool_budget crc_lists; /* of writes over RDMA */
+	struct buffers_share by_volume[XFER_BUDGETS], by_hop[XFER_BUDGETS];
+	struct pool_budget lists, long_lists; /* of all writes over RDMA */
 	uint64_t hops[XFER_BUDGETS]; /* whose by_hop is */
 	struct disk_turns disks[XFER_BUDGETS]; /* private to bread.c */
 	bool read_direct;        /* O_DIRECT for finalised replicas */
@@ -215,7 +222,7 @@ struct write_source_ops {
 struct write_source {
 	const struct write_source_ops *ops;
 	const char *peer;   /* for log lines */
-	struct pool_budget *budget; /* of the connection, or NULL: one that has one stream needs none */
+	struct buffers_share *share; /* of the connection, or NULL: one that has one stream needs none */
 	bool rdma, own;     /* which metrics count; own: the bytes are made here */
 };
 
@@ -225,6 +232,11 @@ int bwrite_open(struct xfer_core *core, struct write_params *params, struct writ
 		struct bwrite **ret);
 /** How the sender's CRCs are cut; valid after opened(0). */
 uint32_t bwrite_bpc(const struct bwrite *w);
+/** What a slot of @cls for a list of the sender's CRCs is charged to; valid after opened(0). */
+void bwrite_list_budgets(const struct bwrite *w, enum slot_class cls, struct pool_budget *ret[POOL_BUDGETS]);
+/** A slot of @cls for a list was waited for too long. True: the next hop's writes have all that they may have, it is
+ *  taken for broken, and the sender is told. */
+bool bwrite_no_list(struct bwrite *w, enum slot_class cls);
 /** The block size that the sender named. */
 uint64_t bwrite_block_size(const struct bwrite *w);
 
@@ -298,7 +310,7 @@ struct read_sink_ops {
 struct read_sink {
 	const struct read_sink_ops *ops;
 	const char *peer;
-	struct pool_budget *budget; /* as of a write_source */
+	struct buffers_share *share; /* as of a write_source */
 	bool rdma, own; /* which metrics count; own: no client reads */
 };
 #define BREAD_AHEAD 4

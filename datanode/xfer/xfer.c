@@ -170,11 +170,10 @@ static int read_conf(struct xfer *x, struct err *err)
 	return rc ? rc : read_waits(&x->waits, conf, err);
 }
 
-/* Half of the bytes in large slots for streams, the rest for many small ones, and for CRCs. */
 static int core_pool(struct xfer_core *core, struct err *err)
 {
 	const uint64_t bytes = core->xfer->pool_bytes / core->dn->reactor_count;
-	struct pool_opts opts = {.huge_pages = true};
+	struct pool_opts opts;
 	int rc;
 
 	core->rebuild_slots_max = (uint32_t)(bytes / 8 >> 16); /* a half of them */
@@ -191,12 +190,7 @@ static int core_pool(struct xfer_core *core, struct err *err)
 			       "dfs.rdma.pool.size leaves %" PRIu64 " bytes for each reactor; 8 MiB are"
 			       " the least",
 			       bytes);
-	opts.count[SLOT_1M] = (uint32_t)(bytes / 2 >> 20);
-	opts.count[SLOT_256K] = (uint32_t)(bytes / 8 >> 18);
-	opts.count[SLOT_64K] = (uint32_t)(bytes / 4 >> 16);
-	opts.count[SLOT_CRC] = (uint32_t)(bytes / 16 >> 13);
-	opts.fixed[SLOT_8K] = core == core->xfer->cores ? caps_receive_slots(core) : 0;
-	opts.count[SLOT_8K] = (uint32_t)(bytes / 16 >> 13) + opts.fixed[SLOT_8K];
+	opts = buffers_pool(bytes, core == core->xfer->cores ? caps_receive_slots(core) : 0);
 	rc = pool_new(&opts, &core->pool, err);
 	if (rc < 0)
 		return rc;
