@@ -74,17 +74,31 @@ static struct dn *pick_source(struct nn *nn, const struct blk *b)
 	return stale;
 }
 
-/* NULL: its file is going, or is another one in a moment: the next round looks again. */
+void monitor_log_unread(struct nn *nn, const char *op, uint64_t inode, int rc)
+{
+	uint32_t dropped;
+
+	if (log_rate_ok(&nn->unread, MONITOR_UNREAD_MS, &dropped))
+		log_warn("op=%s inode=%llu rc=%s dropped=%u: cannot be read; it is tried again", op, (unsigned long long)inode,
+			 err_name(rc), dropped);
+}
+
+/* NULL: the file is gone, or the block is about to belong to another one, or the inode cannot be read. Nothing is done with the
+ * block now; the next round looks at it again. */
 static const struct policy *policy_of_block(struct nn *nn, const struct blk *b)
 {
 	const struct policy *p = NULL;
 	struct arena a = {0};
 	struct inode *n;
+	int rc;
 
 	if (!policy_any(&nn->look))
 		return policy_in_force(POLICY_NONE, false);
-	if (!inode_get_tail(&nn->look, b->inode, &a, &n))
+	rc = inode_get_tail(&nn->look, b->inode, &a, &n);
+	if (!rc)
 		p = policy_of_file(&nn->look, n, &a);
+	else if (rc != -ENOENT)
+		monitor_log_unread(nn, "copies", b->inode, rc);
 	arena_free(&a);
 	return p;
 }

@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 // clang-format on
+#include <errno.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -46,7 +47,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
 
 static struct nn *watched; /* reads of the database with its lock held for writing are counted */
 static uint32_t reads, reads_with_lock;
-static bool no_reader;
+static bool no_reader, no_get, no_cursor;
 
 static void on_read(void)
 {
@@ -67,13 +68,13 @@ int __real_mdb_txn_renew(MDB_txn *t);
 int __wrap_mdb_get(MDB_txn *t, MDB_dbi d, MDB_val *k, MDB_val *v)
 {
 	on_read();
-	return __real_mdb_get(t, d, k, v);
+	return no_get ? EIO : __real_mdb_get(t, d, k, v);
 }
 
 int __wrap_mdb_cursor_get(MDB_cursor *c, MDB_val *k, MDB_val *v, MDB_cursor_op op)
 {
 	on_read();
-	return __real_mdb_cursor_get(c, k, v, op);
+	return no_cursor ? EIO : __real_mdb_cursor_get(c, k, v, op);
 }
 
 int __wrap_mdb_txn_renew(MDB_txn *t)
@@ -580,6 +581,24 @@ static void without_its_policy_a_block_waits_for_the_next_round(void **state)
 	world_fini(&w);
 }
 
+static void an_inode_that_cannot_be_read_is_told_and_read_again(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	b = lose_one(&w);
+	no_get = true;
+	for (int i = 0; i < 3; i++)
+		look(&w);
+	no_get = false;
+	assert_int_equal(b->npending, 0);
+	assert_true(w.nn->unread.next_ns);
+	look(&w);
+	assert_int_equal(b->npending, 1);
+	world_fini(&w);
+}
+
 /* What is read may be newer than what is in memory: the file has gone, or its blocks belong to another one. */
 static void a_block_whose_file_is_gone_is_not_copied(void **state)
 {
@@ -690,6 +709,31 @@ static void what_was_asked_for_outlives_a_restart(void **state)
 		assert_int_equal(w.nn->satisfy.n, 0);
 		world_fini(&w);
 	}
+}
+
+/* First the inode, then the entries of the directory. */
+static void what_cannot_be_read_stays_in_line_with_its_mark(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	b = ask_of_file(&w, "/");
+	for (int i = 0; i < 2; i++) {
+		no_get = !i;
+		no_cursor = i;
+		for (int k = 0; k < 5; k++)
+			satisfy_look(w.nn, clock_mono_ns());
+		no_get = no_cursor = false;
+		assert_int_equal(w.nn->satisfy.n, 1);
+		assert_int_equal(take_marks_away(&w), 0);
+		satisfy_look(w.nn, clock_mono_ns()); /* it is a directory */
+	}
+	assert_true(w.nn->unread.next_ns);
+	for (int i = 0; i < 5; i++)
+		satisfy_look(w.nn, clock_mono_ns());
+	assert_int_equal(b->npending, 1);
+	world_fini(&w);
 }
 
 static void what_is_asked_for_again_keeps_its_mark(void **state)
@@ -975,8 +1019,10 @@ int main(void)
 		cmocka_unit_test(the_lock_is_given_back_while_a_policy_is_satisfied),
 		cmocka_unit_test(policies_are_read_without_the_lock),
 		cmocka_unit_test(without_its_policy_a_block_waits_for_the_next_round),
+		cmocka_unit_test(an_inode_that_cannot_be_read_is_told_and_read_again),
 		cmocka_unit_test(a_block_whose_file_is_gone_is_not_copied),
 		cmocka_unit_test(what_was_asked_for_outlives_a_restart),
+		cmocka_unit_test(what_cannot_be_read_stays_in_line_with_its_mark),
 		cmocka_unit_test(what_is_asked_for_again_keeps_its_mark),
 		cmocka_unit_test(a_file_that_is_asked_for_by_name_stands_for_itself),
 		cmocka_unit_test(the_mark_is_nobodys_to_see_or_to_take),

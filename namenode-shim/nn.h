@@ -32,6 +32,7 @@
 #include <stdint.h>
 
 #include "common/base/list.h"
+#include "common/base/log.h"
 #include "common/reactor/reactor.h"
 #include "namenode-shim/blocks.h"
 #include "namenode-shim/datanodes.h"
@@ -153,6 +154,7 @@ struct nn {
 	struct hosts *hosts_next; /* owned: read, not in force yet */
 	struct satisfy satisfy;
 	struct txn look;       /* its own reader, for what the monitor asks of the namespace; without mem_lock */
+	struct log_rate unread; /* of the line that it cannot be read */
 	uint64_t next_tick_ns, next_redundancy_ns, next_drain_ns;
 	uint64_t commit_began_ns, commit_next_ns; /* of what is flying, and of what is next */
 	uint64_t txid;

@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "namenode-shim/arena.h"
 #include "namenode-shim/inode.h"
+#include "namenode-shim/monitor.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/placement.h"
 #include "namenode-shim/policy.h"
@@ -341,11 +342,16 @@ static void expand(struct nn *nn)
 	struct satisfy *s = &nn->satisfy;
 	struct satisfy_item *dir = container_of(s->dirs.prev, struct satisfy_item, link);
 	struct expansion e = {s, dir, SATISFY_ENTRIES};
+	const int rc = dirent_each(&nn->look, dir->inode, dir->after ? dir->after : "", dir->after_len, add_entry, &e);
 
-	/* A failure of the database shows where it matters more. */
-	if (dirent_each(&nn->look, dir->inode, dir->after ? dir->after : "", dir->after_len, add_entry, &e) == 1)
+	if (rc == 1)
 		return;
 	list_del(&dir->link);
+	if (rc < 0) {
+		monitor_log_unread(nn, "satisfy", dir->inode, rc);
+		list_add(&s->dirs, &dir->link); /* the others come before it */
+		return;
+	}
 	s->ndirs--;
 	item_free(s, dir);
 }
@@ -373,6 +379,12 @@ static void look_at(struct nn *nn, struct satisfy_item *i, struct look *l, uint6
 	struct inode *n;
 	const int rc = inode_get(&nn->look, i->inode, &a, &n); /* before the lock: it may have to be read from the disk */
 
+	if (rc && rc != -ENOENT) {
+		monitor_log_unread(nn, "satisfy", i->inode, rc);
+		list_add_tail(&s->files, &i->link);
+		arena_free(&a);
+		return;
+	}
 	if (!rc && n->type == INODE_DIR) {
 		list_add_tail(&s->dirs, &i->link);
 		s->ndirs++;
