@@ -22,7 +22,7 @@
 #define RECOVERIES 1000 /* of files of expired leases that are begun in one tick */
 #define LOOKS_IN_VAIN 256 /* of each line in one look: each may go through all nodes */
 
-/* Dead for so long that it is in nobody's way but that of who reads the lists. One that dfs.hosts names is expected. */
+/* Dead for so long that it only makes the lists of nodes longer. A node that dfs.hosts names is expected back. */
 static bool is_past(const struct nn *nn, const struct dn *dn, uint64_t silent_ns)
 {
 	return !dn->alive && nn->set.dead_keep_ms && silent_ns / NS_PER_MS > nn->set.dead_keep_ms &&
@@ -151,8 +151,8 @@ static void read_policies(struct nn *nn, const struct list *line, const struct c
 	}
 }
 
-/* Each block of the line is looked at once, while there is budget for orders. One that can have no copy costs no order, and those
- * that are not looked at stand before it in the next look: it is in nobody's way. */
+/* Each block of the line is looked at once, while there is budget for orders. A block that can have no copy takes nothing from the
+ * budget. It goes to the end of the line, so the blocks that had no turn come before it in the next look. */
 static void order_picks(struct nn *nn, struct list *line, struct copies_line *l, const struct picks *p, uint64_t now)
 {
 	const bool copying = line != &nn->blocks.surplus;
@@ -284,9 +284,9 @@ void monitor_tick(struct nn *nn)
 	uint64_t now;
 
 	nn_lock(nn);
-	live = check_nodes(nn, clock_mono_ns()); /* not before a heartbeat that was counted while we waited for the lock */
+	live = check_nodes(nn, clock_mono_ns()); /* read with the lock: a heartbeat may have come while we waited for it */
 	nn_check_safe_mode(nn);
-	now = clock_mono_ns(); /* nor before safe.left_ns */
+	now = clock_mono_ns(); /* read again: safe.left_ns, which may just have been set, is never later */
 	drain_tick(nn, now);
 	if (!nn->safe.on && now >= nn->next_redundancy_ns) {
 		nn->next_redundancy_ns = now + nn->set.redundancy_ms * NS_PER_MS;

@@ -78,7 +78,8 @@ static void begin_anew(struct satisfy_item *i)
 	i->looks = 0;
 }
 
-/* Of what is in line already nothing changes but that it begins anew: its own mark is on the disk as long as it is there. */
+/* What is in line already only begins anew. It stays with the request that it is in line for, whose mark is on the disk as long as
+ * anything is in line for it. */
 static struct satisfy_item *add(struct satisfy *s, uint64_t inode, struct satisfy_ask *ask)
 {
 	struct satisfy_item *i;
