@@ -271,7 +271,7 @@ static ssize_t read_locked(struct reader *r, void *buf, size_t len, struct err *
 
 bool reader_give_back(struct reader *r)
 {
-	if (!stream_at_rest(r->seq.rs) || !striped_give_back(r->striped_seq))
+	if (!stream_come_to_rest(r->seq.rs) || !striped_give_back(r->striped_seq))
 		return false;
 	if (r->seq.rs)
 		r->seq.rs->given_up = true;

@@ -76,7 +76,7 @@ uint64_t reader_tell(struct reader *r);
 uint64_t reader_length(struct reader *r);
 void reader_content(struct reader *r, struct dfs_content *ret);
 /** Close the streams of dfs_read(), without waiting; the next one opens others. Under seq_lock. False: not now, it would
- *  break off what others use. */
+ *  break off what others use; its nodes are asked to let go. */
 bool reader_give_back(struct reader *r);
 /** dfs_local_fd(). */
 int reader_local_fd(struct reader *r, int *ret_fd, struct err *err);

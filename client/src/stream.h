@@ -106,13 +106,14 @@ struct block_stream {
 	/** After try_read gave 0: 1 something may be had now; 0 and what to poll(2) for; -errno. */
 	int (*poll_read)(struct rstream *s, struct pollfd *ret);
 
-	/** False: something that was asked for is on its way, and a close that does not wait for it would end a connection
-	 *  that others use. NULL: there is no such thing. */
-	bool (*at_rest)(struct rstream *s);
+	/** Nobody reads on for the time being. False: something that was asked for is on its way, and a close that does not wait
+	 *  for it would end a connection that others use. The node is told to let go of it, and the stream may be asked again;
+	 *  a read goes on where it was. Nothing is waited for. NULL: there is no such thing. */
+	bool (*come_to_rest)(struct rstream *s);
 };
-static inline bool stream_at_rest(struct rstream *s)
+static inline bool stream_come_to_rest(struct rstream *s)
 {
-	return !s || !s->ops->at_rest || s->ops->at_rest(s);
+	return !s || !s->ops->come_to_rest || s->ops->come_to_rest(s);
 }
 
 /** open_write and open_read of stream_rdma fail with -ENOLINK when there is no RDMA path to the

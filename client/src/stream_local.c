@@ -197,9 +197,9 @@ static int loc_poll(struct rstream *s, struct pollfd *ret)
 	return l->instead ? l->instead->ops->poll_read(l->instead, ret) : 1;
 }
 
-static bool loc_at_rest(struct rstream *s)
+static bool loc_come_to_rest(struct rstream *s)
 {
-	return stream_at_rest(container_of(s, struct loc_r, base)->instead);
+	return stream_come_to_rest(container_of(s, struct loc_r, base)->instead);
 }
 
 /* ---- life ---- */
@@ -256,5 +256,5 @@ const struct block_stream stream_local = {
 	.start_read = loc_start,
 	.try_read = loc_try,
 	.poll_read = loc_poll,
-	.at_rest = loc_at_rest,
+	.come_to_rest = loc_come_to_rest,
 };

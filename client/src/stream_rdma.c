@@ -124,5 +124,5 @@ const struct block_stream stream_rdma = {
 	.start_read = rdma_open_read,
 	.try_read = rdma_r_try,
 	.poll_read = rdma_r_poll,
-	.at_rest = rdma_r_at_rest,
+	.come_to_rest = rdma_r_come_to_rest,
 };

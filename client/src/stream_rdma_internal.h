@@ -66,4 +66,4 @@ ssize_t rdma_r_read(struct rstream *rs, void *buf, size_t len, struct err *err);
 void rdma_r_close(struct rstream *rs);
 ssize_t rdma_r_try(struct rstream *rs, void *buf, size_t len, struct err *err);
 int rdma_r_poll(struct rstream *rs, struct pollfd *ret);
-bool rdma_r_at_rest(struct rstream *rs);
+bool rdma_r_come_to_rest(struct rstream *rs);

@@ -53,13 +53,16 @@ struct rdma_r {
 	bool verified;                   /* CRCs of the oldest were checked */
 	bool parked;                     /* slots are given back, nothing is asked for till the
 					  * caller comes */
-	bool posted;                     /* msg is on its way */
+	bool posted;                     /* msg is on its way, */
+	bool stop_posted;                /* and stop_msg */
+	uint64_t stop_ns;                /* since when it is to come to rest and does not; 0: it need not */
 	bool waits;                      /* in line for slots */
 	/* [R] */
 	uint64_t end, asked;             /* of the range; next byte to ask for */
 	uint32_t next, freed;            /* requests below `freed` have given their slots back */
 	uint32_t bpc;                    /* the block's bytes per checksum, as far as is known */
 	bool learned, dropping, closed;
+	bool stopped;                    /* what is dropped is cancelled, too */
 	uint32_t drop;                   /* while dropping: it and later requests are made again */
 	uint64_t drop_at;
 	struct pool_ask ask;
@@ -69,6 +72,7 @@ struct rdma_r {
 	struct rholder holder;
 	struct rop rop;                  /* ask_more() */
 	struct rmsg msg;                 /* the caller has used something up, or is back */
+	struct rmsg stop_msg;            /* it is gone for the time being */
 	struct rslot slot[READ_SLOTS];
 };
 
@@ -102,7 +106,7 @@ static void drop_some(struct rdma_r *r)
 		give_back(slot_of(r, i));
 	r->next = r->drop;
 	r->asked = r->drop_at;
-	r->dropping = false;
+	r->dropping = r->stopped = false;
 	look_again(r);
 }
 
@@ -241,7 +245,7 @@ static void r_on_sent(struct rsend *send)
 	struct rslot *s = container_of(send, struct rslot, send);
 	struct rdma_r *r = s->r;
 
-	if (r->closed)
+	if (r->closed || r->stopped)
 		cancel_request(s);
 	pthread_mutex_lock(&r->m.lock);
 	meeting_ring(&r->m); /* it may be about to close */
@@ -340,6 +344,7 @@ static void make_request(struct rdma_r *r)
 	s->made_for = r->bpc;
 	s->len = (uint32_t)(request_end(r, r->asked, s->data->size) - r->asked);
 	r->asked += s->len;
+	s->cancelled = false;
 	pthread_mutex_lock(&r->m.lock);
 	s->asked = true;
 	s->answered = false;
@@ -518,14 +523,58 @@ static bool is_settled(const struct rdma_r *r)
 	return !is_sending(r);
 }
 
-bool rdma_r_at_rest(struct rstream *rs)
+static void cancel_all(struct rdma_r *r)
+{
+	for (uint32_t i = 0; i < READ_SLOTS; i++)
+		cancel_request(&r->slot[i]);
+}
+
+/* What is asked for is cancelled, and asked for again when the caller is back. */
+static void r_stop(struct rmsg *msg)
+{
+	struct rdma_r *r = container_of(msg, struct rdma_r, stop_msg);
+	uint64_t at, stop_ns;
+	uint32_t tail;
+
+	pthread_mutex_lock(&r->m.lock);
+	r->stop_posted = false;
+	tail = r->tail;
+	at = r->at;
+	stop_ns = r->stop_ns;
+	if (stop_ns) {
+		r->parked = true;
+		r->verified = false;
+		forget_answers(r, tail);
+	}
+	pthread_mutex_unlock(&r->m.lock);
+	if (!stop_ns)
+		return; /* it is back */
+	if (clock_mono_ns() - stop_ns >= stream_timeout_ns(r->fs, 0)) {
+		rdma_give_up(&r->slot[0].call); /* a node answers a CANCEL at once */
+		return;
+	}
+	r->stopped = true;
+	drop_from(r, tail, at);
+	if (r->stopped)
+		cancel_all(r);
+}
+
+bool rdma_r_come_to_rest(struct rstream *rs)
 {
 	struct rdma_r *r = container_of(rs, struct rdma_r, base);
-	bool settled;
+	bool settled, post = false;
 
 	pthread_mutex_lock(&r->m.lock);
 	settled = r->m.lost || is_settled(r);
+	if (!settled) {
+		if (!r->stop_ns)
+			r->stop_ns = clock_mono_ns();
+		post = !r->stop_posted;
+		r->stop_posted = true;
+	}
 	pthread_mutex_unlock(&r->m.lock);
+	if (post)
+		reactor_post(rdma_reactor(r->rdma), &r->stop_msg);
 	return settled;
 }
 
@@ -534,8 +583,7 @@ static void r_stop_run(struct rtask *t)
 	struct rdma_r *r = container_of(t, struct r_task, t)->r;
 
 	r->closed = true;
-	for (uint32_t i = 0; i < READ_SLOTS; i++)
-		cancel_request(&r->slot[i]);
+	cancel_all(r);
 }
 
 void rdma_r_close(struct rstream *rs)
@@ -645,6 +693,7 @@ static bool come(struct rdma_r *r)
 
 	r->used_ns = clock_mono_ns();
 	r->parked = false;
+	r->stop_ns = 0;
 	if (post) {
 		pthread_mutex_unlock(&r->m.lock);
 		reactor_post(rdma_reactor(r->rdma), &r->msg);
@@ -736,6 +785,7 @@ static void init_slots(struct rdma_r *r)
 	r->holder.shed = r_shed;
 	r->wait_over.fire = on_wait_over;
 	r->msg.fn = r_turn;
+	r->stop_msg.fn = r_stop;
 	rop_init(&r->rop, r_step, NULL);
 }
 

@@ -33,6 +33,7 @@ static struct dfs fs;
 static uint8_t *block, *block_crcs; /* of 512 bytes each */
 static uint32_t bpc;
 static bool answers; /* at once; else requests are kept until node_answer() */
+static bool deaf;    /* it answers no CANCEL either */
 
 static struct xop *connecting, *receiving;
 static void *receive_buf;
@@ -279,6 +280,10 @@ static void fake_send(struct xconn *c, const struct iovec *iov, int n, struct xo
 	(void)c;
 	(void)n;
 	assert_int_equal(capsule_decode(iov->iov_base, (uint32_t)iov->iov_len, NULL, 0, &kept[i]), 0);
+	if (kept[i].type == CAPSULE_CANCEL && deaf) {
+		op->done(op, (int)iov->iov_len);
+		return;
+	}
 	if (kept[i].type == CAPSULE_OPEN_WRITE || kept[i].type == CAPSULE_CANCEL) {
 		say_soon(&kept[i]);
 	} else {
@@ -304,6 +309,21 @@ static void node_answer(void)
 	struct rtask t;
 
 	rdma_run(fs.rdma, &t, start_answering);
+}
+
+static void start_over(struct rtask *t)
+{
+	(void)t;
+	answers = deaf = false;
+	first_kept = all_kept;
+}
+
+/* It knows of no request, and answers none until node_answer(). */
+static void node_start_over(void)
+{
+	struct rtask t;
+
+	rdma_run(fs.rdma, &t, start_over);
 }
 
 /* ---- the program ---- */
@@ -383,7 +403,7 @@ static int setup(void **state)
 	fs.set.socket_timeout_ms = 20000;
 	fs.set.rdma_wait_ms = 20000;
 	fs.defaults.bytes_per_checksum = bpc = 512;
-	answers = false;
+	answers = deaf = false;
 	first_kept = all_kept = first_said = all_said = 0;
 	if (!block) {
 		block = malloc(BLOCK_LEN);
@@ -567,33 +587,87 @@ static void answers_that_nobody_asked_for_change_nothing(void **state)
 	assert_int_equal(slots_out(), before);
 }
 
+static void begin_idle(struct reader *idle, struct rstream *rs)
+{
+	*idle = (struct reader){.fs = &fs, .seq.rs = rs, .listed = true};
+	pthread_mutex_init(&idle->seq_lock, NULL);
+	idle_streams_init(&fs.idle_streams);
+	list_add_tail(&fs.idle_streams.readers, &idle->idle);
+	fs.idle_streams.count = 1;
+}
+
+/* As the keeper does, until its stream is closed. */
+static void reap(struct reader *idle)
+{
+	const uint64_t deadline = clock_mono_ns() + 60 * NS_PER_S;
+
+	while (idle->listed && clock_mono_ns() < deadline) {
+		idle_streams_reap(&fs, clock_mono_ns());
+		(void)poll(NULL, 0, 1);
+	}
+	assert_false(idle->listed);
+	assert_null(idle->seq.rs);
+	idle_streams_fini(&fs.idle_streams);
+	pthread_mutex_destroy(&idle->seq_lock);
+}
+
 /* One that stopped reading while its node is slow, and one that waits for the same node. */
 static void who_stops_reading_takes_no_connection_along(void **state)
 {
-	struct reader idle = {.fs = &fs};
+	const uint32_t before = slots_out();
+	struct reader idle;
+
+	(void)state;
+	begin_idle(&idle, must_open(0, BLOCK_LEN));
+	stream[0] = must_open(SMALL, SMALL);
+	reap(&idle);
+	node_answer();
+	must_read(stream[0], SMALL, SMALL);
+	stream_rdma.close_read(stream[0]);
+	assert_int_equal(slots_out(), before);
+}
+
+/* A node that stands still: its connection is given up in the end, and others go by another one. */
+static void who_stops_reading_keeps_no_buffer_where_nothing_is_answered(void **state)
+{
+	struct reader idle;
+
+	(void)state;
+	deaf = true;
+	fs.set.socket_timeout_ms = 50;
+	begin_idle(&idle, must_open(0, BLOCK_LEN));
+	reap(&idle);
+	fs.set.socket_timeout_ms = 20000;
+	node_start_over();
+	node_answer();
+	stream[0] = must_open(SMALL, SMALL);
+	must_read(stream[0], SMALL, SMALL);
+	stream_rdma.close_read(stream[0]);
+}
+
+/* It reads on before the node has let go, or after that. */
+static void who_stopped_reading_goes_on_at_its_byte(void **state)
+{
+	const uint64_t deadline = clock_mono_ns() + 60 * NS_PER_S;
 	const uint32_t before = slots_out();
 
 	(void)state;
-	pthread_mutex_init(&idle.seq_lock, NULL);
-	idle_streams_init(&fs.idle_streams);
-	list_add_tail(&fs.idle_streams.readers, &idle.idle);
-	fs.idle_streams.count = 1;
-	idle.listed = true;
-	idle.seq.rs = must_open(0, SMALL);
-	stream[0] = must_open(SMALL, SMALL);
-	idle_streams_reap(&fs, clock_mono_ns());
-	assert_true(idle.listed);
-	node_answer();
-	must_read(stream[0], SMALL, SMALL);
-	while (!stream_rdma.at_rest(idle.seq.rs))
-		(void)poll(NULL, 0, 1);
-	idle_streams_reap(&fs, clock_mono_ns());
-	assert_false(idle.listed);
-	assert_null(idle.seq.rs);
-	stream_rdma.close_read(stream[0]);
+	for (unsigned rest = 0; rest < 2; rest++) {
+		struct rstream *s = must_open(1000, BLOCK_LEN - 1000);
+
+		assert_false(stream_rdma.come_to_rest(s));
+		while (rest && !stream_rdma.come_to_rest(s) && clock_mono_ns() < deadline)
+			(void)poll(NULL, 0, 1);
+		if (rest)
+			assert_int_equal(slots_out(), before);
+		node_answer();
+		must_read(s, 1000, 3 * MI);
+		(void)stream_rdma.come_to_rest(s);
+		must_read(s, 1000 + 3 * MI, 3 * MI);
+		stream_rdma.close_read(s);
+		node_start_over();
+	}
 	assert_int_equal(slots_out(), before);
-	idle_streams_fini(&fs.idle_streams);
-	pthread_mutex_destroy(&idle.seq_lock);
 }
 
 /* Its memory comes back without the connection, which one that waits for the same node has, too. */
@@ -902,6 +976,8 @@ int main(void)
 		t(chunks_may_be_longer_than_was_thought),
 		t(answers_that_nobody_asked_for_change_nothing),
 		t(who_stops_reading_takes_no_connection_along),
+		t(who_stops_reading_keeps_no_buffer_where_nothing_is_answered),
+		t(who_stopped_reading_goes_on_at_its_byte),
 		t(a_read_that_is_closed_is_cancelled),
 		t(quiet_writers_have_no_buffer),
 		t(writers_beyond_all_buffers_wait_in_line),

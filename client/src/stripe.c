@@ -378,12 +378,13 @@ bool stripe_degraded(const struct stripe *s, uint64_t offset)
 
 bool stripe_give_back(struct stripe *s)
 {
+	bool rest = true;
+
 	for (unsigned i = 0; i < s->g.units; i++)
-		if (!stream_at_rest(s->unit[i].rs))
-			return false;
-	for (unsigned i = 0; i < s->g.units; i++)
+		rest &= stream_come_to_rest(s->unit[i].rs); /* each of them is told */
+	for (unsigned i = 0; rest && i < s->g.units; i++)
 		stripe_unit_close(&s->unit[i], true);
-	return true;
+	return rest;
 }
 
 bool stripe_has_streams(const struct stripe *s)
