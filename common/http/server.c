@@ -6,13 +6,17 @@
 #include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "common/base/clock.h"
 #include "common/base/list.h"
 
 #define CONNS_MAX 512
 #define CONNS_SPARE 32 /* more than the daemon accepts before it looks at connections that were shut down: 10 */
 #define IDLE_S 30
+#define NEW_NS NS_PER_S             /* the request of one that came since then may be on its way */
+#define ANSWER_NS (IDLE_S * NS_PER_S) /* most answers are taken by then */
 #define UNSENT_MAX (128 << 10) /* bytes that the kernel keeps of an answer that is not taken */
 /* Of one connection. libmicrohttpd maps what is larger than 32 KiB: only what is touched is resident, and it goes back
  * to the kernel when the connection closes. */
@@ -31,6 +35,7 @@ struct http_conn {
 	struct list link;
 	int fd;
 	bool asked; /* it has sent a whole request */
+	uint64_t since_ns; /* of its last whole request; before, of its arrival */
 };
 
 static struct http_conn *conn_of(struct MHD_Connection *c)
@@ -58,6 +63,7 @@ static void conn_enter(struct http_server *s, struct MHD_Connection *mc, void **
 		return; /* it is closed by its time-out only */
 	c->server = s;
 	c->fd = i->connect_fd;
+	c->since_ns = clock_mono_ns();
 	list_add_tail(&s->conns, &c->link);
 	s->count++;
 }
@@ -76,23 +82,45 @@ static void on_connection(void *arg, struct MHD_Connection *mc, void **context,
 	}
 }
 
-/* The daemon reads the end and closes it. */
-static void make_room(struct http_server *s)
+static bool has_unread(const struct http_conn *c)
 {
-	struct http_conn *oldest = NULL;
+	int n = 0;
+
+	return ioctl(c->fd, FIONREAD, &n) == 0 && n > 0;
+}
+
+/* The oldest one that should have asked by now. Else one that is slow to take its answer. Else one that just came: its
+ * request may be there, but not read yet, as several are accepted before any is read. */
+static struct http_conn *who_goes(const struct http_server *s)
+{
+	const uint64_t now_ns = clock_mono_ns();
+	struct http_conn *slow = NULL, *silent = NULL;
 
 	list_for_each (l, &s->conns) {
 		struct http_conn *c = container_of(l, struct http_conn, link);
+		const uint64_t age_ns = clock_between(c->since_ns, now_ns);
 
-		if (!oldest || !c->asked)
-			oldest = c;
-		if (!c->asked)
-			break;
+		if (!c->asked && age_ns >= NEW_NS)
+			return c;
+		if (c->asked && !slow && age_ns >= ANSWER_NS)
+			slow = c;
+		if (!c->asked && !silent && !has_unread(c))
+			silent = c;
 	}
-	if (!oldest)
+	if (slow || silent)
+		return slow ? slow : silent;
+	return list_empty(&s->conns) ? NULL : container_of(s->conns.next, struct http_conn, link);
+}
+
+/* The daemon reads the end and closes it. */
+static void make_room(struct http_server *s)
+{
+	struct http_conn *c = who_goes(s);
+
+	if (!c)
 		return;
-	conn_leave(oldest);
-	(void)shutdown(oldest->fd, SHUT_RDWR);
+	conn_leave(c);
+	(void)shutdown(c->fd, SHUT_RDWR);
 }
 
 static enum MHD_Result on_accept(void *arg, const struct sockaddr *peer, socklen_t len)
@@ -113,8 +141,10 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *mc, const ch
 
 	(void)version, (void)upload, (void)state;
 	*upload_len = 0;
-	if (c)
+	if (c) {
 		c->asked = true;
+		c->since_ns = clock_mono_ns();
+	}
 	return s->answer(s->arg, mc, url, method);
 }
 

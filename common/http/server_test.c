@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Must hold: peers that send half a request, in any number, lock nobody out, and while there are such no other one loses
- * its connection. Nor do those that take no answer. */
+ * its connection. Nor do those that take no answer, also while others come faster than requests are read. */
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -9,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -17,12 +19,25 @@
 #include "common/http/server.h"
 
 #define SLOW 600
+#define FULL 480 /* connections at which one goes for each new one */
 #define LARGE (32u << 20)
 #define HALF "GET /half HTTP/1.1\r\nHost:"
 
 static struct http_server *server;
 static struct net_addr where;
 static char large[LARGE];
+static sem_t held, go_on; /* of the request /hold: the server does nothing else meanwhile */
+static _Atomic int64_t later_s; /* its clock is ahead by so much */
+
+int __real_clock_gettime(clockid_t id, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
+{
+	const int rc = __real_clock_gettime(id, ts);
+
+	ts->tv_sec += later_s;
+	return rc;
+}
 
 static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *url, const char *method)
 {
@@ -31,6 +46,10 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *u
 	enum MHD_Result rc;
 
 	(void)arg, (void)method;
+	if (!strcmp(url, "/hold")) {
+		sem_post(&held);
+		sem_wait(&go_on);
+	}
 	r = MHD_create_response_from_buffer(is_large ? LARGE : 2, is_large ? large : "ok", MHD_RESPMEM_PERSISTENT);
 	rc = MHD_queue_response(c, MHD_HTTP_OK, r);
 	MHD_destroy_response(r);
@@ -44,6 +63,7 @@ static int setup(void **state)
 	int fd;
 
 	(void)state;
+	later_s = 0;
 	assert_int_equal(net_resolve("127.0.0.1", 0, &addr, &err), 0);
 	fd = net_listen(&addr, false, &where, &err);
 	assert_true(fd >= 0);
@@ -153,6 +173,72 @@ static void answers_that_nobody_takes_lock_nobody_out(void **state)
 	close(fd);
 }
 
+struct full {
+	int conns[FULL - 1], holder;
+};
+
+/* All but the last one have asked and take no more of their answers. The last one is being answered: the server looks at
+ * no other one before let_go(). */
+static void fill_and_hold(struct full *f)
+{
+	ssize_t n;
+	char c;
+
+	for (int i = 0; i < FULL - 1; i++) {
+		f->conns[i] = dial_window("GET /large HTTP/1.1\r\nHost: x\r\n\r\n", 4096);
+		n = recv(f->conns[i], &c, 1, 0); /* the answer has begun */
+		assert_int_equal(n, 1);
+	}
+	f->holder = dial("GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+	sem_wait(&held);
+}
+
+static void let_go(struct full *f)
+{
+	sem_post(&go_on);
+	expect_ok(f->holder);
+}
+
+static void drop(struct full *f)
+{
+	for (int i = 0; i < FULL - 1; i++)
+		close(f->conns[i]);
+	close(f->holder);
+}
+
+static void a_request_that_lies_in_the_socket_is_read(void **state)
+{
+	struct full f;
+	int fd, behind;
+
+	(void)state;
+	fill_and_hold(&f);
+	fd = dial("GET /x HTTP/1.1\r\nHost: x\r\n\r\n");
+	behind = dial(HALF);
+	let_go(&f);
+	expect_ok(fd);
+	close(fd);
+	close(behind);
+	drop(&f);
+}
+
+static void who_just_came_stays_beside_slow_ones(void **state)
+{
+	struct full f;
+	int fd, behind;
+
+	(void)state;
+	fill_and_hold(&f);
+	later_s += 30;
+	fd = dial("");
+	behind = dial(HALF);
+	let_go(&f);
+	ask(fd);
+	close(fd);
+	close(behind);
+	drop(&f);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -161,9 +247,13 @@ int main(void)
 		T(half_requests_lock_nobody_out),
 		T(who_is_being_answered_stays),
 		T(answers_that_nobody_takes_lock_nobody_out),
+		T(a_request_that_lies_in_the_socket_is_read),
+		T(who_just_came_stays_beside_slow_ones),
 	};
 	struct rlimit files;
 
+	sem_init(&held, 0, 0);
+	sem_init(&go_on, 0, 0);
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* both ends of all connections */
 		files.rlim_cur = files.rlim_max;
 		(void)setrlimit(RLIMIT_NOFILE, &files);
