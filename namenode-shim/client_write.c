@@ -202,7 +202,14 @@ static const char *types_text(struct req *q, const struct policy *p)
 	return text;
 }
 
-/* Choose nodes for a block of @n; none is the clear error of HDFS. */
+/* Nothing is to be written on these after all. */
+static void give_back(struct storage *const *st, uint32_t n, uint64_t block_size)
+{
+	for (uint32_t i = 0; i < n; i++)
+		storage_unpromise(st[i], block_size, clock_mono_ns());
+}
+
+/* Choose nodes for a block of @n; none is the clear error of HDFS. The caller gives them back when it fails, and when this does. */
 static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct inode *n,
 		  struct storage **st, uint32_t *ret_n)
 {
@@ -279,11 +286,15 @@ int file_first_block(struct req *q, struct inode *n, Hd__LocatedBlockProto **ret
 	if (n->ec || quota_any(q->ns.t))
 		return 0;
 	nst = place_choose(&q->nn->dns, &p, st);
-	if (nst < q->nn->set.repl_min)
+	if (nst < q->nn->set.repl_min) {
+		give_back(st, nst, n->block_size);
 		return 0;
+	}
 	rc = append_block(q, n, st, nst);
 	rc = rc ? rc : ns_io(&q->ns, inode_put(q->ns.t, n));
-	if (!rc)
+	if (rc)
+		give_back(st, nst, n->block_size);
+	else
 		*ret = locate_on(q, &n->blocks[0].b, 0, st, nst);
 	return rc;
 }
@@ -298,8 +309,10 @@ static int choose_again(struct req *q, const Hd__AddBlockRequestProto *m, struct
 	uint32_t nst = 0;
 	int rc = choose(q, m, n, st, &nst);
 
-	if (rc < 0)
+	if (rc < 0) {
+		give_back(st, nst, n->block_size);
 		return rc;
+	}
 	e = ns_effect(&q->ns, FX_BLOCK_PIPELINE);
 	e->b = *last;
 	effect_set_targets(&q->ns, e, st, nst);
@@ -355,13 +368,13 @@ static int add_block(struct req *q, const void *in)
 	rc = rc ? rc : choose(q, m, n, st, &nst);
 	before = inode_space(n);
 	rc = rc ? rc : commit_last(q, n, m->previous);
-	if (rc)
-		return rc; /* REQ_PARK, too */
-	rc = append_block(q, n, st, nst);
+	rc = rc ? rc : append_block(q, n, st, nst);
 	rc = rc ? rc : file_space_changed(q, n, before);
 	rc = rc ? rc : ns_io(&q->ns, inode_put(q->ns.t, n));
-	if (rc < 0)
+	if (rc) { /* REQ_PARK, too */
+		give_back(st, nst, n->block_size);
 		return rc;
+	}
 	r->block = locate_on(q, &n->blocks[n->nblocks - 1].b, inode_len(n), st, nst);
 	if (n->ec)
 		locate_units(q, r->block, NULL, nst);

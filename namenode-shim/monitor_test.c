@@ -627,7 +627,7 @@ static struct ns *begin_change(struct world *w)
 /* What the writer's thread would do with it. */
 static int change(struct world *w, const struct method *m, const void *in, uint64_t arg)
 {
-	struct req q = {.nn = w->nn, .method = m, .arg = arg, .ns = *begin_change(w)};
+	struct req q = {.nn = w->nn, .method = m, .arg = arg, .ns = *begin_change(w), .exc = {.a = &q.mem}};
 	const int rc = m->run(&q, in);
 
 	assert_int_equal(test_commit(&w->d), 0);
@@ -792,6 +792,62 @@ static void the_mark_is_nobodys_to_see_or_to_take(void **state)
 	assert_int_equal(xattr_set(n, "/f", &x, XATTR_CREATE), -EACCES);
 	txn_write_abort(&w.d.t);
 	w.d.db = NULL;
+	world_fini(&w);
+}
+
+/* ---- room for blocks that are to be written ---- */
+
+static int add_block(struct world *w, uint64_t file, Hd__ExtendedBlockProto *previous)
+{
+	Hd__AddBlockRequestProto m = HD__ADD_BLOCK_REQUEST_PROTO__INIT;
+	int rc = 0;
+
+	m.src = (char *)(uintptr_t)"/o";
+	m.clientname = (char *)(uintptr_t)"c";
+	m.previous = previous;
+	m.has_fileid = true;
+	m.fileid = file;
+	for (size_t i = 0; i < client_write_methods.count; i++)
+		if (!strcmp(client_write_methods.methods[i].name, "addBlock"))
+			rc = change(w, &client_write_methods.methods[i], &m, 0);
+	return rc;
+}
+
+/* More bytes than a block may have, and then fewer nodes than are wanted. */
+static void a_block_that_is_refused_keeps_no_room(void **state)
+{
+	Hd__ExtendedBlockProto previous = HD__EXTENDED_BLOCK_PROTO__INIT;
+	struct inode_block b = {0};
+	struct inode f = {.type = INODE_FILE, .perm = 0644, .repl = 2, .block_size = 1 << 20, .blocks = &b, .name = "o",
+			  .nblocks = 1, .parent = INODE_ROOT, .owner = "root", .group = "root", .client = "c",
+			  .client_host = ""};
+	struct world w;
+	struct ns *n;
+
+	(void)state;
+	world_init(&w, "aa");
+	n = begin_change(&w);
+	f.id = inode_new_id(n->t);
+	b.b = (struct block){(int64_t)++n->t->ctr.block, n->t->ctr.gs, 0};
+	assert_int_equal(inode_put(n->t, &f), 0);
+	assert_int_equal(dirent_put(n->t, INODE_ROOT, f.name, f.id), 0);
+	assert_int_equal(test_commit(&w.d), 0);
+	w.d.db = NULL;
+	previous.poolid = w.nn->db->ident.pool_id;
+	previous.blockid = (uint64_t)b.b.id;
+	previous.generationstamp = b.b.gs;
+	previous.has_numbytes = true;
+	for (int i = 0; i < 2; i++) {
+		previous.numbytes = i ? LEN : 1 << 30;
+		w.nn->set.repl_min = i ? 3 : 1;
+		assert_true(add_block(&w, f.id, &previous) < 0);
+		for (int k = 0; k < 2; k++)
+			assert_int_equal(w.st[k]->promised, 0);
+	}
+	w.nn->set.repl_min = 1;
+	assert_int_equal(add_block(&w, f.id, &previous), 0);
+	for (int k = 0; k < 2; k++)
+		assert_int_equal(w.st[k]->promised, 1 << 20);
 	world_fini(&w);
 }
 
@@ -1026,6 +1082,7 @@ int main(void)
 		cmocka_unit_test(what_is_asked_for_again_keeps_its_mark),
 		cmocka_unit_test(a_file_that_is_asked_for_by_name_stands_for_itself),
 		cmocka_unit_test(the_mark_is_nobodys_to_see_or_to_take),
+		cmocka_unit_test(a_block_that_is_refused_keeps_no_room),
 		cmocka_unit_test(the_replica_on_a_type_that_is_not_wanted_goes_first),
 		cmocka_unit_test(racks_are_kept_before_types),
 		cmocka_unit_test(the_node_that_an_order_names_goes_whatever_its_type),
