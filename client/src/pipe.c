@@ -330,6 +330,7 @@ static struct write_setup setup_of(const struct pipe *p, const Hd__ExtendedBlock
 		.max_rcvd = p->sent_end,
 		.crc_type = p->crc_type,
 		.bpc = p->bpc,
+		.by_tcp = p->by_tcp,
 		.sync_later = p->sync_later,
 	};
 }

@@ -27,7 +27,7 @@ struct pipe {
 	enum crc_type crc_type;
 	uint32_t bpc;
 	bool run_ahead;        /* packets are sent while it is set up, which the stream can: a failure then is the writer's to mend */
-	bool sync_later;       /* as write_setup */
+	bool by_tcp, sync_later; /* as write_setup */
 	bool closing;          /* the last packet was queued */
 
 	uint64_t queued_end;   /* bytes handed to the queue */

@@ -72,7 +72,7 @@ static int open_write(struct dfs *fs, const struct write_setup *w, bool start, s
 	int rc;
 
 	*ret_bad = 0;
-	if (want_rdma(fs, w->lb->locs[0])) {
+	if (!w->by_tcp && want_rdma(fs, w->lb->locs[0])) {
 		rc = begin_write(&stream_rdma, fs, w, start, ret, ret_bad, err);
 		if (rc != -ENOLINK)
 			return rc;

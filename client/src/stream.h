@@ -47,6 +47,7 @@ struct write_setup {
 	uint64_t max_rcvd;   /* sent */
 	enum crc_type crc_type;
 	uint32_t bpc;
+	bool by_tcp;         /* RDMA is not tried: our memory for it is short */
 	bool sync_later;     /* the end of the block need not wait for the disk, where the nodes know how: not by RDMA */
 };
 

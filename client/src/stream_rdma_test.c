@@ -399,6 +399,7 @@ static int setup(void **state)
 	memset(&fs, 0, sizeof(fs));
 	pthread_mutex_init(&fs.rdma_lock, NULL);
 	packet_pool_init(&fs.packets);
+	node_table_init(&fs.fallbacks);
 	fs.set.rdma = RDMA_REQUIRE;
 	fs.set.socket_timeout_ms = 20000;
 	fs.set.rdma_wait_ms = 20000;
@@ -422,6 +423,7 @@ static int teardown(void **state)
 {
 	(void)state;
 	rdma_free(fs.rdma);
+	node_table_fini(&fs.fallbacks);
 	packet_pool_fini(&fs.packets);
 	return 0;
 }
@@ -697,7 +699,8 @@ static void a_read_that_is_closed_is_cancelled(void **state)
 static struct wstream *writer[MANY];
 static int64_t sent[MANY], acked[MANY]; /* packets of each */
 
-static int try_open_write(struct wstream **ret, struct err *err)
+static int open_write_by(int (*open)(struct dfs *fs, const struct write_setup *w, struct wstream **ret, int *ret_bad, struct err *err),
+			 bool by_tcp, struct wstream **ret, struct err *err)
 {
 	static Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
 	static Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
@@ -706,7 +709,8 @@ static int try_open_write(struct wstream **ret, struct err *err)
 	static Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
 	static Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
 	static char storage[] = "s", *storages = storage;
-	const struct write_setup s = {.lb = &lb, .block = &b, .stage = DT_SETUP_CREATE, .crc_type = CRC_CRC32C, .bpc = 512};
+	const struct write_setup s = {.lb = &lb, .block = &b, .stage = DT_SETUP_CREATE, .crc_type = CRC_CRC32C, .bpc = 512,
+				      .by_tcp = by_tcp};
 	int bad;
 
 	id.ipaddr = "127.0.0.1";
@@ -719,7 +723,12 @@ static int try_open_write(struct wstream **ret, struct err *err)
 	lb.locs = &locs;
 	lb.storageids = &storages;
 	lb.storagetypes = &type;
-	return stream_rdma.open_write(&fs, &s, ret, &bad, err);
+	return open(&fs, &s, ret, &bad, err);
+}
+
+static int try_open_write(struct wstream **ret, struct err *err)
+{
+	return open_write_by(stream_rdma.open_write, false, ret, err);
 }
 
 static void open_writer(unsigned i)
@@ -948,6 +957,20 @@ static void a_write_that_gets_no_buffer_fails_and_goes_on_later(void **state)
 	close_writers(0, 60);
 }
 
+/* There is memory all the same: what is short is of another size. */
+static void a_write_that_is_to_go_by_tcp_does(void **state)
+{
+	struct err err = ERR_INIT;
+	struct wstream *s;
+
+	(void)state;
+	fs.set.rdma = RDMA_AUTO;
+	assert_int_equal(open_write_by(stream_open_write, false, &s, &err), 0);
+	assert_ptr_equal(s->ops, &stream_rdma);
+	stream_rdma.close_write(s);
+	assert_int_equal(open_write_by(stream_open_write, true, &s, &err), -ECONNREFUSED); /* nobody is there */
+}
+
 /* Unacknowledged packets, pairs in line, pairs not fetched. */
 static void a_write_that_is_given_up_leaves_no_buffer_behind(void **state)
 {
@@ -985,6 +1008,7 @@ int main(void)
 		t(small_packets_take_small_buffers),
 		t(a_buffer_that_is_not_fetched_goes_to_the_next),
 		t(a_write_that_gets_no_buffer_fails_and_goes_on_later),
+		t(a_write_that_is_to_go_by_tcp_does),
 		t(a_write_that_is_given_up_leaves_no_buffer_behind),
 	};
 

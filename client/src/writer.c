@@ -103,6 +103,7 @@ static int finish_block(struct writer *w, bool last, struct err *err)
 	if (!sync)
 		remember(w);
 	writer_drop_block(w);
+	w->pipe.by_tcp = false;
 	return 0;
 }
 

@@ -75,7 +75,7 @@ int writer_reopen(struct writer *w, Hd__LocatedBlockProto *lb, uint64_t length, 
  *  reason. What was unacked is in the queue again. */
 int writer_recover(struct writer *w, int bad, struct err *err);
 /** The next packet has waited in vain for memory of this process (pipe_is_dry()). With dfs.client.rdma=require that is an
- *  error, and nothing is lost by it; else the block goes on by whatever way there is now, with the same nodes. */
+ *  error, and nothing is lost by it; else the block goes on by TCP, with the same nodes. */
 int writer_go_round(struct writer *w, struct err *err);
 /** Tell the NameNode that the block of a flushed file exists. */
 int writer_persist(struct writer *w, struct err *err);

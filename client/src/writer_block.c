@@ -425,6 +425,7 @@ int writer_go_round(struct writer *w, struct err *err)
 		w->f.refused = true;
 		return -ENOBUFS;
 	}
+	w->pipe.by_tcp = true; /* there may be memory of another size, which this packet does not want */
 	rc = count_recovery(w, err);
 	pipe_requeue(&w->pipe);
 	pipe_close_stream(&w->pipe);

@@ -32,7 +32,8 @@ static bool complete;
 static const char *refusal; /* addBlock fails with it, */
 static unsigned refused_from; /* from this one on */
 static int open_rc;         /* of streams */
-static bool dry;            /* there is no memory for packets: the stream that is open waits for some */
+static bool dry;            /* there is no memory for packets that go by RDMA */
+static unsigned by_rdma;    /* streams that were opened and may go by it */
 static unsigned stamps;     /* new ones of blocks */
 
 /* ---- streams ---- */
@@ -40,6 +41,7 @@ static unsigned stamps;     /* new ones of blocks */
 struct fake_stream {
 	struct wstream base;
 	unsigned block;
+	bool by_tcp;
 	struct ack ack[64];
 	unsigned acks, taken, heartbeats;
 	unsigned late; /* so many waits pass before acks come */
@@ -50,7 +52,7 @@ static int fake_send(struct wstream *ws, struct packet *p, struct err *err)
 	struct fake_stream *s = container_of(ws, struct fake_stream, base);
 
 	(void)err;
-	s->base.in_line = p->len && dry;
+	s->base.in_line = p->len && dry && !s->by_tcp;
 	if (s->base.in_line)
 		return 0;
 	s->heartbeats += p->seqno < 0;
@@ -85,7 +87,7 @@ static int fake_wait(struct wstream *ws, bool want_send, uint64_t deadline_ns, s
 	(void)want_send;
 	(void)deadline_ns;
 	(void)err;
-	if (!s->late && !dry)
+	if (!s->late && !s->base.in_line)
 		return 1;
 	s->late -= s->late > 0;
 	return 0;
@@ -110,10 +112,11 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 	*ret_bad = 0;
 	if (open_rc)
 		return err_set(err, open_rc, "the node refuses, or nobody hears");
-	dry = false;
+	by_rdma += !w->by_tcp;
 	s = calloc(1, sizeof(*s));
 	assert_non_null(s);
 	s->base.ops = stream_ops;
+	s->by_tcp = w->by_tcp;
 	s->block = (unsigned)w->block->blockid;
 	*ret_bad = 0;
 	*ret = &s->base;
@@ -470,7 +473,7 @@ static struct written *begin_with(enum rdma_mode mode, uint32_t wait_ms)
 	fs.set.rdma = mode;
 	fs.set.rdma_wait_ms = wait_ms;
 	fs.count.pipeline_recoveries = 0;
-	stamps = 0;
+	stamps = by_rdma = 0;
 	dry = false;
 	return f;
 }
@@ -579,9 +582,12 @@ static void where_rdma_need_not_be_the_block_goes_on_without(void **state)
 	dry = true;
 	assert_int_equal(written_flush(f, 0, &err), 0);
 	assert_int_equal(stamps, 1);
+	assert_int_equal(by_rdma, 1);
+	dry = false; /* for the next block */
 	assert_int_equal(written_write(f, bytes + 5000, BLOCK, &err), BLOCK);
 	end(f);
 	assert_int_equal(blocks, 2);
+	assert_int_equal(by_rdma, 2);
 	expect_bytes(BLOCK + 5000);
 	assert_int_equal(fs.count.pipeline_recoveries, 0);
 }
