@@ -403,10 +403,17 @@ static struct replica *pick_excess(struct blk *b, const struct policy *policy)
 	return pick;
 }
 
-void blk_order_drop(struct blk *b, struct replica *r)
+/* The node is told to delete it, and it is forgotten. */
+static void order_drop(struct blk *b, struct replica *r)
 {
 	dn_order_invalidate(r->st->dn, blk_replica_id(b, r), r->gs, false);
 	blk_drop_replica(b, r);
+}
+
+void blk_order_corrupt(struct blk *b, struct replica *r)
+{
+	r->corrupt = r->damaged = r->excess = true;
+	dn_order_invalidate(r->st->dn, blk_replica_id(b, r), r->gs, false);
 }
 
 /* The node deletes what it has of the block, whatever the storage. */
@@ -444,15 +451,12 @@ bool blk_node_has_good(const struct blk *b, const struct replica *r)
 /* Corrupt replicas go once enough good ones exist; those of an older stamp as soon as one does. */
 static void drop_corrupt(struct blk *b, uint32_t live)
 {
-	for (uint16_t i = 0; i < b->nreps;) {
+	for (uint16_t i = 0; i < b->nreps; i++) {
 		struct replica *r = &b->rep[i];
 		const bool stale = r->gs < b->b.gs;
 
-		if (r->corrupt && live && (live >= b->repl || stale) &&
-		    !blk_node_has_good(b, r))
-			blk_order_drop(b, r);
-		else
-			i++;
+		if (r->corrupt && !r->excess && live && (live >= b->repl || stale) && !blk_node_has_good(b, r))
+			blk_order_corrupt(b, r);
 	}
 }
 
@@ -551,7 +555,7 @@ static void recheck(struct blocks *bs, struct blk *b, const struct policy *polic
 		drop_corrupt(b, live);
 	flags |= !bs->quiet && live > b->repl ? BLK_SURPLUS : 0u;
 	for (uint16_t i = 0; i < b->nreps; i++)
-		flags |= b->rep[i].corrupt ? BLK_CORRUPT : 0u;
+		flags |= b->rep[i].corrupt && !b->rep[i].excess ? BLK_CORRUPT : 0u;
 	good = blk_readable(b);
 	if (live + b->npending < blk_wanted(bs, b))
 		flags |= BLK_UNDER;
@@ -588,9 +592,12 @@ bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
 	if (b->npending || blk_readable(b) < (blk_ec(b) ? ec_units_needed(blk_ec(b), b->b.len) : 1) + 1)
 		return false;
 	for (uint16_t i = 0; i < b->nreps; i++)
-		if (b->rep[i].corrupt && takes_replicas(b->rep[i].st->dn) &&
+		if (b->rep[i].corrupt && b->rep[i].excess && takes_replicas(b->rep[i].st->dn))
+			return false;
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].corrupt && !b->rep[i].excess && takes_replicas(b->rep[i].st->dn) &&
 		    !blk_node_has_good(b, &b->rep[i])) {
-			blk_order_drop(b, &b->rep[i]);
+			blk_order_corrupt(b, &b->rep[i]);
 			blk_recheck(bs, b);
 			return true;
 		}
@@ -726,7 +733,7 @@ void blocks_remove(struct blocks *bs, struct blk *b)
 		give_room_back(b);
 	bs->groups.total -= ec_id_is_striped(b->b.id);
 	while (b->nreps)
-		blk_order_drop(b, &b->rep[b->nreps - 1]);
+		order_drop(b, &b->rep[b->nreps - 1]);
 	blk_set_flags(bs, b, 0);
 	set_state(bs, b, BLK_OPEN);
 	list_del(&b->waiting);
@@ -864,6 +871,30 @@ void blk_set_repl(struct blocks *bs, struct blk *b, uint16_t repl)
 
 /* ---- reports ---- */
 
+/* Was it given up as surplus, and is one of the others lost since? */
+static bool is_needed_again(const struct blocks *bs, const struct blk *b, const struct replica *r)
+{
+	if (b->state != BLK_COMPLETE || r->corrupt || !storage_is_there(r->st))
+		return false;
+	return blk_ec(b) ? !(group_live(b) & 1u << r->unit) : blk_live(b) < blk_wanted(bs, b);
+}
+
+bool blocks_take_back_drop(struct blocks *bs, const struct dn *dn, int64_t id, uint64_t gs)
+{
+	struct blk *b = blocks_find(bs, id);
+	struct replica *r = b ? find_on_node(b, dn, unit_of(id)) : NULL;
+
+	if (!r || r->gs != gs)
+		return false;
+	if (!r->excess)
+		return true;
+	if (!is_needed_again(bs, b, r))
+		return false;
+	r->excess = false;
+	blk_recheck(bs, b);
+	return true;
+}
+
 void blocks_report(struct blocks *bs, struct storage *st, const struct block *r, uint32_t state,
 		   bool first, uint32_t seq)
 {
@@ -886,12 +917,14 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 		return;
 	if (rep->st != st)
 		move_replica(rep, st);
-	if (seq && rep->excess) /* its deletion was ordered and did not happen */
-		dn_order_invalidate(st->dn, r->id, r->gs, false);
+	if (r->gs > rep->gs && rep->excess) /* another one: the order was for that of the older stamp */
+		rep->excess = rep->damaged = false;
 	rep->gs = r->gs;
 	rep->len = r->len;
 	rep->state = (uint8_t)state;
 	rep->corrupt = rep->damaged || is_corrupt(b, rep);
+	if (seq && rep->excess) /* its deletion was ordered and did not happen */
+		dn_order_invalidate(st->dn, r->id, r->gs, false);
 	/* News that come while a list is gone through, or while what it lacked is forgotten: the list may be older. */
 	seq = st->listing || st->sweep & SWEEP_UNREPORTED ? st->report_seq : seq;
 	if (seq && rep->seq != seq) {

@@ -12,8 +12,9 @@ static inline bool replica_is_good(const struct replica *r)
 
 /* ---- blocks.c ---- */
 void blk_set_flags(struct blocks *bs, struct blk *b, unsigned int flags);
-/** The node is told to delete it, and it is forgotten. */
-void blk_order_drop(struct blk *b, struct replica *r);
+/** The node is told to delete a corrupt replica. It stays known, as corrupt, until the node has said that it is gone: the node
+ *  may list it once more, and would seem to have a good one. */
+void blk_order_corrupt(struct blk *b, struct replica *r);
 /** It is forgotten. */
 void blk_drop_replica(struct blk *b, struct replica *r);
 /** Storage types that have more good replicas, on nodes that stay, than @policy wants of @total: a set. */

@@ -189,14 +189,12 @@ static void drop_corrupt(struct blk *b)
 	const uint32_t live = group_live(b);
 	const bool readable = (uint32_t)__builtin_popcount(live) >= ec_units_needed(blk_ec(b), b->b.len);
 
-	for (uint16_t i = 0; i < b->nreps;) {
+	for (uint16_t i = 0; i < b->nreps; i++) {
 		struct replica *r = &b->rep[i];
 
-		if (r->corrupt && ((live & GROUP_UNIT(r->unit)) || (readable && r->gs < b->b.gs)) &&
+		if (r->corrupt && !r->excess && ((live & GROUP_UNIT(r->unit)) || (readable && r->gs < b->b.gs)) &&
 		    !blk_node_has_good(b, r))
-			blk_order_drop(b, r);
-		else
-			i++;
+			blk_order_corrupt(b, r);
 	}
 }
 
@@ -211,7 +209,7 @@ void group_recheck(struct blocks *bs, struct blk *b, const struct policy *policy
 		drop_corrupt(b);
 	}
 	for (uint16_t i = 0; i < b->nreps; i++)
-		flags |= b->rep[i].corrupt ? BLK_CORRUPT : 0u;
+		flags |= b->rep[i].corrupt && !b->rep[i].excess ? BLK_CORRUPT : 0u;
 	live = blk_live(b);
 	readable = blk_readable(b);
 	if (live + b->npending < blk_wanted(bs, b))

@@ -551,6 +551,82 @@ static void a_corrupt_replica_goes_when_enough_good_ones_exist(void **state)
 	world_fini(&w);
 }
 
+/* Its node lists it once more before it has deleted it: it would be taken for a good one, and the good one be surplus. */
+static void a_corrupt_replica_that_is_being_deleted_does_not_come_back_as_good(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	blk_set_repl(&w.bs, b, 1);
+	w.st[1]->remaining = 1; /* it gives its replica up when there are two */
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	blocks_report_corrupt(&w.bs, &B, w.dn[0], NULL);
+	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(w.dn[0]->ninval, 1);
+	assert_int_equal(w.bs.corrupt, 0);
+
+	blocks_report(&w.bs, w.st[0], &B, REPLICA_FINALIZED, false, 7); /* a full report */
+	assert_int_equal(blk_live(b), 1);
+	assert_int_equal(w.dn[1]->ninval, 0);
+	assert_int_equal(w.dn[0]->ninval, 2); /* told again: it may have been restarted */
+	blocks_report_deleted(&w.bs, w.st[0], B.id);
+	assert_int_equal(b->nreps, 1);
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED); /* a new copy is as good as any */
+	assert_int_equal(w.dn[1]->ninval, 1);
+	world_fini(&w);
+}
+
+/* An order that waited behind others leaves only if it is still right. */
+static void an_order_to_delete_is_looked_at_again_as_it_leaves(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	blk_set_repl(&w.bs, b, 1);
+	w.st[0]->remaining = 1; /* it gives its replica up */
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(w.dn[0]->ninval, 1);
+	assert_false(blocks_take_back_drop(&w.bs, w.dn[0], B.id, B.gs));
+	blocks_report_corrupt(&w.bs, &B, w.dn[1], NULL); /* the one that was kept */
+	assert_int_equal(w.bs.missing, 1);
+	assert_true(blocks_take_back_drop(&w.bs, w.dn[0], B.id, B.gs));
+	assert_int_equal(w.bs.missing, 0);
+	assert_int_equal(w.dn[1]->ninval, 1); /* the corrupt one goes now */
+	assert_false(blocks_take_back_drop(&w.bs, w.dn[1], B.id, B.gs));
+
+	assert_true(blocks_take_back_drop(&w.bs, w.dn[0], B.id, B.gs)); /* one that came since is no surplus */
+	assert_false(blocks_take_back_drop(&w.bs, w.dn[0], B.id, B.gs - 1));
+	assert_false(blocks_take_back_drop(&w.bs, w.dn[0], B.id + 1, B.gs));
+	world_fini(&w);
+}
+
+static void what_is_written_anew_on_a_node_that_deletes_an_older_replica_is_good(void **state)
+{
+	const struct block newer = {B.id, B.gs + 1, B.len};
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	report(&w, 1, B.gs - 1, B.len, REPLICA_FINALIZED);
+	assert_int_equal(w.dn[1]->ninval, 1);
+	blk_reopen(&w.bs, b);
+	for (int i = 0; i < 2; i++)
+		report(&w, i, newer.gs, newer.len, REPLICA_FINALIZED);
+	blk_commit(&w.bs, b, &newer);
+	assert_int_equal(blk_live(b), 2);
+	world_fini(&w);
+}
+
 static void a_replica_found_corrupt_stays_so_while_its_block_is_open_for_append(void **state)
 {
 	const struct block longer = {B.id, B.gs + 1, B.len + 1};
@@ -623,6 +699,8 @@ static void a_corrupt_replica_that_may_be_needed_is_not_deleted_to_make_room(voi
 	w.dn[2]->admin = w.dn[3]->admin = DN_NORMAL;
 	assert_true(blk_drop_one_corrupt(&w.bs, b));
 	assert_int_equal(w.dn[2]->ninval, 1);
+	assert_false(blk_drop_one_corrupt(&w.bs, b)); /* one at a time */
+	blocks_report_deleted(&w.bs, w.st[2], B.id);
 	assert_int_equal(b->nreps, 4);
 	blk_add_pending(&w.bs, b, w.st[2], UINT64_MAX);
 	assert_false(blk_drop_one_corrupt(&w.bs, b)); /* the next one when that place is taken */
@@ -839,7 +917,7 @@ static void check_counts(const struct blocks *bs)
 		if (b->state != BLK_COMPLETE)
 			continue;
 		for (uint16_t i = 0; i < b->nreps; i++) {
-			bad |= b->rep[i].corrupt;
+			bad |= b->rep[i].corrupt && !b->rep[i].excess;
 			for (uint16_t k = 0; k < i; k++)
 				assert_ptr_not_equal(b->rep[i].st->dn, b->rep[k].st->dn);
 		}
@@ -946,6 +1024,9 @@ int main(void)
 		cmocka_unit_test(a_deletion_that_was_ordered_stays_ordered_through_a_move),
 		cmocka_unit_test(two_entries_of_a_node_would_count_once),
 		cmocka_unit_test(a_corrupt_replica_goes_when_enough_good_ones_exist),
+		cmocka_unit_test(a_corrupt_replica_that_is_being_deleted_does_not_come_back_as_good),
+		cmocka_unit_test(an_order_to_delete_is_looked_at_again_as_it_leaves),
+		cmocka_unit_test(what_is_written_anew_on_a_node_that_deletes_an_older_replica_is_good),
 		cmocka_unit_test(a_replica_found_corrupt_stays_so_while_its_block_is_open_for_append),
 		cmocka_unit_test(the_last_replica_is_kept_though_corrupt),
 		cmocka_unit_test(a_corrupt_replica_that_may_be_needed_is_not_deleted_to_make_room),

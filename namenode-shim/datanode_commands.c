@@ -51,8 +51,8 @@ static Hdd__DatanodeCommandProto *block_command(struct req *q,
 	return c;
 }
 
-/* The last that were ordered go first: that of a corrupt replica does not wait behind a million of a deleted tree, in which time
- * its node might report it as if it were good; and those behind it stay where they are. */
+/* The newest orders go first: that for a corrupt replica does not wait behind a million of a deleted tree. An order that waited
+ * is looked at again: what it was given for may have changed. NULL: none is left. */
 static Hdd__DatanodeCommandProto *invalidate_command(struct req *q, struct dn *dn)
 {
 	const uint32_t most = q->nn->set.work.deletions, n = dn->ninval < most ? dn->ninval : most;
@@ -61,12 +61,14 @@ static Hdd__DatanodeCommandProto *invalidate_command(struct req *q, struct dn *d
 	Hdd__BlockCommandProto *b = c->blkcmd;
 
 	for (uint32_t i = 0; i < n; i++) {
-		const struct invalidate *v = &dn->inval[--dn->ninval];
+		const struct invalidate v = dn->inval[--dn->ninval];
 
-		b->blocks[b->n_blocks++] =
-			block_proto(q, v->id, v->gs, v->no_ack ? NO_ACK_BYTES : 0);
+		if (!blocks_take_back_drop(&q->nn->blocks, dn, v.id, v.gs))
+			b->blocks[b->n_blocks++] = block_proto(q, v.id, v.gs, v.no_ack ? NO_ACK_BYTES : 0);
 	}
-	return c;
+	if (!dn->ninval)
+		dn_free_invalidates(dn);
+	return b->n_blocks ? c : NULL;
 }
 
 static void add_target(struct req *q, Hdd__BlockCommandProto *b, struct storage *st)
@@ -217,6 +219,6 @@ void dn_commands_add(struct req *q, struct dn *dn, Hdd__HeartbeatResponseProto *
 		r->cmds[r->n_cmds++] = c;
 	if (!list_empty(&dn->rebuilds) && dn->xmits < work_busy(&q->nn->set.work) && (c = rebuild_command(q, dn)))
 		r->cmds[r->n_cmds++] = c;
-	if (dn->ninval)
-		r->cmds[r->n_cmds++] = invalidate_command(q, dn);
+	if (dn->ninval && (c = invalidate_command(q, dn)))
+		r->cmds[r->n_cmds++] = c;
 }

@@ -10,6 +10,8 @@
 #include "common/erasure/geometry.h"
 #include "namenode-shim/arena.h"
 
+#define UNKNOWN_MAX (1u << 20) /* orders of a node that wait, beyond which unknown blocks are not added */
+
 uint64_t rng_next(uint64_t *state)
 {
 	uint64_t x = *state; /* xorshift64 */
@@ -38,7 +40,7 @@ static void orders_clear(struct dn *dn)
 		free(container_of(l, struct recovery, link));
 	while ((l = list_pop(&dn->rebuilds)))
 		free(container_of(l, struct rebuild, link));
-	dn->ninval = 0;
+	dn_free_invalidates(dn);
 }
 
 static void dn_free(struct dn *dn)
@@ -46,7 +48,6 @@ static void dn_free(struct dn *dn)
 	orders_clear(dn);
 	for (uint32_t i = 0; i < dn->nstorages; i++)
 		free(dn->storage[i]);
-	free(dn->inval);
 	free(dn);
 }
 
@@ -511,9 +512,16 @@ const char *dn_admin_code(const struct dn *dn)
 	return codes[dn->admin];
 }
 
+void dn_free_invalidates(struct dn *dn)
+{
+	free(dn->inval);
+	dn->inval = NULL;
+	dn->ninval = dn->inval_size = 0;
+}
+
 void dn_order_invalidate(struct dn *dn, int64_t id, uint64_t gs, bool no_ack)
 {
-	if (!dn->alive)
+	if (!dn->alive || (no_ack && dn->ninval >= UNKNOWN_MAX))
 		return; /* its next full report shows the replica again */
 	if (dn->ninval == dn->inval_size) {
 		dn->inval_size = dn->inval_size ? 2 * dn->inval_size : 64;

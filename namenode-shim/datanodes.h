@@ -239,7 +239,10 @@ bool dn_is_draining(const struct dn *dn);
 /** "IN", "DP", "D", ...: as metaSave abbreviates. */
 const char *dn_admin_code(const struct dn *dn);
 
+/** @no_ack: the block is unknown. A report may list any number of them: they are taken while less than 2^20 orders wait. */
 void dn_order_invalidate(struct dn *dn, int64_t id, uint64_t gs, bool no_ack);
+/** All orders to delete are forgotten. */
+void dn_free_invalidates(struct dn *dn);
 void dn_order_transfer(struct dn *dn, const struct block *b, struct storage *target);
 void dn_order_recovery(struct dn *dn, int64_t block_id);
 /** Copies @r. */
