@@ -216,17 +216,21 @@ static void on_refused(void *arg)
 
 /* ---- connections at the limit ---- */
 
-static void on_room_wanted(struct rmsg *m)
+static void close_promised(struct xfer_core *core)
 {
-	struct xfer_core *core = container_of(m, struct xfer_core, idle_msg);
-	uint32_t n;
-
-	atomic_store(&core->idle_posted, false);
-	for (n = atomic_exchange(&core->idle_promised, 0); n; n--) {
+	for (uint32_t n = atomic_exchange(&core->idle_promised, 0); n; n--) {
 		atomic_fetch_add(&core->idle_free, 1);
 		if (dtp_close_oldest_idle(core))
 			metric_add(METRIC_DN_CONNS_IDLE_CLOSED, 1);
 	}
+}
+
+static void on_room_wanted(struct rmsg *m)
+{
+	struct xfer_core *core = container_of(m, struct xfer_core, idle_msg);
+
+	atomic_store(&core->idle_posted, false); /* from here on it may be posted again */
+	close_promised(core);
 }
 
 /* Promise a connection that waits for an operation: false when @core has none that is not promised yet. */
@@ -254,7 +258,7 @@ static bool make_room(struct xfer_core *core)
 		if (!idle_promise(from))
 			continue;
 		if (from == core)
-			on_room_wanted(&from->idle_msg);
+			close_promised(core);
 		else if (!atomic_exchange(&from->idle_posted, true))
 			reactor_post(from->reactor, &from->idle_msg);
 		return true;
