@@ -317,7 +317,8 @@ static bool is_all_here(const struct writer *w)
 	return w->pipe.opening || (w->stage == WRITER_CLOSING && w->pipe.acked_end == 0 && w->pipe.queued_end > 0);
 }
 
-/* So it is given back, whatever the nodes have of it, and its packets go to another one. */
+/* So it is given back, whatever the nodes have of it, and its packets go to another one. @bad: as of writer_recover(), or -1
+ * when no node has failed. */
 static int begin_again(struct writer *w, int bad, struct err *err)
 {
 	const uint64_t queued_end = w->pipe.queued_end;
@@ -331,7 +332,7 @@ static int begin_again(struct writer *w, int bad, struct err *err)
 	pipe_requeue(&w->pipe);
 	heard(w, bad, err->rc);
 	rc = count_recovery(w, err);
-	if (rc == 0 && !hung_up && err->rc != -ENOMEM)
+	if (rc == 0 && bad >= 0 && !hung_up && err->rc != -ENOMEM)
 		rc = blame(w, (size_t)bad, err);
 	if (rc < 0)
 		return rc;
@@ -426,6 +427,8 @@ int writer_go_round(struct writer *w, struct err *err)
 		return -ENOBUFS;
 	}
 	w->pipe.by_tcp = true; /* there may be memory of another size, which this packet does not want */
+	if (is_all_here(w)) /* the nodes have none of it, and would be asked to finish it */
+		return begin_again(w, -1, err);
 	rc = count_recovery(w, err);
 	pipe_requeue(&w->pipe);
 	pipe_close_stream(&w->pipe);

@@ -112,6 +112,7 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 	*ret_bad = 0;
 	if (open_rc)
 		return err_set(err, open_rc, "the node refuses, or nobody hears");
+	assert_int_not_equal(w->stage, DT_CLOSE_RECOVERY); /* none of these has all of its block */
 	by_rdma += !w->by_tcp;
 	s = calloc(1, sizeof(*s));
 	assert_non_null(s);
@@ -119,6 +120,35 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 	s->by_tcp = w->by_tcp;
 	s->block = (unsigned)w->block->blockid;
 	*ret_bad = 0;
+	*ret = &s->base;
+	return 0;
+}
+
+/* A first block goes by TCP, and its node hangs up. */
+static int fake_opened(struct wstream *ws, uint64_t *ret_until_ns, int *ret_bad, struct err *err)
+{
+	(void)ws;
+	(void)ret_until_ns;
+	*ret_bad = 0;
+	return err_set(err, -ECONNREFUSED, "nobody is there");
+}
+
+static const struct block_stream fake_ahead_ops = {.runs_ahead = true, .opened = fake_opened, .close_write = fake_close};
+
+int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret, bool *ret_opened, int *ret_bad,
+			      struct err *err);
+int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret, bool *ret_opened, int *ret_bad,
+			      struct err *err)
+{
+	struct fake_stream *s = calloc(1, sizeof(*s));
+
+	(void)fs;
+	(void)w;
+	(void)err;
+	assert_non_null(s);
+	s->base.ops = &fake_ahead_ops;
+	*ret_bad = 0;
+	*ret_opened = false;
 	*ret = &s->base;
 	return 0;
 }
@@ -592,6 +622,33 @@ static void where_rdma_need_not_be_the_block_goes_on_without(void **state)
 	assert_int_equal(fs.count.pipeline_recoveries, 0);
 }
 
+/* All of a small file is queued as it is closed. Its first node fails, and for the next one there is no memory. */
+static void a_block_of_which_nothing_was_sent_is_begun_again(void **state)
+{
+	struct written *f = begin_with(RDMA_AUTO, 20);
+	struct writer *w = container_of(f, struct writer, f);
+	Hd__AddBlockResponseProto *m;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	add_block(&m);
+	writer_give_first(w, m->block);
+	m->block = NULL;
+	pb_free(m);
+	assert_int_equal(written_write(f, bytes, 1000, &err), 1000);
+	dry = true;
+	if (written_close(f, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(blocks, 3);
+	assert_int_equal(stamps, 0);
+	assert_int_equal(by_rdma, 1);
+	assert_int_equal(f->blamed.failures, 1); /* that of the first node */
+	written_free(f);
+	assert_int_equal(block[2].len, 1000);
+	assert_memory_equal(block[2].bytes, bytes, 1000);
+	assert_true(complete && block[2].finished && !block[1].finished);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -606,6 +663,7 @@ int main(void)
 		cmocka_unit_test(a_flush_leaves_no_packet_behind),
 		cmocka_unit_test(a_write_without_memory_fails_and_loses_nothing),
 		cmocka_unit_test(a_wait_for_memory_begins_when_it_is_asked_for),
+		cmocka_unit_test(a_block_of_which_nothing_was_sent_is_begun_again),
 		cmocka_unit_test(where_rdma_need_not_be_the_block_goes_on_without),
 	};
 
