@@ -5,6 +5,7 @@
 
 #include "client/src/ask.h"
 #include "client/src/locate.h"
+#include "client/src/path.h"
 #include "client/src/requests.h"
 #include "client/src/stream.h"
 #include "common/base/clock.h"
@@ -466,26 +467,38 @@ static int taken_back_step(struct op *o, int rc, struct rpc_done *d)
 	return o->first_rc;
 }
 
-static int made_stat_step(struct op *o, int rc, struct rpc_done *d)
+static int submit_delete(struct op *o, const char *path, struct err *err)
 {
 	Hd__DeleteRequestProto req = HD__DELETE_REQUEST_PROTO__INIT;
+
+	req.src = (char *)path;
+	return submit(o, "delete", &req, &hd__delete_response_proto__descriptor, err);
+}
+
+static int made_stat_step(struct op *o, int rc, struct rpc_done *d)
+{
 	struct dfs_stat st;
 
 	if (stat_answer(rc, d, &st) < 0 || st.file_id != o->made_id)
 		return taken_back_step(o, rc, d);
 	o->step = taken_back_step;
-	req.src = o->path;
-	return after_failure(o, submit(o, "delete", &req, &hd__delete_response_proto__descriptor, d->err), d);
+	return after_failure(o, submit_delete(o, o->path, d->err), d);
 }
 
-/* The file that was made goes, if it has the path still. by_inode() is not for calls that do not wait. */
+/* The file that was made goes: by its inode where the server is known to be a NameNode, else if it has the path still.
+ * by_inode() would ask which of them it is, and is not for calls that do not wait. */
 static int take_back(struct op *o, int rc, struct rpc_done *d)
 {
 	const Hd__CreateResponseProto *m = (const void *)d->resp;
+	char by_id[PATH_BY_ID_MAX];
 
 	if (!m->fs)
 		return rc;
 	o->made_id = m->fs->fileid;
+	if (atomic_load(&o->q->fs->is_router) < 0) {
+		keep_failure(o, rc, d, taken_back_step);
+		return after_failure(o, submit_delete(o, path_by_id(by_id, o->made_id), d->err), d);
+	}
 	keep_failure(o, rc, d, made_stat_step);
 	return after_failure(o, submit_stat(o, d->err), d);
 }
