@@ -659,10 +659,10 @@ void rdma_free(struct rdma *r)
 		return;
 	rdma_run(r, &t, end_all_run);
 	stop_reactor(r);
-	verbs_free(r->verbs); /* no queue pair is left: */
+	verbs_free(r->verbs); /* no queue pair is left */
+	reactor_free(r->reactor); /* it knows their timers */
 	list_for_each (l, &r->quarantine)
 		quarantine_over(&container_of(l, struct quarantine, link)->timer);
-	reactor_free(r->reactor);
 	bufs_fini(r);
 	pool_free(r->pool);
 	pthread_cond_destroy(&r->changed);
