@@ -54,8 +54,11 @@ static void files_clear(struct late_files *f)
 
 static void files_give_up(struct late_files *f)
 {
+	const uint64_t max = f->max;
+
 	files_clear(f);
 	f->all = true;
+	f->max = max;
 }
 
 static bool list_add_id(struct late_files *f, uint64_t id)
@@ -94,6 +97,8 @@ static void list_remove_id(struct late_files *f, uint64_t id)
 
 static void files_add(struct late_files *f, uint64_t id)
 {
+	if (id > f->max)
+		f->max = id;
 	if (f->all)
 		list_remove_id(f, id);
 	else if ((!f->n || f->id[f->n - 1] != id) && !list_add_id(f, id))
@@ -104,22 +109,26 @@ static void files_join(struct late_files *f, const struct late_files *more)
 {
 	for (size_t i = 0; i < more->n; i++)
 		files_add(f, more->id[i]);
+	if (more->max > f->max)
+		f->max = more->max;
 	if (more->all)
 		files_give_up(f);
 }
 
 static bool files_have(const struct late_files *f, uint64_t id)
 {
-	return list_has_id(f, id) != f->all;
+	return id <= f->max && list_has_id(f, id) != f->all;
 }
 
-/* Where all are among them, the list is of those that are not any more. */
+/* Where all are among them, the list is of those that are not any more: of the last FILES_MAX of them. */
 static void files_remove(struct late_files *f, uint64_t id)
 {
-	if (f->all)
-		(void)list_add_id(f, id);
-	else
+	if (!f->all) {
 		list_remove_id(f, id);
+	} else if (!list_add_id(f, id) && f->n > 0) {
+		memmove(f->id, f->id + 1, (f->n - 1) * sizeof(*f->id));
+		f->id[f->n - 1] = id;
+	}
 }
 
 /* ---- life ---- */

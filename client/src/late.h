@@ -32,7 +32,8 @@ struct dfs;
 struct late_files {
 	uint64_t *id; /* owned */
 	size_t n, cap;
-	bool all; /* too many to remember: all but those of the list may be among them */
+	uint64_t max; /* no id of them is higher */
+	bool all;     /* too many to remember: all up to max may be among them, but those of the list */
 };
 
 struct late {
