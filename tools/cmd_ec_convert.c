@@ -583,11 +583,15 @@ static void warn_if_left(struct cli *c, const char *tmp)
 {
 	char by_id[64];
 	struct dfs_stat st;
+	struct dfs_err err = {0};
+	char text[512];
 	bool router;
+	const int rc = dfs_is_router(c->fs, &router, &err);
 
-	if (dfs_is_router(c->fs, &router, NULL) < 0 || router) {
-		cli_warn(c, tmp, "made by a conversion; whether that goes on cannot be told behind a router. When none runs, and the file is not there "
-				 "any more, delete it");
+	if (rc < 0 || router) {
+		snprintf(text, sizeof(text), "made by a conversion; whether that goes on cannot be told%s%.200s. When none runs, and the file is not "
+			 "there any more, delete it", rc < 0 ? ": " : " behind a router", rc < 0 ? err.text : "");
+		cli_warn(c, tmp, text);
 		return;
 	}
 	snprintf(by_id, sizeof(by_id), "/.reserved/.inodes/%" PRIu64, (uint64_t)strtoull(strstr(strrchr(tmp, '/'), TMP_MARK) + strlen(TMP_MARK), NULL, 10));

@@ -279,7 +279,8 @@ DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct 
  * After a failure the file stays failed: every later call returns the first error. But when the NameNode refused a block
  * group of an erasure-coded file (-EDQUOT, or its limit of blocks) and nothing of @len was taken, or it was a flush that
  * failed so, the call may be repeated, and dfs_close() keeps what was written. The same holds for -ENOBUFS: with
- * dfs.client.rdma=require other files of this process had all RDMA buffers for dfs.rdma.pool.wait.
+ * dfs.client.rdma=require other files of this process had all RDMA buffers for dfs.rdma.pool.wait. Once a part of @len was
+ * taken it ends the file, and a dfs_close() that fails so loses what was not acknowledged, as after any failure.
  */
 DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struct dfs_err *err);
 /**
