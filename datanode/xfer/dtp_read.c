@@ -129,10 +129,11 @@ static void on_ended(struct read_sink *s, int rc)
 
 static void on_reclaim(struct read_sink *s);
 
-/* The client goes on with another replica. It is told why, unless bytes of the block have gone: then there is no place for
- * a word. */
-static void refuse_opened(struct dtp_read *d, int rc, const char *why)
+/* The client goes on with another replica, and need not wait for its timeout. It is told why, unless bytes of the block
+ * have gone: then there is no place for a word. */
+static void on_lost(struct read_sink *s)
 {
+	struct dtp_read *d = of_sink(s);
 	struct dtp_conn *c = d->op.conn;
 
 	if (d->answered && c->corked && !d->begun) { /* the answer is still in the queue, as the last of it */
@@ -140,16 +141,8 @@ static void refuse_opened(struct dtp_read *d, int rc, const char *why)
 		d->answered = false;
 	}
 	if (!d->answered && !d->failed && !c->broken)
-		refuse(d, rc, why);
-}
-
-/* The client need not wait for its timeout. */
-static void on_lost(struct read_sink *s)
-{
-	struct dtp_read *d = of_sink(s);
-
-	refuse_opened(d, -EIO, "the directory of the replica is out of service: it has failed, or does not answer");
-	dtp_break(d->op.conn, -EIO, "the volume of the replica is out of service");
+		refuse(d, -EIO, "the directory of the replica is out of service: it has failed, or does not answer");
+	dtp_break(c, -EIO, "the volume of the replica is out of service");
 }
 
 static const struct read_sink_ops sink_ops = {
@@ -426,8 +419,6 @@ static void do_run(struct dtp_read *d)
 		return;
 	}
 	if (d->ended) {
-		if (d->end_rc < 0)
-			refuse_opened(d, d->end_rc, err_name(d->end_rc));
 		c->corked = false;
 		if (d->end_rc < 0 && !d->failed)
 			dtp_break(c, d->end_rc, "read");

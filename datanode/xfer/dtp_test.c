@@ -505,59 +505,6 @@ static void a_read_may_break_at_every_operation(void **state)
 	}
 }
 
-/* How the peer's one operation was answered; @text: of a refusal. */
-static Hd__Status answer(char text[512])
-{
-	Hd__BlockOpResponseProto *m = NULL;
-	const uint8_t *p = NULL;
-	uint32_t pos = 0;
-	size_t len = 0;
-	Hd__Status status;
-
-	assert_true(message(&pos, &p, &len));
-	assert_int_equal(pb_unpack(&hd__block_op_response_proto__descriptor, p, len, (void **)&m), 0);
-	status = m->status;
-	snprintf(text, 512, "%s", m->message ? m->message : "");
-	pb_free(m);
-	return status;
-}
-
-/* One with many bytes waits for buffers when it has been opened. */
-static void a_read_without_buffers_is_told_why(void **state)
-{
-	const uint64_t wait_ns = core.waits.buffers_ns;
-	Hd__OpReadBlockProto m = HD__OP_READ_BLOCK_PROTO__INIT;
-	const struct fake_opts o = stream(1);
-	const int64_t id = next_id++;
-	struct slot *taken[256];
-	uint32_t n = 0, acks;
-	char text[512];
-
-	(void)state;
-	hop.fault = HOP_GOOD;
-	put_write(id, false);
-	acks = put_stream(DATA_LEN);
-	peer_run(&o, 1);
-	run_until_ended(acks);
-	everything_comes_back();
-	for (enum slot_class cls = SLOT_8K; cls < SLOT_CLASSES; cls++)
-		while (n < 256 && (taken[n] = pool_get(pool, cls, POOL_CTRL)))
-			n++;
-	core.waits.buffers_ns = 10 * NS_PER_MS;
-	m.header = header_for(id);
-	m.len = DATA_LEN;
-	put_op(DT_READ_BLOCK, &m);
-	peer_run(&o, 1);
-	fix_run(30000); /* until it is answered, or hung up on */
-	assert_int_equal(answer(text), HD__STATUS__ERROR);
-	assert_non_null(strstr(text, "received exception java.io.IOException"));
-	assert_non_null(strstr(text, err_name(-ENOBUFS)));
-	core.waits.buffers_ns = wait_ns;
-	while (n)
-		slot_put(taken[--n]);
-	everything_comes_back();
-}
-
 static void garbage_ends_the_connection(void **state)
 {
 	(void)state;
@@ -611,7 +558,6 @@ int main(void)
 		cmocka_unit_test(a_connection_may_break_at_every_operation),
 		cmocka_unit_test(a_next_hop_may_fail_in_every_way),
 		cmocka_unit_test(a_read_may_break_at_every_operation),
-		cmocka_unit_test(a_read_without_buffers_is_told_why),
 		cmocka_unit_test(garbage_ends_the_connection),
 	};
 
