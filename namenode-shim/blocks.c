@@ -593,7 +593,7 @@ bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
 		return false;
 	for (uint16_t i = 0; i < b->nreps; i++)
 		if (b->rep[i].corrupt && b->rep[i].excess && takes_replicas(b->rep[i].st->dn))
-			return false;
+			return false; /* one is being deleted: its node is free when it says so */
 	for (uint16_t i = 0; i < b->nreps; i++)
 		if (b->rep[i].corrupt && !b->rep[i].excess && takes_replicas(b->rep[i].st->dn) &&
 		    !blk_node_has_good(b, &b->rep[i])) {

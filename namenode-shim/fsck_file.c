@@ -31,7 +31,7 @@ static struct count count_replicas(const struct blk *b)
 
 		if (r->state != REPLICA_FINALIZED && b->state == BLK_COMPLETE && !r->corrupt)
 			continue;
-		if (r->corrupt && r->excess) /* as good as gone */
+		if (r->corrupt && r->excess) /* ordered deleted: not counted */
 			continue;
 		c.stale += dn->stale;
 		if (r->corrupt)
