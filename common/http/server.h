@@ -6,9 +6,9 @@
  *
  * Idea: a peer that connects and sends half a request, or nothing, locks nobody out. The connections stand in
  * order of arrival. When their number comes near the limit, one is shut down for each new one: the oldest that has
- * not sent a whole request within a second of its arrival; else the oldest whose last request is 30 seconds old; else the oldest that has sent
- * nothing that is still to be read; else the oldest of all. A connection on which nothing happens for 30 seconds is
- * closed, too.
+ * not sent a whole request within a second of its arrival; else the oldest whose last request is 30 seconds old;
+ * else the oldest without a whole request and with nothing unread in its socket; else the oldest of all.
+ * A connection on which nothing happens for 30 seconds is closed, too.
  * Ownership: the server owns the listening socket and the connections.
  * Threading: one thread of the server's own; the answers are made in it.
  * Units: at most 512 connections, of up to 48 KiB and an answer each, and 128 KiB of that in the kernel.
