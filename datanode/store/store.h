@@ -159,7 +159,6 @@ struct replica_writer {
 	int fd_direct;        /* O_DIRECT on the same file, or -1 where the file system refuses */
 	int fd_meta;          /* header written; CRC of chunk i at 7 + 4 * i */
 	uint32_t volume;      /* its number */
-	bool remote;          /* as of struct replica_reader */
 	uint32_t dio_align;   /* offset, length and memory alignment of fd_direct */
 	bool pin;             /* private: replica_finalize() pins it */
 	struct replica *replica; /* private */

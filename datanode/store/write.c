@@ -58,7 +58,6 @@ static struct replica_writer *writer_new(struct block_pool *bp, struct replica *
 	w->slice = r->slice;
 	w->fd = w->fd_direct = w->fd_meta = -1;
 	w->volume = r->slice->vol->idx;
-	w->remote = r->slice->vol->remote;
 	(void)snprintf(w->storage_uuid, sizeof(w->storage_uuid), "%s", r->slice->vol->uuid);
 	return w;
 }

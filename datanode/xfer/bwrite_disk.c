@@ -2,7 +2,9 @@
 #include "datanode/xfer/bwrite_internal.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/file_io.h"
@@ -349,115 +351,76 @@ void wdisk_accept(struct bwrite *w, struct lane *lane, const struct piece *p, co
 
 /* ---- runs ---- */
 
-static void run_submit_data(struct run *run)
+static int write_data(struct run *run)
 {
+	const struct replica_writer *rw = run->w->rw;
+	const uint8_t *data = run->lane->slot->data + (run->from - run->lane->base);
+	const size_t len = run->to - run->from;
+
+	if (run->direct) {
+		const ssize_t n = pwrite(rw->fd_direct, data, len, (off_t)run->from);
+
+		if (n == (ssize_t)len)
+			return 0;
+		/* Refused, or not all of it: what is left need not be aligned, so all of it goes the other way. */
+		run->refused = n < 0 && errno == EINVAL;
+		if (n < 0 && !run->refused && errno != EAGAIN && errno != EINTR)
+			return neg_errno();
+	}
+	return file_write_full(rw->fd, data, len, run->from);
+}
+
+/* The data first: where a CRC on disk is replaced, it stays that of the bytes on disk until these are there, see
+ * good_length() of the store. */
+static void run_work(struct offload *o)
+{
+	struct run *run = container_of(o, struct run, offload);
+	const struct replica_writer *rw = run->w->rw;
+	const uint64_t base = run->lane->base / rw->bytes_per_crc * 4;
+	const uint64_t from = run->from / rw->bytes_per_crc * 4;
+	const uint64_t to = (run->to + rw->bytes_per_crc - 1) / rw->bytes_per_crc * 4;
+	const uint64_t start_ns = run->timed ? clock_mono_ns() : 0;
+
+	run->rc = write_data(run);
+	if (!run->rc && rw->crc_type != CRC_NULL)
+		run->rc = file_write_full(rw->fd_meta, run->lane->disk_crcs->data + (from - base), to - from, META_HEADER_LEN + from);
+	run->took_ns = run->timed ? clock_mono_ns() - start_ns : 0;
+}
+
+static void run_done(struct offload *o)
+{
+	struct run *run = container_of(o, struct run, offload);
 	struct bwrite *w = run->w;
-	const uint64_t at = run->from + run->data_done;
-	const uint32_t len = (uint32_t)(run->to - at);
-	uint8_t *data = run->lane->slot->data + (at - run->lane->base);
-	struct io_uring_sqe *sqe = reactor_sqe(w->core->reactor);
 
-	if (run->direct && reactor_pool_fixed(w->core->reactor))
-		io_uring_prep_write_fixed(sqe, w->rw->fd_direct, data, len, at,
-					  (int)run->lane->slot->slab);
-	else
-		io_uring_prep_write(sqe, run->direct ? w->rw->fd_direct : w->rw->fd, data, len, at);
-	xfer_disk_attach(sqe, &run->data_op, w->rw->remote);
-}
-
-static void run_submit_crcs(struct run *run)
-{
-	struct bwrite *w = run->w;
-	const uint64_t base = META_HEADER_LEN + run->lane->base / w->rw->bytes_per_crc * 4;
-	struct io_uring_sqe *sqe = reactor_sqe(w->core->reactor);
-
-	io_uring_prep_write(sqe, w->rw->fd_meta, run->lane->disk_crcs->data + (run->crc_from - base),
-			    (uint32_t)(run->crc_to - run->crc_from), run->crc_from);
-	xfer_disk_attach(sqe, &run->crc_op, w->rw->remote);
-}
-
-static bool again(int res)
-{
-	return res == -EAGAIN || res == -EINTR;
-}
-
-static void run_part_done(struct run *run, int rc)
-{
-	run->waiting--;
-	if (!run->waiting && run->start_ns) {
-		run->w->disk_time.ns += clock_mono_ns() - run->start_ns;
-		run->w->disk_time.samples++;
+	run->under_way = false;
+	if (run->refused)
+		w->dio = false;
+	if (run->timed) {
+		w->disk_time.ns += run->took_ns;
+		w->disk_time.samples++;
 	}
-	if (rc < 0) {
-		run->w->disk_failed = true;
-		bw_fail(run->w, rc, "write to the block file");
+	if (run->rc < 0) {
+		w->disk_failed = true;
+		bw_fail(w, run->rc, "write to the block file");
 	}
-	reactor_ready(run->w->core->reactor, &run->w->rop);
-}
-
-static void run_on_data(struct uring_op *op, int res, uint32_t flags)
-{
-	struct run *run = container_of(op, struct run, data_op);
-
-	(void)flags;
-	if (res == -EINVAL && run->direct) { /* the file system takes no direct write here */
-		run->w->dio = false;
-		run->direct = false;
-		run_submit_data(run);
-		return;
-	}
-	if (res > 0)
-		run->data_done += (uint32_t)res;
-	if (again(res) || (res > 0 && run->from + run->data_done < run->to)) {
-		if (run->data_done % BW_PAGE)
-			run->direct = false; /* the rest is not aligned any more */
-		run_submit_data(run);
-		return;
-	}
-	if (run->crcs_after && res > 0)
-		run_submit_crcs(run);
-	else if (run->crcs_after)
-		run->waiting--; /* the CRC on disk stays that of the bytes on disk */
-	run_part_done(run, res == 0 ? -EIO : res);
-}
-
-static void run_on_crcs(struct uring_op *op, int res, uint32_t flags)
-{
-	struct run *run = container_of(op, struct run, crc_op);
-
-	(void)flags;
-	if (res > 0)
-		run->crc_from += (uint32_t)res;
-	if (again(res) || (res > 0 && run->crc_from < run->crc_to)) {
-		run_submit_crcs(run);
-		return;
-	}
-	run_part_done(run, res == 0 ? -EIO : res);
+	bw_ready(w);
 }
 
 static void run_start(struct bwrite *w, struct lane *lane, uint64_t to, bool direct)
 {
 	struct run *run = &w->runs[w->run_tail++ % BW_RUNS];
-	const uint32_t bpc = w->rw->bytes_per_crc;
 
-	*run = (struct run){.data_op.done = run_on_data,
-			    .crc_op.done = run_on_crcs,
+	*run = (struct run){.offload = {.work = run_work, .done = run_done},
 			    .w = w,
 			    .lane = lane,
 			    .from = w->submitted,
 			    .to = to,
 			    .direct = direct,
-			    .waiting = w->rw->crc_type == CRC_NULL ? 1 : 2};
-	run->crc_from = META_HEADER_LEN + run->from / bpc * 4;
-	run->crc_to = META_HEADER_LEN + (to + bpc - 1) / bpc * 4;
+			    .under_way = true,
+			    .timed = outlier_is_sampled(w->core->dn->live.io_sampling_percent, &w->core->io_seq)};
 	lane->users++;
 	w->submitted = to;
-	run->start_ns = outlier_is_sampled(w->core->dn->live.io_sampling_percent, &w->core->io_seq) ?
-				clock_mono_ns() : 0;
-	run->crcs_after = run->waiting == 2 && run->from % bpc;
-	if (run->waiting == 2 && !run->crcs_after)
-		run_submit_crcs(run);
-	run_submit_data(run);
+	reactor_offload_to(w->core->reactor, XFER_WRITE_QUEUE(w->rw->volume), &run->offload);
 }
 
 static void runs_reap(struct bwrite *w)
@@ -465,7 +428,7 @@ static void runs_reap(struct bwrite *w)
 	while (!wdisk_idle(w)) {
 		struct run *run = &w->runs[w->run_head % BW_RUNS];
 
-		if (run->waiting)
+		if (run->under_way)
 			return;
 		w->run_head++;
 		/* Also when the op has failed otherwise: the meta file covers these bytes now. */

@@ -11,9 +11,9 @@
  * A lane is a slot that covers [base, end) of the block; base is congruent to its memory, so that
  * whole pages go to disk by O_DIRECT straight from where they landed. A page that had to be written
  * buffered (a flushed tail) is finished buffered: no page sees both ways at one time.
- * A run is one write of data and the write of its CRCs. Runs are submitted so that no crash leaves a
- * hole below on_disk: a direct run may follow a direct run in flight (the file system orders
- * extending direct writes), everything else waits.
+ * A run is one write of data and the write of its CRCs, by a helper thread. A direct run may begin while the direct run before
+ * it is in flight, everything else waits; on_disk moves in order. After a crash the last 2 MiB are read: two runs may have
+ * reached the disk in either order.
  */
 #include <stdatomic.h>
 
@@ -41,15 +41,15 @@ struct lane {
 };
 
 struct run {
-	struct uring_op data_op, crc_op;
+	struct offload offload;
 	struct bwrite *w;
 	struct lane *lane;
 	uint64_t from, to;
-	uint64_t data_done, crc_from, crc_to; /* progress; CRCs as offsets in the meta file */
-	uint8_t waiting;        /* completions still to come; 0: free or done */
-	bool direct, used;
-	uint64_t start_ns;      /* 0: its time is not taken */
-	bool crcs_after;        /* a stored CRC is replaced: the data go first, see good_length() of the store */
+	bool under_way;         /* a helper thread has it, which alone touches what follows */
+	bool direct, refused;   /* refused: the file system takes no direct writes of this file */
+	bool timed;
+	int rc;
+	uint64_t took_ns;
 };
 
 struct bpiece {
