@@ -376,14 +376,15 @@ static void run_work(struct offload *o)
 {
 	struct run *run = container_of(o, struct run, offload);
 	const struct replica_writer *rw = run->w->rw;
-	const uint64_t base = run->lane->base / rw->bytes_per_crc * 4;
-	const uint64_t from = run->from / rw->bytes_per_crc * 4;
-	const uint64_t to = (run->to + rw->bytes_per_crc - 1) / rw->bytes_per_crc * 4;
+	const uint32_t bpc = rw->bytes_per_crc;
+	const uint64_t base = run->lane->base / bpc * 4, from = run->from / bpc * 4, to = run->to / bpc * 4;
 	const uint64_t start_ns = run->timed ? clock_mono_ns() : 0;
 
 	run->rc = write_data(run);
-	if (!run->rc && rw->crc_type != CRC_NULL)
+	if (!run->rc && rw->crc_type != CRC_NULL && to > from)
 		run->rc = file_write_full(rw->fd_meta, run->lane->disk_crcs->data + (from - base), to - from, META_HEADER_LEN + from);
+	if (!run->rc && rw->crc_type != CRC_NULL && run->to % bpc)
+		run->rc = file_write_full(rw->fd_meta, run->edge, sizeof(run->edge), META_HEADER_LEN + to);
 	run->took_ns = run->timed ? clock_mono_ns() - start_ns : 0;
 }
 
@@ -409,6 +410,7 @@ static void run_done(struct offload *o)
 static void run_start(struct bwrite *w, struct lane *lane, uint64_t to, bool direct)
 {
 	struct run *run = &w->runs[w->run_tail++ % BW_RUNS];
+	const uint32_t bpc = w->rw->bytes_per_crc;
 
 	*run = (struct run){.offload = {.work = run_work, .done = run_done},
 			    .w = w,
@@ -418,6 +420,8 @@ static void run_start(struct bwrite *w, struct lane *lane, uint64_t to, bool dir
 			    .direct = direct,
 			    .under_way = true,
 			    .timed = outlier_is_sampled(w->core->dn->live.io_sampling_percent, &w->core->io_seq)};
+	if (w->rw->crc_type != CRC_NULL && to % bpc)
+		memcpy(run->edge, lane->disk_crcs->data + (to - lane->base) / bpc * 4, sizeof(run->edge));
 	lane->users++;
 	w->submitted = to;
 	reactor_offload_to(w->core->reactor, XFER_WRITE_QUEUE(w->rw->volume), &run->offload);
@@ -520,8 +524,9 @@ static bool plan_one(struct bwrite *w)
 	all = w->flush || lane->hi == lane->end || (!lane->open && !lane->landings);
 	if (!all && (busy || !w->idle))
 		return false;
-	lo = round_up(from, BW_PAGE);
-	hi = round_down(lane->hi, BW_PAGE);
+	/* Between chunks as well as pages: a CRC reaches the disk with all its bytes. */
+	lo = round_up(from, w->unit);
+	hi = round_down(lane->hi, w->unit);
 	if (w->dio && hi > lo && hi - lo >= BW_DIO_MIN) {
 		if (from == lo) {
 			if (busy && !prev->direct)

@@ -47,6 +47,7 @@ struct run {
 	uint64_t from, to;
 	bool under_way;         /* a helper thread has it, which alone touches what follows */
 	bool direct, refused;   /* refused: the file system takes no direct writes of this file */
+	uint8_t edge[4];        /* CRC of the last chunk where it is not full; in the lane it changes as the chunk goes on */
 	bool timed;
 	int rc;
 	uint64_t took_ns;

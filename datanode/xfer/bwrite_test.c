@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Must hold whenever the bytes of a run are about to be written, which is where a killed process may leave a replica: the
+ * bytes in the block file fit the CRCs in the meta file, also those of a chunk that is not full and goes on. */
+#include <fcntl.h>
+#include <semaphore.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/crc.h"
+#include "common/wire/dt.h"
+#include "datanode/xfer/xfer_fix.h"
+
+#define META_HEADER 7
+#define LEN (1u << 18)
+
+static char dir[] = "/tmp/bwrite_test.XXXXXX";
+static uint8_t data[LEN];
+
+struct block_pool *dn_pool(struct dn *d, const char *id)
+{
+	(void)d, (void)id;
+	return bp;
+}
+
+/* ---- the disk: every write to a block file waits until it is let go ---- */
+
+static sem_t let_go;
+static atomic_bool stalls;
+static char block_path[300];
+
+ssize_t __real_pwrite64(int fd, const void *buf, size_t len, off_t off);
+ssize_t __wrap_pwrite64(int fd, const void *buf, size_t len, off_t off);
+ssize_t __wrap_pwrite64(int fd, const void *buf, size_t len, off_t off)
+{
+	char link[32], path[sizeof(block_path)];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (atomic_load(&stalls) && n > 0) {
+		path[n] = 0;
+		if (!strstr(path, ".meta")) {
+			memcpy(block_path, path, sizeof(path));
+			reactor_stop(r);
+			sem_wait(&let_go);
+		}
+	}
+	return __real_pwrite64(fd, buf, len, off);
+}
+
+static void check_disk(uint64_t gs, uint32_t bpc)
+{
+	char meta[sizeof(block_path) + 32];
+	uint8_t stored[4], bytes[LEN];
+	struct stat st;
+	int fd;
+
+	assert_int_equal(stat(block_path, &st), 0);
+	assert_true(st.st_size <= (off_t)LEN);
+	snprintf(meta, sizeof(meta), "%s_%lu.meta", block_path, (unsigned long)gs);
+	fd = open(block_path, O_RDONLY);
+	assert_int_equal(pread(fd, bytes, sizeof(bytes), 0), st.st_size);
+	close(fd);
+	fd = open(meta, O_RDONLY);
+	assert_true(fd >= 0);
+	for (uint64_t at = 0; at < (uint64_t)st.st_size; at += bpc) {
+		const uint64_t n = (uint64_t)st.st_size - at < bpc ? (uint64_t)st.st_size - at : bpc;
+
+		assert_int_equal(pread(fd, stored, 4, (off_t)(META_HEADER + at / bpc * 4)), 4);
+		assert_int_equal(crc_verify(CRC_CRC32C, bytes + at, n, bpc, stored), -1);
+	}
+	close(fd);
+}
+
+/* ---- the sender ---- */
+
+static struct {
+	struct write_source source;
+	struct bwrite *w;
+	int64_t acked;
+	bool opened, ended;
+} sender;
+
+static void on_opened(struct write_source *s, int status, const char *bad_link, bool replica_failed)
+{
+	(void)s, (void)bad_link, (void)replica_failed;
+	assert_int_equal(status, DT_SUCCESS);
+	sender.opened = true;
+	reactor_stop(r);
+}
+
+static void on_room(struct write_source *s)
+{
+	(void)s;
+}
+
+static void on_ack(struct write_source *s, int64_t seq, const uint8_t *statuses, uint32_t n)
+{
+	(void)s;
+	assert_int_equal(n, 1);
+	assert_int_equal(statuses[0], DT_SUCCESS);
+	sender.acked = seq;
+	reactor_stop(r);
+}
+
+static void on_ended(struct write_source *s, int rc)
+{
+	(void)s, (void)rc;
+	sender.ended = true;
+	reactor_stop(r);
+}
+
+static const struct write_source_ops source_ops = {.opened = on_opened, .room = on_room, .ack = on_ack, .ended = on_ended};
+
+static void begin(int64_t id, uint32_t bpc)
+{
+	struct write_params wp = {
+		.bp = bp, .client = "writer", .pipeline_size = 1,
+		.req = {.block = {id, 1001, 1u << 20}, .stage = STAGE_CREATE, .from_client = true, .crc_type = CRC_CRC32C,
+			.bytes_per_crc = bpc, .storage_type = STORAGE_DISK},
+	};
+
+	memset(&sender, 0, sizeof(sender));
+	sender.acked = -1;
+	sender.source = (struct write_source){.ops = &source_ops, .peer = "test"};
+	assert_int_equal(bwrite_open(&core, &wp, &sender.source, &sender.w), 0);
+	while (!sender.opened)
+		fix_run(60000);
+	atomic_store(&stalls, true);
+}
+
+static struct piece land(int64_t seq, uint64_t off, uint32_t len)
+{
+	struct piece p = {.seq = seq, .off = off, .len = len, .flush = true};
+	struct landing at;
+
+	assert_int_equal(bwrite_land(sender.w, off, len, &at), 0);
+	assert_int_equal(at.len, len);
+	memcpy(at.slot->data + at.off, data + off, len);
+	p.slot = at.slot;
+	p.slot_off = at.off;
+	return p;
+}
+
+static void land_and_send(int64_t seq, uint64_t off, uint32_t len)
+{
+	const struct piece p = land(seq, off, len);
+
+	assert_int_equal(bwrite_piece(sender.w, &p, NULL), 0);
+}
+
+static void end(void)
+{
+	atomic_store(&stalls, false);
+	for (int i = 0; i < 8; i++)
+		sem_post(&let_go);
+	bwrite_close(sender.w, -ECONNRESET);
+	while (!sender.ended)
+		fix_run(60000);
+	while (!sem_trywait(&let_go))
+		;
+}
+
+static void a_chunk_goes_on_while_its_beginning_is_written(void **state)
+{
+	struct piece more;
+
+	(void)state;
+	begin(1, 512);
+	land_and_send(0, 0, 700);
+	more = land(1, 700, 50); /* on its way already */
+	fix_run(60000);
+	assert_int_equal(bwrite_piece(sender.w, &more, NULL), 0); /* the CRC of the chunk is another one now */
+	fix_run(100);
+	sem_post(&let_go);
+	fix_run(60000);
+	assert_int_equal(sender.acked, 0);
+	check_disk(1001, 512);
+	end();
+}
+
+static void a_chunk_is_longer_than_a_page(void **state)
+{
+	(void)state;
+	begin(2, 65536);
+	land_and_send(0, 0, 100000);
+	fix_run(60000);
+	sem_post(&let_go);
+	fix_run(60000);
+	check_disk(1001, 65536);
+	end();
+}
+
+static int setup(void **state)
+{
+	const struct pool_opts po = {.count = {64, 32, 8, 8, 64}};
+
+	(void)state;
+	sem_init(&let_go, 0, 0);
+	for (uint32_t i = 0; i < LEN; i++)
+		data[i] = (uint8_t)((i * 7 + 3) % 251);
+	fix_setup("bwrite_test", &po);
+	fix_store(dir);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return fix_teardown(dir);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_chunk_goes_on_while_its_beginning_is_written),
+		cmocka_unit_test(a_chunk_is_longer_than_a_page),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
