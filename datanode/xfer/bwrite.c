@@ -661,7 +661,7 @@ static const char *bw_waits_for(const struct bwrite *w)
 		return "disk";
 	if (w->state != BW_RUN && w->state != BW_DRAIN)
 		return w->state == BW_DONE ? "" : "recovery";
-	if (wdisk_waits_for_buffers(w))
+	if (wdisk_waits_for_buffers(w) || (w->src && w->src->ops->waits_for_buffers && w->src->ops->waits_for_buffers(w->src)))
 		return "buffers";
 	if (!wdisk_idle(w) && (w->head == w->tail || first->end > w->on_disk))
 		return "disk";

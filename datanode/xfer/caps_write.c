@@ -143,11 +143,17 @@ static void on_ended(struct write_source *s, int rc)
 	stream_ready(&w->s);
 }
 
+static bool waits_for_list(const struct write_source *s)
+{
+	return pool_is_waiting(&container_of(s, const struct caps_write, src)->ask);
+}
+
 static const struct write_source_ops source_ops = {
 	.opened = on_opened,
 	.room = on_room,
 	.ack = on_ack,
 	.ended = on_ended,
+	.waits_for_buffers = waits_for_list,
 };
 
 /* ---- payload and CRCs arrive ---- */

@@ -232,12 +232,14 @@ static void who_waits_for_a_list_has_no_landing(void **state)
 	s = begin();
 	assert_int_equal(landings, 0);
 	assert_int_equal(pull_count, 0);
+	assert_true(engines[0].src->ops->waits_for_buffers(engines[0].src));
 	for (uint32_t i = 0; i < CRC_SLOTS; i++)
 		slot_put(held[i]);
 	assert_true(s->ready);
 	assert_false(s->step(s));
 	assert_int_equal(landings, 1);
 	assert_int_equal(pull_count, 2);
+	assert_false(engines[0].src->ops->waits_for_buffers(engines[0].src));
 	end_all();
 }
 

@@ -222,6 +222,8 @@ struct write_source_ops {
 	/** The block is finalised and acknowledged (rc 0), or the op failed and the connection is to
 	 *  be closed. All slots are back; the bwrite frees itself. */
 	void (*ended)(struct write_source *s, int rc);
+	/** For /ops: the next bytes wait for a buffer of the source's own. NULL: it has none. */
+	bool (*waits_for_buffers)(const struct write_source *s);
 };
 struct write_source {
 	const struct write_source_ops *ops;
