@@ -135,7 +135,7 @@ static int check_overwrite(struct ns *n, const struct walk *s, const struct walk
 	if (d->last->type == INODE_DIR && d->last->children)
 		return exc_throw(n->x, EXC_IO, "rename destination directory is not empty: %s",
 				 d->path);
-	return 0;
+	return ns_check_remove(n, d); /* what is replaced is taken away: the sticky bit keeps it, which Apache does not ask for */
 }
 
 int ns_rename2(struct ns *n, const char *src, const char *dst, bool overwrite)

@@ -393,7 +393,21 @@ static void permissions_are_enforced(void **state)
 	assert_int_equal(try_create(&d, "alice", "/sticky/x"), 0);
 	assert_int_equal(ns_delete(test_begin(&d, "bob"), "/sticky/x", false, &done), -EACCES);
 	assert_int_equal(test_commit(&d), 0);
-	assert_int_equal(ns_delete(test_begin(&d, "alice"), "/sticky/x", false, &done), 0);
+	assert_int_equal(try_create(&d, "bob", "/sticky/y"), 0);
+	assert_int_equal(ns_rename2(test_begin(&d, "bob"), "/sticky/y", "/sticky/x", true), -EACCES);
+	assert_string_equal(d.x.text, "Permission denied by sticky bit: user=bob, path=\"/sticky/x\":alice:supergroup:-rw-r--r--, "
+				      "parent=\"/sticky\":root:supergroup:drwxrwxrwt");
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_rename2(test_begin(&d, "alice"), "/sticky/x", "/sticky/y", true), -EACCES);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_rename2(test_begin(&d, "root"), "/sticky/y", "/sticky/x", true), 0); /* bob's file now */
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_delete(test_begin(&d, "alice"), "/sticky/x", false, &done), -EACCES);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(try_create(&d, "bob", "/sticky/y"), 0);
+	assert_int_equal(ns_rename2(test_begin(&d, "bob"), "/sticky/y", "/sticky/x", true), 0);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_delete(test_begin(&d, "bob"), "/sticky/x", false, &done), 0);
 	assert_int_equal(test_commit(&d), 0);
 	assert_true(done);
 	assert_int_equal(ns_set_perm(test_begin(&d, "bob"), "/open/x", 0777), -EACCES);
