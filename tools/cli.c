@@ -513,10 +513,16 @@ void cli_list(struct cli *c, const char *dir, cli_entry_fn *fn, void *arg)
 {
 	struct dfs_err err = {0};
 	const struct dfs_stat *st;
+	struct dfs_stat link;
 	struct dfs_list *l;
-	int rc;
+	int rc = dfs_list_open(c->fs, dir, &l, &err);
 
-	if (dfs_list_open(c->fs, dir, &l, &err) < 0) {
+	if (rc == -ELOOP && dfs_lstat(c->fs, dir, &link, NULL) == 0) {
+		link.name = "";
+		fn(c, dir, &link, arg);
+		return;
+	}
+	if (rc < 0) {
 		cli_fail(c, dir, err.text);
 		return;
 	}

@@ -113,7 +113,7 @@ void cli_json_limit(const char *name, int64_t limit);
 /** End the list, with --json. Always EXIT_OK. */
 int cli_json_end(const struct cli *c);
 
-/** Call @fn for each entry of @dir with its path; a file is its own only entry. Failures are told. */
+/** Call @fn for each entry of @dir with its path; a file or symbolic link is its own only entry. Failures are told. */
 typedef void cli_entry_fn(struct cli *c, const char *path, const struct dfs_stat *st, void *arg);
 void cli_list(struct cli *c, const char *dir, cli_entry_fn *fn, void *arg);
 

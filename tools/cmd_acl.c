@@ -189,8 +189,11 @@ static void do_entry(struct cli *c, const char *path, const struct dfs_stat *st,
 {
 	const struct job *j = arg;
 	struct dfs_err err = {0};
-	int rc = j->one(c, path, j->spec, &err);
+	int rc;
 
+	if (st->type == DFS_SYMLINK)
+		return; /* met by the walk; it has no list */
+	rc = j->one(c, path, j->spec, &err);
 	if (rc < 0)
 		cli_fail(c, path, err.text);
 	else if (c->json && j->one != get_one) {

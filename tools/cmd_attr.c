@@ -43,8 +43,11 @@ static void change_entry(struct cli *c, const char *path, const struct dfs_stat 
 	const struct change *ch = arg;
 	const bool down = c->recursive && st->type == DFS_DIR;
 	struct dfs_err err = {0};
-	const int rc = ch->one(ch, path, st, &err);
+	int rc;
 
+	if (st->type == DFS_SYMLINK)
+		return; /* met by the walk; nothing is changed through it */
+	rc = ch->one(ch, path, st, &err);
 	if (rc < 0)
 		cli_fail(c, path, err.text);
 	else if (rc == 0 && c->json)

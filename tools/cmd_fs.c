@@ -7,11 +7,47 @@
 #include "common/base/clock.h"
 #include "tools/cli.h"
 
+#define LINK_TARGET_MAX 8000 /* bytes: what dfs_symlink() takes */
+
+/* ---- symbolic links ---- */
+
+/* Of the link itself where @path names one. dfs_stat() first: only by that a router of Hadoop shows its mount points. */
+static int stat_itself(struct cli *c, const char *path, struct dfs_stat *ret, struct dfs_err *err)
+{
+	const int rc = dfs_stat(c->fs, path, ret, err);
+
+	return rc == -ELOOP ? dfs_lstat(c->fs, path, ret, err) : rc;
+}
+
+/* Where @path leads, if it is a symbolic link. */
+static void print_target(struct cli *c, const char *path, const struct dfs_stat *st)
+{
+	char target[LINK_TARGET_MAX + 1];
+	struct dfs_err err = {0};
+	ssize_t n;
+
+	if (st->type != DFS_SYMLINK)
+		return;
+	n = dfs_readlink(c->fs, path, target, LINK_TARGET_MAX, &err);
+	if (n < 0) {
+		cli_fail(c, path, err.text);
+		return;
+	}
+	target[n] = '\0';
+	if (c->json) {
+		printf(", \"target\": ");
+		cli_json_string(stdout, target);
+	} else {
+		printf(" -> %s", cli_name(target));
+	}
+}
+
 /* ---- ls ---- */
 
 static void json_stat(struct cli *c, const char *path, const struct dfs_stat *st)
 {
 	cli_json_item(c, path);
+	print_target(c, path, st);
 	printf(", \"type\": \"%s\", \"mode\": \"%04o\", \"owner\": ",
 	       st->type == DFS_DIR ? "directory" : st->type == DFS_FILE ? "file" : "symlink", st->mode);
 	cli_json_string(stdout, st->owner);
@@ -35,8 +71,10 @@ static void ls_print(struct cli *c, const char *path, const struct dfs_stat *st)
 	}
 	if (st->type == DFS_FILE)
 		snprintf(rep, sizeof(rep), "%u", st->replication);
-	printf("%s %3s %-8s %-8s %10s %s %s\n", cli_mode(mode, st), rep, st->owner, st->group,
+	printf("%s %3s %-8s %-8s %10s %s %s", cli_mode(mode, st), rep, st->owner, st->group,
 	       cli_size(size, st->length, c->human), cli_time(when, st->mtime_ms), cli_name(path));
+	print_target(c, path, st);
+	putchar('\n');
 }
 
 static void ls_dir(struct cli *c, const char *path);
@@ -103,7 +141,7 @@ static void rm_one(struct cli *c, const char *path)
 {
 	struct dfs_err err = {0};
 	struct dfs_stat st;
-	int rc = dfs_stat(c->fs, path, &st, &err);
+	int rc = stat_itself(c, path, &st, &err);
 
 	if (rc == -ENOENT && c->force)
 		return;
@@ -213,11 +251,13 @@ static void stat_print_blocks(const struct dfs_blocks *b, bool json)
 	}
 }
 
-static void stat_text(const char *path, const struct dfs_stat *st)
+static void stat_text(struct cli *c, const char *path, const struct dfs_stat *st)
 {
 	char mode[12], t1[32], t2[32], human[32];
 
-	printf("%s\n  type %s, mode %s (%04o), owner %s, group %s, file id %llu\n", cli_name(path),
+	fputs(cli_name(path), stdout);
+	print_target(c, path, st);
+	printf("\n  type %s, mode %s (%04o), owner %s, group %s, file id %llu\n",
 	       st->type == DFS_DIR ? "directory" : st->type == DFS_FILE ? "file" : "symlink",
 	       cli_mode(mode, st), st->mode, st->owner, st->group, (unsigned long long)st->file_id);
 	printf("  modified %s, accessed %s\n", cli_time(t1, st->mtime_ms), cli_time(t2, st->atime_ms));
@@ -232,7 +272,7 @@ static void stat_one(struct cli *c, const char *path)
 	struct dfs_err err = {0};
 	struct dfs_blocks *b = NULL;
 	struct dfs_stat st;
-	int rc = dfs_stat(c->fs, path, &st, &err);
+	int rc = stat_itself(c, path, &st, &err);
 
 	if (!rc && st.type == DFS_FILE)
 		rc = dfs_blocks(c->fs, path, 0, INT64_MAX, &b, &err);
@@ -252,7 +292,7 @@ static void stat_one(struct cli *c, const char *path)
 		}
 		printf("}");
 	} else {
-		stat_text(path, &st);
+		stat_text(c, path, &st);
 		if (b)
 			stat_print_blocks(b, false);
 	}

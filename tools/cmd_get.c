@@ -127,13 +127,16 @@ static void walk_dir(struct copy *c, const char *src, const char *dst)
 	while ((rc = dfs_list_next(l, &st, &err)) > 0) {
 		char *s = cli_join(src, st->name), *d = cli_join(dst, st->name);
 
-		if (st->type == DFS_DIR) {
-			walk_dir(c, s, d);
-			free(s);
-			free(d);
-		} else {
+		if (st->type == DFS_FILE) {
 			copy_add(c, s, d, st->length, st->mode);
+			continue;
 		}
+		if (st->type == DFS_DIR)
+			walk_dir(c, s, d);
+		else
+			cli_fail(c->cli, s, "a symbolic link: left out");
+		free(s);
+		free(d);
 	}
 	if (rc < 0)
 		cli_fail(c->cli, src, err.text);

@@ -16,7 +16,8 @@ static const struct cli_command COMMANDS[] = {
 	 "With --append the bytes go to the end of files that exist."},
 	{"get", cmd_get, "rfjqJ", OPERANDS_LAST_LOCAL, 2, -1, "PATH... LOCAL",
 	 "Copy files to the local disk (`-`: standard output). Every byte is checked against its CRC;\n"
-	 "a file appears under its name only when it is whole. Directories need -r."},
+	 "a file appears under its name only when it is whole. Directories need -r; symbolic links in them\n"
+	 "are named and left out, and the status is 1 then."},
 	{"cat", cmd_cat, "", OPERANDS_REMOTE, 1, -1, "PATH...", "Write files to standard output."},
 	{"ls", cmd_ls, "rhJ", OPERANDS_REMOTE, 0, -1, "[PATH]...", "List directories and files, in the order of names."},
 	{"mkdir", cmd_mkdir, "pJ", OPERANDS_REMOTE, 1, -1, "PATH...", "Make directories."},
@@ -92,6 +93,8 @@ static void print_commands(FILE *f)
 			(int)strcspn(COMMANDS[i].help, ".;\n"), COMMANDS[i].help);
 	fputs("\nPATHs are absolute, or relative to /user/NAME; hdfs://HOST:PORT/PATH names the file system as well.\n"
 	      "LOCAL is a file of this machine, also as file:///PATH.\n"
+	      "Symbolic links in the file system are not followed. ls, stat, rm and mv take a link for itself; a command\n"
+	      "that needs its target fails and says where it leads; chmod -r and the like leave links as they are.\n"
 	      "Exit status: 0 done, 1 something failed (the rest was still done), 2 wrong usage.\n"
 	      "`dfs COMMAND --help` tells more.\n", f);
 }

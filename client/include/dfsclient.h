@@ -37,7 +37,7 @@
  *   -EDQUOT        a quota is used up
  *   -ENAMETOOLONG  a name is longer than the NameNode allows
  *   -ENOSYS        the NameNode does not know this call
- *   -ELOOP         a symbolic link is in the path; this version does not follow them
+ *   -ELOOP         a symbolic link is in the path; this version does not follow them; text says where it leads
  *   -EREMOTEIO     any other exception; its Java class is in dfs_err.remote
  * A name service (dfs.nameservices) has several NameNodes, of which one is active. Calls find it, by
  * the dfs.client.failover.* keys: a standby or a NameNode out of reach is left for the next one, at

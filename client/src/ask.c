@@ -10,7 +10,9 @@ int path_not_found(struct err *err, const char *path)
 
 void path_blame(const char *path, int rc, struct err *err)
 {
-	if (rc != -ECONNREFUSED && rc != -ETIMEDOUT && !strstr(err->text, path))
+	const bool named = rc != -ELOOP && strstr(err->text, path); /* where a link leads may begin with its own name */
+
+	if (rc != -ECONNREFUSED && rc != -ETIMEDOUT && !named)
 		err_prefix(err, "%.200s", path);
 }
 

@@ -54,6 +54,8 @@ void nn_add_cure(const struct dfs *fs, struct err *err)
 		err_prefix(err, "%s is no NameNode", fs->uri);
 		err_cure(err, "is that the RPC port of a data node? see fs.defaultFS or --fs");
 	}
+	if (strcmp(err->remote, JEX_UNRESOLVED_PATH) == 0) /* its text is where the path leads */
+		err_prefix(err, "a symbolic link in the path is not followed; name where it leads");
 	if (strcmp(err->remote, JEX_STANDBY) == 0)
 		err_cure(err, fs->has_others
 				      ? "make one of them active: hdfs haadmin -transitionToActive"

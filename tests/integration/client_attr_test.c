@@ -174,7 +174,7 @@ static void links(void)
 {
 	struct dfs_err err = {0};
 	struct dfs_stat st = {0};
-	char buf[64] = "", id[64];
+	char buf[64] = "", id[64], text[600];
 
 	expect(dfs_symlink(fs, "../else where/é", at("l"), &err), 0, &err, "symlink");
 	expect(dfs_symlink(fs, "x", at("l"), &err), -EEXIST, &err, "symlink again");
@@ -190,6 +190,10 @@ static void links(void)
 	expect(st.type == DFS_SYMLINK && st.length == 16 && st.mode == 0777, 1, &err, "type, length and mode of a link");
 	expect(dfs_stat(fs, at("l"), &st, &err), -ELOOP, &err, "stat through a link");
 	expect(dfs_stat(fs, at("l/x"), &st, &err), -ELOOP, &err, "stat below a link");
+	expect(dfs_symlink(fs, "now-2026", at("now"), &err), 0, &err, "symlink to a name that begins like its own");
+	expect(dfs_stat(fs, at("now"), &st, &err), -ELOOP, &err, "stat through it");
+	snprintf(text, sizeof(text), "%s: a symbolic link in the path is not followed; name where it leads: %s", at("now"), at("now-2026"));
+	expect(strcmp(err.text, text) != 0, 0, &err, "the text says which path, and where it leads");
 	expect(dfs_set_permission(fs, at("l"), 0700, &err), -ELOOP, &err, "chmod of a link");
 	expect(dfs_lstat(fs, at("f"), &st, &err), 0, &err, "lstat of a file");
 	expect(st.type, DFS_FILE, &err, "which is one");
