@@ -218,9 +218,39 @@ static int copy_file(int dir, const char *from, const char *to, uint64_t len)
 	return ret_errno(fsync(out));
 }
 
+/* The copy that an earlier try of a truncate has left takes the stamp of this try. 1: it has, and lies in *@ret; 0: there is
+ * none. -EEXIST: another block has the id, which the NameNode never gives twice. */
+static int restamp_copy(struct block_pool *bp, int64_t id, uint64_t gs, uint64_t len, struct slice **ret)
+{
+	struct replica *r;
+	int rc;
+
+	pthread_mutex_lock(&bp->lock);
+	rc = replica_claim_locked(bp, id, 0, false, &r);
+	if (!rc && r) {
+		const uint64_t old_gs = r->gs;
+
+		rc = r->state == REPLICA_FINALIZED && r->len == len && old_gs <= gs ? 0 : -EEXIST;
+		if (!rc) {
+			pthread_mutex_unlock(&bp->lock);
+			rc = pair_restamp(r->slice->fd, id, r->place, old_gs, len, gs, len);
+			rc = rc ? rc : path_sync_dir(r->slice->fd, r->place, id);
+			pthread_mutex_lock(&bp->lock);
+		}
+		if (!rc) {
+			r->gs = gs;
+			*ret = r->slice;
+			rc = 1;
+		}
+		replica_release_locked(bp, r);
+	}
+	pthread_mutex_unlock(&bp->lock);
+	return rc;
+}
+
 /* Truncate of a file in a snapshot: a new block from the beginning of this one. */
 static int copy_shortened(struct block_pool *bp, struct replica *r, int64_t new_id, uint64_t gs,
-			  uint64_t len, struct replica **ret)
+			  uint64_t len)
 {
 	char from[STORE_NAME_MAX], to[STORE_NAME_MAX];
 	int fd = r->slice->fd, rc;
@@ -259,7 +289,6 @@ static int copy_shortened(struct block_pool *bp, struct replica *r, int64_t new_
 		replica_add_locked(bp, n);
 		atomic_fetch_add(&r->slice->used, pair_bytes(n));
 		atomic_fetch_add(&r->slice->blocks, 1);
-		*ret = n;
 	}
 	pthread_mutex_unlock(&bp->lock);
 	return rc;
@@ -308,7 +337,7 @@ int replica_update_recovery(struct block_pool *bp, const struct block *b, uint64
 			    struct err *err)
 {
 	bool copy = new_block_id > 0 && new_block_id != b->id;
-	struct replica *r, *n = NULL;
+	struct replica *r;
 	struct slice *sl;
 	int rc;
 
@@ -328,14 +357,16 @@ int replica_update_recovery(struct block_pool *bp, const struct block *b, uint64
 	pthread_mutex_unlock(&bp->lock);
 
 	sl = r->slice;
-	rc = copy ? copy_shortened(bp, r, new_block_id, recovery_id, new_len, &n) :
+	rc = copy ? restamp_copy(bp, new_block_id, recovery_id, new_len, &sl) :
 		    recover_in_place(bp, r, recovery_id, new_len);
+	if (copy && rc == 0)
+		rc = copy_shortened(bp, r, new_block_id, recovery_id, new_len);
 	pthread_mutex_lock(&bp->lock);
 	if (copy)
 		r->state = (uint8_t)r->live->orig_state;
 	replica_release_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
-	if (rc) {
+	if (rc < 0) {
 		err_sys(err, rc, "recovering blk_%" PRId64, b->id);
 		return slice_error(sl, rc);
 	}

@@ -243,12 +243,22 @@ static void recovery_of_a_finalized_block_can_truncate_or_copy_it(void **state)
 	assert_int_equal(replica_update_recovery(f->bp, &b, 1010, 777, 66, uuid, &f->err), 0);
 	assert_readable(f, 5, 1001, 1000);
 	assert_readable(f, 66, 1010, 777);
+	/* The NameNode has not heard of it, and asks again. */
+	assert_int_equal(replica_init_recovery(f->bp, &b, 1011, &i, &f->err), 0);
+	assert_int_equal(replica_update_recovery(f->bp, &b, 1011, 777, 66, uuid, &f->err), 0);
+	assert_readable(f, 66, 1011, 777);
+	/* No other block is written over. */
+	make_finalized(f, 67, 1001, 900);
 	assert_int_equal(replica_init_recovery(f->bp, &b, 1012, &i, &f->err), 0);
-	assert_int_equal(replica_update_recovery(f->bp, &b, 1012, 512, 0, uuid, &f->err), 0);
-	assert_readable(f, 5, 1012, 512);
+	assert_int_equal(replica_update_recovery(f->bp, &b, 1012, 512, 67, uuid, &f->err), -EEXIST);
+	assert_readable(f, 67, 1001, 900);
+	assert_int_equal(replica_init_recovery(f->bp, &b, 1013, &i, &f->err), 0);
+	assert_int_equal(replica_update_recovery(f->bp, &b, 1013, 512, 0, uuid, &f->err), 0);
+	assert_readable(f, 5, 1013, 512);
 	fix_reopen(f);
-	assert_readable(f, 5, 1012, 512);
-	assert_readable(f, 66, 1010, 777);
+	assert_readable(f, 5, 1013, 512);
+	assert_readable(f, 66, 1011, 777);
+	assert_readable(f, 67, 1001, 900);
 }
 
 /* ---- the recorded directory of a Java DataNode ---- */
