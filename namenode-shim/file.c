@@ -58,7 +58,7 @@ int file_find(struct req *q, const char *path, uint64_t id, const char *client, 
 			rc = inode_path(q->ns.t, *ret, &q->mem, &full);
 		*ret_path = rc ? path : full;
 	} else {
-		rc = ns_walk(&q->ns, path, &w);
+		rc = ns_walk_as(&q->ns, path, WALK_TAIL, &w);
 		if (rc < 0)
 			return rc;
 		*ret_path = w.path;

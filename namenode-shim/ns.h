@@ -59,6 +59,7 @@ enum walk_how {
 	WALK_MAKE = 2,   /* a file on the way is a ParentNotDirectoryException */
 	WALK_LINK = 4,   /* the path may name a symbolic link */
 	WALK_LINK_ID = 8, /* so may /.reserved/.inodes/ID: an id leads nowhere else */
+	WALK_TAIL = 16,  /* of a long file the end of its blocks will do (inode_get_tail()) */
 };
 
 /** Resolve and check x on every directory on the way. A file on the way is an

@@ -230,7 +230,7 @@ static int inode_by_number(struct ns *n, const struct walk *w, struct inode **re
 	if (end == w->name[2] || *end)
 		return exc_throw(n->x, EXC_NOT_FOUND, "Invalid inode path: %s",
 				 join(n, w->name, w->depth));
-	return number_io(n, w, inode_get(n->t, (uint64_t)id, n->a, ret));
+	return number_io(n, w, inode_get_tail(n->t, (uint64_t)id, n->a, ret));
 }
 
 /* /.reserved/.inodes/ID/rest is the path of the inode and the rest. */
@@ -363,11 +363,12 @@ static int not_a_way(struct ns *n, const struct walk *w, uint32_t i, unsigned in
 
 static int follow(struct ns *n, struct walk *w, unsigned int how)
 {
+	int (*const get)(struct txn *, uint64_t, struct arena *, struct inode **) = how & WALK_TAIL ? inode_get_tail : inode_get;
 	uint64_t id = INODE_ROOT;
 
 	for (uint32_t i = 0;; i++) {
 		struct inode *node;
-		int rc = inode_get(n->t, id, n->a, &node);
+		int rc = get(n->t, id, n->a, &node);
 
 		if (rc < 0)
 			return ns_io(n, rc == -ENOENT ? -EBADMSG : rc); /* an entry without inode */
