@@ -299,12 +299,15 @@ static uint64_t whole_chunks(const struct rdma_r *r, uint64_t at, uint64_t end)
 	return (end + r->bpc - 1) / r->bpc * r->bpc - at / r->bpc * r->bpc;
 }
 
-/* Where a request at @at ends whose data go to a slot of @size. */
+/* Where a request at @at ends whose data go to a slot of @size, and their CRCs to one of any size. */
 static uint64_t request_end(const struct rdma_r *r, uint64_t at, uint32_t size)
 {
-	const uint32_t piece = size == RDMA_BUF_BYTES ? READ_PIECE : size / 2;
-	uint64_t end = (at / piece + 1) * piece;
+	uint32_t piece = size == RDMA_BUF_BYTES ? READ_PIECE : size / 2;
+	uint64_t end;
 
+	if (piece / r->bpc > RDMA_BUF_BYTES / 4)
+		piece = RDMA_BUF_BYTES / 4;
+	end = (at / piece + 1) * piece;
 	if (end > r->end || (size < RDMA_BUF_BYTES && whole_chunks(r, at, r->end) <= size))
 		end = r->end;
 	return end;
@@ -314,7 +317,7 @@ static void add_form(struct rdma_r *r, enum slot_class cls)
 {
 	const uint64_t end = request_end(r, r->asked, slot_class_size(cls));
 	const uint64_t crcs = whole_chunks(r, r->asked, end) / r->bpc * 4;
-	const enum slot_class crc = rdma_crc_class(crcs < RDMA_BUF_BYTES ? crcs : RDMA_BUF_BYTES);
+	const enum slot_class crc = rdma_crc_class(crcs);
 
 	r->ask.form[r->ask.forms++] = (struct pool_set){2, {{(uint8_t)cls, 1}, {(uint8_t)crc, 1}}};
 }
