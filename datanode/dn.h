@@ -15,14 +15,19 @@
 
 #include "common/base/conf.h"
 #include "common/base/net.h"
+#include "common/reactor/reactor.h"
 #include "datanode/store/store.h"
 
-struct reactor;
 struct nn_set; /* datanode/nn/nn.h */
 struct xfer;   /* datanode/xfer/xfer.h */
 struct outliers; /* datanode/outliers.h */
 
 #define DN_REACTORS_MAX 64
+
+/* Queues of a reactor's helper threads (reactor_offload_to()). Calls that wait for this volume alone; of STORE_VOLUME_ANY
+ * (no volume, or one out of service) 0: the queue for all else. Those between are of xfer/engine.h. */
+#define DN_VOLUME_QUEUE(volume) ((volume) + 1)
+#define DN_IPC_QUEUE (REACTOR_QUEUES - 1) /* of RPC calls as far as they ask no disk */
 
 struct dn_target { /* a data node and where on it, as DatanodeInfoProto and the lists beside it say */
 	char ip[64], host[256], uuid[BLOCK_UUID_MAX];

@@ -23,6 +23,8 @@ struct ipc_call {
 	struct ipc *ipc;
 	struct rpc_call *call;
 	const struct ipc_method *method;
+	ProtobufCMessage *request; /* owned; NULL: not decoded yet, or answered */
+	uint32_t volume;           /* whose thread is to run it; STORE_VOLUME_ANY: none */
 };
 
 /* ---- errors ---- */
@@ -59,8 +61,7 @@ struct asked {
 	bool too_many;
 };
 
-/* The name service may take its time, and the threads here are those that disks are used with: so few calls at a time
- * wait for it. */
+/* The name service may take its time, and all calls pass through the threads here: so few at a time wait for it. */
 static bool in_group(void *arg, const char *user, const char *group)
 {
 	struct asked *k = arg;
@@ -94,26 +95,50 @@ static bool is_allowed(struct ipc *i, struct rpc_call *call)
 	return false;
 }
 
+static void call_run(struct offload *o)
+{
+	struct ipc_call *c = container_of(o, struct ipc_call, off);
+
+	c->method->run(c->ipc, c->call, c->request);
+	pb_free(c->request);
+	c->request = NULL;
+}
+
+/* Whose disk the call may wait for. */
+static uint32_t volume_of(const struct ipc_call *c)
+{
+	const Hd__ExtendedBlockProto *b = c->method->block ? c->method->block(c->request) : NULL;
+	struct block_pool *bp = b ? dn_pool(c->ipc->dn, b->poolid) : NULL;
+
+	return bp ? replica_volume(bp, (int64_t)b->blockid) : STORE_VOLUME_ANY;
+}
+
 static void call_work(struct offload *o)
 {
 	struct ipc_call *c = container_of(o, struct ipc_call, off);
-	ProtobufCMessage *m;
 
 	if (!is_allowed(c->ipc, c->call))
 		return;
-	m = rpc_call_decode(c->call, c->method->request);
-	if (!m)
+	c->request = rpc_call_decode(c->call, c->method->request);
+	if (!c->request)
 		return;
-	c->method->run(c->ipc, c->call, m);
-	pb_free(m);
+	c->volume = volume_of(c);
+	if (c->volume == STORE_VOLUME_ANY)
+		call_run(o);
 }
 
 static void call_done(struct offload *o)
 {
 	struct ipc_call *c = container_of(o, struct ipc_call, off);
+	struct ipc *i = c->ipc;
 
-	atomic_fetch_sub(&c->ipc->running, 1);
+	if (c->request) {
+		o->work = call_run;
+		reactor_offload_to(i->dn->reactors[0], DN_VOLUME_QUEUE(c->volume), o);
+		return;
+	}
 	free(c);
+	atomic_fetch_sub(&i->running, 1);
 }
 
 static void dispatch(struct ipc *i, struct rpc_call *call, const struct ipc_method *methods)
@@ -131,10 +156,10 @@ static void dispatch(struct ipc *i, struct rpc_call *call, const struct ipc_meth
 		rpc_fail(call, JEX_RETRIABLE, "out of memory");
 		return;
 	}
-	*c = (struct ipc_call){.off = {.work = call_work, .done = call_done}, .ipc = i, .call = call,
+	*c = (struct ipc_call){.off = {.work = call_work, .done = call_done, .movable = true}, .ipc = i, .call = call,
 			       .method = methods};
 	atomic_fetch_add(&i->running, 1);
-	reactor_offload(i->dn->reactors[0], &c->off);
+	reactor_offload_to(i->dn->reactors[0], DN_IPC_QUEUE, &c->off);
 }
 
 static void on_inter_call(void *arg, struct rpc_call *call)

@@ -4,8 +4,8 @@
 /**
  * ipc - the data node's RPC port: ClientDatanodeProtocol and InterDatanodeProtocol
  *
- * Idea: every method touches the disk or may wait for a writer to stop, so each call runs on a
- * helper thread of the reactor (reactor_offload) and answers from there.
+ * Idea: a call is decoded on a helper thread of the reactor that no disk can hold up. One that may ask a disk, or wait
+ * for a writer to stop, is answered on a thread of that disk's volume, all others at once.
  * Threading: ipc_start() before the reactors run or from reactor 0; ipc_stop() from any other
  * thread while reactor 0 runs.
  * Source: hdfs-wire 3.8, 8.4.

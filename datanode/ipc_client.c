@@ -145,6 +145,11 @@ static bool path_of_fd(int fd, char *buf, size_t size)
 	return true;
 }
 
+static const Hd__ExtendedBlockProto *local_path_block(const ProtobufCMessage *m)
+{
+	return ((const Hd__GetBlockLocalPathInfoRequestProto *)m)->block;
+}
+
 static void run_local_path(struct ipc *i, struct rpc_call *call, const ProtobufCMessage *m)
 {
 	const Hd__ExtendedBlockProto *b =
@@ -408,41 +413,41 @@ static void refuse_disk_balancer(struct ipc *i, struct rpc_call *call, const Pro
 
 const struct ipc_method client_methods[] = {
 	{"getReplicaVisibleLength", &hd__get_replica_visible_length_request_proto__descriptor,
-	 run_visible_length},
+	 run_visible_length, NULL},
 	{"getBlockLocalPathInfo", &hd__get_block_local_path_info_request_proto__descriptor,
-	 run_local_path},
-	{"getDatanodeInfo", &hd__get_datanode_info_request_proto__descriptor, run_info},
-	{"getVolumeReport", &hd__get_volume_report_request_proto__descriptor, run_volumes},
+	 run_local_path, local_path_block},
+	{"getDatanodeInfo", &hd__get_datanode_info_request_proto__descriptor, run_info, NULL},
+	{"getVolumeReport", &hd__get_volume_report_request_proto__descriptor, run_volumes, NULL},
 	{"getBalancerBandwidth", &hd__get_balancer_bandwidth_request_proto__descriptor,
-	 run_bandwidth},
+	 run_bandwidth, NULL},
 	{"triggerBlockReport", &hd__trigger_block_report_request_proto__descriptor,
-	 run_trigger_report},
-	{"shutdownDatanode", &hd__shutdown_datanode_request_proto__descriptor, run_shutdown},
-	{"evictWriters", &hd__evict_writers_request_proto__descriptor, run_evict},
-	{"refreshNamenodes", &hd__refresh_namenodes_request_proto__descriptor, run_refresh},
-	{"deleteBlockPool", &hd__delete_block_pool_request_proto__descriptor, run_delete_pool},
+	 run_trigger_report, NULL},
+	{"shutdownDatanode", &hd__shutdown_datanode_request_proto__descriptor, run_shutdown, NULL},
+	{"evictWriters", &hd__evict_writers_request_proto__descriptor, run_evict, NULL},
+	{"refreshNamenodes", &hd__refresh_namenodes_request_proto__descriptor, run_refresh, NULL},
+	{"deleteBlockPool", &hd__delete_block_pool_request_proto__descriptor, run_delete_pool, NULL},
 	{"startReconfiguration", &hd__start_reconfiguration_request_proto__descriptor,
-	 run_start_reconfig},
+	 run_start_reconfig, NULL},
 	{"getReconfigurationStatus", &hd__get_reconfiguration_status_request_proto__descriptor,
-	 run_reconfig_status},
+	 run_reconfig_status, NULL},
 	{"listReconfigurableProperties",
-	 &hd__list_reconfigurable_properties_request_proto__descriptor, run_list_reconfig},
+	 &hd__list_reconfigurable_properties_request_proto__descriptor, run_list_reconfig, NULL},
 	{"submitDiskBalancerPlan", &hd__submit_disk_balancer_plan_request_proto__descriptor,
-	 refuse_disk_balancer},
-	{"cancelDiskBalancerPlan", &hd__cancel_plan_request_proto__descriptor, refuse_disk_balancer},
+	 refuse_disk_balancer, NULL},
+	{"cancelDiskBalancerPlan", &hd__cancel_plan_request_proto__descriptor, refuse_disk_balancer, NULL},
 	{"queryDiskBalancerPlan", &hd__query_plan_status_request_proto__descriptor,
-	 refuse_disk_balancer},
+	 refuse_disk_balancer, NULL},
 	{"getDiskBalancerSetting", &hd__disk_balancer_setting_request_proto__descriptor,
-	 refuse_disk_balancer},
-	{NULL, NULL, NULL},
+	 refuse_disk_balancer, NULL},
+	{NULL, NULL, NULL, NULL},
 };
 
 const struct ipc_method reconfig_methods[] = {
 	{"startReconfiguration", &hd__start_reconfiguration_request_proto__descriptor,
-	 run_start_reconfig},
+	 run_start_reconfig, NULL},
 	{"getReconfigurationStatus", &hd__get_reconfiguration_status_request_proto__descriptor,
-	 run_reconfig_status},
+	 run_reconfig_status, NULL},
 	{"listReconfigurableProperties",
-	 &hd__list_reconfigurable_properties_request_proto__descriptor, run_list_reconfig},
-	{NULL, NULL, NULL},
+	 &hd__list_reconfigurable_properties_request_proto__descriptor, run_list_reconfig, NULL},
+	{NULL, NULL, NULL, NULL},
 };

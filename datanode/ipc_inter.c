@@ -7,6 +7,11 @@
 #include "InterDatanodeProtocol.pb-c.h"
 #include "common/base/log.h"
 
+static const Hd__ExtendedBlockProto *init_block(const ProtobufCMessage *m)
+{
+	return ((const Hd__InitReplicaRecoveryRequestProto *)m)->block->block->b;
+}
+
 static void run_init_recovery(struct ipc *i, struct rpc_call *call, const ProtobufCMessage *m)
 {
 	const Hd__RecoveringBlockProto *rb = ((const Hd__InitReplicaRecoveryRequestProto *)m)->block;
@@ -41,6 +46,11 @@ static void run_init_recovery(struct ipc *i, struct rpc_call *call, const Protob
 	rpc_reply(call, &resp.base);
 }
 
+static const Hd__ExtendedBlockProto *update_block(const ProtobufCMessage *m)
+{
+	return ((const Hd__UpdateReplicaUnderRecoveryRequestProto *)m)->block;
+}
+
 static void run_update_recovery(struct ipc *i, struct rpc_call *call, const ProtobufCMessage *m)
 {
 	const Hd__UpdateReplicaUnderRecoveryRequestProto *q =
@@ -71,8 +81,8 @@ static void run_update_recovery(struct ipc *i, struct rpc_call *call, const Prot
 
 const struct ipc_method inter_methods[] = {
 	{"initReplicaRecovery", &hd__init_replica_recovery_request_proto__descriptor,
-	 run_init_recovery},
+	 run_init_recovery, init_block},
 	{"updateReplicaUnderRecovery", &hd__update_replica_under_recovery_request_proto__descriptor,
-	 run_update_recovery},
-	{NULL, NULL, NULL},
+	 run_update_recovery, update_block},
+	{NULL, NULL, NULL, NULL},
 };

@@ -8,6 +8,7 @@
  */
 #include <stdatomic.h>
 
+#include "HdfsServer.pb-c.h"
 #include "common/reactor/reactor.h"
 #include "common/rpc/server.h"
 #include "datanode/ipc.h"
@@ -31,8 +32,10 @@ struct ipc {
 struct ipc_method {
 	const char *name;
 	const ProtobufCMessageDescriptor *request;
-	/** Answers the call. On a helper thread. */
+	/** Answers the call. On a helper thread: of the volume of block(), if there is one, else it is to ask no disk. */
 	void (*run)(struct ipc *i, struct rpc_call *call, const ProtobufCMessage *request);
+	/** Of whose replica run() may use the files; NULL: of none. */
+	const Hd__ExtendedBlockProto *(*block)(const ProtobufCMessage *request);
 };
 
 /* Tables end with a NULL name. */

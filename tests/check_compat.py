@@ -100,7 +100,7 @@ def ipc_methods():
     out = {}
     for text in sources('datanode').values():
         for array, body in re.findall(r'struct ipc_method (\w+)\[\] = \{\n(.*?)^\};', text, re.M | re.S):
-            for name, fn in re.findall(r'\{"(\w+)",\s*&\w+,\s*(\w+)\}', body):
+            for name, fn in re.findall(r'\{"(\w+)",\s*&\w+,\s*(\w+),\s*\w+\}', body):
                 out.setdefault(array, {})[name] = verdict(text, fn)
     return out
 

@@ -127,7 +127,7 @@ struct offload {
 	struct rmsg msg;
 	struct list link;
 };
-#define REACTOR_QUEUES 130
+#define REACTOR_QUEUES 132
 /** To a queue with helper threads of its own, started when they are needed: calls that do not come
  *  back hold up the calls of their queue, and no other one's. @queue < REACTOR_QUEUES. */
 void reactor_offload_to(struct reactor *r, uint32_t queue, struct offload *o);

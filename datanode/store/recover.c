@@ -131,6 +131,8 @@ int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet)
 static int check_recovery(const struct replica *r, const struct block *b, uint64_t recovery_id,
 			  struct err *err)
 {
+	if (r->slice->vol->failed)
+		return err_set(err, -EIO, "blk_%" PRId64 " is in %s, which is out of service", r->id, r->slice->vol->path);
 	if (r->state == REPLICA_RUR && r->live->recovery_id >= recovery_id)
 		return err_set(err, -EBUSY,
 			       "blk_%" PRId64 " is under recovery %" PRIu64 ", %" PRIu64 " asked",
@@ -319,6 +321,8 @@ static int recover_in_place(struct block_pool *bp, struct replica *r, uint64_t g
 static int check_update(const struct replica *r, const struct block *b, uint64_t recovery_id,
 			uint64_t new_len, struct err *err)
 {
+	if (r->slice->vol->failed)
+		return err_set(err, -EIO, "blk_%" PRId64 " is in %s, which is out of service", r->id, r->slice->vol->path);
 	if (r->state != REPLICA_RUR || r->live->recovery_id != recovery_id)
 		return err_set(err, -ESTALE,
 			       "blk_%" PRId64 " is not under recovery %" PRIu64

@@ -210,7 +210,7 @@ static void local_start(struct rtimer *t)
 	}
 	q->local_busy = true;
 	q->local = (struct offload){.work = local_work, .done = local_done};
-	reactor_offload(q->core->reactor, &q->local);
+	reactor_offload_to(q->core->reactor, XFER_MOVE_QUEUE, &q->local);
 }
 
 /* ---- the asker ---- */

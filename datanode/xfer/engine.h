@@ -118,16 +118,16 @@ static inline void xfer_disk_attach(struct io_uring_sqe *sqe, struct uring_op *o
 	uring_attach(sqe, op);
 }
 
-#define XFER_SYNC_QUEUE (REACTOR_QUEUES - 1) /* of SYNC_LATER, which waits for all volumes */
+#define XFER_SYNC_QUEUE (1 + 2 * XFER_BUDGETS) /* of SYNC_LATER, which waits for all volumes */
+#define XFER_MOVE_QUEUE (2 + 2 * XFER_BUDGETS) /* of moves between our directories: each waits for two volumes */
 /** Of the writes to a volume's block files, apart from the calls that may wait for a writer to end. Not the ring's: its workers take the
  *  writes of one file one by one and know files by 64 hashes, over all disks, so that four that hang hold up one other file in 16. */
 #define XFER_WRITE_QUEUE(volume) (1 + XFER_BUDGETS + (volume))
-_Static_assert(XFER_WRITE_QUEUE(XFER_BUDGETS) == XFER_SYNC_QUEUE, "a queue for each");
+_Static_assert(XFER_WRITE_QUEUE(XFER_BUDGETS) == XFER_SYNC_QUEUE && XFER_MOVE_QUEUE < DN_IPC_QUEUE, "a queue for each");
 /** A blocking call that waits for this volume alone, on a helper thread of the volume's own. */
 static inline void xfer_offload(struct xfer_core *core, uint32_t volume, struct offload *o)
 {
-	/* STORE_VOLUME_ANY + 1 is 0: the queue for all else. */
-	reactor_offload_to(core->reactor, volume + 1, o);
+	reactor_offload_to(core->reactor, DN_VOLUME_QUEUE(volume), o);
 }
 
 /** A front end took (+1) or lost (-1) a connection. */

@@ -555,7 +555,7 @@ static void on_volumes_out(struct rmsg *m)
 	out = atomic_exchange(&core->volumes_out, 0);
 	for (uint32_t v = 0; v < 64; v++)
 		if (out >> v & 1) {
-			reactor_queue_pass(core->reactor, v + 1);
+			reactor_queue_pass(core->reactor, DN_VOLUME_QUEUE(v));
 			bread_volume_out(core, v);
 		}
 }
