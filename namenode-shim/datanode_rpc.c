@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* DatanodeProtocol and DatanodeLifelineProtocol. hdfs-wire 3.7, 4, 8.4. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -141,6 +142,11 @@ static int register_datanode(struct req *q, const void *in)
 		return exc_throw(&q->exc, EXC_IO, "registration with an empty uuid or a text too "
 						  "long is refused");
 	old = datanodes_find_addr(&q->nn->dns, q->ns.host, id->xferport, id->datanodeuuid);
+	if (old && dn_replicas(old))
+		log_warn("op=register datanode=%.63s address=%s:%u: until now this address was node %s with %" PRIu64
+			 " replicas; if it is the same machine, its data directories were made anew: stop it, mount "
+			 "its disks, start it again", id->datanodeuuid, q->ns.host, id->xferport, old->uuid,
+			 dn_replicas(old));
 	if (old) /* which makes room, so that nothing refuses the new one any more */
 		nn_dn_forget(q->nn, old, "another node registered at its address");
 	dn = datanodes_find(&q->nn->dns, id->datanodeuuid);

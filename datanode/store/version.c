@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
+#include "common/base/log.h"
 #include "datanode/store/props.h"
 
 static bool copy_prop(const struct props *p, const char *key, char *buf, size_t size)
@@ -209,6 +210,7 @@ int volume_format(struct volume *v, const struct store_namespace *ns, struct err
 		rc = ret_errno(fsync(v->dir_fd));
 	if (rc)
 		return err_sys(err, rc, "writing %s/current/VERSION", v->path);
+	log_info("op=volume dir=%s storage=%s: it was empty, and is a new data directory now", v->path, v->uuid);
 	v->fresh = false;
 	(void)snprintf(v->cluster_id, sizeof(v->cluster_id), "%s", ns->cluster_id);
 	(void)snprintf(v->dn_uuid, sizeof(v->dn_uuid), "%s", v->store->dn_uuid);
