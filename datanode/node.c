@@ -120,12 +120,15 @@ int node_write_ready_file(const struct node *n, const char *path, struct err *er
 
 bool node_stop(struct node *n)
 {
+	bool ended = true;
+
 	if (n->dn.xfer && n->dn.restarting)
-		xfer_stop_for_restart(n->dn.xfer, n->opts.stop_grace_ms);
+		ended = xfer_stop_for_restart(n->dn.xfer, n->opts.stop_grace_ms);
 	else if (n->dn.xfer)
-		xfer_stop(n->dn.xfer, n->opts.stop_grace_ms);
-	if (store_is_stuck(n->dn.store)) {
-		log_warn("op=exit: a data directory does not answer: its operations are left");
+		ended = xfer_stop(n->dn.xfer, n->opts.stop_grace_ms);
+	if (!ended || store_is_stuck(n->dn.store)) {
+		log_warn("op=exit: %s", store_is_stuck(n->dn.store) ? "a data directory does not answer: its operations are left"
+								   : "some operations do not end: they are left");
 		store_abandon(n->dn.store);
 		return false;
 	}

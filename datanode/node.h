@@ -24,8 +24,8 @@ struct node {
 int node_start(struct node *n, const struct conf *conf, struct err *err);
 /** No NameNode is left that would have us, or no directory: the process ends, @err says why. */
 bool node_is_useless(struct node *n, struct err *err);
-/** Stop accepting, finish what is in flight, close everything. False: a disk does not answer, and calls on it run on: the
- *  process is to end with _exit(). */
+/** Stop accepting, finish what is in flight, close everything. False: a disk does not answer, or something else does not
+ *  end, and runs on: the process is to end with _exit(). */
 bool node_stop(struct node *n);
 /** Where we listen, as one line of JSON, written atomically. */
 int node_write_ready_file(const struct node *n, const char *path, struct err *err);

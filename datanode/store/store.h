@@ -179,6 +179,9 @@ int replica_write_open(struct block_pool *bp, const struct write_request *q,
  *  all (visible); the CRC of the last, partial chunk of the visible bytes. Wait-free, one writer. */
 void replica_publish(struct replica_writer *w, uint64_t received, uint64_t on_disk,
 		     uint64_t acked, uint32_t last_crc);
+/** Around a write of bytes or CRCs to its files: one that does not come back has the volume suspected. */
+void replica_write_begin(struct replica_writer *w);
+void replica_write_end(struct replica_writer *w);
 /** The node restarts: a replica in rbw/ that is still there at its next start before @until_ms (wall clock) goes on as RBW, for
  *  the client that waits. As a Java DataNode does; a failure only means that the client goes on without this node. */
 void replica_mark_restart(struct replica_writer *w, uint64_t until_ms);

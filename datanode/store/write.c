@@ -494,6 +494,16 @@ int replica_write_open(struct block_pool *bp, const struct write_request *q,
 	return err_set(err, -EINVAL, "stage %d does not open a block", q->stage);
 }
 
+void replica_write_begin(struct replica_writer *w)
+{
+	volume_begin(w->slice->vol);
+}
+
+void replica_write_end(struct replica_writer *w)
+{
+	volume_end(w->slice->vol);
+}
+
 /* ---- the end of a writer ---- */
 
 static void set_len(struct replica *r, uint64_t len)

@@ -375,16 +375,18 @@ static int write_data(struct run *run)
 static void run_work(struct offload *o)
 {
 	struct run *run = container_of(o, struct run, offload);
-	const struct replica_writer *rw = run->w->rw;
+	struct replica_writer *rw = run->w->rw;
 	const uint32_t bpc = rw->bytes_per_crc;
 	const uint64_t base = run->lane->base / bpc * 4, from = run->from / bpc * 4, to = run->to / bpc * 4;
 	const uint64_t start_ns = run->timed ? clock_mono_ns() : 0;
 
+	replica_write_begin(rw);
 	run->rc = write_data(run);
 	if (!run->rc && rw->crc_type != CRC_NULL && to > from)
 		run->rc = file_write_full(rw->fd_meta, run->lane->disk_crcs->data + (from - base), to - from, META_HEADER_LEN + from);
 	if (!run->rc && rw->crc_type != CRC_NULL && run->to % bpc)
 		run->rc = file_write_full(rw->fd_meta, run->edge, sizeof(run->edge), META_HEADER_LEN + to);
+	replica_write_end(rw);
 	run->took_ns = run->timed ? clock_mono_ns() - start_ns : 0;
 }
 
@@ -485,11 +487,14 @@ int wdisk_write_left(struct bwrite *w)
 	const uint64_t from = w->submitted, to = lane->hi;
 	const uint64_t crc_from = from / bpc * 4, crc_to = (to + bpc - 1) / bpc * 4;
 	const uint64_t start_ns = w->left_timed ? clock_mono_ns() : 0;
-	int rc = file_write_full(w->rw->fd, lane->slot->data + (from - lane->base), to - from, from);
+	int rc;
 
+	replica_write_begin(w->rw);
+	rc = file_write_full(w->rw->fd, lane->slot->data + (from - lane->base), to - from, from);
 	if (!rc && w->rw->crc_type != CRC_NULL)
 		rc = file_write_full(w->rw->fd_meta, lane->disk_crcs->data + (crc_from - lane->base / bpc * 4),
 				     crc_to - crc_from, META_HEADER_LEN + crc_from);
+	replica_write_end(w->rw);
 	if (w->left_timed) {
 		w->disk_time.ns += clock_mono_ns() - start_ns;
 		w->disk_time.samples++;

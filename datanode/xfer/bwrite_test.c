@@ -39,7 +39,7 @@ ssize_t __wrap_pwrite64(int fd, const void *buf, size_t len, off_t off)
 	n = readlink(link, path, sizeof(path) - 1);
 	if (atomic_load(&stalls) && n > 0) {
 		path[n] = 0;
-		if (!strstr(path, ".meta")) {
+		if (strstr(path, "/blk_") && !strstr(path, ".meta")) {
 			memcpy(block_path, path, sizeof(path));
 			reactor_stop(r);
 			sem_wait(&let_go);
@@ -191,6 +191,42 @@ static void a_chunk_is_longer_than_a_page(void **state)
 	end();
 }
 
+static void wait_stuck(bool stuck)
+{
+	const uint64_t until = clock_mono_ns() + 60 * NS_PER_S;
+
+	while (store_is_stuck(dn.store) != stuck && clock_mono_ns() < until)
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+	assert_int_equal(store_is_stuck(dn.store), stuck);
+}
+
+/* Also the write of the last bytes, which who finalises the block makes. */
+static void a_write_that_does_not_come_back_makes_its_volume_suspect(void **state)
+{
+	(void)state;
+	for (int last = 0; last < 2; last++) {
+		struct piece p;
+
+		begin(3 + last, 512);
+		p = land(0, 0, 700);
+		p.flush = false;
+		assert_int_equal(bwrite_piece(sender.w, &p, NULL), 0);
+		p = (struct piece){.seq = 1, .off = 700, .last = true};
+		assert_int_equal(last ? bwrite_piece(sender.w, &p, NULL) : 0, 0);
+		fix_run(60000);
+		wait_stuck(true);
+		if (!last) {
+			end();
+		} else {
+			atomic_store(&stalls, false);
+			sem_post(&let_go);
+			while (!sender.ended)
+				fix_run(60000);
+		}
+		wait_stuck(false);
+	}
+}
+
 static int setup(void **state)
 {
 	const struct pool_opts po = {.count = {64, 32, 8, 8, 64}};
@@ -215,6 +251,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_chunk_goes_on_while_its_beginning_is_written),
 		cmocka_unit_test(a_chunk_is_longer_than_a_page),
+		cmocka_unit_test(a_write_that_does_not_come_back_makes_its_volume_suspect),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

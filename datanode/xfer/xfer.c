@@ -446,7 +446,7 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 	}
 	rc = rc ?: listen_local(x, err);
 	if (rc < 0) {
-		xfer_stop(x, 0);
+		(void)xfer_stop(x, 0);
 		xfer_free(x);
 		return rc;
 	}
@@ -494,26 +494,32 @@ static int core_busy(struct xfer_core *core, void *arg)
 	return core->op_count || core->conn_count;
 }
 
-static void wait_idle(struct xfer *x, uint32_t ms)
+/* True: all are. */
+static bool wait_idle(struct xfer *x, uint32_t ms)
 {
 	const uint64_t deadline = clock_mono_ns() + ms * NS_PER_MS;
 
-	for (uint32_t i = 0; i < x->dn->reactor_count; i++) {
-		while (call_on(&x->cores[i], core_busy, NULL) && clock_mono_ns() < deadline)
+	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
+		while (call_on(&x->cores[i], core_busy, NULL)) {
+			if (clock_mono_ns() >= deadline)
+				return false;
 			nanosleep(&(struct timespec){.tv_nsec = 5 * NS_PER_MS}, NULL);
-	}
+		}
+	return true;
 }
 
-void xfer_stop(struct xfer *x, uint32_t grace_ms)
+bool xfer_stop(struct xfer *x, uint32_t grace_ms)
 {
 	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
 		(void)call_on(&x->cores[i], core_stop, NULL);
-	wait_idle(x, grace_ms);
+	(void)wait_idle(x, grace_ms);
 	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
 		(void)call_on(&x->cores[i], core_cancel, NULL);
-	wait_idle(x, STOP_AFTER_CANCEL_MS);
+	if (!wait_idle(x, STOP_AFTER_CANCEL_MS))
+		return false;
 	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
 		(void)call_on(&x->cores[i], core_end, NULL);
+	return true;
 }
 
 static int core_restart(struct xfer_core *core, void *arg)
@@ -524,13 +530,13 @@ static int core_restart(struct xfer_core *core, void *arg)
 	return 0;
 }
 
-void xfer_stop_for_restart(struct xfer *x, uint32_t grace_ms)
+bool xfer_stop_for_restart(struct xfer *x, uint32_t grace_ms)
 {
 	uint64_t until_ms = clock_wall_ms() + x->restart_keep_ms;
 
 	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
 		(void)call_on(&x->cores[i], core_restart, &until_ms);
-	xfer_stop(x, grace_ms < RESTART_GRACE_MS ? grace_ms : RESTART_GRACE_MS);
+	return xfer_stop(x, grace_ms < RESTART_GRACE_MS ? grace_ms : RESTART_GRACE_MS);
 }
 
 static int core_evict(struct xfer_core *core, void *arg)

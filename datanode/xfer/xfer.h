@@ -18,11 +18,12 @@ struct xfer;
 /** Listen on dn->data_addr with every reactor (sets the real port), TCP and, where there is a
  *  device, RDMA. */
 int xfer_start(struct dn *dn, struct xfer **ret, struct err *err);
-/** Stop accepting; finish what is in flight within @grace_ms, then close the rest. Blocks. */
-void xfer_stop(struct xfer *x, uint32_t grace_ms);
+/** Stop accepting; finish what is in flight within @grace_ms, then close the rest. Blocks. False: some of it does not end,
+ *  so that nothing that it uses may be freed. */
+bool xfer_stop(struct xfer *x, uint32_t grace_ms);
 /** Like xfer_stop(), when this node comes back at once (dfsadmin -shutdownDatanode upgrade): clients that write get
  *  OOB_RESTART and a short while to let go; what is being written stays RBW over the restart. */
-void xfer_stop_for_restart(struct xfer *x, uint32_t grace_ms);
+bool xfer_stop_for_restart(struct xfer *x, uint32_t grace_ms);
 /** End every write in progress, as if this node had failed it (dfsadmin -evictWriters). Blocks shortly. */
 void xfer_evict_writers(struct xfer *x);
 /** It is out of service: what waits for a helper thread of it, to open a replica, need not wait. */

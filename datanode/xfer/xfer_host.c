@@ -169,9 +169,9 @@ int main(int argc, char **argv)
 			xfer_evict_writers(dn.xfer);
 	}
 	if (sig == SIGHUP)
-		xfer_stop_for_restart(dn.xfer, 10000);
+		(void)xfer_stop_for_restart(dn.xfer, 10000);
 	else
-		xfer_stop(dn.xfer, 1000);
+		(void)xfer_stop(dn.xfer, 1000);
 	for (uint32_t i = 0; i < dn.reactor_count; i++) {
 		reactor_stop(dn.reactors[i]);
 		reactor_join(dn.reactors[i]);
