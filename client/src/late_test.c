@@ -339,11 +339,38 @@ static void each_file_hears_once_of_a_loss_of_many(void **state)
 	assert_int_equal(settle(), -EIO);
 }
 
+/* What @fn logs: @text of @size bytes. */
+static void logged(void (*fn)(void), char *text, size_t size)
+{
+	const int kept = dup(STDERR_FILENO), log = memfd_create("log", 0);
+	ssize_t n;
+
+	log_init("late_test", LOG_INFO);
+	assert_true(dup2(log, STDERR_FILENO) >= 0);
+	fn();
+	assert_true(dup2(kept, STDERR_FILENO) >= 0);
+	n = pread(log, text, size - 1, 0);
+	assert_true(n >= 0);
+	text[n] = '\0';
+	close(kept);
+	close(log);
+}
+
+static void a_round(void)
+{
+	late_settle_quietly(&fs);
+}
+
+static void five_rounds(void)
+{
+	for (int i = 0; i < 5; i++)
+		late_settle_quietly(&fs);
+}
+
 /* A line tells of one that fails, with its error, and not of one that is well again. */
 static void only_who_fails_is_told_of(void **state)
 {
-	char text[1024] = "";
-	const int kept = dup(STDERR_FILENO), log = memfd_create("log", 0);
+	char text[1024];
 
 	(void)state;
 	finish(1, 0, 1);
@@ -352,15 +379,31 @@ static void only_who_fails_is_told_of(void **state)
 	assert_int_equal(settle_file(2), -ECONNREFUSED);
 	node[0].how = GONE;
 	node[1].how = GOOD;
-	log_init("late_test", LOG_INFO);
-	assert_true(dup2(log, STDERR_FILENO) >= 0);
-	late_settle_quietly(&fs);
-	assert_true(dup2(kept, STDERR_FILENO) >= 0);
-	assert_true(pread(log, text, sizeof(text) - 1, 0) > 0);
+	logged(a_round, text, sizeof(text));
 	assert_non_null(strstr(text, "block=1:"));
 	assert_null(strstr(text, "block=2:"));
-	close(kept);
-	close(log);
+}
+
+/* A node that is away is asked in each round; the log has one line of that, and one more when it is away again. */
+static void an_outage_is_told_once(void **state)
+{
+	char text[4096];
+	const char *line;
+
+	(void)state;
+	finish(1, 0, 1);
+	for (int outage = 0; outage < 2; outage++) {
+		node[0].how = GONE;
+		logged(five_rounds, text, sizeof(text));
+		line = strstr(text, "op=late");
+		assert_non_null(line);
+		assert_null(strstr(line + 1, "op=late"));
+		logged(five_rounds, text, sizeof(text));
+		assert_string_equal(text, "");
+		node[0].how = GOOD;
+		assert_int_equal(settle(), 0);
+		finish(2, 0, 1);
+	}
 }
 
 int main(void)
@@ -378,6 +421,7 @@ int main(void)
 		TEST(so_many_files_are_remembered),
 		TEST(each_file_hears_once_of_a_loss_of_many),
 		TEST(only_who_fails_is_told_of),
+		TEST(an_outage_is_told_once),
 		TEST(many_sets_of_nodes_are_asked_about_at_once),
 	};
 

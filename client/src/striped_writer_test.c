@@ -12,10 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "client/src/striped_writer.h"
+#include "common/base/log.h"
 #include "common/wire/pb.h"
 #include "ClientNamenodeProtocol.pb-c.h"
 
@@ -62,6 +65,8 @@ static struct {
 	unsigned nodes;       /* the NameNode has so many */
 	unsigned undone;      /* so often an open group lost its nodes again */
 	unsigned undo_heals;  /* when it was so often, nothing fails any more */
+	int log;              /* this file, 0: none; when something was in it twice, nothing fails any more */
+	unsigned told;        /* so often something was in it */
 	/* what fails */
 	uint32_t fail;        /* units of the first group, */
 	enum when when;
@@ -410,7 +415,8 @@ static void update_pipeline(const Hd__UpdatePipelineRequestProto *q)
 		assert_int_equal(nn.updated_len[nn.groups - 1], 0); /* or it would refuse */
 		for (unsigned u = 0; u < UNITS; u++)
 			nn.undone += nn.unit[nn.groups - 1][u].opened > 0;
-		if (nn.undo_heals && nn.undone >= nn.undo_heals)
+		nn.told += nn.log && lseek(nn.log, 0, SEEK_END) > 0;
+		if ((nn.undo_heals && nn.undone >= nn.undo_heals) || nn.told == 2)
 			nn.fail = 0;
 		for (unsigned u = 0; u < UNITS; u++)
 			free(nn.unit[nn.groups - 1][u].data);
@@ -1034,6 +1040,31 @@ static void a_group_is_begun_again(void **state)
 	assert_int_equal(nn.updates[0], 0);
 }
 
+/* It may last a minute, and the log says so while it lasts. */
+static void a_wait_for_nodes_is_told_once(void **state)
+{
+	const int kept = dup(STDERR_FILENO), log = memfd_create("log", 0);
+	struct err err = ERR_INIT;
+	char text[2048] = "";
+	int rc;
+
+	(void)state;
+	begin(1 << 0 | 1 << 1 | 1 << 4, AT_PACKET);
+	nn.nodes = UNITS;
+	nn.log = log;
+	log_init("striped_writer_test", LOG_WARN);
+	assert_true(dup2(log, STDERR_FILENO) >= 0);
+	rc = put_patiently(ROW, 0, 60000, &err);
+	assert_true(dup2(kept, STDERR_FILENO) >= 0);
+	assert_int_equal(rc, 0);
+	judge(ROW, 0);
+	assert_true(pread(log, text, sizeof(text) - 1, 0) > 0);
+	assert_non_null(strstr(text, "op=group_again path=/f: waiting for data nodes, for "));
+	assert_null(strstr(strstr(text, "op=group_again") + 1, "op=group_again"));
+	close(kept);
+	close(log);
+}
+
 static Hd__DatanodeInfoProto *new_node(unsigned node)
 {
 	Hd__DatanodeInfoProto *ret;
@@ -1101,6 +1132,7 @@ int main(void)
 		cmocka_unit_test(one_more_is_an_error_that_names_them),
 		cmocka_unit_test(nodes_are_tried_again),
 		cmocka_unit_test(a_group_is_begun_again),
+		cmocka_unit_test(a_wait_for_nodes_is_told_once),
 		cmocka_unit_test(nodes_that_fail_again_wait),
 		cmocka_unit_test(a_hung_node_is_waited_for_in_vain),
 		cmocka_unit_test(too_few_nodes_leave_units_out),
