@@ -133,6 +133,28 @@ void reactor_queue_pass(struct reactor *r, uint32_t queue)
 	}
 }
 
+void reactor_queue_drop(struct reactor *r, uint32_t queue)
+{
+	struct offload_pool *p = r->queues[queue];
+	struct list dropped;
+	struct list *l;
+
+	assert(reactor_is_current(r) && queue && queue < REACTOR_QUEUES);
+	if (!p)
+		return;
+	list_init(&dropped);
+	pthread_mutex_lock(&p->lock);
+	while ((l = list_pop(&p->queue)))
+		list_add_tail(&dropped, l);
+	pthread_mutex_unlock(&p->lock);
+	while ((l = list_pop(&dropped))) {
+		struct offload *o = container_of(l, struct offload, link);
+
+		p->out--;
+		o->done(o);
+	}
+}
+
 void reactor_offload(struct reactor *r, struct offload *o)
 {
 	reactor_offload_to(r, 0, o);

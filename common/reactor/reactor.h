@@ -133,6 +133,8 @@ struct offload {
 void reactor_offload_to(struct reactor *r, uint32_t queue, struct offload *o);
 /** What waits in @queue, and may, is done by the threads of queue 0: those of @queue do not come back. */
 void reactor_queue_pass(struct reactor *r, uint32_t queue);
+/** What waits in @queue comes back at once, done() without work(). */
+void reactor_queue_drop(struct reactor *r, uint32_t queue);
 /** To queue 0. */
 void reactor_offload(struct reactor *r, struct offload *o);
 

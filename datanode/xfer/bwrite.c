@@ -519,14 +519,14 @@ static void bw_do_run(struct bwrite *w)
 static void bw_do_drain(struct bwrite *w)
 {
 	reactor_timer_clear(w->core->reactor, &w->idle_timer);
-	wdisk_plan(w);
 	bw_do_forward(w);
 	bw_sink_close(w);
-	if (!wdisk_idle(w) || w->sync_waiting || w->offload_busy || w->sink)
-		return;
-	for (uint32_t i = w->head; i != w->tail; i++)
+	for (uint32_t i = w->head; i != w->tail && !w->sink; i++)
 		if (!bw_piece_at(w, i)->sent)
 			bw_piece_sent(w, bw_piece_at(w, i));
+	wdisk_plan(w); /* gives back what has no user */
+	if (!wdisk_idle(w) || w->sync_waiting || w->offload_busy || w->sink)
+		return;
 	if (w->rw || w->unit)
 		wdisk_fini(w);
 	if (!w->rw) {

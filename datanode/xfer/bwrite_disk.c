@@ -402,6 +402,8 @@ static void run_done(struct offload *o)
 		w->disk_time.ns += run->took_ns;
 		w->disk_time.samples++;
 	}
+	run->lane->users--;
+	wdisk_lane_put(w, run->lane);
 	if (run->rc < 0) {
 		w->disk_failed = true;
 		bw_fail(w, run->rc, "write to the block file");
@@ -421,6 +423,7 @@ static void run_start(struct bwrite *w, struct lane *lane, uint64_t to, bool dir
 			    .to = to,
 			    .direct = direct,
 			    .under_way = true,
+			    .rc = -EIO, /* until it is begun: its volume may go out of service before that */
 			    .timed = outlier_is_sampled(w->core->dn->live.io_sampling_percent, &w->core->io_seq)};
 	if (w->rw->crc_type != CRC_NULL && to % bpc)
 		memcpy(run->edge, lane->disk_crcs->data + (to - lane->base) / bpc * 4, sizeof(run->edge));
@@ -440,8 +443,6 @@ static void runs_reap(struct bwrite *w)
 		/* Also when the op has failed otherwise: the meta file covers these bytes now. */
 		if (!w->disk_failed)
 			w->on_disk = run->to;
-		run->lane->users--;
-		wdisk_lane_put(w, run->lane);
 	}
 }
 
@@ -554,13 +555,34 @@ static bool plan_one(struct bwrite *w)
 	return true;
 }
 
+/* The write comes to nothing: what neither a run nor the next node uses goes to others, however long a run takes. */
+static void give_back(struct bwrite *w)
+{
+	pool_wait_cancel(w->core->pool, &w->ask);
+	reactor_timer_clear(w->core->reactor, &w->buffers_timer);
+	drop_set(w);
+	w->cur = NULL;
+	for (uint32_t i = 0; i < BW_LANES; i++) {
+		struct lane *lane = &w->lanes[i];
+
+		if (!lane->slot || lane->users)
+			continue;
+		lane->open = false;
+		lane->landings = 0; /* who fills one has a reference of its own */
+		lane->hi = lane->lo;
+		wdisk_lane_put(w, lane);
+	}
+}
+
 void wdisk_plan(struct bwrite *w)
 {
 	bool flushed;
 
 	runs_reap(w);
-	if (w->rc)
+	if (w->rc) {
+		give_back(w);
 		return;
+	}
 	while (plan_one(w))
 		;
 	flushed = w->flush && w->submitted == w->received;
@@ -593,18 +615,7 @@ uint64_t wdisk_held(const struct bwrite *w)
 void wdisk_fini(struct bwrite *w)
 {
 	assert(wdisk_idle(w));
-	pool_wait_cancel(w->core->pool, &w->ask);
-	reactor_timer_clear(w->core->reactor, &w->buffers_timer);
-	drop_set(w);
-	for (uint32_t i = 0; i < BW_LANES; i++) {
-		struct lane *lane = &w->lanes[i];
-
-		if (!lane->slot)
-			continue;
-		lane->open = false;
-		lane->users = lane->landings = 0;
-		lane->hi = 0;
-		wdisk_lane_put(w, lane);
-	}
-	w->cur = NULL;
+	for (uint32_t i = 0; i < BW_LANES; i++)
+		w->lanes[i].users = 0;
+	give_back(w);
 }

@@ -227,6 +227,83 @@ static void a_write_that_does_not_come_back_makes_its_volume_suspect(void **stat
 	}
 }
 
+/* A lane that is being written, perhaps a second one, and one that more may land in. */
+static void send_three_lanes(int64_t id)
+{
+	begin(id, 512);
+	for (uint32_t i = 0; i < 3; i++) {
+		struct piece p = land(i, i << 16, 1u << 16);
+
+		p.flush = false;
+		assert_int_equal(bwrite_piece(sender.w, &p, NULL), 0);
+	}
+	fix_run(60000);
+	fix_run(100);
+	assert_int_equal(pool_slots_out(pool), 6); /* of each the bytes and the CRCs */
+}
+
+static void a_write_that_failed_keeps_only_what_is_being_written(void **state)
+{
+	(void)state;
+	send_three_lanes(5);
+	bwrite_close(sender.w, -ECONNRESET);
+	for (int i = 0; i < 600 && pool_slots_out(pool) > 4; i++)
+		fix_run(100);
+	assert_false(sender.ended);
+	assert_in_range(pool_slots_out(pool), 2, 4);
+	atomic_store(&stalls, false);
+	sem_post(&let_go);
+	sem_post(&let_go);
+	while (!sender.ended)
+		fix_run(60000);
+	while (!sem_trywait(&let_go))
+		;
+	assert_int_equal(pool_slots_out(pool), 0);
+}
+
+static void wait_in_thread(struct offload *o)
+{
+	(void)o;
+	reactor_stop(r);
+	sem_wait(&let_go);
+}
+
+static int threads_back;
+
+static void thread_back(struct offload *o)
+{
+	(void)o;
+	threads_back++;
+}
+
+static void what_only_waits_for_a_volume_that_is_out_ends(void **state)
+{
+	struct offload stuck[2];
+
+	(void)state;
+	begin(6, 512);
+	for (int i = 0; i < 2; i++) { /* all threads of the queue */
+		stuck[i] = (struct offload){.work = wait_in_thread, .done = thread_back};
+		reactor_offload_to(r, XFER_WRITE_QUEUE(0), &stuck[i]);
+		fix_run(60000);
+	}
+	land_and_send(0, 0, 700);
+	fix_run(100);
+	bwrite_close(sender.w, -ECONNRESET);
+	fix_run(100);
+	assert_false(sender.ended);
+	assert_int_equal(pool_slots_out(pool), 2);
+	reactor_queue_drop(r, XFER_WRITE_QUEUE(0));
+	while (!sender.ended)
+		fix_run(60000);
+	assert_int_equal(pool_slots_out(pool), 0);
+	atomic_store(&stalls, false);
+	for (int i = 0; i < 2; i++)
+		sem_post(&let_go);
+	while (threads_back < 2)
+		fix_run(10);
+}
+
 static int setup(void **state)
 {
 	const struct pool_opts po = {.count = {64, 32, 8, 8, 64}};
@@ -252,6 +329,8 @@ int main(void)
 		cmocka_unit_test(a_chunk_goes_on_while_its_beginning_is_written),
 		cmocka_unit_test(a_chunk_is_longer_than_a_page),
 		cmocka_unit_test(a_write_that_does_not_come_back_makes_its_volume_suspect),
+		cmocka_unit_test(a_write_that_failed_keeps_only_what_is_being_written),
+		cmocka_unit_test(what_only_waits_for_a_volume_that_is_out_ends),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

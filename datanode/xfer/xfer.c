@@ -562,6 +562,7 @@ static void on_volumes_out(struct rmsg *m)
 	for (uint32_t v = 0; v < 64; v++)
 		if (out >> v & 1) {
 			reactor_queue_pass(core->reactor, DN_VOLUME_QUEUE(v));
+			reactor_queue_drop(core->reactor, XFER_WRITE_QUEUE(v)); /* its writers have been told */
 			bread_volume_out(core, v);
 		}
 }
