@@ -404,10 +404,8 @@ static void run_done(struct offload *o)
 	}
 	run->lane->users--;
 	wdisk_lane_put(w, run->lane);
-	if (run->rc < 0) {
-		w->disk_failed = true;
+	if (run->rc < 0)
 		bw_fail(w, run->rc, "write to the block file");
-	}
 	bw_ready(w);
 }
 
@@ -440,6 +438,7 @@ static void runs_reap(struct bwrite *w)
 		if (run->under_way)
 			return;
 		w->run_head++;
+		w->disk_failed |= run->rc < 0;
 		/* Also when the op has failed otherwise: the meta file covers these bytes now. */
 		if (!w->disk_failed)
 			w->on_disk = run->to;

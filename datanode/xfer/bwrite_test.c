@@ -8,6 +8,7 @@
 
 #include "common/base/crc.h"
 #include "common/wire/dt.h"
+#include "datanode/xfer/bwrite_internal.h"
 #include "datanode/xfer/xfer_fix.h"
 
 #define META_HEADER 7
@@ -26,6 +27,7 @@ struct block_pool *dn_pool(struct dn *d, const char *id)
 
 static sem_t let_go;
 static atomic_bool stalls;
+static atomic_int stalled;
 static char block_path[300];
 
 ssize_t __real_pwrite64(int fd, const void *buf, size_t len, off_t off);
@@ -41,6 +43,7 @@ ssize_t __wrap_pwrite64(int fd, const void *buf, size_t len, off_t off)
 		path[n] = 0;
 		if (strstr(path, "/blk_") && !strstr(path, ".meta")) {
 			memcpy(block_path, path, sizeof(path));
+			atomic_fetch_add(&stalled, 1);
 			reactor_stop(r);
 			sem_wait(&let_go);
 		}
@@ -98,8 +101,8 @@ static void on_ack(struct write_source *s, int64_t seq, const uint8_t *statuses,
 {
 	(void)s;
 	assert_int_equal(n, 1);
-	assert_int_equal(statuses[0], DT_SUCCESS);
-	sender.acked = seq;
+	if (statuses[0] == DT_SUCCESS)
+		sender.acked = seq;
 	reactor_stop(r);
 }
 
@@ -304,6 +307,42 @@ static void what_only_waits_for_a_volume_that_is_out_ends(void **state)
 		fix_run(10);
 }
 
+static void a_run_that_ends_well_after_the_next_one_has_failed_stays(void **state)
+{
+	struct offload stuck = {.work = wait_in_thread, .done = thread_back};
+	struct stat st;
+
+	(void)state;
+	begin(7, 512);
+	if (sender.w->rw->fd_direct < 0) /* no matter whether it is: only direct runs overlap */
+		sender.w->rw->fd_direct = dup(sender.w->rw->fd);
+	sender.w->dio = true;
+	threads_back = 0;
+	reactor_offload_to(r, XFER_WRITE_QUEUE(0), &stuck);
+	fix_run(60000);
+	atomic_store(&stalled, 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct piece p = land(i, i << 16, 1u << 16);
+
+		p.flush = false;
+		assert_int_equal(bwrite_piece(sender.w, &p, NULL), 0);
+	}
+	while (!atomic_load(&stalled))
+		fix_run(100);
+	assert_int_equal(sender.w->run_tail - sender.w->run_head, 2);
+	reactor_queue_drop(r, XFER_WRITE_QUEUE(0));
+	assert_int_equal(sender.w->rc, -EIO);
+	assert_int_equal(sender.w->on_disk, 0);
+	atomic_store(&stalls, false);
+	for (int i = 0; i < 2; i++)
+		sem_post(&let_go);
+	while (!sender.ended || !threads_back)
+		fix_run(10);
+	assert_int_equal(stat(block_path, &st), 0);
+	assert_int_equal(st.st_size, 1 << 16);
+	check_disk(1001, 512);
+}
+
 static int setup(void **state)
 {
 	const struct pool_opts po = {.count = {64, 32, 8, 8, 64}};
@@ -331,6 +370,7 @@ int main(void)
 		cmocka_unit_test(a_write_that_does_not_come_back_makes_its_volume_suspect),
 		cmocka_unit_test(a_write_that_failed_keeps_only_what_is_being_written),
 		cmocka_unit_test(what_only_waits_for_a_volume_that_is_out_ends),
+		cmocka_unit_test(a_run_that_ends_well_after_the_next_one_has_failed_stays),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
