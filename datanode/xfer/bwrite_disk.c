@@ -46,10 +46,12 @@ void wdisk_init(struct bwrite *w)
 	const uint64_t chunks = lcm(w->bpc, w->rw->bytes_per_crc);
 	const uint64_t unit = chunks <= PIECE_MAX ? lcm(chunks, BW_PAGE) : chunks;
 	const bool fits = w->rw->crc_type == CRC_NULL || bpc_fits(w->rw->bytes_per_crc);
+	const uint32_t edge = htobe32(w->tail_crc);
 
 	w->dio = w->rw->fd_direct >= 0 && w->rw->dio_align <= BW_PAGE && unit <= PIECE_MAX;
 	w->unit = (uint32_t)(!fits ? 0 : unit <= PIECE_MAX ? unit : chunks <= PIECE_MAX ? chunks : 0);
 	w->landed = w->received = w->submitted = w->on_disk = w->acked = w->rw->start_len;
+	memcpy(w->edge, &edge, sizeof(w->edge));
 }
 
 /* ---- lanes ---- */
@@ -370,22 +372,44 @@ static int write_data(struct run *run)
 	return file_write_full(rw->fd, data, len, run->from);
 }
 
+/* CRCs were not all written, so the block will be cut to on_disk: it gets the CRC of the bytes that stay. Whoever begins
+ * within a chunk is the only run, so that @from is on_disk. */
+static void undo_crc(const struct bwrite *w, uint64_t from)
+{
+	const uint32_t bpc = w->rw->bytes_per_crc;
+
+	if (from % bpc)
+		(void)file_write_full(w->rw->fd_meta, w->edge, sizeof(w->edge), META_HEADER_LEN + from / bpc * 4);
+}
+
+static int write_crcs(const struct run *run)
+{
+	const struct replica_writer *rw = run->w->rw;
+	const uint32_t bpc = rw->bytes_per_crc;
+	const uint64_t base = run->lane->base / bpc * 4, from = run->from / bpc * 4, to = run->to / bpc * 4;
+	int rc = 0;
+
+	if (to > from)
+		rc = file_write_full(rw->fd_meta, run->lane->disk_crcs->data + (from - base), to - from, META_HEADER_LEN + from);
+	if (!rc && run->to % bpc)
+		rc = file_write_full(rw->fd_meta, run->edge, sizeof(run->edge), META_HEADER_LEN + to);
+	if (rc)
+		undo_crc(run->w, run->from);
+	return rc;
+}
+
 /* The data first: where a CRC on disk is replaced, it stays that of the bytes on disk until these are there, see
  * good_length() of the store. */
 static void run_work(struct offload *o)
 {
 	struct run *run = container_of(o, struct run, offload);
 	struct replica_writer *rw = run->w->rw;
-	const uint32_t bpc = rw->bytes_per_crc;
-	const uint64_t base = run->lane->base / bpc * 4, from = run->from / bpc * 4, to = run->to / bpc * 4;
 	const uint64_t start_ns = run->timed ? clock_mono_ns() : 0;
 
 	replica_write_begin(rw);
 	run->rc = write_data(run);
-	if (!run->rc && rw->crc_type != CRC_NULL && to > from)
-		run->rc = file_write_full(rw->fd_meta, run->lane->disk_crcs->data + (from - base), to - from, META_HEADER_LEN + from);
-	if (!run->rc && rw->crc_type != CRC_NULL && run->to % bpc)
-		run->rc = file_write_full(rw->fd_meta, run->edge, sizeof(run->edge), META_HEADER_LEN + to);
+	if (!run->rc && rw->crc_type != CRC_NULL)
+		run->rc = write_crcs(run);
 	replica_write_end(rw);
 	run->took_ns = run->timed ? clock_mono_ns() - start_ns : 0;
 }
@@ -440,8 +464,10 @@ static void runs_reap(struct bwrite *w)
 		w->run_head++;
 		w->disk_failed |= run->rc < 0;
 		/* Also when the op has failed otherwise: the meta file covers these bytes now. */
-		if (!w->disk_failed)
-			w->on_disk = run->to;
+		if (w->disk_failed)
+			continue;
+		w->on_disk = run->to;
+		memcpy(w->edge, run->edge, sizeof(w->edge));
 	}
 }
 
@@ -491,9 +517,12 @@ int wdisk_write_left(struct bwrite *w)
 
 	replica_write_begin(w->rw);
 	rc = file_write_full(w->rw->fd, lane->slot->data + (from - lane->base), to - from, from);
-	if (!rc && w->rw->crc_type != CRC_NULL)
+	if (!rc && w->rw->crc_type != CRC_NULL) {
 		rc = file_write_full(w->rw->fd_meta, lane->disk_crcs->data + (crc_from - lane->base / bpc * 4),
 				     crc_to - crc_from, META_HEADER_LEN + crc_from);
+		if (rc)
+			undo_crc(w, from);
+	}
 	replica_write_end(w->rw);
 	if (w->left_timed) {
 		w->disk_time.ns += clock_mono_ns() - start_ns;

@@ -101,6 +101,7 @@ struct bwrite {
 	struct lane *cur;          /* lane that takes the next landing, or NULL */
 	struct run runs[BW_RUNS];
 	uint32_t run_head, run_tail; /* free running */
+	uint8_t edge[4];           /* CRC on disk of the chunk that holds on_disk, if that is within one */
 	struct lane *left;         /* its bytes are the last and few: who finalises writes them (wdisk_write_left()) */
 	bool left_timed;
 	bool disk_failed;          /* runs: on_disk stays where it is */

@@ -28,6 +28,7 @@ struct block_pool *dn_pool(struct dn *d, const char *id)
 static sem_t let_go;
 static atomic_bool stalls;
 static atomic_int stalled;
+static atomic_long no_room = -1; /* no byte of the meta file at this place or behind it can be written */
 static char block_path[300];
 
 ssize_t __real_pwrite64(int fd, const void *buf, size_t len, off_t off);
@@ -39,10 +40,16 @@ ssize_t __wrap_pwrite64(int fd, const void *buf, size_t len, off_t off)
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	n = readlink(link, path, sizeof(path) - 1);
-	if (atomic_load(&stalls) && n > 0) {
-		path[n] = 0;
-		if (strstr(path, "/blk_") && !strstr(path, ".meta")) {
-			memcpy(block_path, path, sizeof(path));
+	path[n > 0 ? n : 0] = 0;
+	if (strstr(path, ".meta") && atomic_load(&no_room) >= 0 && off + (off_t)len > atomic_load(&no_room)) {
+		if (off < atomic_load(&no_room))
+			return __real_pwrite64(fd, buf, (size_t)(atomic_load(&no_room) - off), off);
+		errno = ENOSPC;
+		return -1;
+	}
+	if (strstr(path, "/blk_") && !strstr(path, ".meta")) {
+		memcpy(block_path, path, sizeof(path));
+		if (atomic_load(&stalls)) {
 			atomic_fetch_add(&stalled, 1);
 			reactor_stop(r);
 			sem_wait(&let_go);
@@ -343,6 +350,40 @@ static void a_run_that_ends_well_after_the_next_one_has_failed_stays(void **stat
 	check_disk(1001, 512);
 }
 
+/* Of [300, 700) the data are written and the CRC of the first chunk, which is another one then. By a run, and by who
+ * finalises the block. */
+static void crcs_that_are_not_all_written_leave_those_before(void **state)
+{
+	struct stat st;
+
+	(void)state;
+	for (int last = 0; last < 2; last++) {
+		struct piece p;
+
+		begin(8 + last, 512);
+		atomic_store(&stalls, false);
+		land_and_send(0, 0, 300);
+		while (sender.acked != 0)
+			fix_run(60000);
+		atomic_store(&no_room, META_HEADER + 4);
+		p = land(1, 300, 212);
+		p.flush = false;
+		assert_int_equal(bwrite_piece(sender.w, &p, NULL), 0);
+		p = land(2, 512, 188);
+		p.flush = false;
+		assert_int_equal(bwrite_piece(sender.w, &p, NULL), 0);
+		p = (struct piece){.seq = 3, .off = 700, .last = true};
+		assert_int_equal(last ? bwrite_piece(sender.w, &p, NULL) : 0, 0);
+		while (!sender.ended)
+			fix_run(60000);
+		atomic_store(&no_room, -1);
+		assert_int_equal(sender.acked, 0);
+		assert_int_equal(stat(block_path, &st), 0);
+		assert_int_equal(st.st_size, 300);
+		check_disk(1001, 512);
+	}
+}
+
 static int setup(void **state)
 {
 	const struct pool_opts po = {.count = {64, 32, 8, 8, 64}};
@@ -371,6 +412,7 @@ int main(void)
 		cmocka_unit_test(a_write_that_failed_keeps_only_what_is_being_written),
 		cmocka_unit_test(what_only_waits_for_a_volume_that_is_out_ends),
 		cmocka_unit_test(a_run_that_ends_well_after_the_next_one_has_failed_stays),
+		cmocka_unit_test(crcs_that_are_not_all_written_leave_those_before),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
