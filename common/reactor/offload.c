@@ -93,13 +93,19 @@ void reactor_offload_to(struct reactor *r, uint32_t queue, struct offload *o)
 
 	assert(reactor_is_current(r) && queue < REACTOR_QUEUES);
 	p = pool_of(r, queue);
+	if (p && p->out >= p->running)
+		add_thread(p);
+	if (queue && (!p || !p->running)) { /* no thread to be had, but of queue 0 there is one */
+		reactor_offload_to(r, 0, o);
+		return;
+	}
 	o->reactor = r;
 	o->pool = p;
 	o->msg.fn = p ? come_back : come_back_unqueued;
 	list_init(&o->link);
-	if (p && p->out++ >= p->running)
-		add_thread(p);
-	if (!p || !p->running) { /* no thread to be had: slow, still right */
+	if (p)
+		p->out++;
+	if (!p || !p->running) { /* slow, still right */
 		o->work(o);
 		reactor_post(r, &o->msg);
 		return;
@@ -158,6 +164,14 @@ void reactor_queue_drop(struct reactor *r, uint32_t queue)
 void reactor_offload(struct reactor *r, struct offload *o)
 {
 	reactor_offload_to(r, 0, o);
+}
+
+void offload_init(struct reactor *r)
+{
+	struct offload_pool *p = pool_of(r, 0);
+
+	if (p)
+		add_thread(p);
 }
 
 uint32_t offload_out(const struct reactor *r)

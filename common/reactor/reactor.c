@@ -666,6 +666,7 @@ int reactor_new(const struct reactor_opts *opts, struct reactor **ret, struct er
 		ring_error(err, rc);
 		goto fail;
 	}
+	offload_init(r);
 	*ret = r;
 	return 0;
 fail:

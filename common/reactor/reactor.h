@@ -129,7 +129,8 @@ struct offload {
 };
 #define REACTOR_QUEUES 132
 /** To a queue with helper threads of its own, started when they are needed: calls that do not come
- *  back hold up the calls of their queue, and no other one's. @queue < REACTOR_QUEUES. */
+ *  back hold up the calls of their queue, and no other one's; but a queue that can have no thread uses those of queue 0.
+ *  @queue < REACTOR_QUEUES. */
 void reactor_offload_to(struct reactor *r, uint32_t queue, struct offload *o);
 /** What waits in @queue, and may, is done by the threads of queue 0: those of @queue do not come back. */
 void reactor_queue_pass(struct reactor *r, uint32_t queue);

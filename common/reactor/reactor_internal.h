@@ -29,6 +29,8 @@ struct offload_pool {
 	uint32_t out; /* given and not yet back on the reactor; the reactor's thread only */
 };
 
+/** Queue 0 has a thread from the start, for queues that can have none. */
+void offload_init(struct reactor *r);
 /** Lets queued work of all queues finish first. */
 void offload_fini(struct reactor *r);
 /** Of all queues: given and not yet back on the reactor. */

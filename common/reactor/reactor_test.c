@@ -609,6 +609,46 @@ static void calls_that_hang_hold_up_their_own_queue_only(void **state)
 	assert_int_equal(back, 20);
 }
 
+static atomic_bool no_threads;
+
+int __real_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
+{
+	return atomic_load(&no_threads) ? EAGAIN : __real_pthread_create(ret, attr, fn, arg);
+}
+
+struct where {
+	struct offload o;
+	struct reactor *r;
+	bool on_reactor;
+};
+
+static void where_work(struct offload *o)
+{
+	struct where *w = container_of(o, struct where, o);
+
+	w->on_reactor = reactor_is_current(w->r);
+}
+
+static void where_done(struct offload *o)
+{
+	reactor_stop(container_of(o, struct where, o)->r);
+}
+
+static void a_queue_that_can_have_no_thread_leaves_the_reactor_alone(void **state)
+{
+	struct where w = {.o = {.work = where_work, .done = where_done}, .r = make(), .on_reactor = true};
+
+	(void)state;
+	atomic_store(&no_threads, true);
+	reactor_offload_to(w.r, 3, &w.o);
+	assert_int_equal(reactor_run(w.r), 0);
+	atomic_store(&no_threads, false);
+	assert_false(w.on_reactor);
+	reactor_free(w.r);
+}
+
 /* ---- pollers ---- */
 
 /* A completion queue as verbs has it: entries, and an event on the fd only when armed. */
@@ -745,6 +785,7 @@ int main(void)
 	    cmocka_unit_test(a_late_op_is_stepped_at_the_end_of_the_turn),
 	    cmocka_unit_test(blocking_calls_run_elsewhere_and_come_back),
 	    cmocka_unit_test(calls_that_hang_hold_up_their_own_queue_only),
+	    cmocka_unit_test(a_queue_that_can_have_no_thread_leaves_the_reactor_alone),
 	    cmocka_unit_test(a_poller_is_woken_for_every_entry),
 	    cmocka_unit_test(a_pool_is_registered_slab_by_slab),
 	    cmocka_unit_test(one_system_call_a_turn),
