@@ -74,17 +74,15 @@ static int flushed_part(int fd, int fd_meta, enum crc_type type, uint64_t start,
 	return 0;
 }
 
-/* Two direct writes may have been under way, and come to the disk in any order. */
-#define TAIL_BYTES (2u << 20)
 #define TAIL_STEP (256u << 10)
 
-/* Of @end bytes those before the first chunk, among the last TAIL_BYTES, that its CRC does not fit. */
+/* Of @end bytes those before the first chunk, among the last STORE_TAIL_BYTES, that its CRC does not fit. */
 static int good_tail(int fd, int fd_meta, enum crc_type type, uint32_t bpc, uint64_t end, uint64_t *ret_len)
 {
 	const size_t step = TAIL_STEP / bpc ? TAIL_STEP / bpc * bpc : bpc;
 	_cleanup_free_ uint8_t *buf = malloc(step);
 	_cleanup_free_ uint8_t *crcs = malloc(step / bpc * 4);
-	uint64_t off = end > TAIL_BYTES ? (end - TAIL_BYTES) / bpc * bpc : 0, start, part = 0;
+	uint64_t off = end > STORE_TAIL_BYTES ? (end - STORE_TAIL_BYTES) / bpc * bpc : 0, start, part = 0;
 	int64_t bad = -1;
 	int rc = buf && crcs ? 0 : -ENOMEM;
 

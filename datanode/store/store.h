@@ -179,6 +179,9 @@ int replica_write_open(struct block_pool *bp, const struct write_request *q,
  *  all (visible); the CRC of the last, partial chunk of the visible bytes. Wait-free, one writer. */
 void replica_publish(struct replica_writer *w, uint64_t received, uint64_t on_disk,
 		     uint64_t acked, uint32_t last_crc);
+/** After a crash so much of the end of a replica that was being written is read: what the direct writes under way of one
+ *  block may span. They may come to the disk in any order. */
+#define STORE_TAIL_BYTES (2u << 20)
 /** Around a write of bytes or CRCs to its files: one that does not come back has the volume suspected. */
 void replica_write_begin(struct replica_writer *w);
 void replica_write_end(struct replica_writer *w);

@@ -364,7 +364,8 @@ static int write_data(struct run *run)
 
 		if (n == (ssize_t)len)
 			return 0;
-		/* Refused, or not all of it: what is left need not be aligned, so all of it goes the other way. */
+		/* A direct write that is refused or short is done again through the page cache: its rest
+		 * may not be aligned. */
 		run->refused = n < 0 && errno == EINVAL;
 		if (n < 0 && !run->refused && errno != EAGAIN && errno != EINTR)
 			return neg_errno();
@@ -398,8 +399,8 @@ static int write_crcs(const struct run *run)
 	return rc;
 }
 
-/* The data first: where a CRC on disk is replaced, it stays that of the bytes on disk until these are there, see
- * good_length() of the store. */
+/* Data first. Until they are all written, a CRC on disk that is to be replaced is still the CRC of
+ * the bytes before; good_length() of the store finds them by it. */
 static void run_work(struct offload *o)
 {
 	struct run *run = container_of(o, struct run, offload);

@@ -11,9 +11,9 @@
  * A lane is a slot that covers [base, end) of the block; base is congruent to its memory, so that
  * whole pages go to disk by O_DIRECT straight from where they landed. A page that had to be written
  * buffered (a flushed tail) is finished buffered: no page sees both ways at one time.
- * A run is one write of data and the write of its CRCs, by a helper thread. A direct run may begin while the direct run before
- * it is in flight, everything else waits; on_disk moves in order. After a crash the last 2 MiB are read: two runs may have
- * reached the disk in either order.
+ * A run is one write of data and the write of its CRCs, by a helper thread. A direct run may begin
+ * while the direct run before it is in flight, everything else waits; on_disk moves in order. Two
+ * runs may have reached the disk in either order: see STORE_TAIL_BYTES.
  */
 #include <stdatomic.h>
 
@@ -25,6 +25,7 @@
 #define BW_PIECES 128           /* unacknowledged pieces of one write */
 #define BW_LANES 6              /* slots one write may hold */
 #define BW_RUNS 2               /* disk writes in flight of one write */
+_Static_assert(BW_RUNS * PIECE_MAX <= STORE_TAIL_BYTES, "a crash leaves no more in disorder");
 #define BW_DIO_MIN 32768        /* smaller runs go through the page cache */
 #define BW_IDLE_NS 50000        /* upstream is silent for so long: write what is there */
 #define BW_PAGE 4096u
@@ -45,7 +46,7 @@ struct run {
 	struct bwrite *w;
 	struct lane *lane;
 	uint64_t from, to;
-	bool under_way;         /* a helper thread has it, which alone touches what follows */
+	bool under_way;         /* a helper thread has it, which alone writes to what follows */
 	bool direct, refused;   /* refused: the file system takes no direct writes of this file */
 	uint8_t edge[4];        /* CRC of the last chunk where it is not full; in the lane it changes as the chunk goes on */
 	bool timed;

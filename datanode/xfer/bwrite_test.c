@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Must hold whenever the bytes of a run are about to be written, which is where a killed process may leave a replica: the
- * bytes in the block file fit the CRCs in the meta file, also those of a chunk that is not full and goes on. */
+/* Must hold whenever the bytes of a run are about to be written, which is one of the places where a
+ * killed process may leave a replica: the bytes in the block file fit the CRCs in the meta file, also
+ * those of a chunk that is not full and goes on. And what a write that fails leaves, and gives back. */
 #include <fcntl.h>
 #include <semaphore.h>
 #include <sys/stat.h>
