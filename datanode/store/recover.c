@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,12 +15,41 @@
 
 /* ---- deletion ---- */
 
-static void delete_one(struct replica *r)
+struct deletion { /* an order; in volume->doomed */
+	struct list link;
+	struct block_pool *bp; /* borrowed */
+	struct block block;    /* id and stamp */
+	struct replica *r;     /* referenced */
+	bool claimed, quiet;   /* claimed: nobody else uses it; quiet: no DELETED report */
+};
+
+static bool is_idle(const struct replica *r)
 {
+	return !r->busy && !(r->live && r->live->writer);
+}
+
+/* The replica is ours: it stays busy and in the map until its files are gone, so that nobody makes new ones of this name
+ * meanwhile. */
+static void doom_locked(struct deletion *d, struct replica *r)
+{
+	r->deleting = true;
+	d->claimed = true;
+}
+
+static void deletion_queue(struct deletion *d, struct volume *v)
+{
+	pthread_mutex_lock(&v->store->lock);
+	list_add_tail(&v->doomed, &d->link);
+	pthread_cond_signal(&v->doomed_cond);
+	pthread_mutex_unlock(&v->store->lock);
+}
+
+static void delete_files(const struct deletion *d)
+{
+	struct replica *r = d->r;
 	struct slice *sl = r->slice;
-	struct block_pool *bp = sl->bp;
+	struct block_pool *bp = d->bp;
 	struct block b = {r->id, r->gs, r->len};
-	bool quiet = r->quiet;
 	int rc = bp->trash && r->place == IN_FINALIZED ? pair_trash(sl->fd, r->id, r->gs) :
 							  pair_unlink(sl->fd, r->id, r->place, r->gs);
 
@@ -29,7 +59,7 @@ static void delete_one(struct replica *r)
 		(void)slice_error(sl, rc);
 	}
 	/* Told while the id is still taken: a new replica of it is reported after this. */
-	if (!quiet && !rc)
+	if (!d->quiet && !rc)
 		store_event(bp, sl, &b, STORE_DELETED, NULL);
 	pthread_mutex_lock(&bp->lock);
 	if (!r->gone) {
@@ -39,6 +69,43 @@ static void delete_one(struct replica *r)
 	}
 	replica_put_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
+}
+
+/* Of a replica that was in use: stops its writer, waits for who is in a call on its files. */
+static int deletion_claim(struct deletion *d)
+{
+	struct replica *r;
+	int rc;
+
+	pthread_mutex_lock(&d->bp->lock);
+	rc = replica_claim_locked(d->bp, d->block.id, d->block.gs, true, &r);
+	if (!rc && r != d->r) {
+		if (r)
+			replica_release_locked(d->bp, r);
+		rc = -ENOENT;
+	}
+	d->r->ordered = false;
+	if (!rc)
+		doom_locked(d, r);
+	else
+		replica_put_locked(d->bp, d->r);
+	pthread_mutex_unlock(&d->bp->lock);
+	return rc;
+}
+
+static void delete_one(struct volume *v, struct deletion *d)
+{
+	const int rc = d->claimed ? 0 : deletion_claim(d);
+
+	if (!rc && d->r->slice->vol != v) { /* it was moved */
+		deletion_queue(d, d->r->slice->vol);
+		return;
+	}
+	if (!rc)
+		delete_files(d);
+	else /* gone already, restamped or still in use: the NameNode will see it in the next report */
+		log_info("op=delete block=%" PRId64 "_%" PRIu64 " rc=%d: %s", d->block.id, d->block.gs, rc, err_name(rc));
+	free(d);
 }
 
 enum chore { NO_CHORE, EMPTY_TRASH, REMOVE_PREVIOUS };
@@ -82,7 +149,7 @@ void *volume_deleter(void *arg)
 		}
 		pthread_mutex_unlock(&s->lock);
 		if (l)
-			delete_one(container_of(l, struct replica, doomed));
+			delete_one(v, container_of(l, struct deletion, link));
 		else if (what == EMPTY_TRASH)
 			slice_empty_trash(sl);
 		else
@@ -96,33 +163,33 @@ void *volume_deleter(void *arg)
 
 int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet)
 {
-	struct store *s = bp->store;
+	struct deletion *d = malloc(sizeof(*d));
+	struct volume *v = NULL;
 	struct replica *r;
 	int rc;
 
+	if (!d)
+		return -ENOMEM;
+	*d = (struct deletion){.bp = bp, .block = *b, .quiet = quiet};
 	pthread_mutex_lock(&bp->lock);
 	r = replica_find_locked(bp, b->id);
 	rc = !r ? -ENOENT : r->gs != b->gs ? -ESTALE : 0;
-	if (!rc && r->deleting) { /* it is on its way */
-		pthread_mutex_unlock(&bp->lock);
-		return 0;
-	}
-	if (!rc)
-		rc = replica_claim_locked(bp, b->id, b->gs, true, &r);
-	if (!rc && !r)
-		rc = -ENOENT;
-	if (!rc) {
-		/* Stays busy and in the map until its files are gone, so that nobody makes new
-		 * ones of this name meanwhile. */
-		r->deleting = true;
-		r->quiet = quiet;
+	if (!rc && !r->deleting && !r->ordered) { /* else it is on its way */
+		v = r->slice->vol;
+		d->r = r;
 		r->refs++;
-		pthread_mutex_lock(&s->lock);
-		list_add_tail(&r->slice->vol->doomed, &r->doomed);
-		pthread_cond_signal(&r->slice->vol->doomed_cond);
-		pthread_mutex_unlock(&s->lock);
+		if (is_idle(r)) {
+			replica_take_locked(bp, r);
+			doom_locked(d, r);
+		} else {
+			r->ordered = true;
+		}
 	}
 	pthread_mutex_unlock(&bp->lock);
+	if (v)
+		deletion_queue(d, v);
+	else
+		free(d);
 	return rc;
 }
 

@@ -261,7 +261,8 @@ int replica_get(struct block_pool *bp, int64_t id, struct replica_info *ret);
 /** The number of the volume that a replica is on: blocking calls about it wait for that disk alone.
  *  STORE_VOLUME_ANY: an unknown id, or a volume out of service. Asks no disk. */
 uint32_t replica_volume(struct block_pool *bp, int64_t id);
-/** Delete on an exact match of id and stamp, in the background; reports DELETED unless @quiet. */
+/** Delete on an exact match of id and stamp, in the background; reports DELETED unless @quiet. Its volume's own thread stops a
+ *  writer; one that is in use for too long stays. Waits for nothing. -ENOENT, -ESTALE, -ENOMEM. */
 int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet);
 /** Move a finalized replica to a volume of @type, by preference @storage_uuid ("" or NULL: any); reports RECEIVED there.
  *  Copies, so it takes long; the replica stays readable. @b: stamp and length must fit. -EEXIST: it is on that type already;

@@ -106,7 +106,7 @@ struct volume {
 	char uuid[BLOCK_UUID_MAX], cluster_id[128], dn_uuid[BLOCK_UUID_MAX];
 	pthread_t scanner, dirscanner, deleter;
 	bool scanner_runs, dirscanner_runs, deleter_runs;
-	struct list doomed;         /* struct replica; store lock */
+	struct list doomed;         /* struct deletion, owned; store lock */
 	pthread_cond_t doomed_cond; /* with it */
 	struct late late;
 	struct check check;
@@ -159,10 +159,9 @@ struct replica { /* all fields under the pool lock, or by its exclusive user */
 	uint8_t crc_type, state, place;
 	bool busy, gone; /* gone: no longer in the map */
 	bool moving;     /* its files are being copied to another volume */
-	bool deleting, quiet; /* quiet: no DELETED report */
+	bool ordered, deleting; /* ordered: to be deleted when nobody uses it; deleting: claimed for that */
 	bool pinned;          /* its data file has the sticky bit: the balancer leaves it here */
 	bool cached;          /* its pages are locked in memory: read by the page cache */
-	struct list doomed;   /* in volume->doomed */
 	struct list in_slice; /* in slice->replicas */
 	UT_hash_handle hh;
 };

@@ -732,6 +732,40 @@ static void a_writer_does_not_join_a_volume_that_went_out_of_service_meanwhile(v
 	assert_readable(f, 5, 1002, 100);
 }
 
+/* Writers that do not stop, as in calls on a disk that does not answer. */
+static void deletions_of_blocks_in_use_hold_up_no_other_volume(void **state)
+{
+	struct fix *f = *state;
+	struct write_request q = create_request(5, 1001);
+	struct replica_writer *w[3], *good = NULL;
+	struct replica_info i;
+
+	for (int k = 0; k < 3; k++) {
+		struct write_request stuck = create_request(10 + k, 1001);
+
+		assert_int_equal(replica_write_open(f->bp, &stuck, &w[k], &f->err), 0);
+		assert_int_equal(w[k]->volume, 0);
+	}
+	q.storage_type = STORAGE_SSD;
+	assert_int_equal(replica_write_open(f->bp, &q, &good, &f->err), 0);
+	assert_int_equal(good->volume, 1);
+	assert_int_equal(replica_finalize(good, 0, SYNC_NEVER, NULL, &f->err), 0);
+	for (int k = 0; k < 6; k++) /* the second time, too */
+		assert_int_equal(replica_invalidate(f->bp, &(struct block){10 + k % 3, 1001, 0}, false), 0);
+	assert_int_equal(replica_invalidate(f->bp, &(struct block){5, 1001, 0}, false), 0);
+	fix_wait_gone(f, 5);
+	for (int k = 0; k < 3; k++) {
+		assert_int_equal(replica_get(f->bp, 10 + k, &i), 0);
+		replica_write_close(w[k], false);
+	}
+	for (int k = 0; k < 3; k++)
+		while (!replica_get(f->bp, 10 + k, &i)) {
+			(void)replica_invalidate(f->bp, &(struct block){10 + k, 1001, 0}, false); /* a wait has an end */
+			nap();
+		}
+	assert_int_equal(f->seen.deleted, 4);
+}
+
 static void a_directory_that_was_used_before_is_not_made_anew(void **state)
 {
 	struct fix *f = *state;
@@ -880,6 +914,7 @@ int main(void)
 		T2(a_dead_volume_goes_out_of_service_and_the_others_stay),
 		T2(writers_of_a_directory_that_vanished_go_to_the_others),
 		T2(a_writer_does_not_join_a_volume_that_went_out_of_service_meanwhile),
+		T2(deletions_of_blocks_in_use_hold_up_no_other_volume),
 		T2(a_directory_that_vanished_is_a_failed_volume_at_once),
 		T2(a_directory_that_was_used_before_is_not_made_anew),
 		T2(a_report_of_a_small_volume_does_not_walk_the_large_one),
