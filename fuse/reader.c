@@ -18,7 +18,7 @@ struct open_file {
 	struct dfs_file *f; /* owned */
 	uint32_t change;    /* of the inode when it was opened */
 	uint32_t refs;      /* under reader.lock */
-	bool outgrown;      /* the same: the file is longer by now */
+	bool shut;          /* the same: its user may not read it any more */
 };
 
 void reader_init(struct reader *r, struct inode *in, struct user *user)
@@ -80,7 +80,7 @@ static int get_locked(struct mount *m, struct reader *r, struct open_file **ret,
 	struct open_file *of;
 	int rc;
 
-	if (!r->file || r->file->change != change || r->file->outgrown) {
+	if (!r->file || r->file->change != change || r->file->shut) {
 		of = calloc(1, sizeof(*of));
 		if (!of)
 			return -ENOMEM;
@@ -90,7 +90,7 @@ static int get_locked(struct mount *m, struct reader *r, struct open_file **ret,
 			if (!r->file || r->file->change != change)
 				return rc;
 			of = r->file; /* what it had can be read still */
-			of->outgrown = false;
+			of->shut = false;
 			of->refs++;
 			*ret = of;
 			return 0;
@@ -235,13 +235,14 @@ static ssize_t read_once(struct mount *m, struct reader *r, void **buf, size_t l
 	const uint64_t ahead = (uint64_t)m->opt.readahead_kib * 1024 * EARLY_WINDOWS;
 	const uint64_t early_max = ahead > EARLY_MIN ? ahead : EARLY_MIN;
 	struct open_file *of;
-	bool stream;
+	bool stream, grown;
 	ssize_t n;
 	int rc;
 
 	pthread_mutex_lock(&r->lock);
 	rc = get_locked(m, r, &of, err);
 	if (rc < 0) {
+		*ret_again = false;
 		pthread_mutex_unlock(&r->lock);
 		return rc;
 	}
@@ -255,15 +256,20 @@ static ssize_t read_once(struct mount *m, struct reader *r, void **buf, size_t l
 	pthread_mutex_unlock(&r->lock);
 	*buf = *buf ? *buf : buffers_get(&m->buffers, len);
 	n = *buf ? read_now(of->f, *buf, len, offset, stream, err) : -ENOMEM;
+	grown = n >= 0 && (size_t)n < len && has_grown(m, r->in, of);
+	if (grown) { /* not opened anew: that could be another content of the file */
+		rc = dfs_refresh(of->f, err);
+		n = rc == -ESTALE || rc == -EACCES ? rc : n;
+	}
 	pthread_mutex_lock(&r->lock);
 	if (stream) {
 		r->busy = false;
 		r->next = offset + (n > 0 ? (uint64_t)n : 0);
 		wake_next_locked(r, early_max);
 	}
-	*ret_again = (n >= 0 && (size_t)n < len && has_grown(m, r->in, of)) || (n == -EACCES && !r->by_owner);
+	of->shut = of->shut || (n == -EACCES && !r->by_owner); /* opened anew by who comes next */
+	*ret_again = (grown && rc == 0) || of->shut;
 	r->by_owner = r->by_owner || n == -EACCES; /* it has asked where the blocks are */
-	of->outgrown = of->outgrown || *ret_again; /* opened anew by who comes next */
 	put_locked(of);
 	pthread_mutex_unlock(&r->lock);
 	return n;

@@ -158,6 +158,9 @@ DFS_API int dfs_seek(struct dfs_file *f, uint64_t offset, struct dfs_err *err);
 DFS_API uint64_t dfs_tell(struct dfs_file *f);
 /** Length: of a file being read as known now, of a file being written so far. No failure. */
 DFS_API uint64_t dfs_length(struct dfs_file *f);
+/** Ask again how long @f, which is open for reading, is: somebody may have appended to it. Fails with [NN]; -ESTALE as dfs_read();
+ *  -EBADF when open for writing. */
+DFS_API int dfs_refresh(struct dfs_file *f, struct dfs_err *err);
 
 /** What tells one content of a file from another, as dfs_open() has found it: two that are equal, of the same file (dfs_stat.file_id),
  *  are the same bytes, whatever the times say. Of an empty file all are 0. */
@@ -174,7 +177,8 @@ DFS_API void dfs_content(struct dfs_file *f, struct dfs_content *ret);
  * A descriptor of the file in which all bytes of @f lie, for who reads them in a way of his own: read-only, close on exec, the
  * caller's to close. There is one where short-circuit reads are on (dfs.client.read.shortcircuit), and @f is open for
  * reading, closed in the cluster, and one block that a data node on this machine has. Nobody verifies its checksums
- * then, nor reports what is damaged. The bytes stay when @f is changed or deleted.
+ * then, nor reports what is damaged. The bytes stay when @f is replaced, appended to or deleted; a truncate within
+ * the block is seen.
  * Fails with -ENOTSUP: there is none; -EMFILE.
  */
 DFS_API int dfs_local_fd(struct dfs_file *f, int *ret_fd, struct dfs_err *err);

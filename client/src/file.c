@@ -8,6 +8,7 @@
 #include "client/src/ask.h"
 #include "client/src/by_inode.h"
 #include "client/src/fs.h"
+#include "client/src/locate.h"
 #include "client/src/reader.h"
 #include "client/src/path.h"
 #include "client/src/requests.h"
@@ -366,6 +367,18 @@ DFS_API uint64_t dfs_tell(struct dfs_file *f)
 DFS_API uint64_t dfs_length(struct dfs_file *f)
 {
 	return f->reader ? reader_length(f->reader) : written_length(f->writer);
+}
+
+DFS_API int dfs_refresh(struct dfs_file *f, struct dfs_err *out)
+{
+	struct err err;
+	int rc;
+
+	if (!f->reader)
+		return bad_handle(out, "reading");
+	err_reset(&err);
+	rc = reader_refresh(f->reader, &err);
+	return rc < 0 ? api_err(out, &err, rc) : 0;
 }
 
 DFS_API void dfs_content(struct dfs_file *f, struct dfs_content *ret)

@@ -470,6 +470,8 @@ struct local_replica *local_get(struct dfs *fs, const struct read_setup *r)
 	struct local_replica like = {.fd = -1, .fd_meta = -1, .key = {.id = (int64_t)b->blockid, .gs = b->generationstamp}};
 	struct local_replica *rep;
 
+	if (r->gs && r->gs != b->generationstamp) /* what was given away says nothing of a cut: the node does, in a read */
+		return NULL;
 	if (!fs->set.local.enabled || strlen(b->poolid) >= sizeof(like.key.pool))
 		return NULL;
 	snprintf(like.key.pool, sizeof(like.key.pool), "%s", b->poolid);

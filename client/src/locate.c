@@ -419,6 +419,31 @@ static int check_answer(struct reader *r, struct expected *e, struct answer *a, 
 	return rc ?: check_same(r, e, l, a->length, err);
 }
 
+static uint64_t newest_from(const Hd__LocatedBlocksProto *l, uint64_t offset)
+{
+	uint64_t gs = l->lastblock ? l->lastblock->b->generationstamp : 0;
+
+	for (size_t i = 0; i < l->n_blocks; i++)
+		if (l->blocks[i]->offset >= offset && l->blocks[i]->b->generationstamp > gs)
+			gs = l->blocks[i]->b->generationstamp;
+	return gs;
+}
+
+/* The blocks before the known one are as they were as long as that one is there. From it on a block may have been cut when its
+ * stamp is newer than all that were there at first: stamps are given in ascending order to all blocks of a name space. */
+static void learn_tail(struct reader *r, const Hd__LocatedBlocksProto *l)
+{
+	r->tail_at = r->known.pool ? r->known.offset : 0;
+	r->tail_gs = newest_from(l, r->tail_at) ?: UINT64_MAX; /* none: it was empty */
+}
+
+uint64_t reader_stamp(const struct reader *r, const Hd__LocatedBlockProto *lb)
+{
+	const uint64_t gs = lb->b->generationstamp;
+
+	return lb->offset >= r->tail_at && gs > r->tail_gs ? r->tail_gs : gs;
+}
+
 /* For in reader_new(): nobody else has the reader yet. */
 static void take_first(struct reader *r, const struct answer *a)
 {
@@ -431,6 +456,7 @@ static void take_first(struct reader *r, const struct answer *a)
 		r->file_id = a->m->fileid;
 		r->id_sure = true;
 	}
+	learn_tail(r, l);
 	if (l->lastblock)
 		r->content = (struct dfs_content){(int64_t)l->lastblock->b->blockid, l->lastblock->b->generationstamp, a->length};
 	r->located = true;
@@ -453,13 +479,13 @@ static int take_stretch(struct reader *r, struct expected *e, Hd__GetBlockLocati
 	pthread_mutex_lock(&r->lock);
 	r->file_id = e->id;
 	r->id_sure = e->sure;
-	if (!r->located)
-		take_first(r, &a);
 	if (r->known.end == e->known.end) { /* no later answer has come meanwhile */
 		same_file_learn(&r->known, m->locations);
 		r->growing = m->locations->underconstruction;
 		r->length = a.length;
 	}
+	if (!r->located)
+		take_first(r, &a);
 	if (r->stretch_count == STRETCHES_MAX)
 		unlist_locked(r, container_of(r->stretches.prev, struct stretch, link));
 	list_add(&r->stretches, &s->link);

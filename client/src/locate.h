@@ -21,6 +21,10 @@ int reader_locate(struct reader *r, uint64_t pos, struct stretch **ret,
 		  const Hd__LocatedBlockProto **ret_lb, struct err *err);
 /** Ask for the first time. -ENOENT, -EISDIR. */
 int reader_first_locations(struct reader *r, struct err *err);
+/** The stamp by which @lb is asked for: none that is newer than the file was when it was opened, where it may have been cut
+ *  since without the NameNode's answers showing it. A data node serves what was appended since by an older stamp, too, and
+ *  refuses what was written after a cut. */
+uint64_t reader_stamp(const struct reader *r, const Hd__LocatedBlockProto *lb);
 /** After a failure: -ESTALE when the file at @pos is not what it was; 0, also when nobody knows. */
 int reader_confirm(struct reader *r, uint64_t pos, struct err *err);
 /** Ask for length and first blocks again. */

@@ -90,7 +90,7 @@ static int out_of_replicas(struct reader *r, const struct fetch *f, struct err *
 static int open_stream(struct reader *r, struct fetch *f, uint64_t want_end, struct err *err)
 {
 	const uint64_t block_end = f->lb->offset + f->lb->b->numbytes;
-	struct read_setup s = {.lb = f->lb, .node = f->node, .offset = f->pos - f->lb->offset};
+	struct read_setup s = {.lb = f->lb, .node = f->node, .offset = f->pos - f->lb->offset, .gs = reader_stamp(r, f->lb)};
 
 	f->end = want_end < block_end ? want_end : block_end;
 	s.len = f->end - f->pos;
@@ -136,6 +136,8 @@ static int fetch_open(struct reader *r, struct fetch *f, uint64_t want_end, uint
 		rc = open_stream(r, f, want_end, err);
 		if (rc == 0 || rc == -ENOMEM)
 			return rc;
+		if (rc == -EEXIST)
+			return same_file_differs(SAME_FILE_REFILLED, r->path, 0, err);
 		if (rc == -EACCES && !f->renewed) { /* the token has expired, most likely */
 			f->renewed = true;
 			reader_forget(r, f->stretch); /* with fresh locations come fresh tokens */
@@ -177,6 +179,10 @@ static ssize_t fetch_some(struct reader *r, struct fetch *f, void *buf, size_t l
 		}
 		if (n == -ENOMEM || n == -ENOBUFS)
 			return n;
+		if (n == -EEXIST) {
+			fetch_close(f);
+			return same_file_differs(SAME_FILE_REFILLED, r->path, 0, err);
+		}
 		blame(r, f, (int)n, err);
 	}
 }
@@ -327,7 +333,7 @@ static int fd_of_block(struct reader *r, const Hd__LocatedBlockProto *lb, uint64
 	int rc = err_set(err, -ENOTSUP, "%.300s: no data node on this machine passes its replica", r->path);
 
 	for (size_t i = 0; rc == -ENOTSUP && i < lb->n_locs; i++) {
-		const struct read_setup s = {.lb = lb, .node = i, .len = length};
+		const struct read_setup s = {.lb = lb, .node = i, .len = length, .gs = reader_stamp(r, lb)};
 		struct local_replica *rep = r->fs->set.local.enabled ? local_get(r->fs, &s) : NULL;
 
 		if (!rep)

@@ -44,6 +44,7 @@ struct reader {
 	uint64_t file_id;       /* 0: not known */
 	bool id_sure;           /* it is asked about by this; else by its path */
 	struct known_block known; /* what a later answer must fit */
+	uint64_t tail_at, tail_gs; /* constant once it is located: see reader_stamp() */
 	uint64_t length;        /* as known; grows while the file is written */
 	struct dfs_content content; /* when it was located first */
 	bool growing;           /* the last block is under construction */

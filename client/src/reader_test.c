@@ -43,6 +43,8 @@ static struct fake_file file[FILES];
 static bool striped, tells_id, knows_ids, has_nodes;
 static bool router; /* it takes inodes for those of another name space, in which file[2] lies */
 static uint64_t gone_block; /* its node has it no more */
+static uint64_t cut_stamp;  /* by an older one the nodes give nothing; */
+static bool cut_late;       /* nor what was asked for before */
 static unsigned naps_until_all_is_well; /* 0: none make it so */
 static unsigned copies;     /* of each block */
 static unsigned asked;      /* getBlockLocations */
@@ -240,14 +242,15 @@ static uint8_t byte_of(const char *pool, uint64_t block, uint64_t offset)
 struct fake_stream {
 	struct rstream base;
 	char pool[8];
-	uint64_t block, at, left;
+	uint64_t block, gs, at, left;
 };
 
 static ssize_t fake_read(struct rstream *rs, void *buf, size_t len, struct err *err)
 {
 	struct fake_stream *s = container_of(rs, struct fake_stream, base);
 
-	(void)err;
+	if (s->gs < cut_stamp)
+		return err_set(err, -EEXIST, "it was cut");
 	len = len < s->left ? len : (size_t)s->left;
 	for (size_t i = 0; i < len; i++)
 		((uint8_t *)buf)[i] = byte_of(s->pool, s->block, s->at++);
@@ -277,7 +280,10 @@ static int open_stream(const struct read_setup *r, struct rstream **ret, struct 
 
 	if (gone_block && (r->lb->b->blockid & ~15ull) == gone_block)
 		return err_set(err, -EIO, "no such replica");
+	if (r->gs && r->gs < cut_stamp && !cut_late)
+		return err_set(err, -EEXIST, "it was cut");
 	s = calloc(1, sizeof(*s));
+	s->gs = r->gs ? r->gs : UINT64_MAX;
 	s->base.ops = &fake_ops;
 	snprintf(s->pool, sizeof(s->pool), "%s", r->lb->b->poolid);
 	s->block = r->lb->b->blockid;
@@ -357,7 +363,7 @@ static void begin(bool ec, bool ours)
 	tells_id = ours;
 	knows_ids = has_nodes = true;
 	router = false;
-	gone_block = 0;
+	gone_block = cut_stamp = 0;
 	copies = 1;
 	asked = streams_made = 0;
 	assert_int_equal(streams, 0);
@@ -494,6 +500,53 @@ static void a_truncated_file_that_grew_again_is_stale(void **state)
 		file[0].n = 20;
 		add_blocks(&file[0], 40);
 		expect_stale(r, &was, "replaced");
+	}
+}
+
+/* Its blocks are the same, and no shorter. The nodes know, and are asked by the stamp of the open. */
+static void a_block_that_was_cut_and_filled_again_is_stale(void **state)
+{
+	(void)state;
+	for (int late = 0; late < 2; late++)
+		for_kinds(i) {
+			struct reader *r = open_file("/d/f");
+			const struct fake_file was = file[0];
+			struct err err = ERR_INIT;
+			const unsigned before = asked;
+			int rc;
+
+			if (striped) { /* they cannot be cut */
+				reader_free(r);
+				continue;
+			}
+			cut_late = late;
+			file[0].stamp = 1010;
+			cut_stamp = 1005;
+			rc = read_on(r, &was, 34, &err);
+			assert_int_equal(rc, -ESTALE);
+			assert_string_equal(err.text, "/d/f was truncated and written on while it was read; open it again");
+			assert_true(asked - before <= 3); /* nobody is asked once more */
+			reader_free(r);
+			r = open_file("/d/f");
+			assert_int_equal(read_on(r, &was, 0, &err), 0);
+			reader_free(r);
+		}
+}
+
+/* A newer stamp alone is an append, or a recovery: the blocks before the last one are asked for by theirs, it and those behind by
+ * the one of the open. */
+static void a_block_that_was_appended_to_is_read_on(void **state)
+{
+	(void)state;
+	for_kinds(i) {
+		struct reader *r = open_file("/d/f");
+		struct err err = ERR_INIT;
+
+		file[0].stamp = 1010;
+		add_blocks(&file[0], 2);
+		cut_stamp = 1000;
+		assert_int_equal(read_on(r, &file[0], 0, &err), 0);
+		reader_free(r);
 	}
 }
 
@@ -959,6 +1012,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_replaced_file_is_not_read_as_a_mixture),
+		cmocka_unit_test(a_block_that_was_cut_and_filled_again_is_stale),
+		cmocka_unit_test(a_block_that_was_appended_to_is_read_on),
 		cmocka_unit_test(a_replaced_file_is_seen_without_inodes),
 		cmocka_unit_test(a_deleted_file_is_stale),
 		cmocka_unit_test(a_truncated_file_is_stale),

@@ -94,5 +94,7 @@ int same_file_differs(enum same_file how, const char *path, uint64_t length, str
 	if (how == SAME_FILE_CUT)
 		return err_set(err, -ESTALE, "%.300s was truncated or replaced while it was read: it ends at byte %" PRIu64
 						   " now; open it again", path, length);
+	if (how == SAME_FILE_REFILLED)
+		return err_set(err, -ESTALE, "%.300s was truncated and written on while it was read; open it again", path);
 	return err_set(err, -ESTALE, "%.300s was replaced while it was read; open it again", path);
 }

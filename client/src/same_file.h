@@ -9,7 +9,8 @@
  * block that a reader knows of shows it: HDFS changes a file at its end only, and never uses the id
  * of a block again. As long as that block is where it was and not shorter, everything before it is
  * as it was. The file may grow, be appended to and recovered (a new stamp), and be the target of a
- * concat meanwhile. What does not show: a file cut within that block and then filled up again.
+ * concat meanwhile. What does not show here is a file cut within that block and then filled up again: the
+ * data nodes know of the cut, and are asked by the stamp that the block had at first (reader_stamp()).
  * Name spaces of a federation give the same ids to blocks, so the block pool counts, too.
  * A file of which no block is complete is known by the block being written, once it has bytes. That
  * one may still be recovered to nothing, or be replaced by its writer.
@@ -32,6 +33,7 @@ enum same_file {
 	SAME_FILE_ASK,   /* the answer does not cover the known block: ask about its offset */
 	SAME_FILE_CUT,   /* truncated */
 	SAME_FILE_OTHER, /* replaced, or truncated and written on */
+	SAME_FILE_REFILLED, /* truncated and written on: not seen here, a data node tells */
 };
 
 /** Compare the answer @l about a file of @length bytes with what is known of it. */

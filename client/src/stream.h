@@ -61,7 +61,17 @@ struct read_setup {
 	const Hd__LocatedBlockProto *lb; /* outlives the stream */
 	size_t node; /* index of the replica to read */
 	uint64_t offset, len; /* in the block; len > 0 */
+	uint64_t gs; /* the stamp to ask by, which may be older than that of lb; 0: that one */
 };
+
+/** The block as @r asks for it; what it points to is that of r->lb. */
+static inline Hd__ExtendedBlockProto read_block(const struct read_setup *r)
+{
+	Hd__ExtendedBlockProto b = *r->lb->b;
+
+	b.generationstamp = r->gs ? r->gs : b.generationstamp;
+	return b;
+}
 
 struct block_stream {
 	const char *name; /* "tcp", "rdma" */
@@ -92,8 +102,9 @@ struct block_stream {
 
 	int (*open_read)(struct dfs *fs, const struct read_setup *r, struct rstream **ret,
 			 struct err *err);
-	/** The next bytes of the range, verified: 1..@len, -EBADMSG for a wrong CRC. Never called
-	 *  when the range is used up. */
+	/** The next bytes of the range, verified: 1..@len, -EBADMSG for a wrong CRC. -EEXIST, as from open_read: the
+	 *  replica was cut within the range since it had the stamp that was asked by; what is there now is something else.
+	 *  Never called when the range is used up. */
 	ssize_t (*read)(struct rstream *s, void *buf, size_t len, struct err *err);
 	void (*close_read)(struct rstream *s);
 

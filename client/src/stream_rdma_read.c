@@ -824,7 +824,7 @@ int rdma_open_read(struct dfs *fs, const struct read_setup *setup, struct rstrea
 	r->at = r->asked = setup->offset;
 	r->end = setup->offset + setup->len;
 	r->bpc = fs->defaults.bytes_per_checksum ?: 512;
-	r->block = *setup->lb->b;
+	r->block = read_block(setup);
 	r->block.poolid = strdup(setup->lb->b->poolid);
 	rc = r->block.poolid ? copy_token(r, setup->lb->blocktoken) : -ENOMEM;
 	if (rc < 0)

@@ -59,12 +59,13 @@ struct tcp_r {
 static int pack_op(struct tcp_r *t, const struct read_setup *r, struct err *err)
 {
 	Hd__OpReadBlockProto op = HD__OP_READ_BLOCK_PROTO__INIT;
+	const Hd__ExtendedBlockProto block = read_block(r);
 	Hd__CachingStrategyProto caching;
 	struct dtp_header h;
 	int rc;
 
 	dtp_caching_init(&caching, &t->fs->set, t->fs->set.drop_reads);
-	dtp_header_init(&h, t->fs, r->lb->b, r->lb->blocktoken);
+	dtp_header_init(&h, t->fs, &block, r->lb->blocktoken);
 	op.header = &h.op;
 	op.offset = r->offset;
 	op.len = r->len;

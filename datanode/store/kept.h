@@ -41,6 +41,7 @@ struct kept_files { /* constant but for what is private */
 	int fd, fd_direct, fd_meta; /* as of struct replica_reader */
 	uint32_t dio_align, volume;
 	bool locked;
+	uint64_t cut_gs, cut_to; /* of the replica; 0: it was not cut */
 	bool remote;       /* its file system is not this kernel's own: an fstat() may wait for a peer */
 	uint32_t refs;     /* private, as these three are: of readers, and one of the table */
 	bool in_table;

@@ -313,6 +313,108 @@ static void a_recovery_that_shortens_is_seen_by_the_next_reader(void **state)
 	assert_readable(f, 5, 1010, 777);
 }
 
+/* ---- what was cut ---- */
+
+static void recover_to(struct fix *f, int64_t id, uint64_t gs, uint64_t recovery_id, uint64_t len)
+{
+	const struct block b = {id, gs, 0};
+	struct replica_info i;
+	char uuid[BLOCK_UUID_MAX];
+
+	assert_int_equal(replica_init_recovery(f->bp, &b, recovery_id, &i, &f->err), 0);
+	assert_int_equal(replica_update_recovery(f->bp, &b, recovery_id, len, 0, uuid, &f->err), 0);
+}
+
+static void append_to(struct fix *f, int64_t id, uint64_t gs, uint64_t had, uint64_t len)
+{
+	struct write_request q = create_request(id, gs);
+	struct replica_writer *w;
+
+	q.stage = STAGE_APPEND;
+	q.new_gs = gs + 1;
+	q.min_bytes = had;
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+	put_bytes(w, had / 512 * 512, len);
+	assert_int_equal(replica_finalize(w, len, SYNC_NEVER, NULL, &f->err), 0);
+}
+
+/* How much of the replica may be read by the stamp @gs. */
+static uint64_t cut_to(struct fix *f, int64_t id, uint64_t gs)
+{
+	struct replica_reader *r;
+	uint64_t to;
+
+	assert_int_equal(replica_read_open(f->bp, &(struct block){id, gs, 0}, &r, &f->err), 0);
+	to = r->cut_to;
+	replica_read_close(r);
+	return to;
+}
+
+static void a_cut_is_told_to_those_who_know_the_replica_by_an_older_stamp(void **state)
+{
+	struct fix *f = *state;
+	struct replica_reader *before, *other, *own;
+
+	make_kept(f, 5, 1001, 1500);
+	make_kept(f, 6, 1001, 1500);
+	before = open_now(f, 5);
+	other = open_now(f, 6);
+	recover_to(f, 5, 1001, 1010, 777);
+	assert_false(replica_read_is_cut(before, 777));
+	assert_true(replica_read_is_cut(before, 778)); /* before anything else is written there */
+	append_to(f, 5, 1010, 777, 1500);
+	assert_true(replica_read_is_cut(before, 778));
+	assert_false(replica_read_is_cut(other, 1500));
+	for (int i = 0; i < 2; i++) { /* its files are opened, and then kept */
+		assert_int_equal(cut_to(f, 5, 1001), 777);
+		assert_int_equal(cut_to(f, 5, 1009), 777);
+		assert_true(cut_to(f, 5, 1010) == UINT64_MAX);
+		assert_true(cut_to(f, 5, 1011) == UINT64_MAX);
+		assert_true(cut_to(f, 5, BLOCK_GS_ANY) == UINT64_MAX);
+		assert_true(cut_to(f, 6, 1001) == UINT64_MAX);
+	}
+	assert_int_equal(replica_read_open_own(f->bp, &(struct block){5, 1001, 0}, &own, &f->err), -ENOTSUP);
+	assert_int_equal(replica_read_open_own(f->bp, &(struct block){5, 1010, 0}, &own, &f->err), 0);
+	replica_read_close(own);
+	recover_to(f, 5, 1011, 1020, 1000);
+	assert_int_equal(cut_to(f, 5, 1001), 777);
+	assert_true(cut_to(f, 5, 1011) <= 1000);
+	replica_read_close(before);
+	replica_read_close(other);
+	fix_reopen(f); /* what was before a restart is not known */
+	assert_true(cut_to(f, 5, 1001) == UINT64_MAX);
+}
+
+static void an_append_is_no_cut(void **state)
+{
+	struct fix *f = *state;
+	struct replica_reader *before;
+
+	make_kept(f, 5, 1001, 700);
+	before = open_now(f, 5);
+	append_to(f, 5, 1001, 700, 1500);
+	assert_false(replica_read_is_cut(before, 700));
+	assert_true(cut_to(f, 5, 1001) == UINT64_MAX);
+	replica_read_close(before);
+}
+
+/* Readers were not given what no writer was told to have been received by all. */
+static void bytes_that_were_not_acknowledged_are_not_cut_off(void **state)
+{
+	struct fix *f = *state;
+
+	for (int64_t id = 5; id <= 6; id++) {
+		struct replica_writer *w = make_rbw(f, id, 1001, 1500);
+
+		replica_publish(w, 1500, 1500, 1000, 0);
+		replica_write_close(w, false);
+	}
+	recover_to(f, 5, 1001, 1010, 1200);
+	assert_true(cut_to(f, 5, 1001) == UINT64_MAX);
+	recover_to(f, 6, 1001, 1010, 900);
+	assert_int_equal(cut_to(f, 6, 1001), 900);
+}
+
 static void a_replica_on_another_volume_is_opened_there(void **state)
 {
 	struct fix *f = *state;
@@ -510,6 +612,9 @@ int main(void)
 		K(a_deleted_replica_that_goes_to_the_trash_is_closed),
 		K(an_append_is_seen_by_the_next_reader),
 		K(a_recovery_that_shortens_is_seen_by_the_next_reader),
+		K(a_cut_is_told_to_those_who_know_the_replica_by_an_older_stamp),
+		K(an_append_is_no_cut),
+		K(bytes_that_were_not_acknowledged_are_not_cut_off),
 		K2(a_replica_on_another_volume_is_opened_there),
 		K2(a_volume_out_of_service_is_closed),
 		K(a_file_that_somebody_removed_is_not_read),

@@ -34,6 +34,29 @@ void replica_read_refresh(struct replica_reader *rd)
 	reader_length(rd);
 }
 
+/* By the stamp @gs that was asked for. */
+static void reader_cut(struct replica_reader *rd, uint64_t gs, uint64_t cut_gs, uint64_t cut_to)
+{
+	rd->cut_to = gs != BLOCK_GS_ANY && gs < cut_gs ? cut_to : UINT64_MAX;
+}
+
+bool replica_read_is_cut(struct replica_reader *rd, uint64_t end)
+{
+	/* Before the replica's mark; partner: the release in note_cut(). */
+	const uint64_t cuts = atomic_load_explicit(&rd->bp->cuts, memory_order_acquire);
+	const struct replica *r;
+
+	if (cuts != rd->cuts) {
+		pthread_mutex_lock(&rd->bp->lock);
+		r = replica_find_locked(rd->bp, rd->block.id);
+		if (r && r->live && r->live->cut_gs > rd->block.gs)
+			rd->intact = r->live->cut_to;
+		pthread_mutex_unlock(&rd->bp->lock);
+		rd->cuts = cuts;
+	}
+	return end > rd->intact;
+}
+
 static void reader_free(struct replica_reader *rd)
 {
 	if (rd->files) {
@@ -110,6 +133,7 @@ static int reader_pick(struct replica_reader *rd, const struct block *b, enum pl
 	rd->replica = r;
 	rd->state = st;
 	rd->block = (struct block){r->id, r->gs, r->len};
+	reader_cut(rd, b->gs, r->live ? r->live->cut_gs : 0, r->live ? r->live->cut_to : 0);
 	rd->partial = st == REPLICA_RBW;
 	rd->locked = r->cached;
 	rd->volume = r->slice->vol->idx;
@@ -177,6 +201,10 @@ static void reader_keep(struct replica_reader *rd, const struct slice *opened)
 				 .remote = rd->remote};
 	memcpy(f->storage_uuid, rd->storage_uuid, sizeof(f->storage_uuid));
 	pthread_mutex_lock(&rd->bp->lock);
+	if (rd->replica->live) {
+		f->cut_gs = rd->replica->live->cut_gs;
+		f->cut_to = rd->replica->live->cut_to;
+	}
 	kept = reader_is_true_locked(rd, opened) && kept_add(k, f);
 	if (kept) {
 		replica_put_locked(rd->bp, rd->replica);
@@ -193,6 +221,7 @@ static void reader_keep(struct replica_reader *rd, const struct slice *opened)
 static int open_kept(struct block_pool *bp, const struct block *b, bool now, struct replica_reader **ret)
 {
 	struct kept *k = &bp->store->kept;
+	const uint64_t cuts = atomic_load_explicit(&bp->cuts, memory_order_acquire); /* before the files are taken */
 	struct kept_files *f = k->max ? kept_get(k, bp, b->id, now) : NULL;
 	struct replica_reader *rd;
 
@@ -204,7 +233,10 @@ static int open_kept(struct block_pool *bp, const struct block *b, bool now, str
 		return -EAGAIN;
 	}
 	rd->bp = bp;
+	rd->cuts = cuts;
+	rd->intact = UINT64_MAX;
 	reader_use(rd, f);
+	reader_cut(rd, b->gs, f->cut_gs, f->cut_to);
 	*ret = rd;
 	return 0;
 }
@@ -236,12 +268,14 @@ static int open_reader(struct block_pool *bp, const struct block *b, bool own, s
 			return err_sys(err, -ENOMEM, "blk_%" PRId64, b->id);
 		rd->fd = rd->fd_direct = rd->fd_meta = -1;
 		rd->bp = bp;
+		rd->intact = UINT64_MAX;
 		pthread_mutex_lock(&bp->lock);
+		rd->cuts = atomic_load_explicit(&bp->cuts, memory_order_relaxed);
 		rc = reader_pick(rd, b, &place, err);
 		opened = rc ? NULL : rd->replica->slice;
-		if (!rc && own && rd->partial) {
+		if (!rc && own && (rd->partial || rd->cut_to != UINT64_MAX)) {
 			replica_put_locked(bp, rd->replica);
-			rc = err_set(err, -ENOTSUP, "blk_%" PRId64 " is being written", b->id);
+			rc = err_set(err, -ENOTSUP, "blk_%" PRId64 " is being written, or was cut", b->id);
 		}
 		pthread_mutex_unlock(&bp->lock);
 		if (rc) {

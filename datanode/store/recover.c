@@ -363,10 +363,32 @@ static int copy_shortened(struct block_pool *bp, struct replica *r, int64_t new_
 	return rc;
 }
 
+/* Bytes that readers may have seen are about to go, and others may take their place: readers who know the block by an older
+ * stamp are told. What a writer had not got acknowledged nobody has seen. */
+static void note_cut(struct block_pool *bp, struct replica *r, uint64_t gs, uint64_t len)
+{
+	enum replica_state state;
+	uint64_t visible;
+	struct block b;
+
+	pthread_mutex_lock(&bp->lock);
+	replica_brief_locked(r, &b, &state, &visible);
+	if (len < visible) {
+		r->live->cut_to = !r->live->cut_gs || len < r->live->cut_to ? len : r->live->cut_to;
+		r->live->cut_gs = gs;
+		/* The two before it; partner: the acquire load in replica_read_is_cut(). */
+		atomic_fetch_add_explicit(&bp->cuts, 1, memory_order_release);
+	}
+	pthread_mutex_unlock(&bp->lock);
+}
+
 /* Shorten, restamp and finalize the claimed replica itself. */
 static int recover_in_place(struct block_pool *bp, struct replica *r, uint64_t gs, uint64_t len)
 {
-	int rc = pair_restamp(r->slice->fd, r->id, r->place, r->gs, r->len, gs, len);
+	int rc;
+
+	note_cut(bp, r, gs, len); /* before its files are */
+	rc = pair_restamp(r->slice->fd, r->id, r->place, r->gs, r->len, gs, len);
 
 	if (rc)
 		return rc;

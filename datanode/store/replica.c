@@ -93,9 +93,9 @@ void replica_put_locked(struct block_pool *bp, struct replica *r)
 {
 	assert(r->refs > 0);
 	if (--r->refs > 0) {
-		/* Only the map holds it: a finalized replica needs no more than its entry. */
+		/* Only the map holds it: a finalized replica needs no more than its entry, unless it was cut. */
 		if (r->refs == 1 && !r->gone && !r->busy && r->state == REPLICA_FINALIZED &&
-		    r->live && !r->live->writer) {
+		    r->live && !r->live->writer && !r->live->cut_gs) {
 			free(r->live);
 			r->live = NULL;
 		}

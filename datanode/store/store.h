@@ -223,6 +223,9 @@ struct replica_reader {
 	bool partial;            /* being written: CRC of the last chunk comes from here, */
 	uint32_t partial_crc;    /* matching block.len, not from the meta file */
 	bool locked;             /* pages locked in memory (replica_set_cached()): fd_direct is -1 */
+	uint64_t cut_to;         /* the replica was cut since it had the stamp that was asked for: what follows was written later.
+				  * UINT64_MAX: it was not */
+	uint64_t cuts, intact;   /* private: cuts in the pool that were looked at; bytes that none since the opening has taken */
 	struct replica *replica; /* private */
 	struct kept_files *files; /* private: whose the descriptors are; NULL: the handle's own */
 };
@@ -230,9 +233,13 @@ struct replica_reader {
 int replica_read_open(struct block_pool *bp, const struct block *b, struct replica_reader **ret,
 		      struct err *err);
 void replica_read_close(struct replica_reader *r);
+/** Bytes before @end were cut off since it was opened. Asked after they were read from the files: then they may be others than
+ *  its stamp says. For reactors: takes a lock only when some replica of the pool was cut since it was asked last. The mark is
+ *  in memory: a restart forgets it, and a copy on another node does not have it. */
+bool replica_read_is_cut(struct replica_reader *r, uint64_t end);
 /** For who gives the files away: those of a finalized replica, opened for this handle alone, since whoever has an open file
  *  moves its position and sets its flags for all who have it. fd_direct is -1, and fd_meta is there also without CRCs.
- *  -ENOTSUP: it is being written. */
+ *  -ENOTSUP: it is being written, or was cut since it had the stamp that is asked for. */
 int replica_read_open_own(struct block_pool *bp, const struct block *b, struct replica_reader **ret, struct err *err);
 /** For reactors: as replica_read_open() where the files are open already, else -EAGAIN: that one is to be called on a helper
  *  thread. Takes no lock that is held over a system call. */

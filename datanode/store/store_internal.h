@@ -146,6 +146,7 @@ struct live {
 	uint64_t promised;
 	uint64_t recovery_id;          /* in REPLICA_RUR */
 	enum replica_state orig_state; /* before REPLICA_RUR */
+	uint64_t cut_gs, cut_to; /* stamp of the last time that readable bytes were cut off; the shortest length so far. 0: never */
 	bool dir_synced;
 };
 
@@ -172,6 +173,7 @@ struct block_pool {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a replica lost its exclusive user, or is gone */
 	struct replica *map[STORE_MAP_PARTS]; /* by id; parts, so that none takes long to grow */
+	atomic_uint_fast64_t cuts; /* so often some replica was cut; under the lock, after the replica says so */
 	struct slice slices[STORE_VOLUMES_MAX];
 	bool trash_known; /* store lock */
 	atomic_bool trash;

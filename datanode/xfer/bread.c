@@ -252,6 +252,13 @@ static void br_do_check(struct bread *r)
 	}
 	if (__builtin_add_overflow(r->params.off, r->params.len, &end))
 		end = UINT64_MAX;
+	if (end > r->rr->cut_to) {
+		r->rc = err_set(&r->err, -EEXIST,
+				"blk_%" PRId64 "_%" PRIu64 " was cut to %" PRIu64 " bytes since it was blk_%" PRId64 "_%" PRIu64,
+				r->rr->block.id, r->rr->block.gs, r->rr->cut_to, r->rr->block.id, r->params.block.gs);
+		br_tell_failure(r);
+		return;
+	}
 	if (end <= r->rr->block.len) {
 		br_range(r);
 		return;
@@ -567,6 +574,11 @@ static void br_do_run(struct bread *r)
 
 		if (b->waiting)
 			break;
+		if (replica_read_is_cut(r->rr, b->p.off + b->p.len)) {
+			r->rc = -EEXIST;
+			r->state = BR_DRAIN;
+			return;
+		}
 		r->give++;
 		b->handed = true;
 		r->bytes += b->p.len;

@@ -227,6 +227,25 @@ static void a_reader_that_cancels_is_answered_at_once(void **state)
 	end();
 }
 
+/* The status tells it from a replica that cannot be read. */
+static void a_reader_whose_replica_is_cut_is_told(void **state)
+{
+	struct piece first = piece_at(0);
+
+	(void)state;
+	ask();
+	opened();
+	engine.sink->ops->piece(engine.sink, &first);
+	assert_false(stream->step(stream));
+	pushed[0]->done(pushed[0], LEN);
+	pushed[1]->done(pushed[1], LEN / 512 * 4);
+	engine.sink->ops->ended(engine.sink, -EEXIST);
+	assert_true(stream->step(stream));
+	assert_int_equal(answer_count, 1);
+	assert_int_equal(status, DT_ERROR_EXISTS);
+	stream->free(stream);
+}
+
 static void a_reader_that_was_answered_is_not_answered_again(void **state)
 {
 	struct piece first = piece_at(0), second = piece_at(LEN);
@@ -253,6 +272,7 @@ int main(void)
 		cmocka_unit_test(a_reader_of_a_volume_that_hangs_is_answered_at_once),
 		cmocka_unit_test(a_reader_whose_replica_is_not_open_yet_is_answered_at_once),
 		cmocka_unit_test(a_reader_that_cancels_is_answered_at_once),
+		cmocka_unit_test(a_reader_whose_replica_is_cut_is_told),
 		cmocka_unit_test(a_reader_that_was_answered_is_not_answered_again),
 	};
 

@@ -82,7 +82,7 @@ static void refuse(struct dtp_read *d, int rc, const char *why)
 			 : "java.io.IOException",
 		 why);
 	log_info("op=read peer=%s: %s", c->peer, text);
-	dtp_send_status(c, DT_ERROR, NULL, text);
+	dtp_send_status(c, rc == -EEXIST ? DT_ERROR_EXISTS : DT_ERROR, NULL, text);
 	d->failed = true;
 }
 

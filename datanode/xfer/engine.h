@@ -301,7 +301,8 @@ struct bread;
 struct read_sink;
 
 struct read_sink_ops {
-	/** @rc 0: pieces follow. Else answer with an error (@err says what); ended() follows. */
+	/** @rc 0: pieces follow. Else answer with an error (@err says what); ended() follows. -EEXIST, here and from
+	 *  ended(): the replica was cut, since it had the stamp that was asked for, within or before what is read. */
 	void (*opened)(struct read_sink *s, int rc, const struct read_info *info,
 		       const struct err *err);
 	/** The next piece, in order; give it back with bread_sent(), at most BREAD_AHEAD are out. */
