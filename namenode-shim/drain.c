@@ -157,7 +157,7 @@ static void end(struct nn *nn)
 
 void drain_slice(struct nn *nn)
 {
-	for (uint32_t i = 0; i < NN_SLICE && (i % NN_SLICE_STEP || !nn_slice_is_over(nn)); i++) {
+	for (uint32_t i = 0; !nn_slice_is_done(nn, i); i++) {
 		struct blk *b = blk_cursor_next(&nn->draining);
 
 		if (!b) {

@@ -727,7 +727,7 @@ static void walk_on(struct nn *nn)
 	finish_all(nn, &done);
 	if (blocks_must_sweep(&nn->blocks)) {
 		nn_lock(nn);
-		for (int i = 0; i < NN_SLICE / NN_SLICE_STEP && !nn_slice_is_over(nn); i++)
+		for (uint32_t i = 0; !nn_slice_is_done(nn, i); i += NN_SLICE_STEP)
 			blocks_sweep(&nn->blocks, NN_SLICE_STEP);
 		datanodes_free_gone(&nn->dns);
 		nn_unlock(nn);
