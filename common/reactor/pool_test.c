@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Must hold: slots are aligned, never cross a slab and never overlap; a set comes whole or not at all,
  * in a smaller form when the better one cannot be had; no use takes another's floor; waiters are
- * served in order and by importance; a budget holds back only those who share it; nothing is lost. */
+ * served in order and by importance; a budget holds back only those who share it; nothing is lost;
+ * waits are counted and timed. */
 #include "common/reactor/pool.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/base/metrics.h"
 
 static struct pool *make_pool(uint32_t n8k, uint32_t n64k, uint32_t n1m)
 {
@@ -486,6 +492,93 @@ static void huge_pages_fall_back_to_ordinary_ones(void **state)
 	pool_free(p);
 }
 
+/* ---- /metrics ---- */
+
+/* Of the line that begins with @name. */
+static double metric_line(const char *name)
+{
+	char *text = metrics_format(NULL), *at;
+	double v;
+
+	assert_non_null(text);
+	at = strstr(text, name);
+	assert_non_null(at);
+	assert_true(at[-1] == '\n' && at[strlen(name)] == ' ');
+	v = strtod(at + strlen(name), NULL);
+	free(text);
+	return v;
+}
+
+static double metric_of_use(const char *name, const char *use)
+{
+	char line[64];
+
+	(void)snprintf(line, sizeof(line), "%s{use=\"%s\"}", name, use);
+	return metric_line(line);
+}
+
+static const char *const buckets[] = {"0.001", "0.01", "0.1", "1", "10", "+Inf"};
+#define BUCKETS (sizeof(buckets) / sizeof(*buckets))
+#define FIRST_OF_5S 4 /* the bucket of 10 s */
+
+struct waits { /* the histogram */
+	double bucket[BUCKETS], sum, count;
+};
+
+static struct waits waits_now(void)
+{
+	struct waits w = {.sum = metric_line("dfs_pool_wait_seconds_sum"), .count = metric_line("dfs_pool_wait_seconds_count")};
+	char line[64];
+
+	for (size_t i = 0; i < BUCKETS; i++) {
+		(void)snprintf(line, sizeof(line), "dfs_pool_wait_seconds_bucket{le=\"%s\"}", buckets[i]);
+		w.bucket[i] = metric_line(line);
+	}
+	return w;
+}
+
+/* One more wait since @before, of @seconds, which is in the buckets from @first. */
+static void assert_waited(const struct waits *before, double seconds, size_t first)
+{
+	const struct waits now = waits_now();
+
+	for (size_t i = 0; i < BUCKETS; i++)
+		assert_int_equal(now.bucket[i] - before->bucket[i], i >= first);
+	assert_int_equal(now.count - before->count, 1);
+	assert_true(now.sum - before->sum >= seconds - 0.001);
+}
+
+static void waits_are_counted_by_use_and_timed(void **state)
+{
+	static const char *const uses[POOL_USES] = {"read", "write", "peer", "rebuild", "control"};
+	struct pool *p = pool_without_floors(1, 0, 0, 0);
+
+	(void)state;
+	for (int u = 0; u < POOL_USES; u++) {
+		for (int in_vain = 0; in_vain < 2; in_vain++) {
+			struct slot *held = pool_get(p, SLOT_8K, POOL_CTRL);
+			const double counted = metric_of_use("dfs_pool_waits_total", uses[u]);
+			const struct waits before = waits_now();
+			struct asker a = {.ask.use = (enum pool_use)u};
+
+			add_form(&a, SLOT_8K, 1, 0);
+			pool_wait(p, &a.ask);
+			assert_int_equal(metric_of_use("dfs_pool_waits_total", uses[u]) - counted, 1);
+			for (int o = 0; o < POOL_USES; o++)
+				assert_int_equal(metric_of_use("dfs_pool_waiting", uses[o]), o == u);
+			a.ask.since_ns -= (in_vain ? 20 : 5) * NS_PER_S;
+			if (in_vain)
+				pool_wait_cancel(p, &a.ask);
+			slot_put(held);
+			assert_int_equal(a.got[0] != NULL, !in_vain);
+			assert_int_equal(metric_of_use("dfs_pool_waiting", uses[u]), 0);
+			assert_waited(&before, in_vain ? 20 : 5, in_vain ? BUCKETS - 1 : FIRST_OF_5S);
+			give_back(&a);
+		}
+	}
+	pool_free(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -507,6 +600,7 @@ int main(void)
 	    cmocka_unit_test(five_thousand_askers_are_all_served),
 	    cmocka_unit_test(impossible_pools_are_refused_with_a_reason),
 	    cmocka_unit_test(huge_pages_fall_back_to_ordinary_ones),
+	    cmocka_unit_test(waits_are_counted_by_use_and_timed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
