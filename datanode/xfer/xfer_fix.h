@@ -18,6 +18,7 @@
 #include "common/base/log.h"
 #include "datanode/xfer/buffers.h"
 #include "datanode/xfer/engine.h"
+#include "datanode/xfer/ops.h"
 
 #define POOL_ID "BP-1"
 
@@ -41,6 +42,42 @@ static inline void fix_run(uint64_t ms)
 	reactor_timer_set(r, &t, clock_mono_ns() + ms * NS_PER_MS);
 	assert_int_equal(reactor_run(r), 0);
 	reactor_timer_clear(r, &t);
+}
+
+/** What /ops says of the operation on a block, by the list of its kind. */
+static inline struct xfer_op fix_op(void (*list)(struct xfer_core *core, struct xfer_op_list *l), int64_t block_id)
+{
+	struct xfer_op_list l = {.now_ns = clock_mono_ns()};
+	struct xfer_op found = {.kind = NULL};
+
+	list(&core, &l);
+	for (uint32_t i = 0; i < l.count; i++)
+		if (l.op[i].block_id == block_id)
+			found = l.op[i];
+	free(l.op);
+	assert_non_null(found.kind);
+	return found;
+}
+
+/** Every slot of the buffers, until fix_give_back(). */
+static struct slot *fix_held[1024];
+static uint32_t fix_held_count;
+
+static inline void fix_hold_all(void)
+{
+	struct slot *s;
+
+	for (int c = 0; c < SLOT_CLASSES; c++)
+		while ((s = pool_get(pool, (enum slot_class)c, POOL_CTRL))) {
+			assert_true(fix_held_count < sizeof(fix_held) / sizeof(*fix_held));
+			fix_held[fix_held_count++] = s;
+		}
+}
+
+static inline void fix_give_back(void)
+{
+	while (fix_held_count)
+		slot_put(fix_held[--fix_held_count]);
 }
 
 /** @po: buffers. */

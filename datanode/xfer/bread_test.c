@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Must hold: a read waits for buffers, and for its turn at the disk, as long as it may and no longer; it reads ahead by
+ * one piece only after its peer has stalled or while others wait; streams over one connection share its budget; and /ops
+ * says what a read is and what it waits for. */
+#include "common/base/crc.h"
+#include "common/base/file_io.h"
+#include "common/base/metrics.h"
+#include "common/wire/dt.h"
+#include "datanode/xfer/disk_turns.h"
+#include "datanode/xfer/xfer_fix.h"
+
+#define LEN (6u << 20)
+#define SET (PIECE_MAX + SLOT_CRC_SIZE) /* the buffers of a piece */
+#define META_HEADER 7
+#define LONG_NS (60 * NS_PER_S)
+#define SHORT_NS (50 * NS_PER_MS)
+
+static char dir[] = "/tmp/bread_test.XXXXXX";
+static uint8_t data[LEN], crcs[LEN / 512 * 4];
+
+struct block_pool *dn_pool(struct dn *d, const char *id)
+{
+	(void)d, (void)id;
+	return bp;
+}
+
+/* A replica of LEN bytes. */
+static void make_replica(int64_t id)
+{
+	const struct write_request q = {.block = {id, 1001, LEN}, .stage = STAGE_CREATE, .from_client = true,
+					.crc_type = CRC_CRC32C, .bytes_per_crc = 512, .storage_type = STORAGE_DISK};
+	struct replica_writer *w = NULL;
+	struct err err = ERR_INIT;
+
+	assert_int_equal(replica_write_open(bp, &q, &w, &err), 0);
+	assert_int_equal(file_write_full(w->fd, data, LEN, 0), 0);
+	assert_int_equal(file_write_full(w->fd_meta, crcs, sizeof(crcs), META_HEADER), 0);
+	replica_publish(w, LEN, LEN, LEN, 0);
+	assert_int_equal(replica_finalize(w, LEN, SYNC_NEVER, NULL, &err), 0);
+}
+
+/* ---- the readers ---- */
+
+struct reader {
+	struct read_sink sink;
+	struct bread *r;
+	int64_t id;
+	struct piece *out[BREAD_AHEAD]; /* handed over, not given back */
+	uint32_t out_count;
+	uint64_t bytes, held_max;
+	bool gives_back, ended;
+	int rc;
+};
+
+static void on_opened(struct read_sink *s, int rc, const struct read_info *info, const struct err *err)
+{
+	(void)s, (void)rc, (void)info, (void)err;
+}
+
+static void give_back(struct reader *d)
+{
+	while (d->out_count)
+		bread_sent(d->r, d->out[--d->out_count]);
+}
+
+static void on_piece(struct read_sink *s, struct piece *p)
+{
+	struct reader *d = container_of(s, struct reader, sink);
+	const uint64_t held = fix_op(bread_list, d->id).held;
+
+	assert_memory_equal(p->slot->data + p->slot_off, data + p->off, p->len);
+	d->held_max = held > d->held_max ? held : d->held_max;
+	d->bytes += p->len;
+	d->out[d->out_count++] = p;
+	if (d->gives_back)
+		give_back(d);
+	reactor_stop(r);
+}
+
+static void on_ended(struct read_sink *s, int rc)
+{
+	struct reader *d = container_of(s, struct reader, sink);
+
+	d->ended = true;
+	d->rc = rc;
+	reactor_stop(r);
+}
+
+static const struct read_sink_ops ops = {.opened = on_opened, .piece = on_piece, .ended = on_ended};
+
+static void begin(struct reader *d, int64_t id, struct buffers_share *share)
+{
+	const struct read_params p = {.bp = bp, .block = {id, 1001, LEN}, .len = LEN, .want_crcs = true, .use = POOL_READ};
+
+	*d = (struct reader){.sink = {.ops = &ops, .peer = "10.1.2.3:4567", .share = share}, .id = id};
+	assert_int_equal(bread_open(&core, &p, &d->sink, &d->r), 0);
+}
+
+/* Runs until so many pieces, or more, are with the reader; a minute is for ever. */
+static void await_pieces(const struct reader *d, uint32_t n)
+{
+	for (int i = 0; i < 600 && d->out_count < n && !d->ended; i++)
+		fix_run(100);
+	assert_true(d->out_count >= n);
+}
+
+static void await_wait(const struct reader *d, const char *state, const char *waits_for)
+{
+	struct xfer_op o = fix_op(bread_list, d->id);
+
+	for (int i = 0; i < 600 && strcmp(o.waits_for, waits_for); i++) {
+		fix_run(10);
+		assert_false(d->ended);
+		o = fix_op(bread_list, d->id);
+	}
+	assert_string_equal(o.waits_for, waits_for);
+	assert_string_equal(o.state, state);
+}
+
+static void await_end(const struct reader *d, int rc)
+{
+	for (int i = 0; i < 600 && !d->ended; i++)
+		fix_run(100);
+	assert_true(d->ended);
+	assert_int_equal(d->rc, rc);
+}
+
+static void end(struct reader *d)
+{
+	bread_close(d->r);
+	give_back(d);
+	await_end(d, -ECANCELED);
+}
+
+/* ---- the cases ---- */
+
+static void a_read_waits_for_buffers_no_longer_than_it_may(void **state)
+{
+	const uint64_t counted = metric_get(METRIC_POOL_WAITS_READ);
+	struct reader d;
+
+	(void)state;
+	make_replica(1);
+	fix_hold_all();
+	core.waits.buffers_ns = LONG_NS;
+	begin(&d, 1, NULL);
+	await_wait(&d, "wait_buffers", "buffers");
+	assert_int_equal(metric_get(METRIC_POOL_WAITS_READ), counted + 1);
+	assert_int_equal(metric_get(METRIC_POOL_WAITING_READ), 1);
+	end(&d);
+	assert_int_equal(metric_get(METRIC_POOL_WAITING_READ), 0);
+	core.waits.buffers_ns = SHORT_NS;
+	begin(&d, 1, NULL);
+	await_end(&d, -ENOBUFS);
+	fix_give_back();
+	begin(&d, 1, NULL);
+	d.gives_back = true;
+	await_end(&d, 0);
+	assert_int_equal(d.bytes, LEN);
+}
+
+static void a_read_waits_for_its_turn_no_longer_than_it_may(void **state)
+{
+	struct reader d;
+
+	(void)state;
+	make_replica(2);
+	assert_true(disk_turns_begin(&core.disks[0], DISK_TURN_BYTES, clock_mono_ns())); /* somebody's, who keeps it */
+	core.waits.buffers_ns = LONG_NS;
+	begin(&d, 2, NULL);
+	await_wait(&d, "run", "turn at the disk");
+	end(&d);
+	core.waits.buffers_ns = SHORT_NS;
+	begin(&d, 2, NULL);
+	await_end(&d, -ETIMEDOUT);
+	assert_null(disk_turns_done(&core.disks[0], DISK_TURN_BYTES));
+	assert_int_equal(pool_slots_out(pool), 0);
+}
+
+static void who_has_stalled_reads_ahead_by_one_piece(void **state)
+{
+	const uint64_t counted = metric_get(METRIC_POOL_RECLAIMED);
+	struct reader d;
+
+	(void)state;
+	make_replica(3);
+	core.waits.buffers_ns = LONG_NS;
+	begin(&d, 3, NULL);
+	await_pieces(&d, 2);
+	assert_int_equal(d.held_max, 2 * SET);
+	give_back(&d);
+	bread_park(d.r, 0);
+	await_wait(&d, "wait_peer", "peer");
+	assert_int_equal(fix_op(bread_list, 3).held, 0);
+	assert_int_equal(fix_op(bread_list, 3).bytes, 0);
+	assert_int_equal(metric_get(METRIC_POOL_RECLAIMED), counted + 1);
+	d.held_max = d.bytes = 0;
+	bread_resume(d.r);
+	await_pieces(&d, 1);
+	assert_int_equal(d.held_max, SET);
+	give_back(&d);
+	d.gives_back = true;
+	await_end(&d, 0);
+	assert_int_equal(d.bytes, LEN);
+}
+
+static void on_granted(struct pool_ask *a)
+{
+	(void)a;
+	fail();
+}
+
+static void while_others_wait_a_read_holds_one_piece(void **state)
+{
+	struct slot *small[64], *got;
+	struct pool_ask other = {.use = POOL_READ, .forms = 1, .form[0] = {1, {{SLOT_8K, 1}}}, .slots = &got,
+				 .granted = on_granted};
+	struct reader d;
+	uint32_t n = 0;
+
+	(void)state;
+	make_replica(4);
+	core.waits.buffers_ns = LONG_NS;
+	while (n < 64 && (small[n] = pool_get(pool, SLOT_8K, POOL_CTRL)))
+		n++;
+	pool_wait(pool, &other);
+	assert_true(pool_is_waiting(&other));
+	begin(&d, 4, NULL);
+	d.gives_back = true;
+	await_end(&d, 0);
+	assert_int_equal(d.held_max, SET);
+	pool_wait_cancel(pool, &other);
+	while (n)
+		slot_put(small[--n]);
+}
+
+static void reads_over_one_connection_share_its_budget(void **state)
+{
+	struct buffers_share conns[2];
+	struct reader a, b, other;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		buffers_conn_init(&core, &conns[i]);
+		conns[i].slots.limit = SET;
+		make_replica(5 + i);
+	}
+	make_replica(7);
+	core.waits.buffers_ns = LONG_NS;
+	begin(&a, 5, &conns[0]);
+	await_pieces(&a, 1);
+	assert_int_equal(conns[0].slots.used, SET);
+	begin(&b, 6, &conns[0]);
+	await_wait(&b, "wait_buffers", "buffers");
+	begin(&other, 7, &conns[1]);
+	await_pieces(&other, 1);
+	assert_int_equal(b.bytes, 0);
+	give_back(&a);
+	await_pieces(&b, 1);
+	end(&a);
+	end(&b);
+	end(&other);
+	assert_int_equal(conns[0].slots.used + conns[1].slots.used, 0);
+}
+
+static void a_read_is_listed_with_all_that_is_known_of_it(void **state)
+{
+	struct reader d;
+	struct xfer_op o;
+
+	(void)state;
+	make_replica(8);
+	core.waits.buffers_ns = LONG_NS;
+	begin(&d, 8, NULL);
+	o = fix_op(bread_list, 8); /* no helper thread has told that the files are open */
+	assert_string_equal(o.state, "open_wait");
+	assert_string_equal(o.waits_for, "disk");
+	await_pieces(&d, 2);
+	o = fix_op(bread_list, 8);
+	assert_string_equal(o.kind, "read");
+	assert_string_equal(o.role, "client");
+	assert_string_equal(o.transport, "tcp");
+	assert_string_equal(o.state, "run");
+	assert_string_equal(o.waits_for, "peer");
+	assert_string_equal(o.pool, POOL_ID);
+	assert_string_equal(o.peer, "10.1.2.3:4567");
+	assert_string_equal(o.next, "");
+	assert_true(strlen(o.volume) > 0);
+	assert_int_equal(o.gs, 1001);
+	assert_int_equal(o.bytes, 2 * PIECE_MAX);
+	assert_int_equal(o.held, 2 * SET);
+	nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+	o = fix_op(bread_list, 8);
+	assert_true(o.age_ms >= 20 && o.quiet_ms >= 20 && o.age_ms >= o.quiet_ms);
+	d.sink.rdma = true;
+	assert_string_equal(fix_op(bread_list, 8).transport, "rdma");
+	d.sink.rdma = false;
+	d.sink.own = true;
+	assert_string_equal(fix_op(bread_list, 8).transport, "none");
+	end(&d);
+}
+
+static int setup(void **state)
+{
+	const struct pool_opts po = {.count = {64, 32, 8, 16, 64}};
+
+	(void)state;
+	for (uint32_t i = 0; i < LEN; i++)
+		data[i] = (uint8_t)((i * 7 + 3) % 251);
+	crc_chunks(CRC_CRC32C, data, LEN, 512, crcs);
+	fix_setup("bread_test", &po);
+	fix_store(dir);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return fix_teardown(dir);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_read_waits_for_buffers_no_longer_than_it_may),
+		cmocka_unit_test(a_read_waits_for_its_turn_no_longer_than_it_may),
+		cmocka_unit_test(who_has_stalled_reads_ahead_by_one_piece),
+		cmocka_unit_test(while_others_wait_a_read_holds_one_piece),
+		cmocka_unit_test(reads_over_one_connection_share_its_budget),
+		cmocka_unit_test(a_read_is_listed_with_all_that_is_known_of_it),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
