@@ -651,18 +651,25 @@ static const char *const bw_state_names[] = {
 	[BW_STOP_WAIT] = "stop_wait", [BW_DONE] = "done",
 };
 
+/* No state of its own: what is there goes to the disk and to the next node meanwhile. */
+static bool bw_waits_for_buffers(const struct bwrite *w)
+{
+	return w->state == BW_RUN &&
+	       (wdisk_waits_for_buffers(w) || (w->src && w->src->ops->waits_for_buffers && w->src->ops->waits_for_buffers(w->src)));
+}
+
 static const char *bw_waits_for(const struct bwrite *w)
 {
 	const struct bpiece *first = &w->pieces[w->head % BW_PIECES];
 
 	if (w->state == BW_CHAIN_WAIT)
 		return "next node";
+	if (bw_waits_for_buffers(w))
+		return "buffers";
 	if (w->offload_busy || w->sync_waiting || w->dir_busy)
 		return "disk";
 	if (w->state != BW_RUN && w->state != BW_DRAIN)
 		return w->state == BW_DONE ? "" : "recovery";
-	if (wdisk_waits_for_buffers(w) || (w->src && w->src->ops->waits_for_buffers && w->src->ops->waits_for_buffers(w->src)))
-		return "buffers";
 	if (!wdisk_idle(w) && (w->head == w->tail || first->end > w->on_disk))
 		return "disk";
 	if (w->head == w->tail && w->state == BW_RUN)
@@ -681,7 +688,7 @@ void bwrite_list(struct xfer_core *core, struct xfer_op_list *l)
 		o->kind = "write";
 		o->role = w->params.client[0] && w->params.target_count + 1 >= w->params.pipeline_size ? "client" : "peer";
 		o->transport = w->src && w->src->rdma ? "rdma" : w->src && w->src->own ? "none" : "tcp";
-		o->state = bw_state_names[w->state];
+		o->state = bw_waits_for_buffers(w) ? "wait_buffers" : bw_state_names[w->state];
 		o->waits_for = bw_waits_for(w);
 		o->block_id = w->params.req.block.id;
 		o->gs = w->params.req.block.gs;

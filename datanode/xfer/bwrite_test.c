@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Must hold whenever the bytes of a run are about to be written, which is one of the places where a
  * killed process may leave a replica: the bytes in the block file fit the CRCs in the meta file, also
- * those of a chunk that is not full and goes on. And what a write that fails leaves, and gives back. */
+ * those of a chunk that is not full and goes on. And what a write that fails leaves, and gives back; that a write waits
+ * for buffers as long as it may and no longer; and what /ops says of it. */
 #include <fcntl.h>
 #include <semaphore.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 #include "common/base/crc.h"
 #include "common/wire/dt.h"
 #include "datanode/xfer/bwrite_internal.h"
+#include "datanode/xfer/sink.h"
 #include "datanode/xfer/xfer_fix.h"
 
 #define META_HEADER 7
@@ -83,6 +85,42 @@ static void check_disk(uint64_t gs, uint32_t bpc)
 	close(fd);
 }
 
+/* ---- the next node, which does nothing by itself ---- */
+
+static struct {
+	struct piece_sink base;
+	struct rtimer closed;
+} hop;
+
+static void hop_forward(struct piece_sink *s, struct piece *p)
+{
+	(void)s, (void)p;
+	fail();
+}
+
+static void hop_closed(struct rtimer *t)
+{
+	(void)t;
+	hop.base.user->ops->closed(hop.base.user);
+}
+
+static void hop_close(struct piece_sink *s)
+{
+	(void)s;
+	hop.closed.fire = hop_closed;
+	reactor_timer_set(r, &hop.closed, clock_mono_ns());
+}
+
+static const struct piece_sink_ops hop_ops = {.forward = hop_forward, .close = hop_close};
+
+int sink_open(struct xfer_core *c, const struct sink_params *params, struct sink_user *user, struct piece_sink **ret)
+{
+	(void)c, (void)params;
+	hop.base = (struct piece_sink){.ops = &hop_ops, .user = user};
+	*ret = &hop.base;
+	return 0;
+}
+
 /* ---- the sender ---- */
 
 static struct {
@@ -90,6 +128,8 @@ static struct {
 	struct bwrite *w;
 	int64_t acked;
 	bool opened, ended;
+	bool blames_hop; /* was told that the next node is gone */
+	int rc;
 } sender;
 
 static void on_opened(struct write_source *s, int status, const char *bad_link, bool replica_failed)
@@ -108,7 +148,10 @@ static void on_room(struct write_source *s)
 static void on_ack(struct write_source *s, int64_t seq, const uint8_t *statuses, uint32_t n)
 {
 	(void)s;
-	assert_int_equal(n, 1);
+	if (seq == SEQ_UNKNOWN && n == 2)
+		sender.blames_hop = statuses[0] == DT_SUCCESS && statuses[1] == DT_ERROR;
+	else
+		assert_int_equal(n, 1);
 	if (statuses[0] == DT_SUCCESS)
 		sender.acked = seq;
 	reactor_stop(r);
@@ -116,25 +159,37 @@ static void on_ack(struct write_source *s, int64_t seq, const uint8_t *statuses,
 
 static void on_ended(struct write_source *s, int rc)
 {
-	(void)s, (void)rc;
+	(void)s;
 	sender.ended = true;
+	sender.rc = rc;
 	reactor_stop(r);
 }
 
 static const struct write_source_ops source_ops = {.opened = on_opened, .room = on_room, .ack = on_ack, .ended = on_ended};
 
-static void begin(int64_t id, uint32_t bpc)
+/* @to: the next node, or NULL. */
+static void ask(int64_t id, uint32_t bpc, const struct dn_target *to, struct buffers_share *share)
 {
 	struct write_params wp = {
-		.bp = bp, .client = "writer", .pipeline_size = 1,
+		.bp = bp, .client = "writer", .pipeline_size = to ? 2 : 1,
 		.req = {.block = {id, 1001, 1u << 20}, .stage = STAGE_CREATE, .from_client = true, .crc_type = CRC_CRC32C,
 			.bytes_per_crc = bpc, .storage_type = STORAGE_DISK},
 	};
 
+	if (to) {
+		wp.targets = calloc(1, sizeof(*to));
+		wp.targets[0] = *to;
+		wp.target_count = 1;
+	}
 	memset(&sender, 0, sizeof(sender));
 	sender.acked = -1;
-	sender.source = (struct write_source){.ops = &source_ops, .peer = "test"};
+	sender.source = (struct write_source){.ops = &source_ops, .peer = "10.1.2.3:4567", .share = share};
 	assert_int_equal(bwrite_open(&core, &wp, &sender.source, &sender.w), 0);
+}
+
+static void begin(int64_t id, uint32_t bpc)
+{
+	ask(id, bpc, NULL, NULL);
 	while (!sender.opened)
 		fix_run(60000);
 	atomic_store(&stalls, true);
@@ -385,6 +440,149 @@ static void crcs_that_are_not_all_written_leave_those_before(void **state)
 	}
 }
 
+/* ---- waits, and /ops ---- */
+
+#define SHORT_NS (50 * NS_PER_MS)
+
+static void assert_waits(int64_t id, const char *state, const char *waits_for)
+{
+	const struct xfer_op o = fix_op(bwrite_list, id);
+
+	assert_string_equal(o.state, state);
+	assert_string_equal(o.waits_for, waits_for);
+}
+
+/* A minute is for ever. */
+static void await(const bool *what)
+{
+	for (int i = 0; i < 600 && !*what; i++)
+		fix_run(100);
+	assert_true(*what);
+}
+
+static void assert_no_lane(int64_t id)
+{
+	struct landing at;
+
+	assert_int_equal(bwrite_land(sender.w, 0, 1000, &at), -EAGAIN);
+	assert_waits(id, "wait_buffers", "buffers");
+}
+
+static void a_lane_is_waited_for_no_longer_than_it_may(void **state)
+{
+	struct landing at;
+
+	(void)state;
+	begin(10, 512);
+	fix_hold_all();
+	assert_no_lane(10);
+	fix_give_back();
+	assert_waits(10, "run", "peer");
+	assert_int_equal(bwrite_land(sender.w, 0, 1000, &at), 0);
+	bwrite_unland(sender.w, 0, &at);
+	end();
+	core.waits.buffers_ns = SHORT_NS;
+	begin(11, 512);
+	fix_hold_all();
+	assert_no_lane(11);
+	await(&sender.ended);
+	assert_int_equal(sender.rc, -ENOBUFS);
+	fix_give_back();
+	atomic_store(&stalls, false);
+	core.waits.buffers_ns = 30 * NS_PER_S;
+}
+
+/* What others hold of it, all that it may have. */
+static struct slot *use_up(struct buffers_share *s)
+{
+	struct slot *got;
+	struct pool_ask a = {.use = POOL_CTRL, .forms = 1, .form[0] = {1, {{SLOT_1M, 1}}}, .slots = &got, .budget = {&s->slots}};
+
+	s->slots.limit = 1u << 20;
+	assert_true(pool_take(pool, &a));
+	return got;
+}
+
+static void a_lane_is_charged_to_the_connection(void **state)
+{
+	struct buffers_share conn;
+	struct slot *others;
+
+	(void)state;
+	buffers_conn_init(&core, &conn);
+	others = use_up(&conn);
+	core.waits.buffers_ns = SHORT_NS;
+	ask(12, 512, NULL, &conn);
+	await(&sender.opened);
+	assert_no_lane(12);
+	await(&sender.ended);
+	assert_int_equal(sender.rc, -ENOBUFS);
+	slot_put(others);
+	core.waits.buffers_ns = 30 * NS_PER_S;
+}
+
+static void await_next_node(int64_t id)
+{
+	struct xfer_op o = fix_op(bwrite_list, id);
+
+	for (int i = 0; i < 6000 && strcmp(o.waits_for, "next node"); i++) {
+		fix_run(10);
+		o = fix_op(bwrite_list, id);
+	}
+	assert_string_equal(o.waits_for, "next node");
+	assert_string_equal(o.state, "chain_wait");
+	assert_string_equal(o.next, "10.9.8.7:9866");
+}
+
+static void a_lane_is_charged_to_the_next_node_which_is_blamed(void **state)
+{
+	static const struct dn_target to = {.ip = "10.9.8.7", .xfer_port = 9866};
+	struct slot *others = use_up(buffers_hop(&core, &to));
+
+	(void)state;
+	core.waits.buffers_ns = SHORT_NS;
+	ask(13, 512, &to, NULL);
+	await_next_node(13);
+	hop.base.user->ops->opened(hop.base.user, DT_SUCCESS, "");
+	await(&sender.opened);
+	assert_no_lane(13);
+	await(&sender.blames_hop);
+	assert_false(sender.ended);
+	slot_put(others);
+	core.waits.buffers_ns = 30 * NS_PER_S;
+	end();
+}
+
+static void a_write_is_listed_with_all_that_is_known_of_it(void **state)
+{
+	struct xfer_op o;
+
+	(void)state;
+	begin(14, 512);
+	assert_waits(14, "run", "peer");
+	assert_int_equal(fix_op(bwrite_list, 14).held, 0);
+	atomic_store(&stalled, 0);
+	land_and_send(0, 0, 700);
+	while (!atomic_load(&stalled))
+		fix_run(100);
+	nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+	o = fix_op(bwrite_list, 14);
+	assert_string_equal(o.kind, "write");
+	assert_string_equal(o.role, "client");
+	assert_string_equal(o.transport, "tcp");
+	assert_string_equal(o.state, "run");
+	assert_string_equal(o.waits_for, "disk");
+	assert_string_equal(o.pool, POOL_ID);
+	assert_string_equal(o.peer, "10.1.2.3:4567");
+	assert_string_equal(o.next, "");
+	assert_true(strlen(o.volume) > 0);
+	assert_int_equal(o.gs, 1001);
+	assert_int_equal(o.bytes, 700);
+	assert_int_equal(o.held, 2 * 8192);
+	assert_true(o.age_ms >= 20 && o.quiet_ms >= 20 && o.age_ms >= o.quiet_ms);
+	end();
+}
+
 static int setup(void **state)
 {
 	const struct pool_opts po = {.count = {64, 32, 8, 8, 64}};
@@ -414,6 +612,10 @@ int main(void)
 		cmocka_unit_test(what_only_waits_for_a_volume_that_is_out_ends),
 		cmocka_unit_test(a_run_that_ends_well_after_the_next_one_has_failed_stays),
 		cmocka_unit_test(crcs_that_are_not_all_written_leave_those_before),
+		cmocka_unit_test(a_lane_is_waited_for_no_longer_than_it_may),
+		cmocka_unit_test(a_lane_is_charged_to_the_connection),
+		cmocka_unit_test(a_lane_is_charged_to_the_next_node_which_is_blamed),
+		cmocka_unit_test(a_write_is_listed_with_all_that_is_known_of_it),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
