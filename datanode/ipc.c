@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "datanode/ipc.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@
 #include "common/wire/rpc_frame.h"
 #include "datanode/ipc_internal.h"
 #include "datanode/reconfig.h"
+#include "datanode/xfer/ops.h"
 
 #define ASKING_MAX 2
 
@@ -25,6 +27,10 @@ struct ipc_call {
 	const struct ipc_method *method;
 	ProtobufCMessage *request; /* owned; NULL: not decoded yet, or answered */
 	uint32_t volume;           /* whose thread is to run it; STORE_VOLUME_ANY: none */
+	struct xfer_entry entry;   /* for /ops, as these are: on the reactor */
+	char peer[NET_TEXT_MAX], pool[80];
+	struct block block;        /* the replica that it is about, once it has a thread of its volume */
+	bool on_volume;
 };
 
 /* ---- errors ---- */
@@ -104,10 +110,15 @@ static void call_run(struct offload *o)
 	c->request = NULL;
 }
 
+static const Hd__ExtendedBlockProto *block_of(const struct ipc_call *c)
+{
+	return c->method->block ? c->method->block(c->request) : NULL;
+}
+
 /* Whose disk the call may wait for. */
 static uint32_t volume_of(const struct ipc_call *c)
 {
-	const Hd__ExtendedBlockProto *b = c->method->block ? c->method->block(c->request) : NULL;
+	const Hd__ExtendedBlockProto *b = block_of(c);
 	struct block_pool *bp = b ? dn_pool(c->ipc->dn, b->poolid) : NULL;
 
 	return bp ? replica_volume(bp, (int64_t)b->blockid) : STORE_VOLUME_ANY;
@@ -127,16 +138,43 @@ static void call_work(struct offload *o)
 		call_run(o);
 }
 
+/* A helper thread has the request and the call: nothing of them is looked at here. */
+static void call_tell(const struct xfer_entry *e, struct xfer_op *ret)
+{
+	const struct ipc_call *c = container_of(e, struct ipc_call, entry);
+
+	ret->kind = "call";
+	ret->role = c->method->name;
+	ret->transport = "tcp";
+	ret->state = "run";
+	ret->waits_for = c->on_volume ? "disk" : "";
+	ret->block_id = c->block.id;
+	ret->gs = c->block.gs;
+	memcpy(ret->pool, c->pool, sizeof(ret->pool));
+	memcpy(ret->peer, c->peer, sizeof(ret->peer));
+}
+
+static void note_block(struct ipc_call *c)
+{
+	const Hd__ExtendedBlockProto *b = block_of(c);
+
+	c->on_volume = true;
+	c->block = (struct block){.id = (int64_t)b->blockid, .gs = b->generationstamp};
+	(void)snprintf(c->pool, sizeof(c->pool), "%s", b->poolid);
+}
+
 static void call_done(struct offload *o)
 {
 	struct ipc_call *c = container_of(o, struct ipc_call, off);
 	struct ipc *i = c->ipc;
 
 	if (c->request) {
+		note_block(c);
 		o->work = call_run;
 		reactor_offload_to(i->dn->reactors[0], DN_VOLUME_QUEUE(c->volume), o);
 		return;
 	}
+	xfer_entry_end(&c->entry);
 	free(c);
 	atomic_fetch_sub(&i->running, 1);
 }
@@ -158,6 +196,8 @@ static void dispatch(struct ipc *i, struct rpc_call *call, const struct ipc_meth
 	}
 	*c = (struct ipc_call){.off = {.work = call_work, .done = call_done, .movable = true}, .ipc = i, .call = call,
 			       .method = methods};
+	(void)snprintf(c->peer, sizeof(c->peer), "%s", call->peer_ip);
+	xfer_entry_begin_first(i->dn->xfer, &c->entry, call_tell);
 	atomic_fetch_add(&i->running, 1);
 	reactor_offload_to(i->dn->reactors[0], DN_IPC_QUEUE, &c->off);
 }

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -218,6 +219,16 @@ static void idle_leave(struct dtp_conn *c)
 		return;
 	list_del(&c->idle);
 	atomic_fetch_sub(&c->core->idle_free, 1);
+}
+
+void dtp_tell(const char *peer, const struct block_pool *bp, const struct block *b, struct xfer_op *ret)
+{
+	ret->role = "client";
+	ret->transport = "tcp";
+	ret->block_id = b->id;
+	ret->gs = b->gs;
+	(void)snprintf(ret->pool, sizeof(ret->pool), "%s", pool_id(bp));
+	(void)snprintf(ret->peer, sizeof(ret->peer), "%s", peer);
 }
 
 void dtp_op_done(struct dtp_conn *c)

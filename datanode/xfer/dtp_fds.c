@@ -23,6 +23,7 @@ enum fds_state {
 
 struct dtp_fds {
 	struct dtp_op op; /* first */
+	struct xfer_entry entry;
 	struct offload offload;
 	enum fds_state state;
 	struct block_pool *bp;
@@ -141,9 +142,29 @@ static void fds_step(struct dtp_op *op)
 	if (q->state == FDS_CLOSE && q->rr) {
 		fds_offload(q, fds_work_close, FDS_CLOSE_WAIT);
 	} else if (q->state == FDS_CLOSE || (q->state == FDS_CLOSE_WAIT && q->back)) {
+		xfer_entry_end(&q->entry);
 		free(q);
 		dtp_op_done(c);
 	}
+}
+
+static void fds_tell(const struct xfer_entry *e, struct xfer_op *ret)
+{
+	static const struct {
+		const char *name, *waits_for;
+	} states[] = {
+		[FDS_OPEN_WAIT] = {"open_wait", "disk"},
+		[FDS_ANSWER_WAIT] = {"answer_wait", "peer"},
+		[FDS_RECEIPT_WAIT] = {"receipt_wait", "peer"},
+		[FDS_CLOSE] = {"close", ""},
+		[FDS_CLOSE_WAIT] = {"close_wait", "disk"},
+	};
+	const struct dtp_fds *q = container_of(e, struct dtp_fds, entry);
+
+	dtp_tell(q->op.conn->peer, q->bp, &q->block, ret);
+	ret->kind = "descriptors";
+	ret->state = states[q->state].name;
+	ret->waits_for = states[q->state].waits_for;
 }
 
 static void fds_abort(struct dtp_op *op)
@@ -190,6 +211,7 @@ void dtp_fds_start(struct dtp_conn *c, const Hd__OpRequestShortCircuitAccessProt
 	q->receipt = msg->supportsreceiptverification;
 	q->op = (struct dtp_op){.step = fds_step, .abort = fds_abort, .conn = c};
 	c->op = &q->op;
+	xfer_entry_begin(c->core, &q->entry, fds_tell);
 	fds_offload(q, fds_work_open, FDS_OPEN_WAIT);
 }
 

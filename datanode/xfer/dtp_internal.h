@@ -9,6 +9,7 @@
 #include "common/wire/dt.h"
 #include "common/wire/pb.h"
 #include "datanode/xfer/dtp.h"
+#include "datanode/xfer/ops.h"
 #include "datanode/xfer/token.h"
 
 #define DTP_BUF 1024                 /* receive buffer of an idle connection: most op messages fit */
@@ -102,6 +103,8 @@ void dtp_send_status(struct dtp_conn *c, enum dt_status status, const char *bad_
 bool dtp_sent_all(const struct dtp_conn *c);
 /** What is queued, for a send of the caller's own that is under way (c->sending) until it is done. False: nothing is. */
 bool dtp_take_queued(struct dtp_conn *c, struct iovec *ret);
+/** For /ops: whose op it is, and of which block. */
+void dtp_tell(const char *peer, const struct block_pool *bp, const struct block *b, struct xfer_op *ret);
 /** The op is over and may be freed after this; the connection takes the next one or closes. */
 void dtp_op_done(struct dtp_conn *c);
 /** Close after what is queued has been sent. */

@@ -19,6 +19,7 @@
 
 struct dtp_checksum {
 	struct dtp_op op; /* first */
+	struct xfer_entry entry;
 	struct offload offload;
 	struct block_pool *bp;
 	struct block block;
@@ -226,9 +227,20 @@ static void checksum_step(struct dtp_op *op)
 		return;
 	if (c->state < DTP_CLOSING)
 		checksum_answer(q);
+	xfer_entry_end(&q->entry);
 	free(q->sum);
 	free(q);
 	dtp_op_done(c);
+}
+
+static void checksum_tell(const struct xfer_entry *e, struct xfer_op *ret)
+{
+	const struct dtp_checksum *q = container_of(e, struct dtp_checksum, entry);
+
+	dtp_tell(q->op.conn->peer, q->bp, &q->block, ret);
+	ret->kind = "checksum";
+	ret->state = "run";
+	ret->waits_for = "disk";
 }
 
 static void abort_nothing(struct dtp_op *op)
@@ -258,6 +270,7 @@ void dtp_checksum_start(struct dtp_conn *c, const Hd__OpBlockChecksumProto *msg)
 	q->op = (struct dtp_op){.step = checksum_step, .abort = abort_nothing, .conn = c};
 	q->offload = (struct offload){.work = checksum_work, .done = checksum_done};
 	c->op = &q->op;
+	xfer_entry_begin(c->core, &q->entry, checksum_tell);
 	xfer_offload(c->core, replica_volume(q->bp, q->block.id), &q->offload);
 }
 
@@ -344,8 +357,10 @@ void dtp_transfer_start(struct dtp_conn *c, const Hd__OpTransferBlockProto *msg)
 
 struct dtp_sync {
 	struct dtp_op op; /* first */
+	struct xfer_entry entry;
 	struct offload offload;
-	struct store *store;
+	struct block_pool *bp;
+	struct block block; /* names the pool, and whom the token lets in */
 	uint64_t epoch;
 	bool back;
 	int rc;
@@ -355,7 +370,7 @@ static void sync_work(struct offload *o)
 {
 	struct dtp_sync *q = container_of(o, struct dtp_sync, offload);
 
-	q->rc = store_sync_late(q->store, q->epoch);
+	q->rc = store_sync_late(pool_store(q->bp), q->epoch);
 }
 
 static void sync_done(struct offload *o)
@@ -375,20 +390,29 @@ static void sync_step(struct dtp_op *op)
 		return;
 	if (c->state < DTP_CLOSING)
 		dtp_send_status(c, q->rc == 0 ? DT_SUCCESS : DT_ERROR, NULL, q->rc == 0 ? NULL : "finished blocks are not on the disk");
+	xfer_entry_end(&q->entry);
 	free(q);
 	dtp_op_done(c);
+}
+
+static void sync_tell(const struct xfer_entry *e, struct xfer_op *ret)
+{
+	const struct dtp_sync *q = container_of(e, struct dtp_sync, entry);
+
+	dtp_tell(q->op.conn->peer, q->bp, &q->block, ret);
+	ret->kind = "sync";
+	ret->state = "run";
+	ret->waits_for = "disk";
 }
 
 void dtp_sync_later_start(struct dtp_conn *c, const Hd__OpSyncLaterProto *msg)
 {
 	struct dtp_sync *q = calloc(1, sizeof(*q));
-	struct block_pool *bp = NULL;
 	struct err err = ERR_INIT;
-	struct block b;
 	int rc = q ? 0 : -ENOMEM;
 
 	if (rc == 0)
-		rc = dtp_block(c->core, msg->header, (struct token_access){.mode = HD__ACCESS_MODE_PROTO__WRITE}, &b, &bp, &err);
+		rc = dtp_block(c->core, msg->header, (struct token_access){.mode = HD__ACCESS_MODE_PROTO__WRITE}, &q->block, &q->bp, &err);
 	if (rc < 0) {
 		if (rc != -ENOENT) /* a pool that is not served, or not yet: ERROR would say that the disk has failed */
 			dtp_send_status(c, dtp_refusal(rc), NULL, err.rc ? err.text : err_name(rc));
@@ -396,10 +420,10 @@ void dtp_sync_later_start(struct dtp_conn *c, const Hd__OpSyncLaterProto *msg)
 		free(q);
 		return;
 	}
-	q->store = pool_store(bp);
 	q->epoch = msg->later;
 	q->op = (struct dtp_op){.step = sync_step, .abort = abort_nothing, .conn = c};
 	q->offload = (struct offload){.work = sync_work, .done = sync_done};
 	c->op = &q->op;
+	xfer_entry_begin(c->core, &q->entry, sync_tell);
 	reactor_offload_to(c->core->reactor, XFER_SYNC_QUEUE, &q->offload);
 }

@@ -38,6 +38,8 @@ struct dtp_replace {
 	struct rtimer local_timer;
 	struct offload local;
 	bool local_busy;
+	struct xfer_entry entry; /* of a local move; one from another node is in the list as a write */
+	char peer[NET_TEXT_MAX]; /* for it: the asker may be gone */
 	struct write_params params;
 	uint8_t *ask;       /* owned: COPY_BLOCK */
 	size_t ask_len;
@@ -61,6 +63,7 @@ static void repl_maybe_free(struct dtp_replace *q)
 {
 	if (q->connecting || q->source_there || q->local_busy || !q->asker_gone)
 		return;
+	xfer_entry_end(&q->entry);
 	write_params_fini(&q->params);
 	free(q->ask);
 	free(q);
@@ -328,10 +331,24 @@ void dtp_move_pinned(struct dtp_conn *c, int64_t block_id)
 	dtp_send_status(c, DT_ERROR_BLOCK_PINNED, NULL, text);
 }
 
+static void local_tell(const struct xfer_entry *e, struct xfer_op *ret)
+{
+	const struct dtp_replace *q = container_of(e, struct dtp_replace, entry);
+
+	dtp_tell(q->peer, q->params.bp, &q->params.req.block, ret);
+	ret->kind = "move";
+	ret->transport = "none";
+	ret->state = q->local_busy ? "run" : "local_wait";
+	ret->waits_for = q->local_busy ? "disk" : "its turn";
+	(void)snprintf(ret->volume, sizeof(ret->volume), "%s", q->params.storage_uuid);
+}
+
 static int replace_open(struct dtp_replace *q, const struct net_addr *from, bool own)
 {
 	if (own) {
 		q->state = REPL_LOCAL_WAIT;
+		memcpy(q->peer, q->op.conn->peer, sizeof(q->peer));
+		xfer_entry_begin(q->core, &q->entry, local_tell);
 		local_start(&q->local_timer);
 		return 0;
 	}

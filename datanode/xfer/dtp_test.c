@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Must hold, whatever the transport and the next hop do (any cut of the bytes, late completions, a
  * connection that breaks at any operation, a hop that is slow, dies, lies or blames): what was
- * acknowledged is in the files; the connection, its ops and every slot come back. */
+ * acknowledged is in the files; the connection, its ops and every slot come back. And /ops lists what waits for a disk. */
 #include <unistd.h>
 
 #include "common/transport/fake.h"
 #include "datanode/xfer/dtp_internal.h"
+#include "datanode/xfer/moves.h"
 #include "datanode/xfer/sink.h"
 #include "datanode/xfer/xfer_fix.h"
 
@@ -532,6 +533,118 @@ static void garbage_ends_the_connection(void **state)
 	}
 }
 
+/* ---- /ops ---- */
+
+static int no_fds(struct xconn *c, uint8_t byte, const int *fds, int n)
+{
+	(void)c, (void)byte, (void)fds, (void)n;
+	return 0;
+}
+
+static void start_checksum(struct dtp_conn *c, Hd__BaseHeaderProto *base)
+{
+	Hd__OpBlockChecksumProto m = HD__OP_BLOCK_CHECKSUM_PROTO__INIT;
+
+	m.header = base;
+	dtp_checksum_start(c, &m);
+}
+
+static void start_sync(struct dtp_conn *c, Hd__BaseHeaderProto *base)
+{
+	Hd__OpSyncLaterProto m = HD__OP_SYNC_LATER_PROTO__INIT;
+
+	m.header = base;
+	dtp_sync_later_start(c, &m);
+}
+
+static void start_fds(struct dtp_conn *c, Hd__BaseHeaderProto *base)
+{
+	Hd__OpRequestShortCircuitAccessProto m = HD__OP_REQUEST_SHORT_CIRCUIT_ACCESS_PROTO__INIT;
+
+	m.header = base;
+	m.maxversion = 1;
+	dtp_fds_start(c, &m);
+}
+
+static void start_move(struct dtp_conn *c, Hd__BaseHeaderProto *base)
+{
+	Hd__OpReplaceBlockProto m = HD__OP_REPLACE_BLOCK_PROTO__INIT;
+	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT;
+	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+
+	id.datanodeuuid = (char *)(uintptr_t)store_datanode_uuid(dn.store);
+	info.id = &id;
+	m.header = base;
+	m.delhint = (char *)(uintptr_t)"";
+	m.source = &info;
+	dtp_replace_start(c, &m);
+}
+
+static uint32_t entries(void)
+{
+	struct xfer_op_list l = {0};
+
+	entries_list(&core, &l);
+	free(l.op);
+	return l.count;
+}
+
+/* Each is listed until a helper thread is back, which this thread hears of as the reactor runs only. */
+static void what_waits_for_a_disk_is_listed(void **state)
+{
+	static const struct {
+		void (*start)(struct dtp_conn *c, Hd__BaseHeaderProto *base);
+		const char *kind, *transport, *state;
+	} cases[] = {
+		{start_checksum, "checksum", "tcp", "run"},
+		{start_sync, "sync", "tcp", "run"},
+		{start_fds, "descriptors", "tcp", "open_wait"},
+		{start_move, "move", "none", "run"},
+	};
+	const struct fake_opts fo = {.seed = 1};
+	static struct moves moves;
+	struct xport_ops with_fds;
+
+	(void)state;
+	core.moves = &moves;
+	core.pass_fds = true;
+	dn.live.max_moves = 1;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		const int64_t id = next_id++;
+		struct xconn *ends[2];
+		struct dtp_conn *c;
+		struct xfer_op o;
+
+		assert_int_equal(fake_pair(r, &fo, ends), 0);
+		with_fds = *ends[0]->ops;
+		with_fds.send_fds = no_fds;
+		ends[0]->ops = &with_fds;
+		ends[0]->peer.sa.ss_family = AF_UNIX;
+		c = dtp_conn_new(&core, ends[0]);
+		memcpy(c->peer, "10.1.2.3:4567", sizeof("10.1.2.3:4567"));
+		c->state = DTP_BUSY;
+		cases[i].start(c, header_for(id)->baseheader);
+		assert_int_equal(entries(), 1);
+		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+		o = fix_op(entries_list, id);
+		assert_string_equal(o.kind, cases[i].kind);
+		assert_string_equal(o.transport, cases[i].transport);
+		assert_string_equal(o.state, cases[i].state);
+		assert_string_equal(o.waits_for, "disk");
+		assert_string_equal(o.pool, POOL_ID);
+		assert_string_equal(o.peer, "10.1.2.3:4567");
+		assert_int_equal(o.gs, 1001);
+		assert_true(o.age_ms >= 20);
+		for (int k = 0; k < 600 && entries(); k++)
+			fix_run(100);
+		assert_int_equal(entries(), 0);
+		xconn_close(ends[1]);
+		for (int k = 0; k < 600 && core.conn_count; k++)
+			fix_run(100);
+		assert_int_equal(core.conn_count, 0);
+	}
+}
+
 static int setup(void **state)
 {
 	const struct pool_opts po = {.count = {64, 32, 8, 8, 64}};
@@ -559,6 +672,7 @@ int main(void)
 		cmocka_unit_test(a_next_hop_may_fail_in_every_way),
 		cmocka_unit_test(a_read_may_break_at_every_operation),
 		cmocka_unit_test(garbage_ends_the_connection),
+		cmocka_unit_test(what_waits_for_a_disk_is_listed),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -76,6 +76,7 @@ struct xfer_core {
 	struct list ops;         /* private: every op alive but reads and writes, for the end */
 	struct list reads;       /* private to bread.c: every read alive */
 	struct list writes;      /* private to bwrite.c: every write alive */
+	struct list entries;     /* private to ops.c: what else /ops lists */
 	struct list conns;       /* private: front ends' connections */
 	struct list idle;        /* private to dtp_conn.c: of these, those without an operation; the longest idle first */
 	atomic_int idle_free;    /* how many these are, less those that are promised to others; xfer.c takes from it */

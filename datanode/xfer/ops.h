@@ -8,12 +8,14 @@
  * each reactor looks at its own operations, so nothing is locked or counted on the data path.
  * Units: bytes; milliseconds.
  */
+#include "common/base/list.h"
 #include "common/base/net.h"
 #include "datanode/xfer/xfer.h"
 
 struct xfer_op {
-	const char *kind;      /* "read", "write", "reconstruct" */
-	const char *role;      /* whose buffers: "client", "peer", ... */
+	const char *kind;      /* "read", "write", "reconstruct"; "checksum", "descriptors", "move" (from volume to volume), "sync",
+				* "call" (of the RPC port) */
+	const char *role;      /* whose buffers: "client", "peer", ...; of a call: its method */
 	const char *transport; /* "tcp", "rdma"; "none": bytes that stay here */
 	const char *state;     /* the state's name */
 	const char *waits_for; /* "buffers", "disk", "peer", "next node", ...; "" : nothing, it runs */
@@ -23,7 +25,7 @@ struct xfer_op {
 	char peer[NET_TEXT_MAX]; /* who asked */
 	char next[NET_TEXT_MAX]; /* of a write: the node behind this one, or "" */
 	char volume[64];         /* storage uuid, or "" */
-	uint64_t bytes;          /* moved so far */
+	uint64_t bytes;          /* moved so far, of a read, write or reconstruction */
 	uint64_t age_ms;
 	uint64_t quiet_ms;       /* since something of it last moved */
 	uint64_t held;           /* bytes of buffers */
@@ -47,3 +49,17 @@ struct xfer_op *xfer_op_add(struct xfer_op_list *l, uint64_t begun_ns, uint64_t 
 void bread_list(struct xfer_core *core, struct xfer_op_list *l);
 void bwrite_list(struct xfer_core *core, struct xfer_op_list *l);
 void rebuild_list(struct xfer_core *core, struct xfer_op_list *l);
+
+/** An operation of any other kind: a member of it. Zeroed: not listed. */
+struct xfer_entry {
+	struct list link;
+	uint64_t begun_ns;
+	/** All but the times. On the reactor. */
+	void (*tell)(const struct xfer_entry *e, struct xfer_op *ret);
+};
+/** List @e from now on, until xfer_entry_end(), which is harmless when it is not listed. On the reactor. */
+void xfer_entry_begin(struct xfer_core *core, struct xfer_entry *e, void (*tell)(const struct xfer_entry *e, struct xfer_op *ret));
+void xfer_entry_end(struct xfer_entry *e);
+/** The same for operations of others on the first reactor. */
+void xfer_entry_begin_first(struct xfer *x, struct xfer_entry *e, void (*tell)(const struct xfer_entry *e, struct xfer_op *ret));
+void entries_list(struct xfer_core *core, struct xfer_op_list *l);

@@ -651,7 +651,20 @@ static struct holder { /* of all slots of 64 KiB, until its timer fires */
 static void give_slots_back(struct rtimer *t)
 {
 	struct holder *h = container_of(t, struct holder, timer);
+	const struct xfer_op o = fix_op(rebuild_list, group.id);
 
+	if (strcmp(o.waits_for, "buffers")) { /* a slow machine: not yet */
+		reactor_timer_set(r, t, reactor_now_ns(r) + 10 * NS_PER_MS);
+		return;
+	}
+	assert_string_equal(o.kind, "reconstruct");
+	assert_string_equal(o.role, "reconstruction");
+	assert_string_equal(o.state, "wait_buffers");
+	assert_string_equal(o.pool, POOL_ID);
+	assert_int_equal(o.gs, group.gs);
+	assert_int_equal(o.bytes, 0);
+	assert_int_equal(o.held, 0);
+	assert_true(o.age_ms > 0);
 	for (unsigned int i = 0; i < 64; i++)
 		slot_put(h->slot[i]);
 }

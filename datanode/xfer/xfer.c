@@ -103,7 +103,13 @@ static int core_ops(struct xfer_core *core, void *arg)
 	bread_list(core, l);
 	bwrite_list(core, l);
 	rebuild_list(core, l);
+	entries_list(core, l);
 	return 0;
+}
+
+void xfer_entry_begin_first(struct xfer *x, struct xfer_entry *e, void (*tell)(const struct xfer_entry *e, struct xfer_op *ret))
+{
+	xfer_entry_begin(&x->cores[0], e, tell);
 }
 
 int xfer_ops(struct xfer *x, struct xfer_op **ret, uint32_t *ret_count)
@@ -432,6 +438,7 @@ int xfer_start(struct dn *dn, struct xfer **ret, struct err *err)
 		list_init(&core->rebuilds);
 		list_init(&core->rebuilds_waiting);
 		list_init(&core->writes);
+		list_init(&core->entries);
 		list_init(&core->conns);
 		list_init(&core->idle);
 	}

@@ -95,6 +95,7 @@ static inline void fix_setup(const char *name, const struct pool_opts *po)
 	list_init(&core.reads);
 	list_init(&core.rebuilds);
 	list_init(&core.writes);
+	list_init(&core.entries);
 	list_init(&core.conns);
 	list_init(&core.idle);
 	buffers_init(&core);
