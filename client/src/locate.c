@@ -268,7 +268,7 @@ static int ask_locations(struct reader *r, const char *name, uint64_t pos, uint6
 
 /* What a further answer must fit. */
 struct expected {
-	struct known_block known;
+	struct known_block known, given;
 	uint64_t id;  /* 0: not known */
 	bool sure;    /* the file goes by it; else by its path */
 };
@@ -278,7 +278,7 @@ static struct expected expected(struct reader *r)
 	struct expected e;
 
 	pthread_mutex_lock(&r->lock);
-	e = (struct expected){r->known, r->file_id, r->id_sure};
+	e = (struct expected){r->known, r->given, r->file_id, r->id_sure};
 	pthread_mutex_unlock(&r->lock);
 	return e;
 }
@@ -380,22 +380,32 @@ static int learn_length(struct reader *r, const Hd__LocatedBlocksProto *l, const
 	return 0;
 }
 
+/* The block that the file of @l must have. NULL: any file of the inode will do. */
+static const struct known_block *must_have(const struct expected *e, const Hd__LocatedBlocksProto *l)
+{
+	/* One that is not there at all may have been recovered to nothing, and the file ends before it. */
+	if (e->given.pool && e->given.offset >= e->known.end && l->lastblock && l->lastblock->offset >= e->given.offset)
+		return &e->given;
+	return e->sure && !e->known.end ? NULL : &e->known; /* its writer may have begun another block */
+}
+
 /* Is the file of @l, of @length bytes, the one that is expected? -ESTALE. */
 static int check_same(struct reader *r, struct expected *e, const Hd__LocatedBlocksProto *l, uint64_t length,
 		      struct err *err)
 {
+	const struct known_block *k = must_have(e, l);
 	Hd__GetBlockLocationsResponseProto *m;
 	enum same_file how;
 	int rc;
 
-	if (e->sure && !e->known.end) /* its writer may have begun another block */
+	if (!k)
 		return 0;
-	how = same_file_look(&e->known, l, length);
+	how = same_file_look(k, l, length);
 	if (how == SAME_FILE_ASK) {
-		rc = ask_same(r, e, e->known.offset, 1, &m, err);
+		rc = ask_same(r, e, k->offset, 1, &m, err);
 		if (rc < 0)
 			return rc;
-		how = same_file_look(&e->known, m->locations, length);
+		how = same_file_look(k, m->locations, length);
 		pb_free(m);
 	}
 	return how == SAME_FILE ? 0 : same_file_differs(how, r->path, length, err);
@@ -638,6 +648,18 @@ int reader_locate(struct reader *r, uint64_t pos, struct stretch **ret,
 	found = find_locked(r, pos, ret, ret_lb);
 	pthread_mutex_unlock(&r->lock);
 	return found ? 0 : fetch_block(r, pos, ret, ret_lb, err);
+}
+
+void reader_gave(struct reader *r, const struct stretch *s, const Hd__LocatedBlockProto *lb)
+{
+	const Hd__LocatedBlocksProto *l = s->m->locations;
+
+	if (l->islastblockcomplete || !l->lastblock || lb->offset < l->lastblock->offset)
+		return; /* all answers must fit it already */
+	pthread_mutex_lock(&r->lock);
+	if (lb->offset >= r->given.offset)
+		same_file_begun(&r->given, lb);
+	pthread_mutex_unlock(&r->lock);
 }
 
 int reader_refresh(struct reader *r, struct err *err)

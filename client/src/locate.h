@@ -35,6 +35,8 @@ int reader_take_locations(struct reader *r, Hd__GetBlockLocationsResponseProto *
 /** What a reader asks the NameNode. */
 void locate_request(const struct dfs *fs, const char *path, uint64_t pos, Hd__GetBlockLocationsRequestProto *ret);
 bool reader_grows(struct reader *r);
+/** Bytes of @lb, of @s, go to the reader's user: from now on its place may not have another block, though nothing of it is complete. */
+void reader_gave(struct reader *r, const struct stretch *s, const Hd__LocatedBlockProto *lb);
 /** Do not hand out @s again: its locations proved wrong. */
 void reader_forget(struct reader *r, struct stretch *s);
 void reader_forget_all(struct reader *r);

@@ -166,6 +166,7 @@ static ssize_t fetch_some(struct reader *r, struct fetch *f, void *buf, size_t l
 		n = ops->read(f->rs, buf, len < f->end - f->pos ? len : (size_t)(f->end - f->pos),
 			      err);
 		if (n > 0) {
+			reader_gave(r, f->stretch, f->lb);
 			f->pos += (uint64_t)n;
 			f->renewed = false;
 			count_add(&r->fs->count.read[f->rs->counter], (uint64_t)n);

@@ -43,7 +43,8 @@ struct reader {
 	pthread_mutex_t lock;
 	uint64_t file_id;       /* 0: not known */
 	bool id_sure;           /* it is asked about by this; else by its path */
-	struct known_block known; /* what a later answer must fit */
+	struct known_block known; /* what a later answer must fit; */
+	struct known_block given; /* as this: the last block of which bytes were read while it was being written */
 	uint64_t tail_at, tail_gs; /* constant once it is located: see reader_stamp() */
 	uint64_t length;        /* as known; grows while the file is written */
 	struct dfs_content content; /* when it was located first */

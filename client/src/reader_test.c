@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "client/src/locate.h"
 #include "client/src/reader.h"
 #include "client/src/stream.h"
 #include "common/base/clock.h"
@@ -227,8 +228,8 @@ int __wrap_rpc_client_call(struct rpc_client *c, const char *method, const Proto
 	(void)err;
 	assert_string_equal(method, "getReplicaVisibleLength");
 	for (struct fake_file *f = file; f < file + FILES; f++)
-		if (f->open && f->n && f->block[f->n - 1] == m->block->blockid)
-			r.length = f->visible;
+		if (f->open && f->n && f->block[f->n - 1] == (striped ? m->block->blockid & ~15ull : m->block->blockid))
+			r.length = striped ? f->visible / K : f->visible;
 	copy(&r, reply, ret);
 	return 0;
 }
@@ -774,6 +775,104 @@ static void a_growing_file_that_is_replaced_is_stale(void **state)
 	}
 }
 
+/* The last block is being written, and has so many parts; a striped one, rows. */
+static size_t be_written(struct fake_file *f, unsigned parts)
+{
+	f->open = true;
+	return f->len[f->n - 1] = f->visible = parts * (striped ? K * CELL : 20);
+}
+
+static void begin_another_block(struct fake_file *f)
+{
+	f->n--;
+	add_blocks(f, 1);
+}
+
+static uint8_t two[2 * K * CELL]; /* parts */
+
+/* What is there is read to its end. */
+static struct reader *read_growing_to_its_end(unsigned blocks)
+{
+	struct err err = ERR_INIT;
+	struct reader *r;
+	size_t len;
+
+	make(&file[0], "/d/f", 7, blocks);
+	len = be_written(&file[0], 2);
+	r = open_file("/d/f");
+	reader_seek(r, (blocks - 1) * block_len());
+	assert_int_equal(reader_read(r, two, sizeof(two), &err), len);
+	return r;
+}
+
+/* Cut to nothing or to whole blocks, and written on: the inode and the complete blocks are the same, the last one is another. */
+static void a_growing_file_that_is_cut_and_written_on_is_stale(void **state)
+{
+	(void)state;
+	for (unsigned blocks = 1; blocks < 40; blocks += 12)
+		for (unsigned parts = 1; parts <= 3; parts++) /* less than was read, as much, more */
+			for (int growing = 0; growing < 2; growing++)
+				for_kinds(i) {
+					struct reader *r = read_growing_to_its_end(blocks);
+					struct err err = ERR_INIT;
+					int rc;
+
+					begin_another_block(&file[0]);
+					be_written(&file[0], parts);
+					file[0].open = growing;
+					rc = (int)reader_read(r, two, sizeof(two), &err);
+					if (rc != -ESTALE || !strstr(err.text, "replaced"))
+						fail_msg("%s, %u blocks, %u parts: %d %s", kinds[i].name, blocks, parts, rc, err.text);
+					reader_free(r);
+				}
+}
+
+/* It may have been recovered to nothing. What is written there later is something else. */
+static void a_growing_file_that_lost_its_last_block_ends_there(void **state)
+{
+	(void)state;
+	for (unsigned blocks = 1; blocks < 40; blocks += 12)
+		for_kinds(i) {
+			struct reader *r = read_growing_to_its_end(blocks);
+			struct err err = ERR_INIT;
+
+			file[0].n--;
+			file[0].open = false;
+			assert_int_equal(reader_read(r, two, sizeof(two), &err), 0);
+			assert_int_equal(reader_length(r), (blocks - 1) * block_len());
+			add_blocks(&file[0], 1);
+			assert_int_equal(reader_refresh(r, &err), -ESTALE);
+			reader_free(r);
+		}
+}
+
+/* Its writer gives up a block of which nothing was acknowledged, and begins another one. */
+static void a_growing_file_whose_writer_begins_its_block_again_is_read_on(void **state)
+{
+	(void)state;
+	for (unsigned blocks = 1; blocks < 40; blocks += 12)
+		for_kinds(i) {
+			struct err err = ERR_INIT;
+			struct reader *r;
+			size_t len;
+
+			if (blocks == 1 && !kinds[i].ours) /* without an inode it could be any other file */
+				continue;
+			make(&file[0], "/d/f", 7, blocks);
+			be_written(&file[0], 2);
+			r = open_file("/d/f");
+			gone_block = file[0].block[blocks - 1];
+			begin_another_block(&file[0]);
+			len = be_written(&file[0], 1);
+			reader_seek(r, (blocks - 1) * block_len());
+			assert_int_equal(reader_read(r, two, len, &err), len);
+			expect_bytes(&file[0], blocks - 1, 0, two, len);
+			be_written(&file[0], 2);
+			assert_int_equal(reader_read(r, two, sizeof(two), &err), len);
+			reader_free(r);
+		}
+}
+
 static void the_end_of_a_growing_file_may_recede(void **state)
 {
 	struct err err = ERR_INIT;
@@ -1029,6 +1128,9 @@ int main(void)
 		cmocka_unit_test(a_file_that_grew_is_read_on),
 		cmocka_unit_test(a_file_that_is_appended_to_is_read_on),
 		cmocka_unit_test(a_growing_file_that_is_replaced_is_stale),
+		cmocka_unit_test(a_growing_file_that_is_cut_and_written_on_is_stale),
+		cmocka_unit_test(a_growing_file_that_lost_its_last_block_ends_there),
+		cmocka_unit_test(a_growing_file_whose_writer_begins_its_block_again_is_read_on),
 		cmocka_unit_test(the_end_of_a_growing_file_may_recede),
 		cmocka_unit_test(a_growing_file_whose_node_dies_is_not_stale),
 		cmocka_unit_test(a_path_that_became_a_directory_is_stale),

@@ -74,7 +74,12 @@ void same_file_learn(struct known_block *k, const Hd__LocatedBlocksProto *l)
 	if (lb && end_of(lb) > k->end)
 		*k = (struct known_block){lb->b->blockid, lb->offset, end_of(lb), pool_of(lb)};
 	else if (!lb && last && last->b->numbytes > 0 && !k->pool)
-		*k = (struct known_block){last->b->blockid, last->offset, 0, pool_of(last)};
+		same_file_begun(k, last);
+}
+
+void same_file_begun(struct known_block *k, const Hd__LocatedBlockProto *lb)
+{
+	*k = (struct known_block){lb->b->blockid, lb->offset, 0, pool_of(lb)};
 }
 
 bool same_file_by_id(const char *path)

@@ -13,7 +13,10 @@
  * data nodes know of the cut, and are asked by the stamp that the block had at first (reader_stamp()).
  * Name spaces of a federation give the same ids to blocks, so the block pool counts, too.
  * A file of which no block is complete is known by the block being written, once it has bytes. That
- * one may still be recovered to nothing, or be replaced by its writer.
+ * one may still be recovered to nothing, or be replaced by its writer: where the inode is known another
+ * block may take its place. A block of which bytes were read while it was being written may not be
+ * replaced, wherever in the file it is. The price is an error where one node showed bytes that the
+ * writer never got acknowledged, and has written to another block.
  * Ownership, threading: plain values.
  */
 #include <stdbool.h>
@@ -42,6 +45,8 @@ enum same_file same_file_look(const struct known_block *k, const Hd__LocatedBloc
 bool same_file_shows(const struct known_block *k, const Hd__LocatedBlocksProto *l);
 /** What @l adds to what is known; its last block has the length that its nodes tell. */
 void same_file_learn(struct known_block *k, const Hd__LocatedBlocksProto *l);
+/** @lb, which is being written, is known. */
+void same_file_begun(struct known_block *k, const Hd__LocatedBlockProto *lb);
 /** May the file at @path be asked about by its inode? Not where the path says more than which file: a
  *  snapshot, /.reserved. */
 bool same_file_by_id(const char *path);

@@ -17,7 +17,8 @@
 struct striped {
 	struct reader *r;        /* borrowed: its file */
 	struct stretch *stretch; /* counted; NULL: none */
-	struct stripe *stripe;   /* owned; NULL: none; of a block of stretch */
+	const Hd__LocatedBlockProto *lb; /* in stretch */
+	struct stripe *stripe;   /* owned; NULL: none; of lb */
 	struct ec_coder *coder;  /* owned; while there is no stripe that has it */
 	uint32_t rounds;         /* of bad luck, since the last bytes that came */
 	bool renewed;            /* fresh tokens were asked for since then */
@@ -76,7 +77,6 @@ static void leave(struct striped *f)
 /* The group of @pos: f->stripe. */
 static int enter(struct striped *f, uint64_t pos, struct err *err)
 {
-	const Hd__LocatedBlockProto *lb;
 	int rc;
 
 	if (f->stripe) {
@@ -86,9 +86,9 @@ static int enter(struct striped *f, uint64_t pos, struct err *err)
 			return 0;
 		leave(f);
 	}
-	rc = reader_locate(f->r, pos, &f->stretch, &lb, err);
+	rc = reader_locate(f->r, pos, &f->stretch, &f->lb, err);
 	if (rc == 0)
-		rc = stripe_open(f->r->fs, lb, &f->r->policy, &real_ops, f->coder, &f->stripe, err);
+		rc = stripe_open(f->r->fs, f->lb, &f->r->policy, &real_ops, f->coder, &f->stripe, err);
 	if (rc < 0) {
 		leave(f);
 		return rc;
@@ -151,6 +151,7 @@ static int read_range(struct striped *f, uint8_t *dst, uint64_t len, uint64_t po
 				return rc;
 			continue;
 		}
+		reader_gave(f->r, f->stretch, f->lb);
 		f->rounds = 0;
 		f->renewed = false;
 		pos += n;
