@@ -168,28 +168,36 @@ static void the_nearest_directory_decides_and_files_keep_theirs(void **state)
 	test_db_fini(&d);
 }
 
-/* A disk that says so must not stop the NameNode. */
+/* A disk that says so must not stop the NameNode. Each circle of /a/b/c/d/e, asked about from on it and from below it. */
 static void a_directory_that_is_below_itself_is_refused(void **state)
 {
 	const struct ec_policy *p;
-	struct inode *dir;
+	char name[EC_NAME_MAX];
 	struct test_db d;
 	struct walk w;
 	struct ns *n;
 
 	(void)state;
 	test_db_init(&d);
-	n = test_begin(&d, "root");
-	assert_int_equal(ns_mkdirs(n, "/a/b", 0755, NULL, true), 0);
-	assert_int_equal(ns_mkdirs(n, "/c", 0755, NULL, true), 0);
-	assert_int_equal(ecdir_set(n, &rules, "/c", NULL), 0); /* or nobody looks */
-	assert_int_equal(ns_find(n, "/a/b", &w), 0);
-	assert_int_equal(ecdir_of(n->t, w.last, n->a, &p), 0);
-	dir = w.last;
-	dir->parent = dir->id;
-	assert_int_equal(inode_put(n->t, dir), 0);
-	assert_int_equal(ecdir_of(n->t, dir, n->a, &p), -EBADMSG);
-	txn_write_abort(&d.t);
+	for (unsigned from = 1; from <= 5; from++)
+		for (unsigned to = from; to <= 5; to++) {
+			n = test_begin(&d, "root");
+			assert_int_equal(ns_mkdirs(n, "/a/b/c/d/e", 0755, NULL, true), 0);
+			assert_int_equal(ns_mkdirs(n, "/q", 0755, NULL, true), 0);
+			assert_int_equal(ecdir_set(n, &rules, "/q", NULL), 0); /* or nobody looks */
+			assert_int_equal(ns_find(n, "/a/b/c/d/e", &w), 0);
+			assert_int_equal(ecdir_of(n->t, w.last, n->a, &p), 0);
+			w.chain[from]->parent = w.chain[to]->id;
+			assert_int_equal(inode_put(n->t, w.chain[from]), 0);
+			for (unsigned i = from; i <= 5; i++) {
+				assert_int_equal(ecdir_of(n->t, w.chain[i], n->a, &p), -EBADMSG);
+				assert_int_equal(ecdir_name(n->t, w.chain[i], n->a, name), -EBADMSG);
+			}
+			assert_int_equal(ecdir_set(n, &rules, "/a/b/c/d/e", NULL), 0);
+			for (unsigned i = from; i <= 5; i++)
+				assert_int_equal(ecdir_of(n->t, w.chain[i], n->a, &p), i == 5 || to == 5 ? 0 : -EBADMSG);
+			txn_write_abort(&d.t);
+		}
 	test_db_fini(&d);
 }
 
