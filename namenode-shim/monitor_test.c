@@ -300,6 +300,80 @@ static void the_lock_is_given_back_while_copies_are_ordered(void **state)
 	world_fini(&w);
 }
 
+/* ---- limits of the configuration ---- */
+
+/* The same world under @key = @value: nothing has reported. */
+static void configure(struct world *w, const char *key, const char *value)
+{
+	conf_set(w->conf, key, value);
+	stop(w);
+	start(w);
+}
+
+static uint32_t ordered(const struct world *w, uint32_t node)
+{
+	return list_length(&w->dn[node]->transfers);
+}
+
+static uint32_t all_ordered(const struct world *w)
+{
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < w->nodes; i++)
+		sum += ordered(w, i);
+	return sum;
+}
+
+/* Four times the living nodes unless it is said otherwise. A dead one is none of them. */
+static void a_look_orders_so_many_copies_for_each_living_node(void **state)
+{
+	static const struct {
+		const char *multiplier;
+		uint32_t orders;
+	} cases[] = {{NULL, 4}, {"1", 1}, {"7", 7}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct world w;
+
+		world_init(&w, "aaaaa");
+		if (cases[i].multiplier)
+			configure(&w, "dfs.namenode.replication.work.multiplier.per.iteration", cases[i].multiplier);
+		w.nn->set.work.streams = w.nn->set.work.streams_hard = 1000;
+		nn_dn_lost(w.nn, w.dn[4], "test");
+		for (int k = 0; k < 100; k++)
+			add(&w, 3, "01");
+		for (uint32_t looks = 1; looks <= 3; looks++) {
+			look(&w);
+			assert_int_equal(all_ordered(&w), looks * 4 * cases[i].orders);
+		}
+		world_fini(&w);
+	}
+}
+
+/* Twice what a node may have under way waits for it. */
+static void more_copies_wait_for_a_node_that_has_the_last_replicas(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, "aaaa");
+	configure(&w, "dfs.namenode.replication.max-streams-hard-limit", "7");
+	w.nn->set.work.orders = 1000;
+	for (int i = 0; i < 100; i++)
+		add(&w, 3, "01");
+	look(&w);
+	assert_int_equal(ordered(&w, 0), 2 * 2);
+	assert_int_equal(ordered(&w, 1), 2 * 2);
+	for (int i = 0; i < 100; i++)
+		assert_true(add(&w, 3, "0")->flags & BLK_URGENT);
+	for (int i = 0; i < 2; i++)
+		look(&w);
+	assert_int_equal(ordered(&w, 0), 2 * 7);
+	assert_int_equal(ordered(&w, 1), 2 * 2);
+	world_fini(&w);
+}
+
 /* ---- storage policies ---- */
 
 /* Block @nth of the file on each node of @nodes. */
@@ -503,6 +577,35 @@ static void a_copy_that_nobody_waits_for_is_not_ordered(void **state)
 	dn_order_transfer(w.dn[0], &b[0]->b, w.st[1]);
 	assert_int_equal(transfers_told(&w, w.dn[0]), 0);
 	assert_true(list_empty(&w.dn[0]->transfers));
+	world_fini(&w);
+}
+
+/* Those that it has under way count, too. */
+static void a_node_that_leaves_begins_more_copies_at_a_time(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, "aa");
+	configure(&w, "dfs.namenode.replication.max-streams-hard-limit", "7");
+	for (int i = 0; i < 40; i++) {
+		struct blk *b = add(&w, 2, "0");
+
+		dn_order_transfer(w.dn[0], &b->b, w.st[1]);
+		blk_add_pending(&w.nn->blocks, b, w.st[1], UINT64_MAX);
+	}
+	assert_int_equal(transfers_told(&w, w.dn[0]), 2);
+	w.dn[0]->xmits = 1;
+	assert_int_equal(transfers_told(&w, w.dn[0]), 1);
+	w.dn[0]->admin = DN_DECOMMISSIONING;
+	assert_int_equal(transfers_told(&w, w.dn[0]), 6);
+	w.dn[0]->xmits = 7;
+	assert_int_equal(transfers_told(&w, w.dn[0]), 0);
+	w.dn[0]->xmits = 0;
+	w.dn[0]->admin = DN_ENTERING_MAINTENANCE;
+	assert_int_equal(transfers_told(&w, w.dn[0]), 7);
+	w.dn[0]->admin = DN_DECOMMISSIONED;
+	assert_int_equal(transfers_told(&w, w.dn[0]), 2);
 	world_fini(&w);
 }
 
@@ -1064,6 +1167,8 @@ int main(void)
 		cmocka_unit_test(blocks_that_no_node_can_take_pass_their_turn_on),
 		cmocka_unit_test(a_source_that_cannot_send_is_not_asked_for_ever),
 		cmocka_unit_test(the_lock_is_given_back_while_copies_are_ordered),
+		cmocka_unit_test(a_look_orders_so_many_copies_for_each_living_node),
+		cmocka_unit_test(more_copies_wait_for_a_node_that_has_the_last_replicas),
 		cmocka_unit_test(a_block_that_racks_keep_from_its_policy_is_not_copied_for_ever),
 		cmocka_unit_test(a_replica_goes_to_the_type_its_policy_wants_in_a_rack_where_it_stays),
 		cmocka_unit_test(a_disk_that_has_failed_is_no_source_of_a_copy),
@@ -1071,6 +1176,7 @@ int main(void)
 		cmocka_unit_test(a_file_that_stays_under_replicated_is_given_up),
 		cmocka_unit_test(a_file_whose_nodes_are_busy_waits_for_them),
 		cmocka_unit_test(a_copy_that_nobody_waits_for_is_not_ordered),
+		cmocka_unit_test(a_node_that_leaves_begins_more_copies_at_a_time),
 		cmocka_unit_test(a_file_that_is_asked_for_again_is_in_line_once),
 		cmocka_unit_test(the_lock_is_given_back_while_a_policy_is_satisfied),
 		cmocka_unit_test(policies_are_read_without_the_lock),
