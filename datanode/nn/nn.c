@@ -411,6 +411,7 @@ int nn_start(struct dn *dn, struct nn_set **ret, struct err *err)
 	l.arg = s;
 	init_wait(&s->lock, &s->changed);
 	pthread_mutex_init(&s->jobs_lock, NULL);
+	list_init(&s->jobs);
 	pthread_mutex_init(&s->refresh_lock, NULL);
 	pthread_mutex_init(&s->attach_lock, NULL);
 	store_set_listener(dn->store, &l);

@@ -22,7 +22,7 @@
 
 #define NN_ACTORS_MAX 32
 #define NN_COMMANDS_MAX 64   /* answers with commands waiting; the NameNode repeats what is dropped */
-#define NN_RECOVERIES_MAX 16 /* at one time */
+#define NN_RECOVERIES_MAX 16 /* at one time, of the replicas of one volume; as many of blocks that have none here */
 #define NN_NOTES_MAX 256     /* bad blocks and errors waiting to be reported, each */
 #define NN_RETRY_MS 1000
 #define NN_VERSION_RETRY_MS 5000
@@ -130,7 +130,7 @@ struct nn_set {
 	const struct nn_actor *leader[NN_ACTORS_MAX]; /* that led last, also when none leads now */
 	int64_t active_txid[NN_ACTORS_MAX];
 	pthread_mutex_t jobs_lock; /* one starts at a time; order: jobs_lock, lock */
-	struct recovery_job *jobs[NN_RECOVERIES_MAX];
+	struct list jobs;          /* with it; struct recovery_job, owned */
 };
 
 /* ---- msg.c: our side of messages; what they point at lives in the struct ---- */

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -125,6 +126,31 @@ static void node_stop(struct fix *f)
 	f->conf = NULL;
 }
 
+/* ---- a disk that hangs: a look at an open replica on it does not come back ---- */
+
+static _Atomic(const char *) hung; /* its directory; NULL: it answers */
+static atomic_int stalled;
+
+int __real_fstatat64(int dir, const char *name, struct stat *st, int flags);
+int __wrap_fstatat64(int dir, const char *name, struct stat *st, int flags);
+int __wrap_fstatat64(int dir, const char *name, struct stat *st, int flags)
+{
+	const char *top = atomic_load(&hung);
+	char link[32], path[256];
+	ssize_t n;
+
+	if (top && strstr(name, "rbw/blk_")) {
+		(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", dir);
+		n = readlink(link, path, sizeof(path));
+		if (n > (ssize_t)strlen(top) && !strncmp(path, top, strlen(top))) {
+			atomic_fetch_add(&stalled, 1);
+			while (atomic_load(&hung))
+				(void)nanosleep(&(struct timespec){0, 1000000}, NULL);
+		}
+	}
+	return __real_fstatat64(dir, name, st, flags);
+}
+
 static int setup(void **state)
 {
 	struct fix *f = calloc(1, sizeof(*f));
@@ -148,6 +174,7 @@ static int teardown(void **state)
 	struct fix *f = *state;
 	char cmd[128];
 
+	hung = NULL;
 	if (f->conf)
 		node_stop(f);
 	fake_stop(&f->nn);
@@ -525,6 +552,64 @@ static void a_lone_primary_recovers_its_block_and_commits(void **state)
 	f->nn.command = &cmd;
 	eventually(f->nn.commits == 3);
 	assert_int_equal(f->nn.commit_nodes, 0);
+}
+
+/* Its primary recoveries, however many, leave places for those of the other one. */
+static void recoveries_on_a_disk_that_hangs_hold_up_no_other_ones(void **state)
+{
+	enum { BLOCKS = 4 * NN_RECOVERIES_MAX };
+	Hdd__DatanodeCommandProto cmd = HDD__DATANODE_COMMAND_PROTO__INIT, cmd2;
+	Hdd__BlockRecoveryCommandProto rc = HDD__BLOCK_RECOVERY_COMMAND_PROTO__INIT, rc2;
+	Hd__RecoveringBlockProto rb[BLOCKS], *of[2][BLOCKS];
+	Hd__LocatedBlockProto lb[BLOCKS];
+	Hd__ExtendedBlockProto eb[BLOCKS];
+	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs[] = {&info};
+	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	struct fix *f = *state;
+	uint32_t count[2] = {0};
+
+	f->volumes = 2;
+	up(f);
+	id.ipaddr = (char *)"127.0.0.1";
+	id.hostname = (char *)"localhost";
+	id.datanodeuuid = (char *)store_datanode_uuid(f->dn.store);
+	info.id = &id;
+	token.kind = token.service = (char *)"";
+	for (int64_t i = 0; i < BLOCKS; i++) {
+		replica_write_close(write_block(f, 100 + i), false);
+		hd__extended_block_proto__init(&eb[i]);
+		eb[i].poolid = (char *)POOL;
+		eb[i].blockid = (uint64_t)(100 + i);
+		eb[i].generationstamp = 1001;
+		hd__located_block_proto__init(&lb[i]);
+		lb[i].b = &eb[i];
+		lb[i].blocktoken = &token;
+		lb[i].n_locs = 1;
+		lb[i].locs = locs;
+		hd__recovering_block_proto__init(&rb[i]);
+		rb[i].newgenstamp = 1010;
+		rb[i].block = &lb[i];
+		of[replica_volume(pool_of(f), 100 + i)][count[replica_volume(pool_of(f), 100 + i)]++] = &rb[i];
+	}
+	assert_true(count[0] > NN_RECOVERIES_MAX && count[1]);
+	stalled = 0;
+	hung = f->path[0];
+	cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockRecoveryCommand;
+	cmd.recoverycmd = &rc;
+	rc.n_blocks = count[0];
+	rc.blocks = of[0];
+	f->nn.command = &cmd;
+	eventually(stalled == NN_RECOVERIES_MAX);
+	rc2 = rc;
+	rc2.n_blocks = 1;
+	rc2.blocks = of[1];
+	cmd2 = cmd;
+	cmd2.recoverycmd = &rc2;
+	f->nn.command = &cmd2;
+	eventually(f->nn.commits == 1);
+	hung = NULL;
+	eventually(f->nn.commits == 1 + NN_RECOVERIES_MAX);
 }
 
 static void a_failed_volume_and_a_corrupt_replica_are_reported(void **state)
@@ -948,6 +1033,7 @@ int main(void)
 		T(a_standby_is_not_obeyed),
 		T(a_transfer_names_the_target_and_its_storage),
 		T(a_lone_primary_recovers_its_block_and_commits),
+		T(recoveries_on_a_disk_that_hangs_hold_up_no_other_ones),
 		T(a_failed_volume_and_a_corrupt_replica_are_reported),
 		T(of_a_pair_only_the_newest_claim_is_obeyed),
 		T(keys_are_taken_from_a_standby_too),

@@ -336,36 +336,53 @@ static int job_fill(struct recovery_job *j, const Hd__RecoveringBlockProto *rb)
 	return rc || !j->striped ? rc : recover_striped_fill(j, rb);
 }
 
-/* A free place; jobs that are over are joined on the way. -1: none. */
-static int job_slot(struct nn_set *s)
+/* The volumes that it may wait for, by number; 0: none. */
+static uint64_t volumes_of(const struct recovery_job *j)
 {
-	int slot = -1;
+	uint64_t volumes = 0;
 
-	for (int i = 0; i < NN_RECOVERIES_MAX; i++) {
-		struct recovery_job *j = s->jobs[i];
+	for (uint32_t i = 0; i < j->count; i++) {
+		const uint32_t v = j->holders[i].local ? replica_volume(j->bp, j->holders[i].ask.id) : STORE_VOLUME_ANY;
+
+		if (v != STORE_VOLUME_ANY)
+			volumes |= 1ull << v;
+	}
+	return volumes;
+}
+
+/* Jobs that are over are joined. */
+static void jobs_reap(struct nn_set *s)
+{
+	list_for_each(l, &s->jobs) {
+		struct recovery_job *j = container_of(l, struct recovery_job, link);
 		bool done;
 
 		pthread_mutex_lock(&s->lock);
-		done = j && j->done;
+		done = j->done;
 		pthread_mutex_unlock(&s->lock);
 		if (done) {
+			list_del(l);
 			pthread_join(j->thread, NULL);
-			pthread_mutex_lock(&s->lock);
-			s->jobs[i] = NULL;
-			pthread_mutex_unlock(&s->lock);
 			job_free(j);
 		}
-		if (!s->jobs[i])
-			slot = i;
 	}
-	return slot;
+}
+
+/* Those of a disk that hangs keep their places: so the recoveries of each volume have their own. */
+static bool has_place(const struct nn_set *s, uint64_t volumes)
+{
+	uint32_t taken = 0;
+
+	list_for_each(l, &s->jobs)
+		taken += container_of(l, struct recovery_job, link)->volumes == volumes;
+	return taken < NN_RECOVERIES_MAX;
 }
 
 static int job_start(struct nn_actor *a, const Hd__RecoveringBlockProto *rb)
 {
 	struct nn_set *s = a->set;
 	struct recovery_job *j = calloc(1, sizeof(*j));
-	int slot, rc;
+	int rc;
 
 	if (!j)
 		return -ENOMEM;
@@ -373,17 +390,15 @@ static int job_start(struct nn_actor *a, const Hd__RecoveringBlockProto *rb)
 	j->set = s;
 	j->bp = a->bp;
 	rc = job_fill(j, rb);
+	j->volumes = volumes_of(j);
 	pthread_mutex_lock(&s->jobs_lock);
-	slot = rc ? -1 : job_slot(s);
-	if (!rc && slot < 0)
+	jobs_reap(s);
+	if (!rc && !has_place(s, j->volumes))
 		rc = -EBUSY;
 	if (!rc)
 		rc = ret_code(pthread_create(&j->thread, NULL, job_thread, j));
-	if (!rc) {
-		pthread_mutex_lock(&s->lock);
-		s->jobs[slot] = j;
-		pthread_mutex_unlock(&s->lock);
-	}
+	if (!rc)
+		list_add_tail(&s->jobs, &j->link);
 	pthread_mutex_unlock(&s->jobs_lock);
 	if (rc)
 		job_free(j);
@@ -403,11 +418,11 @@ void recovery_start(struct nn_actor *a, const Hdd__BlockRecoveryCommandProto *cm
 
 void recovery_join(struct nn_set *s)
 {
-	for (int i = 0; i < NN_RECOVERIES_MAX; i++) {
-		struct recovery_job *j = s->jobs[i];
+	struct list *l;
 
-		if (!j)
-			continue;
+	while ((l = list_pop(&s->jobs))) {
+		struct recovery_job *j = container_of(l, struct recovery_job, link);
+
 		pthread_mutex_lock(&s->lock);
 		for (uint32_t k = 0; k < j->count; k++)
 			if (j->holders[k].rpc)
@@ -415,6 +430,5 @@ void recovery_join(struct nn_set *s)
 		pthread_mutex_unlock(&s->lock);
 		pthread_join(j->thread, NULL);
 		job_free(j);
-		s->jobs[i] = NULL;
 	}
 }

@@ -23,6 +23,8 @@ struct holder { /* one location */
 };
 
 struct recovery_job {
+	struct list link; /* in set->jobs */
+	uint64_t volumes; /* a bit for each that has a replica which it may wait for */
 	struct nn_actor *actor;
 	struct nn_set *set;
 	struct block_pool *bp;
