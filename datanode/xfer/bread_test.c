@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Must hold: a read waits for buffers, and for its turn at the disk, as long as it may and no longer; it reads ahead by
- * one piece only after its peer has stalled or while others wait; streams over one connection share its budget; and /ops
- * says what a read is and what it waits for. */
+/* Must hold: a read waits for buffers, and for its turn at the disk, as long as it may and no longer; a short one has no
+ * turn to wait for, and long ones leave it room; a read reads ahead by one piece only after its peer has stalled or while
+ * others wait; streams over one connection share its budget; and /ops says what a read is and what it waits for. */
 #include "common/base/crc.h"
 #include "common/base/file_io.h"
 #include "common/base/metrics.h"
@@ -88,12 +88,17 @@ static void on_ended(struct read_sink *s, int rc)
 
 static const struct read_sink_ops ops = {.opened = on_opened, .piece = on_piece, .ended = on_ended};
 
-static void begin(struct reader *d, int64_t id, struct buffers_share *share)
+static void begin_len(struct reader *d, int64_t id, struct buffers_share *share, uint64_t len)
 {
-	const struct read_params p = {.bp = bp, .block = {id, 1001, LEN}, .len = LEN, .want_crcs = true, .use = POOL_READ};
+	const struct read_params p = {.bp = bp, .block = {id, 1001, LEN}, .len = len, .want_crcs = true, .use = POOL_READ};
 
 	*d = (struct reader){.sink = {.ops = &ops, .peer = "10.1.2.3:4567", .share = share}, .id = id};
 	assert_int_equal(bread_open(&core, &p, &d->sink, &d->r), 0);
+}
+
+static void begin(struct reader *d, int64_t id, struct buffers_share *share)
+{
+	begin_len(d, id, share, LEN);
 }
 
 /* Runs until so many pieces, or more, are with the reader; a minute is for ever. */
@@ -175,6 +180,47 @@ static void a_read_waits_for_its_turn_no_longer_than_it_may(void **state)
 	await_end(&d, -ETIMEDOUT);
 	assert_null(disk_turns_done(&core.disks[0], DISK_TURN_BYTES));
 	assert_int_equal(pool_slots_out(pool), 0);
+}
+
+static void a_short_read_waits_for_no_turn(void **state)
+{
+	struct reader d;
+
+	(void)state;
+	make_replica(9);
+	assert_true(disk_turns_begin(&core.disks[0], DISK_TURN_BYTES, clock_mono_ns())); /* somebody's, who keeps it */
+	core.waits.buffers_ns = LONG_NS;
+	core.disks[0].short_ns = 0;
+	begin_len(&d, 9, NULL, 4096);
+	d.gives_back = true;
+	await_end(&d, 0);
+	assert_true(core.disks[0].short_ns);
+	assert_null(disk_turns_done(&core.disks[0], DISK_TURN_BYTES));
+	assert_int_equal(core.disks[0].in_flight, 0);
+}
+
+static void while_short_reads_come_long_ones_have_less_of_the_disk(void **state)
+{
+	const uint64_t mib = 1 << 20, at = LONG_NS;
+	struct disk_turns t;
+
+	(void)state;
+	disk_turns_init(&t);
+	for (uint64_t n = 0; n < DISK_TURN_BYTES; n += mib)
+		assert_true(disk_turns_begin(&t, mib, at));
+	assert_false(disk_turns_begin(&t, mib, at));
+	disk_turns_short(&t, at);
+	for (uint64_t n = DISK_TURN_BYTES; n > DISK_TURN_BYTES_SHORT; n -= mib) {
+		assert_false(disk_turns_begin(&t, mib, at + 1));
+		disk_turns_done(&t, mib);
+	}
+	assert_false(disk_turns_begin(&t, mib, at + DISK_SHORT_NS - 1));
+	disk_turns_done(&t, mib);
+	assert_true(disk_turns_begin(&t, mib, at + DISK_SHORT_NS - 1));
+	assert_true(disk_turns_begin(&t, mib, at + DISK_SHORT_NS)); /* none came for so long */
+	disk_turns_done(&t, t.in_flight);
+	disk_turns_short(&t, at);
+	assert_true(disk_turns_begin(&t, 2 * DISK_TURN_BYTES_SHORT, at)); /* one may always go */
 }
 
 static void who_has_stalled_reads_ahead_by_one_piece(void **state)
@@ -324,6 +370,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_read_waits_for_buffers_no_longer_than_it_may),
 		cmocka_unit_test(a_read_waits_for_its_turn_no_longer_than_it_may),
+		cmocka_unit_test(a_short_read_waits_for_no_turn),
+		cmocka_unit_test(while_short_reads_come_long_ones_have_less_of_the_disk),
 		cmocka_unit_test(who_has_stalled_reads_ahead_by_one_piece),
 		cmocka_unit_test(while_others_wait_a_read_holds_one_piece),
 		cmocka_unit_test(reads_over_one_connection_share_its_budget),
