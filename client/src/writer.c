@@ -62,10 +62,10 @@ static int drain(struct writer *w, struct err *err)
 /* ---- blocks ---- */
 
 /* A block of one packet of which nobody has relied on a byte: when it fails before that packet is acknowledged, another block
- * serves as well. */
+ * serves as well. With two, no repair would fit the time when one of them is acknowledged. */
 static bool is_small(const struct writer *w)
 {
-	return w->pipe.run_ahead && !w->flushed && w->pipe.acked_end == 0 && w->pipe.queued_end <= w->packet_cap;
+	return w->pipe.run_ahead && !w->flushed && w->pipe.acked_end == 0 && w->pipe.in_window == 1;
 }
 
 /* Its nodes sync it later. */

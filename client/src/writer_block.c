@@ -267,7 +267,10 @@ static enum dt_stage repair_stage(const struct writer *w)
 {
 	if (w->stage == WRITER_REOPENING)
 		return w->f.blamed.failures ? DT_SETUP_APPEND_RECOVERY : DT_SETUP_APPEND;
-	return w->stage == WRITER_CLOSING ? DT_CLOSE_RECOVERY : DT_SETUP_STREAMING_RECOVERY;
+	if (w->stage != WRITER_CLOSING)
+		return DT_SETUP_STREAMING_RECOVERY;
+	assert(w->pipe.acked_end == w->pipe.queued_end); /* or the nodes would close less than the block */
+	return DT_CLOSE_RECOVERY;
 }
 
 /* One attempt with the nodes that are left. @ret_bad: the node that spoilt it, or -1 when it was

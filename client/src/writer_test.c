@@ -20,11 +20,13 @@
 
 #define BLOCK (64u << 10)
 #define BLOCKS_MAX 8
+#define BIG_BLOCK (512u << 10) /* parts of it are worth a packet of their own */
+#define NODES_MAX 2
 
 static struct {
 	uint64_t len, synced; /* bytes that came, and that are on the disk */
 	bool finished, finished_synced;
-	uint8_t bytes[BLOCK];
+	uint8_t bytes[BIG_BLOCK];
 } block[BLOCKS_MAX];
 static unsigned blocks, settled;
 static int settle_rc;
@@ -35,6 +37,7 @@ static int open_rc;         /* of streams */
 static bool dry;            /* there is no memory for packets that go by RDMA */
 static unsigned by_rdma;    /* streams that were opened and may go by it */
 static unsigned stamps;     /* new ones of blocks */
+static unsigned nodes = 1;  /* of a block */
 
 /* ---- streams ---- */
 
@@ -45,6 +48,8 @@ struct fake_stream {
 	struct ack ack[64];
 	unsigned acks, taken, heartbeats;
 	unsigned late; /* so many waits pass before acks come */
+	bool dies;     /* with the first ack, */
+	bool full;     /* and takes one packet until then */
 };
 
 static int fake_send(struct wstream *ws, struct packet *p, struct err *err)
@@ -53,7 +58,7 @@ static int fake_send(struct wstream *ws, struct packet *p, struct err *err)
 
 	(void)err;
 	s->base.in_line = p->len && dry && !s->by_tcp;
-	if (s->base.in_line)
+	if (s->base.in_line || (s->full && s->acks))
 		return 0;
 	s->heartbeats += p->seqno < 0;
 	memcpy(block[s->block].bytes + p->offset, p->data, p->len);
@@ -73,7 +78,8 @@ static int fake_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
 {
 	struct fake_stream *s = container_of(ws, struct fake_stream, base);
 
-	(void)err;
+	if (s->dies && s->taken)
+		return err_set(err, -ECONNRESET, "the node has died");
 	if (s->taken == s->acks || s->late)
 		return 0;
 	*ret = s->ack[s->taken++ % 64];
@@ -112,7 +118,9 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 	*ret_bad = 0;
 	if (open_rc)
 		return err_set(err, open_rc, "the node refuses, or nobody hears");
-	assert_int_not_equal(w->stage, DT_CLOSE_RECOVERY); /* none of these has all of its block */
+	/* As data nodes do: a replica that is to be closed has the length that it is asked for. */
+	if (w->stage == DT_CLOSE_RECOVERY && block[w->block->blockid].len != w->min_rcvd)
+		return err_set(err, -EIO, "it has another length");
 	by_rdma += !w->by_tcp;
 	s = calloc(1, sizeof(*s));
 	assert_non_null(s);
@@ -135,6 +143,20 @@ static int fake_opened(struct wstream *ws, uint64_t *ret_until_ns, int *ret_bad,
 
 static const struct block_stream fake_ahead_ops = {.runs_ahead = true, .opened = fake_opened, .close_write = fake_close};
 
+/* Or it works for a while. */
+static int fake_opens(struct wstream *ws, uint64_t *ret_until_ns, int *ret_bad, struct err *err)
+{
+	(void)ws;
+	(void)ret_until_ns;
+	(void)ret_bad;
+	(void)err;
+	return 1;
+}
+
+static const struct block_stream fake_dying_ops = {.runs_ahead = true, .opened = fake_opens, .send = fake_send, .next_ack = fake_next_ack,
+						   .wait = fake_wait, .close_write = fake_close};
+static const struct fake_stream *first_stream; /* how the stream of a first block begins; NULL: its node hangs up */
+
 int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret, bool *ret_opened, int *ret_bad,
 			      struct err *err);
 int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret, bool *ret_opened, int *ret_bad,
@@ -143,10 +165,12 @@ int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struc
 	struct fake_stream *s = calloc(1, sizeof(*s));
 
 	(void)fs;
-	(void)w;
 	(void)err;
 	assert_non_null(s);
 	s->base.ops = &fake_ahead_ops;
+	if (first_stream)
+		*s = *first_stream;
+	s->block = (unsigned)w->block->blockid;
 	*ret_bad = 0;
 	*ret_opened = false;
 	*ret = &s->base;
@@ -167,26 +191,33 @@ static void answer(const ProtobufCMessageDescriptor *desc, const void *m, void *
 
 static void add_block(void *ret)
 {
-	static Hd__StorageTypeProto type = HD__STORAGE_TYPE_PROTO__DISK;
-	static char storage[] = "s", *storages = storage;
+	static Hd__StorageTypeProto type[NODES_MAX] = {HD__STORAGE_TYPE_PROTO__DISK, HD__STORAGE_TYPE_PROTO__DISK};
+	static char storage[] = "s", *storages[NODES_MAX] = {storage, storage}, uuids[NODES_MAX][2] = {"0", "1"};
 	Hd__AddBlockResponseProto m = HD__ADD_BLOCK_RESPONSE_PROTO__INIT;
 	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
 	Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
-	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
-	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	Hd__DatanodeInfoProto info[NODES_MAX], *locs[NODES_MAX];
+	Hd__DatanodeIDProto id[NODES_MAX];
 	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
 
 	assert_true(blocks < BLOCKS_MAX);
-	b.poolid = id.ipaddr = id.hostname = id.datanodeuuid = token.kind = token.service = (char *)"";
+	for (unsigned i = 0; i < NODES_MAX; i++) {
+		hd__datanode_info_proto__init(&info[i]);
+		hd__datanode_idproto__init(&id[i]);
+		id[i].ipaddr = id[i].hostname = (char *)"";
+		id[i].datanodeuuid = uuids[i];
+		info[i].id = &id[i];
+		locs[i] = &info[i];
+	}
+	b.poolid = token.kind = token.service = (char *)"";
 	b.blockid = blocks++;
 	b.generationstamp = 1001;
-	info.id = &id;
 	lb.b = &b;
 	lb.blocktoken = &token;
-	lb.n_locs = lb.n_storageids = lb.n_storagetypes = 1;
-	lb.locs = &locs;
-	lb.storageids = &storages;
-	lb.storagetypes = &type;
+	lb.n_locs = lb.n_storageids = lb.n_storagetypes = nodes;
+	lb.locs = locs;
+	lb.storageids = storages;
+	lb.storagetypes = type;
 	m.block = &lb;
 	answer(&hd__add_block_response_proto__descriptor, &m, ret);
 }
@@ -245,11 +276,11 @@ int __wrap_late_settle_file(struct dfs *fs, uint64_t file, struct err *err)
 /* ---- tests ---- */
 
 static struct dfs fs = {.set = {.packet_size = 16 << 10, .window_packets = 8, .socket_timeout_ms = 60000, .rdma = RDMA_OFF}};
-static uint8_t bytes[3 * BLOCK];
+static uint8_t bytes[BIG_BLOCK];
 
-static struct written *begin(void)
+static struct written *begin_sized(uint64_t block_size)
 {
-	const struct writer_opts o = {.file_id = 7, .block_size = BLOCK, .bpc = 512, .replication = 1, .crc_type = CRC_CRC32C};
+	const struct writer_opts o = {.file_id = 7, .block_size = block_size, .bpc = 512, .replication = 1, .crc_type = CRC_CRC32C};
 	struct writer *w;
 
 	memset(block, 0, sizeof(block));
@@ -258,6 +289,11 @@ static struct written *begin(void)
 	complete = false;
 	assert_int_equal(writer_new(&fs, "/f", &o, &w, NULL), 0);
 	return &w->f;
+}
+
+static struct written *begin(void)
+{
+	return begin_sized(BLOCK);
 }
 
 static void put(struct written *f, size_t len)
@@ -622,19 +658,24 @@ static void where_rdma_need_not_be_the_block_goes_on_without(void **state)
 	assert_int_equal(fs.count.pipeline_recoveries, 0);
 }
 
+static void give_first(struct written *f)
+{
+	Hd__AddBlockResponseProto *m;
+
+	add_block(&m);
+	writer_give_first(container_of(f, struct writer, f), m->block);
+	m->block = NULL;
+	pb_free(m);
+}
+
 /* All of a small file is queued as it is closed. Its first node fails, and for the next one there is no memory. */
 static void a_block_of_which_nothing_was_sent_is_begun_again(void **state)
 {
 	struct written *f = begin_with(RDMA_AUTO, 20);
-	struct writer *w = container_of(f, struct writer, f);
-	Hd__AddBlockResponseProto *m;
 	struct err err = ERR_INIT;
 
 	(void)state;
-	add_block(&m);
-	writer_give_first(w, m->block);
-	m->block = NULL;
-	pb_free(m);
+	give_first(f);
 	assert_int_equal(written_write(f, bytes, 1000, &err), 1000);
 	dry = true;
 	if (written_close(f, &err) < 0)
@@ -647,6 +688,44 @@ static void a_block_of_which_nothing_was_sent_is_begun_again(void **state)
 	assert_int_equal(block[2].len, 1000);
 	assert_memory_equal(block[2].bytes, bytes, 1000);
 	assert_true(complete && block[2].finished && !block[1].finished);
+}
+
+static void lent_no_more(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+/* No longer than a packet, but it came in pieces: the first node fails when one of the two packets is acknowledged. The replica of the
+ * next one is whole, or has that packet only. */
+static void a_first_block_of_two_packets_survives_a_node_that_fails_between(void **state)
+{
+	const size_t len = 300u << 10, rest = 100;
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		const struct fake_stream dying = {.base.ops = &fake_dying_ops, .late = 1, .dies = true, .full = i};
+		struct written *f;
+		struct err err = ERR_INIT;
+		bool back = false;
+
+		fs.set.packet_size = BIG_BLOCK + (16u << 10);
+		nodes = 2;
+		f = begin_sized(BIG_BLOCK);
+		give_first(f);
+		first_stream = &dying;
+		assert_int_equal(written_lend(f, bytes, len, lent_no_more, &back, &err), len);
+		assert_int_equal(written_write(f, bytes + len, rest, &err), rest);
+		if (written_close(f, &err) < 0)
+			fail_msg("%s", err.text);
+		written_free(f);
+		first_stream = NULL;
+		fs.set.packet_size = 16u << 10;
+		nodes = 1;
+		assert_true(complete && back && block[0].finished);
+		assert_int_equal(blocks, 1);
+		assert_int_equal(block[0].len, len + rest);
+		assert_memory_equal(block[0].bytes, bytes, len + rest);
+	}
 }
 
 int main(void)
@@ -665,6 +744,7 @@ int main(void)
 		cmocka_unit_test(a_wait_for_memory_begins_when_it_is_asked_for),
 		cmocka_unit_test(a_block_of_which_nothing_was_sent_is_begun_again),
 		cmocka_unit_test(where_rdma_need_not_be_the_block_goes_on_without),
+		cmocka_unit_test(a_first_block_of_two_packets_survives_a_node_that_fails_between),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
