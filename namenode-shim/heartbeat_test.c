@@ -360,6 +360,57 @@ static void a_silent_node_is_asked_for_copies_only_when_no_other_has_one(void **
 	world_fini(&w);
 }
 
+/* ---- block groups ---- */
+
+/* A group of which unit @i is on node @i, and unit 1 on node 4, too. */
+static struct block add_group(struct world *w)
+{
+	const struct block b = {EC_GROUP_ID_FIRST, 1005, 8 << 20};
+	const struct blk *g = blocks_add_group(&w->nn->blocks, &b, w->file, ec_policy_by_id(EC_ID_RS_3_2), BLK_COMPLETE);
+
+	w->nn->blocks.quiet = true; /* or one of the two goes */
+	for (unsigned i = 0; i < 5; i++) {
+		const unsigned unit = i == 4 ? 1 : i;
+		const struct block r = {ec_id_of(b.id, unit), b.gs, blk_unit_len(g, b.len, unit)};
+
+		blocks_report(&w->nn->blocks, w->st[i], &r, REPLICA_FINALIZED, false, 0);
+	}
+	return b;
+}
+
+/* Readers ask the first node of a unit, and other units rather than one whose node is said to be stale. */
+static void a_silent_node_comes_last_among_those_of_a_unit(void **state)
+{
+	static const char *const never[] = {"dfs.namenode.avoid.read.stale.datanode", "false", NULL};
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		const int silent = i % 2 ? 1 : 4, other = 5 - silent;
+		struct inode_block ib = {.committed = true};
+		const struct inode f = {.type = INODE_FILE, .ec = ec_policy_by_id(EC_ID_RS_3_2), .blocks = &ib, .nblocks = 1,
+					.client = ""};
+		const Hd__LocatedBlockProto *l;
+		struct world w;
+		struct req q;
+
+		world_init(&w, 5, i < 2 ? NULL : never);
+		pass(&w, 40, silent == 1 ? "0234" : "0123");
+		assert_true(w.dn[silent]->stale);
+		ib.b = add_group(&w);
+		q = (struct req){.nn = w.nn, .exc = {.a = &q.mem}, .ns.host = "10.0.0.1"};
+		l = locate_file(&q, &f, 0, ib.b.len)->blocks[0];
+		assert_int_equal(l->n_locs, 5);
+		for (uint8_t k = 0; k < 5; k++)
+			assert_int_equal(l->blockindices.data[k], k < 2 ? k : k - 1);
+		assert_string_equal(l->locs[1]->id->datanodeuuid, w.dn[other]->uuid);
+		assert_string_equal(l->locs[2]->id->datanodeuuid, w.dn[silent]->uuid);
+		assert_false(l->locs[1]->stale);
+		assert_int_equal(l->locs[2]->stale, i < 2);
+		arena_free(&q.mem);
+		world_fini(&w);
+	}
+}
+
 /* ---- the last block of a file whose writer is gone ---- */
 
 /* The nodes that are told to lead a recovery that begins now: "02". */
@@ -429,6 +480,7 @@ int main(void)
 		cmocka_unit_test(a_node_is_stale_after_its_time),
 		cmocka_unit_test(a_silent_node_gets_copies_only_when_no_other_can),
 		cmocka_unit_test(a_silent_node_is_asked_for_copies_only_when_no_other_has_one),
+		cmocka_unit_test(a_silent_node_comes_last_among_those_of_a_unit),
 		cmocka_unit_test(a_silent_node_leads_no_recovery_while_another_is_heard),
 	};
 

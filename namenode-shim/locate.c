@@ -74,7 +74,7 @@ Hd__DatanodeInfoProto *locate_dn(struct arena *a, const struct dn *dn)
 	return i;
 }
 
-/* Blocks of one answer share the descriptions of their nodes. */
+/* Blocks of one answer share the descriptions of their nodes. Readers that are to avoid no stale node are told of none. */
 static Hd__DatanodeInfoProto *locate_dn_once(struct req *q, const struct dn *dn)
 {
 	Hd__DatanodeInfoProto *info;
@@ -83,6 +83,8 @@ static Hd__DatanodeInfoProto *locate_dn_once(struct req *q, const struct dn *dn)
 		if (q->seen[i].dn == dn)
 			return q->seen[i].info;
 	info = locate_dn(&q->mem, dn);
+	if (q->nn->dns.read_stale)
+		PB_SET(info, stale, false);
 	if (q->nseen < REQ_SEEN_MAX) {
 		q->seen[q->nseen].dn = dn;
 		q->seen[q->nseen++].info = info;
@@ -230,9 +232,12 @@ static void sort_near(struct req *q, struct storage **st, uint32_t n)
 		sort_stale(st, n);
 }
 
+/* Those of a unit on stale nodes behind the others. */
 static int by_unit(const void *a, const void *b)
 {
-	return (*(const struct replica *const *)a)->unit - (*(const struct replica *const *)b)->unit;
+	const struct replica *x = *(const struct replica *const *)a, *y = *(const struct replica *const *)b;
+
+	return x->unit != y->unit ? x->unit - y->unit : x->st->dn->stale - y->st->dn->stale;
 }
 
 /* May somebody read the group from @r? A unit is bad for one wrong byte. Once fewer good ones are left than it takes, the other

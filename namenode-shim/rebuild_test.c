@@ -283,6 +283,31 @@ static void a_lost_unit_comes_before_a_full_rack(void **state)
 	world_end();
 }
 
+/* A unit is twice there, and the first one's node is silent. */
+static void a_silent_node_is_not_read_to_make_units_nor_makes_any(void **state)
+{
+	const struct rebuild *r = NULL;
+	struct block unit;
+
+	(void)state;
+	for (int silent = 0; silent <= 5; silent += 5) { /* the first copy, and then the second one */
+		world(1u << 4);
+		unit = (struct block){ec_id_of(group->b.id, 0), group->b.gs, blk_unit_len(group, LEN, 0)};
+		nn.blocks.quiet = true; /* or the surplus goes */
+		blocks_report(&nn.blocks, st[5], &unit, REPLICA_FINALIZED, false, 0);
+		nn.blocks.quiet = false;
+		dn[silent]->stale = dn[4]->stale = dn[6]->stale = dn[7]->stale = true;
+		datanodes_changed(&nn.dns);
+		rebuild_order(&nn, group, NULL, 0);
+		assert_int_equal(orders(false), 1);
+		assert_false(list_empty(&dn[8]->rebuilds));
+		r = container_of(dn[8]->rebuilds.next, struct rebuild, link);
+		assert_int_equal(r->nsources, 4);
+		assert_ptr_equal(r->source[0], dn[5 - silent]);
+		world_end();
+	}
+}
+
 /* The copy of a move came too late for anybody to remember whose place it takes. */
 static void of_two_copies_of_a_unit_the_one_in_the_fuller_rack_goes(void **state)
 {
@@ -314,6 +339,7 @@ int main(void)
 		cmocka_unit_test(nothing_is_spread_where_the_nodes_allow_nothing_better),
 		cmocka_unit_test(a_busy_or_silent_node_does_not_copy_to_spread),
 		cmocka_unit_test(a_lost_unit_comes_before_a_full_rack),
+		cmocka_unit_test(a_silent_node_is_not_read_to_make_units_nor_makes_any),
 		cmocka_unit_test(of_two_copies_of_a_unit_the_one_in_the_fuller_rack_goes),
 	};
 

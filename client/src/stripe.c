@@ -435,9 +435,12 @@ int stripe_open(struct dfs *fs, const Hd__LocatedBlockProto *lb, const struct ec
 	s->ops = ops;
 	s->coder = coder;
 	s->lost = s->g.lost;
-	for_units(i, s->g.existing & ~s->lost)
-		if (ops->suspect(fs, s->g.unit[i].lb.locs[0]))
+	for_units(i, s->g.existing & ~s->lost) {
+		const Hd__DatanodeInfoProto *node = s->g.unit[i].lb.locs[0];
+
+		if (node->stale || ops->suspect(fs, node))
 			s->avoid |= 1u << i;
+	}
 	*ret = s;
 	return 0;
 }

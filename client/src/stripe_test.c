@@ -427,6 +427,28 @@ static void suspects_are_asked_only_when_they_must_be(void **state)
 	done(s);
 }
 
+/* The NameNode says that it has not heard of it for a while: it is probably dead. */
+static void a_unit_of_a_silent_node_is_read_only_when_it_must_be(void **state)
+{
+	struct stripe *s;
+
+	(void)state;
+	s = fresh();
+	stripe_close(s, NULL);
+	for (unsigned i = 0; i < K + M; i++)
+		node[i].has_stale = node[i].stale = indices[i] == 1 || indices[i] == 3;
+	assert_int_equal(stripe_open(&fs, &lb, &policy, &ops, NULL, &s, NULL), 0);
+	assert_int_equal(read_at(s, 0, LENGTH, STRIPE_EXACT), 0);
+	assert_int_equal(served[1] + served[3], 0);
+	assert_true(served[4] > 0);
+	behaves[4] = REFUSES;
+	assert_int_equal(read_at(s, 0, LENGTH, STRIPE_EXACT), 0);
+	assert_true(served[1] + served[3] > 0);
+	done(s);
+	for (unsigned i = 0; i < K + M; i++)
+		node[i].has_stale = node[i].stale = false;
+}
+
 static void too_many_losses_are_named(void **state)
 {
 	struct stripe *s = fresh();
@@ -476,6 +498,7 @@ int main(void)
 		cmocka_unit_test(two_slow_units_at_once_are_both_left_behind),
 		cmocka_unit_test(one_slow_unit_after_the_other),
 		cmocka_unit_test(suspects_are_asked_only_when_they_must_be),
+		cmocka_unit_test(a_unit_of_a_silent_node_is_read_only_when_it_must_be),
 		cmocka_unit_test(too_many_losses_are_named),
 		cmocka_unit_test(an_old_token_is_no_failure_at_first),
 	};
