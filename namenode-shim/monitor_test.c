@@ -540,6 +540,55 @@ static void a_file_whose_nodes_are_busy_waits_for_them(void **state)
 	world_fini(&w);
 }
 
+static void a_silent_node_is_not_told_to_copy_for_a_policy(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, "aaaaaa");
+	w.nn->set.work.streams = FILE_BLOCKS;
+	for (int i = 3; i < 6; i++)
+		w.st[i]->type = STORAGE_SSD;
+	for (int64_t i = 0; i < FILE_BLOCKS; i++)
+		put_block(&w, i, "012");
+	satisfy_add(&w.nn->satisfy, w.file);
+	w.nn->dns.write_stale = true; /* half of the nodes are not heard: the others are targets all the same */
+	for (int i = 0; i < 3; i++)
+		w.dn[i]->stale = true;
+	for (int i = 0; i < 2 * SATISFY_LOOKS; i++)
+		satisfy_look(w.nn, clock_mono_ns());
+	assert_int_equal(all_ordered(&w), 0);
+	assert_int_equal(w.st[3]->promised + w.st[4]->promised + w.st[5]->promised, 0);
+	w.dn[2]->stale = false;
+	satisfy_look(w.nn, clock_mono_ns()); /* it did not give the file up */
+	assert_true(ordered(&w, 2) > 0);
+	assert_int_equal(ordered(&w, 2), all_ordered(&w));
+	world_fini(&w);
+}
+
+/* The other one must stay, as the only one in its rack. */
+static void a_replica_on_a_silent_node_is_waited_for(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w, "aba");
+	w.st[2]->type = STORAGE_SSD;
+	b = put_block(&w, 0, "01");
+	blk_set_repl(&w.nn->blocks, b, 2);
+	w.dn[0]->stale = true;
+	satisfy_add(&w.nn->satisfy, w.file);
+	for (int i = 0; i < 2 * SATISFY_LOOKS; i++)
+		satisfy_look(w.nn, clock_mono_ns());
+	assert_int_equal(b->npending, 0);
+	w.dn[0]->stale = false;
+	satisfy_look(w.nn, clock_mono_ns());
+	assert_int_equal(b->npending, 1);
+	assert_int_equal(ordered(&w, 0), 1);
+	world_fini(&w);
+}
+
 /* How many copies a heartbeat of @dn brings it. */
 static size_t transfers_told(struct world *w, struct dn *dn)
 {
@@ -1175,6 +1224,8 @@ int main(void)
 		cmocka_unit_test(a_node_is_not_told_to_copy_more_than_it_can_begin),
 		cmocka_unit_test(a_file_that_stays_under_replicated_is_given_up),
 		cmocka_unit_test(a_file_whose_nodes_are_busy_waits_for_them),
+		cmocka_unit_test(a_silent_node_is_not_told_to_copy_for_a_policy),
+		cmocka_unit_test(a_replica_on_a_silent_node_is_waited_for),
 		cmocka_unit_test(a_copy_that_nobody_waits_for_is_not_ordered),
 		cmocka_unit_test(a_node_that_leaves_begins_more_copies_at_a_time),
 		cmocka_unit_test(a_file_that_is_asked_for_again_is_in_line_once),

@@ -198,10 +198,16 @@ static bool may_leave(const struct blk *b, const struct replica *r, const struct
 	return !strcmp(rack, target->dn->rack) || has_in_rack(b, rack, r) || !has_in_rack(b, target->dn->rack, r);
 }
 
+/* So many orders to copy wait for @dn. A node that has fallen silent would not begin another one. */
+static uint32_t waiting_for(const struct dn *dn)
+{
+	return dn->stale ? UINT32_MAX - 1 : list_length(&dn->transfers);
+}
+
 /* It is on a type that has too many, and fewer than @line orders to copy wait for its node. */
 static bool is_leaving(const struct replica *r, const int surplus[STORAGE_TYPES], uint32_t line)
 {
-	return is_movable(r) && surplus[r->st->type % STORAGE_TYPES] > 0 && list_length(&r->st->dn->transfers) < line;
+	return is_movable(r) && surplus[r->st->type % STORAGE_TYPES] > 0 && waiting_for(r->st->dn) < line;
 }
 
 static bool any_is_leaving(const struct blk *b, const int surplus[STORAGE_TYPES], uint32_t line)
