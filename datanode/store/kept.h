@@ -37,7 +37,8 @@ struct kept_files { /* constant but for what is private */
 	struct block block;
 	char storage_uuid[BLOCK_UUID_MAX];
 	enum crc_type crc_type;
-	uint32_t bytes_per_crc;
+	uint32_t bytes_per_crc, last_crc;
+	bool crc_held;     /* last_crc is: partial_crc of struct replica_reader */
 	int fd, fd_direct, fd_meta; /* as of struct replica_reader */
 	uint32_t dio_align, volume;
 	bool locked;

@@ -106,7 +106,7 @@ static void the_second_reader_takes_the_files_of_the_first(void **state)
 	assert_int_equal(b->state, REPLICA_FINALIZED);
 	assert_int_equal(b->bytes_per_crc, 512);
 	assert_string_equal(a->storage_uuid, b->storage_uuid);
-	replica_read_refresh(b);
+	assert_int_equal(replica_read_refresh(b, &f->err), 0);
 	assert_true(replica_read_close_now(a));
 	replica_read_close(b);
 	assert_readable(f, 5, 1001, DIRECT_LEN);
@@ -154,7 +154,7 @@ static void a_replica_being_written_is_not_kept(void **state)
 	assert_false(replica_read_close_now(r));
 	assert_int_equal(replica_finalize(w, 700, SYNC_NEVER, NULL, &f->err), 0);
 	assert_null(open_now(f, 5));
-	replica_read_refresh(r);
+	assert_int_equal(replica_read_refresh(r, &f->err), 0);
 	assert_int_equal(r->state, REPLICA_FINALIZED);
 	replica_read_close(r);
 	assert_readable(f, 5, 1001, 700);
@@ -294,6 +294,47 @@ static void an_append_is_seen_by_the_next_reader(void **state)
 	r = open_now(f, 5);
 	assert_int_equal(r->block.len, 1500);
 	replica_read_close(r);
+}
+
+/* The CRC that the handle holds is that of its last chunk, which is not whole. */
+static bool holds_its_crc(const struct replica_reader *r)
+{
+	const uint64_t from = r->block.len / 512 * 512;
+	const uint32_t n = (uint32_t)(r->block.len - from);
+	uint8_t chunk[512];
+
+	for (uint32_t i = 0; i < n; i++)
+		chunk[i] = pattern(from + i);
+	return !n || (r->crc_held && r->partial_crc == crc_compute(r->crc_type, chunk, n));
+}
+
+static void who_reads_while_somebody_appends_holds_the_crc_of_the_last_chunk(void **state)
+{
+	struct fix *f = *state;
+	struct write_request q = create_request(5, 1001);
+	struct replica_writer *w = NULL;
+	struct replica_reader *r[3];
+
+	make_finalized(f, 5, 1001, 700);
+	r[0] = open_reader(f, 5); /* its own descriptors, that are kept; */
+	r[1] = open_now(f, 5);    /* those */
+	q.stage = STAGE_APPEND;
+	q.new_gs = 1001; /* as clients in Go and Rust */
+	q.min_bytes = 700;
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+	put_bytes(w, 512, 900);
+	r[2] = open_reader(f, 5);
+	assert_int_equal(r[2]->block.len, 900);
+	put_bytes(w, 512, 1000);
+	assert_int_equal(replica_finalize(w, 1000, SYNC_NEVER, NULL, &f->err), 0);
+	for (int i = 0; i < 3; i++) {
+		assert_true(holds_its_crc(r[i]));
+		replica_read_close(r[i]);
+	}
+	make_finalized(f, 6, 1001, 1024);
+	r[0] = open_reader(f, 6);
+	assert_false(r[0]->crc_held);
+	replica_read_close(r[0]);
 }
 
 static void a_recovery_that_shortens_is_seen_by_the_next_reader(void **state)
@@ -524,7 +565,8 @@ static bool is_whole(const struct replica_reader *r, bool hit)
 	const uint64_t last = r->block.len - 1;
 	uint8_t byte;
 
-	return (!hit || r->block.len == 100 + r->block.gs) && !file_read_full(r->fd, &byte, 1, last) && byte == pattern(last);
+	return (!hit || r->block.len == 100 + r->block.gs) && !file_read_full(r->fd, &byte, 1, last) && byte == pattern(last) &&
+	       holds_its_crc(r);
 }
 
 static void *crowd_reader(void *arg)
@@ -611,6 +653,7 @@ int main(void)
 		K(a_reader_of_a_deleted_replica_goes_on_and_is_the_last),
 		K(a_deleted_replica_that_goes_to_the_trash_is_closed),
 		K(an_append_is_seen_by_the_next_reader),
+		K(who_reads_while_somebody_appends_holds_the_crc_of_the_last_chunk),
 		K(a_recovery_that_shortens_is_seen_by_the_next_reader),
 		K(a_cut_is_told_to_those_who_know_the_replica_by_an_older_stamp),
 		K(an_append_is_no_cut),

@@ -2,6 +2,7 @@
 /* Readers: the files of a replica, and how many of its bytes may be read at this moment. */
 #include "datanode/store/store_internal.h"
 
+#include <endian.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,17 +22,48 @@ static void reader_length(struct replica_reader *rd)
 	if (atomic_load_explicit(&r->live->prog.final, memory_order_acquire)) {
 		rd->block.len = progress_get(&r->live->prog).on_disk;
 		rd->state = REPLICA_FINALIZED;
-		rd->partial = false;
+		rd->partial = rd->crc_held = false;
 		return;
 	}
 	p = progress_get(&r->live->prog);
 	rd->block.len = p.acked < p.on_disk ? p.acked : p.on_disk;
 	rd->partial_crc = p.last_crc;
+	rd->crc_held = true;
 }
 
-void replica_read_refresh(struct replica_reader *rd)
+/* An append replaces the CRC of a last chunk that is not whole in its place. So that CRC is read now, and counts when no append has
+ * begun meanwhile. -ENOENT: one has. */
+static int reader_hold_crc(struct replica_reader *rd)
 {
+	const struct replica *r = rd->replica;
+	uint32_t crc;
+	bool same;
+	int rc;
+
+	if (rd->partial || rd->crc_type == CRC_NULL || rd->block.len % rd->bytes_per_crc == 0)
+		return 0;
+	rc = file_read_full(rd->fd_meta, &crc, sizeof(crc), META_HEADER + rd->block.len / rd->bytes_per_crc * 4);
+	pthread_mutex_lock(&rd->bp->lock);
+	same = replica_visible_state(r) == REPLICA_FINALIZED && r->gs == rd->block.gs && r->len == rd->block.len;
+	pthread_mutex_unlock(&rd->bp->lock);
+	if (!same || rc)
+		return same ? rc : -ENOENT;
+	rd->partial_crc = be32toh(crc);
+	rd->crc_held = true;
+	return 0;
+}
+
+int replica_read_refresh(struct replica_reader *rd, struct err *err)
+{
+	int rc;
+
+	if (!rd->partial)
+		return 0;
 	reader_length(rd);
+	rc = reader_hold_crc(rd);
+	if (rc == -ENOENT)
+		return err_set(err, -ESTALE, "blk_%" PRId64 " is another one by now", rd->block.id);
+	return rc ? err_sys(err, rc, "the last CRC of blk_%" PRId64, rd->block.id) : 0;
 }
 
 /* By the stamp @gs that was asked for. */
@@ -166,6 +198,8 @@ static void reader_use(struct replica_reader *rd, struct kept_files *f)
 	memcpy(rd->storage_uuid, f->storage_uuid, sizeof(rd->storage_uuid));
 	rd->crc_type = f->crc_type;
 	rd->bytes_per_crc = f->bytes_per_crc;
+	rd->crc_held = f->crc_held;
+	rd->partial_crc = f->last_crc;
 	rd->fd = f->fd;
 	rd->fd_direct = f->fd_direct;
 	rd->fd_meta = f->fd_meta;
@@ -195,7 +229,8 @@ static void reader_keep(struct replica_reader *rd, const struct slice *opened)
 	if (!f)
 		return;
 	*f = (struct kept_files){.key = {rd->bp, rd->block.id}, .block = rd->block, .crc_type = rd->crc_type,
-				 .bytes_per_crc = rd->bytes_per_crc, .fd = rd->fd, .fd_direct = rd->fd_direct,
+				 .bytes_per_crc = rd->bytes_per_crc, .crc_held = rd->crc_held,
+				 .last_crc = rd->partial_crc, .fd = rd->fd, .fd_direct = rd->fd_direct,
 				 .fd_meta = rd->fd_meta, .dio_align = rd->dio_align,
 				 .volume = rd->volume, .locked = rd->locked,
 				 .remote = rd->remote};
@@ -284,9 +319,12 @@ static int open_reader(struct block_pool *bp, const struct block *b, bool own, s
 		}
 		volume_begin(opened->vol);
 		rc = reader_open(rd, opened, place, rd->block.gs, own);
+		if (!rc && !own) {
+			reader_length(rd);
+			rc = reader_hold_crc(rd);
+		}
 		volume_end(opened->vol);
 		if (!rc) {
-			reader_length(rd);
 			if (!own)
 				reader_keep(rd, opened);
 			*ret = rd;

@@ -220,8 +220,9 @@ struct replica_reader {
 	uint32_t dio_align;
 	uint32_t volume;         /* its number */
 	bool remote;             /* its file system (FUSE, NFS, ...) may block who submits a request without waiting */
-	bool partial;            /* being written: CRC of the last chunk comes from here, */
-	uint32_t partial_crc;    /* matching block.len, not from the meta file */
+	bool partial;            /* being written */
+	bool crc_held;           /* CRC of the last chunk, when that is not whole, comes from here, matching */
+	uint32_t partial_crc;    /* block.len: in the meta file it is that of more bytes as soon as these are written */
 	bool locked;             /* pages locked in memory (replica_set_cached()): fd_direct is -1 */
 	uint64_t cut_to;         /* the replica was cut since it had the stamp that was asked for: what follows was written later.
 				  * UINT64_MAX: it was not */
@@ -248,8 +249,9 @@ int replica_read_open_now(struct block_pool *bp, const struct block *b, struct r
 bool replica_read_close_now(struct replica_reader *r);
 /** Its pages are locked in memory, or no longer: readers go by the page cache. Unknown ids pass. */
 void replica_set_cached(struct block_pool *bp, int64_t id, bool cached);
-/** Fresh visible length and partial CRC of a replica being written. */
-void replica_read_refresh(struct replica_reader *r);
+/** Fresh visible length and partial CRC of a replica being written; reads a file. -ESTALE: it is another one by now, and to be
+ *  opened again. */
+int replica_read_refresh(struct replica_reader *r, struct err *err);
 /** The balancer is to leave it here: the client named this node as favoured, and dfs.datanode.block-pinning.enabled is
  *  set. As Java does it is the sticky bit of the data file. Asks no disk; unknown ids are not pinned. */
 bool replica_is_pinned(struct block_pool *bp, int64_t id);

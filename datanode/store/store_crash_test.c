@@ -341,6 +341,7 @@ static void stress_read(struct stress *s, int64_t id)
 {
 	struct replica_reader *r = NULL;
 	uint8_t buf[4096];
+	int rc;
 
 	if (replica_read_open(s->f->bp, &(struct block){id, 0, 0}, &r, NULL))
 		return;
@@ -351,7 +352,8 @@ static void stress_read(struct stress *s, int64_t id)
 			assert_int_equal(buf[i], pattern(i));
 		s->done[1]++;
 	}
-	replica_read_refresh(r);
+	rc = replica_read_refresh(r, NULL);
+	assert_true(rc == 0 || rc == -ESTALE);
 	replica_read_close(r);
 }
 

@@ -163,19 +163,24 @@ static void a_reader_of_a_block_being_written_sees_only_acked_bytes(void **state
 	struct replica_writer *w = make_rbw(f, 5, 1001, 1000);
 	struct block b = {5, 1001, 0};
 	struct replica_reader *r = NULL;
+	uint32_t crc;
 
 	replica_publish(w, 1000, 1000, 600, 0x1234);
 	assert_int_equal(replica_read_open(f->bp, &b, &r, &f->err), 0);
 	assert_true(r->partial);
 	assert_int_equal(r->block.len, 600);
 	assert_int_equal(r->partial_crc, 0x1234);
-	put_bytes(w, 1000, 2000);
-	replica_read_refresh(r);
+	put_bytes(w, 512, 2000);
+	assert_int_equal(replica_read_refresh(r, &f->err), 0);
 	assert_int_equal(r->block.len, 2000);
+	assert_int_not_equal(r->partial_crc, 0x1234);
+	crc = r->partial_crc;
 	assert_int_equal(replica_finalize(w, 2000, SYNC_NEVER, NULL, &f->err), 0);
-	replica_read_refresh(r);
+	assert_int_equal(replica_read_refresh(r, &f->err), 0);
 	assert_int_equal(r->block.len, 2000);
-	assert_false(r->partial); /* the CRC of the last chunk is in the meta file now */
+	assert_false(r->partial);
+	assert_true(r->crc_held); /* from the meta file now */
+	assert_int_equal(r->partial_crc, crc);
 	replica_read_close(r);
 	assert_readable(f, 5, 1001, 2000);
 	assert_int_equal(replica_read_open(f->bp, &(struct block){5, 1002, 0}, &r, &f->err), -ESTALE);

@@ -106,10 +106,14 @@ static void br_work_open(struct offload *o)
 {
 	struct bread *r = container_of(o, struct bread, offload);
 
-	if (r->rr)
-		replica_read_refresh(r->rr);
-	else
-		r->rc = replica_read_open(r->params.bp, &r->params.block, &r->rr, &r->err);
+	if (r->rr) {
+		r->rc = replica_read_refresh(r->rr, &r->err);
+		if (r->rc != -ESTALE)
+			return;
+		replica_read_close(r->rr);
+		r->rr = NULL;
+	}
+	r->rc = replica_read_open(r->params.bp, &r->params.block, &r->rr, &r->err);
 }
 
 static void br_opened(struct bread *r)
@@ -533,7 +537,7 @@ static void rp_ready_crcs(struct rpiece *b)
 	if (!b->p.crc_count)
 		return;
 	last = b->p.crc_slot->data + (b->p.crc_count - 1) * 4;
-	if (rr->partial && end == b->r->info.block.len && end % rr->bytes_per_crc) {
+	if (rr->crc_held && end == b->r->info.block.len && end % rr->bytes_per_crc) {
 		v = htobe32(rr->partial_crc);
 		memcpy(last, &v, 4);
 	}

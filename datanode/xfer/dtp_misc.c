@@ -95,6 +95,7 @@ static int sum_meta(struct summer *s, const struct replica_reader *rr)
 	struct dtp_checksum *q = s->q;
 	const uint64_t full = q->want / q->bpc;
 	const uint32_t rest = (uint32_t)(q->want % q->bpc);
+	const uint32_t held = htobe32(rr->partial_crc);
 	uint8_t *buf = malloc(CRC_BATCH), last[4];
 	int rc = buf ? 0 : -ENOMEM;
 
@@ -112,9 +113,9 @@ static int sum_meta(struct summer *s, const struct replica_reader *rr)
 	}
 	free(buf);
 	if (rc == 0 && rest) {
-		/* What is stored covers the whole replica: a rotten byte must not get a fresh, right CRC here. */
-		if (q->want == rr->block.len && !rr->partial)
-			rc = pread_all(rr->fd_meta, last, 4, META_HEADER_LEN + full * 4);
+		/* What was stored covers the whole replica: a rotten byte must not get a fresh, right CRC here. */
+		if (q->want == rr->block.len && rr->crc_held && !rr->partial)
+			memcpy(last, &held, 4);
 		else
 			rc = tail_crc(q, rr, full * q->bpc, rest, last);
 		if (rc == 0)
