@@ -127,7 +127,7 @@ struct offload {
 	struct rmsg msg;
 	struct list link;
 };
-#define REACTOR_QUEUES 132
+#define REACTOR_QUEUES 195
 /** To a queue with helper threads of its own, started when they are needed: calls that do not come
  *  back hold up the calls of their queue, and no other one's; but a queue that can have no thread uses those of queue 0.
  *  @queue < REACTOR_QUEUES. */

@@ -465,7 +465,7 @@ static void a_replica_on_another_volume_is_opened_there(void **state)
 
 	make_kept(f, 5, 1001, 700);
 	old = open_now(f, 5);
-	assert_int_equal(replica_move(f->bp, &b, STORAGE_SSD, NULL, &f->err), 0);
+	assert_int_equal(fix_move(f, &b, STORAGE_SSD), 0);
 	assert_null(open_now(f, 5));
 	assert_int_equal(replica_get(f->bp, 5, &i), 0);
 	r = open_reader(f, 5);

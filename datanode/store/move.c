@@ -38,18 +38,36 @@ static int check_locked(const struct replica *r, const struct block *b, enum sto
 	return 0;
 }
 
-static int move_begin(struct move *m, enum storage_type type, const char *storage_uuid, struct err *err)
+int replica_move_way(struct block_pool *bp, const struct block *b, enum storage_type type, const char *storage_uuid,
+		     struct replica_way *ret, struct err *err)
+{
+	const struct slice *to = slice_choose(bp, type, storage_uuid, b->len);
+	const struct replica *r;
+	int rc;
+
+	if (!to)
+		return err_set(err, -ENOSPC, "no data directory of storage type %d has room for %" PRIu64 " bytes",
+			       (int)type, b->len);
+	pthread_mutex_lock(&bp->lock);
+	r = replica_find_locked(bp, b->id);
+	rc = check_locked(r, b, type, err);
+	if (rc == 0)
+		*ret = (struct replica_way){r->slice->vol->idx, to->vol->idx};
+	pthread_mutex_unlock(&bp->lock);
+	return rc;
+}
+
+static int move_begin(struct move *m, const struct replica_way *way, struct err *err)
 {
 	struct replica *r;
 	int rc;
 
-	m->to = slice_choose(m->bp, type, storage_uuid, m->block.len);
-	if (!m->to)
-		return err_set(err, -ENOSPC, "no data directory of storage type %d has room for %" PRIu64 " bytes",
-			       (int)type, m->block.len);
+	m->to = &m->bp->slices[way->to];
 	pthread_mutex_lock(&m->bp->lock);
 	r = replica_find_locked(m->bp, m->block.id);
-	rc = check_locked(r, &m->block, type, err);
+	rc = check_locked(r, &m->block, m->to->vol->type, err);
+	if (rc == 0 && r->slice->vol->idx != way->from)
+		rc = err_set(err, -EBUSY, "blk_%" PRId64 " was moved meanwhile", m->block.id);
 	if (rc == 0) {
 		r->moving = true;
 		r->refs++;
@@ -61,25 +79,65 @@ static int move_begin(struct move *m, enum storage_type type, const char *storag
 	return rc;
 }
 
-static int copy_file(int from_fd, const char *from, int to_fd, const char *to)
+static int open_on(const struct slice *sl, const char *name, int flags)
 {
-	const int in = openat(from_fd, from, O_RDONLY | O_CLOEXEC);
-	const int out = in < 0 ? -1 : openat(to_fd, to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	int fd;
+
+	volume_begin(sl->vol);
+	fd = ret_errno(openat(sl->fd, name, flags | O_CLOEXEC, 0644));
+	volume_end(sl->vol);
+	return fd;
+}
+
+/* At most COPY_STEP bytes from @off on; how many, 0 at the end. */
+static ssize_t copy_step(const struct move *m, int in, int out, uint8_t *buf, uint64_t off)
+{
+	ssize_t n;
+	int rc;
+
+	volume_begin(m->from->vol);
+	n = pread(in, buf, COPY_STEP, (off_t)off);
+	rc = n < 0 ? neg_errno() : 0;
+	volume_end(m->from->vol);
+	if (n <= 0)
+		return rc;
+	volume_begin(m->to->vol);
+	rc = file_write_full(out, buf, (size_t)n, off);
+	volume_end(m->to->vol);
+	return rc ? rc : n;
+}
+
+/* As the source is: pinned, too. And on the disk. */
+static int copy_end(const struct move *m, int in, int out)
+{
 	struct stat st;
+	int rc = 0;
+
+	volume_begin(m->to->vol);
+	if ((!fstat(in, &st) && (st.st_mode & S_ISVTX) && fchmod(out, st.st_mode & 07777)) || fdatasync(out))
+		rc = neg_errno();
+	volume_end(m->to->vol);
+	if (!rc)
+		volume_synced(m->to->vol);
+	return rc;
+}
+
+static int copy_file(const struct move *m, const char *from, const char *to)
+{
+	const int in = open_on(m->from, from, O_RDONLY);
+	const int out = in < 0 ? in : open_on(m->to, to, O_WRONLY | O_CREAT | O_TRUNC);
 	uint8_t *buf = malloc(COPY_STEP);
 	uint64_t off = 0;
 	ssize_t n = 1;
-	int rc = in < 0 || out < 0 ? neg_errno() : buf ? 0 : -ENOMEM;
+	int rc = out < 0 ? out : buf ? 0 : -ENOMEM;
 
 	while (rc == 0 && n > 0) {
-		n = pread(in, buf, COPY_STEP, (off_t)off);
-		rc = n < 0 ? neg_errno() : file_write_full(out, buf, (size_t)n, off);
+		n = copy_step(m, in, out, buf, off);
+		rc = n < 0 ? (int)n : 0;
 		off += n > 0 ? (uint64_t)n : 0;
 	}
-	if (rc == 0 && !fstat(in, &st) && (st.st_mode & S_ISVTX) && fchmod(out, st.st_mode & 07777))
-		rc = neg_errno(); /* pinned, there too */
-	if (rc == 0 && fdatasync(out))
-		rc = neg_errno();
+	if (rc == 0)
+		rc = copy_end(m, in, out);
 	free(buf);
 	if (in >= 0)
 		(void)close(in);
@@ -98,9 +156,9 @@ static int move_copy(const struct move *m, struct err *err)
 	path_meta(meta, IN_FINALIZED, m->block.id, m->block.gs);
 	path_data(new_data, IN_TMP, m->block.id);
 	path_meta(new_meta, IN_TMP, m->block.id, m->block.gs);
-	rc = copy_file(m->from->fd, meta, m->to->fd, new_meta);
+	rc = copy_file(m, meta, new_meta);
 	if (rc == 0)
-		rc = copy_file(m->from->fd, data, m->to->fd, new_data);
+		rc = copy_file(m, data, new_data);
 	return rc ? err_sys(err, rc, "copying blk_%" PRId64 " to %s", m->block.id, m->to->vol->path) : 0;
 }
 
@@ -121,9 +179,11 @@ static int move_switch(struct move *m, struct err *err)
 	pthread_mutex_unlock(&m->bp->lock);
 	if (rc)
 		return err_set(err, rc, "blk_%" PRId64 " changed while it was moved", m->block.id);
+	volume_begin(m->to->vol);
 	rc = pair_move(m->to, r->id, IN_TMP, r->gs, IN_FINALIZED, r->gs);
 	if (rc == 0)
 		rc = path_sync_dir(m->to->fd, IN_FINALIZED, r->id);
+	volume_end(m->to->vol);
 	if (rc)
 		err_sys(err, slice_error(m->to, rc), "moving to finalized/ of %s", m->to->vol->path);
 	pthread_mutex_lock(&m->bp->lock);
@@ -137,19 +197,21 @@ static int move_switch(struct move *m, struct err *err)
 		replica_set_slice_locked(r, m->to);
 	}
 	pthread_mutex_unlock(&m->bp->lock);
-	if (rc == 0) /* readers keep their files */
+	if (rc == 0) { /* readers keep their files */
+		volume_begin(m->from->vol);
 		(void)pair_unlink(m->from->fd, r->id, IN_FINALIZED, r->gs);
+		volume_end(m->from->vol);
+	}
 	pthread_mutex_lock(&m->bp->lock);
 	replica_release_locked(m->bp, r);
 	pthread_mutex_unlock(&m->bp->lock);
 	return rc;
 }
 
-int replica_move(struct block_pool *bp, const struct block *b, enum storage_type type,
-		 const char *storage_uuid, struct err *err)
+int replica_move(struct block_pool *bp, const struct block *b, const struct replica_way *way, struct err *err)
 {
 	struct move m = {.bp = bp, .block = *b};
-	int rc = move_begin(&m, type, storage_uuid, err);
+	int rc = move_begin(&m, way, err);
 
 	if (rc)
 		return rc;

@@ -349,6 +349,11 @@ bool store_is_stuck(const struct store *s)
 	return false;
 }
 
+bool store_volume_answers(const struct store *s, uint32_t volume)
+{
+	return !s->volumes[volume].failed && !s->volumes[volume].slow;
+}
+
 void store_abandon(struct store *s)
 {
 	for (uint32_t i = 0; i < s->volume_count; i++) {

@@ -76,6 +76,8 @@ struct store_namespace {
 int store_open(const struct store_opts *o, struct store **ret, struct err *err);
 /** A volume does not answer: a call on it may not come back, and store_close() neither. */
 bool store_is_stuck(const struct store *s);
+/** It is in service, and calls on it come back. */
+bool store_volume_answers(const struct store *s, uint32_t volume);
 /** For the end of a process with such a store, whose calls are left as they are: what is finished on
  *  the other volumes is synced, and their locks go. */
 void store_abandon(struct store *s);
@@ -273,11 +275,17 @@ uint32_t replica_volume(struct block_pool *bp, int64_t id);
 /** Delete on an exact match of id and stamp, in the background; reports DELETED unless @quiet. Its volume's own thread stops a
  *  writer; one that is in use for too long stays. Waits for nothing. -ENOENT, -ESTALE, -ENOMEM. */
 int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet);
-/** Move a finalized replica to a volume of @type, by preference @storage_uuid ("" or NULL: any); reports RECEIVED there.
- *  Copies, so it takes long; the replica stays readable. @b: stamp and length must fit. -EEXIST: it is on that type already;
- *  -ENOENT, -ESTALE, -EINVAL (length), -EBUSY, -ENOSPC, -EIO: it stays where it is. */
-int replica_move(struct block_pool *bp, const struct block *b, enum storage_type type,
-		 const char *storage_uuid, struct err *err);
+struct replica_way { /* numbers of volumes */
+	uint32_t from, to;
+};
+/** Where a move of a finalized replica to a volume of @type, by preference @storage_uuid ("" or NULL: any), would go. Asks no
+ *  disk. @b: stamp and length must fit. -EEXIST: it is on that type already; -ENOENT, -ESTALE, -EINVAL (length), -EBUSY,
+ *  -ENOSPC. */
+int replica_move_way(struct block_pool *bp, const struct block *b, enum storage_type type, const char *storage_uuid,
+		     struct replica_way *ret, struct err *err);
+/** Move it so; reports RECEIVED there. Copies, so it takes long; the replica stays readable. The same errors, and -EIO: it
+ *  stays where it is. */
+int replica_move(struct block_pool *bp, const struct block *b, const struct replica_way *way, struct err *err);
 /** Block recovery (hdfs-wire 8.4). -ENOENT: no such replica; -EBUSY: recovery of an equal or newer
  *  id runs; -ESTALE. @ret: the original state, stamp and length. */
 int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t recovery_id,

@@ -96,6 +96,13 @@ static inline void fix_close(struct fix *f)
 	f->s = NULL;
 }
 
+static inline int fix_move(struct fix *f, const struct block *b, enum storage_type type)
+{
+	struct replica_way way;
+
+	return replica_move_way(f->bp, b, type, NULL, &way, &f->err) ?: replica_move(f->bp, b, &way, &f->err);
+}
+
 static inline void fix_reopen(struct fix *f)
 {
 	fix_close(f);

@@ -514,7 +514,7 @@ static void a_pin_is_kept_by_restarts_and_moves_between_volumes(void **state)
 	assert_false(has_sticky_bit(f, 6) || replica_is_pinned(f->bp, 6) || replica_is_pinned(f->bp, 7));
 	fix_reopen(f);
 	assert_true(replica_is_pinned(f->bp, 5));
-	assert_int_equal(replica_move(f->bp, &b, STORAGE_SSD, NULL, &f->err), 0);
+	assert_int_equal(fix_move(f, &b, STORAGE_SSD), 0);
 	assert_true(has_sticky_bit(f, 5) && replica_is_pinned(f->bp, 5));
 	fix_reopen(f);
 	assert_true(replica_is_pinned(f->bp, 5));

@@ -38,6 +38,9 @@ struct dtp_replace {
 	struct rtimer local_timer;
 	struct offload local;
 	bool local_busy;
+	struct replica_way way; /* of a local move */
+	int local_rc;           /* the helper's, as this */
+	struct err local_err;
 	struct xfer_entry entry; /* of a local move; one from another node is in the list as a write */
 	char peer[NET_TEXT_MAX]; /* for it: the asker may be gone */
 	struct write_params params;
@@ -187,10 +190,8 @@ static void on_connect(struct xop *op, int res)
 static void local_work(struct offload *o)
 {
 	struct dtp_replace *q = container_of(o, struct dtp_replace, local);
-	const struct write_params *p = &q->params;
 
-	q->rc = replica_move(p->bp, &p->req.block, p->req.storage_type,
-			     p->storage_uuid[0] ? p->storage_uuid : NULL, &q->err);
+	q->local_rc = replica_move(q->params.bp, &q->params.req.block, &q->way, &q->local_err);
 }
 
 static void local_done(struct offload *o)
@@ -198,31 +199,54 @@ static void local_done(struct offload *o)
 	struct dtp_replace *q = container_of(o, struct dtp_replace, local);
 
 	q->local_busy = false;
-	moves_local_leave(q->core->moves);
-	repl_end(q, q->rc);
+	moves_local_leave(q->core->moves, &q->way);
+	if (q->state != REPL_END)
+		q->err = q->local_err;
+	repl_end(q, q->local_rc);
 	repl_maybe_free(q);
 }
 
 static void local_start(struct rtimer *t)
 {
 	struct dtp_replace *q = container_of(t, struct dtp_replace, local_timer);
+	const struct write_params *p = &q->params;
+	const int rc = replica_move_way(p->bp, &p->req.block, p->req.storage_type,
+					p->storage_uuid[0] ? p->storage_uuid : NULL, &q->way, &q->err);
 
-	if (!moves_local_enter(q->core->moves)) {
+	if (rc < 0) {
+		repl_end(q, rc);
+		return;
+	}
+	if (!moves_local_enter(q->core->moves, &q->way)) {
 		reactor_timer_set(q->core->reactor, t, reactor_now_ns(q->core->reactor) + LOCAL_POLL_NS);
 		return;
 	}
 	q->local_busy = true;
 	q->local = (struct offload){.work = local_work, .done = local_done};
-	reactor_offload_to(q->core->reactor, XFER_MOVE_QUEUE, &q->local);
+	reactor_offload_to(q->core->reactor, XFER_MOVE_QUEUE(q->way.from), &q->local);
 }
+_Static_assert(MOVES_VOLUMES == XFER_BUDGETS, "as many as a store has volumes");
 
 /* ---- the asker ---- */
+
+/* What waits for a disk that hangs gives its place of the node back; one under way keeps that of moves_local_enter(). */
+static bool way_answers(const struct dtp_replace *q)
+{
+	const struct store *s = q->core->dn->store;
+
+	return store_volume_answers(s, q->way.from) && store_volume_answers(s, q->way.to);
+}
 
 static void on_progress(struct rtimer *t)
 {
 	struct dtp_replace *q = container_of(t, struct dtp_replace, progress);
 
-	dtp_send_status(q->op.conn, DT_IN_PROGRESS, NULL, NULL);
+	if (q->state == REPL_LOCAL_WAIT && !way_answers(q)) {
+		repl_end(q, err_set(&q->err, -EIO, "a data directory does not answer"));
+		return;
+	}
+	if (q->op.conn)
+		dtp_send_status(q->op.conn, DT_IN_PROGRESS, NULL, NULL);
 	reactor_timer_set(q->core->reactor, t, reactor_now_ns(q->core->reactor) + PROGRESS_NS);
 }
 
@@ -230,7 +254,8 @@ static void asker_leaves(struct dtp_replace *q)
 {
 	struct dtp_conn *c = q->op.conn;
 
-	reactor_timer_clear(q->core->reactor, &q->progress);
+	if (!q->local_busy)
+		reactor_timer_clear(q->core->reactor, &q->progress);
 	reactor_timer_clear(q->core->reactor, &q->local_timer);
 	if (q->state == REPL_LOCAL_WAIT && !q->local_busy)
 		moves_leave(q->core->moves); /* it has not begun and will not */

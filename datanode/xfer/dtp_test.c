@@ -566,6 +566,27 @@ static void start_fds(struct dtp_conn *c, Hd__BaseHeaderProto *base)
 	dtp_fds_start(c, &m);
 }
 
+/* A block that can be moved from a disk to an SSD, in a store of its own. */
+static void two_types(char *top, int64_t id)
+{
+	char disk[64], ssd[64];
+	const struct store_volume_opts vol[] = {{.path = disk, .type = STORAGE_DISK}, {.path = ssd, .type = STORAGE_SSD}};
+	const struct store_opts so = {.volumes = vol, .volume_count = 2};
+	const struct store_namespace ns = {.pool_id = POOL_ID, .cluster_id = "CID-1", .namespace_id = 1, .ctime = 1};
+	const struct write_request q = {.block = {id, 1001, 1 << 20}, .stage = STAGE_CREATE, .from_client = true,
+					.crc_type = CRC_NULL, .bytes_per_crc = BPC, .storage_type = STORAGE_DISK};
+	struct replica_writer *w;
+	struct err err = ERR_INIT;
+
+	assert_non_null(mkdtemp(top));
+	(void)snprintf(disk, sizeof(disk), "%s/disk", top);
+	(void)snprintf(ssd, sizeof(ssd), "%s/ssd", top);
+	assert_int_equal(store_open(&so, &dn.store, &err), 0);
+	assert_int_equal(store_attach(dn.store, &ns, &bp, &err), 0);
+	assert_int_equal(replica_write_open(bp, &q, &w, &err), 0);
+	assert_int_equal(replica_finalize(w, 0, SYNC_NEVER, NULL, &err), 0);
+}
+
 static void start_move(struct dtp_conn *c, Hd__BaseHeaderProto *base)
 {
 	Hd__OpReplaceBlockProto m = HD__OP_REPLACE_BLOCK_PROTO__INIT;
@@ -574,9 +595,12 @@ static void start_move(struct dtp_conn *c, Hd__BaseHeaderProto *base)
 
 	id.datanodeuuid = (char *)(uintptr_t)store_datanode_uuid(dn.store);
 	info.id = &id;
+	base->block->numbytes = 0;
 	m.header = base;
 	m.delhint = (char *)(uintptr_t)"";
 	m.source = &info;
+	m.has_storagetype = true;
+	m.storagetype = HD__STORAGE_TYPE_PROTO__SSD;
 	dtp_replace_start(c, &m);
 }
 
@@ -603,6 +627,9 @@ static void what_waits_for_a_disk_is_listed(void **state)
 	};
 	const struct fake_opts fo = {.seed = 1};
 	static struct moves moves;
+	char top[] = "/tmp/dtp_test.XXXXXX", cmd[64];
+	struct block_pool *const usual_bp = bp;
+	struct store *const usual = dn.store;
 	struct xport_ops with_fds;
 
 	(void)state;
@@ -623,6 +650,8 @@ static void what_waits_for_a_disk_is_listed(void **state)
 		c = dtp_conn_new(&core, ends[0]);
 		memcpy(c->peer, "10.1.2.3:4567", sizeof("10.1.2.3:4567"));
 		c->state = DTP_BUSY;
+		if (cases[i].start == start_move)
+			two_types(top, id);
 		cases[i].start(c, header_for(id)->baseheader);
 		assert_int_equal(entries(), 1);
 		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
@@ -643,6 +672,11 @@ static void what_waits_for_a_disk_is_listed(void **state)
 			fix_run(100);
 		assert_int_equal(core.conn_count, 0);
 	}
+	store_close(dn.store);
+	dn.store = usual;
+	bp = usual_bp;
+	(void)snprintf(cmd, sizeof(cmd), "rm -rf %s", top);
+	assert_int_equal(system(cmd), 0);
 }
 
 static int setup(void **state)

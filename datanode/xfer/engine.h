@@ -120,13 +120,15 @@ static inline void xfer_disk_attach(struct io_uring_sqe *sqe, struct uring_op *o
 }
 
 #define XFER_SYNC_QUEUE (1 + 2 * XFER_BUDGETS) /* of SYNC_LATER, which waits for all volumes */
-#define XFER_MOVE_QUEUE (2 + 2 * XFER_BUDGETS) /* of moves between our directories: each waits for two volumes */
+/** Of moves from this volume to other ones of this node: each waits for two volumes, and moves.h bounds how many of them may
+ *  wait for one. */
+#define XFER_MOVE_QUEUE(volume) (2 + 2 * XFER_BUDGETS + (volume))
 /** A volume's queue for writes to block files; xfer_offload()'s queue is for calls that may wait for
  *  a writer to end. Writes are not the ring's: its workers take those of one file one by one and know
  *  files by 64 hashes, over all disks. So where four writes hung, 14 of 100 to files of another disk
  *  (each of a block file and a meta file) stood behind them. */
 #define XFER_WRITE_QUEUE(volume) (1 + XFER_BUDGETS + (volume))
-_Static_assert(XFER_WRITE_QUEUE(XFER_BUDGETS) == XFER_SYNC_QUEUE && XFER_MOVE_QUEUE < DN_IPC_QUEUE, "a queue for each");
+_Static_assert(XFER_WRITE_QUEUE(XFER_BUDGETS) == XFER_SYNC_QUEUE && XFER_MOVE_QUEUE(XFER_BUDGETS) == DN_IPC_QUEUE, "a queue for each");
 /** A blocking call that waits for this volume alone, on a helper thread of the volume's own. */
 static inline void xfer_offload(struct xfer_core *core, uint32_t volume, struct offload *o)
 {

@@ -23,14 +23,14 @@ void moves_leave(struct moves *m)
 	atomic_fetch_sub(&m->running, 1);
 }
 
-bool moves_local_enter(struct moves *m)
+bool moves_local_enter(struct moves *m, const struct replica_way *way)
 {
-	return enter(&m->local, MOVES_LOCAL_MAX);
+	return enter(&m->local[way->from][way->to], MOVES_LOCAL_MAX);
 }
 
-void moves_local_leave(struct moves *m)
+void moves_local_leave(struct moves *m, const struct replica_way *way)
 {
-	atomic_fetch_sub(&m->local, 1);
+	atomic_fetch_sub(&m->local[way->from][way->to], 1);
 }
 
 uint32_t moves_step(const struct dn_live *live, uint32_t want)

@@ -16,11 +16,12 @@
 
 #include "datanode/dn.h"
 
-#define MOVES_LOCAL_MAX 2 /* between own directories at one time: each holds a helper thread */
+#define MOVES_LOCAL_MAX 2 /* from one own volume to one other at one time: each holds a helper thread, while a disk hangs, too */
+#define MOVES_VOLUMES 64
 #define MOVES_STEP (64u << 10) /* bytes charged at once when the bandwidth is small */
 
 struct moves {
-	atomic_uint running, local;
+	atomic_uint running, local[MOVES_VOLUMES][MOVES_VOLUMES]; /* local: by from, to */
 	atomic_uint_fast64_t free_ns; /* monotonic: what was charged so far has gone by then */
 	atomic_uint_fast64_t ec_read_ns, ec_write_ns; /* likewise, of reconstructions */
 };
@@ -28,8 +29,8 @@ struct moves {
 /** Take a place; false: all are taken. */
 bool moves_enter(struct moves *m, const struct dn_live *live);
 void moves_leave(struct moves *m);
-bool moves_local_enter(struct moves *m);
-void moves_local_leave(struct moves *m);
+bool moves_local_enter(struct moves *m, const struct replica_way *way);
+void moves_local_leave(struct moves *m, const struct replica_way *way);
 /** Charge @bytes to what is paid with @bandwidth bytes a second (0: no limit) and is free from *@free_ns on; returns the
  *  moment (ns, monotonic) at which they may go, @now_ns or later. */
 uint64_t pace_charge(atomic_uint_fast64_t *free_ns, uint64_t bandwidth, uint64_t bytes, uint64_t now_ns);

@@ -69,7 +69,7 @@ static int give_key(struct xfer *x, const char *text, struct err *err)
 
 static int reactors_new(struct dn *dn, struct err *err)
 {
-	const struct reactor_opts ro = {.name = "reactor"};
+	const struct reactor_opts ro = {.name = "reactor", .offload_threads = 12}; /* as in node.c */
 	int rc = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < dn->reactor_count; i++)
