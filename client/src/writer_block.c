@@ -7,6 +7,7 @@
 #include "client/src/dtp.h"
 #include "client/src/writer.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/wire/pb.h"
 
 #define FIRST_FRESH_NS (60 * NS_PER_S) /* for so long the nodes of a first block are as good as any */
@@ -19,10 +20,14 @@ static void heard(struct writer *w, int bad, int rc)
 		written_heard(&w->f, rc);
 }
 
-/* Out of the pipeline and not to be offered again. */
-static int blame(struct writer *w, size_t i, struct err *err)
+/* Out of the pipeline and not to be offered again. @why: of that. */
+static int blame(struct writer *w, size_t i, const struct err *why, struct err *err)
 {
-	return written_blame(&w->f, located_remove(w->pipe.lb, i), false, err);
+	Hd__DatanodeInfoProto *node = located_remove(w->pipe.lb, i);
+	char text[NET_TEXT_MAX];
+
+	log_debug("op=blame node=%s: %s", node_text(node->id, text), why ? why->text : "");
+	return written_blame(&w->f, node, false, err);
 }
 
 void writer_drop_block(struct writer *w)
@@ -108,24 +113,35 @@ static int open_one(struct writer *w, struct err *err)
 	heard(w, bad, rc);
 	written_abandon(&w->f, w->pipe.lb->b);
 	if (rc != -ENOMEM && rc != -EMFILE && rc != -ENFILE) /* these are ours */
-		(void)blame(w, (size_t)bad, NULL); /* without the memory we may meet it again */
+		(void)blame(w, (size_t)bad, err, NULL); /* without the memory we may meet it again */
 	return rc;
 }
 
-/* The block is nowhere: @no_rdma, of a node without RDMA where it is required, says more than the NameNode, which has
- * no other node. */
-static int give_up(int rc, const struct err *no_rdma, struct err *err)
+/* The first cause says more than what stopped the repair; a person wants both. */
+static void add_cause(struct err *err, const char *cause)
 {
-	if (!no_rdma->rc)
-		return rc;
-	if (err)
+	if (!strstr(err->text, cause))
+		(void)err_cure(err, "the pipeline broke because: %.200s", cause);
+}
+
+/* The block is nowhere: @no_rdma, of a node without RDMA where it is required, says more than the NameNode, which has
+ * no other node. But @other, of the first node that failed otherwise, is what happened. */
+static int give_up(int rc, const struct err *no_rdma, const struct err *other, struct err *err)
+{
+	if (no_rdma->rc)
+		rc = other->rc ? other->rc : no_rdma->rc;
+	if (no_rdma->rc && err)
 		*err = *no_rdma;
-	return no_rdma->rc;
+	if (other->rc && err)
+		add_cause(err, other->text);
+	if (err)
+		err->rc = rc;
+	return rc;
 }
 
 int writer_open_block(struct writer *w, struct err *err)
 {
-	struct err no_rdma = ERR_INIT;
+	struct err no_rdma = ERR_INIT, other = ERR_INIT;
 	int rc;
 
 	assert(w->stage == WRITER_IDLE && !w->pipe.ws);
@@ -138,10 +154,12 @@ int writer_open_block(struct writer *w, struct err *err)
 		writer_drop_block(w);
 		if (rc == -ENOTSUP && err)
 			no_rdma = *err;
+		else if (w->f.blamed.failures != failures && !other.rc && err)
+			other = *err;
 		/* a node that failed is another try; anything else is the NameNode's last word */
 		if ((w->f.blamed.failures == failures && rc != -ENOSPC) || w->f.blamed.n_out == 0 ||
 		    tries == w->f.fs->set.block_write_retries)
-			return give_up(rc, &no_rdma, err);
+			return give_up(rc, &no_rdma, &other, err);
 		if (rc == -ENOSPC) /* all others are excluded: they may be back */
 			blamed_forgive(&w->f.blamed);
 	}
@@ -209,7 +227,7 @@ static int add_node(struct writer *w, struct err *err)
 	if (rc < 0 && from_bad) /* the new node waits for its next chance */
 		pb_free(located_remove(w->pipe.lb, (size_t)at));
 	if (rc < 0)
-		(void)blame(w, from_bad ? from - (from > (size_t)at) : (size_t)at, NULL);
+		(void)blame(w, from_bad ? from - (from > (size_t)at) : (size_t)at, err, NULL);
 	return rc;
 }
 
@@ -307,13 +325,6 @@ static int count_recovery(struct writer *w, struct err *err)
 	return 0;
 }
 
-/* The first cause says more than what stopped the repair; a person wants both. */
-static void add_cause(struct err *err, const char *cause)
-{
-	if (!strstr(err->text, cause))
-		(void)err_cure(err, "the pipeline broke because: %.200s", cause);
-}
-
 /* Nothing of the block is acknowledged, and all of it is here. */
 static bool is_all_here(const struct writer *w)
 {
@@ -336,7 +347,7 @@ static int begin_again(struct writer *w, int bad, struct err *err)
 	heard(w, bad, err->rc);
 	rc = count_recovery(w, err);
 	if (rc == 0 && bad >= 0 && !hung_up && err->rc != -ENOMEM)
-		rc = blame(w, (size_t)bad, err);
+		rc = blame(w, (size_t)bad, err, err);
 	if (rc < 0)
 		return rc;
 	written_abandon(&w->f, &w->f.block);
@@ -398,7 +409,7 @@ int writer_recover(struct writer *w, int bad, struct err *err)
 		pipe_close_stream(&w->pipe);
 		if (!called_back)
 			suspect(w, bad, err, &suspects);
-		rc = blame(w, (size_t)bad, err);
+		rc = blame(w, (size_t)bad, err, err);
 		if (rc < 0)
 			break;
 		if (w->pipe.lb->n_locs == 0 && !(called_back = call_back(w, &suspects))) {

@@ -34,6 +34,7 @@ static bool complete;
 static const char *refusal; /* addBlock fails with it, */
 static unsigned refused_from; /* from this one on */
 static int open_rc;         /* of streams */
+static int then_rc;         /* of all but the first one; 0: the same */
 static bool dry;            /* there is no memory for packets that go by RDMA */
 static unsigned by_rdma;    /* streams that were opened and may go by it */
 static unsigned stamps;     /* new ones of blocks */
@@ -116,6 +117,8 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 
 	(void)fs;
 	*ret_bad = 0;
+	if (open_rc && then_rc && blocks > 1)
+		return err_set(err, then_rc, "it has no RDMA");
 	if (open_rc)
 		return err_set(err, open_rc, "the node refuses, or nobody hears");
 	/* As data nodes do: a replica that is to be closed has the length that it is asked for. */
@@ -728,6 +731,33 @@ static void a_first_block_of_two_packets_survives_a_node_that_fails_between(void
 	}
 }
 
+/* Not only of the last node: what is amiss with the others a person must know, too. */
+static void who_gives_up_says_what_the_first_node_did(void **state)
+{
+	const int then[] = {-ENOTSUP, -ECONNREFUSED};
+
+	(void)state;
+	fs.set.block_write_retries = 3;
+	for (size_t i = 0; i < 2; i++) {
+		struct written *f = begin();
+		struct err err = ERR_INIT;
+
+		refusal = "File /f could only be written to 0 of the 1 minReplication nodes.";
+		refused_from = 2;
+		open_rc = -ETIMEDOUT;
+		then_rc = then[i];
+		assert_true(written_write(f, bytes, 2 * BLOCK, &err) < 0);
+		assert_non_null(strstr(err.text, "the node refuses, or nobody hears"));
+		assert_non_null(strstr(err.text, then[i] == -ENOTSUP ? "it has no RDMA" : "could only be"));
+		assert_true(then[i] != -ENOTSUP || err.rc == -ETIMEDOUT);
+		refusal = NULL;
+		open_rc = then_rc = 0;
+		refused_from = 0;
+		written_free(f);
+	}
+	fs.set.block_write_retries = 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -737,6 +767,7 @@ int main(void)
 		cmocka_unit_test(hsync_behind_an_early_close_waits_for_the_blocks_before),
 		cmocka_unit_test(no_data_node_at_all_is_no_lack_of_room),
 		cmocka_unit_test(a_node_that_refuses_is_there),
+		cmocka_unit_test(who_gives_up_says_what_the_first_node_did),
 		cmocka_unit_test(a_stream_that_keeps_alive_is_sent_no_heartbeats),
 		cmocka_unit_test(heartbeats_are_not_taken_along_to_the_next_stream),
 		cmocka_unit_test(a_flush_leaves_no_packet_behind),

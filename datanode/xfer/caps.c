@@ -72,6 +72,8 @@ static int start(struct xfer_core *core, bool accept, struct err *err)
 	lo.arg = caps;
 	rc = conf_time_ms(core->dn->conf, "dfs.rdma.peer.connect.timeout", CAPS_DIAL_MS, &caps->dial_ns, err);
 	caps->dial_ns *= NS_PER_MS;
+	if (caps->dial_ns > core->waits.read_ns) /* then TCP has the time for what is behind */
+		caps->dial_ns = core->waits.read_ns;
 	if (rc == 0)
 		rc = landing_new(caps, err);
 	vo.landing = caps->landing;

@@ -9,8 +9,6 @@
 #include "datanode/xfer/caps_internal.h"
 #include "datanode/xfer/dtp_internal.h"
 
-#define SINK_ANSWER_NS (65 * NS_PER_S) /* and 5 s for each node behind */
-#define SINK_NODE_NS (5 * NS_PER_S)
 #define SINK_CLOSE_NS (5 * NS_PER_S)   /* for CLOSED after CANCEL; then the connection goes */
 #define SINK_STORE_NS (300 * NS_PER_S) /* until a copy is on the disk of the node */
 
@@ -43,6 +41,8 @@ struct caps_sink {
 	char hop[NET_TEXT_MAX];
 	uint64_t id;
 	uint32_t hops;         /* nodes behind us */
+	uint64_t read_ns;      /* for an answer */
+	uint64_t begun_ns;     /* the hop is waited for since then */
 	bool copy;             /* node to node: no acks */
 	bool closing;
 	bool exists;           /* the next node has (or may have) the stream */
@@ -77,7 +77,15 @@ static uint64_t answer_ns(const struct caps_sink *s)
 {
 	if (s->copy && s->last_seq >= 0)
 		return SINK_STORE_NS;
-	return SINK_ANSWER_NS + SINK_NODE_NS * s->hops;
+	return s->read_ns;
+}
+
+/* Making the connection comes off the patience for the first answer. */
+static uint64_t waited_ns(const struct caps_sink *s)
+{
+	const uint64_t ns = reactor_now_ns(s->core->reactor) - s->begun_ns;
+
+	return ns < s->read_ns ? ns : s->read_ns;
 }
 
 static void tell_opened(struct caps_sink *s, int status, const char *bad_link)
@@ -352,6 +360,7 @@ static void go_by_stream(struct caps_sink *s)
 
 	s->state = CS_STREAM;
 	s->proxy.ops = &proxy_ops;
+	s->params.waited_ns = waited_ns(s);
 	rc = stream_sink_open(s->core, &s->params, &s->proxy, &s->inner);
 	if (rc == 0)
 		return;
@@ -381,7 +390,7 @@ static void do_open(struct caps_sink *s)
 	}
 	s->state = CS_OPEN_WAIT;
 	s->exists = true;
-	sink_deadline(s, answer_ns(s));
+	sink_deadline(s, answer_ns(s) - waited_ns(s));
 }
 
 static int send_write(struct caps_sink *s, const struct piece *p, uint32_t at, uint32_t len,
@@ -441,6 +450,8 @@ static int send_piece(struct caps_sink *s, const struct piece *p)
 
 static void do_send(struct caps_sink *s)
 {
+	const bool waits = !list_empty(&s->flying); /* what is sent now is no sign of life */
+
 	while (s->state == CS_RUN && !list_empty(&s->queue)) {
 		struct piece *p = container_of(list_pop(&s->queue), struct piece, link);
 		struct flying *f = calloc(1, sizeof(*f));
@@ -465,7 +476,7 @@ static void do_send(struct caps_sink *s)
 	}
 	if (s->state == CS_RUN)
 		ack_heartbeats(s);
-	if (!list_empty(&s->flying))
+	if (!waits && !list_empty(&s->flying))
 		sink_deadline(s, answer_ns(s));
 }
 
@@ -573,6 +584,8 @@ int caps_sink_open(struct xfer_core *core, const struct sink_params *params, str
 	s->base = (struct piece_sink){.ops = &caps_sink_ops, .user = user};
 	s->params = *params;
 	s->hops = params->write->target_count;
+	s->read_ns = xfer_chain_ns(core, s->hops);
+	s->begun_ns = reactor_now_ns(core->reactor);
 	s->last_seq = -1;
 	snprintf(s->hop, sizeof(s->hop), "%s:%u", t->ip, t->xfer_port);
 	list_init(&s->queue);

@@ -34,6 +34,7 @@ struct dtp_sink {
 	enum sink_state state;
 	char hop[NET_TEXT_MAX]; /* "ip:port" */
 	uint64_t read_ns;
+	uint64_t open_by_ns;    /* connected and answered */
 	bool acks, final_answer, answer, opened, closing;
 	int64_t last_seq;       /* of the piece with last, once it goes; else SEQ_UNKNOWN */
 	bool last_sent, last_acked; /* acked: the hop may hang up as it likes */
@@ -135,7 +136,7 @@ static void recv_more(struct dtp_sink *s)
 	if (s->receiving || s->rc || s->have == SINK_BUF)
 		return;
 	s->receiving = true;
-	s->xc->recv_deadline_ns = sink_in_ns(s, s->read_ns);
+	s->xc->recv_deadline_ns = s->state == SINK_ANSWER ? s->open_by_ns : sink_in_ns(s, s->read_ns);
 	xconn_recv(s->xc, s->buf + s->have, SINK_BUF - s->have, &s->recv_op);
 }
 
@@ -480,7 +481,8 @@ int stream_sink_open(struct xfer_core *core, const struct sink_params *params, s
 	s->acks = s->answer;
 	s->beats = params->beats && s->acks;
 	s->confirm = params->no_answer && params->confirm;
-	s->read_ns = core->waits.read_ns + XFER_NODE_NS * (1 + params->write->target_count);
+	s->read_ns = xfer_chain_ns(core, params->write->target_count);
+	s->open_by_ns = sink_in_ns(s, s->read_ns - params->waited_ns);
 	snprintf(s->hop, sizeof(s->hop), "%s:%u", t->ip, t->xfer_port);
 	s->last_seq = SEQ_UNKNOWN;
 	list_init(&s->queue);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The next node of a chain over TCP must hear of us before its time-out, also while nobody writes: from the writer, whose
  * heartbeats are packets, or from this node when those of the writer are of his connection, as over RDMA. The writer
- * hears nothing of the latter but that a node has failed.
+ * hears nothing of the latter but that a node has failed. A node that hangs is named before the writer would blame us for it.
  * The next node is a socket in this program; the write before it is the engine's own. */
 #include <endian.h>
 #include <netinet/in.h>
@@ -283,6 +283,25 @@ static void an_ack_of_no_heartbeat_breaks_the_chain(void **state)
 	end(-ECONNRESET);
 }
 
+/* Its writer gives us up after one node's patience more, and would blame us. */
+static void a_node_that_hangs_is_named_before_its_writer_has_had_enough(void **state)
+{
+	uint64_t began_ns;
+
+	(void)state;
+	begin(false);
+	began_ns = clock_mono_ns();
+	write_piece(0, 0, BPC);
+	while (!writer.acks) {
+		if (clock_mono_ns() - began_ns > 2 * XFER_NODE_NS)
+			fail_msg("it is not named in time");
+		fix_run(5);
+	}
+	assert_int_equal(writer.seq[0], SEQ_UNKNOWN);
+	assert_int_equal(writer.behind[0], DT_ERROR);
+	end(-ECONNRESET);
+}
+
 static int setup(void **state)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htobe32(INADDR_LOOPBACK)};
@@ -315,6 +334,7 @@ int main(void)
 		cmocka_unit_test(a_writer_over_tcp_makes_the_heartbeats),
 		cmocka_unit_test(a_node_that_fails_behind_a_quiet_writer_is_told),
 		cmocka_unit_test(an_ack_of_no_heartbeat_breaks_the_chain),
+		cmocka_unit_test(a_node_that_hangs_is_named_before_its_writer_has_had_enough),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -55,7 +55,7 @@ struct xfer_waits { /* how long a silent peer is waited for */
 	uint64_t keepalive_ns; /* dfs.datanode.socket.reuse.keepalive: between two ops */
 	uint64_t buffers_ns;   /* dfs.rdma.pool.wait: a step waits so long for buffers */
 };
-#define XFER_NODE_NS 5000000000ull  /* more for each node that is waited for behind the next one */
+#define XFER_NODE_NS 5000000000ull  /* more for each node that is waited for */
 #define XFER_FOREVER_NS (366ull * 24 * 3600 * 1000000000)
 
 #define XFER_BUDGETS 64 /* of volumes, and of next hops: as many as a store has volumes */
@@ -133,6 +133,13 @@ _Static_assert(XFER_WRITE_QUEUE(XFER_BUDGETS) == XFER_SYNC_QUEUE && XFER_MOVE_QU
 static inline void xfer_offload(struct xfer_core *core, uint32_t volume, struct offload *o)
 {
 	reactor_offload_to(core->reactor, DN_VOLUME_QUEUE(volume), o);
+}
+
+/** For so long a chain of @nodes, the next one first, may be silent. Whoever stands before us gives it one node more,
+ *  and hears of the node that hangs before it would give us up; client/src/stream.h. */
+static inline uint64_t xfer_chain_ns(const struct xfer_core *core, uint32_t nodes)
+{
+	return core->waits.read_ns + XFER_NODE_NS * nodes;
 }
 
 /** A front end took (+1) or lost (-1) a connection. */

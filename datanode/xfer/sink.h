@@ -17,6 +17,7 @@ struct sink_params { /* what WRITE_BLOCK to the next hop says; borrowed until op
 	bool final_answer;  /* TRANSFER_*: no acks, one answer at the end: broken(0) when it is good */
 	bool no_answer;     /* node to node: neither set-up answer nor acks */
 	bool sync_later;    /* private: stream_sink_open() asks for it when the write does, and hears what is said to it */
+	uint64_t waited_ns; /* private: so long of the patience with the hop has gone, with RDMA */
 	bool beats;         /* who writes keeps quiet when it has nothing to write: signs of life for the hop are made here */
 	bool confirm;       /* with no_answer: broken(0) once the hop has hung up in good order behind the last piece */
 };
