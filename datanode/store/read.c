@@ -53,6 +53,18 @@ static int reader_hold_crc(struct replica_reader *rd)
 	return 0;
 }
 
+/* A recovery that cuts makes a new meta file, under a new stamp. Asked after the length was read: a length from after a recovery
+ * is not used with the meta file from before it. */
+static bool reader_is_recovered(const struct replica_reader *rd)
+{
+	bool is;
+
+	pthread_mutex_lock(&rd->bp->lock);
+	is = rd->replica->gs != rd->block.gs;
+	pthread_mutex_unlock(&rd->bp->lock);
+	return is;
+}
+
 int replica_read_refresh(struct replica_reader *rd, struct err *err)
 {
 	int rc;
@@ -60,7 +72,7 @@ int replica_read_refresh(struct replica_reader *rd, struct err *err)
 	if (!rd->partial)
 		return 0;
 	reader_length(rd);
-	rc = reader_hold_crc(rd);
+	rc = reader_is_recovered(rd) ? -ENOENT : reader_hold_crc(rd);
 	if (rc == -ENOENT)
 		return err_set(err, -ESTALE, "blk_%" PRId64 " is another one by now", rd->block.id);
 	return rc ? err_sys(err, rc, "the last CRC of blk_%" PRId64, rd->block.id) : 0;

@@ -24,8 +24,8 @@ struct block_pool *dn_pool(struct dn *d, const char *id)
 	return bp;
 }
 
-/* Its bytes up to @len. */
-static void write_replica(const struct write_request *q, uint32_t len)
+/* Its bytes up to @len, of which @acked count. */
+static struct replica_writer *begin_replica(const struct write_request *q, uint32_t len, uint32_t acked)
 {
 	struct replica_writer *w = NULL;
 	struct err err = ERR_INIT;
@@ -38,8 +38,15 @@ static void write_replica(const struct write_request *q, uint32_t len)
 		crc_chunks(CRC_CRC32C, data + len / 512 * 512, len % 512, 512, last);
 		assert_int_equal(file_write_full(w->fd_meta, last, 4, META_HEADER + len / 512 * 4), 0);
 	}
-	replica_publish(w, len, len, len, 0);
-	assert_int_equal(replica_finalize(w, len, SYNC_NEVER, NULL, &err), 0);
+	replica_publish(w, len, len, acked, crc_compute(CRC_CRC32C, data + acked / 512 * 512, acked % 512));
+	return w;
+}
+
+static void write_replica(const struct write_request *q, uint32_t len)
+{
+	struct err err = ERR_INIT;
+
+	assert_int_equal(replica_finalize(begin_replica(q, len, len), len, SYNC_NEVER, NULL, &err), 0);
 }
 
 static struct write_request request(int64_t id)
@@ -400,6 +407,36 @@ static void an_append_under_a_read_is_no_wrong_checksum(void **state)
 	}
 }
 
+/* A recovery that cuts makes a new meta file: a reader that waits for bytes takes their CRCs from that one. */
+static void a_read_that_waits_for_bytes_sees_a_recovery(void **state)
+{
+	const uint32_t acked = 900, len = 3000;
+
+	(void)state;
+	for (int finalized = 0; finalized < 2; finalized++) {
+		struct write_request q = request(21 + finalized);
+		struct replica_writer *w = begin_replica(&q, 1700, acked);
+		struct err err = ERR_INIT;
+		struct reader d;
+
+		begin_len(&d, q.block.id, NULL, len);
+		await_wait(&d, "visible_wait", "writer of the block");
+		replica_write_close(w, false);
+		q.stage = STAGE_STREAMING_RECOVERY;
+		q.new_gs = 1002;
+		q.min_bytes = acked;
+		q.max_bytes = 1700;
+		w = begin_replica(&q, len, len);
+		if (finalized)
+			assert_int_equal(replica_finalize(w, len, SYNC_NEVER, NULL, &err), 0);
+		d.gives_back = true;
+		await_end(&d, 0);
+		assert_int_equal(d.bytes, len);
+		if (!finalized)
+			replica_write_close(w, false);
+	}
+}
+
 static int setup(void **state)
 {
 	const struct pool_opts po = {.count = {64, 32, 8, 16, 64}};
@@ -431,6 +468,7 @@ int main(void)
 		cmocka_unit_test(reads_over_one_connection_share_its_budget),
 		cmocka_unit_test(a_read_is_listed_with_all_that_is_known_of_it),
 		cmocka_unit_test(an_append_under_a_read_is_no_wrong_checksum),
+		cmocka_unit_test(a_read_that_waits_for_bytes_sees_a_recovery),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
