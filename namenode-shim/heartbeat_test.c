@@ -413,17 +413,19 @@ static void a_silent_node_comes_last_among_those_of_a_unit(void **state)
 
 /* ---- the last block of a file whose writer is gone ---- */
 
+static struct call_stat answered; /* the writer adds to it after the last look at it, too */
+
 /* The nodes that are told to lead a recovery that begins now: "02". */
 static void recover(struct world *w, char told[NODES_MAX + 1])
 {
-	struct call_stat stat = {0};
 	struct req *q = req_new(w->nn, &file_recover_method, NULL);
 	struct list *l;
 
+	answered.calls = 0;
 	q->arg = w->file;
-	q->stat = &stat;
+	q->stat = &answered;
 	nn_submit(w->nn, q);
-	for (int ms = 0; !stat.calls; ms++) {
+	for (int ms = 0; !answered.calls; ms++) {
 		assert_true(ms < WAIT_MS);
 		(void)poll(NULL, 0, 1);
 	}
