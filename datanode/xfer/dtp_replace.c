@@ -56,6 +56,7 @@ static void repl_end(struct dtp_replace *q, int rc)
 	}
 	q->state = REPL_END;
 	reactor_timer_clear(q->core->reactor, &q->progress);
+	reactor_timer_clear(q->core->reactor, &q->local_timer);
 	if (q->op.conn)
 		dtp_ready(q->op.conn);
 	if (q->fetch.conn)
