@@ -141,8 +141,9 @@ struct write_request {
 	uint32_t bytes_per_crc;
 	enum storage_type storage_type;
 	const char *storage_uuid; /* preferred volume or NULL */
-	uint32_t volume;          /* private to replica_write_volume(), as this: its choice */
-	bool chosen;
+	uint32_t volume;          /* private, as these: what replica_write_volume() said last; */
+	bool chosen, clears;      /* it said a volume; an older replica on that one is to go */
+	uint64_t tried;           /* volumes that cannot take it, a bit each */
 	bool pin;                 /* the client wants it on this node: see replica_is_pinned() */
 	/* The writer is to go: -ECANCELED: a recovery wants it; -EIO: its volume is out of service. Any
 	 * thread, under the pool lock: post to the reactor, call nothing of the store. */
@@ -169,13 +170,16 @@ struct replica_writer {
 	int late_rc;
 };
 
-/** The volume that the replica is on, or is to be made on: replica_write_open() waits for that disk
- *  alone. Asks no disk. */
+#define REPLICA_ELSEWHERE 1
+/** The volume that the replica is on, is to be made on, or has an older replica that must go first: replica_write_open() waits
+ *  for that disk alone, so it is called on a thread of that volume. STORE_VOLUME_ANY: for none. Asks no disk. */
 uint32_t replica_write_volume(struct block_pool *bp, struct write_request *q);
 /** Prepare the replica as the table of hdfs-wire 5.5 says and become its writer. -EEXIST, -ENOENT,
  *  -EINVAL (length or stamp does not fit), -ENOSPC (with free and asked bytes), -EBUSY (another
- *  writer did not stop in time), -EIO. STAGE_CLOSE_RECOVERY finalises and gives no writer (NULL). */
-int replica_write_open(struct block_pool *bp, const struct write_request *q,
+ *  writer did not stop in time), -EIO. STAGE_CLOSE_RECOVERY finalises and gives no writer (NULL).
+ *  REPLICA_ELSEWHERE: to be called again, on a thread of the volume that replica_write_volume() says now; never without a
+ *  replica_write_volume() before it, or after STORE_VOLUME_ANY: then all of it is done on this thread. */
+int replica_write_open(struct block_pool *bp, struct write_request *q,
 		       struct replica_writer **ret, struct err *err);
 /** How far bytes are received, in the file (and their CRCs in the meta file), and acknowledged by
  *  all (visible); the CRC of the last, partial chunk of the visible bytes. Wait-free, one writer. */

@@ -737,6 +737,50 @@ static void a_writer_does_not_join_a_volume_that_went_out_of_service_meanwhile(v
 	assert_readable(f, 5, 1002, 100);
 }
 
+/* Each step of an opening asks the disk whose number replica_write_volume() has said, and no other one. */
+static void a_replica_is_opened_step_by_step_where_its_disk_is(void **state)
+{
+	struct fix *f = *state;
+	struct write_request q = create_request(5, 1001);
+	struct replica_writer *w = NULL;
+	struct replica_info i;
+	char cmd[512];
+
+	q.storage_type = STORAGE_SSD;
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+	assert_int_equal(w->volume, 1);
+	replica_write_close(w, false);
+	/* The older replica goes on the one, the new one is made on the other. */
+	q = create_request(5, 1001);
+	q.new_gs = 1002;
+	assert_int_equal(replica_write_volume(f->bp, &q), 1);
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), REPLICA_ELSEWHERE);
+	assert_int_equal(replica_get(f->bp, 5, &i), -ENOENT);
+	assert_int_equal(replica_write_volume(f->bp, &q), 0);
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+	assert_int_equal(w->volume, 0);
+	replica_write_close(w, false);
+	/* One that came meanwhile: back to its volume. */
+	q = create_request(6, 1001);
+	q.storage_type = STORAGE_SSD;
+	q.new_gs = 1002;
+	assert_int_equal(replica_write_volume(f->bp, &q), 1);
+	replica_write_close(make_rbw(f, 6, 1001, 0), false);
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), REPLICA_ELSEWHERE);
+	assert_int_equal(replica_write_volume(f->bp, &q), 0);
+	assert_int_equal(replica_get(f->bp, 6, &i), 0);
+	/* One that cannot be made is made on the other volume, by a thread of that one. */
+	(void)snprintf(cmd, sizeof(cmd), "rm -r %s/current/%s/current/rbw", f->vol[0], POOL);
+	assert_int_equal(system(cmd), 0);
+	q = create_request(7, 1001);
+	assert_int_equal(replica_write_volume(f->bp, &q), 0);
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), REPLICA_ELSEWHERE);
+	assert_int_equal(replica_write_volume(f->bp, &q), 1);
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+	assert_int_equal(w->volume, 1);
+	replica_write_close(w, false);
+}
+
 /* Writers that do not stop, as in calls on a disk that does not answer. */
 static void deletions_of_blocks_in_use_hold_up_no_other_volume(void **state)
 {
@@ -919,6 +963,7 @@ int main(void)
 		T2(a_dead_volume_goes_out_of_service_and_the_others_stay),
 		T2(writers_of_a_directory_that_vanished_go_to_the_others),
 		T2(a_writer_does_not_join_a_volume_that_went_out_of_service_meanwhile),
+		T2(a_replica_is_opened_step_by_step_where_its_disk_is),
 		T2(deletions_of_blocks_in_use_hold_up_no_other_volume),
 		T2(a_directory_that_vanished_is_a_failed_volume_at_once),
 		T2(a_directory_that_was_used_before_is_not_made_anew),

@@ -137,8 +137,15 @@ static bool may_replace(const struct replica *old, const struct write_request *q
 	return old->gs < q->block.gs && old->state != REPLICA_FINALIZED;
 }
 
-/* Leaves @id free in the map, and its old files gone. */
-static int clear_way(struct block_pool *bp, const struct write_request *q, struct err *err)
+/* This thread would wait for another disk than its own. */
+static bool is_elsewhere(const struct replica *r, const struct slice *sl)
+{
+	return r->slice != sl && !r->slice->vol->failed;
+}
+
+/* Leaves @id free in the map, and its old files in @sl gone. Those on a volume out of service stay: when it is back, a newer
+ * replica wins. */
+static int clear_way(struct block_pool *bp, const struct write_request *q, const struct slice *sl, struct err *err)
 {
 	struct replica *old = replica_find_locked(bp, q->block.id);
 	int rc;
@@ -150,6 +157,8 @@ static int clear_way(struct block_pool *bp, const struct write_request *q, struc
 			       "blk_%" PRId64 " exists with stamp %" PRIu64
 			       ", state %d; asked for %" PRIu64,
 			       old->id, old->gs, old->state, q->block.gs);
+	if (is_elsewhere(old, sl))
+		return REPLICA_ELSEWHERE;
 	rc = replica_claim_locked(bp, q->block.id, old->gs, true, &old);
 	if (rc == -ESTALE)
 		return err_set(err, -EEXIST, "blk_%" PRId64 " changed meanwhile", q->block.id);
@@ -162,9 +171,17 @@ static int clear_way(struct block_pool *bp, const struct write_request *q, struc
 		replica_release_locked(bp, old);
 		return err_set(err, -EEXIST, "blk_%" PRId64 " changed meanwhile", q->block.id);
 	}
-	pthread_mutex_unlock(&bp->lock);
-	rc = pair_unlink(old->slice->fd, old->id, old->place, old->gs);
-	pthread_mutex_lock(&bp->lock);
+	if (is_elsewhere(old, sl)) {
+		replica_release_locked(bp, old);
+		return REPLICA_ELSEWHERE;
+	}
+	if (!old->slice->vol->failed) {
+		pthread_mutex_unlock(&bp->lock);
+		volume_begin(old->slice->vol);
+		rc = pair_unlink(old->slice->fd, old->id, old->place, old->gs);
+		volume_end(old->slice->vol);
+		pthread_mutex_lock(&bp->lock);
+	}
 	if (rc) {
 		replica_release_locked(bp, old);
 		return err_sys(err, rc, "removing the older replica of blk_%" PRId64, q->block.id);
@@ -181,15 +198,32 @@ static bool makes_new(const struct write_request *q)
 	       q->stage == STAGE_TRANSFER_FINALIZED;
 }
 
+/* Is an older replica in the way, on a volume in service? */
+static bool find_older(struct block_pool *bp, const struct write_request *q, uint32_t *ret_volume)
+{
+	const struct replica *old;
+	bool found;
+
+	pthread_mutex_lock(&bp->lock);
+	old = replica_find_locked(bp, q->block.id);
+	found = old && may_replace(old, q) && !old->slice->vol->failed;
+	if (found)
+		*ret_volume = old->slice->vol->idx;
+	pthread_mutex_unlock(&bp->lock);
+	return found;
+}
+
 uint32_t replica_write_volume(struct block_pool *bp, struct write_request *q)
 {
-	const struct slice *sl;
+	q->clears = makes_new(q) && find_older(bp, q, &q->volume);
+	if (!makes_new(q)) {
+		q->volume = replica_volume(bp, q->block.id);
+	} else if (!q->clears) {
+		const struct slice *sl = slice_choose_for(bp, q, q->block.len, q->tried, NULL);
 
-	if (!makes_new(q))
-		return replica_volume(bp, q->block.id);
-	sl = slice_choose_for(bp, q, q->block.len, 0, NULL);
-	q->chosen = sl != NULL;
-	q->volume = sl ? sl->vol->idx : STORE_VOLUME_ANY;
+		q->volume = sl ? sl->vol->idx : STORE_VOLUME_ANY;
+	}
+	q->chosen = q->volume != STORE_VOLUME_ANY;
 	return q->volume;
 }
 
@@ -244,7 +278,9 @@ static int open_new_in(struct block_pool *bp, const struct write_request *q, str
 	if (!r)
 		return err_sys(err, -ENOMEM, "blk_%" PRId64, q->block.id);
 	pthread_mutex_lock(&bp->lock);
-	rc = clear_way(bp, q, err);
+	rc = clear_way(bp, q, sl, err);
+	if (!rc && q->clears)
+		rc = REPLICA_ELSEWHERE;
 	if (!rc && sl->vol->failed) /* who stops the writers of the volume has been here */
 		rc = err_set(err, -EIO, "%s is out of service", sl->vol->path);
 	if (rc) {
@@ -280,26 +316,23 @@ static int open_new_in(struct block_pool *bp, const struct write_request *q, str
 }
 
 /* A volume that is in trouble, or full after all, is not the end: the others are tried. */
-static int open_new(struct block_pool *bp, const struct write_request *q,
-		    struct replica_writer **ret, struct err *err)
+static int open_new(struct block_pool *bp, struct write_request *q, struct replica_writer **ret, struct err *err)
 {
-	const bool chosen = q->chosen && !bp->slices[q->volume].vol->failed;
-	struct slice *sl = chosen ? &bp->slices[q->volume] :
-				    slice_choose_for(bp, q, q->block.len, 0, err);
-	uint64_t tried = 0;
-	int rc = -ENOSPC;
+	struct slice *sl = q->chosen ? &bp->slices[q->volume] : NULL;
+	int rc;
 
-	while (sl) {
-		rc = open_new_in(bp, q, sl, ret, err);
-		if (!blames_volume(rc) && rc != -ENOSPC)
-			return rc;
-		tried |= 1ull << sl->vol->idx;
-		sl = slice_choose_for(bp, q, q->block.len, tried, NULL);
-		if (sl)
-			log_warn("op=write block=%" PRId64 ": %s; going on in %s", q->block.id,
-				 err_name(rc), sl->vol->path);
-	}
-	return rc;
+	if (!sl)
+		return slice_choose_for(bp, q, q->block.len, q->tried, err) ? REPLICA_ELSEWHERE : -ENOSPC;
+	if (sl->vol->failed)
+		return REPLICA_ELSEWHERE;
+	rc = open_new_in(bp, q, sl, ret, err);
+	if (q->clears || (!blames_volume(rc) && rc != -ENOSPC))
+		return rc;
+	q->tried |= 1ull << sl->vol->idx;
+	if (!slice_choose_for(bp, q, q->block.len, q->tried, NULL))
+		return rc;
+	log_warn("op=write block=%" PRId64 " dir=%s: %s; going on in another one", q->block.id, sl->vol->path, err_name(rc));
+	return REPLICA_ELSEWHERE;
 }
 
 /* ---- opening for write: append and recovery ---- */
@@ -401,7 +434,10 @@ static int open_existing(struct block_pool *bp, const struct write_request *q,
 
 	pthread_mutex_lock(&bp->lock);
 	rc = replica_claim_locked(bp, q->block.id, 0, q->stage != STAGE_APPEND, &r);
-	if (!rc && r) {
+	if (!rc && r && q->chosen && is_elsewhere(r, &bp->slices[q->volume])) {
+		replica_release_locked(bp, r);
+		rc = REPLICA_ELSEWHERE;
+	} else if (!rc && r) {
 		rc = r->slice->vol->failed ? err_set(err, -EIO, "%s is out of service", r->slice->vol->path) :
 					     check_existing(r, q, err);
 		if (!rc)
@@ -470,13 +506,8 @@ static int open_existing(struct block_pool *bp, const struct write_request *q,
 	return 0;
 }
 
-int replica_write_open(struct block_pool *bp, const struct write_request *q,
-		       struct replica_writer **ret, struct err *err)
+static int open_on_volume(struct block_pool *bp, struct write_request *q, struct replica_writer **ret, struct err *err)
 {
-	*ret = NULL;
-	if (q->crc_type > CRC_CRC32C || q->bytes_per_crc == 0 || q->bytes_per_crc > META_BPC_MAX)
-		return err_set(err, -EINVAL, "checksum type %d with %u bytes per checksum",
-			       (int)q->crc_type, q->bytes_per_crc);
 	switch (q->stage) {
 	case STAGE_CREATE:
 	case STAGE_TRANSFER_RBW:
@@ -492,6 +523,27 @@ int replica_write_open(struct block_pool *bp, const struct write_request *q,
 		break;
 	}
 	return err_set(err, -EINVAL, "stage %d does not open a block", q->stage);
+}
+
+int replica_write_open(struct block_pool *bp, struct write_request *q, struct replica_writer **ret, struct err *err)
+{
+	const bool anywhere = !q->chosen;
+	int rc;
+
+	*ret = NULL;
+	if (q->crc_type > CRC_CRC32C || q->bytes_per_crc == 0 || q->bytes_per_crc > META_BPC_MAX)
+		return err_set(err, -EINVAL, "checksum type %d with %u bytes per checksum",
+			       (int)q->crc_type, q->bytes_per_crc);
+	do {
+		if (anywhere)
+			(void)replica_write_volume(bp, q);
+		rc = open_on_volume(bp, q, ret, err);
+	} while (anywhere && rc == REPLICA_ELSEWHERE);
+	if (anywhere) { /* the next time, too */
+		q->chosen = false;
+		q->tried = 0;
+	}
+	return rc;
 }
 
 void replica_write_begin(struct replica_writer *w)

@@ -25,7 +25,7 @@ struct block_pool *dn_pool(struct dn *d, const char *id)
 }
 
 /* Its bytes up to @len, of which @acked count. */
-static struct replica_writer *begin_replica(const struct write_request *q, uint32_t len, uint32_t acked)
+static struct replica_writer *begin_replica(struct write_request *q, uint32_t len, uint32_t acked)
 {
 	struct replica_writer *w = NULL;
 	struct err err = ERR_INIT;
@@ -42,7 +42,7 @@ static struct replica_writer *begin_replica(const struct write_request *q, uint3
 	return w;
 }
 
-static void write_replica(const struct write_request *q, uint32_t len)
+static void write_replica(struct write_request *q, uint32_t len)
 {
 	struct err err = ERR_INIT;
 
@@ -57,7 +57,7 @@ static struct write_request request(int64_t id)
 
 static void make_replica_of(int64_t id, uint32_t len)
 {
-	const struct write_request q = request(id);
+	struct write_request q = request(id);
 
 	write_replica(&q, len);
 }

@@ -151,6 +151,10 @@ static void bw_done_open(struct offload *o)
 	struct replica_writer *rw = w->rw;
 
 	w->offload_busy = false;
+	if (w->offload_rc == REPLICA_ELSEWHERE && !w->rc) {
+		off_start(w, bw_work_open, bw_done_open);
+		return;
+	}
 	w->state = BW_CHAIN;
 	if (w->offload_rc < 0) {
 		log_warn("op=write block=%" PRId64 "_%" PRIu64 " peer=%s: cannot prepare the replica: %s",

@@ -440,6 +440,32 @@ static void crcs_that_are_not_all_written_leave_those_before(void **state)
 	}
 }
 
+/* In a step of its own, on the thread of its own volume, which is the same one here. */
+static void an_older_replica_goes_first(void **state)
+{
+	struct write_params wp = {
+		.bp = bp, .client = "writer", .pipeline_size = 1,
+		.req = {.block = {15, 1001, 1u << 20}, .stage = STAGE_CREATE, .from_client = true, .crc_type = CRC_CRC32C,
+			.bytes_per_crc = 512, .storage_type = STORAGE_DISK},
+	};
+	struct write_request older = wp.req;
+	struct replica_writer *rw;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(replica_write_open(bp, &older, &rw, &err), 0);
+	replica_write_close(rw, false);
+	wp.req.new_gs = 1002;
+	memset(&sender, 0, sizeof(sender));
+	sender.source = (struct write_source){.ops = &source_ops, .peer = "10.1.2.3:4567"};
+	assert_int_equal(bwrite_open(&core, &wp, &sender.source, &sender.w), 0);
+	while (!sender.opened)
+		fix_run(60000);
+	assert_non_null(sender.w->rw);
+	assert_int_equal(sender.w->rw->block.gs, 1002);
+	end();
+}
+
 /* ---- waits, and /ops ---- */
 
 #define SHORT_NS (50 * NS_PER_MS)
@@ -612,6 +638,7 @@ int main(void)
 		cmocka_unit_test(what_only_waits_for_a_volume_that_is_out_ends),
 		cmocka_unit_test(a_run_that_ends_well_after_the_next_one_has_failed_stays),
 		cmocka_unit_test(crcs_that_are_not_all_written_leave_those_before),
+		cmocka_unit_test(an_older_replica_goes_first),
 		cmocka_unit_test(a_lane_is_waited_for_no_longer_than_it_may),
 		cmocka_unit_test(a_lane_is_charged_to_the_connection),
 		cmocka_unit_test(a_lane_is_charged_to_the_next_node_which_is_blamed),

@@ -573,7 +573,7 @@ static void two_types(char *top, int64_t id)
 	const struct store_volume_opts vol[] = {{.path = disk, .type = STORAGE_DISK}, {.path = ssd, .type = STORAGE_SSD}};
 	const struct store_opts so = {.volumes = vol, .volume_count = 2};
 	const struct store_namespace ns = {.pool_id = POOL_ID, .cluster_id = "CID-1", .namespace_id = 1, .ctime = 1};
-	const struct write_request q = {.block = {id, 1001, 1 << 20}, .stage = STAGE_CREATE, .from_client = true,
+	struct write_request q = {.block = {id, 1001, 1 << 20}, .stage = STAGE_CREATE, .from_client = true,
 					.crc_type = CRC_NULL, .bytes_per_crc = BPC, .storage_type = STORAGE_DISK};
 	struct replica_writer *w;
 	struct err err = ERR_INIT;
