@@ -2,10 +2,13 @@
 #include "datanode/node.h"
 
 #include <jansson.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/reactor/reactor.h"
 #include "datanode/live.h"
@@ -16,6 +19,11 @@
 /* Of each queue: more than the store lets wait on a volume for writers to stop, so that opening, closing and
  * finalising go on. */
 #define OFFLOAD_THREADS 12
+
+/* For the end. */
+#define TICK_MS 5u
+#define STUCK_MS 5000    /* a data directory has not answered for so long: its calls are left */
+#define CALLERS_MS 35000 /* calls that have not come back after so long are left, too */
 
 static int start_reactors(struct node *n, struct err *err)
 {
@@ -118,6 +126,38 @@ int node_write_ready_file(const struct node *n, const char *path, struct err *er
 	return rc ? err_sys(err, rc, "writing the ready file %s", path) : 0;
 }
 
+/* First who may be in a call of the disks' or of each other: each waits for its calls. */
+static void *stop_callers(void *arg)
+{
+	struct node *n = arg;
+
+	ipc_stop(n->ipc);
+	http_stop(n->http);
+	nn_stop(n->dn.nns);
+	n->callers_ended = true;
+	return NULL;
+}
+
+/* False: some call on a disk does not come back. */
+static bool callers_end(struct node *n)
+{
+	uint32_t stuck_ms = 0;
+	pthread_t t;
+
+	if (n->running < n->dn.reactor_count || pthread_create(&t, NULL, stop_callers, n)) { /* half started: nobody has called */
+		stop_callers(n);
+		return true;
+	}
+	for (uint32_t ms = 0; !n->callers_ended; ms += TICK_MS) {
+		nanosleep(&(struct timespec){.tv_nsec = TICK_MS * NS_PER_MS}, NULL);
+		stuck_ms = store_is_stuck(n->dn.store) ? stuck_ms + TICK_MS : 0;
+		if (stuck_ms >= STUCK_MS || ms >= CALLERS_MS)
+			return false;
+	}
+	pthread_join(t, NULL);
+	return true;
+}
+
 bool node_stop(struct node *n)
 {
 	bool ended = true;
@@ -126,16 +166,12 @@ bool node_stop(struct node *n)
 		ended = xfer_stop_for_restart(n->dn.xfer, n->opts.stop_grace_ms);
 	else if (n->dn.xfer)
 		ended = xfer_stop(n->dn.xfer, n->opts.stop_grace_ms);
-	if (!ended || store_is_stuck(n->dn.store)) {
+	if (!ended || store_is_stuck(n->dn.store) || !callers_end(n)) {
 		log_warn("op=exit: %s", store_is_stuck(n->dn.store) ? "a data directory does not answer: its operations are left"
 								   : "some operations do not end: they are left");
 		store_abandon(n->dn.store);
 		return false;
 	}
-	/* First who may be in a call of it: both wait for theirs. */
-	ipc_stop(n->ipc);
-	http_stop(n->http);
-	nn_stop(n->dn.nns);
 	for (uint32_t i = 0; i < n->running; i++) {
 		reactor_stop(n->dn.reactors[i]);
 		reactor_join(n->dn.reactors[i]);

@@ -18,6 +18,7 @@ struct node {
 	struct ipc *ipc;
 	struct http *http;
 	uint32_t running; /* reactors started */
+	atomic_bool callers_ended; /* private to node_stop() */
 };
 
 /** Open directories, listen, start threads. On failure call node_stop() all the same. */

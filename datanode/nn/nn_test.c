@@ -601,6 +601,7 @@ static void recoveries_on_a_disk_that_hangs_hold_up_no_other_ones(void **state)
 	rc.blocks = of[0];
 	f->nn.command = &cmd;
 	eventually(stalled == NN_RECOVERIES_MAX);
+	eventually(store_is_stuck(f->dn.store));
 	rc2 = rc;
 	rc2.n_blocks = 1;
 	rc2.blocks = of[1];

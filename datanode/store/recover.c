@@ -246,7 +246,9 @@ int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t
 	rc = check_recovery(r, b, recovery_id, err);
 	if (!rc) { /* it is ours; the disk is not asked under the lock */
 		pthread_mutex_unlock(&bp->lock);
+		volume_begin(r->slice->vol);
 		rc = check_length(r, err);
+		volume_end(r->slice->vol);
 		pthread_mutex_lock(&bp->lock);
 	}
 	if (!rc)
@@ -450,10 +452,12 @@ int replica_update_recovery(struct block_pool *bp, const struct block *b, uint64
 	pthread_mutex_unlock(&bp->lock);
 
 	sl = r->slice;
+	volume_begin(r->slice->vol);
 	rc = copy ? restamp_copy(bp, new_block_id, recovery_id, new_len, &sl) :
 		    recover_in_place(bp, r, recovery_id, new_len);
 	if (copy && rc == 0)
 		rc = copy_shortened(bp, r, new_block_id, recovery_id, new_len);
+	volume_end(r->slice->vol);
 	pthread_mutex_lock(&bp->lock);
 	if (copy)
 		r->state = (uint8_t)r->live->orig_state;
