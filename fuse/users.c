@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/conf.h"
 #include "common/base/clock.h"
 #include "fuse/options.h"
 
@@ -573,6 +574,19 @@ void users_sync_blocks(struct users *u, uint64_t by)
 	put_all(u, all, n);
 }
 
+/* With a data node: what the configuration says is less than `timeout`, often for the data nodes' own sake. */
+static unsigned int node_timeout_ms(const struct options *o)
+{
+	const unsigned int most = o->timeout_s * 1000;
+	struct conf *c = conf_new();
+	uint64_t ms = 0;
+	int rc = c ? conf_load_dir(c, o->conf_dir, NULL) : -ENOMEM; /* a mistake in it is told by whoever connects */
+
+	rc = rc ?: conf_time_ms(c, "dfs.client.socket-timeout", most, &ms, NULL);
+	conf_free(c);
+	return rc == 0 && ms && ms < most ? (unsigned int)ms : most;
+}
+
 /* What every handle is told: the umask of this process does not count (a request brings its own), waits are bounded,
  * writers go on with fewer nodes. -D wins. */
 static int make_conf(struct users *u)
@@ -586,7 +600,7 @@ static int make_conf(struct users *u)
 	snprintf(text[n++], 96, "ipc.client.connect.timeout=%u", o->timeout_s * 1000);
 	snprintf(text[n++], 96, "ipc.client.connect.max.retries=%u", o->timeout_s);
 	snprintf(text[n++], 96, "dfs.client.retry.startup.safe-mode.millis=%u", o->timeout_s * 1000);
-	snprintf(text[n++], 96, "dfs.client.socket-timeout=%u", o->timeout_s * 1000);
+	snprintf(text[n++], 96, "dfs.client.socket-timeout=%u", node_timeout_ms(o));
 	/* On three nodes nobody is left to take the place of one that dies: a stream goes on with two, and the NameNode makes the
 	 * third replica when it can. Other clients give up, a program that writes a file would not know what to do then. */
 	snprintf(text[n++], 96, "dfs.client.block.write.replace-datanode-on-failure.best-effort=true");

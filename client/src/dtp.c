@@ -60,6 +60,8 @@ void dtp_write_init(struct dtp_write *t, struct dfs *fs, const struct write_setu
 	t->op.minbytesrcvd = w->min_rcvd;
 	t->op.maxbytesrcvd = w->max_rcvd;
 	t->op.latestgenerationstamp = w->latest_gs;
+	t->op.has_patiencems = fs->set.socket_timeout_ms > 0; /* 0: none of its own */
+	t->op.patiencems = fs->set.socket_timeout_ms;
 }
 
 int dtp_bad_link(const Hd__LocatedBlockProto *lb, const char *link)

@@ -83,9 +83,9 @@ static uint64_t answer_ns(const struct caps_sink *s)
 /* Making the connection comes off the patience for the first answer. */
 static uint64_t waited_ns(const struct caps_sink *s)
 {
-	const uint64_t ns = reactor_now_ns(s->core->reactor) - s->begun_ns;
+	const uint64_t ns = reactor_now_ns(s->core->reactor) - s->begun_ns, most = s->read_ns - XFER_NODE_NS * s->hops;
 
-	return ns < s->read_ns ? ns : s->read_ns;
+	return ns < most ? ns : most;
 }
 
 static void tell_opened(struct caps_sink *s, int status, const char *bad_link)
@@ -584,7 +584,7 @@ int caps_sink_open(struct xfer_core *core, const struct sink_params *params, str
 	s->base = (struct piece_sink){.ops = &caps_sink_ops, .user = user};
 	s->params = *params;
 	s->hops = params->write->target_count;
-	s->read_ns = xfer_chain_ns(core, s->hops);
+	s->read_ns = xfer_chain_ns(core, params->write);
 	s->begun_ns = reactor_now_ns(core->reactor);
 	s->last_seq = -1;
 	snprintf(s->hop, sizeof(s->hop), "%s:%u", t->ip, t->xfer_port);

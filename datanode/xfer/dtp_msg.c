@@ -154,6 +154,9 @@ int dtp_write_params(struct xfer_core *core, const Hd__OpWriteBlockProto *m, str
 	q->max_bytes = m->maxbytesrcvd;
 	q->storage_type = m->has_storagetype ? (enum storage_type)m->storagetype : STORAGE_DISK;
 	p.transfer = q->stage == STAGE_TRANSFER_RBW || q->stage == STAGE_TRANSFER_FINALIZED;
+	p.read_ns = core->waits.read_ns;
+	if (m->has_patiencems && m->patiencems < p.read_ns / NS_PER_MS)
+		p.read_ns = m->patiencems * NS_PER_MS;
 	p.sync_later = m->has_synclater && m->synclater && p.client[0] && !p.transfer;
 	if (p.transfer && m->n_targets)
 		return err_set(err, -EINVAL, "a transfer takes no further targets");
@@ -249,6 +252,8 @@ int dtp_write_op_encode(const struct sink_params *sp, uint8_t **ret, size_t *ret
 	m.maxbytesrcvd = q->max_bytes;
 	m.latestgenerationstamp = q->new_gs;
 	m.has_synclater = m.synclater = sp->sync_later;
+	m.has_patiencems = w->read_ns > 0;
+	m.patiencems = w->read_ns / NS_PER_MS;
 	m.requestedchecksum = &checksum;
 	m.has_storagetype = 1;
 	m.storagetype = (Hd__StorageTypeProto)w->targets[0].storage_type;

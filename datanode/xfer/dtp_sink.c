@@ -33,6 +33,7 @@ struct dtp_sink {
 	struct xconn *xc;
 	enum sink_state state;
 	char hop[NET_TEXT_MAX]; /* "ip:port" */
+	uint64_t hop_ns;        /* of the signs of life that the hop gets, and gives */
 	uint64_t read_ns;
 	uint64_t open_by_ns;    /* connected and answered */
 	bool acks, final_answer, answer, opened, closing;
@@ -107,7 +108,7 @@ static void on_sent(struct xop *op, int res)
 
 static uint64_t beat_at_ns(const struct dtp_sink *s)
 {
-	const uint64_t half_ns = s->core->waits.read_ns / 2;
+	const uint64_t half_ns = s->hop_ns / 2;
 
 	return s->sent_ns + (half_ns < BEAT_MAX_NS ? half_ns : BEAT_MAX_NS);
 }
@@ -481,7 +482,8 @@ int stream_sink_open(struct xfer_core *core, const struct sink_params *params, s
 	s->acks = s->answer;
 	s->beats = params->beats && s->acks;
 	s->confirm = params->no_answer && params->confirm;
-	s->read_ns = xfer_chain_ns(core, params->write->target_count);
+	s->hop_ns = xfer_hop_ns(core, params->write);
+	s->read_ns = xfer_chain_ns(core, params->write);
 	s->open_by_ns = sink_in_ns(s, s->read_ns - params->waited_ns);
 	snprintf(s->hop, sizeof(s->hop), "%s:%u", t->ip, t->xfer_port);
 	s->last_seq = SEQ_UNKNOWN;
@@ -496,7 +498,7 @@ int stream_sink_open(struct xfer_core *core, const struct sink_params *params, s
 	if (rc == 0) {
 		s->connecting = true;
 		s->state = SINK_CONNECT_WAIT;
-		rc = tcp_ops.connect(core->reactor, &addr, sink_in_ns(s, core->waits.read_ns), NULL, 0,
+		rc = tcp_ops.connect(core->reactor, &addr, sink_in_ns(s, s->hop_ns), NULL, 0,
 				     &s->conn_op, &s->xc);
 	}
 	if (rc < 0) {

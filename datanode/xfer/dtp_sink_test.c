@@ -16,6 +16,8 @@
 #define ACKS_MAX 8
 #define READ_NS (200 * NS_PER_MS)
 
+static uint64_t writer_ns; /* its patience; 0: it does not say */
+
 static char dir[] = "/tmp/dtp_sink_test.XXXXXX";
 static int64_t next_id = 1;
 
@@ -138,7 +140,7 @@ static void begin(bool rdma)
 		.bp = bp,
 		.req = {.block = {next_id++, 1001, 1 << 20}, .stage = STAGE_CREATE, .from_client = true,
 			.crc_type = CRC_CRC32C, .bytes_per_crc = BPC, .storage_type = STORAGE_DISK},
-		.client = "client", .pipeline_size = 2, .target_count = 1,
+		.client = "client", .pipeline_size = 2, .target_count = 1, .read_ns = writer_ns,
 	};
 	uint8_t *m;
 	size_t len;
@@ -283,12 +285,14 @@ static void an_ack_of_no_heartbeat_breaks_the_chain(void **state)
 	end(-ECONNRESET);
 }
 
-/* Its writer gives us up after one node's patience more, and would blame us. */
+/* Its writer, who has less patience than we, gives us up after one node's patience more, and would blame us. */
 static void a_node_that_hangs_is_named_before_its_writer_has_had_enough(void **state)
 {
 	uint64_t began_ns;
 
 	(void)state;
+	core.waits.read_ns = 60 * NS_PER_S;
+	writer_ns = READ_NS;
 	begin(false);
 	began_ns = clock_mono_ns();
 	write_piece(0, 0, BPC);
@@ -300,6 +304,8 @@ static void a_node_that_hangs_is_named_before_its_writer_has_had_enough(void **s
 	assert_int_equal(writer.seq[0], SEQ_UNKNOWN);
 	assert_int_equal(writer.behind[0], DT_ERROR);
 	end(-ECONNRESET);
+	core.waits.read_ns = READ_NS;
+	writer_ns = 0;
 }
 
 static int setup(void **state)

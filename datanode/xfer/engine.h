@@ -135,13 +135,6 @@ static inline void xfer_offload(struct xfer_core *core, uint32_t volume, struct 
 	reactor_offload_to(core->reactor, DN_VOLUME_QUEUE(volume), o);
 }
 
-/** For so long a chain of @nodes, the next one first, may be silent. Whoever stands before us gives it one node more,
- *  and hears of the node that hangs before it would give us up; client/src/stream.h. */
-static inline uint64_t xfer_chain_ns(const struct xfer_core *core, uint32_t nodes)
-{
-	return core->waits.read_ns + XFER_NODE_NS * nodes;
-}
-
 /** A front end took (+1) or lost (-1) a connection. */
 void xfer_count_conn(struct xfer_core *core, int delta);
 
@@ -213,8 +206,22 @@ struct write_params { /* of WRITE_BLOCK, as decoded and checked by a front end *
 	size_t token_len;
 	char del_hint[BLOCK_UUID_MAX]; /* REPLACE_BLOCK: reported with RECEIVED */
 	bool transfer;              /* stage TRANSFER_*: no acks, one final answer */
+	uint64_t read_ns;           /* how long whoever is before us waits for an answer, at most as long as we; 0: not said */
 	bool sync_later;            /* the last ack need not wait for the disk: SYNC_LATER */
 };
+
+/** How long the next hop of @w may be silent when nothing is owed to it but signs of life. */
+static inline uint64_t xfer_hop_ns(const struct xfer_core *core, const struct write_params *w)
+{
+	return w->read_ns ? w->read_ns : core->waits.read_ns;
+}
+
+/** How long the chain behind us may take for an answer. Whoever is before us waits for one node more, and so hears of the node that
+ *  hangs before it would give us up; client/src/stream.h. */
+static inline uint64_t xfer_chain_ns(const struct xfer_core *core, const struct write_params *w)
+{
+	return xfer_hop_ns(core, w) + XFER_NODE_NS * w->target_count;
+}
 
 /** Free what is owned. */
 void write_params_fini(struct write_params *p);

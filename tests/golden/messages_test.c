@@ -56,6 +56,7 @@ static const char *const own[] = {
 	"hd.BlockOpResponseProto.keeps",
 	"hd.BlockOpResponseProto.later",
 	"hd.OpWriteBlockProto.syncLater",
+	"hd.OpWriteBlockProto.patienceMs",
 };
 
 static const char *const own_messages[] = {
