@@ -8,8 +8,10 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/rpc/auth_to_local.h"
+#include "common/rpc/server_room.h"
 #include "common/transport/transport.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
@@ -18,7 +20,13 @@
 #define SEND_MAX_NS (60 * NS_PER_S)
 #define FAREWELL_NS (2 * NS_PER_S) /* for the peer to read why, before we hang up */
 #define BUF_MIN 4096u
-#define BUF_KEEP 65536u            /* a larger one is given back once it is empty */
+#define BUF_KEEP ROOM_SMALL        /* a larger one is given back once it is empty */
+#define HELLO_MAX ROOM_SMALL       /* bytes of a frame of who has not said who it is */
+#define FRAME_RATE (64u << 10)     /* bytes of a frame that have to come in each second beyond the idle time-out */
+#define CONNS_DEFAULT 4096u
+#define CONNS_SPARE 8u             /* of so many one more is accepted before one that has to go is gone */
+#define LARGE_REQUESTS 4u          /* of max_request: what all together may keep of memory (server_room.h) */
+#define LIMIT_LOG_MS 60000
 #define CALLS_PER_CONN 128u        /* beyond these limits a connection is not read */
 #define CALLS_MAX 16384u
 #define UNSENT_PER_CONN (8u << 20) /* bytes of answers the peer has not taken */
@@ -38,8 +46,10 @@ struct rpc_server {
 	struct rpc_server_opts opts;
 	struct xlistener *listener;
 	struct list conns;
-	struct list parked; /* not read until calls in all are below CALLS_MAX */
+	struct list parked; /* not read until calls, or the bytes of large ones, are fewer */
 	uint32_t calls;
+	struct room room;
+	struct log_rate limit_log;
 	bool closing;
 };
 
@@ -54,8 +64,10 @@ struct conn {
 	struct xop recv_op;
 	uint8_t *buf; /* bytes not parsed yet; grows as they arrive, never by a promised length */
 	uint32_t len, cap;
+	bool blocked;          /* a whole frame is here, and may not be taken yet */
+	uint64_t begun_ns;     /* when the first of the bytes that are not parsed came, or could be read again */
 	uint32_t calls, sends; /* out; the connection outlives them */
-	uint64_t unsent;
+	struct guest guest;
 	uint64_t farewell_ns; /* when CONN_FAREWELL ends */
 	struct net_addr peer;
 	char peer_ip[NET_TEXT_MAX];
@@ -72,7 +84,9 @@ struct call {
 	uint8_t *answer; /* owned */
 	size_t answer_len;
 	bool fatal;
-	uint8_t frame[]; /* copy of the request */
+	uint32_t len;    /* of the request's frame, while it is with the service; else 0 */
+	uint8_t *large;  /* that frame, owned, when it is more than ROOM_SMALL; else it is here: */
+	uint8_t frame[];
 };
 
 static struct call *call_of(struct rpc_call *c)
@@ -95,7 +109,21 @@ static void conn_close(struct conn *c)
 	xconn_close(c->x);
 	c->x = NULL;
 	list_del(&c->park_link);
+	room_leave(&c->server->room, &c->guest);
 	conn_wake(c);
+}
+
+/* It had its place or its memory for long, and another one needs it. */
+static void conn_evict(struct rpc_server *s, struct guest *g, const char *why)
+{
+	struct conn *c = container_of(g, struct conn, guest);
+	uint32_t dropped;
+
+	if (log_rate_ok(&s->limit_log, LIMIT_LOG_MS, &dropped))
+		log_warn("op=rpc_limit peer=%s: the RPC connection is closed: %s; %" PRIu32 " more since this was last said", c->peer_ip,
+			 why, dropped);
+	metric_add(METRIC_RPC_EVICTED, 1);
+	conn_close(c);
 }
 
 static void server_maybe_free(struct rpc_server *s)
@@ -120,9 +148,33 @@ static void conn_free(struct rop *rop)
 
 /* ---- answers ---- */
 
+static void wake_parked(struct rpc_server *s, bool all)
+{
+	struct list *l;
+
+	while ((l = list_pop(&s->parked))) {
+		conn_wake(container_of(l, struct conn, park_link));
+		if (!all)
+			return;
+	}
+}
+
+/* The bytes of the request are of no more use. */
+static void request_free(struct call *k)
+{
+	struct rpc_server *s = k->conn->server;
+
+	if (room_answered(&s->room, &k->conn->guest, k->len))
+		wake_parked(s, true);
+	k->len = 0;
+	rpc_request_fini(&k->req);
+	free(k->large);
+	k->large = NULL;
+}
+
 static void call_free(struct call *k)
 {
-	rpc_request_fini(&k->req);
+	request_free(k);
 	free(k->answer);
 	free(k);
 }
@@ -133,7 +185,8 @@ static void answer_sent(struct xop *op, int res)
 	struct conn *c = k->conn;
 
 	c->sends--;
-	c->unsent -= k->answer_len;
+	if (c->state != CONN_CLOSED)
+		room_took(&c->server->room, &c->guest, k->answer_len, reactor_now_ns(c->server->reactor));
 	call_free(k);
 	if (res < 0)
 		conn_close(c);
@@ -144,7 +197,10 @@ static void answer_sent(struct xop *op, int res)
 static void answer_send(struct call *k)
 {
 	struct conn *c = k->conn;
+	struct rpc_server *s = c->server;
+	const uint64_t now_ns = reactor_now_ns(s->reactor);
 	struct iovec iov = {.iov_base = k->answer, .iov_len = k->answer_len};
+	struct guest *g;
 
 	if (c->state == CONN_CLOSED || !k->answer) { /* too late, or out of memory */
 		conn_close(c);
@@ -153,13 +209,15 @@ static void answer_send(struct call *k)
 	}
 	if (k->fatal) {
 		c->state = CONN_FAREWELL;
-		c->farewell_ns = reactor_now_ns(c->server->reactor) + FAREWELL_NS;
+		c->farewell_ns = now_ns + FAREWELL_NS;
 	}
 	c->sends++;
-	c->unsent += k->answer_len;
+	room_owes(&s->room, &c->guest, k->answer_len, now_ns);
 	k->send_op.done = answer_sent;
-	c->x->send_deadline_ns = reactor_now_ns(c->server->reactor) + SEND_MAX_NS;
+	c->x->send_deadline_ns = now_ns + SEND_MAX_NS;
 	xconn_send(c->x, &iov, 1, &k->send_op);
+	while ((g = room_over_owed(&s->room, now_ns)))
+		conn_evict(s, g, "it does not take its answers, and those of all are many");
 }
 
 /* A call is back from its service, on the reactor. */
@@ -168,15 +226,15 @@ static void call_back(struct rmsg *m)
 	struct call *k = container_of(m, struct call, msg);
 	struct conn *c = k->conn;
 	struct rpc_server *s = c->server;
-	struct list *parked;
 
 	s->calls--;
 	c->calls--;
+	if (!c->calls && c->state == CONN_OPEN)
+		room_idle(&s->room, &c->guest);
+	request_free(k);
 	answer_send(k);
 	conn_wake(c);
-	parked = list_pop(&s->parked);
-	if (parked)
-		conn_wake(container_of(parked, struct conn, park_link));
+	wake_parked(s, false);
 }
 
 static void call_answered(struct call *k)
@@ -332,6 +390,7 @@ static void on_context(struct conn *c, const struct rpc_request *q)
 	} else if (take_user(c, u->effectiveuser, &c->user) &&
 		   (!u->realuser || !*u->realuser || take_user(c, u->realuser, &c->real_user))) {
 		c->state = CONN_OPEN;
+		room_idle(&c->server->room, &c->guest);
 	}
 	pb_free(ctx);
 }
@@ -367,8 +426,8 @@ static const struct rpc_service *find_service(const struct rpc_server *s, const 
 	return NULL;
 }
 
-/* Takes @k. */
-static void on_call(struct conn *c, struct call *k)
+/* Takes @k, whose frame has @len bytes. */
+static void on_call(struct conn *c, struct call *k, uint32_t len)
 {
 	const struct rpc_service *service;
 	char text[ERROR_TEXT_MAX];
@@ -387,6 +446,9 @@ static void on_call(struct conn *c, struct call *k)
 				   .peer_ip = c->peer_ip};
 	c->calls++;
 	c->server->calls++;
+	room_busy(&c->guest);
+	k->len = len;
+	room_asks(&c->server->room, &c->guest, len);
 	service = find_service(c->server, k->pub.protocol);
 	if (service) {
 		service->call(service->arg, &k->pub);
@@ -398,19 +460,25 @@ static void on_call(struct conn *c, struct call *k)
 
 static void on_frame(struct conn *c, const uint8_t *frame, uint32_t len)
 {
-	struct call *k = (struct call *)calloc(1, sizeof(*k) + len);
+	const bool is_large = len > ROOM_SMALL;
+	struct call *k = (struct call *)calloc(1, sizeof(*k) + (is_large ? 0 : len));
 	enum rpc_detail detail;
+	uint8_t *copy;
 
-	if (!k) {
+	if (k && is_large)
+		k->large = malloc(len);
+	if (!k || (is_large && !k->large)) {
+		free(k);
 		conn_close(c);
 		return;
 	}
 	k->conn = c;
-	memcpy(k->frame, frame, len);
-	if (rpc_request_decode(k->frame, len, &k->req, &detail)) {
+	copy = is_large ? k->large : k->frame;
+	memcpy(copy, frame, len);
+	if (rpc_request_decode(copy, len, &k->req, &detail)) {
 		conn_fatal(c, k->req.call_id, detail, JEX_RPC_SERVER, "malformed RPC request");
 	} else if (k->req.call_id >= 0 && c->state == CONN_OPEN) {
-		on_call(c, k);
+		on_call(c, k, len);
 		return;
 	} else if (k->req.call_id == RPC_CALL_CONTEXT) {
 		on_context(c, &k->req);
@@ -419,7 +487,10 @@ static void on_frame(struct conn *c, const uint8_t *frame, uint32_t len)
 	} else if (k->req.call_id >= 0) {
 		conn_fatal(c, k->req.call_id, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
 			   "Connection context not established");
-	} else if (k->req.call_id != RPC_CALL_PING) {
+	} else if (k->req.call_id == RPC_CALL_PING) {
+		if (c->state == CONN_OPEN && !c->calls)
+			room_idle(&c->server->room, &c->guest);
+	} else {
 		conn_fatal(c, k->req.call_id, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
 			   "Unknown out of band call");
 	}
@@ -455,10 +526,11 @@ static void on_preamble(struct conn *c, const uint8_t *p)
 
 /* ---- bytes ---- */
 
-static bool may_read(const struct conn *c)
+/* A frame of @len bytes; 0: any. */
+static bool may_take(const struct conn *c, uint32_t len)
 {
-	return c->calls < CALLS_PER_CONN && c->unsent < UNSENT_PER_CONN &&
-	       c->server->calls < CALLS_MAX;
+	return c->calls < CALLS_PER_CONN && c->guest.owed < UNSENT_PER_CONN && c->server->calls < CALLS_MAX &&
+	       room_may_ask(&c->server->room, &c->guest, len);
 }
 
 /* Use what can be used of @p; returns the bytes used, 0: more are needed (or wanted later). */
@@ -485,7 +557,15 @@ static uint32_t parse_one(struct conn *c, const uint8_t *p, uint32_t left)
 			   "the length of the request is out of range (ipc.maximum.data.length)");
 		return left;
 	}
-	if (left - 4 < n || !may_read(c))
+	if (c->state == CONN_CONTEXT && n > HELLO_MAX) {
+		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
+			   "the connection context is too long: at most 64 KiB before it is known who calls");
+		return left;
+	}
+	if (left - 4 < n)
+		return 0;
+	c->blocked = !may_take(c, n);
+	if (c->blocked)
 		return 0;
 	on_frame(c, p + 4, n);
 	return n + 4;
@@ -495,24 +575,31 @@ static void parse(struct conn *c)
 {
 	uint32_t at = 0, n;
 
+	c->blocked = false;
 	while (at < c->len && (n = parse_one(c, c->buf + at, c->len - at)))
 		at += n;
 	c->len -= at;
-	if (at && c->len)
+	if (at && c->len) {
 		memmove(c->buf, c->buf + at, c->len);
+		c->begun_ns = reactor_now_ns(c->server->reactor);
+	}
 	if (!c->len && c->cap > BUF_KEEP) {
 		free(c->buf);
 		c->buf = NULL;
 		c->cap = 0;
+		if (c->state != CONN_CLOSED)
+			room_buffer(&c->server->room, &c->guest, 0);
 	}
 }
 
 static void received(struct xop *op, int res)
 {
 	struct conn *c = container_of(op, struct conn, recv_op);
-	bool waiting = res == -ETIMEDOUT && c->calls && c->state == CONN_OPEN;
+	bool waiting = res == -ETIMEDOUT && c->calls && !c->len && c->state == CONN_OPEN;
 
 	c->receiving = false;
+	if (res > 0 && !c->len)
+		c->begun_ns = reactor_now_ns(c->server->reactor);
 	if (res > 0)
 		c->len += (uint32_t)res;
 	else if (!waiting)
@@ -522,28 +609,47 @@ static void received(struct xop *op, int res)
 
 static bool buf_reserve(struct conn *c)
 {
+	struct rpc_server *s = c->server;
 	uint32_t cap = c->cap ? c->cap * 2 : BUF_MIN;
+	struct guest *g;
 	uint8_t *p;
 
 	if (c->len < c->cap)
 		return true;
-	if (cap > c->server->opts.max_request + 4) /* a frame fits, so it was not whole before */
-		cap = c->server->opts.max_request + 4;
+	if (cap > s->opts.max_request + 4) /* a frame fits, so it was not whole before */
+		cap = s->opts.max_request + 4;
 	p = (uint8_t *)realloc(c->buf, cap);
 	if (!p)
 		return false;
 	c->buf = p;
 	c->cap = cap;
+	room_buffer(&s->room, &c->guest, cap);
+	while ((g = room_over_buffers(&s->room, &c->guest)))
+		conn_evict(s, g, "its request has been arriving for longest, and those of all are many");
 	return true;
+}
+
+/* From who calls the bytes of a frame have to come one after the other, but nothing has to come between frames. */
+static uint64_t receive_until(const struct conn *c)
+{
+	const struct rpc_server *s = c->server;
+	const uint64_t wait_ns = s->opts.idle_timeout_ms * NS_PER_MS;
+
+	if (c->state == CONN_FAREWELL)
+		return c->farewell_ns;
+	if (c->state < CONN_OPEN)
+		return c->guest.since_ns + wait_ns;
+	if (c->len)
+		return c->begun_ns + wait_ns + c->len / FRAME_RATE * NS_PER_S;
+	return reactor_now_ns(s->reactor) + wait_ns;
 }
 
 static void conn_receive(struct conn *c)
 {
-	uint64_t wait_ns = c->server->opts.idle_timeout_ms * NS_PER_MS;
-
 	if (c->receiving)
 		return;
-	if (!may_read(c)) { /* an answer of ours wakes us; others' answers only from this list */
+	if (c->blocked || !may_take(c, 0)) { /* an answer of ours wakes us; others' answers only from this list */
+		c->begun_ns = reactor_now_ns(c->server->reactor);
 		if (!c->calls && !list_is_linked(&c->park_link))
 			list_add_tail(&c->server->parked, &c->park_link);
 		return;
@@ -552,9 +658,7 @@ static void conn_receive(struct conn *c)
 		conn_close(c);
 		return;
 	}
-	c->x->recv_deadline_ns = c->state == CONN_FAREWELL
-				     ? c->farewell_ns
-				     : reactor_now_ns(c->server->reactor) + wait_ns;
+	c->x->recv_deadline_ns = receive_until(c);
 	c->receiving = true;
 	xconn_recv(c->x, c->buf + c->len, c->cap - c->len, &c->recv_op);
 }
@@ -576,7 +680,9 @@ static bool conn_step(struct rop *rop)
 static void accepted(void *arg, struct xconn *x)
 {
 	struct rpc_server *s = (struct rpc_server *)arg;
+	const uint64_t now_ns = reactor_now_ns(s->reactor);
 	struct conn *c = (struct conn *)calloc(1, sizeof(*c));
+	struct guest *g;
 
 	if (!c) {
 		xconn_close(x);
@@ -591,14 +697,18 @@ static void accepted(void *arg, struct xconn *x)
 	c->recv_op.done = received;
 	list_init(&c->park_link);
 	list_add_tail(&s->conns, &c->link);
+	room_enter(&s->room, &c->guest, now_ns);
 	conn_wake(c);
+	while ((g = room_crowded(&s->room, now_ns)))
+		conn_evict(s, g, "as many are open as may be, and it has been without a call for longest");
 }
 
 int rpc_server_new(struct reactor *r, const struct rpc_server_opts *o, struct net_addr *ret_bound,
 		   struct rpc_server **ret, struct err *err)
 {
 	struct rpc_server *s = (struct rpc_server *)calloc(1, sizeof(*s));
-	struct xlistener_opts lo = {.addr = o->addr, .max_conns = o->max_conns, .accepted = accepted};
+	const uint32_t conns = o->max_conns ? o->max_conns : CONNS_DEFAULT;
+	struct xlistener_opts lo = {.addr = o->addr, .max_conns = conns + conns / CONNS_SPARE + 1, .accepted = accepted};
 	int rc;
 
 	if (!s)
@@ -611,6 +721,7 @@ int rpc_server_new(struct reactor *r, const struct rpc_server_opts *o, struct ne
 		s->opts.idle_timeout_ms = IDLE_DEFAULT_MS;
 	list_init(&s->conns);
 	list_init(&s->parked);
+	room_init(&s->room, conns, (uint64_t)LARGE_REQUESTS * s->opts.max_request);
 	lo.arg = s;
 	rc = tcp_listen(r, &lo, ret_bound, &s->listener, err);
 	if (rc < 0) {

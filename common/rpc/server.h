@@ -7,8 +7,9 @@
  * Idea: the server does framing, preamble, SIMPLE authentication (and the SASL NEGOTIATE that
  * clients with tokens send), ping, bounds and errors; a service gets decoded calls and answers each
  * exactly once, at any time, from any thread.
- * Limits: request <= ipc.maximum.data.length (128 MiB, and memory for it is taken only as bytes
- * arrive), calls in flight per connection and in all, connections; slow or silent peers are closed.
+ * Limits: request <= ipc.maximum.data.length (128 MiB, 64 KiB before it is known who calls, and memory for it is taken
+ * only as bytes arrive), calls in flight per connection and in all, connections, bytes of requests and answers in all; slow
+ * or silent peers are closed. At the limit of connections or bytes somebody else's connection goes (server_room.h).
  * Ownership: a call belongs to the handler until rpc_reply()/rpc_fail(), which free it. Replies to
  * connections that have gone away meanwhile are dropped quietly.
  * Threading: call() runs on the reactor and must not block; replies from any thread.
@@ -54,9 +55,9 @@ struct rpc_server_opts {
 	const struct rpc_service *services; /* borrowed; outlives the server */
 	uint32_t service_count;
 	const struct auth_to_local *names; /* borrowed; what users are called; NULL: the first part of their names */
-	uint32_t max_conns;        /* 0: 4096 */
-	uint32_t max_request;      /* 0: 128 MiB */
-	uint64_t idle_timeout_ms;  /* 0: 120 s without a byte */
+	uint32_t max_conns;        /* of more, one without a call goes; beyond an eighth more that all have calls, the new one; 0: 4096 */
+	uint32_t max_request;      /* 0: 128 MiB; four times as much may be kept for all of them, and as much for answers */
+	uint64_t idle_timeout_ms;  /* without a frame, and for one to arrive, and a second more for each 64 KiB of it; 0: 120 s */
 };
 
 struct rpc_server;

@@ -21,7 +21,9 @@
 #include "common/wire/rpc_frame.h"
 
 #define PROTO "org.apache.hadoop.test.EchoProtocol"
-#define WAIT_MS 5000
+#define WAIT_MS 30000
+#define MAX_REQUEST (1u << 20)
+#define MAX_CONNS 80
 
 /* ---- the server under test: its own reactor thread, an echo service ---- */
 
@@ -108,7 +110,7 @@ static void fail_call(void *arg, struct rpc_call *call)
 	rpc_fail(call, JEX_UNSUPPORTED, "no %s here", call->method);
 }
 
-static int setup(void **state)
+static int start(uint64_t idle_timeout_ms)
 {
 	static const struct rpc_service services[] = {
 	    {PROTO, echo_call, NULL},
@@ -118,11 +120,10 @@ static int setup(void **state)
 	    {RPC_PROTO_INTER_DATANODE, fail_call, NULL},
 	};
 	struct reactor_opts ro = {.name = "rpc"};
-	struct rpc_server_opts so = {.services = services, .max_request = 1u << 20,
-				     .idle_timeout_ms = 300};
+	struct rpc_server_opts so = {.services = services, .max_request = MAX_REQUEST, .max_conns = MAX_CONNS,
+				     .idle_timeout_ms = idle_timeout_ms};
 	struct err err = ERR_INIT;
 
-	(void)state;
 	so.service_count = sizeof(services) / sizeof(services[0]);
 	forget_seen();
 	assert_int_equal(reactor_new(&ro, &r, &err), 0);
@@ -130,6 +131,18 @@ static int setup(void **state)
 	assert_int_equal(rpc_server_new(r, &so, &where, &server, &err), 0);
 	assert_int_equal(reactor_start(r), 0);
 	return 0;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	return start(300);
+}
+
+static int setup_patient(void **state)
+{
+	(void)state;
+	return start(600000);
 }
 
 static void close_fn(struct rmsg *m)
@@ -219,7 +232,7 @@ static void put_context(int fd, const char *user)
 	put_encoded(fd, rc, p, len);
 }
 
-static void put_call(int fd, const char *protocol, const char *method, int32_t id)
+static void put_long_call(int fd, const char *protocol, const char *method, int32_t id, char *text)
 {
 	Hc__IpcConnectionContextProto m = HC__IPC_CONNECTION_CONTEXT_PROTO__INIT;
 	struct rpc_request_args a = {.call_id = id,
@@ -229,9 +242,16 @@ static void put_call(int fd, const char *protocol, const char *method, int32_t i
 				     .method = method};
 	uint8_t *p = NULL;
 	size_t len;
-	int rc = rpc_request_encode(&a, &m, &p, &len);
+	int rc;
 
+	m.protocol = text;
+	rc = rpc_request_encode(&a, &m, &p, &len);
 	put_encoded(fd, rc, p, len);
+}
+
+static void put_call(int fd, const char *protocol, const char *method, int32_t id)
+{
+	put_long_call(fd, protocol, method, id, NULL);
 }
 
 /* The next answer, decoded; @frame keeps its bytes. */
@@ -543,6 +563,123 @@ static void a_silent_peer_is_closed_but_not_while_it_waits_for_us(void **state)
 	close(idle);
 }
 
+static bool has_ended(int fd)
+{
+	uint8_t b;
+	const ssize_t n = recv(fd, &b, 1, MSG_PEEK | MSG_DONTWAIT);
+
+	return n == 0 || (n < 0 && errno != EAGAIN);
+}
+
+/* A byte now and then, which begins no idle time-out anew: neither before it is known who calls, nor within a frame. */
+static void a_peer_that_drips_is_closed(void **state)
+{
+	uint8_t bytes[RPC_PREAMBLE_LEN + 4] = {0};
+
+	(void)state;
+	rpc_preamble_encode(bytes, RPC_AUTH_NONE);
+	bytes[RPC_PREAMBLE_LEN + 2] = 0xff; /* the length of a frame */
+	for (int known = 0; known < 2; known++) {
+		const uint64_t until = clock_mono_ns() + WAIT_MS * NS_PER_MS;
+		int fd = known ? dial_open("alice") : dial();
+
+		for (size_t i = known ? RPC_PREAMBLE_LEN : 0; !has_ended(fd); i++) {
+			assert_true(clock_mono_ns() < until);
+			put(fd, i < sizeof(bytes) ? &bytes[i] : bytes, 1);
+			nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+		}
+		close(fd);
+	}
+}
+
+static void who_is_not_known_has_no_long_frames(void **state)
+{
+	int fd = dial();
+
+	(void)state;
+	put_preamble(fd, RPC_AUTH_NONE);
+	put(fd, "\x00\x01\x00\x01", 4);
+	expect_error(fd, -1, RPC_FATAL, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER);
+	expect_end(fd);
+}
+
+static int call_once(const char *user)
+{
+	int fd = dial_open(user);
+
+	put_call(fd, PROTO, "m", 7);
+	expect_success(fd, 7);
+	return fd;
+}
+
+static void who_says_nothing_keeps_nobody_out(void **state)
+{
+	int silent[4 * MAX_CONNS], known[2 * MAX_CONNS], busy = dial_open("alice"), last;
+
+	(void)state;
+	put_call(busy, PROTO, "hold", 1);
+	for (int i = 0; i < 4 * MAX_CONNS; i++) {
+		silent[i] = dial();
+		if (i % 2)
+			put_preamble(silent[i], RPC_AUTH_NONE);
+		if (i % 8 == 7)
+			close(call_once("alice"));
+	}
+	for (int i = 0; i < 2 * MAX_CONNS; i++) /* nor does who says who it is, and calls no more */
+		known[i] = call_once("bob");
+	assert_true(has_ended(silent[0]) && has_ended(known[0]));
+	assert_false(has_ended(known[2 * MAX_CONNS - 1]));
+	assert_false(has_ended(busy));
+	last = dial_open("carol");
+	put_call(last, PROTO, "release", 2);
+	expect_success(last, 2);
+	expect_success(busy, 1);
+	expect_end(last);
+	expect_end(busy);
+	for (int i = 0; i < 4 * MAX_CONNS; i++)
+		close(silent[i]);
+	for (int i = 0; i < 2 * MAX_CONNS; i++)
+		close(known[i]);
+}
+
+/* Parts of large requests: those of all have a bound, and who needs memory then has it of who began first. */
+static void parts_of_large_requests_are_bounded(void **state)
+{
+	enum { COUNT = 24, PART = MAX_REQUEST - 100 };
+	char *text = malloc(PART);
+	int fd[COUNT], ended = 0;
+	uint64_t until;
+
+	(void)state;
+	assert_non_null(text);
+	memset(text, 'x', PART);
+	text[PART - 1] = '\0';
+	for (int i = 0; i < COUNT; i++) {
+		fd[i] = dial_open("alice");
+		put(fd[i], "\x00\x0f\xff\xff", 4);
+		put(fd[i], text, PART - 10);
+	}
+	until = clock_mono_ns() + WAIT_MS * NS_PER_MS;
+	while (ended < COUNT - 4 && clock_mono_ns() < until) {
+		ended = 0;
+		for (int i = 0; i < COUNT; i++)
+			ended += has_ended(fd[i]);
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+	}
+	assert_int_equal(ended, COUNT - 4);
+	assert_false(has_ended(fd[COUNT - 1]));
+	for (int i = 0; i < 3; i++) { /* a whole one has a place, too */
+		int other = dial_open("bob");
+
+		put_long_call(other, PROTO, "m", i, text);
+		expect_success(other, i);
+		expect_end(other);
+	}
+	for (int i = 0; i < COUNT; i++)
+		close(fd[i]);
+	free(text);
+}
+
 /* After each of these the server must still work. */
 static void random_and_cut_streams_do_no_harm(void **state)
 {
@@ -712,6 +849,10 @@ int main(void)
 	    T(a_browser_gets_a_line_of_text),
 	    T(lengths_out_of_range_are_fatal),
 	    T(a_silent_peer_is_closed_but_not_while_it_waits_for_us),
+	    T(a_peer_that_drips_is_closed),
+	    T(who_is_not_known_has_no_long_frames),
+	    cmocka_unit_test_setup_teardown(who_says_nothing_keeps_nobody_out, setup_patient, teardown),
+	    cmocka_unit_test_setup_teardown(parts_of_large_requests_are_bounded, setup_patient, teardown),
 	    T(random_and_cut_streams_do_no_harm),
 	    T(every_recorded_call_of_a_java_client_is_seen_and_answered),
 	};
