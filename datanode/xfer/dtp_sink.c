@@ -34,7 +34,8 @@ struct dtp_sink {
 	enum sink_state state;
 	char hop[NET_TEXT_MAX]; /* "ip:port" */
 	uint64_t hop_ns;        /* of the signs of life that the hop gets, and gives */
-	uint64_t read_ns;
+	uint64_t read_ns;       /* for an answer */
+	uint64_t quiet_ns;      /* until we are not sure any more that it lives */
 	uint64_t open_by_ns;    /* connected and answered */
 	bool acks, final_answer, answer, opened, closing;
 	int64_t last_seq;       /* of the piece with last, once it goes; else SEQ_UNKNOWN */
@@ -51,6 +52,12 @@ struct dtp_sink {
 	struct rtimer beat_timer;
 	uint64_t sent_ns;       /* a send ended last */
 	uint32_t beats_unacked;
+
+	/* The patience with a hop that owes an ack: who writes may have less than we, and be stopped itself for longer. */
+	struct rtimer ack_timer;
+	uint64_t owes_ns;       /* since then, or its last ack */
+	int64_t sent_seq, acked_seq; /* of pieces */
+	uint32_t hearts_sent, hearts_acked; /* heartbeats, whoever made them */
 
 	struct list queue;      /* pieces to be sent */
 	struct piece *batch[SINK_BATCH];
@@ -137,8 +144,47 @@ static void recv_more(struct dtp_sink *s)
 	if (s->receiving || s->rc || s->have == SINK_BUF)
 		return;
 	s->receiving = true;
-	s->xc->recv_deadline_ns = s->state == SINK_ANSWER ? s->open_by_ns : sink_in_ns(s, s->read_ns);
+	s->xc->recv_deadline_ns = s->state == SINK_ANSWER ? s->open_by_ns : sink_in_ns(s, s->quiet_ns);
 	xconn_recv(s->xc, s->buf + s->have, SINK_BUF - s->have, &s->recv_op);
+}
+
+static bool owes_ack(const struct dtp_sink *s)
+{
+	return s->acked_seq < s->sent_seq || s->hearts_acked < s->hearts_sent;
+}
+
+static void on_ack_late(struct rtimer *t)
+{
+	struct dtp_sink *s = container_of(t, struct dtp_sink, ack_timer);
+
+	if (s->state != SINK_RUN || !owes_ack(s))
+		return;
+	if (reactor_now_ns(s->core->reactor) >= s->owes_ns + s->read_ns)
+		sink_fail(s, -ETIMEDOUT);
+	else
+		reactor_timer_set(s->core->reactor, t, s->owes_ns + s->read_ns);
+}
+
+/* A piece that goes is no sign of life: only the first one begins the wait. */
+static void note_sent(struct dtp_sink *s, int64_t seq)
+{
+	if (!owes_ack(s))
+		s->owes_ns = reactor_now_ns(s->core->reactor);
+	if (seq == SEQ_HEARTBEAT)
+		s->hearts_sent++;
+	else
+		s->sent_seq = seq;
+	if (s->acks && !s->ack_timer.deadline_ns)
+		reactor_timer_set(s->core->reactor, &s->ack_timer, s->owes_ns + s->read_ns);
+}
+
+static void note_acked(struct dtp_sink *s, int64_t seq)
+{
+	s->owes_ns = reactor_now_ns(s->core->reactor);
+	if (seq == SEQ_HEARTBEAT)
+		s->hearts_acked++;
+	else if (seq > s->acked_seq)
+		s->acked_seq = seq;
 }
 
 static void consume(struct dtp_sink *s, size_t n)
@@ -222,6 +268,7 @@ static int piece_vec(struct dtp_sink *s, uint32_t i, const struct piece *p, stru
 	};
 	int n = 0;
 
+	note_sent(s, p->seq);
 	if (p->last)
 		s->last_seq = p->seq;
 	iov[n++] = (struct iovec){s->headers[i], dt_packet_encode(&pkt, s->headers[i])};
@@ -280,6 +327,7 @@ static void tell_ack(struct dtp_sink *s, const struct dt_ack *ack)
 {
 	int64_t seq = ack->seqno;
 
+	note_acked(s, seq);
 	if (seq == SEQ_HEARTBEAT && s->beats_unacked) {
 		s->beats_unacked--;
 		if (dt_ack_first_bad(ack) < 0)
@@ -336,7 +384,7 @@ static void do_confirm(struct dtp_sink *s)
 		return;
 	if (!s->ended) {
 		s->ended = true;
-		s->read_ns = CONFIRM_NS;
+		s->quiet_ns = CONFIRM_NS;
 		s->xc->ops->end(s->xc);
 	}
 	s->have = 0;
@@ -431,6 +479,7 @@ static void sink_free(struct rop *rop)
 	struct dtp_sink *s = container_of(rop, struct dtp_sink, rop);
 
 	reactor_timer_clear(s->core->reactor, &s->beat_timer);
+	reactor_timer_clear(s->core->reactor, &s->ack_timer);
 	list_del(&s->core_link);
 	s->core->op_count--;
 	s->base.user->ops->closed(s->base.user);
@@ -481,9 +530,12 @@ int stream_sink_open(struct xfer_core *core, const struct sink_params *params, s
 	s->answer = !params->no_answer && !params->final_answer;
 	s->acks = s->answer;
 	s->beats = params->beats && s->acks;
+	s->sent_seq = s->acked_seq = SEQ_UNKNOWN;
+	s->ack_timer.fire = on_ack_late;
 	s->confirm = params->no_answer && params->confirm;
 	s->hop_ns = xfer_hop_ns(core, params->write);
 	s->read_ns = xfer_chain_ns(core, params->write);
+	s->quiet_ns = core->waits.read_ns + XFER_NODE_NS * params->write->target_count;
 	s->open_by_ns = sink_in_ns(s, s->read_ns - params->waited_ns);
 	snprintf(s->hop, sizeof(s->hop), "%s:%u", t->ip, t->xfer_port);
 	s->last_seq = SEQ_UNKNOWN;

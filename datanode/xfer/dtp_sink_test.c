@@ -308,6 +308,26 @@ static void a_node_that_hangs_is_named_before_its_writer_has_had_enough(void **s
 	writer_ns = 0;
 }
 
+/* It may have been stopped. For so long as we would wait by ourselves nobody is taken for dead who owes nothing. */
+static void a_quiet_writer_with_little_patience_loses_no_next_node(void **state)
+{
+	(void)state;
+	core.waits.read_ns = 60 * NS_PER_S;
+	writer_ns = READ_NS;
+	begin(false);
+	fix_run((READ_NS + XFER_NODE_NS + NS_PER_S) / NS_PER_MS);
+	assert_int_equal(writer.acks, 0);
+	write_piece(0, 0, BPC);
+	assert_int_equal(next_packet().seqno, 0);
+	node_ack(0, DT_SUCCESS);
+	wait_for_acks(1);
+	assert_int_equal(writer.seq[0], 0);
+	assert_int_equal(writer.behind[0], DT_SUCCESS);
+	end(-ECONNRESET);
+	core.waits.read_ns = READ_NS;
+	writer_ns = 0;
+}
+
 static int setup(void **state)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htobe32(INADDR_LOOPBACK)};
@@ -341,6 +361,7 @@ int main(void)
 		cmocka_unit_test(a_node_that_fails_behind_a_quiet_writer_is_told),
 		cmocka_unit_test(an_ack_of_no_heartbeat_breaks_the_chain),
 		cmocka_unit_test(a_node_that_hangs_is_named_before_its_writer_has_had_enough),
+		cmocka_unit_test(a_quiet_writer_with_little_patience_loses_no_next_node),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
