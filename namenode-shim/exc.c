@@ -12,6 +12,7 @@ static const struct {
 	int rc;
 } table[EXC_COUNT] = {
 	[EXC_IO] = {"java.io.IOException", -EIO},
+	[EXC_DISK_FULL] = {"org.apache.hadoop.util.DiskChecker$DiskOutOfSpaceException", -ENOSPC},
 	[EXC_NOT_FOUND] = {"java.io.FileNotFoundException", -ENOENT},
 	[EXC_ACCESS] = {"org.apache.hadoop.security.AccessControlException", -EACCES},
 	[EXC_EXISTS] = {"org.apache.hadoop.fs.FileAlreadyExistsException", -EEXIST},

@@ -13,6 +13,7 @@
 
 enum exc {
 	EXC_IO,
+	EXC_DISK_FULL,
 	EXC_NOT_FOUND,
 	EXC_ACCESS,
 	EXC_EXISTS,

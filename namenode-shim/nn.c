@@ -973,7 +973,7 @@ static void fail_batch(struct list *batch, int rc)
 		struct req *q = container_of(l, struct req, link);
 
 		q->rc = rc;
-		exc_throw(&q->exc, EXC_IO,
+		exc_throw(&q->exc, rc == -ENOSPC || rc == -EDQUOT ? EXC_DISK_FULL : EXC_IO,
 			  "the NameNode cannot write its namespace: %s; %s", err_name(rc), cure(rc));
 	}
 }

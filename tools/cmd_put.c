@@ -24,8 +24,8 @@ static int pump(struct copy *c, const struct copy_item *it, const char *tmp, int
 			continue;
 		if (n < 0)
 			return cli_fail_errno(c->cli, fd == STDIN_FILENO ? "standard input" : it->src, neg_errno(), NULL), -EIO;
-		if (!n)
-			return 0;
+		if (!n) /* the signal that ends a whole command line may also have ended who writes to us */
+			return copy_interrupted() ? -EINTR : 0;
 		if (dfs_write(f, buf, (size_t)n, &err) < 0)
 			return copy_fail(c, it, tmp, err.text), err.rc;
 		progress_add(&c->progress, (uint64_t)n);
@@ -64,6 +64,8 @@ static int upload(struct copy *c, const struct copy_item *it, int fd, const char
 	rc_close = dfs_close(f, &err);
 	if (!rc && rc_close < 0)
 		rc = (copy_fail(c, it, tmp, err.text), rc_close);
+	if (!rc && copy_interrupted())
+		rc = -EINTR;
 	if (!rc) {
 		rc = dfs_rename(c->cli->fs, tmp, it->dst, c->cli->force, &err);
 		if (rc < 0)

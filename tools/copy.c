@@ -23,10 +23,13 @@ bool copy_interrupted(void)
 
 void copy_catch_signals(void)
 {
-	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+	const struct sigaction sa = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+	struct sigaction old;
 
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) /* nohup */
+			sigaction(signals[i], &sa, NULL);
 }
 
 void copy_add(struct copy *c, char *src, char *dst, uint64_t size, uint32_t mode)

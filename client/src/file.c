@@ -103,8 +103,8 @@ int create_errno(const char *path, int rc, const struct dfs_stat *there, struct 
 		return err_set(err, -EISDIR, "%.400s is a directory", path);
 	if (rc == -EEXIST)
 		return err_set(err, -EEXIST, "%.400s exists; overwrite was not asked for", path);
-	if (rc == -EREMOTEIO && strcmp(err->remote, JEX_IO) == 0)
-		return -EINVAL; /* block size or replication outside the limits */
+	if (rc == -EREMOTEIO && strcmp(err->remote, JEX_IO) == 0 && (strstr(err->text, "block size") || strstr(err->text, "eplication")))
+		return -EINVAL; /* outside the limits */
 	return rc;
 }
 

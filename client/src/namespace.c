@@ -438,7 +438,7 @@ DFS_API int dfs_set_replication(struct dfs *fs, const char *path, uint32_t repli
 		&m) == 0 && !m->result)
 		a.rc = not_a_file(fs, a.path, &a.err);
 	pb_free(m);
-	if (a.rc == -EREMOTEIO && strcmp(a.err.remote, JEX_IO) == 0)
+	if (a.rc == -EREMOTEIO && strcmp(a.err.remote, JEX_IO) == 0 && strstr(a.err.text, "eplication"))
 		a.rc = -EINVAL; /* outside the limits */
 	return ask_end(&a, out);
 }

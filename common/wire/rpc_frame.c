@@ -335,6 +335,7 @@ static const struct {
 	int rc;
 } classes[] = {
 	{JEX_FILE_NOT_FOUND, -ENOENT},
+	{JEX_DISK_FULL, -ENOSPC},
 	{JEX_ILLEGAL_ARGUMENT, -EINVAL},
 	{JEX_INVALID_PATH, -EINVAL},
 	{JEX_UNSUPPORTED, -EOPNOTSUPP},

@@ -78,6 +78,7 @@ enum rpc_detail {
 
 /* Java exception classes that peers act on */
 #define JEX_IO "java.io.IOException"
+#define JEX_DISK_FULL "org.apache.hadoop.util.DiskChecker$DiskOutOfSpaceException" /* an IOException */
 #define JEX_AUTHORIZATION "org.apache.hadoop.security.authorize.AuthorizationException"
 #define JEX_BAD_ARGUMENT "java.lang.IllegalArgumentException"
 #define JEX_FILE_NOT_FOUND "java.io.FileNotFoundException"

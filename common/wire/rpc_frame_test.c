@@ -186,6 +186,7 @@ static void answers_survive_a_round_trip(void **state)
 	rpc_response_fini(&q);
 	free(p);
 	assert_int_equal(rpc_class_errno(JEX_AUTHORIZATION), -EACCES);
+	assert_int_equal(rpc_class_errno(JEX_DISK_FULL), -ENOSPC);
 	assert_int_equal(rpc_class_errno("java.lang.Whatever"), -EREMOTEIO);
 }
 

@@ -48,7 +48,7 @@ def main():
             c = Rpc(nn.addr)
             e = fill(c, have)
             C.check('a change fails when the disk is full', e is not None)
-            C.check('it says why and what helps', e.short == 'IOException' and CURE in e.text, e.text)
+            C.check('it says why and what helps', e.short == 'DiskChecker$DiskOutOfSpaceException' and CURE in e.text, e.text)
             log = open(directory + '/log').read()
             C.check('so does the log', 'op=commit' in log and CURE in log, log[-500:])
             C.check('what was acknowledged can be read', sorted(c.ls('/d')) == have)
