@@ -103,8 +103,10 @@ def names(c, nn):
     C.check('but by its holder', alice.call('recoverLease', {1: '/hers', 2: 'a1'})[1] == 1)
     c.call('setPermission', {1: '/', 2: {1: 0o755}})
     c.delete('/hers')
-    long = Rpc(nn.addr, user='u' * 70000)
-    C.throws('a user name of 70,000 bytes', 'AccessControlException', lambda: long.mkdirs('/x'))
+    long = Rpc(nn.addr, user='u' * 60000)
+    C.throws('a user name of 60,000 bytes', 'AccessControlException', lambda: long.mkdirs('/x'))
+    huge = Rpc(nn.addr, user='u' * 70000)
+    C.throws('more than 64 KiB from who is not known yet', 'RpcServerException', lambda: huge.mkdirs('/x'))
     C.throws('a client name of 70,000 bytes', 'HadoopIllegalArgumentException',
              lambda: c.create('/x', client='c' * 70000))
     C.throws('an owner of 70,000 bytes', 'HadoopIllegalArgumentException',
