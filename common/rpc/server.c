@@ -229,7 +229,7 @@ static void call_back(struct rmsg *m)
 
 	s->calls--;
 	c->calls--;
-	if (!c->calls && c->state == CONN_OPEN)
+	if (!c->calls && c->state != CONN_CLOSED)
 		room_idle(&s->room, &c->guest);
 	request_free(k);
 	answer_send(k);
@@ -648,6 +648,11 @@ static void conn_receive(struct conn *c)
 {
 	if (c->receiving)
 		return;
+	/* A deadline of the transport counts only when no byte is there. */
+	if (c->state == CONN_FAREWELL && reactor_now_ns(c->server->reactor) >= c->farewell_ns) {
+		conn_close(c);
+		return;
+	}
 	if (c->blocked || !may_take(c, 0)) { /* an answer of ours wakes us; others' answers only from this list */
 		c->begun_ns = reactor_now_ns(c->server->reactor);
 		if (!c->calls && !list_is_linked(&c->park_link))
