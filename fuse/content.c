@@ -687,6 +687,15 @@ int content_flush(struct mount *m, struct handle *h, enum closer who, struct dfs
 	return rc;
 }
 
+/* What is in HDFS already may have been closed early. */
+static int sync_closed(struct mount *m, const struct inode *in, struct dfs_err *err)
+{
+	const uint64_t by = in->early_by;
+
+	return by == BY_ANYBODY ? users_sync_file(&m->users, in->id, err)
+				: users_sync(&m->users, by, err);
+}
+
 int content_sync(struct mount *m, struct handle *h, struct dfs_err *err)
 {
 	struct inode *in = h->in;
@@ -697,12 +706,12 @@ int content_sync(struct mount *m, struct handle *h, struct dfs_err *err)
 		rc = dfs_sync(in->w, DFS_SYNC_DISK | DFS_SYNC_UPDATE_LENGTH, err);
 		in->w_unflushed = rc < 0;
 		if (rc == 0 && in->w_appended)
-			rc = users_sync(&m->users, in->early_by, err); /* what was there before may have been closed early, by anybody here */
+			rc = sync_closed(m, in, err); /* what was there before */
 		in->w_appended = in->w_appended && rc < 0;
 		rc = what_failed(m, in, in->w_user, rc);
 	} else if (!in->hidden) {
 		rc = settle_locked(m, in, err);
-		rc = rc ?: users_sync(&m->users, in->early_by, err); /* it may have been closed early */
+		rc = rc ?: sync_closed(m, in, err);
 	}
 	if (!in->error_told && h->errors == in->errors && in->errors > 0)
 		h->errors--; /* it came later, and nobody else has asked */

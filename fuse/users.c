@@ -228,7 +228,6 @@ static int connect_user(struct users *u, uid_t uid, bool owner, struct user **re
 		free(user);
 		return rc;
 	}
-	pthread_mutex_init(&user->settling, NULL);
 	user->own_name = named && strcmp(dfs_user(user->fs), name) == 0;
 	*ret = user;
 	return 0;
@@ -279,7 +278,6 @@ static void free_user(struct user *user)
 	if (!user)
 		return;
 	dfs_disconnect(user->fs);
-	pthread_mutex_destroy(&user->settling);
 	free(user);
 }
 
@@ -495,45 +493,46 @@ static int take_lost(struct users *u, uint64_t by, struct dfs_err *err)
 	return rc;
 }
 
-/* users_settle() takes an error out of the library before it is in `lost`. */
-static void wait_settled(struct user *user)
-{
-	pthread_mutex_lock(&user->settling);
-	pthread_mutex_unlock(&user->settling);
-}
-
 int users_sync(struct users *u, uint64_t by, struct dfs_err *err)
 {
 	struct user *all[USERS_MAX + DEBTORS_MAX];
 	const uint32_t n = take_all(u, by, all);
 	int rc = 0;
 
-	for (uint32_t i = 0; i < n && rc == 0; i++) {
+	for (uint32_t i = 0; i < n && rc == 0; i++)
 		rc = sync_user(all[i], err);
-		wait_settled(all[i]);
-	}
 	put_all(u, all, n);
 	return rc ?: take_lost(u, by, err);
 }
 
-/* It stays when the sync cannot be made now. */
+int users_sync_file(struct users *u, uint64_t id, struct dfs_err *err)
+{
+	struct user *all[USERS_MAX + DEBTORS_MAX];
+	const uint32_t n = take_all(u, BY_ANYBODY, all);
+	int rc = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const int its = dfs_sync_file(all[i]->fs, id, rc == 0 ? err : NULL);
+
+		rc = rc ?: its;
+	}
+	put_all(u, all, n);
+	return rc ?: take_lost(u, BY_ANYBODY, err); /* which files those were is not known */
+}
+
+/* It stays when the sync cannot be made now. It stays also while others use its handle: they may be told
+ * of a loss by that. */
 static void settle_debtor(struct users *u, struct user *user)
 {
+	const int rc = owes_sync(user) ? dfs_try_sync_names(user->fs, NULL) : 0;
 	bool done;
-	int rc;
 
-	pthread_mutex_lock(&user->settling);
-	rc = sync_user(user, NULL);
-	done = rc == 0 || rc == -EIO || rc == -ESTALE; /* both are told once by dfs_sync_names() */
-	pthread_mutex_lock(&u->lock);
-	if (rc < 0 && done)
-		note_lost_locked(u, user->uid, rc);
-	pthread_mutex_unlock(&u->lock);
-	pthread_mutex_unlock(&user->settling);
 	pthread_mutex_lock(&u->lock);
 	user->refs--;
-	done = done && user->refs == 0;
+	done = user->refs == 0 && (rc == 0 || rc == -EIO || rc == -ESTALE);
 	if (done) {
+		if (rc < 0)
+			note_lost_locked(u, user->uid, rc);
 		list_del(&user->link);
 		u->debtor_count--;
 		add_counters(&u->gone, user);

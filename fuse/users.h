@@ -12,7 +12,7 @@
  * the one that was idle longest goes. Its handle is what remembers files that were closed early: where it
  * owes a sync of such files it becomes a *debtor*, until users_settle() has made that sync. A sync
  * that fails for good is told to the next users_sync() of that user, or of nobody in particular.
- * Threading: any thread, users_settle() one at a time; `lock` is a leaf, below user.settling.
+ * Threading: any thread, users_settle() one at a time; `lock` is a leaf.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -36,7 +36,6 @@ struct user {
 	struct dfs *fs; /* owned */
 	bool own_name;  /* constant: HDFS knows it by the name of its uid; not so where $HADOOP_USER_NAME says another */
 	uint32_t refs;
-	pthread_mutex_t settling; /* held while users_settle() makes the sync that it owes, until the result is noted */
 	uint64_t used_ns;
 	atomic_uint_fast64_t super_ns; /* when the NameNode last took it for who may do everything; 0: never */
 	atomic_uint_fast64_t made, synced; /* files created or closed early, and how many of these are on the NameNode's disk for sure */
@@ -89,6 +88,8 @@ int users_owns(struct user *user, const char *path, const char *owner, struct df
 
 /** All that @by has created or closed early here is on the NameNode's disk, and on those of data nodes. Fails as dfs_sync_names(). */
 int users_sync(struct users *u, uint64_t by, struct dfs_err *err);
+/** The same of one file, by its HDFS id, whoever has closed it here. */
+int users_sync_file(struct users *u, uint64_t id, struct dfs_err *err);
 /** Make the syncs that debtors owe, once for each. False: one cannot be made now; call again later. */
 bool users_settle(struct users *u);
 /** On those of data nodes, as far as they answer: dfs_sync_blocks(). */

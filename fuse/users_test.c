@@ -22,6 +22,7 @@ struct dfs {
 
 static struct {
 	int handles, syncs, rc;
+	uint64_t file; /* closed early by the first user beside the owner */
 	int name_service; /* errno of its answers; 0: nobody has a name */
 	int rc_first; /* of the first user beside the owner */
 } fake;
@@ -52,6 +53,17 @@ int dfs_sync_names(struct dfs *fs, struct dfs_err *err)
 	(void)err;
 	fake.syncs++;
 	return fs->number == 1 && fake.rc_first ? fake.rc_first : fake.rc;
+}
+
+int dfs_try_sync_names(struct dfs *fs, struct dfs_err *err)
+{
+	return dfs_sync_names(fs, err);
+}
+
+int dfs_sync_file(struct dfs *fs, uint64_t id, struct dfs_err *err)
+{
+	(void)err;
+	return fs->number == 1 && id == fake.file ? fake.rc_first : 0;
 }
 
 const char *dfs_user(const struct dfs *fs)
@@ -102,6 +114,7 @@ static int setup(void **state)
 
 	(void)state;
 	told = 0;
+	fake.file = 0;
 	fake.syncs = fake.rc = fake.rc_first = fake.name_service = 0;
 	assert_int_equal(users_init(&u, &opt, NULL), 0);
 	u.indebted = indebted;
@@ -259,6 +272,37 @@ static void test_nobody_waits_for_the_files_of_others(void **state)
 	assert_int_equal(users_sync(&u, BY_ANYBODY, NULL), -ETIMEDOUT);
 }
 
+static void test_fsync_of_a_file_of_anybody_waits_for_that_file_alone(void **state)
+{
+	(void)state;
+	assert_int_equal(visit(0, true), 0);
+	assert_int_equal(visit(1, true), 0);
+	fake.rc = fake.rc_first = -ETIMEDOUT;
+	fake.file = 7;
+	assert_int_equal(users_sync(&u, BY_ANYBODY, NULL), -ETIMEDOUT);
+	fake.syncs = 0;
+	assert_int_equal(users_sync_file(&u, 8, NULL), 0);
+	assert_int_equal(users_sync_file(&u, 7, NULL), -ETIMEDOUT);
+	assert_int_equal(fake.syncs, 0);
+}
+
+/* Its loss is told to those who use its handle, or noted when it goes. */
+static void test_a_debtor_that_is_asked_by_others_stays(void **state)
+{
+	struct user *user;
+
+	(void)state;
+	assert_int_equal(visit(0, true), 0);
+	all_leave(1);
+	user = users_ref(&u, container_of(u.debtors.next, struct user, link));
+	fake.rc = -EIO;
+	assert_false(users_settle(&u));
+	assert_int_equal(u.lost_count, 0);
+	users_put(&u, user);
+	assert_true(users_settle(&u));
+	assert_int_equal(u.lost_count, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -269,6 +313,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_one_debtor_that_hangs_keeps_no_other_waiting, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_debtors_are_bounded, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_nobody_waits_for_the_files_of_others, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_fsync_of_a_file_of_anybody_waits_for_that_file_alone,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_debtor_that_is_asked_by_others_stays, setup,
+						teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

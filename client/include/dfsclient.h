@@ -220,6 +220,11 @@ enum dfs_create_flags {
  * creation (or somebody has deleted it right before or after one).
  */
 DFS_API int dfs_sync_names(struct dfs *fs, struct dfs_err *err);
+/** The same of one file, @id (dfs_stat.file_id), as far as this handle has closed it. Nodes that have
+ *  only other files are not asked. A loss of other files stays to be told. -EINVAL: @id is 0. */
+DFS_API int dfs_sync_file(struct dfs *fs, uint64_t id, struct dfs_err *err);
+/** As dfs_sync_names(), but what is told once stays to be told: by the next call, or by the other two. */
+DFS_API int dfs_try_sync_names(struct dfs *fs, struct dfs_err *err);
 /** Of that, what concerns the data nodes, as far as they answer within two seconds; who does not is not asked by this again. For who is about to replace
  *  something by such a file. */
 DFS_API void dfs_sync_blocks(struct dfs *fs);

@@ -16,7 +16,7 @@
 #define TRY_NS NS_PER_S /* not more often when it fails */
 
 struct file {
-	struct list link; /* in closed.files */
+	struct list link; /* in closed.files or closed.gone */
 	uint64_t number;
 	uint64_t connection; /* 0: two were tried */
 	uint64_t id;
@@ -30,6 +30,7 @@ void closed_init(struct closed *c)
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_rwlock_init(&c->settling, NULL);
 	list_init(&c->files);
+	list_init(&c->gone);
 }
 
 static void drop_locked(struct closed *c, struct file *f)
@@ -39,9 +40,45 @@ static void drop_locked(struct closed *c, struct file *f)
 	free(f);
 }
 
+/* Forget file @id (0: all of them) among those that are gone. False: it is not among them. */
+static bool take_gone(struct closed *c, uint64_t id)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&c->lock);
+	list_for_each(l, &c->gone) {
+		struct file *f = container_of(l, struct file, link);
+
+		if (id && f->id != id)
+			continue;
+		found = true;
+		list_del(&f->link);
+		c->gone_count--;
+		free(f);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return found;
+}
+
+static void add_gone(struct closed *c, struct file *f)
+{
+	struct file *oldest = NULL;
+
+	pthread_mutex_lock(&c->lock);
+	if (c->gone_count == CLOSED_MAX)
+		oldest = container_of(list_pop(&c->gone), struct file, link);
+	else
+		c->gone_count++;
+	list_add_tail(&c->gone, &f->link);
+	c->asked = 0;
+	pthread_mutex_unlock(&c->lock);
+	free(oldest);
+}
+
 void closed_fini(struct closed *c)
 {
 	list_for_each(l, &c->files) drop_locked(c, container_of(l, struct file, link));
+	(void)take_gone(c, 0);
 	pthread_rwlock_destroy(&c->settling);
 	pthread_mutex_destroy(&c->lock);
 }
@@ -184,31 +221,51 @@ static int ask_again(struct dfs *fs, struct file *f, struct err *err)
 	return done;
 }
 
-/* The first one before number @end; NULL: there is none. Only who settles may look at it afterwards, or drop it. */
-static struct file *first_before(struct closed *c, uint64_t end)
+/* The first one before number @end, file @id (0: any); NULL: there is none. Only the caller may look
+ * at it afterwards, or drop it. */
+static struct file *first_before(struct closed *c, uint64_t end, uint64_t id)
 {
-	struct file *f = NULL;
+	struct file *found = NULL;
 
 	pthread_mutex_lock(&c->lock);
-	if (!list_empty(&c->files)) {
-		f = container_of(c->files.next, struct file, link);
-		if (f->number < end) {
-			list_del(&f->link);
-			c->count--;
-		} else {
-			f = NULL;
-		}
+	list_for_each(l, &c->files) {
+		struct file *f = container_of(l, struct file, link);
+
+		if (f->number >= end)
+			break;
+		if (id && f->id != id)
+			continue;
+		list_del(&f->link);
+		c->count--;
+		c->asked = f->id;
+		found = f;
+		break;
 	}
 	pthread_mutex_unlock(&c->lock);
-	return f;
+	return found;
 }
 
+/* They stay in the order of their numbers. */
 static void put_back(struct closed *c, struct file *f)
 {
+	struct list *next;
+
 	pthread_mutex_lock(&c->lock);
-	list_add(&c->files, &f->link);
+	next = c->files.next;
+	while (next != &c->files && container_of(next, struct file, link)->number < f->number)
+		next = next->next;
+	list_add_tail(next, &f->link);
 	c->count++;
+	c->asked = 0;
 	pthread_mutex_unlock(&c->lock);
+}
+
+static void forget(struct closed *c, struct file *f)
+{
+	pthread_mutex_lock(&c->lock);
+	c->asked = 0;
+	pthread_mutex_unlock(&c->lock);
+	free(f);
 }
 
 /* A NameNode that is away, or starts. */
@@ -217,7 +274,9 @@ static bool is_passing(int rc, const struct err *err)
 	return !err->remote[0] || rc == -EROFS || rc == -EAGAIN;
 }
 
-static int settle_each(struct dfs *fs, uint64_t end, uint64_t patience_ns, struct err *err)
+/* @id 0: each of them. */
+static int settle_each(struct dfs *fs, uint64_t end, uint64_t id, uint64_t patience_ns,
+		       struct err *err)
 {
 	const uint64_t until = clock_mono_ns() + patience_ns;
 	const struct timespec pause = {0, (long)PAUSE_NS};
@@ -225,7 +284,7 @@ static int settle_each(struct dfs *fs, uint64_t end, uint64_t patience_ns, struc
 	struct file *f;
 	int rc = 0;
 
-	while ((f = first_before(c, end))) {
+	while ((f = first_before(c, end, id))) {
 		while ((rc = ask_again(fs, f, err)) == 0 && clock_mono_ns() < until)
 			(void)nanosleep(&pause, NULL); /* an early end is fine */
 		if (rc == 0 || (rc < 0 && is_passing(rc, err))) {
@@ -233,13 +292,14 @@ static int settle_each(struct dfs *fs, uint64_t end, uint64_t patience_ns, struc
 			return rc ? rc : err_set(err, -ETIMEDOUT, "the NameNode has not heard of the last block of a file that was closed");
 		}
 		if (rc == -ENOENT)
-			c->lost = true;
-		free(f);
+			add_gone(c, f);
+		else
+			forget(c, f);
 	}
 	return 0;
 }
 
-static int settle(struct dfs *fs, uint64_t patience_ns, struct err *err)
+static int settle(struct dfs *fs, uint64_t id, uint64_t patience_ns, struct err *err)
 {
 	struct closed *c = &fs->closed;
 	struct closed_mark m;
@@ -250,7 +310,7 @@ static int settle(struct dfs *fs, uint64_t patience_ns, struct err *err)
 	rc = sync_changes(fs, err); /* with this most, or all, of them are settled (closed_answered()) */
 	if (rc == 0 && c->count) {
 		c->busy = true;
-		rc = settle_each(fs, m.next, patience_ns, err);
+		rc = settle_each(fs, m.next, id, patience_ns, err);
 		c->busy = false;
 	}
 	c->tried_ns = clock_mono_ns();
@@ -258,18 +318,55 @@ static int settle(struct dfs *fs, uint64_t patience_ns, struct err *err)
 	return rc;
 }
 
+static int tell_gone(struct err *err)
+{
+	return err_set(err, -ESTALE,
+		       "a crash of the NameNode's machine has undone the creation of a file that was "
+		       "closed already");
+}
+
 int closed_settle(struct dfs *fs, struct err *err)
 {
-	int rc = settle(fs, PATIENCE_NS, err);
+	int rc = settle(fs, 0, PATIENCE_NS, err);
 
-	if (rc == 0 && atomic_exchange(&fs->closed.lost, false))
-		return err_set(err, -ESTALE, "a crash of the NameNode's machine has undone the creation of a file that was closed already");
-	return rc;
+	return rc == 0 && take_gone(&fs->closed, 0) ? tell_gone(err) : rc;
+}
+
+/* File @id is not known to be closed on the disk, nor gone. */
+static bool is_unsettled(struct closed *c, uint64_t id)
+{
+	bool yes;
+
+	pthread_mutex_lock(&c->lock);
+	yes = c->asked == id;
+	list_for_each(l, &c->files) yes |= container_of(l, struct file, link)->id == id;
+	pthread_mutex_unlock(&c->lock);
+	return yes;
+}
+
+int closed_settle_file(struct dfs *fs, uint64_t id, struct err *err)
+{
+	struct closed *c = &fs->closed;
+	int rc = is_unsettled(c, id) ? settle(fs, id, PATIENCE_NS, err) : 0;
+
+	return rc == 0 && take_gone(c, id) ? tell_gone(err) : rc;
+}
+
+int closed_try(struct dfs *fs, struct err *err)
+{
+	struct closed *c = &fs->closed;
+	int rc = settle(fs, 0, PATIENCE_NS, err);
+	bool gone;
+
+	pthread_mutex_lock(&c->lock);
+	gone = c->gone_count > 0;
+	pthread_mutex_unlock(&c->lock);
+	return rc == 0 && gone ? tell_gone(err) : rc;
 }
 
 void closed_settle_quietly(struct dfs *fs)
 {
 	struct err ignored = ERR_INIT;
 
-	(void)settle(fs, QUIET_NS, &ignored); /* the next round tries again */
+	(void)settle(fs, 0, QUIET_NS, &ignored); /* the next round tries again */
 }

@@ -32,7 +32,9 @@ struct closed {
 	atomic_uint count;
 	uint64_t next; /* number of the next one */
 	atomic_bool busy; /* complete() is sent again for some of them */
-	atomic_bool lost; /* one of them is gone, and nobody was told */
+	uint64_t asked;   /* id of the file, not in `files`, that complete() is sent again for; 0: none */
+	struct list gone; /* files that a crash has undone, to be told; the last CLOSED_MAX of them */
+	uint32_t gone_count;
 	atomic_uint_fast64_t tried_ns; /* when they were last asked about */
 };
 
@@ -61,5 +63,9 @@ bool closed_is_old(const struct dfs *fs);
 /** All files that were closed before are closed on the NameNode's disk. -ESTALE, once: one of them is gone, which a crash has
  *  undone. */
 int closed_settle(struct dfs *fs, struct err *err);
+/** The same of file @id alone. */
+int closed_settle_file(struct dfs *fs, uint64_t id, struct err *err);
+/** As closed_settle(); what is told once stays to be told. */
+int closed_try(struct dfs *fs, struct err *err);
 /** As closed_settle(), for nobody in particular: a loss is told to the next who asks. */
 void closed_settle_quietly(struct dfs *fs);

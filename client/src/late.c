@@ -527,6 +527,13 @@ int late_settle(struct dfs *fs, struct err *err)
 	return lost ? tell_loss(err) : 0;
 }
 
+int late_try(struct dfs *fs, struct err *err)
+{
+	const int rc = settle(fs, 0, false, FOREVER, err);
+
+	return rc == 0 && fs->late.lost ? tell_loss(err) : rc;
+}
+
 int late_settle_file(struct dfs *fs, uint64_t file, struct err *err)
 {
 	struct late *l = &fs->late;

@@ -311,6 +311,31 @@ DFS_API int dfs_sync_names(struct dfs *fs, struct dfs_err *out)
 	return api_err(out, &err, late_settle(fs, &err) ?: closed_settle(fs, &err));
 }
 
+DFS_API int dfs_sync_file(struct dfs *fs, uint64_t id, struct dfs_err *out)
+{
+	struct err err;
+	int rc;
+
+	err_reset(&err);
+	if (!id)
+		return api_err(out, &err, err_set(&err, -EINVAL, "no file has the id 0"));
+	rc = late_settle_file(fs, id, &err);
+	rc = rc ?: closed_settle_file(fs, id, &err);
+	return api_err(out, &err, rc);
+}
+
+DFS_API int dfs_try_sync_names(struct dfs *fs, struct dfs_err *out)
+{
+	struct err err;
+	int rc;
+
+	err_reset(&err);
+	rc = late_try(fs, &err);
+	if (rc == 0 || rc == -EIO) /* the blocks are settled: on disks or lost */
+		rc = closed_try(fs, &err) ?: rc;
+	return api_err(out, &err, rc);
+}
+
 DFS_API void dfs_sync_blocks(struct dfs *fs)
 {
 	late_settle_new(fs);
