@@ -28,7 +28,8 @@ struct set { /* blocks of the same nodes, the newest of which is @lb */
 	struct late_files files; /* of these blocks */
 	Hd__LocatedBlockProto *lb; /* owned */
 	uint64_t since_ns;
-	int rc; /* of what was asked last */
+	int rc;   /* of what was asked last */
+	int told; /* -errno, where rc is -EAGAIN: why no node could be asked */
 	size_t n;
 	uint64_t later[]; /* 0: this node is not to be asked */
 };
@@ -407,13 +408,13 @@ static size_t take_locked(struct late *l, uint64_t file, bool anew, struct list 
 }
 
 /* What becomes of one; 0, or why it is put back. */
-static int settle_one(struct late *l, struct set *s, const struct err *err)
+static int settle_one(struct late *l, struct set *s)
 {
 	int rc = 0;
 
 	pthread_mutex_lock(&l->lock);
 	if (s->rc == -EAGAIN && clock_mono_ns() - s->since_ns < FORGET_NS) {
-		rc = err->rc;
+		rc = s->told;
 		put_back_locked(l, s);
 	} else {
 		if (s->rc < 0)
@@ -440,16 +441,22 @@ static int settle_taken(struct dfs *fs, struct list *sets, size_t nodes, uint64_
 	list_for_each(l, sets) {
 		struct set *s = container_of(l, struct set, asked);
 		const int before = s->rc;
+		struct err why = ERR_INIT;
 
-		s->rc = q ? judge(s, q, n, err) : err_set(err, -EAGAIN, "out of memory");
+		s->rc = q ? judge(s, q, n, &why) : err_set(&why, -EAGAIN, "out of memory");
+		if (s->rc == -EAGAIN) {
+			s->told = why.rc == -EIO ? -EAGAIN : why.rc; /* -EIO is a loss */
+			*err = why;
+		}
 		news += s->rc < 0 && s->rc != before; /* an outage lasts, and is asked about every few seconds */
 		if (news == 1 && s->rc < 0 && s->rc != before)
-			log_info("op=late block=%llu: %s", (unsigned long long)s->lb->b->blockid, err->text);
+			log_info("op=late block=%llu: %s", (unsigned long long)s->lb->b->blockid,
+				 why.text);
 	}
 	if (news > 1)
 		log_info("op=late more=%u: blocks on other nodes wait likewise", news - 1);
 	while ((e = list_pop(sets)))
-		rc = settle_one(&fs->late, container_of(e, struct set, asked), err) ?: rc;
+		rc = settle_one(&fs->late, container_of(e, struct set, asked)) ?: rc;
 	free(q);
 	return rc;
 }

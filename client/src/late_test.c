@@ -231,6 +231,25 @@ static void what_is_lost_is_told_once(void **state)
 	assert_int_equal(settle(), 0);
 }
 
+static void an_outage_and_a_loss_are_told_one_by_one(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	node[0].how = GONE;
+	node[1].how = REFUSES;
+	finish(1, 0, 1);
+	finish(2, 1, 1);
+	assert_int_equal(late_settle(&fs, &err), -ECONNREFUSED);
+	assert_non_null(strstr(err.text, "nobody listens"));
+	assert_int_equal(late_try(&fs, &err), -ECONNREFUSED);
+	assert_int_equal(fs.late.count, 1);
+	node[0].how = GOOD;
+	assert_int_equal(late_try(&fs, &err), -EIO);
+	assert_int_equal(settle(), -EIO);
+	assert_int_equal(settle(), 0);
+}
+
 static void who_was_asked_in_vain_is_not_waited_for_again(void **state)
 {
 	(void)state;
@@ -414,6 +433,7 @@ int main(void)
 		TEST(one_node_of_each_block_is_enough),
 		TEST(what_may_pass_is_told_until_it_has),
 		TEST(what_is_lost_is_told_once),
+		TEST(an_outage_and_a_loss_are_told_one_by_one),
 		TEST(who_was_asked_in_vain_is_not_waited_for_again),
 		TEST(a_connection_that_was_kept_may_have_ended),
 		TEST(hsync_of_one_file_asks_its_nodes_alone),
