@@ -96,6 +96,23 @@ int create_opts(struct dfs *fs, const struct dfs_create_opts *opts, struct dfs_c
 	return stream_check(fs, err);
 }
 
+/* The beginning of each sentence, ours and Java's. A single word could be in the path that follows. */
+int limits_errno(int rc, const struct err *err)
+{
+	static const char *const known[] = {
+		"Requested replication factor of ", /* 600 exceeds a maximum, 0 is less than a minimum */
+		"Specified block size ",            /* is less than a minimum, or than a cell */
+		"Block size ",                      /* is too large for an erasure coding policy */
+	};
+
+	if (rc != -EREMOTEIO || strcmp(err->remote, JEX_IO) != 0)
+		return rc;
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (strstr(err->text, known[i]))
+			return -EINVAL;
+	return rc;
+}
+
 /* The NameNode throws FileAlreadyExistsException for a directory in the way, too. */
 int create_errno(const char *path, int rc, const struct dfs_stat *there, struct err *err)
 {
@@ -103,9 +120,7 @@ int create_errno(const char *path, int rc, const struct dfs_stat *there, struct 
 		return err_set(err, -EISDIR, "%.400s is a directory", path);
 	if (rc == -EEXIST)
 		return err_set(err, -EEXIST, "%.400s exists; overwrite was not asked for", path);
-	if (rc == -EREMOTEIO && strcmp(err->remote, JEX_IO) == 0 && (strstr(err->text, "block size") || strstr(err->text, "eplication")))
-		return -EINVAL; /* outside the limits */
-	return rc;
+	return limits_errno(rc, err);
 }
 
 void create_request(const struct dfs *fs, const char *path, const struct dfs_create_opts *o, struct create_request *ret)

@@ -9,7 +9,6 @@
 #include "client/src/requests.h"
 #include "common/base/clock.h"
 #include "common/wire/pb.h"
-#include "common/wire/rpc_frame.h"
 
 #define LIST_START_MAX 8000 /* longest name to continue a listing after */
 #define CLOSED_POLL_FIRST_MS 20
@@ -463,8 +462,7 @@ DFS_API int dfs_set_replication(struct dfs *fs, const char *path, uint32_t repli
 		&m) == 0 && !m->result)
 		a.rc = not_a_file(fs, a.path, &a.err);
 	pb_free(m);
-	if (a.rc == -EREMOTEIO && strcmp(a.err.remote, JEX_IO) == 0 && strstr(a.err.text, "eplication"))
-		a.rc = -EINVAL; /* outside the limits */
+	a.rc = limits_errno(a.rc, &a.err);
 	return ask_end(&a, out);
 }
 

@@ -43,6 +43,8 @@ void create_request(const struct dfs *fs, const char *path, const struct dfs_cre
 int create_answer(struct dfs *fs, const char *path, const struct dfs_create_opts *o, Hd__CreateResponseProto *m,
 		  struct dfs_file **ret, struct err *err);
 
+/** -EINVAL when the NameNode has refused a replication or a block size outside its limits; else @rc. */
+int limits_errno(int rc, const struct err *err);
 /** The call failed with @rc, and @there is what stands in the way (NULL: not known). */
 int create_errno(const char *path, int rc, const struct dfs_stat *there, struct err *err);
 
