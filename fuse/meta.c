@@ -667,6 +667,15 @@ static void show_again(struct ask *a, struct inode *dir, struct inode *in, const
 	pthread_mutex_unlock(&in->naming);
 }
 
+/* The content of @in (NULL: not known) is on the disks of its data nodes, as far as these answer. */
+static void sync_content(struct ask *a, const struct inode *in)
+{
+	const uint64_t by = in ? in->early_by : BY_ANYBODY;
+
+	users_sync_blocks(&a->m->users, by,
+			  in && by == BY_ANYBODY ? inode_id(&a->m->inodes, in) : 0);
+}
+
 /* @a->in is the directory of the source, @to_dir that of the target. */
 static int do_rename(struct ask *a, const char *name, struct inode *to_dir, const char *new_name, bool replace)
 {
@@ -681,7 +690,7 @@ static int do_rename(struct ask *a, const char *name, struct inode *to_dir, cons
 	child_path(from, a->in->id, name);
 	child_path(to, to_dir->id, new_name);
 	if (over && !over->is_dir) /* the old content goes for good, and on the NameNode's disk: the new one must be on disks, too */
-		users_sync_blocks(&a->m->users, in ? in->early_by : BY_ANYBODY);
+		sync_content(a, in);
 	if (open) { /* killed in between, the name must not be missing for good */
 		undo = state_undo(&a->m->state, over->id, to_dir->id, new_name);
 		rc = hide(a, to_dir, over, new_name);

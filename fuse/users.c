@@ -16,6 +16,7 @@
 #define TEXT_FIRST 2048       /* of an entry of passwd or group, with all its members */
 #define TEXT_MAX (8u << 20)
 #define FIXED_MAX 8
+#define SYNC_BLOCKS_MS 2000   /* a rename waits so long, with both directories locked by the kernel */
 
 /* ---- names ---- */
 
@@ -563,13 +564,16 @@ bool users_settle(struct users *u)
 	return !left;
 }
 
-void users_sync_blocks(struct users *u, uint64_t by)
+void users_sync_blocks(struct users *u, uint64_t by, uint64_t id)
 {
+	const uint64_t until = clock_mono_ns() + SYNC_BLOCKS_MS * NS_PER_MS;
 	struct user *all[USERS_MAX + DEBTORS_MAX];
 	const uint32_t n = take_all(u, by, all);
+	uint64_t now;
 
-	for (uint32_t i = 0; i < n; i++)
-		dfs_sync_blocks(all[i]->fs);
+	/* Without time left nobody is asked: nodes that cannot answer in time are not asked again. */
+	for (uint32_t i = 0; i < n && (now = clock_mono_ns()) + NS_PER_MS <= until; i++)
+		dfs_sync_blocks_within(all[i]->fs, id, (uint32_t)((until - now) / NS_PER_MS));
 	put_all(u, all, n);
 }
 

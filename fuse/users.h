@@ -92,8 +92,9 @@ int users_sync(struct users *u, uint64_t by, struct dfs_err *err);
 int users_sync_file(struct users *u, uint64_t id, struct dfs_err *err);
 /** Make the syncs that debtors owe, once for each. False: one cannot be made now; call again later. */
 bool users_settle(struct users *u);
-/** On those of data nodes, as far as they answer: dfs_sync_blocks(). */
-void users_sync_blocks(struct users *u, uint64_t by);
+/** All that @by has closed early here (of that, the file with the HDFS id @id; 0: all) is on the disks of
+ *  data nodes, as far as these answer: dfs_sync_blocks(). It returns within two seconds. */
+void users_sync_blocks(struct users *u, uint64_t by, uint64_t id);
 uid_t users_uid(struct users *u, const char *owner);
 gid_t users_gid(struct users *u, const char *group);
 /** The number that a name has here, whatever options show instead; false: it has none. */

@@ -8,8 +8,10 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <cmocka.h>
 
+#include "common/base/clock.h"
 #include "fuse/options.h"
 
 #define FIRST_UID 700000 /* no user of this machine */
@@ -24,6 +26,7 @@ static struct {
 	int handles, syncs, rc;
 	uint64_t file; /* closed early by the first user beside the owner */
 	int name_service; /* errno of its answers; 0: nobody has a name */
+	uint32_t patience_ms, slow_ms; /* of dfs_sync_blocks_within() */
 	int rc_first; /* of the first user beside the owner */
 } fake;
 
@@ -82,10 +85,15 @@ int dfs_set_owner(struct dfs *fs, const char *path, const char *owner, const cha
 	return -EACCES;
 }
 
-void dfs_sync_blocks(struct dfs *fs)
+void dfs_sync_blocks_within(struct dfs *fs, uint64_t id, uint32_t patience_ms)
 {
+	const struct timespec pause = {0, fake.slow_ms * (long)NS_PER_MS};
+
 	(void)fs;
 	fake.syncs++;
+	fake.file = id;
+	fake.patience_ms = patience_ms;
+	(void)nanosleep(&pause, NULL);
 }
 
 /* In the place of the C library's. */
@@ -114,7 +122,7 @@ static int setup(void **state)
 
 	(void)state;
 	told = 0;
-	fake.file = 0;
+	fake.file = fake.slow_ms = 0;
 	fake.syncs = fake.rc = fake.rc_first = fake.name_service = 0;
 	assert_int_equal(users_init(&u, &opt, NULL), 0);
 	u.indebted = indebted;
@@ -265,7 +273,7 @@ static void test_nobody_waits_for_the_files_of_others(void **state)
 	assert_int_equal(visit(2, true), 0);
 	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 2), NULL), 0);
 	assert_int_equal(fake.syncs, 1);
-	users_sync_blocks(&u, BY_UID(FIRST_UID + 1));
+	users_sync_blocks(&u, BY_UID(FIRST_UID + 1), 0);
 	assert_int_equal(fake.syncs, 2);
 	fake.rc = -ETIMEDOUT; /* nodes of the first one */
 	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 2), NULL), 0);
@@ -284,6 +292,18 @@ static void test_fsync_of_a_file_of_anybody_waits_for_that_file_alone(void **sta
 	assert_int_equal(users_sync_file(&u, 8, NULL), 0);
 	assert_int_equal(users_sync_file(&u, 7, NULL), -ETIMEDOUT);
 	assert_int_equal(fake.syncs, 0);
+}
+
+static void test_a_rename_waits_two_seconds_in_all(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 9; i++)
+		assert_int_equal(visit(i, true), 0);
+	fake.slow_ms = 300;
+	users_sync_blocks(&u, BY_ANYBODY, 7);
+	assert_in_range(fake.syncs, 2, 7); /* of ten */
+	assert_in_range(fake.patience_ms, 1, 2000 - 300 * (uint32_t)(fake.syncs - 1));
+	assert_int_equal(fake.file, 7);
 }
 
 /* Its loss is told to those who use its handle, or noted when it goes. */
@@ -315,6 +335,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_nobody_waits_for_the_files_of_others, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_fsync_of_a_file_of_anybody_waits_for_that_file_alone,
 						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_rename_waits_two_seconds_in_all, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_a_debtor_that_is_asked_by_others_stays, setup,
 						teardown),
 	};

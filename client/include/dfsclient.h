@@ -225,9 +225,12 @@ DFS_API int dfs_sync_names(struct dfs *fs, struct dfs_err *err);
 DFS_API int dfs_sync_file(struct dfs *fs, uint64_t id, struct dfs_err *err);
 /** As dfs_sync_names(), but what is told once stays to be told: by the next call, or by the other two. */
 DFS_API int dfs_try_sync_names(struct dfs *fs, struct dfs_err *err);
-/** Of that, what concerns the data nodes, as far as they answer within two seconds; who does not is not asked by this again. For who is about to replace
- *  something by such a file. */
+/** Of that, what concerns the data nodes, as far as they answer: it returns within two seconds. Nodes
+ *  that do not answer are not asked again by this. Call it before you replace a file with one that was
+ *  closed early. */
 DFS_API void dfs_sync_blocks(struct dfs *fs);
+/** The same of file @id alone (0: of all), within @patience_ms. */
+DFS_API void dfs_sync_blocks_within(struct dfs *fs, uint64_t id, uint32_t patience_ms);
 
 enum dfs_append_flags {
 	DFS_APPEND_CREATE = 1,    /* make the file when it is missing, as dfs_create() with defaults */

@@ -16,7 +16,7 @@
 #include "common/wire/pb.h"
 
 #define QUIET_NS (2 * NS_PER_S)     /* patience with nodes when nobody has asked */
-#define FOREVER UINT64_MAX          /* as long as the library waits for nodes */
+#define FOREVER UINT64_MAX          /* a deadline: as long as the library waits for nodes */
 #define FORGET_NS (600 * NS_PER_S) /* a NameNode counts a silent node as dead by then */
 
 #define FILES_MAX 4096              /* remembered of one set */
@@ -307,14 +307,22 @@ static void hear(struct dfs *fs, struct question *q, uint64_t deadline_ns)
 	pb_free(m);
 }
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 /* All at a time: a node that hangs holds up nobody else. A connection that was kept may end at any time: then a new one. */
-static void ask_all(struct dfs *fs, struct question *q, size_t n, uint64_t patience_ns)
+static void ask_all(struct dfs *fs, struct question *q, size_t n, uint64_t until_ns)
 {
 	for (int pass = 0; pass < 2; pass++) {
-		const uint64_t now = clock_mono_ns(), to_connect = fs->set.connect_timeout_ms * NS_PER_MS, in_all = stream_timeout_ns(fs, 1);
-		const uint64_t connect_ns = now + (to_connect < patience_ns ? to_connect : patience_ns);
-		const uint64_t deadline_ns = now + (in_all < patience_ns ? in_all : patience_ns);
+		const uint64_t now = clock_mono_ns();
+		const uint64_t to_connect = fs->set.connect_timeout_ms * NS_PER_MS;
+		const uint64_t connect_ns = earlier(now + to_connect, until_ns);
+		const uint64_t deadline_ns = earlier(now + stream_timeout_ns(fs, 1), until_ns);
 
+		if (pass > 0 && now >= until_ns)
+			return;
 		for (size_t i = 0; i < n; i++)
 			if (pass == 0 || (q[i].rc < 0 && q[i].passing && q[i].sent))
 				begin(fs, &q[i], pass > 0);
@@ -426,7 +434,8 @@ static int settle_one(struct late *l, struct set *s)
 	return rc;
 }
 
-static int settle_taken(struct dfs *fs, struct list *sets, size_t nodes, uint64_t patience_ns, struct err *err)
+static int settle_taken(struct dfs *fs, struct list *sets, size_t nodes, uint64_t until_ns,
+			struct err *err)
 {
 	struct question *q = calloc(nodes, sizeof(*q));
 	unsigned news = 0;
@@ -436,7 +445,7 @@ static int settle_taken(struct dfs *fs, struct list *sets, size_t nodes, uint64_
 
 	if (q) {
 		n = gather(sets, q);
-		ask_all(fs, q, n, patience_ns);
+		ask_all(fs, q, n, until_ns);
 	}
 	list_for_each(l, sets) {
 		struct set *s = container_of(l, struct set, asked);
@@ -476,13 +485,12 @@ static bool is_asked_locked(const struct late *l, uint64_t file)
 }
 
 /* Somebody else may just ask for what we need to know, and longer than we have time. False: he does. */
-static bool our_turn_locked(struct late *l, uint64_t file, uint64_t patience_ns)
+static bool our_turn_locked(struct late *l, uint64_t file, uint64_t until_ns)
 {
-	const uint64_t until_ns = patience_ns == FOREVER ? 0 : clock_mono_ns() + patience_ns;
 	const struct timespec until = {(time_t)(until_ns / NS_PER_S), (long)(until_ns % NS_PER_S)};
 
 	while (is_asked_locked(l, file)) {
-		if (!until_ns)
+		if (until_ns == FOREVER)
 			(void)pthread_cond_wait(&l->asked, &l->lock);
 		else if (pthread_cond_timedwait(&l->asked, &l->lock, &until) == ETIMEDOUT)
 			return false;
@@ -490,7 +498,8 @@ static bool our_turn_locked(struct late *l, uint64_t file, uint64_t patience_ns)
 	return true;
 }
 
-static int settle(struct dfs *fs, uint64_t file, bool anew, uint64_t patience_ns, struct err *err)
+/* All of it ends at @until_ns. */
+static int settle(struct dfs *fs, uint64_t file, bool anew, uint64_t until_ns, struct err *err)
 {
 	struct late *l = &fs->late;
 	struct list sets;
@@ -498,7 +507,7 @@ static int settle(struct dfs *fs, uint64_t file, bool anew, uint64_t patience_ns
 	int rc = 0;
 
 	pthread_mutex_lock(&l->lock);
-	if (!our_turn_locked(l, file, patience_ns)) {
+	if (!our_turn_locked(l, file, until_ns)) {
 		pthread_mutex_unlock(&l->lock);
 		return 0; /* of nobody in particular */
 	}
@@ -506,7 +515,7 @@ static int settle(struct dfs *fs, uint64_t file, bool anew, uint64_t patience_ns
 	nodes = take_locked(l, file, anew, &sets);
 	pthread_mutex_unlock(&l->lock);
 	if (!list_empty(&sets))
-		rc = settle_taken(fs, &sets, nodes, patience_ns, err);
+		rc = settle_taken(fs, &sets, nodes, until_ns, err);
 	pthread_mutex_lock(&l->lock);
 	l->asking--;
 	pthread_cond_broadcast(&l->asked);
@@ -561,13 +570,14 @@ void late_settle_quietly(struct dfs *fs)
 {
 	struct err ignored = ERR_INIT;
 
-	(void)settle(fs, 0, false, QUIET_NS, &ignored); /* tried again by the next */
+	/* tried again by the next */
+	(void)settle(fs, 0, false, clock_mono_ns() + QUIET_NS, &ignored);
 }
 
-void late_settle_new(struct dfs *fs)
+void late_settle_new(struct dfs *fs, uint64_t file, uint64_t until_ns)
 {
 	struct err ignored = ERR_INIT;
 
 	if (fs->late.count)
-		(void)settle(fs, 0, true, QUIET_NS, &ignored);
+		(void)settle(fs, file, true, until_ns, &ignored);
 }

@@ -59,5 +59,6 @@ int late_settle_file(struct dfs *fs, uint64_t file, struct err *err);
 int late_try(struct dfs *fs, struct err *err);
 /** As late_settle(), for nobody in particular: a loss is told to the next who asks. */
 void late_settle_quietly(struct dfs *fs);
-/** As that, and nobody is waited for who was asked in vain before. */
-void late_settle_new(struct dfs *fs);
+/** As that, of @file (0: of all) and until @until_ns at the latest. Nodes that were asked in vain before
+ *  are not asked. */
+void late_settle_new(struct dfs *fs, uint64_t file, uint64_t until_ns);

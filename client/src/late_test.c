@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: who needs to know is answered with 0 only when each block is on the disk of one of its nodes at least, and all nodes were asked; an
  * error is told as long as it may pass, else once; nothing is asked twice when it is known. The data nodes are fakes. */
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -16,19 +19,22 @@
 #include "client/src/dtp.h"
 #include "client/src/fs.h"
 #include "client/src/late.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/wire/pb.h"
 
 #define NODES 4
 #define FIRST_PORT 1000
 
-enum how { GOOD, REFUSES, GONE, HANGS_UP_ONCE };
+enum how { GOOD, REFUSES, GONE, HANGS_UP_ONCE, HANGS };
 
 static struct {
 	enum how how;
 	unsigned int asked;
 	uint64_t later;
+	unsigned int hang_ms; /* HANGS: until so long after start_ns; 0: for ever */
 } node[NODES];
+static uint64_t start_ns;
 static struct dfs fs;
 
 /* ---- the fakes ---- */
@@ -53,7 +59,7 @@ static struct sock *sock_to(const struct net_addr *a, bool kept)
 struct sock *__wrap_sock_cache_get_sound(struct sock_cache *c, const struct net_addr *a)
 {
 	(void)c;
-	return node[net_port(a) - FIRST_PORT].how == HANGS_UP_ONCE ? sock_to(a, true) : NULL;
+	return node[net_port(a) - FIRST_PORT].how >= HANGS_UP_ONCE ? sock_to(a, true) : NULL;
 }
 
 int __wrap_sock_start(const struct net_addr *a, struct sock **ret, struct err *err)
@@ -89,14 +95,24 @@ int __wrap_dtp_send_op(struct sock *s, enum dt_op op, const ProtobufCMessage *m,
 	return 0;
 }
 
+static bool answers_before(int k, uint64_t deadline_ns)
+{
+	const uint64_t until = start_ns + node[k].hang_ms * NS_PER_MS;
+
+	while (clock_mono_ns() < deadline_ns && (!node[k].hang_ms || clock_mono_ns() < until))
+		(void)nanosleep(&(struct timespec){0, 1000000}, NULL);
+	return clock_mono_ns() < deadline_ns;
+}
+
 int __wrap_dtp_recv_reply(struct sock *s, uint64_t deadline_ns, Hd__BlockOpResponseProto **ret, struct err *err)
 {
 	Hd__BlockOpResponseProto m = HD__BLOCK_OP_RESPONSE_PROTO__INIT;
 	uint8_t *buf;
 	size_t len;
 
-	(void)deadline_ns;
 	node[s->fd].asked++;
+	if (node[s->fd].how == HANGS && !answers_before(s->fd, deadline_ns))
+		return err_set(err, -ETIMEDOUT, "no answer");
 	if (node[s->fd].how == HANGS_UP_ONCE && s->reused)
 		return err_set(err, -ECONNRESET, "closed");
 	m.status = node[s->fd].how == REFUSES ? HD__STATUS__ERROR : HD__STATUS__SUCCESS;
@@ -154,6 +170,11 @@ static int settle_file(uint64_t id)
 	struct err err = ERR_INIT;
 
 	return late_settle_file(&fs, id, &err);
+}
+
+static void settle_new(void)
+{
+	late_settle_new(&fs, 0, clock_mono_ns() + NS_PER_S);
 }
 
 static int setup(void **state)
@@ -255,14 +276,41 @@ static void who_was_asked_in_vain_is_not_waited_for_again(void **state)
 	(void)state;
 	node[0].how = GONE;
 	finish(1, 0, 1);
-	late_settle_new(&fs);
+	settle_new();
 	node[0].how = GOOD;
-	late_settle_new(&fs);
+	settle_new();
 	assert_int_equal(node[0].asked, 0);
 	finish(2, 0, 1); /* it has answered since */
-	late_settle_new(&fs);
+	settle_new();
 	assert_int_equal(node[0].asked, 1);
 	assert_int_equal(fs.late.count, 0);
+}
+
+static void *settle_elsewhere(void *arg)
+{
+	(void)arg;
+	(void)settle();
+	return NULL;
+}
+
+/* First for its turn, then for a node by a connection that was kept, then by a new one. */
+static void there_is_one_deadline_for_all_waits(void **state)
+{
+	pthread_t other;
+
+	(void)state;
+	start_ns = clock_mono_ns();
+	node[0].how = node[1].how = HANGS;
+	node[0].hang_ms = 500;
+	finish(1, 0, 1);
+	assert_int_equal(pthread_create(&other, NULL, settle_elsewhere, NULL), 0);
+	while (!node[0].asked)
+		(void)sched_yield();
+	finish(2, 1, 1);
+	settle_new();
+	assert_in_range(clock_mono_ns() - start_ns, 500 * NS_PER_MS, 1400 * NS_PER_MS);
+	assert_int_equal(pthread_join(other, NULL), 0);
+	assert_true(node[1].asked > 0);
 }
 
 static void a_connection_that_was_kept_may_have_ended(void **state)
@@ -435,6 +483,7 @@ int main(void)
 		TEST(what_is_lost_is_told_once),
 		TEST(an_outage_and_a_loss_are_told_one_by_one),
 		TEST(who_was_asked_in_vain_is_not_waited_for_again),
+		TEST(there_is_one_deadline_for_all_waits),
 		TEST(a_connection_that_was_kept_may_have_ended),
 		TEST(hsync_of_one_file_asks_its_nodes_alone),
 		TEST(a_loss_is_not_told_to_the_hsync_of_another_file),

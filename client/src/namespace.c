@@ -11,6 +11,7 @@
 #include "common/wire/pb.h"
 
 #define LIST_START_MAX 8000 /* longest name to continue a listing after */
+#define SYNC_BLOCKS_MS 2000
 #define CLOSED_POLL_FIRST_MS 20
 #define CLOSED_POLL_MAX_MS 1000
 
@@ -337,7 +338,12 @@ DFS_API int dfs_try_sync_names(struct dfs *fs, struct dfs_err *out)
 
 DFS_API void dfs_sync_blocks(struct dfs *fs)
 {
-	late_settle_new(fs);
+	dfs_sync_blocks_within(fs, 0, SYNC_BLOCKS_MS);
+}
+
+DFS_API void dfs_sync_blocks_within(struct dfs *fs, uint64_t id, uint32_t patience_ms)
+{
+	late_settle_new(fs, id, clock_mono_ns() + patience_ms * NS_PER_MS);
 }
 
 int rename_errno(int rc, const struct err *err)
