@@ -11,6 +11,7 @@
 
 #define PAUSE_FIRST_S 1 /* before the first try; each one that fails doubles it, */
 #define PAUSE_MAX_S 5   /* up to this */
+#define SETTLE_S 5      /* for the syncs that users owe: files that could not be closed wait for the end of that */
 
 static bool is_pending(const struct inode *in, const void *arg)
 {
@@ -60,7 +61,7 @@ static bool try_all(struct mount *m)
 		ok = try_one(m, in);
 		inode_put(&m->inodes, in);
 	}
-	return users_settle(&m->users) && ok;
+	return users_settle(&m->users, clock_mono_ns() + SETTLE_S * NS_PER_S) && ok;
 }
 
 static void pause_locked(struct pending *p, uint32_t seconds)

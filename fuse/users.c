@@ -543,25 +543,38 @@ static void settle_debtor(struct users *u, struct user *user)
 		free_user(user);
 }
 
-/* Once round the list: one whose nodes do not answer keeps nobody else waiting. */
-bool users_settle(struct users *u)
+/* The one that was asked longest ago is the first; now it is the last. */
+static struct user *next_debtor(struct users *u)
 {
-	struct user *debtors[DEBTORS_MAX];
-	uint32_t n = 0;
-	bool left;
+	struct user *user;
 
 	pthread_mutex_lock(&u->lock);
-	list_for_each(l, &u->debtors) {
-		debtors[n] = container_of(l, struct user, link);
-		debtors[n++]->refs++;
-	}
+	user = container_of(list_pop(&u->debtors), struct user, link);
+	list_add_tail(&u->debtors, &user->link);
+	user->refs++;
 	pthread_mutex_unlock(&u->lock);
-	for (uint32_t i = 0; i < n; i++)
-		settle_debtor(u, debtors[i]);
+	return user;
+}
+
+static uint32_t count_debtors(struct users *u)
+{
+	uint32_t n;
+
 	pthread_mutex_lock(&u->lock);
-	left = u->debtor_count > 0;
+	n = u->debtor_count;
 	pthread_mutex_unlock(&u->lock);
-	return !left;
+	return n;
+}
+
+bool users_settle(struct users *u, uint64_t until_ns)
+{
+	/* Others only add to the list. */
+	for (uint32_t n = count_debtors(u); n > 0; n--) {
+		settle_debtor(u, next_debtor(u));
+		if (clock_mono_ns() >= until_ns)
+			break;
+	}
+	return count_debtors(u) == 0;
 }
 
 void users_sync_blocks(struct users *u, uint64_t by, uint64_t id)

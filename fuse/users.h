@@ -90,8 +90,9 @@ int users_owns(struct user *user, const char *path, const char *owner, struct df
 int users_sync(struct users *u, uint64_t by, struct dfs_err *err);
 /** The same of one file, by its HDFS id, whoever has closed it here. */
 int users_sync_file(struct users *u, uint64_t id, struct dfs_err *err);
-/** Make the syncs that debtors owe, once for each. False: one cannot be made now; call again later. */
-bool users_settle(struct users *u);
+/** Make the syncs that debtors owe, once for each, until @until_ns; those that are left come first the
+ *  next time. False: some are left, or cannot be made now; call again later. */
+bool users_settle(struct users *u, uint64_t until_ns);
 /** All that @by has closed early here (of that, the file with the HDFS id @id; 0: all) is on the disks of
  *  data nodes, as far as these answer: dfs_sync_blocks(). It returns within two seconds. */
 void users_sync_blocks(struct users *u, uint64_t by, uint64_t id);

@@ -26,7 +26,9 @@ static struct {
 	int handles, syncs, rc;
 	uint64_t file; /* closed early by the first user beside the owner */
 	int name_service; /* errno of its answers; 0: nobody has a name */
-	uint32_t patience_ms, slow_ms; /* of dfs_sync_blocks_within() */
+	uint32_t patience_ms; /* of dfs_sync_blocks_within(), */
+	uint32_t slow_ms; /* which takes so long, as dfs_try_sync_names() */
+	int last; /* the number that dfs_try_sync_names() was called for */
 	int rc_first; /* of the first user beside the owner */
 } fake;
 
@@ -58,8 +60,17 @@ int dfs_sync_names(struct dfs *fs, struct dfs_err *err)
 	return fs->number == 1 && fake.rc_first ? fake.rc_first : fake.rc;
 }
 
+static void be_slow(void)
+{
+	const struct timespec pause = {0, fake.slow_ms * (long)NS_PER_MS};
+
+	(void)nanosleep(&pause, NULL);
+}
+
 int dfs_try_sync_names(struct dfs *fs, struct dfs_err *err)
 {
+	be_slow();
+	fake.last = fs->number;
 	return dfs_sync_names(fs, err);
 }
 
@@ -87,13 +98,11 @@ int dfs_set_owner(struct dfs *fs, const char *path, const char *owner, const cha
 
 void dfs_sync_blocks_within(struct dfs *fs, uint64_t id, uint32_t patience_ms)
 {
-	const struct timespec pause = {0, fake.slow_ms * (long)NS_PER_MS};
-
 	(void)fs;
 	fake.syncs++;
 	fake.file = id;
 	fake.patience_ms = patience_ms;
-	(void)nanosleep(&pause, NULL);
+	be_slow();
 }
 
 /* In the place of the C library's. */
@@ -165,9 +174,9 @@ static void test_nobody_waits_for_the_sync_of_who_has_to_go(void **state)
 	assert_int_equal(visit(CROWD, false), 0);
 	assert_int_equal(fake.syncs, 0);
 	assert_int_equal(told, 1);
-	assert_false(users_settle(&u));
+	assert_false(users_settle(&u, UINT64_MAX));
 	fake.rc = 0;
-	assert_true(users_settle(&u));
+	assert_true(users_settle(&u, UINT64_MAX));
 	assert_int_equal(fake.handles, USERS_MAX);
 	assert_int_equal(users_sync(&u, BY_ANYBODY, NULL), 0);
 }
@@ -185,7 +194,7 @@ static void test_a_failed_sync_of_an_evicted_user_is_told(void **state)
 	assert_int_equal(users_sync(&u, BY_ANYBODY, &err), -ETIMEDOUT);
 	assert_int_equal(users_sync(&u, BY_ANYBODY, &err), -ETIMEDOUT);
 	fake.rc = -EIO; /* and once when it was for good */
-	assert_true(users_settle(&u));
+	assert_true(users_settle(&u, UINT64_MAX));
 	fake.rc = 0;
 	assert_int_equal(users_sync(&u, BY_ANYBODY, &err), -EIO);
 	assert_string_not_equal(err.text, "");
@@ -207,7 +216,7 @@ static void test_a_failed_sync_is_told_to_its_user_alone(void **state)
 	assert_int_equal(visit(1, true), 0);
 	all_leave(2);
 	fake.rc = -EIO;
-	assert_true(users_settle(&u));
+	assert_true(users_settle(&u, UINT64_MAX));
 	fake.rc = 0;
 	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 2), NULL), 0);
 	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID), NULL), -EIO);
@@ -238,11 +247,34 @@ static void test_one_debtor_that_hangs_keeps_no_other_waiting(void **state)
 	assert_int_equal(visit(2, true), 0);
 	all_leave(3);
 	fake.rc_first = -ETIMEDOUT;
-	assert_false(users_settle(&u));
+	assert_false(users_settle(&u, UINT64_MAX));
 	assert_int_equal(fake.syncs, 3);
 	assert_int_equal(fake.handles, USERS_MAX + 1);
 	fake.rc_first = 0;
-	assert_true(users_settle(&u));
+	assert_true(users_settle(&u, UINT64_MAX));
+	assert_int_equal(fake.handles, USERS_MAX);
+}
+
+static void test_a_round_of_debtors_ends_in_time_and_goes_on_with_the_next(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 9; i++)
+		assert_int_equal(visit(i, true), 0);
+	all_leave(9);
+	fake.rc = -ETIMEDOUT;
+	fake.slow_ms = 100;
+	for (int round = 0; round < 2; round++) {
+		const int before = fake.syncs;
+
+		assert_false(users_settle(&u, clock_mono_ns() + 250 * NS_PER_MS));
+		assert_in_range(fake.syncs - before, 1, 3);
+		assert_int_equal(fake.last, fake.syncs); /* their numbers begin with 1 */
+	}
+	fake.rc = 0;
+	fake.slow_ms = 0;
+	assert_false(users_settle(&u, 0));
+	assert_int_equal(fake.handles, USERS_MAX + 8); /* one at least, however late it is */
+	assert_true(users_settle(&u, UINT64_MAX));
 	assert_int_equal(fake.handles, USERS_MAX);
 }
 
@@ -260,7 +292,7 @@ static void test_debtors_are_bounded(void **state)
 	users_counters(&u, &c);
 	assert_int_equal(c.read_tcp, USERS_MAX + DEBTORS_MAX);
 	fake.rc = 0;
-	assert_true(users_settle(&u));
+	assert_true(users_settle(&u, UINT64_MAX));
 	assert_int_equal(visit(i, true), 0);
 	users_counters(&u, &c);
 	assert_int_equal(c.read_tcp, USERS_MAX + DEBTORS_MAX + 1);
@@ -316,10 +348,10 @@ static void test_a_debtor_that_is_asked_by_others_stays(void **state)
 	all_leave(1);
 	user = users_ref(&u, container_of(u.debtors.next, struct user, link));
 	fake.rc = -EIO;
-	assert_false(users_settle(&u));
+	assert_false(users_settle(&u, UINT64_MAX));
 	assert_int_equal(u.lost_count, 0);
 	users_put(&u, user);
-	assert_true(users_settle(&u));
+	assert_true(users_settle(&u, UINT64_MAX));
 	assert_int_equal(u.lost_count, 1);
 }
 
@@ -331,6 +363,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_failed_sync_is_told_to_its_user_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_without_a_name_service_nobody_is_called_by_digits, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_one_debtor_that_hangs_keeps_no_other_waiting, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_round_of_debtors_ends_in_time_and_goes_on_with_the_next,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_debtors_are_bounded, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_nobody_waits_for_the_files_of_others, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_fsync_of_a_file_of_anybody_waits_for_that_file_alone,

@@ -223,7 +223,8 @@ DFS_API int dfs_sync_names(struct dfs *fs, struct dfs_err *err);
 /** The same of one file, @id (dfs_stat.file_id), as far as this handle has closed it. Nodes that have
  *  only other files are not asked. A loss of other files stays to be told. -EINVAL: @id is 0. */
 DFS_API int dfs_sync_file(struct dfs *fs, uint64_t id, struct dfs_err *err);
-/** As dfs_sync_names(), but what is told once stays to be told: by the next call, or by the other two. */
+/** As dfs_sync_names(), for nobody who waits: data nodes have two seconds to answer, and what is told
+ *  once stays to be told, by this or by the other two. */
 DFS_API int dfs_try_sync_names(struct dfs *fs, struct dfs_err *err);
 /** Of that, what concerns the data nodes, as far as they answer: it returns within two seconds. Nodes
  *  that do not answer are not asked again by this. Call it before you replace a file with one that was

@@ -355,7 +355,7 @@ int closed_settle_file(struct dfs *fs, uint64_t id, struct err *err)
 int closed_try(struct dfs *fs, struct err *err)
 {
 	struct closed *c = &fs->closed;
-	int rc = settle(fs, 0, PATIENCE_NS, err);
+	int rc = settle(fs, 0, QUIET_NS, err);
 	bool gone;
 
 	pthread_mutex_lock(&c->lock);

@@ -65,7 +65,7 @@ bool closed_is_old(const struct dfs *fs);
 int closed_settle(struct dfs *fs, struct err *err);
 /** The same of file @id alone. */
 int closed_settle_file(struct dfs *fs, uint64_t id, struct err *err);
-/** As closed_settle(); what is told once stays to be told. */
+/** As closed_settle(), with little patience; what is told once stays to be told. */
 int closed_try(struct dfs *fs, struct err *err);
 /** As closed_settle(), for nobody in particular: a loss is told to the next who asks. */
 void closed_settle_quietly(struct dfs *fs);

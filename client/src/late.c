@@ -509,7 +509,7 @@ static int settle(struct dfs *fs, uint64_t file, bool anew, uint64_t until_ns, s
 	pthread_mutex_lock(&l->lock);
 	if (!our_turn_locked(l, file, until_ns)) {
 		pthread_mutex_unlock(&l->lock);
-		return 0; /* of nobody in particular */
+		return err_set(err, -ETIMEDOUT, "data nodes are being asked already, and have not answered yet");
 	}
 	l->asking++;
 	nodes = take_locked(l, file, anew, &sets);
@@ -545,7 +545,7 @@ int late_settle(struct dfs *fs, struct err *err)
 
 int late_try(struct dfs *fs, struct err *err)
 {
-	const int rc = settle(fs, 0, false, FOREVER, err);
+	const int rc = settle(fs, 0, false, clock_mono_ns() + QUIET_NS, err);
 
 	return rc == 0 && fs->late.lost ? tell_loss(err) : rc;
 }

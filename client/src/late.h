@@ -55,7 +55,7 @@ void late_add(struct dfs *fs, uint64_t file, Hd__LocatedBlockProto *lb, const ui
 int late_settle(struct dfs *fs, struct err *err);
 /** The same of the blocks of @file alone. */
 int late_settle_file(struct dfs *fs, uint64_t file, struct err *err);
-/** As late_settle(); what is told once stays to be told. */
+/** As late_settle(), with little patience; what is told once stays to be told. */
 int late_try(struct dfs *fs, struct err *err);
 /** As late_settle(), for nobody in particular: a loss is told to the next who asks. */
 void late_settle_quietly(struct dfs *fs);
