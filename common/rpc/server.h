@@ -55,7 +55,7 @@ struct rpc_server_opts {
 	const struct rpc_service *services; /* borrowed; outlives the server */
 	uint32_t service_count;
 	const struct auth_to_local *names; /* borrowed; what users are called; NULL: the first part of their names */
-	uint32_t max_conns;        /* of more, one without a call goes; beyond an eighth more that all have calls, the new one; 0: 4096 */
+	uint32_t max_conns;        /* of more, one without a call goes, which may be the new one; 0: 4096 */
 	uint32_t max_request;      /* 0: 128 MiB; four times as much may be kept for all of them, and as much for answers */
 	uint64_t idle_timeout_ms;  /* without a frame, and for one to arrive, and a second more for each 64 KiB of it; 0: 120 s */
 };

@@ -2,9 +2,8 @@
 /* REQUEST_SHORT_CIRCUIT_FDS: a client of this machine gets the open files of a replica and reads them itself. hdfs-wire 5.7.
  *
  * Memory that is shared with the client, in which it would hear that a replica is about to go, is refused in the way in which
- * clients do without it. What was given away stays readable then: a finalized replica's bytes do not change, and one that is
- * appended to or cut gets a new stamp, by which clients ask for it anew. A cut makes a new meta file: bytes that are written after
- * it fit no CRC of the old one. */
+ * clients do without it. What was given away stays readable then: a finalized replica's bytes do not change. An append
+ * only adds bytes. A cut makes a new meta file: bytes that are written after it fit no CRC of the old one. */
 #include <stdlib.h>
 
 #include "common/base/log.h"
