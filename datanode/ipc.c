@@ -7,7 +7,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/conf.h"
-#include "common/base/groups.h"
 #include "common/base/log.h"
 #include "common/rpc/auth_to_local.h"
 #include "common/rpc/server.h"
@@ -17,8 +16,6 @@
 #include "datanode/ipc_internal.h"
 #include "datanode/reconfig.h"
 #include "datanode/xfer/ops.h"
-
-#define ASKING_MAX 2
 
 struct ipc_call {
 	struct offload off;
@@ -62,45 +59,6 @@ struct block_pool *ipc_pool(struct ipc *i, struct rpc_call *call, const char *id
 
 /* ---- dispatch ---- */
 
-struct asked {
-	struct ipc *ipc;
-	bool too_many;
-};
-
-/* The name service may take its time, and all calls pass through the threads here: so few at a time wait for it. */
-static bool in_group(void *arg, const char *user, const char *group)
-{
-	struct asked *k = arg;
-	char **groups = NULL;
-	int n = 0;
-	bool found = false;
-
-	if (atomic_fetch_add(&k->ipc->asking, 1) < ASKING_MAX)
-		n = groups_of(user, conf_get(k->ipc->dn->conf, "hadoop.user.group.static.mapping.overrides"), &groups);
-	else
-		k->too_many = true;
-	atomic_fetch_sub(&k->ipc->asking, 1);
-	for (int i = 0; i < n && !found; i++)
-		found = !strcmp(groups[i], group);
-	groups_free(groups, n);
-	return found;
-}
-
-/* May the caller use the protocol? False: answered. */
-static bool is_allowed(struct ipc *i, struct rpc_call *call)
-{
-	struct asked k = {.ipc = i};
-	struct err err = ERR_INIT;
-
-	if (!service_acl_check(i->service_acl, call->protocol, call->user, call->peer_ip, in_group, &k, &err))
-		return true;
-	if (k.too_many)
-		rpc_fail(call, JEX_RETRIABLE, "the accounts are being asked for the groups of others; try again");
-	else
-		rpc_fail(call, JEX_AUTHORIZATION, "%s", err.text);
-	return false;
-}
-
 static void call_run(struct offload *o)
 {
 	struct ipc_call *c = container_of(o, struct ipc_call, off);
@@ -128,7 +86,7 @@ static void call_work(struct offload *o)
 {
 	struct ipc_call *c = container_of(o, struct ipc_call, off);
 
-	if (!is_allowed(c->ipc, c->call))
+	if (!ipc_may_call(c->ipc, c->call))
 		return;
 	c->request = rpc_call_decode(c->call, c->method->request);
 	if (!c->request)

@@ -3,8 +3,8 @@
 
 /** ipc_internal - what the files of the RPC port share; nobody else includes this
  *
- * ipc.c is the server and the dispatch, ipc_inter.c speaks with other data nodes, ipc_client.c with
- * clients and administrators, reconfig.c changes settings.
+ * ipc.c is the server and the dispatch, ipc_access.c knows who may call what, ipc_inter.c speaks
+ * with other data nodes, ipc_client.c with clients and administrators, reconfig.c changes settings.
  */
 #include <stdatomic.h>
 
@@ -45,3 +45,7 @@ extern const struct ipc_method inter_methods[], client_methods[], reconfig_metho
 struct block_pool *ipc_pool(struct ipc *i, struct rpc_call *call, const char *id);
 /** Exception of the class that a peer expects for an errno of the store. */
 void ipc_fail(struct rpc_call *call, int rc, const struct err *err);
+
+/* ---- ipc_access.c ---- */
+/** May the caller use the protocol (hadoop-policy.xml)? False: the call is answered with an exception. Blocks. */
+bool ipc_may_call(struct ipc *i, struct rpc_call *call);
