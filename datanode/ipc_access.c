@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who may call what on the RPC port. */
+#include <pwd.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/conf.h"
 #include "common/base/groups.h"
@@ -10,6 +13,7 @@
 #include "datanode/ipc_internal.h"
 
 #define ASKING_MAX 2
+#define PW_BUF 16384
 
 struct asked {
 	struct ipc *ipc;
@@ -59,5 +63,35 @@ bool ipc_may_call(struct ipc *i, struct rpc_call *call)
 		fail_undecided(call);
 	else
 		rpc_fail(call, JEX_AUTHORIZATION, "%s", err.text);
+	return false;
+}
+
+void ipc_learn_user(struct ipc *i)
+{
+	struct passwd pw, *p = NULL;
+	char buf[PW_BUF];
+
+	(void)getpwuid_r(geteuid(), &pw, buf, sizeof(buf), &p);
+	(void)snprintf(i->user, sizeof(i->user), "%s", p ? p->pw_name : "dfs");
+}
+
+bool ipc_is_admin(struct ipc *i, struct rpc_call *call)
+{
+	const struct conf *conf = i->dn->conf;
+	const char *user = call->user ? call->user : "";
+	struct asked k = {.ipc = i};
+	struct err err = ERR_INIT;
+	bool checked = true;
+
+	(void)conf_bool(conf, "dfs.permissions.enabled", true, &checked, &err);
+	if (!checked || !strcmp(user, i->user) ||
+	    in_group(&k, user, conf_get_or(conf, "dfs.permissions.superusergroup", "supergroup")))
+		return true;
+	if (k.undecided)
+		fail_undecided(call);
+	else
+		rpc_fail(call, JEX_ACCESS_CONTROL,
+			 "user %.64s may not administer this data node; be %.64s or a member of "
+			 "dfs.permissions.superusergroup", user, i->user);
 	return false;
 }

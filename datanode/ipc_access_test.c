@@ -115,12 +115,57 @@ static void groups_that_cannot_be_had_let_nobody_in(void **state)
 	assert_int_equal(asked, 1);
 }
 
+static bool is_admin(const char *user)
+{
+	struct rpc_call call = call_of(user);
+	const bool is = ipc_is_admin(&ipc, &call);
+
+	assert_int_equal(is, answer[0] == '\0');
+	return is;
+}
+
+static int name_admins(void **state)
+{
+	struct conf *c = conf_new();
+
+	(void)state;
+	dn.conf = c;
+	ipc_learn_user(&ipc);
+	return conf_set(c, "dfs.permissions.superusergroup", "staff");
+}
+
+static void orders_are_for_the_user_of_the_node_and_the_super_group(void **state)
+{
+	(void)state;
+	assert_true(is_admin(ipc.user));
+	assert_int_equal(asked, 0);
+	assert_true(is_admin("carol"));
+	assert_false(is_admin("bob"));
+	assert_string_equal(answer, JEX_ACCESS_CONTROL);
+	groups_rc = -ENOMEM;
+	assert_false(is_admin("carol"));
+	assert_string_equal(answer, JEX_RETRIABLE);
+	assert_int_equal(ipc.asking, 0);
+}
+
+static void orders_of_many_do_not_all_wait_for_the_accounts(void **state)
+{
+	(void)state;
+	ipc.asking = 2;
+	assert_false(is_admin("carol"));
+	assert_string_equal(answer, JEX_RETRIABLE);
+	assert_int_equal(asked, 0);
+	assert_true(is_admin(ipc.user));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_member_of_a_blocked_group_is_refused, block_staff, unblock),
 		cmocka_unit_test_setup_teardown(while_others_wait_nobody_is_let_in_unseen, block_staff, unblock),
 		cmocka_unit_test_setup_teardown(groups_that_cannot_be_had_let_nobody_in, block_staff, unblock),
+		cmocka_unit_test_setup_teardown(orders_are_for_the_user_of_the_node_and_the_super_group, name_admins, unblock),
+		cmocka_unit_test_setup_teardown(orders_of_many_do_not_all_wait_for_the_accounts, name_admins, unblock),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,9 +3,7 @@
  * (hdfs dfsadmin). Orders are for the user this node runs as and for super-users. */
 #include "datanode/ipc_internal.h"
 
-#include <grp.h>
 #include <inttypes.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,53 +21,6 @@
 #include "datanode/nn/nn.h"
 #include "datanode/reconfig.h"
 #include "datanode/xfer/xfer.h"
-
-#define GROUPS_MAX 256
-#define PW_BUF 16384
-
-/* ---- who may ---- */
-
-static bool is_in_group(const char *user, const char *group)
-{
-	gid_t groups[GROUPS_MAX];
-	struct passwd pw, *p = NULL;
-	struct group gr, *g = NULL;
-	char buf[PW_BUF], gbuf[PW_BUF];
-	int n = GROUPS_MAX;
-
-	if (getpwnam_r(user, &pw, buf, sizeof(buf), &p) || !p ||
-	    getgrnam_r(group, &gr, gbuf, sizeof(gbuf), &g) || !g)
-		return false;
-	if (getgrouplist(user, p->pw_gid, groups, &n) < 0)
-		return false; /* more groups than we look at */
-	for (int k = 0; k < n; k++)
-		if (groups[k] == g->gr_gid)
-			return true;
-	return false;
-}
-
-/* False: the call is answered with an exception. */
-static bool is_admin(struct ipc *i, struct rpc_call *call)
-{
-	struct passwd pw, *p = NULL;
-	struct err err = ERR_INIT;
-	char buf[PW_BUF];
-	bool checked = true;
-	const char *me, *user = call->user ? call->user : "";
-
-	(void)conf_bool(i->dn->conf, "dfs.permissions.enabled", true, &checked, &err);
-	if (!checked)
-		return true;
-	(void)getpwuid_r(geteuid(), &pw, buf, sizeof(buf), &p);
-	me = p ? p->pw_name : "dfs";
-	if (!strcmp(user, me) ||
-	    is_in_group(user, conf_get_or(i->dn->conf, "dfs.permissions.superusergroup", "supergroup")))
-		return true;
-	rpc_fail(call, JEX_ACCESS_CONTROL,
-		 "user %.64s may not administer this data node; be %.64s or a member of "
-		 "dfs.permissions.superusergroup", user, me);
-	return false;
-}
 
 /* ---- blocks ---- */
 
@@ -216,7 +167,7 @@ static void run_volumes(struct ipc *i, struct rpc_call *call, const ProtobufCMes
 	struct storage_info *infos = calloc(n, sizeof(*infos));
 
 	(void)m;
-	if (!is_admin(i, call))
+	if (!ipc_is_admin(i, call))
 		goto out;
 	for (uint32_t v = 0; items && list && infos && v < n; v++) {
 		store_volume_info(i->dn->store, v, NULL, &infos[v]);
@@ -257,7 +208,7 @@ static void run_trigger_report(struct ipc *i, struct rpc_call *call, const Proto
 	Hd__TriggerBlockReportResponseProto resp = HD__TRIGGER_BLOCK_REPORT_RESPONSE_PROTO__INIT;
 	struct err err = ERR_INIT;
 
-	if (!is_admin(i, call))
+	if (!ipc_is_admin(i, call))
 		return;
 	if (i->dn->nns && nn_trigger_report(i->dn->nns, q->incremental, q->nnaddress, &err))
 		rpc_fail(call, JEX_IO, "%s", err.text);
@@ -270,7 +221,7 @@ static void run_shutdown(struct ipc *i, struct rpc_call *call, const ProtobufCMe
 	Hd__ShutdownDatanodeResponseProto resp = HD__SHUTDOWN_DATANODE_RESPONSE_PROTO__INIT;
 	bool upgrade = ((const Hd__ShutdownDatanodeRequestProto *)m)->forupgrade;
 
-	if (!is_admin(i, call))
+	if (!ipc_is_admin(i, call))
 		return;
 	if (atomic_exchange(&i->ending, true)) {
 		rpc_fail(call, JEX_IO, "Shutdown already in progress.");
@@ -287,7 +238,7 @@ static void run_evict(struct ipc *i, struct rpc_call *call, const ProtobufCMessa
 	Hd__EvictWritersResponseProto resp = HD__EVICT_WRITERS_RESPONSE_PROTO__INIT;
 
 	(void)m;
-	if (!is_admin(i, call))
+	if (!ipc_is_admin(i, call))
 		return;
 	log_info("op=evict-writers user=%s", call->user ? call->user : "?");
 	if (i->dn->xfer)
@@ -303,7 +254,7 @@ static void run_refresh(struct ipc *i, struct rpc_call *call, const ProtobufCMes
 	int rc;
 
 	(void)m;
-	if (!is_admin(i, call))
+	if (!ipc_is_admin(i, call))
 		return;
 	rc = conf_reload(i->dn->conf, &fresh, &err);
 	if (!rc && i->dn->nns)
@@ -319,7 +270,7 @@ static void run_delete_pool(struct ipc *i, struct rpc_call *call, const Protobuf
 {
 	const Hd__DeleteBlockPoolRequestProto *q = (const Hd__DeleteBlockPoolRequestProto *)m;
 
-	if (!is_admin(i, call))
+	if (!ipc_is_admin(i, call))
 		return;
 	if (i->dn->nns && nn_serves_pool(i->dn->nns, q->blockpool))
 		rpc_fail(call, JEX_IO,
@@ -337,7 +288,7 @@ static void run_start_reconfig(struct ipc *i, struct rpc_call *call, const Proto
 	struct err err = ERR_INIT;
 
 	(void)m;
-	if (!is_admin(i, call))
+	if (!ipc_is_admin(i, call))
 		return;
 	if (reconfig_run(i->reconfig, &err))
 		rpc_fail(call, JEX_IO, "%s", err.text);
@@ -379,7 +330,7 @@ static void reply_status(void *arg, const struct reconfig_status *s)
 static void run_reconfig_status(struct ipc *i, struct rpc_call *call, const ProtobufCMessage *m)
 {
 	(void)m;
-	if (is_admin(i, call))
+	if (ipc_is_admin(i, call))
 		reconfig_show(i->reconfig, reply_status, call);
 }
 
@@ -390,7 +341,7 @@ static void run_list_reconfig(struct ipc *i, struct rpc_call *call, const Protob
 	char *names[64];
 
 	(void)m;
-	if (!is_admin(i, call))
+	if (!ipc_is_admin(i, call))
 		return;
 	while (resp.n_name < sizeof(names) / sizeof(*names) && live_key((unsigned int)resp.n_name)) {
 		names[resp.n_name] = (char *)live_key((unsigned int)resp.n_name); /* only read */

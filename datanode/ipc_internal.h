@@ -22,6 +22,7 @@ struct ipc {
 	struct reconfig *reconfig; /* owned */
 	struct auth_to_local *names; /* owned */
 	struct service_acl *service_acl; /* owned; NULL: everybody may call everything */
+	char user[256]; /* that this node runs as */
 	atomic_uint asking; /* calls for whom the accounts are asked */
 	uint64_t started_ns;
 	atomic_uint running; /* calls on helper threads */
@@ -47,5 +48,11 @@ struct block_pool *ipc_pool(struct ipc *i, struct rpc_call *call, const char *id
 void ipc_fail(struct rpc_call *call, int rc, const struct err *err);
 
 /* ---- ipc_access.c ---- */
-/** May the caller use the protocol (hadoop-policy.xml)? False: the call is answered with an exception. Blocks. */
+/** May the caller use the protocol (hadoop-policy.xml)? False: the call is answered with an
+ *  exception. Blocks. */
 bool ipc_may_call(struct ipc *i, struct rpc_call *call);
+/** May the caller give orders to this node? It must be the user that this node runs as, or a member
+ *  of dfs.permissions.superusergroup. False: the call is answered with an exception. Blocks. */
+bool ipc_is_admin(struct ipc *i, struct rpc_call *call);
+/** Set i->user. At start-up: it asks the accounts. */
+void ipc_learn_user(struct ipc *i);
