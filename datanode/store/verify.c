@@ -127,12 +127,25 @@ static int open_as_known(struct block_pool *bp, int64_t id, struct replica_info 
 	return meta_read_header(rd->fd_meta, &rd->crc_type, &rd->bytes_per_crc);
 }
 
+/* Was it deleted, restamped, reopened, or appended to? An append need not change the stamp, and when
+ * it has ended the state is the same, too. It writes a new CRC over that of a last chunk that was not
+ * whole. Of a replica that is being written the last chunk was left out: that one may grow. */
+static bool has_changed(struct block_pool *bp, const struct replica_info *was)
+{
+	struct replica_info now;
+
+	if (replica_get(bp, was->block.id, &now) || now.block.gs != was->block.gs ||
+	    now.state != was->state)
+		return true;
+	return was->state == REPLICA_RBW ? now.visible < was->visible : now.visible != was->visible;
+}
+
 /* 0: sound, or nothing can be said now. What is wrong is reported, unless @lost_is_fine and a file
  * is not there. *ret_bytes: read. */
 static int verify(struct block_pool *bp, int64_t id, bool lost_is_fine, struct pace *pace, uint64_t *ret_bytes)
 {
 	struct replica_reader rd = {.bp = bp, .fd = -1, .fd_meta = -1, .fd_direct = -1};
-	struct replica_info info, now;
+	struct replica_info info;
 	int rc = open_as_known(bp, id, &info, &rd);
 
 	if (!rc)
@@ -144,10 +157,8 @@ static int verify(struct block_pool *bp, int64_t id, bool lost_is_fine, struct p
 	*ret_bytes = rc == -EAGAIN ? 0 : info.visible;
 	if (store_is_disk_error(rc))
 		store_volume_suspect(bp->store, info.storage_uuid);
-	/* It may have been deleted, restamped or reopened while we looked. */
 	if (!rc || rc == -EAGAIN || rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -ECANCELED ||
-	    (lost_is_fine && rc == -ENOENT) || replica_get(bp, id, &now) ||
-	    now.block.gs != info.block.gs || now.state != info.state)
+	    (lost_is_fine && rc == -ENOENT) || has_changed(bp, &info))
 		return 0;
 	replica_report_bad(bp, &info, rc == -EBADMSG ? "data and checksums do not fit" : err_name(rc));
 	return rc;

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: a call on a replica that meets another call in its middle neither harms what that
+ * one has made nor draws a wrong conclusion from it. */
+#include "datanode/store/store_blocks.h"
+
+/* ---- in the middle of a read ---- */
+
+static struct {
+	size_t bytes; /* after the next read of so many something happens; 0: nothing */
+	void (*happens)(struct fix *f);
+	struct fix *f;
+} middle;
+
+ssize_t __real_pread64(int fd, void *buf, size_t n, off64_t off);
+ssize_t __wrap_pread64(int fd, void *buf, size_t n, off64_t off);
+ssize_t __wrap_pread64(int fd, void *buf, size_t n, off64_t off)
+{
+	const ssize_t got = __real_pread64(fd, buf, n, off);
+
+	if (middle.bytes && n == middle.bytes) {
+		middle.bytes = 0;
+		middle.happens(middle.f);
+	}
+	return got;
+}
+
+static void after_read(struct fix *f, size_t bytes, void (*happens)(struct fix *f))
+{
+	middle.f = f;
+	middle.bytes = bytes;
+	middle.happens = happens;
+}
+
+/* ---- a check against the CRCs ---- */
+
+static void append_without_a_new_stamp(struct fix *f)
+{
+	struct write_request q = create_request(5, 1001);
+	struct replica_writer *w = NULL;
+
+	q.stage = STAGE_APPEND;
+	q.min_bytes = 700;
+	q.new_gs = 1001;
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+	put_bytes(w, 700, 900);
+	assert_int_equal(replica_finalize(w, 900, SYNC_NEVER, NULL, &f->err), 0);
+}
+
+static void a_replica_that_is_appended_to_while_it_is_checked_is_not_corrupt(void **state)
+{
+	struct fix *f = *state;
+
+	make_finalized(f, 5, 1001, 700);
+	after_read(f, 700, append_without_a_new_stamp);
+	replica_suspect(f->bp, &(struct block){5, 1001, 0});
+	assert_int_equal(middle.bytes, 0);
+	assert_readable(f, 5, 1001, 900);
+	assert_int_equal(f->seen.bad, 0);
+	replica_suspect(f->bp, &(struct block){5, 1001, 0});
+	assert_int_equal(f->seen.bad, 0);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_replica_that_is_appended_to_while_it_is_checked_is_not_corrupt),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
