@@ -6,6 +6,7 @@
 #define VOLUME_EIGHTHS 4
 #define CONN_EIGHTHS 4
 #define HOP_EIGHTHS 3
+#define COPIES_EIGHTHS 2
 #define LISTS_PART 4       /* of the slots for CRCs; the floors of all uses are less than half of them */
 #define LONG_LISTS_PART 32 /* of all bytes */
 
@@ -118,6 +119,7 @@ void buffers_init(struct xfer_core *core)
 		share_init(core, &core->by_volume[i], 0);
 		share_init(core, &core->by_hop[i], HOP_EIGHTHS);
 	}
+	share_init(core, &core->copies, COPIES_EIGHTHS);
 	core->reclaim_timer.fire = on_reclaim;
 	pool_on_pressed(core->pool, on_pressed, core);
 }

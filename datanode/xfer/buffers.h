@@ -7,8 +7,8 @@
  * Idea: common/reactor/pool.h gives sets of slots in line; this says what to charge them to, how
  * long a step waits, and takes buffers back from streams whose peer takes nothing.
  * - A volume's streams hold at most half of the pool together, as do those of one RDMA connection;
- *   those to one next hop at most three eighths: what is stuck behind a disk or a node leaves the
- *   rest to others.
+ *   those to one next hop at most three eighths, all copies of whole replicas to other nodes a
+ *   quarter: what is stuck behind a disk or a node leaves the rest to others.
  * - A write over RDMA takes the slot for a list of CRCs first, then lanes. Lists have at most a quarter of the
  *   slots for CRCs, so that there are some for lanes; of these a volume, a connection and a next hop have the
  *   same shares as above. Lists that need a slot for data are charged as data, and are few.

@@ -55,7 +55,7 @@ struct dtp_read {
 	uint64_t send_ns;     /* since when it is on its way */
 	bool stopping;        /* to see whether the peer takes anything */
 	bool parked;          /* it does not: no buffer is held until it does */
-	uint32_t charged;     /* copy: bytes of it that may go at paid_ns */
+	uint64_t paid_to;     /* copy: the bytes before this one may go at paid_ns */
 	uint64_t paid_ns;
 	struct rtimer pay_timer;
 	struct xop send_op, room_op;
@@ -172,7 +172,8 @@ static void on_reclaim(struct read_sink *s)
 	struct dtp_read *d = of_sink(s);
 	struct dtp_conn *c = d->op.conn;
 
-	if (d->copy || d->stopping || d->parked || !d->sending || !c->sending || !c->xc || !c->xc->ops->send_stop ||
+	if (d->stopping || d->parked || !d->sending || !c->sending ||
+	    !c->xc || !c->xc->ops->send_stop ||
 	    reactor_now_ns(c->core->reactor) - d->send_ns < BUFFERS_STALL_NS)
 		return;
 	d->stopping = true;
@@ -337,18 +338,17 @@ static bool may_send(struct dtp_read *d)
 
 	if (!d->copy)
 		return true;
-	if (!d->charged) {
-		const uint32_t left = (uint32_t)(piece_end(d->sending) - d->at);
+	if (d->at >= d->paid_to) {
+		const uint32_t bpc = d->info.bytes_per_crc;
+		const uint64_t end = piece_end(d->sending);
+		uint64_t to = d->at + moves_step(live, (uint32_t)(end - d->at));
 
-		d->charged = moves_step(live, left);
-		if (d->charged < left) { /* packets end between chunks */
-			const uint32_t bpc = d->info.bytes_per_crc;
-
-			d->charged = d->charged < bpc ? bpc : d->charged / bpc * bpc;
-			if (d->charged > left)
-				d->charged = left;
+		if (to < end) { /* packets end between chunks */
+			to = to / bpc * bpc;
+			to = to > d->at ? to : (d->at / bpc + 1) * bpc;
 		}
-		d->paid_ns = moves_charge(core->moves, live, d->charged, now_ns);
+		d->paid_to = to < end ? to : end;
+		d->paid_ns = moves_charge(core->moves, live, d->paid_to - d->at, now_ns);
 	}
 	if (d->paid_ns <= now_ns)
 		return true;
@@ -371,7 +371,7 @@ static void send_piece(struct dtp_read *d)
 	struct dtp_conn *c = d->op.conn;
 	struct piece *p = d->sending;
 	const uint32_t max = packet_max(d->info.bytes_per_crc);
-	const uint64_t end = d->copy ? d->at + d->charged : piece_end(p);
+	const uint64_t end = d->copy && d->paid_to < piece_end(p) ? d->paid_to : piece_end(p);
 	struct iovec iov[XOP_IOV_MAX];
 	uint64_t off = d->at;
 	int n = 0;
@@ -390,7 +390,6 @@ static void send_piece(struct dtp_read *d)
 		d->out_count++;
 		off += len;
 	}
-	d->charged = d->copy ? (uint32_t)(end - off) : 0;
 	if (!d->copy && off == d->info.end && n < XOP_IOV_MAX) {
 		d->out_tail = (uint32_t)tail_encode(d, d->tail);
 		iov[n++] = (struct iovec){d->tail, d->out_tail};
@@ -541,7 +540,8 @@ static void read_start(struct dtp_conn *c, const struct read_params *params, con
 
 	if (rc == 0) {
 		d->op = (struct dtp_op){.step = read_step, .abort = read_abort, .conn = c};
-		d->sink = (struct read_sink){.ops = &sink_ops, .peer = c->peer};
+		d->sink = (struct read_sink){.ops = &sink_ops, .peer = c->peer,
+					     .share = copy ? &c->core->copies : NULL};
 		d->bp = params->bp;
 		d->block = params->block;
 		d->copy = copy;

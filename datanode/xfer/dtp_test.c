@@ -8,6 +8,7 @@
 #include "datanode/xfer/dtp_internal.h"
 #include "datanode/xfer/moves.h"
 #include "datanode/xfer/sink.h"
+#include "datanode/xfer/transfer.h"
 #include "datanode/xfer/xfer_fix.h"
 
 #define DATA_LEN 300000u
@@ -50,6 +51,7 @@ static struct hop {
 	uint32_t sent, acked;
 	bool opened, broken, closing;
 	uint64_t bytes;
+	uint64_t copies_used; /* what all copies held at the first piece */
 } hop;
 
 static bool hop_checks = true; /* what is forwarded is what was sent */
@@ -64,6 +66,8 @@ static void hop_send_one(void)
 	struct piece *p = container_of(list_pop(&hop.queue), struct piece, link);
 	uint8_t crcs[4096];
 
+	if (!hop.sent)
+		hop.copies_used = core.copies.slots.used;
 	if (p->crc_count && hop_checks) {
 		assert_true(p->crc_count * 4 <= sizeof(crcs));
 		memcpy(crcs, p->crcs, p->crc_count * 4 - 4);
@@ -506,6 +510,43 @@ static void a_read_may_break_at_every_operation(void **state)
 	}
 }
 
+static void transfer_ended(void *arg, int rc, const struct err *err)
+{
+	(void)err;
+	*(int *)arg = rc;
+	reactor_stop(r);
+}
+
+/* What a next node that takes nothing holds of the buffers is bounded for all copies together. */
+static void a_copy_is_charged_to_the_share_of_all_copies(void **state)
+{
+	const int64_t id = next_id++;
+	const struct fake_opts good = stream(1);
+	struct transfer_params tp = {
+		.bp = bp, .block = {id, 1001, DATA_LEN}, .target_count = 1, .client = "client"};
+	uint32_t acks;
+	int rc = 1;
+
+	(void)state;
+	put_write(id, false);
+	acks = put_stream(DATA_LEN);
+	peer_run(&good, 1);
+	run_until_ended(acks);
+	everything_comes_back();
+	tp.targets = calloc(1, sizeof(*tp.targets));
+	assert_non_null(tp.targets);
+	hop.fault = HOP_DIES;
+	hop.fault_at = 1;
+	assert_int_equal(transfer_open(&core, &tp, transfer_ended, &rc), 0);
+	for (int i = 0; i < 600 && rc == 1; i++)
+		fix_run(100);
+	assert_int_equal(rc, -ECONNRESET);
+	assert_true(hop.copies_used >= DATA_LEN);
+	assert_true(core.copies.slots.limit && core.copies.slots.limit <= pool_bytes(pool) / 4);
+	assert_int_equal(core.copies.slots.used, 0);
+	assert_int_equal(pool_slots_out(pool), 0);
+}
+
 static void garbage_ends_the_connection(void **state)
 {
 	(void)state;
@@ -705,6 +746,7 @@ int main(void)
 		cmocka_unit_test(a_connection_may_break_at_every_operation),
 		cmocka_unit_test(a_next_hop_may_fail_in_every_way),
 		cmocka_unit_test(a_read_may_break_at_every_operation),
+		cmocka_unit_test(a_copy_is_charged_to_the_share_of_all_copies),
 		cmocka_unit_test(garbage_ends_the_connection),
 		cmocka_unit_test(what_waits_for_a_disk_is_listed),
 	};

@@ -92,6 +92,7 @@ struct xfer_core {
 	uint32_t op_count, conn_count;
 	struct rtimer reclaim_timer; /* private to buffers.c, as the budgets are */
 	struct buffers_share by_volume[XFER_BUDGETS], by_hop[XFER_BUDGETS];
+	struct buffers_share copies; /* of whole replicas to other nodes */
 	struct pool_budget lists, long_lists; /* of all writes over RDMA */
 	uint64_t hops[XFER_BUDGETS]; /* whose by_hop is */
 	struct disk_turns disks[XFER_BUDGETS]; /* private to bread.c */
@@ -336,7 +337,7 @@ struct read_sink_ops {
 struct read_sink {
 	const struct read_sink_ops *ops;
 	const char *peer;
-	struct buffers_share *share; /* as of a write_source */
+	struct buffers_share *share; /* of the connection, or of all copies; or NULL */
 	bool rdma, own; /* which metrics count; own: no client reads */
 };
 #define BREAD_AHEAD 4

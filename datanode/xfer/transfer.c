@@ -309,7 +309,8 @@ int transfer_open(struct xfer_core *core, const struct transfer_params *params,
 						 .targets = params->targets,
 						 .target_count = params->target_count};
 		memcpy(t->write.client, params->client, sizeof(t->write.client));
-		t->read_sink = (struct read_sink){.ops = &sink_ops, .peer = params->targets[0].ip, .own = true};
+		t->read_sink = (struct read_sink){.ops = &sink_ops, .peer = params->targets[0].ip,
+						  .own = true, .share = &core->copies};
 		t->done = done;
 		t->arg = arg;
 		list_init(&t->early);
