@@ -782,7 +782,8 @@ void bread_reclaim_all(struct xfer_core *core)
 	list_for_each (l, &core->reads) {
 		struct bread *r = container_of(l, struct bread, core_link);
 
-		if (r->state == BR_RUN && r->head != r->tail && r->sink->ops->reclaim)
+		if ((r->state == BR_RUN || r->state == BR_DRAIN) && r->head != r->tail &&
+		    r->sink->ops->reclaim)
 			r->sink->ops->reclaim(r->sink);
 	}
 }

@@ -2,6 +2,8 @@
 /* Must hold: a read waits for buffers, and for its turn at the disk, as long as it may and no longer; a short one has no
  * turn to wait for, and long ones leave it room; a read reads ahead by one piece only after its peer has stalled or while
  * others wait; streams over one connection share its budget; and /ops says what a read is and what it waits for. */
+#include <unistd.h>
+
 #include "common/base/crc.h"
 #include "common/base/file_io.h"
 #include "common/base/metrics.h"
@@ -161,6 +163,16 @@ static void await_wait(const struct reader *d, const char *state, const char *wa
 	assert_string_equal(o.state, state);
 }
 
+/* The file has only @len bytes now. */
+static void cut_file(int64_t id, off_t len)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path),
+		 "%s/current/" POOL_ID "/current/finalized/subdir0/subdir0/blk_%d", dir, (int)id);
+	assert_int_equal(truncate(path, len), 0);
+}
+
 /* It waits for more bytes; now and then it looks, and may be met at that. */
 static void await_visible_wait(const struct reader *d)
 {
@@ -299,6 +311,37 @@ static void who_has_stalled_reads_ahead_by_one_piece(void **state)
 	d.gives_back = true;
 	await_end(&d, 0);
 	assert_int_equal(d.bytes, LEN);
+}
+
+static void on_reclaim(struct read_sink *s)
+{
+	struct reader *d = container_of(s, struct reader, sink);
+
+	give_back(d);
+	bread_park(d->r, 0);
+}
+
+static void a_failed_read_gives_back_what_its_peer_does_not_take(void **state)
+{
+	const struct read_sink_ops reclaims = {
+		.opened = on_opened, .piece = on_piece, .ended = on_ended, .reclaim = on_reclaim};
+	struct reader d;
+
+	(void)state;
+	make_replica(10);
+	core.waits.buffers_ns = LONG_NS;
+	begin(&d, 10, NULL);
+	d.sink.ops = &reclaims;
+	await_pieces(&d, 2);
+	cut_file(10, 2 * PIECE_MAX);
+	bread_sent(d.r, d.out[1]); /* the next one is read */
+	d.out_count = 1;
+	for (int i = 0; i < 600 && strcmp(fix_op(bread_list, 10).state, "drain"); i++)
+		fix_run(10);
+	assert_int_equal(fix_op(bread_list, 10).held, SET);
+	bread_reclaim_all(&core);
+	await_end(&d, -ENODATA);
+	assert_int_equal(pool_slots_out(pool), 0);
 }
 
 static void on_granted(struct pool_ask *a)
@@ -476,6 +519,7 @@ int main(void)
 		cmocka_unit_test(a_short_read_waits_for_no_turn),
 		cmocka_unit_test(while_short_reads_come_long_ones_have_less_of_the_disk),
 		cmocka_unit_test(who_has_stalled_reads_ahead_by_one_piece),
+		cmocka_unit_test(a_failed_read_gives_back_what_its_peer_does_not_take),
 		cmocka_unit_test(while_others_wait_a_read_holds_one_piece),
 		cmocka_unit_test(reads_over_one_connection_share_its_budget),
 		cmocka_unit_test(a_read_is_listed_with_all_that_is_known_of_it),

@@ -328,7 +328,7 @@ struct read_sink_ops {
 	/** Everything was handed over and given back (0), or failed. The bread frees itself. */
 	void (*ended)(struct read_sink *s, int rc);
 	/** Somebody waits for buffers: if the peer takes nothing, give back what is out and
-	 *  bread_park(). NULL: this sink's peer cannot stall. */
+	 *  bread_park(), which does nothing to a read that has failed. NULL: its peer cannot stall. */
 	void (*reclaim)(struct read_sink *s);
 	/** Its volume does not answer: more may come late, or never. Not for every sink; ended() follows
 	 *  when the disk lets go of its requests. */
