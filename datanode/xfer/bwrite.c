@@ -484,7 +484,8 @@ static void bw_do_restart(struct bwrite *w)
 	bw_ack_up(w, SEQ_UNKNOWN, DT_OOB_RESTART, NULL, 0);
 }
 
-/* The disk or the store failed us: the sender is to blame this node, not the first one. */
+/* The disk or the store failed us: the sender is to blame this node, not the first one. A sender
+ * that has nothing under way is told, too: what it sends next would never be acknowledged. */
 static void bw_tell_failure(struct bwrite *w)
 {
 	const bool ours = w->rc != -ECONNRESET && w->rc != -ECANCELED && w->rc != -EBADMSG &&
@@ -492,6 +493,8 @@ static void bw_tell_failure(struct bwrite *w)
 
 	if (ours && w->head != w->tail)
 		bw_ack_up(w, bw_piece_at(w, w->head)->p.seq, DT_ERROR, NULL, 0);
+	else if (ours && w->rc && w->answered && !w->last_seen)
+		bw_ack_up(w, SEQ_UNKNOWN, DT_ERROR, NULL, 0);
 }
 
 static void bw_do_run(struct bwrite *w)

@@ -129,6 +129,8 @@ static struct {
 	int64_t acked;
 	bool opened, ended;
 	bool blames_hop; /* was told that the next node is gone */
+	bool failed;     /* was told that this node has failed, */
+	int64_t failed_seq; /* with this */
 	int rc;
 } sender;
 
@@ -154,6 +156,10 @@ static void on_ack(struct write_source *s, int64_t seq, const uint8_t *statuses,
 		assert_int_equal(n, 1);
 	if (statuses[0] == DT_SUCCESS)
 		sender.acked = seq;
+	if (statuses[0] == DT_ERROR) {
+		sender.failed = true;
+		sender.failed_seq = seq;
+	}
 	reactor_stop(r);
 }
 
@@ -440,6 +446,28 @@ static void crcs_that_are_not_all_written_leave_those_before(void **state)
 	}
 }
 
+/* All that it has sent is acknowledged: no piece is left that could be answered. That others have
+ * taken the block over is not told: no node has failed then. */
+static void a_quiet_writer_hears_that_its_volume_is_out_of_service(void **state)
+{
+	static const int why[] = {-EIO, -ECANCELED};
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		begin(16 + i, 512);
+		atomic_store(&stalls, false);
+		land_and_send(0, 0, 700);
+		while (sender.acked != 0)
+			fix_run(60000);
+		sender.w->params.req.stop(sender.w, why[i]);
+		while (!sender.ended)
+			fix_run(60000);
+		assert_int_equal(sender.rc, why[i]);
+		assert_int_equal(sender.failed, why[i] == -EIO);
+		assert_int_equal(sender.failed_seq, sender.failed ? SEQ_UNKNOWN : 0);
+	}
+}
+
 /* In a step of its own, on the thread of its own volume, which is the same one here. */
 static void an_older_replica_goes_first(void **state)
 {
@@ -638,6 +666,7 @@ int main(void)
 		cmocka_unit_test(what_only_waits_for_a_volume_that_is_out_ends),
 		cmocka_unit_test(a_run_that_ends_well_after_the_next_one_has_failed_stays),
 		cmocka_unit_test(crcs_that_are_not_all_written_leave_those_before),
+		cmocka_unit_test(a_quiet_writer_hears_that_its_volume_is_out_of_service),
 		cmocka_unit_test(an_older_replica_goes_first),
 		cmocka_unit_test(a_lane_is_waited_for_no_longer_than_it_may),
 		cmocka_unit_test(a_lane_is_charged_to_the_connection),
