@@ -7,6 +7,8 @@
 
 #include "datanode/xfer/sink.h"
 
+#define PATIENCE_MIN_MS 1000u /* of a sender; what it says below that is taken for this */
+
 static bool text_copy(char *dst, size_t size, const char *src)
 {
 	const size_t len = src ? strlen(src) : 0;
@@ -129,6 +131,18 @@ void write_params_fini(struct write_params *p)
 	p->token = NULL;
 }
 
+/* How long the sender waits for us, which bounds how long we wait for the next node. Shorter timers
+ * than of the least would only make a flood of heartbeats. */
+static uint64_t patience_ns(const struct xfer_core *core, const Hd__OpWriteBlockProto *m)
+{
+	const uint64_t ours = core->waits.read_ns;
+	const uint64_t ms = m->patiencems > PATIENCE_MIN_MS ? m->patiencems : PATIENCE_MIN_MS;
+
+	if (!m->has_patiencems || !m->patiencems || ms >= ours / NS_PER_MS)
+		return ours;
+	return ms * NS_PER_MS;
+}
+
 int dtp_write_params(struct xfer_core *core, const Hd__OpWriteBlockProto *m, struct write_params *ret,
 		     struct err *err)
 {
@@ -154,9 +168,7 @@ int dtp_write_params(struct xfer_core *core, const Hd__OpWriteBlockProto *m, str
 	q->max_bytes = m->maxbytesrcvd;
 	q->storage_type = m->has_storagetype ? (enum storage_type)m->storagetype : STORAGE_DISK;
 	p.transfer = q->stage == STAGE_TRANSFER_RBW || q->stage == STAGE_TRANSFER_FINALIZED;
-	p.read_ns = core->waits.read_ns;
-	if (m->has_patiencems && m->patiencems < p.read_ns / NS_PER_MS)
-		p.read_ns = m->patiencems * NS_PER_MS;
+	p.read_ns = patience_ns(core, m);
 	p.sync_later = m->has_synclater && m->synclater && p.client[0] && !p.transfer;
 	if (p.transfer && m->n_targets)
 		return err_set(err, -EINVAL, "a transfer takes no further targets");

@@ -510,6 +510,35 @@ static void a_read_may_break_at_every_operation(void **state)
 	}
 }
 
+/* A writer that would have us wait for a millisecond makes no timers of a millisecond. */
+static void the_patience_of_a_writer_is_a_second_or_more(void **state)
+{
+	static const struct {
+		bool said;
+		uint64_t ms, taken_ms;
+	} of[] = {{false, 0, 60000}, {true, 0, 60000}, {true, 1, 1000}, {true, 1500, 1500},
+		  {true, 90000, 60000}, {true, UINT64_MAX, 60000}};
+	Hd__OpWriteBlockProto m = HD__OP_WRITE_BLOCK_PROTO__INIT;
+	Hd__ChecksumProto sum = HD__CHECKSUM_PROTO__INIT;
+	struct write_params p;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(core.waits.read_ns, 60 * NS_PER_S);
+	sum.type = HD__CHECKSUM_TYPE_PROTO__CHECKSUM_CRC32C;
+	sum.bytesperchecksum = BPC;
+	m.header = header_for(next_id++);
+	m.stage = HD__OP_WRITE_BLOCK_PROTO__BLOCK_CONSTRUCTION_STAGE__PIPELINE_SETUP_CREATE;
+	m.requestedchecksum = &sum;
+	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+		m.has_patiencems = of[i].said;
+		m.patiencems = of[i].ms;
+		assert_int_equal(dtp_write_params(&core, &m, &p, &err), 0);
+		assert_int_equal(p.read_ns / NS_PER_MS, of[i].taken_ms);
+		write_params_fini(&p);
+	}
+}
+
 static void transfer_ended(void *arg, int rc, const struct err *err)
 {
 	(void)err;
@@ -746,6 +775,7 @@ int main(void)
 		cmocka_unit_test(a_connection_may_break_at_every_operation),
 		cmocka_unit_test(a_next_hop_may_fail_in_every_way),
 		cmocka_unit_test(a_read_may_break_at_every_operation),
+		cmocka_unit_test(the_patience_of_a_writer_is_a_second_or_more),
 		cmocka_unit_test(a_copy_is_charged_to_the_share_of_all_copies),
 		cmocka_unit_test(garbage_ends_the_connection),
 		cmocka_unit_test(what_waits_for_a_disk_is_listed),
