@@ -110,11 +110,12 @@ static void delete_one(struct volume *v, struct deletion *d)
 
 enum chore { NO_CHORE, EMPTY_TRASH, REMOVE_PREVIOUS };
 
+/* Those of a volume out of service wait until it is back: see volume_back(). */
 static enum chore take_chore_locked(const struct volume *v, struct slice **ret)
 {
 	struct store *s = v->store;
 
-	for (uint32_t i = 0; i < s->pool_count; i++) {
+	for (uint32_t i = 0; i < s->pool_count && !v->failed; i++) {
 		struct slice *sl = &s->pools[i]->slices[v->idx];
 
 		*ret = sl;

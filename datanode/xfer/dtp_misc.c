@@ -269,7 +269,8 @@ void dtp_checksum_start(struct dtp_conn *c, const Hd__OpBlockChecksumProto *msg)
 		       options->blockchecksumtype == HD__BLOCK_CHECKSUM_TYPE_PROTO__COMPOSITE_CRC;
 	q->stripe = q->composite && options->has_stripelength ? options->stripelength : 0;
 	q->op = (struct dtp_op){.step = checksum_step, .abort = abort_nothing, .conn = c};
-	q->offload = (struct offload){.work = checksum_work, .done = checksum_done};
+	q->offload = (struct offload){
+		.work = checksum_work, .done = checksum_done, .movable = true};
 	c->op = &q->op;
 	xfer_entry_begin(c->core, &q->entry, checksum_tell);
 	xfer_offload(c->core, replica_volume(q->bp, q->block.id), &q->offload);

@@ -2,6 +2,7 @@
 /* Must hold, whatever the transport and the next hop do (any cut of the bytes, late completions, a
  * connection that breaks at any operation, a hop that is slow, dies, lies or blames): what was
  * acknowledged is in the files; the connection, its ops and every slot come back. And /ops lists what waits for a disk. */
+#include <semaphore.h>
 #include <unistd.h>
 
 #include "common/transport/fake.h"
@@ -603,6 +604,69 @@ static void garbage_ends_the_connection(void **state)
 	}
 }
 
+/* ---- a disk that does not answer ---- */
+
+#define VOLUME_THREADS 2
+
+static sem_t let_go;
+static atomic_uint threads_in;
+static uint32_t threads_back;
+
+static void wait_in_thread(struct offload *o)
+{
+	(void)o;
+	threads_in++;
+	reactor_stop(r);
+	sem_wait(&let_go);
+}
+
+static void thread_back(struct offload *o)
+{
+	(void)o;
+	threads_back++;
+}
+
+/* The threads of the volume do not come back. What waits for them is done by others, which find
+ * that the volume is out of service. */
+static void a_checksum_need_not_wait_for_the_threads_of_its_volume(void **state)
+{
+	const int64_t id = next_id++;
+	const struct fake_opts good = stream(1);
+	Hd__OpBlockChecksumProto m = HD__OP_BLOCK_CHECKSUM_PROTO__INIT;
+	struct offload stuck[VOLUME_THREADS];
+	uint32_t acks;
+
+	(void)state;
+	put_write(id, false);
+	acks = put_stream(DATA_LEN);
+	peer_run(&good, 1);
+	run_until_ended(acks);
+	everything_comes_back();
+	sem_init(&let_go, 0, 0);
+	for (uint32_t i = 0; i < VOLUME_THREADS; i++) {
+		stuck[i] = (struct offload){.work = wait_in_thread, .done = thread_back};
+		reactor_offload_to(r, DN_VOLUME_QUEUE(0), &stuck[i]);
+		while (threads_in == i)
+			fix_run(100);
+	}
+	m.header = header_for(id)->baseheader;
+	m.header->block->numbytes = DATA_LEN;
+	put_op(DT_BLOCK_CHECKSUM, &m);
+	peer_run(&good, 1);
+	fix_run(50);
+	assert_int_equal(peer.in_len, 0);
+	reactor_queue_pass(r, DN_VOLUME_QUEUE(0));
+	for (int i = 0; i < 600 && !peer.in_len; i++)
+		fix_run(100);
+	assert_true(peer.in_len);
+	assert_int_equal(threads_back, 0);
+	for (uint32_t i = 0; i < VOLUME_THREADS; i++)
+		sem_post(&let_go);
+	while (threads_back < VOLUME_THREADS)
+		fix_run(10);
+	everything_comes_back();
+}
+
 /* ---- /ops ---- */
 
 static int no_fds(struct xconn *c, uint8_t byte, const int *fds, int n)
@@ -778,6 +842,7 @@ int main(void)
 		cmocka_unit_test(the_patience_of_a_writer_is_a_second_or_more),
 		cmocka_unit_test(a_copy_is_charged_to_the_share_of_all_copies),
 		cmocka_unit_test(garbage_ends_the_connection),
+		cmocka_unit_test(a_checksum_need_not_wait_for_the_threads_of_its_volume),
 		cmocka_unit_test(what_waits_for_a_disk_is_listed),
 	};
 
