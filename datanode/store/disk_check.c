@@ -217,6 +217,9 @@ static void volume_back(struct volume *v)
 		pthread_mutex_unlock(&v->check.lock);
 		atomic_store(&v->silent, false);
 		atomic_store(&v->failed, false);
+		pthread_mutex_lock(&s->lock);
+		pthread_cond_signal(&v->doomed_cond); /* what it did not do meanwhile */
+		pthread_mutex_unlock(&s->lock);
 	}
 	atomic_store(&v->coming, false);
 	pthread_mutex_unlock(&s->attach_lock);

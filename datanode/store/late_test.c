@@ -152,6 +152,41 @@ static void a_volume_that_does_not_answer_is_out_of_service_until_it_does(void *
 	assert_int_equal(f->seen.failed, 1);
 }
 
+static void wait_no_dir(const char *path)
+{
+	const uint64_t until = clock_mono_ns() + 60 * NS_PER_S;
+
+	while (!access(path, F_OK) && clock_mono_ns() < until)
+		nap();
+	assert_int_equal(access(path, F_OK), -1);
+}
+
+/* The end of an upgrade may be told while the volume does not answer. */
+static void a_volume_that_is_back_removes_what_is_not_kept_any_more(void **state)
+{
+	static const char *const kept[] = {"trash", "previous"};
+	struct fix *f = *state;
+	char path[2][256];
+
+	reopen_with_limit(f, 200);
+	for (int i = 0; i < 2; i++) {
+		(void)snprintf(path[i], sizeof(path[i]), "%s/current/" POOL "/%s", f->vol[0],
+			       kept[i]);
+		assert_int_equal(mkdir(path[i], 0755), 0);
+	}
+	gate(true);
+	wait_until(&f->seen.failed, 1);
+	store_set_trash(f->bp, false);
+	store_finalize_upgrade(f->bp);
+	for (int i = 0; i < 50; i++)
+		nap();
+	assert_int_equal(access(path[0], F_OK) | access(path[1], F_OK), 0);
+	gate(false);
+	wait_until(&f->seen.back, 1);
+	for (int i = 0; i < 2; i++)
+		wait_no_dir(path[i]);
+}
+
 /* One byte of its data is another one. */
 static void damage(const struct fix *f, int64_t id)
 {
@@ -448,6 +483,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_recovered_block_is_on_the_disk_before_it_is_told),
 		TEST(a_volume_that_does_not_answer_is_out_of_service_until_it_does),
+		TEST(a_volume_that_is_back_removes_what_is_not_kept_any_more),
 		TEST(the_block_scanner_goes_on_when_its_volume_is_back),
 		TEST(a_slow_volume_on_which_something_is_synced_stays),
 		TEST(finished_blocks_are_synced_together),

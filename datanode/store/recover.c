@@ -131,6 +131,25 @@ static enum chore take_chore_locked(const struct volume *v, struct slice **ret)
 	return NO_CHORE;
 }
 
+static void do_chore(struct slice *sl, enum chore what)
+{
+	if (what == EMPTY_TRASH)
+		slice_empty_trash(sl);
+	else
+		slice_remove_previous(sl);
+}
+
+/* The volume may have gone out of service meanwhile: then it is done again when it is back. */
+static void chore_done_locked(struct slice *sl, enum chore what)
+{
+	if (!sl->vol->failed)
+		return;
+	if (what == EMPTY_TRASH)
+		sl->empty_trash = !sl->bp->trash;
+	else
+		sl->remove_previous = true;
+}
+
 void *volume_deleter(void *arg)
 {
 	struct volume *v = arg;
@@ -151,12 +170,12 @@ void *volume_deleter(void *arg)
 		pthread_mutex_unlock(&s->lock);
 		if (l)
 			delete_one(v, container_of(l, struct deletion, link));
-		else if (what == EMPTY_TRASH)
-			slice_empty_trash(sl);
 		else
-			slice_remove_previous(sl);
+			do_chore(sl, what);
 		kept_reap(&s->kept, v->idx);
 		pthread_mutex_lock(&s->lock);
+		if (!l)
+			chore_done_locked(sl, what);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
