@@ -62,9 +62,10 @@ struct bread {
 	int rc;
 	struct err err;
 	bool closed, told, suspect;
+	bool lost;                    /* the sink has heard so */
 	struct outlier_sum disk_time; /* slow disks: told at the end */
 	char volume[BLOCK_UUID_MAX];  /* that the replica is on, */
-	uint32_t volume_no;           /* and its number */
+	uint32_t volume_no;           /* and its number; until it is opened, where it was last */
 
 	uint32_t unit;            /* pieces end at multiples of it */
 	uint64_t next;            /* first byte not asked for */
@@ -120,6 +121,7 @@ static void br_opened(struct bread *r)
 {
 	if (r->rr) {
 		memcpy(r->volume, r->rr->storage_uuid, sizeof(r->volume));
+		r->volume_no = r->rr->volume; /* it may have been moved since it was asked for */
 		r->ask.budget[0] = &buffers_volume(r->core, r->rr->volume)->slots;
 		r->ask.budget[1] = r->sink->share ? &r->sink->share->slots : NULL;
 		r->disk = &r->core->disks[r->rr->volume % XFER_BUDGETS];
@@ -732,7 +734,6 @@ int bread_open(struct xfer_core *core, const struct read_params *params, struct 
 	atomic_fetch_add(&core->dn->xceivers, 1);
 	*ret = r;
 	if (replica_read_open_now(params->bp, &params->block, &r->rr) == 0) {
-		r->volume_no = r->rr->volume;
 		br_opened(r);
 		return 0;
 	}
@@ -793,9 +794,9 @@ void bread_volume_out(struct xfer_core *core, uint32_t volume)
 	list_for_each (l, &core->reads) {
 		struct bread *r = container_of(l, struct bread, core_link);
 
-		if (r->volume_no != volume || r->closed || r->state == BR_DONE)
+		if (r->volume_no != volume || r->lost || r->closed || r->state == BR_DONE)
 			continue;
-		r->volume_no = STORE_VOLUME_ANY; /* once */
+		r->lost = true;
 		if (r->sink->ops->lost)
 			r->sink->ops->lost(r->sink);
 	}

@@ -2,6 +2,7 @@
 /* Must hold: a read waits for buffers, and for its turn at the disk, as long as it may and no longer; a short one has no
  * turn to wait for, and long ones leave it room; a read reads ahead by one piece only after its peer has stalled or while
  * others wait; streams over one connection share its budget; and /ops says what a read is and what it waits for. */
+#include <semaphore.h>
 #include <unistd.h>
 
 #include "common/base/crc.h"
@@ -344,6 +345,59 @@ static void a_failed_read_gives_back_what_its_peer_does_not_take(void **state)
 	assert_int_equal(pool_slots_out(pool), 0);
 }
 
+static sem_t let_go;
+static uint32_t threads_back, losses;
+
+static void wait_in_thread(struct offload *o)
+{
+	(void)o;
+	sem_wait(&let_go);
+}
+
+static void thread_back(struct offload *o)
+{
+	(void)o;
+	threads_back++;
+}
+
+static void on_lost(struct read_sink *s)
+{
+	(void)s;
+	losses++;
+}
+
+/* The replica was not there when it was asked for. One that was moved meanwhile is the same. */
+static void a_read_is_lost_with_the_volume_that_it_was_opened_on(void **state)
+{
+	const struct read_sink_ops hears = {
+		.opened = on_opened, .piece = on_piece, .ended = on_ended, .lost = on_lost};
+	struct offload stuck[2];
+	struct reader d;
+
+	(void)state;
+	core.waits.buffers_ns = LONG_NS;
+	sem_init(&let_go, 0, 0);
+	for (int i = 0; i < 2; i++) { /* all threads of the queue */
+		stuck[i] = (struct offload){.work = wait_in_thread, .done = thread_back};
+		reactor_offload(r, &stuck[i]);
+	}
+	begin(&d, 11, NULL);
+	d.sink.ops = &hears;
+	make_replica(11);
+	for (int i = 0; i < 2; i++)
+		sem_post(&let_go);
+	await_pieces(&d, 1);
+	bread_volume_out(&core, 1);
+	assert_int_equal(losses, 0);
+	bread_volume_out(&core, 0);
+	assert_int_equal(losses, 1);
+	bread_volume_out(&core, 0);
+	assert_int_equal(losses, 1);
+	end(&d);
+	while (threads_back < 2)
+		fix_run(10);
+}
+
 static void on_granted(struct pool_ask *a)
 {
 	(void)a;
@@ -520,6 +574,7 @@ int main(void)
 		cmocka_unit_test(while_short_reads_come_long_ones_have_less_of_the_disk),
 		cmocka_unit_test(who_has_stalled_reads_ahead_by_one_piece),
 		cmocka_unit_test(a_failed_read_gives_back_what_its_peer_does_not_take),
+		cmocka_unit_test(a_read_is_lost_with_the_volume_that_it_was_opened_on),
 		cmocka_unit_test(while_others_wait_a_read_holds_one_piece),
 		cmocka_unit_test(reads_over_one_connection_share_its_budget),
 		cmocka_unit_test(a_read_is_listed_with_all_that_is_known_of_it),
