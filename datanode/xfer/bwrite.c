@@ -260,7 +260,7 @@ bool bwrite_no_list(struct bwrite *w, enum slot_class cls)
 	struct pool_budget *budget[POOL_BUDGETS];
 
 	bwrite_list_budgets(w, cls, budget);
-	return bw_blame_hop(w, budget[BW_HOP_SHARE], slot_class_size(cls));
+	return !w->mirror_broken && bw_blame_hop(w, budget[BW_HOP_SHARE], slot_class_size(cls));
 }
 
 int bwrite_land(struct bwrite *w, uint64_t off, uint32_t want, struct landing *ret)

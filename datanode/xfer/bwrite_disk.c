@@ -99,12 +99,25 @@ static void on_granted(struct pool_ask *a)
 	bw_ready(w);
 }
 
+static void buffers_deadline(struct bwrite *w)
+{
+	reactor_timer_set(w->core->reactor, &w->buffers_timer,
+			  reactor_now_ns(w->core->reactor) + w->core->waits.buffers_ns);
+}
+
+/* A sender that is told that the next node is gone makes a new pipeline. One that does not has as
+ * long again. */
 static void on_no_buffers(struct rtimer *t)
 {
 	struct bwrite *w = container_of(t, struct bwrite, buffers_timer);
+	const bool told = w->mirror_broken && bw_has_acks(w);
 
-	if (!bw_blame_hop(w, w->ask.budget[BW_HOP_SHARE], slot_class_size(SLOT_1M)))
-		bw_fail(w, -ENOBUFS, "no buffers in time: see /ops for who holds them; dfs.rdma.pool.size is the pool");
+	if (!told && bw_blame_hop(w, w->ask.budget[BW_HOP_SHARE], slot_class_size(SLOT_1M)))
+		buffers_deadline(w);
+	else
+		bw_fail(w, told ? -EHOSTUNREACH : -ENOBUFS,
+			"no buffers in time: see /ops for who holds them; "
+			"dfs.rdma.pool.size is the pool");
 }
 
 static uint32_t crc_room(uint32_t cover, enum crc_type type, uint32_t bpc)
@@ -206,8 +219,7 @@ static bool lane_buffers(struct bwrite *w, uint64_t base, uint64_t off, uint32_t
 	if (!all)
 		return false;
 	w->buffers_timer.fire = on_no_buffers;
-	reactor_timer_set(w->core->reactor, &w->buffers_timer,
-			  reactor_now_ns(w->core->reactor) + w->core->waits.buffers_ns);
+	buffers_deadline(w);
 	pool_wait(w->core->pool, &w->ask);
 	return w->granted;
 }

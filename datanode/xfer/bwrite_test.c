@@ -602,9 +602,12 @@ static void a_lane_is_charged_to_the_next_node_which_is_blamed(void **state)
 	assert_no_lane(13);
 	await(&sender.blames_hop);
 	assert_false(sender.ended);
+	assert_waits(13, "wait_buffers", "buffers");
+	await(&sender.ended); /* the sender does nothing about it */
+	assert_int_equal(sender.rc, -EHOSTUNREACH);
+	assert_false(sender.failed); /* it was told whom to blame */
 	slot_put(others);
 	core.waits.buffers_ns = 30 * NS_PER_S;
-	end();
 }
 
 static void a_write_is_listed_with_all_that_is_known_of_it(void **state)

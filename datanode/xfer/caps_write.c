@@ -189,12 +189,20 @@ static void on_granted(struct pool_ask *a)
 	stream_ready(&w->s);
 }
 
+static void crc_deadline(struct caps_write *w)
+{
+	reactor_timer_set(reactor_of(w), &w->crc_timer,
+			  reactor_now_ns(reactor_of(w)) + link_of(w)->caps->core->waits.buffers_ns);
+}
+
 static void on_no_crc_slot(struct rtimer *t)
 {
 	struct caps_write *w = container_of(t, struct caps_write, crc_timer);
 
-	if (w->w && bwrite_no_list(w->w, w->ask.form[0].part[0].cls))
-		return; /* the sender cancels */
+	if (w->w && bwrite_no_list(w->w, w->ask.form[0].part[0].cls)) {
+		crc_deadline(w); /* the sender cancels before that */
+		return;
+	}
 	log_warn("op=write peer=%s: no buffer for CRCs in time: see /ops for who holds them; dfs.rdma.pool.size is the pool",
 		 link_of(w)->peer);
 	write_fail(w, -ENOBUFS);
@@ -220,8 +228,7 @@ static bool crc_slot(struct caps_write *w, struct wpiece *p)
 	if (pool_take(pool_of(w), &w->ask))
 		return true;
 	w->crc_timer.fire = on_no_crc_slot;
-	reactor_timer_set(reactor_of(w), &w->crc_timer,
-			  reactor_now_ns(reactor_of(w)) + link_of(w)->caps->core->waits.buffers_ns);
+	crc_deadline(w);
 	pool_wait(pool_of(w), &w->ask);
 	return w->crc_slot != NULL;
 }

@@ -360,6 +360,27 @@ static void who_waits_behind_a_stuck_hop_does_not_fail(void **state)
 	end_all();
 }
 
+static void who_waits_behind_a_stuck_hop_does_not_wait_for_ever(void **state)
+{
+	struct rtimer *t;
+	struct caps_stream *late;
+
+	(void)state;
+	begin_all(1);
+	late = streams[CRC_SLOTS / 4];
+	t = last_timer;
+	last_timer = NULL;
+	hop_is_stuck = true;
+	t->fire(t);
+	hop_is_stuck = false; /* it is blamed once */
+	assert_ptr_equal(last_timer, t);
+	t->fire(t);
+	assert_int_equal(failed_count, 1);
+	assert_false(late->step(late));
+	assert_false(pool_is_pressed(pool));
+	end_all();
+}
+
 static void who_cancels_does_not_wait_for_the_disk(void **state)
 {
 	struct caps_stream *s = begin();
@@ -417,6 +438,7 @@ int main(void)
 		cmocka_unit_test(who_cancels_gives_back_a_list_that_has_just_come),
 		cmocka_unit_test(who_has_waited_too_long_for_a_list_leaves_the_line),
 		cmocka_unit_test(who_waits_behind_a_stuck_hop_does_not_fail),
+		cmocka_unit_test(who_waits_behind_a_stuck_hop_does_not_wait_for_ever),
 		cmocka_unit_test(who_cancels_does_not_wait_for_the_disk),
 	};
 

@@ -261,7 +261,7 @@ uint32_t bwrite_bpc(const struct bwrite *w);
 /** What a slot of @cls for a list of the sender's CRCs is charged to; valid after opened(0). */
 void bwrite_list_budgets(const struct bwrite *w, enum slot_class cls, struct pool_budget *ret[POOL_BUDGETS]);
 /** A slot of @cls for a list was waited for too long. True: the next hop's writes have all that they may have, it is
- *  taken for broken, and the sender is told. */
+ *  taken for broken, and the sender is told: once. */
 bool bwrite_no_list(struct bwrite *w, enum slot_class cls);
 /** The block size that the sender named. */
 uint64_t bwrite_block_size(const struct bwrite *w);
