@@ -94,15 +94,12 @@ static int link_over(const struct slice *sl, const char *from, const char *to, e
 	return ret_errno(linkat(fd, from, fd, to, 0));
 }
 
-int pair_move(const struct slice *sl, int64_t id, enum place from, uint64_t gs, enum place to,
-	      uint64_t new_gs)
+int pair_move_files(const struct slice *sl, const char *data, const char *meta, int64_t id,
+		    enum place to, uint64_t new_gs)
 {
-	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
 	char new_data[STORE_NAME_MAX], new_meta[STORE_NAME_MAX];
 	int rc;
 
-	path_data(data, from, id);
-	path_meta(meta, from, id, gs);
 	path_data(new_data, to, id);
 	path_meta(new_meta, to, id, new_gs);
 	rc = link_over(sl, meta, new_meta, to, id);
@@ -115,6 +112,16 @@ int pair_move(const struct slice *sl, int64_t id, enum place from, uint64_t gs, 
 	(void)unlinkat(sl->fd, data, 0);
 	(void)unlinkat(sl->fd, meta, 0);
 	return 0;
+}
+
+int pair_move(const struct slice *sl, int64_t id, enum place from, uint64_t gs, enum place to,
+	      uint64_t new_gs)
+{
+	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
+
+	path_data(data, from, id);
+	path_meta(meta, from, id, gs);
+	return pair_move_files(sl, data, meta, id, to, new_gs);
 }
 
 int pair_unlink(int slice_fd, int64_t id, enum place p, uint64_t gs)

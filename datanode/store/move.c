@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,6 +19,9 @@ struct move {
 	struct replica *r;   /* referenced, marked `moving` */
 	struct slice *from, *to;
 	struct block block;  /* as it was when the move began */
+	/* The copies, below @to. The names are of this move alone, for meanwhile the replica may be
+	 * deleted and made anew in the same directory. */
+	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
 };
 
 static int check_locked(const struct replica *r, const struct block *b, enum storage_type type,
@@ -125,7 +129,7 @@ static int copy_end(const struct move *m, int in, int out)
 static int copy_file(const struct move *m, const char *from, const char *to)
 {
 	const int in = open_on(m->from, from, O_RDONLY);
-	const int out = in < 0 ? in : open_on(m->to, to, O_WRONLY | O_CREAT | O_TRUNC);
+	const int out = in < 0 ? in : open_on(m->to, to, O_WRONLY | O_CREAT | O_EXCL);
 	uint8_t *buf = malloc(COPY_STEP);
 	uint64_t off = 0;
 	ssize_t n = 1;
@@ -146,20 +150,37 @@ static int copy_file(const struct move *m, const char *from, const char *to)
 	return rc;
 }
 
+static void copy_names(struct move *m)
+{
+	const unsigned int n = atomic_fetch_add(&m->bp->store->move_count, 1);
+	size_t len;
+
+	path_data(m->data, IN_TMP, m->block.id);
+	len = strlen(m->data);
+	(void)snprintf(m->data + len, sizeof(m->data) - len, ".move%u", n);
+	path_meta(m->meta, IN_TMP, m->block.id, m->block.gs);
+	len = strlen(m->meta);
+	(void)snprintf(m->meta + len, sizeof(m->meta) - len, ".move%u", n);
+}
+
 /* The pair under tmp/ of the new volume. A crash leaves it there for the next start to remove. */
 static int move_copy(const struct move *m, struct err *err)
 {
-	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX], new_data[STORE_NAME_MAX], new_meta[STORE_NAME_MAX];
+	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
 	int rc;
 
 	path_data(data, IN_FINALIZED, m->block.id);
 	path_meta(meta, IN_FINALIZED, m->block.id, m->block.gs);
-	path_data(new_data, IN_TMP, m->block.id);
-	path_meta(new_meta, IN_TMP, m->block.id, m->block.gs);
-	rc = copy_file(m, meta, new_meta);
+	rc = copy_file(m, meta, m->meta);
 	if (rc == 0)
-		rc = copy_file(m, data, new_data);
+		rc = copy_file(m, data, m->data);
 	return rc ? err_sys(err, rc, "copying blk_%" PRId64 " to %s", m->block.id, m->to->vol->path) : 0;
+}
+
+static void drop_copy(const struct move *m)
+{
+	(void)unlinkat(m->to->fd, m->data, 0);
+	(void)unlinkat(m->to->fd, m->meta, 0);
 }
 
 /* The replica is at its new place from here on, unless it has changed while it was copied. */
@@ -180,7 +201,7 @@ static int move_switch(struct move *m, struct err *err)
 	if (rc)
 		return err_set(err, rc, "blk_%" PRId64 " changed while it was moved", m->block.id);
 	volume_begin(m->to->vol);
-	rc = pair_move(m->to, r->id, IN_TMP, r->gs, IN_FINALIZED, r->gs);
+	rc = pair_move_files(m->to, m->data, m->meta, r->id, IN_FINALIZED, r->gs);
 	if (rc == 0)
 		rc = path_sync_dir(m->to->fd, IN_FINALIZED, r->id);
 	volume_end(m->to->vol);
@@ -215,11 +236,12 @@ int replica_move(struct block_pool *bp, const struct block *b, const struct repl
 
 	if (rc)
 		return rc;
+	copy_names(&m);
 	rc = move_copy(&m, err);
 	if (rc == 0)
 		rc = move_switch(&m, err);
 	if (rc)
-		(void)pair_unlink(m.to->fd, b->id, IN_TMP, b->gs);
+		drop_copy(&m);
 	pthread_mutex_lock(&bp->lock);
 	atomic_fetch_sub(&m.to->vol->promised, m.block.len);
 	m.r->moving = false;

@@ -197,7 +197,7 @@ struct store {
 	struct block_pool *pools[STORE_POOLS_MAX];
 	uint32_t pool_count;
 	struct store_listener listener;
-	atomic_uint next_volume;
+	atomic_uint next_volume, move_count; /* moves between volumes so far */
 	bool closing;
 	pthread_cond_t closing_cond;
 	pthread_cond_t job_cond;    /* a volume_job has ended */
@@ -277,6 +277,9 @@ int path_sync_dir(int slice_fd, enum place p, int64_t id);
  *  complete pair in one of them: link both, then unlink both. */
 int pair_move(const struct slice *sl, int64_t id, enum place from, uint64_t gs, enum place to,
 	      uint64_t new_gs);
+/** The same from files of other names, relative to the slice's directory. */
+int pair_move_files(const struct slice *sl, const char *data, const char *meta, int64_t id,
+		    enum place to, uint64_t new_gs);
 /** Data first: a meta file alone is nothing. */
 int pair_unlink(int slice_fd, int64_t id, enum place p, uint64_t gs);
 /** The bytes are in their place on the disk, if not yet safe from a power cut: the file system does not make a name that is given

@@ -60,12 +60,46 @@ static void a_replica_that_is_appended_to_while_it_is_checked_is_not_corrupt(voi
 	assert_int_equal(f->seen.bad, 0);
 }
 
+/* ---- a move to another volume ---- */
+
+static struct replica_writer *copied; /* by another data node */
+
+static void delete_and_make_anew(struct fix *f)
+{
+	struct write_request q = create_request(5, 1001);
+
+	assert_int_equal(replica_invalidate(f->bp, &(struct block){5, 1001, 0}, true), 0);
+	fix_wait_gone(f, 5);
+	q.from_client = false;
+	q.storage_type = STORAGE_SSD;
+	assert_int_equal(replica_write_open(f->bp, &q, &copied, &f->err), 0);
+	put_bytes(copied, 0, 900);
+}
+
+static void a_move_leaves_the_files_of_a_new_replica_alone(void **state)
+{
+	struct fix *f = *state;
+	struct block b = {5, 1001, 700};
+
+	make_finalized(f, 5, 1001, 700);
+	after_read(f, 1 << 20, delete_and_make_anew);
+	assert_true(fix_move(f, &b, STORAGE_SSD) < 0);
+	assert_int_equal(middle.bytes, 0);
+	assert_int_equal(replica_finalize(copied, 900, SYNC_NEVER, NULL, &f->err), 0);
+	assert_readable(f, 5, 1001, 900);
+	b.len = 900;
+	assert_int_equal(fix_move(f, &b, STORAGE_DISK), 0);
+	assert_readable(f, 5, 1001, 900);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T2(f) cmocka_unit_test_setup_teardown(f, setup_two, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_replica_that_is_appended_to_while_it_is_checked_is_not_corrupt),
+		T2(a_move_leaves_the_files_of_a_new_replica_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
