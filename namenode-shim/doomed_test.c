@@ -314,6 +314,28 @@ static void what_comes_into_a_tree_while_it_is_checked_is_minded(void **state)
 	test_db_fini(&d);
 }
 
+/* An empty directory needs no rights. Then it has a file, which its owner alone may take out. */
+static void a_file_that_comes_into_an_empty_directory_meanwhile_is_minded(void **state)
+{
+	struct tree_check *k = NULL;
+	uint64_t top, inner;
+	struct test_db d;
+	int rc;
+
+	(void)state;
+	make(&d, &top, &inner);
+	mkdirs(&d, "root", "/q/big/049/empty", 0755);
+	assert_int_equal(delete_some(&d, "bob", &k), NS_MORE); /* looked at 049 and what is in it */
+	create(test_begin(&d, "root"), "/q/big/049/empty/f");
+	assert_int_equal(test_commit(&d), 0);
+	while ((rc = delete_some(&d, "bob", &k)) == NS_MORE)
+		;
+	assert_int_equal(rc, -EACCES);
+	tree_check_free(k);
+	assert_int_equal(rows(&d, d.db->doomed), 0);
+	test_db_fini(&d);
+}
+
 /* Something comes between any two slices: in the end it is checked in one piece. */
 static void a_tree_that_changes_all_the_time_is_deleted_all_the_same(void **state)
 {
@@ -383,6 +405,7 @@ int main(void)
 		cmocka_unit_test(a_quota_that_is_set_anew_meanwhile_counts_nothing_of_it),
 		cmocka_unit_test(space_of_an_open_file_in_a_deleted_tree_is_given_back_once),
 		cmocka_unit_test(what_comes_into_a_tree_while_it_is_checked_is_minded),
+		cmocka_unit_test(a_file_that_comes_into_an_empty_directory_meanwhile_is_minded),
 		cmocka_unit_test(a_damaged_tree_does_not_keep_others_from_going),
 		cmocka_unit_test(a_tree_that_changes_all_the_time_is_deleted_all_the_same),
 	};

@@ -85,7 +85,8 @@ int attach(struct ns *n, struct inode *up, struct inode *node)
 	rc = rc ? rc : inode_put(n->t, node);
 	up->children++;
 	up->mtime = n->now_ms;
-	if (node->type == INODE_DIR || up->perm & INODE_STICKY)
+	/* An empty directory needs no rights, so the first name in it is news for a check, too. */
+	if (node->type == INODE_DIR || up->perm & INODE_STICKY || up->children == 1)
 		tree_changed(n->t, up->id);
 	return rc;
 }

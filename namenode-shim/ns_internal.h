@@ -32,5 +32,5 @@ int drop_tree(struct ns *n, const struct inode *node, const struct dir_list *dir
 /** -EACCES: @w is one of fs.protected.directories and not empty. */
 int check_protected(struct ns *n, const struct walk *w);
 /** Something of directory @dir has changed that counts for who may delete it: a directory came, or its rights or owner are
- *  others; or anything came into one with a sticky bit. */
+ *  others; or anything came into one with a sticky bit, or into an empty one. */
 void tree_changed(struct txn *t, uint64_t dir);
