@@ -248,17 +248,26 @@ static bool is_broken(const struct doomed_broken *b, uint64_t top)
 	return false;
 }
 
-/* The first one that can be read, as far as is known. -ENOENT, and *ret_top 0: there is none. */
-static int next_good(struct req *q, uint64_t *ret_top, struct dir_list *ret_quotas)
+/* The first one after @after that can be read, as far as is known.
+ * -ENOENT, and *ret_top 0: there is none. */
+static int next_good(struct req *q, uint64_t after, uint64_t *ret_top, struct dir_list *ret_quotas)
 {
 	int rc;
 
-	*ret_top = 0;
+	*ret_top = after;
 	do
 		rc = next(q->ns.t, *ret_top, ret_top, ret_quotas);
 	while ((!rc || rc == -EBADMSG) && is_broken(&q->nn->doomed_broken, *ret_top));
 	*ret_top = rc == -ENOENT ? 0 : *ret_top;
 	return rc;
+}
+
+/* Trees take turns, so that a small one does not wait for the end of a large one. */
+static int next_turn(struct req *q, uint64_t *ret_top, struct dir_list *ret_quotas)
+{
+	int rc = next_good(q, q->nn->doomed_turn, ret_top, ret_quotas);
+
+	return rc == -ENOENT && q->nn->doomed_turn ? next_good(q, 0, ret_top, ret_quotas) : rc;
 }
 
 static void leave_broken(struct ns *n, uint64_t top, int why)
@@ -282,6 +291,7 @@ static int end(struct slice *s, uint64_t top, const struct dir_list *quotas, boo
 	count_inodes(n, -s->dropped);
 	e = ns_effect(n, FX_DOOM_SLICE);
 	e->inode = done ? top : 0;
+	e->turn = top;
 	e->delta = go_on && (!done || doomed_any(n->t));
 	return rc;
 }
@@ -292,7 +302,7 @@ static int run(struct req *q, const void *in)
 	struct dir_list quotas = {.n = &q->ns};
 	bool done = false;
 	uint64_t top = 0;
-	int rc = next_good(q, &top, &quotas), broken = 0;
+	int rc = next_turn(q, &top, &quotas), broken = 0;
 
 	(void)in;
 	if (!rc)

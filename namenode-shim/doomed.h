@@ -6,8 +6,9 @@
  *
  * Idea: a delete of a large tree takes its top out of its directory and writes the top's id into a table, in one short change.
  * From then on no path leads to it, and its inodes have none (inode_path() is -ENOENT): for everybody it is gone. Then
- * an internal change after the other removes names, inodes and blocks, a slice each, until nothing is left; a
- * start goes on with what the table has. A file in it that was open may still be closed by recovery of its lease.
+ * an internal change after the other removes names, inodes and blocks, a slice each, until nothing is
+ * left; the trees take turns, and a start goes on with what the table has. A file in it that was open
+ * may still be closed by recovery of its lease.
  * Space and names are given back to the quotas of the directories that were above it, which the record names; who deleted a tree below a quota is answered when all is given back.
  * On disk: key id of the top; value ids of the directories with quotas above it, all big endian.
  * Threading: writer thread.

@@ -142,6 +142,7 @@ static bool reap(struct test_db *d, uint64_t *blocks, uint64_t *names)
 		some += e->kind == FX_BLOCK_REMOVE;
 		*names -= e->kind == FX_INODES ? (uint64_t)e->delta : 0;
 		more |= e->kind == FX_DOOM_SLICE && e->delta;
+		nn.doomed_turn = e->kind == FX_DOOM_SLICE ? e->turn : nn.doomed_turn;
 		if (e->kind == FX_DOOM_BROKEN) {
 			doomed_leave(&nn.doomed_broken, e->inode);
 			left_broken++;
@@ -398,6 +399,41 @@ static void a_damaged_tree_does_not_keep_others_from_going(void **state)
 	test_db_fini(&d);
 }
 
+/* A delete below a quota is answered when its tree has gone. */
+static void a_small_deleted_tree_does_not_wait_for_a_large_one(void **state)
+{
+	uint64_t top, inner, blocks = 0, names = 0;
+	struct tree_check *k = NULL;
+	struct test_db d;
+	int slices = 1;
+	bool done;
+
+	(void)state;
+	make(&d, &top, &inner);
+	mkdirs(&d, "root", "/small", 0755);
+	for (int i = 0; i < DOOMED_SLICE; i++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), "/small/%04d", i);
+		mkdirs(&d, "root", path, 0755);
+	}
+	/* /q/big has the smaller number. */
+	assert_int_equal(delete_all(&d, "root"), 0);
+	assert_int_equal(ns_delete_some(test_begin(&d, "root"), "/small", true, &k, &done), 0);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(rows(&d, d.db->doomed), 2);
+	for (; rows(&d, d.db->doomed) == 2; slices++)
+		assert_true(reap(&d, &blocks, &names));
+	assert_in_range(slices, 2, 6); /* two of it, and of the large one at most one more */
+	assert_true(blocks < DIRS * FILES);
+	while (reap(&d, &blocks, &names))
+		;
+	assert_int_equal(blocks, DIRS * FILES);
+	assert_int_equal(names, NAMES + 1 + DOOMED_SLICE);
+	assert_int_equal(rows(&d, d.db->doomed), 0);
+	test_db_fini(&d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -406,6 +442,7 @@ int main(void)
 		cmocka_unit_test(space_of_an_open_file_in_a_deleted_tree_is_given_back_once),
 		cmocka_unit_test(what_comes_into_a_tree_while_it_is_checked_is_minded),
 		cmocka_unit_test(a_file_that_comes_into_an_empty_directory_meanwhile_is_minded),
+		cmocka_unit_test(a_small_deleted_tree_does_not_wait_for_a_large_one),
 		cmocka_unit_test(a_damaged_tree_does_not_keep_others_from_going),
 		cmocka_unit_test(a_tree_that_changes_all_the_time_is_deleted_all_the_same),
 	};

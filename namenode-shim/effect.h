@@ -39,7 +39,8 @@ enum effect_kind {
 	FX_INODES,        /* delta inodes more (metric) */
 	FX_POLICIES,      /* holder: names of the erasure-coding policies enabled now */
 	FX_DOOM,          /* the tree below inode goes bit by bit; delta: quotas are charged for it */
-	FX_DOOM_SLICE,    /* a slice of such trees went: the last of inode, or of none (0); delta: there is more */
+	FX_DOOM_SLICE,    /* a slice of the tree of turn went: the last of inode, or of none (0);
+			   * delta: there is more */
 	FX_DOOM_BROKEN,   /* the rest of the tree of inode cannot be read */
 	FX_SATISFY,       /* the replicas of inode are to go where its policy wants them */
 	FX_HOSTS,         /* nn->hosts_next is in force now */
@@ -52,6 +53,7 @@ struct effect {
 	uint64_t inode;
 	uint16_t repl;
 	int64_t delta;
+	uint64_t turn; /* FX_DOOM_SLICE */
 	uint64_t truncate_to; /* NO_TRUNCATE: recovery keeps what the replicas agree on */
 	const char *holder;
 	const struct ec_policy *ec; /* FX_BLOCK_ADD: of a group */

@@ -494,6 +494,7 @@ static void doom(struct nn *nn, const struct effect *e)
 	} else {
 		nn->doomed_next = e->kind == FX_DOOM ? nn->doomed_next || !nn->doomed : e->delta;
 		nn->doomed = e->kind == FX_DOOM || e->delta;
+		nn->doomed_turn = e->kind == FX_DOOM_SLICE ? e->turn : nn->doomed_turn;
 	}
 	if (e->kind == FX_DOOM)
 		return;

@@ -142,6 +142,7 @@ struct nn {
 	bool doomed;          /* there are trees that go bit by bit (doomed.h), */
 	bool doomed_next;     /* and the next slice is to be submitted, */
 	uint64_t doomed_ns;   /* as it was last then */
+	uint64_t doomed_turn; /* the tree that a slice was removed of last */
 	struct doomed_broken doomed_broken;
 	struct list unfinished; /* MEMORY requests that make a slice in each turn */
 	struct copies copies;
