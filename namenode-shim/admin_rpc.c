@@ -356,7 +356,7 @@ static void ask_groups(struct req *q)
 	char user[USERS_NAME_MAX + 1];
 
 	if (!auth_to_local(q->nn->names, m->user, user, sizeof(user), &err))
-		(void)users_in_group(q->nn->users, user, "");
+		q->asked = users_ask(q->nn->users, user);
 }
 
 static int get_groups(struct req *q, const void *in)

@@ -29,6 +29,7 @@ struct entry {
 struct service {
 	struct front *front;
 	struct entry *index; /* owned */
+	bool datanode; /* protocols of data nodes */
 };
 
 struct front {
@@ -132,14 +133,26 @@ static void read_later(struct req *q)
 }
 
 /* Must the caller's groups be asked for first? That may take long. */
-static bool is_stranger(struct nn *nn, const struct rpc_call *call)
+static bool is_stranger(struct nn *nn, struct req *q)
 {
-	const char *user = call->user ? call->user : "";
-	const enum users_state state = users_state(nn->users, user);
+	bool old;
 
-	if (state == USERS_OLD)
-		lane_load_user(nn->lane, nn->users, user);
-	return state == USERS_NEW;
+	if (!req_needs_groups(q))
+		return false;
+	q->caller = users_hold(nn->users, req_user(q), &old);
+	if (old)
+		lane_load_user(nn->lane, nn->users, req_user(q));
+	return !q->caller;
+}
+
+static void look_up_first(struct nn *nn, struct req *q)
+{
+	if (lane_submit(nn->lane, q))
+		return;
+	q->rc = exc_throw(&q->exc, EXC_RETRIABLE,
+			  "too many calls wait until the groups of their users are known; "
+			  "try again");
+	req_finish(q);
 }
 
 static void on_call(void *arg, struct rpc_call *call)
@@ -158,8 +171,9 @@ static void on_call(void *arg, struct rpc_call *call)
 	if (!req_decode(q))
 		return;
 	q->stat = e->stat;
-	if (is_stranger(nn, call) || e->method->prepare)
-		lane_submit(nn->lane, q);
+	q->datanode = s->datanode;
+	if (is_stranger(nn, q) || e->method->prepare)
+		look_up_first(nn, q);
 	else if (e->method->kind == REQ_READ)
 		run_read(nn, q);
 	else
@@ -193,6 +207,8 @@ int front_new(struct reactor *r, struct nn *nn, struct net_addr *ret_bound, stru
 	rop_init(&nn->reads_end, reads_end, NULL);
 	for (int i = 0; i < PROTOCOLS; i++) {
 		f->service[i].front = f;
+		f->service[i].datanode = protocols[i].tables[0] == &datanode_methods ||
+					 protocols[i].tables[0] == &lifeline_methods;
 		f->rpc[i] = (struct rpc_service){protocols[i].name, on_call, &f->service[i]};
 		for (const struct method_table *const *t = protocols[i].tables; *t; t++)
 			for (size_t k = 0; k < (*t)->count; k++)

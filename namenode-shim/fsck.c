@@ -251,6 +251,7 @@ int fsck_new(struct nn *nn, const struct fsck_opts *o, struct fsck **ret)
 	f->opts.start_after = copy(o->start_after);
 	f->start_ns = clock_mono_ns();
 	f->exc.a = &f->arena;
+	f->caller = users_ask(nn->users, f->opts.user);
 	f->ns = (struct ns){.t = &f->txn, .a = &f->arena, .x = &f->exc, .users = nn->users,
 			    .user = f->opts.user, .host = f->opts.from, .now_ms = clock_wall_ms(),
 			    .enforce = nn->set.permissions,
@@ -289,6 +290,7 @@ void fsck_free(struct fsck *f)
 		return;
 	while (f->dir)
 		pop_dir(f);
+	users_let_go(f->caller);
 	if (f->out)
 		fclose(f->out);
 	free(f->text);

@@ -42,6 +42,7 @@ struct fsck_result {
 struct fsck {
 	struct nn *nn; /* borrowed */
 	struct fsck_opts opts; /* texts owned */
+	struct user *caller;   /* held, or NULL */
 	enum fsck_phase phase;
 	uint64_t start_ns;
 	FILE *out; /* into text */

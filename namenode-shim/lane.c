@@ -2,7 +2,6 @@
 #include "namenode-shim/lane.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "common/base/err.h"
@@ -11,6 +10,8 @@
 #include "namenode-shim/nn.h"
 #include "namenode-shim/req.h"
 #include "namenode-shim/users.h"
+
+#define PEERS 1024 /* counters of calls by address */
 
 /* A user to look up. */
 struct name {
@@ -23,18 +24,17 @@ struct lane {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	pthread_t thread;
-	struct list queue; /* of req.link */
+	struct list first; /* of req.link: those of data nodes */
+	struct list queue; /* of req.link: the others */
+	uint32_t queued, of_peer[PEERS]; /* how many those are */
 	struct list names; /* of name.link; after the requests */
 	bool stop;
 };
 
 static void prepare(struct req *q)
 {
-	struct users *u = q->nn->users;
-	const char *user = q->call && q->call->user ? q->call->user : "";
-
-	if (users_state(u, user) == USERS_NEW)
-		users_load(u, user);
+	if (!q->caller && req_needs_groups(q))
+		q->caller = users_ask(q->nn->users, req_user(q));
 	if (q->method->prepare)
 		q->method->prepare(q);
 }
@@ -55,28 +55,58 @@ static void name_drop(struct name *n, bool load)
 	free(n);
 }
 
+static uint32_t *count_of(struct lane *l, const struct req *q)
+{
+	uint32_t h = 0;
+
+	for (const char *p = q->call ? q->call->peer_ip : ""; p && *p; p++)
+		h = h * 31 + (unsigned char)*p;
+	return &l->of_peer[h % PEERS];
+}
+
+/* The next request; NULL: none waits. */
+static struct req *next(struct lane *l)
+{
+	struct list *e = list_pop(&l->first);
+	struct req *q;
+
+	if (e)
+		return container_of(e, struct req, link);
+	e = list_pop(&l->queue);
+	if (!e)
+		return NULL;
+	q = container_of(e, struct req, link);
+	l->queued--;
+	--*count_of(l, q);
+	return q;
+}
+
+static bool is_idle(const struct lane *l)
+{
+	return list_empty(&l->first) && list_empty(&l->queue) && list_empty(&l->names);
+}
+
 static void *lane_main(void *arg)
 {
 	struct lane *l = arg;
 
 	pthread_mutex_lock(&l->lock);
 	for (;;) {
-		struct list *e, *name;
+		struct list *name;
+		struct req *q;
 		bool stop;
 
-		while (list_empty(&l->queue) && list_empty(&l->names) && !l->stop)
+		while (is_idle(l) && !l->stop)
 			pthread_cond_wait(&l->cond, &l->lock);
-		e = list_pop(&l->queue);
-		name = e ? NULL : list_pop(&l->names);
+		q = next(l);
+		name = q ? NULL : list_pop(&l->names);
 		stop = l->stop;
 		pthread_mutex_unlock(&l->lock);
-		if (!e && !name)
+		if (!q && !name)
 			return NULL;
 		if (name)
 			name_drop(container_of(name, struct name, link), !stop);
-		if (e) {
-			struct req *q = container_of(e, struct req, link);
-
+		if (q) {
 			if (!stop)
 				prepare(q);
 			go_on(q);
@@ -92,6 +122,7 @@ int lane_new(struct lane **ret)
 
 	pthread_mutex_init(&l->lock, NULL);
 	pthread_cond_init(&l->cond, NULL);
+	list_init(&l->first);
 	list_init(&l->queue);
 	list_init(&l->names);
 	rc = ret_code(pthread_create(&l->thread, NULL, lane_main, l));
@@ -102,12 +133,23 @@ int lane_new(struct lane **ret)
 	return rc;
 }
 
-void lane_submit(struct lane *l, struct req *q)
+bool lane_submit(struct lane *l, struct req *q)
 {
+	uint32_t *of_peer = count_of(l, q);
+	bool room;
+
 	pthread_mutex_lock(&l->lock);
-	list_add_tail(&l->queue, &q->link);
-	pthread_cond_signal(&l->cond);
+	room = q->datanode || (l->queued < LANE_MAX && *of_peer < LANE_PEER_MAX);
+	if (room && !q->datanode) {
+		l->queued++;
+		++*of_peer;
+	}
+	if (room) {
+		list_add_tail(q->datanode ? &l->first : &l->queue, &q->link);
+		pthread_cond_signal(&l->cond);
+	}
 	pthread_mutex_unlock(&l->lock);
+	return room;
 }
 
 void lane_load_user(struct lane *l, struct users *u, const char *user)

@@ -7,18 +7,24 @@
  * Idea: a topology script, the name service or the directory of accounts may take seconds to answer.
  * A method that needs one of them has a prepare function; it runs here, without locks, one request
  * after the other, and what it found is in a cache or in the request when that comes to its thread. A caller
- * whose groups are not known comes here too, with any call.
+ * whose groups are not known comes here too, with any call. Anybody can name users that do not exist,
+ * so only some calls of a peer, and of all, wait here. Data nodes come first, and are never too many.
  * Ownership: the NameNode's. Threading: lane_submit() from any thread.
  */
+#include <stdbool.h>
+
+#define LANE_MAX 4096     /* calls that wait, */
+#define LANE_PEER_MAX 512 /* and so many of one address, or of a few that share a counter */
+
 struct lane;
 struct req;
 struct users;
 
 /** -EAGAIN: no thread. */
 int lane_new(struct lane **ret);
-/** Any thread: learn the groups of its caller if they are not known and prepare @q, then give it to the writer,
- *  a READ to nn->read_later. */
-void lane_submit(struct lane *l, struct req *q);
+/** Any thread: learn the groups of its caller if it needs them and prepare @q, then give it to the
+ *  writer, a READ to nn->read_later. False: too many wait; @q is left alone. */
+bool lane_submit(struct lane *l, struct req *q);
 /** Any thread: look @user up (again), when there is time. */
 void lane_load_user(struct lane *l, struct users *u, const char *user);
 /** All that was submitted goes on, prepared or not. Accepts NULL. */

@@ -100,10 +100,24 @@ bool req_decode(struct req *q)
 	return false;
 }
 
+const char *req_user(const struct req *q)
+{
+	return !q->call ? users_self(q->nn->users) : q->call->user ? q->call->user : "";
+}
+
+bool req_needs_groups(const struct req *q)
+{
+	const char *user = req_user(q);
+
+	if (!q->call || strlen(user) > USERS_NAME_MAX)
+		return false;
+	return q->nn->service_acl || (!q->datanode && strcmp(user, users_self(q->nn->users)) != 0);
+}
+
 void req_reset(struct req *q, struct txn *t)
 {
 	const struct nn *nn = q->nn;
-	const char *user = !q->call ? users_self(nn->users) : q->call->user ? q->call->user : "";
+	const char *user = req_user(q);
 
 	arena_free(&q->mem);
 	pb_free(q->replayed);
@@ -121,7 +135,7 @@ void req_reset(struct req *q, struct txn *t)
 	q->ns.now_ms = clock_wall_ms();
 	q->ns.enforce = nn->set.permissions;
 	q->ns.limits = &nn->set.limits;
-	q->ns.super = !q->call || users_is_super(nn->users, user);
+	q->ns.super = !q->call || (!q->datanode && users_is_super(nn->users, user));
 }
 
 /* The answer of an earlier run of the same call, if there was one. */
@@ -385,6 +399,8 @@ void req_finish(struct req *q)
 			 q->exc.cls ? q->exc.text : "");
 	pb_free_in(&q->room, q->in);
 	pb_free(q->replayed);
+	users_let_go(q->caller);
+	users_let_go(q->asked);
 	hosts_free(q->hosts);
 	free(q->prepare_error);
 	ns_summing_free(q->summing);

@@ -27,6 +27,7 @@ struct dn;
 struct nn;
 struct rpc_call;
 struct req;
+struct user;
 struct req_pool;
 struct Hd__DatanodeInfoProto;
 
@@ -81,6 +82,8 @@ struct req {
 	int rc;
 	bool early; /* may be answered before the disk has it (nn.h) */
 	struct req_wait wait;
+	bool datanode; /* of a protocol of data nodes: no right depends on who its caller is */
+	struct user *caller, *asked; /* held, or NULL: whose groups it needs (users.h) */
 	struct hosts *hosts;  /* owned: prepared by refreshNodes until it is taken */
 	char *prepare_error;  /* owned: or why not */
 	struct ns_summing *summing; /* owned, or NULL: what a summary has counted so far */
@@ -106,6 +109,10 @@ void req_pool_fini(struct req_pool *p);
 struct req *req_new(struct nn *nn, const struct method *m, struct rpc_call *call);
 /** Decode what @q is to do. False: malformed; it has been answered, @q is gone. */
 bool req_decode(struct req *q);
+/** The name of its caller. */
+const char *req_user(const struct req *q);
+/** Will anybody ask for the groups of its caller? */
+bool req_needs_groups(const struct req *q);
 /** Forget what an earlier run left; ready to run on @t. */
 void req_reset(struct req *q, struct txn *t);
 /** Safe mode, rights, retry cache, then the method. Sets and returns q->rc. */

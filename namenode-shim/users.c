@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <pwd.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,10 @@ struct user {
 	char *name;    /* owned, key */
 	char **groups; /* owned */
 	int ngroups;
-	bool old; /* somebody is looking it up again; good until that is done */
+	bool old;      /* somebody is looking it up again; good until that is done */
+	bool outdated; /* good for those who hold it, and for nobody else */
+	bool again;    /* it was asked for more than once */
+	atomic_uint held;
 	uint64_t expires_ns;
 	UT_hash_handle hh;
 };
@@ -84,66 +88,111 @@ const char *users_super_group(const struct users *u)
 	return u->super_group;
 }
 
-/* Room for one more: a name in no group, most likely nobody's, goes before a user. */
+/* How much a name is worth: one in no group is most likely nobody's, above all if it came once. */
+static int rank_of(const struct user *e)
+{
+	return e->ngroups ? 2 : e->again ? 1 : 0;
+}
+
+/* The oldest of those that are worth least. NULL: all are held. */
+static struct user *victim(const struct users *u)
+{
+	struct user *least = NULL;
+
+	for (struct user *e = u->table; e && !(least && !rank_of(least)); e = e->hh.next)
+		if (!e->held && (!least || rank_of(e) < rank_of(least)))
+			least = e;
+	return least;
+}
+
+/* Room for one more, unless all are held. */
 static void make_room(struct users *u)
 {
-	struct user *e = u->table;
+	struct user *e;
 
-	if (HASH_COUNT(u->table) < USERS_MAX)
-		return;
-	while (e && e->ngroups)
-		e = e->hh.next;
-	user_drop(u, e ? e : u->table);
+	while (HASH_COUNT(u->table) >= USERS_MAX && (e = victim(u)))
+		user_drop(u, e);
 }
 
 /* Returns with the lock held, which is not so while the accounts are asked. */
 static struct user *load_and_lock(struct users *u, const char *name)
 {
-	struct user *e = xcalloc(1, sizeof(*e)), *old;
+	struct user *e;
+	char **groups;
+	const int n = groups_of(name, u->fixed, &groups);
 
-	e->name = xstrdup(name);
-	e->ngroups = groups_of(name, u->fixed, &e->groups);
-	if (e->ngroups < 0)
+	if (n < 0)
 		abort(); /* as xcalloc() */
-	e->expires_ns = clock_mono_ns() + USERS_TTL_S * NS_PER_S;
 	pthread_mutex_lock(&u->lock);
-	HASH_FIND_STR(u->table, name, old);
-	if (old)
-		user_drop(u, old);
-	make_room(u);
+	HASH_FIND_STR(u->table, name, e);
+	if (e) { /* it may be held */
+		HASH_DEL(u->table, e);
+		groups_free(e->groups, e->ngroups);
+		e->again = true;
+	} else {
+		make_room(u);
+		e = xcalloc(1, sizeof(*e));
+		e->name = xstrdup(name);
+	}
+	e->groups = groups;
+	e->ngroups = n;
+	e->old = e->outdated = false;
+	e->expires_ns = clock_mono_ns() + USERS_TTL_S * NS_PER_S;
 	HASH_ADD_KEYPTR(hh, u->table, e->name, strlen(e->name), e);
 	return e;
 }
 
-static const struct user *find_and_lock(struct users *u, const char *name)
+static struct user *find_and_lock(struct users *u, const char *name)
 {
 	struct user *e;
 
 	pthread_mutex_lock(&u->lock);
 	HASH_FIND_STR(u->table, name, e);
-	if (e && (e->old || e->expires_ns > clock_mono_ns()))
+	if (e && (e->held || e->old || e->expires_ns > clock_mono_ns()))
 		return e;
 	pthread_mutex_unlock(&u->lock);
 	return load_and_lock(u, name);
 }
 
-enum users_state users_state(struct users *u, const char *user)
+struct user *users_hold(struct users *u, const char *user, bool *ret_old)
 {
-	enum users_state state = USERS_KNOWN;
 	struct user *e;
 
-	if (!strcmp(user, u->self) || strlen(user) > USERS_NAME_MAX)
-		return USERS_KNOWN; /* nobody asks for groups */
+	*ret_old = false;
 	pthread_mutex_lock(&u->lock);
 	HASH_FIND_STR(u->table, user, e);
-	if (!e) {
-		state = USERS_NEW;
-	} else if (!e->old && e->expires_ns < clock_mono_ns() + USERS_EARLY_S * NS_PER_S) {
-		e->old = true;
-		state = USERS_OLD;
+	e = e && e->outdated ? NULL : e;
+	if (e) {
+		*ret_old = !e->old && e->expires_ns < clock_mono_ns() + USERS_EARLY_S * NS_PER_S;
+		e->old |= *ret_old;
+		e->again = true;
+		e->held++;
 	}
 	pthread_mutex_unlock(&u->lock);
-	return state;
+	return e;
+}
+
+struct user *users_ask(struct users *u, const char *user)
+{
+	struct user *e;
+	bool old;
+
+	if (strlen(user) > USERS_NAME_MAX)
+		return NULL;
+	e = users_hold(u, user, &old);
+	if (e && !old)
+		return e;
+	users_let_go(e);
+	e = load_and_lock(u, user);
+	e->held++;
+	pthread_mutex_unlock(&u->lock);
+	return e;
+}
+
+void users_let_go(struct user *e)
+{
+	if (e)
+		e->held--;
 }
 
 void users_load(struct users *u, const char *user)
@@ -191,8 +240,11 @@ void users_refresh(struct users *u)
 	struct user *e, *tmp;
 
 	pthread_mutex_lock(&u->lock);
-	HASH_ITER (hh, u->table, e, tmp)
-		user_drop(u, e);
+	HASH_ITER (hh, u->table, e, tmp) {
+		e->outdated = e->held;
+		if (!e->outdated)
+			user_drop(u, e);
+	}
 	pthread_mutex_unlock(&u->lock);
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A caller whose groups are unknown waits for the directory of accounts; nobody else does.
+"""A caller whose groups are unknown waits for the directory of accounts. Nobody else does, and no data
+node.
 
 usage: nn_accounts.py DFS-NAMENODE SLOW-ACCOUNTS.SO
 """
@@ -14,6 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib
 from hrpc import Checks, FakeDn, NameNode, Rpc  # noqa: E402
 
 SLOW_S = 4
+STRANGERS = 6
 ROUNDS = 3  # of calls that are answered while somebody waits; dozens on an idle machine
 
 
@@ -52,6 +54,20 @@ def main():
         ask('slow-%d-reads' % SLOW_S, 'stat', '/d')
         ask('slow-%d-writes' % SLOW_S, 'mkdirs', '/d/new2')
         c.check('they are known now', max(took.values()) < SLOW_S, took)
+        took.clear()
+        many = [threading.Thread(target=ask, args=('slow-1-%d' % i, 'stat', '/d'))
+                for i in range(STRANGERS)]
+        for t in many:
+            t.start()
+        time.sleep(0.2)
+        start = time.monotonic()
+        other = FakeDn(nn.addr, 50011, user='slow-%d-datanode' % SLOW_S).start()
+        other.heartbeat()
+        waited = time.monotonic() - start
+        c.check('a data node of an unknown user comes before many strangers', waited < 3, waited)
+        for t in many:
+            t.join()
+        c.check('they had one turn after the other', max(took.values()) > STRANGERS - 1, took)
         t = threading.Thread(target=lambda: Rpc(nn.addr, user='slow-2-late').call_and_hang_up('getFileInfo', {1: '/d'}, 0))
         t.start()
         t.join()

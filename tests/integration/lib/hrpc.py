@@ -204,8 +204,9 @@ def ext_block(located, length=None, gs=None):
 
 # ---- a data node of words ----
 class FakeDn:
-    def __init__(self, addr, port, uuid=None, capacity=1 << 40, remaining=1 << 40, ip='127.0.0.1', kind=1):
-        self.rpc, self.ip, self.kind = Rpc(addr, DATANODE, source=ip), ip, kind
+    def __init__(self, addr, port, uuid=None, capacity=1 << 40, remaining=1 << 40, ip='127.0.0.1', kind=1,
+                 user='root'):
+        self.rpc, self.ip, self.kind = Rpc(addr, DATANODE, source=ip, user=user), ip, kind
         self.uuid, self.port = uuid or f'dn-{port}', port
         self.storage, self.capacity, self.remaining = f'DS-{self.uuid}', capacity, remaining
         self.commands = []
