@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ClientProtocol: what reads the namespace. All run on the reactor thread. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "ClientNamenodeProtocol.pb-c.h"
@@ -361,17 +362,39 @@ static int get_block_locations(struct req *q, const void *in)
 
 /* ---- small questions ---- */
 
-/* What data nodes have of a file: they tell of it a moment after it was written. mem_lock held. */
-static uint64_t stored(void *arg, const struct inode *f)
+/* The blocks of a step of a summary. The step reads the disk. The writer is not to wait for that. */
+struct step_blocks {
+	struct step_block {
+		int64_t id;
+		uint64_t len;
+	} *b; /* owned array */
+	size_t n, size;
+};
+
+static void note_blocks(void *arg, const struct inode *f)
 {
-	const struct nn *nn = arg;
+	struct step_blocks *s = arg;
+
+	if (s->n + f->nblocks > s->size) {
+		s->size = 2 * (s->n + f->nblocks);
+		s->b = xrealloc(s->b, s->size * sizeof(*s->b));
+	}
+	for (uint32_t i = 0; i < f->nblocks; i++)
+		s->b[s->n++] = (struct step_block){f->blocks[i].b.id, f->blocks[i].b.len};
+}
+
+/* What data nodes have of them: they tell of it a moment after it was written. */
+static uint64_t stored(struct nn *nn, const struct step_blocks *s)
+{
 	uint64_t sum = 0;
 
-	for (uint32_t i = 0; i < f->nblocks; i++) {
-		const struct blk *b = blocks_find(&nn->blocks, f->blocks[i].b.id);
+	pthread_rwlock_rdlock(&nn->mem_lock);
+	for (size_t i = 0; i < s->n; i++) {
+		const struct blk *b = blocks_find(&nn->blocks, s->b[i].id);
 
-		sum += b ? blk_stored(b, f->blocks[i].b.len) : 0;
+		sum += b ? blk_stored(b, s->b[i].len) : 0;
 	}
+	pthread_rwlock_unlock(&nn->mem_lock);
 	return sum;
 }
 
@@ -383,19 +406,22 @@ static int get_content_summary(struct req *q, const void *in)
 			  hd__get_content_summary_response_proto__init);
 	Hd__ContentSummaryProto *s =
 		req_new_msg(q, Hd__ContentSummaryProto, hd__content_summary_proto__init);
+	struct step_blocks step = {0};
 	struct ns_summary sum;
 	int rc;
 
-	q->ns.stored = stored;
-	q->ns.stored_arg = q->nn;
+	q->ns.saw_file = note_blocks;
+	q->ns.saw_arg = &step;
 	rc = ns_summarize(&q->ns, m->path, "File does not exist: ", false, &q->summing, &sum);
+	q->stored += step.n ? stored(q->nn, &step) : 0;
+	free(step.b);
 	if (rc)
 		return rc == NS_MORE ? REQ_PARK : rc;
 	s->length = sum.len;
 	s->filecount = sum.files;
 	s->directorycount = sum.dirs;
 	s->spaceconsumed = sum.space;
-	PB_SET(s, stored, sum.stored);
+	PB_SET(s, stored, q->stored);
 	s->quota = sum.max_inodes;
 	s->spacequota = sum.max_space;
 	PB_SET(s, snapshotlength, 0);
@@ -495,7 +521,8 @@ static const struct method table[] = {
 	READ(getListing, get_listing, get_listing),
 	READ(getBatchedListing, get_batched_listing, get_batched_listing),
 	READ(getBlockLocations, get_block_locations, get_block_locations),
-	METHOD(getContentSummary, hd, get_content_summary, REQ_READ, REQ_MEM, get_content_summary),
+	METHOD(getContentSummary, hd, get_content_summary, REQ_READ, REQ_LOCKS,
+	       get_content_summary),
 	READ(getQuotaUsage, get_quota_usage, get_quota_usage),
 	READ(getPreferredBlockSize, get_preferred_block_size, get_preferred_block_size),
 	READ(isFileClosed, is_file_closed, is_file_closed),

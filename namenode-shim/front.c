@@ -88,15 +88,19 @@ static int reads_begin(struct nn *nn)
 
 static void run_read(struct nn *nn, struct req *q)
 {
+	const bool locks = q->method->flags & REQ_LOCKS;
+
 	q->rc = reads_begin(nn);
 	req_reset(q, &nn->reader);
 	if (q->rc < 0) {
 		req_finish(q);
 		return;
 	}
-	pthread_rwlock_rdlock(&nn->mem_lock);
+	if (!locks)
+		pthread_rwlock_rdlock(&nn->mem_lock);
 	req_run(q);
-	pthread_rwlock_unlock(&nn->mem_lock);
+	if (!locks)
+		pthread_rwlock_unlock(&nn->mem_lock);
 	if (q->rc == REQ_PARK)
 		walks_submit(nn->walks, q);
 	else

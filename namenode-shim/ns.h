@@ -36,8 +36,9 @@ struct ns {
 	bool enforce;           /* check permissions */
 	bool super;             /* the caller is the super-user */
 	const struct ns_limits *limits; /* borrowed */
-	uint64_t (*stored)(void *arg, const struct inode *f); /* bytes that data nodes have of a file; NULL: nobody knows */
-	void *stored_arg;
+	/* Told of each file of a summary; may be NULL. */
+	void (*saw_file)(void *arg, const struct inode *f);
+	void *saw_arg;
 };
 
 /* A path taken apart, and what of it exists. */
@@ -166,7 +167,6 @@ int ns_set_repl(struct ns *n, const char *path, uint16_t repl, bool *ret);
 
 struct ns_summary {
 	uint64_t len, files, dirs, space;
-	uint64_t stored; /* bytes that data nodes have; space is what they should have */
 	uint64_t max_inodes, max_space; /* QUOTA_NONE: no limit */
 	bool is_dir;
 	char ec[EC_NAME_MAX]; /* policy of the file, or set on the directory; "": none */

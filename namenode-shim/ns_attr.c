@@ -122,7 +122,8 @@ static void add_file(const struct ns *n, struct ns_summary *s, const struct inod
 	s->files++;
 	s->len += inode_len(f);
 	s->space += inode_space(f);
-	s->stored += n->stored ? n->stored(n->stored_arg, f) : 0;
+	if (n->saw_file)
+		n->saw_file(n->saw_arg, f);
 }
 
 static int add_entry(void *arg, const char *name, size_t len, uint64_t id)

@@ -7,7 +7,7 @@
  * Idea: a method is a row in a table: name, message types, kind, function. The function gets the
  * decoded request and a struct ns, and either fills q->out or throws; where it runs and when it is
  * answered follows from its kind.
- *   READ    reactor thread, reader's transaction, mem_lock shared
+ *   READ    reactor thread, reader's transaction, mem_lock shared (REQ_LOCKS: as it says)
  *   MEMORY  writer thread, no transaction, mem_lock exclusive
  *   CHANGE  writer thread, inside the batch's transaction; may run again from the start when the
  *           transaction has to be repeated, so it touches memory only through effects
@@ -42,6 +42,7 @@ enum req_flag {
 	REQ_SAFE_OK = 2, /* a change that safe mode allows */
 	REQ_SUPER = 4,   /* super-user only */
 	REQ_MEM = 8,     /* its steps (REQ_PARK) look at what mem_lock guards */
+	REQ_LOCKS = 16,  /* a READ that takes mem_lock itself, not while it reads the disk */
 };
 
 struct method {
@@ -87,6 +88,7 @@ struct req {
 	struct hosts *hosts;  /* owned: prepared by refreshNodes until it is taken */
 	char *prepare_error;  /* owned: or why not */
 	struct ns_summing *summing; /* owned, or NULL: what a summary has counted so far */
+	uint64_t stored; /* bytes that data nodes have of that */
 	struct block_walk *block_walk; /* owned, or NULL: how far getBlocks is */
 	struct tree_check *tree; /* owned, or NULL: how far a delete is */
 	struct report_walk *report; /* owned, or NULL: how far a full block report is */

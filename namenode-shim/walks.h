@@ -19,6 +19,8 @@ struct walks;
 int walks_new(struct nn *nn, struct walks **ret);
 /** What is left is answered with a failure. Accepts NULL. */
 void walks_free(struct walks *w);
-/** A READ that answered REQ_PARK: its method is run until it does not. It may look at what mem_lock guards only
- *  if it has REQ_MEM; the lock is given back after each step, before the answer leaves. */
+/** A READ that answered REQ_PARK: its method is run until it does not. It may look at what mem_lock
+ *  guards only if it has REQ_MEM; the lock is given back after each step, before the answer leaves. Or it
+ *  takes the lock itself (REQ_LOCKS): the writer waits for the lock, so it is not held while the disk is
+ *  read. */
 void walks_submit(struct walks *w, struct req *q);
