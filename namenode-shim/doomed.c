@@ -309,10 +309,13 @@ static int run(struct req *q, const void *in)
 		broken = drop_some(&s, top, &done);
 	else if (rc == -EBADMSG && top)
 		broken = rc;
-	if (broken) /* what was dropped counts; the rest waits for a start */
+	if (broken && q->ns.t->failed) { /* not the tree: the batch is run again */
+		rc = broken;
+	} else if (broken) { /* what was dropped counts; the rest waits for a start */
 		leave_broken(&q->ns, top, broken);
-	if (broken || rc == -ENOENT)
 		rc = 0;
+	}
+	rc = rc == -ENOENT && !broken ? 0 : rc;
 	rc = rc ? rc : end(&s, top, &quotas, done && !broken, top != 0);
 	free(quotas.id);
 	return ns_io(&q->ns, rc);

@@ -399,6 +399,42 @@ static void a_damaged_tree_does_not_keep_others_from_going(void **state)
 	test_db_fini(&d);
 }
 
+static uint32_t dels_left; /* before the map of the database is full; 0: it has room */
+
+int __wrap_mdb_del(MDB_txn *t, MDB_dbi dbi, MDB_val *key, MDB_val *data);
+int __real_mdb_del(MDB_txn *t, MDB_dbi dbi, MDB_val *key, MDB_val *data);
+
+int __wrap_mdb_del(MDB_txn *t, MDB_dbi dbi, MDB_val *key, MDB_val *data)
+{
+	if (dels_left && !--dels_left)
+		return MDB_MAP_FULL;
+	return __real_mdb_del(t, dbi, key, data);
+}
+
+static void a_full_map_does_not_make_a_deleted_tree_a_broken_one(void **state)
+{
+	uint64_t top, inner, blocks = 0, names = 0;
+	struct req q = {.nn = &nn};
+	struct test_db d;
+
+	(void)state;
+	left_broken = 0;
+	make(&d, &top, &inner);
+	assert_int_equal(delete_all(&d, "root"), 0);
+	q.ns = *test_begin(&d, "root");
+	dels_left = 100;
+	assert_true(doomed_method.run(&q, NULL) < 0);
+	assert_int_equal(dels_left, 0);
+	for (const struct effect *e = d.fx.first; e; e = e->next)
+		assert_int_not_equal(e->kind, FX_DOOM_BROKEN);
+	assert_int_equal(test_commit(&d), -EXFULL); /* what has the writer run it again */
+	while (reap(&d, &blocks, &names))
+		;
+	assert_int_equal(names, NAMES);
+	assert_int_equal(left_broken, 0);
+	test_db_fini(&d);
+}
+
 /* A delete below a quota is answered when its tree has gone. */
 static void a_small_deleted_tree_does_not_wait_for_a_large_one(void **state)
 {
@@ -442,6 +478,7 @@ int main(void)
 		cmocka_unit_test(space_of_an_open_file_in_a_deleted_tree_is_given_back_once),
 		cmocka_unit_test(what_comes_into_a_tree_while_it_is_checked_is_minded),
 		cmocka_unit_test(a_file_that_comes_into_an_empty_directory_meanwhile_is_minded),
+		cmocka_unit_test(a_full_map_does_not_make_a_deleted_tree_a_broken_one),
 		cmocka_unit_test(a_small_deleted_tree_does_not_wait_for_a_large_one),
 		cmocka_unit_test(a_damaged_tree_does_not_keep_others_from_going),
 		cmocka_unit_test(a_tree_that_changes_all_the_time_is_deleted_all_the_same),
