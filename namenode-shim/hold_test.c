@@ -25,6 +25,7 @@
 #include "namenode-shim/inode.h"
 #include "namenode-shim/methods.h"
 #include "namenode-shim/nn.h"
+#include "namenode-shim/quota.h"
 #include "namenode-shim/req.h"
 #include "namenode-shim/test_db.h"
 #include "namenode-shim/walks.h"
@@ -861,6 +862,34 @@ static void a_slice_of_a_deleted_tree_that_failed_is_tried_again(void **state)
 	world_fini(&w);
 }
 
+/* Its tree stays until safe mode is left, but who deleted it has his answer. */
+static void a_delete_below_a_quota_is_answered_in_safe_mode(void **state)
+{
+	static const struct method m = {.name = "delete", .kind = REQ_CHANGE, .run = run_delete};
+	Hd__SetQuotaRequestProto quota = HD__SET_QUOTA_REQUEST_PROTO__INIT;
+	struct call_stat stat = {.name = "delete"};
+	struct world w;
+	struct req *q;
+
+	(void)state;
+	world_init(&w, 3 * IN_DIR, NODES, 1, false);
+	quota.path = (char *)(uintptr_t)"/";
+	quota.namespacequota = 1 << 20;
+	quota.storagespacequota = QUOTA_KEEP;
+	call_table(&w, &client_policy_methods, "setQuota", &quota);
+	q = req_new(w.nn, &m, NULL);
+	q->stat = &stat;
+	nn_submit(w.nn, q);
+	for (int ms = 0; !stat.calls; ms++) {
+		assert_true(ms < WAIT_MS / 10);
+		(void)poll(NULL, 0, 1);
+	}
+	assert_false(is_so(&w, blocks_are_gone));
+	call_fn(&w, leave_safe_mode);
+	wait_until(&w, blocks_are_gone);
+	world_fini(&w);
+}
+
 /* The last block of a list is deleted while the list is taken. */
 static void news_of_a_node_wait_for_its_list(void **state)
 {
@@ -976,6 +1005,7 @@ int main(void)
 		cmocka_unit_test(a_block_among_many_nodes_costs_little),
 		cmocka_unit_test(the_lock_is_given_back_within_long_news),
 		cmocka_unit_test(a_slice_of_a_deleted_tree_that_failed_is_tried_again),
+		cmocka_unit_test(a_delete_below_a_quota_is_answered_in_safe_mode),
 		cmocka_unit_test(the_newest_deletions_go_first),
 		cmocka_unit_test(news_of_a_node_wait_for_its_list),
 		cmocka_unit_test(a_large_summary_reads_the_disk_without_the_lock),

@@ -715,6 +715,17 @@ static void run_memory(struct nn *nn, struct list *batch)
 	finish_all(nn, &done);
 }
 
+/* No slice is made in safe mode. What was deleted is gone for everybody; the quotas follow when safe mode
+ * is left. */
+static void answer_deleting(struct nn *nn)
+{
+	struct list done = LIST_INIT(done);
+
+	list_for_each(l, &nn->deleting) container_of(l, struct req, link)->doomed = 0;
+	take_deleted(nn, &done);
+	finish_all(nn, &done);
+}
+
 /* ---- walks, in slices ---- */
 
 /* A slice of each that is under way. */
@@ -745,6 +756,8 @@ static void walk_on(struct nn *nn)
 		nn->doomed_ns = clock_mono_ns();
 		nn_submit(nn, req_new(nn, &doomed_method, NULL));
 	}
+	if (nn->safe.on)
+		answer_deleting(nn);
 }
 
 static void unpark(struct nn *nn, struct list *batch)

@@ -138,7 +138,8 @@ struct nn {
 	pthread_t writer;
 	bool writer_runs;
 	struct list parked; /* requests that wait for a report */
-	struct list deleting; /* deletes below a quota whose names go still; they are answered then */
+	/* Deletes below a quota whose names go still. They are answered then, or in safe mode. */
+	struct list deleting;
 	bool doomed;          /* there are trees that go bit by bit (doomed.h), */
 	bool doomed_next;     /* and the next slice is to be submitted, */
 	uint64_t doomed_ns;   /* as it was last then */
