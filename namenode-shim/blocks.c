@@ -214,6 +214,15 @@ uint32_t blk_live(const struct blk *b)
 	return n;
 }
 
+uint32_t blk_unsteady(const struct blk *b)
+{
+	uint32_t n = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		n += b->rep[i].st->unsteady && replica_is_good(&b->rep[i]);
+	return n;
+}
+
 uint32_t blk_readable(const struct blk *b)
 {
 	uint32_t n = 0;

@@ -118,6 +118,9 @@ struct blk_cursor {
 	struct blk *next; /* NULL: the end */
 };
 
+/* A storage that was lost twice within 10 minutes comes and goes for as long. */
+#define BLOCKS_STEADY_NS 600000000000ull
+
 struct blocks {
 	struct blk *map; /* by id */
 	struct ec_policy *policies[EC_ID_LAST + 1]; /* owned: administrators', once a group has them */
@@ -128,7 +131,7 @@ struct blocks {
 	struct list cursors;
 	struct list swept; /* of storage.swept: those with something to do */
 	struct blk_cursor sweep; /* linked while a walk is under way */
-	uint64_t asked; /* so often for something to be done with all replicas of a storage */
+	uint64_t asked; /* so often something that can make blocks short that a drain has counted */
 	uint8_t recheck_passes; /* so many times over the map, and each block was checked since it was asked for */
 	uint64_t complete; /* blocks of state COMPLETE */
 	uint64_t under_count, missing, corrupt, safe, missing_one, urgent, crowded_count, surplus_count;
@@ -195,6 +198,8 @@ void blocks_keep(struct blocks *bs, struct storage *st);
 
 /** Finalized, good, not being deleted, on living nodes that stay. Of a group: different units that are. */
 uint32_t blk_live(const struct blk *b);
+/** Good replicas on storages that come and go (storage.unsteady). */
+uint32_t blk_unsteady(const struct blk *b);
 /** Those and the ones of living nodes that are to leave: from where it can be read. */
 uint32_t blk_readable(const struct blk *b);
 /** Bytes that data nodes have of a block of @len bytes, in replicas or units that can be read; twins count once. */

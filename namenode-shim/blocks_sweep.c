@@ -3,6 +3,7 @@
  * all storages. What is asked for while it is under way is done in what is left of it and in a second one. */
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "namenode-shim/blocks_internal.h"
 #include "namenode-shim/datanodes.h"
 
@@ -51,20 +52,42 @@ static uint8_t passes(const struct blocks *bs)
 	return blk_cursor_is_open(&bs->sweep) ? 2 : 1;
 }
 
+/* Can a block that a drain has counted be short of a live replica now? SWEEP_UNREPORTED: of single ones,
+ * as of those that a node says it deleted; that does not count. */
+static bool makes_short(const struct storage *st, enum sweep what)
+{
+	if (!st->nblocks || what == SWEEP_UNREPORTED)
+		return false;
+	return what == SWEEP_RECHECK || !(st->unsteady || st->sweep & SWEEP_FORGET);
+}
+
 static void ask(struct blocks *bs, struct storage *st, enum sweep what)
 {
-	bs->asked += what != SWEEP_UNREPORTED; /* single replicas, as those that a node says it deleted */
+	bs->asked += makes_short(st, what);
 	if (!st->sweep)
 		list_add_tail(&bs->swept, &st->swept);
 	st->sweep |= (uint8_t)what;
 	st->sweep_passes = passes(bs);
 }
 
+static void note_loss(struct storage *st)
+{
+	const uint64_t now = clock_mono_ns();
+
+	if (!st->nblocks || st->sweep & SWEEP_FORGET)
+		return;
+	if (st->lost_ns && now - st->lost_ns < BLOCKS_STEADY_NS)
+		st->flaps_until_ns = now + BLOCKS_STEADY_NS;
+	st->lost_ns = now;
+}
+
 void blocks_forget(struct blocks *bs, struct dn *dn, struct storage *only)
 {
 	for (uint32_t i = 0; i < dn->nstorages; i++)
-		if (!only || dn->storage[i] == only)
+		if (!only || dn->storage[i] == only) {
+			note_loss(dn->storage[i]);
 			ask(bs, dn->storage[i], SWEEP_FORGET);
+		}
 }
 
 void blocks_keep(struct blocks *bs, struct storage *st)

@@ -70,6 +70,9 @@ struct storage {
 	uint8_t sweep;     /* enum sweep */
 	uint8_t sweep_passes; /* so many times over the map, and it is done */
 	struct list swept; /* in blocks.swept while there is something */
+	uint64_t lost_ns; /* when its replicas were lost last */
+	uint64_t flaps_until_ns; /* they are lost again and again */
+	bool unsteady;     /* a drain that is under way does not count on its replicas */
 	bool listing;      /* a full report is being gone through */
 	uint32_t report_seq; /* full reports in this process's life */
 	uint64_t report_hits; /* replicas of report_seq seen */

@@ -82,7 +82,8 @@ void drain_judge_all(struct nn *nn)
  * writer needs; a file with more replicas than the default may leave with the default. */
 static bool enough(const struct nn *nn, const struct blk *b)
 {
-	const uint32_t live = blk_live(b);
+	const uint32_t all = blk_live(b), unsteady = blk_unsteady(b);
+	const uint32_t live = all - (unsteady < all ? unsteady : all);
 
 	if (blk_ec(b))
 		return live >= (b->state == BLK_OPEN ? 1 : blk_wanted(&nn->blocks, b)) || !b->nreps;
@@ -128,16 +129,21 @@ static bool is_known(const struct nn *nn, const struct dn *dn)
 
 static void begin(struct nn *nn)
 {
+	const uint64_t now = clock_mono_ns();
+
 	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next) {
 		memset(dn->drain_sum, 0, sizeof(dn->drain_sum));
 		dn->drain_sure = dn_is_draining(dn) && is_known(nn, dn);
+		for (uint32_t i = 0; i < dn->nstorages; i++)
+			dn->storage[i]->unsteady = now < dn->storage[i]->flaps_until_ns;
 	}
 	nn->drain_asked = nn->blocks.asked;
 	blk_cursor_begin(&nn->blocks, &nn->draining);
 }
 
 /* All blocks were counted. If a node or storage was lost meanwhile, or a node changed its state, what was counted before that may
- * be wrong: again. Single replicas that a report lacks are no reason: some always do, and their blocks are copied as others are. */
+ * be wrong: again. Single replicas that a report lacks are no reason: some always do, and their blocks are
+ * copied as others are. Nor is a storage that comes and goes: its replicas were not counted on. */
 static void end(struct nn *nn)
 {
 	const bool valid = nn->drain_asked == nn->blocks.asked;
