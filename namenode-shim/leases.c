@@ -9,6 +9,8 @@
 
 static void lease_drop(struct leases *l, struct lease *e)
 {
+	if (l->turn == e)
+		l->turn = e->hh.next;
 	HASH_DEL(l->table, e);
 	free(e->inode);
 	free(e->holder);

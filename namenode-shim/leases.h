@@ -30,6 +30,7 @@ struct lease {
 
 struct leases {
 	struct lease *table;
+	struct lease *turn; /* is looked at next, if it has expired; NULL: the first one */
 	uint64_t files;
 };
 

@@ -19,7 +19,8 @@
 #include "namenode-shim/trash.h"
 
 #define PICKS 128 /* blocks of a line in one slice */
-#define RECOVERIES 1000 /* of files of expired leases that are begun in one tick */
+#define RECOVERIES 1000 /* of files of expired leases that are begun in one tick; */
+#define HOLDER_SHARE 125 /* of one holder no more, while others wait */
 #define LOOKS_IN_VAIN 256 /* of each line in one look: each may go through all nodes */
 
 /* Dead for so long that it only makes the lists of nodes longer. A node that dfs.hosts names is expected back. */
@@ -241,12 +242,16 @@ static void recover(struct nn *nn, uint64_t inode)
 	nn_submit(nn, q);
 }
 
-/* The files of those that have expired, from the last one on: a file that is closed meanwhile leaves its place to the last. */
-static void check_leases(struct nn *nn)
+/* @most files of those that have expired, up to @share of each, from the last one on: a file that is
+ * closed meanwhile leaves its place to the last. Returns how many more there might have been. */
+static uint32_t recover_expired(struct nn *nn, uint32_t share, uint32_t most)
 {
-	uint32_t most = RECOVERIES;
+	struct leases *all = &nn->leases;
+	struct lease *l = all->turn ? all->turn : all->table;
 
-	for (struct lease *l = nn->leases.table; l && most; l = l->hh.next) {
+	for (uint32_t i = HASH_COUNT(all->table); i && most; i--) {
+		uint32_t n = share < most ? share : most;
+
 		/* A recovery the NameNode started itself is looked after sooner. */
 		const uint64_t limit = strcmp(l->holder, LEASE_NAMENODE) ? nn->set.lease_hard_ms
 									 : nn->set.recovery_ms;
@@ -256,9 +261,22 @@ static void check_leases(struct nn *nn)
 			l->left = l->ninodes;
 		}
 		l->left = l->left < l->ninodes ? l->left : l->ninodes;
-		for (; l->left && most; most--)
+		n = n < l->left ? n : l->left;
+		most -= n;
+		all->turn = n ? l->hh.next : all->turn;
+		for (; n; n--)
 			recover(nn, l->inode[--l->left]);
+		l = l->hh.next ? l->hh.next : all->table;
 	}
+	return most;
+}
+
+/* A client with many files does not keep the files of others open. */
+static void check_leases(struct nn *nn)
+{
+	const uint32_t most = recover_expired(nn, HOLDER_SHARE, RECOVERIES);
+
+	(void)recover_expired(nn, most, most);
 }
 
 /* A recovery that did not end in time (its primary died) begins anew with the next node. */

@@ -1153,6 +1153,50 @@ static void the_files_of_a_lease_are_recovered_some_at_a_time(void **state)
 	world_fini(&w);
 }
 
+#define HOLDERS 16u
+#define TICKS 3
+
+/* Clients with many open files have died, and one with few. */
+static void no_lease_waits_for_all_files_of_another(void **state)
+{
+	uint32_t seen[HOLDERS + 1] = {0};
+	struct leases *all;
+	struct world w;
+
+	(void)state;
+	world_init(&w, "aaa");
+	all = &w.nn->leases;
+	for (uint64_t i = 0; i < HOLDERS * OPEN_FILES; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "c%u", (uint32_t)(i / OPEN_FILES));
+		leases_add(all, name, i);
+	}
+	leases_add(all, "few", HOLDERS * OPEN_FILES);
+	w.nn->dns.dead_after_ns = w.nn->dns.stale_after_ns = 10000 * NS_PER_S;
+	clock_ahead_ns += 3600 * NS_PER_S;
+	for (int t = 0; t <= TICKS; t++) {
+		struct list batch = LIST_INIT(batch), *l;
+		uint32_t n = 0;
+
+		if (t == TICKS) /* whoever has the next turn is gone */
+			for (uint64_t i = 0; i < OPEN_FILES; i++)
+				leases_del(all, all->turn->holder, all->turn->inode[0]);
+		monitor_tick(w.nn);
+		assert_true(intake_take(&w.nn->intake, 0, &batch));
+		for (; (l = list_pop(&batch)); n++) {
+			struct req *q = container_of(l, struct req, link);
+
+			seen[q->arg / OPEN_FILES]++;
+			req_finish(q);
+		}
+		assert_in_range(n, OPEN_FILES / 8, OPEN_FILES / 4);
+		for (uint32_t i = 0; i <= HOLDERS && t == TICKS - 1; i++)
+			assert_in_range(seen[i], 1, OPEN_FILES / 8);
+	}
+	world_fini(&w);
+}
+
 /* ---- nodes that leave ---- */
 
 /* Node 2 leaves, which has a replica more than there need be; its blocks are being counted. */
@@ -1279,6 +1323,7 @@ int main(void)
 		cmocka_unit_test(of_one_type_the_surplus_goes_at_once),
 		cmocka_unit_test(of_two_of_a_unit_the_one_on_a_type_that_is_not_wanted_goes),
 		cmocka_unit_test(the_lock_is_given_back_while_many_nodes_are_found_dead),
+		cmocka_unit_test(no_lease_waits_for_all_files_of_another),
 		cmocka_unit_test(the_files_of_a_lease_are_recovered_some_at_a_time),
 		cmocka_unit_test(a_node_may_leave_though_a_report_lacks_a_replica_meanwhile),
 		cmocka_unit_test(a_node_may_leave_though_a_storage_comes_and_goes),
