@@ -45,11 +45,17 @@ static size_t clip(int n, size_t room)
 	return n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
 }
 
+/* DEL, or one of U+0080 to U+009F: a terminal may obey it. */
+static bool is_late_control(const char *s)
+{
+	return *s == 0x7f || ((unsigned char)s[0] == 0xc2 && (unsigned char)s[1] < 0xa0);
+}
+
 /* Append @s, one line of UTF-8 whatever it holds; what does not fit is cut. Returns the new length. */
 static size_t put_text(char line[LOG_LINE_MAX], size_t at, const char *s)
 {
 	while (*s) {
-		const size_t len = utf8_char_len(s);
+		const size_t len = is_late_control(s) ? 0 : utf8_char_len(s);
 
 		if (at + (len ? len : UTF8_ESCAPED) + 4 > LOG_LINE_MAX) {
 			memcpy(line + at, "...", 3);

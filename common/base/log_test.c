@@ -70,6 +70,17 @@ static void newlines_and_length_cannot_break_the_line(void **state)
 	assert_string_equal(s + strlen(s) - 4, "...\n");
 }
 
+/* A peer's text in a line cannot start another one, nor tell a terminal what to do. */
+static void controls_of_a_peer_are_not_obeyed(void **state)
+{
+	const char *s;
+
+	(void)state;
+	log_info("uuid=%s", "a\n\r\033[2J\x7f\xc2\x9b" "2Jz\xc2\xa0");
+	s = caught();
+	assert_string_equal(strstr(s, "uuid="), "uuid=a   [2J\\x7f\\xc2\\x9b" "2Jz\xc2\xa0\n");
+}
+
 static void a_line_is_utf8(void **state)
 {
 	char big[2100];
@@ -137,6 +148,7 @@ int main(void)
 						release_stderr),
 		cmocka_unit_test_setup_teardown(newlines_and_length_cannot_break_the_line,
 						catch_stderr, release_stderr),
+		cmocka_unit_test_setup_teardown(controls_of_a_peer_are_not_obeyed, catch_stderr, release_stderr),
 		cmocka_unit_test_setup_teardown(a_line_is_utf8, catch_stderr, release_stderr),
 		cmocka_unit_test(foreign_text_is_quoted_and_cut_at_every_size),
 		cmocka_unit_test(a_flood_is_thinned_and_counted),
