@@ -370,6 +370,8 @@ static void do_final_answer(struct dtp_sink *s)
 	rc = pb_unpack(&hd__block_op_response_proto__descriptor, p, len, &m);
 	if (rc == 0)
 		rc = dt_status_errno((int)m->status);
+	if (rc == 0 && s->last_seq == SEQ_UNKNOWN)
+		rc = -EPROTO; /* it cannot have what has not gone */
 	pb_free(m);
 	consume(s, total);
 	s->state = SINK_BROKEN;

@@ -40,7 +40,8 @@ void xfer_count_conn(struct xfer_core *c, int delta)
 
 /* ---- a next hop that misbehaves on demand ---- */
 
-enum hop_fault { HOP_GOOD, HOP_REFUSES, HOP_DIES_EARLY, HOP_DIES, HOP_LIES, HOP_BLAMES, HOP_FAULTS };
+enum hop_fault { HOP_GOOD, HOP_REFUSES, HOP_DIES_EARLY, HOP_DIES, HOP_LIES, HOP_BLAMES, HOP_FAULTS,
+		 HOP_ANSWERS_EARLY /* of copies alone */ };
 
 static struct hop {
 	struct piece_sink base;
@@ -110,6 +111,11 @@ static void hop_fire(struct rtimer *t)
 		hop.opened = true;
 		hop.broken = hop.fault == HOP_REFUSES;
 		hop.base.user->ops->opened(hop.base.user, hop.broken ? DT_ERROR : DT_SUCCESS, "1.2.3.4:5");
+		if (hop.fault == HOP_ANSWERS_EARLY) {
+			hop.broken = true;
+			hop.base.user->ops->broken(hop.base.user, 0);
+			return;
+		}
 	} else if (hop.fault <= HOP_DIES && hop.fault >= HOP_DIES_EARLY &&
 		   (hop.fault == HOP_DIES_EARLY || hop.sent > hop.fault_at)) {
 		hop.broken = true;
@@ -547,8 +553,8 @@ static void transfer_ended(void *arg, int rc, const struct err *err)
 	reactor_stop(r);
 }
 
-/* What a next node that takes nothing holds of the buffers is bounded for all copies together. */
-static void a_copy_is_charged_to_the_share_of_all_copies(void **state)
+/* A new block is copied to a hop with @fault after @fault_at pieces: what becomes of it; 1: it has not ended. */
+static int copy_to(enum hop_fault fault, uint32_t fault_at)
 {
 	const int64_t id = next_id++;
 	const struct fake_opts good = stream(1);
@@ -557,7 +563,6 @@ static void a_copy_is_charged_to_the_share_of_all_copies(void **state)
 	uint32_t acks;
 	int rc = 1;
 
-	(void)state;
 	put_write(id, false);
 	acks = put_stream(DATA_LEN);
 	peer_run(&good, 1);
@@ -565,14 +570,30 @@ static void a_copy_is_charged_to_the_share_of_all_copies(void **state)
 	everything_comes_back();
 	tp.targets = calloc(1, sizeof(*tp.targets));
 	assert_non_null(tp.targets);
-	hop.fault = HOP_DIES;
-	hop.fault_at = 1;
+	hop.fault = fault;
+	hop.fault_at = fault_at;
 	assert_int_equal(transfer_open(&core, &tp, transfer_ended, &rc), 0);
 	for (int i = 0; i < 600 && rc == 1; i++)
 		fix_run(100);
-	assert_int_equal(rc, -ECONNRESET);
+	return rc;
+}
+
+/* What a next node that takes nothing holds of the buffers is bounded for all copies together. */
+static void a_copy_is_charged_to_the_share_of_all_copies(void **state)
+{
+	(void)state;
+	assert_int_equal(copy_to(HOP_DIES, 1), -ECONNRESET);
 	assert_true(hop.copies_used >= DATA_LEN);
 	assert_true(core.copies.slots.limit && core.copies.slots.limit <= pool_bytes(pool) / 4);
+	assert_int_equal(core.copies.slots.used, 0);
+	assert_int_equal(pool_slots_out(pool), 0);
+}
+
+/* A target that anybody may name says that it has the block before it can have it. */
+static void a_copy_that_is_answered_too_early_ends(void **state)
+{
+	(void)state;
+	assert_int_equal(copy_to(HOP_ANSWERS_EARLY, 0), -EPROTO);
 	assert_int_equal(core.copies.slots.used, 0);
 	assert_int_equal(pool_slots_out(pool), 0);
 }
@@ -841,6 +862,7 @@ int main(void)
 		cmocka_unit_test(a_read_may_break_at_every_operation),
 		cmocka_unit_test(the_patience_of_a_writer_is_a_second_or_more),
 		cmocka_unit_test(a_copy_is_charged_to_the_share_of_all_copies),
+		cmocka_unit_test(a_copy_that_is_answered_too_early_ends),
 		cmocka_unit_test(garbage_ends_the_connection),
 		cmocka_unit_test(a_checksum_need_not_wait_for_the_threads_of_its_volume),
 		cmocka_unit_test(what_waits_for_a_disk_is_listed),

@@ -86,6 +86,9 @@ static void on_sink_broken(struct sink_user *u, int rc)
 {
 	struct transfer *t = container_of(u, struct transfer, sink_user);
 
+	if (rc == 0 && t->state != TR_ANSWER_WAIT)
+		rc = err_set(&t->err, -EPROTO, "data node %s:%u answers before it has the block",
+			     t->write.targets[0].ip, t->write.targets[0].xfer_port);
 	t->answered = rc == 0;
 	tr_fail(t, rc, "the receiving data node failed");
 }
