@@ -487,9 +487,9 @@ static int fake_connect(struct reactor *r, const struct net_addr *to, uint64_t d
 }
 
 const struct xport_ops fake_stream_ops = {"fake",    false,	fake_connect, fake_send,
-					  fake_recv, fake_pull, fake_push,    fake_close, NULL, NULL, NULL, NULL, NULL};
+					  fake_recv, fake_pull, fake_push,    fake_close, NULL, NULL, NULL, NULL, NULL, NULL};
 const struct xport_ops fake_message_ops = {"fake",    true,	 fake_connect, fake_send,
-					   fake_recv, fake_pull, fake_push,    fake_close, NULL, NULL, NULL, NULL, NULL};
+					   fake_recv, fake_pull, fake_push,    fake_close, NULL, NULL, NULL, NULL, NULL, NULL};
 
 static struct fake_conn *conn_new(struct fake_pair *p)
 {

@@ -294,6 +294,16 @@ static void tcp_pull(struct xconn *x, struct xremote from, struct slot *slot, ui
 	in_start(tcp_of(x), &(struct iovec){slot->data + off, len}, 1, len, true, op);
 }
 
+static uint64_t tcp_recv_quiet_ns(struct xconn *x)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof(info);
+
+	if (getsockopt(tcp_of(x)->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+		return UINT64_MAX; /* a UNIX domain socket */
+	return info.tcpi_last_data_recv * NS_PER_MS;
+}
+
 /* ---- send ---- */
 
 static uint64_t long_bytes(const struct tcp_conn *c, uint32_t n)
@@ -633,7 +643,8 @@ const struct xport_ops tcp_ops = {
     .end = tcp_end,
     .send_fds = tcp_send_fds,
     .send_stop = tcp_send_stop,
-    .send_room = tcp_send_room,
+    .recv_quiet_ns = tcp_recv_quiet_ns,
+	.send_room = tcp_send_room,
 };
 
 /* ---- listen ---- */

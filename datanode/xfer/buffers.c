@@ -98,6 +98,7 @@ static void on_reclaim(struct rtimer *t)
 	struct xfer_core *core = container_of(t, struct xfer_core, reclaim_timer);
 
 	bread_reclaim_all(core);
+	bwrite_reclaim_all(core);
 	if (pool_is_pressed(core->pool))
 		reactor_timer_set(core->reactor, t, reactor_now_ns(core->reactor) + BUFFERS_STALL_NS / 2);
 }

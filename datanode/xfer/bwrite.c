@@ -684,6 +684,16 @@ static const char *bw_waits_for(const struct bwrite *w)
 	return sink_acks(w) && (!first->sent || !first->down_acked) ? "next node" : !wdisk_idle(w) ? "disk" : "";
 }
 
+void bwrite_reclaim_all(struct xfer_core *core)
+{
+	list_for_each (l, &core->writes) {
+		struct bwrite *w = container_of(l, struct bwrite, core_link);
+
+		if (w->src && w->src->ops->reclaim)
+			w->src->ops->reclaim(w->src);
+	}
+}
+
 void bwrite_list(struct xfer_core *core, struct xfer_op_list *l)
 {
 	list_for_each (i, &core->writes) {

@@ -7,6 +7,7 @@
 
 #include "common/base/log.h"
 #include "common/base/metrics.h"
+#include "datanode/xfer/buffers.h"
 #include "datanode/xfer/moves.h"
 
 /* A stream is a row of equal packets. So one receive takes the rest of the current packet and, where
@@ -53,6 +54,7 @@ struct dtp_write {
 	uint32_t filled;       /* of the landing */
 	struct xop pull_op;
 	bool pulling;
+	uint64_t pull_ns;      /* since when, or when bytes were last seen to come */
 	int pull_rc;
 
 	struct ahead ahead[AHEAD];
@@ -139,11 +141,29 @@ static void on_ended(struct write_source *s, int rc)
 	dtp_ready(d->op.conn);
 }
 
+/* A peer that is only slow keeps its buffers, as long as bytes come. */
+static void on_reclaim(struct write_source *s)
+{
+	struct dtp_write *d = of_src(s);
+	struct dtp_conn *c = d->op.conn;
+	const uint64_t now_ns = reactor_now_ns(c->core->reactor);
+
+	if (!d->pulling || !c->xc || !c->xc->ops->recv_quiet_ns || now_ns - d->pull_ns < BUFFERS_HALF_NS)
+		return;
+	if (c->xc->ops->recv_quiet_ns(c->xc) < BUFFERS_HALF_NS) {
+		d->pull_ns = now_ns;
+		return;
+	}
+	c->at_once = true;
+	dtp_break(c, -ETIMEDOUT, "the rest of a packet does not come, and others wait for its buffers");
+}
+
 static const struct write_source_ops source_ops = {
 	.opened = on_opened,
 	.room = on_room,
 	.ack = on_ack,
 	.ended = on_ended,
+	.reclaim = on_reclaim,
 };
 
 static void on_pull(struct xop *op, int res)
@@ -439,6 +459,7 @@ static void do_pull(struct dtp_write *d)
 	n = ahead_plan(d, iov + 1);
 	d->state = DTPW_PULL_WAIT;
 	d->pulling = true;
+	d->pull_ns = reactor_now_ns(c->core->reactor);
 	d->pull_op.done = on_pull;
 	c->xc->recv_deadline_ns = dtp_in_ns(c, c->core->waits.read_ns + XFER_NODE_NS);
 	if (n)

@@ -244,6 +244,9 @@ struct write_source_ops {
 	void (*ended)(struct write_source *s, int rc);
 	/** For /ops: the next bytes wait for a buffer of the source's own. NULL: it has none. */
 	bool (*waits_for_buffers)(const struct write_source *s);
+	/** Somebody waits for buffers: end the write if its peer has stopped in the middle of a piece.
+	 *  NULL: no peer can. */
+	void (*reclaim)(struct write_source *s);
 };
 struct write_source {
 	const struct write_source_ops *ops;
@@ -292,6 +295,8 @@ void bwrite_close(struct bwrite *w, int rc);
 
 /** core->restart_until_ms is set: tell every client that writes; replicas that stay unfinished are marked. */
 void bwrite_restart_all(struct xfer_core *core);
+/** reclaim() of each source. */
+void bwrite_reclaim_all(struct xfer_core *core);
 /** End every write in progress as if this node had failed it. */
 void bwrite_evict_all(struct xfer_core *core);
 
