@@ -21,8 +21,13 @@
 #define KEEPALIVE_PROBES 4
 #define LEN_MAX INT32_MAX
 /* Bytes that the kernel keeps for us and has not sent. Its own limit is megabytes: hundreds of peers that take nothing
- * would fill its memory for TCP, and every connection of the machine would slow down. */
+ * would fill its memory for TCP, and every connection of the machine would slow down. Thousands of them would with
+ * UNSENT_MAX, too: when so many accepted connections of a reactor are sending, the next ones get less. */
 #define UNSENT_MAX (512 << 10)
+#define MANY_SENDING 256
+#define UNSENT_OF_MANY (128 << 10)
+#define VERY_MANY_SENDING 1024
+#define UNSENT_OF_VERY_MANY (64 << 10)
 
 /* What a queued send keeps in xop.priv. */
 struct sending {
@@ -41,6 +46,7 @@ struct tcp_listener {
 	bool accepting, closed, single_shot;
 	struct rtimer pause;
 	uint32_t conns; /* each holds us */
+	uint32_t sending; /* of these, with a send under way, or waiting for room for one */
 };
 
 struct tcp_conn {
@@ -69,6 +75,7 @@ struct tcp_conn {
 	bool out_full;           /* a wait for room in the socket is under way */
 	uint64_t out_long;       /* bytes of the long send that is under way; 0: a short one */
 	struct xop *room_op; /* waits for room instead of sending */
+	int unsent_max; /* of UNSENT_MAX and so on */
 	int out_error; /* sticky: later sends fail alike */
 	struct iovec *pieces; /* owned, [first, count) are to be sent */
 	uint32_t piece_first, piece_count, piece_cap;
@@ -315,6 +322,26 @@ static uint64_t long_bytes(const struct tcp_conn *c, uint32_t n)
 	return bytes >= LONG_SEND ? bytes : 0;
 }
 
+static void set_busy(struct tcp_conn *c, bool busy)
+{
+	if (c->listener && busy != c->out_busy)
+		c->listener->sending += busy ? 1 : -1u;
+	c->out_busy = busy;
+}
+
+static void bound_unsent(struct tcp_conn *c)
+{
+	const uint32_t sending = c->listener ? c->listener->sending : 0;
+	const int max = sending > VERY_MANY_SENDING ? UNSENT_OF_VERY_MANY
+			: sending > MANY_SENDING    ? UNSENT_OF_MANY
+						    : UNSENT_MAX;
+
+	if (max == c->unsent_max)
+		return;
+	c->unsent_max = max;
+	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &max, sizeof(max)); /* a wish */
+}
+
 /* A long send is a kernel worker's: it copies while the reactor serves others, takes what the socket
  * has room for and never waits. */
 static void out_submit(struct tcp_conn *c)
@@ -331,10 +358,12 @@ static void out_submit(struct tcp_conn *c)
 	if (n)
 		memcpy(c->out_flight, c->pieces + c->piece_first, n * sizeof(c->out_flight[0]));
 	c->out_msg = (struct msghdr){.msg_iov = c->out_flight, .msg_iovlen = n};
-	c->out_busy = true;
+	set_busy(c, true);
 	c->out_expired = false;
 	deadline_watch(c, &c->out_timer, c->x.send_deadline_ns);
 	c->out_long = long_bytes(c, n);
+	if (c->out_long)
+		bound_unsent(c);
 	sqe = reactor_sqe(c->x.reactor);
 	io_uring_prep_sendmsg(sqe, c->fd, &c->out_msg,
 			      MSG_NOSIGNAL | (c->out_long ? MSG_DONTWAIT : MSG_WAITALL));
@@ -347,7 +376,8 @@ static void out_await_room(struct tcp_conn *c)
 {
 	struct io_uring_sqe *sqe = reactor_sqe(c->x.reactor);
 
-	c->out_busy = c->out_full = true;
+	set_busy(c, true);
+	c->out_full = true;
 	io_uring_prep_poll_add(sqe, c->fd, POLLOUT);
 	uring_attach(sqe, &c->out);
 }
@@ -421,7 +451,7 @@ static void room_done(struct tcp_conn *c, int res)
 	if (res == -EINTR || res == -EAGAIN || res > 0)
 		res = 0;
 	c->room_op = NULL;
-	c->out_busy = false;
+	set_busy(c, false);
 	finish(c, op, c->closing || c->out_expired || res < 0 ? io_error(c, res, c->out_expired) : 0);
 	conn_maybe_free(c);
 }
@@ -447,7 +477,7 @@ static void out_done(struct uring_op *uop, int res, uint32_t flags)
 	else if (res < 0 && !again)
 		c->out_error = io_error(c, res, false);
 	out_complete(c, went); /* done() may queue more: we are still busy */
-	c->out_busy = false;
+	set_busy(c, false);
 	if (c->closing && !c->out_error)
 		c->out_error = -ECANCELED;
 	if (c->out_error)
@@ -545,7 +575,7 @@ static void tcp_send_room(struct xconn *x, struct xop *op)
 
 	assert(reactor_is_current(x->reactor) && !c->closing && !c->out_head && !c->out_busy);
 	c->room_op = op;
-	c->out_busy = true;
+	set_busy(c, true);
 	c->out_expired = false;
 	deadline_watch(c, &c->out_timer, x->send_deadline_ns);
 	sqe = reactor_sqe(x->reactor);
@@ -594,6 +624,7 @@ static struct tcp_conn *conn_new(struct reactor *r, int fd)
 	c->x.ops = &tcp_ops;
 	c->x.reactor = r;
 	c->fd = fd;
+	c->unsent_max = UNSENT_MAX;
 	c->in.done = in_done;
 	c->out.done = out_done;
 	rop_init(&c->out_late, out_late_step, NULL);

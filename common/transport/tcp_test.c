@@ -15,11 +15,13 @@
 #include "common/base/clock.h"
 #include "common/transport/transport.h"
 
+#define MANY 300u /* more than 256 */
+
 static struct reactor *r;
 static struct pool *pool;
 static struct xlistener *listener;
 static struct net_addr where;
-static struct xconn *accepted[64];
+static struct xconn *accepted[MANY];
 static int accepted_count, refused_count;
 
 struct op {
@@ -83,20 +85,31 @@ static void on_refuse(void *arg)
 	reactor_stop(r);
 }
 
-static int setup(void **state)
+static int setup_for(uint32_t conns)
 {
 	struct reactor_opts ro = {.name = "test"};
 	struct pool_opts po = {.count = {[SLOT_8K] = 2, [SLOT_1M] = 4}};
-	struct xlistener_opts lo = {.max_conns = 8, .accepted = on_accept, .refused = on_refuse};
+	struct xlistener_opts lo = {.max_conns = conns, .accepted = on_accept, .refused = on_refuse};
 	struct err err = ERR_INIT;
 
-	(void)state;
 	accepted_count = refused_count = 0;
 	assert_int_equal(reactor_new(&ro, &r, &err), 0);
 	assert_int_equal(pool_new(&po, &pool, &err), 0);
 	assert_int_equal(net_resolve("127.0.0.1", 0, &lo.addr, &err), 0);
 	assert_int_equal(tcp_listen(r, &lo, &where, &listener, &err), 0);
 	return 0;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	return setup_for(8);
+}
+
+static int setup_for_many(void **state)
+{
+	(void)state;
+	return setup_for(MANY);
 }
 
 static int teardown(void **state)
@@ -469,6 +482,40 @@ static void the_kernel_keeps_little_for_a_peer_that_takes_nothing(void **state)
 	close_pair(c);
 }
 
+static int unsent_of(const struct xconn *c)
+{
+	int unsent;
+
+	assert_int_equal(ioctl(socket_of(c), SIOCOUTQNSD, &unsent), 0);
+	return unsent;
+}
+
+/* Thousands of them fill its memory for TCP at half a MiB each. */
+static void the_kernel_keeps_less_for_each_of_many_peers_that_take_nothing(void **state)
+{
+	static struct xconn *c[MANY][2];
+	static struct op s[MANY];
+	uint8_t *data = calloc(1, 4u << 20);
+	int last;
+
+	(void)state;
+	for (unsigned i = 0; i < MANY; i++) {
+		make_pair(c[i]);
+		xconn_send(c[i][1], &(struct iovec){data, 4u << 20}, 1, &op_init(&s[i])->x);
+		run_ms(1);
+	}
+	for (int before = -1; (last = unsent_of(c[MANY - 1][1])) == 0 || last != before; before = last)
+		run_ms(100);
+	print_message("of the first %d KiB, of the last %d KiB\n", unsent_of(c[0][1]) >> 10, last >> 10);
+	assert_in_range(unsent_of(c[0][1]), 256 << 10, 1 << 20);
+	assert_in_range(last, 1, 255 << 10);
+	for (unsigned i = 0; i < MANY; i++) {
+		close_pair(c[i]);
+		(void)await(&s[i]);
+	}
+	free(data);
+}
+
 static void a_wait_for_room_ends_at_the_deadline_by_a_stop_and_by_a_close(void **state)
 {
 	struct xconn *c[2];
@@ -651,6 +698,8 @@ int main(void)
 	    T(a_peer_that_leaves_in_the_middle_of_a_pull_is_a_reset),
 	    T(a_stopped_send_says_how_much_went),
 	    T(the_kernel_keeps_little_for_a_peer_that_takes_nothing),
+	    cmocka_unit_test_setup_teardown(the_kernel_keeps_less_for_each_of_many_peers_that_take_nothing,
+					    setup_for_many, teardown),
 	    T(a_wait_for_room_ends_at_the_deadline_by_a_stop_and_by_a_close),
 	    T(a_send_stopped_before_it_began_comes_back_with_nothing),
 	    T(connecting_fails_with_the_reason_or_at_the_deadline),
