@@ -130,14 +130,16 @@ static void page_metrics(struct page *p)
 {
 	struct dn *dn = p->h->dn;
 	struct storage_info i;
-	uint64_t blocks = 0;
+	uint64_t blocks = 0, out = 0;
 	char *text;
 
 	for (uint32_t v = 0; v < store_volume_count(dn->store); v++) {
 		store_volume_info(dn->store, v, NULL, &i);
 		blocks += i.blocks;
+		out += i.failed;
 	}
 	metric_set(METRIC_DN_BLOCKS, blocks);
+	metric_set(METRIC_DN_VOLUMES_OUT, out);
 	text = metrics_format(NULL);
 	fputs(text ? text : "", p->f);
 	free(text);

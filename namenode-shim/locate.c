@@ -71,6 +71,8 @@ Hd__DatanodeInfoProto *locate_dn(struct arena *a, const struct dn *dn)
 	PB_SET(i, numblocks, (uint32_t)blocks);
 	if (dn->stale)
 		PB_SET(i, stale, true);
+	if (dn->failed_volumes)
+		PB_SET(i, failedvolumes, dn->failed_volumes);
 	return i;
 }
 

@@ -32,15 +32,17 @@ static const char *state_name(enum dfs_node_state s)
 
 static void print_node(const struct cli *c, const struct dfs_node *n, bool live, bool first)
 {
-	char cap[32], used[32], left[32];
+	char cap[32], used[32], left[32], failed[64] = "";
 	uint64_t now = clock_wall_ms();
 	uint64_t age_ms = now > n->last_update_ms ? now - n->last_update_ms : 0;
 
+	if (n->failed_volumes)
+		snprintf(failed, sizeof(failed), ", %u of its volumes out of service", n->failed_volumes);
 	if (!c->json) {
-		printf("%s:%u (%s)  %s, %s\n  capacity %s, used %s, remaining %s, blocks %u, connections %u\n"
+		printf("%s:%u (%s)  %s, %s%s\n  capacity %s, used %s, remaining %s, blocks %u, connections %u\n"
 		       "  http %s:%u, rpc %s:%u, uuid %s, last heartbeat %.1f s ago\n",
 		       n->ip, n->xfer_port, n->host, !live ? "dead" : n->stale ? "stale" : "live", state_name(n->state),
-		       cli_size(cap, n->capacity, true), cli_size(used, n->used, true),
+		       failed, cli_size(cap, n->capacity, true), cli_size(used, n->used, true),
 		       cli_size(left, n->remaining, true), n->block_count, n->connections, n->ip,
 		       n->info_port, n->ip, n->ipc_port, n->uuid, (double)age_ms / 1000);
 		return;
@@ -52,10 +54,11 @@ static void print_node(const struct cli *c, const struct dfs_node *n, bool live,
 	cli_json_string(stdout, n->uuid);
 	printf(", \"live\": %s, \"state\": \"%s\", \"capacity\": %llu, \"used\": %llu,"
 	       " \"remaining\": %llu, \"blocks\": %u, \"connections\": %u, \"last_heartbeat_ms\": %llu,"
-	       " \"stale\": %s}",
+	       " \"stale\": %s, \"failed_volumes\": %u}",
 	       live ? "true" : "false", state_name(n->state), (unsigned long long)n->capacity,
 	       (unsigned long long)n->used, (unsigned long long)n->remaining, n->block_count,
-	       n->connections, (unsigned long long)n->last_update_ms, n->stale ? "true" : "false");
+	       n->connections, (unsigned long long)n->last_update_ms, n->stale ? "true" : "false",
+	       n->failed_volumes);
 }
 
 static size_t count_stale(const struct dfs_nodes *l)

@@ -696,6 +696,7 @@ struct dfs_node {
 	uint32_t connections;    /* xceiverCount */
 	uint32_t block_count;
 	bool stale; /* live, and has missed heartbeats; only our NameNode says so */
+	uint32_t failed_volumes; /* out of service at its last heartbeat; only our NameNode says so */
 	uint64_t reserved[3];
 };
 

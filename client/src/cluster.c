@@ -51,6 +51,7 @@ static void fill_node(const Hd__DatanodeInfoProto *d, struct dfs_node *n)
 		.connections = d->xceivercount,
 		.block_count = d->numblocks,
 		.stale = d->has_stale && d->stale,
+		.failed_volumes = d->has_failedvolumes ? d->failedvolumes : 0,
 	};
 }
 
