@@ -17,6 +17,7 @@ struct blamed_node {
 	uint64_t wait_ns;            /* until it may be tried again */
 	unsigned steps;
 	bool out;
+	bool doubt; /* cleared by the second chance that it gave */
 };
 
 static void list_out(struct blamed *b)
@@ -84,11 +85,22 @@ void blamed_expire(struct blamed *b, uint64_t expiry_ns, uint64_t now_ns)
 	list_out(b);
 }
 
+void blamed_doubt(struct blamed *b)
+{
+	if (b->count > 0)
+		b->node[b->count - 1].doubt = true;
+}
+
 void blamed_forgive(struct blamed *b)
 {
+	bool some = false;
+
 	for (size_t i = 0; i < b->count; i++)
-		b->node[i].out = false;
-	b->n_out = 0;
+		some |= b->node[i].out && b->node[i].doubt;
+	for (size_t i = 0; i < b->count; i++)
+		if (!some || b->node[i].doubt)
+			b->node[i].out = b->node[i].doubt = false;
+	list_out(b);
 }
 
 static bool has_waited(const struct blamed_node *n, uint64_t now_ns)

@@ -10,6 +10,8 @@
  * begin with fewer nodes than it should have. That costs little when it is refused at once, and more when it is hung:
  * so the next such trial is BLAMED_WAIT_NS after the second failure in a row, then twice that, and so on; one whose
  * silence was waited for begins six steps later. Who refuses is asked again within half a minute: that costs little.
+ * A node that failed in a chain may only have passed on what another node of the chain did. Such a node is in doubt. When no
+ * node is left, the nodes in doubt are offered again first.
  * Ownership: a plain value, zeroed; nodes are owned. blamed_fini() ends it.
  * Threading: its owner's.
  */
@@ -35,9 +37,11 @@ struct blamed {
 
 /** Takes @node, which failed at @now_ns. @silent: it was waited for, in vain. -ENOMEM. */
 int blamed_add(struct blamed *b, Hd__DatanodeInfoProto *node, bool silent, uint64_t now_ns);
+/** The node that was added last may have passed on the fault of another one. */
+void blamed_doubt(struct blamed *b);
 /** Nodes that failed @expiry_ns ago or earlier are forgotten; out[0..n_out) is who is left out. */
 void blamed_expire(struct blamed *b, uint64_t expiry_ns, uint64_t now_ns);
-/** All may be offered again; that they failed is remembered. */
+/** All may be offered again; that they failed is remembered. Where some of those left out are in doubt, it is only these. */
 void blamed_forgive(struct blamed *b);
 /** Those may be offered again that have waited for their trial. Is there one? */
 bool blamed_try_again(struct blamed *b, uint64_t now_ns);

@@ -64,14 +64,24 @@ void dtp_write_init(struct dtp_write *t, struct dfs *fs, const struct write_setu
 	t->op.patiencems = fs->set.socket_timeout_ms;
 }
 
-int dtp_bad_link(const Hd__LocatedBlockProto *lb, const char *link)
+int dtp_bad_link(const Hd__LocatedBlockProto *lb, const char *link, bool *ret_known)
 {
 	char text[NET_TEXT_MAX];
 
+	*ret_known = true;
 	for (size_t i = 0; link && i < lb->n_locs; i++)
 		if (strcmp(node_text(lb->locs[i]->id, text), link) == 0)
 			return (int)i;
+	*ret_known = !link || !*link;
 	return 0;
+}
+
+void dtp_stranger(const char *peer, const char *link, struct err *err)
+{
+	char text[NET_TEXT_MAX];
+
+	log_quote(text, sizeof(text), link, strlen(link));
+	err_prefix(err, "data node %s blames %s, which is not in its pipeline", peer, text);
 }
 
 int dtp_send_op(struct sock *s, enum dt_op op, const ProtobufCMessage *m, uint64_t deadline_ns,

@@ -34,8 +34,10 @@ struct dtp_write {
 	struct dtp_header h;
 };
 void dtp_write_init(struct dtp_write *t, struct dfs *fs, const struct write_setup *w);
-/** Which node of @lb does "ip:port" name? The first when it is none of them. */
-int dtp_bad_link(const Hd__LocatedBlockProto *lb, const char *link);
+/** Which node of @lb does "ip:port" name? The first when it is none of them: it said so, and *@ret_known is false. */
+int dtp_bad_link(const Hd__LocatedBlockProto *lb, const char *link, bool *ret_known);
+/** The node @peer blames "ip:port", which is not in its pipeline: that goes before what @err says. */
+void dtp_stranger(const char *peer, const char *link, struct err *err);
 
 int dtp_send_op(struct sock *s, enum dt_op op, const ProtobufCMessage *m, uint64_t deadline_ns,
 		struct err *err);

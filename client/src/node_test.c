@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "client/src/dtp.h"
 #include "client/src/node.h"
 #include "common/wire/pb.h"
 
@@ -147,6 +148,42 @@ static void a_block_for_writing_needs_a_storage_for_each_node(void **state)
 	pb_free(lb);
 }
 
+static void a_name_that_is_not_in_the_pipeline_is_the_first_nodes_word(void **state)
+{
+	static const struct {
+		const char *link;
+		int bad;
+		bool known;
+	} rows[] = {{NULL, 0, true}, {"", 0, true}, {"10.0.0.0:7", 0, true}, {"10.0.0.2:7", 2, true}, {"1.2.3.4:5", 0, false}, {"10.0.0.2", 0, false}};
+	Hd__DatanodeIDProto id[3];
+	Hd__DatanodeInfoProto info[3], *locs[3];
+	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	struct err err = ERR_INIT;
+	char ip[3][16];
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		hd__datanode_idproto__init(&id[i]);
+		hd__datanode_info_proto__init(&info[i]);
+		snprintf(ip[i], sizeof(ip[i]), "10.0.0.%u", i);
+		id[i].ipaddr = ip[i];
+		id[i].xferport = 7;
+		info[i].id = &id[i];
+		locs[i] = &info[i];
+	}
+	lb.n_locs = 3;
+	lb.locs = locs;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		bool known;
+
+		assert_int_equal(dtp_bad_link(&lb, rows[i].link, &known), rows[i].bad);
+		assert_int_equal(known, rows[i].known);
+	}
+	err_set(&err, -EIO, "it refuses");
+	dtp_stranger("10.0.0.0:7", "1.2.3.4:5\n", &err);
+	assert_string_equal(err.text, "data node 10.0.0.0:7 blames \"1.2.3.4:5\\x0a\", which is not in its pipeline: it refuses");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -154,6 +191,7 @@ int main(void)
 		cmocka_unit_test(a_full_table_forgets_what_expires_first),
 		cmocka_unit_test(a_copy_is_whole_and_forgets_by_id),
 		cmocka_unit_test(a_node_leaves_the_pipeline_with_its_storage),
+		cmocka_unit_test(a_name_that_is_not_in_the_pipeline_is_the_first_nodes_word),
 		cmocka_unit_test(a_block_for_writing_needs_a_storage_for_each_node),
 	};
 

@@ -626,6 +626,7 @@ static int open_block(struct rdma_w *w, const struct write_setup *setup, int *re
 	struct dtp_write op_msg;
 	uint8_t *op;
 	size_t len;
+	bool known;
 	int rc;
 
 	dtp_write_init(&op_msg, w->fs, setup);
@@ -652,9 +653,12 @@ static int open_block(struct rdma_w *w, const struct write_setup *setup, int *re
 			       *w->text ? w->text : "no reason given");
 	if (w->open_status == HD__STATUS__SUCCESS)
 		return 0;
-	*ret_bad = dtp_bad_link(setup->lb, w->bad_link);
-	return err_set(err, dt_status_errno(w->open_status), "data node %s refuses the block: %s",
-		       *w->bad_link ? w->bad_link : w->peer, *w->text ? w->text : "no reason given");
+	*ret_bad = dtp_bad_link(setup->lb, w->bad_link, &known);
+	rc = err_set(err, dt_status_errno(w->open_status), "data node %s refuses the block: %s",
+		     known && *w->bad_link ? w->bad_link : w->peer, *w->text ? w->text : "no reason given");
+	if (!known)
+		dtp_stranger(w->peer, w->bad_link, err);
+	return rc;
 }
 
 int rdma_open_write(struct dfs *fs, const struct write_setup *setup, struct wstream **ret,

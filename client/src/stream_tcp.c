@@ -81,10 +81,13 @@ static int do_answer(struct tcp_w *t, int *ret_bad, struct err *err)
 	int rc = dtp_try_reply(t->sock, &reply, err);
 
 	if (reply && rc < 0) {
-		*ret_bad = dtp_bad_link(t->lb, reply->firstbadlink);
-		if (reply->firstbadlink && *reply->firstbadlink)
-			err_prefix(err, "data node %.64s is out of reach for its predecessor",
-				   reply->firstbadlink);
+		bool known;
+
+		*ret_bad = dtp_bad_link(t->lb, reply->firstbadlink, &known);
+		if (!known)
+			dtp_stranger(t->sock->peer, reply->firstbadlink, err);
+		else if (reply->firstbadlink && *reply->firstbadlink)
+			err_prefix(err, "data node %s is out of reach for its predecessor", reply->firstbadlink);
 	}
 	t->keeps = reply && rc > 0 && reply->keeps;
 	if (rc > 0 && reply->n_later > 0 && reply->n_later <= t->nodes) {

@@ -1110,6 +1110,13 @@ static void nodes_that_fail_again_wait(void **state)
 	assert_int_equal(b.n_out, BLAMED_MAX);
 	blamed_forgive(&b);
 	assert_int_equal(b.n_out, 0);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(blamed_add(&b, new_node(i), false, t), 0);
+	blamed_doubt(&b);
+	blamed_forgive(&b);
+	assert_int_equal(b.n_out, 2); /* that one first, */
+	blamed_forgive(&b);
+	assert_int_equal(b.n_out, 0); /* and then all */
 	blamed_fini(&b);
 }
 

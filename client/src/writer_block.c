@@ -30,6 +30,17 @@ static int blame(struct writer *w, size_t i, const struct err *why, struct err *
 	return written_blame(&w->f, node, false, err);
 }
 
+/* The same, for a pipeline that was not set up: in a chain, a node may only pass on what another one did. */
+static int blame_opening(struct writer *w, size_t i, const struct err *why, struct err *err)
+{
+	const bool chain = w->pipe.lb->n_locs > 1;
+	const int rc = blame(w, i, why, err);
+
+	if (rc == 0 && chain)
+		blamed_doubt(&w->f.blamed);
+	return rc;
+}
+
 void writer_drop_block(struct writer *w)
 {
 	pb_free(w->pipe.lb);
@@ -113,7 +124,7 @@ static int open_one(struct writer *w, struct err *err)
 	heard(w, bad, rc);
 	written_abandon(&w->f, w->pipe.lb->b);
 	if (rc != -ENOMEM && rc != -EMFILE && rc != -ENFILE) /* these are ours */
-		(void)blame(w, (size_t)bad, err, NULL); /* without the memory we may meet it again */
+		(void)blame_opening(w, (size_t)bad, err, NULL); /* without the memory we may meet it again */
 	return rc;
 }
 
@@ -347,7 +358,7 @@ static int begin_again(struct writer *w, int bad, struct err *err)
 	heard(w, bad, err->rc);
 	rc = count_recovery(w, err);
 	if (rc == 0 && bad >= 0 && !hung_up && err->rc != -ENOMEM)
-		rc = blame(w, (size_t)bad, err, err);
+		rc = w->pipe.opening ? blame_opening(w, (size_t)bad, err, err) : blame(w, (size_t)bad, err, err);
 	if (rc < 0)
 		return rc;
 	written_abandon(&w->f, &w->f.block);
@@ -366,13 +377,15 @@ static int begin_again(struct writer *w, int bad, struct err *err)
 	return rc;
 }
 
-/* Where a pipeline sits still, or is not set up in time, any of its nodes may be to blame. It is the first one that goes,
- * and all of them are kept in *@suspects but those that fail beyond doubt. */
-static void suspect(const struct writer *w, int bad, const struct err *err, Hd__LocatedBlockProto **suspects)
+/* Where a pipeline sits still, or is not set up in time, any of its nodes may be to blame. So it is where the first node refuses
+ * the set-up, for it may pass on a refusal. It is the first one that goes, and all of them are kept in *@suspects but those
+ * that fail beyond doubt. */
+static void suspect(const struct writer *w, int bad, bool setup, const struct err *err, Hd__LocatedBlockProto **suspects)
 {
 	const Hd__LocatedBlockProto *lb = w->pipe.lb;
+	const bool guess = err->rc == -ETIMEDOUT || (setup && bad == 0 && err->rc == -EIO);
 
-	if (err->rc != -ETIMEDOUT || lb->n_locs == 1) {
+	if (!guess || lb->n_locs == 1) {
 		if (*suspects)
 			located_forget(*suspects, lb->locs[bad]->id);
 	} else if (!*suspects) {
@@ -394,7 +407,7 @@ static bool call_back(struct writer *w, Hd__LocatedBlockProto **suspects)
 int writer_recover(struct writer *w, int bad, struct err *err)
 {
 	Hd__LocatedBlockProto *suspects = NULL;
-	bool called_back = false;
+	bool called_back = false, setup = false;
 	char cause[200];
 	int rc;
 
@@ -408,7 +421,7 @@ int writer_recover(struct writer *w, int bad, struct err *err)
 
 		pipe_close_stream(&w->pipe);
 		if (!called_back)
-			suspect(w, bad, err, &suspects);
+			suspect(w, bad, setup, err, &suspects);
 		rc = blame(w, (size_t)bad, err, err);
 		if (rc < 0)
 			break;
@@ -418,6 +431,7 @@ int writer_recover(struct writer *w, int bad, struct err *err)
 			return why == -ENOTSUP ? why : -EIO;
 		}
 		rc = rebuild(w, &bad, err);
+		setup = true;
 		if (rc < 0 && bad >= 0)
 			rc = 0; /* without that node, then */
 		else

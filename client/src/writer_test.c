@@ -39,6 +39,8 @@ static bool dry;            /* there is no memory for packets that go by RDMA */
 static unsigned by_rdma;    /* streams that were opened and may go by it */
 static unsigned stamps;     /* new ones of blocks */
 static unsigned nodes = 1;  /* of a block */
+static bool chooses;        /* the NameNode leaves out the nodes that it is told to leave out */
+static const char *liar;    /* this node refuses, and blames one that does not exist: the nodes before it pass that on */
 
 /* ---- streams ---- */
 
@@ -121,6 +123,9 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 		return err_set(err, then_rc, "it has no RDMA");
 	if (open_rc)
 		return err_set(err, open_rc, "the node refuses, or nobody hears");
+	for (size_t i = 0; liar && i < w->lb->n_locs; i++)
+		if (strcmp(w->lb->locs[i]->id->datanodeuuid, liar) == 0)
+			return err_set(err, -EIO, "data node %s blames a stranger", w->lb->locs[0]->id->datanodeuuid);
 	/* As data nodes do: a replica that is to be closed has the length that it is asked for. */
 	if (w->stage == DT_CLOSE_RECOVERY && block[w->block->blockid].len != w->min_rcvd)
 		return err_set(err, -EIO, "it has another length");
@@ -192,8 +197,18 @@ static void answer(const ProtobufCMessageDescriptor *desc, const void *m, void *
 	free(buf);
 }
 
-static void add_block(void *ret)
+static bool is_left_out(const Hd__AddBlockRequestProto *req, const char *uuid)
 {
+	for (size_t i = 0; req && chooses && i < req->n_excludenodes; i++)
+		if (strcmp(req->excludenodes[i]->id->datanodeuuid, uuid) == 0)
+			return true;
+	return false;
+}
+
+/* Without the nodes in @req, which may be NULL. */
+static void add_block(const Hd__AddBlockRequestProto *req, void *ret)
+{
+	unsigned n = 0;
 	static Hd__StorageTypeProto type[NODES_MAX] = {HD__STORAGE_TYPE_PROTO__DISK, HD__STORAGE_TYPE_PROTO__DISK};
 	static char storage[] = "s", *storages[NODES_MAX] = {storage, storage}, uuids[NODES_MAX][2] = {"0", "1"};
 	Hd__AddBlockResponseProto m = HD__ADD_BLOCK_RESPONSE_PROTO__INIT;
@@ -204,20 +219,22 @@ static void add_block(void *ret)
 	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
 
 	assert_true(blocks < BLOCKS_MAX);
-	for (unsigned i = 0; i < NODES_MAX; i++) {
+	for (unsigned i = 0; i < NODES_MAX && n < nodes; i++) {
+		if (is_left_out(req, uuids[i]))
+			continue;
 		hd__datanode_info_proto__init(&info[i]);
 		hd__datanode_idproto__init(&id[i]);
 		id[i].ipaddr = id[i].hostname = (char *)"";
 		id[i].datanodeuuid = uuids[i];
 		info[i].id = &id[i];
-		locs[i] = &info[i];
+		locs[n++] = &info[i];
 	}
 	b.poolid = token.kind = token.service = (char *)"";
 	b.blockid = blocks++;
 	b.generationstamp = 1001;
 	lb.b = &b;
 	lb.blocktoken = &token;
-	lb.n_locs = lb.n_storageids = lb.n_storagetypes = nodes;
+	lb.n_locs = lb.n_storageids = lb.n_storagetypes = n;
 	lb.locs = locs;
 	lb.storageids = storages;
 	lb.storagetypes = type;
@@ -231,19 +248,21 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 		   const ProtobufCMessageDescriptor *reply, void *ret, struct err *err)
 {
 	Hd__CompleteResponseProto done = HD__COMPLETE_RESPONSE_PROTO__INIT;
+	const Hd__AddBlockRequestProto *add = (const Hd__AddBlockRequestProto *)req;
 
 	(void)fs;
-	(void)req;
 	if (strcmp(method, "addBlock") == 0 && refusal && blocks >= refused_from)
 		return err_set(err, -EREMOTEIO, "%s", refusal);
+	if (strcmp(method, "addBlock") == 0 && chooses && add->n_excludenodes >= nodes)
+		return err_set(err, -EREMOTEIO, "File /f could only be written to 0 of the 1 minReplication nodes.");
 	if (strcmp(method, "addBlock") == 0) {
-		add_block(ret);
+		add_block(add, ret);
 	} else if (strcmp(method, "complete") == 0) {
 		done.result = complete = true;
 		answer(reply, &done, ret);
 	} else if (strcmp(method, "updateBlockForPipeline") == 0) {
 		stamps++;
-		add_block(ret); /* the same message */
+		add_block(NULL, ret); /* the same message */
 		blocks--;
 	} else if (strcmp(method, "abandonBlock") != 0 && strcmp(method, "updatePipeline") != 0) {
 		assert_string_equal(method, "fsync");
@@ -665,7 +684,7 @@ static void give_first(struct written *f)
 {
 	Hd__AddBlockResponseProto *m;
 
-	add_block(&m);
+	add_block(NULL, &m);
 	writer_give_first(container_of(f, struct writer, f), m->block);
 	m->block = NULL;
 	pb_free(m);
@@ -731,6 +750,31 @@ static void a_first_block_of_two_packets_survives_a_node_that_fails_between(void
 	}
 }
 
+/* The liar is the last of its chain, so the node before it seems to be the one that fails. */
+static void a_node_that_passes_on_a_lie_has_a_second_chance(void **state)
+{
+	struct written *f;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	fs.set.block_write_retries = 3;
+	fs.set.exclude_ms = 600000;
+	nodes = 2;
+	chooses = true;
+	liar = "1";
+	f = begin();
+	if (written_write(f, bytes, 2 * BLOCK, &err) < 0)
+		fail_msg("%s", err.text);
+	end(f);
+	assert_int_equal(block[blocks - 1].len, BLOCK);
+	assert_int_equal(blocks, 4); /* both nodes, the liar, the other one, and so the second block */
+	fs.set.block_write_retries = 0;
+	fs.set.exclude_ms = 0;
+	nodes = 1;
+	chooses = false;
+	liar = NULL;
+}
+
 /* Not only of the last node: what is amiss with the others a person must know, too. */
 static void who_gives_up_says_what_the_first_node_did(void **state)
 {
@@ -767,6 +811,7 @@ int main(void)
 		cmocka_unit_test(hsync_behind_an_early_close_waits_for_the_blocks_before),
 		cmocka_unit_test(no_data_node_at_all_is_no_lack_of_room),
 		cmocka_unit_test(a_node_that_refuses_is_there),
+		cmocka_unit_test(a_node_that_passes_on_a_lie_has_a_second_chance),
 		cmocka_unit_test(who_gives_up_says_what_the_first_node_did),
 		cmocka_unit_test(a_stream_that_keeps_alive_is_sent_no_heartbeats),
 		cmocka_unit_test(heartbeats_are_not_taken_along_to_the_next_stream),
