@@ -91,12 +91,18 @@ void blamed_doubt(struct blamed *b)
 		b->node[b->count - 1].doubt = true;
 }
 
+bool blamed_in_doubt(const struct blamed *b)
+{
+	for (size_t i = 0; i < b->count; i++)
+		if (b->node[i].out && b->node[i].doubt)
+			return true;
+	return false;
+}
+
 void blamed_forgive(struct blamed *b)
 {
-	bool some = false;
+	const bool some = blamed_in_doubt(b);
 
-	for (size_t i = 0; i < b->count; i++)
-		some |= b->node[i].out && b->node[i].doubt;
 	for (size_t i = 0; i < b->count; i++)
 		if (!some || b->node[i].doubt)
 			b->node[i].out = b->node[i].doubt = false;

@@ -39,6 +39,8 @@ struct blamed {
 int blamed_add(struct blamed *b, Hd__DatanodeInfoProto *node, bool silent, uint64_t now_ns);
 /** The node that was added last may have passed on the fault of another one. */
 void blamed_doubt(struct blamed *b);
+/** Is a node in doubt left out? */
+bool blamed_in_doubt(const struct blamed *b);
 /** Nodes that failed @expiry_ns ago or earlier are forgotten; out[0..n_out) is who is left out. */
 void blamed_expire(struct blamed *b, uint64_t expiry_ns, uint64_t now_ns);
 /** All may be offered again; that they failed is remembered. Where some of those left out are in doubt, it is only these. */

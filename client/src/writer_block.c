@@ -342,25 +342,14 @@ static bool is_all_here(const struct writer *w)
 	return w->pipe.opening || (w->stage == WRITER_CLOSING && w->pipe.acked_end == 0 && w->pipe.queued_end > 0);
 }
 
-/* So it is given back, whatever the nodes have of it, and its packets go to another one. @bad: as of writer_recover(), or -1
- * when no node has failed. */
-static int begin_again(struct writer *w, int bad, struct err *err)
+/* The block is given back, whatever the nodes have of it, and its packets go to another one.
+ * @cause: what became of this one. */
+static int replace_block(struct writer *w, const char *cause, struct err *err)
 {
 	const uint64_t queued_end = w->pipe.queued_end;
 	const bool flushed = w->flushed, closing = w->stage == WRITER_CLOSING;
-	/* A first node that refuses may hang up on packets that it has not read, before it is heard whom it blames. */
-	const bool hung_up = w->pipe.opening && !list_empty(&w->pipe.unacked) && (err->rc == -ECONNRESET || err->rc == -EPIPE);
-	char cause[200];
 	int rc;
 
-	snprintf(cause, sizeof(cause), "%.199s", err->text);
-	pipe_requeue(&w->pipe);
-	heard(w, bad, err->rc);
-	rc = count_recovery(w, err);
-	if (rc == 0 && bad >= 0 && !hung_up && err->rc != -ENOMEM)
-		rc = w->pipe.opening ? blame_opening(w, (size_t)bad, err, err) : blame(w, (size_t)bad, err, err);
-	if (rc < 0)
-		return rc;
 	written_abandon(&w->f, &w->f.block);
 	w->f.has_block = false;
 	writer_drop_block(w);
@@ -375,6 +364,23 @@ static int begin_again(struct writer *w, int bad, struct err *err)
 		w->pipe.closing = true;
 	}
 	return rc;
+}
+
+/* @bad: as of writer_recover(), or -1 when no node has failed. */
+static int begin_again(struct writer *w, int bad, struct err *err)
+{
+	/* A first node that refuses may hang up on packets that it has not read, before it is heard whom it blames. */
+	const bool hung_up = w->pipe.opening && !list_empty(&w->pipe.unacked) && (err->rc == -ECONNRESET || err->rc == -EPIPE);
+	char cause[200];
+	int rc;
+
+	snprintf(cause, sizeof(cause), "%.199s", err->text);
+	pipe_requeue(&w->pipe);
+	heard(w, bad, err->rc);
+	rc = count_recovery(w, err);
+	if (rc == 0 && bad >= 0 && !hung_up && err->rc != -ENOMEM)
+		rc = w->pipe.opening ? blame_opening(w, (size_t)bad, err, err) : blame(w, (size_t)bad, err, err);
+	return rc ?: replace_block(w, cause, err);
 }
 
 /* Where a pipeline sits still, or is not set up in time, any of its nodes may be to blame. So it is where the first node refuses
@@ -404,10 +410,27 @@ static bool call_back(struct writer *w, Hd__LocatedBlockProto **suspects)
 	return true;
 }
 
+/* All nodes of the pipeline failed. If nothing of the block is acknowledged, all of it is in the queue and another block serves
+ * as well. @answered: one of the nodes failed otherwise than by silence. Where all are silent, the waits for them would only
+ * begin again. */
+static bool is_replaceable(const struct writer *w, bool answered)
+{
+	return w->pipe.lb->n_locs == 0 && w->stage != WRITER_REOPENING && w->pipe.acked_end == 0 && w->pipe.queued_end > 0 &&
+	       (answered || blamed_in_doubt(&w->f.blamed));
+}
+
+static int all_failed(int why, const char *cause, struct err *err)
+{
+	err_prefix(err, "all data nodes of the pipeline failed, the last one");
+	add_cause(err, cause);
+	err_cure(err, "look at the node that failed first; see dfs admin report");
+	return why == -ENOTSUP ? why : -EIO;
+}
+
 int writer_recover(struct writer *w, int bad, struct err *err)
 {
 	Hd__LocatedBlockProto *suspects = NULL;
-	bool called_back = false, setup = false;
+	bool called_back = false, setup = false, answered = false;
 	char cause[200];
 	int rc;
 
@@ -417,18 +440,21 @@ int writer_recover(struct writer *w, int bad, struct err *err)
 	pipe_requeue(&w->pipe);
 	rc = count_recovery(w, err);
 	while (rc == 0) {
+		const bool untried = setup && w->pipe.acked_end == 0;
 		const int why = err->rc < 0 ? err->rc : -EIO;
 
 		pipe_close_stream(&w->pipe);
+		answered |= why != -ETIMEDOUT;
 		if (!called_back)
 			suspect(w, bad, setup, err, &suspects);
 		rc = blame(w, (size_t)bad, err, err);
 		if (rc < 0)
 			break;
+		if (untried) /* it may never have been asked to begin the replica that it is to recover */
+			blamed_doubt(&w->f.blamed);
 		if (w->pipe.lb->n_locs == 0 && !(called_back = call_back(w, &suspects))) {
-			err_prefix(err, "all data nodes of the pipeline failed, the last one");
 			pb_free(suspects);
-			return why == -ENOTSUP ? why : -EIO;
+			return is_replaceable(w, answered) ? replace_block(w, cause, err) : all_failed(why, cause, err);
 		}
 		rc = rebuild(w, &bad, err);
 		setup = true;
@@ -438,6 +464,8 @@ int writer_recover(struct writer *w, int bad, struct err *err)
 			break;
 	}
 	pb_free(suspects);
+	if (rc < 0 && is_replaceable(w, answered))
+		return replace_block(w, cause, err);
 	w->fsync_done = w->fsync_done && rc < 0; /* the NameNode must hear of the new stamp */
 	if (rc < 0)
 		add_cause(err, cause);

@@ -40,7 +40,8 @@ static unsigned by_rdma;    /* streams that were opened and may go by it */
 static unsigned stamps;     /* new ones of blocks */
 static unsigned nodes = 1;  /* of a block */
 static bool chooses;        /* the NameNode leaves out the nodes that it is told to leave out */
-static const char *liar;    /* this node refuses, and blames one that does not exist: the nodes before it pass that on */
+static const char *liar;    /* this node refuses, and blames one that does not exist: the nodes before it pass that on, */
+static bool pretends;       /* or it opens a chain that is none, and nobody has the replica that is to be recovered */
 
 /* ---- streams ---- */
 
@@ -51,6 +52,7 @@ struct fake_stream {
 	struct ack ack[64];
 	unsigned acks, taken, heartbeats;
 	unsigned late; /* so many waits pass before acks come */
+	bool lies;     /* acknowledges what was not sent */
 	bool dies;     /* with the first ack, */
 	bool full;     /* and takes one packet until then */
 };
@@ -81,6 +83,8 @@ static int fake_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
 {
 	struct fake_stream *s = container_of(ws, struct fake_stream, base);
 
+	if (s->lies)
+		return err_set(err, -EPROTO, "the liar acknowledges packet -1 out of turn");
 	if (s->dies && s->taken)
 		return err_set(err, -ECONNRESET, "the node has died");
 	if (s->taken == s->acks || s->late)
@@ -123,7 +127,9 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 		return err_set(err, then_rc, "it has no RDMA");
 	if (open_rc)
 		return err_set(err, open_rc, "the node refuses, or nobody hears");
-	for (size_t i = 0; liar && i < w->lb->n_locs; i++)
+	if (pretends && w->stage != DT_SETUP_CREATE)
+		return err_set(err, -ECONNRESET, "the honest node closed the connection");
+	for (size_t i = 0; liar && !pretends && i < w->lb->n_locs; i++)
 		if (strcmp(w->lb->locs[i]->id->datanodeuuid, liar) == 0)
 			return err_set(err, -EIO, "data node %s blames a stranger", w->lb->locs[0]->id->datanodeuuid);
 	/* As data nodes do: a replica that is to be closed has the length that it is asked for. */
@@ -132,6 +138,7 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 	by_rdma += !w->by_tcp;
 	s = calloc(1, sizeof(*s));
 	assert_non_null(s);
+	s->lies = pretends && strcmp(w->lb->locs[0]->id->datanodeuuid, liar) == 0;
 	s->base.ops = stream_ops;
 	s->by_tcp = w->by_tcp;
 	s->block = (unsigned)w->block->blockid;
@@ -750,29 +757,82 @@ static void a_first_block_of_two_packets_survives_a_node_that_fails_between(void
 	}
 }
 
-/* The liar is the last of its chain, so the node before it seems to be the one that fails. */
-static void a_node_that_passes_on_a_lie_has_a_second_chance(void **state)
+/* Of two nodes @who lies. */
+static struct written *begin_with_liar(const char *who, bool so)
 {
-	struct written *f;
-	struct err err = ERR_INIT;
-
-	(void)state;
 	fs.set.block_write_retries = 3;
 	fs.set.exclude_ms = 600000;
 	nodes = 2;
 	chooses = true;
-	liar = "1";
-	f = begin();
+	liar = who;
+	pretends = so;
+	return begin();
+}
+
+static void no_liars(void)
+{
+	fs.set.block_write_retries = fs.set.exclude_ms = 0;
+	nodes = 1;
+	chooses = pretends = false;
+	liar = NULL;
+}
+
+/* The liar is the last of its chain, so the node before it seems to be the one that fails. */
+static void a_node_that_passes_on_a_lie_has_a_second_chance(void **state)
+{
+	struct written *f = begin_with_liar("1", false);
+	struct err err = ERR_INIT;
+
+	(void)state;
 	if (written_write(f, bytes, 2 * BLOCK, &err) < 0)
 		fail_msg("%s", err.text);
 	end(f);
 	assert_int_equal(block[blocks - 1].len, BLOCK);
 	assert_int_equal(blocks, 4); /* both nodes, the liar, the other one, and so the second block */
-	fs.set.block_write_retries = 0;
-	fs.set.exclude_ms = 0;
-	nodes = 1;
-	chooses = false;
+	no_liars();
+}
+
+/* The second node is told to recover what it never had, so both nodes of the chain seem to fail. */
+static void a_block_of_which_nothing_is_acknowledged_is_begun_elsewhere(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		struct written *f = begin_with_liar("0", true);
+		const size_t len = BLOCK + 1000;
+
+		if (written_write(f, bytes, len, &err) < 0 || (i && written_flush(f, 0, &err) < 0))
+			fail_msg("%s", err.text);
+		end(f);
+		assert_int_equal(blocks, 3); /* the liar's; and two of the other node */
+		assert_false(block[0].finished);
+		assert_memory_equal(block[1].bytes, bytes, BLOCK);
+		assert_int_equal(block[2].len, len - BLOCK);
+		assert_memory_equal(block[2].bytes, bytes + BLOCK, len - BLOCK);
+	}
+	no_liars();
+}
+
+static void all_nodes_failed_names_the_first_one_too(void **state)
+{
+	struct written *f = begin_with_liar("0", false);
+	struct err err = ERR_INIT;
+
+	(void)state;
 	liar = NULL;
+	assert_int_equal(written_write(f, bytes, 1000, &err), 1000);
+	assert_int_equal(written_flush(f, 0, &err), 0); /* somebody relies on it */
+	container_of(container_of(f, struct writer, f)->pipe.ws, struct fake_stream, base)->lies = true;
+	pretends = true;
+	liar = "0";
+	assert_int_equal(written_write(f, bytes, 1000, &err), 1000);
+	assert_int_equal(written_flush(f, 0, &err), -EIO);
+	assert_non_null(strstr(err.text, "the honest node closed"));
+	assert_non_null(strstr(err.text, "the liar acknowledges"));
+	assert_int_equal(blocks, 1);
+	written_free(f);
+	no_liars();
 }
 
 /* Not only of the last node: what is amiss with the others a person must know, too. */
@@ -812,6 +872,8 @@ int main(void)
 		cmocka_unit_test(no_data_node_at_all_is_no_lack_of_room),
 		cmocka_unit_test(a_node_that_refuses_is_there),
 		cmocka_unit_test(a_node_that_passes_on_a_lie_has_a_second_chance),
+		cmocka_unit_test(a_block_of_which_nothing_is_acknowledged_is_begun_elsewhere),
+		cmocka_unit_test(all_nodes_failed_names_the_first_one_too),
 		cmocka_unit_test(who_gives_up_says_what_the_first_node_did),
 		cmocka_unit_test(a_stream_that_keeps_alive_is_sent_no_heartbeats),
 		cmocka_unit_test(heartbeats_are_not_taken_along_to_the_next_stream),
