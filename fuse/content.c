@@ -3,11 +3,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/err.h"
 #include "fuse/overlay.h"
 
 #define ZEROS_LEN (256u << 10)
@@ -270,14 +272,24 @@ static void note_lost(struct inode *in, int rc)
 	in->errors++;
 }
 
-/* May @h write on? Until somebody was told, what comes next would hide that something is missing before it. */
-static int refusal(const struct handle *h)
+/* The cause stands in the line of the write that was lost, which may have been another process's. */
+static void say_lost(const struct inode *in, struct dfs_err *err)
 {
-	return h->errors != h->in->errors && !h->in->error_told ? h->in->error : 0;
+	snprintf(err->text, sizeof(err->text), "/.reserved/.inodes/%" PRIu64 ": bytes of an earlier write were lost: %s; the line of "
+		 "that write has the cause", in->id, err_name(in->error));
+}
+
+/* May @h write on? Until somebody was told, what comes next would hide that something is missing before it. */
+static int refusal(const struct handle *h, struct dfs_err *err)
+{
+	if (h->errors == h->in->errors || h->in->error_told)
+		return 0;
+	say_lost(h->in, err);
+	return h->in->error;
 }
 
 /* To the descriptor @h, by a call that has the result @rc. */
-static int tell_lost(struct handle *h, int rc)
+static int tell_lost(struct handle *h, int rc, struct dfs_err *err)
 {
 	struct inode *in = h->in;
 
@@ -285,6 +297,8 @@ static int tell_lost(struct handle *h, int rc)
 		return rc;
 	h->errors = in->errors;
 	in->error_told = true;
+	if (rc == 0)
+		say_lost(in, err);
 	return in->error;
 }
 
@@ -503,7 +517,7 @@ int content_write(struct mount *m, struct handle *h, struct piece *p, uint64_t *
 	int rc;
 
 	pthread_mutex_lock(&in->content);
-	rc = refusal(h);
+	rc = refusal(h, err);
 	if (rc < 0) { /* a stream that is there is another descriptor's, and well */
 		pthread_mutex_unlock(&in->content);
 		inode_put(&m->inodes, in);
@@ -667,7 +681,7 @@ int content_flush(struct mount *m, struct handle *h, enum closer who, struct dfs
 	pthread_mutex_lock(&in->content);
 	/* Nothing was written: a shell has moved the descriptor. It is closed with its last copy. */
 	if (in->w && !in->w_written) {
-		rc = tell_lost(h, 0);
+		rc = tell_lost(h, 0, err);
 		pthread_mutex_unlock(&in->content);
 		return rc;
 	}
@@ -682,7 +696,7 @@ int content_flush(struct mount *m, struct handle *h, enum closer who, struct dfs
 		in->hopeless = rc < 0 && in->ov && !fail_is_passing(rc);
 	}
 	h->flushed = true;
-	rc = tell_lost(h, rc);
+	rc = tell_lost(h, rc, err);
 	pthread_mutex_unlock(&in->content);
 	return rc;
 }
@@ -715,7 +729,7 @@ int content_sync(struct mount *m, struct handle *h, struct dfs_err *err)
 	}
 	if (!in->error_told && h->errors == in->errors && in->errors > 0)
 		h->errors--; /* it came later, and nobody else has asked */
-	rc = tell_lost(h, rc);
+	rc = tell_lost(h, rc, err);
 	pthread_mutex_unlock(&in->content);
 	return rc;
 }
@@ -921,7 +935,7 @@ int content_zero(struct mount *m, struct handle *h, uint64_t offset, uint64_t le
 	int rc;
 
 	pthread_mutex_lock(&in->content);
-	rc = refusal(h) ?: heal_locked(m, in, err);
+	rc = refusal(h, err) ?: heal_locked(m, in, err);
 	if (rc == 0 && !in->ov)
 		rc = begin_overlay(m, in, h->user, err);
 	if (rc == 0 && !keep_size && offset + len > overlay_length(in->ov)) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/utf8.h"
 #include "fuse/mount.h"
@@ -63,7 +64,21 @@ static int plain_errno(int rc)
 	return rc == -ENOTSUP || rc == -ENOSYS ? EOPNOTSUPP : 0;
 }
 
+/* Is it time for the next line? */
+static bool is_due(atomic_uint_fast64_t *line_ns)
+{
+	const uint64_t now = clock_mono_ns();
+	uint_fast64_t last = atomic_load(line_ns);
+
+	return (!last || now - last >= FAIL_LINE_NS) && atomic_compare_exchange_strong(line_ns, &last, now);
+}
+
 int fail_errno(const char *op, int rc, const struct dfs_err *err)
+{
+	return fail_errno_limited(op, rc, err, NULL);
+}
+
+int fail_errno_limited(const char *op, int rc, const struct dfs_err *err, atomic_uint_fast64_t *line_ns)
 {
 	const int plain = plain_errno(rc);
 	char quoted[600];
@@ -85,8 +100,8 @@ int fail_errno(const char *op, int rc, const struct dfs_err *err)
 	default:
 		to = EIO;
 	}
-	log_warn("op=%s errno=%d rc=%d %s", op, to, rc,
-		 err ? log_quote(quoted, sizeof(quoted), err->text, strlen(err->text)) : "");
+	log_line(!line_ns || is_due(line_ns) ? LOG_WARN : LOG_DEBUG, "op=%s errno=%d rc=%d %s", op, to, rc,
+	       err ? log_quote(quoted, sizeof(quoted), err->text, strlen(err->text)) : "");
 	return to;
 }
 

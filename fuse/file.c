@@ -390,7 +390,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 	n = content_read(m, handle_of(fi), &buf, len, (uint64_t)off, &err);
 	counts_bytes(n > 0 ? (uint64_t)n : 0);
 	if (n < 0)
-		reply_result(req, "read", stale_errno((int)n), &err);
+		reply_err(req, fail_errno_limited("read", stale_errno((int)n), &err, &handle_of(fi)->in->read_line_ns));
 	else
 		fuse_reply_buf(req, buf, (size_t)n);
 	buffers_put(&m->buffers, buf);

@@ -89,6 +89,7 @@ struct inode {
 	int error;             /* C: -errno of the write that was lost last, */
 	atomic_uint errors;    /* changes with C held: and how many were: a descriptor that knows of fewer is to be told */
 	bool error_told;       /* C: somebody was told of error */
+	atomic_uint_fast64_t read_line_ns; /* when the log had a line on a read of it that failed; 0: never */
 	bool has_times;        /* C: times to be set when the file is closed in HDFS */
 	uint64_t set_mtime, set_atime;
 };

@@ -37,6 +37,7 @@
 
 #define HIDDEN_PREFIX ".dfs-fuse." /* names that a mount makes for itself and never shows */
 #define ID_PATH_MAX 48             /* "/.reserved/.inodes/" and 20 digits */
+#define FAIL_LINE_NS (60 * NS_PER_S) /* fail_errno_limited() */
 #define CHILD_PATH_MAX (ID_PATH_MAX + DFS_NAME_MAX + 2)
 
 struct mount {
@@ -89,6 +90,8 @@ int name_check(const char *name, bool make);
 /** Positive errno for the kernel from what libdfsclient returned (docs/mount.md has the table). What
  *  a user cannot have caused goes to the log, with @op and the sentence of the library. */
 int fail_errno(const char *op, int rc, const struct dfs_err *err);
+/** The same, but the log has a line at most once in FAIL_LINE_NS for each *@line_ns, which begins as 0. */
+int fail_errno_limited(const char *op, int rc, const struct dfs_err *err, atomic_uint_fast64_t *line_ns);
 /** May the same be possible later? The cluster is out of reach, starting, short of data nodes, or recovers a lease. */
 bool fail_is_passing(int rc);
 

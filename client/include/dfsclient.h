@@ -51,7 +51,8 @@
  *   -ENOMEM        out of memory
  *   -EIO           every replica failed; the text lists node and cause
  *   -EBADMSG       every replica that is left has a wrong checksum
- *   -ETIMEDOUT     no data node answered within the deadline
+ *   -ETIMEDOUT     no data node answered within the deadline, or the last one that was asked is out of
+ *                  reach (it is down, say); the text says so
  *   -ENOTSUP       dfs.client.rdma=require and there is no RDMA path; the text says what is missing
  *
  * Paths: absolute, or relative to /user/<user>. "//", "." and ".." are resolved. UTF-8. No addresses:

@@ -24,6 +24,11 @@ int node_addr(const Hd__DatanodeIDProto *id, bool use_hostname, bool ipc, struct
 	return net_resolve(host, (uint16_t)port, ret, err);
 }
 
+bool node_is_away(int rc)
+{
+	return rc == -ETIMEDOUT || rc == -ECONNREFUSED || rc == -EHOSTUNREACH || rc == -ENETUNREACH;
+}
+
 int located_check(const Hd__LocatedBlockProto *lb, bool writable, struct err *err)
 {
 	if (writable && lb->n_locs > LOCATED_NODES_MAX)

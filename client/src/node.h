@@ -25,6 +25,9 @@ const char *node_text(const Hd__DatanodeIDProto *id, char *buf);
 int node_addr(const Hd__DatanodeIDProto *id, bool use_hostname, bool ipc, struct net_addr *ret,
 	      struct err *err);
 
+/** Does the error say that a data node is out of reach, and nothing about its replica? */
+bool node_is_away(int rc);
+
 #define LOCATED_NODES_MAX 64 /* of a pipeline; and of the replicas of a block so many are tried, the nearest */
 /** Is the message usable? When @writable: at most LOCATED_NODES_MAX nodes (-ENOTSUP), one at least (-ENOSPC), with
  *  storage ids and types for each (-EPROTO). */

@@ -73,7 +73,7 @@ static void blame(struct reader *r, struct fetch *f, int rc, const struct err *e
 /* What the caller hears when no replica is left. */
 static int out_of_replicas(struct reader *r, const struct fetch *f, struct err *err)
 {
-	const int rc = err->rc == -EBADMSG || err->rc == -ETIMEDOUT ? err->rc : -EIO;
+	const int rc = node_is_away(err->rc) ? -ETIMEDOUT : err->rc == -EBADMSG ? -EBADMSG : -EIO;
 	char last[ERR_TEXT_MAX];
 
 	if (reader_confirm(r, f->pos, err) < 0)

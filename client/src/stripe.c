@@ -419,6 +419,14 @@ void stripe_explain(const struct stripe *s, char *buf, size_t size)
 	}
 }
 
+bool stripe_is_away(const struct stripe *s)
+{
+	for_units(i, s->lost)
+		if (!node_is_away(s->unit[i].why_rc))
+			return false;
+	return s->lost != 0;
+}
+
 int stripe_open(struct dfs *fs, const Hd__LocatedBlockProto *lb, const struct ec_policy *policy,
 		const struct stripe_ops *ops, struct ec_coder *coder, struct stripe **ret,
 		struct err *err)

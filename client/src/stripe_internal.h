@@ -19,6 +19,7 @@ struct unit {
 	uint32_t have, got; /* bytes that exist of it, and that came */
 	uint64_t done_ns;   /* from the window's start until it was complete */
 	char why[WHY_MAX];  /* it is lost */
+	int why_rc;
 };
 
 struct stripe {

@@ -467,6 +467,13 @@ static void too_many_losses_are_named(void **state)
 	assert_non_null(strstr(text, "unit 3 (10.0.0.1:4: "));
 	stripe_explain(s, text, 60); /* cut, not overrun */
 	assert_true(strlen(text) < 60);
+	assert_false(stripe_is_away(s)); /* unit 2 was there */
+	done(s);
+	s = fresh();
+	assert_false(stripe_is_away(s));
+	behaves[0] = behaves[1] = behaves[2] = REFUSES;
+	assert_int_equal(read_at(s, 0, 3 * K * CELL, STRIPE_EXACT), -ENODATA);
+	assert_true(stripe_is_away(s));
 	done(s);
 }
 

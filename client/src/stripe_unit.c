@@ -63,6 +63,7 @@ int stripe_unit_failed(struct stripe *s, unsigned i, int rc, struct err *err)
 	err->rc = rc;
 	s->ops->failed(s->fs, &s->g.unit[i], u->node, err);
 	say_why(u, err->text);
+	u->why_rc = rc;
 	if (++u->node >= s->g.unit[i].lb.n_locs) {
 		u->node = 0;
 		s->lost |= 1u << i;

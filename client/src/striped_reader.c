@@ -108,7 +108,7 @@ static int start_over(struct striped *f, struct err *err)
 		if (reader_confirm(f->r, stripe_group(f->stripe)->offset, err) < 0)
 			return err->rc;
 		stripe_explain(f->stripe, text, sizeof(text));
-		return err_set(err, -EIO, "%.120s: %.380s", f->r->path, text);
+		return err_set(err, stripe_is_away(f->stripe) ? -ETIMEDOUT : -EIO, "%.120s: %.380s", f->r->path, text);
 	}
 	(void)nanosleep(&ts, NULL);
 	reader_forget(f->r, f->stretch);

@@ -424,7 +424,7 @@ static int all_failed(int why, const char *cause, struct err *err)
 	err_prefix(err, "all data nodes of the pipeline failed, the last one");
 	add_cause(err, cause);
 	err_cure(err, "look at the node that failed first; see dfs admin report");
-	return why == -ENOTSUP ? why : -EIO;
+	return node_is_away(why) ? -ETIMEDOUT : why == -ENOTSUP ? why : -EIO;
 }
 
 int writer_recover(struct writer *w, int bad, struct err *err)

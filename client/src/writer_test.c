@@ -36,6 +36,7 @@ static unsigned refused_from; /* from this one on */
 static int open_rc;         /* of streams */
 static int then_rc;         /* of all but the first one; 0: the same */
 static bool dry;            /* there is no memory for packets that go by RDMA */
+static int recovery_rc = -ECONNRESET; /* then: of the others */
 static unsigned by_rdma;    /* streams that were opened and may go by it */
 static unsigned stamps;     /* new ones of blocks */
 static unsigned nodes = 1;  /* of a block */
@@ -128,7 +129,7 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 	if (open_rc)
 		return err_set(err, open_rc, "the node refuses, or nobody hears");
 	if (pretends && w->stage != DT_SETUP_CREATE)
-		return err_set(err, -ECONNRESET, "the honest node closed the connection");
+		return err_set(err, recovery_rc, "the honest node closed the connection");
 	for (size_t i = 0; liar && !pretends && i < w->lb->n_locs; i++)
 		if (strcmp(w->lb->locs[i]->id->datanodeuuid, liar) == 0)
 			return err_set(err, -EIO, "data node %s blames a stranger", w->lb->locs[0]->id->datanodeuuid);
@@ -814,25 +815,33 @@ static void a_block_of_which_nothing_is_acknowledged_is_begun_elsewhere(void **s
 	no_liars();
 }
 
-static void all_nodes_failed_names_the_first_one_too(void **state)
+static void fail_behind_a_flush(int rc, int expected)
 {
 	struct written *f = begin_with_liar("0", false);
 	struct err err = ERR_INIT;
 
-	(void)state;
 	liar = NULL;
+	recovery_rc = rc;
 	assert_int_equal(written_write(f, bytes, 1000, &err), 1000);
 	assert_int_equal(written_flush(f, 0, &err), 0); /* somebody relies on it */
 	container_of(container_of(f, struct writer, f)->pipe.ws, struct fake_stream, base)->lies = true;
 	pretends = true;
 	liar = "0";
 	assert_int_equal(written_write(f, bytes, 1000, &err), 1000);
-	assert_int_equal(written_flush(f, 0, &err), -EIO);
+	assert_int_equal(written_flush(f, 0, &err), expected);
 	assert_non_null(strstr(err.text, "the honest node closed"));
 	assert_non_null(strstr(err.text, "the liar acknowledges"));
 	assert_int_equal(blocks, 1);
 	written_free(f);
+	recovery_rc = -ECONNRESET;
 	no_liars();
+}
+
+static void all_nodes_failed_names_the_first_one_too(void **state)
+{
+	(void)state;
+	fail_behind_a_flush(-ECONNRESET, -EIO);
+	fail_behind_a_flush(-ECONNREFUSED, -ETIMEDOUT); /* it may be back */
 }
 
 /* Not only of the last node: what is amiss with the others a person must know, too. */
