@@ -163,7 +163,7 @@ static int connect_to(struct dfs *fs, const Hd__DatanodeIDProto *id, struct sock
 		return rc;
 	rc = sock_open(&a, fs->set.connect_timeout_ms, ret, err);
 	if (rc < 0) {
-		err_prefix(err, "data node, address from the NameNode");
+		err_prefix(err, NODE_TOLD);
 		err_cure(err, "is it up? see dfs admin report");
 	}
 	return rc;

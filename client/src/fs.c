@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -154,9 +155,22 @@ int nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *req,
 	return nn_call_once(fs, method, req, reply, ret, err);
 }
 
+/* To whoever may read everything, access(2) says no more than that it may not. */
+static int check_conf_dir(const char *dir, struct err *err)
+{
+	const char *from = dir ? "" : " (HADOOP_CONF_DIR)";
+	struct stat st;
+
+	dir = dir ?: getenv("HADOOP_CONF_DIR");
+	if (!dir || !*dir || stat(dir, &st) < 0 || S_ISDIR(st.st_mode))
+		return 0;
+	return err_set(err, -ENOTDIR, "configuration directory %s%s: not a directory; name the folder of core-site.xml and "
+				      "hdfs-site.xml", dir, from);
+}
+
 static int load_conf(struct conf *c, const struct dfs_connect_opts *o, struct err *err)
 {
-	int rc = conf_load_dir(c, o->conf_dir, err);
+	int rc = check_conf_dir(o->conf_dir, err) ?: conf_load_dir(c, o->conf_dir, err);
 
 	for (const char *const *kv = o->conf; rc == 0 && kv && *kv; kv++)
 		rc = conf_set_arg(c, *kv, err);
@@ -179,7 +193,10 @@ static int find_user(const char *wanted, char **ret, struct err *err)
 	}
 	if (strlen(wanted) > USER_NAME_MAX)
 		return err_set(err, -EINVAL, "a user name of %zu bytes; at most %d are allowed", strlen(wanted), USER_NAME_MAX);
-	if (strchr(wanted, '/') || strcmp(wanted, ".") == 0 || strcmp(wanted, "..") == 0)
+	if (strchr(wanted, '/'))
+		return err_set(err, -EINVAL, "'%s' is no user name, for it has a '/'; give the short name that the NameNode makes of "
+					     "it (hadoop.security.auth_to_local), mostly '%.*s'", wanted, (int)strcspn(wanted, "/@"), wanted);
+	if (strcmp(wanted, ".") == 0 || strcmp(wanted, "..") == 0)
 		return err_set(err, -EINVAL, "'%s' is no user name", wanted);
 	if (!utf8_is_valid(wanted))
 		return err_set(err, -EINVAL, "the user name is not UTF-8, which Hadoop's RPC requires");

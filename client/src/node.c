@@ -24,6 +24,44 @@ int node_addr(const Hd__DatanodeIDProto *id, bool use_hostname, bool ipc, struct
 	return net_resolve(host, (uint16_t)port, ret, err);
 }
 
+/* @len bytes of @text, or as many words of them as fit. */
+static void fit(char *buf, size_t size, const char *text, size_t len)
+{
+	const char *more = "";
+
+	if (len >= size && size > sizeof("...")) {
+		len = size - sizeof("...");
+		for (size_t n = len; n > 0; n--)
+			if (text[n] == ' ') {
+				len = n;
+				break;
+			}
+		more = "...";
+	}
+	snprintf(buf, size, "%.*s%s", (int)len, text, more);
+}
+
+void node_why(char *buf, size_t size, const char *text)
+{
+	static const char told[] = NODE_TOLD ": ";
+
+	if (strncmp(text, told, sizeof(told) - 1) == 0)
+		text += sizeof(told) - 1;
+	fit(buf, size, text, strcspn(text, ";"));
+}
+
+size_t node_list(char *buf, size_t size, size_t len, const char *sep, const char *item)
+{
+	static const char more[] = "...";
+	const size_t add = strlen(sep) + strlen(item);
+
+	if (len + add + sizeof(more) <= size)
+		return len + (size_t)snprintf(buf + len, size - len, "%s%s", sep, item);
+	if (len + sizeof(more) <= size && (len < 3 || strcmp(buf + len - 3, more) != 0))
+		len += (size_t)snprintf(buf + len, size - len, "%s", more);
+	return len;
+}
+
 bool node_is_away(int rc)
 {
 	return rc == -ETIMEDOUT || rc == -ECONNREFUSED || rc == -EHOSTUNREACH || rc == -ENETUNREACH;

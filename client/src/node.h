@@ -25,6 +25,12 @@ const char *node_text(const Hd__DatanodeIDProto *id, char *buf);
 int node_addr(const Hd__DatanodeIDProto *id, bool use_hostname, bool ipc, struct net_addr *ret,
 	      struct err *err);
 
+#define NODE_TOLD "data node, address from the NameNode" /* before what went wrong with the address */
+/** The cause in @text, for a list in which the node is named before it: without NODE_TOLD and without the cure. What does
+ *  not fit into @buf ends with a whole word and "...". */
+void node_why(char *buf, size_t size, const char *text);
+/** Append "@sep@item" to the list @buf of @len bytes, or "..." once when it does not fit. Returns the new length. */
+size_t node_list(char *buf, size_t size, size_t len, const char *sep, const char *item);
 /** Does the error say that a data node is out of reach, and nothing about its replica? */
 bool node_is_away(int rc);
 

@@ -184,6 +184,29 @@ static void a_name_that_is_not_in_the_pipeline_is_the_first_nodes_word(void **st
 	assert_string_equal(err.text, "data node 10.0.0.0:7 blames \"1.2.3.4:5\\x0a\", which is not in its pipeline: it refuses");
 }
 
+static void a_cause_is_cut_behind_a_word(void **state)
+{
+	static const char cause[] = "cannot connect to 127.0.0.1:15641: Connection refused";
+	char text[200], why[sizeof(cause)], list[40] = "two:";
+	size_t len;
+
+	(void)state;
+	snprintf(text, sizeof(text), NODE_TOLD ": %s; is it up? see dfs admin report", cause);
+	node_why(why, sizeof(why), text);
+	assert_string_equal(why, cause);
+	node_why(why, sizeof(why) - 1, text);
+	assert_string_equal(why, "cannot connect to 127.0.0.1:15641: Connection...");
+	node_why(why, 30, text);
+	assert_string_equal(why, "cannot connect to...");
+	node_why(why, 10, "a_word_that_is_long");
+	assert_string_equal(why, "a_word...");
+	len = node_list(list, sizeof(list), strlen(list), " ", "unit 1 (it is down)");
+	len = node_list(list, sizeof(list), len, ", ", "unit 2 (it is down)");
+	len = node_list(list, sizeof(list), len, ", ", "unit 3 (it is down)");
+	assert_string_equal(list, "two: unit 1 (it is down)...");
+	assert_int_equal(len, strlen(list));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -191,6 +214,7 @@ int main(void)
 		cmocka_unit_test(a_full_table_forgets_what_expires_first),
 		cmocka_unit_test(a_copy_is_whole_and_forgets_by_id),
 		cmocka_unit_test(a_node_leaves_the_pipeline_with_its_storage),
+		cmocka_unit_test(a_cause_is_cut_behind_a_word),
 		cmocka_unit_test(a_name_that_is_not_in_the_pipeline_is_the_first_nodes_word),
 		cmocka_unit_test(a_block_for_writing_needs_a_storage_for_each_node),
 	};

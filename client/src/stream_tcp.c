@@ -49,7 +49,7 @@ static int do_connect(struct tcp_w *t, struct err *err)
 		rc = err_set(err, -ETIMEDOUT, "cannot connect to data node %s: no answer within %u ms",
 			     t->sock->peer, t->fs->set.connect_timeout_ms);
 	if (rc < 0) {
-		err_prefix(err, "data node, address from the NameNode");
+		err_prefix(err, NODE_TOLD);
 		return err_cure(err, "is it up? see dfs admin report");
 	}
 	if (rc > 0) {

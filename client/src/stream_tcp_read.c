@@ -87,7 +87,7 @@ static int begin(struct tcp_r *t, bool fresh, struct err *err)
 	t->phase = TCP_CONNECT;
 	rc = sock_start(&t->addr, &t->sock, err);
 	if (rc < 0) {
-		err_prefix(err, "data node, address from the NameNode");
+		err_prefix(err, NODE_TOLD);
 		err_cure(err, "is it up? see dfs admin report");
 	}
 	return rc;
@@ -99,7 +99,7 @@ static int do_connect(struct tcp_r *t, struct err *err)
 	int rc = sock_connected(t->sock, &t->addr, err);
 
 	if (rc < 0) {
-		err_prefix(err, "data node, address from the NameNode");
+		err_prefix(err, NODE_TOLD);
 		err_cure(err, "is it up? see dfs admin report");
 	}
 	if (rc > 0)

@@ -405,16 +405,17 @@ void stripe_explain(const struct stripe *s, char *buf, size_t size)
 	const uint32_t left = s->g.existing & ~s->lost;
 	int n = snprintf(buf, size, "block group blk_%lld: %u of its units are left, %u are needed",
 			 (long long)s->g.id, group_count(left), ec_units_needed(s->g.policy, s->g.length));
+	size_t len = n > 0 ? (size_t)n : 0;
 	const char *sep = ": ";
 
 	for_units(i, s->lost) {
-		char text[GROUP_TEXT_MAX];
+		char text[GROUP_TEXT_MAX], item[GROUP_TEXT_MAX + WHY_MAX + 20];
 
-		if (n < 0 || (size_t)n >= size)
+		if (len >= size)
 			return;
-		n += snprintf(buf + n, size - (size_t)n, "%sunit %u (%s%s%.60s)", sep, i,
-			      group_unit_text(&s->g, i, text), s->unit[i].why[0] ? ": " : "",
-			      s->unit[i].why);
+		snprintf(item, sizeof(item), "unit %u (%s%s%s)", i, group_unit_text(&s->g, i, text),
+			 s->unit[i].why[0] ? ": " : "", s->unit[i].why);
+		len = node_list(buf, size, len, sep, item);
 		sep = ", ";
 	}
 }

@@ -5,7 +5,7 @@
  * one unit; for nobody else */
 #include "client/src/stripe.h"
 
-#define WHY_MAX 96
+#define WHY_MAX 100
 
 struct unit {
 	struct rstream *rs; /* owned; NULL: none */

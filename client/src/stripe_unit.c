@@ -46,11 +46,6 @@ static uint64_t stream_end(const struct stripe *s, unsigned i, uint64_t at, uint
 	return end < length ? end : length;
 }
 
-static void say_why(struct unit *u, const char *text)
-{
-	snprintf(u->why, sizeof(u->why), "%.*s", (int)sizeof(u->why) - 1, text);
-}
-
 int stripe_unit_failed(struct stripe *s, unsigned i, int rc, struct err *err)
 {
 	struct unit *u = &s->unit[i];
@@ -62,7 +57,7 @@ int stripe_unit_failed(struct stripe *s, unsigned i, int rc, struct err *err)
 		return rc;
 	err->rc = rc;
 	s->ops->failed(s->fs, &s->g.unit[i], u->node, err);
-	say_why(u, err->text);
+	node_why(u->why, sizeof(u->why), err->text);
 	u->why_rc = rc;
 	if (++u->node >= s->g.unit[i].lb.n_locs) {
 		u->node = 0;

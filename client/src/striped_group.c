@@ -27,10 +27,14 @@ static int too_many(struct striped_writer *w, struct err *err)
 	size_t len = 0;
 
 	w->lost = true;
-	for (unsigned u = 0; u < striped_units(w) && len < sizeof(list); u++)
-		if (!striped_is_good(w, u))
-			len += (size_t)snprintf(list + len, sizeof(list) - len, "%s unit %u (%s)",
-						len ? "," : "", u, w->unit[u].why);
+	for (unsigned u = 0; u < striped_units(w); u++) {
+		char item[sizeof(w->unit[u].why) + 20];
+
+		if (striped_is_good(w, u))
+			continue;
+		snprintf(item, sizeof(item), "unit %u (%s)", u, w->unit[u].why);
+		len = node_list(list, sizeof(list), len, len ? ", " : " ", item);
+	}
 	return err_set(err, -EIO,
 		       "%u units of a block group failed, which is more than the %u parity units of %s:%s",
 		       failures(w), w->policy.m, w->policy.name, list);
@@ -43,7 +47,7 @@ static int lose(struct striped_writer *w, unsigned u, struct err *err)
 	struct striped_unit *unit = &w->unit[u];
 	const Hd__DatanodeInfoProto *node = w->group.unit[u].locs[0];
 	const bool dry = pipe_is_dry(&unit->pipe, err->rc);
-	char text[NET_TEXT_MAX];
+	char text[NET_TEXT_MAX], why[92];
 
 	if (err->rc == -ENOMEM)
 		return err->rc;
@@ -51,7 +55,8 @@ static int lose(struct striped_writer *w, unsigned u, struct err *err)
 		w->f.refused = true;
 		return err->rc;
 	}
-	snprintf(unit->why, sizeof(unit->why), "%s: %.90s", node_text(node->id, text), err->text);
+	node_why(why, sizeof(why), err->text);
+	snprintf(unit->why, sizeof(unit->why), "%s: %s", node_text(node->id, text), why);
 	log_debug("op=unit_lost group=%" PRId64 " unit=%u reason=\"%s\"", w->group.id, u, unit->why);
 	w->failed |= 1u << u;
 	w->untold |= 1u << u;

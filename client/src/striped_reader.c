@@ -102,13 +102,13 @@ static int start_over(struct striped *f, struct err *err)
 {
 	const uint64_t pause = f->rounds ? 4 * RETRY_FIRST_NS : RETRY_FIRST_NS;
 	const struct timespec ts = {(time_t)(pause / NS_PER_S), (long)(pause % NS_PER_S)};
-	char text[ERR_TEXT_MAX];
+	char text[380]; /* behind the path */
 
 	if (++f->rounds >= f->r->fs->set.acquire_failures) {
 		if (reader_confirm(f->r, stripe_group(f->stripe)->offset, err) < 0)
 			return err->rc;
 		stripe_explain(f->stripe, text, sizeof(text));
-		return err_set(err, stripe_is_away(f->stripe) ? -ETIMEDOUT : -EIO, "%.120s: %.380s", f->r->path, text);
+		return err_set(err, stripe_is_away(f->stripe) ? -ETIMEDOUT : -EIO, "%.120s: %s", f->r->path, text);
 	}
 	(void)nanosleep(&ts, NULL);
 	reader_forget(f->r, f->stretch);

@@ -43,7 +43,7 @@
 struct striped_unit {
 	struct pipe pipe;
 	struct packet *cur; /* data units: being filled; NULL between packets */
-	char why[128];      /* it failed: node and reason */
+	char why[160];      /* it failed: node and reason */
 };
 
 struct striped_writer {
