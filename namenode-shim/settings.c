@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/conf.h"
 #include "common/base/crc.h"
 #include "common/base/log.h"
+#include "namenode-shim/datanodes.h"
 #include "namenode-shim/inode.h"
 #include "namenode-shim/leases.h"
 #include "namenode-shim/xattr.h"
@@ -389,6 +391,61 @@ static int load_trash(const struct conf *c, struct settings *s, struct err *e)
 	return 0;
 }
 
+/* Octal, or clauses such as u=rwx,g+r as Hadoop has them. */
+static bool is_umask(const char *v)
+{
+	char *end;
+	const unsigned long octal = strtoul(v, &end, 8);
+
+	if (*v >= '0' && *v <= '7' && !*end)
+		return octal <= 01777;
+	while (*v) {
+		v += strspn(v, "ugoa");
+		if (!strspn(v, "+=-"))
+			return false;
+		v += strspn(v, "+=-");
+		v += strspn(v, "rwx");
+		if (*v && *v++ != ',')
+			return false;
+	}
+	return true;
+}
+
+/* Block sizes that only a client meets, at its create: whoever gives none takes ours. */
+static void warn_of_block_size(const struct settings *s)
+{
+	const unsigned long long size = s->block_size, chunk = s->bytes_per_checksum, least = s->min_block_size;
+
+	if (size % chunk)
+		log_warn("dfs.blocksize=%llu is no multiple of dfs.bytes-per-checksum=%llu: clients that give no block "
+			 "size cannot create files; set it to %llu, say", size, chunk, (size / chunk + 1) * chunk);
+	if (size < least)
+		log_warn("dfs.blocksize=%llu is less than dfs.namenode.fs-limits.min-block-size=%llu: clients that give "
+			 "no block size cannot create files; raise the one or lower the other", size, least);
+}
+
+/* Apache's NameNode starts with these values, too, so this one does not refuse them. */
+static void warn_of_odd_values(const struct conf *c, const struct settings *s)
+{
+	const char *umask = conf_get_or(c, "fs.permissions.umask-mode", "022");
+	const char *mode = conf_get_or(c, "dfs.storage.policy.satisfier.mode", "none");
+	const char *script = conf_get_or(c, "net.topology.script.file.name", "");
+	char quoted[200];
+
+	warn_of_block_size(s);
+	if (!is_umask(umask))
+		log_warn("fs.permissions.umask-mode=%s is no umask: clients with this value fail; set it to an octal "
+			 "number such as 022, or to u=rwx,g=rx,o=rx", log_quote(quoted, sizeof(quoted), umask, strlen(umask)));
+	if (*mode && strcasecmp(mode, "none") != 0 && strcasecmp(mode, "external") != 0)
+		log_warn("dfs.storage.policy.satisfier.mode=%s is neither none nor external: taking none; set it to external "
+			 "to have replicas moved to the storage types wanted",
+			 log_quote(quoted, sizeof(quoted), mode, strlen(mode)));
+	if (*script && access(script, X_OK) < 0)
+		log_warn("net.topology.script.file.name=%s: %s: data nodes are in %s until this user can run it; correct the "
+			 "path or its permissions, or leave the key out",
+			 log_quote(quoted, sizeof(quoted), script, strlen(script)), err_name(neg_errno()), DN_DEFAULT_RACK);
+}
+
 int settings_load(const struct conf *c, struct settings *s, struct err *e)
 {
 	int rc;
@@ -433,6 +490,8 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc : load_limits(c, s, e);
 	rc = rc ? rc : load_attributes(c, &s->limits, e);
 	rc = rc ? rc : load_ec(c, &s->ec, e);
+	if (!rc)
+		warn_of_odd_values(c, s);
 	if (!rc)
 		snprintf(s->super_group, sizeof(s->super_group), "%s",
 			 conf_get_or(c, "dfs.permissions.superusergroup", "supergroup"));
