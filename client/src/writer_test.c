@@ -21,7 +21,7 @@
 #define BLOCK (64u << 10)
 #define BLOCKS_MAX 8
 #define BIG_BLOCK (512u << 10) /* parts of it are worth a packet of their own */
-#define NODES_MAX 2
+#define NODES_MAX 3
 
 static struct {
 	uint64_t len, synced; /* bytes that came, and that are on the disk */
@@ -217,8 +217,10 @@ static bool is_left_out(const Hd__AddBlockRequestProto *req, const char *uuid)
 static void add_block(const Hd__AddBlockRequestProto *req, void *ret)
 {
 	unsigned n = 0;
-	static Hd__StorageTypeProto type[NODES_MAX] = {HD__STORAGE_TYPE_PROTO__DISK, HD__STORAGE_TYPE_PROTO__DISK};
-	static char storage[] = "s", *storages[NODES_MAX] = {storage, storage}, uuids[NODES_MAX][2] = {"0", "1"};
+	static Hd__StorageTypeProto type[NODES_MAX] = {HD__STORAGE_TYPE_PROTO__DISK, HD__STORAGE_TYPE_PROTO__DISK,
+							    HD__STORAGE_TYPE_PROTO__DISK};
+	static char storage[] = "s", *storages[NODES_MAX] = {storage, storage, storage};
+	static char uuids[NODES_MAX][2] = {"0", "1", "2"};
 	Hd__AddBlockResponseProto m = HD__ADD_BLOCK_RESPONSE_PROTO__INIT;
 	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
 	Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
@@ -227,7 +229,7 @@ static void add_block(const Hd__AddBlockRequestProto *req, void *ret)
 	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
 
 	assert_true(blocks < BLOCKS_MAX);
-	for (unsigned i = 0; i < NODES_MAX && n < nodes; i++) {
+	for (unsigned i = 0; i < nodes; i++) {
 		if (is_left_out(req, uuids[i]))
 			continue;
 		hd__datanode_info_proto__init(&info[i]);
@@ -793,6 +795,30 @@ static void a_node_that_passes_on_a_lie_has_a_second_chance(void **state)
 	no_liars();
 }
 
+/* The first node has failed. The second one passes on what the third one says, and somebody relies on what the two have. */
+static void a_repair_calls_back_who_passed_on_a_lie(void **state)
+{
+	struct written *f = begin_with_liar("2", false);
+	struct err err = ERR_INIT;
+
+	(void)state;
+	liar = NULL;
+	nodes = 3;
+	assert_int_equal(written_write(f, bytes, 1000, &err), 1000);
+	assert_int_equal(written_flush(f, 0, &err), 0);
+	liar = "2";
+	container_of(container_of(f, struct writer, f)->pipe.ws, struct fake_stream, base)->lies = true;
+	assert_int_equal(written_write(f, bytes + 1000, 1000, &err), 1000);
+	if (written_flush(f, 0, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(container_of(f, struct writer, f)->pipe.lb->n_locs, 1);
+	assert_string_equal(container_of(f, struct writer, f)->pipe.lb->locs[0]->id->datanodeuuid, "1");
+	end(f);
+	expect_bytes(2000);
+	assert_int_equal(blocks, 1);
+	no_liars();
+}
+
 /* The second node is told to recover what it never had, so both nodes of the chain seem to fail. */
 static void a_block_of_which_nothing_is_acknowledged_is_begun_elsewhere(void **state)
 {
@@ -881,6 +907,7 @@ int main(void)
 		cmocka_unit_test(no_data_node_at_all_is_no_lack_of_room),
 		cmocka_unit_test(a_node_that_refuses_is_there),
 		cmocka_unit_test(a_node_that_passes_on_a_lie_has_a_second_chance),
+		cmocka_unit_test(a_repair_calls_back_who_passed_on_a_lie),
 		cmocka_unit_test(a_block_of_which_nothing_is_acknowledged_is_begun_elsewhere),
 		cmocka_unit_test(all_nodes_failed_names_the_first_one_too),
 		cmocka_unit_test(who_gives_up_says_what_the_first_node_did),
