@@ -198,8 +198,10 @@ static int core_pool(struct xfer_core *core, struct err *err)
 			       bytes);
 	opts = buffers_pool(bytes, core == core->xfer->cores ? caps_receive_slots(core) : 0);
 	rc = pool_new(&opts, &core->pool, err);
-	if (rc < 0)
+	if (rc < 0) {
+		err_prefix(err, "dfs.rdma.pool.size");
 		return rc;
+	}
 	core->xfer->own_pool[core - core->xfer->cores] = true;
 	rc = reactor_register_pool(core->reactor, core->pool, err);
 	if (rc < 0)
