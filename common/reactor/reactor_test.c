@@ -557,6 +557,7 @@ static void blocking_calls_run_elsewhere_and_come_back(void **state)
 struct stuck {
 	struct offload o;
 	atomic_bool *go;
+	atomic_uint *begun;
 	int *back;
 };
 
@@ -564,6 +565,7 @@ static void stuck_work(struct offload *o)
 {
 	struct stuck *k = container_of(o, struct stuck, o);
 
+	atomic_fetch_add(k->begun, 1);
 	while (!atomic_load(k->go))
 		pause_us(1000);
 }
@@ -579,12 +581,14 @@ static void calls_that_hang_hold_up_their_own_queue_only(void **state)
 	struct stuck k[20];
 	struct job j[2];
 	atomic_bool go = false;
+	atomic_uint begun = 0;
 	int back = 0, left = 2;
 
 	(void)state;
 	for (int i = 0; i < 20; i++) {
 		k[i] = (struct stuck){.o = {.work = stuck_work, .done = stuck_done},
 				      .go = &go,
+				      .begun = &begun,
 				      .back = &back};
 		reactor_offload_to(r, 3, &k[i].o);
 	}
@@ -601,8 +605,10 @@ static void calls_that_hang_hold_up_their_own_queue_only(void **state)
 	reactor_queue_pass(r, 3);
 	assert_int_equal(reactor_run(r), 0); /* until it is back */
 	assert_int_equal(back, 0);
+	while (!atomic_load(&begun)) /* some of them are in their threads */
+		pause_us(1000);
 	reactor_queue_drop(r, 3);
-	assert_in_range(back, 1, 19); /* some of them are in their threads */
+	assert_in_range(back, 1, 19);
 	reactor_queue_drop(r, 3);
 	atomic_store(&go, true);
 	reactor_free(r);

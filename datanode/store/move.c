@@ -129,7 +129,7 @@ static int copy_end(const struct move *m, int in, int out)
 static int copy_file(const struct move *m, const char *from, const char *to)
 {
 	const int in = open_on(m->from, from, O_RDONLY);
-	const int out = in < 0 ? in : open_on(m->to, to, O_WRONLY | O_CREAT | O_EXCL);
+	const int out = in < 0 ? in : open_on(m->to, to, O_WRONLY | O_CREAT | O_TRUNC);
 	uint8_t *buf = malloc(COPY_STEP);
 	uint64_t off = 0;
 	ssize_t n = 1;

@@ -53,6 +53,7 @@ static const char *const own[] = {
 	"hd.CompleteResponseProto.early",
 	"hd.MkdirsRequestProto.exclusive",
 	"hd.DatanodeInfoProto.stale",
+	"hd.DatanodeInfoProto.failedVolumes",
 	"hd.BlockOpResponseProto.keeps",
 	"hd.BlockOpResponseProto.later",
 	"hd.OpWriteBlockProto.syncLater",
