@@ -400,21 +400,31 @@ const struct group *stripe_group(const struct stripe *s)
 	return &s->g;
 }
 
+#define ITEM_ENDS 8  /* what stands around the name and the cause of a unit, and "..." behind the last one */
+#define WHY_LEAST 16 /* shorter causes say nothing */
+
 void stripe_explain(const struct stripe *s, char *buf, size_t size)
 {
 	const uint32_t left = s->g.existing & ~s->lost;
 	int n = snprintf(buf, size, "block group blk_%lld: %u of its units are left, %u are needed",
 			 (long long)s->g.id, group_count(left), ec_units_needed(s->g.policy, s->g.length));
 	size_t len = n > 0 ? (size_t)n : 0;
+	unsigned more = group_count(s->lost);
 	const char *sep = ": ";
 
 	for_units(i, s->lost) {
-		char text[GROUP_TEXT_MAX], item[GROUP_TEXT_MAX + WHY_MAX + 20];
+		char text[GROUP_TEXT_MAX], item[GROUP_TEXT_MAX + WHY_MAX + 20], why[WHY_MAX] = "";
+		size_t named, room;
 
 		if (len >= size)
 			return;
-		snprintf(item, sizeof(item), "unit %u (%s%s%s)", i, group_unit_text(&s->g, i, text),
-			 s->unit[i].why[0] ? ": " : "", s->unit[i].why);
+		named = (size_t)snprintf(item, sizeof(item), "unit %u (%s", i, group_unit_text(&s->g, i, text));
+		/* Each has the same part of the room, so that all are named however long their causes are. */
+		room = (size - len) / more--;
+		room = room > named + ITEM_ENDS ? room - named - ITEM_ENDS : 0;
+		if (room >= WHY_LEAST)
+			node_why(why, room < sizeof(why) ? room : sizeof(why), s->unit[i].why);
+		snprintf(item + named, sizeof(item) - named, "%s%s)", why[0] ? ": " : "", why);
 		len = node_list(buf, size, len, sep, item);
 		sep = ", ";
 	}

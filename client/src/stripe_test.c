@@ -465,6 +465,14 @@ static void too_many_losses_are_named(void **state)
 	assert_non_null(strstr(text, "unit 0 (10.0.0.1:1: unit 0 refuses)"));
 	assert_non_null(strstr(text, "unit 2 (10.0.0.1:3: unit 2 fails)"));
 	assert_non_null(strstr(text, "unit 3 (10.0.0.1:4: "));
+	stripe_explain(s, text, 170); /* room for the names and a part of the causes */
+	for (unsigned i = 0; i < 4; i++)
+		if (i != 1) {
+			char name[20];
+
+			snprintf(name, sizeof(name), "(10.0.0.1:%u", i + 1);
+			assert_non_null(strstr(text, name));
+		}
 	stripe_explain(s, text, 60); /* cut, not overrun */
 	assert_true(strlen(text) < 60);
 	assert_false(stripe_is_away(s)); /* unit 2 was there */
