@@ -674,8 +674,8 @@ const struct xport_ops tcp_ops = {
     .end = tcp_end,
     .send_fds = tcp_send_fds,
     .send_stop = tcp_send_stop,
+    .send_room = tcp_send_room,
     .recv_quiet_ns = tcp_recv_quiet_ns,
-	.send_room = tcp_send_room,
 };
 
 /* ---- listen ---- */

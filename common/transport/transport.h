@@ -86,11 +86,11 @@ struct xport_ops {
 	/** Stream; NULL where there is none: stop the send or push under way, which must be the only one.
 	 *  Its done() gets the bytes that went, 0 to all. A send_room ends with -ECANCELED. */
 	void (*send_stop)(struct xconn *c);
-	/** Stream; NULL where there is none: so many ns ago bytes came last. UINT64_MAX: not known. */
-	uint64_t (*recv_quiet_ns)(struct xconn *c);
 	/** Stream; NULL where there is none: done(0) when the peer's side takes bytes again, with no memory
 	 *  held meanwhile. send_deadline_ns holds; no send may be under way. */
 	void (*send_room)(struct xconn *c, struct xop *op);
+	/** Stream; NULL where there is none: so many ns ago bytes came last. UINT64_MAX: not known. */
+	uint64_t (*recv_quiet_ns)(struct xconn *c);
 };
 
 struct xconn { /* first member of every implementation's connection */

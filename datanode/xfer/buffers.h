@@ -15,13 +15,13 @@
  * - While a step waits, every read over a stream whose send has lasted BUFFERS_STALL_NS is looked
  *   at: if nothing of it went, it gives its buffers back and reads the same bytes again when its
  *   peer takes some. A write over a stream whose peer has sent a part of a packet, and nothing more
- *   for BUFFERS_HALF_NS, is ended: its client goes on as after any failure of a node.
+ *   for BUFFERS_PARTIAL_NS, is ended: its client goes on as after any failure of a node.
  * Threading: the core's reactor.
  */
 #include "datanode/xfer/engine.h"
 
 #define BUFFERS_STALL_NS 20000000ull
-#define BUFFERS_HALF_NS 5000000000ull
+#define BUFFERS_PARTIAL_NS 5000000000ull /* a packet of which only a part has come */
 
 /** The pool of a reactor: @bytes, and the slots that its adapter receives messages in. */
 struct pool_opts buffers_pool(uint64_t bytes, uint32_t receive_slots);

@@ -148,9 +148,9 @@ static void on_reclaim(struct write_source *s)
 	struct dtp_conn *c = d->op.conn;
 	const uint64_t now_ns = reactor_now_ns(c->core->reactor);
 
-	if (!d->pulling || !c->xc || !c->xc->ops->recv_quiet_ns || now_ns - d->pull_ns < BUFFERS_HALF_NS)
+	if (!d->pulling || !c->xc || !c->xc->ops->recv_quiet_ns || now_ns - d->pull_ns < BUFFERS_PARTIAL_NS)
 		return;
-	if (c->xc->ops->recv_quiet_ns(c->xc) < BUFFERS_HALF_NS) {
+	if (c->xc->ops->recv_quiet_ns(c->xc) < BUFFERS_PARTIAL_NS) {
 		d->pull_ns = now_ns;
 		return;
 	}
