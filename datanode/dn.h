@@ -18,18 +18,20 @@
 #include "common/reactor/reactor.h"
 #include "datanode/store/store.h"
 
-struct nn_set; /* datanode/nn/nn.h */
-struct xfer;   /* datanode/xfer/xfer.h */
-struct outliers; /* datanode/outliers.h */
+struct bp_set;    /* datanode/bp/bp.h */
+struct data_port; /* datanode/data_port/data_port.h */
+struct outliers;  /* datanode/admin/outliers.h */
 
 #define DN_REACTORS_MAX 64
 
-/* Queues of a reactor's helper threads (reactor_offload_to()). Calls that wait for this volume alone; of STORE_VOLUME_ANY
- * (no volume, or one out of service) 0: the queue for all else. Those between are of xfer/engine.h. */
+/* Queues of a reactor's helper threads (reactor_offload_to()). Calls that wait for this volume
+ * alone; of STORE_VOLUME_ANY (no volume, or one out of service) 0: the queue for all else. Those
+ * between are of xfer/engine.h. */
 #define DN_VOLUME_QUEUE(volume) ((volume) + 1)
 #define DN_IPC_QUEUE (REACTOR_QUEUES - 1) /* of RPC calls as far as they ask no disk */
 
-struct dn_target { /* a data node and where on it, as DatanodeInfoProto and the lists beside it say */
+/* a data node and where on it, as DatanodeInfoProto and the lists beside it say */
+struct dn_target {
 	char ip[64], host[256], uuid[BLOCK_UUID_MAX];
 	uint16_t xfer_port, info_port, ipc_port;
 	enum storage_type storage_type;
@@ -38,32 +40,36 @@ struct dn_target { /* a data node and where on it, as DatanodeInfoProto and the 
 };
 #define DN_TARGETS_MAX 64 /* nodes of a pipeline */
 
-/** Settings that may change while the node runs (datanode/live.h); any thread reads them. */
-struct dn_live {
+/** Settings that may change while the node runs (datanode/live_settings.h); any thread reads them.
+ */
+struct live_settings {
 #define LIVE(id, key, type, dflt, min, max) atomic_uint_fast64_t id;
-#include "datanode/live.def"
+#include "datanode/live_settings.def"
 #undef LIVE
 };
 
 struct dn {
 	const struct conf *conf;
-	struct dn_live live;
+	struct live_settings live;
 	struct outliers *outliers; /* latencies of peers and disks; NULL: nobody counts */
 	struct store *store;
-	struct xfer *xfer;
-	struct nn_set *nns;
+	struct data_port *xfer;
+	struct bp_set *nns;
 	struct reactor *reactors[DN_REACTORS_MAX];
 	uint32_t reactor_count;
 	struct net_addr data_addr, ipc_addr, http_addr; /* as bound */
 	char host_name[256];
 	bool sync_on_close;
 	uint32_t disks_min; /* data directories that must work, else the node ends */
-	atomic_uint xceivers; /* data transfers in progress, for heartbeats: 0 at rest, as of a Java node of 3.4 */
+	/* data transfers in progress, for heartbeats: 0 at rest, as of a Java node of 3.4 */
+	atomic_uint xceivers;
 	atomic_uint transfers; /* copies ordered by a NameNode in progress */
 	atomic_uint ec_xmits;  /* what reconstructions ordered by a NameNode count beside them */
-	uint32_t ec_xmits_pct; /* of its connections: dfs.datanode.ec.reconstruction.xmits.weight, in percent */
-	atomic_bool restarting; /* the node ends to be started again (shutdownDatanode upgrade): writers
-				 * are to be told to wait for it */
+	/* of its connections: dfs.datanode.ec.reconstruction.xmits.weight, in percent */
+	uint32_t ec_xmits_pct;
+	/* the node ends to be started again (shutdownDatanode upgrade): writers are to be told to
+	 * wait for it */
+	atomic_bool restarting;
 };
 
 /** Enough data directories work; @ret_failed (or NULL): how many do not. */

@@ -7,7 +7,7 @@
 
 #include "common/base/args.h"
 #include "common/base/log.h"
-#include "datanode/nn/nn.h"
+#include "datanode/bp/bp.h"
 #include "datanode/node.h"
 
 /* Three files per block in motion: as many as the system lets us. */
@@ -38,7 +38,7 @@ static int run(struct node *n, const sigset_t *signals, const char *ready_file, 
 	while (!rc && !stop_asked(signals, ready ? 1000 : 10)) {
 		if (node_is_useless(n, err))
 			return err->rc ? err->rc : -EIO;
-		if (ready || nn_wait_registered(n->dn.nns, 100, NULL))
+		if (ready || bp_wait_registered(n->dn.nns, 100, NULL))
 			continue;
 		ready = true;
 		if (ready_file)
@@ -63,9 +63,11 @@ int main(int argc, char **argv)
 		 &ready_file, NULL},
 		{NULL, 0, NULL, NULL, NULL, NULL, NULL},
 	};
-	const struct args_spec spec = {.prog = "dfs-datanode", .synopsis = "[option]...",
+	const struct args_spec spec = {.prog = "dfs-datanode",
+				       .synopsis = "[option]...",
 				       .about = "Store blocks for HDFS, over TCP and RDMA.",
-				       .opts = opts, .max_operands = 0};
+				       .opts = opts,
+				       .max_operands = 0};
 	struct err err = ERR_INIT;
 	struct node node = {0};
 	struct args args;

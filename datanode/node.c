@@ -11,13 +11,13 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/reactor/reactor.h"
-#include "datanode/live.h"
-#include "datanode/nn/nn.h"
-#include "datanode/outliers.h"
-#include "datanode/xfer/xfer.h"
+#include "datanode/admin/outliers.h"
+#include "datanode/bp/bp.h"
+#include "datanode/data_port/data_port.h"
+#include "datanode/live_settings.h"
 
-/* Of each queue: more than the store lets wait on a volume for writers to stop, so that opening, closing and
- * finalising go on. */
+/* Of each queue: more than the store lets wait on a volume for writers to stop, so that opening,
+ * closing and finalising go on. */
 #define OFFLOAD_THREADS 12
 
 /* For the end. */
@@ -27,8 +27,8 @@
 
 static int start_reactors(struct node *n, struct err *err)
 {
-	struct reactor_opts o = {.name = "dn-reactor", .offload_threads = OFFLOAD_THREADS,
-				 .spin_us = -1};
+	struct reactor_opts o = {
+		.name = "dn-reactor", .offload_threads = OFFLOAD_THREADS, .spin_us = -1};
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < n->opts.reactors; i++) {
@@ -40,7 +40,8 @@ static int start_reactors(struct node *n, struct err *err)
 
 static int start(struct node *n, struct err *err)
 {
-	struct store_opts so = {.volumes = n->opts.dirs, .volume_count = n->opts.dir_count,
+	struct store_opts so = {.volumes = n->opts.dirs,
+				.volume_count = n->opts.dir_count,
 				.failed_tolerated = n->opts.failed_tolerated,
 				.dir_mode = n->opts.dir_mode,
 				.available_space = n->opts.available_space,
@@ -54,7 +55,7 @@ static int start(struct node *n, struct err *err)
 	if (!rc)
 		rc = start_reactors(n, err);
 	if (!rc)
-		rc = xfer_start(&n->dn, &n->dn.xfer, err);
+		rc = data_port_start(&n->dn, &n->dn.xfer, err);
 	if (!rc)
 		rc = ipc_start(&n->dn, &n->ipc, err);
 	if (!rc)
@@ -65,7 +66,7 @@ static int start(struct node *n, struct err *err)
 		if (rc)
 			err_sys(err, rc, "starting a reactor");
 	}
-	return rc ? rc : nn_start(&n->dn, &n->dn.nns, err);
+	return rc ? rc : bp_start(&n->dn, &n->dn.nns, err);
 }
 
 int node_start(struct node *n, const struct conf *conf, struct err *err)
@@ -73,9 +74,9 @@ int node_start(struct node *n, const struct conf *conf, struct err *err)
 	int rc = dn_options_read(conf, &n->opts, err);
 
 	if (!rc)
-		rc = live_read(&n->dn.live, conf, err);
+		rc = live_settings_read(&n->dn.live, conf, err);
 	if (!rc)
-		rc = nn_check(conf, err);
+		rc = bp_check(conf, err);
 	if (rc)
 		return rc;
 	n->dn.outliers = outliers_new(); /* without memory nobody counts */
@@ -95,7 +96,7 @@ bool node_is_useless(struct node *n, struct err *err)
 	const uint32_t all = store_volume_count(n->dn.store);
 	uint32_t failed;
 
-	if (nn_is_dead(n->dn.nns, err))
+	if (bp_is_dead(n->dn.nns, err))
 		return true;
 	if (dn_has_disks(&n->dn, &failed))
 		return false;
@@ -104,8 +105,8 @@ bool node_is_useless(struct node *n, struct err *err)
 	else
 		err_set(err, -EIO,
 			"%u of %u data directories failed, dfs.datanode.failed.volumes.tolerated is %u; repair the "
-			"disks, or take them out of dfs.datanode.data.dir, and start again", failed, all,
-			all - n->dn.disks_min);
+			"disks, or take them out of dfs.datanode.data.dir, and start again",
+			failed, all, all - n->dn.disks_min);
 	return true;
 }
 
@@ -115,8 +116,8 @@ int node_write_ready_file(const struct node *n, const char *path, struct err *er
 	char data[NET_TEXT_MAX], ipc[NET_TEXT_MAX], http[NET_TEXT_MAX], tmp[4096];
 	json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:i}", "data", net_text(&dn->data_addr, data),
 			      "ipc", net_text(&dn->ipc_addr, ipc), "http",
-			      net_text(&dn->http_addr, http), "uuid", store_datanode_uuid(dn->store),
-			      "pid", (int)getpid());
+			      net_text(&dn->http_addr, http), "uuid",
+			      store_datanode_uuid(dn->store), "pid", (int)getpid());
 	int rc = -EIO;
 
 	(void)snprintf(tmp, sizeof(tmp), "%s.tmp", path);
@@ -133,7 +134,7 @@ static void *stop_callers(void *arg)
 
 	ipc_stop(n->ipc);
 	http_stop(n->http);
-	nn_stop(n->dn.nns);
+	bp_stop(n->dn.nns);
 	n->callers_ended = true;
 	return NULL;
 }
@@ -144,7 +145,8 @@ static bool callers_end(struct node *n)
 	uint32_t stuck_ms = 0;
 	pthread_t t;
 
-	if (n->running < n->dn.reactor_count || pthread_create(&t, NULL, stop_callers, n)) { /* half started: nobody has called */
+	/* half started: nobody has called */
+	if (n->running < n->dn.reactor_count || pthread_create(&t, NULL, stop_callers, n)) {
 		stop_callers(n);
 		return true;
 	}
@@ -163,12 +165,14 @@ bool node_stop(struct node *n)
 	bool ended = true;
 
 	if (n->dn.xfer && n->dn.restarting)
-		ended = xfer_stop_for_restart(n->dn.xfer, n->opts.stop_grace_ms);
+		ended = data_port_stop_for_restart(n->dn.xfer, n->opts.stop_grace_ms);
 	else if (n->dn.xfer)
-		ended = xfer_stop(n->dn.xfer, n->opts.stop_grace_ms);
+		ended = data_port_stop(n->dn.xfer, n->opts.stop_grace_ms);
 	if (!ended || store_is_stuck(n->dn.store) || !callers_end(n)) {
-		log_warn("op=exit: %s", store_is_stuck(n->dn.store) ? "a data directory does not answer: its operations are left"
-								   : "some operations do not end: they are left");
+		log_warn("op=exit: %s",
+			 store_is_stuck(n->dn.store)
+				 ? "a data directory does not answer: its operations are left"
+				 : "some operations do not end: they are left");
 		store_abandon(n->dn.store);
 		return false;
 	}
@@ -176,7 +180,7 @@ bool node_stop(struct node *n)
 		reactor_stop(n->dn.reactors[i]);
 		reactor_join(n->dn.reactors[i]);
 	}
-	xfer_free(n->dn.xfer);
+	data_port_free(n->dn.xfer);
 	for (uint32_t i = 0; i < n->dn.reactor_count; i++)
 		reactor_free(n->dn.reactors[i]);
 	store_close(n->dn.store);

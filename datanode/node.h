@@ -7,9 +7,9 @@
  * Ownership: the node owns every part; node_stop() is safe on a half-started one.
  * Threading: main thread.
  */
+#include "datanode/admin/http.h"
+#include "datanode/admin/ipc.h"
 #include "datanode/dn.h"
-#include "datanode/http.h"
-#include "datanode/ipc.h"
 #include "datanode/options.h"
 
 struct node {
@@ -17,7 +17,7 @@ struct node {
 	struct dn_options opts;
 	struct ipc *ipc;
 	struct http *http;
-	uint32_t running; /* reactors started */
+	uint32_t running;          /* reactors started */
 	atomic_bool callers_ended; /* private to node_stop() */
 };
 
@@ -25,8 +25,8 @@ struct node {
 int node_start(struct node *n, const struct conf *conf, struct err *err);
 /** No NameNode is left that would have us, or no directory: the process ends, @err says why. */
 bool node_is_useless(struct node *n, struct err *err);
-/** Stop accepting, finish what is in flight, close everything. False: a disk does not answer, or something else does not
- *  end, and runs on: the process is to end with _exit(). */
+/** Stop accepting, finish what is in flight, close everything. False: a disk does not answer, or
+ *  something else does not end, and runs on: the process is to end with _exit(). */
 bool node_stop(struct node *n);
 /** Where we listen, as one line of JSON, written atomically. */
 int node_write_ready_file(const struct node *n, const char *path, struct err *err);

@@ -18,7 +18,8 @@ static int read_addr(const struct conf *conf, const char *key, const char *dflt,
 	int rc;
 
 	/* Port 0 (any free one) is legal here. */
-	if (colon && !strcmp(colon, ":0") && colon > text && (size_t)(colon - text) < sizeof(host)) {
+	if (colon && !strcmp(colon, ":0") && colon > text &&
+	    (size_t)(colon - text) < sizeof(host)) {
 		(void)snprintf(host, sizeof(host), "%.*s", (int)(colon - text), text);
 		rc = net_resolve(host, 0, ret, err);
 	} else {
@@ -57,7 +58,8 @@ static int read_open_replicas(const struct conf *conf, struct dn_options *o, str
 	return rc;
 }
 
-/* Keys that ask for secrecy or proof of identity: who sets them must not get a node without either. */
+/* Keys that ask for secrecy or proof of identity: who sets them must not get a node without either.
+ */
 static int refuse_security(const struct conf *conf, struct err *err)
 {
 	const char *who = conf_get_or(conf, "hadoop.security.authentication", "simple");
@@ -71,19 +73,25 @@ static int refuse_security(const struct conf *conf, struct err *err)
 	if (strcasecmp(who, "simple") != 0)
 		return err_set(err, -ENOTSUP,
 			       "hadoop.security.authentication=%s: this data node speaks `simple` "
-			       "only; keep a Java DataNode on a secure cluster", who);
+			       "only; keep a Java DataNode on a secure cluster",
+			       who);
 	if (!strcasecmp(http, "HTTPS_ONLY"))
-		return err_set(err, -ENOTSUP,
-			       "dfs.http.policy=%s: this data node has no HTTPS pages; set HTTP_ONLY or "
-			       "HTTP_AND_HTTPS here, or keep a Java DataNode", http);
+		return err_set(
+			err, -ENOTSUP,
+			"dfs.http.policy=%s: this data node has no HTTPS pages; set HTTP_ONLY or "
+			"HTTP_AND_HTTPS here, or keep a Java DataNode",
+			http);
 	if (encrypt)
-		return err_set(err, -ENOTSUP,
-			       "dfs.encrypt.data.transfer=true: this data node does not encrypt; set it "
-			       "to false on the whole cluster, or keep a Java DataNode here");
+		return err_set(
+			err, -ENOTSUP,
+			"dfs.encrypt.data.transfer=true: this data node does not encrypt; set it "
+			"to false on the whole cluster, or keep a Java DataNode here");
 	if (sasl[0])
-		return err_set(err, -ENOTSUP,
-			       "dfs.data.transfer.protection=%s: this data node does not speak SASL; "
-			       "remove the key, which without Kerberos protects nothing", sasl);
+		return err_set(
+			err, -ENOTSUP,
+			"dfs.data.transfer.protection=%s: this data node does not speak SASL; "
+			"remove the key, which without Kerberos protects nothing",
+			sasl);
 	return 0;
 }
 
@@ -114,9 +122,11 @@ int dn_options_read(const struct conf *conf, struct dn_options *ret, struct err 
 	if (!rc)
 		rc = read_addr(conf, "dfs.datanode.address", "0.0.0.0:9866", &ret->data_addr, err);
 	if (!rc)
-		rc = read_addr(conf, "dfs.datanode.ipc.address", "0.0.0.0:9867", &ret->ipc_addr, err);
+		rc = read_addr(conf, "dfs.datanode.ipc.address", "0.0.0.0:9867", &ret->ipc_addr,
+			       err);
 	if (!rc)
-		rc = read_addr(conf, "dfs.datanode.http.address", "0.0.0.0:9864", &ret->http_addr, err);
+		rc = read_addr(conf, "dfs.datanode.http.address", "0.0.0.0:9864", &ret->http_addr,
+			       err);
 	if (!rc)
 		rc = read_reactors(conf, ret, err);
 	if (!rc)

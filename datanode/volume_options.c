@@ -20,8 +20,9 @@ static int parse_type(const char *text, size_t len, enum storage_type *ret)
 		const char *name;
 		enum storage_type type;
 	} types[] = {
-		{"DISK", STORAGE_DISK}, {"SSD", STORAGE_SSD}, {"ARCHIVE", STORAGE_ARCHIVE},
-		{"RAM_DISK", STORAGE_RAM_DISK}, {"NVDIMM", STORAGE_NVDIMM},
+		{"DISK", STORAGE_DISK},       {"SSD", STORAGE_SSD},
+		{"ARCHIVE", STORAGE_ARCHIVE}, {"RAM_DISK", STORAGE_RAM_DISK},
+		{"NVDIMM", STORAGE_NVDIMM},
 	};
 
 	if (!len) { /* "[]/path" is legal, and means what no tag means */
@@ -91,10 +92,11 @@ int dn_options_parse_dir(const char *text, struct store_volume_opts *ret, struct
 	if (*p == '[') {
 		end = strchr(p, ']');
 		if (end && end - p == 9 && !strncasecmp(p, "[PROVIDED", 9))
-			return err_set(err, -EINVAL,
-				       "dfs.datanode.data.dir: %s: a PROVIDED volume shows data of another "
-				       "store, which this data node cannot; remove it from the list",
-				       text);
+			return err_set(
+				err, -EINVAL,
+				"dfs.datanode.data.dir: %s: a PROVIDED volume shows data of another "
+				"store, which this data node cannot; remove it from the list",
+				text);
 		if (!end || parse_type(p + 1, (size_t)(end - p - 1), &ret->type))
 			return err_set(err, -EINVAL,
 				       "dfs.datanode.data.dir: %s: the storage type must be "
@@ -106,12 +108,13 @@ int dn_options_parse_dir(const char *text, struct store_volume_opts *ret, struct
 	}
 	p = skip_scheme(p);
 	if (*p != '/')
-		return err_set(err, -EINVAL, "dfs.datanode.data.dir: %s is not an absolute path", text);
+		return err_set(err, -EINVAL, "dfs.datanode.data.dir: %s is not an absolute path",
+			       text);
 	path = strdup(p);
 	if (!path)
 		return err_sys(err, -ENOMEM, "dfs.datanode.data.dir");
-	/* No %20: a Java DataNode takes the path of such a URL as it is written (and 3.4.2 then dies of
-	 * the percent sign). */
+	/* No %20: a Java DataNode takes the path of such a URL as it is written (and 3.4.2 then
+	 * dies of the percent sign). */
 	condense(path);
 	ret->path = path;
 	return 0;
@@ -172,8 +175,10 @@ static enum store_reserve reserve_mode(const struct conf *conf)
 	if (ends_with(name, "ReservedSpaceCalculatorAggressive"))
 		return STORE_RESERVE_SMALLER;
 	if (name[0] && !ends_with(name, "ReservedSpaceCalculatorAbsolute"))
-		log_warn("op=options key=dfs.datanode.du.reserved.calculator value=%s: not known, the bytes "
-			 "of dfs.datanode.du.reserved count", name);
+		log_warn(
+			"op=options key=dfs.datanode.du.reserved.calculator value=%s: not known, the bytes "
+			"of dfs.datanode.du.reserved count",
+			name);
 	return STORE_RESERVE_BYTES;
 }
 
@@ -204,10 +209,12 @@ static int read_mode(const struct conf *conf, struct dn_options *o, struct err *
 
 	if (*end || end == text || mode > 07777)
 		return err_set(err, -EINVAL,
-			       "dfs.datanode.data.dir.perm=%s is not an octal mode such as 700", text);
+			       "dfs.datanode.data.dir.perm=%s is not an octal mode such as 700",
+			       text);
 	if ((mode & 0700) != 0700)
 		return err_set(err, -EINVAL,
-			       "dfs.datanode.data.dir.perm=%s would keep this data node itself out", text);
+			       "dfs.datanode.data.dir.perm=%s would keep this data node itself out",
+			       text);
 	o->dir_mode = (uint32_t)mode;
 	return 0;
 }
@@ -219,7 +226,8 @@ static void read_choosing(const struct conf *conf, struct dn_options *o)
 
 	o->available_space = ends_with(name, "AvailableSpaceVolumeChoosingPolicy");
 	if (name[0] && !o->available_space && !ends_with(name, "RoundRobinVolumeChoosingPolicy"))
-		log_warn("op=options key=%s value=%s: not known, directories take turns", key, name);
+		log_warn("op=options key=%s value=%s: not known, directories take turns", key,
+			 name);
 }
 
 /* Each is off, in Java's ways, with a period below 0 or a rate of 0. */
@@ -227,15 +235,17 @@ static int read_scan(const struct conf *conf, struct store_scan_opts *o, struct 
 {
 	static const char interval[] = "dfs.datanode.directoryscan.interval";
 	long long hours = 0, ms = 0, rate = 0, limit = 0;
-	int rc = read_signed(conf, "dfs.datanode.scan.period.hours", SCAN_PERIOD_HOURS, &hours, err);
+	int rc =
+		read_signed(conf, "dfs.datanode.scan.period.hours", SCAN_PERIOD_HOURS, &hours, err);
 
 	if (!rc)
 		rc = read_signed(conf, "internal.dfs.datanode.scan.period.ms.key", 0, &ms, err);
 	if (!rc)
-		rc = read_signed(conf, "dfs.block.scanner.volume.bytes.per.second", 1 << 20, &rate, err);
-	if (!rc)
-		rc = read_signed(conf, "dfs.datanode.directoryscan.throttle.limit.ms.per.sec", -1, &limit,
+		rc = read_signed(conf, "dfs.block.scanner.volume.bytes.per.second", 1 << 20, &rate,
 				 err);
+	if (!rc)
+		rc = read_signed(conf, "dfs.datanode.directoryscan.throttle.limit.ms.per.sec", -1,
+				 &limit, err);
 	if (!rc)
 		rc = conf_time_ms(conf, "dfs.block.scanner.cursor.save.interval.ms", 600000,
 				  &o->cursor_save_ms, err);
@@ -265,12 +275,16 @@ static int read_tolerated(const struct conf *conf, struct dn_options *o, struct 
 	if (n == -1) /* Java's word for: as long as one is left */
 		n = (long long)o->dir_count - 1;
 	if (n < 0 || n >= (long long)o->dir_count)
-		return err_set(err, -EINVAL,
-			       "dfs.datanode.failed.volumes.tolerated is %lld; it must be less than the "
-			       "number of directories, %u, or -1", n, o->dir_count);
+		return err_set(
+			err, -EINVAL,
+			"dfs.datanode.failed.volumes.tolerated is %lld; it must be less than the "
+			"number of directories, %u, or -1",
+			n, o->dir_count);
 	o->failed_tolerated = (uint32_t)n;
 	/* Who says nothing wants a node to go on with what is left; who says a number means it. */
-	o->disks_min = conf_is_set(conf, "dfs.datanode.failed.volumes.tolerated") ? o->dir_count - (uint32_t)n : 1;
+	o->disks_min = conf_is_set(conf, "dfs.datanode.failed.volumes.tolerated")
+			       ? o->dir_count - (uint32_t)n
+			       : 1;
 	return 0;
 }
 
@@ -323,7 +337,8 @@ int dn_volume_options_read(const struct conf *conf, struct dn_options *o, struct
 	if (!rc)
 		rc = read_scan(conf, &o->scan, err);
 	if (!rc)
-		rc = conf_time_ms(conf, "dfs.datanode.disk.check.timeout", 30000, &o->answer_ms, err);
+		rc = conf_time_ms(conf, "dfs.datanode.disk.check.timeout", 30000, &o->answer_ms,
+				  err);
 	if (!rc)
 		rc = conf_bool(conf, "dfs.datanode.duplicate.replica.deletion", true,
 			       &o->delete_duplicates, err);

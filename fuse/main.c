@@ -25,15 +25,17 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "fuse/content.h"
-#include "fuse/metrics.h"
-#include "fuse/ops.h"
+#include "fuse/content/content.h"
+#include "fuse/requests/ops.h"
+#include "fuse/session/metrics.h"
 
 #define IO_BYTES (1u << 20) /* of one read or write request */
 #define LOCK_WAIT_MS 5000   /* for another start on the same mount point */
-#define DIRECT_MINOR 40     /* of FUSE's version 7: with it a direct write drops the pages it goes past (Linux 6.9) */
+/* of FUSE's version 7: with it a direct write drops the pages it goes past (Linux 6.9) */
+#define DIRECT_MINOR 40
 
-/* sd_notify(3): a datagram to $NOTIFY_SOCKET, a path or, with @, an abstract name. Nobody there is no failure. */
+/* sd_notify(3): a datagram to $NOTIFY_SOCKET, a path or, with @, an abstract name. Nobody there is
+ * no failure. */
 static void notify(const char *text)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -53,8 +55,9 @@ static void notify(const char *text)
 	(void)close(fd);
 }
 
-/* Read-ahead and asynchronous requests at a time. Those of readers that wait for a data node are among them, and others must not
- * wait for these: neither their read-ahead in the kernel's queue, nor their other requests for a thread. */
+/* Read-ahead and asynchronous requests at a time. Those of readers that wait for a data node are
+ * among them, and others must not wait for these: neither their read-ahead in the kernel's queue,
+ * nor their other requests for a thread. */
 static uint32_t background_max(const struct mount *m)
 {
 	return m->opt.threads - m->opt.threads / 4 - 1; /* of at least two */
@@ -70,14 +73,17 @@ void op_init(void *arg, struct fuse_conn_info *conn)
 	conn->max_readahead = IO_BYTES;
 	conn->max_background = background;
 	conn->congestion_threshold = background - background / 4;
-	conn->want |= conn->capable & (FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_READDIRPLUS | FUSE_CAP_ASYNC_DIO |
-				       FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ |
-				       FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_DONT_MASK);
+	conn->want |= conn->capable &
+		      (FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_READDIRPLUS | FUSE_CAP_ASYNC_DIO |
+		       FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ | FUSE_CAP_CACHE_SYMLINKS |
+		       FUSE_CAP_DONT_MASK);
 	/* Programs of one machine lock each other in its kernel; caches are checked at open(2). */
-	conn->want &= ~(unsigned int)(FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_AUTO_INVAL_DATA |
-				      FUSE_CAP_WRITEBACK_CACHE | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_SPLICE_READ);
-	/* A file has no set-user-id bit and no capabilities that a write would take away: the kernel need not ask before each one. */
-	(void)intake_want(m, FUSE_HANDLE_KILLPRIV_V2);
+	conn->want &= ~(unsigned int)(FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS |
+				      FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_WRITEBACK_CACHE |
+				      FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_SPLICE_READ);
+	/* A file has no set-user-id bit and no capabilities that a write would take away: the
+	 * kernel need not ask before each one. */
+	(void)dev_fuse_want(m, FUSE_HANDLE_KILLPRIV_V2);
 	passthrough_init(m);
 	if (m->opt.foreground)
 		notify("READY=1\n");
@@ -121,12 +127,16 @@ static int check_unmounted(const struct options *o)
 	struct stat st;
 
 	if (stat(o->mountpoint, &st) < 0)
-		return tell("mount point %s: %s%s", o->mountpoint, strerror(errno),
-			    errno == ENOTCONN ? "; a mount that died is there: `umount` (or `fusermount3 -u`) it first" : "");
+		return tell(
+			"mount point %s: %s%s", o->mountpoint, strerror(errno),
+			errno == ENOTCONN
+				? "; a mount that died is there: `umount` (or `fusermount3 -u`) it first"
+				: "");
 	if (!S_ISDIR(st.st_mode))
 		return tell("mount point %s is not a directory", o->mountpoint);
 	if (is_our_mount(o->mountpoint, &st) && !o->nonempty)
-		return tell("mount point %s is a mount already; -o nonempty mounts over it", o->mountpoint);
+		return tell("mount point %s is a mount already; -o nonempty mounts over it",
+			    o->mountpoint);
 	return 0;
 }
 
@@ -141,12 +151,16 @@ static int check_mountpoint(const struct options *o)
 	if (rc < 0)
 		return tell("mount point %s: %s", o->mountpoint, strerror(-rc));
 	if (rc == 0 && !o->nonempty)
-		return tell("mount point %s is not empty (something is mounted there already, or these files would be "
-			    "hidden); -o nonempty mounts over it", o->mountpoint);
+		return tell(
+			"mount point %s is not empty (something is mounted there already, or these files would be "
+			"hidden); -o nonempty mounts over it",
+			o->mountpoint);
 	rc = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 	if (rc < 0)
-		return tell("/dev/fuse: %s; is the fuse module loaded (modprobe fuse), and may this user or container "
-			    "use it?", strerror(errno));
+		return tell(
+			"/dev/fuse: %s; is the fuse module loaded (modprobe fuse), and may this user or container "
+			"use it?",
+			strerror(errno));
 	(void)close(rc);
 	return 0;
 }
@@ -160,7 +174,8 @@ static bool is_open_above(struct mount *m)
 
 	while (open && (slash = strrchr(path, '/')) && strcmp(path, "/") != 0) {
 		*(slash == path ? slash + 1 : slash) = '\0';
-		open = dfs_stat(m->users.user[0]->fs, path, &st, NULL) == 0 && mode_passes_all(mode_told(&st));
+		open = dfs_stat(m->users.user[0]->fs, path, &st, NULL) == 0 &&
+		       mode_passes_all(mode_told(&st));
 	}
 	free(path);
 	return open;
@@ -179,8 +194,9 @@ static int connect_cluster(struct mount *m)
 	if (rc < 0)
 		return tell("%s", err.text[0] ? err.text : strerror(-rc));
 	if (dfs_is_router(m->users.user[0]->fs, &router, NULL) == 0 && router)
-		return tell("%s is a router (Router-based federation): a mount goes by inode numbers, and these are not unique behind it; mount the NameNode of a name space",
-			    dfs_uri(m->users.user[0]->fs));
+		return tell(
+			"%s is a router (Router-based federation): a mount goes by inode numbers, and these are not unique behind it; mount the NameNode of a name space",
+			dfs_uri(m->users.user[0]->fs));
 	rc = dfs_stat(m->users.user[0]->fs, m->opt.dir, &st, &err);
 	if (rc < 0)
 		return tell("%s", err.text);
@@ -202,7 +218,8 @@ static void name_source(struct mount *m, struct fuse_args *args)
 {
 	char text[1024];
 
-	snprintf(text, sizeof(text), "-ofsname=%s%s,subtype=dfs-fuse", dfs_uri(m->users.user[0]->fs), m->opt.dir);
+	snprintf(text, sizeof(text), "-ofsname=%s%s,subtype=dfs-fuse",
+		 dfs_uri(m->users.user[0]->fs), m->opt.dir);
 	fuse_opt_add_arg(args, text);
 }
 
@@ -213,7 +230,8 @@ static int open_state(struct mount *m)
 	int rc;
 
 	err.text[0] = '\0';
-	rc = state_open(&m->state, m->opt.state ? m->opt.state : "/var/tmp", m->token, dfs_uri(m->users.user[0]->fs), &err);
+	rc = state_open(&m->state, m->opt.state ? m->opt.state : "/var/tmp", m->token,
+			dfs_uri(m->users.user[0]->fs), &err);
 	if (rc == -ENOSPC) { /* what is to be recovered may be what fills the disk */
 		recover_all(m);
 		rc = state_begin(&m->state, m->token, dfs_uri(m->users.user[0]->fs), &err);
@@ -226,7 +244,8 @@ static int open_state(struct mount *m)
 
 static void raise_limits(void)
 {
-	static const int harmless[] = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM}; /* a log rotation must not end a mount */
+	/* a log rotation must not end a mount */
+	static const int harmless[] = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM};
 	struct rlimit r;
 
 	if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
@@ -252,7 +271,8 @@ static int run_session(struct mount *m)
 	return rc;
 }
 
-/* Nobody reads requests any more: those that wait for an answer end now, and give back the locks that a forgetter may wait for.
+/* Nobody reads requests any more: those that wait for an answer end now, and give back the locks
+ * that a forgetter may wait for.
  * Needs the superuser; for others fuse_session_unmount() is all that there is. */
 static void let_go(const struct mount *m)
 {
@@ -264,12 +284,14 @@ static void lock_for_a_while(int dir)
 {
 	const struct timespec step = {.tv_nsec = 20 * (long)NS_PER_MS};
 
-	for (int ms = 0; flock(dir, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && ms < LOCK_WAIT_MS; ms += 20)
+	for (int ms = 0;
+	     flock(dir, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && ms < LOCK_WAIT_MS;
+	     ms += 20)
 		nanosleep(&step, NULL);
 }
 
-/* Of two that are started at once one is first, and the other one finds its mount. What else was found empty may have become the
- * overlay directory of this very mount. */
+/* Of two that are started at once one is first, and the other one finds its mount. What else was
+ * found empty may have become the overlay directory of this very mount. */
 static int mount_alone(struct mount *m)
 {
 	const int dir = open(m->opt.mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -300,27 +322,28 @@ static int serve(struct mount *m, struct fuse_args *args)
 		fuse_remove_signal_handlers(m->se);
 		return rc;
 	}
-	rc = intake_start(m);
-	rc = rc ?: forgetter_start(&m->names, m->se);
-	rc = rc ?: forgetter_start(&m->pages, m->se);
+	rc = dev_fuse_start(m);
+	rc = rc ?: kernel_inval_start(&m->names, m->se);
+	rc = rc ?: kernel_inval_start(&m->pages, m->se);
 	rc = rc ?: pending_start(&m->pending, m);
-	rc = rc ?: warden_start(&m->warden, m);
+	rc = rc ?: watchdog_start(&m->warden, m);
 	if (rc < 0)
 		(void)tell("the session cannot be started: %s", strerror(-rc));
 	else
-		rc = run_session(m); /* 0: umount; above: the signal that ended it, which is as good */
+		/* 0: umount; above: the signal that ended it, which is as good */
+		rc = run_session(m);
 	if (m->opt.foreground)
 		notify("STOPPING=1\n");
 	if (rc > 0)
 		let_go(m);
-	warden_stop(&m->warden);
-	forgetter_stop(&m->pages);
-	forgetter_stop(&m->names);
+	watchdog_stop(&m->warden);
+	kernel_inval_stop(&m->pages);
+	kernel_inval_stop(&m->names);
 	fuse_session_unmount(m->se);
 	fuse_remove_signal_handlers(m->se);
 	pending_stop(&m->pending);
 	m->ending = true;
-	retries_end(m);
+	stale_retry_end(m);
 	file_close_all(m);
 	pending_leave(m);
 	return rc < 0;
@@ -348,12 +371,12 @@ static int work(struct mount *m, struct fuse_args *args)
 	int rc;
 
 	raise_limits();
-	counts_init(&m->counts);
+	request_table_init(&m->counts);
 	buffers_init(&m->buffers);
 	(void)!getrandom(&m->token, sizeof(m->token), 0);
 	list_init(&m->handles);
 	list_init(&m->streams);
-	retries_init(&m->retries);
+	stale_retry_init(&m->retries);
 	m->budget.limit = (uint64_t)m->opt.overlay_mib << 20;
 	m->state.dir = m->state.top_fd = -1;
 	pthread_mutex_init(&m->state.lock, NULL);
@@ -367,7 +390,7 @@ static int work(struct mount *m, struct fuse_args *args)
 	inodes_fini(&m->inodes);
 	users_fini(&m->users);
 	buffers_fini(&m->buffers);
-	counts_fini(&m->counts);
+	request_table_fini(&m->counts);
 	return rc;
 }
 
@@ -377,7 +400,8 @@ static int detach(struct mount *m)
 {
 	const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	m->log_fd = m->opt.log ? open(m->opt.log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640) : null;
+	m->log_fd = m->opt.log ? open(m->opt.log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640)
+			       : null;
 	if (m->log_fd < 0)
 		return tell("%s: %s", m->opt.log ? m->opt.log : "/dev/null", strerror(errno));
 	(void)setsid();

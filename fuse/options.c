@@ -15,10 +15,24 @@
 
 #define EXIT_USAGE 2
 
-enum key { KEY_DEFINE, KEY_CONF, KEY_DROP, KEY_READ_ONLY, KEY_ALLOW_OTHER, KEY_SYNC, KEY_NUMBER, KEY_FIXED, KEY_REMOUNT };
+enum key {
+	KEY_DEFINE,
+	KEY_CONF,
+	KEY_DROP,
+	KEY_READ_ONLY,
+	KEY_ALLOW_OTHER,
+	KEY_SYNC,
+	KEY_NUMBER,
+	KEY_FIXED,
+	KEY_REMOUNT
+};
 
+/* clang-format off */
 #define VALUE(text, field) {text, offsetof(struct options, field), 0}
+/* clang-format on */
+/* clang-format off */
 #define FLAG(text, field) {text, offsetof(struct options, field), 1}
+/* clang-format on */
 
 static const struct fuse_opt OPTIONS[] = {
 	FLAG("-f", foreground),
@@ -78,7 +92,9 @@ static const struct fuse_opt OPTIONS[] = {
 
 enum kind { REAL, UINT, ID }; /* double, unsigned int, int64_t */
 
+/* clang-format off */
 #define NUMBER(name, field, kind, base, min, max) {name "=", offsetof(struct options, field), kind, base, min, max}
+/* clang-format on */
 
 static const struct number {
 	const char *name;
@@ -185,9 +201,11 @@ static int on_number(struct options *o, const char *arg)
 	text = arg + strlen(n->name);
 	v = n->kind == REAL ? strtod(text, &end) : (double)strtoll(text, &end, n->base);
 	if (end == text || *end || !(v >= n->min && v <= n->max)) {
-		fprintf(stderr, n->base == 8 ? "dfs-fuse: %s: takes an octal number up to 777\n" :
-			n->kind == REAL ? "dfs-fuse: %s: takes seconds, not negative\n" :
-			"dfs-fuse: %s: takes a number from %.0f to %.0f\n", arg, n->min, n->max);
+		fprintf(stderr,
+			n->base == 8      ? "dfs-fuse: %s: takes an octal number up to 777\n"
+			: n->kind == REAL ? "dfs-fuse: %s: takes seconds, not negative\n"
+					  : "dfs-fuse: %s: takes a number from %.0f to %.0f\n",
+			arg, n->min, n->max);
 		return -1;
 	}
 	if (n->kind == REAL)
@@ -227,7 +245,8 @@ static int on_option(void *data, const char *arg, int key, struct fuse_args *out
 	case KEY_FIXED:
 		return usage("cannot be set, requests are of up to 1 MiB: ", arg);
 	case KEY_REMOUNT:
-		return usage("a mount keeps its options: unmount it and mount it anew, without ", arg);
+		return usage("a mount keeps its options: unmount it and mount it anew, without ",
+			     arg);
 	case KEY_SYNC:
 		o->sync = 1;
 		return 1;
@@ -272,12 +291,15 @@ static int check(struct options *o)
 		return usage("no mount point", "");
 	if (!realpath(o->mountpoint, full)) {
 		fprintf(stderr, "dfs-fuse: mount point %s: %s%s\n", o->mountpoint, strerror(errno),
-			errno == ENOTCONN ? "; a mount that died is there: `umount` (or `fusermount3 -u`) it first" : "");
+			errno == ENOTCONN
+				? "; a mount that died is there: `umount` (or `fusermount3 -u`) it first"
+				: "");
 		return -1;
 	}
 	free(o->mountpoint);
 	o->mountpoint = strdup(full);
-	if (absolute(&o->conf_dir) < 0 || absolute(&o->state) < 0 || absolute_env("HADOOP_CONF_DIR") < 0)
+	if (absolute(&o->conf_dir) < 0 || absolute(&o->state) < 0 ||
+	    absolute_env("HADOOP_CONF_DIR") < 0)
 		return usage("the current directory is gone", "");
 	if (!o->dir)
 		o->dir = strdup("/");
@@ -287,8 +309,16 @@ static int check(struct options *o)
 bool options_parse(struct options *o, struct fuse_args *args, int *ret_exit)
 {
 	*o = (struct options){
-		.attr_timeout = 1.0, .entry_timeout = 1.0, .uid = -1, .gid = -1, .umask = -1, .timeout_s = 30,
-		.threads = 500, .streams = 1000, .overlay_mib = 1024, .readahead_kib = 4096,
+		.attr_timeout = 1.0,
+		.entry_timeout = 1.0,
+		.uid = -1,
+		.gid = -1,
+		.umask = -1,
+		.timeout_s = 30,
+		.threads = 500,
+		.streams = 1000,
+		.overlay_mib = 1024,
+		.readahead_kib = 4096,
 	};
 	*ret_exit = EXIT_USAGE;
 	if (fuse_opt_parse(args, o, OPTIONS, on_option) == -1)

@@ -8,11 +8,11 @@
 #include "common/base/conf.h"
 #include "common/base/log.h"
 #include "common/reactor/reactor.h"
-#include "namenode-shim/front.h"
-#include "namenode-shim/http.h"
+#include "namenode-shim/base/users.h"
 #include "namenode-shim/nn.h"
-#include "namenode-shim/ready.h"
-#include "namenode-shim/users.h"
+#include "namenode-shim/ready_file.h"
+#include "namenode-shim/rpc/rpc_service.h"
+#include "namenode-shim/web/http.h"
 
 struct options {
 	bool format, force, check;
@@ -57,9 +57,10 @@ static int check(const struct settings *set)
 
 	if (db_check(set->name_dir, &sum, &err) < 0)
 		return fail(&err);
-	fprintf(stdout, "%s: %llu pages of %u bytes: %llu used, %llu free; %llu inodes: whole\n", set->name_dir,
-	       (unsigned long long)sum.pages, sum.page_bytes, (unsigned long long)sum.used,
-	       (unsigned long long)sum.unused, (unsigned long long)sum.inodes);
+	fprintf(stdout, "%s: %llu pages of %u bytes: %llu used, %llu free; %llu inodes: whole\n",
+		set->name_dir, (unsigned long long)sum.pages, sum.page_bytes,
+		(unsigned long long)sum.used, (unsigned long long)sum.unused,
+		(unsigned long long)sum.inodes);
 	return 0;
 }
 
@@ -81,7 +82,7 @@ static int build(struct program *p, struct err *err)
 	int rc = nn_new(&p->set, &p->nn, err);
 
 	rc = rc ? rc : reactor_new(&ro, &p->reactor, err);
-	rc = rc ? rc : front_new(p->reactor, p->nn, &p->rpc, &p->front, err);
+	rc = rc ? rc : rpc_service_new(p->reactor, p->nn, &p->rpc, &p->front, err);
 	rc = rc ? rc : http_new(p->nn, &p->set.http, &p->web, &p->http, err);
 	if (!rc) {
 		rc = nn_start(p->nn);
@@ -95,7 +96,7 @@ static int serve(struct program *p, const struct options *o)
 {
 	char a[NET_TEXT_MAX], b[NET_TEXT_MAX];
 	struct err err = ERR_INIT;
-	int rc = o->ready_file ? ready_write(o->ready_file, &p->rpc, &p->web, &err) : 0;
+	int rc = o->ready_file ? ready_file_write(o->ready_file, &p->rpc, &p->web, &err) : 0;
 
 	if (rc < 0)
 		return fail(&err);
@@ -112,7 +113,7 @@ static void tear_down(struct program *p)
 {
 	if (p->nn)
 		nn_stop(p->nn); /* answers go out below, when the reactor is freed */
-	front_close(p->front);
+	rpc_service_close(p->front);
 	http_free(p->http);
 	reactor_free(p->reactor);
 	nn_free(p->nn);
@@ -123,14 +124,20 @@ int main(int argc, char **argv)
 	struct options o = {0};
 	const struct args_opt opts[] = {
 		{.name = "format", .help = "make the name directory and leave", .flag = &o.format},
-		{.name = "force", .help = "with --format: destroy the namespace that is there",
+		{.name = "force",
+		 .help = "with --format: destroy the namespace that is there",
 		 .flag = &o.force},
-		{.name = "check", .help = "check the file of the namespace, change nothing and leave",
+		{.name = "check",
+		 .help = "check the file of the namespace, change nothing and leave",
 		 .flag = &o.check},
-		{.name = "cluster-id", .metavar = "ID", .help = "with --format: instead of a new one",
+		{.name = "cluster-id",
+		 .metavar = "ID",
+		 .help = "with --format: instead of a new one",
 		 .text = &o.cluster_id},
-		{.name = "ready-file", .metavar = "FILE",
-		 .help = "write the addresses there (JSON) when serving", .text = &o.ready_file},
+		{.name = "ready-file",
+		 .metavar = "FILE",
+		 .help = "write the addresses there (JSON) when serving",
+		 .text = &o.ready_file},
 		{0}};
 	const struct args_spec spec = {
 		.prog = "dfs-namenode",
@@ -151,7 +158,8 @@ int main(int argc, char **argv)
 	pthread_sigmask(SIG_BLOCK, &p.signals, NULL); /* before any thread */
 	signal(SIGPIPE, SIG_IGN);
 	if (o.format && o.check) {
-		err_set(&err, -EINVAL, "--check changes nothing and --format does: give one of them");
+		err_set(&err, -EINVAL,
+			"--check changes nothing and --format does: give one of them");
 		status = fail(&err);
 	} else if (settings_load(args.conf, &p.set, &err) < 0) {
 		status = fail(&err);

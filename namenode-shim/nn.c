@@ -7,27 +7,28 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/rpc/auth_to_local.h"
-#include "common/rpc/service_acl.h"
 #include "common/base/metrics.h"
 #include "common/reactor/reactor.h"
+#include "common/rpc/auth_to_local.h"
 #include "common/rpc/server.h"
-#include "namenode-shim/arena.h"
-#include "namenode-shim/checkpoint.h"
-#include "namenode-shim/doomed.h"
-#include "namenode-shim/drain.h"
-#include "namenode-shim/inode.h"
-#include "namenode-shim/lane.h"
-#include "namenode-shim/monitor.h"
-#include "namenode-shim/racks.h"
+#include "common/rpc/service_acl.h"
+#include "namenode-shim/base/arena.h"
+#include "namenode-shim/base/users.h"
+#include "namenode-shim/blocks/decommission.h"
+#include "namenode-shim/blocks/redundancy_monitor.h"
+#include "namenode-shim/blocks/topology.h"
+#include "namenode-shim/db/checkpoint.h"
+#include "namenode-shim/namespace/inode.h"
+#include "namenode-shim/namespace/tree_delete.h"
+#include "namenode-shim/namespace/xattr.h"
 #include "namenode-shim/req.h"
-#include "namenode-shim/users.h"
-#include "namenode-shim/walks.h"
-#include "namenode-shim/xattr.h"
+#include "namenode-shim/rpc/resolver_thread.h"
+#include "namenode-shim/rpc/tree_walk.h"
 
 #define BATCH_TRIES 4 /* the map grows, or the journal is given up */
-#define EARLY_SYNC_MS 100 /* a change that nobody waits for is on its way to the disk after so long */
-#define EARLY_MAX 4096 /* so many of them at most; far fewer than DB_IDS_SKIPPED */
+/* a change that nobody waits for is on its way to the disk after so long */
+#define EARLY_SYNC_MS 100
+#define EARLY_MAX 4096  /* so many of them at most; far fewer than DB_IDS_SKIPPED */
 #define RECOVERY_LOST 1 /* a stamp that no recovery has */
 
 /* ---- start: memory from disk ---- */
@@ -41,7 +42,7 @@ static int load_satisfy(struct nn *nn, const struct inode *n)
 
 	arena_free(&a);
 	if (marked)
-		satisfy_add(&nn->satisfy, n->id);
+		satisfier_add(&nn->satisfy, n->id);
 	return rc;
 }
 
@@ -55,8 +56,9 @@ static int load_inode(void *arg, struct inode *n)
 		const struct inode_block *b = &n->blocks[i];
 		const bool last = i + 1 == n->nblocks;
 
-		const enum blk_state state =
-			!open || !last ? BLK_COMPLETE : b->committed ? BLK_COMMITTED : BLK_OPEN;
+		const enum blk_state state = !open || !last ? BLK_COMPLETE
+					     : b->committed ? BLK_COMMITTED
+							    : BLK_OPEN;
 		struct blk *k = n->ec ? blocks_add_group(&nn->blocks, &b->b, n->id, n->ec, state)
 				      : blocks_add(&nn->blocks, &b->b, n->id, n->repl, state);
 
@@ -81,12 +83,12 @@ static int load(struct nn *nn, struct err *err)
 	if (!rc)
 		snprintf(nn->ec_enabled, sizeof(nn->ec_enabled), "%s", enabled);
 	rc = rc ? rc : inode_each(&nn->reader, &a, load_inode, nn);
-	nn->doomed = nn->doomed_next = doomed_any(&nn->reader);
+	nn->doomed = nn->tree_delete_next = tree_delete_any(&nn->reader);
 	txn_read_end(&nn->reader);
 	arena_free(&a);
 	if (rc < 0) {
-		err_sys(err, rc, "cannot read the namespace in %s: the record after %llu inodes", nn->set.name_dir,
-			(unsigned long long)nn->inodes);
+		err_sys(err, rc, "cannot read the namespace in %s: the record after %llu inodes",
+			nn->set.name_dir, (unsigned long long)nn->inodes);
 		return rc == -EBADMSG ? err_cure(err, DB_RESTORE) : rc;
 	}
 	nn->safe.total = nn->blocks.complete;
@@ -106,10 +108,10 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	nn->start_ns = clock_mono_ns();
 	nn->set.ec.run = nn->start_ms;
 	pthread_rwlock_init(&nn->mem_lock, NULL);
-	intake_init(&nn->intake);
+	commit_queue_init(&nn->intake);
 	req_pool_init(&nn->reqs);
 	list_init(&nn->parked);
-	satisfy_init(&nn->satisfy);
+	satisfier_init(&nn->satisfy);
 	list_init(&nn->unfinished);
 	list_init(&nn->deleting);
 	list_init(&nn->flying);
@@ -122,7 +124,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	nn->blocks.maintenance_min = set->maintenance_min;
 	nn->blocks.safe_min = set->safe_repl ? set->safe_repl : 1;
 	nn->users = users_new(nn->set.super_group, nn->set.fixed_groups);
-	nn->racks = racks_new(set->conf);
+	nn->racks = topology_new(set->conf);
 	rc = hosts_load(set->conf, &nn->hosts, err);
 	rc = rc ? rc : auth_to_local_new(set->conf, &nn->names, err);
 	rc = rc ? rc : service_acl_new(set->conf, &nn->service_acl, err);
@@ -149,28 +151,28 @@ void nn_free(struct nn *nn)
 {
 	if (!nn)
 		return;
-	walks_free(nn->walks);
+	tree_walk_free(nn->walks);
 	txn_reader_free(&nn->reader);
 	txn_reader_free(&nn->look);
 	db_close(nn->db);
 	leases_fini(&nn->leases);
 	blocks_fini(&nn->blocks);
-	satisfy_fini(&nn->satisfy);
-	doomed_fini(&nn->doomed_broken);
+	satisfier_fini(&nn->satisfy);
+	tree_delete_fini(&nn->tree_delete_broken);
 	datanodes_fini(&nn->dns);
 	users_free(nn->users);
 	auth_to_local_free(nn->names);
 	service_acl_free(nn->service_acl);
 	hosts_free(nn->hosts);
 	hosts_free(nn->hosts_next);
-	racks_free(nn->racks);
+	topology_free(nn->racks);
 	while (nn->calls) {
 		struct call_stat *next = nn->calls->next;
 
 		free(nn->calls);
 		nn->calls = next;
 	}
-	intake_fini(&nn->intake);
+	commit_queue_fini(&nn->intake);
 	req_pool_fini(&nn->reqs);
 	pthread_rwlock_destroy(&nn->mem_lock);
 	settings_fini(&nn->set);
@@ -231,10 +233,11 @@ static void startup_text(const struct nn *nn, char *buf)
 			     (unsigned long long)have, nn->set.safe_pct,
 			     (unsigned long long)s->total);
 	if (live < want)
-		n += snprintf(buf + n, ERR_TEXT_MAX - (size_t)n,
-			      "The number of live datanodes %u needs an additional %u live datanodes "
-			      "to reach the minimum number %u.\n",
-			      live, want - live, want);
+		n += snprintf(
+			buf + n, ERR_TEXT_MAX - (size_t)n,
+			"The number of live datanodes %u needs an additional %u live datanodes "
+			"to reach the minimum number %u.\n",
+			live, want - live, want);
 	else
 		n += snprintf(buf + n, ERR_TEXT_MAX - (size_t)n,
 			      "The number of live datanodes %u has reached the minimum number %u. ",
@@ -274,7 +277,8 @@ void nn_check_safe_mode(struct nn *nn)
 	}
 	if (!s->reached_ns)
 		s->reached_ns = now;
-	if ((!s->empty_start || nn->set.safe_nodes) && now - s->reached_ns < nn->set.safe_extension_ms * NS_PER_MS)
+	if ((!s->empty_start || nn->set.safe_nodes) &&
+	    now - s->reached_ns < nn->set.safe_extension_ms * NS_PER_MS)
 		return;
 	s->startup = false;
 	s->on = s->manual;
@@ -313,7 +317,8 @@ void nn_dn_forget(struct nn *nn, struct dn *dn, const char *why)
 	if (dn->alive) {
 		nn_dn_lost(nn, dn, why);
 	} else {
-		log_info("op=forget datanode=%s address=%s:%u reason=\"%s\"", dn->uuid, dn->ip, dn->xfer_port, why);
+		log_info("op=forget datanode=%s address=%s:%u reason=\"%s\"", dn->uuid, dn->ip,
+			 dn->xfer_port, why);
 		blocks_forget(&nn->blocks, dn, NULL);
 	}
 	datanodes_remove(&nn->dns, dn);
@@ -398,7 +403,8 @@ static void block_synced(struct nn *nn, struct blk *b, const struct effect *e)
 	const struct targets t = find_targets(nn, e);
 	const bool quiet = nn->blocks.quiet;
 
-	/* Until all of them are known with their new stamp some would look stale and be ordered deleted. */
+	/* Until all of them are known with their new stamp some would look stale and be ordered
+	 * deleted. */
 	nn->blocks.quiet = true;
 	blk_set_targets(b, t.st, t.units, t.n);
 	b->open->truncate_to = NO_TRUNCATE;
@@ -483,22 +489,23 @@ static void take_hosts(struct nn *nn)
 	hosts_free(nn->hosts);
 	nn->hosts = nn->hosts_next;
 	nn->hosts_next = NULL;
-	drain_judge_all(nn);
+	decommission_judge_all(nn);
 }
 
 /* Trees go bit by bit: the next slice is submitted when the last one is on the disk. */
 static void doom(struct nn *nn, const struct effect *e)
 {
 	if (e->kind == FX_DOOM_BROKEN) {
-		doomed_leave(&nn->doomed_broken, e->inode);
+		tree_delete_leave(&nn->tree_delete_broken, e->inode);
 	} else {
-		nn->doomed_next = e->kind == FX_DOOM ? nn->doomed_next || !nn->doomed : e->delta;
+		nn->tree_delete_next =
+			e->kind == FX_DOOM ? nn->tree_delete_next || !nn->doomed : e->delta;
 		nn->doomed = e->kind == FX_DOOM || e->delta;
-		nn->doomed_turn = e->kind == FX_DOOM_SLICE ? e->turn : nn->doomed_turn;
+		nn->tree_delete_turn = e->kind == FX_DOOM_SLICE ? e->turn : nn->tree_delete_turn;
 	}
 	if (e->kind == FX_DOOM)
 		return;
-	list_for_each(l, &nn->deleting) {
+	list_for_each (l, &nn->deleting) {
 		struct req *q = container_of(l, struct req, link);
 
 		q->doomed = q->doomed == e->inode ? 0 : q->doomed;
@@ -517,11 +524,11 @@ static uint64_t tree_waited_for(const struct req *q)
 /* Deletes of which the tree is gone, or cannot go. */
 static void take_deleted(struct nn *nn, struct list *done)
 {
-	list_for_each(l, &nn->deleting)
+	list_for_each (l, &nn->deleting)
 		if (!container_of(l, struct req, link)->doomed) {
 			list_del(l);
 			list_add_tail(done, l);
-			intake_again(&nn->intake, 1);
+			commit_queue_again(&nn->intake, 1);
 		}
 }
 
@@ -544,7 +551,7 @@ static uint32_t apply(struct nn *nn, const struct effect_list *l)
 		else if (e->kind == FX_HOSTS)
 			take_hosts(nn);
 		else if (e->kind == FX_SATISFY)
-			satisfy_add(&nn->satisfy, e->inode);
+			satisfier_add(&nn->satisfy, e->inode);
 		else
 			apply_block(nn, e);
 	return n;
@@ -611,7 +618,7 @@ void nn_run(struct nn *nn, struct req *q)
 
 void nn_submit(struct nn *nn, struct req *q)
 {
-	intake_put(&nn->intake, q);
+	commit_queue_put(&nn->intake, q);
 }
 
 static void move_all(struct list *from, struct list *to)
@@ -626,7 +633,8 @@ static uint32_t count_changes(const struct list *l)
 {
 	uint32_t n = 0;
 
-	list_for_each(e, l) n += container_of(e, struct req, link)->method->kind == REQ_CHANGE;
+	list_for_each (e, l)
+		n += container_of(e, struct req, link)->method->kind == REQ_CHANGE;
 	return n;
 }
 
@@ -639,7 +647,7 @@ static void finish_all(struct nn *nn, struct list *l)
 	if (list_empty(l))
 		return;
 	if (changes)
-		intake_answered(&nn->intake, changes);
+		commit_queue_answered(&nn->intake, changes);
 	while ((e = list_pop(l))) {
 		struct req *q = container_of(e, struct req, link);
 
@@ -669,8 +677,9 @@ static uint64_t held_until(const struct nn *nn)
 
 static bool must_walk(const struct nn *nn)
 {
-	return !list_empty(&nn->unfinished) || blocks_must_sweep(&nn->blocks) || blk_cursor_is_open(&nn->draining) ||
-	       monitor_is_ordering(nn) || (nn->doomed_next && !nn->safe.on);
+	return !list_empty(&nn->unfinished) || blocks_must_sweep(&nn->blocks) ||
+	       blk_cursor_is_open(&nn->draining) || monitor_is_ordering(nn) ||
+	       (nn->tree_delete_next && !nn->safe.on);
 }
 
 /* Sleep until there is something to do; false: stop and nothing is left. */
@@ -678,7 +687,7 @@ static bool take(struct nn *nn, struct list *batch)
 {
 	uint64_t wake = nn->next_tick_ns;
 
-	list_for_each(l, &nn->parked) {
+	list_for_each (l, &nn->parked) {
 		const struct req *q = container_of(l, struct req, link);
 
 		wake = q->wait.deadline_ns < wake ? q->wait.deadline_ns : wake;
@@ -687,7 +696,7 @@ static bool take(struct nn *nn, struct list *batch)
 		wake = held_until(nn);
 	if (must_walk(nn))
 		wake = 0;
-	return intake_take(&nn->intake, wake, batch);
+	return commit_queue_take(&nn->intake, wake, batch);
 }
 
 /* What is through with it joins @done, what is not nn->unfinished. */
@@ -706,7 +715,7 @@ static void run_memory(struct nn *nn, struct list *batch)
 {
 	struct list done = LIST_INIT(done);
 
-	list_for_each(l, batch) {
+	list_for_each (l, batch) {
 		struct req *q = container_of(l, struct req, link);
 
 		if (q->method->kind == REQ_MEMORY)
@@ -715,13 +724,14 @@ static void run_memory(struct nn *nn, struct list *batch)
 	finish_all(nn, &done);
 }
 
-/* No slice is made in safe mode. What was deleted is gone for everybody; the quotas follow when safe mode
- * is left. */
+/* No slice is made in safe mode. What was deleted is gone for everybody; the quotas follow when
+ * safe mode is left. */
 static void answer_deleting(struct nn *nn)
 {
 	struct list done = LIST_INIT(done);
 
-	list_for_each(l, &nn->deleting) container_of(l, struct req, link)->doomed = 0;
+	list_for_each (l, &nn->deleting)
+		container_of(l, struct req, link)->doomed = 0;
 	take_deleted(nn, &done);
 	finish_all(nn, &done);
 }
@@ -746,15 +756,15 @@ static void walk_on(struct nn *nn)
 	}
 	if (blk_cursor_is_open(&nn->draining)) {
 		nn_lock(nn);
-		drain_slice(nn);
+		decommission_slice(nn);
 		nn_unlock(nn);
 	}
 	if (monitor_is_ordering(nn))
 		monitor_order(nn);
-	if (nn->doomed_next && !nn->safe.on) {
-		nn->doomed_next = false;
-		nn->doomed_ns = clock_mono_ns();
-		nn_submit(nn, req_new(nn, &doomed_method, NULL));
+	if (nn->tree_delete_next && !nn->safe.on) {
+		nn->tree_delete_next = false;
+		nn->tree_delete_ns = clock_mono_ns();
+		nn_submit(nn, req_new(nn, &tree_delete_method, NULL));
 	}
 	if (nn->safe.on)
 		answer_deleting(nn);
@@ -764,18 +774,19 @@ static void unpark(struct nn *nn, struct list *batch)
 {
 	const uint64_t now = clock_mono_ns();
 
-	list_for_each(l, &nn->parked)
+	list_for_each (l, &nn->parked)
 		if (wait_is_over(nn, container_of(l, struct req, link), now)) {
 			list_del(l);
 			list_add_tail(batch, l);
-			intake_again(&nn->intake, 1);
+			commit_queue_again(&nn->intake, 1);
 		}
 }
 
 /* Has a change of @batch before @end an effect of @kind on inode or block @id? */
-static bool affects(const struct list *batch, const struct req *end, enum effect_kind kind, uint64_t id)
+static bool affects(const struct list *batch, const struct req *end, enum effect_kind kind,
+		    uint64_t id)
 {
-	list_for_each(l, batch) {
+	list_for_each (l, batch) {
 		const struct req *before = container_of(l, struct req, link);
 
 		if (before == end)
@@ -783,15 +794,18 @@ static bool affects(const struct list *batch, const struct req *end, enum effect
 		if (before->rc || !(before->fx.kinds & EFFECT_BIT(kind)))
 			continue;
 		for (const struct effect *e = before->fx.first; e; e = e->next)
-			if (e->kind == kind && id == (kind == FX_BLOCK_RECOVER ? (uint64_t)e->b.id : e->inode))
+			if (e->kind == kind &&
+			    id == (kind == FX_BLOCK_RECOVER ? (uint64_t)e->b.id : e->inode))
 				return true;
 	}
 	return false;
 }
 
-static bool affected_in_batch(const struct nn *nn, const struct req *q, enum effect_kind kind, uint64_t id)
+static bool affected_in_batch(const struct nn *nn, const struct req *q, enum effect_kind kind,
+			      uint64_t id)
 {
-	return nn->batch && (affects(&nn->flying, NULL, kind, id) || affects(nn->batch, q, kind, id));
+	return nn->batch &&
+	       (affects(&nn->flying, NULL, kind, id) || affects(nn->batch, q, kind, id));
 }
 
 bool nn_leased_in_batch(const struct nn *nn, const struct req *q, uint64_t id)
@@ -821,9 +835,9 @@ static void land(struct nn *nn)
 	uint32_t effects = 0;
 
 	if (!list_empty(&nn->flying))
-		intake_committed(&nn->intake, clock_mono_ns() - nn->commit_began_ns);
+		commit_queue_committed(&nn->intake, clock_mono_ns() - nn->commit_began_ns);
 	nn_lock(nn);
-	list_for_each(l, &nn->flying) {
+	list_for_each (l, &nn->flying) {
 		struct req *q = container_of(l, struct req, link);
 
 		if (effects >= NN_SLICE || (effects >= NN_SLICE_STEP && nn_slice_is_over(nn))) {
@@ -839,11 +853,11 @@ static void land(struct nn *nn)
 				continue;
 			list_del(l);
 			list_add_tail(&nn->deleting, l);
-			intake_answered(&nn->intake, 1);
+			commit_queue_answered(&nn->intake, 1);
 		} else if (q->rc == REQ_PARK) {
 			list_del(l);
 			list_add_tail(&nn->parked, l);
-			intake_answered(&nn->intake, 1);
+			commit_queue_answered(&nn->intake, 1);
 		}
 	}
 	nn_unlock(nn);
@@ -857,7 +871,7 @@ static void on_synced(void *arg)
 {
 	struct nn *nn = arg;
 
-	intake_landed(&nn->intake);
+	commit_queue_landed(&nn->intake);
 }
 
 static bool land_if_synced(struct nn *nn)
@@ -876,17 +890,19 @@ static bool is_synced(void *arg)
 	return db_synced(nn->db) != 0;
 }
 
-/* While the batch before is under way, and when those who waited for it were answered: wait for more to come. What came
- * joins @batch. False: it is on the disk, or never will be, and nobody is waited for. */
+/* While the batch before is under way, and when those who waited for it were answered: wait for
+ * more to come. What came joins @batch. False: it is on the disk, or never will be, and nobody is
+ * waited for. */
 static bool gather(struct nn *nn, struct list *batch)
 {
 	struct list fresh = LIST_INIT(fresh);
 	bool more;
 
-	intake_meanwhile(&nn->intake, is_synced, nn, &fresh);
+	commit_queue_meanwhile(&nn->intake, is_synced, nn, &fresh);
 	more = !is_synced(nn);
 	if (land_if_synced(nn)) /* those who wait for it first */
-		intake_linger(&nn->intake, count_changes(batch) + count_changes(&fresh), &fresh);
+		commit_queue_linger(&nn->intake, count_changes(batch) + count_changes(&fresh),
+				    &fresh);
 	run_memory(nn, &fresh);
 	move_all(&fresh, batch);
 	return more;
@@ -897,7 +913,7 @@ static bool may_hold(const struct nn *nn, const struct list *batch)
 {
 	uint32_t n = nn->nearly;
 
-	list_for_each(l, batch) {
+	list_for_each (l, batch) {
 		const struct req *q = container_of(l, struct req, link);
 
 		if (q->rc != REQ_PARK && !is_early(q))
@@ -912,7 +928,7 @@ static void finish_early(struct nn *nn, struct list *batch)
 {
 	struct list done = LIST_INIT(done);
 
-	list_for_each(l, batch)
+	list_for_each (l, batch)
 		if (is_early(container_of(l, struct req, link))) {
 			list_del(l);
 			list_add_tail(&done, l);
@@ -922,13 +938,14 @@ static void finish_early(struct nn *nn, struct list *batch)
 	nn->nearly += count_changes(&done);
 	metric_add(METRIC_NN_OPS, count_changes(&done));
 	nn_lock(nn);
-	list_for_each(l, &done) (void)apply(nn, &container_of(l, struct req, link)->fx);
+	list_for_each (l, &done)
+		(void)apply(nn, &container_of(l, struct req, link)->fx);
 	nn_unlock(nn);
 	finish_all(nn, &done);
 }
 
-/* One transaction with every change of the batch. It is committed when the batch before is on the disk, and not sooner:
- * what comes until then can still be a part of it. */
+/* One transaction with every change of the batch. It is committed when the batch before is on the
+ * disk, and not sooner: what comes until then can still be a part of it. */
 static int try_batch(struct nn *nn, struct list *batch)
 {
 	struct list *l = batch->next;
@@ -956,7 +973,7 @@ static int try_batch(struct nn *nn, struct list *batch)
 		l = last->next;
 	}
 	if (!t.failed)
-		(void)retry_purge(&t, nn_steady_ms(nn)); /* a failure shows in the commit */
+		(void)retry_cache_purge(&t, nn_steady_ms(nn)); /* a failure shows in the commit */
 	nn->batch = NULL;
 	nn->commit_next_ns = clock_mono_ns();
 	return txn_write_commit_later(&t, may_hold(nn, batch));
@@ -983,12 +1000,13 @@ static const char *cure(int rc)
 static void fail_batch(struct list *batch, int rc)
 {
 	log_error("op=commit rc=%s; nothing of this batch was changed; %s", err_name(rc), cure(rc));
-	list_for_each(l, batch) {
+	list_for_each (l, batch) {
 		struct req *q = container_of(l, struct req, link);
 
 		q->rc = rc;
-		exc_throw(&q->exc, rc == -ENOSPC || rc == -EDQUOT ? EXC_DISK_FULL : EXC_IO,
-			  "the NameNode cannot write its namespace: %s; %s", err_name(rc), cure(rc));
+		exception_throw(&q->exc, rc == -ENOSPC || rc == -EDQUOT ? EXC_DISK_FULL : EXC_IO,
+				"the NameNode cannot write its namespace: %s; %s", err_name(rc),
+				cure(rc));
 	}
 }
 
@@ -1012,10 +1030,12 @@ static void run_changes(struct nn *nn, struct list *batch)
 	if (rc > 0) { /* those before them are on the disk: one record is under way at a time */
 		land(nn);
 		if (rc == TXN_UNDER_WAY)
-			nn->nearly = 0; /* they are under way, and no batch is committed before they have landed */
+			/* they are under way, and no batch is committed before they have landed */
+			nn->nearly = 0;
 		finish_early(nn, batch);
 	}
-	/* Without a record these may all the same answer what those before them did: they wait for the same. */
+	/* Without a record these may all the same answer what those before them did: they wait for
+	 * the same. */
 	move_all(batch, &nn->flying);
 	nn->commit_began_ns = nn->commit_next_ns;
 	(void)land_if_synced(nn);
@@ -1052,12 +1072,12 @@ int nn_start(struct nn *nn)
 {
 	int rc = nn->set.journal ? db_log_start(nn->db, on_synced, nn) : 0;
 
-	rc = rc ? rc : lane_new(&nn->lane);
-	rc = rc ? rc : walks_new(nn, &nn->walks);
+	rc = rc ? rc : resolver_new(&nn->lane);
+	rc = rc ? rc : tree_walk_new(nn, &nn->walks);
 	rc = rc ? rc : ret_code(pthread_create(&nn->writer, NULL, writer_main, nn));
 	nn->writer_runs = !rc;
 	if (rc < 0) {
-		lane_free(nn->lane);
+		resolver_free(nn->lane);
 		nn->lane = NULL;
 	}
 	return rc;
@@ -1067,16 +1087,16 @@ void nn_stop(struct nn *nn)
 {
 	if (!nn->writer_runs)
 		return;
-	lane_free(nn->lane);
+	resolver_free(nn->lane);
 	nn->lane = NULL;
-	intake_stop(&nn->intake);
+	commit_queue_stop(&nn->intake);
 	pthread_join(nn->writer, NULL);
 	nn->writer_runs = false;
 	move_all(&nn->unfinished, &nn->parked);
-	list_for_each(l, &nn->parked)
+	list_for_each (l, &nn->parked)
 		container_of(l, struct req, link)->rc = -ESHUTDOWN;
 	finish_all(nn, &nn->parked);
 	finish_all(nn, &nn->deleting);
-	walks_free(nn->walks);
+	tree_walk_free(nn->walks);
 	nn->walks = NULL;
 }

@@ -9,21 +9,23 @@
  * reader's transaction (LMDB, no lock; one for all that a turn of the reactor brings) and the
  * memory part. CHANGE and MEMORY calls go to the queue of the writer thread, which takes all that
  * wait, runs the MEMORY calls (reports and heartbeats: no disk), then all CHANGE calls in ONE
- * transaction (for how many it waits: intake.h), commits, and when the disk has it applies their
- * effects to memory (effect.h) and only then answers them. While one batch is synced (by the
+ * transaction (for how many it waits: commit_queue.h), commits, and when the disk has it applies
+ * their effects to memory (effect.h) and only then answers them. While one batch is synced (by the
  * scribe's thread) the next one gathers and is applied to LMDB: group commit in two stages. Others
- * may read a change before it is on the disk, as in HDFS; nobody is told that it is done. But for who asked for that: a creation, or the
- * closing of a file, with `early` in its request is answered when its record is written (so a kill of this process does not lose it), takes effect
- * then, and is held: the disk has it before any other change is answered, and EARLY_SYNC_MS later anyway.
- * Beside them lane.h waits for slow answers before a request has its turn, and walks.h goes through
- * large trees for those who ask how large they are.
+ * may read a change before it is on the disk, as in HDFS; nobody is told that it is done. But for
+ * who asked for that: a creation, or the closing of a file, with `early` in its request is answered
+ * when its record is written (so a kill of this process does not lose it), takes effect then, and
+ * is held: the disk has it before any other change is answered, and EARLY_SYNC_MS later anyway.
+ * Beside them resolver_thread.h waits for slow answers before a request has its turn, and
+ * tree_walk.h goes through large trees for those who ask how large they are.
  * Ownership: everything here belongs to struct nn; a request (req.h) belongs to whoever holds it:
  * reactor, queue, writer.
- * Nothing holds mem_lock for long (NN_HOLD_NS): what goes through all blocks (a node's death, a failed disk, a drain) or through
- * a long list (of a report) does a slice in each turn of the writer (blocks_sweep(), drain_slice(), REQ_PARK of a MEMORY call).
- * Threading: dns, blocks, leases, safe are changed only by the writer thread, with mem_lock held for
- * writing; the writer reads them without it, other threads with it held for reading. Lock order:
- * db->map_lock (a transaction) before mem_lock; that of intake is held alone and shortly.
+ * Nothing holds mem_lock for long (NN_HOLD_NS): what goes through all blocks (a node's death, a
+ * failed disk, a drain) or through a long list (of a report) does a slice in each turn of the
+ * writer (blocks_sweep(), decommission_slice(), REQ_PARK of a MEMORY call).
+ * Threading: dns, blocks, leases, safe are changed only by the writer thread, with mem_lock held
+ * for writing; the writer reads them without it, other threads with it held for reading. Lock
+ * order: db->map_lock (a transaction) before mem_lock; that of intake is held alone and shortly.
  * Source: design.md section 8; hdfs-wire 3.6, 3.7, 4.
  */
 #include <pthread.h>
@@ -34,30 +36,30 @@
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/reactor/reactor.h"
-#include "namenode-shim/blocks.h"
-#include "namenode-shim/datanodes.h"
-#include "namenode-shim/db.h"
-#include "namenode-shim/doomed.h"
-#include "namenode-shim/ecpolicy.h"
-#include "namenode-shim/intake.h"
-#include "namenode-shim/leases.h"
-#include "namenode-shim/satisfy.h"
+#include "namenode-shim/blocks/blocks.h"
+#include "namenode-shim/blocks/datanodes.h"
+#include "namenode-shim/blocks/storage_policy_satisfier.h"
+#include "namenode-shim/db/commit_queue.h"
+#include "namenode-shim/db/db.h"
+#include "namenode-shim/namespace/ecpolicy.h"
+#include "namenode-shim/namespace/leases.h"
+#include "namenode-shim/namespace/trash.h"
+#include "namenode-shim/namespace/tree_delete.h"
 #include "namenode-shim/settings.h"
-#include "namenode-shim/trash.h"
 
 #define NN_HOLD_NS 20000000ull /* longer nobody should hold mem_lock at a time */
-#define NN_SLICE 4096 /* so many blocks are gone through in one hold, */
-#define NN_SLICE_STEP 256 /* and after each so many of them it is asked */
+#define NN_SLICE 4096          /* so many blocks are gone through in one hold, */
+#define NN_SLICE_STEP 256      /* and after each so many of them it is asked */
 #define NN_SLICE_NS 5000000ull /* whether it has lasted so long: a walk ends its slice then */
 
 struct auth_to_local;
 struct hosts;
-struct lane;
-struct racks;
+struct resolver;
+struct topology;
 struct req;
 struct service_acl;
 struct users;
-struct walks;
+struct tree_walks;
 
 /* How often a method was called, and how long it took until it was answered. Made at start. */
 struct call_stat {
@@ -68,12 +70,12 @@ struct call_stat {
 
 struct safemode {
 	bool on;
-	bool manual;          /* asked for by an administrator: leaves only when asked */
-	bool startup;         /* until reports are in; reached: leaves after the extension */
-	uint64_t reached_ns;  /* threshold reached; 0 = not */
-	uint64_t total;       /* complete blocks at start */
+	bool manual;         /* asked for by an administrator: leaves only when asked */
+	bool startup;        /* until reports are in; reached: leaves after the extension */
+	uint64_t reached_ns; /* threshold reached; 0 = not */
+	uint64_t total;      /* complete blocks at start */
 	uint64_t left_ns;
-	bool empty_start;     /* there was nothing to wait for */
+	bool empty_start; /* there was nothing to wait for */
 };
 
 /* Requests that have ended, with their first memory, for those that come. */
@@ -87,14 +89,16 @@ struct req_pool {
 struct holds {
 	uint64_t since_ns; /* of the hold under way */
 	uint64_t count, max_ns, max_run_ns;
-	bool with_cpu; /* tests: also how long its thread worked, which others on the machine do not change much */
+	/* tests: also how long its thread worked, which others on the machine do not change much */
+	bool with_cpu;
 	uint64_t cpu_since_ns, max_cpu_ns;
 };
 
 /* What is left of a look at one line of blocks that wait for a copy, or for one to be dropped. */
 struct copies_line {
 	uint64_t look; /* blocks to look at */
-	uint32_t vain; /* looks that may end without an order: those behind them have their turn in the next one */
+	/* looks that may end without an order: those behind them have their turn in the next one */
+	uint32_t vain;
 };
 
 /* What is left of a look at the blocks that have too few replicas, or too many. */
@@ -105,11 +109,11 @@ struct copies {
 
 struct nn {
 	struct settings set;
-	struct db *db;       /* owned */
-	struct users *users; /* owned */
-	struct auth_to_local *names; /* owned */
+	struct db *db;                   /* owned */
+	struct users *users;             /* owned */
+	struct auth_to_local *names;     /* owned */
 	struct service_acl *service_acl; /* owned; NULL: everybody may call everything */
-	struct txn reader;   /* reactor thread's */
+	struct txn reader;               /* reactor thread's */
 	struct rop reads_end; /* linked while reader is open: it closes with the reactor's turn */
 
 	pthread_rwlock_t mem_lock;
@@ -118,20 +122,22 @@ struct nn {
 	struct blocks blocks;
 	struct leases leases;
 	struct safemode safe;
-	atomic_uint_fast64_t inodes; /* metric */
+	atomic_uint_fast64_t inodes;              /* metric */
 	char ec_enabled[ECPOL_MAX * EC_NAME_MAX]; /* names of the erasure-coding policies enabled */
-	struct hosts *hosts; /* owned */
-	struct racks *racks; /* owned */
-	struct lane *lane;   /* owned, from nn_start() to nn_stop(): what requests wait for */
-	void (*read_later)(struct req *q); /* any thread: run a READ on the reactor; set with the port */
-	struct reactor *reactor; /* borrowed; NULL until the port is open */
-	struct walks *walks; /* owned; while the writer runs */
-	struct call_stat *calls; /* owned list; complete before the port opens */
+	struct hosts *hosts;                      /* owned */
+	struct topology *racks;                   /* owned */
+	struct resolver *lane; /* owned, from nn_start() to nn_stop(): what requests wait for */
+	/* any thread: run a READ on the reactor; set with the port */
+	void (*read_later)(struct req *q);
+	struct reactor *reactor;  /* borrowed; NULL until the port is open */
+	struct tree_walks *walks; /* owned; while the writer runs */
+	struct call_stat *calls;  /* owned list; complete before the port opens */
 	uint64_t start_ms, start_ns;
 	uint16_t rpc_port; /* as bound */
-	bool restore_storage; /* as dfsadmin -restoreFailedStorage left it; there is one directory */
+	/* as dfsadmin -restoreFailedStorage left it; there is one directory */
+	bool restore_storage;
 
-	struct intake intake; /* what waits for the writer */
+	struct commit_queue intake; /* what waits for the writer */
 	struct req_pool reqs;
 
 	/* writer thread only */
@@ -140,22 +146,25 @@ struct nn {
 	struct list parked; /* requests that wait for a report */
 	/* Deletes below a quota whose names go still. They are answered then, or in safe mode. */
 	struct list deleting;
-	bool doomed;          /* there are trees that go bit by bit (doomed.h), */
-	bool doomed_next;     /* and the next slice is to be submitted, */
-	uint64_t doomed_ns;   /* as it was last then */
-	uint64_t doomed_turn; /* the tree that a slice was removed of last */
-	struct doomed_broken doomed_broken;
+	bool doomed;               /* there are trees that go bit by bit (tree_delete.h), */
+	bool tree_delete_next;     /* and the next slice is to be submitted, */
+	uint64_t tree_delete_ns;   /* as it was last then */
+	uint64_t tree_delete_turn; /* the tree that a slice was removed of last */
+	struct tree_delete_broken tree_delete_broken;
 	struct list unfinished; /* MEMORY requests that make a slice in each turn */
 	struct copies copies;
 	struct blk_cursor draining; /* open while blocks of draining nodes are counted */
-	uint64_t drain_asked; /* blocks.asked when that began */
-	const struct list *batch; /* the changes of this transaction; NULL between two */
-	uint32_t nearly;     /* changes that were answered and are held, or under way */
-	struct list flying;  /* requests of the one before it, whose record is not on the disk yet: answers and effects wait */
+	uint64_t drain_asked;       /* blocks.asked when that began */
+	const struct list *batch;   /* the changes of this transaction; NULL between two */
+	uint32_t nearly;            /* changes that were answered and are held, or under way */
+	/* requests of the one before it, whose record is not on the disk yet: answers and effects
+	 * wait */
+	struct list flying;
 	struct trash_round trash;
 	struct hosts *hosts_next; /* owned: read, not in force yet */
-	struct satisfy satisfy;
-	struct txn look;       /* its own reader, for what the monitor asks of the namespace; without mem_lock */
+	struct satisfier satisfy;
+	/* its own reader, for what the monitor asks of the namespace; without mem_lock */
+	struct txn look;
 	struct log_rate unread; /* of the line that it cannot be read */
 	uint64_t next_tick_ns, next_redundancy_ns, next_drain_ns;
 	uint64_t commit_began_ns, commit_next_ns; /* of what is flying, and of what is next */
@@ -170,8 +179,8 @@ int nn_start(struct nn *nn);
 void nn_stop(struct nn *nn);
 /** Accepts NULL. */
 void nn_free(struct nn *nn);
-/** The time of day as it would be had nobody moved the clock since the start: for what must neither expire at
- *  once nor stay for ever. Milliseconds. Any thread. */
+/** The time of day as it would be had nobody moved the clock since the start: for what must neither
+ *  expire at once nor stay for ever. Milliseconds. Any thread. */
 uint64_t nn_steady_ms(const struct nn *nn);
 /** Any thread: give @q to the writer. */
 void nn_submit(struct nn *nn, struct req *q);
@@ -184,8 +193,8 @@ bool nn_slice_is_over(const struct nn *nn);
 bool nn_slice_is_done(const struct nn *nn, uint32_t done);
 /** Writer thread: req_run(), timed. */
 void nn_run(struct nn *nn, struct req *q);
-/** Writer thread: was inode @id given to a writer by a change of this batch before @q? Memory (leases,
- *  blocks) learns of that only after the commit. */
+/** Writer thread: was inode @id given to a writer by a change of this batch before @q? Memory
+ *  (leases, blocks) learns of that only after the commit. */
 bool nn_leased_in_batch(const struct nn *nn, const struct req *q, uint64_t id);
 /** Likewise: was satisfyStoragePolicy of inode @id asked for in this batch? */
 bool nn_satisfied_in_batch(const struct nn *nn, const struct req *q, uint64_t id);

@@ -12,10 +12,10 @@
 #include "common/rpc/server.h"
 #include "common/rpc/service_acl.h"
 #include "common/wire/pb.h"
-#include "namenode-shim/hosts.h"
+#include "namenode-shim/base/users.h"
+#include "namenode-shim/blocks/hosts.h"
+#include "namenode-shim/namespace/quota.h"
 #include "namenode-shim/nn.h"
-#include "namenode-shim/quota.h"
-#include "namenode-shim/users.h"
 
 #define REQ_SPARE_MAX 256
 
@@ -87,7 +87,7 @@ struct req *req_new(struct nn *nn, const struct method *m, struct rpc_call *call
 	q->exc.a = &q->mem;
 	list_init(&q->link);
 	if (call && (m->flags & REQ_ONCE))
-		q->key = retry_key_make(call->client_id, call->client_id_len, call->call_id);
+		q->key = retry_cache_key_make(call->client_id, call->client_id_len, call->call_id);
 	return q;
 }
 
@@ -122,7 +122,7 @@ void req_reset(struct req *q, struct txn *t)
 	arena_free(&q->mem);
 	pb_free(q->replayed);
 	q->replayed = NULL;
-	q->exc = (struct exc_info){.a = &q->mem};
+	q->exc = (struct exception_info){.a = &q->mem};
 	q->out = NULL;
 	q->early = false;
 	q->nseen = 0;
@@ -143,7 +143,7 @@ static int replay(struct req *q)
 {
 	const void *answer;
 	uint32_t len;
-	int rc = retry_find(q->ns.t, &q->key, &answer, &len);
+	int rc = retry_cache_find(q->ns.t, &q->key, &answer, &len);
 	ProtobufCMessage *m;
 
 	if (rc < 0)
@@ -161,8 +161,9 @@ static int remember(struct req *q)
 	uint8_t *buf = arena_alloc(&q->mem, len);
 
 	protobuf_c_message_pack(q->out, buf);
-	return ns_io(&q->ns, retry_store(q->ns.t, &q->key, nn_steady_ms(q->nn) + q->nn->set.retry_ms, buf,
-					 (uint32_t)len));
+	return ns_io(&q->ns,
+		     retry_cache_store(q->ns.t, &q->key, nn_steady_ms(q->nn) + q->nn->set.retry_ms,
+				       buf, (uint32_t)len));
 }
 
 /* What safe mode forbids, in the words of HDFS: @ is the path of the call, # its block. */
@@ -251,7 +252,8 @@ static const char *block_of(struct req *q)
 		    f->descriptor != &hd__extended_block_proto__descriptor)
 			continue;
 		b = *(Hd__ExtendedBlockProto *const *)((const char *)q->in + f->offset);
-		return b ? arena_printf(&q->mem, "%s:blk_%lld_%llu", b->poolid, (long long)b->blockid,
+		return b ? arena_printf(&q->mem, "%s:blk_%lld_%llu", b->poolid,
+					(long long)b->blockid,
 					(unsigned long long)b->generationstamp)
 			 : "null";
 	}
@@ -281,8 +283,9 @@ static int safe_mode(struct req *q)
 {
 	char tip[ERR_TEXT_MAX];
 
-	return exc_throw(&q->exc, EXC_SAFE_MODE, "%s. Name node is in safe mode.\n%s NamenodeHostName:%s",
-			 safe_words(q), nn_safe_text(q->nn, tip), q->nn->set.host);
+	return exception_throw(&q->exc, EXC_SAFE_MODE,
+			       "%s. Name node is in safe mode.\n%s NamenodeHostName:%s",
+			       safe_words(q), nn_safe_text(q->nn, tip), q->nn->set.host);
 }
 
 /* Operations that HDFS names otherwise than their methods. */
@@ -316,9 +319,10 @@ int req_need_super(struct req *q, const char *operation)
 			operation = operations[i].operation;
 	if (!q->ns.enforce || q->ns.super)
 		return 0;
-	return exc_throw(&q->exc, EXC_ACCESS,
-			 "Access denied for user %s. Superuser privilege is required for operation %s",
-			 q->ns.user, operation ? operation : q->method->name);
+	return exception_throw(
+		&q->exc, EXC_ACCESS,
+		"Access denied for user %s. Superuser privilege is required for operation %s",
+		q->ns.user, operation ? operation : q->method->name);
 }
 
 int req_check_safe(struct req *q)
@@ -330,15 +334,16 @@ static int check_allowed(struct req *q)
 {
 	int rc = 0;
 
-
 	if (strlen(q->ns.user) > INODE_NAME_MAX)
-		return exc_throw(&q->exc, EXC_ACCESS, "user name is longer than %d bytes",
-				 INODE_NAME_MAX);
+		return exception_throw(&q->exc, EXC_ACCESS, "user name is longer than %d bytes",
+				       INODE_NAME_MAX);
 	if (q->method->flags & REQ_SUPER)
 		rc = req_need_super(q, NULL);
 	if (rc < 0)
 		return rc;
-	return q->method->kind == REQ_CHANGE && !(q->method->flags & REQ_SAFE_OK) ? req_check_safe(q) : 0;
+	return q->method->kind == REQ_CHANGE && !(q->method->flags & REQ_SAFE_OK)
+		       ? req_check_safe(q)
+		       : 0;
 }
 
 static bool in_group(void *arg, const char *user, const char *group)
@@ -352,9 +357,10 @@ int req_check_service(struct req *q)
 	struct err err = ERR_INIT;
 
 	if (!c || !q->nn->service_acl ||
-	    !service_acl_check(q->nn->service_acl, c->protocol, q->ns.user, q->ns.host, in_group, q->nn->users, &err))
+	    !service_acl_check(q->nn->service_acl, c->protocol, q->ns.user, q->ns.host, in_group,
+			       q->nn->users, &err))
 		return 0;
-	return exc_throw(&q->exc, EXC_AUTHORIZATION, "%s", err.text);
+	return exception_throw(&q->exc, EXC_AUTHORIZATION, "%s", err.text);
 }
 
 int req_run(struct req *q)

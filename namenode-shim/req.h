@@ -18,8 +18,8 @@
 
 #include "common/base/list.h"
 #include "common/wire/pb.h"
-#include "namenode-shim/ns.h"
-#include "namenode-shim/retry.h"
+#include "namenode-shim/namespace/ns.h"
+#include "namenode-shim/namespace/retry_cache.h"
 
 struct call_stat;
 struct hosts;
@@ -33,8 +33,9 @@ struct Hd__DatanodeInfoProto;
 
 enum req_kind { REQ_READ, REQ_MEMORY, REQ_CHANGE };
 
-/* A CHANGE function returns this to be run again when q->wait is there or overdue; a READ function when
- * there is more to walk (walks.h); a MEMORY function when it has done a slice of its work. */
+/* A CHANGE function returns this to be run again when q->wait is there or overdue; a READ function
+ * when there is more to walk (tree_walk.h); a MEMORY function when it has done a slice of its work.
+ */
 #define REQ_PARK 1
 
 enum req_flag {
@@ -74,32 +75,33 @@ struct req {
 	struct arena mem;
 	struct call_stat *stat; /* borrowed, or NULL */
 	uint64_t since_ns;
-	struct exc_info exc;
+	struct exception_info exc;
 	struct effect_list fx;
 	struct ns ns;
-	struct retry_key key;
+	struct retry_cache_key key;
 	ProtobufCMessage *replayed; /* owned: answer found in the retry cache */
 	ProtobufCMessage *out;      /* in mem, or replayed */
 	int rc;
 	bool early; /* may be answered before the disk has it (nn.h) */
 	struct req_wait wait;
 	bool datanode; /* of a protocol of data nodes: no right depends on who its caller is */
-	struct user *caller, *asked; /* held, or NULL: whose groups it needs (users.h) */
-	struct hosts *hosts;  /* owned: prepared by refreshNodes until it is taken */
-	char *prepare_error;  /* owned: or why not */
-	struct ns_summing *summing; /* owned, or NULL: what a summary has counted so far */
-	uint64_t stored; /* bytes that data nodes have of that */
+	struct user *caller, *asked;   /* held, or NULL: whose groups it needs (users.h) */
+	struct hosts *hosts;           /* owned: prepared by refreshNodes until it is taken */
+	char *prepare_error;           /* owned: or why not */
+	struct ns_summing *summing;    /* owned, or NULL: what a summary has counted so far */
+	uint64_t stored;               /* bytes that data nodes have of that */
 	struct block_walk *block_walk; /* owned, or NULL: how far getBlocks is */
-	struct tree_check *tree; /* owned, or NULL: how far a delete is */
-	struct report_walk *report; /* owned, or NULL: how far a full block report is */
-	size_t at, within;   /* how far another list is, of a MEMORY call that makes slices: entry, and in it */
-	bool begun;          /* a slice was made: the caller may call it */
-	uint64_t doomed; /* it is answered when this tree is gone (doomed.h); 0: at once */
-	uint64_t arg; /* internal changes: an inode id */
+	struct tree_check *tree;       /* owned, or NULL: how far a delete is */
+	struct report_walk *report;    /* owned, or NULL: how far a full block report is */
+	/* how far another list is, of a MEMORY call that makes slices: entry, and in it */
+	size_t at, within;
+	bool begun;      /* a slice was made: the caller may call it */
+	uint64_t doomed; /* it is answered when this tree is gone (tree_delete.h); 0: at once */
+	uint64_t arg;    /* internal changes: an inode id */
 	struct {
 		const struct dn *dn;
 		struct Hd__DatanodeInfoProto *info; /* in mem */
-	} seen[REQ_SEEN_MAX]; /* nodes described in this answer already */
+	} seen[REQ_SEEN_MAX];                       /* nodes described in this answer already */
 	uint32_t nseen;
 };
 

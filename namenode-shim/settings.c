@@ -12,10 +12,10 @@
 #include "common/base/conf.h"
 #include "common/base/crc.h"
 #include "common/base/log.h"
-#include "namenode-shim/datanodes.h"
-#include "namenode-shim/inode.h"
-#include "namenode-shim/leases.h"
-#include "namenode-shim/xattr.h"
+#include "namenode-shim/blocks/datanodes.h"
+#include "namenode-shim/namespace/inode.h"
+#include "namenode-shim/namespace/leases.h"
+#include "namenode-shim/namespace/xattr.h"
 
 #define RPC_PORT 8020
 #define HTTP_PORT 9870
@@ -34,19 +34,21 @@ int settings_name_dir(const struct conf *c, struct settings *ret, struct err *er
 		return err_sys(err, rc, "dfs.namenode.name.dir");
 	d = dirs[0];
 	if (!d || dirs[1])
-		rc = err_set(err, -EINVAL,
-			     "dfs.namenode.name.dir must name exactly one directory, not %s%s",
-			     d ? "several" : "none",
-			     d ? ": this NameNode keeps no mirrors of its namespace; name one, on a "
-				 "mirrored disk" : "");
+		rc = err_set(
+			err, -EINVAL,
+			"dfs.namenode.name.dir must name exactly one directory, not %s%s",
+			d ? "several" : "none",
+			d ? ": this NameNode keeps no mirrors of its namespace; name one, on a "
+			    "mirrored disk"
+			  : "");
 	else if (!strncmp(d, "file://", 7))
 		d += 7;
 	else if (!strncmp(d, "file:", 5))
 		d += 5;
 	if (!rc && d[0] != '/')
 		rc = err_set(err, -EINVAL, "dfs.namenode.name.dir=%s must be an absolute path", d);
-	if (!rc && snprintf(ret->name_dir, sizeof(ret->name_dir), "%s", d) >=
-			   (int)sizeof(ret->name_dir))
+	if (!rc &&
+	    snprintf(ret->name_dir, sizeof(ret->name_dir), "%s", d) >= (int)sizeof(ret->name_dir))
 		rc = err_set(err, -ENAMETOOLONG, "dfs.namenode.name.dir is too long");
 	conf_list_free(dirs);
 	return rc;
@@ -87,13 +89,16 @@ static int rpc_addr(const struct conf *c, struct net_addr *ret, char ret_host[25
 		text = conf_get_or(c, key = "fs.defaultFS", "hdfs://localhost:8020");
 	if (!strncmp(text, "file:", 5))
 		return err_set(err, -EINVAL,
-			       "fs.defaultFS=%s names no NameNode; set it to hdfs://HOST:PORT", text);
+			       "fs.defaultFS=%s names no NameNode; set it to hdfs://HOST:PORT",
+			       text);
 	rc = net_split(text, RPC_PORT, host, &port, err);
 	if (!rc && names_service(c, host))
-		return err_set(err, -ENOTSUP,
-			       "%s names the name service %.100s of several NameNodes (dfs.ha.namenodes.%.100s): "
-			       "high availability is not there; give this one its own address, "
-			       "dfs.namenode.rpc-address=HOST:PORT", key, host, host);
+		return err_set(
+			err, -ENOTSUP,
+			"%s names the name service %.100s of several NameNodes (dfs.ha.namenodes.%.100s): "
+			"high availability is not there; give this one its own address, "
+			"dfs.namenode.rpc-address=HOST:PORT",
+			key, host, host);
 	if (!rc)
 		rc = net_resolve(bind_host && *bind_host ? bind_host : host, port, ret, err);
 	if (!rc)
@@ -127,7 +132,8 @@ static int get_u32(const struct conf *c, const char *key, uint32_t dflt, uint32_
 }
 
 /* A fraction; of the threshold more than 1 means that no report will do. */
-static int get_fraction(const struct conf *c, const char *key, const char *dflt, double *ret, struct err *err)
+static int get_fraction(const struct conf *c, const char *key, const char *dflt, double *ret,
+			struct err *err)
 {
 	const char *s = conf_get_or(c, key, dflt);
 	char *end;
@@ -141,21 +147,27 @@ static int get_fraction(const struct conf *c, const char *key, const char *dflt,
 
 static int load_work(const struct conf *c, struct work_limits *w, struct err *e)
 {
-	int rc = get_u32(c, "dfs.namenode.replication.max-streams", 2, 1, NN_LIMIT_MAX, &w->streams, e);
+	int rc = get_u32(c, "dfs.namenode.replication.max-streams", 2, 1, NN_LIMIT_MAX, &w->streams,
+			 e);
 
 	rc = rc ? rc
 		: get_u32(c, "dfs.namenode.replication.max-streams-hard-limit", 4, 1, NN_LIMIT_MAX,
 			  &w->streams_hard, e);
 	rc = rc ? rc
-		: get_u32(c, "dfs.namenode.replication.work.multiplier.per.iteration", 4, 1, NN_LIMIT_MAX,
-			  &w->orders, e);
-	rc = rc ? rc : get_u32(c, "dfs.block.invalidate.limit", 1000, 1, 100 * NN_LIMIT_MAX, &w->deletions, e);
+		: get_u32(c, "dfs.namenode.replication.work.multiplier.per.iteration", 4, 1,
+			  NN_LIMIT_MAX, &w->orders, e);
 	rc = rc ? rc
-		: get_u32(c, "dfs.namenode.max.full.block.report.leases", 6, 1, NN_LIMIT_MAX, &w->reports, e);
+		: get_u32(c, "dfs.block.invalidate.limit", 1000, 1, 100 * NN_LIMIT_MAX,
+			  &w->deletions, e);
 	rc = rc ? rc
-		: conf_u64(c, "dfs.namenode.full.block.report.lease.length.ms", 300000, &w->report_ms, e);
+		: get_u32(c, "dfs.namenode.max.full.block.report.leases", 6, 1, NN_LIMIT_MAX,
+			  &w->reports, e);
+	rc = rc ? rc
+		: conf_u64(c, "dfs.namenode.full.block.report.lease.length.ms", 300000,
+			   &w->report_ms, e);
 	if (!rc && (!w->report_ms || w->report_ms > UINT64_MAX / NS_PER_MS / 2))
-		rc = err_set(e, -EINVAL, "dfs.namenode.full.block.report.lease.length.ms=%llu is out of range",
+		rc = err_set(e, -EINVAL,
+			     "dfs.namenode.full.block.report.lease.length.ms=%llu is out of range",
 			     (unsigned long long)w->report_ms);
 	if (w->streams_hard < w->streams)
 		w->streams_hard = w->streams;
@@ -169,17 +181,26 @@ static int load_stale(const struct conf *c, struct settings *s, struct err *e)
 	int rc = conf_u64(c, "dfs.namenode.stale.datanode.interval", 30000, &s->stale_ms, e);
 
 	rc = rc ? rc : conf_u64(c, "dfs.namenode.stale.datanode.minimum.interval", 3, &beats, e);
-	rc = rc ? rc : conf_bool(c, "dfs.namenode.avoid.read.stale.datanode", true, &s->avoid_read_stale, e);
-	rc = rc ? rc : conf_bool(c, "dfs.namenode.avoid.write.stale.datanode", true, &s->avoid_write_stale, e);
-	rc = rc ? rc : get_fraction(c, "dfs.namenode.write.stale.datanode.ratio", "0.5", &s->stale_ratio, e);
+	rc = rc ? rc
+		: conf_bool(c, "dfs.namenode.avoid.read.stale.datanode", true, &s->avoid_read_stale,
+			    e);
+	rc = rc ? rc
+		: conf_bool(c, "dfs.namenode.avoid.write.stale.datanode", true,
+			    &s->avoid_write_stale, e);
+	rc = rc ? rc
+		: get_fraction(c, "dfs.namenode.write.stale.datanode.ratio", "0.5", &s->stale_ratio,
+			       e);
 	if (!rc && (!s->stale_ms || s->stale_ms > UINT64_MAX / NS_PER_MS / 2 || beats > 1000000))
-		rc = err_set(e, -EINVAL, "dfs.namenode.stale.datanode.interval=%llu (milliseconds) or "
-			     "dfs.namenode.stale.datanode.minimum.interval=%llu (heartbeats) is out of range",
-			     (unsigned long long)s->stale_ms, (unsigned long long)beats);
+		rc = err_set(
+			e, -EINVAL,
+			"dfs.namenode.stale.datanode.interval=%llu (milliseconds) or "
+			"dfs.namenode.stale.datanode.minimum.interval=%llu (heartbeats) is out of range",
+			(unsigned long long)s->stale_ms, (unsigned long long)beats);
 	if (!rc && s->stale_ms < beats * s->heartbeat_ms) {
-		log_warn("dfs.namenode.stale.datanode.interval=%llu is less than %llu heartbeats: taking %llu ms",
-			 (unsigned long long)s->stale_ms, (unsigned long long)beats,
-			 (unsigned long long)(beats * s->heartbeat_ms));
+		log_warn(
+			"dfs.namenode.stale.datanode.interval=%llu is less than %llu heartbeats: taking %llu ms",
+			(unsigned long long)s->stale_ms, (unsigned long long)beats,
+			(unsigned long long)(beats * s->heartbeat_ms));
 		s->stale_ms = beats * s->heartbeat_ms;
 	}
 	return rc;
@@ -216,22 +237,27 @@ static int load_times(const struct conf *c, struct settings *s, struct err *e)
 			       &s->pending_ms, e);
 	rc = rc ? rc
 		: conf_time_ms(c, "dfs.shim.redundancy.delay", 30000, &s->redundancy_delay_ms, e);
-	rc = rc ? rc : conf_time_ms(c, "dfs.shim.dead.datanode.keep", 7 * 86400000ull, &s->dead_keep_ms, e);
+	rc = rc ? rc
+		: conf_time_ms(c, "dfs.shim.dead.datanode.keep", 7 * 86400000ull, &s->dead_keep_ms,
+			       e);
 	rc = rc ? rc
 		: conf_time_ms(c, "dfs.namenode.safemode.extension", 0, &s->safe_extension_ms, e);
 	rc = rc ? rc
 		: conf_u64(c, "dfs.namenode.retrycache.expirytime.millis", 600000, &s->retry_ms, e);
 	rc = rc ? rc : conf_u64(c, "dfs.namenode.lease-hard-limit-sec", hard_s, &hard_s, e);
-	rc = rc ? rc : conf_time_ms(c, "dfs.shim.lease.soft-limit", LEASE_SOFT_MS,
-				    &s->lease_soft_ms, e);
-	rc = rc ? rc : conf_time_ms(c, "dfs.shim.block.recovery.interval", NN_RECOVERY_MS, &s->recovery_ms, e);
+	rc = rc ? rc
+		: conf_time_ms(c, "dfs.shim.lease.soft-limit", LEASE_SOFT_MS, &s->lease_soft_ms, e);
+	rc = rc ? rc
+		: conf_time_ms(c, "dfs.shim.block.recovery.interval", NN_RECOVERY_MS,
+			       &s->recovery_ms, e);
 	rc = rc ? rc
 		: conf_time_ms(c, "dfs.namenode.decommission.interval", 30000, &s->drain_ms, e);
 	s->lease_hard_ms = hard_s * 1000;
 	return rc;
 }
 
-/* Where an administrator's dumps go: hadoop.log.dir, else $HADOOP_LOG_DIR, else beside the namespace. */
+/* Where an administrator's dumps go: hadoop.log.dir, else $HADOOP_LOG_DIR, else beside the
+ * namespace. */
 static void load_log_dir(const struct conf *c, struct settings *s)
 {
 	const char *d = conf_get(c, "hadoop.log.dir");
@@ -303,11 +329,12 @@ static int load_attributes(const struct conf *c, struct ns_limits *l, struct err
 		: get_u32(c, "dfs.namenode.fs-limits.max-xattrs-per-inode", XATTRS_PER_INODE, 0,
 			  XATTRS_PER_INODE_MAX, &l->xattrs_max, e);
 	rc = rc ? rc
-		: get_u32(c, "dfs.namenode.fs-limits.max-xattr-size", XATTR_BYTES, 1, XATTR_BYTES_MAX,
-			  &l->xattr_bytes, e);
+		: get_u32(c, "dfs.namenode.fs-limits.max-xattr-size", XATTR_BYTES, 1,
+			  XATTR_BYTES_MAX, &l->xattr_bytes, e);
 	rc = rc ? rc : conf_bool(c, "dfs.namenode.acls.enabled", true, &l->acls, e);
 	rc = rc ? rc
-		: conf_bool(c, "dfs.namenode.posix.acl.inheritance.enabled", true, &l->acl_unmasked, e);
+		: conf_bool(c, "dfs.namenode.posix.acl.inheritance.enabled", true, &l->acl_unmasked,
+			    e);
 	return rc ? rc : conf_bool(c, "dfs.namenode.symlinks.enabled", false, &l->symlinks, e);
 }
 
@@ -321,10 +348,12 @@ static int load_ec(const struct conf *c, struct ec_rules *r, struct err *e)
 	if (rc < 0)
 		return err_prefix(e, "%s", key);
 	snprintf(r->dflt, sizeof(r->dflt), "%s", dflt);
-	rc = get_u32(c, "dfs.namenode.ec.policies.max.cellsize", EC_CELL_MAX_ADD, EC_CELL_STEP, EC_CELL_MAX,
-		     &r->cell_max, e);
+	rc = get_u32(c, "dfs.namenode.ec.policies.max.cellsize", EC_CELL_MAX_ADD, EC_CELL_STEP,
+		     EC_CELL_MAX, &r->cell_max, e);
 	rc = rc ? rc : conf_bool(c, "dfs.namenode.ec.strict-placement", false, &r->strict, e);
-	return rc ? rc : conf_bool(c, "dfs.namenode.ec.userdefined.policy.allowed", true, &r->may_add, e);
+	return rc ? rc
+		  : conf_bool(c, "dfs.namenode.ec.userdefined.policy.allowed", true, &r->may_add,
+			      e);
 }
 
 void settings_fini(struct settings *s)
@@ -333,7 +362,8 @@ void settings_fini(struct settings *s)
 	s->limits.protected_dirs = NULL;
 }
 
-/* Keys that ask for secrecy or proof of identity: who sets them must not get a NameNode without either. */
+/* Keys that ask for secrecy or proof of identity: who sets them must not get a NameNode without
+ * either. */
 static int refuse_security(const struct conf *c, struct err *e)
 {
 	const char *who = conf_get_or(c, "hadoop.security.authentication", "simple");
@@ -345,21 +375,27 @@ static int refuse_security(const struct conf *c, struct err *e)
 	if (rc)
 		return rc;
 	if (!strcasecmp(http, "HTTPS_ONLY"))
-		return err_set(e, -ENOTSUP,
-			       "dfs.http.policy=%s: this NameNode has no HTTPS pages; set HTTP_ONLY or "
-			       "HTTP_AND_HTTPS here, or keep Apache's NameNode", http);
+		return err_set(
+			e, -ENOTSUP,
+			"dfs.http.policy=%s: this NameNode has no HTTPS pages; set HTTP_ONLY or "
+			"HTTP_AND_HTTPS here, or keep Apache's NameNode",
+			http);
 	if (encrypt)
-		return err_set(e, -ENOTSUP,
-			       "dfs.encrypt.data.transfer=true: this NameNode gives out no keys; set it to "
-			       "false on the whole cluster, or keep Apache's NameNode");
+		return err_set(
+			e, -ENOTSUP,
+			"dfs.encrypt.data.transfer=true: this NameNode gives out no keys; set it to "
+			"false on the whole cluster, or keep Apache's NameNode");
 	if (strcasecmp(who, "simple") != 0)
-		return err_set(e, -ENOTSUP,
-			       "hadoop.security.authentication=%s: this NameNode speaks `simple` only and "
-			       "believes every name; keep Apache's on a secure cluster", who);
+		return err_set(
+			e, -ENOTSUP,
+			"hadoop.security.authentication=%s: this NameNode speaks `simple` only and "
+			"believes every name; keep Apache's on a secure cluster",
+			who);
 	if (tokens)
-		return err_set(e, -ENOTSUP,
-			       "dfs.block.access.token.enable=true: this NameNode issues no block tokens; set "
-			       "it to false on the whole cluster, or keep Apache's NameNode");
+		return err_set(
+			e, -ENOTSUP,
+			"dfs.block.access.token.enable=true: this NameNode issues no block tokens; set "
+			"it to false on the whole cluster, or keep Apache's NameNode");
 	return 0;
 }
 
@@ -378,14 +414,16 @@ static int load_trash(const struct conf *c, struct settings *s, struct err *e)
 		rc = err_set(e, -EINVAL, "fs.trash.interval=%llu is more than %u minutes",
 			     (unsigned long long)s->trash_min, TRASH_MINUTES_MAX);
 	if (!rc && (*homes != '/' || len >= sizeof(r->homes)))
-		rc = err_set(e, -EINVAL, "dfs.user.home.dir.prefix=%.100s is no path like /user", homes);
+		rc = err_set(e, -EINVAL, "dfs.user.home.dir.prefix=%.100s is no path like /user",
+			     homes);
 	if (rc)
 		return rc;
 	while (len > 1 && homes[len - 1] == '/')
 		len--;
 	snprintf(r->homes, sizeof(r->homes), "%.*s", (int)len, homes);
 	r->keep_ms = s->trash_min * 60000;
-	r->every_ms = minutes > 0 && minutes < (double)s->trash_min ? (uint64_t)(minutes * 60000) : r->keep_ms;
+	r->every_ms = minutes > 0 && minutes < (double)s->trash_min ? (uint64_t)(minutes * 60000)
+								    : r->keep_ms;
 	if (r->keep_ms && r->every_ms < TRASH_EVERY_MIN_MS)
 		r->every_ms = TRASH_EVERY_MIN_MS;
 	return 0;
@@ -414,14 +452,19 @@ static bool is_umask(const char *v)
 /* Block sizes that only a client meets, at its create: whoever gives none takes ours. */
 static void warn_of_block_size(const struct settings *s)
 {
-	const unsigned long long size = s->block_size, chunk = s->bytes_per_checksum, least = s->min_block_size;
+	const unsigned long long size = s->block_size, chunk = s->bytes_per_checksum,
+				 least = s->min_block_size;
 
 	if (size % chunk)
-		log_warn("dfs.blocksize=%llu is no multiple of dfs.bytes-per-checksum=%llu: clients that give no block "
-			 "size cannot create files; set it to %llu, say", size, chunk, (size / chunk + 1) * chunk);
+		log_warn(
+			"dfs.blocksize=%llu is no multiple of dfs.bytes-per-checksum=%llu: clients that give no block "
+			"size cannot create files; set it to %llu, say",
+			size, chunk, (size / chunk + 1) * chunk);
 	if (size < least)
-		log_warn("dfs.blocksize=%llu is less than dfs.namenode.fs-limits.min-block-size=%llu: clients that give "
-			 "no block size cannot create files; raise the one or lower the other", size, least);
+		log_warn(
+			"dfs.blocksize=%llu is less than dfs.namenode.fs-limits.min-block-size=%llu: clients that give "
+			"no block size cannot create files; raise the one or lower the other",
+			size, least);
 }
 
 /* Apache's NameNode starts with these values, too, so this one does not refuse them. */
@@ -434,16 +477,21 @@ static void warn_of_odd_values(const struct conf *c, const struct settings *s)
 
 	warn_of_block_size(s);
 	if (!is_umask(umask))
-		log_warn("fs.permissions.umask-mode=%s is no umask: clients with this value fail; set it to an octal "
-			 "number such as 022, or to u=rwx,g=rx,o=rx", log_quote(quoted, sizeof(quoted), umask, strlen(umask)));
+		log_warn(
+			"fs.permissions.umask-mode=%s is no umask: clients with this value fail; set it to an octal "
+			"number such as 022, or to u=rwx,g=rx,o=rx",
+			log_quote(quoted, sizeof(quoted), umask, strlen(umask)));
 	if (*mode && strcasecmp(mode, "none") != 0 && strcasecmp(mode, "external") != 0)
-		log_warn("dfs.storage.policy.satisfier.mode=%s is neither none nor external: taking none; set it to external "
-			 "to have replicas moved to the storage types wanted",
-			 log_quote(quoted, sizeof(quoted), mode, strlen(mode)));
+		log_warn(
+			"dfs.storage.policy.satisfier.mode=%s is neither none nor external: taking none; set it to external "
+			"to have replicas moved to the storage types wanted",
+			log_quote(quoted, sizeof(quoted), mode, strlen(mode)));
 	if (*script && access(script, X_OK) < 0)
-		log_warn("net.topology.script.file.name=%s: %s: data nodes are in %s until this user can run it; correct the "
-			 "path or its permissions, or leave the key out",
-			 log_quote(quoted, sizeof(quoted), script, strlen(script)), err_name(neg_errno()), DN_DEFAULT_RACK);
+		log_warn(
+			"net.topology.script.file.name=%s: %s: data nodes are in %s until this user can run it; correct the "
+			"path or its permissions, or leave the key out",
+			log_quote(quoted, sizeof(quoted), script, strlen(script)),
+			err_name(neg_errno()), DN_DEFAULT_RACK);
 }
 
 int settings_load(const struct conf *c, struct settings *s, struct err *e)
@@ -461,19 +509,25 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc
 		: conf_size(c, "dfs.namenode.fs-limits.min-block-size", 1 << 20, &s->min_block_size,
 			    e);
-	rc = rc ? rc : get_u32(c, "dfs.bytes-per-checksum", 512, 1, 1 << 20, &s->bytes_per_checksum, e);
+	rc = rc ? rc
+		: get_u32(c, "dfs.bytes-per-checksum", 512, 1, 1 << 20, &s->bytes_per_checksum, e);
 	rc = rc ? rc : get_write_packet(c, s, e);
 	rc = rc ? rc : get_u32(c, "io.file.buffer.size", 4096, 1, 1 << 30, &s->io_buffer, e);
 	rc = rc ? rc : get_u32(c, "dfs.replication.max", 512, 1, 32767, &s->repl_max, e);
-	rc = rc ? rc : get_u32(c, "dfs.namenode.replication.min", 1, 1, s->repl_max, &s->repl_min, e);
-	rc = rc ? rc : get_u32(c, "dfs.replication", 3, s->repl_min, s->repl_max, &s->replication, e);
+	rc = rc ? rc
+		: get_u32(c, "dfs.namenode.replication.min", 1, 1, s->repl_max, &s->repl_min, e);
+	rc = rc ? rc
+		: get_u32(c, "dfs.replication", 3, s->repl_min, s->repl_max, &s->replication, e);
 	rc = rc ? rc : get_u32(c, "dfs.ls.limit", 1000, 1, 100000, &s->ls_limit, e);
 	rc = rc ? rc
 		: get_u32(c, "dfs.namenode.fs-limits.max-blocks-per-file", 10000, 1, 10000000,
 			  &s->max_blocks_per_file, e);
 	rc = rc ? rc : load_trash(c, s, e);
-	rc = rc ? rc : get_fraction(c, "dfs.namenode.safemode.threshold-pct", "0.999", &s->safe_pct, e);
-	rc = rc ? rc : get_u32(c, "dfs.namenode.safemode.min.datanodes", 0, 0, 1 << 20, &s->safe_nodes, e);
+	rc = rc ? rc
+		: get_fraction(c, "dfs.namenode.safemode.threshold-pct", "0.999", &s->safe_pct, e);
+	rc = rc ? rc
+		: get_u32(c, "dfs.namenode.safemode.min.datanodes", 0, 0, 1 << 20, &s->safe_nodes,
+			  e);
 	rc = rc ? rc
 		: get_u32(c, "dfs.namenode.safemode.replication.min", s->repl_min, 1, s->repl_max,
 			  &s->safe_repl, e);
@@ -486,7 +540,8 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc : load_times(c, s, e);
 	rc = rc ? rc : load_stale(c, s, e);
 	rc = rc ? rc : load_work(c, &s->work, e);
-	s->satisfier = !strcasecmp(conf_get_or(c, "dfs.storage.policy.satisfier.mode", "none"), "external");
+	s->satisfier = !strcasecmp(conf_get_or(c, "dfs.storage.policy.satisfier.mode", "none"),
+				   "external");
 	rc = rc ? rc : load_limits(c, s, e);
 	rc = rc ? rc : load_attributes(c, &s->limits, e);
 	rc = rc ? rc : load_ec(c, &s->ec, e);

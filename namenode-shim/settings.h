@@ -7,16 +7,17 @@
 
 #include "common/base/err.h"
 #include "common/base/net.h"
-#include "namenode-shim/ecpolicy.h"
-#include "namenode-shim/trash.h"
+#include "namenode-shim/namespace/ecpolicy.h"
+#include "namenode-shim/namespace/trash.h"
 
 struct conf;
 
-#define NN_VERSION "3.4.2"     /* what stock nodes and clients compare with */
-#define NN_LAYOUT (-67)        /* of the Hadoop release above */
-#define NN_PARK_MS 2000        /* complete() waits so long for the node's report before it says false */
-#define NN_RECOVERY_MS 90000   /* between two attempts to recover one block, as HDFS */
-#define NN_LIMIT_MAX 10000     /* of the limits below: what is ordered in one answer stays small */
+#define NN_VERSION "3.4.2" /* what stock nodes and clients compare with */
+#define NN_LAYOUT (-67)    /* of the Hadoop release above */
+/* complete() waits so long for the node's report before it says false */
+#define NN_PARK_MS 2000
+#define NN_RECOVERY_MS 90000 /* between two attempts to recover one block, as HDFS */
+#define NN_LIMIT_MAX 10000   /* of the limits below: what is ordered in one answer stays small */
 
 /* What names, paths, directories and attributes may be; fs.protected.directories. */
 struct ns_limits {
@@ -26,8 +27,9 @@ struct ns_limits {
 	uint32_t xattrs_max;    /* user and trusted attributes of an inode */
 	uint32_t xattr_bytes;   /* of name and value */
 	bool xattrs, acls;      /* calls about them are answered */
-	bool acl_unmasked;      /* default entries filter the mode before the umask, as POSIX has it */
-	bool symlinks;          /* they may be made */
+	/* default entries filter the mode before the umask, as POSIX has it */
+	bool acl_unmasked;
+	bool symlinks; /* they may be made */
 };
 
 /* How much work data nodes are given. Of a node: */
@@ -36,12 +38,13 @@ struct work_limits {
 	uint32_t streams_hard; /* of blocks with one replica left, and of a node that leaves */
 	uint32_t deletions;    /* in one answer */
 	/* Of all: */
-	uint32_t orders;       /* found in one look at the queue, times live nodes */
-	uint32_t reports;      /* full block reports at a time */
-	uint64_t report_ms;    /* after so long another one is let in */
+	uint32_t orders;    /* found in one look at the queue, times live nodes */
+	uint32_t reports;   /* full block reports at a time */
+	uint64_t report_ms; /* after so long another one is let in */
 };
 
-/* Groups whose units are made again in one answer: it takes a node longer to find the bytes than to send them. */
+/* Groups whose units are made again in one answer: it takes a node longer to find the bytes than to
+ * send them. */
 static inline uint32_t work_rebuilds(const struct work_limits *w)
 {
 	return 4 * w->streams;
@@ -59,7 +62,7 @@ struct settings {
 	struct net_addr rpc, http;
 	char super_group[256];
 	char fixed_groups[8192]; /* see users_new() */
-	bool journal; /* checkpoint.h */
+	bool journal;            /* checkpoint.h */
 	bool permissions;
 	uint64_t block_size, min_block_size;
 	uint32_t bytes_per_checksum, write_packet, io_buffer, replication, repl_min, repl_max;
@@ -69,7 +72,7 @@ struct settings {
 	uint64_t heartbeat_ms, recheck_ms, redundancy_ms, pending_ms, redundancy_delay_ms;
 	uint64_t dead_keep_ms; /* a dead node is listed so long; 0: for ever */
 	struct work_limits work;
-	bool satisfier; /* satisfyStoragePolicy is answered */
+	bool satisfier;    /* satisfyStoragePolicy is answered */
 	uint64_t stale_ms; /* without a heartbeat; then others are preferred */
 	bool avoid_read_stale, avoid_write_stale;
 	double stale_ratio;
@@ -77,13 +80,14 @@ struct settings {
 	uint64_t drain_ms; /* between two looks at nodes that leave */
 	uint32_t maintenance_min;
 	double safe_pct;
-	uint32_t safe_nodes, safe_repl; /* live nodes, and replicas of a block, to leave safe mode */
-	char host[256];                 /* of the RPC address, as SafeModeException names it */
-	char log_dir[4000];             /* of metaSave */
+	/* live nodes, and replicas of a block, to leave safe mode */
+	uint32_t safe_nodes, safe_repl;
+	char host[256];     /* of the RPC address, as SafeModeException names it */
+	char log_dir[4000]; /* of metaSave */
 	uint64_t safe_extension_ms;
 	uint32_t ls_limit, max_blocks_per_file;
 	uint64_t lease_soft_ms, lease_hard_ms;
-	uint64_t recovery_ms; /* between two attempts to recover one block */
+	uint64_t recovery_ms;        /* between two attempts to recover one block */
 	uint64_t atime_precision_ms; /* 0: access times are not kept */
 	struct ns_limits limits;
 	struct ec_rules ec;

@@ -7,10 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "namenode-shim/db.h"
-#include "namenode-shim/ns.h"
-#include "namenode-shim/users.h"
-#include "namenode-shim/xattr.h"
+#include "namenode-shim/base/users.h"
+#include "namenode-shim/db/db.h"
+#include "namenode-shim/namespace/ns.h"
+#include "namenode-shim/namespace/xattr.h"
 
 struct test_db {
 	char dir[64];
@@ -18,7 +18,7 @@ struct test_db {
 	struct users *users;
 	struct txn t;
 	struct arena a;
-	struct exc_info x;
+	struct exception_info x;
 	struct effect_list fx;
 	struct ns ns;
 };
@@ -71,7 +71,7 @@ static inline struct ns *test_begin(struct test_db *d, const char *user)
 	arena_free(&d->a);
 	if (txn_write_begin(d->db, &d->t) < 0)
 		abort();
-	d->x = (struct exc_info){.a = &d->a};
+	d->x = (struct exception_info){.a = &d->a};
 	d->fx.first = NULL;
 	d->fx.last = &d->fx.first;
 	d->fx.kinds = 0;

@@ -19,7 +19,7 @@ def read(name):
 
 
 def sources(folder):
-    return {p.name: p.read_text() for p in sorted((ROOT / folder).glob('*.c')) if not p.name.endswith('_test.c')}
+    return {p.name: p.read_text() for p in sorted((ROOT / folder).rglob('*.c')) if not p.name.endswith('_test.c')}
 
 
 # ---- what there is: Apache's descriptors ----
@@ -36,7 +36,7 @@ for line in read('tests/data/messages.tsv').splitlines():
 
 # A method is 'answers', or 'throws NAME' if all that its function does is to throw.
 JAVA_CLASS = {}
-for k, v in re.findall(r'\[(EXC_\w+)\] = \{\s*(?:[A-Z]+ )?"([^"]+)"', read('namenode-shim/exc.c')):
+for k, v in re.findall(r'\[(EXC_\w+)\] = \{\s*(?:[A-Z]+ )?"([^"]+)"', read('namenode-shim/base/exception.c')):
     JAVA_CLASS[k] = re.split(r'[.$]', v)[-1]
 for k, v in re.findall(r'#define (JEX_\w+)\s*\\?\s*"([^"]+)"', read('common/wire/rpc_frame.h')):
     JAVA_CLASS[k] = re.split(r'[.$]', v)[-1]
@@ -82,7 +82,7 @@ def verdict(text, fn, row=''):
 
 
 def shim_methods():
-    """Java protocol name -> {method: verdict}, from the tables of namenode-shim that front.c names."""
+    """Java protocol name -> {method: verdict}, from the tables of namenode-shim that rpc_service.c names."""
     src, tables, protocols = sources('namenode-shim'), {}, {}
     for text in src.values():
         for array, body in re.findall(r'^static const struct method (\w+)\[\] = \{\n(.*?)^\};', text, re.M | re.S):
@@ -90,7 +90,7 @@ def shim_methods():
             rows = re.findall(r'^\s*[A-Z_]+\((\w+),[^;{}]*?(\w+)\),$', body, re.M)
             rows += re.findall(r'\.name = "(\w+)"[^}]*?\.run = (\w+)', body)
             tables[name] = {m: verdict(text, fn) for m, fn in rows}
-    front = re.search(r'protocols\[PROTOCOLS\] = \{(.*?)^\};', src['front.c'], re.M | re.S)[1]
+    front = re.search(r'protocols\[PROTOCOLS\] = \{(.*?)^\};', src['rpc_service.c'], re.M | re.S)[1]
     for name, used in re.findall(r'\{(?:[A-Z]+ )?"([\w.]+)",\s*\{([^}]*)\}\}', front):
         protocols[name.split('.')[-1]] = {m: v for t in re.findall(r'&(\w+)', used) for m, v in tables[t].items()}
     return protocols
@@ -114,7 +114,7 @@ def calls_of(folder):
 def dt_ops():
     """Op name -> verdict: the switch that starts ops."""
     out, pending = {}, []
-    text = read('datanode/xfer/dtp_conn.c')
+    text = read('datanode/dtp/dtp_conn.c')
     for line in text.splitlines():
         case = re.match(r'\s*case DT_(\w+):', line)
         if case:
@@ -128,7 +128,7 @@ def dt_ops():
 
 def commands():
     """Command of a NameNode -> 'answers', or 'ignored' where the case does nothing but log."""
-    text, done, pending, body = read('datanode/nn/command.c'), {}, [], []
+    text, done, pending, body = read('datanode/bp/command.c'), {}, [], []
     for line in text.splitlines():
         case = re.match(r'\s*case HDD__DATANODE_COMMAND_PROTO__TYPE__(\w+):', line)
         if case:
@@ -154,7 +154,7 @@ SECTIONS = {
     'ClientProtocol': (services['ClientNamenodeProtocol'], shim['ClientProtocol']),
     'DatanodeProtocol': (services['DatanodeProtocolService'], shim['DatanodeProtocol']),
     'DatanodeLifelineProtocol': (services['DatanodeLifelineProtocolService'], shim['DatanodeLifelineProtocol']),
-    'DatanodeProtocol, called': (services['DatanodeProtocolService'], calls_of('datanode/nn')),
+    'DatanodeProtocol, called': (services['DatanodeProtocolService'], calls_of('datanode/bp')),
     'Commands of a NameNode': (enums.get('hadoop.hdfs.datanode.DatanodeCommandProto.Type', []), commands()),
     'Actions of BlockCommand': (enums.get('hadoop.hdfs.datanode.BlockCommandProto.Action', []), commands()),
     'ClientDatanodeProtocol': (services['ClientDatanodeProtocolService'], ipc['client_methods']),

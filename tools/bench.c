@@ -30,11 +30,11 @@ struct worker;
 
 struct bench {
 	struct dfs *fs;
-	const char *mode, *op, *path; /* "io" | "nn" */
-	uint64_t size;                /* bytes of a file; of a pread */
-	uint64_t piece;               /* bytes of one pread */
+	const char *mode, *op, *path;                /* "io" | "nn" */
+	uint64_t size;                               /* bytes of a file; of a pread */
+	uint64_t piece;                              /* bytes of one pread */
 	uint32_t files, replication, threads, depth; /* depth: calls under way, of each thread */
-	uint64_t seconds, end_ns;     /* 0: until every file was read once */
+	uint64_t seconds, end_ns;                    /* 0: until every file was read once */
 	bool json;
 	const char *conf[64];
 	uint32_t conf_count;
@@ -100,7 +100,9 @@ static void name_of(const struct bench *b, uint32_t i, char *buf, size_t size)
 
 static void io_write(struct bench *b, uint32_t i, struct worker *w)
 {
-	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_OVERWRITE | DFS_CREATE_FIRST_BLOCK | DFS_CREATE_EARLY | DFS_CREATE_NO_HSYNC,
+	struct dfs_create_opts o = {.size = sizeof(o),
+				    .flags = DFS_CREATE_OVERWRITE | DFS_CREATE_FIRST_BLOCK |
+					     DFS_CREATE_EARLY | DFS_CREATE_NO_HSYNC,
 				    .replication = b->replication};
 	struct dfs_err err = {0};
 	struct dfs_file *f;
@@ -174,8 +176,8 @@ static void io_pread(struct bench *b, uint32_t i, struct worker *w)
 
 /* ---- nn ---- */
 
-/* An entry that failed. What no NameNode answered was tried for a while by then, and every other call would be: there are
- * no figures to be had. */
+/* An entry that failed. What no NameNode answered was tried for a while by then, and every other
+ * call would be: there are no figures to be had. */
 static void nn_failed(struct bench *b, const char *name, const struct dfs_err *err)
 {
 	if (*err->remote) {
@@ -183,7 +185,8 @@ static void nn_failed(struct bench *b, const char *name, const struct dfs_err *e
 		return;
 	}
 	if (!atomic_exchange(&b->gone, true)) {
-		fprintf(stderr, "dfs-bench: %s; stopped, as the NameNode does not answer\n", err->text);
+		fprintf(stderr, "dfs-bench: %s; stopped, as the NameNode does not answer\n",
+			err->text);
 		_exit(1); /* the other threads are still trying */
 	}
 }
@@ -380,15 +383,15 @@ static void report(struct bench *b, struct worker *w, double seconds, double cpu
 		       " \"bytes\": %llu, \"seconds\": %.4f, \"cpu_seconds\": %.3f, \"mib_per_s\": %.1f,"
 		       " \"ops_per_s\": %.1f, \"p50_us\": %.1f, \"p99_us\": %.1f,"
 		       " \"p999_us\": %.1f}\n",
-		       b->mode, b->op, b->threads, b->depth, (unsigned long long)ops, atomic_load(&b->failures),
-		       (unsigned long long)bytes, seconds, cpu, (double)bytes / seconds / 1048576,
-		       (double)ops / seconds, p50, p99, p999);
+		       b->mode, b->op, b->threads, b->depth, (unsigned long long)ops,
+		       atomic_load(&b->failures), (unsigned long long)bytes, seconds, cpu,
+		       (double)bytes / seconds / 1048576, (double)ops / seconds, p50, p99, p999);
 	else
 		printf("%s %s: %llu ops, %.1f MiB in %.3f s: %.1f MiB/s, %.1f op/s, client CPU %.2f s,"
 		       " latency p50 %.0f us p99 %.0f us p99.9 %.0f us, %d failed\n",
 		       b->mode, b->op, (unsigned long long)ops, (double)bytes / 1048576, seconds,
-		       (double)bytes / seconds / 1048576, (double)ops / seconds, cpu, p50, p99, p999,
-		       atomic_load(&b->failures));
+		       (double)bytes / seconds / 1048576, (double)ops / seconds, cpu, p50, p99,
+		       p999, atomic_load(&b->failures));
 }
 
 static int run(struct bench *b)
@@ -481,13 +484,20 @@ static int usage(const char *what, const char *arg)
 static int parse(struct bench *b, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"op", required_argument, NULL, 'o'},      {"path", required_argument, NULL, 'p'},
-		{"size", required_argument, NULL, 's'},    {"piece", required_argument, NULL, 'c'},
-		{"files", required_argument, NULL, 'f'},   {"replication", required_argument, NULL, 'r'},
-		{"threads", required_argument, NULL, 't'}, {"depth", required_argument, NULL, 'd'}, {"json", no_argument, NULL, 'j'},
+		{"op", required_argument, NULL, 'o'},
+		{"path", required_argument, NULL, 'p'},
+		{"size", required_argument, NULL, 's'},
+		{"piece", required_argument, NULL, 'c'},
+		{"files", required_argument, NULL, 'f'},
+		{"replication", required_argument, NULL, 'r'},
+		{"threads", required_argument, NULL, 't'},
+		{"depth", required_argument, NULL, 'd'},
+		{"json", no_argument, NULL, 'j'},
 		{"seconds", required_argument, NULL, 'S'},
-		{"fs", required_argument, NULL, 'u'},      {"help", no_argument, NULL, 'h'},
-		{"version", no_argument, NULL, 'V'},       {NULL, 0, NULL, 0},
+		{"fs", required_argument, NULL, 'u'},
+		{"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'V'},
+		{NULL, 0, NULL, 0},
 	};
 	uint64_t v = 0;
 	int opt;
@@ -497,26 +507,58 @@ static int parse(struct bench *b, int argc, char **argv)
 		bool ok = true;
 
 		switch (opt) {
-		case 'o': b->op = optarg; break;
-		case 'p': b->path = optarg; break;
-		case 'u': b->uri = optarg; break;
-		case 'j': b->json = true; break;
-		case 's': ok = number(optarg, 1ull << 50, &b->size); break;
-		case 'c': ok = number(optarg, IO_CHUNK, &b->piece); break;
-		case 'f': ok = number(optarg, 100000000, &v); b->files = (uint32_t)v; break;
-		case 'r': ok = number(optarg, 512, &v); b->replication = (uint32_t)v; break;
-		case 't': ok = number(optarg, THREADS_MAX, &v); b->threads = (uint32_t)v; break;
-		case 'd': ok = number(optarg, DEPTH_MAX, &v); b->depth = (uint32_t)v; break;
-		case 'S': ok = number(optarg, 86400, &b->seconds); break;
+		case 'o':
+			b->op = optarg;
+			break;
+		case 'p':
+			b->path = optarg;
+			break;
+		case 'u':
+			b->uri = optarg;
+			break;
+		case 'j':
+			b->json = true;
+			break;
+		case 's':
+			ok = number(optarg, 1ull << 50, &b->size);
+			break;
+		case 'c':
+			ok = number(optarg, IO_CHUNK, &b->piece);
+			break;
+		case 'f':
+			ok = number(optarg, 100000000, &v);
+			b->files = (uint32_t)v;
+			break;
+		case 'r':
+			ok = number(optarg, 512, &v);
+			b->replication = (uint32_t)v;
+			break;
+		case 't':
+			ok = number(optarg, THREADS_MAX, &v);
+			b->threads = (uint32_t)v;
+			break;
+		case 'd':
+			ok = number(optarg, DEPTH_MAX, &v);
+			b->depth = (uint32_t)v;
+			break;
+		case 'S':
+			ok = number(optarg, 86400, &b->seconds);
+			break;
 		case 'D':
 			ok = b->conf_count < 63 && strchr(optarg, '=');
 			if (ok)
 				b->conf[b->conf_count++] = optarg;
 			break;
-		case 'h': help(); return 0;
-		case 'V': printf("dfs-rdma %s\n", dfs_version()); return 0;
-		case ':': return usage("a value is missing after ", argv[optind - 1]);
-		default: return usage("unknown option ", argv[optind - 1]);
+		case 'h':
+			help();
+			return 0;
+		case 'V':
+			printf("dfs-rdma %s\n", dfs_version());
+			return 0;
+		case ':':
+			return usage("a value is missing after ", argv[optind - 1]);
+		default:
+			return usage("unknown option ", argv[optind - 1]);
 		}
 		if (!ok)
 			return usage("not a possible value: ", optarg);
@@ -530,8 +572,8 @@ static int parse(struct bench *b, int argc, char **argv)
 /* The operation by its name; false when there is none such. */
 static bool choose(struct bench *b)
 {
-	static const char *const nn_ops[] = {"create", "stat",	 "open",   "list",
-						"mkdir",  "delete", "rename", NULL};
+	static const char *const nn_ops[] = {"create", "stat",   "open",   "list",
+					     "mkdir",  "delete", "rename", NULL};
 	static const struct {
 		const char *name;
 		void (*one)(struct bench *b, uint32_t i, struct worker *w);
@@ -556,15 +598,20 @@ static bool choose(struct bench *b)
 
 int main(int argc, char **argv)
 {
-	struct bench b = {.op = "", .path = "/benchmarks/dfs-bench", .size = 128u << 20,
-			  .piece = 4096, .threads = 1, .depth = 1};
+	struct bench b = {.op = "",
+			  .path = "/benchmarks/dfs-bench",
+			  .size = 128u << 20,
+			  .piece = 4096,
+			  .threads = 1,
+			  .depth = 1};
 	struct dfs_err err = {0};
 	int rc = parse(&b, argc, argv);
 
 	if (rc >= 0)
 		return rc;
 	if (!choose(&b))
-		return usage("no such mode and --op (with --depth, --seconds): ", *b.op ? b.op : b.mode);
+		return usage("no such mode and --op (with --depth, --seconds): ",
+			     *b.op ? b.op : b.mode);
 	struct dfs_connect_opts o = {.size = sizeof(o), .uri = b.uri, .conf = b.conf};
 	if (dfs_connect(&o, &b.fs, &err) < 0) {
 		fprintf(stderr, "dfs-bench: %s\n", err.text);

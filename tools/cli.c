@@ -11,7 +11,21 @@
 #include "common/base/err.h"
 #include "tools/operand.h"
 
-enum { OPT_JSON = 256, OPT_REPLICATION, OPT_BLOCK_SIZE, OPT_APPEND, OPT_NEW_BLOCK, OPT_EC, OPT_NAMES, OPT_SPACE, OPT_CONF, OPT_URI, OPT_USER, OPT_HELP, OPT_VERSION };
+enum {
+	OPT_JSON = 256,
+	OPT_REPLICATION,
+	OPT_BLOCK_SIZE,
+	OPT_APPEND,
+	OPT_NEW_BLOCK,
+	OPT_EC,
+	OPT_NAMES,
+	OPT_SPACE,
+	OPT_CONF,
+	OPT_URI,
+	OPT_USER,
+	OPT_HELP,
+	OPT_VERSION
+};
 
 static const struct option LONG_OPTIONS[] = {
 	{"json", no_argument, NULL, OPT_JSON},
@@ -85,7 +99,8 @@ static void print_help(const struct cli_command *cmd)
 
 static int usage_error(const struct cli_command *cmd, const char *what, const char *arg)
 {
-	fprintf(stderr, "dfs %s: %s%s; see dfs %s --help\n", cmd->name, what, arg ? arg : "", cmd->name);
+	fprintf(stderr, "dfs %s: %s%s; see dfs %s --help\n", cmd->name, what, arg ? arg : "",
+		cmd->name);
 	return EXIT_USAGE;
 }
 
@@ -208,7 +223,8 @@ static int apply(struct cli *c, const struct cli_command *cmd, int opt)
 		return -1;
 	case OPT_BLOCK_SIZE:
 		if (!cli_parse_size(optarg, 1ull << 40, &c->block_size))
-			return usage_error(cmd, "--block-size takes a size such as 128m, not ", optarg);
+			return usage_error(cmd, "--block-size takes a size such as 128m, not ",
+					   optarg);
 		return -1;
 	case OPT_EC:
 		c->ec_policy = optarg;
@@ -243,8 +259,9 @@ static int unknown_option(const struct cli_command *cmd, char **argv)
 
 	if (!cmd->min_operands || arg[0] != '-' || arg[1] == '-')
 		return usage_error(cmd, "unknown option ", arg);
-	fprintf(stderr, "dfs %s: unknown option %s; if it is no option: dfs %s -- %s; see dfs %s --help\n", cmd->name,
-		arg, cmd->name, arg, cmd->name);
+	fprintf(stderr,
+		"dfs %s: unknown option %s; if it is no option: dfs %s -- %s; see dfs %s --help\n",
+		cmd->name, arg, cmd->name, arg, cmd->name);
 	return EXIT_USAGE;
 }
 
@@ -282,7 +299,10 @@ int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **arg
 
 int cli_try_connect(struct cli *c, struct dfs_err *err)
 {
-	struct dfs_connect_opts o = {.size = sizeof(o), .uri = c->uri, .conf_dir = c->conf_dir, .user = c->user,
+	struct dfs_connect_opts o = {.size = sizeof(o),
+				     .uri = c->uri,
+				     .conf_dir = c->conf_dir,
+				     .user = c->user,
 				     .conf = c->conf};
 	char *named = NULL;
 	int rc = operand_check(c);
@@ -313,7 +333,8 @@ void cli_end(struct cli *c)
 static void say(const struct cli *c, const char *kind, const char *what, const char *text)
 {
 	flockfile(stderr);
-	fprintf(stderr, "dfs %s: %s%s%s%s\n", c->cmd, kind, what ? what : "", what ? ": " : "", text);
+	fprintf(stderr, "dfs %s: %s%s%s%s\n", c->cmd, kind, what ? what : "", what ? ": " : "",
+		text);
 	funlockfile(stderr);
 }
 
@@ -346,11 +367,12 @@ int cli_fail_errno(struct cli *c, const char *what, int rc, const char *cure)
 
 int cli_fail_write(struct cli *c, const char *what, int rc)
 {
-	return cli_fail_errno(c, what, rc, rc == -ENOSPC  ? "free some space"
-					   : rc == -EDQUOT ? "your quota on that disk is used up"
-					   : rc == -EPIPE  ? "its reader has ended"
-					   : rc == -ENOENT ? "make its directory first"
-							   : NULL);
+	return cli_fail_errno(c, what, rc,
+			      rc == -ENOSPC   ? "free some space"
+			      : rc == -EDQUOT ? "your quota on that disk is used up"
+			      : rc == -EPIPE  ? "its reader has ended"
+			      : rc == -ENOENT ? "make its directory first"
+					      : NULL);
 }
 
 const char *cli_size(char buf[32], uint64_t bytes, bool human)
@@ -456,8 +478,11 @@ char *cli_parent(const char *path)
 /* Length of the valid UTF-8 sequence at @s, 0 when it is none. */
 static size_t utf8_len(const unsigned char *s)
 {
-	size_t n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3
-		 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
+	size_t n = s[0] < 0x80                   ? 1
+		   : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
+		   : (s[0] & 0xf0) == 0xe0       ? 3
+		   : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
+						 : 0;
 
 	for (size_t i = 1; i < n; i++)
 		if ((s[i] & 0xc0) != 0x80)

@@ -26,27 +26,27 @@ enum cli_operands {
 };
 
 struct cli {
-	const char *cmd;   /* "put" */
-	struct dfs *fs;    /* connected by cli_connect() */
-	bool json;         /* --json */
-	bool human;        /* -h: sizes as 1.5M */
-	bool recursive;    /* -r, -R */
-	bool force;        /* -f */
-	bool parents;      /* -p */
-	bool summary;      /* -s */
-	bool quiet;        /* -q: no progress */
-	bool wait;         /* -w: until it is done everywhere */
-	bool append;       /* --append: behind what is there */
-	bool new_block;    /* --new-block */
-	bool has_names, has_space;   /* --names, --space were given: */
-	int64_t names, space;        /* DFS_QUOTA_NONE for "none" */
-	uint32_t replication; /* --replication */
-	const char *ec_policy; /* --ec; NULL: what the directory has */
-	uint64_t block_size;  /* --block-size */
-	uint32_t jobs;     /* -j: files at a time */
+	const char *cmd;           /* "put" */
+	struct dfs *fs;            /* connected by cli_connect() */
+	bool json;                 /* --json */
+	bool human;                /* -h: sizes as 1.5M */
+	bool recursive;            /* -r, -R */
+	bool force;                /* -f */
+	bool parents;              /* -p */
+	bool summary;              /* -s */
+	bool quiet;                /* -q: no progress */
+	bool wait;                 /* -w: until it is done everywhere */
+	bool append;               /* --append: behind what is there */
+	bool new_block;            /* --new-block */
+	bool has_names, has_space; /* --names, --space were given: */
+	int64_t names, space;      /* DFS_QUOTA_NONE for "none" */
+	uint32_t replication;      /* --replication */
+	const char *ec_policy;     /* --ec; NULL: what the directory has */
+	uint64_t block_size;       /* --block-size */
+	uint32_t jobs;             /* -j: files at a time */
 	enum cli_operands operands;
-	uint64_t printed;  /* elements of the JSON list, or lines */
-	int argc;          /* operands that are left */
+	uint64_t printed; /* elements of the JSON list, or lines */
+	int argc;         /* operands that are left */
 	char **argv;
 	/* private */
 	const char *uri, *conf_dir, *user;
@@ -58,12 +58,13 @@ struct cli {
 struct cli_command {
 	const char *name;
 	int (*run)(struct cli *c);
-	const char *options; /* short options it takes, of "rRfpshqjw" and 'J' for --json, 'B' for
-				--replication and --block-size, 'A' for --append, 'N' for --new-block, 'Q' for
-				--names and --space, 'E' for --ec */
+	/* short options it takes, of "rRfpshqjw" and 'J' for --json, 'B' for --replication and
+	 * --block-size, 'A' for --append, 'N' for --new-block, 'Q' for --names and --space, 'E' for
+	 * --ec */
+	const char *options;
 	enum cli_operands operands;
 	int min_operands, max_operands; /* -1: no limit */
-	const char *usage;   /* operands */
+	const char *usage;              /* operands */
 	const char *help;
 };
 
@@ -71,8 +72,8 @@ struct cli_command {
 int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **argv);
 /** "128m" of at most @max and not 0 into *@ret; false when it is none. */
 bool cli_parse_size(const char *s, uint64_t max, uint64_t *ret);
-/** Connect c->fs: to --fs, else the file system of the first operand that names one, else the default
- *  one. 0, or an exit code after the message. */
+/** Connect c->fs: to --fs, else the file system of the first operand that names one, else the
+ *  default one. 0, or an exit code after the message. */
 int cli_connect(struct cli *c);
 /** The same, without a message when the server cannot be reached: -errno and why. */
 int cli_try_connect(struct cli *c, struct dfs_err *err);
@@ -101,8 +102,8 @@ char *cli_base(const char *path);
 char *cli_parent(const char *path);
 /** malloc-checked strdup. */
 char *cli_strdup(const char *s);
-/** @path as a person may see it: on a terminal control characters become '?'. Returns @path or a static
- *  buffer of this thread, overwritten by the fourth call after. */
+/** @path as a person may see it: on a terminal control characters become '?'. Returns @path or a
+ *  static buffer of this thread, overwritten by the fourth call after. */
 const char *cli_name(const char *path);
 /** Write @s as a JSON string (invalid UTF-8 becomes U+FFFD). */
 void cli_json_string(FILE *f, const char *s);
@@ -113,7 +114,8 @@ void cli_json_limit(const char *name, int64_t limit);
 /** End the list, with --json. Always EXIT_OK. */
 int cli_json_end(const struct cli *c);
 
-/** Call @fn for each entry of @dir with its path; a file or symbolic link is its own only entry. Failures are told. */
+/** Call @fn for each entry of @dir with its path; a file or symbolic link is its own only entry.
+ * Failures are told. */
 typedef void cli_entry_fn(struct cli *c, const char *path, const struct dfs_stat *st, void *arg);
 void cli_list(struct cli *c, const char *dir, cli_entry_fn *fn, void *arg);
 

@@ -38,7 +38,8 @@ static bool parse_perm(const char *s, uint32_t *ret)
 
 static bool parse_type(const char *s, enum dfs_acl_type *ret)
 {
-	static const char *const types[] = {"user", "group", "mask", "other"}; /* in the order of enum dfs_acl_type */
+	static const char *const types[] = {"user", "group", "mask",
+					    "other"}; /* in the order of enum dfs_acl_type */
 
 	for (int i = 0; i < 4; i++) {
 		if (strcmp(s, types[i]) == 0 || (s[0] == types[i][0] && !s[1])) {
@@ -76,7 +77,8 @@ static bool parse_spec(const char *text, bool with_perm, struct spec *ret)
 
 	*ret = (struct spec){.text = next};
 	while ((s = strsep(&next, ",")))
-		if (ret->count == ENTRIES_MAX || !parse_entry(s, with_perm, &ret->entry[ret->count++]))
+		if (ret->count == ENTRIES_MAX ||
+		    !parse_entry(s, with_perm, &ret->entry[ret->count++]))
 			return false;
 	return true;
 }
@@ -85,7 +87,8 @@ static bool parse_spec(const char *text, bool with_perm, struct spec *ret)
 
 static const char *perm_text(uint32_t perm, char buf[4])
 {
-	snprintf(buf, 4, "%c%c%c", perm & 4 ? 'r' : '-', perm & 2 ? 'w' : '-', perm & 1 ? 'x' : '-');
+	snprintf(buf, 4, "%c%c%c", perm & 4 ? 'r' : '-', perm & 2 ? 'w' : '-',
+		 perm & 1 ? 'x' : '-');
 	return buf;
 }
 
@@ -99,8 +102,8 @@ static void print_entry(const struct dfs_acl *l, const struct dfs_acl_entry *e)
 	for (size_t i = 0; i < l->count; i++)
 		if (l->entry[i].scope == e->scope && l->entry[i].type == DFS_ACL_MASK)
 			mask = l->entry[i].perm;
-	printf("%s%s:%s:%s", e->scope == DFS_ACL_DEFAULT ? "default:" : "", types[e->type & 3], cli_name(e->name),
-	       perm_text(e->perm, a));
+	printf("%s%s:%s:%s", e->scope == DFS_ACL_DEFAULT ? "default:" : "", types[e->type & 3],
+	       cli_name(e->name), perm_text(e->perm, a));
 	if (masked && e->perm & ~mask)
 		printf("\t#effective:%s", perm_text(e->perm & mask, b));
 	putchar('\n');
@@ -147,7 +150,8 @@ static int get_one(struct cli *c, const char *path, const struct spec *spec, str
 	if (c->json) {
 		print_json(c, path, l);
 	} else {
-		printf("# file: %s\n# owner: %s\n# group: %s\n", cli_name(path), cli_name(l->owner), cli_name(l->group));
+		printf("# file: %s\n# owner: %s\n# group: %s\n", cli_name(path), cli_name(l->owner),
+		       cli_name(l->group));
 		if (l->mode & 01000)
 			printf("# flags: --t\n");
 		for (size_t i = 0; i < l->count; i++)
@@ -179,7 +183,8 @@ static int clear_one(struct cli *c, const char *path, const struct spec *s, stru
 	return dfs_remove_acl(c->fs, path, err);
 }
 
-static int clear_default_one(struct cli *c, const char *path, const struct spec *s, struct dfs_err *err)
+static int clear_default_one(struct cli *c, const char *path, const struct spec *s,
+			     struct dfs_err *err)
 {
 	(void)s;
 	return dfs_remove_default_acl(c->fs, path, err);
@@ -222,12 +227,16 @@ int cmd_acl(struct cli *c)
 {
 	static const struct {
 		const char *name;
-		int (*one)(struct cli *c, const char *path, const struct spec *spec, struct dfs_err *err);
+		int (*one)(struct cli *c, const char *path, const struct spec *spec,
+			   struct dfs_err *err);
 		bool spec, perm; /* takes entries; with rights */
 	} operations[] = {
-		{"get", get_one, false, false},         {"set", set_one, true, true},
-		{"modify", modify_one, true, true},     {"remove", remove_one, true, false},
-		{"clear", clear_one, false, false},     {"clear-default", clear_default_one, false, false},
+		{"get", get_one, false, false},
+		{"set", set_one, true, true},
+		{"modify", modify_one, true, true},
+		{"remove", remove_one, true, false},
+		{"clear", clear_one, false, false},
+		{"clear-default", clear_default_one, false, false},
 	};
 
 	for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++) {
@@ -239,10 +248,12 @@ int cmd_acl(struct cli *c)
 		if (strcmp(c->argv[0], operations[i].name) != 0)
 			continue;
 		if (c->argc <= first)
-			fprintf(stderr, "dfs acl: %s: an operand is missing; see dfs acl --help\n", c->argv[0]);
+			fprintf(stderr, "dfs acl: %s: an operand is missing; see dfs acl --help\n",
+				c->argv[0]);
 		else if (operations[i].spec && !parse_spec(c->argv[1], operations[i].perm, &spec))
-			fprintf(stderr, "dfs acl: '%s' is no list of entries, as user:alice:%s; see dfs acl --help\n", c->argv[1],
-				operations[i].perm ? "r-x" : "");
+			fprintf(stderr,
+				"dfs acl: '%s' is no list of entries, as user:alice:%s; see dfs acl --help\n",
+				c->argv[1], operations[i].perm ? "r-x" : "");
 		else
 			j.spec = &spec, rc = do_all(c, &j, first);
 		free(spec.text);

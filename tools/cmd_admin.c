@@ -37,14 +37,19 @@ static void print_node(const struct cli *c, const struct dfs_node *n, bool live,
 	uint64_t age_ms = now > n->last_update_ms ? now - n->last_update_ms : 0;
 
 	if (n->failed_volumes)
-		snprintf(failed, sizeof(failed), ", %u of its volumes out of service", n->failed_volumes);
+		snprintf(failed, sizeof(failed), ", %u of its volumes out of service",
+			 n->failed_volumes);
 	if (!c->json) {
 		printf("%s:%u (%s)  %s, %s%s\n  capacity %s, used %s, remaining %s, blocks %u, connections %u\n"
 		       "  http %s:%u, rpc %s:%u, uuid %s, last heartbeat %.1f s ago\n",
-		       n->ip, n->xfer_port, n->host, !live ? "dead" : n->stale ? "stale" : "live", state_name(n->state),
-		       failed, cli_size(cap, n->capacity, true), cli_size(used, n->used, true),
-		       cli_size(left, n->remaining, true), n->block_count, n->connections, n->ip,
-		       n->info_port, n->ip, n->ipc_port, n->uuid, (double)age_ms / 1000);
+		       n->ip, n->xfer_port, n->host,
+		       !live      ? "dead"
+		       : n->stale ? "stale"
+				  : "live",
+		       state_name(n->state), failed, cli_size(cap, n->capacity, true),
+		       cli_size(used, n->used, true), cli_size(left, n->remaining, true),
+		       n->block_count, n->connections, n->ip, n->info_port, n->ip, n->ipc_port,
+		       n->uuid, (double)age_ms / 1000);
 		return;
 	}
 	printf("%s{\"address\": \"%s:%u\", \"host\": ", first ? "" : ",\n  ", n->ip, n->xfer_port);
@@ -70,7 +75,8 @@ static size_t count_stale(const struct dfs_nodes *l)
 	return n;
 }
 
-static void print_totals(const struct cli *c, const struct dfs_statfs *s, size_t live, size_t stale, size_t dead)
+static void print_totals(const struct cli *c, const struct dfs_statfs *s, size_t live, size_t stale,
+			 size_t dead)
 {
 	char cap[32], used[32], left[32], how[48] = "";
 
@@ -83,16 +89,17 @@ static void print_totals(const struct cli *c, const struct dfs_statfs *s, size_t
 		       " \"stale\": %zu, \"dead\": %zu,\n \"datanodes\": [",
 		       dfs_uri(c->fs), (unsigned long long)s->capacity, (unsigned long long)s->used,
 		       (unsigned long long)s->remaining, (unsigned long long)s->under_replicated,
-		       (unsigned long long)s->corrupt_blocks, (unsigned long long)s->missing_blocks, live,
-		       stale, dead);
+		       (unsigned long long)s->corrupt_blocks, (unsigned long long)s->missing_blocks,
+		       live, stale, dead);
 	else
 		printf("%s: capacity %s, used %s, remaining %s\n"
 		       "blocks: %llu under-replicated, %llu corrupt, %llu missing\n"
 		       "data nodes: %zu live%s, %zu dead\n\n",
-		       dfs_uri(c->fs), cli_size(cap, s->capacity, true), cli_size(used, s->used, true),
-		       cli_size(left, s->remaining, true), (unsigned long long)s->under_replicated,
-		       (unsigned long long)s->corrupt_blocks, (unsigned long long)s->missing_blocks, live,
-		       how, dead);
+		       dfs_uri(c->fs), cli_size(cap, s->capacity, true),
+		       cli_size(used, s->used, true), cli_size(left, s->remaining, true),
+		       (unsigned long long)s->under_replicated,
+		       (unsigned long long)s->corrupt_blocks, (unsigned long long)s->missing_blocks,
+		       live, how, dead);
 }
 
 static int admin_report(struct cli *c)
@@ -123,7 +130,9 @@ static int admin_report(struct cli *c)
 static int print_safe_mode(const struct cli *c, bool on)
 {
 	printf(c->json ? "{\"safe_mode\": %s}\n" : "Safe mode is %s\n",
-	       c->json ? (on ? "true" : "false") : on ? "ON" : "OFF");
+	       c->json ? (on ? "true" : "false")
+	       : on    ? "ON"
+		       : "OFF");
 	return EXIT_OK;
 }
 
@@ -160,7 +169,8 @@ static int admin_safemode(struct cli *c)
 			return cli_fail(c, NULL, err.text);
 		return print_safe_mode(c, on);
 	}
-	fprintf(stderr, "dfs admin safemode: '%s' is none of get, enter, leave, force-exit, wait\n", what);
+	fprintf(stderr, "dfs admin safemode: '%s' is none of get, enter, leave, force-exit, wait\n",
+		what);
 	return EXIT_USAGE;
 }
 
@@ -249,8 +259,14 @@ static bool is_node(const struct dfs_node *n, const char *text)
 	const struct {
 		const char *host;
 		unsigned int port;
-	} names[] = {{n->ip, 0},	    {n->host, 0},	      {n->ip, n->xfer_port}, {n->host, n->xfer_port},
-		     {n->ip, n->info_port}, {n->host, n->info_port}, {n->ip, n->ipc_port},  {n->host, n->ipc_port}};
+	} names[] = {{n->ip, 0},
+		     {n->host, 0},
+		     {n->ip, n->xfer_port},
+		     {n->host, n->xfer_port},
+		     {n->ip, n->info_port},
+		     {n->host, n->info_port},
+		     {n->ip, n->ipc_port},
+		     {n->host, n->ipc_port}};
 	char name[300];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -269,7 +285,8 @@ static int print_ops(struct cli *c, const char *host, unsigned int port)
 	struct err err = ERR_INIT;
 	char *text = NULL;
 	size_t len = 0;
-	const int rc = node_page_get(host, port, c->json ? "/ops?format=json" : "/ops?format=text", OPS_PATIENCE_MS, &text, &len, &err);
+	const int rc = node_page_get(host, port, c->json ? "/ops?format=json" : "/ops?format=text",
+				     OPS_PATIENCE_MS, &text, &len, &err);
 
 	if (rc < 0)
 		return cli_fail(c, c->argv[1], err.text);
@@ -316,8 +333,9 @@ static int admin_ops(struct cli *c)
 	if (matches == 1)
 		rc = print_ops(c, found->ip, found->info_port);
 	else
-		rc = cli_fail(c, c->argv[1], matches ? "several data nodes are called that; give one's port, too"
-						      : "no live data node is called that; see dfs admin report");
+		rc = cli_fail(c, c->argv[1],
+			      matches ? "several data nodes are called that; give one's port, too"
+				      : "no live data node is called that; see dfs admin report");
 	dfs_nodes_free(live);
 	return rc;
 }
@@ -328,7 +346,7 @@ int cmd_admin(struct cli *c)
 		const char *name;
 		int (*run)(struct cli *c);
 		int operands_max; /* -1: no limit */
-		bool connects; /* itself */
+		bool connects;    /* itself */
 	} operations[] = {
 		{"report", admin_report, 0, false},
 		{"safemode", admin_safemode, 1, false},

@@ -13,7 +13,8 @@
 /* What is to be done to each path. */
 struct change {
 	/* 0; 1: it is none of those that change; -errno */
-	int (*one)(const struct change *ch, const char *path, const struct dfs_stat *st, struct dfs_err *err);
+	int (*one)(const struct change *ch, const char *path, const struct dfs_stat *st,
+		   struct dfs_err *err);
 	struct cli *cli;
 	const char *mode, *owner, *group; /* NULL: leave it */
 	uint32_t replication;
@@ -30,7 +31,8 @@ static void tell_change(const struct change *ch, const char *path, const struct 
 	if (ch->mode && parse_mode(ch->mode, st->mode, st->type == DFS_DIR, &mode))
 		printf(", \"mode\": \"%04o\"", mode);
 	if (ch->owner)
-		printf(", \"owner\": \"%s\"", ch->owner); /* letters without a meaning in JSON: is_name() */
+		printf(", \"owner\": \"%s\"",
+		       ch->owner); /* letters without a meaning in JSON: is_name() */
 	if (ch->group)
 		printf(", \"group\": \"%s\"", ch->group);
 	if (ch->replication)
@@ -160,7 +162,8 @@ static int chown_one(const struct change *ch, const char *path, const struct dfs
 /* The names that stock FsShell takes: with another one nobody could name the owner any more. */
 static bool is_name(const char *s)
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./@";
+	static const char letters[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./@";
 
 	return !s[strspn(s, letters)];
 }
@@ -192,7 +195,8 @@ int cmd_chgrp(struct cli *c)
 
 	if (!*ch.group)
 		return usage(c, "no group:");
-	return is_name(ch.group) ? change_all(&ch) : usage(c, "letters, digits and -_./@ only, not");
+	return is_name(ch.group) ? change_all(&ch)
+				 : usage(c, "letters, digits and -_./@ only, not");
 }
 
 /* ---- setrep ---- */
@@ -230,9 +234,10 @@ static int setrep_one(const struct change *ch, const char *path, const struct df
 		if (rc)
 			break;
 		if (clock_mono_ns() > deadline) {
-			snprintf(err->text, sizeof(err->text), "not %u replicas of every block after %u minutes; are "
-				 "there so many data nodes? see dfs admin report", ch->replication,
-				 (unsigned int)(SETREP_WAIT_NS / NS_PER_S / 60));
+			snprintf(err->text, sizeof(err->text),
+				 "not %u replicas of every block after %u minutes; are "
+				 "there so many data nodes? see dfs admin report",
+				 ch->replication, (unsigned int)(SETREP_WAIT_NS / NS_PER_S / 60));
 			return -ETIMEDOUT;
 		}
 		(void)nanosleep(&(struct timespec){0, 200 * NS_PER_MS}, NULL);

@@ -30,7 +30,8 @@ int cmd_truncate(struct cli *c)
 	uint64_t length;
 
 	if (!parse_length(c->argv[0], &length)) {
-		fprintf(stderr, "dfs truncate: no length: '%s'; see dfs truncate --help\n", c->argv[0]);
+		fprintf(stderr, "dfs truncate: no length: '%s'; see dfs truncate --help\n",
+			c->argv[0]);
 		return EXIT_USAGE;
 	}
 	for (int i = 1; i < c->argc; i++) {
@@ -54,7 +55,8 @@ int cmd_concat(struct cli *c)
 {
 	struct dfs_err err = {0};
 
-	if (dfs_concat(c->fs, c->argv[0], (const char *const *)c->argv + 1, (size_t)c->argc - 1, &err) < 0)
+	if (dfs_concat(c->fs, c->argv[0], (const char *const *)c->argv + 1, (size_t)c->argc - 1,
+		       &err) < 0)
 		return cli_fail(c, c->argv[0], err.text);
 	if (c->json) {
 		cli_json_item(c, c->argv[0]);
@@ -84,7 +86,8 @@ int cmd_recover_lease(struct cli *c)
 			continue;
 		}
 		if (!c->json)
-			printf("%s: %s\n", cli_name(c->argv[i]), closed ? "closed" : "being recovered");
+			printf("%s: %s\n", cli_name(c->argv[i]),
+			       closed ? "closed" : "being recovered");
 		print_result(c, c->argv[i], "closed", closed);
 	}
 	return cli_json_end(c);

@@ -26,8 +26,8 @@ static void json_policy(const struct dfs_ec_policy *p)
 	cli_json_string(stdout, p->name);
 	printf(", \"codec\": ");
 	cli_json_string(stdout, p->codec);
-	printf(", \"data_units\": %u, \"parity_units\": %u, \"cell_size\": %u, \"id\": %u", p->data_units,
-	       p->parity_units, p->cell_size, p->id);
+	printf(", \"data_units\": %u, \"parity_units\": %u, \"cell_size\": %u, \"id\": %u",
+	       p->data_units, p->parity_units, p->cell_size, p->id);
 }
 
 /* ---- do the nodes suffice? ---- */
@@ -55,12 +55,16 @@ static void warn_nodes(struct cli *c, const char *what, const struct dfs_ec_poli
 	if (n < 0 || (unsigned)n >= all)
 		return;
 	if ((unsigned)n < k)
-		snprintf(line, sizeof(line), "%s wants %u data nodes and there %s %d: no file can be written before there are %u",
-			 p->name, all, n == 1 ? "is" : "are", n, k);
+		snprintf(
+			line, sizeof(line),
+			"%s wants %u data nodes and there %s %d: no file can be written before there are %u",
+			p->name, all, n == 1 ? "is" : "are", n, k);
 	else
-		snprintf(line, sizeof(line), "%s wants %u data nodes and there are %d: files are written without %u of their %u "
-			 "parity units, which are made when there are more nodes", p->name, all, n, all - (unsigned)n,
-			 p->parity_units);
+		snprintf(
+			line, sizeof(line),
+			"%s wants %u data nodes and there are %d: files are written without %u of their %u "
+			"parity units, which are made when there are more nodes",
+			p->name, all, n, all - (unsigned)n, p->parity_units);
 	cli_warn(c, what, line);
 }
 
@@ -83,7 +87,8 @@ static int ec_list(struct cli *c)
 	if (dfs_ec_policies(c->fs, &l, &err) < 0)
 		return cli_fail(c, NULL, err.text);
 	if (!c->json)
-		printf("%-24s %-10s %4s %6s %9s  %s\n", "POLICY", "CODEC", "DATA", "PARITY", "CELL", "STATE");
+		printf("%-24s %-10s %4s %6s %9s  %s\n", "POLICY", "CODEC", "DATA", "PARITY", "CELL",
+		       "STATE");
 	for (size_t i = 0; i < l->count; i++) {
 		const struct dfs_ec_policy *p = &l->policy[i];
 
@@ -110,7 +115,8 @@ static void print_done(struct cli *c, const char *what, const char *key)
 	printf("}");
 }
 
-static int each_policy(struct cli *c, int (*call)(struct dfs *fs, const char *policy, struct dfs_err *err))
+static int each_policy(struct cli *c,
+		       int (*call)(struct dfs *fs, const char *policy, struct dfs_err *err))
 {
 	for (int i = 1; i < c->argc; i++) {
 		struct dfs_err err = {0};
@@ -118,7 +124,9 @@ static int each_policy(struct cli *c, int (*call)(struct dfs *fs, const char *po
 		if (call(c->fs, c->argv[i], &err) == 0)
 			print_done(c, c->argv[i], "policy");
 		else if (strstr(err.text, "does not exist"))
-			cli_fail_cure(c, c->argv[i], err.text, "dfs ec list shows those there are, dfs ec add makes another known");
+			cli_fail_cure(
+				c, c->argv[i], err.text,
+				"dfs ec list shows those there are, dfs ec add makes another known");
 		else
 			cli_fail(c, c->argv[i], err.text);
 	}
@@ -202,7 +210,8 @@ static int ec_set(struct cli *c)
 	int rc = dfs_ec_set(c->fs, c->argv[1], c->argc > 2 ? c->argv[2] : NULL, &err);
 
 	if (rc == -EREMOTEIO) /* a file */
-		return cli_fail_cure(c, c->argv[1], err.text, "directories have policies; dfs ec convert rewrites a file");
+		return cli_fail_cure(c, c->argv[1], err.text,
+				     "directories have policies; dfs ec convert rewrites a file");
 	if (rc < 0)
 		return cli_fail(c, c->argv[1], err.text);
 	print_done(c, c->argv[1], "path");
@@ -251,7 +260,8 @@ static const char *fault_name(enum dfs_ec_fault f)
 
 static void print_finding(const struct verifying *v, const struct dfs_ec_finding *f)
 {
-	printf("%s: group blk_%" PRId64 " at %" PRIu64 ": ", cli_name(v->path), f->group, f->offset);
+	printf("%s: group blk_%" PRId64 " at %" PRIu64 ": ", cli_name(v->path), f->group,
+	       f->offset);
 	switch (f->fault) {
 	case DFS_EC_UNIT_MISSING:
 		printf("unit %u is missing (%s)", f->unit, f->node);
@@ -260,11 +270,13 @@ static void print_finding(const struct verifying *v, const struct dfs_ec_finding
 		printf("unit %u on %s has a wrong checksum", f->unit, f->node);
 		break;
 	case DFS_EC_UNIT_DIFFERS:
-		printf("unit %u on %s is not what the others make of it, from byte %" PRIu64 " of it on", f->unit,
-		       f->node, f->at);
+		printf("unit %u on %s is not what the others make of it, from byte %" PRIu64
+		       " of it on",
+		       f->unit, f->node, f->at);
 		break;
 	case DFS_EC_GROUP_DIFFERS:
-		printf("the units do not agree, from byte %" PRIu64 " of them on, and which one is wrong cannot be told",
+		printf("the units do not agree, from byte %" PRIu64
+		       " of them on, and which one is wrong cannot be told",
 		       f->at);
 		break;
 	case DFS_EC_GROUP_LOST:
@@ -284,8 +296,8 @@ static void on_finding(void *arg, const struct dfs_ec_finding *f)
 		v->told++;
 		return;
 	}
-	printf("%s{\"fault\": \"%s\", \"group\": %" PRId64 ", \"offset\": %" PRIu64 ", \"unit\": %u, \"at\": %" PRIu64
-	       ", \"node\": ",
+	printf("%s{\"fault\": \"%s\", \"group\": %" PRId64 ", \"offset\": %" PRIu64
+	       ", \"unit\": %u, \"at\": %" PRIu64 ", \"node\": ",
 	       v->told++ ? ", " : "", fault_name(f->fault), f->group, f->offset, f->unit, f->at);
 	cli_json_string(stdout, f->node);
 	printf(", \"why\": ");
@@ -305,14 +317,15 @@ static void print_summary(struct cli *c, const char *path, const struct dfs_ec_s
 	}
 	if (c->quiet && !s->findings)
 		return;
-	printf("%s: %" PRIu64 " groups, %" PRIu64 " units, %s read: ", cli_name(path), s->groups, s->units,
-	       cli_size(size, s->bytes, true));
+	printf("%s: %" PRIu64 " groups, %" PRIu64 " units, %s read: ", cli_name(path), s->groups,
+	       s->units, cli_size(size, s->bytes, true));
 	if (s->findings)
 		printf("%" PRIu64 " faults", s->findings);
 	else
 		printf("all agree");
 	if (s->unchecked)
-		printf("; %" PRIu64 " groups have no redundancy left to compare with", s->unchecked);
+		printf("; %" PRIu64 " groups have no redundancy left to compare with",
+		       s->unchecked);
 	putchar('\n');
 }
 
@@ -334,8 +347,10 @@ static void verify_file(struct cli *c, const char *path, bool *nodes)
 	if (rc < 0)
 		cli_fail(c, path, err.text);
 	else if (s.findings)
-		cli_fail(c, path, "not all units are there and right; the NameNode knows of those that are named and has them "
-				  "rebuilt where enough are left: see dfs ec verify again later");
+		cli_fail(
+			c, path,
+			"not all units are there and right; the NameNode knows of those that are named and has them "
+			"rebuilt where enough are left: see dfs ec verify again later");
 	if (v.missing && *nodes)
 		warn_nodes_of(c, path);
 	*nodes = *nodes && !v.missing;
@@ -376,10 +391,11 @@ int cmd_ec(struct cli *c)
 		int (*run)(struct cli *c);
 		int operands_min, operands_max; /* -1: no limit */
 	} operations[] = {
-		{"list", ec_list, 0, 0},      {"get", ec_get, 1, -1},         {"set", ec_set, 1, 2},
-		{"unset", ec_unset, 1, -1},   {"enable", ec_enable, 1, -1},   {"disable", ec_disable, 1, -1},
-		{"add", ec_add, 1, -1},       {"remove", ec_remove, 1, -1},   {"verify", ec_verify, 1, -1},
-		{"convert", ec_convert, 2, -1},
+		{"list", ec_list, 0, 0},      {"get", ec_get, 1, -1},
+		{"set", ec_set, 1, 2},        {"unset", ec_unset, 1, -1},
+		{"enable", ec_enable, 1, -1}, {"disable", ec_disable, 1, -1},
+		{"add", ec_add, 1, -1},       {"remove", ec_remove, 1, -1},
+		{"verify", ec_verify, 1, -1}, {"convert", ec_convert, 2, -1},
 	};
 
 	for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++) {
@@ -388,8 +404,8 @@ int cmd_ec(struct cli *c)
 		if (strcmp(operations[i].name, c->argv[0]))
 			continue;
 		if (n < operations[i].operands_min || (most >= 0 && n > most)) {
-			fprintf(stderr, "dfs ec %s: too %s operands; see dfs ec --help\n", c->argv[0],
-				n < operations[i].operands_min ? "few" : "many");
+			fprintf(stderr, "dfs ec %s: too %s operands; see dfs ec --help\n",
+				c->argv[0], n < operations[i].operands_min ? "few" : "many");
 			return EXIT_USAGE;
 		}
 		return operations[i].run(c);

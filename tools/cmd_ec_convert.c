@@ -2,13 +2,14 @@
 /* ec convert: rewrite a file under another erasure-coding policy, or replicated.
  *
  * The new file grows beside the old one under a name that says whose it is and what it becomes
- * (.NAME.ec-convert.FILEID.POLICY), so that who is interrupted goes on where he was: what is there is compared from its
- * start, and the rest appended in new blocks. When it is whole it is read again and compared, its units are checked
- * against each other, the old one's rights as they are now, its times and attributes are copied, and one rename puts it in the
- * old one's place, unless that has changed meanwhile. For this last step the old file's lease is taken, so that nobody
+ * (.NAME.ec-convert.FILEID.POLICY), so that who is interrupted goes on where he was: what is there
+ * is compared from its start, and the rest appended in new blocks. When it is whole it is read
+ * again and compared, its units are checked against each other, the old one's rights as they are
+ * now, its times and attributes are copied, and one rename puts it in the old one's place, unless
+ * that has changed meanwhile. For this last step the old file's lease is taken, so that nobody
  * opens it for append in between. The storage policy is the old one's from the first block on.
- * Who converts a file that somebody else converts cannot know whether that one still lives, and takes the new file over: the other
- * one notices, and leaves it alone. */
+ * Who converts a file that somebody else converts cannot know whether that one still lives, and
+ * takes the new file over: the other one notices, and leaves it alone. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,22 +23,22 @@
 #define PART (4u << 20)
 #define XATTR_NAMES (64u << 10)
 #define XATTR_VALUE (64u << 10)
-#define TMP_BASE_MAX 140 /* bytes of the file's name that show in that of the new file */
-#define WAIT_MS 30000 /* for the lease of who was killed; then his work is thrown away */
+#define TMP_BASE_MAX 140   /* bytes of the file's name that show in that of the new file */
+#define WAIT_MS 30000      /* for the lease of who was killed; then his work is thrown away */
 #define OTHERS_PATIENCE 20 /* times 100 ms, for somebody else's last step */
-#define FENCE_PATIENCE 90 /* seconds; a NameNode lets go of a file whose writer is silent for 60 */
+#define FENCE_PATIENCE 90  /* seconds; a NameNode lets go of a file whose writer is silent for 60 */
 #define TMP_MARK ".ec-convert."
 
 struct convert {
 	struct cli *c;
 	const char *path, *policy;
-	char *tmp;            /* owned */
-	struct dfs_stat st;   /* of the file, at first */
-	uint64_t tmp_id;      /* file id of the new one */
-	uint8_t *a, *b;       /* owned; PART bytes each */
+	char *tmp;          /* owned */
+	struct dfs_stat st; /* of the file, at first */
+	uint64_t tmp_id;    /* file id of the new one */
+	uint8_t *a, *b;     /* owned; PART bytes each */
 	struct progress progress;
-	uint64_t kept;        /* bytes of an earlier attempt */
-	bool said;            /* err is our sentence, not the library's */
+	uint64_t kept; /* bytes of an earlier attempt */
+	bool said;     /* err is our sentence, not the library's */
 	struct dfs_err err;
 };
 
@@ -106,7 +107,8 @@ static int copy_rest(struct convert *v, struct dfs_file *to, uint64_t at)
 	if (rc == 0 && at < v->st.length)
 		rc = say(v, -EINTR, "interrupted; the next attempt goes on from here");
 	dfs_close(from, NULL);
-	closed = dfs_close(to, &closing); /* also after an interruption: what is there can be continued */
+	/* also after an interruption: what is there can be continued */
+	closed = dfs_close(to, &closing);
 	if (rc == 0 && closed < 0)
 		rc = (v->err = closing, closed);
 	return rc;
@@ -117,22 +119,26 @@ static bool has_policy(struct convert *v, const char *path)
 	struct dfs_ec_policy p;
 	int rc = dfs_ec_get(v->c->fs, path, &p, &v->err);
 
-	return rc > 0 ? strcmp(p.name, v->policy) == 0 : rc == 0 && strcasecmp(v->policy, EC_REPLICATION_NAME) == 0;
+	return rc > 0 ? strcmp(p.name, v->policy) == 0
+		      : rc == 0 && strcasecmp(v->policy, EC_REPLICATION_NAME) == 0;
 }
 
-/* Its name can be guessed: who made it could have it open, or open it before it has its owner, and write into the file that
- * it becomes. */
+/* Its name can be guessed: who made it could have it open, or open it before it has its owner, and
+ * write into the file that it becomes. */
 static int check_whose(struct convert *v, const struct dfs_stat *tmp)
 {
 	if (strcmp(tmp->owner, dfs_user(v->c->fs)) == 0 || strcmp(tmp->owner, v->st.owner) == 0)
 		return 0;
 	v->said = true;
-	snprintf(v->err.text, sizeof(v->err.text), "what an earlier conversion seems to have left, %.200s, belongs to %.60s: it is "
-		 "not gone on with; delete it first", v->tmp, tmp->owner);
+	snprintf(v->err.text, sizeof(v->err.text),
+		 "what an earlier conversion seems to have left, %.200s, belongs to %.60s: it is "
+		 "not gone on with; delete it first",
+		 v->tmp, tmp->owner);
 	return -EPERM;
 }
 
-/* What an earlier attempt left: opened at its end, *@ret_at bytes that are good. 0: there is nothing to go on from. */
+/* What an earlier attempt left: opened at its end, *@ret_at bytes that are good. 0: there is
+ * nothing to go on from. */
 static int resume(struct convert *v, struct dfs_file **ret, uint64_t *ret_at)
 {
 	struct dfs_stat st;
@@ -150,7 +156,8 @@ static int resume(struct convert *v, struct dfs_file **ret, uint64_t *ret_at)
 	rc = rc ?: check_whose(v, &st);
 	if (rc < 0)
 		return rc;
-	if (!closed || st.length > v->st.length || !has_policy(v, v->tmp) || (rc = same_bytes(v, st.length)) == 0) {
+	if (!closed || st.length > v->st.length || !has_policy(v, v->tmp) ||
+	    (rc = same_bytes(v, st.length)) == 0) {
 		rc = dfs_delete(v->c->fs, v->tmp, false, &v->err);
 		return rc < 0 ? rc : 0;
 	}
@@ -162,8 +169,9 @@ static int resume(struct convert *v, struct dfs_file **ret, uint64_t *ret_at)
 	return rc < 0 ? rc : 1;
 }
 
-/* What holds for a file may come from its directory, and be the same for both files then. Apache's NameNode takes every
- * policy for an erasure-coded file, and goes by few of them: what it says afterwards counts. */
+/* What holds for a file may come from its directory, and be the same for both files then. Apache's
+ * NameNode takes every policy for an erasure-coded file, and goes by few of them: what it says
+ * afterwards counts. */
 static int keep_storage_policy(struct convert *v)
 {
 	char old[DFS_STORAGE_POLICY_MAX], new[DFS_STORAGE_POLICY_MAX], text[200];
@@ -177,17 +185,25 @@ static int keep_storage_policy(struct convert *v)
 	rc = rc ?: dfs_get_storage_policy(fs, v->tmp, new, sizeof(new), &v->err);
 	if (rc < 0 || strcmp(old, new) == 0)
 		return rc;
-	snprintf(text, sizeof(text), "its storage policy %s would be lost: HDFS has only some for erasure-coded files; set one of "
-				     "those first (HOT, COLD, ALL_SSD)", old);
+	snprintf(
+		text, sizeof(text),
+		"its storage policy %s would be lost: HDFS has only some for erasure-coded files; set one of "
+		"those first (HOT, COLD, ALL_SSD)",
+		old);
 	return say(v, -ENOTSUP, text);
 }
 
 static int write_new(struct convert *v)
 {
 	struct dfs_stat made;
-	const struct dfs_create_opts o = {.size = sizeof(o), .block_size = v->st.block_size, .mode = 0600,
-					  .flags = DFS_CREATE_NO_PARENTS, .ec_policy = v->policy,
-					  .replication = v->st.erasure_coded ? 0 : v->st.replication, /* 0: dfs.replication */
+	const struct dfs_create_opts o = {.size = sizeof(o),
+					  .block_size = v->st.block_size,
+					  .mode = 0600,
+					  .flags = DFS_CREATE_NO_PARENTS,
+					  .ec_policy = v->policy,
+					  /* 0: dfs.replication */
+					  .replication =
+						  v->st.erasure_coded ? 0 : v->st.replication,
 					  .ret_stat = &made};
 	struct dfs_file *to = NULL;
 	uint64_t at = 0;
@@ -223,9 +239,10 @@ static int too_few_nodes(struct convert *v, uint64_t units)
 
 	if (dfs_ec_get(v->c->fs, v->tmp, &p, NULL) != 1)
 		p = (struct dfs_ec_policy){0};
-	snprintf(v->err.text, sizeof(v->err.text), "%" PRIu64 " units of what was written are missing: %s wants %u data nodes "
-		 "(dfs admin report says how many there are); the file was left as it is", units, v->policy,
-		 p.data_units + p.parity_units);
+	snprintf(v->err.text, sizeof(v->err.text),
+		 "%" PRIu64 " units of what was written are missing: %s wants %u data nodes "
+		 "(dfs admin report says how many there are); the file was left as it is",
+		 units, v->policy, p.data_units + p.parity_units);
 	return -EIO;
 }
 
@@ -236,18 +253,22 @@ static int verify_new(struct convert *v)
 	int rc = same_bytes(v, v->st.length);
 
 	if (rc == 0)
-		return say(v, -EIO, "what was written is not what is read back; the file was left as it is");
+		return say(v, -EIO,
+			   "what was written is not what is read back; the file was left as it is");
 	if (rc < 0 || strcasecmp(v->policy, EC_REPLICATION_NAME) == 0)
 		return rc < 0 ? rc : 0;
 	rc = dfs_ec_verify(v->c->fs, v->tmp, on_finding, &missing, &s, &v->err);
 	if (rc == 0 && s.findings && missing)
 		rc = too_few_nodes(v, s.findings);
 	else if (rc == 0 && s.findings)
-		rc = say(v, -EIO, "the units that were written are not all there and right; the file was left as it is");
+		rc = say(
+			v, -EIO,
+			"the units that were written are not all there and right; the file was left as it is");
 	return rc;
 }
 
-/* The new file must be the one that was verified, the old one what it was at first, but for its rights. */
+/* The new file must be the one that was verified, the old one what it was at first, but for its
+ * rights. */
 static int still_the_same(struct convert *v, struct dfs_stat *ret_now, struct dfs_stat *ret_tmp)
 {
 	int rc = dfs_stat(v->c->fs, v->tmp, ret_tmp, &v->err);
@@ -257,7 +278,8 @@ static int still_the_same(struct convert *v, struct dfs_stat *ret_now, struct df
 		return rc;
 	if (ret_tmp->file_id != v->tmp_id || ret_tmp->length != v->st.length)
 		return say(v, -EBUSY, "somebody else converts it, too");
-	if (ret_now->file_id != v->st.file_id || ret_now->length != v->st.length || ret_now->mtime_ms != v->st.mtime_ms)
+	if (ret_now->file_id != v->st.file_id || ret_now->length != v->st.length ||
+	    ret_now->mtime_ms != v->st.mtime_ms)
 		return say(v, -ESTALE, "it was changed meanwhile, and left as it is");
 	return 0;
 }
@@ -274,7 +296,8 @@ static int copy_xattrs(struct convert *v)
 		return 0;
 	for (ssize_t at = 0; rc == 0 && at < n; at += (ssize_t)strlen(names + at) + 1) {
 		len = dfs_get_xattr(fs, v->path, names + at, v->a, XATTR_VALUE, &v->err);
-		rc = len < 0 ? (int)len : dfs_set_xattr(fs, v->tmp, names + at, v->a, (size_t)len, 0, &v->err);
+		rc = len < 0 ? (int)len
+			     : dfs_set_xattr(fs, v->tmp, names + at, v->a, (size_t)len, 0, &v->err);
 	}
 	return n < 0 ? (int)n : rc;
 }
@@ -306,7 +329,8 @@ static int copy_owner(struct convert *v, const struct dfs_stat *now)
 
 	if (rc != -EACCES)
 		return rc;
-	rc = dfs_stat(v->c->fs, v->tmp, &tmp, &v->err); /* who is no superuser owns both files anyway, or must not replace the old one */
+	/* who is no superuser owns both files anyway, or must not replace the old one */
+	rc = dfs_stat(v->c->fs, v->tmp, &tmp, &v->err);
 	if (rc == 0 && (strcmp(tmp.owner, now->owner) || strcmp(tmp.group, now->group)))
 		rc = say(v, -EACCES, "its owner and group can be kept by the superuser only");
 	return rc;
@@ -317,8 +341,10 @@ static bool acl_equal(const struct dfs_acl *x, const struct dfs_acl *y)
 	bool same = x->count == y->count;
 
 	for (size_t i = 0; same && i < x->count; i++)
-		same = x->entry[i].scope == y->entry[i].scope && x->entry[i].type == y->entry[i].type &&
-		       x->entry[i].perm == y->entry[i].perm && !strcmp(x->entry[i].name ?: "", y->entry[i].name ?: "");
+		same = x->entry[i].scope == y->entry[i].scope &&
+		       x->entry[i].type == y->entry[i].type &&
+		       x->entry[i].perm == y->entry[i].perm &&
+		       !strcmp(x->entry[i].name ?: "", y->entry[i].name ?: "");
 	return same;
 }
 
@@ -343,13 +369,15 @@ static int check_closed(struct convert *v)
 
 	if (rc < 0)
 		return rc;
-	rc = b->under_construction ? say(v, -EBUSY, "somebody writes to what was made of it: it is left as it is") : 0;
+	rc = b->under_construction
+		     ? say(v, -EBUSY, "somebody writes to what was made of it: it is left as it is")
+		     : 0;
 	dfs_blocks_free(b);
 	return rc;
 }
 
-/* The new file gets all that the old one has beside its bytes, as it is now: who closed it to others while it was copied
- * must not find it open again. */
+/* The new file gets all that the old one has beside its bytes, as it is now: who closed it to
+ * others while it was copied must not find it open again. */
 static int copy_rights(struct convert *v)
 {
 	struct dfs *fs = v->c->fs;
@@ -367,13 +395,15 @@ static int copy_rights(struct convert *v)
 	rc = rc ?: still_the_same(v, &now, &tmp);
 	if (rc < 0)
 		return rc;
-	same = now.mode == tmp.mode && now.has_acl == tmp.has_acl && !strcmp(now.owner, tmp.owner) && !strcmp(now.group, tmp.group);
+	same = now.mode == tmp.mode && now.has_acl == tmp.has_acl &&
+	       !strcmp(now.owner, tmp.owner) && !strcmp(now.group, tmp.group);
 	if (same && now.has_acl)
 		same = same_acl(v);
 	return same > 0 ? 0 : same ?: say(v, -ESTALE, "its rights were changed meanwhile: it is left as it is");
 }
 
-/* Somebody has the old file open for append: for the last step of another conversion, or to write to it. */
+/* Somebody has the old file open for append: for the last step of another conversion, or to write
+ * to it. */
 static int somebody_writes(struct convert *v)
 {
 	const struct timespec pause = {0, 100000000};
@@ -387,8 +417,8 @@ static int somebody_writes(struct convert *v)
 	return say(v, -ESTALE, "somebody writes to it meanwhile: it is left as it is");
 }
 
-/* While the old file is open for append here, nobody else can write to it. Who may replace a file but not write to it
- * must do without. */
+/* While the old file is open for append here, nobody else can write to it. Who may replace a file
+ * but not write to it must do without. */
 static int replace_old(struct convert *v)
 {
 	struct dfs *fs = v->c->fs;
@@ -402,12 +432,14 @@ static int replace_old(struct convert *v)
 		return rc;
 	rc = copy_rights(v);
 	rc = rc ?: dfs_rename(fs, v->tmp, v->path, true, &v->err);
-	if (rc == 0 || !fence || dfs_stat(fs, v->path, &now, NULL) < 0 || now.mtime_ms != v->st.mtime_ms) {
+	if (rc == 0 || !fence || dfs_stat(fs, v->path, &now, NULL) < 0 ||
+	    now.mtime_ms != v->st.mtime_ms) {
 		dfs_close(fence, NULL); /* after the rename there is nothing left to close */
 		return rc;
 	}
 	dfs_close(fence, NULL);
-	(void)dfs_set_times(fs, v->path, v->st.mtime_ms, DFS_TIME_KEEP, NULL); /* a close counts as a change */
+	/* a close counts as a change */
+	(void)dfs_set_times(fs, v->path, v->st.mtime_ms, DFS_TIME_KEEP, NULL);
 	return rc;
 }
 
@@ -420,8 +452,8 @@ static bool is_gone(struct convert *v)
 	return rc == -ENOENT || (rc == 0 && now.file_id != v->st.file_id);
 }
 
-/* Why it failed, where the library's sentence would not tell: the new file was taken from us, or put in place, by somebody who
- * converts the same file; or the old one is gone. */
+/* Why it failed, where the library's sentence would not tell: the new file was taken from us, or
+ * put in place, by somebody who converts the same file; or the old one is gone. */
 static int explain(struct convert *v, int rc)
 {
 	const bool taken = rc == -ENOENT || rc == -ESTALE || rc == -EEXIST || rc == -EBUSY;
@@ -433,7 +465,8 @@ static int explain(struct convert *v, int rc)
 	gone = is_gone(v); /* that shows as anything: another policy, blocks that no node has */
 	if (gone && dfs_stat(v->c->fs, v->tmp, &tmp, NULL) == 0 && tmp.file_id == v->tmp_id)
 		return say(v, -ESTALE, "it was deleted, renamed or replaced meanwhile");
-	return taken || gone ? say(v, -EBUSY, "somebody else converts it, too; it is left to that") : rc;
+	return taken || gone ? say(v, -EBUSY, "somebody else converts it, too; it is left to that")
+			     : rc;
 }
 
 static void drop(struct convert *v, const char *tmp)
@@ -451,12 +484,14 @@ static void clean_up(struct convert *v, int rc)
 	const bool useless = rc == -ESTALE || rc == -EIO || rc == -EACCES || rc == -ENOTSUP;
 	struct dfs_stat tmp;
 
-	if (rc < 0 && (useless || is_gone(v)) && dfs_stat(v->c->fs, v->tmp, &tmp, NULL) == 0 && tmp.file_id == v->tmp_id)
+	if (rc < 0 && (useless || is_gone(v)) && dfs_stat(v->c->fs, v->tmp, &tmp, NULL) == 0 &&
+	    tmp.file_id == v->tmp_id)
 		drop(v, v->tmp);
 }
 
-/* The old file is open. A conversion that was killed in its last step left it so, and the new file beside it: as soon as the
- * NameNode sees that the writer is silent it lets us have it. A writer who lives keeps it. */
+/* The old file is open. A conversion that was killed in its last step left it so, and the new file
+ * beside it: as soon as the NameNode sees that the writer is silent it lets us have it. A writer
+ * who lives keeps it. */
 static int lift_fence(struct convert *v)
 {
 	const struct timespec pause = {1, 0};
@@ -478,7 +513,8 @@ static int lift_fence(struct convert *v)
 		return rc;
 	dfs_close(f, NULL);
 	rc = dfs_stat(fs, v->path, &now, &v->err);
-	if (rc == 0 && now.length == v->st.length) /* nothing was written: only the close counted as a change */
+	/* nothing was written: only the close counted as a change */
+	if (rc == 0 && now.length == v->st.length)
 		rc = dfs_set_times(fs, v->path, v->st.mtime_ms, v->st.atime_ms, &v->err);
 	return rc ?: dfs_stat(fs, v->path, &v->st, &v->err);
 }
@@ -524,7 +560,8 @@ static char *tmp_name(const char *path, uint64_t id, const char *policy)
 	return full;
 }
 
-/* What attempts to give the file another policy left: it has another id now, and nobody would find them again. */
+/* What attempts to give the file another policy left: it has another id now, and nobody would find
+ * them again. */
 static void drop_other_attempts(struct convert *v)
 {
 	struct dfs_ec_policies *l;
@@ -533,7 +570,8 @@ static void drop_other_attempts(struct convert *v)
 	if (dfs_ec_policies(v->c->fs, &l, NULL) < 0)
 		return;
 	for (size_t i = 0; i <= l->count; i++) {
-		char *name = tmp_name(v->path, v->st.file_id, i < l->count ? l->policy[i].name : EC_REPLICATION_NAME);
+		char *name = tmp_name(v->path, v->st.file_id,
+				      i < l->count ? l->policy[i].name : EC_REPLICATION_NAME);
 
 		if (dfs_stat(v->c->fs, name, &tmp, NULL) == 0 && check_whose(v, &tmp) == 0)
 			drop(v, name);
@@ -544,12 +582,15 @@ static void drop_other_attempts(struct convert *v)
 
 static void convert_one(struct cli *c, const char *path, const char *policy)
 {
-	struct convert v = {.c = c, .path = path, .policy = policy, .a = malloc(PART), .b = malloc(PART)};
-	int rc = v.a && v.b ? dfs_stat(c->fs, path, &v.st, &v.err) : say(&v, -ENOMEM, "out of memory");
+	struct convert v = {
+		.c = c, .path = path, .policy = policy, .a = malloc(PART), .b = malloc(PART)};
+	int rc = v.a && v.b ? dfs_stat(c->fs, path, &v.st, &v.err)
+			    : say(&v, -ENOMEM, "out of memory");
 	bool already = false;
 
 	if (rc == 0 && v.st.type != DFS_FILE)
-		rc = say(&v, -EISDIR, v.st.type == DFS_DIR ? "is a directory; use -r" : "is no file");
+		rc = say(&v, -EISDIR,
+			 v.st.type == DFS_DIR ? "is a directory; use -r" : "is no file");
 	if (rc == 0)
 		already = has_policy(&v, path);
 	if (rc == 0 && !already) {
@@ -562,8 +603,8 @@ static void convert_one(struct cli *c, const char *path, const char *policy)
 		cli_fail(c, path, v.err.text);
 	else if (c->json) {
 		cli_json_item(c, path);
-		printf(", \"bytes\": %" PRIu64 ", \"kept\": %" PRIu64 ", \"converted\": %s}", v.st.length, v.kept,
-		       already ? "false" : "true");
+		printf(", \"bytes\": %" PRIu64 ", \"kept\": %" PRIu64 ", \"converted\": %s}",
+		       v.st.length, v.kept, already ? "false" : "true");
 	}
 	free(v.tmp);
 	free(v.a);
@@ -578,7 +619,8 @@ static bool is_tmp(const char *path)
 	return base && base[1] == '.' && strstr(base, TMP_MARK);
 }
 
-/* Of a file that is not there any more, or was converted since. A router looks the file's id up in one of its name spaces. */
+/* Of a file that is not there any more, or was converted since. A router looks the file's id up in
+ * one of its name spaces. */
 static void warn_if_left(struct cli *c, const char *tmp)
 {
 	char by_id[64];
@@ -589,14 +631,20 @@ static void warn_if_left(struct cli *c, const char *tmp)
 	const int rc = dfs_is_router(c->fs, &router, &err);
 
 	if (rc < 0 || router) {
-		snprintf(text, sizeof(text), "made by a conversion; whether that goes on cannot be told%s%.200s. When none runs, and the file is not "
-			 "there any more, delete it", rc < 0 ? ": " : " behind a router", rc < 0 ? err.text : "");
+		snprintf(
+			text, sizeof(text),
+			"made by a conversion; whether that goes on cannot be told%s%.200s. When none runs, and the file is not "
+			"there any more, delete it",
+			rc < 0 ? ": " : " behind a router", rc < 0 ? err.text : "");
 		cli_warn(c, tmp, text);
 		return;
 	}
-	snprintf(by_id, sizeof(by_id), "/.reserved/.inodes/%" PRIu64, (uint64_t)strtoull(strstr(strrchr(tmp, '/'), TMP_MARK) + strlen(TMP_MARK), NULL, 10));
+	snprintf(by_id, sizeof(by_id), "/.reserved/.inodes/%" PRIu64,
+		 (uint64_t)strtoull(strstr(strrchr(tmp, '/'), TMP_MARK) + strlen(TMP_MARK), NULL,
+				    10));
 	if (dfs_stat(c->fs, by_id, &st, NULL) == -ENOENT)
-		cli_warn(c, tmp, "left by a conversion of a file that is not there any more; delete it");
+		cli_warn(c, tmp,
+			 "left by a conversion of a file that is not there any more; delete it");
 }
 
 static void convert_entry(struct cli *c, const char *path, const struct dfs_stat *st, void *policy)
@@ -617,7 +665,8 @@ int ec_convert(struct cli *c)
 	for (int i = 1; i + 1 < c->argc && !copy_interrupted(); i++) {
 		struct dfs_stat st;
 
-		if (c->recursive && dfs_stat(c->fs, c->argv[i], &st, NULL) == 0 && st.type == DFS_DIR)
+		if (c->recursive && dfs_stat(c->fs, c->argv[i], &st, NULL) == 0 &&
+		    st.type == DFS_DIR)
 			cli_list(c, c->argv[i], convert_entry, policy);
 		else
 			convert_one(c, c->argv[i], policy);

@@ -11,7 +11,8 @@
 
 /* ---- symbolic links ---- */
 
-/* Of the link itself where @path names one. dfs_stat() first: only by that a router of Hadoop shows its mount points. */
+/* Of the link itself where @path names one. dfs_stat() first: only by that a router of Hadoop shows
+ * its mount points. */
 static int stat_itself(struct cli *c, const char *path, struct dfs_stat *ret, struct dfs_err *err)
 {
 	const int rc = dfs_stat(c->fs, path, ret, err);
@@ -49,7 +50,10 @@ static void json_stat(struct cli *c, const char *path, const struct dfs_stat *st
 	cli_json_item(c, path);
 	print_target(c, path, st);
 	printf(", \"type\": \"%s\", \"mode\": \"%04o\", \"owner\": ",
-	       st->type == DFS_DIR ? "directory" : st->type == DFS_FILE ? "file" : "symlink", st->mode);
+	       st->type == DFS_DIR    ? "directory"
+	       : st->type == DFS_FILE ? "file"
+				      : "symlink",
+	       st->mode);
 	cli_json_string(stdout, st->owner);
 	printf(", \"group\": ");
 	cli_json_string(stdout, st->group);
@@ -243,10 +247,12 @@ static void stat_print_blocks(const struct dfs_blocks *b, bool json)
 			    : "%s  block %lld_%llu offset %llu length %llu%s on",
 		       json && i ? ", " : "", (long long)k->id, (unsigned long long)k->generation,
 		       (unsigned long long)k->offset, (unsigned long long)k->length,
-		       json ? (k->corrupt ? "true" : "false") : k->corrupt ? " CORRUPT" : "");
+		       json         ? (k->corrupt ? "true" : "false")
+		       : k->corrupt ? " CORRUPT"
+				    : "");
 		for (size_t n = 0; n < k->count; n++)
-			printf(json ? "%s\"%s:%u\"" : "%s %s:%u", json && n ? ", " : "", k->node[n].ip,
-			       k->node[n].xfer_port);
+			printf(json ? "%s\"%s:%u\"" : "%s %s:%u", json && n ? ", " : "",
+			       k->node[n].ip, k->node[n].xfer_port);
 		printf(json ? "]}" : k->count ? "\n" : " no node\n");
 	}
 }
@@ -258,9 +264,12 @@ static void stat_text(struct cli *c, const char *path, const struct dfs_stat *st
 	fputs(cli_name(path), stdout);
 	print_target(c, path, st);
 	printf("\n  type %s, mode %s (%04o), owner %s, group %s, file id %llu\n",
-	       st->type == DFS_DIR ? "directory" : st->type == DFS_FILE ? "file" : "symlink",
+	       st->type == DFS_DIR    ? "directory"
+	       : st->type == DFS_FILE ? "file"
+				      : "symlink",
 	       cli_mode(mode, st), st->mode, st->owner, st->group, (unsigned long long)st->file_id);
-	printf("  modified %s, accessed %s\n", cli_time(t1, st->mtime_ms), cli_time(t2, st->atime_ms));
+	printf("  modified %s, accessed %s\n", cli_time(t1, st->mtime_ms),
+	       cli_time(t2, st->atime_ms));
 	if (st->type == DFS_FILE)
 		printf("  length %llu (%s), replication %u, block size %llu\n",
 		       (unsigned long long)st->length, cli_size(human, st->length, true),
@@ -319,9 +328,10 @@ int cmd_df(struct cli *c)
 		       dfs_uri(c->fs), (unsigned long long)s.capacity, (unsigned long long)s.used,
 		       (unsigned long long)s.remaining);
 	else
-		printf("%-28s %14s %14s %14s %5s\n%-28s %14s %14s %14s %4.0f%%\n", "Filesystem", "Size",
-		       "Used", "Available", "Use%", dfs_uri(c->fs), cli_size(a, s.capacity, c->human),
-		       cli_size(b, s.used, c->human), cli_size(d, s.remaining, c->human),
+		printf("%-28s %14s %14s %14s %5s\n%-28s %14s %14s %14s %4.0f%%\n", "Filesystem",
+		       "Size", "Used", "Available", "Use%", dfs_uri(c->fs),
+		       cli_size(a, s.capacity, c->human), cli_size(b, s.used, c->human),
+		       cli_size(d, s.remaining, c->human),
 		       s.capacity ? (double)s.used * 100 / (double)s.capacity : 0.0);
 	return EXIT_OK;
 }
@@ -346,7 +356,10 @@ static void du_one(struct cli *c, const char *path)
 		putchar('}');
 	} else {
 		printf("%12s %12s  %s\n", cli_size(a, sum.length, c->human),
-		       cli_size(b, sum.space_stored >= 0 ? (uint64_t)sum.space_stored : sum.space_consumed, c->human),
+		       cli_size(b,
+				sum.space_stored >= 0 ? (uint64_t)sum.space_stored
+						      : sum.space_consumed,
+				c->human),
 		       cli_name(path));
 	}
 }

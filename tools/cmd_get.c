@@ -18,7 +18,8 @@ static const char *target_name(const struct copy_item *it)
 }
 
 /* Reads and writes in turn. The last dfs_read() in *@ret_n; 0, or -errno of a write. */
-static int pump_in_turn(struct copy *c, struct dfs_file *f, int fd, void *buf, ssize_t *ret_n, struct dfs_err *err)
+static int pump_in_turn(struct copy *c, struct dfs_file *f, int fd, void *buf, ssize_t *ret_n,
+			struct dfs_err *err)
 {
 	int rc = 0;
 
@@ -30,11 +31,13 @@ static int pump_in_turn(struct copy *c, struct dfs_file *f, int fd, void *buf, s
 }
 
 /* The same with a thread that writes. */
-static int pump_relayed(struct copy *c, struct dfs_file *f, struct relay *r, ssize_t *ret_n, struct dfs_err *err)
+static int pump_relayed(struct copy *c, struct dfs_file *f, struct relay *r, ssize_t *ret_n,
+			struct dfs_err *err)
 {
 	void *buf;
 
-	while (!copy_interrupted() && (buf = relay_room(r)) && (*ret_n = dfs_read(f, buf, COPY_BUFFER, err)) > 0) {
+	while (!copy_interrupted() && (buf = relay_room(r)) &&
+	       (*ret_n = dfs_read(f, buf, COPY_BUFFER, err)) > 0) {
 		relay_give(r, (size_t)*ret_n);
 		progress_add(&c->progress, (uint64_t)*ret_n);
 	}
@@ -89,7 +92,8 @@ static int get_one(struct copy *c, const struct copy_item *it, void *buf)
 		return pump(c, it, STDOUT_FILENO, buf) < 0 ? EXIT_FAIL : EXIT_OK;
 	if (stat(it->dst, &st) == 0 && !S_ISREG(st.st_mode))
 		return get_into(c, it, buf);
-	if (!c->cli->force && lstat(it->dst, &st) == 0) /* a link that leads nowhere is there, too */
+	/* a link that leads nowhere is there, too */
+	if (!c->cli->force && lstat(it->dst, &st) == 0)
 		return cli_fail_errno(c->cli, it->dst, -EEXIST, "use -f to replace it");
 	tmp = copy_tmp_name(it->dst);
 	fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, it->mode & 0777);
@@ -172,7 +176,8 @@ int cmd_get(struct cli *cli)
 	bool into = !to_stdout && stat(dst, &st) == 0 && S_ISDIR(st.st_mode);
 
 	if ((cli->argc > 2 || copy_wants_dir(dst)) && !into && !to_stdout)
-		return cli_fail(cli, dst, "a directory is meant, and it is not there; make it with mkdir");
+		return cli_fail(cli, dst,
+				"a directory is meant, and it is not there; make it with mkdir");
 	if (to_stdout)
 		cli->jobs = 1; /* one after the other */
 	for (int i = 0; i + 1 < cli->argc; i++) {

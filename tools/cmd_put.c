@@ -12,8 +12,8 @@
 #include "tools/operand.h"
 
 /* All bytes of @fd into @f. 0, or -errno after the message. */
-static int pump(struct copy *c, const struct copy_item *it, const char *tmp, int fd, struct dfs_file *f,
-		void *buf)
+static int pump(struct copy *c, const struct copy_item *it, const char *tmp, int fd,
+		struct dfs_file *f, void *buf)
 {
 	struct dfs_err err = {0};
 	ssize_t n;
@@ -23,8 +23,12 @@ static int pump(struct copy *c, const struct copy_item *it, const char *tmp, int
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return cli_fail_errno(c->cli, fd == STDIN_FILENO ? "standard input" : it->src, neg_errno(), NULL), -EIO;
-		if (!n) /* the signal that ends a whole command line may also have ended who writes to us */
+			return cli_fail_errno(c->cli,
+					      fd == STDIN_FILENO ? "standard input" : it->src,
+					      neg_errno(), NULL),
+			       -EIO;
+		/* the signal that ends a whole command line may also have ended who writes to us */
+		if (!n)
 			return copy_interrupted() ? -EINTR : 0;
 		if (dfs_write(f, buf, (size_t)n, &err) < 0)
 			return copy_fail(c, it, tmp, err.text), err.rc;
@@ -45,9 +49,12 @@ static void drop_part(struct copy *c, const struct copy_item *it, const char *tm
 
 static int upload(struct copy *c, const struct copy_item *it, int fd, const char *tmp, void *buf)
 {
-	struct dfs_create_opts o = {.size = sizeof(o), .flags = DFS_CREATE_NO_PARENTS | DFS_CREATE_NO_HSYNC | DFS_CREATE_SPARE_UNIT,
+	struct dfs_create_opts o = {.size = sizeof(o),
+				    .flags = DFS_CREATE_NO_PARENTS | DFS_CREATE_NO_HSYNC |
+					     DFS_CREATE_SPARE_UNIT,
 				    .mode = it->mode | DFS_MODE_SET,
-				    .replication = c->cli->replication, .block_size = c->cli->block_size,
+				    .replication = c->cli->replication,
+				    .block_size = c->cli->block_size,
 				    .ec_policy = c->cli->ec_policy};
 	struct dfs_file *f;
 	struct dfs_err err = {0};
@@ -56,7 +63,8 @@ static int upload(struct copy *c, const struct copy_item *it, int fd, const char
 
 	if (dfs_create(c->cli->fs, tmp, &o, &f, &err) < 0) {
 		copy_fail(c, it, tmp, err.text);
-		if (!err.remote[0] && dfs_stat(c->cli->fs, tmp, &st, NULL) == 0) /* no server has refused it */
+		/* no server has refused it */
+		if (!err.remote[0] && dfs_stat(c->cli->fs, tmp, &st, NULL) == 0)
 			drop_part(c, it, tmp);
 		return EXIT_FAIL;
 	}
@@ -82,7 +90,9 @@ static int append_refused(struct copy *c, const char *path, int rc, const struct
 	struct dfs_ec_policy p;
 
 	if (rc == -ENOTSUP && !c->cli->new_block && dfs_ec_get(c->cli->fs, path, &p, NULL) > 0)
-		return cli_fail_cure(c->cli, path, "an erasure-coded file grows by whole new blocks only", "use --new-block");
+		return cli_fail_cure(c->cli, path,
+				     "an erasure-coded file grows by whole new blocks only",
+				     "use --new-block");
 	return cli_fail(c->cli, path, err->text);
 }
 
@@ -92,7 +102,10 @@ static int append_fd(struct copy *c, const struct copy_item *it, int fd, void *b
 	struct dfs_file *f;
 	int rc, rc_close;
 
-	rc = dfs_append(c->cli->fs, it->dst, DFS_APPEND_CREATE | DFS_APPEND_NO_HSYNC | DFS_APPEND_SPARE_UNIT | (c->cli->new_block ? DFS_APPEND_NEW_BLOCK : 0), &f, &err);
+	rc = dfs_append(c->cli->fs, it->dst,
+			DFS_APPEND_CREATE | DFS_APPEND_NO_HSYNC | DFS_APPEND_SPARE_UNIT |
+				(c->cli->new_block ? DFS_APPEND_NEW_BLOCK : 0),
+			&f, &err);
 	if (rc < 0)
 		return append_refused(c, it->dst, rc, &err);
 	rc = pump(c, it, it->dst, fd, f, buf);
@@ -208,7 +221,8 @@ static bool none_is_there(struct cli *cli)
 
 	for (int told = 0; told < 2; told++)
 		for (int i = 0; i + 1 < cli->argc; i++) {
-			const char *text = cli->argv[i], *src = operand_scheme(text) ? operand_local(text) : text;
+			const char *text = cli->argv[i],
+				   *src = operand_scheme(text) ? operand_local(text) : text;
 
 			if (told)
 				cli_fail_errno(cli, src, -ENOENT, NULL);

@@ -61,7 +61,8 @@ char *copy_tmp_name(const char *dst)
 
 int copy_fail(struct copy *c, const struct copy_item *it, const char *tmp, const char *text)
 {
-	const char *at = strcmp(tmp, it->dst) ? strstr(text, tmp) : NULL; /* an append writes to the file itself */
+	/* an append writes to the file itself */
+	const char *at = strcmp(tmp, it->dst) ? strstr(text, tmp) : NULL;
 	char line[1024];
 
 	if (!at)
@@ -73,10 +74,12 @@ int copy_fail(struct copy *c, const struct copy_item *it, const char *tmp, const
 void copy_left(struct cli *cli, const char *dst, const char *tmp, const struct dfs_err *why)
 {
 	const size_t n = strlen(tmp);
-	const char *text = !strncmp(why->text, tmp, n) && why->text[n] == ':' ? why->text + n + 2 : why->text;
+	const char *text =
+		!strncmp(why->text, tmp, n) && why->text[n] == ':' ? why->text + n + 2 : why->text;
 	char *line;
 
-	if (asprintf(&line, "what was made of it stays as %s and is of no use: delete it (%s)", tmp, text) < 0) {
+	if (asprintf(&line, "what was made of it stays as %s and is of no use: delete it (%s)", tmp,
+		     text) < 0) {
 		fputs("dfs: out of memory\n", stderr);
 		exit(EXIT_FAIL);
 	}
@@ -118,7 +121,8 @@ static void print_json(struct copy *c, double seconds)
 	       (unsigned long long)atomic_load(&c->progress.bytes), seconds);
 }
 
-/* Written, but with less redundancy than its directory asks for: nobody should learn that from the next disk that dies. */
+/* Written, but with less redundancy than its directory asks for: nobody should learn that from the
+ * next disk that dies. */
 static void warn_short_groups(struct cli *cli)
 {
 	struct dfs_counters n;
@@ -128,14 +132,18 @@ static void warn_short_groups(struct cli *cli)
 	if (!n.short_groups)
 		return;
 	if (n.short_group_nodes > n.short_group_data)
-		snprintf(risk, sizeof(risk), "the file survives the loss of %llu of these nodes, not of %llu",
+		snprintf(risk, sizeof(risk),
+			 "the file survives the loss of %llu of these nodes, not of %llu",
 			 (unsigned long long)(n.short_group_nodes - n.short_group_data),
 			 (unsigned long long)(n.short_group_units - n.short_group_data));
-	snprintf(line, sizeof(line), "%llu block group%s written on %llu data nodes, and the policy wants %llu: %s. The units that "
-		 "are missing are made when there are more nodes (dfs admin report); a policy of fewer units is chosen with --ec, and "
-		 "dfs.namenode.ec.strict-placement=true refuses such groups",
-		 (unsigned long long)n.short_groups, n.short_groups == 1 ? " was" : "s were",
-		 (unsigned long long)n.short_group_nodes, (unsigned long long)n.short_group_units, risk);
+	snprintf(
+		line, sizeof(line),
+		"%llu block group%s written on %llu data nodes, and the policy wants %llu: %s. The units that "
+		"are missing are made when there are more nodes (dfs admin report); a policy of fewer units is chosen with --ec, and "
+		"dfs.namenode.ec.strict-placement=true refuses such groups",
+		(unsigned long long)n.short_groups, n.short_groups == 1 ? " was" : "s were",
+		(unsigned long long)n.short_group_nodes, (unsigned long long)n.short_group_units,
+		risk);
 	cli_warn(cli, NULL, line);
 }
 

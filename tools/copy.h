@@ -6,8 +6,8 @@
  *
  * Idea: put and get first walk their sources (making directories on the way), then several threads
  * take files off the list. A copy appears under its own name only when it is whole: it is written
- * to NAME._COPYING_.<random>, which nobody else has, and renamed. SIGINT and SIGTERM end the copies in progress and remove what is
- * half written.
+ * to NAME._COPYING_.<random>, which nobody else has, and renamed. SIGINT and SIGTERM end the copies
+ * in progress and remove what is half written.
  * Ownership: the list owns its strings.
  */
 #include <stdatomic.h>

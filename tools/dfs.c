@@ -19,15 +19,21 @@ static const struct cli_command COMMANDS[] = {
 	 "a file appears under its name only when it is whole. Directories need -r; symbolic links in them\n"
 	 "are named and left out, and the status is 1 then."},
 	{"cat", cmd_cat, "", OPERANDS_REMOTE, 1, -1, "PATH...", "Write files to standard output."},
-	{"ls", cmd_ls, "rhJ", OPERANDS_REMOTE, 0, -1, "[PATH]...", "List directories and files, in the order of names."},
+	{"ls", cmd_ls, "rhJ", OPERANDS_REMOTE, 0, -1, "[PATH]...",
+	 "List directories and files, in the order of names."},
 	{"mkdir", cmd_mkdir, "pJ", OPERANDS_REMOTE, 1, -1, "PATH...", "Make directories."},
-	{"rm", cmd_rm, "rfJ", OPERANDS_REMOTE, 1, -1, "PATH...", "Delete files; directories with -r. They are gone at once: only other clients use the trash."},
-	{"mv", cmd_mv, "fJ", OPERANDS_REMOTE, 2, -1, "PATH... TARGET", "Rename; into TARGET when it is a directory."},
-	{"stat", cmd_stat, "J", OPERANDS_REMOTE, 1, -1, "PATH...", "All that the NameNode knows of a path, and where its blocks are."},
-	{"df", cmd_df, "hJ", OPERANDS_REMOTE, 0, 0, "", "Capacity, used and free bytes of the cluster."},
+	{"rm", cmd_rm, "rfJ", OPERANDS_REMOTE, 1, -1, "PATH...",
+	 "Delete files; directories with -r. They are gone at once: only other clients use the trash."},
+	{"mv", cmd_mv, "fJ", OPERANDS_REMOTE, 2, -1, "PATH... TARGET",
+	 "Rename; into TARGET when it is a directory."},
+	{"stat", cmd_stat, "J", OPERANDS_REMOTE, 1, -1, "PATH...",
+	 "All that the NameNode knows of a path, and where its blocks are."},
+	{"df", cmd_df, "hJ", OPERANDS_REMOTE, 0, 0, "",
+	 "Capacity, used and free bytes of the cluster."},
 	{"du", cmd_du, "shJ", OPERANDS_REMOTE, 0, -1, "[PATH]...",
 	 "Bytes of files below each entry, and what data nodes have of them, all replicas together (in an Apache cluster: should have)."},
-	{"touch", cmd_touch, "J", OPERANDS_REMOTE, 1, -1, "PATH...", "Make empty files; of existing ones, set the times to now."},
+	{"touch", cmd_touch, "J", OPERANDS_REMOTE, 1, -1, "PATH...",
+	 "Make empty files; of existing ones, set the times to now."},
 	{"append", cmd_append, "jqNJ", OPERANDS_LAST_REMOTE, 2, -1, "LOCAL... PATH",
 	 "Write local files (`-`: standard input) to the end of PATH, one after another; it is made when it\n"
 	 "is missing. Interrupted, PATH keeps what had arrived."},
@@ -41,9 +47,12 @@ static const struct cli_command COMMANDS[] = {
 	 "10 minutes at most."},
 	{"setrep", cmd_setrep, "rwJ", OPERANDS_FIRST_OTHER, 2, -1, "N PATH...",
 	 "Keep N replicas of each block; -w waits until there are N, for 10 minutes at most."},
-	{"chmod", cmd_chmod, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "MODE PATH...", "Change permissions: 0640, 1777, u+rwx,go-w, a=rX."},
-	{"chown", cmd_chown, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "OWNER[:GROUP] PATH...", "Change the owner, the group (:GROUP), or both."},
-	{"chgrp", cmd_chgrp, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "GROUP PATH...", "Change the group."},
+	{"chmod", cmd_chmod, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "MODE PATH...",
+	 "Change permissions: 0640, 1777, u+rwx,go-w, a=rX."},
+	{"chown", cmd_chown, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "OWNER[:GROUP] PATH...",
+	 "Change the owner, the group (:GROUP), or both."},
+	{"chgrp", cmd_chgrp, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "GROUP PATH...",
+	 "Change the group."},
 	{"acl", cmd_acl, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "OPERATION [ENTRY,...] PATH...",
 	 "Access control lists; -r for all below. An ENTRY is [default:]user|group|mask|other:[NAME]:rwx. Operations:\n"
 	 "get PATH...             the whole list, with what the mask leaves of an entry\n"
@@ -96,7 +105,8 @@ static void print_commands(FILE *f)
 	      "Symbolic links in the file system are not followed. ls, stat, rm and mv take a link for itself; a command\n"
 	      "that needs its target fails and says where it leads; chmod -r and the like leave links as they are.\n"
 	      "Exit status: 0 done, 1 something failed (the rest was still done), 2 wrong usage.\n"
-	      "`dfs COMMAND --help` tells more.\n", f);
+	      "`dfs COMMAND --help` tells more.\n",
+	      f);
 }
 
 static const struct cli_command *find(const char *name)
@@ -107,13 +117,16 @@ static const struct cli_command *find(const char *name)
 	return NULL;
 }
 
-/* Started with `<&-` or `>&-`: the next file that is opened, a connection to a data node for instance, would be taken for
- * standard input or output. In its place stands one that can be neither read nor written as meant. */
+/* Started with `<&-` or `>&-`: the next file that is opened, a connection to a data node for
+ * instance, would be taken for standard input or output. In its place stands one that can be
+ * neither read nor written as meant. */
 static void fill_closed_streams(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
 		if (fcntl(fd, F_GETFD) < 0)
-			(void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY); /* the lowest free one is @fd */
+			(void)open("/dev/null",
+				   fd == STDIN_FILENO ? O_WRONLY
+						      : O_RDONLY); /* the lowest free one is @fd */
 }
 
 /* It has something to say, or to do, without a NameNode. */

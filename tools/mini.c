@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * dfs-mini - a real cluster on this machine: one dfs-namenode, N dfs-datanode, real sockets and files
+ * dfs-mini - a real cluster on this machine: one dfs-namenode, N dfs-datanode, real sockets and
+ * files
  *
  * Idea: ports are chosen first and written to DIR/conf, so that a node that is killed and started
- * again (DIR/start/NAME does just that) comes back at its address. Each port is claimed for as long as
- * dfs-mini lives: another dfs-mini takes none of them, also while its node is down. With --dir the data
- * stay; without, everything lives in a temporary directory that goes away at the end.
- * Layout of DIR: conf/ (HADOOP_CONF_DIR), name/, dnK/, log/, start/, NAME.pid, NAME.ready (addresses and
- * process, by the node itself), .dfs-mini (marks it ours).
+ * again (DIR/start/NAME does just that) comes back at its address. Each port is claimed for as long
+ * as dfs-mini lives: another dfs-mini takes none of them, also while its node is down. With --dir
+ * the data stay; without, everything lives in a temporary directory that goes away at the end.
+ * Layout of DIR: conf/ (HADOOP_CONF_DIR), name/, dnK/, log/, start/, NAME.pid, NAME.ready
+ * (addresses and process, by the node itself), .dfs-mini (marks it ours).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -115,7 +116,8 @@ static int parse(struct mini *m, int argc, char **argv)
 		case 'n':
 			v = strtol(optarg, &end, 10);
 			if (*end || v < 1 || v > NODES_MAX)
-				return fail("--datanodes takes 1 to %d, not %s", NODES_MAX, optarg), 2;
+				return fail("--datanodes takes 1 to %d, not %s", NODES_MAX, optarg),
+				       2;
 			m->datanodes = (uint32_t)v;
 			break;
 		case 'd':
@@ -148,7 +150,8 @@ static int parse(struct mini *m, int argc, char **argv)
 		default:
 			return fail("%s %s; see dfs-mini --help",
 				    opt == ':' ? "a value is missing after" : "unknown option",
-				    argv[optind - 1]), 2;
+				    argv[optind - 1]),
+			       2;
 		}
 	}
 	if (m->format && !*m->dir)
@@ -158,7 +161,8 @@ static int parse(struct mini *m, int argc, char **argv)
 
 /* ---- files ---- */
 
-__attribute__((format(printf, 2, 3))) static char *path_of(const struct mini *m, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static char *path_of(const struct mini *m, const char *fmt,
+							   ...)
 {
 	char *tail, *path;
 	va_list ap;
@@ -183,7 +187,8 @@ static int remove_tree(const char *path)
 		_exit(127);
 	}
 	return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0
-		       ? 0 : fail("%s: cannot be removed", path);
+		       ? 0
+		       : fail("%s: cannot be removed", path);
 }
 
 static int make_dir(const struct mini *m, const char *name)
@@ -231,13 +236,15 @@ static int open_dir(struct mini *m)
 	if (!realpath(m->dir, real))
 		return fail("%s: %m", m->dir);
 	if (strchr(real, ','))
-		return fail("%s: a comma would split it into two directories; give another one", real);
+		return fail("%s: a comma would split it into two directories; give another one",
+			    real);
 	snprintf(m->dir, sizeof(m->dir), "%s", real);
 	mark = path_of(m, ".dfs-mini");
 	if (!m->temporary && access(mark, F_OK) < 0 && rmdir(m->dir) < 0 && errno == ENOTEMPTY) {
 		free(mark);
-		return fail("%s: not made by dfs-mini, so it is left alone; give an empty directory",
-			    m->dir);
+		return fail(
+			"%s: not made by dfs-mini, so it is left alone; give an empty directory",
+			m->dir);
 	}
 	if (mkdir(m->dir, 0755) < 0 && errno != EEXIST)
 		fail("%s: %m", m->dir);
@@ -267,23 +274,26 @@ static int erase_data(const struct mini *m)
 
 /* ---- ports and configuration ---- */
 
-/* A claim on a port among all dfs-mini of this network namespace: a UNIX domain socket with a name of the
- * port, which the kernel frees when we end. tests/integration/lib/hrpc.py takes part. False: another one has it. */
+/* A claim on a port among all dfs-mini of this network namespace: a UNIX domain socket with a name
+ * of the port, which the kernel frees when we end. tests/integration/lib/hrpc.py takes part. False:
+ * another one has it. */
 static bool claim_port(uint16_t port)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX}; /* sun_path[0] is 0: no file */
 	const int n = snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1, "dfs-mini/port/%u", port);
 	const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	if (fd >= 0 && bind(fd, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0)
+	if (fd >= 0 &&
+	    bind(fd, (struct sockaddr *)&a,
+		 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0)
 		return true; /* open until we end */
 	if (fd >= 0)
 		close(fd);
 	return false;
 }
 
-/* A free port below those that the kernel gives to clients: else a client that calls while a node is
- * down could be given the node's own port. */
+/* A free port below those that the kernel gives to clients: else a client that calls while a node
+ * is down could be given the node's own port. */
 static int choose_port(struct net_addr *a, uint16_t *ret, struct err *err)
 {
 	int fd = -EADDRINUSE;
@@ -358,7 +368,8 @@ static int write_conf(const struct mini *m)
 	xml_property(f, "dfs.namenode.http-address", 25, value);
 	snprintf(value, sizeof(value), "%u", m->datanodes < 3 ? m->datanodes : 3);
 	xml_property(f, "dfs.replication", 15, value);
-	xml_property(f, "dfs.namenode.symlinks.enabled", 29, "true"); /* a mount of it should simply work */
+	xml_property(f, "dfs.namenode.symlinks.enabled", 29,
+		     "true");                        /* a mount of it should simply work */
 	for (uint32_t i = 0; i < m->conf_count; i++) /* later ones win */
 		xml_property(f, m->conf[i], strcspn(m->conf[i], "="), strchr(m->conf[i], '=') + 1);
 	fputs("</configuration>\n", f);
@@ -406,8 +417,9 @@ static int write_start(const struct mini *m, uint32_t i)
 		snprintf(value, sizeof(value), "dfs.datanode.data.dir=file://%s/dn%u", m->dir, i);
 		fputs(" -D ", f);
 		shell_quote(f, value);
-		fprintf(f, " -D dfs.datanode.address=%s:%u -D dfs.datanode.ipc.address=%s:%u"
-			   " -D dfs.datanode.http.address=%s:%u",
+		fprintf(f,
+			" -D dfs.datanode.address=%s:%u -D dfs.datanode.ipc.address=%s:%u"
+			" -D dfs.datanode.http.address=%s:%u",
 			m->host, p[0], m->host, p[1], m->host, p[2]);
 	}
 	fputs(" \"$@\"\n", f);
@@ -554,7 +566,8 @@ static int wait_usable(struct mini *m, uint64_t deadline_ns)
 			nap_ms(20);
 	}
 	if (rc < 0)
-		fail("the cluster does not become usable: %s", *err.text ? err.text : "data nodes missing");
+		fail("the cluster does not become usable: %s",
+		     *err.text ? err.text : "data nodes missing");
 	dfs_disconnect(fs);
 	free(conf);
 	return stopped ? -1 : rc;
@@ -710,8 +723,8 @@ static void tell_ended(struct mini *m)
 		if (n->pid <= 0 || waitpid(n->pid, NULL, WNOHANG) != n->pid)
 			continue;
 		n->pid = 0;
-		fail("%s has ended; its log is %s/log/%s.log, %s/start/%s starts it again", n->name, m->dir,
-		     n->name, m->dir, n->name);
+		fail("%s has ended; its log is %s/log/%s.log, %s/start/%s starts it again", n->name,
+		     m->dir, n->name, m->dir, n->name);
 	}
 }
 
@@ -750,7 +763,10 @@ static int find_programs(struct mini *m)
 	if (slash)
 		*slash = 0;
 	snprintf(probe, sizeof(probe), "%s/dfs-namenode", m->bin);
-	return access(probe, X_OK) == 0 ? 0 : fail("%s: not there; dfs-mini looks for the other programs beside itself", probe);
+	return access(probe, X_OK) == 0
+		       ? 0
+		       : fail("%s: not there; dfs-mini looks for the other programs beside itself",
+			      probe);
 }
 
 int main(int argc, char **argv)

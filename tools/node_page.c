@@ -17,7 +17,8 @@
 /* How long the next step may take. */
 static uint32_t step_ms(uint64_t deadline_ns)
 {
-	const uint64_t now = clock_mono_ns(), left_ms = now < deadline_ns ? (deadline_ns - now) / NS_PER_MS : 0;
+	const uint64_t now = clock_mono_ns(),
+		       left_ms = now < deadline_ns ? (deadline_ns - now) / NS_PER_MS : 0;
 
 	return left_ms < STEP_MS ? (uint32_t)left_ms : STEP_MS;
 }
@@ -59,7 +60,8 @@ static int receive_all(int fd, uint64_t deadline_ns, char **ret, size_t *ret_len
 		ssize_t n;
 
 		if (room - len < 4096) {
-			char *more = room >= NODE_PAGE_MAX ? NULL : realloc(text, room ? room * 2 : 65536);
+			char *more = room >= NODE_PAGE_MAX ? NULL
+							   : realloc(text, room ? room * 2 : 65536);
 
 			rc = more ? 0 : room >= NODE_PAGE_MAX ? -EMSGSIZE : -ENOMEM;
 			if (rc < 0)
@@ -89,7 +91,9 @@ static void make_plain(char *text, size_t len)
 {
 	for (size_t i = 0, n; i < len; i += n) {
 		n = utf8_char_len(text + i);
-		if (!n || (n == 1 && ((uint8_t)text[i] < 0x20 || text[i] == 0x7f) && text[i] != '\n' && text[i] != '\t') ||
+		if (!n ||
+		    (n == 1 && ((uint8_t)text[i] < 0x20 || text[i] == 0x7f) && text[i] != '\n' &&
+		     text[i] != '\t') ||
 		    (n == 2 && (uint8_t)text[i] == 0xc2 && (uint8_t)text[i + 1] < 0xa0)) {
 			n = n ? n : 1;
 			memset(text + i, '?', n);
@@ -115,7 +119,8 @@ static int take_body(char *text, size_t *len, struct err *err)
 	return 0;
 }
 
-int node_page_get(const char *host, unsigned int port, const char *path, uint32_t patience_ms, char **ret, size_t *ret_len, struct err *err)
+int node_page_get(const char *host, unsigned int port, const char *path, uint32_t patience_ms,
+		  char **ret, size_t *ret_len, struct err *err)
 {
 	const uint64_t deadline = clock_mono_ns() + patience_ms * NS_PER_MS;
 	struct net_addr at;
@@ -129,7 +134,8 @@ int node_page_get(const char *host, unsigned int port, const char *path, uint32_
 	fd = net_connect(&at, step_ms(deadline), err);
 	if (fd < 0)
 		return fd;
-	snprintf(request, sizeof(request), "GET %s HTTP/1.0\r\nHost: %s:%u\r\n\r\n", path, host, port);
+	snprintf(request, sizeof(request), "GET %s HTTP/1.0\r\nHost: %s:%u\r\n\r\n", path, host,
+		 port);
 	rc = send_all(fd, request, deadline);
 	rc = rc ?: receive_all(fd, deadline, &text, &len);
 	(void)close(fd);

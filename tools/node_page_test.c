@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: a page comes whole; one that comes byte by byte for ever is given up in time; nothing that a server says
- * does anything to a terminal. */
+/* What must hold: a page comes whole; one that comes byte by byte for ever is given up in time;
+ * nothing that a server says does anything to a terminal. */
+#include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -8,8 +10,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <poll.h>
-#include <pthread.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,7 +47,8 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-static int get(const char *text, size_t len, bool drips, uint32_t patience_ms, char **ret, size_t *ret_len, struct err *err)
+static int get(const char *text, size_t len, bool drips, uint32_t patience_ms, char **ret,
+	       size_t *ret_len, struct err *err)
 {
 	struct net_addr a, bound;
 	int rc;
@@ -79,7 +80,10 @@ static void a_page_that_drips_is_given_up(void **state)
 static void a_page_does_nothing_to_a_terminal(void **state)
 {
 	static const char page[] = "HTTP/1.0 200 OK\r\nA: b\r\n\r\n"
-				   "a\tb\n\x1b[2Jc\rd\x07\x7f" "\0" "e\xc2\x9b" "f\x9bg \xc3\xa9\xe2\x82\xac \xe2\x82";
+				   "a\tb\n\x1b[2Jc\rd\x07\x7f"
+				   "\0"
+				   "e\xc2\x9b"
+				   "f\x9bg \xc3\xa9\xe2\x82\xac \xe2\x82";
 	static const char plain[] = "a\tb\n?[2Jc?d???e??f?g \xc3\xa9\xe2\x82\xac ??";
 	static const char refusal[] = "HTTP/1.0 404 \x1b]0;no\x07\r\n\r\n";
 	struct err err = ERR_INIT;
@@ -91,7 +95,8 @@ static void a_page_does_nothing_to_a_terminal(void **state)
 	assert_int_equal(len, sizeof(plain) - 1);
 	assert_string_equal(text, plain);
 	free(text);
-	assert_int_equal(get(refusal, sizeof(refusal) - 1, false, PATIENCE_MS, &text, &len, &err), -EPROTO);
+	assert_int_equal(get(refusal, sizeof(refusal) - 1, false, PATIENCE_MS, &text, &len, &err),
+			 -EPROTO);
 	assert_non_null(strstr(err.text, "404 ?]0;no?"));
 }
 

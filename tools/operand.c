@@ -29,7 +29,8 @@ bool operand_is_local(const struct cli *c, int i)
 {
 	const bool last = i + 1 == c->argc;
 
-	return c->operands == OPERANDS_LAST_REMOTE ? !last : c->operands == OPERANDS_LAST_LOCAL && last;
+	return c->operands == OPERANDS_LAST_REMOTE ? !last
+						   : c->operands == OPERANDS_LAST_LOCAL && last;
 }
 
 bool operand_is_path(const struct cli *c, int i)
@@ -41,7 +42,8 @@ static int refuse_scheme(struct cli *c, const char *text)
 {
 	char line[160];
 
-	snprintf(line, sizeof(line), "%.*s: is not spoken here, only hdfs: is; `hadoop fs` knows other file systems",
+	snprintf(line, sizeof(line),
+		 "%.*s: is not spoken here, only hdfs: is; `hadoop fs` knows other file systems",
 		 (int)(operand_scheme(text) < 32 ? operand_scheme(text) : 32), text);
 	return cli_fail(c, text, line);
 }
@@ -55,25 +57,34 @@ int operand_check(struct cli *c)
 		const bool local = operand_is_local(c, i);
 
 		if (!*text && (local || operand_is_path(c, i)))
-			rc = cli_fail(c, "''", local ? "an empty name, where a local file is meant" :
-							"an empty name, where a path in the cluster is meant");
+			rc = cli_fail(
+				c, "''",
+				local ? "an empty name, where a local file is meant"
+				      : "an empty name, where a path in the cluster is meant");
 		if (!operand_scheme(text) || (!local && !operand_is_path(c, i)))
 			continue;
 		if (local && has_scheme(text, "hdfs"))
-			rc = cli_fail(c, text, "a local file is meant in this place; put copies into the cluster, get out of it");
+			rc = cli_fail(
+				c, text,
+				"a local file is meant in this place; put copies into the cluster, get out of it");
 		else if (local && !has_scheme(text, "file"))
-			rc = cli_fail(c, text, "an address, where a local file is meant; if it is one, put ./ before it");
+			rc = cli_fail(
+				c, text,
+				"an address, where a local file is meant; if it is one, put ./ before it");
 		else if (local && !operand_local(text))
-			rc = cli_fail(c, text, "a file of another host; file:///PATH is one of this host");
+			rc = cli_fail(c, text,
+				      "a file of another host; file:///PATH is one of this host");
 		else if (!local && has_scheme(text, "file"))
-			rc = cli_fail(c, text, "a local file, where a path in the cluster is meant");
+			rc = cli_fail(c, text,
+				      "a local file, where a path in the cluster is meant");
 		else if (!local && !has_scheme(text, "hdfs"))
 			rc = refuse_scheme(c, text);
 	}
 	return rc;
 }
 
-/* "nn:8020" of "hdfs://nn:8020/p": where it begins, and its length; 0 of "hdfs:///p" and "hdfs:/p". */
+/* "nn:8020" of "hdfs://nn:8020/p": where it begins, and its length; 0 of "hdfs:///p" and "hdfs:/p".
+ */
 static const char *authority(const char *text, size_t *ret_len)
 {
 	const char *p = text + operand_scheme(text) + 1;
@@ -110,7 +121,8 @@ const char *operand_path(const char *uri, const char *text)
 	const char *a = authority(text, &n), *of = authority(uri, &want);
 
 	if (n && !(n == want && !strncasecmp(a, of, n)) &&
-	    !(n + strlen(NAMENODE_PORT) == want && !strncasecmp(a, of, n) && !strcmp(of + n, NAMENODE_PORT)))
+	    !(n + strlen(NAMENODE_PORT) == want && !strncasecmp(a, of, n) &&
+	      !strcmp(of + n, NAMENODE_PORT)))
 		return NULL;
 	return a + n;
 }
@@ -133,10 +145,13 @@ int operand_strip(struct cli *c)
 
 		if (!operand_scheme(text) || (!operand_is_local(c, i) && !operand_is_path(c, i)))
 			continue;
-		path = operand_is_local(c, i) ? operand_local(text) : operand_path(dfs_uri(c->fs), text);
+		path = operand_is_local(c, i) ? operand_local(text)
+					      : operand_path(dfs_uri(c->fs), text);
 		if (!path) {
-			snprintf(line, sizeof(line), "not in %s, and a command works in one file system; name another one with --fs",
-				 dfs_uri(c->fs));
+			snprintf(
+				line, sizeof(line),
+				"not in %s, and a command works in one file system; name another one with --fs",
+				dfs_uri(c->fs));
 			return cli_fail(c, text, line);
 		}
 		c->argv[i] = *path ? c->argv[i] + (path - text) : root;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: addresses of the file system in use and of local files are plain paths in the end; no
- * other address is ever taken for a name; what is no address stays as it is. */
+/* What must hold: addresses of the file system in use and of local files are plain paths in the
+ * end; no other address is ever taken for a name; what is no address stays as it is. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,8 +18,10 @@ static void schemes_are_told_from_names(void **state)
 		const char *text;
 		size_t len;
 	} want[] = {
-		{"hdfs://h/p", 4}, {"file:/p", 4}, {"s3a://b/k", 3}, {"svn+ssh://h", 7}, {"a:b", 0}, {"/a:/b", 0},
-		{"./s3a:/b", 0}, {":/x", 0}, {"3d:/x", 0}, {"", 0}, {"-", 0}, {"a", 0}, {"ann:staff", 0}, {"d/e:/f", 0},
+		{"hdfs://h/p", 4}, {"file:/p", 4}, {"s3a://b/k", 3}, {"svn+ssh://h", 7},
+		{"a:b", 0},        {"/a:/b", 0},   {"./s3a:/b", 0},  {":/x", 0},
+		{"3d:/x", 0},      {"", 0},        {"-", 0},         {"a", 0},
+		{"ann:staff", 0},  {"d/e:/f", 0},
 	};
 
 	(void)state;

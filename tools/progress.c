@@ -42,9 +42,9 @@ static void draw(struct progress *p)
 			snprintf(eta, sizeof(eta), "ETA %llu:%02llu", (unsigned long long)left / 60,
 				 (unsigned long long)left % 60);
 		}
-		fprintf(stderr, "\r\033[K[%s] %3.0f%% %s / %s %s/s %s", bar, part > 1 ? 100 : part * 100,
-			cli_size(a, done, true), cli_size(b, p->total_bytes, true),
-			cli_size(r, (uint64_t)rate, true), eta);
+		fprintf(stderr, "\r\033[K[%s] %3.0f%% %s / %s %s/s %s", bar,
+			part > 1 ? 100 : part * 100, cli_size(a, done, true),
+			cli_size(b, p->total_bytes, true), cli_size(r, (uint64_t)rate, true), eta);
 	} else {
 		fprintf(stderr, "\r\033[K%s %s/s", cli_size(a, done, true),
 			cli_size(r, (uint64_t)rate, true));
@@ -72,8 +72,8 @@ void progress_start(struct progress *p, uint64_t total_bytes, uint64_t total_fil
 	p->total_bytes = total_bytes;
 	p->total_files = total_files;
 	p->start_ns = clock_mono_ns();
-	p->drawn = wanted && isatty(STDERR_FILENO) &&
-		   pthread_create(&p->thread, NULL, redraw, p) == 0;
+	p->drawn =
+		wanted && isatty(STDERR_FILENO) && pthread_create(&p->thread, NULL, redraw, p) == 0;
 }
 
 double progress_end(struct progress *p)

@@ -40,7 +40,8 @@ static void *write_them(void *arg)
 		if (r->written == r->filled || r->rc)
 			break;
 		pthread_mutex_unlock(&r->lock);
-		rc = relay_write_all(r->fd, buffer(r, r->written), r->len[r->written % RELAY_BUFFERS]);
+		rc = relay_write_all(r->fd, buffer(r, r->written),
+				     r->len[r->written % RELAY_BUFFERS]);
 		pthread_mutex_lock(&r->lock);
 		r->rc = rc;
 		r->written++;
@@ -54,7 +55,10 @@ int relay_start(struct relay *r, int fd, size_t size)
 {
 	int rc;
 
-	*r = (struct relay){.fd = fd, .size = size, .lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER};
+	*r = (struct relay){.fd = fd,
+			    .size = size,
+			    .lock = PTHREAD_MUTEX_INITIALIZER,
+			    .news = PTHREAD_COND_INITIALIZER};
 	r->memory = aligned_alloc(4096, RELAY_BUFFERS * size);
 	if (!r->memory)
 		return -ENOMEM;

@@ -4,9 +4,9 @@
 /**
  * relay - bytes to a descriptor, written by a thread of its own while the next ones are made
  *
- * Idea: a get spends more time copying into the local file than receiving. Both at once take two cores. The
- * caller fills one buffer after the other, the thread writes them in order; when all buffers are full the
- * caller waits, so no more than RELAY_BUFFERS are between them.
+ * Idea: a get spends more time copying into the local file than receiving. Both at once take two
+ * cores. The caller fills one buffer after the other, the thread writes them in order; when all
+ * buffers are full the caller waits, so no more than RELAY_BUFFERS are between them.
  * Ownership: the buffers are the relay's; the descriptor stays the caller's. relay_end() ends what
  * relay_start() began.
  * Threading: one caller.

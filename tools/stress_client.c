@@ -2,12 +2,14 @@
 /**
  * stress-client - one role of tools/stress: a load whose every byte and every wait is checked
  *
- * Idea: every byte of every file follows from seed, name, version and offset, so that a reader can tell whether it is
- * right without asking anybody. The first word of each page is the version as it is: a reader of a file that somebody
- * replaces takes the version from the first page that it sees. From then on every byte must be of that version, or the
- * read must fail with ESTALE. An operation that takes longer than --stuck counts as stuck, also when it ends well later.
+ * Idea: every byte of every file follows from seed, name, version and offset, so that a reader can
+ * tell whether it is right without asking anybody. The first word of each page is the version as it
+ * is: a reader of a file that somebody replaces takes the version from the first page that it sees.
+ * From then on every byte must be of that version, or the read must fail with ESTALE. An operation
+ * that takes longer than --stuck counts as stuck, also when it ends well later.
  *
- * HADOOP_CONF_DIR names the cluster. Prints one JSON line when the time is over; exit status 0 then, whatever it says.
+ * HADOOP_CONF_DIR names the cluster. Prints one JSON line when the time is over; exit status 0
+ * then, whatever it says.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -34,8 +36,8 @@
 #define RECORDS 300u          /* of which it flushes so many before it goes quiet, */
 #define SILENCES 2u           /* so many times in a file */
 #define THREADS_MAX 1024
-#define KINDS 8               /* of errors that are counted apart */
-#define TEXTS 4               /* errors and wrong bytes that are shown */
+#define KINDS 8 /* of errors that are counted apart */
+#define TEXTS 4 /* errors and wrong bytes that are shown */
 #define PATH_SIZE 256
 
 struct options {
@@ -49,14 +51,21 @@ struct worker {
 	pthread_t thread;
 	uint32_t number;
 	uint64_t rng;
-	uint8_t *got, *want;             /* STEP bytes, with some room */
+	uint8_t *got, *want; /* STEP bytes, with some room */
 	_Atomic(const char *) doing;
-	_Atomic uint64_t since_ns;       /* of the operation under way; 0: none */
+	_Atomic uint64_t since_ns; /* of the operation under way; 0: none */
 	atomic_bool ended;
 };
 
-static struct options o = {.dir = "/stress", .name = "file", .seed = 1, .size = 4u << 20, .files = 8, .threads = 1,
-			   .seconds = 1, .stuck = 60, .pause = 2};
+static struct options o = {.dir = "/stress",
+			   .name = "file",
+			   .seed = 1,
+			   .size = 4u << 20,
+			   .files = 8,
+			   .threads = 1,
+			   .seconds = 1,
+			   .stuck = 60,
+			   .pause = 2};
 static struct dfs *fs;
 static struct worker workers[THREADS_MAX];
 static uint64_t end_ns;
@@ -77,14 +86,17 @@ static struct { /* of all workers */
 static void say_locked(const char *what, const char *path, uint64_t off, const char *why)
 {
 	if (sum.texts < TEXTS)
-		(void)snprintf(sum.text[sum.texts++], sizeof(sum.text[0]), "%s %s at %" PRIu64 ": %s", what, path, off, why);
+		(void)snprintf(sum.text[sum.texts++], sizeof(sum.text[0]),
+			       "%s %s at %" PRIu64 ": %s", what, path, off, why);
 }
 
-static void failed(struct worker *w, const char *path, uint64_t off, int rc, const struct dfs_err *err)
+static void failed(struct worker *w, const char *path, uint64_t off, int rc,
+		   const struct dfs_err *err)
 {
 	int i = 0;
 
-	/* As in HDFS: a block had just been begun when one of its nodes died, and the others do not have it yet. */
+	/* As in HDFS: a block had just been begun when one of its nodes died, and the others do not
+	 * have it yet. */
 	if (rc == -EIO && strstr(err->text, "the length of a block being written is not known"))
 		rc = -EAGAIN;
 	pthread_mutex_lock(&sum.lock);
@@ -220,7 +232,8 @@ static void check_bytes(struct worker *w, const struct content *c, uint64_t off,
 			first = off + i;
 		}
 	}
-	(void)snprintf(why, sizeof(why), "%" PRIu64 " bytes are not those of version %" PRIu64, bad, c->version);
+	(void)snprintf(why, sizeof(why), "%" PRIu64 " bytes are not those of version %" PRIu64, bad,
+		       c->version);
 	wrong(c->path, first, bad, why);
 }
 
@@ -241,7 +254,8 @@ static struct dfs_file *open_it(struct worker *w, const char *path)
 }
 
 /* From @off to @end, in order, each byte checked. */
-static bool read_along(struct worker *w, struct dfs_file *f, const struct content *c, uint64_t off, uint64_t end)
+static bool read_along(struct worker *w, struct dfs_file *f, const struct content *c, uint64_t off,
+		       uint64_t end)
 {
 	struct dfs_err err;
 
@@ -255,7 +269,8 @@ static bool read_along(struct worker *w, struct dfs_file *f, const struct conten
 		}
 		check_bytes(w, c, off, (uint64_t)n);
 		if ((uint64_t)n < len) {
-			wrong(c->path, off + (uint64_t)n, end - off - (uint64_t)n, "the file ends too early");
+			wrong(c->path, off + (uint64_t)n, end - off - (uint64_t)n,
+			      "the file ends too early");
 			return false;
 		}
 		off += (uint64_t)n;
@@ -287,7 +302,8 @@ static void delete_it(struct worker *w, const char *path)
 		failed(w, path, 0, rc, &err);
 }
 
-static bool write_piece(struct worker *w, struct dfs_file *f, const struct content *c, uint64_t off, uint64_t len)
+static bool write_piece(struct worker *w, struct dfs_file *f, const struct content *c, uint64_t off,
+			uint64_t len)
 {
 	struct dfs_err err;
 	const ssize_t n = dfs_write(f, bytes_at(c, off, len, w->want), len, &err);
@@ -297,7 +313,8 @@ static bool write_piece(struct worker *w, struct dfs_file *f, const struct conte
 	return n >= 0;
 }
 
-/* Create, write and close @path with what @c should hold. With @flushes now and then a flush or an hsync. */
+/* Create, write and close @path with what @c should hold. With @flushes now and then a flush or an
+ * hsync. */
 static bool write_file(struct worker *w, const char *path, const struct content *c, bool flushes)
 {
 	const struct dfs_create_opts opts = {.size = sizeof(opts), .flags = DFS_CREATE_OVERWRITE};
@@ -350,7 +367,8 @@ static void role_read(struct worker *w)
 	ssize_t n = 0;
 
 	for (int i = 0; f && i < REOPEN && n >= 0 && !time_is_over(); i++) {
-		const uint64_t len = below(w, 2) ? PAGE : 1 + below(w, SMALL_MAX), off = below(w, c.length - len);
+		const uint64_t len = below(w, 2) ? PAGE : 1 + below(w, SMALL_MAX),
+			       off = below(w, c.length - len);
 
 		op_begin(w, "pread");
 		n = dfs_pread(f, w->got, len, off, &err);
@@ -422,7 +440,8 @@ static void role_write(struct worker *w)
 }
 
 /* Records that are flushed one by one; false: over. */
-static bool write_records(struct worker *w, struct dfs_file *f, const struct content *c, uint64_t from)
+static bool write_records(struct worker *w, struct dfs_file *f, const struct content *c,
+			  uint64_t from)
 {
 	struct dfs_err err;
 	int rc = 0;
@@ -475,13 +494,15 @@ static void role_quiet(struct worker *w)
 	delete_it(w, c.path);
 }
 
-/* A new version of a file: even ones take the place of the old one in one step, odd ones are written in its place. */
+/* A new version of a file: even ones take the place of the old one in one step, odd ones are
+ * written in its place. */
 static void role_replace(struct worker *w)
 {
 	static _Atomic uint64_t last_version;
 	const uint64_t version = atomic_fetch_add(&last_version, 1) + 1;
 	/* Each file has one replacer. */
-	const uint32_t each = o.files / o.threads, number = w->number * each + (uint32_t)below(w, each ? each : 1);
+	const uint32_t each = o.files / o.threads,
+		       number = w->number * each + (uint32_t)below(w, each ? each : 1);
 	const struct content c = content_of(number, version);
 	char part[PATH_SIZE + 8];
 	struct dfs_err err;
@@ -499,7 +520,8 @@ static void role_replace(struct worker *w)
 	pause_some(w);
 }
 
-/* What ends a reader of @c at @off: the right length, unless the version is one that is being written. */
+/* What ends a reader of @c at @off: the right length, unless the version is one that is being
+ * written. */
 static void check_end(const struct content *c, uint64_t off)
 {
 	if (off != c->length && (c->version % 2 == 0 || off > c->length))
@@ -517,7 +539,8 @@ static void role_follow(struct worker *w)
 
 	while (n > 0 && !time_is_over()) {
 		op_begin(w, "read of a file that is replaced:");
-		n = by_pread ? dfs_pread(f, w->got, STEP, off, &err) : dfs_read(f, w->got, STEP, &err);
+		n = by_pread ? dfs_pread(f, w->got, STEP, off, &err)
+			     : dfs_read(f, w->got, STEP, &err);
 		op_end(w, n > 0 ? (uint64_t)n : 0, n >= 0);
 		if (n > 0 && off == 0) {
 			uint64_t version = 0;
@@ -541,8 +564,9 @@ static const struct role {
 	const char *name;
 	void (*round)(struct worker *w);
 } roles[] = {
-	{"fill", role_fill}, {"read", role_read},       {"scan", role_scan},     {"stall", role_stall}, {"write", role_write},
-	{"quiet", role_quiet}, {"replace", role_replace}, {"follow", role_follow},
+	{"fill", role_fill},       {"read", role_read},     {"scan", role_scan},
+	{"stall", role_stall},     {"write", role_write},   {"quiet", role_quiet},
+	{"replace", role_replace}, {"follow", role_follow},
 };
 
 /* ---- run and report ---- */
@@ -591,7 +615,9 @@ static int by_value(const void *a, const void *b)
 
 static double ms_at(double share)
 {
-	return sum.ops ? (double)sum.latency_ns[(uint64_t)((double)(sum.ops - 1) * share)] / (double)NS_PER_MS : 0;
+	return sum.ops ? (double)sum.latency_ns[(uint64_t)((double)(sum.ops - 1) * share)] /
+				 (double)NS_PER_MS
+		       : 0;
 }
 
 static void print_text(const char *text)
@@ -605,9 +631,10 @@ static void report(void)
 	pthread_mutex_lock(&sum.lock);
 	if (sum.ops)
 		qsort(sum.latency_ns, sum.ops, sizeof(uint64_t), by_value);
-	printf("{\"role\": \"%s\", \"ops\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"p50_ms\": %.3f, \"p99_ms\": %.3f"
-	       ", \"max_ms\": %.3f, \"wrong\": %" PRIu64 ", \"stuck\": %" PRIu64 ", \"errors\": {", o.role, sum.ops, sum.bytes,
-	       ms_at(0.5), ms_at(0.99), ms_at(1), sum.wrong, sum.stuck);
+	printf("{\"role\": \"%s\", \"ops\": %" PRIu64 ", \"bytes\": %" PRIu64
+	       ", \"p50_ms\": %.3f, \"p99_ms\": %.3f"
+	       ", \"max_ms\": %.3f, \"wrong\": %" PRIu64 ", \"stuck\": %" PRIu64 ", \"errors\": {",
+	       o.role, sum.ops, sum.bytes, ms_at(0.5), ms_at(0.99), ms_at(1), sum.wrong, sum.stuck);
 	for (int i = 0; i < KINDS && sum.kind[i]; i++) {
 		const char *name = strerrorname_np(-sum.kind[i]);
 
@@ -625,51 +652,78 @@ static void report(void)
 
 static void usage(FILE *out)
 {
-	fprintf(out, "usage: stress-client ROLE [OPTION]...\n"
-		     "ROLE: fill     write the files that other roles read, then end\n"
-		     "      read     read them at random places\n"
-		     "      scan     read them from begin to end\n"
-		     "      stall    read 1 MiB, pause, read the rest\n"
-		     "      write    write files of random length, with flushes; read them, delete them\n"
-		     "      quiet    flush 300 records of 512 bytes, pause, once more; read the file, delete it\n"
-		     "      replace  write new versions of files, in place or by a rename\n"
-		     "      follow   read files that are replaced: one version, or ESTALE\n"
-		     "  --dir DIR --name NAME   files are DIR/NAME-0, DIR/NAME-1, ...\n"
-		     "  --files N --size BYTES  how many, and how long\n"
-		     "  --seed N, --dice N      the bytes of all files; what is done, and in which order\n"
-		     "  --threads N --seconds S --pause S\n"
-		     "  --stuck S               an operation that takes longer counts as stuck (60)\n");
+	fprintf(out,
+		"usage: stress-client ROLE [OPTION]...\n"
+		"ROLE: fill     write the files that other roles read, then end\n"
+		"      read     read them at random places\n"
+		"      scan     read them from begin to end\n"
+		"      stall    read 1 MiB, pause, read the rest\n"
+		"      write    write files of random length, with flushes; read them, delete them\n"
+		"      quiet    flush 300 records of 512 bytes, pause, once more; read the file, delete it\n"
+		"      replace  write new versions of files, in place or by a rename\n"
+		"      follow   read files that are replaced: one version, or ESTALE\n"
+		"  --dir DIR --name NAME   files are DIR/NAME-0, DIR/NAME-1, ...\n"
+		"  --files N --size BYTES  how many, and how long\n"
+		"  --seed N, --dice N      the bytes of all files; what is done, and in which order\n"
+		"  --threads N --seconds S --pause S\n"
+		"  --stuck S               an operation that takes longer counts as stuck (60)\n");
 }
 
 static int parse(int argc, char **argv)
 {
 	static const struct option all[] = {
-		{"dir", 1, NULL, 'd'}, {"name", 1, NULL, 'n'}, {"files", 1, NULL, 'f'}, {"size", 1, NULL, 'z'},
-		{"threads", 1, NULL, 't'}, {"seconds", 1, NULL, 's'}, {"pause", 1, NULL, 'p'}, {"seed", 1, NULL, 'e'}, {"dice", 1, NULL, 'i'},
-		{"stuck", 1, NULL, 'k'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0},
+		{"dir", 1, NULL, 'd'},   {"name", 1, NULL, 'n'},    {"files", 1, NULL, 'f'},
+		{"size", 1, NULL, 'z'},  {"threads", 1, NULL, 't'}, {"seconds", 1, NULL, 's'},
+		{"pause", 1, NULL, 'p'}, {"seed", 1, NULL, 'e'},    {"dice", 1, NULL, 'i'},
+		{"stuck", 1, NULL, 'k'}, {"help", 0, NULL, 'h'},    {NULL, 0, NULL, 0},
 	};
 	int c;
 
 	while ((c = getopt_long(argc, argv, "", all, NULL)) != -1) {
 		switch (c) {
-		case 'd': o.dir = optarg; break;
-		case 'n': o.name = optarg; break;
-		case 'f': o.files = (uint32_t)strtoul(optarg, NULL, 10); break;
-		case 'z': o.size = strtoull(optarg, NULL, 10); break;
-		case 't': o.threads = (uint32_t)strtoul(optarg, NULL, 10); break;
-		case 's': o.seconds = strtod(optarg, NULL); break;
-		case 'p': o.pause = strtod(optarg, NULL); break;
-		case 'e': o.seed = strtoull(optarg, NULL, 10); break;
-		case 'i': o.dice = strtoull(optarg, NULL, 10); break;
-		case 'k': o.stuck = strtod(optarg, NULL); break;
-		case 'h': usage(stdout); exit(0);
-		default: return -1;
+		case 'd':
+			o.dir = optarg;
+			break;
+		case 'n':
+			o.name = optarg;
+			break;
+		case 'f':
+			o.files = (uint32_t)strtoul(optarg, NULL, 10);
+			break;
+		case 'z':
+			o.size = strtoull(optarg, NULL, 10);
+			break;
+		case 't':
+			o.threads = (uint32_t)strtoul(optarg, NULL, 10);
+			break;
+		case 's':
+			o.seconds = strtod(optarg, NULL);
+			break;
+		case 'p':
+			o.pause = strtod(optarg, NULL);
+			break;
+		case 'e':
+			o.seed = strtoull(optarg, NULL, 10);
+			break;
+		case 'i':
+			o.dice = strtoull(optarg, NULL, 10);
+			break;
+		case 'k':
+			o.stuck = strtod(optarg, NULL);
+			break;
+		case 'h':
+			usage(stdout);
+			exit(0);
+		default:
+			return -1;
 		}
 	}
 	for (size_t i = 0; optind == argc - 1 && i < sizeof(roles) / sizeof(*roles); i++)
 		if (!strcmp(roles[i].name, argv[optind]))
 			o.role = argv[optind];
-	return o.role && o.threads && o.threads <= THREADS_MAX && o.files && o.size > 2 * STALL_AT ? 0 : -1;
+	return o.role && o.threads && o.threads <= THREADS_MAX && o.files && o.size > 2 * STALL_AT
+		       ? 0
+		       : -1;
 }
 
 int main(int argc, char **argv)

@@ -6,9 +6,10 @@
  * dfsclient - read and write files of an HDFS-compatible file system
  *
  * Idea: Hadoop's protocols without a JVM. Calls block the calling thread, which drives its own
- * sockets; there is no hidden event loop, also not for the dfs_begin_...() calls, which do not block. Beside callers' threads a `struct dfs` owns one keeper
- * thread (lease renewal, keep-alive of idle pipelines, closing of streams that nobody reads), started by the
- * first dfs_create() or dfs_append(), or the first dfs_read() that ends within a block.
+ * sockets; there is no hidden event loop, also not for the dfs_begin_...() calls, which do not
+ * block. Beside callers' threads a `struct dfs` owns one keeper thread (lease renewal, keep-alive
+ * of idle pipelines, closing of streams that nobody reads), started by the first dfs_create() or
+ * dfs_append(), or the first dfs_read() that ends within a block.
  *
  * Ownership: a `struct dfs` is given by dfs_connect() and released by dfs_disconnect(); a
  * `struct dfs_file` is given by dfs_open()/dfs_create()/dfs_append() and released by dfs_close(),
@@ -37,25 +38,29 @@
  *   -EDQUOT        a quota is used up
  *   -ENAMETOOLONG  a name is longer than the NameNode allows
  *   -ENOSYS        the NameNode does not know this call
- *   -ELOOP         a symbolic link is in the path; this version does not follow them; text says where it leads
+ *   -ELOOP         a symbolic link is in the path; this version does not follow them; text says
+ *   where it leads
  *   -EREMOTEIO     any other exception; its Java class is in dfs_err.remote
- * A name service (dfs.nameservices) has several NameNodes, of which one is active. Calls find it, by
- * the dfs.client.failover.* keys: a standby or a NameNode out of reach is left for the next one, at
- * most max.attempts (15) times, with pauses that double from sleep.base.millis (500) to sleep.max.millis
- * (15,000); only then they fail. Such a call may take minutes, and it takes effect once at most.
- * A NameNode in safe mode fails a change with -EROFS at once, unless dfs.client.retry.policy.enabled is
- * true: then it is waited for by dfs.client.retry.policy.spec; or, when the safe mode is that of a start and ends
- * by itself, for dfs.client.retry.startup.safe-mode.millis. In the middle of writing a file it is
- * waited for in any case, for 60 s.
+ * A name service (dfs.nameservices) has several NameNodes, of which one is active. Calls find it,
+ * by the dfs.client.failover.* keys: a standby or a NameNode out of reach is left for the next one,
+ * at most max.attempts (15) times, with pauses that double from sleep.base.millis (500) to
+ * sleep.max.millis (15,000); only then they fail. Such a call may take minutes, and it takes effect
+ * once at most.
+ * A NameNode in safe mode fails a change with -EROFS at once, unless
+ * dfs.client.retry.policy.enabled is true: then it is waited for by dfs.client.retry.policy.spec;
+ * or, when the safe mode is that of a start and ends by itself, for
+ * dfs.client.retry.startup.safe-mode.millis. In the middle of writing a file it is waited for in
+ * any case, for 60 s.
  * Every call that moves block data ("[DN]") may fail with
  *   -ENOMEM        out of memory
  *   -EIO           every replica failed; the text lists node and cause
  *   -EBADMSG       every replica that is left has a wrong checksum
- *   -ETIMEDOUT     no data node answered within the deadline, or the last one that was asked is out of
- *                  reach (it is down, say); the text says so
+ *   -ETIMEDOUT     no data node answered within the deadline, or the last one that was asked is out
+ *                  of reach (it is down, say); the text says so
  *   -ENOTSUP       dfs.client.rdma=require and there is no RDMA path; the text says what is missing
  *
- * Paths: absolute, or relative to /user/<user>. "//", "." and ".." are resolved. UTF-8. No addresses:
+ * Paths: absolute, or relative to /user/<user>. "//", "." and ".." are resolved. UTF-8. No
+ * addresses:
  * "hdfs://host/path" is -EINVAL.
  * Units: bytes; times in milliseconds since 1970.
  * Source: Hadoop ClientProtocol, DataTransferProtocol version 28.
@@ -93,9 +98,10 @@ DFS_API const char *dfs_version(void);
 /* ---- connection ---- */
 
 struct dfs_connect_opts {
-	size_t size;             /* sizeof(struct dfs_connect_opts) */
-	const char *uri;         /* "hdfs://host[:port]", or "hdfs://NAME" of dfs.nameservices; NULL:
-				    fs.defaultFS of the configuration */
+	size_t size; /* sizeof(struct dfs_connect_opts) */
+	/* "hdfs://host[:port]", or "hdfs://NAME" of dfs.nameservices; NULL: fs.defaultFS of the
+	 * configuration */
+	const char *uri;
 	const char *conf_dir;    /* NULL: $HADOOP_CONF_DIR, else /etc/hadoop/conf, when present */
 	const char *user;        /* NULL: $HADOOP_USER_NAME, else the name of the effective uid */
 	const char *const *conf; /* "key=value" strings, NULL-terminated; they win; may be NULL */
@@ -115,8 +121,9 @@ DFS_API void dfs_disconnect(struct dfs *fs);
 DFS_API const char *dfs_user(const struct dfs *fs);
 /** "hdfs://host:port" or "hdfs://NAME"; lives as long as @fs. */
 DFS_API const char *dfs_uri(const struct dfs *fs);
-/** Is the server a router over several name spaces (Router-based federation)? There dfs_stat.file_id is not unique, and a path
- *  "/.reserved/.inodes/ID" may be a file of another name space. Asked once. Fails with [NN], and the answer is not known then:
+/** Is the server a router over several name spaces (Router-based federation)? There
+ *  dfs_stat.file_id is not unique, and a path "/.reserved/.inodes/ID" may be a file of another name
+ *  space. Asked once. Fails with [NN], and the answer is not known then:
  *  -EACCES hadoop-policy.xml does not let this user ask (security.ha.service.protocol.acl). */
 DFS_API int dfs_is_router(struct dfs *fs, bool *ret, struct dfs_err *err);
 /** The configured value of a Hadoop property, or NULL when it has none; lives as long as @fs. */
@@ -144,8 +151,9 @@ DFS_API int dfs_open(struct dfs *fs, const char *path, struct dfs_file **ret, st
  * Read up to @len bytes at the position and advance it; streams ahead. Returns the count, which is
  * less than @len only at the end of the file, and 0 there. A file that is being written shows what
  * its writer has flushed; its length is asked again when the end known so far is reached.
- * Fails with [DN], [NN]; -EBADF when open for writing; -ESTALE the file was deleted, replaced or truncated since it was opened,
- * and what is left of it cannot be read: open it again. Nothing is consumed on failure.
+ * Fails with [DN], [NN]; -EBADF when open for writing; -ESTALE the file was deleted, replaced or
+ * truncated since it was opened, and what is left of it cannot be read: open it again. Nothing is
+ * consumed on failure.
  */
 DFS_API ssize_t dfs_read(struct dfs_file *f, void *buf, size_t len, struct dfs_err *err);
 /** Like dfs_read() at @offset, exactly these bytes, position untouched; concurrent. Also
@@ -159,12 +167,14 @@ DFS_API int dfs_seek(struct dfs_file *f, uint64_t offset, struct dfs_err *err);
 DFS_API uint64_t dfs_tell(struct dfs_file *f);
 /** Length: of a file being read as known now, of a file being written so far. No failure. */
 DFS_API uint64_t dfs_length(struct dfs_file *f);
-/** Ask again how long @f, which is open for reading, is: somebody may have appended to it. Fails with [NN]; -ESTALE as dfs_read();
+/** Ask again how long @f, which is open for reading, is: somebody may have appended to it. Fails
+ *  with [NN]; -ESTALE as dfs_read();
  *  -EBADF when open for writing. */
 DFS_API int dfs_refresh(struct dfs_file *f, struct dfs_err *err);
 
-/** What tells one content of a file from another, as dfs_open() has found it: two that are equal, of the same file (dfs_stat.file_id),
- *  are the same bytes, whatever the times say. Of an empty file all are 0. */
+/** What tells one content of a file from another, as dfs_open() has found it: two that are equal,
+ *  of the same file (dfs_stat.file_id), are the same bytes, whatever the times say. Of an empty
+ *  file all are 0. */
 struct dfs_content {
 	int64_t block; /* id of the last one */
 	uint64_t generation;
@@ -175,11 +185,12 @@ struct dfs_content {
 DFS_API void dfs_content(struct dfs_file *f, struct dfs_content *ret);
 
 /**
- * A descriptor of the file in which all bytes of @f lie, for who reads them in a way of his own: read-only, close on exec, the
- * caller's to close. There is one where short-circuit reads are on (dfs.client.read.shortcircuit), and @f is open for
- * reading, closed in the cluster, and one block that a data node on this machine has. Nobody verifies its checksums
- * then, nor reports what is damaged. The bytes stay when @f is replaced, appended to or deleted; a truncate within
- * the block is seen.
+ * A descriptor of the file in which all bytes of @f lie, for who reads them in a way of his own:
+ * read-only, close on exec, the caller's to close. There is one where short-circuit reads are on
+ * (dfs.client.read.shortcircuit), and @f is open for reading, closed in the cluster, and one block
+ * that a data node on this machine has. Nobody verifies its checksums then, nor reports what is
+ * damaged. The bytes stay when @f is replaced, appended to or deleted; a truncate within the block
+ * is seen.
  * Fails with -ENOTSUP: there is none; -EMFILE.
  */
 DFS_API int dfs_local_fd(struct dfs_file *f, int *ret_fd, struct dfs_err *err);
@@ -187,57 +198,72 @@ DFS_API int dfs_local_fd(struct dfs_file *f, int *ret_fd, struct dfs_err *err);
 /* ---- writing ---- */
 
 enum dfs_create_flags {
-	DFS_CREATE_OVERWRITE = 1, /* replace an existing file; without: -EEXIST */
+	DFS_CREATE_OVERWRITE = 1,  /* replace an existing file; without: -EEXIST */
 	DFS_CREATE_NO_PARENTS = 2, /* a missing parent directory is -ENOENT; else it is made */
-	DFS_CREATE_NO_LOCAL = 4,  /* do not prefer a data node on this machine */
-	DFS_CREATE_FIRST_BLOCK = 8, /* bytes follow soon: ask for the first block in the same call, where the NameNode knows how
-				       (ours does); one call and one wait for its disk less */
-	DFS_CREATE_EARLY = 16, /* do not wait for the NameNode's disk, where it knows how (ours does): until the first dfs_hsync() or
-				  dfs_close() of the file, or dfs_sync_names(), a crash of the NameNode's machine may undo
-				  the creation. A kill of the NameNode does not, and what was closed or hsynced is safe. When it
-				  was undone, the next of these calls about the file fails with -ESTALE. Not with DFS_CREATE_OVERWRITE of a
-				  file that exists, nor for striped files: these are on the disk before dfs_create() returns */
-	DFS_CREATE_CLOSE_EARLY = 32, /* nor does dfs_close() wait for disks. The NameNode's: until dfs_sync_names(), or the next change that anybody
-				  makes, or 100 ms have passed, a crash of the NameNode's machine may undo what it did, and with DFS_CREATE_EARLY the
-				  creation, too. A kill of the NameNode does not. A file that is open again then is closed
-				  once more by this handle, within seconds after the NameNode is back; one that is gone is told by the
-				  next dfs_sync_names(). And those of data nodes that know how (ours, by TCP), for the last block, unless some of it was
-				  hsynced: until dfs_sync_names(), or 100 ms have passed, a crash of a data node's machine may take its
-				  replica away; a kill of the data node does not. Not for striped files, nor (the NameNode) when a first block was never used */
-	DFS_CREATE_NO_HSYNC = 64, /* dfs_hsync() will not be called: blocks before the last one need not be on disk when the next one begins,
-				     where data nodes do not sync what they finish (dfs.datanode.synconclose=false, as Java's by default).
-				     When dfs_hsync() is called all the same, it does not cover blocks that were finished before it, but
-				     the block being written and those that follow */
-	DFS_CREATE_SPARE_UNIT = 128, /* of an erasure-coded file: when a block group can be given nodes for its data units alone, so that the
-					loss of any node would lose the file, dfs_write() fails with -ENOSPC, unless
-					dfs.client.ec.without.parity=allow */
+	DFS_CREATE_NO_LOCAL = 4,   /* do not prefer a data node on this machine */
+	/* bytes follow soon: ask for the first block in the same call, where the NameNode knows how
+	 * (ours does); one call and one wait for its disk less */
+	DFS_CREATE_FIRST_BLOCK = 8,
+	/* do not wait for the NameNode's disk, where it knows how (ours does): until the first
+	 * dfs_hsync() or dfs_close() of the file, or dfs_sync_names(), a crash of the NameNode's
+	 * machine may undo the creation. A kill of the NameNode does not, and what was closed or
+	 * hsynced is safe. When it was undone, the next of these calls about the file fails with
+	 * -ESTALE. Not with DFS_CREATE_OVERWRITE of a file that exists, nor for striped files:
+	 * these are on the disk before dfs_create() returns */
+	DFS_CREATE_EARLY = 16,
+	/* nor does dfs_close() wait for disks. The NameNode's: until dfs_sync_names(), or the next
+	 * change that anybody makes, or 100 ms have passed, a crash of the NameNode's machine may
+	 * undo what it did, and with DFS_CREATE_EARLY the creation, too. A kill of the NameNode
+	 * does not. A file that is open again then is closed once more by this handle, within
+	 * seconds after the NameNode is back; one that is gone is told by the next
+	 * dfs_sync_names(). And those of data nodes that know how (ours, by TCP), for the last
+	 * block, unless some of it was hsynced: until dfs_sync_names(), or 100 ms have passed, a
+	 * crash of a data node's machine may take its replica away; a kill of the data node does
+	 * not. Not for striped files, nor (the NameNode) when a first block was never used */
+	DFS_CREATE_CLOSE_EARLY = 32,
+	/* dfs_hsync() will not be called: blocks before the last one need not be on disk when the
+	 * next one begins, where data nodes do not sync what they finish
+	 * (dfs.datanode.synconclose=false, as Java's by default). When dfs_hsync() is called all
+	 * the same, it does not cover blocks that were finished before it, but the block being
+	 * written and those that follow */
+	DFS_CREATE_NO_HSYNC = 64,
+	/* of an erasure-coded file: when a block group can be given nodes for its data units alone,
+	 * so that the loss of any node would lose the file, dfs_write() fails with -ENOSPC, unless
+	 * dfs.client.ec.without.parity=allow */
+	DFS_CREATE_SPARE_UNIT = 128,
 };
 
 /**
- * All files created with DFS_CREATE_EARLY, by anybody, before this call: their names are on the NameNode's disk when it
- * returns 0; and all files closed by this handle with DFS_CREATE_CLOSE_EARLY are closed there, and their bytes on the disk of every data node that can be
- * reached, and of one at least. One call of the NameNode, which changes nothing, unless it has crashed meanwhile, and one of each of these data nodes. -ETIMEDOUT, -ECONNREFUSED, ...: no data node can be reached that has a file, which is told until
- * one can, for ten minutes; -EIO, once: a data node could not write one to its disk. Fails with [NN]; -ESTALE, once: a file that was closed is gone, since a crash has undone its
- * creation (or somebody has deleted it right before or after one).
+ * All files created with DFS_CREATE_EARLY, by anybody, before this call: their names are on the
+ * NameNode's disk when it returns 0; and all files closed by this handle with
+ * DFS_CREATE_CLOSE_EARLY are closed there, and their bytes on the disk of every data node that can
+ * be reached, and of one at least. One call of the NameNode, which changes nothing, unless it has
+ * crashed meanwhile, and one of each of these data nodes. -ETIMEDOUT, -ECONNREFUSED, ...: no data
+ * node can be reached that has a file, which is told until one can, for ten minutes; -EIO, once: a
+ * data node could not write one to its disk. Fails with [NN]; -ESTALE, once: a file that was closed
+ * is gone, since a crash has undone its creation (or somebody has deleted it right before or after
+ * one).
  */
 DFS_API int dfs_sync_names(struct dfs *fs, struct dfs_err *err);
-/** The same of one file, @id (dfs_stat.file_id), as far as this handle has closed it. Nodes that have
- *  only other files are not asked. A loss of other files stays to be told. -EINVAL: @id is 0. */
+/** The same of one file, @id (dfs_stat.file_id), as far as this handle has closed it. Nodes that
+ *  have only other files are not asked. A loss of other files stays to be told. -EINVAL: @id is 0.
+ */
 DFS_API int dfs_sync_file(struct dfs *fs, uint64_t id, struct dfs_err *err);
-/** As dfs_sync_names(), for nobody who waits: data nodes have two seconds to answer, and what is told
- *  once stays to be told, by this or by the other two. */
+/** As dfs_sync_names(), for nobody who waits: data nodes have two seconds to answer, and what is
+ *  told once stays to be told, by this or by the other two. */
 DFS_API int dfs_try_sync_names(struct dfs *fs, struct dfs_err *err);
-/** Of that, what concerns the data nodes, as far as they answer: it returns within two seconds. Nodes
- *  that do not answer are not asked again by this. Call it before you replace a file with one that was
- *  closed early. */
+/** Of that, what concerns the data nodes, as far as they answer: it returns within two seconds.
+ *  Nodes that do not answer are not asked again by this. Call it before you replace a file with one
+ *  that was closed early. */
 DFS_API void dfs_sync_blocks(struct dfs *fs);
 /** The same of file @id alone (0: of all), within @patience_ms. */
 DFS_API void dfs_sync_blocks_within(struct dfs *fs, uint64_t id, uint32_t patience_ms);
 
 enum dfs_append_flags {
-	DFS_APPEND_CREATE = 1,    /* make the file when it is missing, as dfs_create() with defaults */
-	DFS_APPEND_NEW_BLOCK = 2, /* leave a last, partial block as it is and begin another */
-	DFS_APPEND_NO_HSYNC = 4,  /* as DFS_CREATE_NO_HSYNC */
+	/* make the file when it is missing, as dfs_create() with defaults */
+	DFS_APPEND_CREATE = 1,
+	DFS_APPEND_NEW_BLOCK = 2,  /* leave a last, partial block as it is and begin another */
+	DFS_APPEND_NO_HSYNC = 4,   /* as DFS_CREATE_NO_HSYNC */
 	DFS_APPEND_SPARE_UNIT = 8, /* as DFS_CREATE_SPARE_UNIT */
 };
 
@@ -248,8 +274,9 @@ enum dfs_sync_flags {
 };
 
 #define DFS_MODE_SET 0x80000000u /* with a mode: take it as it is, also when it is 0 */
-/* With a mode: this umask, and not fs.permissions.umask-mode. A directory's default entries count instead of a umask. */
-#define DFS_UMASK(bits) (0x40000000u | ((bits) & 0777u) << 12)
+/* With a mode: this umask, and not fs.permissions.umask-mode. A directory's default entries count
+ * instead of a umask. */
+#define DFS_UMASK(bits) (0x40000000u | ((bits)&0777u) << 12)
 
 struct dfs_create_opts {
 	size_t size;          /* sizeof(struct dfs_create_opts) */
@@ -258,16 +285,19 @@ struct dfs_create_opts {
 	uint32_t replication; /* 0: default */
 	uint32_t reserved;    /* 0 */
 	uint64_t block_size;  /* multiple of bytes-per-checksum; 0: default */
-	const char *ec_policy; /* erasure-coding policy, enabled; "replication": none; NULL: the directory's */
-	struct dfs_stat *ret_stat; /* may be NULL; else the new file as the NameNode made it, when the call succeeds */
+	/* erasure-coding policy, enabled; "replication": none; NULL: the directory's */
+	const char *ec_policy;
+	/* may be NULL; else the new file as the NameNode made it, when the call succeeds */
+	struct dfs_stat *ret_stat;
 };
 
 /**
  * Create a file for writing. @opts may be NULL. The file is visible at once, with length 0.
  * Fails with [NN]; -EEXIST it exists (and no DFS_CREATE_OVERWRITE); -EISDIR it is a directory;
- * -ENOENT with DFS_CREATE_NO_PARENTS, no directory to put it in; -EBUSY another client is writing it; -EINVAL the NameNode
- * refuses block size or replication, or block size is no multiple of bytes-per-checksum, or the
- * policy is not enabled; -ENOTSUP a codec that this library has not (RS-LEGACY).
+ * -ENOENT with DFS_CREATE_NO_PARENTS, no directory to put it in; -EBUSY another client is writing
+ * it; -EINVAL the NameNode refuses block size or replication, or block size is no multiple of
+ * bytes-per-checksum, or the policy is not enabled; -ENOTSUP a codec that this library has not
+ * (RS-LEGACY).
  */
 DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create_opts *opts,
 		       struct dfs_file **ret, struct dfs_err *err);
@@ -278,37 +308,44 @@ DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create
  * Fails with [NN], [DN]; -ENOENT no such file (and no DFS_APPEND_CREATE); -EISDIR it is a
  * directory; -EBUSY another client is writing it, or its last block is being recovered: wait, or
  * take it over with dfs_recover_lease(); -EAGAIN its last block is still not reported by enough
- * data nodes after 60 s; -ENOSPC too few data nodes for its replication; -ENOTSUP an encrypted file, or an
- * erasure-coded one without DFS_APPEND_NEW_BLOCK. After a failure behind the NameNode's consent the
- * lease is given back.
+ * data nodes after 60 s; -ENOSPC too few data nodes for its replication; -ENOTSUP an encrypted
+ * file, or an erasure-coded one without DFS_APPEND_NEW_BLOCK. After a failure behind the NameNode's
+ * consent the lease is given back.
  */
 DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct dfs_file **ret,
 		       struct dfs_err *err);
 /**
  * Append @len bytes. Returns @len. The bytes are copied; they are on their way, not yet safe: see
  * dfs_flush(), dfs_hsync(), dfs_close(). Failed data nodes are replaced quietly; of an
- * erasure-coded file up to m at a time, and more within the first 8 MiB of a block group (docs/design/ec-sync.md).
+ * erasure-coded file up to m at a time, and more within the first 8 MiB of a block group
+ * (docs/design/ec-sync.md).
  * Fails with [DN], [NN]; -EBADF when open for reading; -ENOSPC no data node has room (or too few
  * are alive); -ESTALE the lease is lost (another client took the file over, or it was deleted).
- * After a failure the file stays failed: every later call returns the first error. But when the NameNode refused a block
- * group of an erasure-coded file (-EDQUOT, or its limit of blocks) and nothing of @len was taken, or it was a flush that
- * failed so, the call may be repeated, and dfs_close() keeps what was written. The same holds for -ENOBUFS: with
- * dfs.client.rdma=require other files of this process had all RDMA buffers for dfs.rdma.pool.wait. Once a part of @len was
- * taken it ends the file, and a dfs_close() that fails so loses what was not acknowledged, as after any failure.
+ * After a failure the file stays failed: every later call returns the first error. But when the
+ * NameNode refused a block group of an erasure-coded file (-EDQUOT, or its limit of blocks) and
+ * nothing of @len was taken, or it was a flush that failed so, the call may be repeated, and
+ * dfs_close() keeps what was written. The same holds for -ENOBUFS: with dfs.client.rdma=require
+ * other files of this process had all RDMA buffers for dfs.rdma.pool.wait. Once a part of @len was
+ * taken it ends the file, and a dfs_close() that fails so loses what was not acknowledged, as after
+ * any failure.
  */
 DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struct dfs_err *err);
 /**
- * dfs_write() of bytes that stay where they are: @buf must not change until @done(@arg), which is called once, whatever this returns:
- * by this call, by a later one of the same file, or by dfs_close(); in a thread of the caller's or of the library, with a lock of the file
- * held, so that it must not call the library. Some bytes are copied all the same: small pieces, the ends of pieces that do not fit the
- * checksums (a multiple of 512 bytes, in files that are written in such pieces only, does), all of them in erasure-coded files and where
- * blocks go by RDMA. Worth it from some 100 KiB on. Fails as dfs_write().
+ * dfs_write() of bytes that stay where they are: @buf must not change until @done(@arg), which is
+ * called once, whatever this returns: by this call, by a later one of the same file, or by
+ * dfs_close(); in a thread of the caller's or of the library, with a lock of the file held, so that
+ * it must not call the library. Some bytes are copied all the same: small pieces, the ends of
+ * pieces that do not fit the checksums (a multiple of 512 bytes, in files that are written in such
+ * pieces only, does), all of them in erasure-coded files and where blocks go by RDMA. Worth it from
+ * some 100 KiB on. Fails as dfs_write().
  */
-DFS_API ssize_t dfs_write_lent(struct dfs_file *f, const void *buf, size_t len, void (*done)(void *arg), void *arg, struct dfs_err *err);
+DFS_API ssize_t dfs_write_lent(struct dfs_file *f, const void *buf, size_t len,
+			       void (*done)(void *arg), void *arg, struct dfs_err *err);
 /** hflush: wait until all bytes written are received by every node of the pipeline and visible to
- *  new readers. They survive the death of this process and of all but one node of the pipeline. Of an
- *  erasure-coded file they are then on disk, and any m nodes may die (fewer, if there were not nodes enough); what follows goes to a new
- *  block group, so this is not for every few bytes (dfs.client.ec.flush). Fails as dfs_write(). */
+ *  new readers. They survive the death of this process and of all but one node of the pipeline. Of
+ *  an erasure-coded file they are then on disk, and any m nodes may die (fewer, if there were not
+ *  nodes enough); what follows goes to a new block group, so this is not for every few bytes
+ *  (dfs.client.ec.flush). Fails as dfs_write(). */
 DFS_API int dfs_flush(struct dfs_file *f, struct dfs_err *err);
 /** hsync: dfs_flush(), and on disk on every node of the pipeline. Fails as dfs_write(). */
 DFS_API int dfs_hsync(struct dfs_file *f, struct dfs_err *err);
@@ -342,26 +379,32 @@ struct dfs_stat {
 	char group[DFS_NAME_MAX + 1];
 	bool encrypted;
 	bool erasure_coded;
-	bool has_acl;         /* mode's group bits are then the mask of its access control list */
+	bool has_acl; /* mode's group bits are then the mask of its access control list */
 	uint64_t reserved[4];
 };
 
 /** Fails with [NN]; -ENOENT. */
 DFS_API int dfs_stat(struct dfs *fs, const char *path, struct dfs_stat *ret, struct dfs_err *err);
 
-/** dfs_stat() of @path itself, where that is a symbolic link: length is that of its target's name. */
+/** dfs_stat() of @path itself, where that is a symbolic link: length is that of its target's name.
+ */
 DFS_API int dfs_lstat(struct dfs *fs, const char *path, struct dfs_stat *ret, struct dfs_err *err);
 
-/* Symbolic links. A call about a path with one in it fails with -ELOOP: who shows files as a file system resolves links
- * itself. dfs_lstat(), dfs_rename(), dfs_delete() and these are about a link that the path names; so are dfs_stat(),
- * dfs_set_owner() and dfs_set_times() for the path /.reserved/.inodes/ID (dfs_stat.file_id) of one. */
+/* Symbolic links. A call about a path with one in it fails with -ELOOP: who shows files as a file
+ * system resolves links itself. dfs_lstat(), dfs_rename(), dfs_delete() and these are about a link
+ * that the path names; so are dfs_stat(), dfs_set_owner() and dfs_set_times() for the path
+ * /.reserved/.inodes/ID (dfs_stat.file_id) of one. */
 
-/** Make @path a link to @target, any text of at most 8000 bytes of UTF-8. Fails with [NN]; -EEXIST; -ENOENT parent missing;
- *  -EOPNOTSUPP where links are disabled, as on every Apache NameNode (ours: dfs.namenode.symlinks.enabled). */
+/** Make @path a link to @target, any text of at most 8000 bytes of UTF-8. Fails with [NN]; -EEXIST;
+ *  -ENOENT parent missing;
+ *  -EOPNOTSUPP where links are disabled, as on every Apache NameNode (ours:
+ *              dfs.namenode.symlinks.enabled). */
 DFS_API int dfs_symlink(struct dfs *fs, const char *target, const char *path, struct dfs_err *err);
-/** The target into @buf, without NUL, and its length as the result; @size 0 asks for the length alone. Fails with [NN];
+/** The target into @buf, without NUL, and its length as the result; @size 0 asks for the length
+ *  alone. Fails with [NN];
  *  -ENOENT; -EINVAL it is no link; -ERANGE @buf is too small. */
-DFS_API ssize_t dfs_readlink(struct dfs *fs, const char *path, char *buf, size_t size, struct dfs_err *err);
+DFS_API ssize_t dfs_readlink(struct dfs *fs, const char *path, char *buf, size_t size,
+			     struct dfs_err *err);
 
 /** List a directory in byte order of names, fetched page by page; a file lists as itself, with
  *  name "". Fails with [NN]; -ENOENT. */
@@ -373,9 +416,10 @@ DFS_API int dfs_list_next(struct dfs_list *l, const struct dfs_stat **ret, struc
 DFS_API void dfs_list_close(struct dfs_list *l);
 
 /** Make a directory, with its parents when @parents; an existing directory is success when
- *  @parents, else -EEXIST: of several who try at the same time one makes it (on a NameNode that is not ours by the way of
- *  a name like ".dfs-mkdir.CLIENT.1" in the same directory). @mode before umask, 0: 0777; 0 | DFS_MODE_SET: none. Fails with [NN]; -EEXIST it exists (or is a
- *  file); -ENOENT parent missing. */
+ *  @parents, else -EEXIST: of several who try at the same time one makes it (on a NameNode that is
+ *  not ours by the way of a name like ".dfs-mkdir.CLIENT.1" in the same directory). @mode before
+ *  umask, 0: 0777; 0 | DFS_MODE_SET: none. Fails with [NN]; -EEXIST it exists (or is a file);
+ *  -ENOENT parent missing. */
 DFS_API int dfs_mkdir(struct dfs *fs, const char *path, uint32_t mode, bool parents,
 		      struct dfs_err *err);
 /** @new_path is the new name itself, never a directory to move into (rename2). With @overwrite an
@@ -384,8 +428,8 @@ DFS_API int dfs_mkdir(struct dfs *fs, const char *path, uint32_t mode, bool pare
  *  -EISDIR/-ENOTDIR file over directory or the reverse; -EINVAL into its own subtree. */
 DFS_API int dfs_rename(struct dfs *fs, const char *old_path, const char *new_path, bool overwrite,
 		       struct dfs_err *err);
-/** Fails with [NN]; -ENOENT; -ENOTEMPTY a directory with entries and not @recursive; -EPERM the root
- *  directory. */
+/** Fails with [NN]; -ENOENT; -ENOTEMPTY a directory with entries and not @recursive; -EPERM the
+ *  root directory. */
 DFS_API int dfs_delete(struct dfs *fs, const char *path, bool recursive, struct dfs_err *err);
 /** @mode: 01777 bits, no umask. Fails with [NN]; -ENOENT. */
 DFS_API int dfs_set_permission(struct dfs *fs, const char *path, uint32_t mode,
@@ -395,7 +439,8 @@ DFS_API int dfs_set_owner(struct dfs *fs, const char *path, const char *owner, c
 			  struct dfs_err *err);
 enum dfs_access_bits { DFS_ACCESS_X = 1, DFS_ACCESS_W = 2, DFS_ACCESS_R = 4 };
 
-/** May the user of this handle do all of @bits (enum dfs_access_bits; 0: reach it) with @path? 0: yes.
+/** May the user of this handle do all of @bits (enum dfs_access_bits; 0: reach it) with @path? 0:
+ *  yes.
  *  Fails with [NN]; -EACCES no; -ENOENT. */
 DFS_API int dfs_access(struct dfs *fs, const char *path, uint32_t bits, struct dfs_err *err);
 #define DFS_TIME_KEEP UINT64_MAX
@@ -403,12 +448,13 @@ DFS_API int dfs_access(struct dfs *fs, const char *path, uint32_t bits, struct d
 DFS_API int dfs_set_times(struct dfs *fs, const char *path, uint64_t mtime_ms, uint64_t atime_ms,
 			  struct dfs_err *err);
 
-/* Extended attributes: names carry their namespace ("user.colour"; also trusted., security., system.,
- * raw.); a value of no bytes is a value. Beside [NN] and -ENOENT all of them fail with -EOPNOTSUPP
- * where the NameNode has them switched off, and -EINVAL for a name without a namespace. */
-enum dfs_xattr_flags { /* numbers of the wire; none: either */
-	DFS_XATTR_CREATE = 1,  /* -EEXIST when it is there */
-	DFS_XATTR_REPLACE = 2, /* -ENODATA when it is not */
+/* Extended attributes: names carry their namespace ("user.colour"; also trusted., security.,
+ * system., raw.); a value of no bytes is a value. Beside [NN] and -ENOENT all of them fail with
+ * -EOPNOTSUPP where the NameNode has them switched off, and -EINVAL for a name without a namespace.
+ */
+enum dfs_xattr_flags {                        /* numbers of the wire; none: either */
+		       DFS_XATTR_CREATE = 1,  /* -EEXIST when it is there */
+		       DFS_XATTR_REPLACE = 2, /* -ENODATA when it is not */
 };
 
 /** Also -E2BIG: larger, or more of them, than the NameNode allows. */
@@ -416,21 +462,27 @@ DFS_API int dfs_set_xattr(struct dfs *fs, const char *path, const char *name, co
 			  size_t len, uint32_t flags, struct dfs_err *err);
 /** The value into @buf and its length as the result; @size 0 asks for the length alone. -ENODATA
  *  there is none; -ERANGE @buf is too small. */
-DFS_API ssize_t dfs_get_xattr(struct dfs *fs, const char *path, const char *name, void *buf, size_t size,
-			      struct dfs_err *err);
-/** The names, each with its NUL, into @buf, and the length of all as the result; as dfs_get_xattr(). */
+DFS_API ssize_t dfs_get_xattr(struct dfs *fs, const char *path, const char *name, void *buf,
+			      size_t size, struct dfs_err *err);
+/** The names, each with its NUL, into @buf, and the length of all as the result; as
+ * dfs_get_xattr(). */
 DFS_API ssize_t dfs_list_xattrs(struct dfs *fs, const char *path, char *buf, size_t size,
 				struct dfs_err *err);
 /** -ENODATA: there is none. */
-DFS_API int dfs_remove_xattr(struct dfs *fs, const char *path, const char *name, struct dfs_err *err);
+DFS_API int dfs_remove_xattr(struct dfs *fs, const char *path, const char *name,
+			     struct dfs_err *err);
 
-/* Access control lists. Every file has one: without further entries it is the permission bits (owner, group, others). A
- * longer one has a mask too, which is what the group bits of dfs_stat.mode are then, and dfs_stat.has_acl is true. Default
- * entries of a directory are what new files in it begin with. Beside [NN] and -ENOENT all calls fail with -EOPNOTSUPP where
- * the NameNode has them switched off, and those that change with -EACCES unless owner or superuser, -EINVAL for a list
- * that cannot be (an entry twice, more than 32, default entries of a file; the text tells). */
-enum dfs_acl_scope { DFS_ACL_ACCESS = 0, DFS_ACL_DEFAULT = 1 };                            /* numbers of the wire */
-enum dfs_acl_type { DFS_ACL_USER = 0, DFS_ACL_GROUP = 1, DFS_ACL_MASK = 2, DFS_ACL_OTHER = 3 }; /* numbers of the wire */
+/* Access control lists. Every file has one: without further entries it is the permission bits
+ * (owner, group, others). A longer one has a mask too, which is what the group bits of
+ * dfs_stat.mode are then, and dfs_stat.has_acl is true. Default entries of a directory are what new
+ * files in it begin with. Beside [NN] and -ENOENT all calls fail with -EOPNOTSUPP where the
+ * NameNode has them switched off, and those that change with -EACCES unless owner or superuser,
+ * -EINVAL for a list that cannot be (an entry twice, more than 32, default entries of a file; the
+ *         text tells). */
+/* numbers of the wire */
+enum dfs_acl_scope { DFS_ACL_ACCESS = 0, DFS_ACL_DEFAULT = 1 };
+/* numbers of the wire */
+enum dfs_acl_type { DFS_ACL_USER = 0, DFS_ACL_GROUP = 1, DFS_ACL_MASK = 2, DFS_ACL_OTHER = 3 };
 
 struct dfs_acl_entry {
 	enum dfs_acl_scope scope;
@@ -443,33 +495,40 @@ struct dfs_acl {
 	const char *owner, *group;
 	uint32_t mode; /* as dfs_stat.mode */
 	size_t count;
-	const struct dfs_acl_entry *entry; /* count of them, the whole list: dfs_set_acl() of it changes nothing */
+	/* count of them, the whole list: dfs_set_acl() of it changes nothing */
+	const struct dfs_acl_entry *entry;
 };
 
 /** Free with dfs_acl_free(). */
-DFS_API int dfs_get_acl(struct dfs *fs, const char *path, struct dfs_acl **ret, struct dfs_err *err);
-DFS_API void dfs_acl_free(struct dfs_acl *acl);
-/** Replace the list: the access entries (owner, group and others must be among them) when there are any in @entry, the default
- *  entries when there are any. A mask that is not told is made of what it masks. @count 0: as dfs_remove_acl(). */
-DFS_API int dfs_set_acl(struct dfs *fs, const char *path, const struct dfs_acl_entry *entry, size_t count,
+DFS_API int dfs_get_acl(struct dfs *fs, const char *path, struct dfs_acl **ret,
 			struct dfs_err *err);
+DFS_API void dfs_acl_free(struct dfs_acl *acl);
+/** Replace the list: the access entries (owner, group and others must be among them) when there are
+ *  any in @entry, the default entries when there are any. A mask that is not told is made of what
+ *  it masks. @count 0: as dfs_remove_acl(). */
+DFS_API int dfs_set_acl(struct dfs *fs, const char *path, const struct dfs_acl_entry *entry,
+			size_t count, struct dfs_err *err);
 /** Add entries, and change those that are there. */
-DFS_API int dfs_modify_acl(struct dfs *fs, const char *path, const struct dfs_acl_entry *entry, size_t count,
-			   struct dfs_err *err);
+DFS_API int dfs_modify_acl(struct dfs *fs, const char *path, const struct dfs_acl_entry *entry,
+			   size_t count, struct dfs_err *err);
 /** Those of the same scope, type and name; what is not there is no failure. */
-DFS_API int dfs_remove_acl_entries(struct dfs *fs, const char *path, const struct dfs_acl_entry *entry, size_t count,
+DFS_API int dfs_remove_acl_entries(struct dfs *fs, const char *path,
+				   const struct dfs_acl_entry *entry, size_t count,
 				   struct dfs_err *err);
 DFS_API int dfs_remove_default_acl(struct dfs *fs, const char *path, struct dfs_err *err);
 /** All but owner, group and others. */
 DFS_API int dfs_remove_acl(struct dfs *fs, const char *path, struct dfs_err *err);
 
 #define DFS_STORAGE_POLICY_MAX 64 /* a name with its NUL, as HDFS has them: "ONE_SSD" */
-/** The name of the storage policy that holds for a path, its own or one of a directory above, into @buf. Fails with
- *  [NN]; -ENOENT; -ERANGE. */
-DFS_API int dfs_get_storage_policy(struct dfs *fs, const char *path, char *buf, size_t size, struct dfs_err *err);
-/** Blocks are placed by it from now on; those that are there stay where they are (until a mover comes). Fails with [NN];
+/** The name of the storage policy that holds for a path, its own or one of a directory above, into
+ *  @buf. Fails with [NN]; -ENOENT; -ERANGE. */
+DFS_API int dfs_get_storage_policy(struct dfs *fs, const char *path, char *buf, size_t size,
+				   struct dfs_err *err);
+/** Blocks are placed by it from now on; those that are there stay where they are (until a mover
+ *  comes). Fails with [NN];
  *  -ENOENT; -EINVAL no such policy. */
-DFS_API int dfs_set_storage_policy(struct dfs *fs, const char *path, const char *policy, struct dfs_err *err);
+DFS_API int dfs_set_storage_policy(struct dfs *fs, const char *path, const char *policy,
+				   struct dfs_err *err);
 
 /** Fails with [NN]; -ENOENT; -EISDIR; -EINVAL outside the limits of the NameNode. */
 DFS_API int dfs_set_replication(struct dfs *fs, const char *path, uint32_t replication,
@@ -497,18 +556,23 @@ struct dfs_replace {
 	const char *part;           /* the file with the new blocks */
 	const uint32_t *place;      /* where each of its blocks goes, counted from 0, ascending */
 	uint32_t places;            /* how many it has: all are used */
-	uint32_t blocks;            /* that there are to be; in the other places the file keeps its own */
+	/* that there are to be; in the other places the file keeps its own */
+	uint32_t blocks;
 };
 /**
- * Give a file new blocks in some places, in one step: @part, which lies in its directory, takes its name, owner, mode,
- * list, attributes and policy, and its other blocks; no byte is copied. As after a rename over it the file has another
- * id from then on, that of @part, and who reads the old one may find that it is gone. The caller owns @part and may write the file. Both
- * are closed, not erasure-coded, and have the same block size and replication; all blocks but the last one are full.
- * All or nothing. Only our NameNode has it. Fails with [NN]; -ENOSYS the NameNode does not know it; -ENOENT one of them is not there; -ESTALE
- * the file is not any more as it was seen; -EBUSY it is being written; -EOPNOTSUPP erasure-coded, or a block
- * within it is not full; -EINVAL another of these conditions does not hold.
+ * Give a file new blocks in some places, in one step: @part, which lies in its directory, takes its
+ * name, owner, mode, list, attributes and policy, and its other blocks; no byte is copied. As after
+ * a rename over it the file has another id from then on, that of @part, and who reads the old one
+ * may find that it is gone. The caller owns @part and may write the file. Both are closed, not
+ * erasure-coded, and have the same block size and replication; all blocks but the last one are
+ * full.
+ * All or nothing. Only our NameNode has it. Fails with [NN]; -ENOSYS the NameNode does not know it;
+ * -ENOENT one of them is not there; -ESTALE the file is not any more as it was seen; -EBUSY it is
+ * being written; -EOPNOTSUPP erasure-coded, or a block within it is not full; -EINVAL another of
+ * these conditions does not hold.
  */
-DFS_API int dfs_replace_blocks(struct dfs *fs, const char *path, const struct dfs_replace *r, struct dfs_err *err);
+DFS_API int dfs_replace_blocks(struct dfs *fs, const char *path, const struct dfs_replace *r,
+			       struct dfs_err *err);
 /**
  * Take a file from a writer that is gone: the NameNode ends its lease, and data nodes agree on the
  * length of the last block. *@ret_closed true: the file is closed. False: that is under way; ask
@@ -526,23 +590,26 @@ DFS_API int dfs_wait_closed(struct dfs *fs, const char *path, uint32_t timeout_m
 /* ---- calls that do not wait ---- */
 
 /**
- * A queue lets one thread have many calls to the NameNode under way: a dfs_begin_...() call returns when its request
- * is queued, and its outcome comes to a function of the caller's. Nothing runs behind the caller's back: requests are
- * sent, answers read, pauses slept and functions called in dfs_queue_run(), on the thread that calls it. A queue has
- * a connection of its own; a program with several threads gives each one a queue, or has one thread run a queue
- * to which others give calls.
+ * A queue lets one thread have many calls to the NameNode under way: a dfs_begin_...() call returns
+ * when its request is queued, and its outcome comes to a function of the caller's. Nothing runs
+ * behind the caller's back: requests are sent, answers read, pauses slept and functions called in
+ * dfs_queue_run(), on the thread that calls it. A queue has a connection of its own; a program with
+ * several threads gives each one a queue, or has one thread run a queue to which others give calls.
  *
- * Outcome: dfs_begin_...() returns 0, and the function is called exactly once, from dfs_queue_run() or
- * dfs_queue_close(); or it returns -errno (-ENOMEM; -EINVAL, -ENAMETOOLONG for a path; -EAGAIN when 16,384 calls are
- * under way; what the call of the same name refuses unasked), and it is not called. @rc and @err are those of the call
- * of the same name that waits, with the same retries, fail-over, waiting in safe mode and deadlines, counted from dfs_begin_...()
- * on. @err is NULL on success and lent for the length of the call.
- * Order: requests leave in the order in which they were begun, unless some have to be sent again; the NameNode may
- * execute them in any order, and their outcomes come in any order. What is to happen after a call is begun in its function.
- * Ownership: paths and options are copied. What a result goes to (@ret) belongs to the call until its function is
- * called, and is written only on success.
- * Threading: dfs_begin_...(), dfs_queue_cancel() and dfs_queue_wake() from any thread, also from the functions;
- * dfs_queue_run() on one thread at a time, and not from the functions. Functions are called without a lock held.
+ * Outcome: dfs_begin_...() returns 0, and the function is called exactly once, from dfs_queue_run()
+ * or dfs_queue_close(); or it returns -errno (-ENOMEM; -EINVAL, -ENAMETOOLONG for a path; -EAGAIN
+ * when 16,384 calls are under way; what the call of the same name refuses unasked), and it is not
+ * called. @rc and @err are those of the call of the same name that waits, with the same retries,
+ * fail-over, waiting in safe mode and deadlines, counted from dfs_begin_...() on. @err is NULL on
+ * success and lent for the length of the call.
+ * Order: requests leave in the order in which they were begun, unless some have to be sent again;
+ * the NameNode may execute them in any order, and their outcomes come in any order. What is to
+ * happen after a call is begun in its function.
+ * Ownership: paths and options are copied. What a result goes to (@ret) belongs to the call until
+ * its function is called, and is written only on success.
+ * Threading: dfs_begin_...(), dfs_queue_cancel() and dfs_queue_wake() from any thread, also from
+ * the functions; dfs_queue_run() on one thread at a time, and not from the functions. Functions are
+ * called without a lock held.
  */
 struct dfs_queue;
 
@@ -553,49 +620,56 @@ struct dfs_then {
 
 /** Fails with -ENOMEM, -EMFILE; -EINVAL, -ENOENT as dfs_connect(). Connects in dfs_queue_run(). */
 DFS_API int dfs_queue_open(struct dfs *fs, struct dfs_queue **ret, struct dfs_err *err);
-/** What is under way ends with -ECANCELED in its function, and may have been executed. Nobody may use @q any more. Before
- *  dfs_disconnect(). NULL is fine. */
+/** What is under way ends with -ECANCELED in its function, and may have been executed. Nobody may
+ *  use @q any more. Before dfs_disconnect(). NULL is fine. */
 DFS_API void dfs_queue_close(struct dfs_queue *q);
 /**
- * Work until outcomes were told, at most for @timeout_ms (-1: for ever). Returns how many; 0 after that time, or when
- * woken. A NameNode that is out of reach makes it longer by as much as one attempt to connect
- * (ipc.client.connect.timeout). -EBUSY when it runs already.
+ * Work until outcomes were told, at most for @timeout_ms (-1: for ever). Returns how many; 0 after
+ * that time, or when woken. A NameNode that is out of reach makes it longer by as much as one
+ * attempt to connect (ipc.client.connect.timeout). -EBUSY when it runs already.
  */
 DFS_API int dfs_queue_run(struct dfs_queue *q, int timeout_ms);
 /** dfs_queue_run() returns soon: the one that runs, or else the next one. */
 DFS_API void dfs_queue_wake(struct dfs_queue *q);
-/** The calls with this dfs_then.arg end with -ECANCELED in the next dfs_queue_run(), those that are over excepted; they may
- *  have been executed. */
+/** The calls with this dfs_then.arg end with -ECANCELED in the next dfs_queue_run(), those that are
+ *  over excepted; they may have been executed. */
 DFS_API void dfs_queue_cancel(struct dfs_queue *q, const void *arg);
 /** How many calls are under way. */
 DFS_API uint32_t dfs_queue_pending(struct dfs_queue *q);
 
-DFS_API int dfs_begin_stat(struct dfs_queue *q, const char *path, struct dfs_stat *ret, const struct dfs_then *then,
-			   struct dfs_err *err);
-/** As dfs_mkdir(); but on a NameNode that is not ours several who try at the same time may all succeed. */
+DFS_API int dfs_begin_stat(struct dfs_queue *q, const char *path, struct dfs_stat *ret,
+			   const struct dfs_then *then, struct dfs_err *err);
+/** As dfs_mkdir(); but on a NameNode that is not ours several who try at the same time may all
+ * succeed. */
 DFS_API int dfs_begin_mkdir(struct dfs_queue *q, const char *path, uint32_t mode, bool parents,
 			    const struct dfs_then *then, struct dfs_err *err);
-DFS_API int dfs_begin_rename(struct dfs_queue *q, const char *old_path, const char *new_path, bool overwrite,
+DFS_API int dfs_begin_rename(struct dfs_queue *q, const char *old_path, const char *new_path,
+			     bool overwrite, const struct dfs_then *then, struct dfs_err *err);
+DFS_API int dfs_begin_delete(struct dfs_queue *q, const char *path, bool recursive,
 			     const struct dfs_then *then, struct dfs_err *err);
-DFS_API int dfs_begin_delete(struct dfs_queue *q, const char *path, bool recursive, const struct dfs_then *then,
-			     struct dfs_err *err);
-DFS_API int dfs_begin_set_permission(struct dfs_queue *q, const char *path, uint32_t mode, const struct dfs_then *then,
-				     struct dfs_err *err);
-DFS_API int dfs_begin_set_owner(struct dfs_queue *q, const char *path, const char *owner, const char *group,
-				const struct dfs_then *then, struct dfs_err *err);
-DFS_API int dfs_begin_set_times(struct dfs_queue *q, const char *path, uint64_t mtime_ms, uint64_t atime_ms,
-				const struct dfs_then *then, struct dfs_err *err);
-/** The file belongs to the caller once the function is told 0. The length of a file that is being written is asked from a
- *  data node, and dfs_queue_run() waits for that. */
-DFS_API int dfs_begin_open(struct dfs_queue *q, const char *path, struct dfs_file **ret, const struct dfs_then *then,
-			   struct dfs_err *err);
-/** The file belongs to the caller once the function is told 0. A call that ends otherwise, or is cancelled, may have made it. */
-DFS_API int dfs_begin_create(struct dfs_queue *q, const char *path, const struct dfs_create_opts *opts,
-			     struct dfs_file **ret, const struct dfs_then *then, struct dfs_err *err);
-/** Takes @f in any case: where it cannot be begun, the file is closed as by dfs_close(), and what that said is lost. Does not
- *  wait for a file that was made by dfs_create() or dfs_begin_create() and not written to, or is open for reading; for the
- *  acknowledgements of bytes written it waits before it returns. */
-DFS_API int dfs_begin_close(struct dfs_queue *q, struct dfs_file *f, const struct dfs_then *then, struct dfs_err *err);
+DFS_API int dfs_begin_set_permission(struct dfs_queue *q, const char *path, uint32_t mode,
+				     const struct dfs_then *then, struct dfs_err *err);
+DFS_API int dfs_begin_set_owner(struct dfs_queue *q, const char *path, const char *owner,
+				const char *group, const struct dfs_then *then,
+				struct dfs_err *err);
+DFS_API int dfs_begin_set_times(struct dfs_queue *q, const char *path, uint64_t mtime_ms,
+				uint64_t atime_ms, const struct dfs_then *then,
+				struct dfs_err *err);
+/** The file belongs to the caller once the function is told 0. The length of a file that is being
+ *  written is asked from a data node, and dfs_queue_run() waits for that. */
+DFS_API int dfs_begin_open(struct dfs_queue *q, const char *path, struct dfs_file **ret,
+			   const struct dfs_then *then, struct dfs_err *err);
+/** The file belongs to the caller once the function is told 0. A call that ends otherwise, or is
+ * cancelled, may have made it. */
+DFS_API int dfs_begin_create(struct dfs_queue *q, const char *path,
+			     const struct dfs_create_opts *opts, struct dfs_file **ret,
+			     const struct dfs_then *then, struct dfs_err *err);
+/** Takes @f in any case: where it cannot be begun, the file is closed as by dfs_close(), and what
+ *  that said is lost. Does not wait for a file that was made by dfs_create() or dfs_begin_create()
+ *  and not written to, or is open for reading; for the acknowledgements of bytes written it waits
+ *  before it returns. */
+DFS_API int dfs_begin_close(struct dfs_queue *q, struct dfs_file *f, const struct dfs_then *then,
+			    struct dfs_err *err);
 
 /* ---- the cluster ---- */
 
@@ -609,13 +683,14 @@ struct dfs_statfs {
 DFS_API int dfs_statfs(struct dfs *fs, struct dfs_statfs *ret, struct dfs_err *err);
 
 struct dfs_summary {
-	uint64_t length;         /* of all files below */
+	uint64_t length; /* of all files below */
 	uint64_t file_count;
 	uint64_t directory_count; /* the path itself included */
-	uint64_t space_consumed; /* length times replication */
-	int64_t name_quota;      /* -1: none */
-	int64_t space_quota;     /* -1: none */
-	int64_t space_stored;    /* what data nodes have of space_consumed by now; -1: not told (by Apache's NameNode) */
+	uint64_t space_consumed;  /* length times replication */
+	int64_t name_quota;       /* -1: none */
+	int64_t space_quota;      /* -1: none */
+	/* what data nodes have of space_consumed by now; -1: not told (by Apache's NameNode) */
+	int64_t space_stored;
 	uint64_t reserved[3];
 };
 
@@ -627,10 +702,10 @@ DFS_API int dfs_content_summary(struct dfs *fs, const char *path, struct dfs_sum
 #define DFS_QUOTA_KEEP INT64_MAX
 
 struct dfs_quota {
-	uint64_t names;        /* files and directories, the path itself included */
-	uint64_t space;        /* bytes of all replicas */
-	int64_t name_quota;    /* DFS_QUOTA_NONE: none */
-	int64_t space_quota;   /* DFS_QUOTA_NONE: none */
+	uint64_t names;      /* files and directories, the path itself included */
+	uint64_t space;      /* bytes of all replicas */
+	int64_t name_quota;  /* DFS_QUOTA_NONE: none */
+	int64_t space_quota; /* DFS_QUOTA_NONE: none */
 	uint64_t reserved[4];
 };
 
@@ -644,14 +719,14 @@ DFS_API int dfs_set_quota(struct dfs *fs, const char *path, int64_t name_quota, 
 			  struct dfs_err *err);
 
 enum dfs_safe_mode { /* numbers of the wire */
-	DFS_SAFE_MODE_LEAVE = 1,
-	DFS_SAFE_MODE_ENTER = 2,
-	DFS_SAFE_MODE_GET = 3,
-	DFS_SAFE_MODE_FORCE_EXIT = 4, /* also when blocks would be lost */
+		     DFS_SAFE_MODE_LEAVE = 1,
+		     DFS_SAFE_MODE_ENTER = 2,
+		     DFS_SAFE_MODE_GET = 3,
+		     DFS_SAFE_MODE_FORCE_EXIT = 4, /* also when blocks would be lost */
 };
 
-/** Ask for or change the safe mode of the NameNode; *@ret_on: is it on now? Fails with [NN]; -EACCES
- *  to change it, unless superuser. */
+/** Ask for or change the safe mode of the NameNode; *@ret_on: is it on now? Fails with [NN];
+ *  -EACCES to change it, unless superuser. */
 DFS_API int dfs_safe_mode(struct dfs *fs, enum dfs_safe_mode action, bool *ret_on,
 			  struct dfs_err *err);
 /** Let the NameNode read its lists of admitted and excluded data nodes again. Fails with [NN]. */
@@ -665,7 +740,7 @@ struct dfs_open_file {
 struct dfs_open_files {
 	size_t count;
 	const struct dfs_open_file *file; /* count of them, by id */
-	bool more; /* behind the last id */
+	bool more;                        /* behind the last id */
 };
 
 /** Files below @path that are being written: a page of those with an id above @after (at first 0).
@@ -675,17 +750,17 @@ DFS_API int dfs_open_files(struct dfs *fs, const char *path, int64_t after,
 DFS_API void dfs_open_files_free(struct dfs_open_files *f);
 
 enum dfs_node_filter { /* numbers of the wire */
-	DFS_NODES_ALL = 1,
-	DFS_NODES_LIVE = 2,
-	DFS_NODES_DEAD = 3,
-	DFS_NODES_DECOMMISSIONING = 4,
+		       DFS_NODES_ALL = 1,
+		       DFS_NODES_LIVE = 2,
+		       DFS_NODES_DEAD = 3,
+		       DFS_NODES_DECOMMISSIONING = 4,
 };
 enum dfs_node_state { /* numbers of the wire */
-	DFS_NODE_NORMAL = 0,
-	DFS_NODE_DECOMMISSIONING = 1,
-	DFS_NODE_DECOMMISSIONED = 2,
-	DFS_NODE_ENTERING_MAINTENANCE = 3,
-	DFS_NODE_IN_MAINTENANCE = 4,
+		      DFS_NODE_NORMAL = 0,
+		      DFS_NODE_DECOMMISSIONING = 1,
+		      DFS_NODE_DECOMMISSIONED = 2,
+		      DFS_NODE_ENTERING_MAINTENANCE = 3,
+		      DFS_NODE_IN_MAINTENANCE = 4,
 };
 
 struct dfs_node {
@@ -697,7 +772,8 @@ struct dfs_node {
 	uint32_t connections;    /* xceiverCount */
 	uint32_t block_count;
 	bool stale; /* live, and has missed heartbeats; only our NameNode says so */
-	uint32_t failed_volumes; /* out of service at its last heartbeat; only our NameNode says so */
+	/* out of service at its last heartbeat; only our NameNode says so */
+	uint32_t failed_volumes;
 	uint64_t reserved[3];
 };
 
@@ -716,8 +792,8 @@ struct dfs_block {
 	uint64_t length;
 	int64_t id;
 	uint64_t generation;
-	bool corrupt;    /* no good replica */
-	size_t count;    /* replicas */
+	bool corrupt;                /* no good replica */
+	size_t count;                /* replicas */
 	const struct dfs_node *node; /* count of them, nearest first */
 };
 
@@ -738,16 +814,16 @@ DFS_API void dfs_blocks_free(struct dfs_blocks *b);
 /* ---- erasure coding ---- */
 
 enum dfs_ec_state { /* numbers of the wire */
-	DFS_EC_DISABLED = 1,
-	DFS_EC_ENABLED = 2,
-	DFS_EC_REMOVED = 3, /* files of it are read still */
+		    DFS_EC_DISABLED = 1,
+		    DFS_EC_ENABLED = 2,
+		    DFS_EC_REMOVED = 3, /* files of it are read still */
 };
 
 struct dfs_ec_policy {
-	char name[64];        /* "RS-6-3-1024k" */
-	char codec[32];       /* "rs", "xor", "rs-legacy" */
+	char name[64];  /* "RS-6-3-1024k" */
+	char codec[32]; /* "rs", "xor", "rs-legacy" */
 	uint32_t data_units, parity_units;
-	uint32_t cell_size;   /* bytes */
+	uint32_t cell_size; /* bytes */
 	uint32_t id;
 	enum dfs_ec_state state;
 	uint64_t reserved[4];
@@ -761,11 +837,14 @@ struct dfs_ec_policies {
 /** All policies the NameNode knows. Fails with [NN]. Free with dfs_ec_policies_free(). */
 DFS_API int dfs_ec_policies(struct dfs *fs, struct dfs_ec_policies **ret, struct dfs_err *err);
 DFS_API void dfs_ec_policies_free(struct dfs_ec_policies *p);
-/** The policy of a file, or the one that new files in a directory get. 1: into *@ret; 0: they are replicated;
- *  fails with [NN]; -ENOENT. */
-DFS_API int dfs_ec_get(struct dfs *fs, const char *path, struct dfs_ec_policy *ret, struct dfs_err *err);
-/** New files in the directory @path get @policy (NULL: the NameNode's default; "replication": none).
- *  Existing ones stay as they are. Fails with [NN]; -ENOENT; -EINVAL not enabled; -EREMOTEIO a file. */
+/** The policy of a file, or the one that new files in a directory get. 1: into *@ret; 0: they are
+ *  replicated; fails with [NN]; -ENOENT. */
+DFS_API int dfs_ec_get(struct dfs *fs, const char *path, struct dfs_ec_policy *ret,
+		       struct dfs_err *err);
+/** New files in the directory @path get @policy (NULL: the NameNode's default; "replication":
+ *  none).
+ *  Existing ones stay as they are. Fails with [NN]; -ENOENT; -EINVAL not enabled; -EREMOTEIO a
+ *  file. */
 DFS_API int dfs_ec_set(struct dfs *fs, const char *path, const char *policy, struct dfs_err *err);
 /** Take the policy of @path itself away; that of a directory above holds again. Fails with [NN];
  *  -ENOENT; -EREMOTEIO a file, or it has none of its own. */
@@ -775,45 +854,52 @@ DFS_API int dfs_ec_enable(struct dfs *fs, const char *policy, struct dfs_err *er
 DFS_API int dfs_ec_disable(struct dfs *fs, const char *policy, struct dfs_err *err);
 /** HDFS's own cannot be removed. Fails as the two above; -EREMOTEIO. */
 DFS_API int dfs_ec_remove(struct dfs *fs, const char *policy, struct dfs_err *err);
-/** Make a policy known, disabled at first; *@ret is what it became (one of the same parts that is known already will
- *  do). Fails with [NN]; -EINVAL the NameNode does not want it; -EACCES unless superuser. */
-DFS_API int dfs_ec_add(struct dfs *fs, const char *codec, uint32_t data_units, uint32_t parity_units,
-		       uint32_t cell_size, struct dfs_ec_policy *ret, struct dfs_err *err);
+/** Make a policy known, disabled at first; *@ret is what it became (one of the same parts that is
+ *  known already will do). Fails with [NN]; -EINVAL the NameNode does not want it; -EACCES unless
+ *  superuser. */
+DFS_API int dfs_ec_add(struct dfs *fs, const char *codec, uint32_t data_units,
+		       uint32_t parity_units, uint32_t cell_size, struct dfs_ec_policy *ret,
+		       struct dfs_err *err);
 
 enum dfs_ec_fault {
 	DFS_EC_UNIT_MISSING = 1, /* no data node has it, or none gives it: `why` */
 	DFS_EC_UNIT_CORRUPT = 2, /* its checksum is wrong */
 	DFS_EC_UNIT_DIFFERS = 3, /* it is not what the other units make of it */
-	DFS_EC_GROUP_DIFFERS = 4, /* the units do not agree; too few are left to tell which one is wrong */
-	DFS_EC_GROUP_LOST = 5,   /* fewer units than it takes to read it */
+	/* the units do not agree; too few are left to tell which one is wrong */
+	DFS_EC_GROUP_DIFFERS = 4,
+	DFS_EC_GROUP_LOST = 5, /* fewer units than it takes to read it */
 };
 
 /** What is wrong with a unit of a block group, or with the group. */
 struct dfs_ec_finding {
 	enum dfs_ec_fault fault;
-	int64_t group;      /* its block id; that of the unit is group + unit */
-	uint64_t offset;    /* in the file, where the group begins */
+	int64_t group;   /* its block id; that of the unit is group + unit */
+	uint64_t offset; /* in the file, where the group begins */
 	unsigned unit;
-	uint64_t at;        /* DIFFERS: in the units, where a part of at most 256 KiB begins in which they do */
-	const char *node;   /* "10.0.0.1:9866", or "no node" */
-	const char *why;    /* for a person; "" */
+	/* DIFFERS: in the units, where a part of at most 256 KiB begins in which they do */
+	uint64_t at;
+	const char *node; /* "10.0.0.1:9866", or "no node" */
+	const char *why;  /* for a person; "" */
 };
 
 struct dfs_ec_summary {
-	uint64_t groups, units;  /* that were looked at */
-	uint64_t bytes;          /* of all units, parity too */
+	uint64_t groups, units; /* that were looked at */
+	uint64_t bytes;         /* of all units, parity too */
 	uint64_t findings;
-	uint64_t unchecked;      /* groups of which no redundancy is left: nothing to compare with */
+	/* groups of which no redundancy is left: nothing to compare with */
+	uint64_t unchecked;
 	uint64_t reserved[4];
 };
 
 /**
  * Read every unit of every group of a file and compare parity with data. @tell is called for each
- * finding; a unit that is known to be wrong is reported to the NameNode, which has it made anew. *@ret is filled as far as it came. 0 also when there were findings; -EINVAL the file is
+ * finding; a unit that is known to be wrong is reported to the NameNode, which has it made anew.
+ * *@ret is filled as far as it came. 0 also when there were findings; -EINVAL the file is
  * replicated; -ENOTSUP a codec that this library has not; else as dfs_open().
  */
-DFS_API int dfs_ec_verify(struct dfs *fs, const char *path, void (*tell)(void *arg, const struct dfs_ec_finding *f),
-			  void *arg, struct dfs_ec_summary *ret, struct dfs_err *err);
+DFS_API int dfs_ec_verify(struct dfs *fs, const char *path,
+			  void (*tell)(void *arg, const struct dfs_ec_finding *f), void *arg,
+			  struct dfs_ec_summary *ret, struct dfs_err *err);
 
 /* ---- memory and transport ---- */
 
@@ -827,19 +913,23 @@ DFS_API int dfs_mem_unregister(struct dfs *fs, void *buf);
 
 /** What this handle did so far; for tests, tools and the curious. */
 struct dfs_counters {
-	uint64_t written_tcp, written_rdma;  /* payload bytes sent to first nodes of pipelines */
-	uint64_t read_tcp, read_rdma;        /* payload bytes received */
-	uint64_t pipeline_recoveries;        /* nodes that failed under a writer */
-	uint64_t read_failovers;             /* replicas given up by a reader */
-	uint64_t checksum_errors;            /* replicas reported bad */
-	uint64_t rdma_fallbacks;             /* nodes reached over TCP although RDMA was wanted */
-	uint64_t read_decoded;               /* bytes of erasure-coded files that came from other units */
-	uint64_t read_hedges;                /* times a slow unit was not waited for */
-	uint64_t short_groups;               /* block groups written on fewer data nodes than they have units, from their beginning */
-	uint64_t short_group_units, short_group_nodes; /* of the last of these: so many were wanted, so many were there */
-	uint64_t read_local;                 /* payload bytes read from the files of replicas on this machine */
-	uint64_t local_fallbacks;            /* times such a read went on by the network */
-	uint64_t short_group_data;           /* and so many units of it hold data */
+	uint64_t written_tcp, written_rdma; /* payload bytes sent to first nodes of pipelines */
+	uint64_t read_tcp, read_rdma;       /* payload bytes received */
+	uint64_t pipeline_recoveries;       /* nodes that failed under a writer */
+	uint64_t read_failovers;            /* replicas given up by a reader */
+	uint64_t checksum_errors;           /* replicas reported bad */
+	uint64_t rdma_fallbacks;            /* nodes reached over TCP although RDMA was wanted */
+	/* bytes of erasure-coded files that came from other units */
+	uint64_t read_decoded;
+	uint64_t read_hedges; /* times a slow unit was not waited for */
+	/* block groups written on fewer data nodes than they have units, from their beginning */
+	uint64_t short_groups;
+	/* of the last of these: so many were wanted, so many were there */
+	uint64_t short_group_units, short_group_nodes;
+	/* payload bytes read from the files of replicas on this machine */
+	uint64_t read_local;
+	uint64_t local_fallbacks;  /* times such a read went on by the network */
+	uint64_t short_group_data; /* and so many units of it hold data */
 };
 
 DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret);

@@ -17,10 +17,8 @@
 enum shared { S_CONF = 1, S_VERSION, S_HELP_CONFIG };
 
 static const struct option shared_opts[] = {
-	{"conf", required_argument, NULL, S_CONF},
-	{"verbose", no_argument, NULL, 'v'},
-	{"version", no_argument, NULL, S_VERSION},
-	{"help", no_argument, NULL, 'h'},
+	{"conf", required_argument, NULL, S_CONF},         {"verbose", no_argument, NULL, 'v'},
+	{"version", no_argument, NULL, S_VERSION},         {"help", no_argument, NULL, 'h'},
 	{"help-config", no_argument, NULL, S_HELP_CONFIG},
 };
 #define SHARED_COUNT ((int)(sizeof(shared_opts) / sizeof(shared_opts[0])))
@@ -51,7 +49,8 @@ static void print_help(const struct args_spec *s)
 	for (const struct args_opt *o = s->opts; o && o->name; o++)
 		print_opt(o->letter, o->name, o->metavar, o->help);
 	fprintf(stdout, "  %-28s %s\n", "-D KEY=VALUE", "set a configuration key; may be repeated");
-	print_opt(0, "conf", "DIR", "directory of core-site.xml and hdfs-site.xml [$HADOOP_CONF_DIR]");
+	print_opt(0, "conf", "DIR",
+		  "directory of core-site.xml and hdfs-site.xml [$HADOOP_CONF_DIR]");
 	print_opt('v', "verbose", NULL, "log what happens in detail");
 	print_opt(0, "version", NULL, "print the version");
 	print_opt('h', "help", NULL, "print this text");
@@ -186,7 +185,8 @@ static int start_log(const struct parse *p, const struct conf *c, struct err *er
 	enum log_level level;
 
 	if (log_parse_level(text, &level) < 0)
-		return err_set(err, -EINVAL, "dfs.log.level=%s is not error, warn, info or debug", text);
+		return err_set(err, -EINVAL, "dfs.log.level=%s is not error, warn, info or debug",
+			       text);
 	log_init(p->spec->prog, p->verbose ? LOG_DEBUG : level);
 	conf_warn_typos(c);
 	return 0;

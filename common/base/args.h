@@ -34,8 +34,8 @@ struct args_spec {
 	const char *about;    /* one paragraph */
 	const struct args_opt *opts;
 	int min_operands;
-	int max_operands;      /* -1: any number */
-	bool stop_at_operand;  /* the first operand ends the options (a command follows) */
+	int max_operands;     /* -1: any number */
+	bool stop_at_operand; /* the first operand ends the options (a command follows) */
 };
 
 struct args {

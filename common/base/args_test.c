@@ -97,14 +97,18 @@ static void a_mistake_is_one_line_and_status_2(void **state)
 		{"-z a", "dfs-x: unknown option: -z; see dfs-x --help\n"},
 		{"a --owner", "dfs-x: option needs a value: --owner; see dfs-x --help\n"},
 		{"a -s", "dfs-x: option needs a value: -s; see dfs-x --help\n"},
-		{"a --size x", "dfs-x: --size 'x' is not a number such as 12, 64k or 1g; see dfs-x --help\n"},
+		{"a --size x",
+		 "dfs-x: --size 'x' is not a number such as 12, 64k or 1g; see dfs-x --help\n"},
 		{"-f", "dfs-x: too few arguments; see dfs-x --help\n"},
 		{"a b c", "dfs-x: unexpected argument: c; see dfs-x --help\n"},
 		{"a -D x", "dfs-x: -D 'x' is not key=value\n"},
-		{"a --conf /no/dir", "dfs-x: configuration directory /no/dir: No such file or directory; "
-			    "name the folder of core-site.xml and hdfs-site.xml\n"},
-		{"a -D dfs.log.level=loud", "dfs-x: dfs.log.level=loud is not error, warn, info or debug\n"},
-		{"a -D dfs.rdma.x=1", "dfs-x: unknown key dfs.rdma.x (from -D); the nearest is dfs.rdma.peer; --help-config lists the keys\n"},
+		{"a --conf /no/dir",
+		 "dfs-x: configuration directory /no/dir: No such file or directory; "
+		 "name the folder of core-site.xml and hdfs-site.xml\n"},
+		{"a -D dfs.log.level=loud",
+		 "dfs-x: dfs.log.level=loud is not error, warn, info or debug\n"},
+		{"a -D dfs.rdma.x=1",
+		 "dfs-x: unknown key dfs.rdma.x (from -D); the nearest is dfs.rdma.peer; --help-config lists the keys\n"},
 	};
 
 	(void)state;

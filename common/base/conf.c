@@ -24,9 +24,9 @@ enum conf_type { T_none, T_string, T_u64, T_size, T_time, T_bool, T_list };
 
 struct entry {
 	char *key;
-	char *value;        /* as set; NULL: not set, the default holds */
-	char *source;       /* file, "-D", ...: for messages */
-	const char *dflt;   /* from conf_keys.def; static */
+	char *value;      /* as set; NULL: not set, the default holds */
+	char *source;     /* file, "-D", ...: for messages */
+	const char *dflt; /* from conf_keys.def; static */
 	enum conf_type type;
 	bool is_final;
 	_Atomic(char *) expanded; /* cache of value after ${}; any reader may fill it */
@@ -35,7 +35,7 @@ struct entry {
 struct conf {
 	struct entry **v; /* sorted by key; entries are owned */
 	size_t n, cap;
-	char *dir; /* owned: where conf_load_dir() read; NULL: it was not called */
+	char *dir;         /* owned: where conf_load_dir() read; NULL: it was not called */
 	bool keeps_blanks; /* conf_reload_with() */
 };
 
@@ -284,7 +284,8 @@ static int reload(const struct conf *c, const char *name, struct conf *fresh, st
 	}
 	if (rc == -ENOMEM)
 		err_set(err, rc, "out of memory");
-	return rc || name ? rc : conf_check(fresh, err); /* numbers do not parse with blanks around them */
+	/* numbers do not parse with blanks around them */
+	return rc || name ? rc : conf_check(fresh, err);
 }
 
 int conf_reload_with(const struct conf *c, const char *name, struct conf **ret, struct err *err)
@@ -449,11 +450,12 @@ struct unit {
 };
 
 static const struct unit size_units[] = {
-	{"", 1, 1},	     {"k", 1ull << 10, 1}, {"m", 1ull << 20, 1}, {"g", 1ull << 30, 1},
+	{"", 1, 1},           {"k", 1ull << 10, 1}, {"m", 1ull << 20, 1}, {"g", 1ull << 30, 1},
 	{"t", 1ull << 40, 1}, {"p", 1ull << 50, 1}, {"e", 1ull << 60, 1}, {NULL, 0, 0},
 };
-static const struct unit time_units[] = { /* in ms */
-	{"ms", 1, 1},	    {"s", 1000, 1},	  {"m", 60000, 1},    {"h", 3600000, 1},
+static const struct unit time_units[] = {
+	/* in ms */
+	{"ms", 1, 1},       {"s", 1000, 1},  {"m", 60000, 1},    {"h", 3600000, 1},
 	{"d", 86400000, 1}, {"us", 1, 1000}, {"ns", 1, 1000000}, {NULL, 0, 0},
 };
 
@@ -690,8 +692,10 @@ int conf_check(const struct conf *c, struct err *err)
 		if (!text)
 			continue;
 		if (find_variable(text, &len))
-			return err_set(err, -EINVAL, "%s=%s (from %s) names a variable that is not set or refers to itself",
-				       e->key, text, e->source ? e->source : "the built-in defaults");
+			return err_set(
+				err, -EINVAL,
+				"%s=%s (from %s) names a variable that is not set or refers to itself",
+				e->key, text, e->source ? e->source : "the built-in defaults");
 		rc = parse_as(e, e->type, text, &v, err);
 		if (rc < 0)
 			return rc;

@@ -7,10 +7,12 @@
  * Idea: an administrator's files work as they are. Properties are name/value strings; typed getters
  * parse with Hadoop's suffixes and say which key, which value and which file is wrong.
  * Order: built-in default, core-site.xml, hdfs-site.xml, then -D (last wins; <final> is honoured
- * against later files, not against -D). An empty <value/> sets nothing. ${name} and ${env.NAME} are substituted, 20 levels deep.
+ * against later files, not against -D). An empty <value/> sets nothing. ${name} and ${env.NAME} are
+ * substituted, 20 levels deep.
  * Keys of our own (dfs.rdma.*, dfs.shim.*, dfs.client.rdma) must be in conf_keys.def: unknown ones
- * are errors. Of all others an administrator's files are full (what Java programs read), so they are taken in silence, but for
- * those that look like a misspelt key of conf_keys.def: conf_warn_typos().
+ * are errors. Of all others an administrator's files are full (what Java programs read), so they
+ * are taken in silence, but for those that look like a misspelt key of conf_keys.def:
+ * conf_warn_typos().
  * Ownership: strings returned live until the next conf_set()/conf_free().
  * Threading: immutable after start-up; then any thread may read.
  * Source: Hadoop core-default.xml, hdfs-default.xml (names and defaults); org.apache.hadoop.conf
@@ -35,16 +37,17 @@ int conf_load_dir(struct conf *c, const char *dir, struct err *err);
 /** Read the files again that conf_load_dir() read; what -D and the program set stays on top. A new
  *  object: @c is not changed. The errors of conf_load_dir() and conf_check(). */
 int conf_reload(const struct conf *c, struct conf **ret, struct err *err);
-/** The same, and the file @name of that directory on top of them, if it is there. Blanks around values are kept, so
- *  nothing is checked. What -D and the program set stays on top. */
+/** The same, and the file @name of that directory on top of them, if it is there. Blanks around
+ *  values are kept, so nothing is checked. What -D and the program set stays on top. */
 int conf_reload_with(const struct conf *c, const char *name, struct conf **ret, struct err *err);
 /** @kv is "key=value" as given to -D. -EINVAL without '=' or with an empty key. */
 int conf_set_arg(struct conf *c, const char *kv, struct err *err);
 int conf_set(struct conf *c, const char *key, const char *value);
 /** Refuse unknown keys of our own name space, and values that do not parse. -EINVAL. */
 int conf_check(const struct conf *c, struct err *err);
-/** Log a warning for each key that is set, unknown, and two letters or fewer from a known one, which it names. Only the
- *  first call in a process says anything: one configuration is mostly read several times. */
+/** Log a warning for each key that is set, unknown, and two letters or fewer from a known one,
+ *  which it names. Only the first call in a process says anything: one configuration is mostly read
+ *  several times. */
 void conf_warn_typos(const struct conf *c);
 
 /** NULL when unset and no default is known in conf_keys.def. */

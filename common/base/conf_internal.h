@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/** conf_internal - what the table (conf.c), the XML reader (conf_xml.c) and the look for misspelt keys (conf_typo.c) need of
- *  each other */
+/** conf_internal - what the table (conf.c), the XML reader (conf_xml.c) and the look for misspelt
+ *  keys (conf_typo.c) need of each other */
 #include <stdbool.h>
 
 struct conf;
@@ -16,7 +16,8 @@ bool conf_keeps_blanks(const struct conf *c);
 char *conf_trim(char *s);
 /** Remember where the files were, for conf_reload(). -ENOMEM. */
 int conf_note_dir(struct conf *c, const char *dir);
-/** The key of conf_keys.def that begins with @prefix and is made of @key with the fewest letters changed, at most @max;
+/** The key of conf_keys.def that begins with @prefix and is made of @key with the fewest letters
+ *  changed, at most @max;
  *  NULL: none. Static. */
 const char *conf_nearest(const char *key, const char *prefix, unsigned int max);
 /** The key of ours that a name which nobody reads was meant to be, or NULL. Static. */

@@ -69,15 +69,16 @@ static void defaults_come_from_the_table_of_keys(void **state)
 static void later_files_win_but_final_holds_except_against_d(void **state)
 {
 	(void)state;
-	write_file("core-site.xml",
-		   "<?xml version='1.0'?><configuration><!-- c -->\n"
-		   "<property><name> a </name><value> core </value><final>true</final></property>\n"
-		   "<property><name>b</name><value>core&amp;</value><description>x</description></property>"
-		   "<property><name>kept</name><value>core</value></property>"
-		   "<property><name>empty</name><value/></property>"
-		   "<property name='attr-empty' value=''/>"
-		   "<property><name>none</name></property>"
-		   "<property name='attr' value='yes'/></configuration>");
+	write_file(
+		"core-site.xml",
+		"<?xml version='1.0'?><configuration><!-- c -->\n"
+		"<property><name> a </name><value> core </value><final>true</final></property>\n"
+		"<property><name>b</name><value>core&amp;</value><description>x</description></property>"
+		"<property><name>kept</name><value>core</value></property>"
+		"<property><name>empty</name><value/></property>"
+		"<property name='attr-empty' value=''/>"
+		"<property><name>none</name></property>"
+		"<property name='attr' value='yes'/></configuration>");
 	write_file("hdfs-site.xml",
 		   "<configuration><property><name>a</name><value>hdfs</value></property>"
 		   "<property><name>b</name><value>hdfs</value></property>"
@@ -105,12 +106,14 @@ static void a_second_reading_sees_new_files_and_keeps_what_d_set(void **state)
 
 	(void)state;
 	write_file("core-site.xml", "<configuration/>");
-	write_file("hdfs-site.xml", "<configuration>"
+	write_file("hdfs-site.xml",
+		   "<configuration>"
 		   "<property><name>a</name><value>1</value></property>"
 		   "<property><name>gone</name><value>1</value></property></configuration>");
 	assert_int_equal(conf_load_dir(c, dir, &e), 0);
 	assert_int_equal(conf_set_arg(c, "d=kept", &e), 0);
-	write_file("hdfs-site.xml", "<configuration>"
+	write_file("hdfs-site.xml",
+		   "<configuration>"
 		   "<property><name>a</name><value>2</value></property>"
 		   "<property><name>d</name><value>file</value></property></configuration>");
 	assert_int_equal(conf_reload(c, &again, &e), 0);
@@ -142,7 +145,11 @@ static void an_absent_directory_is_an_error_only_when_asked_for(void **state)
 static void malformed_files_are_refused_with_the_line(void **state)
 {
 	static const char *const bad[] = {
-		"", "x", "<configuration>\n<property>", "<a>\n</b>", "<other/>",
+		"",
+		"x",
+		"<configuration>\n<property>",
+		"<a>\n</b>",
+		"<other/>",
 		"<configuration>\n<property><value>1</value></property></configuration>",
 		"<configuration>\n<xi:include href='absent.xml'/></configuration>",
 		"<configuration>\n<xi:include href='bad.xml'/></configuration>", /* itself */
@@ -197,12 +204,13 @@ static void values_are_parsed_with_hadoops_suffixes(void **state)
 	static const struct {
 		const char *text;
 		uint64_t v;
-	} sizes[] = {{"0", 0}, {"64k", 65536}, {"1M", 1 << 20}, {"2g", 2ull << 30},
-		     {"1t", 1ull << 40}, {"0x10", 16}, {"15e", 15ull << 60}},
-	  times[] = {{"5", 5000}, {"5ms", 5}, {"2m", 120000}, {"1h", 3600000}, {"1D", 86400000},
-		     {"2500us", 2}, {"3000000ns", 3}};
-	static const char *const bad[] = {"", "x", "-1", "+1", "1x", "1 k", "16e", "99999999999999999999",
-					  "1.5", "k", "0x", " 1"};
+	} sizes[] = {{"0", 0},           {"64k", 65536}, {"1M", 1 << 20},     {"2g", 2ull << 30},
+		     {"1t", 1ull << 40}, {"0x10", 16},   {"15e", 15ull << 60}},
+	  times[] = {{"5", 5000},      {"5ms", 5},    {"2m", 120000},  {"1h", 3600000},
+		     {"1D", 86400000}, {"2500us", 2}, {"3000000ns", 3}};
+	static const char *const bad[] = {"",    "x",   "-1",  "+1",
+					  "1x",  "1 k", "16e", "99999999999999999999",
+					  "1.5", "k",   "0x",  " 1"};
 	uint64_t v = 42;
 
 	(void)state;
@@ -251,8 +259,10 @@ static void an_unknown_key_of_ours_is_refused_with_the_nearest_name(void **state
 	(void)state;
 	(void)conf_set(c, "dfs.client.rdma.requre", "true");
 	assert_int_equal(conf_check(c, &e), -EINVAL);
-	assert_string_equal(e.text, "unknown key dfs.client.rdma.requre (from program); the nearest is dfs.client.rdma; "
-				    "--help-config lists the keys");
+	assert_string_equal(
+		e.text,
+		"unknown key dfs.client.rdma.requre (from program); the nearest is dfs.client.rdma; "
+		"--help-config lists the keys");
 	conf_free(c);
 	c = conf_new();
 	memset(longest, 'x', sizeof(longest));
@@ -274,8 +284,8 @@ static void a_misspelt_key_is_told_from_those_of_others(void **state)
 		{"dfs.datanode.adress", "dfs.datanode.address"},
 		{"dfs.namenode.name.dirs", "dfs.namenode.name.dir"},
 		{"fs.defaultfs", "fs.defaultFS"},
-		{"dfs.blocksize", NULL}, /* right */
-		{"dfs.repliactoin.", NULL}, /* three letters */
+		{"dfs.blocksize", NULL},              /* right */
+		{"dfs.repliactoin.", NULL},           /* three letters */
 		{"dfs.datanode.https.address", NULL}, /* Hadoop's */
 		{"dfs.namenode.https-address", NULL},
 		{"dfs.namenode.rpc-address.n", NULL}, /* goes on */

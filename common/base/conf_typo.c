@@ -24,8 +24,8 @@ static unsigned int least(unsigned int a, unsigned int b)
 	return a < b ? a : b;
 }
 
-/* Edits from @a to @b, two neighbours that changed places being one; the way is a table with a row for each letter of @a, of
- * which three rows are kept. */
+/* Edits from @a to @b, two neighbours that changed places being one; the way is a table with a row
+ * for each letter of @a, of which three rows are kept. */
 static unsigned int distance(const char *a, size_t a_len, const char *b, size_t b_len)
 {
 	unsigned int rows[3][KEY_MAX + 1], *before = rows[0], *last = rows[1], *now = rows[2];
@@ -37,7 +37,8 @@ static unsigned int distance(const char *a, size_t a_len, const char *b, size_t 
 
 		now[0] = (unsigned int)i;
 		for (size_t j = 1; j <= b_len; j++) {
-			now[j] = least(least(last[j], now[j - 1]) + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
+			now[j] = least(least(last[j], now[j - 1]) + 1,
+				       last[j - 1] + (a[i - 1] != b[j - 1]));
 			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
 				now[j] = least(now[j], before[j - 2] + 1);
 		}
@@ -68,7 +69,8 @@ const char *conf_nearest(const char *key, const char *prefix, unsigned int max)
 	return nearest;
 }
 
-/* "dfs.datanode.du.reserved.ssd" goes on where a key of ours ends: many may have something behind them. */
+/* "dfs.datanode.du.reserved.ssd" goes on where a key of ours ends: many may have something behind
+ * them. */
 static bool goes_on(const char *key, const char *of)
 {
 	const size_t n = strlen(of);

@@ -97,9 +97,11 @@ static void XMLCALL on_start(void *arg, const char *tag, const char **attr)
 	struct load *l = (struct load *)arg;
 
 	if (!l->in_root && !l->include_depth && strcmp(tag, "configuration"))
-		fail(l, err_set(l->err, -EINVAL,
-				"%s line %lu: <%.64s> stands where <configuration> must: not a Hadoop "
-				"configuration file", l->path, XML_GetCurrentLineNumber(l->xml), tag));
+		fail(l,
+		     err_set(l->err, -EINVAL,
+			     "%s line %lu: <%.64s> stands where <configuration> must: not a Hadoop "
+			     "configuration file",
+			     l->path, XML_GetCurrentLineNumber(l->xml), tag));
 	l->in_root = true;
 	if (!strcmp(tag, "property")) {
 		clear_property(l);
@@ -112,7 +114,8 @@ static void XMLCALL on_start(void *arg, const char *tag, const char **attr)
 			if (!strcmp(attr[0], "href"))
 				include(l, attr[1]);
 	} else if (l->in_property) {
-		l->field = field_of(tag); /* <value/> brings no text: as for Hadoop, it sets nothing */
+		/* <value/> brings no text: as for Hadoop, it sets nothing */
+		l->field = field_of(tag);
 	}
 }
 
@@ -166,7 +169,8 @@ static int parse_all(struct load *l, FILE *f)
 		if (ferror(f))
 			return err_sys(l->err, neg_errno(), "cannot read %s", l->path);
 		if (total > CONF_FILE_MAX)
-			return err_set(l->err, -EFBIG, "%s is larger than %u MiB: not a configuration file",
+			return err_set(l->err, -EFBIG,
+				       "%s is larger than %u MiB: not a configuration file",
 				       l->path, CONF_FILE_MAX >> 20);
 		if (XML_Parse(l->xml, buf, (int)n, n < sizeof(buf)) != XML_STATUS_OK)
 			return l->rc ? l->rc

@@ -32,7 +32,8 @@ static inline uint32_t crc32c(const uint8_t *p, size_t len, uint32_t crc)
 		return ~crc32c_sliced(p, len, crc);
 	for (; len > CRC_PIECE_MAX; p += CRC_PIECE_MAX, len -= CRC_PIECE_MAX)
 		crc = crc32_iscsi((uint8_t *)(uintptr_t)p, (int)CRC_PIECE_MAX, crc);
-	return ~crc32_iscsi((uint8_t *)(uintptr_t)p, (int)len, crc); /* only reads, despite its type */
+	/* only reads, despite its type */
+	return ~crc32_iscsi((uint8_t *)(uintptr_t)p, (int)len, crc);
 }
 
 uint32_t crc_extend(enum crc_type type, uint32_t crc, const void *buf, size_t len)

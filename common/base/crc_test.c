@@ -61,7 +61,8 @@ static void extend_and_combine_agree_with_the_whole(void **state)
 		for (size_t cut = 0; cut <= sizeof(data); cut += 97) {
 			enum crc_type t = (enum crc_type)i;
 			size_t rest = sizeof(data) - cut;
-			uint32_t a = crc_compute(t, data, cut), b = crc_compute(t, data + cut, rest);
+			uint32_t a = crc_compute(t, data, cut),
+				 b = crc_compute(t, data + cut, rest);
 			uint32_t all = crc_compute(t, data, sizeof(data));
 
 			assert_int_equal(crc_extend(t, a, data + cut, rest), all);
@@ -78,9 +79,9 @@ static void combine_is_right_for_huge_lengths(void **state)
 	(void)state;
 	for (; len < 1ull << 32; len *= 2)
 		zeros = crc_combine(CRC_CRC32C, zeros, zeros, len);
-	assert_int_equal(crc_combine(CRC_CRC32C, crc_combine(CRC_CRC32C, one, zeros, len), zeros, len),
-			 crc_combine(CRC_CRC32C, one, crc_combine(CRC_CRC32C, zeros, zeros, len),
-				     2 * len));
+	assert_int_equal(
+		crc_combine(CRC_CRC32C, crc_combine(CRC_CRC32C, one, zeros, len), zeros, len),
+		crc_combine(CRC_CRC32C, one, crc_combine(CRC_CRC32C, zeros, zeros, len), 2 * len));
 }
 
 static void chunks_are_big_endian_and_verify_finds_the_first_bad_one(void **state)
@@ -100,12 +101,14 @@ static void chunks_are_big_endian_and_verify_finds_the_first_bad_one(void **stat
 		assert_int_equal(crcs[4 * n], 0xaa);
 		last = last ? last : bpc < sizeof(data) ? bpc : sizeof(data);
 		memcpy(&be, crcs + 4 * (n - 1), 4);
-		assert_int_equal(be32toh(be), slow_crc(CRC_CRC32C, data + sizeof(data) - last, last));
+		assert_int_equal(be32toh(be),
+				 slow_crc(CRC_CRC32C, data + sizeof(data) - last, last));
 		assert_int_equal(crc_verify(CRC_CRC32C, data, sizeof(data), bpc, crcs), -1);
 		assert_int_equal(crc_verify(CRC_CRC32, data, sizeof(data), bpc, crcs), 0);
 		for (size_t bad = 0; bad < n; bad += 1 + n / 9) {
 			crcs[4 * bad + 3] ^= 1;
-			assert_int_equal(crc_verify(CRC_CRC32C, data, sizeof(data), bpc, crcs), bad);
+			assert_int_equal(crc_verify(CRC_CRC32C, data, sizeof(data), bpc, crcs),
+					 bad);
 			crcs[4 * bad + 3] ^= 1;
 		}
 	}

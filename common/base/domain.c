@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BACKLOG 512 /* a client that finds it full reads by TCP for a while */
+#define BACKLOG 512   /* a client that finds it full reads by TCP for a while */
 #define MODE_ALL 0666 /* who may read what is decided per block */
 #define PORT_MARK "_PORT"
 
@@ -21,14 +21,19 @@ int domain_path(const char *text, uint16_t port, char ret[DOMAIN_PATH_MAX], stru
 	size_t len = 0;
 
 	if (text[0] != '/' || text[strlen(text) - 1] == '/')
-		return err_set(err, -EINVAL, "dfs.domain.socket.path=%.200s: not the absolute path of a socket", text);
+		return err_set(err, -EINVAL,
+			       "dfs.domain.socket.path=%.200s: not the absolute path of a socket",
+			       text);
 	while (*text) {
 		const bool is_mark = strncmp(text, PORT_MARK, strlen(PORT_MARK)) == 0;
 		const size_t n = is_mark ? (size_t)width : 1;
 
 		if (len + n >= sizeof(out))
-			return err_set(err, -EINVAL, "dfs.domain.socket.path: longer than %zu bytes with the port in it, as "
-						     "sockets' names must not be", sizeof(out) - 1);
+			return err_set(
+				err, -EINVAL,
+				"dfs.domain.socket.path: longer than %zu bytes with the port in it, as "
+				"sockets' names must not be",
+				sizeof(out) - 1);
 		memcpy(out + len, is_mark ? digits : text, n);
 		len += n;
 		text += is_mark ? strlen(PORT_MARK) : 1;
@@ -47,16 +52,22 @@ static int check_directory(const char *dir, struct err *err)
 	if (!S_ISDIR(st.st_mode))
 		return err_set(err, -ENOTDIR, "dfs.domain.socket.path: %s is not a directory", dir);
 	if (st.st_mode & S_IWOTH)
-		err_set(err, -EPERM, "dfs.domain.socket.path: everybody may write to %s (mode %04o)", dir, st.st_mode & 07777);
+		err_set(err, -EPERM,
+			"dfs.domain.socket.path: everybody may write to %s (mode %04o)", dir,
+			st.st_mode & 07777);
 	else if (st.st_mode & S_IWGRP && st.st_gid != 0)
-		err_set(err, -EPERM, "dfs.domain.socket.path: group %u may write to %s (mode %04o)", st.st_gid, dir, st.st_mode & 07777);
+		err_set(err, -EPERM, "dfs.domain.socket.path: group %u may write to %s (mode %04o)",
+			st.st_gid, dir, st.st_mode & 07777);
 	else if (st.st_mode & S_IWUSR && st.st_uid != 0 && st.st_uid != geteuid())
-		err_set(err, -EPERM, "dfs.domain.socket.path: %s belongs to user %u, neither root nor %u, who runs this", dir, st.st_uid,
-			geteuid());
+		err_set(err, -EPERM,
+			"dfs.domain.socket.path: %s belongs to user %u, neither root nor %u, who runs this",
+			dir, st.st_uid, geteuid());
 	else
 		return 0;
-	err_cure(err, "whoever can put another socket there can give clients what he likes: take the right away, or choose another "
-		      "directory");
+	err_cure(
+		err,
+		"whoever can put another socket there can give clients what he likes: take the right away, or choose another "
+		"directory");
 	return -EPERM;
 }
 
@@ -124,13 +135,17 @@ static int make_room(const char *path, struct err *err)
 	if (rc < 0)
 		return err_sys(err, rc, "dfs.domain.socket.path: %s", path);
 	if (!S_ISSOCK(st.st_mode))
-		return err_set(err, -EEXIST, "dfs.domain.socket.path: %s is there and is no socket", path);
+		return err_set(err, -EEXIST, "dfs.domain.socket.path: %s is there and is no socket",
+			       path);
 	rc = domain_connect(path, NULL);
 	if (rc >= 0)
 		(void)close(rc);
 	if (rc >= 0 || rc == -EAGAIN)
-		return err_set(err, -EADDRINUSE, "dfs.domain.socket.path: another process listens at %s; a data node of its own path has "
-						 "_PORT in it", path);
+		return err_set(
+			err, -EADDRINUSE,
+			"dfs.domain.socket.path: another process listens at %s; a data node of its own path has "
+			"_PORT in it",
+			path);
 	rc = ret_errno(unlink(path));
 	return rc < 0 && rc != -ENOENT ? err_sys(err, rc, "dfs.domain.socket.path: %s", path) : 0;
 }
@@ -208,7 +223,10 @@ int domain_recv_fds(int sock, uint8_t *ret_byte, int ret_fds[DOMAIN_FDS_MAX], in
 {
 	union control c = {0};
 	struct iovec iov = {ret_byte, 1};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = c.bytes, .msg_controllen = sizeof(c.bytes)};
+	struct msghdr m = {.msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = c.bytes,
+			   .msg_controllen = sizeof(c.bytes)};
 	int fds[DOMAIN_FDS_MAX], n;
 	ssize_t got;
 

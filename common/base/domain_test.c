@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: a path where somebody else could put a socket of his is refused; a socket that was left behind is replaced and
- * nothing else is; descriptors arrive open, and those that do not fit are closed. */
+/* What must hold: a path where somebody else could put a socket of his is refused; a socket that
+ * was left behind is replaced and nothing else is; descriptors arrive open, and those that do not
+ * fit are closed. */
 #include "common/base/domain.h"
 
 #include <fcntl.h>
@@ -39,7 +40,8 @@ static void the_data_port_stands_in_the_path(void **state)
 	text[DOMAIN_PATH_MAX - 1] = 'a';
 	text[sizeof(text) - 1] = '\0';
 	assert_int_equal(domain_path(text, 1, got, NULL), -EINVAL);
-	memcpy(text + DOMAIN_PATH_MAX - 7, "_PORT", 6); /* one byte less than there is room, but for the fifth digit */
+	memcpy(text + DOMAIN_PATH_MAX - 7, "_PORT",
+	       6); /* one byte less than there is room, but for the fifth digit */
 	assert_int_equal(domain_path(text, 1234, got, NULL), 0);
 	memcpy(text + DOMAIN_PATH_MAX - 5, "_PORT", 6);
 	assert_int_equal(domain_path(text, 12345, got, NULL), -EINVAL);
@@ -114,7 +116,8 @@ static void pass(int from, int to, int n, const int *fds)
 
 static void descriptors_arrive_and_none_is_left_over(void **state)
 {
-	const int two[2] = {open("/dev/null", O_RDONLY | O_CLOEXEC), open("/dev/zero", O_RDONLY | O_CLOEXEC)};
+	const int two[2] = {open("/dev/null", O_RDONLY | O_CLOEXEC),
+			    open("/dev/zero", O_RDONLY | O_CLOEXEC)};
 	const int before = count_open();
 	int s[2], got[DOMAIN_FDS_MAX], n = -1;
 	struct rlimit lim, low;

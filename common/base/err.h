@@ -31,9 +31,11 @@ static inline int ret_code(int rc)
 #define ERR_TEXT_MAX 512
 
 struct err {
-	int rc;                  /* -errno, 0 when unset */
-	char text[ERR_TEXT_MAX]; /* "cause: detail; cure", one line of UTF-8; control characters and what is none are escaped */
-	char remote[128];        /* Java class of a remote exception, or "" */
+	int rc; /* -errno, 0 when unset */
+	/* "cause: detail; cure", one line of UTF-8; control characters and what is none are escaped
+	 */
+	char text[ERR_TEXT_MAX];
+	char remote[128]; /* Java class of a remote exception, or "" */
 };
 
 #define ERR_INIT ((struct err){0})

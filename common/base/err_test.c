@@ -43,7 +43,8 @@ static void bytes_that_are_no_text_are_escaped(void **state)
 	err_set(&e, -EINVAL, "%s: caf\xc3\xa9", "caf\xe9");
 	err_prefix(&e, "put");
 	assert_string_equal(e.text, "put: caf\\xe9: caf\xc3\xa9");
-	for (size_t at = ERR_TEXT_MAX - 10; at < ERR_TEXT_MAX; at++) { /* cut anywhere in a character */
+	/* cut anywhere in a character */
+	for (size_t at = ERR_TEXT_MAX - 10; at < ERR_TEXT_MAX; at++) {
 		memset(big, 'x', at);
 		snprintf(big + at, sizeof(big) - at, "\xe6\x97\xa5\xf0\x90\x80\x80");
 		err_set(&e, -EINVAL, "%s", big);

@@ -11,7 +11,8 @@
 
 #define GROUPS_MAX 256 /* of one user; more are not seen */
 
-/** Names of the groups of @user into a malloc'ed array of malloc'ed texts; returns how many. @fixed:
+/** Names of the groups of @user into a malloc'ed array of malloc'ed texts; returns how many.
+ *  @fixed:
  *  "user=group,group;user=": of these users only what it says; may be NULL. -ENOMEM. */
 int groups_of(const char *user, const char *fixed, char ***ret);
 /** Accepts NULL. */

@@ -51,7 +51,8 @@ static bool is_late_control(const char *s)
 	return *s == 0x7f || ((unsigned char)s[0] == 0xc2 && (unsigned char)s[1] < 0xa0);
 }
 
-/* Append @s, one line of UTF-8 whatever it holds; what does not fit is cut. Returns the new length. */
+/* Append @s, one line of UTF-8 whatever it holds; what does not fit is cut. Returns the new length.
+ */
 static size_t put_text(char line[LOG_LINE_MAX], size_t at, const char *s)
 {
 	while (*s) {

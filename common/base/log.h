@@ -6,8 +6,8 @@
  *
  * Idea: one line per decision, ids first: `op=read block=... peer=... rc=-EPROTO`. Programs log;
  * common and client return errors and log at most at debug.
- * Every line: `<ISO time, ms> <level> <comp> <message>`, UTF-8: other bytes come out as \xNN. Text from peers goes through
- * log_quote().
+ * Every line: `<ISO time, ms> <level> <comp> <message>`, UTF-8: other bytes come out as \xNN. Text
+ * from peers goes through log_quote().
  * Threading: any thread; one write(2) per line.
  */
 #include <stdbool.h>

@@ -76,9 +76,11 @@ static void controls_of_a_peer_are_not_obeyed(void **state)
 	const char *s;
 
 	(void)state;
-	log_info("uuid=%s", "a\n\r\033[2J\x7f\xc2\x9b" "2Jz\xc2\xa0");
+	log_info("uuid=%s", "a\n\r\033[2J\x7f\xc2\x9b"
+			    "2Jz\xc2\xa0");
 	s = caught();
-	assert_string_equal(strstr(s, "uuid="), "uuid=a   [2J\\x7f\\xc2\\x9b" "2Jz\xc2\xa0\n");
+	assert_string_equal(strstr(s, "uuid="), "uuid=a   [2J\\x7f\\xc2\\x9b"
+						"2Jz\xc2\xa0\n");
 }
 
 static void a_line_is_utf8(void **state)
@@ -92,7 +94,8 @@ static void a_line_is_utf8(void **state)
 	assert_string_equal(strstr(s, "name="), "name=a\xc3\xa9\xe6\x97\xa5 caf\\xe9\\x94\n");
 	for (size_t at = 1900; at < 2050; at++) { /* cut anywhere in a character */
 		memset(big, 'x', at);
-		snprintf(big + at, sizeof(big) - at, "\xe6\x97\xa5\xff\xe6\x97\xa5\xe6\x97\xa5\xe6\x97\xa5");
+		snprintf(big + at, sizeof(big) - at,
+			 "\xe6\x97\xa5\xff\xe6\x97\xa5\xe6\x97\xa5\xe6\x97\xa5");
 		log_info("%s", big);
 		s = caught();
 		assert_true(utf8_is_valid(s));
@@ -148,7 +151,8 @@ int main(void)
 						release_stderr),
 		cmocka_unit_test_setup_teardown(newlines_and_length_cannot_break_the_line,
 						catch_stderr, release_stderr),
-		cmocka_unit_test_setup_teardown(controls_of_a_peer_are_not_obeyed, catch_stderr, release_stderr),
+		cmocka_unit_test_setup_teardown(controls_of_a_peer_are_not_obeyed, catch_stderr,
+						release_stderr),
 		cmocka_unit_test_setup_teardown(a_line_is_utf8, catch_stderr, release_stderr),
 		cmocka_unit_test(foreign_text_is_quoted_and_cut_at_every_size),
 		cmocka_unit_test(a_flood_is_thinned_and_counted),

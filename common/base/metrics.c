@@ -89,7 +89,7 @@ uint64_t metric_get(enum metric m)
 
 	pthread_mutex_lock(&shards_lock);
 	sum = atomic_load_explicit(&rest[m], memory_order_relaxed);
-	list_for_each(l, &shards)
+	list_for_each (l, &shards)
 		sum += atomic_load_explicit(&container_of(l, struct shard, link)->v[m],
 					    memory_order_relaxed);
 	pthread_mutex_unlock(&shards_lock);
@@ -111,15 +111,16 @@ static size_t family_len(int m)
 {
 	const char *name = metric_table[m].name, *end = strrchr(name, '_');
 
-	return strncmp(metric_table[m].type, "histogram", 9) || !end ? strlen(name) : (size_t)(end - name);
+	return strncmp(metric_table[m].type, "histogram", 9) || !end ? strlen(name)
+								     : (size_t)(end - name);
 }
 
 static void put_family(FILE *f, int m)
 {
 	const int len = (int)family_len(m);
 
-	fprintf(f, "# HELP %.*s %s\n# TYPE %.*s %.9s\n", len, metric_table[m].name, metric_table[m].help, len,
-		metric_table[m].name, metric_table[m].type);
+	fprintf(f, "# HELP %.*s %s\n# TYPE %.*s %.9s\n", len, metric_table[m].name,
+		metric_table[m].help, len, metric_table[m].name, metric_table[m].type);
 }
 
 static bool same_family(int a, int b)

@@ -50,15 +50,15 @@ static void the_text_has_each_name_once_and_only_what_was_asked(void **state)
 	metric_add(METRIC_DN_WRITTEN_RDMA, 12);
 	text = metrics_format(wanted);
 	assert_non_null(text);
-	assert_string_equal(text,
-			    "# HELP dfs_datanode_bytes_written_total payload bytes received for blocks\n"
-			    "# TYPE dfs_datanode_bytes_written_total counter\n"
-			    "dfs_datanode_bytes_written_total{transport=\"tcp\"} 0\n"
-			    "dfs_datanode_bytes_written_total{transport=\"rdma\"} 12\n"
-			    "dfs_datanode_bytes_written_total{transport=\"none\"} 0\n"
-			    "# HELP dfs_rpc_connections RPC connections open\n"
-			    "# TYPE dfs_rpc_connections gauge\n"
-			    "dfs_rpc_connections 0\n");
+	assert_string_equal(
+		text, "# HELP dfs_datanode_bytes_written_total payload bytes received for blocks\n"
+		      "# TYPE dfs_datanode_bytes_written_total counter\n"
+		      "dfs_datanode_bytes_written_total{transport=\"tcp\"} 0\n"
+		      "dfs_datanode_bytes_written_total{transport=\"rdma\"} 12\n"
+		      "dfs_datanode_bytes_written_total{transport=\"none\"} 0\n"
+		      "# HELP dfs_rpc_connections RPC connections open\n"
+		      "# TYPE dfs_rpc_connections gauge\n"
+		      "dfs_rpc_connections 0\n");
 	free(text);
 	text = metrics_format(NULL);
 	assert_non_null(strstr(text, "dfs_namenode_files"));

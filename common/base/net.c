@@ -73,7 +73,8 @@ int net_split(const char *text, uint16_t dflt_port, char *host, uint16_t *port, 
 	*port = p;
 	return 0;
 bad:
-	return err_set(err, -EINVAL, "'%s' is not an address; write host:port or [ipv6]:port", text);
+	return err_set(err, -EINVAL, "'%s' is not an address; write host:port or [ipv6]:port",
+		       text);
 }
 
 int net_resolve(const char *host, uint16_t port, struct net_addr *ret, struct err *err)
@@ -168,8 +169,8 @@ static int try_listen(int fd, const struct net_addr *a, bool reuseport, struct n
 	if (!ret_bound)
 		return 0;
 	*ret_bound = (struct net_addr){.len = sizeof(ret_bound->sa)};
-	return ret_errno(getsockname(fd, (struct sockaddr *)(void *)&ret_bound->sa,
-				     &ret_bound->len));
+	return ret_errno(
+		getsockname(fd, (struct sockaddr *)(void *)&ret_bound->sa, &ret_bound->len));
 }
 
 int net_listen(const struct net_addr *a, bool reuseport, struct net_addr *ret_bound,

@@ -36,8 +36,9 @@ void net_set_port(struct net_addr *a, uint16_t port);
  *  real port when @a asked for 0. Returns fd; -EADDRINUSE etc. with the address in @err. */
 int net_listen(const struct net_addr *a, bool reuseport, struct net_addr *ret_bound,
 	       struct err *err);
-/** A program that is about to listen at @a, on a reactor: the sockets of one that was killed a moment ago outlive it until the kernel
- *  has tidied up its io_uring, some 100 ms. They are waited for, three seconds. 0; errors as net_listen(). */
+/** A program that is about to listen at @a, on a reactor: the sockets of one that was killed a
+ *  moment ago outlive it until the kernel has tidied up its io_uring, some 100 ms. They are waited
+ *  for, three seconds. 0; errors as net_listen(). */
 int net_await_free(const struct net_addr *a, struct err *err);
 /** Connect with a deadline; returns a non-blocking fd with TCP_NODELAY. -ECONNREFUSED, -ETIMEDOUT,
  *  ... with the address in @err. */

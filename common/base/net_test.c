@@ -19,11 +19,16 @@ static void addresses_in_use_are_split(void **state)
 		const char *text, *host;
 		uint16_t dflt, port;
 	} ok[] = {
-		{"nn:8020", "nn", 0, 8020},	     {"nn", "nn", 8020, 8020},
-		{"[::1]:80", "::1", 0, 80},	     {"[fe80::1]", "fe80::1", 9, 9},
-		{"::1", "::1", 7, 7},		     {"hdfs://nn:1/a/b:c", "nn", 0, 1},
-		{"hdfs://nn", "nn", 8020, 8020},     {"0.0.0.0:0", "0.0.0.0", 0, 0},
-		{"hdfs://ns1/", "ns1", 8020, 8020}, {"h:65535", "h", 0, 65535},
+		{"nn:8020", "nn", 0, 8020},
+		{"nn", "nn", 8020, 8020},
+		{"[::1]:80", "::1", 0, 80},
+		{"[fe80::1]", "fe80::1", 9, 9},
+		{"::1", "::1", 7, 7},
+		{"hdfs://nn:1/a/b:c", "nn", 0, 1},
+		{"hdfs://nn", "nn", 8020, 8020},
+		{"0.0.0.0:0", "0.0.0.0", 0, 0},
+		{"hdfs://ns1/", "ns1", 8020, 8020},
+		{"h:65535", "h", 0, 65535},
 	};
 
 	(void)state;
@@ -39,8 +44,8 @@ static void addresses_in_use_are_split(void **state)
 
 static void other_text_is_refused_and_changes_nothing(void **state)
 {
-	static const char *const bad[] = {"",	    ":1",     "nn",    "nn:",	     "nn:x",
-					  "nn:65536", "nn:-1",  "[::1",  "[::1]x",    "hdfs:///a",
+	static const char *const bad[] = {"",         ":1",    "nn",     "nn:",    "nn:x",
+					  "nn:65536", "nn:-1", "[::1",   "[::1]x", "hdfs:///a",
 					  "[]:1",     "nn:1 ", "hdfs://"};
 	char host[256] = "old", big[400];
 	uint16_t port = 5;

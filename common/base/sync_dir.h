@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/** sync_dir - the names in a directory, made, renamed and removed, are on the disk when it returns 0 */
+/** sync_dir - the names in a directory, made, renamed and removed, are on the disk when it returns
+ * 0 */
 #include <fcntl.h>
 
 #include "common/base/cleanup.h"

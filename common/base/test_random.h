@@ -16,7 +16,8 @@ static inline uint32_t random_below(uint32_t n)
 	return (uint32_t)(test_seed >> 33) % n;
 }
 
-/** Another seed each time, printed, or that of DFS_TEST_SEED. Without this call it is always the same. */
+/** Another seed each time, printed, or that of DFS_TEST_SEED. Without this call it is always the
+ * same. */
 static inline void test_random_begin(void)
 {
 	const char *s = getenv("DFS_TEST_SEED");

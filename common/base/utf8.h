@@ -4,21 +4,27 @@
 /**
  * utf8 - is a text UTF-8, and how is what is not shown?
  *
- * Idea: the strings of protobuf messages are UTF-8, and a Java program reads what is not as other characters
- * than were meant: two names may then look alike to it. So nothing else is let in.
+ * Idea: the strings of protobuf messages are UTF-8, and a Java program reads what is not as other
+ * characters than were meant: two names may then look alike to it. So nothing else is let in.
  * Threading: pure. Source: RFC 3629.
  */
 #include <stdbool.h>
 #include <stddef.h>
 
-/** Bytes of the character that @s begins with; 0: none, or one that is too long, too large (over U+10FFFF), cut short, or half
- *  of a UTF-16 pair. */
+/** Bytes of the character that @s begins with; 0: none, or one that is too long, too large (over
+ *  U+10FFFF), cut short, or half of a UTF-16 pair. */
 static inline size_t utf8_char_len(const char *s)
 {
 	const unsigned char *p = (const unsigned char *)s;
 	const unsigned char first = p[0];
-	const size_t len = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
-	/* What the second byte may be, where the first leaves room for too long, too large or half a pair. */
+	const size_t len = first < 0x80   ? 1
+			   : first < 0xc2 ? 0
+			   : first < 0xe0 ? 2
+			   : first < 0xf0 ? 3
+			   : first < 0xf5 ? 4
+					  : 0;
+	/* What the second byte may be, where the first leaves room for too long, too large or half
+	 * a pair. */
 	const unsigned char low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
 	const unsigned char high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
 

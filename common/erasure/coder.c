@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TABLE 32u               /* bytes ISA-L makes of one coefficient */
-#define SPAN_MAX (1u << 30)     /* ISA-L's lengths are ints */
-#define ZEROS (16u << 10)       /* at a time where a source has ended */
-#define SCRATCH (2u << 10)      /* per unit, on the stack */
-#define XOR_ALIGN 32u           /* xor_gen() wants it of every pointer */
+#define TABLE 32u           /* bytes ISA-L makes of one coefficient */
+#define SPAN_MAX (1u << 30) /* ISA-L's lengths are ints */
+#define ZEROS (16u << 10)   /* at a time where a source has ended */
+#define SCRATCH (2u << 10)  /* per unit, on the stack */
+#define XOR_ALIGN 32u       /* xor_gen() wants it of every pointer */
 
 /* What stands for the end of a short source. ISA-L only reads it. */
 static const uint8_t zeros[ZEROS] __attribute__((aligned(64)));
@@ -71,7 +71,8 @@ static bool aligned(unsigned char *const *v, unsigned n)
 }
 
 /* @rows outputs from k vectors of the same length, all of them there. @v: sources, then outputs. */
-static void multiply(struct ec_coder *c, uint8_t *tables, unsigned rows, unsigned char **v, size_t len)
+static void multiply(struct ec_coder *c, uint8_t *tables, unsigned rows, unsigned char **v,
+		     size_t len)
 {
 	const unsigned k = c->p.k;
 

@@ -2,13 +2,14 @@
 /**
  * erasure_bench [--at-least RATIO] [POLICY SIZE] - the coder beside ISA-L alone, on one core
  *
- * The measure is that of ISA-L's erasure_code_perf: bytes of all units of a stripe per second, in two
- * sizes, `warm` (128 KiB a stripe) and `cold` (32 MiB a stripe), and in a third, `hdfs`, cells of 1 MiB
- * as a pool lends them, page aligned. Beside it stands ec_encode_data() on the same buffers with tables
- * made before, which is what erasure_code_perf measures. Both take turns of 30 ms of CPU time, so that
- * what else the machine does hits both alike; the ratio is the median of the turns' ratios. Decoding
- * rebuilds as many data units as there are parity units.
- * With --at-least, exit 1 when a ratio is lower. POLICY and SIZE: that one alone, for who takes turns with it.
+ * The measure is that of ISA-L's erasure_code_perf: bytes of all units of a stripe per second, in
+ * two sizes, `warm` (128 KiB a stripe) and `cold` (32 MiB a stripe), and in a third, `hdfs`, cells
+ * of 1 MiB as a pool lends them, page aligned. Beside it stands ec_encode_data() on the same
+ * buffers with tables made before, which is what erasure_code_perf measures. Both take turns of 30
+ * ms of CPU time, so that what else the machine does hits both alike; the ratio is the median of
+ * the turns' ratios. Decoding rebuilds as many data units as there are parity units.
+ * With --at-least, exit 1 when a ratio is lower. POLICY and SIZE: that one alone, for who takes
+ * turns with it.
  */
 #include <isa-l/erasure_code.h>
 #include <stdbool.h>
@@ -87,7 +88,8 @@ static double median(double *v)
 }
 
 /* One line of the table; returns the ratio. */
-static double compare(struct bench *b, const char *what, const char *size, void (*ours)(struct bench *))
+static double compare(struct bench *b, const char *what, const char *size,
+		      void (*ours)(struct bench *))
 {
 	double a[TURNS], i[TURNS], ratio[TURNS], r;
 
@@ -99,8 +101,8 @@ static double compare(struct bench *b, const char *what, const char *size, void 
 		ratio[t] = a[t] / i[t];
 	}
 	r = median(ratio);
-	printf("| %-13s | %s | %s | %8zu | %7.0f | %7.0f | %.2f |\n", b->p->name, what, size, b->len,
-	       median(a), median(i), r);
+	printf("| %-13s | %s | %s | %8zu | %7.0f | %7.0f | %.2f |\n", b->p->name, what, size,
+	       b->len, median(a), median(i), r);
 	return r;
 }
 
@@ -117,7 +119,8 @@ static void isal_encode_tables(struct bench *b)
 		b->to[r] = b->unit[k + r];
 }
 
-/* As erasure_code_perf does it: the rows of the units left, inverted; the first m units are lost. */
+/* As erasure_code_perf does it: the rows of the units left, inverted; the first m units are lost.
+ */
 static void isal_decode_tables(struct bench *b)
 {
 	const unsigned k = b->p->k, m = b->p->m;
@@ -205,7 +208,8 @@ int main(int argc, char **argv)
 	static const unsigned ids[] = {EC_ID_RS_3_2, EC_ID_RS_6_3, EC_ID_RS_10_4, EC_ID_XOR_2_1};
 	const bool limit = argc >= 3 && !strcmp(argv[1], "--at-least");
 	const double at_least = limit ? strtod(argv[2], NULL) : 0;
-	const char *const *only = argc == (limit ? 5 : 3) ? (const char *const *)argv + argc - 2 : NULL;
+	const char *const *only =
+		argc == (limit ? 5 : 3) ? (const char *const *)argv + argc - 2 : NULL;
 	double least = 1e9;
 
 	if (argc != 1 && !only && !(limit && argc == 3)) {
@@ -215,7 +219,9 @@ int main(int argc, char **argv)
 	printf("| policy | | size | bytes a unit | ours MB/s | ISA-L MB/s | ratio |\n|---|---|---|---|---|---|---|\n");
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
 		const struct ec_policy *p = ec_policy_by_id(ids[i]);
-		const double r = only && strcmp(only[0], p->name) ? 1e9 : measure_policy(p, only ? only[1] : NULL);
+		const double r = only && strcmp(only[0], p->name)
+					 ? 1e9
+					 : measure_policy(p, only ? only[1] : NULL);
 
 		least = r < least ? r : least;
 	}

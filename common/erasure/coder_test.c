@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: parity is what a plain table-driven coder makes and what Hadoop's coders made of the
- * same bytes; every pattern of lost units that can be repaired is, whatever lengths and alignments;
- * and nothing is written outside the outputs or allocated on the way. */
+/* What must hold: parity is what a plain table-driven coder makes and what Hadoop's coders made of
+ * the same bytes; every pattern of lost units that can be repaired is, whatever lengths and
+ * alignments; and nothing is written outside the outputs or allocated on the way. */
 #include "common/erasure/coder.h"
 
 #include <setjmp.h>
@@ -13,6 +13,7 @@
 
 #include "common/base/crc.h"
 #include "common/base/fail_alloc.h"
+
 #include "common/base/test_random.h"
 
 #define LEN_MAX 40000 /* more than two runs of the coder's zeros */
@@ -51,8 +52,8 @@ static uint8_t ref_byte(const struct ec_src *s, size_t i)
 	return i < s->len ? s->data[i] : 0;
 }
 
-static void ref_parity(const struct ec_policy *p, unsigned row, const struct ec_src *data, uint8_t *out,
-		       size_t len)
+static void ref_parity(const struct ec_policy *p, unsigned row, const struct ec_src *data,
+		       uint8_t *out, size_t len)
 {
 	for (size_t i = 0; i < len; i++) {
 		uint8_t sum = 0;
@@ -67,7 +68,7 @@ static void ref_parity(const struct ec_policy *p, unsigned row, const struct ec_
 static struct stripe {
 	struct ec_policy p;
 	struct ec_coder *c;
-	unsigned all;                     /* k + m */
+	unsigned all; /* k + m */
 	size_t len;
 	struct ec_src unit[EC_UNITS_MAX]; /* as the reference made them; the parity is whole */
 	uint8_t bytes[EC_UNITS_MAX][LEN_MAX + 64];
@@ -197,8 +198,11 @@ static const struct {
 	{EC_CODEC_RS, 10, 4, {0x25a581b9, 0x92f57326, 0x17bbac74, 0xa7eb0032}},
 	{EC_CODEC_XOR, 2, 1, {0xf04ff6cf}},
 	{EC_CODEC_RS, 1, 1, {0xda5a8304}},
-	{EC_CODEC_RS, 8, 8, {0x759fb06b, 0x7cbe1888, 0x27aa25d4, 0x0a2723db, 0x9a1c4688, 0x44d5328d,
-			     0x7c0974b4, 0xf2dc08df}},
+	{EC_CODEC_RS,
+	 8,
+	 8,
+	 {0x759fb06b, 0x7cbe1888, 0x27aa25d4, 0x0a2723db, 0x9a1c4688, 0x44d5328d, 0x7c0974b4,
+	  0xf2dc08df}},
 	{EC_CODEC_RS, 12, 4, {0xe0eb9346, 0x11b22173, 0x676fa4ce, 0xff2cbb22}},
 	{EC_CODEC_RS, 4, 1, {0x0659ed11}},
 	{EC_CODEC_XOR, 5, 1, {0x69bbe920}},
@@ -430,7 +434,8 @@ static void a_check_finds_every_changed_byte(void **state)
 		for (unsigned u = 0; u < st.all; u++) { /* leaving one out names the bad one */
 			if (!(have >> u & 1))
 				continue;
-			assert_int_equal(ec_check(st.c, have & ~(1u << u), st.unit, st.len, &differ), 0);
+			assert_int_equal(
+				ec_check(st.c, have & ~(1u << u), st.unit, st.len, &differ), 0);
 			assert_int_equal(differ == 0, u == bad);
 		}
 	}
@@ -461,10 +466,11 @@ static void a_short_unit_with_bytes_where_zeros_belong_is_found(void **state)
 		ref_parity(&st.p, r, st.unit, bytes_of(3 + r), st.len);
 	assert_int_equal(ec_check(st.c, 0x1f, st.unit, st.len, &differ), 0);
 	assert_int_equal(differ, 0);
-	assert_int_equal(ec_check(st.c, 0x1d, st.unit, st.len, &differ), 0); /* predicts a parity unit */
+	/* predicts a parity unit */
+	assert_int_equal(ec_check(st.c, 0x1d, st.unit, st.len, &differ), 0);
 	assert_int_equal(differ, 0);
 	st.unit[4].len = 99; /* a parity unit that lacks its last byte */
-	flip(4, 99, 0); /* behind its end: nobody looks */
+	flip(4, 99, 0);      /* behind its end: nobody looks */
 	assert_int_equal(ec_check(st.c, 0x1f, st.unit, st.len, &differ), 0);
 	ref_parity(&st.p, 1, st.unit, st.out[4], st.len);
 	assert_int_equal(differ, st.out[4][99] ? 1u << 4 : 0);

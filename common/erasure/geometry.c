@@ -24,7 +24,8 @@ int ec_id_next(int64_t last, int64_t *ret)
 	return 0;
 }
 
-/* How many of a group's first @x bytes are in data unit @unit: on this, all lengths and parts rest. */
+/* How many of a group's first @x bytes are in data unit @unit: on this, all lengths and parts rest.
+ */
 static uint64_t share(const struct ec_policy *p, uint64_t x, unsigned unit)
 {
 	const uint64_t row = ec_row_bytes(p), rest = x % row, before = (uint64_t)unit * p->cell;
@@ -71,7 +72,8 @@ uint64_t ec_safe_length(const struct ec_policy *p, const uint64_t *lengths, unsi
 	return safe > EC_LENGTH_MAX / p->k ? UINT64_MAX : safe / p->cell * ec_row_bytes(p);
 }
 
-uint64_t ec_written_length(const struct ec_policy *p, uint64_t safe, uint64_t last_unit, uint64_t longest)
+uint64_t ec_written_length(const struct ec_policy *p, uint64_t safe, uint64_t last_unit,
+			   uint64_t longest)
 {
 	const uint64_t end = safe / p->k; /* of the safe rows, in a unit */
 
@@ -105,11 +107,15 @@ uint64_t ec_unit_part(const struct ec_policy *p, uint64_t offset, uint64_t len, 
 	return share(p, offset + len, unit) - *ret_at;
 }
 
-int ec_plan_start(struct ec_plan *plan, const struct ec_policy *p, uint64_t length, uint64_t offset, uint64_t len)
+int ec_plan_start(struct ec_plan *plan, const struct ec_policy *p, uint64_t length, uint64_t offset,
+		  uint64_t len)
 {
 	if (!ec_length_ok(length) || offset > length || len > length - offset)
 		return -EINVAL;
-	*plan = (struct ec_plan){.p = p, .length = length, .offset = offset, .end = offset + len,
+	*plan = (struct ec_plan){.p = p,
+				 .length = length,
+				 .offset = offset,
+				 .end = offset + len,
 				 .row = offset / ec_row_bytes(p)};
 	return 0;
 }
@@ -151,8 +157,8 @@ bool ec_plan_next(struct ec_plan *plan, struct ec_band *ret)
 		b.want = wanted(plan, &b.len);
 		for (unsigned u = 0; u < p->k; u++)
 			if (b.want >> u & 1)
-				b.dest[u] = row_at + (uint64_t)u * p->cell + plan->cut -
-					    plan->offset;
+				b.dest[u] =
+					row_at + (uint64_t)u * p->cell + plan->cut - plan->offset;
 		plan->cut += b.len;
 		if (plan->cut == p->cell) {
 			plan->cut = 0;

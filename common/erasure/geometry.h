@@ -5,7 +5,8 @@
  * geometry - where the bytes of a striped file are
  *
  * Idea: a file is a sequence of block groups, a group k data units and m parity units (the internal
- * blocks, each a block file on a node of its own). Data go round robin over the data units in cells:
+ * blocks, each a block file on a node of its own). Data go round robin over the data units in
+ * cells:
  *
  *      unit 0   unit 1   unit 2  | unit 3   unit 4
  *     +-------++-------++-------+|+-------++-------+
@@ -82,22 +83,24 @@ uint32_t ec_units_existing(const struct ec_policy *p, uint64_t length);
 /**
  * How many data bytes of a group are safe, given the lengths of the units that are left:
  * the rows whose cells are whole in at least k units. @lengths[0..count), in any order; 0 when
- * @count is less than k. (Block recovery, hdfs-wire section 8.) The lengths may be a peer's lies: what comes out may be no
- * ec_length_ok() then, and is never a sum that wrapped round.
+ * @count is less than k. (Block recovery, hdfs-wire section 8.) The lengths may be a peer's lies:
+ * what comes out may be no ec_length_ok() then, and is never a sum that wrapped round.
  */
 uint64_t ec_safe_length(const struct ec_policy *p, const uint64_t *lengths, unsigned count);
 /**
- * How much of a @safe length was written for sure. A last row that ended early has parity as long as its first cell,
- * so k units may have a row "whole" of which others lack bytes, or all. It is whole when the last data unit, of which
- * @last_unit bytes are known (0: it does not answer), has its cell whole, or the @longest unit goes on behind it.
+ * How much of a @safe length was written for sure. A last row that ended early has parity as long
+ * as its first cell, so k units may have a row "whole" of which others lack bytes, or all. It is
+ * whole when the last data unit, of which
+ * @last_unit bytes are known (0: it does not answer), has its cell whole, or the @longest unit goes
+ * on behind it.
  */
-uint64_t ec_written_length(const struct ec_policy *p, uint64_t safe, uint64_t last_unit, uint64_t longest);
+uint64_t ec_written_length(const struct ec_policy *p, uint64_t safe, uint64_t last_unit,
+			   uint64_t longest);
 /**
  * Which bytes of the units' range [@at, @at + @len) exist, in @have[0..k+m): the first have[i] of
  * them in unit i; the rest counts as zeros in coding.
  */
-void ec_have(const struct ec_policy *p, uint64_t length, uint64_t at, uint32_t len,
-	     uint32_t *have);
+void ec_have(const struct ec_policy *p, uint64_t length, uint64_t at, uint32_t len, uint32_t *have);
 
 /* ---- offsets ---- */
 struct ec_place {
@@ -116,16 +119,18 @@ uint64_t ec_unit_part(const struct ec_policy *p, uint64_t offset, uint64_t len, 
 		      uint64_t *ret_at);
 
 /* ---- a range, row by row ---- */
-/** A part of a row in which every data unit is wanted from its start to its end, or not at all. What else is to be read when
- *  one of them is lost is the reader's to choose (client/src/stripe.c): it learns only on the way who is lost, or slow. */
+/** A part of a row in which every data unit is wanted from its start to its end, or not at all.
+ *  What else is to be read when one of them is lost is the reader's to choose
+ *  (client/src/striped/stripe.c): it learns only on the way who is lost, or slow. */
 struct ec_band {
-	uint64_t at;      /* in every unit */
-	uint32_t len;     /* > 0, within one cell */
-	uint32_t want;    /* set of data units whose bytes were asked for; not empty */
-	uint32_t have[EC_UNITS_MAX]; /* bytes that each unit has here, parity too: less than len where it ends; the rest counts
-				      * as zeros */
-	uint64_t dest[EC_UNITS_MAX]; /* where the bytes of each unit of want go, from the start of the
-				      * range asked for */
+	uint64_t at;   /* in every unit */
+	uint32_t len;  /* > 0, within one cell */
+	uint32_t want; /* set of data units whose bytes were asked for; not empty */
+	/* bytes that each unit has here, parity too: less than len where it ends; the rest counts
+	 * as zeros */
+	uint32_t have[EC_UNITS_MAX];
+	/* where the bytes of each unit of want go, from the start of the range asked for */
+	uint64_t dest[EC_UNITS_MAX];
 };
 
 /** A walk through a range, row by row; private but for its existence. */
@@ -135,8 +140,10 @@ struct ec_plan {
 	uint32_t cut; /* from where in the row on */
 };
 
-/** Start the walk through [@offset, @offset + @len) of a group of @length bytes. -EINVAL: the range is not in the group. */
-int ec_plan_start(struct ec_plan *plan, const struct ec_policy *p, uint64_t length, uint64_t offset, uint64_t len);
+/** Start the walk through [@offset, @offset + @len) of a group of @length bytes. -EINVAL: the range
+ * is not in the group. */
+int ec_plan_start(struct ec_plan *plan, const struct ec_policy *p, uint64_t length, uint64_t offset,
+		  uint64_t len);
 /** The next band; each byte of the range is in exactly one. False: the walk is over. */
 bool ec_plan_next(struct ec_plan *plan, struct ec_band *ret);
 

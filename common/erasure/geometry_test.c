@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: a slow reference that deals a group's bytes out one after the other, as the writer
- * of a striped file does, agrees with every length, offset and part; and a plan of any range with
- * any lost units delivers each byte once, reads only what exists and is needed, and can be decoded. */
+/* What must hold: a slow reference that deals a group's bytes out one after the other, as the
+ * writer of a striped file does, agrees with every length, offset and part; and a plan of any range
+ * with any lost units delivers each byte once, reads only what exists and is needed, and can be
+ * decoded. */
 #include "common/erasure/geometry.h"
 
 #include <errno.h>
@@ -19,8 +20,11 @@
 /* Cells this small do not exist in HDFS, but the arithmetic does not know. */
 static struct ec_policy tiny(unsigned k, unsigned m, uint32_t cell)
 {
-	return (struct ec_policy){.name = "tiny", .codec = EC_CODEC_RS, .k = (uint8_t)k,
-				  .m = (uint8_t)m, .cell = cell};
+	return (struct ec_policy){.name = "tiny",
+				  .codec = EC_CODEC_RS,
+				  .k = (uint8_t)k,
+				  .m = (uint8_t)m,
+				  .cell = cell};
 }
 
 /* A group dealt out byte by byte. */
@@ -102,7 +106,8 @@ static void parts_of_units_agree_with_dealing_out(void **state)
 	(void)state;
 	for (unsigned round = 0; round < 3000; round++) {
 		const struct ec_policy p = tiny(1 + random_below(10), 3, 1 + random_below(40));
-		const uint64_t length = 1 + random_below(3000), from = random_below((uint32_t)length);
+		const uint64_t length = 1 + random_below(3000),
+			       from = random_below((uint32_t)length);
 		const uint64_t len = random_below((uint32_t)(length - from) + 1);
 
 		deal(&p, length);
@@ -159,7 +164,8 @@ static void the_longest_lengths_do_not_wrap(void **state)
 		uint64_t sum = 0, at;
 
 		assert_int_equal(ec_policy_make(EC_CODEC_RS, k, EC_UNITS_MAX - k, EC_CELL_MAX,
-						EC_ID_NONE, &p, NULL), 0);
+						EC_ID_NONE, &p, NULL),
+				 0);
 		for (unsigned u = 0; u < k; u++)
 			sum += ec_unit_length(&p, EC_LENGTH_MAX, u);
 		assert_int_equal(sum, EC_LENGTH_MAX);
@@ -185,7 +191,8 @@ static void ids_are_those_of_hdfs(void **state)
 	assert_true(id == -9223372036854775792ll && id == EC_GROUP_ID_FIRST);
 	assert_int_equal(ec_id_next(id, &id), 0);
 	assert_true(id == -9223372036854775776ll);
-	assert_int_equal(ec_id_next(ec_id_of(id, 8), &id), 0); /* from a unit's id: the next group */
+	/* from a unit's id: the next group */
+	assert_int_equal(ec_id_next(ec_id_of(id, 8), &id), 0);
 	assert_true(id == -9223372036854775760ll);
 	assert_int_equal(ec_id_next(-32, &id), 0);
 	assert_true(id == -16);
@@ -230,7 +237,8 @@ static void the_safe_length_is_the_rows_that_k_units_hold(void **state)
 	}
 }
 
-static void a_length_that_no_unit_has_is_not_wrapped_round_to_one_that_a_group_may_have(void **state)
+static void
+a_length_that_no_unit_has_is_not_wrapped_round_to_one_that_a_group_may_have(void **state)
 {
 	(void)state;
 	for (size_t i = 0; ec_policy_builtin(i); i++) {
@@ -248,14 +256,16 @@ static void a_length_that_no_unit_has_is_not_wrapped_round_to_one_that_a_group_m
 					assert_true(safe / ec_row_bytes(p) == len / p->cell);
 				else
 					assert_true(len > EC_LENGTH_MAX / p->k);
-				assert_int_equal(ec_length_ok(ec_written_length(p, safe, 0, len)), ec_length_ok(safe));
+				assert_int_equal(ec_length_ok(ec_written_length(p, safe, 0, len)),
+						 ec_length_ok(safe));
 			}
 	}
 }
 
 /* ---- plans ---- */
 /* Marks in @seen what the band brings, and holds it against the dealt-out group. */
-static void check_band(const struct ec_policy *p, const struct ec_band *b, uint64_t from, uint64_t len, uint8_t *seen)
+static void check_band(const struct ec_policy *p, const struct ec_band *b, uint64_t from,
+		       uint64_t len, uint8_t *seen)
 {
 	assert_true(b->len > 0 && b->at % p->cell + b->len <= p->cell);
 	assert_true(b->want && !(b->want >> p->k));
@@ -317,8 +327,8 @@ static void random_ranges_are_planned_in_random_groups(void **state)
 {
 	(void)state;
 	for (unsigned round = 0; round < 3000; round++) {
-		const struct ec_policy p = tiny(1 + random_below(10), 1 + random_below(6),
-						1 + random_below(60));
+		const struct ec_policy p =
+			tiny(1 + random_below(10), 1 + random_below(6), 1 + random_below(60));
 		const uint64_t length = random_below(GROUP_MAX + 1);
 		const uint64_t from = random_below((uint32_t)length + 1);
 		const uint64_t len = random_below((uint32_t)(length - from) + 1);
@@ -377,7 +387,8 @@ static void a_row_that_ended_early_is_not_taken_for_a_whole_one(void **state)
 		for (unsigned u = 0; u < 5; u++)
 			unit[u] = ec_unit_length(&p, length, u);
 		safe = ec_safe_length(&p, unit, 5);
-		assert_in_range(ec_written_length(&p, safe, unit[2], unit[0]), length / row * row, length);
+		assert_in_range(ec_written_length(&p, safe, unit[2], unit[0]), length / row * row,
+				length);
 		/* the last data unit and another one do not answer */
 		safe = ec_safe_length(&p, (uint64_t[]){unit[0], unit[3], unit[4]}, 3);
 		assert_true(ec_written_length(&p, safe, 0, unit[0]) <= length);
@@ -395,7 +406,8 @@ int main(void)
 		cmocka_unit_test(the_longest_lengths_do_not_wrap),
 		cmocka_unit_test(ids_are_those_of_hdfs),
 		cmocka_unit_test(the_safe_length_is_the_rows_that_k_units_hold),
-		cmocka_unit_test(a_length_that_no_unit_has_is_not_wrapped_round_to_one_that_a_group_may_have),
+		cmocka_unit_test(
+			a_length_that_no_unit_has_is_not_wrapped_round_to_one_that_a_group_may_have),
 		cmocka_unit_test(a_row_that_ended_early_is_not_taken_for_a_whole_one),
 		cmocka_unit_test(every_range_is_planned_in_a_small_group),
 		cmocka_unit_test(random_ranges_are_planned_in_random_groups),

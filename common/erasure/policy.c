@@ -80,20 +80,25 @@ const struct ec_policy *ec_policy_by_name(const char *name)
 int ec_policy_make(enum ec_codec codec, uint32_t k, uint32_t m, uint32_t cell, uint32_t id,
 		   struct ec_policy *ret, struct err *err)
 {
-	struct ec_policy p = {.codec = codec, .id = (uint8_t)id, .k = (uint8_t)k,
-			      .m = (uint8_t)m, .cell = cell};
+	struct ec_policy p = {
+		.codec = codec, .id = (uint8_t)id, .k = (uint8_t)k, .m = (uint8_t)m, .cell = cell};
 
 	if (codec >= CODECS || codec == EC_CODEC_REPLICATION)
-		return err_set(err, -EINVAL, "no codec of an erasure-coding policy; there are rs, "
+		return err_set(err, -EINVAL,
+			       "no codec of an erasure-coding policy; there are rs, "
 			       "rs-legacy and xor");
 	if (!k || !m || k > EC_UNITS_MAX || m > EC_UNITS_MAX - k)
-		return err_set(err, -EINVAL, "%u data and %u parity units: each must be at least 1, "
-			       "and both together at most %u", k, m, EC_UNITS_MAX);
+		return err_set(err, -EINVAL,
+			       "%u data and %u parity units: each must be at least 1, "
+			       "and both together at most %u",
+			       k, m, EC_UNITS_MAX);
 	if (codec == EC_CODEC_XOR && m != 1)
 		return err_set(err, -EINVAL, "xor with %u parity units: it has exactly 1", m);
 	if (!cell || cell % EC_CELL_STEP || cell > EC_CELL_MAX)
-		return err_set(err, -EINVAL, "cells of %u bytes: they must be a multiple of %u and at "
-			       "most %u", cell, EC_CELL_STEP, EC_CELL_MAX);
+		return err_set(err, -EINVAL,
+			       "cells of %u bytes: they must be a multiple of %u and at "
+			       "most %u",
+			       cell, EC_CELL_STEP, EC_CELL_MAX);
 	if (id > EC_ID_LAST && id != EC_ID_NONE)
 		return err_set(err, -EINVAL, "policy id %u is above %u", id, (unsigned)EC_ID_LAST);
 	(void)snprintf(p.name, sizeof(p.name), "%s-%u-%u-%uk", codec_prefixes[codec], k, m,
@@ -153,11 +158,15 @@ int ec_policy_parse(const char *name, struct ec_policy *ret, struct err *err)
 	if (!take_codec(&s, &codec) || !take_number(&s, &k) || !take_char(&s, '-') ||
 	    !take_number(&s, &m) || !take_char(&s, '-') || !take_number(&s, &cell) ||
 	    !take_char(&s, 'k') || *s)
-		return err_set(err, -EINVAL, "'%.64s' is no erasure-coding policy; write one like "
-			       EC_DEFAULT_POLICY ": codec (RS or XOR), data units, parity units, "
-			       "cell size in KiB", name);
+		return err_set(
+			err, -EINVAL,
+			"'%.64s' is no erasure-coding policy; write one like " EC_DEFAULT_POLICY
+			": codec (RS or XOR), data units, parity units, "
+			"cell size in KiB",
+			name);
 	if (cell > EC_CELL_MAX / KIB)
-		return err_set(err, -EINVAL, "'%.64s': cells above %u KiB", name, EC_CELL_MAX / KIB);
+		return err_set(err, -EINVAL, "'%.64s': cells above %u KiB", name,
+			       EC_CELL_MAX / KIB);
 	return ec_policy_make(codec, k, m, cell * KIB, EC_ID_NONE, ret, err);
 }
 
@@ -175,18 +184,21 @@ int ec_policy_may_add(const char *codec, uint32_t k, uint32_t m, uint32_t cell, 
 	if (ec_codec_find(codec, &c) < 0 || c == EC_CODEC_REPLICATION)
 		return err_set(err, -EINVAL, "Codec name %.64s is not supported", codec);
 	if (k > EC_UNITS_MAX || m > EC_UNITS_MAX - k)
-		return err_set(err, -EINVAL, "Number of data and parity blocks in an EC group %llu "
-			       "should not exceed maximum %u", (unsigned long long)k + m, EC_UNITS_MAX);
+		return err_set(err, -EINVAL,
+			       "Number of data and parity blocks in an EC group %llu "
+			       "should not exceed maximum %u",
+			       (unsigned long long)k + m, EC_UNITS_MAX);
 	if (cell > cell_max)
-		return err_set(err, -EINVAL, "Cell size %u should not exceed maximum %u bytes", cell,
-			       cell_max);
+		return err_set(err, -EINVAL, "Cell size %u should not exceed maximum %u bytes",
+			       cell, cell_max);
 	return ec_policy_make(c, k, m, cell, EC_ID_NONE, &p, err);
 }
 
 int ec_policy_can_code(const struct ec_policy *p, struct err *err)
 {
 	if (p->codec == EC_CODEC_RS_LEGACY)
-		return err_set(err, -ENOTSUP, "%s is of the old codec rs-legacy, which dfs-rdma does "
+		return err_set(err, -ENOTSUP,
+			       "%s is of the old codec rs-legacy, which dfs-rdma does "
 			       "not code; its files can be read and rewritten with a stock client",
 			       p->name);
 	if (p->codec == EC_CODEC_REPLICATION)

@@ -21,22 +21,23 @@
 
 #include "common/base/err.h"
 
-#define EC_UNITS_MAX 16u           /* k + m: the index of a unit is the low 4 bits of its block id */
+/* k + m: the index of a unit is the low 4 bits of its block id */
+#define EC_UNITS_MAX 16u
 #define EC_CELL_STEP 1024u         /* every cell size is a multiple of this */
 #define EC_CELL_MAX (64u << 20)    /* of a policy that a peer may name: bounds our buffers */
 #define EC_CELL_MAX_ADD (4u << 20) /* dfs.namenode.ec.policies.max.cellsize when it is not set */
 #define EC_NAME_MAX 32             /* longest: RS-LEGACY-15-1-65536k, with its end */
 
 enum { /* ids of policies */
-	EC_ID_REPLICATION = 0,
-	EC_ID_RS_6_3 = 1,
-	EC_ID_RS_3_2 = 2,
-	EC_ID_RS_LEGACY_6_3 = 3,
-	EC_ID_XOR_2_1 = 4,
-	EC_ID_RS_10_4 = 5,
-	EC_ID_USER_FIRST = 64,
-	EC_ID_LAST = 127, /* Java's signed byte */
-	EC_ID_NONE = 255, /* -1: not assigned yet */
+       EC_ID_REPLICATION = 0,
+       EC_ID_RS_6_3 = 1,
+       EC_ID_RS_3_2 = 2,
+       EC_ID_RS_LEGACY_6_3 = 3,
+       EC_ID_XOR_2_1 = 4,
+       EC_ID_RS_10_4 = 5,
+       EC_ID_USER_FIRST = 64,
+       EC_ID_LAST = 127, /* Java's signed byte */
+       EC_ID_NONE = 255, /* -1: not assigned yet */
 };
 
 #define EC_DEFAULT_POLICY "RS-6-3-1024k" /* dfs.namenode.ec.system.default.policy when not set */
@@ -91,8 +92,8 @@ bool ec_policy_same(const struct ec_policy *a, const struct ec_policy *b);
 /**
  * May an administrator add a policy of these parts, where cells of at most @cell_max bytes are
  * allowed? -EINVAL, and @err holds the sentence of a stock NameNode's exception where stock refuses
- * it too (an unknown codec, too many units, too large a cell), else ours. RS-LEGACY may be added, as
- * stock allows: a stock client can use it. Cells below 64 KiB are allowed, as stock allows them.
+ * it too (an unknown codec, too many units, too large a cell), else ours. RS-LEGACY may be added,
+ * as stock allows: a stock client can use it. Cells below 64 KiB are allowed, as stock allows them.
  */
 int ec_policy_may_add(const char *codec, uint32_t k, uint32_t m, uint32_t cell, uint32_t cell_max,
 		      struct err *err);

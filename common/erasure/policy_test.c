@@ -19,8 +19,10 @@ static void the_built_in_policies_are_those_of_hdfs(void **state)
 		const char *name, *codec;
 		uint8_t id, k, m;
 	} hdfs[] = {
-		{"RS-6-3-1024k", "rs", 1, 6, 3},  {"RS-3-2-1024k", "rs", 2, 3, 2},
-		{"RS-LEGACY-6-3-1024k", "rs-legacy", 3, 6, 3}, {"XOR-2-1-1024k", "xor", 4, 2, 1},
+		{"RS-6-3-1024k", "rs", 1, 6, 3},
+		{"RS-3-2-1024k", "rs", 2, 3, 2},
+		{"RS-LEGACY-6-3-1024k", "rs-legacy", 3, 6, 3},
+		{"XOR-2-1-1024k", "xor", 4, 2, 1},
 		{"RS-10-4-1024k", "rs", 5, 10, 4},
 	};
 	size_t i;
@@ -39,7 +41,8 @@ static void the_built_in_policies_are_those_of_hdfs(void **state)
 		assert_ptr_equal(ec_policy_by_id(hdfs[i].id), p);
 		assert_ptr_equal(ec_policy_by_name(hdfs[i].name), p);
 		/* The composed name is the one in the table. */
-		assert_int_equal(ec_policy_make(p->codec, p->k, p->m, p->cell, p->id, &made, NULL), 0);
+		assert_int_equal(ec_policy_make(p->codec, p->k, p->m, p->cell, p->id, &made, NULL),
+				 0);
 		assert_string_equal(made.name, p->name);
 		assert_true(ec_policy_same(&made, p));
 		assert_int_equal(ec_policy_parse(p->name, &made, NULL), 0);
@@ -98,7 +101,8 @@ static void a_name_and_its_parts_are_the_same_thing(void **state)
 
 					assert_int_equal(ec_policy_make((enum ec_codec)c, k, m,
 									cells[i], EC_ID_NONE, &p,
-									NULL), 0);
+									NULL),
+							 0);
 					assert_true(strlen(p.name) + 1 < sizeof(p.name));
 					assert_int_equal(ec_policy_parse(p.name, &q, NULL), 0);
 					assert_true(ec_policy_same(&p, &q));
@@ -140,7 +144,8 @@ static void parts_outside_the_limits_are_refused(void **state)
 		struct err err = ERR_INIT;
 
 		assert_int_equal(ec_policy_make((enum ec_codec)bad[i].codec, bad[i].k, bad[i].m,
-						bad[i].cell, bad[i].id, &p, &err), -EINVAL);
+						bad[i].cell, bad[i].id, &p, &err),
+				 -EINVAL);
 		assert_int_not_equal(err.text[0], 0);
 		assert_int_equal(p.k, 99); /* untouched */
 	}
@@ -149,12 +154,38 @@ static void parts_outside_the_limits_are_refused(void **state)
 static void what_is_no_name_is_refused(void **state)
 {
 	static const char *const bad[] = {
-		"", "R", "RS", "RS-", "RS-6", "RS-6-3", "RS-6-3-1024", "RS-6-3-1024K", "RS-6-3-1024kk",
-		"RS-6-3-1024k ", " RS-6-3-1024k", "RS-06-3-1024k", "RS-6-3-01024k", "RS-6-3-0k",
-		"RS-0-3-1024k", "RS--6-3-1024k", "RS-6--3-1024k", "RS-6-3--1024k", "RS-6-3-1024k-",
-		"rs-6-3-1024k", "LEGACY-6-3-1024k", "RS-LEGACY-1024k", "RSX-6-3-1024k", "XOR-2-2-64k",
-		"RS-13-4-1024k", "RS-6-3-65537k", "RS-6-3-4294967296k", "RS-6-3-9999999999999999999k",
-		"RS-4294967302-3-1024k", "REPLICATION-1-2-1024k", "RS-6-3-1024k\n", "RS-+6-3-1024k",
+		"",
+		"R",
+		"RS",
+		"RS-",
+		"RS-6",
+		"RS-6-3",
+		"RS-6-3-1024",
+		"RS-6-3-1024K",
+		"RS-6-3-1024kk",
+		"RS-6-3-1024k ",
+		" RS-6-3-1024k",
+		"RS-06-3-1024k",
+		"RS-6-3-01024k",
+		"RS-6-3-0k",
+		"RS-0-3-1024k",
+		"RS--6-3-1024k",
+		"RS-6--3-1024k",
+		"RS-6-3--1024k",
+		"RS-6-3-1024k-",
+		"rs-6-3-1024k",
+		"LEGACY-6-3-1024k",
+		"RS-LEGACY-1024k",
+		"RSX-6-3-1024k",
+		"XOR-2-2-64k",
+		"RS-13-4-1024k",
+		"RS-6-3-65537k",
+		"RS-6-3-4294967296k",
+		"RS-6-3-9999999999999999999k",
+		"RS-4294967302-3-1024k",
+		"REPLICATION-1-2-1024k",
+		"RS-6-3-1024k\n",
+		"RS-+6-3-1024k",
 	};
 	char longest[4096];
 
@@ -203,15 +234,18 @@ static void stock_says_the_same_of_what_it_does_not_add(void **state)
 	assert_int_equal(ec_policy_may_add("RS", 4, 2, MIB, EC_CELL_MAX_ADD, &err), -EINVAL);
 	assert_string_equal(err.text, "Codec name RS is not supported");
 	assert_int_equal(ec_policy_may_add("rs", 14, 4, MIB, EC_CELL_MAX_ADD, &err), -EINVAL);
-	assert_string_equal(err.text, "Number of data and parity blocks in an EC group 18 should not "
+	assert_string_equal(err.text,
+			    "Number of data and parity blocks in an EC group 18 should not "
 			    "exceed maximum 16");
-	assert_int_equal(ec_policy_may_add("rs", UINT32_MAX, 1, MIB, EC_CELL_MAX_ADD, &err), -EINVAL);
+	assert_int_equal(ec_policy_may_add("rs", UINT32_MAX, 1, MIB, EC_CELL_MAX_ADD, &err),
+			 -EINVAL);
 	assert_int_equal(ec_policy_may_add("rs", 6, 3, 8 * MIB, EC_CELL_MAX_ADD, &err), -EINVAL);
 	assert_string_equal(err.text, "Cell size 8388608 should not exceed maximum 4194304 bytes");
 	assert_int_equal(ec_policy_may_add("rs", 0, 3, MIB, EC_CELL_MAX_ADD, &err), -EINVAL);
 	assert_int_equal(ec_policy_may_add("rs", 6, 3, 1000, EC_CELL_MAX_ADD, &err), -EINVAL);
 	assert_int_equal(ec_policy_may_add("xor", 6, 3, MIB, EC_CELL_MAX_ADD, &err), -EINVAL);
-	assert_int_equal(ec_policy_may_add("replication", 1, 2, MIB, EC_CELL_MAX_ADD, &err), -EINVAL);
+	assert_int_equal(ec_policy_may_add("replication", 1, 2, MIB, EC_CELL_MAX_ADD, &err),
+			 -EINVAL);
 }
 
 int main(void)

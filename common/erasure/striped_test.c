@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold when coder and geometry work together as writers, readers and reconstruction will use
- * them: a group is written row by row, its last row partial; any range of it is read with any units
- * lost by following the plan; units are rebuilt window by window; and all bytes are right. */
+/* What must hold when coder and geometry work together as writers, readers and reconstruction will
+ * use them: a group is written row by row, its last row partial; any range of it is read with any
+ * units lost by following the plan; units are rebuilt window by window; and all bytes are right. */
 #include "common/erasure/coder.h"
 #include "common/erasure/geometry.h"
 
@@ -73,7 +73,8 @@ static uint32_t lose(unsigned most)
 	return lost;
 }
 
-/* What a reader fetches of a band: what it wants, and when some of that is lost so many others that with the zeros there are k. */
+/* What a reader fetches of a band: what it wants, and when some of that is lost so many others that
+ * with the zeros there are k. */
 static uint32_t fetched(const struct ec_band *b, uint32_t lost, uint32_t *ret_zero)
 {
 	uint32_t fetch = b->want & ~lost;
@@ -81,7 +82,8 @@ static uint32_t fetched(const struct ec_band *b, uint32_t lost, uint32_t *ret_ze
 	*ret_zero = 0;
 	for (unsigned u = 0; u < g.p.k; u++)
 		*ret_zero |= b->have[u] ? 0 : 1u << u;
-	for (unsigned u = 0; (b->want & lost) && u < g.all && __builtin_popcount(fetch | *ret_zero) < g.p.k; u++)
+	for (unsigned u = 0;
+	     (b->want & lost) && u < g.all && __builtin_popcount(fetch | *ret_zero) < g.p.k; u++)
 		if (!(lost >> u & 1))
 			fetch |= 1u << u & ~*ret_zero;
 	return fetch;
@@ -112,13 +114,15 @@ static void read_range(uint64_t from, uint64_t len, uint32_t lost)
 				out[u] = got + b.dest[u];
 		}
 		if (rebuild)
-			assert_int_equal(ec_decode(g.c, fetch | zero, rebuild, units, out, b.len), 0);
+			assert_int_equal(ec_decode(g.c, fetch | zero, rebuild, units, out, b.len),
+					 0);
 	}
 	assert_memory_equal(got, g.data + from, len);
 	assert_int_equal(got[len], 0x55);
 }
 
-/* A data node: the units of @lost, in windows that fit no cell, from as many others as are needed. */
+/* A data node: the units of @lost, in windows that fit no cell, from as many others as are needed.
+ */
 static void rebuild(uint32_t lost)
 {
 	static uint8_t fresh[EC_UNITS_MAX][GROUP_MAX];
@@ -170,7 +174,8 @@ static void any_range_is_read_with_any_m_units_lost(void **state)
 		const bool is_xor = !random_below(5);
 		const unsigned k = 1 + random_below(10), m = is_xor ? 1 : 1 + random_below(5);
 
-		use(is_xor ? EC_CODEC_XOR : EC_CODEC_RS, k, m, 1 + random_below(round % 4 ? 300 : 20));
+		use(is_xor ? EC_CODEC_XOR : EC_CODEC_RS, k, m,
+		    1 + random_below(round % 4 ? 300 : 20));
 		write_group(random_below(GROUP_MAX / (round % 5 + 1)));
 		for (unsigned i = 0; i < 10; i++) {
 			const uint64_t from = random_below((uint32_t)g.length + 1);

@@ -13,13 +13,14 @@
 #include "common/base/list.h"
 
 #define CONNS_MAX 512
-#define CONNS_SPARE 32 /* more than the daemon accepts before it looks at connections that were shut down: 10 */
+/* more than the daemon accepts before it looks at connections that were shut down: 10 */
+#define CONNS_SPARE 32
 #define IDLE_S 30
-#define NEW_NS NS_PER_S             /* the request of one that came since then may be on its way */
+#define NEW_NS NS_PER_S /* the request of one that came since then may be on its way */
 #define ANSWER_NS (IDLE_S * NS_PER_S) /* most answers are taken by then */
 #define UNSENT_MAX (128 << 10) /* bytes that the kernel keeps of an answer that is not taken */
-/* Of one connection. libmicrohttpd maps what is larger than 32 KiB: only what is touched is resident, and it goes back
- * to the kernel when the connection closes. */
+/* Of one connection. libmicrohttpd maps what is larger than 32 KiB: only what is touched is
+ * resident, and it goes back to the kernel when the connection closes. */
 #define CONN_BYTES ((size_t)48 << 10)
 
 struct http_server {
@@ -34,13 +35,14 @@ struct http_conn {
 	struct http_server *server;
 	struct list link;
 	int fd;
-	bool asked; /* it has sent a whole request */
+	bool asked;        /* it has sent a whole request */
 	uint64_t since_ns; /* of its last whole request; before, of its arrival */
 };
 
 static struct http_conn *conn_of(struct MHD_Connection *c)
 {
-	const union MHD_ConnectionInfo *i = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	const union MHD_ConnectionInfo *i =
+		MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 
 	return i ? i->socket_context : NULL;
 }
@@ -55,7 +57,8 @@ static void conn_leave(struct http_conn *c)
 
 static void conn_enter(struct http_server *s, struct MHD_Connection *mc, void **ret)
 {
-	const union MHD_ConnectionInfo *i = MHD_get_connection_info(mc, MHD_CONNECTION_INFO_CONNECTION_FD);
+	const union MHD_ConnectionInfo *i =
+		MHD_get_connection_info(mc, MHD_CONNECTION_INFO_CONNECTION_FD);
 	struct http_conn *c = i ? calloc(1, sizeof(*c)) : NULL;
 
 	*ret = c;
@@ -89,8 +92,9 @@ static bool has_unread(const struct http_conn *c)
 	return ioctl(c->fd, FIONREAD, &n) == 0 && n > 0;
 }
 
-/* The oldest one that should have asked by now. Else one that is slow to take its answer. Else one that just came: its
- * request may be there, but not read yet, as several are accepted before any is read. */
+/* The oldest one that should have asked by now. Else one that is slow to take its answer. Else one
+ * that just came: its request may be there, but not read yet, as several are accepted before any is
+ * read. */
 static struct http_conn *who_goes(const struct http_server *s)
 {
 	const uint64_t now_ns = clock_mono_ns();
@@ -133,8 +137,9 @@ static enum MHD_Result on_accept(void *arg, const struct sockaddr *peer, socklen
 	return MHD_YES;
 }
 
-static enum MHD_Result on_request(void *arg, struct MHD_Connection *mc, const char *url, const char *method,
-				  const char *version, const char *upload, size_t *upload_len, void **state)
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *mc, const char *url,
+				  const char *method, const char *version, const char *upload,
+				  size_t *upload_len, void **state)
 {
 	struct http_server *s = arg;
 	struct http_conn *c = conn_of(mc);
@@ -148,7 +153,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *mc, const ch
 	return s->answer(s->arg, mc, url, method);
 }
 
-int http_server_start(int fd, http_answer_fn answer, void *arg, struct http_server **ret, struct err *err)
+int http_server_start(int fd, http_answer_fn answer, void *arg, struct http_server **ret,
+		      struct err *err)
 {
 	struct http_server *s = calloc(1, sizeof(*s));
 	const int unsent = UNSENT_MAX;
@@ -158,11 +164,14 @@ int http_server_start(int fd, http_answer_fn answer, void *arg, struct http_serv
 	s->answer = answer;
 	s->arg = arg;
 	list_init(&s->conns);
-	(void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)); /* accepted ones have it, too */
-	s->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, on_accept, s, on_request, s,
-				     MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned int)CONNS_MAX,
-				     MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONN_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
-				     (unsigned int)IDLE_S, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_END);
+	/* accepted ones have it, too */
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
+	s->daemon = MHD_start_daemon(
+		MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, on_accept, s, on_request, s,
+		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned int)CONNS_MAX,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONN_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
+		(unsigned int)IDLE_S, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
+		MHD_OPTION_END);
 	if (!s->daemon) {
 		free(s);
 		return err_set(err, -EIO, "the HTTP server does not start");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Must hold: peers that send half a request, in any number, lock nobody out, and while there are such no other one loses
- * its connection. Nor do those that take no answer, also while others come faster than requests are read. */
+/* Must hold: peers that send half a request, in any number, lock nobody out, and while there are
+ * such no other one loses its connection. Nor do those that take no answer, also while others come
+ * faster than requests are read. */
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +27,7 @@
 static struct http_server *server;
 static struct net_addr where;
 static char large[LARGE];
-static sem_t held, go_on; /* of the request /hold: the server does nothing else meanwhile */
+static sem_t held, go_on;       /* of the request /hold: the server does nothing else meanwhile */
 static _Atomic int64_t later_s; /* its clock is ahead by so much */
 
 int __real_clock_gettime(clockid_t id, struct timespec *ts);
@@ -39,7 +40,8 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
 	return rc;
 }
 
-static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *url, const char *method)
+static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *url,
+			      const char *method)
 {
 	const bool is_large = !strcmp(url, "/large");
 	struct MHD_Response *r;
@@ -50,7 +52,8 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *u
 		sem_post(&held);
 		sem_wait(&go_on);
 	}
-	r = MHD_create_response_from_buffer(is_large ? LARGE : 2, is_large ? large : "ok", MHD_RESPMEM_PERSISTENT);
+	r = MHD_create_response_from_buffer(is_large ? LARGE : 2, is_large ? large : "ok",
+					    MHD_RESPMEM_PERSISTENT);
 	rc = MHD_queue_response(c, MHD_HTTP_OK, r);
 	MHD_destroy_response(r);
 	return rc;
@@ -177,8 +180,8 @@ struct full {
 	int conns[FULL - 1], holder;
 };
 
-/* All but the last one have asked and take no more of their answers. The last one is being answered: the server looks at
- * no other one before let_go(). */
+/* All but the last one have asked and take no more of their answers. The last one is being
+ * answered: the server looks at no other one before let_go(). */
 static void fill_and_hold(struct full *f)
 {
 	ssize_t n;

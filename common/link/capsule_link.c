@@ -48,8 +48,10 @@ static int hello_decode(const void *buf, size_t len, struct verbs_hello *ret)
 static size_t reject_encode(enum verbs_reject why, uint8_t out[VERBS_PRIVATE_MAX])
 {
 	static const uint16_t reason[] = {
-		[VERBS_MALFORMED] = CAPSULE_REJECT_MALFORMED, [VERBS_VERSION] = CAPSULE_REJECT_VERSION,
-		[VERBS_BUSY] = CAPSULE_REJECT_BUSY,           [VERBS_STOPPING] = CAPSULE_REJECT_SHUTDOWN,
+		[VERBS_MALFORMED] = CAPSULE_REJECT_MALFORMED,
+		[VERBS_VERSION] = CAPSULE_REJECT_VERSION,
+		[VERBS_BUSY] = CAPSULE_REJECT_BUSY,
+		[VERBS_STOPPING] = CAPSULE_REJECT_SHUTDOWN,
 		[VERBS_NO_READ] = CAPSULE_REJECT_READ_DEPTH,
 	};
 	const struct capsule_reject_data r = {

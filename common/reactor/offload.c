@@ -127,7 +127,7 @@ void reactor_queue_pass(struct reactor *r, uint32_t queue)
 		return;
 	list_init(&moved);
 	pthread_mutex_lock(&p->lock);
-	list_for_each(o, &p->queue)
+	list_for_each (o, &p->queue)
 		if (container_of(o, struct offload, link)->movable) {
 			list_del(o);
 			list_add_tail(&moved, o);

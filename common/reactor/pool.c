@@ -16,10 +16,12 @@
 #define FLOOR_PCT_MAX 90
 #define LINE_LOOK 32 /* waiters of one use that are looked at behind one who cannot be served */
 
-static const uint32_t class_size[SLOT_CLASSES] = {8u << 10, 64u << 10, 256u << 10, 1u << 20, SLOT_CRC_SIZE};
+static const uint32_t class_size[SLOT_CLASSES] = {8u << 10, 64u << 10, 256u << 10, 1u << 20,
+						  SLOT_CRC_SIZE};
 /* The big ones first: sizes are powers of two, so each slot is aligned to its own size and none
  * crosses a slab. */
-static const enum slot_class cut_order[SLOT_CLASSES] = {SLOT_1M, SLOT_256K, SLOT_64K, SLOT_8K, SLOT_CRC};
+static const enum slot_class cut_order[SLOT_CLASSES] = {SLOT_1M, SLOT_256K, SLOT_64K, SLOT_8K,
+							SLOT_CRC};
 static const uint8_t floor_default[POOL_USES] = {
 	[POOL_READ] = 12, [POOL_WRITE] = 12, [POOL_PEER] = 12, [POOL_REBUILD] = 6, [POOL_CTRL] = 6,
 };
@@ -111,7 +113,8 @@ static void cut_slots(struct pool *p, const struct pool_opts *o)
 	}
 }
 
-static void class_init(struct class_state *c, uint32_t count, uint32_t fixed, const uint8_t *floor_pct)
+static void class_init(struct class_state *c, uint32_t count, uint32_t fixed,
+		       const uint8_t *floor_pct)
 {
 	list_init(&c->free);
 	c->count = c->free_count = count;
@@ -138,7 +141,8 @@ int pool_new(const struct pool_opts *opts, struct pool **ret, struct err *err)
 		slots += opts->count[c];
 	}
 	if (!slots || pct > FLOOR_PCT_MAX)
-		return err_set(err, -EINVAL, "a buffer pool needs slots, and floors of at most %d %% in all",
+		return err_set(err, -EINVAL,
+			       "a buffer pool needs slots, and floors of at most %d %% in all",
 			       FLOOR_PCT_MAX);
 	if (total > SLABS_MAX * SLAB_MAX)
 		return err_set(err, -E2BIG, "a buffer pool of %lu MiB is more than %lu MiB",
@@ -319,19 +323,23 @@ enum answer { GIVEN, OVER_BUDGET, DRY };
 
 /* What is not to be had although it is free. */
 struct reserved {
-	uint32_t blocked; /* classes that somebody earlier in line waits for, or a control message */
-	uint32_t above;   /* classes that a more important use waits for: it cannot have our floor, which we may take */
+	/* classes that somebody earlier in line waits for, or a control message */
+	uint32_t blocked;
+	/* classes that a more important use waits for: it cannot have our floor, which we may take
+	 */
+	uint32_t above;
 };
 
 /* The classes of @set that are reserved for others. */
-static uint32_t reserved_classes(const struct pool *p, const struct pool_set *set, enum pool_use use,
-				 const struct reserved *res)
+static uint32_t reserved_classes(const struct pool *p, const struct pool_set *set,
+				 enum pool_use use, const struct reserved *res)
 {
 	uint32_t need[SLOT_CLASSES], mask = set_classes(set) & res->blocked;
 
 	set_needs(set, need);
 	for (int c = 0; c < SLOT_CLASSES; c++)
-		if (need[c] && res->above >> c & 1 && p->cls[c].used[use] + need[c] > p->cls[c].floor[use])
+		if (need[c] && res->above >> c & 1 &&
+		    p->cls[c].used[use] + need[c] > p->cls[c].floor[use])
 			mask |= 1u << c;
 	return mask;
 }
@@ -408,7 +416,8 @@ static void waited(struct pool *p, const struct pool_ask *a)
 	p->waiting--;
 }
 
-/* Some of @b is free: its first waiters go back to their lines, as far as it reaches. True: somebody did. */
+/* Some of @b is free: its first waiters go back to their lines, as far as it reaches. True:
+ * somebody did. */
 static bool serve_budget(struct pool *p, struct pool_budget *b)
 {
 	uint64_t room = !b->limit ? UINT64_MAX : b->limit > b->used ? b->limit - b->used : 0;
@@ -441,8 +450,8 @@ static bool pass_on(struct pool *p, const struct pool_ask *a, const struct pool_
 	return any;
 }
 
-/* One use's line. Who is behind one that waits may pass only with classes that this one does not need. True: some have
- * come to the lines meanwhile. */
+/* One use's line. Who is behind one that waits may pass only with classes that this one does not
+ * need. True: some have come to the lines meanwhile. */
 static bool serve_line(struct pool *p, enum pool_use use)
 {
 	struct list *line = &p->line[use];
@@ -460,7 +469,8 @@ static bool serve_line(struct pool *p, enum pool_use use)
 		if (how == DRY) {
 			const struct pool_set *least = &a->form[a->forms - 1];
 
-			res.blocked |= short_classes(p, least, use) | reserved_classes(p, least, use, &res);
+			res.blocked |= short_classes(p, least, use) |
+				       reserved_classes(p, least, use, &res);
 			looked++;
 			continue;
 		}

@@ -10,8 +10,8 @@
  * Whoever needs several slots for one step asks for the whole set and gets all of it or nothing, so
  * no two askers wait for each other's slots. An ask names its set in several forms, best first; a
  * smaller form is given when the better one cannot be had. A dry pool is a state, not an error: the
- * asker waits in line. Rule for askers: wait in line only while holding no slot of this pool; or while
- * holding slots of which a budget leaves enough for all that is waited for with them in hand.
+ * asker waits in line. Rule for askers: wait in line only while holding no slot of this pool; or
+ * while holding slots of which a budget leaves enough for all that is waited for with them in hand.
  * Each use has a floor in every class, which the other uses leave alone, so one more stream of it
  * always moves, also while more important uses wait. A budget limits what the streams that share
  * something (a disk, a peer) hold together: what is stuck behind one of them cannot take all.
@@ -26,7 +26,8 @@
 #include "common/base/err.h"
 #include "common/base/list.h"
 
-/** SLOT_CRC: for the CRCs of one piece; of its own, so that data never use up what their CRCs need. */
+/** SLOT_CRC: for the CRCs of one piece; of its own, so that data never use up what their CRCs need.
+ */
 enum slot_class { SLOT_8K, SLOT_64K, SLOT_256K, SLOT_1M, SLOT_CRC, SLOT_CLASSES };
 #define SLOT_CRC_SIZE 8192u
 
@@ -43,7 +44,10 @@ enum pool_use {
 /** The smallest class of data slots that holds @bytes (at most 1 MiB). */
 static inline enum slot_class slot_class_for(uint64_t bytes)
 {
-	return bytes <= 8192 ? SLOT_8K : bytes <= 65536 ? SLOT_64K : bytes <= 262144 ? SLOT_256K : SLOT_1M;
+	return bytes <= 8192     ? SLOT_8K
+	       : bytes <= 65536  ? SLOT_64K
+	       : bytes <= 262144 ? SLOT_256K
+				 : SLOT_1M;
 }
 /** The class for @bytes of CRCs: long lists go to slots for data. */
 static inline enum slot_class slot_class_for_crcs(uint64_t bytes)
@@ -63,22 +67,24 @@ struct pool_budget {
 void pool_budget_init(struct pool_budget *b, uint64_t limit);
 
 struct slot {
-	uint8_t *data;     /* 4 KiB aligned */
-	uint32_t size;     /* of its class */
+	uint8_t *data; /* 4 KiB aligned */
+	uint32_t size; /* of its class */
 	uint32_t refs;
-	uint32_t slab;     /* index into pool_slab(): fixed-buffer index and MR index */
-	uint8_t cls;       /* enum slot_class */
-	uint8_t use;       /* enum pool_use it was taken under */
+	uint32_t slab; /* index into pool_slab(): fixed-buffer index and MR index */
+	uint8_t cls;   /* enum slot_class */
+	uint8_t use;   /* enum pool_use it was taken under */
 	struct pool *pool;
 	struct pool_budget *budget[POOL_BUDGETS]; /* private: charged with it, or NULL */
-	struct list link;  /* private: free list */
+	struct list link;                         /* private: free list */
 };
 
 struct pool_opts {
-	uint32_t count[SLOT_CLASSES];   /* slots of each class */
-	uint32_t fixed[SLOT_CLASSES];   /* of these, so many are taken at the start and for good: no part of a floor */
-	uint8_t floor_pct[POOL_USES];   /* of each class left alone by other uses; all 0: the default */
-	bool huge_pages;                /* try MAP_HUGETLB, fall back to THP advice */
+	uint32_t count[SLOT_CLASSES]; /* slots of each class */
+	/* of these, so many are taken at the start and for good: no part of a floor */
+	uint32_t fixed[SLOT_CLASSES];
+	/* of each class left alone by other uses; all 0: the default */
+	uint8_t floor_pct[POOL_USES];
+	bool huge_pages; /* try MAP_HUGETLB, fall back to THP advice */
 };
 
 #define POOL_PARTS 3
@@ -95,14 +101,15 @@ struct pool_ask {
 	enum pool_use use;
 	struct pool_budget *budget[POOL_BUDGETS]; /* the set is charged to these; or NULL */
 	uint8_t forms;
-	struct pool_set form[POOL_FORMS];  /* the best first */
-	struct slot **slots;               /* room for the largest form: one reference each, part by part */
-	/** From pool_wait(): form[got] is in slots. Runs inside the slot_put() that makes it possible (or
-	 *  inside pool_wait()): record and mark ready. */
+	struct pool_set form[POOL_FORMS]; /* the best first */
+	/* room for the largest form: one reference each, part by part */
+	struct slot **slots;
+	/** From pool_wait(): form[got] is in slots. Runs inside the slot_put() that makes it
+	 *  possible (or inside pool_wait()): record and mark ready. */
 	void (*granted)(struct pool_ask *a);
 	uint8_t got;
-	uint64_t since_ns;                 /* of pool_wait() */
-	struct list link;                  /* private */
+	uint64_t since_ns; /* of pool_wait() */
+	struct list link;  /* private */
 };
 
 struct pool;
@@ -113,8 +120,8 @@ void pool_free(struct pool *p);
 /** The set, if it can be had without overtaking somebody who waits. */
 bool pool_take(struct pool *p, struct pool_ask *a);
 /** Wait in line until granted(). First come, first served among those of one use; control, then
- *  rebuilding, peers, writes and reads, but for what a use takes of its own floor. A set larger than
- *  the pool has is never granted: see pool_fits(). */
+ *  rebuilding, peers, writes and reads, but for what a use takes of its own floor. A set larger
+ *  than the pool has is never granted: see pool_fits(). */
 void pool_wait(struct pool *p, struct pool_ask *a);
 /** Harmless when @a was granted already (it must have been given to pool_wait() once). */
 void pool_wait_cancel(struct pool *p, struct pool_ask *a);
@@ -128,8 +135,8 @@ bool pool_fits(const struct pool *p, const struct pool_set *set, enum pool_use u
 struct slot *pool_get(struct pool *p, enum slot_class cls, enum pool_use use);
 /** Does somebody wait, for slots or for a budget? */
 bool pool_is_pressed(const struct pool *p);
-/** @pressed runs whenever somebody begins to wait, or gets a smaller form of a set: a hint to give back what
- *  is not in use. */
+/** @pressed runs whenever somebody begins to wait, or gets a smaller form of a set: a hint to give
+ *  back what is not in use. */
 void pool_on_pressed(struct pool *p, void (*pressed)(void *arg), void *arg);
 static inline struct slot *slot_ref(struct slot *s)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Must hold: slots are aligned, never cross a slab and never overlap; a set comes whole or not at all,
- * in a smaller form when the better one cannot be had; no use takes another's floor; waiters are
- * served in order and by importance; a budget holds back only those who share it; nothing is lost;
- * waits are counted and timed. */
+/* Must hold: slots are aligned, never cross a slab and never overlap; a set comes whole or not at
+ * all, in a smaller form when the better one cannot be had; no use takes another's floor; waiters
+ * are served in order and by importance; a budget holds back only those who share it; nothing is
+ * lost; waits are counted and timed. */
 #include "common/reactor/pool.h"
 
 #include <setjmp.h>
@@ -70,8 +70,10 @@ static void a_pool_over_one_gibibyte_has_two_slabs(void **state)
 
 static void every_use_leaves_the_floors_of_the_others_alone(void **state)
 {
-	static const enum pool_use order_of[] = {POOL_READ, POOL_WRITE, POOL_PEER, POOL_REBUILD, POOL_CTRL};
-	static const int get[] = {80, 7, 7, 3, 3}; /* all but the others' floors, then each its own */
+	static const enum pool_use order_of[] = {POOL_READ, POOL_WRITE, POOL_PEER, POOL_REBUILD,
+						 POOL_CTRL};
+	/* all but the others' floors, then each its own */
+	static const int get[] = {80, 7, 7, 3, 3};
 	struct pool_opts o = {.count = {[SLOT_8K] = 100}};
 	struct slot *s[100];
 	struct pool *p = NULL;
@@ -152,7 +154,8 @@ static void add_form(struct asker *a, enum slot_class cls, uint16_t n, uint16_t 
 
 	a->ask.slots = a->got;
 	a->ask.granted = granted;
-	*f = (struct pool_set){.parts = crcs ? 2 : 1, .part = {{(uint8_t)cls, n}, {SLOT_CRC, crcs}}};
+	*f = (struct pool_set){.parts = crcs ? 2 : 1,
+			       .part = {{(uint8_t)cls, n}, {SLOT_CRC, crcs}}};
 }
 
 static void give_back(struct asker *a)
@@ -164,7 +167,8 @@ static void give_back(struct asker *a)
 
 static struct pool *pool_without_floors(uint32_t n8k, uint32_t n64k, uint32_t n1m, uint32_t crcs)
 {
-	const struct pool_opts o = {.count = {n8k, n64k, 0, n1m, crcs}, .floor_pct = {[POOL_CTRL] = 1}};
+	const struct pool_opts o = {.count = {n8k, n64k, 0, n1m, crcs},
+				    .floor_pct = {[POOL_CTRL] = 1}};
 	struct pool *p = NULL;
 
 	assert_int_equal(pool_new(&o, &p, NULL), 0);
@@ -203,10 +207,12 @@ static void waiters_are_served_by_importance_then_in_order(void **state)
 	pool_free(p);
 }
 
-/* Writers have all but the floors, and more of them wait. Who reads has its floor all the same, and no more. */
+/* Writers have all but the floors, and more of them wait. Who reads has its floor all the same, and
+ * no more. */
 static void a_use_has_its_floor_though_more_important_ones_wait(void **state)
 {
-	const struct pool_opts o = {.count = {[SLOT_8K] = 10}, .floor_pct = {[POOL_READ] = 20, [POOL_PEER] = 10}};
+	const struct pool_opts o = {.count = {[SLOT_8K] = 10},
+				    .floor_pct = {[POOL_READ] = 20, [POOL_PEER] = 10}};
 	struct pool *p = NULL;
 	struct slot *held[7];
 	struct asker writer = {.ask.use = POOL_WRITE}, reader[3] = {0};
@@ -251,8 +257,8 @@ static void asking_in_line_while_a_slot_is_free_serves_at_once(void **state)
 	pool_free(p);
 }
 
-/* Two who need data and CRCs each, and there is one CRC slot: with one slot each they would wait for
- * ever. */
+/* Two who need data and CRCs each, and there is one CRC slot: with one slot each they would wait
+ * for ever. */
 static void a_set_comes_whole_or_not_at_all(void **state)
 {
 	struct pool *p = pool_without_floors(4, 0, 0, 1);
@@ -356,7 +362,8 @@ static void a_budget_holds_back_only_those_who_share_it(void **state)
 	pool_free(p);
 }
 
-/* Three share the total; two of them share a disk that then has no room, which the third does not need. */
+/* Three share the total; two of them share a disk that then has no room, which the third does not
+ * need. */
 static void room_of_a_budget_goes_to_who_can_use_it(void **state)
 {
 	struct pool *p = pool_without_floors(8, 0, 0, 0);
@@ -527,11 +534,13 @@ struct waits { /* the histogram */
 
 static struct waits waits_now(void)
 {
-	struct waits w = {.sum = metric_line("dfs_pool_wait_seconds_sum"), .count = metric_line("dfs_pool_wait_seconds_count")};
+	struct waits w = {.sum = metric_line("dfs_pool_wait_seconds_sum"),
+			  .count = metric_line("dfs_pool_wait_seconds_count")};
 	char line[64];
 
 	for (size_t i = 0; i < BUCKETS; i++) {
-		(void)snprintf(line, sizeof(line), "dfs_pool_wait_seconds_bucket{le=\"%s\"}", buckets[i]);
+		(void)snprintf(line, sizeof(line), "dfs_pool_wait_seconds_bucket{le=\"%s\"}",
+			       buckets[i]);
 		w.bucket[i] = metric_line(line);
 	}
 	return w;
@@ -563,16 +572,19 @@ static void waits_are_counted_by_use_and_timed(void **state)
 
 			add_form(&a, SLOT_8K, 1, 0);
 			pool_wait(p, &a.ask);
-			assert_int_equal(metric_of_use("dfs_pool_waits_total", uses[u]) - counted, 1);
+			assert_int_equal(metric_of_use("dfs_pool_waits_total", uses[u]) - counted,
+					 1);
 			for (int o = 0; o < POOL_USES; o++)
-				assert_int_equal(metric_of_use("dfs_pool_waiting", uses[o]), o == u);
+				assert_int_equal(metric_of_use("dfs_pool_waiting", uses[o]),
+						 o == u);
 			a.ask.since_ns -= (in_vain ? 20 : 5) * NS_PER_S;
 			if (in_vain)
 				pool_wait_cancel(p, &a.ask);
 			slot_put(held);
 			assert_int_equal(a.got[0] != NULL, !in_vain);
 			assert_int_equal(metric_of_use("dfs_pool_waiting", uses[u]), 0);
-			assert_waited(&before, in_vain ? 20 : 5, in_vain ? BUCKETS - 1 : FIRST_OF_5S);
+			assert_waited(&before, in_vain ? 20 : 5,
+				      in_vain ? BUCKETS - 1 : FIRST_OF_5S);
 			give_back(&a);
 		}
 	}
@@ -582,25 +594,25 @@ static void waits_are_counted_by_use_and_timed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(slots_are_aligned_and_lie_in_their_slab),
-	    cmocka_unit_test(a_pool_over_one_gibibyte_has_two_slabs),
-	    cmocka_unit_test(every_use_leaves_the_floors_of_the_others_alone),
-	    cmocka_unit_test(what_is_taken_for_good_is_no_part_of_a_floor),
-	    cmocka_unit_test(a_slot_returns_with_its_last_reference),
-	    cmocka_unit_test(waiters_are_served_by_importance_then_in_order),
-	    cmocka_unit_test(a_use_has_its_floor_though_more_important_ones_wait),
-	    cmocka_unit_test(asking_in_line_while_a_slot_is_free_serves_at_once),
-	    cmocka_unit_test(a_set_comes_whole_or_not_at_all),
-	    cmocka_unit_test(a_set_that_cannot_be_had_comes_smaller),
-	    cmocka_unit_test(who_comes_later_does_not_overtake_one_who_waits),
-	    cmocka_unit_test(a_budget_holds_back_only_those_who_share_it),
-	    cmocka_unit_test(room_of_a_budget_goes_to_who_can_use_it),
-	    cmocka_unit_test(a_stream_that_is_alone_may_overdraw_its_budget),
-	    cmocka_unit_test(who_waits_for_slots_presses_those_who_hold_them),
-	    cmocka_unit_test(five_thousand_askers_are_all_served),
-	    cmocka_unit_test(impossible_pools_are_refused_with_a_reason),
-	    cmocka_unit_test(huge_pages_fall_back_to_ordinary_ones),
-	    cmocka_unit_test(waits_are_counted_by_use_and_timed),
+		cmocka_unit_test(slots_are_aligned_and_lie_in_their_slab),
+		cmocka_unit_test(a_pool_over_one_gibibyte_has_two_slabs),
+		cmocka_unit_test(every_use_leaves_the_floors_of_the_others_alone),
+		cmocka_unit_test(what_is_taken_for_good_is_no_part_of_a_floor),
+		cmocka_unit_test(a_slot_returns_with_its_last_reference),
+		cmocka_unit_test(waiters_are_served_by_importance_then_in_order),
+		cmocka_unit_test(a_use_has_its_floor_though_more_important_ones_wait),
+		cmocka_unit_test(asking_in_line_while_a_slot_is_free_serves_at_once),
+		cmocka_unit_test(a_set_comes_whole_or_not_at_all),
+		cmocka_unit_test(a_set_that_cannot_be_had_comes_smaller),
+		cmocka_unit_test(who_comes_later_does_not_overtake_one_who_waits),
+		cmocka_unit_test(a_budget_holds_back_only_those_who_share_it),
+		cmocka_unit_test(room_of_a_budget_goes_to_who_can_use_it),
+		cmocka_unit_test(a_stream_that_is_alone_may_overdraw_its_budget),
+		cmocka_unit_test(who_waits_for_slots_presses_those_who_hold_them),
+		cmocka_unit_test(five_thousand_askers_are_all_served),
+		cmocka_unit_test(impossible_pools_are_refused_with_a_reason),
+		cmocka_unit_test(huge_pages_fall_back_to_ordinary_ones),
+		cmocka_unit_test(waits_are_counted_by_use_and_timed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

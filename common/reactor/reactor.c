@@ -3,8 +3,8 @@
 
 #include <assert.h>
 #include <poll.h>
-#include <signal.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -19,8 +19,8 @@
 #include "common/reactor/pool.h"
 #include "common/reactor/reactor_internal.h"
 
-/* Of the kernel, for requests on files that cannot be done without waiting: those on a disk that hangs keep
- * theirs, and all files of a ring share them. One is made when the others wait. */
+/* Of the kernel, for requests on files that cannot be done without waiting: those on a disk that
+ * hangs keep theirs, and all files of a ring share them. One is made when the others wait. */
 #define IO_WORKERS 512
 #define SQ_ENTRIES_DEFAULT 512
 #define CQ_PER_SQ 4 /* room for multishots and bursts; overflow costs, but loses nothing (NODROP) */
@@ -44,15 +44,16 @@ struct poller_wait {
 static int ring_init(struct reactor *r)
 {
 	static const uint32_t flags[] = {
-	    IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL |
-		IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SINGLE_ISSUER |
-		IORING_SETUP_DEFER_TASKRUN, /* 6.1 */
-	    IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL |
-		IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SINGLE_ISSUER,
-	    IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL |
-		IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,		       /* 5.19 */
-	    IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL, /* 5.18 */
-	    IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED,
+		IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL |
+			IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG |
+			IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, /* 6.1 */
+		IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL |
+			IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG |
+			IORING_SETUP_SINGLE_ISSUER,
+		IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL |
+			IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,           /* 5.19 */
+		IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL, /* 5.18 */
+		IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED,
 	};
 	int rc = -EINVAL;
 
@@ -74,8 +75,9 @@ static int ring_error(struct err *err, int rc)
 	if (rc == -ENOSYS)
 		err_cure(err, "this needs Linux 5.19 or newer with io_uring built in");
 	else if (rc == -EPERM || rc == -EACCES)
-		err_cure(err, "io_uring is forbidden here: set sysctl kernel.io_uring_disabled=0, or"
-			      " allow io_uring_setup in the container's seccomp profile");
+		err_cure(err,
+			 "io_uring is forbidden here: set sysctl kernel.io_uring_disabled=0, or"
+			 " allow io_uring_setup in the container's seccomp profile");
 	else if (rc == -ENOMEM)
 		err_cure(err, "raise RLIMIT_MEMLOCK (LimitMEMLOCK=infinity, ulimit -l unlimited)");
 	return rc;
@@ -89,7 +91,8 @@ static int ring_enable(struct reactor *r)
 	if (r->enabled)
 		return pthread_equal(r->issuer, pthread_self()) ? 0 : -EBUSY;
 	/* By hand: liburing 2.3 declares io_uring_enable_rings() and does not export it. */
-	rc = io_uring_register((unsigned int)r->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+	rc = io_uring_register((unsigned int)r->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL,
+			       0);
 	if (rc < 0)
 		return rc;
 	r->issuer = pthread_self();
@@ -185,8 +188,8 @@ static void ring_enter(struct reactor *r, uint64_t timeout_ns)
 	if (!timeout_ns)
 		(void)io_uring_submit_and_get_events(&r->ring);
 	else
-		(void)io_uring_submit_and_wait_timeout(
-		    &r->ring, &cqe, 1, timeout_ns == UINT64_MAX ? NULL : &ts, NULL);
+		(void)io_uring_submit_and_wait_timeout(&r->ring, &cqe, 1,
+						       timeout_ns == UINT64_MAX ? NULL : &ts, NULL);
 }
 
 /* ---- inbox ---- */
@@ -339,8 +342,7 @@ static uint32_t pollers_run(struct reactor *r)
 {
 	uint32_t n = 0;
 
-	list_for_each(l, &r->pollers)
-	{
+	list_for_each (l, &r->pollers) {
 		struct poller *p = container_of(l, struct poller, link);
 
 		n += (uint32_t)p->poll(p);
@@ -352,8 +354,7 @@ static uint32_t pollers_run(struct reactor *r)
  * came, all are armed, the reactor may sleep. */
 static bool pollers_arm(struct reactor *r)
 {
-	list_for_each(l, &r->pollers)
-	{
+	list_for_each (l, &r->pollers) {
 		struct poller *p = container_of(l, struct poller, link);
 
 		if (poller_wait_arm(r, p) < 0 || p->arm(p) < 0)
@@ -431,8 +432,8 @@ static void spin_adapt(struct reactor *r, uint64_t slept_ns)
 
 static bool has_work(struct reactor *r)
 {
-	return !list_empty(&r->ready) || !list_empty(&r->late) || io_uring_cq_ready(&r->ring) || atomic_load(&r->inbox) ||
-	       atomic_load(&r->stop);
+	return !list_empty(&r->ready) || !list_empty(&r->late) || io_uring_cq_ready(&r->ring) ||
+	       atomic_load(&r->inbox) || atomic_load(&r->stop);
 }
 
 /* Nanoseconds to the next timer; 0: it is due. */
@@ -534,7 +535,8 @@ static void drain(struct reactor *r)
 	bool issuer = ring_enable(r) == 0;
 
 	atomic_store(&r->stop, false);
-	list_for_each(l, &r->pollers) reactor_poller_del(r, container_of(l, struct poller, link));
+	list_for_each (l, &r->pollers)
+		reactor_poller_del(r, container_of(l, struct poller, link));
 	while (!is_drained(r) && r->now_ns < deadline_ns) {
 		if (issuer)
 			cancel_all(r);
@@ -553,7 +555,8 @@ static void drain(struct reactor *r)
 	}
 }
 
-/* The scheduler is asked for short turns, which begin sooner: a wish that Linux 6.12 and later grant. */
+/* The scheduler is asked for short turns, which begin sooner: a wish that Linux 6.12 and later
+ * grant. */
 static void ask_for_short_turns(void)
 {
 	struct {
@@ -695,10 +698,11 @@ static int register_error(struct err *err, int rc, uint64_t bytes)
 	if (rc != -ENOMEM)
 		return rc;
 	(void)getrlimit(RLIMIT_MEMLOCK, &lim);
-	return err_cure(err,
-			"RLIMIT_MEMLOCK is %lu KiB: set LimitMEMLOCK=infinity (ulimit -l unlimited),"
-			" or make the buffer pool smaller",
-			(unsigned long)(lim.rlim_cur >> 10));
+	return err_cure(
+		err,
+		"RLIMIT_MEMLOCK is %lu KiB: set LimitMEMLOCK=infinity (ulimit -l unlimited),"
+		" or make the buffer pool smaller",
+		(unsigned long)(lim.rlim_cur >> 10));
 }
 
 int reactor_register_pool(struct reactor *r, struct pool *pool, struct err *err)

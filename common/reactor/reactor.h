@@ -7,10 +7,10 @@
  * Idea: sockets, block files, timers, messages from other threads and RDMA completion channels are
  * all waited on in io_uring_enter. An asynchronous operation is a struct with a state and a step
  * function (an `rop`); completions record results and mark it ready; the reactor steps it.
- * A turn is: inbox, completions, pollers, ready ops, timers, late ops. Nothing in a turn blocks; calls
- * that have no asynchronous form go to reactor_offload().
- * Ownership: the caller owns every struct it embeds (rop, uring_op, timer, msg, offload, poller) and
- * keeps it until it has come back.
+ * A turn is: inbox, completions, pollers, ready ops, timers, late ops. Nothing in a turn blocks;
+ * calls that have no asynchronous form go to reactor_offload().
+ * Ownership: the caller owns every struct it embeds (rop, uring_op, timer, msg, offload, poller)
+ * and keeps it until it has come back.
  * Threading: all calls from the reactor's own thread, but reactor_post(), reactor_stop() and
  * reactor_run() (which makes the calling thread the reactor's). Before reactor_run() the creating
  * thread may set things up (at most sq_entries ring operations).
@@ -28,10 +28,11 @@ struct reactor;
 struct pool;
 
 struct reactor_opts {
-	const char *name;        /* thread name, static */
-	uint32_t sq_entries;     /* 0: 512 */
+	const char *name;         /* thread name, static */
+	uint32_t sq_entries;      /* 0: 512 */
 	uint32_t offload_threads; /* helper threads of each queue for blocking calls; 0: 2 */
-	int32_t spin_us;         /* busy-poll after the last useful completion; -1: adaptive, 0: never */
+	/* busy-poll after the last useful completion; -1: adaptive, 0: never */
+	int32_t spin_us;
 };
 
 /** The ring is created disabled and enabled by reactor_run() (SINGLE_ISSUER and DEFER_TASKRUN where
@@ -64,7 +65,8 @@ struct rop {
 	void (*free)(struct rop *op);
 	struct list ready_link; /* private; list_init() before first use (rop_init) */
 };
-static inline void rop_init(struct rop *op, bool (*step)(struct rop *), void (*free_fn)(struct rop *))
+static inline void rop_init(struct rop *op, bool (*step)(struct rop *),
+			    void (*free_fn)(struct rop *))
 {
 	op->step = step;
 	op->free = free_fn;
@@ -72,8 +74,8 @@ static inline void rop_init(struct rop *op, bool (*step)(struct rop *), void (*f
 }
 /** Mark ready: stepped once in this or the next turn, however often it is marked. */
 void reactor_ready(struct reactor *r, struct rop *op);
-/** Mark ready for the end of this turn, behind all that the turn brings: whoever gathers what comes in a
- *  turn hands it to the ring there. Must not mark itself late again. */
+/** Mark ready for the end of this turn, behind all that the turn brings: whoever gathers what comes
+ *  in a turn hands it to the ring there. Must not mark itself late again. */
 void reactor_late(struct reactor *r, struct rop *op);
 
 /* ---- ring operations ---- */
@@ -105,15 +107,15 @@ void reactor_timer_clear(struct reactor *r, struct rtimer *t);
 
 /* ---- messages from other threads ---- */
 struct rmsg {
-	void (*fn)(struct rmsg *m); /* runs on the reactor; may free the message */
+	void (*fn)(struct rmsg *m);  /* runs on the reactor; may free the message */
 	_Atomic(struct rmsg *) next; /* private */
 };
 /** Any thread, also from a signal handler. Lock-free MPSC queue, in order per sender; the eventfd
  *  is written only when the reactor sleeps.
  *  Messages posted after reactor_run() ended are run by reactor_free(). */
 void reactor_post(struct reactor *r, struct rmsg *m);
-/** The same without the waking: reactor_wake() must follow. For many messages at once: a reactor that is
- *  woken by the first one deals with them one by one. */
+/** The same without the waking: reactor_wake() must follow. For many messages at once: a reactor
+ *  that is woken by the first one deals with them one by one. */
 void reactor_post_quiet(struct reactor *r, struct rmsg *m);
 void reactor_wake(struct reactor *r);
 
@@ -129,10 +131,12 @@ struct offload {
 };
 #define REACTOR_QUEUES 195
 /** To a queue with helper threads of its own, started when they are needed: calls that do not come
- *  back hold up the calls of their queue, and no other one's; but a queue that can have no thread uses those of queue 0.
+ *  back hold up the calls of their queue, and no other one's; but a queue that can have no thread
+ *  uses those of queue 0.
  *  @queue < REACTOR_QUEUES. */
 void reactor_offload_to(struct reactor *r, uint32_t queue, struct offload *o);
-/** What waits in @queue, and may, is done by the threads of queue 0: those of @queue do not come back. */
+/** What waits in @queue, and may, is done by the threads of queue 0: those of @queue do not come
+ * back. */
 void reactor_queue_pass(struct reactor *r, uint32_t queue);
 /** What waits in @queue comes back at once, done() without work(). */
 void reactor_queue_drop(struct reactor *r, uint32_t queue);
@@ -141,11 +145,11 @@ void reactor_offload(struct reactor *r, struct offload *o);
 
 /* ---- pollers: completion queues beside the ring ---- */
 struct poller {
-	int fd;                          /* readable when armed and something came; -1: none */
-	int (*poll)(struct poller *p);   /* bounded batch; number of events handled */
-	int (*arm)(struct poller *p);    /* ask for a wake-up on fd; polled once more after it */
-	struct list link;                /* private */
-	struct poller_wait *wait;        /* private */
+	int fd;                        /* readable when armed and something came; -1: none */
+	int (*poll)(struct poller *p); /* bounded batch; number of events handled */
+	int (*arm)(struct poller *p);  /* ask for a wake-up on fd; polled once more after it */
+	struct list link;              /* private */
+	struct poller_wait *wait;      /* private */
 };
 void reactor_poller_add(struct reactor *r, struct poller *p);
 /** The poller gets no further call. From its own poll() or arm() it may remove only itself. */

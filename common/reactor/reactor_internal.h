@@ -39,10 +39,10 @@ uint32_t offload_out(const struct reactor *r);
 struct reactor {
 	struct io_uring ring;
 	struct reactor_opts opts;
-	bool ring_ready;    /* queue_init succeeded */
-	bool enabled;       /* the ring accepts submissions */
-	uint32_t ring_ops;  /* submitted or queued and not completed, our own included */
-	uint32_t own_ops;   /* of these: wake-up read, poller waits, cancels */
+	bool ring_ready;   /* queue_init succeeded */
+	bool enabled;      /* the ring accepts submissions */
+	uint32_t ring_ops; /* submitted or queued and not completed, our own included */
+	uint32_t own_ops;  /* of these: wake-up read, poller waits, cancels */
 	uint64_t now_ns;
 	uint64_t useful_ns; /* when something last happened */
 	uint64_t spin_ns;   /* current busy-poll window */
@@ -51,8 +51,8 @@ struct reactor {
 	struct list ready, late, pollers;
 	struct timer_heap timers;
 	struct offload_pool *queues[REACTOR_QUEUES]; /* owned; NULL: not used yet */
-	struct pool *pool; /* borrowed */
-	bool fixed;        /* pool is registered with the ring */
+	struct pool *pool;                           /* borrowed */
+	bool fixed;                                  /* pool is registered with the ring */
 
 	_Atomic(struct rmsg *) inbox; /* newest first; pushed by anyone, taken whole by us */
 	atomic_bool sleeping;         /* a poster must write wake_fd */

@@ -256,10 +256,8 @@ static void messages_of_many_threads_arrive_once_and_in_order(void **state)
 	(void)state;
 	b.notes = (struct note *)calloc(SENDERS * PER_SENDER, sizeof(*b.notes));
 	for (uint32_t i = 0; i < SENDERS * PER_SENDER; i++)
-		b.notes[i] = (struct note){.m.fn = note_fn,
-					   .b = &b,
-					   .sender = i / PER_SENDER,
-					   .seq = i % PER_SENDER};
+		b.notes[i] = (struct note){
+			.m.fn = note_fn, .b = &b, .sender = i / PER_SENDER, .seq = i % PER_SENDER};
 	for (int i = 0; i < SENDERS; i++)
 		pthread_create(&t[i], NULL, sender_main, &b.notes[i * PER_SENDER]);
 	assert_int_equal(reactor_run(b.r), 0);
@@ -322,7 +320,8 @@ static void await_seen(atomic_int *seen, int n)
 	assert_int_equal(atomic_load(seen), n);
 }
 
-/* Nobody tells when a reactor sleeps: one that did not yet, on a busy machine, sees its messages at once. Then once more. */
+/* Nobody tells when a reactor sleeps: one that did not yet, on a busy machine, sees its messages at
+ * once. Then once more. */
 static void quiet_messages_wait_for_one_wake(void **state)
 {
 	struct reactor *r = make();
@@ -540,7 +539,8 @@ static void blocking_calls_run_elsewhere_and_come_back(void **state)
 
 	(void)state;
 	for (int i = 0; i < 20; i++) {
-		j[i] = (struct job){.o = {.work = job_work, .done = job_done}, .r = r, .left = &left};
+		j[i] = (struct job){
+			.o = {.work = job_work, .done = job_done}, .r = r, .left = &left};
 		reactor_offload(r, &j[i].o);
 	}
 	assert_int_equal(reactor_run(r), 0);
@@ -594,7 +594,7 @@ static void calls_that_hang_hold_up_their_own_queue_only(void **state)
 	}
 	for (uint32_t i = 0; i < 2; i++) {
 		j[i] = (struct job){
-		    .o = {.work = job_work, .done = job_done}, .r = r, .left = &left};
+			.o = {.work = job_work, .done = job_done}, .r = r, .left = &left};
 		reactor_offload_to(r, i * (REACTOR_QUEUES - 1), &j[i].o);
 	}
 	assert_int_equal(reactor_run(r), 0); /* until both are back */
@@ -617,9 +617,12 @@ static void calls_that_hang_hold_up_their_own_queue_only(void **state)
 
 static atomic_bool no_threads;
 
-int __real_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *), void *arg);
-int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *), void *arg);
-int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
+int __real_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
+			  void *arg);
+int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
+			  void *arg);
+int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
+			  void *arg)
 {
 	return atomic_load(&no_threads) ? EAGAIN : __real_pthread_create(ret, attr, fn, arg);
 }
@@ -644,7 +647,8 @@ static void where_done(struct offload *o)
 
 static void a_queue_that_can_have_no_thread_leaves_the_reactor_alone(void **state)
 {
-	struct where w = {.o = {.work = where_work, .done = where_done}, .r = make(), .on_reactor = true};
+	struct where w = {
+		.o = {.work = where_work, .done = where_done}, .r = make(), .on_reactor = true};
 
 	(void)state;
 	atomic_store(&no_threads, true);
@@ -776,25 +780,25 @@ static void one_system_call_a_turn(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(operations_set_up_before_the_run_complete_in_it),
-	    cmocka_unit_test(more_operations_than_the_queue_holds_are_submitted_on_the_way),
-	    cmocka_unit_test(a_cancelled_operation_comes_back_once),
-	    cmocka_unit_test(freeing_the_reactor_cancels_what_is_left),
-	    cmocka_unit_test(an_operation_begun_after_the_thread_ended_comes_back_cancelled),
-	    cmocka_unit_test(messages_of_many_threads_arrive_once_and_in_order),
-	    cmocka_unit_test(two_reactors_wake_each_other),
-	    cmocka_unit_test(quiet_messages_wait_for_one_wake),
-	    cmocka_unit_test(a_signal_handler_can_stop_a_sleeping_reactor),
-	    cmocka_unit_test(timers_fire_once_in_time_and_not_when_cleared),
-	    cmocka_unit_test(a_timer_in_the_past_fires_next_turn),
-	    cmocka_unit_test(a_ready_op_is_stepped_once_a_turn_until_it_is_over),
-	    cmocka_unit_test(a_late_op_is_stepped_at_the_end_of_the_turn),
-	    cmocka_unit_test(blocking_calls_run_elsewhere_and_come_back),
-	    cmocka_unit_test(calls_that_hang_hold_up_their_own_queue_only),
-	    cmocka_unit_test(a_queue_that_can_have_no_thread_leaves_the_reactor_alone),
-	    cmocka_unit_test(a_poller_is_woken_for_every_entry),
-	    cmocka_unit_test(a_pool_is_registered_slab_by_slab),
-	    cmocka_unit_test(one_system_call_a_turn),
+		cmocka_unit_test(operations_set_up_before_the_run_complete_in_it),
+		cmocka_unit_test(more_operations_than_the_queue_holds_are_submitted_on_the_way),
+		cmocka_unit_test(a_cancelled_operation_comes_back_once),
+		cmocka_unit_test(freeing_the_reactor_cancels_what_is_left),
+		cmocka_unit_test(an_operation_begun_after_the_thread_ended_comes_back_cancelled),
+		cmocka_unit_test(messages_of_many_threads_arrive_once_and_in_order),
+		cmocka_unit_test(two_reactors_wake_each_other),
+		cmocka_unit_test(quiet_messages_wait_for_one_wake),
+		cmocka_unit_test(a_signal_handler_can_stop_a_sleeping_reactor),
+		cmocka_unit_test(timers_fire_once_in_time_and_not_when_cleared),
+		cmocka_unit_test(a_timer_in_the_past_fires_next_turn),
+		cmocka_unit_test(a_ready_op_is_stepped_once_a_turn_until_it_is_over),
+		cmocka_unit_test(a_late_op_is_stepped_at_the_end_of_the_turn),
+		cmocka_unit_test(blocking_calls_run_elsewhere_and_come_back),
+		cmocka_unit_test(calls_that_hang_hold_up_their_own_queue_only),
+		cmocka_unit_test(a_queue_that_can_have_no_thread_leaves_the_reactor_alone),
+		cmocka_unit_test(a_poller_is_woken_for_every_entry),
+		cmocka_unit_test(a_pool_is_registered_slab_by_slab),
+		cmocka_unit_test(one_system_call_a_turn),
 	};
 	struct reactor_opts o = {.name = "probe"};
 	struct reactor *r = NULL;

@@ -81,7 +81,8 @@ uint32_t timer_heap_run(struct timer_heap *h, uint64_t now_ns)
 {
 	uint32_t fired = 0;
 
-	for (uint32_t limit = h->n; fired < limit && h->n && h->v[0]->deadline_ns <= now_ns; fired++) {
+	for (uint32_t limit = h->n; fired < limit && h->n && h->v[0]->deadline_ns <= now_ns;
+	     fired++) {
 		struct rtimer *t = h->v[0];
 
 		heap_remove(h, t);

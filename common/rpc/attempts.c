@@ -27,7 +27,8 @@ static int conf_ms(const struct conf *conf, const char *key, uint32_t *ret, stru
 	if (rc < 0)
 		return rc;
 	if (v > INT32_MAX)
-		return err_set(err, -EINVAL, "%s=%s is more than 24 days", key, conf_get(conf, key));
+		return err_set(err, -EINVAL, "%s=%s is more than 24 days", key,
+			       conf_get(conf, key));
 	*ret = (uint32_t)v;
 	return 0;
 }
@@ -50,8 +51,8 @@ static int copy_servers(struct rpc_target *t, const struct rpc_client_opts *o)
 {
 	bool ok;
 
-	t->servers[0] = (struct rpc_server){
-		o->addr, copy_or(o->addr_text, net_text(&o->addr, t->addr_buf))};
+	t->servers[0] = (struct rpc_server){o->addr,
+					    copy_or(o->addr_text, net_text(&o->addr, t->addr_buf))};
 	ok = t->servers[0].addr_text;
 	for (uint32_t i = 0; i < o->other_count; i++) {
 		struct rpc_server *s = &t->servers[1 + i];
@@ -91,7 +92,8 @@ int rpc_target_init(struct rpc_target *t, const struct rpc_client_opts *o, struc
 
 	*t = (struct rpc_target){0};
 	if (o->other_count >= RPC_SERVERS_MAX)
-		return err_set(err, -EINVAL, "more than %d servers that stand for each other", RPC_SERVERS_MAX);
+		return err_set(err, -EINVAL, "more than %d servers that stand for each other",
+			       RPC_SERVERS_MAX);
 	rc = copy_opts(t, o);
 	if (rc >= 0)
 		rc = ret_errno((int)getrandom(t->client_id, sizeof(t->client_id), 0));
@@ -130,7 +132,8 @@ static void renew_deadline(struct rpc_attempts *a, const struct rpc_target *t, u
 	a->deadline_ns = clock_mono_ns() + (t->o.call_timeout_ms + (uint64_t)pause_ms) * NS_PER_MS;
 }
 
-void rpc_attempts_begin(struct rpc_attempts *a, const struct rpc_target *t, const char *method, int32_t id)
+void rpc_attempts_begin(struct rpc_attempts *a, const struct rpc_target *t, const char *method,
+			int32_t id)
 {
 	a->method = method;
 	a->id = id;
@@ -142,8 +145,8 @@ void rpc_attempts_begin(struct rpc_attempts *a, const struct rpc_target *t, cons
 	renew_deadline(a, t, 0);
 }
 
-int rpc_attempts_encode(const struct rpc_attempts *a, const struct rpc_target *t, const ProtobufCMessage *req,
-			uint8_t **ret, size_t *ret_len)
+int rpc_attempts_encode(const struct rpc_attempts *a, const struct rpc_target *t,
+			const ProtobufCMessage *req, uint8_t **ret, size_t *ret_len)
 {
 	const struct rpc_request_args args = {
 		.call_id = a->id,
@@ -157,8 +160,9 @@ int rpc_attempts_encode(const struct rpc_attempts *a, const struct rpc_target *t
 	return rpc_request_encode(&args, req, ret, ret_len);
 }
 
-int rpc_attempts_take(struct rpc_attempts *a, const struct rpc_target *t, const struct rpc_response *r,
-		      const ProtobufCMessageDescriptor *desc, ProtobufCMessage **ret)
+int rpc_attempts_take(struct rpc_attempts *a, const struct rpc_target *t,
+		      const struct rpc_response *r, const ProtobufCMessageDescriptor *desc,
+		      ProtobufCMessage **ret)
 {
 	ProtobufCMessage *msg = NULL;
 	int rc = rpc_response_error(r, &a->err);
@@ -166,7 +170,8 @@ int rpc_attempts_take(struct rpc_attempts *a, const struct rpc_target *t, const 
 	if (rc >= 0) {
 		rc = pb_unpack(desc, r->message, r->message_len, &msg);
 		if (rc < 0)
-			err_sys(&a->err, rc == -ENOMEM ? rc : -EPROTO, "%s %s: answer to %s is malformed", t->o.peer,
+			err_sys(&a->err, rc == -ENOMEM ? rc : -EPROTO,
+				"%s %s: answer to %s is malformed", t->o.peer,
 				rpc_target_text(t, a->server), a->method);
 	}
 	if (rc < 0)
@@ -178,13 +183,15 @@ int rpc_attempts_take(struct rpc_attempts *a, const struct rpc_target *t, const 
 	return 0;
 }
 
-int rpc_attempts_decode(struct rpc_attempts *a, struct rpc_target *t, const uint8_t *frame, uint32_t len,
-			const ProtobufCMessageDescriptor *desc, ProtobufCMessage **ret)
+int rpc_attempts_decode(struct rpc_attempts *a, struct rpc_target *t, const uint8_t *frame,
+			uint32_t len, const ProtobufCMessageDescriptor *desc,
+			ProtobufCMessage **ret)
 {
 	struct rpc_response r = {0};
 	int rc = rpc_response_decode(frame, len, &r); /* it passed once already */
 
-	rc = rc < 0 ? err_set(&a->err, rc, "out of memory") : rpc_attempts_take(a, t, &r, desc, ret);
+	rc = rc < 0 ? err_set(&a->err, rc, "out of memory")
+		    : rpc_attempts_take(a, t, &r, desc, ret);
 	rpc_response_fini(&r);
 	return rc;
 }
@@ -211,18 +218,20 @@ int rpc_cancelled(struct err *err)
 /* The connection broke every time. */
 static int gave_up(struct rpc_attempts *a, const struct rpc_target *t)
 {
-	err_set(&a->err, -ECONNRESET, "%s %s closed the connection during %s (sent %d times)", t->o.peer,
-		rpc_target_text(t, a->server), a->method, a->sent);
+	err_set(&a->err, -ECONNRESET, "%s %s closed the connection during %s (sent %d times)",
+		t->o.peer, rpc_target_text(t, a->server), a->method, a->sent);
 	if (t->is_hadoop)
 		return err_cure(&a->err, "see the %s's log", t->o.peer);
 	a->err.rc = -EPROTO;
-	return err_cure(&a->err, "it never answers: does it speak Hadoop RPC, is that the %s's RPC "
-			"port? (%s)", t->o.peer, t->o.addr_key);
+	return err_cure(&a->err,
+			"it never answers: does it speak Hadoop RPC, is that the %s's RPC "
+			"port? (%s)",
+			t->o.peer, t->o.addr_key);
 }
 
 /* One server: a broken connection is all that is worth another attempt. */
-static enum rpc_next next_of_one(struct rpc_attempts *a, const struct rpc_target *t, enum rpc_outcome o, int *rc,
-				 uint32_t *ret_pause_ms)
+static enum rpc_next next_of_one(struct rpc_attempts *a, const struct rpc_target *t,
+				 enum rpc_outcome o, int *rc, uint32_t *ret_pause_ms)
 {
 	const uint64_t now = clock_mono_ns();
 
@@ -271,7 +280,8 @@ static uint32_t pause_ms(const struct rpc_target *t, uint32_t round)
 }
 
 /* No server could do it. */
-static int out_of_servers(struct rpc_attempts *a, const struct rpc_target *t, enum rpc_outcome o, int rc)
+static int out_of_servers(struct rpc_attempts *a, const struct rpc_target *t, enum rpc_outcome o,
+			  int rc)
 {
 	if (o == RPC_BROKEN)
 		err_set(&a->err, rc, "%s %s closed the connection during %s", t->o.peer,
@@ -281,8 +291,8 @@ static int out_of_servers(struct rpc_attempts *a, const struct rpc_target *t, en
 	return a->err.rc ? a->err.rc : rc;
 }
 
-static enum rpc_next next_of_many(struct rpc_attempts *a, const struct rpc_target *t, enum rpc_outcome o, int *rc,
-				  uint32_t *ret_pause_ms)
+static enum rpc_next next_of_many(struct rpc_attempts *a, const struct rpc_target *t,
+				  enum rpc_outcome o, int *rc, uint32_t *ret_pause_ms)
 {
 	const enum rpc_next next = judge(a, o, *rc);
 	uint32_t pause = 0;
@@ -303,16 +313,18 @@ static enum rpc_next next_of_many(struct rpc_attempts *a, const struct rpc_targe
 	}
 	a->was_broken = o == RPC_BROKEN && next == RPC_AGAIN;
 	renew_deadline(a, t, pause);
-	log_debug("op=rpc method=%s server=%s pause_ms=%u: %s: %s", a->method, rpc_target_text(t, a->server), pause,
+	log_debug("op=rpc method=%s server=%s pause_ms=%u: %s: %s", a->method,
+		  rpc_target_text(t, a->server), pause,
 		  next == RPC_OTHER ? "asking the next one" : "asking again",
 		  a->err.text[0] ? a->err.text : "the connection broke");
 	*ret_pause_ms = pause;
 	return next;
 }
 
-enum rpc_next rpc_attempts_next(struct rpc_attempts *a, const struct rpc_target *t, enum rpc_outcome o, int *rc,
-				uint32_t *ret_pause_ms)
+enum rpc_next rpc_attempts_next(struct rpc_attempts *a, const struct rpc_target *t,
+				enum rpc_outcome o, int *rc, uint32_t *ret_pause_ms)
 {
 	a->sent++;
-	return t->server_count > 1 ? next_of_many(a, t, o, rc, ret_pause_ms) : next_of_one(a, t, o, rc, ret_pause_ms);
+	return t->server_count > 1 ? next_of_many(a, t, o, rc, ret_pause_ms)
+				   : next_of_one(a, t, o, rc, ret_pause_ms);
 }

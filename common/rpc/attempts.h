@@ -4,9 +4,10 @@
 /**
  * rpc/attempts - what becomes of a call after each attempt to send it
  *
- * Idea: the blocking client (client.h) and the queue (queue.h) move bytes each in its own way, but a call that met
- * a broken connection, a standby or an exception has to go the same way in both: over, again, or to another
- * server, after the same pause, with the same last words. That is decided here.
+ * Idea: the blocking client (client.h) and the queue (queue.h) move bytes each in its own way, but
+ * a call that met a broken connection, a standby or an exception has to go the same way in both:
+ * over, again, or to another server, after the same pause, with the same last words. That is
+ * decided here.
  * Ownership: a target owns copies of its options; struct rpc_attempts is a value.
  * Threading: a target is constant once made, but for is_hadoop; the rest belongs to its caller.
  */
@@ -22,11 +23,12 @@ enum {
 
 /* Whom the calls go to, and as whom. */
 struct rpc_target {
-	struct rpc_client_opts o; /* strings owned; without the servers */
+	struct rpc_client_opts o;                   /* strings owned; without the servers */
 	struct rpc_server servers[RPC_SERVERS_MAX]; /* strings owned */
 	uint32_t server_count;
 	char addr_buf[NET_TEXT_MAX];
-	uint8_t client_id[RPC_CLIENT_ID_LEN]; /* a retry cache knows calls by this and the call id */
+	/* a retry cache knows calls by this and the call id */
+	uint8_t client_id[RPC_CLIENT_ID_LEN];
 	atomic_bool is_hadoop; /* it has answered once as Hadoop RPC should */
 };
 
@@ -47,8 +49,8 @@ enum rpc_next {
 struct rpc_attempts {
 	const char *method;
 	int32_t id;
-	int32_t sent;         /* attempts that have ended: the retry count of the next one */
-	uint32_t server;      /* of the last attempt */
+	int32_t sent;    /* attempts that have ended: the retry count of the next one */
+	uint32_t server; /* of the last attempt */
 	uint64_t deadline_ns;
 	uint32_t failovers, retries;
 	bool was_broken;
@@ -65,21 +67,26 @@ const char *rpc_target_text(const struct rpc_target *t, uint32_t server);
 struct rpc_client_opts rpc_target_conn_opts(const struct rpc_target *t, uint32_t server);
 
 /** A new call, its time beginning now. */
-void rpc_attempts_begin(struct rpc_attempts *a, const struct rpc_target *t, const char *method, int32_t id);
+void rpc_attempts_begin(struct rpc_attempts *a, const struct rpc_target *t, const char *method,
+			int32_t id);
 /** The request's frame for the next attempt. */
-int rpc_attempts_encode(const struct rpc_attempts *a, const struct rpc_target *t, const ProtobufCMessage *req,
-			uint8_t **ret, size_t *ret_len);
-/** The answer in @frame: its message to *@ret (may be NULL). The exception, or a bad answer, in a->err. */
-int rpc_attempts_decode(struct rpc_attempts *a, struct rpc_target *t, const uint8_t *frame, uint32_t len,
-			const ProtobufCMessageDescriptor *desc, ProtobufCMessage **ret);
+int rpc_attempts_encode(const struct rpc_attempts *a, const struct rpc_target *t,
+			const ProtobufCMessage *req, uint8_t **ret, size_t *ret_len);
+/** The answer in @frame: its message to *@ret (may be NULL). The exception, or a bad answer, in
+ * a->err. */
+int rpc_attempts_decode(struct rpc_attempts *a, struct rpc_target *t, const uint8_t *frame,
+			uint32_t len, const ProtobufCMessageDescriptor *desc,
+			ProtobufCMessage **ret);
 /** The same of an answer whose header is decoded. */
-int rpc_attempts_take(struct rpc_attempts *a, const struct rpc_target *t, const struct rpc_response *r,
-		      const ProtobufCMessageDescriptor *desc, ProtobufCMessage **ret);
+int rpc_attempts_take(struct rpc_attempts *a, const struct rpc_target *t,
+		      const struct rpc_response *r, const ProtobufCMessageDescriptor *desc,
+		      ProtobufCMessage **ret);
 /** The deadline has passed. */
 int rpc_attempts_late(struct rpc_attempts *a, const struct rpc_target *t);
-/** An attempt ended as @o with *@rc. RPC_END: *@rc is the call's, and a->err says why. Otherwise a new deadline is set
- *  where there are several servers, and *@ret_pause_ms is what to wait first. */
-enum rpc_next rpc_attempts_next(struct rpc_attempts *a, const struct rpc_target *t, enum rpc_outcome o, int *rc,
-				uint32_t *ret_pause_ms);
+/** An attempt ended as @o with *@rc. RPC_END: *@rc is the call's, and a->err says why. Otherwise a
+ *  new deadline is set where there are several servers, and *@ret_pause_ms is what to wait first.
+ */
+enum rpc_next rpc_attempts_next(struct rpc_attempts *a, const struct rpc_target *t,
+				enum rpc_outcome o, int *rc, uint32_t *ret_pause_ms);
 /** "The call was cancelled", -ECANCELED. */
 int rpc_cancelled(struct err *err);

@@ -30,7 +30,7 @@ struct rule {
 
 struct auth_to_local {
 	struct rule *rules;
-	bool keep_unmatched; /* mechanism mit */
+	bool keep_unmatched;     /* mechanism mit */
 	char realm[REALM_BYTES]; /* of this machine; "": none */
 };
 
@@ -63,7 +63,10 @@ static void put(struct out *o, const char *s, size_t len)
 
 static int refuse(struct err *err, const char *pattern, const char *why)
 {
-	return err_set(err, -EINVAL, KEY ": the pattern %.150s: %s; write it with POSIX extended regular expressions", pattern, why);
+	return err_set(err, -EINVAL,
+		       KEY
+		       ": the pattern %.150s: %s; write it with POSIX extended regular expressions",
+		       pattern, why);
 }
 
 /* What stands behind a backslash, outside of brackets. */
@@ -78,7 +81,8 @@ static int put_escaped(struct out *o, char c, const char *pattern, struct err *e
 	return 0;
 }
 
-/* [...]: *p stands at the bracket, and afterwards behind it. A backslash is no escape in POSIX brackets. */
+/* [...]: *p stands at the bracket, and afterwards behind it. A backslash is no escape in POSIX
+ * brackets. */
 static int put_brackets(struct out *o, const char **p, const char *pattern, struct err *err)
 {
 	const char *s = *p + 1;
@@ -99,7 +103,8 @@ static int put_brackets(struct out *o, const char **p, const char *pattern, stru
 		else if (*s && !isalnum((uint8_t)*s) && !strchr("[]^-\\", *s))
 			put(o, s, 1);
 		else
-			return refuse(err, pattern, "such a backslash in brackets is not known here");
+			return refuse(err, pattern,
+				      "such a backslash in brackets is not known here");
 	}
 	if (!*s)
 		return refuse(err, pattern, "a bracket is not closed");
@@ -124,7 +129,8 @@ static int translate(const char *pattern, struct out *o, struct err *err)
 		} else if (strchr("*+?", *p) && (p == pattern || strchr("(|", p[-1]))) {
 			rc = refuse(err, pattern, "nothing stands before a quantifier");
 		} else if (strchr("*+?}", *p) && p[1] && strchr("?+", p[1])) {
-			rc = refuse(err, pattern, "quantifiers that are not greedy are not known here");
+			rc = refuse(err, pattern,
+				    "quantifiers that are not greedy are not known here");
 		} else {
 			put(o, p++, 1);
 		}
@@ -165,7 +171,11 @@ static void rule_free(struct rule *r)
 
 static int bad_rule(struct err *err, const char *rule)
 {
-	return err_set(err, -EINVAL, KEY ": this is no rule: %.200s; rules are RULE:[2:$1@$0](.*@EXAMPLE\\.COM)s/@.*//L and DEFAULT", rule);
+	return err_set(
+		err, -EINVAL,
+		KEY
+		": this is no rule: %.200s; rules are RULE:[2:$1@$0](.*@EXAMPLE\\.COM)s/@.*//L and DEFAULT",
+		rule);
 }
 
 /* Copy up to @end, behind which *p stands then. NULL: it is not there. */
@@ -194,7 +204,8 @@ static bool replacement_is_good(const char *to, const regex_t *from)
 	for (; *to; to++)
 		if (*to == '\\' && to[1])
 			to++;
-		else if (*to == '$' && (!isdigit((uint8_t)to[1]) || (size_t)(to[1] - '0') > from->re_nsub))
+		else if (*to == '$' &&
+			 (!isdigit((uint8_t)to[1]) || (size_t)(to[1] - '0') > from->re_nsub))
 			return false;
 	return true;
 }
@@ -210,7 +221,7 @@ static int parse_rule(const char **p, struct rule *r, struct err *err)
 
 	*p += strlen("RULE:[");
 	r->components = (unsigned int)strtoul(*p, &end, 10);
-	if (!isdigit((uint8_t)**p) || *end != ':')
+	if (!isdigit((uint8_t) * *p) || *end != ':')
 		return bad_rule(err, start);
 	*p = end + 1;
 	r->format = take(p, ']');
@@ -290,9 +301,12 @@ int auth_to_local_new(const struct conf *c, struct auth_to_local **ret, struct e
 		return err_set(err, -ENOMEM, "out of memory");
 	a->keep_unmatched = !strcasecmp(how, "mit");
 	if (!a->keep_unmatched && strcasecmp(how, "hadoop") != 0)
-		rc = err_set(err, -EINVAL, KEY ".mechanism is %.100s; it must be hadoop or mit", how);
+		rc = err_set(err, -EINVAL, KEY ".mechanism is %.100s; it must be hadoop or mit",
+			     how);
 	else
-		rc = parse_rules(conf_get_or(c, "hadoop.security.auth_to_local", "RULE:[1:$1] RULE:[2:$1]"), a, err);
+		rc = parse_rules(
+			conf_get_or(c, "hadoop.security.auth_to_local", "RULE:[1:$1] RULE:[2:$1]"),
+			a, err);
 	if (rc) {
 		auth_to_local_free(a);
 		return rc;
@@ -338,7 +352,9 @@ static int split(const char *name, struct parts *p, struct err *err)
 		end += 1 + realm;
 	}
 	if (!good || *end)
-		return strchr(name, '@') ? err_set(err, -EACCES, "Malformed Kerberos name: %.200s", name) : 0;
+		return strchr(name, '@')
+			       ? err_set(err, -EACCES, "Malformed Kerberos name: %.200s", name)
+			       : 0;
 	if (host) {
 		p->text[service] = 0;
 		p->part[2] = p->text + service + 1;
@@ -369,7 +385,8 @@ static void put_format(struct out *o, const char *format, const struct parts *p)
 	}
 }
 
-/* @to as Java's Matcher reads it: $1 is a group, and a backslash takes the meaning of what follows away. */
+/* @to as Java's Matcher reads it: $1 is a group, and a backslash takes the meaning of what follows
+ * away. */
 static void put_replacement(struct out *o, const char *to, const char *text, const regmatch_t *m)
 {
 	for (; *to; to++) {
@@ -406,7 +423,8 @@ static void substitute(const struct rule *r, const char *text, struct out *o)
 }
 
 /* True: the rule makes @o of the name. */
-static bool apply(const struct auth_to_local *a, const struct rule *r, const struct parts *p, struct out *o)
+static bool apply(const struct auth_to_local *a, const struct rule *r, const struct parts *p,
+		  struct out *o)
 {
 	struct out base = {.text = ""};
 
@@ -441,7 +459,8 @@ static int give(const char *name, size_t len, char *ret, size_t size, struct err
 	return 0;
 }
 
-int auth_to_local(const struct auth_to_local *a, const char *name, char *ret, size_t size, struct err *err)
+int auth_to_local(const struct auth_to_local *a, const char *name, char *ret, size_t size,
+		  struct err *err)
 {
 	struct parts p;
 	struct out o;
@@ -455,9 +474,11 @@ int auth_to_local(const struct auth_to_local *a, const char *name, char *ret, si
 		if (!apply(a, r, &p, &o))
 			continue;
 		if (o.full)
-			return err_set(err, -ENAMETOOLONG, "the name that " KEY " makes of %.200s", name);
+			return err_set(err, -ENAMETOOLONG, "the name that " KEY " makes of %.200s",
+				       name);
 		if (!o.len || (!a->keep_unmatched && strpbrk(o.text, "/@")))
-			return err_set(err, -EACCES, "Non-simple name %.200s after auth_to_local rule", o.text);
+			return err_set(err, -EACCES,
+				       "Non-simple name %.200s after auth_to_local rule", o.text);
 		return give(o.text, o.len, ret, size, err);
 	}
 	if (a->keep_unmatched)

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: short names are those of Hadoop's KerberosName (the tables hold what its class of 3.4.2 answers); rules that we
- * would read otherwise are refused at start. */
+/* What must hold: short names are those of Hadoop's KerberosName (the tables hold what its class of
+ * 3.4.2 answers); rules that we would read otherwise are refused at start. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <setjmp.h>
-#include <cmocka.h>
 // clang-format on
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "common/base/conf.h"
 #include "common/rpc/auth_to_local.h"
@@ -106,7 +107,8 @@ static void check(const struct row *row, size_t n, const char *mechanism)
 		assert_non_null(a);
 		rc = auth_to_local(a, row->name, got, sizeof(got), &err);
 		if (rc != (row->is ? 0 : -EACCES) || (row->is && strcmp(got, row->is) != 0))
-			print_message("%s: %s is %s, not %s\n", row->rules ? row->rules : "-", row->name, rc ? err.text : got,
+			print_message("%s: %s is %s, not %s\n", row->rules ? row->rules : "-",
+				      row->name, rc ? err.text : got,
 				      row->is ? row->is : "refused");
 		assert_int_equal(rc, row->is ? 0 : -EACCES);
 		if (row->is)
@@ -133,8 +135,17 @@ static void what_is_not_understood_is_refused_at_start(void **state)
 		"RULE:[1:$1](*)",
 		"RULE:[1:$1]s/a/$1/",
 		/* Java knows these, POSIX does not, or takes them otherwise. */
-		"RULE:[1:$1](a+?)", "RULE:[1:$1]((?i)a)", "RULE:[1:$1]([a&&[b]])", "RULE:[1:$1](\\p{L}+)", "RULE:[1:$1]s/(a)\\1/x/",
-		"RULE:[1:$1]([\\]])", "RULE:[1:$1]s/a/${x}/", "RULE:[1:$1](a[b)", "RULE:[1:$1](a", "RULE:[1:$1]s/a/b", "nonsense",
+		"RULE:[1:$1](a+?)",
+		"RULE:[1:$1]((?i)a)",
+		"RULE:[1:$1]([a&&[b]])",
+		"RULE:[1:$1](\\p{L}+)",
+		"RULE:[1:$1]s/(a)\\1/x/",
+		"RULE:[1:$1]([\\]])",
+		"RULE:[1:$1]s/a/${x}/",
+		"RULE:[1:$1](a[b)",
+		"RULE:[1:$1](a",
+		"RULE:[1:$1]s/a/b",
+		"nonsense",
 	};
 
 	(void)state;
@@ -152,7 +163,8 @@ static void what_is_not_understood_is_refused_at_start(void **state)
 static void long_names_end_somewhere(void **state)
 {
 	struct err err = ERR_INIT;
-	struct auth_to_local *a = load("RULE:[1:$1$1$1$1](.*)s/./xxxxxxxxxxxxxxxx/g", "hadoop", &err);
+	struct auth_to_local *a =
+		load("RULE:[1:$1$1$1$1](.*)s/./xxxxxxxxxxxxxxxx/g", "hadoop", &err);
 	char name[5000], got[256];
 
 	(void)state;
@@ -164,7 +176,8 @@ static void long_names_end_somewhere(void **state)
 	assert_int_equal(auth_to_local(a, name, got, sizeof(got), &err), -ENAMETOOLONG);
 	assert_int_equal(auth_to_local(NULL, name, got, sizeof(got), &err), 0);
 	assert_int_equal(strlen(got), 200);
-	assert_int_equal(auth_to_local(NULL, "", got, sizeof(got), &err), 0); /* whoever asks looks at that */
+	assert_int_equal(auth_to_local(NULL, "", got, sizeof(got), &err),
+			 0); /* whoever asks looks at that */
 	assert_string_equal(got, "");
 	auth_to_local_free(a);
 }
@@ -179,7 +192,8 @@ static int make_realm(void **state)
 	(void)state;
 	if (!f)
 		return -1;
-	fputs("[realms]\ndefault_realm = NOT\n[libdefaults]\n # default_realm = NOT\n\tdefault_realm = HOME\n", f);
+	fputs("[realms]\ndefault_realm = NOT\n[libdefaults]\n # default_realm = NOT\n\tdefault_realm = HOME\n",
+	      f);
 	return fclose(f) || setenv("KRB5_CONFIG", realm_file, 1);
 }
 

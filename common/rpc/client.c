@@ -30,18 +30,19 @@ enum call_state {
 	CALL_BROKEN,   /* the connection went away: may be sent again */
 };
 
-/* A call lives on the stack of its thread. It is changed with the lock held while it is in conn->calls; who
- * takes it from there sets its state last, and its thread goes on without the lock. */
+/* A call lives on the stack of its thread. It is changed with the lock held while it is in
+ * conn->calls; who takes it from there sets its state last, and its thread goes on without the
+ * lock. */
 struct call {
-	struct list link; /* in conn->calls */
+	struct list link;       /* in conn->calls */
 	_Atomic uint32_t state; /* enum call_state; a futex its thread sleeps on */
 	struct rpc_attempts a;
 	uint8_t *frame; /* owned */
 	uint32_t frame_len;
 };
 
-/* Threads to wake once the lock is free: woken earlier they would only wait for it. A call may be gone by
- * then, and its stack in other use: the kernel looks for sleepers only. */
+/* Threads to wake once the lock is free: woken earlier they would only wait for it. A call may be
+ * gone by then, and its stack in other use: the kernel looks for sleepers only. */
 struct wakes {
 	uint32_t n;
 	_Atomic uint32_t *at[WAKES_MAX];
@@ -56,9 +57,9 @@ struct rpc_client {
 	bool is_cancelled;
 	bool is_connecting;
 	int32_t next_id;
-	uint32_t server; /* to connect to */
+	uint32_t server;                  /* to connect to */
 	atomic_uint_fast64_t connections; /* made so far */
-	struct rpc_conn *conn; /* counted; NULL: connect at the next call */
+	struct rpc_conn *conn;            /* counted; NULL: connect at the next call */
 };
 
 /* ---- set-up ---- */
@@ -107,7 +108,8 @@ void rpc_client_free(struct rpc_client *c)
 
 static struct timespec to_timespec(uint64_t ns)
 {
-	return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+	return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S),
+				 .tv_nsec = (long)(ns % NS_PER_S)};
 }
 
 /* 0 woken (perhaps for nothing); -ETIMEDOUT. */
@@ -124,8 +126,8 @@ static int call_sleep(struct call *call)
 	struct timespec ts = to_timespec(call->a.deadline_ns);
 
 	while (atomic_load_explicit(&call->state, memory_order_acquire) == CALL_WAITING)
-		if (syscall(SYS_futex, &call->state, FUTEX_WAIT_BITSET_PRIVATE, CALL_WAITING, &ts, NULL,
-			    FUTEX_BITSET_MATCH_ANY) < 0 &&
+		if (syscall(SYS_futex, &call->state, FUTEX_WAIT_BITSET_PRIVATE, CALL_WAITING, &ts,
+			    NULL, FUTEX_BITSET_MATCH_ANY) < 0 &&
 		    errno == ETIMEDOUT)
 			return -ETIMEDOUT;
 	return 0;
@@ -196,7 +198,7 @@ static void conn_break_locked(struct rpc_client *c, struct rpc_conn *conn, enum 
 		return;
 	conn->is_broken = true;
 	(void)shutdown(conn->fd, SHUT_RDWR); /* wakes the reader */
-	list_for_each(l, &conn->calls) {
+	list_for_each (l, &conn->calls) {
 		struct call *call = container_of(l, struct call, link);
 		_Atomic uint32_t *at = &call->state;
 
@@ -209,7 +211,8 @@ static void conn_break_locked(struct rpc_client *c, struct rpc_conn *conn, enum 
 	}
 }
 
-/* A fresh connection into c->conn. The lock is dropped meanwhile: is_connecting keeps others out. */
+/* A fresh connection into c->conn. The lock is dropped meanwhile: is_connecting keeps others out.
+ */
 static int connect_locked(struct rpc_client *c, struct call *call)
 {
 	struct rpc_conn *conn = NULL;
@@ -264,7 +267,8 @@ static int conn_ready_locked(struct rpc_client *c, struct call *call)
 	return rc;
 }
 
-/* Send what is queued, and what is queued meanwhile; nobody else sends. The lock is dropped meanwhile. */
+/* Send what is queued, and what is queued meanwhile; nobody else sends. The lock is dropped
+ * meanwhile. */
 static void flush_locked(struct rpc_client *c, struct rpc_conn *conn, uint64_t deadline_ns)
 {
 	struct err why = ERR_INIT;
@@ -288,8 +292,8 @@ static void flush_locked(struct rpc_client *c, struct rpc_conn *conn, uint64_t d
 		rpc_conn_give_back(conn, b);
 	}
 	conn->has_sender = false;
-	/* A peer that closes may have said why first: then reading ends the calls. Otherwise the stream
-	 * may end within a frame. */
+	/* A peer that closes may have said why first: then reading ends the calls. Otherwise the
+	 * stream may end within a frame. */
 	if (rc < 0 && rc != -EPIPE && rc != -ECONNRESET) {
 		err_set(&why, rc, "sending failed");
 		conn_break_locked(c, conn, CALL_BROKEN, &why);
@@ -313,7 +317,7 @@ static void on_response_locked(struct rpc_client *c, struct rpc_conn *conn,
 		conn_break_locked(c, conn, CALL_FAILED, &why);
 		return;
 	}
-	list_for_each(l, &conn->calls) {
+	list_for_each (l, &conn->calls) {
 		struct call *call = container_of(l, struct call, link);
 
 		if (call->a.id == r->call_id) {
@@ -345,8 +349,9 @@ static void on_frame_locked(struct rpc_client *c, struct rpc_conn *conn, uint8_t
 
 	if (rc < 0) {
 		err_set(&why, rc == -ENOMEM ? rc : -EPROTO,
-			"%s %s sent a malformed answer; is that the %s's RPC port? (%s)", c->t.o.peer,
-			rpc_target_text(&c->t, conn->server), c->t.o.peer, c->t.o.addr_key);
+			"%s %s sent a malformed answer; is that the %s's RPC port? (%s)",
+			c->t.o.peer, rpc_target_text(&c->t, conn->server), c->t.o.peer,
+			c->t.o.addr_key);
 		conn_break_locked(c, conn, CALL_FAILED, &why);
 	} else {
 		c->t.is_hadoop = true;
@@ -399,7 +404,8 @@ static void read_locked(struct rpc_client *c, struct rpc_conn *conn, const struc
 	} else {
 		err_prefix(&why, "%s %s", c->t.o.peer, rpc_target_text(&c->t, conn->server));
 		if (rc == -EPROTO)
-			err_cure(&why, "is that the %s's RPC port? (%s)", c->t.o.peer, c->t.o.addr_key);
+			err_cure(&why, "is that the %s's RPC port? (%s)", c->t.o.peer,
+				 c->t.o.addr_key);
 		conn_break_locked(c, conn, CALL_FAILED, &why);
 	}
 }
@@ -423,7 +429,8 @@ static void await_locked(struct rpc_client *c, struct rpc_conn *conn, struct cal
 
 	while (is_waiting(call)) {
 		conn->refs++;
-		while (!conn->has_reader && is_waiting(call) && clock_mono_ns() < call->a.deadline_ns) {
+		while (!conn->has_reader && is_waiting(call) &&
+		       clock_mono_ns() < call->a.deadline_ns) {
 			read_locked(c, conn, call, &wakes);
 			if (is_waiting(call) && wakes.n) {
 				pthread_mutex_unlock(&c->lock);
@@ -504,7 +511,9 @@ static int try_once(struct rpc_client *c, struct call *call, const ProtobufCMess
 
 static enum rpc_outcome outcome(const struct call *call)
 {
-	return call->state == CALL_ANSWERED ? RPC_ANSWERED : call->state == CALL_BROKEN ? RPC_BROKEN : RPC_FAILED;
+	return call->state == CALL_ANSWERED ? RPC_ANSWERED
+	       : call->state == CALL_BROKEN ? RPC_BROKEN
+					    : RPC_FAILED;
 }
 
 /* Unless somebody did so already: the next server from now on. */

@@ -86,8 +86,8 @@ int rpc_conn_open(const struct rpc_client_opts *o, const uint8_t *client_id, uin
 		return err_set(err, -ENOMEM, "out of memory");
 	c->refs = 1;
 	list_init(&c->calls);
-	rc = c->fd = net_connect(&o->addr, left < o->connect_timeout_ms ? left : o->connect_timeout_ms,
-				 err);
+	rc = c->fd = net_connect(&o->addr,
+				 left < o->connect_timeout_ms ? left : o->connect_timeout_ms, err);
 	if (rc < 0) {
 		rpc_conn_free(c);
 		return connect_err(o, rc, err);
@@ -275,7 +275,8 @@ int rpc_conn_read(struct rpc_conn *c, uint64_t deadline_ns, uint8_t **ret, uint3
 		}
 		rc = fill(c, deadline_ns);
 		if (rc < 0)
-			return err_set(err, rc, rc == -ETIMEDOUT ? "no answer" : "connection closed");
+			return err_set(err, rc,
+				       rc == -ETIMEDOUT ? "no answer" : "connection closed");
 	}
 	*ret = c->frame;
 	*ret_len = c->frame_len;

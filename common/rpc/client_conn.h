@@ -32,10 +32,10 @@ struct rpc_conn {
 	bool is_broken;
 	bool has_reader;
 	bool has_sender;
-	uint32_t answered; /* calls, since somebody last waited for their callers */
-	struct list calls; /* waiting for an answer */
+	uint32_t answered;           /* calls, since somebody last waited for their callers */
+	struct list calls;           /* waiting for an answer */
 	struct rpc_bytes out, spare; /* to be sent; empty, for its memory */
-	struct rpc_bytes sending; /* the sender's, for who cannot wait: of it, so much is sent */
+	struct rpc_bytes sending;    /* the sender's, for who cannot wait: of it, so much is sent */
 	size_t sent;
 	/* the reader's */
 	uint32_t pos, end;
@@ -57,7 +57,8 @@ void rpc_conn_give_back(struct rpc_conn *c, struct rpc_bytes b);
 /** All of @buf. -ETIMEDOUT (part of it may be sent: the connection is of no more use), -EPIPE,
  *  -ECONNRESET, ... */
 int rpc_conn_send(struct rpc_conn *c, const uint8_t *buf, size_t len, uint64_t deadline_ns);
-/** The next frame, malloc'ed, without its length prefix: 0. @deadline_ns 0: without waiting. -ETIMEDOUT: call again later;
+/** The next frame, malloc'ed, without its length prefix: 0. @deadline_ns 0: without waiting.
+ *  -ETIMEDOUT: call again later;
  *  -ECONNRESET: closed or broken; -EPROTO: no frame of Hadoop RPC, with the bytes in @err. */
 int rpc_conn_read(struct rpc_conn *c, uint64_t deadline_ns, uint8_t **ret, uint32_t *ret_len,
 		  struct err *err);

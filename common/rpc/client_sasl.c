@@ -10,7 +10,7 @@
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 
-#define ROUNDS_MAX 4   /* messages of a server */
+#define ROUNDS_MAX 4    /* messages of a server */
 #define SECRET_MAX 2048 /* bytes of an identifier, of a password */
 #define STATE(s) HC__RPC_SASL_PROTO__SASL_STATE__##s
 
@@ -26,8 +26,8 @@ struct login {
 	bool is_simple;             /* no token is wanted */
 };
 
-static int send_step(struct login *l, Hc__RpcSaslProto__SaslState state, auth_t *auth, const char *token, size_t len,
-		     struct err *err)
+static int send_step(struct login *l, Hc__RpcSaslProto__SaslState state, auth_t *auth,
+		     const char *token, size_t len, struct err *err)
 {
 	Hc__RpcSaslProto m = HC__RPC_SASL_PROTO__INIT;
 	_cleanup_free_ uint8_t *buf = NULL;
@@ -60,8 +60,8 @@ static int read_step(struct login *l, Hc__RpcSaslProto **ret, struct err *err)
 	if (rc < 0)
 		return err_set(err, -EPROTO, "a malformed answer to a token");
 	rc = rpc_response_error(&r, err);
-	if (rc == 0 && (r.call_id != RPC_CALL_SASL ||
-			pb_unpack(&hc__rpc_sasl_proto__descriptor, r.message, r.message_len, ret) < 0))
+	if (rc == 0 && (r.call_id != RPC_CALL_SASL || pb_unpack(&hc__rpc_sasl_proto__descriptor,
+								r.message, r.message_len, ret) < 0))
 		rc = err_set(err, -EPROTO, "a malformed answer to a token");
 	rpc_response_fini(&r);
 	return rc;
@@ -72,15 +72,16 @@ static void base64(const uint8_t *p, size_t len, char out[static DIGEST_SECRET_M
 	(void)EVP_EncodeBlock((unsigned char *)out, p, (int)len); /* with NUL */
 }
 
-static int answer_challenge(struct login *l, const ProtobufCBinaryData *challenge, char buf[static DIGEST_ANSWER_MAX],
-			    struct err *err)
+static int answer_challenge(struct login *l, const ProtobufCBinaryData *challenge,
+			    char buf[static DIGEST_ANSWER_MAX], struct err *err)
 {
 	char name[DIGEST_SECRET_MAX], password[DIGEST_SECRET_MAX];
 	int rc;
 
 	base64(l->token->identifier, l->token->identifier_len, name);
 	base64(l->token->password, l->token->password_len, password);
-	rc = digest_answer(&l->digest, (const char *)challenge->data, challenge->len, name, password, l->uri, buf, err);
+	rc = digest_answer(&l->digest, (const char *)challenge->data, challenge->len, name,
+			   password, l->uri, buf, err);
 	OPENSSL_cleanse(password, sizeof(password));
 	l->has_answered = rc >= 0;
 	return rc;
@@ -94,13 +95,16 @@ static int choose(struct login *l, const Hc__RpcSaslProto *m, struct err *err)
 	int rc = 0;
 
 	for (size_t i = 0; i < m->n_auths; i++) {
-		if (strcmp(m->auths[i]->method, "TOKEN") == 0 && strcmp(m->auths[i]->mechanism, "DIGEST-MD5") == 0)
+		if (strcmp(m->auths[i]->method, "TOKEN") == 0 &&
+		    strcmp(m->auths[i]->mechanism, "DIGEST-MD5") == 0)
 			token = token ? token : m->auths[i];
 		else if (strcmp(m->auths[i]->method, "SIMPLE") == 0)
 			simple = m->auths[i];
 	}
 	if (!token && !simple)
-		return err_set(err, -EACCES, "it takes neither tokens nor simple authentication; Kerberos is not spoken here");
+		return err_set(
+			err, -EACCES,
+			"it takes neither tokens nor simple authentication; Kerberos is not spoken here");
 	mine = token ? *token : *simple;
 	mine.has_challenge = 0;
 	if (!token) {
@@ -144,7 +148,8 @@ static int step(struct login *l, const Hc__RpcSaslProto *m, struct err *err)
 	return err_set(err, -EPROTO, "SASL out of order");
 }
 
-int rpc_sasl_login(struct rpc_conn *c, const struct rpc_token *t, uint64_t deadline_ns, struct err *err)
+int rpc_sasl_login(struct rpc_conn *c, const struct rpc_token *t, uint64_t deadline_ns,
+		   struct err *err)
 {
 	struct login l = {.conn = c, .token = t, .deadline_ns = deadline_ns};
 	int rc = digest_init(&l.digest);

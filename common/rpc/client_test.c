@@ -31,11 +31,21 @@
 static const uint8_t IDENTIFIER[] = {1, 2, 0, 255}, PASSWORD[] = {9, 8, 7}; /* "AQIA/w==", "CQgH" */
 static const char CHALLENGE[] = "realm=\"default\",nonce=\"abc\",charset=utf-8,algorithm=md5-sess";
 
-static enum sasl_server { SASL_FULL, SASL_LATE_CHALLENGE, SASL_SIMPLE_OFFERED, SASL_NOT_WANTED, SASL_KERBEROS, SASL_LIAR,
-			  SASL_REFUSES, SASL_NONSENSE, SASL_FOR_EVER } sasl_server;
+static enum sasl_server {
+	SASL_FULL,
+	SASL_LATE_CHALLENGE,
+	SASL_SIMPLE_OFFERED,
+	SASL_NOT_WANTED,
+	SASL_KERBEROS,
+	SASL_LIAR,
+	SASL_REFUSES,
+	SASL_NONSENSE,
+	SASL_FOR_EVER
+} sasl_server;
 static char context_user[32]; /* "-": none was named */
 
-static void sasl_say(int fd, Hc__RpcSaslProto__SaslState state, Hc__RpcSaslProto__SaslAuth *auth, const char *token)
+static void sasl_say(int fd, Hc__RpcSaslProto__SaslState state, Hc__RpcSaslProto__SaslAuth *auth,
+		     const char *token)
 {
 	Hc__RpcSaslProto m = HC__RPC_SASL_PROTO__INIT;
 	uint8_t *buf = NULL;
@@ -56,10 +66,12 @@ static void sasl_say(int fd, Hc__RpcSaslProto__SaslState state, Hc__RpcSaslProto
 static void sasl_offer(int fd)
 {
 	Hc__RpcSaslProto__SaslAuth a = HC__RPC_SASL_PROTO__SASL_AUTH__INIT;
-	static char token[] = "TOKEN", simple[] = "SIMPLE", kerberos[] = "KERBEROS", md5[] = "DIGEST-MD5", none[] = "",
-		    id[] = "default";
+	static char token[] = "TOKEN", simple[] = "SIMPLE", kerberos[] = "KERBEROS",
+		    md5[] = "DIGEST-MD5", none[] = "", id[] = "default";
 
-	a.method = sasl_server == SASL_SIMPLE_OFFERED ? simple : sasl_server == SASL_KERBEROS ? kerberos : token;
+	a.method = sasl_server == SASL_SIMPLE_OFFERED ? simple
+		   : sasl_server == SASL_KERBEROS     ? kerberos
+						      : token;
 	a.mechanism = a.method == token ? md5 : none;
 	a.protocol = none;
 	a.serverid = id;
@@ -74,8 +86,10 @@ static bool sasl_hear(int fd, Hc__RpcSaslProto__SaslState want, char *text, size
 {
 	Hc__RpcSaslProto *m = NULL;
 	struct request q;
-	bool ok = read_frame(fd, &q) && q.r.call_id == RPC_CALL_SASL &&
-		  pb_unpack(&hc__rpc_sasl_proto__descriptor, q.r.message, q.r.message_len, &m) == 0 && m->state == want;
+	bool ok =
+		read_frame(fd, &q) && q.r.call_id == RPC_CALL_SASL &&
+		pb_unpack(&hc__rpc_sasl_proto__descriptor, q.r.message, q.r.message_len, &m) == 0 &&
+		m->state == want;
 
 	if (ok)
 		(void)snprintf(text, size, "%.*s", (int)m->token.len, (const char *)m->token.data);
@@ -94,7 +108,8 @@ static bool sasl_judge(int fd, const char *answer)
 	if (!cnonce)
 		return false;
 	memcpy(d.cnonce, cnonce + 8, DIGEST_HEX);
-	if (digest_answer(&d, CHALLENGE, sizeof(CHALLENGE) - 1, "AQIA/w==", "CQgH", "/default", mine, NULL) < 0 ||
+	if (digest_answer(&d, CHALLENGE, sizeof(CHALLENGE) - 1, "AQIA/w==", "CQgH", "/default",
+			  mine, NULL) < 0 ||
 	    strcmp(mine, answer) != 0)
 		return false;
 	(void)snprintf(proof, sizeof(proof), "rspauth=%s", d.proof);
@@ -137,8 +152,8 @@ static bool sasl_talk(int fd)
 		uint8_t *buf = NULL;
 		size_t len;
 
-		if (rpc_error_encode(&to, RPC_FATAL, RPC_FATAL_UNAUTHORIZED, JEX_INVALID_TOKEN, "token is expired", &buf,
-				     &len) < 0)
+		if (rpc_error_encode(&to, RPC_FATAL, RPC_FATAL_UNAUTHORIZED, JEX_INVALID_TOKEN,
+				     "token is expired", &buf, &len) < 0)
 			abort();
 		write_all(fd, buf, len);
 		free(buf);
@@ -154,16 +169,19 @@ static void serve_after_login(int fd)
 	enum rpc_auth auth;
 	struct request q;
 
-	if (!read_all(fd, preamble, sizeof(preamble)) || rpc_preamble_decode(preamble, &auth) < 0 || auth != RPC_AUTH_SASL ||
-	    !sasl_talk(fd)) {
+	if (!read_all(fd, preamble, sizeof(preamble)) || rpc_preamble_decode(preamble, &auth) < 0 ||
+	    auth != RPC_AUTH_SASL || !sasl_talk(fd)) {
 		say_nothing(fd);
 		return;
 	}
 	if (!read_frame(fd, &q))
 		return;
-	if (pb_unpack(&hc__ipc_connection_context_proto__descriptor, q.r.message, q.r.message_len, &ctx) == 0)
+	if (pb_unpack(&hc__ipc_connection_context_proto__descriptor, q.r.message, q.r.message_len,
+		      &ctx) == 0)
 		(void)snprintf(context_user, sizeof(context_user), "%s",
-			       ctx->userinfo && ctx->userinfo->effectiveuser ? ctx->userinfo->effectiveuser : "-");
+			       ctx->userinfo && ctx->userinfo->effectiveuser
+				       ? ctx->userinfo->effectiveuser
+				       : "-");
 	pb_free(ctx);
 	request_fini(&q);
 	if (read_call(fd, &q))
@@ -250,7 +268,8 @@ static void run_callers(struct caller *callers, int n, int count)
 {
 	for (int i = 0; i < n; i++) {
 		callers[i] = (struct caller){.id = i, .count = count};
-		assert_int_equal(pthread_create(&callers[i].thread, NULL, call_many, &callers[i]), 0);
+		assert_int_equal(pthread_create(&callers[i].thread, NULL, call_many, &callers[i]),
+				 0);
 	}
 	for (int i = 0; i < n; i++)
 		assert_int_equal(pthread_join(callers[i].thread, NULL), 0);
@@ -303,7 +322,8 @@ static void answers_may_come_backwards_and_in_pieces(void **state)
 	(void)state;
 	start(CALL_TIMEOUT, 0, answer_two_backwards_in_pieces, NULL, NULL);
 	run_callers(callers, 2, 1);
-	assert_true(clock_mono_ns() - start_ns < CALL_TIMEOUT * NS_PER_MS / 2); /* both were woken */
+	/* both were woken */
+	assert_true(clock_mono_ns() - start_ns < CALL_TIMEOUT * NS_PER_MS / 2);
 	assert_int_equal(callers[0].rc, 0);
 	assert_int_equal(callers[1].rc, 0);
 	stop();
@@ -332,7 +352,8 @@ static void a_fatal_answer_ends_every_call(void **state)
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(callers[i].rc, -EACCES);
 		assert_string_equal(callers[i].err.remote, JEX_ACCESS_CONTROL);
-		assert_non_null(strstr(callers[i].err.text, "SIMPLE authentication is not enabled"));
+		assert_non_null(
+			strstr(callers[i].err.text, "SIMPLE authentication is not enabled"));
 	}
 	assert_int_equal(srv.conns, 1);
 	stop();
@@ -350,7 +371,8 @@ static void a_broken_call_is_repeated_under_its_own_id(void **state)
 	assert_int_equal(call("/b", &e), 0);
 	assert_int_equal(srv.conns, 4);
 	assert_int_equal(srv.call_id, 1);
-	assert_in_range(srv.retry_count, 2, 3); /* 3: the first attempt met the closing connection */
+	/* 3: the first attempt met the closing connection */
+	assert_in_range(srv.retry_count, 2, 3);
 	assert_memory_equal(srv.client_id, id, sizeof(id));
 	stop();
 }
@@ -397,7 +419,8 @@ static void whatever_is_not_hadoop_is_named(void **state)
 static void a_wrong_answer_is_refused(void **state)
 {
 	(void)state;
-	start(CALL_TIMEOUT, 0, answer_with_a_foreign_client_id, answer_with_the_wrong_message, NULL);
+	start(CALL_TIMEOUT, 0, answer_with_a_foreign_client_id, answer_with_the_wrong_message,
+	      NULL);
 	assert_int_equal(call("/a", &e), -EPROTO);
 	assert_non_null(strstr(e.text, "somebody else's"));
 	assert_int_equal(call("/a", &e), -EPROTO);
@@ -545,7 +568,8 @@ static void cancel_wakes_the_callers(void **state)
 	start(CALL_TIMEOUT, 0, say_nothing, NULL, NULL);
 	for (int i = 0; i < 3; i++) {
 		callers[i] = (struct caller){.id = i, .count = 1};
-		assert_int_equal(pthread_create(&callers[i].thread, NULL, call_many, &callers[i]), 0);
+		assert_int_equal(pthread_create(&callers[i].thread, NULL, call_many, &callers[i]),
+				 0);
 	}
 	(void)poll(NULL, 0, 20);
 	rpc_client_cancel(cli);
@@ -598,7 +622,8 @@ static void times_come_from_hadoops_keys(void **state)
 
 static void a_token_is_shown_where_it_is_wanted(void **state)
 {
-	static const struct rpc_token token = {IDENTIFIER, PASSWORD, sizeof(IDENTIFIER), sizeof(PASSWORD)};
+	static const struct rpc_token token = {IDENTIFIER, PASSWORD, sizeof(IDENTIFIER),
+					       sizeof(PASSWORD)};
 	static const struct {
 		enum sasl_server server;
 		int rc;

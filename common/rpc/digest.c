@@ -51,8 +51,10 @@ int digest_init(struct digest *d)
 
 /* ---- lists of key=value, key="value" ---- */
 
-/* The next one; 1, 0 at the end, -EPROTO. What a backslash would quote has no place in any value that we need. */
-static int next_pair(const char **at, const char *end, char key[static 32], char value[static DIGEST_VALUE_MAX])
+/* The next one; 1, 0 at the end, -EPROTO. What a backslash would quote has no place in any value
+ * that we need. */
+static int next_pair(const char **at, const char *end, char key[static 32],
+		     char value[static DIGEST_VALUE_MAX])
 {
 	const char *p = *at;
 	size_t n = 0;
@@ -120,8 +122,8 @@ static int parse_challenge(const char *text, size_t len, struct challenge *c)
 /* ---- the hash ---- */
 
 /* HA1: the session's key, from the password and both random numbers. */
-static int hash_secret(const struct digest *d, const struct challenge *c, const char *user, const char *password,
-		       char out[static DIGEST_HEX + 1])
+static int hash_secret(const struct digest *d, const struct challenge *c, const char *user,
+		       const char *password, char out[static DIGEST_HEX + 1])
 {
 	char text[HASHED_MAX];
 	int n = snprintf(text, sizeof(text), "%s:%s:%s", user, c->realm, password);
@@ -133,19 +135,21 @@ static int hash_secret(const struct digest *d, const struct challenge *c, const 
 }
 
 /* @who is "AUTHENTICATE" in the client's answer, "" in the server's. */
-static int hash_answer(const struct digest *d, const struct challenge *c, const char *ha1, const char *who,
-		       const char *uri, char out[static DIGEST_HEX + 1])
+static int hash_answer(const struct digest *d, const struct challenge *c, const char *ha1,
+		       const char *who, const char *uri, char out[static DIGEST_HEX + 1])
 {
 	char text[DIGEST_VALUE_MAX * 2], ha2[DIGEST_HEX + 1];
 	int n = snprintf(text, sizeof(text), "%s:%s", who, uri);
 	int rc = md5_hex(text, (size_t)n, ha2);
 
-	n = snprintf(text, sizeof(text), "%s:%s:00000001:%s:auth:%s", ha1, c->nonce, d->cnonce, ha2);
+	n = snprintf(text, sizeof(text), "%s:%s:00000001:%s:auth:%s", ha1, c->nonce, d->cnonce,
+		     ha2);
 	return rc < 0 ? rc : md5_hex(text, (size_t)n, out);
 }
 
-int digest_answer(struct digest *d, const char *challenge, size_t len, const char *user, const char *password,
-		  const char *uri, char buf[static DIGEST_ANSWER_MAX], struct err *err)
+int digest_answer(struct digest *d, const char *challenge, size_t len, const char *user,
+		  const char *password, const char *uri, char buf[static DIGEST_ANSWER_MAX],
+		  struct err *err)
 {
 	char ha1[DIGEST_HEX + 1], response[DIGEST_HEX + 1];
 	struct challenge c;
@@ -158,8 +162,10 @@ int digest_answer(struct digest *d, const char *challenge, size_t len, const cha
 	if (rc < 0)
 		return err_set(err, rc, "a challenge that is none of DIGEST-MD5");
 	if (c.has_qop && !c.has_auth)
-		return err_set(err, -ENOTSUP, "signed or encrypted calls are wanted, which are not spoken here; see "
-					      "hadoop.rpc.protection");
+		return err_set(
+			err, -ENOTSUP,
+			"signed or encrypted calls are wanted, which are not spoken here; see "
+			"hadoop.rpc.protection");
 	rc = hash_secret(d, &c, user, password, ha1);
 	if (rc == 0)
 		rc = hash_answer(d, &c, ha1, "AUTHENTICATE", uri, response);
@@ -167,12 +173,15 @@ int digest_answer(struct digest *d, const char *challenge, size_t len, const cha
 		rc = hash_answer(d, &c, ha1, "", uri, d->proof);
 	if (rc < 0)
 		return err_set(err, rc, "libcrypto has no MD5 here");
-	n = snprintf(buf, DIGEST_ANSWER_MAX,
-		     "charset=utf-8,username=\"%s\",%s%s%snonce=\"%s\",nc=00000001,cnonce=\"%s\",digest-uri=\"%s\","
-		     "maxbuf=65536,response=%s,qop=auth",
-		     user, c.has_realm ? "realm=\"" : "", c.realm, c.has_realm ? "\"," : "", c.nonce, d->cnonce, uri,
-		     response);
-	return n < DIGEST_ANSWER_MAX ? n : err_set(err, -E2BIG, "an answer of more than %d bytes", DIGEST_ANSWER_MAX);
+	n = snprintf(
+		buf, DIGEST_ANSWER_MAX,
+		"charset=utf-8,username=\"%s\",%s%s%snonce=\"%s\",nc=00000001,cnonce=\"%s\",digest-uri=\"%s\","
+		"maxbuf=65536,response=%s,qop=auth",
+		user, c.has_realm ? "realm=\"" : "", c.realm, c.has_realm ? "\"," : "", c.nonce,
+		d->cnonce, uri, response);
+	return n < DIGEST_ANSWER_MAX
+		       ? n
+		       : err_set(err, -E2BIG, "an answer of more than %d bytes", DIGEST_ANSWER_MAX);
 }
 
 int digest_check(const struct digest *d, const char *text, size_t len, struct err *err)

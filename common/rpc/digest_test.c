@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: the answers of RFC 2831; a server that does not know the password is found out; no challenge, however
- * bent, is read beyond its end. */
+/* What must hold: the answers of RFC 2831; a server that does not know the password is found out;
+ * no challenge, however bent, is read beyond its end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,13 +14,15 @@
 #include "common/rpc/digest.h"
 
 /* RFC 2831, section 4. */
-static const char RFC[] = "realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\",qop=\"auth\",algorithm=md5-sess,charset=utf-8";
+static const char RFC[] =
+	"realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\",qop=\"auth\",algorithm=md5-sess,charset=utf-8";
 static const char RFC_PROOF[] = "rspauth=ea40f60335c427b5527b84dbabcdfffd";
 
 static int answer(const char *challenge, size_t len, struct digest *d, char *buf, struct err *err)
 {
 	*d = (struct digest){.cnonce = "OA6MHXh6VqTrRk"};
-	return digest_answer(d, challenge, len, "chris", "secret", "imap/elwood.innosoft.com", buf, err);
+	return digest_answer(d, challenge, len, "chris", "secret", "imap/elwood.innosoft.com", buf,
+			     err);
 }
 
 static void the_example_of_the_standard(void **state)
@@ -32,15 +34,17 @@ static void the_example_of_the_standard(void **state)
 	(void)state;
 	n = answer(RFC, strlen(RFC), &d, buf, NULL);
 	assert_true(n > 0 && strlen(buf) == (size_t)n);
-	assert_non_null(strstr(buf, "username=\"chris\",realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\""));
+	assert_non_null(strstr(
+		buf, "username=\"chris\",realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\""));
 	assert_non_null(strstr(buf, "response=d388dad90d4bbd760a152321f2143af7,qop=auth"));
 	assert_int_equal(digest_check(&d, RFC_PROOF, strlen(RFC_PROOF), NULL), 0);
 }
 
 static void a_server_without_the_password_is_found_out(void **state)
 {
-	static const char *const bad[] = {"", "rspauth=", "rspauth=ea40f60335c427b5527b84dbabcdfffe", "rspauth",
-					  "x=ea40f60335c427b5527b84dbabcdfffd"};
+	static const char *const bad[] = {"",
+					  "rspauth=", "rspauth=ea40f60335c427b5527b84dbabcdfffe",
+					  "rspauth", "x=ea40f60335c427b5527b84dbabcdfffd"};
 	char buf[DIGEST_ANSWER_MAX];
 	struct digest d;
 
@@ -115,8 +119,10 @@ static void long_texts_are_refused(void **state)
 	assert_int_equal(digest_answer(&d, RFC, strlen(RFC), "u", "p", text, buf, NULL), -E2BIG);
 	text[DIGEST_SECRET_MAX - 1] = '\0';
 	assert_true(digest_answer(&d, RFC, strlen(RFC), text, text, "/x", buf, NULL) > 0);
-	n = snprintf(long_nonce, sizeof(long_nonce), "algorithm=md5-sess,nonce=\"%.*s\"", DIGEST_VALUE_MAX, text);
-	assert_int_equal(digest_answer(&d, long_nonce, (size_t)n, "u", "p", "/x", buf, NULL), -EPROTO);
+	n = snprintf(long_nonce, sizeof(long_nonce), "algorithm=md5-sess,nonce=\"%.*s\"",
+		     DIGEST_VALUE_MAX, text);
+	assert_int_equal(digest_answer(&d, long_nonce, (size_t)n, "u", "p", "/x", buf, NULL),
+			 -EPROTO);
 }
 
 int main(void)

@@ -19,8 +19,8 @@
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 
-#define SPARE_MAX 256          /* calls that are over, kept for those that come */
-#define IDLE_NS NS_PER_S       /* a connection that rested so long may have been closed */
+#define SPARE_MAX 256    /* calls that are over, kept for those that come */
+#define IDLE_NS NS_PER_S /* a connection that rested so long may have been closed */
 #define NEVER UINT64_MAX
 
 struct qcall {
@@ -31,13 +31,13 @@ struct qcall {
 	void *arg;
 	uint8_t *frame; /* owned: the request */
 	size_t frame_len;
-	uint64_t due_ns; /* in paused */
-	int rc;          /* in over */
+	uint64_t due_ns;        /* in paused */
+	int rc;                 /* in over */
 	ProtobufCMessage *resp; /* owned; in over */
 };
 
-/* The one lock protects all but the reader's part of the connection, which is the runner's. It is not held while
- * sending, reading, connecting or in callbacks. */
+/* The one lock protects all but the reader's part of the connection, which is the runner's. It is
+ * not held while sending, reading, connecting or in callbacks. */
 struct rpc_queue {
 	struct rpc_target t;
 	int wake_fd;
@@ -46,15 +46,15 @@ struct rpc_queue {
 	struct list spare;
 	uint32_t count, spare_count;
 	int32_t next_id;
-	bool is_running, is_asleep; /* somebody is in rpc_queue_run(); in poll() */
-	bool is_woken;              /* by rpc_queue_wake() */
-	struct rpc_conn *conn; /* counted; made and put by the runner; NULL: none */
+	bool is_running, is_asleep;  /* somebody is in rpc_queue_run(); in poll() */
+	bool is_woken;               /* by rpc_queue_wake() */
+	struct rpc_conn *conn;       /* counted; made and put by the runner; NULL: none */
 	bool is_closing, tx_blocked; /* the socket takes no more */
-	uint32_t server;       /* to connect to */
+	uint32_t server;             /* to connect to */
 	uint32_t connects_left;
-	uint64_t connect_ns;   /* not before */
+	uint64_t connect_ns; /* not before */
 	uint64_t heard_ns, ping_ns;
-	uint64_t check_ns;     /* the first deadline, or end of a pause, or earlier */
+	uint64_t check_ns; /* the first deadline, or end of a pause, or earlier */
 };
 
 /* ---- set-up ---- */
@@ -110,7 +110,8 @@ static void call_put_locked(struct rpc_queue *q, struct qcall *k)
 static struct qcall *call_get_locked(struct rpc_queue *q)
 {
 	struct list *l = list_pop(&q->spare);
-	struct qcall *k = l ? container_of(l, struct qcall, link) : (struct qcall *)malloc(sizeof(*k));
+	struct qcall *k =
+		l ? container_of(l, struct qcall, link) : (struct qcall *)malloc(sizeof(*k));
 
 	if (!k)
 		return NULL;
@@ -350,7 +351,8 @@ out:
 /* ---- connecting ---- */
 
 /* Nobody answers: the calls that can wait do so, for as long as another attempt is worth it. */
-static void not_connected_locked(struct rpc_queue *q, uint32_t server, int rc, const struct err *why)
+static void not_connected_locked(struct rpc_queue *q, uint32_t server, int rc,
+				 const struct err *why)
 {
 	const bool again = rc != -ENOMEM && q->connects_left;
 	struct list failed = LIST_INIT(failed);
@@ -361,7 +363,7 @@ static void not_connected_locked(struct rpc_queue *q, uint32_t server, int rc, c
 	else
 		q->connects_left = q->t.o.connect_retries;
 	q->connect_ns = again ? clock_mono_ns() + RPC_CONNECT_PAUSE_MS * NS_PER_MS : 0;
-	list_for_each(u, &q->unsent) {
+	list_for_each (u, &q->unsent) {
 		struct qcall *k = container_of(u, struct qcall, link);
 
 		if (!again || k->a.deadline_ns <= q->connect_ns) {
@@ -408,7 +410,7 @@ static void connect_locked(struct rpc_queue *q)
 
 static struct qcall *find_locked(const struct rpc_queue *q, int32_t id)
 {
-	list_for_each(l, &q->conn->calls) {
+	list_for_each (l, &q->conn->calls) {
 		struct qcall *k = container_of(l, struct qcall, link);
 
 		if (k->a.id == id)
@@ -442,8 +444,10 @@ static void on_response_locked(struct rpc_queue *q, const struct rpc_response *r
 	(void)rpc_response_error(r, &why); /* fatal: speaks for the whole connection */
 	if (r->header->has_errordetail && (int)r->header->errordetail == RPC_FATAL_UNAUTHORIZED &&
 	    !strcmp(why.remote, JEX_ACCESS_CONTROL)) /* others are about the user */
-		err_cure(&why, "%s %s refuses SIMPLE authentication, the only kind known here", q->t.o.peer,
-			 rpc_target_text(&q->t, r->call_id < 0 && q->conn ? q->conn->server : q->server));
+		err_cure(&why, "%s %s refuses SIMPLE authentication, the only kind known here",
+			 q->t.o.peer,
+			 rpc_target_text(&q->t,
+					 r->call_id < 0 && q->conn ? q->conn->server : q->server));
 	break_conn_locked(q, r->call_id < 0 ? RPC_FAILED : RPC_BROKEN, &why);
 }
 
@@ -454,8 +458,10 @@ static void on_frame_locked(struct rpc_queue *q, const uint8_t *frame, uint32_t 
 	int rc = rpc_response_decode(frame, len, &r);
 
 	if (rc < 0) {
-		err_set(&why, rc == -ENOMEM ? rc : -EPROTO, "%s %s sent a malformed answer; is that the %s's RPC port? (%s)",
-			q->t.o.peer, rpc_target_text(&q->t, q->conn->server), q->t.o.peer, q->t.o.addr_key);
+		err_set(&why, rc == -ENOMEM ? rc : -EPROTO,
+			"%s %s sent a malformed answer; is that the %s's RPC port? (%s)",
+			q->t.o.peer, rpc_target_text(&q->t, q->conn->server), q->t.o.peer,
+			q->t.o.addr_key);
 		break_conn_locked(q, RPC_FAILED, &why);
 	} else {
 		q->t.is_hadoop = true;
@@ -510,7 +516,7 @@ static void read_locked(struct rpc_queue *q)
 
 static void check_list_locked(struct rpc_queue *q, struct list *calls, uint64_t now)
 {
-	list_for_each(l, calls) {
+	list_for_each (l, calls) {
 		struct qcall *k = container_of(l, struct qcall, link);
 
 		if (now < k->a.deadline_ns) {
@@ -535,7 +541,7 @@ static void check_time_locked(struct rpc_queue *q)
 	check_list_locked(q, &q->unsent, now);
 	if (q->conn)
 		check_list_locked(q, &q->conn->calls, now);
-	list_for_each(l, &q->paused) {
+	list_for_each (l, &q->paused) {
 		struct qcall *k = container_of(l, struct qcall, link);
 
 		if (now < k->due_ns) {
@@ -564,7 +570,7 @@ static void work_locked(struct rpc_queue *q)
 		connect_locked(q);
 	if (!q->conn)
 		return;
-	list_for_each(l, &q->unsent) {
+	list_for_each (l, &q->unsent) {
 		queue_call_locked(q, container_of(l, struct qcall, link));
 		if (!q->conn)
 			return;
@@ -665,7 +671,8 @@ static int deliver_locked(struct rpc_queue *q)
 
 int rpc_queue_run(struct rpc_queue *q, int timeout_ms)
 {
-	const uint64_t until_ns = timeout_ms < 0 ? NEVER : clock_mono_ns() + (uint64_t)timeout_ms * NS_PER_MS;
+	const uint64_t until_ns =
+		timeout_ms < 0 ? NEVER : clock_mono_ns() + (uint64_t)timeout_ms * NS_PER_MS;
 	bool slept = false;
 	int n = 0;
 
@@ -703,9 +710,10 @@ void rpc_queue_wake(struct rpc_queue *q)
 }
 
 static void cancel_list_locked(struct rpc_queue *q, struct list *calls,
-			       bool (*match)(const void *arg, const void *wanted), const void *wanted)
+			       bool (*match)(const void *arg, const void *wanted),
+			       const void *wanted)
 {
-	list_for_each(l, calls) {
+	list_for_each (l, calls) {
 		struct qcall *k = container_of(l, struct qcall, link);
 
 		if (!match || match(k->arg, wanted))
@@ -713,7 +721,8 @@ static void cancel_list_locked(struct rpc_queue *q, struct list *calls,
 	}
 }
 
-void rpc_queue_cancel(struct rpc_queue *q, bool (*match)(const void *arg, const void *wanted), const void *wanted)
+void rpc_queue_cancel(struct rpc_queue *q, bool (*match)(const void *arg, const void *wanted),
+		      const void *wanted)
 {
 	pthread_mutex_lock(&q->lock);
 	cancel_list_locked(q, &q->unsent, match, wanted);

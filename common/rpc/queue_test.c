@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: each call that was taken ends once, in its callback, with its own answer or the words of the blocking
- * client; a connection that breaks with many calls under way loses none and sends each again under its own id;
- * what is submitted, cancelled and woken by other threads is noticed at once. */
+/* What must hold: each call that was taken ends once, in its callback, with its own answer or the
+ * words of the blocking client; a connection that breaks with many calls under way loses none and
+ * sends each again under its own id; what is submitted, cancelled and woken by other threads is
+ * noticed at once. */
 #include "common/rpc/queue.h"
 
 #include <setjmp.h>
@@ -24,7 +25,7 @@ struct asked {
 	int ends, rc;
 	bool is_own; /* the answer is the path */
 	struct err err;
-	uint32_t again_ms; /* for the first end */
+	uint32_t again_ms;  /* for the first end */
 	struct asked *then; /* to be submitted when this one is over */
 };
 
@@ -61,7 +62,8 @@ static int submit(struct asked *a)
 	Hd__GetLinkTargetRequestProto m = HD__GET_LINK_TARGET_REQUEST_PROTO__INIT;
 
 	m.path = a->path;
-	return rpc_queue_submit(q, "getLinkTarget", &m.base, &hd__get_link_target_response_proto__descriptor, on_done, a);
+	return rpc_queue_submit(q, "getLinkTarget", &m.base,
+				&hd__get_link_target_response_proto__descriptor, on_done, a);
 }
 
 static int fresh(void **state)
@@ -87,7 +89,9 @@ static void begin(struct rpc_client_opts o, script a, script b, script c)
 
 static void start(uint32_t call_timeout_ms, uint32_t ping_ms, script a, script b, script c)
 {
-	begin((struct rpc_client_opts){.addr = srv.addr, .call_timeout_ms = call_timeout_ms, .ping_interval_ms = ping_ms},
+	begin((struct rpc_client_opts){.addr = srv.addr,
+				       .call_timeout_ms = call_timeout_ms,
+				       .ping_interval_ms = ping_ms},
 	      a, b, c);
 }
 
@@ -192,7 +196,7 @@ static void a_hang_up_loses_no_call(void **state)
 	run_all();
 	assert_answered(MANY);
 	assert_int_equal(srv.conns, 3);
-	assert_int_equal(srv.retry_count, 2); /* of the last one */
+	assert_int_equal(srv.retry_count, 2);    /* of the last one */
 	assert_int_equal(srv.call_id, MANY - 1); /* under its own id */
 	stop();
 }
@@ -330,7 +334,8 @@ static void nobody_there_is_said_so(void **state)
 
 static void a_server_that_is_late_to_start_is_waited_for(void **state)
 {
-	struct rpc_client_opts o = {.addr = srv.addr, .call_timeout_ms = CALL_TIMEOUT, .connect_retries = 5};
+	struct rpc_client_opts o = {
+		.addr = srv.addr, .call_timeout_ms = CALL_TIMEOUT, .connect_retries = 5};
 
 	(void)state;
 	net_set_port(&o.addr, 1);
@@ -398,7 +403,8 @@ static void without_an_active_one_the_last_answer_is_told(void **state)
 	run_all();
 	assert_int_equal(asked[0].rc, -EAGAIN);
 	assert_string_equal(asked[0].err.remote, JEX_STANDBY);
-	assert_non_null(strstr(asked[0].err.text, "none of 2 NameNodes can be used, after 4 attempts"));
+	assert_non_null(
+		strstr(asked[0].err.text, "none of 2 NameNodes can be used, after 4 attempts"));
 	stop();
 }
 
@@ -479,7 +485,8 @@ static void every_failed_allocation_is_reported(void **state)
 
 		if (n)
 			assert_int_equal(fresh(state), 0);
-		o = (struct rpc_client_opts){.addr = srv.addr, .protocol = RPC_PROTO_CLIENT, .user = "ann"};
+		o = (struct rpc_client_opts){
+			.addr = srv.addr, .protocol = RPC_PROTO_CLIENT, .user = "ann"};
 		srv.scripts[0] = srv.scripts[1] = srv.scripts[2] = echo_for_ever;
 		assert_int_equal(pthread_create(&srv.thread, NULL, serve, NULL), 0);
 		fail_alloc_in = n;

@@ -20,14 +20,17 @@
 #define SEND_MAX_NS (60 * NS_PER_S)
 #define FAREWELL_NS (2 * NS_PER_S) /* for the peer to read why, before we hang up */
 #define BUF_MIN 4096u
-#define BUF_KEEP ROOM_SMALL        /* a larger one is given back once it is empty */
-#define HELLO_MAX ROOM_SMALL       /* bytes of a frame of who has not said who it is */
-#define FRAME_RATE (64u << 10)     /* bytes of a frame that have to come in each second beyond the idle time-out */
+#define BUF_KEEP ROOM_SMALL  /* a larger one is given back once it is empty */
+#define HELLO_MAX ROOM_SMALL /* bytes of a frame of who has not said who it is */
+/* bytes of a frame that have to come in each second beyond the idle time-out */
+#define FRAME_RATE (64u << 10)
 #define CONNS_DEFAULT 4096u
-#define CONNS_SPARE 8u             /* of so many one more is accepted before one that has to go is gone */
-#define LARGE_REQUESTS 4u          /* of max_request: what all together may keep of memory (server_room.h) */
+/* of so many one more is accepted before one that has to go is gone */
+#define CONNS_SPARE 8u
+/* of max_request: what all together may keep of memory (server_room.h) */
+#define LARGE_REQUESTS 4u
 #define LIMIT_LOG_MS 60000
-#define CALLS_PER_CONN 128u        /* beyond these limits a connection is not read */
+#define CALLS_PER_CONN 128u /* beyond these limits a connection is not read */
 #define CALLS_MAX 16384u
 #define UNSENT_PER_CONN (8u << 20) /* bytes of answers the peer has not taken */
 #define USER_MAX 256
@@ -64,8 +67,9 @@ struct conn {
 	struct xop recv_op;
 	uint8_t *buf; /* bytes not parsed yet; grows as they arrive, never by a promised length */
 	uint32_t len, cap;
-	bool blocked;          /* a whole frame is here, and may not be taken yet */
-	uint64_t begun_ns;     /* when the first of the bytes that are not parsed came, or could be read again */
+	bool blocked; /* a whole frame is here, and may not be taken yet */
+	/* when the first of the bytes that are not parsed came, or could be read again */
+	uint64_t begun_ns;
 	uint32_t calls, sends; /* out; the connection outlives them */
 	struct guest guest;
 	uint64_t farewell_ns; /* when CONN_FAREWELL ends */
@@ -84,8 +88,8 @@ struct call {
 	uint8_t *answer; /* owned */
 	size_t answer_len;
 	bool fatal;
-	uint32_t len;    /* of the request's frame, while it is with the service; else 0 */
-	uint8_t *large;  /* that frame, owned, when it is more than ROOM_SMALL; else it is here: */
+	uint32_t len;   /* of the request's frame, while it is with the service; else 0 */
+	uint8_t *large; /* that frame, owned, when it is more than ROOM_SMALL; else it is here: */
 	uint8_t frame[];
 };
 
@@ -120,8 +124,9 @@ static void conn_evict(struct rpc_server *s, struct guest *g, const char *why)
 	uint32_t dropped;
 
 	if (log_rate_ok(&s->limit_log, LIMIT_LOG_MS, &dropped))
-		log_warn("op=rpc_limit peer=%s: the RPC connection is closed: %s; %" PRIu32 " more since this was last said", c->peer_ip,
-			 why, dropped);
+		log_warn("op=rpc_limit peer=%s: the RPC connection is closed: %s; %" PRIu32
+			 " more since this was last said",
+			 c->peer_ip, why, dropped);
 	metric_add(METRIC_RPC_EVICTED, 1);
 	conn_close(c);
 }
@@ -186,7 +191,8 @@ static void answer_sent(struct xop *op, int res)
 
 	c->sends--;
 	if (c->state != CONN_CLOSED)
-		room_took(&c->server->room, &c->guest, k->answer_len, reactor_now_ns(c->server->reactor));
+		room_took(&c->server->room, &c->guest, k->answer_len,
+			  reactor_now_ns(c->server->reactor));
 	call_free(k);
 	if (res < 0)
 		conn_close(c);
@@ -257,8 +263,9 @@ void rpc_reply(struct rpc_call *call, const ProtobufCMessage *resp)
 	struct rpc_reply_to to = rpc_reply_to(&k->req);
 
 	if (rpc_response_encode(&to, resp, &k->answer, &k->answer_len))
-		(void)rpc_error_encode(&to, RPC_ERROR, RPC_ERROR_SERIALIZING_RESPONSE, JEX_RPC_SERVER,
-				       "the response is too large", &k->answer, &k->answer_len);
+		(void)rpc_error_encode(&to, RPC_ERROR, RPC_ERROR_SERIALIZING_RESPONSE,
+				       JEX_RPC_SERVER, "the response is too large", &k->answer,
+				       &k->answer_len);
 	call_answered(k);
 }
 
@@ -383,8 +390,8 @@ static void on_context(struct conn *c, const struct rpc_request *q)
 		return;
 	}
 	u = ctx->userinfo;
-	if (!u || !u->effectiveuser || !*u->effectiveuser ||
-	    strlen(u->effectiveuser) > USER_MAX || (u->realuser && strlen(u->realuser) > USER_MAX)) {
+	if (!u || !u->effectiveuser || !*u->effectiveuser || strlen(u->effectiveuser) > USER_MAX ||
+	    (u->realuser && strlen(u->realuser) > USER_MAX)) {
 		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL,
 			   "the connection context names no user, or one that is too long");
 	} else if (take_user(c, u->effectiveuser, &c->user) &&
@@ -500,8 +507,8 @@ static void on_frame(struct conn *c, const uint8_t *frame, uint32_t len)
 static void on_http(struct conn *c)
 {
 	static const char body[] =
-	    "It looks like you are making an HTTP request to a Hadoop IPC port. "
-	    "This is not the correct port for the web interface on this daemon.\r\n";
+		"It looks like you are making an HTTP request to a Hadoop IPC port. "
+		"This is not the correct port for the web interface on this daemon.\r\n";
 	char *text = NULL;
 	int len = asprintf(&text,
 			   "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\n"
@@ -529,8 +536,8 @@ static void on_preamble(struct conn *c, const uint8_t *p)
 /* A frame of @len bytes; 0: any. */
 static bool may_take(const struct conn *c, uint32_t len)
 {
-	return c->calls < CALLS_PER_CONN && c->guest.owed < UNSENT_PER_CONN && c->server->calls < CALLS_MAX &&
-	       room_may_ask(&c->server->room, &c->guest, len);
+	return c->calls < CALLS_PER_CONN && c->guest.owed < UNSENT_PER_CONN &&
+	       c->server->calls < CALLS_MAX && room_may_ask(&c->server->room, &c->guest, len);
 }
 
 /* Use what can be used of @p; returns the bytes used, 0: more are needed (or wanted later). */
@@ -558,8 +565,9 @@ static uint32_t parse_one(struct conn *c, const uint8_t *p, uint32_t left)
 		return left;
 	}
 	if (c->state == CONN_CONTEXT && n > HELLO_MAX) {
-		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
-			   "the connection context is too long: at most 64 KiB before it is known who calls");
+		conn_fatal(
+			c, RPC_CALL_NONE, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
+			"the connection context is too long: at most 64 KiB before it is known who calls");
 		return left;
 	}
 	if (left - 4 < n)
@@ -625,11 +633,13 @@ static bool buf_reserve(struct conn *c)
 	c->cap = cap;
 	room_buffer(&s->room, &c->guest, cap);
 	while ((g = room_over_buffers(&s->room, &c->guest)))
-		conn_evict(s, g, "its request has been arriving for longest, and those of all are many");
+		conn_evict(s, g,
+			   "its request has been arriving for longest, and those of all are many");
 	return true;
 }
 
-/* From who calls the bytes of a frame have to come one after the other, but nothing has to come between frames. */
+/* From who calls the bytes of a frame have to come one after the other, but nothing has to come
+ * between frames. */
 static uint64_t receive_until(const struct conn *c)
 {
 	const struct rpc_server *s = c->server;
@@ -653,7 +663,8 @@ static void conn_receive(struct conn *c)
 		conn_close(c);
 		return;
 	}
-	if (c->blocked || !may_take(c, 0)) { /* an answer of ours wakes us; others' answers only from this list */
+	/* an answer of ours wakes us; others' answers only from this list */
+	if (c->blocked || !may_take(c, 0)) {
 		c->begun_ns = reactor_now_ns(c->server->reactor);
 		if (!c->calls && !list_is_linked(&c->park_link))
 			list_add_tail(&c->server->parked, &c->park_link);
@@ -705,7 +716,9 @@ static void accepted(void *arg, struct xconn *x)
 	room_enter(&s->room, &c->guest, now_ns);
 	conn_wake(c);
 	while ((g = room_crowded(&s->room, now_ns)))
-		conn_evict(s, g, "as many are open as may be, and it has been without a call for longest");
+		conn_evict(
+			s, g,
+			"as many are open as may be, and it has been without a call for longest");
 }
 
 int rpc_server_new(struct reactor *r, const struct rpc_server_opts *o, struct net_addr *ret_bound,
@@ -713,7 +726,9 @@ int rpc_server_new(struct reactor *r, const struct rpc_server_opts *o, struct ne
 {
 	struct rpc_server *s = (struct rpc_server *)calloc(1, sizeof(*s));
 	const uint32_t conns = o->max_conns ? o->max_conns : CONNS_DEFAULT;
-	struct xlistener_opts lo = {.addr = o->addr, .max_conns = conns + conns / CONNS_SPARE + 1, .accepted = accepted};
+	struct xlistener_opts lo = {.addr = o->addr,
+				    .max_conns = conns + conns / CONNS_SPARE + 1,
+				    .accepted = accepted};
 	int rc;
 
 	if (!s)
@@ -744,6 +759,7 @@ void rpc_server_close(struct rpc_server *s)
 	assert(reactor_is_current(s->reactor));
 	xlistener_close(s->listener);
 	s->closing = true;
-	list_for_each(l, &s->conns) conn_close(container_of(l, struct conn, link));
+	list_for_each (l, &s->conns)
+		conn_close(container_of(l, struct conn, link));
 	server_maybe_free(s);
 }

@@ -7,9 +7,10 @@
  * Idea: the server does framing, preamble, SIMPLE authentication (and the SASL NEGOTIATE that
  * clients with tokens send), ping, bounds and errors; a service gets decoded calls and answers each
  * exactly once, at any time, from any thread.
- * Limits: request <= ipc.maximum.data.length (128 MiB, 64 KiB before it is known who calls, and memory for it is taken
- * only as bytes arrive), calls in flight per connection and in all, connections, bytes of requests and answers in all; slow
- * or silent peers are closed. At the limit of connections or bytes somebody else's connection goes (server_room.h).
+ * Limits: request <= ipc.maximum.data.length (128 MiB, 64 KiB before it is known who calls, and
+ * memory for it is taken only as bytes arrive), calls in flight per connection and in all,
+ * connections, bytes of requests and answers in all; slow or silent peers are closed. At the limit
+ * of connections or bytes somebody else's connection goes (server_room.h).
  * Ownership: a call belongs to the handler until rpc_reply()/rpc_fail(), which free it. Replies to
  * connections that have gone away meanwhile are dropped quietly.
  * Threading: call() runs on the reactor and must not block; replies from any thread.
@@ -27,21 +28,22 @@ struct auth_to_local;
 struct pb_room;
 
 struct rpc_call {
-	const char *protocol;      /* Java name */
+	const char *protocol; /* Java name */
 	const char *method;
-	const char *user;          /* effective user of the connection: a short name */
-	const char *real_user;     /* or NULL */
-	const uint8_t *client_id;  /* client_id_len bytes, mostly 16 */
+	const char *user;         /* effective user of the connection: a short name */
+	const char *real_user;    /* or NULL */
+	const uint8_t *client_id; /* client_id_len bytes, mostly 16 */
 	uint32_t client_id_len;
 	int32_t call_id;
 	int32_t retry_count;
-	const uint8_t *request;    /* the request message, request_len bytes */
+	const uint8_t *request; /* the request message, request_len bytes */
 	uint32_t request_len;
 	const struct net_addr *peer;
-	const char *peer_ip;       /* the same as text, without the port */
-	void *user_data;           /* the service's */
-	bool quiet;                /* the service's: it answers from another thread and wakes the reactor
-				    * (reactor_wake) itself, when it has answered all that it can */
+	const char *peer_ip; /* the same as text, without the port */
+	void *user_data;     /* the service's */
+	/* the service's: it answers from another thread and wakes the reactor (reactor_wake)
+	 * itself, when it has answered all that it can */
+	bool quiet;
 };
 
 struct rpc_service {
@@ -54,10 +56,15 @@ struct rpc_server_opts {
 	struct net_addr addr;
 	const struct rpc_service *services; /* borrowed; outlives the server */
 	uint32_t service_count;
-	const struct auth_to_local *names; /* borrowed; what users are called; NULL: the first part of their names */
-	uint32_t max_conns;        /* of more, one without a call goes, which may be the new one; 0: 4096 */
-	uint32_t max_request;      /* 0: 128 MiB; four times as much may be kept for all of them, and as much for answers */
-	uint64_t idle_timeout_ms;  /* without a frame, and for one to arrive, and a second more for each 64 KiB of it; 0: 120 s */
+	/* borrowed; what users are called; NULL: the first part of their names */
+	const struct auth_to_local *names;
+	/* of more, one without a call goes, which may be the new one; 0: 4096 */
+	uint32_t max_conns;
+	/* 0: 128 MiB; four times as much may be kept for all of them, and as much for answers */
+	uint32_t max_request;
+	/* without a frame, and for one to arrive, and a second more for each 64 KiB of it; 0: 120 s
+	 */
+	uint64_t idle_timeout_ms;
 };
 
 struct rpc_server;

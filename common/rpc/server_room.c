@@ -79,7 +79,7 @@ struct guest *room_over_buffers(const struct room *r, const struct guest *g)
 {
 	if (r->buffer_bytes <= r->bytes_max)
 		return NULL;
-	list_for_each(l, &r->large) {
+	list_for_each (l, &r->large) {
 		struct guest *other = container_of(l, struct guest, large_link);
 
 		if (other != g)
@@ -90,7 +90,8 @@ struct guest *room_over_buffers(const struct room *r, const struct guest *g)
 
 bool room_may_ask(const struct room *r, const struct guest *g, uint64_t bytes)
 {
-	return bytes <= ROOM_SMALL || (g->requests < REQUESTS_MAX && r->request_bytes < r->bytes_max);
+	return bytes <= ROOM_SMALL ||
+	       (g->requests < REQUESTS_MAX && r->request_bytes < r->bytes_max);
 }
 
 void room_asks(struct room *r, struct guest *g, uint64_t bytes)

@@ -4,23 +4,27 @@
 /**
  * rpc/server_room - the connections and bytes that the peers of an RPC server may keep
  *
- * Idea: who says nothing keeps nobody out, and nobody fills the memory. When all places or bytes are taken, who has kept his
- * for longest without use loses them: of connections the oldest that has not said who it is, then the one whose last frame is
- * the oldest of those without a call; of large buffers the one that became large first; of answers those of the peer that has
- * not taken any for longest. His connection is closed. This decides who; to close is the server's.
- * Ownership: a guest is part of a connection, from room_enter() to room_leave(). Threading: one thread.
+ * Idea: who says nothing keeps nobody out, and nobody fills the memory. When all places or bytes
+ * are taken, who has kept his for longest without use loses them: of connections the oldest that
+ * has not said who it is, then the one whose last frame is the oldest of those without a call; of
+ * large buffers the one that became large first; of answers those of the peer that has not taken
+ * any for longest. His connection is closed. This decides who; to close is the server's.
+ * Ownership: a guest is part of a connection, from room_enter() to room_leave(). Threading: one
+ * thread.
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/list.h"
 
-#define ROOM_SMALL 65536u /* a buffer or request of so many bytes counts as none: the connections bound them */
+/* a buffer or request of so many bytes counts as none: the connections bound them */
+#define ROOM_SMALL 65536u
 
 struct room {
 	uint32_t guests, guests_max;
-	uint64_t bytes_max;                              /* of each of the next three */
-	uint64_t buffer_bytes, request_bytes, owed_bytes; /* large buffers; large requests in service; answers not taken */
+	uint64_t bytes_max; /* of each of the next three */
+	/* large buffers; large requests in service; answers not taken */
+	uint64_t buffer_bytes, request_bytes, owed_bytes;
 	struct list strangers, idle, large, owing;
 };
 
@@ -41,7 +45,8 @@ void room_leave(struct room *r, struct guest *g);
 void room_idle(struct room *r, struct guest *g);
 /** A call is out. */
 void room_busy(struct guest *g);
-/** Who is to go when there are more than guests_max; NULL: there are not, or each has a call out. */
+/** Who is to go when there are more than guests_max; NULL: there are not, or each has a call out.
+ */
 struct guest *room_crowded(const struct room *r, uint64_t now_ns);
 
 /** Its buffer has @bytes now. */
@@ -49,7 +54,8 @@ void room_buffer(struct room *r, struct guest *g, uint64_t bytes);
 /** Who is to go, other than @g, when large buffers are more than bytes_max; or NULL. */
 struct guest *room_over_buffers(const struct room *r, const struct guest *g);
 
-/** A request of so many bytes may be taken from @g. One is always allowed to whom has none, as far as bytes_max goes. */
+/** A request of so many bytes may be taken from @g. One is always allowed to whom has none, as far
+ * as bytes_max goes. */
 bool room_may_ask(const struct room *r, const struct guest *g, uint64_t bytes);
 void room_asks(struct room *r, struct guest *g, uint64_t bytes);
 /** True: others may have waited for this. Also after room_leave(). */
@@ -58,5 +64,6 @@ bool room_answered(struct room *r, struct guest *g, uint64_t bytes);
 /** An answer goes out; it was taken. Not after room_leave(). */
 void room_owes(struct room *r, struct guest *g, uint64_t bytes, uint64_t now_ns);
 void room_took(struct room *r, struct guest *g, uint64_t bytes, uint64_t now_ns);
-/** Who is to go when more than bytes_max of answers are not taken; NULL: there are not, or all took one within a second. */
+/** Who is to go when more than bytes_max of answers are not taken; NULL: there are not, or all took
+ * one within a second. */
 struct guest *room_over_owed(const struct room *r, uint64_t now_ns);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Must hold: of connections, and of bytes of requests and answers, no more are kept than there is room for, and those go that
- * have been kept for longest without use. */
+/* Must hold: of connections, and of bytes of requests and answers, no more are kept than there is
+ * room for, and those go that have been kept for longest without use. */
 #include "common/rpc/server_room.h"
 
 #include <setjmp.h>
@@ -24,14 +24,16 @@ static void strangers_go_first_and_who_has_a_call_out_stays(void **state)
 	room_enter(&r, &g[1], 100 * NS_PER_S);
 	assert_null(room_crowded(&r, 200 * NS_PER_S));
 	room_enter(&r, &g[2], 101 * NS_PER_S - 1);
-	assert_ptr_equal(room_crowded(&r, 101 * NS_PER_S - 1), &g[0]); /* the strangers are too young */
+	/* the strangers are too young */
+	assert_ptr_equal(room_crowded(&r, 101 * NS_PER_S - 1), &g[0]);
 	assert_ptr_equal(room_crowded(&r, 101 * NS_PER_S), &g[1]);
 	room_leave(&r, &g[1]);
 	assert_null(room_crowded(&r, 200 * NS_PER_S));
 	room_idle(&r, &g[2]);
 	room_enter(&r, &g[3], 200 * NS_PER_S);
 	room_idle(&r, &g[0]);
-	assert_ptr_equal(room_crowded(&r, 200 * NS_PER_S), &g[2]); /* the other one has said something since */
+	/* the other one has said something since */
+	assert_ptr_equal(room_crowded(&r, 200 * NS_PER_S), &g[2]);
 	room_busy(&g[2]);
 	assert_ptr_equal(room_crowded(&r, 200 * NS_PER_S), &g[0]);
 	room_busy(&g[0]);
@@ -100,7 +102,8 @@ static void who_takes_no_answers_goes(void **state)
 	room_owes(&r, &g[1], MIB, 20 * NS_PER_S);
 	assert_ptr_equal(room_over_owed(&r, 20 * NS_PER_S), &g[0]);
 	room_took(&r, &g[0], 10, 20 * NS_PER_S);
-	assert_null(room_over_owed(&r, 21 * NS_PER_S - 1)); /* both took one within a second, or are new */
+	/* both took one within a second, or are new */
+	assert_null(room_over_owed(&r, 21 * NS_PER_S - 1));
 	assert_ptr_equal(room_over_owed(&r, 21 * NS_PER_S), &g[1]);
 	room_leave(&r, &g[1]);
 	assert_null(room_over_owed(&r, 30 * NS_PER_S));

@@ -113,14 +113,16 @@ static void fail_call(void *arg, struct rpc_call *call)
 static int start(uint64_t idle_timeout_ms)
 {
 	static const struct rpc_service services[] = {
-	    {PROTO, echo_call, NULL},
-	    {RPC_PROTO_CLIENT, fail_call, NULL},
-	    {RPC_PROTO_CLIENT_DATANODE, fail_call, NULL},
-	    {RPC_PROTO_DATANODE, fail_call, NULL},
-	    {RPC_PROTO_INTER_DATANODE, fail_call, NULL},
+		{PROTO, echo_call, NULL},
+		{RPC_PROTO_CLIENT, fail_call, NULL},
+		{RPC_PROTO_CLIENT_DATANODE, fail_call, NULL},
+		{RPC_PROTO_DATANODE, fail_call, NULL},
+		{RPC_PROTO_INTER_DATANODE, fail_call, NULL},
 	};
 	struct reactor_opts ro = {.name = "rpc"};
-	struct rpc_server_opts so = {.services = services, .max_request = MAX_REQUEST, .max_conns = MAX_CONNS,
+	struct rpc_server_opts so = {.services = services,
+				     .max_request = MAX_REQUEST,
+				     .max_conns = MAX_CONNS,
 				     .idle_timeout_ms = idle_timeout_ms};
 	struct err err = ERR_INIT;
 
@@ -337,8 +339,11 @@ static void bytes_may_arrive_one_by_one(void **state)
 	uint8_t all[512], *p = NULL;
 	size_t n = RPC_PREAMBLE_LEN, len;
 	int fd = dial();
-	struct rpc_request_args a = {.call_id = 1, .client_id = client_id, .client_id_len = 16,
-				     .protocol = PROTO, .method = "slow"};
+	struct rpc_request_args a = {.call_id = 1,
+				     .client_id = client_id,
+				     .client_id_len = 16,
+				     .protocol = PROTO,
+				     .method = "slow"};
 	Hc__IpcConnectionContextProto m = HC__IPC_CONNECTION_CONTEXT_PROTO__INIT;
 
 	(void)state;
@@ -528,8 +533,8 @@ static void a_browser_gets_a_line_of_text(void **state)
 
 static void lengths_out_of_range_are_fatal(void **state)
 {
-	static const char *const prefix[] = {"\x00\x10\x00\x01", "\x7f\xff\xff\xff", "\xff\xff\xff\xff",
-					     "\x00\x00\x00\x00"};
+	static const char *const prefix[] = {"\x00\x10\x00\x01", "\x7f\xff\xff\xff",
+					     "\xff\xff\xff\xff", "\x00\x00\x00\x00"};
 
 	(void)state;
 	for (int i = 0; i < 4; i++) {
@@ -571,7 +576,8 @@ static bool has_ended(int fd)
 	return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
-/* A byte now and then, which begins no idle time-out anew: neither before it is known who calls, nor within a frame. */
+/* A byte now and then, which begins no idle time-out anew: neither before it is known who calls,
+ * nor within a frame. */
 static void a_peer_that_drips_is_closed(void **state)
 {
 	uint8_t bytes[RPC_PREAMBLE_LEN + 4] = {0};
@@ -642,7 +648,8 @@ static void who_says_nothing_keeps_nobody_out(void **state)
 		close(known[i]);
 }
 
-/* Parts of large requests: those of all have a bound, and who needs memory then has it of who began first. */
+/* Parts of large requests: those of all have a bound, and who needs memory then has it of who began
+ * first. */
 static void parts_of_large_requests_are_bounded(void **state)
 {
 	enum { COUNT = 24, PART = MAX_REQUEST - 100 };
@@ -687,8 +694,11 @@ static void random_and_cut_streams_do_no_harm(void **state)
 	size_t len;
 	unsigned int seed = 12345;
 	int last;
-	struct rpc_request_args a = {.call_id = 1, .client_id = client_id, .client_id_len = 16,
-				     .protocol = PROTO, .method = "fuzz"};
+	struct rpc_request_args a = {.call_id = 1,
+				     .client_id = client_id,
+				     .client_id_len = 16,
+				     .protocol = PROTO,
+				     .method = "fuzz"};
 	Hc__IpcConnectionContextProto m = HC__IPC_CONNECTION_CONTEXT_PROTO__INIT;
 
 	(void)state;
@@ -699,7 +709,8 @@ static void random_and_cut_streams_do_no_harm(void **state)
 		memcpy(junk, good, len);
 		if (i % 3 == 1) /* flipped bits in a good call */
 			for (int k = 0; k < 3; k++)
-				junk[(size_t)rand_r(&seed) % len] ^= (uint8_t)(1 << rand_r(&seed) % 8);
+				junk[(size_t)rand_r(&seed) % len] ^=
+					(uint8_t)(1 << rand_r(&seed) % 8);
 		else
 			for (size_t k = i % 2 ? 4 : 0; k < sizeof(junk); k++)
 				junk[k] = (uint8_t)rand_r(&seed);
@@ -746,8 +757,8 @@ static uint32_t list_calls(const uint8_t *p, size_t len, char *text, size_t size
 			break;
 		assert_int_equal(rpc_request_decode(p + at + 4, n, &q, &detail), 0);
 		if (q.call_id == RPC_CALL_CONTEXT) {
-			Hc__IpcConnectionContextProto *c =
-			    hc__ipc_connection_context_proto__unpack(NULL, q.message_len, q.message);
+			Hc__IpcConnectionContextProto *c = hc__ipc_connection_context_proto__unpack(
+				NULL, q.message_len, q.message);
 
 			snprintf(user, sizeof(user), "%s", c->userinfo->effectiveuser);
 			hc__ipc_connection_context_proto__free_unpacked(c, NULL);
@@ -836,25 +847,27 @@ static void every_recorded_call_of_a_java_client_is_seen_and_answered(void **sta
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    T(a_call_is_seen_with_its_user_and_answered),
-	    T(bytes_may_arrive_one_by_one),
-	    T(answers_may_come_out_of_order_and_from_other_threads),
-	    T(thousands_of_calls_at_once_are_all_answered),
-	    T(an_answer_to_a_connection_that_left_is_dropped),
-	    T(unknown_methods_and_protocols_leave_the_connection_open),
-	    T(a_ping_is_not_answered),
-	    T(sasl_negotiation_falls_back_to_simple),
-	    T(what_is_out_of_order_is_fatal),
-	    T(other_versions_and_authentications_are_told_so),
-	    T(a_browser_gets_a_line_of_text),
-	    T(lengths_out_of_range_are_fatal),
-	    T(a_silent_peer_is_closed_but_not_while_it_waits_for_us),
-	    T(a_peer_that_drips_is_closed),
-	    T(who_is_not_known_has_no_long_frames),
-	    cmocka_unit_test_setup_teardown(who_says_nothing_keeps_nobody_out, setup_patient, teardown),
-	    cmocka_unit_test_setup_teardown(parts_of_large_requests_are_bounded, setup_patient, teardown),
-	    T(random_and_cut_streams_do_no_harm),
-	    T(every_recorded_call_of_a_java_client_is_seen_and_answered),
+		T(a_call_is_seen_with_its_user_and_answered),
+		T(bytes_may_arrive_one_by_one),
+		T(answers_may_come_out_of_order_and_from_other_threads),
+		T(thousands_of_calls_at_once_are_all_answered),
+		T(an_answer_to_a_connection_that_left_is_dropped),
+		T(unknown_methods_and_protocols_leave_the_connection_open),
+		T(a_ping_is_not_answered),
+		T(sasl_negotiation_falls_back_to_simple),
+		T(what_is_out_of_order_is_fatal),
+		T(other_versions_and_authentications_are_told_so),
+		T(a_browser_gets_a_line_of_text),
+		T(lengths_out_of_range_are_fatal),
+		T(a_silent_peer_is_closed_but_not_while_it_waits_for_us),
+		T(a_peer_that_drips_is_closed),
+		T(who_is_not_known_has_no_long_frames),
+		cmocka_unit_test_setup_teardown(who_says_nothing_keeps_nobody_out, setup_patient,
+						teardown),
+		cmocka_unit_test_setup_teardown(parts_of_large_requests_are_bounded, setup_patient,
+						teardown),
+		T(random_and_cut_streams_do_no_harm),
+		T(every_recorded_call_of_a_java_client_is_seen_and_answered),
 	};
 	struct reactor_opts o = {.name = "probe"};
 	struct err err = ERR_INIT;

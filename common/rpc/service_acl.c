@@ -25,15 +25,21 @@ static const struct {
 	const char *protocol, *key;
 } services[] = {
 	{"org.apache.hadoop.hdfs.protocol.ClientProtocol", "security.client.protocol"},
-	{"org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol", "security.client.datanode.protocol"},
+	{"org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol",
+	 "security.client.datanode.protocol"},
 	{"org.apache.hadoop.hdfs.server.protocol.DatanodeProtocol", "security.datanode.protocol"},
-	{"org.apache.hadoop.hdfs.server.protocol.InterDatanodeProtocol", "security.inter.datanode.protocol"},
-	{"org.apache.hadoop.hdfs.server.protocol.DatanodeLifelineProtocol", "security.datanode.lifeline.protocol"},
+	{"org.apache.hadoop.hdfs.server.protocol.InterDatanodeProtocol",
+	 "security.inter.datanode.protocol"},
+	{"org.apache.hadoop.hdfs.server.protocol.DatanodeLifelineProtocol",
+	 "security.datanode.lifeline.protocol"},
 	{"org.apache.hadoop.hdfs.server.protocol.NamenodeProtocol", "security.namenode.protocol"},
-	{"org.apache.hadoop.hdfs.protocol.ReconfigurationProtocol", "security.reconfiguration.protocol"},
+	{"org.apache.hadoop.hdfs.protocol.ReconfigurationProtocol",
+	 "security.reconfiguration.protocol"},
 	{"org.apache.hadoop.ha.HAServiceProtocol", "security.ha.service.protocol"},
-	{"org.apache.hadoop.security.authorize.RefreshAuthorizationPolicyProtocol", "security.refresh.policy.protocol"},
-	{"org.apache.hadoop.security.RefreshUserMappingsProtocol", "security.refresh.user.mappings.protocol"},
+	{"org.apache.hadoop.security.authorize.RefreshAuthorizationPolicyProtocol",
+	 "security.refresh.policy.protocol"},
+	{"org.apache.hadoop.security.RefreshUserMappingsProtocol",
+	 "security.refresh.user.mappings.protocol"},
 	{"org.apache.hadoop.tools.GetUserMappingsProtocol", "security.get.user.mappings.protocol"},
 	{"org.apache.hadoop.ipc.RefreshCallQueueProtocol", "security.refresh.callqueue.protocol"},
 	{"org.apache.hadoop.ipc.GenericRefreshProtocol", "security.refresh.generic.protocol"},
@@ -116,7 +122,8 @@ static bool is_wildcard(const char *text, size_t len)
 {
 	const size_t skip = strspn(text, " \t\r\n");
 
-	return skip < len && text[skip] == '*' && skip + 1 + strspn(text + skip + 1, " \t\r\n") >= len;
+	return skip < len && text[skip] == '*' &&
+	       skip + 1 + strspn(text + skip + 1, " \t\r\n") >= len;
 }
 
 /* ---- users and groups ---- */
@@ -127,12 +134,16 @@ static int people_parse(const char *text, struct people *ret)
 	const size_t len = strlen(text), cut = strcspn(text, " ");
 	int rc;
 
-	ret->all = is_wildcard(text, cut) || (cut < len && is_wildcard(text + cut + 1, len - cut - 1));
+	ret->all =
+		is_wildcard(text, cut) || (cut < len && is_wildcard(text + cut + 1, len - cut - 1));
 	rc = words_parse(text, cut, &ret->users);
-	return rc ? rc : words_parse(cut < len ? text + cut + 1 : "", cut < len ? len - cut - 1 : 0, &ret->groups);
+	return rc ? rc
+		  : words_parse(cut < len ? text + cut + 1 : "", cut < len ? len - cut - 1 : 0,
+				&ret->groups);
 }
 
-static bool people_have(const struct people *p, const char *user, service_acl_in_group in_group, void *arg)
+static bool people_have(const struct people *p, const char *user, service_acl_in_group in_group,
+			void *arg)
 {
 	bool found = p->all;
 
@@ -165,7 +176,9 @@ static int hosts_add(struct hosts *h, const char *word)
 {
 	const char *slash = strchr(word, '/');
 	_cleanup_free_ char *name = strndup(word, slash ? (size_t)(slash - word) : strlen(word));
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = slash ? AI_NUMERICHOST : 0}, *found = NULL;
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+				 .ai_flags = slash ? AI_NUMERICHOST : 0},
+			*found = NULL;
 	struct range *more;
 	uint64_t bits = 0;
 	size_t n = 0;
@@ -180,11 +193,15 @@ static int hosts_add(struct hosts *h, const char *word)
 	h->range = more ? more : h->range;
 	for (const struct addrinfo *i = found; i && more; i = i->ai_next) {
 		const unsigned int all = i->ai_family == AF_INET ? 32 : 128;
-		const struct sockaddr_in *in4 = (const struct sockaddr_in *)(const void *)i->ai_addr;
-		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)i->ai_addr;
+		const struct sockaddr_in *in4 =
+			(const struct sockaddr_in *)(const void *)i->ai_addr;
+		const struct sockaddr_in6 *in6 =
+			(const struct sockaddr_in6 *)(const void *)i->ai_addr;
 
 		if (bits <= all)
-			range_of(h, i->ai_family, all == 32 ? (const void *)&in4->sin_addr : (const void *)&in6->sin6_addr,
+			range_of(h, i->ai_family,
+				 all == 32 ? (const void *)&in4->sin_addr
+					   : (const void *)&in6->sin6_addr,
 				 slash ? (unsigned int)bits : all);
 		else
 			n = 0; /* no such range */
@@ -205,7 +222,9 @@ static int hosts_parse(const char *key, const char *text, struct hosts *ret, str
 	for (char **p = w.word; !rc && *p; p++) {
 		rc = hosts_add(ret, *p);
 		if (rc == -EINVAL)
-			err_set(err, rc, "%s: %s is no range of addresses; write one as 10.1.0.0/16", key, *p);
+			err_set(err, rc,
+				"%s: %s is no range of addresses; write one as 10.1.0.0/16", key,
+				*p);
 		if (rc == -ENOENT) { /* as Hadoop: one host that has gone does not stop the rest */
 			log_warn("op=policy key=%s text=\"the host %s is not known\"", key, *p);
 			rc = 0;
@@ -255,7 +274,8 @@ static void table_free(struct table *t)
 }
 
 /* The value of KEY.WHAT, that of the default for all services, or @dflt; *ret_key is of KEY_MAX. */
-static const char *value(const struct conf *c, const char *key, const char *what, const char *dflt, char *ret_key)
+static const char *value(const struct conf *c, const char *key, const char *what, const char *dflt,
+			 char *ret_key)
 {
 	const char *v;
 
@@ -276,7 +296,8 @@ static int rule_load(const struct conf *c, const char *key, struct rule *r, stru
 	if (rc)
 		return err_set(err, rc, "out of memory");
 	rc = hosts_parse(name, value(c, key, "hosts", "*", name), &r->from, err);
-	return rc ? rc : hosts_parse(name, value(c, key, "hosts.blocked", "", name), &r->not_from, err);
+	return rc ? rc
+		  : hosts_parse(name, value(c, key, "hosts.blocked", "", name), &r->not_from, err);
 }
 
 static void warn_absent(const struct conf *c)
@@ -285,15 +306,18 @@ static void warn_absent(const struct conf *c)
 
 	snprintf(path, sizeof(path), "%s/" POLICY_FILE, conf_dir(c) ? conf_dir(c) : "");
 	if (access(path, R_OK))
-		log_warn("op=policy text=\"hadoop.security.authorization=true, and there is no %s: everybody may call everything that "
-			 "-D does not forbid\"", path);
+		log_warn(
+			"op=policy text=\"hadoop.security.authorization=true, and there is no %s: everybody may call everything that "
+			"-D does not forbid\"",
+			path);
 }
 
 static int table_load(const struct conf *c, struct table **ret, struct err *err)
 {
 	struct table *t = calloc(1, sizeof(*t));
 	struct conf *all = NULL;
-	int rc = t ? conf_reload_with(c, POLICY_FILE, &all, err) : err_set(err, -ENOMEM, "out of memory");
+	int rc = t ? conf_reload_with(c, POLICY_FILE, &all, err)
+		   : err_set(err, -ENOMEM, "out of memory");
 
 	for (size_t i = 0; i < SERVICES && !rc; i++)
 		rc = rule_load(all, services[i].key, &t->rule[i], err);
@@ -358,7 +382,8 @@ int service_acl_refresh(struct service_acl *a, struct err *err)
 
 /* ---- calls ---- */
 
-static void count_denied(struct service_acl *a, const char *protocol, const char *user, const char *ip)
+static void count_denied(struct service_acl *a, const char *protocol, const char *user,
+			 const char *ip)
 {
 	uint32_t dropped = 0;
 	char quoted[256];
@@ -370,7 +395,8 @@ static void count_denied(struct service_acl *a, const char *protocol, const char
 	pthread_mutex_unlock(&a->log_lock);
 	if (say)
 		log_warn("op=authorize user=%s from=%s protocol=%s result=denied not_logged=%u",
-			 log_quote(quoted, sizeof(quoted), user, strlen(user)), ip, protocol, dropped);
+			 log_quote(quoted, sizeof(quoted), user, strlen(user)), ip, protocol,
+			 dropped);
 }
 
 uint64_t service_acl_denied(const struct service_acl *a)
@@ -381,12 +407,15 @@ uint64_t service_acl_denied(const struct service_acl *a)
 static int check_rule(const struct rule *r, const char *protocol, const char *user, const char *ip,
 		      service_acl_in_group in_group, void *arg, struct err *err)
 {
-	if (!people_have(&r->allowed, user, in_group, arg) || people_have(&r->blocked, user, in_group, arg))
-		return err_set(err, -EACCES,
-			       "User %s (auth:SIMPLE) is not authorized for protocol interface %s: denied by configured ACL",
-			       user, protocol);
+	if (!people_have(&r->allowed, user, in_group, arg) ||
+	    people_have(&r->blocked, user, in_group, arg))
+		return err_set(
+			err, -EACCES,
+			"User %s (auth:SIMPLE) is not authorized for protocol interface %s: denied by configured ACL",
+			user, protocol);
 	if (!hosts_have(&r->from, ip) || hosts_have(&r->not_from, ip))
-		return err_set(err, -EACCES, "Host %s is not authorized for protocol interface %s", ip, protocol);
+		return err_set(err, -EACCES, "Host %s is not authorized for protocol interface %s",
+			       ip, protocol);
 	return 0;
 }
 

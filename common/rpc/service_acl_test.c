@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: hadoop-policy.xml decides as it does for Hadoop's servers, the list of users apart from that of groups by
- * one blank; what was refused is in force no sooner than it parses. */
+/* What must hold: hadoop-policy.xml decides as it does for Hadoop's servers, the list of users
+ * apart from that of groups by one blank; what was refused is in force no sooner than it parses. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <setjmp.h>
-#include <cmocka.h>
 // clang-format on
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "common/base/conf.h"
 #include "common/rpc/service_acl.h"
@@ -44,7 +45,8 @@ static void policy(const char *key, ...)
 	for (; key; key = va_arg(ap, const char *)) {
 		const size_t at = strlen(text);
 
-		snprintf(text + at, sizeof(text) - at, "<property><name>%s</name><value>%s</value></property>", key,
+		snprintf(text + at, sizeof(text) - at,
+			 "<property><name>%s</name><value>%s</value></property>", key,
 			 va_arg(ap, const char *));
 	}
 	va_end(ap);
@@ -71,8 +73,9 @@ static struct service_acl *start(struct conf **ret_conf)
 	struct service_acl *a;
 	struct conf *c = conf_new();
 
-	write_file("core-site.xml", "<configuration><property><name>hadoop.security.authorization</name>"
-				    "<value>true</value></property></configuration>");
+	write_file("core-site.xml",
+		   "<configuration><property><name>hadoop.security.authorization</name>"
+		   "<value>true</value></property></configuration>");
 	assert_int_equal(conf_load_dir(c, dir, &err), 0);
 	assert_int_equal(service_acl_new(c, &a, &err), 0);
 	assert_non_null(a);
@@ -92,11 +95,18 @@ static void users_and_groups_are_told_apart(void **state)
 		const char *acl;
 		bool alice, carol; /* carol is in staff */
 	} cases[] = {
-		{"*", true, true},	     {" * ", true, true},   {"alice", true, false},
+		{"*", true, true},
+		{" * ", true, true},
+		{"alice", true, false},
 		{"bob, alice", false, false}, /* the blank begins the groups */
-		{"bob,alice", true, false},  {" alice", false, false}, {" staff", false, true},
-		{"alice staff", true, true}, {"bob other,staff", false, true}, {" ", false, false},
-		{"alice *", true, true},     {"staff", false, false},
+		{"bob,alice", true, false},
+		{" alice", false, false},
+		{" staff", false, true},
+		{"alice staff", true, true},
+		{"bob other,staff", false, true},
+		{" ", false, false},
+		{"alice *", true, true},
+		{"staff", false, false},
 	};
 	struct service_acl *a;
 	struct conf *c;
@@ -109,8 +119,10 @@ static void users_and_groups_are_told_apart(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		policy("security.client.protocol.acl", cases[i].acl, NULL);
 		assert_int_equal(service_acl_refresh(a, &err), 0);
-		assert_int_equal(check(a, CLIENT, "alice", "10.0.0.1"), cases[i].alice ? 0 : -EACCES);
-		assert_int_equal(check(a, CLIENT, "carol", "10.0.0.1"), cases[i].carol ? 0 : -EACCES);
+		assert_int_equal(check(a, CLIENT, "alice", "10.0.0.1"),
+				 cases[i].alice ? 0 : -EACCES);
+		assert_int_equal(check(a, CLIENT, "carol", "10.0.0.1"),
+				 cases[i].carol ? 0 : -EACCES);
 		assert_int_equal(check(a, NODE, "alice", "10.0.0.1"), 0); /* another key */
 	}
 	stop(a, c);
@@ -123,13 +135,18 @@ static void refusals_read_as_hadoops(void **state)
 	struct err err = ERR_INIT;
 
 	(void)state;
-	policy("security.client.protocol.acl", "alice", "security.datanode.protocol.hosts", "10.1.0.0/16", NULL);
+	policy("security.client.protocol.acl", "alice", "security.datanode.protocol.hosts",
+	       "10.1.0.0/16", NULL);
 	a = start(&c);
-	assert_int_equal(service_acl_check(a, CLIENT, "bob", "10.0.0.1", in_group, NULL, &err), -EACCES);
-	assert_string_equal(err.text, "User bob (auth:SIMPLE) is not authorized for protocol interface " CLIENT
-				      ": denied by configured ACL");
-	assert_int_equal(service_acl_check(a, NODE, "bob", "10.0.0.1", in_group, NULL, &err), -EACCES);
-	assert_string_equal(err.text, "Host 10.0.0.1 is not authorized for protocol interface " NODE);
+	assert_int_equal(service_acl_check(a, CLIENT, "bob", "10.0.0.1", in_group, NULL, &err),
+			 -EACCES);
+	assert_string_equal(
+		err.text, "User bob (auth:SIMPLE) is not authorized for protocol interface " CLIENT
+			  ": denied by configured ACL");
+	assert_int_equal(service_acl_check(a, NODE, "bob", "10.0.0.1", in_group, NULL, &err),
+			 -EACCES);
+	assert_string_equal(err.text,
+			    "Host 10.0.0.1 is not authorized for protocol interface " NODE);
 	assert_int_equal(service_acl_denied(a), 2);
 	assert_int_equal(check(a, "some.Protocol", "alice", "10.0.0.1"), -EACCES);
 	assert_int_equal(check(NULL, CLIENT, "bob", "10.0.0.1"), 0); /* switched off */
@@ -142,12 +159,18 @@ static void hosts_are_addresses_names_and_ranges(void **state)
 		const char *hosts, *ip;
 		bool in;
 	} cases[] = {
-		{"10.0.0.1", "10.0.0.1", true},	      {"10.0.0.1", "10.0.0.11", false},
-		{"10.0.0.1, 10.0.0.2", "10.0.0.2", true}, {"10.1.2.0/23", "10.1.3.255", true},
-		{"10.1.2.0/23", "10.1.4.0", false},   {"0.0.0.0/0", "1.2.3.4", true},
-		{"localhost", "127.0.0.1", true},     {"fd00::/8", "fd12::1", true},
-		{"fd00::/8", "10.0.0.1", false},      {"no..host,10.0.0.3", "10.0.0.3", true},
-		{"10.0.0.1", "?", false},	      {"*", "?", true},
+		{"10.0.0.1", "10.0.0.1", true},
+		{"10.0.0.1", "10.0.0.11", false},
+		{"10.0.0.1, 10.0.0.2", "10.0.0.2", true},
+		{"10.1.2.0/23", "10.1.3.255", true},
+		{"10.1.2.0/23", "10.1.4.0", false},
+		{"0.0.0.0/0", "1.2.3.4", true},
+		{"localhost", "127.0.0.1", true},
+		{"fd00::/8", "fd12::1", true},
+		{"fd00::/8", "10.0.0.1", false},
+		{"no..host,10.0.0.3", "10.0.0.3", true},
+		{"10.0.0.1", "?", false},
+		{"*", "?", true},
 	};
 	struct service_acl *a;
 	struct conf *c;
@@ -173,7 +196,8 @@ static void defaults_and_blocked_lists_count(void **state)
 	struct conf *c;
 
 	(void)state;
-	policy("security.service.authorization.default.acl", "alice,carol", "security.client.protocol.acl.blocked", " staff",
+	policy("security.service.authorization.default.acl", "alice,carol",
+	       "security.client.protocol.acl.blocked", " staff",
 	       "security.service.authorization.default.hosts.blocked", "10.9.0.0/16", NULL);
 	a = start(&c);
 	assert_int_equal(check(a, NODE, "alice", "10.0.0.1"), 0);

@@ -2,10 +2,11 @@
 #pragma once
 
 /**
- * rpc/test_scripts - a NameNode for the tests of those who call one: a thread that plays one script per connection
+ * rpc/test_scripts - a NameNode for the tests of those who call one: a thread that plays one script
+ * per connection
  *
- * Idea: set srv.scripts after listen_again(), start a thread with serve(). Functions are inline so that a test need not
- * use all of them.
+ * Idea: set srv.scripts after listen_again(), start a thread with serve(). Functions are inline so
+ * that a test need not use all of them.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -143,7 +144,7 @@ static inline void echo(int fd, struct request *q)
 }
 
 static inline void throw_to(int fd, struct request *q, int32_t id, enum rpc_status status,
-		 enum rpc_detail detail, const char *cls, const char *text)
+			    enum rpc_detail detail, const char *cls, const char *text)
 {
 	struct rpc_reply_to to = rpc_reply_to(&q->r);
 	uint8_t *buf = NULL;
@@ -253,7 +254,7 @@ static inline void throw_not_found(int fd)
 
 	if (read_hello(fd) && read_call(fd, &q))
 		throw_to(fd, &q, q.r.call_id, RPC_ERROR, RPC_ERROR_APPLICATION, JEX_FILE_NOT_FOUND,
-		     "File does not exist: /x\n\tat org.apache.Trace(1)");
+			 "File does not exist: /x\n\tat org.apache.Trace(1)");
 	if (read_call(fd, &q)) /* the connection lives on */
 		echo(fd, &q);
 }
@@ -285,7 +286,7 @@ static inline void fatal_for_all(int fd)
 	if (!read_hello(fd) || !read_call(fd, &a) || !read_call(fd, &b))
 		return;
 	throw_to(fd, &a, RPC_CALL_NONE, RPC_FATAL, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL,
-	     "SIMPLE authentication is not enabled.");
+		 "SIMPLE authentication is not enabled.");
 	request_fini(&b);
 }
 
@@ -296,7 +297,7 @@ static inline void not_authorized(int fd)
 	if (!read_hello(fd) || !read_call(fd, &a) || !read_call(fd, &b))
 		return;
 	throw_to(fd, &a, RPC_CALL_NONE, RPC_FATAL, RPC_FATAL_UNAUTHORIZED, JEX_AUTHORIZATION,
-	     "User bob (auth:SIMPLE) is not authorized");
+		 "User bob (auth:SIMPLE) is not authorized");
 	request_fini(&b);
 }
 
@@ -352,7 +353,8 @@ static inline void answer_with_a_foreign_client_id(int fd)
 
 static inline void answer_with_the_wrong_message(int fd)
 {
-	Hd__GetPreferredBlockSizeResponseProto m = HD__GET_PREFERRED_BLOCK_SIZE_RESPONSE_PROTO__INIT;
+	Hd__GetPreferredBlockSizeResponseProto m =
+		HD__GET_PREFERRED_BLOCK_SIZE_RESPONSE_PROTO__INIT;
 	struct rpc_reply_to to;
 	uint8_t *buf = NULL;
 	struct request q;
@@ -407,9 +409,10 @@ static inline int listen_again(void **state)
 
 /* ---- two servers that stand for each other ---- */
 
-/* The listener plays both, by its next script; the first may be a port where nobody is. @other outlives the caller's use of
- * what is returned. */
-static inline struct rpc_client_opts pair_opts(bool first_is_gone, uint32_t call_timeout_ms, struct rpc_server *other)
+/* The listener plays both, by its next script; the first may be a port where nobody is. @other
+ * outlives the caller's use of what is returned. */
+static inline struct rpc_client_opts pair_opts(bool first_is_gone, uint32_t call_timeout_ms,
+					       struct rpc_server *other)
 {
 	struct rpc_client_opts o = {
 		.addr = srv.addr,

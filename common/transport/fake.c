@@ -23,7 +23,7 @@ struct window {
 
 /* What an op keeps in xop.priv. */
 struct fop {
-	struct list link;       /* in done or blocked */
+	struct list link; /* in done or blocked */
 	union {
 		struct parcel *parcel; /* blocked send: owned */
 		uint32_t due;          /* finished: not before this turn */
@@ -37,10 +37,10 @@ struct fake_conn {
 	struct fake_pair *pair;
 	struct fake_conn *peer; /* NULL: it has closed */
 	bool closing;
-	struct list inbox;      /* parcels not received */
+	struct list inbox; /* parcels not received */
 	uint32_t inbox_count;
-	struct list blocked;    /* sends without credit */
-	struct list done;       /* ops to complete */
+	struct list blocked; /* sends without credit */
+	struct list done;    /* ops to complete */
 	struct list windows;
 	uint32_t next_rkey, out; /* ops with us */
 	struct xop *in_op;       /* receive or stream pull waiting for bytes */
@@ -223,7 +223,8 @@ static void feed(struct fake_conn *c)
 	struct parcel *p;
 	uint32_t n;
 
-	if (c->feeding) /* who was served asks for more: the loop goes on, the stack does not grow */
+	/* who was served asks for more: the loop goes on, the stack does not grow */
+	if (c->feeding)
 		return;
 	c->feeding = true;
 	while (c->in_op && (!list_empty(&c->inbox) || !c->peer)) {
@@ -382,8 +383,7 @@ static uint8_t *remote(struct fake_conn *c, struct xremote r, uint64_t len)
 {
 	if (!c->peer)
 		return NULL;
-	list_for_each(l, &c->peer->windows)
-	{
+	list_for_each (l, &c->peer->windows) {
 		struct window *w = container_of(l, struct window, link);
 		uint64_t off = r.addr - (uintptr_t)w->mem;
 
@@ -486,10 +486,12 @@ static int fake_connect(struct reactor *r, const struct net_addr *to, uint64_t d
 	return 0;
 }
 
-const struct xport_ops fake_stream_ops = {"fake",    false,	fake_connect, fake_send,
-					  fake_recv, fake_pull, fake_push,    fake_close, NULL, NULL, NULL, NULL, NULL, NULL};
-const struct xport_ops fake_message_ops = {"fake",    true,	 fake_connect, fake_send,
-					   fake_recv, fake_pull, fake_push,    fake_close, NULL, NULL, NULL, NULL, NULL, NULL};
+const struct xport_ops fake_stream_ops = {"fake",    false,     fake_connect, fake_send, fake_recv,
+					  fake_pull, fake_push, fake_close,   NULL,      NULL,
+					  NULL,      NULL,      NULL,         NULL};
+const struct xport_ops fake_message_ops = {"fake",    true,      fake_connect, fake_send, fake_recv,
+					   fake_pull, fake_push, fake_close,   NULL,      NULL,
+					   NULL,      NULL,      NULL,         NULL};
 
 static struct fake_conn *conn_new(struct fake_pair *p)
 {
@@ -575,8 +577,7 @@ uint32_t fake_expose(struct xconn *x, void *mem, size_t len)
 
 void fake_revoke(struct xconn *x, uint32_t rkey)
 {
-	list_for_each(l, &fake_of(x)->windows)
-	{
+	list_for_each (l, &fake_of(x)->windows) {
 		struct window *w = container_of(l, struct window, link);
 
 		if (w->rkey == rkey) {

@@ -78,12 +78,12 @@ static void close_pair(struct xconn *c[2])
 }
 
 static const struct fake_opts streams[] = {
-    {.seed = 1},
-    {.seed = 2, .delay_turns = 5},
-    {.seed = 3, .shuffle = true, .recv_max = 3},
-    {.seed = 4, .inside_submit = true},
-    {.seed = 5, .delay_turns = 3, .shuffle = true, .recv_max = 1, .credits = 2},
-    {.seed = 6, .inside_submit = true, .credits = 1},
+	{.seed = 1},
+	{.seed = 2, .delay_turns = 5},
+	{.seed = 3, .shuffle = true, .recv_max = 3},
+	{.seed = 4, .inside_submit = true},
+	{.seed = 5, .delay_turns = 3, .shuffle = true, .recv_max = 1, .credits = 2},
+	{.seed = 6, .inside_submit = true, .credits = 1},
 };
 
 static void a_stream_keeps_bytes_and_order_under_every_option(void **state)
@@ -163,8 +163,8 @@ static void pull_and_push_reach_exposed_memory_only(void **state)
 		xconn_pull(c[0], at, slot, 8, 10, op_init(&op));
 		assert_int_equal(await(&op), 10);
 		assert_memory_equal(slot->data + 8, "0123456789", 10);
-		xconn_push(c[0], &(struct iovec){"ab", 2}, 1, (struct xremote){at.addr + 4, at.rkey},
-			   op_init(&op));
+		xconn_push(c[0], &(struct iovec){"ab", 2}, 1,
+			   (struct xremote){at.addr + 4, at.rkey}, op_init(&op));
 		assert_int_equal(await(&op), 2);
 		assert_memory_equal(mem, "0123ab6789", 10);
 		memcpy(mem, "0123456789", 10);
@@ -347,16 +347,16 @@ static void connect_reaches_the_listener_after_the_refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    T(a_stream_keeps_bytes_and_order_under_every_option),
-	    T(a_message_arrives_whole),
-	    T(pull_and_push_reach_exposed_memory_only),
-	    T(a_send_without_credit_waits_for_the_receiver),
-	    T(completion_inside_submit_runs_before_it_returns),
-	    T(one_op_fails_as_told),
-	    T(the_connection_breaks_at_every_op_in_turn),
-	    T(closing_and_deadlines_return_every_op),
-	    T(a_seed_repeats_its_order),
-	    T(connect_reaches_the_listener_after_the_refusals),
+		T(a_stream_keeps_bytes_and_order_under_every_option),
+		T(a_message_arrives_whole),
+		T(pull_and_push_reach_exposed_memory_only),
+		T(a_send_without_credit_waits_for_the_receiver),
+		T(completion_inside_submit_runs_before_it_returns),
+		T(one_op_fails_as_told),
+		T(the_connection_breaks_at_every_op_in_turn),
+		T(closing_and_deadlines_return_every_op),
+		T(a_seed_repeats_its_order),
+		T(connect_reaches_the_listener_after_the_refusals),
 	};
 	struct reactor_opts o = {.name = "probe"};
 	struct err err = ERR_INIT;

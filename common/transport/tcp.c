@@ -20,9 +20,10 @@
 #define KEEPALIVE_INTERVAL_S 15
 #define KEEPALIVE_PROBES 4
 #define LEN_MAX INT32_MAX
-/* Bytes that the kernel keeps for us and has not sent. Its own limit is megabytes: hundreds of peers that take nothing
- * would fill its memory for TCP, and every connection of the machine would slow down. Thousands of them would with
- * UNSENT_MAX, too: when so many accepted connections of a reactor are sending, the next ones get less. */
+/* Bytes that the kernel keeps for us and has not sent. Its own limit is megabytes: hundreds of
+ * peers that take nothing would fill its memory for TCP, and every connection of the machine would
+ * slow down. Thousands of them would with UNSENT_MAX, too: when so many accepted connections of a
+ * reactor are sending, the next ones get less. */
 #define UNSENT_MAX (512 << 10)
 #define MANY_SENDING 256
 #define UNSENT_OF_MANY (128 << 10)
@@ -32,7 +33,7 @@
 /* What a queued send keeps in xop.priv. */
 struct sending {
 	struct xop *next;
-	uint64_t left;  /* bytes not sent yet */
+	uint64_t left; /* bytes not sent yet */
 	uint64_t total;
 };
 _Static_assert(sizeof(struct sending) <= sizeof(((struct xop *)0)->priv), "fits xop.priv");
@@ -45,7 +46,7 @@ struct tcp_listener {
 	struct uring_op accept;
 	bool accepting, closed, single_shot;
 	struct rtimer pause;
-	uint32_t conns; /* each holds us */
+	uint32_t conns;   /* each holds us */
 	uint32_t sending; /* of these, with a send under way, or waiting for room for one */
 };
 
@@ -53,12 +54,12 @@ struct tcp_conn {
 	struct xconn x;
 	int fd;
 	bool closing;
-	uint32_t nested; /* callbacks of ours on the stack: no freeing below them */
+	uint32_t nested;               /* callbacks of ours on the stack: no freeing below them */
 	struct tcp_listener *listener; /* counted by listener->conns; NULL: we connected */
 
 	/* receive or connect: one at a time */
 	struct uring_op in;
-	struct xop *in_op; /* NULL: none */
+	struct xop *in_op;                /* NULL: none */
 	struct iovec in_iov[XOP_IOV_MAX]; /* [in_first, in_count) are to be filled */
 	uint32_t in_first, in_count;
 	struct msghdr in_msg;
@@ -66,17 +67,17 @@ struct tcp_conn {
 	bool in_whole, in_expired, connecting;
 	struct rtimer in_timer;
 
-	/* send: a queue of ops and the pieces of all of them; out_flight goes out now. What is sent in one
-	 * turn of the reactor waits for its end and goes out together. */
+	/* send: a queue of ops and the pieces of all of them; out_flight goes out now. What is sent
+	 * in one turn of the reactor waits for its end and goes out together. */
 	struct uring_op out;
 	struct rop out_late; /* linked: to be submitted at the end of this turn */
 	struct xop *out_head, *out_tail;
 	bool out_busy, out_expired, out_stopped;
-	bool out_full;           /* a wait for room in the socket is under way */
-	uint64_t out_long;       /* bytes of the long send that is under way; 0: a short one */
-	struct xop *room_op; /* waits for room instead of sending */
-	int unsent_max; /* of UNSENT_MAX and so on */
-	int out_error; /* sticky: later sends fail alike */
+	bool out_full;        /* a wait for room in the socket is under way */
+	uint64_t out_long;    /* bytes of the long send that is under way; 0: a short one */
+	struct xop *room_op;  /* waits for room instead of sending */
+	int unsent_max;       /* of UNSENT_MAX and so on */
+	int out_error;        /* sticky: later sends fail alike */
 	struct iovec *pieces; /* owned, [first, count) are to be sent */
 	uint32_t piece_first, piece_count, piece_cap;
 	struct iovec out_flight[FLIGHT_IOV];
@@ -342,8 +343,8 @@ static void bound_unsent(struct tcp_conn *c)
 	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &max, sizeof(max)); /* a wish */
 }
 
-/* A long send is a kernel worker's: it copies while the reactor serves others, takes what the socket
- * has room for and never waits. */
+/* A long send is a kernel worker's: it copies while the reactor serves others, takes what the
+ * socket has room for and never waits. */
 static void out_submit(struct tcp_conn *c)
 {
 	struct io_uring_sqe *sqe;
@@ -452,7 +453,8 @@ static void room_done(struct tcp_conn *c, int res)
 		res = 0;
 	c->room_op = NULL;
 	set_busy(c, false);
-	finish(c, op, c->closing || c->out_expired || res < 0 ? io_error(c, res, c->out_expired) : 0);
+	finish(c, op,
+	       c->closing || c->out_expired || res < 0 ? io_error(c, res, c->out_expired) : 0);
 	conn_maybe_free(c);
 }
 
@@ -484,7 +486,8 @@ static void out_done(struct uring_op *uop, int res, uint32_t flags)
 		out_complete(c, 0);
 	else if (cut)
 		out_give_back(c);
-	if (c->out_head && !c->out_busy && !c->out_error && !waited && !stopped && went < c->out_long)
+	if (c->out_head && !c->out_busy && !c->out_error && !waited && !stopped &&
+	    went < c->out_long)
 		out_await_room(c);
 	else if (c->out_head && !c->out_busy && !c->out_error)
 		reactor_late(c->x.reactor, &c->out_late);
@@ -561,7 +564,8 @@ static void tcp_send_stop(struct xconn *x)
 {
 	struct tcp_conn *c = tcp_of(x);
 
-	if (c->out_stopped || c->closing || c->out_error || (!c->room_op && (!c->out_head || c->out_head != c->out_tail)))
+	if (c->out_stopped || c->closing || c->out_error ||
+	    (!c->room_op && (!c->out_head || c->out_head != c->out_tail)))
 		return;
 	c->out_stopped = !c->room_op;
 	if (c->out_busy)
@@ -663,19 +667,19 @@ static int tcp_connect(struct reactor *r, const struct net_addr *to, uint64_t de
 }
 
 const struct xport_ops tcp_ops = {
-    .name = "tcp",
-    .connect = tcp_connect,
-    .send = tcp_send,
-    .recv = tcp_recv,
-    .recvv = tcp_recvv,
-    .pull = tcp_pull,
-    .push = tcp_push,
-    .close = tcp_close,
-    .end = tcp_end,
-    .send_fds = tcp_send_fds,
-    .send_stop = tcp_send_stop,
-    .send_room = tcp_send_room,
-    .recv_quiet_ns = tcp_recv_quiet_ns,
+	.name = "tcp",
+	.connect = tcp_connect,
+	.send = tcp_send,
+	.recv = tcp_recv,
+	.recvv = tcp_recvv,
+	.pull = tcp_pull,
+	.push = tcp_push,
+	.close = tcp_close,
+	.end = tcp_end,
+	.send_fds = tcp_send_fds,
+	.send_stop = tcp_send_stop,
+	.send_room = tcp_send_room,
+	.recv_quiet_ns = tcp_recv_quiet_ns,
 };
 
 /* ---- listen ---- */
@@ -748,7 +752,8 @@ static void tcp_listener_close(struct xlistener *x)
 	listener_maybe_free(l);
 }
 
-int tcp_listen_fd(struct reactor *r, const struct xlistener_opts *o, int fd, struct xlistener **ret, struct err *err)
+int tcp_listen_fd(struct reactor *r, const struct xlistener_opts *o, int fd, struct xlistener **ret,
+		  struct err *err)
 {
 	struct tcp_listener *l = (struct tcp_listener *)calloc(1, sizeof(*l));
 	if (!l) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Must hold: bytes arrive whole and in order; every op comes back exactly once, at a close, at a
- * deadline and when the peer leaves; connections beyond the limit are refused; memory comes back. */
-#include <netinet/in.h>
+ * deadline and when the peer leaves; connections beyond the limit are refused; memory comes back.
+ */
 #include <linux/sockios.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -89,7 +90,8 @@ static int setup_for(uint32_t conns)
 {
 	struct reactor_opts ro = {.name = "test"};
 	struct pool_opts po = {.count = {[SLOT_8K] = 2, [SLOT_1M] = 4}};
-	struct xlistener_opts lo = {.max_conns = conns, .accepted = on_accept, .refused = on_refuse};
+	struct xlistener_opts lo = {
+		.max_conns = conns, .accepted = on_accept, .refused = on_refuse};
 	struct err err = ERR_INIT;
 
 	accepted_count = refused_count = 0;
@@ -128,9 +130,9 @@ static void make_pair(struct xconn *ret[2])
 	int before = accepted_count;
 	struct op op;
 
-	assert_int_equal(
-	    tcp_ops.connect(r, &where, clock_mono_ns() + 60 * NS_PER_S, NULL, 0, &op_init(&op)->x, &ret[0]),
-	    0);
+	assert_int_equal(tcp_ops.connect(r, &where, clock_mono_ns() + 60 * NS_PER_S, NULL, 0,
+					 &op_init(&op)->x, &ret[0]),
+			 0);
 	assert_int_equal(await(&op), 0);
 	while (accepted_count == before)
 		assert_int_equal(reactor_run(r), 0);
@@ -146,7 +148,8 @@ static void close_pair(struct xconn *c[2])
 static void what_is_sent_is_received(void **state)
 {
 	struct xconn *c[2];
-	struct iovec iov[2] = {{.iov_base = "hello ", .iov_len = 6}, {.iov_base = "you", .iov_len = 3}};
+	struct iovec iov[2] = {{.iov_base = "hello ", .iov_len = 6},
+			       {.iov_base = "you", .iov_len = 3}};
 	char buf[64];
 	struct op s, g;
 
@@ -239,7 +242,8 @@ static void a_push_larger_than_the_socket_buffers_is_whole(void **state)
 {
 	struct xconn *c[2];
 	struct op s, g;
-	struct slot *from[2] = {pool_get(pool, SLOT_1M, POOL_CTRL), pool_get(pool, SLOT_1M, POOL_CTRL)};
+	struct slot *from[2] = {pool_get(pool, SLOT_1M, POOL_CTRL),
+				pool_get(pool, SLOT_1M, POOL_CTRL)};
 	struct slot *to = pool_get(pool, SLOT_1M, POOL_CTRL);
 	struct iovec iov[XOP_IOV_MAX];
 
@@ -392,14 +396,16 @@ static void drain(struct xconn *c, uint64_t bytes)
 	}
 }
 
-/* Sends until the sockets are full, and what waits for room then waits on. Returns how much went. */
+/* Sends until the sockets are full, and what waits for room then waits on. Returns how much went.
+ */
 static uint32_t fill(struct xconn *c, const uint8_t *data, uint32_t len, struct op *room)
 {
 	uint32_t went = 0;
 	struct op s;
 
 	do {
-		xconn_send(c, &(struct iovec){(void *)(uintptr_t)(data + went), len - went}, 1, &op_init(&s)->x);
+		xconn_send(c, &(struct iovec){(void *)(uintptr_t)(data + went), len - went}, 1,
+			   &op_init(&s)->x);
 		run_ms(50);
 		assert_int_equal(s.count, 0);
 		tcp_ops.send_stop(c);
@@ -413,7 +419,8 @@ static uint32_t fill(struct xconn *c, const uint8_t *data, uint32_t len, struct 
 	return went;
 }
 
-/* The peer takes nothing: what went is known to the byte, and no memory is held until it takes some. */
+/* The peer takes nothing: what went is known to the byte, and no memory is held until it takes
+ * some. */
 static void a_stopped_send_says_how_much_went(void **state)
 {
 	struct xconn *c[2];
@@ -456,7 +463,8 @@ static int socket_of(const struct xconn *c)
 	return -1;
 }
 
-/* A peer that takes nothing costs the kernel what its window holds and little more, on both sides' connections. */
+/* A peer that takes nothing costs the kernel what its window holds and little more, on both sides'
+ * connections. */
 static void the_kernel_keeps_little_for_a_peer_that_takes_nothing(void **state)
 {
 	struct xconn *c[2];
@@ -504,9 +512,11 @@ static void the_kernel_keeps_less_for_each_of_many_peers_that_take_nothing(void 
 		xconn_send(c[i][1], &(struct iovec){data, 4u << 20}, 1, &op_init(&s[i])->x);
 		run_ms(1);
 	}
-	for (int before = -1; (last = unsent_of(c[MANY - 1][1])) == 0 || last != before; before = last)
+	for (int before = -1; (last = unsent_of(c[MANY - 1][1])) == 0 || last != before;
+	     before = last)
 		run_ms(100);
-	print_message("of the first %d KiB, of the last %d KiB\n", unsent_of(c[0][1]) >> 10, last >> 10);
+	print_message("of the first %d KiB, of the last %d KiB\n", unsent_of(c[0][1]) >> 10,
+		      last >> 10);
 	assert_in_range(unsent_of(c[0][1]), 256 << 10, 1 << 20);
 	assert_in_range(last, 1, 255 << 10);
 	for (unsigned i = 0; i < MANY; i++) {
@@ -598,7 +608,8 @@ static void giving_up_a_connect_returns_its_op(void **state)
 	/* It may have arrived all the same: then before the next one. */
 	assert_int_equal(tcp_ops.connect(r, &where, 0, NULL, 0, &op_init(&op)->x, &next), 0);
 	assert_int_equal(await(&op), 0);
-	while (!accepted_count || net_port(&accepted[accepted_count - 1]->peer) != net_port(&next->local))
+	while (!accepted_count ||
+	       net_port(&accepted[accepted_count - 1]->peer) != net_port(&next->local))
 		assert_int_equal(reactor_run(r), 0);
 	xconn_close(next);
 	for (int i = 0; i < accepted_count; i++)
@@ -613,7 +624,8 @@ static void connections_beyond_the_limit_are_closed_at_once(void **state)
 
 	(void)state;
 	for (int i = 0; i < 9; i++) {
-		assert_int_equal(tcp_ops.connect(r, &where, 0, NULL, 0, &op_init(&op)->x, &c[i]), 0);
+		assert_int_equal(tcp_ops.connect(r, &where, 0, NULL, 0, &op_init(&op)->x, &c[i]),
+				 0);
 		assert_int_equal(await(&op), 0);
 	}
 	while (!refused_count)
@@ -687,25 +699,26 @@ static void abandoned_connections_are_reaped(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    T(what_is_sent_is_received),
-	    T(many_sends_outstanding_keep_their_order),
-	    T(what_is_sent_in_one_turn_arrives_together),
-	    T(what_is_sent_before_a_close_is_not_lost),
-	    T(a_push_larger_than_the_socket_buffers_is_whole),
-	    T(a_deadline_ends_a_receive_and_a_send),
-	    T(a_later_deadline_counts_when_it_is_moved),
-	    T(closing_returns_every_op),
-	    T(a_peer_that_leaves_in_the_middle_of_a_pull_is_a_reset),
-	    T(a_stopped_send_says_how_much_went),
-	    T(the_kernel_keeps_little_for_a_peer_that_takes_nothing),
-	    cmocka_unit_test_setup_teardown(the_kernel_keeps_less_for_each_of_many_peers_that_take_nothing,
-					    setup_for_many, teardown),
-	    T(a_wait_for_room_ends_at_the_deadline_by_a_stop_and_by_a_close),
-	    T(a_send_stopped_before_it_began_comes_back_with_nothing),
-	    T(connecting_fails_with_the_reason_or_at_the_deadline),
-	    T(giving_up_a_connect_returns_its_op),
-	    T(connections_beyond_the_limit_are_closed_at_once),
-	    T(abandoned_connections_are_reaped),
+		T(what_is_sent_is_received),
+		T(many_sends_outstanding_keep_their_order),
+		T(what_is_sent_in_one_turn_arrives_together),
+		T(what_is_sent_before_a_close_is_not_lost),
+		T(a_push_larger_than_the_socket_buffers_is_whole),
+		T(a_deadline_ends_a_receive_and_a_send),
+		T(a_later_deadline_counts_when_it_is_moved),
+		T(closing_returns_every_op),
+		T(a_peer_that_leaves_in_the_middle_of_a_pull_is_a_reset),
+		T(a_stopped_send_says_how_much_went),
+		T(the_kernel_keeps_little_for_a_peer_that_takes_nothing),
+		cmocka_unit_test_setup_teardown(
+			the_kernel_keeps_less_for_each_of_many_peers_that_take_nothing,
+			setup_for_many, teardown),
+		T(a_wait_for_room_ends_at_the_deadline_by_a_stop_and_by_a_close),
+		T(a_send_stopped_before_it_began_comes_back_with_nothing),
+		T(connecting_fails_with_the_reason_or_at_the_deadline),
+		T(giving_up_a_connect_returns_its_op),
+		T(connections_beyond_the_limit_are_closed_at_once),
+		T(abandoned_connections_are_reaped),
 	};
 	struct reactor_opts o = {.name = "probe"};
 	struct err err = ERR_INIT;

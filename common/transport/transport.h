@@ -73,23 +73,27 @@ struct xport_ops {
 	void (*push)(struct xconn *c, const struct iovec *iov, int n, struct xremote to,
 		     struct xop *op);
 	void (*close)(struct xconn *c);
-	/** Stream; NULL where there is none: at least @min bytes, at most the sum of @n <= XOP_IOV_MAX
-	 *  pieces, in order; otherwise as recv. The peer's end before @min is -ECONNRESET. */
+	/** Stream; NULL where there is none: at least @min bytes, at most the sum of @n <=
+	 *  XOP_IOV_MAX pieces, in order; otherwise as recv. The peer's end before @min is
+	 *  -ECONNRESET. */
 	void (*recvv)(struct xconn *c, const struct iovec *iov, int n, uint32_t min,
 		      struct xop *op);
-	/** Stream; NULL where there is none: nothing more will be sent, the peer reads the end; sends must
-	 *  have completed. Receiving goes on. */
+	/** Stream; NULL where there is none: nothing more will be sent, the peer reads the end;
+	 *  sends must have completed. Receiving goes on. */
 	void (*end)(struct xconn *c);
-	/** Stream on a UNIX domain socket (xconn_is_local()); NULL where there is none: one byte and with it @n descriptors, which
-	 *  stay the caller's. At once: every send before it must have completed. -EAGAIN: the peer does not read. */
+	/** Stream on a UNIX domain socket (xconn_is_local()); NULL where there is none: one byte
+	 *  and with it @n descriptors, which stay the caller's. At once: every send before it must
+	 *  have completed. -EAGAIN: the peer does not read. */
 	int (*send_fds)(struct xconn *c, uint8_t byte, const int *fds, int n);
-	/** Stream; NULL where there is none: stop the send or push under way, which must be the only one.
+	/** Stream; NULL where there is none: stop the send or push under way, which must be the
+	 *  only one.
 	 *  Its done() gets the bytes that went, 0 to all. A send_room ends with -ECANCELED. */
 	void (*send_stop)(struct xconn *c);
-	/** Stream; NULL where there is none: done(0) when the peer's side takes bytes again, with no memory
-	 *  held meanwhile. send_deadline_ns holds; no send may be under way. */
+	/** Stream; NULL where there is none: done(0) when the peer's side takes bytes again, with
+	 *  no memory held meanwhile. send_deadline_ns holds; no send may be under way. */
 	void (*send_room)(struct xconn *c, struct xop *op);
-	/** Stream; NULL where there is none: so many ns ago bytes came last. UINT64_MAX: not known. */
+	/** Stream; NULL where there is none: so many ns ago bytes came last. UINT64_MAX: not known.
+	 */
 	uint64_t (*recv_quiet_ns)(struct xconn *c);
 };
 
@@ -97,12 +101,13 @@ struct xconn { /* first member of every implementation's connection */
 	const struct xport_ops *ops;
 	struct reactor *reactor;
 	struct net_addr peer, local;
-	uint64_t recv_deadline_ns; /* caller sets; 0: none. Passing it fails the recv/pull with -ETIMEDOUT */
+	/* caller sets; 0: none. Passing it fails the recv/pull with -ETIMEDOUT */
+	uint64_t recv_deadline_ns;
 	uint64_t send_deadline_ns; /* likewise for send/push */
 	uint32_t max_message;      /* message transports */
 	void *user;                /* the owner's */
-	/** verbs only, may be NULL: after close, when the device has let go of all memory (the queue pair is
-	 *  destroyed). The last word of the connection. */
+	/** verbs only, may be NULL: after close, when the device has let go of all memory (the
+	 *  queue pair is destroyed). The last word of the connection. */
 	void (*gone)(struct xconn *c);
 };
 
@@ -129,7 +134,8 @@ static inline bool xconn_is_local(const struct xconn *c)
 {
 	return c->peer.sa.ss_family == AF_UNIX;
 }
-/** Accepts NULL. Ops in flight come back, then the connection frees itself. Never touch it again. */
+/** Accepts NULL. Ops in flight come back, then the connection frees itself. Never touch it again.
+ */
 static inline void xconn_close(struct xconn *c)
 {
 	if (c)
@@ -138,10 +144,10 @@ static inline void xconn_close(struct xconn *c)
 
 struct xlistener_opts {
 	struct net_addr addr;
-	bool reuseport;                /* one listener per reactor on one port */
-	uint32_t max_conns;            /* beyond it new connections are closed at once; 0: 4096 */
+	bool reuseport;     /* one listener per reactor on one port */
+	uint32_t max_conns; /* beyond it new connections are closed at once; 0: 4096 */
 	void (*accepted)(void *arg, struct xconn *c); /* takes the connection */
-	void (*refused)(void *arg);    /* one was closed at the limit; or NULL */
+	void (*refused)(void *arg);                   /* one was closed at the limit; or NULL */
 	void *arg;
 };
 
@@ -153,7 +159,8 @@ struct xlistener { /* first member of every implementation's listener */
 int tcp_listen(struct reactor *r, const struct xlistener_opts *o, struct net_addr *ret_bound,
 	       struct xlistener **ret, struct err *err);
 /** The same on a listening stream socket that is there already; takes @fd, also on failure. */
-int tcp_listen_fd(struct reactor *r, const struct xlistener_opts *o, int fd, struct xlistener **ret, struct err *err);
+int tcp_listen_fd(struct reactor *r, const struct xlistener_opts *o, int fd, struct xlistener **ret,
+		  struct err *err);
 /** Stop accepting; connections live on. accepted() is not called again. Accepts NULL. */
 static inline void xlistener_close(struct xlistener *l)
 {

@@ -118,7 +118,8 @@ static bool sq_has_room(const struct vconn *c)
 	return c->sq_head - c->sq_tail < VERBS_SQ_DEPTH - 1;
 }
 
-static struct ibv_send_wr *chain_add(struct vconn *c, struct chain *ch, struct vrec rec, bool signal)
+static struct ibv_send_wr *chain_add(struct vconn *c, struct chain *ch, struct vrec rec,
+				     bool signal)
 {
 	uint32_t pos = c->sq_head++ & (VERBS_SQ_DEPTH - 1);
 	struct ibv_send_wr *wr = &ch->wr[ch->n];
@@ -145,8 +146,8 @@ static uint16_t credits_left(const struct vconn *c)
 }
 
 /* A message in a send buffer of ours, with the newest grant in it. */
-static struct ibv_send_wr *add_message(struct vconn *c, struct chain *ch, const void *msg, uint32_t len,
-				       void *buf, struct vrec rec)
+static struct ibv_send_wr *add_message(struct vconn *c, struct chain *ch, const void *msg,
+				       uint32_t len, void *buf, struct vrec rec)
 {
 	const struct verbs_protocol *p = c->v->opts.protocol;
 	uint32_t i = ch->n;
@@ -167,8 +168,8 @@ static struct ibv_send_wr *add_message(struct vconn *c, struct chain *ch, const 
 	wr = chain_add(c, ch, rec, rec.op || rec.kind == V_PING);
 	wr->opcode = IBV_WR_SEND;
 	wr->send_flags |= IBV_SEND_SOLICITED | (is_inline ? (unsigned int)IBV_SEND_INLINE : 0);
-	ch->sge[i][0] = (struct ibv_sge){(uintptr_t)buf, len,
-					 c->active ? c->dev->tx_mr_out->lkey : c->dev->tx_mr_in->lkey};
+	ch->sge[i][0] = (struct ibv_sge){
+		(uintptr_t)buf, len, c->active ? c->dev->tx_mr_out->lkey : c->dev->tx_mr_in->lkey};
 	wr->num_sge = 1;
 	return wr;
 }
@@ -196,11 +197,13 @@ static bool add_send(struct vconn *c, struct chain *ch, struct vreq *q)
 	if (!buf)
 		return false;
 	list_del(&q->link);
-	wr = add_message(c, ch, q->ptr, q->rkey, buf,
-			 (struct vrec){.kind = V_SEND, .op = q->len ? op_of(q) : NULL, .bytes = q->rkey});
+	wr = add_message(
+		c, ch, q->ptr, q->rkey, buf,
+		(struct vrec){.kind = V_SEND, .op = q->len ? op_of(q) : NULL, .bytes = q->rkey});
 	if (q->len) {
 		ch->sge[i][1] = (struct ibv_sge){
-			q->addr, q->len, vdev_lkey(c->dev, c->active, (void *)(uintptr_t)q->addr, NULL)};
+			q->addr, q->len,
+			vdev_lkey(c->dev, c->active, (void *)(uintptr_t)q->addr, NULL)};
 		wr->num_sge = 2;
 	} else {
 		ch->early[ch->early_n++] = op_of(q);
@@ -220,13 +223,17 @@ static bool add_push(struct vconn *c, struct chain *ch, struct vreq *q)
 
 		if (last)
 			list_del(&q->link);
-		wr = chain_add(c, ch, (struct vrec){.kind = V_PUSH, .op = last ? op_of(q) : NULL,
-						    .bytes = q->len + len}, false);
+		wr = chain_add(c, ch,
+			       (struct vrec){.kind = V_PUSH,
+					     .op = last ? op_of(q) : NULL,
+					     .bytes = q->len + len},
+			       false);
 		wr->opcode = IBV_WR_RDMA_WRITE;
 		wr->wr.rdma.remote_addr = q->addr + q->len;
 		wr->wr.rdma.rkey = q->rkey;
-		ch->sge[i][0] = (struct ibv_sge){(uintptr_t)iov[q->i].iov_base, len,
-						 vdev_lkey(c->dev, c->active, iov[q->i].iov_base, NULL)};
+		ch->sge[i][0] =
+			(struct ibv_sge){(uintptr_t)iov[q->i].iov_base, len,
+					 vdev_lkey(c->dev, c->active, iov[q->i].iov_base, NULL)};
 		wr->num_sge = 1;
 		q->len += len;
 		q->i++;
@@ -259,14 +266,16 @@ static void add_heartbeat(struct vconn *c, struct chain *ch, enum vkind kind)
 	void *buf = tx_get(c);
 
 	if (buf)
-		add_message(c, ch, p->heartbeat, p->heartbeat_len, buf, (struct vrec){.kind = kind});
+		add_message(c, ch, p->heartbeat, p->heartbeat_len, buf,
+			    (struct vrec){.kind = kind});
 }
 
 static void build_chain(struct vconn *c, struct chain *ch)
 {
 	struct vreq *q;
 
-	if (c->active && !c->ping_ns && credits_left(c)) { /* docs/wire.md 2: the dialer speaks first */
+	/* docs/wire.md 2: the dialer speaks first */
+	if (c->active && !c->ping_ns && credits_left(c)) {
 		c->ping_ns = clock_mono_ns();
 		add_heartbeat(c, ch, V_PING);
 	}
@@ -288,7 +297,8 @@ static void build_chain(struct vconn *c, struct chain *ch)
 		}
 		add_pull(c, ch, q);
 	}
-	if ((c->beat || (uint16_t)(c->given - c->told) >= c->granted / 2) && credits_left(c) && sq_has_room(c))
+	if ((c->beat || (uint16_t)(c->given - c->told) >= c->granted / 2) && credits_left(c) &&
+	    sq_has_room(c))
 		add_heartbeat(c, ch, V_SEND);
 	if (ch->n && c->awaited && !(ch->wr[ch->n - 1].send_flags & IBV_SEND_SIGNALED)) {
 		bool waits = false;
@@ -325,7 +335,8 @@ static void flush(struct vconn *c)
 	for (uint32_t i = 0; i < ch.inlined_n; i++)
 		vdev_tx_put(c->dev, ch.inlined[i]);
 	for (uint32_t i = 0; i < ch.early_n; i++)
-		ch.early[i]->done(ch.early[i], c->error ? c->error : (int)req_of(ch.early[i])->rkey);
+		ch.early[i]->done(ch.early[i],
+				  c->error ? c->error : (int)req_of(ch.early[i])->rkey);
 }
 
 bool vconn_step(struct rop *op)
@@ -339,7 +350,8 @@ bool vconn_step(struct rop *op)
 	if (c->id && c->id->qp && c->sq_head != c->sq_tail &&
 	    clock_mono_ns() < c->drain_deadline_ns)
 		return false;
-	/* receives of this queue pair that are in the completion queue must not meet its successor */
+	/* receives of this queue pair that are in the completion queue must not meet its successor
+	 */
 	vdev_drain(c->dev);
 	vconn_destroy(c);
 	return true;
@@ -454,7 +466,7 @@ static bool hear_credits(struct vconn *c, const struct vrx *rx)
 
 static struct vconn *conn_by_qpn(struct verbs *v, const struct vdev *d, uint32_t qpn)
 {
-	list_for_each(l, &v->by_qpn[qpn % VERBS_QPN_BUCKETS]) {
+	list_for_each (l, &v->by_qpn[qpn % VERBS_QPN_BUCKETS]) {
 		struct vconn *c = container_of(l, struct vconn, qpn_link);
 
 		if (c->dev == d && c->id->qp->qp_num == qpn)
@@ -475,7 +487,8 @@ static void recycle(struct vrx *rx)
 static void on_received(struct verbs *v, struct vdev *d, const struct ibv_wc *wc)
 {
 	bool own = wc->wr_id & 1ull << 62;
-	struct vconn *c = own ? conn_by_id(v, wc->wr_id & ~(3ull << 62)) : conn_by_qpn(v, d, wc->qp_num);
+	struct vconn *c =
+		own ? conn_by_id(v, wc->wr_id & ~(3ull << 62)) : conn_by_qpn(v, d, wc->qp_num);
 	uint32_t idx = (uint32_t)(wc->wr_id & 0xffffff);
 	const struct verbs_protocol *p = v->opts.protocol;
 	struct vrx *rx;
@@ -517,7 +530,8 @@ void vdev_drain(struct vdev *d)
 		;
 }
 
-/* The event first: one for a completion that comes behind the look at the queue stays, and wakes us. */
+/* The event first: one for a completion that comes behind the look at the queue stays, and wakes
+ * us. */
 static bool take_event(struct vdev *d)
 {
 	struct ibv_cq *cq;
@@ -583,8 +597,11 @@ void verbs_send_payload(struct xconn *x, const struct iovec *message, const void
 {
 	assert(message->iov_len <= VERBS_MESSAGE_MAX && len <= VERBS_PAYLOAD_MAX);
 	submit(vconn_of(x), &vconn_of(x)->txq, op,
-	       (struct vreq){.kind = V_SEND, .ptr = message->iov_base,
-			     .rkey = (uint32_t)message->iov_len, .addr = (uintptr_t)payload, .len = len});
+	       (struct vreq){.kind = V_SEND,
+			     .ptr = message->iov_base,
+			     .rkey = (uint32_t)message->iov_len,
+			     .addr = (uintptr_t)payload,
+			     .len = len});
 }
 
 static void verbs_recv(struct xconn *x, void *buf, uint32_t len, struct xop *op)
@@ -614,8 +631,11 @@ static void verbs_pull(struct xconn *x, struct xremote from, struct slot *slot, 
 		return;
 	}
 	submit(vconn_of(x), &vconn_of(x)->rdq, op,
-	       (struct vreq){.kind = V_PULL, .ptr = slot->data + off, .addr = from.addr,
-			     .rkey = from.rkey, .len = len});
+	       (struct vreq){.kind = V_PULL,
+			     .ptr = slot->data + off,
+			     .addr = from.addr,
+			     .rkey = from.rkey,
+			     .len = len});
 }
 
 static void verbs_push(struct xconn *x, const struct iovec *iov, int n, struct xremote to,
@@ -627,7 +647,10 @@ static void verbs_push(struct xconn *x, const struct iovec *iov, int n, struct x
 		return;
 	}
 	submit(vconn_of(x), &vconn_of(x)->txq, op,
-	       (struct vreq){.kind = V_PUSH, .ptr = iov, .n = (uint16_t)n, .addr = to.addr,
+	       (struct vreq){.kind = V_PUSH,
+			     .ptr = iov,
+			     .n = (uint16_t)n,
+			     .addr = to.addr,
 			     .rkey = to.rkey});
 }
 

@@ -4,18 +4,18 @@
 /**
  * verbs - RDMA reliable connections behind the transport interface
  *
- * Idea: rdma_cm makes RC queue pairs; control messages go by SEND under strict credits; payload goes
- * by RDMA READ (pull) and RDMA WRITE (push), and always the *passive* side drives: it accepted with
- * no responder resources and no remote access, so nobody can read or write its memory. The active
- * side exposes slots of its pool, named by verbs_remote(). The two roles use two protection domains:
- * a key of one is worthless on a connection of the other.
+ * Idea: rdma_cm makes RC queue pairs; control messages go by SEND under strict credits; payload
+ * goes by RDMA READ (pull) and RDMA WRITE (push), and always the *passive* side drives: it accepted
+ * with no responder resources and no remote access, so nobody can read or write its memory. The
+ * active side exposes slots of its pool, named by verbs_remote(). The two roles use two protection
+ * domains: a key of one is worthless on a connection of the other.
  *
- * Messages: the protocol above defines them; the transport needs to know only where a message has its
- * 16-bit cumulative credit grant, which it fills in and reads, and a message that carries nothing
- * else. Payload that rides along (eager) starts behind exactly the receiver's message_max bytes and
- * lands in a pool slot of its own.
- * Liveness: a connection that has nothing to say sends a heartbeat every VERBS_HEARTBEAT_NS; one that
- * heard nothing for VERBS_PATIENCE_NS fails with -ETIMEDOUT.
+ * Messages: the protocol above defines them; the transport needs to know only where a message has
+ * its 16-bit cumulative credit grant, which it fills in and reads, and a message that carries
+ * nothing else. Payload that rides along (eager) starts behind exactly the receiver's message_max
+ * bytes and lands in a pool slot of its own.
+ * Liveness: a connection that has nothing to say sends a heartbeat every VERBS_HEARTBEAT_NS; one
+ * that heard nothing for VERBS_PATIENCE_NS fails with -ETIMEDOUT.
  * Credits: serial numbers modulo 2^16 of receives ever granted, told in the handshake and in every
  * message. A sender without a credit waits (the last one is kept for credit messages); RNR is a bug
  * and counted.
@@ -34,17 +34,19 @@
 #define VERBS_HEARTBEAT_NS (10 * NS_PER_S)
 #define VERBS_PATIENCE_NS (40 * NS_PER_S)
 
-struct verbs_hello { /* what each side tells the other in the private data */
-	uint16_t credits;      /* receives granted at the start */
-	uint32_t message_max;  /* control bytes its receives take */
-	uint32_t payload_max;  /* payload its receives take behind them; 0: none */
-	uint8_t read_depth;    /* request: READs it answers at a time; accept: those that will come */
-	uint8_t role;          /* the protocol's */
+struct verbs_hello {          /* what each side tells the other in the private data */
+	uint16_t credits;     /* receives granted at the start */
+	uint32_t message_max; /* control bytes its receives take */
+	uint32_t payload_max; /* payload its receives take behind them; 0: none */
+	/* request: READs it answers at a time; accept: those that will come */
+	uint8_t read_depth;
+	uint8_t role; /* the protocol's */
 };
 
 enum verbs_reject { VERBS_MALFORMED, VERBS_VERSION, VERBS_BUSY, VERBS_STOPPING, VERBS_NO_READ };
 
-struct verbs_protocol { /* how the protocol above writes these things; docs/wire.md sections 2, 3, 7 */
+/* how the protocol above writes these things; docs/wire.md sections 2, 3, 7 */
+struct verbs_protocol {
 	uint32_t credit_offset; /* of the be16 cumulative grant in every message */
 	const void *heartbeat;  /* a message that only carries credits */
 	uint32_t heartbeat_len;
@@ -61,16 +63,17 @@ struct verbs;
 
 struct verbs_opts {
 	const struct verbs_protocol *protocol; /* outlives verbs */
-	uint8_t role;            /* said when connecting */
-	uint8_t accept_role;     /* said when accepting */
-	struct pool *pool;       /* outlives verbs; its slabs are registered */
-	bool passive;            /* will listen: register the slabs for our own READs and WRITEs */
-	bool active;             /* will connect: register them for the peer, too */
-	bool peer_may_write;     /* active only: the peer may RDMA WRITE (a client that reads) */
-	struct pool *landing;    /* active only, or NULL: slots that the peer may RDMA WRITE, when `pool` is not
-				  * to be open to that; outlives verbs */
-	uint32_t srq_depth;      /* passive; 0: 1024 */
-	uint32_t credits;        /* most receives granted to one connection; 0: 32 */
+	uint8_t role;                          /* said when connecting */
+	uint8_t accept_role;                   /* said when accepting */
+	struct pool *pool;                     /* outlives verbs; its slabs are registered */
+	bool passive;        /* will listen: register the slabs for our own READs and WRITEs */
+	bool active;         /* will connect: register them for the peer, too */
+	bool peer_may_write; /* active only: the peer may RDMA WRITE (a client that reads) */
+	/* active only, or NULL: slots that the peer may RDMA WRITE, when `pool` is not to be open
+	 * to that; outlives verbs */
+	struct pool *landing;
+	uint32_t srq_depth; /* passive; 0: 1024 */
+	uint32_t credits;   /* most receives granted to one connection; 0: 32 */
 };
 
 /** Is there an RDMA device? -ENODEV with cause and cure. */
@@ -86,12 +89,12 @@ int verbs_listen(struct verbs *v, const struct xlistener_opts *o, struct err *er
 void verbs_unlisten(struct verbs *v);
 /** As xport_ops.connect. done(): 0, -EHOSTUNREACH (no RDMA route), -ECONNREFUSED (rejected: nobody
  *  listens or a reject of the protocol's), -ETIMEDOUT, -ENODEV; verbs_reason() says more. */
-int verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_ns,
-		  struct xop *op, struct xconn **ret);
+int verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_ns, struct xop *op,
+		  struct xconn **ret);
 /** What the peer said when the connection was made. */
 const struct verbs_hello *verbs_peer(const struct xconn *c);
-/** Time from posting the first message to its acknowledgement by the peer's device; 0 until then, and on
- *  passive connections. */
+/** Time from posting the first message to its acknowledgement by the peer's device; 0 until then,
+ *  and on passive connections. */
 uint64_t verbs_rtt_ns(const struct xconn *c);
 /** What the last failed step was, for a person: "rejected: busy"; "" when none. */
 const char *verbs_reason(const struct xconn *c);
@@ -101,8 +104,8 @@ struct xremote verbs_remote(const struct xconn *c, const struct slot *s, uint32_
 /** The payload that rode along with the message the last recv delivered: a slot (gives the
  *  reference) and its length, or NULL. */
 struct slot *verbs_take_payload(struct xconn *c, uint32_t *ret_len);
-/** Send a message of exactly the peer's message_max bytes with @len <= its payload_max bytes of a slot
- *  riding along; done() when the slot is free again. */
+/** Send a message of exactly the peer's message_max bytes with @len <= its payload_max bytes of a
+ *  slot riding along; done() when the slot is free again. */
 void verbs_send_payload(struct xconn *c, const struct iovec *message, const void *payload,
 			uint32_t len, struct xop *op);
 

@@ -14,8 +14,8 @@
 
 #define ACK_TIMEOUT_EXP 16 /* 4.096 us * 2^16 = 0.27 s a try */
 #define RETRIES 7
-#define RNR_RETRIES 6      /* finite: with credits an RNR is a bug that must show */
-#define RNR_TIMER_CODE 12  /* 0.64 ms */
+#define RNR_RETRIES 6     /* finite: with credits an RNR is a bug that must show */
+#define RNR_TIMER_CODE 12 /* 0.64 ms */
 #define READ_DEPTH_MAX 16
 #define CM_EVENTS_PER_TURN 32
 #define BACKLOG 128
@@ -125,7 +125,8 @@ void vconn_start_timer(struct vconn *c)
 	}
 	if (at == UINT64_MAX)
 		reactor_timer_clear(c->v->reactor, &c->timer);
-	else if (!c->timer.deadline_ns || at < c->timer.deadline_ns) /* early is harmless: see below */
+	else if (!c->timer.deadline_ns ||
+		 at < c->timer.deadline_ns) /* early is harmless: see below */
 		reactor_timer_set(c->v->reactor, &c->timer, at);
 }
 
@@ -201,7 +202,8 @@ static int make_qp(struct vconn *c, struct err *err)
 
 static struct verbs_hello my_hello(const struct vconn *c, uint8_t read_depth)
 {
-	return (struct verbs_hello){.credits = c->given, .message_max = VERBS_MESSAGE_MAX,
+	return (struct verbs_hello){.credits = c->given,
+				    .message_max = VERBS_MESSAGE_MAX,
 				    .payload_max = c->active ? 0 : VERBS_PAYLOAD_MAX,
 				    .read_depth = read_depth,
 				    .role = c->active ? c->v->opts.role : c->v->opts.accept_role};
@@ -212,14 +214,16 @@ static void meet(struct vconn *c, const struct verbs_hello *peer)
 {
 	c->peer = *peer;
 	c->heard = peer->credits;
-	c->x.max_message = peer->message_max < VERBS_MESSAGE_MAX ? peer->message_max : VERBS_MESSAGE_MAX;
+	c->x.max_message =
+		peer->message_max < VERBS_MESSAGE_MAX ? peer->message_max : VERBS_MESSAGE_MAX;
 }
 
-/* The CM has opened the queue pair for more than it should (docs/design/002). Nobody has business in
- * the passive side's memory, and its slabs carry no remote rights anyway. */
+/* The CM has opened the queue pair for more than it should (docs/design/002). Nobody has business
+ * in the passive side's memory, and its slabs carry no remote rights anyway. */
 static int lock_down(struct vconn *c)
 {
-	struct ibv_qp_attr a = {.min_rnr_timer = RNR_TIMER_CODE, .qp_access_flags = IBV_ACCESS_LOCAL_WRITE};
+	struct ibv_qp_attr a = {.min_rnr_timer = RNR_TIMER_CODE,
+				.qp_access_flags = IBV_ACCESS_LOCAL_WRITE};
 
 	if (c->active)
 		a.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
@@ -230,7 +234,8 @@ static int lock_down(struct vconn *c)
 
 static void note_addresses(struct vconn *c)
 {
-	const struct sockaddr *local = rdma_get_local_addr(c->id), *peer = rdma_get_peer_addr(c->id);
+	const struct sockaddr *local = rdma_get_local_addr(c->id),
+			      *peer = rdma_get_peer_addr(c->id);
 
 	c->x.local.len = c->x.peer.len = sizeof(struct sockaddr_in);
 	if (local->sa_family == AF_INET6)
@@ -278,7 +283,8 @@ static void on_route(struct vconn *c)
 	}
 	c->granted = c->given = c->told = VERBS_ACTIVE_CREDITS;
 	p.responder_resources = c->dev->attr.max_qp_rd_atom < READ_DEPTH_MAX
-					? (uint8_t)c->dev->attr.max_qp_rd_atom : READ_DEPTH_MAX;
+					? (uint8_t)c->dev->attr.max_qp_rd_atom
+					: READ_DEPTH_MAX;
 	h = my_hello(c, p.responder_resources);
 	p.private_data = hello;
 	p.private_data_len = (uint8_t)c->v->opts.protocol->hello_encode(&h, hello);
@@ -321,8 +327,10 @@ static void on_rejected(struct vconn *c, int status, const void *data, size_t le
 	if (*text)
 		vconn_fail(c, -ECONNREFUSED, "rejected: %s", text);
 	else
-		vconn_fail(c, -ECONNREFUSED, status == 8 ? "nothing listens for RDMA at that port"
-							 : "rejected by the connection manager (%d)", status);
+		vconn_fail(c, -ECONNREFUSED,
+			   status == 8 ? "nothing listens for RDMA at that port"
+				       : "rejected by the connection manager (%d)",
+			   status);
 }
 
 int verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_ns, struct xop *op,
@@ -430,11 +438,13 @@ static void on_request(struct verbs *v, struct rdma_cm_id *id, const struct rdma
 	}
 	set_ack_timeout(id);
 	meet(c, &peer);
-	c->rd_max = conn->initiator_depth < peer.read_depth ? conn->initiator_depth : peer.read_depth;
+	c->rd_max =
+		conn->initiator_depth < peer.read_depth ? conn->initiator_depth : peer.read_depth;
 	if (c->rd_max > (uint32_t)c->dev->attr.max_qp_init_rd_atom)
 		c->rd_max = (uint32_t)c->dev->attr.max_qp_init_rd_atom;
 	p.initiator_depth = (uint8_t)c->rd_max;
-	p.responder_resources = 0; /* the queue pair refuses READs of our memory, whatever the key */
+	/* the queue pair refuses READs of our memory, whatever the key */
+	p.responder_resources = 0;
 	h = my_hello(c, p.initiator_depth);
 	p.private_data = hello;
 	p.private_data_len = (uint8_t)v->opts.protocol->hello_encode(&h, hello);
@@ -455,7 +465,8 @@ int verbs_listen(struct verbs *v, const struct xlistener_opts *o, struct err *er
 	assert(v->opts.passive);
 	v->listener = *o;
 	if (!rc)
-		rc = ret_errno(rdma_bind_addr(v->listen_id, (struct sockaddr *)(uintptr_t)&o->addr.sa));
+		rc = ret_errno(
+			rdma_bind_addr(v->listen_id, (struct sockaddr *)(uintptr_t)&o->addr.sa));
 	if (!rc)
 		rc = ret_errno(rdma_listen(v->listen_id, BACKLOG));
 	if (rc < 0) {
@@ -562,7 +573,9 @@ int verbs_probe(struct err *err)
 	if (n > 0)
 		return 0;
 	err_set(err, -ENODEV, "no RDMA device on this machine (/sys/class/infiniband is empty)");
-	(void)err_cure(err, "install the card's driver, or `rdma link add rxe0 type rxe netdev IF` for soft RoCE");
+	(void)err_cure(
+		err,
+		"install the card's driver, or `rdma link add rxe0 type rxe netdev IF` for soft RoCE");
 	return -ENODEV;
 }
 
@@ -585,7 +598,8 @@ int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret,
 	v->channel = rdma_create_event_channel();
 	if (!v->channel) {
 		rc = err_sys(err, neg_errno(), "the RDMA connection manager is not to be had");
-		err_cure(err, "modprobe rdma_ucm, and see that /dev/infiniband/rdma_cm can be opened");
+		err_cure(err,
+			 "modprobe rdma_ucm, and see that /dev/infiniband/rdma_cm can be opened");
 		free(v);
 		return rc;
 	}
@@ -603,9 +617,9 @@ static void drain_all(struct verbs *v)
 
 	while (v->conn_count && clock_mono_ns() < deadline + NS_PER_S) {
 		vcm_poll(&v->poller);
-		list_for_each(l, &v->devs)
+		list_for_each (l, &v->devs)
 			vdev_poll(&container_of(l, struct vdev, link)->poller);
-		list_for_each(l, &v->conns) {
+		list_for_each (l, &v->conns) {
 			struct vconn *c = container_of(l, struct vconn, link);
 
 			if (!c->closing)
@@ -627,7 +641,7 @@ void verbs_free(struct verbs *v)
 	verbs_unlisten(v);
 	drain_all(v);
 	reactor_poller_del(v->reactor, &v->poller);
-	list_for_each(l, &v->devs)
+	list_for_each (l, &v->devs)
 		vdev_free(container_of(l, struct vdev, link));
 	rdma_destroy_event_channel(v->channel);
 	free(v);

@@ -12,12 +12,14 @@
 static int memlock_error(struct err *err, const char *what)
 {
 	err_sys(err, -ENOMEM, "registering %s with the RDMA device failed", what);
-	return err_cure(err, "raise the locked-memory limit (ulimit -l unlimited, LimitMEMLOCK=infinity)"
-			     " or lower dfs.rdma.pool.size");
+	return err_cure(err,
+			"raise the locked-memory limit (ulimit -l unlimited, LimitMEMLOCK=infinity)"
+			" or lower dfs.rdma.pool.size");
 }
 
 /* Slabs in one domain. Each MR outlives every work request that names it: freed in vdev_free(). */
-static int register_slabs(const struct pool *pool, struct ibv_pd *pd, int access, struct ibv_mr ***ret)
+static int register_slabs(const struct pool *pool, struct ibv_pd *pd, int access,
+			  struct ibv_mr ***ret)
 {
 	uint32_t n = pool_slab_count(pool);
 	struct ibv_mr **mr = calloc(n, sizeof(*mr));
@@ -68,8 +70,10 @@ static int post_rx(struct vrx *rx)
 	struct ibv_recv_wr wr = {.wr_id = rx->idx | 1ull << 63, .sg_list = sge, .num_sge = 1}, *bad;
 
 	if (rx->payload) {
-		sge[1] = (struct ibv_sge){.addr = (uintptr_t)rx->payload->data, .length = VERBS_PAYLOAD_MAX,
-					  .lkey = vdev_lkey(rx->dev, false, rx->payload->data, NULL)};
+		sge[1] = (struct ibv_sge){
+			.addr = (uintptr_t)rx->payload->data,
+			.length = VERBS_PAYLOAD_MAX,
+			.lkey = vdev_lkey(rx->dev, false, rx->payload->data, NULL)};
 		wr.num_sge = 2;
 	}
 	metric_add(METRIC_RDMA_WR_RECV, 1);
@@ -96,8 +100,11 @@ void vrx_post(struct vrx *rx)
 		rx->payload = pool_get(d->v->opts.pool, SLOT_8K, POOL_CTRL);
 		if (!rx->payload) { /* the credit goes back when there is a slot again */
 			list_add_tail(&d->rx_dry, &rx->link);
-			rx->ask = (struct pool_ask){.use = POOL_CTRL, .forms = 1, .slots = &rx->payload,
-						    .form[0] = {1, {{SLOT_8K, 1}}}, .granted = rx_granted};
+			rx->ask = (struct pool_ask){.use = POOL_CTRL,
+						    .forms = 1,
+						    .slots = &rx->payload,
+						    .form[0] = {1, {{SLOT_8K, 1}}},
+						    .granted = rx_granted};
 			pool_wait(d->v->opts.pool, &rx->ask);
 			return;
 		}
@@ -129,7 +136,10 @@ int vconn_rx_new(struct vconn *c)
 	for (uint32_t i = 0; i < c->rx_count; i++) {
 		struct vrx *rx = &c->rx[i];
 
-		*rx = (struct vrx){.dev = c->dev, .conn = c, .idx = i, .lkey = c->rx_mr->lkey,
+		*rx = (struct vrx){.dev = c->dev,
+				   .conn = c,
+				   .idx = i,
+				   .lkey = c->rx_mr->lkey,
 				   .buf = c->rx_mem + (size_t)i * VERBS_MESSAGE_MAX};
 		list_init(&rx->link);
 		if (post_rx(rx) < 0)
@@ -212,7 +222,10 @@ static int srq_new(struct vdev *d)
 		struct vrx *rx = &d->rx[i];
 		struct slot *s = pool_get(d->v->opts.pool, SLOT_8K, POOL_CTRL);
 
-		*rx = (struct vrx){.dev = d, .idx = i, .lkey = d->rx_mr->lkey, .payload = s,
+		*rx = (struct vrx){.dev = d,
+				   .idx = i,
+				   .lkey = d->rx_mr->lkey,
+				   .payload = s,
 				   .shared = true,
 				   .buf = d->rx_mem + (size_t)i * VERBS_MESSAGE_MAX};
 		list_init(&rx->link);
@@ -263,7 +276,8 @@ static int dev_setup(struct vdev *d)
 			return neg_errno();
 		rc = register_slabs(o->pool, d->pd_out, out_access, &d->mr_out);
 		if (!rc && o->landing)
-			rc = register_slabs(o->landing, d->pd_out, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE,
+			rc = register_slabs(o->landing, d->pd_out,
+					    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE,
 					    &d->mr_land);
 		if (rc < 0)
 			return rc;
@@ -276,7 +290,7 @@ int vdev_get(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct
 	struct vdev *d;
 	int rc;
 
-	list_for_each(l, &v->devs)
+	list_for_each (l, &v->devs)
 		if (container_of(l, struct vdev, link)->ctx == ctx) {
 			*ret = container_of(l, struct vdev, link);
 			return 0;
@@ -295,7 +309,8 @@ int vdev_get(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct
 		if (rc == -ENOMEM)
 			memlock_error(err, "the buffer pool");
 		else
-			err_sys(err, rc, "setting up RDMA device %s failed", ibv_get_device_name(ctx->device));
+			err_sys(err, rc, "setting up RDMA device %s failed",
+				ibv_get_device_name(ctx->device));
 		vdev_free(d);
 		return rc;
 	}
@@ -314,7 +329,7 @@ void vdev_free(struct vdev *d)
 		list_del(&d->link);
 		reactor_poller_del(d->v->reactor, &d->poller);
 	}
-	list_for_each(l, &d->rx_dry)
+	list_for_each (l, &d->rx_dry)
 		pool_wait_cancel(d->v->opts.pool, &container_of(l, struct vrx, link)->ask);
 	if (d->srq)
 		ibv_destroy_srq(d->srq);

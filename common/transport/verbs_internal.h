@@ -23,17 +23,17 @@ struct vdev;
 
 /* A receive buffer: SGE 0 takes the message, SGE 1 (passive side) a payload that rides along. */
 struct vrx {
-	struct list link;     /* in conn->rxq, or dev->rx_dry */
+	struct list link; /* in conn->rxq, or dev->rx_dry */
 	struct vdev *dev;
-	struct vconn *conn;   /* active: its owner; passive: whose message is in it, or NULL */
+	struct vconn *conn; /* active: its owner; passive: whose message is in it, or NULL */
 	uint8_t *buf;
 	uint32_t lkey;
-	uint32_t idx;         /* in dev->rx, or in conn->rx */
-	uint32_t len;         /* of the message */
+	uint32_t idx; /* in dev->rx, or in conn->rx */
+	uint32_t len; /* of the message */
 	uint32_t payload_len;
 	struct slot *payload; /* shared buffers */
 	bool shared;          /* in the shared receive queue: passive connections */
-	struct pool_ask ask; /* for a payload */
+	struct pool_ask ask;  /* for a payload */
 };
 
 enum vkind { V_SEND, V_PULL, V_PUSH, V_MARKER, V_PING, V_KINDS };
@@ -57,12 +57,12 @@ struct vrec { /* one posted work request */
 };
 
 enum vstate {
-	VC_ADDR,      /* rdma_resolve_addr; leaves on its CM event */
-	VC_ROUTE,     /* rdma_resolve_route; likewise */
-	VC_CONNECT,   /* rdma_connect; ESTABLISHED or REJECTED */
-	VC_ACCEPT,    /* rdma_accept; ESTABLISHED */
+	VC_ADDR,    /* rdma_resolve_addr; leaves on its CM event */
+	VC_ROUTE,   /* rdma_resolve_route; likewise */
+	VC_CONNECT, /* rdma_connect; ESTABLISHED or REJECTED */
+	VC_ACCEPT,  /* rdma_accept; ESTABLISHED */
 	VC_UP,
-	VC_DRAIN,     /* QP in error; leaves when the marker's completion is seen, or by deadline */
+	VC_DRAIN, /* QP in error; leaves when the marker's completion is seen, or by deadline */
 };
 
 struct vconn {
@@ -87,24 +87,24 @@ struct vconn {
 	struct verbs_hello peer;
 	struct list qpn_link; /* verbs.by_qpn */
 	/* receiving */
-	struct list rxq;          /* messages not yet taken */
-	struct slot *payload;     /* of the message delivered last */
+	struct list rxq;      /* messages not yet taken */
+	struct slot *payload; /* of the message delivered last */
 	uint32_t payload_len;
-	uint16_t granted;         /* credits the peer got from us at the start */
-	uint16_t given, told;     /* cumulative: receives granted, as last told the peer */
-	struct vrx *rx;           /* active: its own buffers */
+	uint16_t granted;     /* credits the peer got from us at the start */
+	uint16_t given, told; /* cumulative: receives granted, as last told the peer */
+	struct vrx *rx;       /* active: its own buffers */
 	uint8_t *rx_mem;
 	struct ibv_mr *rx_mr;
 	uint32_t rx_count;
 	/* sending */
-	struct list txq, rdq;     /* vreq: sends and pushes in order; pulls */
-	uint16_t heard, sent;     /* cumulative: the peer's grant, messages sent */
+	struct list txq, rdq; /* vreq: sends and pushes in order; pulls */
+	uint16_t heard, sent; /* cumulative: the peer's grant, messages sent */
 	uint32_t rd_used, rd_max;
-	uint64_t ping_ns, rtt_ns; /* active: when the first message was posted, what it took */
+	uint64_t ping_ns, rtt_ns;  /* active: when the first message was posted, what it took */
 	uint32_t sq_head, sq_tail; /* free running */
 	uint32_t unsignalled;
-	uint32_t awaited;         /* posted requests whose completion frees something */
-	struct list tx_link;      /* dev->tx_waiting */
+	uint32_t awaited;    /* posted requests whose completion frees something */
+	struct list tx_link; /* dev->tx_waiting */
 	uint32_t max_inline;
 	struct vrec sq[VERBS_SQ_DEPTH];
 };
@@ -121,7 +121,7 @@ struct vdev { /* one RDMA device as this reactor uses it */
 	struct ibv_cq *cq;
 	struct poller poller;
 	bool armed;
-	uint32_t cqe_left;  /* completions not promised to a connection */
+	uint32_t cqe_left; /* completions not promised to a connection */
 	struct ibv_srq *srq;
 	struct vrx *rx;
 	uint8_t *rx_mem, *tx_mem;
@@ -130,7 +130,7 @@ struct vdev { /* one RDMA device as this reactor uses it */
 	struct list rx_dry;          /* buffers that wait for a payload slot */
 	void **tx_free;
 	uint32_t tx_free_count;
-	struct list tx_waiting;      /* connections that found none */
+	struct list tx_waiting; /* connections that found none */
 };
 
 struct verbs {
@@ -166,7 +166,8 @@ int vdev_arm(struct poller *p);
 /** Handle all completions that are there. Accepts NULL. */
 void vdev_drain(struct vdev *d);
 /** First failure of a connection: queue pair to error, ops come home with @rc. */
-void vconn_fail(struct vconn *c, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 void vconn_ready(struct vconn *c);
 void vconn_start_timer(struct vconn *c);
 bool vconn_step(struct rop *op);

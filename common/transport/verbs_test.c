@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a machine without RDMA must see, and no wake-up of a completion queue is lost; the queue is a fake. With a
- * device: tests/rdma/verbs_test.c. */
+/* What a machine without RDMA must see, and no wake-up of a completion queue is lost; the queue is
+ * a fake. With a device: tests/rdma/verbs_test.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +70,8 @@ void __wrap_ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
 	(void)n;
 }
 
-/* As the reactor does it. What is there afterwards must wake it: the channel is readable, or will be. */
+/* As the reactor does it. What is there afterwards must wake it: the channel is readable, or will
+ * be. */
 static void go_to_sleep(struct vdev *d)
 {
 	do
@@ -88,7 +89,8 @@ static void no_completion_is_slept_through(void **state)
 
 	(void)state;
 	go_to_sleep(&d);
-	queue.late_completions = 1; /* between the look and the question whether an event is there */
+	/* between the look and the question whether an event is there */
+	queue.late_completions = 1;
 	go_to_sleep(&d);
 	go_to_sleep(&d);
 	queue.completions = 1; /* the completion is there, */
@@ -121,8 +123,8 @@ static void a_machine_without_a_device_says_so_and_names_the_cure(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(no_completion_is_slept_through),
-	    cmocka_unit_test(a_machine_without_a_device_says_so_and_names_the_cure),
+		cmocka_unit_test(no_completion_is_slept_through),
+		cmocka_unit_test(a_machine_without_a_device_says_so_and_names_the_cure),
 	};
 
 	return cmocka_run_group_tests_name("verbs", tests, NULL, NULL);

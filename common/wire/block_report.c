@@ -122,7 +122,8 @@ static int next_of_chunks(struct block_report_rd *r, struct block *b, uint32_t *
 	return r->bad ? -EBADMSG : 1;
 }
 
-/* Finalized replicas have three values each, behind them is a delimiter of three, the others have four. */
+/* Finalized replicas have three values each, behind them is a delimiter of three, the others have
+ * four. */
 static int next_of_longs(struct block_report_rd *r, struct block *b, uint32_t *state)
 {
 	const uint64_t *v = r->longs + r->pos;
@@ -170,8 +171,9 @@ static struct block_report_rd rd_longs(const uint64_t *v, size_t n)
 
 struct block_report_rd block_report_rd(const Hdd__StorageBlockReportProto *p)
 {
-	return p->has_numberofblocks ? rd_chunks(p->blocksbuffers, p->n_blocksbuffers, p->numberofblocks)
-				     : rd_longs(p->blocks, p->n_blocks);
+	return p->has_numberofblocks
+		       ? rd_chunks(p->blocksbuffers, p->n_blocksbuffers, p->numberofblocks)
+		       : rd_longs(p->blocks, p->n_blocks);
 }
 
 int block_report_next(struct block_report_rd *r, struct block *b, uint32_t *state)

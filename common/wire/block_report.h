@@ -41,8 +41,8 @@ void block_report_fini(struct block_report *r);
 struct block_report_rd {
 	const ProtobufCBinaryData *chunk; /* buffers; or: */
 	const uint64_t *longs;
-	size_t left; /* chunks, this one included */
-	size_t pos;  /* in chunk, or in longs */
+	size_t left;                     /* chunks, this one included */
+	size_t pos;                      /* in chunk, or in longs */
 	uint64_t count, done, finalized; /* replicas; the first so many of longs are finalized */
 	bool bad;
 };

@@ -4,11 +4,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 
-#include <cmocka.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #define MANY 20000 /* some 10 chunks, borders inside varints */
 
@@ -44,23 +45,27 @@ static void many_replicas_survive_the_cuts(void **state)
 
 	(void)state;
 	for (uint64_t i = 0; i < MANY; i++)
-		assert_int_equal(block_report_add(&r, &(struct block){nth(i).id, nth(i).gs, nth(i).len},
+		assert_int_equal(block_report_add(&r,
+						  &(struct block){nth(i).id, nth(i).gs, nth(i).len},
 						  (enum replica_state)(i % 3)),
 				 0);
 	assert_int_equal(block_report_finish(&r), 0);
 	assert_true(r.chunk_count > 3);
 	for (size_t i = 0; i + 1 < r.chunk_count; i++)
 		assert_int_equal(r.chunks[i].len, BLOCK_REPORT_CHUNK);
-	assert_int_equal(block_report_decode(r.chunks, r.chunk_count, r.count, expect_next, &seen), 0);
+	assert_int_equal(block_report_decode(r.chunks, r.chunk_count, r.count, expect_next, &seen),
+			 0);
 	assert_int_equal(seen, MANY);
 	seen = 0;
 	assert_int_equal(block_report_decode(r.chunks, r.chunk_count, r.count, count_only, &seen),
 			 -ECANCELED);
 	seen = 10;
-	assert_int_equal(block_report_decode(r.chunks, r.chunk_count, r.count - 1, count_only, &seen),
-			 -EBADMSG); /* bytes left */
-	assert_int_equal(block_report_decode(r.chunks, r.chunk_count, UINT64_MAX, count_only, &seen),
-			 -EBADMSG);
+	assert_int_equal(
+		block_report_decode(r.chunks, r.chunk_count, r.count - 1, count_only, &seen),
+		-EBADMSG); /* bytes left */
+	assert_int_equal(
+		block_report_decode(r.chunks, r.chunk_count, UINT64_MAX, count_only, &seen),
+		-EBADMSG);
 	block_report_fini(&r);
 }
 
@@ -100,7 +105,8 @@ static void the_long_list_is_read_and_bounded(void **state)
 	assert_int_equal(last.len, 80);
 	assert_int_equal(last.gs, 2004);
 	assert_int_equal(block_report_decode_longs(good, 11, keep_last, &last), -EBADMSG);
-	assert_int_equal(block_report_decode_longs((const uint64_t[]){0, 0}, 2, keep_last, &last), 0);
+	assert_int_equal(block_report_decode_longs((const uint64_t[]){0, 0}, 2, keep_last, &last),
+			 0);
 	assert_int_equal(block_report_decode_longs(NULL, 0, keep_last, &last), 0);
 	memcpy(bad, good, sizeof(good));
 	bad[0] = UINT64_MAX;

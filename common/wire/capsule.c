@@ -38,7 +38,8 @@ void capsule_private_encode(const struct capsule_private *p, uint8_t out[CAPSULE
 /* READ depth 0 passes: the acceptor has a reject reason for it. */
 static bool private_ok(const struct capsule_private *p)
 {
-	const bool slots_ok = p->role == CAPSULE_NODE ? !p->reply_slots : credits_ok(p->reply_slots);
+	const bool slots_ok =
+		p->role == CAPSULE_NODE ? !p->reply_slots : credits_ok(p->reply_slots);
 
 	return credits_ok(p->credits) && slots_ok && p->role <= CAPSULE_NODE &&
 	       p->capsule_max >= CAPSULE_MAX_LEAST && p->capsule_max <= CAPSULE_MAX_MOST &&
@@ -118,7 +119,8 @@ const char *capsule_reject_text(uint16_t reason)
 		[CAPSULE_REJECT_SHUTDOWN] = "the node is shutting down",
 		[CAPSULE_REJECT_USE_TCP] = "RDMA is switched off on the node",
 		[CAPSULE_REJECT_MALFORMED] = "the node did not understand the private data",
-		[CAPSULE_REJECT_READ_DEPTH] = "this side offered no RDMA READs (responder_resources 0)",
+		[CAPSULE_REJECT_READ_DEPTH] =
+			"this side offered no RDMA READs (responder_resources 0)",
 	};
 
 	return reason < sizeof(text) / sizeof(*text) ? text[reason] : "unknown reason";
@@ -133,7 +135,8 @@ static const struct {
 } types[] = {
 	[CAPSULE_OPEN_WRITE] = {"OPEN_WRITE", CAPSULE_PAYLOAD | CAPSULE_WANT_PULLED, true},
 	[CAPSULE_OPEN_REPLY] = {"OPEN_REPLY", 0, true},
-	[CAPSULE_WRITE] = {"WRITE", CAPSULE_PAYLOAD | CAPSULE_CRC_INLINE | CAPSULE_LAST | CAPSULE_SYNC,
+	[CAPSULE_WRITE] = {"WRITE",
+			   CAPSULE_PAYLOAD | CAPSULE_CRC_INLINE | CAPSULE_LAST | CAPSULE_SYNC,
 			   true},
 	[CAPSULE_ACK] = {"ACK", 0, true},
 	[CAPSULE_PULLED] = {"PULLED", 0, true},
@@ -153,7 +156,8 @@ const char *capsule_type_name(uint8_t type)
 
 static bool header_ok(const struct capsule *c)
 {
-	return !(c->flags & ~types[c->type].flags) && (c->request_id != 0) == types[c->type].has_id &&
+	return !(c->flags & ~types[c->type].flags) &&
+	       (c->request_id != 0) == types[c->type].has_id &&
 	       !(c->flags & CAPSULE_PAYLOAD) == !c->payload.len &&
 	       c->payload.len <= CAPSULE_INLINE_MOST;
 }
@@ -165,7 +169,8 @@ static bool write_ok(const struct capsule *c)
 
 	if (c->write.seqno < 0 || c->write.offset > INT64_MAX || len > CAPSULE_PIECE_MAX)
 		return false;
-	if (crc_len > CAPSULE_CRC_MAX || crc_len % 4 || (crc_len && !len) || (crc_inline && !crc_len))
+	if (crc_len > CAPSULE_CRC_MAX || crc_len % 4 || (crc_len && !len) ||
+	    (crc_inline && !crc_len))
 		return false;
 	if (payload ? len != c->payload.len : len != c->write.data.len)
 		return false;
@@ -329,7 +334,7 @@ ssize_t capsule_encode(const struct capsule *in, uint32_t capsule_max, void *buf
 
 	if (!c.type || c.type >= TYPE_COUNT || capsule_max > CAPSULE_MAX_MOST)
 		return -EINVAL;
-	c.flags &= (uint16_t)~(CAPSULE_PAYLOAD | CAPSULE_CRC_INLINE);
+	c.flags &= (uint16_t) ~(CAPSULE_PAYLOAD | CAPSULE_CRC_INLINE);
 	c.flags |= c.payload.len ? CAPSULE_PAYLOAD : 0;
 	if (c.type == CAPSULE_WRITE && c.write.crc.p && c.write.crc.len)
 		c.flags |= CAPSULE_CRC_INLINE;

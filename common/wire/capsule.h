@@ -4,8 +4,8 @@
 /**
  * capsule - the messages of the RDMA data path
  *
- * Idea: one SEND is one capsule; the acceptor ("node") drives all RDMA. Dialer and acceptor, who may
- * send what, credits, closing, versioning: docs/wire.md, which comes first; this is its codec.
+ * Idea: one SEND is one capsule; the acceptor ("node") drives all RDMA. Dialer and acceptor, who
+ * may send what, credits, closing, versioning: docs/wire.md, which comes first; this is its codec.
  * A message is the capsule part and, with CAPSULE_PAYLOAD, the capsule part padded with zeros to
  * exactly the receiver's capsule_max and then the payload: the second receive element gets it
  * aligned.
@@ -27,11 +27,11 @@
 #define CAPSULE_MAX_MOST 16384
 #define CAPSULE_INLINE_DEFAULT 8192
 #define CAPSULE_INLINE_MOST 65536
-#define CAPSULE_PIECE_MAX (1u << 20)  /* data of one WRITE */
-#define CAPSULE_READ_MAX (64u << 20)  /* destination of one READ */
-#define CAPSULE_CRC_MAX (8u << 20)    /* CRC list of one WRITE or READ */
-#define CAPSULE_TEXT_MAX 512          /* message, firstBadLink */
-#define CAPSULE_HOPS_MAX 64           /* statuses in an ACK */
+#define CAPSULE_PIECE_MAX (1u << 20) /* data of one WRITE */
+#define CAPSULE_READ_MAX (64u << 20) /* destination of one READ */
+#define CAPSULE_CRC_MAX (8u << 20)   /* CRC list of one WRITE or READ */
+#define CAPSULE_TEXT_MAX 512         /* message, firstBadLink */
+#define CAPSULE_HOPS_MAX 64          /* statuses in an ACK */
 #define CAPSULE_CREDITS_LEAST 4
 #define CAPSULE_CREDITS_MOST 4096
 #define CAPSULE_SEQ_NONE (-1)
@@ -64,14 +64,14 @@ struct capsule_private {
 
 enum capsule_reject {
 	CAPSULE_REJECT_NONE = 0,
-	CAPSULE_REJECT_VERSION = 1,      /* see version for the highest one */
-	CAPSULE_REJECT_BUSY = 2,         /* retry after retry_after_ms */
-	CAPSULE_REJECT_RESOURCES = 3,    /* no QP, no credits, no memory; use TCP meanwhile */
+	CAPSULE_REJECT_VERSION = 1,   /* see version for the highest one */
+	CAPSULE_REJECT_BUSY = 2,      /* retry after retry_after_ms */
+	CAPSULE_REJECT_RESOURCES = 3, /* no QP, no credits, no memory; use TCP meanwhile */
 	CAPSULE_REJECT_AUTH = 4,
 	CAPSULE_REJECT_SHUTDOWN = 5,
-	CAPSULE_REJECT_USE_TCP = 6,      /* RDMA is switched off here */
-	CAPSULE_REJECT_MALFORMED = 7,    /* private data short, wrong magic, value out of range */
-	CAPSULE_REJECT_READ_DEPTH = 8,   /* the dialer offered 0 READs */
+	CAPSULE_REJECT_USE_TCP = 6,    /* RDMA is switched off here */
+	CAPSULE_REJECT_MALFORMED = 7,  /* private data short, wrong magic, value out of range */
+	CAPSULE_REJECT_READ_DEPTH = 8, /* the dialer offered 0 READs */
 };
 
 struct capsule_reject_data {
@@ -92,18 +92,19 @@ const char *capsule_reject_text(uint16_t reason);
 
 /* ---- capsules ---- */
 
-enum capsule_type {         /* D: sent by the dialer, A: by the acceptor */
-	CAPSULE_OPEN_WRITE = 1, /* D: OpWriteBlockProto; opens stream request_id */
-	CAPSULE_OPEN_REPLY = 2, /* A: the chain stands, or not */
-	CAPSULE_WRITE = 3,      /* D: one piece of a stream */
-	CAPSULE_ACK = 4,        /* A: pieces up to seqno have reached their stage on all hops */
-	CAPSULE_PULLED = 5,     /* A: source memory of pieces up to seqno may be reused */
-	CAPSULE_READ = 6,       /* D: OpReadBlockProto and where to put the bytes */
-	CAPSULE_READ_REPLY = 7, /* A: outcome; data and CRCs are in place */
-	CAPSULE_CANCEL = 8,     /* D: stop stream or read request_id */
-	CAPSULE_CLOSED = 9,     /* A: the stream is over; no RDMA of it is in flight */
-	CAPSULE_HEARTBEAT = 10, /* both: alive, credits */
-	CAPSULE_ERROR = 11,     /* both: the connection is finished; text says why */
+enum capsule_type {                         /* D: sent by the dialer, A: by the acceptor */
+		    CAPSULE_OPEN_WRITE = 1, /* D: OpWriteBlockProto; opens stream request_id */
+		    CAPSULE_OPEN_REPLY = 2, /* A: the chain stands, or not */
+		    CAPSULE_WRITE = 3,      /* D: one piece of a stream */
+		    CAPSULE_ACK =
+			    4, /* A: pieces up to seqno have reached their stage on all hops */
+		    CAPSULE_PULLED = 5, /* A: source memory of pieces up to seqno may be reused */
+		    CAPSULE_READ = 6,   /* D: OpReadBlockProto and where to put the bytes */
+		    CAPSULE_READ_REPLY = 7, /* A: outcome; data and CRCs are in place */
+		    CAPSULE_CANCEL = 8,     /* D: stop stream or read request_id */
+		    CAPSULE_CLOSED = 9,     /* A: the stream is over; no RDMA of it is in flight */
+		    CAPSULE_HEARTBEAT = 10, /* both: alive, credits */
+		    CAPSULE_ERROR = 11,     /* both: the connection is finished; text says why */
 };
 
 enum capsule_flag {
@@ -137,7 +138,7 @@ struct capsule {
 			struct capsule_bytes op; /* packed OpWriteBlockProto; may lie in payload */
 		} open_write;
 		struct {
-			int status;                  /* enum dt_status */
+			int status;                    /* enum dt_status */
 			struct capsule_bytes bad_link; /* text without NUL, "" when good */
 			struct capsule_bytes text;
 		} open_reply;
@@ -145,7 +146,7 @@ struct capsule {
 			int64_t seqno;   /* >= 0, rising within the stream */
 			uint64_t offset; /* in the block */
 			uint32_t data_len;
-			struct capsule_mem data; /* len = data_len; addr, rkey 0 with payload */
+			struct capsule_mem data;  /* len = data_len; addr, rkey 0 with payload */
 			struct capsule_bytes crc; /* inline CRCs, or p = NULL and len of the list */
 			struct capsule_mem crc_mem; /* len = crc.len when not inline, else all 0 */
 		} write;
@@ -153,14 +154,15 @@ struct capsule {
 			int64_t seqno;
 			int64_t pulled; /* cumulative; CAPSULE_SEQ_NONE: none */
 			uint8_t count;  /* 1..CAPSULE_HOPS_MAX */
-			const uint8_t *status; /* [count], enum dt_status; [0] is the answering node */
+			/* [count], enum dt_status; [0] is the answering node */
+			const uint8_t *status;
 		} ack;
 		struct {
 			int64_t seqno;
 		} pulled;
 		struct {
 			struct capsule_mem dest;
-			struct capsule_mem crc; /* len 0: no CRCs wanted (sendChecksums false) */
+			struct capsule_mem crc;  /* len 0: no CRCs wanted (sendChecksums false) */
 			struct capsule_bytes op; /* packed OpReadBlockProto; may lie in payload */
 		} read;
 		struct {

@@ -4,9 +4,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 
-#include <cmocka.h>
 #include <errno.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #define MAX CAPSULE_MAX_DEFAULT
 
@@ -35,9 +36,10 @@ static void private_data_survives_padding_and_refuses_nonsense(void **state)
 	static const struct {
 		uint8_t at, value;
 		int rc;
-	} cases[] = {{0, 'X', -EPROTO}, {5, 9, -EPROTONOSUPPORT}, {7, 43, -EPROTO}, {7, 57, -EPROTO},
-		     {13, 3, -EPROTO},  {14, 0x20, -EPROTO},      {19, 1, -EPROTO}, {17, 1, -EPROTO},
-		     {21, 2, -EPROTO},  {25, 3, -EPROTO},         {26, 3, -EPROTO}, {25, 2, -EPROTO}};
+	} cases[] = {{0, 'X', -EPROTO}, {5, 9, -EPROTONOSUPPORT}, {7, 43, -EPROTO},
+		     {7, 57, -EPROTO},  {13, 3, -EPROTO},         {14, 0x20, -EPROTO},
+		     {19, 1, -EPROTO},  {17, 1, -EPROTO},         {21, 2, -EPROTO},
+		     {25, 3, -EPROTO},  {26, 3, -EPROTO},         {25, 2, -EPROTO}};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		memcpy(bad, buf, sizeof(buf));
 		bad[cases[i].at] = cases[i].value;
@@ -62,28 +64,45 @@ static void a_reject_carries_its_number(void **state)
 	assert_string_equal(capsule_reject_text(999), "unknown reason");
 }
 
+/* clang-format off */
 #define BYTES(s) {s, sizeof(s) - 1}
+/* clang-format on */
 
 static const uint8_t hops[3] = {0, 0, 1};
 static const char crcs[1024];
 static const struct capsule samples[] = {
-	{.type = CAPSULE_OPEN_WRITE, .flags = CAPSULE_WANT_PULLED, .request_id = 7,
+	{.type = CAPSULE_OPEN_WRITE,
+	 .flags = CAPSULE_WANT_PULLED,
+	 .request_id = 7,
 	 .open_write = {BYTES("op")}},
-	{.type = CAPSULE_OPEN_WRITE, .request_id = 7, .payload = BYTES("a big op"),
+	{.type = CAPSULE_OPEN_WRITE,
+	 .request_id = 7,
+	 .payload = BYTES("a big op"),
 	 .open_write = {BYTES("a big op")}},
-	{.type = CAPSULE_OPEN_REPLY, .request_id = 7, .credits = 65535,
+	{.type = CAPSULE_OPEN_REPLY,
+	 .request_id = 7,
+	 .credits = 65535,
 	 .open_reply = {1, BYTES("10.0.0.2:9866"), BYTES("refused")}},
-	{.type = CAPSULE_WRITE, .request_id = 7,
+	{.type = CAPSULE_WRITE,
+	 .request_id = 7,
 	 .write = {1, 131072, 131072, {0x7f0000001000, 0x11, 131072}, {crcs, 1024}, {0}}},
-	{.type = CAPSULE_WRITE, .request_id = 7, .flags = CAPSULE_SYNC,
+	{.type = CAPSULE_WRITE,
+	 .request_id = 7,
+	 .flags = CAPSULE_SYNC,
 	 .write = {2, 262144, 1 << 20, {1, 2, 1 << 20}, {NULL, 8192}, {3, 4, 8192}}},
-	{.type = CAPSULE_WRITE, .request_id = 7, .payload = BYTES("eight by"),
+	{.type = CAPSULE_WRITE,
+	 .request_id = 7,
+	 .payload = BYTES("eight by"),
 	 .write = {3, 0, 8, {0}, BYTES("crc!"), {0}}},
 	{.type = CAPSULE_WRITE, .request_id = 7, .flags = CAPSULE_LAST, .write = {.seqno = 4}},
 	{.type = CAPSULE_ACK, .request_id = 7, .ack = {-2, -1, 3, hops}},
 	{.type = CAPSULE_PULLED, .request_id = 7, .pulled = {3}},
-	{.type = CAPSULE_READ, .request_id = 8, .read = {{1, 2, 4096}, {3, 4, 32}, BYTES("read op")}},
-	{.type = CAPSULE_READ_REPLY, .request_id = 8, .flags = CAPSULE_VERIFIED,
+	{.type = CAPSULE_READ,
+	 .request_id = 8,
+	 .read = {{1, 2, 4096}, {3, 4, 32}, BYTES("read op")}},
+	{.type = CAPSULE_READ_REPLY,
+	 .request_id = 8,
+	 .flags = CAPSULE_VERIFIED,
 	 .read_reply = {0, 2, 512, 1024, 4096, 32, BYTES("")}},
 	{.type = CAPSULE_CANCEL, .request_id = 8},
 	{.type = CAPSULE_CLOSED, .request_id = 7, .closed = {2, BYTES("bad CRC")}},
@@ -111,7 +130,8 @@ static void every_capsule_survives_a_round_trip(void **state)
 
 		assert_true(len >= CAPSULE_HEADER_LEN);
 		assert_true(s->payload.len ? len == MAX : len < MAX);
-		assert_int_equal(capsule_decode(buf, (uint32_t)len, s->payload.p, s->payload.len, &c), 0);
+		assert_int_equal(
+			capsule_decode(buf, (uint32_t)len, s->payload.p, s->payload.len, &c), 0);
 		check_same(buf, len, &c);
 		assert_int_equal(capsule_decode(buf, (uint32_t)len, NULL, s->payload.len + 1, &c),
 				 -EPROTO);

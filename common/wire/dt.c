@@ -405,8 +405,8 @@ int dt_response_encode(enum dt_status s, const char *first_bad_link, const char 
 	return pb_pack_delim(&m, ret, ret_len);
 }
 
-int dt_write_response_encode(enum dt_status s, const char *first_bad_link, bool keeps, const uint64_t *later, size_t n,
-			     uint8_t **ret, size_t *ret_len)
+int dt_write_response_encode(enum dt_status s, const char *first_bad_link, bool keeps,
+			     const uint64_t *later, size_t n, uint8_t **ret, size_t *ret_len)
 {
 	Hd__BlockOpResponseProto m = HD__BLOCK_OP_RESPONSE_PROTO__INIT;
 

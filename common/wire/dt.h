@@ -22,16 +22,17 @@
 #include "datatransfer.pb-c.h"
 
 #define DT_VERSION 28
-#define DT_OP_HEADER_LEN 3              /* version, opcode */
-#define DT_MESSAGE_MAX (1u << 20)       /* longest delimited message accepted */
-#define DT_PACKET_MAX (16u << 20)       /* PLEN, dfs.data.transfer.max.packet.size */
-#define DT_PACKET_PREFIX_LEN 6          /* PLEN, HLEN */
-#define DT_PACKET_HLEN_MAX 256          /* 25 or 27 today; newer peers may add fields */
-#define DT_PACKET_HEADER_MAX 33         /* what dt_packet_encode() writes at most, prefix included */
-#define DT_ACK_NODES_MAX 64             /* replies in one PipelineAck */
-#define DT_ACK_MAX 1024                 /* bytes of a delimited PipelineAck, written or accepted */
-#define DT_STATUS_MAX 16                /* bytes of a delimited one-status message */
-#define DT_COPY_BLOCK_END 0x0064        /* two bytes after the packets of COPY_BLOCK */
+#define DT_OP_HEADER_LEN 3        /* version, opcode */
+#define DT_MESSAGE_MAX (1u << 20) /* longest delimited message accepted */
+#define DT_PACKET_MAX (16u << 20) /* PLEN, dfs.data.transfer.max.packet.size */
+#define DT_PACKET_PREFIX_LEN 6    /* PLEN, HLEN */
+#define DT_PACKET_HLEN_MAX 256    /* 25 or 27 today; newer peers may add fields */
+/* what dt_packet_encode() writes at most, prefix included */
+#define DT_PACKET_HEADER_MAX 33
+#define DT_ACK_NODES_MAX 64      /* replies in one PipelineAck */
+#define DT_ACK_MAX 1024          /* bytes of a delimited PipelineAck, written or accepted */
+#define DT_STATUS_MAX 16         /* bytes of a delimited one-status message */
+#define DT_COPY_BLOCK_END 0x0064 /* two bytes after the packets of COPY_BLOCK */
 
 #define DT_SEQNO_HEARTBEAT (-1)
 #define DT_SEQNO_UNKNOWN (-2) /* mirror broken, OOB */
@@ -123,16 +124,21 @@ bool dt_packet_crc_len_ok(const struct dt_packet *p, uint32_t bytes_per_checksum
 /* ---- pipeline acks ---- */
 
 #define DT_FLAG_STATUS_MASK 0xf
-enum dt_ecn { DT_ECN_DISABLED = 0, DT_ECN_SUPPORTED = 1, DT_ECN_SUPPORTED2 = 2, DT_ECN_CONGESTED = 3 };
+enum dt_ecn {
+	DT_ECN_DISABLED = 0,
+	DT_ECN_SUPPORTED = 1,
+	DT_ECN_SUPPORTED2 = 2,
+	DT_ECN_CONGESTED = 3
+};
 enum dt_slow { DT_SLOW_DISABLED = 0, DT_SLOW_NORMAL = 1, DT_SLOW_SLOW = 2 };
 
 struct dt_ack {
 	int64_t seqno;
 	uint64_t downstream_ns;
-	uint32_t count;                   /* 0..DT_ACK_NODES_MAX; [0] is the answering node */
-	uint32_t flag_count;              /* 0 or count */
-	uint8_t reply[DT_ACK_NODES_MAX];  /* enum dt_status */
-	uint32_t flag[DT_ACK_NODES_MAX];  /* status | ecn << 5 | slow << 7 */
+	uint32_t count;                  /* 0..DT_ACK_NODES_MAX; [0] is the answering node */
+	uint32_t flag_count;             /* 0 or count */
+	uint8_t reply[DT_ACK_NODES_MAX]; /* enum dt_status */
+	uint32_t flag[DT_ACK_NODES_MAX]; /* status | ecn << 5 | slow << 7 */
 };
 
 /** Delimited PipelineAck into @out; returns its length. */
@@ -157,9 +163,10 @@ int dt_read_status_decode(const void *buf, size_t len, enum dt_status *ret);
  *  Malloc'ed. */
 int dt_response_encode(enum dt_status s, const char *first_bad_link, const char *message,
 		       uint8_t **ret, size_t *ret_len);
-/** The same for a write; @keeps: another operation may follow on its connection. @later, @n: see the message. */
-int dt_write_response_encode(enum dt_status s, const char *first_bad_link, bool keeps, const uint64_t *later, size_t n,
-			     uint8_t **ret, size_t *ret_len);
+/** The same for a write; @keeps: another operation may follow on its connection. @later, @n: see
+ * the message. */
+int dt_write_response_encode(enum dt_status s, const char *first_bad_link, bool keeps,
+			     const uint64_t *later, size_t n, uint8_t **ret, size_t *ret_len);
 /** Delimited BlockOpResponseProto that begins a read. */
 int dt_read_response_encode(int crc_type, uint32_t bytes_per_checksum, uint64_t chunk_offset,
 			    uint8_t **ret, size_t *ret_len);

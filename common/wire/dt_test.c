@@ -4,16 +4,17 @@
 #include <setjmp.h>
 #include <stdarg.h>
 
-#include <cmocka.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <cmocka.h>
+
 #include "common/wire/pb.h"
 
 /* From client/put-1000 of the recordings: 1000 bytes, last packet, a heartbeat has seqno -1. */
-static const uint8_t full[] = {0, 0, 3, 0xf4, 0, 25, 9, 0, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 0, 0, 0,
-			       0, 0, 0, 24, 0, 0x25, 0xe8, 3, 0, 0};
+static const uint8_t full[] = {0, 0, 3, 0xf4, 0, 25, 9, 0, 0,  0, 0,    0,    0, 0, 0, 17,
+			       0, 0, 0, 0,    0, 0,  0, 0, 24, 0, 0x25, 0xe8, 3, 0, 0};
 
 static void a_recorded_packet_header_is_read_and_written(void **state)
 {
@@ -60,9 +61,9 @@ static void every_flag_and_the_heartbeat_survive_a_round_trip(void **state)
 
 static void a_packet_header_in_other_order_with_unknown_fields_is_read(void **state)
 {
-	static const uint8_t buf[] = {0, 0, 0, 4, 0, 31, 0x25, 0, 0, 0, 0, 0x32, 1, 'x', 0x38, 5,
-				      24, 1, 17, 9, 0, 0, 0, 0, 0, 0, 0, 9, 1, 0, 0, 0, 0, 0, 0, 0,
-				      0x40};
+	static const uint8_t buf[] = {0,   0,    0, 4,  0, 31, 0x25, 0, 0, 0, 0,   0x32, 1,
+				      'x', 0x38, 5, 24, 1, 17, 9,    0, 0, 0, 0,   0,    0,
+				      0,   9,    1, 0,  0, 0,  0,    0, 0, 0, 0x40};
 	uint8_t more[38];
 	struct dt_packet p;
 
@@ -158,7 +159,8 @@ static void an_ack_for_too_many_nodes_is_refused(void **state)
 static void flags_win_over_replies_and_the_last_bad_node_is_blamed(void **state)
 {
 	/* replies SUCCESS, ERROR; packed flags ERROR_CHECKSUM | NORMAL, SUCCESS, unknown 15 */
-	static const uint8_t buf[] = {8, 3, 0x10, 0, 0x10, 1, 0x22, 5, 0x82, 0x01, 0x00, 0x8f, 0x01};
+	static const uint8_t buf[] = {8, 3,    0x10, 0,    0x10, 1,   0x22,
+				      5, 0x82, 0x01, 0x00, 0x8f, 0x01};
 	struct dt_ack a;
 
 	(void)state;

@@ -4,10 +4,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 
-#include <cmocka.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "common/wire/pb.h"
 
@@ -53,7 +54,8 @@ static void a_user_s_policy_survives_a_round_trip(void **state)
 		assert_int_equal(m.id, ids[i] == EC_ID_NONE ? UINT32_MAX : ids[i]);
 		memset(&got, 0, sizeof(got));
 		assert_int_equal(pb_pack(&m, &buf, &len), 0);
-		assert_int_equal(pb_unpack(&hd__erasure_coding_policy_proto__descriptor, buf, len, &in), 0);
+		assert_int_equal(
+			pb_unpack(&hd__erasure_coding_policy_proto__descriptor, buf, len, &in), 0);
 		assert_string_equal(in->name, "RS-4-2-64k");
 		assert_int_equal(ec_policy_from_msg(in, &got), 0);
 		assert_true(ec_policy_same(&got, &p));

@@ -64,13 +64,19 @@ bool pb_has_nul(const ProtobufCMessageDescriptor *desc, const void *buf, size_t 
 	while (rd_left(&r) && !r.bad) {
 		const uint64_t tag = rd_varint(&r);
 		const ProtobufCFieldDescriptor *f =
-			tag >> 3 <= UINT32_MAX ? protobuf_c_message_descriptor_get_field(desc, (unsigned int)(tag >> 3)) : NULL;
+			tag >> 3 <= UINT32_MAX ? protobuf_c_message_descriptor_get_field(
+							 desc, (unsigned int)(tag >> 3))
+					       : NULL;
 		const uint8_t *p;
 		uint64_t n;
 
 		switch (tag & 7) {
-		case 0: rd_varint(&r); break;
-		case 1: rd_bytes(&r, 8); break;
+		case 0:
+			rd_varint(&r);
+			break;
+		case 1:
+			rd_bytes(&r, 8);
+			break;
 		case 2:
 			n = rd_varint(&r);
 			p = n <= rd_left(&r) ? rd_bytes(&r, (size_t)n) : NULL;
@@ -78,11 +84,15 @@ bool pb_has_nul(const ProtobufCMessageDescriptor *desc, const void *buf, size_t 
 				return false; /* malformed: pb_unpack() says so */
 			if (f && f->type == PROTOBUF_C_TYPE_STRING && memchr(p, 0, (size_t)n))
 				return true;
-			if (f && f->type == PROTOBUF_C_TYPE_MESSAGE && pb_has_nul(f->descriptor, p, (size_t)n))
+			if (f && f->type == PROTOBUF_C_TYPE_MESSAGE &&
+			    pb_has_nul(f->descriptor, p, (size_t)n))
 				return true;
 			break;
-		case 5: rd_bytes(&r, 4); break;
-		default: return false;
+		case 5:
+			rd_bytes(&r, 4);
+			break;
+		default:
+			return false;
 		}
 	}
 	return false;

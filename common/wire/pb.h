@@ -8,8 +8,8 @@
  * a hundred in memory. Every foreign message is unpacked here, against a budget that grows with its
  * length (PB_COST_BASE + PB_COST_FACTOR x length); what would need more is refused.
  * Ownership: an unpacked message is malloc'ed and belongs to the caller: pb_free(), which equals
- * protobuf_c_message_free_unpacked(m, NULL). Where many small ones are decoded, a room (pb_room) of the
- * caller's takes what fits. pb_pack*() return malloc'ed buffers.
+ * protobuf_c_message_free_unpacked(m, NULL). Where many small ones are decoded, a room (pb_room) of
+ * the caller's takes what fits. pb_pack*() return malloc'ed buffers.
  * Threading: pure functions.
  * Source: protobuf encoding; "delimited" = varint length, then the message (Hadoop's habit).
  */
@@ -26,14 +26,16 @@
 /** Decode @len bytes as a message of @desc into *ret. -EBADMSG: malformed, or a required field is
  *  missing. -E2BIG: over its budget. -ENOMEM. *ret is NULL on failure. */
 int pb_unpack(const ProtobufCMessageDescriptor *desc, const void *buf, size_t len, void *ret);
-/** Does a text (`string`) in these bytes hold a NUL? pb_unpack() would end it there: "/a\0b" would be "/a". */
+/** Does a text (`string`) in these bytes hold a NUL? pb_unpack() would end it there: "/a\0b" would
+ * be "/a". */
 bool pb_has_nul(const ProtobufCMessageDescriptor *desc, const void *buf, size_t len);
 /** Accepts NULL. */
 void pb_free(void *msg);
 
 #define PB_ROOM_BYTES 384 /* the headers of a call of a stock client, or most requests */
 
-/* All zero to begin with. May be moved only while it is empty; one or more messages, given back together. */
+/* All zero to begin with. May be moved only while it is empty; one or more messages, given back
+ * together. */
 struct pb_room {
 	uint32_t used;
 	bool spilled; /* something is malloc'ed */
@@ -56,5 +58,6 @@ size_t pb_size_delim(const void *msg);
 void pb_put_delim(struct wr *w, const void *msg);
 /** The same for who knows its packed size @len already. */
 void pb_put_sized(struct wr *w, const void *msg, size_t len);
-/** Take a delimited message; returns its bytes in place (borrowed), NULL and r->bad if cut short. */
+/** Take a delimited message; returns its bytes in place (borrowed), NULL and r->bad if cut short.
+ */
 const uint8_t *pb_take_delim(struct rd *r, size_t *ret_len);

@@ -4,10 +4,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 
-#include <cmocka.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "hdfs.pb-c.h"
 
@@ -105,15 +106,15 @@ static void a_room_takes_what_fits(void **state)
 	(void)state;
 	in.poolid = name;
 	assert_int_equal(pb_pack(&in, &p, &len), 0);
-	assert_int_equal(
-		pb_unpack_in(&room, &hd__extended_block_proto__descriptor, p, len, &small), 0);
+	assert_int_equal(pb_unpack_in(&room, &hd__extended_block_proto__descriptor, p, len, &small),
+			 0);
 	free(p);
 	assert_true(is_in(&room, small) && is_in(&room, small->poolid));
 	assert_false(room.spilled);
 	memset(name, 'x', sizeof(name) - 1);
 	assert_int_equal(pb_pack(&in, &p, &len), 0);
-	assert_int_equal(
-		pb_unpack_in(&room, &hd__extended_block_proto__descriptor, p, len, &large), 0);
+	assert_int_equal(pb_unpack_in(&room, &hd__extended_block_proto__descriptor, p, len, &large),
+			 0);
 	assert_true(room.spilled && !is_in(&room, large->poolid));
 	assert_string_equal(large->poolid, name);
 	assert_string_equal(small->poolid, "BP-1");

@@ -387,7 +387,8 @@ int rpc_response_error(const struct rpc_response *r, struct err *err)
 	msg = h->errormsg ? h->errormsg : "";
 	rc = rpc_class_errno(h->exceptionclassname);
 	if (rc == -EREMOTEIO && r->status == RPC_FATAL && h->has_errordetail &&
-	    h->errordetail == HC__RPC_RESPONSE_HEADER_PROTO__RPC_ERROR_CODE_PROTO__FATAL_UNAUTHORIZED)
+	    h->errordetail ==
+		    HC__RPC_RESPONSE_HEADER_PROTO__RPC_ERROR_CODE_PROTO__FATAL_UNAUTHORIZED)
 		rc = -EACCES;
 	/* Stock servers may begin with the class and append a stack trace: people get the rest of
 	 * the first line. */
@@ -396,7 +397,8 @@ int rpc_response_error(const struct rpc_response *r, struct err *err)
 		msg += n + 2;
 	n = strcspn(msg, "\r\n");
 	if (n && strcmp(cls, JEX_SAFE_MODE) == 0 && strstr(msg, "be turned off automatically"))
-		err_set(err, rc, "%.*s " RPC_SAFE_MODE_ENDS, (int)n, msg); /* the line behind it tells that */
+		err_set(err, rc, "%.*s " RPC_SAFE_MODE_ENDS, (int)n,
+			msg); /* the line behind it tells that */
 	else if (n)
 		err_set(err, rc, "%.*s", (int)n, msg);
 	else

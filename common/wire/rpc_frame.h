@@ -7,17 +7,18 @@
  * Idea: everything about the envelope of a call is here, for both ends; bodies are opaque here.
  * An encoder returns one malloc'ed buffer, length prefix included, ready to send. A decoder takes
  * one complete frame *without* its 4-byte length.
- * Ownership: decoded headers belong to the struct that they are decoded into, which stays where it is
- * until x_fini(); bodies are borrowed from the frame.
+ * Ownership: decoded headers belong to the struct that they are decoded into, which stays where it
+ * is until x_fini(); bodies are borrowed from the frame.
  * Threading: pure functions.
- * Source: hdfs-wire section 1; RpcHeader.proto, ProtobufRpcEngine2.proto, IpcConnectionContext.proto.
+ * Source: hdfs-wire section 1; RpcHeader.proto, ProtobufRpcEngine2.proto,
+ * IpcConnectionContext.proto.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ProtobufRpcEngine2.pb-c.h"
 #include "IpcConnectionContext.pb-c.h"
+#include "ProtobufRpcEngine2.pb-c.h"
 #include "RpcHeader.pb-c.h"
 #include "common/base/err.h"
 #include "common/wire/pb.h"
@@ -78,7 +79,8 @@ enum rpc_detail {
 
 /* Java exception classes that peers act on */
 #define JEX_IO "java.io.IOException"
-#define JEX_DISK_FULL "org.apache.hadoop.util.DiskChecker$DiskOutOfSpaceException" /* an IOException */
+#define JEX_DISK_FULL                                                                              \
+	"org.apache.hadoop.util.DiskChecker$DiskOutOfSpaceException" /* an IOException */
 #define JEX_AUTHORIZATION "org.apache.hadoop.security.authorize.AuthorizationException"
 #define JEX_BAD_ARGUMENT "java.lang.IllegalArgumentException"
 #define JEX_FILE_NOT_FOUND "java.io.FileNotFoundException"
@@ -108,11 +110,11 @@ enum rpc_detail {
 	"org.apache.hadoop.hdfs.server.protocol.InvalidBlockReportLeaseException"
 #define JEX_INCORRECT_VERSION "org.apache.hadoop.hdfs.server.common.IncorrectVersionException"
 #define JEX_REPLICA_NOT_FOUND "org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException"
-#define JEX_NOT_REPLICATED_YET                                                                     \
-	"org.apache.hadoop.hdfs.server.namenode.NotReplicatedYetException"
+#define JEX_NOT_REPLICATED_YET "org.apache.hadoop.hdfs.server.namenode.NotReplicatedYetException"
 #define JEX_LEASE_EXPIRED "org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException"
 #define JEX_SAFE_MODE "org.apache.hadoop.hdfs.server.namenode.SafeModeException"
-#define RPC_SAFE_MODE_ENDS "(it ends by itself)" /* in the sentence of such an error, when the NameNode has just started */
+#define RPC_SAFE_MODE_ENDS                                                                         \
+	"(it ends by itself)" /* in the sentence of such an error, when the NameNode has just started */
 #define JEX_STANDBY "org.apache.hadoop.ipc.StandbyException"
 #define JEX_RETRIABLE "org.apache.hadoop.ipc.RetriableException"
 #define JEX_OBSERVER_RETRY "org.apache.hadoop.ipc.ObserverRetryOnActiveException"
@@ -142,7 +144,7 @@ struct rpc_request_args {
 	int32_t retry_count;      /* -1 for context, SASL, ping */
 	const uint8_t *client_id; /* NULL with length 0 for SASL */
 	size_t client_id_len;
-	const char *protocol;     /* NULL: no RequestHeaderProto (context, SASL, ping) */
+	const char *protocol; /* NULL: no RequestHeaderProto (context, SASL, ping) */
 	const char *method;
 	const char *caller_context; /* or NULL */
 	bool has_state_id;
@@ -153,7 +155,8 @@ struct rpc_request_args {
  *  -EMSGSIZE over RPC_FRAME_MAX. */
 int rpc_request_encode(const struct rpc_request_args *a, const void *msg, uint8_t **ret,
 		       size_t *ret_len);
-/** The same request with another call id and retry count: *@frame, as rpc_request_encode() gave it, is replaced.
+/** The same request with another call id and retry count: *@frame, as rpc_request_encode() gave it,
+ *  is replaced.
  *  -ENOMEM, -EBADMSG. */
 int rpc_request_again(uint8_t **frame, size_t *len, int32_t call_id, int32_t retry_count);
 /** Connection context for SIMPLE authentication; @real_user or NULL. */
@@ -219,8 +222,8 @@ struct rpc_response {
 /** @frame without its length prefix. -EBADMSG malformed or bytes left over, -E2BIG, -ENOMEM. */
 int rpc_response_decode(const uint8_t *frame, size_t len, struct rpc_response *ret);
 void rpc_response_fini(struct rpc_response *r);
-/** 0 for a success, else an errno for the exception class (-ENOENT, -EACCES, -EEXIST, ..., -EREMOTEIO),
- *  with class in err->remote and the first line of the message in err->text. */
+/** 0 for a success, else an errno for the exception class (-ENOENT, -EACCES, -EEXIST, ...,
+ *  -EREMOTEIO), with class in err->remote and the first line of the message in err->text. */
 int rpc_response_error(const struct rpc_response *r, struct err *err);
 /** errno for a Java exception class; -EREMOTEIO when unknown. The one table of them. */
 int rpc_class_errno(const char *cls);

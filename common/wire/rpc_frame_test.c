@@ -4,9 +4,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "common/wire/pb.h"
@@ -48,9 +49,13 @@ static void a_frame_length_is_bounded(void **state)
 
 static uint8_t *make_call(size_t *len)
 {
-	const struct rpc_request_args a = {.call_id = 5, .retry_count = 2, .client_id = id,
-					   .client_id_len = sizeof(id), .protocol = RPC_PROTO_CLIENT,
-					   .method = "getFileInfo", .caller_context = "CLI"};
+	const struct rpc_request_args a = {.call_id = 5,
+					   .retry_count = 2,
+					   .client_id = id,
+					   .client_id_len = sizeof(id),
+					   .protocol = RPC_PROTO_CLIENT,
+					   .method = "getFileInfo",
+					   .caller_context = "CLI"};
 	Hd__GetFileInfoRequestProto m = HD__GET_FILE_INFO_REQUEST_PROTO__INIT;
 	uint8_t *p;
 
@@ -152,8 +157,8 @@ static void a_header_of_another_kind_is_answered_as_invalid(void **state)
 
 static void answers_survive_a_round_trip(void **state)
 {
-	const struct rpc_reply_to to = {.call_id = RPC_CALL_NONE, .client_id = id,
-					.client_id_len = 16};
+	const struct rpc_reply_to to = {
+		.call_id = RPC_CALL_NONE, .client_id = id, .client_id_len = 16};
 	Hd__GetFileInfoResponseProto m = HD__GET_FILE_INFO_RESPONSE_PROTO__INIT;
 	struct err err = ERR_INIT;
 	struct rpc_response q;

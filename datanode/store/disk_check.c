@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Is a data directory still there, and can its disk be written and read back? Each volume is looked
- * at by a thread of its own, twice a second and whenever somebody suspects it. One thread more, which
- * asks no disk, watches these: a volume whose thread does not come back in time is out of service
- * until it does. docs/design/005-store.md */
+ * at by a thread of its own, twice a second and whenever somebody suspects it. One thread more,
+ * which asks no disk, watches these: a volume whose thread does not come back in time is out of
+ * service until it does. docs/design/005-store.md */
 #include "datanode/store/store_internal.h"
 
 #include <fcntl.h>
@@ -15,8 +15,9 @@
 #include "common/base/metrics.h"
 
 #define LOOK_NS (500 * NS_PER_MS)
-#define SLOW_MS 1000      /* nothing comes back for so long: it is probed, and new replicas go elsewhere */
-#define TICK_MAX_MS 250   /* of the watcher */
+/* nothing comes back for so long: it is probed, and new replicas go elsewhere */
+#define SLOW_MS 1000
+#define TICK_MAX_MS 250 /* of the watcher */
 #define TICK_MIN_MS 5
 
 /* ---- what is found ---- */
@@ -147,7 +148,7 @@ void volume_out(struct volume *v, int rc)
 	for (uint32_t p = 0; p < pool_count(s); p++)
 		(void)slice_walk(&s->pools[p]->slices[v->idx], stop_writer, NULL, NULL);
 	drop_replicas(v);
-	late_give_up(v);
+	deferred_sync_give_up(v);
 	pthread_rwlock_rdlock(&s->listener_lock);
 	if (s->listener.on_volume_failed)
 		s->listener.on_volume_failed(s->listener.arg, v->idx, v->path, reason_of(rc));
@@ -226,7 +227,8 @@ static void volume_back(struct volume *v)
 	if (rc == -EAGAIN)
 		return;
 	if (rc) {
-		log_error("op=volume dir=%s: answers again, but stays out of service: %s", v->path, err.text);
+		log_error("op=volume dir=%s: answers again, but stays out of service: %s", v->path,
+			  err.text);
 		atomic_store(&v->silent, false);
 		return;
 	}
@@ -249,7 +251,8 @@ static void open_late(struct volume *v)
 		rc = volume_admit(v, &err);
 	if (!rc)
 		return;
-	log_error("op=volume dir=%s rc=%d: answers, but stays out of service: %s", v->path, rc, err.text);
+	log_error("op=volume dir=%s rc=%d: answers, but stays out of service: %s", v->path, rc,
+		  err.text);
 	atomic_store(&v->silent, false);
 }
 
@@ -273,7 +276,7 @@ static int ask_disk(struct volume *v, bool probe, uint64_t *ret_ns)
 	int rc;
 
 	atomic_store(&v->check.since_ns, start);
-	kept_reap(&v->store->kept, v->idx);
+	open_replica_reap(&v->store->kept, v->idx);
 	rc = look(v);
 	if (!rc && probe)
 		rc = volume_probe(v);
@@ -323,7 +326,7 @@ static void *check_main(void *arg)
 		else if (v->silent)
 			open_late(v);
 		if (v->failed && !v->silent)
-			kept_reap(&v->store->kept, v->idx);
+			open_replica_reap(&v->store->kept, v->idx);
 		pthread_mutex_lock(&c->lock);
 		c->answered = asked;
 		pthread_cond_broadcast(&c->done);
@@ -360,8 +363,8 @@ static void ask_for_probe(struct check *c)
 	pthread_mutex_unlock(&c->lock);
 }
 
-/* @ms have passed since the last tick. Time that this thread itself did not run in is no volume's fault: it
- * is counted by ticks. */
+/* @ms have passed since the last tick. Time that this thread itself did not run in is no volume's
+ * fault: it is counted by ticks. */
 static void watch(struct volume *v, uint64_t ms)
 {
 	struct check *c = &v->check;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: directories that others wrote, changed or broke are taken as they are or refused with
- * cause and cure, and in neither case is a byte lost; what happens to the files while the store is
- * open is found by its scanners. */
-#include "datanode/store/store_fix.h"
+/* What must hold: directories that others wrote, changed or broke are taken as they are or refused
+ * with cause and cure, and in neither case is a byte lost; what happens to the files while the
+ * store is open is found by its scanners. */
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -12,6 +11,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/crc.h"
+
+#include "datanode/store/store_test_fixture.h"
 
 static int setup_n(void **state, uint32_t volumes)
 {
@@ -55,13 +56,15 @@ static void put_block(const struct fix *f, const char *dir, int64_t id, uint64_t
 	for (uint32_t i = 0; i < len; i++)
 		data[i] = (uint8_t)((i + (uint32_t)id) % 251);
 	sh(f, "mkdir -p %s", dir);
-	(void)snprintf(path, sizeof(path), "%s/current/" POOL "/current/%s/blk_%" PRId64, f->vol[0], dir, id);
+	(void)snprintf(path, sizeof(path), "%s/current/" POOL "/current/%s/blk_%" PRId64, f->vol[0],
+		       dir, id);
 	out = fopen(path, "w");
 	assert_non_null(out);
 	fwrite(data, 1, len, out);
 	assert_int_equal(fclose(out), 0);
-	(void)snprintf(path, sizeof(path), "%s/current/" POOL "/current/%s/blk_%" PRId64 "_%" PRIu64 ".meta",
-		       f->vol[0], dir, id, gs);
+	(void)snprintf(path, sizeof(path),
+		       "%s/current/" POOL "/current/%s/blk_%" PRId64 "_%" PRIu64 ".meta", f->vol[0],
+		       dir, id, gs);
 	crc_chunks(CRC_CRC32C, data, len, 512, crcs);
 	out = fopen(path, "w");
 	assert_non_null(out);
@@ -113,7 +116,8 @@ static uint64_t print_of(const struct fix *f)
 	uint64_t sum = 5381;
 	FILE *p;
 
-	(void)snprintf(cmd, sizeof(cmd), "find %s ! -name in_use.lock -type f -printf '%%P %%s %%T@\\n' | sort",
+	(void)snprintf(cmd, sizeof(cmd),
+		       "find %s ! -name in_use.lock -type f -printf '%%P %%s %%T@\\n' | sort",
 		       f->vol[0]);
 	p = popen(cmd, "r");
 	assert_non_null(p);
@@ -143,7 +147,7 @@ static void replicas_of_flat_and_deeper_layouts_move_home_and_are_read(void **st
 
 	fix_close(f);
 	put_block(f, "finalized", id, 1001, 1000);
-	put_block(f, "finalized", 0x77, 1001, 1000); /* home: subdir0/subdir0, */
+	put_block(f, "finalized", 0x77, 1001, 1000);                /* home: subdir0/subdir0, */
 	put_block(f, "finalized/subdir0/subdir0", 0x78, 1001, 700); /* which is walked afterwards */
 	put_block(f, "finalized/subdir63/subdir9/subdir3", 0x20304, 1002, 1300);
 	put_block(f, "finalized/subdir200/subdir201", -9223372036854775792, 1003, 10);
@@ -158,7 +162,9 @@ static void replicas_of_flat_and_deeper_layouts_move_home_and_are_read(void **st
 		fix_close(f);
 		assert_int_equal(fix_open(f), 0);
 	}
-	sh(f, "test -f finalized/subdir1/subdir2/blk_%" PRId64 " && ! test -e finalized/blk_%" PRId64, id, id);
+	sh(f,
+	   "test -f finalized/subdir1/subdir2/blk_%" PRId64 " && ! test -e finalized/blk_%" PRId64,
+	   id, id);
 }
 
 static void a_misplaced_replica_whose_home_is_taken_stays(void **state)
@@ -208,8 +214,10 @@ static void of_equal_replicas_the_one_on_a_disk_that_lasts_is_kept(void **state)
 	for (int turn = 0; turn < 2; turn++) {
 		fix_close(f);
 		put_block(f, "finalized/subdir0/subdir0", 5, 1001, 1000);
-		sh(f, "rm -rf %s/current/" POOL "/current/finalized && cp -r finalized %s/current/" POOL "/current/", f->vol[1],
-		   f->vol[1]);
+		sh(f,
+		   "rm -rf %s/current/" POOL
+		   "/current/finalized && cp -r finalized %s/current/" POOL "/current/",
+		   f->vol[1], f->vol[1]);
 		f->type[turn] = STORAGE_RAM_DISK;
 		f->type[1 - turn] = STORAGE_DISK;
 		assert_int_equal(fix_open(f), 0);
@@ -227,7 +235,8 @@ static void copies_that_were_to_break_hard_links_are_settled(void **state)
 	fix_close(f);
 	put_block(f, "finalized/subdir0/subdir0", 5, 1001, 1000);
 	put_block(f, "finalized/subdir0/subdir0", 6, 1001, 1000);
-	sh(f, "cd finalized/subdir0/subdir0 && mv blk_5 blk_5.unlinked && head -c 9 blk_6 >blk_6.unlinked");
+	sh(f,
+	   "cd finalized/subdir0/subdir0 && mv blk_5 blk_5.unlinked && head -c 9 blk_6 >blk_6.unlinked");
 	assert_int_equal(fix_open(f), 0);
 	assert_whole(f, 5, 1001, 1000);
 	assert_whole(f, 6, 1001, 1000);
@@ -240,12 +249,14 @@ static void foreign_names_are_left_alone(void **state)
 
 	put_block(f, "finalized/subdir0/subdir0", 5, 1001, 1000);
 	fix_close(f);
-	sh(f, "touch finalized/subdir0/notes finalized/subdir0/subdir0/blk_x rbw/.DS_Store finalized/blk_5_1.meta.bak "
-	      "finalized/subdir3 finalized/subdir0/subdir0/blk_99999999999999999999 ../dncp_block_verification.log.curr");
+	sh(f,
+	   "touch finalized/subdir0/notes finalized/subdir0/subdir0/blk_x rbw/.DS_Store finalized/blk_5_1.meta.bak "
+	   "finalized/subdir3 finalized/subdir0/subdir0/blk_99999999999999999999 ../dncp_block_verification.log.curr");
 	assert_int_equal(fix_open(f), 0);
 	assert_whole(f, 5, 1001, 1000);
-	sh(f, "ls finalized/subdir0/notes finalized/subdir0/subdir0/blk_x rbw/.DS_Store finalized/blk_5_1.meta.bak "
-	      "finalized/subdir3 finalized/subdir0/subdir0/blk_99999999999999999999 ../dncp_block_verification.log.curr >/dev/null");
+	sh(f,
+	   "ls finalized/subdir0/notes finalized/subdir0/subdir0/blk_x rbw/.DS_Store finalized/blk_5_1.meta.bak "
+	   "finalized/subdir3 finalized/subdir0/subdir0/blk_99999999999999999999 ../dncp_block_verification.log.curr >/dev/null");
 }
 
 static void one_directory_seen_from_two_volumes_loses_nothing(void **state)
@@ -254,7 +265,9 @@ static void one_directory_seen_from_two_volumes_loses_nothing(void **state)
 
 	put_block(f, "finalized/subdir0/subdir0", 5, 1001, 1000);
 	fix_close(f);
-	sh(f, "cd %s/current/" POOL "/current/finalized && ln -s %s/current/" POOL "/current/finalized/subdir0 subdir0",
+	sh(f,
+	   "cd %s/current/" POOL "/current/finalized && ln -s %s/current/" POOL
+	   "/current/finalized/subdir0 subdir0",
 	   f->vol[1], f->vol[0]);
 	for (int turn = 0; turn < 2; turn++) {
 		assert_int_equal(fix_open(f), 0);
@@ -283,9 +296,10 @@ static void a_meta_file_that_cannot_be_opened_costs_no_byte(void **state)
 	for (int64_t id = 5; id < 8; id++)
 		assert_absent(f, id);
 	fix_close(f);
-	sh(f, "cd rbw && test -f blk_6_1001.meta && test -f blk_6_1002.meta && "
-	      "test $(stat -c %%s blk_5) = 1000 && test $(stat -c %%s blk_6) = 1000 && "
-	      "cd ../finalized/subdir0/subdir0 && test -f blk_7_1001.meta && test $(stat -c %%s blk_7) = 1000");
+	sh(f,
+	   "cd rbw && test -f blk_6_1001.meta && test -f blk_6_1002.meta && "
+	   "test $(stat -c %%s blk_5) = 1000 && test $(stat -c %%s blk_6) = 1000 && "
+	   "cd ../finalized/subdir0/subdir0 && test -f blk_7_1001.meta && test $(stat -c %%s blk_7) = 1000");
 	sh(f, "for m in rbw/blk_5_1001 rbw/blk_6_1003 finalized/subdir0/subdir0/blk_7_1002; do "
 	      "mv $m.kept $m.meta; done");
 	assert_int_equal(fix_open(f), 0);
@@ -316,8 +330,9 @@ static void a_start_short_of_file_descriptors_costs_no_byte(void **state)
 		if (opened)
 			fix_close(f);
 		opened = false;
-		sh(f, "test $(stat -c %%s rbw/blk_5) = 1000 && test $(stat -c %%s rbw/blk_6) = 1000 && "
-		      "test -f rbw/blk_6_1001.meta && test -f rbw/blk_6_1002.meta");
+		sh(f,
+		   "test $(stat -c %%s rbw/blk_5) = 1000 && test $(stat -c %%s rbw/blk_6) = 1000 && "
+		   "test -f rbw/blk_6_1001.meta && test -f rbw/blk_6_1002.meta");
 	}
 	assert_true(opened);
 	assert_rwr(f, 5, 1001, 1000);
@@ -328,7 +343,8 @@ static void a_start_short_of_file_descriptors_costs_no_byte(void **state)
 
 static void an_upgrade_that_is_not_over_is_refused_and_nothing_touched(void **state)
 {
-	static const char *const tmp[] = {"previous.tmp", "removed.tmp", "finalized.tmp", "lastcheckpoint.tmp"};
+	static const char *const tmp[] = {"previous.tmp", "removed.tmp", "finalized.tmp",
+					  "lastcheckpoint.tmp"};
 	struct fix *f = *state;
 
 	put_block(f, "finalized/subdir0/subdir0", 5, 1001, 1000);
@@ -473,14 +489,17 @@ static void replicas_that_cannot_be_looked_at_are_not_gone(void **state)
 	struct fix *f = *state;
 	char dir[300], loop[300];
 
-	(void)snprintf(dir, sizeof(dir), "%s/current/" POOL "/current/finalized/subdir0/subdir0", f->vol[0]);
-	(void)snprintf(loop, sizeof(loop), "%s/current/" POOL "/current/finalized/subdir0/kept", f->vol[0]);
+	(void)snprintf(dir, sizeof(dir), "%s/current/" POOL "/current/finalized/subdir0/subdir0",
+		       f->vol[0]);
+	(void)snprintf(loop, sizeof(loop), "%s/current/" POOL "/current/finalized/subdir0/kept",
+		       f->vol[0]);
 	fix_close(f);
 	put_block(f, "finalized/subdir0/subdir0", 5, 1001, 1000);
 	put_block(f, "finalized/subdir0/subdir1", 0x105, 1001, 1000);
 	f->opts.scan.directory_ms = 20;
 	assert_int_equal(fix_open(f), 0);
-	/* A directory that leads to itself: an error for every user. At no moment is there none of the name. */
+	/* A directory that leads to itself: an error for every user. At no moment is there none of
+	 * the name. */
 	assert_int_equal(symlink("subdir0", loop), 0);
 	assert_int_equal(renameat2(AT_FDCWD, loop, AT_FDCWD, dir, RENAME_EXCHANGE), 0);
 	sh(f, "rm finalized/subdir0/subdir1/blk_261");
@@ -509,12 +528,16 @@ static void a_replica_without_its_meta_file_is_reported(void **state)
 
 static void scan_opts(struct fix *f, uint64_t period_ms, uint64_t rate)
 {
-	f->opts.scan = (struct store_scan_opts){.block_ms = period_ms, .block_rate = rate, .cursor_save_ms = 600000};
+	f->opts.scan = (struct store_scan_opts){
+		.block_ms = period_ms, .block_rate = rate, .cursor_save_ms = 600000};
 }
 
 static void flip(const struct fix *f, int64_t id)
 {
-	sh(f, "printf X | dd of=finalized/subdir0/subdir0/blk_%" PRId64 " bs=1 seek=600 conv=notrunc status=none", id);
+	sh(f,
+	   "printf X | dd of=finalized/subdir0/subdir0/blk_%" PRId64
+	   " bs=1 seek=600 conv=notrunc status=none",
+	   id);
 }
 
 static void the_block_scanner_finds_a_corrupt_replica_that_nobody_reads(void **state)
@@ -526,11 +549,13 @@ static void the_block_scanner_finds_a_corrupt_replica_that_nobody_reads(void **s
 		put_block(f, "finalized/subdir0/subdir0", id, 1001, 1000);
 	flip(f, 7);
 	sh(f, "truncate -s 8 finalized/subdir0/subdir0/blk_9_1001.meta");
-	sh(f, "printf '\\0\\2' | dd of=finalized/subdir0/subdir0/blk_11_1001.meta conv=notrunc status=none");
+	sh(f,
+	   "printf '\\0\\2' | dd of=finalized/subdir0/subdir0/blk_11_1001.meta conv=notrunc status=none");
 	scan_opts(f, 3600000, 100 << 20);
 	assert_int_equal(fix_open(f), 0);
 	wait_for(&f->seen.bad, 3);
-	sh(f, "for i in $(seq 300); do grep -qs '\"atEnd\" : true' ../scanner.cursor && exit; sleep 0.2; done; exit 1");
+	sh(f,
+	   "for i in $(seq 300); do grep -qs '\"atEnd\" : true' ../scanner.cursor && exit; sleep 0.2; done; exit 1");
 	/* The period is not over: a restart does not read again. */
 	fix_close(f);
 	assert_int_equal(fix_open(f), 0);
@@ -547,8 +572,9 @@ static void the_block_scanner_goes_on_behind_a_java_node_s_cursor(void **state)
 		put_block(f, "finalized/subdir0/subdir0", id, 1001, 1000);
 	flip(f, 2); /* before the cursor */
 	flip(f, 8); /* behind it */
-	sh(f, "printf '{\\n  \"lastSavedMs\" : 5,\\n  \"iterStartMs\" : 4,\\n  \"curFinalizedDir\" : \"subdir0\",\\n"
-	      "  \"curFinalizedSubDir\" : \"subdir0\",\\n  \"curEntry\" : \"blk_5\",\\n  \"atEnd\" : false\\n}' >../scanner.cursor");
+	sh(f,
+	   "printf '{\\n  \"lastSavedMs\" : 5,\\n  \"iterStartMs\" : 4,\\n  \"curFinalizedDir\" : \"subdir0\",\\n"
+	   "  \"curFinalizedSubDir\" : \"subdir0\",\\n  \"curEntry\" : \"blk_5\",\\n  \"atEnd\" : false\\n}' >../scanner.cursor");
 	scan_opts(f, UINT64_C(1) << 50, 100 << 20);
 	assert_int_equal(fix_open(f), 0);
 	wait_for(&f->seen.bad, 1);
@@ -566,10 +592,12 @@ static void the_block_scanner_goes_on_behind_its_own_cursor_in_any_directory(voi
 		for (int64_t b = 0; b < 32; b += 7, n += 2) {
 			char dir[64];
 
-			(void)snprintf(dir, sizeof(dir), "finalized/subdir%d/subdir%d", (int)a, (int)b);
+			(void)snprintf(dir, sizeof(dir), "finalized/subdir%d/subdir%d", (int)a,
+				       (int)b);
 			put_block(f, dir, a << 16 | b << 8 | 9, 1001, 100);
 			put_block(f, dir, a << 16 | b << 8 | 200, 1001, 100);
-			sh(f, "cd %s && for b in blk_*[0-9]; do printf XXXX | dd of=$b bs=1 seek=9 conv=notrunc status=none; done",
+			sh(f,
+			   "cd %s && for b in blk_*[0-9]; do printf XXXX | dd of=$b bs=1 seek=9 conv=notrunc status=none; done",
 			   dir);
 		}
 	scan_opts(f, UINT64_C(1) << 50, 2000); /* 20 replicas a second */
@@ -580,7 +608,8 @@ static void the_block_scanner_goes_on_behind_its_own_cursor_in_any_directory(voi
 	assert_in_range(f->seen.bad, n / 3, n - 1);
 	scan_opts(f, UINT64_C(1) << 50, 100 << 20);
 	assert_int_equal(fix_open(f), 0);
-	sh(f, "for i in $(seq 300); do grep -qs '\"atEnd\" : true' ../scanner.cursor && exit; sleep 0.2; done; exit 1");
+	sh(f,
+	   "for i in $(seq 300); do grep -qs '\"atEnd\" : true' ../scanner.cursor && exit; sleep 0.2; done; exit 1");
 	/* Each once; the one at which it was stopped perhaps twice. */
 	assert_in_range(f->seen.bad, n, n + 1);
 }
@@ -601,7 +630,8 @@ static void the_block_scanner_keeps_its_rate_and_ends_at_once(void **state)
 	start = clock_mono_ns();
 	fix_close(f);
 	assert_true(clock_mono_ns() - start < 10 * NS_PER_S);
-	sh(f, "grep -q '\"atEnd\" : false' ../scanner.cursor && grep -q 'curEntry\" : \"blk_[1-8]\"' ../scanner.cursor");
+	sh(f,
+	   "grep -q '\"atEnd\" : false' ../scanner.cursor && grep -q 'curEntry\" : \"blk_[1-8]\"' ../scanner.cursor");
 }
 
 static void a_cursor_from_the_future_or_of_nonsense_does_not_stop_the_scan(void **state)
@@ -616,7 +646,8 @@ static void a_cursor_from_the_future_or_of_nonsense_does_not_stop_the_scan(void 
 		if (turn)
 			sh(f, "head -c 9000 /dev/urandom >../scanner.cursor");
 		else
-			sh(f, "echo '{ \"iterStartMs\" : 99999999999999, \"atEnd\" : true }' >../scanner.cursor");
+			sh(f,
+			   "echo '{ \"iterStartMs\" : 99999999999999, \"atEnd\" : true }' >../scanner.cursor");
 		scan_opts(f, 1, 100 << 20);
 		assert_int_equal(fix_open(f), 0);
 		for (int i = 0; i < 30000 && !f->seen.bad; i++)
@@ -639,8 +670,9 @@ static void deleted_blocks_go_to_the_trash_until_it_is_emptied(void **state)
 	assert_int_equal(replica_invalidate(f->bp, &(struct block){5, 1001, 0}, false), 0);
 	wait_for(&f->seen.deleted, 1);
 	fix_wait_gone(f, 5);
-	sh(f, "test -f ../trash/finalized/subdir0/subdir0/blk_5 && "
-	      "test -f ../trash/finalized/subdir0/subdir0/blk_5_1001.meta && ! test -e finalized/subdir0/subdir0/blk_5");
+	sh(f,
+	   "test -f ../trash/finalized/subdir0/subdir0/blk_5 && "
+	   "test -f ../trash/finalized/subdir0/subdir0/blk_5_1001.meta && ! test -e finalized/subdir0/subdir0/blk_5");
 	fix_close(f);
 	assert_int_equal(fix_open(f), 0); /* stays over a restart */
 	assert_absent(f, 5);

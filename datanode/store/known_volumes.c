@@ -43,7 +43,8 @@ static void take_line(struct known_volumes *k, const char *line)
 int known_volumes_read(struct volume *v, void *arg, struct err *err)
 {
 	_cleanup_close_ int dir = open(v->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	_cleanup_close_ int fd = dir < 0 ? -1 : openat(dir, LIST_NAME, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	_cleanup_close_ int fd =
+		dir < 0 ? -1 : openat(dir, LIST_NAME, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	_cleanup_free_ char *text = fd >= 0 ? calloc(1, LIST_MAX + 1) : NULL;
 	char *rest = text && read(fd, text, LIST_MAX) > 0 ? text : NULL;
 
@@ -77,12 +78,13 @@ int known_volumes_check(struct store *s, const char *path, struct err *err)
 	if (faccessat(AT_FDCWD, name, F_OK, 0) == 0)
 		return 0;
 	err_set(err, -EINVAL,
-		"data directory %s is empty or not there, but this node has kept blocks in it (%s)", path,
-		e->uuid);
-	return err_cure(err,
-			"mount its disk; if the disk is a new one: mkdir -p %s && touch %s; or take it "
-			"out of dfs.datanode.data.dir",
-			path, name);
+		"data directory %s is empty or not there, but this node has kept blocks in it (%s)",
+		path, e->uuid);
+	return err_cure(
+		err,
+		"mount its disk; if the disk is a new one: mkdir -p %s && touch %s; or take it "
+		"out of dfs.datanode.data.dir",
+		path, name);
 }
 
 static char *make_list(struct store *s)
@@ -112,8 +114,11 @@ static int write_list(struct volume *v, void *arg, struct err *err)
 {
 	static const char tmp[] = LIST_NAME ".tmp";
 	_cleanup_free_ char *text = make_list(v->store);
-	_cleanup_close_ int fd = openat(v->dir_fd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	int rc = !text ? -ENOMEM : fd < 0 ? neg_errno() : file_write_full(fd, text, strlen(text), 0);
+	_cleanup_close_ int fd =
+		openat(v->dir_fd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	int rc = !text    ? -ENOMEM
+		 : fd < 0 ? neg_errno()
+			  : file_write_full(fd, text, strlen(text), 0);
 
 	if (!rc)
 		rc = ret_errno(fsync(fd));

@@ -41,7 +41,7 @@ void replica_add_locked(struct block_pool *bp, struct replica *r)
 
 static void leave_slice(struct replica *r)
 {
-	list_for_each(l, &r->slice->walks) {
+	list_for_each (l, &r->slice->walks) {
 		struct walk *w = container_of(l, struct walk, link);
 
 		if (w->next == &r->in_slice)
@@ -93,7 +93,8 @@ void replica_put_locked(struct block_pool *bp, struct replica *r)
 {
 	assert(r->refs > 0);
 	if (--r->refs > 0) {
-		/* Only the map holds it: a finalized replica needs no more than its entry, unless it was cut. */
+		/* Only the map holds it: a finalized replica needs no more than its entry, unless
+		 * it was cut. */
 		if (r->refs == 1 && !r->gone && !r->busy && r->state == REPLICA_FINALIZED &&
 		    r->live && !r->live->writer && !r->live->cut_gs) {
 			free(r->live);
@@ -111,7 +112,7 @@ void replica_remove_locked(struct block_pool *bp, struct replica *r)
 	HASH_DEL(*part_of(bp, r->id), r);
 	leave_slice(r);
 	r->gone = true;
-	kept_drop(&bp->store->kept, bp, r->id);
+	open_replica_drop(&bp->store->kept, bp, r->id);
 	pthread_cond_broadcast(&bp->changed);
 	replica_put_locked(bp, r);
 }
@@ -134,7 +135,8 @@ void store_deadline_in(struct timespec *ts, uint32_t ms)
 	}
 }
 
-int replica_claim_locked(struct block_pool *bp, int64_t id, uint64_t gs, bool stop, struct replica **ret)
+int replica_claim_locked(struct block_pool *bp, int64_t id, uint64_t gs, bool stop,
+			 struct replica **ret)
 {
 	struct timespec until;
 	struct replica *r;
@@ -172,7 +174,7 @@ int replica_claim_locked(struct block_pool *bp, int64_t id, uint64_t gs, bool st
 void replica_take_locked(struct block_pool *bp, struct replica *r)
 {
 	r->busy = true;
-	kept_drop(&bp->store->kept, bp, r->id);
+	open_replica_drop(&bp->store->kept, bp, r->id);
 }
 
 void replica_release_locked(struct block_pool *bp, struct replica *r)
@@ -287,7 +289,7 @@ void replica_set_cached(struct block_pool *bp, int64_t id, bool cached)
 	r = replica_find_locked(bp, id);
 	if (r)
 		r->cached = cached;
-	kept_drop(&bp->store->kept, bp, id); /* they are read in the other way */
+	open_replica_drop(&bp->store->kept, bp, id); /* they are read in the other way */
 	pthread_mutex_unlock(&bp->lock);
 }
 
@@ -338,4 +340,3 @@ int replica_get(struct block_pool *bp, int64_t id, struct replica_info *ret)
 	pthread_mutex_unlock(&bp->lock);
 	return r ? 0 : -ENOENT;
 }
-

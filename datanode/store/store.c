@@ -77,8 +77,8 @@ static int init_shared(struct store *s, uint32_t open_replicas)
 	if (!rc)
 		rc = init_monotonic(&s->job_cond);
 	if (!rc)
-		rc = kept_init(&s->kept, open_replicas);
-	late_epoch_init(s);
+		rc = open_replica_init(&s->kept, open_replicas);
+	deferred_sync_epoch_init(s);
 	return rc;
 }
 
@@ -95,15 +95,18 @@ static int fits_others(const struct volume *v, struct err *err)
 			       "directories of two nodes are mixed in dfs.datanode.data.dir",
 			       v->path, v->dn_uuid, s->dn_uuid);
 	for (uint32_t k = 0; k < s->volume_count; k++)
-		if (&s->volumes[k] != v && s->volumes[k].known && !strcmp(s->volumes[k].uuid, v->uuid))
-			return err_set(err, -EINVAL,
-				       "data directories %s and %s have the same storageID %s: one is a "
-				       "copy of the other; remove the copy from dfs.datanode.data.dir",
-				       s->volumes[k].path, v->path, v->uuid);
+		if (&s->volumes[k] != v && s->volumes[k].known &&
+		    !strcmp(s->volumes[k].uuid, v->uuid))
+			return err_set(
+				err, -EINVAL,
+				"data directories %s and %s have the same storageID %s: one is a "
+				"copy of the other; remove the copy from dfs.datanode.data.dir",
+				s->volumes[k].path, v->path, v->uuid);
 	return 0;
 }
 
-/* No volume that answers has an identity. One that does not may: it would be refused when it answers. */
+/* No volume that answers has an identity. One that does not may: it would be refused when it
+ * answers. */
 static int make_uuid(struct store *s, struct err *err)
 {
 	for (uint32_t i = 0; i < s->volume_count; i++) {
@@ -154,7 +157,7 @@ static int start_volume(struct volume *v)
 	int rc = start_thread(&v->deleter, &v->deleter_runs, volume_deleter, v);
 
 	if (!rc)
-		rc = late_start(v);
+		rc = deferred_sync_start(v);
 	if (!rc && o->directory_ms)
 		rc = start_thread(&v->dirscanner, &v->dirscanner_runs, volume_directory_scanner, v);
 	if (!rc && o->block_ms && o->block_rate)
@@ -213,7 +216,7 @@ static void stop_threads(struct store *s)
 		join(v->deleter, &v->deleter_runs);
 		join(v->dirscanner, &v->dirscanner_runs);
 		join(v->scanner, &v->scanner_runs);
-		late_stop(v);
+		deferred_sync_stop(v);
 	}
 }
 
@@ -280,7 +283,8 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 	s->answer_ms = o->answer_ms;
 	s->dir_mode = o->dir_mode;
 	rc = init_shared(s, o->open_replicas);
-	pthread_mutex_lock(&s->attach_lock); /* one that answers late is admitted after the others */
+	/* one that answers late is admitted after the others */
+	pthread_mutex_lock(&s->attach_lock);
 	if (!rc)
 		rc = open_volumes(s, o, err);
 	if (!rc && store_failed_count(s) == s->volume_count)
@@ -309,7 +313,8 @@ static void pool_free(struct block_pool *bp)
 	if (!bp)
 		return;
 	for (uint32_t p = 0; p < STORE_MAP_PARTS; p++)
-		HASH_ITER(hh, bp->map[p], r, next) {
+		HASH_ITER(hh, bp->map[p], r, next)
+		{
 			HASH_DEL(bp->map[p], r);
 			free(r->live);
 			free(r);
@@ -327,7 +332,7 @@ void store_close(struct store *s)
 	if (!s)
 		return;
 	stop_threads(s);
-	kept_fini(&s->kept);
+	open_replica_fini(&s->kept);
 	for (uint32_t i = 0; i < s->pool_count; i++)
 		pool_free(s->pools[i]);
 	for (uint32_t i = 0; i < s->volume_count; i++)
@@ -361,7 +366,7 @@ void store_abandon(struct store *s)
 
 		if (v->failed || v->slow)
 			continue;
-		late_stop(v);
+		deferred_sync_stop(v);
 		(void)unlinkat(v->dir_fd, "in_use.lock", 0);
 	}
 }
@@ -428,7 +433,8 @@ static int attach_results(struct store *s, struct err *err)
 	for (uint32_t i = 0; i < s->volume_count; i++) {
 		const struct volume_job *j = &s->volumes[i].check.job;
 
-		if (j->rc == -EINVAL) { /* another namespace's directory is a mistake, not a failure */
+		/* another namespace's directory is a mistake, not a failure */
+		if (j->rc == -EINVAL) {
 			*err = j->err;
 			return j->rc;
 		}
@@ -631,7 +637,8 @@ int store_each(struct block_pool *bp, uint32_t i, int (*fn)(void *arg, const str
 		return -ENOMEM;
 	e->fn = fn;
 	e->arg = arg;
-	(void)snprintf(e->info.storage_uuid, sizeof(e->info.storage_uuid), "%s", bp->store->volumes[i].uuid);
+	(void)snprintf(e->info.storage_uuid, sizeof(e->info.storage_uuid), "%s",
+		       bp->store->volumes[i].uuid);
 	rc = slice_walk(&bp->slices[i], each_see, each_tell, e);
 	free(e);
 	return rc;

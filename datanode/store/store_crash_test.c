@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: a crash at any point leaves every finalized block and every acknowledged byte, block recovery
- * follows hdfs-wire 8.4, and a directory of a Java DataNode loads as that node reported it. */
-#include "datanode/store/store_blocks.h"
+/* What must hold: a crash at any point leaves every finalized block and every acknowledged byte,
+ * block recovery follows hdfs-wire 8.4, and a directory of a Java DataNode loads as that node
+ * reported it. */
 
 #include <fcntl.h>
 #include <signal.h>
@@ -11,6 +11,8 @@
 #include "common/base/clock.h"
 #include "common/base/cursor.h"
 #include "common/base/log.h"
+
+#include "datanode/store/store_test_blocks.h"
 
 /* ---- restart ---- */
 
@@ -26,7 +28,8 @@ static void an_unfinished_block_restarts_as_rwr_with_its_whole_chunks(void **sta
 	char path[512];
 	int fd;
 
-	(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_6", f->vol[0], NS.pool_id);
+	(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_6", f->vol[0],
+		       NS.pool_id);
 	fd = open(path, O_WRONLY);
 	assert_int_equal(file_write_full(fd, "x", 1, 999), 0);
 	close(fd);
@@ -49,8 +52,8 @@ static void a_crash_before_the_crc_of_a_longer_chunk_keeps_what_was_flushed(void
 		for (uint64_t i = 0; i < sizeof(more); i++)
 			more[i] = pattern(700 + i);
 		replica_write_close(make_rbw(f, id, 1001, 700), false);
-		(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_%" PRId64, f->vol[0],
-			       NS.pool_id, id);
+		(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_%" PRId64,
+			       f->vol[0], NS.pool_id, id);
 		fd = open(path, O_WRONLY);
 		assert_int_equal(file_write_full(fd, more, id == 5 ? 100 : 1000, 700), 0);
 		close(fd);
@@ -66,7 +69,9 @@ static void a_crash_between_two_writes_keeps_nothing_behind_the_hole(void **stat
 	static const uint64_t len = 3 << 20;
 	static const struct {
 		uint64_t hole, kept;
-	} at[] = {{1 << 20, 1 << 20}, {(2 << 20) + 5000, (2 << 20) + 5000 - (5000 % 512)}, {len - 1, len - 1}};
+	} at[] = {{1 << 20, 1 << 20},
+		  {(2 << 20) + 5000, (2 << 20) + 5000 - (5000 % 512)},
+		  {len - 1, len - 1}};
 	static const uint8_t zeros[4096];
 	struct fix *f = *state;
 	char path[512];
@@ -76,10 +81,11 @@ static void a_crash_between_two_writes_keeps_nothing_behind_the_hole(void **stat
 		int fd;
 
 		replica_write_close(make_rbw(f, 5 + k, 1001, len), false);
-		(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_%" PRId64, f->vol[0],
-			       NS.pool_id, 5 + k);
+		(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_%" PRId64,
+			       f->vol[0], NS.pool_id, 5 + k);
 		fd = open(path, O_WRONLY);
-		assert_int_equal(file_write_full(fd, zeros, room < 4096 ? room : 4096, at[k].hole), 0);
+		assert_int_equal(file_write_full(fd, zeros, room < 4096 ? room : 4096, at[k].hole),
+				 0);
 		close(fd);
 	}
 	fix_reopen(f);
@@ -103,7 +109,8 @@ static void a_crash_between_two_writes_keeps_the_flushed_part_of_a_chunk(void **
 	for (uint64_t i = 0; i < sizeof(part); i++)
 		part[i] = pattern(512 + i);
 	wr_be32(&w, crc_compute(CRC_CRC32C, part, sizeof(part)));
-	(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_5", f->vol[0], NS.pool_id);
+	(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_5", f->vol[0],
+		       NS.pool_id);
 	fd = open(path, O_WRONLY);
 	assert_int_equal(file_write_full(fd, zeros, sizeof(zeros), 700), 0);
 	close(fd);
@@ -137,7 +144,8 @@ static void a_restart_marker_keeps_the_block_rbw(void **state)
 	assert_int_equal(replica_read_open(f->bp, &(struct block){5, 1001, 0}, &r, &f->err), 0);
 	assert_true(r->partial);
 	assert_int_equal(pread(r->fd_meta, crcs, 8, 7), 8);
-	assert_int_equal(r->partial_crc, (uint32_t)crcs[4] << 24 | crcs[5] << 16 | crcs[6] << 8 | crcs[7]);
+	assert_int_equal(r->partial_crc,
+			 (uint32_t)crcs[4] << 24 | crcs[5] << 16 | crcs[6] << 8 | crcs[7]);
 	assert_int_not_equal(r->partial_crc, 0);
 	replica_read_close(r);
 	fix_reopen(f);
@@ -151,10 +159,11 @@ static void a_move_cut_short_leaves_one_whole_pair(void **state)
 
 	make_finalized(f, 5, 1001, 1000);
 	/* As after the two links of an append, or before the two unlinks of a finalize. */
-	(void)snprintf(cmd, sizeof(cmd),
-		       "cd %s/current/%s/current && ln finalized/subdir0/subdir0/blk_5 rbw/blk_5 && "
-		       "ln finalized/subdir0/subdir0/blk_5_1001.meta rbw/blk_5_1002.meta",
-		       f->vol[0], NS.pool_id);
+	(void)snprintf(
+		cmd, sizeof(cmd),
+		"cd %s/current/%s/current && ln finalized/subdir0/subdir0/blk_5 rbw/blk_5 && "
+		"ln finalized/subdir0/subdir0/blk_5_1001.meta rbw/blk_5_1002.meta",
+		f->vol[0], NS.pool_id);
 	assert_int_equal(system(cmd), 0);
 	fix_reopen(f);
 	assert_state(f, 5, REPLICA_FINALIZED, 1001, 1000);
@@ -171,10 +180,11 @@ static void misplaced_and_orphan_files_are_handled(void **state)
 
 	make_finalized(f, 5, 1001, 1000);
 	make_finalized(f, 6, 1001, 1000);
-	(void)snprintf(cmd, sizeof(cmd),
-		       "cd %s/current/%s/current/finalized && mkdir -p subdir9/subdir200 && "
-		       "mv subdir0/subdir0/blk_5* subdir9/subdir200 && rm subdir0/subdir0/blk_6_1001.meta",
-		       f->vol[0], NS.pool_id);
+	(void)snprintf(
+		cmd, sizeof(cmd),
+		"cd %s/current/%s/current/finalized && mkdir -p subdir9/subdir200 && "
+		"mv subdir0/subdir0/blk_5* subdir9/subdir200 && rm subdir0/subdir0/blk_6_1001.meta",
+		f->vol[0], NS.pool_id);
 	assert_int_equal(system(cmd), 0);
 	fix_reopen(f);
 	assert_readable(f, 5, 1001, 1000);
@@ -191,12 +201,15 @@ static void a_stamp_change_cut_short_finds_the_meta_file_that_fits(void **state)
 	make_finalized(f, 5, 1001, 1000);
 	make_finalized(f, 6, 1001, 1000);
 	make_finalized(f, 7, 1002, 700);
-	(void)snprintf(dir, sizeof(dir), "%s/current/%s/current/finalized/subdir0/subdir0", f->vol[0],
-		       NS.pool_id);
-	/* 5: the new meta file is there, the data not cut yet. 6: cut, the old meta not gone yet. */
-	(void)snprintf(cmd, sizeof(cmd),
-		       "cd %s && cp blk_7_1002.meta blk_5_1002.meta && cp blk_7_1002.meta blk_6_1002.meta "
-		       "&& truncate -s 700 blk_6", dir);
+	(void)snprintf(dir, sizeof(dir), "%s/current/%s/current/finalized/subdir0/subdir0",
+		       f->vol[0], NS.pool_id);
+	/* 5: the new meta file is there, the data not cut yet. 6: cut, the old meta not gone yet.
+	 */
+	(void)snprintf(
+		cmd, sizeof(cmd),
+		"cd %s && cp blk_7_1002.meta blk_5_1002.meta && cp blk_7_1002.meta blk_6_1002.meta "
+		"&& truncate -s 700 blk_6",
+		dir);
 	assert_int_equal(system(cmd), 0);
 	fix_reopen(f);
 	assert_readable(f, 5, 1001, 1000);
@@ -214,7 +227,8 @@ static void recovery_shortens_restamps_and_finalizes(void **state)
 
 	replica_write_close(make_rbw(f, 5, 1001, 1700), false);
 	fix_reopen(f);
-	assert_int_equal(replica_init_recovery(f->bp, &(struct block){9, 1, 1}, 1010, &i, &f->err), -ENOENT);
+	assert_int_equal(replica_init_recovery(f->bp, &(struct block){9, 1, 1}, 1010, &i, &f->err),
+			 -ENOENT);
 	assert_int_equal(replica_init_recovery(f->bp, &b, 1001, &i, &f->err), -ESTALE);
 	assert_int_equal(replica_init_recovery(f->bp, &b, 1010, &i, &f->err), 0);
 	assert_int_equal(i.state, REPLICA_RWR);
@@ -283,7 +297,8 @@ static void the_directory_of_a_java_data_node_loads_as_it_reported_it(void **sta
 	const char *tar = getenv("DFS_TEST_DN1_TAR");
 	struct store_namespace ns = {.pool_id = "BP-595571561-127.0.0.1-1795225043815",
 				     .cluster_id = "CID-b876923f-cad8-4969-aa94-97c3cb136b99",
-				     .namespace_id = 164488965, .ctime = 1795225043815};
+				     .namespace_id = 164488965,
+				     .ctime = 1795225043815};
 	struct fix *f = *state;
 	struct store_volume_opts v = {.path = f->vol[0], .type = STORAGE_DISK};
 	struct store_opts o = {.volumes = &v, .volume_count = 1};
@@ -375,7 +390,8 @@ static void stress_step(struct stress *s)
 			q.stage = STAGE_APPEND;
 			q.new_gs = i.block.gs + 1;
 			q.min_bytes = i.block.len;
-			stress_write(s, id, &q, i.block.len + 100 < 4000 ? i.block.len + 100 : i.block.len);
+			stress_write(s, id, &q,
+				     i.block.len + 100 < 4000 ? i.block.len + 100 : i.block.len);
 		}
 		break;
 	case 2:
@@ -433,7 +449,7 @@ static void threads_that_fight_over_a_few_blocks_leave_a_sound_store(void **stat
 
 #define CRASH_BLOCKS 64
 
-struct crash_log { /* shared with the child: what it was promised */
+struct crash_log {                                /* shared with the child: what it was promised */
 	_Atomic uint64_t finalized[CRASH_BLOCKS]; /* length + 1 */
 	_Atomic uint64_t acked[CRASH_BLOCKS];
 };
@@ -478,14 +494,17 @@ static void crash_check(struct fix *f, const struct crash_log *log)
 			continue;
 		assert_int_equal(replica_get(f->bp, k, &i), 0);
 		assert_true(i.block.len >= log->acked[k]);
-		if (log->finalized[k] == log->acked[k] + 1 && (k % 3 || i.state == REPLICA_FINALIZED))
+		if (log->finalized[k] == log->acked[k] + 1 &&
+		    (k % 3 || i.state == REPLICA_FINALIZED))
 			assert_readable(f, k, i.block.gs, i.block.len);
 		if (i.state == REPLICA_RWR) {
 			char uuid[BLOCK_UUID_MAX];
 
-			assert_int_equal(replica_init_recovery(f->bp, &i.block, 3000, &i, &f->err), 0);
-			assert_int_equal(replica_update_recovery(f->bp, &i.block, 3000, log->acked[k], 0,
-								 uuid, &f->err), 0);
+			assert_int_equal(replica_init_recovery(f->bp, &i.block, 3000, &i, &f->err),
+					 0);
+			assert_int_equal(replica_update_recovery(f->bp, &i.block, 3000,
+								 log->acked[k], 0, uuid, &f->err),
+					 0);
 			assert_readable(f, k, 3000, log->acked[k]);
 		}
 	}
@@ -494,8 +513,8 @@ static void crash_check(struct fix *f, const struct crash_log *log)
 static void kill_at_any_moment_leaves_every_acknowledged_byte(void **state)
 {
 	struct fix *f = *state;
-	struct crash_log *log = mmap(NULL, sizeof(*log), PROT_READ | PROT_WRITE,
-				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct crash_log *log =
+		mmap(NULL, sizeof(*log), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	unsigned int seed = 1;
 	char cmd[256];
 

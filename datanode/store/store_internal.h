@@ -18,18 +18,19 @@
 
 #include "common/base/file_io.h"
 #include "common/base/list.h"
-#include "datanode/store/kept.h"
+#include "datanode/store/open_replica_cache.h"
 #include "datanode/store/store.h"
 
 #define STORE_VOLUMES_MAX 64
 #define STORE_POOLS_MAX 16
 #define STORE_WAIT_MS 10000 /* for a writer to stop, a file operation to end */
-#define STORE_WAITERS_MAX 8 /* waiting so at one time on one volume: fewer than it has helper threads on
-			     * a reactor, since a writer needs one to go away */
-/* Beside rbw/: wall clock in ms until which a block stays RBW over an orderly restart (hdfs-wire 6). Java joins directory and
- * file name with ':' here. */
+/* waiting so at one time on one volume: fewer than it has helper threads on a reactor, since a
+ * writer needs one to go away */
+#define STORE_WAITERS_MAX 8
+/* Beside rbw/: wall clock in ms until which a block stays RBW over an orderly restart (hdfs-wire
+ * 6). Java joins directory and file name with ':' here. */
 #define RESTART_MARKER "rbw:.blk_%" PRId64 ".restart"
-#define STORE_NAME_MAX 160  /* longest path below a slice, with NUL */
+#define STORE_NAME_MAX 160 /* longest path below a slice, with NUL */
 #define STORE_MAP_PARTS 64
 #define STORE_LAYOUT_VERSION (-57)
 #define META_HEADER 7
@@ -37,28 +38,31 @@
 
 enum place { IN_FINALIZED, IN_RBW, IN_TMP };
 
-/* Finished blocks of a volume that are not on the disk yet (late.c). */
-struct late {
+/* Finished blocks of a volume that are not on the disk yet (deferred_sync.c). */
+struct deferred_sync {
 	pthread_t thread;
 	bool runs;
 	pthread_mutex_t lock; /* a leaf; of all that follows */
 	pthread_cond_t wake, done;
-	struct list blocks;   /* struct replica_writer; owned */
-	atomic_uint count;    /* written under the lock */
-	uint64_t due_ns;      /* of the first one */
-	uint64_t added, taken, synced; /* so far; @taken: by the thread, from which @synced follows */
-	uint64_t hurry_to;    /* up to this one somebody waits */
-	bool everything;      /* somebody waits for what was finished before the start, too; */
-	uint64_t rounds;      /* so often it was tried, */
-	bool all_old;         /* and it is on the disk */
+	struct list blocks; /* struct replica_writer; owned */
+	atomic_uint count;  /* written under the lock */
+	uint64_t due_ns;    /* of the first one */
+	/* so far; @taken: by the thread, from which @synced follows */
+	uint64_t added, taken, synced;
+	uint64_t hurry_to; /* up to this one somebody waits */
+	bool everything;   /* somebody waits for what was finished before the start, too; */
+	uint64_t rounds;   /* so often it was tried, */
+	bool all_old;      /* and it is on the disk */
 	bool stop;
 };
 
 struct volume;
 
-/* Something that asks a volume's disk, done by its own thread while somebody waits (volume_job.c). */
+/* Something that asks a volume's disk, done by its own thread while somebody waits (volume_job.c).
+ */
 struct volume_job {
-	int (*fn)(struct volume *v, void *arg, struct err *err); /* to be begun; NULL: begun, or none */
+	/* to be begun; NULL: begun, or none */
+	int (*fn)(struct volume *v, void *arg, struct err *err);
 	void *arg;
 	bool under_way, left; /* left: nobody waits for it any more */
 	bool waited_for;
@@ -76,16 +80,17 @@ struct check {
 	pthread_cond_t wake, done;
 	uint64_t asked, answered; /* probes, by number */
 	struct volume_job job;
-	atomic_uint progress;     /* of the job */
-	struct statvfs fs;        /* the file system at the last look, */
-	uint64_t fs_used;         /* and what our replicas took then */
-	bool stop, out; /* out: of service, and everybody knows */
-	atomic_uint_fast64_t since_ns; /* the thread's calls on the disk have not come back since; 0: none */
-	atomic_uint calls, call_count; /* of others: under way; begun and ended so far */
+	atomic_uint progress; /* of the job */
+	struct statvfs fs;    /* the file system at the last look, */
+	uint64_t fs_used;     /* and what our replicas took then */
+	bool stop, out;       /* out: of service, and everybody knows */
+	/* the thread's calls on the disk have not come back since; 0: none */
+	atomic_uint_fast64_t since_ns;
+	atomic_uint calls, call_count;     /* of others: under way; begun and ended so far */
 	atomic_uint syncs;                 /* so often something came to the disk */
 	uint64_t seen_since_ns, silent_ms; /* the watcher's, as these: of the thread, */
 	uint32_t seen_calls, seen_syncs;
-	uint64_t stalled_ms;               /* and of the calls */
+	uint64_t stalled_ms; /* and of the calls */
 };
 
 struct volume {
@@ -99,34 +104,39 @@ struct volume {
 	enum storage_type type;
 	uint64_t reserved;
 	uint32_t dio_align; /* 0: O_DIRECT refused */
-	bool ordered;       /* its file system has a journal: whoever syncs a directory syncs all that was done before it */
-	bool fresh;         /* no VERSION yet */
-	bool opened;        /* volume_open() came back with 0; its thread's */
-	atomic_bool known;  /* opened, and fits the other ones: ids and the like stay as they are */
+	/* its file system has a journal: whoever syncs a directory syncs all that was done before
+	 * it */
+	bool ordered;
+	bool fresh;        /* no VERSION yet */
+	bool opened;       /* volume_open() came back with 0; its thread's */
+	atomic_bool known; /* opened, and fits the other ones: ids and the like stay as they are */
 	char uuid[BLOCK_UUID_MAX], cluster_id[128], dn_uuid[BLOCK_UUID_MAX];
 	pthread_t scanner, dirscanner, deleter;
 	bool scanner_runs, dirscanner_runs, deleter_runs;
 	struct list doomed;         /* struct deletion, owned; store lock */
 	pthread_cond_t doomed_cond; /* with it */
-	struct late late;
+	struct deferred_sync late;
 	struct check check;
-	bool remote;            /* its file system waits for a peer, not for this kernel's disk: FUSE, NFS, ... */
+	/* its file system waits for a peer, not for this kernel's disk: FUSE, NFS, ... */
+	bool remote;
 	atomic_bool failed;
-	atomic_bool silent;     /* failed since it did not answer: comes back when it does */
-	atomic_bool coming;     /* its replicas are being loaded again */
-	atomic_bool slow;       /* nothing has come back from it for a second: new replicas go elsewhere */
-	atomic_uint_fast64_t promised; /* bytes that replicas being written may still take: a whole block each, until it ends */
-	atomic_uint writers;           /* how many these are */
+	atomic_bool silent; /* failed since it did not answer: comes back when it does */
+	atomic_bool coming; /* its replicas are being loaded again */
+	/* nothing has come back from it for a second: new replicas go elsewhere */
+	atomic_bool slow;
+	/* bytes that replicas being written may still take: a whole block each, until it ends */
+	atomic_uint_fast64_t promised;
+	atomic_uint writers; /* how many these are */
 };
 
 struct slice {
-	struct volume *vol;    /* borrowed */
-	struct block_pool *bp; /* borrowed */
-	struct list replicas;  /* struct replica; pool lock, as these two */
-	struct list walks;     /* struct walk: who is on the way through them */
-	uint32_t waiters;      /* for a writer to stop, a file operation to end */
+	struct volume *vol;                /* borrowed */
+	struct block_pool *bp;             /* borrowed */
+	struct list replicas;              /* struct replica; pool lock, as these two */
+	struct list walks;                 /* struct walk: who is on the way through them */
+	uint32_t waiters;                  /* for a writer to stop, a file operation to end */
 	bool empty_trash, remove_previous; /* for the deleter; store lock */
-	int fd;                /* <volume>/current/<pool>/current; -1: volume out of service */
+	int fd; /* <volume>/current/<pool>/current; -1: volume out of service */
 	atomic_uint_fast64_t used, blocks;
 };
 
@@ -146,7 +156,9 @@ struct live {
 	uint64_t promised;
 	uint64_t recovery_id;          /* in REPLICA_RUR */
 	enum replica_state orig_state; /* before REPLICA_RUR */
-	uint64_t cut_gs, cut_to; /* stamp of the last time that readable bytes were cut off; the shortest length so far. 0: never */
+	/* stamp of the last time that readable bytes were cut off; the shortest length so far. 0:
+	 * never */
+	uint64_t cut_gs, cut_to;
 	bool dir_synced;
 };
 
@@ -160,7 +172,8 @@ struct replica { /* all fields under the pool lock, or by its exclusive user */
 	uint8_t crc_type, state, place;
 	bool busy, gone; /* gone: no longer in the map */
 	bool moving;     /* its files are being copied to another volume */
-	bool ordered, deleting; /* ordered: to be deleted when nobody uses it; deleting: claimed for that */
+	/* ordered: to be deleted when nobody uses it; deleting: claimed for that */
+	bool ordered, deleting;
 	bool pinned;          /* its data file has the sticky bit: the balancer leaves it here */
 	bool cached;          /* its pages are locked in memory: read by the page cache */
 	struct list in_slice; /* in slice->replicas */
@@ -171,9 +184,10 @@ struct block_pool {
 	struct store *store; /* borrowed: owns us */
 	struct store_namespace ns;
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* a replica lost its exclusive user, or is gone */
+	pthread_cond_t changed;               /* a replica lost its exclusive user, or is gone */
 	struct replica *map[STORE_MAP_PARTS]; /* by id; parts, so that none takes long to grow */
-	atomic_uint_fast64_t cuts; /* so often some replica was cut; under the lock, after the replica says so */
+	/* so often some replica was cut; under the lock, after the replica says so */
+	atomic_uint_fast64_t cuts;
 	struct slice slices[STORE_VOLUMES_MAX];
 	bool trash_known; /* store lock */
 	atomic_bool trash;
@@ -205,11 +219,12 @@ struct store {
 	mode_t dir_mode;
 	pthread_t watcher;
 	bool watcher_runs;
-	uint64_t answer_ms; /* in which a volume has to answer; 0: it may take as long as it likes */
+	/* in which a volume has to answer; 0: it may take as long as it likes */
+	uint64_t answer_ms;
 	bool available_space, keep_duplicates, pinning;
 	struct store_scan_opts scan;
-	struct kept kept;
-	atomic_uint_fast64_t late_epoch; /* see store_late_epoch() */
+	struct open_replica kept;
+	atomic_uint_fast64_t deferred_sync_epoch; /* see store_late_epoch() */
 };
 
 /* ---- volume.c ---- */
@@ -222,7 +237,7 @@ void volume_close(struct volume *v);
 int slice_open(struct slice *sl, struct err *err);
 /** 0 when a file can be written, synced and read back. */
 int volume_probe(const struct volume *v);
-struct space { /* of a volume now, as a Java DataNode reckons; 0 when unknown */
+struct space {                   /* of a volume now, as a Java DataNode reckons; 0 when unknown */
 	uint64_t capacity, room; /* without the reserve; for blocks, beside what is promised */
 	uint64_t non_dfs;        /* taken by others, beyond the reserve */
 	uint64_t used, blocks;   /* by all pools */
@@ -231,8 +246,9 @@ struct space { /* of a volume now, as a Java DataNode reckons; 0 when unknown */
 void volume_space(struct volume *v, struct space *ret);
 void store_make_uuid(char *buf, const char *prefix);
 
-/* ---- version.c: whose a directory is, before anything in it changes ---- */
-/** Ids of the volume, or ->fresh. -EINVAL: damaged, of another layout, or an upgrade is not over. */
+/* ---- storage_version.c: whose a directory is, before anything in it changes ---- */
+/** Ids of the volume, or ->fresh. -EINVAL: damaged, of another layout, or an upgrade is not over.
+ */
 int version_read(struct volume *v, struct err *err);
 /** The pool's VERSION fits the NameNode's words; a new pool gets one. */
 int version_check_pool(const struct slice *sl, const char *where, struct err *err);
@@ -241,7 +257,7 @@ int volume_check(const struct volume *v, const struct store_namespace *ns, struc
 /** Write VERSION of a fresh volume. */
 int volume_format(struct volume *v, const struct store_namespace *ns, struct err *err);
 
-/* ---- names.c: directories of replicas ---- */
+/* ---- directory_listing.c: directories of replicas ---- */
 struct entry { /* one file name */
 	int64_t id;
 	uint64_t gs; /* of a meta file */
@@ -263,7 +279,7 @@ typedef int (*names_fn)(void *arg, int fd, const char *dir, const struct names *
  *  what a crash left between two names (at start only). */
 int names_walk(int slice_fd, const char *root, bool settle, names_fn fn, void *arg);
 
-/* ---- files.c: names and single files ---- */
+/* ---- layout.c: names and single files ---- */
 /** Directory of the block; returns its length. */
 int path_dir(char buf[STORE_NAME_MAX], enum place p, int64_t id);
 void path_data(char buf[STORE_NAME_MAX], enum place p, int64_t id);
@@ -282,8 +298,8 @@ int pair_move_files(const struct slice *sl, const char *data, const char *meta, 
 		    enum place to, uint64_t new_gs);
 /** Data first: a meta file alone is nothing. */
 int pair_unlink(int slice_fd, int64_t id, enum place p, uint64_t gs);
-/** The bytes are in their place on the disk, if not yet safe from a power cut: the file system does not make a name that is given
- *  after that outlast them. */
+/** The bytes are in their place on the disk, if not yet safe from a power cut: the file system does
+ *  not make a name that is given after that outlast them. */
 int file_write_out(int fd);
 int meta_write_header(int fd, enum crc_type type, uint32_t bpc);
 /** -EBADMSG: not a meta header, or one without a type of CRC before CRCs. */
@@ -294,14 +310,16 @@ int meta_check_length(int fd, enum crc_type type, uint32_t bpc, uint64_t len);
  *  *ret_crc is its CRC when the block ends at @new_len. -EBADMSG: data and CRC do not fit. */
 int meta_cut_crc(int fd, int fd_meta, enum crc_type type, uint32_t bpc, uint64_t len,
 		 uint64_t new_len, uint32_t *ret_crc);
-/** Shorten a pair to @new_len and give it stamp @new_gs (also with @new_len == @len: a mere rename),
- *  crash-safe through a new meta file. */
-int pair_restamp(int slice_fd, int64_t id, enum place p, uint64_t gs, uint64_t len,
-		 uint64_t new_gs, uint64_t new_len);
-/** A file of a replica for reading. -ENOENT also for what is no regular file: a FIFO, say, would hold its reader for ever. */
+/** Shorten a pair to @new_len and give it stamp @new_gs (also with @new_len == @len: a mere
+ *  rename), crash-safe through a new meta file. */
+int pair_restamp(int slice_fd, int64_t id, enum place p, uint64_t gs, uint64_t len, uint64_t new_gs,
+		 uint64_t new_len);
+/** A file of a replica for reading. -ENOENT also for what is no regular file: a FIFO, say, would
+ * hold its reader for ever. */
 int replica_file_open(int dir_fd, const char *name);
 /** The same file for O_DIRECT; @fd -1 where the volume takes none, and nothing is said about it. */
-void slice_open_direct(const struct slice *sl, const char *name, int flags, int *fd, uint32_t *align);
+void slice_open_direct(const struct slice *sl, const char *name, int flags, int *fd,
+		       uint32_t *align);
 
 /* ---- store.c ---- */
 /** Wait @ms, or until the store closes: true. */
@@ -309,7 +327,7 @@ bool store_wait_closing(struct store *s, uint64_t ms);
 /** Of all pools on volume @i. */
 void store_used(struct store *s, uint32_t i, uint64_t *ret_bytes, uint64_t *ret_blocks);
 
-/* ---- recover.c, verify.c, dirscan.c: threads of a volume ---- */
+/* ---- replica_recovery.c, block_scanner.c, directory_scanner.c: threads of a volume ---- */
 void *volume_deleter(void *volume);
 void *volume_scanner(void *volume);
 void *volume_directory_scanner(void *volume);
@@ -336,10 +354,11 @@ void volume_synced(struct volume *v);
 void *store_watcher(void *store);
 
 /* ---- volume_job.c ---- */
-/** Let each volume in service do @fn on its own thread; comes back when all have. The results are in
- *  volume->check.job. One that makes no progress for store->answer_ms is ->silent, its result is
+/** Let each volume in service do @fn on its own thread; comes back when all have. The results are
+ *  in volume->check.job. One that makes no progress for store->answer_ms is ->silent, its result is
  *  -ETIMEDOUT; @fn may go on with @arg there. */
-void volumes_do(struct store *s, int (*fn)(struct volume *v, void *arg, struct err *err), void *arg);
+void volumes_do(struct store *s, int (*fn)(struct volume *v, void *arg, struct err *err),
+		void *arg);
 /** After volumes_do() of a store that serves: those that did not answer are out of service. */
 void volumes_out_that_hang(struct store *s);
 /** @fn of volumes_do() goes on somewhere. */
@@ -362,19 +381,19 @@ int known_volumes_check(struct store *s, const char *path, struct err *err);
 /** Note them all in each. Best effort. */
 void known_volumes_write(struct store *s);
 
-/* ---- late.c ---- */
-void late_epoch_init(struct store *s);
-int late_start(struct volume *v);
+/* ---- deferred_sync.c ---- */
+void deferred_sync_epoch_init(struct store *s);
+int deferred_sync_start(struct volume *v);
 /** What is outstanding is synced first. */
-void late_stop(struct volume *v);
+void deferred_sync_stop(struct volume *v);
 /** Is there room for one more? */
-bool late_may(const struct volume *v);
+bool deferred_sync_may(const struct volume *v);
 /** It is out of service: who waits need not wait any more. */
-void late_give_up(struct volume *v);
+void deferred_sync_give_up(struct volume *v);
 /** Takes @w, whose files are in finalized/: on the disk within 100 ms, then freed. */
-void late_add(struct replica_writer *w);
+void deferred_sync_add(struct replica_writer *w);
 
-/* ---- write.c ---- */
+/* ---- replica_write.c ---- */
 /** A claimed replica whose writer is gone, and whose bytes may be in memory only: its files to
  *  finalized/, all of it on the disk. */
 int replica_finalize_claimed(struct block_pool *bp, struct replica *r);
@@ -386,9 +405,9 @@ int pair_trash(int slice_fd, int64_t id, uint64_t gs);
 void slice_empty_trash(const struct slice *sl);
 void slice_remove_previous(const struct slice *sl);
 
-/* ---- load.c ---- */
-/** Read the slice's directories into the pool's map. @again: the volume was out of service; what the
- *  others have of a block meanwhile stays. */
+/* ---- replica_load.c ---- */
+/** Read the slice's directories into the pool's map. @again: the volume was out of service; what
+ *  the others have of a block meanwhile stays. */
 int slice_load(struct slice *sl, bool again, struct err *err);
 
 /* ---- replica.c ---- */
@@ -400,17 +419,18 @@ void replica_remove_locked(struct block_pool *bp, struct replica *r);
 /** Its files are on another volume now. */
 void replica_set_slice_locked(struct replica *r, struct slice *sl);
 #define WALK_BATCH 512 /* replicas between two calls of @rest: tens of microseconds */
-struct walk { /* private to replica.c */
+struct walk {          /* private to replica.c */
 	struct list link, *next;
 };
-/** Call @see for each replica of the slice, under the pool lock, for short times at a time; @rest (or NULL)
- *  without it in between, and at the end. What comes meanwhile is seen, too. Ends when one of them
- *  returns non-zero. @see may remove the replica. */
+/** Call @see for each replica of the slice, under the pool lock, for short times at a time; @rest
+ *  (or NULL) without it in between, and at the end. What comes meanwhile is seen, too. Ends when
+ *  one of them returns non-zero. @see may remove the replica. */
 int slice_walk(struct slice *sl, int (*see)(void *arg, struct replica *r), int (*rest)(void *arg),
 	       void *arg);
 void replica_put_locked(struct block_pool *bp, struct replica *r);
 int replica_make_live(struct replica *r);
-/** An RBW found at start with a restart marker: all its bytes count as acknowledged. @last_crc: of its last chunk. */
+/** An RBW found at start with a restart marker: all its bytes count as acknowledged. @last_crc: of
+ * its last chunk. */
 void replica_loaded_rbw(struct replica *r, uint32_t last_crc);
 /** Readers who opened it while it was written take length and CRCs from the files from now on. */
 void replica_set_final(struct replica *r);
@@ -419,10 +439,12 @@ void replica_brief_locked(const struct replica *r, struct block *ret_block,
 			  enum replica_state *ret_state, uint64_t *ret_visible);
 void replica_info_locked(const struct replica *r, struct replica_info *ret);
 /** Become the exclusive user of @id: stops a writer when @stop. *ret NULL and 0: no such replica.
- *  -EBUSY after STORE_WAIT_MS. -ESTALE: its stamp is not @gs (0: any), perhaps since it was replaced while we waited;
- *  the writer of such a one is not stopped. */
-int replica_claim_locked(struct block_pool *bp, int64_t id, uint64_t gs, bool stop, struct replica **ret);
-/** The same for one that is in nobody's hands: nobody opens its files anew without looking at the map again. */
+ *  -EBUSY after STORE_WAIT_MS. -ESTALE: its stamp is not @gs (0: any), perhaps since it was
+ *  replaced while we waited; the writer of such a one is not stopped. */
+int replica_claim_locked(struct block_pool *bp, int64_t id, uint64_t gs, bool stop,
+			 struct replica **ret);
+/** The same for one that is in nobody's hands: nobody opens its files anew without looking at the
+ * map again. */
 void replica_take_locked(struct block_pool *bp, struct replica *r);
 void replica_release_locked(struct block_pool *bp, struct replica *r);
 void store_event(struct block_pool *bp, const struct slice *sl, const struct block *b,
@@ -442,7 +464,7 @@ void progress_set(struct progress *p, uint64_t received, uint64_t on_disk, uint6
 /** For a wait on block_pool.changed. */
 void store_deadline_in(struct timespec *ts, uint32_t ms);
 
-/* ---- choose.c ---- */
+/* ---- volume_choose.c ---- */
 /** Room for @need bytes of @q, by preference of its storage and type; not on a volume of the set
  *  @tried. NULL: -ENOSPC in @err. */
 struct slice *slice_choose_for(struct block_pool *bp, const struct write_request *q, uint64_t need,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: a call on a replica that meets another call in its middle neither harms what that
  * one has made nor draws a wrong conclusion from it. */
-#include "datanode/store/store_blocks.h"
+#include "datanode/store/store_test_blocks.h"
 
 /* ---- in the middle of a read ---- */
 

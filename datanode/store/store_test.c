@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: the layout is Hadoop's, a replica changes state by the rules of hdfs-wire 5.5 and 6, and a
- * directory that fails leaves the others in service. What a crash or a recovery leaves: store_crash_test.c. */
-#include "datanode/store/store_blocks.h"
+/* What must hold: the layout is Hadoop's, a replica changes state by the rules of hdfs-wire 5.5 and
+ * 6, and a directory that fails leaves the others in service. What a crash or a recovery leaves:
+ * store_crash_test.c. */
 
 #include <fcntl.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
-#include "datanode/store/props.h"
+#include "datanode/store/properties.h"
+
+#include "datanode/store/store_test_blocks.h"
 
 /* ---- VERSION ---- */
 
@@ -97,12 +99,14 @@ static void a_finalized_block_is_where_hadoop_puts_it_and_reads_back(void **stat
 	make_finalized(f, id, 1001, 1000);
 	assert_int_equal(f->seen.received, 1);
 	assert_int_equal(f->seen.receiving, 1);
-	(void)snprintf(path, sizeof(path), "%s/current/%s/current/finalized/subdir3/subdir5/blk_%" PRId64,
-		       f->vol[0], NS.pool_id, id);
+	(void)snprintf(path, sizeof(path),
+		       "%s/current/%s/current/finalized/subdir3/subdir5/blk_%" PRId64, f->vol[0],
+		       NS.pool_id, id);
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_size, 1000);
 	assert_true(st.st_blocks * 512 <= 4096); /* no preallocation is left */
-	(void)snprintf(path, sizeof(path), "%s/current/%s/current/finalized/subdir3/subdir5/blk_%" PRId64 "_1001.meta",
+	(void)snprintf(path, sizeof(path),
+		       "%s/current/%s/current/finalized/subdir3/subdir5/blk_%" PRId64 "_1001.meta",
 		       f->vol[0], NS.pool_id, id);
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_size, 7 + 2 * 4);
@@ -183,7 +187,8 @@ static void a_reader_of_a_block_being_written_sees_only_acked_bytes(void **state
 	assert_int_equal(r->partial_crc, crc);
 	replica_read_close(r);
 	assert_readable(f, 5, 1001, 2000);
-	assert_int_equal(replica_read_open(f->bp, &(struct block){5, 1002, 0}, &r, &f->err), -ESTALE);
+	assert_int_equal(replica_read_open(f->bp, &(struct block){5, 1002, 0}, &r, &f->err),
+			 -ESTALE);
 	assert_int_equal(replica_read_open(f->bp, &(struct block){6, 0, 0}, &r, &f->err), -ENOENT);
 }
 
@@ -448,7 +453,8 @@ static void a_meta_file_that_its_header_does_not_fit_is_damage(void **state)
 		int fd;
 
 		make_finalized(f, b.id, 1001, 100000);
-		(void)snprintf(path, sizeof(path), "%s/current/%s/current/finalized/subdir0/subdir0/blk_%u_1001.meta",
+		(void)snprintf(path, sizeof(path),
+			       "%s/current/%s/current/finalized/subdir0/subdir0/blk_%u_1001.meta",
 			       f->vol[0], NS.pool_id, 5 + i);
 		fd = open(path, O_WRONLY);
 		assert_int_equal(file_write_full(fd, wrong[i], sizeof(wrong[i]), 2), 0);
@@ -479,7 +485,8 @@ static bool has_sticky_bit(struct fix *f, int64_t id)
 	struct replica_reader *r = NULL;
 	struct stat st;
 
-	assert_int_equal(replica_read_open(f->bp, &(struct block){id, BLOCK_GS_ANY, 0}, &r, &f->err), 0);
+	assert_int_equal(
+		replica_read_open(f->bp, &(struct block){id, BLOCK_GS_ANY, 0}, &r, &f->err), 0);
 	assert_int_equal(fstat(r->fd, &st), 0);
 	replica_read_close(r);
 	return st.st_mode & S_ISVTX;
@@ -511,7 +518,8 @@ static void a_pin_is_kept_by_restarts_and_moves_between_volumes(void **state)
 	make_pinned(f, 5);
 	make_finalized(f, 6, 1001, 1000);
 	assert_true(has_sticky_bit(f, 5) && replica_is_pinned(f->bp, 5));
-	assert_false(has_sticky_bit(f, 6) || replica_is_pinned(f->bp, 6) || replica_is_pinned(f->bp, 7));
+	assert_false(has_sticky_bit(f, 6) || replica_is_pinned(f->bp, 6) ||
+		     replica_is_pinned(f->bp, 7));
 	fix_reopen(f);
 	assert_true(replica_is_pinned(f->bp, 5));
 	assert_int_equal(fix_move(f, &b, STORAGE_SSD), 0);
@@ -601,12 +609,13 @@ static void of_two_replicas_on_two_volumes_the_newer_stays(void **state)
 	char cmd[1500];
 
 	make_finalized(f, 5, 1001, 1000);
-	(void)snprintf(cmd, sizeof(cmd),
-		       "mkdir -p %s/current/%s/current/finalized/subdir0/subdir0 && "
-		       "cp %s/current/%s/current/finalized/subdir0/subdir0/blk_5 %s/current/%s/current/finalized/subdir0/subdir0/blk_5 && "
-		       "cp %s/current/%s/current/finalized/subdir0/subdir0/blk_5_1001.meta %s/current/%s/current/finalized/subdir0/subdir0/blk_5_1002.meta",
-		       f->vol[1], NS.pool_id, f->vol[0], NS.pool_id, f->vol[1], NS.pool_id, f->vol[0],
-		       NS.pool_id, f->vol[1], NS.pool_id);
+	(void)snprintf(
+		cmd, sizeof(cmd),
+		"mkdir -p %s/current/%s/current/finalized/subdir0/subdir0 && "
+		"cp %s/current/%s/current/finalized/subdir0/subdir0/blk_5 %s/current/%s/current/finalized/subdir0/subdir0/blk_5 && "
+		"cp %s/current/%s/current/finalized/subdir0/subdir0/blk_5_1001.meta %s/current/%s/current/finalized/subdir0/subdir0/blk_5_1002.meta",
+		f->vol[1], NS.pool_id, f->vol[0], NS.pool_id, f->vol[1], NS.pool_id, f->vol[0],
+		NS.pool_id, f->vol[1], NS.pool_id);
 	assert_int_equal(system(cmd), 0);
 	fix_reopen(f);
 	store_volume_info(f->s, 1, f->bp, &b);
@@ -686,7 +695,8 @@ static void a_directory_that_vanished_is_a_failed_volume_at_once(void **state)
 	assert_int_equal(metric_get(METRIC_DN_VOLUME_FAILURES), before + 1);
 }
 
-struct joiner { /* a writer that waits until an older one of its block, on the other volume, has gone */
+/* a writer that waits until an older one of its block, on the other volume, has gone */
+struct joiner {
 	struct fix *f;
 	struct replica_writer *w;
 	int rc;
@@ -717,14 +727,16 @@ static void a_writer_does_not_join_a_volume_that_went_out_of_service_meanwhile(v
 	store_volume_info(f->s, 0, f->bp, &a);
 	q.storage_type = STORAGE_SSD;
 	assert_int_equal(replica_write_open(f->bp, &q, &old, &f->err), 0);
-	assert_int_equal(pthread_create(&t, NULL, joiner_thread, &j), 0); /* it has chosen the first volume */
+	/* it has chosen the first volume */
+	assert_int_equal(pthread_create(&t, NULL, joiner_thread, &j), 0);
 	while (!waiting) {
 		nap();
 		pthread_mutex_lock(&f->bp->lock);
 		waiting = f->bp->slices[1].waiters;
 		pthread_mutex_unlock(&f->bp->lock);
 	}
-	(void)snprintf(cmd, sizeof(cmd), "mv %s %s.gone", f->vol[0], f->vol[0]); /* open directories serve on */
+	(void)snprintf(cmd, sizeof(cmd), "mv %s %s.gone", f->vol[0],
+		       f->vol[0]); /* open directories serve on */
 	assert_int_equal(system(cmd), 0);
 	store_volume_suspect(f->s, a.uuid);
 	assert_int_equal(f->seen.failed, 1);
@@ -737,7 +749,8 @@ static void a_writer_does_not_join_a_volume_that_went_out_of_service_meanwhile(v
 	assert_readable(f, 5, 1002, 100);
 }
 
-/* Each step of an opening asks the disk whose number replica_write_volume() has said, and no other one. */
+/* Each step of an opening asks the disk whose number replica_write_volume() has said, and no other
+ * one. */
 static void a_replica_is_opened_step_by_step_where_its_disk_is(void **state)
 {
 	struct fix *f = *state;
@@ -800,7 +813,8 @@ static void deletions_of_blocks_in_use_hold_up_no_other_volume(void **state)
 	assert_int_equal(good->volume, 1);
 	assert_int_equal(replica_finalize(good, 0, SYNC_NEVER, NULL, &f->err), 0);
 	for (int k = 0; k < 6; k++) /* the second time, too */
-		assert_int_equal(replica_invalidate(f->bp, &(struct block){10 + k % 3, 1001, 0}, false), 0);
+		assert_int_equal(
+			replica_invalidate(f->bp, &(struct block){10 + k % 3, 1001, 0}, false), 0);
 	assert_int_equal(replica_invalidate(f->bp, &(struct block){5, 1001, 0}, false), 0);
 	fix_wait_gone(f, 5);
 	for (int k = 0; k < 3; k++) {
@@ -809,7 +823,8 @@ static void deletions_of_blocks_in_use_hold_up_no_other_volume(void **state)
 	}
 	for (int k = 0; k < 3; k++)
 		while (!replica_get(f->bp, 10 + k, &i)) {
-			(void)replica_invalidate(f->bp, &(struct block){10 + k, 1001, 0}, false); /* a wait has an end */
+			/* a wait has an end */
+			(void)replica_invalidate(f->bp, &(struct block){10 + k, 1001, 0}, false);
 			nap();
 		}
 	assert_int_equal(f->seen.deleted, 4);
@@ -848,8 +863,12 @@ static void add_many(struct fix *f, struct slice *sl)
 	for (int64_t id = 0; id < MANY; id++) {
 		struct replica *r = calloc(1, sizeof(*r));
 
-		*r = (struct replica){.id = 1000000 + id, .gs = 7, .len = 1, .slice = sl,
-				      .state = REPLICA_FINALIZED, .place = IN_FINALIZED};
+		*r = (struct replica){.id = 1000000 + id,
+				      .gs = 7,
+				      .len = 1,
+				      .slice = sl,
+				      .state = REPLICA_FINALIZED,
+				      .place = IN_FINALIZED};
 		replica_add_locked(f->bp, r);
 	}
 	pthread_mutex_unlock(&f->bp->lock);
@@ -912,7 +931,8 @@ static void a_walk_sees_what_stays_while_others_come_and_go(void **state)
 static void a_volume_that_is_dead_at_start_is_tolerated_when_told_so(void **state)
 {
 	struct fix *f = *state;
-	struct store_volume_opts v[2] = {{.path = f->vol[0], .type = STORAGE_DISK}, {.path = "/proc/nowhere", .type = STORAGE_DISK}};
+	struct store_volume_opts v[2] = {{.path = f->vol[0], .type = STORAGE_DISK},
+					 {.path = "/proc/nowhere", .type = STORAGE_DISK}};
 	struct store_opts o = {.volumes = v, .volume_count = 2};
 	struct storage_info i;
 

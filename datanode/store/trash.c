@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rolling upgrade, or one of the whole cluster, keeps for going back. While a rolling upgrade
- * is under way deleted blocks move to <pool>/trash, which mirrors <pool>/current as a Java DataNode's
- * does, so that its -rollback finds them. */
+/* What a rolling upgrade, or one of the whole cluster, keeps for going back. While a rolling
+ * upgrade is under way deleted blocks move to <pool>/trash, which mirrors <pool>/current as a Java
+ * DataNode's does, so that its -rollback finds them. */
 #include "datanode/store/store_internal.h"
 
 #include <fcntl.h>
@@ -98,8 +98,8 @@ void store_set_trash(struct block_pool *bp, bool on)
 	struct store *s = bp->store;
 
 	pthread_mutex_lock(&s->lock);
-	/* The first word after a start counts also when it is "off": an upgrade may have ended while
-	 * this node was down. */
+	/* The first word after a start counts also when it is "off": an upgrade may have ended
+	 * while this node was down. */
 	if (!bp->trash_known || bp->trash != on) {
 		for (uint32_t i = 0; i < s->volume_count; i++)
 			bp->slices[i].empty_trash = !on;

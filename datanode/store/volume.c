@@ -63,8 +63,9 @@ static void set_mode(const struct volume *v, mode_t mode)
 	if (!mode || fstat(v->dir_fd, &st) || (st.st_mode & 07777) == mode)
 		return;
 	if (fchmod(v->dir_fd, mode))
-		log_warn("op=volume dir=%s: its mode stays %o, dfs.datanode.data.dir.perm says %o: %s", v->path,
-			 st.st_mode & 07777, mode, err_name(neg_errno()));
+		log_warn(
+			"op=volume dir=%s: its mode stays %o, dfs.datanode.data.dir.perm says %o: %s",
+			v->path, st.st_mode & 07777, mode, err_name(neg_errno()));
 }
 
 static uint64_t reserved_bytes(const struct volume *v, const struct store_volume_opts *o)
@@ -99,8 +100,10 @@ static int lock_dir(struct volume *v, struct err *err)
 		int rc = neg_errno();
 
 		err_sys(err, rc, "locking data directory %s (in_use.lock)", v->path);
-		err_cure(err, rc == -EROFS ? "remount it for writing, or take it out of dfs.datanode.data.dir" :
-					     "make it writable for the user of this process");
+		err_cure(err,
+			 rc == -EROFS
+				 ? "remount it for writing, or take it out of dfs.datanode.data.dir"
+				 : "make it writable for the user of this process");
 		return rc;
 	}
 	/* An open-file lock: conflicts with Java's POSIX lock and with one of this process. */
@@ -119,8 +122,8 @@ static int lock_dir(struct volume *v, struct err *err)
 	if (fstat(v->lock_fd, &st) || !st.st_nlink) {
 		(void)close(v->lock_fd);
 		v->lock_fd = -1;
-		return err_set(err, -EBUSY,
-			       "data directory %s was in use until now; start again", v->path);
+		return err_set(err, -EBUSY, "data directory %s was in use until now; start again",
+			       v->path);
 	}
 	(void)gethostname(host, sizeof(host) - 1);
 	n = snprintf(who, sizeof(who), "%d@%s", (int)getpid(), host);
@@ -132,8 +135,8 @@ static int lock_dir(struct volume *v, struct err *err)
 static uint32_t probe_direct(const struct volume *v)
 {
 	uint32_t align = DIO_ALIGN_DEFAULT;
-	_cleanup_close_ int fd = openat(v->dir_fd, "current/.probe",
-					O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
+	_cleanup_close_ int fd =
+		openat(v->dir_fd, "current/.probe", O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
 
 	if (fd < 0)
 		return 0;
@@ -142,8 +145,8 @@ static uint32_t probe_direct(const struct volume *v)
 
 	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &sx) == 0 &&
 	    (sx.stx_mask & STATX_DIOALIGN)) {
-		align = sx.stx_dio_mem_align > sx.stx_dio_offset_align ? sx.stx_dio_mem_align :
-									 sx.stx_dio_offset_align;
+		align = sx.stx_dio_mem_align > sx.stx_dio_offset_align ? sx.stx_dio_mem_align
+								       : sx.stx_dio_offset_align;
 		/* A file system may say 0: no direct I/O. Beyond 4 KiB our buffers do not fit. */
 		if (align > DIO_ALIGN_DEFAULT)
 			align = 0;
@@ -153,8 +156,8 @@ static uint32_t probe_direct(const struct volume *v)
 	return align;
 }
 
-/* ext4 with its journal commits all changes in their order, and empties the disk's cache with each commit. Others may, too;
- * where it is not known each file is synced. */
+/* ext4 with its journal commits all changes in their order, and empties the disk's cache with each
+ * commit. Others may, too; where it is not known each file is synced. */
 static bool probe_order(const struct volume *v)
 {
 	char link[PATH_MAX], path[PATH_MAX + 32];
@@ -169,15 +172,16 @@ static bool probe_order(const struct volume *v)
 	if (n < 0)
 		return false;
 	link[n] = 0;
-	snprintf(path, sizeof(path), "/sys/fs/ext4/%s/journal_task", strrchr(link, '/') ? strrchr(link, '/') + 1 : link);
+	snprintf(path, sizeof(path), "/sys/fs/ext4/%s/journal_task",
+		 strrchr(link, '/') ? strrchr(link, '/') + 1 : link);
 	return !access(path, F_OK);
 }
 
 /* Those that have their disks in this machine answer an fstat() of an open file from memory. */
 static bool probe_remote(const struct volume *v)
 {
-	static const long local[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC,
-				     TMPFS_MAGIC};
+	static const long local[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+				     F2FS_SUPER_MAGIC, TMPFS_MAGIC};
 	struct statfs fs;
 
 	if (fstatfs(v->dir_fd, &fs))
@@ -193,8 +197,8 @@ int volume_probe(const struct volume *v)
 	static const char text[] = "probe";
 	char back[sizeof(text)];
 	int rc;
-	_cleanup_close_ int fd = openat(v->dir_fd, "current/.probe",
-					O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	_cleanup_close_ int fd =
+		openat(v->dir_fd, "current/.probe", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
 	if (fd < 0)
 		return neg_errno();
@@ -219,7 +223,8 @@ static int open_dir(struct volume *v, mode_t mode, struct err *err)
 	}
 	if (rc) {
 		err_sys(err, rc, "data directory %s", v->path);
-		err_cure(err, "make it for the user of this process or change dfs.datanode.data.dir");
+		err_cure(err,
+			 "make it for the user of this process or change dfs.datanode.data.dir");
 		return rc;
 	}
 	v->dev = st.st_dev;
@@ -272,7 +277,8 @@ int volume_open(struct volume *v, struct err *err)
 	rc = volume_probe(v);
 	if (rc) {
 		err_sys(err, rc, "data directory %s cannot be written and read back", v->path);
-		err_cure(err, "repair or remount the disk, or take it out of dfs.datanode.data.dir");
+		err_cure(err,
+			 "repair or remount the disk, or take it out of dfs.datanode.data.dir");
 		return rc;
 	}
 	v->dio_align = probe_direct(v);

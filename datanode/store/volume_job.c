@@ -38,7 +38,8 @@ bool volume_job_run(struct volume *v)
 	return true;
 }
 
-static void begin(struct volume *v, int (*fn)(struct volume *v, void *arg, struct err *err), void *arg)
+static void begin(struct volume *v, int (*fn)(struct volume *v, void *arg, struct err *err),
+		  void *arg)
 {
 	struct check *c = &v->check;
 
@@ -46,7 +47,10 @@ static void begin(struct volume *v, int (*fn)(struct volume *v, void *arg, struc
 	c->job.rc = 0;
 	c->job.waited_for = !v->failed && !c->job.under_way;
 	if (c->job.waited_for) {
-		c->job = (struct volume_job){.fn = fn, .arg = arg, .under_way = true, .waited_for = true,
+		c->job = (struct volume_job){.fn = fn,
+					     .arg = arg,
+					     .under_way = true,
+					     .waited_for = true,
 					     .seen_progress = c->progress};
 		pthread_cond_signal(&c->wake);
 	}
@@ -64,8 +68,10 @@ static void leave(struct volume *v)
 	j->waited_for = false;
 	j->rc = -ETIMEDOUT;
 	(void)err_set(&j->err, j->rc, "data directory %s does not answer", v->path);
-	(void)err_cure(&j->err, "repair its disk, or take it out of dfs.datanode.data.dir; with "
-				"dfs.datanode.failed.volumes.tolerated this node works without it until it answers");
+	(void)err_cure(
+		&j->err,
+		"repair its disk, or take it out of dfs.datanode.data.dir; with "
+		"dfs.datanode.failed.volumes.tolerated this node works without it until it answers");
 	atomic_store(&v->silent, true);
 }
 
@@ -111,7 +117,8 @@ void volumes_do(struct store *s, int (*fn)(struct volume *v, void *arg, struct e
 		struct timespec until;
 
 		store_deadline_in(&until, TICK_MS);
-		ms = pthread_cond_timedwait(&s->job_cond, &s->lock, &until) == ETIMEDOUT ? TICK_MS : 0;
+		ms = pthread_cond_timedwait(&s->job_cond, &s->lock, &until) == ETIMEDOUT ? TICK_MS
+											 : 0;
 	}
 	pthread_mutex_unlock(&s->lock);
 }

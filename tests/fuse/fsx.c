@@ -3,9 +3,10 @@
  *
  * usage: fsx FILE SEED OPERATIONS [LENGTH_MAX]
  *
- * Each read, by read(2) or through a mapping, and each length is compared with the model. A second descriptor comes and goes, which
- * can only read, only write or only append: a file system may take other ways for such. At the first
- * difference the last operations are printed and the exit status is 1. The same seed makes the same operations. */
+ * Each read, by read(2) or through a mapping, and each length is compared with the model. A second
+ * descriptor comes and goes, which can only read, only write or only append: a file system may take
+ * other ways for such. At the first difference the last operations are printed and the exit status
+ * is 1. The same seed makes the same operations. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -27,8 +28,8 @@ struct file {
 	const char *name;
 	int fd;
 	int other, other_flags; /* a second descriptor; -1: none */
-	uint8_t *model; /* limit bytes; zeros behind length */
-	uint8_t *buf;   /* limit bytes */
+	uint8_t *model;         /* limit bytes; zeros behind length */
+	uint8_t *buf;           /* limit bytes */
 	size_t length, limit;
 	uint64_t random;
 	uint64_t step;
@@ -59,7 +60,8 @@ __attribute__((format(printf, 2, 3))) static void note(struct file *f, const cha
 	va_end(ap);
 }
 
-__attribute__((noreturn, format(printf, 2, 3))) static void wrong(const struct file *f, const char *fmt, ...)
+__attribute__((noreturn, format(printf, 2, 3))) static void wrong(const struct file *f,
+								  const char *fmt, ...)
 {
 	va_list ap;
 
@@ -78,12 +80,13 @@ static void must(const struct file *f, bool ok, const char *what)
 		wrong(f, "%s: %s", what, strerror(errno));
 }
 
-static void compare(const struct file *f, const uint8_t *got, size_t at, size_t len, const char *what)
+static void compare(const struct file *f, const uint8_t *got, size_t at, size_t len,
+		    const char *what)
 {
 	for (size_t i = 0; i < len; i++)
 		if (got[i] != f->model[at + i])
-			wrong(f, "%s: byte %zu is %02x instead of %02x (of %zu at %zu; length %zu)", what, at + i, got[i],
-			      f->model[at + i], len, at, f->length);
+			wrong(f, "%s: byte %zu is %02x instead of %02x (of %zu at %zu; length %zu)",
+			      what, at + i, got[i], f->model[at + i], len, at, f->length);
 }
 
 static void fill(struct file *f, uint8_t *to, size_t len)
@@ -127,7 +130,8 @@ static void do_write(struct file *f, bool at_end)
 	}
 	if (f->other >= 0 && f->other_flags == O_WRONLY && next_random(f) % 2)
 		fd = f->other;
-	note(f, "write %zu at %zu%s (length %zu)", len, at, fd == f->other ? " by the other" : "", f->length);
+	note(f, "write %zu at %zu%s (length %zu)", len, at, fd == f->other ? " by the other" : "",
+	     f->length);
 	fill(f, f->model + at, len);
 	must(f, pwrite(fd, f->model + at, len, (off_t)at) == (ssize_t)len, "write");
 	grow_model(f, at + len);
@@ -156,7 +160,8 @@ static void do_read(struct file *f)
 	const bool by_other = f->other >= 0 && f->other_flags == O_RDONLY && next_random(f) % 2;
 	ssize_t n;
 
-	note(f, "read %zu at %zu%s (length %zu)", len, at, by_other ? " by the other" : "", f->length);
+	note(f, "read %zu at %zu%s (length %zu)", len, at, by_other ? " by the other" : "",
+	     f->length);
 	n = pread(by_other ? f->other : f->fd, f->buf, len, (off_t)at);
 	must(f, n >= 0, "read");
 	if ((size_t)n != want)
@@ -166,10 +171,14 @@ static void do_read(struct file *f)
 
 static void do_truncate(struct file *f, bool up)
 {
-	const size_t to = up ? f->length + below(f, f->limit - f->length + 1) : below(f, f->length + 1);
+	const size_t to =
+		up ? f->length + below(f, f->limit - f->length + 1) : below(f, f->length + 1);
 
 	note(f, "truncate %zu to %zu", f->length, to);
-	must(f, ftruncate(f->other >= 0 && f->other_flags == O_WRONLY ? f->other : f->fd, (off_t)to) == 0, "truncate");
+	must(f,
+	     ftruncate(f->other >= 0 && f->other_flags == O_WRONLY ? f->other : f->fd, (off_t)to) ==
+		     0,
+	     "truncate");
 	if (to < f->length)
 		memset(f->model + to, 0, f->length - to);
 	f->length = to;
@@ -181,16 +190,19 @@ static void do_fallocate(struct file *f)
 		int mode;
 		const char *name;
 	} kinds[] = {
-		{0, "allocate"}, {FALLOC_FL_KEEP_SIZE, "allocate, keep size"},
+		{0, "allocate"},
+		{FALLOC_FL_KEEP_SIZE, "allocate, keep size"},
 		{FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, "punch"},
-		{FALLOC_FL_ZERO_RANGE, "zero"}, {FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, "zero, keep size"},
+		{FALLOC_FL_ZERO_RANGE, "zero"},
+		{FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, "zero, keep size"},
 	};
 	const size_t k = below(f, sizeof(kinds) / sizeof(kinds[0]));
 	size_t len, at = place(f, f->limit, &len), end;
 
 	note(f, "%s %zu at %zu (length %zu)", kinds[k].name, len, at, f->length);
 	if (fallocate(f->fd, kinds[k].mode, (off_t)at, (off_t)len) < 0) {
-		must(f, errno == EOPNOTSUPP, kinds[k].name); /* a model of a file system that is compared with */
+		/* a model of a file system that is compared with */
+		must(f, errno == EOPNOTSUPP, kinds[k].name);
 		return;
 	}
 	end = at + len;
@@ -212,7 +224,8 @@ static void do_map(struct file *f, bool store)
 		len = f->length - at;
 	skip = at & 4095;
 	note(f, "map %zu at %zu, %s (length %zu)", len, at, store ? "write" : "read", f->length);
-	p = mmap(NULL, len + skip, store ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, f->fd, (off_t)(at - skip));
+	p = mmap(NULL, len + skip, store ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, f->fd,
+		 (off_t)(at - skip));
 	must(f, p != MAP_FAILED, "mmap");
 	if (store) {
 		fill(f, f->model + at, len);
@@ -231,7 +244,8 @@ static void check_length(struct file *f)
 
 	must(f, fstat(f->fd, &a) == 0 && stat(f->name, &b) == 0, "stat");
 	if ((size_t)a.st_size != f->length || (size_t)b.st_size != f->length)
-		wrong(f, "fstat says %lld bytes, stat %lld, there are %zu", (long long)a.st_size, (long long)b.st_size, f->length);
+		wrong(f, "fstat says %lld bytes, stat %lld, there are %zu", (long long)a.st_size,
+		      (long long)b.st_size, f->length);
 }
 
 static void check_all(struct file *f)
@@ -257,7 +271,8 @@ static void do_reopen(struct file *f)
 static void do_sync(struct file *f)
 {
 	note(f, "fsync (length %zu)", f->length);
-	must(f, fsync(f->other >= 0 && f->other_flags != O_RDONLY ? f->other : f->fd) == 0, "fsync");
+	must(f, fsync(f->other >= 0 && f->other_flags != O_RDONLY ? f->other : f->fd) == 0,
+	     "fsync");
 }
 
 /* The second descriptor comes, or goes. */

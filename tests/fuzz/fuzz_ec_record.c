@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a NameNode reads of erasure coding from its disk when it starts: @data is a row of {which table, length of the value
- * (be16), value}: policies, directories that have one, files. What decodes goes where a start puts it. */
+/* What a NameNode reads of erasure coding from its disk when it starts: @data is a row of {which
+ * table, length of the value (be16), value}: policies, directories that have one, files. What
+ * decodes goes where a start puts it. */
 #include <endian.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "common/base/cursor.h"
 #include "common/base/log.h"
-#include "namenode-shim/arena.h"
-#include "namenode-shim/blocks.h"
-#include "namenode-shim/db.h"
-#include "namenode-shim/ecpolicy.h"
-#include "namenode-shim/inode.h"
+#include "namenode-shim/base/arena.h"
+#include "namenode-shim/blocks/blocks.h"
+#include "namenode-shim/db/db.h"
+#include "namenode-shim/namespace/ecpolicy.h"
+#include "namenode-shim/namespace/inode.h"
 #include "tests/fuzz/fuzz.h"
 
 #define FILES_MAX 16
@@ -19,7 +20,8 @@
 
 enum { TABLE_POLICIES, TABLE_DIRECTORIES, TABLE_FILES, TABLES };
 
-static const struct ec_rules rules = {.dflt = EC_DEFAULT_POLICY, .cell_max = EC_CELL_MAX_ADD, .may_add = true, .run = 1};
+static const struct ec_rules rules = {
+	.dflt = EC_DEFAULT_POLICY, .cell_max = EC_CELL_MAX_ADD, .may_add = true, .run = 1};
 static char dir[64];
 static struct db *db;
 
@@ -37,7 +39,8 @@ static void make(void)
 	const struct db_format f = {"CID-fuzz", "root", "supergroup", false};
 
 	log_init("fuzz", LOG_ERROR);
-	snprintf(dir, sizeof(dir), "%s/fuzz-ec-record-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+	snprintf(dir, sizeof(dir), "%s/fuzz-ec-record-XXXXXX",
+		 access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
 	MUST(mkdtemp(dir) && !db_format(dir, &f, NULL) && !db_open(dir, &db, NULL));
 	atexit(clean_up);
 }
@@ -57,7 +60,8 @@ static uint64_t put_all(struct txn *t, struct rd *r)
 		if (!n)
 			continue;
 		if (table == TABLE_POLICIES)
-			MUST(!txn_put(t, db->ecpol, v, 1, v, n)); /* the key: mostly the id in the row */
+			/* the key: mostly the id in the row */
+			MUST(!txn_put(t, db->ecpol, v, 1, v, n));
 		else if (table == TABLE_DIRECTORIES)
 			MUST(!txn_put(t, db->ecdir, &key, sizeof(key), v, n));
 		else if (files < FILES_MAX) {
@@ -80,7 +84,8 @@ static void use_policies(struct txn *t, struct arena *a)
 	if (!ecpol_list(t, &rules, all, &n)) {
 		MUST(n >= 5 && n <= ECPOL_MAX && !ecpol_enabled_text(t, &rules, a, &text));
 		for (size_t i = 0; i < n; i++) {
-			MUST(all[i].p.k && all[i].p.m && all[i].p.k + all[i].p.m <= EC_UNITS_MAX && all[i].p.id <= EC_ID_LAST);
+			MUST(all[i].p.k && all[i].p.m && all[i].p.k + all[i].p.m <= EC_UNITS_MAX &&
+			     all[i].p.id <= EC_ID_LAST);
 			MUST(!ecpol_find(t, &rules, all[i].p.name, &e));
 			MUST(strlen(ecpol_text(a, &all[i].p)));
 		}
@@ -90,14 +95,16 @@ static void use_policies(struct txn *t, struct arena *a)
 		MUST(!ecdir_name(t, root, a, name) && !strcmp(name, p->name));
 }
 
-static void use_block(struct blocks *bs, const struct inode *n, const struct inode_block *b, bool open)
+static void use_block(struct blocks *bs, const struct inode *n, const struct inode_block *b,
+		      bool open)
 {
 	const enum blk_state state = open ? BLK_OPEN : BLK_COMPLETE;
 	struct blk *k;
 
 	if (blocks_find(bs, b->b.id))
 		return; /* two files with one block are not what a decoder can see */
-	k = n->ec ? blocks_add_group(bs, &b->b, n->id, n->ec, state) : blocks_add(bs, &b->b, n->id, n->repl, state);
+	k = n->ec ? blocks_add_group(bs, &b->b, n->id, n->ec, state)
+		  : blocks_add(bs, &b->b, n->id, n->repl, state);
 	MUST((blk_ec(k) != NULL) == (n->ec != NULL) && blocks_find(bs, b->b.id) == k);
 	(void)blk_wanted(bs, k);
 	MUST(!blk_live(k) && !blk_readable(k));

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BLOCK_GROUP_CHECKSUM, as a client asks it, and what the nodes answer that are asked in turn: @data is the length of the
- * question (be16), an OpBlockGroupChecksumProto, then answers: a byte that says what becomes of it, length (be16), a
- * BlockOpResponseProto. Units that nobody gives are "rebuilt" into zeros. The connection always gets an answer, and ends. */
+/* BLOCK_GROUP_CHECKSUM, as a client asks it, and what the nodes answer that are asked in turn:
+ * @data is the length of the question (be16), an OpBlockGroupChecksumProto, then answers: a byte
+ * that says what becomes of it, length (be16), a BlockOpResponseProto. Units that nobody gives are
+ * "rebuilt" into zeros. The connection always gets an answer, and ends. */
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/cursor.h"
 #include "common/base/log.h"
 #include "common/transport/fake.h"
-#include "datanode/xfer/dtp_ask.h"
-#include "datanode/xfer/dtp_internal.h"
-#include "datanode/xfer/rebuild.h"
+#include "datanode/dtp/dtp_ask.h"
+#include "datanode/dtp/dtp_internal.h"
+#include "datanode/reconstruct/reconstruct.h"
 #include "tests/fuzz/fuzz.h"
 
 #define POOL_TEXT "BP-1"
@@ -21,7 +22,7 @@ static struct reactor *r;
 static struct pool *pool;
 static struct block_pool *bp;
 static struct dn dn;
-static struct xfer_core core;
+static struct engine_core core;
 static struct rd answers;
 static char dir[] = "/tmp/fuzz-group-checksum-XXXXXX";
 
@@ -40,7 +41,7 @@ struct block_pool *dn_pool(struct dn *d, const char *id)
 	return strcmp(id, POOL_TEXT) ? NULL : bp;
 }
 
-void xfer_count_conn(struct xfer_core *c, int delta)
+void engine_count_conn(struct engine_core *c, int delta)
 {
 	c->conn_count += (uint32_t)delta;
 }
@@ -49,7 +50,8 @@ void xfer_count_conn(struct xfer_core *c, int delta)
 
 struct ask {
 	struct rtimer timer;
-	void (*done)(void *arg, int rc, const Hd__BlockOpResponseProto *answer, const struct err *err);
+	void (*done)(void *arg, int rc, const Hd__BlockOpResponseProto *answer,
+		     const struct err *err);
 	void *arg;
 	bool cancelled;
 };
@@ -58,7 +60,8 @@ static void on_asked(struct rtimer *t)
 {
 	struct ask *a = container_of(t, struct ask, timer), copy = *a;
 	const uint8_t kind = rd_u8(&answers);
-	const size_t want = rd_be16(&answers), n = want < rd_left(&answers) ? want : rd_left(&answers);
+	const size_t want = rd_be16(&answers),
+		     n = want < rd_left(&answers) ? want : rd_left(&answers);
 	const uint8_t *p = rd_bytes(&answers, n);
 	Hd__BlockOpResponseProto *m = NULL;
 	struct err err = ERR_INIT;
@@ -73,9 +76,10 @@ static void on_asked(struct rtimer *t)
 	pb_free(m);
 }
 
-int dtp_ask(struct xfer_core *c, const struct dn_target *to, uint8_t *op, size_t op_len,
-	    void (*done)(void *arg, int rc, const Hd__BlockOpResponseProto *answer, const struct err *err), void *arg,
-	    struct ask **ret)
+int dtp_ask(struct engine_core *c, const struct dn_target *to, uint8_t *op, size_t op_len,
+	    void (*done)(void *arg, int rc, const Hd__BlockOpResponseProto *answer,
+			 const struct err *err),
+	    void *arg, struct ask **ret)
 {
 	struct ask *a = calloc(1, sizeof(*a));
 
@@ -96,14 +100,14 @@ void dtp_ask_cancel(struct ask *a)
 
 struct making {
 	struct rtimer timer;
-	struct rebuild_params p;
+	struct reconstruct_params p;
 };
 
-void rebuild_params_fini(struct rebuild_params *p)
+void reconstruct_params_fini(struct reconstruct_params *p)
 {
 	free(p->sources);
 	free(p->targets);
-	*p = (struct rebuild_params){0};
+	*p = (struct reconstruct_params){0};
 }
 
 static void on_made(struct rtimer *t)
@@ -113,35 +117,39 @@ static void on_made(struct rtimer *t)
 	const uint8_t kind = rd_u8(&answers);
 	static const uint32_t bpcs[] = {512, 1, 4096, REBUILD_WINDOW};
 	struct err err = ERR_INIT;
-	int rc = kind % 4 == 3 || m->p.limit > REBUILT_MAX ? err_set(&err, -EIO, "too few units are left") : 0;
+	int rc = kind % 4 == 3 || m->p.limit > REBUILT_MAX
+			 ? err_set(&err, -EIO, "too few units are left")
+			 : 0;
 
 	for (uint64_t at = 0; rc == 0 && at < m->p.limit; at += REBUILD_WINDOW) {
 		const uint64_t left = m->p.limit - at;
 
-		m->p.taker->bytes(m->p.taker, zeros, left < REBUILD_WINDOW ? (uint32_t)left : REBUILD_WINDOW,
+		m->p.taker->bytes(m->p.taker, zeros,
+				  left < REBUILD_WINDOW ? (uint32_t)left : REBUILD_WINDOW,
 				  kind & 8 ? CRC_CRC32 : CRC_CRC32C, bpcs[kind >> 4 & 3]);
 	}
 	m->p.done(m->p.arg, rc, &err);
-	rebuild_params_fini(&m->p);
+	reconstruct_params_fini(&m->p);
 	free(m);
 }
 
-int rebuild_open(struct xfer_core *c, struct rebuild_params *p, struct err *err)
+int reconstruct_open(struct engine_core *c, struct reconstruct_params *p, struct err *err)
 {
 	struct making *m;
 
-	MUST(p->taker && p->target_count == 1 && p->targets[0].unit < p->policy.k && p->source_count < EC_UNITS_MAX + 1);
+	MUST(p->taker && p->target_count == 1 && p->targets[0].unit < p->policy.k &&
+	     p->source_count < EC_UNITS_MAX + 1);
 	for (uint32_t i = 0; i < p->source_count; i++)
 		MUST(p->sources[i].unit != p->targets[0].unit && p->sources[i].unit < EC_UNITS_MAX);
 	MUST(p->limit <= ec_unit_length(&p->policy, p->group.len, p->targets[0].unit));
 	if (rd_left(&answers) % 16 == 15) {
-		rebuild_params_fini(p);
+		reconstruct_params_fini(p);
 		return err_set(err, -EBUSY, "too many wait");
 	}
 	m = calloc(1, sizeof(*m));
 	MUST(m);
 	*m = (struct making){.timer.fire = on_made, .p = *p};
-	*p = (struct rebuild_params){0};
+	*p = (struct reconstruct_params){0};
 	reactor_timer_set(c->reactor, &m->timer, reactor_now_ns(c->reactor));
 	return 0;
 }
@@ -184,13 +192,17 @@ static void ask(const uint8_t *op, size_t len)
 	struct iovec iov = {(void *)(uintptr_t)op, len};
 	struct xconn *ends[2];
 
-	peer = (struct peer){.sending = true, .receiving = true, .send_op.done = on_sent, .recv_op.done = on_received};
+	peer = (struct peer){.sending = true,
+			     .receiving = true,
+			     .send_op.done = on_sent,
+			     .recv_op.done = on_received};
 	MUST(!fake_pair(r, &o, ends));
 	peer.c = ends[1];
 	dtp_accept(&core, ends[0]);
 	xconn_send(peer.c, &iov, 1, &peer.send_op);
 	xconn_recv(peer.c, peer.in, sizeof(peer.in), &peer.recv_op);
-	for (uint64_t ms = 0; (peer.receiving || peer.sending || core.conn_count) && ms < PATIENCE_MS; ms++)
+	for (uint64_t ms = 0;
+	     (peer.receiving || peer.sending || core.conn_count) && ms < PATIENCE_MS; ms++)
 		run(peer.receiving ? PATIENCE_MS : 1);
 	MUST(peer.answered && !core.conn_count && !peer.sending && !pool_slots_out(pool));
 }
@@ -212,7 +224,8 @@ static void make(void)
 {
 	const struct reactor_opts ro = {.name = "fuzz"};
 	const struct pool_opts po = {.count = {[SLOT_8K] = 8, [SLOT_64K] = 8}};
-	const struct store_namespace ns = {.pool_id = POOL_TEXT, .cluster_id = "CID-1", .namespace_id = 1, .ctime = 1};
+	const struct store_namespace ns = {
+		.pool_id = POOL_TEXT, .cluster_id = "CID-1", .namespace_id = 1, .ctime = 1};
 	struct store_volume_opts vol = {.type = STORAGE_DISK};
 	struct store_opts so = {.volumes = &vol, .volume_count = 1};
 	struct err err = ERR_INIT;
@@ -221,7 +234,10 @@ static void make(void)
 	MUST(mkdtemp(dir));
 	vol.path = dir;
 	MUST(!reactor_new(&ro, &r, &err) && !pool_new(&po, &pool, &err));
-	core = (struct xfer_core){.dn = &dn, .reactor = r, .pool = pool, .waits = {60 * NS_PER_S, 60 * NS_PER_S, 4 * NS_PER_S}};
+	core = (struct engine_core){.dn = &dn,
+				    .reactor = r,
+				    .pool = pool,
+				    .waits = {60 * NS_PER_S, 60 * NS_PER_S, 4 * NS_PER_S}};
 	list_init(&core.ops);
 	list_init(&core.writes);
 	list_init(&core.conns);
@@ -231,15 +247,17 @@ static void make(void)
 	atexit(clean_up);
 }
 
-/* Unknown fields are kept as they came, and may not be what they were when others are written before them: then it is no
- * operation, and the connection ends without an answer. */
+/* Unknown fields are kept as they came, and may not be what they were when others are written
+ * before them: then it is no operation, and the connection ends without an answer. */
 static bool is_op(const uint8_t *op, size_t len)
 {
 	uint32_t prefix;
-	const ssize_t all = dt_delim_need(op + DT_OP_HEADER_LEN, len - DT_OP_HEADER_LEN, DT_MESSAGE_MAX, &prefix);
+	const ssize_t all = dt_delim_need(op + DT_OP_HEADER_LEN, len - DT_OP_HEADER_LEN,
+					  DT_MESSAGE_MAX, &prefix);
 	void *m;
 
-	if (all < 0 || pb_unpack(dt_op_desc(DT_BLOCK_GROUP_CHECKSUM), op + DT_OP_HEADER_LEN + prefix, (size_t)all - prefix, &m))
+	if (all < 0 || pb_unpack(dt_op_desc(DT_BLOCK_GROUP_CHECKSUM),
+				 op + DT_OP_HEADER_LEN + prefix, (size_t)all - prefix, &m))
 		return false;
 	pb_free(m);
 	return true;

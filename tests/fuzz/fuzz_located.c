@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LocatedBlocksProto of a striped file, as a NameNode answers a reader: which units a group has, what to read of it. */
-#include "client/src/group.h"
+/* LocatedBlocksProto of a striped file, as a NameNode answers a reader: which units a group has,
+ * what to read of it. */
+#include "client/src/striped/block_group.h"
 #include "common/wire/ec_msg.h"
 #include "common/wire/pb.h"
 #include "tests/fuzz/fuzz.h"
@@ -16,7 +17,8 @@ static void walk(const struct group *g, uint64_t offset, uint64_t len)
 	if (ec_plan_start(&plan, p, g->length, offset, len) < 0)
 		return;
 	for (int i = 0; i < BANDS_MAX && ec_plan_next(&plan, &b); i++) {
-		MUST(b.len > 0 && b.len <= p->cell && b.at / p->cell == (b.at + b.len - 1) / p->cell);
+		MUST(b.len > 0 && b.len <= p->cell &&
+		     b.at / p->cell == (b.at + b.len - 1) / p->cell);
 		MUST(b.want && !(b.want >> p->k));
 		for (unsigned u = 0; u < g->units; u++)
 			MUST(b.have[u] <= b.len && (!(b.want >> u & 1) || b.dest[u] < len));
@@ -32,7 +34,8 @@ static void group(const Hd__LocatedBlockProto *lb, const struct ec_policy *p)
 		return;
 	MUST(g.units == (unsigned)p->k + p->m && g.units <= EC_UNITS_MAX);
 	MUST(!(g.lost & ~g.existing) && !(g.existing >> g.units));
-	for (unsigned u = 0; u < g.units && u < EC_UNITS_MAX; u++) { /* gcc does not see that MUST() ends it */
+	/* gcc does not see that MUST() ends it */
+	for (unsigned u = 0; u < g.units && u < EC_UNITS_MAX; u++) {
 		const struct group_unit *unit = &g.unit[u];
 
 		MUST(unit->lb.b == &unit->b && unit->lb.n_locs <= GROUP_COPIES_MAX);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of a namespace, changed by the input: a row of {offset, 4 bytes; what comes there, 1 length byte
- * before it}. It is refused, or every record of it can be read and the namespace changed. */
+/* The file of a namespace, changed by the input: a row of {offset, 4 bytes; what comes there, 1
+ * length byte before it}. It is refused, or every record of it can be read and the namespace
+ * changed. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
-#include "namenode-shim/db.h"
-#include "namenode-shim/inode.h"
-#include "namenode-shim/arena.h"
+#include "namenode-shim/base/arena.h"
+#include "namenode-shim/db/db.h"
+#include "namenode-shim/namespace/inode.h"
 #include "tests/fuzz/fuzz.h"
 
 #define FILES 1500
@@ -25,7 +26,8 @@ static void fill(struct db *db)
 
 	for (int i = 0; i < FILES; i++) {
 		char name[64];
-		struct inode n = {.type = INODE_FILE, .parent = INODE_ROOT, .perm = 0644, .name = name};
+		struct inode n = {
+			.type = INODE_FILE, .parent = INODE_ROOT, .perm = 0644, .name = name};
 
 		if (i % 100 == 0)
 			MUST(!txn_write_begin(db, &t));
@@ -60,7 +62,8 @@ static void make(void)
 	int fd;
 
 	log_init("fuzz", LOG_ERROR);
-	snprintf(dir, sizeof(dir), "%s/fuzz-namespace-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+	snprintf(dir, sizeof(dir), "%s/fuzz-namespace-XXXXXX",
+		 access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
 	MUST(mkdtemp(dir) && !db_format(dir, &f, NULL) && !db_open(dir, &db, NULL));
 	atexit(clean_up);
 	fill(db);
@@ -79,7 +82,8 @@ static void change(const uint8_t *data, size_t size)
 {
 	memcpy(changed, good, len);
 	while (size > 5) {
-		const size_t at = (data[0] | data[1] << 8 | data[2] << 16 | (size_t)data[3] << 24) % len;
+		const size_t at =
+			(data[0] | data[1] << 8 | data[2] << 16 | (size_t)data[3] << 24) % len;
 		size_t n = data[4];
 
 		data += 5;

@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "client/src/stream.h"
+#include "client/src/stream/stream.h"
 #include "common/base/cursor.h"
 #include "tests/fuzz/fuzz.h"
 

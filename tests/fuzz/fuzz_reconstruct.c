@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BlockECReconstructionCommandProto, as a NameNode orders it: what gets through is an order that its policy allows. */
+/* BlockECReconstructionCommandProto, as a NameNode orders it: what gets through is an order that
+ * its policy allows. */
 #include "common/wire/pb.h"
-#include "datanode/nn/nn_internal.h"
-#include "datanode/xfer/rebuild.h"
-#include "datanode/xfer/xfer.h"
+#include "datanode/bp/bp_internal.h"
+#include "datanode/data_port/data_port.h"
+#include "datanode/reconstruct/reconstruct.h"
 #include "tests/fuzz/fuzz.h"
 
 static struct dn dn;
-static struct nn_set set = {.dn = &dn};
-static struct nn_actor actor = {.set = &set, .addr_text = "fuzz"};
+static struct bp_set set = {.dn = &dn};
+static struct bp_actor actor = {.set = &set, .addr_text = "fuzz"};
 
 const char *pool_id(const struct block_pool *bp)
 {
@@ -22,13 +23,13 @@ const char *store_datanode_uuid(const struct store *s)
 	return "44064693-6513-4186-9e38-86c8aa40fbc2"; /* a node of the recordings */
 }
 
-bool actor_stops(const struct nn_actor *a)
+bool actor_stops(const struct bp_actor *a)
 {
 	(void)a;
 	return false;
 }
 
-void report_on_bad_at(struct nn_actor *a, const struct dn_target *node, const struct block *b)
+void report_on_bad_at(struct bp_actor *a, const struct dn_target *node, const struct block *b)
 {
 	(void)a, (void)node, (void)b;
 }
@@ -38,20 +39,21 @@ void store_volume_info(struct store *s, uint32_t i, struct block_pool *bp, struc
 	(void)s, (void)i, (void)bp, (void)ret; /* of other messages */
 }
 
-void rebuild_params_fini(struct rebuild_params *p)
+void reconstruct_params_fini(struct reconstruct_params *p)
 {
 	free(p->sources);
 	free(p->targets);
-	*p = (struct rebuild_params){0};
+	*p = (struct reconstruct_params){0};
 }
 
-/* What rebuild_open() is given; it looks at the units once more (rebuild_test.c). */
-int xfer_rebuild(struct xfer *x, struct rebuild_params *p)
+/* What reconstruct_open() is given; it looks at the units once more (reconstruct_test.c). */
+int data_port_rebuild(struct data_port *x, struct reconstruct_params *p)
 {
 	uint32_t seen = 0;
 
 	(void)x;
-	MUST(p->target_count && p->target_count <= EC_UNITS_MAX && p->source_count && p->source_count <= REBUILD_SOURCES_MAX);
+	MUST(p->target_count && p->target_count <= EC_UNITS_MAX && p->source_count &&
+	     p->source_count <= REBUILD_SOURCES_MAX);
 	MUST(ec_length_ok(p->group.len) && p->done && p->bad);
 	for (uint32_t i = 0; i < p->target_count; i++) {
 		const uint32_t unit = p->targets[i].unit;
@@ -62,7 +64,7 @@ int xfer_rebuild(struct xfer *x, struct rebuild_params *p)
 	}
 	for (uint32_t i = 0; i < p->source_count; i++)
 		MUST(p->sources[i].unit < EC_UNITS_MAX && !(seen >> p->sources[i].unit & 1));
-	rebuild_params_fini(p);
+	reconstruct_params_fini(p);
 	return -EBUSY;
 }
 
@@ -75,7 +77,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	log_init("fuzz", LOG_ERROR);
 	dn.ec_xmits_pct = 50;
 	actor.bp = (struct block_pool *)&dn; /* any: it is not looked into */
-	for (size_t i = 0; i < m->n_blockecreconstructioninfo; i++) { /* those of the recordings are of another pool */
+	/* those of the recordings are of another pool */
+	for (size_t i = 0; i < m->n_blockecreconstructioninfo; i++) {
 		Hd__ExtendedBlockProto *b = m->blockecreconstructioninfo[i]->block;
 
 		if (!strncmp(b->poolid, "BP-", 3)) {

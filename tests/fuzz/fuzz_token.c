@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "datanode/xfer/token.h"
+#include "datanode/block/token.h"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -63,7 +63,7 @@ def data_transfer(up, down):
     delimited(down, 0)
 
 
-def tokens():  # of datanode/xfer/token_test.c: Writable without and with storages, protobuf
+def tokens():  # of datanode/block/token_test.c: Writable without and with storages, protobuf
     for text in ('8a03a3529440004d00000005616c6963650000001042502d312d3132372e302e302e312d318c400000010104524541440000',
                  '8a03a35294400084499602d100000005616c6963650000001042502d312d3132372e302e302e312d318201d1694a1ffe0404'
                  '5245414405575249544504434f5059075245504c41434503044449534b03535344044449534b030000000444532d31000000'

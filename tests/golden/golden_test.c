@@ -5,11 +5,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-#include <cmocka.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "ClientDatanodeProtocol.pb-c.h"
 #include "common/base/crc.h"
@@ -261,8 +262,12 @@ static void check_answer(const struct capture *c, const uint8_t *frame, size_t l
 	if (rc)
 		fail_msg("%s: answer: %d", c->name, rc);
 	assert_true(q.call_id >= 0 && q.call_id < CALLS_MAX && calls[q.call_id]);
-	to = (struct rpc_reply_to){q.call_id, q.header->retrycount, q.header->clientid.data,
-				   q.header->clientid.len, q.header->has_stateid, q.header->stateid};
+	to = (struct rpc_reply_to){q.call_id,
+				   q.header->retrycount,
+				   q.header->clientid.data,
+				   q.header->clientid.len,
+				   q.header->has_stateid,
+				   q.header->stateid};
 	if (q.status == RPC_SUCCESS) {
 		msg = round_trip(c, calls[q.call_id]->out, q.message, q.message_len);
 		assert_int_equal(rpc_response_encode(&to, msg, &again, &again_len), 0);
@@ -385,7 +390,8 @@ static void take_acks(const struct capture *c, struct rd *r)
 
 		if (dt_ack_decode(p, len, &a))
 			fail_msg("%s: ack", c->name);
-		same_bytes(c, "ack", start, (size_t)(r->p - start), again, dt_ack_encode(&a, again));
+		same_bytes(c, "ack", start, (size_t)(r->p - start), again,
+			   dt_ack_encode(&a, again));
 		total.acks++;
 	}
 }
@@ -408,8 +414,8 @@ static void check_write(const struct capture *c, struct rd *up, struct rd *down,
 			const Hd__OpWriteBlockProto *op)
 {
 	const bool client = op->header->clientname[0] != '\0';
-	const bool transfer = (int)op->stage == DT_TRANSFER_RBW ||
-			      (int)op->stage == DT_TRANSFER_FINALIZED;
+	const bool transfer =
+		(int)op->stage == DT_TRANSFER_RBW || (int)op->stage == DT_TRANSFER_FINALIZED;
 
 	if (client && !transfer) {
 		Hd__BlockOpResponseProto *m = take_response(c, down);
@@ -525,12 +531,12 @@ static void every_recorded_message_comes_back_byte_by_byte(void **state)
 	(void)state;
 	descriptors_each_row(VECTORS_DIR "/../messages.tsv", add_method, NULL);
 	assert_int_equal(nftw(VECTORS_DIR, visit, 16, FTW_PHYS), 0);
-	print_message("%zu captures: %zu requests, %zu answers, %zu exceptions; %zu ops, %zu replies, "
-		      "%zu packets (%zu bytes), %zu acks; replicas reported %zu/%zu/%zu\n",
-		      total.files, total.requests, total.answers, total.errors, total.ops,
-		      total.replies, total.packets, total.bytes, total.acks,
-		      report_states[REPLICA_FINALIZED], report_states[REPLICA_RBW],
-		      report_states[REPLICA_RWR]);
+	print_message(
+		"%zu captures: %zu requests, %zu answers, %zu exceptions; %zu ops, %zu replies, "
+		"%zu packets (%zu bytes), %zu acks; replicas reported %zu/%zu/%zu\n",
+		total.files, total.requests, total.answers, total.errors, total.ops, total.replies,
+		total.packets, total.bytes, total.acks, report_states[REPLICA_FINALIZED],
+		report_states[REPLICA_RBW], report_states[REPLICA_RWR]);
 	/* What tests/data/vectors/check counts in the same files. */
 	assert_int_equal(total.files, 173);
 	assert_int_equal(total.requests, 691);

@@ -9,8 +9,10 @@
 static const struct {
 	const char *theirs, *ours;
 } packages[] = {
-	{"hadoop.hdfs.datanodelifeline.", "hdl."}, {"hadoop.hdfs.datanode.", "hdd."},
-	{"hadoop.hdfs.namenode.", "hdn."},	   {"hadoop.hdfs.", "hd."},
+	{"hadoop.hdfs.datanodelifeline.", "hdl."},
+	{"hadoop.hdfs.datanode.", "hdd."},
+	{"hadoop.hdfs.namenode.", "hdn."},
+	{"hadoop.hdfs.", "hd."},
 	{"hadoop.common.", "hc."},
 };
 

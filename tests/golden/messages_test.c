@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every message, field and enum value of messages.tsv that our .proto files cover is the same in
- * number, label, type and packing; and ours have nothing that Hadoop's do not have, but for the optional fields
- * from OWN_FROM on and the messages that are named here. */
+ * number, label, type and packing; and ours have nothing that Hadoop's do not have, but for the
+ * optional fields from OWN_FROM on and the messages that are named here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-#include <cmocka.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "tests/golden/descriptors.h"
 
 #define TSV VECTORS_DIR "/../messages.tsv"
 
 static const char *const types[] = {
-	[PROTOBUF_C_TYPE_INT32] = "int32",     [PROTOBUF_C_TYPE_SINT32] = "sint32",
+	[PROTOBUF_C_TYPE_INT32] = "int32",       [PROTOBUF_C_TYPE_SINT32] = "sint32",
 	[PROTOBUF_C_TYPE_SFIXED32] = "sfixed32", [PROTOBUF_C_TYPE_INT64] = "int64",
-	[PROTOBUF_C_TYPE_SINT64] = "sint64",   [PROTOBUF_C_TYPE_SFIXED64] = "sfixed64",
-	[PROTOBUF_C_TYPE_UINT32] = "uint32",   [PROTOBUF_C_TYPE_FIXED32] = "fixed32",
-	[PROTOBUF_C_TYPE_UINT64] = "uint64",   [PROTOBUF_C_TYPE_FIXED64] = "fixed64",
-	[PROTOBUF_C_TYPE_FLOAT] = "float",     [PROTOBUF_C_TYPE_DOUBLE] = "double",
-	[PROTOBUF_C_TYPE_BOOL] = "bool",       [PROTOBUF_C_TYPE_ENUM] = "",
-	[PROTOBUF_C_TYPE_STRING] = "string",   [PROTOBUF_C_TYPE_BYTES] = "bytes",
+	[PROTOBUF_C_TYPE_SINT64] = "sint64",     [PROTOBUF_C_TYPE_SFIXED64] = "sfixed64",
+	[PROTOBUF_C_TYPE_UINT32] = "uint32",     [PROTOBUF_C_TYPE_FIXED32] = "fixed32",
+	[PROTOBUF_C_TYPE_UINT64] = "uint64",     [PROTOBUF_C_TYPE_FIXED64] = "fixed64",
+	[PROTOBUF_C_TYPE_FLOAT] = "float",       [PROTOBUF_C_TYPE_DOUBLE] = "double",
+	[PROTOBUF_C_TYPE_BOOL] = "bool",         [PROTOBUF_C_TYPE_ENUM] = "",
+	[PROTOBUF_C_TYPE_STRING] = "string",     [PROTOBUF_C_TYPE_BYTES] = "bytes",
 	[PROTOBUF_C_TYPE_MESSAGE] = "",
 };
 static const char *const labels[] = {
@@ -81,7 +82,8 @@ static size_t count_own(const ProtobufCMessageDescriptor *d)
 
 		snprintf(full, sizeof(full), "%s.%s", d->name, f->name);
 		for (size_t k = 0; k < sizeof(own) / sizeof(own[0]); k++)
-			n += f->id >= OWN_FROM && f->label != PROTOBUF_C_LABEL_REQUIRED && !strcmp(full, own[k]);
+			n += f->id >= OWN_FROM && f->label != PROTOBUF_C_LABEL_REQUIRED &&
+			     !strcmp(full, own[k]);
 	}
 	return n;
 }
@@ -117,7 +119,8 @@ static bool default_fits(const ProtobufCFieldDescriptor *f, const char *dflt)
 
 static bool field_fits(const ProtobufCMessageDescriptor *d, const struct tsv_row *r)
 {
-	const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(d, r->name);
+	const ProtobufCFieldDescriptor *f =
+		protobuf_c_message_descriptor_get_field_by_name(d, r->name);
 
 	return f && f->id == strtoul(r->number, NULL, 10) && !strcmp(labels[f->label], r->label) &&
 	       type_fits(f, r->type) && default_fits(f, r->dflt) &&
@@ -161,7 +164,8 @@ static void our_messages_are_those_of_hadoop(void **state)
 	assert_true(message_descriptor_count <= 512);
 	descriptors_each_row(TSV, check_row, &t);
 	for (size_t i = 0; i < message_descriptor_count; i++)
-		if (t.seen[i] + count_own(message_descriptors[i]) != message_descriptors[i]->n_fields) {
+		if (t.seen[i] + count_own(message_descriptors[i]) !=
+		    message_descriptors[i]->n_fields) {
 			print_error("%s has fields of its own\n", message_descriptors[i]->name);
 			t.bad++;
 		}

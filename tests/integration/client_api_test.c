@@ -67,8 +67,10 @@ static uint64_t rnd(uint64_t *seed)
 
 static int create(const char *path, struct dfs_file **ret, struct dfs_err *err)
 {
-	const struct dfs_create_opts o = {
-		.size = sizeof(o), .flags = create_flags, .block_size = BLOCK, .replication = replication};
+	const struct dfs_create_opts o = {.size = sizeof(o),
+					  .flags = create_flags,
+					  .block_size = BLOCK,
+					  .replication = replication};
 
 	return dfs_create(fs, path, &o, ret, err);
 }
@@ -92,7 +94,8 @@ static void given_back(void *arg)
 	atomic_fetch_sub(&lent, 1);
 }
 
-static ssize_t write_lent(struct dfs_file *f, uint64_t from, size_t len, uint64_t salt, struct dfs_err *err)
+static ssize_t write_lent(struct dfs_file *f, uint64_t from, size_t len, uint64_t salt,
+			  struct dfs_err *err)
 {
 	struct lent *l = malloc(sizeof(*l) + len);
 
@@ -102,7 +105,8 @@ static ssize_t write_lent(struct dfs_file *f, uint64_t from, size_t len, uint64_
 	return dfs_write_lent(f, l->bytes, len, given_back, l, err);
 }
 
-/* Write [@from, @to) in pieces of up to @piece bytes, of varying length, every other large one lent. */
+/* Write [@from, @to) in pieces of up to @piece bytes, of varying length, every other large one
+ * lent. */
 static int write_range(struct dfs_file *f, uint64_t from, uint64_t to, size_t piece, uint64_t salt,
 		       struct dfs_err *err)
 {
@@ -154,12 +158,15 @@ static int get(const char *path, uint64_t size, size_t piece, uint64_t salt, str
 			rc = (int)n;
 		else if (!same(buf, off, (size_t)n, salt))
 			rc = snprintf(err->text, sizeof(err->text), "wrong bytes near %llu",
-				      (unsigned long long)off) ? -EBADMSG : 0;
+				      (unsigned long long)off)
+				     ? -EBADMSG
+				     : 0;
 		off += n > 0 ? (uint64_t)n : 0;
 	}
 	if (rc == 0 && off != size)
-		rc = snprintf(err->text, sizeof(err->text), "%llu bytes",
-			      (unsigned long long)off) ? -EIO : 0;
+		rc = snprintf(err->text, sizeof(err->text), "%llu bytes", (unsigned long long)off)
+			     ? -EIO
+			     : 0;
 	if (rc != -ENOENT)
 		dfs_close(f, NULL);
 	free(buf);
@@ -186,7 +193,9 @@ static int pread_some(const char *path, uint64_t size, int count, uint64_t salt,
 			rc = (int)n;
 		else if ((size_t)n != want || !same(buf, off, want, salt))
 			rc = snprintf(err->text, sizeof(err->text), "pread(%zu, %llu) = %zd", len,
-				      (unsigned long long)off, n) ? -EBADMSG : 0;
+				      (unsigned long long)off, n)
+				     ? -EBADMSG
+				     : 0;
 	}
 	dfs_close(f, NULL);
 	free(buf);
@@ -203,8 +212,9 @@ static void expect(int rc, int want, const struct dfs_err *err, const char *what
 
 static void sizes(void)
 {
-	static const uint64_t size[] = {0, 1, 511, 512, 513, 64 * KI - 1, 64 * KI, 64 * KI + 1,
-					MI - 1, MI, MI + 1, 3 * BLOCK + 7, 5 * BLOCK - 513};
+	static const uint64_t size[] = {
+		0,           1,      511, 512,    513,           64 * KI - 1,    64 * KI,
+		64 * KI + 1, MI - 1, MI,  MI + 1, 3 * BLOCK + 7, 5 * BLOCK - 513};
 	static const size_t piece[] = {700, 70000, 3000000};
 	struct dfs_err err = {0};
 
@@ -226,10 +236,12 @@ static void sizes(void)
 	}
 }
 
-/* Lent bytes behind whole and broken chunks, at the end of a block, behind a flush and behind what others have begun. */
+/* Lent bytes behind whole and broken chunks, at the end of a block, behind a flush and behind what
+ * others have begun. */
 static void lent_bytes(void)
 {
-	static const size_t piece[] = {BLOCK - 512, 1024, MI, MI, 600 * KI + 1, MI - 1, 511, MI, 513, 300 * KI, 2 * BLOCK + 100};
+	static const size_t piece[] = {BLOCK - 512, 1024, MI,  MI,       600 * KI + 1,   MI - 1,
+				       511,         MI,   513, 300 * KI, 2 * BLOCK + 100};
 	struct dfs_err err = {0};
 	struct dfs_file *f;
 	uint64_t off = 0;
@@ -251,12 +263,13 @@ static void lent_bytes(void)
 	check(atomic_load(&lent) == 0, "%d lent pieces were not given back", atomic_load(&lent));
 	rc = dfs_open(fs, at("lent"), &f, &err);
 	expect(rc, 0, &err, "open");
-	check(write_lent(f, 0, MI, 21, &err) == -EBADF && atomic_load(&lent) == 0, "lent to a file that is open for reading");
+	check(write_lent(f, 0, MI, 21, &err) == -EBADF && atomic_load(&lent) == 0,
+	      "lent to a file that is open for reading");
 	dfs_close(f, NULL);
 }
 
-/* The first block comes with the file, and its answer before the disk has it, where the NameNode knows how; what is seen is
- * the same. */
+/* The first block comes with the file, and its answer before the disk has it, where the NameNode
+ * knows how; what is seen is the same. */
 static void first_block(unsigned int flags)
 {
 	static const uint64_t size[] = {0, 1, 64 * KI + 1, BLOCK, 2 * BLOCK + 7};
@@ -270,9 +283,10 @@ static void first_block(unsigned int flags)
 		rc = rc ? rc : dfs_stat(fs, at("first"), &st, &err);
 		rc = rc ? rc : get(at("first"), size[i], 70000, i, &err);
 		rc = rc ? rc : dfs_wait_closed(fs, at("first"), 0, &err);
-		check(rc == 0 && st.length == size[i], "%llu bytes with a first block: %s", (unsigned long long)size[i],
-		      rc ? err.text : "identical");
-		expect(put(at("first"), 1, 1, i, &err), -EEXIST, &err, "a first block for a file that is there");
+		check(rc == 0 && st.length == size[i], "%llu bytes with a first block: %s",
+		      (unsigned long long)size[i], rc ? err.text : "identical");
+		expect(put(at("first"), 1, 1, i, &err), -EEXIST, &err,
+		       "a first block for a file that is there");
 		expect(dfs_delete(fs, at("first"), false, &err), 0, &err, "delete");
 	}
 	create_flags = 0;
@@ -301,7 +315,9 @@ static void early(void)
 	rc = rc ? rc : dfs_delete(fs, at("early2"), false, &err);
 	expect(rc, 0, &err, "deleted while it is new");
 	if (!rc) {
-		rc = dfs_hsync(f, &err); /* as when a crash has undone it; a NameNode that has waited for its disk is not asked */
+		/* as when a crash has undone it; a NameNode that has waited for its disk is not
+		 * asked */
+		rc = dfs_hsync(f, &err);
 		check(rc == -ESTALE || rc == 0, "hsync asks where it must: %d", rc);
 		expect(dfs_close(f, &err), -ESTALE, &err, "close tells");
 	}
@@ -365,8 +381,8 @@ static int reader_sees(const char *path, struct dfs_file *old, uint64_t size, st
 
 static void flush_is_visible(void)
 {
-	static const uint64_t to[] = {300, 300, 512, 1000, 1001, 70000, BLOCK - 1, BLOCK,
-				      BLOCK + 3, 2 * BLOCK + 700};
+	static const uint64_t to[] = {300,   300,       512,   1000,      1001,
+				      70000, BLOCK - 1, BLOCK, BLOCK + 3, 2 * BLOCK + 700};
 	struct dfs_err err = {0};
 	struct dfs_file *f, *r;
 	uint64_t from = 0;
@@ -403,7 +419,9 @@ static int append_steps(const char *path, uint64_t from, uint64_t to, uint64_t s
 			break;
 		if (dfs_tell(f) != from)
 			rc = snprintf(err->text, sizeof(err->text), "begins at %llu",
-				      (unsigned long long)dfs_tell(f)) ? -EIO : 0;
+				      (unsigned long long)dfs_tell(f))
+				     ? -EIO
+				     : 0;
 		rc = rc ? rc : write_range(f, from, from + (end - from) / 2, 30000, 5, err);
 		rc = rc ? rc : dfs_sync(f, from % 3 ? DFS_SYNC_DISK : 0, err);
 		rc = rc ? rc : write_range(f, from + (end - from) / 2, end, 30000, 5, err);
@@ -419,10 +437,14 @@ static int append_steps(const char *path, uint64_t from, uint64_t to, uint64_t s
 static void append(void)
 {
 	static const uint64_t size[][3] = {/* at first, in the end, step */
-					   {0, 3000, 1},	   {1, 1500, 100},
-					   {511, 513, 1},	   {100, 70000, 511},
-					   {512, 5120, 512},	   {BLOCK - 1, BLOCK + 2, 1},
-					   {BLOCK, 2 * BLOCK, BLOCK}, {700, 3 * BLOCK + 7, 400000}};
+					   {0, 3000, 1},
+					   {1, 1500, 100},
+					   {511, 513, 1},
+					   {100, 70000, 511},
+					   {512, 5120, 512},
+					   {BLOCK - 1, BLOCK + 2, 1},
+					   {BLOCK, 2 * BLOCK, BLOCK},
+					   {700, 3 * BLOCK + 7, 400000}};
 	struct dfs_err err = {0};
 	struct dfs_blocks *b = NULL;
 	struct dfs_file *f;
@@ -436,15 +458,16 @@ static void append(void)
 
 		rc = append_steps(at("append"), size[i][0], end, size[i][2], 0, &err);
 		rc = rc ? rc : get(at("append"), end, 100000, 5, &err);
-		check(rc == 0, "from %llu to %llu bytes by %llu: %s", (unsigned long long)size[i][0],
-		      (unsigned long long)end, (unsigned long long)size[i][2],
-		      rc ? err.text : "identical");
+		check(rc == 0, "from %llu to %llu bytes by %llu: %s",
+		      (unsigned long long)size[i][0], (unsigned long long)end,
+		      (unsigned long long)size[i][2], rc ? err.text : "identical");
 		dfs_delete(fs, at("append"), false, NULL);
 	}
 	rc = append_steps(at("append"), 10, 40, 10, DFS_APPEND_NEW_BLOCK, &err);
 	rc = rc ? rc : get(at("append"), 40, 100, 5, &err);
 	rc = rc ? rc : dfs_blocks(fs, at("append"), 0, 40, &b, &err);
-	check(rc == 0 && b->count == 4, "every append in a block of its own: %s", rc ? err.text : "");
+	check(rc == 0 && b->count == 4, "every append in a block of its own: %s",
+	      rc ? err.text : "");
 	dfs_blocks_free(b);
 	expect(dfs_append(fs, at("none"), 0, &f, &err), -ENOENT, &err, "append to nothing");
 	expect(dfs_append(fs, dir, 0, &f, &err), -EISDIR, &err, "append to a directory");
@@ -467,7 +490,8 @@ static void leases(void)
 	rc = rc ? rc : dfs_flush(f, &err);
 	rc = rc ? rc : dfs_is_closed(other, at("lease"), &closed, &err);
 	check(rc == 0 && !closed, "a file that is written is not closed: %s", rc ? err.text : "");
-	expect(dfs_append(other, at("lease"), 0, &g, &err), -EBUSY, &err, "append by a second client");
+	expect(dfs_append(other, at("lease"), 0, &g, &err), -EBUSY, &err,
+	       "append by a second client");
 	rc = dfs_recover_lease(other, at("lease"), &closed, &err);
 	rc = rc || closed ? rc : dfs_wait_closed(other, at("lease"), 60000, &err);
 	expect(rc, 0, &err, "the second client takes the file over");
@@ -498,7 +522,8 @@ static void cut_and_join(void)
 		check(rc == 0, "cut to %llu: %s", (unsigned long long)length[i],
 		      rc ? err.text : "identical");
 	}
-	expect(dfs_truncate(fs, at("cut"), 1, &done, &err), -EINVAL, &err, "cut to more than there is");
+	expect(dfs_truncate(fs, at("cut"), 1, &done, &err), -EINVAL, &err,
+	       "cut to more than there is");
 	expect(dfs_truncate(fs, dir, 0, &done, &err), -EISDIR, &err, "cut a directory");
 	rc = put(at("join0"), 1000, 1000, 9, &err);
 	snprintf(name[0], sizeof(name[0]), "%s", at("join1"));
@@ -541,17 +566,21 @@ static void replace_blocks(int stock)
 	dfs_content(f, &r.content);
 	(void)dfs_close(f, NULL);
 	r.file_id = st.file_id;
-	expect(dfs_replace_blocks(fs, at("other"), &r, &err), -EINVAL, &err, "nothing to put there");
+	expect(dfs_replace_blocks(fs, at("other"), &r, &err), -EINVAL, &err,
+	       "nothing to put there");
 	r.part = part;
 	if (stock) {
-		expect(dfs_replace_blocks(fs, at("other"), &r, &err), -ENOSYS, &err, "blocks are not replaced by this NameNode");
+		expect(dfs_replace_blocks(fs, at("other"), &r, &err), -ENOSYS, &err,
+		       "blocks are not replaced by this NameNode");
 		return;
 	}
 	r.content.length++;
-	expect(dfs_replace_blocks(fs, at("other"), &r, &err), -ESTALE, &err, "it is not as it was seen");
+	expect(dfs_replace_blocks(fs, at("other"), &r, &err), -ESTALE, &err,
+	       "it is not as it was seen");
 	r.content.length--;
 	r.blocks = 7;
-	expect(dfs_replace_blocks(fs, at("other"), &r, &err), -EINVAL, &err, "a hole would be left");
+	expect(dfs_replace_blocks(fs, at("other"), &r, &err), -EINVAL, &err,
+	       "a hole would be left");
 	r.blocks = 3;
 	expect(dfs_replace_blocks(fs, at("other"), &r, &err), 0, &err, "its middle is replaced");
 	expect(get(at("other"), 2 * BLOCK + 5, 100000, 12, &err), 0, &err, "it is right now");
@@ -800,7 +829,8 @@ static void threads(void)
 	check(rc == 0, "four threads write and read a file each %s", rc ? err.text : "");
 	expect(dfs_mkdir(fs, at("rivals"), 0, false, &err), 0, &err, "mkdir");
 	rc = run_jobs(make_dirs, NULL, &err);
-	check(rc == 0 && made == 30, "four threads make 30 directories: %d made one %s", made, rc ? err.text : "");
+	check(rc == 0 && made == 30, "four threads make 30 directories: %d made one %s", made,
+	      rc ? err.text : "");
 	rc = dfs_content_summary(fs, at("rivals"), &sum, &err);
 	check(rc == 0 && sum.directory_count == 31, "and nothing else is there");
 	rc = put(at("shared"), 3 * BLOCK, 100000, 77, &err);
@@ -818,7 +848,8 @@ static void threads(void)
 /* Files that are open and not read keep nothing from others: each of them reads on. */
 static void many_open_readers(void)
 {
-	const struct dfs_create_opts o = {.size = sizeof(o), .block_size = 32 * MI, .replication = replication};
+	const struct dfs_create_opts o = {
+		.size = sizeof(o), .block_size = 32 * MI, .replication = replication};
 	static struct dfs_file *open[OPEN_FILES];
 	uint8_t *buf = malloc(MI);
 	struct dfs_err err = {0};
@@ -836,11 +867,13 @@ static void many_open_readers(void)
 			n += i == n && rc == 0;
 			rc = rc ? rc : (int)dfs_read(open[i], buf, MI, &err);
 			if (rc >= 0)
-				rc = rc == MI && same(buf, (uint64_t)round * MI, MI, 9) ? 0 : -EBADMSG;
+				rc = rc == MI && same(buf, (uint64_t)round * MI, MI, 9) ? 0
+											: -EBADMSG;
 		}
 	clock_gettime(CLOCK_MONOTONIC, &to);
 	check(rc == 0, "%d open files are read by turns: %s", n, rc ? err.text : "identical");
-	check(to.tv_sec - from.tv_sec < 25, "in %d s: nobody waits until a data node gives up", (int)(to.tv_sec - from.tv_sec));
+	check(to.tv_sec - from.tv_sec < 25, "in %d s: nobody waits until a data node gives up",
+	      (int)(to.tv_sec - from.tv_sec));
 	while (n > 0)
 		dfs_close(open[--n], NULL);
 	free(buf);
@@ -867,7 +900,8 @@ static int spoil_file(const char *path, const struct stat *st, int type, struct 
 }
 
 /* Until the file's first block has @least to @most replicas that are known of. */
-static int wait_replicas(const char *name, size_t least, size_t most, struct dfs_blocks **ret, struct dfs_err *err)
+static int wait_replicas(const char *name, size_t least, size_t most, struct dfs_blocks **ret,
+			 struct dfs_err *err)
 {
 	for (int i = 0; i < PATIENCE_S * 50; i++) {
 		int rc = dfs_blocks(fs, name, 0, 1, ret, err);
@@ -877,7 +911,8 @@ static int wait_replicas(const char *name, size_t least, size_t most, struct dfs
 		dfs_blocks_free(*ret);
 		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
 	}
-	snprintf(err->text, sizeof(err->text), "not %zu to %zu replicas after %d s", least, most, PATIENCE_S);
+	snprintf(err->text, sizeof(err->text), "not %zu to %zu replicas after %d s", least, most,
+		 PATIENCE_S);
 	return -ETIMEDOUT;
 }
 
@@ -924,7 +959,8 @@ static void kill_in_mid_write(pid_t pid, int flush_first)
 	struct dfs_file *f, *fresh, *begun;
 	int rc = create(at("killed"), &f, &err);
 
-	create_flags = DFS_CREATE_FIRST_BLOCK | DFS_CREATE_EARLY; /* whose nodes are chosen before the kill, and met after it */
+	/* whose nodes are chosen before the kill, and met after it */
+	create_flags = DFS_CREATE_FIRST_BLOCK | DFS_CREATE_EARLY;
 	rc = rc ? rc : create(at("fresh"), &fresh, &err);
 	rc = rc ? rc : create(at("begun"), &begun, &err);
 	create_flags = 0;

@@ -3,11 +3,13 @@
  *
  *   client_queue_test            each call and its errors
  *   client_queue_test --taken-back  a file that is taken back
- *   client_queue_test --long N   N rounds of create, stat, rename, mkdir, delete with 64 of them under way; somebody may
- *                                kill and restart the NameNode meanwhile. Says "begun" after the first answers.
+ *   client_queue_test --long N   N rounds of create, stat, rename, mkdir, delete with 64 of them
+ *                                under way; somebody may kill and restart the NameNode meanwhile.
+ *                                Says "begun" after the first answers.
  *
- * HADOOP_CONF_DIR names the cluster (without it: skipped). Everything happens below /tmp/client_queue_test.<pid>,
- * which is removed at the end. Prints PASS/FAIL lines; exit 0, 1, 77. */
+ * HADOOP_CONF_DIR names the cluster (without it: skipped). Everything happens below
+ * /tmp/client_queue_test.<pid>, which is removed at the end. Prints PASS/FAIL lines; exit 0, 1, 77.
+ */
 #include <dfsclient.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -48,18 +50,19 @@ static void run_out(void)
 }
 
 /* What CALL, which begins a call with `then` and `err`, comes to. */
-#define ends_with(want, words, CALL)                                                                                   \
-	do {                                                                                                           \
-		struct end e = {0};                                                                                    \
-		const struct dfs_then then = {on_end, &e};                                                             \
-		struct dfs_err err = {0};                                                                              \
-		const int begun = CALL;                                                                                \
-                                                                                                                       \
-		run_out();                                                                                             \
-		if (begun == 0)                                                                                        \
-			err = e.err;                                                                                   \
-		check((begun < 0 ? begun : e.rc) == (want) && e.ends == (begun == 0) && strstr(err.text, words),       \
-		      "%s: %d %s", #CALL, begun < 0 ? begun : e.rc, err.text);                                         \
+#define ends_with(want, words, CALL)                                                               \
+	do {                                                                                       \
+		struct end e = {0};                                                                \
+		const struct dfs_then then = {on_end, &e};                                         \
+		struct dfs_err err = {0};                                                          \
+		const int begun = CALL;                                                            \
+                                                                                                   \
+		run_out();                                                                         \
+		if (begun == 0)                                                                    \
+			err = e.err;                                                               \
+		check((begun < 0 ? begun : e.rc) == (want) && e.ends == (begun == 0) &&            \
+			      strstr(err.text, words),                                             \
+		      "%s: %d %s", #CALL, begun < 0 ? begun : e.rc, err.text);                     \
 	} while (0)
 
 static void test_each_call(void)
@@ -82,13 +85,15 @@ static void test_each_call(void)
 
 	ends_with(0, "", dfs_begin_create(q, at("d/f"), NULL, &f, &then, &err));
 	ends_with(0, "", dfs_begin_close(q, f, &then, &err));
-	ends_with(-EEXIST, "overwrite was not asked for", dfs_begin_create(q, at("d/f"), NULL, &f, &then, &err));
+	ends_with(-EEXIST, "overwrite was not asked for",
+		  dfs_begin_create(q, at("d/f"), NULL, &f, &then, &err));
 	ends_with(-EISDIR, "is a directory", dfs_begin_create(q, at("d"), NULL, &f, &then, &err));
 	ends_with(0, "", dfs_begin_create(q, at("d/g"), NULL, &f, &then, &err));
 	check(dfs_write(f, "content", 7, NULL) == 7, "a file made so can be written");
 	ends_with(0, "", dfs_begin_close(q, f, &then, &err));
 	ends_with(0, "", dfs_begin_open(q, at("d/g"), &f, &then, &err));
-	check(dfs_read(f, buf, sizeof(buf), NULL) == 7 && strcmp(buf, "content") == 0, "and read: \"%s\"", buf);
+	check(dfs_read(f, buf, sizeof(buf), NULL) == 7 && strcmp(buf, "content") == 0,
+	      "and read: \"%s\"", buf);
 	ends_with(0, "", dfs_begin_close(q, f, &then, &err));
 	ends_with(-ENOENT, "no such file", dfs_begin_open(q, at("none"), &f, &then, &err));
 	ends_with(-EISDIR, "is a directory", dfs_begin_open(q, at("d"), &f, &then, &err));
@@ -97,18 +102,20 @@ static void test_each_call(void)
 	ends_with(0, "", dfs_begin_set_owner(q, at("d/f"), NULL, "staff", &then, &err));
 	ends_with(0, "", dfs_begin_set_times(q, at("d/f"), 1000, DFS_TIME_KEEP, &then, &err));
 	ends_with(0, "", dfs_begin_stat(q, at("d/f"), &st, &then, &err));
-	check(st.mode == 0600 && st.mtime_ms == 1000 && strcmp(st.group, "staff") == 0, "attributes %o %llu %s", st.mode,
-	      (unsigned long long)st.mtime_ms, st.group);
+	check(st.mode == 0600 && st.mtime_ms == 1000 && strcmp(st.group, "staff") == 0,
+	      "attributes %o %llu %s", st.mode, (unsigned long long)st.mtime_ms, st.group);
 	ends_with(0, "", dfs_begin_rename(q, at("d/f"), at("d/h"), false, &then, &err));
 	ends_with(-EEXIST, "/g", dfs_begin_rename(q, at("d/h"), at("d/g"), false, &then, &err));
 	ends_with(0, "", dfs_begin_rename(q, at("d/h"), at("d/g"), true, &then, &err));
 	ends_with(-ENOTEMPTY, "is non empty", dfs_begin_delete(q, at("d"), false, &then, &err));
 	ends_with(-EPERM, "root directory", dfs_begin_delete(q, "/", true, &then, &err));
-	ends_with(-ENOENT, "/none: no such file", dfs_begin_delete(q, at("none"), false, &then, &err));
+	ends_with(-ENOENT, "/none: no such file",
+		  dfs_begin_delete(q, at("none"), false, &then, &err));
 	ends_with(0, "", dfs_begin_delete(q, at("d"), true, &then, &err));
 }
 
-/* The NameNode makes it, and this library has no coder for it: nothing is left behind, least of all an open file. */
+/* The NameNode makes it, and this library has no coder for it: nothing is left behind, least of all
+ * an open file. */
 static void test_a_file_that_is_taken_back(void)
 {
 	static const char policy[] = "RS-LEGACY-6-3-1024k";
@@ -116,8 +123,10 @@ static void test_a_file_that_is_taken_back(void)
 	struct dfs_err why = {0};
 	struct dfs_stat st;
 
-	check(dfs_mkdir(fs, at("legacy"), 0, false, &why) == 0 && dfs_ec_enable(fs, policy, &why) == 0 &&
-	      dfs_ec_set(fs, at("legacy"), policy, &why) == 0, "%s is set: %s", policy, why.text);
+	check(dfs_mkdir(fs, at("legacy"), 0, false, &why) == 0 &&
+		      dfs_ec_enable(fs, policy, &why) == 0 &&
+		      dfs_ec_set(fs, at("legacy"), policy, &why) == 0,
+	      "%s is set: %s", policy, why.text);
 	ends_with(-ENOTSUP, policy, dfs_begin_create(q, at("legacy/f"), NULL, &f, &then, &err));
 	ends_with(-ENOENT, "no such file", dfs_begin_stat(q, at("legacy/f"), &st, &then, &err));
 	ends_with(0, "", dfs_begin_delete(q, at("legacy"), true, &then, &err));
@@ -136,13 +145,15 @@ static void test_cancel_and_close(void)
 	dfs_queue_cancel(q, &e[1]);
 	check(dfs_queue_pending(q) == 3 && !e[1].ends, "a cancelled call ends in the run");
 	run_out();
-	check(e[0].rc == 0 && e[1].rc == -ECANCELED && e[2].rc == 0, "cancelled: %d %d %d", e[0].rc, e[1].rc, e[2].rc);
+	check(e[0].rc == 0 && e[1].rc == -ECANCELED && e[2].rc == 0, "cancelled: %d %d %d", e[0].rc,
+	      e[1].rc, e[2].rc);
 	dfs_queue_wake(q);
 	check(dfs_queue_run(q, -1) == 0, "a queue that was woken does not wait");
 	for (int i = 0; i < 3; i++)
 		(void)dfs_begin_stat(q, "/", &st, &(const struct dfs_then){on_end, &e[i]}, &err);
 	dfs_queue_close(q);
-	check(e[0].ends == 2 && e[0].rc == -ECANCELED && e[2].ends == 2, "the end of a queue ends its calls");
+	check(e[0].ends == 2 && e[0].rc == -ECANCELED && e[2].ends == 2,
+	      "the end of a queue ends its calls");
 	q = NULL;
 }
 
@@ -165,13 +176,20 @@ static int slot_begin(struct slot *s, struct dfs_err *err)
 	const struct dfs_then then = {slot_step, s};
 
 	switch (s->step) {
-	case 0: return dfs_begin_create(q, s->a, NULL, &s->file, &then, err);
-	case 1: return dfs_begin_close(q, s->file, &then, err);
-	case 2: return dfs_begin_rename(q, s->a, s->b, false, &then, err);
-	case 3: return dfs_begin_stat(q, s->b, &s->st, &then, err);
-	case 4: return dfs_begin_mkdir(q, s->a, 0, true, &then, err);
-	case 5: return dfs_begin_delete(q, s->b, false, &then, err);
-	default: return dfs_begin_delete(q, s->a, false, &then, err);
+	case 0:
+		return dfs_begin_create(q, s->a, NULL, &s->file, &then, err);
+	case 1:
+		return dfs_begin_close(q, s->file, &then, err);
+	case 2:
+		return dfs_begin_rename(q, s->a, s->b, false, &then, err);
+	case 3:
+		return dfs_begin_stat(q, s->b, &s->st, &then, err);
+	case 4:
+		return dfs_begin_mkdir(q, s->a, 0, true, &then, err);
+	case 5:
+		return dfs_begin_delete(q, s->b, false, &then, err);
+	default:
+		return dfs_begin_delete(q, s->a, false, &then, err);
 	}
 }
 
@@ -240,7 +258,8 @@ int main(int argc, char **argv)
 		return 77;
 	}
 	snprintf(dir, sizeof(dir), "/tmp/client_queue_test.%d", (int)getpid());
-	if (dfs_connect(NULL, &fs, &err) < 0 || dfs_mkdir(fs, dir, 0, true, &err) < 0 || dfs_queue_open(fs, &q, &err) < 0) {
+	if (dfs_connect(NULL, &fs, &err) < 0 || dfs_mkdir(fs, dir, 0, true, &err) < 0 ||
+	    dfs_queue_open(fs, &q, &err) < 0) {
 		check(0, "%s", err.text);
 		return 1;
 	}

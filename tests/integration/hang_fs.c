@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hang_fs BACKING MOUNTPOINT CONTROL: a directory like any other, on FUSE; while the file CONTROL is there no
- * call on it comes back. As a disk that is gone without an error looks to a program. Ends when it is unmounted.
+/* hang_fs BACKING MOUNTPOINT CONTROL: a directory like any other, on FUSE; while the file CONTROL
+ * is there no call on it comes back. As a disk that is gone without an error looks to a program.
+ * Ends when it is unmounted.
  *
- * A process in a call on it cannot be killed. So no hang lasts longer than HANG_MAX_S, or than the life of the
- * process that started us: when that one ends, the directory answers and is unmounted. */
+ * A process in a call on it cannot be killed. So no hang lasts longer than HANG_MAX_S, or than the
+ * life of the process that started us: when that one ends, the directory answers and is unmounted.
+ */
 #define FUSE_USE_VERSION 312
 #include <dirent.h>
 #include <errno.h>
@@ -29,7 +31,8 @@ static bool is_hung(void)
 {
 	struct stat st;
 
-	return stat(control, &st) == 0 && time(NULL) < st.st_mtime + HANG_MAX_S && getppid() == parent;
+	return stat(control, &st) == 0 && time(NULL) < st.st_mtime + HANG_MAX_S &&
+	       getppid() == parent;
 }
 
 static void wait_while_hung(void)
@@ -135,7 +138,8 @@ static int h_read(const char *path, char *buf, size_t size, off_t off, struct fu
 	return ret((int)pread((int)fi->fh, buf, size, off));
 }
 
-static int h_write(const char *path, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
+static int h_write(const char *path, const char *buf, size_t size, off_t off,
+		   struct fuse_file_info *fi)
 {
 	(void)at(path);
 	return ret((int)pwrite((int)fi->fh, buf, size, off));
@@ -206,11 +210,26 @@ static void *h_init(struct fuse_conn_info *conn, struct fuse_config *cfg)
 }
 
 static const struct fuse_operations ops = {
-	.init = h_init,	      .getattr = h_getattr, .mkdir = h_mkdir,	  .unlink = h_unlink,
-	.rmdir = h_rmdir,     .rename = h_rename,   .link = h_link,	  .chmod = h_chmod,
-	.truncate = h_truncate, .utimens = h_utimens, .open = h_open,	  .create = h_create,
-	.read = h_read,	      .write = h_write,	    .statfs = h_statfs,	  .flush = h_flush,
-	.release = h_release, .fsync = h_fsync,	    .fsyncdir = h_fsyncdir, .readdir = h_readdir,
+	.init = h_init,
+	.getattr = h_getattr,
+	.mkdir = h_mkdir,
+	.unlink = h_unlink,
+	.rmdir = h_rmdir,
+	.rename = h_rename,
+	.link = h_link,
+	.chmod = h_chmod,
+	.truncate = h_truncate,
+	.utimens = h_utimens,
+	.open = h_open,
+	.create = h_create,
+	.read = h_read,
+	.write = h_write,
+	.statfs = h_statfs,
+	.flush = h_flush,
+	.release = h_release,
+	.fsync = h_fsync,
+	.fsyncdir = h_fsyncdir,
+	.readdir = h_readdir,
 	.access = h_access,
 };
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client under the hand of a test: one command a line, one answer line each, and the bytes that were read behind it.
+/* A client under the hand of a test: one command a line, one answer line each, and the bytes that
+ * were read behind it.
  *
  * local_reads_test [KEY=VALUE...]     in the cluster of HADOOP_CONF_DIR
  *   open PATH | close | pread OFFSET LEN | read LEN | seek OFFSET | counters */
@@ -33,8 +34,10 @@ static void show_counters(void)
 	struct dfs_counters c;
 
 	dfs_get_counters(fs, &c);
-	printf("ok tcp=%" PRIu64 " rdma=%" PRIu64 " local=%" PRIu64 " fallbacks=%" PRIu64 " failovers=%" PRIu64 " bad=%" PRIu64
-	       "\n", c.read_tcp, c.read_rdma, c.read_local, c.local_fallbacks, c.read_failovers, c.checksum_errors);
+	printf("ok tcp=%" PRIu64 " rdma=%" PRIu64 " local=%" PRIu64 " fallbacks=%" PRIu64
+	       " failovers=%" PRIu64 " bad=%" PRIu64 "\n",
+	       c.read_tcp, c.read_rdma, c.read_local, c.local_fallbacks, c.read_failovers,
+	       c.checksum_errors);
 	fflush(stdout);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded: the time of day is off by the seconds in the file $DFS_TEST_CLOCK, which a test writes at any moment; the
- * monotonic clock goes on, as when somebody sets the clock of a machine. */
+/* Preloaded: the time of day is off by the seconds in the file $DFS_TEST_CLOCK, which a test writes
+ * at any moment; the monotonic clock goes on, as when somebody sets the clock of a machine. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quiet_writers - many open files whose writer has flushed and goes quiet
  *
- *   quiet_writers DIR FILES RECORDS [MIB]    write RECORDS records of 512 bytes to each of DIR/0, DIR/1, ..., flush each record;
- *                                            beside them write DIR/long of MIB MiB, and close it; say "quiet", and wait; at the
- *                                            end of standard input write one more record to each and close
+ *   quiet_writers DIR FILES RECORDS [MIB]    write RECORDS records of 512 bytes to each of DIR/0,
+ *                                            DIR/1, ..., flush each record; beside them write
+ *                                            DIR/long of MIB MiB, and close it; say "quiet", and
+ *                                            wait; at the end of standard input write one more
+ *                                            record to each and close
  *
- * HADOOP_CONF_DIR names the cluster. Record R of file F is 512 times the byte (F * 7 + R) % 251, MiB M of the long one is 2^20
- * times the byte M. Exit 0, or 1 with the reason. */
+ * HADOOP_CONF_DIR names the cluster. Record R of file F is 512 times the byte (F * 7 + R) % 251,
+ * MiB M of the long one is 2^20 times the byte M. Exit 0, or 1 with the reason. */
 #include <dfsclient.h>
 #include <stdbool.h>
 #include <stdio.h>

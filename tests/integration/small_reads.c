@@ -3,7 +3,8 @@
  *
  *   small_reads PATH LOCAL THREADS ROUNDS    LOCAL holds the bytes that PATH has
  *
- * HADOOP_CONF_DIR names the cluster. Prints how many reads were answered rightly. Exit 0 when all were. */
+ * HADOOP_CONF_DIR names the cluster. Prints how many reads were answered rightly. Exit 0 when all
+ * were. */
 #include <dfsclient.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -26,8 +27,10 @@ static void compare(const char *got, ssize_t n, off_t at, const struct dfs_err *
 
 	pthread_mutex_lock(&lock);
 	if (n != PIECE)
-		fprintf(stderr, "small_reads: %zd bytes at %lld: %s\n", n, (long long)at, n < 0 ? err->text : "too few");
-	else if (fseeko(local, at, SEEK_SET) || fread(want, 1, PIECE, local) != PIECE || memcmp(got, want, PIECE) != 0)
+		fprintf(stderr, "small_reads: %zd bytes at %lld: %s\n", n, (long long)at,
+			n < 0 ? err->text : "too few");
+	else if (fseeko(local, at, SEEK_SET) || fread(want, 1, PIECE, local) != PIECE ||
+		 memcmp(got, want, PIECE) != 0)
 		fprintf(stderr, "small_reads: other bytes at %lld\n", (long long)at);
 	else
 		good++;

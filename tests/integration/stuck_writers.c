@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stuck_writers - a program with many writers, some of them on a disk that hangs, and other files
  *
- *   stuck_writers DIR FILES OTHER   flush a little to each of DIR/0, DIR/1, ...; say "open"; then obey the lines of standard input:
- *     write   a thread for each writes MIBS more to it and closes it, whatever comes of it; "done"
- *     get     read all of OTHER: "done"
+ *   stuck_writers DIR FILES OTHER   flush a little to each of DIR/0, DIR/1, ...; say "open"; then
+ *     obey the lines of standard input: write   a thread for each writes MIBS more to it and closes
+ *     it, whatever comes of it; "done" get     read all of OTHER: "done"
  *     put     write a file of 1 MiB, and close it: "done"
  *
- * HADOOP_CONF_DIR names the cluster; all bytes go over RDMA. Where "done" is said, the reason is said instead when it fails. */
+ * HADOOP_CONF_DIR names the cluster; all bytes go over RDMA. Where "done" is said, the reason is
+ * said instead when it fails. */
 #include <dfsclient.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -91,8 +92,8 @@ int main(int argc, char **argv)
 	}
 	for (unsigned i = 0; i < count; i++) {
 		(void)snprintf(path, sizeof(path), "%s/%u", argv[1], i);
-		if (dfs_create(fs, path, &create, &files[i], &err) < 0 || dfs_write(files[i], bytes, LITTLE, &err) < 0 ||
-		    dfs_flush(files[i], &err) < 0) {
+		if (dfs_create(fs, path, &create, &files[i], &err) < 0 ||
+		    dfs_write(files[i], bytes, LITTLE, &err) < 0 || dfs_flush(files[i], &err) < 0) {
 			puts(err.text);
 			return 1;
 		}
@@ -100,9 +101,9 @@ int main(int argc, char **argv)
 	puts("open");
 	(void)fflush(stdout);
 	while (fgets(line, sizeof(line), stdin)) {
-		const int rc = !strcmp(line, "write\n") ? write_all(files, count) :
-			       !strcmp(line, "get\n")   ? get(fs, argv[3], &err) :
-							  put(fs, argv[1], &err);
+		const int rc = !strcmp(line, "write\n") ? write_all(files, count)
+			       : !strcmp(line, "get\n") ? get(fs, argv[3], &err)
+							: put(fs, argv[1], &err);
 
 		puts(rc < 0 ? err.text : "done");
 		(void)fflush(stdout);

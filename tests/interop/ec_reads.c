@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ec_reads SEED REMOTE LOCAL [REMOTE LOCAL]...: each REMOTE is read in sequence in pieces of random size, with a
- * few seeks, and at random offsets, and is byte for byte the file LOCAL. The last line says how:
- * bytes read, decoded, hedges, units given up, wrong checksums. */
+/* ec_reads SEED REMOTE LOCAL [REMOTE LOCAL]...: each REMOTE is read in sequence in pieces of random
+ * size, with a few seeks, and at random offsets, and is byte for byte the file LOCAL. The last line
+ * says how: bytes read, decoded, hedges, units given up, wrong checksums. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,8 +42,8 @@ static uint8_t *load(const char *path, size_t *ret_len)
 }
 
 /* From @at to the end, or as far as chance wants. */
-static int check_sequence(struct dfs_file *f, const char *name, const uint8_t *want, size_t len, size_t at,
-			  uint8_t *buf)
+static int check_sequence(struct dfs_file *f, const char *name, const uint8_t *want, size_t len,
+			  size_t at, uint8_t *buf)
 {
 	const size_t piece = below(3) ? 1 + below(len + 1) : 1 + below(70000);
 	const bool whole = at == 0;
@@ -55,7 +55,8 @@ static int check_sequence(struct dfs_file *f, const char *name, const uint8_t *w
 		return fail(name, err.text);
 	while ((n = dfs_read(f, buf, piece, &err)) > 0) {
 		if ((size_t)n > len - at || memcmp(buf, want + at, (size_t)n) != 0) {
-			snprintf(text, sizeof(text), "wrong bytes in [%zu, %zu)", at, at + (size_t)n);
+			snprintf(text, sizeof(text), "wrong bytes in [%zu, %zu)", at,
+				 at + (size_t)n);
 			return fail(name, text);
 		}
 		at += (size_t)n;
@@ -67,13 +68,15 @@ static int check_sequence(struct dfs_file *f, const char *name, const uint8_t *w
 	return at == len ? 0 : fail(name, "ends early");
 }
 
-static int check_preads(struct dfs_file *f, const char *name, const uint8_t *want, size_t len, uint8_t *buf)
+static int check_preads(struct dfs_file *f, const char *name, const uint8_t *want, size_t len,
+			uint8_t *buf)
 {
 	struct dfs_err err = {0};
 	char text[80];
 
 	for (int i = 0; i < PREADS && len > 0; i++) {
-		const size_t at = below(len), most = len - at < 200000 || i % 4 == 0 ? len - at : 200000;
+		const size_t at = below(len),
+			     most = len - at < 200000 || i % 4 == 0 ? len - at : 200000;
 		const size_t n = 1 + below(most);
 		ssize_t got = dfs_pread(f, buf, n, at, &err);
 

@@ -2,9 +2,9 @@
 /**
  * ec_stripes FILE - compares stripes that Hadoop's coders made (lib/Coders.java) with ours
  *
- * Each stripe: the line "codec k m len", then k + m units of len bytes. The parity must be ours byte
- * for byte, and every lost unit must come back from the others. Prints how many stripes agree; 1 and
- * the first that does not otherwise.
+ * Each stripe: the line "codec k m len", then k + m units of len bytes. The parity must be ours
+ * byte for byte, and every lost unit must come back from the others. Prints how many stripes agree;
+ * 1 and the first that does not otherwise.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +29,9 @@ static int take(FILE *f, struct stripe *s)
 
 	if (!fgets(line, sizeof(line), f))
 		return 0;
-	if (sscanf(line, "%15s %u %u %u%c", s->codec, &s->k, &s->m, &s->len, &end) != 5 || end != '\n' ||
-	    !s->k || s->k >= EC_UNITS_MAX || s->m > EC_UNITS_MAX - s->k || s->len > LEN_MAX)
+	if (sscanf(line, "%15s %u %u %u%c", s->codec, &s->k, &s->m, &s->len, &end) != 5 ||
+	    end != '\n' || !s->k || s->k >= EC_UNITS_MAX || s->m > EC_UNITS_MAX - s->k ||
+	    s->len > LEN_MAX)
 		return -1;
 	s->bytes = malloc((size_t)(s->k + s->m) * s->len);
 	if (!s->bytes || fread(s->bytes, s->len, s->k + s->m, f) != s->k + s->m)
@@ -97,7 +98,8 @@ int main(int argc, char **argv)
 		if (ok)
 			count++;
 		else
-			printf("%s %u+%u, %u bytes: not the same %s\n", s.codec, s.k, s.m, s.len, err.text);
+			printf("%s %u+%u, %u bytes: not the same %s\n", s.codec, s.k, s.m, s.len,
+			       err.text);
 		free(s.bytes);
 		s.bytes = NULL;
 	}

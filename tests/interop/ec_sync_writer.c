@@ -2,8 +2,8 @@
 /* A writer that does as it is told on standard input, to be killed at any moment:
  *     ec_sync_writer PATH        create PATH
  *     ec_sync_writer -a PATH     go on behind it, with a new block
- * Lines: `w N` writes N bytes, byte i of the file being i * 2654435761 >> 13; `s` hsync, `f` hflush; `c` close. Each is
- * answered by `ok LENGTH`, or `error TEXT`; then it goes on. */
+ * Lines: `w N` writes N bytes, byte i of the file being i * 2654435761 >> 13; `s` hsync, `f`
+ * hflush; `c` close. Each is answered by `ok LENGTH`, or `error TEXT`; then it goes on. */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>

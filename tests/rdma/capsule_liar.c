@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A dialer that lies: good capsules, bent in every way, against a real data node. The node has to end what
- * it must and serve on; that is for the caller to see. capsule_liar ADDR PORT POOL BLOCK GS LEN ROUNDS SEED */
+/* A dialer that lies: good capsules, bent in every way, against a real data node. The node has to
+ * end what it must and serve on; that is for the caller to see. capsule_liar ADDR PORT POOL BLOCK
+ * GS LEN ROUNDS SEED */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +119,8 @@ static struct capsule good_read(const struct xconn *c, uint64_t id)
 	m.offset = rnd(2) ? 0 : rnd((uint32_t)len);
 	m.len = rnd(9) ? rnd((uint32_t)(len - m.offset)) : 1ull << (1 + rnd(62));
 	return (struct capsule){
-		.type = CAPSULE_READ, .request_id = id,
+		.type = CAPSULE_READ,
+		.request_id = id,
 		.read = {.dest = {at.addr, at.rkey, rnd(4) ? 768u << 10 : 1 + rnd(1 << 20)},
 			 .crc = {at.addr + (768 << 10), at.rkey, rnd(4) ? 8192 : 0},
 			 .op = op_bytes(DT_READ_BLOCK, &m)},
@@ -141,8 +143,10 @@ static struct capsule good_open(uint64_t id)
 	m.pipelinesize = 1;
 	m.latestgenerationstamp = n.block.generationstamp;
 	m.requestedchecksum = &sum;
-	return (struct capsule){.type = CAPSULE_OPEN_WRITE, .flags = rnd(2) ? CAPSULE_WANT_PULLED : 0,
-				.request_id = id, .open_write.op = op_bytes(DT_WRITE_BLOCK, &m)};
+	return (struct capsule){.type = CAPSULE_OPEN_WRITE,
+				.flags = rnd(2) ? CAPSULE_WANT_PULLED : 0,
+				.request_id = id,
+				.open_write.op = op_bytes(DT_WRITE_BLOCK, &m)};
 }
 
 static struct capsule some_write(const struct xconn *c, uint64_t id, int64_t seq, uint64_t *off)
@@ -150,7 +154,8 @@ static struct capsule some_write(const struct xconn *c, uint64_t id, int64_t seq
 	struct xremote at = verbs_remote(c, memory, rnd(2) * 512);
 	static uint8_t crcs[2048];
 	uint32_t len = rnd(4) ? (1 + rnd(64)) * 512 : rnd(300000);
-	struct capsule m = {.type = CAPSULE_WRITE, .request_id = id,
+	struct capsule m = {.type = CAPSULE_WRITE,
+			    .request_id = id,
 			    .write = {.seqno = seq, .offset = *off, .data_len = len}};
 	uint32_t crc_len = (len + 511) / 512 * 4;
 
@@ -188,7 +193,8 @@ static uint32_t bend(uint8_t *buf, uint32_t len)
 		break;
 	case 1: /* a field of the body */
 		for (int i = 0; i < 4; i++)
-			buf[CAPSULE_HEADER_LEN + rnd(len - CAPSULE_HEADER_LEN + 1)] = (uint8_t)random();
+			buf[CAPSULE_HEADER_LEN + rnd(len - CAPSULE_HEADER_LEN + 1)] =
+				(uint8_t)random();
 		break;
 	case 2: /* shorter or longer, and it does not say so */
 		len = rnd(VERBS_MESSAGE_MAX) + 1;
@@ -246,7 +252,8 @@ static void one_connection(const struct net_addr *to)
 		ssize_t len;
 
 		if (i == 0 || !rnd(6))
-			m = rnd(3) == 0 ? good_read(c, id += rnd(8) != 0) : good_open(id += rnd(8) != 0);
+			m = rnd(3) == 0 ? good_read(c, id += rnd(8) != 0)
+					: good_open(id += rnd(8) != 0);
 		else if (rnd(8))
 			m = some_write(c, id, seq += rnd(8) != 0, &off);
 		else
@@ -256,7 +263,8 @@ static void one_connection(const struct net_addr *to)
 			continue;
 		len = rnd(5) ? len : bend(buf[i], (uint32_t)len);
 		xconn_send(c, &(struct iovec){buf[i], (size_t)len}, 1, wop(&send[i]));
-		if (m.type == CAPSULE_OPEN_WRITE ? rnd(8) : rnd(2)) /* mostly waits for the answer */
+		/* mostly waits for the answer */
+		if (m.type == CAPSULE_OPEN_WRITE ? rnd(8) : rnd(2))
 			drain(c);
 	}
 	drain(c);
@@ -267,7 +275,9 @@ static void one_connection(const struct net_addr *to)
 int main(int argc, char **argv)
 {
 	struct pool_opts po = {.count = {64, 4, 2, 4}};
-	struct verbs_opts vo = {.protocol = &capsule_link, .role = CAPSULE_CLIENT, .active = true,
+	struct verbs_opts vo = {.protocol = &capsule_link,
+				.role = CAPSULE_CLIENT,
+				.active = true,
 				.peer_may_write = true};
 	struct reactor_opts ro = {.name = "liar"};
 	struct err err = ERR_INIT;

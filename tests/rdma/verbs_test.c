@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Both ends of RDMA connections on one reactor, on a real device (soft RoCE will do); run it through
- * tests/vm/run. PASS/FAIL lines; 77 without a device. `verbs_test rates` only measures pulls. */
+/* Both ends of RDMA connections on one reactor, on a real device (soft RoCE will do); run it
+ * through tests/vm/run. PASS/FAIL lines; 77 without a device. `verbs_test rates` only measures
+ * pulls. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -72,7 +73,7 @@ static void turn_for_ms(uint64_t ms)
 		;
 }
 
-struct wop { /* an op whose end one can see */
+struct wop {           /* an op whose end one can see */
 	struct xop op; /* first */
 	int res;
 	bool done;
@@ -114,8 +115,12 @@ static void on_accepted(void *arg, struct xconn *c)
 static struct side side_new(bool passive, uint32_t srq_depth)
 {
 	struct pool_opts po = {.count = {600, 200, 16, 20}, .floor_pct = {[POOL_CTRL] = 5}};
-	struct verbs_opts vo = {.protocol = &capsule_link, .passive = passive, .active = !passive,
-				.role = CAPSULE_CLIENT, .accept_role = CAPSULE_NODE, .peer_may_write = true,
+	struct verbs_opts vo = {.protocol = &capsule_link,
+				.passive = passive,
+				.active = !passive,
+				.role = CAPSULE_CLIENT,
+				.accept_role = CAPSULE_NODE,
+				.peer_may_write = true,
 				.srq_depth = srq_depth};
 	struct err err = ERR_INIT;
 	struct side s = {0};
@@ -130,7 +135,8 @@ static struct side side_new(bool passive, uint32_t srq_depth)
 
 static void side_listen(struct side *s, uint16_t port, uint32_t max_conns)
 {
-	struct xlistener_opts lo = {.addr = server_addr, .accepted = on_accepted, .max_conns = max_conns};
+	struct xlistener_opts lo = {
+		.addr = server_addr, .accepted = on_accepted, .max_conns = max_conns};
 	struct err err = ERR_INIT;
 
 	lo.arg = s;
@@ -150,7 +156,8 @@ static void side_free(struct side *s, const char *name)
 		pool_free(s->pool);
 }
 
-static int dial(struct side *from, const char *ip, uint16_t port, uint64_t timeout_ms, struct xconn **ret)
+static int dial(struct side *from, const char *ip, uint16_t port, uint64_t timeout_ms,
+		struct xconn **ret)
 {
 	struct net_addr to;
 	struct wop w;
@@ -159,7 +166,8 @@ static int dial(struct side *from, const char *ip, uint16_t port, uint64_t timeo
 
 	*ret = NULL;
 	if (!rc)
-		rc = verbs_connect(from->v, &to, clock_mono_ns() + timeout_ms * NS_PER_MS, wop(&w), ret);
+		rc = verbs_connect(from->v, &to, clock_mono_ns() + timeout_ms * NS_PER_MS, wop(&w),
+				   ret);
 	if (rc < 0)
 		return rc;
 	UNTIL(w.done);
@@ -197,7 +205,8 @@ static void pair_close(struct pair *p, struct side *client, struct side *server)
 
 	xconn_close(p->c);
 	xconn_close(p->s);
-	check(UNTIL(conns(client) == left_c && conns(server) == left_s), "closed within the deadline");
+	check(UNTIL(conns(client) == left_c && conns(server) == left_s),
+	      "closed within the deadline");
 }
 
 static void fill(struct slot *s, uint32_t seed)
@@ -282,13 +291,14 @@ static void exchanges_messages(struct pair *p)
 	up.to = down.from = p->s;
 	xconn_recv(up.to, up.in, sizeof(up.in), wop(&up.recv));
 	xconn_recv(down.to, down.in, sizeof(down.in), wop(&down.recv));
-	all = UNTIL((flow_turn(&up), flow_turn(&down), up.bad || down.bad ||
-		     (up.got == MESSAGES && down.got == MESSAGES)));
-	check(all && !up.bad && !down.bad, "%u messages each way in order (%u, %u arrived; %llu a second)",
-	      MESSAGES, up.got, down.got,
-	      (unsigned long long)(2 * MESSAGES * NS_PER_S / (clock_mono_ns() - began)));
+	all = UNTIL((flow_turn(&up), flow_turn(&down),
+		     up.bad || down.bad || (up.got == MESSAGES && down.got == MESSAGES)));
+	check(all && !up.bad && !down.bad,
+	      "%u messages each way in order (%u, %u arrived; %llu a second)", MESSAGES, up.got,
+	      down.got, (unsigned long long)(2 * MESSAGES * NS_PER_S / (clock_mono_ns() - began)));
 	check(metric_get(METRIC_RDMA_RNR) == rnr, "no RNR");
-	/* the receives stay pending and would swallow what comes next: the caller closes the pair */
+	/* the receives stay pending and would swallow what comes next: the caller closes the pair
+	 */
 }
 
 static void carries_payload(struct pair *p, struct side *client)
@@ -355,8 +365,8 @@ static void pushes_before_it_sends(struct pair *p, struct side *client, struct s
 	bool good = true;
 
 	for (uint32_t round = 0; round < 20 && good; round++) {
-		struct iovec piece[3] = {{src->data, 300000}, {src->data + 300000, 7},
-					 {src->data + 300007, 500000}};
+		struct iovec piece[3] = {
+			{src->data, 300000}, {src->data + 300000, 7}, {src->data + 300007, 500000}};
 		uint8_t message[MSG_LEN], in[VERBS_MESSAGE_MAX];
 		struct iovec iov = {message, make_message(message, MSG_LEN, round)};
 		struct wop push, send, recv;
@@ -369,7 +379,8 @@ static void pushes_before_it_sends(struct pair *p, struct side *client, struct s
 		UNTIL(recv.done);
 		good = recv.done && recv.res == (int)MSG_LEN && same(src, dst, 0, 800007) &&
 		       !dst->data[800007];
-		good &= UNTIL(push.done && send.done) && push.res == 800007 && send.res == (int)MSG_LEN;
+		good &= UNTIL(push.done && send.done) && push.res == 800007 &&
+			send.res == (int)MSG_LEN;
 	}
 	check(good, "what was pushed is there when the message after it arrives");
 	slot_put(src);
@@ -395,13 +406,15 @@ static void keeps_many_in_flight(struct pair *p, struct side *client, struct sid
 		xconn_pull(p->s, verbs_remote(p->c, src[n], 0), dst[n], 0, 65536, wop(&pull[n]));
 	}
 	for (uint32_t i = 0; i < n; i++) {
-		good &= UNTIL(pull[i].done) && pull[i].res == 65536 && same(src[i], dst[i], 0, 65536);
+		good &= UNTIL(pull[i].done) && pull[i].res == 65536 &&
+			same(src[i], dst[i], 0, 65536);
 		fill(dst[i], i + 1000);
 		piece[i] = (struct iovec){dst[i]->data, 65536};
 		xconn_push(p->s, &piece[i], 1, verbs_remote(p->c, src[i], 0), wop(&push[i]));
 	}
 	for (uint32_t i = 0; i < n; i++)
-		good &= UNTIL(push[i].done) && push[i].res == 65536 && same(src[i], dst[i], 0, 65536);
+		good &= UNTIL(push[i].done) && push[i].res == 65536 &&
+			same(src[i], dst[i], 0, 65536);
 	check(good && n == MANY, "%u pulls and %u pushes at once", n, n);
 	for (uint32_t i = 0; i < n; i++) {
 		slot_put(src[i]);
@@ -434,16 +447,19 @@ static void honours_deadlines(struct side *client, struct side *server)
 	UNTIL(send[199].done);
 	for (int i = 0; i < 200; i++)
 		bad += send[i].done && send[i].res == -ETIMEDOUT;
-	check(send[199].done && bad >= 100, "sends without credits end at their deadline (%d)", bad);
+	check(send[199].done && bad >= 100, "sends without credits end at their deadline (%d)",
+	      bad);
 	pair_close(&p, client, server);
 
 	began = clock_mono_ns();
 	rc = dial(client, "10.9.0.77", PORT, 400, &c);
-	check(rc == -ETIMEDOUT && clock_mono_ns() - began < 15 * NS_PER_S, "a silent address: %s after %llu ms",
-	      err_name(rc), (unsigned long long)((clock_mono_ns() - began) / NS_PER_MS));
+	check(rc == -ETIMEDOUT && clock_mono_ns() - began < 15 * NS_PER_S,
+	      "a silent address: %s after %llu ms", err_name(rc),
+	      (unsigned long long)((clock_mono_ns() - began) / NS_PER_MS));
 	xconn_close(c);
 	rc = dial(client, "127.0.0.1", PORT, 1000, &c);
-	check(rc == -EHOSTUNREACH, "no RDMA behind 127.0.0.1: %s (%s)", err_name(rc), c ? verbs_reason(c) : "");
+	check(rc == -EHOSTUNREACH, "no RDMA behind 127.0.0.1: %s (%s)", err_name(rc),
+	      c ? verbs_reason(c) : "");
 	xconn_close(c);
 	rc = dial(client, "203.0.113.5", PORT, 1000, &c);
 	check(rc == -EHOSTUNREACH, "no route: %s", err_name(rc));
@@ -472,8 +488,8 @@ static void closes_with_ops_in_flight(struct side *client, struct side *server, 
 	for (int i = 0; i < 40; i++)
 		home += UNTIL(pull[i].done) && UNTIL(send[i].done);
 	check(home == 40 && recv.res < 0 && pull[39].res < 0,
-	      "the %s closes: every op comes back (the last one with %s)", by_client ? "client" : "node",
-	      err_name(pull[39].res));
+	      "the %s closes: every op comes back (the last one with %s)",
+	      by_client ? "client" : "node", err_name(pull[39].res));
 	xconn_close(by_client ? p.s : p.c);
 	check(UNTIL(!conns(client) && !conns(server)), "and both ends are gone");
 	slot_put(src);
@@ -511,9 +527,11 @@ static void reconnects(struct side *client, struct side *server)
 		if (i % 8 == 7 && !UNTIL(!conns(client) && !conns(server)))
 			break;
 	}
-	check(i == 200 && UNTIL(!conns(client) && !conns(server)), "200 connections one after the other (%llu ms each)",
+	check(i == 200 && UNTIL(!conns(client) && !conns(server)),
+	      "200 connections one after the other (%llu ms each)",
 	      (unsigned long long)((clock_mono_ns() - began) / NS_PER_MS / 200));
-	check(resource_count("qp") == qp && resource_count("mr") == mr && resource_count("cm_id") == id,
+	check(resource_count("qp") == qp && resource_count("mr") == mr &&
+		      resource_count("cm_id") == id,
 	      "nothing leaks: queue pairs %u, memory regions %u, CM ids %u, as before",
 	      resource_count("qp"), resource_count("mr"), resource_count("cm_id"));
 }
@@ -528,14 +546,16 @@ static void rejects_above_the_limit(struct side *client)
 	side_listen(&server, PORT + 1, 3);
 	for (int i = 0; i < 4; i++)
 		rc[i] = dial(client, net_ip(&server_addr, ip), PORT + 1, 2000, &c[i]);
-	check(!rc[0] && !rc[1] && !rc[2] && rc[3] == -ECONNREFUSED && strstr(verbs_reason(c[3]), "busy"),
+	check(!rc[0] && !rc[1] && !rc[2] && rc[3] == -ECONNREFUSED &&
+		      strstr(verbs_reason(c[3]), "busy"),
 	      "the fourth of three is refused: %s", verbs_reason(c[3]));
 	for (int i = 0; i < 4; i++)
 		xconn_close(c[i]);
 	UNTIL(!conns(client));
 	side_free(&server, "limited node");
 	rc[0] = dial(client, ip, PORT + 2, 1000, &c[0]);
-	check(rc[0] == -ECONNREFUSED, "nobody listens: %s (%s)", err_name(rc[0]), verbs_reason(c[0]));
+	check(rc[0] == -ECONNREFUSED, "nobody listens: %s (%s)", err_name(rc[0]),
+	      verbs_reason(c[0]));
 	xconn_close(c[0]);
 	UNTIL(!conns(client));
 }
@@ -595,8 +615,8 @@ static void survives_a_killed_peer(struct side *server, const char *self)
 			lost += pull[i].res < 0;
 		}
 		check(home == 40 && lost > 0 && UNTIL(recv.done),
-		      "the peer is killed: all pulls come back, %u failed, after %llu ms (%s)", lost,
-		      (unsigned long long)((clock_mono_ns() - killed) / NS_PER_MS),
+		      "the peer is killed: all pulls come back, %u failed, after %llu ms (%s)",
+		      lost, (unsigned long long)((clock_mono_ns() - killed) / NS_PER_MS),
 		      verbs_reason(server->accepted));
 		xconn_close(server->accepted);
 	} else {
@@ -642,9 +662,14 @@ static void attacks_the_node(struct side *client, struct side *server, enum ibv_
 	struct vconn *c = (struct vconn *)p.c, *s = (struct vconn *)p.s;
 	struct slot *mine = pool_get(client->pool, SLOT_8K, POOL_READ);
 	struct slot *theirs = pool_get(server->pool, SLOT_8K, POOL_READ);
-	struct ibv_sge sge = {(uintptr_t)mine->data, 4096, vdev_lkey(c->dev, true, mine->data, NULL)};
-	struct ibv_send_wr wr = {.wr_id = (uint64_t)c->slot << 40 | (uint64_t)c->gen << 24, .opcode = opcode,
-				 .sg_list = &sge, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED}, *bad;
+	struct ibv_sge sge = {(uintptr_t)mine->data, 4096,
+			      vdev_lkey(c->dev, true, mine->data, NULL)};
+	struct ibv_send_wr wr = {.wr_id = (uint64_t)c->slot << 40 | (uint64_t)c->gen << 24,
+				 .opcode = opcode,
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
 	struct wop recv, w;
 	uint8_t in[VERBS_MESSAGE_MAX];
 	struct slot *src = pool_get(client->pool, SLOT_8K, POOL_READ);
@@ -661,7 +686,8 @@ static void attacks_the_node(struct side *client, struct side *server, enum ibv_
 	good = !ibv_post_send(c->id->qp, &wr, &bad) && UNTIL(recv.done) && recv.res < 0;
 	for (uint32_t i = 0; i < 4096; i++)
 		good &= !theirs->data[i] && mine->data[i] == 0x5a;
-	check(good, "%s of the node's memory is refused: %s", opcode == IBV_WR_RDMA_READ ? "READ" : "WRITE",
+	check(good, "%s of the node's memory is refused: %s",
+	      opcode == IBV_WR_RDMA_READ ? "READ" : "WRITE",
 	      *verbs_reason(p.c) ? verbs_reason(p.c) : "never executed");
 	xconn_pull(q.s, verbs_remote(q.c, src, 0), theirs, 0, 4096, wop(&w));
 	check(UNTIL(w.done) && w.res == 4096, "the node serves others");
@@ -676,10 +702,12 @@ static void attacks_the_node(struct side *client, struct side *server, enum ibv_
 static int stranger_main(const char *how)
 {
 	struct rdma_cm_id *id;
-	struct ibv_qp_init_attr attr = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
-	struct rdma_conn_param p = {.responder_resources = 4, .retry_count = 3, .rnr_retry_count = 3};
-	struct capsule_private hello = {.version = 1, .credits = 4, .reply_slots = 4, .capsule_max = 2048,
-					.read_depth = 4};
+	struct ibv_qp_init_attr attr = {
+		.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+	struct rdma_conn_param p = {
+		.responder_resources = 4, .retry_count = 3, .rnr_retry_count = 3};
+	struct capsule_private hello = {
+		.version = 1, .credits = 4, .reply_slots = 4, .capsule_max = 2048, .read_depth = 4};
 	uint8_t data[56];
 
 	memset(data, 0xa5, sizeof(data));
@@ -722,7 +750,8 @@ static int run_child(const char *self, const char *arg, const char *arg2)
 
 static void refuses_strangers(struct side *server, const char *self)
 {
-	static const char *const how[] = {"garbage", "empty", "short", "version", "reader", "depthless"};
+	static const char *const how[] = {"garbage", "empty",  "short",
+					  "version", "reader", "depthless"};
 	int before = server->accept_count;
 
 	for (size_t i = 0; i < sizeof(how) / sizeof(*how); i++) {
@@ -730,7 +759,8 @@ static void refuses_strangers(struct side *server, const char *self)
 
 		check(rc == 1, "a request with private data '%s' is refused (%d)", how[i], rc);
 	}
-	check(server->accept_count == before && UNTIL(!conns(server)), "none of them became a connection");
+	check(server->accept_count == before && UNTIL(!conns(server)),
+	      "none of them became a connection");
 }
 
 static void hears_nonsense(struct side *client, struct side *server)
@@ -750,8 +780,8 @@ static void hears_nonsense(struct side *client, struct side *server)
 		else
 			len = 3; /* too short for a grant; the grant is written behind it */
 		xconn_send(p.c, &(struct iovec){message, len}, 1, wop(&send));
-		check(UNTIL(recv.done) && recv.res == -EPROTO, "nonsense %d ends the connection: %s", kind,
-		      verbs_reason(p.s));
+		check(UNTIL(recv.done) && recv.res == -EPROTO,
+		      "nonsense %d ends the connection: %s", kind, verbs_reason(p.s));
 		pair_close(&p, client, server);
 		xconn_recv(q.s, in, sizeof(in), wop(&recv));
 		xconn_send(q.c, &(struct iovec){message, MSG_LEN}, 1, wop(&send));
@@ -779,7 +809,8 @@ static void measures_pulls(struct side *client, struct side *server)
 		}
 		began = clock_mono_ns();
 		for (; started < 4; started++)
-			xconn_pull(p.s, verbs_remote(p.c, src, 0), dst[started], 0, sizes[k], wop(&w[started]));
+			xconn_pull(p.s, verbs_remote(p.c, src, 0), dst[started], 0, sizes[k],
+				   wop(&w[started]));
 		while (ended < total) {
 			uint32_t i = ended % 4;
 
@@ -788,10 +819,12 @@ static void measures_pulls(struct side *client, struct side *server)
 			ended++;
 			wop(&w[i]);
 			if (started++ < total)
-				xconn_pull(p.s, verbs_remote(p.c, src, 0), dst[i], 0, sizes[k], &w[i].op);
+				xconn_pull(p.s, verbs_remote(p.c, src, 0), dst[i], 0, sizes[k],
+					   &w[i].op);
 		}
 		ns = clock_mono_ns() - began;
-		check(ended == total, "128 MiB by pulls of %u KiB, 4 in flight: %.0f MB/s, %.1f doorbells a MiB",
+		check(ended == total,
+		      "128 MiB by pulls of %u KiB, 4 in flight: %.0f MB/s, %.1f doorbells a MiB",
 		      sizes[k] >> 10, 128.0 * MiB / 1e6 / ((double)ns / 1e9),
 		      (double)(metric_get(METRIC_RDMA_DOORBELLS) - bells) / 128);
 		slot_put(src);

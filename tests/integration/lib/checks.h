@@ -2,10 +2,11 @@
 #pragma once
 
 /**
- * lib/checks - PASS and FAIL lines, and names below the directory that a test has for itself on the cluster
+ * lib/checks - PASS and FAIL lines, and names below the directory that a test has for itself on the
+ * cluster
  *
- * For programs of one source file: each has its own copy of what is here. Set @dir before at() is used; exit with
- * failures != 0.
+ * For programs of one source file: each has its own copy of what is here. Set @dir before at() is
+ * used; exit with failures != 0.
  */
 #include <stdarg.h>
 #include <stdio.h>

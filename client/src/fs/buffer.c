@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* buf - memory of the library for its callers; where RDMA registration of such memory belongs */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/src/fs/fs.h"
+#include "common/base/clock.h"
+
+DFS_API int dfs_buf_alloc(struct dfs *fs, size_t len, void **ret, struct dfs_err *out)
+{
+	struct err err;
+	void *p;
+
+	(void)fs;
+	err_reset(&err);
+	if (len == 0 || len > SIZE_MAX - 4095) {
+		err_set(&err, -EINVAL, "a buffer of %zu bytes", len);
+		return api_err(out, &err, err.rc);
+	}
+	p = aligned_alloc(4096, (len + 4095) & ~(size_t)4095);
+	if (!p) {
+		err_set(&err, -ENOMEM, "out of memory for a buffer of %zu bytes", len);
+		return api_err(out, &err, err.rc);
+	}
+	*ret = p;
+	return 0;
+}
+
+DFS_API void dfs_buf_free(struct dfs *fs, void *buf)
+{
+	(void)fs;
+	free(buf);
+}
+
+DFS_API int dfs_mem_register(struct dfs *fs, void *buf, size_t len, struct dfs_err *out)
+{
+	struct err err;
+
+	(void)fs;
+	(void)buf;
+	(void)len;
+	err_reset(&err);
+	err_set(&err, -ENOTSUP,
+		"registering a caller's memory is not in this version; use "
+		"dfs_buf_alloc()");
+	return api_err(out, &err, err.rc);
+}
+
+DFS_API int dfs_mem_unregister(struct dfs *fs, void *buf)
+{
+	(void)fs;
+	(void)buf;
+	return -ENOTSUP;
+}
+
+DFS_API const char *dfs_rdma_reason(struct dfs *fs, const char *node, char *buf, size_t size)
+{
+	if (size > 0)
+		buf[0] = '\0';
+	(void)node_table_get(&fs->fallbacks, node, clock_mono_ns(), buf, size);
+	return buf;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * keeper - the one background thread of a file system handle
+ *
+ * Idea: files open for writing need two things even when nobody calls: the lease is renewed every
+ * 30 s, and an idle pipeline gets a keep-alive packet every 30 s; files of local replicas, and
+ * streams (idle_streams.h), are closed when nobody has read them for long; files that were closed
+ * early are made sure of (early_close.h). The thread is started by the first file that is created,
+ * read locally, or left in the middle of a block, and sleeps until one of these is due. What takes
+ * calls of others is done every 5 s at most.
+ * Ownership: part of struct dfs. A writer is on the list from housekeeper_add() to
+ * housekeeper_remove().
+ * Threading: any thread. The keeper holds its lock while it visits a writer and only try-locks the
+ * writer: a writer that is busy keeps its pipeline alive itself.
+ * Source: hdfs-wire 3.6 (leases), 5.6 (heartbeat).
+ */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/list.h"
+
+struct dfs;
+
+/** Embedded in a writer. */
+struct housekept {
+	struct list link; /* on the keeper's list */
+	/** Send heartbeats where it was quiet for long; never waits. */
+	void (*keep_alive)(struct housekept *k, uint64_t now_ns);
+};
+static inline void housekept_init(struct housekept *k,
+				  void (*keep_alive)(struct housekept *k, uint64_t now_ns))
+{
+	k->keep_alive = keep_alive;
+	list_init(&k->link);
+}
+
+#define LEASE_RENEW_MS 30000
+#define KEEPALIVE_MS 30000 /* at most; less where dfs.client.socket-timeout is short */
+
+struct housekeeper {
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	struct list writers; /* of struct housekept */
+	pthread_t thread;
+	bool running, stop;
+	uint64_t ask_ns;     /* when others are asked next */
+	uint64_t renewed_ns; /* last successful or attempted lease renewal */
+};
+
+int housekeeper_init(struct housekeeper *k);
+/** How long a pipeline may be quiet: half of what data nodes with our time-out would wait. */
+uint64_t housekeeper_beat_ns(const struct dfs *fs);
+/** Stop the thread and wait for it. */
+void housekeeper_fini(struct housekeeper *k);
+/** Start the thread if need be. -EAGAIN or -ENOMEM when there can be no thread. */
+int housekeeper_add(struct dfs *fs, struct housekept *writer, struct err *err);
+/** Start the thread if need be, for what else it does: closing files that nobody reads
+ * (local_replicas.h). */
+void housekeeper_start(struct dfs *fs);
+/** The same, and it looks now. */
+void housekeeper_wake(struct dfs *fs);
+void housekeeper_remove(struct dfs *fs, struct housekept *writer);

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: readers with open streams make the keeper look at these often; what costs others
+ * something (calls of the NameNode, questions to data nodes) is not done more often for that. Time
+ * is a fake: it stands still, and the keeper does not sleep. */
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "client/src/fs/fs.h"
+#include "common/base/clock.h"
+
+#define ROUNDS 100
+
+static struct dfs fs;
+static atomic_uint_fast64_t clock_ns;
+static atomic_uint rounds, early_close_asked, deferred_sync_asked, renewals, visits;
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
+{
+	const uint64_t now = clock_ns;
+
+	(void)id;
+	*ret = (struct timespec){(time_t)(now / NS_PER_S), (long)(now % NS_PER_S)};
+	return 0;
+}
+
+uint64_t __wrap_idle_streams_round_ns(const struct dfs *d);
+uint64_t __wrap_idle_streams_round_ns(const struct dfs *d)
+{
+	(void)d;
+	return IDLE_MANY_NS / 2;
+}
+
+void __wrap_idle_streams_reap(struct dfs *d, uint64_t now_ns);
+void __wrap_idle_streams_reap(struct dfs *d, uint64_t now_ns)
+{
+	(void)d;
+	(void)now_ns;
+	rounds++;
+}
+
+void __wrap_early_close_settle_quietly(struct dfs *d);
+void __wrap_early_close_settle_quietly(struct dfs *d)
+{
+	(void)d;
+	early_close_asked++;
+}
+
+void __wrap_deferred_sync_settle_quietly(struct dfs *d);
+void __wrap_deferred_sync_settle_quietly(struct dfs *d)
+{
+	(void)d;
+	deferred_sync_asked++;
+}
+
+int __wrap_nn_call(struct dfs *d, const char *method, const ProtobufCMessage *q,
+		   const ProtobufCMessageDescriptor *reply, void *ret, struct err *err);
+int __wrap_nn_call(struct dfs *d, const char *method, const ProtobufCMessage *q,
+		   const ProtobufCMessageDescriptor *reply, void *ret, struct err *err)
+{
+	(void)d, (void)q, (void)reply, (void)ret, (void)err;
+	assert_string_equal(method, "renewLease");
+	renewals++;
+	return -ETIMEDOUT;
+}
+
+static void keep_alive(struct housekept *k, uint64_t now_ns)
+{
+	(void)k;
+	(void)now_ns;
+	visits++;
+}
+
+static void some_rounds(void)
+{
+	const unsigned until = rounds + ROUNDS;
+
+	while (rounds < until)
+		(void)sched_yield();
+}
+
+static void open_readers_do_not_hurry_the_rest_of_the_round(void **state)
+{
+	struct housekept writer;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	clock_ns = NS_PER_S;
+	fs.set.socket_timeout_ms = 60000;
+	fs.closed.count = fs.late.count = 1;
+	local_init(&fs.local);
+	housekept_init(&writer, keep_alive);
+	assert_int_equal(housekeeper_init(&fs.keeper), 0);
+	assert_int_equal(housekeeper_add(&fs, &writer, &err), 0);
+	some_rounds();
+	assert_int_equal(early_close_asked, 1);
+	assert_int_equal(deferred_sync_asked, 1);
+	assert_int_equal(renewals, 0);
+	clock_ns += LEASE_RENEW_MS * NS_PER_MS;
+	some_rounds();
+	assert_int_equal(early_close_asked, 2);
+	assert_int_equal(deferred_sync_asked, 2);
+	assert_int_equal(renewals, 1); /* it failed */
+	clock_ns += 5 * NS_PER_S;
+	some_rounds();
+	assert_int_equal(deferred_sync_asked, 3);
+	assert_int_equal(renewals, 2);
+	assert_true(visits > ROUNDS); /* a pipeline may need a sign of life sooner */
+	housekeeper_remove(&fs, &writer);
+	housekeeper_fini(&fs.keeper);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(open_readers_do_not_hurry_the_rest_of_the_round),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/read/reader.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/src/read/block_locations.h"
+#include "client/src/striped/striped_reader.h"
+#include "common/base/clock.h"
+#include "common/erasure/coder.h"
+#include "common/wire/pb.h"
+
+#define SUSPECT_NS (60 * NS_PER_S)       /* how long a node that failed is asked last */
+#define RETRY_FIRST_NS (500 * NS_PER_MS) /* before fresh locations are asked for; then 4 times it */
+
+/* ---- one stream ---- */
+
+static void fetch_close(struct fetch *f)
+{
+	if (f->rs)
+		f->rs->ops->close_read(f->rs);
+	f->rs = NULL;
+}
+
+static void fetch_forget(struct fetch *f)
+{
+	fetch_close(f);
+	stretch_put(f->stretch);
+	f->stretch = NULL;
+	f->lb = NULL;
+	f->tried = 0;
+}
+
+/* Nearest first, those that failed lately last. -1 when all of them failed now. */
+static int pick_replica(struct reader *r, const struct fetch *f)
+{
+	const uint64_t now = clock_mono_ns();
+	char text[NET_TEXT_MAX];
+	int second = -1;
+
+	for (size_t i = 0; i < f->lb->n_locs && i < LOCATED_NODES_MAX; i++) {
+		if (f->tried & 1ull << i)
+			continue;
+		node_text(f->lb->locs[i]->id, text);
+		if (!node_table_get(&r->fs->suspects, text, now, NULL, 0))
+			return (int)i;
+		if (second < 0)
+			second = (int)i;
+	}
+	return second;
+}
+
+/* Replica f->node failed with @rc: remember, tell the NameNode about a wrong checksum. */
+static void blame(struct reader *r, struct fetch *f, int rc, const struct err *err)
+{
+	char text[NET_TEXT_MAX];
+
+	fetch_close(f);
+	f->tried |= 1ull << f->node;
+	count_add(&r->fs->count.read_failovers, 1);
+	if (rc == -EBADMSG) {
+		count_add(&r->fs->count.checksum_errors, 1);
+		locate_report_bad(r->fs, f->lb, f->node);
+	} else {
+		node_table_put(&r->fs->suspects, node_text(f->lb->locs[f->node]->id, text),
+			       err->text, clock_mono_ns() + SUSPECT_NS);
+	}
+}
+
+/* What the caller hears when no replica is left. */
+static int out_of_replicas(struct reader *r, const struct fetch *f, struct err *err)
+{
+	const int rc = node_is_away(err->rc) ? -ETIMEDOUT : err->rc == -EBADMSG ? -EBADMSG : -EIO;
+	char last[ERR_TEXT_MAX];
+
+	if (reader_confirm(r, f->pos, err) < 0)
+		return err->rc;
+	snprintf(last, sizeof(last), "%s",
+		 err->rc < 0 ? err->text : "the NameNode knows no replica");
+	err_set(err, rc, "%.120s: none of %zu replicas of blk_%lld can be read: %.250s", r->path,
+		f->lb->n_locs, (long long)f->lb->b->blockid, last);
+	if (rc != -EBADMSG && !strstr(last, "dfs admin report"))
+		err_cure(err,
+			 "are its data nodes up, and do their disks answer? see dfs admin report");
+	return rc;
+}
+
+static int open_stream(struct reader *r, struct fetch *f, uint64_t want_end, struct err *err)
+{
+	const uint64_t block_end = f->lb->offset + f->lb->b->numbytes;
+	struct read_setup s = {.lb = f->lb,
+			       .node = f->node,
+			       .offset = f->pos - f->lb->offset,
+			       .gs = reader_stamp(r, f->lb)};
+
+	f->end = want_end < block_end ? want_end : block_end;
+	s.len = f->end - f->pos;
+	return stream_open_read(r->fs, &s, &f->rs, err);
+}
+
+/* All replicas failed: after a pause, fresh locations. False when that was tried often enough. */
+static bool start_over(struct reader *r, struct fetch *f, uint32_t *rounds)
+{
+	const uint64_t pause = *rounds ? 4 * RETRY_FIRST_NS : RETRY_FIRST_NS;
+	const struct timespec ts = {(time_t)(pause / NS_PER_S), (long)(pause % NS_PER_S)};
+
+	if (++*rounds >= r->fs->set.acquire_failures)
+		return false;
+	(void)nanosleep(&ts, NULL);
+	reader_forget(r, f->stretch);
+	fetch_forget(f);
+	return true;
+}
+
+/* A stream from a replica that answers, at f->pos. */
+static int fetch_open(struct reader *r, struct fetch *f, uint64_t want_end, uint32_t *rounds,
+		      struct err *err)
+{
+	for (;;) {
+		int node, rc = 0;
+
+		if (!f->lb || f->pos < f->lb->offset ||
+		    f->pos >= f->lb->offset + f->lb->b->numbytes) {
+			fetch_forget(f);
+			rc = reader_locate(r, f->pos, &f->stretch, &f->lb, err);
+		}
+		if (rc < 0)
+			return rc;
+		node = pick_replica(r, f);
+		/* the last one has no RDMA, which is required: waiting gives it none */
+		if (node < 0 && err->rc == -ENOTSUP)
+			return err->rc;
+		if (node < 0 && !start_over(r, f, rounds))
+			return out_of_replicas(r, f, err);
+		if (node < 0)
+			continue;
+		f->node = (size_t)node;
+		rc = open_stream(r, f, want_end, err);
+		if (rc == 0 || rc == -ENOMEM)
+			return rc;
+		if (rc == -EEXIST)
+			return same_file_differs(SAME_FILE_REFILLED, r->path, 0, err);
+		if (rc == -EACCES && !f->renewed) { /* the token has expired, most likely */
+			f->renewed = true;
+			reader_forget(r, f->stretch); /* with fresh locations come fresh tokens */
+			fetch_forget(f);
+			continue;
+		}
+		blame(r, f, rc, err);
+	}
+}
+
+/* Up to @len bytes at f->pos, never beyond @want_end or the block. */
+static ssize_t fetch_some(struct reader *r, struct fetch *f, void *buf, size_t len,
+			  uint64_t want_end, uint32_t *rounds, struct err *err)
+{
+	for (;;) {
+		const struct block_stream *ops;
+		ssize_t n;
+
+		if (!f->rs) {
+			int rc = fetch_open(r, f, want_end, rounds, err);
+
+			if (rc < 0)
+				return rc;
+		}
+		ops = f->rs->ops;
+		n = ops->read(f->rs, buf, len < f->end - f->pos ? len : (size_t)(f->end - f->pos),
+			      err);
+		if (n > 0) {
+			reader_gave(r, f->stretch, f->lb);
+			f->pos += (uint64_t)n;
+			f->renewed = false;
+			count_add(&r->fs->count.read[f->rs->counter], (uint64_t)n);
+			if (f->pos == f->end)
+				fetch_close(f);
+			return n;
+		}
+		/* the node is well, and TCP */
+		if (n == -ENOBUFS && r->fs->set.rdma != RDMA_REQUIRE) {
+			fetch_close(f);
+			continue;
+		}
+		if (n == -ENOMEM || n == -ENOBUFS)
+			return n;
+		if (n == -EEXIST) {
+			fetch_close(f);
+			return same_file_differs(SAME_FILE_REFILLED, r->path, 0, err);
+		}
+		blame(r, f, (int)n, err);
+	}
+}
+
+static ssize_t fetch_all(struct reader *r, struct fetch *f, void *buf, size_t len, bool ahead,
+			 struct err *err)
+{
+	const uint64_t want_end = ahead ? UINT64_MAX : f->pos + len;
+	uint32_t rounds = 0; /* of bad luck, since the last byte that came */
+	uint8_t *p = buf;
+	size_t left = len;
+
+	err_reset(err);
+	while (left > 0) {
+		ssize_t n = fetch_some(r, f, p, left, want_end, &rounds, err);
+
+		if (n < 0)
+			return n;
+		rounds = 0;
+		p += n;
+		left -= (size_t)n;
+	}
+	return (ssize_t)len;
+}
+
+/* ---- entry points ---- */
+
+/* How many of @len bytes at @offset there are; a file that grows is asked again at its end. */
+static ssize_t clip(struct reader *r, uint64_t offset, size_t len, struct err *err)
+{
+	uint64_t length = reader_length(r);
+
+	if (offset > INT64_MAX)
+		return err_set(err, -EINVAL, "offset beyond 2^63");
+	if (len > SSIZE_MAX)
+		len = SSIZE_MAX;
+	if (offset + len > length && reader_grows(r)) {
+		int rc = reader_refresh(r, err);
+
+		if (rc < 0)
+			return rc;
+		length = reader_length(r);
+	}
+	if (offset >= length)
+		return 0;
+	return (ssize_t)(len < length - offset ? len : length - offset);
+}
+
+ssize_t reader_pread(struct reader *r, void *buf, size_t len, uint64_t offset, struct err *err)
+{
+	struct fetch f = {.pos = offset};
+	ssize_t n = clip(r, offset, len, err);
+
+	if (n > 0 && r->striped)
+		n = striped_pread(r, buf, (size_t)n, offset, err);
+	else if (n > 0)
+		n = fetch_all(r, &f, buf, (size_t)n, false, err);
+	fetch_forget(&f);
+	return n;
+}
+
+/* Whose stream was given back reads what it needs, until reads follow one another again: what else
+ * a node sends would be for nothing. */
+static bool wants_ahead(struct reader *r)
+{
+	if (r->given_back && clock_mono_ns() - r->used_ns < IDLE_MANY_NS)
+		r->given_back = false;
+	return !r->given_back;
+}
+
+static ssize_t read_locked(struct reader *r, void *buf, size_t len, struct err *err)
+{
+	struct fetch *f = &r->seq;
+	ssize_t n = clip(r, r->pos, len, err);
+
+	if (n <= 0)
+		return n;
+	if (r->striped) {
+		n = striped_read(r, &r->striped_seq, buf, (size_t)n, r->pos, wants_ahead(r), err);
+		r->pos += n > 0 ? (uint64_t)n : 0;
+		return n;
+	}
+	if (f->pos != r->pos) { /* somebody seeked, or the last read failed */
+		fetch_close(f);
+		f->tried = 0;
+		f->pos = r->pos;
+	}
+	n = fetch_all(r, f, buf, (size_t)n, wants_ahead(r), err);
+	if (n > 0)
+		r->pos += (uint64_t)n;
+	return n;
+}
+
+bool reader_give_back(struct reader *r)
+{
+	if (!stream_come_to_rest(r->seq.rs) || !striped_give_back(r->striped_seq))
+		return false;
+	if (r->seq.rs)
+		r->seq.rs->given_up = true;
+	fetch_close(&r->seq);
+	r->given_back = true;
+	return true;
+}
+
+/* Bytes of it lie at a data node that waits for somebody to take them. */
+static bool holds_stream(const struct reader *r)
+{
+	return (r->seq.rs && r->seq.rs->counter != stream_local.counter) ||
+	       striped_has_streams(r->striped_seq);
+}
+
+ssize_t reader_read(struct reader *r, void *buf, size_t len, struct err *err)
+{
+	ssize_t n;
+
+	pthread_mutex_lock(&r->seq_lock);
+	n = read_locked(r, buf, len, err);
+	if (holds_stream(r) || r->given_back) {
+		r->used_ns = clock_mono_ns();
+		if (!r->listed && holds_stream(r))
+			idle_streams_add(r);
+	}
+	pthread_mutex_unlock(&r->seq_lock);
+	return n;
+}
+
+int reader_seek(struct reader *r, uint64_t offset)
+{
+	if (offset > INT64_MAX)
+		return -EINVAL;
+	pthread_mutex_lock(&r->seq_lock);
+	r->pos = offset;
+	pthread_mutex_unlock(&r->seq_lock);
+	return 0;
+}
+
+uint64_t reader_tell(struct reader *r)
+{
+	uint64_t pos;
+
+	pthread_mutex_lock(&r->seq_lock);
+	pos = r->pos;
+	pthread_mutex_unlock(&r->seq_lock);
+	return pos;
+}
+
+/* Of the one block @lb of a file of @length bytes, in whichever of its replicas is here. */
+static int fd_of_block(struct reader *r, const Hd__LocatedBlockProto *lb, uint64_t length,
+		       int *ret_fd, struct err *err)
+{
+	int rc = err_set(err, -ENOTSUP, "%.300s: no data node on this machine passes its replica",
+			 r->path);
+
+	for (size_t i = 0; rc == -ENOTSUP && i < lb->n_locs; i++) {
+		const struct read_setup s = {
+			.lb = lb, .node = i, .len = length, .gs = reader_stamp(r, lb)};
+		struct local_replica *rep = r->fs->set.local.enabled ? local_get(r->fs, &s) : NULL;
+
+		if (!rep)
+			continue;
+		if (rep->length == length) {
+			rc = ret_errno(fcntl(rep->fd, F_DUPFD_CLOEXEC, 0));
+			if (rc >= 0)
+				*ret_fd = rc;
+			else
+				err_sys(err, rc, "%.300s", r->path);
+		}
+		local_put(r->fs, rep);
+	}
+	return rc < 0 ? rc : 0;
+}
+
+int reader_local_fd(struct reader *r, int *ret_fd, struct err *err)
+{
+	const uint64_t length = reader_length(r);
+	const Hd__LocatedBlockProto *lb = NULL;
+	struct stretch *stretch = NULL;
+	int rc;
+
+	if (length == 0 || reader_grows(r) || r->striped)
+		return err_set(err, -ENOTSUP, "%.300s is empty, being written or erasure-coded",
+			       r->path);
+	rc = reader_locate(r, 0, &stretch, &lb, err);
+	if (rc < 0)
+		return rc;
+	if (lb->offset != 0 || lb->b->numbytes != length)
+		rc = err_set(err, -ENOTSUP, "%.300s is of more than one block", r->path);
+	rc = rc ?: fd_of_block(r, lb, length, ret_fd, err);
+	stretch_put(stretch);
+	return rc;
+}
+
+static struct reader *reader_make(struct dfs *fs, const char *path, struct err *err)
+{
+	struct reader *r = calloc(1, sizeof(*r));
+
+	if (!r) {
+		err_set(err, -ENOMEM, "out of memory for a file");
+		return NULL;
+	}
+	r->fs = fs;
+	list_init(&r->stretches);
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_mutex_init(&r->seq_lock, NULL);
+	r->path = strdup(path);
+	if (!r->path) {
+		err_set(err, -ENOMEM, "out of memory for a file");
+		reader_free(r);
+		return NULL;
+	}
+	return r;
+}
+
+static int reader_or(struct reader *r, int rc, struct reader **ret)
+{
+	if (rc < 0)
+		reader_free(r);
+	else
+		*ret = r;
+	return rc;
+}
+
+int reader_new(struct dfs *fs, const char *path, struct reader **ret, struct err *err)
+{
+	struct reader *r = reader_make(fs, path, err);
+
+	return r ? reader_or(r, reader_first_locations(r, err), ret) : -ENOMEM;
+}
+
+int reader_new_from(struct dfs *fs, const char *path, Hd__GetBlockLocationsResponseProto *m,
+		    struct reader **ret, struct err *err)
+{
+	struct reader *r = reader_make(fs, path, err);
+
+	if (r)
+		return reader_or(r, reader_take_locations(r, m, err), ret);
+	pb_free(m);
+	return -ENOMEM;
+}
+
+void reader_free(struct reader *r)
+{
+	if (!r)
+		return;
+	idle_streams_remove(r);
+	fetch_forget(&r->seq);
+	striped_free(r->striped_seq);
+	ec_coder_free(r->coder);
+	reader_forget_all(r);
+	pthread_mutex_destroy(&r->lock);
+	pthread_mutex_destroy(&r->seq_lock);
+	free(r->path);
+	free(r);
+}

@@ -1,0 +1,677 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/stream/rdma.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/link/capsule_link.h"
+
+/* Slots of data, and for packets: of 1 MiB those of two striped files in flight, or of a wide one.
+ */
+#define POOL_1M 44u
+#define POOL_64K 64u
+#define POOL_8K 256u
+#define BUFS_1M 28u
+#define BUFS_64K 40u
+#define BUFS (BUFS_1M + BUFS_64K)
+#define BUF_SMALL (64u << 10)
+#define SHED_NS (20 * NS_PER_MS) /* unused for so long while somebody waits */
+#define CALIBRATE_BYTES (4u << 20)
+#define EAGER_AUTO UINT64_MAX
+#define EAGER_LEAST 4096u
+#define EAGER_MOST 16384u
+#define QUARANTINE_NS (6 * NS_PER_S) /* longer than the transport drains a queue pair */
+
+enum rconn_state { RC_CONNECTING, RC_UP, RC_LOST };
+
+struct rconn {
+	struct list link; /* rdma.conns, until lost */
+	struct rdma *rdma;
+	struct net_addr addr;
+	enum rconn_state state; /* written on the reactor under rdma.lock */
+	int rc;                 /* why lost */
+	char why[160];
+	uint32_t refs; /* calls, ops in flight, the list */
+	struct xconn *x;
+	struct xop connect_op, recv_op;
+	struct rop rop;
+	struct list calls;
+	uint64_t next_id;
+	int received; /* bytes in buf, or -errno; 0: none */
+	bool receiving;
+	uint8_t buf[VERBS_MESSAGE_MAX];
+};
+
+struct rdma {
+	struct reactor *reactor; /* owned */
+	struct pool *pool;       /* owned */
+	struct verbs *verbs;     /* owned */
+	struct list conns;
+	struct list quarantine;
+	uint64_t eager_limit;     /* dfs.rdma.eager.limit, or EAGER_AUTO */
+	double copy_bytes_per_ns; /* memcpy between cold slots */
+	struct list holders;
+	struct rtimer shed; /* while somebody waits */
+	struct rbuf bufs[BUFS];
+	struct list bufs_1m, bufs_64k; /* free; under bufs_lock, and the counts of references */
+	pthread_mutex_t bufs_lock;
+	pthread_mutex_t lock; /* task.done, rconn.state as callers see them */
+	pthread_cond_t changed;
+};
+
+struct quarantine {
+	struct list link;
+	struct rtimer timer;
+	struct slot *slot; /* one of the two */
+	struct rbuf *buf;
+};
+
+/* ---- tasks ---- */
+
+static void task_run(struct rmsg *m)
+{
+	struct rtask *t = container_of(m, struct rtask, msg);
+	struct rdma *r = t->rdma;
+
+	t->run(t);
+	pthread_mutex_lock(&r->lock);
+	t->done = true; /* @t may be gone once the lock is */
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&r->lock);
+}
+
+void rdma_run(struct rdma *r, struct rtask *t, void (*run)(struct rtask *t))
+{
+	t->msg.fn = task_run;
+	t->run = run;
+	t->rdma = r;
+	t->done = false;
+	reactor_post(r->reactor, &t->msg);
+	pthread_mutex_lock(&r->lock);
+	while (!t->done)
+		pthread_cond_wait(&r->changed, &r->lock);
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* ---- connections; all on the reactor ---- */
+
+static void conn_put(struct rconn *c)
+{
+	if (--c->refs > 0)
+		return;
+	assert(list_empty(&c->calls));
+	list_del(&c->rop.ready_link); /* it may have become ready as it was lost */
+	free(c);
+}
+
+static void set_state(struct rconn *c, enum rconn_state state)
+{
+	pthread_mutex_lock(&c->rdma->lock);
+	c->state = state;
+	pthread_cond_broadcast(&c->rdma->changed);
+	pthread_mutex_unlock(&c->rdma->lock);
+}
+
+static void conn_lost(struct rconn *c, int rc, const char *why)
+{
+	struct xconn *x = c->x;
+
+	if (c->state == RC_LOST)
+		return;
+	c->rc = rc;
+	snprintf(c->why, sizeof(c->why), "%s", why && *why ? why : err_name(rc));
+	set_state(c, RC_LOST);
+	list_del(&c->link);
+	list_for_each (l, &c->calls) {
+		struct rcall *k = container_of(l, struct rcall, link);
+
+		k->on_lost(k, rc, c->why);
+	}
+	c->x = NULL;
+	xconn_close(x); /* ops in flight come back */
+	conn_put(c);    /* the list's */
+}
+
+static void dispatch(struct rconn *c, const struct capsule *m)
+{
+	if (m->type == CAPSULE_ERROR) {
+		conn_lost(c, -ECONNRESET, "the data node ended the connection");
+		return;
+	}
+	list_for_each (l, &c->calls) {
+		struct rcall *k = container_of(l, struct rcall, link);
+
+		if (k->id == m->request_id) {
+			k->on_capsule(k, m);
+			return;
+		}
+	}
+}
+
+static void receive(struct rconn *c)
+{
+	struct capsule m;
+	uint32_t len = (uint32_t)c->received;
+
+	if (c->received < 0) {
+		conn_lost(c, c->received, verbs_reason(c->x));
+	} else if (c->received > 0) {
+		c->received = 0;
+		if (capsule_decode(c->buf, len, NULL, 0, &m) < 0)
+			conn_lost(c, -EPROTO, "the data node sent a malformed capsule");
+		else
+			dispatch(c, &m);
+	} else {
+		c->receiving = true;
+		c->refs++;
+		xconn_recv(c->x, c->buf, sizeof(c->buf), &c->recv_op);
+	}
+}
+
+static bool conn_step(struct rop *op)
+{
+	struct rconn *c = container_of(op, struct rconn, rop);
+
+	c->refs++; /* what is received may end the last call */
+	while (c->state == RC_UP && !c->receiving)
+		receive(c);
+	conn_put(c);
+	return false;
+}
+
+static void on_received(struct xop *op, int res)
+{
+	struct rconn *c = container_of(op, struct rconn, recv_op);
+
+	c->receiving = false;
+	c->received = res ? res : -ECONNRESET;
+	if (c->state == RC_UP)
+		reactor_ready(c->rdma->reactor, &c->rop);
+	conn_put(c);
+}
+
+static void on_connected(struct xop *op, int res)
+{
+	struct rconn *c = container_of(op, struct rconn, connect_op);
+
+	if (res < 0) {
+		conn_lost(c, res, c->x ? verbs_reason(c->x) : NULL);
+	} else if (c->state == RC_CONNECTING) {
+		set_state(c, RC_UP);
+		reactor_ready(c->rdma->reactor, &c->rop);
+	}
+	conn_put(c);
+}
+
+static struct rconn *conn_new(struct rdma *r, const struct net_addr *addr, uint64_t deadline_ns,
+			      int *ret_rc)
+{
+	struct rconn *c = calloc(1, sizeof(*c));
+
+	*ret_rc = -ENOMEM;
+	if (!c)
+		return NULL;
+	c->rdma = r;
+	c->addr = *addr;
+	c->refs = 2; /* the list and connect_op */
+	c->next_id = 1;
+	c->connect_op.done = on_connected;
+	c->recv_op.done = on_received;
+	rop_init(&c->rop, conn_step, NULL); /* never over by itself */
+	list_init(&c->calls);
+	list_init(&c->link);
+	*ret_rc = verbs_connect(r->verbs, addr, deadline_ns, &c->connect_op, &c->x);
+	if (*ret_rc < 0) {
+		free(c);
+		return NULL;
+	}
+	list_add_tail(&r->conns, &c->link);
+	return c;
+}
+
+static struct rconn *conn_find(struct rdma *r, const struct net_addr *addr)
+{
+	list_for_each (l, &r->conns) {
+		struct rconn *c = container_of(l, struct rconn, link);
+
+		if (c->addr.len == addr->len && memcmp(&c->addr.sa, &addr->sa, addr->len) == 0)
+			return c;
+	}
+	return NULL;
+}
+
+struct call_task {
+	struct rtask t;
+	const struct net_addr *addr;
+	uint64_t deadline_ns;
+	struct rcall *call;
+	int rc;
+};
+
+static void start_run(struct rtask *t)
+{
+	struct call_task *s = container_of(t, struct call_task, t);
+	struct rconn *c = conn_find(t->rdma, s->addr);
+
+	s->rc = 0;
+	if (!c)
+		c = conn_new(t->rdma, s->addr, s->deadline_ns, &s->rc);
+	if (!c)
+		return;
+	c->refs++;
+	s->call->conn = c;
+	s->call->id = c->next_id++;
+	list_add_tail(&c->calls, &s->call->link);
+}
+
+static void end_run(struct rtask *t)
+{
+	struct call_task *s = container_of(t, struct call_task, t);
+	struct rconn *c = s->call->conn;
+
+	list_del(&s->call->link);
+	s->call->conn = NULL;
+	conn_put(c);
+}
+
+int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadline_ns,
+		    struct rcall *call, struct err *err)
+{
+	struct call_task s = {.addr = node, .deadline_ns = deadline_ns, .call = call};
+	char text[NET_TEXT_MAX];
+	int rc;
+
+	list_init(&call->link);
+	call->conn = NULL;
+	rdma_run(r, &s.t, start_run);
+	if (s.rc < 0)
+		return err_sys(err, s.rc, "data node %s: no RDMA connection", net_text(node, text));
+	pthread_mutex_lock(&r->lock); /* the transport keeps the deadline: this wait ends */
+	while (call->conn->state == RC_CONNECTING)
+		pthread_cond_wait(&r->changed, &r->lock);
+	rc = call->conn->state == RC_LOST ? call->conn->rc : 0;
+	pthread_mutex_unlock(&r->lock);
+	if (rc < 0) {
+		err_set(err, rc, "data node %s: no RDMA connection: %s", net_text(node, text),
+			call->conn->why);
+		rdma_call_end(r, call);
+	}
+	return rc;
+}
+
+void rdma_call_end(struct rdma *r, struct rcall *call)
+{
+	struct call_task s = {.call = call};
+
+	if (call->conn)
+		rdma_run(r, &s.t, end_run);
+}
+
+void rdma_call_join(struct rcall *c, const struct rcall *with)
+{
+	c->conn = with->conn;
+	c->conn->refs++;
+	c->id = c->conn->next_id++;
+	list_add_tail(&c->conn->calls, &c->link);
+}
+
+void rdma_call_renew(struct rcall *c)
+{
+	c->id = c->conn->next_id++;
+}
+
+/* ---- sending ---- */
+
+static void on_sent(struct xop *op, int res)
+{
+	struct rsend *s = container_of(op, struct rsend, op);
+
+	(void)res; /* a lost connection tells every call by itself */
+	s->busy = false;
+	if (s->sent)
+		s->sent(s);
+}
+
+static int send_with(struct rcall *c, struct rsend *s, struct capsule *m, const struct slot *slot,
+		     uint32_t payload)
+{
+	ssize_t n;
+
+	assert(!s->busy);
+	if (c->conn->state != RC_UP)
+		return -ECONNRESET;
+	m->request_id = c->id;
+	n = capsule_encode(m, c->conn->x->max_message, s->buf);
+	if (n < 0)
+		return (int)n;
+	s->op.done = on_sent;
+	s->busy = true;
+	s->iov = (struct iovec){s->buf, (size_t)n};
+	if (payload)
+		verbs_send_payload(c->conn->x, &s->iov, slot->data, payload, &s->op);
+	else
+		xconn_send(c->conn->x, &s->iov, 1, &s->op);
+	return 0;
+}
+
+int rdma_send(struct rcall *c, struct rsend *s, struct capsule *m)
+{
+	return send_with(c, s, m, NULL, 0);
+}
+
+int rdma_send_eager(struct rcall *c, struct rsend *s, struct capsule *m, const struct slot *slot,
+		    uint32_t len)
+{
+	m->payload = (struct capsule_bytes){slot->data, len};
+	return send_with(c, s, m, slot, len);
+}
+
+/* Riding along saves the round trip of a READ and costs, at worst, a copy of as many bytes: the two
+ * are equal at rtt times the speed of memory. */
+uint32_t rdma_eager_max(const struct rcall *c)
+{
+	const struct rconn *k = c->conn;
+	uint64_t limit = k->rdma->eager_limit;
+	uint32_t peer;
+
+	if (k->state != RC_UP)
+		return 0;
+	peer = verbs_peer(k->x)->payload_max;
+	if (limit == EAGER_AUTO) {
+		limit = (uint64_t)((double)verbs_rtt_ns(k->x) * k->rdma->copy_bytes_per_ns);
+		limit = limit < EAGER_LEAST ? EAGER_LEAST : limit > EAGER_MOST ? EAGER_MOST : limit;
+	}
+	return limit < peer ? (uint32_t)limit : peer;
+}
+
+uint32_t rdma_capsule_max(const struct rcall *c)
+{
+	return c->conn->state == RC_UP ? c->conn->x->max_message : 0;
+}
+
+struct pool *rdma_pool(struct rdma *r)
+{
+	return r->pool;
+}
+
+struct reactor *rdma_reactor(struct rdma *r)
+{
+	return r->reactor;
+}
+
+struct xremote rdma_remote(const struct rcall *c, const struct slot *s, uint32_t off)
+{
+	return verbs_remote(c->conn->x, s, off);
+}
+
+void rdma_give_up(struct rcall *c)
+{
+	if (c->conn)
+		conn_lost(c->conn, -ECANCELED, "a request was given up");
+}
+
+static void quarantine_over(struct rtimer *t)
+{
+	struct quarantine *q = container_of(t, struct quarantine, timer);
+
+	list_del(&q->link);
+	slot_put(q->slot);
+	rdma_buf_put(q->buf);
+	free(q);
+}
+
+static void quarantine(struct rdma *r, struct rcall *c, struct slot *s, struct rbuf *b)
+{
+	struct quarantine *q = calloc(1, sizeof(*q));
+
+	rdma_give_up(c);
+	if (!q)
+		return; /* better lost than written to by somebody else's RDMA */
+	q->slot = s;
+	q->buf = b;
+	q->timer.fire = quarantine_over;
+	list_add_tail(&r->quarantine, &q->link);
+	reactor_timer_set(r->reactor, &q->timer, clock_mono_ns() + QUARANTINE_NS);
+}
+
+void rdma_quarantine(struct rdma *r, struct rcall *c, struct slot *s)
+{
+	quarantine(r, c, s, NULL);
+}
+
+void rdma_quarantine_buf(struct rdma *r, struct rcall *c, struct rbuf *b)
+{
+	quarantine(r, c, NULL, b);
+}
+
+/* ---- memory of packets ---- */
+
+struct rbuf *rdma_buf_get(struct rdma *r, uint32_t bytes)
+{
+	struct list *l;
+
+	pthread_mutex_lock(&r->bufs_lock);
+	l = list_pop(bytes <= BUF_SMALL ? &r->bufs_64k : &r->bufs_1m);
+	if (l)
+		container_of(l, struct rbuf, link)->refs = 1;
+	pthread_mutex_unlock(&r->bufs_lock);
+	return l ? container_of(l, struct rbuf, link) : NULL;
+}
+
+struct rbuf *rdma_buf_ref(struct rbuf *b)
+{
+	pthread_mutex_lock(&b->rdma->bufs_lock);
+	b->refs++;
+	pthread_mutex_unlock(&b->rdma->bufs_lock);
+	return b;
+}
+
+void rdma_buf_put(struct rbuf *b)
+{
+	if (!b)
+		return;
+	pthread_mutex_lock(&b->rdma->bufs_lock);
+	if (--b->refs == 0) /* the one that is in the cache first */
+		list_add(b->data->size <= BUF_SMALL ? &b->rdma->bufs_64k : &b->rdma->bufs_1m,
+			 &b->link);
+	pthread_mutex_unlock(&b->rdma->bufs_lock);
+}
+
+/* Before the reactor has the pool. */
+static void bufs_init(struct rdma *r)
+{
+	for (uint32_t i = 0; i < BUFS; i++) {
+		const bool big = i < BUFS_1M;
+		struct rbuf *b = &r->bufs[i];
+
+		*b = (struct rbuf){.rdma = r,
+				   .data = pool_get(r->pool, big ? SLOT_1M : SLOT_64K, POOL_CTRL),
+				   .crc = pool_get(r->pool, SLOT_CRC, POOL_CTRL)};
+		list_add_tail(big ? &r->bufs_1m : &r->bufs_64k, &b->link);
+	}
+}
+
+/* After the reactor. */
+static void bufs_fini(struct rdma *r)
+{
+	for (uint32_t i = 0; i < BUFS; i++) {
+		slot_put(r->bufs[i].data);
+		slot_put(r->bufs[i].crc);
+	}
+}
+
+/* ---- who waits, and who holds what nobody uses ---- */
+
+void rdma_holder_add(struct rdma *r, struct rholder *h)
+{
+	list_add_tail(&r->holders, &h->link);
+}
+
+void rdma_holder_remove(struct rholder *h)
+{
+	if (list_is_linked(&h->link))
+		list_del(&h->link);
+}
+
+static void shed(struct rtimer *t)
+{
+	struct rdma *r = container_of(t, struct rdma, shed);
+	const uint64_t now = clock_mono_ns();
+
+	list_for_each (l, &r->holders) {
+		struct rholder *h = container_of(l, struct rholder, link);
+
+		if (pool_is_pressed(r->pool))
+			h->shed(h, now - SHED_NS);
+	}
+	if (pool_is_pressed(r->pool))
+		reactor_timer_set(r->reactor, &r->shed, now + SHED_NS);
+}
+
+/* It may run inside slot_put(): nothing is given back here. */
+static void pressed(void *arg)
+{
+	struct rdma *r = arg;
+
+	if (!r->shed.deadline_ns && pool_is_pressed(r->pool))
+		reactor_timer_set(r->reactor, &r->shed, clock_mono_ns() + SHED_NS);
+}
+
+/* ---- start and end ---- */
+
+struct setup_task {
+	struct rtask t;
+	struct err *err;
+	int rc;
+};
+
+static void setup_run(struct rtask *t)
+{
+	struct setup_task *s = container_of(t, struct setup_task, t);
+	const struct verbs_opts o = {.protocol = &capsule_link,
+				     .role = CAPSULE_CLIENT,
+				     .pool = t->rdma->pool,
+				     .active = true,
+				     .peer_may_write = true};
+
+	s->rc = verbs_new(t->rdma->reactor, &o, &t->rdma->verbs, s->err);
+}
+
+/* Between slots that no cache holds: one pass over the pool, half to half. */
+static double measure_copy(struct pool *pool)
+{
+	size_t len, half;
+	uint8_t *p = pool_slab(pool, 0, &len);
+	uint64_t start;
+
+	half = len / 2 < CALIBRATE_BYTES ? len / 2 : CALIBRATE_BYTES;
+	start = clock_mono_ns();
+	memcpy(p, p + len - half, half);
+	return (double)half / (double)(clock_mono_ns() - start + 1);
+}
+
+static void stop_reactor(struct rdma *r)
+{
+	reactor_stop(r->reactor);
+	reactor_join(r->reactor);
+}
+
+static int rdma_new(const struct settings *set, struct rdma **ret, struct err *err)
+{
+	const struct reactor_opts ro = {.name = "dfs-rdma", .offload_threads = 1, .spin_us = -1};
+	const struct pool_opts po = {
+		.count = {[SLOT_8K] = POOL_8K,
+			  [SLOT_64K] = POOL_64K + BUFS_64K,
+			  [SLOT_1M] = POOL_1M + BUFS_1M,
+			  [SLOT_CRC] = POOL_8K + POOL_64K + POOL_1M + BUFS},
+		.fixed = {[SLOT_64K] = BUFS_64K, [SLOT_1M] = BUFS_1M, [SLOT_CRC] = BUFS},
+		.floor_pct = {[POOL_READ] = 8, [POOL_WRITE] = 25}}; /* reads do with smaller ones */
+	struct setup_task s = {.err = err};
+	struct rdma *r;
+	int rc = verbs_probe(err);
+
+	if (rc < 0)
+		return rc;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return err_set(err, -ENOMEM, "out of memory");
+	list_init(&r->conns);
+	list_init(&r->quarantine);
+	list_init(&r->holders);
+	list_init(&r->bufs_1m);
+	list_init(&r->bufs_64k);
+	r->shed.fire = shed;
+	pthread_mutex_init(&r->bufs_lock, NULL);
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->changed, NULL);
+	r->eager_limit = set->eager_limit ? set->eager_limit : EAGER_AUTO;
+	rc = pool_new(&po, &r->pool, err);
+	if (!rc) {
+		r->copy_bytes_per_ns = measure_copy(r->pool);
+		bufs_init(r);
+		pool_on_pressed(r->pool, pressed, r);
+	}
+	if (!rc)
+		rc = reactor_new(&ro, &r->reactor, err);
+	if (!rc)
+		rc = reactor_start(r->reactor);
+	if (!rc) {
+		rdma_run(r, &s.t, setup_run);
+		rc = s.rc;
+		if (rc < 0)
+			stop_reactor(r);
+	}
+	if (rc < 0) {
+		reactor_free(r->reactor);
+		bufs_fini(r);
+		pool_free(r->pool);
+		free(r);
+		return rc;
+	}
+	*ret = r;
+	return 0;
+}
+
+int rdma_get(struct dfs *fs, struct rdma **ret, struct err *err)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&fs->rdma_lock);
+	if (!fs->rdma)
+		rc = rdma_new(&fs->set, &fs->rdma, err);
+	if (rc == 0)
+		packet_pool_register(&fs->packets, fs->rdma);
+	*ret = fs->rdma;
+	pthread_mutex_unlock(&fs->rdma_lock);
+	return rc;
+}
+
+static void end_all_run(struct rtask *t)
+{
+	list_for_each (l, &t->rdma->conns)
+		conn_lost(container_of(l, struct rconn, link), -ECANCELED, "closed");
+}
+
+void rdma_free(struct rdma *r)
+{
+	struct rtask t;
+
+	if (!r)
+		return;
+	rdma_run(r, &t, end_all_run);
+	stop_reactor(r);
+	verbs_free(r->verbs);     /* no queue pair is left */
+	reactor_free(r->reactor); /* it knows their timers */
+	list_for_each (l, &r->quarantine)
+		quarantine_over(&container_of(l, struct quarantine, link)->timer);
+	bufs_fini(r);
+	pool_free(r->pool);
+	pthread_cond_destroy(&r->changed);
+	pthread_mutex_destroy(&r->bufs_lock);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * rdma - one reactor thread and one queue pair per data node, shared by all files of a handle
+ *
+ * Idea: callers' threads hand requests to a reactor that owns verbs, the registered pool and the
+ * connections, and wait for answers. The data node drives the RDMA (docs/wire.md): what a caller
+ * sends lies in a slot of the pool until the node has read it, what it reads arrives in one. Some
+ * slots are kept for packets, which are filled there in the first place. The others belong to
+ * whoever moves bytes now: a read takes its slots for one request, a write for one packet that is
+ * not filled in registered memory. Both wait in the pool's line when there are none, and give back
+ * what lies unused while somebody waits (docs/design/013-buffers.md).
+ * The thread is started by the first open that wants RDMA; handles that never do have none.
+ * Ownership: struct rdma belongs to the struct dfs. A call (struct rcall) belongs to its stream and
+ * is known to a connection from rdma_call_start() until rdma_call_end() returns.
+ * Threading: functions marked [R] run on the reactor, the rest on callers' threads.
+ * Source: docs/wire.md sections 2, 4, 6, 7, 8.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/src/fs/fs.h"
+#include "common/reactor/pool.h"
+#include "common/reactor/reactor.h"
+#include "common/transport/verbs.h"
+#include "common/wire/capsule.h"
+
+struct rdma;
+struct rconn;
+
+/** Registered memory of a packet, which any thread may take and give back: what is written into it
+ *  is sent without a copy. */
+#define RDMA_BUF_BYTES (1u << 20) /* most of one; packets of 64 KiB and less get such of 64 KiB */
+#define RDMA_BUF_CRC_BYTES 8192u
+struct rbuf {
+	struct list link;        /* private */
+	struct slot *data, *crc; /* crc: RDMA_BUF_CRC_BYTES */
+	struct rdma *rdma;
+	uint32_t refs; /* private */
+};
+/** For @bytes; NULL: all of that size are in use. Any thread, as the two below. */
+struct rbuf *rdma_buf_get(struct rdma *r, uint32_t bytes);
+struct rbuf *rdma_buf_ref(struct rbuf *b);
+/** Accepts NULL. */
+void rdma_buf_put(struct rbuf *b);
+
+/** A capsule on its way: memory and op that must stay until the transport has given them back. */
+struct rsend {
+	struct xop op;
+	struct iovec iov;
+	atomic_bool busy;
+	/** [R] May be NULL: it is not busy any more. */
+	void (*sent)(struct rsend *s);
+	uint8_t buf[VERBS_MESSAGE_MAX];
+};
+
+/** A stream or read on a connection. */
+struct rcall {
+	struct list link;   /* the connection's */
+	struct rconn *conn; /* counted; NULL when there is none */
+	uint64_t id;
+	/** [R] An answer to this call. */
+	void (*on_capsule)(struct rcall *c, const struct capsule *m);
+	/** [R] The connection is gone; nothing more will come. */
+	void (*on_lost)(struct rcall *c, int rc, const char *why);
+};
+
+/** Work for the reactor that its caller waits for. */
+struct rtask {
+	struct rmsg msg;
+	void (*run)(struct rtask *t); /* [R] */
+	struct rdma *rdma;
+	bool done;
+};
+/** Run @run on the reactor and wait for it. */
+void rdma_run(struct rdma *r, struct rtask *t, void (*run)(struct rtask *t));
+struct reactor *rdma_reactor(struct rdma *r);
+
+/** The handle's RDMA side, started when it was not. -ENODEV, -EPERM, -ENOMEM, ...: why not. */
+int rdma_get(struct dfs *fs, struct rdma **ret, struct err *err);
+/** All files closed. Accepts NULL. */
+void rdma_free(struct rdma *r);
+
+/** Connect (or use the connection there is) and make @c known to it, with a fresh id. -ETIMEDOUT,
+ *  -ECONNREFUSED, -EHOSTUNREACH, ... */
+int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadline_ns,
+		    struct rcall *c, struct err *err);
+/** After it neither call-back runs any more. */
+void rdma_call_end(struct rdma *r, struct rcall *c);
+
+/** [R] Make @c known to the connection of @with, too. */
+void rdma_call_join(struct rcall *c, const struct rcall *with);
+/** [R] An id of its own for the next request of @c: the node forgets an old one only when its
+ *  answer has left. */
+void rdma_call_renew(struct rcall *c);
+/** [R] Encode and send; @s must not be busy. -EMSGSIZE does not fit, -ECONNRESET connection gone.
+ */
+int rdma_send(struct rcall *c, struct rsend *s, struct capsule *m);
+/** [R] The same with the first @len bytes of @slot riding along; at most rdma_eager_max(). */
+int rdma_send_eager(struct rcall *c, struct rsend *s, struct capsule *m, const struct slot *slot,
+		    uint32_t len);
+/** [R] Data up to this size rides along: what the node takes, the setting or the calibration allow.
+ */
+uint32_t rdma_eager_max(const struct rcall *c);
+/** [R] Largest capsule the node takes; 0 when the connection is gone. */
+uint32_t rdma_capsule_max(const struct rcall *c);
+struct pool *rdma_pool(struct rdma *r);
+
+/** A stream that may hold slots which nobody uses at the moment. */
+struct rholder {
+	struct list link; /* private */
+	/** [R] Somebody waits for slots: give back those that have lain unused since @before_ns. */
+	void (*shed)(struct rholder *h, uint64_t before_ns);
+};
+/** [R] From now on asked to shed, until rdma_holder_remove(), which is harmless without it. */
+void rdma_holder_add(struct rdma *r, struct rholder *h);
+void rdma_holder_remove(struct rholder *h);
+
+/** The class for @bytes of data, and for @bytes of CRCs: the pool has no slots of 256 KiB. */
+static inline enum slot_class rdma_class(uint64_t bytes)
+{
+	const enum slot_class c = slot_class_for(bytes);
+
+	return c == SLOT_256K ? SLOT_1M : c;
+}
+static inline enum slot_class rdma_crc_class(uint64_t bytes)
+{
+	return bytes <= SLOT_CRC_SIZE ? SLOT_CRC : rdma_class(bytes);
+}
+/** [R] Name memory to the node; the connection must not be gone. */
+struct xremote rdma_remote(const struct rcall *c, const struct slot *s, uint32_t off);
+/** [R] An answer does not come: end the connection; every call on it gets on_lost(). */
+void rdma_give_up(struct rcall *c);
+/** [R] The node may still move bytes to or from @s: give up, and keep the slot until the queue pair
+ *  is surely gone. Takes the reference. */
+void rdma_quarantine(struct rdma *r, struct rcall *c, struct slot *s);
+void rdma_quarantine_buf(struct rdma *r, struct rcall *c, struct rbuf *b);

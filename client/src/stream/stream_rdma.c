@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stream_rdma - blocks over RDMA; see stream.h and docs/wire.md sections 4 to 6.
+ * A packet lies in registered memory, where the node reads it from (stream_rdma_write.c); a read
+ * arrives in slots, a few requests ahead, is verified there and copied to the caller
+ * (stream_rdma_read.c). */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/src/stream/stream_rdma_internal.h"
+#include "common/base/clock.h"
+
+#define CONNECT_NS (1000 * NS_PER_MS)       /* then TCP */
+#define CONNECT_REQUIRED_NS (10 * NS_PER_S) /* there is no other way to go */
+
+void meeting_init(struct meeting *m)
+{
+	pthread_condattr_t a;
+
+	pthread_condattr_init(&a);
+	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	pthread_mutex_init(&m->lock, NULL);
+	pthread_cond_init(&m->news, &a);
+	m->fd = -1;
+	pthread_condattr_destroy(&a);
+}
+
+void meeting_fini(struct meeting *m)
+{
+	if (m->fd >= 0)
+		(void)close(m->fd);
+	pthread_cond_destroy(&m->news);
+	pthread_mutex_destroy(&m->lock);
+}
+
+void meeting_lost(struct meeting *m, int rc, const char *why)
+{
+	pthread_mutex_lock(&m->lock);
+	if (!m->lost) { /* the first reason stays */
+		snprintf(m->why, sizeof(m->why), "%s", why);
+		m->lost = rc;
+	}
+	meeting_ring(m);
+	pthread_mutex_unlock(&m->lock);
+}
+
+void meeting_ring(struct meeting *m)
+{
+	const uint64_t one = 1;
+
+	pthread_cond_broadcast(&m->news);
+	if (m->fd >= 0)
+		(void)!write(m->fd, &one, sizeof(one)); /* full is rung already */
+}
+
+int meeting_poll(struct meeting *m, struct pollfd *ret)
+{
+	uint64_t rung;
+
+	if (m->fd < 0)
+		m->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (m->fd < 0)
+		return neg_errno();
+	(void)!read(m->fd, &rung, sizeof(rung)); /* of before: the caller has just looked */
+	*ret = (struct pollfd){.fd = m->fd, .events = POLLIN};
+	return 0;
+}
+
+int meeting_wait(struct meeting *m, uint64_t deadline_ns)
+{
+	const struct timespec ts = {.tv_sec = (time_t)(deadline_ns / NS_PER_S),
+				    .tv_nsec = (long)(deadline_ns % NS_PER_S)};
+
+	return ret_code(pthread_cond_timedwait(&m->news, &m->lock, &ts));
+}
+
+uint64_t rdma_connect_deadline(const struct dfs *fs)
+{
+	return clock_mono_ns() + (fs->set.rdma == RDMA_REQUIRE ? CONNECT_REQUIRED_NS : CONNECT_NS);
+}
+
+int rdma_no_path(int rc, struct err *err)
+{
+	if (rc == -ENOMEM)
+		return rc;
+	err->rc = rc == -ENOBUFS ? rc : -ENOLINK; /* ours, for now: the node is not marked */
+	return -ENOLINK;
+}
+
+int stream_no_buffers(const struct dfs *fs, const char *what, struct err *err)
+{
+	err_set(err, -ENOBUFS,
+		"%s: all RDMA buffers of this process were in use for %u ms (dfs.rdma.pool.wait)",
+		what, fs->set.rdma_wait_ms);
+	return err_cure(err, "use fewer files at a time, or set dfs.client.rdma=auto to allow TCP");
+}
+
+void rdma_copy_text(char *dst, size_t size, struct capsule_bytes text)
+{
+	size_t n = text.len < size - 1 ? text.len : size - 1;
+
+	if (n)
+		memcpy(dst, text.p, n);
+	dst[n] = '\0';
+}
+
+const struct block_stream stream_rdma = {
+	.name = "rdma",
+	.counter = 1,
+	.keeps_alive = true,
+	.open_write = rdma_open_write,
+	.send = rdma_w_send,
+	.next_ack = rdma_w_next_ack,
+	.wait = rdma_w_wait,
+	.poll_write = rdma_w_poll,
+	.close_write = rdma_w_close,
+	.open_read = rdma_open_read,
+	.read = rdma_r_read,
+	.close_read = rdma_r_close,
+	.start_read = rdma_open_read,
+	.try_read = rdma_r_try,
+	.poll_read = rdma_r_poll,
+	.come_to_rest = rdma_r_come_to_rest,
+};

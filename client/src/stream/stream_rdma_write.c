@@ -1,0 +1,728 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stream_rdma_write - packets in registered memory, which the first node reads; stream_rdma.c
+ *
+ * A packet that could not have such memory is copied into slots of the pool: one for its data and
+ * one for its CRCs, of the classes that it needs. Its stream asks for the pair when the packet is
+ * its next one, and gives it back when the packet is acknowledged and its capsule sent. The packet
+ * itself stays its writer's until then, so after a failure it can be sent again.
+ * The reactor takes the pair, the caller's thread copies.
+ * Waiting: a stream that has no pair waits in the pool's line. A stream whose packets lie in pairs
+ * does not: it asks again when one of them comes back. The pipe says how long that may take
+ * (pipeline.h). While somebody waits, a pair that its caller does not fetch for UNFETCHED_NS is
+ * given back.
+ * Locks: meeting.lock covers what struct rdma_w says, and the state, slots and buffer of each wslot
+ * that is not WSLOT_FILLING.
+ * It is held for a few instructions and never while somebody waits in line. The pool's call-back
+ * takes no lock, for it may run while another stream's is held. What is marked [R] is of the
+ * reactor's thread alone. An acknowledgement is taken by the reactor under meeting.lock, and that
+ * gives the pair back: neither a caller that sleeps nor the lock of its file stands in the way. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/src/stream/dtp.h"
+#include "client/src/stream/stream_rdma_internal.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/wire/dt.h"
+#include "common/wire/pb.h"
+
+#define WRITE_DEPTH 8u /* packets on their way */
+#define ACKS_MAX 64u   /* more than WRITE_DEPTH and a few stray ones */
+/* so long a pair waits for its caller while others wait for one */
+#define UNFETCHED_NS (200 * NS_PER_MS)
+
+enum wslot_state {
+	WSLOT_FREE,    /* until its capsule is back it may still be busy */
+	WSLOT_FILLING, /* the caller's */
+	WSLOT_POSTED,  /* the reactor is to send it */
+	WSLOT_SENT,    /* the node may read the memory, until its ack */
+};
+
+struct wslot {
+	struct rmsg msg; /* to the reactor: send it */
+	struct rdma_w *w;
+	/* data; its CRCs when the capsule has no room: of buf, or the packet's copy */
+	struct slot *slot, *crc;
+	/* counted while the node or the transport may look at it; NULL: none, or copied */
+	struct rbuf *buf;
+	bool copied; /* slot and crc are owned */
+	struct rsend send;
+	struct packet head; /* seqno, offset, len, crc_len, flags of the packet */
+	enum wslot_state state;
+};
+
+enum copy_state {
+	COPY_NONE,
+	COPY_ASKED, /* the reactor sees to it */
+	COPY_THERE, /* for the caller to fetch */
+};
+
+struct rdma_w {
+	struct wstream base;
+	struct rcall call; /* first of the reactor's view */
+	struct dfs *fs;
+	struct rdma *rdma;
+	char peer[NET_TEXT_MAX];
+	size_t nodes;
+	struct meeting m;
+	/* under m.lock */
+	bool opened, closed;
+	bool finished; /* the last packet is acknowledged: the node's stream is over */
+	int open_status;
+	char bad_link[NET_TEXT_MAX];
+	char text[256];
+	struct ack ack[ACKS_MAX];
+	uint32_t ack_head, ack_tail;
+	uint32_t acks_short;   /* an ack for fewer nodes than the pipeline has */
+	uint32_t next, oldest; /* wslot to use next; first one not acknowledged */
+	struct wslot slot[WRITE_DEPTH];
+	bool want_copy;                  /* what is to be sent next needs a pair of slots, */
+	uint32_t copy_len, copy_crc_len; /* for so many bytes */
+	enum copy_state copy_state;
+	uint64_t copy_there_ns;
+	struct slot *pair[2]; /* while COPY_THERE */
+	/* the caller's */
+	uint64_t copied; /* bytes */
+	struct capsule_bytes open_op;
+	struct rmsg ask_msg; /* to the reactor: a pair is wanted */
+	/* [R] */
+	struct pool_ask ask;
+	struct slot *got[2];
+	bool granted; /* got[] is there */
+	bool again;   /* ask when a pair of ours comes back */
+	bool ending;
+	uint32_t pairs; /* that this stream has */
+	struct rholder holder;
+	struct rop rop; /* w_step() */
+	struct rsend control;
+};
+
+static struct rdma_w *w_of(struct wstream *s)
+{
+	return container_of(s, struct rdma_w, base);
+}
+
+static void push_ack(struct rdma_w *w, struct ack a)
+{
+	if (w->ack_head - w->ack_tail < ACKS_MAX)
+		w->ack[w->ack_head++ % ACKS_MAX] = a;
+}
+
+static bool is_used(const struct wslot *s)
+{
+	return s->state != WSLOT_FREE || s->send.busy;
+}
+
+/* And let_go() has seen it. */
+static bool is_free(const struct wslot *s)
+{
+	return !is_used(s) && !s->buf && !s->copied;
+}
+
+static bool has_room(const struct rdma_w *w)
+{
+	return is_free(&w->slot[w->next]) && (!w->want_copy || w->copy_state != COPY_ASKED);
+}
+
+/* ---- pairs of slots; on the reactor ---- */
+
+static void look_again(struct rdma_w *w)
+{
+	if (!w->ending)
+		reactor_ready(rdma_reactor(w->rdma), &w->rop);
+}
+
+static void put_pair(struct rdma_w *w, struct slot *data, struct slot *crc)
+{
+	w->pairs--;
+	slot_put(data);
+	slot_put(crc);
+	if (w->again)
+		look_again(w);
+}
+
+static void give(struct rdma_w *w)
+{
+	w->pairs++;
+	pthread_mutex_lock(&w->m.lock);
+	w->pair[0] = w->got[0];
+	w->pair[1] = w->got[1];
+	w->copy_state = COPY_THERE;
+	w->copy_there_ns = clock_mono_ns();
+	meeting_ring(&w->m);
+	pthread_mutex_unlock(&w->m.lock);
+}
+
+/* Inside some slot_put(). */
+static void on_granted(struct pool_ask *a)
+{
+	struct rdma_w *w = container_of(a, struct rdma_w, ask);
+
+	w->granted = true;
+	look_again(w);
+}
+
+static void ask_pair(struct rdma_w *w)
+{
+	struct pool *pool = rdma_pool(w->rdma);
+	const uint8_t data = (uint8_t)rdma_class(w->copy_len),
+		      crc = (uint8_t)rdma_crc_class(w->copy_crc_len);
+
+	w->ask = (struct pool_ask){.use = POOL_WRITE,
+				   .forms = 1,
+				   .slots = w->got,
+				   .granted = on_granted,
+				   .form[0] = {2, {{data, 1}, {crc, 1}}}};
+	w->again = false;
+	if (pool_take(pool, &w->ask))
+		give(w);
+	else if (w->pairs)
+		w->again = true;
+	else
+		pool_wait(pool, &w->ask);
+}
+
+static bool w_step(struct rop *op)
+{
+	struct rdma_w *w = container_of(op, struct rdma_w, rop);
+
+	if (w->granted) {
+		w->granted = false;
+		give(w);
+	} else if (w->again) {
+		ask_pair(w);
+	}
+	return false;
+}
+
+static void on_ask(struct rmsg *msg)
+{
+	struct rdma_w *w = container_of(msg, struct rdma_w, ask_msg);
+
+	if (!list_is_linked(&w->holder.link))
+		rdma_holder_add(w->rdma, &w->holder);
+	ask_pair(w);
+}
+
+/* Somebody waits for slots, and the caller does not come for its pair: it asks again when it does.
+ */
+static void w_shed(struct rholder *h, uint64_t before_ns)
+{
+	struct rdma_w *w = container_of(h, struct rdma_w, holder);
+	bool idle;
+
+	pthread_mutex_lock(&w->m.lock);
+	idle = w->copy_state == COPY_THERE && w->copy_there_ns + UNFETCHED_NS < before_ns;
+	if (idle)
+		w->copy_state = COPY_NONE;
+	pthread_mutex_unlock(&w->m.lock);
+	if (idle)
+		put_pair(w, w->pair[0], w->pair[1]);
+}
+
+/* If nobody looks at the packet any more. With the lock held. */
+static void let_go(struct wslot *s)
+{
+	if (is_used(s))
+		return;
+	rdma_buf_put(s->buf);
+	s->buf = NULL;
+	if (s->copied)
+		put_pair(s->w, s->slot, s->crc);
+	s->copied = false;
+}
+
+/* ---- what comes from the node ---- */
+
+/* One ACK may cover several packets; the writer wants one each. */
+static void take_ack(struct rdma_w *w, const struct capsule *m)
+{
+	for (uint32_t i = m->ack.count; i-- > 0;)
+		if (m->ack.status[i] != HD__STATUS__SUCCESS) {
+			/* the last one that failed is to blame, hdfs-wire 5.6 */
+			push_ack(w, (struct ack){.seqno = m->ack.seqno,
+						 .status = m->ack.status[i],
+						 .bad = i < w->nodes ? (int)i : (int)w->nodes - 1});
+			return;
+		}
+	if (m->ack.count < w->nodes)
+		w->acks_short = m->ack.count;
+	while (w->slot[w->oldest].state == WSLOT_SENT &&
+	       w->slot[w->oldest].head.seqno <= m->ack.seqno) {
+		w->slot[w->oldest].state = WSLOT_FREE;
+		w->finished |= w->slot[w->oldest].head.last;
+		push_ack(w, (struct ack){.seqno = w->slot[w->oldest].head.seqno, .bad = -1});
+		let_go(&w->slot[w->oldest]);
+		w->oldest = (w->oldest + 1) % WRITE_DEPTH;
+	}
+}
+
+static void w_on_capsule(struct rcall *c, const struct capsule *m)
+{
+	struct rdma_w *w = container_of(c, struct rdma_w, call);
+
+	pthread_mutex_lock(&w->m.lock);
+	if (m->type == CAPSULE_OPEN_REPLY && !w->opened) {
+		w->opened = true;
+		w->open_status = m->open_reply.status;
+		w->closed = m->open_reply.status != HD__STATUS__SUCCESS;
+		rdma_copy_text(w->bad_link, sizeof(w->bad_link), m->open_reply.bad_link);
+		rdma_copy_text(w->text, sizeof(w->text), m->open_reply.text);
+	} else if (m->type == CAPSULE_ACK) {
+		take_ack(w, m);
+	} else if (m->type == CAPSULE_CLOSED) {
+		w->closed = true;
+		rdma_copy_text(w->text, sizeof(w->text), m->closed.text);
+	}
+	meeting_ring(&w->m);
+	pthread_mutex_unlock(&w->m.lock);
+}
+
+/* Somebody may wait for the capsule's memory. */
+static void w_news(struct rdma_w *w)
+{
+	pthread_mutex_lock(&w->m.lock);
+	meeting_ring(&w->m);
+	pthread_mutex_unlock(&w->m.lock);
+}
+
+static void w_on_sent(struct rsend *send)
+{
+	struct wslot *s = container_of(send, struct wslot, send);
+
+	pthread_mutex_lock(&s->w->m.lock);
+	let_go(s);
+	meeting_ring(&s->w->m);
+	pthread_mutex_unlock(&s->w->m.lock);
+}
+
+static void w_on_control_sent(struct rsend *s)
+{
+	w_news(container_of(s, struct rdma_w, control));
+}
+
+static void w_on_lost(struct rcall *c, int rc, const char *why)
+{
+	meeting_lost(&container_of(c, struct rdma_w, call)->m, rc, why);
+}
+
+struct w_task {
+	struct rtask t;
+	struct rdma_w *w;
+	int rc;
+};
+
+/* Where TCP is allowed, a block that finds no slot free goes by TCP. */
+static bool may_begin(const struct rdma_w *w)
+{
+	struct slot *pair[2];
+	struct pool_ask ask = {.use = POOL_WRITE,
+			       .forms = 1,
+			       .slots = pair,
+			       .form[0] = {2, {{SLOT_1M, 1}, {SLOT_CRC, 1}}}};
+
+	if (w->fs->set.rdma == RDMA_REQUIRE)
+		return true;
+	if (!pool_take(rdma_pool(w->rdma), &ask))
+		return false;
+	slot_put(pair[0]);
+	slot_put(pair[1]);
+	return true;
+}
+
+static void open_run(struct rtask *t)
+{
+	struct w_task *o = container_of(t, struct w_task, t);
+	struct capsule m = {.type = CAPSULE_OPEN_WRITE, .open_write.op = o->w->open_op};
+
+	o->rc = may_begin(o->w) ? rdma_send(&o->w->call, &o->w->control, &m) : -ENOBUFS;
+}
+
+/* A small piece rides along; a larger one is named. CRCs ride in the capsule where they fit, else
+ * they are named, too. */
+static int send_data(struct wslot *s, struct capsule *m, uint32_t max)
+{
+	struct rcall *c = &s->w->call;
+	const uint32_t len = s->head.len, crc_len = s->head.crc_len;
+	const bool crc_fits = capsule_crc_fits(crc_len, max);
+	const struct xremote data = rdma_remote(c, s->slot, 0), crc = rdma_remote(c, s->crc, 0);
+
+	m->write.crc.len = crc_len;
+	if (crc_fits)
+		m->write.crc.p = s->crc->data;
+	else
+		m->write.crc_mem = (struct capsule_mem){crc.addr, crc.rkey, crc_len};
+	if (crc_fits && len <= rdma_eager_max(c))
+		return rdma_send_eager(c, &s->send, m, s->slot, len);
+	m->write.data = (struct capsule_mem){data.addr, data.rkey, len};
+	return rdma_send(c, &s->send, m);
+}
+
+static void send_run(struct rmsg *msg)
+{
+	struct wslot *s = container_of(msg, struct wslot, msg);
+	const struct packet *p = &s->head;
+	const uint32_t max = rdma_capsule_max(&s->w->call);
+	struct capsule m = {.type = CAPSULE_WRITE,
+			    .write = {.seqno = p->seqno, .offset = p->offset, .data_len = p->len}};
+	int rc;
+
+	if (!max)
+		return; /* the connection is gone */
+	pthread_mutex_lock(&s->w->m.lock);
+	s->state = WSLOT_SENT;
+	pthread_mutex_unlock(&s->w->m.lock);
+	m.flags = (uint16_t)((p->last ? CAPSULE_LAST : 0) | (p->sync ? CAPSULE_SYNC : 0));
+	rc = p->len ? send_data(s, &m, max) : rdma_send(&s->w->call, &s->send, &m);
+	if (rc < 0 && rc != -ECONNRESET)
+		meeting_lost(&s->w->m, rc, "a packet cannot be put into a capsule");
+}
+
+/* The next wslot, with a pair when @p needs one. 1, 0 there is no room now, -errno. *@ret_ask: the
+ * reactor is to be asked for a pair. With the lock held. */
+static int claim(struct rdma_w *w, const struct packet *p, bool *ret_ask)
+{
+	struct wslot *s = &w->slot[w->next];
+
+	w->want_copy = p->len && !(p->buf && p->buf->rdma == w->rdma);
+	if (w->m.lost)
+		return w->m.lost;
+	if (!has_room(w))
+		return 0;
+	if (w->want_copy && w->copy_state == COPY_NONE) {
+		w->copy_len = p->len;
+		w->copy_crc_len = p->crc_len;
+		w->copy_state = COPY_ASKED;
+		*ret_ask = true;
+		return 0;
+	}
+	s->copied = w->want_copy;
+	s->slot = s->crc = NULL;
+	if (s->copied) {
+		s->slot = w->pair[0];
+		s->crc = w->pair[1];
+		w->copy_state = COPY_NONE;
+	}
+	s->state = WSLOT_FILLING;
+	return 1;
+}
+
+/* The caller has it to itself. */
+static void fill(struct wslot *s, const struct packet *p)
+{
+	struct rdma_w *w = s->w;
+
+	s->head = (struct packet){.seqno = p->seqno,
+				  .offset = p->offset,
+				  .len = p->len,
+				  .crc_len = p->crc_len,
+				  .last = p->last,
+				  .sync = p->sync};
+	if (s->copied) {
+		assert(p->len <= s->slot->size && p->crc_len <= s->crc->size);
+		memcpy(s->slot->data, p->data, p->len);
+		memcpy(s->crc->data, p->crc, p->crc_len);
+		w->copied += p->len;
+	} else if (p->len) {
+		s->buf = rdma_buf_ref(p->buf);
+		s->slot = s->buf->data;
+		s->crc = s->buf->crc;
+	}
+}
+
+/* A packet for which a pair was asked is offered again until it is sent. */
+int rdma_w_send(struct wstream *ws, struct packet *p, struct err *err)
+{
+	struct rdma_w *w = w_of(ws);
+	struct wslot *s = &w->slot[w->next];
+	bool wants_pair = false;
+	int rc;
+
+	if (p->len > RDMA_BUF_BYTES || p->crc_len > RDMA_BUF_BYTES)
+		return err_set(err, -EMSGSIZE, "a packet of %u bytes is too long for RDMA", p->len);
+	pthread_mutex_lock(&w->m.lock);
+	rc = claim(w, p, &wants_pair);
+	ws->in_line = rc == 0 && w->want_copy && is_free(s);
+	pthread_mutex_unlock(&w->m.lock);
+	if (wants_pair)
+		reactor_post(rdma_reactor(w->rdma), &w->ask_msg);
+	if (rc < 0)
+		return err_set(err, rc, "data node %s: %s", w->peer, w->m.why);
+	if (rc == 0)
+		return 0;
+	fill(s, p);
+	pthread_mutex_lock(&w->m.lock);
+	s->state = WSLOT_POSTED;
+	pthread_mutex_unlock(&w->m.lock);
+	w->next = (w->next + 1) % WRITE_DEPTH;
+	reactor_post(rdma_reactor(w->rdma), &s->msg);
+	return 1;
+}
+
+int rdma_w_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
+{
+	struct rdma_w *w = w_of(ws);
+	int rc = 0;
+
+	pthread_mutex_lock(&w->m.lock);
+	if (w->ack_tail != w->ack_head) {
+		*ret = w->ack[w->ack_tail++ % ACKS_MAX];
+		rc = 1;
+	} else if (w->acks_short) {
+		rc = err_set(err, -EPROTO, "data node %s acknowledges for %u of %zu nodes", w->peer,
+			     w->acks_short, w->nodes);
+	} else if (w->m.lost) {
+		rc = err_set(err, w->m.lost, "data node %s: %s", w->peer, w->m.why);
+	} else if (w->closed) {
+		rc = err_set(err, -ECONNRESET, "data node %s ended the block: %s", w->peer,
+			     *w->text ? w->text : "no reason given");
+	}
+	pthread_mutex_unlock(&w->m.lock);
+	return rc;
+}
+
+int rdma_w_wait(struct wstream *ws, bool want_send, uint64_t deadline_ns, struct err *err)
+{
+	struct rdma_w *w = w_of(ws);
+	int rc = 0;
+
+	(void)err;
+	pthread_mutex_lock(&w->m.lock);
+	while (!rc && w->ack_tail == w->ack_head && !w->m.lost && !w->closed &&
+	       !(want_send && has_room(w)))
+		rc = meeting_wait(&w->m, deadline_ns);
+	pthread_mutex_unlock(&w->m.lock);
+	return rc < 0 ? 0 : 1;
+}
+
+int rdma_w_poll(struct wstream *ws, bool want_send, struct pollfd *ret)
+{
+	struct rdma_w *w = w_of(ws);
+	int rc;
+
+	pthread_mutex_lock(&w->m.lock);
+	if (w->ack_tail != w->ack_head || w->m.lost || w->closed || (want_send && has_room(w)))
+		rc = 1;
+	else
+		rc = meeting_poll(&w->m, ret);
+	pthread_mutex_unlock(&w->m.lock);
+	return rc;
+}
+
+static void cancel_run(struct rtask *t)
+{
+	struct w_task *o = container_of(t, struct w_task, t);
+	struct capsule m = {.type = CAPSULE_CANCEL};
+
+	o->rc = o->w->control.busy ? -EBUSY : rdma_send(&o->w->call, &o->w->control, &m);
+}
+
+static void release_one(struct rdma_w *w, struct wslot *s)
+{
+	const bool read = s->state == WSLOT_SENT && !w->closed;
+
+	if (s->buf && read)
+		rdma_quarantine_buf(w->rdma, &w->call, s->buf);
+	else
+		rdma_buf_put(s->buf);
+	s->buf = NULL;
+	if (s->copied && read) {
+		rdma_quarantine(w->rdma, &w->call, s->slot);
+		rdma_quarantine(w->rdma, &w->call, s->crc);
+	} else if (s->copied) {
+		put_pair(w, s->slot, s->crc);
+	}
+	s->copied = false;
+}
+
+/* The node lets go of the slots by CLOSED, or they stay out of use until its queue pair is gone. */
+static void release_run(struct rtask *t)
+{
+	struct rdma_w *w = container_of(t, struct w_task, t)->w;
+
+	w->ending = true;
+	rdma_holder_remove(&w->holder);
+	if (w->granted)
+		give(w);
+	else
+		pool_wait_cancel(rdma_pool(t->rdma), &w->ask);
+	if (w->copy_state == COPY_THERE)
+		put_pair(w, w->pair[0], w->pair[1]);
+	for (uint32_t i = 0; i < WRITE_DEPTH; i++)
+		release_one(w, &w->slot[i]);
+	list_del(&w->rop.ready_link);
+}
+
+static bool any_used(const struct rdma_w *w)
+{
+	bool used = false;
+
+	for (uint32_t i = 0; i < WRITE_DEPTH; i++)
+		used = used || w->slot[i].state != WSLOT_FREE;
+	return used;
+}
+
+static bool any_busy(const struct rdma_w *w)
+{
+	bool busy = w->control.busy;
+
+	for (uint32_t i = 0; i < WRITE_DEPTH; i++)
+		busy = busy || w->slot[i].send.busy;
+	return busy;
+}
+
+/* Tell the node that no more comes; it need not answer unless it may still read our slots. */
+static void cancel(struct rdma_w *w, uint64_t deadline_ns)
+{
+	struct w_task t = {.w = w};
+
+	rdma_run(w->rdma, &t.t, cancel_run);
+	pthread_mutex_lock(&w->m.lock);
+	while (!t.rc && any_used(w) && !w->closed && !w->m.lost &&
+	       meeting_wait(&w->m, deadline_ns) == 0)
+		;
+	pthread_mutex_unlock(&w->m.lock);
+}
+
+static void look_run(struct rtask *t)
+{
+	struct w_task *o = container_of(t, struct w_task, t);
+
+	o->rc = any_busy(o->w); /* behind every packet that was handed over */
+}
+
+static void give_up_run(struct rtask *t)
+{
+	rdma_give_up(&container_of(t, struct w_task, t)->w->call);
+}
+
+/* What is still with the transport would point into freed memory. A connection that is given up
+ * returns all of it: when its queue pair has drained, at the latest when that is destroyed. */
+static void settle(struct rdma_w *w, uint64_t deadline_ns)
+{
+	struct w_task t = {.w = w};
+
+	rdma_run(w->rdma, &t.t, look_run);
+	pthread_mutex_lock(&w->m.lock);
+	while (any_busy(w) && !w->m.lost && meeting_wait(&w->m, deadline_ns) == 0)
+		;
+	pthread_mutex_unlock(&w->m.lock);
+	if (!any_busy(w))
+		return;
+	rdma_run(w->rdma, &t.t, give_up_run);
+	pthread_mutex_lock(&w->m.lock);
+	while (any_busy(w)) /* the transport keeps the deadline */
+		pthread_cond_wait(&w->m.news, &w->m.lock);
+	pthread_mutex_unlock(&w->m.lock);
+}
+
+void rdma_w_close(struct wstream *ws)
+{
+	struct rdma_w *w = w_of(ws);
+	const uint64_t deadline = clock_mono_ns() + RDMA_CLOSE_NS;
+	struct w_task t = {.w = w};
+	bool over;
+
+	if (w->call.conn) {
+		pthread_mutex_lock(&w->m.lock);
+		over = w->finished || w->closed || w->m.lost;
+		pthread_mutex_unlock(&w->m.lock);
+		if (!over)
+			cancel(w, deadline);
+		settle(w, deadline);
+		rdma_run(w->rdma, &t.t, release_run);
+		rdma_call_end(w->rdma, &w->call);
+	}
+	log_debug("op=rdma_write_over node=%s copied=%" PRIu64, w->peer, w->copied);
+	meeting_fini(&w->m);
+	free(w);
+}
+
+static int open_block(struct rdma_w *w, const struct write_setup *setup, int *ret_bad,
+		      struct err *err)
+{
+	const uint64_t deadline = clock_mono_ns() + stream_timeout_ns(w->fs, w->nodes);
+	struct w_task t = {.w = w};
+	struct dtp_write op_msg;
+	uint8_t *op;
+	size_t len;
+	bool known;
+	int rc;
+
+	dtp_write_init(&op_msg, w->fs, setup);
+	rc = pb_pack(&op_msg.op, &op, &len);
+	if (rc < 0)
+		return err_set(err, rc, "out of memory for a block");
+	w->open_op = (struct capsule_bytes){op, (uint32_t)len};
+	rdma_run(w->rdma, &t.t, open_run);
+	free(op);
+	if (t.rc < 0) {
+		err_sys(err, t.rc, "data node %s: opening a block over RDMA failed", w->peer);
+		return rdma_no_path(t.rc, err);
+	}
+	pthread_mutex_lock(&w->m.lock);
+	while (!rc && !w->opened && !w->closed && !w->m.lost)
+		rc = meeting_wait(&w->m, deadline);
+	pthread_mutex_unlock(&w->m.lock);
+	if (rc < 0)
+		return err_set(err, rc, "data node %s does not answer over RDMA", w->peer);
+	if (w->m.lost)
+		return err_set(err, w->m.lost, "data node %s: %s", w->peer, w->m.why);
+	if (!w->opened)
+		return err_set(err, -ECONNRESET, "data node %s gave the block up: %s", w->peer,
+			       *w->text ? w->text : "no reason given");
+	if (w->open_status == HD__STATUS__SUCCESS)
+		return 0;
+	*ret_bad = dtp_bad_link(setup->lb, w->bad_link, &known);
+	rc = err_set(err, dt_status_errno(w->open_status), "data node %s refuses the block: %s",
+		     known && *w->bad_link ? w->bad_link : w->peer,
+		     *w->text ? w->text : "no reason given");
+	if (!known)
+		dtp_stranger(w->peer, w->bad_link, err);
+	return rc;
+}
+
+int rdma_open_write(struct dfs *fs, const struct write_setup *setup, struct wstream **ret,
+		    int *ret_bad, struct err *err)
+{
+	struct rdma_w *w = calloc(1, sizeof(*w));
+	struct net_addr addr;
+	int rc;
+
+	*ret_bad = 0;
+	if (!w)
+		return err_set(err, -ENOMEM, "out of memory for a block");
+	w->base.ops = &stream_rdma;
+	w->fs = fs;
+	w->nodes = setup->lb->n_locs;
+	w->call.on_capsule = w_on_capsule;
+	w->call.on_lost = w_on_lost;
+	meeting_init(&w->m);
+	w->control.sent = w_on_control_sent;
+	w->ask_msg.fn = on_ask;
+	w->holder.shed = w_shed;
+	rop_init(&w->rop, w_step, NULL);
+	for (uint32_t i = 0; i < WRITE_DEPTH; i++) {
+		w->slot[i].w = w;
+		w->slot[i].msg.fn = send_run;
+		w->slot[i].send.sent = w_on_sent;
+	}
+	node_text(setup->lb->locs[0]->id, w->peer);
+	rc = rdma_get(fs, &w->rdma, err);
+	if (rc == 0)
+		rc = node_addr(setup->lb->locs[0]->id, fs->set.use_hostname, false, &addr, err);
+	if (rc == 0)
+		rc = rdma_call_start(w->rdma, &addr, rdma_connect_deadline(fs), &w->call, err);
+	if (rc < 0)
+		rc = rdma_no_path(rc, err);
+	else
+		rc = open_block(w, setup, ret_bad, err);
+	if (rc < 0) {
+		rdma_w_close(&w->base);
+		return rc;
+	}
+	*ret = &w->base;
+	return 0;
+}

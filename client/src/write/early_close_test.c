@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: a call about one file waits for that file alone, and tells once that it is gone.
+ * A loss of other files is left for the call about all. The NameNode is a fake that has crashed:
+ * its connection is another one than that of the closes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ClientNamenodeProtocol.pb-c.h"
+#include "client/src/fs/fs.h"
+#include "client/src/write/early_close.h"
+#include "common/wire/pb.h"
+
+static struct {
+	uint64_t gone; /* a file it does not know */
+	uint64_t away; /* of this it does not answer */
+	int changes, completes;
+} nn;
+static struct dfs fs;
+
+int __wrap_nn_call_once(struct dfs *f, const char *method, const ProtobufCMessage *req,
+			const ProtobufCMessageDescriptor *resp, void *ret_resp, struct err *err);
+uint64_t __wrap_rpc_client_connections(const struct rpc_client *c);
+
+int __wrap_nn_call_once(struct dfs *f, const char *method, const ProtobufCMessage *req,
+			const ProtobufCMessageDescriptor *resp, void *ret_resp, struct err *err)
+{
+	Hd__CompleteResponseProto m = HD__COMPLETE_RESPONSE_PROTO__INIT;
+	uint64_t id;
+	uint8_t *buf;
+	size_t len;
+
+	(void)f;
+	if (strcmp(method, "mkdirs") == 0) {
+		nn.changes++;
+		return 0;
+	}
+	assert_string_equal(method, "complete");
+	nn.completes++;
+	id = ((const Hd__CompleteRequestProto *)req)->fileid;
+	if (id == nn.away)
+		return err_set(err, -ETIMEDOUT, "no answer");
+	if (id == nn.gone) {
+		err_set(err, -ENOENT, "no such file");
+		snprintf(err->remote, sizeof(err->remote), "java.io.FileNotFoundException");
+		return -ENOENT;
+	}
+	m.result = 1;
+	assert_int_equal(pb_pack(&m, &buf, &len), 0);
+	assert_int_equal(pb_unpack(resp, buf, len, ret_resp), 0);
+	free(buf);
+	return 0;
+}
+
+uint64_t __wrap_rpc_client_connections(const struct rpc_client *c)
+{
+	(void)c;
+	return 2;
+}
+
+static int settle_file(uint64_t id)
+{
+	struct err err = ERR_INIT;
+
+	return early_close_settle_file(&fs, id, &err);
+}
+
+static int settle(void)
+{
+	struct err err = ERR_INIT;
+
+	return early_close_settle(&fs, &err);
+}
+
+static int try_all(void)
+{
+	struct err err = ERR_INIT;
+
+	return early_close_try(&fs, &err);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(&nn, 0, sizeof(nn));
+	memset(&fs, 0, sizeof(fs));
+	early_close_init(&fs.closed);
+	for (uint64_t id = 1; id <= 3; id++)
+		assert_int_equal(early_close_add(&fs, "/f", id, NULL, 1), 0);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	early_close_fini(&fs.closed);
+	return 0;
+}
+
+static void one_file_is_asked_about_alone(void **state)
+{
+	(void)state;
+	nn.away = 1;
+	assert_int_equal(settle_file(4), 0); /* it is not ours */
+	assert_int_equal(nn.changes, 0);
+	assert_int_equal(settle_file(2), 0);
+	assert_int_equal(nn.completes, 1);
+	assert_int_equal(settle_file(2), 0); /* it is known */
+	assert_int_equal(nn.completes, 1);
+	assert_int_equal(settle_file(1), -ETIMEDOUT);
+	assert_int_equal(settle_file(3), 0);
+	assert_int_equal(fs.closed.count, 1);
+	nn.away = 0;
+	assert_int_equal(settle(), 0);
+	assert_int_equal(fs.closed.count, 0);
+}
+
+static void a_file_that_is_gone_is_told_to_who_asks_about_it(void **state)
+{
+	(void)state;
+	nn.gone = 1;
+	early_close_settle_quietly(&fs);
+	assert_int_equal(settle_file(2), 0);
+	assert_int_equal(try_all(), -ESTALE); /* it stays to be told */
+	assert_int_equal(settle_file(1), -ESTALE);
+	assert_int_equal(settle_file(1), 0);
+	assert_int_equal(settle(), 0);
+	assert_int_equal(early_close_add(&fs, "/f", 1, NULL, 1), 0);
+	assert_int_equal(settle_file(1), -ESTALE); /* who has found it out himself */
+	assert_int_equal(early_close_add(&fs, "/f", 1, NULL, 1), 0);
+	early_close_settle_quietly(&fs);
+	assert_int_equal(settle(), -ESTALE);
+	assert_int_equal(settle(), 0);
+}
+
+/* The first of them says whether any is of an older connection. */
+static void they_stay_in_order(void **state)
+{
+	(void)state;
+	assert_int_equal(early_close_add(&fs, "/f", 4, NULL, 2), 0);
+	nn.away = 4;
+	assert_int_equal(settle_file(4), -ETIMEDOUT);
+	fs.closed.tried_ns = 0;
+	assert_true(early_close_is_old(&fs));
+}
+
+static void so_many_that_are_gone_are_remembered(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < 2 * CLOSED_MAX; i++) {
+		nn.gone = 10 + i;
+		assert_int_equal(early_close_add(&fs, "/f", nn.gone, NULL, 1), 0);
+		early_close_settle_quietly(&fs);
+	}
+	assert_int_equal(fs.closed.gone_count, CLOSED_MAX);
+	assert_int_equal(settle_file(10), 0);
+	assert_int_equal(settle_file(9 + 2 * CLOSED_MAX), -ESTALE);
+	assert_int_equal(settle(), -ESTALE);
+	assert_int_equal(settle(), 0);
+}
+
+int main(void)
+{
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(one_file_is_asked_about_alone),
+		TEST(a_file_that_is_gone_is_told_to_who_asks_about_it),
+		TEST(they_stay_in_order),
+		TEST(so_many_that_are_gone_are_remembered),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

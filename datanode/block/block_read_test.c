@@ -1,0 +1,610 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Must hold: a read waits for buffers, and for its turn at the disk, as long as it may and no
+ * longer; a short one has no turn to wait for, and long ones leave it room; a read reads ahead by
+ * one piece only after its peer has stalled or while others wait; streams over one connection share
+ * its budget; and /ops says what a read is and what it waits for. */
+#include <semaphore.h>
+#include <unistd.h>
+
+#include "common/base/crc.h"
+#include "common/base/file_io.h"
+#include "common/base/metrics.h"
+#include "common/wire/dt.h"
+#include "datanode/block/disk_turns.h"
+
+#include "datanode/block/engine_test_fixture.h"
+
+#define LEN (6u << 20)
+#define SET (PIECE_MAX + SLOT_CRC_SIZE) /* the buffers of a piece */
+#define META_HEADER 7
+#define LONG_NS (60 * NS_PER_S)
+#define SHORT_NS (50 * NS_PER_MS)
+
+static char dir[] = "/tmp/bread_test.XXXXXX";
+static uint8_t data[LEN], crcs[LEN / 512 * 4];
+
+struct block_pool *dn_pool(struct dn *d, const char *id)
+{
+	(void)d, (void)id;
+	return bp;
+}
+
+/* Its bytes up to @len, of which @acked count. */
+static struct replica_writer *begin_replica(struct write_request *q, uint32_t len, uint32_t acked)
+{
+	struct replica_writer *w = NULL;
+	struct err err = ERR_INIT;
+	uint8_t last[4];
+
+	assert_int_equal(replica_write_open(bp, q, &w, &err), 0);
+	assert_int_equal(file_write_full(w->fd, data, len, 0), 0);
+	assert_int_equal(file_write_full(w->fd_meta, crcs, len / 512 * 4, META_HEADER), 0);
+	if (len % 512) {
+		crc_chunks(CRC_CRC32C, data + len / 512 * 512, len % 512, 512, last);
+		assert_int_equal(file_write_full(w->fd_meta, last, 4, META_HEADER + len / 512 * 4),
+				 0);
+	}
+	replica_publish(w, len, len, acked,
+			crc_compute(CRC_CRC32C, data + acked / 512 * 512, acked % 512));
+	return w;
+}
+
+static void write_replica(struct write_request *q, uint32_t len)
+{
+	struct err err = ERR_INIT;
+
+	assert_int_equal(replica_finalize(begin_replica(q, len, len), len, SYNC_NEVER, NULL, &err),
+			 0);
+}
+
+static struct write_request request(int64_t id)
+{
+	return (struct write_request){.block = {id, 1001, LEN},
+				      .stage = STAGE_CREATE,
+				      .from_client = true,
+				      .crc_type = CRC_CRC32C,
+				      .bytes_per_crc = 512,
+				      .storage_type = STORAGE_DISK};
+}
+
+static void make_replica_of(int64_t id, uint32_t len)
+{
+	struct write_request q = request(id);
+
+	write_replica(&q, len);
+}
+
+static void make_replica(int64_t id)
+{
+	make_replica_of(id, LEN);
+}
+
+static void append_to_replica(int64_t id, uint32_t had, uint32_t len)
+{
+	struct write_request q = request(id);
+
+	q.stage = STAGE_APPEND;
+	q.new_gs = 1002;
+	q.min_bytes = had;
+	write_replica(&q, len);
+}
+
+/* ---- the readers ---- */
+
+struct reader {
+	struct read_sink sink;
+	struct block_read *r;
+	int64_t id;
+	struct piece *out[BREAD_AHEAD]; /* handed over, not given back */
+	uint32_t out_count;
+	uint64_t bytes, held_max;
+	bool gives_back, ended;
+	int rc;
+};
+
+static void on_opened(struct read_sink *s, int rc, const struct read_info *info,
+		      const struct err *err)
+{
+	(void)s, (void)rc, (void)info, (void)err;
+}
+
+static void give_back(struct reader *d)
+{
+	while (d->out_count)
+		block_read_sent(d->r, d->out[--d->out_count]);
+}
+
+static void on_piece(struct read_sink *s, struct piece *p)
+{
+	struct reader *d = container_of(s, struct reader, sink);
+	const uint64_t held = fix_op(block_read_list, d->id).held;
+
+	assert_memory_equal(p->slot->data + p->slot_off, data + p->off, p->len);
+	assert_int_equal(crc_verify(CRC_CRC32C, p->slot->data + p->slot_off, p->len, 512, p->crcs),
+			 -1);
+	d->held_max = held > d->held_max ? held : d->held_max;
+	d->bytes += p->len;
+	d->out[d->out_count++] = p;
+	if (d->gives_back)
+		give_back(d);
+	reactor_stop(r);
+}
+
+static void on_ended(struct read_sink *s, int rc)
+{
+	struct reader *d = container_of(s, struct reader, sink);
+
+	d->ended = true;
+	d->rc = rc;
+	reactor_stop(r);
+}
+
+static const struct read_sink_ops ops = {.opened = on_opened, .piece = on_piece, .ended = on_ended};
+
+static void begin_len(struct reader *d, int64_t id, struct buffers_share *share, uint64_t len)
+{
+	const struct read_params p = {.bp = bp,
+				      .block = {id, 1001, LEN},
+				      .len = len,
+				      .want_crcs = true,
+				      .use = POOL_READ};
+
+	*d = (struct reader){.sink = {.ops = &ops, .peer = "10.1.2.3:4567", .share = share},
+			     .id = id};
+	assert_int_equal(block_read_open(&core, &p, &d->sink, &d->r), 0);
+}
+
+static void begin(struct reader *d, int64_t id, struct buffers_share *share)
+{
+	begin_len(d, id, share, LEN);
+}
+
+/* Runs until so many pieces, or more, are with the reader; a minute is for ever. */
+static void await_pieces(const struct reader *d, uint32_t n)
+{
+	for (int i = 0; i < 600 && d->out_count < n && !d->ended; i++)
+		fix_run(100);
+	assert_true(d->out_count >= n);
+}
+
+static void await_wait(const struct reader *d, const char *state, const char *waits_for)
+{
+	struct operation o = fix_op(block_read_list, d->id);
+
+	for (int i = 0; i < 600 && strcmp(o.waits_for, waits_for); i++) {
+		fix_run(10);
+		assert_false(d->ended);
+		o = fix_op(block_read_list, d->id);
+	}
+	assert_string_equal(o.waits_for, waits_for);
+	assert_string_equal(o.state, state);
+}
+
+/* The file has only @len bytes now. */
+static void cut_file(int64_t id, off_t len)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path),
+		 "%s/current/" POOL_ID "/current/finalized/subdir0/subdir0/blk_%d", dir, (int)id);
+	assert_int_equal(truncate(path, len), 0);
+}
+
+/* It waits for more bytes; now and then it looks, and may be met at that. */
+static void await_visible_wait(const struct reader *d)
+{
+	const char *state = "";
+
+	for (int i = 0; i < 600 && strcmp(state, "visible_wait") && strcmp(state, "refresh_wait");
+	     i++) {
+		fix_run(10);
+		assert_false(d->ended);
+		state = fix_op(block_read_list, d->id).state;
+	}
+}
+
+static void await_end(const struct reader *d, int rc)
+{
+	for (int i = 0; i < 600 && !d->ended; i++)
+		fix_run(100);
+	assert_true(d->ended);
+	assert_int_equal(d->rc, rc);
+}
+
+static void end(struct reader *d)
+{
+	block_read_close(d->r);
+	give_back(d);
+	await_end(d, -ECANCELED);
+}
+
+/* ---- the cases ---- */
+
+static void a_read_waits_for_buffers_no_longer_than_it_may(void **state)
+{
+	const uint64_t counted = metric_get(METRIC_POOL_WAITS_READ);
+	struct reader d;
+
+	(void)state;
+	make_replica(1);
+	fix_hold_all();
+	core.waits.buffers_ns = LONG_NS;
+	begin(&d, 1, NULL);
+	await_wait(&d, "wait_buffers", "buffers");
+	assert_int_equal(metric_get(METRIC_POOL_WAITS_READ), counted + 1);
+	assert_int_equal(metric_get(METRIC_POOL_WAITING_READ), 1);
+	end(&d);
+	assert_int_equal(metric_get(METRIC_POOL_WAITING_READ), 0);
+	core.waits.buffers_ns = SHORT_NS;
+	begin(&d, 1, NULL);
+	await_end(&d, -ENOBUFS);
+	fix_give_back();
+	begin(&d, 1, NULL);
+	d.gives_back = true;
+	await_end(&d, 0);
+	assert_int_equal(d.bytes, LEN);
+}
+
+static void a_read_waits_for_its_turn_no_longer_than_it_may(void **state)
+{
+	struct reader d;
+
+	(void)state;
+	make_replica(2);
+	/* somebody's, who keeps it */
+	assert_true(disk_turns_begin(&core.disks[0], DISK_TURN_BYTES, clock_mono_ns()));
+	core.waits.buffers_ns = LONG_NS;
+	begin(&d, 2, NULL);
+	await_wait(&d, "run", "turn at the disk");
+	end(&d);
+	core.waits.buffers_ns = SHORT_NS;
+	begin(&d, 2, NULL);
+	await_end(&d, -ETIMEDOUT);
+	assert_null(disk_turns_done(&core.disks[0], DISK_TURN_BYTES));
+	assert_int_equal(pool_slots_out(pool), 0);
+}
+
+static void a_short_read_waits_for_no_turn(void **state)
+{
+	struct reader d;
+
+	(void)state;
+	make_replica(9);
+	/* somebody's, who keeps it */
+	assert_true(disk_turns_begin(&core.disks[0], DISK_TURN_BYTES, clock_mono_ns()));
+	core.waits.buffers_ns = LONG_NS;
+	core.disks[0].short_ns = 0;
+	begin_len(&d, 9, NULL, 4096);
+	d.gives_back = true;
+	await_end(&d, 0);
+	assert_true(core.disks[0].short_ns);
+	assert_null(disk_turns_done(&core.disks[0], DISK_TURN_BYTES));
+	assert_int_equal(core.disks[0].in_flight, 0);
+}
+
+static void while_short_reads_come_long_ones_have_less_of_the_disk(void **state)
+{
+	const uint64_t mib = 1 << 20, at = LONG_NS;
+	struct disk_turns t;
+
+	(void)state;
+	disk_turns_init(&t);
+	for (uint64_t n = 0; n < DISK_TURN_BYTES; n += mib)
+		assert_true(disk_turns_begin(&t, mib, at));
+	assert_false(disk_turns_begin(&t, mib, at));
+	disk_turns_short(&t, at);
+	for (uint64_t n = DISK_TURN_BYTES; n > DISK_TURN_BYTES_SHORT; n -= mib) {
+		assert_false(disk_turns_begin(&t, mib, at + 1));
+		disk_turns_done(&t, mib);
+	}
+	assert_false(disk_turns_begin(&t, mib, at + DISK_SHORT_NS - 1));
+	disk_turns_done(&t, mib);
+	assert_true(disk_turns_begin(&t, mib, at + DISK_SHORT_NS - 1));
+	assert_true(disk_turns_begin(&t, mib, at + DISK_SHORT_NS)); /* none came for so long */
+	disk_turns_done(&t, t.in_flight);
+	disk_turns_short(&t, at);
+	assert_true(disk_turns_begin(&t, 2 * DISK_TURN_BYTES_SHORT, at)); /* one may always go */
+}
+
+static void who_has_stalled_reads_ahead_by_one_piece(void **state)
+{
+	const uint64_t counted = metric_get(METRIC_POOL_RECLAIMED);
+	struct reader d;
+
+	(void)state;
+	make_replica(3);
+	core.waits.buffers_ns = LONG_NS;
+	begin(&d, 3, NULL);
+	await_pieces(&d, 2);
+	assert_int_equal(d.held_max, 2 * SET);
+	give_back(&d);
+	block_read_park(d.r, 0);
+	await_wait(&d, "wait_peer", "peer");
+	assert_int_equal(fix_op(block_read_list, 3).held, 0);
+	assert_int_equal(fix_op(block_read_list, 3).bytes, 0);
+	assert_int_equal(metric_get(METRIC_POOL_RECLAIMED), counted + 1);
+	d.held_max = d.bytes = 0;
+	block_read_resume(d.r);
+	await_pieces(&d, 1);
+	assert_int_equal(d.held_max, SET);
+	give_back(&d);
+	d.gives_back = true;
+	await_end(&d, 0);
+	assert_int_equal(d.bytes, LEN);
+}
+
+static void on_reclaim(struct read_sink *s)
+{
+	struct reader *d = container_of(s, struct reader, sink);
+
+	give_back(d);
+	block_read_park(d->r, 0);
+}
+
+static void a_failed_read_gives_back_what_its_peer_does_not_take(void **state)
+{
+	const struct read_sink_ops reclaims = {
+		.opened = on_opened, .piece = on_piece, .ended = on_ended, .reclaim = on_reclaim};
+	struct reader d;
+
+	(void)state;
+	make_replica(10);
+	core.waits.buffers_ns = LONG_NS;
+	begin(&d, 10, NULL);
+	d.sink.ops = &reclaims;
+	await_pieces(&d, 2);
+	cut_file(10, 2 * PIECE_MAX);
+	block_read_sent(d.r, d.out[1]); /* the next one is read */
+	d.out_count = 1;
+	for (int i = 0; i < 600 && strcmp(fix_op(block_read_list, 10).state, "drain"); i++)
+		fix_run(10);
+	assert_int_equal(fix_op(block_read_list, 10).held, SET);
+	block_read_reclaim_all(&core);
+	await_end(&d, -ENODATA);
+	assert_int_equal(pool_slots_out(pool), 0);
+}
+
+static sem_t let_go;
+static uint32_t threads_back, losses;
+
+static void wait_in_thread(struct offload *o)
+{
+	(void)o;
+	sem_wait(&let_go);
+}
+
+static void thread_back(struct offload *o)
+{
+	(void)o;
+	threads_back++;
+}
+
+static void on_lost(struct read_sink *s)
+{
+	(void)s;
+	losses++;
+}
+
+/* The replica was not there when it was asked for. One that was moved meanwhile is the same. */
+static void a_read_is_lost_with_the_volume_that_it_was_opened_on(void **state)
+{
+	const struct read_sink_ops hears = {
+		.opened = on_opened, .piece = on_piece, .ended = on_ended, .lost = on_lost};
+	struct offload stuck[2];
+	struct reader d;
+
+	(void)state;
+	core.waits.buffers_ns = LONG_NS;
+	sem_init(&let_go, 0, 0);
+	for (int i = 0; i < 2; i++) { /* all threads of the queue */
+		stuck[i] = (struct offload){.work = wait_in_thread, .done = thread_back};
+		reactor_offload(r, &stuck[i]);
+	}
+	begin(&d, 11, NULL);
+	d.sink.ops = &hears;
+	make_replica(11);
+	for (int i = 0; i < 2; i++)
+		sem_post(&let_go);
+	await_pieces(&d, 1);
+	block_read_volume_out(&core, 1);
+	assert_int_equal(losses, 0);
+	block_read_volume_out(&core, 0);
+	assert_int_equal(losses, 1);
+	block_read_volume_out(&core, 0);
+	assert_int_equal(losses, 1);
+	end(&d);
+	while (threads_back < 2)
+		fix_run(10);
+}
+
+static void on_granted(struct pool_ask *a)
+{
+	(void)a;
+	fail();
+}
+
+static void while_others_wait_a_read_holds_one_piece(void **state)
+{
+	struct slot *small[64], *got;
+	struct pool_ask other = {.use = POOL_READ,
+				 .forms = 1,
+				 .form[0] = {1, {{SLOT_8K, 1}}},
+				 .slots = &got,
+				 .granted = on_granted};
+	struct reader d;
+	uint32_t n = 0;
+
+	(void)state;
+	make_replica(4);
+	core.waits.buffers_ns = LONG_NS;
+	while (n < 64 && (small[n] = pool_get(pool, SLOT_8K, POOL_CTRL)))
+		n++;
+	pool_wait(pool, &other);
+	assert_true(pool_is_waiting(&other));
+	begin(&d, 4, NULL);
+	d.gives_back = true;
+	await_end(&d, 0);
+	assert_int_equal(d.held_max, SET);
+	pool_wait_cancel(pool, &other);
+	while (n)
+		slot_put(small[--n]);
+}
+
+static void reads_over_one_connection_share_its_budget(void **state)
+{
+	struct buffers_share conns[2];
+	struct reader a, b, other;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		buffers_conn_init(&core, &conns[i]);
+		conns[i].slots.limit = SET;
+		make_replica(5 + i);
+	}
+	make_replica(7);
+	core.waits.buffers_ns = LONG_NS;
+	begin(&a, 5, &conns[0]);
+	await_pieces(&a, 1);
+	assert_int_equal(conns[0].slots.used, SET);
+	begin(&b, 6, &conns[0]);
+	await_wait(&b, "wait_buffers", "buffers");
+	begin(&other, 7, &conns[1]);
+	await_pieces(&other, 1);
+	assert_int_equal(b.bytes, 0);
+	give_back(&a);
+	await_pieces(&b, 1);
+	end(&a);
+	end(&b);
+	end(&other);
+	assert_int_equal(conns[0].slots.used + conns[1].slots.used, 0);
+}
+
+static void a_read_is_listed_with_all_that_is_known_of_it(void **state)
+{
+	struct reader d;
+	struct operation o;
+
+	(void)state;
+	make_replica(8);
+	core.waits.buffers_ns = LONG_NS;
+	begin(&d, 8, NULL);
+	o = fix_op(block_read_list, 8); /* no helper thread has told that the files are open */
+	assert_string_equal(o.state, "open_wait");
+	assert_string_equal(o.waits_for, "disk");
+	await_pieces(&d, 2);
+	o = fix_op(block_read_list, 8);
+	assert_string_equal(o.kind, "read");
+	assert_string_equal(o.role, "client");
+	assert_string_equal(o.transport, "tcp");
+	assert_string_equal(o.state, "run");
+	assert_string_equal(o.waits_for, "peer");
+	assert_string_equal(o.pool, POOL_ID);
+	assert_string_equal(o.peer, "10.1.2.3:4567");
+	assert_string_equal(o.next, "");
+	assert_true(strlen(o.volume) > 0);
+	assert_int_equal(o.gs, 1001);
+	assert_int_equal(o.bytes, 2 * PIECE_MAX);
+	assert_int_equal(o.held, 2 * SET);
+	nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+	o = fix_op(block_read_list, 8);
+	assert_true(o.age_ms >= 20 && o.quiet_ms >= 20 && o.age_ms >= o.quiet_ms);
+	d.sink.rdma = true;
+	assert_string_equal(fix_op(block_read_list, 8).transport, "rdma");
+	d.sink.rdma = false;
+	d.sink.own = true;
+	assert_string_equal(fix_op(block_read_list, 8).transport, "none");
+	end(&d);
+}
+
+/* Its last piece is read from the disk after that; on_piece() verifies. Also by the files that are
+ * open already. */
+static void an_append_under_a_read_is_no_wrong_checksum(void **state)
+{
+	const uint32_t len = LEN - 300;
+	struct reader d[2];
+
+	(void)state;
+	make_replica_of(20, len);
+	core.waits.buffers_ns = LONG_NS;
+	for (int i = 0; i < 2; i++) {
+		begin_len(&d[i], 20, NULL, len);
+		await_pieces(&d[i], 2);
+	}
+	append_to_replica(20, len, LEN - 100);
+	for (int i = 0; i < 2; i++) {
+		d[i].gives_back = true;
+		give_back(&d[i]);
+		await_end(&d[i], 0);
+		assert_int_equal(d[i].bytes, len);
+	}
+}
+
+/* A recovery that cuts makes a new meta file: a reader that waits for bytes takes their CRCs from
+ * that one. */
+static void a_read_that_waits_for_bytes_sees_a_recovery(void **state)
+{
+	const uint32_t acked = 900, len = 3000;
+
+	(void)state;
+	for (int finalized = 0; finalized < 2; finalized++) {
+		struct write_request q = request(21 + finalized);
+		struct replica_writer *w = begin_replica(&q, 1700, acked);
+		struct err err = ERR_INIT;
+		struct reader d;
+
+		begin_len(&d, q.block.id, NULL, len);
+		await_visible_wait(&d);
+		replica_write_close(w, false);
+		q.stage = STAGE_STREAMING_RECOVERY;
+		q.new_gs = 1002;
+		q.min_bytes = acked;
+		q.max_bytes = 1700;
+		w = begin_replica(&q, len, len);
+		if (finalized)
+			assert_int_equal(replica_finalize(w, len, SYNC_NEVER, NULL, &err), 0);
+		d.gives_back = true;
+		await_end(&d, 0);
+		assert_int_equal(d.bytes, len);
+		if (!finalized)
+			replica_write_close(w, false);
+	}
+}
+
+static int setup(void **state)
+{
+	const struct pool_opts po = {.count = {64, 32, 8, 16, 64}};
+
+	(void)state;
+	for (uint32_t i = 0; i < LEN; i++)
+		data[i] = (uint8_t)((i * 7 + 3) % 251);
+	crc_chunks(CRC_CRC32C, data, LEN, 512, crcs);
+	fix_setup("bread_test", &po);
+	fix_store(dir);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return fix_teardown(dir);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_read_waits_for_buffers_no_longer_than_it_may),
+		cmocka_unit_test(a_read_waits_for_its_turn_no_longer_than_it_may),
+		cmocka_unit_test(a_short_read_waits_for_no_turn),
+		cmocka_unit_test(while_short_reads_come_long_ones_have_less_of_the_disk),
+		cmocka_unit_test(who_has_stalled_reads_ahead_by_one_piece),
+		cmocka_unit_test(a_failed_read_gives_back_what_its_peer_does_not_take),
+		cmocka_unit_test(a_read_is_lost_with_the_volume_that_it_was_opened_on),
+		cmocka_unit_test(while_others_wait_a_read_holds_one_piece),
+		cmocka_unit_test(reads_over_one_connection_share_its_budget),
+		cmocka_unit_test(a_read_is_listed_with_all_that_is_known_of_it),
+		cmocka_unit_test(an_append_under_a_read_is_no_wrong_checksum),
+		cmocka_unit_test(a_read_that_waits_for_bytes_sees_a_recovery),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

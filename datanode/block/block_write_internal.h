@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * block_write_internal - one block being written: shared by block_write.c (order of pieces, acks,
+ * end), block_write_hop.c (the next node), block_write_sync.c (fdatasync before an ack) and
+ * block_write_disk.c (lanes: where payload lands; runs: what is on its way to the disk)
+ *
+ *      acked <= on_disk <= submitted <= received <= landed        (offsets in the block)
+ *
+ * A lane is a slot that covers [base, end) of the block; base is congruent to its memory, so that
+ * whole pages go to disk by O_DIRECT straight from where they landed. A page that had to be written
+ * buffered (a flushed tail) is finished buffered: no page sees both ways at one time.
+ * A run is one write of data and the write of its CRCs, by a helper thread. A direct run may begin
+ * while the direct run before it is in flight, everything else waits; on_disk moves in order. Two
+ * runs may have reached the disk in either order: see STORE_TAIL_BYTES.
+ */
+#include <stdatomic.h>
+
+#include "common/base/crc.h"
+#include "common/wire/dt.h"
+#include "datanode/admin/outliers.h"
+#include "datanode/block/engine.h"
+
+#define BW_PIECES 128 /* unacknowledged pieces of one write */
+#define BW_LANES 6    /* slots one write may hold */
+#define BW_RUNS 2     /* disk writes in flight of one write */
+_Static_assert(BW_RUNS *PIECE_MAX <= STORE_TAIL_BYTES, "a crash leaves no more in disorder");
+#define BW_DIO_MIN 32768 /* smaller runs go through the page cache */
+#define BW_IDLE_NS 50000 /* upstream is silent for so long: write what is there */
+#define BW_PAGE 4096u
+
+struct lane {
+	struct slot *slot;      /* NULL: lane free */
+	struct slot *crcs;      /* sender's CRCs of [base, end) */
+	struct slot *disk_crcs; /* CRCs as the replica keeps them; == crcs unless they differ */
+	uint64_t base, end;
+	uint64_t lo, hi;   /* bytes that this lane brings to the disk, [lo, hi) verified */
+	uint32_t landings; /* given and not yet submitted */
+	uint32_t users;    /* runs, pieces not yet sent on */
+	bool open;         /* more may land */
+};
+
+struct run {
+	struct offload offload;
+	struct block_write *w;
+	struct lane *lane;
+	uint64_t from, to;
+	bool under_way;       /* a helper thread has it, which alone writes to what follows */
+	bool direct, refused; /* refused: the file system takes no direct writes of this file */
+	/* CRC of the last chunk where it is not full; in the lane it changes as the chunk goes on
+	 */
+	uint8_t edge[4];
+	bool timed;
+	int rc;
+	uint64_t took_ns;
+};
+
+struct bpiece {
+	struct piece p;
+	struct lane *lane; /* NULL: no payload */
+	uint64_t end;      /* on disk when on_disk reaches it */
+	uint32_t tail_crc; /* CRC of the partial chunk at off + len, as the replica keeps it */
+	uint8_t status;    /* ours */
+	uint8_t down_count;
+	bool forwarded, sent, down_acked, down_ok;
+	uint64_t forward_ns; /* 0: its time is not taken */
+};
+
+enum block_write_state {
+	BW_OPEN_WAIT,    /* helper prepares the replica; leaves on bw_done_open() */
+	BW_CHAIN,        /* connect to the next hop, or none */
+	BW_CHAIN_WAIT,   /* next hop sets up; leaves on opened() or broken() of the sink */
+	BW_RUN,          /* pieces flow; leaves when the last is acknowledged, or on failure */
+	BW_DRAIN,        /* nothing new; waits for runs, syncs, helper and sink to come back */
+	BW_RELEASE_WAIT, /* helper gives the writer back; leaves on bw_done_release() */
+	BW_STOP_WAIT,    /* a stop message is on its way to us; leaves on bw_on_stop() */
+	BW_DONE,
+};
+
+struct block_write {
+	struct rop rop;
+	struct engine_core *core;
+	struct list core_link;
+	struct write_source *src;
+	struct write_params params;
+	struct replica_writer *rw;
+	struct piece_sink *sink;
+	struct sink_user sink_user;
+	enum block_write_state state;
+	int rc; /* why it fails; 0 while good */
+	struct err err;
+
+	enum crc_type crc_type; /* the sender's */
+	uint32_t bpc, unit;     /* unit: lanes begin and end at multiples of it */
+	bool dio, same_crc;
+
+	uint64_t landed, received, submitted, on_disk, acked;
+	uint32_t tail_crc;  /* of the partial chunk at received, as the replica keeps it */
+	uint32_t acked_crc; /* likewise at acked */
+	/* both as they were when the helper began to finalise: acks go on */
+	uint64_t final_acked;
+	uint32_t final_acked_crc;
+	struct lane lanes[BW_LANES];
+	struct lane *cur; /* lane that takes the next landing, or NULL */
+	struct run runs[BW_RUNS];
+	uint32_t run_head, run_tail; /* free running */
+	/* CRC on disk of the chunk that holds on_disk, if that is within one */
+	uint8_t edge[4];
+	/* its bytes are the last and few: who finalises writes them (wdisk_write_left()) */
+	struct lane *left;
+	bool left_timed;
+	bool disk_failed;  /* runs: on_disk stays where it is */
+	uint32_t landings; /* of all lanes */
+	bool flush, idle, want_room;
+	struct rtimer idle_timer;
+	/* of its volume, next hop and connection, or NULL */
+	struct buffers_share *shares[BUFFERS_SHARES];
+#define BW_HOP_SHARE 1
+	/* for one lane, charged to these; waits in line only while no lane is held */
+	struct pool_ask ask;
+	struct slot *set[3];            /* its slots: data, CRCs, CRCs as the replica keeps them */
+	uint32_t set_forms[POOL_FORMS]; /* class of each form's data slot */
+	bool granted;                   /* the set is there */
+	uint64_t begun_ns, moved_ns;    /* for /ops: last progress */
+	bool trickle;                   /* the last lane was closed by a flush: small lanes */
+	struct rtimer buffers_timer;
+
+	struct bpiece pieces[BW_PIECES];
+	/* free running: unacked, next to forward, next down-ack, end */
+	uint32_t head, fwd, down, tail;
+	bool last_seen, answered, mirror_broken, sink_closing, restart_told;
+	struct outlier_sum peer_time, disk_time; /* slow peers and disks: told at the end */
+	char volume[BLOCK_UUID_MAX];             /* that the replica is on */
+	bool down_done; /* the next node has acknowledged the last packet */
+
+	struct uring_op sync_data, sync_meta;
+	uint8_t sync_waiting;
+	int sync_rc;
+	int dir_rc;                   /* of the helper thread, read when it is done */
+	uint32_t sync_covers, synced; /* pieces before these are on stable storage */
+	struct offload dir_offload;
+	bool dir_busy, dir_synced;
+
+	struct offload offload; /* open, finalise, release: one after the other */
+	bool offload_busy, finalized;
+	int offload_rc;
+	struct rmsg stop_msg;
+	atomic_int stop_why; /* the first reason */
+	atomic_bool stop_posted;
+	bool stop_seen;
+};
+
+static inline void bw_ready(struct block_write *w)
+{
+	reactor_ready(w->core->reactor, &w->rop);
+}
+static inline bool bw_has_acks(const struct block_write *w)
+{
+	return w->params.client[0] && !w->params.transfer;
+}
+static inline struct bpiece *bw_piece_at(struct block_write *w, uint32_t i)
+{
+	return &w->pieces[i % BW_PIECES];
+}
+
+/* block_write_disk.c */
+void wdisk_init(struct block_write *w);
+int wdisk_land(struct block_write *w, uint64_t off, uint32_t want, struct landing *ret);
+void wdisk_unland(struct block_write *w, uint64_t off, const struct landing *land);
+/** The lane of a landing that is being submitted. */
+struct lane *wdisk_lane_of(struct block_write *w, const struct slot *slot);
+/** Store the CRCs of a verified piece, new bytes up to its end are received. */
+void wdisk_accept(struct block_write *w, struct lane *lane, const struct piece *p,
+		  const uint8_t *crcs);
+void wdisk_plan(struct block_write *w);
+static inline bool wdisk_waits_for_buffers(const struct block_write *w)
+{
+	return pool_is_waiting(&w->ask);
+}
+static inline bool wdisk_idle(const struct block_write *w)
+{
+	return w->run_head == w->run_tail;
+}
+/** Helper thread: write what was left. -errno. */
+int wdisk_write_left(struct block_write *w);
+/** It is written, or never will be. */
+void wdisk_left_done(struct block_write *w, bool written);
+void wdisk_lane_put(struct block_write *w, struct lane *lane);
+/** Bytes of buffers that the lanes hold. */
+uint64_t wdisk_held(const struct block_write *w);
+/** Give back lanes, what was granted and the place in the line for slots. No run may be in flight.
+ */
+void wdisk_fini(struct block_write *w);
+
+/* block_write.c */
+void bw_fail(struct block_write *w, int rc, const char *what);
+
+/* block_write_sync.c */
+/** fdatasync for the pieces that ask for it and are in the file. */
+void bw_do_sync(struct block_write *w);
+
+/* block_write_hop.c */
+/** Open the next hop, or go on without. */
+void bw_do_chain(struct block_write *w);
+/** Hand on what is verified. */
+void bw_do_forward(struct block_write *w);
+void bw_sink_close(struct block_write *w);
+/** The next node is gone, or as good as: the sender is told to blame it. */
+void bw_mirror_break(struct block_write *w);
+/** @bytes were waited for too long. What is stuck behind the next node has all that it may have:
+ *  that one is to blame, not this node. False: it has not. */
+bool bw_blame_hop(struct block_write *w, const struct pool_budget *hop, uint64_t bytes);
+/** The piece's memory is not needed for the next hop any more. */
+void bw_piece_sent(struct block_write *w, struct bpiece *b);
+/** An ack to the sender: ours and those of the @n nodes behind. */
+void bw_ack_up(struct block_write *w, int64_t seq, uint8_t own, const uint8_t *down, uint32_t n);

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Block recovery, the part of the primary node (hdfs-wire 8.4): ask every holder, agree on a
+ * length, bring all to it, tell the NameNode. */
+#include "datanode/bp/block_recovery_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/wire/ec_msg.h"
+#include "common/wire/pb.h"
+#include "common/wire/rpc_frame.h"
+
+/* ---- calls to one holder ---- */
+
+static int peer_client(struct recovery_job *j, struct holder *h, struct err *err)
+{
+	struct rpc_client_opts o = {.protocol = RPC_PROTO_INTER_DATANODE,
+				    .user = j->actor->user,
+				    .peer = "data node",
+				    .addr_key = "dfs.datanode.ipc.address",
+				    .connect_timeout_ms = PEER_CONNECT_MS,
+				    .call_timeout_ms = PEER_CALL_MS};
+	struct rpc_client *rpc = NULL;
+	int rc;
+
+	if (h->rpc)
+		return 0;
+	rc = net_resolve(h->at.ip, h->at.ipc_port, &o.addr, err);
+	if (!rc)
+		rc = rpc_client_new(&o, &rpc, err);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&j->set->lock);
+	h->rpc = rpc; /* recovery_join() cancels it from now on */
+	pthread_mutex_unlock(&j->set->lock);
+	if (j->set->stop)
+		rpc_client_cancel(rpc);
+	return 0;
+}
+
+static int init_remote(struct recovery_job *j, struct holder *h, bool *ret_found, struct err *err)
+{
+	Hd__InitReplicaRecoveryRequestProto req = HD__INIT_REPLICA_RECOVERY_REQUEST_PROTO__INIT;
+	Hd__RecoveringBlockProto rb = HD__RECOVERING_BLOCK_PROTO__INIT;
+	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	Hd__ExtendedBlockProto b = extended_block(j->bp, &h->ask);
+	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	Hd__InitReplicaRecoveryResponseProto *r;
+	ProtobufCMessage *answer = NULL;
+	int rc = peer_client(j, h, err);
+
+	token.kind = token.service = (char *)"";
+	lb.b = &b;
+	lb.blocktoken = &token;
+	rb.block = &lb;
+	rb.newgenstamp = j->recovery_id;
+	req.block = &rb;
+	if (!rc)
+		rc = rpc_client_call(h->rpc, "initReplicaRecovery", &req.base,
+				     &hd__init_replica_recovery_response_proto__descriptor, &answer,
+				     err);
+	if (rc)
+		return rc;
+	r = (Hd__InitReplicaRecoveryResponseProto *)answer;
+	*ret_found = r->replicafound && r->has_state && r->block;
+	if (*ret_found) {
+		h->state = (enum replica_state)r->state;
+		h->block = (struct block){(int64_t)r->block->blockid, r->block->genstamp,
+					  r->block->numbytes};
+	}
+	pb_free(answer);
+	return 0;
+}
+
+static int init_local(struct recovery_job *j, struct holder *h, bool *ret_found, struct err *err)
+{
+	struct replica_info info;
+	int rc = replica_init_recovery(j->bp, &h->ask, j->recovery_id, &info, err);
+
+	*ret_found = !rc;
+	if (!rc) {
+		h->state = info.state;
+		h->block = info.block;
+	}
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static int update_remote(struct recovery_job *j, struct holder *h, uint64_t len, int64_t new_id,
+			 struct err *err)
+{
+	Hd__UpdateReplicaUnderRecoveryRequestProto req =
+		HD__UPDATE_REPLICA_UNDER_RECOVERY_REQUEST_PROTO__INIT;
+	Hd__ExtendedBlockProto b = extended_block(j->bp, &h->block);
+	Hd__UpdateReplicaUnderRecoveryResponseProto *r;
+	ProtobufCMessage *answer = NULL;
+	int rc;
+
+	req.block = &b;
+	req.recoveryid = j->recovery_id;
+	req.newlength = len;
+	req.has_newblockid = true;
+	req.newblockid = (uint64_t)new_id;
+	rc = rpc_client_call(h->rpc, "updateReplicaUnderRecovery", &req.base,
+			     &hd__update_replica_under_recovery_response_proto__descriptor, &answer,
+			     err);
+	if (rc)
+		return rc;
+	r = (Hd__UpdateReplicaUnderRecoveryResponseProto *)answer;
+	(void)snprintf(h->storage_uuid, sizeof(h->storage_uuid), "%s",
+		       r->storageuuid ? r->storageuuid : "");
+	pb_free(answer);
+	return 0;
+}
+
+int holder_init(struct recovery_job *j, struct holder *h, bool *ret_found, struct err *err)
+{
+	int rc = h->local ? init_local(j, h, ret_found, err) : init_remote(j, h, ret_found, err);
+
+	if (rc == -EBUSY || !strcmp(err->remote, JEX_RECOVERY_IN_PROGRESS))
+		return -EBUSY;
+	if (rc)
+		log_warn("op=recover block=%" PRId64 " id=%" PRIu64 " node=%s:%u rc=%d: %s",
+			 h->ask.id, j->recovery_id, h->at.ip, h->at.ipc_port, rc, err->text);
+	return rc;
+}
+
+int holder_update(struct recovery_job *j, struct holder *h, uint64_t len, int64_t new_id,
+		  struct err *err)
+{
+	int rc = h->local ? replica_update_recovery(j->bp, &h->block, j->recovery_id, len, new_id,
+						    h->storage_uuid, err)
+			  : update_remote(j, h, len, new_id, err);
+
+	h->updated = !rc;
+	if (rc)
+		log_warn("op=recover block=%" PRId64 " id=%" PRIu64 " node=%s:%u rc=%d: %s",
+			 h->ask.id, j->recovery_id, h->at.ip, h->at.ipc_port, rc, err->text);
+	return rc;
+}
+
+int recovery_commit(struct recovery_job *j, uint64_t len, bool delete,
+		    const struct holder *const *targets, size_t n, struct err *err)
+{
+	Hdd__CommitBlockSynchronizationRequestProto req =
+		HDD__COMMIT_BLOCK_SYNCHRONIZATION_REQUEST_PROTO__INIT;
+	Hd__ExtendedBlockProto b = extended_block(j->bp, &j->block);
+	Hd__DatanodeIDProto ids[LOCS_MAX], *list[LOCS_MAX];
+	char *storages[LOCS_MAX], nobody[] = "null", empty[] = "";
+
+	for (size_t i = 0; i < n; i++) {
+		const struct holder *h = targets[i];
+
+		hd__datanode_idproto__init(&ids[i]);
+		list[i] = &ids[i];
+		/* of a hole as Java's EMPTY_DATANODE_ID has it: it is compared */
+		ids[i].ipaddr = h ? (char *)h->at.ip : nobody;
+		ids[i].hostname = h ? (char *)h->at.host : nobody;
+		ids[i].datanodeuuid = h ? (char *)h->at.uuid : nobody;
+		ids[i].xferport = h ? h->at.xfer_port : 0;
+		ids[i].infoport = h ? h->at.info_port : 0;
+		ids[i].ipcport = h ? h->at.ipc_port : 0;
+		storages[i] = h ? (char *)h->storage_uuid : empty;
+	}
+	req.block = &b;
+	req.newgenstamp = j->recovery_id;
+	req.newlength = len;
+	req.closefile = true;
+	req.deleteblock = delete;
+	req.n_newtaragets = req.n_newtargetstorages = n;
+	req.newtaragets = list;
+	req.newtargetstorages = storages;
+	return actor_call(j->actor, "commitBlockSynchronization", &req.base,
+			  &hdd__commit_block_synchronization_response_proto__descriptor, NULL, err);
+}
+
+/* ---- the steps ---- */
+
+/* Ask everybody. -EBUSY: another recovery is ahead of us. -EAGAIN: who has the bytes could not be
+ * asked; the NameNode gives the order anew, without the nodes that it knows dead by then. */
+static int ask_all(struct recovery_job *j, struct err *err)
+{
+	uint32_t failed = 0, found_any = 0, usable = 0;
+
+	for (uint32_t i = 0; i < j->count && !j->set->stop; i++) {
+		struct holder *h = &j->holders[i];
+		bool found = false;
+		int rc = holder_init(j, h, &found, err);
+
+		if (rc == -EBUSY)
+			return rc;
+		if (rc) {
+			failed++;
+			*err = ERR_INIT;
+			continue;
+		}
+		if (!found || h->block.gs < j->block.gs || !h->block.len)
+			continue;
+		found_any++;
+		h->candidate = h->state <= REPLICA_RWR;
+		usable += h->candidate;
+	}
+	if (failed == j->count)
+		return err_set(err, -EHOSTUNREACH, "no node answers");
+	if (found_any && !usable)
+		return err_set(err, -EAGAIN, "%u replicas, but none is FINALIZED, RBW or RWR",
+			       found_any);
+	/* Who is away may have the bytes; a Java node drops the block here, and what they have with
+	 * it. */
+	if (failed && !usable)
+		return err_set(
+			err, -EAGAIN,
+			"%u of %u nodes do not answer, and no other has a replica: the NameNode orders it again; "
+			"start them or, if they are lost for good, delete the file",
+			failed, j->count);
+	return 0;
+}
+
+/* Who takes part, and the length all are brought to. */
+static int agree(struct recovery_job *j, uint64_t *ret_len, struct err *err)
+{
+	enum replica_state best = REPLICA_TEMPORARY;
+	uint64_t len = UINT64_MAX;
+
+	for (uint32_t i = 0; i < j->count; i++)
+		if (j->holders[i].candidate && j->holders[i].state < best)
+			best = j->holders[i].state;
+	for (uint32_t i = 0; i < j->count; i++) {
+		struct holder *h = &j->holders[i];
+
+		if (!h->candidate || h->state != best)
+			continue;
+		h->participant = true;
+		if (best == REPLICA_FINALIZED && len != UINT64_MAX && len != h->block.len)
+			return err_set(err, -EIO,
+				       "finalized replicas of %" PRIu64 " and %" PRIu64 " bytes",
+				       len, h->block.len);
+		if (h->block.len < len)
+			len = h->block.len;
+	}
+	for (uint32_t i = 0; i < j->count && best == REPLICA_FINALIZED; i++) {
+		struct holder *h = &j->holders[i];
+
+		if (h->candidate && h->state == REPLICA_RBW && h->block.len == len)
+			h->participant = true;
+	}
+	if (j->truncate && len < j->cut_len)
+		return err_set(err, -EIO, "replicas have %" PRIu64 " bytes, truncating to %" PRIu64,
+			       len, j->cut_len);
+	*ret_len = j->truncate ? j->cut_len : len;
+	return 0;
+}
+
+static int update_all(struct recovery_job *j, uint64_t len, struct err *err)
+{
+	uint32_t ok = 0;
+
+	for (uint32_t i = 0; i < j->count && !j->set->stop; i++) {
+		struct holder *h = &j->holders[i];
+
+		if (h->participant)
+			ok += holder_update(j, h, len, j->new_id, err) == 0;
+	}
+	return ok ? 0 : err_set(err, -EIO, "no replica could be brought to %" PRIu64 " bytes", len);
+}
+
+static int commit(struct recovery_job *j, uint64_t len, bool delete, struct err *err)
+{
+	const struct holder *targets[LOCS_MAX];
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < j->count; i++)
+		if (j->holders[i].updated)
+			targets[n++] = &j->holders[i];
+	return recovery_commit(j, len, delete, targets, n, err);
+}
+
+static int recover(struct recovery_job *j, uint64_t *ret_len, struct err *err)
+{
+	bool any = false;
+	int rc = ask_all(j, err);
+
+	*ret_len = 0;
+	for (uint32_t i = 0; i < j->count; i++)
+		any = any || j->holders[i].candidate;
+	if (rc || j->set->stop)
+		return rc ? rc : -ECANCELED;
+	if (!any)
+		return commit(j, 0, true, err);
+	rc = agree(j, ret_len, err);
+	if (!rc)
+		rc = update_all(j, *ret_len, err);
+	return rc ? rc : commit(j, *ret_len, false, err);
+}
+
+static void *job_thread(void *arg)
+{
+	struct recovery_job *j = arg;
+	struct err err = ERR_INIT;
+	uint64_t len;
+	int rc = j->striped ? recover_striped(j, &len, &err) : recover(j, &len, &err);
+
+	if (rc)
+		log_warn("op=recover block=%" PRId64 "_%" PRIu64 " id=%" PRIu64 " rc=%d: %s",
+			 j->block.id, j->block.gs, j->recovery_id, rc,
+			 err.text[0] ? err.text : err_name(rc));
+	else
+		log_info("op=recover block=%" PRId64 "_%" PRIu64 " id=%" PRIu64 " len=%" PRIu64
+			 ": done",
+			 j->block.id, j->block.gs, j->recovery_id, len);
+	pthread_mutex_lock(&j->set->lock);
+	j->done = true;
+	pthread_mutex_unlock(&j->set->lock);
+	return NULL;
+}
+
+/* ---- jobs ---- */
+
+static void job_free(struct recovery_job *j)
+{
+	for (uint32_t i = 0; i < j->count; i++)
+		rpc_client_free(j->holders[i].rpc);
+	free(j);
+}
+
+static int job_fill(struct recovery_job *j, const Hd__RecoveringBlockProto *rb)
+{
+	const Hd__ExtendedBlockProto *b = rb->block->b;
+	int rc;
+
+	if (strcmp(b->poolid, pool_id(j->bp)) || !rb->block->n_locs || rb->block->n_locs > LOCS_MAX)
+		return -EPROTO;
+	j->block = (struct block){(int64_t)b->blockid, b->generationstamp, b->numbytes};
+	j->recovery_id = rb->newgenstamp;
+	j->truncate = rb->truncateblock;
+	j->new_id = rb->truncateblock ? (int64_t)rb->truncateblock->blockid : j->block.id;
+	j->cut_len = rb->truncateblock ? rb->truncateblock->numbytes : 0;
+	for (; j->count < rb->block->n_locs; j->count++) {
+		struct holder *h = &j->holders[j->count];
+
+		if (target_from_proto(rb->block->locs[j->count], &h->at))
+			return -EPROTO;
+		h->local = !strcmp(h->at.uuid, store_datanode_uuid(j->set->dn->store));
+		h->ask = j->block;
+	}
+	j->striped = rb->ecpolicy != NULL;
+	rc = j->striped ? ec_policy_from_msg(rb->ecpolicy, &j->policy) : 0;
+	return rc || !j->striped ? rc : recover_striped_fill(j, rb);
+}
+
+/* The volumes that it may wait for, by number; 0: none. */
+static uint64_t volumes_of(const struct recovery_job *j)
+{
+	uint64_t volumes = 0;
+
+	for (uint32_t i = 0; i < j->count; i++) {
+		const uint32_t v = j->holders[i].local ? replica_volume(j->bp, j->holders[i].ask.id)
+						       : STORE_VOLUME_ANY;
+
+		if (v != STORE_VOLUME_ANY)
+			volumes |= 1ull << v;
+	}
+	return volumes;
+}
+
+/* Jobs that are over are joined. */
+static void jobs_reap(struct bp_set *s)
+{
+	list_for_each (l, &s->jobs) {
+		struct recovery_job *j = container_of(l, struct recovery_job, link);
+		bool done;
+
+		pthread_mutex_lock(&s->lock);
+		done = j->done;
+		pthread_mutex_unlock(&s->lock);
+		if (done) {
+			list_del(l);
+			pthread_join(j->thread, NULL);
+			job_free(j);
+		}
+	}
+}
+
+/* Those of a disk that hangs keep their places: so the recoveries of each volume have their own. */
+static bool has_place(const struct bp_set *s, uint64_t volumes)
+{
+	uint32_t taken = 0;
+
+	list_for_each (l, &s->jobs)
+		taken += container_of(l, struct recovery_job, link)->volumes == volumes;
+	return taken < NN_RECOVERIES_MAX;
+}
+
+static int job_start(struct bp_actor *a, const Hd__RecoveringBlockProto *rb)
+{
+	struct bp_set *s = a->set;
+	struct recovery_job *j = calloc(1, sizeof(*j));
+	int rc;
+
+	if (!j)
+		return -ENOMEM;
+	j->actor = a;
+	j->set = s;
+	j->bp = a->bp;
+	rc = job_fill(j, rb);
+	j->volumes = volumes_of(j);
+	pthread_mutex_lock(&s->jobs_lock);
+	jobs_reap(s);
+	if (!rc && !has_place(s, j->volumes))
+		rc = -EBUSY;
+	if (!rc)
+		rc = ret_code(pthread_create(&j->thread, NULL, job_thread, j));
+	if (!rc)
+		list_add_tail(&s->jobs, &j->link);
+	pthread_mutex_unlock(&s->jobs_lock);
+	if (rc)
+		job_free(j);
+	return rc;
+}
+
+void recovery_start(struct bp_actor *a, const Hdd__BlockRecoveryCommandProto *cmd)
+{
+	for (size_t i = 0; i < cmd->n_blocks; i++) {
+		int rc = job_start(a, cmd->blocks[i]);
+
+		if (rc)
+			log_warn("op=recover block=%" PRId64 " rc=%d: not started: %s",
+				 (int64_t)cmd->blocks[i]->block->b->blockid, rc, err_name(rc));
+	}
+}
+
+void recovery_join(struct bp_set *s)
+{
+	struct list *l;
+
+	while ((l = list_pop(&s->jobs))) {
+		struct recovery_job *j = container_of(l, struct recovery_job, link);
+
+		pthread_mutex_lock(&s->lock);
+		for (uint32_t k = 0; k < j->count; k++)
+			if (j->holders[k].rpc)
+				rpc_client_cancel(j->holders[k].rpc);
+		pthread_mutex_unlock(&s->lock);
+		pthread_join(j->thread, NULL);
+		job_free(j);
+	}
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections that we made to other nodes: one for each, shared by all that goes there, streams of
+ * pieces and reads alike. Nodes that have no RDMA are remembered for a while. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "datanode/capsule/capsule_internal.h"
+
+struct capsule_dial {                  /* a connection to a node */
+	struct capsule_peer_link link; /* first */
+	struct rop rop;
+	struct list in_caps;
+	struct net_addr addr;
+	struct list users;
+	struct xop conn_op;
+	uint64_t last_id;
+	bool up, told_lost;
+};
+
+/* ---- nodes without RDMA ---- */
+
+static bool same_addr(const struct net_addr *a, const struct net_addr *b)
+{
+	return a->len == b->len && !memcmp(&a->sa, &b->sa, a->len);
+}
+
+static bool is_avoided(const struct capsule_port *caps, const struct net_addr *addr)
+{
+	for (uint32_t i = 0; i < CAPS_AVOID_MAX; i++)
+		if (caps->avoid[i].until_ns > reactor_now_ns(caps->core->reactor) &&
+		    same_addr(&caps->avoid[i].addr, addr))
+			return true;
+	return false;
+}
+
+static void avoid(struct capsule_port *caps, const struct net_addr *addr)
+{
+	const uint32_t i = caps->avoid_next++ % CAPS_AVOID_MAX;
+
+	caps->avoid[i].addr = *addr;
+	caps->avoid[i].until_ns = reactor_now_ns(caps->core->reactor) + CAPS_AVOID_NS;
+}
+
+/* ---- users ---- */
+
+void capsule_user_leave(struct capsule_user *u)
+{
+	if (!u->dial)
+		return;
+	list_del(&u->in_dial);
+	u->dial = NULL;
+}
+
+struct capsule_peer_link *capsule_user_link(const struct capsule_user *u)
+{
+	return u->dial && u->dial->link.xc ? &u->dial->link : NULL;
+}
+
+bool capsule_user_is_up(const struct capsule_user *u)
+{
+	return u->dial && u->dial->up;
+}
+
+uint64_t capsule_user_id(struct capsule_user *u)
+{
+	return ++u->dial->last_id;
+}
+
+void capsule_user_hang_up(struct capsule_user *u, int rc)
+{
+	if (u->dial)
+		link_close(&u->dial->link, rc);
+}
+
+/* ---- the connection ---- */
+
+static void dial_message(struct capsule_dial *d, const struct capsule *m)
+{
+	if (m->type == CAPSULE_ERROR) {
+		log_warn("op=forward hop=%s: the node ends the connection: %.*s", d->link.peer,
+			 (int)m->closed.text.len, (const char *)m->closed.text.p);
+		link_close(&d->link, -ECONNRESET);
+		return;
+	}
+	list_for_each (l, &d->users) {
+		struct capsule_user *u = container_of(l, struct capsule_user, in_dial);
+
+		if (u->ops->answer(u, m))
+			return;
+	}
+}
+
+static bool dial_step(struct rop *rop)
+{
+	struct capsule_dial *d = container_of(rop, struct capsule_dial, rop);
+	struct slot *payload;
+	struct capsule m;
+
+	while (d->up && link_receive(&d->link, &m, &payload)) {
+		slot_put(payload);
+		dial_message(d, &m);
+	}
+	if (d->link.rc && !d->told_lost) {
+		d->told_lost = true;
+		list_for_each (l, &d->users) {
+			struct capsule_user *u = container_of(l, struct capsule_user, in_dial);
+
+			u->ops->lost(u, d->link.rc);
+		}
+	}
+	if (!d->link.gone)
+		return false;
+	list_for_each (l, &d->users) {
+		struct capsule_user *u = container_of(l, struct capsule_user, in_dial);
+
+		capsule_user_leave(u);
+		u->ops->gone(u);
+	}
+	return true;
+}
+
+static void dial_free(struct rop *rop)
+{
+	struct capsule_dial *d = container_of(rop, struct capsule_dial, rop);
+
+	list_del(&d->in_caps);
+	free(d);
+}
+
+static void on_connected(struct xop *op, int res)
+{
+	struct capsule_dial *d = container_of(op, struct capsule_dial, conn_op);
+
+	if (res < 0) {
+		log_info("op=forward hop=%s: no RDMA (%s): by TCP for %llu s", d->link.peer,
+			 d->link.xc ? verbs_reason(d->link.xc) : err_name(res),
+			 CAPS_AVOID_NS / NS_PER_S);
+		if (res != -ECANCELED)
+			avoid(d->link.caps, &d->addr);
+		link_close(&d->link, res);
+		return;
+	}
+	d->up = true;
+	list_for_each (l, &d->users) {
+		struct capsule_user *u = container_of(l, struct capsule_user, in_dial);
+
+		u->ops->up(u);
+	}
+	link_ready(&d->link);
+}
+
+static struct capsule_dial *dial_get(struct capsule_port *caps, const struct net_addr *addr,
+				     int *ret_rc)
+{
+	struct capsule_dial *d;
+	struct xconn *xc;
+
+	list_for_each (l, &caps->dials) {
+		d = container_of(l, struct capsule_dial, in_caps);
+		if (!d->link.rc && !d->link.ending && same_addr(&d->addr, addr))
+			return d;
+	}
+	*ret_rc = -ENOMEM;
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return NULL;
+	d->addr = *addr;
+	list_init(&d->users);
+	rop_init(&d->rop, dial_step, dial_free);
+	link_init(&d->link, caps, &d->rop);
+	net_text(addr, d->link.peer);
+	d->conn_op.done = on_connected;
+	*ret_rc = verbs_connect(caps->verbs, addr,
+				reactor_now_ns(caps->core->reactor) + caps->dial_ns, &d->conn_op,
+				&xc);
+	if (*ret_rc < 0) {
+		free(d);
+		return NULL;
+	}
+	link_attach(&d->link, xc);
+	list_add_tail(&caps->dials, &d->in_caps);
+	return d;
+}
+
+int capsule_user_join(struct capsule_port *caps, const struct dn_target *node,
+		      struct capsule_user *u)
+{
+	struct net_addr addr;
+	/* numeric: asks no name server */
+	int rc = net_resolve(node->ip, node->xfer_port, &addr, NULL);
+
+	if (rc < 0)
+		return rc;
+	if (!caps->to_peers || caps->stopping || is_avoided(caps, &addr))
+		return -EHOSTUNREACH;
+	u->dial = dial_get(caps, &addr, &rc);
+	if (u->dial) {
+		list_add_tail(&u->dial->users, &u->in_dial);
+		return 0;
+	}
+	if (rc == -EHOSTUNREACH)
+		avoid(caps, &addr);
+	return rc == -ENOMEM ? rc : -EHOSTUNREACH;
+}
+
+void capsule_dials_close(struct capsule_port *caps, bool idle_only)
+{
+	list_for_each (l, &caps->dials) {
+		struct capsule_dial *d = container_of(l, struct capsule_dial, in_caps);
+
+		if (!idle_only || list_empty(&d->users))
+			link_close(&d->link, -ECANCELED);
+	}
+}
+
+void capsule_dials_free(struct capsule_port *caps)
+{
+	list_for_each (l, &caps->dials) {
+		struct capsule_dial *d = container_of(l, struct capsule_dial, in_caps);
+
+		list_del(&d->rop.ready_link);
+		(void)dial_step(&d->rop);
+		list_del(&d->rop.ready_link);
+		dial_free(&d->rop);
+	}
+}

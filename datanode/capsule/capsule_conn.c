@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "datanode/block/buffers.h"
+#include "datanode/capsule/capsule_internal.h"
+
+void capsule_stream_add(struct capsule_conn *c, struct capsule_stream *s, uint64_t id)
+{
+	s->conn = c;
+	s->id = id;
+	list_add_tail(&c->streams, &s->link);
+	c->stream_count++;
+}
+
+static struct capsule_stream *stream_by_id(struct capsule_conn *c, uint64_t id)
+{
+	list_for_each (l, &c->streams) {
+		struct capsule_stream *s = container_of(l, struct capsule_stream, link);
+
+		if (s->id == id)
+			return s;
+	}
+	return NULL;
+}
+
+static void on_request(struct capsule_conn *c, const struct capsule *m)
+{
+	if (stream_by_id(c, m->request_id))
+		link_refuse(&c->link, "request id in use");
+	else if (m->type == CAPSULE_OPEN_WRITE)
+		capsule_write_start(c, m);
+	else
+		capsule_read_start(c, m);
+}
+
+/* A WRITE or CANCEL for a stream that ended meanwhile crossed our answer on the wire. */
+static void on_message(struct capsule_conn *c, const struct capsule *m, struct slot *payload)
+{
+	struct capsule_stream *s;
+
+	switch ((enum capsule_type)m->type) {
+	case CAPSULE_OPEN_WRITE:
+	case CAPSULE_READ:
+		on_request(c, m);
+		slot_put(payload);
+		return;
+	case CAPSULE_WRITE:
+		s = stream_by_id(c, m->request_id);
+		if (!s)
+			slot_put(payload);
+		else if (!s->is_write || capsule_write_piece(s, m, payload) < 0)
+			link_refuse(&c->link, "a piece out of place");
+		return;
+	case CAPSULE_CANCEL:
+		slot_put(payload);
+		s = stream_by_id(c, m->request_id);
+		if (s)
+			s->cancel(s, -ECANCELED);
+		return;
+	case CAPSULE_HEARTBEAT:
+		slot_put(payload);
+		return;
+	case CAPSULE_ERROR:
+		slot_put(payload);
+		log_info("op=capsule peer=%s: the peer ends the connection: %.*s", c->link.peer,
+			 (int)m->closed.text.len, (const char *)m->closed.text.p);
+		link_close(&c->link, -ECONNRESET);
+		return;
+	case CAPSULE_OPEN_REPLY:
+	case CAPSULE_ACK:
+	case CAPSULE_PULLED:
+	case CAPSULE_READ_REPLY:
+	case CAPSULE_CLOSED:
+		slot_put(payload);
+		link_refuse(&c->link, "only the acceptor sends this");
+		return;
+	}
+}
+
+static void step_streams(struct capsule_conn *c)
+{
+	list_for_each (l, &c->streams) {
+		struct capsule_stream *s = container_of(l, struct capsule_stream, link);
+
+		if (!s->ready)
+			continue;
+		s->ready = false;
+		if (!s->step(s))
+			continue;
+		list_del(&s->link);
+		c->stream_count--;
+		s->free(s);
+	}
+}
+
+static bool conn_step(struct rop *rop)
+{
+	struct capsule_conn *c = container_of(rop, struct capsule_conn, rop);
+	struct slot *payload;
+	struct capsule m;
+
+	while (link_receive(&c->link, &m, &payload))
+		on_message(c, &m, payload);
+	if (c->link.rc && !c->dropped) {
+		c->dropped = true;
+		list_for_each (l, &c->streams) {
+			struct capsule_stream *s = container_of(l, struct capsule_stream, link);
+
+			s->cancel(s, c->link.rc);
+		}
+	}
+	step_streams(c);
+	return c->link.gone && list_empty(&c->streams);
+}
+
+static void conn_free(struct rop *rop)
+{
+	struct capsule_conn *c = container_of(rop, struct capsule_conn, rop);
+
+	log_debug("op=rdma peer=%s: closed: %s", c->link.peer, err_name(c->link.rc));
+	list_del(&c->in_caps);
+	engine_count_conn(c->link.caps->core, -1);
+	free(c);
+}
+
+void capsule_accept(void *arg, struct xconn *xc)
+{
+	struct capsule_port *caps = arg;
+	struct capsule_conn *c = calloc(1, sizeof(*c));
+
+	if (!c || caps->stopping) {
+		free(c);
+		xconn_close(xc);
+		return;
+	}
+	rop_init(&c->rop, conn_step, conn_free);
+	list_init(&c->streams);
+	link_init(&c->link, caps, &c->rop);
+	link_attach(&c->link, xc);
+	c->use = verbs_peer(xc)->role == CAPSULE_PEER ? POOL_PEER : POOL_WRITE;
+	buffers_conn_init(caps->core, &c->share);
+	list_add_tail(&caps->conns, &c->in_caps);
+	engine_count_conn(caps->core, 1);
+	log_debug("op=rdma peer=%s: accepted", c->link.peer);
+	link_ready(&c->link);
+}

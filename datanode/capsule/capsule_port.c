@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/capsule/capsule_port.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/link/capsule_link.h"
+#include "datanode/capsule/capsule_internal.h"
+
+#define SRQ_DEPTH 1024u
+
+static bool is_set(const struct engine_core *core, const char *key, const char *value)
+{
+	return !strcmp(conf_get_or(core->dn->conf, key, "auto"), value);
+}
+
+static int check_keys(const struct engine_core *core, struct err *err)
+{
+	if (!is_set(core, "dfs.rdma.enabled", "auto") &&
+	    !is_set(core, "dfs.rdma.enabled", "true") && !is_set(core, "dfs.rdma.enabled", "false"))
+		return err_set(err, -EINVAL, "dfs.rdma.enabled must be auto, true or false");
+	if (!is_set(core, "dfs.rdma.peer", "auto") && !is_set(core, "dfs.rdma.peer", "off"))
+		return err_set(err, -EINVAL, "dfs.rdma.peer must be auto or off");
+	return 0;
+}
+
+uint32_t capsule_receive_slots(const struct engine_core *core)
+{
+	return !is_set(core, "dfs.rdma.enabled", "false") && !verbs_probe(NULL) ? SRQ_DEPTH : 0;
+}
+
+/* Reconstructions are dealt out to the first reactors (data_port_rebuild()), who read from other
+ * nodes. The pool of all else stays closed to these: what a node says is checked when it has come,
+ * and must not change after. */
+static int landing_new(struct capsule_port *caps, struct err *err)
+{
+	const struct engine_core *core = caps->core;
+	struct pool_opts po = {.huge_pages = true};
+
+	if (!caps->to_peers || core->landing_slots_max == 0)
+		return 0;
+	po.count[SLOT_256K] = po.count[SLOT_CRC] = core->landing_slots_max;
+	return pool_new(&po, &caps->landing, err);
+}
+
+struct pool *capsule_landing(const struct engine_core *core)
+{
+	return core->caps ? core->caps->landing : NULL;
+}
+
+static int start(struct engine_core *core, bool accept, struct err *err)
+{
+	struct verbs_opts vo = {
+		.protocol = &capsule_link,
+		.role = CAPSULE_PEER,
+		.accept_role = CAPSULE_NODE,
+		.pool = core->pool,
+		.passive = accept,
+		.active = true,
+		.srq_depth = SRQ_DEPTH,
+	};
+	struct xlistener_opts lo = {.addr = core->dn->data_addr, .accepted = capsule_accept};
+	struct capsule_port *caps = calloc(1, sizeof(*caps));
+	int rc;
+
+	if (!caps)
+		return err_set(err, -ENOMEM, "out of memory");
+	caps->core = core;
+	caps->to_peers = is_set(core, "dfs.rdma.peer", "auto");
+	list_init(&caps->conns);
+	list_init(&caps->dials);
+	lo.arg = caps;
+	rc = conf_time_ms(core->dn->conf, "dfs.rdma.peer.connect.timeout", CAPS_DIAL_MS,
+			  &caps->dial_ns, err);
+	caps->dial_ns *= NS_PER_MS;
+	if (caps->dial_ns > core->waits.read_ns) /* then TCP has the time for what is behind */
+		caps->dial_ns = core->waits.read_ns;
+	if (rc == 0)
+		rc = landing_new(caps, err);
+	vo.landing = caps->landing;
+	if (rc == 0)
+		rc = verbs_new(core->reactor, &vo, &caps->verbs, err);
+	if (rc == 0 && accept)
+		rc = verbs_listen(caps->verbs, &lo, err);
+	if (rc < 0) {
+		verbs_free(caps->verbs);
+		pool_free(caps->landing);
+		free(caps);
+		return rc;
+	}
+	core->caps = caps;
+	return 0;
+}
+
+int capsule_start(struct engine_core *core, bool accept, struct err *err)
+{
+	struct err why = ERR_INIT;
+	char addr[NET_TEXT_MAX];
+	int rc = check_keys(core, err);
+
+	if (rc < 0)
+		return rc;
+	if (is_set(core, "dfs.rdma.enabled", "false")) {
+		if (accept)
+			log_info("op=start: no RDMA: dfs.rdma.enabled is false");
+		return 0;
+	}
+	rc = start(core, accept, &why);
+	if (rc < 0 && is_set(core, "dfs.rdma.enabled", "true")) {
+		if (err)
+			*err = why;
+		return rc;
+	}
+	if (rc < 0 && accept)
+		log_info("op=start: no RDMA: %s", why.text);
+	else if (accept)
+		log_info("op=start: RDMA on %s", net_text(&core->dn->data_addr, addr));
+	return 0;
+}
+
+void capsule_stop(struct engine_core *core)
+{
+	struct capsule_port *caps = core->caps;
+
+	if (!caps)
+		return;
+	caps->stopping = true;
+	verbs_unlisten(caps->verbs);
+	list_for_each (l, &caps->conns) {
+		struct capsule_conn *c = container_of(l, struct capsule_conn, in_caps);
+
+		if (list_empty(&c->streams))
+			link_close(&c->link, -ECANCELED);
+	}
+	capsule_dials_close(caps, true);
+}
+
+void capsule_close_all(struct engine_core *core)
+{
+	struct capsule_port *caps = core->caps;
+
+	if (!caps)
+		return;
+	caps->stopping = true;
+	list_for_each (l, &caps->conns)
+		link_close(&container_of(l, struct capsule_conn, in_caps)->link, -ECANCELED);
+	capsule_dials_close(caps, false);
+}
+
+void capsule_free(struct engine_core *core)
+{
+	struct capsule_port *caps = core->caps;
+
+	if (!caps)
+		return;
+	verbs_free(caps->verbs);
+	capsule_dials_free(caps);
+	core->caps = NULL;
+	if (!list_empty(&caps->conns)) /* a disk does not answer, and its stream still knows us */
+		return;
+	if (!caps->landing || !pool_slots_out(caps->landing))
+		pool_free(caps->landing);
+	free(caps);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * caps - the RDMA front end of the data port, and its way to the next node
+ *
+ * Idea: capsules (docs/wire.md) instead of DataTransferProtocol. As acceptor it turns capsules into
+ * pieces of the engine: payload is pulled straight into the engine's slots and pushed straight out
+ * of them. As dialer it is a piece_sink that names our slots to the next node; when there is no
+ * RDMA to that node, the stream sink takes over before anything was sent, and the node is
+ * remembered.
+ * One reactor accepts (the RDMA connection manager has no shared ports); every reactor may dial.
+ * Threading: the core's reactor.
+ */
+#include "datanode/block/engine.h"
+#include "datanode/block/sink.h"
+
+struct capsule_port;
+
+/** Sets core->caps. dfs.rdma.enabled auto: no device is fine (@err says why, 0 is returned). */
+int capsule_start(struct engine_core *core, bool accept, struct err *err);
+/** Accept no more, let go of idle connections. */
+void capsule_stop(struct engine_core *core);
+/** Close every connection; they drain by themselves. */
+void capsule_close_all(struct engine_core *core);
+/** All connections gone, or it waits a few seconds for them. Accepts a core without caps. */
+void capsule_free(struct engine_core *core);
+/** Slots of 8 KiB that the receives of an accepting core keep. */
+uint32_t capsule_receive_slots(const struct engine_core *core);
+
+/** The pool for what sources read by RDMA; NULL: there is none here. */
+struct pool *capsule_landing(const struct engine_core *core);
+/** sink_open() by RDMA; -EHOSTUNREACH: not to that node, use TCP. */
+int capsule_sink_open(struct engine_core *core, const struct sink_params *params,
+		      struct sink_user *user, struct piece_sink **ret);

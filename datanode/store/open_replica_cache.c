@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/store/open_replica_cache.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/err.h"
+
+#define FILES_EACH 3
+#define LIMIT_PART 4 /* of the open files that the system allows */
+
+int open_replica_init(struct open_replica *k, uint32_t max)
+{
+	struct rlimit lim;
+
+	*k = (struct open_replica){.max = max};
+	list_init(&k->used);
+	for (uint32_t i = 0; i < KEPT_VOLUMES; i++)
+		list_init(&k->closing[i]);
+	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur / LIMIT_PART / FILES_EACH < max)
+		k->max = (uint32_t)(lim.rlim_cur / LIMIT_PART / FILES_EACH);
+	return ret_code(pthread_mutex_init(&k->lock, NULL));
+}
+
+static void files_free(struct open_replica_files *f)
+{
+	(void)close(f->fd);
+	if (f->fd_direct >= 0)
+		(void)close(f->fd_direct);
+	if (f->fd_meta >= 0)
+		(void)close(f->fd_meta);
+	free(f);
+}
+
+/* Out of the table. True: nobody reads them, they are the caller's to close. */
+static bool forget_locked(struct open_replica *k, struct open_replica_files *f)
+{
+	HASH_DEL(k->table, f);
+	list_del(&f->link);
+	k->count--;
+	f->in_table = false;
+	return --f->refs == 0;
+}
+
+static struct open_replica_files *find_locked(struct open_replica *k, struct block_pool *bp,
+					      int64_t id)
+{
+	const struct open_replica_key key = {bp, id};
+	struct open_replica_files *f;
+
+	HASH_FIND(hh, k->table, &key, sizeof(key), f);
+	return f;
+}
+
+struct open_replica_files *open_replica_get(struct open_replica *k, struct block_pool *bp,
+					    int64_t id, bool now)
+{
+	struct open_replica_files *f;
+	struct stat st;
+
+	pthread_mutex_lock(&k->lock);
+	f = find_locked(k, bp, id);
+	if (f && now && f->remote)
+		f = NULL;
+	if (f) {
+		f->refs++;
+		list_del(&f->link);
+		list_add_tail(&k->used, &f->link);
+	}
+	pthread_mutex_unlock(&k->lock);
+	if (!f || (fstat(f->fd, &st) == 0 && st.st_nlink > 0))
+		return f;
+	/* Somebody removed or replaced the file: what is at its name now counts. */
+	pthread_mutex_lock(&k->lock);
+	if (f->in_table)
+		(void)forget_locked(k, f);
+	pthread_mutex_unlock(&k->lock);
+	open_replica_put_later(k, f);
+	return NULL;
+}
+
+bool open_replica_add(struct open_replica *k, struct open_replica_files *f)
+{
+	struct open_replica_files *old;
+
+	pthread_mutex_lock(&k->lock);
+	if (!k->max || find_locked(k, f->key.bp, f->key.id)) {
+		pthread_mutex_unlock(&k->lock);
+		return false;
+	}
+	if (k->count == k->max) {
+		old = container_of(k->used.next, struct open_replica_files, link);
+		if (forget_locked(k, old))
+			list_add_tail(&k->closing[old->volume], &old->link);
+	}
+	f->refs = 2;
+	f->in_table = true;
+	HASH_ADD(hh, k->table, key, sizeof(f->key), f);
+	list_add_tail(&k->used, &f->link);
+	k->count++;
+	pthread_mutex_unlock(&k->lock);
+	return true;
+}
+
+void open_replica_drop(struct open_replica *k, struct block_pool *bp, int64_t id)
+{
+	struct open_replica_files *f;
+
+	pthread_mutex_lock(&k->lock);
+	f = find_locked(k, bp, id);
+	if (f && forget_locked(k, f))
+		list_add_tail(&k->closing[f->volume], &f->link);
+	pthread_mutex_unlock(&k->lock);
+}
+
+void open_replica_reap(struct open_replica *k, uint32_t volume)
+{
+	struct list *l;
+
+	do {
+		pthread_mutex_lock(&k->lock);
+		l = list_pop(&k->closing[volume]);
+		pthread_mutex_unlock(&k->lock);
+		if (l)
+			files_free(container_of(l, struct open_replica_files, link));
+	} while (l);
+}
+
+void open_replica_put(struct open_replica *k, struct open_replica_files *f)
+{
+	bool last;
+
+	pthread_mutex_lock(&k->lock);
+	last = --f->refs == 0;
+	pthread_mutex_unlock(&k->lock);
+	if (last)
+		files_free(f);
+}
+
+void open_replica_put_later(struct open_replica *k, struct open_replica_files *f)
+{
+	pthread_mutex_lock(&k->lock);
+	if (--f->refs == 0)
+		list_add_tail(&k->closing[f->volume], &f->link);
+	pthread_mutex_unlock(&k->lock);
+}
+
+bool open_replica_put_now(struct open_replica *k, struct open_replica_files *f)
+{
+	bool stays;
+
+	pthread_mutex_lock(&k->lock);
+	stays = f->refs > 1;
+	if (stays)
+		f->refs--;
+	pthread_mutex_unlock(&k->lock);
+	return stays;
+}
+
+void open_replica_fini(struct open_replica *k)
+{
+	struct open_replica_files *f, *next;
+
+	HASH_ITER(hh, k->table, f, next)
+	if (forget_locked(k, f))
+		files_free(f);
+	for (uint32_t i = 0; i < KEPT_VOLUMES; i++)
+		open_replica_reap(k, i);
+	pthread_mutex_destroy(&k->lock);
+}

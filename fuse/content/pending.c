@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fuse/content/pending.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "fuse/content/content.h"
+#include "fuse/content/overlay.h"
+#include "fuse/requests/ops.h"
+
+#define PAUSE_FIRST_S 1 /* before the first try; each one that fails doubles it, */
+#define PAUSE_MAX_S 5   /* up to this */
+/* for the syncs that users owe: files that could not be closed wait for the end of that */
+#define SETTLE_S 5
+
+static bool is_pending(const struct inode *in, const void *arg)
+{
+	(void)arg;
+	return in->pending;
+}
+
+static void done(struct mount *m, struct inode *in)
+{
+	pthread_mutex_lock(&m->inodes.lock);
+	in->pending = false;
+	pthread_mutex_unlock(&m->inodes.lock);
+	inode_put(&m->inodes, in); /* ours */
+}
+
+/* One try of @in. False: not yet. */
+static bool try_one(struct mount *m, struct inode *in)
+{
+	struct dfs_err err;
+	bool hidden, open;
+	int rc;
+
+	err.text[0] = '\0';
+	pthread_mutex_lock(&m->inodes.lock);
+	hidden = in->hidden && !in->gone;
+	open = in->opens > 0;
+	pthread_mutex_unlock(&m->inodes.lock);
+	if (hidden)
+		/* open again: its last descriptor deletes it */
+		rc = open ? 0 : hidden_delete(m, in);
+	else
+		rc = content_heal(m, in, &err);
+	if (fail_is_passing(rc))
+		return false;
+	if (!hidden)
+		(void)fail_errno("write what could not be written at the last close", rc, &err);
+	done(m, in);
+	return true;
+}
+
+/* True: nothing is left. */
+static bool try_all(struct mount *m)
+{
+	struct inode *in;
+	bool ok = true;
+
+	while (ok && (in = inode_find(&m->inodes, is_pending, NULL))) {
+		ok = try_one(m, in);
+		inode_put(&m->inodes, in);
+	}
+	return users_settle(&m->users, clock_mono_ns() + SETTLE_S * NS_PER_S) && ok;
+}
+
+static void pause_locked(struct pending *p, uint32_t seconds)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += (time_t)seconds;
+	while (!p->stop && pthread_cond_timedwait(&p->wake, &p->lock, &until) != ETIMEDOUT)
+		;
+}
+
+static void *run(void *arg)
+{
+	struct pending *p = arg;
+	uint32_t pause = PAUSE_FIRST_S;
+	bool all = true;
+
+	pthread_mutex_lock(&p->lock);
+	while (!p->stop) {
+		if (all && p->count == 0) {
+			pthread_cond_wait(&p->wake, &p->lock);
+			continue;
+		}
+		if (p->count > 0) /* somebody has just found the cluster away: or back */
+			pause = PAUSE_FIRST_S;
+		pause_locked(p, pause);
+		if (p->stop)
+			break;
+		p->count = 0;
+		pthread_mutex_unlock(&p->lock);
+		all = try_all(p->m);
+		pthread_mutex_lock(&p->lock);
+		pause = pause < PAUSE_MAX_S / 2 ? pause * 2 : PAUSE_MAX_S;
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+static void wake(struct pending *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->count++;
+	pthread_cond_signal(&p->wake);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void indebted(void *arg)
+{
+	wake(arg);
+}
+
+int pending_start(struct pending *p, struct mount *m)
+{
+	pthread_condattr_t attr;
+	int rc;
+
+	*p = (struct pending){.m = m};
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->wake, &attr);
+	pthread_condattr_destroy(&attr);
+	rc = pthread_create(&p->thread, NULL, run, p);
+	p->started = rc == 0;
+	m->users.indebted_arg = p; /* no request has come yet */
+	m->users.indebted = indebted;
+	return -rc;
+}
+
+void pending_stop(struct pending *p)
+{
+	if (!p->started)
+		return;
+	pthread_mutex_lock(&p->lock);
+	p->stop = true;
+	pthread_cond_signal(&p->wake);
+	pthread_mutex_unlock(&p->lock);
+	pthread_join(p->thread, NULL);
+	p->started = false; /* the lock stays: the last descriptors may still add */
+}
+
+void pending_add(struct mount *m, struct inode *in)
+{
+	pthread_mutex_lock(&m->inodes.lock);
+	if (!in->pending) {
+		in->pending = true;
+		in->refs++;
+	}
+	pthread_mutex_unlock(&m->inodes.lock);
+	wake(&m->pending);
+}
+
+void pending_leave(struct mount *m)
+{
+	struct inode *in;
+
+	while ((in = inode_find(&m->inodes, is_pending, NULL))) {
+		if (!m->unreachable && try_one(m, in)) {
+			inode_put(&m->inodes, in);
+			continue;
+		}
+		m->unreachable = true; /* the others need not wait as long */
+		content_leave(m, in);
+		done(m, in);
+		inode_put(&m->inodes, in);
+	}
+}

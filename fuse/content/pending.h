@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * pending - files that nobody has open any more and that the cluster has not taken yet
+ *
+ * Idea: the last close(2) finds the NameNode or all data nodes out of reach. The program is told,
+ * and what it has written is not thrown away: the inode stays, with its overlay or its lease, reads
+ * go on seeing it, and one thread tries again until the cluster has it. The same for a file that
+ * was deleted while it was open. What is still left when the mount ends stays in the session
+ * (state.h) for the next one.
+ * Ownership: main owns the struct; a pending inode is counted once for it.
+ * Threading: any thread adds; one thread works. Limit: overlays count against overlay_size as
+ * always.
+ */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct inode;
+struct mount;
+
+struct pending {
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	pthread_t thread;
+	struct mount *m; /* borrowed (outlives us) */
+	/* inodes and debtors (users.h) that were added and not looked at since: wakes the thread */
+	uint32_t count;
+	bool started, stop;
+};
+
+int pending_start(struct pending *p, struct mount *m);
+/** The thread ends; what is pending stays so. */
+void pending_stop(struct pending *p);
+/** @in is to be tried again. */
+void pending_add(struct mount *m, struct inode *in);
+/** After the last request: what is still pending is left to the next mount. */
+void pending_leave(struct mount *m);

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * forgetter - a thread that tells the kernel which names, or which pages, to forget
+ *
+ * Idea: when a directory is closed to others, the kernel must ask again for each name in it. It
+ * takes the lock of the directory for that, which the request at hand still holds: so it is told
+ * from a thread of its own, right after the answer. When bytes are written past pages that others
+ * read, the kernel waits for reads of these pages under way, and the threads that answer requests
+ * are needed for them: so this thread waits, and answers the write where that must come after. A
+ * mount has one for names and one for pages: who holds the lock of a directory (rename) may wait
+ * for a file, and who holds that one for the answer to a write.
+ * Threading: any thread asks; one thread works. Limit: FORGET_MAX names wait; beyond, names stay
+ * until entry_timeout.
+ */
+#define FUSE_USE_VERSION 312
+#include <fuse_lowlevel.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+
+#define FORGET_MAX 1000000
+
+struct kernel_inval {
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	pthread_t thread;
+	struct fuse_session *se; /* borrowed (outlives us) */
+	struct list work;
+	uint32_t count;
+	bool started, stop;
+};
+
+int kernel_inval_start(struct kernel_inval *f, struct fuse_session *se);
+void kernel_inval_stop(struct kernel_inval *f);
+void kernel_inval_add(struct kernel_inval *f, uint64_t parent, const char *name);
+/** All pages of @ino, and its attributes. */
+void kernel_inval_file(struct kernel_inval *f, uint64_t ino);
+/** Pages of @ino from @offset on, @len bytes; then @req, which has written them, is answered. */
+void kernel_inval_written(struct kernel_inval *f, fuse_req_t req, uint64_t ino, uint64_t offset,
+			  size_t len);

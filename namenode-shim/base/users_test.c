@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: what is known of a caller is not forgotten before it is answered, whoever else
+ * comes; a name that came once goes before one that came again; only so many calls wait for the
+ * accounts, and those of data nodes come first. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+// clang-format on
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/rpc/server.h"
+#include "namenode-shim/base/users.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/req.h"
+#include "namenode-shim/rpc/resolver_thread.h"
+
+/* What the accounts say. A look-up after it was changed finds something else. */
+static char accounts[256];
+
+static void accounts_say(const char *text)
+{
+	snprintf(accounts, sizeof(accounts), "%s", text);
+}
+
+static void flood(struct users *u)
+{
+	for (int i = 0; i < 2 * USERS_MAX; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "nobody-%d", i);
+		users_load(u, name);
+	}
+}
+
+static void a_caller_in_its_turn_is_known_though_many_names_come(void **state)
+{
+	struct user *root, *bob;
+	struct users *u;
+	bool old;
+
+	(void)state;
+	accounts_say("rita=supergroup;bob=");
+	u = users_new("supergroup", accounts);
+	root = users_ask(u, "rita");
+	bob = users_ask(u, "bob");
+	accounts_say("rita=;bob=supergroup");
+	flood(u);
+	assert_true(users_is_super(u, "rita")); /* as it was: nobody was asked */
+	assert_false(users_is_super(u, "bob"));
+	users_let_go(root);
+	users_let_go(bob);
+	flood(u);
+	assert_null(users_hold(u, "bob", &old));
+	users_free(u);
+}
+
+static void a_refresh_counts_for_the_next_call(void **state)
+{
+	struct user *before, *after;
+	struct users *u;
+	bool old;
+
+	(void)state;
+	accounts_say("rita=supergroup");
+	u = users_new("supergroup", accounts);
+	before = users_ask(u, "rita");
+	accounts_say("rita=");
+	users_refresh(u);
+	assert_true(users_is_super(u, "rita"));
+	assert_null(users_hold(u, "rita", &old));
+	after = users_ask(u, "rita");
+	assert_false(users_is_super(u, "rita"));
+	users_let_go(before);
+	users_let_go(after);
+	users_free(u);
+}
+
+static void a_name_that_came_once_goes_before_one_that_came_again(void **state)
+{
+	struct user *e;
+	struct users *u;
+	bool old;
+
+	(void)state;
+	accounts_say("rita=supergroup");
+	u = users_new("supergroup", accounts);
+	users_load(u, "rita");
+	users_let_go(users_ask(u, "bob")); /* has no account here, and works */
+	users_let_go(users_ask(u, "bob"));
+	flood(u);
+	assert_non_null(e = users_hold(u, "rita", &old));
+	users_let_go(e);
+	assert_non_null(e = users_hold(u, "bob", &old));
+	users_let_go(e);
+	assert_null(users_hold(u, "nobody-0", &old));
+	users_free(u);
+}
+
+/* ---- calls that wait ---- */
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static const struct req *order[LANE_MAX];
+static uint32_t came;
+static atomic_bool at_gate;
+
+static void wait_at_gate(struct req *q)
+{
+	(void)q;
+	at_gate = true;
+	pthread_mutex_lock(&gate);
+	pthread_mutex_unlock(&gate);
+}
+
+static void come_back(struct req *q)
+{
+	order[came++] = q;
+}
+
+static const struct method slow = {.name = "slow", .kind = REQ_READ, .prepare = wait_at_gate};
+
+static void calls_that_wait_have_a_bound_and_data_nodes_come_first(void **state)
+{
+	static struct req q[LANE_PEER_MAX + 4];
+	struct rpc_call one = {.user = "bob", .peer_ip = "10.0.0.1"};
+	struct rpc_call other = {.user = "bob", .peer_ip = "10.0.0.2"};
+	struct nn nn = {.users = users_new("supergroup", "bob="), .read_later = come_back};
+	struct req *dn = &q[LANE_PEER_MAX + 2], *next = &q[LANE_PEER_MAX + 3];
+	struct resolver *l;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(q) / sizeof(q[0]); i++)
+		q[i] = (struct req){.nn = &nn, .method = &slow, .call = &one};
+	next->call = &other;
+	dn->datanode = true;
+	pthread_mutex_lock(&gate);
+	assert_int_equal(resolver_new(&l), 0);
+	assert_true(resolver_submit(l, &q[0]));
+	while (!at_gate)
+		sched_yield();
+	for (int i = 1; i <= LANE_PEER_MAX; i++)
+		assert_true(resolver_submit(l, &q[i]));
+	assert_false(resolver_submit(l, &q[LANE_PEER_MAX + 1]));
+	assert_true(resolver_submit(l, next)); /* another address */
+	assert_true(resolver_submit(l, dn));
+	pthread_mutex_unlock(&gate);
+	resolver_free(l);
+	assert_int_equal(came, LANE_PEER_MAX + 3);
+	assert_ptr_equal(order[1], dn);
+	assert_ptr_equal(order[came - 1], next);
+	for (size_t i = 0; i < sizeof(q) / sizeof(q[0]); i++)
+		users_let_go(q[i].caller);
+	users_free(nn.users);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_caller_in_its_turn_is_known_though_many_names_come),
+		cmocka_unit_test(a_refresh_counts_for_the_next_call),
+		cmocka_unit_test(a_name_that_came_once_goes_before_one_that_came_again),
+		cmocka_unit_test(calls_that_wait_have_a_bound_and_data_nodes_come_first),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,1005 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/blocks/blocks.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "namenode-shim/base/arena.h"
+#include "namenode-shim/blocks/blocks_internal.h"
+#include "namenode-shim/blocks/datanodes.h"
+#include "namenode-shim/namespace/storage_policy.h"
+
+#define EXPIRE_SLICE 4096 /* blocks that one look at replicas on their way looks at */
+#define REPLICAS_MAX 4096 /* of one block: as many as there may be nodes */
+
+void blocks_init(struct blocks *bs, uint64_t pending_timeout_ns, uint32_t repl_min)
+{
+	*bs = (struct blocks){.pending_timeout_ns = pending_timeout_ns,
+			      .repl_min = repl_min,
+			      .safe_min = 1,
+			      .maintenance_min = 1};
+	list_init(&bs->first);
+	list_init(&bs->under);
+	list_init(&bs->crowded);
+	list_init(&bs->surplus);
+	list_init(&bs->awaiting);
+	list_init(&bs->recovering);
+	list_init(&bs->cursors);
+	list_init(&bs->swept);
+}
+
+static void open_new(struct blk *b)
+{
+	b->open = xcalloc(1, sizeof(*b->open));
+	b->open->blk = b;
+	b->open->truncate_to = NO_TRUNCATE;
+	list_init(&b->open->recovering);
+}
+
+static void open_free(struct blk *b)
+{
+	if (!b->open)
+		return;
+	list_del(&b->open->recovering);
+	free(b->open->target);
+	free(b->open);
+	b->open = NULL;
+}
+
+static void blk_free(struct blk *b)
+{
+	open_free(b);
+	free(b->rep);
+	free(b->pending);
+	free(b); /* of a group too: blk is its first member */
+}
+
+void blocks_fini(struct blocks *bs)
+{
+	struct blk *b, *tmp;
+
+	HASH_ITER(hh, bs->map, b, tmp)
+	{
+		HASH_DEL(bs->map, b);
+		blk_free(b);
+	}
+	for (int i = 0; i <= EC_ID_LAST; i++)
+		free(bs->policies[i]);
+}
+
+struct blk *blocks_find(const struct blocks *bs, int64_t id)
+{
+	const int64_t key = ec_id_is_striped(id) ? ec_id_group(id) : id;
+	struct blk *b;
+
+	HASH_FIND(hh, bs->map, &key, sizeof(key), b);
+	return b;
+}
+
+/* ---- counts ---- */
+
+static void count_flag(uint64_t *counter, unsigned int before, unsigned int after,
+		       unsigned int flag)
+{
+	*counter += (after & flag) && !(before & flag);
+	*counter -= !(after & flag) && (before & flag);
+}
+
+/* Where it waits for the monitor; NULL: it does not. */
+static struct list *line_of(struct blocks *bs, unsigned int flags)
+{
+	if (flags & BLK_UNDER)
+		return flags & BLK_URGENT ? &bs->first : &bs->under;
+	if (flags & BLK_SURPLUS)
+		return &bs->surplus;
+	return flags & BLK_CROWDED ? &bs->crowded : NULL;
+}
+
+void blk_set_flags(struct blocks *bs, struct blk *b, unsigned int flags)
+{
+	struct list *line;
+
+	if (ec_id_is_striped(b->b.id)) {
+		count_flag(&bs->groups.under, b->flags, flags, BLK_UNDER);
+		count_flag(&bs->groups.missing, b->flags, flags, BLK_MISSING);
+		count_flag(&bs->groups.corrupt, b->flags, flags, BLK_CORRUPT);
+		count_flag(&bs->groups.urgent, b->flags, flags, BLK_URGENT);
+	}
+	count_flag(&bs->under_count, b->flags, flags, BLK_UNDER);
+	count_flag(&bs->missing, b->flags, flags, BLK_MISSING);
+	count_flag(&bs->corrupt, b->flags, flags, BLK_CORRUPT);
+	count_flag(&bs->safe, b->flags, flags, BLK_SAFE);
+	count_flag(&bs->missing_one, b->flags, flags, BLK_MISSING_ONE);
+	count_flag(&bs->urgent, b->flags, flags, BLK_URGENT);
+	count_flag(&bs->crowded_count, b->flags, flags, BLK_CROWDED);
+	count_flag(&bs->surplus_count, b->flags, flags, BLK_SURPLUS);
+	line = line_of(bs, flags);
+	if (line != line_of(bs, b->flags))
+		list_del(&b->work);
+	b->flags = (uint8_t)flags;
+	if (line && !list_is_linked(&b->work))
+		list_add_tail(line, &b->work);
+}
+
+static void set_state(struct blocks *bs, struct blk *b, enum blk_state state)
+{
+	bs->complete += state == BLK_COMPLETE && b->state != BLK_COMPLETE;
+	bs->complete -= state != BLK_COMPLETE && b->state == BLK_COMPLETE;
+	b->state = (uint8_t)state;
+}
+
+/* ---- replicas of one block ---- */
+
+static uint8_t unit_of(int64_t id)
+{
+	return ec_id_is_striped(id) ? (uint8_t)ec_id_unit(id) : 0;
+}
+
+static struct replica *find_replica(const struct blk *b, const struct storage *st, uint8_t unit)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].st == st && b->rep[i].unit == unit)
+			return &b->rep[i];
+	return NULL;
+}
+
+static struct replica *find_on_node(const struct blk *b, const struct dn *dn, uint8_t unit)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].st->dn == dn && b->rep[i].unit == unit)
+			return &b->rep[i];
+	return NULL;
+}
+
+static void uncount(struct replica *r)
+{
+	r->st->nblocks--;
+	r->st->report_hits -= r->seq && r->seq == r->st->report_seq;
+}
+
+/* A node has one replica of a block and deletes by the block's id alone: what it reports in another
+ * storage has moved there. As a second replica it would be surplus, and its deletion the end of
+ * both. */
+static void move_replica(struct replica *r, struct storage *to)
+{
+	uncount(r);
+	to->nblocks++;
+	r->st = to;
+	r->seq = 0; /* reports are numbered per storage */
+}
+
+static struct replica *add_replica(struct blk *b, struct storage *st, uint8_t unit)
+{
+	if (b->nreps == REPLICAS_MAX)
+		return NULL;
+	b->rep = xrealloc(b->rep, (b->nreps + 1u) * sizeof(*b->rep));
+	b->rep[b->nreps] = (struct replica){.st = st, .unit = unit};
+	st->nblocks++;
+	return &b->rep[b->nreps++];
+}
+
+void blk_drop_replica(struct blk *b, struct replica *r)
+{
+	uncount(r);
+	*r = b->rep[--b->nreps];
+}
+
+static void drop_pending(struct blk *b, const struct dn *dn)
+{
+	for (uint16_t i = 0; i < b->npending;)
+		if (b->pending[i].st->dn == dn)
+			b->pending[i] = b->pending[--b->npending];
+		else
+			i++;
+	if (!b->npending)
+		list_del(&b->waiting);
+}
+
+/* Is an earlier entry of the same node as good? There is one entry to a node; should there ever be
+ * two, they count once. */
+static bool is_counted(const struct blk *b, uint16_t at)
+{
+	for (uint16_t i = 0; i < at; i++)
+		if (b->rep[i].st->dn == b->rep[at].st->dn && replica_is_good(&b->rep[i]))
+			return true;
+	return false;
+}
+
+uint32_t blk_live(const struct blk *b)
+{
+	uint32_t n = 0;
+
+	if (blk_ec(b))
+		return (uint32_t)__builtin_popcount(group_live(b));
+	for (uint16_t i = 0; i < b->nreps; i++)
+		n += replica_is_good(&b->rep[i]) && b->rep[i].st->dn->admin == DN_NORMAL &&
+		     b->rep[i].st->dn->alive && !is_counted(b, i);
+	return n;
+}
+
+uint32_t blk_unsteady(const struct blk *b)
+{
+	uint32_t n = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		n += b->rep[i].st->unsteady && replica_is_good(&b->rep[i]);
+	return n;
+}
+
+uint32_t blk_readable(const struct blk *b)
+{
+	uint32_t n = 0;
+
+	if (blk_ec(b))
+		return (uint32_t)__builtin_popcount(group_readable(b));
+	for (uint16_t i = 0; i < b->nreps; i++)
+		n += replica_is_good(&b->rep[i]) && b->rep[i].st->dn->alive && !is_counted(b, i);
+	return n;
+}
+
+uint64_t blk_stored(const struct blk *b, uint64_t len)
+{
+	const uint32_t units = blk_ec(b) ? group_readable(b) : 0;
+	uint64_t sum = 0;
+
+	if (!blk_ec(b))
+		return blk_readable(b) * len;
+	for (unsigned u = 0; u < EC_UNITS_MAX; u++)
+		sum += units >> u & 1 ? ec_unit_length(blk_ec(b), len, u) : 0;
+	return sum;
+}
+
+/* It comes back with what it has. */
+static bool is_away(const struct dn *dn)
+{
+	return dn->admin == DN_ENTERING_MAINTENANCE || dn->admin == DN_IN_MAINTENANCE;
+}
+
+static uint32_t in_maintenance(const struct blk *b)
+{
+	uint32_t n = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		n += replica_is_good(&b->rep[i]) && !is_counted(b, i) && is_away(b->rep[i].st->dn);
+	return n;
+}
+
+uint32_t blk_wanted(const struct blocks *bs, const struct blk *b)
+{
+	uint32_t away, least;
+
+	if (blk_ec(b))
+		return group_wanted(b);
+	away = in_maintenance(b);
+	least = bs->maintenance_min < b->repl ? bs->maintenance_min : b->repl;
+	if (!away)
+		return b->repl;
+	return b->repl > away + least ? b->repl - away : least;
+}
+
+uint64_t blk_unit_len(const struct blk *b, uint64_t len, unsigned unit)
+{
+	const struct ec_policy *ec = blk_ec(b);
+
+	return ec ? ec_unit_length(ec, len, unit) : len;
+}
+
+bool blk_enough_as(const struct blk *b, uint64_t gs, uint64_t len, uint32_t repl_min)
+{
+	uint32_t n = 0;
+
+	if (blk_ec(b))
+		return group_enough_as(b, gs, len);
+	for (uint16_t i = 0; i < b->nreps; i++)
+		n += b->rep[i].state == REPLICA_FINALIZED && !b->rep[i].corrupt &&
+		     b->rep[i].gs == gs && b->rep[i].len == len &&
+		     !(b->rep[i].st->sweep & SWEEP_FORGET);
+	return n >= repl_min;
+}
+
+bool blk_has_dn(const struct blk *b, const struct dn *dn)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].st->dn == dn)
+			return true;
+	for (uint16_t i = 0; i < b->npending; i++)
+		if (b->pending[i].st->dn == dn)
+			return true;
+	return false;
+}
+
+void blk_add_pending(struct blocks *bs, struct blk *b, struct storage *st, uint64_t deadline_ns)
+{
+	blk_add_move(bs, b, st, deadline_ns, NULL);
+}
+
+/* Who loses its replica when that on its way to @dn arrives. */
+static const struct dn *dropped_for(const struct blk *b, const struct dn *dn)
+{
+	for (uint16_t i = 0; i < b->npending; i++)
+		if (b->pending[i].st->dn == dn)
+			return b->pending[i].drop;
+	return NULL;
+}
+
+void blk_add_move(struct blocks *bs, struct blk *b, struct storage *st, uint64_t deadline_ns,
+		  const struct dn *drop)
+{
+	if (b->npending == REPLICAS_MAX)
+		return;
+	b->pending = xrealloc(b->pending, (b->npending + 1u) * sizeof(*b->pending));
+	b->pending[b->npending++] = (struct pending){st, deadline_ns, drop};
+	if (!list_is_linked(&b->waiting))
+		list_add_tail(&bs->awaiting, &b->waiting);
+}
+
+/* ---- the check ---- */
+
+/* Is there another good replica in its rack? Then it is missed least there. */
+static bool rack_has_another(const struct blk *b, const struct replica *r)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (&b->rep[i] != r && replica_is_good(&b->rep[i]) &&
+		    !strcmp(b->rep[i].st->dn->rack, r->st->dn->rack))
+			return true;
+	return false;
+}
+
+/* It counts, and would go when there are too many. */
+static bool may_go(const struct replica *r)
+{
+	return replica_is_good(r) && r->st->dn->admin == DN_NORMAL && r->st->dn->alive;
+}
+
+uint32_t blk_surplus_types(const struct blk *b, const struct storage_policy *policy, uint32_t total)
+{
+	uint16_t want[STORAGE_TYPES], have[STORAGE_TYPES] = {0};
+	uint32_t set = 0;
+
+	storage_policy_types_wanted(policy, total, want);
+	for (uint16_t i = 0; i < b->nreps; i++)
+		have[b->rep[i].st->type % STORAGE_TYPES] += may_go(&b->rep[i]);
+	for (uint32_t i = 0; i < STORAGE_TYPES; i++)
+		set |= have[i] > want[i] ? 1u << i : 0;
+	return set;
+}
+
+static bool has_several_types(const struct blk *b)
+{
+	const struct replica *first = NULL;
+
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		if (!may_go(&b->rep[i]))
+			continue;
+		first = first ? first : &b->rep[i];
+		if (b->rep[i].st->type != first->st->type)
+			return true;
+	}
+	return false;
+}
+
+/* Is @a rather given up than @b? @surplus: storage types of which there are too many. */
+static bool is_missed_less(const struct blk *b, uint32_t surplus, const struct replica *a,
+			   const struct replica *than)
+{
+	const bool a_shared = rack_has_another(b, a), shared = rack_has_another(b, than);
+	const bool a_surplus = surplus >> a->st->type & 1,
+		   than_surplus = surplus >> than->st->type & 1;
+
+	if (a_shared != shared)
+		return a_shared;
+	if (a_surplus != than_surplus)
+		return a_surplus;
+	if (a->st->dn->stale != than->st->dn->stale)
+		return a->st->dn->stale;
+	return a->st->remaining < than->st->remaining;
+}
+
+/* That of the node which a balancer has copied it from, unless it is the only one in its rack. */
+static struct replica *pick_hinted(const struct blocks *bs, struct blk *b)
+{
+	struct replica *r = bs->drop_hint ? find_on_node(b, bs->drop_hint, 0) : NULL;
+
+	if (!r || !replica_is_good(r) || bs->drop_hint->admin != DN_NORMAL || !bs->drop_hint->alive)
+		return NULL;
+	/* The copy is the last entry. */
+	return rack_has_another(b, r) || !rack_has_another(b, &b->rep[b->nreps - 1]) ? r : NULL;
+}
+
+/* One of a rack with several; of these, one on a storage type that is not wanted; of these, that of
+ * a node that may be dead, or else of the one with the least room. */
+static struct replica *pick_excess(struct blk *b, const struct storage_policy *policy)
+{
+	const uint32_t surplus = policy ? blk_surplus_types(b, policy, b->repl) : 0;
+	struct replica *pick = NULL;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (may_go(&b->rep[i]) && (!pick || is_missed_less(b, surplus, &b->rep[i], pick)))
+			pick = &b->rep[i];
+	return pick;
+}
+
+/* The node is told to delete it, and it is forgotten. */
+static void order_drop(struct blk *b, struct replica *r)
+{
+	dn_order_invalidate(r->st->dn, blk_replica_id(b, r), r->gs, false);
+	blk_drop_replica(b, r);
+}
+
+void blk_order_corrupt(struct blk *b, struct replica *r)
+{
+	r->corrupt = r->damaged = r->excess = true;
+	dn_order_invalidate(r->st->dn, blk_replica_id(b, r), r->gs, false);
+}
+
+/* The node deletes what it has of the block, whatever the storage. */
+static void order_excess(struct blk *b, const struct replica *r)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		b->rep[i].excess = b->rep[i].excess || b->rep[i].st->dn == r->st->dn;
+	dn_order_invalidate(r->st->dn, b->b.id, r->gs, false);
+}
+
+/* Replicas more than wanted go; not those of which the policy must say which, when it is not known
+ * (NULL). How many stay. */
+static uint32_t drop_excess(const struct blocks *bs, struct blk *b,
+			    const struct storage_policy *policy)
+{
+	uint32_t live = blk_live(b);
+
+	for (; live > b->repl; live--) {
+		const struct replica *hinted = pick_hinted(bs, b);
+
+		if (!hinted && !policy && has_several_types(b))
+			break;
+		order_excess(b, hinted ? hinted : pick_excess(b, policy));
+	}
+	return live;
+}
+
+/* Does its node have the same replica in a good state too? An order to delete would mean both. */
+bool blk_node_has_good(const struct blk *b, const struct replica *r)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].st->dn == r->st->dn && b->rep[i].unit == r->unit &&
+		    replica_is_good(&b->rep[i]))
+			return true;
+	return false;
+}
+
+/* Corrupt replicas go once enough good ones exist; those of an older stamp as soon as one does. */
+static void drop_corrupt(struct blk *b, uint32_t live)
+{
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		struct replica *r = &b->rep[i];
+		const bool stale = r->gs < b->b.gs;
+
+		if (r->corrupt && !r->excess && live && (live >= b->repl || stale) &&
+		    !blk_node_has_good(b, r))
+			blk_order_corrupt(b, r);
+	}
+}
+
+/* Are all replicas, there and on their way, in one rack? */
+static bool is_crowded(const struct blk *b)
+{
+	const char *rack = NULL;
+
+	for (uint32_t i = 0; i < (uint32_t)b->nreps + b->npending; i++) {
+		const struct dn *dn =
+			i < b->nreps ? b->rep[i].st->dn : b->pending[i - b->nreps].st->dn;
+
+		if (i < b->nreps && (!replica_is_good(&b->rep[i]) ||
+				     !(is_away(dn) || (dn->alive && dn->admin == DN_NORMAL))))
+			continue;
+		if (rack && strcmp(rack, dn->rack) != 0)
+			return false;
+		rack = dn->rack;
+	}
+	return true;
+}
+
+void blocks_set_racks(struct blocks *bs, uint32_t racks)
+{
+	if (bs->many_racks == (racks > 1))
+		return;
+	bs->many_racks = racks > 1;
+	blocks_recheck_all(bs);
+}
+
+void blocks_set_unit_racks(struct blocks *bs, const struct unit_racks *u)
+{
+	if (!memcmp(&bs->unit_racks, u, sizeof(*u)))
+		return;
+	bs->unit_racks = *u;
+	if (bs->groups.total)
+		blocks_recheck_all(bs);
+}
+
+/* Of a block that is not complete. One that its writer has committed is copied like others if that
+ * takes more replicas than have come of its pipeline: else its file could not be closed. */
+static unsigned int unfinished_flags(const struct blocks *bs, const struct blk *b)
+{
+	uint32_t live;
+
+	if (b->state != BLK_COMMITTED || blk_ec(b) || b->open->recovery_id || b->npending)
+		return 0;
+	live = blk_live(b);
+	return live && live < blk_wanted(bs, b) ? BLK_UNDER : 0u;
+}
+
+/* Does a reported replica fit what is stored? The rule of hdfs-wire section 4. */
+static bool is_corrupt(const struct blk *b, const struct replica *r)
+{
+	if (b->state == BLK_OPEN)
+		return r->gs < b->b.gs;
+	if (r->state == REPLICA_FINALIZED)
+		return r->gs != b->b.gs || r->len != blk_unit_len(b, b->b.len, r->unit);
+	if (b->state == BLK_COMMITTED)
+		return r->gs < b->b.gs;
+	return r->gs != b->b.gs || r->state == REPLICA_RWR;
+}
+
+static void mark_corrupt(struct blk *b)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		b->rep[i].corrupt = b->rep[i].damaged || is_corrupt(b, &b->rep[i]);
+}
+
+/* Nobody else looks after a committed block of a closed file: with what has come it is judged like
+ * others. */
+static void complete_closed(struct blocks *bs, struct blk *b)
+{
+	if (b->state != BLK_COMMITTED || !b->open->closed || b->npending || b->open->recovery_id)
+		return;
+	set_state(bs, b, BLK_COMPLETE);
+	open_free(b);
+	mark_corrupt(b);
+}
+
+/* @policy: of its file; NULL: not known. */
+static void recheck(struct blocks *bs, struct blk *b, const struct storage_policy *policy)
+{
+	unsigned int flags = 0;
+	uint32_t live, good;
+
+	complete_closed(bs, b);
+	if (b->state != BLK_COMPLETE) {
+		blk_set_flags(bs, b, unfinished_flags(bs, b));
+		return;
+	}
+	if (blk_ec(b)) {
+		group_recheck(bs, b, policy);
+		return;
+	}
+	live = bs->quiet ? blk_live(b) : drop_excess(bs, b, policy);
+	if (!bs->quiet)
+		drop_corrupt(b, live);
+	flags |= !bs->quiet && live > b->repl ? BLK_SURPLUS : 0u;
+	for (uint16_t i = 0; i < b->nreps; i++)
+		flags |= b->rep[i].corrupt && !b->rep[i].excess ? BLK_CORRUPT : 0u;
+	good = blk_readable(b);
+	if (live + b->npending < blk_wanted(bs, b))
+		flags |= BLK_UNDER;
+	else if (bs->many_racks && live > 1 && is_crowded(b))
+		flags |= BLK_CROWDED;
+	flags |= good || in_maintenance(b) ? 0u : BLK_MISSING;
+	flags |= (flags & BLK_MISSING) && b->repl == 1 ? BLK_MISSING_ONE : 0u;
+	flags |= live == 1 && b->repl > 1 && (flags & BLK_UNDER) ? BLK_URGENT : 0u;
+	/* A block that never had so many replicas cannot be waited for. */
+	flags |= good >= (bs->safe_min < b->repl ? bs->safe_min : b->repl) ? BLK_SAFE : 0u;
+	blk_set_flags(bs, b, flags);
+}
+
+void blk_recheck(struct blocks *bs, struct blk *b)
+{
+	recheck(bs, b, NULL);
+}
+
+void blk_drop_surplus(struct blocks *bs, struct blk *b, const struct storage_policy *policy)
+{
+	recheck(bs, b, policy);
+}
+
+/* Once a replica is deleted there, is that a place for another one? */
+static bool takes_replicas(const struct dn *dn)
+{
+	return dn->alive && dn->admin == DN_NORMAL && !dn->stale;
+}
+
+bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
+{
+	/* Where there are just as many good ones as it takes to read the block, the damaged ones
+	 * are what would be left when the next one is lost, or proves to be damaged when it is
+	 * copied: their bytes are mostly good. */
+	if (b->npending ||
+	    blk_readable(b) < (blk_ec(b) ? ec_units_needed(blk_ec(b), b->b.len) : 1) + 1)
+		return false;
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].corrupt && b->rep[i].excess && takes_replicas(b->rep[i].st->dn))
+			return false; /* one is being deleted: its node is free when it says so */
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].corrupt && !b->rep[i].excess && takes_replicas(b->rep[i].st->dn) &&
+		    !blk_node_has_good(b, &b->rep[i])) {
+			blk_order_corrupt(b, &b->rep[i]);
+			blk_recheck(bs, b);
+			return true;
+		}
+	return false;
+}
+
+void blk_drop_pending(struct blocks *bs, struct blk *b, const struct storage *st)
+{
+	for (uint16_t i = 0; i < b->npending; i++)
+		if (b->pending[i].st == st) {
+			b->pending[i] = b->pending[--b->npending];
+			break;
+		}
+	if (!b->npending)
+		list_del(&b->waiting);
+	blk_recheck(bs, b);
+}
+
+static void expire(struct blocks *bs, struct blk *b, uint64_t now_ns)
+{
+	const uint16_t before = b->npending;
+
+	for (uint16_t i = 0; i < b->npending;)
+		if (b->pending[i].deadline_ns < now_ns)
+			b->pending[i] = b->pending[--b->npending];
+		else
+			i++;
+	if (!b->npending)
+		list_del(&b->waiting);
+	if (b->npending != before)
+		blk_recheck(bs, b);
+}
+
+void blocks_expire_pending(struct blocks *bs, uint64_t now_ns)
+{
+	/* that was looked at and waits still: behind the others now */
+	const struct blk *first = NULL;
+
+	for (uint32_t i = 0; i < EXPIRE_SLICE && !list_empty(&bs->awaiting); i++) {
+		struct blk *b = container_of(bs->awaiting.next, struct blk, waiting);
+
+		if (b == first)
+			break;
+		list_del(&b->waiting);
+		list_add_tail(&bs->awaiting, &b->waiting);
+		expire(bs, b, now_ns);
+		if (!first && b->npending)
+			first = b;
+	}
+}
+
+/* ---- life of a block ---- */
+
+static struct blk *insert(struct blocks *bs, struct blk *n, const struct block *b, uint64_t inode,
+			  uint16_t repl, enum blk_state state)
+{
+	n->b = *b;
+	n->inode = inode;
+	n->repl = repl;
+	n->state = BLK_OPEN;
+	list_init(&n->work);
+	list_init(&n->waiting);
+	set_state(bs, n, state);
+	if (state != BLK_COMPLETE)
+		open_new(n);
+	HASH_ADD(hh, bs->map, b.id, sizeof(n->b.id), n);
+	blk_recheck(bs, n);
+	return n;
+}
+
+struct blk *blocks_add(struct blocks *bs, const struct block *b, uint64_t inode, uint16_t repl,
+		       enum blk_state state)
+{
+	return insert(bs, xcalloc(1, sizeof(struct blk)), b, inode, repl, state);
+}
+
+/* A policy that stays as long as @bs. */
+static const struct ec_policy *keep_policy(struct blocks *bs, const struct ec_policy *p)
+{
+	const struct ec_policy *own = ec_policy_by_id(p->id);
+
+	assert(p->id <= EC_ID_LAST);
+	if (own)
+		return own;
+	if (!bs->policies[p->id]) {
+		bs->policies[p->id] = xcalloc(1, sizeof(*p));
+		*bs->policies[p->id] = *p;
+	}
+	return bs->policies[p->id];
+}
+
+struct blk *blocks_add_group(struct blocks *bs, const struct block *b, uint64_t inode,
+			     const struct ec_policy *ec, enum blk_state state)
+{
+	struct blk_group *g = xcalloc(1, sizeof(*g));
+
+	assert(ec_id_is_striped(b->id));
+	g->ec = keep_policy(bs, ec);
+	bs->groups.total++;
+	return insert(bs, &g->blk, b, inode, (uint16_t)(g->ec->k + g->ec->m), state);
+}
+
+static uint8_t target_unit(const struct blk *b, uint32_t i)
+{
+	return blk_ec(b) ? b->open->target_unit[i] : 0;
+}
+
+void blk_set_room(struct blk *b, uint64_t bytes, uint64_t since_ns)
+{
+	if (!b->open)
+		return;
+	b->open->room = bytes;
+	b->open->room_ns = since_ns;
+}
+
+/* It is not written any more. What a node has finished needs no promise since it was reported
+ * (keep_promise()). */
+static void give_room_back(const struct blk *b)
+{
+	const struct blk_open *o = b->open;
+
+	for (uint32_t i = 0; o->room && i < o->ntargets; i++) {
+		const struct replica *r = find_on_node(b, o->target[i]->dn, target_unit(b, i));
+
+		if (!r || r->state != REPLICA_FINALIZED)
+			storage_unpromise(o->target[i], o->room, o->room_ns);
+	}
+}
+
+void blocks_remove(struct blocks *bs, struct blk *b)
+{
+	blk_cursors_pass(bs, b);
+	if (b->open && b->state == BLK_OPEN)
+		give_room_back(b);
+	bs->groups.total -= ec_id_is_striped(b->b.id);
+	while (b->nreps)
+		order_drop(b, &b->rep[b->nreps - 1]);
+	blk_set_flags(bs, b, 0);
+	set_state(bs, b, BLK_OPEN);
+	list_del(&b->waiting);
+	HASH_DEL(bs->map, b);
+	blk_free(b);
+}
+
+void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *units, uint32_t n)
+{
+	if (blk_ec(b) && n > EC_UNITS_MAX)
+		n = EC_UNITS_MAX;
+	if (!b->open)
+		open_new(b);
+	b->open->target = xrealloc(b->open->target, (n ? n : 1) * sizeof(struct storage *));
+	if (n)
+		memcpy(b->open->target, st, n * sizeof(struct storage *));
+	b->open->ntargets = n;
+	for (uint32_t i = 0; blk_ec(b) && i < n; i++)
+		b->open->target_unit[i] = units ? units[i] : (uint8_t)i;
+}
+
+static void check_complete(struct blocks *bs, struct blk *b)
+{
+	if (b->state != BLK_COMMITTED || !blk_enough_as(b, b->b.gs, b->b.len, bs->repl_min))
+		return;
+	if (b->open->recovery_id)
+		return; /* its replicas are to get another stamp: its end completes the block */
+	set_state(bs, b, BLK_COMPLETE);
+	open_free(b);
+}
+
+static void judge_all(struct blocks *bs, struct blk *b)
+{
+	mark_corrupt(b);
+	check_complete(bs, b);
+	blk_recheck(bs, b);
+}
+
+/* Replicas the pipeline wrote and that are not reported yet count as on their way. */
+static void await_targets(struct blocks *bs, struct blk *b)
+{
+	const uint64_t deadline = clock_mono_ns() + bs->pending_timeout_ns;
+
+	for (uint32_t i = 0; b->open && i < b->open->ntargets; i++) {
+		struct storage *st = b->open->target[i];
+		const uint8_t unit = target_unit(b, i);
+		const struct replica *r = find_on_node(b, st->dn, unit);
+
+		if (st->dn->alive && (!blk_ec(b) || blk_unit_len(b, b->b.len, unit)) &&
+		    (!r || r->state != REPLICA_FINALIZED || r->gs < b->b.gs))
+			blk_add_pending(bs, b, st, deadline);
+	}
+}
+
+void blk_commit(struct blocks *bs, struct blk *b, const struct block *now)
+{
+	b->b.gs = now->gs;
+	b->b.len = now->len;
+	if (b->state == BLK_OPEN) {
+		await_targets(bs, b);
+		set_state(bs, b, BLK_COMMITTED);
+	}
+	judge_all(bs, b);
+}
+
+void blk_close(struct blocks *bs, struct blk *b)
+{
+	if (b->state != BLK_COMMITTED)
+		return;
+	b->open->closed = true;
+	blk_recheck(bs, b);
+}
+
+/* Where its good replicas are. */
+static void target_replicas(struct blk *b)
+{
+	struct storage **st = xcalloc(b->nreps + 1u, sizeof(struct storage *));
+	uint32_t n = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (!b->rep[i].corrupt && !b->rep[i].excess)
+			st[n++] = b->rep[i].st;
+	blk_set_targets(b, st, NULL, n);
+	free(st);
+}
+
+void blk_reopen(struct blocks *bs, struct blk *b)
+{
+	/* One that is only committed keeps its targets: not all of them may have reported it. */
+	if (b->state != BLK_COMMITTED || !b->open->ntargets)
+		target_replicas(b);
+	b->open->closed = false;
+	set_state(bs, b, BLK_OPEN);
+	blk_recheck(bs, b);
+}
+
+/* The report of a pipeline's node that comes after its block is written on again: the node holds
+ * what the others hold, and the next pipeline is to have it. */
+static void retarget(struct blk *b, const struct replica *r)
+{
+	struct blk_open *o = b->open;
+
+	if (b->state != BLK_OPEN || !o || !o->ntargets || r->state != REPLICA_FINALIZED ||
+	    r->gs != b->b.gs || r->corrupt)
+		return;
+	for (uint32_t i = 0; i < o->ntargets; i++)
+		if (o->target[i]->dn == r->st->dn && target_unit(b, i) == r->unit) {
+			o->target[i] = r->st;
+			return;
+		}
+	if (blk_ec(b) && o->ntargets == EC_UNITS_MAX)
+		return;
+	if (blk_ec(b))
+		o->target_unit[o->ntargets] = r->unit;
+	o->target = xrealloc(o->target, (o->ntargets + 1) * sizeof(struct storage *));
+	o->target[o->ntargets++] = r->st;
+}
+
+void blk_set_recovery(struct blocks *bs, struct blk *b, uint64_t id, uint64_t until_ns)
+{
+	b->open->recovery_id = id;
+	b->open->recovery_until_ns = until_ns;
+	list_del(&b->open->recovering);
+	if (id)
+		list_add_tail(&bs->recovering, &b->open->recovering);
+	blk_recheck(bs, b);
+}
+
+void blk_set_repl(struct blocks *bs, struct blk *b, uint16_t repl)
+{
+	if (!blk_ec(b)) /* a group has the units of its policy */
+		b->repl = repl;
+	blk_recheck(bs, b);
+}
+
+/* ---- reports ---- */
+
+/* Was it given up as surplus, and is one of the others lost since? */
+static bool is_needed_again(const struct blocks *bs, const struct blk *b, const struct replica *r)
+{
+	if (b->state != BLK_COMPLETE || r->corrupt || !storage_is_there(r->st))
+		return false;
+	return blk_ec(b) ? !(group_live(b) & 1u << r->unit) : blk_live(b) < blk_wanted(bs, b);
+}
+
+bool blocks_take_back_drop(struct blocks *bs, const struct dn *dn, int64_t id, uint64_t gs)
+{
+	struct blk *b = blocks_find(bs, id);
+	struct replica *r = b ? find_on_node(b, dn, unit_of(id)) : NULL;
+
+	if (!r || r->gs != gs)
+		return false;
+	if (!r->excess)
+		return true;
+	if (!is_needed_again(bs, b, r))
+		return false;
+	r->excess = false;
+	blk_recheck(bs, b);
+	return true;
+}
+
+void blocks_report(struct blocks *bs, struct storage *st, const struct block *r, uint32_t state,
+		   bool first, uint32_t seq)
+{
+	struct blk *b = blocks_find(bs, r->id);
+	const uint8_t unit = unit_of(r->id);
+	struct replica *rep;
+
+	if (!b || (unit && unit >= b->repl)) {
+		if (!first)
+			dn_order_invalidate(st->dn, r->id, r->gs, true);
+		return;
+	}
+	rep = find_on_node(b, st->dn, unit);
+	if (!rep && b->state == BLK_COMPLETE && state == REPLICA_RBW && r->gs == b->b.gs)
+		return; /* late news of a replica that will be, or was, reported finalized */
+	if (rep && rep->state == REPLICA_FINALIZED && state == REPLICA_RBW && rep->gs == r->gs)
+		return;
+	rep = rep ? rep : add_replica(b, st, unit);
+	if (!rep)
+		return;
+	if (rep->st != st)
+		move_replica(rep, st);
+	/* another one: the order was for that of the older stamp */
+	if (r->gs > rep->gs && rep->excess)
+		rep->excess = rep->damaged = false;
+	rep->gs = r->gs;
+	rep->len = r->len;
+	rep->state = (uint8_t)state;
+	rep->corrupt = rep->damaged || is_corrupt(b, rep);
+	if (seq && rep->excess) /* its deletion was ordered and did not happen */
+		dn_order_invalidate(st->dn, r->id, r->gs, false);
+	/* News that come while a list is gone through, or while what it lacked is forgotten: the
+	 * list may be older. */
+	seq = st->listing || st->sweep & SWEEP_UNREPORTED ? st->report_seq : seq;
+	if (seq && rep->seq != seq) {
+		rep->seq = seq;
+		st->report_hits++;
+	}
+	/* Of a time before an append: what was appended is reported, too. */
+	if (state == REPLICA_FINALIZED && (b->state != BLK_COMMITTED || r->gs >= b->b.gs)) {
+		bs->drop_hint = bs->drop_hint ? bs->drop_hint : dropped_for(b, st->dn);
+		drop_pending(b, st->dn);
+	}
+	retarget(b, rep);
+	check_complete(bs, b);
+	blk_recheck(bs, b);
+	bs->drop_hint = NULL;
+}
+
+void blocks_report_moved(struct blocks *bs, struct storage *st, const struct block *r,
+			 const struct dn *from)
+{
+	bs->drop_hint = from != st->dn ? from : NULL;
+	blocks_report(bs, st, r, REPLICA_FINALIZED, false, 0);
+	bs->drop_hint = NULL;
+}
+
+void blocks_report_deleted(struct blocks *bs, struct storage *st, int64_t id)
+{
+	struct blk *b = blocks_find(bs, id);
+	struct replica *rep = b ? find_replica(b, st, unit_of(id)) : NULL;
+
+	if (!rep)
+		return;
+	blk_drop_replica(b, rep);
+	blk_recheck(bs, b);
+}
+
+void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struct dn *dn,
+			   const struct storage *st)
+{
+	struct blk *b = blocks_find(bs, r->id);
+
+	if (!b || (r->gs && r->gs != b->b.gs))
+		return;
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].st->dn == dn && (!st || b->rep[i].st == st) &&
+		    b->rep[i].unit == unit_of(r->id))
+			b->rep[i].corrupt = b->rep[i].damaged = true;
+	blk_recheck(bs, b);
+}

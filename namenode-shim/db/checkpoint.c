@@ -1,0 +1,821 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "namenode-shim/db/checkpoint.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "common/base/cursor.h"
+#include "common/base/log.h"
+#include "common/base/sync_dir.h"
+#include "namenode-shim/db/db.h"
+#include "namenode-shim/db/db_check.h"
+#include "namenode-shim/db/journal.h"
+#include "namenode-shim/db/journal_sync.h"
+
+#define CHECKPOINT "checkpoint.mdb"
+#define CHECKPOINT_TMP "checkpoint.tmp"
+#define MARK "unsynced"
+#define DATA_TMP "data.tmp"
+#define COPY_BYTES (1u << 20)
+#define ROOM_MORE (128ull << 20) /* to stay free beside a copy */
+#define REDO_KEEP (1u << 20)
+#define SEGMENT_BYTES (32ull << 20)
+#define JOURNAL_MIN (64ull << 20) /* a smaller journal is never worth a copy */
+#define RETRY_S 600
+#define OP_PUT 1
+#define OP_DEL 2
+#define OP_HEAD 8u /* op u8, table u8, length of the key u16, of the value u32 */
+#define PATH_LEN 4300
+
+enum log_stage {
+	LOG_OFF,   /* LMDB syncs */
+	LOG_BOTH,  /* LMDB syncs, and the journal is written: the first copy is being made */
+	LOG_ALONE, /* LMDB does not sync */
+};
+
+enum copy_state {
+	COPY_NONE,
+	COPY_WANTED, /* or under way */
+	COPY_DONE,
+	COPY_FAILED,
+};
+
+struct db_log {
+	struct db *db;
+	/* the writer's */
+	enum log_stage stage;
+	bool failed;    /* the journal cannot be written: back to LMDB */
+	bool given;     /* the journal is the scribe's, and it is not known yet what became of it */
+	bool lost;      /* it is known: nothing */
+	uint64_t bytes; /* of records in this segment */
+	uint64_t retry_ns;           /* LOG_OFF until then */
+	struct journal *journal;     /* NULL in LOG_OFF */
+	uint64_t held_ns;            /* records were written then that nobody waits for; 0: none */
+	struct journal_sync *scribe; /* owned */
+	uint8_t *redo;               /* the record */
+	size_t len, cap;
+	const void *late; /* value of the last put, not copied yet */
+	size_t late_at, late_len;
+	uint64_t since; /* bytes in closed segments since the last copy was asked for */
+	/* between the writer, who asks and takes the answer, and the thread that copies */
+	_Atomic enum copy_state copy;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool stop;
+};
+
+static void current_path(char *buf, size_t size, const struct db *db, const char *name)
+{
+	snprintf(buf, size, "%s/current/%s", db->dir, name);
+}
+
+static void current_dir(char *buf, size_t size, const struct db *db)
+{
+	snprintf(buf, size, "%s/current", db->dir);
+}
+
+static int sync_current(const struct db *db)
+{
+	char dir[PATH_LEN];
+
+	current_dir(dir, sizeof(dir), db);
+	return sync_dir_at(AT_FDCWD, dir);
+}
+
+bool checkpoint_owns(const char *name)
+{
+	return !strcmp(name, CHECKPOINT) || !strcmp(name, CHECKPOINT_TMP) || !strcmp(name, MARK) ||
+	       !strcmp(name, DATA_TMP) || !strncmp(name, "journal.", 8);
+}
+
+/* Is there room for a copy, and some more? */
+static int room_for_copy(struct db *db)
+{
+	struct statvfs fs;
+
+	if (statvfs(db->dir, &fs) < 0)
+		return neg_errno();
+	return (uint64_t)fs.f_bavail * fs.f_frsize > 2 * db_used_bytes(db) + ROOM_MORE ? 0
+										       : -ENOSPC;
+}
+
+/* ---- the mark ---- */
+
+static int mark_write(const struct db *db)
+{
+	char path[PATH_LEN];
+	_cleanup_close_ int fd = -1;
+
+	current_path(path, sizeof(path), db, MARK);
+	fd = ret_errno(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+	return fd < 0 ? fd : sync_current(db);
+}
+
+/* data.mdb counts from now on: it is synced. */
+static int mark_remove(const struct db *db)
+{
+	char path[PATH_LEN];
+	int rc;
+
+	current_path(path, sizeof(path), db, MARK);
+	rc = ret_errno(unlink(path));
+	return rc < 0 && rc != -ENOENT ? rc : sync_current(db);
+}
+
+bool checkpoint_counts(const char *current)
+{
+	char path[PATH_LEN + sizeof(MARK)];
+
+	snprintf(path, sizeof(path), "%s/" MARK, current);
+	return !access(path, F_OK) || errno != ENOENT; /* what cannot be seen may be there */
+}
+
+/* The mark is gone, and data.mdb holds everything. */
+static int remove_rest(const struct db *db)
+{
+	char path[PATH_LEN];
+
+	current_path(path, sizeof(path), db, CHECKPOINT);
+	(void)unlink(path); /* of no use, and no harm */
+	current_path(path, sizeof(path), db, CHECKPOINT_TMP);
+	(void)unlink(path);
+	current_path(path, sizeof(path), db, DATA_TMP);
+	(void)unlink(path);
+	current_dir(path, sizeof(path), db);
+	return journal_drop(path, UINT64_MAX);
+}
+
+/* ---- start ---- */
+
+/* Where the file system has no copy of its own. */
+static int copy_bytes(int in, int out)
+{
+	_cleanup_free_ uint8_t *buf = malloc(COPY_BYTES);
+	off_t at = 0;
+	ssize_t n;
+
+	if (!buf)
+		return -ENOMEM;
+	while ((n = pread(in, buf, COPY_BYTES, at)) > 0)
+		for (ssize_t done = 0, m; done < n; done += m, at += m) {
+			m = pwrite(out, buf + done, (size_t)(n - done), at);
+			if (m <= 0)
+				return m ? neg_errno() : -EIO;
+		}
+	return n < 0 ? neg_errno() : 0;
+}
+
+static int copy_file(const char *from, const char *to)
+{
+	_cleanup_close_ int in = ret_errno(open(from, O_RDONLY | O_CLOEXEC));
+	_cleanup_close_ int out = -1;
+	ssize_t n;
+	int rc = 0;
+
+	if (in < 0)
+		return in;
+	out = ret_errno(open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+	if (out < 0)
+		return out;
+	do {
+		n = copy_file_range(in, NULL, out, NULL, 1u << 30, 0);
+	} while (n > 0);
+	if (n < 0)
+		rc = errno == ENOSPC ? -ENOSPC : copy_bytes(in, out);
+	return rc < 0 ? rc : ret_errno(fsync(out));
+}
+
+/* The number of the last record that the file @path holds. */
+static int seq_of(const char *path, uint64_t *ret);
+
+static int pass_over(void *arg, uint64_t seq, const uint8_t *buf, size_t len)
+{
+	(void)arg, (void)seq, (void)buf, (void)len;
+	return 0;
+}
+
+int checkpoint_check(const char *current, struct db_check_sum *ret, struct err *err)
+{
+	const bool counts = checkpoint_counts(current);
+	char file[PATH_LEN];
+	uint64_t seq = 0;
+	int rc, segments;
+
+	snprintf(file, sizeof(file), "%s/%s", current, counts ? CHECKPOINT : "data.mdb");
+	rc = db_check_file(file, ret, err);
+	if (rc < 0) {
+		if (counts)
+			err_prefix(err, "%s/" MARK " says that the checkpoint counts", current);
+		return rc;
+	}
+	segments = journal_segments(current);
+	if (segments < 0)
+		return err_sys(err, segments, "cannot list %s", current);
+	if (counts && !segments)
+		return err_set(err, -EBADMSG,
+			       "%s/" MARK
+			       " says that the journal counts, and no journal.N is there",
+			       current);
+	if (!segments)
+		return 0;
+	rc = seq_of(file, &seq);
+	return rc < 0 ? err_sys(err, rc, "cannot read %s", file)
+		      : journal_each(current, seq, pass_over, NULL, err);
+}
+
+int checkpoint_restore(const char *current, struct err *err)
+{
+	char from[PATH_LEN], tmp[PATH_LEN], to[PATH_LEN];
+	int rc;
+
+	snprintf(from, sizeof(from), "%s/" CHECKPOINT, current);
+	snprintf(tmp, sizeof(tmp), "%s/" DATA_TMP, current);
+	snprintf(to, sizeof(to), "%s/data.mdb", current);
+	log_info("op=restore file=%s from=%s", to, from);
+	rc = copy_file(from, tmp);
+	if (rc == -ENOSPC && !truncate(to, 0)) /* it does not count */
+		rc = copy_file(from, tmp);
+	rc = rc < 0 ? rc : ret_errno(rename(tmp, to));
+	rc = rc < 0 ? rc : sync_dir_at(AT_FDCWD, current);
+	return rc < 0 ? err_sys(err, rc, "cannot copy %s to %s", from, to) : 0;
+}
+
+static int apply_ops(struct txn *t, const uint8_t *buf, size_t len)
+{
+	struct rd r = rd_init(buf, len);
+
+	while (rd_left(&r) && !r.bad) {
+		const uint8_t op = rd_u8(&r);
+		const MDB_dbi *dbi = db_table(t->db, rd_u8(&r));
+		const size_t klen = rd_be16(&r), vlen = rd_be32(&r);
+		const uint8_t *key = rd_bytes(&r, klen), *val = rd_bytes(&r, vlen);
+		int rc;
+
+		if (r.bad || !dbi || !klen || (op != OP_PUT && op != OP_DEL))
+			return -EBADMSG;
+		rc = op == OP_PUT ? txn_put(t, *dbi, key, klen, val, vlen)
+				  : txn_del(t, *dbi, key, klen);
+		if (rc < 0 && (op == OP_PUT || rc != -ENOENT))
+			return rc;
+	}
+	return r.bad ? -EBADMSG : 0;
+}
+
+struct replay {
+	struct db *db;
+	uint64_t records;
+};
+
+static int replay_one(void *arg, uint64_t seq, const uint8_t *buf, size_t len)
+{
+	struct replay *p = arg;
+	struct txn t;
+	int rc;
+
+	(void)seq; /* the record puts it */
+	do {
+		rc = txn_write_begin(p->db, &t);
+		if (rc < 0)
+			return rc;
+		rc = apply_ops(&t, buf, len);
+		if (rc < 0)
+			txn_write_abort(&t);
+		else
+			rc = txn_write_commit(&t);
+	} while (rc == -EXFULL && !db_grow(p->db));
+	p->records += rc >= 0;
+	return rc;
+}
+
+int checkpoint_replay(struct db *db, struct err *err)
+{
+	const uint64_t start = clock_mono_ns();
+	struct replay p = {db, 0};
+	char dir[PATH_LEN];
+	bool counts;
+	int rc;
+
+	current_dir(dir, sizeof(dir), db);
+	counts = checkpoint_counts(dir);
+	/* Without the mark it is data.mdb that counts, and stays whole at any time. */
+	(void)mdb_env_set_flags(db->env, MDB_NOSYNC, counts);
+	rc = journal_each(dir, db->seq, replay_one, &p, err);
+	if (rc >= 0 && counts) {
+		do {
+			rc = db_skip_ids(db);
+		} while (rc == -EXFULL && !db_grow(db));
+		if (rc < 0)
+			err_sys(err, rc, "cannot write the counters in %s", dir);
+	}
+	(void)mdb_env_set_flags(db->env, MDB_NOSYNC, 0);
+	if (rc < 0)
+		return rc;
+	rc = db_rc(mdb_env_sync(db->env, 1));
+	rc = rc < 0 ? rc : mark_remove(db);
+	rc = rc < 0 ? rc : remove_rest(db);
+	if (rc < 0)
+		return err_sys(err, rc, "cannot sync %s", dir);
+	if (p.records)
+		log_info("op=replay records=%" PRIu64 " ms=%llu", p.records,
+			 (clock_mono_ns() - start) / NS_PER_MS);
+	return 0;
+}
+
+/* ---- the writer's part ---- */
+
+static void late_copy(struct db_log *l)
+{
+	if (l->late)
+		memcpy(l->redo + l->late_at, l->late, l->late_len);
+	l->late = NULL;
+}
+
+/* Room for an op; NULL: out of memory. */
+static uint8_t *op_add(struct db_log *l, size_t len)
+{
+	if (l->len + len > l->cap) {
+		size_t cap = l->cap ? l->cap : 4096;
+		uint8_t *p;
+
+		while (cap < l->len + len)
+			cap *= 2;
+		p = realloc(l->redo, cap);
+		if (!p)
+			return NULL;
+		l->redo = p;
+		l->cap = cap;
+	}
+	l->len += len;
+	return l->redo + l->len - len;
+}
+
+static int log_op(struct db *db, uint8_t op, MDB_dbi dbi, const void *key, size_t klen,
+		  const void *val, size_t vlen)
+{
+	struct db_log *l = db->log;
+	uint8_t *p, i = 0;
+	struct wr w;
+
+	if (!l || !l->journal)
+		return 0;
+	p = op_add(l, OP_HEAD + klen + vlen);
+	if (!p)
+		return -ENOMEM;
+	while (*db_table(db, i) != dbi)
+		i++;
+	w = wr_init(p, OP_HEAD + klen);
+	wr_u8(&w, op);
+	wr_u8(&w, i);
+	wr_be16(&w, (uint16_t)klen);
+	wr_be32(&w, (uint32_t)vlen);
+	wr_bytes(&w, key, klen);
+	if (vlen) {
+		l->late = val;
+		l->late_at = l->len - vlen;
+		l->late_len = vlen;
+	}
+	return 0;
+}
+
+void log_settle(struct db *db)
+{
+	if (db->log)
+		late_copy(db->log);
+}
+
+int log_put(struct db *db, MDB_dbi dbi, const void *key, size_t klen, const void *val, size_t vlen)
+{
+	int rc = log_op(db, OP_PUT, dbi, key, klen, val, vlen);
+
+	log_settle(db);
+	return rc;
+}
+
+int log_reserve(struct db *db, MDB_dbi dbi, const void *key, size_t klen, const void *val,
+		size_t vlen)
+{
+	return log_op(db, OP_PUT, dbi, key, klen, val, vlen);
+}
+
+int log_del(struct db *db, MDB_dbi dbi, const void *key, size_t klen)
+{
+	return log_op(db, OP_DEL, dbi, key, klen, NULL, 0);
+}
+
+void log_reset(struct db *db)
+{
+	struct db_log *l = db->log;
+
+	if (!l)
+		return;
+	l->len = 0;
+	l->late = NULL;
+	if (l->cap > REDO_KEEP) {
+		free(l->redo);
+		l->redo = NULL;
+		l->cap = 0;
+	}
+}
+
+bool log_failed(const struct db *db)
+{
+	return db->log && db->log->failed;
+}
+
+void log_no_room(struct db *db)
+{
+	if (db->log)
+		db->log->failed = db->log->stage != LOG_OFF;
+}
+
+bool log_has_ops(const struct db *db)
+{
+	return db->log && db->log->len;
+}
+
+/* A segment that begins with the next record. */
+static int segment_open(struct db_log *l)
+{
+	struct journal *j;
+	char dir[PATH_LEN];
+	int rc;
+
+	current_dir(dir, sizeof(dir), l->db);
+	rc = journal_new(dir, l->db->seq + 1, &j);
+	if (rc < 0)
+		return rc;
+	if (l->journal)
+		l->since += journal_bytes(l->journal);
+	journal_free(l->journal);
+	l->journal = j;
+	l->bytes = 0;
+	return 0;
+}
+
+static void ask_for_copy(struct db_log *l)
+{
+	pthread_mutex_lock(&l->lock);
+	l->copy = COPY_WANTED;
+	pthread_cond_signal(&l->cond);
+	pthread_mutex_unlock(&l->lock);
+	l->since = 0;
+}
+
+/* The disk did not keep data.mdb: nothing here may be believed any more, and the mark says so. */
+static _Noreturn void data_lost(const struct db *db, const char *what, int rc)
+{
+	log_error(
+		"op=exit: %s/current/data.mdb: %s: %s; the next start restores the checkpoint and the journal: see that "
+		"the disk works",
+		db->dir, what, err_name(rc));
+	_exit(1);
+}
+
+/* data.mdb alone counts again. */
+static int settle(struct db_log *l)
+{
+	int rc = 0;
+
+	if (l->stage == LOG_ALONE) {
+		rc = db_rc(mdb_env_sync(l->db->env, 1));
+		if (rc < 0)
+			data_lost(l->db, "cannot be synced", rc);
+	}
+	/* in LOG_BOTH a mark may have been written, and not been synced */
+	if (l->stage != LOG_OFF) {
+		rc = mark_remove(l->db);
+		if (rc < 0)
+			data_lost(l->db, "the mark beside it cannot be removed", rc);
+		(void)mdb_env_set_flags(l->db->env, MDB_NOSYNC, 0);
+	}
+	journal_free(l->journal);
+	l->journal = NULL;
+	l->held_ns = 0;
+	l->failed = false;
+	l->stage = LOG_OFF;
+	return remove_rest(l->db);
+}
+
+/* Back to LMDB, for a while. */
+static void give_up(struct db_log *l)
+{
+	l->retry_ns = clock_mono_ns() + RETRY_S * NS_PER_S;
+	(void)settle(l); /* what it cannot remove takes room, and no more */
+	log_warn(
+		"op=journal dir=%s: every change waits for LMDB instead, for %d minutes; is there room for a copy of the "
+		"namespace?",
+		l->db->dir, RETRY_S / 60);
+}
+
+static int begin(struct db_log *l)
+{
+	int rc = room_for_copy(l->db);
+
+	rc = rc < 0 ? rc : segment_open(l);
+	if (rc < 0) {
+		l->retry_ns = clock_mono_ns() + RETRY_S * NS_PER_S;
+		log_warn(
+			"op=journal dir=%s rc=%s: every change waits for LMDB, which writes more; room for twice the "
+			"namespace and %llu MiB would do",
+			l->db->dir, err_name(rc), ROOM_MORE >> 20);
+		return rc;
+	}
+	l->stage = LOG_BOTH;
+	ask_for_copy(l);
+	return 0;
+}
+
+/* The first copy is there: from now on data.mdb does not count. */
+static int go_alone(struct db_log *l)
+{
+	int rc = mark_write(l->db);
+
+	if (rc < 0)
+		return rc;
+	(void)mdb_env_set_flags(l->db->env, MDB_NOSYNC, 1);
+	l->stage = LOG_ALONE;
+	return 0;
+}
+
+static int roll(struct db_log *l)
+{
+	const uint64_t half = db_used_bytes(l->db) / 2;
+	/* before a later record can be durable elsewhere */
+	int rc = l->held_ns ? journal_sync(l->journal) : 0;
+
+	rc = rc < 0 ? rc : segment_open(l);
+	if (rc >= 0)
+		l->held_ns = 0;
+	if (rc >= 0 && l->copy == COPY_NONE && l->since > (half > JOURNAL_MIN ? half : JOURNAL_MIN))
+		ask_for_copy(l);
+	return rc;
+}
+
+/* The record under way is on the disk, or else data.mdb is. */
+static void land(struct db_log *l)
+{
+	if (!l->given)
+		return;
+	l->given = false;
+	if (journal_sync_wait(l->scribe) < 0 || l->lost) {
+		l->lost = false;
+		give_up(l);
+	}
+}
+
+static void give(struct db_log *l)
+{
+	l->held_ns = 0;
+	l->given = true;
+	journal_sync_give(l->scribe, l->journal);
+}
+
+enum log_given log_give(struct db *db, uint64_t seq, bool hold)
+{
+	struct db_log *l = db->log;
+
+	land(l);
+	if (l->stage == LOG_OFF)
+		return LOG_SYNCED;  /* given up just now: data.mdb is synced, with this change */
+	if (l->stage == LOG_BOTH) { /* so it is here: LMDB synced it */
+		l->failed = journal_append(l->journal, seq, JOURNAL_DATA, l->redo, l->len) < 0;
+		return LOG_SYNCED;
+	}
+	if (journal_write(l->journal, seq, JOURNAL_DATA, l->redo, l->len) < 0) {
+		give_up(l);
+		return LOG_SYNCED;
+	}
+	l->bytes += l->len;
+	if (!hold) {
+		give(l);
+		return LOG_GIVEN;
+	}
+	if (!l->held_ns)
+		l->held_ns = clock_mono_ns();
+	return LOG_HELD;
+}
+
+bool log_flush(struct db *db)
+{
+	struct db_log *l = db->log;
+
+	if (!l || l->given || !l->held_ns)
+		return false;
+	give(l);
+	return true;
+}
+
+uint64_t log_held_ns(const struct db *db)
+{
+	return db->log ? db->log->held_ns : 0;
+}
+
+int log_landed(struct db *db)
+{
+	struct db_log *l = db->log;
+
+	if (!l || !l->given)
+		return 1;
+	if (l->lost)
+		return -EIO;
+	if (journal_sync_is_busy(l->scribe))
+		return 0;
+	l->lost = journal_sync_wait(l->scribe) < 0;
+	l->given = l->lost;
+	return l->lost ? -EIO : 1;
+}
+
+void log_land(struct db *db)
+{
+	if (db->log)
+		land(db->log);
+}
+
+void log_turn(struct db *db)
+{
+	struct db_log *l = db->log;
+	enum copy_state copy;
+	int rc = 0;
+
+	if (!l)
+		return;
+	if (l->given && l->copy != COPY_FAILED && !l->failed && l->bytes < SEGMENT_BYTES)
+		return; /* nothing that is worth waiting for the record under way */
+	land(l);
+	copy = l->copy;
+	if (copy == COPY_DONE || copy == COPY_FAILED)
+		l->copy = COPY_NONE;
+	if (l->stage == LOG_OFF) {
+		if (l->copy == COPY_NONE && clock_mono_ns() >= l->retry_ns)
+			(void)begin(l);
+		return;
+	}
+	if (copy == COPY_FAILED || l->failed)
+		rc = -ECANCELED;
+	else if (l->stage == LOG_BOTH && copy == COPY_DONE)
+		rc = go_alone(l);
+	else if (l->stage == LOG_ALONE && l->bytes >= SEGMENT_BYTES)
+		rc = roll(l);
+	if (rc < 0)
+		give_up(l);
+}
+
+/* ---- the thread that copies ---- */
+
+static int seq_of(const char *path, uint64_t *ret)
+{
+	MDB_val k = {strlen(DB_SEQ_KEY), DB_SEQ_KEY}, v;
+	MDB_env *env = NULL;
+	MDB_txn *t = NULL;
+	MDB_dbi meta;
+	struct rd r;
+	int rc = db_rc(mdb_env_create(&env));
+
+	if (rc < 0)
+		return rc;
+	mdb_env_set_maxdbs(env, 1);
+	mdb_env_set_mapsize(env, COPY_BYTES); /* or as much as the file needs */
+	rc = db_rc(mdb_env_open(env, path, MDB_RDONLY | MDB_NOLOCK | MDB_NOSUBDIR, 0600));
+	rc = rc ? rc : db_rc(mdb_txn_begin(env, NULL, MDB_RDONLY, &t));
+	rc = rc ? rc : db_rc(mdb_dbi_open(t, "meta", 0, &meta));
+	rc = rc ? rc : db_rc(mdb_get(t, meta, &k, &v));
+	if (!rc) {
+		r = rd_init(v.mv_data, v.mv_size);
+		*ret = rd_be64(&r);
+		rc = r.bad ? -EBADMSG : 0;
+	}
+	if (t)
+		mdb_txn_abort(t);
+	mdb_env_close(env);
+	return rc == -ENOENT ? (*ret = 0, 0) : rc;
+}
+
+static int make_copy(struct db_log *l)
+{
+	char tmp[PATH_LEN], path[PATH_LEN], dir[PATH_LEN];
+	const uint64_t start = clock_mono_ns();
+	_cleanup_close_ int fd = -1;
+	struct db *db = l->db;
+	struct db_check_sum sum;
+	struct err err = ERR_INIT;
+	uint64_t seq = 0;
+	int rc = room_for_copy(db);
+
+	if (rc < 0)
+		return rc;
+	/* A write of LMDB that failed is told once, to who asks: after that the file reads as it
+	 * was before. */
+	rc = db_rc(mdb_env_sync(db->env, 1));
+	if (rc < 0)
+		data_lost(db, "cannot be synced", rc);
+	current_dir(dir, sizeof(dir), db);
+	current_path(tmp, sizeof(tmp), db, CHECKPOINT_TMP);
+	current_path(path, sizeof(path), db, CHECKPOINT);
+	fd = rc = ret_errno(open(tmp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+	if (rc >= 0) {
+		pthread_rwlock_rdlock(&db->map_lock);
+		rc = db_rc(mdb_env_copyfd2(db->env, fd, 0));
+		pthread_rwlock_unlock(&db->map_lock);
+	}
+	rc = rc < 0 ? rc : ret_errno(fsync(fd));
+	rc = rc < 0 ? rc : db_check_file(tmp, &sum, &err);
+	if (rc == -EBADMSG && err.rc)
+		data_lost(db, err.text, rc);
+	rc = rc < 0 ? rc : seq_of(tmp, &seq);
+	rc = rc < 0 ? rc : ret_errno(rename(tmp, path));
+	rc = rc < 0 ? rc : sync_current(db);
+	if (rc < 0) {
+		(void)unlink(tmp);
+		return rc;
+	}
+	log_info("op=checkpoint file=%s record=%" PRIu64 " ms=%llu", path, seq,
+		 (clock_mono_ns() - start) / NS_PER_MS);
+	(void)journal_drop(dir, seq); /* what stays is older than the copy, and skipped */
+	return 0;
+}
+
+static void *copy_main(void *arg)
+{
+	struct db_log *l = arg;
+
+	pthread_mutex_lock(&l->lock);
+	while (!l->stop) {
+		if (l->copy == COPY_WANTED) {
+			pthread_mutex_unlock(&l->lock);
+			int rc = make_copy(l);
+
+			if (rc < 0)
+				log_warn("op=checkpoint dir=%s rc=%s", l->db->dir, err_name(rc));
+			pthread_mutex_lock(&l->lock);
+			l->copy = rc < 0 ? COPY_FAILED : COPY_DONE;
+		} else {
+			pthread_cond_wait(&l->cond, &l->lock);
+		}
+	}
+	pthread_mutex_unlock(&l->lock);
+	return NULL;
+}
+
+/* ---- life ---- */
+
+static void log_free(struct db_log *l)
+{
+	journal_sync_free(l->scribe);
+	journal_free(l->journal);
+	pthread_cond_destroy(&l->cond);
+	pthread_mutex_destroy(&l->lock);
+	free(l->redo);
+	free(l);
+}
+
+int db_log_start(struct db *db, void (*synced)(void *arg), void *arg)
+{
+	struct db_log *l = calloc(1, sizeof(*l));
+	int rc;
+
+	if (!l)
+		return -ENOMEM;
+	l->db = db;
+	pthread_mutex_init(&l->lock, NULL);
+	pthread_cond_init(&l->cond, NULL);
+	rc = journal_sync_new(synced, arg, &l->scribe);
+	rc = rc ? rc : ret_code(pthread_create(&l->thread, NULL, copy_main, l));
+	if (rc < 0)
+		log_free(l);
+	else
+		db->log = l;
+	return rc;
+}
+
+void db_log_stop(struct db *db)
+{
+	struct db_log *l = db->log;
+	int rc;
+
+	if (!l)
+		return;
+	pthread_mutex_lock(&l->lock);
+	l->stop = true;
+	pthread_cond_signal(&l->cond);
+	pthread_mutex_unlock(&l->lock);
+	pthread_join(l->thread, NULL);
+	land(l);
+	rc = settle(l);
+	if (rc < 0)
+		log_warn(
+			"op=stop dir=%s rc=%s: what was beside data.mdb is still there, and of no use",
+			db->dir, err_name(rc));
+	db->log = NULL;
+	log_free(l);
+}

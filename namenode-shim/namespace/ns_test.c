@@ -1,0 +1,818 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: after any sequence of operations the namespace equals a slow model of it (a list
+ * of paths), operation by operation with the same outcome, also after the database is reopened; a
+ * failed operation changes nothing; permissions are those of HDFS. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+// clang-format on
+#include <errno.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "namenode-shim/test_db.h"
+
+#define PATHS_MAX 4096
+#define STEPS 6000
+
+/* ---- the model: a list of absolute paths ---- */
+
+struct model {
+	struct {
+		char path[128];
+		bool dir;
+	} e[PATHS_MAX];
+	int n;
+};
+
+static void copy_path(char *out, const char *path)
+{
+	const size_t len = strlen(path);
+
+	assert_true(len < 128);
+	memcpy(out, path, len + 1);
+}
+
+static int m_find(const struct model *m, const char *path)
+{
+	for (int i = 0; i < m->n; i++)
+		if (!strcmp(m->e[i].path, path))
+			return i;
+	return -1;
+}
+
+static bool m_is_dir(const struct model *m, const char *path)
+{
+	int i = m_find(m, path);
+
+	return i >= 0 && m->e[i].dir;
+}
+
+static bool below(const char *path, const char *top)
+{
+	size_t len = strlen(top);
+
+	if (!strcmp(top, "/"))
+		return path[1] != 0;
+	return !strncmp(path, top, len) && path[len] == '/';
+}
+
+static void m_add(struct model *m, const char *path, bool dir)
+{
+	assert_true(m->n < PATHS_MAX);
+	copy_path(m->e[m->n].path, path);
+	m->e[m->n++].dir = dir;
+}
+
+static void m_remove(struct model *m, const char *top)
+{
+	for (int i = 0; i < m->n;)
+		if (!strcmp(m->e[i].path, top) || below(m->e[i].path, top))
+			m->e[i] = m->e[--m->n];
+		else
+			i++;
+}
+
+static bool m_empty(const struct model *m, const char *top)
+{
+	for (int i = 0; i < m->n; i++)
+		if (below(m->e[i].path, top))
+			return false;
+	return true;
+}
+
+static void parent(const char *path, char *out)
+{
+	char *slash;
+
+	copy_path(out, path);
+	slash = strrchr(out, '/');
+	slash[slash == out] = 0;
+}
+
+/* -ENOTDIR when a component on the way is a file. */
+static int m_way(const struct model *m, const char *path)
+{
+	char up[128];
+
+	if (!strcmp(path, "/"))
+		return 0;
+	parent(path, up);
+	if (m_find(m, up) >= 0)
+		return m_is_dir(m, up) ? 0 : -ENOTDIR;
+	return m_way(m, up);
+}
+
+static void m_make_dirs(struct model *m, const char *path)
+{
+	char up[128];
+
+	if (m_find(m, path) >= 0)
+		return;
+	parent(path, up);
+	m_make_dirs(m, up);
+	m_add(m, path, true);
+}
+
+static int m_mkdirs(struct model *m, const char *path)
+{
+	int rc = m_way(m, path);
+
+	if (rc < 0)
+		return rc;
+	if (m_find(m, path) >= 0)
+		return m_is_dir(m, path) ? 0 : -EEXIST;
+	m_make_dirs(m, path);
+	return 0;
+}
+
+static int m_create(struct model *m, const char *path, bool overwrite)
+{
+	char up[128];
+	int rc = m_way(m, path);
+
+	if (rc < 0)
+		return rc;
+	if (m_is_dir(m, path))
+		return -EEXIST;
+	if (m_find(m, path) >= 0)
+		return overwrite ? 0 : -EEXIST;
+	parent(path, up);
+	m_make_dirs(m, up);
+	m_add(m, path, false);
+	return 0;
+}
+
+static int m_delete(struct model *m, const char *path, bool recursive, bool *done)
+{
+	int rc = m_way(m, path);
+
+	*done = false;
+	if (rc < 0)
+		return rc;
+	if (m_find(m, path) < 0)
+		return 0;
+	if (!recursive && !m_empty(m, path))
+		return -ENOTEMPTY;
+	if (!strcmp(path, "/"))
+		return 0; /* the root stays */
+	m_remove(m, path);
+	*done = true;
+	return 0;
+}
+
+static void m_move(struct model *m, const char *src, const char *dst)
+{
+	char to[256];
+
+	m_remove(m, dst);
+	for (int i = 0; i < m->n; i++)
+		if (!strcmp(m->e[i].path, src) || below(m->e[i].path, src)) {
+			snprintf(to, sizeof(to), "%s%s", dst, m->e[i].path + strlen(src));
+			assert_true(strlen(to) < 128);
+			memcpy(m->e[i].path, to, strlen(to) + 1);
+		}
+}
+
+static int m_rename2(struct model *m, const char *src, const char *dst, bool overwrite)
+{
+	char up[128];
+	int rc = m_way(m, src);
+
+	rc = rc ? rc : m_way(m, dst);
+	if (rc < 0)
+		return rc;
+	if (m_find(m, src) < 0)
+		return -ENOENT;
+	if (!strcmp(src, "/") || !strcmp(dst, "/"))
+		return -EIO;
+	if (!strcmp(src, dst))
+		return -EEXIST;
+	if (below(dst, src))
+		return -EIO;
+	parent(dst, up);
+	if (m_find(m, up) < 0)
+		return -ENOENT;
+	if (m_find(m, dst) >= 0) {
+		if (m_is_dir(m, src) != m_is_dir(m, dst))
+			return -EIO;
+		if (!overwrite)
+			return -EEXIST;
+		if (!m_empty(m, dst))
+			return -EIO;
+	}
+	m_move(m, src, dst);
+	return 0;
+}
+
+/* *done as the old rename answers. */
+static int m_rename(struct model *m, const char *src, const char *dst, bool *done)
+{
+	char to[256], up[128];
+	int rc = m_way(m, src);
+
+	*done = false;
+	rc = rc ? rc : m_way(m, dst);
+	if (rc < 0)
+		return rc;
+	if (m_find(m, src) < 0 || !strcmp(src, "/"))
+		return 0;
+	snprintf(to, sizeof(to), "%s", dst);
+	if (m_is_dir(m, dst))
+		snprintf(to, sizeof(to), "%s%s", strcmp(dst, "/") ? dst : "", strrchr(src, '/'));
+	if (!strcmp(src, to)) {
+		*done = true;
+		return 0;
+	}
+	parent(to, up);
+	if (below(to, src) || m_find(m, to) >= 0 || !m_is_dir(m, up))
+		return 0;
+	m_move(m, src, to);
+	*done = true;
+	return 0;
+}
+
+/* ---- comparison ---- */
+
+struct compare {
+	struct test_db *d;
+	const struct model *m;
+	const char *at;
+	int count;
+};
+
+static int compare_entry(void *arg, const char *name, size_t len, uint64_t id)
+{
+	struct compare *c = arg;
+	struct compare deeper = *c;
+	struct inode *n;
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/%.*s", strcmp(c->at, "/") ? c->at : "", (int)len, name);
+	assert_int_equal(inode_get(&c->d->t, id, &c->d->a, &n), 0);
+	assert_true(m_find(c->m, path) >= 0);
+	assert_int_equal(n->type == INODE_DIR, m_is_dir(c->m, path));
+	deeper.at = path;
+	deeper.count = 0;
+	if (n->type == INODE_DIR) {
+		assert_int_equal(dirent_each(&c->d->t, id, NULL, 0, compare_entry, &deeper), 0);
+		c->count += deeper.count;
+	}
+	c->count++;
+	return 0;
+}
+
+static void compare_all(struct test_db *d, const struct model *m)
+{
+	struct compare c = {.d = d, .m = m, .at = "/"};
+
+	test_begin(d, "root");
+	assert_int_equal(dirent_each(&d->t, INODE_ROOT, NULL, 0, compare_entry, &c), 0);
+	assert_int_equal(c.count + 1, m->n);
+	txn_write_abort(&d->t);
+}
+
+static void random_path(char *out)
+{
+	int depth = rand() % 4;
+	char *p = out;
+
+	if (!depth)
+		p += snprintf(p, 2, "/");
+	for (int i = 0; i < depth; i++)
+		p += snprintf(p, 3, "/%c", 'a' + rand() % 3);
+}
+
+static void step(struct test_db *d, struct model *m)
+{
+	struct ns *n = test_begin(d, "root");
+	struct inode *file;
+	struct ns_path w;
+	char a[128], b[128];
+	bool flag = rand() % 2, done = false, mdone = false;
+	int rc, want;
+
+	random_path(a);
+	random_path(b);
+	switch (rand() % 5) {
+	case 0:
+		want = m_mkdirs(m, a);
+		rc = ns_mkdirs(n, a, 0755, NULL, true);
+		break;
+	case 1: {
+		const struct ns_create c = {.path = a,
+					    .client = "c",
+					    .perm = 0644,
+					    .repl = 3,
+					    .block_size = 1 << 20,
+					    .create = true,
+					    .overwrite = flag,
+					    .create_parent = true};
+		want = m_create(m, a, flag);
+		rc = ns_resolve_create(n, &c, &w);
+		rc = rc ? rc : ns_create(n, &c, &w, &file);
+		break;
+	}
+	case 2:
+		want = m_delete(m, a, flag, &mdone);
+		rc = ns_delete(n, a, flag, &done);
+		break;
+	case 3:
+		want = m_rename(m, a, b, &mdone);
+		rc = ns_rename(n, a, b, &done);
+		break;
+	default:
+		want = m_rename2(m, a, b, flag);
+		rc = ns_rename2(n, a, b, flag);
+		break;
+	}
+	assert_int_equal(rc, want);
+	assert_int_equal(done, mdone);
+	assert_int_equal(rc < 0, d->x.cls != NULL);
+	assert_int_equal(test_commit(d), 0);
+}
+
+static void random_operations_agree_with_a_slow_model(void **state)
+{
+	struct model *m = calloc(1, sizeof(*m));
+	struct test_db d;
+
+	(void)state;
+	test_db_init(&d);
+	mdb_env_set_flags(d.db->env, MDB_NOSYNC, 1); /* speed; crashes are tests/integration's */
+	m_add(m, "/", true);
+	srand(7);
+	for (int i = 0; i < STEPS; i++) {
+		step(&d, m);
+		if (i % 100 == 0)
+			compare_all(&d, m);
+	}
+	test_db_reopen(&d);
+	compare_all(&d, m);
+	test_db_fini(&d);
+	free(m);
+}
+
+/* ---- by example ---- */
+
+static void do_mkdir(struct test_db *d, const char *user, const char *path, uint16_t perm)
+{
+	assert_int_equal(ns_mkdirs(test_begin(d, user), path, perm, NULL, true), 0);
+	assert_int_equal(test_commit(d), 0);
+}
+
+static int try_create(struct test_db *d, const char *user, const char *path)
+{
+	const struct ns_create c = {.path = path,
+				    .client = "c",
+				    .perm = 0644,
+				    .repl = 1,
+				    .block_size = 1 << 20,
+				    .create = true,
+				    .overwrite = true,
+				    .create_parent = true};
+	struct inode *f;
+	struct ns_path w;
+	int rc = ns_resolve_create(test_begin(d, user), &c, &w);
+
+	rc = rc ? rc : ns_create(&d->ns, &c, &w, &f);
+
+	assert_int_equal(test_commit(d), 0);
+	return rc;
+}
+
+static void permissions_are_enforced(void **state)
+{
+	struct test_db d;
+	bool done;
+
+	(void)state;
+	test_db_init(&d);
+	do_mkdir(&d, "root", "/open", 0777);
+	do_mkdir(&d, "root", "/sticky", 01777);
+	do_mkdir(&d, "root", "/shut", 0700);
+	assert_int_equal(try_create(&d, "alice", "/x"), -EACCES);
+	assert_string_equal(d.x.text, "Permission denied: user=alice, access=WRITE, "
+				      "inode=\"/\":root:supergroup:drwxr-xr-x");
+	assert_int_equal(try_create(&d, "alice", "/shut/x"), -EACCES);
+	assert_int_equal(try_create(&d, "alice", "/open/x"), 0);
+	assert_int_equal(try_create(&d, "bob", "/open/x"), -EACCES); /* 0644 of alice */
+	assert_int_equal(try_create(&d, "alice", "/sticky/x"), 0);
+	assert_int_equal(ns_delete(test_begin(&d, "bob"), "/sticky/x", false, &done), -EACCES);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(try_create(&d, "bob", "/sticky/y"), 0);
+	assert_int_equal(ns_rename2(test_begin(&d, "bob"), "/sticky/y", "/sticky/x", true),
+			 -EACCES);
+	assert_string_equal(
+		d.x.text,
+		"Permission denied by sticky bit: user=bob, path=\"/sticky/x\":alice:supergroup:-rw-r--r--, "
+		"parent=\"/sticky\":root:supergroup:drwxrwxrwt");
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_rename2(test_begin(&d, "alice"), "/sticky/x", "/sticky/y", true),
+			 -EACCES);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_rename2(test_begin(&d, "root"), "/sticky/y", "/sticky/x", true),
+			 0); /* bob's file now */
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_delete(test_begin(&d, "alice"), "/sticky/x", false, &done), -EACCES);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(try_create(&d, "bob", "/sticky/y"), 0);
+	assert_int_equal(ns_rename2(test_begin(&d, "bob"), "/sticky/y", "/sticky/x", true), 0);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_delete(test_begin(&d, "bob"), "/sticky/x", false, &done), 0);
+	assert_int_equal(test_commit(&d), 0);
+	assert_true(done);
+	assert_int_equal(ns_set_perm(test_begin(&d, "bob"), "/open/x", 0777), -EACCES);
+	txn_write_abort(&d.t);
+	assert_int_equal(ns_set_owner(test_begin(&d, "alice"), "/open/x", "bob", NULL), -EACCES);
+	txn_write_abort(&d.t);
+	assert_int_equal(ns_set_owner(test_begin(&d, "root"), "/open/x", "bob", "staff"), 0);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_set_perm(test_begin(&d, "bob"), "/open/x", 0600), 0);
+	assert_int_equal(test_commit(&d), 0);
+	/* Groups of users whom the configuration lists. */
+	assert_int_equal(ns_set_owner(test_begin(&d, "root"), "/open/x", "carol", "users"), 0);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_set_owner(test_begin(&d, "carol"), "/open/x", NULL, "staff"), 0);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_set_owner(test_begin(&d, "carol"), "/open/x", NULL, "wheel"), -EACCES);
+	txn_write_abort(&d.t);
+	assert_int_equal(ns_set_owner(test_begin(&d, "root"), "/open/x", "dora", "dora"), 0);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_set_owner(test_begin(&d, "dora"), "/open/x", NULL, "users"), -EACCES);
+	txn_write_abort(&d.t);
+	test_db_fini(&d);
+}
+
+static void a_foreign_tree_is_not_deleted_below_a_shut_directory(void **state)
+{
+	struct test_db d;
+	bool done;
+
+	(void)state;
+	test_db_init(&d);
+	do_mkdir(&d, "root", "/t", 0777);
+	do_mkdir(&d, "alice", "/t/a", 0777);
+	do_mkdir(&d, "alice", "/t/a/b", 0755);
+	assert_int_equal(try_create(&d, "alice", "/t/a/b/f"), 0);
+	assert_int_equal(ns_delete(test_begin(&d, "bob"), "/t/a", true, &done), -EACCES);
+	assert_int_equal(test_commit(&d), 0);
+	test_begin(&d, "root");
+	struct ns_path w;
+	assert_int_equal(ns_find(&d.ns, "/t/a/b/f", &w), 0);
+	txn_write_abort(&d.t);
+	test_db_fini(&d);
+}
+
+static void nobody_deletes_what_a_sticky_bit_below_the_top_keeps(void **state)
+{
+	struct test_db d;
+	struct ns_path w;
+	bool done;
+
+	(void)state;
+	test_db_init(&d);
+	do_mkdir(&d, "root", "/t", 0777);
+	do_mkdir(&d, "bob", "/t/a/b", 0777);
+	do_mkdir(&d, "carol", "/t/a/b/tmp", 01777);
+	assert_int_equal(try_create(&d, "alice", "/t/a/b/tmp/f"), 0);
+	assert_int_equal(ns_delete(test_begin(&d, "bob"), "/t/a/b/tmp", true, &done), -EACCES);
+	assert_string_equal(d.x.text, "Permission denied by sticky bit: user=bob, "
+				      "path=\"/t/a/b/tmp/f\":alice:supergroup:-rw-r--r--, "
+				      "parent=\"/t/a/b/tmp\":carol:supergroup:drwxrwxrwt");
+	txn_write_abort(&d.t);
+	assert_int_equal(ns_delete(test_begin(&d, "bob"), "/t/a", true, &done), -EACCES);
+	txn_write_abort(&d.t);
+	assert_int_equal(ns_find(test_begin(&d, "root"), "/t/a/b/tmp/f", &w), 0);
+	txn_write_abort(&d.t);
+	/* The owner of a file, and of the sticky directory, may. */
+	assert_int_equal(ns_delete(test_begin(&d, "alice"), "/t/a/b/tmp", true, &done), 0);
+	txn_write_abort(&d.t);
+	assert_int_equal(ns_delete(test_begin(&d, "carol"), "/t/a/b/tmp", true, &done), 0);
+	txn_write_abort(&d.t);
+	assert_int_equal(ns_delete(test_begin(&d, "root"), "/t/a", true, &done), 0);
+	assert_int_equal(test_commit(&d), 0);
+	test_db_fini(&d);
+}
+
+static void bad_paths_are_refused(void **state)
+{
+	const char *bad[] = {"", "a", "/a//b", "/a/./b", "/../a", "/a:b"};
+	char name[400] = "/";
+	struct test_db d;
+
+	(void)state;
+	test_db_init(&d);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(ns_mkdirs(test_begin(&d, "root"), bad[i], 0755, NULL, true),
+				 -EINVAL);
+		txn_write_abort(&d.t);
+	}
+	memset(name + 1, 'n', 256);
+	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), name, 0755, NULL, true), -ENAMETOOLONG);
+	txn_write_abort(&d.t);
+	name[256] = 0;
+	do_mkdir(&d, "root", name, 0755);
+	do_mkdir(&d, "root", "/trailing/", 0755);
+	test_db_fini(&d);
+}
+
+static int count_one(void *arg, const char *name, size_t len, uint64_t id)
+{
+	char *last = arg;
+
+	(void)id;
+	assert_true(strncmp(last, name, len) < 0);
+	snprintf(last, 16, "%.*s", (int)len, name);
+	return 0;
+}
+
+static void entries_come_in_order_after_a_name(void **state)
+{
+	struct test_db d;
+	struct ns_path w;
+	char path[32], last[16] = "m";
+
+	(void)state;
+	test_db_init(&d);
+	for (int c = 'z'; c >= 'a'; c--) {
+		snprintf(path, sizeof(path), "/dir/%c", c);
+		do_mkdir(&d, "root", path, 0755);
+	}
+	assert_int_equal(ns_find(test_begin(&d, "root"), "/dir", &w), 0);
+	assert_int_equal(w.last->children, 26);
+	assert_int_equal(dirent_each(&d.t, w.last->id, "m", 1, count_one, last), 0);
+	assert_string_equal(last, "z");
+	txn_write_abort(&d.t);
+	test_db_fini(&d);
+}
+
+#define BIG_DIR (2 * NS_SUM_STEP + 1)
+
+/* One step; the tree is changed between two. */
+static int sum_step(struct test_db *d, struct ns_summing **s, struct ns_summary *ret)
+{
+	int rc = ns_summarize(test_begin(d, "root"), "/sum", "", false, s, ret);
+
+	txn_write_abort(&d->t);
+	return rc;
+}
+
+static void a_summary_goes_in_steps(void **state)
+{
+	struct ns_summing *s = NULL;
+	struct ns_summary sum;
+	struct test_db d;
+	struct ns *n;
+	char path[64];
+	int steps = 1;
+	bool done;
+
+	(void)state;
+	test_db_init(&d);
+	n = test_begin(&d, "root");
+	for (int i = 0; i < BIG_DIR; i++) {
+		snprintf(path, sizeof(path), "/sum/%05d", i);
+		assert_int_equal(ns_mkdirs(n, path, 0755, NULL, true), 0);
+	}
+	assert_int_equal(test_commit(&d), 0);
+	while (sum_step(&d, &s, &sum) == NS_MORE)
+		steps++;
+	ns_summing_free(s);
+	assert_int_equal(sum.dirs, BIG_DIR + 1);
+	assert_true(steps >= 4); /* every directory is looked at as an entry and as a directory */
+
+	s = NULL;
+	assert_int_equal(sum_step(&d, &s, &sum), NS_MORE);
+	n = test_begin(&d, "root"); /* the first is known by name, the last is not */
+	assert_int_equal(ns_delete(n, "/sum/00000", true, &done), 0);
+	snprintf(path, sizeof(path), "/sum/%05d", BIG_DIR - 1);
+	assert_int_equal(ns_delete(n, path, true, &done), 0);
+	assert_int_equal(test_commit(&d), 0);
+	while (sum_step(&d, &s, &sum) == NS_MORE)
+		;
+	ns_summing_free(s);
+	assert_int_equal(sum.dirs, BIG_DIR - 1);
+	test_db_fini(&d);
+}
+
+static void a_second_format_needs_force(void **state)
+{
+	struct err err = ERR_INIT;
+	const struct db_format f = {NULL, "root", "supergroup", false};
+	const struct db_format over = {NULL, "root", "supergroup", true};
+	struct test_db d;
+	struct ns_path w;
+
+	(void)state;
+	test_db_init(&d);
+	do_mkdir(&d, "root", "/kept", 0755);
+	/* fcntl locks do not exclude their own process, so what is tested is the rule, not the
+	 * lock. */
+	db_close(d.db);
+	d.db = NULL;
+	assert_int_equal(db_format(d.dir, &f, &err), -EEXIST);
+	test_db_reopen(&d);
+	assert_int_equal(ns_find(test_begin(&d, "root"), "/kept", &w), 0);
+	txn_write_abort(&d.t);
+	db_close(d.db);
+	d.db = NULL;
+	assert_int_equal(db_format(d.dir, &over, &err), 0);
+	test_db_reopen(&d);
+	assert_int_equal(ns_find(test_begin(&d, "root"), "/kept", &w), -ENOENT);
+	txn_write_abort(&d.t);
+	assert_string_not_equal(d.db->ident.cluster_id, "CID-test");
+	test_db_fini(&d);
+}
+
+static void an_unformatted_directory_says_so(void **state)
+{
+	struct err err = ERR_INIT;
+	struct db *db;
+
+	(void)state;
+	assert_int_equal(db_open("/tmp/nn-test-absent", &db, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "--format"));
+}
+
+/* ---- paths ---- */
+
+static void names_that_may_be_made(void **state)
+{
+	static const struct {
+		const char *path;
+		bool ok;
+	} cases[] = {{"/", true},     {"/a", true},    {"/a/", true},    {"/a b/\xc3\xbc", true},
+		     {"/...", true},  {"", false},     {"a", false},     {"/a//b", false},
+		     {"//", false},   {"/.", false},   {"/a/..", false}, {"/../a", false},
+		     {"/a:b", false}, {"/a/:", false}, {"/.a/..b", true}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_int_equal(ns_valid_name(cases[i].path), cases[i].ok);
+}
+
+static int find(struct test_db *d, const char *path, struct ns_path *w)
+{
+	const int rc = ns_resolve(test_begin(d, "root"), path, w);
+
+	txn_write_abort(&d->t);
+	return rc;
+}
+
+static void reserved_paths_lead_to_the_same_inodes(void **state)
+{
+	struct test_db d;
+	struct ns_path v;
+	uint64_t id; /* a walk lives until the next one */
+	char path[64];
+
+	(void)state;
+	test_db_init(&d);
+	do_mkdir(&d, "root", "/a/b/c", 0755);
+	assert_int_equal(find(&d, "/a/b", &v), 0);
+	id = v.last->id;
+	snprintf(path, sizeof(path), "/.reserved/.inodes/%llu", (unsigned long long)id);
+	assert_int_equal(find(&d, path, &v), 0);
+	assert_int_equal(v.last->id, id);
+	assert_string_equal(v.path, "/a/b");
+	snprintf(path, sizeof(path), "/.reserved/.inodes/%llu/c", (unsigned long long)id);
+	assert_int_equal(find(&d, path, &v), 0);
+	assert_string_equal(v.path, "/a/b/c");
+	snprintf(path, sizeof(path), "/.reserved/.inodes/%llu/..", (unsigned long long)id);
+	assert_int_equal(find(&d, path, &v), 0);
+	assert_string_equal(v.path, "/a");
+	assert_int_equal(find(&d, "/.reserved/raw//a/b/", &v), 0);
+	assert_int_equal(v.last->id, id);
+	assert_int_equal(find(&d, "/.reserved/raw", &v), 0);
+	assert_int_equal(v.last->id, INODE_ROOT);
+	assert_int_equal(find(&d, "/.reserved", &v), 0);
+	assert_true(v.reserved);
+	assert_null(v.last);
+	assert_int_equal(find(&d, "/.reserved/.inodes/x", &v), -ENOENT);
+	assert_int_equal(find(&d, "/.reserved/.inodes/4711", &v), -ENOENT);
+	assert_int_equal(find(&d, "no/slash", &v), -EINVAL);
+	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), "/.reserved/x", 0755, NULL, true),
+			 -EINVAL);
+	assert_int_equal(ns_mkdirs(&d.ns, "/a/.snapshot", 0755, NULL, true), -EINVAL);
+	assert_int_equal(test_commit(&d), 0);
+	test_db_fini(&d);
+}
+
+static void limits_and_protected_directories_hold(void **state)
+{
+	char *protected[] = {"/keep", "/k/deep", NULL};
+	const struct ns_limits limits = {
+		.max_component = 4, .max_dir_items = 2, .protected_dirs = protected};
+	struct test_db d;
+	struct ns *n;
+	bool done;
+
+	(void)state;
+	test_db_init(&d);
+	do_mkdir(&d, "root", "/keep/x", 0755);
+	do_mkdir(&d, "root", "/k/deep/x", 0755);
+	n = test_begin(&d, "root");
+	n->limits = &limits;
+	assert_int_equal(ns_delete(n, "/keep", true, &done), -EACCES);
+	assert_string_equal(d.x.text, "Cannot delete/rename non-empty protected directory /keep");
+	assert_int_equal(ns_delete(n, "/k", true, &done), -EACCES);
+	assert_string_equal(d.x.text,
+			    "Cannot delete/rename non-empty protected subdirectory /k/deep");
+	assert_int_equal(ns_rename(n, "/k", "/keep", &done), -EACCES);
+	assert_int_equal(ns_rename2(n, "/keep", "/k/y", false), -EACCES);
+	assert_int_equal(ns_delete(n, "/keep/x", true, &done), 0);
+	assert_int_equal(ns_delete(n, "/keep", true, &done), 0); /* empty: not protected */
+	assert_true(done);
+	assert_int_equal(ns_mkdirs(n, "/k/12345", 0755, NULL, true), -ENAMETOOLONG);
+	assert_int_equal(ns_mkdirs(n, "/k/2", 0755, NULL, true), 0);
+	assert_int_equal(ns_mkdirs(n, "/k/3", 0755, NULL, true), -EDQUOT);
+	assert_int_equal(ns_mkdirs(n, "/k/2/a/b", 0755, NULL, true), 0);
+	assert_int_equal(test_commit(&d), 0);
+	test_db_fini(&d);
+}
+
+static void long_names_are_told_whole(void **state)
+{
+	char path[INODE_NAME_MAX + 8] = "/", deep[2 * INODE_DEPTH_MAX + 4];
+	struct test_db d;
+
+	(void)state;
+	test_db_init(&d);
+	memset(path + 1, 'n', INODE_NAME_MAX + 1);
+	assert_int_equal(ns_mkdirs(test_begin(&d, "root"), path, 0755, NULL, true), -ENAMETOOLONG);
+	assert_non_null(strstr(d.x.text, path + 1));
+	for (int i = 0; i <= INODE_DEPTH_MAX; i++)
+		memcpy(deep + 2 * (size_t)i, "/d", 3);
+	assert_int_equal(ns_mkdirs(&d.ns, deep, 0755, NULL, true), -EIO);
+	assert_string_equal(d.x.text,
+			    "mkdirs: Pathname too long.  Limit 8000 characters, 1000 levels.");
+	deep[2 * INODE_DEPTH_MAX] = 0;
+	assert_int_equal(ns_mkdirs(&d.ns, deep, 0755, NULL, true), 0);
+	assert_int_equal(test_commit(&d), 0);
+	test_db_fini(&d);
+}
+
+/* ---- order ---- */
+
+struct names {
+	char text[64];
+};
+
+static int append_name(void *arg, const char *name, size_t len, uint64_t id)
+{
+	struct names *n = arg;
+	const size_t at = strlen(n->text);
+
+	(void)id;
+	snprintf(n->text + at, sizeof(n->text) - at, "%.*s ", (int)len, name);
+	return 0;
+}
+
+static void names_beyond_ascii_are_listed_first_as_in_java(void **state)
+{
+	struct names all = {""}, rest = {""};
+	struct test_db d;
+	struct ns_path w;
+
+	(void)state;
+	test_db_init(&d);
+	do_mkdir(&d, "root", "/o/a", 0755);
+	do_mkdir(&d, "root", "/o/\xc3\xbc", 0755);
+	do_mkdir(&d, "root", "/o/ab", 0755);
+	do_mkdir(&d, "root", "/o/Z", 0755);
+	do_mkdir(&d, "root", "/o/a\xe6\x97\xa5", 0755);
+	test_db_reopen(&d);
+	assert_int_equal(ns_resolve(test_begin(&d, "root"), "/o", &w), 0);
+	assert_int_equal(dirent_each(&d.t, w.last->id, NULL, 0, append_name, &all), 0);
+	assert_string_equal(all.text, "\xc3\xbc Z a a\xe6\x97\xa5 ab ");
+	assert_int_equal(dirent_each(&d.t, w.last->id, "\xc3\xbc", 2, append_name, &rest), 0);
+	assert_string_equal(rest.text, "Z a a\xe6\x97\xa5 ab ");
+	txn_write_abort(&d.t);
+	test_db_fini(&d);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(random_operations_agree_with_a_slow_model),
+		cmocka_unit_test(permissions_are_enforced),
+		cmocka_unit_test(a_foreign_tree_is_not_deleted_below_a_shut_directory),
+		cmocka_unit_test(nobody_deletes_what_a_sticky_bit_below_the_top_keeps),
+		cmocka_unit_test(bad_paths_are_refused),
+		cmocka_unit_test(entries_come_in_order_after_a_name),
+		cmocka_unit_test(a_summary_goes_in_steps),
+		cmocka_unit_test(a_second_format_needs_force),
+		cmocka_unit_test(an_unformatted_directory_says_so),
+		cmocka_unit_test(names_that_may_be_made),
+		cmocka_unit_test(reserved_paths_lead_to_the_same_inodes),
+		cmocka_unit_test(limits_and_protected_directories_hold),
+		cmocka_unit_test(long_names_are_told_whole),
+		cmocka_unit_test(names_beyond_ascii_are_listed_first_as_in_java),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/** ready - the file that tells a starter where we serve: one line of JSON, written and renamed */
+#include "common/base/err.h"
+#include "common/base/net.h"
+
+int ready_file_write(const char *path, const struct net_addr *rpc, const struct net_addr *http,
+		     struct err *err);

@@ -1,0 +1,738 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ClientProtocol: blocks of files under construction. hdfs-wire 3.4, 3.6. */
+#include <string.h>
+
+#include "ClientNamenodeProtocol.pb-c.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "namenode-shim/blocks/located_block.h"
+#include "namenode-shim/blocks/placement.h"
+#include "namenode-shim/namespace/quota.h"
+#include "namenode-shim/namespace/storage_policy.h"
+#include "namenode-shim/namespace/under_construction.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/rpc/methods.h"
+
+#define NO_OFFSET UINT64_MAX /* -1, as HDFS sends where an offset makes no sense */
+
+static struct block from_proto(const Hd__ExtendedBlockProto *p)
+{
+	return (struct block){(int64_t)p->blockid, p->generationstamp,
+			      p->has_numbytes ? p->numbytes : 0};
+}
+
+static int check_pool(struct req *q, const Hd__ExtendedBlockProto *p)
+{
+	if (!p || !strcmp(p->poolid, q->nn->db->ident.pool_id))
+		return 0;
+	return exception_throw(&q->exc, EXC_IO, "Unexpected BlockPoolId %.120s - expected %s",
+			       p->poolid, q->nn->db->ident.pool_id);
+}
+
+/* As Java prints a block of a pool. */
+static const char *block_text(struct req *q, const Hd__ExtendedBlockProto *p)
+{
+	return arena_printf(&q->mem, "%s:blk_%lld_%llu", p->poolid, (long long)p->blockid,
+			    (unsigned long long)p->generationstamp);
+}
+
+static bool is_block(const struct inode_block *a, const Hd__ExtendedBlockProto *p)
+{
+	return p && a->b.id == (int64_t)p->blockid && a->b.gs == p->generationstamp;
+}
+
+/* The client's last word on its last block. */
+static int commit_last(struct req *q, struct inode *n, const Hd__ExtendedBlockProto *p)
+{
+	struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
+	const struct block now = p ? from_proto(p) : (struct block){0};
+
+	if (!p || !last || last->committed)
+		return 0;
+	if (last->b.id != now.id || now.gs != last->b.gs)
+		return exception_throw(
+			&q->exc, EXC_IO,
+			"Trying to commit block %lld_%llu, but the last block of inode "
+			"%llu is %lld_%llu",
+			(long long)now.id, (unsigned long long)now.gs, (unsigned long long)n->id,
+			(long long)last->b.id, (unsigned long long)last->b.gs);
+	if (now.len > inode_block_max(n))
+		return exception_throw(&q->exc, EXC_IO,
+				       "Block %lld has %llu bytes, more than the block size %llu",
+				       (long long)now.id, (unsigned long long)now.len,
+				       (unsigned long long)inode_block_max(n));
+	last->b = now;
+	last->committed = true;
+	ns_effect(&q->ns, FX_BLOCK_COMMIT)->b = now;
+	return 0;
+}
+
+/* @p: what the client says of it, or NULL. */
+static int check_recovered(struct req *q, const struct inode *n, const Hd__ExtendedBlockProto *p)
+{
+	if (!uc_is_recovered(q, n))
+		return 0;
+	return exception_throw(&q->exc, EXC_IO,
+			       "Commit or complete block %s, whereas it is under recovery.",
+			       p ? arena_printf(&q->mem, "blk_%lld_%llu", (long long)p->blockid,
+						(unsigned long long)p->generationstamp)
+				 : "null");
+}
+
+/* ---- addBlock ---- */
+
+/* The request repeats one whose answer was lost: the last block is still the answer. */
+static bool is_repeated(const struct inode *n, const Hd__ExtendedBlockProto *previous)
+{
+	const struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
+
+	if (!last || last->committed || last->b.len || is_block(last, previous))
+		return false;
+	return n->nblocks == 1 ? !previous : is_block(last - 1, previous);
+}
+
+static int check_previous(struct req *q, const Hd__AddBlockRequestProto *m, const struct inode *n)
+{
+	const struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
+
+	if (last ? is_block(last, m->previous) : !m->previous)
+		return 0;
+	if (last && !m->previous && last->committed && last->b.len == inode_block_max(n))
+		return 0; /* first block after an append to a full one */
+	return exception_throw(
+		&q->exc, EXC_IO,
+		"Cannot allocate block in %s: passed 'previous' block %s does not match "
+		"actual last block in file %s",
+		m->src, m->previous ? block_text(q, m->previous) : "null",
+		last ? arena_printf(&q->mem, "blk_%lld_%llu", (long long)last->b.id,
+				    (unsigned long long)last->b.gs)
+		     : "null");
+}
+
+/* True: come back when @want is reported finalized, or after NN_PARK_MS. Nodes report a moment
+ * after the client knows, and a client that is refused sleeps for 400 ms. */
+static bool park(struct req *q, const struct block *want)
+{
+	if (!q->wait.deadline_ns) {
+		q->wait.b = *want;
+		q->wait.deadline_ns = clock_mono_ns() + NN_PARK_MS * NS_PER_MS;
+	}
+	return clock_mono_ns() < q->wait.deadline_ns;
+}
+
+/* Every block before the last must be complete. */
+static int check_progress(struct req *q, const char *src, const struct inode *n)
+{
+	const struct blk *b;
+
+	if (n->nblocks < 2)
+		return 0;
+	b = blocks_find(&q->nn->blocks, n->blocks[n->nblocks - 2].b.id);
+	if (b && b->state == BLK_COMPLETE)
+		return 0;
+	if (park(q, &n->blocks[n->nblocks - 2].b))
+		return REQ_PARK;
+	return exception_throw(&q->exc, EXC_NOT_REPLICATED, "Not replicated yet: %s", src);
+}
+
+/* Placement compares each node with all that a client names: no more of them than there may be
+ * nodes. */
+static int check_named(struct req *q, size_t n, size_t most)
+{
+	if (n <= most)
+		return 0;
+	return exception_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
+			       "too many nodes named: %zu, at most %zu", n, most);
+}
+
+/* Adds to *count nodes in @to those that are not in it. */
+static const struct dn **exclude_list(struct req *q, Hd__DatanodeInfoProto *const *nodes, size_t n,
+				      const struct dn **to, uint32_t *count)
+{
+	struct datanodes *d = &q->nn->dns;
+
+	d->list_seq += !*count;
+	for (size_t i = 0; i < n; i++) {
+		struct dn *dn = datanodes_find(d, nodes[i]->id->datanodeuuid);
+
+		if (!dn || dn->list_seq == d->list_seq)
+			continue;
+		dn->list_seq = d->list_seq;
+		to[(*count)++] = dn;
+	}
+	return to;
+}
+
+/* Nodes that a block of @n is to be on. */
+static uint32_t units_of(const struct inode *n)
+{
+	return n->ec ? n->ec->k + n->ec->m : n->repl;
+}
+
+/* With how many nodes a block of @n may begin. A group can lack parity, as in HDFS, unless that is
+ * forbidden. */
+static uint32_t units_least(const struct nn *nn, const struct inode *n)
+{
+	if (!n->ec)
+		return nn->set.repl_min;
+	return nn->set.ec.strict ? units_of(n) : n->ec->k;
+}
+
+/* Too few for a group: HDFS's sentence, which a stock client prints. It counts the nodes that were
+ * found among the excluded ones: they cannot be chosen again. */
+static int too_few_for_group(struct req *q, const char *src, const struct inode *n, uint32_t found,
+			     uint32_t excluded)
+{
+	const uint32_t least = units_least(q->nn, n), out = excluded + found;
+
+	return exception_throw(
+		&q->exc, EXC_IO,
+		"File %s could only be written to %u of the %u required nodes for %s. There are %u datanode(s) "
+		"running and %s node(s) are excluded in this operation.%s",
+		src, found, least, n->ec->name, datanodes_live(&q->nn->dns),
+		out ? arena_printf(&q->mem, "%u", out) : "no",
+		least > n->ec->k && found >= n->ec->k
+			? " (Fewer would do if dfs.namenode.ec.strict-placement were false.)"
+			: "");
+}
+
+/* Where new blocks of @p may lie, as in "SSD or DISK". */
+static const char *types_text(struct req *q, const struct storage_policy *p)
+{
+	uint32_t said = 1u << STORAGE_RAM_DISK;
+	const char *text = "";
+
+	for (size_t i = 0; i < 2; i++)
+		for (const uint8_t *t = i ? p->create_fallback.type : p->create.type; *t; t++) {
+			if (said & 1u << *t)
+				continue;
+			said |= 1u << *t;
+			text = arena_printf(&q->mem, "%s%s%s", text, *text ? " or " : "",
+					    storage_type_name(*t));
+		}
+	return text;
+}
+
+/* Nothing is to be written on these after all. */
+static void give_back(struct storage *const *st, uint32_t n, uint64_t block_size)
+{
+	for (uint32_t i = 0; i < n; i++)
+		storage_unpromise(st[i], block_size, clock_mono_ns());
+}
+
+/* Choose nodes for a block of @n; none is the clear error of HDFS. The caller gives them back when
+ * it fails, and when this does. */
+static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct inode *n,
+		  struct storage **st, uint32_t *ret_n)
+{
+	struct place p = {.want = units_of(n),
+			  .spread = n->ec,
+			  .writer_ip = q->ns.host,
+			  .block_size = n->block_size,
+			  .policy = storage_policy_of_file(q->ns.t, n, &q->mem)};
+	const uint32_t least = units_least(q->nn, n);
+	int rc = check_named(q, m->n_excludenodes, DN_MAX);
+
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < m->n_flags; i++)
+		if (m->flags[i] == HD__ADD_BLOCK_FLAG_PROTO__NO_LOCAL_WRITE ||
+		    m->flags[i] == HD__ADD_BLOCK_FLAG_PROTO__IGNORE_CLIENT_LOCALITY)
+			p.writer_ip = NULL;
+	p.exclude = exclude_list(q, m->excludenodes, m->n_excludenodes,
+				 arena_array(&q->mem, const struct dn *, m->n_excludenodes + 1),
+				 &p.nexclude);
+	*ret_n = place_choose(&q->nn->dns, &p, st);
+	if (*ret_n < p.want && n->ec && *ret_n >= least)
+		log_warn(
+			"op=add_group file=%llu policy=%s wanted=%u nodes=%u live=%u: it begins without "
+			"parity units",
+			(unsigned long long)n->id, n->ec->name, p.want, *ret_n,
+			datanodes_live(&q->nn->dns));
+	if (*ret_n >= least)
+		return 0;
+	if (n->ec)
+		return too_few_for_group(q, m->src, n, *ret_n, p.nexclude);
+	return exception_throw(
+		&q->exc, EXC_IO,
+		"File %s could only be written to %u of the %u minReplication nodes. There "
+		"are %u datanode(s) running and %u node(s) are excluded in this operation; "
+		"each needs room for a whole block of %llu bytes on %s (storage policy %s), beside what the "
+		"%llu open files keep: a whole block each, however little is written.",
+		m->src, *ret_n, q->nn->set.repl_min, datanodes_live(&q->nn->dns), p.nexclude,
+		(unsigned long long)n->block_size, types_text(q, p.policy), p.policy->name,
+		(unsigned long long)q->nn->leases.files);
+}
+
+static int append_block(struct req *q, struct inode *n, struct storage **st, uint32_t nst)
+{
+	struct inode_block *all = arena_array(&q->mem, struct inode_block, n->nblocks + 1u);
+	struct block b = {.gs = ++q->ns.t->ctr.gs};
+	struct effect *e;
+
+	if (!n->ec)
+		b.id = (int64_t)++q->ns.t->ctr.block;
+	else if (ec_id_next(q->ns.t->ctr.group, &b.id) < 0)
+		return exception_throw(
+			&q->exc, EXC_IO,
+			"All negative block group IDs are used, growing into "
+			"positive IDs, which might conflict with non-erasure coded blocks.");
+	else
+		q->ns.t->ctr.group = b.id;
+	e = ns_effect(&q->ns, FX_BLOCK_ADD);
+	if (n->nblocks)
+		memcpy(all, n->blocks, n->nblocks * sizeof(*all));
+	all[n->nblocks].b = b;
+	n->blocks = all;
+	n->nblocks++;
+	e->b = b;
+	e->inode = n->id;
+	e->repl = n->repl;
+	e->ec = n->ec;
+	effect_set_targets(&q->ns, e, st, nst);
+	e->room = n->block_size;
+	e->room_ns = clock_mono_ns();
+	return 0;
+}
+
+int uc_first_block(struct req *q, struct inode *n, Hd__LocatedBlockProto **ret)
+{
+	const struct place p = {.want = n->repl,
+				.writer_ip = q->ns.host,
+				.block_size = n->block_size,
+				.policy = storage_policy_of_file(q->ns.t, n, &q->mem)};
+	struct storage **st = arena_array(&q->mem, struct storage *, n->repl + 1u);
+	uint32_t nst;
+	int rc;
+
+	if (n->ec || quota_any(q->ns.t))
+		return 0;
+	nst = place_choose(&q->nn->dns, &p, st);
+	if (nst < q->nn->set.repl_min) {
+		give_back(st, nst, n->block_size);
+		return 0;
+	}
+	rc = append_block(q, n, st, nst);
+	rc = rc ? rc : ns_io(&q->ns, inode_put(q->ns.t, n));
+	if (rc)
+		give_back(st, nst, n->block_size);
+	else
+		*ret = locate_on(q, &n->blocks[0].b, 0, st, nst);
+	return rc;
+}
+
+/* The writer took its nodes from a block that has no byte yet (our own client's flush of a group:
+ * docs/design/ec-sync.md), or a restart has forgotten them: as with HDFS it gets others. */
+static int choose_again(struct req *q, const Hd__AddBlockRequestProto *m, struct inode *n,
+			Hd__AddBlockResponseProto *r)
+{
+	const struct block *last = &n->blocks[n->nblocks - 1].b;
+	struct storage **st = arena_array(&q->mem, struct storage *, units_of(n));
+	struct effect *e;
+	uint32_t nst = 0;
+	int rc = choose(q, m, n, st, &nst);
+
+	if (rc < 0) {
+		give_back(st, nst, n->block_size);
+		return rc;
+	}
+	e = ns_effect(&q->ns, FX_BLOCK_PIPELINE);
+	e->b = *last;
+	effect_set_targets(&q->ns, e, st, nst);
+	r->block = locate_on(q, last, inode_len(n), st, nst);
+	if (n->ec)
+		locate_units(q, r->block, NULL, nst);
+	return 0;
+}
+
+static int repeat_answer(struct req *q, const Hd__AddBlockRequestProto *m, struct inode *n,
+			 Hd__AddBlockResponseProto *r)
+{
+	const struct block *last = &n->blocks[n->nblocks - 1].b;
+	const struct blk *b = blocks_find(&q->nn->blocks, last->id);
+
+	/* Added in this very batch: its targets are known once the batch is on disk. */
+	if (!b || !b->open)
+		return exception_throw(&q->exc, EXC_NOT_REPLICATED,
+				       "Block %lld of the first request is being set up; try again",
+				       (long long)last->id);
+	if (!b->open->ntargets)
+		return choose_again(q, m, n, r);
+	r->block = locate_on(q, last, inode_len(n), b->open->target, b->open->ntargets);
+	if (n->ec)
+		locate_units(q, r->block, b->open->target_unit, b->open->ntargets);
+	return 0;
+}
+
+static int add_block(struct req *q, const void *in)
+{
+	const Hd__AddBlockRequestProto *m = in;
+	Hd__AddBlockResponseProto *r =
+		req_reply(q, Hd__AddBlockResponseProto, hd__add_block_response_proto__init);
+	struct storage **st;
+	struct inode *n;
+	uint64_t before;
+	uint32_t nst = 0;
+	int rc = check_pool(q, m->previous);
+
+	rc = rc ? rc : uc_find_open(q, m->src, m->fileid, m->clientname, &n);
+	rc = rc ? rc : check_recovered(q, n, m->previous);
+	if (rc < 0)
+		return rc;
+	if (is_repeated(n, m->previous))
+		return repeat_answer(q, m, n, r);
+	if (inode_nblocks(n) >= q->nn->set.max_blocks_per_file)
+		return exception_throw(&q->exc, EXC_IO,
+				       "File has reached the limit on maximum number of blocks "
+				       "(dfs.namenode.fs-limits.max-blocks-per-file): %u >= %u",
+				       inode_nblocks(n), q->nn->set.max_blocks_per_file);
+	rc = check_previous(q, m, n);
+	rc = rc ? rc : check_progress(q, m->src, n);
+	st = arena_array(&q->mem, struct storage *, units_of(n));
+	rc = rc ? rc : choose(q, m, n, st, &nst);
+	before = inode_space(n);
+	rc = rc ? rc : commit_last(q, n, m->previous);
+	rc = rc ? rc : append_block(q, n, st, nst);
+	rc = rc ? rc : uc_space_changed(q, n, before);
+	rc = rc ? rc : ns_io(&q->ns, inode_put(q->ns.t, n));
+	if (rc) { /* REQ_PARK, too */
+		give_back(st, nst, n->block_size);
+		return rc;
+	}
+	r->block = locate_on(q, &n->blocks[n->nblocks - 1].b, inode_len(n), st, nst);
+	if (n->ec)
+		locate_units(q, r->block, NULL, nst);
+	return 0;
+}
+
+static int abandon_block(struct req *q, const void *in)
+{
+	const Hd__AbandonBlockRequestProto *m = in;
+	struct inode *n;
+	uint64_t before;
+	int rc;
+
+	req_reply(q, Hd__AbandonBlockResponseProto, hd__abandon_block_response_proto__init);
+	rc = uc_find_open(q, m->src, m->fileid, m->holder, &n);
+	if (rc < 0 || n->ec || !n->nblocks ||
+	    n->blocks[n->nblocks - 1].b.id != (int64_t)m->b->blockid)
+		return rc; /* gone already: a repeated request; a group stays, as in HDFS */
+	before = inode_space(n);
+	ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = n->blocks[--n->nblocks].b;
+	rc = uc_space_changed(q, n, before);
+	return rc ? rc : ns_io(&q->ns, inode_put(q->ns.t, n));
+}
+
+/* ---- complete, fsync ---- */
+
+static bool must_wait(struct req *q, const struct inode *n, const Hd__ExtendedBlockProto *last)
+{
+	const struct blk *b = last ? blocks_find(&q->nn->blocks, (int64_t)last->blockid) : NULL;
+	const struct block want = last ? from_proto(last) : (struct block){0};
+
+	if (!n->nblocks || !b || b->state == BLK_COMPLETE ||
+	    blk_enough_as(b, want.gs, want.len, q->nn->set.repl_min))
+		return false;
+	return park(q, &want);
+}
+
+static bool all_complete(struct req *q, const struct inode *n)
+{
+	if (n->nblocks && !n->blocks[n->nblocks - 1].committed)
+		return false; /* memory may not know yet that it is written again */
+	for (uint32_t i = 0; i < n->nblocks; i++) {
+		const struct block *b = &n->blocks[i].b;
+		const struct blk *k = blocks_find(&q->nn->blocks, b->id);
+
+		if (!k || (k->state != BLK_COMPLETE &&
+			   (!n->blocks[i].committed ||
+			    !blk_enough_as(k, b->gs, b->len, q->nn->set.repl_min))))
+			return false;
+	}
+	return true;
+}
+
+/* A repeated complete() of a file that is closed already. */
+static bool is_closed_as(const struct inode *n, const Hd__ExtendedBlockProto *last)
+{
+	if (n->type != INODE_FILE || inode_is_open(n))
+		return false;
+	return n->nblocks ? is_block(&n->blocks[n->nblocks - 1], last) : !last;
+}
+
+/* The block that came with create() and was never used. */
+static void drop_first(struct req *q, struct inode *n)
+{
+	if (n->nblocks != 1 || n->blocks[0].committed || n->blocks[0].b.len || n->ec)
+		return;
+	ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = n->blocks[0].b;
+	n->nblocks = 0;
+}
+
+static int complete(struct req *q, const void *in)
+{
+	const Hd__CompleteRequestProto *m = in;
+	Hd__CompleteResponseProto *r =
+		req_reply(q, Hd__CompleteResponseProto, hd__complete_response_proto__init);
+	const char *path;
+	struct inode *n;
+	uint64_t before;
+	int rc = check_pool(q, m->last);
+
+	rc = rc ? rc : uc_find(q, m->src, m->fileid, m->clientname, &n, &path);
+	if (rc < 0)
+		return rc;
+	if (is_closed_as(n, m->last)) {
+		r->result = 1;
+		return 0;
+	}
+	rc = uc_check_lease(q, n, path, m->fileid, m->clientname);
+	if (!rc && !m->last && uc_is_recovered(q, n))
+		return 0; /* false: ask again, as HDFS has it */
+	rc = rc ? rc : check_recovered(q, n, m->last);
+	if (!rc && must_wait(q, n, m->last))
+		return REQ_PARK;
+	before = inode_space(n);
+	if (!rc && !m->last && m->dropfirst)
+		drop_first(q, n);
+	rc = rc ? rc : commit_last(q, n, m->last);
+	rc = rc ? rc : uc_space_changed(q, n, before);
+	if (rc < 0)
+		return rc;
+	if (!all_complete(q, n))
+		return ns_io(&q->ns, inode_put(q->ns.t, n)); /* false: ask again */
+	rc = uc_close(q, n);
+	r->result = 1;
+	/* Undone, the file is open again, and has its bytes. A block that was never used goes when
+	 * that is on the disk. */
+	q->early = rc == 0 && m->early && !n->ec && effects_only_close(&q->fx);
+	r->has_early = r->early = q->early;
+	return rc;
+}
+
+static int fsync_file(struct req *q, const void *in)
+{
+	const Hd__FsyncRequestProto *m = in;
+	struct inode_block *last;
+	struct inode *n;
+	int rc = uc_find_open(q, m->src, m->fileid, m->client, &n);
+
+	req_reply(q, Hd__FsyncResponseProto, hd__fsync_response_proto__init);
+	if (rc < 0 || !n->nblocks || !m->has_lastblocklength || m->lastblocklength < 0)
+		return rc;
+	last = &n->blocks[n->nblocks - 1];
+	if (last->committed || (uint64_t)m->lastblocklength < last->b.len ||
+	    (uint64_t)m->lastblocklength > inode_block_max(n))
+		return 0; /* late news */
+	last->b.len = (uint64_t)m->lastblocklength;
+	n->mtime = q->ns.now_ms;
+	return ns_io(&q->ns, inode_put(q->ns.t, n));
+}
+
+/* ---- pipelines ---- */
+
+static const char *state_text(const struct blk *b)
+{
+	if (b->state == BLK_OPEN)
+		return b->open && b->open->recovery_id ? "UNDER_RECOVERY" : "COMMITTED";
+	return b->state == BLK_COMPLETE ? "COMPLETE" : "COMMITTED";
+}
+
+/* The open last block @p of a file leased to @client. */
+static int find_block(struct req *q, const Hd__ExtendedBlockProto *p, const char *client,
+		      struct inode **ret)
+{
+	const struct blk *b = blocks_find(&q->nn->blocks, (int64_t)p->blockid);
+	const struct inode *n;
+	int rc = b ? inode_get_tail(q->ns.t, b->inode, &q->mem, ret) : -ENOENT;
+
+	if (rc == -ENOENT)
+		return exception_throw(&q->exc, EXC_IO, "%s does not exist.", block_text(q, p));
+	if (rc < 0)
+		return ns_io(&q->ns, rc);
+	n = *ret;
+	if (!n->nblocks || n->blocks[n->nblocks - 1].b.id != b->b.id ||
+	    n->blocks[n->nblocks - 1].committed || uc_is_recovered(q, n))
+		return exception_throw(
+			&q->exc, EXC_IO,
+			"Unexpected BlockUCState: %s is %s but not UNDER_CONSTRUCTION",
+			block_text(q, p), state_text(b));
+	if (!inode_is_open(n))
+		return exception_throw(&q->exc, EXC_IO,
+				       "The file %s belonged to does not exist or it is not under "
+				       "construction.",
+				       block_text(q, p));
+	if (strcmp(n->client, client))
+		return exception_throw(&q->exc, EXC_LEASE_EXPIRED,
+				       "Lease mismatch: %s is accessed by a non lease holder %s",
+				       block_text(q, p), client);
+	return 0;
+}
+
+static int update_block_for_pipeline(struct req *q, const void *in)
+{
+	const Hd__UpdateBlockForPipelineRequestProto *m = in;
+	Hd__UpdateBlockForPipelineResponseProto *r =
+		req_reply(q, Hd__UpdateBlockForPipelineResponseProto,
+			  hd__update_block_for_pipeline_response_proto__init);
+	struct block b = from_proto(m->block);
+	struct inode *n;
+	int rc = find_block(q, m->block, m->clientname, &n);
+
+	if (rc < 0)
+		return rc;
+	b.gs = ++q->ns.t->ctr.gs;
+	r->block = locate_bare(q, &b, NO_OFFSET);
+	if (n->ec)
+		locate_units(q, r->block, NULL, units_of(n));
+	return 0;
+}
+
+static int update_pipeline(struct req *q, const void *in)
+{
+	const Hd__UpdatePipelineRequestProto *m = in;
+	struct block now = from_proto(m->newblock);
+	struct effect *e;
+	struct inode_block *last;
+	struct inode *n;
+	uint8_t *units;
+	int rc = find_block(q, m->oldblock, m->clientname, &n);
+
+	req_reply(q, Hd__UpdatePipelineResponseProto, hd__update_pipeline_response_proto__init);
+	if (rc < 0)
+		return rc;
+	last = &n->blocks[n->nblocks - 1];
+	if (now.gs <= last->b.gs || now.gs > q->ns.t->ctr.gs)
+		return exception_throw(
+			&q->exc, EXC_IO,
+			"Update %s but the new block %s does not have a larger generation "
+			"stamp than the last block blk_%lld_%llu",
+			block_text(q, m->oldblock), block_text(q, m->newblock),
+			(long long)last->b.id, (unsigned long long)last->b.gs);
+	if (now.len < last->b.len)
+		return exception_throw(
+			&q->exc, EXC_IO,
+			"Update %s (size=%llu) to a smaller size block %s (size=%llu)",
+			block_text(q, m->oldblock), (unsigned long long)from_proto(m->oldblock).len,
+			block_text(q, m->newblock), (unsigned long long)now.len);
+	if (n->ec && now.len > inode_block_max(n))
+		return exception_throw(
+			&q->exc, EXC_IO, "Update %s to %llu bytes, more than a group of %s has",
+			block_text(q, m->oldblock), (unsigned long long)now.len, n->ec->name);
+	now.id = last->b.id;
+	last->b = now;
+	e = ns_effect(&q->ns, FX_BLOCK_PIPELINE);
+	e->b = now;
+	if (n->ec && m->n_newnodes > units_of(n))
+		return exception_throw(&q->exc, EXC_IO,
+				       "Update %s to %zu nodes, more than %s has units",
+				       block_text(q, m->oldblock), m->n_newnodes, n->ec->name);
+	e->targets = arena_array(&q->mem, struct storage_ref, m->n_newnodes + 1);
+	units = arena_array(&q->mem, uint8_t, m->n_newnodes + 1);
+	e->units = n->ec ? units : NULL;
+	/* of a group: the place of a lost unit is empty */
+	for (size_t i = 0; i < m->n_newnodes; i++) {
+		const struct dn *dn = datanodes_find(&q->nn->dns, m->newnodes[i]->datanodeuuid);
+		struct storage *st =
+			dn && i < m->n_storageids ? dn_storage(dn, m->storageids[i]) : NULL;
+
+		if (st) {
+			units[e->ntargets] = (uint8_t)i;
+			e->targets[e->ntargets++] = storage_ref(st);
+		}
+	}
+	return ns_io(&q->ns, inode_put(q->ns.t, n));
+}
+
+static int get_additional_datanode(struct req *q, const void *in)
+{
+	const Hd__GetAdditionalDatanodeRequestProto *m = in;
+	Hd__GetAdditionalDatanodeResponseProto *r =
+		req_reply(q, Hd__GetAdditionalDatanodeResponseProto,
+			  hd__get_additional_datanode_response_proto__init);
+	const size_t repl_max = q->nn->set.repl_max;
+	const struct block b = from_proto(m->blk);
+	struct place p = {.want = m->numadditionalnodes};
+	const struct dn * * not ;
+	struct storage **st;
+	uint8_t *types;
+	struct inode *n;
+	uint32_t have = 0;
+	int rc = check_pool(q, m->blk);
+
+	rc = rc ? rc : uc_find_open(q, m->src, m->fileid, m->clientname, &n);
+	if (rc < 0)
+		return rc;
+	if (m->numadditionalnodes > q->nn->set.repl_max)
+		return exception_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
+				       "too many nodes asked for: %u", m->numadditionalnodes);
+	rc = check_named(q, m->n_existings, repl_max > EC_UNITS_MAX ? repl_max : EC_UNITS_MAX);
+	rc = rc ? rc : check_named(q, m->n_excludes, DN_MAX);
+	if (rc < 0)
+		return rc;
+	p.exclude = not =
+		arena_array(&q->mem, const struct dn *, m->n_existings + m->n_excludes + 1);
+	p.have = types = arena_array(&q->mem, uint8_t, m->n_existings + 1);
+	st = arena_array(&q->mem, struct storage *, m->n_existings + m->numadditionalnodes + 1);
+	for (size_t i = 0; i < m->n_existings; i++) {
+		const struct dn *dn =
+			datanodes_find(&q->nn->dns, m->existings[i]->id->datanodeuuid);
+		struct storage *s = dn && i < m->n_existingstorageuuids
+					    ? dn_storage(dn, m->existingstorageuuids[i])
+					    : NULL;
+
+		if (!s)
+			continue;
+		types[p.nhave++] = (uint8_t)s->type;
+		st[have++] = s;
+	}
+	exclude_list(q, m->existings, m->n_existings, not, &p.nexclude);
+	p.nholders = p.nexclude; /* their racks, and their types, count */
+	exclude_list(q, m->excludes, m->n_excludes, not, &p.nexclude);
+	p.block_size = n->block_size;
+	p.policy = storage_policy_of_file(q->ns.t, n, &q->mem);
+	p.copy = have > 0;
+	have += place_choose(&q->nn->dns, &p, st + have);
+	r->block = locate_on(q, &b, NO_OFFSET, st, have);
+	return 0;
+}
+
+/* ---- leases, bad replicas ---- */
+
+static int renew_lease(struct req *q, const void *in)
+{
+	const Hd__RenewLeaseRequestProto *m = in;
+
+	char tip[ERR_TEXT_MAX];
+
+	req_reply(q, Hd__RenewLeaseResponseProto, hd__renew_lease_response_proto__init);
+	if (q->nn->safe.on)
+		return exception_throw(&q->exc, EXC_SAFE_MODE,
+				       "Cannot renew lease for %s. Name node is in safe mode.\n%s "
+				       "NamenodeHostName:%s",
+				       m->clientname, nn_safe_text(q->nn, tip), q->nn->set.host);
+	leases_renew(&q->nn->leases, m->clientname);
+	return 0;
+}
+
+static int report_bad_blocks(struct req *q, const void *in)
+{
+	const Hd__ReportBadBlocksRequestProto *m = in;
+
+	req_reply(q, Hd__ReportBadBlocksResponseProto, hd__report_bad_blocks_response_proto__init);
+	return locate_report_bad(q, m->blocks, m->n_blocks);
+}
+
+#define CHANGE(name, msg, flags, fn) METHOD(name, hd, msg, REQ_CHANGE, flags, fn)
+static const struct method table[] = {
+	CHANGE(addBlock, add_block, 0, add_block),
+	CHANGE(abandonBlock, abandon_block, 0, abandon_block),
+	CHANGE(complete, complete, 0, complete),
+	CHANGE(fsync, fsync, 0, fsync_file),
+	CHANGE(updateBlockForPipeline, update_block_for_pipeline, 0, update_block_for_pipeline),
+	CHANGE(updatePipeline, update_pipeline, REQ_ONCE, update_pipeline),
+	CHANGE(getAdditionalDatanode, get_additional_datanode, 0, get_additional_datanode),
+	METHOD(renewLease, hd, renew_lease, REQ_MEMORY, 0, renew_lease),
+	METHOD(reportBadBlocks, hd, report_bad_blocks, REQ_MEMORY, 0, report_bad_blocks),
+};
+const struct method_table client_write_methods = METHOD_TABLE(table);

@@ -1,0 +1,1044 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: whatever goes through all blocks, or through a large tree, gives the lock back
+ * between slices of bounded work, and other calls are answered meanwhile. The longest time that the
+ * lock was held, and that one call kept the writer, is printed for each kind. A slice ends when the
+ * clock says that it has lasted for NN_SLICE_NS, after the step of it that is under way; a step is
+ * work for far less than what is left of NN_HOLD_NS then. DFS_TEST_LONG=1: with a million blocks
+ * and names. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+// clang-format on
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/uio.h>
+
+#include <cmocka.h>
+
+#include "ClientNamenodeProtocol.pb-c.h"
+#include "common/base/clock.h"
+#include "common/base/conf.h"
+#include "common/wire/block_report.h"
+#include "namenode-shim/blocks/decommission.h"
+#include "namenode-shim/namespace/inode.h"
+#include "namenode-shim/namespace/quota.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/req.h"
+#include "namenode-shim/rpc/methods.h"
+#include "namenode-shim/rpc/tree_walk.h"
+
+#include "namenode-shim/test_db.h"
+
+#define NODES 3
+#define SHORT 60000u
+#define LONG 1000000u
+#define IN_DIR 1000u /* files of one directory */
+#define BLOCK_LEN 100
+/* no more blocks, replicas or names than this are gone through in one hold, */
+#define HOLD_WORK 8192u
+#define STEP_WORK 512u /* or in a step of it */
+#define HURRIED 20000u
+#define WAIT_MS 120000
+
+struct world {
+	struct test_db d;
+	struct conf *conf;
+	struct nn *nn;
+	uint32_t files;
+	uint32_t made;
+	bool open;       /* the files have a writer, and no block yet */
+	int64_t first;   /* id of the first file's block */
+	uint64_t *inode; /* owned array: of the files */
+	uint64_t gs;
+};
+
+static uint32_t size_wanted(void)
+{
+	const char *l = getenv("DFS_TEST_LONG");
+
+	return l && *l == '1' ? LONG : SHORT;
+}
+
+/* ---- /big with files of one block each ---- */
+
+static void put_name(struct ns *n, uint64_t parent, const char *name, struct inode *node)
+{
+	node->id = inode_new_id(n->t);
+	node->parent = parent;
+	node->name = name;
+	node->owner = node->group = "root";
+	node->client = node->client_host = node->client ? node->client : "";
+	assert_int_equal(inode_put(n->t, node), 0);
+	assert_int_equal(dirent_put(n->t, parent, name, node->id), 0);
+}
+
+static uint64_t put_dir(struct ns *n, uint64_t parent, const char *name, uint32_t children)
+{
+	struct inode dir = {.type = INODE_DIR, .perm = 0755, .children = children};
+
+	put_name(n, parent, name, &dir);
+	return dir.id;
+}
+
+static void put_files(struct world *w, struct ns *n, uint64_t dir, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		struct inode_block b = {.committed = true};
+		struct inode f = {.type = INODE_FILE,
+				  .perm = 0644,
+				  .repl = NODES,
+				  .block_size = 1 << 20,
+				  .blocks = &b,
+				  .nblocks = 1};
+		char name[32];
+
+		snprintf(name, sizeof(name), "file%06u", i);
+		if (w->open) {
+			f.nblocks = 0;
+			f.client = "c";
+			put_name(n, dir, name, &f);
+			w->inode[w->made++] = f.id;
+			continue;
+		}
+		b.b = (struct block){(int64_t)++n->t->ctr.block, n->t->ctr.gs, BLOCK_LEN};
+		w->first = w->first ? w->first : b.b.id;
+		put_name(n, dir, name, &f);
+		w->inode[w->made++] = f.id;
+	}
+}
+
+static void make_tree(struct world *w)
+{
+	const uint32_t dirs = w->files / IN_DIR;
+	struct ns *n = test_begin(&w->d, "root");
+	const uint64_t big = put_dir(n, INODE_ROOT, "big", dirs);
+	struct inode *root;
+
+	w->gs = n->t->ctr.gs;
+	assert_int_equal(inode_get(n->t, INODE_ROOT, n->a, &root), 0);
+	root->children++;
+	assert_int_equal(inode_put(n->t, root), 0);
+	for (uint32_t i = 0; i < dirs; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "dir%04u", i);
+		put_files(w, n, put_dir(n, big, name, IN_DIR), IN_DIR);
+	}
+	assert_int_equal(test_commit(&w->d), 0);
+}
+
+static void add_nodes(struct world *w, uint32_t nodes, uint32_t racks)
+{
+	for (uint32_t i = 0; i < nodes; i++) {
+		char uuid[16], ip[16];
+		const struct dn_ident id = {uuid, ip, "host", "3.4.2", 9000u + i, 1, 2, 0};
+		struct dn *dn;
+
+		snprintf(uuid, sizeof(uuid), "dn%u", i);
+		snprintf(ip, sizeof(ip), "10.0.%u.%u", i / 250, i % 250);
+		assert_int_equal(datanodes_register(&w->nn->dns, &id, &dn), 0);
+		snprintf(dn->rack, sizeof(dn->rack), "/rack%u", i % racks);
+		dn_storage_add(dn, uuid, STORAGE_DISK)->remaining = 1ull << 40;
+	}
+}
+
+static void world_init(struct world *w, uint32_t files, uint32_t nodes, uint32_t racks, bool open)
+{
+	struct settings set = {0};
+	struct err err = ERR_INIT;
+
+	*w = (struct world){.files = files, .open = open, .inode = calloc(files, sizeof(uint64_t))};
+	test_db_init(&w->d);
+	make_tree(w);
+	db_close(w->d.db);
+	w->d.db = NULL;
+	w->conf = conf_new();
+	conf_set(w->conf, "dfs.namenode.name.dir", w->d.dir);
+	conf_set(w->conf, "fs.defaultFS", "hdfs://127.0.0.1:0");
+	assert_int_equal(settings_load(w->conf, &set, &err), 0);
+	assert_int_equal(nn_new(&set, &w->nn, &err), 0);
+	w->nn->safe.on = w->nn->safe.startup = w->nn->blocks.quiet = false;
+	add_nodes(w, nodes, racks);
+	assert_int_equal(nn_start(w->nn), 0);
+}
+
+static void world_fini(struct world *w)
+{
+	nn_stop(w->nn);
+	nn_free(w->nn);
+	conf_free(w->conf);
+	free(w->inode);
+	test_db_fini(&w->d);
+}
+
+/* ---- a clock that runs ahead ---- */
+
+static _Thread_local bool hurries; /* the writer's thread */
+static _Thread_local bool holds_it;
+/* at the clock in this hold; the first one says when it began */
+static _Thread_local unsigned int looks;
+static pthread_rwlock_t *mem_lock; /* borrowed */
+
+int __wrap_pthread_rwlock_wrlock(pthread_rwlock_t *l);
+int __real_pthread_rwlock_wrlock(pthread_rwlock_t *l);
+int __wrap_pthread_rwlock_unlock(pthread_rwlock_t *l);
+int __real_pthread_rwlock_unlock(pthread_rwlock_t *l);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret);
+int __real_clock_gettime(clockid_t id, struct timespec *ret);
+
+static _Thread_local bool reads_map;
+static atomic_uint map_locks, db_reads_locked;
+
+int __wrap_pthread_rwlock_rdlock(pthread_rwlock_t *l);
+int __real_pthread_rwlock_rdlock(pthread_rwlock_t *l);
+int __wrap_mdb_cursor_get(MDB_cursor *c, MDB_val *key, MDB_val *data, MDB_cursor_op op);
+int __real_mdb_cursor_get(MDB_cursor *c, MDB_val *key, MDB_val *data, MDB_cursor_op op);
+int __wrap_mdb_get(MDB_txn *t, MDB_dbi dbi, MDB_val *key, MDB_val *data);
+int __real_mdb_get(MDB_txn *t, MDB_dbi dbi, MDB_val *key, MDB_val *data);
+
+int __wrap_pthread_rwlock_rdlock(pthread_rwlock_t *l)
+{
+	reads_map |= l == mem_lock;
+	map_locks += l == mem_lock;
+	return __real_pthread_rwlock_rdlock(l);
+}
+
+int __wrap_mdb_cursor_get(MDB_cursor *c, MDB_val *key, MDB_val *data, MDB_cursor_op op)
+{
+	db_reads_locked += reads_map;
+	return __real_mdb_cursor_get(c, key, data, op);
+}
+
+int __wrap_mdb_get(MDB_txn *t, MDB_dbi dbi, MDB_val *key, MDB_val *data)
+{
+	db_reads_locked += reads_map;
+	return __real_mdb_get(t, dbi, key, data);
+}
+
+int __wrap_pthread_rwlock_wrlock(pthread_rwlock_t *l)
+{
+	const int rc = __real_pthread_rwlock_wrlock(l);
+
+	holds_it = holds_it || (hurries && l == mem_lock);
+	return rc;
+}
+
+int __wrap_pthread_rwlock_unlock(pthread_rwlock_t *l)
+{
+	if (l == mem_lock) {
+		holds_it = reads_map = false;
+		looks = 0;
+	}
+	return __real_pthread_rwlock_unlock(l);
+}
+
+/* Whoever asks in a hold is told that the slice has lasted long enough. */
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
+{
+	const int rc = __real_clock_gettime(id, ret);
+
+	if (holds_it && id == CLOCK_MONOTONIC && looks++) {
+		const uint64_t ns = (uint64_t)ret->tv_nsec + NN_SLICE_NS + 1;
+
+		ret->tv_sec += (time_t)(ns / NS_PER_S);
+		ret->tv_nsec = (long)(ns % NS_PER_S);
+	}
+	return rc;
+}
+
+/* ---- calls ---- */
+
+/* What calls are to do, on the writer's thread. */
+static struct doing {
+	const struct method *m;
+	const void *msg;
+	int (*fn)(struct nn *nn);
+	atomic_int rc;
+	uint64_t ns;           /* that it took the writer */
+	struct call_stat stat; /* it was answered */
+} doing[2];
+
+static int run_doing(struct req *q, const void *in)
+{
+	struct doing *d = &doing[q->arg];
+	const uint64_t start = clock_mono_ns();
+
+	(void)in;
+	d->rc = d->fn ? d->fn(q->nn) : d->m->run(q, d->msg);
+	d->ns += clock_mono_ns() - start;
+	return d->rc;
+}
+
+static void submit(struct world *w, int i, enum req_kind kind)
+{
+	static const struct method methods[] = {
+		[REQ_MEMORY] = {.name = "memory", .kind = REQ_MEMORY, .run = run_doing},
+		[REQ_CHANGE] = {.name = "change", .kind = REQ_CHANGE, .run = run_doing},
+	};
+	struct req *q = req_new(w->nn, &methods[kind], NULL);
+
+	doing[i].stat.calls = 0;
+	q->arg = (uint64_t)i;
+	q->stat = &doing[i].stat;
+	nn_submit(w->nn, q);
+}
+
+static int wait_answer(int i)
+{
+	for (int ms = 0; !doing[i].stat.calls; ms++) {
+		assert_true(ms < WAIT_MS);
+		(void)poll(NULL, 0, 1);
+	}
+	return doing[i].rc;
+}
+
+static const struct method *find_method(const struct method_table *t, const char *name)
+{
+	for (size_t i = 0; i < t->count; i++)
+		if (!strcmp(t->methods[i].name, name))
+			return &t->methods[i];
+	abort();
+}
+
+static void submit_table(struct world *w, int i, const struct method_table *t, const char *name,
+			 const void *msg)
+{
+	doing[i].m = find_method(t, name);
+	doing[i].msg = msg;
+	doing[i].fn = NULL;
+	submit(w, i, doing[i].m->kind);
+}
+
+static void call_table(struct world *w, const struct method_table *t, const char *name,
+		       const void *msg)
+{
+	submit_table(w, 0, t, name, msg);
+	assert_int_equal(wait_answer(0), 0);
+}
+
+static void call_fn(struct world *w, int (*fn)(struct nn *nn))
+{
+	doing[0].fn = fn;
+	submit(w, 0, REQ_MEMORY);
+	assert_int_equal(wait_answer(0), 0);
+}
+
+static bool is_so(struct world *w, bool (*fn)(const struct nn *nn))
+{
+	bool yes;
+
+	pthread_rwlock_rdlock(&w->nn->mem_lock);
+	yes = fn(w->nn);
+	pthread_rwlock_unlock(&w->nn->mem_lock);
+	return yes;
+}
+
+static void wait_until(struct world *w, bool (*fn)(const struct nn *nn))
+{
+	for (int ms = 0; !is_so(w, fn); ms++) {
+		assert_true(ms < WAIT_MS);
+		(void)poll(NULL, 0, 1);
+	}
+}
+
+/* ---- measuring ---- */
+
+static struct holds before;
+static uint64_t began_ns, longest_cpu_ns;
+static uint32_t per_hold = HOLD_WORK;
+
+static void begin(struct world *w)
+{
+	pthread_rwlock_rdlock(&w->nn->mem_lock);
+	before = w->nn->holds;
+	w->nn->holds.max_ns = w->nn->holds.max_run_ns = w->nn->holds.max_cpu_ns = 0;
+	w->nn->holds.with_cpu = true;
+	pthread_rwlock_unlock(&w->nn->mem_lock);
+	began_ns = clock_mono_ns();
+}
+
+/* @work: blocks, replicas or names that were gone through. */
+static void end(struct world *w, const char *what, uint64_t work)
+{
+	const struct holds *h = &w->nn->holds;
+	const uint64_t holds = h->count - before.count;
+
+	printf("%-28s %8llu in %6.0f ms: %5llu holds, the longest %8.3f ms (%.3f of CPU); longest call %8.3f ms\n",
+	       what, (unsigned long long)work, (double)(clock_mono_ns() - began_ns) / 1e6,
+	       (unsigned long long)holds, (double)h->max_ns / 1e6, (double)h->max_cpu_ns / 1e6,
+	       (double)h->max_run_ns / 1e6);
+	fflush(stdout);
+	longest_cpu_ns = h->max_cpu_ns > longest_cpu_ns ? h->max_cpu_ns : longest_cpu_ns;
+	assert_true(holds >= work / per_hold);
+}
+
+/* ---- what is measured ---- */
+
+static Hdd__DatanodeRegistrationProto registration = HDD__DATANODE_REGISTRATION_PROTO__INIT;
+static Hd__DatanodeIDProto identity = HD__DATANODE_IDPROTO__INIT;
+static Hd__StorageInfoProto info = HD__STORAGE_INFO_PROTO__INIT;
+static char uuid_text[8];
+
+static Hdd__DatanodeRegistrationProto *node(struct world *w, int i)
+{
+	const struct db_ident *id = &w->nn->db->ident;
+
+	snprintf(uuid_text, sizeof(uuid_text), "dn%d", i);
+	identity.datanodeuuid = uuid_text;
+	identity.ipaddr = (char *)(uintptr_t) "127.0.0.1";
+	identity.xferport = 9000u + (uint32_t)i;
+	info.namespceid = id->namespace_id;
+	info.clusterid = (char *)(uintptr_t)id->cluster_id;
+	info.ctime = id->ctime_ms;
+	registration.datanodeid = &identity;
+	registration.storageinfo = &info;
+	return &registration;
+}
+
+/* A full report of one storage. */
+struct listing {
+	Hdd__BlockReportRequestProto m;
+	Hdd__StorageBlockReportProto s, *all;
+	Hd__DatanodeStorageProto st;
+	struct block_report r;
+};
+
+/* Node @i says that it has each block of which the number is a multiple of @each. */
+static void listing_init(struct world *w, struct listing *l, int i, uint32_t each)
+{
+	hdd__block_report_request_proto__init(&l->m);
+	hdd__storage_block_report_proto__init(&l->s);
+	hd__datanode_storage_proto__init(&l->st);
+	l->r = BLOCK_REPORT_INIT;
+	for (uint32_t k = 0; k < w->files; k += each) {
+		const struct block b = {w->first + k, w->gs, BLOCK_LEN};
+
+		assert_int_equal(block_report_add(&l->r, &b, REPLICA_FINALIZED), 0);
+	}
+	assert_int_equal(block_report_finish(&l->r), 0);
+	l->m.registration = node(w, i);
+	l->m.blockpoolid = (char *)(uintptr_t)w->nn->db->ident.pool_id;
+	l->st.storageuuid = uuid_text;
+	l->s.storage = &l->st;
+	l->s.has_numberofblocks = true;
+	l->s.numberofblocks = l->r.count;
+	l->s.blocksbuffers = l->r.chunks;
+	l->s.n_blocksbuffers = l->r.chunk_count;
+	l->all = &l->s;
+	l->m.reports = &l->all;
+	l->m.n_reports = 1;
+}
+
+static void report(struct world *w, int i, uint32_t each)
+{
+	struct listing l;
+
+	listing_init(w, &l, i, each);
+	call_table(w, &datanode_methods, "blockReport", &l.m);
+	block_report_fini(&l.r);
+}
+
+static uint64_t replicas(const struct nn *nn, const char *uuid)
+{
+	return datanodes_find(&nn->dns, uuid)->storage[0]->nblocks;
+}
+
+static bool half_is_gone(const struct nn *nn)
+{
+	return replicas(nn, "dn1") == nn->safe.total / 2;
+}
+
+static bool disk_is_forgotten(const struct nn *nn)
+{
+	return !replicas(nn, "dn1");
+}
+
+static bool node_is_forgotten(const struct nn *nn)
+{
+	return !replicas(nn, "dn0");
+}
+
+static void fail_storage(struct world *w)
+{
+	Hdd__HeartbeatRequestProto m = HDD__HEARTBEAT_REQUEST_PROTO__INIT;
+	Hd__StorageReportProto s = HD__STORAGE_REPORT_PROTO__INIT, *all = &s;
+
+	m.registration = node(w, 1);
+	s.storageuuid = uuid_text;
+	s.has_failed = s.failed = true;
+	m.reports = &all;
+	m.n_reports = 1;
+	call_table(w, &datanode_methods, "sendHeartbeat", &m);
+}
+
+static int leave(struct nn *nn)
+{
+	const struct hosts_verdict v = {.state = HOSTS_LEAVE, .allowed = true};
+
+	decommission_judge(nn, datanodes_find(&nn->dns, "dn2"), &v);
+	return 0;
+}
+
+static int stay(struct nn *nn)
+{
+	const struct hosts_verdict v = {.state = HOSTS_NORMAL, .allowed = true};
+
+	decommission_judge(nn, datanodes_find(&nn->dns, "dn2"), &v);
+	return 0;
+}
+
+/* Two nodes are left for three replicas: nothing of it can go. */
+static bool all_is_counted(const struct nn *nn)
+{
+	return datanodes_find(&nn->dns, "dn2")->drain_left == nn->safe.total;
+}
+
+static int die(struct nn *nn)
+{
+	nn_dn_lost(nn, datanodes_find(&nn->dns, "dn0"), "test");
+	return 0;
+}
+
+static Hd__DeleteRequestProto *of_tree(Hd__DeleteRequestProto *m)
+{
+	hd__delete_request_proto__init(m);
+	m->src = (char *)(uintptr_t) "/big";
+	m->recursive = true;
+	return m;
+}
+
+static void delete_tree(struct world *w)
+{
+	Hd__DeleteRequestProto m;
+
+	call_table(w, &client_change_methods, "delete", of_tree(&m));
+}
+
+static bool blocks_are_gone(const struct nn *nn)
+{
+	return !HASH_COUNT(nn->blocks.map);
+}
+
+static void walk_all(struct world *w)
+{
+	begin(w);
+	report(w, 0, 1);
+	end(w, "full report, first", w->files);
+	report(w, 1, 1);
+	report(w, 2, 1);
+	begin(w);
+	report(w, 2, 1);
+	end(w, "full report, again", w->files);
+	begin(w);
+	report(w, 1, 2);
+	wait_until(w, half_is_gone);
+	end(w, "full report, half is missing", w->files + w->files / 2);
+	begin(w);
+	fail_storage(w);
+	wait_until(w, disk_is_forgotten);
+	end(w, "failed storage", w->files);
+	begin(w);
+	call_fn(w, leave);
+	wait_until(w, all_is_counted);
+	end(w, "drain", 2 * w->files);
+	call_fn(w, stay);
+	begin(w);
+	call_fn(w, die);
+	wait_until(w, node_is_forgotten);
+	end(w, "death of a node", w->files);
+}
+
+static void the_lock_is_given_back_between_slices(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, size_wanted(), NODES, 1, false);
+	walk_all(&w);
+	begin(&w);
+	delete_tree(&w);
+	wait_until(&w, blocks_are_gone);
+	end(&w, "delete of a tree", w.files);
+	world_fini(&w);
+}
+
+/* Node @i has received every block. */
+static void report_news(struct world *w, int i)
+{
+	Hdd__BlockReceivedAndDeletedRequestProto m =
+		HDD__BLOCK_RECEIVED_AND_DELETED_REQUEST_PROTO__INIT;
+	Hdd__StorageReceivedDeletedBlocksProto s = HDD__STORAGE_RECEIVED_DELETED_BLOCKS_PROTO__INIT,
+					       *all = &s;
+	Hdd__ReceivedDeletedBlockInfoProto *p = calloc(w->files, sizeof(*p)),
+					   **pp = calloc(w->files, sizeof(*pp));
+	Hd__BlockProto *b = calloc(w->files, sizeof(*b));
+
+	for (uint32_t k = 0; k < w->files; k++) {
+		hdd__received_deleted_block_info_proto__init(&p[k]);
+		hd__block_proto__init(&b[k]);
+		b[k].blockid = (uint64_t)w->first + k;
+		b[k].genstamp = w->gs;
+		b[k].has_numbytes = true;
+		b[k].numbytes = BLOCK_LEN;
+		p[k].block = &b[k];
+		p[k].status = HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVED;
+		pp[k] = &p[k];
+	}
+	m.registration = node(w, i);
+	m.blockpoolid = (char *)(uintptr_t)w->nn->db->ident.pool_id;
+	s.storageuuid = uuid_text;
+	s.blocks = pp;
+	s.n_blocks = w->files;
+	m.blocks = &all;
+	m.n_blocks = 1;
+	call_table(w, &datanode_methods, "blockReceivedAndDeleted", &m);
+	free(b);
+	free(pp);
+	free(p);
+}
+
+/* Somebody has found wrong bytes in every block that node @i has. */
+static void report_bad(struct world *w, int i)
+{
+	Hd__ReportBadBlocksRequestProto m = HD__REPORT_BAD_BLOCKS_REQUEST_PROTO__INIT;
+	Hd__DatanodeInfoProto dn = HD__DATANODE_INFO_PROTO__INIT, *where = &dn;
+	Hd__LocatedBlockProto *l = calloc(w->files, sizeof(*l)),
+			      **all = calloc(w->files, sizeof(*all));
+	Hd__ExtendedBlockProto *b = calloc(w->files, sizeof(*b));
+
+	dn.id = node(w, i)->datanodeid;
+	for (uint32_t k = 0; k < w->files; k++) {
+		hd__located_block_proto__init(&l[k]);
+		hd__extended_block_proto__init(&b[k]);
+		b[k].blockid = (uint64_t)w->first + k;
+		b[k].generationstamp = w->gs;
+		l[k].b = &b[k];
+		l[k].locs = &where;
+		l[k].n_locs = 1;
+		all[k] = &l[k];
+	}
+	m.blocks = all;
+	m.n_blocks = w->files;
+	call_table(w, &client_write_methods, "reportBadBlocks", &m);
+	free(b);
+	free(all);
+	free(l);
+}
+
+static void tell_news(struct world *w)
+{
+	begin(w);
+	report_news(w, 0);
+	end(w, "incremental report", w->files);
+	assert_int_equal(replicas(w->nn, "dn0"), w->files);
+	begin(w);
+	report_bad(w, 0);
+	end(w, "bad blocks", w->files);
+	assert_int_equal(w->nn->blocks.corrupt, w->files);
+}
+
+static void the_lock_is_given_back_within_long_news(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, size_wanted(), NODES, 1, false);
+	tell_news(&w);
+	world_fini(&w);
+}
+
+#define DELETIONS 5000
+
+static int order_deletions(struct nn *nn)
+{
+	for (int64_t i = 1; i <= DELETIONS; i++)
+		dn_order_invalidate(datanodes_find(&nn->dns, "dn0"), i, 1005, false);
+	return 0;
+}
+
+/* A corrupt replica is to go while a large tree is deleted: it would be reported as good again
+ * before its turn came. */
+static void the_newest_deletions_go_first(void **state)
+{
+	Hdd__HeartbeatRequestProto m = HDD__HEARTBEAT_REQUEST_PROTO__INIT;
+	const struct dn *dn;
+	struct world w;
+
+	(void)state;
+	world_init(&w, IN_DIR, NODES, 1, false);
+	dn = datanodes_find(&w.nn->dns, "dn0");
+	call_fn(&w, order_deletions);
+	m.registration = node(&w, 0);
+	for (uint32_t left = DELETIONS; left; left -= w.nn->set.work.deletions) {
+		assert_int_equal(dn->ninval, left);
+		assert_int_equal(dn->inval[0].id, 1);
+		assert_int_equal(dn->inval[left - 1].id, left);
+		call_table(&w, &datanode_methods, "sendHeartbeat", &m);
+	}
+	assert_int_equal(dn->ninval, 0);
+	world_fini(&w);
+}
+
+/* ---- a disk that is full for a while ---- */
+
+#define META_END 8192 /* the two meta pages: without these LMDB refuses everything for good */
+
+static atomic_bool disk_is_full;
+static atomic_uint refused;
+
+static bool refuses(void)
+{
+	if (!disk_is_full)
+		return false;
+	refused++;
+	errno = ENOSPC;
+	return true;
+}
+
+/* Called by LMDB's library in place of the C library's. */
+__attribute__((visibility("default"))) ssize_t lmdb_pwrite(int fd, const void *buf, size_t len,
+							   off_t at) __asm__("pwrite");
+ssize_t lmdb_pwrite(int fd, const void *buf, size_t len, off_t at)
+{
+	static ssize_t (*real)(int, const void *, size_t, off_t);
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "pwrite");
+	return at >= META_END && refuses() ? -1 : real(fd, buf, len, at);
+}
+
+__attribute__((visibility("default"))) ssize_t lmdb_writev(int fd, const struct iovec *v,
+							   int n) __asm__("writev");
+ssize_t lmdb_writev(int fd, const struct iovec *v, int n)
+{
+	static ssize_t (*real)(int, const struct iovec *, int);
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "writev");
+	return refuses() ? -1 : real(fd, v, n);
+}
+
+/* ---- the time that a slice may last ---- */
+
+static atomic_bool gate_is_shut;
+
+static int wait_at_gate(struct nn *nn)
+{
+	(void)nn;
+	while (gate_is_shut)
+		(void)poll(NULL, 0, 1);
+	return 0;
+}
+
+/* Changes what memory knows, and nothing on the disk. */
+static int run_effect(struct req *q, const void *in)
+{
+	(void)in;
+	ns_effect(&q->ns, FX_INODES);
+	return 0;
+}
+
+/* Of as many changes as there are files. */
+static void one_batch(struct world *w)
+{
+	static const struct method m = {.name = "effect", .kind = REQ_CHANGE, .run = run_effect};
+	struct call_stat stat = {.name = "effect"};
+
+	begin(w);
+	gate_is_shut = true;
+	doing[0].fn = wait_at_gate;
+	submit(w, 0, REQ_MEMORY);
+	for (uint32_t i = 0; i < w->files; i++) {
+		struct req *q = req_new(w->nn, &m, NULL);
+
+		q->stat = &stat;
+		nn_submit(w->nn, q);
+	}
+	gate_is_shut = false;
+	for (int ms = 0; stat.calls < w->files; ms++) {
+		assert_true(ms < WAIT_MS);
+		(void)poll(NULL, 0, 1);
+	}
+	assert_int_equal(wait_answer(0), 0);
+	end(w, "effects of a batch", w->files);
+}
+
+static int hurry(struct nn *nn)
+{
+	mem_lock = &nn->mem_lock;
+	return (hurries = true, 0);
+}
+
+/* All walks, with a clock by which each of their slices is over when it is asked. Returns what the
+ * longest hold took of CPU. */
+static uint64_t hurried_walks(void)
+{
+	struct world w;
+
+	longest_cpu_ns = 0;
+	world_init(&w, HURRIED, NODES, 1, false);
+	call_fn(&w, hurry);
+	walk_all(&w);
+	one_batch(&w);
+	world_fini(&w);
+	world_init(&w, HURRIED, NODES, 1, false);
+	call_fn(&w, hurry);
+	tell_news(&w);
+	world_fini(&w);
+	mem_lock = NULL;
+	return longest_cpu_ns;
+}
+
+static void a_slice_ends_when_it_has_lasted_long_enough(void **state)
+{
+	uint64_t cpu;
+
+	(void)state;
+	per_hold = STEP_WORK;
+	cpu = hurried_walks();
+#ifndef __SANITIZE_ADDRESS__
+	/* What else the machine does may be counted as a thread's own time: a step that is too long
+	 * is so each time. */
+	for (int i = 0; i < 2 && cpu > NN_HOLD_NS - NN_SLICE_NS; i++)
+		cpu = hurried_walks();
+	assert_true(cpu <= NN_HOLD_NS - NN_SLICE_NS);
+#endif
+	(void)cpu;
+	per_hold = HOLD_WORK;
+}
+
+static size_t blocks_left;
+
+/* Is nothing of it under way, and has nothing gone since the last time? */
+static int is_stuck(struct nn *nn)
+{
+	const size_t left = HASH_COUNT(nn->blocks.map);
+	const bool yes = refused && nn->doomed && !nn->tree_delete_next &&
+			 list_empty(&nn->flying) && left == blocks_left;
+
+	blocks_left = left;
+	return yes ? 0 : -EAGAIN;
+}
+
+/* Each time in a batch of its own, behind what was in the queue. */
+static void wait_until_stuck(struct world *w)
+{
+	for (int in_a_row = 0, ms = 0; in_a_row < 5; ms++) {
+		assert_true(ms < WAIT_MS);
+		doing[0].fn = is_stuck;
+		submit(w, 0, REQ_MEMORY);
+		in_a_row = wait_answer(0) ? 0 : in_a_row + 1;
+	}
+}
+
+/* What was deleted goes when safe mode is left. */
+static int run_delete(struct req *q, const void *in)
+{
+	Hd__DeleteRequestProto m;
+
+	(void)in;
+	q->nn->safe.on = true;
+	return find_method(&client_change_methods, "delete")->run(q, of_tree(&m));
+}
+
+static int leave_safe_mode(struct nn *nn)
+{
+	nn->safe.on = false;
+	return 0;
+}
+
+/* As if the time after which a slice is tried again had passed. */
+static int long_ago(struct nn *nn)
+{
+	nn->tree_delete_ns = 0;
+	return 0;
+}
+
+static void a_slice_of_a_deleted_tree_that_failed_is_tried_again(void **state)
+{
+	static const struct method m = {.name = "delete", .kind = REQ_CHANGE, .run = run_delete};
+	struct call_stat stat = {.name = "delete"};
+	struct world w;
+	struct req *q;
+
+	(void)state;
+	world_init(&w, SHORT, NODES, 1, false);
+	q = req_new(w.nn, &m, NULL);
+	q->stat = &stat;
+	nn_submit(w.nn, q);
+	for (int ms = 0; !stat.calls; ms++) {
+		assert_true(ms < WAIT_MS);
+		(void)poll(NULL, 0, 1);
+	}
+	disk_is_full = true;
+	call_fn(&w, leave_safe_mode);
+	wait_until_stuck(&w);
+	disk_is_full = false;
+	assert_false(is_so(&w, blocks_are_gone));
+	call_fn(&w, long_ago);
+	wait_until(&w, blocks_are_gone);
+	world_fini(&w);
+}
+
+/* Its tree stays until safe mode is left, but who deleted it has his answer. */
+static void a_delete_below_a_quota_is_answered_in_safe_mode(void **state)
+{
+	static const struct method m = {.name = "delete", .kind = REQ_CHANGE, .run = run_delete};
+	Hd__SetQuotaRequestProto quota = HD__SET_QUOTA_REQUEST_PROTO__INIT;
+	struct call_stat stat = {.name = "delete"};
+	struct world w;
+	struct req *q;
+
+	(void)state;
+	world_init(&w, 3 * IN_DIR, NODES, 1, false);
+	quota.path = (char *)(uintptr_t) "/";
+	quota.namespacequota = 1 << 20;
+	quota.storagespacequota = QUOTA_KEEP;
+	call_table(&w, &client_policy_methods, "setQuota", &quota);
+	q = req_new(w.nn, &m, NULL);
+	q->stat = &stat;
+	nn_submit(w.nn, q);
+	for (int ms = 0; !stat.calls; ms++) {
+		assert_true(ms < WAIT_MS / 10);
+		(void)poll(NULL, 0, 1);
+	}
+	assert_false(is_so(&w, blocks_are_gone));
+	call_fn(&w, leave_safe_mode);
+	wait_until(&w, blocks_are_gone);
+	world_fini(&w);
+}
+
+/* The last block of a list is deleted while the list is taken. */
+static void news_of_a_node_wait_for_its_list(void **state)
+{
+	Hdd__BlockReceivedAndDeletedRequestProto m =
+		HDD__BLOCK_RECEIVED_AND_DELETED_REQUEST_PROTO__INIT;
+	Hdd__StorageReceivedDeletedBlocksProto s = HDD__STORAGE_RECEIVED_DELETED_BLOCKS_PROTO__INIT,
+					       *all = &s;
+	Hdd__ReceivedDeletedBlockInfoProto p = HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__INIT,
+					   *one = &p;
+	Hd__BlockProto b = HD__BLOCK_PROTO__INIT;
+	struct listing l;
+	struct world w;
+
+	(void)state;
+	world_init(&w, size_wanted(), NODES, 1, false);
+	listing_init(&w, &l, 0, 1);
+	b.blockid = (uint64_t)w.first + w.files - 1;
+	b.genstamp = w.gs;
+	p.block = &b;
+	p.status = HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__DELETED;
+	s.storageuuid = uuid_text;
+	s.blocks = &one;
+	s.n_blocks = 1;
+	m.registration = l.m.registration;
+	m.blockpoolid = l.m.blockpoolid;
+	m.blocks = &all;
+	m.n_blocks = 1;
+	submit_table(&w, 0, &datanode_methods, "blockReport", &l.m);
+	submit_table(&w, 1, &datanode_methods, "blockReceivedAndDeleted", &m);
+	assert_int_equal(wait_answer(0), 0);
+	assert_int_equal(wait_answer(1), 0);
+	block_report_fini(&l.r);
+	assert_int_equal(replicas(w.nn, "dn0"), w.files - 1);
+	assert_int_equal(blocks_find(&w.nn->blocks, (int64_t)b.blockid)->nreps, 0);
+	world_fini(&w);
+}
+
+/* 1,000 files get their first block. */
+static double add_block_us(uint32_t nodes, uint32_t racks)
+{
+	Hd__AddBlockRequestProto m = HD__ADD_BLOCK_REQUEST_PROTO__INIT;
+	struct world w;
+
+	world_init(&w, IN_DIR, nodes, racks, true);
+	m.src = (char *)(uintptr_t) "/big/dir0000/file";
+	m.clientname = (char *)(uintptr_t) "c";
+	m.has_fileid = true;
+	doing[0].ns = 0;
+	for (uint32_t i = 0; i < w.files; i++) {
+		m.fileid = w.inode[i];
+		call_table(&w, &client_write_methods, "addBlock", &m);
+	}
+	world_fini(&w);
+	return (double)doing[0].ns / 1e3 / IN_DIR;
+}
+
+static void a_block_among_many_nodes_costs_little(void **state)
+{
+	const double few = add_block_us(10, 2), many = add_block_us(1000, 40);
+
+	(void)state;
+	printf("addBlock among 10 nodes in 2 racks: %.1f us of the writer; among 1000 in 40: %.1f us\n",
+	       few, many);
+	assert_true(many < 10 * few);
+}
+
+static atomic_uint summary_steps;
+static uint64_t summary_stored;
+
+static int run_summary(struct req *q, const void *in)
+{
+	Hd__GetContentSummaryRequestProto m = HD__GET_CONTENT_SUMMARY_REQUEST_PROTO__INIT;
+
+	(void)in;
+	int rc;
+
+	m.path = (char *)(uintptr_t) "/big";
+	summary_steps++;
+	rc = find_method(&client_read_methods, "getContentSummary")->run(q, &m);
+	if (!rc) {
+		const Hd__GetContentSummaryResponseProto *r = (const void *)q->out;
+
+		summary_stored = r->summary->stored;
+	}
+	return rc;
+}
+
+/* The disk may be slow, and the writer waits for the lock. The block map is read with it. */
+static void a_large_summary_reads_the_disk_without_the_lock(void **state)
+{
+	struct method m = *find_method(&client_read_methods, "getContentSummary");
+	struct world w;
+	struct req *q;
+
+	(void)state;
+	m.run = run_summary;
+	world_init(&w, 3 * IN_DIR, NODES, 1, false);
+	report(&w, 0, 1);
+	doing[0].stat.calls = summary_steps = db_reads_locked = map_locks = 0;
+	doing[0].rc = 0;
+	mem_lock = &w.nn->mem_lock;
+	q = req_new(w.nn, &m, NULL);
+	q->stat = &doing[0].stat;
+	tree_walk_submit(w.nn->walks, q);
+	assert_int_equal(wait_answer(0), 0);
+	assert_true(summary_steps > 2);
+	assert_int_equal(db_reads_locked, 0);
+	assert_in_range(map_locks, 3, summary_steps);
+	assert_int_equal(summary_stored, 3ull * IN_DIR * BLOCK_LEN);
+	mem_lock = NULL;
+	world_fini(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_block_among_many_nodes_costs_little),
+		cmocka_unit_test(the_lock_is_given_back_within_long_news),
+		cmocka_unit_test(a_slice_of_a_deleted_tree_that_failed_is_tried_again),
+		cmocka_unit_test(a_delete_below_a_quota_is_answered_in_safe_mode),
+		cmocka_unit_test(the_newest_deletions_go_first),
+		cmocka_unit_test(news_of_a_node_wait_for_its_list),
+		cmocka_unit_test(a_large_summary_reads_the_disk_without_the_lock),
+		cmocka_unit_test(the_lock_is_given_back_between_slices),
+		cmocka_unit_test(a_slice_ends_when_it_has_lasted_long_enough),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * lane - a thread for what a request must wait for before its turn
+ *
+ * Idea: a topology script, the name service or the directory of accounts may take seconds to
+ * answer.
+ * A method that needs one of them has a prepare function; it runs here, without locks, one request
+ * after the other, and what it found is in a cache or in the request when that comes to its thread.
+ * A caller whose groups are not known comes here too, with any call. Anybody can name users that do
+ * not exist, so only some calls of a peer, and of all, wait here. Data nodes come first, and are
+ * never too many.
+ * Ownership: the NameNode's. Threading: resolver_submit() from any thread.
+ */
+#include <stdbool.h>
+
+#define LANE_MAX 4096     /* calls that wait, */
+#define LANE_PEER_MAX 512 /* and so many of one address, or of a few that share a counter */
+
+struct resolver;
+struct req;
+struct users;
+
+/** -EAGAIN: no thread. */
+int resolver_new(struct resolver **ret);
+/** Any thread: learn the groups of its caller if it needs them and prepare @q, then give it to the
+ *  writer, a READ to nn->read_later. False: too many wait; @q is left alone. */
+bool resolver_submit(struct resolver *l, struct req *q);
+/** Any thread: look @user up (again), when there is time. */
+void resolver_load_user(struct resolver *l, struct users *u, const char *user);
+/** All that was submitted goes on, prepared or not. Accepts NULL. */
+void resolver_free(struct resolver *l);
