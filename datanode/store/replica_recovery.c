@@ -104,7 +104,7 @@ static void delete_one(struct volume *v, struct deletion *d)
 	}
 	if (!rc)
 		delete_files(d);
-	else /* gone already, restamped or still in use: the NameNode will see it in the next report */
+	else /* gone, restamped or still in use: the NameNode sees it in the next report */
 		log_info("op=delete block=%" PRId64 "_%" PRIu64 " rc=%d: %s", d->block.id,
 			 d->block.gs, rc, err_name(rc));
 	free(d);

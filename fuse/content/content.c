@@ -180,10 +180,8 @@ int append_locked(struct mount *m, struct inode *in, struct user *user, struct d
 		else if (rc == -EACCES &&
 			 as != owner) /* rights are those of the open(2), as for a reader */
 			as = owner;
-		else if (
-			rc == -EBUSY &&
-			clock_mono_ns() <
-				deadline) /* others append by turns, or its last block is being recovered */
+		else if (rc == -EBUSY && clock_mono_ns() < deadline)
+			/* others append by turns, or its last block is being recovered */
 			(void)dfs_wait_closed(as->fs, path, m->opt.timeout_s * 1000, NULL);
 		else
 			break;

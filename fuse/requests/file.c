@@ -110,8 +110,8 @@ void file_unpin(struct mount *m, struct inode *in)
 		if (fail_is_passing(hidden_delete(m, in)))
 			pending_add(m, in);
 		inode_left(&m->inodes, in);
-	} else if (
-		last) { /* it was hidden when its last descriptor went, and then a rename over it has failed */
+	} else if (last) {
+		/* it was hidden when its last descriptor went, and a rename over it has failed */
 		(void)fail_errno("release", content_close(m, in, &err), &err);
 	}
 }

@@ -23,9 +23,10 @@ struct mount;
 
 /* clang-format off */
 #define REQUESTS(X) \
-	X(lookup) X(forget) X(getattr) X(setattr) X(access) X(statfs) X(mkdir) X(mknod) X(symlink) X(readlink) X(link) \
-	X(unlink) X(rmdir) X(rename) X(setxattr) X(getxattr) X(listxattr) X(removexattr) X(opendir) X(readdir) \
-	X(readdirplus) X(releasedir) X(fsyncdir) X(create) X(open) X(read) X(write) X(flush) X(release) X(fsync) \
+	X(lookup) X(forget) X(getattr) X(setattr) X(access) X(statfs) X(mkdir) X(mknod) \
+	X(symlink) X(readlink) X(link) X(unlink) X(rmdir) X(rename) X(setxattr) X(getxattr) \
+	X(listxattr) X(removexattr) X(opendir) X(readdir) X(readdirplus) X(releasedir) \
+	X(fsyncdir) X(create) X(open) X(read) X(write) X(flush) X(release) X(fsync) \
 	X(fallocate) X(lseek)
 /* clang-format on */
 

@@ -369,8 +369,8 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
 				 d.x.text ? d.x.text : "");
 		alter(&d, states[i].path, states[i].back);
 	}
-	alter(&d, "/d/f",
-	      be_shorter_first); /* known to the caller: a place does not tell where its bytes are */
+	/* known to the caller: a place does not tell where its bytes are */
+	alter(&d, "/d/f", be_shorter_first);
 	r.length--;
 	assert_int_equal(replace(&d, "bob", &r), -EOPNOTSUPP);
 	alter(&d, "/d/f", be_full_first);
