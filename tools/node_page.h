@@ -15,7 +15,7 @@
 
 /** The body of http://@host:@port@path, of plain text; malloc'ed, the caller frees. Bytes that
  *  would do something to a terminal, or are no UTF-8, are '?' in it and in @err. Waits 10 s at most
- *  for each step, and @patience_ms for all of them. -ENOENT, -ECONNREFUSED, -ETIMEDOUT, -EPROTO (not
- *  a 200), -EMSGSIZE, -ENOMEM. */
+ *  for each step, and @patience_ms for all of them. -ENOENT, -ECONNREFUSED, -ETIMEDOUT, -EPROTO (no
+ *  200), -EMSGSIZE, -ENOMEM. */
 int node_page_get(const char *host, unsigned int port, const char *path, uint32_t patience_ms,
 		  char **ret, size_t *ret_len, struct err *err);
