@@ -272,7 +272,7 @@ static int run_session(struct mount *m)
 }
 
 /* Nobody reads requests any more: those that wait for an answer end now, and give back the locks
- * that a forgetter may wait for.
+ * that a kernel_inval may wait for.
  * Needs the superuser; for others fuse_session_unmount() is all that there is. */
 static void let_go(const struct mount *m)
 {
@@ -326,7 +326,7 @@ static int serve(struct mount *m, struct fuse_args *args)
 	rc = rc ?: kernel_inval_start(&m->names, m->se);
 	rc = rc ?: kernel_inval_start(&m->pages, m->se);
 	rc = rc ?: pending_start(&m->pending, m);
-	rc = rc ?: watchdog_start(&m->warden, m);
+	rc = rc ?: watchdog_start(&m->watchdog, m);
 	if (rc < 0)
 		(void)tell("the session cannot be started: %s", strerror(-rc));
 	else
@@ -336,7 +336,7 @@ static int serve(struct mount *m, struct fuse_args *args)
 		notify("STOPPING=1\n");
 	if (rc > 0)
 		let_go(m);
-	watchdog_stop(&m->warden);
+	watchdog_stop(&m->watchdog);
 	kernel_inval_stop(&m->pages);
 	kernel_inval_stop(&m->names);
 	fuse_session_unmount(m->se);
@@ -371,12 +371,12 @@ static int work(struct mount *m, struct fuse_args *args)
 	int rc;
 
 	raise_limits();
-	request_table_init(&m->counts);
+	request_table_init(&m->request_table);
 	buffers_init(&m->buffers);
 	(void)!getrandom(&m->token, sizeof(m->token), 0);
 	list_init(&m->handles);
 	list_init(&m->streams);
-	stale_retry_init(&m->retries);
+	stale_retry_init(&m->stale_retry);
 	m->budget.limit = (uint64_t)m->opt.overlay_mib << 20;
 	m->state.dir = m->state.top_fd = -1;
 	pthread_mutex_init(&m->state.lock, NULL);
@@ -390,7 +390,7 @@ static int work(struct mount *m, struct fuse_args *args)
 	inodes_fini(&m->inodes);
 	users_fini(&m->users);
 	buffers_fini(&m->buffers);
-	request_table_fini(&m->counts);
+	request_table_fini(&m->request_table);
 	return rc;
 }
 

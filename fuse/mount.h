@@ -13,7 +13,7 @@
  * Threading: `opt`, `root_id`, `defaults`, `se` do not change once the session runs; the rest has
  * its own locks.
  * Lock order: inode.content, inode.naming, passthrough.lock, then users.lock, inodes.lock,
- * state.lock or counts.lock (leaves). See docs/design/011-mount.md.
+ * state.lock or request_table.lock (leaves). See docs/design/011-mount.md.
  */
 #define FUSE_USE_VERSION 312
 #include <fuse_lowlevel.h>
@@ -51,14 +51,14 @@ struct mount {
 	struct list streams; /* inodes with one, under inodes.lock, and how many */
 	uint32_t stream_count;
 	struct kernel_inval names, pages; /* that the kernel is to forget */
-	struct request_table counts;
+	struct request_table request_table;
 	struct metrics *metrics; /* NULL: no page; borrowed */
 	struct buffers buffers;
-	struct dev_fuse intake;
+	struct dev_fuse dev_fuse;
 	struct passthrough passthrough;
 	struct pending pending;
-	struct stale_retry retries;
-	struct watchdog warden;
+	struct stale_retry stale_retry;
+	struct watchdog watchdog;
 	struct overlay_budget budget;
 	struct state state; /* overlays lie in its directory */
 	struct fuse_session *se;

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * reader - reads of one open file from HDFS, streamed where the pattern is a stream
+ * file_reader - reads of one open file from HDFS, streamed where the pattern is a stream
  *
  * Idea: the kernel reads ahead with several requests at a time, which reach us in any order. Reads
  * that continue the last one go to dfs_read(), whose stream is its own read-ahead; one that is a

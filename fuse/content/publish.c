@@ -346,7 +346,7 @@ static int replace_shared(struct mount *m, struct inode *in, const char *tmp,
 		if (rc < 0)
 			(void)dfs_delete(in->w_user->fs, tmp, false, NULL);
 		else
-			request_table_shared(&m->counts, p.r.blocks - p.r.places);
+			request_table_shared(&m->request_table, p.r.blocks - p.r.places);
 	}
 	if (rc == -ENOSYS && !atomic_exchange(&m->whole_files, true))
 		log_info("op=publish whole=1 reason=\"this NameNode does not replace blocks\"");
@@ -498,7 +498,7 @@ int publish_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 		(void)nanosleep(&pause, NULL);
 		rc = publish_as_opened(m, in, err);
 	}
-	request_table_published(&m->counts, rc, clock_mono_ns() - begin);
+	request_table_published(&m->request_table, rc, clock_mono_ns() - begin);
 	if (rc == 0) { /* the time of the last write, not that of its publication */
 		pthread_mutex_lock(&m->inodes.lock);
 		in->mtime_told = true;

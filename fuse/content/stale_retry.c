@@ -44,13 +44,13 @@ static void expire(struct mount *m, uint64_t now)
 {
 	struct inode *in;
 
-	while (take(&m->retries, 0, now, &in))
+	while (take(&m->stale_retry, 0, now, &in))
 		let_go(m, in);
 }
 
 void stale_retry_told(struct mount *m, pid_t tid)
 {
-	struct stale_retry *r = &m->retries;
+	struct stale_retry *r = &m->stale_retry;
 	const uint64_t now = clock_mono_ns();
 
 	if (!tid)
@@ -84,7 +84,7 @@ static bool pin(struct mount *m, struct inode *in)
 
 bool stale_retry_hold(struct mount *m, pid_t tid, struct inode *in)
 {
-	struct stale_retry *r = &m->retries;
+	struct stale_retry *r = &m->stale_retry;
 	struct inode *before = NULL;
 	bool ours = false;
 
@@ -119,7 +119,7 @@ bool stale_retry_done(struct mount *m, pid_t tid)
 {
 	struct inode *in;
 
-	if (atomic_load(&m->retries.count) == 0 || !tid || !take(&m->retries, tid, 0, &in))
+	if (atomic_load(&m->stale_retry.count) == 0 || !tid || !take(&m->stale_retry, tid, 0, &in))
 		return false;
 	let_go(m, in);
 	return true;

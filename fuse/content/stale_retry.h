@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * retry - the kernel's second try of a call that met a deletion finds a file
+ * stale_retry - the kernel's second try of a call that met a deletion finds a file
  *
  * Idea: between the kernel's look-up of a name and its open(2) or setattr, somebody may delete the
  * file or rename another over it. The kernel is told ESTALE, looks the name up once more and tries

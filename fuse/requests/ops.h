@@ -29,6 +29,10 @@ struct ask {
 
 /** 0, or the errno. When it is not 0, everything is released already. */
 int ask_begin(struct ask *a, fuse_req_t req, const char *op, fuse_ino_t ino);
+/** The same for a request about the name @name in the directory @parent: @path is that of the name.
+ *  False: a name that cannot be, or another failure, was answered. */
+bool ask_begin_name(struct ask *a, fuse_req_t req, const char *op, fuse_ino_t parent,
+		    const char *name, char path[CHILD_PATH_MAX]);
 /** @rc is -ENOENT, and the file has got another HDFS id since: a->path is of that one now, ask
  * again. */
 bool ask_again(struct ask *a, ssize_t rc);

@@ -16,7 +16,7 @@ int reply_err(fuse_req_t req, int error)
 		struct mount *m = mount_of(req);                                                   \
 		struct request r;                                                                  \
                                                                                                    \
-		request_table_begin(&m->counts, &r, REQUEST_##name, dev_fuse_origin());            \
+		request_table_begin(&m->request_table, &r, REQUEST_##name, dev_fuse_origin());     \
 		op_##name args;                                                                    \
 		request_table_end(&r);                                                             \
 		request_table_free_orphans(m, &r);                                                 \
@@ -88,7 +88,7 @@ static void counted_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec
 	struct mount *m = mount_of(req);
 	struct request r;
 
-	request_table_begin(&m->counts, &r, REQUEST_write, dev_fuse_origin());
+	request_table_begin(&m->request_table, &r, REQUEST_write, dev_fuse_origin());
 	request_table_bytes(size); /* all or nothing */
 	op_write_buf(req, ino, bufv, size, off, fi);
 	request_table_end(&r);
@@ -100,7 +100,7 @@ static void counted_forget_multi(fuse_req_t req, size_t count, struct fuse_forge
 {
 	struct request r;
 
-	request_table_begin(&mount_of(req)->counts, &r, REQUEST_forget, dev_fuse_origin());
+	request_table_begin(&mount_of(req)->request_table, &r, REQUEST_forget, dev_fuse_origin());
 	op_forget_multi(req, count, forgets);
 	request_table_end(&r);
 }

@@ -70,7 +70,7 @@ static ssize_t dev_fuse_read(int fd, void *mem, size_t len, void *arg)
 		memmove(head + HEAD_BYTES, iov[1].iov_base, (size_t)n - HEAD_BYTES);
 	buffers_put(&m->buffers, a.buf);
 	if (n > (ssize_t)sizeof(*in) && in->opcode == FUSE_INIT)
-		note_init(&m->intake, head, (size_t)n);
+		note_init(&m->dev_fuse, head, (size_t)n);
 	errno = error;
 	return n;
 }
@@ -90,7 +90,7 @@ static void add_to_open(struct iovec *iov, int count)
 /* As writev(2). */
 static ssize_t dev_fuse_write(int fd, struct iovec *iov, int count, void *arg)
 {
-	struct dev_fuse *k = &((struct mount *)arg)->intake;
+	struct dev_fuse *k = &((struct mount *)arg)->dev_fuse;
 	const struct fuse_out_header *out = iov[0].iov_base;
 
 	if (k->init_unique != 0 && out->unique == k->init_unique) {
@@ -124,8 +124,8 @@ int dev_fuse_start(struct mount *m)
 
 bool dev_fuse_want(struct mount *m, uint64_t flag)
 {
-	if (!(m->intake.offered & flag))
+	if (!(m->dev_fuse.offered & flag))
 		return false;
-	m->intake.wanted |= flag;
+	m->dev_fuse.wanted |= flag;
 	return true;
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * intake - what goes through /dev/fuse: requests on their way in, and what libfuse cannot say in
+ * dev_fuse - what goes through /dev/fuse: requests on their way in, and what libfuse cannot say in
  * the answer to INIT
  *
  * Idea: libfuse reads a request into one piece of memory, where the bytes of a write begin in the

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * forgetter - a thread that tells the kernel which names, or which pages, to forget
+ * kernel_inval - a thread that tells the kernel which names, or which pages, to forget
  *
  * Idea: when a directory is closed to others, the kernel must ask again for each name in it. It
  * takes the lock of the directory for that, which the request at hand still holds: so it is told

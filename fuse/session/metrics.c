@@ -97,7 +97,7 @@ static unsigned int make_page(struct mount *m, const char *method, const char *u
 		fputs("not here; try /metrics /health\n", f);
 		return MHD_HTTP_NOT_FOUND;
 	}
-	request_table_print(&m->counts, f);
+	request_table_print(&m->request_table, f);
 	print_state(m, f);
 	print_library(m, f);
 	return MHD_HTTP_OK;

@@ -107,7 +107,7 @@ static bool is_given_up_locked(const struct request_table *c, uint64_t ino)
 
 void request_table_release(struct mount *m, struct orphan *o)
 {
-	struct request_table *c = &m->counts;
+	struct request_table *c = &m->request_table;
 	bool later;
 
 	pthread_mutex_lock(&c->lock);
@@ -138,7 +138,7 @@ void request_table_free_orphans(struct mount *m, const struct request *r)
 {
 	struct orphan *o;
 
-	while (r->given_up_ns && (o = take_orphan(&m->counts, r->from.ino)))
+	while (r->given_up_ns && (o = take_orphan(&m->request_table, r->from.ino)))
 		o->free(m, o);
 }
 

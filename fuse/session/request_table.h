@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * counts - what the kernel asks for: how often, how long it took, which errors it got, what is
+ * request_table - what the kernel asks for: how often, how long it took, which errors it got, what is
  * under way
  *
  * Idea: each request of the kernel runs to its end on one thread, so it is counted around its
@@ -76,7 +76,7 @@ struct request {
 	struct origin from;
 	uint64_t begin_ns;
 	uint64_t moved_ns;    /* of the file it is about something has moved since; 0: not yet */
-	uint64_t given_up_ns; /* it was answered by the warden (watchdog.h) then; 0: not */
+	uint64_t given_up_ns; /* it was answered by the watchdog (watchdog.h) then; 0: not */
 	int error;            /* errno it was answered with */
 	uint64_t bytes;       /* of data, where it succeeds */
 };

@@ -94,20 +94,20 @@ static bool is_due(const struct request *r, uint64_t now)
  * request takes: /proc is slow. */
 static void find_killed(struct mount *m)
 {
-	struct watchdog *w = &m->warden;
+	struct watchdog *w = &m->watchdog;
 	uint32_t n = 0;
 	uint64_t now;
 
-	pthread_mutex_lock(&m->counts.lock);
+	pthread_mutex_lock(&m->request_table.lock);
 	/* after every request's beginning: they are entered under the lock */
 	now = clock_mono_ns();
-	list_for_each (l, &m->counts.under_way) {
+	list_for_each (l, &m->request_table.under_way) {
 		const struct request *r = container_of(l, struct request, link);
 
 		if (n < WARDEN_LOOKS && r->from.pid && is_due(r, now))
 			w->killed[n++] = r->from;
 	}
-	pthread_mutex_unlock(&m->counts.lock);
+	pthread_mutex_unlock(&m->request_table.lock);
 	w->killed_count = 0;
 	for (uint32_t i = 0; i < n; i++)
 		if (has_pending_kill(w->killed[i].pid) || is_dying(w->killed[i].pid))
@@ -130,11 +130,11 @@ static int verdict(const struct mount *m, const struct request *r, uint64_t now)
 
 	if (!is_due(r, now))
 		return 0;
-	if (is_killed(&m->warden, r))
+	if (is_killed(&m->watchdog, r))
 		return EINTR;
 	if (now - r->begin_ns <= WARDEN_BEHIND_MS * NS_PER_MS && now - r->begin_ns <= limit)
 		return 0; /* the others need not be looked at */
-	look_around(&m->counts, r, &moved, &behind);
+	look_around(&m->request_table, r, &moved, &behind);
 	if (behind && limit > WARDEN_BEHIND_MS * NS_PER_MS)
 		limit = WARDEN_BEHIND_MS * NS_PER_MS;
 	return now - moved > limit ? ETIMEDOUT : 0;
@@ -162,22 +162,22 @@ static void look(struct mount *m)
 	uint64_t now;
 
 	find_killed(m);
-	pthread_mutex_lock(&m->counts.lock);
+	pthread_mutex_lock(&m->request_table.lock);
 	now = clock_mono_ns();
-	list_for_each (l, &m->counts.under_way) {
+	list_for_each (l, &m->request_table.under_way) {
 		struct request *r = container_of(l, struct request, link);
 		const int error = verdict(m, r, now);
 
 		if (error)
 			give_up(r, error, now);
 	}
-	pthread_mutex_unlock(&m->counts.lock);
+	pthread_mutex_unlock(&m->request_table.lock);
 }
 
 static void *run(void *arg)
 {
 	struct mount *m = arg;
-	struct watchdog *w = &m->warden;
+	struct watchdog *w = &m->watchdog;
 	struct timespec until;
 
 	pthread_mutex_lock(&w->lock);

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * warden - no program waits for ever: requests that take too long, or whose program is being
+ * watchdog - no program waits for ever: requests that take too long, or whose program is being
  * killed, are answered
  *
  * Idea: a request may meet one silent server after the other, wait for a lock behind such a one,
