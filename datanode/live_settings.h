@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * live - settings that an administrator changes while the node runs
+ * live_settings - settings that an administrator changes while the node runs
  *
  * Idea: one table (live_settings.def) names each setting once: its key, type, default and range.
  * struct dn holds the values as atomics, code reads them at each use, and reconfiguration stores

@@ -23,7 +23,7 @@ struct program {
 	struct settings set;
 	struct nn *nn;
 	struct reactor *reactor;
-	struct front *front;
+	struct rpc_port *rpc_port;
 	struct http *http;
 	struct net_addr rpc, web;
 	sigset_t signals;
@@ -82,7 +82,7 @@ static int build(struct program *p, struct err *err)
 	int rc = nn_new(&p->set, &p->nn, err);
 
 	rc = rc ? rc : reactor_new(&ro, &p->reactor, err);
-	rc = rc ? rc : rpc_service_new(p->reactor, p->nn, &p->rpc, &p->front, err);
+	rc = rc ? rc : rpc_service_new(p->reactor, p->nn, &p->rpc, &p->rpc_port, err);
 	rc = rc ? rc : http_new(p->nn, &p->set.http, &p->web, &p->http, err);
 	if (!rc) {
 		rc = nn_start(p->nn);
@@ -113,7 +113,7 @@ static void tear_down(struct program *p)
 {
 	if (p->nn)
 		nn_stop(p->nn); /* answers go out below, when the reactor is freed */
-	rpc_service_close(p->front);
+	rpc_service_close(p->rpc_port);
 	http_free(p->http);
 	reactor_free(p->reactor);
 	nn_free(p->nn);

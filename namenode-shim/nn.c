@@ -108,7 +108,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	nn->start_ns = clock_mono_ns();
 	nn->set.ec.run = nn->start_ms;
 	pthread_rwlock_init(&nn->mem_lock, NULL);
-	commit_queue_init(&nn->intake);
+	commit_queue_init(&nn->commit_queue);
 	req_pool_init(&nn->reqs);
 	list_init(&nn->parked);
 	satisfier_init(&nn->satisfy);
@@ -124,7 +124,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	nn->blocks.maintenance_min = set->maintenance_min;
 	nn->blocks.safe_min = set->safe_repl ? set->safe_repl : 1;
 	nn->users = users_new(nn->set.super_group, nn->set.fixed_groups);
-	nn->racks = topology_new(set->conf);
+	nn->topology = topology_new(set->conf);
 	rc = hosts_load(set->conf, &nn->hosts, err);
 	rc = rc ? rc : auth_to_local_new(set->conf, &nn->names, err);
 	rc = rc ? rc : service_acl_new(set->conf, &nn->service_acl, err);
@@ -151,7 +151,7 @@ void nn_free(struct nn *nn)
 {
 	if (!nn)
 		return;
-	tree_walk_free(nn->walks);
+	tree_walk_free(nn->tree_walks);
 	txn_reader_free(&nn->reader);
 	txn_reader_free(&nn->look);
 	db_close(nn->db);
@@ -165,14 +165,14 @@ void nn_free(struct nn *nn)
 	service_acl_free(nn->service_acl);
 	hosts_free(nn->hosts);
 	hosts_free(nn->hosts_next);
-	topology_free(nn->racks);
+	topology_free(nn->topology);
 	while (nn->calls) {
 		struct call_stat *next = nn->calls->next;
 
 		free(nn->calls);
 		nn->calls = next;
 	}
-	commit_queue_fini(&nn->intake);
+	commit_queue_fini(&nn->commit_queue);
 	req_pool_fini(&nn->reqs);
 	pthread_rwlock_destroy(&nn->mem_lock);
 	settings_fini(&nn->set);
@@ -528,7 +528,7 @@ static void take_deleted(struct nn *nn, struct list *done)
 		if (!container_of(l, struct req, link)->doomed) {
 			list_del(l);
 			list_add_tail(done, l);
-			commit_queue_again(&nn->intake, 1);
+			commit_queue_again(&nn->commit_queue, 1);
 		}
 }
 
@@ -618,7 +618,7 @@ void nn_run(struct nn *nn, struct req *q)
 
 void nn_submit(struct nn *nn, struct req *q)
 {
-	commit_queue_put(&nn->intake, q);
+	commit_queue_put(&nn->commit_queue, q);
 }
 
 static void move_all(struct list *from, struct list *to)
@@ -647,7 +647,7 @@ static void finish_all(struct nn *nn, struct list *l)
 	if (list_empty(l))
 		return;
 	if (changes)
-		commit_queue_answered(&nn->intake, changes);
+		commit_queue_answered(&nn->commit_queue, changes);
 	while ((e = list_pop(l))) {
 		struct req *q = container_of(e, struct req, link);
 
@@ -696,7 +696,7 @@ static bool take(struct nn *nn, struct list *batch)
 		wake = held_until(nn);
 	if (must_walk(nn))
 		wake = 0;
-	return commit_queue_take(&nn->intake, wake, batch);
+	return commit_queue_take(&nn->commit_queue, wake, batch);
 }
 
 /* What is through with it joins @done, what is not nn->unfinished. */
@@ -778,7 +778,7 @@ static void unpark(struct nn *nn, struct list *batch)
 		if (wait_is_over(nn, container_of(l, struct req, link), now)) {
 			list_del(l);
 			list_add_tail(batch, l);
-			commit_queue_again(&nn->intake, 1);
+			commit_queue_again(&nn->commit_queue, 1);
 		}
 }
 
@@ -835,7 +835,7 @@ static void land(struct nn *nn)
 	uint32_t effects = 0;
 
 	if (!list_empty(&nn->flying))
-		commit_queue_committed(&nn->intake, clock_mono_ns() - nn->commit_began_ns);
+		commit_queue_committed(&nn->commit_queue, clock_mono_ns() - nn->commit_began_ns);
 	nn_lock(nn);
 	list_for_each (l, &nn->flying) {
 		struct req *q = container_of(l, struct req, link);
@@ -853,11 +853,11 @@ static void land(struct nn *nn)
 				continue;
 			list_del(l);
 			list_add_tail(&nn->deleting, l);
-			commit_queue_answered(&nn->intake, 1);
+			commit_queue_answered(&nn->commit_queue, 1);
 		} else if (q->rc == REQ_PARK) {
 			list_del(l);
 			list_add_tail(&nn->parked, l);
-			commit_queue_answered(&nn->intake, 1);
+			commit_queue_answered(&nn->commit_queue, 1);
 		}
 	}
 	nn_unlock(nn);
@@ -866,12 +866,12 @@ static void land(struct nn *nn)
 	finish_all(nn, &nn->flying);
 }
 
-/* The scribe's thread. */
+/* The journal sync thread. */
 static void on_synced(void *arg)
 {
 	struct nn *nn = arg;
 
-	commit_queue_landed(&nn->intake);
+	commit_queue_landed(&nn->commit_queue);
 }
 
 static bool land_if_synced(struct nn *nn)
@@ -898,10 +898,10 @@ static bool gather(struct nn *nn, struct list *batch)
 	struct list fresh = LIST_INIT(fresh);
 	bool more;
 
-	commit_queue_meanwhile(&nn->intake, is_synced, nn, &fresh);
+	commit_queue_meanwhile(&nn->commit_queue, is_synced, nn, &fresh);
 	more = !is_synced(nn);
 	if (land_if_synced(nn)) /* those who wait for it first */
-		commit_queue_linger(&nn->intake, count_changes(batch) + count_changes(&fresh),
+		commit_queue_linger(&nn->commit_queue, count_changes(batch) + count_changes(&fresh),
 				    &fresh);
 	run_memory(nn, &fresh);
 	move_all(&fresh, batch);
@@ -1072,13 +1072,13 @@ int nn_start(struct nn *nn)
 {
 	int rc = nn->set.journal ? db_log_start(nn->db, on_synced, nn) : 0;
 
-	rc = rc ? rc : resolver_new(&nn->lane);
-	rc = rc ? rc : tree_walk_new(nn, &nn->walks);
+	rc = rc ? rc : resolver_new(&nn->resolver);
+	rc = rc ? rc : tree_walk_new(nn, &nn->tree_walks);
 	rc = rc ? rc : ret_code(pthread_create(&nn->writer, NULL, writer_main, nn));
 	nn->writer_runs = !rc;
 	if (rc < 0) {
-		resolver_free(nn->lane);
-		nn->lane = NULL;
+		resolver_free(nn->resolver);
+		nn->resolver = NULL;
 	}
 	return rc;
 }
@@ -1087,9 +1087,9 @@ void nn_stop(struct nn *nn)
 {
 	if (!nn->writer_runs)
 		return;
-	resolver_free(nn->lane);
-	nn->lane = NULL;
-	commit_queue_stop(&nn->intake);
+	resolver_free(nn->resolver);
+	nn->resolver = NULL;
+	commit_queue_stop(&nn->commit_queue);
 	pthread_join(nn->writer, NULL);
 	nn->writer_runs = false;
 	move_all(&nn->unfinished, &nn->parked);
@@ -1097,6 +1097,6 @@ void nn_stop(struct nn *nn)
 		container_of(l, struct req, link)->rc = -ESHUTDOWN;
 	finish_all(nn, &nn->parked);
 	finish_all(nn, &nn->deleting);
-	tree_walk_free(nn->walks);
-	nn->walks = NULL;
+	tree_walk_free(nn->tree_walks);
+	nn->tree_walks = NULL;
 }

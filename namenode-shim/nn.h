@@ -11,7 +11,7 @@
  * wait, runs the MEMORY calls (reports and heartbeats: no disk), then all CHANGE calls in ONE
  * transaction (for how many it waits: commit_queue.h), commits, and when the disk has it applies
  * their effects to memory (effect.h) and only then answers them. While one batch is synced (by the
- * scribe's thread) the next one gathers and is applied to LMDB: group commit in two stages. Others
+ * journal sync thread) the next one gathers and is applied to LMDB: group commit in two stages. Others
  * may read a change before it is on the disk, as in HDFS; nobody is told that it is done. But for
  * who asked for that: a creation, or the closing of a file, with `early` in its request is answered
  * when its record is written (so a kill of this process does not lose it), takes effect then, and
@@ -25,7 +25,7 @@
  * writer (blocks_sweep(), decommission_slice(), REQ_PARK of a MEMORY call).
  * Threading: dns, blocks, leases, safe are changed only by the writer thread, with mem_lock held
  * for writing; the writer reads them without it, other threads with it held for reading. Lock
- * order: db->map_lock (a transaction) before mem_lock; that of intake is held alone and shortly.
+ * order: db->map_lock (a transaction) before mem_lock; that of the commit queue is held alone and shortly.
  * Source: design.md section 8; hdfs-wire 3.6, 3.7, 4.
  */
 #include <pthread.h>
@@ -125,19 +125,19 @@ struct nn {
 	atomic_uint_fast64_t inodes;              /* metric */
 	char ec_enabled[ECPOL_MAX * EC_NAME_MAX]; /* names of the erasure-coding policies enabled */
 	struct hosts *hosts;                      /* owned */
-	struct topology *racks;                   /* owned */
-	struct resolver *lane; /* owned, from nn_start() to nn_stop(): what requests wait for */
+	struct topology *topology;                /* owned */
+	struct resolver *resolver; /* owned, from nn_start() to nn_stop(): what requests wait for */
 	/* any thread: run a READ on the reactor; set with the port */
 	void (*read_later)(struct req *q);
-	struct reactor *reactor;  /* borrowed; NULL until the port is open */
-	struct tree_walks *walks; /* owned; while the writer runs */
-	struct call_stat *calls;  /* owned list; complete before the port opens */
+	struct reactor *reactor;       /* borrowed; NULL until the port is open */
+	struct tree_walks *tree_walks; /* owned; while the writer runs */
+	struct call_stat *calls;       /* owned list; complete before the port opens */
 	uint64_t start_ms, start_ns;
 	uint16_t rpc_port; /* as bound */
 	/* as dfsadmin -restoreFailedStorage left it; there is one directory */
 	bool restore_storage;
 
-	struct commit_queue intake; /* what waits for the writer */
+	struct commit_queue commit_queue; /* what waits for the writer */
 	struct req_pool reqs;
 
 	/* writer thread only */

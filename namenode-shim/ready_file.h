@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/** ready - the file that tells a starter where we serve: one line of JSON, written and renamed */
+/** ready_file - the file that tells a starter where we serve: one line of JSON, written and renamed
+ * */
 #include "common/base/err.h"
 #include "common/base/net.h"
 

@@ -52,7 +52,7 @@ struct method {
 	enum req_kind kind;
 	unsigned int flags;
 	int (*run)(struct req *q, const void *in);
-	/* NULL, or what may take long: runs on the lane before the request comes to the writer,
+	/* NULL, or what may take long: runs on the resolver thread before the request comes to the writer,
 	 * without locks, q->ns or an answer. Not for READ. */
 	void (*prepare)(struct req *q);
 };

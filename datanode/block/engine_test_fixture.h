@@ -2,7 +2,8 @@
 #pragma once
 
 /**
- * xfer_fix - what the tests of the engine share: a reactor, its buffers, and a node of one store
+ * engine_test_fixture - what the tests of the engine share: a reactor, its buffers, and a node of
+ * one store
  *
  * Included by one test program each, which owns what is static here.
  */

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * ops - the operations under way on the data port: what each is doing and what it waits for
+ * operations - the operations under way on the data port: what each is doing and what it waits for
  *
  * Idea: an operation knows its state; this turns states into words for an operator. Made when
  * asked, each reactor looks at its own operations, so nothing is locked or counted on the data

@@ -2,8 +2,8 @@
 #pragma once
 
 /**
- * recovery_internal - a block recovery: shared by block_recovery.c (the jobs, and ordinary blocks)
- * and block_recovery_striped.c (block groups)
+ * block_recovery_internal - a block recovery: shared by block_recovery.c (the jobs, and ordinary
+ * blocks) and block_recovery_striped.c (block groups)
  */
 #include "common/erasure/geometry.h"
 #include "datanode/bp/bp_internal.h"

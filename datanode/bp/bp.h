@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * nn - the data node as its NameNodes see it: register, heartbeat, report, obey
+ * bp - the data node as its NameNodes see it: register, heartbeat, report, obey
  *
  * Idea: one actor per NameNode: a heartbeat thread that never waits for commands, a report thread
  * for incremental and full block reports, a command thread. Blocking RPC (common/rpc/client.h).

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * cache - replicas locked in memory, as the NameNode's cache directives order
+ * cached_blocks - replicas locked in memory, as the NameNode's cache directives order
  *
  * Idea: a cached block is its file mapped and locked (mlock), checked against its CRCs once. A
  * thread does the work in the order of the orders; reads of a cached block go by the page cache,

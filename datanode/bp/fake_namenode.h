@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * nn_fake - a scripted NameNode on a real socket, for the tests of nn
+ * fake_namenode - a scripted NameNode on a real socket, for the tests of nn
  *
  * Idea: the test sets what it answers next and reads what it saw; it decodes with the messages of
  * the wire and asserts what every NameNode of Hadoop may rely on.

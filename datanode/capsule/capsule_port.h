@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * caps - the RDMA front end of the data port, and its way to the next node
+ * capsule_port - the RDMA front end of the data port, and its way to the next node
  *
  * Idea: capsules (docs/wire.md) instead of DataTransferProtocol. As acceptor it turns capsules into
  * pieces of the engine: payload is pulled straight into the engine's slots and pushed straight out

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * xfer - the data port: operations of DataTransferProtocol and of the RDMA capsules
+ * data_port - the data port: operations of DataTransferProtocol and of the RDMA capsules
  *
  * Idea: a front end (dtp over a stream, capsules over a message transport) turns foreign bytes into
  * pieces; the engine verifies, writes, forwards and acknowledges pieces, or reads and sends them,

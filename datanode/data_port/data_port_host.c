@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * xfer_host - the data port without a NameNode, for tests
+ * data_port_host - the data port without a NameNode, for tests
  *
  * xfer_host [TYPE]DIR,... PORT POOL [key=value]...   prints "port N" and serves until it gets a
  * signal.

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * rebuild - lost units of a striped block group, made anew from those that are left
+ * reconstruct - lost units of a striped block group, made anew from those that are left
  *
  * Idea: as many sources as decoding needs are read side by side, a window of each is decoded,
  * checked and handed to all targets, then the next window; the units pass through memory once and

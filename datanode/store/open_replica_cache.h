@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * kept - files of finalized replicas that stay open from one read to the next
+ * open_replica_cache - files of finalized replicas that stay open from one read to the next
  *
  * Idea: a read of 4 KiB is over sooner than the two files that it needs are opened, and opening may
  * block, so that it takes a helper thread there and back. What was opened once is kept for the next

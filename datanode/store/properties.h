@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * props - Java properties files, as far as VERSION needs them
+ * properties - Java properties files, as far as VERSION needs them
  *
  * Idea: VERSION files are written by java.util.Properties; they must be read with its escapes and
  * written so that it reads them back. A write replaces the file atomically and durably.

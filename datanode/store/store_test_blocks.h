@@ -2,7 +2,8 @@
 #pragma once
 
 /**
- * store_blocks - replicas with a known pattern, written and read through the store; for its tests
+ * store_test_blocks - replicas with a known pattern, written and read through the store; for its
+ * tests
  */
 #include "datanode/store/store_test_fixture.h"
 

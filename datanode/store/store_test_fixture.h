@@ -2,8 +2,8 @@
 #pragma once
 
 /**
- * store_fix - what the tests of the store share: a store on one or two directories, and what it
- * told
+ * store_test_fixture - what the tests of the store share: a store on one or two directories, and
+ * what it told
  *
  * Included by tests only. The directories are in /tmp and go at teardown.
  */

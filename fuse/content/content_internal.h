@@ -4,8 +4,8 @@
 /**
  * content_internal - what the files of content.h share
  *
- * Idea: content.c writes and reads; content_stream.c has the stream at a file's end, content_length.c
- * its length and the beginning of an overlay, content_close.c the end of a write.
+ * Idea: content.c writes and reads; content_stream.c has the stream at a file's end,
+ * content_length.c its length and the beginning of an overlay, content_close.c the end of a write.
  * Threading: inode.content is held, but for stat_file() and what_failed().
  */
 #include "fuse/content/content.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fail - names and errors on their way between kernel and HDFS */
+/* errors - names and errors on their way between kernel and HDFS */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>

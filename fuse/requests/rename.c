@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rename - requests that delete and rename; a file that is still open keeps a hidden name meanwhile */
+/* rename - requests that delete and rename; an open file keeps a hidden name */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 #pragma once
 
 /**
- * request_table - what the kernel asks for: how often, how long it took, which errors it got, what is
- * under way
+ * request_table - what the kernel asks for: how often, how long it took, which errors it got, what
+ * is under way
  *
  * Idea: each request of the kernel runs to its end on one thread, so it is counted around its
  * function (requests.c), and an error by the thread that answers with it. Shown by metrics.h.

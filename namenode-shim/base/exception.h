@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * exc - why a call fails, in the words stock clients understand
+ * exception - why a call fails, in the words stock clients understand
  *
  * Idea: clients act on the exact Java class name; inside the house the same failure is an errno.
  * Ownership: a plain value inside its call; the text lives in the arena of the call, because it may

@@ -65,7 +65,7 @@ void decommission_judge(struct nn *nn, struct dn *dn, const struct hosts_verdict
 
 void decommission_judge_all(struct nn *nn)
 {
-	topology_forget(nn->racks);
+	topology_forget(nn->topology);
 	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next) {
 		const struct hosts_verdict v =
 			hosts_judge(nn->hosts, dn->ip, dn->host, dn->xfer_port);

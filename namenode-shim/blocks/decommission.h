@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * drain - nodes that are to leave: decommission and maintenance
+ * decommission - nodes that are to leave: decommission and maintenance
  *
  * Idea: a node that is decommissioned goes on serving reads, while its replicas no longer count and
  * are copied elsewhere; when every block has enough replicas on other nodes it is DECOMMISSIONED. A

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * rebuild - units of groups that are missing: who is told to make them again
+ * ec_reconstruct - units of groups that are missing: who is told to make them again
  *
  * Idea: a unit that is on no living node is decoded from the others by a data node, the one that is
  * to hold the first of the new units; a unit whose node is to leave is copied as it is. The command

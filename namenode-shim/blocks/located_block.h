@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * locate - nodes, blocks and files as the messages clients get
+ * located_block - nodes, blocks and files as the messages clients get
  *
  * Idea: one place builds DatanodeInfo, LocatedBlock(s) and file status from inode, block map and
  * node table. Every required field is set, also the empty ones.

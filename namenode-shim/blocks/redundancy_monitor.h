@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * monitor - what the NameNode does on its own, once a second on the writer thread
+ * redundancy_monitor - what the NameNode does on its own, once a second on the writer thread
  *
  * Idea: dead nodes are taken out, blocks with too few replicas are copied, files whose writer is
  * silent for the hard limit are recovered.

@@ -184,7 +184,7 @@ static void stop(struct world *w)
 {
 	struct list batch = LIST_INIT(batch), *l;
 
-	(void)commit_queue_take(&w->nn->intake, 0, &batch);
+	(void)commit_queue_take(&w->nn->commit_queue, 0, &batch);
 	while ((l = list_pop(&batch)))
 		req_finish(container_of(l, struct req, link));
 	nn_free(w->nn);
@@ -828,7 +828,7 @@ static uint32_t take_marks_away(struct world *w)
 	struct list batch = LIST_INIT(batch), *l;
 	uint32_t n = 0;
 
-	assert_true(commit_queue_take(&w->nn->intake, 0, &batch));
+	assert_true(commit_queue_take(&w->nn->commit_queue, 0, &batch));
 	for (; (l = list_pop(&batch)); n++) {
 		struct req *q = container_of(l, struct req, link);
 
@@ -1169,7 +1169,7 @@ static void the_files_of_a_lease_are_recovered_some_at_a_time(void **state)
 		struct list batch = LIST_INIT(batch), *l;
 
 		monitor_tick(w.nn);
-		assert_true(commit_queue_take(&w.nn->intake, 0, &batch));
+		assert_true(commit_queue_take(&w.nn->commit_queue, 0, &batch));
 		for (n = 0; (l = list_pop(&batch)); n++) {
 			struct req *q = container_of(l, struct req, link);
 
@@ -1217,7 +1217,7 @@ static void no_lease_waits_for_all_files_of_another(void **state)
 			for (uint64_t i = 0; i < OPEN_FILES; i++)
 				leases_del(all, all->turn->holder, all->turn->inode[0]);
 		monitor_tick(w.nn);
-		assert_true(commit_queue_take(&w.nn->intake, 0, &batch));
+		assert_true(commit_queue_take(&w.nn->commit_queue, 0, &batch));
 		for (; (l = list_pop(&batch)); n++) {
 			struct req *q = container_of(l, struct req, link);
 

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * satisfy - replicas go to the storage types that the policy of their file wants
+ * storage_policy_satisfier - replicas go to the storage types that the policy of their file wants
  *
  * Idea: satisfyStoragePolicy puts a file or directory into a line. A few files of it are looked at
  * each time the monitor runs: where a replica is on a type that is not wanted, and a node has room

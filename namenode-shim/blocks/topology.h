@@ -2,14 +2,14 @@
 #pragma once
 
 /**
- * racks - which rack a node stands in
+ * topology - which rack a node stands in
  *
  * Idea: net.topology.script.file.name names a program that is given addresses and prints a rack for
  * each; or, with net.topology.node.switch.mapping.impl naming TableMapping,
  * net.topology.table.file.name is a table of "address rack". Neither: one rack. Answers are kept
  * until topology_forget(); a node whose rack cannot be found stands in the default rack.
  * Ownership: the caller. Threading: any thread (a mutex inside). topology_ask() runs the script and
- * waits for it (RACKS_SCRIPT_MS): the lane does, before the node's registration comes to the
+ * waits for it (RACKS_SCRIPT_MS): the resolver thread does, before the node's registration comes to the
  * writer.
  * Source: ScriptBasedMapping, TableMapping of Hadoop 3.4.2.
  */

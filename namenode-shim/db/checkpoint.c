@@ -54,15 +54,15 @@ struct db_log {
 	struct db *db;
 	/* the writer's */
 	enum log_stage stage;
-	bool failed;    /* the journal cannot be written: back to LMDB */
-	bool given;     /* the journal is the scribe's, and it is not known yet what became of it */
-	bool lost;      /* it is known: nothing */
-	uint64_t bytes; /* of records in this segment */
-	uint64_t retry_ns;           /* LOG_OFF until then */
-	struct journal *journal;     /* NULL in LOG_OFF */
-	uint64_t held_ns;            /* records were written then that nobody waits for; 0: none */
-	struct journal_sync *scribe; /* owned */
-	uint8_t *redo;               /* the record */
+	bool failed; /* the journal cannot be written: back to LMDB */
+	bool given; /* the journal is the journal sync thread's, and it is not known yet what became of it */
+	bool lost;               /* it is known: nothing */
+	uint64_t bytes;          /* of records in this segment */
+	uint64_t retry_ns;       /* LOG_OFF until then */
+	struct journal *journal; /* NULL in LOG_OFF */
+	uint64_t held_ns;        /* records were written then that nobody waits for; 0: none */
+	struct journal_sync *journal_sync; /* owned */
+	uint8_t *redo;                     /* the record */
 	size_t len, cap;
 	const void *late; /* value of the last put, not copied yet */
 	size_t late_at, late_len;
@@ -568,7 +568,7 @@ static void land(struct db_log *l)
 	if (!l->given)
 		return;
 	l->given = false;
-	if (journal_sync_wait(l->scribe) < 0 || l->lost) {
+	if (journal_sync_wait(l->journal_sync) < 0 || l->lost) {
 		l->lost = false;
 		give_up(l);
 	}
@@ -578,7 +578,7 @@ static void give(struct db_log *l)
 {
 	l->held_ns = 0;
 	l->given = true;
-	journal_sync_give(l->scribe, l->journal);
+	journal_sync_give(l->journal_sync, l->journal);
 }
 
 enum log_given log_give(struct db *db, uint64_t seq, bool hold)
@@ -629,9 +629,9 @@ int log_landed(struct db *db)
 		return 1;
 	if (l->lost)
 		return -EIO;
-	if (journal_sync_is_busy(l->scribe))
+	if (journal_sync_is_busy(l->journal_sync))
 		return 0;
-	l->lost = journal_sync_wait(l->scribe) < 0;
+	l->lost = journal_sync_wait(l->journal_sync) < 0;
 	l->given = l->lost;
 	return l->lost ? -EIO : 1;
 }
@@ -771,7 +771,7 @@ static void *copy_main(void *arg)
 
 static void log_free(struct db_log *l)
 {
-	journal_sync_free(l->scribe);
+	journal_sync_free(l->journal_sync);
 	journal_free(l->journal);
 	pthread_cond_destroy(&l->cond);
 	pthread_mutex_destroy(&l->lock);
@@ -789,7 +789,7 @@ int db_log_start(struct db *db, void (*synced)(void *arg), void *arg)
 	l->db = db;
 	pthread_mutex_init(&l->lock, NULL);
 	pthread_cond_init(&l->cond, NULL);
-	rc = journal_sync_new(synced, arg, &l->scribe);
+	rc = journal_sync_new(synced, arg, &l->journal_sync);
 	rc = rc ? rc : ret_code(pthread_create(&l->thread, NULL, copy_main, l));
 	if (rc < 0)
 		log_free(l);

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * intake - what waits for the writer thread, and for how long the writer waits for more
+ * commit_queue - what waits for the writer thread, and for how long the writer waits for more
  *
  * Idea: a commit costs the same for one change as for ten: pages of LMDB, a record, a sync, and
  * threads and callers that are woken. Callers that work at the same time come back one by one after

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * scribe - syncs the journal, on a thread of its own
+ * journal_sync - syncs the journal, on a thread of its own
  *
  * Idea: what the writer wrote is on its way to the disk while it applies the next changes. One sync
  * is under way at most: who has the next record waits for it first, so that records are durable in
@@ -15,7 +15,7 @@
 struct journal;
 struct journal_sync;
 
-/** @done (may be NULL) is called by the scribe's thread after each sync. */
+/** @done (may be NULL) is called by the journal sync thread after each sync. */
 int journal_sync_new(void (*done)(void *arg), void *arg, struct journal_sync **ret);
 /** Waits for the sync under way. Accepts NULL. */
 void journal_sync_free(struct journal_sync *s);

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * retry - calls that must happen at most once
+ * retry_cache - calls that must happen at most once
  *
  * Idea: a client that lost our answer sends the call again with the same client and call id. The
  * answer of a successful call is stored in the transaction of its change, so that the second call

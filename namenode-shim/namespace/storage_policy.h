@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * policy - storage policies: which kinds of media the blocks of a file should be on
+ * storage_policy - storage policies: which kinds of media the blocks of a file should be on
  *
  * Idea: the table of HDFS's built-in policies, and a record for each inode that has one of its own;
  * others have that of the nearest directory above. Kept, inherited and shown as HDFS does; without

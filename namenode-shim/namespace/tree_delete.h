@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * doomed - large trees that were deleted, and go bit by bit
+ * tree_delete - large trees that were deleted, and go bit by bit
  *
  * Idea: a delete of a large tree takes its top out of its directory and writes the top's id into a
  * table, in one short change.

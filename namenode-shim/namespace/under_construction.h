@@ -2,7 +2,8 @@
 #pragma once
 
 /**
- * file - files under construction: lease, closing, recovery of an abandoned last block
+ * under_construction - files under construction: lease, closing, recovery of an abandoned last
+ * block
  *
  * Idea: one writer at a time, named in the inode. When the writer is gone its file is recovered:
  * the last block gets a new stamp (the recovery id), one node makes the replicas equal

@@ -1059,7 +1059,7 @@ static void fsck_delete(struct world *w)
 	while (fsck_read(f, buf, sizeof(buf)))
 		;
 	fsck_free(f);
-	assert_false(list_empty(&w->nn->intake.queue));
+	assert_false(list_empty(&w->nn->commit_queue.queue));
 }
 
 static void what_is_lost_still_is_deleted(void **state)

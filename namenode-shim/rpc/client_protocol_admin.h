@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * ops - answers that the RPC port, /fsck and /jmx share
+ * client_protocol_admin - answers that the RPC port, /fsck and /jmx share
  *
  * Ownership: everything returned lives in the arena of the call.
  * Threading: mem_lock held for reading, or the writer thread.

@@ -222,7 +222,7 @@ static const char *judge(struct req *q, const struct demand *d, bool *ret)
 	return arena_printf(&q->mem, "The cluster setup can support EC policies: %s", d->names);
 }
 
-static int topology(struct req *q, const void *in)
+static int racks(struct req *q, const void *in)
 {
 	const Hd__GetECTopologyResultForPoliciesRequestProto *m = in;
 	Hd__GetECTopologyResultForPoliciesResponseProto *r =
@@ -272,6 +272,6 @@ static const struct method table[] = {
 	CHANGE(addErasureCodingPolicies, add_erasure_coding_policies, REQ_ONCE | REQ_SUPER,
 	       add_policies),
 	READ(getECTopologyResultForPolicies, get_ectopology_result_for_policies, REQ_SUPER,
-	     topology),
+	     racks),
 };
 const struct method_table client_ec_methods = METHOD_TABLE(table);

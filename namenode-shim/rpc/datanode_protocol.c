@@ -99,7 +99,7 @@ static int unregistered(struct req *q, const Hdd__DatanodeRegistrationProto *reg
 
 static void ask_rack(struct req *q)
 {
-	topology_ask(q->nn->racks, q->call->peer_ip);
+	topology_ask(q->nn->topology, q->call->peer_ip);
 }
 
 /* The table is full, and a node at @ip is new. */
@@ -172,7 +172,7 @@ static int register_datanode(struct req *q, const void *in)
 			DN_MAX, q->ns.host);
 	dn->disallowed = false;
 	snprintf(rack, sizeof(rack), "%s", dn->rack);
-	topology_find(q->nn->racks, dn->ip, dn->rack);
+	topology_find(q->nn->topology, dn->ip, dn->rack);
 	datanodes_changed(&q->nn->dns);
 	for (uint32_t i = 0; i < dn->nstorages; i++)
 		if (!dn->storage[i]->failed)

@@ -1016,7 +1016,7 @@ static void a_large_summary_reads_the_disk_without_the_lock(void **state)
 	mem_lock = &w.nn->mem_lock;
 	q = req_new(w.nn, &m, NULL);
 	q->stat = &doing[0].stat;
-	tree_walk_submit(w.nn->walks, q);
+	tree_walk_submit(w.nn->tree_walks, q);
 	assert_int_equal(wait_answer(0), 0);
 	assert_true(summary_steps > 2);
 	assert_int_equal(db_reads_locked, 0);

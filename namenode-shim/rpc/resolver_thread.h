@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * lane - a thread for what a request must wait for before its turn
+ * resolver_thread - a thread for what a request must wait for before its turn
  *
  * Idea: a topology script, the name service or the directory of accounts may take seconds to
  * answer.

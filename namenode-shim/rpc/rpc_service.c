@@ -27,12 +27,12 @@ struct entry {
 };
 
 struct service {
-	struct front *front;
+	struct rpc_port *port;
 	struct entry *index; /* owned */
 	bool datanode;       /* protocols of data nodes */
 };
 
-struct front {
+struct rpc_port {
 	struct nn *nn; /* borrowed */
 	struct rpc_server *server;
 	struct service service[PROTOCOLS];
@@ -64,7 +64,7 @@ static void index_add(struct service *s, const struct method *m)
 	struct entry *e = xcalloc(1, sizeof(*e));
 
 	e->method = m;
-	e->stat = call_stats_get(&s->front->nn->calls, m->name);
+	e->stat = call_stats_get(&s->port->nn->calls, m->name);
 	HASH_ADD_KEYPTR(hh, s->index, m->name, strlen(m->name), e);
 }
 
@@ -101,7 +101,7 @@ static void run_read(struct nn *nn, struct req *q)
 	if (!locks)
 		pthread_rwlock_unlock(&nn->mem_lock);
 	if (q->rc == REQ_PARK)
-		tree_walk_submit(nn->walks, q);
+		tree_walk_submit(nn->tree_walks, q);
 	else
 		req_finish(q);
 }
@@ -118,7 +118,7 @@ static void on_later(struct rmsg *m)
 	struct req *q = l->q;
 
 	free(l);
-	if (q->nn->lane) {
+	if (q->nn->resolver) {
 		run_read(q->nn, q);
 		return;
 	}
@@ -144,13 +144,13 @@ static bool is_stranger(struct nn *nn, struct req *q)
 		return false;
 	q->caller = users_hold(nn->users, req_user(q), &old);
 	if (old)
-		resolver_load_user(nn->lane, nn->users, req_user(q));
+		resolver_load_user(nn->resolver, nn->users, req_user(q));
 	return !q->caller;
 }
 
 static void look_up_first(struct nn *nn, struct req *q)
 {
-	if (resolver_submit(nn->lane, q))
+	if (resolver_submit(nn->resolver, q))
 		return;
 	q->rc = exception_throw(&q->exc, EXC_RETRIABLE,
 				"too many calls wait until the groups of their users are known; "
@@ -161,7 +161,7 @@ static void look_up_first(struct nn *nn, struct req *q)
 static void on_call(void *arg, struct rpc_call *call)
 {
 	const struct service *s = arg;
-	struct nn *nn = s->front->nn;
+	struct nn *nn = s->port->nn;
 	struct entry *e;
 	struct req *q;
 
@@ -183,7 +183,7 @@ static void on_call(void *arg, struct rpc_call *call)
 		nn_submit(nn, q);
 }
 
-static void rpc_service_free(struct front *f)
+static void rpc_service_free(struct rpc_port *f)
 {
 	for (int i = 0; i < PROTOCOLS; i++) {
 		struct entry *e, *tmp;
@@ -198,9 +198,9 @@ static void rpc_service_free(struct front *f)
 }
 
 int rpc_service_new(struct reactor *r, struct nn *nn, struct net_addr *ret_bound,
-		    struct front **ret, struct err *err)
+		    struct rpc_port **ret, struct err *err)
 {
-	struct front *f = xcalloc(1, sizeof(*f));
+	struct rpc_port *f = xcalloc(1, sizeof(*f));
 	struct rpc_server_opts o = {.addr = nn->set.rpc,
 				    .services = f->rpc,
 				    .service_count = PROTOCOLS,
@@ -212,7 +212,7 @@ int rpc_service_new(struct reactor *r, struct nn *nn, struct net_addr *ret_bound
 	nn->read_later = read_later;
 	rop_init(&nn->reads_end, reads_end, NULL);
 	for (int i = 0; i < PROTOCOLS; i++) {
-		f->service[i].front = f;
+		f->service[i].port = f;
 		f->service[i].datanode = protocols[i].tables[0] == &datanode_methods ||
 					 protocols[i].tables[0] == &lifeline_methods;
 		f->rpc[i] = (struct rpc_service){protocols[i].name, on_call, &f->service[i]};
@@ -231,7 +231,7 @@ int rpc_service_new(struct reactor *r, struct nn *nn, struct net_addr *ret_bound
 	return 0;
 }
 
-void rpc_service_close(struct front *f)
+void rpc_service_close(struct rpc_port *f)
 {
 	if (!f)
 		return;

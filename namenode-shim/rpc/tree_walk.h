@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * walks - questions about whole trees, answered without holding anybody up
+ * tree_walk - questions about whole trees, answered without holding anybody up
  *
  * Idea: the summary of a large directory takes seconds. The reactor makes the first step of it,
  * which is the whole of it for most; what is left goes to a thread that makes a step of each walk

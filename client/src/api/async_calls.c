@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue - the dfs_begin_...() calls of dfsclient.h: requests and answers of the calls that wait, on
- * an rpc_queue */
+/* async_calls - the dfs_begin_...() calls of dfsclient.h: requests and answers of the calls that
+ * wait, on an rpc_queue */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* buf - memory of the library for its callers; where RDMA registration of such memory belongs */
+/* buffer - memory of the library for its callers; where RDMA registration of such memory belongs */
 #include <stdlib.h>
 #include <string.h>
 

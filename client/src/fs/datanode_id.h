@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * node - data nodes as the NameNode names them, and a small memory about them
+ * datanode_id - data nodes as the NameNode names them, and a small memory about them
  *
  * Idea: DatanodeIDProto and LocatedBlockProto are used as they come off the wire (the requests that
  * name nodes need them again); here are the few operations on them. A node_table remembers a word

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * ask - a call of dfsclient.h about one path, on its way to the NameNode and back
+ * path_call - a call of dfsclient.h about one path, on its way to the NameNode and back
  *
  * Idea: nearly every call does the same: resolve the path, send one request that names it, turn
  * what went wrong into a sentence with the path in front. A struct path_call carries path and

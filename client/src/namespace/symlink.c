@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link - the calls of dfsclient.h about symbolic links */
+/* symlink - the calls of dfsclient.h about symbolic links */
 #include <string.h>
 
 #include "ClientNamenodeProtocol.pb-c.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * locate - which blocks hold a stretch of a file, and which nodes hold them
+ * block_locations - which blocks hold a stretch of a file, and which nodes hold them
  *
  * Idea: one getBlockLocations covers ten blocks. Its answer is kept as a stretch. For a file that
  * is being written the last block's length is asked from a data node that holds it. After the first

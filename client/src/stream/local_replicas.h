@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * local - open files of replicas on this machine, given to us by their data node
+ * local_replicas - open files of replicas on this machine, given to us by their data node
  *
  * Idea: with dfs.client.read.shortcircuit a replica whose node is on this machine is read without
  * the node: it passes the open block and meta file over its UNIX domain socket

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * group - a block group as its units: who has which, by which token
+ * block_group - a block group as its units: who has which, by which token
  *
  * Idea: the NameNode names a group by one LocatedBlockProto: a list of nodes and, beside it, the
  * index of the unit that each one holds, in any order, some twice, some not at all. Streams know

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* striped_again - a group that lost more units than it can do without is begun again;
+/* striped_restart - a group that lost more units than it can do without is begun again;
  * striped_writer.h
  *
  * The NameNode is told that the group has no nodes, and gives it out again, with others or with

@@ -2,8 +2,8 @@
 #pragma once
 
 /**
- * late - last blocks of files that were closed early (DFS_CREATE_CLOSE_EARLY), until their nodes'
- * disks have them
+ * deferred_sync - last blocks of files that were closed early (DFS_CREATE_CLOSE_EARLY), until their
+ * nodes' disks have them
  *
  * Idea: our data nodes acknowledge such a block when it is finished, and sync it within 100 ms,
  * together with others (docs/design/005-store.md). Each says a number to whom it has promised that,

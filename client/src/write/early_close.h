@@ -2,8 +2,8 @@
 #pragma once
 
 /**
- * closed - files that were closed early (DFS_CREATE_CLOSE_EARLY), until the NameNode's disk has
- * that
+ * early_close - files that were closed early (DFS_CREATE_CLOSE_EARLY), until the NameNode's disk
+ * has that
  *
  * Idea: a power cut of the NameNode's machine may undo such a closing; then the file is open again,
  * and in our name: we renew our leases, so nobody else would ever end it. So it is remembered until

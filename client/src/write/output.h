@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * written - a file being written: what contiguous and striped writers have in common
+ * output - a file being written: what contiguous and striped writers have in common
  *
  * Idea: file.c writes to one of these, whatever is behind it: one caller at a time, and the first
  * failure is kept and ends everything. And both kinds make the same calls to the NameNode in the

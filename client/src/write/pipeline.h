@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * pipe - the packets of one block on their way through one pipeline
+ * pipeline - the packets of one block on their way through one pipeline
  *
  * Idea: packets wait in `queue` until the stream takes them and in `unacked` until every node of
  * the pipeline has them. Whoever writes the block moves them with pipeline_pump() and waits with

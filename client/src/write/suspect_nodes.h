@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * blamed - the nodes that failed a writer, and are not to be offered to it again for a while
+ * suspect_nodes - the nodes that failed a writer, and are not to be offered to it again for a while
  *
  * Idea: a node that failed once is down, hung or full, most likely, so the NameNode is asked for
  * others. But it comes back, and a file may be written for months: so a node is out for a time only
