@@ -150,11 +150,15 @@ static int check_mountpoint(const struct options *o)
 	rc = is_empty(o->mountpoint);
 	if (rc < 0)
 		return tell("mount point %s: %s", o->mountpoint, strerror(-rc));
-	if (rc == 0 && !o->nonempty)
+	if (rc == 0 && !o->nonempty) {
+		rc = check_unmounted(o); /* another mount may have come in between */
+		if (rc != 0)
+			return rc;
 		return tell(
 			"mount point %s is not empty (something is mounted there already, or these files would be "
 			"hidden); -o nonempty mounts over it",
 			o->mountpoint);
+	}
 	rc = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 	if (rc < 0)
 		return tell(
