@@ -2,30 +2,33 @@
 #pragma once
 
 /**
- * nn - the NameNode: one namespace on disk, one map of blocks and nodes in memory, two threads
+ * nn - the NameNode: one namespace on disk, one map of blocks and data nodes in memory
  *
- * Idea: nothing is acknowledged before it is on disk, and nobody waits for the disk but those who
- * changed something. Calls arrive on the reactor thread. READ calls are answered there, from a
- * reader's transaction (LMDB, no lock; one for all that a turn of the reactor brings) and the
- * memory part. CHANGE and MEMORY calls go to the queue of the writer thread, which takes all that
- * wait, runs the MEMORY calls (reports and heartbeats: no disk), then all CHANGE calls in ONE
- * transaction (for how many it waits: commit_queue.h), commits, and when the disk has it applies
- * their effects to memory (effect.h) and only then answers them. While one batch is synced (by the
- * journal sync thread) the next one gathers and is applied to LMDB: group commit in two stages. Others
- * may read a change before it is on the disk, as in HDFS; nobody is told that it is done. But for
- * who asked for that: a creation, or the closing of a file, with `early` in its request is answered
- * when its record is written (so a kill of this process does not lose it), takes effect then, and
- * is held: the disk has it before any other change is answered, and EARLY_SYNC_MS later anyway.
- * Beside them resolver_thread.h waits for slow answers before a request has its turn, and
- * tree_walk.h goes through large trees for those who ask how large they are.
- * Ownership: everything here belongs to struct nn; a request (req.h) belongs to whoever holds it:
- * reactor, queue, writer.
- * Nothing holds mem_lock for long (NN_HOLD_NS): what goes through all blocks (a node's death, a
- * failed disk, a drain) or through a long list (of a report) does a slice in each turn of the
- * writer (blocks_sweep(), decommission_slice(), REQ_PARK of a MEMORY call).
- * Threading: dns, blocks, leases, safe are changed only by the writer thread, with mem_lock held
- * for writing; the writer reads them without it, other threads with it held for reading. Lock
- * order: db->map_lock (a transaction) before mem_lock; that of the commit queue is held alone and shortly.
+ * Idea: a change is answered when it is on disk, and nobody waits for the disk but those who
+ * changed something. Threads:
+ *   reactor         takes calls; answers READ calls itself, from a reader's transaction (LMDB, no
+ *                   lock; one for all calls of a turn) and the memory part
+ *   writer          (writer_thread.c) takes all that waits in the commit queue; runs MEMORY calls
+ *                   (reports, heartbeats: no disk), then all CHANGE calls in one transaction
+ *   journal sync    (db/journal_sync.h) syncs the record of a transaction while the next one is
+ *                   applied: group commit in two stages
+ *   checkpoint copy (db/checkpoint.h) copies what a start needs, from time to time
+ *   resolver        (rpc/resolver_thread.h) asks scripts and the directory of accounts
+ *   tree walk       (rpc/tree_walk.h) goes through large trees for getContentSummary and the like
+ * and those of the web port (web/http.h). When a record is on the disk the writer applies its
+ * effects to memory (apply_effects.c) and answers. Others may read a change before that, as in
+ * HDFS.
+ * Exception: a creation or the closing of a file that asks for it (`early`) is answered when its
+ * record is written, so that a kill of this process does not lose it. Its effects are applied then.
+ * The disk has it before any other change is answered, and EARLY_SYNC_MS later at the latest.
+ * Ownership: everything here belongs to struct nn; a request (req.h) to whoever holds it: reactor,
+ * queue, writer.
+ * Threading: only the writer changes dns, blocks, leases and safe, with mem_lock held for writing;
+ * it reads them without the lock, other threads hold it for reading. Nobody holds mem_lock for long
+ * (NN_HOLD_NS): whatever goes through all blocks or a long list does a slice in each turn of the
+ * writer (blocks_sweep(), decommission_slice(), REQ_PARK of a MEMORY call). Lock order:
+ * db->map_lock (held while a transaction is open) before mem_lock; the commit queue's lock is a
+ * leaf.
  * Source: design.md section 8; hdfs-wire 3.6, 3.7, 4.
  */
 #include <pthread.h>

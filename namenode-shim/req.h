@@ -9,8 +9,9 @@
  * answered follows from its kind.
  *   READ    reactor thread, reader's transaction, mem_lock shared (REQ_LOCKS: as it says)
  *   MEMORY  writer thread, no transaction, mem_lock exclusive
- *   CHANGE  writer thread, inside the batch's transaction; may run again from the start when the
- *           transaction has to be repeated, so it touches memory only through effects
+ *   CHANGE  writer thread, inside the batch's transaction. It may run again from the start when the
+ *           transaction is repeated. So it reads memory and changes it through effects (effect.h);
+ *           what it sets directly is the writer's own and may be set twice (nn.hosts_next)
  * Ownership: req_finish() answers and frees. Internal changes have no call.
  * Source: hdfs-wire section 3.
  */
@@ -52,8 +53,8 @@ struct method {
 	enum req_kind kind;
 	unsigned int flags;
 	int (*run)(struct req *q, const void *in);
-	/* NULL, or what may take long: runs on the resolver thread before the request comes to the writer,
-	 * without locks, q->ns or an answer. Not for READ. */
+	/* NULL, or what may take long: runs on the resolver thread before the request comes to the
+	 * writer, without locks, q->ns or an answer. Not for READ. */
 	void (*prepare)(struct req *q);
 };
 

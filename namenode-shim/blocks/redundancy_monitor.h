@@ -2,10 +2,12 @@
 #pragma once
 
 /**
- * redundancy_monitor - what the NameNode does on its own, once a second on the writer thread
+ * redundancy_monitor - what the NameNode does on its own: every MONITOR_TICK_MS, on the writer
+ * thread
  *
- * Idea: dead nodes are taken out, blocks with too few replicas are copied, files whose writer is
- * silent for the hard limit are recovered.
+ * Idea: dead nodes are taken out, blocks with too few replicas are copied (slices of
+ * that run in each turn of the writer while there are any), leases that passed the hard limit are
+ * recovered.
  * Threading: writer thread; monitor_tick() takes mem_lock for writing itself.
  * Source: hdfs-wire 3.7, 8.3.
  */

@@ -4,8 +4,9 @@
 /**
  * db - the namespace on disk: one LMDB environment
  *
- * Idea: what is acknowledged is in here, synced. Tables (keys are big endian, so their order is
- * the order of listings):
+ * Idea: LMDB holds the namespace. What is acknowledged is either in its synced file or in the
+ * journal (checkpoint.h), which a start applies to it. Tables (keys are big endian, so their order
+ * is the order of listings):
  *   meta     name of a value -> value            identity of the cluster, counters
  *   inodes   inode id -> record (inode.h)
  *   dirents  parent id + name -> inode id        names in Java's order, bytes with their signs
@@ -13,8 +14,8 @@
  *   retry    client id + call id -> answer       at-most-once calls (retry_cache.h)
  *   quota    directory id -> limits and use       (quota.h)
  *   policy   inode id -> storage policy            where one is set
- *   ecpol    policy id -> state and parts      erasure-coding policies changed or added
- *   (ecpolicy.h) ecdir    directory id -> policy id             where one is set
+ *   ecpol    policy id -> state and parts         erasure-coding policies changed or added
+ *   ecdir    directory id -> policy id            where one is set (ecpolicy.h)
  *   xattr    inode id -> extended attributes     where there are any (xattr.h)
  *   acl      inode id -> access control list      where there is one (acl.h)
  *   expiry   time + client id + call id -> more ids  when to forget the answers of them all
