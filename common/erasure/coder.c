@@ -114,56 +114,6 @@ void ec_encode(struct ec_coder *c, const struct ec_src *data, uint8_t *const *pa
 	apply(c, c->encoding, c->p.m, data, parity, len);
 }
 
-static void add(struct ec_coder *c, unsigned unit, const uint8_t *data, size_t at, size_t len,
-		uint8_t *const *parity)
-{
-	unsigned char *v[EC_UNITS_MAX];
-
-	for (unsigned i = 0; i < c->p.m; i++)
-		v[i] = parity[i] + at;
-	ec_encode_data_update((int)len, c->p.k, c->p.m, (int)unit, c->encoding, writable(data), v);
-}
-
-void ec_add(struct ec_coder *c, unsigned unit, const struct ec_src *data, uint8_t *const *parity,
-	    size_t len)
-{
-	const size_t end = data->len < len ? data->len : len;
-	size_t span;
-
-	assert(unit < c->p.k);
-	for (size_t at = 0; at < end; at += span) {
-		span = end - at < SPAN_MAX ? end - at : SPAN_MAX;
-		add(c, unit, data->data + at, at, span, parity);
-	}
-}
-
-/* Adds (exclusive or, in this field) what there is of @src in [@at, @at + @len). */
-static void mix(uint8_t *sum, const struct ec_src *src, size_t at, size_t len)
-{
-	const size_t left = src->len > at ? src->len - at : 0, n = left < len ? left : len;
-
-	for (size_t i = 0; i < n; i++)
-		sum[i] = (uint8_t)(sum[i] ^ src->data[at + i]);
-}
-
-void ec_update(struct ec_coder *c, unsigned unit, const struct ec_src *before,
-	       const struct ec_src *after, uint8_t *const *parity, size_t len)
-{
-	const size_t longer = before->len > after->len ? before->len : after->len;
-	const size_t end = longer < len ? longer : len;
-	uint8_t change[SCRATCH] __attribute__((aligned(64)));
-	size_t span;
-
-	assert(unit < c->p.k);
-	for (size_t at = 0; at < end; at += span) {
-		span = end - at < sizeof(change) ? end - at : sizeof(change);
-		memset(change, 0, span);
-		mix(change, before, at, span);
-		mix(change, after, at, span);
-		add(c, unit, change, at, span, parity);
-	}
-}
-
 /* ---- decoding ---- */
 /* The lowest k bits of @have. */
 static uint32_t lowest(const struct ec_coder *c, uint32_t have)

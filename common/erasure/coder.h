@@ -49,18 +49,6 @@ void ec_coder_free(struct ec_coder *c);
 void ec_encode(struct ec_coder *c, const struct ec_src *data, uint8_t *const *parity, size_t len);
 
 /**
- * Add data unit @unit's share to the parity: parity += coefficient * data. Zeroed parity to which
- * every data unit was added once is what ec_encode() gives; so parity can be made while units
- * arrive, and the units need not be kept. Adding the same bytes again takes them out.
- */
-void ec_add(struct ec_coder *c, unsigned unit, const struct ec_src *data, uint8_t *const *parity,
-	    size_t len);
-
-/** Parity after data unit @unit changed from @before to @after; the other units are not needed. */
-void ec_update(struct ec_coder *c, unsigned unit, const struct ec_src *before,
-	       const struct ec_src *after, uint8_t *const *parity, size_t len);
-
-/**
  * Rebuild the units of the bit set @want from those of the bit set @have, the lowest k of which are
  * read. @units[i] is looked at for those k only; a unit known to be all zeros is one of @have with
  * length 0. @out[i] receives unit i for each bit of @want, @len bytes; no other entry of @out is

@@ -331,57 +331,6 @@ static void units_that_are_all_zeros_need_not_be_there(void **state)
 	}
 }
 
-static void parity_grows_unit_by_unit(void **state)
-{
-	(void)state;
-	for (unsigned round = 0; round < 60; round++) {
-		unsigned order[EC_UNITS_MAX] = {0};
-
-		use_row(round % POLICIES);
-		make_stripe(1 + random_below(5000), round % 2, 40);
-		for (unsigned u = 0; u < st.p.k; u++) { /* in any order */
-			const unsigned other = random_below(u + 1);
-
-			order[u] = order[other];
-			order[other] = u;
-		}
-		for (unsigned u = st.p.k; u < st.all; u++)
-			memset(st.out[u], 0, st.len);
-		for (unsigned u = 0; u < st.p.k; u++)
-			ec_add(st.c, order[u], &st.unit[order[u]], st.out + st.p.k, st.len);
-		for (unsigned u = st.p.k; u < st.all; u++)
-			check_output(u);
-		check_guards(((1u << st.p.m) - 1) << st.p.k);
-	}
-}
-
-static void an_update_is_the_same_as_encoding_anew(void **state)
-{
-	static uint8_t fresh[LEN_MAX];
-
-	(void)state;
-	for (unsigned round = 0; round < 60; round++) {
-		struct ec_src before, after = {fresh, 0};
-		unsigned u;
-
-		use_row(round % POLICIES);
-		make_stripe(1 + random_below(9000), round % 2, 40);
-		u = random_below(st.p.k);
-		before = st.unit[u];
-		after.len = round % 3 ? st.len : random_below((uint32_t)st.len + 1);
-		for (size_t i = 0; i < after.len; i++)
-			fresh[i] = (uint8_t)random_below(256);
-		ec_encode(st.c, st.unit, st.out + st.p.k, st.len);
-		ec_update(st.c, u, &before, &after, st.out + st.p.k, st.len);
-		st.unit[u] = after;
-		for (unsigned r = 0; r < st.p.m; r++)
-			ref_parity(&st.p, r, st.unit, bytes_of(st.p.k + r), st.len);
-		for (unsigned p = st.p.k; p < st.all; p++)
-			check_output(p);
-		check_guards(((1u << st.p.m) - 1) << st.p.k);
-	}
-}
-
 static void any_part_of_the_units_can_be_coded_alone(void **state)
 {
 	(void)state;
@@ -544,8 +493,6 @@ static void nothing_is_allocated_on_the_way(void **state)
 		clear_outputs(0);
 		check_decode(0x3fff & ~lost, lost);
 	}
-	ec_add(st.c, 0, &st.unit[0], st.out + st.p.k, st.len);
-	ec_update(st.c, 0, &st.unit[0], &st.unit[1], st.out + st.p.k, st.len);
 	assert_int_equal(ec_check(st.c, 0x3fff, st.unit, st.len, &differ), 0);
 	assert_int_equal(fail_alloc_in, 0);
 	fail_alloc_in = -1;
@@ -576,8 +523,6 @@ int main(void)
 		cmocka_unit_test(every_set_of_every_small_code_is_repaired),
 		cmocka_unit_test(random_stripes_of_random_codes_are_repaired),
 		cmocka_unit_test(units_that_are_all_zeros_need_not_be_there),
-		cmocka_unit_test(parity_grows_unit_by_unit),
-		cmocka_unit_test(an_update_is_the_same_as_encoding_anew),
 		cmocka_unit_test(any_part_of_the_units_can_be_coded_alone),
 		cmocka_unit_test(a_check_finds_every_changed_byte),
 		cmocka_unit_test(every_changed_unit_that_is_predicted_is_named),

@@ -137,16 +137,6 @@ void reactor_cancel(struct reactor *r, struct uring_op *op)
 	r->own_ops++;
 }
 
-uint32_t reactor_inflight(const struct reactor *r)
-{
-	return r->ring_ops - r->own_ops;
-}
-
-struct io_uring *reactor_ring(struct reactor *r)
-{
-	return &r->ring;
-}
-
 static void complete(struct reactor *r, struct uring_op *op, int res, uint32_t flags)
 {
 	if (!(flags & IORING_CQE_F_MORE))

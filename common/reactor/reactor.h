@@ -90,9 +90,6 @@ struct io_uring_sqe *reactor_sqe(struct reactor *r);
 void uring_attach(struct io_uring_sqe *sqe, struct uring_op *op);
 /** Ask the kernel to cancel; the op still completes through done(), mostly with -ECANCELED. */
 void reactor_cancel(struct reactor *r, struct uring_op *op);
-/** Ring operations submitted and not completed. */
-uint32_t reactor_inflight(const struct reactor *r);
-struct io_uring *reactor_ring(struct reactor *r);
 
 /* ---- timers ---- */
 struct rtimer {

@@ -140,11 +140,6 @@ static struct ibv_send_wr *chain_add(struct vconn *c, struct chain *ch, struct v
 	return wr;
 }
 
-static uint16_t credits_left(const struct vconn *c)
-{
-	return (uint16_t)(c->heard - c->sent);
-}
-
 /* A message in a send buffer of ours, with the newest grant in it. */
 static struct ibv_send_wr *add_message(struct vconn *c, struct chain *ch, const void *msg,
 				       uint32_t len, void *buf, struct vrec rec)
@@ -153,12 +148,13 @@ static struct ibv_send_wr *add_message(struct vconn *c, struct chain *ch, const 
 	uint32_t i = ch->n;
 	bool is_inline = !rec.op && len <= c->max_inline;
 	struct ibv_send_wr *wr;
-	uint16_t grant = htobe16(c->given);
+	const uint16_t said = htobe16(grant_say(&c->grant));
+	const int rc = credit_take(&c->credit, true);
 
+	assert(rc == 0); /* callers have asked */
+	(void)rc;
 	memcpy(buf, msg, len);
-	memcpy((uint8_t *)buf + p->credit_offset, &grant, sizeof(grant));
-	c->told = c->given;
-	c->sent++;
+	memcpy((uint8_t *)buf + p->credit_offset, &said, sizeof(said));
 	c->beat = false;
 	c->spoke_ns = reactor_now_ns(c->v->reactor);
 	if (is_inline)
@@ -275,7 +271,7 @@ static void build_chain(struct vconn *c, struct chain *ch)
 	struct vreq *q;
 
 	/* docs/wire.md 2: the dialer speaks first */
-	if (c->active && !c->ping_ns && credits_left(c)) {
+	if (c->active && !c->ping_ns && credit_avail(&c->credit)) {
 		c->ping_ns = clock_mono_ns();
 		add_heartbeat(c, ch, V_PING);
 	}
@@ -283,7 +279,7 @@ static void build_chain(struct vconn *c, struct chain *ch)
 		if (q->kind == V_PUSH) {
 			if (!add_push(c, ch, q))
 				break;
-		} else if (credits_left(c) < 2) { /* the last one is for a heartbeat */
+		} else if (credit_avail(&c->credit) < 2) { /* the last one is for a heartbeat */
 			metric_add(METRIC_RDMA_STALL_CREDIT, 1);
 			break;
 		} else if (!add_send(c, ch, q)) {
@@ -297,8 +293,7 @@ static void build_chain(struct vconn *c, struct chain *ch)
 		}
 		add_pull(c, ch, q);
 	}
-	if ((c->beat || (uint16_t)(c->given - c->told) >= c->granted / 2) && credits_left(c) &&
-	    sq_has_room(c))
+	if ((c->beat || grant_due(&c->grant)) && credit_avail(&c->credit) && sq_has_room(c))
 		add_heartbeat(c, ch, V_SEND);
 	if (ch->n && c->awaited && !(ch->wr[ch->n - 1].send_flags & IBV_SEND_SIGNALED)) {
 		bool waits = false;
@@ -445,7 +440,8 @@ static void deliver(struct vconn *c)
 	op->done(op, (int)len);
 }
 
-/* Take the grant out of a message. False: the peer does not know what it grants. */
+/* Take the grant out of a message. False: the peer does not know what it grants, or has sent more
+ * than it was granted. */
 static bool hear_credits(struct vconn *c, const struct vrx *rx)
 {
 	uint32_t off = c->v->opts.protocol->credit_offset;
@@ -454,12 +450,12 @@ static bool hear_credits(struct vconn *c, const struct vrx *rx)
 
 	(void)rd_bytes(&r, off);
 	heard = rd_be16(&r);
-	if (r.bad || (uint16_t)(heard - c->sent) > VERBS_CREDITS_MAX ||
-	    (uint16_t)(heard - c->heard) > VERBS_CREDITS_MAX)
+	if (r.bad || grant_received(&c->grant) < 0)
 		return false;
-	if (heard != c->heard)
+	if (heard != c->credit.granted)
 		vconn_ready(c);
-	c->heard = heard;
+	if (credit_heard(&c->credit, heard) < 0)
+		return false;
 	c->heard_ns = reactor_now_ns(c->v->reactor);
 	return true;
 }

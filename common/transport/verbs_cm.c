@@ -86,7 +86,7 @@ void vconn_destroy(struct vconn *c)
 	if (c->dev) {
 		c->dev->cqe_left += VERBS_SQ_DEPTH + c->rx_count;
 		if (!c->active)
-			c->dev->srq_left += c->granted;
+			c->dev->srq_left += c->grant.initial;
 	}
 	if (c->id)
 		rdma_destroy_id(c->id); /* every event of it is acked: vcm_poll() copies and acks */
@@ -202,7 +202,7 @@ static int make_qp(struct vconn *c, struct err *err)
 
 static struct verbs_hello my_hello(const struct vconn *c, uint8_t read_depth)
 {
-	return (struct verbs_hello){.credits = c->given,
+	return (struct verbs_hello){.credits = c->grant.granted,
 				    .message_max = VERBS_MESSAGE_MAX,
 				    .payload_max = c->active ? 0 : VERBS_PAYLOAD_MAX,
 				    .read_depth = read_depth,
@@ -213,7 +213,7 @@ static struct verbs_hello my_hello(const struct vconn *c, uint8_t read_depth)
 static void meet(struct vconn *c, const struct verbs_hello *peer)
 {
 	c->peer = *peer;
-	c->heard = peer->credits;
+	credit_init(&c->credit, peer->credits, VERBS_CREDITS_MAX);
 	c->x.max_message =
 		peer->message_max < VERBS_MESSAGE_MAX ? peer->message_max : VERBS_MESSAGE_MAX;
 }
@@ -281,7 +281,7 @@ static void on_route(struct vconn *c)
 		vconn_fail(c, rc, "%s", err.text);
 		return;
 	}
-	c->granted = c->given = c->told = VERBS_ACTIVE_CREDITS;
+	grant_init(&c->grant, VERBS_ACTIVE_CREDITS);
 	p.responder_resources = c->dev->attr.max_qp_rd_atom < READ_DEPTH_MAX
 					? (uint8_t)c->dev->attr.max_qp_rd_atom
 					: READ_DEPTH_MAX;
@@ -374,7 +374,7 @@ static void reject(struct verbs *v, struct rdma_cm_id *id, enum verbs_reject why
 }
 
 /* Many credits while there are many, fewer as connections come; 0: none left. */
-static uint16_t grant(const struct vdev *d)
+static uint16_t first_grant(const struct vdev *d)
 {
 	uint32_t most = d->v->opts.credits ? d->v->opts.credits : 32;
 	uint32_t share = d->srq_left / 8;
@@ -422,10 +422,10 @@ static void on_request(struct verbs *v, struct rdma_cm_id *id, const struct rdma
 	c->closing = true; /* nobody owns it until it is announced */
 	rc = make_qp(c, &err);
 	if (!rc) {
-		c->granted = c->given = c->told = grant(c->dev);
-		c->dev->srq_left -= c->granted;
+		grant_init(&c->grant, first_grant(c->dev));
+		c->dev->srq_left -= c->grant.initial;
 	}
-	if (rc < 0 || !c->granted) {
+	if (rc < 0 || !c->grant.initial) {
 		c->id = NULL;
 		if (id->qp) {
 			list_del(&c->qpn_link);

@@ -117,7 +117,7 @@ void vrx_post(struct vrx *rx)
 		return;
 	}
 	if (c && c->state != VC_DRAIN) {
-		c->given++;
+		grant_add(&c->grant, 1);
 		vconn_ready(c);
 	}
 }

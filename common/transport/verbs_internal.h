@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
+#include "common/transport/credit.h"
 #include "common/transport/verbs.h"
 
 #define VERBS_CONNS_MAX 1024u
@@ -90,15 +91,14 @@ struct vconn {
 	struct list rxq;      /* messages not yet taken */
 	struct slot *payload; /* of the message delivered last */
 	uint32_t payload_len;
-	uint16_t granted;     /* credits the peer got from us at the start */
-	uint16_t given, told; /* cumulative: receives granted, as last told the peer */
-	struct vrx *rx;       /* active: its own buffers */
+	struct grant grant; /* what the peer may send */
+	struct vrx *rx;     /* active: its own buffers */
 	uint8_t *rx_mem;
 	struct ibv_mr *rx_mr;
 	uint32_t rx_count;
 	/* sending */
 	struct list txq, rdq; /* vreq: sends and pushes in order; pulls */
-	uint16_t heard, sent; /* cumulative: the peer's grant, messages sent */
+	struct credit credit; /* what we may send */
 	uint32_t rd_used, rd_max;
 	uint64_t ping_ns, rtt_ns;  /* active: when the first message was posted, what it took */
 	uint32_t sq_head, sq_tail; /* free running */

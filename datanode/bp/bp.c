@@ -330,11 +330,6 @@ uint64_t bp_failed_ms(const struct bp_set *s)
 	return s->failed_ms;
 }
 
-uint64_t bp_balancer_bandwidth(const struct bp_set *s)
-{
-	return s->dn->live.balance_bandwidth;
-}
-
 /* ---- start and end ---- */
 
 static int start_threads(struct bp_actor *a, struct err *err)

@@ -46,8 +46,6 @@ struct cache_stats; /* datanode/bp/cached_blocks.h */
 /** Wall clock of the last failure of a data directory; 0: none. */
 uint64_t bp_failed_ms(const struct bp_set *s);
 void bp_cache_stats(struct bp_set *s, struct cache_stats *ret);
-/** Bytes per second that the balancer may move, as the NameNode last said. */
-uint64_t bp_balancer_bandwidth(const struct bp_set *s);
 /** Tell the NameNode of @bp that this node's or another node's replica is corrupt. */
 void bp_report_bad(struct bp_set *s, struct block_pool *bp, const char *storage_uuid,
 		   const struct block *b);

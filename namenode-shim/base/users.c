@@ -83,11 +83,6 @@ const char *users_self(const struct users *u)
 	return u->self;
 }
 
-const char *users_super_group(const struct users *u)
-{
-	return u->super_group;
-}
-
 /* How much a name is worth: one in no group is most likely nobody's, above all if it came once. */
 static int rank_of(const struct user *e)
 {

@@ -34,7 +34,6 @@ struct users;
 struct users *users_new(const char *super_group, const char *fixed);
 void users_free(struct users *u);
 const char *users_self(const struct users *u);
-const char *users_super_group(const struct users *u);
 /** Groups of @user, copied into @a; returns how many. */
 uint32_t users_groups(struct users *u, const char *user, struct arena *a, char ***ret);
 /** What is known of @user is kept until users_let_go(). NULL: it must be looked up. *ret_old: it is

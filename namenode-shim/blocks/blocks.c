@@ -299,17 +299,6 @@ bool blk_enough_as(const struct blk *b, uint64_t gs, uint64_t len, uint32_t repl
 	return n >= repl_min;
 }
 
-bool blk_has_dn(const struct blk *b, const struct dn *dn)
-{
-	for (uint16_t i = 0; i < b->nreps; i++)
-		if (b->rep[i].st->dn == dn)
-			return true;
-	for (uint16_t i = 0; i < b->npending; i++)
-		if (b->pending[i].st->dn == dn)
-			return true;
-	return false;
-}
-
 void blk_add_pending(struct blocks *bs, struct blk *b, struct storage *st, uint64_t deadline_ns)
 {
 	blk_add_move(bs, b, st, deadline_ns, NULL);

@@ -258,7 +258,6 @@ struct group_racks {
 	const struct storage *at[EC_UNITS_MAX]; /* borrowed */
 };
 void group_racks(const struct blk *b, struct group_racks *ret);
-bool blk_has_dn(const struct blk *b, const struct dn *dn);
 void blk_recheck(struct blocks *bs, struct blk *b);
 void blk_add_pending(struct blocks *bs, struct blk *b, struct storage *st, uint64_t deadline_ns);
 /** The same, and @drop loses its own when it has arrived. */

@@ -9,8 +9,8 @@
  * net.topology.table.file.name is a table of "address rack". Neither: one rack. Answers are kept
  * until topology_forget(); a node whose rack cannot be found stands in the default rack.
  * Ownership: the caller. Threading: any thread (a mutex inside). topology_ask() runs the script and
- * waits for it (RACKS_SCRIPT_MS): the resolver thread does, before the node's registration comes to the
- * writer.
+ * waits for it (RACKS_SCRIPT_MS): the resolver thread does, before the registration of the
+ * node comes to the writer.
  * Source: ScriptBasedMapping, TableMapping of Hadoop 3.4.2.
  */
 #include "namenode-shim/blocks/datanodes.h"

@@ -55,7 +55,8 @@ struct db_log {
 	/* the writer's */
 	enum log_stage stage;
 	bool failed; /* the journal cannot be written: back to LMDB */
-	bool given; /* the journal is the journal sync thread's, and it is not known yet what became of it */
+	/* the journal sync thread has the journal, and it is not known yet what became of it */
+	bool given;
 	bool lost;               /* it is known: nothing */
 	uint64_t bytes;          /* of records in this segment */
 	uint64_t retry_ns;       /* LOG_OFF until then */

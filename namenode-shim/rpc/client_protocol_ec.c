@@ -271,7 +271,6 @@ static const struct method table[] = {
 	       remove_policy),
 	CHANGE(addErasureCodingPolicies, add_erasure_coding_policies, REQ_ONCE | REQ_SUPER,
 	       add_policies),
-	READ(getECTopologyResultForPolicies, get_ectopology_result_for_policies, REQ_SUPER,
-	     racks),
+	READ(getECTopologyResultForPolicies, get_ectopology_result_for_policies, REQ_SUPER, racks),
 };
 const struct method_table client_ec_methods = METHOD_TABLE(table);

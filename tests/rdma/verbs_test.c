@@ -774,9 +774,10 @@ static void hears_nonsense(struct side *client, struct side *server)
 
 		xconn_recv(p.s, in, sizeof(in), wop(&recv));
 		if (kind == 0)
-			c->given = (uint16_t)(c->given + 30000); /* grants what nobody has */
+			/* what nobody has */
+			c->grant.granted = (uint16_t)(c->grant.granted + 30000);
 		else if (kind == 1)
-			c->given = (uint16_t)(c->given - 100); /* takes back */
+			c->grant.granted = (uint16_t)(c->grant.granted - 100); /* takes back */
 		else
 			len = 3; /* too short for a grant; the grant is written behind it */
 		xconn_send(p.c, &(struct iovec){message, len}, 1, wop(&send));

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: no order of events lets a side send without a receive for it, or stop for ever.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "common/transport/credit.h"
+
+#define CREDITS_LEAST 4 /* docs/wire.md section 2 */
+
+static void data_leaves_the_last_credit_and_no_grant_goes_backwards(void **state)
+{
+	struct credit c;
+
+	(void)state;
+	credit_init(&c, 4, 8);
+	c.granted = c.sent = 65533; /* wraps on the way */
+	assert_int_equal(credit_heard(&c, 1), 0);
+	assert_int_equal(credit_avail(&c), 4);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(credit_take(&c, false), 0);
+	assert_int_equal(credit_take(&c, false), -EAGAIN);
+	assert_int_equal(credit_take(&c, true), 0);
+	assert_int_equal(credit_take(&c, true), -EAGAIN);
+	assert_int_equal(credit_heard(&c, 9), 0);
+	assert_int_equal(credit_heard(&c, 8), -EPROTO);
+	assert_int_equal(credit_heard(&c, 10), -EPROTO);
+	assert_int_equal(credit_avail(&c), 8);
+}
+
+/* Two sides that want to send for ever, every order of events that the seed gives. */
+struct side {
+	struct credit credit;
+	struct grant grant;
+	uint16_t wire[256]; /* messages on the way to this side: their credits field */
+	uint32_t head, tail;
+	uint32_t data, beats;
+};
+
+static void send_one(struct side *from, struct side *to, bool control)
+{
+	assert_int_equal(credit_take(&from->credit, control), 0);
+	assert_true(to->tail - to->head < to->grant.initial); /* else: receiver not ready */
+	to->wire[to->tail++ % 256] = grant_say(&from->grant);
+	control ? from->beats++ : from->data++;
+}
+
+static void receive_one(struct side *s)
+{
+	assert_int_equal(grant_received(&s->grant), 0);
+	assert_int_equal(credit_heard(&s->credit, s->wire[s->head++ % 256]), 0);
+	grant_add(&s->grant, 1);
+}
+
+/* Does what it can do in this turn; false: nothing. */
+static bool act(struct side *s, struct side *peer, bool send_data)
+{
+	if (grant_due(&s->grant) && credit_avail(&s->credit)) {
+		send_one(s, peer, true);
+		return true;
+	}
+	if (send_data && credit_avail(&s->credit) > 1) {
+		send_one(s, peer, false);
+		return true;
+	}
+	if (s->head == s->tail)
+		return false;
+	receive_one(s);
+	return true;
+}
+
+static void check_flow(uint16_t window, uint32_t seed, bool both)
+{
+	struct side s[2] = {0};
+	uint32_t stuck = 0;
+
+	for (int i = 0; i < 2; i++) {
+		credit_init(&s[i].credit, window, window);
+		grant_init(&s[i].grant, window);
+	}
+	for (int turn = 0; turn < 20000; turn++) {
+		seed = seed * 1664525 + 1013904223;
+		int i = seed >> 31;
+		bool acted = act(&s[i], &s[!i], (both || !i) && (seed >> 30 & 1));
+
+		stuck = acted ? 0 : stuck + 1;
+		assert_true(stuck < 200);
+	}
+	assert_true(s[0].data > 1000);
+	/* Credits cost little: at most one heartbeat for each data message, even with 4 credits. */
+	assert_true(s[0].beats + s[1].beats <= s[0].data + s[1].data);
+}
+
+static void no_order_of_events_stalls_or_overruns_the_receives(void **state)
+{
+	(void)state;
+	for (uint16_t window = CREDITS_LEAST; window <= 64; window = (uint16_t)(window * 2))
+		for (uint32_t seed = 0; seed < 10; seed++) {
+			check_flow(window, seed, true);
+			check_flow(window, seed, false);
+		}
+}
+
+static void a_message_without_a_credit_is_noticed(void **state)
+{
+	struct grant g;
+
+	(void)state;
+	grant_init(&g, 4);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(grant_received(&g), 0);
+	assert_false(grant_due(&g)); /* nothing to give */
+	grant_add(&g, 1);
+	assert_true(grant_due(&g));                    /* one is enough when the peer has none */
+	assert_int_equal(grant_received(&g), -EPROTO); /* posted, but never said */
+	assert_int_equal(grant_say(&g), 5);
+	assert_false(grant_due(&g));
+	assert_int_equal(grant_received(&g), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(data_leaves_the_last_credit_and_no_grant_goes_backwards),
+		cmocka_unit_test(no_order_of_events_stalls_or_overruns_the_receives),
+		cmocka_unit_test(a_message_without_a_credit_is_noticed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
