@@ -73,7 +73,7 @@ static void warn_nodes_of(struct cli *c, const char *path)
 {
 	struct dfs_ec_policy p;
 
-	if (dfs_ec_get(c->fs, path, &p, NULL) == 1)
+	if (dfs_get_ec_policy(c->fs, path, &p, NULL) == 1)
 		warn_nodes(c, path, &p);
 }
 
@@ -135,7 +135,7 @@ static int each_policy(struct cli *c,
 
 static int ec_enable(struct cli *c)
 {
-	const int rc = each_policy(c, dfs_ec_enable);
+	const int rc = each_policy(c, dfs_enable_ec_policy);
 	struct dfs_ec_policies *l;
 
 	if (dfs_ec_policies(c->fs, &l, NULL) < 0)
@@ -150,12 +150,12 @@ static int ec_enable(struct cli *c)
 
 static int ec_disable(struct cli *c)
 {
-	return each_policy(c, dfs_ec_disable);
+	return each_policy(c, dfs_disable_ec_policy);
 }
 
 static int ec_remove(struct cli *c)
 {
-	return each_policy(c, dfs_ec_remove);
+	return each_policy(c, dfs_remove_ec_policy);
 }
 
 static int add_one(struct dfs *fs, const char *name, struct dfs_err *out)
@@ -168,7 +168,7 @@ static int add_one(struct dfs *fs, const char *name, struct dfs_err *out)
 		snprintf(out->text, sizeof(out->text), "%s", err.text);
 		return -EINVAL;
 	}
-	return dfs_ec_add(fs, ec_codec_name(p.codec), p.k, p.m, p.cell, &added, out);
+	return dfs_add_ec_policy(fs, ec_codec_name(p.codec), p.k, p.m, p.cell, &added, out);
 }
 
 static int ec_add(struct cli *c)
@@ -183,7 +183,7 @@ static int ec_get(struct cli *c)
 	for (int i = 1; i < c->argc; i++) {
 		struct dfs_ec_policy p;
 		struct dfs_err err = {0};
-		int rc = dfs_ec_get(c->fs, c->argv[i], &p, &err);
+		int rc = dfs_get_ec_policy(c->fs, c->argv[i], &p, &err);
 
 		if (rc < 0) {
 			cli_fail(c, c->argv[i], err.text);
@@ -207,7 +207,7 @@ static int ec_get(struct cli *c)
 static int ec_set(struct cli *c)
 {
 	struct dfs_err err = {0};
-	int rc = dfs_ec_set(c->fs, c->argv[1], c->argc > 2 ? c->argv[2] : NULL, &err);
+	int rc = dfs_set_ec_policy(c->fs, c->argv[1], c->argc > 2 ? c->argv[2] : NULL, &err);
 
 	if (rc == -EREMOTEIO) /* a file */
 		return cli_fail_cure(c, c->argv[1], err.text,
@@ -224,7 +224,7 @@ static int ec_unset(struct cli *c)
 	for (int i = 1; i < c->argc; i++) {
 		struct dfs_err err = {0};
 
-		if (dfs_ec_unset(c->fs, c->argv[i], &err) < 0)
+		if (dfs_unset_ec_policy(c->fs, c->argv[i], &err) < 0)
 			cli_fail(c, c->argv[i], err.text);
 		else
 			print_done(c, c->argv[i], "path");
@@ -341,7 +341,7 @@ static void verify_file(struct cli *c, const char *path, bool *nodes)
 		cli_json_item(c, path);
 		printf(", \"findings\": [");
 	}
-	rc = dfs_ec_verify(c->fs, path, on_finding, &v, &s, &err);
+	rc = dfs_verify_ec(c->fs, path, on_finding, &v, &s, &err);
 	if (rc == 0 || c->json)
 		print_summary(c, path, &s);
 	if (rc < 0)

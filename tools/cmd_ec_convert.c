@@ -117,7 +117,7 @@ static int copy_rest(struct convert *v, struct dfs_file *to, uint64_t at)
 static bool has_policy(struct convert *v, const char *path)
 {
 	struct dfs_ec_policy p;
-	int rc = dfs_ec_get(v->c->fs, path, &p, &v->err);
+	int rc = dfs_get_ec_policy(v->c->fs, path, &p, &v->err);
 
 	return rc > 0 ? strcmp(p.name, v->policy) == 0
 		      : rc == 0 && strcasecmp(v->policy, EC_REPLICATION_NAME) == 0;
@@ -237,7 +237,7 @@ static int too_few_nodes(struct convert *v, uint64_t units)
 {
 	struct dfs_ec_policy p;
 
-	if (dfs_ec_get(v->c->fs, v->tmp, &p, NULL) != 1)
+	if (dfs_get_ec_policy(v->c->fs, v->tmp, &p, NULL) != 1)
 		p = (struct dfs_ec_policy){0};
 	snprintf(v->err.text, sizeof(v->err.text),
 		 "%" PRIu64 " units of what was written are missing: %s wants %u data nodes "
@@ -257,7 +257,7 @@ static int verify_new(struct convert *v)
 			   "what was written is not what is read back; the file was left as it is");
 	if (rc < 0 || strcasecmp(v->policy, EC_REPLICATION_NAME) == 0)
 		return rc < 0 ? rc : 0;
-	rc = dfs_ec_verify(v->c->fs, v->tmp, on_finding, &missing, &s, &v->err);
+	rc = dfs_verify_ec(v->c->fs, v->tmp, on_finding, &missing, &s, &v->err);
 	if (rc == 0 && s.findings && missing)
 		rc = too_few_nodes(v, s.findings);
 	else if (rc == 0 && s.findings)

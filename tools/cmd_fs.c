@@ -339,10 +339,10 @@ int cmd_df(struct cli *c)
 static void du_one(struct cli *c, const char *path)
 {
 	struct dfs_err err = {0};
-	struct dfs_summary sum;
+	struct dfs_content_summary sum;
 	char a[32], b[32];
 
-	if (dfs_content_summary(c->fs, path, &sum, &err) < 0) {
+	if (dfs_get_content_summary(c->fs, path, &sum, &err) < 0) {
 		cli_fail(c, path, err.text);
 		return;
 	}

@@ -89,7 +89,8 @@ static int append_refused(struct copy *c, const char *path, int rc, const struct
 {
 	struct dfs_ec_policy p;
 
-	if (rc == -ENOTSUP && !c->cli->new_block && dfs_ec_get(c->cli->fs, path, &p, NULL) > 0)
+	if (rc == -ENOTSUP && !c->cli->new_block &&
+	    dfs_get_ec_policy(c->cli->fs, path, &p, NULL) > 0)
 		return cli_fail_cure(c->cli, path,
 				     "an erasure-coded file grows by whole new blocks only",
 				     "use --new-block");

@@ -175,14 +175,14 @@ DFS_API int dfs_refresh(struct dfs_file *f, struct dfs_err *err);
 /** What tells one content of a file from another, as dfs_open() has found it: two that are equal,
  *  of the same file (dfs_stat.file_id), are the same bytes, whatever the times say. Of an empty
  *  file all are 0. */
-struct dfs_content {
+struct dfs_content_id {
 	int64_t block; /* id of the last one */
 	uint64_t generation;
 	uint64_t length;
 };
 
 /** Of @f, which is open for reading (else all 0). No failure. */
-DFS_API void dfs_content(struct dfs_file *f, struct dfs_content *ret);
+DFS_API void dfs_get_content_id(struct dfs_file *f, struct dfs_content_id *ret);
 
 /**
  * A descriptor of the file in which all bytes of @f lie, for who reads them in a way of his own:
@@ -205,19 +205,19 @@ enum dfs_create_flags {
 	 * (ours does); one call and one wait for its disk less */
 	DFS_CREATE_FIRST_BLOCK = 8,
 	/* do not wait for the NameNode's disk, where it knows how (ours does): until the first
-	 * dfs_hsync() or dfs_close() of the file, or dfs_sync_names(), a crash of the NameNode's
+	 * dfs_hsync() or dfs_close() of the file, or dfs_sync_early(), a crash of the NameNode's
 	 * machine may undo the creation. A kill of the NameNode does not, and what was closed or
 	 * hsynced is safe. When it was undone, the next of these calls about the file fails with
 	 * -ESTALE. Not with DFS_CREATE_OVERWRITE of a file that exists, nor for striped files:
 	 * these are on the disk before dfs_create() returns */
 	DFS_CREATE_EARLY = 16,
-	/* nor does dfs_close() wait for disks. The NameNode's: until dfs_sync_names(), or the next
+	/* nor does dfs_close() wait for disks. The NameNode's: until dfs_sync_early(), or the next
 	 * change that anybody makes, or 100 ms have passed, a crash of the NameNode's machine may
 	 * undo what it did, and with DFS_CREATE_EARLY the creation, too. A kill of the NameNode
 	 * does not. A file that is open again then is closed once more by this handle, within
 	 * seconds after the NameNode is back; one that is gone is told by the next
-	 * dfs_sync_names(). And those of data nodes that know how (ours, by TCP), for the last
-	 * block, unless some of it was hsynced: until dfs_sync_names(), or 100 ms have passed, a
+	 * dfs_sync_early(). And those of data nodes that know how (ours, by TCP), for the last
+	 * block, unless some of it was hsynced: until dfs_sync_early(), or 100 ms have passed, a
 	 * crash of a data node's machine may take its replica away; a kill of the data node does
 	 * not. Not for striped files, nor (the NameNode) when a first block was never used */
 	DFS_CREATE_CLOSE_EARLY = 32,
@@ -244,20 +244,20 @@ enum dfs_create_flags {
  * is gone, since a crash has undone its creation (or somebody has deleted it right before or after
  * one).
  */
-DFS_API int dfs_sync_names(struct dfs *fs, struct dfs_err *err);
+DFS_API int dfs_sync_early(struct dfs *fs, struct dfs_err *err);
 /** The same of one file, @id (dfs_stat.file_id), as far as this handle has closed it. Nodes that
  *  have only other files are not asked. A loss of other files stays to be told. -EINVAL: @id is 0.
  */
-DFS_API int dfs_sync_file(struct dfs *fs, uint64_t id, struct dfs_err *err);
-/** As dfs_sync_names(), for nobody who waits: data nodes have two seconds to answer, and what is
+DFS_API int dfs_sync_early_file(struct dfs *fs, uint64_t id, struct dfs_err *err);
+/** As dfs_sync_early(), for nobody who waits: data nodes have two seconds to answer, and what is
  *  told once stays to be told, by this or by the other two. */
-DFS_API int dfs_try_sync_names(struct dfs *fs, struct dfs_err *err);
+DFS_API int dfs_try_sync_early(struct dfs *fs, struct dfs_err *err);
 /** Of that, what concerns the data nodes, as far as they answer: it returns within two seconds.
  *  Nodes that do not answer are not asked again by this. Call it before you replace a file with one
  *  that was closed early. */
-DFS_API void dfs_sync_blocks(struct dfs *fs);
+DFS_API void dfs_sync_early_blocks(struct dfs *fs);
 /** The same of file @id alone (0: of all), within @patience_ms. */
-DFS_API void dfs_sync_blocks_within(struct dfs *fs, uint64_t id, uint32_t patience_ms);
+DFS_API void dfs_sync_early_blocks_within(struct dfs *fs, uint64_t id, uint32_t patience_ms);
 
 enum dfs_append_flags {
 	/* make the file when it is missing, as dfs_create() with defaults */
@@ -550,12 +550,12 @@ DFS_API int dfs_concat(struct dfs *fs, const char *target, const char *const *so
 		       struct dfs_err *err);
 /** Which file dfs_replace_blocks() changes, as it was seen, and what it is to consist of. */
 struct dfs_replace {
-	size_t size;                /* sizeof(struct dfs_replace) */
-	uint64_t file_id;           /* dfs_stat.file_id, */
-	struct dfs_content content; /* dfs_content() */
-	const char *part;           /* the file with the new blocks */
-	const uint32_t *place;      /* where each of its blocks goes, counted from 0, ascending */
-	uint32_t places;            /* how many it has: all are used */
+	size_t size;                   /* sizeof(struct dfs_replace) */
+	uint64_t file_id;              /* dfs_stat.file_id, */
+	struct dfs_content_id content; /* dfs_get_content_id() */
+	const char *part;              /* the file with the new blocks */
+	const uint32_t *place; /* where each of its blocks goes, counted from 0, ascending */
+	uint32_t places;       /* how many it has: all are used */
 	/* that there are to be; in the other places the file keeps its own */
 	uint32_t blocks;
 };
@@ -682,7 +682,7 @@ struct dfs_statfs {
 /** Fails with [NN]. */
 DFS_API int dfs_statfs(struct dfs *fs, struct dfs_statfs *ret, struct dfs_err *err);
 
-struct dfs_summary {
+struct dfs_content_summary {
 	uint64_t length; /* of all files below */
 	uint64_t file_count;
 	uint64_t directory_count; /* the path itself included */
@@ -695,8 +695,8 @@ struct dfs_summary {
 };
 
 /** Fails with [NN]; -ENOENT. */
-DFS_API int dfs_content_summary(struct dfs *fs, const char *path, struct dfs_summary *ret,
-				struct dfs_err *err);
+DFS_API int dfs_get_content_summary(struct dfs *fs, const char *path,
+				    struct dfs_content_summary *ret, struct dfs_err *err);
 
 #define DFS_QUOTA_NONE (-1)
 #define DFS_QUOTA_KEEP INT64_MAX
@@ -839,27 +839,28 @@ DFS_API int dfs_ec_policies(struct dfs *fs, struct dfs_ec_policies **ret, struct
 DFS_API void dfs_ec_policies_free(struct dfs_ec_policies *p);
 /** The policy of a file, or the one that new files in a directory get. 1: into *@ret; 0: they are
  *  replicated; fails with [NN]; -ENOENT. */
-DFS_API int dfs_ec_get(struct dfs *fs, const char *path, struct dfs_ec_policy *ret,
-		       struct dfs_err *err);
+DFS_API int dfs_get_ec_policy(struct dfs *fs, const char *path, struct dfs_ec_policy *ret,
+			      struct dfs_err *err);
 /** New files in the directory @path get @policy (NULL: the NameNode's default; "replication":
  *  none).
  *  Existing ones stay as they are. Fails with [NN]; -ENOENT; -EINVAL not enabled; -EREMOTEIO a
  *  file. */
-DFS_API int dfs_ec_set(struct dfs *fs, const char *path, const char *policy, struct dfs_err *err);
+DFS_API int dfs_set_ec_policy(struct dfs *fs, const char *path, const char *policy,
+			      struct dfs_err *err);
 /** Take the policy of @path itself away; that of a directory above holds again. Fails with [NN];
  *  -ENOENT; -EREMOTEIO a file, or it has none of its own. */
-DFS_API int dfs_ec_unset(struct dfs *fs, const char *path, struct dfs_err *err);
+DFS_API int dfs_unset_ec_policy(struct dfs *fs, const char *path, struct dfs_err *err);
 /** Fail with [NN]; -EINVAL no such policy; -EACCES unless superuser. */
-DFS_API int dfs_ec_enable(struct dfs *fs, const char *policy, struct dfs_err *err);
-DFS_API int dfs_ec_disable(struct dfs *fs, const char *policy, struct dfs_err *err);
+DFS_API int dfs_enable_ec_policy(struct dfs *fs, const char *policy, struct dfs_err *err);
+DFS_API int dfs_disable_ec_policy(struct dfs *fs, const char *policy, struct dfs_err *err);
 /** HDFS's own cannot be removed. Fails as the two above; -EREMOTEIO. */
-DFS_API int dfs_ec_remove(struct dfs *fs, const char *policy, struct dfs_err *err);
+DFS_API int dfs_remove_ec_policy(struct dfs *fs, const char *policy, struct dfs_err *err);
 /** Make a policy known, disabled at first; *@ret is what it became (one of the same parts that is
  *  known already will do). Fails with [NN]; -EINVAL the NameNode does not want it; -EACCES unless
  *  superuser. */
-DFS_API int dfs_ec_add(struct dfs *fs, const char *codec, uint32_t data_units,
-		       uint32_t parity_units, uint32_t cell_size, struct dfs_ec_policy *ret,
-		       struct dfs_err *err);
+DFS_API int dfs_add_ec_policy(struct dfs *fs, const char *codec, uint32_t data_units,
+			      uint32_t parity_units, uint32_t cell_size, struct dfs_ec_policy *ret,
+			      struct dfs_err *err);
 
 enum dfs_ec_fault {
 	DFS_EC_UNIT_MISSING = 1, /* no data node has it, or none gives it: `why` */
@@ -897,7 +898,7 @@ struct dfs_ec_summary {
  * *@ret is filled as far as it came. 0 also when there were findings; -EINVAL the file is
  * replicated; -ENOTSUP a codec that this library has not; else as dfs_open().
  */
-DFS_API int dfs_ec_verify(struct dfs *fs, const char *path,
+DFS_API int dfs_verify_ec(struct dfs *fs, const char *path,
 			  void (*tell)(void *arg, const struct dfs_ec_finding *f), void *arg,
 			  struct dfs_ec_summary *ret, struct dfs_err *err);
 

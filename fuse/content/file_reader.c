@@ -123,10 +123,10 @@ int file_reader_open(struct mount *m, struct file_reader *r, struct dfs_err *err
 	return rc;
 }
 
-void file_reader_content(struct file_reader *r, struct dfs_content *ret)
+void file_reader_content(struct file_reader *r, struct dfs_content_id *ret)
 {
 	pthread_mutex_lock(&r->lock);
-	dfs_content(r->file->f, ret);
+	dfs_get_content_id(r->file->f, ret);
 	pthread_mutex_unlock(&r->lock);
 }
 

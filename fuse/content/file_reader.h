@@ -43,7 +43,7 @@ void file_reader_fini(struct file_reader *r);
 /** Open it now, to see whether the user may. Fails as dfs_open(). */
 int file_reader_open(struct mount *m, struct file_reader *r, struct dfs_err *err);
 /** Of what file_reader_open() has found. */
-void file_reader_content(struct file_reader *r, struct dfs_content *ret);
+void file_reader_content(struct file_reader *r, struct dfs_content_id *ret);
 /** dfs_local_fd() of it. */
 int file_reader_local_fd(struct file_reader *r, int *ret_fd, struct dfs_err *err);
 /** Less than @len only at the end of the HDFS file. Where @buf is NULL it is taken from m->buffers

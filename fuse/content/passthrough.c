@@ -128,7 +128,7 @@ static int32_t backing_open(struct mount *m, int fd)
 	return 0;
 }
 
-static void begin_locked(struct mount *m, struct handle *h, const struct dfs_content *v, int fd)
+static void begin_locked(struct mount *m, struct handle *h, const struct dfs_content_id *v, int fd)
 {
 	struct inode *in = h->in;
 	const int32_t id = is_free(m, in) ? backing_open(m, fd) : 0;
@@ -145,7 +145,7 @@ static void begin_locked(struct mount *m, struct handle *h, const struct dfs_con
 }
 
 /* It is passed through already. False: not what @h is to read. */
-static bool join_locked(struct mount *m, struct handle *h, const struct dfs_content *v)
+static bool join_locked(struct mount *m, struct handle *h, const struct dfs_content_id *v)
 {
 	struct inode *in = h->in;
 
@@ -163,7 +163,7 @@ int passthrough_open(struct mount *m, struct handle *h, struct fuse_file_info *f
 {
 	const bool reads = m->passthrough.on && is_reader(h, fi);
 	struct inode *in = h->in;
-	struct dfs_content v = {0};
+	struct dfs_content_id v = {0};
 	struct dfs_err err;
 	bool conflict = false;
 	int fd = -1;

@@ -125,7 +125,7 @@ static int write_new(struct inode *in, const char *tmp, const struct dfs_stat *o
 
 	id_path(path, in->id);
 	if (old->erasure_coded) { /* its own policy, which need not be that of the directory */
-		rc = dfs_ec_get(fs, path, &policy, err);
+		rc = dfs_get_ec_policy(fs, path, &policy, err);
 		o.ec_policy = rc == 1 ? policy.name : NULL;
 		o.replication = 0;
 	}
@@ -170,8 +170,8 @@ static uint64_t block_end(uint64_t length, uint64_t block_size, uint32_t i)
 	return end < length ? end : length;
 }
 
-static int make_plan(struct inode *in, const struct dfs_stat *old, const struct dfs_content *seen,
-		     struct plan *ret)
+static int make_plan(struct inode *in, const struct dfs_stat *old,
+		     const struct dfs_content_id *seen, struct plan *ret)
 {
 	const uint64_t size = old->block_size, length = overlay_length(in->ov),
 		       blocks = (length + size - 1) / size;
@@ -324,7 +324,7 @@ static int replace_shared(struct mount *m, struct inode *in, const char *tmp,
 			  const struct dfs_stat *old, bool *ret_whole, struct dfs_err *err)
 {
 	struct dfs_file *from;
-	struct dfs_content seen;
+	struct dfs_content_id seen;
 	char path[ID_PATH_MAX];
 	struct plan p = {0};
 	uint64_t new_id;
@@ -334,7 +334,7 @@ static int replace_shared(struct mount *m, struct inode *in, const char *tmp,
 	rc = dfs_open(in->w_user->fs, path, &from, err);
 	if (rc < 0)
 		return rc;
-	dfs_content(from, &seen);
+	dfs_get_content_id(from, &seen);
 	rc = make_plan(in, old, &seen, &p);
 	p.refused = rc == -EFBIG;
 	rc = rc ?: write_blocks(in, tmp, old, &p, from, &new_id, err);

@@ -149,7 +149,7 @@ static void free_handle(struct mount *m, struct orphan *o)
 static void check_cache(struct mount *m, struct handle *h, struct fuse_file_info *fi)
 {
 	struct inode *in = h->in;
-	struct dfs_content v;
+	struct dfs_content_id v;
 	bool keep;
 
 	fi->keep_cache = !h->can_read;

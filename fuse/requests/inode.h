@@ -62,16 +62,16 @@ struct inode {
 	/* L: last change of its attributes or name through this mount; 0: none that is known */
 	struct timespec ctim;
 	bool mtime_told; /* L: somebody has seen attr.st_mtim since the last write */
-	struct dfs_content seen_content; /* L: of the data that the kernel may have cached */
-	bool seen;                       /* L: it is known */
-	uint32_t change;                 /* L: counts what makes a reader of HDFS stale */
+	struct dfs_content_id seen_content; /* L: of the data that the kernel may have cached */
+	bool seen;                          /* L: it is known */
+	uint32_t change;                    /* L: counts what makes a reader of HDFS stale */
 	uint64_t change_ns; /* L: last change through this mount: older answers do not count */
 	/* L: of a directory: when a name in it went last, through this mount */
 	uint64_t moved_ns;
 	/* L: the kernel's name of the replica that it reads by itself (passthrough.h); 0: none */
 	int32_t backing;
-	uint32_t backing_opens;             /* L: so many of `opens` read it there, */
-	struct dfs_content backing_content; /* L: and this is what it holds */
+	uint32_t backing_opens;                /* L: so many of `opens` read it there, */
+	struct dfs_content_id backing_content; /* L: and this is what it holds */
 	/* L: its file has another inode, or will get one; `gone`, for who has this one open */
 	bool retired;
 	/* L: constant: this is such another inode, and its number no HDFS id */

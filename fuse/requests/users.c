@@ -356,7 +356,7 @@ static int sync_user(struct user *user, struct dfs_err *err)
 
 	if (made == user->synced)
 		return 0;
-	rc = dfs_sync_names(user->fs, err);
+	rc = dfs_sync_early(user->fs, err);
 	if (rc == 0)
 		user->synced = made; /* an older count at worst: one call more than needed */
 	return rc;
@@ -529,7 +529,7 @@ int users_sync_file(struct users *u, uint64_t id, struct dfs_err *err)
 	int rc = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		const int its = dfs_sync_file(all[i]->fs, id, rc == 0 ? err : NULL);
+		const int its = dfs_sync_early_file(all[i]->fs, id, rc == 0 ? err : NULL);
 
 		rc = rc ?: its;
 	}
@@ -541,7 +541,7 @@ int users_sync_file(struct users *u, uint64_t id, struct dfs_err *err)
  * told of a loss by that. */
 static void settle_debtor(struct users *u, struct user *user)
 {
-	const int rc = owes_sync(user) ? dfs_try_sync_names(user->fs, NULL) : 0;
+	const int rc = owes_sync(user) ? dfs_try_sync_early(user->fs, NULL) : 0;
 	bool done;
 
 	pthread_mutex_lock(&u->lock);
@@ -603,7 +603,7 @@ void users_sync_blocks(struct users *u, uint64_t by, uint64_t id)
 	/* Without time left nobody is asked: nodes that cannot answer in time are not asked again.
 	 */
 	for (uint32_t i = 0; i < n && (now = clock_mono_ns()) + NS_PER_MS <= until; i++)
-		dfs_sync_blocks_within(all[i]->fs, id, (uint32_t)((until - now) / NS_PER_MS));
+		dfs_sync_early_blocks_within(all[i]->fs, id, (uint32_t)((until - now) / NS_PER_MS));
 	put_all(u, all, n);
 }
 

@@ -97,7 +97,7 @@ int users_owns(struct user *user, const char *path, const char *owner, struct df
 #define BY_ANYBODY 0
 
 /** All that @by has created or closed early here is on the NameNode's disk, and on those of data
- * nodes. Fails as dfs_sync_names(). */
+ * nodes. Fails as dfs_sync_early(). */
 int users_sync(struct users *u, uint64_t by, struct dfs_err *err);
 /** The same of one file, by its HDFS id, whoever has closed it here. */
 int users_sync_file(struct users *u, uint64_t id, struct dfs_err *err);
@@ -105,7 +105,8 @@ int users_sync_file(struct users *u, uint64_t id, struct dfs_err *err);
  *  the next time. False: some are left, or cannot be made now; call again later. */
 bool users_settle(struct users *u, uint64_t until_ns);
 /** All that @by has closed early here (of that, the file with the HDFS id @id; 0: all) is on the
- *  disks of data nodes, as far as these answer: dfs_sync_blocks(). It returns within two seconds.
+ *  disks of data nodes, as far as these answer: dfs_sync_early_blocks(). It returns within two
+ *  seconds.
  */
 void users_sync_blocks(struct users *u, uint64_t by, uint64_t id);
 uid_t users_uid(struct users *u, const char *owner);

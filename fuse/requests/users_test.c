@@ -27,9 +27,9 @@ static struct {
 	int handles, syncs, rc;
 	uint64_t file;        /* closed early by the first user beside the owner */
 	int name_service;     /* errno of its answers; 0: nobody has a name */
-	uint32_t patience_ms; /* of dfs_sync_blocks_within(), */
-	uint32_t slow_ms;     /* which takes so long, as dfs_try_sync_names() */
-	int last;             /* the number that dfs_try_sync_names() was called for */
+	uint32_t patience_ms; /* of dfs_sync_early_blocks_within(), */
+	uint32_t slow_ms;     /* which takes so long, as dfs_try_sync_early() */
+	int last;             /* the number that dfs_try_sync_early() was called for */
 	int rc_first;         /* of the first user beside the owner */
 } fake;
 
@@ -54,7 +54,7 @@ void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret)
 	*ret = (struct dfs_counters){.read_tcp = 1};
 }
 
-int dfs_sync_names(struct dfs *fs, struct dfs_err *err)
+int dfs_sync_early(struct dfs *fs, struct dfs_err *err)
 {
 	(void)err;
 	fake.syncs++;
@@ -68,14 +68,14 @@ static void be_slow(void)
 	(void)nanosleep(&pause, NULL);
 }
 
-int dfs_try_sync_names(struct dfs *fs, struct dfs_err *err)
+int dfs_try_sync_early(struct dfs *fs, struct dfs_err *err)
 {
 	be_slow();
 	fake.last = fs->number;
-	return dfs_sync_names(fs, err);
+	return dfs_sync_early(fs, err);
 }
 
-int dfs_sync_file(struct dfs *fs, uint64_t id, struct dfs_err *err)
+int dfs_sync_early_file(struct dfs *fs, uint64_t id, struct dfs_err *err)
 {
 	(void)err;
 	return fs->number == 1 && id == fake.file ? fake.rc_first : 0;
@@ -98,7 +98,7 @@ int dfs_set_owner(struct dfs *fs, const char *path, const char *owner, const cha
 	return -EACCES;
 }
 
-void dfs_sync_blocks_within(struct dfs *fs, uint64_t id, uint32_t patience_ms)
+void dfs_sync_early_blocks_within(struct dfs *fs, uint64_t id, uint32_t patience_ms)
 {
 	(void)fs;
 	fake.syncs++;

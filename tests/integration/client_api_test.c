@@ -305,7 +305,7 @@ static void early(void)
 	rc = create(at("early"), &f, &err);
 	rc = rc ? rc : dfs_stat(fs, at("early"), &st, &err);
 	rc = rc ? rc : dfs_hsync(f, &err);
-	rc = rc ? rc : dfs_sync_names(fs, &err);
+	rc = rc ? rc : dfs_sync_early(fs, &err);
 	rc = rc ? rc : write_range(f, 0, BLOCK, 100000, 6, &err);
 	rc = rc ? rc : dfs_hsync(f, &err); /* a whole block: all of it is closed */
 	rc = rc ? rc : dfs_close(f, &err);
@@ -333,7 +333,7 @@ static void early(void)
 		rc = rc ? rc : write_range(f, 9, BLOCK + 9, 70000, 7, &err);
 		rc = rc ? rc : dfs_close(f, &err);
 		rc = rc ? rc : get(at(name), BLOCK + 9, 70000, 7, &err);
-		rc = rc ? rc : dfs_sync_names(fs, &err);
+		rc = rc ? rc : dfs_sync_early(fs, &err);
 		check(rc == 0, "%d closed early: %s", i + 1, rc ? err.text : "and appended to");
 	}
 	create_flags = DFS_CREATE_EARLY | DFS_CREATE_OVERWRITE;
@@ -563,7 +563,7 @@ static void replace_blocks(int stock)
 	rc = rc ? rc : dfs_stat(fs, at("other"), &st, &err);
 	rc = rc ? rc : dfs_open(fs, at("other"), &f, &err);
 	expect(rc, 0, &err, "a file and a block for its middle");
-	dfs_content(f, &r.content);
+	dfs_get_content_id(f, &r.content);
 	(void)dfs_close(f, NULL);
 	r.file_id = st.file_id;
 	expect(dfs_replace_blocks(fs, at("other"), &r, &err), -EINVAL, &err,
@@ -591,7 +591,7 @@ static void namespace(void)
 {
 	struct dfs_err err = {0};
 	struct dfs_stat st;
-	struct dfs_summary sum;
+	struct dfs_content_summary sum;
 	int rc;
 
 	expect(dfs_mkdir(fs, at("d/e/f"), 0750, true, &err), 0, &err, "mkdir with parents");
@@ -631,7 +631,7 @@ static void namespace(void)
 	check(rc == 0 && st.mode == 0600 && st.mtime_ms == 1234567 && st.replication == 1 &&
 		      strcmp(st.owner, "nobody") == 0,
 	      "all of these stick");
-	rc = dfs_content_summary(fs, at("d"), &sum, &err);
+	rc = dfs_get_content_summary(fs, at("d"), &sum, &err);
 	check(rc == 0 && sum.length == 5 && sum.file_count == 1 && sum.directory_count == 3,
 	      "content summary: %llu bytes, %llu files, %llu directories",
 	      (unsigned long long)sum.length, (unsigned long long)sum.file_count,
@@ -822,7 +822,7 @@ static int run_jobs(void *(*fn)(void *), struct dfs_file *f, struct dfs_err *err
 static void threads(void)
 {
 	struct dfs_err err = {0};
-	struct dfs_summary sum;
+	struct dfs_content_summary sum;
 	struct dfs_file *f;
 	int rc = run_jobs(write_and_read, NULL, &err);
 
@@ -831,7 +831,7 @@ static void threads(void)
 	rc = run_jobs(make_dirs, NULL, &err);
 	check(rc == 0 && made == 30, "four threads make 30 directories: %d made one %s", made,
 	      rc ? err.text : "");
-	rc = dfs_content_summary(fs, at("rivals"), &sum, &err);
+	rc = dfs_get_content_summary(fs, at("rivals"), &sum, &err);
 	check(rc == 0 && sum.directory_count == 31, "and nothing else is there");
 	rc = put(at("shared"), 3 * BLOCK, 100000, 77, &err);
 	rc = rc ? rc : dfs_open(fs, at("shared"), &f, &err);

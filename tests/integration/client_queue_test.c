@@ -124,13 +124,13 @@ static void test_a_file_that_is_taken_back(void)
 	struct dfs_stat st;
 
 	check(dfs_mkdir(fs, at("legacy"), 0, false, &why) == 0 &&
-		      dfs_ec_enable(fs, policy, &why) == 0 &&
-		      dfs_ec_set(fs, at("legacy"), policy, &why) == 0,
+		      dfs_enable_ec_policy(fs, policy, &why) == 0 &&
+		      dfs_set_ec_policy(fs, at("legacy"), policy, &why) == 0,
 	      "%s is set: %s", policy, why.text);
 	ends_with(-ENOTSUP, policy, dfs_begin_create(q, at("legacy/f"), NULL, &f, &then, &err));
 	ends_with(-ENOENT, "no such file", dfs_begin_stat(q, at("legacy/f"), &st, &then, &err));
 	ends_with(0, "", dfs_begin_delete(q, at("legacy"), true, &then, &err));
-	check(dfs_ec_disable(fs, policy, &why) == 0, "%s is disabled: %s", policy, why.text);
+	check(dfs_disable_ec_policy(fs, policy, &why) == 0, "%s is disabled: %s", policy, why.text);
 }
 
 static void test_cancel_and_close(void)

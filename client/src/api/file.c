@@ -408,9 +408,9 @@ DFS_API int dfs_refresh(struct dfs_file *f, struct dfs_err *out)
 	return rc < 0 ? api_err(out, &err, rc) : 0;
 }
 
-DFS_API void dfs_content(struct dfs_file *f, struct dfs_content *ret)
+DFS_API void dfs_get_content_id(struct dfs_file *f, struct dfs_content_id *ret)
 {
-	*ret = (struct dfs_content){0};
+	*ret = (struct dfs_content_id){0};
 	if (f->reader)
 		reader_content(f->reader, ret);
 }

@@ -72,8 +72,8 @@ DFS_API void dfs_ec_policies_free(struct dfs_ec_policies *pub)
 	free(pub); /* the first member of what was allocated */
 }
 
-DFS_API int dfs_ec_get(struct dfs *fs, const char *path, struct dfs_ec_policy *ret,
-		       struct dfs_err *out)
+DFS_API int dfs_get_ec_policy(struct dfs *fs, const char *path, struct dfs_ec_policy *ret,
+			      struct dfs_err *out)
 {
 	Hd__GetErasureCodingPolicyRequestProto req =
 		HD__GET_ERASURE_CODING_POLICY_REQUEST_PROTO__INIT;
@@ -94,7 +94,8 @@ DFS_API int dfs_ec_get(struct dfs *fs, const char *path, struct dfs_ec_policy *r
 	return has;
 }
 
-DFS_API int dfs_ec_set(struct dfs *fs, const char *path, const char *policy, struct dfs_err *out)
+DFS_API int dfs_set_ec_policy(struct dfs *fs, const char *path, const char *policy,
+			      struct dfs_err *out)
 {
 	Hd__SetErasureCodingPolicyRequestProto req =
 		HD__SET_ERASURE_CODING_POLICY_REQUEST_PROTO__INIT;
@@ -108,7 +109,7 @@ DFS_API int dfs_ec_set(struct dfs *fs, const char *path, const char *policy, str
 	return path_call_end(&a, out);
 }
 
-DFS_API int dfs_ec_unset(struct dfs *fs, const char *path, struct dfs_err *out)
+DFS_API int dfs_unset_ec_policy(struct dfs *fs, const char *path, struct dfs_err *out)
 {
 	Hd__UnsetErasureCodingPolicyRequestProto req =
 		HD__UNSET_ERASURE_CODING_POLICY_REQUEST_PROTO__INIT;
@@ -130,7 +131,7 @@ static int policy_call(struct dfs *fs, const char *method, const ProtobufCMessag
 	return api_err(out, &err, nn_call(fs, method, req, reply, ret, &err));
 }
 
-DFS_API int dfs_ec_enable(struct dfs *fs, const char *policy, struct dfs_err *out)
+DFS_API int dfs_enable_ec_policy(struct dfs *fs, const char *policy, struct dfs_err *out)
 {
 	Hd__EnableErasureCodingPolicyRequestProto req =
 		HD__ENABLE_ERASURE_CODING_POLICY_REQUEST_PROTO__INIT;
@@ -140,7 +141,7 @@ DFS_API int dfs_ec_enable(struct dfs *fs, const char *policy, struct dfs_err *ou
 			   &hd__enable_erasure_coding_policy_response_proto__descriptor, NULL, out);
 }
 
-DFS_API int dfs_ec_disable(struct dfs *fs, const char *policy, struct dfs_err *out)
+DFS_API int dfs_disable_ec_policy(struct dfs *fs, const char *policy, struct dfs_err *out)
 {
 	Hd__DisableErasureCodingPolicyRequestProto req =
 		HD__DISABLE_ERASURE_CODING_POLICY_REQUEST_PROTO__INIT;
@@ -151,7 +152,7 @@ DFS_API int dfs_ec_disable(struct dfs *fs, const char *policy, struct dfs_err *o
 			   out);
 }
 
-DFS_API int dfs_ec_remove(struct dfs *fs, const char *policy, struct dfs_err *out)
+DFS_API int dfs_remove_ec_policy(struct dfs *fs, const char *policy, struct dfs_err *out)
 {
 	Hd__RemoveErasureCodingPolicyRequestProto req =
 		HD__REMOVE_ERASURE_CODING_POLICY_REQUEST_PROTO__INIT;
@@ -176,9 +177,9 @@ static int take_added(const Hd__AddErasureCodingPoliciesResponseProto *m, struct
 	return 0;
 }
 
-DFS_API int dfs_ec_add(struct dfs *fs, const char *codec, uint32_t data_units,
-		       uint32_t parity_units, uint32_t cell_size, struct dfs_ec_policy *ret,
-		       struct dfs_err *out)
+DFS_API int dfs_add_ec_policy(struct dfs *fs, const char *codec, uint32_t data_units,
+			      uint32_t parity_units, uint32_t cell_size, struct dfs_ec_policy *ret,
+			      struct dfs_err *out)
 {
 	Hd__AddErasureCodingPoliciesRequestProto req =
 		HD__ADD_ERASURE_CODING_POLICIES_REQUEST_PROTO__INIT;

@@ -313,7 +313,7 @@ DFS_API int dfs_mkdir(struct dfs *fs, const char *path, uint32_t mode, bool pare
 	return path_call_end(&a, out);
 }
 
-DFS_API int dfs_sync_names(struct dfs *fs, struct dfs_err *out)
+DFS_API int dfs_sync_early(struct dfs *fs, struct dfs_err *out)
 {
 	struct err err;
 
@@ -321,7 +321,7 @@ DFS_API int dfs_sync_names(struct dfs *fs, struct dfs_err *out)
 	return api_err(out, &err, deferred_sync_settle(fs, &err) ?: early_close_settle(fs, &err));
 }
 
-DFS_API int dfs_sync_file(struct dfs *fs, uint64_t id, struct dfs_err *out)
+DFS_API int dfs_sync_early_file(struct dfs *fs, uint64_t id, struct dfs_err *out)
 {
 	struct err err;
 	int rc;
@@ -334,7 +334,7 @@ DFS_API int dfs_sync_file(struct dfs *fs, uint64_t id, struct dfs_err *out)
 	return api_err(out, &err, rc);
 }
 
-DFS_API int dfs_try_sync_names(struct dfs *fs, struct dfs_err *out)
+DFS_API int dfs_try_sync_early(struct dfs *fs, struct dfs_err *out)
 {
 	struct err err;
 	int rc;
@@ -346,12 +346,12 @@ DFS_API int dfs_try_sync_names(struct dfs *fs, struct dfs_err *out)
 	return api_err(out, &err, rc);
 }
 
-DFS_API void dfs_sync_blocks(struct dfs *fs)
+DFS_API void dfs_sync_early_blocks(struct dfs *fs)
 {
-	dfs_sync_blocks_within(fs, 0, SYNC_BLOCKS_MS);
+	dfs_sync_early_blocks_within(fs, 0, SYNC_BLOCKS_MS);
 }
 
-DFS_API void dfs_sync_blocks_within(struct dfs *fs, uint64_t id, uint32_t patience_ms)
+DFS_API void dfs_sync_early_blocks_within(struct dfs *fs, uint64_t id, uint32_t patience_ms)
 {
 	deferred_sync_settle_new(fs, id, clock_mono_ns() + patience_ms * NS_PER_MS);
 }
@@ -640,8 +640,8 @@ DFS_API int dfs_wait_closed(struct dfs *fs, const char *path, uint32_t timeout_m
 
 /* ---- what a directory holds ---- */
 
-DFS_API int dfs_content_summary(struct dfs *fs, const char *path, struct dfs_summary *ret,
-				struct dfs_err *out)
+DFS_API int dfs_get_content_summary(struct dfs *fs, const char *path,
+				    struct dfs_content_summary *ret, struct dfs_err *out)
 {
 	Hd__GetContentSummaryRequestProto req = HD__GET_CONTENT_SUMMARY_REQUEST_PROTO__INIT;
 	Hd__GetContentSummaryResponseProto *m;
@@ -652,7 +652,7 @@ DFS_API int dfs_content_summary(struct dfs *fs, const char *path, struct dfs_sum
 	if (path_call_send(&a, "getContentSummary", &req.base,
 			   &hd__get_content_summary_response_proto__descriptor, &m) < 0)
 		return path_call_end(&a, out);
-	*ret = (struct dfs_summary){
+	*ret = (struct dfs_content_summary){
 		.length = m->summary->length,
 		.file_count = m->summary->filecount,
 		.directory_count = m->summary->directorycount,

@@ -490,8 +490,8 @@ static void take_first(struct reader *r, const struct answer *a)
 	}
 	learn_tail(r, l);
 	if (l->lastblock)
-		r->content = (struct dfs_content){(int64_t)l->lastblock->b->blockid,
-						  l->lastblock->b->generationstamp, a->length};
+		r->content = (struct dfs_content_id){(int64_t)l->lastblock->b->blockid,
+						     l->lastblock->b->generationstamp, a->length};
 	r->located = true;
 }
 
@@ -724,7 +724,7 @@ bool reader_grows(struct reader *r)
 	return grows;
 }
 
-void reader_content(struct reader *r, struct dfs_content *ret)
+void reader_content(struct reader *r, struct dfs_content_id *ret)
 {
 	*ret = r->content; /* constant */
 }

@@ -46,10 +46,10 @@ struct reader {
 	struct known_block known; /* what a later answer must fit; */
 	/* as this: the last block of which bytes were read while it was being written */
 	struct known_block given;
-	uint64_t tail_at, tail_gs;  /* constant once it is located: see reader_stamp() */
-	uint64_t length;            /* as known; grows while the file is written */
-	struct dfs_content content; /* when it was located first */
-	bool growing;               /* the last block is under construction */
+	uint64_t tail_at, tail_gs;     /* constant once it is located: see reader_stamp() */
+	uint64_t length;               /* as known; grows while the file is written */
+	struct dfs_content_id content; /* when it was located first */
+	bool growing;                  /* the last block is under construction */
 	bool located;            /* the NameNode was asked: the next two are known and constant */
 	bool striped;            /* erasure-coded */
 	struct ec_policy policy; /* of its groups */
@@ -78,7 +78,7 @@ ssize_t reader_pread(struct reader *r, void *buf, size_t len, uint64_t offset, s
 int reader_seek(struct reader *r, uint64_t offset);
 uint64_t reader_tell(struct reader *r);
 uint64_t reader_length(struct reader *r);
-void reader_content(struct reader *r, struct dfs_content *ret);
+void reader_content(struct reader *r, struct dfs_content_id *ret);
 /** Close the streams of dfs_read(), without waiting; the next one opens others. Under seq_lock.
  *  False: not now, it would break off what others use; its nodes are asked to let go. */
 bool reader_give_back(struct reader *r);

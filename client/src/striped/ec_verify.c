@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ec_verify - dfs_ec_verify(): do the units of each group of a file belong together?
+/* ec_verify - dfs_verify_ec(): do the units of each group of a file belong together?
  *
  * All units that are there are read side by side, a window at a time, and checked against each
  * other. When they do not agree, each is left out in turn: if the others agree without just one,
@@ -266,7 +266,7 @@ static int prepare(struct verify *v, const char *path, const Hd__LocatedBlocksPr
 	return v->buf ? 0 : err_set(err, -ENOMEM, "out of memory for a check");
 }
 
-DFS_API int dfs_ec_verify(struct dfs *fs, const char *path,
+DFS_API int dfs_verify_ec(struct dfs *fs, const char *path,
 			  void (*tell)(void *arg, const struct dfs_ec_finding *f), void *arg,
 			  struct dfs_ec_summary *ret, struct dfs_err *out)
 {
