@@ -530,6 +530,14 @@ bool pool_is_pressed(const struct pool *p)
 	return p->waiting > 0;
 }
 
+bool pool_lacks_slots(const struct pool *p)
+{
+	for (int use = 0; use < POOL_USES; use++)
+		if (!list_empty(&p->line[use]))
+			return true;
+	return false;
+}
+
 void pool_on_pressed(struct pool *p, void (*pressed)(void *arg), void *arg)
 {
 	p->pressed = pressed;

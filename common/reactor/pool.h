@@ -135,6 +135,8 @@ bool pool_fits(const struct pool *p, const struct pool_set *set, enum pool_use u
 struct slot *pool_get(struct pool *p, enum slot_class cls, enum pool_use use);
 /** Does somebody wait, for slots or for a budget? */
 bool pool_is_pressed(const struct pool *p);
+/** Does somebody wait for slots, and not only for a budget? */
+bool pool_lacks_slots(const struct pool *p);
 /** @pressed runs whenever somebody begins to wait, or gets a smaller form of a set: a hint to give
  *  back what is not in use. */
 void pool_on_pressed(struct pool *p, void (*pressed)(void *arg), void *arg);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <assert.h>
+#include <linux/tcp.h> /* struct tcp_info with bytes_received */
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@
 /* Bytes that the kernel keeps for us and has not sent. Its own limit is megabytes: hundreds of
  * peers that take nothing would fill its memory for TCP, and every connection of the machine would
  * slow down. Thousands of them would with UNSENT_MAX, too: when so many accepted connections of a
- * reactor are sending, the next ones get less. */
+ * listener are sending, the next ones get less. */
 #define UNSENT_MAX (512 << 10)
 #define MANY_SENDING 256
 #define UNSENT_OF_MANY (128 << 10)
@@ -302,14 +302,17 @@ static void tcp_pull(struct xconn *x, struct xremote from, struct slot *slot, ui
 	in_start(tcp_of(x), &(struct iovec){slot->data + off, len}, 1, len, true, op);
 }
 
-static uint64_t tcp_recv_quiet_ns(struct xconn *x)
+/* A UNIX domain socket does not tell. */
+static bool tcp_recv_progress(struct xconn *x, struct xprogress *ret)
 {
-	struct tcp_info info;
+	struct tcp_info info = {0};
 	socklen_t len = sizeof(info);
 
 	if (getsockopt(tcp_of(x)->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
-		return UINT64_MAX; /* a UNIX domain socket */
-	return info.tcpi_last_data_recv * NS_PER_MS;
+		return false;
+	*ret = (struct xprogress){.bytes = info.tcpi_bytes_received,
+				  .quiet_ns = info.tcpi_last_data_recv * NS_PER_MS};
+	return true;
 }
 
 /* ---- send ---- */
@@ -679,7 +682,7 @@ const struct xport_ops tcp_ops = {
 	.send_fds = tcp_send_fds,
 	.send_stop = tcp_send_stop,
 	.send_room = tcp_send_room,
-	.recv_quiet_ns = tcp_recv_quiet_ns,
+	.recv_progress = tcp_recv_progress,
 };
 
 /* ---- listen ---- */

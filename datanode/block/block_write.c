@@ -87,8 +87,8 @@ static void bw_on_stop(struct rmsg *m)
 
 	w->stop_seen = true;
 	bw_fail(w, why, why == -EIO ? "its volume is out of service" : "stopped by a recovery");
-	if (w->state == BW_OPEN_WAIT && why == -EIO && w->src && !w->answered) {
-		w->answered = true; /* the helper may be long in coming back */
+	if (why == -EIO && w->src && !w->answered) {
+		w->answered = true; /* helper or next node may be long in coming back */
 		w->src->ops->opened(w->src, dt_errno_status(why), "", true);
 	}
 	bw_ready(w);
@@ -705,7 +705,8 @@ void block_write_reclaim_all(struct engine_core *core)
 	list_for_each (l, &core->writes) {
 		struct block_write *w = container_of(l, struct block_write, core_link);
 
-		if (w->src && w->src->ops->reclaim)
+		if (w->src && w->src->ops->reclaim &&
+		    buffers_are_wanted(core, w->shares, BUFFERS_SHARES))
 			w->src->ops->reclaim(w->src);
 	}
 }

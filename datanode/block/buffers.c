@@ -6,7 +6,8 @@
 #define VOLUME_EIGHTHS 4
 #define CONN_EIGHTHS 4
 #define HOP_EIGHTHS 3
-#define COPIES_EIGHTHS 2
+#define TRANSFERS_EIGHTHS 2
+#define COPIES_EIGHTHS 1
 /* of the slots for CRCs; the floors of all uses are less than half of them */
 #define LISTS_PART 4
 #define LONG_LISTS_PART 32 /* of all bytes */
@@ -97,6 +98,15 @@ void buffers_for_list(struct engine_core *core, enum slot_class cls,
 	ret[BUFFERS_SHARES] = cls == SLOT_CRC ? &core->lists : &core->long_lists;
 }
 
+bool buffers_are_wanted(const struct engine_core *core, struct buffers_share *const *shares, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (shares[i] && (!list_empty(&shares[i]->slots.waiters) ||
+				  !list_empty(&shares[i]->lists.waiters)))
+			return true;
+	return pool_lacks_slots(core->pool);
+}
+
 /* Some that have stalled give back at once, others when they have stalled long enough: look again
  * while somebody waits. */
 static void on_reclaim(struct rtimer *t)
@@ -129,6 +139,7 @@ void buffers_init(struct engine_core *core)
 		share_init(core, &core->by_volume[i], 0);
 		share_init(core, &core->by_hop[i], HOP_EIGHTHS);
 	}
+	share_init(core, &core->transfers, TRANSFERS_EIGHTHS);
 	share_init(core, &core->copies, COPIES_EIGHTHS);
 	core->reclaim_timer.fire = on_reclaim;
 	pool_on_pressed(core->pool, on_pressed, core);

@@ -99,7 +99,8 @@ struct engine_core {
 	uint32_t op_count, conn_count;
 	struct rtimer reclaim_timer; /* private to buffers.c, as the budgets are */
 	struct buffers_share by_volume[XFER_BUDGETS], by_hop[XFER_BUDGETS];
-	struct buffers_share copies;           /* of whole replicas to other nodes */
+	struct buffers_share transfers;        /* of replicas to other nodes */
+	struct buffers_share copies;           /* that other nodes fetch (COPY_BLOCK) */
 	struct pool_budget lists, long_lists;  /* of all writes over RDMA */
 	uint64_t hops[XFER_BUDGETS];           /* whose by_hop is */
 	struct disk_turns disks[XFER_BUDGETS]; /* private to block_read.c */

@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/wire/dt.h"
 #include "common/wire/pb.h"
+#include "datanode/block/buffers.h"
 #include "datanode/block/sink.h"
 #include "datanode/block/token.h"
 
@@ -34,6 +35,8 @@ struct transfer {
 	enum transfer_state state;
 	bool read_closing, sink_closing, answered;
 	struct list early; /* pieces that came before the hop was ready */
+	bool parked;       /* the read waits, with none of them, until it is */
+	uint64_t moved_ns; /* since when the hop has taken nothing */
 	int64_t seq;
 	struct piece last;
 	int rc;
@@ -65,6 +68,10 @@ static void on_sink_opened(struct sink_user *u, int status, const char *bad_link
 				bad_link);
 	else if (t->state == TR_HOP_WAIT)
 		t->state = TR_RUN;
+	t->moved_ns = reactor_now_ns(t->core->reactor);
+	if (t->parked && t->r)
+		block_read_resume(t->r);
+	t->parked = false;
 	tr_ready(t);
 }
 
@@ -72,6 +79,7 @@ static void on_sink_sent(struct sink_user *u, struct piece *p)
 {
 	struct transfer *t = container_of(u, struct transfer, sink_user);
 
+	t->moved_ns = reactor_now_ns(t->core->reactor);
 	if (p != &t->last)
 		block_read_sent(t->r, p);
 	tr_ready(t);
@@ -86,7 +94,7 @@ static void on_sink_broken(struct sink_user *u, int rc)
 {
 	struct transfer *t = container_of(u, struct transfer, sink_user);
 
-	if (rc == 0 && t->state != TR_ANSWER_WAIT)
+	if (rc == 0 && t->state != TR_ANSWER_WAIT && !t->rc)
 		rc = err_set(&t->err, -EPROTO, "data node %s:%u answers before it has the block",
 			     t->write.targets[0].ip, t->write.targets[0].xfer_port);
 	t->answered = rc == 0;
@@ -181,6 +189,7 @@ static void on_opened(struct read_sink *s, int rc, const struct read_info *info,
 	t->info = *info;
 	t->write.req.block = info->block;
 	t->state = TR_HOP_WAIT;
+	t->moved_ns = reactor_now_ns(t->core->reactor);
 	hop_open(t);
 }
 
@@ -205,10 +214,39 @@ static void on_ended(struct read_sink *s, int rc)
 	tr_ready(t);
 }
 
+/* A hop that is not there yet needs no pieces. They are read again when it is. */
+static void park(struct transfer *t)
+{
+	const struct piece *first = container_of(t->early.next, struct piece, link);
+	const uint64_t off = first->off;
+
+	t->seq = first->seq;
+	while (!list_empty(&t->early))
+		block_read_sent(t->r, container_of(list_pop(&t->early), struct piece, link));
+	block_read_park(t->r, off);
+	t->parked = true;
+}
+
+static void on_reclaim(struct read_sink *s)
+{
+	struct transfer *t = container_of(s, struct transfer, read_sink);
+	const uint64_t still_ns = reactor_now_ns(t->core->reactor) - t->moved_ns;
+
+	if (t->rc || t->parked)
+		return;
+	if (t->state == TR_HOP_WAIT && !list_empty(&t->early) && still_ns >= BUFFERS_STALL_NS)
+		park(t);
+	else if (t->state == TR_RUN && still_ns >= BUFFERS_PARTIAL_NS &&
+		 buffers_are_wanted(t->core, &t->read_sink.share, 1))
+		tr_fail(t, -ETIMEDOUT,
+			"the receiving data node takes nothing, and others wait for the buffers");
+}
+
 static const struct read_sink_ops sink_ops = {
 	.opened = on_opened,
 	.piece = on_piece,
 	.ended = on_ended,
+	.reclaim = on_reclaim,
 };
 
 /* ---- steps ---- */
@@ -320,7 +358,7 @@ int transfer_open(struct engine_core *core, const struct transfer_params *params
 		t->read_sink = (struct read_sink){.ops = &sink_ops,
 						  .peer = params->targets[0].ip,
 						  .own = true,
-						  .share = &core->copies};
+						  .share = &core->transfers};
 		t->done = done;
 		t->arg = arg;
 		list_init(&t->early);

@@ -51,6 +51,7 @@ struct capsule_write {
 	struct pool_ask ask;     /* for the CRCs of the first piece that lacks a slot for them */
 	struct slot *crc_slot;   /* granted */
 	struct rtimer crc_timer; /* how long it is waited for */
+	bool hop_blamed;         /* for a slot that was not to be had */
 };
 
 static struct capsule_write *of_stream(struct capsule_stream *s)
@@ -202,13 +203,15 @@ static void on_no_crc_slot(struct rtimer *t)
 	struct capsule_write *w = container_of(t, struct capsule_write, crc_timer);
 
 	if (w->w && block_write_no_list(w->w, w->ask.form[0].part[0].cls)) {
+		w->hop_blamed = true;
 		crc_deadline(w); /* the sender cancels before that */
 		return;
 	}
 	log_warn(
 		"op=write peer=%s: no buffer for CRCs in time: see /ops for who holds them; dfs.rdma.pool.size is the pool",
 		link_of(w)->peer);
-	write_fail(w, -ENOBUFS);
+	/* a next node that was told of is to blame, not this one */
+	write_fail(w, w->hop_blamed ? -EHOSTUNREACH : -ENOBUFS);
 }
 
 /* A slot for the list of CRCs of @p, before any of it has a landing: a piece may take several

@@ -132,8 +132,8 @@ void write_params_fini(struct write_params *p)
 	p->token = NULL;
 }
 
-/* How long the sender waits for us, which bounds how long we wait for the next node. Shorter timers
- * than of the least would only make a flood of heartbeats. */
+/* How long the sender waits for us, which bounds how long we wait for the next node. A shorter
+ * one would only make a flood of heartbeats. */
 static uint64_t patience_ns(const struct engine_core *core, const Hd__OpWriteBlockProto *m)
 {
 	const uint64_t ours = core->waits.read_ns;

@@ -58,6 +58,7 @@ struct dtp_read {
 	uint64_t send_ns; /* since when it is on its way */
 	bool stopping;    /* to see whether the peer takes anything */
 	bool parked;      /* it does not: no buffer is held until it does */
+	bool resting;     /* nor by a copy until its bytes may go */
 	uint64_t paid_to; /* copy: the bytes before this one may go at paid_ns */
 	uint64_t paid_ns;
 	struct rtimer pay_timer;
@@ -172,15 +173,35 @@ static void piece_back(struct dtp_read *d)
 	d->sending = NULL;
 }
 
+static void give_back(struct dtp_read *d)
+{
+	piece_back(d);
+	while (!list_empty(&d->pieces))
+		block_read_sent(d->r, container_of(list_pop(&d->pieces), struct piece, link));
+	block_read_park(d->r, d->at);
+}
+
+/* A copy that waits for its share of the balancer's bandwidth: on_paid() wakes it. */
+static void rest(struct dtp_read *d)
+{
+	give_back(d);
+	d->resting = true;
+}
+
 /* What was sent to a peer that takes nothing is read again when it takes some. */
 static void on_reclaim(struct read_sink *s)
 {
 	struct dtp_read *d = of_sink(s);
 	struct dtp_conn *c = d->op.conn;
+	const uint64_t now_ns = reactor_now_ns(c->core->reactor);
 
+	if (d->copy && d->sending && !c->sending && !d->ended &&
+	    d->paid_ns > now_ns + BUFFERS_STALL_NS) {
+		rest(d);
+		return;
+	}
 	if (d->stopping || d->parked || !d->sending || !c->sending || !c->xc ||
-	    !c->xc->ops->send_stop ||
-	    reactor_now_ns(c->core->reactor) - d->send_ns < BUFFERS_STALL_NS)
+	    !c->xc->ops->send_stop || now_ns - d->send_ns < BUFFERS_STALL_NS)
 		return;
 	d->stopping = true;
 	c->xc->ops->send_stop(c->xc);
@@ -206,10 +227,7 @@ static void park(struct dtp_read *d)
 
 	if (!d->r || c->broken || c->state >= DTP_CLOSING)
 		return;
-	piece_back(d);
-	while (!list_empty(&d->pieces))
-		block_read_sent(d->r, container_of(list_pop(&d->pieces), struct piece, link));
-	block_read_park(d->r, d->at);
+	give_back(d);
 	d->parked = true;
 	c->sending = true;
 	d->room_op.done = on_room;
@@ -334,7 +352,12 @@ static size_t tail_encode(struct dtp_read *d, uint8_t *buf)
 
 static void on_paid(struct rtimer *t)
 {
-	dtp_ready(container_of(t, struct dtp_read, pay_timer)->op.conn);
+	struct dtp_read *d = container_of(t, struct dtp_read, pay_timer);
+
+	if (d->resting && d->r)
+		block_read_resume(d->r);
+	d->resting = false;
+	dtp_ready(d->op.conn);
 }
 
 /* The balancer's bandwidth: false while the next bytes of a copy have to wait. */

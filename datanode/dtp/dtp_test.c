@@ -50,7 +50,9 @@ enum hop_fault {
 	HOP_LIES,
 	HOP_BLAMES,
 	HOP_FAULTS,
-	HOP_ANSWERS_EARLY /* of copies alone */
+	HOP_ANSWERS_EARLY, /* of copies alone */
+	HOP_WAITS,         /* does not open until hop.go_on */
+	HOP_STALLS,        /* takes nothing after fault_at pieces */
 };
 
 static struct hop {
@@ -61,9 +63,9 @@ static struct hop {
 	struct list queue;
 	int64_t unacked[256];
 	uint32_t sent, acked;
-	bool opened, broken, closing;
+	bool opened, broken, closing, go_on;
 	uint64_t bytes;
-	uint64_t copies_used; /* what all copies held at the first piece */
+	uint64_t transfers_used; /* what all transfers held at the first piece */
 } hop;
 
 static bool hop_checks = true; /* what is forwarded is what was sent */
@@ -79,7 +81,7 @@ static void hop_send_one(void)
 	uint8_t crcs[4096];
 
 	if (!hop.sent)
-		hop.copies_used = core.copies.slots.used;
+		hop.transfers_used = core.transfers.slots.used;
 	if (p->crc_count && hop_checks) {
 		assert_true(p->crc_count * 4 <= sizeof(crcs));
 		memcpy(crcs, p->crcs, p->crc_count * 4 - 4);
@@ -118,6 +120,10 @@ static void hop_fire(struct rtimer *t)
 	}
 	if (hop.broken)
 		return;
+	if (hop.fault == HOP_WAITS && !hop.go_on) {
+		hop_again();
+		return;
+	}
 	if (!hop.opened) {
 		hop.opened = true;
 		hop.broken = hop.fault == HOP_REFUSES;
@@ -133,7 +139,8 @@ static void hop_fire(struct rtimer *t)
 		hop.broken = true;
 		hop.base.user->ops->broken(hop.base.user, -ECONNRESET);
 		return;
-	} else if (!list_empty(&hop.queue) && random_below(2)) {
+	} else if (!list_empty(&hop.queue) && random_below(2) &&
+		   (hop.fault != HOP_STALLS || hop.sent < hop.fault_at)) {
 		hop_send_one();
 	} else if (hop.acked != hop.sent) {
 		hop_ack_one();
@@ -566,16 +573,14 @@ static void transfer_ended(void *arg, int rc, const struct err *err)
 	reactor_stop(r);
 }
 
-/* A new block is copied to a hop with @fault after @fault_at pieces: what becomes of it; 1: it has
- * not ended. */
-static int copy_to(enum hop_fault fault, uint32_t fault_at)
+/* A new block is copied to a hop with @fault after @fault_at pieces. *@rc: what becomes of it. */
+static void copy_start(enum hop_fault fault, uint32_t fault_at, int *rc)
 {
 	const int64_t id = next_id++;
 	const struct fake_opts good = stream(1);
 	struct transfer_params tp = {
 		.bp = bp, .block = {id, 1001, DATA_LEN}, .target_count = 1, .client = "client"};
 	uint32_t acks;
-	int rc = 1;
 
 	put_write(id, false);
 	acks = put_stream(DATA_LEN);
@@ -586,20 +591,114 @@ static int copy_to(enum hop_fault fault, uint32_t fault_at)
 	assert_non_null(tp.targets);
 	hop.fault = fault;
 	hop.fault_at = fault_at;
-	assert_int_equal(transfer_open(&core, &tp, transfer_ended, &rc), 0);
+	assert_int_equal(transfer_open(&core, &tp, transfer_ended, rc), 0);
+}
+
+/* 1: it has not ended. */
+static int copy_to(enum hop_fault fault, uint32_t fault_at)
+{
+	int rc = 1;
+
+	copy_start(fault, fault_at, &rc);
 	for (int i = 0; i < 600 && rc == 1; i++)
 		fix_run(100);
 	return rc;
 }
 
+/* Somebody waits for a slot, while all that a copy does not hold are out. */
+static struct waiter {
+	struct pool_ask ask;
+	struct slot *slot;
+	bool granted;
+} waiter;
+
+static void waiter_granted(struct pool_ask *a)
+{
+	(void)a;
+	waiter.granted = true;
+}
+
+static void wait_for_slot(void)
+{
+	fix_hold_all();
+	waiter = (struct waiter){0};
+	waiter.ask = (struct pool_ask){.use = POOL_CTRL,
+				       .slots = &waiter.slot,
+				       .granted = waiter_granted,
+				       .forms = 1,
+				       .form = {{.parts = 1, .part = {{SLOT_CRC, 1}}}}};
+	assert_false(pool_take(pool, &waiter.ask));
+	pool_wait(pool, &waiter.ask);
+}
+
+static void wait_over(void)
+{
+	if (waiter.granted)
+		slot_put(waiter.slot);
+	else
+		pool_wait_cancel(pool, &waiter.ask);
+	fix_give_back();
+}
+
+/* What a copy has read for a target that is not there yet is given back to others, and read again.
+ */
+static void a_copy_whose_target_is_slow_to_answer_holds_no_buffers(void **state)
+{
+	int rc = 1;
+
+	(void)state;
+	copy_start(HOP_WAITS, 0, &rc);
+	for (int i = 0; i < 50 && !core.transfers.slots.used; i++)
+		fix_run(10);
+	assert_true(core.transfers.slots.used > 0);
+	wait_for_slot();
+	for (int i = 0; i < 100 && !waiter.granted; i++)
+		fix_run(10);
+	assert_true(waiter.granted);
+	for (int i = 0; i < 50 && core.transfers.slots.used; i++)
+		fix_run(10);
+	assert_int_equal(core.transfers.slots.used, 0);
+	wait_over();
+	hop.go_on = true;
+	for (int i = 0; i < 200 && (hop.bytes < DATA_LEN || !list_empty(&hop.queue)); i++)
+		fix_run(10);
+	assert_int_equal(hop.bytes, DATA_LEN);
+	fix_run(50);
+	hop.base.user->ops->broken(hop.base.user, 0);
+	for (int i = 0; i < 100 && rc == 1; i++)
+		fix_run(10);
+	assert_int_equal(rc, 0);
+	assert_int_equal(pool_slots_out(pool), 0);
+}
+
+/* A target that takes nothing for seconds, while others wait for the buffers, costs only its copy.
+ */
+static void a_copy_whose_target_takes_nothing_ends_while_others_wait(void **state)
+{
+	int rc = 1;
+
+	(void)state;
+	copy_start(HOP_STALLS, 0, &rc);
+	for (int i = 0; i < 100 && (!hop.opened || list_empty(&hop.queue)); i++)
+		fix_run(10);
+	wait_for_slot();
+	for (int i = 0; i < 70 && rc == 1; i++)
+		fix_run(100);
+	assert_int_equal(rc, -ETIMEDOUT);
+	assert_true(waiter.granted);
+	wait_over();
+	assert_int_equal(pool_slots_out(pool), 0);
+}
+
 /* What a next node that takes nothing holds of the buffers is bounded for all copies together. */
-static void a_copy_is_charged_to_the_share_of_all_copies(void **state)
+static void a_copy_is_charged_to_the_share_of_all_transfers(void **state)
 {
 	(void)state;
 	assert_int_equal(copy_to(HOP_DIES, 1), -ECONNRESET);
-	assert_true(hop.copies_used >= DATA_LEN);
-	assert_true(core.copies.slots.limit && core.copies.slots.limit <= pool_bytes(pool) / 4);
-	assert_int_equal(core.copies.slots.used, 0);
+	assert_true(hop.transfers_used >= DATA_LEN);
+	assert_true(core.transfers.slots.limit &&
+		    core.transfers.slots.limit <= pool_bytes(pool) / 4);
+	assert_int_equal(core.transfers.slots.used, 0);
 	assert_int_equal(pool_slots_out(pool), 0);
 }
 
@@ -608,7 +707,7 @@ static void a_copy_that_is_answered_too_early_ends(void **state)
 {
 	(void)state;
 	assert_int_equal(copy_to(HOP_ANSWERS_EARLY, 0), -EPROTO);
-	assert_int_equal(core.copies.slots.used, 0);
+	assert_int_equal(core.transfers.slots.used, 0);
 	assert_int_equal(pool_slots_out(pool), 0);
 }
 
@@ -882,7 +981,9 @@ int main(void)
 		cmocka_unit_test(a_next_hop_may_fail_in_every_way),
 		cmocka_unit_test(a_read_may_break_at_every_operation),
 		cmocka_unit_test(the_patience_of_a_writer_is_a_second_or_more),
-		cmocka_unit_test(a_copy_is_charged_to_the_share_of_all_copies),
+		cmocka_unit_test(a_copy_is_charged_to_the_share_of_all_transfers),
+		cmocka_unit_test(a_copy_whose_target_is_slow_to_answer_holds_no_buffers),
+		cmocka_unit_test(a_copy_whose_target_takes_nothing_ends_while_others_wait),
 		cmocka_unit_test(a_copy_that_is_answered_too_early_ends),
 		cmocka_unit_test(garbage_ends_the_connection),
 		cmocka_unit_test(a_checksum_need_not_wait_for_the_threads_of_its_volume),

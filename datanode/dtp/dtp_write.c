@@ -56,7 +56,9 @@ struct dtp_write {
 	uint32_t filled;     /* of the landing */
 	struct xop pull_op;
 	bool pulling;
-	uint64_t pull_ns; /* since when, or when bytes were last seen to come */
+	uint64_t pull_ns; /* since when */
+	/* bytes of the connection at that time; 0: the pull is not watched yet */
+	uint64_t watch_ns, watch_bytes;
 	int pull_rc;
 
 	struct ahead ahead[AHEAD];
@@ -144,23 +146,39 @@ static void on_ended(struct write_source *s, int rc)
 	dtp_ready(d->op.conn);
 }
 
-/* A peer that is only slow keeps its buffers, as long as bytes come. */
+/* Does the pull under way go on? A peer that sends a byte now and then is as good as one that has
+ * stopped. */
+static bool is_moving(struct dtp_write *d, uint64_t now_ns)
+{
+	struct dtp_conn *c = d->op.conn;
+	struct xprogress now;
+
+	if (!c->xc || !c->xc->ops->recv_progress || now_ns - d->pull_ns < BUFFERS_PARTIAL_NS ||
+	    !c->xc->ops->recv_progress(c->xc, &now))
+		return true;
+	if (now.quiet_ns >= BUFFERS_PARTIAL_NS)
+		return false;
+	if (d->watch_ns && now_ns - d->watch_ns < BUFFERS_PARTIAL_NS)
+		return true;
+	if (d->watch_ns && now.bytes - d->watch_bytes < BUFFERS_PARTIAL_BYTES)
+		return false;
+	d->watch_ns = now_ns;
+	d->watch_bytes = now.bytes;
+	return true;
+}
+
+/* A peer that is only slow keeps its buffers. */
 static void on_reclaim(struct write_source *s)
 {
 	struct dtp_write *d = of_src(s);
 	struct dtp_conn *c = d->op.conn;
-	const uint64_t now_ns = reactor_now_ns(c->core->reactor);
 
-	if (!d->pulling || !c->xc || !c->xc->ops->recv_quiet_ns ||
-	    now_ns - d->pull_ns < BUFFERS_PARTIAL_NS)
+	if (!d->pulling || c->at_once || is_moving(d, reactor_now_ns(c->core->reactor)))
 		return;
-	if (c->xc->ops->recv_quiet_ns(c->xc) < BUFFERS_PARTIAL_NS) {
-		d->pull_ns = now_ns;
-		return;
-	}
 	c->at_once = true;
 	dtp_break(c, -ETIMEDOUT,
 		  "the rest of a packet does not come, and others wait for its buffers");
+	dtp_ready(c); /* also when it was broken before */
 }
 
 static const struct write_source_ops source_ops = {
@@ -466,6 +484,7 @@ static void do_pull(struct dtp_write *d)
 	d->state = DTPW_PULL_WAIT;
 	d->pulling = true;
 	d->pull_ns = reactor_now_ns(c->core->reactor);
+	d->watch_ns = 0;
 	d->pull_op.done = on_pull;
 	c->xc->recv_deadline_ns = dtp_in_ns(c, c->core->waits.read_ns + XFER_NODE_NS);
 	if (n)

@@ -127,16 +127,17 @@ static int open_as_known(struct block_pool *bp, int64_t id, struct replica_info 
 	return meta_read_header(rd->fd_meta, &rd->crc_type, &rd->bytes_per_crc);
 }
 
-/* Was it deleted, restamped, reopened, or appended to? An append need not change the stamp, and
- * when it has ended the state is the same, too. It writes a new CRC over that of a last chunk that
- * was not whole. Of a replica that is being written the last chunk was left out: that one may grow.
+/* Was it deleted, restamped, reopened, moved, or appended to? An append need not change the stamp,
+ * and when it has ended the state is the same, too. It writes a new CRC over that of a last chunk
+ * that was not whole. Of a replica that is being written the last chunk was left out: that one may
+ * grow.
  */
 static bool has_changed(struct block_pool *bp, const struct replica_info *was)
 {
 	struct replica_info now;
 
 	if (replica_get(bp, was->block.id, &now) || now.block.gs != was->block.gs ||
-	    now.state != was->state)
+	    now.state != was->state || strcmp(now.storage_uuid, was->storage_uuid) != 0)
 		return true;
 	return was->state == REPLICA_RBW ? now.visible < was->visible : now.visible != was->visible;
 }
