@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NSS_BUF 16384
+#define NSS_BUF 16384           /* bytes of one entry, at first, */
+#define NSS_BUF_MAX (64u << 20) /* and at most: a group of a million members */
 
 struct found {
 	char **name; /* GROUPS_MAX */
@@ -63,39 +64,97 @@ static bool find_fixed(struct found *f, const char *user, const char *fixed)
 	return false;
 }
 
-static void find_accounts(struct found *f, const char *user)
+/* More room for an entry of the name service; false: none is to be had. */
+static bool grow(char **buf, size_t *size)
+{
+	char *more = *size < NSS_BUF_MAX ? realloc(*buf, *size * 2) : NULL;
+
+	if (!more)
+		return false;
+	*buf = more;
+	*size *= 2;
+	return true;
+}
+
+/* Some services say so in place of "no entry" (getpwnam(3)). */
+static bool is_unknown(int no)
+{
+	return no == 0 || no == ENOENT || no == ESRCH || no == EBADF || no == EPERM;
+}
+
+static int add_groups(struct found *f, const char *user, gid_t first, char **buf, size_t *size)
 {
 	gid_t ids[GROUPS_MAX];
 	int n = GROUPS_MAX;
-	struct passwd pw, *found = NULL;
-	struct group gr, *g;
-	char buf[NSS_BUF];
+	struct group gr, *g = NULL;
 
-	if (getpwnam_r(user, &pw, buf, sizeof(buf), &found) || !found)
-		return; /* unknown here: in no group */
-	if (getgrouplist(user, pw.pw_gid, ids, &n) < 0)
+	if (getgrouplist(user, first, ids, &n) < 0)
 		n = GROUPS_MAX; /* more than we keep: the first ones */
-	for (int i = 0; i < n; i++)
-		if (!getgrgid_r(ids[i], &gr, buf, sizeof(buf), &g) && g)
+	for (int i = 0; i < n; i++) {
+		int no;
+
+		while ((no = getgrgid_r(ids[i], &gr, *buf, *size, &g)) == ERANGE && grow(buf, size))
+			;
+		if (g)
 			add(f, gr.gr_name, strlen(gr.gr_name));
+		else if (!is_unknown(no))
+			return -no;
+	}
+	return 0;
+}
+
+static int find_accounts(struct found *f, const char *user)
+{
+	struct passwd pw, *found = NULL;
+	size_t size = NSS_BUF;
+	char *buf = malloc(size);
+	int no, rc = 0;
+
+	if (!buf)
+		return -ENOMEM;
+	while ((no = getpwnam_r(user, &pw, buf, size, &found)) == ERANGE && grow(&buf, &size))
+		;
+	if (found) {
+		const gid_t first = pw.pw_gid;
+
+		rc = add_groups(f, user, first, &buf, &size);
+	} else if (!is_unknown(no)) {
+		rc = -no;
+	}
+	free(buf);
+	return rc;
+}
+
+static int end(struct found *f, int rc, char ***ret)
+{
+	char **less;
+
+	rc = f->no_memory ? -ENOMEM : rc;
+	if (rc < 0) {
+		groups_free(f->name, f->n);
+		return rc;
+	}
+	less = realloc(f->name, ((size_t)f->n + 1) * sizeof(char *));
+	*ret = less ? less : f->name;
+	return f->n;
 }
 
 int groups_of(const char *user, const char *fixed, char ***ret)
 {
 	struct found f = {.name = calloc(GROUPS_MAX, sizeof(char *))};
-	char **less;
 
 	if (!f.name)
 		return -ENOMEM;
-	if (!find_fixed(&f, user, fixed))
-		find_accounts(&f, user);
-	if (f.no_memory) {
-		groups_free(f.name, f.n);
+	return end(&f, find_fixed(&f, user, fixed) ? 0 : find_accounts(&f, user), ret);
+}
+
+int groups_fixed(const char *user, const char *fixed, char ***ret)
+{
+	struct found f = {.name = calloc(GROUPS_MAX, sizeof(char *))};
+
+	if (!f.name)
 		return -ENOMEM;
-	}
-	less = realloc(f.name, ((size_t)f.n + 1) * sizeof(char *));
-	*ret = less ? less : f.name;
-	return f.n;
+	return end(&f, find_fixed(&f, user, fixed) ? 0 : -ENOENT, ret);
 }
 
 void groups_free(char **groups, int n)

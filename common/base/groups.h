@@ -12,8 +12,10 @@
 #define GROUPS_MAX 256 /* of one user; more are not seen */
 
 /** Names of the groups of @user into a malloc'ed array of malloc'ed texts; returns how many.
- *  @fixed:
- *  "user=group,group;user=": of these users only what it says; may be NULL. -ENOMEM. */
+ *  @fixed: "user=group,group;user=": of these users only what it says; may be NULL. A user who is
+ *  unknown here is in no group. -ENOMEM; another -errno: the accounts could not be asked. */
 int groups_of(const char *user, const char *fixed, char ***ret);
+/** The same by @fixed alone, so nobody is asked. -ENOENT: it does not name @user. */
+int groups_fixed(const char *user, const char *fixed, char ***ret);
 /** Accepts NULL. */
 void groups_free(char **groups, int n);

@@ -185,6 +185,7 @@ static void ipc_free(struct ipc *i)
 	reconfig_free(i->reconfig);
 	service_acl_free(i->service_acl);
 	auth_to_local_free(i->names);
+	ipc_access_fini(i);
 	free(i);
 }
 
@@ -198,7 +199,7 @@ int ipc_start(struct dn *dn, struct ipc **ret, struct err *err)
 		return err_sys(err, -ENOMEM, "RPC server");
 	i->dn = dn;
 	i->started_ns = clock_mono_ns();
-	ipc_learn_user(i);
+	ipc_access_init(i);
 	i->services[0] = (struct rpc_service){RPC_PROTO_CLIENT_DATANODE, on_client_call, i};
 	i->services[1] = (struct rpc_service){RPC_PROTO_INTER_DATANODE, on_inter_call, i};
 	i->services[2] = (struct rpc_service){RPC_PROTO_RECONFIG, on_reconfig_call, i};

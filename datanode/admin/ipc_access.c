@@ -2,9 +2,11 @@
 /* Who may call what on the RPC port. */
 #include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/conf.h"
 #include "common/base/groups.h"
 #include "common/rpc/service_acl.h"
@@ -14,39 +16,139 @@
 
 #define ASKING_MAX 2
 #define PW_BUF 16384
+#define KNOWN_NS (300 * NS_PER_S) /* as hadoop.security.groups.cache.secs */
 
+/* A user and the groups that it was in a while ago. */
+struct ipc_user {
+	char *name;
+	char **groups;
+	int n;
+	uint64_t until_ns;
+};
+
+/* One caller, whose groups are asked for at most once. */
 struct asked {
 	struct ipc *ipc;
+	struct ipc_user user;
+	bool done;
 	bool undecided; /* the groups of the user were not to be had now */
 };
 
+static void user_fini(struct ipc_user *u)
+{
+	free(u->name);
+	if (u->groups)
+		groups_free(u->groups, u->n);
+}
+
+static int copy_groups(struct ipc_user *to, const struct ipc_user *from)
+{
+	to->groups = calloc((size_t)from->n + 1, sizeof(char *));
+	for (int k = 0; to->groups && k < from->n; k++) {
+		to->groups[k] = strdup(from->groups[k]);
+		if (!to->groups[k]) {
+			groups_free(to->groups, k);
+			to->groups = NULL;
+		}
+	}
+	to->n = to->groups ? from->n : 0;
+	return to->groups ? 0 : -ENOMEM;
+}
+
+/* Fills k->user from what is remembered. */
+static bool recall(struct asked *k, const char *name)
+{
+	struct ipc *i = k->ipc;
+	bool found = false;
+
+	pthread_mutex_lock(&i->users_lock);
+	for (uint32_t u = 0; u < IPC_USERS_MAX && !found; u++)
+		if (i->users[u] && !strcmp(i->users[u]->name, name) &&
+		    i->users[u]->until_ns > clock_mono_ns())
+			found = copy_groups(&k->user, i->users[u]) == 0;
+	pthread_mutex_unlock(&i->users_lock);
+	return found;
+}
+
+/* Names that are in no group are most likely nobody's: they would push out the others. */
+static void remember(struct asked *k, const char *name)
+{
+	struct ipc_user *u = k->user.n > 0 ? calloc(1, sizeof(*u)) : NULL, *old;
+	struct ipc *i = k->ipc;
+
+	if (!u)
+		return;
+	u->name = strdup(name);
+	if (!u->name || copy_groups(u, &k->user) < 0) {
+		user_fini(u);
+		free(u);
+		return;
+	}
+	u->until_ns = clock_mono_ns() + KNOWN_NS;
+	pthread_mutex_lock(&i->users_lock);
+	old = i->users[i->next_user];
+	i->users[i->next_user] = u;
+	i->next_user = (i->next_user + 1) % IPC_USERS_MAX;
+	pthread_mutex_unlock(&i->users_lock);
+	if (old)
+		user_fini(old);
+	free(old);
+}
+
 /* The name service may take its time, and all calls pass through the same few threads. So few of
- * them wait for it at a time. An answer of false says nothing when k->undecided is set. */
+ * them wait for it at a time. */
+static bool asking_begin(struct ipc *i)
+{
+	unsigned int n = atomic_load(&i->asking);
+
+	while (n < ASKING_MAX)
+		if (atomic_compare_exchange_weak(&i->asking, &n, n + 1))
+			return true;
+	return false;
+}
+
+static void ask(struct asked *k, const char *name)
+{
+	struct ipc *i = k->ipc;
+	const char *fixed = conf_get(i->dn->conf, "hadoop.user.group.static.mapping.overrides");
+	int n = groups_fixed(name, fixed, &k->user.groups);
+
+	k->done = true;
+	if (n == -ENOENT) {
+		if (recall(k, name))
+			return;
+		n = -EBUSY;
+		if (asking_begin(i)) {
+			n = groups_of(name, fixed, &k->user.groups);
+			atomic_fetch_sub(&i->asking, 1);
+		}
+	}
+	k->undecided = n < 0;
+	k->user.n = n < 0 ? 0 : n;
+	if (n < 0)
+		k->user.groups = NULL;
+	remember(k, name);
+}
+
+/* An answer of false says nothing when k->undecided is set. */
 static bool in_group(void *arg, const char *user, const char *group)
 {
 	struct asked *k = arg;
-	struct ipc *i = k->ipc;
-	char **groups = NULL;
-	int n = -EBUSY;
-	bool found = false;
 
-	if (atomic_fetch_add(&i->asking, 1) < ASKING_MAX)
-		n = groups_of(user,
-			      conf_get(i->dn->conf, "hadoop.user.group.static.mapping.overrides"),
-			      &groups);
-	atomic_fetch_sub(&i->asking, 1);
-	k->undecided |= n < 0;
-	for (int g = 0; g < n && !found; g++)
-		found = !strcmp(groups[g], group);
-	if (n >= 0)
-		groups_free(groups, n);
-	return found;
+	if (!k->done)
+		ask(k, user);
+	for (int g = 0; g < k->user.n; g++)
+		if (!strcmp(k->user.groups[g], group))
+			return true;
+	return false;
 }
 
 static void fail_undecided(struct rpc_call *call)
 {
-	rpc_fail(call, JEX_RETRIABLE,
-		 "the accounts are being asked for the groups of others; try again");
+	rpc_fail(
+		call, JEX_RETRIABLE,
+		"the groups of the user cannot be had now: the accounts fail, or are being asked for "
+		"others; try again");
 }
 
 bool ipc_may_call(struct ipc *i, struct rpc_call *call)
@@ -56,6 +158,7 @@ bool ipc_may_call(struct ipc *i, struct rpc_call *call)
 	int rc = service_acl_check(i->service_acl, call->protocol, call->user, call->peer_ip,
 				   in_group, &k, &err);
 
+	user_fini(&k.user);
 	/* A user whose groups are not known may be in one that is blocked. */
 	if (!rc && !k.undecided)
 		return true;
@@ -66,13 +169,47 @@ bool ipc_may_call(struct ipc *i, struct rpc_call *call)
 	return false;
 }
 
-void ipc_learn_user(struct ipc *i)
+static void learn_user(struct ipc *i)
 {
 	struct passwd pw, *p = NULL;
 	char buf[PW_BUF];
 
 	(void)getpwuid_r(geteuid(), &pw, buf, sizeof(buf), &p);
-	(void)snprintf(i->user, sizeof(i->user), "%s", p ? p->pw_name : "dfs");
+	pthread_mutex_lock(&i->users_lock);
+	if (p)
+		(void)snprintf(i->user, sizeof(i->user), "%s", p->pw_name);
+	pthread_mutex_unlock(&i->users_lock);
+}
+
+void ipc_access_init(struct ipc *i)
+{
+	pthread_mutex_init(&i->users_lock, NULL);
+	learn_user(i);
+}
+
+void ipc_access_fini(struct ipc *i)
+{
+	for (uint32_t u = 0; u < IPC_USERS_MAX; u++) {
+		if (i->users[u])
+			user_fini(i->users[u]);
+		free(i->users[u]);
+		i->users[u] = NULL;
+	}
+	pthread_mutex_destroy(&i->users_lock);
+}
+
+/* The user that this node runs as. The accounts may not have answered at the start. */
+static void own_name(struct ipc *i, char ret[sizeof(i->user)])
+{
+	for (int pass = 0; pass < 2; pass++) {
+		pthread_mutex_lock(&i->users_lock);
+		memcpy(ret, i->user, sizeof(i->user));
+		pthread_mutex_unlock(&i->users_lock);
+		if (*ret || pass || !asking_begin(i))
+			return;
+		learn_user(i);
+		atomic_fetch_sub(&i->asking, 1);
+	}
 }
 
 bool ipc_is_admin(struct ipc *i, struct rpc_call *call)
@@ -81,11 +218,15 @@ bool ipc_is_admin(struct ipc *i, struct rpc_call *call)
 	const char *user = call->user ? call->user : "";
 	struct asked k = {.ipc = i};
 	struct err err = ERR_INIT;
-	bool checked = true;
+	char self[sizeof(i->user)];
+	bool checked = true, may;
 
+	own_name(i, self);
 	(void)conf_bool(conf, "dfs.permissions.enabled", true, &checked, &err);
-	if (!checked || !strcmp(user, i->user) ||
-	    in_group(&k, user, conf_get_or(conf, "dfs.permissions.superusergroup", "supergroup")))
+	may = !checked || (*self && !strcmp(user, self)) ||
+	      in_group(&k, user, conf_get_or(conf, "dfs.permissions.superusergroup", "supergroup"));
+	user_fini(&k.user);
+	if (may)
 		return true;
 	if (k.undecided)
 		fail_undecided(call);
@@ -93,6 +234,6 @@ bool ipc_is_admin(struct ipc *i, struct rpc_call *call)
 		rpc_fail(call, JEX_ACCESS_CONTROL,
 			 "user %.64s may not administer this data node; be %.64s or a member of "
 			 "dfs.permissions.superusergroup",
-			 user, i->user);
+			 user, self);
 	return false;
 }

@@ -69,6 +69,7 @@ static int block_staff(void **state)
 	struct conf *c = conf_new();
 
 	(void)state;
+	ipc_access_init(&ipc);
 	dn.conf = c;
 	if (conf_set(c, "hadoop.security.authorization", "true") ||
 	    conf_set(c, "security.client.datanode.protocol.acl.blocked", " staff"))
@@ -83,6 +84,7 @@ static int unblock(void **state)
 	ipc.service_acl = NULL;
 	conf_free((struct conf *)(uintptr_t)dn.conf);
 	ipc.asking = 0;
+	ipc_access_fini(&ipc);
 	groups_rc = 0;
 	return 0;
 }
@@ -129,8 +131,8 @@ static int name_admins(void **state)
 	struct conf *c = conf_new();
 
 	(void)state;
+	ipc_access_init(&ipc);
 	dn.conf = c;
-	ipc_learn_user(&ipc);
 	return conf_set(c, "dfs.permissions.superusergroup", "staff");
 }
 
@@ -142,10 +144,41 @@ static void orders_are_for_the_user_of_the_node_and_the_super_group(void **state
 	assert_true(is_admin("carol"));
 	assert_false(is_admin("bob"));
 	assert_string_equal(answer, JEX_ACCESS_CONTROL);
-	groups_rc = -ENOMEM;
-	assert_false(is_admin("carol"));
+	groups_rc = -EIO;
+	assert_false(is_admin("dave"));
 	assert_string_equal(answer, JEX_RETRIABLE);
 	assert_int_equal(ipc.asking, 0);
+}
+
+/* Strangers keep the accounts busy. Whoever was known before them, or is named by the
+ * configuration, needs no accounts. */
+static void who_is_known_does_not_wait_for_the_accounts(void **state)
+{
+	struct conf *c = (struct conf *)(uintptr_t)dn.conf;
+
+	(void)state;
+	assert_true(is_admin("carol"));
+	assert_int_equal(asked, 1);
+	assert_int_equal(conf_set(c, "hadoop.user.group.static.mapping.overrides", "eve=staff"), 0);
+	ipc.asking = 2;
+	assert_true(is_admin("carol"));
+	assert_true(is_admin("eve"));
+	assert_int_equal(asked, 0);
+	assert_false(is_admin("bob"));
+	assert_string_equal(answer, JEX_RETRIABLE);
+}
+
+/* The accounts did not answer at the start. */
+static void a_node_that_does_not_know_its_user_asks_again(void **state)
+{
+	char self[sizeof(ipc.user)];
+
+	(void)state;
+	memcpy(self, ipc.user, sizeof(self));
+	ipc.user[0] = '\0';
+	assert_false(is_admin("dfs"));
+	assert_true(is_admin(self));
+	assert_string_equal(ipc.user, self);
 }
 
 static void orders_of_many_do_not_all_wait_for_the_accounts(void **state)
@@ -170,6 +203,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			orders_are_for_the_user_of_the_node_and_the_super_group, name_admins,
 			unblock),
+		cmocka_unit_test_setup_teardown(who_is_known_does_not_wait_for_the_accounts,
+						name_admins, unblock),
+		cmocka_unit_test_setup_teardown(a_node_that_does_not_know_its_user_asks_again,
+						name_admins, unblock),
 		cmocka_unit_test_setup_teardown(orders_of_many_do_not_all_wait_for_the_accounts,
 						name_admins, unblock),
 	};

@@ -6,6 +6,7 @@
  * ipc.c is the server and the dispatch, ipc_access.c knows who may call what, ipc_inter.c speaks
  * with other data nodes, ipc_client.c with clients and administrators, reconfig.c changes settings.
  */
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "HdfsServer.pb-c.h"
@@ -15,6 +16,10 @@
 
 struct reconfig; /* datanode/admin/reconfig.h */
 
+#define IPC_USERS_MAX 32
+
+struct ipc_user; /* ipc_access.c */
+
 struct ipc {
 	struct dn *dn; /* borrowed: owns us */
 	struct rpc_server *server;
@@ -22,8 +27,11 @@ struct ipc {
 	struct reconfig *reconfig;       /* owned */
 	struct auth_to_local *names;     /* owned */
 	struct service_acl *service_acl; /* owned; NULL: everybody may call everything */
-	char user[256];                  /* that this node runs as */
 	atomic_uint asking;              /* calls for whom the accounts are asked */
+	pthread_mutex_t users_lock;
+	char user[256];                        /* that this node runs as; "": not known yet */
+	struct ipc_user *users[IPC_USERS_MAX]; /* owned, or NULL: who was asked about lately */
+	uint32_t next_user;
 	uint64_t started_ns;
 	atomic_uint running;        /* calls on helper threads */
 	atomic_bool closed, ending; /* ending: shutdownDatanode was heard */
@@ -55,5 +63,6 @@ bool ipc_may_call(struct ipc *i, struct rpc_call *call);
 /** May the caller give orders to this node? It must be the user that this node runs as, or a member
  *  of dfs.permissions.superusergroup. False: the call is answered with an exception. Blocks. */
 bool ipc_is_admin(struct ipc *i, struct rpc_call *call);
-/** Set i->user. At start-up: it asks the accounts. */
-void ipc_learn_user(struct ipc *i);
+/** Before the first call. */
+void ipc_access_init(struct ipc *i);
+void ipc_access_fini(struct ipc *i);

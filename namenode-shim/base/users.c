@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "namenode-shim/base/users.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <pwd.h>
 #include <stdatomic.h>
@@ -12,7 +13,9 @@
 #include <uthash.h>
 
 #include "common/base/clock.h"
+#include "common/base/err.h"
 #include "common/base/groups.h"
+#include "common/base/log.h"
 #include "namenode-shim/base/arena.h"
 
 #define NSS_BUF 16384
@@ -113,11 +116,18 @@ static void make_room(struct users *u)
 static struct user *load_and_lock(struct users *u, const char *name)
 {
 	struct user *e;
-	char **groups;
-	const int n = groups_of(name, u->fixed, &groups);
+	char **groups = NULL;
+	int n = groups_of(name, u->fixed, &groups);
 
-	if (n < 0)
+	if (n == -ENOMEM)
 		abort(); /* as xcalloc() */
+	if (n < 0) {
+		log_warn(
+			"op=groups rc=%s: the accounts of this machine cannot be asked; the user has no "
+			"groups for now",
+			err_name(n));
+		n = 0;
+	}
 	pthread_mutex_lock(&u->lock);
 	HASH_FIND_STR(u->table, name, e);
 	if (e) { /* it may be held */
