@@ -77,7 +77,6 @@ struct engine_core {
 	struct dn *dn;
 	struct reactor *reactor;
 	struct pool *pool;
-	struct list ops;     /* private: every op alive but reads and writes, for the end */
 	struct list reads;   /* private to block_read.c: every read alive */
 	struct list writes;  /* private to block_write.c: every write alive */
 	struct list entries; /* private to operations.c: what else /ops lists */

@@ -96,7 +96,6 @@ static inline void fix_setup(const char *name, const struct pool_opts *po)
 		.reactor = r,
 		.pool = pool,
 		.waits = {60 * NS_PER_S, 60 * NS_PER_S, 4 * NS_PER_S, 30 * NS_PER_S}};
-	list_init(&core.ops);
 	list_init(&core.reads);
 	list_init(&core.rebuilds);
 	list_init(&core.writes);

@@ -35,7 +35,6 @@ struct capsule_sink {
 	struct rop rop;
 	struct piece_sink base;
 	struct engine_core *core;
-	struct list core_link;
 	struct capsule_user conn;
 	enum capsule_sink_state state;
 	struct sink_params params;
@@ -537,7 +536,6 @@ static void sink_free(struct rop *rop)
 	drop_flying(s);
 	capsule_user_leave(&s->conn);
 	reactor_timer_clear(s->core->reactor, &s->timer);
-	list_del(&s->core_link);
 	s->core->op_count--;
 	user_of(s)->closed(s->base.user);
 	free(s);
@@ -599,7 +597,6 @@ int capsule_sink_open(struct engine_core *core, const struct sink_params *params
 	list_init(&s->flying);
 	s->timer.fire = on_timer;
 	rop_init(&s->rop, sink_step, sink_free);
-	list_add_tail(&core->ops, &s->core_link);
 	core->op_count++;
 	sink_ready(s);
 	*ret = &s->base;

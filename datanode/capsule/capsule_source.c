@@ -39,7 +39,6 @@ struct capsule_source {
 	struct rop rop;
 	struct piece_source base;
 	struct engine_core *core;
-	struct list core_link;
 	struct read_sink *sink;
 	struct source_params params;
 	struct dn_target node;
@@ -504,7 +503,6 @@ static void cs_free(struct rop *rop)
 
 	capsule_user_leave(&s->conn);
 	reactor_timer_clear(s->core->reactor, &s->timer);
-	list_del(&s->core_link);
 	s->core->op_count--;
 	s->sink->ops->ended(s->sink, s->rc);
 	free(s);
@@ -561,7 +559,6 @@ int capsule_source_open(struct engine_core *core, const struct source_params *pa
 	snprintf(s->peer, sizeof(s->peer), "%s:%u", params->at->ip, params->at->xfer_port);
 	s->timer.fire = on_timer;
 	rop_init(&s->rop, cs_step, cs_free);
-	list_add_tail(&core->ops, &s->core_link);
 	core->op_count++;
 	cs_ready(s);
 	*ret = &s->base;

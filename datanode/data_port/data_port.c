@@ -459,7 +459,6 @@ int data_port_start(struct dn *dn, struct data_port **ret, struct err *err)
 		core->reactor = dn->reactors[i];
 		core->volumes_out_msg.fn = on_volumes_out;
 		core->idle_msg.fn = on_room_wanted;
-		list_init(&core->ops);
 		list_init(&core->reads);
 		list_init(&core->rebuilds);
 		list_init(&core->rebuilds_waiting);

@@ -12,7 +12,7 @@
 #include "common/base/crc.h"
 #include "common/base/log.h"
 #include "common/wire/ec_msg.h"
-#include "datanode/dtp/dtp_ask.h"
+#include "datanode/dtp/dtp_call.h"
 #include "datanode/dtp/dtp_internal.h"
 #include "datanode/reconstruct/reconstruct.h"
 
@@ -48,7 +48,8 @@ struct dtp_group {
 	uint8_t *tokens[EC_UNITS_MAX]; /* owned: TokenProto, encoded; NULL: none */
 	size_t token_len[EC_UNITS_MAX];
 
-	struct ask *ask;       /* under way, or NULL */
+	struct dtp_call call; /* to a unit's node */
+	bool calling;
 	uint32_t unit, failed; /* the one at hand; set of units whose nodes did not answer */
 	struct group_unit units[EC_UNITS_MAX];
 	uint64_t covered;
@@ -136,17 +137,20 @@ static int take_answer(struct dtp_group *g, const Hd__BlockOpResponseProto *m)
 	return 0;
 }
 
-static void on_answer(void *arg, int rc, const Hd__BlockOpResponseProto *m, const struct err *err)
+static void on_answer(struct dtp_call *c, const Hd__BlockOpResponseProto *m)
 {
-	struct dtp_group *g = arg;
+	struct dtp_group *g = container_of(c, struct dtp_group, call);
+	int rc = c->rc;
 
-	g->ask = NULL;
+	g->calling = false;
+	if (c->xc)
+		xconn_close(c->xc);
 	if (rc == 0)
 		rc = take_answer(g, m);
 	if (rc < 0) {
 		log_info("op=group-checksum group=%" PRId64 " unit=%u: %s: rebuilding it",
 			 g->group.id, g->unit,
-			 err->rc           ? err->text
+			 c->rc             ? c->err.text
 			 : m && m->message ? m->message
 					   : err_name(rc));
 		g->failed |= 1u << g->unit;
@@ -188,9 +192,8 @@ static int ask_encode(const struct dtp_group *g, uint32_t node, uint8_t **ret, s
 
 static void do_unit(struct dtp_group *g)
 {
+	struct dtp_call_params call = {.connect_ns = g->op.conn->core->waits.read_ns};
 	uint32_t node = 0;
-	uint8_t *op;
-	size_t len;
 	int rc;
 
 	while (node < g->node_count && g->index[node] != g->unit)
@@ -199,10 +202,12 @@ static void do_unit(struct dtp_group *g)
 		g->state = GR_REBUILD;
 		return;
 	}
-	rc = ask_encode(g, node, &op, &len);
+	call.to = &g->nodes[node];
+	rc = ask_encode(g, node, &call.op, &call.op_len);
 	if (rc == 0) {
 		g->state = GR_UNIT_WAIT;
-		rc = dtp_ask(g->op.conn->core, &g->nodes[node], op, len, on_answer, g, &g->ask);
+		rc = dtp_call_start(&g->call, g->op.conn->core, &call, on_answer);
+		g->calling = rc == 0;
 	}
 	if (rc < 0) {
 		g->failed |= 1u << g->unit;
@@ -431,8 +436,8 @@ static void group_step(struct dtp_op *op)
 		before = g->state;
 		if (c->state >= DTP_CLOSING && (g->state == GR_UNIT || g->state == GR_REBUILD))
 			group_fail(g, -ECANCELED, "the asker is gone");
-		if (c->state >= DTP_CLOSING && g->ask)
-			dtp_ask_cancel(g->ask);
+		if (c->state >= DTP_CLOSING && g->calling)
+			dtp_call_cancel(&g->call);
 		switch (g->state) {
 		case GR_UNIT:
 			do_unit(g);

@@ -11,31 +11,12 @@
 #include "datanode/block/operations.h"
 #include "datanode/block/token.h"
 #include "datanode/dtp/dtp.h"
+#include "datanode/dtp/dtp_buf.h"
 
-/* receive buffer of an idle connection: most op messages fit */
-#define DTP_BUF 1024
-/* longest packet header with the CRCs of a piece; twice an op message */
-#define DTP_BUF_MAX ((1u << 20) + 4096)
 #define DTP_OUT_MAX 8192  /* acks waiting for the socket */
 #define DTP_OUT_SMALL 256 /* most answers */
 /* composite CRCs of one block: a stripe length too small is refused */
 #define STRIPE_CRCS_MAX 65536u
-
-/* A growing buffer of received bytes: [start, end) are unread. */
-struct dtp_buf {
-	uint8_t *data;
-	uint32_t size, start, end;
-};
-static inline uint32_t dtp_buf_len(const struct dtp_buf *b)
-{
-	return b->end - b->start;
-}
-static inline uint8_t *dtp_buf_at(const struct dtp_buf *b)
-{
-	return b->data + b->start;
-}
-/** Make room for @total unread bytes in all. -ENOMEM, -EMSGSIZE. */
-int dtp_buf_reserve(struct dtp_buf *b, uint32_t total);
 
 enum dtp_state {
 	DTP_OP,      /* needs the bytes of an op */

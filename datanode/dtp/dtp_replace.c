@@ -9,18 +9,19 @@
 
 #include "common/base/log.h"
 #include "datanode/block/moves.h"
+#include "datanode/dtp/dtp_call.h"
 #include "datanode/dtp/dtp_internal.h"
 
 #define PROGRESS_NS (30 * NS_PER_S) /* half of the asker's read timeout */
 #define LOCAL_POLL_NS (50 * NS_PER_MS)
 
 enum replace_state {
-	REPL_CONNECT_WAIT, /* leaves on connect */
-	REPL_ANSWER,       /* needs the BlockOpResponse of the source */
-	REPL_RECEIVE_WAIT, /* packets come; leaves on finished() of the receiver */
-	REPL_TAIL,         /* needs the two bytes after the packets */
+	REPL_WAIT_CALL,    /* COPY_BLOCK is on its way to the source; leaves on on_called() */
+	REPL_RECEIVE,      /* the connection to the source is there: its packets may come */
+	REPL_WAIT_RECEIVE, /* packets come; leaves on finished() of the receiver */
+	REPL_WAIT_TAIL,    /* needs the two bytes after the packets */
 	/* a helper moves it between our directories, or will; leaves on local_done() */
-	REPL_LOCAL_WAIT,
+	REPL_WAIT_LOCAL,
 	REPL_END, /* answer; waits for the connection to the source to let go */
 };
 
@@ -28,9 +29,8 @@ struct dtp_replace {
 	struct dtp_op op;    /* of the asker; first */
 	struct dtp_op fetch; /* of the connection to the source */
 	struct engine_core *core;
-	struct xconn *xc; /* until connected */
-	struct xop connect_op;
-	bool connecting, asker_gone, source_there;
+	struct dtp_call call; /* to the source */
+	bool calling, asker_gone, source_there;
 	bool pinned; /* the source does not give it away */
 	enum replace_state state;
 	int rc;
@@ -46,8 +46,6 @@ struct dtp_replace {
 	struct operation_entry entry;
 	char peer[NET_TEXT_MAX]; /* for it: the asker may be gone */
 	struct write_params params;
-	uint8_t *ask; /* owned: COPY_BLOCK */
-	size_t ask_len;
 };
 
 static void repl_end(struct dtp_replace *q, int rc)
@@ -67,11 +65,10 @@ static void repl_end(struct dtp_replace *q, int rc)
 
 static void repl_maybe_free(struct dtp_replace *q)
 {
-	if (q->connecting || q->source_there || q->local_busy || !q->asker_gone)
+	if (q->calling || q->source_there || q->local_busy || !q->asker_gone)
 		return;
 	xfer_entry_end(&q->entry);
 	write_params_fini(&q->params);
-	free(q->ask);
 	free(q);
 }
 
@@ -87,52 +84,32 @@ static void on_finished(void *arg, int rc)
 	if (rc < 0)
 		repl_end(q, rc);
 	else
-		q->state = REPL_TAIL;
+		q->state = REPL_WAIT_TAIL;
 	dtp_ready(q->fetch.conn);
 }
 
-static int answer_take(struct dtp_replace *q, const uint8_t *p, size_t len)
+static int answer_take(struct dtp_replace *q, const Hd__BlockOpResponseProto *m)
 {
-	Hd__BlockOpResponseProto *m = NULL;
-	int rc = pb_unpack(&hd__block_op_response_proto__descriptor, p, len, &m);
+	const Hd__ReadOpChecksumInfoProto *sum = m->readopchecksuminfo;
+	const int rc = dt_status_errno((int)m->status);
 
+	q->pinned = (int)m->status == DT_ERROR_BLOCK_PINNED;
 	if (rc < 0)
 		return rc;
-	rc = dt_status_errno((int)m->status);
-	q->pinned = (int)m->status == DT_ERROR_BLOCK_PINNED;
-	if (rc == 0 && (!m->readopchecksuminfo ||
-			!bpc_fits(m->readopchecksuminfo->checksum->bytesperchecksum) ||
-			(unsigned int)m->readopchecksuminfo->checksum->type > CRC_CRC32C))
-		rc = -EPROTO;
-	if (rc == 0) {
-		q->params.req.crc_type = (enum crc_type)m->readopchecksuminfo->checksum->type;
-		q->params.req.bytes_per_crc = m->readopchecksuminfo->checksum->bytesperchecksum;
-	}
-	pb_free(m);
-	return rc;
+	if (!sum || !bpc_fits(sum->checksum->bytesperchecksum) ||
+	    (unsigned int)sum->checksum->type > CRC_CRC32C)
+		return -EPROTO;
+	q->params.req.crc_type = (enum crc_type)sum->checksum->type;
+	q->params.req.bytes_per_crc = sum->checksum->bytesperchecksum;
+	return 0;
 }
 
-static void do_answer(struct dtp_replace *q)
+static void do_receive(struct dtp_replace *q)
 {
-	struct dtp_conn *s = q->fetch.conn;
-	uint32_t prefix;
-	ssize_t total =
-		dt_delim_need(dtp_buf_at(&s->in), dtp_buf_len(&s->in), DTP_BUF_MAX / 2, &prefix);
 	int rc;
 
-	if (total > 0 && (!prefix || dtp_buf_len(&s->in) < (uint32_t)total)) {
-		/* no more than the answer: what follows is payload */
-		if (dtp_fill(s, (uint32_t)total, 0, dtp_in_ns(s, s->core->waits.read_ns)))
-			dtp_ready(s);
-		return;
-	}
-	rc = total < 0 ? (int)total
-		       : answer_take(q, dtp_buf_at(&s->in) + prefix, (size_t)total - prefix);
-	if (rc == 0) {
-		s->in.start += (uint32_t)total;
-		q->state = REPL_RECEIVE_WAIT;
-		rc = dtp_receive_start(s, &q->params, on_finished, q);
-	}
+	q->state = REPL_WAIT_RECEIVE;
+	rc = dtp_receive_start(q->fetch.conn, &q->params, on_finished, q);
 	if (rc < 0)
 		repl_end(q, rc);
 }
@@ -142,12 +119,12 @@ static void fetch_step(struct dtp_op *op)
 	struct dtp_replace *q = container_of(op, struct dtp_replace, fetch);
 	struct dtp_conn *s = op->conn;
 
-	if (q->state == REPL_ANSWER && !s->broken)
-		do_answer(q);
-	if (q->state == REPL_TAIL &&
+	if (q->state == REPL_RECEIVE && !s->broken)
+		do_receive(q);
+	if (q->state == REPL_WAIT_TAIL &&
 	    (s->broken || dtp_fill(s, 2, 2, dtp_in_ns(s, s->core->waits.read_ns))))
 		repl_end(q, 0); /* the replica is complete, whatever becomes of the two bytes */
-	if (s->broken && q->state < REPL_RECEIVE_WAIT)
+	if (s->broken && q->state < REPL_WAIT_RECEIVE)
 		repl_end(q, -ECONNRESET);
 	if (q->state != REPL_END)
 		return;
@@ -165,29 +142,28 @@ static void fetch_abort(struct dtp_op *op)
 	(void)op; /* the step that follows sees it */
 }
 
-static void on_connect(struct xop *op, int res)
+static void on_called(struct dtp_call *call, const Hd__BlockOpResponseProto *m)
 {
-	struct dtp_replace *q = container_of(op, struct dtp_replace, connect_op);
-	struct dtp_conn *s;
+	struct dtp_replace *q = container_of(call, struct dtp_replace, call);
+	struct dtp_conn *s = NULL;
+	int rc = call->rc;
 
-	q->connecting = false;
-	if (res < 0 || q->asker_gone) {
-		xconn_close(q->xc);
-		repl_end(q, res < 0 ? res : -ECANCELED);
-		repl_maybe_free(q);
-		return;
+	q->calling = false;
+	if (rc == 0) {
+		s = dtp_conn_new(q->core, call->xc);
+		rc = s ? answer_take(q, m) : -ENOMEM;
 	}
-	s = dtp_conn_new(q->core, q->xc);
-	if (!s) {
-		repl_end(q, -ENOMEM);
-		return;
+	if (s) {
+		q->source_there = true;
+		q->fetch = (struct dtp_op){.step = fetch_step, .abort = fetch_abort, .conn = s};
+		s->op = &q->fetch;
+		s->state = DTP_BUSY;
+		q->state = REPL_RECEIVE;
+		dtp_ready(s);
 	}
-	q->source_there = true;
-	q->fetch = (struct dtp_op){.step = fetch_step, .abort = fetch_abort, .conn = s};
-	s->op = &q->fetch;
-	s->state = DTP_BUSY;
-	q->state = REPL_ANSWER;
-	dtp_send(s, q->ask, q->ask_len);
+	if (rc < 0)
+		repl_end(q, rc);
+	repl_maybe_free(q);
 }
 
 /* ---- between our own directories ---- */
@@ -249,7 +225,7 @@ static void on_progress(struct rtimer *t)
 {
 	struct dtp_replace *q = container_of(t, struct dtp_replace, progress);
 
-	if (q->state == REPL_LOCAL_WAIT && !way_answers(q)) {
+	if (q->state == REPL_WAIT_LOCAL && !way_answers(q)) {
 		repl_end(q, err_set(&q->err, -EIO, "a data directory does not answer"));
 		return;
 	}
@@ -265,8 +241,10 @@ static void asker_leaves(struct dtp_replace *q)
 	if (!q->local_busy)
 		reactor_timer_clear(q->core->reactor, &q->progress);
 	reactor_timer_clear(q->core->reactor, &q->local_timer);
-	if (q->state == REPL_LOCAL_WAIT && !q->local_busy)
+	if (q->state == REPL_WAIT_LOCAL && !q->local_busy)
 		moves_leave(q->core->moves); /* it has not begun and will not */
+	if (q->calling && (q->core->stopping || q->call.state == DTP_CALL_WAIT_CONNECT))
+		dtp_call_cancel(&q->call);
 	q->asker_gone = true;
 	q->op.conn = NULL;
 	dtp_op_done(c);
@@ -306,12 +284,23 @@ static void replace_abort(struct dtp_op *op)
 	(void)op; /* the step that follows sees it */
 }
 
-static int copy_op_encode(const Hd__OpReplaceBlockProto *m, uint8_t **ret, size_t *ret_len)
+static int call_source(struct dtp_replace *q, const Hd__OpReplaceBlockProto *m, struct err *err)
 {
 	Hd__OpCopyBlockProto copy = HD__OP_COPY_BLOCK_PROTO__INIT;
+	struct dn_target at = {.xfer_port = (uint16_t)m->source->id->xferport};
+	struct dtp_call_params call = {.to = &at, .connect_ns = q->core->waits.read_ns};
+	int rc;
 
+	if ((size_t)snprintf(at.ip, sizeof(at.ip), "%s", m->source->id->ipaddr) >= sizeof(at.ip))
+		return err_set(err, -EINVAL, "the address of the source is too long");
 	copy.header = m->header;
-	return dt_op_encode(DT_COPY_BLOCK, &copy, ret, ret_len);
+	rc = dt_op_encode(DT_COPY_BLOCK, &copy, &call.op, &call.op_len);
+	if (rc == 0)
+		rc = dtp_call_start(&q->call, q->core, &call, on_called);
+	q->calling = rc == 0;
+	if (rc < 0)
+		*err = q->call.err;
+	return rc;
 }
 
 static bool is_own(const struct dtp_conn *c, const Hd__OpReplaceBlockProto *m)
@@ -320,7 +309,7 @@ static bool is_own(const struct dtp_conn *c, const Hd__OpReplaceBlockProto *m)
 }
 
 static int replace_params(struct dtp_conn *c, const Hd__OpReplaceBlockProto *m,
-			  struct dtp_replace *q, struct net_addr *from, struct err *err)
+			  struct dtp_replace *q, struct err *err)
 {
 	struct write_params *p = &q->params;
 	const size_t hint = strlen(m->delhint);
@@ -345,10 +334,7 @@ static int replace_params(struct dtp_conn *c, const Hd__OpReplaceBlockProto *m,
 		memcpy(p->storage_uuid, m->storageid, strlen(m->storageid) + 1);
 	p->req.stage = STAGE_CREATE;
 	p->req.storage_type = m->has_storagetype ? (enum storage_type)m->storagetype : STORAGE_DISK;
-	if (is_own(c, m))
-		return 0;
-	rc = net_resolve(m->source->id->ipaddr, (uint16_t)m->source->id->xferport, from, err);
-	return rc < 0 ? rc : copy_op_encode(m, &q->ask, &q->ask_len);
+	return 0;
 }
 
 void dtp_move_refused(struct dtp_conn *c, const char *what, int64_t block_id)
@@ -387,27 +373,22 @@ static void local_tell(const struct operation_entry *e, struct operation *ret)
 	(void)snprintf(ret->volume, sizeof(ret->volume), "%s", q->params.storage_uuid);
 }
 
-static int replace_open(struct dtp_replace *q, const struct net_addr *from, bool own)
+static int replace_open(struct dtp_replace *q, const Hd__OpReplaceBlockProto *m, struct err *err)
 {
-	if (own) {
-		q->state = REPL_LOCAL_WAIT;
-		memcpy(q->peer, q->op.conn->peer, sizeof(q->peer));
-		xfer_entry_begin(q->core, &q->entry, local_tell);
-		local_start(&q->local_timer);
-		return 0;
-	}
-	q->connecting = true;
-	return tcp_ops.connect(q->core->reactor, from,
-			       dtp_in_ns(q->op.conn, q->core->waits.read_ns), NULL, 0,
-			       &q->connect_op, &q->xc);
+	if (!is_own(q->op.conn, m))
+		return call_source(q, m, err);
+	q->state = REPL_WAIT_LOCAL;
+	memcpy(q->peer, q->op.conn->peer, sizeof(q->peer));
+	xfer_entry_begin(q->core, &q->entry, local_tell);
+	local_start(&q->local_timer);
+	return 0;
 }
 
 void dtp_replace_start(struct dtp_conn *c, const Hd__OpReplaceBlockProto *msg)
 {
 	struct dtp_replace *q = calloc(1, sizeof(*q));
 	struct err err = ERR_INIT;
-	struct net_addr from;
-	int rc = q ? replace_params(c, msg, q, &from, &err) : -ENOMEM;
+	int rc = q ? replace_params(c, msg, q, &err) : -ENOMEM;
 	bool entered = false;
 
 	if (rc == 0) {
@@ -416,11 +397,10 @@ void dtp_replace_start(struct dtp_conn *c, const Hd__OpReplaceBlockProto *msg)
 	}
 	if (rc == 0) {
 		q->core = c->core;
-		q->connect_op.done = on_connect;
 		q->progress.fire = on_progress;
 		q->local_timer.fire = local_start;
 		q->op = (struct dtp_op){.step = replace_step, .abort = replace_abort, .conn = c};
-		rc = replace_open(q, &from, is_own(c, msg));
+		rc = replace_open(q, msg, &err);
 	}
 	if (rc == 0) {
 		c->op = &q->op;
@@ -435,7 +415,5 @@ void dtp_replace_start(struct dtp_conn *c, const Hd__OpReplaceBlockProto *msg)
 		dtp_send_status(c, dtp_refusal(rc), NULL, err.rc ? err.text : err_name(rc));
 		dtp_break(c, rc, "REPLACE_BLOCK refused");
 	}
-	if (q)
-		free(q->ask);
 	free(q);
 }

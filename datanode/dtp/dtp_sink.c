@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "datanode/dtp/dtp_call.h"
 #include "datanode/dtp/dtp_internal.h"
 
 #define CONFIRM_NS (300 * NS_PER_S) /* until a copy is on the disk of the hop */
@@ -17,12 +18,10 @@
 #define BEAT_MAX_NS (30 * NS_PER_S)
 
 enum sink_state {
-	SINK_CONNECT_WAIT,
-	SINK_OP_WAIT, /* the op is being sent */
-	SINK_ANSWER,  /* needs the BlockOpResponse of the chain */
-	SINK_RUN,     /* pieces go, acks (or a final answer) come */
-	SINK_BROKEN,  /* told the user; waits for close() */
-	SINK_CLOSING, /* waits for what is in flight */
+	SINK_WAIT_CALL, /* the op is on its way; leaves on on_called() */
+	SINK_RUN,       /* pieces go, acks (or a final answer) come */
+	SINK_BROKEN,    /* told the user; waits for close() */
+	SINK_CLOSING,   /* waits for what is in flight */
 	SINK_DONE,
 };
 
@@ -30,23 +29,19 @@ struct dtp_sink {
 	struct rop rop;
 	struct piece_sink base;
 	struct engine_core *core;
-	struct list core_link;
-	struct xconn *xc;
+	struct dtp_call call;
+	struct xconn *xc; /* after the call */
 	enum sink_state state;
-	char hop[NET_TEXT_MAX]; /* "ip:port" */
-	uint64_t hop_ns;        /* of the signs of life that the hop gets, and gives */
-	uint64_t read_ns;       /* for an answer */
-	uint64_t quiet_ns;      /* until we are not sure any more that it lives */
-	uint64_t open_by_ns;    /* connected and answered */
-	bool acks, final_answer, answer, opened, closing;
+	uint64_t hop_ns;   /* of the signs of life that the hop gets, and gives */
+	uint64_t read_ns;  /* for an answer */
+	uint64_t quiet_ns; /* until we are not sure any more that it lives */
+	bool acks, final_answer, opened, closing;
 	int64_t last_seq;               /* of the piece with last, once it goes; else SEQ_UNKNOWN */
 	bool last_sent, last_acked;     /* acked: the hop may hang up as it likes */
 	bool confirm, ended, confirmed; /* half closed behind the last piece */
 
-	uint8_t *op_msg; /* owned */
-	size_t op_len;
-	struct xop conn_op, send_op, recv_op;
-	bool connecting, sending, receiving;
+	struct xop send_op, recv_op;
+	bool calling, sending, receiving;
 	int rc;
 
 	bool beats; /* of our own, so that a hop that gets no pieces does not hang up */
@@ -88,16 +83,6 @@ static void sink_fail(struct dtp_sink *s, int rc)
 }
 
 /* ---- events ---- */
-
-static void on_connect(struct xop *op, int res)
-{
-	struct dtp_sink *s = container_of(op, struct dtp_sink, conn_op);
-
-	s->connecting = false;
-	if (res < 0)
-		sink_fail(s, res);
-	sink_ready(s);
-}
 
 static void on_sent(struct xop *op, int res)
 {
@@ -146,8 +131,7 @@ static void recv_more(struct dtp_sink *s)
 	if (s->receiving || s->rc || s->have == SINK_BUF)
 		return;
 	s->receiving = true;
-	s->xc->recv_deadline_ns =
-		s->state == SINK_ANSWER ? s->open_by_ns : sink_in_ns(s, s->quiet_ns);
+	s->xc->recv_deadline_ns = sink_in_ns(s, s->quiet_ns);
 	xconn_recv(s->xc, s->buf + s->have, SINK_BUF - s->have, &s->recv_op);
 }
 
@@ -213,48 +197,34 @@ static const uint8_t *message(struct dtp_sink *s, size_t *ret_len, size_t *ret_t
 
 /* ---- set-up ---- */
 
-static void do_send_op(struct dtp_sink *s)
-{
-	const struct iovec iov = {.iov_base = s->op_msg, .iov_len = s->op_len};
-
-	s->state = SINK_OP_WAIT;
-	s->sending = true;
-	s->xc->send_deadline_ns = sink_in_ns(s, s->core->waits.write_ns);
-	xconn_send(s->xc, &iov, 1, &s->send_op);
-}
-
 static void tell_opened(struct dtp_sink *s, int status, const char *bad_link)
 {
 	s->opened = true;
 	s->base.user->ops->opened(s->base.user, status, bad_link);
 }
 
-static void do_answer(struct dtp_sink *s)
+static void on_called(struct dtp_call *c, const Hd__BlockOpResponseProto *m)
 {
-	Hd__BlockOpResponseProto *m = NULL;
-	const char *bad;
-	size_t len, total;
-	const uint8_t *p = message(s, &len, &total);
-	int rc;
-
-	if (!p) {
-		recv_more(s);
-		return;
-	}
-	rc = pb_unpack(&hd__block_op_response_proto__descriptor, p, len, &m);
-	consume(s, total);
-	if (rc < 0) {
-		sink_fail(s, rc);
-		return;
-	}
+	struct dtp_sink *s = container_of(c, struct dtp_sink, call);
+	const int status = m ? (int)m->status : DT_SUCCESS;
 	/* A node that fails without naming one is itself to blame. */
-	bad = m->firstbadlink && m->firstbadlink[0] ? m->firstbadlink : s->hop;
-	s->base.later_count = m->n_later < DN_TARGETS_MAX ? (uint32_t)m->n_later : DN_TARGETS_MAX;
-	if (m->n_later)
+	const char *bad = m && m->firstbadlink && m->firstbadlink[0] ? m->firstbadlink : c->peer;
+
+	s->calling = false;
+	s->xc = c->xc;
+	s->sent_ns = c->sent_ns;
+	if (c->rc < 0 || s->closing) {
+		sink_fail(s, c->rc < 0 ? c->rc : -ECANCELED);
+		return;
+	}
+	if (m && m->n_later) {
+		s->base.later_count =
+			m->n_later < DN_TARGETS_MAX ? (uint32_t)m->n_later : DN_TARGETS_MAX;
 		memcpy(s->base.later, m->later, s->base.later_count * sizeof(*m->later));
-	s->state = m->status == HD__STATUS__SUCCESS ? SINK_RUN : SINK_BROKEN;
-	tell_opened(s, (int)m->status, m->status == HD__STATUS__SUCCESS ? "" : bad);
-	pb_free(m);
+	}
+	s->state = status == DT_SUCCESS ? SINK_RUN : SINK_BROKEN;
+	tell_opened(s, status, status == DT_SUCCESS ? "" : bad);
+	sink_ready(s);
 }
 
 /* ---- pieces and acks ---- */
@@ -416,12 +386,12 @@ static void do_run(struct dtp_sink *s)
 static void do_broken(struct dtp_sink *s)
 {
 	if (!s->last_acked)
-		log_info("op=forward hop=%s: %s", s->hop, err_name(s->rc));
+		log_info("op=forward hop=%s: %s", s->call.peer, err_name(s->rc));
 	s->state = SINK_BROKEN;
 	if (s->opened)
 		s->base.user->ops->broken(s->base.user, s->rc);
 	else
-		tell_opened(s, dt_errno_status(s->rc), s->hop);
+		tell_opened(s, dt_errno_status(s->rc), s->call.peer);
 }
 
 static void do_closing(struct dtp_sink *s)
@@ -435,7 +405,9 @@ static void do_closing(struct dtp_sink *s)
 
 		s->base.user->ops->sent(s->base.user, p);
 	}
-	if (!s->connecting && !s->sending && !s->receiving)
+	if (s->calling)
+		dtp_call_cancel(&s->call);
+	if (!s->calling && !s->sending && !s->receiving)
 		s->state = SINK_DONE;
 }
 
@@ -451,19 +423,7 @@ static bool sink_step(struct rop *rop)
 		else if (s->rc && s->state < SINK_BROKEN)
 			do_broken(s);
 		switch (s->state) {
-		case SINK_CONNECT_WAIT:
-			if (!s->connecting)
-				do_send_op(s);
-			break;
-		case SINK_OP_WAIT:
-			if (s->sending)
-				break;
-			s->state = s->answer ? SINK_ANSWER : SINK_RUN;
-			if (!s->answer)
-				tell_opened(s, DT_SUCCESS, "");
-			break;
-		case SINK_ANSWER:
-			do_answer(s);
+		case SINK_WAIT_CALL:
 			break;
 		case SINK_RUN:
 			do_run(s);
@@ -485,10 +445,8 @@ static void sink_free(struct rop *rop)
 
 	reactor_timer_clear(s->core->reactor, &s->beat_timer);
 	reactor_timer_clear(s->core->reactor, &s->ack_timer);
-	list_del(&s->core_link);
 	s->core->op_count--;
 	s->base.user->ops->closed(s->base.user);
-	free(s->op_msg);
 	free(s);
 }
 
@@ -516,24 +474,19 @@ static const struct piece_sink_ops dtp_sink_ops = {
 int stream_sink_open(struct engine_core *core, const struct sink_params *params,
 		     struct sink_user *user, struct piece_sink **ret)
 {
-	const struct dn_target *t = &params->write->targets[0];
 	struct sink_params asked = *params;
+	struct dtp_call_params call = {.to = &params->write->targets[0],
+				       .no_answer = params->no_answer || params->final_answer};
 	struct dtp_sink *s;
-	struct net_addr addr;
 	int rc;
 
-	/* Numeric, so this does not ask a name server. */
-	rc = net_resolve(t->ip, t->xfer_port, &addr, NULL);
-	if (rc < 0)
-		return rc;
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
 	s->core = core;
 	s->base = (struct piece_sink){.ops = &dtp_sink_ops, .user = user};
 	s->final_answer = params->final_answer;
-	s->answer = !params->no_answer && !params->final_answer;
-	s->acks = s->answer;
+	s->acks = !call.no_answer;
 	s->beats = params->beats && s->acks;
 	s->sent_seq = s->acked_seq = SEQ_UNKNOWN;
 	s->ack_timer.fire = on_ack_late;
@@ -541,29 +494,23 @@ int stream_sink_open(struct engine_core *core, const struct sink_params *params,
 	s->hop_ns = engine_hop_ns(core, params->write);
 	s->read_ns = engine_chain_ns(core, params->write);
 	s->quiet_ns = core->waits.read_ns + XFER_NODE_NS * params->write->target_count;
-	s->open_by_ns = sink_in_ns(s, s->read_ns - params->waited_ns);
-	snprintf(s->hop, sizeof(s->hop), "%s:%u", t->ip, t->xfer_port);
+	call.connect_ns = s->hop_ns;
+	call.answer_by_ns = sink_in_ns(s, s->read_ns - params->waited_ns);
 	s->last_seq = SEQ_UNKNOWN;
 	list_init(&s->queue);
-	s->conn_op.done = on_connect;
 	s->send_op.done = on_sent;
 	s->recv_op.done = on_recv;
 	s->beat_timer.fire = on_beat;
 	rop_init(&s->rop, sink_step, sink_free);
 	asked.sync_later = params->write->sync_later;
-	rc = dtp_write_op_encode(&asked, &s->op_msg, &s->op_len);
-	if (rc == 0) {
-		s->connecting = true;
-		s->state = SINK_CONNECT_WAIT;
-		rc = tcp_ops.connect(core->reactor, &addr, sink_in_ns(s, s->hop_ns), NULL, 0,
-				     &s->conn_op, &s->xc);
-	}
+	rc = dtp_write_op_encode(&asked, &call.op, &call.op_len);
+	if (rc == 0)
+		rc = dtp_call_start(&s->call, core, &call, on_called);
 	if (rc < 0) {
-		free(s->op_msg);
 		free(s);
 		return rc;
 	}
-	list_add_tail(&core->ops, &s->core_link);
+	s->calling = true;
 	core->op_count++;
 	*ret = &s->base;
 	return 0;

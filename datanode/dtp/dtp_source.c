@@ -12,19 +12,18 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "datanode/block/source.h"
+#include "datanode/dtp/dtp_call.h"
 #include "datanode/dtp/dtp_internal.h"
 
 #define FIRST_GUESS 31 /* prefix and header of a stock packet: reads not a byte of payload */
 
 enum source_state {
-	SRC_CONNECT_WAIT, /* leaves on connect */
-	SRC_OP_WAIT,      /* the op is being sent */
-	SRC_ANSWER,       /* needs the BlockOpResponse */
-	SRC_HEADER,       /* needs prefix, header and CRCs of a packet */
-	SRC_SLOT,         /* needs one of the slots: leaves on sent() of a piece */
-	SRC_DATA,         /* a piece to be filled */
+	SRC_WAIT_CALL,    /* the op is on its way; leaves on on_called() */
+	SRC_WAIT_HEADER,  /* needs prefix, header and CRCs of a packet */
+	SRC_WAIT_BUFFERS, /* needs one of the slots: leaves on sent() of a piece */
+	SRC_WAIT_DATA,    /* a piece to be filled */
 	SRC_VERDICT,      /* all is here: tell the sender so */
-	SRC_VERDICT_WAIT,
+	SRC_WAIT_VERDICT_SENT,
 	SRC_FAILED,  /* told by ended(), once every piece is back */
 	SRC_CLOSING, /* waits for what is in flight and for the pieces */
 	SRC_DONE,
@@ -39,21 +38,18 @@ struct dtp_source {
 	struct rop rop;
 	struct piece_source base;
 	struct engine_core *core;
-	struct list core_link;
 	struct read_sink *sink;
 	struct source_params params;
-	char peer[NET_TEXT_MAX];
-	struct xconn *xc;
+	struct dtp_call call;
+	struct xconn *xc; /* after the call */
 	enum source_state state;
 	bool opened, closed;
 	int rc;
 	struct err err;
 
-	uint8_t *op_msg; /* owned */
-	size_t op_len;
 	uint8_t verdict[DT_STATUS_MAX];
-	struct xop conn_op, send_op, recv_op;
-	bool connecting, sending, receiving;
+	struct xop send_op, recv_op;
+	bool calling, sending, receiving;
 
 	struct dtp_buf in; /* of messages and headers */
 	struct read_info info;
@@ -88,29 +84,19 @@ static void src_fail(struct dtp_source *s, int rc, const char *what)
 {
 	if (s->rc)
 		return;
-	s->rc = s->err.rc ? rc : err_set(&s->err, rc, "%s: %s: %s", s->peer, what, err_name(rc));
+	s->rc = s->err.rc ? rc
+			  : err_set(&s->err, rc, "%s: %s: %s", s->call.peer, what, err_name(rc));
 	src_ready(s);
 }
 
 /* ---- events ---- */
 
-static void on_connect(struct xop *op, int res)
-{
-	struct dtp_source *s = container_of(op, struct dtp_source, conn_op);
-
-	s->connecting = false;
-	if (res < 0)
-		src_fail(s, res, "connect");
-	src_ready(s);
-}
-
 static void on_sent(struct xop *op, int res)
 {
 	struct dtp_source *s = container_of(op, struct dtp_source, send_op);
 
+	(void)res; /* of the verdict: all bytes are here */
 	s->sending = false;
-	if (res < 0 && s->state < SRC_VERDICT)
-		src_fail(s, res, "send");
 	src_ready(s);
 }
 
@@ -123,7 +109,7 @@ static void on_recv(struct xop *op, int res)
 	s->receiving = false;
 	if (res <= 0)
 		src_fail(s, res ? res : -ECONNRESET, "receive");
-	if (s->state == SRC_DATA && n) {
+	if (s->state == SRC_WAIT_DATA && n) {
 		want = s->pieces[s->cur].p.len - s->filled;
 		if (want > n)
 			want = n;
@@ -157,16 +143,6 @@ static bool src_fill(struct dtp_source *s, uint32_t need, uint32_t want)
 	return false;
 }
 
-static void do_send_op(struct dtp_source *s)
-{
-	const struct iovec iov = {.iov_base = s->op_msg, .iov_len = s->op_len};
-
-	s->state = SRC_OP_WAIT;
-	s->sending = true;
-	s->xc->send_deadline_ns = src_in_ns(s, s->core->waits.write_ns);
-	xconn_send(s->xc, &iov, 1, &s->send_op);
-}
-
 /* What the answer says of the bytes to come. */
 static int answer_take(struct dtp_source *s, const Hd__BlockOpResponseProto *m)
 {
@@ -174,11 +150,11 @@ static int answer_take(struct dtp_source *s, const Hd__BlockOpResponseProto *m)
 	int rc = dt_status_errno((int)m->status);
 
 	if (rc < 0)
-		return err_set(&s->err, rc, "%s: %s: %.300s", s->peer,
+		return err_set(&s->err, rc, "%s: %s: %.300s", s->call.peer,
 			       dt_status_name((int)m->status), m->message ? m->message : "");
 	if (!sum || !sum->checksum->bytesperchecksum ||
 	    (unsigned int)sum->checksum->type > CRC_CRC32C)
-		return err_set(&s->err, -EPROTO, "%s: the answer names no checksum", s->peer);
+		return err_set(&s->err, -EPROTO, "%s: the answer names no checksum", s->call.peer);
 	s->info = (struct read_info){
 		.crc_type = (enum crc_type)sum->checksum->type,
 		.bytes_per_crc = sum->checksum->bytesperchecksum,
@@ -190,44 +166,36 @@ static int answer_take(struct dtp_source *s, const Hd__BlockOpResponseProto *m)
 	s->piece_max = s->params.slots[0]->size / s->info.bytes_per_crc * s->info.bytes_per_crc;
 	if (!s->piece_max)
 		return err_set(&s->err, -EOPNOTSUPP,
-			       "%s: %u bytes per CRC are more than a buffer holds", s->peer,
+			       "%s: %u bytes per CRC are more than a buffer holds", s->call.peer,
 			       s->info.bytes_per_crc);
 	if (s->info.first > s->params.off || s->info.first % s->info.bytes_per_crc)
 		return err_set(&s->err, -EPROTO,
-			       "%s: bytes from %" PRIu64 " on, asked for %" PRIu64, s->peer,
+			       "%s: bytes from %" PRIu64 " on, asked for %" PRIu64, s->call.peer,
 			       s->info.first, s->params.off);
 	return 0;
 }
 
-static void do_answer(struct dtp_source *s)
+static void on_called(struct dtp_call *c, const Hd__BlockOpResponseProto *m)
 {
-	const uint32_t have = dtp_buf_len(&s->in);
-	Hd__BlockOpResponseProto *m = NULL;
-	uint32_t prefix;
-	const ssize_t total = dt_delim_need(dtp_buf_at(&s->in), have, DTP_BUF_MAX / 2, &prefix);
-	int rc;
+	struct dtp_source *s = container_of(c, struct dtp_source, call);
+	int rc = c->rc;
 
-	if (total < 0) {
-		src_fail(s, (int)total, "the answer");
-		return;
-	}
-	if (!prefix || (size_t)total > have) {
-		(void)src_fill(s, (uint32_t)total, (uint32_t)total);
-		return;
-	}
-	rc = pb_unpack(&hd__block_op_response_proto__descriptor, dtp_buf_at(&s->in) + prefix,
-		       (size_t)total - prefix, &m);
-	if (rc == 0)
+	s->calling = false;
+	s->xc = c->xc;
+	if (rc < 0)
+		s->err = c->err;
+	else
 		rc = answer_take(s, m);
-	pb_free(m);
-	if (rc < 0) {
+	if (rc < 0)
 		src_fail(s, rc, "the answer");
-		return;
-	}
-	s->in.start += (uint32_t)total;
+	src_ready(s);
+}
+
+static void do_begin(struct dtp_source *s)
+{
 	s->at = s->info.first;
 	s->opened = true;
-	s->state = SRC_HEADER;
+	s->state = SRC_WAIT_HEADER;
 	s->sink->ops->opened(s->sink, 0, &s->info, NULL);
 }
 
@@ -293,7 +261,7 @@ static void do_header(struct dtp_source *s)
 	if (pkt.data_len)
 		s->guess = (uint32_t)head + pkt.crc_len;
 	if (pkt.data_len)
-		s->state = SRC_SLOT;
+		s->state = SRC_WAIT_BUFFERS;
 	else if (pkt.last)
 		s->state = SRC_VERDICT;
 }
@@ -320,7 +288,7 @@ static void do_slot(struct dtp_source *s)
 	s->in.start += early;
 	metric_add(METRIC_DN_COPIED_TCP, early);
 	s->filled = early;
-	s->state = SRC_DATA;
+	s->state = SRC_WAIT_DATA;
 }
 
 /* The rest of the piece, and the next header when the packet ends with it. */
@@ -357,15 +325,15 @@ static void do_data(struct dtp_source *s)
 					  ? 0
 					  : s->taken / s->info.bytes_per_crc * 4)) >= 0) {
 		err_set(&s->err, -EBADMSG,
-			"%s: the bytes at %" PRIu64 " of blk_%" PRId64 " fail their CRC", s->peer,
-			p->off, s->params.block.id);
+			"%s: the bytes at %" PRIu64 " of blk_%" PRId64 " fail their CRC",
+			s->call.peer, p->off, s->params.block.id);
 		src_fail(s, -EBADMSG, "");
 		return;
 	}
 	s->pieces[s->cur].out = true;
 	s->taken += p->len;
 	s->at += p->len;
-	s->state = s->taken < s->pkt.data_len ? SRC_SLOT : SRC_HEADER;
+	s->state = s->taken < s->pkt.data_len ? SRC_WAIT_BUFFERS : SRC_WAIT_HEADER;
 	s->sink->ops->piece(s->sink, p);
 }
 
@@ -378,7 +346,7 @@ static void do_verdict(struct dtp_source *s)
 		src_fail(s, -ENODATA, "the replica ends too early");
 		return;
 	}
-	s->state = SRC_VERDICT_WAIT;
+	s->state = SRC_WAIT_VERDICT_SENT;
 	s->sending = true;
 	s->xc->send_deadline_ns = src_in_ns(s, s->core->waits.write_ns);
 	xconn_send(s->xc, &iov, 1, &s->send_op);
@@ -402,7 +370,9 @@ static void do_closing(struct dtp_source *s)
 		xconn_close(s->xc);
 		s->xc = NULL;
 	}
-	if (s->connecting || s->sending || s->receiving)
+	if (s->calling)
+		dtp_call_cancel(&s->call);
+	if (s->calling || s->sending || s->receiving)
 		return;
 	for (uint32_t i = 0; i < SOURCE_SLOTS; i++)
 		if (s->pieces[i].out)
@@ -422,30 +392,23 @@ static bool src_step(struct rop *rop)
 		if (s->rc && s->state < SRC_FAILED)
 			s->state = s->opened ? SRC_CLOSING : SRC_FAILED;
 		switch (s->state) {
-		case SRC_CONNECT_WAIT:
-			if (!s->connecting)
-				do_send_op(s);
+		case SRC_WAIT_CALL:
+			if (!s->calling)
+				do_begin(s);
 			break;
-		case SRC_OP_WAIT:
-			if (!s->sending)
-				s->state = SRC_ANSWER;
-			break;
-		case SRC_ANSWER:
-			do_answer(s);
-			break;
-		case SRC_HEADER:
+		case SRC_WAIT_HEADER:
 			do_header(s);
 			break;
-		case SRC_SLOT:
+		case SRC_WAIT_BUFFERS:
 			do_slot(s);
 			break;
-		case SRC_DATA:
+		case SRC_WAIT_DATA:
 			do_data(s);
 			break;
 		case SRC_VERDICT:
 			do_verdict(s);
 			break;
-		case SRC_VERDICT_WAIT:
+		case SRC_WAIT_VERDICT_SENT:
 			if (!s->sending)
 				s->state = SRC_CLOSING;
 			break;
@@ -466,10 +429,8 @@ static void src_free(struct rop *rop)
 {
 	struct dtp_source *s = container_of(rop, struct dtp_source, rop);
 
-	list_del(&s->core_link);
 	s->core->op_count--;
 	s->sink->ops->ended(s->sink, s->rc);
-	free(s->op_msg);
 	free(s->crcs);
 	free(s->in.data);
 	free(s);
@@ -536,14 +497,12 @@ int dtp_read_op_encode(struct engine_core *core, const struct source_params *q, 
 int stream_source_open(struct engine_core *core, const struct source_params *params,
 		       struct read_sink *sink, struct piece_source **ret)
 {
+	struct dtp_call_params call = {.to = params->at, .connect_ns = core->waits.read_ns};
 	struct dtp_source *s;
-	struct net_addr addr;
-	int rc = core->stopping ? -ECANCELED
-				/* numeric */
-				: net_resolve(params->at->ip, params->at->xfer_port, &addr, NULL);
+	int rc;
 
-	if (rc < 0)
-		return rc;
+	if (core->stopping)
+		return -ECANCELED;
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
@@ -552,24 +511,17 @@ int stream_source_open(struct engine_core *core, const struct source_params *par
 	s->sink = sink;
 	s->params = *params;
 	s->guess = FIRST_GUESS;
-	snprintf(s->peer, sizeof(s->peer), "%s:%u", params->at->ip, params->at->xfer_port);
-	s->conn_op.done = on_connect;
 	s->send_op.done = on_sent;
 	s->recv_op.done = on_recv;
 	rop_init(&s->rop, src_step, src_free);
-	rc = dtp_read_op_encode(core, &s->params, &s->op_msg, &s->op_len);
-	if (rc == 0) {
-		s->connecting = true;
-		s->state = SRC_CONNECT_WAIT;
-		rc = tcp_ops.connect(core->reactor, &addr, src_in_ns(s, core->waits.read_ns), NULL,
-				     0, &s->conn_op, &s->xc);
-	}
+	rc = dtp_read_op_encode(core, &s->params, &call.op, &call.op_len);
+	if (rc == 0)
+		rc = dtp_call_start(&s->call, core, &call, on_called);
 	if (rc < 0) {
-		free(s->op_msg);
 		free(s);
 		return rc;
 	}
-	list_add_tail(&core->ops, &s->core_link);
+	s->calling = true;
 	core->op_count++;
 	*ret = &s->base;
 	return 0;

@@ -9,7 +9,7 @@
 #include "common/base/cursor.h"
 #include "common/base/log.h"
 #include "common/transport/fake.h"
-#include "datanode/dtp/dtp_ask.h"
+#include "datanode/dtp/dtp_call.h"
 #include "datanode/dtp/dtp_internal.h"
 #include "datanode/reconstruct/reconstruct.h"
 #include "tests/fuzz/fuzz.h"
@@ -50,50 +50,46 @@ void engine_count_conn(struct engine_core *c, int delta)
 
 struct ask {
 	struct rtimer timer;
-	void (*done)(void *arg, int rc, const Hd__BlockOpResponseProto *answer,
-		     const struct err *err);
-	void *arg;
-	bool cancelled;
+	struct dtp_call *call;
 };
 
 static void on_asked(struct rtimer *t)
 {
-	struct ask *a = container_of(t, struct ask, timer), copy = *a;
+	struct ask *a = container_of(t, struct ask, timer);
+	struct dtp_call *c = a->call;
 	const uint8_t kind = rd_u8(&answers);
 	const size_t want = rd_be16(&answers),
 		     n = want < rd_left(&answers) ? want : rd_left(&answers);
 	const uint8_t *p = rd_bytes(&answers, n);
 	Hd__BlockOpResponseProto *m = NULL;
-	struct err err = ERR_INIT;
-	int rc = copy.cancelled ? -ECANCELED : kind % 4 == 3 || answers.bad ? -ECONNRESET : 0;
 
 	free(a);
-	if (rc == 0 && pb_unpack(&hd__block_op_response_proto__descriptor, p, n, &m))
-		rc = -EPROTO;
-	if (rc < 0)
-		(void)err_set(&err, rc, "no answer");
-	copy.done(copy.arg, rc, m, &err);
+	if (!c->rc && (kind % 4 == 3 || answers.bad))
+		c->rc = -ECONNRESET;
+	if (!c->rc && pb_unpack(&hd__block_op_response_proto__descriptor, p, n, &m))
+		c->rc = -EPROTO;
+	if (c->rc < 0)
+		(void)err_set(&c->err, c->rc, "no answer");
+	c->done(c, m);
 	pb_free(m);
 }
 
-int dtp_ask(struct engine_core *c, const struct dn_target *to, uint8_t *op, size_t op_len,
-	    void (*done)(void *arg, int rc, const Hd__BlockOpResponseProto *answer,
-			 const struct err *err),
-	    void *arg, struct ask **ret)
+int dtp_call_start(struct dtp_call *c, struct engine_core *to, const struct dtp_call_params *p,
+		   void (*done)(struct dtp_call *c, const Hd__BlockOpResponseProto *answer))
 {
 	struct ask *a = calloc(1, sizeof(*a));
 
-	MUST(a && op_len > DT_OP_HEADER_LEN && strlen(to->ip) < sizeof(to->ip));
-	free(op);
-	*a = (struct ask){.timer.fire = on_asked, .done = done, .arg = arg};
-	reactor_timer_set(c->reactor, &a->timer, reactor_now_ns(c->reactor));
-	*ret = a;
+	MUST(a && p->op_len > DT_OP_HEADER_LEN && strlen(p->to->ip) < sizeof(p->to->ip));
+	free(p->op);
+	*c = (struct dtp_call){.core = to, .done = done};
+	*a = (struct ask){.timer.fire = on_asked, .call = c};
+	reactor_timer_set(to->reactor, &a->timer, reactor_now_ns(to->reactor));
 	return 0;
 }
 
-void dtp_ask_cancel(struct ask *a)
+void dtp_call_cancel(struct dtp_call *c)
 {
-	a->cancelled = true;
+	c->rc = -ECANCELED;
 }
 
 /* ---- a unit that is rebuilt ---- */
@@ -238,7 +234,6 @@ static void make(void)
 				    .reactor = r,
 				    .pool = pool,
 				    .waits = {60 * NS_PER_S, 60 * NS_PER_S, 4 * NS_PER_S}};
-	list_init(&core.ops);
 	list_init(&core.writes);
 	list_init(&core.conns);
 	list_init(&core.idle);
