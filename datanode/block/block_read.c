@@ -37,16 +37,16 @@ struct rpiece {
 };
 
 enum block_read_state {
-	BR_OPEN_WAIT,    /* helper opens the replica; leaves on br_done_open() */
-	BR_CHECK,        /* is the range readable? */
-	BR_VISIBLE_WAIT, /* it is being written: leaves on the timer */
-	BR_REFRESH_WAIT, /* helper asks how far it is; leaves on br_done_open() */
-	BR_RUN,          /* pieces are read and handed over */
-	BR_WAIT_BUFFERS, /* holds none; leaves when a set is granted, or on the timer */
-	BR_PARK,         /* gives its read-ahead back; waits for disk reads */
-	BR_WAIT_PEER,    /* holds none; leaves on block_read_resume() */
-	BR_DRAIN,        /* waits for disk reads and pieces that are out */
-	BR_RELEASE_WAIT, /* helper closes the reader */
+	BR_WAIT_DISK_OPEN,    /* helper opens the replica; leaves on br_done_open() */
+	BR_CHECK,             /* is the range readable? */
+	BR_WAIT_WRITER,       /* it is being written: leaves on the timer */
+	BR_WAIT_DISK_REFRESH, /* helper asks how far it is; leaves on br_done_open() */
+	BR_RUN,               /* pieces are read and handed over */
+	BR_WAIT_BUFFERS,      /* holds none; leaves when a set is granted, or on the timer */
+	BR_WAIT_DISK_PARK,    /* gives its read-ahead back; waits for disk reads */
+	BR_WAIT_PEER,         /* holds none; leaves on block_read_resume() */
+	BR_DRAIN,             /* waits for disk reads and pieces that are out */
+	BR_WAIT_DISK_CLOSE,   /* helper closes the reader */
 	BR_DONE,
 };
 
@@ -192,7 +192,7 @@ static void br_on_timer(struct rtimer *t)
 		br_fail(r, -ENOBUFS);
 		return;
 	}
-	r->state = BR_REFRESH_WAIT;
+	r->state = BR_WAIT_DISK_REFRESH;
 	br_offload(r, br_work_open, br_done_open);
 }
 
@@ -288,7 +288,7 @@ static void br_do_check(struct block_read *r)
 		br_tell_failure(r);
 		return;
 	}
-	r->state = BR_VISIBLE_WAIT;
+	r->state = BR_WAIT_WRITER;
 	reactor_timer_set(r->core->reactor, &r->timer, now + VISIBLE_POLL_NS);
 }
 
@@ -670,7 +670,7 @@ static void br_do_drain(struct block_read *r)
 		r->state = BR_DONE;
 		return;
 	}
-	r->state = BR_RELEASE_WAIT;
+	r->state = BR_WAIT_DISK_CLOSE;
 	br_offload(r, br_work_close, br_done_close);
 }
 
@@ -692,7 +692,7 @@ static bool br_step(struct rop *rop)
 		case BR_WAIT_BUFFERS:
 			br_do_wait_buffers(r);
 			break;
-		case BR_PARK:
+		case BR_WAIT_DISK_PARK:
 			br_do_park(r);
 			break;
 		case BR_WAIT_PEER:
@@ -702,10 +702,10 @@ static bool br_step(struct rop *rop)
 		case BR_DRAIN:
 			br_do_drain(r);
 			break;
-		case BR_OPEN_WAIT:
-		case BR_VISIBLE_WAIT:
-		case BR_REFRESH_WAIT:
-		case BR_RELEASE_WAIT:
+		case BR_WAIT_DISK_OPEN:
+		case BR_WAIT_WRITER:
+		case BR_WAIT_DISK_REFRESH:
+		case BR_WAIT_DISK_CLOSE:
 		case BR_DONE:
 			break;
 		}
@@ -752,7 +752,7 @@ int block_read_open(struct engine_core *core, const struct read_params *params,
 		return 0;
 	}
 	r->volume_no = replica_volume(params->bp, params->block.id);
-	r->state = BR_OPEN_WAIT;
+	r->state = BR_WAIT_DISK_OPEN;
 	br_offload(r, br_work_open, br_done_open);
 	return 0;
 }
@@ -779,7 +779,7 @@ void block_read_park(struct block_read *r, uint64_t off)
 		r->handed_end = r->parked_at;
 	}
 	r->resume = false;
-	r->state = BR_PARK;
+	r->state = BR_WAIT_DISK_PARK;
 	metric_add(METRIC_POOL_RECLAIMED, 1);
 	br_ready(r);
 }
@@ -819,16 +819,16 @@ void block_read_volume_out(struct engine_core *core, uint32_t volume)
 /* ---- /ops ---- */
 
 static const char *const br_state_names[] = {
-	[BR_OPEN_WAIT] = "open_wait",
+	[BR_WAIT_DISK_OPEN] = "wait_disk_open",
 	[BR_CHECK] = "check",
-	[BR_VISIBLE_WAIT] = "visible_wait",
-	[BR_REFRESH_WAIT] = "refresh_wait",
+	[BR_WAIT_WRITER] = "wait_writer",
+	[BR_WAIT_DISK_REFRESH] = "wait_disk_refresh",
 	[BR_RUN] = "run",
 	[BR_WAIT_BUFFERS] = "wait_buffers",
-	[BR_PARK] = "park",
+	[BR_WAIT_DISK_PARK] = "wait_disk_park",
 	[BR_WAIT_PEER] = "wait_peer",
 	[BR_DRAIN] = "drain",
-	[BR_RELEASE_WAIT] = "release_wait",
+	[BR_WAIT_DISK_CLOSE] = "wait_disk_close",
 	[BR_DONE] = "done",
 };
 
@@ -843,12 +843,12 @@ static bool reads_disk(const struct block_read *r)
 static const char *br_waits_for(const struct block_read *r)
 {
 	switch (r->state) {
-	case BR_OPEN_WAIT:
-	case BR_REFRESH_WAIT:
-	case BR_RELEASE_WAIT:
-	case BR_PARK:
+	case BR_WAIT_DISK_OPEN:
+	case BR_WAIT_DISK_REFRESH:
+	case BR_WAIT_DISK_CLOSE:
+	case BR_WAIT_DISK_PARK:
 		return "disk";
-	case BR_VISIBLE_WAIT:
+	case BR_WAIT_WRITER:
 		return "writer of the block";
 	case BR_WAIT_BUFFERS:
 		return "buffers";

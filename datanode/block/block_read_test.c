@@ -195,8 +195,8 @@ static void await_visible_wait(const struct reader *d)
 {
 	const char *state = "";
 
-	for (int i = 0; i < 600 && strcmp(state, "visible_wait") && strcmp(state, "refresh_wait");
-	     i++) {
+	for (int i = 0;
+	     i < 600 && strcmp(state, "wait_writer") && strcmp(state, "wait_disk_refresh"); i++) {
 		fix_run(10);
 		assert_false(d->ended);
 		state = fix_op(block_read_list, d->id).state;
@@ -489,7 +489,7 @@ static void a_read_is_listed_with_all_that_is_known_of_it(void **state)
 	core.waits.buffers_ns = LONG_NS;
 	begin(&d, 8, NULL);
 	o = fix_op(block_read_list, 8); /* no helper thread has told that the files are open */
-	assert_string_equal(o.state, "open_wait");
+	assert_string_equal(o.state, "wait_disk_open");
 	assert_string_equal(o.waits_for, "disk");
 	await_pieces(&d, 2);
 	o = fix_op(block_read_list, 8);

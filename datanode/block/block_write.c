@@ -94,7 +94,7 @@ static void bw_on_stop(struct rmsg *m)
 	bw_ready(w);
 }
 
-/* Any thread. The op lives at least until the message has come: see BW_STOP_WAIT. */
+/* Any thread. The op lives at least until the message has come: see BW_WAIT_RECOVERY. */
 static void bw_stop(void *arg, int why)
 {
 	struct block_write *w = (struct block_write *)arg;
@@ -244,7 +244,7 @@ static void bw_done_release(struct offload *o)
 	struct block_write *w = container_of(o, struct block_write, offload);
 
 	w->offload_busy = false;
-	w->state = BW_STOP_WAIT;
+	w->state = BW_WAIT_RECOVERY;
 	bw_ready(w);
 }
 
@@ -550,11 +550,11 @@ static void bw_do_drain(struct block_write *w)
 	if (w->rw || w->unit)
 		wdisk_fini(w);
 	if (!w->rw) {
-		w->state = BW_STOP_WAIT;
+		w->state = BW_WAIT_RECOVERY;
 		return;
 	}
 	bw_publish(w); /* what the last runs brought to the disk stays */
-	w->state = BW_RELEASE_WAIT;
+	w->state = BW_WAIT_DISK_RELEASE;
 	off_start(w, bw_work_release, bw_done_release);
 }
 
@@ -583,15 +583,15 @@ static bool bw_step(struct rop *rop)
 		case BW_DRAIN:
 			bw_do_drain(w);
 			break;
-		case BW_STOP_WAIT:
+		case BW_WAIT_RECOVERY:
 			bw_do_stop_wait(w);
 			break;
-		case BW_CHAIN_WAIT:
+		case BW_WAIT_NEXT_NODE:
 			if (w->rc)
 				w->state = BW_DRAIN; /* given up by the upstream */
 			break;
-		case BW_OPEN_WAIT:
-		case BW_RELEASE_WAIT:
+		case BW_WAIT_DISK_OPEN:
+		case BW_WAIT_DISK_RELEASE:
 		case BW_DONE:
 			break;
 		}
@@ -651,7 +651,7 @@ int block_write_open(struct engine_core *core, struct write_params *params,
 	list_add_tail(&core->writes, &w->core_link);
 	core->op_count++;
 	atomic_fetch_add(&core->dn->xceivers, 1);
-	w->state = BW_OPEN_WAIT;
+	w->state = BW_WAIT_DISK_OPEN;
 	off_start(w, bw_work_open, bw_done_open);
 	*ret = w;
 	return 0;
@@ -665,10 +665,14 @@ void block_write_close(struct block_write *w, int rc)
 /* ---- /ops ---- */
 
 static const char *const bw_state_names[] = {
-	[BW_OPEN_WAIT] = "open_wait",   [BW_CHAIN] = "chain",
-	[BW_CHAIN_WAIT] = "chain_wait", [BW_RUN] = "run",
-	[BW_DRAIN] = "drain",           [BW_RELEASE_WAIT] = "release_wait",
-	[BW_STOP_WAIT] = "stop_wait",   [BW_DONE] = "done",
+	[BW_WAIT_DISK_OPEN] = "wait_disk_open",
+	[BW_CHAIN] = "chain",
+	[BW_WAIT_NEXT_NODE] = "wait_next_node",
+	[BW_RUN] = "run",
+	[BW_DRAIN] = "drain",
+	[BW_WAIT_DISK_RELEASE] = "wait_disk_release",
+	[BW_WAIT_RECOVERY] = "wait_recovery",
+	[BW_DONE] = "done",
 };
 
 /* No state of its own: what is there goes to the disk and to the next node meanwhile. */
@@ -683,7 +687,7 @@ static const char *bw_waits_for(const struct block_write *w)
 {
 	const struct bpiece *first = &w->pieces[w->head % BW_PIECES];
 
-	if (w->state == BW_CHAIN_WAIT)
+	if (w->state == BW_WAIT_NEXT_NODE)
 		return "next node";
 	if (bw_waits_for_buffers(w))
 		return "buffers";

@@ -26,7 +26,7 @@ static void on_sink_opened(struct sink_user *u, int status, const char *bad_link
 	struct block_write *w = container_of(u, struct block_write, sink_user);
 	const bool tell = bw_has_acks(w);
 
-	if (w->state != BW_CHAIN_WAIT)
+	if (w->state != BW_WAIT_NEXT_NODE)
 		return;
 	if (status != DT_SUCCESS && tell) {
 		w->answered = true;
@@ -128,7 +128,7 @@ static void on_sink_broken(struct sink_user *u, int rc)
 {
 	struct block_write *w = container_of(u, struct block_write, sink_user);
 
-	if (w->state == BW_CHAIN_WAIT) {
+	if (w->state == BW_WAIT_NEXT_NODE) {
 		on_sink_opened(u, DT_ERROR, "");
 		return;
 	}
@@ -168,7 +168,7 @@ void bw_do_chain(struct block_write *w)
 	};
 	int rc;
 
-	w->state = BW_CHAIN_WAIT;
+	w->state = BW_WAIT_NEXT_NODE;
 	if (w->rc) {
 		log_info("op=write block=%" PRId64 "_%" PRIu64 " peer=%s: not begun: %s",
 			 w->params.req.block.id, w->params.req.block.gs,

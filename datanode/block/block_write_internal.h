@@ -68,13 +68,13 @@ struct bpiece {
 };
 
 enum block_write_state {
-	BW_OPEN_WAIT,    /* helper prepares the replica; leaves on bw_done_open() */
-	BW_CHAIN,        /* connect to the next hop, or none */
-	BW_CHAIN_WAIT,   /* next hop sets up; leaves on opened() or broken() of the sink */
-	BW_RUN,          /* pieces flow; leaves when the last is acknowledged, or on failure */
-	BW_DRAIN,        /* nothing new; waits for runs, syncs, helper and sink to come back */
-	BW_RELEASE_WAIT, /* helper gives the writer back; leaves on bw_done_release() */
-	BW_STOP_WAIT,    /* a stop message is on its way to us; leaves on bw_on_stop() */
+	BW_WAIT_DISK_OPEN,    /* helper prepares the replica; leaves on bw_done_open() */
+	BW_CHAIN,             /* connect to the next hop, or none */
+	BW_WAIT_NEXT_NODE,    /* next hop sets up; leaves on opened() or broken() of the sink */
+	BW_RUN,               /* pieces flow; leaves when the last is acknowledged, or on failure */
+	BW_DRAIN,             /* nothing new; waits for runs, syncs, helper and sink to come back */
+	BW_WAIT_DISK_RELEASE, /* helper gives the writer back; leaves on bw_done_release() */
+	BW_WAIT_RECOVERY,     /* a stop message is on its way to us; leaves on bw_on_stop() */
 	BW_DONE,
 };
 

@@ -609,7 +609,7 @@ static void await_next_node(int64_t id)
 		o = fix_op(block_write_list, id);
 	}
 	assert_string_equal(o.waits_for, "next node");
-	assert_string_equal(o.state, "chain_wait");
+	assert_string_equal(o.state, "wait_next_node");
 	assert_string_equal(o.next, "10.9.8.7:9866");
 }
 

@@ -14,12 +14,12 @@
 #include "datanode/block/token.h"
 
 enum transfer_state {
-	TR_OPEN_WAIT,   /* the replica is opened; leaves on opened() of the read */
-	TR_HOP_WAIT,    /* the hop sets up; leaves on opened() of the sink */
-	TR_RUN,         /* pieces flow; leaves when the read has ended */
-	TR_LAST,        /* the empty last packet */
-	TR_ANSWER_WAIT, /* leaves on broken(): an answer has come, or the receiver has hung up */
-	TR_END,         /* close both sides and wait for them */
+	TR_WAIT_DISK_OPEN, /* the replica is opened; leaves on opened() of the read */
+	TR_WAIT_NEXT_NODE, /* the hop sets up; leaves on opened() of the sink */
+	TR_RUN,            /* pieces flow; leaves when the read has ended */
+	TR_LAST,           /* the empty last packet */
+	TR_WAIT_STORED,    /* leaves on broken(): an answer has come, or the receiver has hung up */
+	TR_END,            /* close both sides and wait for them */
 	TR_DONE,
 };
 
@@ -66,7 +66,7 @@ static void on_sink_opened(struct sink_user *u, int status, const char *bad_link
 	if (status != DT_SUCCESS && !t->rc)
 		t->rc = err_set(&t->err, -EHOSTUNREACH, "data node %s does not take the block",
 				bad_link);
-	else if (t->state == TR_HOP_WAIT)
+	else if (t->state == TR_WAIT_NEXT_NODE)
 		t->state = TR_RUN;
 	t->moved_ns = reactor_now_ns(t->core->reactor);
 	if (t->parked && t->r)
@@ -94,7 +94,7 @@ static void on_sink_broken(struct sink_user *u, int rc)
 {
 	struct transfer *t = container_of(u, struct transfer, sink_user);
 
-	if (rc == 0 && t->state != TR_ANSWER_WAIT && !t->rc)
+	if (rc == 0 && t->state != TR_WAIT_STORED && !t->rc)
 		rc = err_set(&t->err, -EPROTO, "data node %s:%u answers before it has the block",
 			     t->write.targets[0].ip, t->write.targets[0].xfer_port);
 	t->answered = rc == 0;
@@ -188,7 +188,7 @@ static void on_opened(struct read_sink *s, int rc, const struct read_info *info,
 	}
 	t->info = *info;
 	t->write.req.block = info->block;
-	t->state = TR_HOP_WAIT;
+	t->state = TR_WAIT_NEXT_NODE;
 	t->moved_ns = reactor_now_ns(t->core->reactor);
 	hop_open(t);
 }
@@ -234,7 +234,7 @@ static void on_reclaim(struct read_sink *s)
 
 	if (t->rc || t->parked)
 		return;
-	if (t->state == TR_HOP_WAIT && !list_empty(&t->early) && still_ns >= BUFFERS_STALL_NS)
+	if (t->state == TR_WAIT_NEXT_NODE && !list_empty(&t->early) && still_ns >= BUFFERS_STALL_NS)
 		park(t);
 	else if (t->state == TR_RUN && still_ns >= BUFFERS_PARTIAL_NS &&
 		 buffers_are_wanted(t->core, &t->read_sink.share, 1))
@@ -263,7 +263,7 @@ static void do_run(struct transfer *t)
 
 static void do_last(struct transfer *t)
 {
-	t->state = TR_ANSWER_WAIT;
+	t->state = TR_WAIT_STORED;
 	t->last = (struct piece){.seq = t->seq, .off = t->info.end, .last = true};
 	list_init(&t->last.link);
 	t->sink->ops->forward(t->sink, &t->last);
@@ -301,15 +301,15 @@ static bool tr_step(struct rop *rop)
 		case TR_LAST:
 			do_last(t);
 			break;
-		case TR_ANSWER_WAIT:
+		case TR_WAIT_STORED:
 			if (t->answered)
 				t->state = TR_END;
 			break;
 		case TR_END:
 			do_end(t);
 			break;
-		case TR_OPEN_WAIT:
-		case TR_HOP_WAIT:
+		case TR_WAIT_DISK_OPEN:
+		case TR_WAIT_NEXT_NODE:
 		case TR_DONE:
 			break;
 		}

@@ -14,12 +14,12 @@
 #define SINK_STORE_NS (300 * NS_PER_S) /* until a copy is on the disk of the node */
 
 enum capsule_sink_state {
-	CS_DIAL_WAIT, /* leaves when the connection is up or refused */
-	CS_OPEN_WAIT, /* OPEN_WRITE is sent; leaves on OPEN_REPLY */
-	CS_RUN,       /* pieces go, answers come; of a copy PULLED, and CLOSED at the end */
-	CS_BROKEN,    /* told the user; waits for close() */
-	CS_CLOSING,   /* waits for CLOSED or the end of the connection */
-	CS_STREAM,    /* no RDMA there: a stream sink does the work; leaves on its closed() */
+	CS_WAIT_CONNECT,   /* leaves when the connection is up or refused */
+	CS_WAIT_NEXT_NODE, /* OPEN_WRITE is sent; leaves on OPEN_REPLY */
+	CS_RUN,            /* pieces go, answers come; of a copy PULLED, and CLOSED at the end */
+	CS_BROKEN,         /* told the user; waits for close() */
+	CS_CLOSING,        /* waits for CLOSED or the end of the connection */
+	CS_STREAM,         /* no RDMA there: a stream sink does the work; leaves on its closed() */
 	CS_DONE,
 };
 
@@ -99,11 +99,11 @@ static void sink_broken(struct capsule_sink *s, int rc)
 {
 	const enum capsule_sink_state was = s->state;
 
-	if (was != CS_OPEN_WAIT && was != CS_RUN)
+	if (was != CS_WAIT_NEXT_NODE && was != CS_RUN)
 		return;
 	log_info("op=forward hop=%s: %s", s->hop, err_name(rc));
 	s->state = CS_BROKEN;
-	if (was == CS_OPEN_WAIT)
+	if (was == CS_WAIT_NEXT_NODE)
 		tell_opened(s, dt_errno_status(rc), s->hop);
 	else
 		user_of(s)->broken(s->base.user, rc);
@@ -112,7 +112,7 @@ static void sink_broken(struct capsule_sink *s, int rc)
 static void on_timer(struct rtimer *t)
 {
 	struct capsule_sink *s = container_of(t, struct capsule_sink, timer);
-	const bool waits = s->state == CS_OPEN_WAIT || s->state == CS_CLOSING ||
+	const bool waits = s->state == CS_WAIT_NEXT_NODE || s->state == CS_CLOSING ||
 			   !list_empty(&s->flying) ||
 			   (s->state == CS_RUN && s->copy && s->last_seq >= 0);
 
@@ -213,7 +213,7 @@ static void drop_flying(struct capsule_sink *s)
 /* Nothing has been sent: on by a stream. */
 static void sink_by_stream(struct capsule_sink *s)
 {
-	s->state = CS_DIAL_WAIT;
+	s->state = CS_WAIT_CONNECT;
 	s->exists = false;
 	capsule_user_leave(&s->conn);
 	sink_ready(s);
@@ -236,7 +236,7 @@ static void on_answer(struct capsule_sink *s, const struct capsule *m)
 	case CAPSULE_OPEN_REPLY:
 		if (m->open_reply.status != DT_SUCCESS)
 			s->exists = false;
-		if (s->state != CS_OPEN_WAIT)
+		if (s->state != CS_WAIT_NEXT_NODE)
 			break;
 		/* a node that takes copies by TCP alone */
 		if (s->copy && m->open_reply.status == DT_ERROR_UNSUPPORTED) {
@@ -303,7 +303,7 @@ static void conn_lost(struct capsule_user *u, int rc)
 {
 	struct capsule_sink *s = of_conn(u);
 
-	if (s->state == CS_DIAL_WAIT || (s->copy && s->state == CS_OPEN_WAIT))
+	if (s->state == CS_WAIT_CONNECT || (s->copy && s->state == CS_WAIT_NEXT_NODE))
 		sink_by_stream(s);
 	else
 		sink_broken(s, rc);
@@ -370,7 +370,7 @@ static void go_by_stream(struct capsule_sink *s)
 	rc = stream_sink_open(s->core, &s->params, &s->proxy, &s->inner);
 	if (rc == 0)
 		return;
-	s->state = CS_OPEN_WAIT;
+	s->state = CS_WAIT_NEXT_NODE;
 	sink_broken(s, rc);
 }
 
@@ -394,7 +394,7 @@ static void do_open(struct capsule_sink *s)
 		sink_by_stream(s);
 		return;
 	}
-	s->state = CS_OPEN_WAIT;
+	s->state = CS_WAIT_NEXT_NODE;
 	s->exists = true;
 	sink_deadline(s, answer_ns(s) - waited_ns(s));
 }
@@ -520,9 +520,9 @@ static bool sink_step(struct rop *rop)
 
 	if (s->closing)
 		do_close(s);
-	else if (s->state == CS_DIAL_WAIT && !s->conn.dial)
+	else if (s->state == CS_WAIT_CONNECT && !s->conn.dial)
 		go_by_stream(s);
-	else if (s->state == CS_DIAL_WAIT && capsule_user_is_up(&s->conn))
+	else if (s->state == CS_WAIT_CONNECT && capsule_user_is_up(&s->conn))
 		do_open(s);
 	else if (s->state == CS_RUN)
 		do_send(s);

@@ -18,11 +18,11 @@
 #define SOURCE_CLOSE_NS (5 * NS_PER_S) /* for the answers to CANCEL; then the connection goes */
 
 enum capsule_source_state {
-	CR_DIAL_WAIT, /* leaves when the connection is up or refused */
-	CR_RUN,       /* requests go, answers and slots come back */
-	CR_BY_STREAM, /* once nothing of ours is in flight or out: a stream source goes on */
-	CR_STREAM,    /* leaves on its ended() */
-	CR_CLOSING,   /* waits for answers, or the end of the queue pair, and for the pieces */
+	CR_WAIT_CONNECT, /* leaves when the connection is up or refused */
+	CR_RUN,          /* requests go, answers and slots come back */
+	CR_BY_STREAM,    /* once nothing of ours is in flight or out: a stream source goes on */
+	CR_STREAM,       /* leaves on its ended() */
+	CR_CLOSING,      /* waits for answers, or the end of the queue pair, and for the pieces */
 	CR_DONE,
 };
 
@@ -236,7 +236,7 @@ static void conn_lost(struct capsule_user *u, int rc)
 	struct capsule_source *s = of_conn(u);
 
 	(void)rc;
-	if (s->state == CR_DIAL_WAIT)
+	if (s->state == CR_WAIT_CONNECT)
 		capsule_user_leave(u); /* nothing was named to the node */
 	if (s->state <= CR_RUN)
 		s->state = CR_BY_STREAM;
@@ -472,7 +472,7 @@ static bool cs_step(struct rop *rop)
 		if (s->rc && s->state < CR_STREAM)
 			s->state = CR_CLOSING;
 		switch (s->state) {
-		case CR_DIAL_WAIT:
+		case CR_WAIT_CONNECT:
 			if (!s->conn.dial)
 				s->state = CR_BY_STREAM;
 			else if (capsule_user_is_up(&s->conn))

@@ -243,7 +243,7 @@ static void checksum_tell(const struct operation_entry *e, struct operation *ret
 
 	dtp_tell(q->op.conn->peer, q->bp, &q->block, ret);
 	ret->kind = "checksum";
-	ret->state = "run";
+	ret->state = "wait_disk";
 	ret->waits_for = "disk";
 }
 
@@ -408,7 +408,7 @@ static void sync_tell(const struct operation_entry *e, struct operation *ret)
 
 	dtp_tell(q->op.conn->peer, q->bp, &q->block, ret);
 	ret->kind = "sync";
-	ret->state = "run";
+	ret->state = "wait_disk";
 	ret->waits_for = "disk";
 }
 

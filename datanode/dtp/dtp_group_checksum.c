@@ -21,9 +21,9 @@
 
 enum group_state {
 	GR_UNIT,      /* the next unit's checksum is to be had */
-	GR_UNIT_WAIT, /* leaves on the answer of its node */
+	GR_WAIT_PEER, /* leaves on the answer of its node */
 	GR_REBUILD,   /* nobody gives it */
-	GR_REBUILD_WAIT,
+	GR_WAIT_RECONSTRUCTION,
 	GR_FAILED,
 	GR_DONE,
 };
@@ -205,7 +205,7 @@ static void do_unit(struct dtp_group *g)
 	call.to = &g->nodes[node];
 	rc = ask_encode(g, node, &call.op, &call.op_len);
 	if (rc == 0) {
-		g->state = GR_UNIT_WAIT;
+		g->state = GR_WAIT_PEER;
 		rc = dtp_call_start(&g->call, g->op.conn->core, &call, on_answer);
 		g->calling = rc == 0;
 	}
@@ -332,7 +332,7 @@ static void do_rebuild(struct dtp_group *g)
 		rc = reconstruct_params_from(g, &p);
 	else
 		p = (struct reconstruct_params){0};
-	g->state = GR_REBUILD_WAIT;
+	g->state = GR_WAIT_RECONSTRUCTION;
 	if (rc == 0)
 		rc = reconstruct_open(g->op.conn->core, &p, &g->err);
 	else
@@ -445,8 +445,8 @@ static void group_step(struct dtp_op *op)
 		case GR_REBUILD:
 			do_rebuild(g);
 			break;
-		case GR_UNIT_WAIT:
-		case GR_REBUILD_WAIT:
+		case GR_WAIT_PEER:
+		case GR_WAIT_RECONSTRUCTION:
 			break;
 		case GR_FAILED:
 		case GR_DONE:

@@ -21,9 +21,9 @@
 #define READ_SHORT READ_PACKET
 
 enum dtpr_state {
-	DTPR_RUN,    /* pieces come and are sent; leaves when the engine's read has ended */
-	DTPR_TAIL,   /* all data is sent: the empty packet */
-	DTPR_STATUS, /* needs the client's verdict */
+	DTPR_RUN,  /* pieces come and are sent; leaves when the engine's read has ended */
+	DTPR_TAIL, /* all data is sent: the empty packet */
+	DTPR_WAIT_PEER_STATUS, /* needs the client's verdict */
 	DTPR_END,
 };
 
@@ -454,7 +454,7 @@ static void do_run(struct dtp_read *d)
 		if (d->end_rc < 0 && !d->failed)
 			dtp_break(c, d->end_rc, "read");
 		d->state = d->end_rc < 0 || d->failed ? DTPR_END
-			   : d->tail_sent             ? DTPR_STATUS
+			   : d->tail_sent             ? DTPR_WAIT_PEER_STATUS
 						      : DTPR_TAIL;
 		return;
 	}
@@ -477,7 +477,7 @@ static void do_tail(struct dtp_read *d)
 
 		dtp_send(d->op.conn, end, sizeof(end));
 	}
-	d->state = d->copy ? DTPR_END : DTPR_STATUS;
+	d->state = d->copy ? DTPR_END : DTPR_WAIT_PEER_STATUS;
 }
 
 static void finish(struct dtp_read *d)
@@ -550,7 +550,7 @@ static void read_step(struct dtp_op *op)
 		case DTPR_TAIL:
 			do_tail(d);
 			break;
-		case DTPR_STATUS:
+		case DTPR_WAIT_PEER_STATUS:
 			do_status(d);
 			break;
 		case DTPR_END:

@@ -16,12 +16,12 @@
 #define LOCAL_POLL_NS (50 * NS_PER_MS)
 
 enum replace_state {
-	REPL_WAIT_CALL,    /* COPY_BLOCK is on its way to the source; leaves on on_called() */
+	REPL_WAIT_SOURCE,  /* COPY_BLOCK is on its way to the source; leaves on on_called() */
 	REPL_RECEIVE,      /* the connection to the source is there: its packets may come */
 	REPL_WAIT_RECEIVE, /* packets come; leaves on finished() of the receiver */
 	REPL_WAIT_TAIL,    /* needs the two bytes after the packets */
 	/* a helper moves it between our directories, or will; leaves on local_done() */
-	REPL_WAIT_LOCAL,
+	REPL_WAIT_DISK,
 	REPL_END, /* answer; waits for the connection to the source to let go */
 };
 
@@ -225,7 +225,7 @@ static void on_progress(struct rtimer *t)
 {
 	struct dtp_replace *q = container_of(t, struct dtp_replace, progress);
 
-	if (q->state == REPL_WAIT_LOCAL && !way_answers(q)) {
+	if (q->state == REPL_WAIT_DISK && !way_answers(q)) {
 		repl_end(q, err_set(&q->err, -EIO, "a data directory does not answer"));
 		return;
 	}
@@ -241,7 +241,7 @@ static void asker_leaves(struct dtp_replace *q)
 	if (!q->local_busy)
 		reactor_timer_clear(q->core->reactor, &q->progress);
 	reactor_timer_clear(q->core->reactor, &q->local_timer);
-	if (q->state == REPL_WAIT_LOCAL && !q->local_busy)
+	if (q->state == REPL_WAIT_DISK && !q->local_busy)
 		moves_leave(q->core->moves); /* it has not begun and will not */
 	if (q->calling && (q->core->stopping || q->call.state == DTP_CALL_WAIT_CONNECT))
 		dtp_call_cancel(&q->call);
@@ -368,7 +368,7 @@ static void local_tell(const struct operation_entry *e, struct operation *ret)
 	dtp_tell(q->peer, q->params.bp, &q->params.req.block, ret);
 	ret->kind = "move";
 	ret->transport = "none";
-	ret->state = q->local_busy ? "run" : "local_wait";
+	ret->state = q->local_busy ? "wait_disk" : "wait_turn";
 	ret->waits_for = q->local_busy ? "disk" : "its turn";
 	(void)snprintf(ret->volume, sizeof(ret->volume), "%s", q->params.storage_uuid);
 }
@@ -377,7 +377,7 @@ static int replace_open(struct dtp_replace *q, const Hd__OpReplaceBlockProto *m,
 {
 	if (!is_own(q->op.conn, m))
 		return call_source(q, m, err);
-	q->state = REPL_WAIT_LOCAL;
+	q->state = REPL_WAIT_DISK;
 	memcpy(q->peer, q->op.conn->peer, sizeof(q->peer));
 	xfer_entry_begin(q->core, &q->entry, local_tell);
 	local_start(&q->local_timer);

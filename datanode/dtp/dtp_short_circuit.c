@@ -15,12 +15,12 @@
 #define FORMAT_VERSION 1u /* of block and meta file */
 
 enum fds_state {
-	FDS_OPEN_WAIT, /* a helper thread opens the files; leaves when it is back */
+	FDS_WAIT_DISK_OPEN, /* a helper thread opens the files; leaves when it is back */
 	/* the answer is on its way, the descriptors follow; leaves when it is sent */
-	FDS_ANSWER_WAIT,
-	FDS_RECEIPT_WAIT, /* the client says that it has them; leaves on recv */
-	FDS_CLOSE,        /* ours are closed next */
-	FDS_CLOSE_WAIT,   /* by a helper thread; leaves when it is back */
+	FDS_WAIT_SENT,
+	FDS_WAIT_PEER_RECEIPT, /* the client says that it has them; leaves on recv */
+	FDS_CLOSE,             /* ours are closed next */
+	FDS_WAIT_DISK_CLOSE,   /* by a helper thread; leaves when it is back */
 };
 
 struct dtp_fds {
@@ -106,7 +106,7 @@ static void fds_opened(struct dtp_fds *q)
 		return;
 	}
 	fds_answer(c, DT_SUCCESS, true, NULL);
-	q->state = FDS_ANSWER_WAIT;
+	q->state = FDS_WAIT_SENT;
 }
 
 static void fds_pass(struct dtp_fds *q)
@@ -119,7 +119,7 @@ static void fds_pass(struct dtp_fds *q)
 			   : HD__SHORT_CIRCUIT_FD_RESPONSE__DO_NOT_USE_RECEIPT_VERIFICATION,
 		fds, 2);
 
-	q->state = rc == 0 && q->receipt ? FDS_RECEIPT_WAIT : FDS_CLOSE;
+	q->state = rc == 0 && q->receipt ? FDS_WAIT_PEER_RECEIPT : FDS_CLOSE;
 	if (rc < 0)
 		dtp_break(c, rc, "passing descriptors");
 	else
@@ -132,22 +132,22 @@ static void fds_step(struct dtp_op *op)
 	struct dtp_conn *c = op->conn;
 	const bool ends = c->state >= DTP_CLOSING || c->broken;
 
-	if (q->state == FDS_OPEN_WAIT && q->back)
+	if (q->state == FDS_WAIT_DISK_OPEN && q->back)
 		fds_opened(q);
-	if (q->state == FDS_ANSWER_WAIT && ends)
+	if (q->state == FDS_WAIT_SENT && ends)
 		q->state = FDS_CLOSE;
-	else if (q->state == FDS_ANSWER_WAIT && dtp_sent_all(c))
+	else if (q->state == FDS_WAIT_SENT && dtp_sent_all(c))
 		fds_pass(q);
-	if (q->state == FDS_RECEIPT_WAIT && (ends || c->broken)) {
+	if (q->state == FDS_WAIT_PEER_RECEIPT && (ends || c->broken)) {
 		q->state = FDS_CLOSE;
-	} else if (q->state == FDS_RECEIPT_WAIT &&
+	} else if (q->state == FDS_WAIT_PEER_RECEIPT &&
 		   dtp_fill(c, 1, DTP_BUF, dtp_in_ns(c, c->core->waits.read_ns))) {
 		c->in.start++;
 		q->state = FDS_CLOSE;
 	}
 	if (q->state == FDS_CLOSE && q->rr) {
-		fds_offload(q, fds_work_close, FDS_CLOSE_WAIT);
-	} else if (q->state == FDS_CLOSE || (q->state == FDS_CLOSE_WAIT && q->back)) {
+		fds_offload(q, fds_work_close, FDS_WAIT_DISK_CLOSE);
+	} else if (q->state == FDS_CLOSE || (q->state == FDS_WAIT_DISK_CLOSE && q->back)) {
 		xfer_entry_end(&q->entry);
 		free(q);
 		dtp_op_done(c);
@@ -159,11 +159,11 @@ static void fds_tell(const struct operation_entry *e, struct operation *ret)
 	static const struct {
 		const char *name, *waits_for;
 	} states[] = {
-		[FDS_OPEN_WAIT] = {"open_wait", "disk"},
-		[FDS_ANSWER_WAIT] = {"answer_wait", "peer"},
-		[FDS_RECEIPT_WAIT] = {"receipt_wait", "peer"},
+		[FDS_WAIT_DISK_OPEN] = {"wait_disk_open", "disk"},
+		[FDS_WAIT_SENT] = {"wait_sent", "peer"},
+		[FDS_WAIT_PEER_RECEIPT] = {"wait_peer_receipt", "peer"},
 		[FDS_CLOSE] = {"close", ""},
-		[FDS_CLOSE_WAIT] = {"close_wait", "disk"},
+		[FDS_WAIT_DISK_CLOSE] = {"wait_disk_close", "disk"},
 	};
 	const struct dtp_fds *q = container_of(e, struct dtp_fds, entry);
 
@@ -220,7 +220,7 @@ void dtp_fds_start(struct dtp_conn *c, const Hd__OpRequestShortCircuitAccessProt
 	q->op = (struct dtp_op){.step = fds_step, .abort = fds_abort, .conn = c};
 	c->op = &q->op;
 	xfer_entry_begin(c->core, &q->entry, fds_tell);
-	fds_offload(q, fds_work_open, FDS_OPEN_WAIT);
+	fds_offload(q, fds_work_open, FDS_WAIT_DISK_OPEN);
 }
 
 void dtp_shm_refuse(struct dtp_conn *c, uint8_t op)

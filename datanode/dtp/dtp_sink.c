@@ -18,10 +18,10 @@
 #define BEAT_MAX_NS (30 * NS_PER_S)
 
 enum sink_state {
-	SINK_WAIT_CALL, /* the op is on its way; leaves on on_called() */
-	SINK_RUN,       /* pieces go, acks (or a final answer) come */
-	SINK_BROKEN,    /* told the user; waits for close() */
-	SINK_CLOSING,   /* waits for what is in flight */
+	SINK_WAIT_NEXT_NODE, /* the op is on its way; leaves on on_called() */
+	SINK_RUN,            /* pieces go, acks (or a final answer) come */
+	SINK_BROKEN,         /* told the user; waits for close() */
+	SINK_CLOSING,        /* waits for what is in flight */
 	SINK_DONE,
 };
 
@@ -423,7 +423,7 @@ static bool sink_step(struct rop *rop)
 		else if (s->rc && s->state < SINK_BROKEN)
 			do_broken(s);
 		switch (s->state) {
-		case SINK_WAIT_CALL:
+		case SINK_WAIT_NEXT_NODE:
 			break;
 		case SINK_RUN:
 			do_run(s);

@@ -18,12 +18,12 @@
 #define FIRST_GUESS 31 /* prefix and header of a stock packet: reads not a byte of payload */
 
 enum source_state {
-	SRC_WAIT_CALL,    /* the op is on its way; leaves on on_called() */
-	SRC_WAIT_HEADER,  /* needs prefix, header and CRCs of a packet */
-	SRC_WAIT_BUFFERS, /* needs one of the slots: leaves on sent() of a piece */
-	SRC_WAIT_DATA,    /* a piece to be filled */
-	SRC_VERDICT,      /* all is here: tell the sender so */
-	SRC_WAIT_VERDICT_SENT,
+	SRC_WAIT_PEER,        /* the op is on its way; leaves on on_called() */
+	SRC_WAIT_PEER_HEADER, /* needs prefix, header and CRCs of a packet */
+	SRC_WAIT_BUFFERS,     /* needs one of the slots: leaves on sent() of a piece */
+	SRC_WAIT_PEER_DATA,   /* a piece to be filled */
+	SRC_VERDICT,          /* all is here: tell the sender so */
+	SRC_WAIT_SENT,
 	SRC_FAILED,  /* told by ended(), once every piece is back */
 	SRC_CLOSING, /* waits for what is in flight and for the pieces */
 	SRC_DONE,
@@ -109,7 +109,7 @@ static void on_recv(struct xop *op, int res)
 	s->receiving = false;
 	if (res <= 0)
 		src_fail(s, res ? res : -ECONNRESET, "receive");
-	if (s->state == SRC_WAIT_DATA && n) {
+	if (s->state == SRC_WAIT_PEER_DATA && n) {
 		want = s->pieces[s->cur].p.len - s->filled;
 		if (want > n)
 			want = n;
@@ -195,7 +195,7 @@ static void do_begin(struct dtp_source *s)
 {
 	s->at = s->info.first;
 	s->opened = true;
-	s->state = SRC_WAIT_HEADER;
+	s->state = SRC_WAIT_PEER_HEADER;
 	s->sink->ops->opened(s->sink, 0, &s->info, NULL);
 }
 
@@ -288,7 +288,7 @@ static void do_slot(struct dtp_source *s)
 	s->in.start += early;
 	metric_add(METRIC_DN_COPIED_TCP, early);
 	s->filled = early;
-	s->state = SRC_WAIT_DATA;
+	s->state = SRC_WAIT_PEER_DATA;
 }
 
 /* The rest of the piece, and the next header when the packet ends with it. */
@@ -333,7 +333,7 @@ static void do_data(struct dtp_source *s)
 	s->pieces[s->cur].out = true;
 	s->taken += p->len;
 	s->at += p->len;
-	s->state = s->taken < s->pkt.data_len ? SRC_WAIT_BUFFERS : SRC_WAIT_HEADER;
+	s->state = s->taken < s->pkt.data_len ? SRC_WAIT_BUFFERS : SRC_WAIT_PEER_HEADER;
 	s->sink->ops->piece(s->sink, p);
 }
 
@@ -346,7 +346,7 @@ static void do_verdict(struct dtp_source *s)
 		src_fail(s, -ENODATA, "the replica ends too early");
 		return;
 	}
-	s->state = SRC_WAIT_VERDICT_SENT;
+	s->state = SRC_WAIT_SENT;
 	s->sending = true;
 	s->xc->send_deadline_ns = src_in_ns(s, s->core->waits.write_ns);
 	xconn_send(s->xc, &iov, 1, &s->send_op);
@@ -392,23 +392,23 @@ static bool src_step(struct rop *rop)
 		if (s->rc && s->state < SRC_FAILED)
 			s->state = s->opened ? SRC_CLOSING : SRC_FAILED;
 		switch (s->state) {
-		case SRC_WAIT_CALL:
+		case SRC_WAIT_PEER:
 			if (!s->calling)
 				do_begin(s);
 			break;
-		case SRC_WAIT_HEADER:
+		case SRC_WAIT_PEER_HEADER:
 			do_header(s);
 			break;
 		case SRC_WAIT_BUFFERS:
 			do_slot(s);
 			break;
-		case SRC_WAIT_DATA:
+		case SRC_WAIT_PEER_DATA:
 			do_data(s);
 			break;
 		case SRC_VERDICT:
 			do_verdict(s);
 			break;
-		case SRC_WAIT_VERDICT_SENT:
+		case SRC_WAIT_SENT:
 			if (!s->sending)
 				s->state = SRC_CLOSING;
 			break;

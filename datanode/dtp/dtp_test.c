@@ -895,10 +895,10 @@ static void what_waits_for_a_disk_is_listed(void **state)
 		void (*start)(struct dtp_conn *c, Hd__BaseHeaderProto *base);
 		const char *kind, *transport, *state;
 	} cases[] = {
-		{start_checksum, "checksum", "tcp", "run"},
-		{start_sync, "sync", "tcp", "run"},
-		{start_fds, "descriptors", "tcp", "open_wait"},
-		{start_move, "move", "none", "run"},
+		{start_checksum, "checksum", "tcp", "wait_disk"},
+		{start_sync, "sync", "tcp", "wait_disk"},
+		{start_fds, "descriptors", "tcp", "wait_disk_open"},
+		{start_move, "move", "none", "wait_disk"},
 	};
 	const struct fake_opts fo = {.seed = 1};
 	static struct moves moves;

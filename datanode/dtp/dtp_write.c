@@ -23,15 +23,15 @@
 #define FIRST_GUESS (31 + 126 * 4)
 
 enum dtpw_state {
-	DTPW_OPEN_WAIT, /* the engine prepares; leaves on opened() */
-	DTPW_HEADER,    /* needs prefix, header and CRCs of a packet */
-	DTPW_LAND,      /* needs room for the next bytes of the packet's payload */
-	DTPW_PAY_WAIT,  /* the balancer's bandwidth: leaves on the timer */
-	DTPW_ROOM_WAIT, /* leaves on room() */
-	DTPW_PULL,      /* a landing to be filled */
-	DTPW_PULL_WAIT, /* leaves on pull */
-	DTPW_PIECE,     /* a landing is full, or there is no payload: hand it over */
-	DTPW_END_WAIT,  /* the last packet is in, or the op failed; leaves on ended() */
+	DTPW_WAIT_OPENED,      /* the engine prepares; leaves on opened() */
+	DTPW_WAIT_PEER_HEADER, /* needs prefix, header and CRCs of a packet */
+	DTPW_LAND,             /* needs room for the next bytes of the packet's payload */
+	DTPW_WAIT_BANDWIDTH,   /* the balancer's bandwidth: leaves on the timer */
+	DTPW_WAIT_BUFFERS,     /* leaves on room() */
+	DTPW_PULL,             /* a landing to be filled */
+	DTPW_WAIT_PEER,        /* leaves on pull */
+	DTPW_PIECE,            /* a landing is full, or there is no payload: hand it over */
+	DTPW_WAIT_ENDED,       /* the last packet is in, or the op failed; leaves on ended() */
 };
 
 struct ahead { /* a packet that may come */
@@ -109,7 +109,7 @@ static void on_opened(struct write_source *s, int status, const char *bad_link, 
 	struct dtp_write *d = of_src(s);
 	struct dtp_conn *c = d->op.conn;
 
-	d->state = status == DT_SUCCESS ? DTPW_HEADER : DTPW_END_WAIT;
+	d->state = status == DT_SUCCESS ? DTPW_WAIT_PEER_HEADER : DTPW_WAIT_ENDED;
 	if (replica_failed) /* as stock nodes do: an answer would put the blame on the first node */
 		dtp_break(c, -EIO, "the replica could not be prepared");
 	else if (d->acks)
@@ -121,7 +121,7 @@ static void on_room(struct write_source *s)
 {
 	struct dtp_write *d = of_src(s);
 
-	if (d->state == DTPW_ROOM_WAIT)
+	if (d->state == DTPW_WAIT_BUFFERS)
 		d->state = d->pkt.data_len ? DTPW_LAND : DTPW_PIECE;
 	dtp_ready(d->op.conn);
 }
@@ -398,7 +398,7 @@ static void on_paid(struct rtimer *t)
 {
 	struct dtp_write *d = container_of(t, struct dtp_write, pay_timer);
 
-	if (d->state == DTPW_PAY_WAIT)
+	if (d->state == DTPW_WAIT_BANDWIDTH)
 		d->state = DTPW_LAND;
 	dtp_ready(d->op.conn);
 }
@@ -417,7 +417,7 @@ static bool is_paid(struct dtp_write *d)
 	at_ns = moves_charge(core->moves, &core->dn->live, d->pkt.data_len, now_ns);
 	if (at_ns <= now_ns)
 		return true;
-	d->state = DTPW_PAY_WAIT;
+	d->state = DTPW_WAIT_BANDWIDTH;
 	reactor_timer_set(core->reactor, &d->pay_timer, at_ns);
 	return false;
 }
@@ -438,7 +438,7 @@ static void do_land(struct dtp_write *d)
 		d->state = DTPW_PULL;
 		return;
 	}
-	d->state = DTPW_ROOM_WAIT;
+	d->state = DTPW_WAIT_BUFFERS;
 	rc = block_write_land(d->w, off, d->pkt.data_len - d->taken, &d->land);
 	if (rc == -EAGAIN)
 		return;
@@ -481,7 +481,7 @@ static void do_pull(struct dtp_write *d)
 	ahead_unland(d);
 	iov[0] = (struct iovec){d->land.slot->data + d->land.off + d->filled, rest};
 	n = ahead_plan(d, iov + 1);
-	d->state = DTPW_PULL_WAIT;
+	d->state = DTPW_WAIT_PEER;
 	d->pulling = true;
 	d->pull_ns = reactor_now_ns(c->core->reactor);
 	d->watch_ns = 0;
@@ -512,7 +512,7 @@ static void do_piece(struct dtp_write *d)
 	};
 	int rc;
 
-	d->state = DTPW_ROOM_WAIT;
+	d->state = DTPW_WAIT_BUFFERS;
 	d->land.slot = NULL;
 	rc = block_write_piece(d->w, &p, d->crcs);
 	if (rc == -EAGAIN)
@@ -524,7 +524,7 @@ static void do_piece(struct dtp_write *d)
 	d->taken += len;
 	if (d->crcs)
 		d->crcs += (len + block_write_bpc(d->w) - 1) / block_write_bpc(d->w) * 4;
-	d->state = pkt->last ? DTPW_END_WAIT : whole ? DTPW_HEADER : DTPW_LAND;
+	d->state = pkt->last ? DTPW_WAIT_ENDED : whole ? DTPW_WAIT_PEER_HEADER : DTPW_LAND;
 }
 
 static void finish(struct dtp_write *d)
@@ -569,7 +569,7 @@ static void write_step(struct dtp_op *op)
 		if (op->conn->broken)
 			return;
 		switch (d->state) {
-		case DTPW_HEADER:
+		case DTPW_WAIT_PEER_HEADER:
 			do_header(d);
 			break;
 		case DTPW_LAND:
@@ -581,11 +581,11 @@ static void write_step(struct dtp_op *op)
 		case DTPW_PIECE:
 			do_piece(d);
 			break;
-		case DTPW_OPEN_WAIT:
-		case DTPW_PAY_WAIT:
-		case DTPW_ROOM_WAIT:
-		case DTPW_PULL_WAIT:
-		case DTPW_END_WAIT:
+		case DTPW_WAIT_OPENED:
+		case DTPW_WAIT_BANDWIDTH:
+		case DTPW_WAIT_BUFFERS:
+		case DTPW_WAIT_PEER:
+		case DTPW_WAIT_ENDED:
 			break;
 		}
 	} while (d->state != before);

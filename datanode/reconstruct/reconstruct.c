@@ -33,7 +33,7 @@ static void do_slots(struct reconstruct *rb)
 {
 	if (!rb_slots_get(rb))
 		return;
-	rb->state = RB_SOURCES;
+	rb->state = RB_WAIT_SOURCES;
 	rb_sources_fill(rb);
 }
 
@@ -50,15 +50,15 @@ static void on_tick(struct rtimer *t)
 	    reactor_now_ns(rb->core->reactor) >= rb->ask.since_ns + rb->core->waits.buffers_ns)
 		rb_fail(rb, -ENOBUFS, "no buffers for %" PRIu64 " s: see /ops for who holds them",
 			rb->core->waits.buffers_ns / (uint64_t)NS_PER_S);
-	if (rb->state == RB_PAY_WAIT && reactor_now_ns(rb->core->reactor) >= rb->pay_ns)
+	if (rb->state == RB_WAIT_BANDWIDTH && reactor_now_ns(rb->core->reactor) >= rb->pay_ns)
 		rb->state = RB_RUN;
 	rb_ready(rb);
 	if (rb->state < RB_END) {
 		const uint64_t next = reactor_now_ns(rb->core->reactor) + RB_TICK_NS;
 
 		reactor_timer_set(rb->core->reactor, t,
-				  rb->state == RB_PAY_WAIT && rb->pay_ns < next ? rb->pay_ns
-										: next);
+				  rb->state == RB_WAIT_BANDWIDTH && rb->pay_ns < next ? rb->pay_ns
+										      : next);
 	}
 }
 
@@ -221,7 +221,7 @@ static void do_run(struct reconstruct *rb)
 		if (rb->at >= rb->end)
 			break; /* who wanted more has failed */
 		if (rb->pay_ns > reactor_now_ns(rb->core->reactor)) {
-			rb->state = RB_PAY_WAIT;
+			rb->state = RB_WAIT_BANDWIDTH;
 			reactor_timer_set(rb->core->reactor, &rb->tick, rb->pay_ns);
 			return;
 		}
@@ -234,7 +234,7 @@ static void do_run(struct reconstruct *rb)
 	}
 	if (rb->rc)
 		return;
-	rb->state = RB_STORED_WAIT;
+	rb->state = RB_WAIT_STORED;
 }
 
 /* ---- the other states ---- */
@@ -250,7 +250,7 @@ static void do_sources(struct reconstruct *rb)
 	}
 	rb->stuck_ns = 0;
 	rb_extras_open(rb);
-	rb->state = RB_TARGETS_WAIT;
+	rb->state = RB_WAIT_TARGETS;
 	rb_targets_open(rb);
 }
 
@@ -303,24 +303,24 @@ static bool rb_step(struct rop *rop)
 		case RB_SLOTS:
 			do_slots(rb);
 			break;
-		case RB_SOURCES:
+		case RB_WAIT_SOURCES:
 			do_sources(rb);
 			break;
-		case RB_TARGETS_WAIT:
+		case RB_WAIT_TARGETS:
 			do_targets_wait(rb);
 			break;
 		case RB_RUN:
 			do_run(rb);
 			break;
-		case RB_STORED_WAIT:
+		case RB_WAIT_STORED:
 			do_stored_wait(rb);
 			break;
 		case RB_END:
 			do_end(rb);
 			break;
-		case RB_QUEUE_WAIT:
+		case RB_WAIT_TURN:
 		case RB_WAIT_BUFFERS:
-		case RB_PAY_WAIT:
+		case RB_WAIT_BANDWIDTH:
 		case RB_DONE:
 			break;
 		}
@@ -389,14 +389,14 @@ static void rb_free(struct rop *rop)
 static const struct {
 	const char *name, *waits_for;
 } rb_states[] = {
-	[RB_QUEUE_WAIT] = {"queue_wait", "its turn"},
+	[RB_WAIT_TURN] = {"wait_turn", "its turn"},
 	[RB_SLOTS] = {"slots", ""},
 	[RB_WAIT_BUFFERS] = {"wait_buffers", "buffers"},
-	[RB_SOURCES] = {"sources", "sources"},
-	[RB_TARGETS_WAIT] = {"targets_wait", "targets"},
+	[RB_WAIT_SOURCES] = {"wait_sources", "sources"},
+	[RB_WAIT_TARGETS] = {"wait_targets", "targets"},
 	[RB_RUN] = {"run", "sources or targets"},
-	[RB_PAY_WAIT] = {"pay_wait", "bandwidth"},
-	[RB_STORED_WAIT] = {"stored_wait", "targets"},
+	[RB_WAIT_BANDWIDTH] = {"wait_bandwidth", "bandwidth"},
+	[RB_WAIT_STORED] = {"wait_stored", "targets"},
 	[RB_END] = {"end", "sources or targets"},
 	[RB_DONE] = {"done", ""},
 };

@@ -38,9 +38,9 @@ struct rb_piece {
 };
 
 enum rb_target_state {
-	RT_SETUP_WAIT,
+	RT_WAIT_OPEN,
 	RT_OPEN,
-	RT_LAST_WAIT, /* everything is sent: is it stored? */
+	RT_WAIT_STORED, /* everything is sent: is it stored? */
 	RT_STORED,
 	RT_FAILED,
 };
@@ -75,16 +75,16 @@ struct rb_slots {           /* all of one class, had before anything is read */
 };
 
 enum reconstruct_state {
-	RB_QUEUE_WAIT, /* leaves when it is its turn */
-	RB_SLOTS,      /* needs its buffers */
+	RB_WAIT_TURN, /* leaves when it is its turn */
+	RB_SLOTS,     /* needs its buffers */
 	/* holds none of the main pool; leaves when all are granted, or on the timer */
 	RB_WAIT_BUFFERS,
-	RB_SOURCES,      /* needs to hear from as many sources as decoding needs */
-	RB_TARGETS_WAIT, /* leaves when every target has answered */
-	RB_RUN,          /* windows */
-	RB_PAY_WAIT,     /* the bandwidth: leaves on the timer */
-	RB_STORED_WAIT,  /* leaves when every target has stored its unit or failed */
-	RB_END,          /* close everything and wait for it */
+	RB_WAIT_SOURCES,   /* needs to hear from as many sources as decoding needs */
+	RB_WAIT_TARGETS,   /* leaves when every target has answered */
+	RB_RUN,            /* windows */
+	RB_WAIT_BANDWIDTH, /* the bandwidth: leaves on the timer */
+	RB_WAIT_STORED,    /* leaves when every target has stored its unit or failed */
+	RB_END,            /* close everything and wait for it */
 	RB_DONE,
 };
 

@@ -40,7 +40,7 @@ static void on_sink_opened(struct sink_user *u, int status, const char *bad_link
 	(void)bad_link;
 	if (status != DT_SUCCESS)
 		target_fail(t, dt_status_errno(status), "does not take the unit");
-	else if (t->state == RT_SETUP_WAIT)
+	else if (t->state == RT_WAIT_OPEN)
 		t->state = RT_OPEN;
 	rb_ready(t->rb);
 }
@@ -63,7 +63,7 @@ static void on_sink_broken(struct sink_user *u, int rc)
 {
 	struct rb_target *t = container_of(u, struct rb_target, user);
 
-	if (rc == 0 && t->state == RT_LAST_WAIT)
+	if (rc == 0 && t->state == RT_WAIT_STORED)
 		t->state = RT_STORED;
 	else
 		target_fail(t, rc ? rc : -ECONNRESET, "the connection broke");
@@ -152,7 +152,7 @@ static void on_write_opened(struct write_source *s, int status, const char *bad_
 	(void)bad_link, (void)replica_failed;
 	if (status != DT_SUCCESS)
 		target_fail(t, -EIO, "the replica cannot be made");
-	else if (t->state == RT_SETUP_WAIT)
+	else if (t->state == RT_WAIT_OPEN)
 		t->state = RT_OPEN;
 	rb_ready(t->rb);
 }
@@ -172,7 +172,7 @@ static void on_write_ended(struct write_source *s, int rc)
 	struct rb_target *t = container_of(s, struct rb_target, source);
 
 	t->w = NULL;
-	if (rc == 0 && t->state == RT_LAST_WAIT)
+	if (rc == 0 && t->state == RT_WAIT_STORED)
 		t->state = RT_STORED;
 	else
 		target_fail(t, rc ? rc : -EIO, "the replica cannot be written");
@@ -213,7 +213,7 @@ void rb_targets_open(struct reconstruct *rb)
 		struct rb_target *t = &rb->targets[i];
 		int rc = 0;
 
-		t->state = rb->params.taker ? RT_OPEN : RT_SETUP_WAIT;
+		t->state = rb->params.taker ? RT_OPEN : RT_WAIT_OPEN;
 		if (rb->params.taker)
 			t->pieces[0].data = rb_slot_take(&rb->to);
 		else
@@ -226,7 +226,7 @@ void rb_targets_open(struct reconstruct *rb)
 bool rb_targets_opened(const struct reconstruct *rb)
 {
 	for (uint32_t i = 0; i < rb->params.target_count; i++)
-		if (rb->targets[i].state == RT_SETUP_WAIT)
+		if (rb->targets[i].state == RT_WAIT_OPEN)
 			return false;
 	return true;
 }
@@ -399,7 +399,7 @@ void rb_targets_last(struct reconstruct *rb)
 			continue;
 		t->last = (struct piece){.seq = t->seq, .off = t->len, .last = true};
 		list_init(&t->last.link);
-		t->state = rb->params.taker ? RT_STORED : RT_LAST_WAIT;
+		t->state = rb->params.taker ? RT_STORED : RT_WAIT_STORED;
 		if (t->w)
 			rc = block_write_piece(t->w, &t->last, NULL);
 		else if (t->sink)
