@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A block being read (engine.h): the replica is opened, its range checked, pieces are read ahead
+ * and handed over in order. br_ is the read, rp_ one piece of it. A read that finds the pool dry
+ * holds nothing and waits; one whose peer takes nothing is parked and holds nothing either. */
 #include "datanode/block/engine.h"
 
 #include <assert.h>

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A block being written (engine.h): the replica is opened, pieces are verified, handed on, written
+ * and acknowledged in order, and the last one finalises it. bw_step() at the end is the table of
+ * contents. */
 #include "datanode/block/block_write_internal.h"
 
 #include <assert.h>

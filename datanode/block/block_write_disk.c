@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The way of a block being written to its volume: lanes, where payload lands, and runs, the writes
+ * that helper threads make of them (block_write_internal.h says what both are). */
 #include "datanode/block/block_write_internal.h"
 
 #include <assert.h>

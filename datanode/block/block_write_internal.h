@@ -9,11 +9,14 @@
  *      acked <= on_disk <= submitted <= received <= landed        (offsets in the block)
  *
  * A lane is a slot that covers [base, end) of the block; base is congruent to its memory, so that
- * whole pages go to disk by O_DIRECT straight from where they landed. A page that had to be written
- * buffered (a flushed tail) is finished buffered: no page sees both ways at one time.
- * A run is one write of data and the write of its CRCs, by a helper thread. A direct run may begin
- * while the direct run before it is in flight, everything else waits; on_disk moves in order. Two
- * runs may have reached the disk in either order: see STORE_TAIL_BYTES.
+ * whole pages go to disk by O_DIRECT straight from where they landed. A page whose first bytes went
+ * through the page cache (after a flush or a silence, or in a short run) is finished there: no page
+ * sees both ways at one time.
+ * A run is one write of data and the write of its CRCs, by a helper thread of the volume. A direct
+ * run waits only for a buffered run before it; a buffered run waits until no run is in flight. Two
+ * direct runs may reach the disk in either order (STORE_TAIL_BYTES), on_disk moves in order. The
+ * last bytes of a block, if they are few, are no run: who finalises writes them (`left`).
+ * Prefixes: bw_ is the write, wdisk_ its way to the disk (block_write_disk.c).
  */
 #include <stdatomic.h>
 

@@ -6,27 +6,33 @@
  * bytes
  *
  * Idea: a front end (dtp_*.c over a stream, capsules over a message transport) owns a connection
- * and its framing. The engine owns order: verify, write, forward, acknowledge; or read ahead and
+ * and its framing. The engine owns order: verify, forward, write, acknowledge; or read ahead and
  * hand over. They meet in *pieces*: consecutive bytes of a block, in one pool slot, with their
  * CRCs.
  * Front end, engine and the next hop are joined by structs of functions, so a pipeline may mix
  * transports:
  *
- *   write:  front end --block_write_land/piece--> bwrite --piece_sink_ops--> next hop
- *           front end <---write_source_ops-- bwrite <---sink_user_ops-- next hop
- *   read:   front end --block_read_open/sent----> bread
- *           front end <----read_sink_ops---- bread
+ *   write:  front end --block_write_land/piece--> block_write --piece_sink_ops--> next hop
+ *           front end <-----write_source_ops-- block_write <---sink_user_ops-- next hop
+ *   read:   front end --block_read_open/sent---> block_read
+ *           front end <----read_sink_ops------- block_read
  *
  * Promises of a write: payload is not copied (disk and next hop take it from the slot it landed
  * in); each byte is touched once by the CPU, for its CRC; a piece is forwarded only after its CRC
  * fits; it is acknowledged, strictly in order, after this node's write of data and CRCs has
  * completed and the next hop has acknowledged it; `sync` adds fdatasync of data and meta (and the
  * directory, once) before the ack; `last` adds finalisation.
+ * Words: a *source* gives pieces, a *sink* takes them, whatever is behind it. write_source: the
+ * front end of a write; piece_source (source.h): a replica; piece_sink: the next hop; read_sink:
+ * who reads. A *landing* is the place where bytes of a write will lie; to *land* is to get one. A
+ * *transfer* (transfer.h) is a copy of a whole replica to other nodes.
+ * Prefixes: br_ is a block being read, rp_ one piece of it (block_read.c); bw_ is a block being
+ * written, wdisk_ its way to the disk (block_write*.c).
  * Ownership: slots are counted; the engine holds one reference per landing, the next hop uses the
  * piece until sink_user_ops.sent(). An op frees itself after ended(); nothing of it may be touched
  * then.
  * Threading: everything of one op happens on one reactor. Call-backs into a front end record and
- * mark ready (style.md 2.7 law 5); they may call block_write_close() or block_read_close(), nothing
+ * mark ready (docs/style.md); they may call block_write_close() or block_read_close(), nothing
  * else re-enters the engine.
  * Units: bytes, offsets count from the start of the block. Statuses are the wire's Status numbers.
  * Source: hdfs-wire 5.4 to 5.7, 8.1; rdma-datapath 10.4, 11, 12; design 1.2.
@@ -256,7 +262,7 @@ struct write_source_ops {
 	/** In order, once per seq (never for params.client "" or transfer). statuses[0] is ours. */
 	void (*ack)(struct write_source *s, int64_t seq, const uint8_t *statuses, uint32_t n);
 	/** The block is finalised and acknowledged (rc 0), or the op failed and the connection is
-	 *  to be closed. All slots are back; the bwrite frees itself. */
+	 *  to be closed. All slots are back; the block_write frees itself. */
 	void (*ended)(struct write_source *s, int rc);
 	/** For /ops: the next bytes wait for a buffer of the source's own. NULL: it has none. */
 	bool (*waits_for_buffers)(const struct write_source *s);
@@ -355,7 +361,7 @@ struct read_sink_ops {
 	/** The next piece, in order; give it back with block_read_sent(), at most BREAD_AHEAD are
 	 * out. */
 	void (*piece)(struct read_sink *s, struct piece *p);
-	/** Everything was handed over and given back (0), or failed. The bread frees itself. */
+	/** Everything was handed over and given back (0), or failed. The read frees itself. */
 	void (*ended)(struct read_sink *s, int rc);
 	/** Somebody waits for buffers: if the peer takes nothing, give back what is out and
 	 *  block_read_park(), which does nothing to a read that has failed. NULL: its peer cannot

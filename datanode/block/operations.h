@@ -7,8 +7,8 @@
  * Idea: an operation knows its state; this turns states into words for an operator. The word is the
  * state's name in the code: BW_WAIT_NEXT_NODE is "wait_next_node". A state that waits names the
  * resource (buffers, disk, peer, next_node, turn, bandwidth). "run" does several things at a time;
- * waits_for says which of them the others wait for. Made when asked, each reactor looks at its own operations, so nothing is locked or counted on the data
- * path.
+ * waits_for says which of them the others wait for. Made when asked, each reactor looks at its own
+ * operations, so nothing is locked or counted on the data path.
  * Units: bytes; milliseconds.
  */
 #include "common/base/list.h"

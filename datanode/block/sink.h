@@ -4,7 +4,9 @@
 /**
  * sink - the next hop of a write, by the best way there is
  *
- * Idea: engine and transfers ask for a hop and do not choose its transport.
+ * Idea: engine, transfers and reconstruction ask for a hop and do not choose its transport: RDMA
+ * (capsule_sink.c) where both nodes have it, else TCP (dtp_sink.c).
+ * Ownership: the sink frees itself after closed(). Threading: one reactor.
  */
 #include "datanode/block/engine.h"
 

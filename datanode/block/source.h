@@ -4,15 +4,15 @@
 /**
  * source - a replica as a stream of verified pieces, wherever it is
  *
- * Idea: the counterpart of sink.h. Whoever needs the bytes of a replica (reconstruction, a checksum
- * of a lost unit) asks for a source and does not care whether the replica is ours (read from the
- * store) or another node's (pushed into our slots by RDMA where both nodes have it, else READ_BLOCK
- * over TCP). Pieces are as an engine read hands them out, but their CRCs have been checked:
- * -EBADMSG ends a source whose bytes do not fit theirs. Of a replica of ours a bad CRC is looked
- * into, and reported, by the store itself.
+ * Idea: the counterpart of sink.h (engine.h says what sources and sinks there are). Whoever needs
+ * the bytes of a replica (reconstruction, a checksum of a lost unit) asks for a source and does not
+ * care whether the replica is ours (read from the store) or another node's (pushed into our slots
+ * by RDMA where both nodes have it, else READ_BLOCK over TCP). Pieces are as an engine read hands
+ * them out, but their CRCs have been checked: -EBADMSG ends a source whose bytes do not fit theirs.
+ * Of a replica of ours a bad CRC is looked into, and reported, by the store itself.
  * Ownership: slots of a remote source are the asker's, so that it knows before it begins that there
- * are enough; a local source uses those of bread. Pieces are given back with sent(). The source
- * frees itself after ended(), which comes when every piece is back.
+ * are enough; a local source uses those of block_read. Pieces are given back with sent(). The
+ * source frees itself after ended(), which comes when every piece is back.
  * Threading: one reactor. Call-backs record and mark ready.
  * Source: hdfs-wire 5.3, 5.6, 7.6.
  */

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The acceptor's end of an RDMA connection: its streams, by request id, and which of them a capsule
+ * is for. A client or the node before this one in a chain is at the other end. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The messages of one RDMA connection, of either role: capsules are decoded, encoded, and the
+ * connection is ended when the peer breaks the protocol. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

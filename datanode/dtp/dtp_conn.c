@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A TCP connection of the data port: it receives and sends for the operation that has it, decodes
+ * the next one when it has none (op_take()), and closes. conn_step() is the table of contents. */
 #include "datanode/dtp/dtp_internal.h"
 
 #include <assert.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Messages of DataTransferProtocol to parameters of the engine, checked, and back: all that a peer
+ * says in an op is validated here and trusted after. */
 #include "datanode/dtp/dtp_internal.h"
 
 #include <stdio.h>

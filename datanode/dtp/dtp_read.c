@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* READ_BLOCK and COPY_BLOCK as their server: pieces of the engine as packets. A peer that takes
+ * nothing is parked while others want buffers (docs/design/013-buffers.md). */
 #include "datanode/dtp/dtp_internal.h"
 
 #include <inttypes.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The next hop of a write over TCP (sink.h): WRITE_BLOCK as its client. Pieces go as packets from
+ * the slots they landed in, acks come back. */
 #include "datanode/block/sink.h"
 
 #include <assert.h>

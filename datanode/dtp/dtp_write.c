@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* WRITE_BLOCK as its server: packets become pieces of the engine. The payload of a packet is
+ * received into its landing; only what came with the header is copied. */
 #include "datanode/dtp/dtp_internal.h"
 
 #include <inttypes.h>

@@ -9,7 +9,7 @@
  * nothing is kept:
  *
  *   source (other node, or ours) --\                        /--> sink (other node)
- *   source ...                      >-- window -> decode ->*---> bwrite (our own new replica)
+ *   source ...                      >-- window -> decode ->*---> block_write (our own new replica)
  *   source ...                    --/         check        \--> taker (the checksum of a lost unit)
  *
  * Promises: the bytes of every source fit their CRCs, and those of an additional live unit at both

@@ -4,7 +4,7 @@
 /**
  * reconstruct_internal - shared by reconstruct.c (order of things, decoding), reconstruct_slots.c
  * (whose turn it is, and the buffers), reconstruct_source.c (where bytes come from) and
- * reconstruct_target.c (where they go)
+ * reconstruct_target.c (where they go). Prefix rb_: one reconstruction ("rebuild"), a part of it.
  */
 #include "common/erasure/coder.h"
 #include "datanode/block/engine.h"
