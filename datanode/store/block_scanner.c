@@ -114,12 +114,13 @@ static int open_as_known(struct block_pool *bp, int64_t id, struct replica_info 
 		path_data(data, r->place, id);
 		path_meta(meta, r->place, id, r->gs);
 		fd = r->slice->fd;
+		/* under recovery, too: its last CRC may be of more bytes than are acknowledged */
+		rd->partial = replica_visible_state(r) == REPLICA_RBW;
 	}
 	pthread_mutex_unlock(&bp->lock);
 	if (fd < 0)
 		return -EAGAIN;
 	rd->block = (struct block){id, info->block.gs, info->visible};
-	rd->partial = info->state == REPLICA_RBW;
 	rd->fd = replica_file_open(fd, data);
 	rd->fd_meta = replica_file_open(fd, meta);
 	if (rd->fd < 0 || rd->fd_meta < 0)
@@ -132,14 +133,14 @@ static int open_as_known(struct block_pool *bp, int64_t id, struct replica_info 
  * that was not whole. Of a replica that is being written the last chunk was left out: that one may
  * grow.
  */
-static bool has_changed(struct block_pool *bp, const struct replica_info *was)
+static bool has_changed(struct block_pool *bp, const struct replica_info *was, bool partial)
 {
 	struct replica_info now;
 
 	if (replica_get(bp, was->block.id, &now) || now.block.gs != was->block.gs ||
 	    now.state != was->state || strcmp(now.storage_uuid, was->storage_uuid) != 0)
 		return true;
-	return was->state == REPLICA_RBW ? now.visible < was->visible : now.visible != was->visible;
+	return partial ? now.visible < was->visible : now.visible != was->visible;
 }
 
 /* 0: sound, or nothing can be said now. What is wrong is reported, unless @lost_is_fine and a file
@@ -161,7 +162,8 @@ static int verify(struct block_pool *bp, int64_t id, bool lost_is_fine, struct p
 	if (store_is_disk_error(rc))
 		store_volume_suspect(bp->store, info.storage_uuid);
 	if (!rc || rc == -EAGAIN || rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE ||
-	    rc == -ECANCELED || (lost_is_fine && rc == -ENOENT) || has_changed(bp, &info))
+	    rc == -ECANCELED || (lost_is_fine && rc == -ENOENT) ||
+	    has_changed(bp, &info, rd.partial))
 		return 0;
 	replica_report_bad(bp, &info,
 			   rc == -EBADMSG ? "data and checksums do not fit" : err_name(rc));
