@@ -18,8 +18,6 @@
 #include "datanode/block/buffers.h"
 #include "datanode/block/operations.h"
 
-#define PAGE 4096u
-#define META_HEADER_LEN 7
 #define VISIBLE_WAIT_NS (3 * NS_PER_S)
 #define VISIBLE_POLL_NS (10 * NS_PER_MS)
 #define AHEAD_FIRST 2
@@ -199,17 +197,6 @@ static void br_on_timer(struct rtimer *t)
 	br_offload(r, br_work_open, br_done_open);
 }
 
-static uint64_t gcd(uint64_t a, uint64_t b)
-{
-	while (b) {
-		uint64_t t = a % b;
-
-		a = b;
-		b = t;
-	}
-	return a;
-}
-
 static void br_tell_failure(struct block_read *r)
 {
 	if (!r->told)
@@ -224,7 +211,7 @@ static void br_range(struct block_read *r)
 	const bool crcs = r->params.want_crcs && rr->fd_meta >= 0 && rr->crc_type != CRC_NULL;
 	const uint32_t bpc = crcs ? rr->bytes_per_crc : NO_CRC_BPC;
 	const uint64_t end = r->params.off + r->params.len, up = (end + bpc - 1) / bpc * bpc;
-	const uint64_t unit = (uint64_t)bpc / gcd(bpc, PAGE) * PAGE;
+	const uint64_t unit = lcm(bpc, PAGE);
 
 	if (!bpc_fits(bpc)) { /* somebody else's replica */
 		r->rc = err_set(&r->err, -EINVAL,

@@ -123,7 +123,7 @@ static int load_tail(struct block_write *w)
 	if (!data)
 		return -ENOMEM;
 	if (pread(rw->fd, data, into, (off_t)(rw->start_len - into)) != (ssize_t)into ||
-	    pread(rw->fd_meta, stored, 4, (off_t)(7 + chunk * 4)) != 4)
+	    pread(rw->fd_meta, stored, 4, (off_t)(META_HEADER_LEN + chunk * 4)) != 4)
 		rc = -EIO;
 	else if (crc_verify(rw->crc_type, data, into, rw->bytes_per_crc, stored) >= 0)
 		rc = err_set(&w->err, -EBADMSG, "the last chunk of the replica fails its CRC");

@@ -12,7 +12,6 @@
 #include "common/base/file_io.h"
 #include "common/base/metrics.h"
 
-#define META_HEADER_LEN 7
 #define LEFT_MAX 65536u /* bytes that are written by who finalises the block */
 
 static uint64_t round_down(uint64_t v, uint64_t unit)
@@ -25,33 +24,17 @@ static uint64_t round_up(uint64_t v, uint64_t unit)
 	return (v + unit - 1) / unit * unit;
 }
 
-static uint64_t gcd(uint64_t a, uint64_t b)
-{
-	while (b) {
-		uint64_t t = a % b;
-
-		a = b;
-		b = t;
-	}
-	return a;
-}
-
-static uint64_t lcm(uint64_t a, uint64_t b)
-{
-	return a / gcd(a, b) * b;
-}
-
 /* Lanes begin and end between chunks, of the sender's and of the replica's CRCs, and between pages;
  * with odd chunk sizes that cannot all hold, and such a replica is written through the page cache.
  */
 void wdisk_init(struct block_write *w)
 {
 	const uint64_t chunks = lcm(w->bpc, w->rw->bytes_per_crc);
-	const uint64_t unit = chunks <= PIECE_MAX ? lcm(chunks, BW_PAGE) : chunks;
+	const uint64_t unit = chunks <= PIECE_MAX ? lcm(chunks, PAGE) : chunks;
 	const bool fits = w->rw->crc_type == CRC_NULL || bpc_fits(w->rw->bytes_per_crc);
 	const uint32_t edge = htobe32(w->tail_crc);
 
-	w->dio = w->rw->fd_direct >= 0 && w->rw->dio_align <= BW_PAGE && unit <= PIECE_MAX;
+	w->dio = w->rw->fd_direct >= 0 && w->rw->dio_align <= PAGE && unit <= PIECE_MAX;
 	w->unit = (uint32_t)(!fits                 ? 0
 			     : unit <= PIECE_MAX   ? unit
 			     : chunks <= PIECE_MAX ? chunks

@@ -31,7 +31,6 @@
 _Static_assert(BW_RUNS *PIECE_MAX <= STORE_TAIL_BYTES, "a crash leaves no more in disorder");
 #define BW_DIO_MIN 32768 /* smaller runs go through the page cache */
 #define BW_IDLE_NS 50000 /* upstream is silent for so long: write what is there */
-#define BW_PAGE 4096u
 
 struct lane {
 	struct slot *slot;      /* NULL: lane free */

@@ -47,14 +47,29 @@
 #include "datanode/block/disk_turns.h"
 #include "datanode/dn.h"
 
+#define PAGE 4096u           /* of O_DIRECT */
 #define PIECE_MAX (1u << 20) /* bytes of one piece: a slot of the largest class */
 /* bytesPerChecksum; below 4 pieces are shorter, so that their CRCs fit a slot */
 #define BPC_MIN 1u
 #define BPC_MAX (1u << 20) /* a chunk with its place in a page fits a slot */
 static inline bool bpc_fits(uint32_t bpc)
 {
-	return bpc >= BPC_MIN && bpc <= BPC_MAX - (bpc % 4096 ? 4096 : 0);
+	return bpc >= BPC_MIN && bpc <= BPC_MAX - (bpc % PAGE ? PAGE : 0);
 }
+/** The least multiple of both. */
+static inline uint64_t lcm(uint64_t a, uint64_t b)
+{
+	uint64_t x = a, y = b;
+
+	while (y) {
+		const uint64_t rest = x % y;
+
+		x = y;
+		y = rest;
+	}
+	return a / x * b;
+}
+#define META_HEADER_LEN 7  /* of a replica's meta file: CRCs follow */
 #define SEQ_HEARTBEAT (-1) /* passed on and acknowledged, touches no disk */
 #define SEQ_UNKNOWN (-2)   /* acks that belong to no piece: mirror broken, OOB */
 
@@ -247,6 +262,9 @@ static inline uint64_t engine_chain_ns(const struct engine_core *core, const str
 
 /** Free what is owned. */
 void write_params_fini(struct write_params *p);
+/** A token of our own making for the targets, who ask us for one as they would ask a client.
+ *  Nothing where tokens are off. -errno. */
+int write_params_sign(struct engine_core *core, struct write_params *p, int64_t block_id);
 
 struct block_write;
 struct write_source;

@@ -117,34 +117,6 @@ static const struct sink_user_ops user_ops = {
 	.closed = on_sink_closed,
 };
 
-/* The receivers ask us for a token as they would ask a client: it is of our making. */
-static int own_token(struct transfer *t)
-{
-	Hd__StorageTypeProto types[DN_TARGETS_MAX];
-	const char *ids[DN_TARGETS_MAX];
-	struct token_access a = {.pool = pool_id(t->write.bp),
-				 .block_id = t->info.block.id,
-				 .mode = HD__ACCESS_MODE_PROTO__WRITE,
-				 .types = types,
-				 .ids = ids};
-	Hc__TokenProto *token;
-	int rc;
-
-	if (!token_is_wanted(t->core->tokens, a.pool))
-		return 0;
-	for (; a.n_types < t->write.target_count && a.n_types < DN_TARGETS_MAX; a.n_types++) {
-		types[a.n_types] = (Hd__StorageTypeProto)t->write.targets[a.n_types].storage_type;
-		ids[a.n_types] = t->write.targets[a.n_types].storage_uuid;
-	}
-	a.n_ids = a.n_types;
-	rc = token_make(t->core->tokens, &a, clock_wall_ms(), &token);
-	if (rc < 0)
-		return rc;
-	rc = pb_pack(token, &t->write.token, &t->write.token_len);
-	pb_free(token);
-	return rc;
-}
-
 static void hop_open(struct transfer *t)
 {
 	const bool repair = t->write.client[0];
@@ -163,7 +135,7 @@ static void hop_open(struct transfer *t)
 	int rc;
 
 	t->sink_user.ops = &user_ops;
-	rc = own_token(t);
+	rc = write_params_sign(t->core, &t->write, t->info.block.id);
 	if (rc < 0) {
 		tr_fail(t, rc, "sign a block token");
 		return;

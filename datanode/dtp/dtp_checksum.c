@@ -12,7 +12,6 @@
 #include "datanode/block/transfer.h"
 #include "datanode/dtp/dtp_internal.h"
 
-#define META_HEADER_LEN 7
 #define CRC_BATCH (64u << 10) /* bytes of CRCs read from the meta file at a time */
 
 /* ---- BLOCK_CHECKSUM ---- */

@@ -134,6 +134,33 @@ void write_params_fini(struct write_params *p)
 	p->token = NULL;
 }
 
+int write_params_sign(struct engine_core *core, struct write_params *p, int64_t block_id)
+{
+	Hd__StorageTypeProto types[DN_TARGETS_MAX];
+	const char *ids[DN_TARGETS_MAX];
+	struct token_access a = {.pool = pool_id(p->bp),
+				 .block_id = block_id,
+				 .mode = HD__ACCESS_MODE_PROTO__WRITE,
+				 .types = types,
+				 .ids = ids};
+	Hc__TokenProto *token;
+	int rc;
+
+	if (!token_is_wanted(core->tokens, a.pool))
+		return 0;
+	for (; a.n_types < p->target_count && a.n_types < DN_TARGETS_MAX; a.n_types++) {
+		types[a.n_types] = (Hd__StorageTypeProto)p->targets[a.n_types].storage_type;
+		ids[a.n_types] = p->targets[a.n_types].storage_uuid;
+	}
+	a.n_ids = a.n_types;
+	rc = token_make(core->tokens, &a, clock_wall_ms(), &token);
+	if (rc < 0)
+		return rc;
+	rc = pb_pack(token, &p->token, &p->token_len);
+	pb_free(token);
+	return rc;
+}
+
 /* How long the sender waits for us, which bounds how long we wait for the next node. A shorter
  * one would only make a flood of heartbeats. */
 static uint64_t patience_ns(const struct engine_core *core, const Hd__OpWriteBlockProto *m)

@@ -86,30 +86,6 @@ static const struct sink_user_ops user_ops = {
 	.closed = on_sink_closed,
 };
 
-static int own_token(struct rb_target *t)
-{
-	const Hd__StorageTypeProto type = (Hd__StorageTypeProto)t->node->at.storage_type;
-	const char *const id = t->node->at.storage_uuid;
-	const struct token_access a = {.pool = pool_id(t->rb->params.bp),
-				       .block_id = t->write.req.block.id,
-				       .mode = HD__ACCESS_MODE_PROTO__WRITE,
-				       .types = &type,
-				       .n_types = 1,
-				       .ids = &id,
-				       .n_ids = 1};
-	Hc__TokenProto *token;
-	int rc;
-
-	if (!token_is_wanted(t->rb->core->tokens, a.pool))
-		return 0;
-	rc = token_make(t->rb->core->tokens, &a, clock_wall_ms(), &token);
-	if (rc < 0)
-		return rc;
-	rc = pb_pack(token, &t->write.token, &t->write.token_len);
-	pb_free(token);
-	return rc;
-}
-
 static int remote_open(struct rb_target *t)
 {
 	struct reconstruct *rb = t->rb;
@@ -138,7 +114,7 @@ static int remote_open(struct rb_target *t)
 		t->pieces[i].data = rb_slot_take(&rb->to);
 		t->pieces[i].crcs = rb_slot_take(&rb->to_crcs);
 	}
-	rc = own_token(t);
+	rc = write_params_sign(rb->core, &t->write, t->write.req.block.id);
 	return rc < 0 ? rc : sink_open(rb->core, &sp, &t->user, &t->sink);
 }
 
