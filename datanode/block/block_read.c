@@ -2,7 +2,7 @@
 /* A block being read (engine.h): the replica is opened, its range checked, pieces are read ahead
  * and handed over in order. br_ is the read, rp_ one piece of it. A read that finds the pool dry
  * holds nothing and waits; one whose peer takes nothing is parked and holds nothing either. */
-#include "datanode/block/engine.h"
+#include "datanode/block/block_read_internal.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -12,9 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/metrics.h"
 #include "common/wire/dt.h"
-#include "datanode/admin/outliers.h"
 #include "datanode/block/buffers.h"
 #include "datanode/block/operations.h"
 
@@ -23,85 +21,6 @@
 #define AHEAD_FIRST 2
 #define SHORT_READ (256u << 10) /* of all that is asked for */
 #define NO_CRC_BPC 512          /* bytesPerChecksum said when no CRCs are sent */
-
-struct rpiece {
-	struct piece p;
-	struct uring_op data_op, crc_op;
-	struct block_read *r;
-	uint32_t lead;      /* bytes read before p.off, for alignment */
-	uint32_t got, want; /* data with the lead */
-	uint32_t crc_got;
-	uint8_t waiting;
-	bool direct, used, handed;
-	bool in_turn;      /* a long read that disk_turns knows */
-	uint64_t start_ns; /* 0: its time is not taken */
-};
-
-enum block_read_state {
-	BR_WAIT_DISK_OPEN,    /* helper opens the replica; leaves on br_done_open() */
-	BR_CHECK,             /* is the range readable? */
-	BR_WAIT_WRITER,       /* it is being written: leaves on the timer */
-	BR_WAIT_DISK_REFRESH, /* helper asks how far it is; leaves on br_done_open() */
-	BR_RUN,               /* pieces are read and handed over */
-	BR_WAIT_BUFFERS,      /* holds none; leaves when a set is granted, or on the timer */
-	BR_WAIT_DISK_PARK,    /* gives its read-ahead back; waits for disk reads */
-	BR_WAIT_PEER,         /* holds none; leaves on block_read_resume() */
-	BR_DRAIN,             /* waits for disk reads and pieces that are out */
-	BR_WAIT_DISK_CLOSE,   /* helper closes the reader */
-	BR_DONE,
-};
-
-struct block_read {
-	struct rop rop;
-	struct engine_core *core;
-	struct list core_link;
-	struct read_sink *sink;
-	struct read_params params;
-	struct replica_reader *rr;
-	struct read_info info;
-	enum block_read_state state;
-	int rc;
-	struct err err;
-	bool closed, told, suspect;
-	bool lost;                    /* the sink has heard so */
-	struct outlier_sum disk_time; /* slow disks: told at the end */
-	char volume[BLOCK_UUID_MAX];  /* that the replica is on, */
-	uint32_t volume_no;           /* and its number; until it is opened, where it was last */
-
-	uint32_t unit; /* pieces end at multiples of it */
-	uint64_t next; /* first byte not asked for */
-	struct rpiece pieces[BREAD_AHEAD];
-	uint32_t head, give, tail; /* free running: not back yet, next to hand over, end */
-	/* pieces it may hold: from AHEAD_FIRST, one more for each that went */
-	uint32_t ahead;
-
-	struct rtimer timer;
-	uint64_t visible_deadline_ns;
-	struct offload offload;
-	struct pool_ask ask; /* one set: data, CRCs */
-	struct slot *set[2];
-	uint32_t form_len[POOL_FORMS]; /* bytes of the block in each form's piece */
-	bool granted, resume;
-	uint64_t begun_ns, moved_ns, bytes; /* for /ops: last progress; handed over */
-	struct disk_turns *disk;            /* of its volume */
-	struct list turn_link;              /* linked: waits for a turn at the disk */
-	bool my_turn;                       /* was the next, and has not asked again yet */
-	uint64_t handed_end;                /* of the last piece handed over */
-	bool is_short;
-	uint64_t parked_at; /* where block_read_resume() goes on */
-};
-
-static void br_ready(struct block_read *r)
-{
-	reactor_ready(r->core->reactor, &r->rop);
-}
-
-static void br_fail(struct block_read *r, int rc)
-{
-	if (!r->rc)
-		r->rc = rc;
-	br_ready(r);
-}
 
 /* ---- open and close, on a helper thread unless the files are open ---- */
 
@@ -282,286 +201,6 @@ static void br_do_check(struct block_read *r)
 	reactor_timer_set(r->core->reactor, &r->timer, now + VISIBLE_POLL_NS);
 }
 
-/* ---- pieces ---- */
-
-static void rp_submit_data(struct rpiece *b)
-{
-	struct block_read *r = b->r;
-	const uint64_t at = b->p.off - b->lead + b->got;
-	struct io_uring_sqe *sqe = reactor_sqe(r->core->reactor);
-	uint8_t *to = b->p.slot->data + b->got;
-
-	const uint32_t rest = b->want - b->got, pages = (rest + PAGE - 1) / PAGE * PAGE;
-
-	if (b->direct && reactor_pool_fixed(r->core->reactor))
-		io_uring_prep_read_fixed(sqe, r->rr->fd_direct, to, pages, at,
-					 (int)b->p.slot->slab);
-	else if (b->direct)
-		io_uring_prep_read(sqe, r->rr->fd_direct, to, pages, at);
-	else
-		io_uring_prep_read(sqe, r->rr->fd, to, rest, at);
-	engine_disk_attach(sqe, &b->data_op, r->rr->remote);
-}
-
-static void rp_submit_crcs(struct rpiece *b)
-{
-	struct block_read *r = b->r;
-	struct io_uring_sqe *sqe = reactor_sqe(r->core->reactor);
-
-	io_uring_prep_read(sqe, r->rr->fd_meta, b->p.crc_slot->data + b->crc_got,
-			   b->p.crc_count * 4 - b->crc_got,
-			   META_HEADER_LEN + b->p.off / r->info.bytes_per_crc * 4 + b->crc_got);
-	engine_disk_attach(sqe, &b->crc_op, r->rr->remote);
-}
-
-static void turn_pass(struct block_read *r, uint64_t bytes)
-{
-	struct list *next = disk_turns_done(r->disk, bytes);
-
-	if (!next)
-		return;
-	container_of(next, struct block_read, turn_link)->my_turn = true;
-	br_ready(container_of(next, struct block_read, turn_link));
-}
-
-static void turn_end(struct rpiece *b)
-{
-	if (b->in_turn)
-		turn_pass(b->r, b->p.len);
-	b->in_turn = false;
-}
-
-static void rp_part_done(struct rpiece *b, int rc)
-{
-	b->waiting--;
-	b->r->moved_ns = reactor_now_ns(b->r->core->reactor);
-	if (rc < 0) {
-		log_warn("op=read block=%" PRId64 " off=%" PRIu64 ": %s", b->r->info.block.id,
-			 b->p.off, err_name(rc));
-		b->r->suspect |= rc == -ENODATA;
-		br_fail(b->r, rc);
-	}
-	br_ready(b->r);
-}
-
-static void rp_on_data(struct uring_op *op, int res, uint32_t flags)
-{
-	struct rpiece *b = container_of(op, struct rpiece, data_op);
-
-	(void)flags;
-	if (res == -EINVAL && b->direct) {
-		b->direct = false;
-		rp_submit_data(b);
-		return;
-	}
-	if (res > 0)
-		b->got += (uint32_t)res;
-	if (res == -EAGAIN || res == -EINTR || (res > 0 && b->got < b->want)) {
-		if (b->got % PAGE)
-			b->direct = false;
-		rp_submit_data(b);
-		return;
-	}
-	if (b->start_ns) {
-		b->r->disk_time.ns += clock_mono_ns() - b->start_ns;
-		b->r->disk_time.samples++;
-	}
-	turn_end(b);
-	rp_part_done(b, res == 0 ? -ENODATA : res);
-}
-
-static void rp_on_crcs(struct uring_op *op, int res, uint32_t flags)
-{
-	struct rpiece *b = container_of(op, struct rpiece, crc_op);
-	const uint32_t want = b->p.crc_count * 4;
-
-	(void)flags;
-	if (res > 0)
-		b->crc_got += (uint32_t)res;
-	if (res == -EAGAIN || res == -EINTR || (res > 0 && b->crc_got < want)) {
-		rp_submit_crcs(b);
-		return;
-	}
-	rp_part_done(b, res == 0 ? -ENODATA : res);
-}
-
-/* How much of the block from r->next a piece in a slot of @size may hold; 0: not even one chunk. */
-static uint32_t piece_len(const struct block_read *r, uint32_t size)
-{
-	const uint32_t bpc = r->info.bytes_per_crc, lead = (uint32_t)(r->next % PAGE);
-	uint64_t to;
-
-	if (bpc < 4) /* four bytes of CRCs for each chunk: they must fit a slot, too */
-		size = size / 4 * bpc;
-	if (size <= lead)
-		return 0;
-	to = (r->next + size - lead) / r->unit * r->unit;
-
-	if (to <= r->next) { /* chunks that no page border meets */
-		const uint64_t room = size - lead;
-
-		to = r->next + (bpc < room / 2 ? room / 2 / bpc * bpc : bpc <= room ? bpc : 0);
-	}
-	if (to > r->info.end)
-		to = r->info.end;
-	return (uint32_t)(to - r->next);
-}
-
-static uint32_t crc_count(const struct block_read *r, uint32_t len)
-{
-	return (uint32_t)(crc_bytes(r->info.crc_type, len, r->info.bytes_per_crc) / 4);
-}
-
-static void add_form(struct block_read *r, uint32_t len)
-{
-	const uint32_t room = (uint32_t)(r->next % PAGE) + len;
-	const uint32_t crcs = crc_count(r, len) * 4;
-	struct pool_set *f = &r->ask.form[r->ask.forms];
-
-	*f = (struct pool_set){.parts = 1, .part = {{(uint8_t)slot_class_for(room), 1}}};
-	if (crcs) {
-		f->part[1].cls = (uint8_t)slot_class_for_crcs(crcs);
-		f->part[1].n = 1;
-		f->parts = 2;
-	}
-	r->form_len[r->ask.forms++] = len;
-}
-
-/* The next piece as long as it can be, or shorter ones for smaller slots. */
-static void ask_forms(struct block_read *r)
-{
-	uint32_t len = piece_len(r, PIECE_MAX);
-	int cls = slot_class_for(r->next % PAGE + len);
-
-	r->ask.forms = 0;
-	add_form(r, len);
-	while (--cls >= SLOT_8K && r->ask.forms < POOL_FORMS) {
-		len = piece_len(r, slot_class_size((enum slot_class)cls));
-		if (len)
-			add_form(r, len);
-	}
-}
-
-static void br_on_granted(struct pool_ask *a)
-{
-	struct block_read *r = container_of(a, struct block_read, ask);
-
-	r->granted = true;
-	br_ready(r);
-}
-
-/* Buffers for the next piece. Who holds some does not wait for more: a piece that comes back brings
- * it here again. */
-static bool br_buffers(struct block_read *r)
-{
-	if (r->granted)
-		return true;
-	ask_forms(r);
-	if (r->tail != r->head && r->ask.forms > 2)
-		r->ask.forms = 2; /* better the next piece later than in crumbs */
-	if (pool_take(r->core->pool, &r->ask)) {
-		r->granted = true;
-		return true;
-	}
-	if (r->tail != r->head)
-		return false;
-	ask_forms(r);
-	r->state = BR_WAIT_BUFFERS;
-	reactor_timer_set(r->core->reactor, &r->timer,
-			  reactor_now_ns(r->core->reactor) + r->core->waits.buffers_ns);
-	pool_wait(r->core->pool, &r->ask);
-	return false;
-}
-
-/* A long read waits for its turn at the disk; turn_end() of another one brings it here again. */
-static bool br_turn(struct block_read *r, uint32_t bytes)
-{
-	const uint64_t now_ns = reactor_now_ns(r->core->reactor);
-
-	if (r->is_short) {
-		disk_turns_short(r->disk, now_ns);
-		return true;
-	}
-	r->my_turn = false;
-	if (disk_turns_begin(r->disk, bytes, now_ns)) {
-		reactor_timer_clear(r->core->reactor, &r->timer);
-		return true;
-	}
-	list_add_tail(&r->disk->waiters, &r->turn_link);
-	if (!r->timer.deadline_ns) /* a disk that does not answer takes no turns */
-		reactor_timer_set(r->core->reactor, &r->timer, now_ns + r->core->waits.buffers_ns);
-	return false;
-}
-
-/* Ask the disk for the next piece; false: no buffers, or not its turn. */
-static bool rp_start(struct block_read *r)
-{
-	struct rpiece *b = &r->pieces[r->tail % BREAD_AHEAD];
-	const uint32_t lead = (uint32_t)(r->next % PAGE);
-
-	if (list_is_linked(&r->turn_link) || !br_buffers(r) || !br_turn(r, r->form_len[r->ask.got]))
-		return false;
-	r->granted = false;
-	*b = (struct rpiece){.r = r, .lead = lead, .waiting = 1};
-	b->p.off = r->next;
-	b->p.len = r->form_len[r->ask.got];
-	b->p.crc_count = crc_count(r, b->p.len);
-	b->p.slot = r->set[0];
-	b->p.crc_slot = b->p.crc_count ? r->set[1] : NULL;
-	list_init(&b->p.link);
-	b->p.slot_off = lead;
-	b->want = lead + b->p.len;
-	b->data_op.done = rp_on_data;
-	b->crc_op.done = rp_on_crcs;
-	b->direct = r->core->read_direct && r->rr->state == REPLICA_FINALIZED &&
-		    r->rr->fd_direct >= 0 && b->p.len >= STORE_DIRECT_MIN;
-	b->used = true;
-	b->in_turn = !r->is_short;
-	r->tail++;
-	r->next += b->p.len;
-	if (b->p.crc_count) {
-		b->waiting = 2;
-		rp_submit_crcs(b);
-	}
-	b->start_ns = outlier_is_sampled(r->core->dn->live.io_sampling_percent, &r->core->io_seq)
-			      ? clock_mono_ns()
-			      : 0;
-	rp_submit_data(b);
-	return true;
-}
-
-static void rp_ready_crcs(struct rpiece *b)
-{
-	const struct replica_reader *rr = b->r->rr;
-	const uint64_t end = b->p.off + b->p.len;
-	uint8_t *last;
-	uint32_t v;
-
-	if (!b->p.crc_count)
-		return;
-	last = b->p.crc_slot->data + (b->p.crc_count - 1) * 4;
-	if (rr->crc_held && end == b->r->info.block.len && end % rr->bytes_per_crc) {
-		v = htobe32(rr->partial_crc);
-		memcpy(last, &v, 4);
-	}
-	b->p.crcs = b->p.crc_slot->data;
-	memcpy(b->p.edge, last, 4);
-}
-
-static void rp_release(struct rpiece *b)
-{
-	slot_put(b->p.slot);
-	slot_put(b->p.crc_slot);
-	b->p.slot = b->p.crc_slot = NULL;
-	b->used = false;
-}
-
-static void br_reap(struct block_read *r)
-{
-	while (r->head != r->tail && !r->pieces[r->head % BREAD_AHEAD].used)
-		r->head++;
-}
-
 static enum metric served(const struct block_read *r)
 {
 	return r->sink->rdma  ? METRIC_DN_READ_RDMA
@@ -612,23 +251,6 @@ static bool give_back_unhanded(struct block_read *r)
 	return true;
 }
 
-static void drop_ask(struct block_read *r)
-{
-	pool_wait_cancel(r->core->pool, &r->ask);
-	if (r->granted) {
-		slot_put(r->set[0]);
-		if (r->ask.form[r->ask.got].parts > 1)
-			slot_put(r->set[1]);
-	}
-	r->granted = false;
-	reactor_timer_clear(r->core->reactor, &r->timer);
-	if (list_is_linked(&r->turn_link))
-		list_del(&r->turn_link);
-	if (r->my_turn)
-		turn_pass(r, 0);
-	r->my_turn = false;
-}
-
 static void br_do_wait_buffers(struct block_read *r)
 {
 	if (r->granted) {
@@ -651,7 +273,7 @@ static void br_do_park(struct block_read *r)
 
 static void br_do_drain(struct block_read *r)
 {
-	drop_ask(r);
+	br_drop_ask(r);
 	if (!give_back_unhanded(r) || r->head != r->tail)
 		return;
 	if (!r->suspect && !store_is_disk_error(r->rc) &&
@@ -761,7 +383,7 @@ void block_read_park(struct block_read *r, uint64_t off)
 	assert(r->state == BR_RUN || r->state == BR_WAIT_BUFFERS || r->state == BR_DRAIN);
 	if (r->state == BR_DRAIN || r->rc || r->closed)
 		return;
-	drop_ask(r);
+	br_drop_ask(r);
 	r->parked_at = off / r->info.bytes_per_crc * r->info.bytes_per_crc;
 	if (r->handed_end > r->parked_at) { /* those come again */
 		metric_add(served(r), -(r->handed_end - r->parked_at));
