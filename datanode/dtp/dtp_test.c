@@ -648,24 +648,24 @@ static void a_copy_whose_target_is_slow_to_answer_holds_no_buffers(void **state)
 
 	(void)state;
 	copy_start(HOP_WAITS, 0, &rc);
-	for (int i = 0; i < 50 && !core.transfers.slots.used; i++)
+	for (int i = 0; i < 3000 && !core.transfers.slots.used; i++)
 		fix_run(10);
 	assert_true(core.transfers.slots.used > 0);
 	wait_for_slot();
-	for (int i = 0; i < 100 && !waiter.granted; i++)
+	for (int i = 0; i < 3000 && !waiter.granted; i++)
 		fix_run(10);
 	assert_true(waiter.granted);
-	for (int i = 0; i < 50 && core.transfers.slots.used; i++)
+	for (int i = 0; i < 3000 && core.transfers.slots.used; i++)
 		fix_run(10);
 	assert_int_equal(core.transfers.slots.used, 0);
 	wait_over();
 	hop.go_on = true;
-	for (int i = 0; i < 200 && (hop.bytes < DATA_LEN || !list_empty(&hop.queue)); i++)
+	for (int i = 0; i < 3000 && (hop.bytes < DATA_LEN || !list_empty(&hop.queue)); i++)
 		fix_run(10);
 	assert_int_equal(hop.bytes, DATA_LEN);
 	fix_run(50);
 	hop.base.user->ops->broken(hop.base.user, 0);
-	for (int i = 0; i < 100 && rc == 1; i++)
+	for (int i = 0; i < 3000 && rc == 1; i++)
 		fix_run(10);
 	assert_int_equal(rc, 0);
 	assert_int_equal(pool_slots_out(pool), 0);
@@ -679,10 +679,10 @@ static void a_copy_whose_target_takes_nothing_ends_while_others_wait(void **stat
 
 	(void)state;
 	copy_start(HOP_STALLS, 0, &rc);
-	for (int i = 0; i < 100 && (!hop.opened || list_empty(&hop.queue)); i++)
+	for (int i = 0; i < 3000 && (!hop.opened || list_empty(&hop.queue)); i++)
 		fix_run(10);
 	wait_for_slot();
-	for (int i = 0; i < 70 && rc == 1; i++)
+	for (int i = 0; i < 600 && rc == 1; i++)
 		fix_run(100);
 	assert_int_equal(rc, -ETIMEDOUT);
 	assert_true(waiter.granted);

@@ -14,10 +14,10 @@
 /* for the syncs that users owe: files that could not be closed wait for the end of that */
 #define SETTLE_S 5
 
+/* @arg: the number of a round, in which it was not tried yet; NULL: any. */
 static bool is_pending(const struct inode *in, const void *arg)
 {
-	(void)arg;
-	return in->pending;
+	return in->pending && (!arg || in->tried != *(const uint32_t *)arg);
 }
 
 static void done(struct mount *m, struct inode *in)
@@ -53,17 +53,36 @@ static bool try_one(struct mount *m, struct inode *in)
 	return true;
 }
 
-/* True: nothing is left. */
+static bool is_stopped(struct pending *p)
+{
+	bool stop;
+
+	pthread_mutex_lock(&p->lock);
+	stop = p->stop;
+	pthread_mutex_unlock(&p->lock);
+	return stop;
+}
+
+/* Each once a round: one that fails because a data node is away does not keep the others. Where
+ * many fail, a round takes several calls. True: nothing is left. */
 static bool try_all(struct mount *m)
 {
-	struct inode *in;
+	const uint64_t until_ns = clock_mono_ns() + SETTLE_S * NS_PER_S;
+	struct pending *p = &m->pending;
+	struct inode *in = NULL;
 	bool ok = true;
 
-	while (ok && (in = inode_find(&m->inodes, is_pending, NULL))) {
-		ok = try_one(m, in);
+	while ((ok || clock_mono_ns() < until_ns) && !is_stopped(p) &&
+	       (in = inode_find(&m->inodes, is_pending, &p->round))) {
+		pthread_mutex_lock(&m->inodes.lock);
+		in->tried = p->round;
+		pthread_mutex_unlock(&m->inodes.lock);
+		ok = try_one(m, in) && ok;
 		inode_put(&m->inodes, in);
 	}
-	return users_settle(&m->users, clock_mono_ns() + SETTLE_S * NS_PER_S) && ok;
+	if (!in)
+		p->round++;
+	return users_settle(&m->users, clock_mono_ns() + SETTLE_S * NS_PER_S) && ok && !in;
 }
 
 static void pause_locked(struct pending *p, uint32_t seconds)
@@ -121,7 +140,7 @@ int pending_start(struct pending *p, struct mount *m)
 	pthread_condattr_t attr;
 	int rc;
 
-	*p = (struct pending){.m = m};
+	*p = (struct pending){.m = m, .round = 1};
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

@@ -27,6 +27,7 @@ struct pending {
 	struct mount *m; /* borrowed (outlives us) */
 	/* inodes and debtors (users.h) that were added and not looked at since: wakes the thread */
 	uint32_t count;
+	uint32_t round; /* of tries; the thread's */
 	bool started, stop;
 };
 

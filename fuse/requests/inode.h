@@ -54,6 +54,7 @@ struct inode {
 	struct user *hidden_by; /* counted: who deleted it; set before hidden */
 	uint32_t hidden_mark;   /* in mount.state; set before hidden */
 	/* L: nobody has it open and the cluster was out of reach: it is counted for pending.h */
+	uint32_t tried; /* L: the round of pending.c in which it was tried last */
 	bool pending;
 	/* L: written here, not yet closed in HDFS: size and mtime are ours */
 	bool dirty;

@@ -490,6 +490,13 @@ static void note_lost_locked(struct users *u, uid_t uid, int rc)
 	u->lost[i] = (struct lost_sync){.uid = uid, .rc = rc};
 }
 
+static void say_lost(int rc, struct dfs_err *err)
+{
+	if (rc < 0 && err)
+		snprintf(err->text, sizeof(err->text),
+			 "a file that was closed earlier did not reach the disks");
+}
+
 /* What @by is to be told, once; the first of several. */
 static int take_lost(struct users *u, uint64_t by, struct dfs_err *err)
 {
@@ -504,9 +511,22 @@ static int take_lost(struct users *u, uint64_t by, struct dfs_err *err)
 			u->lost[kept++] = u->lost[i];
 	u->lost_count = kept;
 	pthread_mutex_unlock(&u->lock);
-	if (rc < 0 && err)
-		snprintf(err->text, sizeof(err->text),
-			 "a file that was closed earlier did not reach the disks");
+	say_lost(rc, err);
+	return rc;
+}
+
+/* For who may not be concerned: it stays for its user. */
+static int tell_lost_once(struct users *u, struct dfs_err *err)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&u->lock);
+	for (uint32_t i = 0; i < u->lost_count; i++) {
+		rc = rc ?: (u->lost[i].told ? 0 : u->lost[i].rc);
+		u->lost[i].told = true;
+	}
+	pthread_mutex_unlock(&u->lock);
+	say_lost(rc, err);
 	return rc;
 }
 
@@ -534,7 +554,7 @@ int users_sync_file(struct users *u, uint64_t id, struct dfs_err *err)
 		rc = rc ?: its;
 	}
 	put_all(u, all, n);
-	return rc ?: take_lost(u, BY_ANYBODY, err); /* which files those were is not known */
+	return rc ?: tell_lost_once(u, err); /* which files those were is not known */
 }
 
 /* It stays when the sync cannot be made now. It stays also while others use its handle: they may be

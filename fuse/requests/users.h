@@ -50,6 +50,7 @@ struct user {
 struct lost_sync {
 	uid_t uid;
 	int rc;
+	bool told; /* to others, who asked about files that might have been it */
 };
 
 struct name_id {

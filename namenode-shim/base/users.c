@@ -147,13 +147,19 @@ static struct user *load_and_lock(struct users *u, const char *name)
 	return e;
 }
 
+/* Somebody was to look it up again, and has not for too long. */
+static bool is_stale(const struct user *e)
+{
+	return clock_mono_ns() > e->expires_ns + USERS_LATE_S * NS_PER_S;
+}
+
 static struct user *find_and_lock(struct users *u, const char *name)
 {
 	struct user *e;
 
 	pthread_mutex_lock(&u->lock);
 	HASH_FIND_STR(u->table, name, e);
-	if (e && (e->held || e->old || e->expires_ns > clock_mono_ns()))
+	if (e && (e->held || (e->old && !is_stale(e)) || e->expires_ns > clock_mono_ns()))
 		return e;
 	pthread_mutex_unlock(&u->lock);
 	return load_and_lock(u, name);
@@ -166,7 +172,8 @@ struct user *users_hold(struct users *u, const char *user, bool *ret_old)
 	*ret_old = false;
 	pthread_mutex_lock(&u->lock);
 	HASH_FIND_STR(u->table, user, e);
-	e = e && e->outdated ? NULL : e;
+	if (e && (e->outdated || is_stale(e)))
+		e = NULL;
 	if (e) {
 		*ret_old = !e->old && e->expires_ns < clock_mono_ns() + USERS_EARLY_S * NS_PER_S;
 		e->old |= *ret_old;

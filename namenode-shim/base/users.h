@@ -26,6 +26,7 @@ struct users;
 /* Names remembered, and those that are held. More push out names without groups first. */
 #define USERS_MAX 1024
 #define USERS_TTL_S 300  /* as hadoop.security.groups.cache.secs */
+#define USERS_LATE_S 60  /* so long after its end what is known still counts, while that is done */
 #define USERS_EARLY_S 10 /* so long before its end a user is looked up again */
 
 /** The super-user is whoever runs the process ($HADOOP_USER_NAME first). @super_group: borrowed.

@@ -107,7 +107,7 @@ static void a_name_that_came_once_goes_before_one_that_came_again(void **state)
 /* ---- calls that wait ---- */
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-static const struct req *order[LANE_MAX];
+static const struct req *order[RESOLVER_MAX];
 static uint32_t came;
 static atomic_bool at_gate;
 
@@ -128,11 +128,11 @@ static const struct method slow = {.name = "slow", .kind = REQ_READ, .prepare = 
 
 static void calls_that_wait_have_a_bound_and_data_nodes_come_first(void **state)
 {
-	static struct req q[LANE_PEER_MAX + 4];
+	static struct req q[RESOLVER_PEER_MAX + 4];
 	struct rpc_call one = {.user = "bob", .peer_ip = "10.0.0.1"};
 	struct rpc_call other = {.user = "bob", .peer_ip = "10.0.0.2"};
 	struct nn nn = {.users = users_new("supergroup", "bob="), .read_later = come_back};
-	struct req *dn = &q[LANE_PEER_MAX + 2], *next = &q[LANE_PEER_MAX + 3];
+	struct req *dn = &q[RESOLVER_PEER_MAX + 2], *next = &q[RESOLVER_PEER_MAX + 3];
 	struct resolver *l;
 
 	(void)state;
@@ -145,16 +145,54 @@ static void calls_that_wait_have_a_bound_and_data_nodes_come_first(void **state)
 	assert_true(resolver_submit(l, &q[0]));
 	while (!at_gate)
 		sched_yield();
-	for (int i = 1; i <= LANE_PEER_MAX; i++)
+	for (int i = 1; i <= RESOLVER_PEER_MAX; i++)
 		assert_true(resolver_submit(l, &q[i]));
-	assert_false(resolver_submit(l, &q[LANE_PEER_MAX + 1]));
+	assert_false(resolver_submit(l, &q[RESOLVER_PEER_MAX + 1]));
 	assert_true(resolver_submit(l, next)); /* another address */
 	assert_true(resolver_submit(l, dn));
 	pthread_mutex_unlock(&gate);
 	resolver_free(l);
-	assert_int_equal(came, LANE_PEER_MAX + 3);
+	assert_int_equal(came, RESOLVER_PEER_MAX + 3);
 	assert_ptr_equal(order[1], dn);
 	assert_ptr_equal(order[came - 1], next);
+	for (size_t i = 0; i < sizeof(q) / sizeof(q[0]); i++)
+		users_let_go(q[i].caller);
+	users_free(nn.users);
+}
+
+/* Anybody can name the protocol of data nodes. */
+static void a_stranger_who_speaks_as_a_data_node_waits_with_the_others(void **state)
+{
+	static struct req q[4];
+	struct rpc_call stranger = {.user = "mallory", .peer_ip = "10.0.0.1"};
+	struct rpc_call known = {.user = "bob", .peer_ip = "10.0.0.2"};
+	struct nn nn = {.users = users_new("supergroup", "bob=;mallory="),
+			.service_acl = (struct service_acl *)&nn, /* groups are needed by all */
+			.read_later = come_back};
+	struct resolver *l;
+
+	(void)state;
+	came = 0;
+	at_gate = false;
+	for (size_t i = 0; i < sizeof(q) / sizeof(q[0]); i++)
+		q[i] = (struct req){.nn = &nn, .method = &slow, .call = &stranger};
+	q[1].datanode = q[3].datanode = true;
+	q[2].call = q[3].call = &known;
+	q[2].caller = users_ask(nn.users, "bob");
+	q[3].caller = users_ask(nn.users, "bob");
+	pthread_mutex_lock(&gate);
+	assert_int_equal(resolver_new(&l), 0);
+	assert_true(resolver_submit(l, &q[0]));
+	while (!at_gate)
+		sched_yield();
+	for (int i = 1; i < 4; i++)
+		assert_true(resolver_submit(l, &q[i]));
+	pthread_mutex_unlock(&gate);
+	resolver_free(l);
+	assert_int_equal(came, 4);
+	assert_ptr_equal(order[1], &q[3]); /* a data node that is known */
+	assert_ptr_equal(order[2], &q[2]); /* another known caller */
+	assert_ptr_equal(order[3], &q[1]);
 	for (size_t i = 0; i < sizeof(q) / sizeof(q[0]); i++)
 		users_let_go(q[i].caller);
 	users_free(nn.users);
@@ -167,6 +205,7 @@ int main(void)
 		cmocka_unit_test(a_refresh_counts_for_the_next_call),
 		cmocka_unit_test(a_name_that_came_once_goes_before_one_that_came_again),
 		cmocka_unit_test(calls_that_wait_have_a_bound_and_data_nodes_come_first),
+		cmocka_unit_test(a_stranger_who_speaks_as_a_data_node_waits_with_the_others),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

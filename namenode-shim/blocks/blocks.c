@@ -219,13 +219,20 @@ uint32_t blk_live(const struct blk *b)
 	return n;
 }
 
-uint32_t blk_unsteady(const struct blk *b)
+uint32_t blk_steady(const struct blk *b)
 {
-	uint32_t n = 0;
+	uint32_t n = 0, units = 0;
 
-	for (uint16_t i = 0; i < b->nreps; i++)
-		n += b->rep[i].st->unsteady && replica_is_good(&b->rep[i]);
-	return n;
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		const struct replica *r = &b->rep[i];
+
+		if (r->st->unsteady || !replica_is_good(r) || r->st->dn->admin != DN_NORMAL ||
+		    !r->st->dn->alive)
+			continue;
+		n += !is_counted(b, i);
+		units |= 1u << r->unit;
+	}
+	return blk_ec(b) ? (uint32_t)__builtin_popcount(units & group_live(b)) : n;
 }
 
 uint32_t blk_readable(const struct blk *b)

@@ -224,8 +224,8 @@ void blocks_keep(struct blocks *bs, struct storage *st);
 /** Finalized, good, not being deleted, on living nodes that stay. Of a group: different units that
  * are. */
 uint32_t blk_live(const struct blk *b);
-/** Good replicas on storages that come and go (storage.unsteady). */
-uint32_t blk_unsteady(const struct blk *b);
+/** Of these, the ones on storages that do not come and go (storage.unsteady). */
+uint32_t blk_steady(const struct blk *b);
 /** Those and the ones of living nodes that are to leave: from where it can be read. */
 uint32_t blk_readable(const struct blk *b);
 /** Bytes that data nodes have of a block of @len bytes, in replicas or units that can be read;

@@ -82,8 +82,7 @@ void decommission_judge_all(struct nn *nn)
  * writer needs; a file with more replicas than the default may leave with the default. */
 static bool enough(const struct nn *nn, const struct blk *b)
 {
-	const uint32_t all = blk_live(b), unsteady = blk_unsteady(b);
-	const uint32_t live = all - (unsteady < all ? unsteady : all);
+	const uint32_t live = blk_steady(b);
 
 	if (blk_ec(b))
 		return live >= (b->state == BLK_OPEN ? 1 : blk_wanted(&nn->blocks, b)) || !b->nreps;

@@ -24,9 +24,12 @@ struct resolver {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	pthread_t thread;
-	struct list first;               /* of req.link: those of data nodes */
-	struct list queue;               /* of req.link: the others */
-	uint32_t queued, of_peer[PEERS]; /* how many those are */
+	/* of req.link: calls of data nodes and of others whose groups are known or not needed; the
+	 * rest
+	 */
+	struct list first, known, queue;
+	uint32_t known_count;
+	uint32_t queued, of_peer[PEERS]; /* how many are in queue */
 	struct list names;               /* of name.link; after the requests */
 	bool stop;
 };
@@ -72,6 +75,11 @@ static struct req *next(struct resolver *l)
 
 	if (e)
 		return container_of(e, struct req, link);
+	e = list_pop(&l->known);
+	if (e) {
+		l->known_count--;
+		return container_of(e, struct req, link);
+	}
 	e = list_pop(&l->queue);
 	if (!e)
 		return NULL;
@@ -83,7 +91,8 @@ static struct req *next(struct resolver *l)
 
 static bool is_idle(const struct resolver *l)
 {
-	return list_empty(&l->first) && list_empty(&l->queue) && list_empty(&l->names);
+	return list_empty(&l->first) && list_empty(&l->known) && list_empty(&l->queue) &&
+	       list_empty(&l->names);
 }
 
 static void *resolver_main(void *arg)
@@ -123,6 +132,7 @@ int resolver_new(struct resolver **ret)
 	pthread_mutex_init(&l->lock, NULL);
 	pthread_cond_init(&l->cond, NULL);
 	list_init(&l->first);
+	list_init(&l->known);
 	list_init(&l->queue);
 	list_init(&l->names);
 	rc = ret_code(pthread_create(&l->thread, NULL, resolver_main, l));
@@ -133,23 +143,38 @@ int resolver_new(struct resolver **ret)
 	return rc;
 }
 
-bool resolver_submit(struct resolver *l, struct req *q)
+/* Where @q waits; NULL: there are too many. */
+static struct list *line_of(struct resolver *l, struct req *q)
 {
 	uint32_t *of_peer = count_of(l, q);
-	bool room;
+
+	if (q->caller || !req_needs_groups(q)) {
+		if (q->datanode)
+			return &l->first;
+		if (l->known_count == RESOLVER_MAX)
+			return NULL;
+		l->known_count++;
+		return &l->known;
+	}
+	if (l->queued == RESOLVER_MAX || *of_peer == RESOLVER_PEER_MAX)
+		return NULL;
+	l->queued++;
+	++*of_peer;
+	return &l->queue;
+}
+
+bool resolver_submit(struct resolver *l, struct req *q)
+{
+	struct list *line;
 
 	pthread_mutex_lock(&l->lock);
-	room = q->datanode || (l->queued < LANE_MAX && *of_peer < LANE_PEER_MAX);
-	if (room && !q->datanode) {
-		l->queued++;
-		++*of_peer;
-	}
-	if (room) {
-		list_add_tail(q->datanode ? &l->first : &l->queue, &q->link);
+	line = line_of(l, q);
+	if (line) {
+		list_add_tail(line, &q->link);
 		pthread_cond_signal(&l->cond);
 	}
 	pthread_mutex_unlock(&l->lock);
-	return room;
+	return line != NULL;
 }
 
 void resolver_load_user(struct resolver *l, struct users *u, const char *user)

@@ -9,14 +9,15 @@
  * A method that needs one of them has a prepare function; it runs here, without locks, one request
  * after the other, and what it found is in a cache or in the request when that comes to its thread.
  * A caller whose groups are not known comes here too, with any call. Anybody can name users that do
- * not exist, so only some calls of a peer, and of all, wait here. Data nodes come first, and are
- * never too many.
+ * not exist, and any protocol, so only some such calls of a peer, and of all, wait here. Calls that
+ * need no groups, or whose groups are known, come before them: those of data nodes first, which
+ * have no bound.
  * Ownership: the NameNode's. Threading: resolver_submit() from any thread.
  */
 #include <stdbool.h>
 
-#define LANE_MAX 4096     /* calls that wait, */
-#define LANE_PEER_MAX 512 /* and so many of one address, or of a few that share a counter */
+#define RESOLVER_MAX 4096     /* calls that wait, */
+#define RESOLVER_PEER_MAX 512 /* and so many of one address, or of a few that share a counter */
 
 struct resolver;
 struct req;

@@ -432,8 +432,10 @@ void stripe_explain(const struct stripe *s, char *buf, size_t size)
 
 bool stripe_is_away(const struct stripe *s)
 {
-	for_units(i, s->lost) if (!node_is_away(s->unit[i].why_rc)) return false;
-	return s->lost != 0;
+	uint32_t back = s->g.existing & ~s->lost; /* what there may be when the nodes are back */
+
+	for_units(i, s->lost) if (node_is_away(s->unit[i].why_rc)) back |= 1u << i;
+	return s->lost != 0 && group_count(back) >= ec_units_needed(s->g.policy, s->g.length);
 }
 
 int stripe_open(struct dfs *fs, const Hd__LocatedBlockProto *lb, const struct ec_policy *policy,

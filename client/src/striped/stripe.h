@@ -89,5 +89,6 @@ const struct group *stripe_group(const struct stripe *s);
 /** After -ENODATA: "block group blk_-16: 2 units are left, 3 are needed: unit 0 (10.0.0.1:9866:
  *  reason), ...". */
 void stripe_explain(const struct stripe *s, char *buf, size_t size);
-/** Is each unit that is lost only out of reach, so the nodes may be back later? */
+/** Are so many of the units that are lost only out of reach that the group can be read when their
+ *  nodes are back? */
 bool stripe_is_away(const struct stripe *s);

@@ -30,6 +30,12 @@ enum writer_stage {
 	WRITER_CLOSING,   /* all data acked, the last packet is on its way */
 };
 
+/* The block before the one being written. */
+struct finished_block {
+	bool there;
+	uint64_t id, gs, len;
+};
+
 struct writer {
 	struct output f;      /* the file and its current block, for the NameNode */
 	struct pipeline pipe; /* the packets of the block on their way */
@@ -51,7 +57,8 @@ struct writer {
 	uint32_t tail_len;
 	/* owned; of the first block, which came with the file; NULL: none, or in use */
 	Hd__LocatedBlockProto *first;
-	uint64_t first_ns; /* since when we have it */
+	struct finished_block finished; /* `previous` when the block is replaced */
+	uint64_t first_ns;              /* since when we have it */
 
 	int64_t stuck_seqno;  /* first unacked packet at the last recovery, */
 	uint32_t stuck_count; /* and how often already */

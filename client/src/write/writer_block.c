@@ -113,6 +113,8 @@ static int set_up(struct writer *w, bool first, int *ret_bad, struct err *err)
 static int open_one(struct writer *w, struct err *err)
 {
 	const Hd__ExtendedBlockProto before = w->f.block;
+	const struct finished_block finished = {w->f.has_block, before.blockid,
+						before.generationstamp, w->f.block_len};
 	bool first;
 	int bad = 0, rc = next_block(w, &first, err);
 
@@ -121,8 +123,10 @@ static int open_one(struct writer *w, struct err *err)
 		return rc;
 	w->f.block = *w->pipe.lb->b; /* `previous` stays valid until the pipeline stands */
 	rc = set_up(w, first, &bad, err);
-	if (rc == 0)
+	if (rc == 0) {
+		w->finished = finished;
 		return output_set_block(&w->f, w->pipe.lb->b, err);
+	}
 	w->f.block = before;
 	heard(w, bad, rc);
 	output_abandon(&w->f, w->pipe.lb->b);
@@ -358,7 +362,12 @@ static int replace_block(struct writer *w, const char *cause, struct err *err)
 	int rc;
 
 	output_abandon(&w->f, &w->f.block);
-	w->f.has_block = false;
+	w->f.has_block = w->finished.there;
+	if (w->finished.there) {
+		w->f.block.blockid = w->finished.id;
+		w->f.block.generationstamp = w->finished.gs;
+		w->f.block_len = w->finished.len;
+	}
 	writer_drop_block(w);
 	err_reset(err);
 	rc = writer_open_block(w, err);
