@@ -432,11 +432,10 @@ static int load_trash(const struct conf *c, struct settings *s, struct err *e)
 /* Octal, or clauses such as u=rwx,g+r as Hadoop has them. */
 static bool is_umask(const char *v)
 {
-	char *end;
-	const unsigned long octal = strtoul(v, &end, 8);
+	const size_t digits = strspn(v, "01234567");
 
-	if (*v >= '0' && *v <= '7' && !*end)
-		return octal <= 01777;
+	if (digits && !v[digits]) /* three, zeros before them, and no sticky bit */
+		return digits >= 3 && strspn(v, "0") >= digits - 3;
 	while (*v) {
 		v += strspn(v, "ugoa");
 		if (!strspn(v, "+=-"))

@@ -206,15 +206,13 @@ int settle_last_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 		give_up_locked(m, in);
 		return 0;
 	}
-	rc = m->unreachable ? -ETIMEDOUT : settle_locked(m, in, err);
+	rc = mount_gives_up(m) ? -ETIMEDOUT : settle_locked(m, in, err);
 	if (!in->w_user)
 		return rc;
-	if (fail_is_passing(rc)) {
-		m->unreachable = m->ending;
+	if (fail_is_passing(rc))
 		pending_add(m, in);
-	} else {
+	else
 		give_up_locked(m, in);
-	}
 	return rc;
 }
 

@@ -181,13 +181,10 @@ void pending_leave(struct mount *m)
 	struct inode *in;
 
 	while ((in = inode_find(&m->inodes, is_pending, NULL))) {
-		if (!m->unreachable && try_one(m, in)) {
-			inode_put(&m->inodes, in);
-			continue;
+		if (mount_gives_up(m) || !try_one(m, in)) {
+			content_leave(m, in);
+			done(m, in);
 		}
-		m->unreachable = true; /* the others need not wait as long */
-		content_leave(m, in);
-		done(m, in);
 		inode_put(&m->inodes, in);
 	}
 }

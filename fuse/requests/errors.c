@@ -65,13 +65,14 @@ static int plain_errno(int rc)
 }
 
 /* Is it time for the next line? */
-static bool is_due(atomic_uint_fast64_t *line_ns)
+static bool is_due(struct fail_line *line, int rc)
 {
 	const uint64_t now = clock_mono_ns();
-	uint_fast64_t last = atomic_load(line_ns);
+	uint_fast64_t last = atomic_load(&line->ns);
+	const bool other = atomic_exchange(&line->rc, rc) != rc;
 
-	return (!last || now - last >= FAIL_LINE_NS) &&
-	       atomic_compare_exchange_strong(line_ns, &last, now);
+	return (other || !last || now - last >= FAIL_LINE_NS) &&
+	       atomic_compare_exchange_strong(&line->ns, &last, now);
 }
 
 int fail_errno(const char *op, int rc, const struct dfs_err *err)
@@ -79,8 +80,7 @@ int fail_errno(const char *op, int rc, const struct dfs_err *err)
 	return fail_errno_limited(op, rc, err, NULL);
 }
 
-int fail_errno_limited(const char *op, int rc, const struct dfs_err *err,
-		       atomic_uint_fast64_t *line_ns)
+int fail_errno_limited(const char *op, int rc, const struct dfs_err *err, struct fail_line *line)
 {
 	const int plain = plain_errno(rc);
 	char quoted[600];
@@ -109,10 +109,15 @@ int fail_errno_limited(const char *op, int rc, const struct dfs_err *err,
 	default:
 		to = EIO;
 	}
-	log_line(!line_ns || is_due(line_ns) ? LOG_WARN : LOG_DEBUG, "op=%s errno=%d rc=%d %s", op,
+	log_line(!line || is_due(line, rc) ? LOG_WARN : LOG_DEBUG, "op=%s errno=%d rc=%d %s", op,
 		 to, rc,
 		 err ? log_quote(quoted, sizeof(quoted), err->text, strlen(err->text)) : "");
 	return to;
+}
+
+bool mount_gives_up(const struct mount *m)
+{
+	return m->leave_ns && clock_mono_ns() >= m->leave_ns;
 }
 
 bool fail_is_passing(int rc)

@@ -404,7 +404,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 	request_table_bytes(n > 0 ? (uint64_t)n : 0);
 	if (n < 0)
 		reply_err(req, fail_errno_limited("read", stale_errno((int)n), &err,
-						  &handle_of(fi)->in->read_line_ns));
+						  &handle_of(fi)->in->read_line));
 	else
 		fuse_reply_buf(req, buf, (size_t)n);
 	buffers_put(&m->buffers, buf);

@@ -32,6 +32,12 @@ struct user;
 
 #define MODE_HAS_ACL 0x10000u /* beside permission bits: they are not all that counts */
 
+/* The line of the log on something that fails again and again (fail_errno_limited()). */
+struct fail_line {
+	atomic_uint_fast64_t ns; /* when the log had the last line; 0: never */
+	atomic_int rc;           /* what it said */
+};
+
 struct inode {
 	struct inode *next[INODE_CHAINS]; /* L: by number, by id, by former id, by name */
 	uint64_t ino;
@@ -112,8 +118,7 @@ struct inode {
 	/* changes with C held: and how many were: a descriptor that knows of fewer is to be told */
 	atomic_uint errors;
 	bool error_told; /* C: somebody was told of error */
-	/* when the log had a line on a read of it that failed; 0: never */
-	atomic_uint_fast64_t read_line_ns;
+	struct fail_line read_line; /* reads of it that failed */
 	bool has_times; /* C: times to be set when the file is closed in HDFS */
 	uint64_t set_mtime, set_atime;
 };

@@ -18,6 +18,8 @@
 #define FIXED_MAX 8
 /* a rename waits so long, with both directories locked by the kernel */
 #define SYNC_BLOCKS_MS 2000
+/* with less than this, data nodes are not asked: they would count as silent afterwards */
+#define SYNC_BLOCKS_LEAST_MS 100
 
 /* ---- names ---- */
 
@@ -620,9 +622,8 @@ void users_sync_blocks(struct users *u, uint64_t by, uint64_t id)
 	const uint32_t n = take_all(u, by, all);
 	uint64_t now;
 
-	/* Without time left nobody is asked: nodes that cannot answer in time are not asked again.
-	 */
-	for (uint32_t i = 0; i < n && (now = clock_mono_ns()) + NS_PER_MS <= until; i++)
+	for (uint32_t i = 0;
+	     i < n && (now = clock_mono_ns()) + SYNC_BLOCKS_LEAST_MS * NS_PER_MS <= until; i++)
 		dfs_sync_early_blocks_within(all[i]->fs, id, (uint32_t)((until - now) / NS_PER_MS));
 	put_all(u, all, n);
 }

@@ -98,20 +98,31 @@ int create_opts(struct dfs *fs, const struct dfs_create_opts *opts, struct dfs_c
 	return stream_check(fs, err);
 }
 
-/* The beginning of each sentence, ours and Java's. A single word could be in the path that follows.
- */
+/* Does the sentence begin so, and go on with @then? A path further on may say anything. */
+static bool is_sentence(const char *text, const char *begin, const char *then)
+{
+	const char *at = strstr(text, begin);
+
+	return at && (at == text || (at - text > 2 && at[-1] == ' ' && at[-2] == ':')) &&
+	       strstr(at, then);
+}
+
+/* The sentences are ours and Java's. */
 int limits_errno(int rc, const struct err *err)
 {
-	static const char *const known[] = {
-		"Requested replication factor of ", /* 600 exceeds a maximum, 0 is less than a minimum */
-		"Specified block size ",            /* is less than a minimum, or than a cell */
-		"Block size ",                      /* is too large for an erasure coding policy */
+	static const struct {
+		const char *begin, *then;
+	} known[] = {
+		{"Requested replication factor of ", " exceeds maximum "},
+		{"Requested replication factor of ", " is less than "},
+		{"Specified block size ", " is less than "}, /* a minimum, or a cell */
+		{"Block size ", " is too large for "},       /* an erasure coding policy */
 	};
 
 	if (rc != -EREMOTEIO || strcmp(err->remote, JEX_IO) != 0)
 		return rc;
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-		if (strstr(err->text, known[i]))
+		if (is_sentence(err->text, known[i].begin, known[i].then))
 			return -EINVAL;
 	return rc;
 }

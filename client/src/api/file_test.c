@@ -49,6 +49,8 @@ static void a_path_says_nothing_of_the_cause(void **state)
 		"the journal of /data/replication/x cannot be written",
 		"File /Replication/x could only be written to 0 of the 1 minReplication nodes.",
 		"/the block size/x is not there any more",
+		"the journal cannot be written while /a/Block size 1 is too large for x is there",
+		"Block size of /x is not known",
 	};
 
 	(void)state;

@@ -62,17 +62,11 @@ static bool take_gone(struct early_close *c, uint64_t id)
 
 static void add_gone(struct early_close *c, struct file *f)
 {
-	struct file *oldest = NULL;
-
 	pthread_mutex_lock(&c->lock);
-	if (c->gone_count == CLOSED_MAX)
-		oldest = container_of(list_pop(&c->gone), struct file, link);
-	else
-		c->gone_count++;
+	c->gone_count++;
 	list_add_tail(&c->gone, &f->link);
 	c->asked = 0;
 	pthread_mutex_unlock(&c->lock);
-	free(oldest);
 }
 
 void early_close_fini(struct early_close *c)
@@ -281,24 +275,19 @@ static bool is_passing(int rc, const struct err *err)
 	return !err->remote[0] || rc == -EROFS || rc == -EAGAIN;
 }
 
-/* @id 0: each of them. */
-static int settle_each(struct dfs *fs, uint64_t end, uint64_t id, uint64_t patience_ns,
-		       struct err *err)
+/* Each of them in turn (@id 0), or the one alone. 1: the data nodes have not reported the block of
+ * the next one yet. */
+static int settle_each(struct dfs *fs, uint64_t end, uint64_t id, struct err *err)
 {
-	const uint64_t until = clock_mono_ns() + patience_ns;
-	const struct timespec pause = {0, (long)PAUSE_NS};
 	struct early_close *c = &fs->closed;
 	struct file *f;
-	int rc = 0;
+	int rc;
 
 	while ((f = first_before(c, end, id))) {
-		while ((rc = ask_again(fs, f, err)) == 0 && clock_mono_ns() < until)
-			(void)nanosleep(&pause, NULL); /* an early end is fine */
+		rc = ask_again(fs, f, err);
 		if (rc == 0 || (rc < 0 && is_passing(rc, err))) {
 			put_back(c, f);
-			return rc ? rc
-				  : err_set(err, -ETIMEDOUT,
-					    "the NameNode has not heard of the last block of a file that was closed");
+			return rc ?: 1;
 		}
 		if (rc == -ENOENT)
 			add_gone(c, f);
@@ -308,8 +297,11 @@ static int settle_each(struct dfs *fs, uint64_t end, uint64_t id, uint64_t patie
 	return 0;
 }
 
+/* A block that is not reported keeps only those who ask about it: others ask between two tries. */
 static int settle(struct dfs *fs, uint64_t id, uint64_t patience_ns, struct err *err)
 {
+	const struct timespec pause = {0, (long)PAUSE_NS};
+	const uint64_t until = clock_mono_ns() + patience_ns;
 	struct early_close *c = &fs->closed;
 	struct early_close_mark m;
 	int rc;
@@ -318,10 +310,22 @@ static int settle(struct dfs *fs, uint64_t id, uint64_t patience_ns, struct err 
 	m = early_close_mark(fs);
 	/* with this most, or all, of them are settled (early_close_answered()) */
 	rc = sync_changes(fs, err);
-	if (rc == 0 && c->count) {
+	while (rc == 0 && c->count) {
 		c->busy = true;
-		rc = settle_each(fs, m.next, id, patience_ns, err);
+		rc = settle_each(fs, m.next, id, err);
 		c->busy = false;
+		if (rc <= 0)
+			break;
+		if (clock_mono_ns() >= until) {
+			rc = err_set(err, -ETIMEDOUT,
+				     "the NameNode has not heard of the last block of a file that "
+				     "was closed");
+			break;
+		}
+		pthread_rwlock_unlock(&c->settling);
+		(void)nanosleep(&pause, NULL); /* an early end is fine */
+		pthread_rwlock_wrlock(&c->settling);
+		rc = 0;
 	}
 	c->tried_ns = clock_mono_ns();
 	pthread_rwlock_unlock(&c->settling);
@@ -373,6 +377,8 @@ int early_close_try(struct dfs *fs, struct err *err)
 	pthread_mutex_lock(&c->lock);
 	gone = c->gone_count > 0;
 	pthread_mutex_unlock(&c->lock);
+	if (rc == -ESTALE || rc == -EIO)
+		return -EAGAIN; /* of a call; nothing is lost by that */
 	return rc == 0 && gone ? tell_gone(err) : rc;
 }
 

@@ -29,7 +29,8 @@ struct dfs;
 
 struct early_close {
 	pthread_mutex_t lock;
-	/* taken before lock; held by who asks about them, shared by who must not be met by that */
+	/* Taken before lock. Held for one round of questions about the files, so at most for some
+	 * calls to the NameNode; shared by calls that such a question must not meet. */
 	pthread_rwlock_t settling;
 	struct list files;
 	atomic_uint count;
@@ -37,7 +38,7 @@ struct early_close {
 	atomic_bool busy; /* complete() is sent again for some of them */
 	/* id of the file, not in `files`, that complete() is sent again for; 0: none */
 	uint64_t asked;
-	/* files that a crash has undone, to be told; the last CLOSED_MAX of them */
+	/* files that a crash has undone, until that is told; CLOSED_MAX a crash at most */
 	struct list gone;
 	uint32_t gone_count;
 	atomic_uint_fast64_t tried_ns; /* when they were last asked about */
@@ -75,7 +76,8 @@ bool early_close_is_old(const struct dfs *fs);
 int early_close_settle(struct dfs *fs, struct err *err);
 /** The same of file @id alone. */
 int early_close_settle_file(struct dfs *fs, uint64_t id, struct err *err);
-/** As early_close_settle(), with little patience; what is told once stays to be told. */
+/** As early_close_settle(), with little patience. A loss stays to be told: -ESTALE means a loss and
+ *  nothing else, and -EIO is never returned. */
 int early_close_try(struct dfs *fs, struct err *err);
 /** As early_close_settle(), for nobody in particular: a loss is told to the next who asks. */
 void early_close_settle_quietly(struct dfs *fs);

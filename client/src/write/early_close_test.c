@@ -2,8 +2,11 @@
 /* What must hold: a call about one file waits for that file alone, and tells once that it is gone.
  * A loss of other files is left for the call about all. The NameNode is a fake that has crashed:
  * its connection is another one than that of the closes. */
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,9 +21,11 @@
 #include "common/wire/pb.h"
 
 static struct {
-	uint64_t gone; /* a file it does not know */
-	uint64_t away; /* of this it does not answer */
-	int changes, completes;
+	uint64_t gone;                   /* a file it does not know */
+	uint64_t away;                   /* of this it does not answer */
+	atomic_uint_fast64_t unreported; /* of this no data node has reported the block */
+	int changes, changes_rc;
+	atomic_int completes;
 } nn;
 static struct dfs fs;
 
@@ -39,7 +44,7 @@ int __wrap_nn_call_once(struct dfs *f, const char *method, const ProtobufCMessag
 	(void)f;
 	if (strcmp(method, "mkdirs") == 0) {
 		nn.changes++;
-		return 0;
+		return nn.changes_rc ? err_set(err, nn.changes_rc, "mkdirs failed") : 0;
 	}
 	assert_string_equal(method, "complete");
 	nn.completes++;
@@ -51,7 +56,7 @@ int __wrap_nn_call_once(struct dfs *f, const char *method, const ProtobufCMessag
 		snprintf(err->remote, sizeof(err->remote), "java.io.FileNotFoundException");
 		return -ENOENT;
 	}
-	m.result = 1;
+	m.result = id != nn.unreported;
 	assert_int_equal(pb_pack(&m, &buf, &len), 0);
 	assert_int_equal(pb_unpack(resp, buf, len, ret_resp), 0);
 	free(buf);
@@ -150,7 +155,7 @@ static void they_stay_in_order(void **state)
 	assert_true(early_close_is_old(&fs));
 }
 
-static void so_many_that_are_gone_are_remembered(void **state)
+static void none_that_is_gone_is_forgotten(void **state)
 {
 	(void)state;
 	for (uint64_t i = 0; i < 2 * CLOSED_MAX; i++) {
@@ -158,11 +163,45 @@ static void so_many_that_are_gone_are_remembered(void **state)
 		assert_int_equal(early_close_add(&fs, "/f", nn.gone, NULL, 1), 0);
 		early_close_settle_quietly(&fs);
 	}
-	assert_int_equal(fs.closed.gone_count, CLOSED_MAX);
-	assert_int_equal(settle_file(10), 0);
+	assert_int_equal(settle_file(10), -ESTALE);
 	assert_int_equal(settle_file(9 + 2 * CLOSED_MAX), -ESTALE);
 	assert_int_equal(settle(), -ESTALE);
 	assert_int_equal(settle(), 0);
+}
+
+static void *ask_for_the_first(void *ret)
+{
+	*(int *)ret = settle_file(1);
+	return NULL;
+}
+
+/* Its data nodes are silent, and whoever syncs it waits a minute. */
+static void a_file_whose_block_is_not_reported_keeps_no_other(void **state)
+{
+	pthread_t other;
+	int rc = -EINVAL;
+
+	(void)state;
+	nn.unreported = 1;
+	assert_int_equal(pthread_create(&other, NULL, ask_for_the_first, &rc), 0);
+	while (!nn.completes)
+		sched_yield();
+	assert_int_equal(settle_file(2), 0);
+	nn.unreported = 0;
+	assert_int_equal(pthread_join(other, NULL), 0);
+	assert_int_equal(rc, 0);
+	assert_int_equal(fs.closed.count, 1);
+}
+
+/* The error of a call is no loss. */
+static void a_call_that_fails_is_no_loss(void **state)
+{
+	(void)state;
+	nn.changes_rc = -EIO;
+	assert_int_equal(try_all(), -EAGAIN);
+	nn.changes_rc = -ESTALE;
+	assert_int_equal(try_all(), -EAGAIN);
+	assert_int_equal(fs.closed.count, 3);
 }
 
 int main(void)
@@ -172,7 +211,9 @@ int main(void)
 		TEST(one_file_is_asked_about_alone),
 		TEST(a_file_that_is_gone_is_told_to_who_asks_about_it),
 		TEST(they_stay_in_order),
-		TEST(so_many_that_are_gone_are_remembered),
+		TEST(none_that_is_gone_is_forgotten),
+		TEST(a_file_whose_block_is_not_reported_keeps_no_other),
+		TEST(a_call_that_fails_is_no_loss),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
