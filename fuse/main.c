@@ -346,7 +346,7 @@ static int serve(struct mount *m, struct fuse_args *args)
 	fuse_session_unmount(m->se);
 	fuse_remove_signal_handlers(m->se);
 	pending_stop(&m->pending);
-	m->leave_ns = clock_mono_ns() + m->opt.timeout_s * NS_PER_S;
+	pending_end(m);
 	stale_retry_end(m);
 	file_close_all(m);
 	pending_leave(m);

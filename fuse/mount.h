@@ -71,8 +71,8 @@ struct mount {
 	/* the kernel forgets pages that are written past it; set before the first request */
 	bool direct_writes;
 	atomic_flag reads_ahead; /* read_ahead_once() was here */
-	/* The last request was answered, and one thread is left. It closes what is open until this
-	 * time; the rest is for the next mount. 0: not yet. */
+	/* The last request was answered, and one thread is left (pending_end()): when its time to
+	 * close files is over. 0: not yet. */
 	uint64_t leave_ns;
 	int ready_fd; /* told when the kernel has been answered; -1: nobody waits */
 	int log_fd;   /* stderr from then on */
@@ -101,8 +101,6 @@ int fail_errno(const char *op, int rc, const struct dfs_err *err);
 /** The same, but the log has a line at most once in FAIL_LINE_NS for each *@line, which begins as
  *  0, unless the error is another one. */
 int fail_errno_limited(const char *op, int rc, const struct dfs_err *err, struct fail_line *line);
-/** The mount ends, and its time to close files is over (leave_ns). */
-bool mount_gives_up(const struct mount *m);
 /** May the same be possible later? The cluster is out of reach, starting, short of data nodes, or
  * recovers a lease. */
 bool fail_is_passing(int rc);

@@ -13,7 +13,7 @@
  *   journal sync    (db/journal_sync.h) syncs the record of a transaction while the next one is
  *                   applied: group commit in two stages
  *   checkpoint copy (db/checkpoint.h) copies what a start needs, from time to time
- *   resolver        (rpc/resolver_thread.h) asks scripts and the directory of accounts
+ *   resolver, two   (rpc/resolver_thread.h) ask scripts and the directory of accounts
  *   tree walk       (rpc/tree_walk.h) goes through large trees for getContentSummary and the like
  * and those of the web port (web/http.h). When a record is on the disk the writer applies its
  * effects to memory (apply_effects.c) and answers. Others may read a change before that, as in

@@ -360,6 +360,7 @@ int req_check_service(struct req *q)
 	    !service_acl_check(q->nn->service_acl, c->protocol, q->ns.user, q->ns.host, in_group,
 			       q->nn->users, &err))
 		return 0;
+	service_acl_note_denied(q->nn->service_acl, c->protocol, q->ns.user, q->ns.host);
 	return exception_throw(&q->exc, EXC_AUTHORIZATION, "%s", err.text);
 }
 

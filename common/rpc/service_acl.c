@@ -382,8 +382,8 @@ int service_acl_refresh(struct service_acl *a, struct err *err)
 
 /* ---- calls ---- */
 
-static void count_denied(struct service_acl *a, const char *protocol, const char *user,
-			 const char *ip)
+void service_acl_note_denied(struct service_acl *a, const char *protocol, const char *user,
+			     const char *ip)
 {
 	uint32_t dropped = 0;
 	char quoted[256];
@@ -436,7 +436,5 @@ int service_acl_check(struct service_acl *a, const char *protocol, const char *u
 	} else {
 		rc = err_set(err, -EACCES, "Protocol interface %.200s is not known.", protocol);
 	}
-	if (rc)
-		count_denied(a, protocol, user, ip);
 	return rc;
 }

@@ -36,5 +36,8 @@ typedef bool (*service_acl_in_group)(void *arg, const char *user, const char *gr
  * @ip: of the client. */
 int service_acl_check(struct service_acl *a, const char *protocol, const char *user, const char *ip,
 		      service_acl_in_group in_group, void *arg, struct err *err);
+/** The call was refused because of that: count it, and say so in the log, once a second at most. */
+void service_acl_note_denied(struct service_acl *a, const char *protocol, const char *user,
+			     const char *ip);
 /** Calls that were refused. @a NULL: 0. */
 uint64_t service_acl_denied(const struct service_acl *a);

@@ -162,10 +162,12 @@ bool ipc_may_call(struct ipc *i, struct rpc_call *call)
 	/* A user whose groups are not known may be in one that is blocked. */
 	if (!rc && !k.undecided)
 		return true;
-	if (k.undecided)
+	if (k.undecided) {
 		fail_undecided(call);
-	else
-		rpc_fail(call, JEX_AUTHORIZATION, "%s", err.text);
+		return false;
+	}
+	service_acl_note_denied(i->service_acl, call->protocol, call->user, call->peer_ip);
+	rpc_fail(call, JEX_AUTHORIZATION, "%s", err.text);
 	return false;
 }
 

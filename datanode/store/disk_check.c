@@ -142,6 +142,7 @@ void volume_out(struct volume *v, int rc)
 
 	if (atomic_exchange(&v->failed, true))
 		return;
+	atomic_fetch_add(&v->outs, 1);
 	log_error("op=volume dir=%s storage=%s rc=%d: out of service: %s", v->path, v->uuid, rc,
 		  reason_of(rc));
 	metric_add(METRIC_DN_VOLUME_FAILURES, 1);

@@ -141,10 +141,11 @@ static void do_chore(struct slice *sl, enum chore what)
 		slice_remove_previous(sl);
 }
 
-/* The volume may have gone out of service meanwhile: then it is done again when it is back. */
-static void chore_done_locked(struct slice *sl, enum chore what)
+/* The volume may have gone out of service meanwhile, after it had done so @outs times: then it is
+ * done again when the volume is back. */
+static void chore_done_locked(struct slice *sl, enum chore what, unsigned int outs)
 {
-	if (!sl->vol->failed)
+	if (sl->vol->outs == outs)
 		return;
 	if (what == EMPTY_TRASH)
 		sl->empty_trash = !sl->bp->trash;
@@ -161,6 +162,7 @@ void *volume_deleter(void *arg)
 	pthread_mutex_lock(&s->lock);
 	for (;;) {
 		struct list *l = list_pop(&v->doomed);
+		const unsigned int outs = v->outs;
 		const enum chore what = l || s->closing ? NO_CHORE : take_chore_locked(v, &sl);
 
 		if (!l && what == NO_CHORE && s->closing)
@@ -177,7 +179,7 @@ void *volume_deleter(void *arg)
 		open_replica_reap(&s->kept, v->idx);
 		pthread_mutex_lock(&s->lock);
 		if (!l)
-			chore_done_locked(sl, what);
+			chore_done_locked(sl, what, outs);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;

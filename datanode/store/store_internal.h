@@ -120,6 +120,7 @@ struct volume {
 	/* its file system waits for a peer, not for this kernel's disk: FUSE, NFS, ... */
 	bool remote;
 	atomic_bool failed;
+	atomic_uint outs;   /* how often it went out of service */
 	atomic_bool silent; /* failed since it did not answer: comes back when it does */
 	atomic_bool coming; /* its replicas are being loaded again */
 	/* nothing has come back from it for a second: new replicas go elsewhere */

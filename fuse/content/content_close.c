@@ -206,13 +206,15 @@ int settle_last_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 		give_up_locked(m, in);
 		return 0;
 	}
-	rc = mount_gives_up(m) ? -ETIMEDOUT : settle_locked(m, in, err);
+	rc = pending_is_over(m) ? -ETIMEDOUT : settle_locked(m, in, err);
 	if (!in->w_user)
 		return rc;
-	if (fail_is_passing(rc))
+	if (fail_is_passing(rc)) {
+		pending_failed(m);
 		pending_add(m, in);
-	else
+	} else {
 		give_up_locked(m, in);
+	}
 	return rc;
 }
 

@@ -13,6 +13,8 @@
 #define PAUSE_MAX_S 5   /* up to this */
 /* for the syncs that users owe: files that could not be closed wait for the end of that */
 #define SETTLE_S 5
+/* the first file that cannot be closed takes one */
+#define LEAVE_TIMEOUTS 3
 
 /* @arg: the number of a round, in which it was not tried yet; NULL: any. */
 static bool is_pending(const struct inode *in, const void *arg)
@@ -176,12 +178,37 @@ void pending_add(struct mount *m, struct inode *in)
 	wake(&m->pending);
 }
 
+void pending_end(struct mount *m)
+{
+	m->leave_ns = clock_mono_ns() + LEAVE_TIMEOUTS * m->opt.timeout_s * NS_PER_S;
+}
+
+bool pending_is_over(const struct mount *m)
+{
+	return m->leave_ns && clock_mono_ns() >= m->leave_ns;
+}
+
+void pending_failed(struct mount *m)
+{
+	struct user *owner;
+	char path[ID_PATH_MAX];
+	struct dfs_stat st;
+
+	if (!m->leave_ns || pending_is_over(m))
+		return;
+	owner = users_owner(&m->users);
+	id_path(path, m->root_id);
+	if (fail_is_passing(dfs_stat(owner->fs, path, &st, NULL)))
+		m->leave_ns = clock_mono_ns();
+	users_put(&m->users, owner);
+}
+
 void pending_leave(struct mount *m)
 {
 	struct inode *in;
 
 	while ((in = inode_find(&m->inodes, is_pending, NULL))) {
-		if (mount_gives_up(m) || !try_one(m, in)) {
+		if (pending_is_over(m) || !try_one(m, in)) {
 			content_leave(m, in);
 			done(m, in);
 		}

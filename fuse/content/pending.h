@@ -38,3 +38,11 @@ void pending_stop(struct pending *p);
 void pending_add(struct mount *m, struct inode *in);
 /** After the last request: what is still pending is left to the next mount. */
 void pending_leave(struct mount *m);
+/** The last request was answered: from now on there are LEAVE_TIMEOUTS times `-o timeout` to close
+ *  files; once the NameNode is found away there is none the NameNode is away. */
+void pending_end(struct mount *m);
+/** That time is over: what is left is for the next mount. */
+bool pending_is_over(const struct mount *m);
+/** A file could not be closed for now. At the end of the mount the NameNode is asked whether it is
+ *  worth trying the next one. */
+void pending_failed(struct mount *m);

@@ -115,11 +115,6 @@ int fail_errno_limited(const char *op, int rc, const struct dfs_err *err, struct
 	return to;
 }
 
-bool mount_gives_up(const struct mount *m)
-{
-	return m->leave_ns && clock_mono_ns() >= m->leave_ns;
-}
-
 bool fail_is_passing(int rc)
 {
 	return rc == -ETIMEDOUT || rc == -ECONNREFUSED || rc == -ECONNRESET ||

@@ -117,9 +117,9 @@ struct inode {
 	int error; /* C: -errno of the write that was lost last, */
 	/* changes with C held: and how many were: a descriptor that knows of fewer is to be told */
 	atomic_uint errors;
-	bool error_told; /* C: somebody was told of error */
+	bool error_told;            /* C: somebody was told of error */
 	struct fail_line read_line; /* reads of it that failed */
-	bool has_times; /* C: times to be set when the file is closed in HDFS */
+	bool has_times;             /* C: times to be set when the file is closed in HDFS */
 	uint64_t set_mtime, set_atime;
 };
 

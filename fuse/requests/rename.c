@@ -145,7 +145,7 @@ int hidden_delete(struct mount *m, struct inode *in)
 
 	err.text[0] = '\0';
 	id_path(path, in->id);
-	rc = mount_gives_up(m)
+	rc = pending_is_over(m)
 		     ? -ETIMEDOUT
 		     : dfs_delete(in->hidden_by ? in->hidden_by->fs : owner->fs, path, false, &err);
 	if (rc == -EACCES && in->hidden_by) /* the directory was closed to who has deleted it */
@@ -154,8 +154,10 @@ int hidden_delete(struct mount *m, struct inode *in)
 		rc = delete_hidden_name(m, in, owner, &err);
 	(void)fail_errno("delete a file that was open", rc, &err);
 	users_put(&m->users, owner);
-	if (fail_is_passing(rc))
+	if (fail_is_passing(rc)) {
+		pending_failed(m);
 		return rc;
+	}
 	users_put(&m->users, in->hidden_by);
 	in->hidden_by = NULL;
 	state_unmark(&m->state, &in->hidden_mark);

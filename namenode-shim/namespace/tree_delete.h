@@ -11,7 +11,8 @@
  * slice each, until nothing is left; the trees take turns, and a start goes on with what the table
  * has. A file in it that was open may still be closed by recovery of its lease.
  * Space and names are given back to the quotas of the directories that were above it, which the
- * record names; who deleted a tree below a quota is answered when all is given back.
+ * record names. The caller who deleted a tree below a quota is answered when all is given back, or
+ * at once in safe mode, where no slice is made.
  * On disk: key id of the top; value ids of the directories with quotas above it, all big endian.
  * Threading: writer thread.
  */

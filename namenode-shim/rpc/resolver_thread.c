@@ -20,17 +20,25 @@ struct name {
 	char *user;          /* owned */
 };
 
-struct resolver {
-	pthread_mutex_t lock;
+struct worker {
+	struct resolver *of;
+	bool strangers; /* serves those, and nobody else */
 	pthread_cond_t cond;
 	pthread_t thread;
+};
+
+struct resolver {
+	pthread_mutex_t lock;
+	struct worker known_worker, stranger_worker;
 	/* of req.link: calls of data nodes and of others whose groups are known or not needed; the
 	 * rest
 	 */
-	struct list first, known, queue;
+	struct list first, known, strangers;
 	uint32_t known_count;
-	uint32_t queued, of_peer[PEERS]; /* how many are in queue */
-	struct list names;               /* of name.link; after the requests */
+	uint32_t stranger_count, of_peer[PEERS]; /* how many are in strangers */
+	/* of name.link: known users, a second look-up of each a few minutes at most; after
+	 * `first` and before `known` */
+	struct list names;
 	bool stop;
 };
 
@@ -67,61 +75,100 @@ static uint32_t *count_of(struct resolver *l, const struct req *q)
 	return &l->of_peer[h % PEERS];
 }
 
-/* The next request; NULL: none waits. */
-static struct req *next(struct resolver *l)
+/* A request or a name; NULL: nothing waits. */
+static struct list *next_of_known(struct resolver *l, bool *ret_is_name)
 {
 	struct list *e = list_pop(&l->first);
+
+	*ret_is_name = false;
+	if (e)
+		return e;
+	e = list_pop(&l->names);
+	*ret_is_name = e != NULL;
+	if (!e && (e = list_pop(&l->known)))
+		l->known_count--;
+	return e;
+}
+
+static struct list *next_stranger(struct resolver *l)
+{
+	struct list *e = list_pop(&l->strangers);
+
+	if (e) {
+		l->stranger_count--;
+		--*count_of(l, container_of(e, struct req, link));
+	}
+	return e;
+}
+
+static struct list *next(struct worker *w, bool *ret_is_name)
+{
+	*ret_is_name = false;
+	return w->strangers ? next_stranger(w->of) : next_of_known(w->of, ret_is_name);
+}
+
+static void do_one(struct list *e, bool is_name, bool stop)
+{
 	struct req *q;
 
-	if (e)
-		return container_of(e, struct req, link);
-	e = list_pop(&l->known);
-	if (e) {
-		l->known_count--;
-		return container_of(e, struct req, link);
+	if (is_name) {
+		name_drop(container_of(e, struct name, link), !stop);
+		return;
 	}
-	e = list_pop(&l->queue);
-	if (!e)
-		return NULL;
 	q = container_of(e, struct req, link);
-	l->queued--;
-	--*count_of(l, q);
-	return q;
+	if (!stop)
+		prepare(q);
+	go_on(q);
 }
 
-static bool is_idle(const struct resolver *l)
+static void *worker_main(void *arg)
 {
-	return list_empty(&l->first) && list_empty(&l->known) && list_empty(&l->queue) &&
-	       list_empty(&l->names);
-}
-
-static void *resolver_main(void *arg)
-{
-	struct resolver *l = arg;
+	struct worker *w = arg;
+	struct resolver *l = w->of;
+	bool is_name;
 
 	pthread_mutex_lock(&l->lock);
 	for (;;) {
-		struct list *name;
-		struct req *q;
-		bool stop;
+		struct list *e = next(w, &is_name);
+		const bool stop = l->stop;
 
-		while (is_idle(l) && !l->stop)
-			pthread_cond_wait(&l->cond, &l->lock);
-		q = next(l);
-		name = q ? NULL : list_pop(&l->names);
-		stop = l->stop;
-		pthread_mutex_unlock(&l->lock);
-		if (!q && !name)
-			return NULL;
-		if (name)
-			name_drop(container_of(name, struct name, link), !stop);
-		if (q) {
-			if (!stop)
-				prepare(q);
-			go_on(q);
+		if (!e && stop)
+			break;
+		if (!e) {
+			pthread_cond_wait(&w->cond, &l->lock);
+			continue;
 		}
+		pthread_mutex_unlock(&l->lock);
+		do_one(e, is_name, stop);
 		pthread_mutex_lock(&l->lock);
 	}
+	pthread_mutex_unlock(&l->lock);
+	return NULL;
+}
+
+static int worker_start(struct resolver *l, struct worker *w, bool strangers)
+{
+	int rc;
+
+	w->of = l;
+	w->strangers = strangers;
+	rc = ret_code(pthread_create(&w->thread, NULL, worker_main, w));
+	if (rc < 0)
+		w->of = NULL;
+	return rc;
+}
+
+static void worker_stop(struct worker *w)
+{
+	struct resolver *l = w->of;
+
+	if (!l) /* it was not started */
+		return;
+	pthread_mutex_lock(&l->lock);
+	l->stop = true;
+	pthread_cond_signal(&w->cond);
+	pthread_mutex_unlock(&l->lock);
+	pthread_join(w->thread, NULL);
 }
 
 int resolver_new(struct resolver **ret)
@@ -130,14 +177,16 @@ int resolver_new(struct resolver **ret)
 	int rc;
 
 	pthread_mutex_init(&l->lock, NULL);
-	pthread_cond_init(&l->cond, NULL);
+	pthread_cond_init(&l->known_worker.cond, NULL);
+	pthread_cond_init(&l->stranger_worker.cond, NULL);
 	list_init(&l->first);
 	list_init(&l->known);
-	list_init(&l->queue);
+	list_init(&l->strangers);
 	list_init(&l->names);
-	rc = ret_code(pthread_create(&l->thread, NULL, resolver_main, l));
+	rc = worker_start(l, &l->known_worker, false);
+	rc = rc ? rc : worker_start(l, &l->stranger_worker, true);
 	if (rc < 0)
-		free(l);
+		resolver_free(l);
 	else
 		*ret = l;
 	return rc;
@@ -156,11 +205,11 @@ static struct list *line_of(struct resolver *l, struct req *q)
 		l->known_count++;
 		return &l->known;
 	}
-	if (l->queued == RESOLVER_MAX || *of_peer == RESOLVER_PEER_MAX)
+	if (l->stranger_count == RESOLVER_MAX || *of_peer == RESOLVER_PEER_MAX)
 		return NULL;
-	l->queued++;
+	l->stranger_count++;
 	++*of_peer;
-	return &l->queue;
+	return &l->strangers;
 }
 
 bool resolver_submit(struct resolver *l, struct req *q)
@@ -171,7 +220,8 @@ bool resolver_submit(struct resolver *l, struct req *q)
 	line = line_of(l, q);
 	if (line) {
 		list_add_tail(line, &q->link);
-		pthread_cond_signal(&l->cond);
+		pthread_cond_signal(line == &l->strangers ? &l->stranger_worker.cond
+							  : &l->known_worker.cond);
 	}
 	pthread_mutex_unlock(&l->lock);
 	return line != NULL;
@@ -185,7 +235,7 @@ void resolver_load_user(struct resolver *l, struct users *u, const char *user)
 	n->user = xstrdup(user);
 	pthread_mutex_lock(&l->lock);
 	list_add_tail(&l->names, &n->link);
-	pthread_cond_signal(&l->cond);
+	pthread_cond_signal(&l->known_worker.cond);
 	pthread_mutex_unlock(&l->lock);
 }
 
@@ -193,12 +243,10 @@ void resolver_free(struct resolver *l)
 {
 	if (!l)
 		return;
-	pthread_mutex_lock(&l->lock);
-	l->stop = true;
-	pthread_cond_signal(&l->cond);
-	pthread_mutex_unlock(&l->lock);
-	pthread_join(l->thread, NULL);
-	pthread_cond_destroy(&l->cond);
+	worker_stop(&l->known_worker);
+	worker_stop(&l->stranger_worker);
+	pthread_cond_destroy(&l->known_worker.cond);
+	pthread_cond_destroy(&l->stranger_worker.cond);
 	pthread_mutex_destroy(&l->lock);
 	free(l);
 }

@@ -2,16 +2,16 @@
 #pragma once
 
 /**
- * resolver_thread - a thread for what a request must wait for before its turn
+ * resolver_thread - two threads for what a request must wait for before its turn
  *
  * Idea: a topology script, the name service or the directory of accounts may take seconds to
  * answer.
- * A method that needs one of them has a prepare function; it runs here, without locks, one request
- * after the other, and what it found is in a cache or in the request when that comes to its thread.
+ * A method that needs one of them has a prepare function; it runs here, without locks, and what it
+ * found is in a cache or in the request when that comes to its thread. Two may run at a time.
  * A caller whose groups are not known comes here too, with any call. Anybody can name users that do
- * not exist, and any protocol, so only some such calls of a peer, and of all, wait here. Calls that
- * need no groups, or whose groups are known, come before them: those of data nodes first, which
- * have no bound.
+ * not exist, and any protocol, so only some such calls of a peer, and of all, wait here, and they
+ * have a thread of their own. The other thread prepares calls that need no groups, or whose groups
+ * are known, and looks known users up again. Calls of data nodes come first and have no bound.
  * Ownership: the NameNode's. Threading: resolver_submit() from any thread.
  */
 #include <stdbool.h>
