@@ -147,12 +147,13 @@ int content_flush(struct mount *m, struct handle *h, enum closer who, struct dfs
 }
 
 /* What is in HDFS already may have been closed early. */
-static int sync_closed(struct mount *m, const struct inode *in, struct dfs_err *err)
+static int sync_closed(struct mount *m, const struct handle *h, struct dfs_err *err)
 {
-	const uint64_t by = in->early_by;
+	const uint64_t by = h->in->early_by;
+	const uid_t asker = h->user->uid;
 
-	return by == BY_ANYBODY ? users_sync_file(&m->users, in->id, err)
-				: users_sync(&m->users, by, err);
+	return by == BY_ANYBODY ? users_sync_file(&m->users, h->in->id, asker, err)
+				: users_sync(&m->users, by, asker, err);
 }
 
 int content_sync(struct mount *m, struct handle *h, struct dfs_err *err)
@@ -165,12 +166,12 @@ int content_sync(struct mount *m, struct handle *h, struct dfs_err *err)
 		rc = dfs_sync(in->w, DFS_SYNC_DISK | DFS_SYNC_UPDATE_LENGTH, err);
 		in->w_unflushed = rc < 0;
 		if (rc == 0 && in->w_appended)
-			rc = sync_closed(m, in, err); /* what was there before */
+			rc = sync_closed(m, h, err); /* what was there before */
 		in->w_appended = in->w_appended && rc < 0;
 		rc = what_failed(m, in, in->w_user, rc);
 	} else if (!in->hidden) {
 		rc = settle_locked(m, in, err);
-		rc = rc ?: sync_closed(m, in, err);
+		rc = rc ?: sync_closed(m, h, err);
 	}
 	if (!in->error_told && h->errors == in->errors && in->errors > 0)
 		h->errors--; /* it came later, and nobody else has asked */

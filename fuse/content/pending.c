@@ -72,7 +72,7 @@ static bool try_all(struct mount *m)
 	const uint64_t until_ns = clock_mono_ns() + SETTLE_S * NS_PER_S;
 	struct pending *p = &m->pending;
 	struct inode *in = NULL;
-	bool ok = true;
+	bool ok = true, settled;
 
 	while ((ok || clock_mono_ns() < until_ns) && !is_stopped(p) &&
 	       (in = inode_find(&m->inodes, is_pending, &p->round))) {
@@ -84,7 +84,12 @@ static bool try_all(struct mount *m)
 	}
 	if (!in)
 		p->round++;
-	return users_settle(&m->users, clock_mono_ns() + SETTLE_S * NS_PER_S) && ok && !in;
+	settled = users_settle(&m->users, clock_mono_ns() + SETTLE_S * NS_PER_S);
+	/* also one that failed in an earlier call of this round */
+	in = inode_find(&m->inodes, is_pending, NULL);
+	if (in)
+		inode_put(&m->inodes, in);
+	return settled && !in;
 }
 
 static void pause_locked(struct pending *p, uint32_t seconds)

@@ -112,7 +112,7 @@ void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_
 		return;
 	}
 	/* all other changes of names are on the disk before they are answered */
-	ask_reply(&a, users_sync(&a.m->users, BY_ANYBODY, &a.err));
+	ask_reply(&a, users_sync(&a.m->users, BY_ANYBODY, a.user->uid, &a.err));
 }
 
 static int make_room(struct dir *d)

@@ -499,40 +499,32 @@ static void say_lost(int rc, struct dfs_err *err)
 			 "a file that was closed earlier did not reach the disks");
 }
 
-/* What @by is to be told, once; the first of several. */
-static int take_lost(struct users *u, uint64_t by, struct dfs_err *err)
+/* What @asker is to be told of: its own losses, which are forgotten by that, and what nobody was
+ * told of @by (BY_ANYBODY: of everybody), which stays for its user. The first of several. */
+static int tell_lost(struct users *u, uint64_t by, uid_t asker, struct dfs_err *err)
 {
 	uint32_t kept = 0;
 	int rc = 0;
 
 	pthread_mutex_lock(&u->lock);
-	for (uint32_t i = 0; i < u->lost_count; i++)
-		if (by == BY_ANYBODY || by == BY_UID(u->lost[i].uid))
-			rc = rc ?: u->lost[i].rc;
-		else
-			u->lost[kept++] = u->lost[i];
+	for (uint32_t i = 0; i < u->lost_count; i++) {
+		struct lost_sync *l = &u->lost[i];
+		const bool own = l->uid == asker;
+
+		if (own || ((by == BY_ANYBODY || by == BY_UID(l->uid)) && !l->told)) {
+			rc = rc ?: l->rc;
+			l->told = true;
+		}
+		if (!own)
+			u->lost[kept++] = *l;
+	}
 	u->lost_count = kept;
 	pthread_mutex_unlock(&u->lock);
 	say_lost(rc, err);
 	return rc;
 }
 
-/* For who may not be concerned: it stays for its user. */
-static int tell_lost_once(struct users *u, struct dfs_err *err)
-{
-	int rc = 0;
-
-	pthread_mutex_lock(&u->lock);
-	for (uint32_t i = 0; i < u->lost_count; i++) {
-		rc = rc ?: (u->lost[i].told ? 0 : u->lost[i].rc);
-		u->lost[i].told = true;
-	}
-	pthread_mutex_unlock(&u->lock);
-	say_lost(rc, err);
-	return rc;
-}
-
-int users_sync(struct users *u, uint64_t by, struct dfs_err *err)
+int users_sync(struct users *u, uint64_t by, uid_t asker, struct dfs_err *err)
 {
 	struct user *all[USERS_MAX + DEBTORS_MAX];
 	const uint32_t n = take_all(u, by, all);
@@ -541,10 +533,10 @@ int users_sync(struct users *u, uint64_t by, struct dfs_err *err)
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		rc = sync_user(all[i], err);
 	put_all(u, all, n);
-	return rc ?: take_lost(u, by, err);
+	return rc ?: tell_lost(u, by, asker, err);
 }
 
-int users_sync_file(struct users *u, uint64_t id, struct dfs_err *err)
+int users_sync_file(struct users *u, uint64_t id, uid_t asker, struct dfs_err *err)
 {
 	struct user *all[USERS_MAX + DEBTORS_MAX];
 	const uint32_t n = take_all(u, BY_ANYBODY, all);
@@ -556,7 +548,8 @@ int users_sync_file(struct users *u, uint64_t id, struct dfs_err *err)
 		rc = rc ?: its;
 	}
 	put_all(u, all, n);
-	return rc ?: tell_lost_once(u, err); /* which files those were is not known */
+	/* which files those were is not known */
+	return rc ?: tell_lost(u, BY_ANYBODY, asker, err);
 }
 
 /* It stays when the sync cannot be made now. It stays also while others use its handle: they may be

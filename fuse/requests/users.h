@@ -11,8 +11,8 @@
  * Ownership: users_get() gives a counted handle, users_put() releases it. At most USERS_MAX are
  * kept; the one that was idle longest goes. Its handle is what remembers files that were closed
  * early: where it owes a sync of such files it becomes a *debtor*, until users_settle() has made
- * that sync. A sync that fails for good is told to the next users_sync() of that user, or of nobody
- * in particular.
+ * that sync. A sync that fails for good is told to its user, at the next sync that this user asks
+ * for, and once to somebody else who asks for what may be the same files.
  * Threading: any thread, users_settle() one at a time; `lock` is a leaf.
  */
 #include <pthread.h>
@@ -98,10 +98,10 @@ int users_owns(struct user *user, const char *path, const char *owner, struct df
 #define BY_ANYBODY 0
 
 /** All that @by has created or closed early here is on the NameNode's disk, and on those of data
- * nodes. Fails as dfs_sync_early(). */
-int users_sync(struct users *u, uint64_t by, struct dfs_err *err);
+ * nodes. @asker wants to know. Fails as dfs_sync_early(). */
+int users_sync(struct users *u, uint64_t by, uid_t asker, struct dfs_err *err);
 /** The same of one file, by its HDFS id, whoever has closed it here. */
-int users_sync_file(struct users *u, uint64_t id, struct dfs_err *err);
+int users_sync_file(struct users *u, uint64_t id, uid_t asker, struct dfs_err *err);
 /** Make the syncs that debtors owe, once for each, until @until_ns; those that are left come first
  *  the next time. False: some are left, or cannot be made now; call again later. */
 bool users_settle(struct users *u, uint64_t until_ns);

@@ -180,7 +180,7 @@ static void test_nobody_waits_for_the_sync_of_who_has_to_go(void **state)
 	fake.rc = 0;
 	assert_true(users_settle(&u, UINT64_MAX));
 	assert_int_equal(fake.handles, USERS_MAX);
-	assert_int_equal(users_sync(&u, BY_ANYBODY, NULL), 0);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, 0, NULL), 0);
 }
 
 static void test_a_failed_sync_of_an_evicted_user_is_told(void **state)
@@ -193,14 +193,14 @@ static void test_a_failed_sync_of_an_evicted_user_is_told(void **state)
 	for (int i = 0; i < CROWD; i++) /* the one that owes a sync goes, too */
 		assert_int_equal(visit(CROWD + 1 + i, false), 0);
 	fake.rc = -ETIMEDOUT; /* as long as the nodes are out of reach */
-	assert_int_equal(users_sync(&u, BY_ANYBODY, &err), -ETIMEDOUT);
-	assert_int_equal(users_sync(&u, BY_ANYBODY, &err), -ETIMEDOUT);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, 0, &err), -ETIMEDOUT);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, 0, &err), -ETIMEDOUT);
 	fake.rc = -EIO; /* and once when it was for good */
 	assert_true(users_settle(&u, UINT64_MAX));
 	fake.rc = 0;
-	assert_int_equal(users_sync(&u, BY_ANYBODY, &err), -EIO);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, 0, &err), -EIO);
 	assert_string_not_equal(err.text, "");
-	assert_int_equal(users_sync(&u, BY_ANYBODY, &err), 0);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, 0, &err), 0);
 	assert_int_equal(fake.handles, USERS_MAX);
 }
 
@@ -220,11 +220,15 @@ static void test_a_failed_sync_is_told_to_its_user_alone(void **state)
 	fake.rc = -EIO;
 	assert_true(users_settle(&u, UINT64_MAX));
 	fake.rc = 0;
-	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 2), NULL), 0);
-	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID), NULL), -EIO);
-	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID), NULL), 0);
-	assert_int_equal(users_sync(&u, BY_ANYBODY, NULL), -EIO);
-	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 1), NULL), 0);
+	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 2), FIRST_UID + 2, NULL), 0);
+	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID), FIRST_UID, NULL), -EIO);
+	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID), FIRST_UID, NULL), 0);
+	/* one who asks about everything, once; and it stays for its user */
+	assert_int_equal(users_sync(&u, BY_ANYBODY, 0, NULL), -EIO);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, 0, NULL), 0);
+	assert_int_equal(users_sync_file(&u, 8, FIRST_UID + 2, NULL), 0);
+	assert_int_equal(users_sync_file(&u, 8, FIRST_UID + 1, NULL), -EIO);
+	assert_int_equal(users_sync_file(&u, 8, FIRST_UID + 1, NULL), 0);
 }
 
 static void test_without_a_name_service_nobody_is_called_by_digits(void **state)
@@ -305,13 +309,13 @@ static void test_nobody_waits_for_the_files_of_others(void **state)
 	(void)state;
 	assert_int_equal(visit(1, true), 0);
 	assert_int_equal(visit(2, true), 0);
-	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 2), NULL), 0);
+	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 2), FIRST_UID + 2, NULL), 0);
 	assert_int_equal(fake.syncs, 1);
 	users_sync_blocks(&u, BY_UID(FIRST_UID + 1), 0);
 	assert_int_equal(fake.syncs, 2);
 	fake.rc = -ETIMEDOUT; /* nodes of the first one */
-	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 2), NULL), 0);
-	assert_int_equal(users_sync(&u, BY_ANYBODY, NULL), -ETIMEDOUT);
+	assert_int_equal(users_sync(&u, BY_UID(FIRST_UID + 2), FIRST_UID + 2, NULL), 0);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, 0, NULL), -ETIMEDOUT);
 }
 
 static void test_fsync_of_a_file_of_anybody_waits_for_that_file_alone(void **state)
@@ -321,10 +325,10 @@ static void test_fsync_of_a_file_of_anybody_waits_for_that_file_alone(void **sta
 	assert_int_equal(visit(1, true), 0);
 	fake.rc = fake.rc_first = -ETIMEDOUT;
 	fake.file = 7;
-	assert_int_equal(users_sync(&u, BY_ANYBODY, NULL), -ETIMEDOUT);
+	assert_int_equal(users_sync(&u, BY_ANYBODY, 0, NULL), -ETIMEDOUT);
 	fake.syncs = 0;
-	assert_int_equal(users_sync_file(&u, 8, NULL), 0);
-	assert_int_equal(users_sync_file(&u, 7, NULL), -ETIMEDOUT);
+	assert_int_equal(users_sync_file(&u, 8, 0, NULL), 0);
+	assert_int_equal(users_sync_file(&u, 7, 0, NULL), -ETIMEDOUT);
 	assert_int_equal(fake.syncs, 0);
 }
 
