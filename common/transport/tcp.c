@@ -303,7 +303,7 @@ static void tcp_pull(struct xconn *x, struct xremote from, struct slot *slot, ui
 }
 
 /* A UNIX domain socket does not tell. */
-static bool tcp_recv_progress(struct xconn *x, struct xprogress *ret)
+static bool tcp_progress(struct xconn *x, struct xprogress *ret)
 {
 	struct tcp_info info = {0};
 	socklen_t len = sizeof(info);
@@ -311,7 +311,8 @@ static bool tcp_recv_progress(struct xconn *x, struct xprogress *ret)
 	if (getsockopt(tcp_of(x)->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
 		return false;
 	*ret = (struct xprogress){.bytes = info.tcpi_bytes_received,
-				  .quiet_ns = info.tcpi_last_data_recv * NS_PER_MS};
+				  .quiet_ns = info.tcpi_last_data_recv * NS_PER_MS,
+				  .acked = info.tcpi_bytes_acked};
 	return true;
 }
 
@@ -682,7 +683,7 @@ const struct xport_ops tcp_ops = {
 	.send_fds = tcp_send_fds,
 	.send_stop = tcp_send_stop,
 	.send_room = tcp_send_room,
-	.recv_progress = tcp_recv_progress,
+	.progress = tcp_progress,
 };
 
 /* ---- listen ---- */

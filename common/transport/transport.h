@@ -49,8 +49,9 @@ struct xremote { /* memory of the peer, as it named it; streams ignore it */
 #define XOP_IOV_MAX 16
 
 struct xprogress {
-	uint64_t bytes;    /* since the connection began, taken by us or not */
+	uint64_t bytes;    /* that have come since the connection began, taken by us or not */
 	uint64_t quiet_ns; /* since the last of them */
+	uint64_t acked;    /* of ours, that the peer's machine has since the connection began */
 };
 
 struct xport_ops {
@@ -97,8 +98,8 @@ struct xport_ops {
 	/** Stream; NULL where there is none: done(0) when the peer's side takes bytes again, with
 	 *  no memory held meanwhile. send_deadline_ns holds; no send may be under way. */
 	void (*send_room)(struct xconn *c, struct xop *op);
-	/** Stream; NULL where there is none: what has come from the peer. False: not known. */
-	bool (*recv_progress)(struct xconn *c, struct xprogress *ret);
+	/** Stream; NULL where there is none: what has come and gone. False: not known. */
+	bool (*progress)(struct xconn *c, struct xprogress *ret);
 };
 
 struct xconn { /* first member of every implementation's connection */

@@ -404,6 +404,14 @@ void block_read_resume(struct block_read *r)
 	br_ready(r);
 }
 
+bool block_read_is_wanted(const struct block_read *r)
+{
+	struct buffers_share *const shares[] = {
+		r->rr ? buffers_volume(r->core, r->rr->volume) : NULL, r->sink->share};
+
+	return buffers_are_wanted(r->core, shares, 2);
+}
+
 void block_read_reclaim_all(struct engine_core *core)
 {
 	list_for_each (l, &core->reads) {

@@ -91,7 +91,8 @@ static void bw_on_stop(struct rmsg *m)
 	w->stop_seen = true;
 	bw_fail(w, why, why == -EIO ? "its volume is out of service" : "stopped by a recovery");
 	if (why == -EIO && w->src && !w->answered) {
-		w->answered = true; /* helper or next node may be long in coming back */
+		/* helper or next node may be long in coming back */
+		w->answered = w->refused = true;
 		w->src->ops->opened(w->src, dt_errno_status(why), "", true);
 	}
 	bw_ready(w);
@@ -507,6 +508,8 @@ static void bw_tell_failure(struct block_write *w)
 	const bool ours = w->rc != -ECONNRESET && w->rc != -ECANCELED && w->rc != -EBADMSG &&
 			  w->rc != -EHOSTUNREACH;
 
+	if (w->refused) /* there are no acks without a stream */
+		return;
 	if (ours && w->head != w->tail)
 		bw_ack_up(w, bw_piece_at(w, w->head)->p.seq, DT_ERROR, NULL, 0);
 	else if (ours && w->rc && w->answered && !w->last_seen)

@@ -28,8 +28,10 @@ static void on_sink_opened(struct sink_user *u, int status, const char *bad_link
 
 	if (w->state != BW_WAIT_NEXT_NODE)
 		return;
-	if (status != DT_SUCCESS && tell) {
-		w->answered = true;
+	if (w->answered) {
+		; /* it was stopped meanwhile */
+	} else if (status != DT_SUCCESS && tell) {
+		w->answered = w->refused = true;
 		if (w->src)
 			w->src->ops->opened(w->src, status, bad_link, false);
 		bw_fail(w, -EHOSTUNREACH, "the next node did not set up");
@@ -175,7 +177,7 @@ void bw_do_chain(struct block_write *w)
 			 w->src ? w->src->peer : "-", w->err.rc ? w->err.text : err_name(w->rc));
 		if (w->src && !w->answered)
 			w->src->ops->opened(w->src, dt_errno_status(w->rc), "", true);
-		w->answered = true;
+		w->answered = w->refused = true;
 		w->state = BW_DRAIN;
 		return;
 	}

@@ -131,6 +131,7 @@ struct block_write {
 	struct bpiece pieces[BW_PIECES];
 	/* free running: unacked, next to forward, next down-ack, end */
 	uint32_t head, fwd, down, tail;
+	bool refused; /* answered with a failure */
 	bool last_seen, answered, mirror_broken, sink_closing, restart_told;
 	struct outlier_sum peer_time, disk_time; /* slow peers and disks: told at the end */
 	char volume[BLOCK_UUID_MAX];             /* that the replica is on */

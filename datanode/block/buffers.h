@@ -19,15 +19,16 @@
  *   peer takes some. So does a copy that waits for the bandwidth of the balancer, or for its target
  *   to answer.
  * - While a step waits for slots, or for a share of which a stream has a part, two kinds of streams
- *   are ended: a write whose peer has sent a part of a packet, and less than BUFFERS_PARTIAL_BYTES
- *   more in BUFFERS_PARTIAL_NS (its client goes on as after any failure of a node), and a transfer
- *   whose target has taken nothing for as long (it is ordered again).
+ *   are ended: a write whose peer is waited for in the middle of packets for BUFFERS_PARTIAL_NS and
+ *   sends less than BUFFERS_PARTIAL_BYTES meanwhile (its client goes on as after any failure of a
+ *   node), and a transfer whose target takes no more than that of what it is sent (it is ordered
+ *   again).
  * Threading: the core's reactor.
  */
 #include "datanode/block/engine.h"
 
 #define BUFFERS_STALL_NS 20000000ull
-/* a packet of which only a part has come, and less than so much more of it in this time */
+/* a peer that moves less than so much in this time is as good as one that has stopped */
 #define BUFFERS_PARTIAL_NS 5000000000ull
 #define BUFFERS_PARTIAL_BYTES (32u << 10)
 

@@ -218,6 +218,9 @@ struct piece_sink_ops {
 	void (*forward)(struct piece_sink *s, struct piece *p);
 	/** Unsent pieces are dropped: sent() comes for them too, then closed(). */
 	void (*close)(struct piece_sink *s);
+	/** Bytes that the hop's machine has taken since the connection began; 0 before that. NULL:
+	 *  only sent() tells. */
+	uint64_t (*taken)(struct piece_sink *s);
 };
 struct piece_sink {
 	const struct piece_sink_ops *ops;
@@ -409,5 +412,7 @@ void block_read_volume_out(struct engine_core *core, uint32_t volume);
  *  which must have been handed over before: those bytes come again, the same ones. */
 void block_read_park(struct block_read *r, uint64_t off);
 void block_read_resume(struct block_read *r);
+/** Does somebody wait for what this read may have (buffers_are_wanted())? */
+bool block_read_is_wanted(const struct block_read *r);
 /** Stop early. ended() follows unless it came already; pieces out must still be given back. */
 void block_read_close(struct block_read *r);

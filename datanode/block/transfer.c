@@ -34,9 +34,13 @@ struct transfer {
 	struct read_info info;
 	enum transfer_state state;
 	bool read_closing, sink_closing, answered;
-	struct list early; /* pieces that came before the hop was ready */
-	bool parked;       /* the read waits, with none of them, until it is */
-	uint64_t moved_ns; /* since when the hop has taken nothing */
+	struct list early;  /* pieces that came before the hop was ready */
+	bool parked;        /* the read waits, with none of them, until it is */
+	uint64_t moved_ns;  /* since when the hop is waited for */
+	uint32_t with_sink; /* pieces that the hop has not taken */
+	uint64_t sent_bytes;
+	/* how much the hop had taken at a time, if any piece was with it since; 0: not watched */
+	uint64_t watch_ns, watch_bytes;
 	int64_t seq;
 	struct piece last;
 	int rc;
@@ -68,7 +72,6 @@ static void on_sink_opened(struct sink_user *u, int status, const char *bad_link
 				bad_link);
 	else if (t->state == TR_WAIT_NEXT_NODE)
 		t->state = TR_RUN;
-	t->moved_ns = reactor_now_ns(t->core->reactor);
 	if (t->parked && t->r)
 		block_read_resume(t->r);
 	t->parked = false;
@@ -79,7 +82,9 @@ static void on_sink_sent(struct sink_user *u, struct piece *p)
 {
 	struct transfer *t = container_of(u, struct transfer, sink_user);
 
-	t->moved_ns = reactor_now_ns(t->core->reactor);
+	t->sent_bytes += p->len;
+	if (--t->with_sink == 0)
+		t->watch_ns = 0;
 	if (p != &t->last)
 		block_read_sent(t->r, p);
 	tr_ready(t);
@@ -199,19 +204,35 @@ static void park(struct transfer *t)
 	t->parked = true;
 }
 
+/* Does the hop take what it has got? A disk or buffers that we wait for are no fault of the hop. */
+static bool hop_moves(struct transfer *t, uint64_t now_ns)
+{
+	const uint64_t taken =
+		t->with_sink && t->sink->ops->taken ? t->sink->ops->taken(t->sink) : t->sent_bytes;
+
+	if (!t->with_sink)
+		return true;
+	if (t->watch_ns && taken - t->watch_bytes < BUFFERS_PARTIAL_BYTES)
+		return now_ns - t->watch_ns < BUFFERS_PARTIAL_NS;
+	t->watch_ns = now_ns;
+	t->watch_bytes = taken;
+	return true;
+}
+
 static void on_reclaim(struct read_sink *s)
 {
 	struct transfer *t = container_of(s, struct transfer, read_sink);
-	const uint64_t still_ns = reactor_now_ns(t->core->reactor) - t->moved_ns;
+	const uint64_t now_ns = reactor_now_ns(t->core->reactor);
 
 	if (t->rc || t->parked)
 		return;
-	if (t->state == TR_WAIT_NEXT_NODE && !list_empty(&t->early) && still_ns >= BUFFERS_STALL_NS)
+	if (t->state == TR_WAIT_NEXT_NODE && !list_empty(&t->early) &&
+	    now_ns - t->moved_ns >= BUFFERS_STALL_NS)
 		park(t);
-	else if (t->state == TR_RUN && still_ns >= BUFFERS_PARTIAL_NS &&
-		 buffers_are_wanted(t->core, &t->read_sink.share, 1))
+	else if (t->state == TR_RUN && !hop_moves(t, now_ns) && block_read_is_wanted(t->r))
 		tr_fail(t, -ETIMEDOUT,
-			"the receiving data node takes nothing, and others wait for the buffers");
+			"the receiving data node takes next to nothing, and others wait for the "
+			"buffers");
 }
 
 static const struct read_sink_ops sink_ops = {
@@ -225,9 +246,11 @@ static const struct read_sink_ops sink_ops = {
 
 static void do_run(struct transfer *t)
 {
-	while (!list_empty(&t->early))
+	while (!list_empty(&t->early)) {
+		t->with_sink++;
 		t->sink->ops->forward(t->sink,
 				      container_of(list_pop(&t->early), struct piece, link));
+	}
 	/* An empty replica has ended before the hop was ready. */
 	if (!t->r)
 		t->state = TR_LAST;
@@ -238,6 +261,7 @@ static void do_last(struct transfer *t)
 	t->state = TR_WAIT_STORED;
 	t->last = (struct piece){.seq = t->seq, .off = t->info.end, .last = true};
 	list_init(&t->last.link);
+	t->with_sink++;
 	t->sink->ops->forward(t->sink, &t->last);
 }
 

@@ -468,9 +468,18 @@ static void sink_close(struct piece_sink *base)
 	sink_ready(s);
 }
 
+static uint64_t sink_taken(struct piece_sink *base)
+{
+	struct dtp_sink *s = container_of(base, struct dtp_sink, base);
+	struct xprogress now;
+
+	return s->xc && s->xc->ops->progress && s->xc->ops->progress(s->xc, &now) ? now.acked : 0;
+}
+
 static const struct piece_sink_ops dtp_sink_ops = {
 	.forward = sink_forward,
 	.close = sink_close,
+	.taken = sink_taken,
 };
 
 int stream_sink_open(struct engine_core *core, const struct sink_params *params,

@@ -66,6 +66,7 @@ static struct hop {
 	bool opened, broken, closing, go_on;
 	uint64_t bytes;
 	uint64_t transfers_used; /* what all transfers held at the first piece */
+	uint64_t taken;          /* bytes, as its machine says */
 } hop;
 
 static bool hop_checks = true; /* what is forwarded is what was sent */
@@ -161,7 +162,14 @@ static void hop_close(struct piece_sink *s)
 	hop_again();
 }
 
-static const struct piece_sink_ops hop_ops = {.forward = hop_forward, .close = hop_close};
+static uint64_t hop_taken(struct piece_sink *s)
+{
+	(void)s;
+	return hop.taken;
+}
+
+static const struct piece_sink_ops hop_ops = {
+	.forward = hop_forward, .close = hop_close, .taken = hop_taken};
 
 int sink_open(struct engine_core *c, const struct sink_params *params, struct sink_user *user,
 	      struct piece_sink **ret)
@@ -690,6 +698,28 @@ static void a_copy_whose_target_takes_nothing_ends_while_others_wait(void **stat
 	assert_int_equal(pool_slots_out(pool), 0);
 }
 
+/* One whose target takes a little all the time goes on. */
+static void a_copy_whose_target_is_slow_goes_on_while_others_wait(void **state)
+{
+	int rc = 1;
+
+	(void)state;
+	copy_start(HOP_STALLS, 0, &rc);
+	for (int i = 0; i < 3000 && (!hop.opened || list_empty(&hop.queue)); i++)
+		fix_run(10);
+	wait_for_slot();
+	for (int i = 0; i < 75 && rc == 1; i++) {
+		hop.taken += 2048;
+		fix_run(100);
+	}
+	assert_int_equal(rc, 1);
+	for (int i = 0; i < 600 && rc == 1; i++) /* now it takes nothing */
+		fix_run(100);
+	assert_int_equal(rc, -ETIMEDOUT);
+	wait_over();
+	assert_int_equal(pool_slots_out(pool), 0);
+}
+
 /* What a next node that takes nothing holds of the buffers is bounded for all copies together. */
 static void a_copy_is_charged_to_the_share_of_all_transfers(void **state)
 {
@@ -984,6 +1014,7 @@ int main(void)
 		cmocka_unit_test(a_copy_is_charged_to_the_share_of_all_transfers),
 		cmocka_unit_test(a_copy_whose_target_is_slow_to_answer_holds_no_buffers),
 		cmocka_unit_test(a_copy_whose_target_takes_nothing_ends_while_others_wait),
+		cmocka_unit_test(a_copy_whose_target_is_slow_goes_on_while_others_wait),
 		cmocka_unit_test(a_copy_that_is_answered_too_early_ends),
 		cmocka_unit_test(garbage_ends_the_connection),
 		cmocka_unit_test(a_checksum_need_not_wait_for_the_threads_of_its_volume),

@@ -59,8 +59,9 @@ struct dtp_write {
 	struct xop pull_op;
 	bool pulling;
 	uint64_t pull_ns; /* since when */
-	/* bytes of the connection at that time; 0: the pull is not watched yet */
-	uint64_t watch_ns, watch_bytes;
+	/* The watch over pulls goes on from one to the next: bytes of the connection when it began
+	 * (0: there is none), and how long pulls before this one have lasted since. */
+	uint64_t watch_ns, watch_bytes, waited_ns;
 	int pull_rc;
 
 	struct ahead ahead[AHEAD];
@@ -148,24 +149,28 @@ static void on_ended(struct write_source *s, int rc)
 	dtp_ready(d->op.conn);
 }
 
+/* Since the watch began, or the pull under way; only while a pull is under way. */
+static uint64_t watched_ns(const struct dtp_write *d, uint64_t now_ns)
+{
+	return d->waited_ns + now_ns - (d->watch_ns > d->pull_ns ? d->watch_ns : d->pull_ns);
+}
+
 /* Does the pull under way go on? A peer that sends a byte now and then is as good as one that has
- * stopped. */
+ * stopped, and so is one that sends the end of such a packet at once and begins the next one. */
 static bool is_moving(struct dtp_write *d, uint64_t now_ns)
 {
 	struct dtp_conn *c = d->op.conn;
 	struct xprogress now;
 
-	if (!c->xc || !c->xc->ops->recv_progress || now_ns - d->pull_ns < BUFFERS_PARTIAL_NS ||
-	    !c->xc->ops->recv_progress(c->xc, &now))
+	if (!c->xc || !c->xc->ops->progress || !c->xc->ops->progress(c->xc, &now))
 		return true;
-	if (now.quiet_ns >= BUFFERS_PARTIAL_NS)
+	if (now.quiet_ns >= BUFFERS_PARTIAL_NS && now_ns - d->pull_ns >= BUFFERS_PARTIAL_NS)
 		return false;
-	if (d->watch_ns && now_ns - d->watch_ns < BUFFERS_PARTIAL_NS)
-		return true;
 	if (d->watch_ns && now.bytes - d->watch_bytes < BUFFERS_PARTIAL_BYTES)
-		return false;
+		return watched_ns(d, now_ns) < BUFFERS_PARTIAL_NS;
 	d->watch_ns = now_ns;
 	d->watch_bytes = now.bytes;
+	d->waited_ns = 0;
 	return true;
 }
 
@@ -197,6 +202,8 @@ static void on_pull(struct xop *op, int res)
 
 	const uint32_t rest = d->land.len - d->filled;
 
+	if (d->watch_ns)
+		d->waited_ns = watched_ns(d, reactor_now_ns(d->op.conn->core->reactor));
 	d->pulling = false;
 	d->pull_rc = res;
 	if (res > 0) {
@@ -486,7 +493,6 @@ static void do_pull(struct dtp_write *d)
 	d->state = DTPW_WAIT_PEER;
 	d->pulling = true;
 	d->pull_ns = reactor_now_ns(c->core->reactor);
-	d->watch_ns = 0;
 	d->pull_op.done = on_pull;
 	c->xc->recv_deadline_ns = dtp_in_ns(c, c->core->waits.read_ns + XFER_NODE_NS);
 	if (n)
