@@ -29,6 +29,10 @@
 #define UNSENT_OF_MANY (128 << 10)
 #define VERY_MANY_SENDING 1024
 #define UNSENT_OF_VERY_MANY (64 << 10)
+/* A wait for room ends at once, each time, when the peer has closed its side: io_uring always polls
+ * for POLLRDHUP, too. Then the next look comes after a pause, which is doubled up to this. */
+#define LOOK_PAUSE_MAX_NS (100 * NS_PER_MS)
+#define LOOK_PAUSE_FIRST_NS (1 * NS_PER_MS)
 
 /* What a queued send keeps in xop.priv. */
 struct sending {
@@ -73,7 +77,9 @@ struct tcp_conn {
 	struct rop out_late; /* linked: to be submitted at the end of this turn */
 	struct xop *out_head, *out_tail;
 	bool out_busy, out_expired, out_stopped;
-	bool out_full;        /* a wait for room in the socket is under way */
+	bool out_full;    /* a wait for room in the socket is under way, */
+	bool out_pausing; /* which pauses between two looks */
+	struct __kernel_timespec out_pause;
 	uint64_t out_long;    /* bytes of the long send that is under way; 0: a short one */
 	struct xop *room_op;  /* waits for room instead of sending */
 	int unsent_max;       /* of UNSENT_MAX and so on */
@@ -377,14 +383,48 @@ static void out_submit(struct tcp_conn *c)
 	uring_attach(sqe, &c->out);
 }
 
-static void out_await_room(struct tcp_conn *c)
+static void look_for_room(struct tcp_conn *c)
 {
 	struct io_uring_sqe *sqe = reactor_sqe(c->x.reactor);
 
-	set_busy(c, true);
-	c->out_full = true;
 	io_uring_prep_poll_add(sqe, c->fd, POLLOUT);
 	uring_attach(sqe, &c->out);
+}
+
+static void out_await_room(struct tcp_conn *c)
+{
+	set_busy(c, true);
+	c->out_full = true;
+	look_for_room(c);
+}
+
+/* @res: of what the wait for room has submitted. True: it goes on. */
+static bool await_on(struct tcp_conn *c, int res)
+{
+	const bool pausing = c->out_pausing;
+	struct io_uring_sqe *sqe;
+	uint64_t ns;
+
+	c->out_pausing = false;
+	if (c->out_stopped || c->closing || c->out_expired)
+		return false;
+	if (pausing && res == -ETIME) {
+		look_for_room(c);
+		return true;
+	}
+	if (res <= 0 || res & (POLLOUT | POLLERR | POLLHUP)) {
+		c->out_pause.tv_nsec = 0;
+		return false;
+	}
+	ns = (uint64_t)c->out_pause.tv_nsec * 2;
+	ns = ns < LOOK_PAUSE_FIRST_NS ? LOOK_PAUSE_FIRST_NS : ns;
+	ns = ns < LOOK_PAUSE_MAX_NS ? ns : LOOK_PAUSE_MAX_NS;
+	c->out_pause.tv_nsec = (long long)ns;
+	c->out_pausing = true;
+	sqe = reactor_sqe(c->x.reactor);
+	io_uring_prep_timeout(sqe, &c->out_pause, 0, 0);
+	uring_attach(sqe, &c->out);
+	return true;
 }
 
 static void out_give_back(struct tcp_conn *c);
@@ -472,6 +512,8 @@ static void out_done(struct uring_op *uop, int res, uint32_t flags)
 	bool again = res == -EINTR || res == -EAGAIN || (stopped && res == -ECANCELED);
 
 	(void)flags;
+	if (waited && await_on(c, res))
+		return;
 	c->out_stopped = c->out_full = false;
 	if (c->room_op) {
 		room_done(c, res);
@@ -571,7 +613,7 @@ static void tcp_send_stop(struct xconn *x)
 	if (c->out_stopped || c->closing || c->out_error ||
 	    (!c->room_op && (!c->out_head || c->out_head != c->out_tail)))
 		return;
-	c->out_stopped = !c->room_op;
+	c->out_stopped = true;
 	if (c->out_busy)
 		reactor_cancel(x->reactor, &c->out);
 }
@@ -579,16 +621,12 @@ static void tcp_send_stop(struct xconn *x)
 static void tcp_send_room(struct xconn *x, struct xop *op)
 {
 	struct tcp_conn *c = tcp_of(x);
-	struct io_uring_sqe *sqe;
 
 	assert(reactor_is_current(x->reactor) && !c->closing && !c->out_head && !c->out_busy);
 	c->room_op = op;
-	set_busy(c, true);
 	c->out_expired = false;
 	deadline_watch(c, &c->out_timer, x->send_deadline_ns);
-	sqe = reactor_sqe(x->reactor);
-	io_uring_prep_poll_add(sqe, c->fd, POLLOUT);
-	uring_attach(sqe, &c->out);
+	out_await_room(c);
 }
 
 /* ---- close, connect ---- */

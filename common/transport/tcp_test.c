@@ -550,6 +550,65 @@ static void a_wait_for_room_ends_at_the_deadline_by_a_stop_and_by_a_close(void *
 	free(data);
 }
 
+static uint64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
+	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* Half a second in which nothing can happen. */
+static void assert_idle(void)
+{
+	const uint64_t before = cpu_ns();
+
+	run_ms(500);
+	assert_in_range(cpu_ns() - before, 0, 200 * NS_PER_MS);
+}
+
+/* For such a peer io_uring says at once, each time, that the wait for room has ended. */
+static void a_peer_that_sends_no_more_and_takes_nothing_costs_no_time(void **state)
+{
+	struct xconn *c[2];
+	const uint32_t len = 32u << 20;
+	uint8_t *data = malloc(len);
+	struct op s, room;
+
+	(void)state;
+	make_pair(c);
+	for (uint32_t i = 0; i < len; i++)
+		data[i] = (uint8_t)(i % 251);
+	tcp_ops.end(c[1]);
+	xconn_send(c[0], &(struct iovec){data, len}, 1, &op_init(&s)->x);
+	run_ms(200);
+	assert_int_equal(s.count, 0);
+	assert_idle();
+	tcp_ops.send_stop(c[0]);
+	assert_in_range(await(&s), 1, len - 1);
+	tcp_ops.send_room(c[0], &op_init(&room)->x);
+	run_ms(200);
+	assert_int_equal(room.count, 0);
+	assert_idle();
+	tcp_ops.send_stop(c[0]);
+	assert_int_equal(await(&room), -ECANCELED);
+	c[0]->send_deadline_ns = clock_mono_ns() + 20 * NS_PER_MS;
+	tcp_ops.send_room(c[0], &op_init(&room)->x);
+	assert_int_equal(await(&room), -ETIMEDOUT);
+	c[0]->send_deadline_ns = 0;
+	tcp_ops.send_room(c[0], &op_init(&room)->x);
+	drain(c[1], (uint32_t)s.res);
+	assert_int_equal(await(&room), 0); /* it takes bytes again */
+	xconn_send(c[0], &(struct iovec){data, len}, 1, &op_init(&s)->x);
+	drain(c[1], len);
+	assert_int_equal(await(&s), len);
+	xconn_send(c[0], &(struct iovec){data, len}, 1, &op_init(&s)->x);
+	run_ms(100);
+	close_pair(c);
+	assert_true(await(&s) < 0);
+	free(data);
+}
+
 static void a_send_stopped_before_it_began_comes_back_with_nothing(void **state)
 {
 	struct xconn *c[2];
@@ -714,6 +773,7 @@ int main(void)
 			the_kernel_keeps_less_for_each_of_many_peers_that_take_nothing,
 			setup_for_many, teardown),
 		T(a_wait_for_room_ends_at_the_deadline_by_a_stop_and_by_a_close),
+		T(a_peer_that_sends_no_more_and_takes_nothing_costs_no_time),
 		T(a_send_stopped_before_it_began_comes_back_with_nothing),
 		T(connecting_fails_with_the_reason_or_at_the_deadline),
 		T(giving_up_a_connect_returns_its_op),
