@@ -346,19 +346,36 @@ static int check_allowed(struct req *q)
 		       : 0;
 }
 
+struct asked {
+	struct users *users; /* borrowed */
+	bool undecided;      /* an answer of false says nothing */
+};
+
 static bool in_group(void *arg, const char *user, const char *group)
 {
-	return users_in_group(arg, user, group);
+	struct asked *a = arg;
+
+	a->undecided |= users_undecided(a->users, user);
+	return users_in_group(a->users, user, group);
 }
 
 int req_check_service(struct req *q)
 {
 	const struct rpc_call *c = q->call;
+	struct asked a = {.users = q->nn->users};
 	struct err err = ERR_INIT;
+	int rc;
 
-	if (!c || !q->nn->service_acl ||
-	    !service_acl_check(q->nn->service_acl, c->protocol, q->ns.user, q->ns.host, in_group,
-			       q->nn->users, &err))
+	if (!c || !q->nn->service_acl)
+		return 0;
+	rc = service_acl_check(q->nn->service_acl, c->protocol, q->ns.user, q->ns.host, in_group,
+			       &a, &err);
+	if (a.undecided) /* it may be in a group that may, or in one that is blocked */
+		return exception_throw(&q->exc, EXC_RETRIABLE,
+				       "the groups of %.64s cannot be had now, for the accounts "
+				       "of this machine fail; try again",
+				       q->ns.user);
+	if (!rc)
 		return 0;
 	service_acl_note_denied(q->nn->service_acl, c->protocol, q->ns.user, q->ns.host);
 	return exception_throw(&q->exc, EXC_AUTHORIZATION, "%s", err.text);

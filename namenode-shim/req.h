@@ -40,11 +40,12 @@ enum req_kind { REQ_READ, REQ_MEMORY, REQ_CHANGE };
 #define REQ_PARK 1
 
 enum req_flag {
-	REQ_ONCE = 1,    /* at most once: retry cache */
-	REQ_SAFE_OK = 2, /* a change that safe mode allows */
-	REQ_SUPER = 4,   /* super-user only */
-	REQ_MEM = 8,     /* its steps (REQ_PARK) look at what mem_lock guards */
-	REQ_LOCKS = 16,  /* a READ that takes mem_lock itself, not while it reads the disk */
+	REQ_ONCE = 1,        /* at most once: retry cache */
+	REQ_SAFE_OK = 2,     /* a change that safe mode allows */
+	REQ_SUPER = 4,       /* super-user only */
+	REQ_MEM = 8,         /* its steps (REQ_PARK) look at what mem_lock guards */
+	REQ_LOCKS = 16,      /* a READ that takes mem_lock itself, not while it reads the disk */
+	REQ_NAMES_USER = 32, /* prepared by looking up a user whom the caller names */
 };
 
 struct method {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who may call what on the RPC port. */
+#include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +18,6 @@
 #define ASKING_MAX 2
 #define PW_BUF 16384
 #define KNOWN_NS (300 * NS_PER_S) /* as hadoop.security.groups.cache.secs */
-
-/* A user and the groups that it was in a while ago. */
-struct ipc_user {
-	char *name;
-	char **groups;
-	int n;
-	uint64_t until_ns;
-};
 
 /* One caller, whose groups are asked for at most once. */
 struct asked {
@@ -55,25 +48,55 @@ static int copy_groups(struct ipc_user *to, const struct ipc_user *from)
 	return to->groups ? 0 : -ENOMEM;
 }
 
-/* Fills k->user from what is remembered. */
-static bool recall(struct asked *k, const char *name)
+/* NULL: it is not remembered. */
+static struct ipc_user *find_locked(struct ipc *i, const char *name)
+{
+	for (uint32_t u = 0; u < IPC_USERS_MAX; u++)
+		if (i->users[u] && !strcmp(i->users[u]->name, name))
+			return i->users[u];
+	return NULL;
+}
+
+/* Fills k->user from what is remembered. @late: also from what is too old. */
+static bool recall(struct asked *k, const char *name, bool late)
 {
 	struct ipc *i = k->ipc;
-	bool found = false;
+	struct ipc_user *u;
+	bool found;
 
 	pthread_mutex_lock(&i->users_lock);
-	for (uint32_t u = 0; u < IPC_USERS_MAX && !found; u++)
-		if (i->users[u] && !strcmp(i->users[u]->name, name) &&
-		    i->users[u]->until_ns > clock_mono_ns())
-			found = copy_groups(&k->user, i->users[u]) == 0;
+	u = find_locked(i, name);
+	found = u && (late || u->until_ns > clock_mono_ns()) && copy_groups(&k->user, u) == 0;
+	if (found)
+		u->used_ns = clock_mono_ns();
 	pthread_mutex_unlock(&i->users_lock);
 	return found;
+}
+
+/* Anybody may use the names of others: those that were of use go last. */
+static bool is_worth_less(const struct ipc_user *a, const struct ipc_user *b)
+{
+	return a->allowed != b->allowed ? !a->allowed : a->used_ns < b->used_ns;
+}
+
+/* The place of @name, or one that is free, or that of whoever is worth least. */
+static struct ipc_user **place_locked(struct ipc *i, const char *name)
+{
+	struct ipc_user **least = &i->users[0];
+
+	for (uint32_t u = 0; u < IPC_USERS_MAX; u++)
+		if (i->users[u] && !strcmp(i->users[u]->name, name))
+			return &i->users[u];
+	for (uint32_t u = 1; u < IPC_USERS_MAX && *least; u++)
+		if (!i->users[u] || is_worth_less(i->users[u], *least))
+			least = &i->users[u];
+	return least;
 }
 
 /* Names that are in no group are most likely nobody's: they would push out the others. */
 static void remember(struct asked *k, const char *name)
 {
-	struct ipc_user *u = k->user.n > 0 ? calloc(1, sizeof(*u)) : NULL, *old;
+	struct ipc_user *u = k->user.n > 0 ? calloc(1, sizeof(*u)) : NULL, *old, **place;
 	struct ipc *i = k->ipc;
 
 	if (!u)
@@ -84,15 +107,29 @@ static void remember(struct asked *k, const char *name)
 		free(u);
 		return;
 	}
-	u->until_ns = clock_mono_ns() + KNOWN_NS;
+	u->used_ns = clock_mono_ns();
+	u->until_ns = u->used_ns + KNOWN_NS;
 	pthread_mutex_lock(&i->users_lock);
-	old = i->users[i->next_user];
-	i->users[i->next_user] = u;
-	i->next_user = (i->next_user + 1) % IPC_USERS_MAX;
+	place = place_locked(i, name);
+	old = *place;
+	u->allowed = old && !strcmp(old->name, name) && old->allowed;
+	*place = u;
 	pthread_mutex_unlock(&i->users_lock);
 	if (old)
 		user_fini(old);
 	free(old);
+}
+
+/* The call was allowed because of a group of @name. */
+static void note_allowed(struct ipc *i, const char *name)
+{
+	struct ipc_user *u;
+
+	pthread_mutex_lock(&i->users_lock);
+	u = find_locked(i, name);
+	if (u)
+		u->allowed = true;
+	pthread_mutex_unlock(&i->users_lock);
 }
 
 /* The name service may take its time, and all calls pass through the same few threads. So few of
@@ -112,10 +149,11 @@ static void ask(struct asked *k, const char *name)
 	struct ipc *i = k->ipc;
 	const char *fixed = conf_get(i->dn->conf, "hadoop.user.group.static.mapping.overrides");
 	int n = groups_fixed(name, fixed, &k->user.groups);
+	const bool listed = n != -ENOENT;
 
 	k->done = true;
-	if (n == -ENOENT) {
-		if (recall(k, name))
+	if (!listed) {
+		if (recall(k, name, false))
 			return;
 		n = -EBUSY;
 		if (asking_begin(i)) {
@@ -123,11 +161,13 @@ static void ask(struct asked *k, const char *name)
 			atomic_fetch_sub(&i->asking, 1);
 		}
 	}
-	k->undecided = n < 0;
 	k->user.n = n < 0 ? 0 : n;
-	if (n < 0)
+	if (n < 0) { /* what was known before counts until better is known */
 		k->user.groups = NULL;
-	remember(k, name);
+		k->undecided = listed || !recall(k, name, true);
+	} else if (!listed) {
+		remember(k, name);
+	}
 }
 
 /* An answer of false says nothing when k->undecided is set. */
@@ -147,8 +187,8 @@ static void fail_undecided(struct rpc_call *call)
 {
 	rpc_fail(
 		call, JEX_RETRIABLE,
-		"the groups of the user cannot be had now: the accounts fail, or are being asked for "
-		"others; try again");
+		"the groups of the user, or the name that this node runs as, cannot be had now: the "
+		"accounts fail, or are being asked for others; try again");
 }
 
 bool ipc_may_call(struct ipc *i, struct rpc_call *call)
@@ -159,6 +199,8 @@ bool ipc_may_call(struct ipc *i, struct rpc_call *call)
 				   in_group, &k, &err);
 
 	user_fini(&k.user);
+	if (!rc && k.done && !k.undecided)
+		note_allowed(i, call->user);
 	/* A user whose groups are not known may be in one that is blocked. */
 	if (!rc && !k.undecided)
 		return true;
@@ -175,11 +217,13 @@ static void learn_user(struct ipc *i)
 {
 	struct passwd pw, *p = NULL;
 	char buf[PW_BUF];
+	const int no = getpwuid_r(geteuid(), &pw, buf, sizeof(buf), &p);
 
-	(void)getpwuid_r(geteuid(), &pw, buf, sizeof(buf), &p);
 	pthread_mutex_lock(&i->users_lock);
 	if (p)
 		(void)snprintf(i->user, sizeof(i->user), "%s", p->pw_name);
+	else if (!no || no == ENOENT) /* in a container, say: as the NameNode calls itself */
+		(void)snprintf(i->user, sizeof(i->user), "%u", (unsigned int)geteuid());
 	pthread_mutex_unlock(&i->users_lock);
 }
 
@@ -228,9 +272,11 @@ bool ipc_is_admin(struct ipc *i, struct rpc_call *call)
 	may = !checked || (*self && !strcmp(user, self)) ||
 	      in_group(&k, user, conf_get_or(conf, "dfs.permissions.superusergroup", "supergroup"));
 	user_fini(&k.user);
+	if (may && k.done)
+		note_allowed(i, user);
 	if (may)
 		return true;
-	if (k.undecided)
+	if (k.undecided || !*self) /* it may be the user that this node runs as */
 		fail_undecided(call);
 	else
 		rpc_fail(call, JEX_ACCESS_CONTROL,

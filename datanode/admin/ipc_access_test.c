@@ -32,9 +32,9 @@ int __wrap_groups_of(const char *user, const char *fixed, char ***ret)
 		return groups_rc;
 	*ret = calloc(1, sizeof(**ret));
 	assert_non_null(*ret);
-	if (strcmp(user, "carol"))
+	if (strcmp(user, "carol") && strncmp(user, "guest", 5))
 		return 0;
-	**ret = strdup("staff");
+	**ret = strdup(strcmp(user, "carol") ? "guests" : "staff");
 	return 1;
 }
 
@@ -168,6 +168,34 @@ static void who_is_known_does_not_wait_for_the_accounts(void **state)
 	assert_string_equal(answer, JEX_RETRIABLE);
 }
 
+/* Anybody may use names of others that are in groups, and twice as often those of the
+ * configuration. */
+static void names_of_others_do_not_push_out_an_administrator(void **state)
+{
+	struct conf *c = (struct conf *)(uintptr_t)dn.conf;
+	char name[32];
+
+	(void)state;
+	assert_int_equal(conf_set(c, "hadoop.user.group.static.mapping.overrides", "eve=guests"),
+			 0);
+	assert_true(is_admin("carol"));
+	for (int i = 0; i < 2 * IPC_USERS_MAX; i++) {
+		(void)snprintf(name, sizeof(name), "guest%d", i);
+		assert_false(is_admin(name));
+		assert_false(is_admin("eve"));
+	}
+	ipc.asking = 2;
+	assert_true(is_admin("carol"));
+	/* nor does time, as long as the accounts are kept busy */
+	for (uint32_t u = 0; u < IPC_USERS_MAX; u++)
+		if (ipc.users[u])
+			ipc.users[u]->until_ns = 0;
+	assert_true(is_admin("carol"));
+	ipc.asking = 0;
+	groups_rc = -EIO;
+	assert_true(is_admin("carol"));
+}
+
 /* The accounts did not answer at the start. */
 static void a_node_that_does_not_know_its_user_asks_again(void **state)
 {
@@ -204,6 +232,8 @@ int main(void)
 			orders_are_for_the_user_of_the_node_and_the_super_group, name_admins,
 			unblock),
 		cmocka_unit_test_setup_teardown(who_is_known_does_not_wait_for_the_accounts,
+						name_admins, unblock),
+		cmocka_unit_test_setup_teardown(names_of_others_do_not_push_out_an_administrator,
 						name_admins, unblock),
 		cmocka_unit_test_setup_teardown(a_node_that_does_not_know_its_user_asks_again,
 						name_admins, unblock),

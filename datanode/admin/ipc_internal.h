@@ -18,7 +18,14 @@ struct reconfig; /* datanode/admin/reconfig.h */
 
 #define IPC_USERS_MAX 32
 
-struct ipc_user; /* ipc_access.c */
+/* A user and the groups that it was in a while ago. */
+struct ipc_user {
+	char *name;
+	char **groups;
+	int n;
+	uint64_t until_ns, used_ns; /* good until then; last used */
+	bool allowed;               /* a call was, because of a group of it */
+};
 
 struct ipc {
 	struct dn *dn; /* borrowed: owns us */
@@ -31,7 +38,6 @@ struct ipc {
 	pthread_mutex_t users_lock;
 	char user[256];                        /* that this node runs as; "": not known yet */
 	struct ipc_user *users[IPC_USERS_MAX]; /* owned, or NULL: who was asked about lately */
-	uint32_t next_user;
 	uint64_t started_ns;
 	atomic_uint running;        /* calls on helper threads */
 	atomic_bool closed, ending; /* ending: shutdownDatanode was heard */

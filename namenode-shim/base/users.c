@@ -24,9 +24,10 @@ struct user {
 	char *name;    /* owned, key */
 	char **groups; /* owned */
 	int ngroups;
-	bool old;      /* somebody is looking it up again; good until that is done */
-	bool outdated; /* good for those who hold it, and for nobody else */
-	bool again;    /* it was asked for more than once */
+	bool old;       /* somebody is looking it up again; good until that is done */
+	bool outdated;  /* good for those who hold it, and for nobody else */
+	bool again;     /* it was asked for more than once */
+	bool undecided; /* the accounts failed, and nothing was known before */
 	atomic_uint held;
 	uint64_t expires_ns;
 	UT_hash_handle hh;
@@ -34,6 +35,7 @@ struct user {
 
 struct users {
 	pthread_mutex_t lock;
+	struct log_rate rate; /* of lines on accounts that fail */
 	struct user *table;
 	const char *super_group; /* borrowed */
 	const char *fixed;       /* borrowed; see users_new() */
@@ -112,37 +114,48 @@ static void make_room(struct users *u)
 		user_drop(u, e);
 }
 
+static void say_failure_locked(struct users *u, const char *name, int rc)
+{
+	uint32_t dropped = 0;
+	char quoted[256];
+
+	if (log_rate_ok(&u->rate, 1000, &dropped))
+		log_warn("op=groups user=%s rc=%s not_logged=%u: the accounts of this machine "
+			 "cannot be asked; the groups that were known count for %u s more",
+			 log_quote(quoted, sizeof(quoted), name, strlen(name)), err_name(rc),
+			 dropped, USERS_AGAIN_S);
+}
+
 /* Returns with the lock held, which is not so while the accounts are asked. */
 static struct user *load_and_lock(struct users *u, const char *name)
 {
 	struct user *e;
 	char **groups = NULL;
-	int n = groups_of(name, u->fixed, &groups);
+	const int n = groups_of(name, u->fixed, &groups);
 
 	if (n == -ENOMEM)
 		abort(); /* as xcalloc() */
-	if (n < 0) {
-		log_warn(
-			"op=groups rc=%s: the accounts of this machine cannot be asked; the user has no "
-			"groups for now",
-			err_name(n));
-		n = 0;
-	}
 	pthread_mutex_lock(&u->lock);
+	if (n < 0)
+		say_failure_locked(u, name, n);
 	HASH_FIND_STR(u->table, name, e);
 	if (e) { /* it may be held */
 		HASH_DEL(u->table, e);
-		groups_free(e->groups, e->ngroups);
 		e->again = true;
 	} else {
 		make_room(u);
 		e = xcalloc(1, sizeof(*e));
 		e->name = xstrdup(name);
+		e->undecided = true;
 	}
-	e->groups = groups;
-	e->ngroups = n;
+	if (n >= 0) {
+		groups_free(e->groups, e->ngroups);
+		e->groups = groups;
+		e->ngroups = n;
+		e->undecided = false;
+	}
 	e->old = e->outdated = false;
-	e->expires_ns = clock_mono_ns() + USERS_TTL_S * NS_PER_S;
+	e->expires_ns = clock_mono_ns() + (n < 0 ? USERS_AGAIN_S : USERS_TTL_S) * NS_PER_S;
 	HASH_ADD_KEYPTR(hh, u->table, e->name, strlen(e->name), e);
 	return e;
 }
@@ -205,6 +218,19 @@ void users_let_go(struct user *e)
 {
 	if (e)
 		e->held--;
+}
+
+bool users_undecided(struct users *u, const char *user)
+{
+	const struct user *e;
+	bool undecided;
+
+	if (strlen(user) > USERS_NAME_MAX)
+		return false;
+	e = find_and_lock(u, user);
+	undecided = e->undecided;
+	pthread_mutex_unlock(&u->lock);
+	return undecided;
 }
 
 void users_load(struct users *u, const char *user)

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 // clang-format on
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -28,6 +29,15 @@ static char accounts[256];
 static void accounts_say(const char *text)
 {
 	snprintf(accounts, sizeof(accounts), "%s", text);
+}
+
+static int accounts_rc; /* they fail */
+
+int __real_groups_of(const char *user, const char *fixed, char ***ret);
+int __wrap_groups_of(const char *user, const char *fixed, char ***ret);
+int __wrap_groups_of(const char *user, const char *fixed, char ***ret)
+{
+	return accounts_rc ? accounts_rc : __real_groups_of(user, fixed, ret);
 }
 
 static void flood(struct users *u)
@@ -101,6 +111,27 @@ static void a_name_that_came_once_goes_before_one_that_came_again(void **state)
 	assert_non_null(e = users_hold(u, "bob", &old));
 	users_let_go(e);
 	assert_null(users_hold(u, "nobody-0", &old));
+	users_free(u);
+}
+
+/* An administrator stays one, and who is not known may be in any group. */
+static void accounts_that_fail_take_no_group_away(void **state)
+{
+	struct users *u;
+
+	(void)state;
+	accounts_say("rita=supergroup;bob=");
+	u = users_new("supergroup", accounts);
+	users_let_go(users_ask(u, "rita"));
+	accounts_rc = -EIO;
+	users_load(u, "rita");
+	assert_true(users_is_super(u, "rita"));
+	assert_false(users_undecided(u, "rita"));
+	assert_false(users_is_super(u, "bob"));
+	assert_true(users_undecided(u, "bob"));
+	accounts_rc = 0;
+	users_load(u, "bob");
+	assert_false(users_undecided(u, "bob"));
 	users_free(u);
 }
 
@@ -258,6 +289,7 @@ int main(void)
 		cmocka_unit_test(a_caller_in_its_turn_is_known_though_many_names_come),
 		cmocka_unit_test(a_refresh_counts_for_the_next_call),
 		cmocka_unit_test(a_name_that_came_once_goes_before_one_that_came_again),
+		cmocka_unit_test(accounts_that_fail_take_no_group_away),
 		cmocka_unit_test(calls_of_strangers_have_a_bound),
 		cmocka_unit_test(a_stranger_keeps_nobody_who_is_known),
 		cmocka_unit_test(data_nodes_come_first),

@@ -384,8 +384,8 @@ static int get_groups(struct req *q, const void *in)
 }
 
 static const struct method groups_table[] = {
-	METHOD_PREPARED(getGroupsForUser, hc, get_groups_for_user, REQ_MEMORY, 0, get_groups,
-			ask_groups),
+	METHOD_PREPARED(getGroupsForUser, hc, get_groups_for_user, REQ_MEMORY, REQ_NAMES_USER,
+			get_groups, ask_groups),
 };
 const struct method_table user_mapping_methods = METHOD_TABLE(groups_table);
 

@@ -257,8 +257,8 @@ static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct
 		&q->exc, EXC_IO,
 		"File %s could only be written to %u of the %u minReplication nodes. There "
 		"are %u datanode(s) running and %u node(s) are excluded in this operation; "
-		"each needs room for a whole block of %llu bytes on %s (storage policy %s), beside what the "
-		"%llu open files keep: a whole block each, however little is written.",
+		"each needs room for a whole block of %llu bytes on %s (storage policy %s), beside a whole block "
+		"for each block that is being written to it, however little is written (%llu files are open).",
 		m->src, *ret_n, q->nn->set.repl_min, datanodes_live(&q->nn->dns), p.nexclude,
 		(unsigned long long)n->block_size, types_text(q, p.policy), p.policy->name,
 		(unsigned long long)q->nn->leases.files);

@@ -35,7 +35,7 @@ struct resolver {
 	 */
 	struct list first, known, strangers;
 	uint32_t known_count;
-	uint32_t stranger_count, of_peer[PEERS]; /* how many are in strangers */
+	uint32_t stranger_count, of_peer[PEERS]; /* how many are in known and strangers */
 	/* of name.link: known users, a second look-up of each a few minutes at most; after
 	 * `first` and before `known` */
 	struct list names;
@@ -75,6 +75,18 @@ static uint32_t *count_of(struct resolver *l, const struct req *q)
 	return &l->of_peer[h % PEERS];
 }
 
+/* From a list with bounds. */
+static struct list *pop_counted(struct resolver *l, struct list *from, uint32_t *count)
+{
+	struct list *e = list_pop(from);
+
+	if (e) {
+		--*count;
+		--*count_of(l, container_of(e, struct req, link));
+	}
+	return e;
+}
+
 /* A request or a name; NULL: nothing waits. */
 static struct list *next_of_known(struct resolver *l, bool *ret_is_name)
 {
@@ -85,26 +97,14 @@ static struct list *next_of_known(struct resolver *l, bool *ret_is_name)
 		return e;
 	e = list_pop(&l->names);
 	*ret_is_name = e != NULL;
-	if (!e && (e = list_pop(&l->known)))
-		l->known_count--;
-	return e;
-}
-
-static struct list *next_stranger(struct resolver *l)
-{
-	struct list *e = list_pop(&l->strangers);
-
-	if (e) {
-		l->stranger_count--;
-		--*count_of(l, container_of(e, struct req, link));
-	}
-	return e;
+	return e ? e : pop_counted(l, &l->known, &l->known_count);
 }
 
 static struct list *next(struct worker *w, bool *ret_is_name)
 {
 	*ret_is_name = false;
-	return w->strangers ? next_stranger(w->of) : next_of_known(w->of, ret_is_name);
+	return w->strangers ? pop_counted(w->of, &w->of->strangers, &w->of->stranger_count)
+			    : next_of_known(w->of, ret_is_name);
 }
 
 static void do_one(struct list *e, bool is_name, bool stop)
@@ -195,21 +195,18 @@ int resolver_new(struct resolver **ret)
 /* Where @q waits; NULL: there are too many. */
 static struct list *line_of(struct resolver *l, struct req *q)
 {
+	const bool known =
+		(q->caller || !req_needs_groups(q)) && !(q->method->flags & REQ_NAMES_USER);
+	uint32_t *count = known ? &l->known_count : &l->stranger_count;
 	uint32_t *of_peer = count_of(l, q);
 
-	if (q->caller || !req_needs_groups(q)) {
-		if (q->datanode)
-			return &l->first;
-		if (l->known_count == RESOLVER_MAX)
-			return NULL;
-		l->known_count++;
-		return &l->known;
-	}
-	if (l->stranger_count == RESOLVER_MAX || *of_peer == RESOLVER_PEER_MAX)
+	if (known && q->datanode)
+		return &l->first;
+	if (*count == RESOLVER_MAX || *of_peer == RESOLVER_PEER_MAX)
 		return NULL;
-	l->stranger_count++;
+	++*count;
 	++*of_peer;
-	return &l->strangers;
+	return known ? &l->known : &l->strangers;
 }
 
 bool resolver_submit(struct resolver *l, struct req *q)
