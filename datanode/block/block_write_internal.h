@@ -3,8 +3,9 @@
 
 /**
  * block_write_internal - one block being written: shared by block_write.c (order of pieces, acks,
- * end), block_write_hop.c (the next node), block_write_sync.c (fdatasync before an ack) and
- * block_write_disk.c (lanes: where payload lands; runs: what is on its way to the disk)
+ * end), block_write_replica.c (the replica is opened, finalised, given back), block_write_hop.c
+ * (the next node), block_write_sync.c (fdatasync before an ack) and block_write_disk.c (lanes:
+ * where payload lands; runs: what is on its way to the disk)
  *
  *      acked <= on_disk <= submitted <= received <= landed        (offsets in the block)
  *
@@ -162,6 +163,10 @@ static inline bool bw_has_acks(const struct block_write *w)
 {
 	return w->params.client[0] && !w->params.transfer;
 }
+static inline bool bw_syncs_later(const struct block_write *w)
+{
+	return w->params.sync_later && w->core->dn->sync_on_close;
+}
 static inline struct bpiece *bw_piece_at(struct block_write *w, uint32_t i)
 {
 	return &w->pieces[i % BW_PIECES];
@@ -198,6 +203,14 @@ void wdisk_fini(struct block_write *w);
 
 /* block_write.c */
 void bw_fail(struct block_write *w, int rc, const char *what);
+
+/* block_write_replica.c */
+/** Helper thread: leaves BW_WAIT_DISK_OPEN when the replica is there, or is not to be had. */
+void bw_replica_open(struct block_write *w);
+/** When all bytes are in the file: the helper thread writes what was left, and finalises. */
+void bw_do_finalize(struct block_write *w);
+/** Helper thread: leaves BW_WAIT_DISK_RELEASE. */
+void bw_replica_release(struct block_write *w);
 
 /* block_write_sync.c */
 /** fdatasync for the pieces that ask for it and are in the file. */

@@ -395,11 +395,17 @@ void deferred_sync_give_up(struct volume *v);
 void deferred_sync_add(struct replica_writer *w);
 
 /* ---- replica_write.c ---- */
+/** Its files, too. Accepts NULL. */
+void writer_free(struct replica_writer *w);
+/** What was promised to its writer is free again. */
+void replica_unpromise(struct replica *r);
+/** Its directories, too, are the volume's: none of them is missing. */
+bool replica_blames_volume(int rc);
+
+/* ---- replica_finalize.c ---- */
 /** A claimed replica whose writer is gone, and whose bytes may be in memory only: its files to
  *  finalized/, all of it on the disk. */
 int replica_finalize_claimed(struct block_pool *bp, struct replica *r);
-/** Its files, too. Accepts NULL. */
-void writer_free(struct replica_writer *w);
 
 /* ---- trash.c ---- */
 int pair_trash(int slice_fd, int64_t id, uint64_t gs);

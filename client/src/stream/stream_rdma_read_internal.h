@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * stream_rdma_read_internal - a read over RDMA: shared by stream_rdma_read.c (the caller's side)
+ * and stream_rdma_read_requests.c (the reactor's)
+ */
+#include "client/src/stream/stream_rdma_internal.h"
+
+#define READ_SLOTS 3u /* requests under way */
+
+struct rslot {
+	struct rdma_r *r;
+	struct slot *data, *crc; /* [R] NULL: none */
+	struct rsend send;
+	struct rcall call;
+	uint64_t offset; /* asked */
+	uint32_t len;
+	uint32_t made_for; /* bytes per checksum */
+	bool asked;        /* [R] writes, under meeting.lock: the node may write to the slots */
+	bool cancelled;    /* [R] */
+	bool answered;
+	int status;
+	uint8_t crc_type;
+	uint32_t bpc, data_len, crc_len;
+	uint64_t first; /* block offset of the first byte in the slot */
+	char text[256];
+};
+
+/* Requests have numbers: `tail` is what the caller reads next, those from `next` on are not made
+ * yet.
+ * All of a request is the reactor's, but while it is answered and not below `tail`, the caller
+ * reads it.
+ * [R]: of the reactor's thread alone. */
+struct rdma_r {
+	struct rstream base;
+	struct dfs *fs;
+	struct rdma *rdma;
+	char peer[NET_TEXT_MAX];
+	struct net_addr addr;
+	Hd__ExtendedBlockProto block; /* pool id owned */
+	Hc__TokenProto *token;        /* owned */
+	struct meeting m;
+	/* under m.lock */
+	uint64_t at;      /* next byte for the caller */
+	uint64_t used_ns; /* when the caller was here, or bytes came */
+	uint32_t tail;
+	bool reading;     /* the caller looks at slot[tail], or sleeps till it can */
+	bool verified;    /* CRCs of the oldest were checked */
+	bool parked;      /* slots are given back, nothing is asked for till the caller comes */
+	bool posted;      /* msg is on its way, */
+	bool stop_posted; /* and stop_msg */
+	/* since when it is to come to rest and does not; 0: it need not */
+	uint64_t stop_ns;
+	bool waits; /* in line for slots */
+	/* [R] */
+	uint64_t end, asked;  /* of the range; next byte to ask for */
+	uint32_t next, freed; /* requests below `freed` have given their slots back */
+	uint32_t bpc;         /* the block's bytes per checksum, as far as is known */
+	bool learned, dropping, closed;
+	bool stopped;  /* what is dropped is cancelled, too */
+	uint32_t drop; /* while dropping: it and later requests are made again */
+	uint64_t drop_at;
+	struct pool_ask ask;
+	struct slot *got[2];
+	bool granted; /* got[] is there */
+	struct rtimer wait_over;
+	struct rholder holder;
+	struct rop rop;       /* ask_more() */
+	struct rmsg msg;      /* the caller has used something up, or is back */
+	struct rmsg stop_msg; /* it is gone for the time being */
+	struct rslot slot[READ_SLOTS];
+};
+
+static inline struct rslot *slot_of(struct rdma_r *r, uint32_t number)
+{
+	return &r->slot[number % READ_SLOTS];
+}
+
+struct r_task {
+	struct rtask t;
+	struct rdma_r *r;
+	bool dry; /* there was no slot */
+};
+
+/* stream_rdma_read_requests.c */
+/** What is called back, for the reactor and for each request. */
+void rdma_r_init_slots(struct rdma_r *r);
+/** struct r_task: ask for what there are slots for; ->dry: there were none. */
+void rdma_r_begin_run(struct rtask *t);
+/** Nothing more is asked for, and what is under way is cancelled. */
+void rdma_r_stop_run(struct rtask *t);
+/** Give the slots back, or in quarantine where the node may still write to them. */
+void rdma_r_release_run(struct rtask *t);
