@@ -3,8 +3,6 @@
  * comes back has another one; of many open files only those that are read hold streams. */
 #include "client/src/read/reader_test_fixture.h"
 
-/* ---- streams that nobody reads ---- */
-
 static void read_bit(struct reader *r, size_t len)
 {
 	struct err err = ERR_INIT;
