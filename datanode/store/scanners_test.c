@@ -250,7 +250,6 @@ static void deleted_blocks_go_to_the_trash_until_it_is_emptied(void **state)
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-#define T2(name) cmocka_unit_test_setup_teardown(name, setup_two, teardown)
 	const struct CMUnitTest tests[] = {
 		T(the_directory_scanner_finds_what_came_went_and_changed),
 		T(replicas_that_cannot_be_looked_at_are_not_gone),
