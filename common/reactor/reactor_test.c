@@ -1,47 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Must hold: every operation, message, offload and timer comes back exactly once, also at the end;
- * a sleeping reactor is woken by each of them; nothing runs off its thread. */
-#include "common/reactor/reactor.h"
-
+/* Must hold: every operation and timer comes back exactly once, also at the end, and what is ready
+ * is stepped once a turn; a sleeping reactor is woken by each of them. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "common/base/clock.h"
+
 #include "common/base/metrics.h"
 #include "common/reactor/pool.h"
 #include "common/reactor/reactor_internal.h"
+
+#include "common/reactor/reactor_test_fixture.h"
 
 /* Ring operations submitted and not completed. */
 static uint32_t ring_ops_left(const struct reactor *r)
 {
 	return r->ring_ops - r->own_ops;
-}
-
-static struct reactor *make(void)
-{
-	struct reactor_opts o = {.name = "test"};
-	struct reactor *r = NULL;
-	struct err err = ERR_INIT;
-	int rc = reactor_new(&o, &r, &err);
-
-	if (rc)
-		print_error("%s\n", err.text);
-	assert_int_equal(rc, 0);
-	return r;
-}
-
-static void pause_us(long us)
-{
-	nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
 }
 
 /* ---- ring operations ---- */
@@ -216,168 +193,6 @@ static void an_operation_begun_after_the_thread_ended_comes_back_cancelled(void 
 	close(p[1]);
 }
 
-/* ---- messages ---- */
-
-#define SENDERS 4
-#define PER_SENDER 20000
-
-struct note {
-	struct rmsg m;
-	struct board *b;
-	uint32_t sender, seq;
-};
-struct board {
-	struct reactor *r;
-	uint32_t next[SENDERS], total, out_of_order;
-	struct note *notes;
-};
-
-static void note_fn(struct rmsg *m)
-{
-	struct note *n = container_of(m, struct note, m);
-	struct board *b = n->b;
-
-	if (!reactor_is_current(b->r) || b->next[n->sender]++ != n->seq)
-		b->out_of_order++;
-	if (++b->total == SENDERS * PER_SENDER)
-		reactor_stop(b->r);
-}
-
-static void *sender_main(void *arg)
-{
-	struct note *n = (struct note *)arg;
-
-	for (uint32_t i = 0; i < PER_SENDER; i++) {
-		reactor_post(n->b->r, &n[i].m);
-		if (i % 1000 == 0)
-			pause_us(100); /* let the reactor fall asleep now and then */
-	}
-	return NULL;
-}
-
-static void messages_of_many_threads_arrive_once_and_in_order(void **state)
-{
-	struct board b = {.r = make()};
-	pthread_t t[SENDERS];
-
-	(void)state;
-	b.notes = (struct note *)calloc(SENDERS * PER_SENDER, sizeof(*b.notes));
-	for (uint32_t i = 0; i < SENDERS * PER_SENDER; i++)
-		b.notes[i] = (struct note){
-			.m.fn = note_fn, .b = &b, .sender = i / PER_SENDER, .seq = i % PER_SENDER};
-	for (int i = 0; i < SENDERS; i++)
-		pthread_create(&t[i], NULL, sender_main, &b.notes[i * PER_SENDER]);
-	assert_int_equal(reactor_run(b.r), 0);
-	for (int i = 0; i < SENDERS; i++)
-		pthread_join(t[i], NULL);
-	assert_int_equal(b.total, SENDERS * PER_SENDER);
-	assert_int_equal(b.out_of_order, 0);
-	reactor_free(b.r);
-	free(b.notes);
-}
-
-struct ball {
-	struct rmsg m;
-	struct reactor *r[2];
-	int at, left;
-};
-
-static void ball_fn(struct rmsg *m)
-{
-	struct ball *b = container_of(m, struct ball, m);
-
-	if (--b->left == 0) {
-		reactor_stop(b->r[0]);
-		reactor_stop(b->r[1]);
-		return;
-	}
-	b->at = !b->at;
-	reactor_post(b->r[b->at], m);
-}
-
-/* A lost wake-up would hang here: both sides sleep between any two messages. */
-static void two_reactors_wake_each_other(void **state)
-{
-	struct ball b = {.m.fn = ball_fn, .r = {make(), make()}, .left = 4001};
-
-	(void)state;
-	assert_int_equal(reactor_start(b.r[1]), 0);
-	reactor_post(b.r[0], &b.m);
-	assert_int_equal(reactor_run(b.r[0]), 0);
-	reactor_join(b.r[1]);
-	assert_int_equal(b.left, 0);
-	reactor_free(b.r[0]);
-	reactor_free(b.r[1]);
-}
-
-struct tick {
-	struct rmsg m;
-	atomic_int *seen;
-};
-
-static void tick_fn(struct rmsg *m)
-{
-	atomic_fetch_add(container_of(m, struct tick, m)->seen, 1);
-}
-
-static void await_seen(atomic_int *seen, int n)
-{
-	for (int i = 0; atomic_load(seen) < n && i < 60000; i++)
-		pause_us(1000);
-	assert_int_equal(atomic_load(seen), n);
-}
-
-/* Nobody tells when a reactor sleeps: one that did not yet, on a busy machine, sees its messages at
- * once. Then once more. */
-static void quiet_messages_wait_for_one_wake(void **state)
-{
-	struct reactor *r = make();
-	bool waited = false;
-
-	(void)state;
-	assert_int_equal(reactor_start(r), 0);
-	for (int try = 1; try <= 50 && !waited; try++) {
-		atomic_int seen = 0;
-		struct tick t[3];
-
-		pause_us(try * 10000);
-		for (int i = 0; i < 3; i++) {
-			t[i] = (struct tick){.m.fn = tick_fn, .seen = &seen};
-			reactor_post_quiet(r, &t[i].m);
-		}
-		pause_us(20000);
-		waited = atomic_load(&seen) == 0;
-		reactor_wake(r);
-		await_seen(&seen, 3);
-	}
-	assert_true(waited);
-	reactor_free(r);
-}
-
-static struct reactor *signalled;
-static void on_signal(int sig)
-{
-	(void)sig;
-	reactor_stop(signalled);
-}
-
-static void a_signal_handler_can_stop_a_sleeping_reactor(void **state)
-{
-	struct sigaction sa = {.sa_handler = on_signal}, old;
-	struct itimerval soon = {.it_value.tv_usec = 20000};
-
-	(void)state;
-#ifdef __SANITIZE_THREAD__
-	skip(); /* TSan holds handlers back until a call it knows; io_uring_enter is none */
-#endif
-	signalled = make();
-	sigaction(SIGALRM, &sa, &old);
-	setitimer(ITIMER_REAL, &soon, NULL);
-	assert_int_equal(reactor_run(signalled), 0);
-	sigaction(SIGALRM, &old, NULL);
-	reactor_free(signalled);
-}
-
 /* ---- timers ---- */
 
 struct clock {
@@ -512,160 +327,6 @@ static void a_late_op_is_stepped_at_the_end_of_the_turn(void **state)
 	reactor_free(r);
 }
 
-/* ---- offload ---- */
-
-struct job {
-	struct offload o;
-	struct reactor *r;
-	int *left;
-	bool worked_elsewhere, done_here;
-};
-
-static void job_work(struct offload *o)
-{
-	struct job *j = container_of(o, struct job, o);
-
-	pause_us(1000);
-	j->worked_elsewhere = !reactor_is_current(j->r);
-}
-
-static void job_done(struct offload *o)
-{
-	struct job *j = container_of(o, struct job, o);
-
-	j->done_here = reactor_is_current(j->r);
-	if (--*j->left == 0)
-		reactor_stop(j->r);
-}
-
-static void blocking_calls_run_elsewhere_and_come_back(void **state)
-{
-	struct job j[20];
-	struct reactor *r = make();
-	int left = 20;
-
-	(void)state;
-	for (int i = 0; i < 20; i++) {
-		j[i] = (struct job){
-			.o = {.work = job_work, .done = job_done}, .r = r, .left = &left};
-		reactor_offload(r, &j[i].o);
-	}
-	assert_int_equal(reactor_run(r), 0);
-	for (int i = 0; i < 20; i++)
-		assert_true(j[i].worked_elsewhere && j[i].done_here);
-	left = 100;
-	reactor_offload(r, &j[0].o);
-	reactor_free(r); /* waits for it */
-	assert_int_equal(left, 99);
-}
-
-/* ---- a queue whose calls do not come back ---- */
-
-struct stuck {
-	struct offload o;
-	atomic_bool *go;
-	atomic_uint *begun;
-	int *back;
-};
-
-static void stuck_work(struct offload *o)
-{
-	struct stuck *k = container_of(o, struct stuck, o);
-
-	atomic_fetch_add(k->begun, 1);
-	while (!atomic_load(k->go))
-		pause_us(1000);
-}
-
-static void stuck_done(struct offload *o)
-{
-	++*container_of(o, struct stuck, o)->back;
-}
-
-static void calls_that_hang_hold_up_their_own_queue_only(void **state)
-{
-	struct reactor *r = make();
-	struct stuck k[20];
-	struct job j[2];
-	atomic_bool go = false;
-	atomic_uint begun = 0;
-	int back = 0, left = 2;
-
-	(void)state;
-	for (int i = 0; i < 20; i++) {
-		k[i] = (struct stuck){.o = {.work = stuck_work, .done = stuck_done},
-				      .go = &go,
-				      .begun = &begun,
-				      .back = &back};
-		reactor_offload_to(r, 3, &k[i].o);
-	}
-	for (uint32_t i = 0; i < 2; i++) {
-		j[i] = (struct job){
-			.o = {.work = job_work, .done = job_done}, .r = r, .left = &left};
-		reactor_offload_to(r, i * (REACTOR_QUEUES - 1), &j[i].o);
-	}
-	assert_int_equal(reactor_run(r), 0); /* until both are back */
-	assert_int_equal(back, 0);
-	left = 1;
-	j[0].o.movable = true;
-	reactor_offload_to(r, 3, &j[0].o);
-	reactor_queue_pass(r, 3);
-	assert_int_equal(reactor_run(r), 0); /* until it is back */
-	assert_int_equal(back, 0);
-	while (!atomic_load(&begun)) /* some of them are in their threads */
-		pause_us(1000);
-	reactor_queue_drop(r, 3);
-	assert_in_range(back, 1, 19);
-	reactor_queue_drop(r, 3);
-	atomic_store(&go, true);
-	reactor_free(r);
-	assert_int_equal(back, 20);
-}
-
-static atomic_bool no_threads;
-
-int __real_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
-			  void *arg);
-int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
-			  void *arg);
-int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
-			  void *arg)
-{
-	return atomic_load(&no_threads) ? EAGAIN : __real_pthread_create(ret, attr, fn, arg);
-}
-
-struct where {
-	struct offload o;
-	struct reactor *r;
-	bool on_reactor;
-};
-
-static void where_work(struct offload *o)
-{
-	struct where *w = container_of(o, struct where, o);
-
-	w->on_reactor = reactor_is_current(w->r);
-}
-
-static void where_done(struct offload *o)
-{
-	reactor_stop(container_of(o, struct where, o)->r);
-}
-
-static void a_queue_that_can_have_no_thread_leaves_the_reactor_alone(void **state)
-{
-	struct where w = {
-		.o = {.work = where_work, .done = where_done}, .r = make(), .on_reactor = true};
-
-	(void)state;
-	atomic_store(&no_threads, true);
-	reactor_offload_to(w.r, 3, &w.o);
-	assert_int_equal(reactor_run(w.r), 0);
-	atomic_store(&no_threads, false);
-	assert_false(w.on_reactor);
-	reactor_free(w.r);
-}
-
 /* ---- pollers ---- */
 
 /* A completion queue as verbs has it: entries, and an event on the fd only when armed. */
@@ -792,17 +453,10 @@ int main(void)
 		cmocka_unit_test(a_cancelled_operation_comes_back_once),
 		cmocka_unit_test(freeing_the_reactor_cancels_what_is_left),
 		cmocka_unit_test(an_operation_begun_after_the_thread_ended_comes_back_cancelled),
-		cmocka_unit_test(messages_of_many_threads_arrive_once_and_in_order),
-		cmocka_unit_test(two_reactors_wake_each_other),
-		cmocka_unit_test(quiet_messages_wait_for_one_wake),
-		cmocka_unit_test(a_signal_handler_can_stop_a_sleeping_reactor),
 		cmocka_unit_test(timers_fire_once_in_time_and_not_when_cleared),
 		cmocka_unit_test(a_timer_in_the_past_fires_next_turn),
 		cmocka_unit_test(a_ready_op_is_stepped_once_a_turn_until_it_is_over),
 		cmocka_unit_test(a_late_op_is_stepped_at_the_end_of_the_turn),
-		cmocka_unit_test(blocking_calls_run_elsewhere_and_come_back),
-		cmocka_unit_test(calls_that_hang_hold_up_their_own_queue_only),
-		cmocka_unit_test(a_queue_that_can_have_no_thread_leaves_the_reactor_alone),
 		cmocka_unit_test(a_poller_is_woken_for_every_entry),
 		cmocka_unit_test(a_pool_is_registered_slab_by_slab),
 		cmocka_unit_test(one_system_call_a_turn),

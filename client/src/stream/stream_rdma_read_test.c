@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: however many reads of one process are under way, each gets its bytes or waits for
+ * a buffer, and what nobody reads on holds none for long; a wait ends with a sentence; the block's
+ * chunks may be longer than was thought; an answer that nobody asked for changes nothing; who stops
+ * reading takes nothing from others. */
+#include "client/src/read/reader.h"
+#include "common/base/clock.h"
+#include "hdfs.pb-c.h"
+
+#include "client/src/stream/stream_rdma_test_fixture.h"
+
+static void start_over(struct rtask *t)
+{
+	(void)t;
+	answers = deaf = false;
+	first_kept = all_kept;
+}
+
+/* It knows of no request, and answers none until node_answer(). */
+static void node_start_over(void)
+{
+	struct rtask t;
+
+	rdma_run(fs.rdma, &t, start_over);
+}
+
+/* ---- the program ---- */
+
+static int try_open(uint64_t at, uint64_t len, struct rstream **ret, struct err *err)
+{
+	static Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	static Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
+	static Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
+	static Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	const struct read_setup s = {.lb = &lb, .offset = at, .len = len};
+
+	id.ipaddr = "127.0.0.1";
+	id.hostname = id.datanodeuuid = b.poolid = "";
+	id.xferport = 1;
+	info.id = &id;
+	lb.b = &b;
+	lb.n_locs = 1;
+	lb.locs = &locs;
+	return stream_rdma.open_read(&fs, &s, ret, err);
+}
+
+static struct rstream *must_open(uint64_t at, uint64_t len)
+{
+	struct err err = ERR_INIT;
+	struct rstream *s;
+
+	if (try_open(at, len, &s, &err) < 0)
+		fail_msg("a read of %lu bytes cannot be opened: %s", (unsigned long)len, err.text);
+	return s;
+}
+
+static void must_read(struct rstream *s, uint64_t at, uint64_t len)
+{
+	static uint8_t buf[65536];
+	struct err err = ERR_INIT;
+
+	while (len > 0) {
+		ssize_t n = stream_rdma.read(s, buf, len < sizeof(buf) ? len : sizeof(buf), &err);
+
+		if (n <= 0)
+			fail_msg("a read: %s", err.text);
+		assert_memory_equal(buf, block + at, n);
+		at += (uint64_t)n;
+		len -= (uint64_t)n;
+	}
+}
+
+static struct rstream *stream[MANY];
+
+static void many_small_reads(unsigned count)
+{
+	const uint32_t before = slots_out();
+
+	for (unsigned i = 0; i < count; i++)
+		stream[i] = must_open(i * SMALL, SMALL);
+	node_answer();
+	for (unsigned i = 0; i < count; i++) {
+		must_read(stream[i], i * SMALL, SMALL);
+		stream_rdma.close_read(stream[i]);
+	}
+	assert_int_equal(slots_out(), before);
+}
+
+static void sixty_small_reads_at_a_time_are_all_answered(void **state)
+{
+	(void)state;
+	many_small_reads(60);
+}
+
+static void small_reads_beyond_all_buffers_wait_in_line(void **state)
+{
+	(void)state;
+	many_small_reads(MANY);
+}
+
+static void beside_readers_that_stopped_a_read_gets_its_bytes(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 120; i++)
+		stream[i] = must_open(0, BLOCK_LEN);
+	node_answer();
+	for (unsigned i = 120; i < 124; i++) {
+		stream[i] = must_open(i * SMALL, 2u << 20);
+		must_read(stream[i], i * SMALL, 2u << 20);
+	}
+	must_read(stream[0], 0, 3u << 20); /* what it gave back is read again */
+	for (unsigned i = 0; i < 124; i++)
+		stream_rdma.close_read(stream[i]);
+}
+
+static void a_reader_that_stops_goes_on_at_its_byte(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	node_answer();
+	for (unsigned i = 0; i < 20; i++) {
+		stream[i] = must_open(i, BLOCK_LEN - i);
+		must_read(stream[i], i, 1000 + i);
+	}
+	for (unsigned i = 20; i < 140; i++)
+		stream[i] = must_open(0, BLOCK_LEN);
+	for (unsigned i = 0; i < 140; i++) {
+		must_read(stream[i], i < 20 ? 1000 + 2 * i : 0, 1u << 20);
+		if (i >= 20)
+			stream_rdma.close_read(stream[i]);
+	}
+	for (unsigned i = 0; i < 20; i++)
+		stream_rdma.close_read(stream[i]);
+	assert_int_equal(slots_out(), before);
+}
+
+static void a_wait_ends_with_a_sentence(void **state)
+{
+	struct err err = ERR_INIT;
+	uint8_t buf[SMALL];
+	struct rstream *s;
+
+	(void)state;
+	fs.set.rdma_wait_ms = 50;
+	for (unsigned i = 0; i < MANY; i++)
+		stream[i] = must_open(i * SMALL, SMALL);
+	assert_int_equal(stream_rdma.read(stream[MANY - 1], buf, sizeof(buf), &err), -ENOBUFS);
+	assert_non_null(strstr(err.text, "dfs.rdma.pool.wait"));
+	fs.set.rdma = RDMA_AUTO; /* TCP does as well */
+	assert_int_equal(try_open(0, SMALL, &s, &err), -ENOLINK);
+	assert_int_equal(err.rc, -ENOBUFS);
+	node_answer();
+	for (unsigned i = 0; i < MANY; i++)
+		stream_rdma.close_read(stream[i]);
+}
+
+static void chunks_may_be_of_any_length(void **state)
+{
+	(void)state;
+	node_answer();
+	for (bpc = 1; bpc <= 1u << 20; bpc *= 4) {
+		stream[0] = must_open(SMALL, SMALL);
+		must_read(stream[0], SMALL, SMALL);
+		stream_rdma.close_read(stream[0]);
+		stream[0] = must_open(7, 5u << 20);
+		must_read(stream[0], 7, 5u << 20);
+		stream_rdma.close_read(stream[0]);
+	}
+}
+
+struct unasked {
+	struct rtask t;
+	uint64_t id; /* the next to be answered */
+};
+
+static bool is_asked(uint64_t id)
+{
+	for (unsigned i = first_kept; i < all_kept; i++)
+		if (kept[i % REQUESTS].request_id == id)
+			return true;
+	return false;
+}
+
+static void answer_unasked(struct rtask *t)
+{
+	struct unasked *u = container_of(t, struct unasked, t);
+	struct capsule m = {.type = CAPSULE_READ_REPLY, .request_id = u->id};
+	struct xop *op = receiving;
+	ssize_t n;
+
+	if (!op)
+		return; /* later */
+	u->id++;
+	if (is_asked(m.request_id))
+		return;
+	m.read_reply.data_len = SMALL;
+	m.read_reply.text = (struct capsule_bytes){"", 0};
+	n = capsule_encode(&m, VERBS_MESSAGE_MAX, receive_buf);
+	assert_true(n > 0);
+	receiving = NULL;
+	op->done(op, (int)n);
+}
+
+/* To each call there is. */
+static void answer_all_unasked(void)
+{
+	struct unasked u = {.id = 1};
+
+	while (u.id < 4 * MANY)
+		rdma_run(fs.rdma, &u.t, answer_unasked);
+}
+
+static void answers_that_nobody_asked_for_change_nothing(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	for (unsigned i = 0; i < MANY; i++)
+		stream[i] = must_open(i * SMALL, SMALL);
+	answer_all_unasked(); /* to those in line */
+	node_answer();
+	for (unsigned i = 0; i < MANY; i++)
+		must_read(stream[i], i * SMALL, SMALL / 2);
+	answer_all_unasked(); /* to those who have their answer */
+	for (unsigned i = 0; i < MANY; i++) {
+		must_read(stream[i], i * SMALL + SMALL / 2, SMALL / 2);
+		stream_rdma.close_read(stream[i]);
+	}
+	assert_int_equal(slots_out(), before);
+}
+
+static void begin_idle(struct reader *idle, struct rstream *rs)
+{
+	*idle = (struct reader){.fs = &fs, .seq.rs = rs, .listed = true};
+	pthread_mutex_init(&idle->seq_lock, NULL);
+	idle_streams_init(&fs.idle_streams);
+	list_add_tail(&fs.idle_streams.readers, &idle->idle);
+	fs.idle_streams.count = 1;
+}
+
+/* As the keeper does, until its stream is closed. */
+static void reap(struct reader *idle)
+{
+	const uint64_t deadline = clock_mono_ns() + 60 * NS_PER_S;
+
+	while (idle->listed && clock_mono_ns() < deadline) {
+		idle_streams_reap(&fs, clock_mono_ns());
+		(void)poll(NULL, 0, 1);
+	}
+	assert_false(idle->listed);
+	assert_null(idle->seq.rs);
+	idle_streams_fini(&fs.idle_streams);
+	pthread_mutex_destroy(&idle->seq_lock);
+}
+
+/* One that stopped reading while its node is slow, and one that waits for the same node. */
+static void who_stops_reading_takes_no_connection_along(void **state)
+{
+	const uint32_t before = slots_out();
+	struct reader idle;
+
+	(void)state;
+	begin_idle(&idle, must_open(0, BLOCK_LEN));
+	stream[0] = must_open(SMALL, SMALL);
+	reap(&idle);
+	node_answer();
+	must_read(stream[0], SMALL, SMALL);
+	stream_rdma.close_read(stream[0]);
+	assert_int_equal(slots_out(), before);
+}
+
+/* A node that stands still: its connection is given up in the end, and others go by another one. */
+static void who_stops_reading_keeps_no_buffer_where_nothing_is_answered(void **state)
+{
+	struct reader idle;
+
+	(void)state;
+	deaf = true;
+	fs.set.socket_timeout_ms = 50;
+	begin_idle(&idle, must_open(0, BLOCK_LEN));
+	reap(&idle);
+	fs.set.socket_timeout_ms = 20000;
+	node_start_over();
+	node_answer();
+	stream[0] = must_open(SMALL, SMALL);
+	must_read(stream[0], SMALL, SMALL);
+	stream_rdma.close_read(stream[0]);
+}
+
+/* It reads on before the node has let go, or after that. */
+static void who_stopped_reading_goes_on_at_its_byte(void **state)
+{
+	const uint64_t deadline = clock_mono_ns() + 60 * NS_PER_S;
+	const uint32_t before = slots_out();
+
+	(void)state;
+	for (unsigned rest = 0; rest < 2; rest++) {
+		struct rstream *s = must_open(1000, BLOCK_LEN - 1000);
+
+		assert_false(stream_rdma.come_to_rest(s));
+		while (rest && !stream_rdma.come_to_rest(s) && clock_mono_ns() < deadline)
+			(void)poll(NULL, 0, 1);
+		if (rest)
+			assert_int_equal(slots_out(), before);
+		node_answer();
+		must_read(s, 1000, 3 * MI);
+		(void)stream_rdma.come_to_rest(s);
+		must_read(s, 1000 + 3 * MI, 3 * MI);
+		stream_rdma.close_read(s);
+		node_start_over();
+	}
+	assert_int_equal(slots_out(), before);
+}
+
+/* Its memory comes back without the connection, which one that waits for the same node has, too. */
+static void a_read_that_is_closed_is_cancelled(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	for (unsigned given_up = 0; given_up < 2; given_up++) {
+		struct rstream *closed = must_open(0, BLOCK_LEN);
+
+		stream[given_up] = must_open(given_up * SMALL, SMALL);
+		closed->given_up = given_up;
+		stream_rdma.close_read(closed);
+	}
+	node_answer();
+	for (unsigned i = 0; i < 2; i++) {
+		must_read(stream[i], i * SMALL, SMALL);
+		stream_rdma.close_read(stream[i]);
+	}
+	assert_int_equal(slots_out(), before);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		t(sixty_small_reads_at_a_time_are_all_answered),
+		t(small_reads_beyond_all_buffers_wait_in_line),
+		t(beside_readers_that_stopped_a_read_gets_its_bytes),
+		t(a_reader_that_stops_goes_on_at_its_byte),
+		t(a_wait_ends_with_a_sentence),
+		t(chunks_may_be_of_any_length),
+		t(answers_that_nobody_asked_for_change_nothing),
+		t(who_stops_reading_takes_no_connection_along),
+		t(who_stops_reading_keeps_no_buffer_where_nothing_is_answered),
+		t(who_stopped_reading_goes_on_at_its_byte),
+		t(a_read_that_is_closed_is_cancelled),
+	};
+
+	return cmocka_run_group_tests_name("stream_rdma_read", tests, NULL, NULL);
+}

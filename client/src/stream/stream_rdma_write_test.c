@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: each packet that was not filled in registered memory gets slots or waits for
+ * them, in order and whole, and a writer whose packets are acknowledged has none. */
+#include "client/src/write/pipeline.h"
+#include "common/base/clock.h"
+#include "hdfs.pb-c.h"
+
+#include "client/src/stream/stream_rdma_test_fixture.h"
+
+#define WRITERS 150
+static struct wstream *writer[MANY];
+static int64_t sent[MANY], acked[MANY]; /* packets of each */
+
+static int open_write_by(int (*open)(struct dfs *fs, const struct write_setup *w,
+				     struct wstream **ret, int *ret_bad, struct err *err),
+			 bool by_tcp, struct wstream **ret, struct err *err)
+{
+	static Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	static Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
+	static Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
+	static Hd__StorageTypeProto type = HD__STORAGE_TYPE_PROTO__DISK;
+	static Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	static Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	static char storage[] = "s", *storages = storage;
+	const struct write_setup s = {.lb = &lb,
+				      .block = &b,
+				      .stage = DT_SETUP_CREATE,
+				      .crc_type = CRC_CRC32C,
+				      .bpc = 512,
+				      .by_tcp = by_tcp};
+	int bad;
+
+	id.ipaddr = "127.0.0.1";
+	id.hostname = id.datanodeuuid = b.poolid = token.kind = token.service = "";
+	id.xferport = 1;
+	info.id = &id;
+	lb.b = &b;
+	lb.blocktoken = &token;
+	lb.n_locs = lb.n_storageids = lb.n_storagetypes = 1;
+	lb.locs = &locs;
+	lb.storageids = &storages;
+	lb.storagetypes = &type;
+	return open(&fs, &s, ret, &bad, err);
+}
+
+static int try_open_write(struct wstream **ret, struct err *err)
+{
+	return open_write_by(stream_rdma.open_write, false, ret, err);
+}
+
+static void open_writer(unsigned i)
+{
+	struct err err = ERR_INIT;
+
+	if (try_open_write(&writer[i], &err) < 0)
+		fail_msg("writer %u cannot begin: %s", i, err.text);
+	sent[i] = acked[i] = 0;
+}
+
+static void close_writers(unsigned from, unsigned to)
+{
+	for (unsigned i = from; i < to; i++)
+		stream_rdma.close_write(writer[i]);
+}
+
+/* Of memory that no device knows. */
+static int try_send(unsigned i, uint64_t at, uint32_t len)
+{
+	struct packet p = {.seqno = sent[i],
+			   .offset = at,
+			   .len = len,
+			   .data = block + at,
+			   .crc = block_crcs + at / 512 * 4,
+			   .crc_len = (uint32_t)crc_bytes(CRC_CRC32C, len, 512)};
+	struct err err = ERR_INIT;
+	const int rc = stream_rdma.send(writer[i], &p, &err);
+
+	if (rc < 0)
+		fail_msg("writer %u: %s", i, err.text);
+	sent[i] += rc;
+	return rc;
+}
+
+/* All acks that are there; with @wait at least one. */
+static void take_acks(unsigned i, bool wait)
+{
+	struct err err = ERR_INIT;
+	struct ack a;
+	int rc;
+
+	while ((rc = stream_rdma.next_ack(writer[i], &a, &err)) > 0 || wait) {
+		if (rc < 0)
+			fail_msg("writer %u: %s", i, err.text);
+		if (rc > 0)
+			assert_int_equal(a.seqno, acked[i]++);
+		else
+			assert_true(stream_rdma.wait(writer[i], false,
+						     clock_mono_ns() + 60 * NS_PER_S, &err));
+		wait = wait && rc == 0;
+	}
+}
+
+static void must_send(unsigned i, uint64_t at, uint32_t len)
+{
+	struct err err = ERR_INIT;
+
+	while (!try_send(i, at, len)) {
+		take_acks(i, false);
+		if (!stream_rdma.wait(writer[i], true, clock_mono_ns() + 60 * NS_PER_S, &err))
+			fail_msg("writer %u cannot send", i);
+	}
+}
+
+/* @each packets of each of @count writers, in turns, none of which waits for another one. */
+static void write_in_turns(unsigned count, int64_t each, uint32_t len)
+{
+	const uint64_t deadline = clock_mono_ns() + 60 * NS_PER_S;
+	bool busy = true;
+
+	while (busy) {
+		busy = false;
+		for (unsigned i = 0; i < count; i++) {
+			while (sent[i] < each &&
+			       try_send(i, (uint64_t)sent[i] * len % (BLOCK_LEN / 2), len))
+				;
+			take_acks(i, false);
+			busy |= acked[i] < each;
+		}
+		assert_true(clock_mono_ns() < deadline);
+	}
+}
+
+static void quiet_writers_have_no_buffer(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	node_answer();
+	for (unsigned i = 0; i < WRITERS; i++) {
+		open_writer(i);
+		for (unsigned r = 0; r < 3; r++) {
+			must_send(i, r * 512, 512);
+			take_acks(i, true);
+		}
+	}
+	assert_int_equal(slots_out(), before);
+	open_writer(WRITERS);
+	for (unsigned r = 0; r < 60; r++)
+		must_send(WRITERS, r % 16 * MI, MI);
+	while (acked[WRITERS] < 60)
+		take_acks(WRITERS, true);
+	for (unsigned i = 0; i < WRITERS; i++) { /* they go on */
+		must_send(i, 3 * 512, 512);
+		take_acks(i, true);
+	}
+	assert_int_equal(slots_out(), before);
+	close_writers(0, WRITERS + 1);
+	assert_int_equal(slots_out(), before);
+}
+
+static void writers_beyond_all_buffers_wait_in_line(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	for (unsigned i = 0; i < WRITERS; i++) {
+		open_writer(i);
+		(void)try_send(i, i * SMALL, MI);
+	}
+	node_answer();
+	write_in_turns(WRITERS, 1, MI);
+	assert_int_equal(slots_out(), before);
+	close_writers(0, WRITERS);
+}
+
+/* Each keeps its packets in order, and what it has on its way never keeps it from going on. */
+static void writers_that_want_all_buffers_end_well(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	for (unsigned i = 0; i < 24; i++)
+		open_writer(i);
+	for (unsigned i = 0; i < 24; i++)
+		while (sent[i] < 4 && try_send(i, (uint64_t)sent[i] * MI, MI))
+			;
+	node_answer();
+	write_in_turns(24, 12, MI);
+	assert_int_equal(slots_out(), before);
+	close_writers(0, 24);
+}
+
+static void small_packets_take_small_buffers(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 120; i++) {
+		open_writer(i);
+		must_send(i, i * SMALL, i % 3 ? 512 : 8193);
+	}
+	open_writer(120);
+	for (unsigned r = 0; r < 8; r++)
+		must_send(120, r * MI, MI); /* nothing was acknowledged */
+	node_answer();
+	for (unsigned i = 0; i <= 120; i++)
+		while (acked[i] < sent[i])
+			take_acks(i, true);
+	close_writers(0, 121);
+}
+
+/* Those who asked and do not come for it. */
+static void a_buffer_that_is_not_fetched_goes_to_the_next(void **state)
+{
+	(void)state;
+	node_answer();
+	for (unsigned i = 0; i < 60; i++) {
+		open_writer(i);
+		assert_int_equal(try_send(i, i * SMALL, MI), 0);
+	}
+	must_send(59, 59 * SMALL, MI);
+	take_acks(59, true);
+	for (unsigned i = 0; i < 59; i++) {
+		must_send(i, i * SMALL, MI);
+		take_acks(i, true);
+	}
+	close_writers(0, 60);
+}
+
+static void lent(void *arg)
+{
+	(void)arg;
+}
+
+static void a_write_that_gets_no_buffer_fails_and_goes_on_later(void **state)
+{
+	static Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	struct loan *loan = loan_new(lent, NULL);
+	struct err err = ERR_INIT;
+	struct wstream *s;
+	struct pipeline p;
+	int bad, rc;
+
+	(void)state;
+	fs.set.rdma_wait_ms = 50;
+	for (unsigned i = 0; i < 60; i++) {
+		open_writer(i);
+		(void)try_send(i, 0, MI);
+	}
+	pipeline_init(&p, &fs, CRC_CRC32C, 512);
+	p.lb = &lb;
+	assert_int_equal(try_open_write(&p.ws, &err), 0);
+	pipeline_queue(&p, pipeline_lend_packet(&p, 0, block, MI, loan));
+	for (unsigned r = 0; r < 2; r++) {
+		err_reset(&err);
+		p.progress_ns = clock_mono_ns();
+		while ((rc = pipeline_pump(&p, &bad, &err)) > 0 &&
+		       (rc = pipeline_wait(&p, true, &err)) == 0)
+			;
+		assert_int_equal(rc, -ENOBUFS);
+		assert_true(pipeline_is_dry(&p, rc));
+		assert_non_null(strstr(err.text, "dfs.rdma.pool.wait"));
+	}
+	err_reset(&err);
+	fs.set.rdma = RDMA_AUTO; /* TCP does as well */
+	assert_int_equal(try_open_write(&s, &err), -ENOLINK);
+	assert_int_equal(err.rc, -ENOBUFS);
+	fs.set.rdma_wait_ms = 20000;
+	node_answer();
+	write_in_turns(60, 1, MI);
+	p.progress_ns = clock_mono_ns();
+	while (pipeline_in_flight(&p)) {
+		rc = pipeline_pump(&p, &bad, &err);
+		if (rc >= 0 && pipeline_in_flight(&p))
+			rc = pipeline_wait(&p, rc > 0, &err);
+		if (rc < 0)
+			fail_msg("%s", err.text);
+	}
+	assert_int_equal(p.acked_end, MI);
+	loan_put(loan);
+	p.lb = NULL;
+	pipeline_fini(&p);
+	close_writers(0, 60);
+}
+
+/* There is memory all the same: what is short is of another size. */
+static void a_write_that_is_to_go_by_tcp_does(void **state)
+{
+	struct err err = ERR_INIT;
+	struct wstream *s;
+
+	(void)state;
+	fs.set.rdma = RDMA_AUTO;
+	assert_int_equal(open_write_by(stream_open_write, false, &s, &err), 0);
+	assert_ptr_equal(s->ops, &stream_rdma);
+	stream_rdma.close_write(s);
+	/* nobody is there */
+	assert_int_equal(open_write_by(stream_open_write, true, &s, &err), -ECONNREFUSED);
+}
+
+/* Unacknowledged packets, pairs in line, pairs not fetched. */
+static void a_write_that_is_given_up_leaves_no_buffer_behind(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	for (unsigned i = 0; i < 60; i++) {
+		open_writer(i);
+		for (unsigned r = 0; r < 3; r++)
+			(void)try_send(i, r * MI, MI);
+	}
+	close_writers(0, 60);
+	assert_int_equal(slots_out(), before);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		t(quiet_writers_have_no_buffer),
+		t(writers_beyond_all_buffers_wait_in_line),
+		t(writers_that_want_all_buffers_end_well),
+		t(small_packets_take_small_buffers),
+		t(a_buffer_that_is_not_fetched_goes_to_the_next),
+		t(a_write_that_gets_no_buffer_fails_and_goes_on_later),
+		t(a_write_that_is_to_go_by_tcp_does),
+		t(a_write_that_is_given_up_leaves_no_buffer_behind),
+	};
+
+	return cmocka_run_group_tests_name("stream_rdma_write", tests, NULL, NULL);
+}

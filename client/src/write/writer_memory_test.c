@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: a writer that has flushed holds no packet. One whose packet gets no memory for
+ * too long is told so, and nothing is lost by it. */
+#include "common/base/clock.h"
+
+#include "client/src/write/writer_test_fixture.h"
+
+static void a_flush_leaves_no_packet_behind(void **state)
+{
+	struct output *f = begin();
+	const struct writer *w = container_of(f, struct writer, f);
+	struct err err = ERR_INIT;
+	size_t len = 0;
+
+	(void)state;
+	for (size_t n = 1; len < 20000; n = n * 7 % 1031) { /* mostly inside chunks */
+		assert_int_equal(output_write(f, bytes + len, n, &err), n);
+		assert_int_equal(output_flush(f, 0, &err), 0);
+		assert_int_equal(w->pipe.in_window, 0);
+		len += n;
+	}
+	expect_bytes(len);
+	assert_int_equal(output_write(f, bytes, 100, &err), 100);
+	assert_int_equal(output_flush(f, DFS_SYNC_END_BLOCK, &err), 0);
+	/* of the chunk before nothing goes along */
+	assert_int_equal(output_write(f, bytes, 1000, &err), 1000);
+	end(f);
+	assert_int_equal(block[0].len, len + 100);
+	assert_int_equal(block[1].len, 1000);
+	assert_memory_equal(block[1].bytes, bytes, 1000);
+}
+
+static void a_write_without_memory_fails_and_loses_nothing(void **state)
+{
+	struct output *f = begin_with(RDMA_REQUIRE, 20);
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(output_write(f, bytes, 100, &err), 100);
+	dry = true;
+	assert_int_equal(output_flush(f, 0, &err), -ENOBUFS);
+	assert_non_null(strstr(err.text, "dfs.rdma.pool.wait"));
+	assert_int_equal(output_flush(f, 0, &err), -ENOBUFS);
+	/* for that there is room */
+	assert_int_equal(output_write(f, bytes + 100, 1000, &err), 1000);
+	dry = false;
+	assert_int_equal(output_flush(f, 0, &err), 0);
+	assert_int_equal(block[0].len, 1100);
+	dry = true; /* until the block is full */
+	assert_int_equal(output_write(f, bytes + 1100, BLOCK - 1100, &err), BLOCK - 1100);
+	assert_int_equal(output_write(f, bytes + BLOCK, 700, &err), -ENOBUFS);
+	assert_int_equal(output_write(f, bytes + BLOCK, 700, &err), -ENOBUFS);
+	assert_int_equal(output_length(f), BLOCK);
+	dry = false;
+	assert_int_equal(output_write(f, bytes + BLOCK, 700, &err), 700);
+	end(f);
+	assert_int_equal(blocks, 2);
+	assert_int_equal(block[0].len, BLOCK);
+	assert_int_equal(block[1].len, 700);
+	expect_bytes(BLOCK + 700);
+	assert_int_equal(fs.count.pipeline_recoveries, 0);
+}
+
+/* Others of the same file may have kept the caller for long before this one asks for memory. */
+static void a_wait_for_memory_begins_when_it_is_asked_for(void **state)
+{
+	struct fake_stream s = {.base.ops = &fake_alive_ops};
+	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	struct err err = ERR_INIT;
+	struct pipeline p;
+	int bad;
+
+	(void)state;
+	fs.set.rdma_wait_ms = 60000;
+	pipeline_init(&p, &fs, CRC_CRC32C, 512);
+	p.ws = &s.base;
+	p.lb = &lb;
+	p.progress_ns = clock_mono_ns() - 100 * NS_PER_S;
+	/* the wait of before is forgotten once its packet is sent */
+	for (unsigned i = 0; i < 2; i++) {
+		struct packet *packet = pipeline_new_packet(&p, 0, 512);
+
+		assert_int_equal(packet_append(packet, CRC_CRC32C, 512, BLOCK, bytes, 512), 512);
+		pipeline_queue(&p, packet);
+		dry = true;
+		assert_int_equal(pipeline_pump(&p, &bad, &err), 1);
+		assert_int_equal(pipeline_wait(&p, true, &err), 0);
+		p.in_line_since_ns -= 61 * NS_PER_S;
+		assert_int_equal(pipeline_wait(&p, true, &err), i == 0 ? -ENOBUFS : 0);
+		dry = false;
+		assert_int_equal(pipeline_pump(&p, &bad, &err), 0);
+		assert_int_equal(p.in_line_since_ns, 0);
+	}
+	p.ws = NULL;
+	p.lb = NULL;
+	pipeline_fini(&p);
+}
+
+static void where_rdma_need_not_be_the_block_goes_on_without(void **state)
+{
+	struct output *f = begin_with(RDMA_AUTO, 20);
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(output_write(f, bytes, 5000, &err), 5000);
+	dry = true;
+	assert_int_equal(output_flush(f, 0, &err), 0);
+	assert_int_equal(stamps, 1);
+	assert_int_equal(by_rdma, 1);
+	dry = false; /* for the next block */
+	assert_int_equal(output_write(f, bytes + 5000, BLOCK, &err), BLOCK);
+	end(f);
+	assert_int_equal(blocks, 2);
+	assert_int_equal(by_rdma, 2);
+	expect_bytes(BLOCK + 5000);
+	assert_int_equal(fs.count.pipeline_recoveries, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_flush_leaves_no_packet_behind),
+		cmocka_unit_test(a_write_without_memory_fails_and_loses_nothing),
+		cmocka_unit_test(a_wait_for_memory_begins_when_it_is_asked_for),
+		cmocka_unit_test(where_rdma_need_not_be_the_block_goes_on_without),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: what a NameNode orders is done: deletions, transfers, recoveries of blocks,
+ * cached replicas, rolling upgrades; an order that is unknown or fails, or a disk that hangs, stops
+ * no other one. */
+#include "common/base/log.h"
+#include "datanode/bp/bp_test_fixture.h"
+
+static void invalidate_deletes_and_long_max_stays_quiet(void **state)
+{
+	struct fix *f = *state;
+	struct replica_info i;
+
+	up(f);
+	make_block(f, 5);
+	make_block(f, 6);
+	invalidate(f, 5, 5, true);
+	eventually(f->nn.deleted == 1);
+	invalidate(f, 6, INT64_MAX, true);
+	eventually(replica_get(pool_of(f), 6, &i) == -ENOENT);
+	nanosleep(&(struct timespec){0, 150000000}, NULL);
+	assert_int_equal(f->nn.deleted, 1);
+}
+
+static void a_transfer_names_the_target_and_its_storage(void **state)
+{
+	Hdd__DatanodeCommandProto cmd = HDD__DATANODE_COMMAND_PROTO__INIT;
+	Hdd__BlockCommandProto bc = HDD__BLOCK_COMMAND_PROTO__INIT;
+	Hd__BlockProto b[2] = {HD__BLOCK_PROTO__INIT, HD__BLOCK_PROTO__INIT},
+		       *list[2] = {&b[0], &b[1]};
+	Hd__DatanodeInfosProto infos = HD__DATANODE_INFOS_PROTO__INIT,
+			       *targets[2] = {&infos, &infos};
+	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *dns = &info;
+	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	Hd__StorageUuidsProto uuids = HD__STORAGE_UUIDS_PROTO__INIT,
+			      *uuid_lists[2] = {&uuids, &uuids};
+	char *uuid = (char *)"DS-there";
+	struct fix *f = *state;
+
+	up(f);
+	make_block(f, 5);
+	id.ipaddr = (char *)"127.0.0.9";
+	id.hostname = (char *)"there";
+	id.datanodeuuid = (char *)"u";
+	id.xferport = 9866;
+	info.id = &id;
+	infos.n_datanodes = 1;
+	infos.datanodes = &dns;
+	uuids.n_storageuuids = 1;
+	uuids.storageuuids = &uuid;
+	for (int i = 0; i < 2; i++) {
+		b[i].blockid = (uint64_t)(5 + i); /* 6 is not here */
+		b[i].genstamp = 1001;
+	}
+	bc.action = HDD__BLOCK_COMMAND_PROTO__ACTION__TRANSFER;
+	bc.blockpoolid = (char *)POOL;
+	bc.n_blocks = bc.n_targets = bc.n_targetstorageuuids = 2;
+	bc.blocks = list;
+	bc.targets = targets;
+	bc.targetstorageuuids = uuid_lists;
+	cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockCommand;
+	cmd.blkcmd = &bc;
+	f->nn.command = &cmd;
+	eventually(transfers_seen == 1 && f->nn.errors == 1);
+}
+
+static void a_lone_primary_recovers_its_block_and_commits(void **state)
+{
+	Hdd__DatanodeCommandProto cmd = HDD__DATANODE_COMMAND_PROTO__INIT;
+	Hdd__BlockRecoveryCommandProto rc = HDD__BLOCK_RECOVERY_COMMAND_PROTO__INIT;
+	Hd__RecoveringBlockProto rb = HD__RECOVERING_BLOCK_PROTO__INIT, *list = &rb;
+	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	Hd__ExtendedBlockProto eb = HD__EXTENDED_BLOCK_PROTO__INIT;
+	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, mute = info;
+	Hd__DatanodeInfoProto *locs[] = {&info, &mute, &info, &info, &info};
+	Hd__ErasureCodingPolicyProto policy = HD__ERASURE_CODING_POLICY_PROTO__INIT;
+	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT, mute_id = id;
+	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	struct fix *f = *state;
+	struct replica_info i;
+	int beats;
+
+	up(f);
+	replica_write_close(write_block(f, 5), false);
+	id.ipaddr = (char *)"127.0.0.1";
+	id.hostname = (char *)"localhost";
+	id.datanodeuuid = (char *)store_datanode_uuid(f->dn.store);
+	info.id = &id;
+	mute_id.ipaddr = id.ipaddr;
+	mute_id.hostname = id.hostname;
+	mute_id.datanodeuuid = (char *)"another";
+	mute_id.ipcport = 1; /* nobody listens */
+	mute.id = &mute_id;
+	eb.poolid = (char *)POOL;
+	eb.blockid = 5;
+	eb.generationstamp = 1001;
+	token.kind = token.service = (char *)"";
+	lb.b = &eb;
+	lb.blocktoken = &token;
+	lb.n_locs = 1;
+	lb.locs = locs;
+	rb.newgenstamp = 1010;
+	rb.block = &lb;
+	rc.n_blocks = 1;
+	rc.blocks = &list;
+	cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockRecoveryCommand;
+	cmd.recoverycmd = &rc;
+	f->nn.command = &cmd;
+	eventually(f->nn.commits == 1 && f->nn.received == 1);
+	assert_int_equal(f->nn.commit_len, 5);
+	assert_int_equal(f->nn.commit_gs, 1010);
+	assert_int_equal(f->nn.commit_nodes, 1);
+	assert_int_equal(f->nn.last_received_gs, 1010);
+	assert_int_equal(replica_get(pool_of(f), 5, &i), 0);
+	assert_int_equal(i.state, REPLICA_FINALIZED);
+	/* Nothing of a block that nobody has: the NameNode is to drop it. */
+	eb.blockid = 77;
+	f->nn.command = &cmd;
+	eventually(f->nn.commits == 2);
+	assert_int_equal(f->nn.commit_nodes, 0);
+	/* Who does not answer may have it: the order comes again. */
+	eb.blockid = 78;
+	lb.n_locs = 2;
+	f->nn.command = &cmd;
+	eventually(!f->nn.command);
+	beats = f->nn.beats;
+	eventually(f->nn.beats > beats + 1);
+	nanosleep(&(struct timespec){0, 300000000}, NULL);
+	assert_int_equal(f->nn.commits, 2);
+	/* So it is with a block group. */
+	eb.blockid = (uint64_t)-1600;
+	policy.id = EC_ID_RS_3_2;
+	rb.ecpolicy = &policy;
+	rb.has_blockindices = true;
+	rb.blockindices = (ProtobufCBinaryData){5, (uint8_t *)"\0\1\2\3\4"};
+	lb.n_locs = 5;
+	f->nn.command = &cmd;
+	eventually(!f->nn.command);
+	beats = f->nn.beats;
+	eventually(f->nn.beats > beats + 1);
+	nanosleep(&(struct timespec){0, 300000000}, NULL);
+	assert_int_equal(f->nn.commits, 2);
+	locs[1] = &info;
+	f->nn.command = &cmd;
+	eventually(f->nn.commits == 3);
+	assert_int_equal(f->nn.commit_nodes, 0);
+}
+
+/* Its primary recoveries, however many, leave places for those of the other one. */
+static void recoveries_on_a_disk_that_hangs_hold_up_no_other_ones(void **state)
+{
+	enum { BLOCKS = 4 * NN_RECOVERIES_MAX };
+	Hdd__DatanodeCommandProto cmd = HDD__DATANODE_COMMAND_PROTO__INIT, cmd2;
+	Hdd__BlockRecoveryCommandProto rc = HDD__BLOCK_RECOVERY_COMMAND_PROTO__INIT, rc2;
+	Hd__RecoveringBlockProto rb[BLOCKS], *of[2][BLOCKS];
+	Hd__LocatedBlockProto lb[BLOCKS];
+	Hd__ExtendedBlockProto eb[BLOCKS];
+	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs[] = {&info};
+	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	struct fix *f = *state;
+	uint32_t count[2] = {0};
+
+	f->volumes = 2;
+	up(f);
+	id.ipaddr = (char *)"127.0.0.1";
+	id.hostname = (char *)"localhost";
+	id.datanodeuuid = (char *)store_datanode_uuid(f->dn.store);
+	info.id = &id;
+	token.kind = token.service = (char *)"";
+	for (int64_t i = 0; i < BLOCKS; i++) {
+		replica_write_close(write_block(f, 100 + i), false);
+		hd__extended_block_proto__init(&eb[i]);
+		eb[i].poolid = (char *)POOL;
+		eb[i].blockid = (uint64_t)(100 + i);
+		eb[i].generationstamp = 1001;
+		hd__located_block_proto__init(&lb[i]);
+		lb[i].b = &eb[i];
+		lb[i].blocktoken = &token;
+		lb[i].n_locs = 1;
+		lb[i].locs = locs;
+		hd__recovering_block_proto__init(&rb[i]);
+		rb[i].newgenstamp = 1010;
+		rb[i].block = &lb[i];
+		of[replica_volume(pool_of(f), 100 + i)]
+		  [count[replica_volume(pool_of(f), 100 + i)]++] = &rb[i];
+	}
+	assert_true(count[0] > NN_RECOVERIES_MAX && count[1]);
+	stalled = 0;
+	hung = f->path[0];
+	cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockRecoveryCommand;
+	cmd.recoverycmd = &rc;
+	rc.n_blocks = count[0];
+	rc.blocks = of[0];
+	f->nn.command = &cmd;
+	eventually(stalled == NN_RECOVERIES_MAX);
+	eventually(store_is_stuck(f->dn.store));
+	rc2 = rc;
+	rc2.n_blocks = 1;
+	rc2.blocks = of[1];
+	cmd2 = cmd;
+	cmd2.recoverycmd = &rc2;
+	f->nn.command = &cmd2;
+	eventually(f->nn.commits == 1);
+	hung = NULL;
+	eventually(f->nn.commits == 1 + NN_RECOVERIES_MAX);
+}
+
+static void an_unknown_command_is_passed_over(void **state)
+{
+	struct fix *f = *state;
+	Hdd__DatanodeCommandProto cmd = HDD__DATANODE_COMMAND_PROTO__INIT;
+	struct delete_order o;
+
+	cmd.cmdtype = (Hdd__DatanodeCommandProto__Type)99;
+	up(f);
+	make_block(f, 5);
+	f->nn.command = &cmd;
+	eventually(!f->nn.command);
+	f->nn.command = delete_order(&o, 5);
+	eventually(!has_block(f, 5));
+}
+
+static void an_exception_in_place_of_an_answer_is_outlived(void **state)
+{
+	struct fix *f = *state;
+	int seen;
+
+	up(f);
+	make_block(f, 5);
+	f->nn.beat_throws = "java.lang.NullPointerException";
+	seen = f->nn.beats;
+	eventually(f->nn.beats > seen);
+	f->nn.beat_throws = NULL;
+	seen = f->nn.beats;
+	eventually(f->nn.beats > seen + 2);
+	assert_true(has_block(f, 5));
+	assert_false(bp_is_dead(f->set, &f->err));
+}
+
+static int count_files(const char *dir, const char *name)
+{
+	char cmd[256], out[16] = "";
+	FILE *p;
+
+	(void)snprintf(cmd, sizeof(cmd), "find %s -name '%s' | wc -l", dir, name);
+	p = popen(cmd, "r");
+	assert_non_null(p);
+	assert_non_null(fgets(out, sizeof(out), p));
+	(void)pclose(p);
+	return (int)strtol(out, NULL, 10);
+}
+
+static void a_rolling_upgrade_keeps_what_is_deleted_until_it_is_finalised(void **state)
+{
+	struct fix *f = *state;
+	struct delete_order o;
+	int seen;
+
+	up(f);
+	make_block(f, 5);
+	f->nn.upgrade = 1;
+	seen = f->nn.beats;
+	eventually(f->nn.beats > seen + 1);
+	f->nn.command = delete_order(&o, 5);
+	eventually(!has_block(f, 5) && f->nn.deleted == 1);
+	assert_int_equal(count_files(f->path[0], "blk_5"), 1);
+	f->nn.upgrade = 2;
+	eventually(count_files(f->path[0], "blk_5") == 0);
+}
+
+static void an_ordered_replica_is_locked_reported_and_let_go(void **state)
+{
+	struct fix *f = *state;
+	Hdd__DatanodeCommandProto cmd = HDD__DATANODE_COMMAND_PROTO__INIT;
+	Hdd__BlockIdCommandProto ids = HDD__BLOCK_ID_COMMAND_PROTO__INIT;
+	uint64_t id = 5;
+	struct delete_order o;
+
+	f->conf_set[0][0] = "dfs.datanode.max.locked.memory";
+	f->conf_set[0][1] = "8192";
+	f->conf_set[1][0] = "dfs.cachereport.intervalMsec";
+	f->conf_set[1][1] = "20";
+	up(f);
+	make_block(f, 5);
+	make_block(f, 6);
+	make_block(f, 7);
+	eventually(f->nn.received == 3 && f->nn.cache_reports > 0 && f->nn.cache_capacity == 8192);
+	assert_int_equal(f->nn.cached, 0);
+	ids.action = HDD__BLOCK_ID_COMMAND_PROTO__ACTION__CACHE;
+	ids.blockpoolid = (char *)POOL;
+	ids.n_blockids = 1;
+	ids.blockids = &id;
+	cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockIdCommand;
+	cmd.blkidcmd = &ids;
+	f->nn.command = &cmd;
+	eventually(f->nn.cached == 1);
+	for (id = 6; id <= 7; id++) { /* two pages: the third block does not fit */
+		f->nn.command = &cmd;
+		eventually(!f->nn.command);
+		nanosleep(&(struct timespec){0, 100000000}, NULL);
+	}
+	eventually(f->nn.cached == 2);
+	f->nn.command = delete_order(&o, 5);
+	eventually(f->nn.cached == 1);
+	ids.action = HDD__BLOCK_ID_COMMAND_PROTO__ACTION__UNCACHE;
+	id = 6;
+	f->nn.command = &cmd;
+	eventually(f->nn.cached == 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(invalidate_deletes_and_long_max_stays_quiet),
+		T(a_transfer_names_the_target_and_its_storage),
+		T(a_lone_primary_recovers_its_block_and_commits),
+		T(recoveries_on_a_disk_that_hangs_hold_up_no_other_ones),
+		T(an_unknown_command_is_passed_over),
+		T(an_exception_in_place_of_an_answer_is_outlived),
+		T(a_rolling_upgrade_keeps_what_is_deleted_until_it_is_finalised),
+		T(an_ordered_replica_is_locked_reported_and_let_go),
+	};
+
+	log_init("bp_commands_test", LOG_ERROR);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

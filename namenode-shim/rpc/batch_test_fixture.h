@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * Test code: batch_test_fixture - what the tests of batches, of lost blocks and of the table of
+ * nodes share: a NameNode with one data node and one file, and calls in one batch or in turn
+ *
+ * Included by one test program each, which owns what is static here.
+ */
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "ClientNamenodeProtocol.pb-c.h"
+#include "DatanodeProtocol.pb-c.h"
+#include "common/base/conf.h"
+#include "namenode-shim/nn.h"
+#include "namenode-shim/rpc/methods.h"
+#include "namenode-shim/test_db.h"
+
+#define CALLS 5
+#define FULL_BLOCK (1 << 20)
+#define FILE_LEN 7
+
+struct world {
+	struct test_db d;
+	struct conf *conf;
+	struct nn *nn;
+	struct storage *st;
+	struct block block; /* of the file; id 0: it has none */
+	uint64_t file;
+};
+
+/* The calls of a test in their order, and how they ended. */
+static struct {
+	const char *method;
+	void *msg;
+	int rc;
+	bool result;
+} calls[CALLS];
+
+static atomic_uint calls_run;
+
+static inline const struct method *find_method(const struct method_table *t, const char *name)
+{
+	for (size_t i = 0; i < t->count; i++)
+		if (!strcmp(t->methods[i].name, name))
+			return &t->methods[i];
+	return NULL;
+}
+
+static inline int run_call(struct req *q, const void *in)
+{
+	const struct method *m = find_method(&client_append_methods, calls[q->arg].method);
+
+	(void)in;
+	m = m ? m : find_method(&client_write_methods, calls[q->arg].method);
+	m = m ? m : find_method(&datanode_methods, calls[q->arg].method);
+	if (!m)
+		abort();
+	calls[q->arg].rc = m->run(q, calls[q->arg].msg);
+	if (!strcmp(m->name, "recoverLease"))
+		calls[q->arg].result = ((Hd__RecoverLeaseResponseProto *)q->out)->result;
+	calls_run++;
+	return calls[q->arg].rc;
+}
+
+static inline void add_file(struct world *w, bool with_block)
+{
+	const struct ns_create c = {.path = "/f",
+				    .client = "",
+				    .perm = 0644,
+				    .repl = 1,
+				    .block_size = FULL_BLOCK,
+				    .create = true};
+	struct ns *n = test_begin(&w->d, "root");
+	struct inode_block b = {.committed = true};
+	struct inode *f;
+	struct ns_path walk;
+
+	assert_int_equal(ns_resolve_create(n, &c, &walk), 0);
+	assert_int_equal(ns_create(n, &c, &walk, &f), 0);
+	if (with_block) {
+		w->block = (struct block){(int64_t)++n->t->ctr.block, ++n->t->ctr.gs, FILE_LEN};
+		b.b = w->block;
+		f->blocks = &b;
+		f->nblocks = 1;
+	}
+	f->client = f->client_host = "";
+	w->file = f->id;
+	assert_int_equal(inode_put(n->t, f), 0);
+	assert_int_equal(test_commit(&w->d), 0);
+}
+
+static inline void report(struct world *w)
+{
+	blocks_report(&w->nn->blocks, w->st, &w->block, REPLICA_FINALIZED, true, 0);
+}
+
+/* A NameNode with /f and one node that has reported nothing yet; nothing runs before run(). */
+static inline void world_init(struct world *w, bool with_block)
+{
+	const struct dn_ident id = {"dn", "127.0.0.1", "host", "3.4.2", 9000, 1, 2, 0};
+	struct settings set = {0};
+	struct err err = ERR_INIT;
+	struct dn *dn;
+
+	*w = (struct world){0};
+	test_db_init(&w->d);
+	add_file(w, with_block);
+	db_close(w->d.db);
+	w->d.db = NULL;
+	w->conf = conf_new();
+	conf_set(w->conf, "dfs.namenode.name.dir", w->d.dir);
+	conf_set(w->conf, "fs.defaultFS", "hdfs://127.0.0.1:0");
+	assert_int_equal(settings_load(w->conf, &set, &err), 0);
+	assert_int_equal(nn_new(&set, &w->nn, &err), 0);
+	w->nn->safe.on = w->nn->safe.startup = w->nn->blocks.quiet = false;
+	assert_int_equal(datanodes_register(&w->nn->dns, &id, &dn), 0);
+	dn_touch(dn);
+	dn->alive = true;
+	w->st = dn_storage_add(dn, "DS", STORAGE_DISK);
+	memset(calls, 0, sizeof(calls));
+	calls_run = 0;
+}
+
+static inline void world_fini(struct world *w)
+{
+	nn_free(w->nn);
+	conf_free(w->conf);
+	test_db_fini(&w->d);
+}
+
+/* ---- the disk takes its time ---- */
+
+static atomic_bool gate_is_shut; /* no sync of a journal's data ends */
+static atomic_uint syncs;        /* that have begun */
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+int __wrap_fdatasync(int fd)
+{
+	syncs++;
+	while (gate_is_shut)
+		(void)poll(NULL, 0, 1);
+	return __real_fdatasync(fd);
+}
+
+static atomic_uint puts_run;
+
+static inline int run_put(struct req *q, const void *in)
+{
+	const uint64_t key = q->arg;
+	struct effect *e = ns_effect(&q->ns, FX_LEASE_ADD);
+
+	(void)in;
+	e->inode = q->arg;
+	e->holder = "somebody";
+	puts_run++;
+	return txn_put(q->ns.t, q->nn->db->quota, &key, sizeof(key), "x", 1);
+}
+
+/* A change of its own; @stat counts it when it is answered. */
+static inline void submit_put(struct world *w, uint64_t key, struct call_stat *stat)
+{
+	static const struct method m = {.name = "put", .kind = REQ_CHANGE, .run = run_put};
+	struct req *q = req_new(w->nn, &m, NULL);
+
+	q->arg = key;
+	q->stat = stat;
+	nn_submit(w->nn, q);
+}
+
+static inline void wait_for(const atomic_uint *n, unsigned int wanted)
+{
+	for (int ms = 0; *n < wanted; ms++) {
+		assert_true(ms < 10000);
+		(void)poll(NULL, 0, 1);
+	}
+}
+
+static inline void wait_for_calls(const struct call_stat *stat, uint64_t wanted)
+{
+	for (int ms = 0; stat->calls < wanted; ms++) {
+		assert_true(ms < 10000);
+		(void)poll(NULL, 0, 1);
+	}
+	assert_int_equal(stat->calls, wanted);
+}
+
+/* Changes from number *@key on until LMDB does not sync any more. */
+static inline void put_until_journal(struct world *w, uint64_t *key, struct call_stat *stat)
+{
+	const uint64_t first = *key;
+	char unsynced[128];
+
+	snprintf(unsynced, sizeof(unsynced), "%s/current/unsynced", w->d.dir);
+	puts_run = 0;
+	while (access(unsynced, F_OK)) {
+		submit_put(w, (*key)++, stat);
+		wait_for(&puts_run, (unsigned int)(*key - first));
+		(void)poll(NULL, 0, 1);
+	}
+	wait_for_calls(stat, *key - first);
+}
+
+static inline void submit(struct world *w, const struct method *m, uint64_t key,
+			  struct call_stat *stat)
+{
+	struct req *q = req_new(w->nn, m, NULL);
+
+	q->arg = key;
+	q->stat = stat;
+	nn_submit(w->nn, q);
+}
+
+/* All that is queued is one batch: the writer was not there yet. */
+static inline void run(struct world *w)
+{
+	assert_int_equal(nn_start(w->nn), 0);
+	nn_stop(w->nn);
+}
+
+static const struct method call_method = {.name = "call", .kind = REQ_CHANGE, .run = run_call};
+
+/* One after the other, each answered before the next. */
+static inline void call_in_turn(struct world *w, uint64_t i, const char *method, void *msg)
+{
+	struct call_stat stat = {.name = "call"};
+
+	calls[i].method = method;
+	calls[i].msg = msg;
+	submit(w, &call_method, i, &stat);
+	wait_for_calls(&stat, 1);
+}
+
+/* NULL: it is gone. */
+static inline struct inode *read_file(struct world *w)
+{
+	struct inode *n;
+	int rc;
+
+	assert_int_equal(txn_read_begin(&w->nn->reader), 0);
+	rc = inode_get(&w->nn->reader, w->file, &w->d.a, &n);
+	txn_read_end(&w->nn->reader);
+	return rc ? NULL : n;
+}
+
+/* What its writer, or whoever has its name, and a data node say of the block of /f that is
+ * recovered. */
+struct recovered {
+	Hd__AppendRequestProto append;
+	Hd__RecoverLeaseRequestProto recover;
+	Hd__CompleteRequestProto complete;
+	Hd__AddBlockRequestProto add;
+	Hdd__CommitBlockSynchronizationRequestProto synced;
+	Hd__ExtendedBlockProto block;
+	Hd__DatanodeIDProto dn, *dns[1];
+	char *storages[1];
+};
+
+static inline void recovered_init(struct world *w, struct recovered *r)
+{
+	char *const path = (char *)(uintptr_t) "/f", *const client = (char *)(uintptr_t) "a";
+
+	*r = (struct recovered){.append = HD__APPEND_REQUEST_PROTO__INIT,
+				.recover = HD__RECOVER_LEASE_REQUEST_PROTO__INIT,
+				.complete = HD__COMPLETE_REQUEST_PROTO__INIT,
+				.add = HD__ADD_BLOCK_REQUEST_PROTO__INIT,
+				.synced = HDD__COMMIT_BLOCK_SYNCHRONIZATION_REQUEST_PROTO__INIT,
+				.block = HD__EXTENDED_BLOCK_PROTO__INIT,
+				.dn = HD__DATANODE_IDPROTO__INIT};
+	r->append.src = r->recover.src = r->complete.src = r->add.src = path;
+	r->append.clientname = r->recover.clientname = r->complete.clientname = r->add.clientname =
+		client;
+	r->complete.last = r->add.previous = r->synced.block = &r->block;
+	r->block.poolid = w->nn->db->ident.pool_id;
+	r->block.blockid = (uint64_t)w->block.id;
+	r->block.generationstamp = w->block.gs;
+	r->block.has_numbytes = 1;
+	r->block.numbytes = w->block.len;
+	r->synced.newlength = w->block.len;
+	r->synced.closefile = 1;
+	r->dn.datanodeuuid = (char *)(uintptr_t) "dn";
+	r->dns[0] = &r->dn;
+	r->storages[0] = w->st->id;
+	r->synced.newtaragets = r->dns;
+	r->synced.newtargetstorages = r->storages;
+	r->synced.n_newtaragets = r->synced.n_newtargetstorages = 1;
+}

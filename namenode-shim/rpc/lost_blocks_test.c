@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: a block that no node has is missing, however its file came to its end, and is not
+ * called missing while reports are waited for. What fsck found lost is deleted only if it is still
+ * lost. */
+#include "namenode-shim/blocks/redundancy_monitor.h"
+#include "namenode-shim/rpc/batch_test_fixture.h"
+#include "namenode-shim/web/fsck.h"
+
+static void leave_safe_mode(struct world *w)
+{
+	Hd__SetSafeModeRequestProto m = HD__SET_SAFE_MODE_REQUEST_PROTO__INIT;
+	struct req *q = req_new(w->nn, find_method(&client_ops_methods, "setSafeMode"), NULL);
+
+	m.action = HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_LEAVE;
+	req_reset(q, NULL);
+	q->rc = q->method->run(q, &m);
+	assert_int_equal(q->rc, 0);
+	req_finish(q);
+	assert_false(w->nn->safe.on);
+}
+
+/* An administrator ends safe mode while the reports of nodes are still to come. */
+static void after_a_forced_leave_of_safe_mode_reports_are_waited_for(void **state)
+{
+	const struct dn_ident id = {"dn2", "127.0.0.2", "host", "3.4.2", 9000, 1, 2, 0};
+	struct recovered r;
+	struct storage *other;
+	struct dn *dn;
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w, true);
+	w.nn->safe.on = w.nn->safe.startup = w.nn->blocks.quiet = true;
+	w.nn->safe.empty_start = false;
+	w.nn->safe.left_ns = 0;
+	w.nn->safe.total = 100;
+	assert_int_equal(datanodes_register(&w.nn->dns, &id, &dn), 0);
+	other = dn_storage_add(dn, "DS2", STORAGE_DISK);
+	w.st->remaining = w.st->capacity = other->remaining = other->capacity = 1ull << 40;
+	report(&w);
+	b = blocks_find(&w.nn->blocks, w.block.id);
+	blk_set_repl(&w.nn->blocks, b, 2);
+	leave_safe_mode(&w);
+	monitor_tick(w.nn);
+	/* no copy: the other replica may be on a node that reports next */
+	assert_false(monitor_is_ordering(w.nn));
+
+	/* Nor is the last block of an open file given up: it may be on such a node. */
+	assert_int_equal(nn_start(w.nn), 0);
+	recovered_init(&w, &r);
+	call_in_turn(&w, 0, "append", &r.append);
+	call_in_turn(&w, 1, "addBlock", &r.add);
+	assert_int_equal(calls[1].rc, 0);
+	pthread_rwlock_wrlock(&w.nn->mem_lock);
+	blk_set_targets(blocks_find(&w.nn->blocks, read_file(&w)->blocks[1].b.id), NULL, NULL, 0);
+	pthread_rwlock_unlock(&w.nn->mem_lock);
+	call_in_turn(&w, 2, "recoverLease", &r.recover);
+	nn_stop(w.nn);
+	assert_int_equal(read_file(&w)->nblocks, 2);
+	world_fini(&w);
+}
+
+/* /f of two blocks: the first one committed, and on no node as it was committed; the second one is
+ * w->block, @len bytes of which are known. */
+static const struct blk *add_second_block(struct world *w, struct recovered *r, uint64_t len)
+{
+	const struct blk *first;
+
+	world_init(w, true);
+	report(w);
+	w->st->remaining = w->st->capacity = 1ull << 40;
+	w->nn->set.redundancy_delay_ms = 0;
+	recovered_init(w, r);
+	first = blocks_find(&w->nn->blocks, w->block.id);
+	assert_int_equal(nn_start(w->nn), 0);
+	call_in_turn(w, 0, "append", &r->append);
+	r->block.numbytes = FILE_LEN + 2;
+	call_in_turn(w, 1, "addBlock", &r->add);
+	assert_int_equal(calls[1].rc, 0);
+	assert_int_equal(first->state, BLK_COMMITTED);
+	w->block = read_file(w)->blocks[1].b;
+	w->block.len = len;
+	r->block.blockid = (uint64_t)w->block.id;
+	r->block.generationstamp = w->block.gs;
+	r->block.numbytes = len;
+	return first;
+}
+
+/* The file is closed and its first block missing, until a node has it as it was committed. */
+static void closed_without_the_first_block(struct world *w, const struct blk *first)
+{
+	const struct block now = {first->b.id, first->b.gs, FILE_LEN + 2};
+
+	nn_stop(w->nn);
+	assert_string_equal(read_file(w)->client, "");
+	assert_int_equal(first->state, BLK_COMPLETE);
+	assert_true(first->flags & BLK_MISSING);
+	assert_true(first->flags & BLK_UNDER);
+	assert_int_equal(w->nn->blocks.missing, 1);
+	blocks_report(&w->nn->blocks, w->st, &now, REPLICA_FINALIZED, false, 0);
+	assert_int_equal(first->flags & (BLK_MISSING | BLK_UNDER | BLK_CORRUPT), 0);
+	assert_int_equal(w->nn->blocks.missing, 0);
+	world_fini(w);
+}
+
+static void a_block_on_no_node_is_missing_once_the_lease_of_its_file_is_recovered(void **state)
+{
+	const struct blk *first;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	first = add_second_block(&w, &r, FILE_LEN);
+	pthread_rwlock_wrlock(&w.nn->mem_lock);
+	report(&w);
+	pthread_rwlock_unlock(&w.nn->mem_lock);
+	call_in_turn(&w, 2, "complete", &r.complete);
+	assert_int_equal(blocks_find(&w.nn->blocks, w.block.id)->state, BLK_COMPLETE);
+	assert_int_equal(first->flags & BLK_MISSING, 0); /* its writer may have more to say */
+	r.recover.clientname = (char *)(uintptr_t) "b";
+	call_in_turn(&w, 3, "recoverLease", &r.recover);
+	assert_true(calls[3].result);
+	closed_without_the_first_block(&w, first);
+}
+
+static void a_block_on_no_node_is_missing_once_the_unwritten_one_behind_it_is_dropped(void **state)
+{
+	const struct blk *first;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	first = add_second_block(&w, &r, 0);
+	pthread_rwlock_wrlock(&w.nn->mem_lock);
+	blk_set_targets(blocks_find(&w.nn->blocks, w.block.id), NULL, NULL, 0);
+	pthread_rwlock_unlock(&w.nn->mem_lock);
+	call_in_turn(&w, 3, "recoverLease", &r.recover);
+	assert_true(calls[3].result);
+	assert_int_equal(read_file(&w)->nblocks, 1);
+	closed_without_the_first_block(&w, first);
+}
+
+static void a_block_on_no_node_is_missing_once_the_one_behind_it_is_recovered(void **state)
+{
+	const struct blk *first;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	first = add_second_block(&w, &r, FILE_LEN);
+	call_in_turn(&w, 2, "recoverLease", &r.recover);
+	assert_false(calls[2].result);
+	r.synced.newlength = FILE_LEN;
+	r.synced.newgenstamp = blocks_find(&w.nn->blocks, w.block.id)->open->recovery_id;
+	call_in_turn(&w, 3, "commitBlockSynchronization", &r.synced);
+	assert_int_equal(calls[3].rc, 0);
+	assert_int_equal(blocks_find(&w.nn->blocks, w.block.id)->state, BLK_COMPLETE);
+	closed_without_the_first_block(&w, first);
+}
+
+/* Its data node, which is dead when recovery ends, says it has it. */
+static void a_block_recovered_on_a_node_that_died_meanwhile_is_missing(void **state)
+{
+	const struct blk *b;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	world_init(&w, true);
+	report(&w);
+	recovered_init(&w, &r);
+	assert_int_equal(nn_start(w.nn), 0);
+	call_in_turn(&w, 0, "append", &r.append);
+	call_in_turn(&w, 1, "recoverLease", &r.recover);
+	b = blocks_find(&w.nn->blocks, w.block.id);
+	r.synced.newgenstamp = b->open->recovery_id;
+	r.synced.n_newtaragets = 0;
+	call_in_turn(&w, 2, "commitBlockSynchronization", &r.synced);
+	assert_int_equal(calls[2].rc, 0);
+	nn_stop(w.nn);
+	assert_string_equal(read_file(&w)->client, "");
+	assert_int_equal(b->state, BLK_COMPLETE);
+	assert_int_equal(w.nn->blocks.missing, 1);
+	world_fini(&w);
+}
+
+/* ---- the table of nodes ---- */
+
+static void fsck_delete(struct world *w)
+{
+	const struct fsck_opts o = {
+		.user = users_self(w->nn->users), .from = "127.0.0.1", .remove = true};
+	struct fsck *f;
+	char buf[256];
+
+	assert_int_equal(fsck_new(w->nn, &o, &f), 0);
+	while (fsck_read(f, buf, sizeof(buf)))
+		;
+	fsck_free(f);
+	assert_false(list_empty(&w->nn->commit_queue.queue));
+}
+
+static void what_is_lost_still_is_deleted(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, true);
+	fsck_delete(&w);
+	run(&w);
+	assert_null(read_file(&w));
+	world_fini(&w);
+}
+
+static void what_came_back_is_not_deleted(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, true);
+	fsck_delete(&w);
+	report(&w);
+	run(&w);
+	assert_non_null(read_file(&w));
+	world_fini(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			a_block_on_no_node_is_missing_once_the_lease_of_its_file_is_recovered),
+		cmocka_unit_test(
+			a_block_on_no_node_is_missing_once_the_unwritten_one_behind_it_is_dropped),
+		cmocka_unit_test(a_block_on_no_node_is_missing_once_the_one_behind_it_is_recovered),
+		cmocka_unit_test(a_block_recovered_on_a_node_that_died_meanwhile_is_missing),
+		cmocka_unit_test(after_a_forced_leave_of_safe_mode_reports_are_waited_for),
+		cmocka_unit_test(what_is_lost_still_is_deleted),
+		cmocka_unit_test(what_came_back_is_not_deleted),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
