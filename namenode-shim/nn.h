@@ -27,7 +27,9 @@
  * it reads them without the lock, other threads hold it for reading. Nobody holds mem_lock for long
  * (NN_HOLD_NS): whatever goes through all blocks or a long list does a slice in each turn of the
  * writer (blocks_sweep(), decommission_slice(), REQ_PARK of a MEMORY call). Lock order:
- * db->map_lock (held while a transaction is open) before mem_lock; the commit queue's lock is a
+ * db->map_lock (held while a transaction is open) before mem_lock, but for fsck (web/fsck.c), which
+ * opens its transactions under mem_lock: whoever waits for map_lock to grow the map holds no
+ * mem_lock; the commit queue's lock is a
  * leaf.
  * Source: design.md section 8; hdfs-wire 3.6, 3.7, 4.
  */

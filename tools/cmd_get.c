@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* dfs get and dfs cat: files of HDFS to local files, and to the standard output. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

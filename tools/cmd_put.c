@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* dfs put and dfs append: local files are uploaded under a temporary name, and renamed when they
+ * are whole. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

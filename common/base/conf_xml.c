@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Configuration files: the XML of Hadoop, a folder of them, and XInclude. */
 #include "common/base/conf.h"
 
 #include <expat.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Blocking work of a reactor on helper threads: queues of work (one for each disk, say), each with
+ * threads of its own, so that one that hangs keeps no other. */
 #include "common/reactor/reactor_internal.h"
 
 #include <assert.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Timers of a reactor: a heap by deadline. */
 #include "common/reactor/reactor_internal.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * fake - a transport in memory, of both kinds, with faults on demand
+ * fake - test code: a transport in memory, of both kinds, with faults on demand
  *
  * Idea: what is hard to see on a real network is chosen here by a seed and options: completion
  * inside the submitting call, completions late and out of order, short reads, a receiver without

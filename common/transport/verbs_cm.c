@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* RDMA connections begin and end here: rdma_cm events, queue pairs, listening, probing a device. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* RDMA devices: memory regions of the pool's slabs, the shared receive queue and its buffers, the
+ * buffers that small messages are sent from. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Full and incremental block reports to one NameNode, and reports of bad replicas and of errors. */
 #include "datanode/bp/bp_internal.h"
 
 #include <inttypes.h>

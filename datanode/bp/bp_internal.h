@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * bp_internal - what the files of nn share; nobody else includes this
+ * bp_internal - what the files of datanode/bp share; nobody else includes this
  *
  * Threads of an actor: beat (register.c, heartbeat.c) registers and beats, and never waits for
  * anything else; report (block_report.c) sends what the store tells and the full reports; command

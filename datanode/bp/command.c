@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What a NameNode orders (DatanodeCommand): invalidate, transfer, recover, reconstruct, finalize
+ * and the rest, on a thread of its own. */
 #include "datanode/bp/bp_internal.h"
 
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * fake_namenode - a scripted NameNode on a real socket, for the tests of nn
+ * fake_namenode - test code: a scripted NameNode on a real socket, for the tests of datanode/bp
  *
  * Idea: the test sets what it answers next and reads what it saw; it decodes with the messages of
  * the wire and asserts what every NameNode of Hadoop may rely on.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Parts that several messages to a NameNode share: the registration, a storage, a target. */
 #include "datanode/bp/bp_internal.h"
 
 #include <stdio.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Which NameNodes this data node serves, from the configuration: name services, their NameNodes and
+ * service addresses. */
 #include "datanode/bp/bp_internal.h"
 
 #include <stdio.h>

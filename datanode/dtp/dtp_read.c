@@ -198,7 +198,7 @@ static void on_reclaim(struct read_sink *s)
 	const uint64_t now_ns = reactor_now_ns(c->core->reactor);
 
 	if (d->copy && d->sending && !c->sending && !d->ended &&
-	    d->paid_ns > now_ns + BUFFERS_STALL_NS) {
+	    d->paid_ns > now_ns + BUFFERS_STALL_NS && block_read_is_wanted(d->r)) {
 		rest(d);
 		return;
 	}

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The disk layout of HDFS below a volume: in which sub-directory the files of a replica lie, what
+ * they are called, the header of a meta file, and how files move between rbw, tmp and finalized. */
 #include "datanode/store/store_internal.h"
 
 #include <fcntl.h>

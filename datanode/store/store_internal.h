@@ -72,7 +72,7 @@ struct volume_job {
 	uint64_t idle_ms;       /* so long it has made no progress */
 };
 
-/* Looks at a volume and probes it (disk_check.c). */
+/* Looks at a volume and probes it (volume_failure.c). */
 struct check {
 	pthread_t thread;
 	bool runs;
@@ -335,7 +335,7 @@ void *volume_directory_scanner(void *volume);
 /** Count it, log it, tell the listener. No lock held. */
 void replica_report_bad(struct block_pool *bp, const struct replica_info *info, const char *why);
 
-/* ---- disk_check.c ---- */
+/* ---- volume_failure.c ---- */
 void check_init(struct volume *v);
 int check_start(struct volume *v);
 void check_stop(struct volume *v);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A data directory is opened, locked and identified (VERSION), and says how much room it has. How
+ * its disk fails: volume_failure.c; which one a new replica goes to: volume_choose.c. */
 #include "datanode/store/store_internal.h"
 
 #include <fcntl.h>

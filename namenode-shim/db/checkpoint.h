@@ -7,9 +7,12 @@
  * Idea: a commit of LMDB writes the pages it changed, all over its file, waits for the disk, writes
  * its meta page and waits again. With a journal (journal.h) a commit is one record of what it puts
  * and deletes, one write and one wait, and LMDB writes its pages without waiting. What data.mdb is
- *   worth on the disk is then unknown; what counts is current/checkpoint.mdb   a copy of the whole
- *   file, synced, as it was after record C current/journal.N        the records after C
+ * worth on the disk is then unknown; what counts is
+ *
+ *   current/checkpoint.mdb   a copy of the whole file, synced, as it was after record C
+ *   current/journal.N        the records after C
  *   current/unsynced         says that these count and data.mdb does not
+ *
  * At start: data.mdb, or where that mark is a copy of the checkpoint in its place; the records that
  * it lacks; a sync; then the three go away. They come back while the NameNode serves: records are
  * written, a copy is made beside the work, and from then on LMDB does not sync. A new copy is made

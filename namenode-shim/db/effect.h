@@ -43,8 +43,9 @@ enum effect_kind {
 	FX_POLICIES, /* holder: names of the erasure-coding policies enabled now */
 	/* the tree below inode goes bit by bit; delta: quotas are charged for it */
 	FX_DOOM,
-	FX_DOOM_SLICE,  /* a slice of the tree of turn went: the last of inode, or of none (0);
-			   * delta: there is more */
+	/* a slice of the tree of turn went: the last of inode, or of none (0); delta: there is
+	 * more */
+	FX_DOOM_SLICE,
 	FX_DOOM_BROKEN, /* the rest of the tree of inode cannot be read */
 	FX_SATISFY,     /* the replicas of inode are to go where its policy wants them */
 	FX_HOSTS,       /* nn->hosts_next is in force now */

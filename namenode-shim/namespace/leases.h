@@ -7,7 +7,8 @@
  * Idea: the holder's name is in the inode on disk; who is alive is memory's business. After the
  * soft limit another client may take a file over, after the hard limit the NameNode closes it
  * itself.
- * Ownership: the table owns holders. Threading: writer thread only.
+ * Ownership: the table owns holders. Threading: the writer changes it with mem_lock held
+ * for writing; others read with it held for reading.
  * Source: hdfs-wire 3.6 (6).
  */
 #include <stdbool.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* From a path to its inodes: names, links, /.reserved, and the permissions of whoever asks. */
 #include "namenode-shim/namespace/ns.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* fsck of one file: its blocks, replicas and racks, and blocks asked for by id. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Is a data directory still there, and can its disk be written and read back? Each volume is looked
+/* A volume whose disk fails or hangs is taken out of service, and comes back when it answers again.
+ * Is a data directory still there, and can its disk be written and read back? Each volume is looked
  * at by a thread of its own, twice a second and whenever somebody suspects it. One thread more,
  * which asks no disk, watches these: a volume whose thread does not come back in time is out of
  * service until it does. docs/design/005-store.md */
