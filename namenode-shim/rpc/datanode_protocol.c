@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DatanodeProtocol and DatanodeLifelineProtocol. hdfs-wire 3.7, 4, 8.4. */
+/* DatanodeProtocol and DatanodeLifelineProtocol: registration, heartbeats, faults, the end of a
+ * block recovery. Block reports are in datanode_reports.c. hdfs-wire 3.7, 4, 8.4. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,13 +10,13 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/rpc/server.h"
-#include "common/wire/block_report.h"
 #include "namenode-shim/blocks/decommission.h"
 #include "namenode-shim/blocks/located_block.h"
 #include "namenode-shim/blocks/topology.h"
 #include "namenode-shim/namespace/under_construction.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/rpc/datanode_commands.h"
+#include "namenode-shim/rpc/datanode_protocol_internal.h"
 #include "namenode-shim/rpc/methods.h"
 
 #define CAPABILITY_REPORT_BUFFERS 1
@@ -69,7 +70,7 @@ static int check_identity(struct req *q, const Hd__StorageInfoProto *s)
 		id->cluster_id, (unsigned long long)id->ctime_ms);
 }
 
-static int check_pool(struct req *q, const char *pool)
+int datanode_check_pool(struct req *q, const char *pool)
 {
 	if (!strcmp(pool, q->nn->db->ident.pool_id))
 		return 0;
@@ -79,7 +80,7 @@ static int check_pool(struct req *q, const char *pool)
 }
 
 /* The registered, living node of a message; *ret NULL: it must register (again). */
-static int find_node(struct req *q, const Hdd__DatanodeRegistrationProto *reg, struct dn **ret)
+int datanode_find(struct req *q, const Hdd__DatanodeRegistrationProto *reg, struct dn **ret)
 {
 	struct dn *dn = datanodes_find(&q->nn->dns, reg->datanodeid->datanodeuuid);
 	int rc = check_identity(q, reg->storageinfo);
@@ -88,7 +89,7 @@ static int find_node(struct req *q, const Hdd__DatanodeRegistrationProto *reg, s
 	return rc;
 }
 
-static int unregistered(struct req *q, const Hdd__DatanodeRegistrationProto *reg)
+int datanode_unregistered(struct req *q, const Hdd__DatanodeRegistrationProto *reg)
 {
 	return exception_throw(
 		&q->exc, EXC_IO,
@@ -112,6 +113,43 @@ static bool make_room(struct nn *nn, const char *ip)
 	return dn;
 }
 
+/* Another node that was at this address until now goes. */
+static void forget_at_address(struct req *q, const Hd__DatanodeIDProto *id)
+{
+	struct dn *old;
+
+	old = datanodes_find_addr(&q->nn->dns, q->ns.host, id->xferport, id->datanodeuuid);
+	if (old && dn_replicas(old))
+		log_warn(
+			"op=register datanode=%.63s address=%s:%u: until now this address was node %s with %" PRIu64
+			" replicas; if it is the same machine, its data directories were made anew: stop it, mount "
+			"its disks, start it again",
+			id->datanodeuuid, q->ns.host, id->xferport, old->uuid, dn_replicas(old));
+	if (old) /* which makes room, so that nothing refuses the new one any more */
+		nn_dn_forget(q->nn, old, "another node registered at its address");
+}
+
+/* @away: it was dead until now. */
+static void on_registered(struct nn *nn, struct dn *dn, const struct hosts_verdict *verdict,
+			  bool away)
+{
+	char rack[DN_RACK_MAX];
+
+	dn->disallowed = false;
+	snprintf(rack, sizeof(rack), "%s", dn->rack);
+	topology_find(nn->topology, dn->ip, dn->rack);
+	datanodes_changed(&nn->dns);
+	for (uint32_t i = 0; i < dn->nstorages; i++)
+		if (!dn->storage[i]->failed)
+			blocks_keep(&nn->blocks, dn->storage[i]);
+	decommission_judge(nn, dn, verdict);
+	/* Kept while it was in maintenance, and readable again; or together with others in a rack
+	 * now. */
+	if ((away || strcmp(rack, dn->rack) != 0) && dn_replicas(dn))
+		blocks_recheck_node(&nn->blocks, dn);
+	log_info("op=register datanode=%s address=%s:%u", dn->uuid, dn->ip, dn->xfer_port);
+}
+
 static int register_datanode(struct req *q, const void *in)
 {
 	const Hdd__RegisterDatanodeRequestProto *m = in;
@@ -125,8 +163,7 @@ static int register_datanode(struct req *q, const void *in)
 	Hdd__DatanodeRegistrationProto *echo = req_new_msg(q, Hdd__DatanodeRegistrationProto,
 							   hdd__datanode_registration_proto__init);
 	struct hosts_verdict verdict;
-	char rack[DN_RACK_MAX];
-	struct dn *dn, *old;
+	struct dn *dn;
 	bool away;
 	int rc = check_identity(q, reg->storageinfo);
 
@@ -144,15 +181,7 @@ static int register_datanode(struct req *q, const void *in)
 		return exception_throw(&q->exc, EXC_IO,
 				       "registration with an empty uuid or a text too "
 				       "long is refused");
-	old = datanodes_find_addr(&q->nn->dns, q->ns.host, id->xferport, id->datanodeuuid);
-	if (old && dn_replicas(old))
-		log_warn(
-			"op=register datanode=%.63s address=%s:%u: until now this address was node %s with %" PRIu64
-			" replicas; if it is the same machine, its data directories were made anew: stop it, mount "
-			"its disks, start it again",
-			id->datanodeuuid, q->ns.host, id->xferport, old->uuid, dn_replicas(old));
-	if (old) /* which makes room, so that nothing refuses the new one any more */
-		nn_dn_forget(q->nn, old, "another node registered at its address");
+	forget_at_address(q, id);
 	dn = datanodes_find(&q->nn->dns, id->datanodeuuid);
 	away = dn && !dn->alive;
 	if (dn && dn->alive && (strcmp(dn->ip, q->ns.host) || dn->xfer_port != id->xferport))
@@ -170,19 +199,7 @@ static int register_datanode(struct req *q, const void *in)
 			"its share; if some are none of yours, name yours in the file of dfs.hosts, "
 			"then run hdfs dfsadmin -refreshNodes",
 			DN_MAX, q->ns.host);
-	dn->disallowed = false;
-	snprintf(rack, sizeof(rack), "%s", dn->rack);
-	topology_find(q->nn->topology, dn->ip, dn->rack);
-	datanodes_changed(&q->nn->dns);
-	for (uint32_t i = 0; i < dn->nstorages; i++)
-		if (!dn->storage[i]->failed)
-			blocks_keep(&q->nn->blocks, dn->storage[i]);
-	decommission_judge(q->nn, dn, &verdict);
-	/* Kept while it was in maintenance, and readable again; or together with others in a rack
-	 * now. */
-	if ((away || strcmp(rack, dn->rack) != 0) && dn_replicas(dn))
-		blocks_recheck_node(&q->nn->blocks, dn);
-	log_info("op=register datanode=%s address=%s:%u", dn->uuid, dn->ip, dn->xfer_port);
+	on_registered(q->nn, dn, &verdict, away);
 	*echo = *reg; /* borrows the request's parts, which outlive the answer */
 	echo->datanodeid = locate_dn_id(&q->mem, dn);
 	r->registration = echo;
@@ -268,7 +285,7 @@ static int send_heartbeat(struct req *q, const void *in)
 		req_reply(q, Hdd__HeartbeatResponseProto, hdd__heartbeat_response_proto__init);
 	const struct dn *known;
 	struct dn *dn;
-	int rc = find_node(q, m->registration, &dn);
+	int rc = datanode_find(q, m->registration, &dn);
 
 	if (rc < 0)
 		return rc;
@@ -308,7 +325,7 @@ static int send_lifeline(struct req *q, const void *in)
 {
 	const Hdd__HeartbeatRequestProto *m = in;
 	struct dn *dn;
-	int rc = find_node(q, m->registration, &dn);
+	int rc = datanode_find(q, m->registration, &dn);
 
 	req_reply(q, Hdl__LifelineResponseProto, hdl__lifeline_response_proto__init);
 	if (!rc && dn)
@@ -316,290 +333,7 @@ static int send_lifeline(struct req *q, const void *in)
 	return rc;
 }
 
-/* ---- reports ---- */
-
-/* What is done before the lock is given back, and what costs how much of it. */
-#define REPORT_STEP 4096 /* after each it is asked whether the slice has lasted long enough, */
-#define REPORT_STEPS 8   /* and it ends after so many of them */
-#define COST_TAKE 8      /* a replica */
-#define COST_CHECK 1     /* that it decodes */
-#define COST_STORAGE 256
-
-/* How far a full report is. */
-struct report_walk {
-	size_t at;   /* in its storages */
-	bool taking; /* this one was checked, and is taken */
-	bool first;
-	struct block_report_rd rd;
-	uint64_t count;
-	int64_t left; /* of the step */
-};
-
-/* All of it decodes, or none of it counts. */
-static int check_some(struct report_walk *w)
-{
-	struct block b;
-	uint32_t state;
-	int rc = 1;
-
-	for (; w->left > 0 && rc > 0; w->left -= COST_CHECK)
-		rc = block_report_next(&w->rd, &b, &state);
-	return rc > 0 ? REQ_PARK : rc;
-}
-
-static int take_some(struct report_walk *w, struct blocks *bs, struct storage *st)
-{
-	struct block b;
-	uint32_t state;
-	int rc;
-
-	for (; w->left > 0; w->left -= COST_TAKE) {
-		rc = block_report_next(&w->rd, &b, &state);
-		if (rc <= 0)
-			return rc;
-		if (state > REPLICA_RWR)
-			continue; /* nothing a node should report; not ours to judge */
-		w->count++;
-		blocks_report(bs, st, &b, state, w->first, st->report_seq);
-	}
-	return REQ_PARK;
-}
-
-static struct storage *storage_of(struct dn *dn, const Hd__DatanodeStorageProto *d)
-{
-	return dn_storage_add(dn, d->storageuuid,
-			      d->has_storagetype ? (enum storage_type)d->storagetype
-						 : STORAGE_DISK);
-}
-
-static void end_storage(struct req *q, const struct dn *dn, struct storage *st)
-{
-	struct report_walk *w = q->report;
-
-	blocks_report_end(&q->nn->blocks, st);
-	st->reported = true;
-	log_info("op=block_report datanode=%s storage=%s replicas=%llu first=%d", dn->uuid, st->id,
-		 (unsigned long long)w->count, w->first);
-	w->at++;
-	w->taking = false;
-}
-
-/* A slice of one storage's list; REQ_PARK: there is more. */
-static int take_storage_blocks(struct req *q, struct dn *dn, const Hdd__StorageBlockReportProto *p)
-{
-	struct storage *st = storage_of(dn, p->storage);
-	struct report_walk *w = q->report;
-	int rc;
-
-	w->left -= COST_STORAGE;
-	if (!st)
-		return exception_throw(&q->exc, EXC_IO,
-				       "storage id %.80s is refused: empty, too long, or "
-				       "more than %d storages",
-				       p->storage->storageuuid, DN_STORAGES_MAX);
-	if (w->taking) {
-		rc = take_some(w, &q->nn->blocks, st);
-		if (!rc)
-			end_storage(q, dn, st);
-		return rc;
-	}
-	if (!w->rd.done)
-		w->rd = block_report_rd(p);
-	rc = check_some(w);
-	if (rc < 0)
-		return exception_throw(&q->exc, EXC_IO, "block report of storage %s is malformed",
-				       st->id);
-	if (rc > 0)
-		return rc;
-	w->rd = block_report_rd(p);
-	w->taking = true;
-	w->first = !st->report_seq;
-	w->count = 0;
-	blocks_report_begin(&q->nn->blocks, st);
-	return 0;
-}
-
-static int check_report_lease(struct req *q, struct dn *dn, const Hdd__BlockReportContextProto *c)
-{
-	const uint64_t id = c && c->has_leaseid ? c->leaseid : 0;
-
-	if (!id)
-		return 0; /* a manual trigger, or a simple node */
-	if (dn->lease_id != id || dn->lease_until_ns < clock_mono_ns())
-		return exception_throw(
-			&q->exc, EXC_BAD_REPORT_LEASE,
-			"Block report from %s was rejected as its lease id 0x%llx is not "
-			"or no longer valid",
-			dn->uuid, (unsigned long long)id);
-	if (c->currpc + 1 >= c->totalrpcs)
-		dn->lease_id = 0;
-	return 0;
-}
-
-/* A node's reports are taken one after another: news that come behind a list are newer. */
-static bool must_wait(const struct req *q, const struct dn *dn)
-{
-	return dn->reporting && dn->reporting != q;
-}
-
-/* What it said before may not hold any more. */
-static int registered_anew(struct req *q, const struct dn *dn)
-{
-	return exception_throw(
-		&q->exc, EXC_IO,
-		"Data node %s has registered again while its block report was taken: it reports "
-		"once more",
-		dn->uuid);
-}
-
-/* A slice of a full report; REQ_PARK: there is more. */
-static int take_report(struct req *q, struct dn *dn, const Hdd__BlockReportRequestProto *m)
-{
-	int rc = 0, steps = 0;
-
-	if (!q->report) {
-		rc = check_report_lease(q, dn, m->context);
-		if (rc < 0)
-			return rc;
-		q->report = xcalloc(1, sizeof(*q->report));
-		dn->reporting = q;
-	} else if (dn->reporting != q) {
-		return registered_anew(q, dn);
-	}
-	q->report->left = REPORT_STEP;
-	while (q->report->at < m->n_reports && !rc) {
-		rc = q->report->left > 0 ? take_storage_blocks(q, dn, m->reports[q->report->at])
-					 : REQ_PARK;
-		if (rc != REQ_PARK || ++steps == REPORT_STEPS || nn_slice_is_over(q->nn))
-			continue;
-		q->report->left = REPORT_STEP;
-		rc = 0;
-	}
-	if (rc != REQ_PARK)
-		dn->reporting = NULL;
-	return rc;
-}
-
-static int block_report(struct req *q, const void *in)
-{
-	const Hdd__BlockReportRequestProto *m = in;
-	Hdd__BlockReportResponseProto *r =
-		req_reply(q, Hdd__BlockReportResponseProto, hdd__block_report_response_proto__init);
-	struct dn *dn;
-	int rc = find_node(q, m->registration, &dn);
-
-	rc = rc ? rc : check_pool(q, m->blockpoolid);
-	if (rc < 0)
-		return rc;
-	if (!dn) {
-		r->cmd = dn_command_register(q);
-		return 0;
-	}
-	if (must_wait(q, dn))
-		return REQ_PARK;
-	rc = take_report(q, dn, m);
-	if (rc)
-		return rc; /* REQ_PARK, too */
-	dn->report_ms = clock_wall_ms();
-	dn->report_ns = clock_mono_ns();
-	r->cmd = dn_command(q, HDD__DATANODE_COMMAND_PROTO__TYPE__FinalizeCommand);
-	r->cmd->finalizecmd =
-		req_new_msg(q, Hdd__FinalizeCommandProto, hdd__finalize_command_proto__init);
-	r->cmd->finalizecmd->blockpoolid = arena_strdup(&q->mem, q->nn->db->ident.pool_id);
-	return 0;
-}
-
-/* A promised block has arrived: it takes what it needs, no longer the size that it might have had.
- * Without this thousands of small files between two heartbeats would seem to fill the disk. */
-static void keep_promise(struct storage *st, uint64_t len)
-{
-	if (!st->promised_blocks)
-		return;
-	st->promised -= st->promised / st->promised_blocks;
-	st->promised_blocks--;
-	st->remaining -= len < st->remaining ? len : st->remaining;
-}
-
-static void take_news(struct nn *nn, struct storage *st,
-		      const Hdd__ReceivedDeletedBlockInfoProto *p)
-{
-	const struct block b = {(int64_t)p->block->blockid, p->block->genstamp,
-				p->block->has_numbytes ? p->block->numbytes : 0};
-	const struct dn *from;
-
-	switch (p->status) {
-	case HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVING:
-		blocks_report(&nn->blocks, st, &b, REPLICA_RBW, false, 0);
-		break;
-	case HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVED:
-		from = p->deletehint && *p->deletehint ? datanodes_find(&nn->dns, p->deletehint)
-						       : NULL;
-		blocks_report_moved(&nn->blocks, st, &b, from);
-		keep_promise(st, b.len);
-		break;
-	case HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__DELETED:
-		blocks_report_deleted(&nn->blocks, st, b.id);
-		break;
-	case _HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS_IS_INT_SIZE:
-		break;
-	}
-}
-
-static struct storage *storage_with_news(struct dn *dn,
-					 const Hdd__StorageReceivedDeletedBlocksProto *s)
-{
-	const Hd__DatanodeStorageProto *d = s->storage;
-
-	return dn_storage_add(dn, d ? d->storageuuid : s->storageuuid,
-			      d && d->has_storagetype ? (enum storage_type)d->storagetype
-						      : STORAGE_DISK);
-}
-
-/* A slice of an incremental report; REQ_PARK: there is more. */
-static int take_all_news(struct req *q, struct dn *dn,
-			 const Hdd__BlockReceivedAndDeletedRequestProto *m)
-{
-	for (uint32_t done = 0; q->at < m->n_blocks; done++) {
-		const Hdd__StorageReceivedDeletedBlocksProto *s = m->blocks[q->at];
-		struct storage *st;
-
-		if (nn_slice_is_done(q->nn, done))
-			return REQ_PARK;
-		st = storage_with_news(dn, s);
-		if (st && q->within < s->n_blocks) {
-			take_news(q->nn, st, s->blocks[q->within++]);
-		} else {
-			q->at++;
-			q->within = 0;
-		}
-	}
-	return 0;
-}
-
-static int block_received_and_deleted(struct req *q, const void *in)
-{
-	const Hdd__BlockReceivedAndDeletedRequestProto *m = in;
-	struct dn *dn;
-	int rc = find_node(q, m->registration, &dn);
-
-	req_reply(q, Hdd__BlockReceivedAndDeletedResponseProto,
-		  hdd__block_received_and_deleted_response_proto__init);
-	rc = rc ? rc : check_pool(q, m->blockpoolid);
-	if (!rc && !dn)
-		rc = unregistered(q, m->registration);
-	if (rc < 0)
-		return rc;
-	if (must_wait(q, dn))
-		return REQ_PARK;
-	if (!q->at && !q->within)
-		dn->reporting = q;
-	else if (dn->reporting != q)
-		return registered_anew(q, dn);
-	rc = take_all_news(q, dn, m);
-	if (rc != REQ_PARK)
-		dn->reporting = NULL;
-	return rc;
-}
+/* ---- bad replicas, faults ---- */
 
 static int report_bad_blocks(struct req *q, const void *in)
 {
@@ -615,7 +349,7 @@ static int error_report(struct req *q, const void *in)
 	const Hdd__ErrorReportRequestProto *m = in;
 	char msg[200];
 	struct dn *dn;
-	int rc = find_node(q, m->registartion, &dn);
+	int rc = datanode_find(q, m->registartion, &dn);
 
 	req_reply(q, Hdd__ErrorReportResponseProto, hdd__error_report_response_proto__init);
 	if (rc < 0 || !dn)
@@ -633,7 +367,7 @@ static int cache_report(struct req *q, const void *in)
 	struct dn *dn;
 
 	req_reply(q, Hdd__CacheReportResponseProto, hdd__cache_report_response_proto__init);
-	return find_node(q, m->registration, &dn); /* nothing is ever ordered cached */
+	return datanode_find(q, m->registration, &dn); /* nothing is ever ordered cached */
 }
 
 /* ---- end of a block recovery ---- */
@@ -707,7 +441,7 @@ static int commit_block_synchronization(struct req *q, const void *in)
 	struct inode_block *last;
 	struct inode *n;
 	uint64_t before;
-	int rc = check_pool(q, m->block->poolid);
+	int rc = datanode_check_pool(q, m->block->poolid);
 
 	req_reply(q, Hdd__CommitBlockSynchronizationResponseProto,
 		  hdd__commit_block_synchronization_response_proto__init);
@@ -757,8 +491,9 @@ static const struct method table[] = {
 	METHOD_PREPARED(registerDatanode, hdd, register_datanode, REQ_MEMORY, 0, register_datanode,
 			ask_rack),
 	MEMORY(sendHeartbeat, heartbeat, send_heartbeat),
-	MEMORY(blockReport, block_report, block_report),
-	MEMORY(blockReceivedAndDeleted, block_received_and_deleted, block_received_and_deleted),
+	MEMORY(blockReport, block_report, datanode_block_report),
+	MEMORY(blockReceivedAndDeleted, block_received_and_deleted,
+	       datanode_block_received_and_deleted),
 	MEMORY(reportBadBlocks, report_bad_blocks, report_bad_blocks),
 	MEMORY(errorReport, error_report, error_report),
 	MEMORY(cacheReport, cache_report, cache_report),
