@@ -98,6 +98,19 @@ static void help(void)
 	     "DIR/start/NAME starts one again in the foreground (NAME: namenode, datanode1, ...).");
 }
 
+/* These differ from node to node (write_start()). */
+static bool is_of_one_node(const char *conf)
+{
+	static const char *const keys[] = {
+		"dfs.datanode.data.dir=", "dfs.datanode.address=", "dfs.datanode.ipc.address=",
+		"dfs.datanode.http.address="};
+	bool is = false;
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		is |= !strncmp(conf, keys[i], strlen(keys[i]));
+	return is;
+}
+
 static int parse(struct mini *m, int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -139,6 +152,11 @@ static int parse(struct mini *m, int argc, char **argv)
 		case 'D':
 			if (!strchr(optarg, '=') || m->conf_count == 256)
 				return fail("-D takes KEY=VALUE, not %s", optarg), 2;
+			if (is_of_one_node(optarg))
+				return fail("-D %s: each node has its own; start one with "
+					    "DIR/start/datanode1 -D KEY=VALUE",
+					    optarg),
+				       2;
 			m->conf[m->conf_count++] = optarg;
 			break;
 		case 'h':

@@ -15,6 +15,9 @@
 
 enum crc_type { CRC_NULL = 0, CRC_CRC32 = 1, CRC_CRC32C = 2 }; /* ChecksumTypeProto, meta file */
 
+/* Bytes before the CRCs in the meta file of a replica: version, type, bytesPerChecksum. */
+#define META_HEADER_LEN 7
+
 uint32_t crc_compute(enum crc_type type, const void *buf, size_t len);
 /** CRC of a longer buffer from the CRC of its beginning: crc_extend(t, crc(A), B) = crc(A|B). */
 uint32_t crc_extend(enum crc_type type, uint32_t crc, const void *buf, size_t len);

@@ -16,7 +16,6 @@
 
 #define LEN (6u << 20)
 #define SET (PIECE_MAX + SLOT_CRC_SIZE) /* the buffers of a piece */
-#define META_HEADER 7
 #define LONG_NS (60 * NS_PER_S)
 #define SHORT_NS (50 * NS_PER_MS)
 
@@ -38,11 +37,11 @@ static struct replica_writer *begin_replica(struct write_request *q, uint32_t le
 
 	assert_int_equal(replica_write_open(bp, q, &w, &err), 0);
 	assert_int_equal(file_write_full(w->fd, data, len, 0), 0);
-	assert_int_equal(file_write_full(w->fd_meta, crcs, len / 512 * 4, META_HEADER), 0);
+	assert_int_equal(file_write_full(w->fd_meta, crcs, len / 512 * 4, META_HEADER_LEN), 0);
 	if (len % 512) {
 		crc_chunks(CRC_CRC32C, data + len / 512 * 512, len % 512, 512, last);
-		assert_int_equal(file_write_full(w->fd_meta, last, 4, META_HEADER + len / 512 * 4),
-				 0);
+		assert_int_equal(
+			file_write_full(w->fd_meta, last, 4, META_HEADER_LEN + len / 512 * 4), 0);
 	}
 	replica_publish(w, len, len, acked,
 			crc_compute(CRC_CRC32C, data + acked / 512 * 512, acked % 512));

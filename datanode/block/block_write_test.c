@@ -9,8 +9,6 @@
 
 #include "datanode/block/block_write_test_fixture.h"
 
-#define META_HEADER 7
-
 /* ---- the disk: every write to a block file waits until it is let go ---- */
 
 static void check_disk(uint64_t gs, uint32_t bpc)
@@ -32,7 +30,7 @@ static void check_disk(uint64_t gs, uint32_t bpc)
 		const uint64_t n =
 			(uint64_t)st.st_size - at < bpc ? (uint64_t)st.st_size - at : bpc;
 
-		assert_int_equal(pread(fd, stored, 4, (off_t)(META_HEADER + at / bpc * 4)), 4);
+		assert_int_equal(pread(fd, stored, 4, (off_t)(META_HEADER_LEN + at / bpc * 4)), 4);
 		assert_int_equal(crc_verify(CRC_CRC32C, bytes + at, n, bpc, stored), -1);
 	}
 	close(fd);
@@ -235,7 +233,7 @@ static void crcs_that_are_not_all_written_leave_those_before(void **state)
 		land_and_send(0, 0, 300);
 		while (sender.acked != 0)
 			fix_run(60000);
-		atomic_store(&no_room, META_HEADER + 4);
+		atomic_store(&no_room, META_HEADER_LEN + 4);
 		p = land(1, 300, 212);
 		p.flush = false;
 		assert_int_equal(block_write_piece(sender.w, &p, NULL), 0);

@@ -69,7 +69,6 @@ static inline uint64_t lcm(uint64_t a, uint64_t b)
 	}
 	return a / x * b;
 }
-#define META_HEADER_LEN 7  /* of a replica's meta file: CRCs follow */
 #define SEQ_HEARTBEAT (-1) /* passed on and acknowledged, touches no disk */
 #define SEQ_UNKNOWN (-2)   /* acks that belong to no piece: mirror broken, OOB */
 

@@ -15,7 +15,6 @@
 #include "common/base/list.h"
 #include "common/base/log.h"
 
-#define META_HEADER 7
 #define VERIFY_CHUNK (1u << 20) /* bytes checked at one time */
 
 struct key {
@@ -109,7 +108,7 @@ static int verify(const struct replica_reader *r)
 		size_t len =
 			r->block.len - off < step ? (size_t)(r->block.len - off) : (size_t)step;
 		size_t n = crc_bytes(r->crc_type, len, r->bytes_per_crc);
-		off_t at = (off_t)(META_HEADER + crc_bytes(r->crc_type, off, r->bytes_per_crc));
+		off_t at = (off_t)(META_HEADER_LEN + crc_bytes(r->crc_type, off, r->bytes_per_crc));
 
 		if (pread(r->fd_meta, crcs, n, at) != (ssize_t)n ||
 		    pread(r->fd, data, len, (off_t)off) != (ssize_t)len)

@@ -73,7 +73,7 @@ static int verify_reader(const struct replica_reader *rd, struct pace *pace)
 			rc = file_read_full(rd->fd, buf, n, off);
 		if (!rc)
 			rc = file_read_full(rd->fd_meta, crcs, crc_bytes(rd->crc_type, n, bpc),
-					    META_HEADER + off / bpc * 4);
+					    META_HEADER_LEN + off / bpc * 4);
 		if (rc == -ENODATA || (!rc && crc_verify(rd->crc_type, buf, n, bpc, crcs) != -1))
 			rc = -EBADMSG;
 		/* What nobody else asked for shall not push others out of the cache. */

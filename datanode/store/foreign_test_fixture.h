@@ -49,7 +49,7 @@ static void __attribute__((format(printf, 2, 3))) sh(const struct fix *f, const 
 static inline void put_block(const struct fix *f, const char *dir, int64_t id, uint64_t gs,
 			     uint32_t len)
 {
-	uint8_t *data = malloc(len), crcs[4096], header[META_HEADER] = {0, 1, 2, 0, 0, 2, 0};
+	uint8_t *data = malloc(len), crcs[4096], header[META_HEADER_LEN] = {0, 1, 2, 0, 0, 2, 0};
 	char path[512];
 	FILE *out;
 

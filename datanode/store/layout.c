@@ -155,7 +155,7 @@ int file_write_out(int fd)
 
 int meta_write_header(int fd, enum crc_type type, uint32_t bpc)
 {
-	uint8_t buf[META_HEADER];
+	uint8_t buf[META_HEADER_LEN];
 	struct wr w = wr_init(buf, sizeof(buf));
 
 	wr_be16(&w, 1); /* version */
@@ -166,7 +166,7 @@ int meta_write_header(int fd, enum crc_type type, uint32_t bpc)
 
 int meta_read_header(int fd, enum crc_type *ret_type, uint32_t *ret_bpc)
 {
-	uint8_t buf[META_HEADER];
+	uint8_t buf[META_HEADER_LEN];
 	struct rd r = rd_init(buf, sizeof(buf));
 	int rc = file_read_full(fd, buf, sizeof(buf), 0);
 	uint32_t version, type, bpc;
@@ -182,7 +182,7 @@ int meta_read_header(int fd, enum crc_type *ret_type, uint32_t *ret_bpc)
 	/* One flipped bit makes CRC32C of it: whoever has CRCs has a type. */
 	if (type == CRC_NULL && fstat(fd, &st))
 		return neg_errno();
-	if (type == CRC_NULL && st.st_size != META_HEADER)
+	if (type == CRC_NULL && st.st_size != META_HEADER_LEN)
 		return -EBADMSG;
 	*ret_type = (enum crc_type)type;
 	*ret_bpc = bpc;
@@ -195,7 +195,7 @@ int meta_check_length(int fd, enum crc_type type, uint32_t bpc, uint64_t len)
 
 	if (fstat(fd, &st))
 		return neg_errno();
-	return (uint64_t)st.st_size < META_HEADER + crc_bytes(type, len, bpc) ? -EBADMSG : 0;
+	return (uint64_t)st.st_size < META_HEADER_LEN + crc_bytes(type, len, bpc) ? -EBADMSG : 0;
 }
 
 int meta_cut_crc(int fd, int fd_meta, enum crc_type type, uint32_t bpc, uint64_t len,
@@ -215,7 +215,7 @@ int meta_cut_crc(int fd, int fd_meta, enum crc_type type, uint32_t bpc, uint64_t
 		return -ENOMEM;
 	rc = file_read_full(fd, buf, have, start);
 	if (!rc)
-		rc = file_read_full(fd_meta, stored, sizeof(stored), META_HEADER + 4 * chunk);
+		rc = file_read_full(fd_meta, stored, sizeof(stored), META_HEADER_LEN + 4 * chunk);
 	if (rc)
 		return rc == -ENODATA ? -EBADMSG : rc;
 	if (crc_verify(type, buf, have, bpc, stored) != -1)
@@ -228,7 +228,7 @@ int meta_cut_crc(int fd, int fd_meta, enum crc_type type, uint32_t bpc, uint64_t
 static int meta_copy(int from, int to, enum crc_type type, uint32_t bpc, uint64_t new_len,
 		     uint32_t last_crc)
 {
-	uint64_t full = META_HEADER, off = 0;
+	uint64_t full = META_HEADER_LEN, off = 0;
 	uint8_t last[4], buf[16384];
 	struct wr w = wr_init(last, sizeof(last));
 	int rc = 0;

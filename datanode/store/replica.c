@@ -29,7 +29,7 @@ uint64_t pair_bytes(const struct replica *r)
 {
 	uint32_t bpc = r->bytes_per_crc ? r->bytes_per_crc : 512;
 
-	return r->len + META_HEADER + (r->len + bpc - 1) / bpc * 4;
+	return r->len + META_HEADER_LEN + (r->len + bpc - 1) / bpc * 4;
 }
 
 void replica_add_locked(struct block_pool *bp, struct replica *r)

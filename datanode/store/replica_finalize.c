@@ -74,7 +74,7 @@ int replica_finalize_claimed(struct block_pool *bp, struct replica *r)
 /* Cut padding; with @sync nothing of the bytes is in memory only. */
 static int finish_files(const struct replica_writer *w, uint64_t len, bool sync, struct err *err)
 {
-	uint64_t meta_len = META_HEADER + crc_bytes(w->crc_type, len, w->bytes_per_crc);
+	uint64_t meta_len = META_HEADER_LEN + crc_bytes(w->crc_type, len, w->bytes_per_crc);
 	struct stat st;
 	int rc;
 

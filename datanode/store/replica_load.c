@@ -68,7 +68,7 @@ static int flushed_part(int fd, int fd_meta, enum crc_type type, uint64_t start,
 		return -ENOMEM;
 	rc = file_read_full(fd, buf, have, start);
 	if (!rc)
-		rc = file_read_full(fd_meta, stored, sizeof(stored), META_HEADER + 4 * chunk);
+		rc = file_read_full(fd_meta, stored, sizeof(stored), META_HEADER_LEN + 4 * chunk);
 	if (rc)
 		return rc;
 	*ret_len = 0;
@@ -105,7 +105,7 @@ static int good_tail(int fd, int fd_meta, enum crc_type type, uint32_t bpc, uint
 		rc = file_read_full(fd, buf, n, off);
 		if (!rc)
 			rc = file_read_full(fd_meta, crcs, crc_bytes(type, n, bpc),
-					    META_HEADER + off / bpc * 4);
+					    META_HEADER_LEN + off / bpc * 4);
 		if (!rc)
 			bad = crc_verify(type, buf, n, bpc, crcs);
 		if (bad >= 0)
@@ -150,7 +150,7 @@ static int good_length(int dir, int64_t id, uint64_t gs, uint64_t size, uint64_t
 		*ret_len = size;
 		return 0;
 	}
-	in_meta = (uint64_t)(st.st_size - META_HEADER) / 4;
+	in_meta = (uint64_t)(st.st_size - META_HEADER_LEN) / 4;
 	chunks = (size + bpc - 1) / bpc;
 	if (chunks > in_meta)
 		chunks = in_meta;

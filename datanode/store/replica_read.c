@@ -43,7 +43,7 @@ static int reader_hold_crc(struct replica_reader *rd)
 	if (rd->partial || rd->crc_type == CRC_NULL || rd->block.len % rd->bytes_per_crc == 0)
 		return 0;
 	rc = file_read_full(rd->fd_meta, &crc, sizeof(crc),
-			    META_HEADER + rd->block.len / rd->bytes_per_crc * 4);
+			    META_HEADER_LEN + rd->block.len / rd->bytes_per_crc * 4);
 	pthread_mutex_lock(&rd->bp->lock);
 	same = replica_visible_state(r) == REPLICA_FINALIZED && r->gs == rd->block.gs &&
 	       r->len == rd->block.len;

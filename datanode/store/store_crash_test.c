@@ -117,7 +117,7 @@ static void a_crash_between_two_writes_keeps_the_flushed_part_of_a_chunk(void **
 	(void)snprintf(path, sizeof(path), "%s/current/%s/current/rbw/blk_5_1001.meta", f->vol[0],
 		       NS.pool_id);
 	fd = open(path, O_WRONLY);
-	assert_int_equal(file_write_full(fd, crc, sizeof(crc), META_HEADER + 4), 0);
+	assert_int_equal(file_write_full(fd, crc, sizeof(crc), META_HEADER_LEN + 4), 0);
 	close(fd);
 	fix_reopen(f);
 	assert_state(f, 5, REPLICA_RWR, 1001, 700);

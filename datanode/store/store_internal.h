@@ -33,7 +33,6 @@
 #define STORE_NAME_MAX 160 /* longest path below a slice, with NUL */
 #define STORE_MAP_PARTS 64
 #define STORE_LAYOUT_VERSION (-57)
-#define META_HEADER 7
 #define META_BPC_MAX (64u << 20)
 
 enum place { IN_FINALIZED, IN_RBW, IN_TMP };

@@ -64,7 +64,7 @@ static inline void put_bytes(struct replica_writer *w, uint64_t from, uint64_t l
 	crc_chunks(w->crc_type, buf, len, w->bytes_per_crc, crcs);
 	assert_int_equal(file_write_full(w->fd_meta, crcs + 4 * chunk,
 					 crc_bytes(w->crc_type, len, 512) - 4 * chunk,
-					 META_HEADER + 4 * chunk),
+					 META_HEADER_LEN + 4 * chunk),
 			 0);
 	last = crc_compute(w->crc_type, buf + len / 512 * 512, len % 512);
 	replica_publish(w, len, len, len, last);
@@ -104,7 +104,8 @@ static inline void assert_readable(struct fix *f, int64_t id, uint64_t gs, uint6
 	for (uint64_t i = 0; i < len; i++)
 		assert_int_equal(buf[i], pattern(i));
 	assert_int_equal(file_read_full(r->fd_meta, crcs,
-					crc_bytes(r->crc_type, len, r->bytes_per_crc), META_HEADER),
+					crc_bytes(r->crc_type, len, r->bytes_per_crc),
+					META_HEADER_LEN),
 			 0);
 	assert_int_equal(crc_verify(r->crc_type, buf, len, r->bytes_per_crc, crcs), -1);
 	replica_read_close(r);

@@ -27,7 +27,6 @@
 #define REFUSED_NS (1 * NS_PER_S) /* a block that is being written, or not there */
 #define MISFIT_NS (60 * NS_PER_S) /* a block whose files were not what they should be */
 #define REPLY_MAX 65536u
-#define META_HEADER_LEN 7
 #define META_VERSION 1
 
 /* ---- the cache ---- */

@@ -14,7 +14,6 @@
 #include "client/src/stream/local_replicas.h"
 #include "client/src/stream/stream.h"
 
-#define META_HEADER_LEN 7
 #define CRCS_MAX 1024u /* chunks of one turn: their CRCs lie on the stack */
 /* bytes of one turn: they are verified while they are in the cache */
 #define STEP_MAX (256u << 10)
