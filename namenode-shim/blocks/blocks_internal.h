@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/** blocks_internal - what blocks.c and blocks_striped.c share */
+/** blocks_internal - what blocks.c, block_redundancy.c and blocks_striped.c share */
 #include "namenode-shim/blocks/blocks.h"
 #include "namenode-shim/blocks/datanodes.h"
 
@@ -13,11 +13,24 @@ static inline bool replica_is_good(const struct replica *r)
 
 /* ---- blocks.c ---- */
 void blk_set_flags(struct blocks *bs, struct blk *b, unsigned int flags);
+void blk_set_state(struct blocks *bs, struct blk *b, enum blk_state state);
+/** What @b keeps while it is open goes. */
+void blk_free_open(struct blk *b);
+/** @b forgets @r. */
+void blk_drop_replica(struct blk *b, struct replica *r);
+struct replica *blk_find_on_node(const struct blk *b, const struct dn *dn, uint8_t unit);
+/** It is, or will be, in maintenance, and comes back with what it has. */
+bool dn_is_away(const struct dn *dn);
+uint32_t blk_in_maintenance(const struct blk *b);
+
+/* ---- block_redundancy.c ---- */
+bool blk_is_corrupt(const struct blk *b, const struct replica *r);
+void blk_mark_corrupt(struct blk *b);
+/** The node is told to delete @r, which is one of its replicas no more. */
+void blk_order_drop(struct blk *b, struct replica *r);
 /** The node is told to delete a corrupt replica. It stays known, as corrupt, until the node has
  *  said that it is gone: the node may list it once more, and would seem to have a good one. */
 void blk_order_corrupt(struct blk *b, struct replica *r);
-/** It is forgotten. */
-void blk_drop_replica(struct blk *b, struct replica *r);
 /** Storage types that have more good replicas, on nodes that stay, than @policy wants of @total: a
  * set. */
 uint32_t blk_surplus_types(const struct blk *b, const struct storage_policy *policy,
