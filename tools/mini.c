@@ -16,49 +16,23 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "client/include/dfsclient.h"
 #include "common/base/clock.h"
-#include "common/base/net.h"
+#include "tools/mini_internal.h"
 
-#define NODES_MAX 64
-#define PORT_LEAST 10000
-#define PORT_MOST 22000
 #define READY_TIMEOUT_S 180
 #define STOP_TIMEOUT_S 120
-
-struct node {
-	char name[24]; /* "namenode", "datanode1" */
-	pid_t pid;     /* 0: not running */
-};
-
-struct mini {
-	uint32_t datanodes;
-	const char *host;
-	uint16_t port; /* of the NameNode; 0: a free one */
-	bool format;
-	const char *conf[256]; /* -D, as given */
-	uint32_t conf_count;
-	char dir[512];
-	char bin[512]; /* folder of this program */
-	bool temporary;
-	int lock_fd;
-	struct node node[NODES_MAX + 1]; /* [0] is the NameNode */
-	uint16_t ports[2 + 3 * NODES_MAX];
-};
 
 static volatile sig_atomic_t stopped;
 
@@ -67,7 +41,7 @@ static void on_signal(int sig)
 	stopped = sig;
 }
 
-__attribute__((format(printf, 1, 2))) static int fail(const char *fmt, ...)
+int mini_fail(const char *fmt, ...)
 {
 	va_list ap;
 
@@ -98,7 +72,7 @@ static void help(void)
 	     "DIR/start/NAME starts one again in the foreground (NAME: namenode, datanode1, ...).");
 }
 
-/* These differ from node to node (write_start()). */
+/* These differ from node to node (the start scripts). */
 static bool is_of_one_node(const char *conf)
 {
 	static const char *const keys[] = {
@@ -111,6 +85,61 @@ static bool is_of_one_node(const char *conf)
 	return is;
 }
 
+/* As of parse(). */
+static int take_option(struct mini *m, int opt, char **argv)
+{
+	char *end;
+	long v;
+
+	switch (opt) {
+	case 'n':
+		v = strtol(optarg, &end, 10);
+		if (*end || v < 1 || v > NODES_MAX)
+			return mini_fail("--datanodes takes 1 to %d, not %s", NODES_MAX, optarg), 2;
+		m->datanodes = (uint32_t)v;
+		break;
+	case 'd':
+		if (snprintf(m->dir, sizeof(m->dir), "%s", optarg) >= (int)sizeof(m->dir))
+			return mini_fail("--dir is too long"), 2;
+		break;
+	case 'f':
+		m->format = true;
+		break;
+	case 'p':
+		v = strtol(optarg, &end, 10);
+		if (*end || v < 1 || v > 65535)
+			return mini_fail("--port takes 1 to 65535, not %s", optarg), 2;
+		m->port = (uint16_t)v;
+		break;
+	case 'a':
+		m->host = optarg;
+		break;
+	case 'D':
+		if (!strchr(optarg, '=') || m->conf_count == 256)
+			return mini_fail("-D takes KEY=VALUE, not %s", optarg), 2;
+		if (is_of_one_node(optarg))
+			return mini_fail("-D %s: each node has its own; start one with "
+					 "DIR/start/datanode1 -D KEY=VALUE",
+					 optarg),
+			       2;
+		m->conf[m->conf_count++] = optarg;
+		break;
+	case 'h':
+		help();
+		return 0;
+	case 'V':
+		printf("dfs-rdma %s\n", DFS_VERSION);
+		return 0;
+	default:
+		return mini_fail("%s %s; see dfs-mini --help",
+				 opt == ':' ? "a value is missing after" : "unknown option",
+				 argv[optind - 1]),
+		       2;
+	}
+	return -1;
+}
+
+/* The status to end with, or -1: go on. */
 static int parse(struct mini *m, int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -119,61 +148,16 @@ static int parse(struct mini *m, int argc, char **argv)
 		{"host", required_argument, NULL, 'a'},      {"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'V'},         {NULL, 0, NULL, 0},
 	};
-	char *end;
-	long v;
-	int opt;
+	int opt, rc;
 
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, "+:n:D:h", options, NULL)) != -1) {
-		switch (opt) {
-		case 'n':
-			v = strtol(optarg, &end, 10);
-			if (*end || v < 1 || v > NODES_MAX)
-				return fail("--datanodes takes 1 to %d, not %s", NODES_MAX, optarg),
-				       2;
-			m->datanodes = (uint32_t)v;
-			break;
-		case 'd':
-			if (snprintf(m->dir, sizeof(m->dir), "%s", optarg) >= (int)sizeof(m->dir))
-				return fail("--dir is too long"), 2;
-			break;
-		case 'f':
-			m->format = true;
-			break;
-		case 'p':
-			v = strtol(optarg, &end, 10);
-			if (*end || v < 1 || v > 65535)
-				return fail("--port takes 1 to 65535, not %s", optarg), 2;
-			m->port = (uint16_t)v;
-			break;
-		case 'a':
-			m->host = optarg;
-			break;
-		case 'D':
-			if (!strchr(optarg, '=') || m->conf_count == 256)
-				return fail("-D takes KEY=VALUE, not %s", optarg), 2;
-			if (is_of_one_node(optarg))
-				return fail("-D %s: each node has its own; start one with "
-					    "DIR/start/datanode1 -D KEY=VALUE",
-					    optarg),
-				       2;
-			m->conf[m->conf_count++] = optarg;
-			break;
-		case 'h':
-			help();
-			return 0;
-		case 'V':
-			printf("dfs-rdma %s\n", DFS_VERSION);
-			return 0;
-		default:
-			return fail("%s %s; see dfs-mini --help",
-				    opt == ':' ? "a value is missing after" : "unknown option",
-				    argv[optind - 1]),
-			       2;
-		}
+		rc = take_option(m, opt, argv);
+		if (rc >= 0)
+			return rc;
 	}
 	if (m->format && !*m->dir)
-		return fail("--format is for --dir; without it every start is empty"), 2;
+		return mini_fail("--format is for --dir; without it every start is empty"), 2;
 	return -1;
 }
 
@@ -206,35 +190,35 @@ static int remove_tree(const char *path)
 	}
 	return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0
 		       ? 0
-		       : fail("%s: cannot be removed", path);
+		       : mini_fail("%s: cannot be removed", path);
 }
 
 static int make_dir(const struct mini *m, const char *name)
 {
 	char *p = path_of(m, "%s", name);
-	int rc = mkdir(p, 0755) < 0 && errno != EEXIST ? fail("%s: %m", p) : 0;
+	int rc = mkdir(p, 0755) < 0 && errno != EEXIST ? mini_fail("%s: %m", p) : 0;
 
 	free(p);
 	return rc;
 }
 
-static FILE *create_file(const struct mini *m, const char *name, mode_t mode)
+FILE *mini_create_file(const struct mini *m, const char *name, mode_t mode)
 {
 	char *p = path_of(m, "%s", name);
 	int fd = open(p, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
 	FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
 
 	if (!f)
-		fail("%s: %m", p);
+		mini_fail("%s: %m", p);
 	free(p);
 	return f;
 }
 
-static int close_file(FILE *f, const char *name)
+int mini_close_file(FILE *f, const char *name)
 {
 	bool bad = ferror(f);
 
-	return fclose(f) || bad ? fail("%s: write error: %m", name) : 0;
+	return fclose(f) || bad ? mini_fail("%s: write error: %m", name) : 0;
 }
 
 /* Make or take over the directory; refuse one that is somebody else's. */
@@ -246,34 +230,34 @@ static int open_dir(struct mini *m)
 	if (!*m->dir) {
 		snprintf(m->dir, sizeof(m->dir), "%.480s/dfs-mini-XXXXXX", tmp);
 		if (!mkdtemp(m->dir))
-			return fail("%s: %m; set TMPDIR or give --dir", m->dir);
+			return mini_fail("%s: %m; set TMPDIR or give --dir", m->dir);
 		m->temporary = true;
 	} else if (mkdir(m->dir, 0755) < 0 && errno != EEXIST) {
-		return fail("%s: %m", m->dir);
+		return mini_fail("%s: %m", m->dir);
 	}
 	if (!realpath(m->dir, real))
-		return fail("%s: %m", m->dir);
+		return mini_fail("%s: %m", m->dir);
 	if (strchr(real, ','))
-		return fail("%s: a comma would split it into two directories; give another one",
-			    real);
+		return mini_fail(
+			"%s: a comma would split it into two directories; give another one", real);
 	snprintf(m->dir, sizeof(m->dir), "%s", real);
 	mark = path_of(m, ".dfs-mini");
 	if (!m->temporary && access(mark, F_OK) < 0 && rmdir(m->dir) < 0 && errno == ENOTEMPTY) {
 		free(mark);
-		return fail(
+		return mini_fail(
 			"%s: not made by dfs-mini, so it is left alone; give an empty directory",
 			m->dir);
 	}
 	if (mkdir(m->dir, 0755) < 0 && errno != EEXIST)
-		fail("%s: %m", m->dir);
+		mini_fail("%s: %m", m->dir);
 	m->lock_fd = open(mark, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 	if (m->lock_fd < 0)
-		fail("%s: %m", mark);
+		mini_fail("%s: %m", mark);
 	free(mark);
 	if (m->lock_fd < 0)
 		return -1;
 	if (flock(m->lock_fd, LOCK_EX | LOCK_NB) < 0)
-		return fail("%s: another dfs-mini uses it", m->dir);
+		return mini_fail("%s: another dfs-mini uses it", m->dir);
 	return 0;
 }
 
@@ -288,162 +272,6 @@ static int erase_data(const struct mini *m)
 			return rc;
 	}
 	return 0;
-}
-
-/* ---- ports and configuration ---- */
-
-/* A claim on a port among all dfs-mini of this network namespace: a UNIX domain socket with a name
- * of the port, which the kernel frees when we end. tests/integration/lib/hrpc.py takes part. False:
- * another one has it. */
-static bool claim_port(uint16_t port)
-{
-	struct sockaddr_un a = {.sun_family = AF_UNIX}; /* sun_path[0] is 0: no file */
-	const int n = snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1, "dfs-mini/port/%u", port);
-	const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-	if (fd >= 0 &&
-	    bind(fd, (struct sockaddr *)&a,
-		 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0)
-		return true; /* open until we end */
-	if (fd >= 0)
-		close(fd);
-	return false;
-}
-
-/* A free port below those that the kernel gives to clients: else a client that calls while a node
- * is down could be given the node's own port. */
-static int choose_port(struct net_addr *a, uint16_t *ret, struct err *err)
-{
-	int fd = -EADDRINUSE;
-
-	err_set(err, fd, "no free port found from %d to %d", PORT_LEAST, PORT_MOST);
-	for (int tries = 0; fd == -EADDRINUSE && tries < 1000; tries++) {
-		*ret = (uint16_t)(PORT_LEAST + random() % (PORT_MOST - PORT_LEAST));
-		if (!claim_port(*ret))
-			continue;
-		net_set_port(a, *ret);
-		fd = net_listen(a, false, NULL, err);
-	}
-	return fd < 0 ? fd : close(fd);
-}
-
-static int choose_ports(struct mini *m)
-{
-	const uint32_t n = 2 + 3 * m->datanodes;
-	struct net_addr a;
-	struct err err = ERR_INIT;
-	int rc = net_resolve(m->host, 0, &a, &err);
-
-	srandom((unsigned int)clock_mono_ns() ^ (unsigned int)getpid());
-	m->ports[0] = m->port;
-	if (m->port)
-		(void)claim_port(m->port); /* if it is taken, the NameNode says so */
-	for (uint32_t i = m->port ? 1 : 0; rc >= 0 && i < n; i++)
-		rc = choose_port(&a, &m->ports[i], &err);
-	return rc < 0 ? fail("%s", err.text) : 0;
-}
-
-static void xml_text(FILE *f, const char *s, size_t n)
-{
-	for (; n; n--, s++) {
-		if (*s == '<')
-			fputs("&lt;", f);
-		else if (*s == '&')
-			fputs("&amp;", f);
-		else
-			fputc(*s, f);
-	}
-}
-
-static void xml_property(FILE *f, const char *key, size_t key_len, const char *value)
-{
-	fputs("<property><name>", f);
-	xml_text(f, key, key_len);
-	fputs("</name><value>", f);
-	xml_text(f, value, strlen(value));
-	fputs("</value></property>\n", f);
-}
-
-static int write_conf(const struct mini *m)
-{
-	char value[1200];
-	FILE *f = create_file(m, "conf/core-site.xml", 0644);
-
-	if (!f)
-		return -1;
-	snprintf(value, sizeof(value), "hdfs://%s:%u", m->host, m->ports[0]);
-	fputs("<configuration>\n", f);
-	xml_property(f, "fs.defaultFS", 12, value);
-	snprintf(value, sizeof(value), "%s/tmp", m->dir);
-	xml_property(f, "hadoop.tmp.dir", 14, value);
-	fputs("</configuration>\n", f);
-	if (close_file(f, "core-site.xml") < 0 || !(f = create_file(m, "conf/hdfs-site.xml", 0644)))
-		return -1;
-	fputs("<configuration>\n", f);
-	snprintf(value, sizeof(value), "file://%s/name", m->dir);
-	xml_property(f, "dfs.namenode.name.dir", 21, value);
-	snprintf(value, sizeof(value), "%s:%u", m->host, m->ports[1]);
-	xml_property(f, "dfs.namenode.http-address", 25, value);
-	snprintf(value, sizeof(value), "%u", m->datanodes < 3 ? m->datanodes : 3);
-	xml_property(f, "dfs.replication", 15, value);
-	xml_property(f, "dfs.namenode.symlinks.enabled", 29,
-		     "true");                        /* a mount of it should simply work */
-	for (uint32_t i = 0; i < m->conf_count; i++) /* later ones win */
-		xml_property(f, m->conf[i], strcspn(m->conf[i], "="), strchr(m->conf[i], '=') + 1);
-	fputs("</configuration>\n", f);
-	return close_file(f, "hdfs-site.xml");
-}
-
-static void shell_quote(FILE *f, const char *s)
-{
-	fputc('\'', f);
-	for (; *s; s++)
-		if (*s == '\'')
-			fputs("'\\''", f);
-		else
-			fputc(*s, f);
-	fputc('\'', f);
-}
-
-/* DIR/start/NAME: a script that is the one way a node is started, by us and by anyone later. */
-static int write_start(const struct mini *m, uint32_t i)
-{
-	const struct node *n = &m->node[i];
-	char *name, value[700];
-	FILE *f;
-	int rc;
-
-	if (asprintf(&name, "start/%s", n->name) < 0)
-		abort();
-	f = create_file(m, name, 0755);
-	if (!f) {
-		free(name);
-		return -1;
-	}
-	fputs("#!/bin/sh\nexec ", f);
-	snprintf(value, sizeof(value), "%s/%s", m->bin, i ? "dfs-datanode" : "dfs-namenode");
-	shell_quote(f, value);
-	snprintf(value, sizeof(value), "%s/conf", m->dir);
-	fputs(" --conf ", f);
-	shell_quote(f, value);
-	snprintf(value, sizeof(value), "%s/%s.ready", m->dir, n->name);
-	fputs(" --ready-file ", f);
-	shell_quote(f, value);
-	if (i) {
-		const uint16_t *p = &m->ports[2 + 3 * (i - 1)];
-
-		snprintf(value, sizeof(value), "dfs.datanode.data.dir=file://%s/dn%u", m->dir, i);
-		fputs(" -D ", f);
-		shell_quote(f, value);
-		fprintf(f,
-			" -D dfs.datanode.address=%s:%u -D dfs.datanode.ipc.address=%s:%u"
-			" -D dfs.datanode.http.address=%s:%u",
-			m->host, p[0], m->host, p[1], m->host, p[2]);
-	}
-	fputs(" \"$@\"\n", f);
-	rc = close_file(f, name);
-	free(name);
-	return rc;
 }
 
 /* ---- processes ---- */
@@ -476,17 +304,17 @@ static int spawn(struct mini *m, uint32_t i, const char *extra)
 	free(log);
 	free(ready);
 	if (n->pid < 0)
-		return fail("fork: %m");
+		return mini_fail("fork: %m");
 	if (extra)
 		return 0;
 	if (asprintf(&pidfile, "%s.pid", n->name) < 0)
 		abort();
-	f = create_file(m, pidfile, 0644);
+	f = mini_create_file(m, pidfile, 0644);
 	free(pidfile);
 	if (!f)
 		return -1;
 	fprintf(f, "%d\n", (int)n->pid);
-	return close_file(f, n->name);
+	return mini_close_file(f, n->name);
 }
 
 static void show_log(const struct mini *m, const struct node *n)
@@ -526,7 +354,7 @@ static int format_name(struct mini *m)
 		return -1;
 	if (waitpid(m->node[0].pid, &status, 0) < 0 || status) {
 		m->node[0].pid = 0;
-		fail("formatting the namespace failed");
+		mini_fail("formatting the namespace failed");
 		show_log(m, &m->node[0]);
 		return -1;
 	}
@@ -545,9 +373,9 @@ static int wait_ready(struct mini *m, uint32_t i, uint64_t deadline_ns)
 			rc = -1;
 		else if (waitpid(n->pid, &status, WNOHANG) == n->pid) {
 			n->pid = 0;
-			rc = fail("%s did not start", n->name);
+			rc = mini_fail("%s did not start", n->name);
 		} else if (clock_mono_ns() > deadline_ns)
-			rc = fail("%s is not ready after %d s", n->name, READY_TIMEOUT_S);
+			rc = mini_fail("%s is not ready after %d s", n->name, READY_TIMEOUT_S);
 		else
 			nap_ms(10);
 	}
@@ -584,8 +412,8 @@ static int wait_usable(struct mini *m, uint64_t deadline_ns)
 			nap_ms(20);
 	}
 	if (rc < 0)
-		fail("the cluster does not become usable: %s",
-		     *err.text ? err.text : "data nodes missing");
+		mini_fail("the cluster does not become usable: %s",
+			  *err.text ? err.text : "data nodes missing");
 	dfs_disconnect(fs);
 	free(conf);
 	return stopped ? -1 : rc;
@@ -600,10 +428,10 @@ static int start(struct mini *m)
 	for (uint32_t i = 1; i <= m->datanodes; i++)
 		snprintf(m->node[i].name, sizeof(m->node[i].name), "datanode%u", i);
 	if (make_dir(m, "conf") < 0 || make_dir(m, "log") < 0 || make_dir(m, "start") < 0 ||
-	    (m->format && erase_data(m) < 0) || choose_ports(m) < 0 || write_conf(m) < 0)
+	    (m->format && erase_data(m) < 0) || mini_choose_ports(m) < 0 || mini_write_conf(m) < 0)
 		return -1;
 	for (uint32_t i = 0; i <= m->datanodes && !rc; i++)
-		rc = write_start(m, i);
+		rc = mini_write_start(m, i);
 	if (!rc)
 		rc = format_name(m);
 	for (uint32_t i = 0; i <= m->datanodes && !rc; i++)
@@ -680,7 +508,8 @@ static void stop_all(struct mini *m)
 			left = left ? left - 1 : 0;
 		}
 		if (left && clock_mono_ns() > deadline) {
-			fail("not all nodes stopped within %d s: killing them", STOP_TIMEOUT_S);
+			mini_fail("not all nodes stopped within %d s: killing them",
+				  STOP_TIMEOUT_S);
 			for (uint32_t i = 0; i <= m->datanodes; i++)
 				if (m->node[i].pid > 0) {
 					kill(m->node[i].pid, SIGKILL);
@@ -716,10 +545,10 @@ static int run_command(char **argv)
 	int status, sent = 0;
 
 	if (pid < 0)
-		return fail("fork: %m"), 1;
+		return mini_fail("fork: %m"), 1;
 	if (pid == 0) {
 		execvp(argv[0], argv);
-		fail("%s: %m", argv[0]);
+		mini_fail("%s: %m", argv[0]);
 		_exit(errno == ENOENT ? 127 : 126);
 	}
 	while (waitpid(pid, &status, 0) < 0) {
@@ -741,8 +570,8 @@ static void tell_ended(struct mini *m)
 		if (n->pid <= 0 || waitpid(n->pid, NULL, WNOHANG) != n->pid)
 			continue;
 		n->pid = 0;
-		fail("%s has ended; its log is %s/log/%s.log, %s/start/%s starts it again", n->name,
-		     m->dir, n->name, m->dir, n->name);
+		mini_fail("%s has ended; its log is %s/log/%s.log, %s/start/%s starts it again",
+			  n->name, m->dir, n->name, m->dir, n->name);
 	}
 }
 
@@ -775,7 +604,7 @@ static int find_programs(struct mini *m)
 	char *slash, probe[600];
 
 	if (n < 0)
-		return fail("/proc/self/exe: %m");
+		return mini_fail("/proc/self/exe: %m");
 	m->bin[n] = 0;
 	slash = strrchr(m->bin, '/');
 	if (slash)
@@ -783,8 +612,9 @@ static int find_programs(struct mini *m)
 	snprintf(probe, sizeof(probe), "%s/dfs-namenode", m->bin);
 	return access(probe, X_OK) == 0
 		       ? 0
-		       : fail("%s: not there; dfs-mini looks for the other programs beside itself",
-			      probe);
+		       : mini_fail(
+				 "%s: not there; dfs-mini looks for the other programs beside itself",
+				 probe);
 }
 
 int main(int argc, char **argv)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/** conf_internal - what the table (conf.c), the XML reader (conf_xml.c) and the look for misspelt
- *  keys (conf_typo.c) need of each other */
+/** conf_internal - what the table (conf.c), the syntax of values (conf_value.c), the XML reader
+ *  (conf_xml.c) and the look for misspelt keys (conf_typo.c) need of each other */
 #include <stdbool.h>
+#include <stdint.h>
 
 struct conf;
 
@@ -14,6 +15,8 @@ int conf_set_from_file(struct conf *c, const char *key, const char *value, const
 bool conf_keeps_blanks(const struct conf *c);
 /** Cut white space in place; returns the first character that is not white. */
 char *conf_trim(char *s);
+/** A time in ms. A number without a unit has that of @dflt, its key's default (may be NULL). */
+int conf_parse_time(const char *s, const char *dflt, uint64_t *ret);
 /** Remember where the files were, for conf_reload(). -ENOMEM. */
 int conf_note_dir(struct conf *c, const char *dir);
 /** The key of conf_keys.def that begins with @prefix and is made of @key with the fewest letters

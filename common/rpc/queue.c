@@ -6,56 +6,19 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/rpc/attempts.h"
 #include "common/rpc/client_conn.h"
+#include "common/rpc/queue_internal.h"
 #include "common/wire/pb.h"
-#include "common/wire/rpc_frame.h"
 
 #define SPARE_MAX 256    /* calls that are over, kept for those that come */
 #define IDLE_NS NS_PER_S /* a connection that rested so long may have been closed */
 #define NEVER UINT64_MAX
-
-struct qcall {
-	struct list link; /* in unsent, conn->calls, paused or over */
-	struct rpc_attempts a;
-	const ProtobufCMessageDescriptor *desc;
-	rpc_done_fn fn;
-	void *arg;
-	uint8_t *frame; /* owned: the request */
-	size_t frame_len;
-	uint64_t due_ns;        /* in paused */
-	int rc;                 /* in over */
-	ProtobufCMessage *resp; /* owned; in over */
-};
-
-/* The one lock protects all but the reader's part of the connection, which is the runner's. It is
- * not held while sending, reading, connecting or in callbacks. */
-struct rpc_queue {
-	struct rpc_target t;
-	int wake_fd;
-	pthread_mutex_t lock;
-	struct list unsent, paused, over; /* of struct qcall */
-	struct list spare;
-	uint32_t count, spare_count;
-	int32_t next_id;
-	bool is_running, is_asleep;  /* somebody is in rpc_queue_run(); in poll() */
-	bool is_woken;               /* by rpc_queue_wake() */
-	struct rpc_conn *conn;       /* counted; made and put by the runner; NULL: none */
-	bool is_closing, tx_blocked; /* the socket takes no more */
-	uint32_t server;             /* to connect to */
-	uint32_t connects_left;
-	uint64_t connect_ns; /* not before */
-	uint64_t heard_ns, ping_ns;
-	uint64_t check_ns; /* the first deadline, or end of a pause, or earlier */
-};
 
 /* ---- set-up ---- */
 
@@ -135,9 +98,7 @@ static void check_by_locked(struct rpc_queue *q, uint64_t ns)
 		q->check_ns = ns;
 }
 
-/* ---- the ends of calls and connections ---- */
-
-static void break_conn_locked(struct rpc_queue *q, enum rpc_outcome o, const struct err *why);
+/* ---- the ends of calls ---- */
 
 static void end_locked(struct rpc_queue *q, struct qcall *k, int rc)
 {
@@ -153,7 +114,7 @@ static void switch_server_locked(struct rpc_queue *q, uint32_t from)
 	if (q->server == from)
 		q->server = (from + 1) % q->t.server_count;
 	if (q->conn && q->conn->server == from)
-		break_conn_locked(q, RPC_BROKEN, &why);
+		queue_break_conn_locked(q, RPC_BROKEN, &why);
 }
 
 /* To be sent again, as the same call or as a new one. */
@@ -172,7 +133,7 @@ static void again_locked(struct rpc_queue *q, struct qcall *k, uint32_t pause_ms
 }
 
 /* An attempt is over. */
-static void attempt_over_locked(struct rpc_queue *q, struct qcall *k, enum rpc_outcome o, int rc)
+void queue_attempt_over_locked(struct rpc_queue *q, struct qcall *k, enum rpc_outcome o, int rc)
 {
 	uint32_t pause = 0;
 	const enum rpc_next next = rpc_attempts_next(&k->a, &q->t, o, &rc, &pause);
@@ -186,98 +147,7 @@ static void attempt_over_locked(struct rpc_queue *q, struct qcall *k, enum rpc_o
 		switch_server_locked(q, k->a.server);
 }
 
-static void conn_put_locked(struct rpc_conn *conn)
-{
-	if (!--conn->refs)
-		rpc_conn_free(conn);
-}
-
-/* The connection is of no more use; the attempts under way end as @o. */
-static void break_conn_locked(struct rpc_queue *q, enum rpc_outcome o, const struct err *why)
-{
-	struct rpc_conn *conn = q->conn;
-	struct list *l;
-
-	if (!conn)
-		return;
-	q->conn = NULL;
-	conn->is_broken = true;
-	(void)shutdown(conn->fd, SHUT_RDWR);
-	while ((l = list_pop(&conn->calls))) {
-		struct qcall *k = container_of(l, struct qcall, link);
-
-		k->a.err = *why;
-		attempt_over_locked(q, k, o, why->rc);
-	}
-	conn_put_locked(conn);
-}
-
-/* ---- sending ---- */
-
-/* What is queued, as far as the socket takes it. The lock is dropped meanwhile. */
-static void send_locked(struct rpc_queue *q)
-{
-	struct rpc_conn *conn = q->conn;
-	ssize_t n = 0;
-	int rc = 0;
-
-	if (!conn || conn->has_sender)
-		return;
-	conn->has_sender = true;
-	conn->refs++;
-	while (rc >= 0 && !conn->is_broken) {
-		if (conn->sent == conn->sending.len) {
-			rpc_conn_give_back(conn, conn->sending);
-			conn->sending = rpc_conn_take_out(conn);
-			conn->sent = 0;
-		}
-		if (!conn->sending.len)
-			break;
-		pthread_mutex_unlock(&q->lock);
-		n = send(conn->fd, conn->sending.p + conn->sent, conn->sending.len - conn->sent,
-			 MSG_NOSIGNAL | MSG_DONTWAIT);
-		rc = n >= 0 || errno == EINTR ? 0 : neg_errno();
-		pthread_mutex_lock(&q->lock);
-		conn->sent += n > 0 ? (size_t)n : 0;
-	}
-	conn->has_sender = false;
-	if (q->conn == conn)
-		q->tx_blocked = rc == -EAGAIN;
-	/* A peer that closes may have said why first: then reading ends the calls. */
-	if (rc < 0 && rc != -EAGAIN && rc != -EPIPE && rc != -ECONNRESET && q->conn == conn) {
-		const struct err why = {.rc = rc, .text = "sending failed"};
-
-		break_conn_locked(q, RPC_BROKEN, &why);
-	}
-	conn_put_locked(conn);
-}
-
-/* Give @k to the connection. */
-static void queue_call_locked(struct rpc_queue *q, struct qcall *k)
-{
-	struct rpc_conn *conn = q->conn;
-
-	k->a.server = conn->server;
-	if (rpc_conn_queue(conn, k->frame, k->frame_len) < 0) {
-		attempt_over_locked(q, k, RPC_FAILED, err_set(&k->a.err, -ENOMEM, "out of memory"));
-		return;
-	}
-	if (list_empty(&conn->calls))
-		q->ping_ns = clock_mono_ns() + q->t.o.ping_interval_ms * NS_PER_MS;
-	list_del(&k->link);
-	list_add_tail(&conn->calls, &k->link);
-}
-
-static void ping_locked(struct rpc_queue *q)
-{
-	_cleanup_free_ uint8_t *frame = NULL;
-	size_t len;
-
-	q->ping_ns = clock_mono_ns() + q->t.o.ping_interval_ms * NS_PER_MS;
-	if (rpc_ping_encode(q->t.client_id, sizeof(q->t.client_id), &frame, &len) >= 0 &&
-	    rpc_conn_queue(q->conn, frame, len) >= 0)
-		send_locked(q);
-}
+/* ---- submitting ---- */
 
 /* A call that is in no list yet. */
 static int call_new_locked(struct rpc_queue *q, rpc_done_fn fn, void *arg, struct qcall **ret)
@@ -336,7 +206,7 @@ int rpc_queue_submit(struct rpc_queue *q, const char *method, const ProtobufCMes
 	if (q->is_asleep && q->conn && !q->tx_blocked && q->unsent.next == &k->link &&
 	    clock_mono_ns() - q->heard_ns < IDLE_NS) {
 		queue_call_locked(q, k);
-		send_locked(q);
+		queue_send_locked(q);
 		if (q->tx_blocked)
 			kick(q);
 	} else if (q->is_asleep) {
@@ -346,170 +216,6 @@ int rpc_queue_submit(struct rpc_queue *q, const char *method, const ProtobufCMes
 out:
 	pthread_mutex_unlock(&q->lock);
 	return rc;
-}
-
-/* ---- connecting ---- */
-
-/* Nobody answers: the calls that can wait do so, for as long as another attempt is worth it. */
-static void not_connected_locked(struct rpc_queue *q, uint32_t server, int rc,
-				 const struct err *why)
-{
-	const bool again = rc != -ENOMEM && q->connects_left;
-	struct list failed = LIST_INIT(failed);
-	struct list *l;
-
-	if (again)
-		q->connects_left--;
-	else
-		q->connects_left = q->t.o.connect_retries;
-	q->connect_ns = again ? clock_mono_ns() + RPC_CONNECT_PAUSE_MS * NS_PER_MS : 0;
-	list_for_each (u, &q->unsent) {
-		struct qcall *k = container_of(u, struct qcall, link);
-
-		if (!again || k->a.deadline_ns <= q->connect_ns) {
-			list_del(u);
-			list_add_tail(&failed, u);
-		}
-	}
-	while ((l = list_pop(&failed))) {
-		struct qcall *k = container_of(l, struct qcall, link);
-
-		k->a.server = server;
-		k->a.err = *why;
-		attempt_over_locked(q, k, RPC_FAILED, rc);
-	}
-}
-
-/* The lock is dropped meanwhile. */
-static void connect_locked(struct rpc_queue *q)
-{
-	const struct qcall *first = container_of(q->unsent.next, struct qcall, link);
-	const uint64_t deadline_ns = first->a.deadline_ns;
-	const uint32_t server = q->server;
-	struct rpc_client_opts o = rpc_target_conn_opts(&q->t, server);
-	struct rpc_conn *conn = NULL;
-	struct err why = ERR_INIT;
-	int rc;
-
-	pthread_mutex_unlock(&q->lock);
-	rc = rpc_conn_open(&o, q->t.client_id, deadline_ns, &conn, &why);
-	pthread_mutex_lock(&q->lock);
-	if (rc < 0) {
-		not_connected_locked(q, server, rc, &why);
-		return;
-	}
-	conn->server = server;
-	q->conn = conn;
-	q->tx_blocked = false;
-	q->connects_left = q->t.o.connect_retries;
-	q->connect_ns = 0;
-	q->heard_ns = clock_mono_ns();
-}
-
-/* ---- answers ---- */
-
-static struct qcall *find_locked(const struct rpc_queue *q, int32_t id)
-{
-	list_for_each (l, &q->conn->calls) {
-		struct qcall *k = container_of(l, struct qcall, link);
-
-		if (k->a.id == id)
-			return k;
-	}
-	return NULL; /* the answer to a call that was given up */
-}
-
-static void on_response_locked(struct rpc_queue *q, const struct rpc_response *r)
-{
-	const ProtobufCBinaryData *id = &r->header->clientid;
-	struct err why = ERR_INIT;
-	struct qcall *k;
-
-	if (id->len && (id->len != sizeof(q->t.client_id) ||
-			memcmp(id->data, q->t.client_id, sizeof(q->t.client_id)) != 0)) {
-		err_set(&why, -EPROTO, "%s %s answered somebody else's call", q->t.o.peer,
-			rpc_target_text(&q->t, q->conn->server));
-		break_conn_locked(q, RPC_FAILED, &why);
-		return;
-	}
-	k = find_locked(q, r->call_id);
-	if (k) {
-		int rc = rpc_attempts_take(&k->a, &q->t, r, k->desc, &k->resp);
-
-		list_del(&k->link);
-		attempt_over_locked(q, k, RPC_ANSWERED, rc);
-	}
-	if (r->status == RPC_SUCCESS || (r->status == RPC_ERROR && r->call_id >= 0))
-		return;
-	(void)rpc_response_error(r, &why); /* fatal: speaks for the whole connection */
-	if (r->header->has_errordetail && (int)r->header->errordetail == RPC_FATAL_UNAUTHORIZED &&
-	    !strcmp(why.remote, JEX_ACCESS_CONTROL)) /* others are about the user */
-		err_cure(&why, "%s %s refuses SIMPLE authentication, the only kind known here",
-			 q->t.o.peer,
-			 rpc_target_text(&q->t,
-					 r->call_id < 0 && q->conn ? q->conn->server : q->server));
-	break_conn_locked(q, r->call_id < 0 ? RPC_FAILED : RPC_BROKEN, &why);
-}
-
-static void on_frame_locked(struct rpc_queue *q, const uint8_t *frame, uint32_t len)
-{
-	struct rpc_response r = {0};
-	struct err why = ERR_INIT;
-	int rc = rpc_response_decode(frame, len, &r);
-
-	if (rc < 0) {
-		err_set(&why, rc == -ENOMEM ? rc : -EPROTO,
-			"%s %s sent a malformed answer; is that the %s's RPC port? (%s)",
-			q->t.o.peer, rpc_target_text(&q->t, q->conn->server), q->t.o.peer,
-			q->t.o.addr_key);
-		break_conn_locked(q, RPC_FAILED, &why);
-	} else {
-		q->t.is_hadoop = true;
-		on_response_locked(q, &r);
-	}
-	rpc_response_fini(&r);
-}
-
-static void on_read_failed_locked(struct rpc_queue *q, int rc, struct err *why)
-{
-	if (rc == -ECONNRESET) {
-		break_conn_locked(q, RPC_BROKEN, why);
-		return;
-	}
-	err_prefix(why, "%s %s", q->t.o.peer, rpc_target_text(&q->t, q->conn->server));
-	if (rc == -EPROTO)
-		err_cure(why, "is that the %s's RPC port? (%s)", q->t.o.peer, q->t.o.addr_key);
-	break_conn_locked(q, RPC_FAILED, why);
-}
-
-/* All frames that are here. The lock is dropped meanwhile. */
-static void read_locked(struct rpc_queue *q)
-{
-	struct rpc_conn *conn = q->conn;
-	struct err why = ERR_INIT;
-	int rc;
-
-	conn->refs++;
-	do {
-		uint8_t *frame;
-		uint32_t len;
-
-		pthread_mutex_unlock(&q->lock);
-		rc = rpc_conn_read(conn, 0, &frame, &len, &why);
-		pthread_mutex_lock(&q->lock);
-		if (rc < 0)
-			break;
-		if (q->conn == conn)
-			on_frame_locked(q, frame, len);
-		free(frame);
-	} while (q->conn == conn && rpc_conn_has_frame(conn));
-	if (rc < 0 && rc != -ETIMEDOUT && q->conn == conn)
-		on_read_failed_locked(q, rc, &why);
-	if (rc >= 0 && q->conn) {
-		q->heard_ns = clock_mono_ns();
-		q->ping_ns = q->heard_ns + q->t.o.ping_interval_ms * NS_PER_MS;
-	}
-	conn_put_locked(conn);
 }
 
 /* ---- time ---- */
@@ -524,7 +230,7 @@ static void check_list_locked(struct rpc_queue *q, struct list *calls, uint64_t 
 			continue;
 		}
 		list_del(l);
-		attempt_over_locked(q, k, RPC_FAILED, rpc_attempts_late(&k->a, &q->t));
+		queue_attempt_over_locked(q, k, RPC_FAILED, rpc_attempts_late(&k->a, &q->t));
 		if (calls != &q->unsent && (!q->conn || calls != &q->conn->calls))
 			return; /* it broke, and is over for all */
 	}
@@ -564,10 +270,10 @@ static void work_locked(struct rpc_queue *q)
 	    clock_mono_ns() - q->heard_ns >= IDLE_NS && rpc_conn_is_stale(q->conn)) {
 		const struct err idle = {.rc = -ECONNRESET};
 
-		break_conn_locked(q, RPC_BROKEN, &idle);
+		queue_break_conn_locked(q, RPC_BROKEN, &idle);
 	}
 	if (!q->conn && !list_empty(&q->unsent) && clock_mono_ns() >= q->connect_ns)
-		connect_locked(q);
+		queue_connect_locked(q);
 	if (!q->conn)
 		return;
 	list_for_each (l, &q->unsent) {
@@ -576,7 +282,7 @@ static void work_locked(struct rpc_queue *q)
 			return;
 	}
 	if (!q->tx_blocked)
-		send_locked(q);
+		queue_send_locked(q);
 }
 
 static int poll_ms(uint64_t until_ns)
@@ -626,14 +332,14 @@ static void sleep_locked(struct rpc_queue *q, uint64_t until_ns)
 	pthread_mutex_lock(&q->lock);
 	q->is_asleep = false;
 	if (conn)
-		conn_put_locked(conn);
+		queue_conn_put_locked(conn);
 	if (fds[1].revents & POLLOUT)
 		q->tx_blocked = false;
 	if (q->conn && q->conn == conn) {
 		if (fds[1].revents & ~POLLOUT)
-			read_locked(q);
+			queue_read_locked(q);
 		else if (!list_empty(&q->conn->calls) && clock_mono_ns() >= q->ping_ns)
-			ping_locked(q);
+			queue_ping_locked(q);
 	}
 }
 

@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
-#include "common/rpc/auth_to_local.h"
+#include "common/rpc/server_internal.h"
 #include "common/rpc/server_room.h"
 #include "common/transport/transport.h"
 #include "common/wire/pb.h"
@@ -33,65 +33,6 @@
 #define CALLS_PER_CONN 128u /* beyond these limits a connection is not read */
 #define CALLS_MAX 16384u
 #define UNSENT_PER_CONN (8u << 20) /* bytes of answers the peer has not taken */
-#define USER_MAX 256
-#define ERROR_TEXT_MAX 16384 /* a message may name two paths of 8,000 bytes */
-
-enum conn_state {
-	CONN_PREAMBLE, /* awaits the 7 bytes */
-	CONN_CONTEXT,  /* awaits SASL or the connection context */
-	CONN_OPEN,     /* calls */
-	CONN_FAREWELL, /* a fatal answer is on its way; input is thrown away */
-	CONN_CLOSED,   /* transport closed; waits for ops and calls to come back */
-};
-
-struct rpc_server {
-	struct reactor *reactor;
-	struct rpc_server_opts opts;
-	struct xlistener *listener;
-	struct list conns;
-	struct list parked; /* not read until calls, or the bytes of large ones, are fewer */
-	uint32_t calls;
-	struct room room;
-	struct log_rate limit_log;
-	bool closing;
-};
-
-struct conn {
-	struct rop rop;
-	struct rpc_server *server;
-	struct xconn *x; /* NULL when closed */
-	struct list link, park_link;
-	enum conn_state state;
-	enum rpc_auth auth;
-	bool sasl_done, receiving;
-	struct xop recv_op;
-	uint8_t *buf; /* bytes not parsed yet; grows as they arrive, never by a promised length */
-	uint32_t len, cap;
-	bool blocked; /* a whole frame is here, and may not be taken yet */
-	/* when the first of the bytes that are not parsed came, or could be read again */
-	uint64_t begun_ns;
-	uint32_t calls, sends; /* out; the connection outlives them */
-	struct guest guest;
-	uint64_t farewell_ns; /* when CONN_FAREWELL ends */
-	struct net_addr peer;
-	char peer_ip[NET_TEXT_MAX];
-	char *user, *real_user; /* set by the context, constant then */
-};
-
-/* An answer on its way out; a call while it is with the service. */
-struct call {
-	struct rpc_call pub;
-	struct conn *conn;
-	struct rpc_request req;
-	struct rmsg msg;
-	struct xop send_op;
-	uint8_t *answer; /* owned */
-	size_t answer_len;
-	bool fatal;
-	uint32_t len;   /* of the request's frame, while it is with the service; else 0 */
-	uint8_t *large; /* that frame, owned, when it is more than ROOM_SMALL; else it is here: */
-	uint8_t frame[];
-};
 
 static struct call *call_of(struct rpc_call *c)
 {
@@ -105,7 +46,7 @@ static void conn_wake(struct conn *c)
 	reactor_ready(c->server->reactor, &c->rop);
 }
 
-static void conn_close(struct conn *c)
+void server_conn_close(struct conn *c)
 {
 	if (c->state == CONN_CLOSED)
 		return;
@@ -128,7 +69,7 @@ static void conn_evict(struct rpc_server *s, struct guest *g, const char *why)
 			 " more since this was last said",
 			 c->peer_ip, why, dropped);
 	metric_add(METRIC_RPC_EVICTED, 1);
-	conn_close(c);
+	server_conn_close(c);
 }
 
 static void server_maybe_free(struct rpc_server *s)
@@ -177,7 +118,7 @@ static void request_free(struct call *k)
 	k->large = NULL;
 }
 
-static void call_free(struct call *k)
+void server_call_free(struct call *k)
 {
 	request_free(k);
 	free(k->answer);
@@ -193,9 +134,9 @@ static void answer_sent(struct xop *op, int res)
 	if (c->state != CONN_CLOSED)
 		room_took(&c->server->room, &c->guest, k->answer_len,
 			  reactor_now_ns(c->server->reactor));
-	call_free(k);
+	server_call_free(k);
 	if (res < 0)
-		conn_close(c);
+		server_conn_close(c);
 	conn_wake(c);
 }
 
@@ -209,8 +150,8 @@ static void answer_send(struct call *k)
 	struct guest *g;
 
 	if (c->state == CONN_CLOSED || !k->answer) { /* too late, or out of memory */
-		conn_close(c);
-		call_free(k);
+		server_conn_close(c);
+		server_call_free(k);
 		return;
 	}
 	if (k->fatal) {
@@ -269,7 +210,7 @@ void rpc_reply(struct rpc_call *call, const ProtobufCMessage *resp)
 	call_answered(k);
 }
 
-static void call_fail(struct call *k, enum rpc_detail detail, const char *cls, const char *text)
+void server_call_fail(struct call *k, enum rpc_detail detail, const char *cls, const char *text)
 {
 	struct rpc_reply_to to = rpc_reply_to(&k->req);
 
@@ -286,7 +227,7 @@ void rpc_fail(struct rpc_call *call, const char *cls, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	call_fail(call_of(call), RPC_ERROR_APPLICATION, cls, text);
+	server_call_fail(call_of(call), RPC_ERROR_APPLICATION, cls, text);
 }
 
 void rpc_fail_no_method(struct rpc_call *call)
@@ -295,7 +236,7 @@ void rpc_fail_no_method(struct rpc_call *call)
 
 	snprintf(text, sizeof(text), "Unknown method %s called on %s protocol.", call->method,
 		 call->protocol);
-	call_fail(call_of(call), RPC_ERROR_NO_SUCH_METHOD, JEX_NO_SUCH_METHOD, text);
+	server_call_fail(call_of(call), RPC_ERROR_NO_SUCH_METHOD, JEX_NO_SUCH_METHOD, text);
 }
 
 ProtobufCMessage *rpc_call_decode(struct rpc_call *call, const ProtobufCMessageDescriptor *desc)
@@ -309,25 +250,26 @@ ProtobufCMessage *rpc_call_decode_in(struct rpc_call *call, struct pb_room *room
 	ProtobufCMessage *m = NULL;
 
 	if (pb_has_nul(desc, call->request, call->request_len)) {
-		call_fail(call_of(call), RPC_ERROR_APPLICATION, JEX_INVALID_PATH,
-			  "a text of the request holds a NUL character, which no name has here");
+		server_call_fail(
+			call_of(call), RPC_ERROR_APPLICATION, JEX_INVALID_PATH,
+			"a text of the request holds a NUL character, which no name has here");
 		return NULL;
 	}
 	if (!pb_unpack_in(room, desc, call->request, call->request_len, &m))
 		return m;
-	call_fail(call_of(call), RPC_FATAL_DESERIALIZING_REQUEST, JEX_RPC_SERVER,
-		  "malformed request message");
+	server_call_fail(call_of(call), RPC_FATAL_DESERIALIZING_REQUEST, JEX_RPC_SERVER,
+			 "malformed request message");
 	return NULL;
 }
 
 /* An answer that is to no call: takes @answer. */
-static void conn_send(struct conn *c, uint8_t *answer, size_t len, bool fatal)
+void server_conn_send(struct conn *c, uint8_t *answer, size_t len, bool fatal)
 {
 	struct call *k = (struct call *)calloc(1, sizeof(*k));
 
 	if (!k) {
 		free(answer);
-		conn_close(c);
+		server_conn_close(c);
 		return;
 	}
 	k->conn = c;
@@ -337,7 +279,7 @@ static void conn_send(struct conn *c, uint8_t *answer, size_t len, bool fatal)
 	answer_send(k);
 }
 
-static void conn_fatal(struct conn *c, int32_t call_id, enum rpc_detail detail, const char *cls,
+void server_conn_fatal(struct conn *c, int32_t call_id, enum rpc_detail detail, const char *cls,
 		       const char *text)
 {
 	struct rpc_reply_to to = {.call_id = call_id, .retry_count = -1};
@@ -346,189 +288,7 @@ static void conn_fatal(struct conn *c, int32_t call_id, enum rpc_detail detail, 
 
 	metric_add(METRIC_RPC_ERRORS, 1);
 	(void)rpc_error_encode(&to, RPC_FATAL, detail, cls, text, &answer, &len);
-	conn_send(c, answer, len, true);
-}
-
-/* ---- frames ---- */
-
-/* The short name of a user of the context. False: there is none, and the connection ends. */
-static bool take_user(struct conn *c, const char *name, char **ret)
-{
-	struct err err = ERR_INIT;
-	char text[ERR_TEXT_MAX + 300], user[USER_MAX + 1];
-
-	if (auth_to_local(c->server->opts.names, name, user, sizeof(user), &err)) {
-		snprintf(text, sizeof(text), "Illegal principal name %.256s: %s", name, err.text);
-		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_BAD_ARGUMENT, text);
-		return false;
-	}
-	*ret = strdup(user);
-	if (!*ret)
-		conn_close(c);
-	return *ret;
-}
-
-static void on_context(struct conn *c, const struct rpc_request *q)
-{
-	Hc__IpcConnectionContextProto *ctx = NULL;
-	const Hc__UserInformationProto *u;
-
-	if (c->state != CONN_CONTEXT) {
-		conn_fatal(c, q->call_id, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
-			   "Connection context already processed");
-		return;
-	}
-	if (c->auth == RPC_AUTH_SASL && !c->sasl_done) {
-		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL,
-			   "Connection context before the end of SASL negotiation");
-		return;
-	}
-	if (pb_unpack(&hc__ipc_connection_context_proto__descriptor, q->message, q->message_len,
-		      &ctx)) {
-		conn_fatal(c, q->call_id, RPC_FATAL_DESERIALIZING_REQUEST, JEX_RPC_SERVER,
-			   "malformed connection context");
-		return;
-	}
-	u = ctx->userinfo;
-	if (!u || !u->effectiveuser || !*u->effectiveuser || strlen(u->effectiveuser) > USER_MAX ||
-	    (u->realuser && strlen(u->realuser) > USER_MAX)) {
-		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL,
-			   "the connection context names no user, or one that is too long");
-	} else if (take_user(c, u->effectiveuser, &c->user) &&
-		   (!u->realuser || !*u->realuser || take_user(c, u->realuser, &c->real_user))) {
-		c->state = CONN_OPEN;
-		room_idle(&c->server->room, &c->guest);
-	}
-	pb_free(ctx);
-}
-
-/* Clients with a token try SASL also where it is not asked for: we answer that SIMPLE will do. */
-static void on_sasl(struct conn *c, const struct rpc_request *q)
-{
-	Hc__RpcSaslProto *m = NULL;
-	int state = -1;
-	uint8_t *answer = NULL;
-	size_t len = 0;
-
-	if (c->auth == RPC_AUTH_SASL && c->state == CONN_CONTEXT &&
-	    !pb_unpack(&hc__rpc_sasl_proto__descriptor, q->message, q->message_len, &m))
-		state = (int)m->state;
-	pb_free(m);
-	if (state == HC__RPC_SASL_PROTO__SASL_STATE__NEGOTIATE && !c->sasl_done) {
-		c->sasl_done = true;
-		(void)rpc_sasl_success_encode(&answer, &len);
-		conn_send(c, answer, len, false);
-	} else if (state != HC__RPC_SASL_PROTO__SASL_STATE__INITIATE || !c->sasl_done) {
-		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL,
-			   "unexpected SASL message: this server does SIMPLE authentication");
-	}
-}
-
-static const struct rpc_service *find_service(const struct rpc_server *s, const char *protocol)
-{
-	for (uint32_t i = 0; i < s->opts.service_count; i++) {
-		if (!strcmp(s->opts.services[i].protocol, protocol))
-			return &s->opts.services[i];
-	}
-	return NULL;
-}
-
-/* Takes @k, whose frame has @len bytes. */
-static void on_call(struct conn *c, struct call *k, uint32_t len)
-{
-	const struct rpc_service *service;
-	char text[ERROR_TEXT_MAX];
-
-	k->pub = (struct rpc_call){.protocol = k->req.method->declaringclassprotocolname,
-				   .method = k->req.method->methodname,
-				   .user = c->user,
-				   .real_user = c->real_user,
-				   .client_id = k->req.header->clientid.data,
-				   .client_id_len = (uint32_t)k->req.header->clientid.len,
-				   .call_id = k->req.call_id,
-				   .retry_count = k->req.retry_count,
-				   .request = k->req.message,
-				   .request_len = (uint32_t)k->req.message_len,
-				   .peer = &c->peer,
-				   .peer_ip = c->peer_ip};
-	c->calls++;
-	c->server->calls++;
-	room_busy(&c->guest);
-	k->len = len;
-	room_asks(&c->server->room, &c->guest, len);
-	service = find_service(c->server, k->pub.protocol);
-	if (service) {
-		service->call(service->arg, &k->pub);
-		return;
-	}
-	snprintf(text, sizeof(text), "Unknown protocol: %s", k->pub.protocol);
-	call_fail(k, RPC_ERROR_NO_SUCH_PROTOCOL, JEX_NO_SUCH_PROTOCOL, text);
-}
-
-static void on_frame(struct conn *c, const uint8_t *frame, uint32_t len)
-{
-	const bool is_large = len > ROOM_SMALL;
-	struct call *k = (struct call *)calloc(1, sizeof(*k) + (is_large ? 0 : len));
-	enum rpc_detail detail;
-	uint8_t *copy;
-
-	if (k && is_large)
-		k->large = malloc(len);
-	if (!k || (is_large && !k->large)) {
-		free(k);
-		conn_close(c);
-		return;
-	}
-	k->conn = c;
-	copy = is_large ? k->large : k->frame;
-	memcpy(copy, frame, len);
-	if (rpc_request_decode(copy, len, &k->req, &detail)) {
-		conn_fatal(c, k->req.call_id, detail, JEX_RPC_SERVER, "malformed RPC request");
-	} else if (k->req.call_id >= 0 && c->state == CONN_OPEN) {
-		on_call(c, k, len);
-		return;
-	} else if (k->req.call_id == RPC_CALL_CONTEXT) {
-		on_context(c, &k->req);
-	} else if (k->req.call_id == RPC_CALL_SASL) {
-		on_sasl(c, &k->req);
-	} else if (k->req.call_id >= 0) {
-		conn_fatal(c, k->req.call_id, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
-			   "Connection context not established");
-	} else if (k->req.call_id == RPC_CALL_PING) {
-		if (c->state == CONN_OPEN && !c->calls)
-			room_idle(&c->server->room, &c->guest);
-	} else {
-		conn_fatal(c, k->req.call_id, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
-			   "Unknown out of band call");
-	}
-	call_free(k);
-}
-
-static void on_http(struct conn *c)
-{
-	static const char body[] =
-		"It looks like you are making an HTTP request to a Hadoop IPC port. "
-		"This is not the correct port for the web interface on this daemon.\r\n";
-	char *text = NULL;
-	int len = asprintf(&text,
-			   "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\n"
-			   "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
-			   sizeof(body) - 1, body);
-
-	conn_send(c, len < 0 ? NULL : (uint8_t *)text, len < 0 ? 0 : (size_t)len, true);
-}
-
-static void on_preamble(struct conn *c, const uint8_t *p)
-{
-	int rc = rpc_preamble_decode(p, &c->auth);
-
-	c->state = CONN_CONTEXT;
-	if (rc == -EACCES)
-		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL,
-			   "unknown authentication method: this server does SIMPLE");
-	else if (rc < 0)
-		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_VERSION_MISMATCH, JEX_VERSION_MISMATCH,
-			   "Server IPC version 9 cannot communicate with the client's version");
+	server_conn_send(c, answer, len, true);
 }
 
 /* ---- bytes ---- */
@@ -549,23 +309,24 @@ static uint32_t parse_one(struct conn *c, const uint8_t *p, uint32_t left)
 		return left;
 	if (c->state == CONN_PREAMBLE) {
 		if (left >= 4 && rpc_preamble_is_http(p)) {
-			on_http(c);
+			server_on_http(c);
 			return left;
 		}
 		if (left < RPC_PREAMBLE_LEN)
 			return 0;
-		on_preamble(c, p);
+		server_on_preamble(c, p);
 		return RPC_PREAMBLE_LEN;
 	}
 	if (left < 4)
 		return 0;
 	if (rpc_frame_len(p, c->server->opts.max_request, &n)) {
-		conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
-			   "the length of the request is out of range (ipc.maximum.data.length)");
+		server_conn_fatal(
+			c, RPC_CALL_NONE, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
+			"the length of the request is out of range (ipc.maximum.data.length)");
 		return left;
 	}
 	if (c->state == CONN_CONTEXT && n > HELLO_MAX) {
-		conn_fatal(
+		server_conn_fatal(
 			c, RPC_CALL_NONE, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
 			"the connection context is too long: at most 64 KiB before it is known who calls");
 		return left;
@@ -575,7 +336,7 @@ static uint32_t parse_one(struct conn *c, const uint8_t *p, uint32_t left)
 	c->blocked = !may_take(c, n);
 	if (c->blocked)
 		return 0;
-	on_frame(c, p + 4, n);
+	server_on_frame(c, p + 4, n);
 	return n + 4;
 }
 
@@ -611,7 +372,7 @@ static void received(struct xop *op, int res)
 	if (res > 0)
 		c->len += (uint32_t)res;
 	else if (!waiting)
-		conn_close(c);
+		server_conn_close(c);
 	conn_wake(c);
 }
 
@@ -660,7 +421,7 @@ static void conn_receive(struct conn *c)
 		return;
 	/* A deadline of the transport counts only when no byte is there. */
 	if (c->state == CONN_FAREWELL && reactor_now_ns(c->server->reactor) >= c->farewell_ns) {
-		conn_close(c);
+		server_conn_close(c);
 		return;
 	}
 	/* an answer of ours wakes us; others' answers only from this list */
@@ -671,7 +432,7 @@ static void conn_receive(struct conn *c)
 		return;
 	}
 	if (!buf_reserve(c)) {
-		conn_close(c);
+		server_conn_close(c);
 		return;
 	}
 	c->x->recv_deadline_ns = receive_until(c);
@@ -760,6 +521,6 @@ void rpc_server_close(struct rpc_server *s)
 	xlistener_close(s->listener);
 	s->closing = true;
 	list_for_each (l, &s->conns)
-		conn_close(container_of(l, struct conn, link));
+		server_conn_close(container_of(l, struct conn, link));
 	server_maybe_free(s);
 }

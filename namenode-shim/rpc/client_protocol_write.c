@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ClientProtocol: blocks of files under construction. hdfs-wire 3.4, 3.6. */
+/* ClientProtocol: blocks of files under construction, from addBlock to complete. Pipelines that
+ * lost a node are in client_protocol_pipeline.c. hdfs-wire 3.4, 3.6. */
 #include <string.h>
 
 #include "ClientNamenodeProtocol.pb-c.h"
@@ -11,17 +12,16 @@
 #include "namenode-shim/namespace/storage_policy.h"
 #include "namenode-shim/namespace/under_construction.h"
 #include "namenode-shim/nn.h"
+#include "namenode-shim/rpc/client_protocol_write_internal.h"
 #include "namenode-shim/rpc/methods.h"
 
-#define NO_OFFSET UINT64_MAX /* -1, as HDFS sends where an offset makes no sense */
-
-static struct block from_proto(const Hd__ExtendedBlockProto *p)
+struct block client_block(const Hd__ExtendedBlockProto *p)
 {
 	return (struct block){(int64_t)p->blockid, p->generationstamp,
 			      p->has_numbytes ? p->numbytes : 0};
 }
 
-static int check_pool(struct req *q, const Hd__ExtendedBlockProto *p)
+int client_check_pool(struct req *q, const Hd__ExtendedBlockProto *p)
 {
 	if (!p || !strcmp(p->poolid, q->nn->db->ident.pool_id))
 		return 0;
@@ -30,7 +30,7 @@ static int check_pool(struct req *q, const Hd__ExtendedBlockProto *p)
 }
 
 /* As Java prints a block of a pool. */
-static const char *block_text(struct req *q, const Hd__ExtendedBlockProto *p)
+const char *client_block_text(struct req *q, const Hd__ExtendedBlockProto *p)
 {
 	return arena_printf(&q->mem, "%s:blk_%lld_%llu", p->poolid, (long long)p->blockid,
 			    (unsigned long long)p->generationstamp);
@@ -45,7 +45,7 @@ static bool is_block(const struct inode_block *a, const Hd__ExtendedBlockProto *
 static int commit_last(struct req *q, struct inode *n, const Hd__ExtendedBlockProto *p)
 {
 	struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
-	const struct block now = p ? from_proto(p) : (struct block){0};
+	const struct block now = p ? client_block(p) : (struct block){0};
 
 	if (!p || !last || last->committed)
 		return 0;
@@ -103,7 +103,7 @@ static int check_previous(struct req *q, const Hd__AddBlockRequestProto *m, cons
 		&q->exc, EXC_IO,
 		"Cannot allocate block in %s: passed 'previous' block %s does not match "
 		"actual last block in file %s",
-		m->src, m->previous ? block_text(q, m->previous) : "null",
+		m->src, m->previous ? client_block_text(q, m->previous) : "null",
 		last ? arena_printf(&q->mem, "blk_%lld_%llu", (long long)last->b.id,
 				    (unsigned long long)last->b.gs)
 		     : "null");
@@ -137,7 +137,7 @@ static int check_progress(struct req *q, const char *src, const struct inode *n)
 
 /* Placement compares each node with all that a client names: no more of them than there may be
  * nodes. */
-static int check_named(struct req *q, size_t n, size_t most)
+int client_check_named(struct req *q, size_t n, size_t most)
 {
 	if (n <= most)
 		return 0;
@@ -146,7 +146,7 @@ static int check_named(struct req *q, size_t n, size_t most)
 }
 
 /* Adds to *count nodes in @to those that are not in it. */
-static const struct dn **exclude_list(struct req *q, Hd__DatanodeInfoProto *const *nodes, size_t n,
+const struct dn **client_exclude_list(struct req *q, Hd__DatanodeInfoProto *const *nodes, size_t n,
 				      const struct dn **to, uint32_t *count)
 {
 	struct datanodes *d = &q->nn->dns;
@@ -164,7 +164,7 @@ static const struct dn **exclude_list(struct req *q, Hd__DatanodeInfoProto *cons
 }
 
 /* Nodes that a block of @n is to be on. */
-static uint32_t units_of(const struct inode *n)
+uint32_t client_units_of(const struct inode *n)
 {
 	return n->ec ? n->ec->k + n->ec->m : n->repl;
 }
@@ -175,7 +175,7 @@ static uint32_t units_least(const struct nn *nn, const struct inode *n)
 {
 	if (!n->ec)
 		return nn->set.repl_min;
-	return nn->set.ec.strict ? units_of(n) : n->ec->k;
+	return nn->set.ec.strict ? client_units_of(n) : n->ec->k;
 }
 
 /* Too few for a group: HDFS's sentence, which a stock client prints. It counts the nodes that were
@@ -225,13 +225,13 @@ static void give_back(struct storage *const *st, uint32_t n, uint64_t block_size
 static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct inode *n,
 		  struct storage **st, uint32_t *ret_n)
 {
-	struct place p = {.want = units_of(n),
+	struct place p = {.want = client_units_of(n),
 			  .spread = n->ec,
 			  .writer_ip = q->ns.host,
 			  .block_size = n->block_size,
 			  .policy = storage_policy_of_file(q->ns.t, n, &q->mem)};
 	const uint32_t least = units_least(q->nn, n);
-	int rc = check_named(q, m->n_excludenodes, DN_MAX);
+	int rc = client_check_named(q, m->n_excludenodes, DN_MAX);
 
 	if (rc < 0)
 		return rc;
@@ -239,9 +239,9 @@ static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct
 		if (m->flags[i] == HD__ADD_BLOCK_FLAG_PROTO__NO_LOCAL_WRITE ||
 		    m->flags[i] == HD__ADD_BLOCK_FLAG_PROTO__IGNORE_CLIENT_LOCALITY)
 			p.writer_ip = NULL;
-	p.exclude = exclude_list(q, m->excludenodes, m->n_excludenodes,
-				 arena_array(&q->mem, const struct dn *, m->n_excludenodes + 1),
-				 &p.nexclude);
+	p.exclude = client_exclude_list(
+		q, m->excludenodes, m->n_excludenodes,
+		arena_array(&q->mem, const struct dn *, m->n_excludenodes + 1), &p.nexclude);
 	*ret_n = place_choose(&q->nn->dns, &p, st);
 	if (*ret_n < p.want && n->ec && *ret_n >= least)
 		log_warn(
@@ -327,7 +327,7 @@ static int choose_again(struct req *q, const Hd__AddBlockRequestProto *m, struct
 			Hd__AddBlockResponseProto *r)
 {
 	const struct block *last = &n->blocks[n->nblocks - 1].b;
-	struct storage **st = arena_array(&q->mem, struct storage *, units_of(n));
+	struct storage **st = arena_array(&q->mem, struct storage *, client_units_of(n));
 	struct effect *e;
 	uint32_t nst = 0;
 	int rc = choose(q, m, n, st, &nst);
@@ -373,7 +373,7 @@ static int add_block(struct req *q, const void *in)
 	struct inode *n;
 	uint64_t before;
 	uint32_t nst = 0;
-	int rc = check_pool(q, m->previous);
+	int rc = client_check_pool(q, m->previous);
 
 	rc = rc ? rc : uc_find_open(q, m->src, m->fileid, m->clientname, &n);
 	rc = rc ? rc : check_recovered(q, n, m->previous);
@@ -388,7 +388,7 @@ static int add_block(struct req *q, const void *in)
 				       inode_nblocks(n), q->nn->set.max_blocks_per_file);
 	rc = check_previous(q, m, n);
 	rc = rc ? rc : check_progress(q, m->src, n);
-	st = arena_array(&q->mem, struct storage *, units_of(n));
+	st = arena_array(&q->mem, struct storage *, client_units_of(n));
 	rc = rc ? rc : choose(q, m, n, st, &nst);
 	before = inode_space(n);
 	rc = rc ? rc : commit_last(q, n, m->previous);
@@ -428,7 +428,7 @@ static int abandon_block(struct req *q, const void *in)
 static bool must_wait(struct req *q, const struct inode *n, const Hd__ExtendedBlockProto *last)
 {
 	const struct blk *b = last ? blocks_find(&q->nn->blocks, (int64_t)last->blockid) : NULL;
-	const struct block want = last ? from_proto(last) : (struct block){0};
+	const struct block want = last ? client_block(last) : (struct block){0};
 
 	if (!n->nblocks || !b || b->state == BLK_COMPLETE ||
 	    blk_enough_as(b, want.gs, want.len, q->nn->set.repl_min))
@@ -477,7 +477,7 @@ static int complete(struct req *q, const void *in)
 	const char *path;
 	struct inode *n;
 	uint64_t before;
-	int rc = check_pool(q, m->last);
+	int rc = client_check_pool(q, m->last);
 
 	rc = rc ? rc : uc_find(q, m->src, m->fileid, m->clientname, &n, &path);
 	if (rc < 0)
@@ -529,174 +529,6 @@ static int fsync_file(struct req *q, const void *in)
 	return ns_io(&q->ns, inode_put(q->ns.t, n));
 }
 
-/* ---- pipelines ---- */
-
-static const char *state_text(const struct blk *b)
-{
-	if (b->state == BLK_OPEN)
-		return b->open && b->open->recovery_id ? "UNDER_RECOVERY" : "COMMITTED";
-	return b->state == BLK_COMPLETE ? "COMPLETE" : "COMMITTED";
-}
-
-/* The open last block @p of a file leased to @client. */
-static int find_block(struct req *q, const Hd__ExtendedBlockProto *p, const char *client,
-		      struct inode **ret)
-{
-	const struct blk *b = blocks_find(&q->nn->blocks, (int64_t)p->blockid);
-	const struct inode *n;
-	int rc = b ? inode_get_tail(q->ns.t, b->inode, &q->mem, ret) : -ENOENT;
-
-	if (rc == -ENOENT)
-		return exception_throw(&q->exc, EXC_IO, "%s does not exist.", block_text(q, p));
-	if (rc < 0)
-		return ns_io(&q->ns, rc);
-	n = *ret;
-	if (!n->nblocks || n->blocks[n->nblocks - 1].b.id != b->b.id ||
-	    n->blocks[n->nblocks - 1].committed || uc_is_recovered(q, n))
-		return exception_throw(
-			&q->exc, EXC_IO,
-			"Unexpected BlockUCState: %s is %s but not UNDER_CONSTRUCTION",
-			block_text(q, p), state_text(b));
-	if (!inode_is_open(n))
-		return exception_throw(&q->exc, EXC_IO,
-				       "The file %s belonged to does not exist or it is not under "
-				       "construction.",
-				       block_text(q, p));
-	if (strcmp(n->client, client))
-		return exception_throw(&q->exc, EXC_LEASE_EXPIRED,
-				       "Lease mismatch: %s is accessed by a non lease holder %s",
-				       block_text(q, p), client);
-	return 0;
-}
-
-static int update_block_for_pipeline(struct req *q, const void *in)
-{
-	const Hd__UpdateBlockForPipelineRequestProto *m = in;
-	Hd__UpdateBlockForPipelineResponseProto *r =
-		req_reply(q, Hd__UpdateBlockForPipelineResponseProto,
-			  hd__update_block_for_pipeline_response_proto__init);
-	struct block b = from_proto(m->block);
-	struct inode *n;
-	int rc = find_block(q, m->block, m->clientname, &n);
-
-	if (rc < 0)
-		return rc;
-	b.gs = ++q->ns.t->ctr.gs;
-	r->block = locate_bare(q, &b, NO_OFFSET);
-	if (n->ec)
-		locate_units(q, r->block, NULL, units_of(n));
-	return 0;
-}
-
-static int update_pipeline(struct req *q, const void *in)
-{
-	const Hd__UpdatePipelineRequestProto *m = in;
-	struct block now = from_proto(m->newblock);
-	struct effect *e;
-	struct inode_block *last;
-	struct inode *n;
-	uint8_t *units;
-	int rc = find_block(q, m->oldblock, m->clientname, &n);
-
-	req_reply(q, Hd__UpdatePipelineResponseProto, hd__update_pipeline_response_proto__init);
-	if (rc < 0)
-		return rc;
-	last = &n->blocks[n->nblocks - 1];
-	if (now.gs <= last->b.gs || now.gs > q->ns.t->ctr.gs)
-		return exception_throw(
-			&q->exc, EXC_IO,
-			"Update %s but the new block %s does not have a larger generation "
-			"stamp than the last block blk_%lld_%llu",
-			block_text(q, m->oldblock), block_text(q, m->newblock),
-			(long long)last->b.id, (unsigned long long)last->b.gs);
-	if (now.len < last->b.len)
-		return exception_throw(
-			&q->exc, EXC_IO,
-			"Update %s (size=%llu) to a smaller size block %s (size=%llu)",
-			block_text(q, m->oldblock), (unsigned long long)from_proto(m->oldblock).len,
-			block_text(q, m->newblock), (unsigned long long)now.len);
-	if (n->ec && now.len > inode_block_max(n))
-		return exception_throw(
-			&q->exc, EXC_IO, "Update %s to %llu bytes, more than a group of %s has",
-			block_text(q, m->oldblock), (unsigned long long)now.len, n->ec->name);
-	now.id = last->b.id;
-	last->b = now;
-	e = ns_effect(&q->ns, FX_BLOCK_PIPELINE);
-	e->b = now;
-	if (n->ec && m->n_newnodes > units_of(n))
-		return exception_throw(&q->exc, EXC_IO,
-				       "Update %s to %zu nodes, more than %s has units",
-				       block_text(q, m->oldblock), m->n_newnodes, n->ec->name);
-	e->targets = arena_array(&q->mem, struct storage_ref, m->n_newnodes + 1);
-	units = arena_array(&q->mem, uint8_t, m->n_newnodes + 1);
-	e->units = n->ec ? units : NULL;
-	/* of a group: the place of a lost unit is empty */
-	for (size_t i = 0; i < m->n_newnodes; i++) {
-		const struct dn *dn = datanodes_find(&q->nn->dns, m->newnodes[i]->datanodeuuid);
-		struct storage *st =
-			dn && i < m->n_storageids ? dn_storage(dn, m->storageids[i]) : NULL;
-
-		if (st) {
-			units[e->ntargets] = (uint8_t)i;
-			e->targets[e->ntargets++] = storage_ref(st);
-		}
-	}
-	return ns_io(&q->ns, inode_put(q->ns.t, n));
-}
-
-static int get_additional_datanode(struct req *q, const void *in)
-{
-	const Hd__GetAdditionalDatanodeRequestProto *m = in;
-	Hd__GetAdditionalDatanodeResponseProto *r =
-		req_reply(q, Hd__GetAdditionalDatanodeResponseProto,
-			  hd__get_additional_datanode_response_proto__init);
-	const size_t repl_max = q->nn->set.repl_max;
-	const struct block b = from_proto(m->blk);
-	struct place p = {.want = m->numadditionalnodes};
-	const struct dn * * not ;
-	struct storage **st;
-	uint8_t *types;
-	struct inode *n;
-	uint32_t have = 0;
-	int rc = check_pool(q, m->blk);
-
-	rc = rc ? rc : uc_find_open(q, m->src, m->fileid, m->clientname, &n);
-	if (rc < 0)
-		return rc;
-	if (m->numadditionalnodes > q->nn->set.repl_max)
-		return exception_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
-				       "too many nodes asked for: %u", m->numadditionalnodes);
-	rc = check_named(q, m->n_existings, repl_max > EC_UNITS_MAX ? repl_max : EC_UNITS_MAX);
-	rc = rc ? rc : check_named(q, m->n_excludes, DN_MAX);
-	if (rc < 0)
-		return rc;
-	p.exclude = not =
-		arena_array(&q->mem, const struct dn *, m->n_existings + m->n_excludes + 1);
-	p.have = types = arena_array(&q->mem, uint8_t, m->n_existings + 1);
-	st = arena_array(&q->mem, struct storage *, m->n_existings + m->numadditionalnodes + 1);
-	for (size_t i = 0; i < m->n_existings; i++) {
-		const struct dn *dn =
-			datanodes_find(&q->nn->dns, m->existings[i]->id->datanodeuuid);
-		struct storage *s = dn && i < m->n_existingstorageuuids
-					    ? dn_storage(dn, m->existingstorageuuids[i])
-					    : NULL;
-
-		if (!s)
-			continue;
-		types[p.nhave++] = (uint8_t)s->type;
-		st[have++] = s;
-	}
-	exclude_list(q, m->existings, m->n_existings, not, &p.nexclude);
-	p.nholders = p.nexclude; /* their racks, and their types, count */
-	exclude_list(q, m->excludes, m->n_excludes, not, &p.nexclude);
-	p.block_size = n->block_size;
-	p.policy = storage_policy_of_file(q->ns.t, n, &q->mem);
-	p.copy = have > 0;
-	have += place_choose(&q->nn->dns, &p, st + have);
-	r->block = locate_on(q, &b, NO_OFFSET, st, have);
-	return 0;
-}
-
 /* ---- leases, bad replicas ---- */
 
 static int renew_lease(struct req *q, const void *in)
@@ -729,9 +561,6 @@ static const struct method table[] = {
 	CHANGE(abandonBlock, abandon_block, 0, abandon_block),
 	CHANGE(complete, complete, 0, complete),
 	CHANGE(fsync, fsync, 0, fsync_file),
-	CHANGE(updateBlockForPipeline, update_block_for_pipeline, 0, update_block_for_pipeline),
-	CHANGE(updatePipeline, update_pipeline, REQ_ONCE, update_pipeline),
-	CHANGE(getAdditionalDatanode, get_additional_datanode, 0, get_additional_datanode),
 	METHOD(renewLease, hd, renew_lease, REQ_MEMORY, 0, renew_lease),
 	METHOD(reportBadBlocks, hd, report_bad_blocks, REQ_MEMORY, 0, report_bad_blocks),
 };

@@ -209,6 +209,9 @@ static struct cost call(struct world *w, const char *name, const void *msg)
 	for (size_t i = 0; i < client_write_methods.count; i++)
 		if (!strcmp(client_write_methods.methods[i].name, name))
 			called = &client_write_methods.methods[i];
+	for (size_t i = 0; i < client_pipeline_methods.count; i++)
+		if (!strcmp(client_pipeline_methods.methods[i].name, name))
+			called = &client_pipeline_methods.methods[i];
 	assert_non_null(called);
 	called_with = msg;
 	c = run(w, &m);

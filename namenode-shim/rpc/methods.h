@@ -34,6 +34,8 @@ extern const struct method_table client_refuse_methods;
 extern const struct method_table client_append_methods;
 /* client_protocol_write.c: blocks of open files */
 extern const struct method_table client_write_methods;
+/* client_protocol_pipeline.c: other nodes for a block that is written */
+extern const struct method_table client_pipeline_methods;
 extern const struct method_table datanode_methods; /* datanode_protocol.c */
 extern const struct method_table lifeline_methods; /* datanode_protocol.c */
 /* admin_protocols.c: the small protocols beside ClientProtocol. */
