@@ -99,7 +99,7 @@ int name_check(const char *name, bool make);
  *  What a user cannot have caused goes to the log, with @op and the sentence of the library. */
 int fail_errno(const char *op, int rc, const struct dfs_err *err);
 /** The same, but the log has a line at most once in FAIL_LINE_NS for each *@line, which begins as
- *  0, unless the error is another one. */
+ *  0; where the error is another one each time, once a second. */
 int fail_errno_limited(const char *op, int rc, const struct dfs_err *err, struct fail_line *line);
 /** May the same be possible later? The cluster is out of reach, starting, short of data nodes, or
  * recovers a lease. */

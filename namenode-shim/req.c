@@ -12,6 +12,7 @@
 #include "common/rpc/server.h"
 #include "common/rpc/service_acl.h"
 #include "common/wire/pb.h"
+#include "common/wire/rpc_frame.h"
 #include "namenode-shim/base/users.h"
 #include "namenode-shim/blocks/hosts.h"
 #include "namenode-shim/namespace/quota.h"
@@ -359,6 +360,14 @@ static bool in_group(void *arg, const char *user, const char *group)
 	return users_in_group(a->users, user, group);
 }
 
+static int throw_undecided(struct req *q)
+{
+	return exception_throw(&q->exc, EXC_RETRIABLE,
+			       "the groups of %.64s cannot be had now, for the accounts of this "
+			       "machine fail; try again",
+			       q->ns.user);
+}
+
 int req_check_service(struct req *q)
 {
 	const struct rpc_call *c = q->call;
@@ -371,14 +380,17 @@ int req_check_service(struct req *q)
 	rc = service_acl_check(q->nn->service_acl, c->protocol, q->ns.user, q->ns.host, in_group,
 			       &a, &err);
 	if (a.undecided) /* it may be in a group that may, or in one that is blocked */
-		return exception_throw(&q->exc, EXC_RETRIABLE,
-				       "the groups of %.64s cannot be had now, for the accounts "
-				       "of this machine fail; try again",
-				       q->ns.user);
+		return throw_undecided(q);
 	if (!rc)
 		return 0;
 	service_acl_note_denied(q->nn->service_acl, c->protocol, q->ns.user, q->ns.host);
 	return exception_throw(&q->exc, EXC_AUTHORIZATION, "%s", err.text);
+}
+
+/* Of a caller whose rights depend on its groups. */
+static bool is_access_refused(const struct req *q)
+{
+	return q->caller && q->exc.cls && !strcmp(q->exc.cls, JEX_ACCESS_CONTROL);
 }
 
 int req_run(struct req *q)
@@ -392,6 +404,8 @@ int req_run(struct req *q)
 		return q->rc;
 	q->rc = check_allowed(q);
 	q->rc = q->rc ? q->rc : q->method->run(q, q->in);
+	if (q->rc < 0 && is_access_refused(q) && users_undecided(q->nn->users, q->ns.user))
+		q->rc = throw_undecided(q);
 	if (!q->rc && q->key.len)
 		q->rc = remember(q);
 	return q->rc;

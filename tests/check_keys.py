@@ -16,7 +16,7 @@ read = {}
 for folder in ('common', 'datanode', 'client', 'namenode-shim', 'fuse', 'tools'):
     for path in sorted((ROOT / folder).rglob('*')):
         name = path.relative_to(ROOT).as_posix()
-        if path.suffix in ('.c', '.h', '.def') and not name.endswith('_test.c') and name not in (LIST, 'common/base/conf_typo.c'):
+        if path.suffix in ('.c', '.h', '.def') and not name.endswith(('_test.c', '_test_fixture.h')) and name not in (LIST, 'common/base/conf_typo.c'):
             text = re.sub(r'old_names\[\]\[2\] = \{.*?\n\};', '', path.read_text(), flags=re.S)
             for key in KEY.findall(text):
                 read.setdefault(key, name)

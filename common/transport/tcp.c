@@ -395,6 +395,7 @@ static void out_await_room(struct tcp_conn *c)
 {
 	set_busy(c, true);
 	c->out_full = true;
+	c->out_pause.tv_nsec = 0;
 	look_for_room(c);
 }
 
@@ -412,10 +413,8 @@ static bool await_on(struct tcp_conn *c, int res)
 		look_for_room(c);
 		return true;
 	}
-	if (res <= 0 || res & (POLLOUT | POLLERR | POLLHUP)) {
-		c->out_pause.tv_nsec = 0;
+	if (res <= 0 || res & (POLLOUT | POLLERR | POLLHUP))
 		return false;
-	}
 	ns = (uint64_t)c->out_pause.tv_nsec * 2;
 	ns = ns < LOOK_PAUSE_FIRST_NS ? LOOK_PAUSE_FIRST_NS : ns;
 	ns = ns < LOOK_PAUSE_MAX_NS ? ns : LOOK_PAUSE_MAX_NS;
@@ -506,14 +505,17 @@ static void out_done(struct uring_op *uop, int res, uint32_t flags)
 {
 	struct tcp_conn *c = container_of(uop, struct tcp_conn, out);
 	const bool stopped = c->out_stopped && !c->closing && !c->out_expired;
-	const bool waited = c->out_full;
+	const bool waited = c->out_full, pausing = c->out_pausing;
 	const uint64_t went = res > 0 && !waited ? (uint64_t)res : 0;
 	const bool cut = stopped && c->out_head && sending_of(c->out_head)->left > went;
-	bool again = res == -EINTR || res == -EAGAIN || (stopped && res == -ECANCELED);
+	bool again;
 
 	(void)flags;
 	if (waited && await_on(c, res))
 		return;
+	if (pausing && res == -ETIME) /* just when it was stopped */
+		res = -ECANCELED;
+	again = res == -EINTR || res == -EAGAIN || (stopped && res == -ECANCELED);
 	c->out_stopped = c->out_full = false;
 	if (c->room_op) {
 		room_done(c, res);

@@ -17,7 +17,8 @@
 
 #define ASKING_MAX 2
 #define PW_BUF 16384
-#define KNOWN_NS (300 * NS_PER_S) /* as hadoop.security.groups.cache.secs */
+#define ASK_AGAIN_NS (10 * NS_PER_S) /* for the name of this node's user, when it has none */
+#define KNOWN_NS (300 * NS_PER_S)    /* as hadoop.security.groups.cache.secs */
 
 /* One caller, whose groups are asked for at most once. */
 struct asked {
@@ -57,7 +58,7 @@ static struct ipc_user *find_locked(struct ipc *i, const char *name)
 	return NULL;
 }
 
-/* Fills k->user from what is remembered. @late: also from what is too old. */
+/* Fills k->user from what is remembered. @late: also from what is up to KNOWN_NS too old. */
 static bool recall(struct asked *k, const char *name, bool late)
 {
 	struct ipc *i = k->ipc;
@@ -66,7 +67,8 @@ static bool recall(struct asked *k, const char *name, bool late)
 
 	pthread_mutex_lock(&i->users_lock);
 	u = find_locked(i, name);
-	found = u && (late || u->until_ns > clock_mono_ns()) && copy_groups(&k->user, u) == 0;
+	found = u && u->until_ns + (late ? KNOWN_NS : 0) > clock_mono_ns() &&
+		copy_groups(&k->user, u) == 0;
 	if (found)
 		u->used_ns = clock_mono_ns();
 	pthread_mutex_unlock(&i->users_lock);
@@ -93,12 +95,33 @@ static struct ipc_user **place_locked(struct ipc *i, const char *name)
 	return least;
 }
 
+static void forget(struct ipc *i, const char *name)
+{
+	struct ipc_user **place, *old = NULL;
+
+	pthread_mutex_lock(&i->users_lock);
+	place = place_locked(i, name);
+	if (*place && !strcmp((*place)->name, name)) {
+		old = *place;
+		*place = NULL;
+	}
+	pthread_mutex_unlock(&i->users_lock);
+	if (old)
+		user_fini(old);
+	free(old);
+}
+
 /* Names that are in no group are most likely nobody's: they would push out the others. */
 static void remember(struct asked *k, const char *name)
 {
-	struct ipc_user *u = k->user.n > 0 ? calloc(1, sizeof(*u)) : NULL, *old, **place;
+	struct ipc_user *u, *old, **place;
 	struct ipc *i = k->ipc;
 
+	if (!k->user.n) {
+		forget(i, name);
+		return;
+	}
+	u = calloc(1, sizeof(*u));
 	if (!u)
 		return;
 	u->name = strdup(name);
@@ -120,7 +143,7 @@ static void remember(struct asked *k, const char *name)
 	free(old);
 }
 
-/* The call was allowed because of a group of @name. */
+/* @name is an administrator, because of a group. */
 static void note_allowed(struct ipc *i, const char *name)
 {
 	struct ipc_user *u;
@@ -162,7 +185,7 @@ static void ask(struct asked *k, const char *name)
 		}
 	}
 	k->user.n = n < 0 ? 0 : n;
-	if (n < 0) { /* what was known before counts until better is known */
+	if (n < 0) { /* what was known before counts a while longer */
 		k->user.groups = NULL;
 		k->undecided = listed || !recall(k, name, true);
 	} else if (!listed) {
@@ -199,8 +222,6 @@ bool ipc_may_call(struct ipc *i, struct rpc_call *call)
 				   in_group, &k, &err);
 
 	user_fini(&k.user);
-	if (!rc && k.done && !k.undecided)
-		note_allowed(i, call->user);
 	/* A user whose groups are not known may be in one that is blocked. */
 	if (!rc && !k.undecided)
 		return true;
@@ -220,9 +241,11 @@ static void learn_user(struct ipc *i)
 	const int no = getpwuid_r(geteuid(), &pw, buf, sizeof(buf), &p);
 
 	pthread_mutex_lock(&i->users_lock);
+	i->user_asked_ns = clock_mono_ns();
+	i->user_known |= p != NULL;
 	if (p)
 		(void)snprintf(i->user, sizeof(i->user), "%s", p->pw_name);
-	else if (!no || no == ENOENT) /* in a container, say: as the NameNode calls itself */
+	else if (!no || no == ENOENT) /* in a container, or before the accounts are there */
 		(void)snprintf(i->user, sizeof(i->user), "%u", (unsigned int)geteuid());
 	pthread_mutex_unlock(&i->users_lock);
 }
@@ -248,10 +271,13 @@ void ipc_access_fini(struct ipc *i)
 static void own_name(struct ipc *i, char ret[sizeof(i->user)])
 {
 	for (int pass = 0; pass < 2; pass++) {
+		bool sure;
+
 		pthread_mutex_lock(&i->users_lock);
 		memcpy(ret, i->user, sizeof(i->user));
+		sure = i->user_known || (*ret && clock_mono_ns() - i->user_asked_ns < ASK_AGAIN_NS);
 		pthread_mutex_unlock(&i->users_lock);
-		if (*ret || pass || !asking_begin(i))
+		if (sure || pass || !asking_begin(i))
 			return;
 		learn_user(i);
 		atomic_fetch_sub(&i->asking, 1);

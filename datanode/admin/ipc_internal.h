@@ -24,7 +24,7 @@ struct ipc_user {
 	char **groups;
 	int n;
 	uint64_t until_ns, used_ns; /* good until then; last used */
-	bool allowed;               /* a call was, because of a group of it */
+	bool allowed;               /* an administrator, because of a group */
 };
 
 struct ipc {
@@ -36,7 +36,9 @@ struct ipc {
 	struct service_acl *service_acl; /* owned; NULL: everybody may call everything */
 	atomic_uint asking;              /* calls for whom the accounts are asked */
 	pthread_mutex_t users_lock;
-	char user[256];                        /* that this node runs as; "": not known yet */
+	char user[256];  /* that this node runs as; "": not known yet */
+	bool user_known; /* by the accounts; else they are asked again */
+	uint64_t user_asked_ns;
 	struct ipc_user *users[IPC_USERS_MAX]; /* owned, or NULL: who was asked about lately */
 	uint64_t started_ns;
 	atomic_uint running;        /* calls on helper threads */

@@ -62,6 +62,7 @@ struct dtp_write {
 	/* The watch over pulls goes on from one to the next: bytes of the connection when it began
 	 * (0: there is none), and how long pulls before this one have lasted since. */
 	uint64_t watch_ns, watch_bytes, waited_ns;
+	uint64_t looked_ns; /* at the pull, last */
 	int pull_rc;
 
 	struct ahead ahead[AHEAD];
@@ -164,6 +165,9 @@ static bool is_moving(struct dtp_write *d, uint64_t now_ns)
 
 	if (!c->xc || !c->xc->ops->progress || !c->xc->ops->progress(c->xc, &now))
 		return true;
+	if (now_ns - d->looked_ns > NS_PER_S) /* nobody has waited for a while: it begins anew */
+		d->watch_ns = 0;
+	d->looked_ns = now_ns;
 	if (now.quiet_ns >= BUFFERS_PARTIAL_NS && now_ns - d->pull_ns >= BUFFERS_PARTIAL_NS)
 		return false;
 	if (d->watch_ns && now.bytes - d->watch_bytes < BUFFERS_PARTIAL_BYTES)

@@ -145,7 +145,7 @@ static void do_chore(struct slice *sl, enum chore what)
  * done again when the volume is back. */
 static void chore_done_locked(struct slice *sl, enum chore what, unsigned int outs)
 {
-	if (sl->vol->outs == outs)
+	if (!sl->vol->failed && sl->vol->outs == outs)
 		return;
 	if (what == EMPTY_TRASH)
 		sl->empty_trash = !sl->bp->trash;

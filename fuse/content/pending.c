@@ -214,6 +214,7 @@ void pending_leave(struct mount *m)
 
 	while ((in = inode_find(&m->inodes, is_pending, NULL))) {
 		if (pending_is_over(m) || !try_one(m, in)) {
+			pending_failed(m);
 			content_leave(m, in);
 			done(m, in);
 		}

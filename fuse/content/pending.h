@@ -39,7 +39,7 @@ void pending_add(struct mount *m, struct inode *in);
 /** After the last request: what is still pending is left to the next mount. */
 void pending_leave(struct mount *m);
 /** The last request was answered: from now on there are LEAVE_TIMEOUTS times `-o timeout` to close
- *  files; once the NameNode is found away there is none the NameNode is away. */
+ *  files, and no more time once the NameNode is found away. */
 void pending_end(struct mount *m);
 /** That time is over: what is left is for the next mount. */
 bool pending_is_over(const struct mount *m);

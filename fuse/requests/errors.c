@@ -71,7 +71,7 @@ static bool is_due(struct fail_line *line, int rc)
 	uint_fast64_t last = atomic_load(&line->ns);
 	const bool other = atomic_exchange(&line->rc, rc) != rc;
 
-	return (other || !last || now - last >= FAIL_LINE_NS) &&
+	return (!last || now - last >= (other ? NS_PER_S : FAIL_LINE_NS)) &&
 	       atomic_compare_exchange_strong(&line->ns, &last, now);
 }
 

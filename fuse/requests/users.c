@@ -524,14 +524,28 @@ static int tell_lost(struct users *u, uint64_t by, uid_t asker, struct dfs_err *
 	return rc;
 }
 
+/* The handle of @user has told us of a loss, once: it is for its user, too, if that is another. */
+static void keep_loss(struct users *u, const struct user *user, uid_t asker, int rc)
+{
+	if ((rc != -ESTALE && rc != -EIO) || user->uid == asker)
+		return;
+	pthread_mutex_lock(&u->lock);
+	note_lost_locked(u, user->uid, rc);
+	for (uint32_t i = 0; i < u->lost_count; i++)
+		u->lost[i].told |= u->lost[i].uid == user->uid;
+	pthread_mutex_unlock(&u->lock);
+}
+
 int users_sync(struct users *u, uint64_t by, uid_t asker, struct dfs_err *err)
 {
 	struct user *all[USERS_MAX + DEBTORS_MAX];
 	const uint32_t n = take_all(u, by, all);
 	int rc = 0;
 
-	for (uint32_t i = 0; i < n && rc == 0; i++)
+	for (uint32_t i = 0; i < n && rc == 0; i++) {
 		rc = sync_user(all[i], err);
+		keep_loss(u, all[i], asker, rc);
+	}
 	put_all(u, all, n);
 	return rc ?: tell_lost(u, by, asker, err);
 }
@@ -545,6 +559,7 @@ int users_sync_file(struct users *u, uint64_t id, uid_t asker, struct dfs_err *e
 	for (uint32_t i = 0; i < n; i++) {
 		const int its = dfs_sync_early_file(all[i]->fs, id, rc == 0 ? err : NULL);
 
+		keep_loss(u, all[i], asker, its);
 		rc = rc ?: its;
 	}
 	put_all(u, all, n);

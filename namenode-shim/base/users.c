@@ -27,7 +27,8 @@ struct user {
 	bool old;       /* somebody is looking it up again; good until that is done */
 	bool outdated;  /* good for those who hold it, and for nobody else */
 	bool again;     /* it was asked for more than once */
-	bool undecided; /* the accounts failed, and nothing was known before */
+	bool failed;    /* the accounts failed when they were asked last, */
+	bool undecided; /* and nothing was known before */
 	atomic_uint held;
 	uint64_t expires_ns;
 	UT_hash_handle hh;
@@ -121,9 +122,9 @@ static void say_failure_locked(struct users *u, const char *name, int rc)
 
 	if (log_rate_ok(&u->rate, 1000, &dropped))
 		log_warn("op=groups user=%s rc=%s not_logged=%u: the accounts of this machine "
-			 "cannot be asked; the groups that were known count for %u s more",
+			 "cannot be asked; the groups that are known, if any, count until they can",
 			 log_quote(quoted, sizeof(quoted), name, strlen(name)), err_name(rc),
-			 dropped, USERS_AGAIN_S);
+			 dropped);
 }
 
 /* Returns with the lock held, which is not so while the accounts are asked. */
@@ -155,15 +156,21 @@ static struct user *load_and_lock(struct users *u, const char *name)
 		e->undecided = false;
 	}
 	e->old = e->outdated = false;
-	e->expires_ns = clock_mono_ns() + (n < 0 ? USERS_AGAIN_S : USERS_TTL_S) * NS_PER_S;
+	e->failed = n < 0;
+	e->expires_ns = clock_mono_ns() + (e->undecided ? USERS_UNDECIDED_S
+					   : e->failed  ? USERS_AGAIN_S
+							: USERS_TTL_S) *
+						  NS_PER_S;
 	HASH_ADD_KEYPTR(hh, u->table, e->name, strlen(e->name), e);
 	return e;
 }
 
-/* Somebody was to look it up again, and has not for too long. */
+/* Somebody was to look it up again, and has not for too long. Where the accounts fail, nothing
+ * better is to be had than what was known. */
 static bool is_stale(const struct user *e)
 {
-	return clock_mono_ns() > e->expires_ns + USERS_LATE_S * NS_PER_S;
+	return (!e->failed || e->undecided) &&
+	       clock_mono_ns() > e->expires_ns + USERS_LATE_S * NS_PER_S;
 }
 
 static struct user *find_and_lock(struct users *u, const char *name)

@@ -28,7 +28,8 @@ struct users;
 #define USERS_TTL_S 300  /* as hadoop.security.groups.cache.secs */
 #define USERS_LATE_S 60  /* so long after its end what is known still counts, while that is done */
 #define USERS_EARLY_S 10 /* so long before its end a user is looked up again */
-#define USERS_AGAIN_S 15 /* the accounts failed: what was known before counts so much longer */
+#define USERS_AGAIN_S 60 /* the accounts failed: they are asked again after this, at the earliest */
+#define USERS_UNDECIDED_S 15 /* or this, when nothing is known */
 
 /** The super-user is whoever runs the process ($HADOOP_USER_NAME first). @super_group: borrowed.
  *  @fixed: "user=group,group;user=": groups of these users, instead of this machine's; borrowed;
@@ -47,7 +48,7 @@ struct user *users_ask(struct users *u, const char *user);
 /** Accepts NULL. */
 void users_let_go(struct user *e);
 /** The accounts failed when @user was looked up, and nothing was known before: it counts as in no
- *  group for USERS_AGAIN_S, and may be in any. */
+ *  group for USERS_UNDECIDED_S, and may be in any. */
 bool users_undecided(struct users *u, const char *user);
 /** Look @user up, though it is known. Blocks. */
 void users_load(struct users *u, const char *user);

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 // clang-format on
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -238,7 +239,7 @@ static void a_stranger_keeps_nobody_who_is_known(void **state)
 	for (int i = 1; i < 4; i++)
 		assert_true(resolver_submit(l, &q[i]));
 	for (int ms = 0; came < 2 && ms < 10000; ms++)
-		usleep(1000);
+		(void)poll(NULL, 0, 1);
 	assert_int_equal(came, 2); /* while the stranger waits */
 	assert_true(place_of(&q[2]) >= 0 && place_of(&q[3]) >= 0);
 	pthread_mutex_unlock(&gate);

@@ -35,9 +35,10 @@ struct resolver {
 	 */
 	struct list first, known, strangers;
 	uint32_t known_count;
-	uint32_t stranger_count, of_peer[PEERS]; /* how many are in known and strangers */
-	/* of name.link: known users, a second look-up of each a few minutes at most; after
-	 * `first` and before `known` */
+	uint32_t stranger_count;
+	uint32_t of_peer[2][PEERS]; /* how many are in strangers, and in known */
+	bool name_was_last;         /* names and known take turns */
+	/* of name.link: known users to be looked up again; after `first` */
 	struct list names;
 	bool stop;
 };
@@ -66,13 +67,13 @@ static void name_drop(struct name *n, bool load)
 	free(n);
 }
 
-static uint32_t *count_of(struct resolver *l, const struct req *q)
+static uint32_t *count_of(struct resolver *l, const struct req *q, bool known)
 {
 	uint32_t h = 0;
 
 	for (const char *p = q->call ? q->call->peer_ip : ""; p && *p; p++)
 		h = h * 31 + (unsigned char)*p;
-	return &l->of_peer[h % PEERS];
+	return &l->of_peer[known][h % PEERS];
 }
 
 /* From a list with bounds. */
@@ -82,7 +83,7 @@ static struct list *pop_counted(struct resolver *l, struct list *from, uint32_t 
 
 	if (e) {
 		--*count;
-		--*count_of(l, container_of(e, struct req, link));
+		--*count_of(l, container_of(e, struct req, link), from == &l->known);
 	}
 	return e;
 }
@@ -95,8 +96,12 @@ static struct list *next_of_known(struct resolver *l, bool *ret_is_name)
 	*ret_is_name = false;
 	if (e)
 		return e;
+	if (l->name_was_last && (e = pop_counted(l, &l->known, &l->known_count))) {
+		l->name_was_last = false;
+		return e;
+	}
 	e = list_pop(&l->names);
-	*ret_is_name = e != NULL;
+	*ret_is_name = l->name_was_last = e != NULL;
 	return e ? e : pop_counted(l, &l->known, &l->known_count);
 }
 
@@ -198,7 +203,7 @@ static struct list *line_of(struct resolver *l, struct req *q)
 	const bool known =
 		(q->caller || !req_needs_groups(q)) && !(q->method->flags & REQ_NAMES_USER);
 	uint32_t *count = known ? &l->known_count : &l->stranger_count;
-	uint32_t *of_peer = count_of(l, q);
+	uint32_t *of_peer = count_of(l, q, known);
 
 	if (known && q->datanode)
 		return &l->first;

@@ -11,8 +11,8 @@
  * A caller whose groups are not known comes here too, with any call. Anybody can name users that do
  * not exist, and any protocol, so only some such calls of a peer, and of all, wait here, and they
  * have a thread of their own. So do calls that ask about a user whom the caller names. The other
- * thread prepares calls that need no groups, or whose groups are known, likewise so many of a peer,
- * and looks known users up again. Calls of data nodes come first and have no bound.
+ * thread prepares calls that need no groups, or whose groups are known, with a bound of its own for
+ * each peer, and looks known users up again. Calls of data nodes come first and have no bound.
  * Ownership: the NameNode's. Threading: resolver_submit() from any thread.
  */
 #include <stdbool.h>

@@ -25,12 +25,27 @@ struct file {
 	char path[];
 };
 
+/* One who asks about file @id (0: all of them). Another one may find a loss meanwhile, and tell it.
+ */
+struct waiter {
+	struct list link;
+	uint64_t id;
+	bool lost;
+};
+
 void early_close_init(struct early_close *c)
 {
+	pthread_rwlockattr_t a;
+
+	/* it is taken again and again by whoever waits, and appends must not keep that one out */
+	(void)pthread_rwlockattr_init(&a);
+	(void)pthread_rwlockattr_setkind_np(&a, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	pthread_mutex_init(&c->lock, NULL);
-	pthread_rwlock_init(&c->settling, NULL);
+	pthread_rwlock_init(&c->settling, &a);
+	(void)pthread_rwlockattr_destroy(&a);
 	list_init(&c->files);
 	list_init(&c->gone);
+	list_init(&c->waiting);
 }
 
 static void drop_locked(struct early_close *c, struct file *f)
@@ -66,6 +81,11 @@ static void add_gone(struct early_close *c, struct file *f)
 	c->gone_count++;
 	list_add_tail(&c->gone, &f->link);
 	c->asked = 0;
+	list_for_each (l, &c->waiting) {
+		struct waiter *w = container_of(l, struct waiter, link);
+
+		w->lost |= !w->id || w->id == f->id;
+	}
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -298,7 +318,7 @@ static int settle_each(struct dfs *fs, uint64_t end, uint64_t id, struct err *er
 }
 
 /* A block that is not reported keeps only those who ask about it: others ask between two tries. */
-static int settle(struct dfs *fs, uint64_t id, uint64_t patience_ns, struct err *err)
+static int settle_until(struct dfs *fs, uint64_t id, uint64_t patience_ns, struct err *err)
 {
 	const struct timespec pause = {0, (long)PAUSE_NS};
 	const uint64_t until = clock_mono_ns() + patience_ns;
@@ -314,6 +334,7 @@ static int settle(struct dfs *fs, uint64_t id, uint64_t patience_ns, struct err 
 		c->busy = true;
 		rc = settle_each(fs, m.next, id, err);
 		c->busy = false;
+		c->tried_ns = clock_mono_ns();
 		if (rc <= 0)
 			break;
 		if (clock_mono_ns() >= until) {
@@ -332,6 +353,25 @@ static int settle(struct dfs *fs, uint64_t id, uint64_t patience_ns, struct err 
 	return rc;
 }
 
+/* *ret_lost: a file that was asked about was found gone meanwhile. */
+static int settle(struct dfs *fs, uint64_t id, uint64_t patience_ns, bool *ret_lost,
+		  struct err *err)
+{
+	struct early_close *c = &fs->closed;
+	struct waiter w = {.id = id};
+	int rc;
+
+	pthread_mutex_lock(&c->lock);
+	list_add_tail(&c->waiting, &w.link);
+	pthread_mutex_unlock(&c->lock);
+	rc = settle_until(fs, id, patience_ns, err);
+	pthread_mutex_lock(&c->lock);
+	list_del(&w.link);
+	pthread_mutex_unlock(&c->lock);
+	*ret_lost = w.lost;
+	return rc;
+}
+
 static int tell_gone(struct err *err)
 {
 	return err_set(
@@ -342,9 +382,13 @@ static int tell_gone(struct err *err)
 
 int early_close_settle(struct dfs *fs, struct err *err)
 {
-	int rc = settle(fs, 0, PATIENCE_NS, err);
+	bool lost;
+	const int rc = settle(fs, 0, PATIENCE_NS, &lost, err);
 
-	return rc == 0 && take_gone(&fs->closed, 0) ? tell_gone(err) : rc;
+	if (rc < 0)
+		return rc;
+	lost |= take_gone(&fs->closed, 0);
+	return lost ? tell_gone(err) : 0;
 }
 
 /* File @id is not known to be closed on the disk, nor gone. */
@@ -363,16 +407,20 @@ static bool is_unsettled(struct early_close *c, uint64_t id)
 int early_close_settle_file(struct dfs *fs, uint64_t id, struct err *err)
 {
 	struct early_close *c = &fs->closed;
-	int rc = is_unsettled(c, id) ? settle(fs, id, PATIENCE_NS, err) : 0;
+	bool lost = false;
+	const int rc = is_unsettled(c, id) ? settle(fs, id, PATIENCE_NS, &lost, err) : 0;
 
-	return rc == 0 && take_gone(c, id) ? tell_gone(err) : rc;
+	if (rc < 0)
+		return rc;
+	lost |= take_gone(c, id);
+	return lost ? tell_gone(err) : 0;
 }
 
 int early_close_try(struct dfs *fs, struct err *err)
 {
 	struct early_close *c = &fs->closed;
-	int rc = settle(fs, 0, QUIET_NS, err);
-	bool gone;
+	bool lost, gone;
+	const int rc = settle(fs, 0, QUIET_NS, &lost, err);
 
 	pthread_mutex_lock(&c->lock);
 	gone = c->gone_count > 0;
@@ -384,7 +432,11 @@ int early_close_try(struct dfs *fs, struct err *err)
 
 void early_close_settle_quietly(struct dfs *fs)
 {
+	/* where somebody waits for a block already, this only makes sure that the rest is settled
+	 */
+	const uint64_t patience_ns = fs->closed.busy ? 0 : QUIET_NS;
 	struct err ignored = ERR_INIT;
+	bool lost;
 
-	(void)settle(fs, 0, QUIET_NS, &ignored); /* the next round tries again */
+	(void)settle(fs, 0, patience_ns, &lost, &ignored); /* the next round tries again */
 }

@@ -29,13 +29,14 @@ struct dfs;
 
 struct early_close {
 	pthread_mutex_t lock;
-	/* Taken before lock. Held for one round of questions about the files, so at most for some
-	 * calls to the NameNode; shared by calls that such a question must not meet. */
+	/* Taken before lock. Held for one round of questions about the files, each a call to the
+	 * NameNode; shared by calls that such a question must not meet. */
 	pthread_rwlock_t settling;
 	struct list files;
 	atomic_uint count;
-	uint64_t next;    /* number of the next one */
-	atomic_bool busy; /* complete() is sent again for some of them */
+	uint64_t next;       /* number of the next one */
+	atomic_bool busy;    /* complete() is sent again for some of them */
+	struct list waiting; /* struct waiter: whoever asks about some of them now */
 	/* id of the file, not in `files`, that complete() is sent again for; 0: none */
 	uint64_t asked;
 	/* files that a crash has undone, until that is told; CLOSED_MAX a crash at most */
