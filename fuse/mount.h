@@ -71,9 +71,9 @@ struct mount {
 	/* the kernel forgets pages that are written past it; set before the first request */
 	bool direct_writes;
 	atomic_flag reads_ahead; /* read_ahead_once() was here */
-	/* The last request was answered, and one thread is left (pending_end()): when its time to
-	 * close files is over. 0: not yet. */
-	uint64_t leave_ns;
+	/* The last request was answered (pending_end()): when the time to close files is over. 0:
+	 * not yet. */
+	atomic_uint_fast64_t leave_ns;
 	int ready_fd; /* told when the kernel has been answered; -1: nobody waits */
 	int log_fd;   /* stderr from then on */
 };

@@ -207,7 +207,17 @@ int settle_last_locked(struct mount *m, struct inode *in, struct dfs_err *err)
 		give_up_locked(m, in);
 		return 0;
 	}
-	rc = pending_is_over(m) ? -ETIMEDOUT : settle_locked(m, in, err);
+	if (pending_is_over(m)) {
+		rc = -ETIMEDOUT;
+		if (err)
+			snprintf(
+				err->text, sizeof(err->text),
+				"/.reserved/.inodes/%llu is left to the next mount: the time to close "
+				"files is over, or the NameNode is away",
+				(unsigned long long)inode_id(&m->inodes, in));
+	} else {
+		rc = settle_locked(m, in, err);
+	}
 	if (!in->w_user)
 		return rc;
 	if (fail_is_passing(rc)) {

@@ -14,6 +14,7 @@
 
 #define READ_MAX (16u << 20)
 #define NAME_FRESH_NS (20 * NS_PER_MS) /* between a look-up and the open that it is for */
+#define CLOSERS_MAX 32                 /* threads that close files at the end */
 #define LEND_MIN (128u << 10)          /* written bytes that are worth not being copied */
 
 static struct handle *handle_of(const struct fuse_file_info *fi)
@@ -377,10 +378,34 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	reply_err(req, 0);
 }
 
+static void *close_some(void *arg)
+{
+	struct mount *m = arg;
+	struct list *l;
+
+	do {
+		pthread_mutex_lock(&m->inodes.lock);
+		l = list_pop(&m->handles);
+		pthread_mutex_unlock(&m->inodes.lock);
+		if (l)
+			free_handle(m, &container_of(l, struct handle, link)->orphan);
+	} while (l);
+	return NULL;
+}
+
+/* Those whose data nodes answer need not wait for the others. */
 void file_close_all(struct mount *m)
 {
-	while (!list_empty(&m->handles)) /* nobody else is left */
-		free_handle(m, &container_of(m->handles.next, struct handle, link)->orphan);
+	const uint32_t handles = list_length(&m->handles); /* nobody else is left */
+	pthread_t thread[CLOSERS_MAX];
+	uint32_t n = 0;
+
+	while (n + 1 < handles && n < CLOSERS_MAX &&
+	       pthread_create(&thread[n], NULL, close_some, m) == 0)
+		n++;
+	(void)close_some(m);
+	while (n > 0)
+		(void)pthread_join(thread[--n], NULL);
 }
 
 /* ---- data ---- */
