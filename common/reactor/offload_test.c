@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "common/reactor/reactor_test_fixture.h"
+#include "common/reactor/reactor_test_probe.h"
 
 struct job {
 	struct offload o;
@@ -164,14 +165,6 @@ int main(void)
 		cmocka_unit_test(calls_that_hang_hold_up_their_own_queue_only),
 		cmocka_unit_test(a_queue_that_can_have_no_thread_leaves_the_reactor_alone),
 	};
-	struct reactor_opts o = {.name = "probe"};
-	struct reactor *r = NULL;
-	struct err err = ERR_INIT;
 
-	if (reactor_new(&o, &r, &err) < 0) {
-		print_message("SKIP: %s\n", err.text);
-		return 77;
-	}
-	reactor_free(r);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return reactor_test_probe() ?: cmocka_run_group_tests(tests, NULL, NULL);
 }

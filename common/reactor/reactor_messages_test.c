@@ -7,6 +7,7 @@
 #include <sys/time.h>
 
 #include "common/reactor/reactor_test_fixture.h"
+#include "common/reactor/reactor_test_probe.h"
 
 #define SENDERS 4
 #define PER_SENDER 20000
@@ -176,14 +177,6 @@ int main(void)
 		cmocka_unit_test(quiet_messages_wait_for_one_wake),
 		cmocka_unit_test(a_signal_handler_can_stop_a_sleeping_reactor),
 	};
-	struct reactor_opts o = {.name = "probe"};
-	struct reactor *r = NULL;
-	struct err err = ERR_INIT;
 
-	if (reactor_new(&o, &r, &err) < 0) {
-		print_message("SKIP: %s\n", err.text);
-		return 77;
-	}
-	reactor_free(r);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return reactor_test_probe() ?: cmocka_run_group_tests(tests, NULL, NULL);
 }

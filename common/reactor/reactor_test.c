@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/reactor/reactor_test_probe.h"
 
 #include "common/base/metrics.h"
 #include "common/reactor/pool.h"
@@ -461,14 +462,6 @@ int main(void)
 		cmocka_unit_test(a_pool_is_registered_slab_by_slab),
 		cmocka_unit_test(one_system_call_a_turn),
 	};
-	struct reactor_opts o = {.name = "probe"};
-	struct reactor *r = NULL;
-	struct err err = ERR_INIT;
 
-	if (reactor_new(&o, &r, &err) < 0) {
-		print_message("SKIP: %s\n", err.text);
-		return 77;
-	}
-	reactor_free(r);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return reactor_test_probe() ?: cmocka_run_group_tests(tests, NULL, NULL);
 }

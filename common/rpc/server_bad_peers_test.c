@@ -2,6 +2,7 @@
 /* Must hold: whatever comes in beside the calls of well-behaved clients is answered as Hadoop would
  * and costs bounded memory and time. */
 #include "common/base/clock.h"
+#include "common/reactor/reactor_test_probe.h"
 
 #include "common/rpc/server_test_fixture.h"
 
@@ -257,13 +258,6 @@ int main(void)
 						teardown),
 		T(random_and_cut_streams_do_no_harm),
 	};
-	struct reactor_opts o = {.name = "probe"};
-	struct err err = ERR_INIT;
 
-	if (reactor_new(&o, &r, &err) < 0) {
-		print_message("SKIP: %s\n", err.text);
-		return 77;
-	}
-	reactor_free(r);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return reactor_test_probe() ?: cmocka_run_group_tests(tests, NULL, NULL);
 }

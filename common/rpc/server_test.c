@@ -3,6 +3,7 @@
  * once, in any order, from any thread. Recorded streams of the Java client are among them. */
 #include <dirent.h>
 
+#include "common/reactor/reactor_test_probe.h"
 #include "common/rpc/server_test_fixture.h"
 
 static void a_call_is_seen_with_its_user_and_answered(void **state)
@@ -316,13 +317,6 @@ int main(void)
 		T(a_browser_gets_a_line_of_text),
 		T(every_recorded_call_of_a_java_client_is_seen_and_answered),
 	};
-	struct reactor_opts o = {.name = "probe"};
-	struct err err = ERR_INIT;
 
-	if (reactor_new(&o, &r, &err) < 0) {
-		print_message("SKIP: %s\n", err.text);
-		return 77;
-	}
-	reactor_free(r);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return reactor_test_probe() ?: cmocka_run_group_tests(tests, NULL, NULL);
 }

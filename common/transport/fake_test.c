@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Must hold: the fake keeps the transport's promises (whole, in order, every op back once) under
  * every combination of its options, injects each fault as told, and repeats itself for a seed. */
+#include "common/reactor/reactor_test_probe.h"
 #include "common/transport/fake.h"
 
 #include <setjmp.h>
@@ -358,13 +359,6 @@ int main(void)
 		T(a_seed_repeats_its_order),
 		T(connect_reaches_the_listener_after_the_refusals),
 	};
-	struct reactor_opts o = {.name = "probe"};
-	struct err err = ERR_INIT;
 
-	if (reactor_new(&o, &r, &err) < 0) {
-		print_message("SKIP: %s\n", err.text);
-		return 77;
-	}
-	reactor_free(r);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return reactor_test_probe() ?: cmocka_run_group_tests(tests, NULL, NULL);
 }

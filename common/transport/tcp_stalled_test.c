@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "common/reactor/reactor_test_probe.h"
 #include "common/transport/tcp_test_fixture.h"
 
 static int setup_for_many(void **state)
@@ -276,13 +277,6 @@ int main(void)
 		T(a_peer_that_sends_no_more_and_takes_nothing_costs_no_time),
 		T(a_send_stopped_before_it_began_comes_back_with_nothing),
 	};
-	struct reactor_opts o = {.name = "probe"};
-	struct err err = ERR_INIT;
 
-	if (reactor_new(&o, &r, &err) < 0) {
-		print_message("SKIP: %s\n", err.text);
-		return 77;
-	}
-	reactor_free(r);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return reactor_test_probe() ?: cmocka_run_group_tests(tests, NULL, NULL);
 }

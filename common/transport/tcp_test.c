@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/reactor/reactor_test_probe.h"
 #include "common/transport/tcp_test_fixture.h"
 
 static void what_is_sent_is_received(void **state)
@@ -382,13 +383,6 @@ int main(void)
 		T(connections_beyond_the_limit_are_closed_at_once),
 		T(abandoned_connections_are_reaped),
 	};
-	struct reactor_opts o = {.name = "probe"};
-	struct err err = ERR_INIT;
 
-	if (reactor_new(&o, &r, &err) < 0) {
-		print_message("SKIP: %s\n", err.text);
-		return 77;
-	}
-	reactor_free(r);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return reactor_test_probe() ?: cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,12 +49,12 @@ static int copy_groups(struct ipc_user *to, const struct ipc_user *from)
 	return to->groups ? 0 : -ENOMEM;
 }
 
-/* NULL: it is not remembered. */
-static struct ipc_user *find_locked(struct ipc *i, const char *name)
+/* Where @name is remembered; NULL: it is not. */
+static struct ipc_user **find_locked(struct ipc *i, const char *name)
 {
 	for (uint32_t u = 0; u < IPC_USERS_MAX; u++)
 		if (i->users[u] && !strcmp(i->users[u]->name, name))
-			return i->users[u];
+			return &i->users[u];
 	return NULL;
 }
 
@@ -62,15 +62,15 @@ static struct ipc_user *find_locked(struct ipc *i, const char *name)
 static bool recall(struct asked *k, const char *name, bool late)
 {
 	struct ipc *i = k->ipc;
-	struct ipc_user *u;
+	struct ipc_user **u;
 	bool found;
 
 	pthread_mutex_lock(&i->users_lock);
 	u = find_locked(i, name);
-	found = u && u->until_ns + (late ? KNOWN_NS : 0) > clock_mono_ns() &&
-		copy_groups(&k->user, u) == 0;
+	found = u && (*u)->until_ns + (late ? KNOWN_NS : 0) > clock_mono_ns() &&
+		copy_groups(&k->user, *u) == 0;
 	if (found)
-		u->used_ns = clock_mono_ns();
+		(*u)->used_ns = clock_mono_ns();
 	pthread_mutex_unlock(&i->users_lock);
 	return found;
 }
@@ -81,29 +81,31 @@ static bool is_worth_less(const struct ipc_user *a, const struct ipc_user *b)
 	return a->allowed != b->allowed ? !a->allowed : a->used_ns < b->used_ns;
 }
 
-/* The place of @name, or one that is free, or that of whoever is worth least. */
-static struct ipc_user **place_locked(struct ipc *i, const char *name)
+/* A place that is free, or that of whoever is worth least. */
+static struct ipc_user **free_place_locked(struct ipc *i)
 {
 	struct ipc_user **least = &i->users[0];
 
-	for (uint32_t u = 0; u < IPC_USERS_MAX; u++)
-		if (i->users[u] && !strcmp(i->users[u]->name, name))
-			return &i->users[u];
 	for (uint32_t u = 1; u < IPC_USERS_MAX && *least; u++)
 		if (!i->users[u] || is_worth_less(i->users[u], *least))
 			least = &i->users[u];
 	return least;
 }
 
-static void forget(struct ipc *i, const char *name)
+/* @u (NULL: nothing) takes the place of what is known of @name. */
+static void replace(struct ipc *i, const char *name, struct ipc_user *u)
 {
 	struct ipc_user **place, *old = NULL;
 
 	pthread_mutex_lock(&i->users_lock);
-	place = place_locked(i, name);
-	if (*place && !strcmp((*place)->name, name)) {
+	place = find_locked(i, name);
+	if (u)
+		u->allowed = place && (*place)->allowed;
+	if (u && !place)
+		place = free_place_locked(i);
+	if (place) {
 		old = *place;
-		*place = NULL;
+		*place = u;
 	}
 	pthread_mutex_unlock(&i->users_lock);
 	if (old)
@@ -114,11 +116,10 @@ static void forget(struct ipc *i, const char *name)
 /* Names that are in no group are most likely nobody's: they would push out the others. */
 static void remember(struct asked *k, const char *name)
 {
-	struct ipc_user *u, *old, **place;
-	struct ipc *i = k->ipc;
+	struct ipc_user *u;
 
 	if (!k->user.n) {
-		forget(i, name);
+		replace(k->ipc, name, NULL);
 		return;
 	}
 	u = calloc(1, sizeof(*u));
@@ -132,26 +133,18 @@ static void remember(struct asked *k, const char *name)
 	}
 	u->used_ns = clock_mono_ns();
 	u->until_ns = u->used_ns + KNOWN_NS;
-	pthread_mutex_lock(&i->users_lock);
-	place = place_locked(i, name);
-	old = *place;
-	u->allowed = old && !strcmp(old->name, name) && old->allowed;
-	*place = u;
-	pthread_mutex_unlock(&i->users_lock);
-	if (old)
-		user_fini(old);
-	free(old);
+	replace(k->ipc, name, u);
 }
 
 /* @name is an administrator, because of a group. */
 static void note_allowed(struct ipc *i, const char *name)
 {
-	struct ipc_user *u;
+	struct ipc_user **u;
 
 	pthread_mutex_lock(&i->users_lock);
 	u = find_locked(i, name);
 	if (u)
-		u->allowed = true;
+		(*u)->allowed = true;
 	pthread_mutex_unlock(&i->users_lock);
 }
 

@@ -21,23 +21,26 @@ void bw_piece_sent(struct block_write *w, struct bpiece *b)
 	wdisk_lane_put(w, lane);
 }
 
+static void chain_failed(struct block_write *w, int status, const char *bad_link)
+{
+	if (!bw_has_acks(w)) {
+		w->mirror_broken = true;
+		return;
+	}
+	w->answered = w->refused = true;
+	if (w->src)
+		w->src->ops->opened(w->src, status, bad_link, false);
+	bw_fail(w, -EHOSTUNREACH, "the next node did not set up");
+}
+
 static void on_sink_opened(struct sink_user *u, int status, const char *bad_link)
 {
 	struct block_write *w = container_of(u, struct block_write, sink_user);
-	const bool tell = bw_has_acks(w);
 
 	if (w->state != BW_WAIT_NEXT_NODE)
 		return;
-	if (w->answered) {
-		; /* it was stopped meanwhile */
-	} else if (status != DT_SUCCESS && tell) {
-		w->answered = w->refused = true;
-		if (w->src)
-			w->src->ops->opened(w->src, status, bad_link, false);
-		bw_fail(w, -EHOSTUNREACH, "the next node did not set up");
-	} else if (status != DT_SUCCESS) {
-		w->mirror_broken = true;
-	}
+	if (status != DT_SUCCESS && !w->answered) /* answered: it was stopped meanwhile */
+		chain_failed(w, status, bad_link);
 	w->state = BW_RUN;
 	bw_ready(w);
 }

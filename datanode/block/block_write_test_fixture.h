@@ -18,7 +18,7 @@
 
 #define LEN (1u << 18)
 
-static char dir[] = "/tmp/bwrite_test.XXXXXX";
+static char dir[] = "/tmp/block_write_test.XXXXXX";
 static uint8_t data[LEN];
 
 struct block_pool *dn_pool(struct dn *d, const char *id)

@@ -34,10 +34,10 @@ struct transfer {
 	struct read_info info;
 	enum transfer_state state;
 	bool read_closing, sink_closing, answered;
-	struct list early;  /* pieces that came before the hop was ready */
-	bool parked;        /* the read waits, with none of them, until it is */
-	uint64_t moved_ns;  /* since when the hop is waited for */
-	uint32_t with_sink; /* pieces that the hop has not taken */
+	struct list early;     /* pieces that came before the hop was ready */
+	bool parked;           /* the read waits, with none of them, until it is */
+	uint64_t hop_since_ns; /* since when the hop sets up */
+	uint32_t with_sink;    /* pieces that the hop has not taken */
 	uint64_t sent_bytes;
 	/* how much the hop had taken at a time, if any piece was with it since; 0: not watched */
 	uint64_t watch_ns, watch_bytes;
@@ -166,7 +166,7 @@ static void on_opened(struct read_sink *s, int rc, const struct read_info *info,
 	t->info = *info;
 	t->write.req.block = info->block;
 	t->state = TR_WAIT_NEXT_NODE;
-	t->moved_ns = reactor_now_ns(t->core->reactor);
+	t->hop_since_ns = reactor_now_ns(t->core->reactor);
 	hop_open(t);
 }
 
@@ -227,7 +227,7 @@ static void on_reclaim(struct read_sink *s)
 	if (t->rc || t->parked)
 		return;
 	if (t->state == TR_WAIT_NEXT_NODE && !list_empty(&t->early) &&
-	    now_ns - t->moved_ns >= BUFFERS_STALL_NS)
+	    now_ns - t->hop_since_ns >= BUFFERS_STALL_NS)
 		park(t);
 	else if (t->state == TR_RUN && !hop_moves(t, now_ns) && block_read_is_wanted(t->r))
 		tr_fail(t, -ETIMEDOUT,

@@ -157,7 +157,7 @@ static inline int setup(void **state)
 {
 	struct fix *f = calloc(1, sizeof(*f));
 
-	(void)snprintf(f->dir, sizeof(f->dir), "/tmp/nn_test.XXXXXX");
+	(void)snprintf(f->dir, sizeof(f->dir), "/tmp/bp_test.XXXXXX");
 	assert_non_null(mkdtemp(f->dir));
 	for (int i = 0; i < 2; i++)
 		(void)snprintf(f->path[i], sizeof(f->path[i]), "%s/dn%d", f->dir, i);

@@ -24,7 +24,7 @@
 #define BPC 512u
 
 static struct moves moves;
-static char dir[] = "/tmp/rebuild_test.XXXXXX";
+static char dir[] = "/tmp/reconstruct_test.XXXXXX";
 static uint64_t rnd = 1;
 
 static struct ec_policy policy;

@@ -353,7 +353,7 @@ static int settle_until(struct dfs *fs, uint64_t id, uint64_t patience_ns, struc
 	return rc;
 }
 
-/* *ret_lost: a file that was asked about was found gone meanwhile. */
+/* *ret_lost, unless it is NULL: a file that was asked about was found gone meanwhile. */
 static int settle(struct dfs *fs, uint64_t id, uint64_t patience_ns, bool *ret_lost,
 		  struct err *err)
 {
@@ -368,7 +368,8 @@ static int settle(struct dfs *fs, uint64_t id, uint64_t patience_ns, bool *ret_l
 	pthread_mutex_lock(&c->lock);
 	list_del(&w.link);
 	pthread_mutex_unlock(&c->lock);
-	*ret_lost = w.lost;
+	if (ret_lost)
+		*ret_lost = w.lost;
 	return rc;
 }
 
@@ -419,8 +420,8 @@ int early_close_settle_file(struct dfs *fs, uint64_t id, struct err *err)
 int early_close_try(struct dfs *fs, struct err *err)
 {
 	struct early_close *c = &fs->closed;
-	bool lost, gone;
-	const int rc = settle(fs, 0, QUIET_NS, &lost, err);
+	const int rc = settle(fs, 0, QUIET_NS, NULL, err);
+	bool gone;
 
 	pthread_mutex_lock(&c->lock);
 	gone = c->gone_count > 0;
@@ -432,11 +433,9 @@ int early_close_try(struct dfs *fs, struct err *err)
 
 void early_close_settle_quietly(struct dfs *fs)
 {
-	/* where somebody waits for a block already, this only makes sure that the rest is settled
-	 */
+	/* somebody waits for a block already: the rest is settled without that */
 	const uint64_t patience_ns = fs->closed.busy ? 0 : QUIET_NS;
 	struct err ignored = ERR_INIT;
-	bool lost;
 
-	(void)settle(fs, 0, patience_ns, &lost, &ignored); /* the next round tries again */
+	(void)settle(fs, 0, patience_ns, NULL, &ignored); /* the next round tries again */
 }
