@@ -588,7 +588,7 @@ static int wait_for_signal(struct mini *m)
 	return 0;
 }
 
-static void block_none(void)
+static void catch_signals(void)
 {
 	struct sigaction sa = {.sa_handler = on_signal};
 
@@ -624,7 +624,7 @@ int main(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	block_none();
+	catch_signals();
 	if (find_programs(&m) < 0 || open_dir(&m) < 0)
 		return 1;
 	rc = start(&m) < 0 ? (stopped ? 128 + stopped : 1) : 0;
