@@ -283,6 +283,26 @@ static void a_second_format_needs_force(void **state)
 	test_db_fini(&d);
 }
 
+static void a_bad_cluster_id_is_refused_before_a_directory_is_made(void **state)
+{
+	char long_id[DB_CLUSTER_ID_MAX + 1], dir[64], above[] = "/tmp/nn-test-XXXXXX";
+	const char *const bad[] = {"", long_id};
+	struct err err = ERR_INIT;
+
+	(void)state;
+	memset(long_id, 'x', DB_CLUSTER_ID_MAX);
+	long_id[DB_CLUSTER_ID_MAX] = 0;
+	assert_non_null(mkdtemp(above));
+	snprintf(dir, sizeof(dir), "%s/name", above);
+	for (size_t i = 0; i < 2; i++) {
+		const struct db_format f = {bad[i], "root", "supergroup", false};
+
+		assert_int_equal(db_format(dir, &f, &err), -EINVAL);
+		assert_non_null(strstr(err.text, "cluster id"));
+	}
+	assert_int_equal(rmdir(above), 0); /* nothing was made in it */
+}
+
 static void an_unformatted_directory_says_so(void **state)
 {
 	struct err err = ERR_INIT;
@@ -460,6 +480,7 @@ int main(void)
 		cmocka_unit_test(entries_come_in_order_after_a_name),
 		cmocka_unit_test(a_summary_goes_in_steps),
 		cmocka_unit_test(a_second_format_needs_force),
+		cmocka_unit_test(a_bad_cluster_id_is_refused_before_a_directory_is_made),
 		cmocka_unit_test(an_unformatted_directory_says_so),
 		cmocka_unit_test(names_that_may_be_made),
 		cmocka_unit_test(reserved_paths_lead_to_the_same_inodes),
