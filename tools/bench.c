@@ -567,7 +567,7 @@ static int parse(struct bench *b, int argc, char **argv)
 		}
 	}
 	if (optind + 1 != argc)
-		return usage("say io or nn", NULL);
+		return usage("give one mode, io or nn", NULL);
 	b->mode = argv[optind];
 	return -1;
 }
@@ -613,8 +613,9 @@ int main(int argc, char **argv)
 	if (rc >= 0)
 		return rc;
 	if (!choose(&b))
-		return usage("no such mode and --op (with --depth, --seconds): ",
-			     *b.op ? b.op : b.mode);
+		return usage(
+			"no such mode, or no such --op in it (with this --depth or --seconds): ",
+			*b.op ? b.op : b.mode);
 	struct dfs_connect_opts o = {.size = sizeof(o), .uri = b.uri, .conf = b.conf};
 	if (dfs_connect(&o, &b.fs, &err) < 0) {
 		fprintf(stderr, "dfs-bench: %s\n", err.text);

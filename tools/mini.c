@@ -354,7 +354,7 @@ static int format_name(struct mini *m)
 		return -1;
 	if (waitpid(m->node[0].pid, &status, 0) < 0 || status) {
 		m->node[0].pid = 0;
-		mini_fail("formatting the namespace failed");
+		mini_fail("the NameNode cannot format its directory");
 		show_log(m, &m->node[0]);
 		return -1;
 	}
