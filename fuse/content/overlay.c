@@ -517,7 +517,7 @@ static int load_base(struct overlay *o, FILE *f)
 	struct overlay_of *of = &o->of;
 
 	if (!fgets(line, sizeof(line), f) || strcmp(line, "dfs-fuse overlay 1\n") != 0 ||
-	    !fgets(line, sizeof(line), f) ||
+	    !fgets(line, sizeof(line), f) || !strchr(line, '\n') ||
 	    sscanf(line,
 		   "of %" SCNu64 " length %" SCNu64 " mtime %" SCNu64 " uid %u dir %" SCNu64
 		   " name %510s",
