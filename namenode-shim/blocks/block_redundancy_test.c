@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: surplus and corrupt replicas are ordered deleted, the last good one never; a block
- * whose replicas share a rack is queued while there are other racks. */
+/* What must hold: surplus and corrupt replicas are ordered deleted, the last good one never. A
+ * block whose replicas share a rack is queued while there are other racks. */
 #include "namenode-shim/blocks/blocks_test_fixture.h"
 
 static void surplus_goes_from_the_fullest_node(void **state)
