@@ -16,7 +16,7 @@
 #include "namenode-shim/nn.h"
 #include "namenode-shim/web/fsck.h"
 #include "namenode-shim/web/jmx.h"
-#include "namenode-shim/web/json.h"
+#include "namenode-shim/web/json_put.h"
 
 struct http {
 	struct nn *nn; /* borrowed */
@@ -128,32 +128,29 @@ static void conf_xml(void *arg, const char *key, const char *value)
 
 static void conf_json(void *arg, const char *key, const char *value)
 {
-	struct json *j = arg;
+	json_t *const property = json_object();
 
-	json_open(j, NULL, '{');
-	json_text(j, "key", key);
-	json_text(j, "value", is_secret(key) ? "<redacted>" : value);
-	json_bool(j, "isFinal", false);
-	json_text(j, "resource", "programmatically");
-	json_close(j, '}');
+	put_text(property, "key", key);
+	put_text(property, "value", is_secret(key) ? "<redacted>" : value);
+	put_bool(property, "isFinal", false);
+	put_text(property, "resource", "programmatically");
+	(void)json_array_append_new(arg, property);
 }
 
 static void conf_page(struct nn *nn, bool as_json, FILE *out)
 {
-	struct json j = {.out = out};
+	json_t *all;
 
-	if (!as_json) {
-		fputs("<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"no\"?><configuration>\n",
-		      out);
-		conf_each(nn->set.conf, conf_xml, out);
-		fputs("</configuration>", out);
+	if (as_json) {
+		all = json_pack("{s:[]}", "properties");
+		conf_each(nn->set.conf, conf_json, json_object_get(all, "properties"));
+		(void)json_dumpf(all, out, JSON_COMPACT);
+		json_decref(all);
 		return;
 	}
-	json_open(&j, NULL, '{');
-	json_open(&j, "properties", '[');
-	conf_each(nn->set.conf, conf_json, &j);
-	json_close(&j, ']');
-	json_close(&j, '}');
+	fputs("<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"no\"?><configuration>\n", out);
+	conf_each(nn->set.conf, conf_xml, out);
+	fputs("</configuration>", out);
 }
 
 /* ---- requests ---- */
@@ -190,6 +187,16 @@ static enum MHD_Result send_text(struct MHD_Connection *c, unsigned int status, 
 	res = MHD_queue_response(c, status, r);
 	MHD_destroy_response(r);
 	return res;
+}
+
+/* Takes @all; NULL: the peer is hung up on. */
+static enum MHD_Result send_json(struct MHD_Connection *c, const char *type, json_t *all,
+				 size_t layout)
+{
+	char *const text = all ? json_dumps(all, layout | JSON_PUT_REALS) : NULL;
+
+	json_decref(all);
+	return send_text(c, MHD_HTTP_OK, type, text);
 }
 
 static ssize_t fsck_more(void *arg, uint64_t pos, char *buf, size_t max)
@@ -314,10 +321,11 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 	if (!strcmp(url, "/"))
 		return send_text(c, MHD_HTTP_FOUND, "text/plain", strdup("see /dfshealth.html\n"));
 	if (!strcmp(url, "/jmx"))
-		return send_text(c, MHD_HTTP_OK, "application/json; charset=utf8",
-				 jmx_page(nn, param(c, "qry"), param(c, "get")));
+		return send_json(c, "application/json; charset=utf8",
+				 jmx_page(nn, param(c, "qry"), param(c, "get")), JSON_INDENT(2));
 	if (!strcmp(url, "/startupProgress"))
-		return send_text(c, MHD_HTTP_OK, "application/json;charset=utf-8", jmx_startup(nn));
+		return send_json(c, "application/json;charset=utf-8", jmx_startup(nn),
+				 JSON_COMPACT);
 	if (!strcmp(url, "/fsck"))
 		return send_fsck(nn, c);
 	out = open_memstream(&text, &len);
