@@ -151,28 +151,28 @@ struct nn {
 	struct list parked; /* requests that wait for a report */
 	/* Deletes below a quota whose names go still. They are answered then, or in safe mode. */
 	struct list deleting;
-	bool doomed;               /* there are trees that go bit by bit (tree_delete.h), */
-	bool tree_delete_next;     /* and the next slice is to be submitted, */
-	uint64_t tree_delete_ns;   /* as it was last then */
-	uint64_t tree_delete_turn; /* the tree that a slice was removed of last */
+	bool tree_delete_under_way; /* deleted trees are removed slice by slice (tree_delete.h) */
+	bool tree_delete_next;      /* the next slice is to be submitted */
+	uint64_t tree_delete_ns;    /* when a slice was submitted last */
+	uint64_t tree_delete_turn;  /* the tree that a slice was removed of last */
 	struct tree_delete_broken tree_delete_broken;
 	struct list unfinished; /* MEMORY requests that make a slice in each turn */
 	struct copies copies;
-	struct blk_cursor draining; /* open while blocks of draining nodes are counted */
-	uint64_t drain_asked;       /* blocks.asked when that began */
-	const struct list *batch;   /* the changes of this transaction; NULL between two */
-	uint32_t nearly;            /* changes that were answered and are held, or under way */
+	struct blk_cursor leaving_cursor; /* open while blocks of leaving nodes are counted */
+	uint64_t leaving_asked;           /* blocks.asked when that began */
+	const struct list *batch;         /* the changes of this transaction; NULL between two */
+	uint32_t early; /* changes that were answered before they are on the disk */
 	/* requests of the one before it, whose record is not on the disk yet: answers and effects
 	 * wait */
-	struct list flying;
+	struct list unsynced;
 	struct trash_round trash;
 	struct hosts *hosts_next; /* owned: read, not in force yet */
 	struct satisfier satisfy;
 	/* its own reader, for what the monitor asks of the namespace; without mem_lock */
 	struct txn look;
 	struct log_rate unread; /* of the line that it cannot be read */
-	uint64_t next_tick_ns, next_redundancy_ns, next_drain_ns;
-	uint64_t commit_began_ns, commit_next_ns; /* of what is flying, and of what is next */
+	uint64_t next_tick_ns, next_redundancy_ns, next_leaving_ns;
+	uint64_t commit_began_ns, commit_next_ns; /* of what is unsynced, and of what is next */
 	uint64_t txid;
 };
 

@@ -251,7 +251,8 @@ static int load_times(const struct conf *c, struct settings *s, struct err *e)
 		: conf_time_ms(c, "dfs.shim.block.recovery.interval", NN_RECOVERY_MS,
 			       &s->recovery_ms, e);
 	rc = rc ? rc
-		: conf_time_ms(c, "dfs.namenode.decommission.interval", 30000, &s->drain_ms, e);
+		: conf_time_ms(c, "dfs.namenode.decommission.interval", 30000, &s->decommission_ms,
+			       e);
 	s->lease_hard_ms = hard_s * 1000;
 	return rc;
 }

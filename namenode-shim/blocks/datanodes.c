@@ -123,7 +123,7 @@ int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn
 	dn->lease_id = 0;
 	dn->report_ns = 0; /* what it holds now is not known before its next report */
 	dn->reporting = NULL;
-	dn->drain_sure = false;
+	dn->leaving_known = false;
 	for (uint32_t i = 0; i < dn->nstorages; i++)
 		dn->storage[i]->reported = dn->storage[i]->listing = false;
 	dn->alive = true;
@@ -504,7 +504,7 @@ bool dn_has_reported(const struct dn *dn)
 	return dn->report_ns;
 }
 
-bool dn_is_draining(const struct dn *dn)
+bool dn_is_leaving(const struct dn *dn)
 {
 	return dn->admin == DN_DECOMMISSIONING || dn->admin == DN_ENTERING_MAINTENANCE;
 }

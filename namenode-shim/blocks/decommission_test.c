@@ -16,16 +16,16 @@ static void begin_to_count(struct world *w)
 	put_block(w, 0, "2");
 	put_block(w, 1, "0");
 	decommission_tick(w->nn, clock_mono_ns());
-	assert_true(blk_cursor_is_open(&w->nn->draining));
+	assert_true(blk_cursor_is_open(&w->nn->leaving_cursor));
 }
 
 static enum dn_admin end_of_count(struct world *w)
 {
 	nn_lock(w->nn);
-	for (int i = 0; i < 100 && blk_cursor_is_open(&w->nn->draining); i++)
+	for (int i = 0; i < 100 && blk_cursor_is_open(&w->nn->leaving_cursor); i++)
 		decommission_slice(w->nn);
 	nn_unlock(w->nn);
-	assert_false(blk_cursor_is_open(&w->nn->draining));
+	assert_false(blk_cursor_is_open(&w->nn->leaving_cursor));
 	return w->dn[2]->admin;
 }
 
@@ -62,7 +62,7 @@ static bool leaves_beside_a_flapping_storage(int f, const char *others)
 	put_block(&w, 0, "2");
 	put_block(&w, 1, "0");
 	for (int i = 0; i < 10 && admin == DN_DECOMMISSIONING; i++) {
-		w.nn->next_drain_ns = 0;
+		w.nn->next_leaving_ns = 0;
 		decommission_tick(w.nn, clock_mono_ns());
 		blocks_forget(&w.nn->blocks, w.dn[f], w.st[f]);
 		admin = end_of_count(&w);

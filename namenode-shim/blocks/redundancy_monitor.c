@@ -345,7 +345,8 @@ void monitor_tick(struct nn *nn)
 		check_recoveries(nn, now);
 		trash_tick(nn);
 	}
-	if (nn->doomed && now - nn->tree_delete_ns > MONITOR_DOOMED_MS * NS_PER_MS)
+	if (nn->tree_delete_under_way &&
+	    now - nn->tree_delete_ns > MONITOR_TREE_DELETE_MS * NS_PER_MS)
 		nn->tree_delete_next = true;
 	metric_set(METRIC_NN_FILES, nn->inodes);
 	metric_set(METRIC_NN_BLOCKS, HASH_COUNT(nn->blocks.map));

@@ -19,7 +19,7 @@ struct nn;
 #define MONITOR_TICK_MS 500
 #define MONITOR_UNREAD_MS 10000 /* between two lines */
 /* a slice of a deleted tree that did not succeed in this time is tried again */
-#define MONITOR_DOOMED_MS 10000
+#define MONITOR_TREE_DELETE_MS 10000
 
 void monitor_tick(struct nn *nn);
 /** Are there copies to be ordered? A slice of that; takes mem_lock itself. */

@@ -282,14 +282,17 @@ static inline struct ns *begin_change(struct world *w)
 /* What the writer's thread would do with it. */
 static inline int change(struct world *w, const struct method *m, const void *in, uint64_t arg)
 {
-	struct req q = {
-		.nn = w->nn, .method = m, .arg = arg, .ns = *begin_change(w), .exc = {.a = &q.mem}};
+	struct req q = {.nn = w->nn,
+			.method = m,
+			.arg = arg,
+			.ns = *begin_change(w),
+			.exception = {.a = &q.mem}};
 	const int rc = m->run(&q, in);
 
 	assert_int_equal(test_commit(&w->d), 0);
 	w->d.db = NULL;
-	for (const struct effect *e = w->d.fx.first; e; e = e->next)
-		if (e->kind == FX_SATISFY)
+	for (const struct effect *e = w->d.effects.first; e; e = e->next)
+		if (e->kind == EFFECT_SATISFY)
 			satisfier_add(&w->nn->satisfy, e->inode);
 	arena_free(&q.mem);
 	return rc;

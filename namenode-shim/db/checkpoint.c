@@ -431,7 +431,7 @@ uint64_t log_held_ns(const struct db *db)
 	return db->log ? db->log->held_ns : 0;
 }
 
-int log_landed(struct db *db)
+int log_synced(struct db *db)
 {
 	struct db_log *l = db->log;
 
@@ -446,7 +446,7 @@ int log_landed(struct db *db)
 	return l->lost ? -EIO : 1;
 }
 
-void log_land(struct db *db)
+void log_wait_synced(struct db *db)
 {
 	if (db->log)
 		land(db->log);

@@ -85,11 +85,11 @@ bool log_flush(struct db *db);
 /** Since when records are held; 0: there are none. */
 uint64_t log_held_ns(const struct db *db);
 /** 1 when all that was given is on the disk, 0 while it is under way, -EIO when it never will be:
- * log_land(). */
-int log_landed(struct db *db);
+ * log_wait_synced(). */
+int log_synced(struct db *db);
 /** Wait for that. When the journal cannot be written, data.mdb is synced instead and counts again.
  */
-void log_land(struct db *db);
+void log_wait_synced(struct db *db);
 /** LMDB has no room: the next log_turn() gives it that of journal and checkpoint. */
 void log_no_room(struct db *db);
 /** The next log_turn() gives up the journal, and what failed is worth another attempt. */

@@ -533,18 +533,18 @@ int txn_write_commit(struct txn *t)
 	struct db *db = t->db;
 	int rc = txn_write_commit_later(t, false);
 
-	log_land(db);
+	log_wait_synced(db);
 	return rc < 0 ? rc : 0;
 }
 
 int db_synced(struct db *db)
 {
-	return log_landed(db);
+	return log_synced(db);
 }
 
 void db_wait_synced(struct db *db)
 {
-	log_land(db);
+	log_wait_synced(db);
 }
 
 uint64_t db_held_ns(const struct db *db)

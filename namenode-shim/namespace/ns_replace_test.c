@@ -105,7 +105,7 @@ static uint32_t count_fx(const struct test_db *d, enum effect_kind kind, int64_t
 {
 	uint32_t n = 0;
 
-	for (const struct effect *e = d->fx.first; e; e = e->next)
+	for (const struct effect *e = d->effects.first; e; e = e->next)
 		n += e->kind == kind && (!block || e->b.id == block);
 	return n;
 }
@@ -167,7 +167,7 @@ static void expect_no_row_behind(struct test_db *d)
 	const MDB_dbi tables[] = {d->db->xattr, d->db->acl, d->db->policy};
 
 	assert_int_equal(ns_delete(test_begin(d, "root"), "/d/f", false, &(bool){false}), 0);
-	assert_int_equal(count_fx(d, FX_BLOCK_REMOVE, 0), 3);
+	assert_int_equal(count_fx(d, EFFECT_BLOCK_REMOVE, 0), 3);
 	assert_int_equal(test_commit(d), 0);
 	test_begin(d, "root");
 	for (int i = 0; i < 3; i++) {
@@ -197,12 +197,12 @@ static void the_file_keeps_all_but_its_id_and_the_blocks(void **state)
 	assert_int_equal(test_commit(&d), 0);
 	r = wanted(id, 2 * BLOCK + 7, 12, 1010, places, 1, 3);
 	assert_int_equal(replace(&d, "bob", &r), 0);
-	assert_int_equal(count_fx(&d, FX_BLOCK_REMOVE, 0), 1);
-	assert_int_equal(count_fx(&d, FX_BLOCK_REMOVE, 11), 1);
-	assert_int_equal(count_fx(&d, FX_BLOCK_OWNER, 0), 2);
-	for (const struct effect *e = d.fx.first; e; e = e->next) {
-		assert_true(e->kind != FX_BLOCK_OWNER || (e->inode == part && e->repl == REPL));
-		assert_true(e->kind != FX_INODES || e->delta == -1);
+	assert_int_equal(count_fx(&d, EFFECT_BLOCK_REMOVE, 0), 1);
+	assert_int_equal(count_fx(&d, EFFECT_BLOCK_REMOVE, 11), 1);
+	assert_int_equal(count_fx(&d, EFFECT_BLOCK_OWNER, 0), 2);
+	for (const struct effect *e = d.effects.first; e; e = e->next) {
+		assert_true(e->kind != EFFECT_BLOCK_OWNER || (e->inode == part && e->repl == REPL));
+		assert_true(e->kind != EFFECT_INODES || e->delta == -1);
 	}
 	expect_blocks(&d, (int64_t[]){10, 20, 12}, 3, 2 * BLOCK + 7);
 	test_begin(&d, "root");
@@ -236,7 +236,7 @@ static void it_may_become_longer_shorter_and_empty(void **state)
 		   1); /* one short block is left */
 	txn_write_abort(&d.t);
 	assert_int_equal(replace(&d, "bob", &r), 0);
-	assert_int_equal(count_fx(&d, FX_BLOCK_REMOVE, 0), 3);
+	assert_int_equal(count_fx(&d, EFFECT_BLOCK_REMOVE, 0), 3);
 	expect_blocks(&d, (int64_t[]){30}, 1, 3);
 	(void)make(&d, "bob", "/d/t", 40, 0, 0);
 	r = wanted(id, 3, 30, 1030, NULL, 0, 0);
@@ -490,10 +490,10 @@ static void random_replace(struct test_db *d, int64_t *next_block)
 	*next_block += n;
 	r.nat = n;
 	assert_int_equal(replace(d, "bob", &r), 0);
-	assert_int_equal(count_fx(d, FX_BLOCK_OWNER, 0), count - n);
-	assert_int_equal(count_fx(d, FX_BLOCK_REMOVE, 0), had - (count - n));
+	assert_int_equal(count_fx(d, EFFECT_BLOCK_OWNER, 0), count - n);
+	assert_int_equal(count_fx(d, EFFECT_BLOCK_REMOVE, 0), had - (count - n));
 	for (uint32_t i = 0; i < count; i++)
-		assert_int_equal(count_fx(d, FX_BLOCK_REMOVE, want[i]), 0);
+		assert_int_equal(count_fx(d, EFFECT_BLOCK_REMOVE, want[i]), 0);
 	expect_blocks(d, want, count, length);
 }
 

@@ -26,7 +26,7 @@ struct nn;
 struct ns;
 struct txn;
 
-#define DOOMED_SLICE 2048 /* names and blocks of a change */
+#define TREE_DELETE_SLICE 2048 /* names and blocks of a change */
 
 /* Tops of trees of which the rest cannot be read. They wait for a start after the name directory
  * was mended. */

@@ -101,12 +101,12 @@ static void leaving_nodes(struct page *p, json_t *bean, const char *key, enum dn
 		o = json_object();
 		put_text(o, "xferaddr", arena_printf(&p->a, "%s:%u", dn->ip, dn->xfer_port));
 		put_text(o, "location", dn->rack);
-		put_u64(o, "underReplicatedBlocks", dn->drain_left);
+		put_u64(o, "underReplicatedBlocks", dn->leaving.low_redundancy);
 		put_u64(o,
 			admin == DN_DECOMMISSIONING ? "decommissionOnlyReplicas"
 						    : "maintenanceOnlyReplicas",
-			dn->drain_only);
-		put_u64(o, "underReplicateInOpenFiles", dn->drain_open);
+			dn->leaving.only_here);
+		put_u64(o, "underReplicateInOpenFiles", dn->leaving.in_open_files);
 		put_node(p, nodes, dn, o);
 	}
 	put_json_text(bean, key, nodes);
@@ -168,8 +168,8 @@ static void node_usage(struct page *p, json_t *bean)
 
 static void corrupt_files(struct page *p, json_t *bean)
 {
-	struct exception_info exc = {.a = &p->a};
-	struct ns ns = {.t = p->txn, .a = &p->a, .x = &exc, .super = true};
+	struct exception_info exception = {.a = &p->a};
+	struct ns ns = {.t = p->txn, .a = &p->a, .x = &exception, .super = true};
 	struct ops_corrupt found = {0};
 	json_t *paths;
 
