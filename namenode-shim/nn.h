@@ -4,8 +4,8 @@
 /**
  * nn - the NameNode: one namespace on disk, one map of blocks and data nodes in memory
  *
- * Idea: a change is answered when it is on disk, and nobody waits for the disk but those who
- * changed something. Threads:
+ * Idea: a change is answered when it is on disk. Only callers who changed something wait for the
+ * disk. Threads:
  *   reactor         takes calls; answers READ calls itself, from a reader's transaction (LMDB, no
  *                   lock; one for all calls of a turn) and the memory part
  *   writer          (writer_thread.c) takes all that waits in the commit queue; runs MEMORY calls
@@ -28,9 +28,8 @@
  * (NN_HOLD_NS): whatever goes through all blocks or a long list does a slice in each turn of the
  * writer (blocks_sweep(), decommission_slice(), REQ_PARK of a MEMORY call). Lock order:
  * db->map_lock (held while a transaction is open) before mem_lock, but for fsck (web/fsck.c), which
- * opens its transactions under mem_lock: whoever waits for map_lock to grow the map holds no
- * mem_lock; the commit queue's lock is a
- * leaf.
+ * opens its transactions under mem_lock. That is safe because whoever waits for map_lock to grow
+ * the map holds no mem_lock. The commit queue's lock is a leaf.
  * Source: design.md section 8; hdfs-wire 3.6, 3.7, 4.
  */
 #include <pthread.h>

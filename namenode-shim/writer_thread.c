@@ -463,7 +463,8 @@ static const char *cure(int rc)
 
 static void fail_batch(struct list *batch, int rc)
 {
-	log_error("op=commit rc=%s; nothing of this batch was changed; %s", err_name(rc), cure(rc));
+	log_error("op=commit rc=%s: the NameNode made no change of this batch; %s", err_name(rc),
+		  cure(rc));
 	list_for_each (l, batch) {
 		struct req *q = container_of(l, struct req, link);
 

@@ -250,8 +250,10 @@ uint32_t datanodes_judge_stale(struct datanodes *d, uint64_t now_ns)
 		const bool stale = dn->alive && d->stale_after_ns && silent_ns > d->stale_after_ns;
 
 		if (stale && !dn->stale)
-			log_warn("op=stale datanode=%s address=%s:%u silent_s=%llu", dn->uuid,
-				 dn->ip, dn->xfer_port, (unsigned long long)(silent_ns / NS_PER_S));
+			log_warn(
+				"op=stale datanode=%s address=%s:%u silent_s=%llu: no heartbeat comes; other nodes are preferred",
+				dn->uuid, dn->ip, dn->xfer_port,
+				(unsigned long long)(silent_ns / NS_PER_S));
 		dn->stale = stale;
 		n += stale;
 	}

@@ -2,12 +2,11 @@
 #pragma once
 
 /**
- * redundancy_monitor - what the NameNode does on its own: every MONITOR_TICK_MS, on the writer
- * thread
+ * redundancy_monitor - what the NameNode does without being asked, every MONITOR_TICK_MS
  *
- * Idea: dead nodes are taken out, blocks with too few replicas are copied (slices of
- * that run in each turn of the writer while there are any), leases that passed the hard limit are
- * recovered.
+ * Idea: the monitor takes dead nodes out, orders copies of blocks that have too few replicas, and
+ * recovers the files of leases that passed the hard limit. Copies are ordered in slices: one in
+ * each turn of the writer, while there are blocks to look at.
  * Threading: writer thread; monitor_tick() takes mem_lock for writing itself.
  * Source: hdfs-wire 3.7, 8.3.
  */

@@ -59,7 +59,7 @@ static _Noreturn void lmdb_refuses(void)
 {
 	log_error(
 		"op=exit: the namespace %s/data.mdb could not be written, and LMDB refuses all further work: see "
-		"the kernel's log, see that its disk works and has room, then start it again",
+		"in the kernel's log whether its disk works, give it room, then start the NameNode again",
 		panic_dir);
 	_exit(1);
 }

@@ -281,7 +281,8 @@ int db_format(const char *dir, const struct db_format *o, struct err *err)
 		return err_set(err, -EINVAL,
 			       "the cluster id is empty; leave it out to get a new one");
 	if (o->cluster_id && strlen(o->cluster_id) >= DB_CLUSTER_ID_MAX)
-		return err_set(err, -EINVAL, "cluster id is longer than %d characters",
+		return err_set(err, -EINVAL,
+			       "the cluster id is longer than %d characters; give a shorter one",
 			       DB_CLUSTER_ID_MAX - 1);
 	if (rc < 0)
 		return err_sys(err, rc, "cannot make name directory %s", dir);

@@ -273,8 +273,9 @@ static int next_turn(struct req *q, uint64_t *ret_top, struct dir_list *ret_quot
 
 static void leave_broken(struct ns *n, uint64_t top, int why)
 {
-	log_error("op=delete inode=%llu rc=%s: what is left below it cannot be read; %s",
-		  (unsigned long long)top, err_name(why), DB_RESTORE);
+	log_error(
+		"op=delete inode=%llu rc=%s: the rest of this deleted tree cannot be read and stays; %s",
+		(unsigned long long)top, err_name(why), DB_RESTORE);
 	ns_effect(n, EFFECT_TREE_DELETE_BROKEN)->inode = top;
 }
 

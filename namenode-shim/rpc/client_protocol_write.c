@@ -245,8 +245,8 @@ static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct
 	*ret_n = place_choose(&q->nn->dns, &p, st);
 	if (*ret_n < p.want && n->ec && *ret_n >= least)
 		log_warn(
-			"op=add_group file=%llu policy=%s wanted=%u nodes=%u live=%u: it begins without "
-			"parity units",
+			"op=add_group file=%llu policy=%s wanted=%u nodes=%u live=%u: the group begins without "
+			"all of its parity units, because too few nodes can take one",
 			(unsigned long long)n->id, n->ec->name, p.want, *ret_n,
 			datanodes_live(&q->nn->dns));
 	if (*ret_n >= least)

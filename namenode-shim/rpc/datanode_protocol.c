@@ -121,9 +121,9 @@ static void forget_at_address(struct req *q, const Hd__DatanodeIDProto *id)
 	old = datanodes_find_addr(&q->nn->dns, q->ns.host, id->xferport, id->datanodeuuid);
 	if (old && dn_replicas(old))
 		log_warn(
-			"op=register datanode=%.63s address=%s:%u: until now this address was node %s with %" PRIu64
-			" replicas; if it is the same machine, its data directories were made anew: stop it, mount "
-			"its disks, start it again",
+			"op=register datanode=%.63s address=%s:%u: this address belonged to node %s with %" PRIu64
+			" replicas; if it is the same machine, it runs on new data directories: stop its data node, "
+			"mount its disks, then start it again",
 			id->datanodeuuid, q->ns.host, id->xferport, old->uuid, dn_replicas(old));
 	if (old) /* which makes room, so that nothing refuses the new one any more */
 		nn_dn_forget(q->nn, old, "another node registered at its address");
@@ -186,8 +186,8 @@ static int register_datanode(struct req *q, const void *in)
 	away = dn && !dn->alive;
 	if (dn && dn->alive && (strcmp(dn->ip, q->ns.host) || dn->xfer_port != id->xferport))
 		log_warn(
-			"op=register datanode=%s address=%s:%u: alive at %s:%u until now; if both run, one's data "
-			"directories are a copy of the other's: stop one and move its current/ away",
+			"op=register datanode=%s address=%s:%u: this node was alive at %s:%u; if both run, one has a copy of the "
+			"other's data directories: stop one and move its current/ away",
 			dn->uuid, q->ns.host, id->xferport, dn->ip, dn->xfer_port);
 	rc = datanodes_register(&q->nn->dns, &ident, &dn);
 	if (rc == -ENOSPC && make_room(q->nn, q->ns.host))
@@ -212,8 +212,10 @@ static void lose_storage(struct nn *nn, struct dn *dn, struct storage *st)
 {
 	if (st->failed)
 		return;
-	log_warn("op=storage_failed datanode=%s storage=%s replicas=%llu", dn->uuid, st->id,
-		 (unsigned long long)st->nblocks);
+	log_warn(
+		"op=storage_failed datanode=%s storage=%s replicas=%llu: its replicas no longer count; see "
+		"the data node's log",
+		dn->uuid, st->id, (unsigned long long)st->nblocks);
 	st->failed = true;
 	st->reported = false;
 	blocks_forget(&nn->blocks, dn, st);
@@ -404,8 +406,8 @@ static int check_removal(struct req *q, const struct inode *n)
 
 	if (!last->b.len && !n->truncating)
 		return 0;
-	log_warn("op=synced block=%lld len=%llu: not removed, it has bytes", (long long)last->b.id,
-		 (unsigned long long)last->b.len);
+	log_warn("op=synced block=%lld len=%llu: the block is not removed, because it has bytes",
+		 (long long)last->b.id, (unsigned long long)last->b.len);
 	return exception_throw(&q->exception, EXC_IO,
 			       "Block blk_%lld_%llu of %llu bytes is not to be removed",
 			       (long long)last->b.id, (unsigned long long)last->b.gs,

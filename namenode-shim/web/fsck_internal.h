@@ -63,8 +63,8 @@ struct fsck {
 };
 
 extern const char *const fsck_type_names[8]; /* by enum storage_type */
-/** fsck_file.c: judge one file; the line about it, when it is wanted or something is wrong, goes to
- * f->out. */
+/** fsck_file.c: judge one file. The line about it goes to f->out, when it is asked for or something
+ * is wrong. */
 void fsck_file(struct fsck *f, const struct inode *n, const char *path);
 /** The report for opts.block_ids instead of a walk. */
 void fsck_block_ids(struct fsck *f);

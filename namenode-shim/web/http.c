@@ -261,10 +261,10 @@ static enum MHD_Result send_fsck(struct nn *nn, struct MHD_Connection *c)
 		 ugi ? ugi : "dr.who");
 	if (auth_to_local(nn->names, name, user, sizeof(user), &err))
 		return send_text(c, MHD_HTTP_FORBIDDEN, "text/plain",
-				 strdup("this is no name of a user\n"));
+				 strdup("ugi= does not begin with the name of a user\n"));
 	if (fsck_new(nn, &o, &f) < 0)
 		return send_text(c, MHD_HTTP_SERVICE_UNAVAILABLE, "text/plain",
-				 strdup("too many readers; try again\n"));
+				 strdup("too many requests read the namespace now; try again\n"));
 	r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, FSCK_CHUNK, fsck_more, f,
 					      fsck_done);
 	if (!r) {
@@ -314,7 +314,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 
 	if (strcmp(method, "GET") && strcmp(method, "HEAD"))
 		return send_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "text/plain",
-				 strdup("pages are read with GET\n"));
+				 strdup("pages are read with GET or HEAD only\n"));
 	if (!strcmp(url, "/metrics") || !strcmp(url, "/prom"))
 		return send_text(c, MHD_HTTP_OK, "text/plain; version=0.0.4",
 				 metrics_format(prefixes));
@@ -333,7 +333,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 		return MHD_NO;
 	type = write_page(nn, c, url, out);
 	if (!type)
-		fputs("not here; try /, /jmx, /conf, /fsck, /topology or /metrics\n", out);
+		fputs("there is no such page; try /, /jmx, /conf, /fsck, /topology or /metrics\n",
+		      out);
 	fclose(out);
 	return send_text(c, type ? MHD_HTTP_OK : MHD_HTTP_NOT_FOUND,
 			 type ? type : "text/plain;charset=utf-8", text);
