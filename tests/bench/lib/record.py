@@ -66,7 +66,7 @@ def machine(directory):
     model = re.search(r'^model name\s*: (.*)$', pathlib.Path('/proc/cpuinfo').read_text(), re.M)
     system = re.search(r'^PRETTY_NAME="(.*)"$', pathlib.Path('/etc/os-release').read_text(), re.M)
     memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / (1 << 30)
-    kind = subprocess.run(['stat', '-f', '-c', '%T', str(directory)], capture_output=True, text=True).stdout.strip()
+    kind = subprocess.run(['df', '--output=fstype', str(directory)], capture_output=True, text=True).stdout.split()[-1]
     return (f'{os.cpu_count()} cores ({model[1] if model else os.uname().machine}), {memory:.0f} GB, '
             f'{system[1] if system else "Linux"}, kernel {os.uname().release}, {kind}')
 
@@ -102,7 +102,7 @@ def rounded(value):
 def new_record(bench, directory, conditions, rows):
     """A record of what was measured just now in @directory."""
     return {'bench': bench, 'date': datetime.date.today().isoformat(), 'commit': commit(), 'machine': machine(directory),
-            'command': command(), 'conditions': conditions, 'rows': rounded(rows)}
+            'command': command(), 'conditions': rounded(conditions), 'rows': rounded(rows)}
 
 
 def save(path, record):
