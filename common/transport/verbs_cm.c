@@ -386,37 +386,38 @@ static uint16_t first_grant(const struct vdev *d)
 	return (uint16_t)(share < most ? share : most);
 }
 
-static void on_request(struct verbs *v, struct rdma_cm_id *id, const struct rdma_conn_param *conn,
-		       const void *data, size_t len)
+/* Decodes the hello of a request. False: it is refused, *ret_why says why. */
+static bool request_is_fit(const struct verbs *v, const struct rdma_conn_param *conn,
+			   const void *data, size_t len, struct verbs_hello *ret_peer,
+			   enum verbs_reject *ret_why)
 {
-	struct rdma_conn_param p = {.retry_count = RETRIES, .rnr_retry_count = RNR_RETRIES};
-	uint8_t hello[VERBS_PRIVATE_MAX];
-	struct verbs_hello peer, h;
-	struct err err = ERR_INIT;
-	struct vconn *c = NULL;
-	int rc = v->opts.protocol->hello_decode(data, len, &peer);
+	const int rc = v->opts.protocol->hello_decode(data, len, ret_peer);
 
-	if (rc < 0) {
-		reject(v, id, rc == -EPROTONOSUPPORT ? VERBS_VERSION : VERBS_MALFORMED);
-		return;
-	}
-	if (conn->responder_resources) { /* wants to READ from us */
-		reject(v, id, VERBS_MALFORMED);
-		return;
-	}
-	if (!conn->initiator_depth || !peer.read_depth) {
-		reject(v, id, VERBS_NO_READ);
-		return;
-	}
-	if (v->stopping || (v->listener.max_conns && v->conn_count >= v->listener.max_conns)) {
-		reject(v, id, v->stopping ? VERBS_STOPPING : VERBS_BUSY);
-		return;
-	}
-	c = vconn_new(v, false);
-	if (!c) {
-		reject(v, id, VERBS_BUSY);
-		return;
-	}
+	if (rc < 0)
+		*ret_why = rc == -EPROTONOSUPPORT ? VERBS_VERSION : VERBS_MALFORMED;
+	else if (conn->responder_resources) /* wants to READ from us */
+		*ret_why = VERBS_MALFORMED;
+	else if (!conn->initiator_depth || !ret_peer->read_depth)
+		*ret_why = VERBS_NO_READ;
+	else if (v->stopping)
+		*ret_why = VERBS_STOPPING;
+	else if (v->listener.max_conns && v->conn_count >= v->listener.max_conns)
+		*ret_why = VERBS_BUSY;
+	else
+		return true;
+	return false;
+}
+
+/* A connection on @id, with its queue pair and the credits of its peer. NULL: there are no
+ * resources for it, and @id is as it was. */
+static struct vconn *passive_new(struct verbs *v, struct rdma_cm_id *id)
+{
+	struct vconn *c = vconn_new(v, false);
+	struct err err = ERR_INIT;
+	int rc;
+
+	if (!c)
+		return NULL;
 	c->id = id;
 	id->context = c;
 	c->state = VC_ACCEPT;
@@ -426,15 +427,32 @@ static void on_request(struct verbs *v, struct rdma_cm_id *id, const struct rdma
 		grant_init(&c->grant, first_grant(c->dev));
 		c->dev->srq_left -= c->grant.initial;
 	}
-	if (rc < 0 || !c->grant.initial) {
-		c->id = NULL;
-		if (id->qp) {
-			list_del(&c->qpn_link);
-			rdma_destroy_qp(id);
-		}
-		vconn_destroy(c);
-		free(c);
-		reject(v, id, VERBS_BUSY);
+	if (!rc && c->grant.initial)
+		return c;
+	c->id = NULL;
+	if (id->qp) {
+		list_del(&c->qpn_link);
+		rdma_destroy_qp(id);
+	}
+	vconn_destroy(c);
+	free(c);
+	return NULL;
+}
+
+static void on_request(struct verbs *v, struct rdma_cm_id *id, const struct rdma_conn_param *conn,
+		       const void *data, size_t len)
+{
+	struct rdma_conn_param p = {.retry_count = RETRIES, .rnr_retry_count = RNR_RETRIES};
+	uint8_t hello[VERBS_PRIVATE_MAX];
+	enum verbs_reject why = VERBS_BUSY;
+	struct verbs_hello peer, h;
+	struct vconn *c = NULL;
+	int rc;
+
+	if (request_is_fit(v, conn, data, len, &peer, &why))
+		c = passive_new(v, id);
+	if (!c) {
+		reject(v, id, why);
 		return;
 	}
 	set_ack_timeout(id);

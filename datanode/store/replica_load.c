@@ -377,6 +377,28 @@ static int bring_home(struct scan *sc, int dir, const char *dir_name, int64_t id
 	return 0;
 }
 
+static void drop_other_metas(int dir, const struct entry *meta, size_t n, uint64_t gs)
+{
+	char name[STORE_NAME_MAX];
+
+	for (size_t i = 0; i < n; i++) {
+		if (meta[i].gs == gs)
+			continue;
+		(void)snprintf(name, sizeof(name), "blk_%" PRId64 "_%" PRIu64 ".meta", meta[i].id,
+			       meta[i].gs);
+		(void)unlinkat(dir, name, 0);
+	}
+}
+
+static void cut_file(int dir, const char *dir_name, const char *name, uint64_t len)
+{
+	_cleanup_close_ int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || ftruncate(fd, (off_t)len))
+		log_warn("op=load file=%s/%s: cannot cut to %" PRIu64 " bytes: %s", dir_name, name,
+			 len, err_name(neg_errno()));
+}
+
 static int load_block(struct scan *sc, int dir, const char *dir_name, enum place p, bool misplaced,
 		      const struct entry *e, size_t metas)
 {
@@ -385,7 +407,7 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 	struct stat st;
 	uint64_t len, good = 0, gs = e[1].gs;
 	uint32_t crc = 0;
-	int fd, rc = 0;
+	int rc = 0;
 
 	(void)snprintf(name, sizeof(name), "blk_%" PRId64, e->id);
 	volume_progress(sc->sl->vol);
@@ -407,22 +429,10 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 	}
 	if (p == IN_RBW)
 		len = good;
-	for (size_t i = 0; i < metas && metas > 1; i++) {
-		char meta[STORE_NAME_MAX];
-
-		(void)snprintf(meta, sizeof(meta), "blk_%" PRId64 "_%" PRIu64 ".meta", e->id,
-			       e[1 + i].gs);
-		if (e[1 + i].gs != gs)
-			(void)unlinkat(dir, meta, 0);
-	}
-	if (p == IN_RBW && len < (uint64_t)st.st_size) {
-		fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
-		if (fd < 0 || ftruncate(fd, (off_t)len))
-			log_warn("op=load file=%s/%s: cannot cut to %" PRIu64 " bytes: %s",
-				 dir_name, name, len, err_name(neg_errno()));
-		if (fd >= 0)
-			(void)close(fd);
-	}
+	if (metas > 1)
+		drop_other_metas(dir, e + 1, metas, gs);
+	if (len < (uint64_t)st.st_size)
+		cut_file(dir, dir_name, name, len);
 	if (misplaced && bring_home(sc, dir, dir_name, e->id, gs))
 		return 0;
 	r = calloc(1, sizeof(*r));

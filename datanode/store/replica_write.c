@@ -398,7 +398,7 @@ static int load_meta_header(struct replica *r, int fd_meta)
 	return rc;
 }
 
-static int reopen_writer(struct replica *r, const struct write_request *q, struct replica_writer *w)
+static int reopen_with(struct replica *r, const struct write_request *q, struct replica_writer *w)
 {
 	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
 	uint32_t crc = 0;
@@ -422,87 +422,122 @@ static int reopen_writer(struct replica *r, const struct write_request *q, struc
 	return rc;
 }
 
-static int open_existing(struct block_pool *bp, const struct write_request *q,
-			 struct replica_writer **ret, struct err *err)
+/* May @q have the claimed replica? Then it can be written. */
+static int check_claimed(const struct block_pool *bp, const struct write_request *q,
+			 struct replica *r, struct err *err)
 {
-	struct replica_writer *w = NULL;
-	struct slice *sl;
-	struct block ev;
+	int rc;
+
+	if (q->chosen && is_elsewhere(r, &bp->slices[q->volume]))
+		return REPLICA_ELSEWHERE;
+	if (r->slice->vol->failed)
+		return err_set(err, -EIO, "%s is out of service", r->slice->vol->path);
+	rc = check_existing(r, q, err);
+	return rc ? rc : replica_make_live(r);
+}
+
+static int claim_existing(struct block_pool *bp, const struct write_request *q,
+			  struct replica **ret, struct err *err)
+{
 	struct replica *r;
 	int rc;
 
 	pthread_mutex_lock(&bp->lock);
 	rc = replica_claim_locked(bp, q->block.id, 0, q->stage != STAGE_APPEND, &r);
-	if (!rc && r && q->chosen && is_elsewhere(r, &bp->slices[q->volume])) {
-		replica_release_locked(bp, r);
-		rc = REPLICA_ELSEWHERE;
-	} else if (!rc && r) {
-		rc = r->slice->vol->failed
-			     ? err_set(err, -EIO, "%s is out of service", r->slice->vol->path)
-			     : check_existing(r, q, err);
-		if (!rc)
-			rc = replica_make_live(r);
+	if (rc) {
+		err_set(err, rc, "blk_%" PRId64 ": its writer did not stop", q->block.id);
+	} else if (!r) {
+		rc = err_set(err, -ENOENT, "blk_%" PRId64 " is not here", q->block.id);
+	} else {
+		rc = check_claimed(bp, q, r, err);
 		if (rc) {
 			replica_release_locked(bp, r);
 		} else {
 			r->live->stop = q->stop;
 			r->live->stop_arg = q->stop_arg;
+			*ret = r;
 		}
-	} else {
-		rc = err_set(err, rc ? rc : -ENOENT,
-			     rc ? "blk_%" PRId64 ": its writer did not stop"
-				: "blk_%" PRId64 " is not here",
-			     q->block.id);
 	}
 	pthread_mutex_unlock(&bp->lock);
+	return rc;
+}
+
+/* Recovery of a close: the claimed replica is finalized at the new stamp, for nobody writes it. */
+static int close_claimed(struct block_pool *bp, struct replica *r, const struct write_request *q)
+{
+	const int rc =
+		pair_restamp(r->slice->fd, r->id, r->place, r->gs, r->len, q->new_gs, r->len);
+
 	if (rc)
 		return rc;
+	pthread_mutex_lock(&bp->lock);
+	r->gs = q->new_gs;
+	pthread_mutex_unlock(&bp->lock);
+	return replica_finalize_claimed(bp, r);
+}
 
+/* A writer of the claimed replica, which is RBW from now on. */
+static int reopen_claimed(struct block_pool *bp, struct replica *r, const struct write_request *q,
+			  struct replica_writer **ret)
+{
+	struct replica_writer *w = writer_new(bp, r);
+	const int rc = w ? reopen_with(r, q, w) : -ENOMEM;
+
+	if (rc) {
+		writer_free(w);
+		return rc;
+	}
+	pthread_mutex_lock(&bp->lock);
+	r->state = REPLICA_RBW;
+	pthread_mutex_unlock(&bp->lock);
+	*ret = w;
+	return 0;
+}
+
+static void publish_reopened(struct replica_writer *w, struct replica *r,
+			     const struct write_request *q)
+{
+	const struct block b = {r->id, r->gs, q->block.len};
+
+	promise(r, q->block.len > r->len ? q->block.len - r->len : 0);
+	writer_publish_open(w, r, q);
+	if (q->stage != STAGE_STREAMING_RECOVERY)
+		store_event(w->bp, w->slice, &b, STORE_RECEIVING, NULL);
+}
+
+static int open_existing(struct block_pool *bp, const struct write_request *q,
+			 struct replica_writer **ret, struct err *err)
+{
+	struct replica *r = NULL;
+	struct slice *sl;
+	struct block closed;
+	int rc = claim_existing(bp, q, &r, err);
+
+	if (rc)
+		return rc;
 	sl = r->slice;
 	volume_begin(sl->vol);
-	atomic_fetch_sub(&r->slice->used, pair_bytes(r));
-	if (q->stage == STAGE_CLOSE_RECOVERY) {
-		rc = pair_restamp(r->slice->fd, r->id, r->place, r->gs, r->len, q->new_gs, r->len);
-		pthread_mutex_lock(&bp->lock);
-		if (!rc)
-			r->gs = q->new_gs;
-		pthread_mutex_unlock(&bp->lock);
-		if (!rc)
-			rc = replica_finalize_claimed(bp, r);
-	} else {
-		w = writer_new(bp, r);
-		rc = w ? reopen_writer(r, q, w) : -ENOMEM;
-	}
-	if (!rc && w) {
-		pthread_mutex_lock(&bp->lock);
-		r->state = REPLICA_RBW;
-		pthread_mutex_unlock(&bp->lock);
-	}
-	atomic_fetch_add(&r->slice->used, pair_bytes(r));
+	atomic_fetch_sub(&sl->used, pair_bytes(r));
+	rc = q->stage == STAGE_CLOSE_RECOVERY ? close_claimed(bp, r, q)
+					      : reopen_claimed(bp, r, q, ret);
+	atomic_fetch_add(&sl->used, pair_bytes(r));
 	volume_end(sl->vol);
-	ev = (struct block){r->id, r->gs, r->len};
-	if (!rc && w) {
-		promise(r, q->block.len > r->len ? q->block.len - r->len : 0);
-		writer_publish_open(w, r, q);
-		*ret = w;
-		ev.len = q->block.len;
-		if (q->stage != STAGE_STREAMING_RECOVERY)
-			store_event(bp, r->slice, &ev, STORE_RECEIVING, NULL);
+	if (*ret) {
+		publish_reopened(*ret, r, q);
 		return 0;
 	}
+	closed = (struct block){r->id, r->gs, r->len};
 	pthread_mutex_lock(&bp->lock);
 	r->live->stop = NULL;
 	replica_release_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
 	if (rc) {
 		err_sys(err, rc, "reopening blk_%" PRId64, q->block.id);
-		writer_free(w);
 		if (replica_blames_volume(rc))
 			volume_suspect(sl->vol);
 		return rc;
 	}
-	*ret = NULL;
-	store_event(bp, sl, &ev, STORE_RECEIVED, NULL);
+	store_event(bp, sl, &closed, STORE_RECEIVED, NULL);
 	return 0;
 }
 
