@@ -64,16 +64,6 @@ struct rpc_client {
 
 /* ---- set-up ---- */
 
-static void cond_init(pthread_cond_t *cond)
-{
-	pthread_condattr_t attr;
-
-	(void)pthread_condattr_init(&attr); /* these cannot fail on Linux */
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(cond, &attr);
-	(void)pthread_condattr_destroy(&attr);
-}
-
 int rpc_client_new(const struct rpc_client_opts *o, struct rpc_client **ret, struct err *err)
 {
 	struct rpc_client *c = (struct rpc_client *)calloc(1, sizeof(*c));
@@ -82,7 +72,7 @@ int rpc_client_new(const struct rpc_client_opts *o, struct rpc_client **ret, str
 	if (!c)
 		return err_set(err, -ENOMEM, "out of memory");
 	(void)pthread_mutex_init(&c->lock, NULL);
-	cond_init(&c->changed);
+	clock_cond_init(&c->changed);
 	rc = rpc_target_init(&c->t, o, err);
 	if (rc < 0) {
 		rpc_client_free(c);
@@ -307,13 +297,9 @@ static void on_response_locked(struct rpc_client *c, struct rpc_conn *conn,
 			       const struct rpc_response *r, uint8_t **frame, uint32_t len,
 			       struct wakes *wakes)
 {
-	const ProtobufCBinaryData *id = &r->header->clientid;
 	struct err why = ERR_INIT;
 
-	if (id->len && (id->len != sizeof(c->t.client_id) ||
-			memcmp(id->data, c->t.client_id, sizeof(c->t.client_id)) != 0)) {
-		err_set(&why, -EPROTO, "%s %s answered somebody else's call", c->t.o.peer,
-			rpc_target_text(&c->t, conn->server));
+	if (rpc_target_check(&c->t, conn->server, r, &why) < 0) {
 		conn_break_locked(c, conn, CALL_FAILED, &why);
 		return;
 	}
@@ -332,11 +318,7 @@ static void on_response_locked(struct rpc_client *c, struct rpc_conn *conn,
 	}
 	if (r->status == RPC_SUCCESS || (r->status == RPC_ERROR && r->call_id >= 0))
 		return;
-	(void)rpc_response_error(r, &why); /* fatal: speaks for the whole connection */
-	if (r->header->has_errordetail && (int)r->header->errordetail == RPC_FATAL_UNAUTHORIZED &&
-	    !strcmp(why.remote, JEX_ACCESS_CONTROL)) /* others are about the user */
-		err_cure(&why, "%s %s refuses SIMPLE authentication, the only kind known here",
-			 c->t.o.peer, rpc_target_text(&c->t, conn->server));
+	rpc_target_fatal(&c->t, conn->server, r, &why); /* speaks for the whole connection */
 	conn_break_locked(c, conn, r->call_id < 0 ? CALL_FAILED : CALL_BROKEN, &why);
 }
 
@@ -348,10 +330,7 @@ static void on_frame_locked(struct rpc_client *c, struct rpc_conn *conn, uint8_t
 	int rc = rpc_response_decode(frame, len, &r);
 
 	if (rc < 0) {
-		err_set(&why, rc == -ENOMEM ? rc : -EPROTO,
-			"%s %s sent a malformed answer; is that the %s's RPC port? (%s)",
-			c->t.o.peer, rpc_target_text(&c->t, conn->server), c->t.o.peer,
-			c->t.o.addr_key);
+		rpc_target_malformed(&c->t, conn->server, rc, &why);
 		conn_break_locked(c, conn, CALL_FAILED, &why);
 	} else {
 		c->t.is_hadoop = true;

@@ -23,7 +23,14 @@
 
 /* ---- connections ---- */
 
-struct vconn *vconn_new(struct verbs *v, bool active)
+static void vconn_free(struct rop *op)
+{
+	free(container_of(op, struct vconn, rop));
+}
+
+static void on_timer(struct rtimer *t);
+
+static struct vconn *vconn_new(struct verbs *v, bool active)
 {
 	struct vconn *c;
 	uint32_t slot;
@@ -43,7 +50,7 @@ struct vconn *vconn_new(struct verbs *v, bool active)
 	c->gen = ++v->gen[slot];
 	v->table[slot] = c;
 	rop_init(&c->rop, vconn_step, vconn_free);
-	c->timer.fire = vconn_on_timer;
+	c->timer.fire = on_timer;
 	list_init(&c->rxq);
 	list_init(&c->txq);
 	list_init(&c->rdq);
@@ -90,7 +97,7 @@ void vconn_destroy(struct vconn *c)
 			c->dev->srq_left += c->grant.initial;
 	}
 	if (c->id)
-		rdma_destroy_id(c->id); /* every event of it is acked: vcm_poll() copies and acks */
+		rdma_destroy_id(c->id); /* every event of it is acked: cm_poll() copies and acks */
 	v->table[c->slot] = NULL;
 	list_del(&c->link);
 	if (c->x.gone)
@@ -99,12 +106,6 @@ void vconn_destroy(struct vconn *c)
 	metric_set(METRIC_RDMA_CONNS, v->conn_count);
 }
 
-void vconn_free(struct rop *op)
-{
-	free(container_of(op, struct vconn, rop));
-}
-
-/* The nearest of the deadlines that count now. */
 void vconn_start_timer(struct vconn *c)
 {
 	uint64_t at = UINT64_MAX;
@@ -131,7 +132,7 @@ void vconn_start_timer(struct vconn *c)
 		reactor_timer_set(c->v->reactor, &c->timer, at);
 }
 
-void vconn_on_timer(struct rtimer *t)
+static void on_timer(struct rtimer *t)
 {
 	struct vconn *c = container_of(t, struct vconn, timer);
 	uint64_t now = clock_mono_ns();
@@ -554,7 +555,7 @@ static void on_event(struct verbs *v, const struct rdma_cm_event *ev, const void
 }
 
 /* Copy, ack, act: destroying an id with an unacked event would block. */
-int vcm_poll(struct poller *p)
+static int cm_poll(struct poller *p)
 {
 	struct verbs *v = container_of(p, struct verbs, poller);
 	struct rdma_cm_event *ev;
@@ -574,7 +575,7 @@ int vcm_poll(struct poller *p)
 	return n;
 }
 
-static int vcm_arm(struct poller *p)
+static int cm_arm(struct poller *p)
 {
 	(void)p;
 	return 0; /* the channel is readable whenever there is an event */
@@ -623,7 +624,7 @@ int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret,
 		return rc;
 	}
 	(void)fcntl(v->channel->fd, F_SETFL, O_NONBLOCK);
-	v->poller = (struct poller){.fd = v->channel->fd, .poll = vcm_poll, .arm = vcm_arm};
+	v->poller = (struct poller){.fd = v->channel->fd, .poll = cm_poll, .arm = cm_arm};
 	reactor_poller_add(r, &v->poller);
 	*ret = v;
 	return 0;
@@ -635,7 +636,7 @@ static void drain_all(struct verbs *v)
 	uint64_t deadline = clock_mono_ns() + VERBS_DRAIN_NS;
 
 	while (v->conn_count && clock_mono_ns() < deadline + NS_PER_S) {
-		vcm_poll(&v->poller);
+		cm_poll(&v->poller);
 		list_for_each (l, &v->devs)
 			vdev_poll(&container_of(l, struct vdev, link)->poller);
 		list_for_each (l, &v->conns) {

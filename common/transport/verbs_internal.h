@@ -189,16 +189,13 @@ void vdev_drain(struct vdev *d);
 void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void vconn_ready(struct vconn *c);
-void vconn_start_timer(struct vconn *c);
 bool vconn_step(struct rop *op);
-void vconn_free(struct rop *op);
 
 /* verbs_post.c */
 /** Post all that is queued, credits and slots allowing, with one doorbell. */
 void vconn_flush(struct vconn *c);
 
 /* verbs_cm.c */
-struct vconn *vconn_new(struct verbs *v, bool active);
 void vconn_destroy(struct vconn *c);
-void vconn_on_timer(struct rtimer *t);
-int vcm_poll(struct poller *p);
+/** For the nearest of the deadlines that count now. */
+void vconn_start_timer(struct vconn *c);

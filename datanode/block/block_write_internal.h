@@ -222,8 +222,6 @@ void bw_do_chain(struct block_write *w);
 /** Hand on what is verified. */
 void bw_do_forward(struct block_write *w);
 void bw_sink_close(struct block_write *w);
-/** The next node is gone, or as good as: the sender is told to blame it. */
-void bw_mirror_break(struct block_write *w);
 /** @bytes were waited for too long. What is stuck behind the next node has all that it may have:
  *  that one is to blame, not this node. False: it has not. */
 bool bw_blame_hop(struct block_write *w, const struct pool_budget *hop, uint64_t bytes);

@@ -208,16 +208,12 @@ static void *deferred_sync_main(void *arg)
 int deferred_sync_start(struct volume *v)
 {
 	struct deferred_sync *l = &v->late;
-	pthread_condattr_t a;
 	int rc;
 
 	list_init(&l->blocks);
-	(void)pthread_condattr_init(&a);
-	(void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
 	pthread_mutex_init(&l->lock, NULL);
-	(void)pthread_cond_init(&l->wake, &a);
-	(void)pthread_cond_init(&l->done, &a);
-	(void)pthread_condattr_destroy(&a);
+	clock_cond_init(&l->wake);
+	clock_cond_init(&l->done);
 	rc = ret_code(pthread_create(&l->thread, NULL, deferred_sync_main, v));
 	l->runs = rc == 0;
 	return rc;

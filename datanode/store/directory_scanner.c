@@ -217,8 +217,7 @@ static void check_disk(struct dirscan *d, const struct found *f)
 	if (added) {
 		r->len = len;
 		r->state = REPLICA_FINALIZED;
-		atomic_fetch_add(&sl->used, pair_bytes(r));
-		atomic_fetch_add(&sl->blocks, 1);
+		replica_count(r);
 		replica_release_locked(bp, r);
 	} else {
 		replica_remove_locked(bp, r);
@@ -293,8 +292,7 @@ static void check_map(struct dirscan *d, const struct found *f)
 	pthread_mutex_lock(&bp->lock);
 	replica_release_locked(bp, r);
 	if (gone) {
-		atomic_fetch_sub(&sl->used, pair_bytes(r));
-		atomic_fetch_sub(&sl->blocks, 1);
+		replica_uncount(r);
 		replica_remove_locked(bp, r);
 	}
 	pthread_mutex_unlock(&bp->lock);

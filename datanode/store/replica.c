@@ -32,6 +32,18 @@ uint64_t pair_bytes(const struct replica *r)
 	return r->len + META_HEADER_LEN + (r->len + bpc - 1) / bpc * 4;
 }
 
+void replica_count(const struct replica *r)
+{
+	atomic_fetch_add(&r->slice->used, pair_bytes(r));
+	atomic_fetch_add(&r->slice->blocks, 1);
+}
+
+void replica_uncount(const struct replica *r)
+{
+	atomic_fetch_sub(&r->slice->used, pair_bytes(r));
+	atomic_fetch_sub(&r->slice->blocks, 1);
+}
+
 void replica_add_locked(struct block_pool *bp, struct replica *r)
 {
 	r->refs++;

@@ -264,21 +264,10 @@ static void drop_loser(struct scan *sc, const struct replica *win, const struct 
 	note_block(sc, ODD_DUPLICATE, lose->slice->vol->path, lose->id);
 }
 
-static void count_locked(const struct replica *r, bool add)
-{
-	if (add) {
-		atomic_fetch_add(&r->slice->used, pair_bytes(r));
-		atomic_fetch_add(&r->slice->blocks, 1);
-	} else {
-		atomic_fetch_sub(&r->slice->used, pair_bytes(r));
-		atomic_fetch_sub(&r->slice->blocks, 1);
-	}
-}
-
 static void add_locked(struct block_pool *bp, struct replica *r)
 {
 	replica_add_locked(bp, r);
-	count_locked(r, true);
+	replica_count(r);
 }
 
 static void free_loser(struct replica *r)
@@ -308,7 +297,7 @@ static bool resolve(struct scan *sc, struct replica *r, const struct replica *wa
 	if (wins) {
 		win = *r;
 		lose = *old;
-		count_locked(old, false);
+		replica_uncount(old);
 		replica_remove_locked(bp, old);
 		add_locked(bp, r);
 	}

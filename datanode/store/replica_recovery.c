@@ -64,8 +64,7 @@ static void delete_files(const struct deletion *d)
 		store_event(bp, sl, &b, STORE_DELETED, NULL);
 	pthread_mutex_lock(&bp->lock);
 	if (!r->gone) {
-		atomic_fetch_sub(&sl->used, pair_bytes(r));
-		atomic_fetch_sub(&sl->blocks, 1);
+		replica_uncount(r);
 		replica_remove_locked(bp, r);
 	}
 	replica_put_locked(bp, r);
@@ -296,7 +295,8 @@ int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t
 	return rc;
 }
 
-static int copy_file(int dir, const char *from, const char *to, uint64_t len)
+/* Exactly @len bytes, in one volume, where the file system may share them. */
+static int copy_in_volume(int dir, const char *from, const char *to, uint64_t len)
 {
 	_cleanup_close_ int in = openat(dir, from, O_RDONLY | O_CLOEXEC);
 	_cleanup_close_ int out = -1;
@@ -362,13 +362,13 @@ static int copy_shortened(struct block_pool *bp, struct replica *r, int64_t new_
 		return -ENOMEM;
 	path_data(from, r->place, r->id);
 	path_data(to, IN_TMP, new_id);
-	rc = copy_file(fd, from, to, r->len);
+	rc = copy_in_volume(fd, from, to, r->len);
 	path_meta(from, r->place, r->id, r->gs);
 	path_meta(to, IN_TMP, new_id, r->gs);
 	if (!rc)
 		rc = fstatat(fd, from, &st, 0) ? neg_errno() : 0;
 	if (!rc)
-		rc = copy_file(fd, from, to, (uint64_t)st.st_size);
+		rc = copy_in_volume(fd, from, to, (uint64_t)st.st_size);
 	if (!rc)
 		rc = pair_restamp(fd, new_id, IN_TMP, r->gs, r->len, gs, len);
 	if (!rc)
@@ -392,8 +392,7 @@ static int copy_shortened(struct block_pool *bp, struct replica *r, int64_t new_
 		free(n);
 	} else {
 		replica_add_locked(bp, n);
-		atomic_fetch_add(&r->slice->used, pair_bytes(n));
-		atomic_fetch_add(&r->slice->blocks, 1);
+		replica_count(n);
 	}
 	pthread_mutex_unlock(&bp->lock);
 	return rc;

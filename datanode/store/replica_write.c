@@ -185,8 +185,7 @@ static int clear_way(struct block_pool *bp, const struct write_request *q, const
 		replica_release_locked(bp, old);
 		return err_sys(err, rc, "removing the older replica of blk_%" PRId64, q->block.id);
 	}
-	atomic_fetch_sub(&old->slice->used, pair_bytes(old));
-	atomic_fetch_sub(&old->slice->blocks, 1);
+	replica_uncount(old);
 	replica_remove_locked(bp, old);
 	return 0;
 }
@@ -303,8 +302,7 @@ static int open_new_in(struct block_pool *bp, const struct write_request *q, str
 			volume_suspect(sl->vol);
 		return rc;
 	}
-	atomic_fetch_add(&sl->used, pair_bytes(r));
-	atomic_fetch_add(&sl->blocks, 1);
+	replica_count(r);
 	writer_publish_open(w, r, q);
 	*ret = w;
 	if (r->state == REPLICA_RBW)

@@ -36,19 +36,6 @@ static int tolerate(struct volume *v, int rc, const struct err *err)
 
 /* ---- open and close ---- */
 
-static int init_monotonic(pthread_cond_t *c)
-{
-	pthread_condattr_t attr;
-	int rc = ret_code(pthread_condattr_init(&attr));
-
-	if (rc)
-		return rc;
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	rc = ret_code(pthread_cond_init(c, &attr));
-	pthread_condattr_destroy(&attr);
-	return rc;
-}
-
 bool store_wait_closing(struct store *s, uint64_t ms)
 {
 	uint64_t until = clock_mono_ns() + ms * NS_PER_MS;
@@ -72,10 +59,8 @@ static int init_shared(struct store *s, uint32_t open_replicas)
 		rc = ret_code(pthread_mutex_init(&s->attach_lock, NULL));
 	if (!rc)
 		rc = ret_code(pthread_rwlock_init(&s->listener_lock, NULL));
-	if (!rc)
-		rc = init_monotonic(&s->closing_cond);
-	if (!rc)
-		rc = init_monotonic(&s->job_cond);
+	clock_cond_init(&s->closing_cond);
+	clock_cond_init(&s->job_cond);
 	if (!rc)
 		rc = open_replica_init(&s->kept, open_replicas);
 	deferred_sync_epoch_init(s);
@@ -401,7 +386,7 @@ static struct block_pool *pool_new(struct store *s, const struct store_namespace
 		list_init(&bp->slices[i].walks);
 	}
 	pthread_mutex_init(&bp->lock, NULL);
-	(void)init_monotonic(&bp->changed);
+	clock_cond_init(&bp->changed);
 	return bp;
 }
 

@@ -418,6 +418,9 @@ int slice_load(struct slice *sl, bool again, struct err *err);
 
 /* ---- replica.c ---- */
 uint64_t pair_bytes(const struct replica *r);
+/** Add the replica to what its slice says it holds, or take it from that. */
+void replica_count(const struct replica *r);
+void replica_uncount(const struct replica *r);
 struct replica *replica_find_locked(struct block_pool *bp, int64_t id);
 /** Into the map, which takes a reference. */
 void replica_add_locked(struct block_pool *bp, struct replica *r);

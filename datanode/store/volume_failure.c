@@ -120,8 +120,7 @@ static int drop_replica(void *arg, struct replica *r)
 	/* coming first: failed is cleared before it. */
 	if (r->busy || (r->live && r->live->writer) || sl->vol->coming || !sl->vol->failed)
 		return 0;
-	atomic_fetch_sub(&sl->used, pair_bytes(r));
-	atomic_fetch_sub(&sl->blocks, 1);
+	replica_uncount(r);
 	replica_remove_locked(sl->bp, r);
 	return 0;
 }
@@ -415,14 +414,10 @@ void *store_watcher(void *arg)
 void check_init(struct volume *v)
 {
 	struct check *c = &v->check;
-	pthread_condattr_t a;
 
-	(void)pthread_condattr_init(&a);
-	(void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
 	pthread_mutex_init(&c->lock, NULL);
-	(void)pthread_cond_init(&c->wake, &a);
-	(void)pthread_cond_init(&c->done, &a);
-	(void)pthread_condattr_destroy(&a);
+	clock_cond_init(&c->wake);
+	clock_cond_init(&c->done);
 }
 
 int check_start(struct volume *v)
