@@ -58,7 +58,7 @@ struct reactor {
 	atomic_bool sleeping;         /* a poster must write wake_fd */
 	atomic_bool stop;
 	_Atomic pthread_t owner; /* whose calls are welcome */
-	pthread_t issuer;        /* who enabled the ring: SINGLE_ISSUER binds it to that thread */
+	pthread_t issuer; /* the thread that enabled the ring: SINGLE_ISSUER binds the ring to it */
 	int wake_fd;
 	uint64_t wake_count; /* target of the wake-up read */
 	struct uring_op wake_op;

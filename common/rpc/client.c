@@ -23,11 +23,11 @@
 #define WAKES_MAX 32 /* callers woken together */
 
 enum call_state {
-	CALL_WAITING,  /* in conn->calls; leaves when its answer comes or the connection breaks */
-	CALL_TO_READ,  /* the same, and it is its thread's turn to read */
-	CALL_ANSWERED, /* frame is the answer */
-	CALL_FAILED,   /* err says why */
-	CALL_BROKEN,   /* the connection went away: may be sent again */
+	CALL_WAIT_ANSWER, /* in conn->calls; leaves when answered, or the connection breaks */
+	CALL_READS,       /* the same, and it is its thread's turn to read */
+	CALL_ANSWERED,    /* frame is the answer */
+	CALL_FAILED,      /* err says why */
+	CALL_BROKEN,      /* the connection went away: may be sent again */
 };
 
 /* A call lives on the stack of its thread. It is changed with the lock held while it is in
@@ -110,14 +110,14 @@ static int wait_locked(struct rpc_client *c, pthread_cond_t *cond, uint64_t unti
 	return ret_code(pthread_cond_timedwait(cond, &c->lock, &ts));
 }
 
-/* Sleep, without the lock, until the call is no longer CALL_WAITING. -ETIMEDOUT. */
+/* Sleep, without the lock, until the call is no longer CALL_WAIT_ANSWER. -ETIMEDOUT. */
 static int call_sleep(struct call *call)
 {
 	struct timespec ts = to_timespec(call->a.deadline_ns);
 
-	while (atomic_load_explicit(&call->state, memory_order_acquire) == CALL_WAITING)
-		if (syscall(SYS_futex, &call->state, FUTEX_WAIT_BITSET_PRIVATE, CALL_WAITING, &ts,
-			    NULL, FUTEX_BITSET_MATCH_ANY) < 0 &&
+	while (atomic_load_explicit(&call->state, memory_order_acquire) == CALL_WAIT_ANSWER)
+		if (syscall(SYS_futex, &call->state, FUTEX_WAIT_BITSET_PRIVATE, CALL_WAIT_ANSWER,
+			    &ts, NULL, FUTEX_BITSET_MATCH_ANY) < 0 &&
 		    errno == ETIMEDOUT)
 			return -ETIMEDOUT;
 	return 0;
@@ -146,7 +146,7 @@ static bool is_waiting(const struct call *call)
 {
 	const uint32_t s = atomic_load_explicit(&call->state, memory_order_acquire);
 
-	return s == CALL_WAITING || s == CALL_TO_READ;
+	return s == CALL_WAIT_ANSWER || s == CALL_READS;
 }
 
 /* Wait @ms, shorter when cancelled or out of time. */
@@ -397,7 +397,7 @@ static void pass_on_locked(struct rpc_conn *conn, struct wakes *wakes)
 	if (conn->is_broken || conn->has_reader || list_empty(&conn->calls))
 		return;
 	next = container_of(conn->calls.next, struct call, link);
-	atomic_store_explicit(&next->state, CALL_TO_READ, memory_order_release);
+	atomic_store_explicit(&next->state, CALL_READS, memory_order_release);
 	wake_later(wakes, &next->state);
 }
 
@@ -422,7 +422,7 @@ static void await_locked(struct rpc_client *c, struct rpc_conn *conn, struct cal
 			(void)rpc_attempts_late(&call->a, &c->t);
 		}
 		if (is_waiting(call))
-			atomic_store_explicit(&call->state, CALL_WAITING, memory_order_relaxed);
+			atomic_store_explicit(&call->state, CALL_WAIT_ANSWER, memory_order_relaxed);
 		else
 			pass_on_locked(conn, &wakes);
 		conn_put_locked(conn);
@@ -457,7 +457,7 @@ static void attempt(struct rpc_client *c, struct call *call, const uint8_t *fram
 	}
 	conn->refs++;
 	call->a.server = conn->server;
-	call->state = CALL_WAITING;
+	call->state = CALL_WAIT_ANSWER;
 	list_add_tail(&conn->calls, &call->link);
 	if (!conn->has_sender)
 		flush_locked(c, conn, call->a.deadline_ns);

@@ -53,9 +53,9 @@ void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
 	struct xop *op;
 	va_list ap;
 
-	if (c->state == VC_DRAIN)
+	if (c->state == VC_WAIT_FLUSH)
 		return;
-	c->state = VC_DRAIN;
+	c->state = VC_WAIT_FLUSH;
 	c->error = rc;
 	c->drain_deadline_ns = clock_mono_ns() + VERBS_DRAIN_NS;
 	va_start(ap, fmt);
@@ -91,7 +91,7 @@ bool vconn_step(struct rop *op)
 
 	if (c->state == VC_UP)
 		vconn_flush(c);
-	if (c->state != VC_DRAIN || !c->closing)
+	if (c->state != VC_WAIT_FLUSH || !c->closing)
 		return false;
 	if (c->id && c->id->qp && c->sq_head != c->sq_tail &&
 	    clock_mono_ns() < c->drain_deadline_ns)
@@ -252,7 +252,7 @@ static void on_received(struct verbs *v, struct vdev *d, const struct ibv_wc *wc
 	}
 	rx->len = wc->byte_len < VERBS_MESSAGE_MAX ? wc->byte_len : VERBS_MESSAGE_MAX;
 	rx->payload_len = wc->byte_len - rx->len;
-	if (!c || c->state == VC_DRAIN) { /* late: of a connection that is gone */
+	if (!c || c->state == VC_WAIT_FLUSH) { /* late: of a connection that is gone */
 		recycle(rx);
 		return;
 	}
@@ -323,7 +323,7 @@ static void submit(struct vconn *c, struct list *queue, struct xop *op, struct v
 {
 	struct vreq *in = vreq_of(op);
 
-	if (c->state == VC_DRAIN || c->closing) {
+	if (c->state == VC_WAIT_FLUSH || c->closing) {
 		op->done(op, c->error ? c->error : -ECANCELED);
 		return;
 	}
@@ -356,7 +356,7 @@ static void verbs_recv(struct xconn *x, void *buf, uint32_t len, struct xop *op)
 	struct vconn *c = vconn_of(x);
 
 	assert(!c->recv_op);
-	if (c->closing || (list_empty(&c->rxq) && c->state == VC_DRAIN)) {
+	if (c->closing || (list_empty(&c->rxq) && c->state == VC_WAIT_FLUSH)) {
 		op->done(op, c->error ? c->error : -ECANCELED);
 		return;
 	}

@@ -111,7 +111,7 @@ void vconn_start_timer(struct vconn *c)
 	uint64_t at = UINT64_MAX;
 	bool sending = c->awaited || !list_empty(&c->txq) || !list_empty(&c->rdq);
 
-	if (c->state == VC_DRAIN)
+	if (c->state == VC_WAIT_FLUSH)
 		at = c->drain_deadline_ns;
 	else if (c->state != VC_UP)
 		at = c->connect_deadline_ns;
@@ -139,7 +139,7 @@ static void on_timer(struct rtimer *t)
 	bool sending = c->awaited || !list_empty(&c->txq) || !list_empty(&c->rdq);
 	struct xop *op = c->recv_op;
 
-	if (c->state == VC_DRAIN) {
+	if (c->state == VC_WAIT_FLUSH) {
 		if (now >= c->drain_deadline_ns)
 			vconn_ready(c); /* overdue: destroyed as it is */
 		else
@@ -266,7 +266,7 @@ static uint32_t left_ms(const struct vconn *c)
 static void on_addr(struct vconn *c)
 {
 	set_ack_timeout(c->id);
-	c->state = VC_ROUTE;
+	c->state = VC_WAIT_ROUTE;
 	if (rdma_resolve_route(c->id, (int)left_ms(c)) < 0)
 		vconn_fail(c, -EHOSTUNREACH, "no RDMA route: %s", err_name(neg_errno()));
 }
@@ -290,7 +290,7 @@ static void on_route(struct vconn *c)
 	h = my_hello(c, p.responder_resources);
 	p.private_data = hello;
 	p.private_data_len = (uint8_t)c->v->opts.protocol->hello_encode(&h, hello);
-	c->state = VC_CONNECT;
+	c->state = VC_WAIT_ACCEPT;
 	if (rdma_connect(c->id, &p) < 0)
 		vconn_fail(c, neg_errno(), "rdma_connect: %s", err_name(neg_errno()));
 }
@@ -421,7 +421,7 @@ static struct vconn *passive_new(struct verbs *v, struct rdma_cm_id *id)
 		return NULL;
 	c->id = id;
 	id->context = c;
-	c->state = VC_ACCEPT;
+	c->state = VC_WAIT_ESTABLISHED;
 	c->closing = true; /* nobody owns it until it is announced */
 	rc = make_qp(c, &err);
 	if (!rc) {
@@ -518,22 +518,22 @@ static void on_event(struct verbs *v, const struct rdma_cm_event *ev, const void
 		return; /* of the listener: nothing we could do about it */
 	switch ((int)ev->event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
-		if (c->state == VC_ADDR)
+		if (c->state == VC_WAIT_ADDRESS)
 			on_addr(c);
 		break;
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
-		if (c->state == VC_ROUTE)
+		if (c->state == VC_WAIT_ROUTE)
 			on_route(c);
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
-		if (c->state == VC_CONNECT || c->state == VC_ACCEPT) {
+		if (c->state == VC_WAIT_ACCEPT || c->state == VC_WAIT_ESTABLISHED) {
 			c->closing = false;
 			on_established(c, data, len);
 		}
 		break;
 	case RDMA_CM_EVENT_ADDR_ERROR:
 	case RDMA_CM_EVENT_ROUTE_ERROR:
-		vconn_fail(c, -EHOSTUNREACH, "no RDMA device leads there");
+		vconn_fail(c, -EHOSTUNREACH, "no RDMA device reaches that address");
 		break;
 	case RDMA_CM_EVENT_REJECTED:
 		on_rejected(c, ev->status, data, len);
@@ -617,7 +617,7 @@ int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret,
 		list_init(&v->by_qpn[i]);
 	v->channel = rdma_create_event_channel();
 	if (!v->channel) {
-		rc = err_sys(err, neg_errno(), "the RDMA connection manager is not to be had");
+		rc = err_sys(err, neg_errno(), "cannot open the RDMA connection manager");
 		err_cure(err,
 			 "modprobe rdma_ucm, and see that /dev/infiniband/rdma_cm can be opened");
 		free(v);

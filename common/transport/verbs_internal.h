@@ -78,12 +78,12 @@ static inline bool vrec_is_awaited(const struct vrec *rec)
 }
 
 enum vstate {
-	VC_ADDR,    /* rdma_resolve_addr; leaves on its CM event */
-	VC_ROUTE,   /* rdma_resolve_route; likewise */
-	VC_CONNECT, /* rdma_connect; ESTABLISHED or REJECTED */
-	VC_ACCEPT,  /* rdma_accept; ESTABLISHED */
+	VC_WAIT_ADDRESS,     /* rdma_resolve_addr; leaves on its CM event */
+	VC_WAIT_ROUTE,       /* rdma_resolve_route; likewise */
+	VC_WAIT_ACCEPT,      /* rdma_connect; ESTABLISHED or REJECTED */
+	VC_WAIT_ESTABLISHED, /* rdma_accept; ESTABLISHED */
 	VC_UP,
-	VC_DRAIN, /* QP in error; leaves when the marker's completion is seen, or by deadline */
+	VC_WAIT_FLUSH, /* in error; leaves when the marker's completion is seen, or by deadline */
 };
 
 struct vconn {

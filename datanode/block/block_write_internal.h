@@ -16,7 +16,7 @@
  * A run is one write of data and the write of its CRCs, by a helper thread of the volume. A direct
  * run waits only for a buffered run before it; a buffered run waits until no run is in flight. Two
  * direct runs may reach the disk in either order (STORE_TAIL_BYTES), on_disk moves in order. The
- * last bytes of a block, if they are few, are no run: who finalises writes them (`left`).
+ * last bytes of a block, if they are few, are no run: bw_work_finalize() writes them (`left`).
  * Prefixes: bw_ is the write, wdisk_ its way to the disk (block_write_disk.c).
  */
 #include <stdatomic.h>
@@ -110,7 +110,7 @@ struct block_write {
 	uint32_t run_head, run_tail; /* free running */
 	/* CRC on disk of the chunk that holds on_disk, if that is within one */
 	uint8_t edge[4];
-	/* its bytes are the last and few: who finalises writes them (wdisk_write_left()) */
+	/* its bytes are the last and few: bw_work_finalize() writes them (wdisk_write_left()) */
 	struct lane *left;
 	bool left_timed;
 	bool disk_failed;  /* runs: on_disk stays where it is */

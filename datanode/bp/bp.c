@@ -121,8 +121,9 @@ void actor_command(struct bp_actor *a, ProtobufCMessage *answer, Hdd__DatanodeCo
 	if (c)
 		return;
 	if (count)
-		log_warn("op=command namenode=%s: too many wait, dropping %zu", a->addr_text,
-			 count);
+		log_warn(
+			"op=command namenode=%s count=%zu: dropped, too many commands wait already",
+			a->addr_text, count);
 	pb_free(answer);
 }
 
@@ -343,7 +344,7 @@ static int start_threads(struct bp_actor *a, struct err *err)
 		rc = ret_code(pthread_create(&a->lifeline_thread, NULL, lifeline_thread, a));
 		a->started += !rc;
 	}
-	return rc ? err_sys(err, rc, "threads for NameNode %s", a->addr_text) : 0;
+	return rc ? err_sys(err, rc, "cannot start the threads for NameNode %s", a->addr_text) : 0;
 }
 
 static void init_wait(pthread_mutex_t *lock, pthread_cond_t *cond)

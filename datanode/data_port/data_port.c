@@ -373,7 +373,7 @@ static int core_listen_local(struct engine_core *core, void *arg)
 
 	core->pass_fds = s->pass_fds;
 	if (fd < 0)
-		return err_sys(s->err, fd, "dfs.domain.socket.path");
+		return err_sys(s->err, fd, "cannot listen at dfs.domain.socket.path");
 	return tcp_listen_fd(core->reactor, &opts, fd,
 			     &core->xfer->local_listeners[core - core->xfer->cores], s->err);
 }
@@ -395,7 +395,7 @@ static int listen_local(struct data_port *x, struct err *err)
 		return rc;
 	if (!*text) {
 		log_warn(
-			"op=start: dfs.client.read.shortcircuit without dfs.domain.socket.path: local clients read over TCP");
+			"op=start: dfs.client.read.shortcircuit is set without dfs.domain.socket.path: local clients read over TCP");
 		return 0;
 	}
 	rc = domain_path(text, net_port(&x->dn->data_addr), path, err);
@@ -407,7 +407,7 @@ static int listen_local(struct data_port *x, struct err *err)
 	if (s.fd >= 0)
 		(void)close(s.fd);
 	if (rc >= 0)
-		log_info("op=start: local clients are heard at %s", path);
+		log_info("op=start: listening for local clients at %s", path);
 	return rc < 0 ? rc : 0;
 }
 

@@ -388,7 +388,7 @@ static void sync_work(struct offload *o)
 {
 	struct dtp_sync *q = container_of(o, struct dtp_sync, offload);
 
-	q->rc = store_sync_late(pool_store(q->bp), q->epoch);
+	q->rc = store_sync_deferred(pool_store(q->bp), q->epoch);
 }
 
 static void sync_done(struct offload *o)

@@ -20,7 +20,7 @@
 
 enum dtp_state {
 	DTP_OP,      /* needs the bytes of an op */
-	DTP_OP_WAIT, /* receiving; leaves on recv */
+	DTP_WAIT_OP, /* receiving; leaves on recv */
 	DTP_BUSY,    /* an op has the connection; leaves on dtp_op_done() */
 	DTP_CLOSING, /* waits for everything in flight, then is freed */
 	DTP_DONE,

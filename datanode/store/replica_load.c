@@ -272,7 +272,7 @@ static void add_locked(struct block_pool *bp, struct replica *r)
 
 static void free_loser(struct replica *r)
 {
-	free(r->live);
+	free(r->write_state);
 	free(r);
 }
 
@@ -435,7 +435,7 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 			      .state = p == IN_FINALIZED ? REPLICA_FINALIZED : REPLICA_RWR,
 			      .pinned = st.st_mode & S_ISVTX};
 	if (p == IN_RBW && restart_marker(sc->sl, e->id) && !last_crc(dir, r, &crc) &&
-	    !replica_make_live(r)) {
+	    !replica_need_write_state(r)) {
 		r->state = REPLICA_RBW;
 		replica_loaded_rbw(r, crc);
 	}

@@ -133,8 +133,8 @@ static int copy_end(const struct move *m, int in, int out)
 	return rc;
 }
 
-/* Copies the whole file to the other volume, whatever its length; each volume is watched for its own
- * calls only. */
+/* Copies the whole file to the other volume, whatever its length; each volume is watched for its
+ * own calls only. */
 static int copy_to_other_volume(const struct move *m, const char *from, const char *to)
 {
 	const int in = open_on(m->from, from, O_RDONLY);

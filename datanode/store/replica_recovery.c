@@ -25,7 +25,7 @@ struct deletion { /* an order; in volume->doomed */
 
 static bool is_idle(const struct replica *r)
 {
-	return !r->busy && !(r->live && r->live->writer);
+	return !r->busy && !(r->write_state && r->write_state->writer);
 }
 
 /* The replica is ours: it stays busy and in the map until its files are gone, so that nobody makes
@@ -175,7 +175,7 @@ void *volume_deleter(void *arg)
 			delete_one(v, container_of(l, struct deletion, link));
 		else
 			do_chore(sl, what);
-		open_replica_reap(&s->kept, v->idx);
+		open_replica_reap(&s->open_replicas, v->idx);
 		pthread_mutex_lock(&s->lock);
 		if (!l)
 			chore_done_locked(sl, what, outs);
@@ -224,10 +224,10 @@ static int check_recovery(const struct replica *r, const struct block *b, uint64
 	if (r->slice->vol->failed)
 		return err_set(err, -EIO, "blk_%" PRId64 " is in %s, which is out of service",
 			       r->id, r->slice->vol->path);
-	if (r->state == REPLICA_RUR && r->live->recovery_id >= recovery_id)
+	if (r->state == REPLICA_RUR && r->write_state->recovery_id >= recovery_id)
 		return err_set(err, -EBUSY,
 			       "blk_%" PRId64 " is under recovery %" PRIu64 ", %" PRIu64 " asked",
-			       r->id, r->live->recovery_id, recovery_id);
+			       r->id, r->write_state->recovery_id, recovery_id);
 	if (r->gs < b->gs)
 		return err_set(err, -ESTALE,
 			       "blk_%" PRId64 " has stamp %" PRIu64 ", %" PRIu64 " asked", r->id,
@@ -278,14 +278,14 @@ int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t
 		pthread_mutex_lock(&bp->lock);
 	}
 	if (!rc)
-		rc = replica_make_live(r);
+		rc = replica_need_write_state(r);
 	if (!rc) {
 		if (r->state != REPLICA_RUR)
-			r->live->orig_state = r->state;
+			r->write_state->orig_state = r->state;
 		r->state = REPLICA_RUR;
-		r->live->recovery_id = recovery_id;
+		r->write_state->recovery_id = recovery_id;
 		*ret = (struct replica_info){.block = {r->id, r->gs, r->len},
-					     .state = r->live->orig_state,
+					     .state = r->write_state->orig_state,
 					     .visible = r->len};
 		(void)snprintf(ret->storage_uuid, sizeof(ret->storage_uuid), "%s",
 			       r->slice->vol->uuid);
@@ -410,8 +410,10 @@ static void note_cut(struct block_pool *bp, struct replica *r, uint64_t gs, uint
 	pthread_mutex_lock(&bp->lock);
 	replica_brief_locked(r, &b, &state, &visible);
 	if (len < visible) {
-		r->live->cut_to = !r->live->cut_gs || len < r->live->cut_to ? len : r->live->cut_to;
-		r->live->cut_gs = gs;
+		r->write_state->cut_to = !r->write_state->cut_gs || len < r->write_state->cut_to
+						 ? len
+						 : r->write_state->cut_to;
+		r->write_state->cut_gs = gs;
 		/* The two before it; partner: the acquire load in replica_read_is_cut(). */
 		atomic_fetch_add_explicit(&bp->cuts, 1, memory_order_release);
 	}
@@ -449,11 +451,12 @@ static int check_update(const struct replica *r, const struct block *b, uint64_t
 	if (r->slice->vol->failed)
 		return err_set(err, -EIO, "blk_%" PRId64 " is in %s, which is out of service",
 			       r->id, r->slice->vol->path);
-	if (r->state != REPLICA_RUR || r->live->recovery_id != recovery_id)
+	if (r->state != REPLICA_RUR || r->write_state->recovery_id != recovery_id)
 		return err_set(err, -ESTALE,
 			       "blk_%" PRId64 " is not under recovery %" PRIu64
-			       " (state %d, recovery %" PRIu64 ")",
-			       r->id, recovery_id, r->state, r->live ? r->live->recovery_id : 0);
+			       " (state %s, recovery %" PRIu64 ")",
+			       r->id, recovery_id, replica_state_name(r->state),
+			       r->write_state ? r->write_state->recovery_id : 0);
 	if (r->gs != b->gs || r->len < b->len || r->len < new_len)
 		return err_set(err, -EINVAL,
 			       "blk_%" PRId64 "_%" PRIu64 " has %" PRIu64 " bytes; recovery says "
@@ -495,7 +498,7 @@ int replica_update_recovery(struct block_pool *bp, const struct block *b, uint64
 	volume_end(r->slice->vol);
 	pthread_mutex_lock(&bp->lock);
 	if (copy)
-		r->state = (uint8_t)r->live->orig_state;
+		r->state = (uint8_t)r->write_state->orig_state;
 	replica_release_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
 	if (rc < 0) {

@@ -12,16 +12,16 @@
 
 static void promise(struct replica *r, uint64_t bytes)
 {
-	r->live->promised = bytes;
+	r->write_state->promised = bytes;
 	atomic_fetch_add(&r->slice->vol->promised, bytes);
 	atomic_fetch_add(&r->slice->vol->writers, 1);
 }
 
 void replica_unpromise(struct replica *r)
 {
-	atomic_fetch_sub(&r->slice->vol->promised, r->live->promised);
+	atomic_fetch_sub(&r->slice->vol->promised, r->write_state->promised);
 	atomic_fetch_sub(&r->slice->vol->writers, 1);
-	r->live->promised = 0;
+	r->write_state->promised = 0;
 }
 
 /* ---- a writer's files ---- */
@@ -110,10 +110,10 @@ static void writer_publish_open(struct replica_writer *w, struct replica *r,
 	w->pin = q->pin && bp->store->pinning;
 	pthread_mutex_lock(&bp->lock);
 	r->refs++;
-	r->live->writer = w;
-	r->live->stop = q->stop;
-	r->live->stop_arg = q->stop_arg;
-	r->live->dir_synced = false;
+	r->write_state->writer = w;
+	r->write_state->stop = q->stop;
+	r->write_state->stop_arg = q->stop_arg;
+	r->write_state->dir_synced = false;
 	replica_release_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
 }
@@ -154,8 +154,8 @@ static int clear_way(struct block_pool *bp, const struct write_request *q, const
 	if (!may_replace(old, q))
 		return err_set(err, -EEXIST,
 			       "blk_%" PRId64 " exists with stamp %" PRIu64
-			       ", state %d; asked for %" PRIu64,
-			       old->id, old->gs, old->state, q->block.gs);
+			       ", state %s; asked for %" PRIu64,
+			       old->id, old->gs, replica_state_name(old->state), q->block.gs);
 	if (is_elsewhere(old, sl))
 		return REPLICA_ELSEWHERE;
 	rc = replica_claim_locked(bp, q->block.id, old->gs, true, &old);
@@ -230,7 +230,7 @@ static struct replica *new_replica(const struct write_request *q, struct slice *
 	const bool rbw = q->from_client && q->stage == STAGE_CREATE;
 	struct replica *r = calloc(1, sizeof(*r));
 
-	if (!r || replica_make_live(r)) {
+	if (!r || replica_need_write_state(r)) {
 		free(r);
 		return NULL;
 	}
@@ -242,8 +242,8 @@ static struct replica *new_replica(const struct write_request *q, struct slice *
 	r->crc_type = (uint8_t)q->crc_type;
 	r->bytes_per_crc = q->bytes_per_crc;
 	r->busy = true;
-	r->live->stop = q->stop;
-	r->live->stop_arg = q->stop_arg;
+	r->write_state->stop = q->stop;
+	r->write_state->stop_arg = q->stop_arg;
 	return r;
 }
 
@@ -282,7 +282,7 @@ static int open_new_in(struct block_pool *bp, const struct write_request *q, str
 		rc = err_set(err, -EIO, "%s is out of service", sl->vol->path);
 	if (rc) {
 		pthread_mutex_unlock(&bp->lock);
-		free(r->live);
+		free(r->write_state);
 		free(r);
 		return rc;
 	}
@@ -344,11 +344,11 @@ static int check_existing(const struct replica *r, const struct write_request *q
 	bool append = q->stage == STAGE_APPEND, streaming = q->stage == STAGE_STREAMING_RECOVERY;
 	bool gs_ok = append ? r->gs == q->block.gs : r->gs >= q->block.gs && r->gs <= q->new_gs;
 
-	if (rbw && r->live)
-		p = progress_get(&r->live->prog);
+	if (rbw && r->write_state)
+		p = progress_get(&r->write_state->prog);
 	if (append ? !finalized : streaming ? !rbw : !(finalized || rbw))
-		return err_set(err, -EINVAL, "blk_%" PRId64 " is in state %d, unfit for stage %d",
-			       r->id, r->state, q->stage);
+		return err_set(err, -EINVAL, "blk_%" PRId64 " is in state %s, unfit for stage %s",
+			       r->id, replica_state_name(r->state), write_stage_name(q->stage));
 	if (!gs_ok || q->new_gs < r->gs)
 		return err_set(err, -EINVAL,
 			       "blk_%" PRId64 " has stamp %" PRIu64 "; asked for %" PRIu64
@@ -371,7 +371,7 @@ static int reopen_files(struct replica *r, const struct write_request *q)
 	int rc;
 
 	if (r->place == IN_RBW && q->stage == STAGE_STREAMING_RECOVERY)
-		keep = progress_get(&r->live->prog).acked;
+		keep = progress_get(&r->write_state->prog).acked;
 	if (r->place == IN_FINALIZED)
 		rc = pair_move(sl, r->id, IN_FINALIZED, r->gs, IN_RBW, q->new_gs);
 	else
@@ -414,8 +414,8 @@ static int reopen_with(struct replica *r, const struct write_request *q, struct 
 		rc = meta_cut_crc(w->fd, w->fd_meta, r->crc_type, r->bytes_per_crc, r->len, r->len,
 				  &crc);
 	if (!rc) {
-		atomic_store(&r->live->prog.final, false);
-		progress_set(&r->live->prog, r->len, r->len, r->len, crc);
+		atomic_store(&r->write_state->prog.final, false);
+		progress_set(&r->write_state->prog, r->len, r->len, r->len, crc);
 	}
 	return rc;
 }
@@ -431,7 +431,7 @@ static int check_claimed(const struct block_pool *bp, const struct write_request
 	if (r->slice->vol->failed)
 		return err_set(err, -EIO, "%s is out of service", r->slice->vol->path);
 	rc = check_existing(r, q, err);
-	return rc ? rc : replica_make_live(r);
+	return rc ? rc : replica_need_write_state(r);
 }
 
 static int claim_existing(struct block_pool *bp, const struct write_request *q,
@@ -451,8 +451,8 @@ static int claim_existing(struct block_pool *bp, const struct write_request *q,
 		if (rc) {
 			replica_release_locked(bp, r);
 		} else {
-			r->live->stop = q->stop;
-			r->live->stop_arg = q->stop_arg;
+			r->write_state->stop = q->stop;
+			r->write_state->stop_arg = q->stop_arg;
 			*ret = r;
 		}
 	}
@@ -526,7 +526,7 @@ static int open_existing(struct block_pool *bp, const struct write_request *q,
 	}
 	closed = (struct block){r->id, r->gs, r->len};
 	pthread_mutex_lock(&bp->lock);
-	r->live->stop = NULL;
+	r->write_state->stop = NULL;
 	replica_release_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
 	if (rc) {
@@ -556,7 +556,7 @@ static int open_on_volume(struct block_pool *bp, struct write_request *q,
 	case STAGE_CLOSE:
 		break;
 	}
-	return err_set(err, -EINVAL, "stage %d does not open a block", q->stage);
+	return err_set(err, -EINVAL, "stage %s does not open a block", write_stage_name(q->stage));
 }
 
 int replica_write_open(struct block_pool *bp, struct write_request *q, struct replica_writer **ret,

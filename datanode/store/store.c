@@ -62,7 +62,7 @@ static int init_shared(struct store *s, uint32_t open_replicas)
 	clock_cond_init(&s->closing_cond);
 	clock_cond_init(&s->job_cond);
 	if (!rc)
-		rc = open_replica_init(&s->kept, open_replicas);
+		rc = open_replica_init(&s->open_replicas, open_replicas);
 	deferred_sync_epoch_init(s);
 	return rc;
 }
@@ -301,7 +301,7 @@ static void pool_free(struct block_pool *bp)
 		HASH_ITER(hh, bp->map[p], r, next)
 		{
 			HASH_DEL(bp->map[p], r);
-			free(r->live);
+			free(r->write_state);
 			free(r);
 		}
 	for (uint32_t i = 0; i < STORE_VOLUMES_MAX; i++)
@@ -317,7 +317,7 @@ void store_close(struct store *s)
 	if (!s)
 		return;
 	stop_threads(s);
-	open_replica_fini(&s->kept);
+	open_replica_fini(&s->open_replicas);
 	for (uint32_t i = 0; i < s->pool_count; i++)
 		pool_free(s->pools[i]);
 	for (uint32_t i = 0; i < s->volume_count; i++)
@@ -592,7 +592,7 @@ static int each_see(void *arg, struct replica *r)
 		return 0;
 	replica_brief_locked(r, &b->b, &b->state, &b->visible);
 	if (b->state == REPLICA_RUR)
-		b->state = r->live->orig_state;
+		b->state = r->write_state->orig_state;
 	e->n += b->state != REPLICA_TEMPORARY;
 	return 0;
 }
