@@ -4,10 +4,10 @@
 /**
  * dn - what the parts of the data node know of each other
  *
- * Idea: store keeps replicas, xfer moves their bytes, nn talks to NameNodes. They meet in this one
- * struct, built in main and passed down; no part reaches into another one.
- * Ownership: main owns everything here and outlives the parts.
- * Threading: constant after start-up, but what says so.
+ * Idea: store keeps replicas, the data port moves their bytes, bp talks to NameNodes. They meet in
+ * this one struct, which node.c fills and passes down; no part reaches into another one.
+ * Ownership: struct node owns everything here and outlives the parts.
+ * Threading: constant after start-up, except for the fields that say otherwise.
  */
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -171,8 +171,8 @@ bool node_stop(struct node *n)
 	if (!ended || store_is_stuck(n->dn.store) || !callers_end(n)) {
 		log_warn("op=exit: %s",
 			 store_is_stuck(n->dn.store)
-				 ? "a data directory does not answer: its operations are left"
-				 : "some operations do not end: they are left");
+				 ? "a data directory does not answer: its operations are abandoned"
+				 : "some operations do not end: they are abandoned");
 		store_abandon(n->dn.store);
 		return false;
 	}

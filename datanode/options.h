@@ -38,5 +38,3 @@ int dn_options_read(const struct conf *conf, struct dn_options *ret, struct err 
 void dn_options_fini(struct dn_options *o);
 /** The part about data directories (volume_options.c); called by dn_options_read(). */
 int dn_volume_options_read(const struct conf *conf, struct dn_options *o, struct err *err);
-/** "[SSD]file:///a b" -> type and path (malloc'ed). -EINVAL. */
-int dn_options_parse_dir(const char *text, struct store_volume_opts *ret, struct err *err);

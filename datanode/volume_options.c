@@ -83,7 +83,8 @@ static const char *skip_scheme(const char *p)
 	return p;
 }
 
-int dn_options_parse_dir(const char *text, struct store_volume_opts *ret, struct err *err)
+/* "[SSD]file:///a b" -> type and path (malloc'ed). -EINVAL. */
+static int parse_dir(const char *text, struct store_volume_opts *ret, struct err *err)
 {
 	const char *p = text, *end;
 	char *path;
@@ -311,7 +312,7 @@ static int read_dirs(const struct conf *conf, struct dn_options *o, struct err *
 				     DN_DIRS_MAX);
 			break;
 		}
-		rc = dn_options_parse_dir(*s, v, err);
+		rc = parse_dir(*s, v, err);
 		if (rc)
 			break;
 		rc = check_twice(o, v->path, err);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/** clock - monotonic nanoseconds for deadlines, wall milliseconds for Java's timestamps */
+/** clock - monotonic nanoseconds for deadlines, condition variables that wait for them, wall
+ *  milliseconds for Java's timestamps */
+#include <pthread.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -26,4 +28,14 @@ static inline uint64_t clock_wall_ms(void)
 
 	clock_gettime(CLOCK_REALTIME, &ts);
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+/** A condition variable whose timed waits take CLOCK_MONOTONIC. */
+static inline void clock_cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t attr;
+
+	(void)pthread_condattr_init(&attr); /* none of these can fail on Linux */
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(cond, &attr);
+	(void)pthread_condattr_destroy(&attr);
 }

@@ -10,9 +10,8 @@
  * against later files, not against -D). An empty <value/> sets nothing. ${name} and ${env.NAME} are
  * substituted, 20 levels deep.
  * Keys of our own (dfs.rdma.*, dfs.shim.*, dfs.client.rdma) must be in conf_keys.def: unknown ones
- * are errors. Of all others an administrator's files are full (what Java programs read), so they
- * are taken in silence, but for those that look like a misspelt key of conf_keys.def:
- * conf_warn_typos().
+ * are errors. An administrator's files are full of other keys, which Java programs read: they are
+ * taken in silence. conf_warn_typos() names those that look like a misspelt key of conf_keys.def.
  * Ownership: strings returned live until the next conf_set()/conf_free().
  * Threading: immutable after start-up; then any thread may read.
  * Source: Hadoop core-default.xml, hdfs-default.xml (names and defaults); org.apache.hadoop.conf

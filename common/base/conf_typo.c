@@ -97,7 +97,7 @@ static void warn_typo(void *arg, const char *key, const char *value)
 	(void)arg;
 	(void)value;
 	if (meant)
-		log_warn("op=conf key=%s reason=\"not known, and has no effect; is %s meant?\"",
+		log_warn("op=conf key=%s reason=\"unknown key, has no effect; is %s meant?\"",
 			 log_quote(buf, sizeof(buf), key, strlen(key)), meant);
 }
 

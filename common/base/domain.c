@@ -66,8 +66,7 @@ static int check_directory(const char *dir, struct err *err)
 		return 0;
 	err_cure(
 		err,
-		"whoever can put another socket there can give clients what he likes: take the right away, or choose another "
-		"directory");
+		"another user could put a false socket there: take the write permission away, or choose another directory");
 	return -EPERM;
 }
 

@@ -4,11 +4,10 @@
 /**
  * domain - the UNIX domain socket of a data node, dfs.domain.socket.path
  *
- * Idea: who has the data on the same machine may be given the open files themselves, which only
- * such a socket carries. Node and clients find each other by a path in which _PORT stands for the
- * data port. A client takes the files of whoever listens there for the node's, so nobody but the
- * node's user and root may be able to put another socket in its place: the node refuses a path
- * where somebody could.
+ * Idea: a client on the same machine can be given the open files of a block, and only such a socket
+ * carries open files. Node and clients find each other by a path in which _PORT stands for the
+ * data port. A client believes the process that listens there. So only the node's user and root may
+ * be able to replace the socket: the node refuses a path where another user could.
  * Threading: pure; domain_listen() and domain_connect() do not wait for anybody.
  * Source: hdfs-wire 5.7; the rules for the path are those of Hadoop's DomainSocket.
  */

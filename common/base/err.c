@@ -26,33 +26,36 @@ static void put_text(struct err *e, size_t pos, const char *s)
 	e->text[pos] = '\0';
 }
 
+static void set_text(struct err *e, int rc, const char *fmt, va_list ap)
+{
+	char buf[ERR_TEXT_MAX]; /* what is formatted may be in @e */
+
+	(void)vsnprintf(buf, sizeof(buf), fmt, ap);
+	*e = (struct err){.rc = rc};
+	put_text(e, 0, buf);
+}
+
 int err_set(struct err *e, int rc, const char *fmt, ...)
 {
-	char buf[ERR_TEXT_MAX];
 	va_list ap;
 
 	if (!e)
 		return rc;
 	va_start(ap, fmt);
-	(void)vsnprintf(buf, sizeof(buf), fmt, ap);
+	set_text(e, rc, fmt, ap);
 	va_end(ap);
-	*e = (struct err){.rc = rc};
-	put_text(e, 0, buf);
 	return rc;
 }
 
 int err_sys(struct err *e, int rc, const char *fmt, ...)
 {
-	char buf[ERR_TEXT_MAX];
 	va_list ap;
 
 	if (!e)
 		return rc;
 	va_start(ap, fmt);
-	(void)vsnprintf(buf, sizeof(buf), fmt, ap);
+	set_text(e, rc, fmt, ap);
 	va_end(ap);
-	*e = (struct err){.rc = rc};
-	put_text(e, 0, buf);
 	put_text(e, strlen(e->text), ": ");
 	put_text(e, strlen(e->text), err_name(rc));
 	return rc;

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * file_io - so many bytes of a file, all of them
+ * file_io - read or write all the bytes asked for
  *
  * Idea: pread and pwrite may do a part, or be interrupted; these do not.
  * Threading: any.

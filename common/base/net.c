@@ -203,7 +203,7 @@ int net_await_free(const struct net_addr *a, struct err *err)
 		fd = net_listen(a, false, NULL, err);
 	}
 	if (fd >= 0 && ms > 0)
-		log_info("op=start: %s was taken, for %d ms", net_text(a, text), ms);
+		log_info("op=start: waited %d ms until %s was free", ms, net_text(a, text));
 	return fd < 0 ? fd : close(fd);
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * utf8 - is a text UTF-8, and how is what is not shown?
+ * utf8 - is a text UTF-8, and how are other bytes shown?
  *
  * Idea: the strings of protobuf messages are UTF-8, and a Java program reads what is not as other
  * characters than were meant: two names may then look alike to it. So nothing else is let in.

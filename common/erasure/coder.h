@@ -68,5 +68,6 @@ int ec_decode(struct ec_coder *c, uint32_t have, uint32_t want, const struct ec_
 int ec_check(struct ec_coder *c, uint32_t have, const struct ec_src *units, size_t len,
 	     uint32_t *ret_differ);
 
-/** Decode tables found in and made for the cache since ec_coder_new(). */
+/** Decode tables found in and made for the cache since ec_coder_new(). Only tests ask: that the
+ *  cache works shows in nothing else but time. */
 void ec_coder_cache_stats(const struct ec_coder *c, uint64_t *ret_hits, uint64_t *ret_misses);

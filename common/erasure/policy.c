@@ -52,11 +52,6 @@ int ec_codec_find(const char *name, enum ec_codec *ret)
 	return -ENOENT;
 }
 
-const struct ec_policy *ec_policy_builtin(size_t i)
-{
-	return i < BUILTIN ? &builtin[i] : NULL;
-}
-
 const struct ec_policy *ec_policy_by_id(uint32_t id)
 {
 	if (id == EC_ID_REPLICATION)

@@ -30,11 +30,11 @@
 
 enum { /* ids of policies */
        EC_ID_REPLICATION = 0,
-       EC_ID_RS_6_3 = 1,
+       EC_ID_RS_6_3 = 1, /* HDFS's own */
        EC_ID_RS_3_2 = 2,
        EC_ID_RS_LEGACY_6_3 = 3,
        EC_ID_XOR_2_1 = 4,
-       EC_ID_RS_10_4 = 5,
+       EC_ID_RS_10_4 = 5, /* the last one of HDFS's own */
        EC_ID_USER_FIRST = 64,
        EC_ID_LAST = 127, /* Java's signed byte */
        EC_ID_NONE = 255, /* -1: not assigned yet */
@@ -64,9 +64,6 @@ const char *ec_codec_name(enum ec_codec codec);
 /** By its exact, lower-case name, as Hadoop looks codecs up. -ENOENT: no such codec. */
 int ec_codec_find(const char *name, enum ec_codec *ret);
 
-/** The @i-th of HDFS's own policies in the order of their ids, the pseudo-policy "replication" left
- *  out; NULL behind the last one. */
-const struct ec_policy *ec_policy_builtin(size_t i);
 /** HDFS's own by id (EC_ID_REPLICATION too); NULL: none of them. */
 const struct ec_policy *ec_policy_by_id(uint32_t id);
 /** HDFS's own by exact name ("replication" in any case of letters); NULL: none of them. */

@@ -174,7 +174,9 @@ int http_server_start(int fd, http_answer_fn answer, void *arg, struct http_serv
 		MHD_OPTION_END);
 	if (!s->daemon) {
 		free(s);
-		return err_set(err, -EIO, "the HTTP server does not start");
+		return err_set(
+			err, -EIO,
+			"cannot start the HTTP server: out of threads, descriptors or memory");
 	}
 	*ret = s;
 	return 0;

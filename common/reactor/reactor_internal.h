@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/** reactor_internal - shared by reactor.c, timer.c, offload.c; nobody else includes this */
+/** reactor_internal - shared by reactor.c, ring.c, timer.c, offload.c; no other file includes it */
 #include <pthread.h>
 
 #include "common/reactor/reactor.h"
@@ -58,7 +58,7 @@ struct reactor {
 	atomic_bool sleeping;         /* a poster must write wake_fd */
 	atomic_bool stop;
 	_Atomic pthread_t owner; /* whose calls are welcome */
-	pthread_t issuer;        /* who enabled the ring: SINGLE_ISSUER binds it to that thread */
+	pthread_t issuer; /* the thread that enabled the ring: SINGLE_ISSUER binds the ring to it */
 	int wake_fd;
 	uint64_t wake_count; /* target of the wake-up read */
 	struct uring_op wake_op;
@@ -67,3 +67,18 @@ struct reactor {
 	pthread_t thread; /* of reactor_start() */
 	bool started;
 };
+
+/* ring.c */
+
+int ring_init(struct reactor *r, struct err *err);
+/** Lets the ring take requests. The thread that calls this is the one that SINGLE_ISSUER lets in
+ *  from then on; -EBUSY: another thread is. */
+int ring_enable(struct reactor *r);
+/** One system call a turn: submit, run task work and, when @timeout_ns is not 0, wait. */
+void ring_enter(struct reactor *r, uint64_t timeout_ns);
+/** Calls done() of what has completed, for a bounded number; returns how many. */
+uint32_t ring_run_completions(struct reactor *r);
+/** Asks the kernel to cancel every request that is under way. */
+void ring_cancel_all(struct reactor *r);
+/** Gives back, as cancelled, what is queued in a ring that belongs to a thread that has ended. */
+void ring_abort_queued(struct reactor *r);

@@ -116,6 +116,35 @@ const char *rpc_target_text(const struct rpc_target *t, uint32_t server)
 	return t->servers[server].addr_text;
 }
 
+int rpc_target_check(const struct rpc_target *t, uint32_t server, const struct rpc_response *r,
+		     struct err *err)
+{
+	const ProtobufCBinaryData *id = &r->header->clientid;
+
+	if (id->len && (id->len != sizeof(t->client_id) ||
+			memcmp(id->data, t->client_id, sizeof(t->client_id)) != 0))
+		return err_set(err, -EPROTO, "%s %s answered somebody else's call", t->o.peer,
+			       rpc_target_text(t, server));
+	return 0;
+}
+
+void rpc_target_fatal(const struct rpc_target *t, uint32_t server, const struct rpc_response *r,
+		      struct err *err)
+{
+	(void)rpc_response_error(r, err);
+	if (r->header->has_errordetail && (int)r->header->errordetail == RPC_FATAL_UNAUTHORIZED &&
+	    !strcmp(err->remote, JEX_ACCESS_CONTROL)) /* others are about the user */
+		err_cure(err, "%s %s refuses SIMPLE authentication, the only kind known here",
+			 t->o.peer, rpc_target_text(t, server));
+}
+
+void rpc_target_malformed(const struct rpc_target *t, uint32_t server, int rc, struct err *err)
+{
+	err_set(err, rc == -ENOMEM ? rc : -EPROTO,
+		"%s %s sent a malformed answer; is that the %s's RPC port? (%s)", t->o.peer,
+		rpc_target_text(t, server), t->o.peer, t->o.addr_key);
+}
+
 struct rpc_client_opts rpc_target_conn_opts(const struct rpc_target *t, uint32_t server)
 {
 	struct rpc_client_opts o = t->o;

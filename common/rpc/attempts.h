@@ -63,6 +63,14 @@ int rpc_target_init(struct rpc_target *t, const struct rpc_client_opts *o, struc
 void rpc_target_fini(struct rpc_target *t);
 /** "host:port" as configured. */
 const char *rpc_target_text(const struct rpc_target *t, uint32_t server);
+/** Is the answer to a call of ours? -EPROTO: of somebody else. */
+int rpc_target_check(const struct rpc_target *t, uint32_t server, const struct rpc_response *r,
+		     struct err *err);
+/** Why a fatal answer ends the connection. */
+void rpc_target_fatal(const struct rpc_target *t, uint32_t server, const struct rpc_response *r,
+		      struct err *err);
+/** An answer of @server could not be decoded: @rc says why. */
+void rpc_target_malformed(const struct rpc_target *t, uint32_t server, int rc, struct err *err);
 /** Options for rpc_conn_open() to one of the servers. */
 struct rpc_client_opts rpc_target_conn_opts(const struct rpc_target *t, uint32_t server);
 

@@ -4,10 +4,11 @@
 /**
  * auth_to_local - the short name of `user`, `user@REALM` and `user/host@REALM`
  *
- * Idea: a name without realm and host is short. Of others hadoop.security.auth_to_local decides, a
- * list of rules of which the first that fits is taken: RULE:[components:format](fits)s/from/to/gL,
- * or DEFAULT, which takes the first component of names of this machine's Kerberos realm. When it is
- * not set, the first component of every name is taken, as Hadoop does without Kerberos.
+ * Idea: a name without realm and host is short. hadoop.security.auth_to_local shortens other names.
+ * It is a list of rules, and the first rule that fits is used: RULE:[components:format](fits)
+ * s/from/to/gL, or DEFAULT, which takes the first component of names of this machine's Kerberos
+ * realm. When the key is not set, the first component of every name is taken, as Hadoop does
+ * without Kerberos.
  * Regular expressions are Java's as far as POSIX has them, too; others are refused at start.
  * Ownership: the caller's; never changed after it was made. Threading: any thread.
  * Source: Hadoop 3.4.2 KerberosName, HadoopKerberosName.

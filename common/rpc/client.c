@@ -23,11 +23,11 @@
 #define WAKES_MAX 32 /* callers woken together */
 
 enum call_state {
-	CALL_WAITING,  /* in conn->calls; leaves when its answer comes or the connection breaks */
-	CALL_TO_READ,  /* the same, and it is its thread's turn to read */
-	CALL_ANSWERED, /* frame is the answer */
-	CALL_FAILED,   /* err says why */
-	CALL_BROKEN,   /* the connection went away: may be sent again */
+	CALL_WAIT_ANSWER, /* in conn->calls; leaves when answered, or the connection breaks */
+	CALL_READS,       /* the same, and it is its thread's turn to read */
+	CALL_ANSWERED,    /* frame is the answer */
+	CALL_FAILED,      /* err says why */
+	CALL_BROKEN,      /* the connection went away: may be sent again */
 };
 
 /* A call lives on the stack of its thread. It is changed with the lock held while it is in
@@ -64,16 +64,6 @@ struct rpc_client {
 
 /* ---- set-up ---- */
 
-static void cond_init(pthread_cond_t *cond)
-{
-	pthread_condattr_t attr;
-
-	(void)pthread_condattr_init(&attr); /* these cannot fail on Linux */
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(cond, &attr);
-	(void)pthread_condattr_destroy(&attr);
-}
-
 int rpc_client_new(const struct rpc_client_opts *o, struct rpc_client **ret, struct err *err)
 {
 	struct rpc_client *c = (struct rpc_client *)calloc(1, sizeof(*c));
@@ -82,7 +72,7 @@ int rpc_client_new(const struct rpc_client_opts *o, struct rpc_client **ret, str
 	if (!c)
 		return err_set(err, -ENOMEM, "out of memory");
 	(void)pthread_mutex_init(&c->lock, NULL);
-	cond_init(&c->changed);
+	clock_cond_init(&c->changed);
 	rc = rpc_target_init(&c->t, o, err);
 	if (rc < 0) {
 		rpc_client_free(c);
@@ -120,14 +110,14 @@ static int wait_locked(struct rpc_client *c, pthread_cond_t *cond, uint64_t unti
 	return ret_code(pthread_cond_timedwait(cond, &c->lock, &ts));
 }
 
-/* Sleep, without the lock, until the call is no longer CALL_WAITING. -ETIMEDOUT. */
+/* Sleep, without the lock, until the call is no longer CALL_WAIT_ANSWER. -ETIMEDOUT. */
 static int call_sleep(struct call *call)
 {
 	struct timespec ts = to_timespec(call->a.deadline_ns);
 
-	while (atomic_load_explicit(&call->state, memory_order_acquire) == CALL_WAITING)
-		if (syscall(SYS_futex, &call->state, FUTEX_WAIT_BITSET_PRIVATE, CALL_WAITING, &ts,
-			    NULL, FUTEX_BITSET_MATCH_ANY) < 0 &&
+	while (atomic_load_explicit(&call->state, memory_order_acquire) == CALL_WAIT_ANSWER)
+		if (syscall(SYS_futex, &call->state, FUTEX_WAIT_BITSET_PRIVATE, CALL_WAIT_ANSWER,
+			    &ts, NULL, FUTEX_BITSET_MATCH_ANY) < 0 &&
 		    errno == ETIMEDOUT)
 			return -ETIMEDOUT;
 	return 0;
@@ -156,7 +146,7 @@ static bool is_waiting(const struct call *call)
 {
 	const uint32_t s = atomic_load_explicit(&call->state, memory_order_acquire);
 
-	return s == CALL_WAITING || s == CALL_TO_READ;
+	return s == CALL_WAIT_ANSWER || s == CALL_READS;
 }
 
 /* Wait @ms, shorter when cancelled or out of time. */
@@ -307,13 +297,9 @@ static void on_response_locked(struct rpc_client *c, struct rpc_conn *conn,
 			       const struct rpc_response *r, uint8_t **frame, uint32_t len,
 			       struct wakes *wakes)
 {
-	const ProtobufCBinaryData *id = &r->header->clientid;
 	struct err why = ERR_INIT;
 
-	if (id->len && (id->len != sizeof(c->t.client_id) ||
-			memcmp(id->data, c->t.client_id, sizeof(c->t.client_id)) != 0)) {
-		err_set(&why, -EPROTO, "%s %s answered somebody else's call", c->t.o.peer,
-			rpc_target_text(&c->t, conn->server));
+	if (rpc_target_check(&c->t, conn->server, r, &why) < 0) {
 		conn_break_locked(c, conn, CALL_FAILED, &why);
 		return;
 	}
@@ -332,11 +318,7 @@ static void on_response_locked(struct rpc_client *c, struct rpc_conn *conn,
 	}
 	if (r->status == RPC_SUCCESS || (r->status == RPC_ERROR && r->call_id >= 0))
 		return;
-	(void)rpc_response_error(r, &why); /* fatal: speaks for the whole connection */
-	if (r->header->has_errordetail && (int)r->header->errordetail == RPC_FATAL_UNAUTHORIZED &&
-	    !strcmp(why.remote, JEX_ACCESS_CONTROL)) /* others are about the user */
-		err_cure(&why, "%s %s refuses SIMPLE authentication, the only kind known here",
-			 c->t.o.peer, rpc_target_text(&c->t, conn->server));
+	rpc_target_fatal(&c->t, conn->server, r, &why); /* speaks for the whole connection */
 	conn_break_locked(c, conn, r->call_id < 0 ? CALL_FAILED : CALL_BROKEN, &why);
 }
 
@@ -348,10 +330,7 @@ static void on_frame_locked(struct rpc_client *c, struct rpc_conn *conn, uint8_t
 	int rc = rpc_response_decode(frame, len, &r);
 
 	if (rc < 0) {
-		err_set(&why, rc == -ENOMEM ? rc : -EPROTO,
-			"%s %s sent a malformed answer; is that the %s's RPC port? (%s)",
-			c->t.o.peer, rpc_target_text(&c->t, conn->server), c->t.o.peer,
-			c->t.o.addr_key);
+		rpc_target_malformed(&c->t, conn->server, rc, &why);
 		conn_break_locked(c, conn, CALL_FAILED, &why);
 	} else {
 		c->t.is_hadoop = true;
@@ -418,7 +397,7 @@ static void pass_on_locked(struct rpc_conn *conn, struct wakes *wakes)
 	if (conn->is_broken || conn->has_reader || list_empty(&conn->calls))
 		return;
 	next = container_of(conn->calls.next, struct call, link);
-	atomic_store_explicit(&next->state, CALL_TO_READ, memory_order_release);
+	atomic_store_explicit(&next->state, CALL_READS, memory_order_release);
 	wake_later(wakes, &next->state);
 }
 
@@ -443,7 +422,7 @@ static void await_locked(struct rpc_client *c, struct rpc_conn *conn, struct cal
 			(void)rpc_attempts_late(&call->a, &c->t);
 		}
 		if (is_waiting(call))
-			atomic_store_explicit(&call->state, CALL_WAITING, memory_order_relaxed);
+			atomic_store_explicit(&call->state, CALL_WAIT_ANSWER, memory_order_relaxed);
 		else
 			pass_on_locked(conn, &wakes);
 		conn_put_locked(conn);
@@ -478,7 +457,7 @@ static void attempt(struct rpc_client *c, struct call *call, const uint8_t *fram
 	}
 	conn->refs++;
 	call->a.server = conn->server;
-	call->state = CALL_WAITING;
+	call->state = CALL_WAIT_ANSWER;
 	list_add_tail(&conn->calls, &call->link);
 	if (!conn->has_sender)
 		flush_locked(c, conn, call->a.deadline_ns);

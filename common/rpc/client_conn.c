@@ -100,7 +100,8 @@ int rpc_conn_open(const struct rpc_client_opts *o, const uint8_t *client_id, uin
 	if (rc < 0 && rc != -EPIPE && rc != -ECONNRESET) {
 		rpc_conn_free(c);
 		if (why.rc != rc)
-			return err_sys(err, rc, "%s %s: greeting failed", o->peer, o->addr_text);
+			return err_sys(err, rc, "%s %s: cannot send the connection header", o->peer,
+				       o->addr_text);
 		if (err)
 			*err = why;
 		return err_prefix(err, "%s %s", o->peer, o->addr_text);

@@ -6,8 +6,8 @@
  *
  * Idea: send whole frames, read whole frames, each by a deadline. A read that runs into its
  * deadline keeps what came so far; another thread may go on with it.
- * What is to be sent gathers in a buffer while somebody sends, so that many callers share a system
- * call; what was read beyond a frame waits in another.
+ * Frames gather in a buffer while one thread sends, so that many callers share a system call. Bytes
+ * that were read beyond a frame wait in another buffer.
  * Threading: one thread may send and another read at the same time; the client sees to it.
  */
 #include <stdbool.h>

@@ -43,7 +43,7 @@ static int send_step(struct login *l, Hc__RpcSaslProto__SaslState state, auth_t 
 	rc = rpc_sasl_request_encode(&m, &buf, &n);
 	if (rc == 0)
 		rc = rpc_conn_send(l->conn, buf, n, l->deadline_ns);
-	return rc < 0 ? err_sys(err, rc, "the token cannot be shown") : 0;
+	return rc < 0 ? err_sys(err, rc, "cannot send the token") : 0;
 }
 
 /* What the server says next; free with pb_free(). */
@@ -55,7 +55,9 @@ static int read_step(struct login *l, Hc__RpcSaslProto **ret, struct err *err)
 	int rc = rpc_conn_read(l->conn, l->deadline_ns, &frame, &len, err);
 
 	if (rc < 0)
-		return err && err->rc == rc ? rc : err_sys(err, rc, "no answer to a token");
+		return err && err->rc == rc
+			       ? rc
+			       : err_sys(err, rc, "the server did not answer the token");
 	rc = rpc_response_decode(frame, len, &r);
 	if (rc < 0)
 		return err_set(err, -EPROTO, "a malformed answer to a token");
@@ -104,7 +106,7 @@ static int choose(struct login *l, const Hc__RpcSaslProto *m, struct err *err)
 	if (!token && !simple)
 		return err_set(
 			err, -EACCES,
-			"it takes neither tokens nor simple authentication; Kerberos is not spoken here");
+			"the server takes neither tokens nor simple authentication; this program does not speak Kerberos");
 	mine = token ? *token : *simple;
 	mine.has_challenge = 0;
 	if (!token) {
@@ -145,7 +147,7 @@ static int step(struct login *l, const Hc__RpcSaslProto *m, struct err *err)
 		l->is_simple = true;
 		return 0;
 	}
-	return err_set(err, -EPROTO, "SASL out of order");
+	return err_set(err, -EPROTO, "the server sent a SASL message out of order");
 }
 
 int rpc_sasl_login(struct rpc_conn *c, const struct rpc_token *t, uint64_t deadline_ns,
@@ -170,5 +172,5 @@ int rpc_sasl_login(struct rpc_conn *c, const struct rpc_token *t, uint64_t deadl
 		if (rc == 0)
 			return l.is_simple;
 	}
-	return rc < 0 ? rc : err_set(err, -EPROTO, "SASL without end");
+	return rc < 0 ? rc : err_set(err, -EPROTO, "the server does not end the SASL exchange");
 }

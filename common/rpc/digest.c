@@ -160,7 +160,7 @@ int digest_answer(struct digest *d, const char *challenge, size_t len, const cha
 		return err_set(err, -E2BIG, "a token of more than %d bytes", DIGEST_SECRET_MAX);
 	rc = parse_challenge(challenge, len, &c);
 	if (rc < 0)
-		return err_set(err, rc, "a challenge that is none of DIGEST-MD5");
+		return err_set(err, rc, "the server's challenge is not one of DIGEST-MD5");
 	if (c.has_qop && !c.has_auth)
 		return err_set(
 			err, -ENOTSUP,
@@ -191,5 +191,5 @@ int digest_check(const struct digest *d, const char *text, size_t len, struct er
 	for (const char *p = text; next_pair(&p, text + len, key, value) > 0;)
 		if (strcmp(key, "rspauth") == 0 && d->proof[0] && strcmp(value, d->proof) == 0)
 			return 0;
-	return err_set(err, -EACCES, "it does not prove that it knows the token");
+	return err_set(err, -EACCES, "the server does not prove that it knows the token");
 }

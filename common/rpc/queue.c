@@ -40,7 +40,7 @@ int rpc_queue_new(const struct rpc_client_opts *o, struct rpc_queue **ret, struc
 	if (rc >= 0) {
 		rc = q->wake_fd = ret_errno(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 		if (rc < 0)
-			err_sys(err, rc, "a queue of calls");
+			err_sys(err, rc, "cannot make a queue of calls");
 	}
 	if (rc < 0) {
 		rpc_queue_free(q);

@@ -12,8 +12,8 @@
  * Failures go the way of the blocking client (client.h, attempts.h): the same retries under the
  * same call id, the same fail-over, deadlines and texts.
  * Order: calls are sent in the order of submission as long as nothing fails; servers may execute
- * them in any order and answers come in any order. Who needs an order submits the second call from
- * the callback of the first.
+ * them in any order and answers come in any order. A caller that needs an order submits the second
+ * call from the callback of the first.
  * Callbacks: each call's exactly once, from rpc_queue_run() or rpc_queue_free(), without a lock
  * held. They may submit and cancel, and may neither run nor free the queue.
  * Ownership: the queue copies options and requests; answers are lent to the callback, which may

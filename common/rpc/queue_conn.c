@@ -180,14 +180,10 @@ static struct qcall *find_locked(const struct rpc_queue *q, int32_t id)
 
 static void on_response_locked(struct rpc_queue *q, const struct rpc_response *r)
 {
-	const ProtobufCBinaryData *id = &r->header->clientid;
 	struct err why = ERR_INIT;
 	struct qcall *k;
 
-	if (id->len && (id->len != sizeof(q->t.client_id) ||
-			memcmp(id->data, q->t.client_id, sizeof(q->t.client_id)) != 0)) {
-		err_set(&why, -EPROTO, "%s %s answered somebody else's call", q->t.o.peer,
-			rpc_target_text(&q->t, q->conn->server));
+	if (rpc_target_check(&q->t, q->conn->server, r, &why) < 0) {
 		queue_break_conn_locked(q, RPC_FAILED, &why);
 		return;
 	}
@@ -200,13 +196,8 @@ static void on_response_locked(struct rpc_queue *q, const struct rpc_response *r
 	}
 	if (r->status == RPC_SUCCESS || (r->status == RPC_ERROR && r->call_id >= 0))
 		return;
-	(void)rpc_response_error(r, &why); /* fatal: speaks for the whole connection */
-	if (r->header->has_errordetail && (int)r->header->errordetail == RPC_FATAL_UNAUTHORIZED &&
-	    !strcmp(why.remote, JEX_ACCESS_CONTROL)) /* others are about the user */
-		err_cure(&why, "%s %s refuses SIMPLE authentication, the only kind known here",
-			 q->t.o.peer,
-			 rpc_target_text(&q->t,
-					 r->call_id < 0 && q->conn ? q->conn->server : q->server));
+	rpc_target_fatal(&q->t, r->call_id < 0 && q->conn ? q->conn->server : q->server, r,
+			 &why); /* speaks for the whole connection */
 	queue_break_conn_locked(q, r->call_id < 0 ? RPC_FAILED : RPC_BROKEN, &why);
 }
 
@@ -217,10 +208,7 @@ static void on_frame_locked(struct rpc_queue *q, const uint8_t *frame, uint32_t 
 	int rc = rpc_response_decode(frame, len, &r);
 
 	if (rc < 0) {
-		err_set(&why, rc == -ENOMEM ? rc : -EPROTO,
-			"%s %s sent a malformed answer; is that the %s's RPC port? (%s)",
-			q->t.o.peer, rpc_target_text(&q->t, q->conn->server), q->t.o.peer,
-			q->t.o.addr_key);
+		rpc_target_malformed(&q->t, q->conn->server, rc, &why);
 		queue_break_conn_locked(q, RPC_FAILED, &why);
 	} else {
 		q->t.is_hadoop = true;

@@ -307,7 +307,7 @@ static uint32_t parse_one(struct conn *c, const uint8_t *p, uint32_t left)
 
 	if (c->state == CONN_FAREWELL || c->state == CONN_CLOSED)
 		return left;
-	if (c->state == CONN_PREAMBLE) {
+	if (c->state == CONN_WAIT_PREAMBLE) {
 		if (left >= 4 && rpc_preamble_is_http(p)) {
 			server_on_http(c);
 			return left;
@@ -325,7 +325,7 @@ static uint32_t parse_one(struct conn *c, const uint8_t *p, uint32_t left)
 			"the length of the request is out of range (ipc.maximum.data.length)");
 		return left;
 	}
-	if (c->state == CONN_CONTEXT && n > HELLO_MAX) {
+	if (c->state == CONN_WAIT_CONTEXT && n > HELLO_MAX) {
 		server_conn_fatal(
 			c, RPC_CALL_NONE, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
 			"the connection context is too long: at most 64 KiB before it is known who calls");

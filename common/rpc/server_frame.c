@@ -36,7 +36,7 @@ static void on_context(struct conn *c, const struct rpc_request *q)
 	Hc__IpcConnectionContextProto *ctx = NULL;
 	const Hc__UserInformationProto *u;
 
-	if (c->state != CONN_CONTEXT) {
+	if (c->state != CONN_WAIT_CONTEXT) {
 		server_conn_fatal(c, q->call_id, RPC_FATAL_INVALID_HEADER, JEX_RPC_SERVER,
 				  "Connection context already processed");
 		return;
@@ -73,7 +73,7 @@ static void on_sasl(struct conn *c, const struct rpc_request *q)
 	uint8_t *answer = NULL;
 	size_t len = 0;
 
-	if (c->auth == RPC_AUTH_SASL && c->state == CONN_CONTEXT &&
+	if (c->auth == RPC_AUTH_SASL && c->state == CONN_WAIT_CONTEXT &&
 	    !pb_unpack(&hc__rpc_sasl_proto__descriptor, q->message, q->message_len, &m))
 		state = (int)m->state;
 	pb_free(m);
@@ -187,7 +187,7 @@ void server_on_preamble(struct conn *c, const uint8_t *p)
 {
 	int rc = rpc_preamble_decode(p, &c->auth);
 
-	c->state = CONN_CONTEXT;
+	c->state = CONN_WAIT_CONTEXT;
 	if (rc == -EACCES)
 		server_conn_fatal(c, RPC_CALL_NONE, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL,
 				  "unknown authentication method: this server does SIMPLE");

@@ -17,11 +17,11 @@
 #define ERROR_TEXT_MAX 16384 /* a message may name two paths of 8,000 bytes */
 
 enum conn_state {
-	CONN_PREAMBLE, /* awaits the 7 bytes */
-	CONN_CONTEXT,  /* awaits SASL or the connection context */
-	CONN_OPEN,     /* calls */
-	CONN_FAREWELL, /* a fatal answer is on its way; input is thrown away */
-	CONN_CLOSED,   /* transport closed; waits for ops and calls to come back */
+	CONN_WAIT_PREAMBLE, /* leaves when the 7 bytes have come */
+	CONN_WAIT_CONTEXT,  /* leaves on the connection context, after SASL if the peer wants it */
+	CONN_OPEN,          /* calls */
+	CONN_FAREWELL,      /* a fatal answer is on its way; input is thrown away */
+	CONN_CLOSED,        /* transport closed; waits for ops and calls to come back */
 };
 
 struct rpc_server {

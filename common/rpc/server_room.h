@@ -4,11 +4,13 @@
 /**
  * rpc/server_room - the connections and bytes that the peers of an RPC server may keep
  *
- * Idea: who says nothing keeps nobody out, and nobody fills the memory. When all places or bytes
- * are taken, who has kept his for longest without use loses them: of connections the oldest that
- * has not said who it is, then the one whose last frame is the oldest of those without a call; of
- * large buffers the one that became large first; of answers those of the peer that has not taken
- * any for longest. His connection is closed. This decides who; to close is the server's.
+ * Idea: a silent peer keeps no other one out, and no peer fills the memory. When all places or
+ * bytes are taken, the connection that has used its own least lately is to be closed:
+ *   places          the oldest connection that has not said who it is; if there is none, the one
+ *                   whose last frame is the oldest of those without a call
+ *   large requests  the connection whose buffer became large first
+ *   answers         the connection whose peer has taken nothing for longest
+ * This module names the connection; the server closes it.
  * Ownership: a guest is part of a connection, from room_enter() to room_leave(). Threading: one
  * thread.
  */
@@ -45,13 +47,13 @@ void room_leave(struct room *r, struct guest *g);
 void room_idle(struct room *r, struct guest *g);
 /** A call is out. */
 void room_busy(struct guest *g);
-/** Who is to go when there are more than guests_max; NULL: there are not, or each has a call out.
- */
+/** The guest to close when there are more than guests_max; NULL: there are not, or each has a
+ *  call out. */
 struct guest *room_crowded(const struct room *r, uint64_t now_ns);
 
 /** Its buffer has @bytes now. */
 void room_buffer(struct room *r, struct guest *g, uint64_t bytes);
-/** Who is to go, other than @g, when large buffers are more than bytes_max; or NULL. */
+/** The guest to close, other than @g, when large buffers are more than bytes_max; or NULL. */
 struct guest *room_over_buffers(const struct room *r, const struct guest *g);
 
 /** A request of so many bytes may be taken from @g. One is always allowed to whom has none, as far
@@ -64,6 +66,6 @@ bool room_answered(struct room *r, struct guest *g, uint64_t bytes);
 /** An answer goes out; it was taken. Not after room_leave(). */
 void room_owes(struct room *r, struct guest *g, uint64_t bytes, uint64_t now_ns);
 void room_took(struct room *r, struct guest *g, uint64_t bytes, uint64_t now_ns);
-/** Who is to go when more than bytes_max of answers are not taken; NULL: there are not, or all took
- * one within a second. */
+/** The guest to close when more than bytes_max of answers are not taken; NULL: there are not, or
+ *  all took one within a second. */
 struct guest *room_over_owed(const struct room *r, uint64_t now_ns);

@@ -23,7 +23,14 @@
 
 /* ---- connections ---- */
 
-struct vconn *vconn_new(struct verbs *v, bool active)
+static void vconn_free(struct rop *op)
+{
+	free(container_of(op, struct vconn, rop));
+}
+
+static void on_timer(struct rtimer *t);
+
+static struct vconn *vconn_new(struct verbs *v, bool active)
 {
 	struct vconn *c;
 	uint32_t slot;
@@ -43,7 +50,7 @@ struct vconn *vconn_new(struct verbs *v, bool active)
 	c->gen = ++v->gen[slot];
 	v->table[slot] = c;
 	rop_init(&c->rop, vconn_step, vconn_free);
-	c->timer.fire = vconn_on_timer;
+	c->timer.fire = on_timer;
 	list_init(&c->rxq);
 	list_init(&c->txq);
 	list_init(&c->rdq);
@@ -90,7 +97,7 @@ void vconn_destroy(struct vconn *c)
 			c->dev->srq_left += c->grant.initial;
 	}
 	if (c->id)
-		rdma_destroy_id(c->id); /* every event of it is acked: vcm_poll() copies and acks */
+		rdma_destroy_id(c->id); /* every event of it is acked: cm_poll() copies and acks */
 	v->table[c->slot] = NULL;
 	list_del(&c->link);
 	if (c->x.gone)
@@ -99,18 +106,12 @@ void vconn_destroy(struct vconn *c)
 	metric_set(METRIC_RDMA_CONNS, v->conn_count);
 }
 
-void vconn_free(struct rop *op)
-{
-	free(container_of(op, struct vconn, rop));
-}
-
-/* The nearest of the deadlines that count now. */
 void vconn_start_timer(struct vconn *c)
 {
 	uint64_t at = UINT64_MAX;
 	bool sending = c->awaited || !list_empty(&c->txq) || !list_empty(&c->rdq);
 
-	if (c->state == VC_DRAIN)
+	if (c->state == VC_WAIT_FLUSH)
 		at = c->drain_deadline_ns;
 	else if (c->state != VC_UP)
 		at = c->connect_deadline_ns;
@@ -131,14 +132,14 @@ void vconn_start_timer(struct vconn *c)
 		reactor_timer_set(c->v->reactor, &c->timer, at);
 }
 
-void vconn_on_timer(struct rtimer *t)
+static void on_timer(struct rtimer *t)
 {
 	struct vconn *c = container_of(t, struct vconn, timer);
 	uint64_t now = clock_mono_ns();
 	bool sending = c->awaited || !list_empty(&c->txq) || !list_empty(&c->rdq);
 	struct xop *op = c->recv_op;
 
-	if (c->state == VC_DRAIN) {
+	if (c->state == VC_WAIT_FLUSH) {
 		if (now >= c->drain_deadline_ns)
 			vconn_ready(c); /* overdue: destroyed as it is */
 		else
@@ -265,7 +266,7 @@ static uint32_t left_ms(const struct vconn *c)
 static void on_addr(struct vconn *c)
 {
 	set_ack_timeout(c->id);
-	c->state = VC_ROUTE;
+	c->state = VC_WAIT_ROUTE;
 	if (rdma_resolve_route(c->id, (int)left_ms(c)) < 0)
 		vconn_fail(c, -EHOSTUNREACH, "no RDMA route: %s", err_name(neg_errno()));
 }
@@ -289,7 +290,7 @@ static void on_route(struct vconn *c)
 	h = my_hello(c, p.responder_resources);
 	p.private_data = hello;
 	p.private_data_len = (uint8_t)c->v->opts.protocol->hello_encode(&h, hello);
-	c->state = VC_CONNECT;
+	c->state = VC_WAIT_ACCEPT;
 	if (rdma_connect(c->id, &p) < 0)
 		vconn_fail(c, neg_errno(), "rdma_connect: %s", err_name(neg_errno()));
 }
@@ -386,55 +387,73 @@ static uint16_t first_grant(const struct vdev *d)
 	return (uint16_t)(share < most ? share : most);
 }
 
-static void on_request(struct verbs *v, struct rdma_cm_id *id, const struct rdma_conn_param *conn,
-		       const void *data, size_t len)
+/* Decodes the hello of a request. False: it is refused, *ret_why says why. */
+static bool request_is_fit(const struct verbs *v, const struct rdma_conn_param *conn,
+			   const void *data, size_t len, struct verbs_hello *ret_peer,
+			   enum verbs_reject *ret_why)
 {
-	struct rdma_conn_param p = {.retry_count = RETRIES, .rnr_retry_count = RNR_RETRIES};
-	uint8_t hello[VERBS_PRIVATE_MAX];
-	struct verbs_hello peer, h;
-	struct err err = ERR_INIT;
-	struct vconn *c = NULL;
-	int rc = v->opts.protocol->hello_decode(data, len, &peer);
+	const int rc = v->opts.protocol->hello_decode(data, len, ret_peer);
 
-	if (rc < 0) {
-		reject(v, id, rc == -EPROTONOSUPPORT ? VERBS_VERSION : VERBS_MALFORMED);
-		return;
-	}
-	if (conn->responder_resources) { /* wants to READ from us */
-		reject(v, id, VERBS_MALFORMED);
-		return;
-	}
-	if (!conn->initiator_depth || !peer.read_depth) {
-		reject(v, id, VERBS_NO_READ);
-		return;
-	}
-	if (v->stopping || (v->listener.max_conns && v->conn_count >= v->listener.max_conns)) {
-		reject(v, id, v->stopping ? VERBS_STOPPING : VERBS_BUSY);
-		return;
-	}
-	c = vconn_new(v, false);
-	if (!c) {
-		reject(v, id, VERBS_BUSY);
-		return;
-	}
+	if (rc < 0)
+		*ret_why = rc == -EPROTONOSUPPORT ? VERBS_VERSION : VERBS_MALFORMED;
+	else if (conn->responder_resources) /* wants to READ from us */
+		*ret_why = VERBS_MALFORMED;
+	else if (!conn->initiator_depth || !ret_peer->read_depth)
+		*ret_why = VERBS_NO_READ;
+	else if (v->stopping)
+		*ret_why = VERBS_STOPPING;
+	else if (v->listener.max_conns && v->conn_count >= v->listener.max_conns)
+		*ret_why = VERBS_BUSY;
+	else
+		return true;
+	return false;
+}
+
+/* A connection on @id, with its queue pair and the credits of its peer. NULL: there are no
+ * resources for it, and @id is as it was. */
+static struct vconn *passive_new(struct verbs *v, struct rdma_cm_id *id)
+{
+	struct vconn *c = vconn_new(v, false);
+	struct err err = ERR_INIT;
+	int rc;
+
+	if (!c)
+		return NULL;
 	c->id = id;
 	id->context = c;
-	c->state = VC_ACCEPT;
+	c->state = VC_WAIT_ESTABLISHED;
 	c->closing = true; /* nobody owns it until it is announced */
 	rc = make_qp(c, &err);
 	if (!rc) {
 		grant_init(&c->grant, first_grant(c->dev));
 		c->dev->srq_left -= c->grant.initial;
 	}
-	if (rc < 0 || !c->grant.initial) {
-		c->id = NULL;
-		if (id->qp) {
-			list_del(&c->qpn_link);
-			rdma_destroy_qp(id);
-		}
-		vconn_destroy(c);
-		free(c);
-		reject(v, id, VERBS_BUSY);
+	if (!rc && c->grant.initial)
+		return c;
+	c->id = NULL;
+	if (id->qp) {
+		list_del(&c->qpn_link);
+		rdma_destroy_qp(id);
+	}
+	vconn_destroy(c);
+	free(c);
+	return NULL;
+}
+
+static void on_request(struct verbs *v, struct rdma_cm_id *id, const struct rdma_conn_param *conn,
+		       const void *data, size_t len)
+{
+	struct rdma_conn_param p = {.retry_count = RETRIES, .rnr_retry_count = RNR_RETRIES};
+	uint8_t hello[VERBS_PRIVATE_MAX];
+	enum verbs_reject why = VERBS_BUSY;
+	struct verbs_hello peer, h;
+	struct vconn *c = NULL;
+	int rc;
+
+	if (request_is_fit(v, conn, data, len, &peer, &why))
+		c = passive_new(v, id);
+	if (!c) {
+		reject(v, id, why);
 		return;
 	}
 	set_ack_timeout(id);
@@ -499,22 +518,22 @@ static void on_event(struct verbs *v, const struct rdma_cm_event *ev, const void
 		return; /* of the listener: nothing we could do about it */
 	switch ((int)ev->event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
-		if (c->state == VC_ADDR)
+		if (c->state == VC_WAIT_ADDRESS)
 			on_addr(c);
 		break;
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
-		if (c->state == VC_ROUTE)
+		if (c->state == VC_WAIT_ROUTE)
 			on_route(c);
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
-		if (c->state == VC_CONNECT || c->state == VC_ACCEPT) {
+		if (c->state == VC_WAIT_ACCEPT || c->state == VC_WAIT_ESTABLISHED) {
 			c->closing = false;
 			on_established(c, data, len);
 		}
 		break;
 	case RDMA_CM_EVENT_ADDR_ERROR:
 	case RDMA_CM_EVENT_ROUTE_ERROR:
-		vconn_fail(c, -EHOSTUNREACH, "no RDMA device leads there");
+		vconn_fail(c, -EHOSTUNREACH, "no RDMA device reaches that address");
 		break;
 	case RDMA_CM_EVENT_REJECTED:
 		on_rejected(c, ev->status, data, len);
@@ -536,7 +555,7 @@ static void on_event(struct verbs *v, const struct rdma_cm_event *ev, const void
 }
 
 /* Copy, ack, act: destroying an id with an unacked event would block. */
-int vcm_poll(struct poller *p)
+static int cm_poll(struct poller *p)
 {
 	struct verbs *v = container_of(p, struct verbs, poller);
 	struct rdma_cm_event *ev;
@@ -556,7 +575,7 @@ int vcm_poll(struct poller *p)
 	return n;
 }
 
-static int vcm_arm(struct poller *p)
+static int cm_arm(struct poller *p)
 {
 	(void)p;
 	return 0; /* the channel is readable whenever there is an event */
@@ -598,14 +617,14 @@ int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret,
 		list_init(&v->by_qpn[i]);
 	v->channel = rdma_create_event_channel();
 	if (!v->channel) {
-		rc = err_sys(err, neg_errno(), "the RDMA connection manager is not to be had");
+		rc = err_sys(err, neg_errno(), "cannot open the RDMA connection manager");
 		err_cure(err,
 			 "modprobe rdma_ucm, and see that /dev/infiniband/rdma_cm can be opened");
 		free(v);
 		return rc;
 	}
 	(void)fcntl(v->channel->fd, F_SETFL, O_NONBLOCK);
-	v->poller = (struct poller){.fd = v->channel->fd, .poll = vcm_poll, .arm = vcm_arm};
+	v->poller = (struct poller){.fd = v->channel->fd, .poll = cm_poll, .arm = cm_arm};
 	reactor_poller_add(r, &v->poller);
 	*ret = v;
 	return 0;
@@ -617,7 +636,7 @@ static void drain_all(struct verbs *v)
 	uint64_t deadline = clock_mono_ns() + VERBS_DRAIN_NS;
 
 	while (v->conn_count && clock_mono_ns() < deadline + NS_PER_S) {
-		vcm_poll(&v->poller);
+		cm_poll(&v->poller);
 		list_for_each (l, &v->devs)
 			vdev_poll(&container_of(l, struct vdev, link)->poller);
 		list_for_each (l, &v->conns) {

@@ -118,7 +118,7 @@ void vrx_post(struct vrx *rx)
 			vconn_fail(c, -EIO, "posting a receive failed");
 		return;
 	}
-	if (c && c->state != VC_DRAIN) {
+	if (c && c->state != VC_WAIT_FLUSH) {
 		grant_add(&c->grant, 1);
 		vconn_ready(c);
 	}

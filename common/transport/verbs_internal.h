@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* verbs_internal - shared by verbs.c (queues, completions, the transport calls), verbs_dev.c
- * (devices, memory, receive buffers) and verbs_cm.c (connections); no other file includes it. */
+/* verbs_internal - shared by verbs.c (completions, the transport calls), verbs_post.c (work
+ * requests), verbs_dev.c (devices, memory, receive buffers) and verbs_cm.c (connections); no other
+ * file includes it. */
+#include <assert.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
@@ -50,6 +52,18 @@ struct vreq {
 	uint32_t kind;
 };
 
+static_assert(sizeof(struct vreq) <= sizeof(((struct xop *)0)->priv), "a request lives in its xop");
+
+static inline struct vreq *vreq_of(struct xop *op)
+{
+	return (struct vreq *)(void *)op->priv;
+}
+
+static inline struct xop *vreq_op(struct vreq *q)
+{
+	return (struct xop *)(void *)((char *)q - offsetof(struct xop, priv));
+}
+
 struct vrec { /* one posted work request */
 	enum vkind kind;
 	struct xop *op; /* completes with this one, or NULL */
@@ -57,13 +71,19 @@ struct vrec { /* one posted work request */
 	void *txbuf; /* to give back, or NULL */
 };
 
+/* Its completion frees something: it may not stay unsignalled behind the last signalled one. */
+static inline bool vrec_is_awaited(const struct vrec *rec)
+{
+	return rec->op || rec->txbuf || rec->kind == V_PING;
+}
+
 enum vstate {
-	VC_ADDR,    /* rdma_resolve_addr; leaves on its CM event */
-	VC_ROUTE,   /* rdma_resolve_route; likewise */
-	VC_CONNECT, /* rdma_connect; ESTABLISHED or REJECTED */
-	VC_ACCEPT,  /* rdma_accept; ESTABLISHED */
+	VC_WAIT_ADDRESS,     /* rdma_resolve_addr; leaves on its CM event */
+	VC_WAIT_ROUTE,       /* rdma_resolve_route; likewise */
+	VC_WAIT_ACCEPT,      /* rdma_connect; ESTABLISHED or REJECTED */
+	VC_WAIT_ESTABLISHED, /* rdma_accept; ESTABLISHED */
 	VC_UP,
-	VC_DRAIN, /* QP in error; leaves when the marker's completion is seen, or by deadline */
+	VC_WAIT_FLUSH, /* in error; leaves when the marker's completion is seen, or by deadline */
 };
 
 struct vconn {
@@ -169,12 +189,13 @@ void vdev_drain(struct vdev *d);
 void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void vconn_ready(struct vconn *c);
-void vconn_start_timer(struct vconn *c);
 bool vconn_step(struct rop *op);
-void vconn_free(struct rop *op);
+
+/* verbs_post.c */
+/** Post all that is queued, credits and slots allowing, with one doorbell. */
+void vconn_flush(struct vconn *c);
 
 /* verbs_cm.c */
-struct vconn *vconn_new(struct verbs *v, bool active);
 void vconn_destroy(struct vconn *c);
-void vconn_on_timer(struct rtimer *t);
-int vcm_poll(struct poller *p);
+/** For the nearest of the deadlines that count now. */
+void vconn_start_timer(struct vconn *c);

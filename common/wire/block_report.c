@@ -180,33 +180,3 @@ int block_report_next(struct block_report_rd *r, struct block *b, uint32_t *stat
 {
 	return r->longs ? next_of_longs(r, b, state) : next_of_chunks(r, b, state);
 }
-
-static int each(struct block_report_rd r, block_report_fn fn, void *arg)
-{
-	struct block b;
-	uint32_t state;
-	int rc;
-
-	while ((rc = block_report_next(&r, &b, &state)) > 0) {
-		rc = fn(arg, &b, state);
-		if (rc)
-			return rc;
-	}
-	return rc;
-}
-
-int block_report_decode(const ProtobufCBinaryData *chunks, size_t n, uint64_t count,
-			block_report_fn fn, void *arg)
-{
-	return each(rd_chunks(chunks, n, count), fn, arg);
-}
-
-int block_report_decode_longs(const uint64_t *v, size_t n, block_report_fn fn, void *arg)
-{
-	return each(rd_longs(v, n), fn, arg);
-}
-
-int block_report_each(const Hdd__StorageBlockReportProto *p, block_report_fn fn, void *arg)
-{
-	return each(block_report_rd(p), fn, arg);
-}

@@ -49,17 +49,6 @@ struct block_report_rd {
 
 /** Whichever format @p holds (numberOfBlocks present: buffers). */
 struct block_report_rd block_report_rd(const Hdd__StorageBlockReportProto *p);
-/** 1: a replica, @state as below; 0: there are no more; -EBADMSG: as below. */
+/** 1: a replica, @state is what the peer sent, 0 to 15; 0: there are no more; -EBADMSG: cut short,
+ *  bytes left over, or not as many replicas as numberOfBlocks says. */
 int block_report_next(struct block_report_rd *r, struct block *b, uint32_t *state);
-
-/** Called once per replica; a non-zero return stops and is passed on. @state is what the peer sent,
- *  0..15. */
-typedef int (*block_report_fn)(void *arg, const struct block *b, uint32_t state);
-
-/** -EBADMSG: cut short, bytes left over, or not @count replicas. */
-int block_report_decode(const ProtobufCBinaryData *chunks, size_t n, uint64_t count,
-			block_report_fn fn, void *arg);
-/** The long list. -EBADMSG. */
-int block_report_decode_longs(const uint64_t *v, size_t n, block_report_fn fn, void *arg);
-/** Whichever format @p holds (numberOfBlocks present: buffers). */
-int block_report_each(const Hdd__StorageBlockReportProto *p, block_report_fn fn, void *arg);

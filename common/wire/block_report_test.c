@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/wire/block_report.h"
+#include "common/wire/block_report_test_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,9 +5,8 @@
  * beans - what Hadoop's tools read at /jmx of a DataNode
  *
  * Idea: the few beans with figures that this node really has, under the names and attributes of a
- * Java
- * DataNode: DataNodeInfo, FSDatasetState, DataNodeActivity. Text that a Java node gives as a string
- * of JSON is one here too.
+ * Java DataNode: DataNodeInfo, FSDatasetState, DataNodeActivity. Text that a Java node gives as a
+ * string of JSON is one here too.
  * Ownership: the answer is the caller's.
  * Threading: any thread.
  * Source: DataNodeMXBean and FSDatasetMBean of Hadoop 3.4.2 (names and types).

@@ -105,7 +105,7 @@ static void call_tell(const struct operation_entry *e, struct operation *ret)
 	ret->kind = "call";
 	ret->role = c->method->name;
 	ret->transport = "tcp";
-	ret->state = "run";
+	ret->state = c->on_volume ? "wait_disk" : "run";
 	ret->waits_for = c->on_volume ? "disk" : "";
 	ret->block_id = c->block.id;
 	ret->gs = c->block.gs;

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * outliers - who is slow among peers, and which disk is among disks
+ * outliers - which peer is slow among peers, and which disk among disks
  *
  * Idea: a node cannot say that a latency is bad, only that it is out of line with the others. Per
  * name this keeps sum and count of samples in windows of five minutes, three hours of them; a name

@@ -97,7 +97,7 @@ static void br_on_timer(struct rtimer *t)
 
 	if (list_is_linked(&r->turn_link)) {
 		log_warn("op=read peer=%s block=%" PRId64
-			 ": no turn at the disk in time: it does not answer",
+			 ": the disk does not answer: the read did not get its turn at it in time",
 			 r->sink->peer, r->info.block.id);
 		br_fail(r, -ETIMEDOUT);
 		return;
@@ -105,10 +105,11 @@ static void br_on_timer(struct rtimer *t)
 	if (r->state == BR_RUN || r->granted) /* in time after all */
 		return;
 	if (r->state == BR_WAIT_BUFFERS) {
-		log_warn("op=read peer=%s block=%" PRId64 ": no buffers for %" PRIu64
-			 " s: see /ops for who holds them; dfs.rdma.pool.size is the pool",
-			 r->sink->peer, r->info.block.id,
-			 r->core->waits.buffers_ns / (uint64_t)NS_PER_S);
+		log_warn(
+			"op=read peer=%s block=%" PRId64 ": no buffers for %" PRIu64
+			" s: /ops lists who holds them; dfs.rdma.pool.size sets how many there are",
+			r->sink->peer, r->info.block.id,
+			r->core->waits.buffers_ns / (uint64_t)NS_PER_S);
 		br_fail(r, -ENOBUFS);
 		return;
 	}

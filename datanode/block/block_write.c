@@ -54,7 +54,7 @@ uint32_t block_write_later(const struct block_write *w, uint64_t ret[DN_TARGETS_
 
 	if (!w->params.sync_later)
 		return 0;
-	ret[n++] = bw_syncs_later(w) ? store_late_epoch(pool_store(w->params.bp)) : 0;
+	ret[n++] = bw_syncs_later(w) ? store_deferred_sync_epoch(pool_store(w->params.bp)) : 0;
 	for (uint32_t i = 0; w->sink && i < w->sink->later_count; i++)
 		ret[n++] = w->sink->later[i];
 	return n;

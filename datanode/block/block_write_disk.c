@@ -105,8 +105,8 @@ static void on_no_buffers(struct rtimer *t)
 		buffers_deadline(w);
 	else
 		bw_fail(w, told ? -EHOSTUNREACH : -ENOBUFS,
-			"no buffers in time: see /ops for who holds them; "
-			"dfs.rdma.pool.size is the pool");
+			"no buffers in time: /ops lists who holds them; "
+			"dfs.rdma.pool.size sets how many there are");
 }
 
 static uint32_t crc_room(uint32_t cover, enum crc_type type, uint32_t bpc)

@@ -67,7 +67,8 @@ void bw_ack_up(struct block_write *w, int64_t seq, uint8_t own, const uint8_t *d
 	w->src->ops->ack(w->src, seq, statuses, n + 1);
 }
 
-void bw_mirror_break(struct block_write *w)
+/* The next node is gone, or as good as: the sender is told to blame it. */
+static void mirror_break(struct block_write *w)
 {
 	static const uint8_t error = DT_ERROR;
 
@@ -84,7 +85,7 @@ bool bw_blame_hop(struct block_write *w, const struct pool_budget *hop, uint64_t
 {
 	if (!hop || hop->used + bytes <= hop->limit || !bw_has_acks(w))
 		return false;
-	bw_mirror_break(w);
+	mirror_break(w);
 	return true;
 }
 
@@ -108,7 +109,7 @@ static void on_sink_acked(struct sink_user *u, int64_t seq, const uint8_t *statu
 	}
 	b = w->down != w->fwd ? bw_piece_at(w, w->down) : NULL;
 	if (!b || b->p.seq != seq) {
-		bw_mirror_break(w);
+		mirror_break(w);
 		return;
 	}
 	w->down++;
@@ -139,7 +140,7 @@ static void on_sink_broken(struct sink_user *u, int rc)
 	}
 	/* A node that has acknowledged the last packet may hang up at once, as Java's does. */
 	if (rc < 0 && !w->down_done && (!w->finalized || w->head != w->tail))
-		bw_mirror_break(w);
+		mirror_break(w);
 	bw_ready(w);
 }
 

@@ -16,7 +16,7 @@
  * A run is one write of data and the write of its CRCs, by a helper thread of the volume. A direct
  * run waits only for a buffered run before it; a buffered run waits until no run is in flight. Two
  * direct runs may reach the disk in either order (STORE_TAIL_BYTES), on_disk moves in order. The
- * last bytes of a block, if they are few, are no run: who finalises writes them (`left`).
+ * last bytes of a block, if they are few, are no run: bw_work_finalize() writes them (`left`).
  * Prefixes: bw_ is the write, wdisk_ its way to the disk (block_write_disk.c).
  */
 #include <stdatomic.h>
@@ -110,7 +110,7 @@ struct block_write {
 	uint32_t run_head, run_tail; /* free running */
 	/* CRC on disk of the chunk that holds on_disk, if that is within one */
 	uint8_t edge[4];
-	/* its bytes are the last and few: who finalises writes them (wdisk_write_left()) */
+	/* its bytes are the last and few: bw_work_finalize() writes them (wdisk_write_left()) */
 	struct lane *left;
 	bool left_timed;
 	bool disk_failed;  /* runs: on_disk stays where it is */
@@ -222,8 +222,6 @@ void bw_do_chain(struct block_write *w);
 /** Hand on what is verified. */
 void bw_do_forward(struct block_write *w);
 void bw_sink_close(struct block_write *w);
-/** The next node is gone, or as good as: the sender is told to blame it. */
-void bw_mirror_break(struct block_write *w);
 /** @bytes were waited for too long. What is stuck behind the next node has all that it may have:
  *  that one is to blame, not this node. False: it has not. */
 bool bw_blame_hop(struct block_write *w, const struct pool_budget *hop, uint64_t bytes);

@@ -46,7 +46,8 @@ static inline bool disk_turns_begin(struct disk_turns *d, uint64_t bytes, uint64
 	d->in_flight += bytes;
 	return true;
 }
-/** Who is next, unlinked, or NULL. It asks again; what does not fit then waits again, at the end.
+/** The next stream in line, unlinked, or NULL. It asks again; if it still does not fit, it waits
+ *  again, at the end.
  *  Who is next and does not ask calls this, too, with 0. */
 static inline struct list *disk_turns_done(struct disk_turns *d, uint64_t bytes)
 {

@@ -24,7 +24,7 @@
  * directory, once) before the ack; `last` adds finalisation.
  * Words: a *source* gives pieces, a *sink* takes them, whatever is behind it. write_source: the
  * front end of a write; piece_source (source.h): a replica; piece_sink: the next hop; read_sink:
- * who reads. A *landing* is the place where bytes of a write will lie; to *land* is to get one. A
+ * the reader. A *landing* is the place where bytes of a write will lie; to *land* is to get one. A
  * *transfer* (transfer.h) is a copy of a whole replica to other nodes.
  * Prefixes: br_ is a block being read, rp_ one piece of it (block_read.c); bw_ is a block being
  * written, wdisk_ its way to the disk (block_write*.c).
@@ -314,8 +314,8 @@ bool block_write_no_list(struct block_write *w, enum slot_class cls);
 /** The block size that the sender named. */
 uint64_t block_write_block_size(const struct block_write *w);
 
-/** Of a write with sync_later, when it is opened: what this node (its store_late_epoch(), or 0:
- *  nothing is to be asked) and those behind it have to say. How many. */
+/** Of a write with sync_later, when it is opened: the epochs of this node and of those behind it
+ *  (store_deferred_sync_epoch(), or 0: that node need not be asked). How many. */
 uint32_t block_write_later(const struct block_write *w, uint64_t ret[DN_TARGETS_MAX + 1]);
 
 struct landing {

@@ -4,7 +4,7 @@
 /**
  * suspects - replicas whose reader found a wrong CRC, on their way to a check
  *
- * Idea: such a word costs the reader nothing, and a check reads the whole replica. So each volume
+ * Idea: a reader's complaint costs nothing, and a check reads the whole replica. So each volume
  * checks one replica at a time, on its own queue, and the node begins checks at SUSPECT_RATE in the
  * long run.
  * A replica that was checked is not checked again for SUSPECT_AGAIN_NS. At most SUSPECTS_MAX

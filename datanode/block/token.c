@@ -139,7 +139,7 @@ int token_keys_add(struct token_keys *k, const char *pool, const Hd__ExportedBlo
 		return err_set(err, -ENOMEM, "out of memory");
 	if (!dt_pool_id_ok(pool)) {
 		free(fresh);
-		return err_set(err, -EINVAL, "not a block pool id");
+		return err_set(err, -EINVAL, "the block pool id is malformed");
 	}
 	pthread_mutex_lock(&k->lock);
 	p = pool_find_locked(k, pool);

@@ -121,8 +121,9 @@ void actor_command(struct bp_actor *a, ProtobufCMessage *answer, Hdd__DatanodeCo
 	if (c)
 		return;
 	if (count)
-		log_warn("op=command namenode=%s: too many wait, dropping %zu", a->addr_text,
-			 count);
+		log_warn(
+			"op=command namenode=%s count=%zu: dropped, too many commands wait already",
+			a->addr_text, count);
 	pb_free(answer);
 }
 
@@ -139,19 +140,22 @@ static void *beat_thread(void *arg)
 
 /* ---- events of the store ---- */
 
+static bool actor_serves(struct bp_actor *a, const struct block_pool *bp)
+{
+	bool serves;
+
+	pthread_mutex_lock(&a->lock);
+	serves = a->bp == bp && a->state != ACTOR_DEAD;
+	pthread_mutex_unlock(&a->lock);
+	return serves;
+}
+
 static void tell(struct bp_set *s, struct block_pool *bp, const char *storage_uuid,
 		 const struct block *b, enum store_event ev, const char *hint)
 {
-	for (uint32_t i = 0; i < s->actor_count; i++) {
-		struct bp_actor *a = &s->actors[i];
-		bool ours;
-
-		pthread_mutex_lock(&a->lock);
-		ours = a->bp == bp && a->state != ACTOR_DEAD;
-		pthread_mutex_unlock(&a->lock);
-		if (ours)
-			report_on_block(a, storage_uuid, b, ev, hint);
-	}
+	for (uint32_t i = 0; i < s->actor_count; i++)
+		if (actor_serves(&s->actors[i], bp))
+			report_on_block(&s->actors[i], storage_uuid, b, ev, hint);
 }
 
 /* An Apache NameNode that hears of the deletion of a unit forgets whatever unit of the group this
@@ -185,16 +189,9 @@ static void on_block(void *arg, struct block_pool *bp, const char *storage_uuid,
 void bp_report_bad(struct bp_set *s, struct block_pool *bp, const char *storage_uuid,
 		   const struct block *b)
 {
-	for (uint32_t i = 0; i < s->actor_count; i++) {
-		struct bp_actor *a = &s->actors[i];
-		bool ours;
-
-		pthread_mutex_lock(&a->lock);
-		ours = a->bp == bp && a->state != ACTOR_DEAD;
-		pthread_mutex_unlock(&a->lock);
-		if (ours)
-			report_on_bad(a, storage_uuid, b);
-	}
+	for (uint32_t i = 0; i < s->actor_count; i++)
+		if (actor_serves(&s->actors[i], bp))
+			report_on_bad(&s->actors[i], storage_uuid, b);
 }
 
 static void on_bad(void *arg, struct block_pool *bp, const char *storage_uuid,
@@ -347,23 +344,13 @@ static int start_threads(struct bp_actor *a, struct err *err)
 		rc = ret_code(pthread_create(&a->lifeline_thread, NULL, lifeline_thread, a));
 		a->started += !rc;
 	}
-	return rc ? err_sys(err, rc, "threads for NameNode %s", a->addr_text) : 0;
-}
-
-static void init_cond(pthread_cond_t *cond)
-{
-	pthread_condattr_t attr;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(cond, &attr);
-	pthread_condattr_destroy(&attr);
+	return rc ? err_sys(err, rc, "cannot start the threads for NameNode %s", a->addr_text) : 0;
 }
 
 static void init_wait(pthread_mutex_t *lock, pthread_cond_t *cond)
 {
 	pthread_mutex_init(lock, NULL);
-	init_cond(cond);
+	clock_cond_init(cond);
 }
 
 /* The actor counts, and runs. */
@@ -377,7 +364,7 @@ static int add_actor(struct bp_set *s, const struct nn_addr *addr, struct err *e
 	a->addr_text = a->addr.text;
 	(void)snprintf(a->user, sizeof(a->user), "%s", pw ? pw->pw_name : "dfs");
 	init_wait(&a->lock, &a->wake);
-	init_cond(&a->report_wake);
+	clock_cond_init(&a->report_wake);
 	list_init(&a->bad);
 	list_init(&a->errors);
 	list_init(&a->commands);

@@ -63,48 +63,83 @@ static void a_transfer_names_the_target_and_its_storage(void **state)
 	eventually(transfers_seen == 1 && f->nn.errors == 1);
 }
 
+/* An order to recover one block, of which this node says what it has; `mute` does not answer. */
+struct recovery_order {
+	Hdd__DatanodeCommandProto cmd;
+	Hdd__BlockRecoveryCommandProto rc;
+	Hd__RecoveringBlockProto rb, *list;
+	Hd__LocatedBlockProto lb;
+	Hd__ExtendedBlockProto eb;
+	Hd__DatanodeInfoProto here, mute, *locs[5];
+	Hd__DatanodeIDProto here_id, mute_id;
+	Hc__TokenProto token;
+	Hd__ErasureCodingPolicyProto policy;
+};
+
+static Hdd__DatanodeCommandProto *recovery_order(struct recovery_order *o, const struct fix *f,
+						 int64_t id)
+{
+	hdd__datanode_command_proto__init(&o->cmd);
+	hdd__block_recovery_command_proto__init(&o->rc);
+	hd__recovering_block_proto__init(&o->rb);
+	hd__located_block_proto__init(&o->lb);
+	hd__extended_block_proto__init(&o->eb);
+	hd__datanode_info_proto__init(&o->here);
+	hd__datanode_idproto__init(&o->here_id);
+	hc__token_proto__init(&o->token);
+	hd__erasure_coding_policy_proto__init(&o->policy);
+	o->here_id.ipaddr = (char *)"127.0.0.1";
+	o->here_id.hostname = (char *)"localhost";
+	o->here_id.datanodeuuid = (char *)store_datanode_uuid(f->dn.store);
+	o->here.id = &o->here_id;
+	o->mute = o->here;
+	o->mute_id = o->here_id;
+	o->mute_id.datanodeuuid = (char *)"another";
+	o->mute_id.ipcport = 1; /* nobody listens */
+	o->mute.id = &o->mute_id;
+	for (int i = 0; i < 5; i++)
+		o->locs[i] = i == 1 ? &o->mute : &o->here;
+	o->eb.poolid = (char *)POOL;
+	o->eb.blockid = (uint64_t)id;
+	o->eb.generationstamp = 1001;
+	o->token.kind = o->token.service = (char *)"";
+	o->lb.b = &o->eb;
+	o->lb.blocktoken = &o->token;
+	o->lb.n_locs = 1;
+	o->lb.locs = o->locs;
+	o->rb.newgenstamp = 1010;
+	o->rb.block = &o->lb;
+	o->list = &o->rb;
+	o->rc.n_blocks = 1;
+	o->rc.blocks = &o->list;
+	o->cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockRecoveryCommand;
+	o->cmd.recoverycmd = &o->rc;
+	return &o->cmd;
+}
+
+/* The order is taken, and nothing is committed for it. */
+static void assert_nothing_is_committed(struct fix *f, Hdd__DatanodeCommandProto *cmd)
+{
+	const int commits = f->nn.commits;
+	int beats;
+
+	f->nn.command = cmd;
+	eventually(!f->nn.command);
+	beats = f->nn.beats;
+	eventually(f->nn.beats > beats + 1);
+	nanosleep(&(struct timespec){0, 300000000}, NULL);
+	assert_int_equal(f->nn.commits, commits);
+}
+
 static void a_lone_primary_recovers_its_block_and_commits(void **state)
 {
-	Hdd__DatanodeCommandProto cmd = HDD__DATANODE_COMMAND_PROTO__INIT;
-	Hdd__BlockRecoveryCommandProto rc = HDD__BLOCK_RECOVERY_COMMAND_PROTO__INIT;
-	Hd__RecoveringBlockProto rb = HD__RECOVERING_BLOCK_PROTO__INIT, *list = &rb;
-	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
-	Hd__ExtendedBlockProto eb = HD__EXTENDED_BLOCK_PROTO__INIT;
-	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, mute = info;
-	Hd__DatanodeInfoProto *locs[] = {&info, &mute, &info, &info, &info};
-	Hd__ErasureCodingPolicyProto policy = HD__ERASURE_CODING_POLICY_PROTO__INIT;
-	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT, mute_id = id;
-	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
 	struct fix *f = *state;
+	struct recovery_order o;
 	struct replica_info i;
-	int beats;
 
 	up(f);
 	replica_write_close(write_block(f, 5), false);
-	id.ipaddr = (char *)"127.0.0.1";
-	id.hostname = (char *)"localhost";
-	id.datanodeuuid = (char *)store_datanode_uuid(f->dn.store);
-	info.id = &id;
-	mute_id.ipaddr = id.ipaddr;
-	mute_id.hostname = id.hostname;
-	mute_id.datanodeuuid = (char *)"another";
-	mute_id.ipcport = 1; /* nobody listens */
-	mute.id = &mute_id;
-	eb.poolid = (char *)POOL;
-	eb.blockid = 5;
-	eb.generationstamp = 1001;
-	token.kind = token.service = (char *)"";
-	lb.b = &eb;
-	lb.blocktoken = &token;
-	lb.n_locs = 1;
-	lb.locs = locs;
-	rb.newgenstamp = 1010;
-	rb.block = &lb;
-	rc.n_blocks = 1;
-	rc.blocks = &list;
-	cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockRecoveryCommand;
-	cmd.recoverycmd = &rc;
-	f->nn.command = &cmd;
+	f->nn.command = recovery_order(&o, f, 5);
 	eventually(f->nn.commits == 1 && f->nn.received == 1);
 	assert_int_equal(f->nn.commit_len, 5);
 	assert_int_equal(f->nn.commit_gs, 1010);
@@ -112,36 +147,48 @@ static void a_lone_primary_recovers_its_block_and_commits(void **state)
 	assert_int_equal(f->nn.last_received_gs, 1010);
 	assert_int_equal(replica_get(pool_of(f), 5, &i), 0);
 	assert_int_equal(i.state, REPLICA_FINALIZED);
-	/* Nothing of a block that nobody has: the NameNode is to drop it. */
-	eb.blockid = 77;
-	f->nn.command = &cmd;
-	eventually(f->nn.commits == 2);
+}
+
+/* The NameNode is to drop it. */
+static void a_block_that_nobody_has_is_committed_without_nodes(void **state)
+{
+	struct fix *f = *state;
+	struct recovery_order o;
+
+	up(f);
+	f->nn.command = recovery_order(&o, f, 77);
+	eventually(f->nn.commits == 1);
 	assert_int_equal(f->nn.commit_nodes, 0);
-	/* Who does not answer may have it: the order comes again. */
-	eb.blockid = 78;
-	lb.n_locs = 2;
-	f->nn.command = &cmd;
-	eventually(!f->nn.command);
-	beats = f->nn.beats;
-	eventually(f->nn.beats > beats + 1);
-	nanosleep(&(struct timespec){0, 300000000}, NULL);
-	assert_int_equal(f->nn.commits, 2);
-	/* So it is with a block group. */
-	eb.blockid = (uint64_t)-1600;
-	policy.id = EC_ID_RS_3_2;
-	rb.ecpolicy = &policy;
-	rb.has_blockindices = true;
-	rb.blockindices = (ProtobufCBinaryData){5, (uint8_t *)"\0\1\2\3\4"};
-	lb.n_locs = 5;
-	f->nn.command = &cmd;
-	eventually(!f->nn.command);
-	beats = f->nn.beats;
-	eventually(f->nn.beats > beats + 1);
-	nanosleep(&(struct timespec){0, 300000000}, NULL);
-	assert_int_equal(f->nn.commits, 2);
-	locs[1] = &info;
-	f->nn.command = &cmd;
-	eventually(f->nn.commits == 3);
+}
+
+/* A node that does not answer may have it: the order comes again. */
+static void a_block_is_not_dropped_while_a_node_does_not_answer(void **state)
+{
+	struct fix *f = *state;
+	struct recovery_order o;
+
+	up(f);
+	recovery_order(&o, f, 78);
+	o.lb.n_locs = 2;
+	assert_nothing_is_committed(f, &o.cmd);
+}
+
+static void a_block_group_is_not_dropped_while_a_node_does_not_answer(void **state)
+{
+	struct fix *f = *state;
+	struct recovery_order o;
+
+	up(f);
+	recovery_order(&o, f, -1600);
+	o.policy.id = EC_ID_RS_3_2;
+	o.rb.ecpolicy = &o.policy;
+	o.rb.has_blockindices = true;
+	o.rb.blockindices = (ProtobufCBinaryData){5, (uint8_t *)"\0\1\2\3\4"};
+	o.lb.n_locs = 5;
+	assert_nothing_is_committed(f, &o.cmd);
+	o.locs[1] = &o.here;
+	f->nn.command = &o.cmd;
+	eventually(f->nn.commits == 1);
 	assert_int_equal(f->nn.commit_nodes, 0);
 }
 
@@ -314,6 +361,9 @@ int main(void)
 		T(invalidate_deletes_and_long_max_stays_quiet),
 		T(a_transfer_names_the_target_and_its_storage),
 		T(a_lone_primary_recovers_its_block_and_commits),
+		T(a_block_that_nobody_has_is_committed_without_nodes),
+		T(a_block_is_not_dropped_while_a_node_does_not_answer),
+		T(a_block_group_is_not_dropped_while_a_node_does_not_answer),
 		T(recoveries_on_a_disk_that_hangs_hold_up_no_other_ones),
 		T(an_unknown_command_is_passed_over),
 		T(an_exception_in_place_of_an_answer_is_outlived),

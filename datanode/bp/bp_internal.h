@@ -5,7 +5,8 @@
  * bp_internal - what the files of datanode/bp share; nobody else includes this
  *
  * Threads of an actor: beat (register.c, heartbeat.c) registers and beats, and never waits for
- * anything else; report (block_report.c) sends what the store tells and the full reports; command
+ * anything else; report (block_report.c) sends the changes that the store tells of and the full
+ * reports; command
  * (command.c) obeys; lifeline (heartbeat.c), where it is configured, speaks when the beat does not
  * get through. Block recoveries (block_recovery.c) take a thread each, because they wait for other
  * nodes. The cache (cached_blocks.c) has one.
@@ -33,9 +34,9 @@
 #define NN_SLOW_MAX 64 /* peers or disks named in a heartbeat */
 
 enum actor_state {
-	ACTOR_CONNECTING, /* not registered yet */
-	ACTOR_REGISTERED, /* beats */
-	ACTOR_DEAD,       /* this NameNode will never have us */
+	ACTOR_WAIT_NAMENODE, /* not registered yet; leaves when the NameNode takes us */
+	ACTOR_REGISTERED,    /* beats */
+	ACTOR_DEAD,          /* this NameNode will never have us */
 };
 
 struct ibr { /* newest event of a block, not yet reported */

@@ -305,7 +305,7 @@ int cache_new(const struct conf *conf, struct cache **ret, struct err *err)
 	}
 	if (rc) {
 		cache_free(c);
-		return err_sys(err, rc, "thread of the cache");
+		return err_sys(err, rc, "cannot start the thread of the cache");
 	}
 	*ret = c;
 	return 0;

@@ -205,8 +205,7 @@ static void do_command(struct bp_actor *a, const Hdd__DatanodeCommandProto *c)
 	default: /* of a newer NameNode: the value comes from the wire */
 		if (!atomic_exchange(&a->set->unknown_logged, true))
 			log_warn(
-				"op=command namenode=%s type=%d: not known here, ignoring it and its "
-				"like",
+				"op=command namenode=%s type=%d: unknown command, ignored; others like it are not logged",
 				a->addr_text, (int)c->cmdtype);
 		break;
 	}

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "DatanodeLifelineProtocol.pb-c.h"
-#include "common/wire/block_report.h"
+#include "common/wire/block_report_test_fixture.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 #include "datanode/store/store.h"

@@ -346,7 +346,7 @@ bool actor_register(struct bp_actor *a)
 			return false;
 		}
 		actor_log_trouble(a, &trouble, &err);
-		actor_set_state(a, ACTOR_CONNECTING, &err);
+		actor_set_state(a, ACTOR_WAIT_NAMENODE, &err);
 		/* Nobody there yet: soon again. One who is not ready, or not for us (a dfs.hosts
 		 * that is about to be changed; Java's node waits for that, too): later. */
 		actor_sleep(a, !refused && (versioned || !err.remote[0]) ? NN_RETRY_MS

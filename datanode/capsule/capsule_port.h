@@ -13,7 +13,6 @@
  * Threading: the core's reactor.
  */
 #include "datanode/block/engine.h"
-#include "datanode/block/sink.h"
 
 struct capsule_port;
 
@@ -30,6 +29,3 @@ uint32_t capsule_receive_slots(const struct engine_core *core);
 
 /** The pool for what sources read by RDMA; NULL: there is none here. */
 struct pool *capsule_landing(const struct engine_core *core);
-/** sink_open() by RDMA; -EHOSTUNREACH: not to that node, use TCP. */
-int capsule_sink_open(struct engine_core *core, const struct sink_params *params,
-		      struct sink_user *user, struct piece_sink **ret);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "datanode/block/sink.h"
 #include "datanode/capsule/capsule_internal.h"
 #include "datanode/dtp/dtp_internal.h"
 
@@ -566,8 +567,9 @@ static const struct piece_sink_ops capsule_sink_ops = {
 	.close = sink_close,
 };
 
-int capsule_sink_open(struct engine_core *core, const struct sink_params *params,
-		      struct sink_user *user, struct piece_sink **ret)
+/* -EHOSTUNREACH: not to that node, use TCP. */
+static int capsule_sink_open(struct engine_core *core, const struct sink_params *params,
+			     struct sink_user *user, struct piece_sink **ret)
 {
 	const struct dn_target *t = &params->write->targets[0];
 	struct capsule_sink *s;

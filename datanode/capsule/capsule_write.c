@@ -208,7 +208,7 @@ static void on_no_crc_slot(struct rtimer *t)
 		return;
 	}
 	log_warn(
-		"op=write peer=%s: no buffer for CRCs in time: see /ops for who holds them; dfs.rdma.pool.size is the pool",
+		"op=write peer=%s: no buffer for CRCs in time: /ops lists who holds them; dfs.rdma.pool.size sets how many there are",
 		link_of(w)->peer);
 	/* a next node that was told of is to blame, not this one */
 	write_fail(w, w->hop_blamed ? -EHOSTUNREACH : -ENOBUFS);

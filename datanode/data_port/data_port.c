@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "datanode/data_port/data_port.h"
+#include "datanode/data_port/data_port_internal.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,7 +20,6 @@
 #include "datanode/block/operations.h"
 #include "datanode/block/suspects.h"
 #include "datanode/block/token.h"
-#include "datanode/block/transfer.h"
 #include "datanode/capsule/capsule_port.h"
 #include "datanode/dtp/dtp.h"
 #include "datanode/reconstruct/reconstruct.h"
@@ -33,27 +31,6 @@
 #define LIMIT_LOG_MS 60000
 #define RESTART_GRACE_MS 2500 /* for clients to let go; they are back after 4 s at the earliest */
 #define STOP_AFTER_CANCEL_MS 35000 /* a disk request cannot be cancelled */
-
-struct data_port {
-	struct dn *dn;
-	struct engine_core cores[DN_REACTORS_MAX];
-	struct xlistener *listeners[DN_REACTORS_MAX];
-	/* of clients of this machine; NULL: not asked for */
-	struct xlistener *local_listeners[DN_REACTORS_MAX];
-	atomic_uint conns;
-	uint64_t pool_bytes;
-	bool read_direct;
-	struct engine_waits waits;
-	struct token_keys *tokens;
-	struct log_rate limit_log; /* under lock */
-	struct moves moves;
-	struct suspects suspects;
-	uint64_t restart_keep_ms; /* how long a restart may take until its clients have given up */
-	bool own_pool[DN_REACTORS_MAX];
-	uint32_t next; /* reactor for the next transfer that a NameNode orders */
-	pthread_mutex_t lock;
-	pthread_cond_t cond;
-};
 
 /* ---- run a function on a reactor and wait ---- */
 
@@ -396,7 +373,7 @@ static int core_listen_local(struct engine_core *core, void *arg)
 
 	core->pass_fds = s->pass_fds;
 	if (fd < 0)
-		return err_sys(s->err, fd, "dfs.domain.socket.path");
+		return err_sys(s->err, fd, "cannot listen at dfs.domain.socket.path");
 	return tcp_listen_fd(core->reactor, &opts, fd,
 			     &core->xfer->local_listeners[core - core->xfer->cores], s->err);
 }
@@ -418,7 +395,7 @@ static int listen_local(struct data_port *x, struct err *err)
 		return rc;
 	if (!*text) {
 		log_warn(
-			"op=start: dfs.client.read.shortcircuit without dfs.domain.socket.path: local clients read over TCP");
+			"op=start: dfs.client.read.shortcircuit is set without dfs.domain.socket.path: local clients read over TCP");
 		return 0;
 	}
 	rc = domain_path(text, net_port(&x->dn->data_addr), path, err);
@@ -430,7 +407,7 @@ static int listen_local(struct data_port *x, struct err *err)
 	if (s.fd >= 0)
 		(void)close(s.fd);
 	if (rc >= 0)
-		log_info("op=start: local clients are heard at %s", path);
+		log_info("op=start: listening for local clients at %s", path);
 	return rc < 0 ? rc : 0;
 }
 
@@ -625,100 +602,7 @@ void data_port_free(struct data_port *x)
 	free(x);
 }
 
-/* ---- copies that a NameNode orders ---- */
-
-struct order {
-	struct rmsg msg;
-	struct engine_core *core;
-	struct transfer_params params;
-	void (*done)(void *arg, int rc, const struct err *err);
-	void *arg;
-};
-
-static void order_run(struct rmsg *m)
-{
-	struct order *o = container_of(m, struct order, msg);
-	struct err err = ERR_INIT;
-	int rc = o->core->stopping ? -ECANCELED : 0;
-
-	if (rc < 0)
-		free(o->params.targets);
-	else
-		rc = transfer_open(o->core, &o->params, o->done, o->arg);
-	if (rc < 0) {
-		err_sys(&err, rc, "transfer");
-		o->done(o->arg, rc, &err);
-	}
-	free(o);
-}
-
-int data_port_transfer(struct data_port *x, struct block_pool *bp, const struct block *b,
-		       const struct dn_target *targets, uint32_t n,
-		       void (*done)(void *arg, int rc, const struct err *err), void *arg)
-{
-	struct order *o;
-
-	if (!n || n > DN_TARGETS_MAX)
-		return -EINVAL;
-	o = calloc(1, sizeof(*o));
-	if (o)
-		o->params.targets = calloc(n, sizeof(*targets));
-	if (!o || !o->params.targets) {
-		free(o);
-		return -ENOMEM;
-	}
-	memcpy(o->params.targets, targets, n * sizeof(*targets));
-	o->params.target_count = n;
-	o->params.bp = bp;
-	o->params.block = *b;
-	o->done = done;
-	o->arg = arg;
-	o->msg.fn = order_run;
-	pthread_mutex_lock(&x->lock);
-	o->core = &x->cores[x->next++ % x->dn->reactor_count];
-	pthread_mutex_unlock(&x->lock);
-	reactor_post(o->core->reactor, &o->msg);
-	return 0;
-}
-
-struct reconstruct_order {
-	struct rmsg msg;
-	struct engine_core *core;
-	struct reconstruct_params params;
-};
-
-static void reconstruct_run(struct rmsg *m)
-{
-	struct reconstruct_order *o = container_of(m, struct reconstruct_order, msg);
-	void (*const done)(void *, int, const struct err *) = o->params.done;
-	void *const arg = o->params.arg;
-	struct err err = ERR_INIT;
-	const int rc = reconstruct_open(o->core, &o->params, &err);
-
-	if (rc < 0)
-		done(arg, rc, &err);
-	free(o);
-}
-
-int data_port_rebuild(struct data_port *x, struct reconstruct_params *params)
-{
-	const uint64_t threads = x->dn->live.ec_threads;
-	const uint32_t cores =
-		threads < x->dn->reactor_count ? (uint32_t)threads : x->dn->reactor_count;
-	struct reconstruct_order *o = calloc(1, sizeof(*o));
-
-	if (!o) {
-		reconstruct_params_fini(params);
-		return -ENOMEM;
-	}
-	o->params = *params;
-	o->msg.fn = reconstruct_run;
-	pthread_mutex_lock(&x->lock);
-	o->core = &x->cores[x->next++ % cores];
-	pthread_mutex_unlock(&x->lock);
-	reactor_post(o->core->reactor, &o->msg);
-	return 0;
-}
+/* ---- block keys ---- */
 
 int data_port_block_keys(struct data_port *x, const char *pool_id,
 			 const Hd__ExportedBlockKeysProto *keys, struct err *err)

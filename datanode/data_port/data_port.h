@@ -7,7 +7,7 @@
  * Idea: a front end (dtp over a stream, capsules over a message transport) turns foreign bytes into
  * pieces; the engine verifies, writes, forwards and acknowledges pieces, or reads and sends them,
  * and does not know which front end asked. Payload lands in a pool slot and leaves from it.
- * Threading: an operation lives on one reactor; xfer_* below may be called from any thread.
+ * Threading: an operation lives on one reactor; the functions below may be called from any thread.
  */
 #include "HdfsServer.pb-c.h"
 #include "common/base/err.h"
@@ -28,7 +28,8 @@ bool data_port_stop_for_restart(struct data_port *x, uint32_t grace_ms);
 /** End every write in progress, as if this node had failed it (dfsadmin -evictWriters). Blocks
  * shortly. */
 void data_port_evict_writers(struct data_port *x);
-/** It is out of service: what waits for a helper thread of it, to open a replica, need not wait. */
+/** The volume is out of service: operations that wait for one of its helper threads, to open a
+ *  replica, need not wait any more. */
 void data_port_volume_out(struct data_port *x, uint32_t volume);
 /** After data_port_stop() and after the reactors are freed: their buffers go with it. */
 void data_port_free(struct data_port *x);

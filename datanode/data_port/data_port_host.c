@@ -2,8 +2,9 @@
 /*
  * data_port_host - the data port without a NameNode, for tests
  *
- * xfer_host [TYPE]DIR,... PORT POOL [key=value]...   prints "port N" and serves until it gets a
- * signal.
+ * data_port_host [TYPE]DIR,... PORT POOL [key=value]...
+ * It prints "port N" and serves until it gets a signal. With DATA_PORT_DEBUG in the environment it
+ * logs more.
  * SIGUSR1: print metrics; SIGUSR2: evict writers; SIGHUP: end as for a restart; SIGALRM: copy the
  * block that FIRST_DIR/order names ("id gs length port") as a NameNode would order it, and print
  * "copied RC".
@@ -21,6 +22,7 @@
 #include "datanode/data_port/data_port.h"
 #include "datanode/live_settings.h"
 
+#define PROGRAM "data_port_host"
 #define VOLUMES_MAX 4
 
 static struct block_pool *the_pool;
@@ -49,7 +51,7 @@ static uint32_t volumes(char *text, struct store_volume_opts *ret)
 
 static int die(const struct err *err, const char *what)
 {
-	fprintf(stderr, "xfer_host: %s: %s\n", what, err->text);
+	fprintf(stderr, PROGRAM ": %s: %s\n", what, err->text);
 	return 1;
 }
 
@@ -106,7 +108,7 @@ static void order_copy(struct data_port *x, const char *dir)
 	    fscanf(f, "%" SCNd64 " %" SCNu64 " %" SCNu64 " %" SCNu16, &b.id, &b.gs, &b.len,
 		   &to.xfer_port) != 4 ||
 	    data_port_transfer(x, the_pool, &b, &to, 1, on_copied, NULL) < 0)
-		fprintf(stderr, "xfer_host: no order in %s\n", path);
+		fprintf(stderr, PROGRAM ": no order in %s\n", path);
 	if (f)
 		fclose(f);
 }
@@ -121,6 +123,82 @@ static void print_metrics(void)
 	free(text);
 }
 
+/* Settings from "key=value" arguments. */
+static int configure(struct dn *dn, struct conf *conf, char **args, int count, struct err *err)
+{
+	uint64_t reactors = 0;
+	int rc = 0;
+
+	for (int i = 0; rc == 0 && i < count; i++)
+		rc = conf_set_arg(conf, args[i], err);
+	if (rc == 0)
+		rc = live_settings_read(&dn->live, conf, err);
+	if (rc == 0)
+		rc = conf_bool(conf, "dfs.datanode.synconclose", true, &dn->sync_on_close, err);
+	if (rc == 0)
+		rc = conf_u64(conf, "dfs.rdma.reactors", 0, &reactors, err);
+	if (rc == 0 && reactors > DN_REACTORS_MAX)
+		rc = err_set(err, -EINVAL, "dfs.rdma.reactors is more than %d", DN_REACTORS_MAX);
+	dn->reactor_count = reactors ? (uint32_t)reactors : 1;
+	return rc;
+}
+
+static int start(struct dn *dn, const char *port, struct err *err)
+{
+	int rc = net_resolve("127.0.0.1", (uint16_t)strtoul(port, NULL, 10), &dn->data_addr, err);
+
+	rc = rc < 0 ? rc : reactors_new(dn, err);
+	rc = rc < 0 ? rc : data_port_start(dn, &dn->xfer, err);
+	rc = rc < 0 ? rc : give_key(dn->xfer, conf_get(dn->conf, "test.token.key"), err);
+	for (uint32_t i = 0; rc >= 0 && i < dn->reactor_count; i++)
+		reactor_start(dn->reactors[i]);
+	return rc;
+}
+
+/* Before any thread starts: all threads leave the signals to serve(). */
+static void block_signals(sigset_t *ret)
+{
+	static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGALRM};
+
+	sigemptyset(ret);
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		sigaddset(ret, signals[i]);
+	pthread_sigmask(SIG_BLOCK, ret, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+/* Until a signal ends it, which is returned. */
+static int serve(struct data_port *x, const sigset_t *set, const char *first_dir)
+{
+	int sig = 0;
+
+	while (sigwait(set, &sig) == 0 && (sig == SIGUSR1 || sig == SIGUSR2 || sig == SIGALRM)) {
+		if (sig == SIGUSR1)
+			print_metrics();
+		else if (sig == SIGALRM)
+			order_copy(x, first_dir);
+		else
+			data_port_evict_writers(x);
+	}
+	return sig;
+}
+
+static void end(struct dn *dn, int sig)
+{
+	if (sig == SIGHUP)
+		(void)data_port_stop_for_restart(dn->xfer, 10000);
+	else
+		(void)data_port_stop(dn->xfer, 1000);
+	for (uint32_t i = 0; i < dn->reactor_count; i++) {
+		reactor_stop(dn->reactors[i]);
+		reactor_join(dn->reactors[i]);
+	}
+	for (uint32_t i = 0; i < dn->reactor_count; i++)
+		reactor_free(dn->reactors[i]);
+	data_port_free(dn->xfer);
+	store_close(dn->store);
+}
+
 int main(int argc, char **argv)
 {
 	struct err err = ERR_INIT;
@@ -131,68 +209,25 @@ int main(int argc, char **argv)
 	struct store_namespace ns = {.cluster_id = "CID-test", .namespace_id = 1, .ctime = 1};
 	struct conf *conf = conf_new();
 	struct dn dn = {.conf = conf, .reactor_count = 1, .sync_on_close = true};
-	uint64_t reactors = 0;
 	char port[16];
 	sigset_t set;
-	int sig;
 
 	if (argc < 4)
 		return 2;
-	log_init("xfer_host", getenv("XFER_DEBUG") ? LOG_DEBUG : LOG_INFO);
-	for (int i = 4; i < argc; i++)
-		if (conf_set_arg(conf, argv[i], &err) < 0)
-			return die(&err, "configuration");
+	log_init(PROGRAM, getenv("DATA_PORT_DEBUG") ? LOG_DEBUG : LOG_INFO);
+	block_signals(&set);
+	if (configure(&dn, conf, argv + 4, argc - 4, &err) < 0)
+		return die(&err, "configuration");
 	snprintf(ns.pool_id, sizeof(ns.pool_id), "%s", argv[3]);
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGUSR1);
-	sigaddset(&set, SIGUSR2);
-	sigaddset(&set, SIGHUP);
-	sigaddset(&set, SIGALRM);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	signal(SIGPIPE, SIG_IGN);
-	if (live_settings_read(&dn.live, conf, &err) < 0)
-		return die(&err, "configuration");
-	(void)conf_bool(conf, "dfs.datanode.synconclose", true, &dn.sync_on_close, &err);
-	if (conf_u64(conf, "dfs.rdma.reactors", 0, &reactors, &err) < 0 ||
-	    reactors > DN_REACTORS_MAX)
-		return die(&err, "configuration");
-	dn.reactor_count = reactors ? (uint32_t)reactors : 1;
 	if (store_open(&so, &dn.store, &err) < 0 ||
 	    store_attach(dn.store, &ns, &the_pool, &err) < 0)
 		return die(&err, "store");
-	if (net_resolve("127.0.0.1", (uint16_t)strtoul(argv[2], NULL, 10), &dn.data_addr, &err) <
-		    0 ||
-	    reactors_new(&dn, &err) < 0 || data_port_start(&dn, &dn.xfer, &err) < 0)
+	if (start(&dn, argv[2], &err) < 0)
 		return die(&err, "start");
-	if (give_key(dn.xfer, conf_get(conf, "test.token.key"), &err) < 0)
-		return die(&err, "keys");
-	for (uint32_t i = 0; i < dn.reactor_count; i++)
-		reactor_start(dn.reactors[i]);
 	snprintf(port, sizeof(port), "port %u\n", net_port(&dn.data_addr));
 	fputs(port, stdout);
 	fflush(stdout);
-	while (sigwait(&set, &sig) == 0 && (sig == SIGUSR1 || sig == SIGUSR2 || sig == SIGALRM)) {
-		if (sig == SIGUSR1)
-			print_metrics();
-		else if (sig == SIGALRM)
-			order_copy(dn.xfer, vols[0].path);
-		else
-			data_port_evict_writers(dn.xfer);
-	}
-	if (sig == SIGHUP)
-		(void)data_port_stop_for_restart(dn.xfer, 10000);
-	else
-		(void)data_port_stop(dn.xfer, 1000);
-	for (uint32_t i = 0; i < dn.reactor_count; i++) {
-		reactor_stop(dn.reactors[i]);
-		reactor_join(dn.reactors[i]);
-	}
-	for (uint32_t i = 0; i < dn.reactor_count; i++)
-		reactor_free(dn.reactors[i]);
-	data_port_free(dn.xfer);
-	store_close(dn.store);
+	end(&dn, serve(dn.xfer, &set, vols[0].path));
 	conf_free(conf);
 	return 0;
 }

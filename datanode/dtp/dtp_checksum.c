@@ -187,9 +187,8 @@ static void checksum_done(struct offload *o)
 	dtp_ready(q->op.conn);
 }
 
-static void checksum_answer(struct dtp_checksum *q)
+void dtp_send_checksum(struct dtp_conn *c, const struct dtp_sum *s)
 {
-	struct dtp_conn *c = q->op.conn;
 	Hd__BlockOpResponseProto m = HD__BLOCK_OP_RESPONSE_PROTO__INIT;
 	Hd__OpBlockChecksumResponseProto sum = HD__OP_BLOCK_CHECKSUM_RESPONSE_PROTO__INIT;
 	Hd__BlockChecksumOptionsProto options = HD__BLOCK_CHECKSUM_OPTIONS_PROTO__INIT;
@@ -197,28 +196,42 @@ static void checksum_answer(struct dtp_checksum *q)
 	size_t len = 0;
 	int rc;
 
-	if (q->rc < 0) {
-		log_info("op=checksum peer=%s block=%" PRId64 ": %s", c->peer, q->block.id,
-			 q->err.rc ? q->err.text : err_name(q->rc));
-		dtp_send_status(c, DT_ERROR, NULL, q->err.rc ? q->err.text : err_name(q->rc));
-		dtp_break(c, q->rc, "checksum");
-		return;
-	}
-	options.has_blockchecksumtype = 1;
-	options.blockchecksumtype = q->composite ? HD__BLOCK_CHECKSUM_TYPE_PROTO__COMPOSITE_CRC
+	options.has_blockchecksumtype = options.has_stripelength = 1;
+	options.blockchecksumtype = s->composite ? HD__BLOCK_CHECKSUM_TYPE_PROTO__COMPOSITE_CRC
 						 : HD__BLOCK_CHECKSUM_TYPE_PROTO__MD5CRC;
-	options.has_stripelength = 1;
-	options.stripelength = q->stripe;
-	sum.bytespercrc = q->bpc;
-	sum.crcperblock = q->crc_per_block;
-	sum.blockchecksum = (ProtobufCBinaryData){.data = q->sum, .len = q->sum_len};
+	options.stripelength = s->stripe;
+	sum.bytespercrc = s->bpc;
+	sum.crcperblock = s->crc_per_block;
+	sum.blockchecksum =
+		(ProtobufCBinaryData){.data = (uint8_t *)(uintptr_t)s->bytes, .len = s->len};
 	sum.has_crctype = 1;
-	sum.crctype = (Hd__ChecksumTypeProto)q->crc_type;
+	sum.crctype = (Hd__ChecksumTypeProto)s->crc_type;
 	sum.blockchecksumoptions = &options;
 	m.status = HD__STATUS__SUCCESS;
 	m.checksumresponse = &sum;
 	rc = pb_pack_delim(&m, &buf, &len);
 	dtp_send_take(c, rc, buf, len);
+}
+
+static void checksum_answer(const struct dtp_checksum *q)
+{
+	struct dtp_conn *c = q->op.conn;
+	const struct dtp_sum sum = {.crc_type = q->crc_type,
+				    .bpc = q->bpc,
+				    .crc_per_block = q->crc_per_block,
+				    .composite = q->composite,
+				    .stripe = q->stripe,
+				    .bytes = q->sum,
+				    .len = q->sum_len};
+
+	if (q->rc == 0) {
+		dtp_send_checksum(c, &sum);
+		return;
+	}
+	log_info("op=checksum peer=%s block=%" PRId64 ": %s", c->peer, q->block.id,
+		 q->err.rc ? q->err.text : err_name(q->rc));
+	dtp_send_status(c, DT_ERROR, NULL, q->err.rc ? q->err.text : err_name(q->rc));
+	dtp_break(c, q->rc, "checksum");
 }
 
 static void checksum_step(struct dtp_op *op)
@@ -375,7 +388,7 @@ static void sync_work(struct offload *o)
 {
 	struct dtp_sync *q = container_of(o, struct dtp_sync, offload);
 
-	q->rc = store_sync_late(pool_store(q->bp), q->epoch);
+	q->rc = store_sync_deferred(pool_store(q->bp), q->epoch);
 }
 
 static void sync_done(struct offload *o)

@@ -219,7 +219,7 @@ void dtp_break(struct dtp_conn *c, int rc, const char *what)
 	if (c->broken)
 		return;
 	c->broken = true;
-	if (rc == -ECONNRESET || rc == -ECANCELED || (rc == -ETIMEDOUT && c->state == DTP_OP_WAIT))
+	if (rc == -ECONNRESET || rc == -ECANCELED || (rc == -ETIMEDOUT && c->state == DTP_WAIT_OP))
 		log_debug("op=conn peer=%s: %s rc=%d", c->peer, what, rc);
 	else
 		log_info("op=conn peer=%s: closing: %s: %s", c->peer, what, err_name(rc));
@@ -328,7 +328,7 @@ static void conn_do_op(struct dtp_conn *c)
 		free(c->in.data);
 		c->in = (struct dtp_buf){0};
 	}
-	c->state = DTP_OP_WAIT;
+	c->state = DTP_WAIT_OP;
 	if (dtp_fill(c, need, need > DTP_BUF ? need : DTP_BUF,
 		     dtp_in_ns(c, c->fresh || dtp_buf_len(&c->in) ? c->core->waits.read_ns
 								  : c->core->waits.keepalive_ns)))
@@ -363,7 +363,7 @@ static bool conn_step(struct rop *rop)
 		case DTP_OP:
 			conn_do_op(c);
 			break;
-		case DTP_OP_WAIT:
+		case DTP_WAIT_OP:
 			if (!c->receiving)
 				c->state = DTP_OP;
 			else if (dtp_sent_all(c))
@@ -443,7 +443,7 @@ bool dtp_close_oldest_idle(struct engine_core *core)
 	c = container_of(core->idle.next, struct dtp_conn, idle);
 	idle_leave(c);
 	c->at_once = true;
-	dtp_break(c, -ECANCELED, "idle, and another one needs its place");
+	dtp_break(c, -ECANCELED, "idle, closed for a new connection");
 	dtp_ready(c); /* it may have been broken before */
 	return true;
 }

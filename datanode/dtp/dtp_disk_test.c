@@ -15,7 +15,6 @@ static void wait_in_thread(struct offload *o)
 {
 	(void)o;
 	threads_in++;
-	reactor_stop(r);
 	sem_wait(&let_go);
 }
 
@@ -46,7 +45,7 @@ static void a_checksum_need_not_wait_for_the_threads_of_its_volume(void **state)
 		stuck[i] = (struct offload){.work = wait_in_thread, .done = thread_back};
 		reactor_offload_to(r, DN_VOLUME_QUEUE(0), &stuck[i]);
 		while (threads_in == i)
-			fix_run(100);
+			fix_run(5);
 	}
 	m.header = header_for(id)->baseheader;
 	m.header->block->numbytes = DATA_LEN;
@@ -152,25 +151,69 @@ static uint32_t entries(void)
 	return l.count;
 }
 
-/* Each is listed until a helper thread is back, which this thread hears of as the reactor runs
- * only. */
+static struct dtp_conn *busy_conn(struct xport_ops *ops, struct xconn *ends[2])
+{
+	const struct fake_opts fo = {.seed = 1};
+	struct dtp_conn *c;
+
+	assert_int_equal(fake_pair(r, &fo, ends), 0);
+	*ops = *ends[0]->ops;
+	ops->send_fds = no_fds;
+	ends[0]->ops = ops;
+	ends[0]->peer.sa.ss_family = AF_UNIX;
+	c = dtp_conn_new(&core, ends[0]);
+	memcpy(c->peer, "10.1.2.3:4567", sizeof("10.1.2.3:4567"));
+	c->state = DTP_BUSY;
+	return c;
+}
+
+struct listed {
+	void (*start)(struct dtp_conn *c, Hd__BaseHeaderProto *base);
+	const char *kind, *transport, *state;
+};
+
+/* The operation is listed until a helper thread is back, which this thread hears of as the reactor
+ * runs only. */
+static void assert_is_listed(const struct listed *l, int64_t id)
+{
+	static struct xport_ops ops; /* of the connection, whose end nobody awaits */
+	struct xconn *ends[2];
+	struct dtp_conn *c = busy_conn(&ops, ends);
+	struct operation o;
+
+	l->start(c, header_for(id)->baseheader);
+	assert_int_equal(entries(), 1);
+	nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+	o = fix_op(entries_list, id);
+	assert_string_equal(o.kind, l->kind);
+	assert_string_equal(o.transport, l->transport);
+	assert_string_equal(o.state, l->state);
+	assert_string_equal(o.waits_for, "disk");
+	assert_string_equal(o.pool, POOL_ID);
+	assert_string_equal(o.peer, "10.1.2.3:4567");
+	assert_int_equal(o.gs, 1001);
+	assert_true(o.age_ms >= 20);
+	for (int k = 0; k < 600 && entries(); k++)
+		fix_run(100);
+	assert_int_equal(entries(), 0);
+	xconn_close(ends[1]);
+	for (int k = 0; k < 600 && core.conn_count; k++)
+		fix_run(100);
+	assert_int_equal(core.conn_count, 0);
+}
+
 static void what_waits_for_a_disk_is_listed(void **state)
 {
-	static const struct {
-		void (*start)(struct dtp_conn *c, Hd__BaseHeaderProto *base);
-		const char *kind, *transport, *state;
-	} cases[] = {
+	static const struct listed cases[] = {
 		{start_checksum, "checksum", "tcp", "wait_disk"},
 		{start_sync, "sync", "tcp", "wait_disk"},
 		{start_fds, "descriptors", "tcp", "wait_disk_open"},
 		{start_move, "move", "none", "wait_disk"},
 	};
-	const struct fake_opts fo = {.seed = 1};
 	static struct moves moves;
 	char top[] = "/tmp/dtp_test.XXXXXX", cmd[64];
 	struct block_pool *const usual_bp = bp;
 	struct store *const usual = dn.store;
-	struct xport_ops with_fds;
 
 	(void)state;
 	core.moves = &moves;
@@ -178,39 +221,10 @@ static void what_waits_for_a_disk_is_listed(void **state)
 	dn.live.max_moves = 1;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		const int64_t id = next_id++;
-		struct xconn *ends[2];
-		struct dtp_conn *c;
-		struct operation o;
 
-		assert_int_equal(fake_pair(r, &fo, ends), 0);
-		with_fds = *ends[0]->ops;
-		with_fds.send_fds = no_fds;
-		ends[0]->ops = &with_fds;
-		ends[0]->peer.sa.ss_family = AF_UNIX;
-		c = dtp_conn_new(&core, ends[0]);
-		memcpy(c->peer, "10.1.2.3:4567", sizeof("10.1.2.3:4567"));
-		c->state = DTP_BUSY;
 		if (cases[i].start == start_move)
 			two_types(top, id);
-		cases[i].start(c, header_for(id)->baseheader);
-		assert_int_equal(entries(), 1);
-		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-		o = fix_op(entries_list, id);
-		assert_string_equal(o.kind, cases[i].kind);
-		assert_string_equal(o.transport, cases[i].transport);
-		assert_string_equal(o.state, cases[i].state);
-		assert_string_equal(o.waits_for, "disk");
-		assert_string_equal(o.pool, POOL_ID);
-		assert_string_equal(o.peer, "10.1.2.3:4567");
-		assert_int_equal(o.gs, 1001);
-		assert_true(o.age_ms >= 20);
-		for (int k = 0; k < 600 && entries(); k++)
-			fix_run(100);
-		assert_int_equal(entries(), 0);
-		xconn_close(ends[1]);
-		for (int k = 0; k < 600 && core.conn_count; k++)
-			fix_run(100);
-		assert_int_equal(core.conn_count, 0);
+		assert_is_listed(&cases[i], id);
 	}
 	store_close(dn.store);
 	dn.store = usual;

@@ -387,33 +387,25 @@ static int crc_of_units(struct dtp_group *g, uint8_t out[4])
 
 static void group_answer(struct dtp_group *g)
 {
-	Hd__BlockOpResponseProto m = HD__BLOCK_OP_RESPONSE_PROTO__INIT;
-	Hd__OpBlockChecksumResponseProto sum = HD__OP_BLOCK_CHECKSUM_RESPONSE_PROTO__INIT;
-	Hd__BlockChecksumOptionsProto options = HD__BLOCK_CHECKSUM_OPTIONS_PROTO__INIT;
-	uint8_t bytes[MD5_LEN], *buf = NULL;
-	size_t len = 0;
-	int rc = g->rc ? g->rc : g->composite ? crc_of_units(g, bytes) : md5_of_units(g, bytes);
+	uint8_t bytes[MD5_LEN];
+	const struct dtp_sum sum = {.crc_type = g->crc_type,
+				    .bpc = g->bpc,
+				    .crc_per_block = g->crc_per_block,
+				    .composite = g->composite,
+				    .bytes = bytes,
+				    .len = g->composite ? 4 : MD5_LEN};
+	const int rc = g->rc          ? g->rc
+		       : g->composite ? crc_of_units(g, bytes)
+				      : md5_of_units(g, bytes);
 
-	if (rc < 0) {
-		log_info("op=group-checksum peer=%s group=%" PRId64 ": %s", g->op.conn->peer,
-			 g->group.id, g->err.rc ? g->err.text : err_name(rc));
-		dtp_send_status(g->op.conn, DT_ERROR, NULL, g->err.rc ? g->err.text : err_name(rc));
-		dtp_break(g->op.conn, rc, "group checksum");
+	if (rc == 0) {
+		dtp_send_checksum(g->op.conn, &sum);
 		return;
 	}
-	options.has_blockchecksumtype = options.has_stripelength = 1;
-	options.blockchecksumtype = g->composite ? HD__BLOCK_CHECKSUM_TYPE_PROTO__COMPOSITE_CRC
-						 : HD__BLOCK_CHECKSUM_TYPE_PROTO__MD5CRC;
-	sum.bytespercrc = g->bpc;
-	sum.crcperblock = g->crc_per_block;
-	sum.blockchecksum = (ProtobufCBinaryData){.data = bytes, .len = g->composite ? 4 : MD5_LEN};
-	sum.has_crctype = 1;
-	sum.crctype = (Hd__ChecksumTypeProto)g->crc_type;
-	sum.blockchecksumoptions = &options;
-	m.status = HD__STATUS__SUCCESS;
-	m.checksumresponse = &sum;
-	rc = pb_pack_delim(&m, &buf, &len);
-	dtp_send_take(g->op.conn, rc, buf, len);
+	log_info("op=group-checksum peer=%s group=%" PRId64 ": %s", g->op.conn->peer, g->group.id,
+		 g->err.rc ? g->err.text : err_name(rc));
+	dtp_send_status(g->op.conn, DT_ERROR, NULL, g->err.rc ? g->err.text : err_name(rc));
+	dtp_break(g->op.conn, rc, "group checksum");
 }
 
 static void group_free(struct dtp_group *g)

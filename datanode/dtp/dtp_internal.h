@@ -20,7 +20,7 @@
 
 enum dtp_state {
 	DTP_OP,      /* needs the bytes of an op */
-	DTP_OP_WAIT, /* receiving; leaves on recv */
+	DTP_WAIT_OP, /* receiving; leaves on recv */
 	DTP_BUSY,    /* an op has the connection; leaves on dtp_op_done() */
 	DTP_CLOSING, /* waits for everything in flight, then is freed */
 	DTP_DONE,
@@ -108,6 +108,19 @@ struct dtp_conn *dtp_conn_new(struct engine_core *core, struct xconn *xc);
  *  the peer as WRITE_BLOCK does; else it is called after the op has left @c. */
 int dtp_receive_start(struct dtp_conn *c, struct write_params *params,
 		      void (*finished)(void *arg, int rc), void *arg);
+
+struct dtp_sum { /* a block's or a block group's checksum */
+	enum crc_type crc_type;
+	uint32_t bpc;
+	uint64_t crc_per_block;
+	bool composite;       /* else MD5 */
+	uint64_t stripe;      /* composite: one CRC for each so many bytes; 0: one in all */
+	const uint8_t *bytes; /* borrowed */
+	size_t len;
+};
+
+/** Answer BLOCK_CHECKSUM or BLOCK_GROUP_CHECKSUM (dtp_checksum.c). */
+void dtp_send_checksum(struct dtp_conn *c, const struct dtp_sum *s);
 
 /* Each takes the connection for an op, or answers at once. @msg is borrowed. */
 void dtp_write_start(struct dtp_conn *c, const Hd__OpWriteBlockProto *msg);

@@ -28,7 +28,7 @@ int dtp_block(struct engine_core *core, const Hd__BaseHeaderProto *m, struct tok
 	char pool[BLOCK_POOL_ID_MAX];
 
 	if (dt_block_from_proto(m->block, ret, pool) < 0)
-		return err_set(err, -EINVAL, "not a block pool id");
+		return err_set(err, -EINVAL, "the block pool id is malformed");
 	*ret_pool = dn_pool(core->dn, pool);
 	if (!*ret_pool)
 		return err_set(err, -ENOENT, "block pool %s is not served here", pool);

@@ -16,10 +16,10 @@
 #define LOCAL_POLL_NS (50 * NS_PER_MS)
 
 enum replace_state {
-	REPL_WAIT_SOURCE,  /* COPY_BLOCK is on its way to the source; leaves on on_called() */
-	REPL_RECEIVE,      /* the connection to the source is there: its packets may come */
-	REPL_WAIT_RECEIVE, /* packets come; leaves on finished() of the receiver */
-	REPL_WAIT_TAIL,    /* needs the two bytes after the packets */
+	REPL_WAIT_SOURCE,   /* COPY_BLOCK is on its way to the source; leaves on on_called() */
+	REPL_RECEIVE,       /* the connection to the source is there: its packets may come */
+	REPL_WAIT_RECEIVER, /* packets come; leaves on finished() of the receiver */
+	REPL_WAIT_TAIL,     /* needs the two bytes after the packets */
 	/* a helper moves it between our directories, or will; leaves on local_done() */
 	REPL_WAIT_DISK,
 	REPL_END, /* answer; waits for the connection to the source to let go */
@@ -108,7 +108,7 @@ static void do_receive(struct dtp_replace *q)
 {
 	int rc;
 
-	q->state = REPL_WAIT_RECEIVE;
+	q->state = REPL_WAIT_RECEIVER;
 	rc = dtp_receive_start(q->fetch.conn, &q->params, on_finished, q);
 	if (rc < 0)
 		repl_end(q, rc);
@@ -124,7 +124,7 @@ static void fetch_step(struct dtp_op *op)
 	if (q->state == REPL_WAIT_TAIL &&
 	    (s->broken || dtp_fill(s, 2, 2, dtp_in_ns(s, s->core->waits.read_ns))))
 		repl_end(q, 0); /* the replica is complete, whatever becomes of the two bytes */
-	if (s->broken && q->state < REPL_WAIT_RECEIVE)
+	if (s->broken && q->state < REPL_WAIT_RECEIVER)
 		repl_end(q, -ECONNRESET);
 	if (q->state != REPL_END)
 		return;

@@ -48,7 +48,7 @@ static void on_tick(struct rtimer *t)
 	/* The wait may have begun in this turn, behind the turn's time. */
 	if (rb->state == RB_WAIT_BUFFERS &&
 	    reactor_now_ns(rb->core->reactor) >= rb->ask.since_ns + rb->core->waits.buffers_ns)
-		rb_fail(rb, -ENOBUFS, "no buffers for %" PRIu64 " s: see /ops for who holds them",
+		rb_fail(rb, -ENOBUFS, "no buffers for %" PRIu64 " s: /ops lists who holds them",
 			rb->core->waits.buffers_ns / (uint64_t)NS_PER_S);
 	if (rb->state == RB_WAIT_BANDWIDTH && reactor_now_ns(rb->core->reactor) >= rb->pay_ns)
 		rb->state = RB_RUN;
@@ -160,8 +160,8 @@ static bool code(struct reconstruct *rb, uint32_t len)
 	metric_add(METRIC_DN_EC_MISMATCH, 1);
 	rb_fail(rb, -EBADMSG,
 		"at %" PRIu64
-		" of the units, those of the set %#x and those made of them, %#x, do not "
-		"belong together with %#x: nothing is stored",
+		" of the units: the units read (set %#x), those made of them (%#x) and a "
+		"spare one (%#x) do not belong together: nothing is stored",
 		rb->at, have, want, extra);
 	return false;
 }
@@ -440,8 +440,9 @@ static int check_params(const struct reconstruct_params *p, struct err *err)
 		return rc;
 	if (!ec_id_is_striped(p->group.id) || ec_id_unit(p->group.id) || !p->group.len ||
 	    !ec_length_ok(p->group.len))
-		return err_set(err, -EINVAL, "%" PRId64 " of %" PRIu64 " bytes is no block group",
-			       p->group.id, p->group.len);
+		return err_set(err, -EINVAL,
+			       "%" PRId64 " of %" PRIu64 " bytes is not a block group", p->group.id,
+			       p->group.len);
 	if (!p->target_count || p->target_count > p->policy.m ||
 	    p->source_count > REBUILD_SOURCES_MAX)
 		return err_set(err, -EINVAL, "%u targets and %u sources for %s", p->target_count,
@@ -497,7 +498,7 @@ static int allocate(struct reconstruct *rb, struct err *err)
 	rb->sources = calloc(rb->params.source_count, sizeof(*rb->sources));
 	rb->targets = calloc(rb->params.target_count, sizeof(*rb->targets));
 	if (!rb->sources || !rb->targets)
-		return err_sys(err, -ENOMEM, "reconstruction");
+		return err_sys(err, -ENOMEM, "cannot begin the reconstruction");
 	plan(rb);
 	if (!rb_slots_plan(rb))
 		return err_set(err, -ENOBUFS,
@@ -505,7 +506,7 @@ static int allocate(struct reconstruct *rb, struct err *err)
 			       rb->to.count + (rb->landing ? 0 : rb->from.count));
 	rc = rb_slots_new(rb);
 	if (rc < 0)
-		return err_sys(err, rc, "reconstruction");
+		return err_sys(err, rc, "cannot begin the reconstruction");
 	return ec_coder_new(&rb->params.policy, &rb->coder, err);
 }
 
@@ -516,10 +517,11 @@ int reconstruct_open(struct engine_core *core, struct reconstruct_params *params
 				: check_params(params, err);
 
 	if (rc == 0 && core->rebuilds_queued >= REBUILD_QUEUE_MAX)
-		rc = err_set(err, -EBUSY, "%u reconstructions wait already", core->rebuilds_queued);
+		rc = err_set(err, -EBUSY, "%u reconstructions are waiting already",
+			     core->rebuilds_queued);
 	if (rc == 0) {
 		rb = calloc(1, sizeof(*rb));
-		rc = rb ? 0 : err_sys(err, -ENOMEM, "reconstruction");
+		rc = rb ? 0 : err_sys(err, -ENOMEM, "cannot begin the reconstruction");
 	}
 	if (rc < 0) {
 		reconstruct_params_fini(params);

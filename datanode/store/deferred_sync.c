@@ -13,10 +13,10 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
-#define LATE_NS (100 * NS_PER_MS) /* so long a finished block may wait */
-#define LATE_MANY 128             /* of which it is not waited for more */
-#define LATE_MAX 512              /* each holds three open files */
-#define FAILURES_MASK 0xffffu     /* of an epoch; the rest of it is this process */
+#define DEFERRED_NS (100 * NS_PER_MS) /* so long a finished block may wait */
+#define DEFERRED_BATCH 128            /* of which it is not waited for more */
+#define DEFERRED_MAX 512              /* each holds three open files */
+#define FAILURES_MASK 0xffffu         /* of an epoch; the rest of it is this process */
 
 /* ---- the epoch: what a writer was told, and asks with ---- */
 
@@ -29,7 +29,7 @@ void deferred_sync_epoch_init(struct store *s)
 	s->deferred_sync_epoch = (id | (FAILURES_MASK + 1)) & ~(uint64_t)FAILURES_MASK;
 }
 
-uint64_t store_late_epoch(const struct store *s)
+uint64_t store_deferred_sync_epoch(const struct store *s)
 {
 	return s->deferred_sync_epoch;
 }
@@ -94,8 +94,8 @@ static void failed(const struct volume *v, const struct replica_writer *w, int r
 	struct replica_info info;
 
 	epoch_fails(v->store);
-	log_warn("op=late block=%" PRId64 "_%" PRIu64
-		 " dir=%s rc=%d error=\"%s\": finished, and not on the disk",
+	log_warn("op=deferred-sync block=%" PRId64 "_%" PRIu64
+		 " dir=%s rc=%d error=\"%s\": the finished block could not be synced to the disk",
 		 b.id, b.gs, v->path, rc, err_name(rc));
 	if (replica_get(w->bp, b.id, &info) == 0 && info.block.gs == b.gs)
 		replica_report_bad(w->bp, &info, "it could not be synced");
@@ -104,7 +104,7 @@ static void failed(const struct volume *v, const struct replica_writer *w, int r
 
 static struct replica_writer *writer_at(struct list *l)
 {
-	return container_of(l, struct replica_writer, late);
+	return container_of(l, struct replica_writer, deferred_link);
 }
 
 static void sync_batch(struct volume *v, struct list *batch)
@@ -139,7 +139,7 @@ static void sync_batch(struct volume *v, struct list *batch)
 static bool must_wait(const struct deferred_sync *l)
 {
 	return !l->stop && l->hurry_to <= l->taken && !l->everything &&
-	       (!l->count || (l->count < LATE_MANY && clock_mono_ns() < l->due_ns));
+	       (!l->count || (l->count < DEFERRED_BATCH && clock_mono_ns() < l->due_ns));
 }
 
 static void wait_locked(struct deferred_sync *l)
@@ -160,7 +160,7 @@ static bool sync_everything(const struct volume *v)
 
 	if (rc)
 		log_warn(
-			"op=late dir=%s rc=%d error=\"%s\": what was finished before the start is not on the disk",
+			"op=deferred-sync dir=%s rc=%d error=\"%s\": blocks finished before this start could not be synced",
 			v->path, rc, err_name(rc));
 	return rc == 0;
 }
@@ -168,7 +168,7 @@ static bool sync_everything(const struct volume *v)
 static void *deferred_sync_main(void *arg)
 {
 	struct volume *v = arg;
-	struct deferred_sync *l = &v->late;
+	struct deferred_sync *l = &v->deferred_sync;
 	struct list batch;
 	struct list *first;
 
@@ -207,17 +207,13 @@ static void *deferred_sync_main(void *arg)
 
 int deferred_sync_start(struct volume *v)
 {
-	struct deferred_sync *l = &v->late;
-	pthread_condattr_t a;
+	struct deferred_sync *l = &v->deferred_sync;
 	int rc;
 
 	list_init(&l->blocks);
-	(void)pthread_condattr_init(&a);
-	(void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
 	pthread_mutex_init(&l->lock, NULL);
-	(void)pthread_cond_init(&l->wake, &a);
-	(void)pthread_cond_init(&l->done, &a);
-	(void)pthread_condattr_destroy(&a);
+	clock_cond_init(&l->wake);
+	clock_cond_init(&l->done);
 	rc = ret_code(pthread_create(&l->thread, NULL, deferred_sync_main, v));
 	l->runs = rc == 0;
 	return rc;
@@ -225,7 +221,7 @@ int deferred_sync_start(struct volume *v)
 
 void deferred_sync_stop(struct volume *v)
 {
-	struct deferred_sync *l = &v->late;
+	struct deferred_sync *l = &v->deferred_sync;
 
 	if (!l->runs)
 		return;
@@ -244,21 +240,21 @@ void deferred_sync_stop(struct volume *v)
 
 bool deferred_sync_may(const struct volume *v)
 {
-	return v->late.runs && v->late.count < LATE_MAX;
+	return v->deferred_sync.runs && v->deferred_sync.count < DEFERRED_MAX;
 }
 
 void deferred_sync_add(struct replica_writer *w)
 {
-	struct deferred_sync *l = &w->slice->vol->late;
+	struct deferred_sync *l = &w->slice->vol->deferred_sync;
 	bool first, many;
 
 	pthread_mutex_lock(&l->lock);
-	list_add_tail(&l->blocks, &w->late);
+	list_add_tail(&l->blocks, &w->deferred_link);
 	l->added++;
 	first = l->count++ == 0;
-	many = l->count == LATE_MANY;
+	many = l->count == DEFERRED_BATCH;
 	if (first)
-		l->due_ns = clock_mono_ns() + LATE_NS;
+		l->due_ns = clock_mono_ns() + DEFERRED_NS;
 	if (first || many)
 		pthread_cond_signal(&l->wake);
 	pthread_mutex_unlock(&l->lock);
@@ -285,7 +281,7 @@ static struct deferred_sync_wait hurry(struct deferred_sync *l, bool everything)
 
 static int wait_done(struct volume *v, const struct deferred_sync_wait *w)
 {
-	struct deferred_sync *l = &v->late;
+	struct deferred_sync *l = &v->deferred_sync;
 	bool done;
 	int rc;
 
@@ -299,7 +295,7 @@ static int wait_done(struct volume *v, const struct deferred_sync_wait *w)
 
 void deferred_sync_give_up(struct volume *v)
 {
-	struct deferred_sync *l = &v->late;
+	struct deferred_sync *l = &v->deferred_sync;
 
 	if (!l->runs)
 		return;
@@ -310,7 +306,7 @@ void deferred_sync_give_up(struct volume *v)
 	pthread_mutex_unlock(&l->lock);
 }
 
-int store_sync_late(struct store *s, uint64_t epoch)
+int store_sync_deferred(struct store *s, uint64_t epoch)
 {
 	/* it was this node's, before it was started again */
 	const bool before = (epoch ^ s->deferred_sync_epoch) > FAILURES_MASK;
@@ -322,10 +318,10 @@ int store_sync_late(struct store *s, uint64_t epoch)
 		return -EIO;
 	/* all begin before the first is waited for */
 	for (uint32_t i = 0; i < s->volume_count; i++)
-		if (s->volumes[i].late.runs)
-			waits[i] = hurry(&s->volumes[i].late, before);
+		if (s->volumes[i].deferred_sync.runs)
+			waits[i] = hurry(&s->volumes[i].deferred_sync, before);
 	for (uint32_t i = 0; i < s->volume_count; i++)
-		if (s->volumes[i].late.runs)
+		if (s->volumes[i].deferred_sync.runs)
 			rc = wait_done(&s->volumes[i], &waits[i]) ?: rc;
 	return rc ?: !before && epoch != s->deferred_sync_epoch ? -EIO : 0;
 }

@@ -256,7 +256,7 @@ static void finish_later(struct fix *f, int64_t id)
 static void wait_quiet(struct fix *f)
 {
 	const uint64_t until = clock_mono_ns() + 60 * NS_PER_S;
-	struct deferred_sync *l = &f->s->volumes[0].late;
+	struct deferred_sync *l = &f->s->volumes[0].deferred_sync;
 	uint64_t left = 1;
 
 	while (left && clock_mono_ns() < until) {
@@ -323,14 +323,14 @@ static void *ask_main(void *arg)
 {
 	struct asker *a = arg;
 
-	a->rc = store_sync_late(a->f->s, a->epoch);
+	a->rc = store_sync_deferred(a->f->s, a->epoch);
 	a->back = true;
 	return NULL;
 }
 
 static void start_asking(struct asker *a, struct fix *f)
 {
-	*a = (struct asker){.f = f, .epoch = store_late_epoch(f->s)};
+	*a = (struct asker){.f = f, .epoch = store_deferred_sync_epoch(f->s)};
 	assert_int_equal(pthread_create(&a->thread, NULL, ask_main, a), 0);
 }
 
@@ -341,7 +341,7 @@ static void who_asks_is_answered_when_it_is_on_the_disk(void **state)
 
 	watch(f, true);
 	/* nothing is outstanding: at once */
-	assert_int_equal(store_sync_late(f->s, store_late_epoch(f->s)), 0);
+	assert_int_equal(store_sync_deferred(f->s, store_deferred_sync_epoch(f->s)), 0);
 	assert_int_equal(disk.committed, 0);
 	make_finalized(f, 1, 1001, 10);
 	gate(true);
@@ -367,7 +367,7 @@ static void an_answer_covers_what_was_finished_before(void **state)
 	gate(true);
 	finish_later(f, 10);
 	start_asking(&a, f);
-	while (!f->s->volumes[0].late.taken)
+	while (!f->s->volumes[0].deferred_sync.taken)
 		nap();
 	finish_later(f, 11);
 	start_asking(&b, f);
@@ -387,37 +387,37 @@ static void a_sync_that_fails_is_told(void **state)
 
 	make_finalized(f, 1, 1001, 10);
 	watch(f, true);
-	before = store_late_epoch(f->s);
+	before = store_deferred_sync_epoch(f->s);
 	gate(true);
 	finish_later(f, 10);
 	start_asking(&a, f);
-	while (!f->s->volumes[0].late.taken)
+	while (!f->s->volumes[0].deferred_sync.taken)
 		nap();
 	disk.fail_once = true;
 	gate(false);
 	pthread_join(a.thread, NULL);
 	assert_int_equal(a.rc, -EIO);
-	assert_int_equal(store_sync_late(f->s, before), -EIO); /* who comes later, too */
+	assert_int_equal(store_sync_deferred(f->s, before), -EIO); /* who comes later, too */
 	assert_int_equal(f->seen.bad, 1);
-	assert_int_equal(store_sync_late(f->s, store_late_epoch(f->s)), 0);
+	assert_int_equal(store_sync_deferred(f->s, store_deferred_sync_epoch(f->s)), 0);
 	finish_later(f, 11);
-	assert_int_equal(store_sync_late(f->s, store_late_epoch(f->s)), 0);
+	assert_int_equal(store_sync_deferred(f->s, store_deferred_sync_epoch(f->s)), 0);
 }
 
 static void what_was_finished_before_the_start_is_synced_when_asked_for(void **state)
 {
 	struct fix *f = *state;
-	uint64_t before = store_late_epoch(f->s);
+	uint64_t before = store_deferred_sync_epoch(f->s);
 
 	fix_reopen(f);
 	watch(f, true);
-	assert_true(before && store_late_epoch(f->s) >> 16 != before >> 16);
+	assert_true(before && store_deferred_sync_epoch(f->s) >> 16 != before >> 16);
 	disk.fail = true;
-	assert_int_equal(store_sync_late(f->s, before), -EIO);
+	assert_int_equal(store_sync_deferred(f->s, before), -EIO);
 	disk.fail = false;
-	assert_int_equal(store_sync_late(f->s, before), 0);
+	assert_int_equal(store_sync_deferred(f->s, before), 0);
 	assert_int_equal(disk.all, 2);
-	assert_int_equal(store_sync_late(f->s, before), 0); /* once is enough */
+	assert_int_equal(store_sync_deferred(f->s, before), 0); /* once is enough */
 	assert_int_equal(disk.all, 2);
 }
 
@@ -455,10 +455,10 @@ static void what_happens_to_a_block_meanwhile_does_no_harm(void **state)
 	q.min_bytes = 700;
 	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
 	gate(false);
-	assert_int_equal(store_sync_late(f->s, store_late_epoch(f->s)), 0);
+	assert_int_equal(store_sync_deferred(f->s, store_deferred_sync_epoch(f->s)), 0);
 	put_bytes(w, 700, 900);
 	assert_int_equal(replica_finalize(w, 900, SYNC_LATER, NULL, &f->err), 0);
-	assert_int_equal(store_sync_late(f->s, store_late_epoch(f->s)), 0);
+	assert_int_equal(store_sync_deferred(f->s, store_deferred_sync_epoch(f->s)), 0);
 	assert_readable(f, 11, 1002, 900);
 	assert_readable(f, 12, 1001, 700);
 	assert_int_equal(f->seen.bad, 0);
@@ -471,15 +471,15 @@ static void the_queue_has_an_end(void **state)
 
 	make_finalized(f, 1, 1001, 10);
 	watch(f, true);
-	pthread_mutex_lock(&f->s->volumes[0].late.lock); /* or its thread takes them */
-	f->s->volumes[0].late.count = 1000;
+	pthread_mutex_lock(&f->s->volumes[0].deferred_sync.lock); /* or its thread takes them */
+	f->s->volumes[0].deferred_sync.count = 1000;
 	assert_false(deferred_sync_may(&f->s->volumes[0]));
 	finish_later(f, 10);
-	assert_int_equal(f->s->volumes[0].late.added, 0);
+	assert_int_equal(f->s->volumes[0].deferred_sync.added, 0);
 	assert_int_equal(disk.out, 2);
 	assert_int_equal(disk.named, 1);
-	f->s->volumes[0].late.count = 0;
-	pthread_mutex_unlock(&f->s->volumes[0].late.lock);
+	f->s->volumes[0].deferred_sync.count = 0;
+	pthread_mutex_unlock(&f->s->volumes[0].deferred_sync.lock);
 }
 
 /* Of a test that has failed, too. */

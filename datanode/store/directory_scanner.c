@@ -217,8 +217,7 @@ static void check_disk(struct dirscan *d, const struct found *f)
 	if (added) {
 		r->len = len;
 		r->state = REPLICA_FINALIZED;
-		atomic_fetch_add(&sl->used, pair_bytes(r));
-		atomic_fetch_add(&sl->blocks, 1);
+		replica_count(r);
 		replica_release_locked(bp, r);
 	} else {
 		replica_remove_locked(bp, r);
@@ -276,7 +275,7 @@ static void check_map(struct dirscan *d, const struct found *f)
 	pthread_mutex_lock(&bp->lock);
 	r = replica_find_locked(bp, f->id);
 	if (!r || r->slice != sl || r->state != REPLICA_FINALIZED || r->busy ||
-	    (r->live && r->live->writer)) {
+	    (r->write_state && r->write_state->writer)) {
 		pthread_mutex_unlock(&bp->lock);
 		return; /* in somebody's hands; the next scan sees it */
 	}
@@ -293,16 +292,15 @@ static void check_map(struct dirscan *d, const struct found *f)
 	pthread_mutex_lock(&bp->lock);
 	replica_release_locked(bp, r);
 	if (gone) {
-		atomic_fetch_sub(&sl->used, pair_bytes(r));
-		atomic_fetch_sub(&sl->blocks, 1);
+		replica_uncount(r);
 		replica_remove_locked(bp, r);
 	}
 	pthread_mutex_unlock(&bp->lock);
-	open_replica_reap(&bp->store->kept, sl->vol->idx);
+	open_replica_reap(&bp->store->open_replicas, sl->vol->idx);
 	if (gone && !sl->vol->failed) {
 		d->removed++;
 		log_warn("op=directory-scan block=%" PRId64 "_%" PRIu64
-			 " dir=%s: its file is gone, so is the replica",
+			 " dir=%s: its file is gone, the replica is removed",
 			 f->id, info.block.gs, sl->vol->path);
 	} else if (!gone && why) {
 		d->mismatched++;

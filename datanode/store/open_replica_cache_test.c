@@ -194,7 +194,7 @@ static void the_least_recently_used_make_room(void **state)
 static void few_descriptors_keep_fewer_replicas(void **state)
 {
 	struct rlimit had, few;
-	struct open_replica k;
+	struct open_replica_cache k;
 
 	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &had), 0);

@@ -32,6 +32,45 @@ uint64_t pair_bytes(const struct replica *r)
 	return r->len + META_HEADER_LEN + (r->len + bpc - 1) / bpc * 4;
 }
 
+const char *replica_state_name(enum replica_state state)
+{
+	static const char *const names[] = {[REPLICA_FINALIZED] = "FINALIZED",
+					    [REPLICA_RBW] = "RBW",
+					    [REPLICA_RWR] = "RWR",
+					    [REPLICA_RUR] = "RUR",
+					    [REPLICA_TEMPORARY] = "TEMPORARY"};
+
+	return names[state];
+}
+
+const char *write_stage_name(enum write_stage stage)
+{
+	static const char *const names[] = {
+		[STAGE_APPEND] = "PIPELINE_SETUP_APPEND",
+		[STAGE_APPEND_RECOVERY] = "PIPELINE_SETUP_APPEND_RECOVERY",
+		[STAGE_STREAMING] = "DATA_STREAMING",
+		[STAGE_STREAMING_RECOVERY] = "PIPELINE_SETUP_STREAMING_RECOVERY",
+		[STAGE_CLOSE] = "PIPELINE_CLOSE",
+		[STAGE_CLOSE_RECOVERY] = "PIPELINE_CLOSE_RECOVERY",
+		[STAGE_CREATE] = "PIPELINE_SETUP_CREATE",
+		[STAGE_TRANSFER_RBW] = "TRANSFER_RBW",
+		[STAGE_TRANSFER_FINALIZED] = "TRANSFER_FINALIZED"};
+
+	return names[stage];
+}
+
+void replica_count(const struct replica *r)
+{
+	atomic_fetch_add(&r->slice->used, pair_bytes(r));
+	atomic_fetch_add(&r->slice->blocks, 1);
+}
+
+void replica_uncount(const struct replica *r)
+{
+	atomic_fetch_sub(&r->slice->used, pair_bytes(r));
+	atomic_fetch_sub(&r->slice->blocks, 1);
+}
+
 void replica_add_locked(struct block_pool *bp, struct replica *r)
 {
 	r->refs++;
@@ -96,14 +135,14 @@ void replica_put_locked(struct block_pool *bp, struct replica *r)
 		/* Only the map holds it: a finalized replica needs no more than its entry, unless
 		 * it was cut. */
 		if (r->refs == 1 && !r->gone && !r->busy && r->state == REPLICA_FINALIZED &&
-		    r->live && !r->live->writer && !r->live->cut_gs) {
-			free(r->live);
-			r->live = NULL;
+		    r->write_state && !r->write_state->writer && !r->write_state->cut_gs) {
+			free(r->write_state);
+			r->write_state = NULL;
 		}
 		return;
 	}
 	(void)bp;
-	free(r->live);
+	free(r->write_state);
 	free(r);
 }
 
@@ -112,16 +151,16 @@ void replica_remove_locked(struct block_pool *bp, struct replica *r)
 	HASH_DEL(*part_of(bp, r->id), r);
 	leave_slice(r);
 	r->gone = true;
-	open_replica_drop(&bp->store->kept, bp, r->id);
+	open_replica_drop(&bp->store->open_replicas, bp, r->id);
 	pthread_cond_broadcast(&bp->changed);
 	replica_put_locked(bp, r);
 }
 
-int replica_make_live(struct replica *r)
+int replica_need_write_state(struct replica *r)
 {
-	if (!r->live)
-		r->live = calloc(1, sizeof(*r->live));
-	return r->live ? 0 : -ENOMEM;
+	if (!r->write_state)
+		r->write_state = calloc(1, sizeof(*r->write_state));
+	return r->write_state ? 0 : -ENOMEM;
 }
 
 void store_deadline_in(struct timespec *ts, uint32_t ms)
@@ -145,16 +184,17 @@ int replica_claim_locked(struct block_pool *bp, int64_t id, uint64_t gs, bool st
 
 	*ret = NULL;
 	store_deadline_in(&until, STORE_WAIT_MS);
-	while ((r = replica_find_locked(bp, id)) && (r->busy || (r->live && r->live->writer))) {
+	while ((r = replica_find_locked(bp, id)) &&
+	       (r->busy || (r->write_state && r->write_state->writer))) {
 		if (gs && r->gs != gs)
 			return -ESTALE;
-		if (r->live && r->live->writer) {
+		if (r->write_state && r->write_state->writer) {
 			if (!stop)
 				return -EBUSY;
 			/* Under the lock, so that the writer cannot go away meanwhile. */
-			if (r->live->stop)
-				r->live->stop(r->live->stop_arg, -ECANCELED);
-			r->live->stop = NULL;
+			if (r->write_state->stop)
+				r->write_state->stop(r->write_state->stop_arg, -ECANCELED);
+			r->write_state->stop = NULL;
 		}
 		sl = r->slice;
 		if (rc || sl->waiters >= STORE_WAITERS_MAX || sl->vol->failed)
@@ -174,7 +214,7 @@ int replica_claim_locked(struct block_pool *bp, int64_t id, uint64_t gs, bool st
 void replica_take_locked(struct block_pool *bp, struct replica *r)
 {
 	r->busy = true;
-	open_replica_drop(&bp->store->kept, bp, r->id);
+	open_replica_drop(&bp->store->open_replicas, bp, r->id);
 }
 
 void replica_release_locked(struct block_pool *bp, struct replica *r)
@@ -243,28 +283,28 @@ struct progress_now progress_get(struct progress *p)
 
 void replica_set_final(struct replica *r)
 {
-	progress_set(&r->live->prog, r->len, r->len, r->len, 0);
+	progress_set(&r->write_state->prog, r->len, r->len, r->len, 0);
 	/* After the length; partner: the acquire load in reader_length(). */
-	atomic_store_explicit(&r->live->prog.final, true, memory_order_release);
+	atomic_store_explicit(&r->write_state->prog.final, true, memory_order_release);
 }
 
 void replica_loaded_rbw(struct replica *r, uint32_t last_crc)
 {
-	progress_set(&r->live->prog, r->len, r->len, r->len, last_crc);
+	progress_set(&r->write_state->prog, r->len, r->len, r->len, last_crc);
 }
 
 void replica_publish(struct replica_writer *w, uint64_t received, uint64_t on_disk, uint64_t acked,
 		     uint32_t last_crc)
 {
 	assert(acked <= received && on_disk <= received);
-	progress_set(&w->replica->live->prog, received, on_disk, acked, last_crc);
+	progress_set(&w->replica->write_state->prog, received, on_disk, acked, last_crc);
 }
 
 /* ---- state ---- */
 
 enum replica_state replica_visible_state(const struct replica *r)
 {
-	return r->state == REPLICA_RUR ? r->live->orig_state : (enum replica_state)r->state;
+	return r->state == REPLICA_RUR ? r->write_state->orig_state : (enum replica_state)r->state;
 }
 
 bool replica_is_pinned(struct block_pool *bp, int64_t id)
@@ -289,7 +329,7 @@ void replica_set_cached(struct block_pool *bp, int64_t id, bool cached)
 	r = replica_find_locked(bp, id);
 	if (r)
 		r->cached = cached;
-	open_replica_drop(&bp->store->kept, bp, id); /* they are read in the other way */
+	open_replica_drop(&bp->store->open_replicas, bp, id); /* they are read in the other way */
 	pthread_mutex_unlock(&bp->lock);
 }
 
@@ -301,8 +341,8 @@ void replica_brief_locked(const struct replica *r, struct block *ret_block,
 	*ret_block = (struct block){r->id, r->gs, r->len};
 	*ret_state = r->state;
 	*ret_visible = r->len;
-	if (r->live && (r->live->writer || st == REPLICA_RBW)) {
-		struct progress_now p = progress_get(&r->live->prog);
+	if (r->write_state && (r->write_state->writer || st == REPLICA_RBW)) {
+		struct progress_now p = progress_get(&r->write_state->prog);
 
 		ret_block->len = p.on_disk;
 		*ret_visible = p.acked;

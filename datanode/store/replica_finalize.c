@@ -107,8 +107,8 @@ static struct replica *writer_detach(struct replica_writer *w)
 	struct replica *r = w->replica;
 
 	pthread_mutex_lock(&w->bp->lock);
-	assert(r->live->writer == w);
-	r->live->writer = NULL;
+	assert(r->write_state->writer == w);
+	r->write_state->writer = NULL;
 	r->busy = true;
 	replica_unpromise(r);
 	atomic_fetch_sub(&r->slice->used, pair_bytes(r));
@@ -120,7 +120,7 @@ static void writer_release(struct block_pool *bp, struct replica *r)
 {
 	pthread_mutex_lock(&bp->lock);
 	atomic_fetch_add(&r->slice->used, pair_bytes(r));
-	r->live->stop = NULL;
+	r->write_state->stop = NULL;
 	replica_release_locked(bp, r);
 	replica_put_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
@@ -146,7 +146,7 @@ int replica_finalize(struct replica_writer *w, uint64_t len, enum replica_sync h
 	const bool later = how == SYNC_LATER && deferred_sync_may(sl->vol),
 		   sync = how != SYNC_NEVER && !later;
 	struct block b = {r->id, r->gs, len};
-	uint64_t on_disk = progress_get(&r->live->prog).on_disk;
+	uint64_t on_disk = progress_get(&r->write_state->prog).on_disk;
 	int rc;
 
 	volume_begin(sl->vol);
@@ -187,7 +187,7 @@ int replica_finalize(struct replica_writer *w, uint64_t len, enum replica_sync h
 /* Bytes that the writer vouched for stay, later ones were never acknowledged by this node. */
 static int keep_rbw(struct replica_writer *w, struct replica *r, bool from_tmp)
 {
-	uint64_t len = progress_get(&r->live->prog).on_disk;
+	uint64_t len = progress_get(&r->write_state->prog).on_disk;
 	int rc = 0;
 
 	if (ftruncate(w->fd, (off_t)len))
@@ -247,7 +247,7 @@ void replica_mark_restart(struct replica_writer *w, uint64_t until_ms)
 
 int replica_sync_dir(struct replica_writer *w)
 {
-	struct live *l = w->replica->live;
+	struct write_state *l = w->replica->write_state;
 	int rc;
 
 	if (l->dir_synced)

@@ -264,26 +264,15 @@ static void drop_loser(struct scan *sc, const struct replica *win, const struct 
 	note_block(sc, ODD_DUPLICATE, lose->slice->vol->path, lose->id);
 }
 
-static void count_locked(const struct replica *r, bool add)
-{
-	if (add) {
-		atomic_fetch_add(&r->slice->used, pair_bytes(r));
-		atomic_fetch_add(&r->slice->blocks, 1);
-	} else {
-		atomic_fetch_sub(&r->slice->used, pair_bytes(r));
-		atomic_fetch_sub(&r->slice->blocks, 1);
-	}
-}
-
 static void add_locked(struct block_pool *bp, struct replica *r)
 {
 	replica_add_locked(bp, r);
-	count_locked(r, true);
+	replica_count(r);
 }
 
 static void free_loser(struct replica *r)
 {
-	free(r->live);
+	free(r->write_state);
 	free(r);
 }
 
@@ -308,7 +297,7 @@ static bool resolve(struct scan *sc, struct replica *r, const struct replica *wa
 	if (wins) {
 		win = *r;
 		lose = *old;
-		count_locked(old, false);
+		replica_uncount(old);
 		replica_remove_locked(bp, old);
 		add_locked(bp, r);
 	}
@@ -377,6 +366,28 @@ static int bring_home(struct scan *sc, int dir, const char *dir_name, int64_t id
 	return 0;
 }
 
+static void drop_other_metas(int dir, const struct entry *meta, size_t n, uint64_t gs)
+{
+	char name[STORE_NAME_MAX];
+
+	for (size_t i = 0; i < n; i++) {
+		if (meta[i].gs == gs)
+			continue;
+		(void)snprintf(name, sizeof(name), "blk_%" PRId64 "_%" PRIu64 ".meta", meta[i].id,
+			       meta[i].gs);
+		(void)unlinkat(dir, name, 0);
+	}
+}
+
+static void cut_file(int dir, const char *dir_name, const char *name, uint64_t len)
+{
+	_cleanup_close_ int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || ftruncate(fd, (off_t)len))
+		log_warn("op=load file=%s/%s: cannot cut to %" PRIu64 " bytes: %s", dir_name, name,
+			 len, err_name(neg_errno()));
+}
+
 static int load_block(struct scan *sc, int dir, const char *dir_name, enum place p, bool misplaced,
 		      const struct entry *e, size_t metas)
 {
@@ -385,7 +396,7 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 	struct stat st;
 	uint64_t len, good = 0, gs = e[1].gs;
 	uint32_t crc = 0;
-	int fd, rc = 0;
+	int rc = 0;
 
 	(void)snprintf(name, sizeof(name), "blk_%" PRId64, e->id);
 	volume_progress(sc->sl->vol);
@@ -407,22 +418,10 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 	}
 	if (p == IN_RBW)
 		len = good;
-	for (size_t i = 0; i < metas && metas > 1; i++) {
-		char meta[STORE_NAME_MAX];
-
-		(void)snprintf(meta, sizeof(meta), "blk_%" PRId64 "_%" PRIu64 ".meta", e->id,
-			       e[1 + i].gs);
-		if (e[1 + i].gs != gs)
-			(void)unlinkat(dir, meta, 0);
-	}
-	if (p == IN_RBW && len < (uint64_t)st.st_size) {
-		fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
-		if (fd < 0 || ftruncate(fd, (off_t)len))
-			log_warn("op=load file=%s/%s: cannot cut to %" PRIu64 " bytes: %s",
-				 dir_name, name, len, err_name(neg_errno()));
-		if (fd >= 0)
-			(void)close(fd);
-	}
+	if (metas > 1)
+		drop_other_metas(dir, e + 1, metas, gs);
+	if (len < (uint64_t)st.st_size)
+		cut_file(dir, dir_name, name, len);
 	if (misplaced && bring_home(sc, dir, dir_name, e->id, gs))
 		return 0;
 	r = calloc(1, sizeof(*r));
@@ -436,7 +435,7 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 			      .state = p == IN_FINALIZED ? REPLICA_FINALIZED : REPLICA_RWR,
 			      .pinned = st.st_mode & S_ISVTX};
 	if (p == IN_RBW && restart_marker(sc->sl, e->id) && !last_crc(dir, r, &crc) &&
-	    !replica_make_live(r)) {
+	    !replica_need_write_state(r)) {
 		r->state = REPLICA_RBW;
 		replica_loaded_rbw(r, crc);
 	}

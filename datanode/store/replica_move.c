@@ -133,7 +133,9 @@ static int copy_end(const struct move *m, int in, int out)
 	return rc;
 }
 
-static int copy_file(const struct move *m, const char *from, const char *to)
+/* Copies the whole file to the other volume, whatever its length; each volume is watched for its
+ * own calls only. */
+static int copy_to_other_volume(const struct move *m, const char *from, const char *to)
 {
 	const int in = open_on(m->from, from, O_RDONLY);
 	const int out = in < 0 ? in : open_on(m->to, to, O_WRONLY | O_CREAT | O_TRUNC);
@@ -178,9 +180,9 @@ static int move_copy(const struct move *m, struct err *err)
 
 	path_data(data, IN_FINALIZED, m->block.id);
 	path_meta(meta, IN_FINALIZED, m->block.id, m->block.gs);
-	rc = copy_file(m, meta, m->meta);
+	rc = copy_to_other_volume(m, meta, m->meta);
 	if (rc == 0)
-		rc = copy_file(m, data, m->data);
+		rc = copy_to_other_volume(m, data, m->data);
 	return rc ? err_sys(err, rc, "copying blk_%" PRId64 " to %s", m->block.id, m->to->vol->path)
 		  : 0;
 }
@@ -218,13 +220,9 @@ static int move_switch(struct move *m, struct err *err)
 			m->to->vol->path);
 	pthread_mutex_lock(&m->bp->lock);
 	if (rc == 0) {
-		const uint64_t bytes = pair_bytes(r);
-
-		atomic_fetch_sub(&m->from->used, bytes);
-		atomic_fetch_sub(&m->from->blocks, 1);
-		atomic_fetch_add(&m->to->used, bytes);
-		atomic_fetch_add(&m->to->blocks, 1);
+		replica_uncount(r);
 		replica_set_slice_locked(r, m->to);
+		replica_count(r);
 	}
 	pthread_mutex_unlock(&m->bp->lock);
 	if (rc == 0) { /* readers keep their files */

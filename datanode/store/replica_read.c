@@ -19,13 +19,13 @@ static void reader_length(struct replica_reader *rd)
 	if (!rd->partial)
 		return;
 	/* Before the length; partner: the release store in replica_set_final(). */
-	if (atomic_load_explicit(&r->live->prog.final, memory_order_acquire)) {
-		rd->block.len = progress_get(&r->live->prog).on_disk;
+	if (atomic_load_explicit(&r->write_state->prog.final, memory_order_acquire)) {
+		rd->block.len = progress_get(&r->write_state->prog).on_disk;
 		rd->state = REPLICA_FINALIZED;
 		rd->partial = rd->crc_held = false;
 		return;
 	}
-	p = progress_get(&r->live->prog);
+	p = progress_get(&r->write_state->prog);
 	rd->block.len = p.acked < p.on_disk ? p.acked : p.on_disk;
 	rd->partial_crc = p.last_crc;
 	rd->crc_held = true;
@@ -76,8 +76,9 @@ int replica_read_refresh(struct replica_reader *rd, struct err *err)
 	reader_length(rd);
 	rc = reader_is_recovered(rd) ? -ENOENT : reader_hold_crc(rd);
 	if (rc == -ENOENT)
-		return err_set(err, -ESTALE, "blk_%" PRId64 " is another one by now", rd->block.id);
-	return rc ? err_sys(err, rc, "the last CRC of blk_%" PRId64, rd->block.id) : 0;
+		return err_set(err, -ESTALE, "blk_%" PRId64 " was replaced meanwhile",
+			       rd->block.id);
+	return rc ? err_sys(err, rc, "reading the last CRC of blk_%" PRId64, rd->block.id) : 0;
 }
 
 /* By the stamp @gs that was asked for. */
@@ -95,8 +96,8 @@ bool replica_read_is_cut(struct replica_reader *rd, uint64_t end)
 	if (cuts != rd->cuts) {
 		pthread_mutex_lock(&rd->bp->lock);
 		r = replica_find_locked(rd->bp, rd->block.id);
-		if (r && r->live && r->live->cut_gs > rd->block.gs)
-			rd->intact = r->live->cut_to;
+		if (r && r->write_state && r->write_state->cut_gs > rd->block.gs)
+			rd->intact = r->write_state->cut_to;
 		pthread_mutex_unlock(&rd->bp->lock);
 		rd->cuts = cuts;
 	}
@@ -106,7 +107,7 @@ bool replica_read_is_cut(struct replica_reader *rd, uint64_t end)
 static void reader_free(struct replica_reader *rd)
 {
 	if (rd->files) {
-		open_replica_put(&rd->bp->store->kept, rd->files);
+		open_replica_put(&rd->bp->store->open_replicas, rd->files);
 		free(rd);
 		return;
 	}
@@ -183,7 +184,8 @@ static int reader_pick(struct replica_reader *rd, const struct block *b, enum pl
 	rd->replica = r;
 	rd->state = st;
 	rd->block = (struct block){r->id, r->gs, r->len};
-	reader_cut(rd, b->gs, r->live ? r->live->cut_gs : 0, r->live ? r->live->cut_to : 0);
+	reader_cut(rd, b->gs, r->write_state ? r->write_state->cut_gs : 0,
+		   r->write_state ? r->write_state->cut_to : 0);
 	rd->partial = st == REPLICA_RBW;
 	rd->locked = r->cached;
 	rd->volume = r->slice->vol->idx;
@@ -241,8 +243,8 @@ static bool reader_is_true_locked(const struct replica_reader *rd, const struct 
 /* The next reader need not open them. The replica itself is not needed then: nobody writes it. */
 static void reader_keep(struct replica_reader *rd, const struct slice *opened)
 {
-	struct open_replica *k = &rd->bp->store->kept;
-	struct open_replica_files *f = rd->partial || !k->max ? NULL : calloc(1, sizeof(*f));
+	struct open_replica_cache *c = &rd->bp->store->open_replicas;
+	struct open_replica_files *f = rd->partial || !c->max ? NULL : calloc(1, sizeof(*f));
 	bool kept;
 
 	if (!f)
@@ -262,11 +264,11 @@ static void reader_keep(struct replica_reader *rd, const struct slice *opened)
 					 .remote = rd->remote};
 	memcpy(f->storage_uuid, rd->storage_uuid, sizeof(f->storage_uuid));
 	pthread_mutex_lock(&rd->bp->lock);
-	if (rd->replica->live) {
-		f->cut_gs = rd->replica->live->cut_gs;
-		f->cut_to = rd->replica->live->cut_to;
+	if (rd->replica->write_state) {
+		f->cut_gs = rd->replica->write_state->cut_gs;
+		f->cut_to = rd->replica->write_state->cut_to;
 	}
-	kept = reader_is_true_locked(rd, opened) && open_replica_add(k, f);
+	kept = reader_is_true_locked(rd, opened) && open_replica_add(c, f);
 	if (kept) {
 		replica_put_locked(rd->bp, rd->replica);
 		rd->replica = NULL;
@@ -276,23 +278,23 @@ static void reader_keep(struct replica_reader *rd, const struct slice *opened)
 		rd->files = f;
 	else
 		free(f);
-	open_replica_reap(k, rd->volume);
+	open_replica_reap(c, rd->volume);
 }
 
 static int open_kept(struct block_pool *bp, const struct block *b, bool now,
 		     struct replica_reader **ret)
 {
-	struct open_replica *k = &bp->store->kept;
+	struct open_replica_cache *c = &bp->store->open_replicas;
 	/* before the files are taken */
 	const uint64_t cuts = atomic_load_explicit(&bp->cuts, memory_order_acquire);
-	struct open_replica_files *f = k->max ? open_replica_get(k, bp, b->id, now) : NULL;
+	struct open_replica_files *f = c->max ? open_replica_get(c, bp, b->id, now) : NULL;
 	struct replica_reader *rd;
 
 	if (!f)
 		return -EAGAIN;
 	rd = f->block.gs >= b->gs ? calloc(1, sizeof(*rd)) : NULL;
 	if (!rd) {
-		open_replica_put_later(k, f);
+		open_replica_put_later(c, f);
 		return -EAGAIN;
 	}
 	rd->bp = bp;
@@ -311,7 +313,7 @@ int replica_read_open_now(struct block_pool *bp, const struct block *b, struct r
 
 bool replica_read_close_now(struct replica_reader *rd)
 {
-	if (!rd->files || !open_replica_put_now(&rd->bp->store->kept, rd->files))
+	if (!rd->files || !open_replica_put_now(&rd->bp->store->open_replicas, rd->files))
 		return false;
 	free(rd);
 	return true;
@@ -366,7 +368,7 @@ static int open_reader(struct block_pool *bp, const struct block *b, bool own,
 		reader_wait(rd);
 		pthread_mutex_unlock(&bp->lock);
 		reader_free(rd);
-		open_replica_reap(&bp->store->kept, opened->vol->idx);
+		open_replica_reap(&bp->store->open_replicas, opened->vol->idx);
 	}
 	/* The map knows it, the disk does not: let the NameNode hear of it. */
 	replica_suspect(bp, b);

@@ -25,7 +25,7 @@ struct deletion { /* an order; in volume->doomed */
 
 static bool is_idle(const struct replica *r)
 {
-	return !r->busy && !(r->live && r->live->writer);
+	return !r->busy && !(r->write_state && r->write_state->writer);
 }
 
 /* The replica is ours: it stays busy and in the map until its files are gone, so that nobody makes
@@ -64,8 +64,7 @@ static void delete_files(const struct deletion *d)
 		store_event(bp, sl, &b, STORE_DELETED, NULL);
 	pthread_mutex_lock(&bp->lock);
 	if (!r->gone) {
-		atomic_fetch_sub(&sl->used, pair_bytes(r));
-		atomic_fetch_sub(&sl->blocks, 1);
+		replica_uncount(r);
 		replica_remove_locked(bp, r);
 	}
 	replica_put_locked(bp, r);
@@ -176,7 +175,7 @@ void *volume_deleter(void *arg)
 			delete_one(v, container_of(l, struct deletion, link));
 		else
 			do_chore(sl, what);
-		open_replica_reap(&s->kept, v->idx);
+		open_replica_reap(&s->open_replicas, v->idx);
 		pthread_mutex_lock(&s->lock);
 		if (!l)
 			chore_done_locked(sl, what, outs);
@@ -225,10 +224,10 @@ static int check_recovery(const struct replica *r, const struct block *b, uint64
 	if (r->slice->vol->failed)
 		return err_set(err, -EIO, "blk_%" PRId64 " is in %s, which is out of service",
 			       r->id, r->slice->vol->path);
-	if (r->state == REPLICA_RUR && r->live->recovery_id >= recovery_id)
+	if (r->state == REPLICA_RUR && r->write_state->recovery_id >= recovery_id)
 		return err_set(err, -EBUSY,
 			       "blk_%" PRId64 " is under recovery %" PRIu64 ", %" PRIu64 " asked",
-			       r->id, r->live->recovery_id, recovery_id);
+			       r->id, r->write_state->recovery_id, recovery_id);
 	if (r->gs < b->gs)
 		return err_set(err, -ESTALE,
 			       "blk_%" PRId64 " has stamp %" PRIu64 ", %" PRIu64 " asked", r->id,
@@ -279,14 +278,14 @@ int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t
 		pthread_mutex_lock(&bp->lock);
 	}
 	if (!rc)
-		rc = replica_make_live(r);
+		rc = replica_need_write_state(r);
 	if (!rc) {
 		if (r->state != REPLICA_RUR)
-			r->live->orig_state = r->state;
+			r->write_state->orig_state = r->state;
 		r->state = REPLICA_RUR;
-		r->live->recovery_id = recovery_id;
+		r->write_state->recovery_id = recovery_id;
 		*ret = (struct replica_info){.block = {r->id, r->gs, r->len},
-					     .state = r->live->orig_state,
+					     .state = r->write_state->orig_state,
 					     .visible = r->len};
 		(void)snprintf(ret->storage_uuid, sizeof(ret->storage_uuid), "%s",
 			       r->slice->vol->uuid);
@@ -296,7 +295,8 @@ int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t
 	return rc;
 }
 
-static int copy_file(int dir, const char *from, const char *to, uint64_t len)
+/* Exactly @len bytes, in one volume, where the file system may share them. */
+static int copy_in_volume(int dir, const char *from, const char *to, uint64_t len)
 {
 	_cleanup_close_ int in = openat(dir, from, O_RDONLY | O_CLOEXEC);
 	_cleanup_close_ int out = -1;
@@ -362,13 +362,13 @@ static int copy_shortened(struct block_pool *bp, struct replica *r, int64_t new_
 		return -ENOMEM;
 	path_data(from, r->place, r->id);
 	path_data(to, IN_TMP, new_id);
-	rc = copy_file(fd, from, to, r->len);
+	rc = copy_in_volume(fd, from, to, r->len);
 	path_meta(from, r->place, r->id, r->gs);
 	path_meta(to, IN_TMP, new_id, r->gs);
 	if (!rc)
 		rc = fstatat(fd, from, &st, 0) ? neg_errno() : 0;
 	if (!rc)
-		rc = copy_file(fd, from, to, (uint64_t)st.st_size);
+		rc = copy_in_volume(fd, from, to, (uint64_t)st.st_size);
 	if (!rc)
 		rc = pair_restamp(fd, new_id, IN_TMP, r->gs, r->len, gs, len);
 	if (!rc)
@@ -392,8 +392,7 @@ static int copy_shortened(struct block_pool *bp, struct replica *r, int64_t new_
 		free(n);
 	} else {
 		replica_add_locked(bp, n);
-		atomic_fetch_add(&r->slice->used, pair_bytes(n));
-		atomic_fetch_add(&r->slice->blocks, 1);
+		replica_count(n);
 	}
 	pthread_mutex_unlock(&bp->lock);
 	return rc;
@@ -411,8 +410,10 @@ static void note_cut(struct block_pool *bp, struct replica *r, uint64_t gs, uint
 	pthread_mutex_lock(&bp->lock);
 	replica_brief_locked(r, &b, &state, &visible);
 	if (len < visible) {
-		r->live->cut_to = !r->live->cut_gs || len < r->live->cut_to ? len : r->live->cut_to;
-		r->live->cut_gs = gs;
+		r->write_state->cut_to = !r->write_state->cut_gs || len < r->write_state->cut_to
+						 ? len
+						 : r->write_state->cut_to;
+		r->write_state->cut_gs = gs;
 		/* The two before it; partner: the acquire load in replica_read_is_cut(). */
 		atomic_fetch_add_explicit(&bp->cuts, 1, memory_order_release);
 	}
@@ -450,11 +451,12 @@ static int check_update(const struct replica *r, const struct block *b, uint64_t
 	if (r->slice->vol->failed)
 		return err_set(err, -EIO, "blk_%" PRId64 " is in %s, which is out of service",
 			       r->id, r->slice->vol->path);
-	if (r->state != REPLICA_RUR || r->live->recovery_id != recovery_id)
+	if (r->state != REPLICA_RUR || r->write_state->recovery_id != recovery_id)
 		return err_set(err, -ESTALE,
 			       "blk_%" PRId64 " is not under recovery %" PRIu64
-			       " (state %d, recovery %" PRIu64 ")",
-			       r->id, recovery_id, r->state, r->live ? r->live->recovery_id : 0);
+			       " (state %s, recovery %" PRIu64 ")",
+			       r->id, recovery_id, replica_state_name(r->state),
+			       r->write_state ? r->write_state->recovery_id : 0);
 	if (r->gs != b->gs || r->len < b->len || r->len < new_len)
 		return err_set(err, -EINVAL,
 			       "blk_%" PRId64 "_%" PRIu64 " has %" PRIu64 " bytes; recovery says "
@@ -496,7 +498,7 @@ int replica_update_recovery(struct block_pool *bp, const struct block *b, uint64
 	volume_end(r->slice->vol);
 	pthread_mutex_lock(&bp->lock);
 	if (copy)
-		r->state = (uint8_t)r->live->orig_state;
+		r->state = (uint8_t)r->write_state->orig_state;
 	replica_release_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
 	if (rc < 0) {

@@ -12,16 +12,16 @@
 
 static void promise(struct replica *r, uint64_t bytes)
 {
-	r->live->promised = bytes;
+	r->write_state->promised = bytes;
 	atomic_fetch_add(&r->slice->vol->promised, bytes);
 	atomic_fetch_add(&r->slice->vol->writers, 1);
 }
 
 void replica_unpromise(struct replica *r)
 {
-	atomic_fetch_sub(&r->slice->vol->promised, r->live->promised);
+	atomic_fetch_sub(&r->slice->vol->promised, r->write_state->promised);
 	atomic_fetch_sub(&r->slice->vol->writers, 1);
-	r->live->promised = 0;
+	r->write_state->promised = 0;
 }
 
 /* ---- a writer's files ---- */
@@ -110,10 +110,10 @@ static void writer_publish_open(struct replica_writer *w, struct replica *r,
 	w->pin = q->pin && bp->store->pinning;
 	pthread_mutex_lock(&bp->lock);
 	r->refs++;
-	r->live->writer = w;
-	r->live->stop = q->stop;
-	r->live->stop_arg = q->stop_arg;
-	r->live->dir_synced = false;
+	r->write_state->writer = w;
+	r->write_state->stop = q->stop;
+	r->write_state->stop_arg = q->stop_arg;
+	r->write_state->dir_synced = false;
 	replica_release_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
 }
@@ -154,8 +154,8 @@ static int clear_way(struct block_pool *bp, const struct write_request *q, const
 	if (!may_replace(old, q))
 		return err_set(err, -EEXIST,
 			       "blk_%" PRId64 " exists with stamp %" PRIu64
-			       ", state %d; asked for %" PRIu64,
-			       old->id, old->gs, old->state, q->block.gs);
+			       ", state %s; asked for %" PRIu64,
+			       old->id, old->gs, replica_state_name(old->state), q->block.gs);
 	if (is_elsewhere(old, sl))
 		return REPLICA_ELSEWHERE;
 	rc = replica_claim_locked(bp, q->block.id, old->gs, true, &old);
@@ -185,8 +185,7 @@ static int clear_way(struct block_pool *bp, const struct write_request *q, const
 		replica_release_locked(bp, old);
 		return err_sys(err, rc, "removing the older replica of blk_%" PRId64, q->block.id);
 	}
-	atomic_fetch_sub(&old->slice->used, pair_bytes(old));
-	atomic_fetch_sub(&old->slice->blocks, 1);
+	replica_uncount(old);
 	replica_remove_locked(bp, old);
 	return 0;
 }
@@ -231,7 +230,7 @@ static struct replica *new_replica(const struct write_request *q, struct slice *
 	const bool rbw = q->from_client && q->stage == STAGE_CREATE;
 	struct replica *r = calloc(1, sizeof(*r));
 
-	if (!r || replica_make_live(r)) {
+	if (!r || replica_need_write_state(r)) {
 		free(r);
 		return NULL;
 	}
@@ -243,8 +242,8 @@ static struct replica *new_replica(const struct write_request *q, struct slice *
 	r->crc_type = (uint8_t)q->crc_type;
 	r->bytes_per_crc = q->bytes_per_crc;
 	r->busy = true;
-	r->live->stop = q->stop;
-	r->live->stop_arg = q->stop_arg;
+	r->write_state->stop = q->stop;
+	r->write_state->stop_arg = q->stop_arg;
 	return r;
 }
 
@@ -283,7 +282,7 @@ static int open_new_in(struct block_pool *bp, const struct write_request *q, str
 		rc = err_set(err, -EIO, "%s is out of service", sl->vol->path);
 	if (rc) {
 		pthread_mutex_unlock(&bp->lock);
-		free(r->live);
+		free(r->write_state);
 		free(r);
 		return rc;
 	}
@@ -303,8 +302,7 @@ static int open_new_in(struct block_pool *bp, const struct write_request *q, str
 			volume_suspect(sl->vol);
 		return rc;
 	}
-	atomic_fetch_add(&sl->used, pair_bytes(r));
-	atomic_fetch_add(&sl->blocks, 1);
+	replica_count(r);
 	writer_publish_open(w, r, q);
 	*ret = w;
 	if (r->state == REPLICA_RBW)
@@ -346,11 +344,11 @@ static int check_existing(const struct replica *r, const struct write_request *q
 	bool append = q->stage == STAGE_APPEND, streaming = q->stage == STAGE_STREAMING_RECOVERY;
 	bool gs_ok = append ? r->gs == q->block.gs : r->gs >= q->block.gs && r->gs <= q->new_gs;
 
-	if (rbw && r->live)
-		p = progress_get(&r->live->prog);
+	if (rbw && r->write_state)
+		p = progress_get(&r->write_state->prog);
 	if (append ? !finalized : streaming ? !rbw : !(finalized || rbw))
-		return err_set(err, -EINVAL, "blk_%" PRId64 " is in state %d, unfit for stage %d",
-			       r->id, r->state, q->stage);
+		return err_set(err, -EINVAL, "blk_%" PRId64 " is in state %s, unfit for stage %s",
+			       r->id, replica_state_name(r->state), write_stage_name(q->stage));
 	if (!gs_ok || q->new_gs < r->gs)
 		return err_set(err, -EINVAL,
 			       "blk_%" PRId64 " has stamp %" PRIu64 "; asked for %" PRIu64
@@ -373,7 +371,7 @@ static int reopen_files(struct replica *r, const struct write_request *q)
 	int rc;
 
 	if (r->place == IN_RBW && q->stage == STAGE_STREAMING_RECOVERY)
-		keep = progress_get(&r->live->prog).acked;
+		keep = progress_get(&r->write_state->prog).acked;
 	if (r->place == IN_FINALIZED)
 		rc = pair_move(sl, r->id, IN_FINALIZED, r->gs, IN_RBW, q->new_gs);
 	else
@@ -398,7 +396,7 @@ static int load_meta_header(struct replica *r, int fd_meta)
 	return rc;
 }
 
-static int reopen_writer(struct replica *r, const struct write_request *q, struct replica_writer *w)
+static int reopen_with(struct replica *r, const struct write_request *q, struct replica_writer *w)
 {
 	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
 	uint32_t crc = 0;
@@ -416,93 +414,128 @@ static int reopen_writer(struct replica *r, const struct write_request *q, struc
 		rc = meta_cut_crc(w->fd, w->fd_meta, r->crc_type, r->bytes_per_crc, r->len, r->len,
 				  &crc);
 	if (!rc) {
-		atomic_store(&r->live->prog.final, false);
-		progress_set(&r->live->prog, r->len, r->len, r->len, crc);
+		atomic_store(&r->write_state->prog.final, false);
+		progress_set(&r->write_state->prog, r->len, r->len, r->len, crc);
 	}
 	return rc;
 }
 
-static int open_existing(struct block_pool *bp, const struct write_request *q,
-			 struct replica_writer **ret, struct err *err)
+/* May @q have the claimed replica? Then it can be written. */
+static int check_claimed(const struct block_pool *bp, const struct write_request *q,
+			 struct replica *r, struct err *err)
 {
-	struct replica_writer *w = NULL;
-	struct slice *sl;
-	struct block ev;
+	int rc;
+
+	if (q->chosen && is_elsewhere(r, &bp->slices[q->volume]))
+		return REPLICA_ELSEWHERE;
+	if (r->slice->vol->failed)
+		return err_set(err, -EIO, "%s is out of service", r->slice->vol->path);
+	rc = check_existing(r, q, err);
+	return rc ? rc : replica_need_write_state(r);
+}
+
+static int claim_existing(struct block_pool *bp, const struct write_request *q,
+			  struct replica **ret, struct err *err)
+{
 	struct replica *r;
 	int rc;
 
 	pthread_mutex_lock(&bp->lock);
 	rc = replica_claim_locked(bp, q->block.id, 0, q->stage != STAGE_APPEND, &r);
-	if (!rc && r && q->chosen && is_elsewhere(r, &bp->slices[q->volume])) {
-		replica_release_locked(bp, r);
-		rc = REPLICA_ELSEWHERE;
-	} else if (!rc && r) {
-		rc = r->slice->vol->failed
-			     ? err_set(err, -EIO, "%s is out of service", r->slice->vol->path)
-			     : check_existing(r, q, err);
-		if (!rc)
-			rc = replica_make_live(r);
+	if (rc) {
+		err_set(err, rc, "blk_%" PRId64 ": its writer did not stop", q->block.id);
+	} else if (!r) {
+		rc = err_set(err, -ENOENT, "blk_%" PRId64 " is not here", q->block.id);
+	} else {
+		rc = check_claimed(bp, q, r, err);
 		if (rc) {
 			replica_release_locked(bp, r);
 		} else {
-			r->live->stop = q->stop;
-			r->live->stop_arg = q->stop_arg;
+			r->write_state->stop = q->stop;
+			r->write_state->stop_arg = q->stop_arg;
+			*ret = r;
 		}
-	} else {
-		rc = err_set(err, rc ? rc : -ENOENT,
-			     rc ? "blk_%" PRId64 ": its writer did not stop"
-				: "blk_%" PRId64 " is not here",
-			     q->block.id);
 	}
 	pthread_mutex_unlock(&bp->lock);
+	return rc;
+}
+
+/* Recovery of a close: the claimed replica is finalized at the new stamp, for nobody writes it. */
+static int close_claimed(struct block_pool *bp, struct replica *r, const struct write_request *q)
+{
+	const int rc =
+		pair_restamp(r->slice->fd, r->id, r->place, r->gs, r->len, q->new_gs, r->len);
+
 	if (rc)
 		return rc;
+	pthread_mutex_lock(&bp->lock);
+	r->gs = q->new_gs;
+	pthread_mutex_unlock(&bp->lock);
+	return replica_finalize_claimed(bp, r);
+}
 
-	sl = r->slice;
-	volume_begin(sl->vol);
-	atomic_fetch_sub(&r->slice->used, pair_bytes(r));
-	if (q->stage == STAGE_CLOSE_RECOVERY) {
-		rc = pair_restamp(r->slice->fd, r->id, r->place, r->gs, r->len, q->new_gs, r->len);
-		pthread_mutex_lock(&bp->lock);
-		if (!rc)
-			r->gs = q->new_gs;
-		pthread_mutex_unlock(&bp->lock);
-		if (!rc)
-			rc = replica_finalize_claimed(bp, r);
-	} else {
-		w = writer_new(bp, r);
-		rc = w ? reopen_writer(r, q, w) : -ENOMEM;
-	}
-	if (!rc && w) {
-		pthread_mutex_lock(&bp->lock);
-		r->state = REPLICA_RBW;
-		pthread_mutex_unlock(&bp->lock);
-	}
-	atomic_fetch_add(&r->slice->used, pair_bytes(r));
-	volume_end(sl->vol);
-	ev = (struct block){r->id, r->gs, r->len};
-	if (!rc && w) {
-		promise(r, q->block.len > r->len ? q->block.len - r->len : 0);
-		writer_publish_open(w, r, q);
-		*ret = w;
-		ev.len = q->block.len;
-		if (q->stage != STAGE_STREAMING_RECOVERY)
-			store_event(bp, r->slice, &ev, STORE_RECEIVING, NULL);
-		return 0;
+/* A writer of the claimed replica, which is RBW from now on. */
+static int reopen_claimed(struct block_pool *bp, struct replica *r, const struct write_request *q,
+			  struct replica_writer **ret)
+{
+	struct replica_writer *w = writer_new(bp, r);
+	const int rc = w ? reopen_with(r, q, w) : -ENOMEM;
+
+	if (rc) {
+		writer_free(w);
+		return rc;
 	}
 	pthread_mutex_lock(&bp->lock);
-	r->live->stop = NULL;
+	r->state = REPLICA_RBW;
+	pthread_mutex_unlock(&bp->lock);
+	*ret = w;
+	return 0;
+}
+
+static void publish_reopened(struct replica_writer *w, struct replica *r,
+			     const struct write_request *q)
+{
+	const struct block b = {r->id, r->gs, q->block.len};
+
+	promise(r, q->block.len > r->len ? q->block.len - r->len : 0);
+	writer_publish_open(w, r, q);
+	if (q->stage != STAGE_STREAMING_RECOVERY)
+		store_event(w->bp, w->slice, &b, STORE_RECEIVING, NULL);
+}
+
+static int open_existing(struct block_pool *bp, const struct write_request *q,
+			 struct replica_writer **ret, struct err *err)
+{
+	struct replica *r = NULL;
+	struct slice *sl;
+	struct block closed;
+	int rc = claim_existing(bp, q, &r, err);
+
+	if (rc)
+		return rc;
+	sl = r->slice;
+	volume_begin(sl->vol);
+	atomic_fetch_sub(&sl->used, pair_bytes(r));
+	rc = q->stage == STAGE_CLOSE_RECOVERY ? close_claimed(bp, r, q)
+					      : reopen_claimed(bp, r, q, ret);
+	atomic_fetch_add(&sl->used, pair_bytes(r));
+	volume_end(sl->vol);
+	if (*ret) {
+		publish_reopened(*ret, r, q);
+		return 0;
+	}
+	closed = (struct block){r->id, r->gs, r->len};
+	pthread_mutex_lock(&bp->lock);
+	r->write_state->stop = NULL;
 	replica_release_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
 	if (rc) {
 		err_sys(err, rc, "reopening blk_%" PRId64, q->block.id);
-		writer_free(w);
 		if (replica_blames_volume(rc))
 			volume_suspect(sl->vol);
 		return rc;
 	}
-	*ret = NULL;
-	store_event(bp, sl, &ev, STORE_RECEIVED, NULL);
+	store_event(bp, sl, &closed, STORE_RECEIVED, NULL);
 	return 0;
 }
 
@@ -523,7 +556,7 @@ static int open_on_volume(struct block_pool *bp, struct write_request *q,
 	case STAGE_CLOSE:
 		break;
 	}
-	return err_set(err, -EINVAL, "stage %d does not open a block", q->stage);
+	return err_set(err, -EINVAL, "stage %s does not open a block", write_stage_name(q->stage));
 }
 
 int replica_write_open(struct block_pool *bp, struct write_request *q, struct replica_writer **ret,

@@ -36,19 +36,6 @@ static int tolerate(struct volume *v, int rc, const struct err *err)
 
 /* ---- open and close ---- */
 
-static int init_monotonic(pthread_cond_t *c)
-{
-	pthread_condattr_t attr;
-	int rc = ret_code(pthread_condattr_init(&attr));
-
-	if (rc)
-		return rc;
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	rc = ret_code(pthread_cond_init(c, &attr));
-	pthread_condattr_destroy(&attr);
-	return rc;
-}
-
 bool store_wait_closing(struct store *s, uint64_t ms)
 {
 	uint64_t until = clock_mono_ns() + ms * NS_PER_MS;
@@ -72,12 +59,10 @@ static int init_shared(struct store *s, uint32_t open_replicas)
 		rc = ret_code(pthread_mutex_init(&s->attach_lock, NULL));
 	if (!rc)
 		rc = ret_code(pthread_rwlock_init(&s->listener_lock, NULL));
+	clock_cond_init(&s->closing_cond);
+	clock_cond_init(&s->job_cond);
 	if (!rc)
-		rc = init_monotonic(&s->closing_cond);
-	if (!rc)
-		rc = init_monotonic(&s->job_cond);
-	if (!rc)
-		rc = open_replica_init(&s->kept, open_replicas);
+		rc = open_replica_init(&s->open_replicas, open_replicas);
 	deferred_sync_epoch_init(s);
 	return rc;
 }
@@ -316,7 +301,7 @@ static void pool_free(struct block_pool *bp)
 		HASH_ITER(hh, bp->map[p], r, next)
 		{
 			HASH_DEL(bp->map[p], r);
-			free(r->live);
+			free(r->write_state);
 			free(r);
 		}
 	for (uint32_t i = 0; i < STORE_VOLUMES_MAX; i++)
@@ -332,7 +317,7 @@ void store_close(struct store *s)
 	if (!s)
 		return;
 	stop_threads(s);
-	open_replica_fini(&s->kept);
+	open_replica_fini(&s->open_replicas);
 	for (uint32_t i = 0; i < s->pool_count; i++)
 		pool_free(s->pools[i]);
 	for (uint32_t i = 0; i < s->volume_count; i++)
@@ -401,7 +386,7 @@ static struct block_pool *pool_new(struct store *s, const struct store_namespace
 		list_init(&bp->slices[i].walks);
 	}
 	pthread_mutex_init(&bp->lock, NULL);
-	(void)init_monotonic(&bp->changed);
+	clock_cond_init(&bp->changed);
 	return bp;
 }
 
@@ -607,7 +592,7 @@ static int each_see(void *arg, struct replica *r)
 		return 0;
 	replica_brief_locked(r, &b->b, &b->state, &b->visible);
 	if (b->state == REPLICA_RUR)
-		b->state = r->live->orig_state;
+		b->state = r->write_state->orig_state;
 	e->n += b->state != REPLICA_TEMPORARY;
 	return 0;
 }

@@ -5,7 +5,7 @@
  * store - replicas on disk, in Hadoop's layout, byte for byte
  *
  * Idea: which replicas exist, in which state, on which volume, and the few state changes that move
- * or rename files. The bytes themselves are read and written by xfer through the file descriptors
+ * or rename files. The engine reads and writes the bytes themselves, through the file descriptors
  * that a reader or writer handle carries. A crash at any point leaves a directory that a Java
  * DataNode or this store loads without repair.
  * States: RBW, TEMPORARY -> FINALIZED; RBW -> RWR after a restart; RUR in memory only (hdfs-wire 4,
@@ -177,7 +177,7 @@ struct replica_writer {
 	bool pin;           /* private: replica_finalize() pins it */
 	struct replica *replica; /* private */
 	struct slice *slice;     /* private, as these: finished, and waits for its sync */
-	struct list late;
+	struct list deferred_link;
 	int deferred_sync_rc;
 };
 
@@ -214,20 +214,20 @@ void replica_mark_restart(struct replica_writer *w, uint64_t until_ms);
 int replica_sync_dir(struct replica_writer *w);
 enum replica_sync { /* data, meta and directory are on the disk */
 		    SYNC_NEVER,
-		    SYNC_LATER, /* within 100 ms, or when store_sync_late() returns */
+		    SYNC_LATER, /* within 100 ms, or when store_sync_deferred() returns */
 		    SYNC_NOW,   /* before it returns */
 };
 /** Close files, check the length, move to finalized/, report RECEIVED. Releases the writer, also on
  * failure. */
 int replica_finalize(struct replica_writer *w, uint64_t len, enum replica_sync sync,
 		     const char *hint, struct err *err);
-/** What who finishes a block with SYNC_LATER has to say to store_sync_late(): taken before that.
- * Never 0. */
-uint64_t store_late_epoch(const struct store *s);
-/** What was finished with SYNC_LATER before is on the disk. -EIO: some of what was finished since
- *  @epoch was told is not, and will not be. An epoch of before the start is taken: then all that
- *  was finished before that is. */
-int store_sync_late(struct store *s, uint64_t epoch);
+/** The epoch of syncs, never 0. A caller takes it before it finishes a block with SYNC_LATER, and
+ *  asks store_sync_deferred() with it. */
+uint64_t store_deferred_sync_epoch(const struct store *s);
+/** 0: all blocks finished with SYNC_LATER before this call are on the disk. -EIO: some block
+ *  finished since @epoch was taken is not, and will not be. An epoch from before the node's start
+ *  asks for all blocks finished before the start. */
+int store_sync_deferred(struct store *s, uint64_t epoch);
 /** The writer goes away without finalising: an RBW stays for recovery, a TEMPORARY is deleted;
  *  TRANSFER_RBW turns into RBW by @keep_as_rbw. */
 void replica_write_close(struct replica_writer *w, bool keep_as_rbw);

@@ -5,11 +5,11 @@
  * store_internal - what the files of the store share; nobody else includes this
  *
  * Volume: one data directory. Slice: one block pool on one volume, the directory fd all block paths
- * are relative to. Replica: one entry of the pool's map. Live: what only replicas being written or
- * recovered have.
- * Exclusive use: whoever changes files of a replica owns it: a writer (live->writer) or a call that
- * set `busy`. Others wait on pool->changed. So file operations run without the pool lock and two of
- * them never meet on one block id.
+ * are relative to. Replica: one entry of the pool's map. Write state: what only a replica has that
+ * is, or was, written or recovered.
+ * Exclusive use: whoever changes files of a replica owns it: a writer (write_state->writer) or a
+ * call that set `busy`. Others wait on pool->changed. So file operations run without the pool lock
+ * and two of them never meet on one block id.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -114,7 +114,7 @@ struct volume {
 	bool scanner_runs, dirscanner_runs, deleter_runs;
 	struct list doomed;         /* struct deletion, owned; store lock */
 	pthread_cond_t doomed_cond; /* with it */
-	struct deferred_sync late;
+	struct deferred_sync deferred_sync;
 	struct check check;
 	/* its file system waits for a peer, not for this kernel's disk: FUSE, NFS, ... */
 	bool remote;
@@ -133,7 +133,7 @@ struct slice {
 	struct volume *vol;                /* borrowed */
 	struct block_pool *bp;             /* borrowed */
 	struct list replicas;              /* struct replica; pool lock, as these two */
-	struct list walks;                 /* struct walk: who is on the way through them */
+	struct list walks;                 /* struct walk: walks through them that are under way */
 	uint32_t waiters;                  /* for a writer to stop, a file operation to end */
 	bool empty_trash, remove_previous; /* for the deleter; store lock */
 	int fd; /* <volume>/current/<pool>/current; -1: volume out of service */
@@ -148,7 +148,7 @@ struct progress {
 	atomic_bool final; /* all bytes are there and their CRCs in the meta file */
 };
 
-struct live {
+struct write_state {
 	struct progress prog;
 	struct replica_writer *writer; /* NULL: nobody writes */
 	void (*stop)(void *arg, int why);
@@ -166,7 +166,7 @@ struct replica { /* all fields under the pool lock, or by its exclusive user */
 	int64_t id;
 	uint64_t gs, len; /* len: bytes on disk of a replica nobody writes */
 	struct slice *slice;
-	struct live *live;
+	struct write_state *write_state;
 	uint32_t refs; /* the map's and one per handle */
 	uint32_t bytes_per_crc;
 	uint8_t crc_type, state, place;
@@ -223,8 +223,8 @@ struct store {
 	uint64_t answer_ms;
 	bool available_space, keep_duplicates, pinning;
 	struct store_scan_opts scan;
-	struct open_replica kept;
-	atomic_uint_fast64_t deferred_sync_epoch; /* see store_late_epoch() */
+	struct open_replica_cache open_replicas;
+	atomic_uint_fast64_t deferred_sync_epoch; /* see store_deferred_sync_epoch() */
 };
 
 /* ---- volume.c ---- */
@@ -388,7 +388,7 @@ int deferred_sync_start(struct volume *v);
 void deferred_sync_stop(struct volume *v);
 /** Is there room for one more? */
 bool deferred_sync_may(const struct volume *v);
-/** It is out of service: who waits need not wait any more. */
+/** The volume is out of service: callers that wait for a sync of it get an error. */
 void deferred_sync_give_up(struct volume *v);
 /** Takes @w, whose files are in finalized/: on the disk within 100 ms, then freed. */
 void deferred_sync_add(struct replica_writer *w);
@@ -418,6 +418,9 @@ int slice_load(struct slice *sl, bool again, struct err *err);
 
 /* ---- replica.c ---- */
 uint64_t pair_bytes(const struct replica *r);
+/** Add the replica to what its slice says it holds, or take it from that. */
+void replica_count(const struct replica *r);
+void replica_uncount(const struct replica *r);
 struct replica *replica_find_locked(struct block_pool *bp, int64_t id);
 /** Into the map, which takes a reference. */
 void replica_add_locked(struct block_pool *bp, struct replica *r);
@@ -434,7 +437,7 @@ struct walk {          /* private to replica.c */
 int slice_walk(struct slice *sl, int (*see)(void *arg, struct replica *r), int (*rest)(void *arg),
 	       void *arg);
 void replica_put_locked(struct block_pool *bp, struct replica *r);
-int replica_make_live(struct replica *r);
+int replica_need_write_state(struct replica *r);
 /** An RBW found at start with a restart marker: all its bytes count as acknowledged. @last_crc: of
  * its last chunk. */
 void replica_loaded_rbw(struct replica *r, uint32_t last_crc);
@@ -455,7 +458,10 @@ void replica_take_locked(struct block_pool *bp, struct replica *r);
 void replica_release_locked(struct block_pool *bp, struct replica *r);
 void store_event(struct block_pool *bp, const struct slice *sl, const struct block *b,
 		 enum store_event ev, const char *hint);
-/** As others see it: under recovery, what it was before. */
+/** HDFS's name of a state, of a stage. */
+const char *replica_state_name(enum replica_state state);
+const char *write_stage_name(enum write_stage stage);
+/** The state that others see: of a replica under recovery, the state before that. */
 enum replica_state replica_visible_state(const struct replica *r);
 /** An errno that speaks of the disk: suspect the volume. Returns @rc. */
 int slice_error(struct slice *sl, int rc);

@@ -105,10 +105,10 @@ static uint32_t pool_count(struct store *s)
 static int stop_writer(void *arg, struct replica *r)
 {
 	(void)arg;
-	if (r->live && r->live->stop)
-		r->live->stop(r->live->stop_arg, -EIO);
-	if (r->live)
-		r->live->stop = NULL;
+	if (r->write_state && r->write_state->stop)
+		r->write_state->stop(r->write_state->stop_arg, -EIO);
+	if (r->write_state)
+		r->write_state->stop = NULL;
 	return 0;
 }
 
@@ -118,10 +118,10 @@ static int drop_replica(void *arg, struct replica *r)
 	struct slice *sl = arg;
 
 	/* coming first: failed is cleared before it. */
-	if (r->busy || (r->live && r->live->writer) || sl->vol->coming || !sl->vol->failed)
+	if (r->busy || (r->write_state && r->write_state->writer) || sl->vol->coming ||
+	    !sl->vol->failed)
 		return 0;
-	atomic_fetch_sub(&sl->used, pair_bytes(r));
-	atomic_fetch_sub(&sl->blocks, 1);
+	replica_uncount(r);
 	replica_remove_locked(sl->bp, r);
 	return 0;
 }
@@ -278,7 +278,7 @@ static int ask_disk(struct volume *v, bool probe, uint64_t *ret_ns)
 	int rc;
 
 	atomic_store(&v->check.since_ns, start);
-	open_replica_reap(&v->store->kept, v->idx);
+	open_replica_reap(&v->store->open_replicas, v->idx);
 	rc = look(v);
 	if (!rc && probe)
 		rc = volume_probe(v);
@@ -328,7 +328,7 @@ static void *check_main(void *arg)
 		else if (v->silent)
 			open_late(v);
 		if (v->failed && !v->silent)
-			open_replica_reap(&v->store->kept, v->idx);
+			open_replica_reap(&v->store->open_replicas, v->idx);
 		pthread_mutex_lock(&c->lock);
 		c->answered = asked;
 		pthread_cond_broadcast(&c->done);
@@ -415,14 +415,10 @@ void *store_watcher(void *arg)
 void check_init(struct volume *v)
 {
 	struct check *c = &v->check;
-	pthread_condattr_t a;
 
-	(void)pthread_condattr_init(&a);
-	(void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
 	pthread_mutex_init(&c->lock, NULL);
-	(void)pthread_cond_init(&c->wake, &a);
-	(void)pthread_cond_init(&c->done, &a);
-	(void)pthread_condattr_destroy(&a);
+	clock_cond_init(&c->wake);
+	clock_cond_init(&c->done);
 }
 
 int check_start(struct volume *v)

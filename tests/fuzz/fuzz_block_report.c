@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* First byte: number of replicas; second: where to cut the rest into chunks. */
-#include "common/wire/block_report.h"
+#include "common/wire/block_report_test_fixture.h"
 
 #include "tests/fuzz/fuzz.h"
 

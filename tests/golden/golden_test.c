@@ -15,7 +15,7 @@
 #include "ClientDatanodeProtocol.pb-c.h"
 #include "common/base/crc.h"
 #include "common/base/cursor.h"
-#include "common/wire/block_report.h"
+#include "common/wire/block_report_test_fixture.h"
 #include "common/wire/dt.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an RDMA connection has queued becomes work requests, posted together: messages with the
+ * newest grant of credits in them, pushes and pulls. */
+#include <assert.h>
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/metrics.h"
+#include "common/transport/verbs_internal.h"
+
+static struct vreq *first(struct list *l)
+{
+	return list_empty(l) ? NULL : container_of(l->next, struct vreq, link);
+}
+
+struct chain { /* work requests of one doorbell */
+	struct ibv_send_wr wr[VERBS_SQ_DEPTH];
+	struct ibv_sge sge[VERBS_SQ_DEPTH][2];
+	struct xop *early[VERBS_SQ_DEPTH]; /* done once posted: nothing of theirs is needed */
+	void *inlined[VERBS_SQ_DEPTH];     /* buffers free once posted */
+	uint32_t n, early_n, inlined_n, opcode[V_KINDS];
+};
+
+static bool sq_has_room(const struct vconn *c)
+{
+	/* one slot stays free for the drain marker */
+	return c->sq_head - c->sq_tail < VERBS_SQ_DEPTH - 1;
+}
+
+static struct ibv_send_wr *chain_add(struct vconn *c, struct chain *ch, struct vrec rec,
+				     bool signal)
+{
+	uint32_t pos = c->sq_head++ & (VERBS_SQ_DEPTH - 1);
+	struct ibv_send_wr *wr = &ch->wr[ch->n];
+
+	c->sq[pos] = rec;
+	c->awaited += vrec_is_awaited(&rec);
+	memset(wr, 0, sizeof(*wr));
+	wr->wr_id = (uint64_t)c->slot << 40 | (uint64_t)c->gen << 24 | pos;
+	wr->sg_list = ch->sge[ch->n];
+	if (signal || ++c->unsignalled >= VERBS_SIGNAL_EVERY) {
+		wr->send_flags = IBV_SEND_SIGNALED;
+		c->unsignalled = 0;
+	}
+	if (ch->n)
+		ch->wr[ch->n - 1].next = wr;
+	ch->n++;
+	ch->opcode[rec.kind]++;
+	return wr;
+}
+
+/* A message in a send buffer of ours, with the newest grant in it. */
+static struct ibv_send_wr *add_message(struct vconn *c, struct chain *ch, const void *msg,
+				       uint32_t len, void *buf, struct vrec rec)
+{
+	const struct verbs_protocol *p = c->v->opts.protocol;
+	uint32_t i = ch->n;
+	bool is_inline = !rec.op && len <= c->max_inline;
+	struct ibv_send_wr *wr;
+	const uint16_t said = htobe16(grant_say(&c->grant));
+	const int rc = credit_take(&c->credit, true);
+
+	assert(rc == 0); /* callers have asked */
+	(void)rc;
+	memcpy(buf, msg, len);
+	memcpy((uint8_t *)buf + p->credit_offset, &said, sizeof(said));
+	c->beat = false;
+	c->spoke_ns = reactor_now_ns(c->v->reactor);
+	if (is_inline)
+		ch->inlined[ch->inlined_n++] = buf;
+	else
+		rec.txbuf = buf;
+	wr = chain_add(c, ch, rec, rec.op || rec.kind == V_PING);
+	wr->opcode = IBV_WR_SEND;
+	wr->send_flags |= IBV_SEND_SOLICITED | (is_inline ? (unsigned int)IBV_SEND_INLINE : 0);
+	ch->sge[i][0] = (struct ibv_sge){
+		(uintptr_t)buf, len, c->active ? c->dev->tx_mr_out->lkey : c->dev->tx_mr_in->lkey};
+	wr->num_sge = 1;
+	return wr;
+}
+
+/* A send buffer; NULL: none is free, the next one that is wakes the connection. */
+static void *tx_get(struct vconn *c)
+{
+	void *buf = vdev_tx_get(c->dev);
+
+	if (!buf) {
+		metric_add(METRIC_RDMA_STALL_SQ, 1);
+		if (!list_is_linked(&c->tx_link))
+			list_add_tail(&c->dev->tx_waiting, &c->tx_link);
+	}
+	return buf;
+}
+
+/* True when the message went into the chain. */
+static bool add_send(struct vconn *c, struct chain *ch, struct vreq *q)
+{
+	void *buf = tx_get(c);
+	uint32_t i = ch->n;
+	struct ibv_send_wr *wr;
+
+	if (!buf)
+		return false;
+	list_del(&q->link);
+	wr = add_message(
+		c, ch, q->ptr, q->rkey, buf,
+		(struct vrec){.kind = V_SEND, .op = q->len ? vreq_op(q) : NULL, .bytes = q->rkey});
+	if (q->len) {
+		ch->sge[i][1] = (struct ibv_sge){
+			q->addr, q->len,
+			vdev_lkey(c->dev, c->active, (void *)(uintptr_t)q->addr, NULL)};
+		wr->num_sge = 2;
+	} else {
+		ch->early[ch->early_n++] = vreq_op(q);
+	}
+	return true;
+}
+
+/* Pieces of a push, as many as fit; true when the last one is in. */
+static bool add_push(struct vconn *c, struct chain *ch, struct vreq *q)
+{
+	const struct iovec *iov = q->ptr;
+
+	while (q->i < q->n && sq_has_room(c)) {
+		uint32_t i = ch->n, len = (uint32_t)iov[q->i].iov_len;
+		bool last = q->i + 1 == q->n;
+		struct ibv_send_wr *wr;
+
+		if (last)
+			list_del(&q->link);
+		wr = chain_add(c, ch,
+			       (struct vrec){.kind = V_PUSH,
+					     .op = last ? vreq_op(q) : NULL,
+					     .bytes = q->len + len},
+			       false);
+		wr->opcode = IBV_WR_RDMA_WRITE;
+		wr->wr.rdma.remote_addr = q->addr + q->len;
+		wr->wr.rdma.rkey = q->rkey;
+		ch->sge[i][0] =
+			(struct ibv_sge){(uintptr_t)iov[q->i].iov_base, len,
+					 vdev_lkey(c->dev, c->active, iov[q->i].iov_base, NULL)};
+		wr->num_sge = 1;
+		q->len += len;
+		q->i++;
+		if (last)
+			return true;
+	}
+	return false;
+}
+
+static void add_pull(struct vconn *c, struct chain *ch, struct vreq *q)
+{
+	uint32_t i = ch->n;
+	struct ibv_send_wr *wr;
+
+	list_del(&q->link);
+	c->rd_used++;
+	wr = chain_add(c, ch, (struct vrec){.kind = V_PULL, .op = vreq_op(q), .bytes = q->len},
+		       true);
+	wr->opcode = IBV_WR_RDMA_READ;
+	wr->wr.rdma.remote_addr = q->addr;
+	wr->wr.rdma.rkey = q->rkey;
+	ch->sge[i][0] = (struct ibv_sge){(uintptr_t)q->ptr, q->len,
+					 vdev_lkey(c->dev, c->active, q->ptr, NULL)};
+	wr->num_sge = 1;
+}
+
+/* Only to give credits back. */
+static void add_heartbeat(struct vconn *c, struct chain *ch, enum vkind kind)
+{
+	const struct verbs_protocol *p = c->v->opts.protocol;
+	void *buf = tx_get(c);
+
+	if (buf)
+		add_message(c, ch, p->heartbeat, p->heartbeat_len, buf,
+			    (struct vrec){.kind = kind});
+}
+
+static void build_chain(struct vconn *c, struct chain *ch)
+{
+	struct vreq *q;
+
+	/* docs/wire.md 2: the dialer speaks first */
+	if (c->active && !c->ping_ns && credit_avail(&c->credit)) {
+		c->ping_ns = clock_mono_ns();
+		add_heartbeat(c, ch, V_PING);
+	}
+	while ((q = first(&c->txq)) && sq_has_room(c)) {
+		if (q->kind == V_PUSH) {
+			if (!add_push(c, ch, q))
+				break;
+		} else if (credit_avail(&c->credit) < 2) { /* the last one is for a heartbeat */
+			metric_add(METRIC_RDMA_STALL_CREDIT, 1);
+			break;
+		} else if (!add_send(c, ch, q)) {
+			break;
+		}
+	}
+	while ((q = first(&c->rdq)) && sq_has_room(c)) {
+		if (c->rd_used == c->rd_max) {
+			metric_add(METRIC_RDMA_STALL_READ, 1);
+			break;
+		}
+		add_pull(c, ch, q);
+	}
+	if ((c->beat || grant_due(&c->grant)) && credit_avail(&c->credit) && sq_has_room(c))
+		add_heartbeat(c, ch, V_SEND);
+	if (ch->n && c->awaited && !(ch->wr[ch->n - 1].send_flags & IBV_SEND_SIGNALED)) {
+		bool waits = false;
+
+		for (uint32_t p = c->sq_head - ch->n; p != c->sq_head && !waits; p++)
+			waits = vrec_is_awaited(&c->sq[p & (VERBS_SQ_DEPTH - 1)]);
+		if (waits) {
+			ch->wr[ch->n - 1].send_flags |= IBV_SEND_SIGNALED;
+			c->unsignalled = 0;
+		}
+	}
+}
+
+void vconn_flush(struct vconn *c)
+{
+	struct chain ch;
+	struct ibv_send_wr *bad;
+
+	ch.n = ch.early_n = ch.inlined_n = 0;
+	memset(ch.opcode, 0, sizeof(ch.opcode));
+	build_chain(c, &ch);
+	vconn_start_timer(c); /* what waits for credits or slots has a deadline, too */
+	if (!ch.n)
+		return;
+	metric_add(METRIC_RDMA_DOORBELLS, 1);
+	metric_add(METRIC_RDMA_WR_SEND, ch.opcode[V_SEND] + ch.opcode[V_PING]);
+	metric_add(METRIC_RDMA_WR_READ, ch.opcode[V_PULL]);
+	metric_add(METRIC_RDMA_WR_WRITE, ch.opcode[V_PUSH]);
+	if (ibv_post_send(c->id->qp, ch.wr, &bad)) {
+		/* those before bad are live: no unwinding, the flush brings all of them home */
+		vconn_fail(c, -EIO, "posting work requests failed");
+	}
+	for (uint32_t i = 0; i < ch.inlined_n; i++)
+		vdev_tx_put(c->dev, ch.inlined[i]);
+	for (uint32_t i = 0; i < ch.early_n; i++)
+		ch.early[i]->done(ch.early[i],
+				  c->error ? c->error : (int)vreq_of(ch.early[i])->rkey);
+}
