@@ -185,8 +185,9 @@ void bw_do_finalize(struct block_write *w)
 		return;
 	if ((w->on_disk != w->received && !w->left) || !wdisk_idle(w) || w->sync_waiting)
 		return;
-	if (bw_piece_at(w, w->tail - 1)->status != DT_SUCCESS)
-		return;
+	for (uint32_t i = w->head; i != w->tail; i++)
+		if (bw_piece_at(w, i)->status != DT_SUCCESS)
+			return; /* bw_do_acks() ends it */
 	w->final_acked = w->acked;
 	w->final_acked_crc = w->acked_crc;
 	off_start(w, bw_work_finalize, bw_done_finalize);
