@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/include/dfsclient.h"
+#include "client/include/dfsclient_ext.h"
 #include "common/base/list.h"
 #include "fuse/content/buffers.h"
 #include "fuse/content/overlay.h"

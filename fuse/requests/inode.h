@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "client/include/dfsclient.h"
+#include "client/include/dfsclient_ext.h"
 #include "common/base/list.h"
 
 struct overlay;

@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "client/include/dfsclient.h"
+#include "client/include/dfsclient_ext.h"
 #include "common/base/list.h"
 
 #define USERS_MAX 256   /* handles at the same time */

@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/include/dfsclient.h"
+#include "client/include/dfsclient_ext.h"
 #include "client/src/fs/datanode_id.h"
 #include "client/src/fs/housekeeper.h"
 #include "client/src/fs/settings.h"
