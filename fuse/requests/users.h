@@ -29,7 +29,6 @@
 #define LOST_MAX 256    /* users who are still to be told that their sync failed */
 #define NAME_CACHE 512  /* names that are remembered, of users and of groups each */
 #define NAME_TTL_S 60   /* and for how long */
-#define ID_NOBODY 65534
 
 struct user {
 	struct list link; /* in users.debtors, or not linked */
@@ -115,10 +114,6 @@ gid_t users_gid(struct users *u, const char *group);
 /** The number that a name has here, whatever options show instead; false: it has none. */
 bool users_find_uid(struct users *u, const char *name, uint32_t *ret);
 bool users_find_gid(struct users *u, const char *name, uint32_t *ret);
-/** What a local user or group is called in HDFS into @buf[DFS_NAME_MAX + 1]: its name, or its
- *  digits when it has none here. -EIO: it is not known whether it has one (then digits, too). */
-int users_name(uid_t uid, char *buf);
-int users_group_name(gid_t gid, char *buf);
 /** What the library has counted, of all users there were. */
 void users_counters(struct users *u, struct dfs_counters *ret);
 uint32_t users_count(struct users *u);
