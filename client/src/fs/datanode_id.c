@@ -41,6 +41,13 @@ static void fit(char *buf, size_t size, const char *text, size_t len)
 	snprintf(buf, size, "%.*s%s", (int)len, text, more);
 }
 
+int node_no_connection(int rc, struct err *err)
+{
+	err_prefix(err, NODE_TOLD);
+	err_cure(err, "is it up? see dfs admin report");
+	return rc;
+}
+
 void node_why(char *buf, size_t size, const char *text)
 {
 	static const char told[] = NODE_TOLD ": ";

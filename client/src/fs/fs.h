@@ -28,6 +28,7 @@
 #include "client/src/write/deferred_sync.h"
 #include "client/src/write/early_close.h"
 #include "client/src/write/packet.h"
+#include "common/base/clock.h"
 #include "common/base/conf.h"
 #include "common/base/err.h"
 #include "common/rpc/client.h"
@@ -99,6 +100,14 @@ static inline void err_reset(struct err *e)
 {
 	e->rc = 0;
 	e->text[0] = e->remote[0] = '\0';
+}
+
+/** A signal may end it early: callers look again. */
+static inline void sleep_ns(uint64_t ns)
+{
+	const struct timespec ts = {(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
+
+	(void)nanosleep(&ts, NULL);
 }
 
 static inline void count_add(atomic_uint_fast64_t *c, uint64_t n)

@@ -191,15 +191,12 @@ DFS_API int dfs_wait_closed(struct dfs *fs, const char *path, uint32_t timeout_m
 
 	path_call_begin(&a, fs, path);
 	while (is_closed(&a, &closed) == 0 && !closed) {
-		const struct timespec ts = {(time_t)(pause_ms / 1000),
-					    (long)(pause_ms % 1000 * NS_PER_MS)};
-
 		if (clock_mono_ns() >= deadline) {
 			a.rc = err_set(&a.err, -ETIMEDOUT, "%.200s is still open after %u ms",
 				       a.path, timeout_ms);
 			break;
 		}
-		(void)nanosleep(&ts, NULL); /* an early end is fine */
+		sleep_ns(pause_ms * NS_PER_MS);
 		if (pause_ms < CLOSED_POLL_MAX_MS)
 			pause_ms *= 2;
 	}

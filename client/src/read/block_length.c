@@ -90,11 +90,10 @@ static int ask_length_once(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err
  * closes the file: that may be under way. */
 int block_length_ask(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err)
 {
-	const struct timespec pause = {0, (long)BLOCK_LENGTH_PAUSE_NS};
 	int rc = ask_length_once(fs, lb, err);
 
 	for (int i = 1; rc == -EBUSY && i < BLOCK_LENGTH_TRIES; i++) {
-		(void)nanosleep(&pause, NULL);
+		sleep_ns(BLOCK_LENGTH_PAUSE_NS);
 		err_reset(err);
 		rc = ask_length_once(fs, lb, err);
 	}

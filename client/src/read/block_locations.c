@@ -16,6 +16,8 @@
 #include "common/wire/rpc_frame.h"
 
 #define STRETCH_BLOCKS 10 /* blocks per question, as the stock client */
+#define RETRY_FIRST_NS                                                                             \
+	(500 * NS_PER_MS) /* the first pause before fresh locations; then 4 times it */
 #define STRETCHES_MAX 16  /* kept per file; the oldest goes first */
 
 struct stretch {
@@ -74,6 +76,16 @@ void reader_forget_all(struct reader *r)
 	pthread_mutex_lock(&r->lock);
 	forget_all_locked(r);
 	pthread_mutex_unlock(&r->lock);
+}
+
+bool reader_wait_for_others(struct reader *r, uint32_t *rounds)
+{
+	const uint64_t pause = *rounds ? 4 * RETRY_FIRST_NS : RETRY_FIRST_NS;
+
+	if (++*rounds >= r->fs->set.acquire_failures)
+		return false;
+	sleep_ns(pause);
+	return true;
 }
 
 static bool is_directory(struct dfs *fs, const char *path)
@@ -482,8 +494,6 @@ static int no_block(struct reader *r, uint64_t pos, struct err *err)
 static int fetch_block(struct reader *r, uint64_t pos, struct stretch **ret,
 		       const Hd__LocatedBlockProto **ret_lb, struct err *err)
 {
-	const struct timespec pause = {0, (long)BLOCK_LENGTH_PAUSE_NS};
-
 	for (int i = 0;; i++) {
 		const Hd__LocatedBlockProto *lb;
 		struct stretch *s;
@@ -501,7 +511,7 @@ static int fetch_block(struct reader *r, uint64_t pos, struct stretch **ret,
 		stretch_put(s);
 		if (i == BLOCK_LENGTH_TRIES || !reader_grows(r) || pos < reader_length(r))
 			return no_block(r, pos, err);
-		(void)nanosleep(&pause, NULL);
+		sleep_ns(BLOCK_LENGTH_PAUSE_NS);
 	}
 }
 

@@ -142,18 +142,16 @@ struct w_task {
 /* Where TCP is allowed, a block that finds no slot free goes by TCP. */
 static bool may_begin(const struct rdma_w *w)
 {
-	struct slot *pair[2];
-	struct pool_ask ask = {.use = POOL_WRITE,
-			       .forms = 1,
-			       .slots = pair,
-			       .form[0] = {2, {{SLOT_1M, 1}, {SLOT_CRC, 1}}}};
+	struct rdma_pair pair;
 
 	if (w->fs->set.rdma == RDMA_REQUIRE)
 		return true;
-	if (!pool_take(rdma_pool(w->rdma), &ask))
+	rdma_pair_init(&pair, w->rdma, POOL_WRITE, NULL);
+	rdma_pair_form(&pair, SLOT_1M, SLOT_CRC);
+	if (!pool_take(rdma_pool(w->rdma), &pair.ask))
 		return false;
-	slot_put(pair[0]);
-	slot_put(pair[1]);
+	slot_put(pair.slot[0]);
+	slot_put(pair.slot[1]);
 	return true;
 }
 
@@ -308,18 +306,32 @@ int rdma_w_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
 	return rc;
 }
 
-int rdma_w_wait(struct wstream *ws, bool want_send, uint64_t deadline_ns, struct err *err)
+static bool has_ack(const struct rdma_w *w)
 {
-	struct rdma_w *w = w_of(ws);
+	return w->closed || w->ack_tail != w->ack_head;
+}
+
+static bool has_ack_or_room(const struct rdma_w *w)
+{
+	return has_ack(w) || has_room(w);
+}
+
+/* Until @over, or the connection is gone. 0, or -ETIMEDOUT. */
+static int await(struct rdma_w *w, bool (*over)(const struct rdma_w *w), uint64_t deadline_ns)
+{
 	int rc = 0;
 
-	(void)err;
 	pthread_mutex_lock(&w->m.lock);
-	while (!rc && w->ack_tail == w->ack_head && !w->m.lost && !w->closed &&
-	       !(want_send && has_room(w)))
+	while (!rc && !w->m.lost && !over(w))
 		rc = meeting_wait(&w->m, deadline_ns);
 	pthread_mutex_unlock(&w->m.lock);
-	return rc < 0 ? 0 : 1;
+	return rc;
+}
+
+int rdma_w_wait(struct wstream *ws, bool want_send, uint64_t deadline_ns, struct err *err)
+{
+	(void)err;
+	return await(w_of(ws), want_send ? has_ack_or_room : has_ack, deadline_ns) == 0;
 }
 
 int rdma_w_poll(struct wstream *ws, bool want_send, struct pollfd *ret)
@@ -328,7 +340,7 @@ int rdma_w_poll(struct wstream *ws, bool want_send, struct pollfd *ret)
 	int rc;
 
 	pthread_mutex_lock(&w->m.lock);
-	if (w->ack_tail != w->ack_head || w->m.lost || w->closed || (want_send && has_room(w)))
+	if (w->m.lost || has_ack(w) || (want_send && has_room(w)))
 		rc = 1;
 	else
 		rc = meeting_poll(&w->m, ret);
@@ -372,22 +384,24 @@ static void release_run(struct rtask *t)
 		release_one(w, &w->slot[i]);
 }
 
-static bool any_used(const struct rdma_w *w)
+/* The node has let go of all our memory. */
+static bool is_released(const struct rdma_w *w)
 {
-	bool used = false;
+	bool none = true;
 
 	for (uint32_t i = 0; i < WRITE_DEPTH; i++)
-		used = used || w->slot[i].state != WSLOT_FREE;
-	return used;
+		none = none && w->slot[i].state == WSLOT_FREE;
+	return none || w->closed;
 }
 
-static bool any_busy(const struct rdma_w *w)
+/* The transport has let go of all our capsules. */
+static bool is_sent(const struct rdma_w *w)
 {
 	bool busy = w->control.busy;
 
 	for (uint32_t i = 0; i < WRITE_DEPTH; i++)
 		busy = busy || w->slot[i].send.busy;
-	return busy;
+	return !busy;
 }
 
 /* Tell the node that no more comes; it need not answer unless it may still read our slots. */
@@ -396,18 +410,14 @@ static void cancel(struct rdma_w *w, uint64_t deadline_ns)
 	struct w_task t = {.w = w};
 
 	rdma_run(w->rdma, &t.t, cancel_run);
-	pthread_mutex_lock(&w->m.lock);
-	while (!t.rc && any_used(w) && !w->closed && !w->m.lost &&
-	       meeting_wait(&w->m, deadline_ns) == 0)
-		;
-	pthread_mutex_unlock(&w->m.lock);
+	if (!t.rc)
+		(void)await(w, is_released, deadline_ns);
 }
 
-static void look_run(struct rtask *t)
+/* It runs behind every packet that was handed over. */
+static void pass_run(struct rtask *t)
 {
-	struct w_task *o = container_of(t, struct w_task, t);
-
-	o->rc = any_busy(o->w); /* behind every packet that was handed over */
+	(void)t;
 }
 
 static void give_up_run(struct rtask *t)
@@ -421,16 +431,13 @@ static void settle(struct rdma_w *w, uint64_t deadline_ns)
 {
 	struct w_task t = {.w = w};
 
-	rdma_run(w->rdma, &t.t, look_run);
-	pthread_mutex_lock(&w->m.lock);
-	while (any_busy(w) && !w->m.lost && meeting_wait(&w->m, deadline_ns) == 0)
-		;
-	pthread_mutex_unlock(&w->m.lock);
-	if (!any_busy(w))
+	rdma_run(w->rdma, &t.t, pass_run);
+	(void)await(w, is_sent, deadline_ns);
+	if (is_sent(w))
 		return;
 	rdma_run(w->rdma, &t.t, give_up_run);
 	pthread_mutex_lock(&w->m.lock);
-	while (any_busy(w)) /* the transport keeps the deadline */
+	while (!is_sent(w)) /* the transport keeps the deadline */
 		pthread_cond_wait(&w->m.news, &w->m.lock);
 	pthread_mutex_unlock(&w->m.lock);
 }
@@ -457,6 +464,11 @@ void rdma_w_close(struct wstream *ws)
 	free(w);
 }
 
+static bool is_answered(const struct rdma_w *w)
+{
+	return w->opened || w->closed;
+}
+
 static int open_block(struct rdma_w *w, const struct write_setup *setup, int *ret_bad,
 		      struct err *err)
 {
@@ -479,10 +491,7 @@ static int open_block(struct rdma_w *w, const struct write_setup *setup, int *re
 		err_sys(err, t.rc, "data node %s: opening a block over RDMA failed", w->peer);
 		return rdma_no_path(t.rc, err);
 	}
-	pthread_mutex_lock(&w->m.lock);
-	while (!rc && !w->opened && !w->closed && !w->m.lost)
-		rc = meeting_wait(&w->m, deadline);
-	pthread_mutex_unlock(&w->m.lock);
+	rc = await(w, is_answered, deadline);
 	if (rc < 0)
 		return err_set(err, rc, "data node %s does not answer over RDMA", w->peer);
 	if (w->m.lost)
@@ -505,7 +514,6 @@ int rdma_open_write(struct dfs *fs, const struct write_setup *setup, struct wstr
 		    int *ret_bad, struct err *err)
 {
 	struct rdma_w *w = calloc(1, sizeof(*w));
-	struct net_addr addr;
 	int rc;
 
 	*ret_bad = 0;
@@ -525,11 +533,7 @@ int rdma_open_write(struct dfs *fs, const struct write_setup *setup, struct wstr
 		w->slot[i].send.sent = w_on_sent;
 	}
 	node_text(setup->lb->locs[0]->id, w->peer);
-	rc = rdma_get(fs, &w->rdma, err);
-	if (rc == 0)
-		rc = node_addr(setup->lb->locs[0]->id, fs->set.use_hostname, false, &addr, err);
-	if (rc == 0)
-		rc = rdma_call_start(w->rdma, &addr, rdma_connect_deadline(fs), &w->call, err);
+	rc = rdma_reach(fs, setup->lb->locs[0]->id, &w->rdma, &w->call, err);
 	if (rc < 0)
 		rc = rdma_no_path(rc, err);
 	else

@@ -69,10 +69,8 @@ struct rdma_w {
 	struct capsule_bytes open_op;
 	struct rmsg ask_msg; /* to the reactor: a pair is wanted */
 	/* [R] */
-	struct pool_ask ask;
-	struct slot *got[2];
-	bool granted; /* got[] is there */
-	bool again;   /* ask when a pair of ours comes back */
+	struct rdma_pair wanted;
+	bool again; /* ask when a pair of ours comes back */
 	bool ending;
 	uint32_t pairs; /* that this stream has */
 	struct rholder holder;

@@ -8,8 +8,7 @@
  * A stream that has no pair waits in the pool's line. A stream whose packets lie in pairs does not:
  * it asks again when one of its pairs comes back. The pipeline says how long that may take
  * (pipeline.h). While somebody waits, a pair that its caller does not fetch for UNFETCHED_NS is
- * given back.
- * The pool's call-back takes no lock, because it may run while another stream's lock is held. */
+ * given back. */
 #include "client/src/stream/stream_rdma_write_internal.h"
 #include "common/base/clock.h"
 
@@ -35,53 +34,35 @@ static void give(struct rdma_w *w)
 {
 	w->pairs++;
 	pthread_mutex_lock(&w->m.lock);
-	w->pair[0] = w->got[0];
-	w->pair[1] = w->got[1];
+	w->pair[0] = w->wanted.slot[0];
+	w->pair[1] = w->wanted.slot[1];
 	w->copy_state = COPY_THERE;
 	w->copy_there_ns = clock_mono_ns();
 	meeting_ring(&w->m);
 	pthread_mutex_unlock(&w->m.lock);
 }
 
-/* Inside some slot_put(). */
-static void on_granted(struct pool_ask *a)
-{
-	struct rdma_w *w = container_of(a, struct rdma_w, ask);
-
-	w->granted = true;
-	look_again(w);
-}
-
 static void ask_pair(struct rdma_w *w)
 {
-	struct pool *pool = rdma_pool(w->rdma);
-	const uint8_t data = (uint8_t)rdma_class(w->copy_len),
-		      crc = (uint8_t)rdma_crc_class(w->copy_crc_len);
-
-	w->ask = (struct pool_ask){.use = POOL_WRITE,
-				   .forms = 1,
-				   .slots = w->got,
-				   .granted = on_granted,
-				   .form[0] = {2, {{data, 1}, {crc, 1}}}};
+	rdma_pair_init(&w->wanted, w->rdma, POOL_WRITE, &w->rop);
+	rdma_pair_form(&w->wanted, rdma_class(w->copy_len), rdma_crc_class(w->copy_crc_len));
 	w->again = false;
-	if (pool_take(pool, &w->ask))
+	if (pool_take(rdma_pool(w->rdma), &w->wanted.ask))
 		give(w);
 	else if (w->pairs)
 		w->again = true;
 	else
-		pool_wait(pool, &w->ask);
+		pool_wait(rdma_pool(w->rdma), &w->wanted.ask);
 }
 
 static bool w_step(struct rop *op)
 {
 	struct rdma_w *w = container_of(op, struct rdma_w, rop);
 
-	if (w->granted) {
-		w->granted = false;
+	if (rdma_pair_fetch(&w->wanted))
 		give(w);
-	} else if (w->again) {
+	else if (w->again)
 		ask_pair(w);
-	}
 	return false;
 }
 
@@ -121,10 +102,7 @@ void rdma_w_pairs_end(struct rdma_w *w)
 {
 	w->ending = true;
 	rdma_holder_remove(&w->holder);
-	if (w->granted)
-		give(w);
-	else
-		pool_wait_cancel(rdma_pool(w->rdma), &w->ask);
+	rdma_pair_end(&w->wanted);
 	if (w->copy_state == COPY_THERE)
 		rdma_w_put_pair(w, w->pair[0], w->pair[1]);
 	list_del(&w->rop.ready_link);

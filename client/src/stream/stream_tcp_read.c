@@ -88,11 +88,7 @@ static int begin(struct tcp_r *t, bool fresh, struct err *err)
 		return 0;
 	t->phase = TCP_CONNECT;
 	rc = sock_start(&t->addr, &t->sock, err);
-	if (rc < 0) {
-		err_prefix(err, NODE_TOLD);
-		err_cure(err, "is it up? see dfs admin report");
-	}
-	return rc;
+	return rc < 0 ? node_no_connection(rc, err) : rc;
 }
 
 /* Each of these: 1 done, on to the next phase; 0 not now; -errno. */
@@ -100,10 +96,8 @@ static int do_connect(struct tcp_r *t, struct err *err)
 {
 	int rc = sock_connected(t->sock, &t->addr, err);
 
-	if (rc < 0) {
-		err_prefix(err, NODE_TOLD);
-		err_cure(err, "is it up? see dfs admin report");
-	}
+	if (rc < 0)
+		return node_no_connection(rc, err);
 	if (rc > 0)
 		t->phase = TCP_ASK;
 	return rc;
@@ -111,16 +105,11 @@ static int do_connect(struct tcp_r *t, struct err *err)
 
 static int do_ask(struct tcp_r *t, struct err *err)
 {
-	struct iovec iov = {t->op + t->op_sent, t->op_len - t->op_sent};
-	ssize_t n = sock_try_send(t->sock, &iov, 1, err);
+	const int rc = sock_try_send_rest(t->sock, t->op, t->op_len, &t->op_sent, err);
 
-	if (n <= 0)
-		return (int)n;
-	t->op_sent += (size_t)n;
-	if (t->op_sent < t->op_len)
-		return 1;
-	t->phase = TCP_ANSWER;
-	return 0; /* it is not here yet */
+	if (rc > 0)
+		t->phase = TCP_ANSWER; /* which is not here yet */
+	return rc < 0 ? rc : 0;
 }
 
 static int take_checksum_info(struct tcp_r *t, const Hd__ReadOpChecksumInfoProto *info,

@@ -19,13 +19,6 @@
 #define POLL_FIRST_NS (1 * NS_PER_MS)
 #define POLL_MAX_NS (1000 * NS_PER_MS)
 
-static void sleep_ns(uint64_t ns)
-{
-	struct timespec ts = {(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
-
-	(void)nanosleep(&ts, NULL); /* an early end is fine: the caller looks again */
-}
-
 /* Sleep, a little longer each time. False when @deadline_ns has passed. */
 static bool poll_pause(uint64_t *pause_ns, uint64_t deadline_ns)
 {
