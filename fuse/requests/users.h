@@ -9,10 +9,10 @@
  * In the other direction owner and group names become local numbers. A number without a name here
  * is a name of digits in HDFS, both ways; any other name that is not known here is shown as nobody.
  * Ownership: users_get() gives a counted handle, users_put() releases it. At most USERS_MAX are
- * kept; the one that was idle longest goes. Its handle is what remembers files that were closed
- * early: where it owes a sync of such files it becomes a *debtor*, until users_settle() has made
- * that sync. A sync that fails for good is told to its user, at the next sync that this user asks
- * for, and once to somebody else who asks for what may be the same files.
+ * kept; the one that was idle longest goes. A handle remembers files that were closed early. When
+ * it must go and still owes a sync of such files, it becomes a *debtor* until users_settle() has
+ * made that sync. When the sync fails for good, its user gets the error at the next sync that this
+ * user asks for, and so does, once, somebody else who asks about files that may be the same.
  * Threading: any thread, users_settle() one at a time; `lock` is a leaf.
  */
 #include <pthread.h>

@@ -146,7 +146,8 @@ static int check_file(const Hd__AppendResponseProto *m, const char *path, uint32
 		      struct err *err)
 {
 	if (!m->stat)
-		return err_set(err, -EPROTO, "the NameNode opens %.200s without a word", path);
+		return err_set(err, -EPROTO,
+			       "the NameNode opened %.200s, and its answer lacks the file", path);
 	if (m->stat->fileencryptioninfo)
 		return err_set(err, -ENOTSUP,
 			       "%.200s is encrypted, which this version cannot write", path);

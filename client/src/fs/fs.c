@@ -228,7 +228,8 @@ static int make_client_name(struct dfs *fs, struct err *err)
 	uint64_t id;
 
 	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
-		return err_sys(err, neg_errno(), "no random numbers");
+		return err_sys(err, neg_errno(),
+			       "the kernel gives no random numbers for the name of this client");
 	snprintf(fs->client_name, sizeof(fs->client_name), "libdfsclient_%ld_%016llx",
 		 (long)getpid(), (unsigned long long)id);
 	return 0;
@@ -455,7 +456,7 @@ DFS_API void dfs_disconnect(struct dfs *fs)
 	if (!fs)
 		return;
 	if (fs->nn)
-		rpc_client_cancel(fs->nn); /* the keeper may be in a call */
+		rpc_client_cancel(fs->nn); /* the housekeeper may be in a call */
 	housekeeper_fini(&fs->keeper);
 	rpc_client_free(fs->nn);
 	rdma_free(fs->rdma);

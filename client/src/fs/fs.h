@@ -5,12 +5,12 @@
  * fs - one connected file system: what all files of a handle share
  *
  * Idea: a `struct dfs` holds the parsed settings, the RPC client of the NameNode, caches (idle data
- * connections, packet memory, suspect nodes, RDMA fallbacks) and the keeper thread.
+ * connections, packet memory, suspect nodes, RDMA fallbacks) and the househousekeeper thread.
  * Ownership: made by dfs_connect(), which owns everything in it; files borrow it.
  * Threading: `set`, `user`, `uri`, `defaults` never change after dfs_connect(). Everything else has
  * its own lock, named beside it. Lock order: reader.seq_lock, then reader.lock or
  * idle_streams.lock, or keeper.lock; keeper.lock, then idle_streams.lock and reader.seq_lock or
- * writer.lock, which the keeper only tries; the locks of the caches are leaves.
+ * writer.lock, which the housekeeper only tries; the locks of the caches are leaves.
  * See docs/design/003-client.md.
  */
 #include <pthread.h>

@@ -121,7 +121,8 @@ static void ask_unit(struct dfs *fs, struct group *g, unsigned u, struct unit_le
 	g->unit[u].b.numbytes = EC_NUMBYTES_UNIT;
 	rc = visible_length(fs, &g->unit[u].lb, 0, &n, &why);
 	if (rc == 0 && !ec_length_ok(n))
-		rc = err_set(&why, -EPROTO, "a unit of %llu bytes, it is said",
+		rc = err_set(&why, -EPROTO,
+			     "a data node says that a unit of a block group has %llu bytes",
 			     (unsigned long long)n);
 	if (rc < 0 && strcmp(why.remote, JEX_REPLICA_NOT_FOUND) != 0) {
 		l->silent++;

@@ -196,7 +196,8 @@ static int learn_policy(struct reader *r, const Hd__LocatedBlocksProto *l, bool 
 
 	if (rc < 0)
 		return err_set(err, -EPROTO,
-			       "%.200s has an erasure-coding policy that makes no sense", r->path);
+			       "the NameNode names an impossible erasure-coding policy for %.200s",
+			       r->path);
 	if (!first && (r->striped != (l->ecpolicy != NULL) ||
 		       (r->striped && !ec_policy_same(&r->policy, ret))))
 		return same_file_differs(SAME_FILE_OTHER, r->path, 0, err);
@@ -238,8 +239,8 @@ static int learn_length(struct reader *r, const Hd__LocatedBlocksProto *l,
 	    open->offset == known->offset)
 		open->b->numbytes = known->end - known->offset;
 	if (l->filelength > INT64_MAX || (open && open->b->numbytes > INT64_MAX - l->filelength))
-		return err_set(err, -EPROTO, "%.200s is longer than 2^63 bytes, it is said",
-			       r->path);
+		return err_set(err, -EPROTO,
+			       "the NameNode says that %.200s is longer than 2^63 bytes", r->path);
 	*ret = l->filelength + (open ? open->b->numbytes : 0);
 	return 0;
 }

@@ -100,7 +100,10 @@ static int verify(struct rdma_r *r, struct rslot *s, struct err *err)
 	    s->first + s->data_len < s->offset + s->len || s->crc_len > s->crc->size ||
 	    (s->crc_type != CRC_NULL &&
 	     (!s->bpc || s->crc_len != crc_bytes((enum crc_type)s->crc_type, s->data_len, s->bpc))))
-		return err_set(err, -EPROTO, "data node %s answers a read with nonsense", r->peer);
+		return err_set(
+			err, -EPROTO,
+			"data node %s answers a read with offsets or sizes that do not fit it",
+			r->peer);
 	wrong = crc_verify((enum crc_type)s->crc_type, s->data->data, s->data_len,
 			   s->bpc ? s->bpc : 512, s->crc->data);
 	if (wrong >= 0)

@@ -118,8 +118,10 @@ static int take_checksum_info(struct tcp_r *t, const Hd__ReadOpChecksumInfoProto
 	if (!info || info->checksum->bytesperchecksum == 0 ||
 	    info->checksum->bytesperchecksum > BPC_MAX || info->chunkoffset > t->offset ||
 	    t->offset - info->chunkoffset >= info->checksum->bytesperchecksum)
-		return err_set(err, -EPROTO, "data node %s answers a read with nonsense",
-			       t->sock->peer);
+		return err_set(
+			err, -EPROTO,
+			"data node %s answers a read with offsets or sizes that do not fit it",
+			t->sock->peer);
 	t->type = (enum crc_type)info->checksum->type;
 	t->bpc = info->checksum->bytesperchecksum;
 	t->at = info->chunkoffset;
@@ -178,7 +180,8 @@ static int take_end(struct tcp_r *t, struct err *err)
 		return rc;
 	if (!h.last || h.data_len > 0 || h.crc_len > 0 || h.seqno != t->sock->end_seqno ||
 	    (uint64_t)h.offset != t->sock->end_at)
-		return err_set(err, -EPROTO, "data node %s does not end a read", t->sock->peer);
+		return err_set(err, -EPROTO, "data node %s did not send the last packet of a read",
+			       t->sock->peer);
 	t->sock->owes_end = false;
 	return 1;
 }
@@ -234,8 +237,10 @@ static int do_header(struct tcp_r *t, struct err *err)
 		return rc;
 	if (h.seqno != t->seqno || (uint64_t)h.offset != t->at || (h.data_len > 0) == h.last ||
 	    h.crc_len != crc_bytes(t->type, h.data_len, t->bpc))
-		return err_set(err, -EPROTO, "data node %s sent packet %lld out of order or shape",
-			       t->sock->peer, (long long)t->seqno);
+		return err_set(
+			err, -EPROTO,
+			"data node %s sent packet %lld out of order, or with sizes that do not fit it",
+			t->sock->peer, (long long)t->seqno);
 	t->left = h.data_len;
 	t->crc_len = h.crc_len;
 	t->crc_got = 0;
@@ -272,7 +277,8 @@ static int to_data(struct tcp_r *t, struct err *err)
 	while (rc > 0 && t->phase != TCP_DATA) {
 		rc = t->phase == TCP_HEADER ? do_header(t, err) : do_crcs(t, err);
 		if (rc > 0 && t->phase == TCP_HEADER)
-			rc = err_set(err, -EPROTO, "data node %s ends the block early",
+			rc = err_set(err, -EPROTO,
+				     "data node %s ended the read before its last byte",
 				     t->sock->peer);
 	}
 	return rc;

@@ -373,7 +373,8 @@ int output_policy(const Hd__ErasureCodingPolicyProto *m, const char *path, struc
 	int rc = m ? ec_policy_from_msg(m, &p) : 0;
 
 	if (rc < 0)
-		return err_set(err, rc, "%.200s has an erasure-coding policy that makes no sense",
+		return err_set(err, rc,
+			       "the NameNode names an impossible erasure-coding policy for %.200s",
 			       path);
 	if (m && p.codec == EC_CODEC_REPLICATION)
 		p.k = 0;
