@@ -371,7 +371,7 @@ static void say_lost(int rc, struct dfs_err *err)
 {
 	if (rc < 0 && err)
 		snprintf(err->text, sizeof(err->text),
-			 "a file that was closed earlier did not reach the disks");
+			 "a file that was closed earlier did not reach the disks; write it again");
 }
 
 /* What @asker is to be told of: its own losses, which are forgotten by that, and what nobody was

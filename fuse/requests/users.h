@@ -39,7 +39,7 @@ struct user {
 	bool own_name;
 	uint32_t refs;
 	uint64_t used_ns;
-	/* when the NameNode last took it for who may do everything; 0: never */
+	/* when the NameNode last took it for the superuser; 0: never */
 	atomic_uint_fast64_t super_ns;
 	/* files created or closed early, and how many of these are on the NameNode's disk for sure
 	 */

@@ -104,7 +104,7 @@ struct block_stream {
 	int (*next_ack)(struct wstream *s, struct ack *ret, struct err *err);
 	/** Until an ack can be had, or (@want_send) a packet can move. 1, 0 at the deadline. */
 	int (*wait)(struct wstream *s, bool want_send, uint64_t deadline_ns, struct err *err);
-	/** The same for who waits for several streams: 1 something can move now; 0 and what to
+	/** The same for a caller that waits for several streams: 1 something can move now; 0 and what to
 	 *  poll(2) for, after which it may. */
 	int (*poll_write)(struct wstream *s, bool want_send, struct pollfd *ret);
 	void (*close_write)(struct wstream *s);

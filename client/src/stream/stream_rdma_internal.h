@@ -21,7 +21,7 @@
 struct meeting {
 	pthread_mutex_t lock;
 	pthread_cond_t news;
-	int fd;   /* an eventfd that every word rings, for who polls; -1 until somebody does */
+	int fd;   /* an eventfd that meeting_ring() writes to; -1 until somebody polls */
 	int lost; /* -errno when the connection is gone */
 	char why[160];
 };

@@ -66,7 +66,7 @@ int deferred_sync_settle(struct dfs *fs, struct err *err);
 int deferred_sync_settle_file(struct dfs *fs, uint64_t file, struct err *err);
 /** As deferred_sync_settle(), with little patience; what is told once stays to be told. */
 int deferred_sync_try(struct dfs *fs, struct err *err);
-/** As deferred_sync_settle(), for nobody in particular: a loss is told to the next who asks. */
+/** As deferred_sync_settle(), in the background: a loss is kept for the next caller that asks. */
 void deferred_sync_settle_quietly(struct dfs *fs);
 /** As that, of @file (0: of all) and until @until_ns at the latest. Nodes that were asked in vain
  *  before are not asked. */

@@ -80,5 +80,5 @@ int early_close_settle_file(struct dfs *fs, uint64_t id, struct err *err);
 /** As early_close_settle(), with little patience. A loss stays to be told: -ESTALE means a loss and
  *  nothing else, and -EIO is never returned. */
 int early_close_try(struct dfs *fs, struct err *err);
-/** As early_close_settle(), for nobody in particular: a loss is told to the next who asks. */
+/** As early_close_settle(), in the background: a loss is kept for the next caller that asks. */
 void early_close_settle_quietly(struct dfs *fs);

@@ -110,7 +110,7 @@ int pipeline_pump(struct pipeline *p, int *ret_bad, struct err *err);
 int pipeline_wait(struct pipeline *p, bool want_send, struct err *err);
 /** When a heartbeat is due; UINT64_MAX: never, the stream's connection keeps the nodes informed. */
 uint64_t pipeline_beat_ns(const struct pipeline *p);
-/** The two halves of pipeline_wait(), for who waits for several pipes at a time: until when, and
+/** The two halves of pipeline_wait(), for a caller that waits for several pipelines at a time: until when, and
  *  what to do when nothing came until then. */
 uint64_t pipeline_wait_deadline(const struct pipeline *p, bool want_send);
 int pipeline_waited(struct pipeline *p, bool want_send, struct err *err);
