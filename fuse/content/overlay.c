@@ -517,7 +517,7 @@ static int load_base(struct overlay *o, FILE *f)
 	struct overlay_of *of = &o->of;
 
 	if (!fgets(line, sizeof(line), f) || strcmp(line, "dfs-fuse overlay 1\n") != 0 ||
-	    !fgets(line, sizeof(line), f) ||
+	    !fgets(line, sizeof(line), f) || !strchr(line, '\n') ||
 	    sscanf(line,
 		   "of %" SCNu64 " length %" SCNu64 " mtime %" SCNu64 " uid %u dir %" SCNu64
 		   " name %510s",
@@ -544,8 +544,14 @@ int overlay_load(int dir, uint64_t n, struct overlay_budget *b, struct overlay *
 		f = fdopen(fd, "r");
 	if (rc == 0)
 		rc = f ? load_base(o, f) : -ENOMEM;
-	while (rc == 0 && fgets(line, sizeof(line), f) && strchr(line, '\n'))
+	if (rc == 0)
+		o->log_bytes = (uint64_t)ftello(f);
+	while (rc == 0 && fgets(line, sizeof(line), f) && strchr(line, '\n')) {
 		rc = load_line(o, line);
+		o->log_bytes += strlen(line);
+	}
+	if (rc == 0) /* what comes must not be the end of a line that was torn */
+		rc = ret_errno(ftruncate(o->log, (off_t)o->log_bytes));
 	if (f)
 		fclose(f);
 	if (rc < 0) {

@@ -85,6 +85,36 @@ static void answers_are_forgotten_after_their_time(void **state)
 	test_db_fini(&d);
 }
 
+/* Two answers that share a record are kept until the later of their times, whichever came first,
+ * and not much longer. */
+static void two_times_in_one_span(void **state)
+{
+	const void *answer;
+	struct test_db d;
+	uint32_t len;
+
+	(void)state;
+	for (int later_first = 0; later_first < 2; later_first++) {
+		const struct retry_cache_key a = key(1), b = key(2), c = key(3);
+
+		test_db_init(&d);
+		test_begin(&d, "root");
+		assert_int_equal(retry_cache_store(&d.t, &a, later_first ? 5900 : 5000, "a", 1), 0);
+		assert_int_equal(retry_cache_store(&d.t, &b, later_first ? 5000 : 5900, "b", 1), 0);
+		assert_int_equal(retry_cache_store(&d.t, &c, 9000, "c", 1), 0);
+		assert_int_equal(test_commit(&d), 0);
+		test_begin(&d, "root");
+		assert_int_equal(retry_cache_purge(&d.t, 5899), 0);
+		assert_int_equal(retry_cache_find(&d.t, later_first ? &a : &b, &answer, &len), 0);
+		assert_int_equal(retry_cache_purge(&d.t, 5901), 0);
+		assert_int_equal(retry_cache_find(&d.t, &a, &answer, &len), -ENOENT);
+		assert_int_equal(retry_cache_find(&d.t, &b, &answer, &len), -ENOENT);
+		assert_int_equal(retry_cache_find(&d.t, &c, &answer, &len), 0);
+		txn_write_abort(&d.t);
+		test_db_fini(&d);
+	}
+}
+
 static void a_call_without_a_usable_id_is_not_remembered(void **state)
 {
 	const uint8_t id[RETRY_ID_MAX + 1] = {0};
@@ -110,6 +140,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_answer_survives_the_process),
 		cmocka_unit_test(answers_are_forgotten_after_their_time),
+		cmocka_unit_test(two_times_in_one_span),
 		cmocka_unit_test(a_call_without_a_usable_id_is_not_remembered),
 	};
 

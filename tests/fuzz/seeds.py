@@ -228,6 +228,28 @@ def recoveries():
             seed('group_recovery', answers + order)
 
 
+def journals():
+    def record(kind, step, payload):
+        return bytes([kind, step, len(payload)]) + payload
+    seed('journal', bytes([0]) + b''.join(record(1, 1, bytes([n]) * n) for n in range(20)))
+    seed('journal', bytes([0]) + record(1, 1, b'a') + record(2, 0, b'') + record(1, 0, b'b') + record(3, 1, b'c'))
+    seed('journal', bytes([0]) + record(1, 1, b'a') + record(129, 1, b'torn') + record(3, 1, b'loose'))
+    seed('journal', bytes([0]) + record(1, 1, b'a') + record(129, 1, b'broken') + record(1, 1, b'behind'))
+    seed('journal', bytes([1]) + bytes(100))
+
+
+def overlays():
+    head = b'dfs-fuse overlay 1\nof 16390 length 1000 mtime 5 uid 0 dir 16385 name 66\n'
+    for tail in b'', b'w 0 100\nw 50 200\nt 150\nn 7\nc\nw 900 2000\n', b'w 10 20\nw 40 6', b't 0\nt 9223372036854775807\nw 1 9223372036854775807\n', b'w 5 5\n':
+        seed('overlay', head + tail)
+
+
+def disks():
+    seed('disk', b'#Thu Nov 26 10:00:00 UTC 2026\nstorageID=DS-1\nclusterID=CID-1\ncTime\\=0 : 0\nlayoutVersion=-57\n a\\u0041 = b\\\n   c\n')
+    for kind in range(4):
+        seed('disk', struct.pack('>HBI', 1, kind, 512) + bytes(8))
+
+
 for path in sorted(vectors.rglob('*.txt')):
     lines = path.read_text().split('\n')
     up, down = (b''.join(bytes.fromhex(l[2:]) for l in lines if l.startswith(k)) for k in '><')
@@ -255,5 +277,8 @@ recoveries()
 tokens()
 block_reports()
 confs()
+journals()
+overlays()
+disks()
 namespaces()
 (out / 'stamp').write_text('done\n')

@@ -56,7 +56,12 @@ static unsigned naps_until_all_is_well; /* 0: none make it so */
 static unsigned copies;                 /* of each block */
 static unsigned asked;                  /* getBlockLocations */
 static unsigned streams, streams_made;
-static uint64_t stream_len; /* so much the last one was asked for */
+static uint64_t stream_len;        /* so much the last one was asked for */
+static int node_rc[8], byte_rc[8]; /* what the nth replica of a block says, when it is opened */
+				   /* and when it is read */
+static unsigned node_asked[8];     /* how often it was opened */
+static unsigned reported;          /* replicas, as damaged; */
+static char reported_node[64];     /* the last one */
 static uint64_t clock_ns;
 static uint64_t next_block;
 static Hd__DatanodeInfoProto info, *locs[512];
@@ -197,6 +202,14 @@ int __wrap_nn_call(struct dfs *d, const char *method, const ProtobufCMessage *q,
 	(void)d;
 	if (strcmp(method, "getBlockLocations") == 0)
 		return locate((const void *)q, reply, ret, err);
+	if (strcmp(method, "reportBadBlocks") == 0) {
+		const Hd__ReportBadBlocksRequestProto *bad = (const void *)q;
+
+		reported++;
+		snprintf(reported_node, sizeof(reported_node), "%s",
+			 bad->blocks[0]->locs[0]->id->ipaddr);
+		return 0;
+	}
 	assert_string_equal(method, "getFileInfo");
 	status((const void *)q, reply, ret);
 	return 0;
@@ -252,6 +265,7 @@ struct fake_stream {
 	struct rstream base;
 	char pool[8];
 	uint64_t block, gs, at, left;
+	size_t node;
 };
 
 static inline ssize_t fake_read(struct rstream *rs, void *buf, size_t len, struct err *err)
@@ -260,6 +274,8 @@ static inline ssize_t fake_read(struct rstream *rs, void *buf, size_t len, struc
 
 	if (s->gs < cut_stamp)
 		return err_set(err, -EEXIST, "it was cut");
+	if (s->node < 8 && byte_rc[s->node])
+		return err_set(err, byte_rc[s->node], "replica %zu fails", s->node);
 	len = len < s->left ? len : (size_t)s->left;
 	for (size_t i = 0; i < len; i++)
 		((uint8_t *)buf)[i] = byte_of(s->pool, s->block, s->at++);
@@ -291,7 +307,11 @@ static inline int open_stream(const struct read_setup *r, struct rstream **ret, 
 		return err_set(err, gone_rc, "no such replica");
 	if (r->gs && r->gs < cut_stamp && !cut_late)
 		return err_set(err, -EEXIST, "it was cut");
+	node_asked[r->node % 8]++;
+	if (r->node < 8 && node_rc[r->node])
+		return err_set(err, node_rc[r->node], "node %zu refuses", r->node);
 	s = calloc(1, sizeof(*s));
+	s->node = r->node;
 	s->gs = r->gs ? r->gs : UINT64_MAX;
 	s->base.ops = &fake_ops;
 	snprintf(s->pool, sizeof(s->pool), "%s", r->lb->b->poolid);
@@ -378,7 +398,10 @@ static inline void begin(bool ec, bool ours)
 	router = false;
 	gone_block = cut_stamp = 0;
 	copies = 1;
-	asked = streams_made = 0;
+	asked = streams_made = reported = 0;
+	memset(node_rc, 0, sizeof(node_rc));
+	memset(byte_rc, 0, sizeof(byte_rc));
+	memset(node_asked, 0, sizeof(node_asked));
 	assert_int_equal(streams, 0);
 	clock_ns = 1000 * IDLE_NS;
 	next_block = ec ? (uint64_t)INT64_MIN + 16 : 16;

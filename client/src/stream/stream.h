@@ -111,7 +111,8 @@ struct block_stream {
 
 	int (*open_read)(struct dfs *fs, const struct read_setup *r, struct rstream **ret,
 			 struct err *err);
-	/** The next bytes of the range, verified: 1..@len, -EBADMSG for a wrong CRC. -EEXIST, as
+	/** The next bytes of the range, verified: 1..@len, which is no more than is left of the
+	 *  range. -EBADMSG for a wrong CRC. -EEXIST, as
 	 *  from open_read: the replica was cut within the range since it had the stamp that was
 	 *  asked by; what is there now is something else.
 	 *  Never called when the range is used up. */

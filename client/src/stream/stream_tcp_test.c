@@ -320,6 +320,75 @@ static void packets_out_of_order_are_refused(void **state)
 	}
 }
 
+/* A header whose lengths do not fit each other, with all the bytes that it speaks of behind it. */
+static void a_header_that_lies_is_refused(void **state)
+{
+	const struct dt_packet lies[] = {
+		{.data_len = 16, .crc_len = 4},              /* one CRC for two chunks */
+		{.data_len = 16, .crc_len = 12},             /* three */
+		{.data_len = 16, .crc_len = 0},              /* none */
+		{.data_len = 17, .crc_len = 8},              /* a chunk and a bit more */
+		{.data_len = 16, .crc_len = 8, .offset = 8}, /* another place */
+		{.data_len = 16, .crc_len = 8, .seqno = 1},  /* another number */
+		{.data_len = 0, .crc_len = 0},               /* empty, and not the last */
+		{.data_len = 1 << 20, .crc_len = 8},         /* far beyond what is asked for */
+		{.data_len = 16, .crc_len = 1 << 20},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++) {
+		struct answer a = {.len = 0};
+		uint8_t hdr[DT_PACKET_HEADER_MAX], *msg;
+		size_t n;
+		int rc;
+
+		assert_int_equal(dt_read_response_encode(CRC_CRC32C, BPC, 0, &msg, &n), 0);
+		put(&a, msg, n);
+		free(msg);
+		put(&a, hdr, dt_packet_encode(&lies[i], hdr));
+		memset(a.buf + a.len, 0, 1024);
+		a.len += 1024;
+		arm(&a);
+		rc = read_range(0, 40, 40, NULL);
+		assert_true(rc == -EPROTO || rc == -EMSGSIZE);
+		assert_int_equal(fs.socks.count, 0);
+	}
+}
+
+/* More than was asked for is sent, up to the end of a chunk: it is taken off the connection, which
+ * is kept. */
+static void bytes_beyond_the_range_are_not_given(void **state)
+{
+	struct answer a;
+
+	(void)state;
+	for (size_t want = 1; want <= 24; want++)
+		for (size_t piece = 1; piece <= want; piece++) {
+			make_answer(&a, 3, want, 1);
+			arm(&a);
+			assert_int_equal(read_range(3, want, piece, NULL), 0);
+			assert_int_equal(fs.socks.count, 1);
+			sock_close(fs.socks.idle[--fs.socks.count]);
+		}
+}
+
+/* The answer begins where it says, and ends before the byte that was asked for. */
+static void an_answer_that_ends_before_the_range_is_refused(void **state)
+{
+	struct answer a = {.len = 0};
+	uint8_t *msg;
+	size_t n;
+
+	(void)state;
+	assert_int_equal(dt_read_response_encode(CRC_CRC32C, BPC, 8, &msg, &n), 0);
+	put(&a, msg, n);
+	free(msg);
+	put_packet(&a, 8, 11, 0); /* a chunk that is the block's last one: three bytes */
+	put_packet(&a, 11, 11, 1);
+	arm(&a);
+	assert_int_equal(read_range(12, 1, 1, NULL), -EPROTO);
+}
+
 static void a_chunk_offset_that_makes_no_sense_is_refused(void **state)
 {
 	static const struct {
@@ -503,6 +572,9 @@ int main(void)
 		cmocka_unit_test(no_flipped_bit_gets_through),
 		cmocka_unit_test(an_answer_cut_anywhere_is_an_error),
 		cmocka_unit_test(packets_out_of_order_are_refused),
+		cmocka_unit_test(a_header_that_lies_is_refused),
+		cmocka_unit_test(bytes_beyond_the_range_are_not_given),
+		cmocka_unit_test(an_answer_that_ends_before_the_range_is_refused),
 		cmocka_unit_test(a_chunk_offset_that_makes_no_sense_is_refused),
 		cmocka_unit_test(hints_for_the_page_cache_are_passed_on),
 		cmocka_unit_test(a_connection_is_kept_after_a_whole_block),
