@@ -72,7 +72,7 @@ static uint8_t bytes[FILE_MAX + BLOCK];
 
 static unsigned node_of(const Hd__DatanodeIDProto *id)
 {
-	return (unsigned)atoi(id->datanodeuuid);
+	return (unsigned)strtoul(id->datanodeuuid, NULL, 10);
 }
 
 static bool operation_fails(unsigned n)
