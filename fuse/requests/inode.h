@@ -79,7 +79,7 @@ struct inode {
 	int32_t backing;
 	uint32_t backing_opens;                /* L: so many of `opens` read it there, */
 	struct dfs_content_id backing_content; /* L: and this is what it holds */
-	/* L: its file has another inode, or will get one; `gone`, for those that have this one open */
+	/* L: its file has another inode, or will get one; `gone`, for its open handles */
 	bool retired;
 	/* L: constant: this is such another inode, and its number no HDFS id */
 	bool alias;
@@ -100,7 +100,7 @@ struct inode {
 	bool w_unflushed;    /* C: w was written since its last flush */
 	bool w_early;        /* C: its end need not wait for the NameNode's disk */
 	bool w_written;      /* C: w has taken bytes */
-	/* BY_UID of the user that closed it early; BY_ANYBODY: it is not known whether somebody has */
+	/* BY_UID of the user that closed it early; BY_ANYBODY: nobody knows whether anyone has */
 	atomic_uint_fast64_t early_by;
 	uint32_t w_mark; /* C: in mount.state, as long as its lease is ours; 0: none */
 	/* C: behind blocks that may have been closed early, and are not synced yet */

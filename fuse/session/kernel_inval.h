@@ -6,11 +6,12 @@
  *
  * Idea: when a directory is closed to others, the kernel must ask again for each name in it. To
  * forget a name the kernel takes the lock of the directory, which the request at hand still holds.
- * So a thread of its own tells the kernel, right after the answer. When bytes are written past pages
- * that others read, the kernel waits for reads of these pages, and the threads that answer requests
- * are needed for these reads. So this thread waits, and answers the write where the answer must come
- * after. A mount has one such thread for names and one for pages: a rename, which holds the lock of
- * a directory, may wait for a file, and the holder of the file's lock for the answer to a write.
+ * So a thread of its own tells the kernel, right after the answer. When bytes are written past
+ * pages that others read, the kernel waits for reads of these pages, and the threads that answer
+ * requests are needed for these reads. So this thread waits, and answers the write where the answer
+ * must come after. A mount has one such thread for names and one for pages: a rename, which holds
+ * the lock of a directory, may wait for a file, and the holder of the file's lock for the answer to
+ * a write.
  * Threading: any thread asks; one thread works. Limit: INVAL_MAX names wait; beyond, names stay
  * until entry_timeout.
  */

@@ -7,10 +7,10 @@
  *
  * Idea: a request may meet one silent server after the other, or wait for a lock behind such a
  * request, and the kernel lets no program die that waits for an answer. So one thread looks at the
- * requests under way (request_table.h). One in which nothing has moved for WATCHDOG_TIMES the option `timeout` is
- * answered with ETIMEDOUT, one of a process with a pending SIGKILL with EINTR. The thread that
- * works at it goes on to its end, where its own answer meets nobody; what it holds it gives back
- * then. Behind one that was given up, requests of the same file are given up after
+ * requests under way (request_table.h). One in which nothing has moved for WATCHDOG_TIMES the
+ * option `timeout` is answered with ETIMEDOUT, one of a process with a pending SIGKILL with EINTR.
+ * The thread that works at it goes on to its end, where its own answer meets nobody; what it holds
+ * it gives back then. Behind one that was given up, requests of the same file are given up after
  * WATCHDOG_BEHIND_MS.
  * Threading: a thread of its own.
  * Source: fuse(4): an answer to a request that is not there any more is ENOENT.

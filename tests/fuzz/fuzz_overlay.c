@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The record of an overlay that a mount has left: it is refused, or its overlay can be read, written
- * and loaded again. */
+/* The record of an overlay that a mount has left: it is refused, or its overlay can be read,
+ * written and loaded again. */
 #include "fuse/content/overlay.h"
 
 #include <errno.h>

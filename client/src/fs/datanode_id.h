@@ -27,7 +27,8 @@ int node_addr(const Hd__DatanodeIDProto *id, bool use_hostname, bool ipc, struct
 
 #define NODE_TOLD                                                                                  \
 	"data node, address from the NameNode" /* before what went wrong with the address */
-/** A connection to a data node failed with @rc: say whose address it was, and the cure. Returns @rc.
+/** A connection to a data node failed with @rc: say whose address it was, and the cure. Returns
+ *  @rc.
  */
 int node_no_connection(int rc, struct err *err);
 /** The cause in @text, for a list in which the node is named before it: without NODE_TOLD and

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file_blocks - the calls of dfsclient.h about the blocks of a file by its name, and about its lease
+/* file_blocks - the calls of dfsclient.h about the blocks of a file by its name, and about its
+ * lease
  */
 #include <stdlib.h>
 #include <string.h>

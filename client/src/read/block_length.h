@@ -4,9 +4,9 @@
 /**
  * block_length - how long the last block of a file is that is being written
  *
- * Idea: the NameNode does not know it; the data nodes of the block do (getReplicaVisibleLength). The
- * first node that answers is believed. A block that no node has heard of is empty: its writer is
- * about to set the pipeline up. A node that cannot be asked, or does not tell, may know more.
+ * Idea: the NameNode does not know it; the data nodes of the block do (getReplicaVisibleLength).
+ * The first node that answers is believed. A block that no node has heard of is empty: its writer
+ * is about to set the pipeline up. A node that cannot be asked, or does not tell, may know more.
  * Each unit of a striped group has a length of its own. What is read of the group is the rows that
  * were certainly written whole: a row that a dead writer was about to end is not read until its
  * lease is recovered. Silent units matter only when fewer units have answered than the policy has

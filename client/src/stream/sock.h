@@ -83,8 +83,8 @@ void sock_cache_init(struct sock_cache *c);
 void sock_cache_fini(struct sock_cache *c);
 /** An idle connection to @a, or NULL. */
 struct sock *sock_cache_get(struct sock_cache *c, const struct net_addr *a);
-/** The same for a caller that cannot begin anew: one that owes nothing, and that the peer has not closed as
- * far as one can tell. */
+/** The same for a caller that cannot begin anew: one that owes nothing, and that the peer has not
+ * closed as far as one can tell. */
 struct sock *sock_cache_get_sound(struct sock_cache *c, const struct net_addr *a);
 /** Takes @s, for which no byte is outstanding in either direction, or only the packet that it owes.
  */

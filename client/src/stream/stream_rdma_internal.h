@@ -5,8 +5,9 @@
  * stream_rdma_internal - what writing and reading of blocks over RDMA share
  *
  * Idea: capsules arrive on the reactor's thread, and callers wait on theirs. A struct meeting joins
- * the two: the reactor records there what came, the caller looks it up or sleeps on it. stream_rdma.c has
- * what both directions need, stream_rdma_write.c and stream_rdma_read.c one direction each.
+ * the two: the reactor records there what came, the caller looks it up or sleeps on it.
+ * stream_rdma.c has what both directions need, stream_rdma_write.c and stream_rdma_read.c one
+ * direction each.
  * Threading: under `lock` of the meeting, unless a comment in the .c says otherwise.
  */
 #include <pthread.h>

@@ -6,8 +6,8 @@
  * packets) and stream_rdma_write_pairs.c (the slots that packets are copied into)
  *
  * Threading: meeting.lock covers what struct rdma_w says, and the state, slots and buffer of each
- * wslot that is not WSLOT_FILLING. It is held for a few instructions, and never while somebody waits
- * in the pool's line. What is marked [R] is of the reactor's thread alone.
+ * wslot that is not WSLOT_FILLING. It is held for a few instructions, and never while somebody
+ * waits in the pool's line. What is marked [R] is of the reactor's thread alone.
  */
 #include "client/src/stream/stream_rdma_internal.h"
 

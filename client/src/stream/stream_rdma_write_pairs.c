@@ -3,8 +3,8 @@
  * on the reactor's thread
  *
  * The caller's thread asks for a pair (ask_msg) when the packet that it would send next has no
- * registered memory. The reactor takes the pair from the pool, and the caller fetches it: COPY_NONE,
- * COPY_ASKED, COPY_THERE.
+ * registered memory. The reactor takes the pair from the pool, and the caller fetches it:
+ * COPY_NONE, COPY_ASKED, COPY_THERE.
  * A stream that has no pair waits in the pool's line. A stream whose packets lie in pairs does not:
  * it asks again when one of its pairs comes back. The pipeline says how long that may take
  * (pipeline.h). While somebody waits, a pair that its caller does not fetch for UNFETCHED_NS is

@@ -4,9 +4,9 @@
 /**
  * striped_writer - an erasure-coded file being written: cells to data units, parity behind them
  *
- * Idea: a block group is k + m blocks, each with a pipeline (pipeline.h) of its own to one node. Bytes
- * are copied once, into the packet of the unit whose cell they belong to; the packet goes out at
- * once, and is held besides until the same column of all k cells of the row is there:
+ * Idea: a block group is k + m blocks, each with a pipeline (pipeline.h) of its own to one node.
+ * Bytes are copied once, into the packet of the unit whose cell they belong to; the packet goes out
+ * at once, and is held besides until the same column of all k cells of the row is there:
  *
  *      column:      0    1    2    3
  *      unit 0     [....|....|....|....]   cells of a row, cut into packets at the same places
@@ -32,7 +32,8 @@
  * A unit whose next packet waits in vain for memory of this process (pipeline_is_dry()) is an error
  * with dfs.client.rdma=require, and nothing is lost by it: no bytes were taken, or all of them, and
  * the next call goes on with what was begun. Else the unit is left out, and its node is not blamed.
- * Ownership: as the contiguous writer's: packets belong to the pool, the units' pipelines and `row`.
+ * Ownership: as the contiguous writer's: packets belong to the pool, the units' pipelines and
+ * `row`.
  * Threading: as output.h says; the lock is the file's.
  * Units: offsets in the group unless "file" or "unit" is in the name.
  * Source: hdfs-wire 7.2 to 7.5, 8.1; Hadoop 3.4.2 DFSStripedOutputStream.

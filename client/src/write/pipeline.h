@@ -9,8 +9,8 @@
  * pipeline_wait(); what is to be done about a failure is the writer's business, who may put the
  * unacked packets back with pipeline_requeue() and open a new stream. A contiguous file has one
  * pipeline, a striped one a pipeline for each unit.
- * Ownership: the pipeline owns its stream and its packets. Packets being filled belong to the writer,
- * but count in the window. `lb`, the nodes, is the writer's.
+ * Ownership: the pipeline owns its stream and its packets. Packets being filled belong to the
+ * writer, but count in the window. `lb`, the nodes, is the writer's.
  * Threading: under the writer's lock.
  * Units: offsets in the block.
  * Source: hdfs-wire 5.5, 5.6.
@@ -110,10 +110,10 @@ int pipeline_pump(struct pipeline *p, int *ret_bad, struct err *err);
 int pipeline_wait(struct pipeline *p, bool want_send, struct err *err);
 /** When a heartbeat is due; UINT64_MAX: never, the stream's connection keeps the nodes informed. */
 uint64_t pipeline_beat_ns(const struct pipeline *p);
-/** The two halves of pipeline_wait(), for a caller that waits for several pipelines at a time: until when, and
- *  what to do when nothing came until then. */
+/** The two halves of pipeline_wait(), for a caller that waits for several pipelines at a time:
+ *  until when, and what to do when nothing came until then. */
 uint64_t pipeline_wait_deadline(const struct pipeline *p, bool want_send);
 int pipeline_waited(struct pipeline *p, bool want_send, struct err *err);
-/** From the housekeeper: collect acks, and send a heartbeat when the pipeline was quiet for long. Never
- *  waits; a failure is kept for pipeline_pump(). */
+/** From the housekeeper: collect acks, and send a heartbeat when the pipeline was quiet for long.
+ *  Never waits; a failure is kept for pipeline_pump(). */
 void pipeline_keep_alive(struct pipeline *p, uint64_t now_ns);

@@ -4,8 +4,8 @@
 /**
  * suspect_nodes - the nodes that failed a writer, and are not to be offered to it again for a while
  *
- * Idea: a node that failed once is probably down, hung or full, so the NameNode is asked for others.
- * But nodes come back, and a file may be written for months. So a node is left out only for
+ * Idea: a node that failed once is probably down, hung or full, so the NameNode is asked for
+ * others. But nodes come back, and a file may be written for months. So a node is left out only for
  * dfs.client.write.exclude.nodes.cache.expiry.interval.millis. It is tried before that when a block
  * would otherwise begin with fewer nodes than it should have. Such a trial costs little when the
  * node refuses at once, and much when it is hung. So the next trial comes BLAMED_WAIT_NS after the

@@ -4,10 +4,10 @@
 /**
  * writer - a file being written: packets in, blocks through pipelines, recovery on the way
  *
- * Idea: dfs_write() fills packets and gives full ones to the pipeline (pipeline.h). The calling thread
- * moves packets out and acks in whenever it is here, and waits only when the window is full, on
- * flush and at the end of a block. A failure under way puts the unacked packets back to the queue,
- * repairs the pipeline (writer_recover()) and goes on; the caller sees nothing of it.
+ * Idea: dfs_write() fills packets and gives full ones to the pipeline (pipeline.h). The calling
+ * thread moves packets out and acks in whenever it is here, and waits only when the window is full,
+ * on flush and at the end of a block. A failure under way puts the unacked packets back to the
+ * queue, repairs the pipeline (writer_recover()) and goes on; the caller sees nothing of it.
  * Block by block: addBlock, set-up, packets, an empty last packet once all others are acked, its
  * ack. Append begins with the last block: a new stamp, set-up on the nodes that have it, packets.
  * Of its last chunk only the nodes have the beginning: packets start where it ends, and none
