@@ -110,7 +110,7 @@ static void apply_block(struct nn *nn, const struct effect *e)
 	struct blocks *bs = &nn->blocks;
 	struct blk *b = blocks_find(bs, e->b.id);
 
-	if (e->kind == FX_BLOCK_ADD) {
+	if (e->kind == EFFECT_BLOCK_ADD) {
 		b = e->ec ? blocks_add_group(bs, &e->b, e->inode, e->ec, BLK_OPEN)
 			  : blocks_add(bs, &e->b, e->inode, e->repl, BLK_OPEN);
 		set_targets(nn, b, e);
@@ -120,47 +120,47 @@ static void apply_block(struct nn *nn, const struct effect *e)
 	if (!b)
 		return; /* removed by an earlier change of the same batch */
 	switch (e->kind) {
-	case FX_BLOCK_COMMIT:
+	case EFFECT_BLOCK_COMMIT:
 		blk_commit(bs, b, &e->b);
 		break;
-	case FX_BLOCK_PIPELINE:
+	case EFFECT_BLOCK_PIPELINE:
 		b->b.gs = e->b.gs;
 		b->b.len = e->b.len;
 		set_targets(nn, b, e);
 		blk_recheck(bs, b);
 		break;
-	case FX_BLOCK_REOPEN:
+	case EFFECT_BLOCK_REOPEN:
 		blk_reopen(bs, b);
 		break;
-	case FX_BLOCK_RECOVER:
+	case EFFECT_BLOCK_RECOVER:
 		start_recovery(nn, b, e->b.gs, e->truncate_to);
 		break;
-	case FX_BLOCK_SYNCED:
+	case EFFECT_BLOCK_SYNCED:
 		block_synced(nn, b, e);
 		break;
-	case FX_BLOCK_CLOSED:
+	case EFFECT_BLOCK_CLOSED:
 		blk_close(bs, b);
 		break;
-	case FX_BLOCK_REPL:
+	case EFFECT_BLOCK_REPL:
 		blk_set_repl(bs, b, e->repl);
 		break;
-	case FX_BLOCK_REMOVE:
+	case EFFECT_BLOCK_REMOVE:
 		blocks_remove(bs, b);
 		break;
-	case FX_BLOCK_OWNER:
+	case EFFECT_BLOCK_OWNER:
 		b->inode = e->inode;
 		blk_set_repl(bs, b, e->repl);
 		break;
-	case FX_BLOCK_ADD:
-	case FX_LEASE_ADD:
-	case FX_LEASE_DEL:
-	case FX_INODES:
-	case FX_POLICIES:
-	case FX_DOOM:
-	case FX_DOOM_SLICE:
-	case FX_DOOM_BROKEN:
-	case FX_HOSTS:
-	case FX_SATISFY:
+	case EFFECT_BLOCK_ADD:
+	case EFFECT_LEASE_ADD:
+	case EFFECT_LEASE_DEL:
+	case EFFECT_INODES:
+	case EFFECT_POLICIES:
+	case EFFECT_TREE_DELETE:
+	case EFFECT_TREE_DELETE_SLICE:
+	case EFFECT_TREE_DELETE_BROKEN:
+	case EFFECT_HOSTS:
+	case EFFECT_SATISFY:
 		break; /* handled by callers */
 	}
 }
@@ -175,30 +175,30 @@ static void take_hosts(struct nn *nn)
 	decommission_judge_all(nn);
 }
 
-/* Trees go bit by bit: the next slice is submitted when the last one is on the disk. */
-static void doom(struct nn *nn, const struct effect *e)
+/* A deleted tree goes in slices: the next one is submitted when the last one is on the disk. */
+static void apply_tree_delete(struct nn *nn, const struct effect *e)
 {
-	if (e->kind == FX_DOOM_BROKEN) {
+	if (e->kind == EFFECT_TREE_DELETE_BROKEN) {
 		tree_delete_leave(&nn->tree_delete_broken, e->inode);
-	} else {
-		nn->tree_delete_next =
-			e->kind == FX_DOOM ? nn->tree_delete_next || !nn->doomed : e->delta;
-		nn->doomed = e->kind == FX_DOOM || e->delta;
-		nn->tree_delete_turn = e->kind == FX_DOOM_SLICE ? e->turn : nn->tree_delete_turn;
-	}
-	if (e->kind == FX_DOOM)
+	} else if (e->kind == EFFECT_TREE_DELETE) {
+		nn->tree_delete_next |= !nn->tree_delete_under_way;
+		nn->tree_delete_under_way = true;
 		return;
+	} else {
+		nn->tree_delete_next = nn->tree_delete_under_way = e->delta;
+		nn->tree_delete_turn = e->turn;
+	}
 	list_for_each (l, &nn->deleting) {
 		struct req *q = container_of(l, struct req, link);
 
-		q->doomed = q->doomed == e->inode ? 0 : q->doomed;
+		q->waits_for_tree = q->waits_for_tree == e->inode ? 0 : q->waits_for_tree;
 	}
 }
 
 uint64_t nn_tree_waited_for(const struct req *q)
 {
-	for (const struct effect *e = q->fx.first; e; e = e->next)
-		if (e->kind == FX_DOOM && e->delta)
+	for (const struct effect *e = q->effects.first; e; e = e->next)
+		if (e->kind == EFFECT_TREE_DELETE && e->delta)
 			return e->inode;
 	return 0;
 }
@@ -206,7 +206,7 @@ uint64_t nn_tree_waited_for(const struct req *q)
 void nn_take_deleted(struct nn *nn, struct list *done)
 {
 	list_for_each (l, &nn->deleting)
-		if (!container_of(l, struct req, link)->doomed) {
+		if (!container_of(l, struct req, link)->waits_for_tree) {
 			list_del(l);
 			list_add_tail(done, l);
 			commit_queue_again(&nn->commit_queue, 1);
@@ -218,19 +218,20 @@ uint32_t nn_apply(struct nn *nn, const struct effect_list *l)
 	uint32_t n = 0;
 
 	for (const struct effect *e = l->first; e; e = e->next, n++)
-		if (e->kind == FX_DOOM || e->kind == FX_DOOM_SLICE || e->kind == FX_DOOM_BROKEN)
-			doom(nn, e);
-		else if (e->kind == FX_LEASE_ADD)
+		if (e->kind == EFFECT_TREE_DELETE || e->kind == EFFECT_TREE_DELETE_SLICE ||
+		    e->kind == EFFECT_TREE_DELETE_BROKEN)
+			apply_tree_delete(nn, e);
+		else if (e->kind == EFFECT_LEASE_ADD)
 			leases_add(&nn->leases, e->holder, e->inode);
-		else if (e->kind == FX_LEASE_DEL)
+		else if (e->kind == EFFECT_LEASE_DEL)
 			leases_del(&nn->leases, e->holder, e->inode);
-		else if (e->kind == FX_INODES)
+		else if (e->kind == EFFECT_INODES)
 			nn->inodes += (uint64_t)e->delta;
-		else if (e->kind == FX_POLICIES)
+		else if (e->kind == EFFECT_POLICIES)
 			snprintf(nn->ec_enabled, sizeof(nn->ec_enabled), "%s", e->holder);
-		else if (e->kind == FX_HOSTS)
+		else if (e->kind == EFFECT_HOSTS)
 			take_hosts(nn);
-		else if (e->kind == FX_SATISFY)
+		else if (e->kind == EFFECT_SATISFY)
 			satisfier_add(&nn->satisfy, e->inode);
 		else
 			apply_block(nn, e);

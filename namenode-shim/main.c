@@ -123,27 +123,30 @@ int main(int argc, char **argv)
 {
 	struct options o = {0};
 	const struct args_opt opts[] = {
-		{.name = "format", .help = "make the name directory and leave", .flag = &o.format},
+		{.name = "format",
+		 .help = "make a new name directory, then exit",
+		 .flag = &o.format},
 		{.name = "force",
-		 .help = "with --format: destroy the namespace that is there",
+		 .help = "with --format: destroy the namespace that the directory holds",
 		 .flag = &o.force},
 		{.name = "check",
-		 .help = "check the file of the namespace, change nothing and leave",
+		 .help = "check the file of the namespace without a change, then exit",
 		 .flag = &o.check},
 		{.name = "cluster-id",
 		 .metavar = "ID",
-		 .help = "with --format: instead of a new one",
+		 .help = "with --format: the id of the cluster (default: a new one)",
 		 .text = &o.cluster_id},
 		{.name = "ready-file",
 		 .metavar = "FILE",
-		 .help = "write the addresses there (JSON) when serving",
+		 .help = "when serving, write our addresses to FILE as JSON",
 		 .text = &o.ready_file},
 		{0}};
 	const struct args_spec spec = {
 		.prog = "dfs-namenode",
 		.synopsis = "[option]...",
-		.about = "Keeps the namespace of a cluster and serves HDFS clients and data nodes. "
-			 "Format its directory (dfs.namenode.name.dir) once with --format.",
+		.about =
+			"Keeps the namespace of a cluster and serves HDFS clients and data nodes.\n"
+			"Format its directory (dfs.namenode.name.dir) once with --format.",
 		.opts = opts};
 	struct program p = {0};
 	struct err err = ERR_INIT;
@@ -159,7 +162,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	if (o.format && o.check) {
 		err_set(&err, -EINVAL,
-			"--check changes nothing and --format does: give one of them");
+			"--check changes nothing and --format does; give only one of them");
 		status = fail(&err);
 	} else if (settings_load(args.conf, &p.set, &err) < 0) {
 		status = fail(&err);

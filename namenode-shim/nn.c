@@ -79,7 +79,7 @@ static int load(struct nn *nn, struct err *err)
 	if (!rc)
 		snprintf(nn->ec_enabled, sizeof(nn->ec_enabled), "%s", enabled);
 	rc = rc ? rc : inode_each(&nn->reader, &a, load_inode, nn);
-	nn->doomed = nn->tree_delete_next = tree_delete_any(&nn->reader);
+	nn->tree_delete_under_way = nn->tree_delete_next = tree_delete_any(&nn->reader);
 	txn_read_end(&nn->reader);
 	arena_free(&a);
 	if (rc < 0) {
@@ -110,7 +110,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	satisfier_init(&nn->satisfy);
 	list_init(&nn->unfinished);
 	list_init(&nn->deleting);
-	list_init(&nn->flying);
+	list_init(&nn->unsynced);
 	datanodes_init(&nn->dns, (2 * set->recheck_ms + 10 * set->heartbeat_ms) * NS_PER_MS);
 	nn->dns.stale_after_ns = set->stale_ms * NS_PER_MS;
 	nn->dns.stale_ratio = set->stale_ratio;

@@ -4,8 +4,8 @@
 /**
  * nn - the NameNode: one namespace on disk, one map of blocks and data nodes in memory
  *
- * Idea: a change is answered when it is on disk, and nobody waits for the disk but those who
- * changed something. Threads:
+ * Idea: a change is answered when it is on disk. Only callers who changed something wait for the
+ * disk. Threads:
  *   reactor         takes calls; answers READ calls itself, from a reader's transaction (LMDB, no
  *                   lock; one for all calls of a turn) and the memory part
  *   writer          (writer_thread.c) takes all that waits in the commit queue; runs MEMORY calls
@@ -28,9 +28,8 @@
  * (NN_HOLD_NS): whatever goes through all blocks or a long list does a slice in each turn of the
  * writer (blocks_sweep(), decommission_slice(), REQ_PARK of a MEMORY call). Lock order:
  * db->map_lock (held while a transaction is open) before mem_lock, but for fsck (web/fsck.c), which
- * opens its transactions under mem_lock: whoever waits for map_lock to grow the map holds no
- * mem_lock; the commit queue's lock is a
- * leaf.
+ * opens its transactions under mem_lock. That is safe because whoever waits for map_lock to grow
+ * the map holds no mem_lock. The commit queue's lock is a leaf.
  * Source: design.md section 8; hdfs-wire 3.6, 3.7, 4.
  */
 #include <pthread.h>
@@ -151,28 +150,28 @@ struct nn {
 	struct list parked; /* requests that wait for a report */
 	/* Deletes below a quota whose names go still. They are answered then, or in safe mode. */
 	struct list deleting;
-	bool doomed;               /* there are trees that go bit by bit (tree_delete.h), */
-	bool tree_delete_next;     /* and the next slice is to be submitted, */
-	uint64_t tree_delete_ns;   /* as it was last then */
-	uint64_t tree_delete_turn; /* the tree that a slice was removed of last */
+	bool tree_delete_under_way; /* deleted trees are removed slice by slice (tree_delete.h) */
+	bool tree_delete_next;      /* the next slice is to be submitted */
+	uint64_t tree_delete_ns;    /* when a slice was submitted last */
+	uint64_t tree_delete_turn;  /* the tree that a slice was removed of last */
 	struct tree_delete_broken tree_delete_broken;
 	struct list unfinished; /* MEMORY requests that make a slice in each turn */
 	struct copies copies;
-	struct blk_cursor draining; /* open while blocks of draining nodes are counted */
-	uint64_t drain_asked;       /* blocks.asked when that began */
-	const struct list *batch;   /* the changes of this transaction; NULL between two */
-	uint32_t nearly;            /* changes that were answered and are held, or under way */
+	struct blk_cursor leaving_cursor; /* open while blocks of leaving nodes are counted */
+	uint64_t leaving_asked;           /* blocks.asked when that began */
+	const struct list *batch;         /* the changes of this transaction; NULL between two */
+	uint32_t early; /* changes that were answered before they are on the disk */
 	/* requests of the one before it, whose record is not on the disk yet: answers and effects
 	 * wait */
-	struct list flying;
+	struct list unsynced;
 	struct trash_round trash;
 	struct hosts *hosts_next; /* owned: read, not in force yet */
 	struct satisfier satisfy;
 	/* its own reader, for what the monitor asks of the namespace; without mem_lock */
 	struct txn look;
 	struct log_rate unread; /* of the line that it cannot be read */
-	uint64_t next_tick_ns, next_redundancy_ns, next_drain_ns;
-	uint64_t commit_began_ns, commit_next_ns; /* of what is flying, and of what is next */
+	uint64_t next_tick_ns, next_redundancy_ns, next_leaving_ns;
+	uint64_t commit_began_ns, commit_next_ns; /* of what is unsynced, and of what is next */
 	uint64_t txid;
 };
 

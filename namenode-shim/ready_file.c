@@ -13,7 +13,8 @@ int ready_file_write(const char *path, const struct net_addr *rpc, const struct 
 	_cleanup_fclose_ FILE *f = NULL;
 
 	if (snprintf(tmp, sizeof(tmp), "%s.tmp", path) >= (int)sizeof(tmp))
-		return err_set(err, -ENAMETOOLONG, "--ready-file is too long");
+		return err_set(err, -ENAMETOOLONG,
+			       "the path of --ready-file is too long; give a shorter one");
 	f = fopen(tmp, "we");
 	if (!f)
 		return err_sys(err, neg_errno(), "cannot write %s", tmp);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/** ready_file - the file that tells a starter where we serve: one line of JSON, written and renamed
- * */
+/** ready_file - the file that tells whoever started us where we serve: one line of JSON. It is
+ * written under another name and renamed, so that it is whole when it is there. */
 #include "common/base/err.h"
 #include "common/base/net.h"
 

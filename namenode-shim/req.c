@@ -85,7 +85,7 @@ struct req *req_new(struct nn *nn, const struct method *m, struct rpc_call *call
 	q->method = m;
 	q->call = call;
 	q->since_ns = clock_mono_ns();
-	q->exc.a = &q->mem;
+	q->exception.a = &q->mem;
 	list_init(&q->link);
 	if (call && (m->flags & REQ_ONCE))
 		q->key = retry_cache_key_make(call->client_id, call->client_id_len, call->call_id);
@@ -123,14 +123,18 @@ void req_reset(struct req *q, struct txn *t)
 	arena_free(&q->mem);
 	pb_free(q->replayed);
 	q->replayed = NULL;
-	q->exc = (struct exception_info){.a = &q->mem};
+	q->exception = (struct exception_info){.a = &q->mem};
 	q->out = NULL;
 	q->early = false;
 	q->nseen = 0;
-	q->fx.first = NULL;
-	q->fx.last = &q->fx.first;
-	q->fx.kinds = 0;
-	q->ns = (struct ns){.t = t, .a = &q->mem, .x = &q->exc, .fx = &q->fx, .users = nn->users};
+	q->effects.first = NULL;
+	q->effects.last = &q->effects.first;
+	q->effects.kinds = 0;
+	q->ns = (struct ns){.t = t,
+			    .a = &q->mem,
+			    .x = &q->exception,
+			    .effects = &q->effects,
+			    .users = nn->users};
 	q->ns.user = user;
 	q->ns.host = q->call ? q->call->peer_ip : "";
 	q->ns.now_ms = clock_wall_ms();
@@ -284,7 +288,7 @@ static int safe_mode(struct req *q)
 {
 	char tip[ERR_TEXT_MAX];
 
-	return exception_throw(&q->exc, EXC_SAFE_MODE,
+	return exception_throw(&q->exception, EXC_SAFE_MODE,
 			       "%s. Name node is in safe mode.\n%s NamenodeHostName:%s",
 			       safe_words(q), nn_safe_text(q->nn, tip), q->nn->set.host);
 }
@@ -321,7 +325,7 @@ int req_need_super(struct req *q, const char *operation)
 	if (!q->ns.enforce || q->ns.super)
 		return 0;
 	return exception_throw(
-		&q->exc, EXC_ACCESS,
+		&q->exception, EXC_ACCESS,
 		"Access denied for user %s. Superuser privilege is required for operation %s",
 		q->ns.user, operation ? operation : q->method->name);
 }
@@ -336,8 +340,8 @@ static int check_allowed(struct req *q)
 	int rc = 0;
 
 	if (strlen(q->ns.user) > INODE_NAME_MAX)
-		return exception_throw(&q->exc, EXC_ACCESS, "user name is longer than %d bytes",
-				       INODE_NAME_MAX);
+		return exception_throw(&q->exception, EXC_ACCESS,
+				       "user name is longer than %d bytes", INODE_NAME_MAX);
 	if (q->method->flags & REQ_SUPER)
 		rc = req_need_super(q, NULL);
 	if (rc < 0)
@@ -362,7 +366,7 @@ static bool in_group(void *arg, const char *user, const char *group)
 
 static int throw_undecided(struct req *q)
 {
-	return exception_throw(&q->exc, EXC_RETRIABLE,
+	return exception_throw(&q->exception, EXC_RETRIABLE,
 			       "the groups of %.64s cannot be had now, for the accounts of this "
 			       "machine fail; try again",
 			       q->ns.user);
@@ -384,13 +388,13 @@ int req_check_service(struct req *q)
 	if (!rc)
 		return 0;
 	service_acl_note_denied(q->nn->service_acl, c->protocol, q->ns.user, q->ns.host);
-	return exception_throw(&q->exc, EXC_AUTHORIZATION, "%s", err.text);
+	return exception_throw(&q->exception, EXC_AUTHORIZATION, "%s", err.text);
 }
 
 /* Of a caller whose rights depend on its groups. */
 static bool is_access_refused(const struct req *q)
 {
-	return q->caller && q->exc.cls && !strcmp(q->exc.cls, JEX_ACCESS_CONTROL);
+	return q->caller && q->exception.cls && !strcmp(q->exception.cls, JEX_ACCESS_CONTROL);
 }
 
 int req_run(struct req *q)
@@ -415,8 +419,8 @@ static void answer(struct req *q)
 {
 	if (!q->rc)
 		rpc_reply(q->call, q->out);
-	else if (q->exc.cls)
-		rpc_fail(q->call, q->exc.cls, "%s", q->exc.text);
+	else if (q->exception.cls)
+		rpc_fail(q->call, q->exception.cls, "%s", q->exception.text);
 	else
 		rpc_fail(q->call, "java.io.IOException", "%s failed: %s", q->method->name,
 			 err_name(q->rc));
@@ -434,7 +438,7 @@ void req_finish(struct req *q)
 	else if (q->rc < 0)
 		log_warn("op=%s inode=%llu rc=%s text=\"%s\"", q->method->name,
 			 (unsigned long long)q->arg, err_name(q->rc),
-			 q->exc.cls ? q->exc.text : "");
+			 q->exception.cls ? q->exception.text : "");
 	pb_free_in(&q->room, q->in);
 	pb_free(q->replayed);
 	users_let_go(q->caller);

@@ -77,8 +77,8 @@ struct req {
 	struct arena mem;
 	struct call_stat *stat; /* borrowed, or NULL */
 	uint64_t since_ns;
-	struct exception_info exc;
-	struct effect_list fx;
+	struct exception_info exception;
+	struct effect_list effects;
 	struct ns ns;
 	struct retry_cache_key key;
 	ProtobufCMessage *replayed; /* owned: answer found in the retry cache */
@@ -97,9 +97,9 @@ struct req {
 	struct report_walk *report;    /* owned, or NULL: how far a full block report is */
 	/* how far another list is, of a MEMORY call that makes slices: entry, and in it */
 	size_t at, within;
-	bool begun;      /* a slice was made: the caller may call it */
-	uint64_t doomed; /* it is answered when this tree is gone (tree_delete.h); 0: at once */
-	uint64_t arg;    /* internal changes: an inode id */
+	bool begun;              /* a slice was made: the caller may call it */
+	uint64_t waits_for_tree; /* answered when this tree is gone (tree_delete.h); 0: at once */
+	uint64_t arg;            /* internal changes: an inode id */
 	struct {
 		const struct dn *dn;
 		struct Hd__DatanodeInfoProto *info; /* in mem */

@@ -49,7 +49,8 @@ int settings_name_dir(const struct conf *c, struct settings *ret, struct err *er
 		rc = err_set(err, -EINVAL, "dfs.namenode.name.dir=%s must be an absolute path", d);
 	if (!rc &&
 	    snprintf(ret->name_dir, sizeof(ret->name_dir), "%s", d) >= (int)sizeof(ret->name_dir))
-		rc = err_set(err, -ENAMETOOLONG, "dfs.namenode.name.dir is too long");
+		rc = err_set(err, -ENAMETOOLONG,
+			     "dfs.namenode.name.dir is too long; give a shorter path");
 	conf_list_free(dirs);
 	return rc;
 }
@@ -124,8 +125,8 @@ static int get_u32(const struct conf *c, const char *key, uint32_t dflt, uint32_
 	int rc = conf_size(c, key, dflt, &v, err);
 
 	if (!rc && (v < min || v > max))
-		rc = err_set(err, -EINVAL, "%s=%llu is out of range %u..%u", key,
-			     (unsigned long long)v, min, max);
+		rc = err_set(err, -EINVAL, "%s=%llu is out of range; give a number from %u to %u",
+			     key, (unsigned long long)v, min, max);
 	if (!rc)
 		*ret = (uint32_t)v;
 	return rc;
@@ -166,9 +167,11 @@ static int load_work(const struct conf *c, struct work_limits *w, struct err *e)
 		: conf_u64(c, "dfs.namenode.full.block.report.lease.length.ms", 300000,
 			   &w->report_ms, e);
 	if (!rc && (!w->report_ms || w->report_ms > UINT64_MAX / NS_PER_MS / 2))
-		rc = err_set(e, -EINVAL,
-			     "dfs.namenode.full.block.report.lease.length.ms=%llu is out of range",
-			     (unsigned long long)w->report_ms);
+		rc = err_set(
+			e, -EINVAL,
+			"dfs.namenode.full.block.report.lease.length.ms=%llu is out of range; give some "
+			"minutes, in milliseconds",
+			(unsigned long long)w->report_ms);
 	if (w->streams_hard < w->streams)
 		w->streams_hard = w->streams;
 	return rc;
@@ -194,7 +197,8 @@ static int load_stale(const struct conf *c, struct settings *s, struct err *e)
 		rc = err_set(
 			e, -EINVAL,
 			"dfs.namenode.stale.datanode.interval=%llu (milliseconds) or "
-			"dfs.namenode.stale.datanode.minimum.interval=%llu (heartbeats) is out of range",
+			"dfs.namenode.stale.datanode.minimum.interval=%llu (heartbeats) is out of range; "
+			"leave both out to get 30 seconds and 3 heartbeats",
 			(unsigned long long)s->stale_ms, (unsigned long long)beats);
 	if (!rc && s->stale_ms < beats * s->heartbeat_ms) {
 		log_warn(
@@ -251,7 +255,8 @@ static int load_times(const struct conf *c, struct settings *s, struct err *e)
 		: conf_time_ms(c, "dfs.shim.block.recovery.interval", NN_RECOVERY_MS,
 			       &s->recovery_ms, e);
 	rc = rc ? rc
-		: conf_time_ms(c, "dfs.namenode.decommission.interval", 30000, &s->drain_ms, e);
+		: conf_time_ms(c, "dfs.namenode.decommission.interval", 30000, &s->decommission_ms,
+			       e);
 	s->lease_hard_ms = hard_s * 1000;
 	return rc;
 }
@@ -296,7 +301,7 @@ static int get_fixed_groups(const struct conf *c, struct settings *s, struct err
 	const char *text = conf_get_or(c, key, "dr.who=;");
 
 	if (strlen(text) >= sizeof(s->fixed_groups))
-		return err_set(err, -EINVAL, "%s is longer than %zu bytes", key,
+		return err_set(err, -EINVAL, "%s is longer than %zu bytes; shorten the list", key,
 			       sizeof(s->fixed_groups) - 1);
 	snprintf(s->fixed_groups, sizeof(s->fixed_groups), "%s", text);
 	return 0;
@@ -317,7 +322,7 @@ static int load_limits(const struct conf *c, struct settings *s, struct err *e)
 		: conf_u64(c, "dfs.namenode.accesstime.precision", ATIME_PRECISION_MS,
 			   &s->atime_precision_ms, e);
 	if (!rc && conf_list(c, "fs.protected.directories", &l->protected_dirs) < 0)
-		rc = err_set(e, -ENOMEM, "fs.protected.directories");
+		rc = err_set(e, -ENOMEM, "no memory for the list of fs.protected.directories");
 	return rc ? rc : get_fixed_groups(c, s, e);
 }
 
@@ -411,10 +416,12 @@ static int load_trash(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc : get_fraction(c, "fs.trash.checkpoint.interval", "0", &minutes, e);
 	rc = rc ? rc : conf_bool(c, "fs.trash.clean.trashroot.enable", false, &r->clean, e);
 	if (!rc && s->trash_min > TRASH_MINUTES_MAX)
-		rc = err_set(e, -EINVAL, "fs.trash.interval=%llu is more than %u minutes",
+		rc = err_set(e, -EINVAL,
+			     "fs.trash.interval=%llu is more than %u minutes; give fewer",
 			     (unsigned long long)s->trash_min, TRASH_MINUTES_MAX);
 	if (!rc && (*homes != '/' || len >= sizeof(r->homes)))
-		rc = err_set(e, -EINVAL, "dfs.user.home.dir.prefix=%.100s is no path like /user",
+		rc = err_set(e, -EINVAL,
+			     "dfs.user.home.dir.prefix=%.100s is no path; give one like /user",
 			     homes);
 	if (rc)
 		return rc;

@@ -77,7 +77,7 @@ struct settings {
 	bool avoid_read_stale, avoid_write_stale;
 	double stale_ratio;
 	uint64_t retry_ms;
-	uint64_t drain_ms; /* between two looks at nodes that leave */
+	uint64_t decommission_ms; /* between two looks at nodes that leave */
 	uint32_t maintenance_min;
 	double safe_pct;
 	/* live nodes, and replicas of a block, to leave safe mode */

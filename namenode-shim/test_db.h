@@ -19,7 +19,7 @@ struct test_db {
 	struct txn t;
 	struct arena a;
 	struct exception_info x;
-	struct effect_list fx;
+	struct effect_list effects;
 	struct ns ns;
 };
 
@@ -72,13 +72,13 @@ static inline struct ns *test_begin(struct test_db *d, const char *user)
 	if (txn_write_begin(d->db, &d->t) < 0)
 		abort();
 	d->x = (struct exception_info){.a = &d->a};
-	d->fx.first = NULL;
-	d->fx.last = &d->fx.first;
-	d->fx.kinds = 0;
+	d->effects.first = NULL;
+	d->effects.last = &d->effects.first;
+	d->effects.kinds = 0;
 	d->ns = (struct ns){.t = &d->t,
 			    .a = &d->a,
 			    .x = &d->x,
-			    .fx = &d->fx,
+			    .effects = &d->effects,
 			    .users = d->users,
 			    .user = user,
 			    .host = "127.0.0.1",

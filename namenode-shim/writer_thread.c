@@ -142,7 +142,7 @@ static uint64_t held_until(const struct nn *nn)
 static bool must_walk(const struct nn *nn)
 {
 	return !list_empty(&nn->unfinished) || blocks_must_sweep(&nn->blocks) ||
-	       blk_cursor_is_open(&nn->draining) || monitor_is_ordering(nn) ||
+	       blk_cursor_is_open(&nn->leaving_cursor) || monitor_is_ordering(nn) ||
 	       (nn->tree_delete_next && !nn->safe.on);
 }
 
@@ -195,7 +195,7 @@ static void answer_deleting(struct nn *nn)
 	struct list done = LIST_INIT(done);
 
 	list_for_each (l, &nn->deleting)
-		container_of(l, struct req, link)->doomed = 0;
+		container_of(l, struct req, link)->waits_for_tree = 0;
 	nn_take_deleted(nn, &done);
 	finish_all(nn, &done);
 }
@@ -218,7 +218,7 @@ static void walk_on(struct nn *nn)
 		datanodes_free_gone(&nn->dns);
 		nn_unlock(nn);
 	}
-	if (blk_cursor_is_open(&nn->draining)) {
+	if (blk_cursor_is_open(&nn->leaving_cursor)) {
 		nn_lock(nn);
 		decommission_slice(nn);
 		nn_unlock(nn);
@@ -255,11 +255,11 @@ static bool affects(const struct list *batch, const struct req *end, enum effect
 
 		if (before == end)
 			break;
-		if (before->rc || !(before->fx.kinds & EFFECT_BIT(kind)))
+		if (before->rc || !(before->effects.kinds & EFFECT_BIT(kind)))
 			continue;
-		for (const struct effect *e = before->fx.first; e; e = e->next)
+		for (const struct effect *e = before->effects.first; e; e = e->next)
 			if (e->kind == kind &&
-			    id == (kind == FX_BLOCK_RECOVER ? (uint64_t)e->b.id : e->inode))
+			    id == (kind == EFFECT_BLOCK_RECOVER ? (uint64_t)e->b.id : e->inode))
 				return true;
 	}
 	return false;
@@ -269,22 +269,22 @@ static bool affected_in_batch(const struct nn *nn, const struct req *q, enum eff
 			      uint64_t id)
 {
 	return nn->batch &&
-	       (affects(&nn->flying, NULL, kind, id) || affects(nn->batch, q, kind, id));
+	       (affects(&nn->unsynced, NULL, kind, id) || affects(nn->batch, q, kind, id));
 }
 
 bool nn_leased_in_batch(const struct nn *nn, const struct req *q, uint64_t id)
 {
-	return affected_in_batch(nn, q, FX_LEASE_ADD, id);
+	return affected_in_batch(nn, q, EFFECT_LEASE_ADD, id);
 }
 
 bool nn_satisfied_in_batch(const struct nn *nn, const struct req *q, uint64_t id)
 {
-	return affected_in_batch(nn, q, FX_SATISFY, id);
+	return affected_in_batch(nn, q, EFFECT_SATISFY, id);
 }
 
 bool nn_recovered_in_batch(const struct nn *nn, const struct req *q, int64_t id)
 {
-	return affected_in_batch(nn, q, FX_BLOCK_RECOVER, (uint64_t)id);
+	return affected_in_batch(nn, q, EFFECT_BLOCK_RECOVER, (uint64_t)id);
 }
 
 static bool is_early(const struct req *q)
@@ -293,15 +293,15 @@ static bool is_early(const struct req *q)
 }
 
 /* The batch before is on the disk: memory learns of it, and the callers. */
-static void land(struct nn *nn)
+static void answer_synced(struct nn *nn)
 {
 	uint64_t changes = 0;
 	uint32_t effects = 0;
 
-	if (!list_empty(&nn->flying))
+	if (!list_empty(&nn->unsynced))
 		commit_queue_committed(&nn->commit_queue, clock_mono_ns() - nn->commit_began_ns);
 	nn_lock(nn);
-	list_for_each (l, &nn->flying) {
+	list_for_each (l, &nn->unsynced) {
 		struct req *q = container_of(l, struct req, link);
 
 		if (effects >= NN_SLICE || (effects >= NN_SLICE_STEP && nn_slice_is_over(nn))) {
@@ -310,10 +310,10 @@ static void land(struct nn *nn)
 			nn_lock(nn);
 		}
 		if (q->rc == 0) {
-			effects += nn_apply(nn, &q->fx);
+			effects += nn_apply(nn, &q->effects);
 			changes++;
-			q->doomed = nn_tree_waited_for(q);
-			if (!q->doomed)
+			q->waits_for_tree = nn_tree_waited_for(q);
+			if (!q->waits_for_tree)
 				continue;
 			list_del(l);
 			list_add_tail(&nn->deleting, l);
@@ -326,8 +326,8 @@ static void land(struct nn *nn)
 	}
 	nn_unlock(nn);
 	metric_add(METRIC_NN_OPS, changes);
-	nn_take_deleted(nn, &nn->flying);
-	finish_all(nn, &nn->flying);
+	nn_take_deleted(nn, &nn->unsynced);
+	finish_all(nn, &nn->unsynced);
 }
 
 /* The journal sync thread. */
@@ -335,15 +335,15 @@ static void on_synced(void *arg)
 {
 	struct nn *nn = arg;
 
-	commit_queue_landed(&nn->commit_queue);
+	commit_queue_record_done(&nn->commit_queue);
 }
 
-static bool land_if_synced(struct nn *nn)
+static bool answer_if_synced(struct nn *nn)
 {
-	const bool yes = !list_empty(&nn->flying) && db_synced(nn->db) > 0;
+	const bool yes = !list_empty(&nn->unsynced) && db_synced(nn->db) > 0;
 
 	if (yes)
-		land(nn);
+		answer_synced(nn);
 	return yes;
 }
 
@@ -364,7 +364,7 @@ static bool gather(struct nn *nn, struct list *batch)
 
 	commit_queue_meanwhile(&nn->commit_queue, is_synced, nn, &fresh);
 	more = !is_synced(nn);
-	if (land_if_synced(nn)) /* those who wait for it first */
+	if (answer_if_synced(nn)) /* those who wait for it first */
 		commit_queue_linger(&nn->commit_queue, count_changes(batch) + count_changes(&fresh),
 				    &fresh);
 	run_memory(nn, &fresh);
@@ -375,7 +375,7 @@ static bool gather(struct nn *nn, struct list *batch)
 /* Does nobody in @batch wait for the disk? */
 static bool may_hold(const struct nn *nn, const struct list *batch)
 {
-	uint32_t n = nn->nearly;
+	uint32_t n = nn->early;
 
 	list_for_each (l, batch) {
 		const struct req *q = container_of(l, struct req, link);
@@ -399,11 +399,11 @@ static void finish_early(struct nn *nn, struct list *batch)
 		}
 	if (list_empty(&done))
 		return;
-	nn->nearly += count_changes(&done);
+	nn->early += count_changes(&done);
 	metric_add(METRIC_NN_OPS, count_changes(&done));
 	nn_lock(nn);
 	list_for_each (l, &done)
-		(void)nn_apply(nn, &container_of(l, struct req, link)->fx);
+		(void)nn_apply(nn, &container_of(l, struct req, link)->effects);
 	nn_unlock(nn);
 	finish_all(nn, &done);
 }
@@ -426,11 +426,11 @@ static int try_batch(struct nn *nn, struct list *batch)
 		for (; l != batch && !t.failed; l = l->next) {
 			struct req *q = container_of(l, struct req, link);
 
-			(void)land_if_synced(nn);
+			(void)answer_if_synced(nn);
 			req_reset(q, &t);
 			nn_run(nn, q);
 		}
-		if (t.failed || !more || (list_empty(&nn->flying) && is_synced(nn)))
+		if (t.failed || !more || (list_empty(&nn->unsynced) && is_synced(nn)))
 			break;
 		last = batch->prev;
 		more = gather(nn, batch);
@@ -463,14 +463,15 @@ static const char *cure(int rc)
 
 static void fail_batch(struct list *batch, int rc)
 {
-	log_error("op=commit rc=%s; nothing of this batch was changed; %s", err_name(rc), cure(rc));
+	log_error("op=commit rc=%s: the NameNode made no change of this batch; %s", err_name(rc),
+		  cure(rc));
 	list_for_each (l, batch) {
 		struct req *q = container_of(l, struct req, link);
 
 		q->rc = rc;
-		exception_throw(&q->exc, rc == -ENOSPC || rc == -EDQUOT ? EXC_DISK_FULL : EXC_IO,
-				"the NameNode cannot write its namespace: %s; %s", err_name(rc),
-				cure(rc));
+		exception_throw(
+			&q->exception, rc == -ENOSPC || rc == -EDQUOT ? EXC_DISK_FULL : EXC_IO,
+			"the NameNode cannot write its namespace: %s; %s", err_name(rc), cure(rc));
 	}
 }
 
@@ -492,17 +493,17 @@ static void run_changes(struct nn *nn, struct list *batch)
 		return;
 	}
 	if (rc > 0) { /* those before them are on the disk: one record is under way at a time */
-		land(nn);
+		answer_synced(nn);
 		if (rc == TXN_UNDER_WAY)
-			/* they are under way, and no batch is committed before they have landed */
-			nn->nearly = 0;
+			/* they are under way, and on the disk before the next batch is committed */
+			nn->early = 0;
 		finish_early(nn, batch);
 	}
 	/* Without a record these may all the same answer what those before them did: they wait for
 	 * the same. */
-	move_all(batch, &nn->flying);
+	move_all(batch, &nn->unsynced);
 	nn->commit_began_ns = nn->commit_next_ns;
-	(void)land_if_synced(nn);
+	(void)answer_if_synced(nn);
 }
 
 static void *writer_main(void *arg)
@@ -513,14 +514,14 @@ static void *writer_main(void *arg)
 	while (take(nn, &batch)) {
 		if (db_synced(nn->db) < 0)
 			db_wait_synced(nn->db); /* data.mdb takes the journal's place */
-		(void)land_if_synced(nn);
+		(void)answer_if_synced(nn);
 		run_memory(nn, &batch);
 		unpark(nn, &batch);
 		run_changes(nn, &batch);
 		walk_on(nn);
 		if (held_until(nn) && clock_mono_ns() >= held_until(nn)) {
 			db_flush(nn->db);
-			nn->nearly = 0;
+			nn->early = 0;
 		}
 		if (clock_mono_ns() >= nn->next_tick_ns) {
 			monitor_tick(nn);
@@ -528,7 +529,7 @@ static void *writer_main(void *arg)
 		}
 	}
 	db_wait_synced(nn->db);
-	land(nn);
+	answer_synced(nn);
 	return NULL;
 }
 

@@ -3,7 +3,7 @@
 """Holds the pages to the tree: each link, path and file name of ours that a page names is there, each `function()` is in a
 source, and each key of our own name space is one that the programs take. Each test that docs/guarantees.md or tests/README.md
 names exists, guarantees that a comment cites by number are there, and the constants of docs/wire.md are those of the code.
-docs/reference is left out but for its design.md: it tells of others' code, too; tests/data says itself what its names stand for.
+tests/data says itself what its names stand for.
 With the build directory as argument the names of tests are checked."""
 import fnmatch
 import json
@@ -13,7 +13,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ('common', 'datanode', 'client', 'namenode-shim', 'fuse', 'tools', 'tests', 'docs')
-PAGES = [p for p in (*ROOT.glob('*.md'), *ROOT.glob('docs/*.md'), *ROOT.glob('docs/design/*.md'), ROOT / 'docs/reference/design.md', ROOT / 'tests/README.md')
+REFERENCE = ('design.md', 'namenode.md', 'store.md', 'client.md', 'fuse.md', 'erasure.md')  # the others tell of others' code, too
+PAGES = [p for p in (*ROOT.glob('*.md'), *ROOT.glob('docs/*.md'), *ROOT.glob('docs/design/*.md'), *(ROOT / 'docs/reference' / n for n in REFERENCE), ROOT / 'tests/README.md')
          if p.exists()]
 PATH = re.compile(r'(?<![\w/.$-])(?:%s)/[\w./-]+' % '|'.join(FOLDERS))
 KEY = re.compile(r'`(dfs\.(?:rdma|shim|client\.rdma)[\w.-]*\w)(?:=[^`]*)?`')

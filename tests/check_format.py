@@ -13,7 +13,8 @@ FOLDERS = ('common', 'datanode', 'client', 'namenode-shim', 'fuse', 'tools', 'te
 VERSION = '14'  # other versions lay out some lines in another way
 COLUMNS = 100
 sources = sorted(p for f in FOLDERS for p in (ROOT / f).rglob('*.[ch]'))
-pages = [p for p in (*ROOT.glob('*.md'), *ROOT.glob('docs/*.md'), *ROOT.glob('docs/design/*.md'), ROOT / 'tests/README.md')
+pages = [p for p in (*ROOT.glob('*.md'), *ROOT.glob('docs/*.md'), *ROOT.glob('docs/design/*.md'),
+                     *(ROOT / 'docs/reference' / n for n in ('namenode.md', 'store.md', 'client.md', 'fuse.md', 'erasure.md')), ROOT / 'tests/README.md')
          if p.exists()]
 bad = []
 

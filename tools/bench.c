@@ -20,11 +20,13 @@
 
 #include "client/include/dfsclient_ext.h"
 #include "common/base/clock.h"
+#include "common/base/conf.h"
 
 #define IO_CHUNK (1u << 20)
 #define THREADS_MAX 256
 #define DEPTH_MAX 4096
 #define PREAD_PER_MIB 4
+#define CONF_MAX 63
 
 struct worker;
 
@@ -36,7 +38,7 @@ struct bench {
 	uint32_t files, replication, threads, depth; /* depth: calls under way, of each thread */
 	uint64_t seconds, end_ns;                    /* 0: until every file was read once */
 	bool json;
-	const char *conf[64];
+	const char *conf[CONF_MAX + 1]; /* -D, NULL-terminated */
 	uint32_t conf_count;
 	const char *uri;
 	void (*one)(struct bench *b, uint32_t i, struct worker *w);
@@ -460,27 +462,69 @@ static void help(void)
 	     "  --help, --version");
 }
 
-static bool number(const char *s, uint64_t max, uint64_t *ret)
-{
-	static const char units[] = "kmgt";
-	char *end;
-	uint64_t v = strtoull(s, &end, 10);
-	const char *u = *end ? strchr(units, *end | 0x20) : NULL;
-
-	if (end == s || *s == '-' || (*end && (!u || end[1])))
-		return false;
-	for (const char *k = units; u && k <= u; k++)
-		v *= 1024;
-	*ret = v;
-	return v > 0 && v <= max;
-}
-
 static int usage(const char *what, const char *arg)
 {
 	fprintf(stderr, "dfs-bench: %s%s; see dfs-bench --help\n", what, arg ? arg : "");
 	return 2;
 }
 
+/* A number or size from 1 to @max. */
+static bool parse_number(const char *s, uint64_t max, uint64_t *ret)
+{
+	uint64_t v;
+
+	if (conf_parse_size(s, &v) < 0 || v < 1 || v > max)
+		return false;
+	*ret = v;
+	return true;
+}
+
+static bool parse_count(const char *s, uint32_t max, uint32_t *ret)
+{
+	uint64_t v;
+
+	if (!parse_number(s, max, &v))
+		return false;
+	*ret = (uint32_t)v;
+	return true;
+}
+
+/* Take the value @text of an option. False: it is not a possible one. */
+static bool take_value(struct bench *b, int opt, const char *text)
+{
+	switch (opt) {
+	case 'o':
+		b->op = text;
+		return true;
+	case 'p':
+		b->path = text;
+		return true;
+	case 'u':
+		b->uri = text;
+		return true;
+	case 's':
+		return parse_number(text, 1ull << 50, &b->size);
+	case 'c':
+		return parse_number(text, IO_CHUNK, &b->piece);
+	case 'S':
+		return parse_number(text, 86400, &b->seconds);
+	case 'f':
+		return parse_count(text, 100000000, &b->files);
+	case 'r':
+		return parse_count(text, 512, &b->replication);
+	case 't':
+		return parse_count(text, THREADS_MAX, &b->threads);
+	case 'd':
+		return parse_count(text, DEPTH_MAX, &b->depth);
+	default: /* -D */
+		if (b->conf_count == CONF_MAX || !strchr(text, '='))
+			return false;
+		b->conf[b->conf_count++] = text;
+		return true;
+	}
+}
+
+/* The status to end with, or -1: go on. */
 static int parse(struct bench *b, int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -499,55 +543,13 @@ static int parse(struct bench *b, int argc, char **argv)
 		{"version", no_argument, NULL, 'V'},
 		{NULL, 0, NULL, 0},
 	};
-	uint64_t v = 0;
 	int opt;
 
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, ":D:h", options, NULL)) != -1) {
-		bool ok = true;
-
 		switch (opt) {
-		case 'o':
-			b->op = optarg;
-			break;
-		case 'p':
-			b->path = optarg;
-			break;
-		case 'u':
-			b->uri = optarg;
-			break;
 		case 'j':
 			b->json = true;
-			break;
-		case 's':
-			ok = number(optarg, 1ull << 50, &b->size);
-			break;
-		case 'c':
-			ok = number(optarg, IO_CHUNK, &b->piece);
-			break;
-		case 'f':
-			ok = number(optarg, 100000000, &v);
-			b->files = (uint32_t)v;
-			break;
-		case 'r':
-			ok = number(optarg, 512, &v);
-			b->replication = (uint32_t)v;
-			break;
-		case 't':
-			ok = number(optarg, THREADS_MAX, &v);
-			b->threads = (uint32_t)v;
-			break;
-		case 'd':
-			ok = number(optarg, DEPTH_MAX, &v);
-			b->depth = (uint32_t)v;
-			break;
-		case 'S':
-			ok = number(optarg, 86400, &b->seconds);
-			break;
-		case 'D':
-			ok = b->conf_count < 63 && strchr(optarg, '=');
-			if (ok)
-				b->conf[b->conf_count++] = optarg;
 			break;
 		case 'h':
 			help();
@@ -557,14 +559,15 @@ static int parse(struct bench *b, int argc, char **argv)
 			return 0;
 		case ':':
 			return usage("a value is missing after ", argv[optind - 1]);
-		default:
+		case '?':
 			return usage("unknown option ", argv[optind - 1]);
+		default:
+			if (!take_value(b, opt, optarg))
+				return usage("not a possible value: ", optarg);
 		}
-		if (!ok)
-			return usage("not a possible value: ", optarg);
 	}
 	if (optind + 1 != argc)
-		return usage("say io or nn", NULL);
+		return usage("give one mode, io or nn", NULL);
 	b->mode = argv[optind];
 	return -1;
 }
@@ -610,8 +613,9 @@ int main(int argc, char **argv)
 	if (rc >= 0)
 		return rc;
 	if (!choose(&b))
-		return usage("no such mode and --op (with --depth, --seconds): ",
-			     *b.op ? b.op : b.mode);
+		return usage(
+			"no such mode, or no such --op in it (with this --depth or --seconds): ",
+			*b.op ? b.op : b.mode);
 	struct dfs_connect_opts o = {.size = sizeof(o), .uri = b.uri, .conf = b.conf};
 	if (dfs_connect(&o, &b.fs, &err) < 0) {
 		fprintf(stderr, "dfs-bench: %s\n", err.text);

@@ -8,7 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/conf.h"
 #include "common/base/err.h"
+#include "common/base/utf8.h"
 #include "tools/operand.h"
 
 enum {
@@ -106,27 +108,12 @@ static int usage_error(const struct cli_command *cmd, const char *what, const ch
 
 bool cli_parse_size(const char *s, uint64_t max, uint64_t *ret)
 {
-	static const char units[] = "kmgt";
-	char *end;
-	unsigned long long v;
-	uint64_t scaled;
-	const char *u;
+	uint64_t v;
 
-	errno = 0;
-	v = strtoull(s, &end, 10);
-	if (errno || end == s || *s == '-')
+	if (conf_parse_size(s, &v) < 0 || v < 1 || v > max)
 		return false;
-	scaled = v;
-	if (*end) {
-		u = strchr(units, *end | 0x20);
-		if (!u || end[1])
-			return false;
-		for (int i = 0; i <= u - units; i++)
-			if (__builtin_mul_overflow(scaled, 1024u, &scaled))
-				return false;
-	}
-	*ret = scaled;
-	return scaled > 0 && scaled <= max;
+	*ret = v;
+	return true;
 }
 
 static bool takes(const struct cli_command *cmd, int opt)
@@ -167,89 +154,115 @@ static bool parse_quota(const char *s, bool *ret_given, int64_t *ret)
 	return true;
 }
 
-static int apply(struct cli *c, const struct cli_command *cmd, int opt)
+/* The field that is true when the option @opt is there; NULL: the option takes a value. */
+static bool *flag_of(struct cli *c, int opt)
+{
+	switch (opt) {
+	case OPT_JSON:
+		return &c->json;
+	case 'r':
+	case 'R':
+		return &c->recursive;
+	case 'f':
+		return &c->force;
+	case 'p':
+		return &c->parents;
+	case 's':
+		return &c->summary;
+	case 'h':
+		return &c->human;
+	case 'q':
+		return &c->quiet;
+	case 'w':
+		return &c->wait;
+	case OPT_APPEND:
+		return &c->append;
+	case OPT_NEW_BLOCK:
+		return &c->new_block;
+	default:
+		return NULL;
+	}
+}
+
+/* The field that keeps the value of the option @opt as it was given; NULL: a number is meant. */
+static const char **text_of(struct cli *c, int opt)
+{
+	switch (opt) {
+	case OPT_EC:
+		return &c->ec_policy;
+	case OPT_CONF:
+		return &c->conf_dir;
+	case OPT_URI:
+		return &c->uri;
+	case OPT_USER:
+		return &c->user;
+	case 'D':
+		return &c->conf[c->conf_count++];
+	default:
+		return NULL;
+	}
+}
+
+static bool parse_count(const char *s, uint32_t max, uint32_t *ret)
 {
 	uint64_t v;
 
+	if (!cli_parse_size(s, max, &v))
+		return false;
+	*ret = (uint32_t)v;
+	return true;
+}
+
+/* NULL, or what the option takes in place of @text. */
+static const char *take_number(struct cli *c, int opt, const char *text)
+{
 	switch (opt) {
-	case OPT_JSON:
-		c->json = true;
-		return -1;
-	case 'r':
-	case 'R':
-		c->recursive = true;
-		return -1;
-	case 'f':
-		c->force = true;
-		return -1;
-	case 'p':
-		c->parents = true;
-		return -1;
-	case 's':
-		c->summary = true;
-		return -1;
-	case 'h':
-		c->human = true;
-		return -1;
-	case 'q':
-		c->quiet = true;
-		return -1;
-	case 'w':
-		c->wait = true;
-		return -1;
-	case OPT_APPEND:
-		c->append = true;
-		return -1;
-	case OPT_NEW_BLOCK:
-		c->new_block = true;
-		return -1;
 	case OPT_NAMES:
-		if (!parse_quota(optarg, &c->has_names, &c->names))
-			return usage_error(cmd, "--names takes a number or none, not ", optarg);
-		return -1;
+		return parse_quota(text, &c->has_names, &c->names)
+			       ? NULL
+			       : "--names takes a number or none, not ";
 	case OPT_SPACE:
-		if (!parse_quota(optarg, &c->has_space, &c->space))
-			return usage_error(cmd, "--space takes a size or none, not ", optarg);
-		return -1;
+		return parse_quota(text, &c->has_space, &c->space)
+			       ? NULL
+			       : "--space takes a size or none, not ";
 	case 'j':
-		if (!cli_parse_size(optarg, 64, &v))
-			return usage_error(cmd, "--jobs takes 1 to 64, not ", optarg);
-		c->jobs = (uint32_t)v;
-		return -1;
+		return parse_count(text, 64, &c->jobs) ? NULL : "--jobs takes 1 to 64, not ";
 	case OPT_REPLICATION:
-		if (!cli_parse_size(optarg, 512, &v))
-			return usage_error(cmd, "--replication takes 1 to 512, not ", optarg);
-		c->replication = (uint32_t)v;
+		return parse_count(text, 512, &c->replication)
+			       ? NULL
+			       : "--replication takes 1 to 512, not ";
+	default: /* --block-size */
+		return cli_parse_size(text, 1ull << 40, &c->block_size)
+			       ? NULL
+			       : "--block-size takes a size such as 128m, not ";
+	}
+}
+
+/* -1: go on; else the exit code. */
+static int take_option(struct cli *c, const struct cli_command *cmd, int opt)
+{
+	bool *flag = flag_of(c, opt);
+	const char **text, *mistake;
+
+	if (flag) {
+		*flag = true;
 		return -1;
-	case OPT_BLOCK_SIZE:
-		if (!cli_parse_size(optarg, 1ull << 40, &c->block_size))
-			return usage_error(cmd, "--block-size takes a size such as 128m, not ",
-					   optarg);
-		return -1;
-	case OPT_EC:
-		c->ec_policy = optarg;
-		return -1;
-	case OPT_CONF:
-		c->conf_dir = optarg;
-		return -1;
-	case OPT_URI:
-		c->uri = optarg;
-		return -1;
-	case OPT_USER:
-		c->user = optarg;
-		return -1;
-	case 'D':
-		c->conf[c->conf_count++] = optarg;
-		return -1;
-	case OPT_HELP:
+	}
+	if (opt == OPT_HELP) {
 		print_help(cmd);
 		return EXIT_OK;
-	case OPT_VERSION:
+	}
+	if (opt == OPT_VERSION) {
 		printf("dfs-rdma %s\n", dfs_version());
 		return EXIT_OK;
-	default:
-		return usage_error(cmd, "unknown option", NULL);
 	}
+	text = text_of(c, opt);
+	if (text) {
+		*text = optarg;
+		return -1;
+	}
+	mistake = take_number(c, opt, optarg);
+	return mistake ? usage_error(cmd, mistake, optarg) : -1;
 }
 
 /* "dfs chmod -w FILE": what begins with a dash may be meant as an operand. */
@@ -282,7 +295,7 @@ int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **arg
 			return usage_error(cmd, "a value is missing after ", argv[optind - 1]);
 		if (opt == '?' || !takes(cmd, opt))
 			return unknown_option(cmd, argv);
-		rc = apply(c, cmd, opt);
+		rc = take_option(c, cmd, opt);
 		if (rc >= 0)
 			return rc;
 	}
@@ -475,24 +488,6 @@ char *cli_parent(const char *path)
 	return end ? checked(strndup(path, end)) : cli_strdup("."); /* the home directory */
 }
 
-/* Length of the valid UTF-8 sequence at @s, 0 when it is none. */
-static size_t utf8_len(const unsigned char *s)
-{
-	size_t n = s[0] < 0x80                   ? 1
-		   : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
-		   : (s[0] & 0xf0) == 0xe0       ? 3
-		   : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
-						 : 0;
-
-	for (size_t i = 1; i < n; i++)
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-		return 0;
-	return n;
-}
-
 void cli_json_string(FILE *f, const char *text)
 {
 	const unsigned char *s = (const unsigned char *)text;
@@ -500,7 +495,7 @@ void cli_json_string(FILE *f, const char *text)
 
 	fputc('"', f);
 	for (; *s; s += n ? n : 1) {
-		n = utf8_len(s);
+		n = utf8_char_len((const char *)s);
 		if (!n)
 			fputs("\\ufffd", f);
 		else if (*s == '"' || *s == '\\')

@@ -316,7 +316,7 @@ static int admin_ops(struct cli *c)
 	int matches = 0, rc;
 
 	if (c->argc < 2) {
-		fprintf(stderr, "dfs admin ops: which data node? dfs admin report names them\n");
+		fprintf(stderr, "dfs admin ops: give one data node; dfs admin report lists them\n");
 		return EXIT_USAGE;
 	}
 	rc = cli_try_connect(c, &err);
@@ -334,8 +334,8 @@ static int admin_ops(struct cli *c)
 		rc = print_ops(c, found->ip, found->info_port);
 	else
 		rc = cli_fail(c, c->argv[1],
-			      matches ? "several data nodes are called that; give one's port, too"
-				      : "no live data node is called that; see dfs admin report");
+			      matches ? "several data nodes have this name; give the port as well"
+				      : "no live data node has this name; see dfs admin report");
 	dfs_nodes_free(live);
 	return rc;
 }

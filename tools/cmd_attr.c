@@ -180,9 +180,9 @@ int cmd_chown(struct cli *c)
 	}
 	ch.owner = *owner ? owner : NULL;
 	if (!ch.owner && !ch.group)
-		rc = usage(c, "neither owner nor group:");
+		rc = usage(c, "neither owner nor group in");
 	else if (!is_name(owner) || (ch.group && !is_name(ch.group)))
-		rc = usage(c, "letters, digits and -_./@ only, not");
+		rc = usage(c, "a name has letters, digits and -_./@ only, not");
 	else
 		rc = change_all(&ch);
 	free(owner);
@@ -194,9 +194,9 @@ int cmd_chgrp(struct cli *c)
 	struct change ch = {.cli = c, .one = chown_one, .group = c->argv[0]};
 
 	if (!*ch.group)
-		return usage(c, "no group:");
+		return usage(c, "a group has a name, not");
 	return is_name(ch.group) ? change_all(&ch)
-				 : usage(c, "letters, digits and -_./@ only, not");
+				 : usage(c, "a name has letters, digits and -_./@ only, not");
 }
 
 /* ---- setrep ---- */

@@ -126,7 +126,7 @@ static int each_policy(struct cli *c,
 		else if (strstr(err.text, "does not exist"))
 			cli_fail_cure(
 				c, c->argv[i], err.text,
-				"dfs ec list shows those there are, dfs ec add makes another known");
+				"dfs ec list shows the policies, dfs ec add makes another one known");
 		else
 			cli_fail(c, c->argv[i], err.text);
 	}
@@ -210,8 +210,9 @@ static int ec_set(struct cli *c)
 	int rc = dfs_set_ec_policy(c->fs, c->argv[1], c->argc > 2 ? c->argv[2] : NULL, &err);
 
 	if (rc == -EREMOTEIO) /* a file */
-		return cli_fail_cure(c, c->argv[1], err.text,
-				     "directories have policies; dfs ec convert rewrites a file");
+		return cli_fail_cure(
+			c, c->argv[1], err.text,
+			"only a directory has a policy; dfs ec convert rewrites a file");
 	if (rc < 0)
 		return cli_fail(c, c->argv[1], err.text);
 	print_done(c, c->argv[1], "path");
@@ -270,13 +271,13 @@ static void print_finding(const struct verifying *v, const struct dfs_ec_finding
 		printf("unit %u on %s has a wrong checksum", f->unit, f->node);
 		break;
 	case DFS_EC_UNIT_DIFFERS:
-		printf("unit %u on %s is not what the others make of it, from byte %" PRIu64
-		       " of it on",
+		printf("unit %u on %s differs from what the other units yield, from its byte %" PRIu64
+		       " on",
 		       f->unit, f->node, f->at);
 		break;
 	case DFS_EC_GROUP_DIFFERS:
-		printf("the units do not agree, from byte %" PRIu64
-		       " of them on, and which one is wrong cannot be told",
+		printf("the units do not agree from their byte %" PRIu64
+		       " on; nothing tells which one is wrong",
 		       f->at);
 		break;
 	case DFS_EC_GROUP_LOST:
@@ -349,8 +350,8 @@ static void verify_file(struct cli *c, const char *path, bool *nodes)
 	else if (s.findings)
 		cli_fail(
 			c, path,
-			"not all units are there and right; the NameNode knows of those that are named and has them "
-			"rebuilt where enough are left: see dfs ec verify again later");
+			"some units are missing or wrong; the NameNode knows of the named ones and has them rebuilt "
+			"where enough others are left; run dfs ec verify again later");
 	if (v.missing && *nodes)
 		warn_nodes_of(c, path);
 	*nodes = *nodes && !v.missing;

@@ -56,7 +56,9 @@ static int read_all(struct convert *v, struct dfs_file *f, uint8_t *buf, size_t 
 		ssize_t n = dfs_read(f, buf + got, len - got, &v->err);
 
 		if (n <= 0)
-			return n < 0 ? (int)n : say(v, -ESTALE, "it became shorter meanwhile");
+			return n < 0 ? (int)n
+				     : say(v, -ESTALE,
+					   "the file became shorter meanwhile; run the command again");
 		got += (size_t)n;
 	}
 	return 0;
@@ -78,7 +80,7 @@ static int same_bytes(struct convert *v, uint64_t len)
 		rc = rc ?: read_all(v, y, v->b, n);
 		same = rc == 0 && memcmp(v->a, v->b, n) == 0;
 		if (copy_interrupted())
-			rc = say(v, -EINTR, "interrupted; the next attempt goes on from here");
+			rc = say(v, -EINTR, "interrupted; the same command goes on from here");
 	}
 	dfs_close(x, NULL);
 	dfs_close(y, NULL);
@@ -105,7 +107,7 @@ static int copy_rest(struct convert *v, struct dfs_file *to, uint64_t at)
 		at += n;
 	}
 	if (rc == 0 && at < v->st.length)
-		rc = say(v, -EINTR, "interrupted; the next attempt goes on from here");
+		rc = say(v, -EINTR, "interrupted; the same command goes on from here");
 	dfs_close(from, NULL);
 	/* also after an interruption: what is there can be continued */
 	closed = dfs_close(to, &closing);
@@ -131,8 +133,8 @@ static int check_whose(struct convert *v, const struct dfs_stat *tmp)
 		return 0;
 	v->said = true;
 	snprintf(v->err.text, sizeof(v->err.text),
-		 "what an earlier conversion seems to have left, %.200s, belongs to %.60s: it is "
-		 "not gone on with; delete it first",
+		 "%.200s, left by an earlier conversion as it seems, belongs to %.60s and is not "
+		 "used; delete it first",
 		 v->tmp, tmp->owner);
 	return -EPERM;
 }
@@ -253,8 +255,10 @@ static int verify_new(struct convert *v)
 	int rc = same_bytes(v, v->st.length);
 
 	if (rc == 0)
-		return say(v, -EIO,
-			   "what was written is not what is read back; the file was left as it is");
+		return say(
+			v, -EIO,
+			"the new file differs from the old one when it is read back; the old one was left as it is; "
+			"run the command again");
 	if (rc < 0 || strcasecmp(v->policy, EC_REPLICATION_NAME) == 0)
 		return rc < 0 ? rc : 0;
 	rc = dfs_verify_ec(v->c->fs, v->tmp, on_finding, &missing, &s, &v->err);
@@ -263,7 +267,8 @@ static int verify_new(struct convert *v)
 	else if (rc == 0 && s.findings)
 		rc = say(
 			v, -EIO,
-			"the units that were written are not all there and right; the file was left as it is");
+			"some units of the new file are missing or wrong; the old one was left as it is; run the command "
+			"again");
 	return rc;
 }
 
@@ -277,10 +282,12 @@ static int still_the_same(struct convert *v, struct dfs_stat *ret_now, struct df
 	if (rc < 0)
 		return rc;
 	if (ret_tmp->file_id != v->tmp_id || ret_tmp->length != v->st.length)
-		return say(v, -EBUSY, "somebody else converts it, too");
+		return say(v, -EBUSY, "another process converts this file; wait for its end");
 	if (ret_now->file_id != v->st.file_id || ret_now->length != v->st.length ||
 	    ret_now->mtime_ms != v->st.mtime_ms)
-		return say(v, -ESTALE, "it was changed meanwhile, and left as it is");
+		return say(
+			v, -ESTALE,
+			"the file was changed meanwhile and left as it is; run the command again");
 	return 0;
 }
 
@@ -332,7 +339,9 @@ static int copy_owner(struct convert *v, const struct dfs_stat *now)
 	/* who is no superuser owns both files anyway, or must not replace the old one */
 	rc = dfs_stat(v->c->fs, v->tmp, &tmp, &v->err);
 	if (rc == 0 && (strcmp(tmp.owner, now->owner) || strcmp(tmp.group, now->group)))
-		rc = say(v, -EACCES, "its owner and group can be kept by the superuser only");
+		rc = say(
+			v, -EACCES,
+			"only the superuser can give the new file the same owner and group; run the command as that user");
 	return rc;
 }
 
@@ -370,7 +379,8 @@ static int check_closed(struct convert *v)
 	if (rc < 0)
 		return rc;
 	rc = b->under_construction
-		     ? say(v, -EBUSY, "somebody writes to what was made of it: it is left as it is")
+		     ? say(v, -EBUSY,
+			   "another client writes to the new file; the old one is left as it is; run the command again")
 		     : 0;
 	dfs_blocks_free(b);
 	return rc;
@@ -399,7 +409,7 @@ static int copy_rights(struct convert *v)
 	       !strcmp(now.owner, tmp.owner) && !strcmp(now.group, tmp.group);
 	if (same && now.has_acl)
 		same = same_acl(v);
-	return same > 0 ? 0 : same ?: say(v, -ESTALE, "its rights were changed meanwhile: it is left as it is");
+	return same > 0 ? 0 : same ?: say(v, -ESTALE, "the rights of the file were changed meanwhile; it is left as it is; run the command again");
 }
 
 /* Somebody has the old file open for append: for the last step of another conversion, or to write
@@ -411,10 +421,11 @@ static int somebody_writes(struct convert *v)
 
 	for (int i = 0; i < OTHERS_PATIENCE; i++) {
 		if (dfs_stat(v->c->fs, v->path, &now, NULL) == 0 && now.file_id != v->st.file_id)
-			return say(v, -EBUSY, "somebody else converted it meanwhile");
+			return say(v, -EBUSY, "another process has converted this file meanwhile");
 		(void)nanosleep(&pause, NULL); /* an early end is fine */
 	}
-	return say(v, -ESTALE, "somebody writes to it meanwhile: it is left as it is");
+	return say(v, -ESTALE,
+		   "another client writes to the file; it is left as it is; run the command again");
 }
 
 /* While the old file is open for append here, nobody else can write to it. Who may replace a file
@@ -464,9 +475,10 @@ static int explain(struct convert *v, int rc)
 		return rc;
 	gone = is_gone(v); /* that shows as anything: another policy, blocks that no node has */
 	if (gone && dfs_stat(v->c->fs, v->tmp, &tmp, NULL) == 0 && tmp.file_id == v->tmp_id)
-		return say(v, -ESTALE, "it was deleted, renamed or replaced meanwhile");
-	return taken || gone ? say(v, -EBUSY, "somebody else converts it, too; it is left to that")
-			     : rc;
+		return say(v, -ESTALE, "the file was deleted, renamed or replaced meanwhile");
+	return taken || gone
+		       ? say(v, -EBUSY, "another process converts this file and goes on with it")
+		       : rc;
 }
 
 static void drop(struct convert *v, const char *tmp)
@@ -633,8 +645,8 @@ static void warn_if_left(struct cli *c, const char *tmp)
 	if (rc < 0 || router) {
 		snprintf(
 			text, sizeof(text),
-			"made by a conversion; whether that goes on cannot be told%s%.200s. When none runs, and the file is not "
-			"there any more, delete it",
+			"a conversion made this file; nothing tells whether it still runs%s%.200s. Delete the file when no "
+			"conversion runs and the original is gone",
 			rc < 0 ? ": " : " behind a router", rc < 0 ? err.text : "");
 		cli_warn(c, tmp, text);
 		return;
@@ -643,8 +655,7 @@ static void warn_if_left(struct cli *c, const char *tmp)
 		 (uint64_t)strtoull(strstr(strrchr(tmp, '/'), TMP_MARK) + strlen(TMP_MARK), NULL,
 				    10));
 	if (dfs_stat(c->fs, by_id, &st, NULL) == -ENOENT)
-		cli_warn(c, tmp,
-			 "left by a conversion of a file that is not there any more; delete it");
+		cli_warn(c, tmp, "a conversion left this file and the original is gone; delete it");
 }
 
 static void convert_entry(struct cli *c, const char *path, const struct dfs_stat *st, void *policy)

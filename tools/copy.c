@@ -78,8 +78,9 @@ void copy_left(struct cli *cli, const char *dst, const char *tmp, const struct d
 		!strncmp(why->text, tmp, n) && why->text[n] == ':' ? why->text + n + 2 : why->text;
 	char *line;
 
-	if (asprintf(&line, "what was made of it stays as %s and is of no use: delete it (%s)", tmp,
-		     text) < 0) {
+	if (asprintf(&line,
+		     "the unfinished copy stays as %s and could not be deleted (%s); delete it",
+		     tmp, text) < 0) {
 		fputs("dfs: out of memory\n", stderr);
 		exit(EXIT_FAIL);
 	}
@@ -138,8 +139,8 @@ static void warn_short_groups(struct cli *cli)
 			 (unsigned long long)(n.short_group_units - n.short_group_data));
 	snprintf(
 		line, sizeof(line),
-		"%llu block group%s written on %llu data nodes, and the policy wants %llu: %s. The units that "
-		"are missing are made when there are more nodes (dfs admin report); a policy of fewer units is chosen with --ec, and "
+		"%llu block group%s written on %llu data nodes, and the policy wants %llu: %s. The NameNode has the "
+		"missing units made when more nodes are there (dfs admin report); --ec chooses a policy of fewer units; "
 		"dfs.namenode.ec.strict-placement=true refuses such groups",
 		(unsigned long long)n.short_groups, n.short_groups == 1 ? " was" : "s were",
 		(unsigned long long)n.short_group_nodes, (unsigned long long)n.short_group_units,

@@ -354,7 +354,7 @@ static int format_name(struct mini *m)
 		return -1;
 	if (waitpid(m->node[0].pid, &status, 0) < 0 || status) {
 		m->node[0].pid = 0;
-		mini_fail("formatting the namespace failed");
+		mini_fail("the NameNode cannot format its directory");
 		show_log(m, &m->node[0]);
 		return -1;
 	}
@@ -588,7 +588,7 @@ static int wait_for_signal(struct mini *m)
 	return 0;
 }
 
-static void block_none(void)
+static void catch_signals(void)
 {
 	struct sigaction sa = {.sa_handler = on_signal};
 
@@ -624,7 +624,7 @@ int main(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	block_none();
+	catch_signals();
 	if (find_programs(&m) < 0 || open_dir(&m) < 0)
 		return 1;
 	rc = start(&m) < 0 ? (stopped ? 128 + stopped : 1) : 0;

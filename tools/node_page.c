@@ -106,11 +106,12 @@ static int take_body(char *text, size_t *len, struct err *err)
 	char *body = strstr(text, "\r\n\r\n");
 
 	if (strncmp(text, "HTTP/1.", 7) || !body)
-		return err_set(err, -EPROTO, "that is not a web server");
+		return err_set(err, -EPROTO,
+			       "the answer is not HTTP; give the address of the node's web server");
 	if (strncmp(text + 8, " 200", 4)) {
 		text[strcspn(text, "\r\n")] = 0;
 		make_plain(text, strlen(text));
-		return err_set(err, -EPROTO, "it answers '%.80s'", text);
+		return err_set(err, -EPROTO, "the node answers '%.80s'", text);
 	}
 	body += 4;
 	*len -= (size_t)(body - text);

@@ -43,7 +43,7 @@ static int refuse_scheme(struct cli *c, const char *text)
 	char line[160];
 
 	snprintf(line, sizeof(line),
-		 "%.*s: is not spoken here, only hdfs: is; `hadoop fs` knows other file systems",
+		 "%.*s: is not supported, only hdfs: is; use `hadoop fs` for other file systems",
 		 (int)(operand_scheme(text) < 32 ? operand_scheme(text) : 32), text);
 	return cli_fail(c, text, line);
 }
@@ -66,11 +66,11 @@ int operand_check(struct cli *c)
 		if (local && has_scheme(text, "hdfs"))
 			rc = cli_fail(
 				c, text,
-				"a local file is meant in this place; put copies into the cluster, get out of it");
+				"a local file is meant here; dfs put copies into the cluster, dfs get out of it");
 		else if (local && !has_scheme(text, "file"))
 			rc = cli_fail(
 				c, text,
-				"an address, where a local file is meant; if it is one, put ./ before it");
+				"an address, where a local file is meant; put ./ before the name of a file");
 		else if (local && !operand_local(text))
 			rc = cli_fail(c, text,
 				      "a file of another host; file:///PATH is one of this host");

@@ -103,6 +103,16 @@ static struct dfs_file *open_it(struct worker *w, const char *path)
 	return rc < 0 ? NULL : f;
 }
 
+/* The same at the beginning of a round: after a failure the next one does not begin at once. */
+static struct dfs_file *open_or_pause(struct worker *w, const char *path)
+{
+	struct dfs_file *f = open_it(w, path);
+
+	if (!f)
+		stress_pause_for(0.1);
+	return f;
+}
+
 /* From @off to @end, in order, each byte checked. */
 static bool read_along(struct worker *w, struct dfs_file *f, const struct content *c, uint64_t off,
 		       uint64_t end)
@@ -212,7 +222,7 @@ static void role_fill(struct worker *w)
 static void role_read(struct worker *w)
 {
 	const struct content c = content_of((uint32_t)stress_below(w, stress_opts.files), 0);
-	struct dfs_file *f = open_it(w, c.path);
+	struct dfs_file *f = open_or_pause(w, c.path);
 	struct dfs_err err;
 	ssize_t n = 0;
 
@@ -230,22 +240,17 @@ static void role_read(struct worker *w)
 		else
 			check_bytes(w, &c, off, len);
 	}
-	if (f)
-		dfs_close(f, NULL);
-	else
-		stress_pause_for(0.1);
+	dfs_close(f, NULL);
 }
 
 static void role_scan(struct worker *w)
 {
 	const struct content c = content_of((uint32_t)stress_below(w, stress_opts.files), 0);
-	struct dfs_file *f = open_it(w, c.path);
+	struct dfs_file *f = open_or_pause(w, c.path);
 	bool ok;
 
-	if (!f) {
-		stress_pause_for(0.1);
+	if (!f)
 		return;
-	}
 	stress_op_begin(w, "scan");
 	ok = read_along(w, f, &c, 0, c.length);
 	stress_op_end(w, c.length, ok);
@@ -255,13 +260,11 @@ static void role_scan(struct worker *w)
 static void role_stall(struct worker *w)
 {
 	const struct content c = content_of((uint32_t)stress_below(w, stress_opts.files), 0);
-	struct dfs_file *f = open_it(w, c.path);
+	struct dfs_file *f = open_or_pause(w, c.path);
 	bool ok;
 
-	if (!f) {
-		stress_pause_for(0.1);
+	if (!f)
 		return;
-	}
 	stress_op_begin(w, "read before a pause:");
 	ok = read_along(w, f, &c, 0, STALL_AT);
 	stress_op_end(w, STALL_AT, false);

@@ -19,8 +19,9 @@ static void *check(void *p, size_t len)
 {
 	if (p)
 		return p;
-	log_error("out of memory asking for %zu bytes; give the process more, then start it again",
-		  len);
+	log_error(
+		"op=exit: out of memory, %zu bytes were wanted; give the NameNode more memory, then start it again",
+		len);
 	abort();
 }
 

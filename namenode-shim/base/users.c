@@ -122,7 +122,7 @@ static void say_failure_locked(struct users *u, const char *name, int rc)
 
 	if (log_rate_ok(&u->rate, 1000, &dropped))
 		log_warn("op=groups user=%s rc=%s not_logged=%u: the accounts of this machine "
-			 "cannot be asked; the groups that are known, if any, count until they can",
+			 "cannot be asked; until they can, the groups that are known count",
 			 log_quote(quoted, sizeof(quoted), name, strlen(name)), err_name(rc),
 			 dropped);
 }

@@ -5,14 +5,12 @@
  * users - who is super-user, and who is in which group
  *
  * Idea: with SIMPLE authentication the client names its user; groups come from this machine's
- * accounts, as in HDFS (ShellBasedUnixGroupsMapping). Looked up once per user and kept for
+ * accounts, as in HDFS (ShellBasedUnixGroupsMapping). A user is looked up once and kept for
  * USERS_TTL_S.
- * A call holds what is known of its caller from before its turn until it is answered
- * (users_hold()).
- * What is held is not forgotten, so questions about it never block, however many names come
- * meanwhile.
- * Threading: any thread (a mutex inside). A look-up may ask the name service and block: threads
- * that may not leave it to resolver_thread.h.
+ * A call holds what is known of its caller until it is answered (users_hold()). What is held is not
+ * forgotten, so questions about it never block, however many names come meanwhile.
+ * Threading: any thread (a mutex inside). A look-up may ask the name service and block; threads
+ * that must not block leave it to resolver_thread.h.
  * Source: dfs.permissions.superusergroup, hadoop.user.group.static.mapping.overrides.
  */
 #include <stdbool.h>

@@ -146,7 +146,9 @@ struct blocks {
 	struct list cursors;
 	struct list swept;       /* of storage.swept: those with something to do */
 	struct blk_cursor sweep; /* linked while a walk is under way */
-	uint64_t asked; /* so often something that can make blocks short that a drain has counted */
+	/* how often something happened that can make a block short which decommissioning has
+	 * counted as safe */
+	uint64_t asked;
 	/* so many times over the map, and each block was checked since it was asked for */
 	uint8_t recheck_passes;
 	uint64_t complete; /* blocks of state COMPLETE */

@@ -53,8 +53,9 @@ static uint8_t passes(const struct blocks *bs)
 	return blk_cursor_is_open(&bs->sweep) ? 2 : 1;
 }
 
-/* Can a block that a drain has counted be short of a live replica now? SWEEP_UNREPORTED: of single
- * ones, as of those that a node says it deleted; that does not count. */
+/* Can a block that decommissioning has counted as safe be short of a live replica now?
+ * SWEEP_UNREPORTED is about single replicas, like deletions that a node reports: it does not count.
+ */
 static bool makes_short(const struct storage *st, enum sweep what)
 {
 	if (!st->nblocks || what == SWEEP_UNREPORTED)

@@ -123,7 +123,7 @@ int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn
 	dn->lease_id = 0;
 	dn->report_ns = 0; /* what it holds now is not known before its next report */
 	dn->reporting = NULL;
-	dn->drain_sure = false;
+	dn->leaving_known = false;
 	for (uint32_t i = 0; i < dn->nstorages; i++)
 		dn->storage[i]->reported = dn->storage[i]->listing = false;
 	dn->alive = true;
@@ -250,8 +250,10 @@ uint32_t datanodes_judge_stale(struct datanodes *d, uint64_t now_ns)
 		const bool stale = dn->alive && d->stale_after_ns && silent_ns > d->stale_after_ns;
 
 		if (stale && !dn->stale)
-			log_warn("op=stale datanode=%s address=%s:%u silent_s=%llu", dn->uuid,
-				 dn->ip, dn->xfer_port, (unsigned long long)(silent_ns / NS_PER_S));
+			log_warn(
+				"op=stale datanode=%s address=%s:%u silent_s=%llu: no heartbeat comes; other nodes are preferred",
+				dn->uuid, dn->ip, dn->xfer_port,
+				(unsigned long long)(silent_ns / NS_PER_S));
 		dn->stale = stale;
 		n += stale;
 	}
@@ -504,7 +506,7 @@ bool dn_has_reported(const struct dn *dn)
 	return dn->report_ns;
 }
 
-bool dn_is_draining(const struct dn *dn)
+bool dn_is_leaving(const struct dn *dn)
 {
 	return dn->admin == DN_DECOMMISSIONING || dn->admin == DN_ENTERING_MAINTENANCE;
 }

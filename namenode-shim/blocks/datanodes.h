@@ -77,7 +77,7 @@ struct storage {
 	struct list swept;       /* in blocks.swept while there is something */
 	uint64_t lost_ns;        /* when its replicas were lost last */
 	uint64_t flaps_until_ns; /* they are lost again and again */
-	bool unsteady;           /* a drain that is under way does not count on its replicas */
+	bool unsteady;           /* a count for nodes that leave does not rely on its replicas */
 	bool listing;            /* a full report is being gone through */
 	uint32_t report_seq;     /* full reports in this process's life */
 	uint64_t report_hits;    /* replicas of report_seq seen */
@@ -111,6 +111,13 @@ struct invalidate {
 	bool no_ack; /* unknown block: no report wanted */
 };
 
+/* Blocks of a node that is leaving and must stay until they are copied. */
+struct leaving_status {
+	uint64_t low_redundancy; /* too few replicas elsewhere */
+	uint64_t only_here;      /* of these: none elsewhere */
+	uint64_t in_open_files;  /* of these: of files that are being written */
+};
+
 struct dn {
 	char uuid[BLOCK_UUID_MAX];
 	uint64_t number; /* no other node of this process's life has it */
@@ -124,11 +131,9 @@ struct dn {
 	bool disallowed; /* no longer in dfs.hosts */
 	enum dn_admin admin;
 	uint64_t maintenance_until_ms;
-	/* While it drains: blocks with too few replicas elsewhere, those with none elsewhere, and
-	 * those of open files. */
-	uint64_t drain_left, drain_only, drain_open;
-	uint64_t drain_sum[3]; /* the same, while they are counted */
-	bool drain_sure;       /* nothing that it holds became known since the counting began */
+	struct leaving_status leaving;       /* as it was counted last */
+	struct leaving_status leaving_count; /* while its blocks are counted */
+	bool leaving_known; /* everything that it holds was known when the counting began */
 	uint64_t heard_ns, heard_ms, report_ms, report_ns;
 	uint64_t beats; /* heartbeats with storages */
 	uint32_t xceivers, xmits, failed_volumes;
@@ -249,7 +254,7 @@ uint64_t dn_replicas(const struct dn *dn);
 /** Every working storage has sent a full report since the node registered. */
 bool dn_has_reported(const struct dn *dn);
 /** Decommissioning, or entering maintenance. */
-bool dn_is_draining(const struct dn *dn);
+bool dn_is_leaving(const struct dn *dn);
 /** "IN", "DP", "D", ...: as metaSave abbreviates. */
 const char *dn_admin_code(const struct dn *dn);
 

@@ -17,10 +17,10 @@ static void set_admin(struct nn *nn, struct dn *dn, enum dn_admin admin)
 		 dn->xfer_port, dn_admin_code(dn), dn_admin_code(&(struct dn){.admin = admin}));
 	dn->admin = admin;
 	datanodes_changed(&nn->dns);
-	dn->drain_left = dn->drain_only = dn->drain_open = 0;
-	dn->drain_sure = false;
+	dn->leaving = (struct leaving_status){0};
+	dn->leaving_known = false;
 	blocks_recheck_node(&nn->blocks, dn);
-	nn->next_drain_ns = 0; /* look at once */
+	nn->next_leaving_ns = 0; /* look at once */
 }
 
 static bool leaves(const struct dn *dn)
@@ -94,26 +94,26 @@ static bool enough(const struct nn *nn, const struct blk *b)
 
 static void count_block(struct nn *nn, struct blk *b)
 {
-	bool draining = false;
+	bool leaving = false;
 
 	for (uint16_t i = 0; i < b->nreps; i++)
-		draining |= dn_is_draining(b->rep[i].st->dn);
-	if (!draining || enough(nn, b))
+		leaving |= dn_is_leaving(b->rep[i].st->dn);
+	if (!leaving || enough(nn, b))
 		return;
 	for (uint16_t i = 0; i < b->nreps; i++) {
 		struct dn *dn = b->rep[i].st->dn;
 
-		if (!dn_is_draining(dn))
+		if (!dn_is_leaving(dn))
 			continue;
-		dn->drain_sum[0]++;
-		dn->drain_sum[1] += !blk_live(b);
-		dn->drain_sum[2] += b->state != BLK_COMPLETE;
+		dn->leaving_count.low_redundancy++;
+		dn->leaving_count.only_here += !blk_live(b);
+		dn->leaving_count.in_open_files += b->state != BLK_COMPLETE;
 	}
 }
 
 static void finish(struct nn *nn, struct dn *dn)
 {
-	if (dn->drain_left)
+	if (dn->leaving.low_redundancy)
 		return;
 	set_admin(nn, dn, dn->admin == DN_DECOMMISSIONING ? DN_DECOMMISSIONED : DN_IN_MAINTENANCE);
 }
@@ -130,13 +130,13 @@ static void begin(struct nn *nn)
 	const uint64_t now = clock_mono_ns();
 
 	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next) {
-		memset(dn->drain_sum, 0, sizeof(dn->drain_sum));
-		dn->drain_sure = dn_is_draining(dn) && is_known(nn, dn);
+		dn->leaving_count = (struct leaving_status){0};
+		dn->leaving_known = dn_is_leaving(dn) && is_known(nn, dn);
 		for (uint32_t i = 0; i < dn->nstorages; i++)
 			dn->storage[i]->unsteady = now < dn->storage[i]->flaps_until_ns;
 	}
-	nn->drain_asked = nn->blocks.asked;
-	blk_cursor_begin(&nn->blocks, &nn->draining);
+	nn->leaving_asked = nn->blocks.asked;
+	blk_cursor_begin(&nn->blocks, &nn->leaving_cursor);
 }
 
 /* All blocks were counted. If a node or storage was lost meanwhile, or a node changed its state,
@@ -145,25 +145,21 @@ static void begin(struct nn *nn)
  * and goes: its replicas were not counted on. */
 static void end(struct nn *nn)
 {
-	const bool valid = nn->drain_asked == nn->blocks.asked;
+	const bool valid = nn->leaving_asked == nn->blocks.asked;
 
-	nn->next_drain_ns = valid ? clock_mono_ns() + nn->set.drain_ms * NS_PER_MS : 0;
-	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next) {
-		if (!dn_is_draining(dn))
-			continue;
-		dn->drain_left = dn->drain_sum[0];
-		dn->drain_only = dn->drain_sum[1];
-		dn->drain_open = dn->drain_sum[2];
-	}
+	nn->next_leaving_ns = valid ? clock_mono_ns() + nn->set.decommission_ms * NS_PER_MS : 0;
+	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next)
+		if (dn_is_leaving(dn))
+			dn->leaving = dn->leaving_count;
 	for (struct dn *dn = nn->dns.table; dn && valid; dn = dn->hh.next)
-		if (dn_is_draining(dn) && dn->drain_sure && is_known(nn, dn))
+		if (dn_is_leaving(dn) && dn->leaving_known && is_known(nn, dn))
 			finish(nn, dn);
 }
 
 void decommission_slice(struct nn *nn)
 {
 	for (uint32_t i = 0; !nn_slice_is_done(nn, i); i++) {
-		struct blk *b = blk_cursor_next(&nn->draining);
+		struct blk *b = blk_cursor_next(&nn->leaving_cursor);
 
 		if (!b) {
 			end(nn);
@@ -180,10 +176,10 @@ void decommission_tick(struct nn *nn, uint64_t now_ns)
 	for (struct dn *dn = nn->dns.table; dn; dn = dn->hh.next) {
 		if (in_maintenance(dn) && dn->maintenance_until_ms <= clock_wall_ms())
 			end_maintenance(nn, dn);
-		any |= dn_is_draining(dn);
+		any |= dn_is_leaving(dn);
 	}
 	/* Not before what is to be forgotten is: it would count. */
-	if (any && now_ns >= nn->next_drain_ns && !blk_cursor_is_open(&nn->draining) &&
+	if (any && now_ns >= nn->next_leaving_ns && !blk_cursor_is_open(&nn->leaving_cursor) &&
 	    !blocks_must_sweep(&nn->blocks))
 		begin(nn);
 }

@@ -41,9 +41,10 @@ static int read_file(const char *path, char **ret, struct err *err)
 	if (!f)
 		rc = err_sys(err, neg_errno(), "cannot read the hosts file %s", path);
 	else if (ferror(f))
-		rc = err_set(err, -EIO, "cannot read the hosts file %s", path);
+		rc = err_set(err, -EIO, "cannot read the hosts file %s; see that its disk works",
+			     path);
 	else if (n > HOSTS_FILE_MAX)
-		rc = err_set(err, -EFBIG, "hosts file %s is larger than %u bytes", path,
+		rc = err_set(err, -EFBIG, "hosts file %s is larger than %u bytes; shorten it", path,
 			     HOSTS_FILE_MAX);
 	if (f)
 		fclose(f);
@@ -88,9 +89,11 @@ static int add_text(struct list_of *l, const char *word, const char *path, struc
 	struct entry *e = add(l);
 
 	if (!e || !len || len >= sizeof(e->host))
-		return err_set(err, -EINVAL,
-			       "hosts file %s: %.80s is no host, or there are more than %d", path,
-			       word, HOSTS_MAX);
+		return err_set(
+			err, -EINVAL,
+			"hosts file %s: \"%.80s\" is not the name of a host, or the file has more than "
+			"%d; correct the file",
+			path, word, HOSTS_MAX);
 	memcpy(e->host, word, len);
 	e->port = colon ? (uint32_t)strtoul(colon + 1, NULL, 10) : 0;
 	resolve(e);
@@ -204,11 +207,13 @@ static int load_json(const char *path, struct list_of *l, struct err *err)
 	s.p = text;
 	for (skip(&s, "[],"); *s.p && !rc; skip(&s, "[],"))
 		if (!object(&s, l))
-			rc = err_set(err, -EINVAL,
-				     "hosts file %s: byte %zu: not an array of objects with "
-				     "hostName, port, adminState (NORMAL, DECOMMISSIONED, "
-				     "IN_MAINTENANCE), maintenanceExpireTimeInMS, upgradeDomain",
-				     path, (size_t)(s.p - text));
+			rc = err_set(
+				err, -EINVAL,
+				"hosts file %s: byte %zu is no part of an array of objects with "
+				"hostName, port, adminState (NORMAL, DECOMMISSIONED, "
+				"IN_MAINTENANCE), maintenanceExpireTimeInMS, upgradeDomain; correct the "
+				"file",
+				path, (size_t)(s.p - text));
 	free(text);
 	return rc;
 }

@@ -83,8 +83,9 @@ void monitor_log_unread(struct nn *nn, const char *op, uint64_t inode, int rc)
 	uint32_t dropped;
 
 	if (log_rate_ok(&nn->unread, MONITOR_UNREAD_MS, &dropped))
-		log_warn("op=%s inode=%llu rc=%s dropped=%u: cannot be read; it is tried again", op,
-			 (unsigned long long)inode, err_name(rc), dropped);
+		log_warn(
+			"op=%s inode=%llu rc=%s not_logged=%u: the inode cannot be read; it is read again later",
+			op, (unsigned long long)inode, err_name(rc), dropped);
 }
 
 /* NULL: the file is gone, or the block is about to belong to another one, or the inode cannot be
@@ -242,7 +243,8 @@ void monitor_order(struct nn *nn)
 
 	if (rc < 0) {
 		log_warn(
-			"op=copies rc=%s: no policy can be read; nothing is copied or dropped before the next round",
+			"op=copies rc=%s: storage policies cannot be read; no replica is copied or deleted before "
+			"the next look",
 			err_name(rc));
 		nn->copies = (struct copies){0};
 		return;
@@ -345,7 +347,8 @@ void monitor_tick(struct nn *nn)
 		check_recoveries(nn, now);
 		trash_tick(nn);
 	}
-	if (nn->doomed && now - nn->tree_delete_ns > MONITOR_DOOMED_MS * NS_PER_MS)
+	if (nn->tree_delete_under_way &&
+	    now - nn->tree_delete_ns > MONITOR_TREE_DELETE_MS * NS_PER_MS)
 		nn->tree_delete_next = true;
 	metric_set(METRIC_NN_FILES, nn->inodes);
 	metric_set(METRIC_NN_BLOCKS, HASH_COUNT(nn->blocks.map));

@@ -2,12 +2,11 @@
 #pragma once
 
 /**
- * redundancy_monitor - what the NameNode does on its own: every MONITOR_TICK_MS, on the writer
- * thread
+ * redundancy_monitor - what the NameNode does without being asked, every MONITOR_TICK_MS
  *
- * Idea: dead nodes are taken out, blocks with too few replicas are copied (slices of
- * that run in each turn of the writer while there are any), leases that passed the hard limit are
- * recovered.
+ * Idea: the monitor takes dead nodes out, orders copies of blocks that have too few replicas, and
+ * recovers the files of leases that passed the hard limit. Copies are ordered in slices: one in
+ * each turn of the writer, while there are blocks to look at.
  * Threading: writer thread; monitor_tick() takes mem_lock for writing itself.
  * Source: hdfs-wire 3.7, 8.3.
  */
@@ -19,7 +18,7 @@ struct nn;
 #define MONITOR_TICK_MS 500
 #define MONITOR_UNREAD_MS 10000 /* between two lines */
 /* a slice of a deleted tree that did not succeed in this time is tried again */
-#define MONITOR_DOOMED_MS 10000
+#define MONITOR_TREE_DELETE_MS 10000
 
 void monitor_tick(struct nn *nn);
 /** Are there copies to be ordered? A slice of that; takes mem_lock itself. */

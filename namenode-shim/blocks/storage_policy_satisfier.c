@@ -390,12 +390,14 @@ static bool is_given_up(const struct satisfier_item *i, const struct inode *n)
 	const char *why;
 
 	if (i->looks == SATISFY_LOOKS)
-		why = "it stays under-replicated, or no node that may take its replicas has room on a storage type that its policy wants";
+		why = "the file stays under-replicated, or no node that may take a replica has room on a "
+		      "storage type that the policy wants";
 	else if (i->orders > (uint64_t)SATISFY_COPIES * n->nblocks * n->repl)
-		why = "copies were made, and did not bring what its policy wants";
+		why = "copies were made, and the policy is still not met";
 	else
 		return false;
-	log_warn("op=satisfy inode=%llu: given up, %s", (unsigned long long)i->inode, why);
+	log_warn("op=satisfy inode=%llu: its replicas are moved no further: %s",
+		 (unsigned long long)i->inode, why);
 	return true;
 }
 

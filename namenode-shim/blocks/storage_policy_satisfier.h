@@ -2,16 +2,17 @@
 #pragma once
 
 /**
- * storage_policy_satisfier - replicas go to the storage types that the policy of their file wants
+ * storage_policy_satisfier - moves replicas to the storage types that their policy wants
  *
- * Idea: satisfyStoragePolicy puts a file or directory into a line. A few files of it are looked at
- * each time the monitor runs: where a replica is on a type that is not wanted, and a node has room
- * on one that is, a copy is ordered there, and when it has arrived the other one goes. Directories
- * are gone through while the line is short. A file leaves the line when all is well, when it is
- * gone, or when nothing could be done for SATISFY_LOOKS looks, or what was done was of no use.
- * Repairs come first: no more copies are ordered of a node than it can begin at a time. What was
- * asked for is marked on disk (XATTR_SATISFY) until all that stood in line for it has left: a start
- * goes on with it.
+ * Idea: satisfyStoragePolicy puts a file or directory into a queue. Each time the monitor runs it
+ * looks at a few files. Where a replica is on a type that is not wanted, and a node has room on one
+ * that is, it orders a copy there; when the copy has arrived the old replica is deleted. A
+ * directory is listed while the queue is short. A file leaves the queue when its policy is met,
+ * when the file is gone, when nothing could be done in SATISFY_LOOKS looks, or when copies did not
+ * help.
+ * Repairs come first: a node is told of no more copies than it can begin at a time. A request is
+ * marked on disk (XATTR_SATISFY) until everything queued for it has left, so that a start goes on
+ * with it.
  * Ownership: nn->satisfy. Threading: writer thread.
  * Source: HDFS Archival Storage guide (storage policy satisfier).
  */

@@ -172,7 +172,7 @@ static bool ask(const struct topology *r, const char *ip, char ret[DN_RACK_MAX])
 			  strlen(rack) < DN_RACK_MAX;
 
 	if (!good)
-		log_warn("op=rack address=%s source=%s rc=%s: using %s", ip,
+		log_warn("op=rack address=%s source=%s rc=%s: its rack is not known; taking %s", ip,
 			 r->table ? r->table : r->script,
 			 rc < 0 ? err_name(rc) : "no /rack printed", DN_DEFAULT_RACK);
 	snprintf(ret, DN_RACK_MAX, "%s", good ? rack : DN_DEFAULT_RACK);

@@ -286,8 +286,8 @@ static void ask_for_copy(struct db_log *l)
 static _Noreturn void data_lost(const struct db *db, const char *what, int rc)
 {
 	log_error(
-		"op=exit: %s/current/data.mdb: %s: %s; the next start restores the checkpoint and the journal: see that "
-		"the disk works",
+		"op=exit: %s/current/data.mdb %s (%s); see that the disk works, then start the NameNode again: it "
+		"restores the checkpoint and the journal",
 		db->dir, what, err_name(rc));
 	_exit(1);
 }
@@ -306,7 +306,9 @@ static int settle(struct db_log *l)
 	if (l->stage != LOG_OFF) {
 		rc = checkpoint_mark_remove(l->db);
 		if (rc < 0)
-			data_lost(l->db, "the mark beside it cannot be removed", rc);
+			data_lost(l->db,
+				  "is synced, but the mark `unsynced` beside it cannot be removed",
+				  rc);
 		(void)mdb_env_set_flags(l->db->env, MDB_NOSYNC, 0);
 	}
 	journal_free(l->journal);
@@ -323,8 +325,8 @@ static void give_up(struct db_log *l)
 	l->retry_ns = clock_mono_ns() + RETRY_S * NS_PER_S;
 	(void)settle(l); /* what it cannot remove takes room, and no more */
 	log_warn(
-		"op=journal dir=%s: every change waits for LMDB instead, for %d minutes; is there room for a copy of the "
-		"namespace?",
+		"op=journal dir=%s: the journal failed, and changes are slower for %d minutes, as each waits for LMDB; "
+		"see that the disk works and has room for a copy of the namespace",
 		l->db->dir, RETRY_S / 60);
 }
 
@@ -336,8 +338,8 @@ static int begin(struct db_log *l)
 	if (rc < 0) {
 		l->retry_ns = clock_mono_ns() + RETRY_S * NS_PER_S;
 		log_warn(
-			"op=journal dir=%s rc=%s: every change waits for LMDB, which writes more; room for twice the "
-			"namespace and %llu MiB would do",
+			"op=journal dir=%s rc=%s: there is no journal, and changes are slower, as each waits for LMDB; give "
+			"the disk room for twice the namespace and %llu MiB",
 			l->db->dir, err_name(rc), ROOM_MORE >> 20);
 		return rc;
 	}
@@ -373,7 +375,7 @@ static int roll(struct db_log *l)
 }
 
 /* The record under way is on the disk, or else data.mdb is. */
-static void land(struct db_log *l)
+static void wait_given(struct db_log *l)
 {
 	if (!l->given)
 		return;
@@ -395,7 +397,7 @@ enum log_given log_give(struct db *db, uint64_t seq, bool hold)
 {
 	struct db_log *l = db->log;
 
-	land(l);
+	wait_given(l);
 	if (l->stage == LOG_OFF)
 		return LOG_SYNCED;  /* given up just now: data.mdb is synced, with this change */
 	if (l->stage == LOG_BOTH) { /* so it is here: LMDB synced it */
@@ -431,7 +433,7 @@ uint64_t log_held_ns(const struct db *db)
 	return db->log ? db->log->held_ns : 0;
 }
 
-int log_landed(struct db *db)
+int log_synced(struct db *db)
 {
 	struct db_log *l = db->log;
 
@@ -446,10 +448,10 @@ int log_landed(struct db *db)
 	return l->lost ? -EIO : 1;
 }
 
-void log_land(struct db *db)
+void log_wait_synced(struct db *db)
 {
 	if (db->log)
-		land(db->log);
+		wait_given(db->log);
 }
 
 void log_turn(struct db *db)
@@ -462,7 +464,7 @@ void log_turn(struct db *db)
 		return;
 	if (l->given && l->copy != COPY_FAILED && !l->failed && l->bytes < SEGMENT_BYTES)
 		return; /* nothing that is worth waiting for the record under way */
-	land(l);
+	wait_given(l);
 	copy = l->copy;
 	if (copy == COPY_DONE || copy == COPY_FAILED)
 		l->copy = COPY_NONE;
@@ -566,7 +568,9 @@ static void *copy_main(void *arg)
 			int rc = make_copy(l);
 
 			if (rc < 0)
-				log_warn("op=checkpoint dir=%s rc=%s", l->db->dir, err_name(rc));
+				log_warn(
+					"op=checkpoint dir=%s rc=%s: no copy of the namespace could be made",
+					l->db->dir, err_name(rc));
 			pthread_mutex_lock(&l->lock);
 			l->copy = rc < 0 ? COPY_FAILED : COPY_DONE;
 		} else {
@@ -620,11 +624,11 @@ void db_log_stop(struct db *db)
 	pthread_cond_signal(&l->cond);
 	pthread_mutex_unlock(&l->lock);
 	pthread_join(l->thread, NULL);
-	land(l);
+	wait_given(l);
 	rc = settle(l);
 	if (rc < 0)
 		log_warn(
-			"op=stop dir=%s rc=%s: what was beside data.mdb is still there, and of no use",
+			"op=stop dir=%s rc=%s: checkpoint and journal are not needed any more and could not be removed",
 			db->dir, err_name(rc));
 	db->log = NULL;
 	log_free(l);

@@ -6,23 +6,23 @@
  *
  * Idea: a commit of LMDB writes the pages it changed, all over its file, waits for the disk, writes
  * its meta page and waits again. With a journal (journal.h) a commit is one record of what it puts
- * and deletes, one write and one wait, and LMDB writes its pages without waiting. What data.mdb is
- * worth on the disk is then unknown; what counts is
+ * and deletes, one write and one wait, and LMDB writes its pages without waiting. On the disk
+ * data.mdb may then be old or torn, and these files count instead:
  *
  *   current/checkpoint.mdb   a copy of the whole file, synced, as it was after record C
  *   current/journal.N        the records after C
  *   current/unsynced         says that these count and data.mdb does not
  *
- * At start: data.mdb, or where that mark is a copy of the checkpoint in its place; the records that
- * it lacks; a sync; then the three go away. They come back while the NameNode serves: records are
- * written, a copy is made beside the work, and from then on LMDB does not sync. A new copy is made
- * when the journal is half as large as the namespace. Without space for them, or without the
- * journal at all (dfs.shim.journal), LMDB syncs as ever.
+ * A start takes data.mdb, or a copy of the checkpoint where the mark is, applies the records that
+ * it lacks, syncs it, and removes the three files. They come back while the NameNode serves:
+ * records are written, a copy is made beside the work, and from then on LMDB does not sync. A new
+ * copy is made when the journal is half as large as the namespace. Without space for them, or
+ * without the journal at all (dfs.shim.journal), LMDB syncs as ever.
  * A clean stop syncs data.mdb and leaves nothing else. It waits for a copy that is under way, as
  * does a map that is to grow. When data.mdb cannot be synced the process ends: the mark stays, and
  * the next start restores.
- * Threading: all log_*() are the writer's; one thread makes copies, for which it
- * is asked and whose result it tells; only the writer moves from one stage to another.
+ * Threading: the writer calls all log_*() and alone moves from one stage to another. A thread of
+ * its own makes copies when the writer asks for one.
  */
 #include <lmdb.h>
 #include <stdbool.h>
@@ -85,11 +85,11 @@ bool log_flush(struct db *db);
 /** Since when records are held; 0: there are none. */
 uint64_t log_held_ns(const struct db *db);
 /** 1 when all that was given is on the disk, 0 while it is under way, -EIO when it never will be:
- * log_land(). */
-int log_landed(struct db *db);
+ * log_wait_synced(). */
+int log_synced(struct db *db);
 /** Wait for that. When the journal cannot be written, data.mdb is synced instead and counts again.
  */
-void log_land(struct db *db);
+void log_wait_synced(struct db *db);
 /** LMDB has no room: the next log_turn() gives it that of journal and checkpoint. */
 void log_no_room(struct db *db);
 /** The next log_turn() gives up the journal, and what failed is worth another attempt. */

@@ -91,7 +91,7 @@ int checkpoint_check(const char *current, struct db_check_sum *ret, struct err *
 	if (counts && !segments)
 		return err_set(err, -EBADMSG,
 			       "%s/" MARK
-			       " says that the journal counts, and no journal.N is there",
+			       " says that the journal counts, but no journal.N is there",
 			       current);
 	if (!segments)
 		return 0;

@@ -59,7 +59,7 @@ static _Noreturn void lmdb_refuses(void)
 {
 	log_error(
 		"op=exit: the namespace %s/data.mdb could not be written, and LMDB refuses all further work: see "
-		"the kernel's log, see that its disk works and has room, then start it again",
+		"in the kernel's log whether its disk works, give it room, then start the NameNode again",
 		panic_dir);
 	_exit(1);
 }
@@ -533,18 +533,18 @@ int txn_write_commit(struct txn *t)
 	struct db *db = t->db;
 	int rc = txn_write_commit_later(t, false);
 
-	log_land(db);
+	log_wait_synced(db);
 	return rc < 0 ? rc : 0;
 }
 
 int db_synced(struct db *db)
 {
-	return log_landed(db);
+	return log_synced(db);
 }
 
 void db_wait_synced(struct db *db)
 {
-	log_land(db);
+	log_wait_synced(db);
 }
 
 uint64_t db_held_ns(const struct db *db)

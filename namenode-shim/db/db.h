@@ -19,6 +19,9 @@
  *   xattr    inode id -> extended attributes     where there are any (xattr.h)
  *   acl      inode id -> access control list      where there is one (acl.h)
  *   expiry   time + client id + call id -> more ids  when to forget the answers of them all
+ *   doomed   inode id -> ids of directories      deleted trees that are removed in slices, and the
+ *                                                quotas above them (tree_delete.h)
+ *   blocks   inode id + row -> blocks            of long files, all but the last ones (inode.h)
  * Files: DIR/in_use.lock (fcntl lock of the running process), DIR/current/data.mdb. A format builds
  * DIR/current.tmp and renames it, so that a crash leaves no half-formatted directory.
  * Threading: one writer transaction at a time (the writer thread); readers any number, each thread

@@ -254,38 +254,6 @@ static uint8_t *large_of(struct image m)
 	return n;
 }
 
-enum damage {
-	MAGIC,
-	FORMAT,
-	PAGE_SIZE,
-	TXNID,
-	CUT,
-	DEPTH,
-	FREE_FLAGS,
-	ENTRIES,
-	PAGES,
-	PGNO,
-	PAGE_FLAGS,
-	LOWER,
-	UPPER,
-	POINTER,
-	TWICE,
-	KEY_SIZE,
-	VALUE_SIZE,
-	NODE_FLAGS,
-	ORDER,
-	CHILD_BEYOND,
-	CHILD_TWICE,
-	CHILD_META,
-	RUN_PLACE,
-	RUN_SIZE,
-	FREE_COUNT,
-	FREE_USED,
-	TABLE_NAME,
-	TABLE_FLAGS,
-	N_DAMAGES
-};
-
 static uint8_t *free_list(struct image m)
 {
 	uint8_t *p = page(m, get(newer(m) + FREE_TREE + ROOT, 8)), *n;
@@ -296,11 +264,25 @@ static uint8_t *free_list(struct image m)
 	return get(n + 4, 2) ? page(m, get(n + 16, 8)) + 16 : n + 16;
 }
 
-static const char *do_damage(enum damage what, struct image m)
-{
-	uint8_t *leaf = leaf_of(m, "retry"), *root = root_of(m, "retry");
+enum head_damage {
+	MAGIC,
+	FORMAT,
+	PAGE_SIZE,
+	TXNID,
+	CUT,
+	DEPTH,
+	FREE_FLAGS,
+	ENTRIES,
+	PAGES,
+	TABLE_NAME,
+	TABLE_FLAGS,
+	N_HEAD_DAMAGES
+};
 
-	switch (what) {
+/* The heads of the file and what they say of the trees. */
+static const char *damage_heads(unsigned int what, struct image m)
+{
+	switch ((enum head_damage)what) {
 	case MAGIC:
 		m.p[4096 + 16] ^= 1;
 		return "page 1: it is not the head";
@@ -328,6 +310,38 @@ static const char *do_damage(enum damage what, struct image m)
 	case PAGES:
 		put(table_of(m, "retry") + 16, 8, 3);
 		return "pages, not the number it says";
+	case TABLE_NAME:
+		table_of(m, "retry")[-1] = 0xff;
+		return "the name of a table is none of ours";
+	case TABLE_FLAGS:
+		put(table_of(m, "retry") + 4, 2, 4);
+		return "table retry has flags 0x4";
+	case N_HEAD_DAMAGES:
+		break;
+	}
+	return NULL;
+}
+
+enum page_damage {
+	PGNO,
+	PAGE_FLAGS,
+	LOWER,
+	UPPER,
+	POINTER,
+	TWICE,
+	KEY_SIZE,
+	VALUE_SIZE,
+	NODE_FLAGS,
+	ORDER,
+	N_PAGE_DAMAGES
+};
+
+/* One leaf and its nodes. */
+static const char *damage_a_page(unsigned int what, struct image m)
+{
+	uint8_t *leaf = leaf_of(m, "retry");
+
+	switch ((enum page_damage)what) {
 	case PGNO:
 		leaf[1] ^= 1;
 		return "it says that it is page";
@@ -362,6 +376,29 @@ static const char *do_damage(enum damage what, struct image m)
 		put(leaf + 18, 2, a);
 		return "a key of retry is out of order";
 	}
+	case N_PAGE_DAMAGES:
+		break;
+	}
+	return NULL;
+}
+
+enum reference_damage {
+	CHILD_BEYOND,
+	CHILD_TWICE,
+	CHILD_META,
+	RUN_PLACE,
+	RUN_SIZE,
+	FREE_COUNT,
+	FREE_USED,
+	N_REFERENCE_DAMAGES
+};
+
+/* What refers to other pages. */
+static const char *damage_references(unsigned int what, struct image m)
+{
+	uint8_t *leaf = leaf_of(m, "retry"), *root = root_of(m, "retry");
+
+	switch ((enum reference_damage)what) {
 	case CHILD_BEYOND:
 		put(nth(root, 0) + 4, 2, 1);
 		return "but the file has pages 2 to";
@@ -387,17 +424,20 @@ static const char *do_damage(enum damage what, struct image m)
 		put(free_list(m), 8, 1);
 		put(free_list(m) + 8, 8, get(leaf, 8));
 		return "which has another use";
-	case TABLE_NAME:
-		table_of(m, "retry")[-1] = 0xff;
-		return "the name of a table is none of ours";
-	case TABLE_FLAGS:
-		put(table_of(m, "retry") + 4, 2, 4);
-		return "table retry has flags 0x4";
-	case N_DAMAGES:
+	case N_REFERENCE_DAMAGES:
 		break;
 	}
 	return NULL;
 }
+
+static const struct {
+	const char *(*fn)(unsigned int what, struct image m); /* gives words of the finding */
+	unsigned int n;
+} damages[] = {
+	{damage_heads, N_HEAD_DAMAGES},
+	{damage_a_page, N_PAGE_DAMAGES},
+	{damage_references, N_REFERENCE_DAMAGES},
+};
 
 static void add_large(struct test_db *d)
 {
@@ -421,6 +461,16 @@ static struct image make_image(struct test_db *d, char path[static 128])
 	return image_load(path);
 }
 
+static void assert_found(const char *path, const char *words)
+{
+	struct db_check_sum sum;
+	struct err err = ERR_INIT;
+
+	if (db_check_file(path, &sum, &err) != -EBADMSG || !strstr(err.text, words) ||
+	    !strstr(err.text, "data.mdb is damaged: page "))
+		fail_msg("\"%s\" has no \"%s\"", err.text, words);
+}
+
 static void each_kind_of_damage_is_found_and_named(void **state)
 {
 	struct db_check_sum sum;
@@ -433,17 +483,15 @@ static void each_kind_of_damage_is_found_and_named(void **state)
 	m = good;
 	m.p = malloc(m.len);
 	assert_non_null(m.p);
-	for (enum damage what = 0; what < N_DAMAGES; what++) {
-		struct err err = ERR_INIT;
-		const char *words;
+	for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++)
+		for (unsigned int what = 0; what < damages[i].n; what++) {
+			const char *words;
 
-		memcpy(m.p, good.p, m.len);
-		words = do_damage(what, m);
-		image_store(path, m.p, m.len);
-		if (db_check_file(path, &sum, &err) != -EBADMSG || !strstr(err.text, words) ||
-		    !strstr(err.text, "data.mdb is damaged: page "))
-			fail_msg("damage %d: \"%s\" has no \"%s\"", (int)what, err.text, words);
-	}
+			memcpy(m.p, good.p, m.len);
+			words = damages[i].fn(what, m);
+			image_store(path, m.p, m.len);
+			assert_found(path, words);
+		}
 	image_store(path, good.p, good.len);
 	assert_int_equal(db_check_file(path, &sum, NULL), 0);
 	/* Most pages are in use; what lies behind the last of these may go, as LMDB leaves such

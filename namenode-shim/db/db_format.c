@@ -275,14 +275,16 @@ static int format_locked(const char *dir, const struct db_format *o, struct err 
 
 int db_format(const char *dir, const struct db_format *o, struct err *err)
 {
-	int fd, rc = make_dirs(dir);
+	int fd, rc;
 
 	if (o->cluster_id && !*o->cluster_id)
 		return err_set(err, -EINVAL,
 			       "the cluster id is empty; leave it out to get a new one");
 	if (o->cluster_id && strlen(o->cluster_id) >= DB_CLUSTER_ID_MAX)
-		return err_set(err, -EINVAL, "cluster id is longer than %d characters",
+		return err_set(err, -EINVAL,
+			       "the cluster id is longer than %d characters; give a shorter one",
 			       DB_CLUSTER_ID_MAX - 1);
+	rc = make_dirs(dir);
 	if (rc < 0)
 		return err_sys(err, rc, "cannot make name directory %s", dir);
 	fd = db_dir_lock(dir, err);

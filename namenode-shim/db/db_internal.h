@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/** db_internal - what the two files of db.h share: db.c opens, and runs transactions; db_format.c
- * makes a new directory, and keeps meta. */
+/** db_internal - what the two files of db.h share: db.c opens a directory and runs
+ * transactions; db_format.c makes a new directory and keeps the table meta. */
 #include "namenode-shim/db/db.h"
 
 /* db.c */

@@ -18,37 +18,35 @@
 #include "common/base/block.h"
 
 struct ec_policy;
-struct ns;
-struct storage;
 struct storage_ref;
 
 #define NO_TRUNCATE UINT64_MAX
 
 enum effect_kind {
-	FX_BLOCK_ADD,      /* a new last block: b, inode, repl, targets */
-	FX_BLOCK_COMMIT,   /* client stated length and stamp of b */
-	FX_BLOCK_PIPELINE, /* new stamp, length and targets of an open block */
-	FX_BLOCK_REOPEN,   /* complete block is written again (append) */
+	EFFECT_BLOCK_ADD,      /* a new last block: b, inode, repl, targets */
+	EFFECT_BLOCK_COMMIT,   /* client stated length and stamp of b */
+	EFFECT_BLOCK_PIPELINE, /* new stamp, length and targets of an open block */
+	EFFECT_BLOCK_REOPEN,   /* complete block is written again (append) */
 	/* start recovery; b.gs is the recovery id, truncate_to the length wanted */
-	FX_BLOCK_RECOVER,
-	FX_BLOCK_SYNCED, /* recovery ended: b, targets hold it finalized */
+	EFFECT_BLOCK_RECOVER,
+	EFFECT_BLOCK_SYNCED, /* recovery ended: b, targets hold it finalized */
 	/* its file is closed: no client commits, recovers or waits for b any more */
-	FX_BLOCK_CLOSED,
-	FX_BLOCK_REPL,   /* replication is now repl */
-	FX_BLOCK_REMOVE, /* delete its replicas */
-	FX_BLOCK_OWNER,  /* is now of inode, with replication repl (concat) */
-	FX_LEASE_ADD,    /* holder writes inode */
-	FX_LEASE_DEL,
-	FX_INODES,   /* delta inodes more (metric) */
-	FX_POLICIES, /* holder: names of the erasure-coding policies enabled now */
-	/* the tree below inode goes bit by bit; delta: quotas are charged for it */
-	FX_DOOM,
-	/* a slice of the tree of turn went: the last of inode, or of none (0); delta: there is
-	 * more */
-	FX_DOOM_SLICE,
-	FX_DOOM_BROKEN, /* the rest of the tree of inode cannot be read */
-	FX_SATISFY,     /* the replicas of inode are to go where its policy wants them */
-	FX_HOSTS,       /* nn->hosts_next is in force now */
+	EFFECT_BLOCK_CLOSED,
+	EFFECT_BLOCK_REPL,   /* replication is now repl */
+	EFFECT_BLOCK_REMOVE, /* delete its replicas */
+	EFFECT_BLOCK_OWNER,  /* is now of inode, with replication repl (concat) */
+	EFFECT_LEASE_ADD,    /* holder writes inode */
+	EFFECT_LEASE_DEL,
+	EFFECT_INODES,   /* delta inodes more (metric) */
+	EFFECT_POLICIES, /* holder: names of the erasure-coding policies enabled now */
+	/* the tree below inode is removed in slices; delta: quotas are charged for it */
+	EFFECT_TREE_DELETE,
+	/* a slice of the tree of turn is removed; inode: of the tree that is gone with it, or 0;
+	 * delta: there is more */
+	EFFECT_TREE_DELETE_SLICE,
+	EFFECT_TREE_DELETE_BROKEN, /* the rest of the tree of inode cannot be read */
+	EFFECT_SATISFY,            /* the replicas of inode are to go where its policy wants them */
+	EFFECT_HOSTS,              /* nn->hosts_next is in force now */
 };
 
 struct effect {
@@ -58,14 +56,14 @@ struct effect {
 	uint64_t inode;
 	uint16_t repl;
 	int64_t delta;
-	uint64_t turn;        /* FX_DOOM_SLICE */
+	uint64_t turn;        /* EFFECT_TREE_DELETE_SLICE */
 	uint64_t truncate_to; /* NO_TRUNCATE: recovery keeps what the replicas agree on */
 	const char *holder;
-	const struct ec_policy *ec; /* FX_BLOCK_ADD: of a group */
+	const struct ec_policy *ec; /* EFFECT_BLOCK_ADD: of a group */
 	const uint8_t *units;       /* of a group: what each target holds; NULL: 0, 1, 2, ... */
 	struct storage_ref *targets;
 	uint32_t ntargets;
-	/* FX_BLOCK_ADD: so many bytes were promised on each target, and when */
+	/* EFFECT_BLOCK_ADD: so many bytes were promised on each target, and when */
 	uint64_t room, room_ns;
 };
 
@@ -75,8 +73,6 @@ struct effect_list {
 };
 #define EFFECT_BIT(kind) (1u << (kind))
 
-/** @st becomes the targets of @e. */
-void effect_set_targets(struct ns *n, struct effect *e, struct storage *const *st, uint32_t count);
 /** Something new and nothing else: if it never reaches the disk, nothing was taken from anybody. */
 bool effects_only_add(const struct effect_list *l);
 /** A file is closed and nothing else: if it never reaches the disk, the file is open again with all

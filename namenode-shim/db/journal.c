@@ -155,8 +155,8 @@ static void forget(struct journal *j, uint64_t at, int why)
 	if (rc >= 0)
 		return;
 	log_error(
-		"op=exit: %s cannot be written (%s), and not be told to forget it (%s): whether the last changes "
-		"are on the disk shows at the next start",
+		"op=exit: a record of %s cannot be written (%s), nor be taken back (%s); see that the disk works, then "
+		"start the NameNode again: it finds out whether the last changes are on the disk",
 		j->path, err_name(why), err_name(rc));
 	_exit(1);
 }

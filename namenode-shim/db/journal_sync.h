@@ -4,9 +4,9 @@
 /**
  * journal_sync - syncs the journal, on a thread of its own
  *
- * Idea: what the writer wrote is on its way to the disk while it applies the next changes. One sync
- * is under way at most: who has the next record waits for it first, so that records are durable in
- * their order.
+ * Idea: while a record is on its way to the disk the writer applies the next changes. At most one
+ * sync is under way, and the writer waits for it before it gives the next record, so that records
+ * become durable in their order.
  * Ownership: the journal is lent from journal_sync_give() until it is no longer busy.
  * Threading: all calls by one thread, the writer.
  */

@@ -203,7 +203,7 @@ int ecpol_set_state(struct ns *n, const struct ec_rules *rules, const char *name
 	rc = row_put(n->t, rules, &e);
 	rc = rc ? rc : ecpol_enabled_text(n->t, rules, n->a, &enabled);
 	if (!rc)
-		ns_effect(n, FX_POLICIES)->holder = enabled;
+		ns_effect(n, EFFECT_POLICIES)->holder = enabled;
 	return ns_io(n, rc);
 }
 

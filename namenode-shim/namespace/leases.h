@@ -4,11 +4,11 @@
 /**
  * leases - which client has which files open, and when it was last heard
  *
- * Idea: the holder's name is in the inode on disk; who is alive is memory's business. After the
- * soft limit another client may take a file over, after the hard limit the NameNode closes it
- * itself.
- * Ownership: the table owns holders. Threading: the writer changes it with mem_lock held
- * for writing; others read with it held for reading.
+ * Idea: the inode on disk names the client that has a file open. When that client was heard last is
+ * known in memory only. After the soft limit another client may take the file over; after the hard
+ * limit the NameNode closes it.
+ * Ownership: the table owns holders. Threading: the writer changes it with mem_lock held for
+ * writing; others read with it held for reading.
  * Source: hdfs-wire 3.6 (6).
  */
 #include <stdbool.h>

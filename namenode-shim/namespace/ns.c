@@ -13,7 +13,7 @@
 
 void count_inodes(struct ns *n, int64_t delta)
 {
-	ns_effect(n, FX_INODES)->delta = delta;
+	ns_effect(n, EFFECT_INODES)->delta = delta;
 }
 
 static int check_name(struct ns *n, const struct ns_path *w, uint32_t i)
@@ -124,9 +124,9 @@ static int make_dirs(struct ns *n, const struct ns_path *w, uint32_t leave, uint
 void forget_file(struct ns *n, const struct inode *file)
 {
 	for (uint32_t i = 0; i < file->nblocks; i++)
-		ns_effect(n, FX_BLOCK_REMOVE)->b = file->blocks[i].b;
+		ns_effect(n, EFFECT_BLOCK_REMOVE)->b = file->blocks[i].b;
 	if (inode_is_open(file)) {
-		struct effect *e = ns_effect(n, FX_LEASE_DEL);
+		struct effect *e = ns_effect(n, EFFECT_LEASE_DEL);
 
 		e->inode = file->id;
 		e->holder = file->client;
@@ -256,7 +256,7 @@ int ns_create(struct ns *n, const struct ns_create *c, struct ns_path *w, struct
 	rc = rc ? rc : inode_put(n->t, up);
 	if (rc < 0)
 		return ns_io(n, rc);
-	e = ns_effect(n, FX_LEASE_ADD);
+	e = ns_effect(n, EFFECT_LEASE_ADD);
 	e->inode = file->id;
 	e->holder = file->client;
 	count_inodes(n, 1);

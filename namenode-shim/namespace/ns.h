@@ -25,11 +25,11 @@ struct users;
 
 /* Who asks, on which transaction, and what came of it. */
 struct ns {
-	struct txn *t;            /* borrowed */
-	struct arena *a;          /* borrowed */
-	struct exception_info *x; /* borrowed; filled when an operation returns an error */
-	struct effect_list *fx;   /* borrowed; writing operations only */
-	struct users *users;      /* borrowed */
+	struct txn *t;               /* borrowed */
+	struct arena *a;             /* borrowed */
+	struct exception_info *x;    /* borrowed; filled when an operation returns an error */
+	struct effect_list *effects; /* borrowed; writing operations only */
+	struct users *users;         /* borrowed */
 	const char *user;
 	const char *host; /* address of the client */
 	uint64_t now_ms;

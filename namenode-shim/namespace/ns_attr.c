@@ -94,7 +94,7 @@ int ns_set_repl(struct ns *n, const char *path, uint16_t repl, bool *ret)
 	if (rc < 0)
 		return rc;
 	for (uint32_t i = 0; i < w.last->nblocks; i++) {
-		struct effect *e = ns_effect(n, FX_BLOCK_REPL);
+		struct effect *e = ns_effect(n, EFFECT_BLOCK_REPL);
 
 		e->b = w.last->blocks[i].b;
 		e->repl = repl;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/** ns_internal - what the files of the namespace share: ns.c makes, ns_delete.c, ns_rename.c,
- * ns_attr.c */
+/** ns_internal - what ns.c, ns_delete.c, ns_rename.c, ns_replace.c and ns_attr.c share */
 #include "namenode-shim/namespace/ns.h"
 
 #define PERM_UWX 0300

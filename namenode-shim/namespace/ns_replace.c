@@ -161,7 +161,7 @@ int ns_replace_blocks(struct ns *n, const struct ns_replace *r)
 	if (rc < 0)
 		return rc;
 	for (uint32_t i = 0; i < to.last->nblocks; i++) {
-		struct effect *e = ns_effect(n, kept[i] ? FX_BLOCK_OWNER : FX_BLOCK_REMOVE);
+		struct effect *e = ns_effect(n, kept[i] ? EFFECT_BLOCK_OWNER : EFFECT_BLOCK_REMOVE);
 
 		e->b = to.last->blocks[i].b;
 		e->inode = part.last->id;

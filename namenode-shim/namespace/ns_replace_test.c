@@ -105,7 +105,7 @@ static uint32_t count_fx(const struct test_db *d, enum effect_kind kind, int64_t
 {
 	uint32_t n = 0;
 
-	for (const struct effect *e = d->fx.first; e; e = e->next)
+	for (const struct effect *e = d->effects.first; e; e = e->next)
 		n += e->kind == kind && (!block || e->b.id == block);
 	return n;
 }
@@ -124,74 +124,95 @@ static void expect_blocks(struct test_db *d, const int64_t *want, uint32_t n, ui
 	txn_write_abort(&d->t);
 }
 
+/* /d/f of carol gets attributes of each kind, and a system attribute, which is of its inode. */
+static void dress(struct test_db *d)
+{
+	const struct xattr x = {XATTR_USER, "a", "value", 5};
+	struct acl acl = {.e = {{.type = ACL_USER, .name = "dora", .perm = 4}}, .n = 1};
+	struct inode *f;
+	bool marked;
+
+	assert_int_equal(xattr_set(test_begin(d, "carol"), "/d/f", &x, XATTR_CREATE), 0);
+	assert_int_equal(acl_change(&d->ns, "/d/f", ACL_CHANGE_MERGE, &acl), 0);
+	assert_int_equal(ns_set_perm(&d->ns, "/d/f", 0666), 0);
+	assert_int_equal(storage_policy_set(&d->ns, "/d/f", "COLD"), 0);
+	assert_int_equal(ns_set_times(&d->ns, "/d/f", 5, 6), 0);
+	f = at(d, "/d/f");
+	assert_int_equal(xattrs_mark(&d->t, f, &d->a, true, &marked), 0);
+	assert_int_equal(inode_put(&d->t, f), 0);
+	assert_int_equal(test_commit(d), 0);
+}
+
+static void expect_dressed(struct test_db *d)
+{
+	struct inode *const f = at(d, "/d/f");
+	struct xattrs xattrs;
+	struct acl acl;
+
+	assert_string_equal(f->owner, "carol");
+	assert_int_equal(f->perm, 0666);
+	assert_int_equal(f->mtime, 1000);
+	assert_int_equal(f->atime, 6);
+	assert_int_equal(storage_policy_of(&d->t, f, &d->a), storage_policy_find("COLD")->id);
+	assert_int_equal(xattrs_get(&d->t, f, &d->a, &xattrs), 0);
+	assert_int_equal(xattrs.n, 1);
+	assert_string_equal(xattrs.a[0].name, "a");
+	assert_int_equal(acl_get(&d->t, f, &d->a, &acl), 0);
+	assert_true(acl.n >= 1);
+}
+
+/* What is left goes with the file: no row stays behind. */
+static void expect_no_row_behind(struct test_db *d)
+{
+	const MDB_dbi tables[] = {d->db->xattr, d->db->acl, d->db->policy};
+
+	assert_int_equal(ns_delete(test_begin(d, "root"), "/d/f", false, &(bool){false}), 0);
+	assert_int_equal(count_fx(d, EFFECT_BLOCK_REMOVE, 0), 3);
+	assert_int_equal(test_commit(d), 0);
+	test_begin(d, "root");
+	for (int i = 0; i < 3; i++) {
+		MDB_stat st;
+
+		assert_int_equal(mdb_stat(d->t.t, tables[i], &st), 0);
+		assert_int_equal(st.ms_entries, 0);
+	}
+	txn_write_abort(&d->t);
+}
+
 static void the_file_keeps_all_but_its_id_and_the_blocks(void **state)
 {
-	const struct xattr x = {XATTR_USER, "a", "value", 5},
-			   inherited = {XATTR_USER, "b", "no", 2};
-	struct acl acl = {.e = {{.type = ACL_USER, .name = "dora", .perm = 4}}, .n = 1};
+	const struct xattr inherited = {XATTR_USER, "b", "no", 2};
 	static const uint32_t places[] = {1};
-	struct xattrs xattrs;
 	struct ns_replace r;
 	struct test_db d;
 	struct inode *f;
 	uint64_t id, part;
-	bool marked;
 
 	(void)state;
 	start(&d);
 	id = make(&d, "carol", "/d/f", 10, 3, 7);
 	part = make(&d, "bob", "/d/t", 20, 1, BLOCK);
-	assert_int_equal(xattr_set(test_begin(&d, "carol"), "/d/f", &x, XATTR_CREATE), 0);
-	assert_int_equal(acl_change(&d.ns, "/d/f", ACL_CHANGE_MERGE, &acl), 0);
-	assert_int_equal(ns_set_perm(&d.ns, "/d/f", 0666), 0);
-	assert_int_equal(storage_policy_set(&d.ns, "/d/f", "COLD"), 0);
-	assert_int_equal(ns_set_times(&d.ns, "/d/f", 5, 6), 0);
-	f = at(&d, "/d/f"); /* a system attribute, which is of the old inode */
-	assert_int_equal(xattrs_mark(&d.t, f, &d.a, true, &marked), 0);
-	assert_int_equal(inode_put(&d.t, f), 0);
-	assert_int_equal(test_commit(&d), 0);
+	dress(&d);
 	assert_int_equal(xattr_set(test_begin(&d, "bob"), "/d/t", &inherited, XATTR_CREATE), 0);
 	assert_int_equal(test_commit(&d), 0);
 	r = wanted(id, 2 * BLOCK + 7, 12, 1010, places, 1, 3);
 	assert_int_equal(replace(&d, "bob", &r), 0);
-	assert_int_equal(count_fx(&d, FX_BLOCK_REMOVE, 0), 1);
-	assert_int_equal(count_fx(&d, FX_BLOCK_REMOVE, 11), 1);
-	assert_int_equal(count_fx(&d, FX_BLOCK_OWNER, 0), 2);
-	for (const struct effect *e = d.fx.first; e; e = e->next) {
-		assert_true(e->kind != FX_BLOCK_OWNER || (e->inode == part && e->repl == REPL));
-		assert_true(e->kind != FX_INODES || e->delta == -1);
+	assert_int_equal(count_fx(&d, EFFECT_BLOCK_REMOVE, 0), 1);
+	assert_int_equal(count_fx(&d, EFFECT_BLOCK_REMOVE, 11), 1);
+	assert_int_equal(count_fx(&d, EFFECT_BLOCK_OWNER, 0), 2);
+	for (const struct effect *e = d.effects.first; e; e = e->next) {
+		assert_true(e->kind != EFFECT_BLOCK_OWNER || (e->inode == part && e->repl == REPL));
+		assert_true(e->kind != EFFECT_INODES || e->delta == -1);
 	}
 	expect_blocks(&d, (int64_t[]){10, 20, 12}, 3, 2 * BLOCK + 7);
 	test_begin(&d, "root");
-	f = at(&d, "/d/f");
-	assert_int_equal(f->id, part);
-	assert_string_equal(f->owner, "carol");
-	assert_int_equal(f->perm, 0666);
-	assert_int_equal(f->mtime, 1000);
-	assert_int_equal(f->atime, 6);
-	assert_int_equal(storage_policy_of(&d.t, f, &d.a), storage_policy_find("COLD")->id);
-	assert_int_equal(xattrs_get(&d.t, f, &d.a, &xattrs), 0);
-	assert_int_equal(xattrs.n, 1);
-	assert_string_equal(xattrs.a[0].name, "a");
-	assert_int_equal(acl_get(&d.t, f, &d.a, &acl), 0);
-	assert_true(acl.n >= 1);
+	assert_int_equal(at(&d, "/d/f")->id, part);
+	expect_dressed(&d);
 	assert_null(at(&d, "/d/t"));
 	assert_int_equal(at(&d, "/d")->children, 1);
 	assert_int_equal(inode_get(&d.t, id, &d.a, &f), -ENOENT);
 	txn_write_abort(&d.t);
-	/* what is left goes with the file: no row stays behind */
-	assert_int_equal(ns_delete(test_begin(&d, "root"), "/d/f", false, &(bool){false}), 0);
-	assert_int_equal(count_fx(&d, FX_BLOCK_REMOVE, 0), 3);
-	assert_int_equal(test_commit(&d), 0);
-	test_begin(&d, "root");
-	for (int i = 0; i < 3; i++) {
-		const MDB_dbi tables[] = {d.db->xattr, d.db->acl, d.db->policy};
-		MDB_stat st;
-
-		assert_int_equal(mdb_stat(d.t.t, tables[i], &st), 0);
-		assert_int_equal(st.ms_entries, 0);
-	}
-	txn_write_abort(&d.t);
+	expect_no_row_behind(&d);
 	test_db_fini(&d);
 }
 
@@ -215,7 +236,7 @@ static void it_may_become_longer_shorter_and_empty(void **state)
 		   1); /* one short block is left */
 	txn_write_abort(&d.t);
 	assert_int_equal(replace(&d, "bob", &r), 0);
-	assert_int_equal(count_fx(&d, FX_BLOCK_REMOVE, 0), 3);
+	assert_int_equal(count_fx(&d, EFFECT_BLOCK_REMOVE, 0), 3);
 	expect_blocks(&d, (int64_t[]){30}, 1, 3);
 	(void)make(&d, "bob", "/d/t", 40, 0, 0);
 	r = wanted(id, 3, 30, 1030, NULL, 0, 0);
@@ -293,10 +314,21 @@ static void mine_only(struct inode *n)
 	n->perm = 0640;
 }
 
-static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
+/* Returns the id of /d/f. */
+static uint64_t make_three(struct test_db *d)
 {
-	static const uint32_t one[] = {1}, last[] = {2}, back[] = {2, 1}, twice[] = {1, 1},
-			      beyond[] = {9};
+	uint64_t id;
+
+	start(d);
+	id = make(d, "bob", "/d/f", 10, 3, 7);
+	(void)make(d, "bob", "/d/t", 20, 1, BLOCK);
+	(void)make(d, "bob", "/other/t", 30, 1, BLOCK);
+	return id;
+}
+
+static void a_call_that_does_not_fit_is_refused_and_changes_nothing(void **state)
+{
+	static const uint32_t one[] = {1}, back[] = {2, 1}, twice[] = {1, 1}, beyond[] = {9};
 	const struct {
 		const char *path, *part;
 		uint64_t id_off, length;
@@ -334,10 +366,7 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
 	uint64_t id;
 
 	(void)state;
-	start(&d);
-	id = make(&d, "bob", "/d/f", 10, 3, 7);
-	(void)make(&d, "bob", "/d/t", 20, 1, BLOCK);
-	(void)make(&d, "bob", "/other/t", 30, 1, BLOCK);
+	id = make_three(&d);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		r = wanted(id + rows[i].id_off, rows[i].length, rows[i].block, rows[i].stamp,
 			   rows[i].at, rows[i].nat, rows[i].count);
@@ -347,8 +376,14 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
 			fail_msg("row %zu: %s, %s", i, d.x.cls ? d.x.cls : "none",
 				 d.x.text ? d.x.text : "");
 	}
-	r = wanted(id, 2 * BLOCK + 7, 12, 1010, last, 1, 3);
-	struct {
+	expect_blocks(&d, (int64_t[]){10, 11, 12}, 3, 2 * BLOCK + 7);
+	test_db_fini(&d);
+}
+
+static void a_file_in_a_state_that_does_not_fit_is_refused_and_stays_as_it_is(void **state)
+{
+	static const uint32_t last[] = {2};
+	static const struct {
 		const char *path;
 		void (*fn)(struct inode *n), (*back)(struct inode *n);
 		const char *user;
@@ -362,6 +397,11 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
 		{"/d/f", mine_only, mine_only, "eve", -EACCES}, /* may not write it */
 		{"/d/f", writable, mine_only, "eve", -EACCES},  /* the other one is not hers */
 	};
+	struct ns_replace r;
+	struct test_db d;
+
+	(void)state;
+	r = wanted(make_three(&d), 2 * BLOCK + 7, 12, 1010, last, 1, 3);
 	for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
 		alter(&d, states[i].path, states[i].fn);
 		if (replace(&d, states[i].user, &r) != states[i].rc)
@@ -450,10 +490,10 @@ static void random_replace(struct test_db *d, int64_t *next_block)
 	*next_block += n;
 	r.nat = n;
 	assert_int_equal(replace(d, "bob", &r), 0);
-	assert_int_equal(count_fx(d, FX_BLOCK_OWNER, 0), count - n);
-	assert_int_equal(count_fx(d, FX_BLOCK_REMOVE, 0), had - (count - n));
+	assert_int_equal(count_fx(d, EFFECT_BLOCK_OWNER, 0), count - n);
+	assert_int_equal(count_fx(d, EFFECT_BLOCK_REMOVE, 0), had - (count - n));
 	for (uint32_t i = 0; i < count; i++)
-		assert_int_equal(count_fx(d, FX_BLOCK_REMOVE, want[i]), 0);
+		assert_int_equal(count_fx(d, EFFECT_BLOCK_REMOVE, want[i]), 0);
 	expect_blocks(d, want, count, length);
 }
 
@@ -537,7 +577,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_file_keeps_all_but_its_id_and_the_blocks),
 		cmocka_unit_test(it_may_become_longer_shorter_and_empty),
-		cmocka_unit_test(what_does_not_fit_is_refused_and_changes_nothing),
+		cmocka_unit_test(a_call_that_does_not_fit_is_refused_and_changes_nothing),
+		cmocka_unit_test(a_file_in_a_state_that_does_not_fit_is_refused_and_stays_as_it_is),
 		cmocka_unit_test(quotas_equal_a_recount),
 		cmocka_unit_test(the_journal_brings_it_back),
 	};

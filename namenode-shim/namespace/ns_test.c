@@ -39,15 +39,13 @@ static int try_create(struct test_db *d, const char *user, const char *path)
 	return rc;
 }
 
-static void permissions_are_enforced(void **state)
+static void a_file_is_made_where_its_directory_allows_it(void **state)
 {
 	struct test_db d;
-	bool done;
 
 	(void)state;
 	test_db_init(&d);
 	do_mkdir(&d, "root", "/open", 0777);
-	do_mkdir(&d, "root", "/sticky", 01777);
 	do_mkdir(&d, "root", "/shut", 0700);
 	assert_int_equal(try_create(&d, "alice", "/x"), -EACCES);
 	assert_string_equal(d.x.text, "Permission denied: user=alice, access=WRITE, "
@@ -55,6 +53,17 @@ static void permissions_are_enforced(void **state)
 	assert_int_equal(try_create(&d, "alice", "/shut/x"), -EACCES);
 	assert_int_equal(try_create(&d, "alice", "/open/x"), 0);
 	assert_int_equal(try_create(&d, "bob", "/open/x"), -EACCES); /* 0644 of alice */
+	test_db_fini(&d);
+}
+
+static void in_a_sticky_directory_a_file_belongs_to_its_owner(void **state)
+{
+	struct test_db d;
+	bool done;
+
+	(void)state;
+	test_db_init(&d);
+	do_mkdir(&d, "root", "/sticky", 01777);
 	assert_int_equal(try_create(&d, "alice", "/sticky/x"), 0);
 	assert_int_equal(ns_delete(test_begin(&d, "bob"), "/sticky/x", false, &done), -EACCES);
 	assert_int_equal(test_commit(&d), 0);
@@ -80,6 +89,17 @@ static void permissions_are_enforced(void **state)
 	assert_int_equal(ns_delete(test_begin(&d, "bob"), "/sticky/x", false, &done), 0);
 	assert_int_equal(test_commit(&d), 0);
 	assert_true(done);
+	test_db_fini(&d);
+}
+
+static void mode_and_owner_are_changed_by_whom_they_belong_to(void **state)
+{
+	struct test_db d;
+
+	(void)state;
+	test_db_init(&d);
+	do_mkdir(&d, "root", "/open", 0777);
+	assert_int_equal(try_create(&d, "alice", "/open/x"), 0);
 	assert_int_equal(ns_set_perm(test_begin(&d, "bob"), "/open/x", 0777), -EACCES);
 	txn_write_abort(&d.t);
 	assert_int_equal(ns_set_owner(test_begin(&d, "alice"), "/open/x", "bob", NULL), -EACCES);
@@ -283,6 +303,26 @@ static void a_second_format_needs_force(void **state)
 	test_db_fini(&d);
 }
 
+static void a_bad_cluster_id_is_refused_before_a_directory_is_made(void **state)
+{
+	char long_id[DB_CLUSTER_ID_MAX + 1], dir[64], above[] = "/tmp/nn-test-XXXXXX";
+	const char *const bad[] = {"", long_id};
+	struct err err = ERR_INIT;
+
+	(void)state;
+	memset(long_id, 'x', DB_CLUSTER_ID_MAX);
+	long_id[DB_CLUSTER_ID_MAX] = 0;
+	assert_non_null(mkdtemp(above));
+	snprintf(dir, sizeof(dir), "%s/name", above);
+	for (size_t i = 0; i < 2; i++) {
+		const struct db_format f = {bad[i], "root", "supergroup", false};
+
+		assert_int_equal(db_format(dir, &f, &err), -EINVAL);
+		assert_non_null(strstr(err.text, "cluster id"));
+	}
+	assert_int_equal(rmdir(above), 0); /* nothing was made in it */
+}
+
 static void an_unformatted_directory_says_so(void **state)
 {
 	struct err err = ERR_INIT;
@@ -453,13 +493,16 @@ static void names_beyond_ascii_are_listed_first_as_in_java(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(permissions_are_enforced),
+		cmocka_unit_test(a_file_is_made_where_its_directory_allows_it),
+		cmocka_unit_test(in_a_sticky_directory_a_file_belongs_to_its_owner),
+		cmocka_unit_test(mode_and_owner_are_changed_by_whom_they_belong_to),
 		cmocka_unit_test(a_foreign_tree_is_not_deleted_below_a_shut_directory),
 		cmocka_unit_test(nobody_deletes_what_a_sticky_bit_below_the_top_keeps),
 		cmocka_unit_test(bad_paths_are_refused),
 		cmocka_unit_test(entries_come_in_order_after_a_name),
 		cmocka_unit_test(a_summary_goes_in_steps),
 		cmocka_unit_test(a_second_format_needs_force),
+		cmocka_unit_test(a_bad_cluster_id_is_refused_before_a_directory_is_made),
 		cmocka_unit_test(an_unformatted_directory_says_so),
 		cmocka_unit_test(names_that_may_be_made),
 		cmocka_unit_test(reserved_paths_lead_to_the_same_inodes),

@@ -24,9 +24,9 @@ struct effect *ns_effect(struct ns *n, enum effect_kind kind)
 	struct effect *e = arena_new(n->a, struct effect);
 
 	e->kind = kind;
-	n->fx->kinds |= EFFECT_BIT(kind);
-	*n->fx->last = e;
-	n->fx->last = &e->next;
+	n->effects->kinds |= EFFECT_BIT(kind);
+	*n->effects->last = e;
+	n->effects->last = &e->next;
 	return e;
 }
 

@@ -232,7 +232,10 @@ static bool make_step(struct nn *nn)
 	if (!rc && w.last && w.last->type == INODE_DIR)
 		rc = dirent_each(&nn->look, w.last->id, t->after, strlen(t->after), on_home, &s);
 	if (rc < 0)
-		log_warn("op=trash path=%s rc=%s", nn->set.trash.homes, err_name(rc));
+		log_warn(
+			"op=trash path=%s rc=%s: the homes of users cannot be listed; their trash stays until "
+			"the next round",
+			nn->set.trash.homes, err_name(rc));
 	arena_free(&a);
 	return rc <= 0;
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * trash - what users have thrown away goes for good after fs.trash.interval
+ * trash - files that users moved to their trash are deleted after fs.trash.interval
  *
  * Idea: clients move what is deleted to HOME/.Trash/Current. Once every
  * fs.trash.checkpoint.interval each trash loses its checkpoints (directories called yyMMddHHmmss,

@@ -102,7 +102,7 @@ int tree_delete_add(struct ns *n, const struct inode *up, struct inode *top)
 	rc = rc ? rc : inode_put(n->t, top);
 	rc = rc ? rc : put(n->t, top->id, &quotas);
 	if (!rc) {
-		e = ns_effect(n, FX_DOOM);
+		e = ns_effect(n, EFFECT_TREE_DELETE);
 		e->inode = top->id;
 		e->delta = quotas.count > 0;
 	}
@@ -273,9 +273,10 @@ static int next_turn(struct req *q, uint64_t *ret_top, struct dir_list *ret_quot
 
 static void leave_broken(struct ns *n, uint64_t top, int why)
 {
-	log_error("op=delete inode=%llu rc=%s: what is left below it cannot be read; %s",
-		  (unsigned long long)top, err_name(why), DB_RESTORE);
-	ns_effect(n, FX_DOOM_BROKEN)->inode = top;
+	log_error(
+		"op=delete inode=%llu rc=%s: the rest of this deleted tree cannot be read and stays; %s",
+		(unsigned long long)top, err_name(why), DB_RESTORE);
+	ns_effect(n, EFFECT_TREE_DELETE_BROKEN)->inode = top;
 }
 
 static int end(struct slice *s, uint64_t top, const struct dir_list *quotas, bool done, bool go_on)
@@ -290,7 +291,7 @@ static int end(struct slice *s, uint64_t top, const struct dir_list *quotas, boo
 	if (!rc && done)
 		rc = txn_del(n->t, n->t->db->doomed, &key, sizeof(key));
 	count_inodes(n, -s->dropped);
-	e = ns_effect(n, FX_DOOM_SLICE);
+	e = ns_effect(n, EFFECT_TREE_DELETE_SLICE);
 	e->inode = done ? top : 0;
 	e->turn = top;
 	e->delta = go_on && (!done || tree_delete_any(n->t));
@@ -299,7 +300,7 @@ static int end(struct slice *s, uint64_t top, const struct dir_list *quotas, boo
 
 static int run(struct req *q, const void *in)
 {
-	struct slice s = {.n = &q->ns, .left = DOOMED_SLICE};
+	struct slice s = {.n = &q->ns, .left = TREE_DELETE_SLICE};
 	struct dir_list quotas = {.n = &q->ns};
 	bool done = false;
 	uint64_t top = 0;

@@ -2,14 +2,14 @@
 #pragma once
 
 /**
- * tree_delete - large trees that were deleted, and go bit by bit
+ * tree_delete - large trees that were deleted, and are removed in slices
  *
  * Idea: a delete of a large tree takes its top out of its directory and writes the top's id into a
- * table, in one short change.
- * From then on no path leads to it, and its inodes have none (inode_path() is -ENOENT): for
- * everybody it is gone. Then an internal change after the other removes names, inodes and blocks, a
- * slice each, until nothing is left; the trees take turns, and a start goes on with what the table
- * has. A file in it that was open may still be closed by recovery of its lease.
+ * table (doomed), in one short change. From then on no path leads to the tree, and its inodes have
+ * none (inode_path() is -ENOENT): for everybody it is gone. Internal changes then remove its names,
+ * inodes and blocks, a slice each, until nothing is left. Several trees take turns, and a start
+ * goes on with those that the table lists. A file of the tree that was open may still be closed by
+ * recovery of its lease.
  * Space and names are given back to the quotas of the directories that were above it, which the
  * record names. The caller who deleted a tree below a quota is answered when all is given back, or
  * at once in safe mode, where no slice is made.
@@ -26,7 +26,7 @@ struct nn;
 struct ns;
 struct txn;
 
-#define DOOMED_SLICE 2048 /* names and blocks of a change */
+#define TREE_DELETE_SLICE 2048 /* names and blocks of a change */
 
 /* Tops of trees of which the rest cannot be read. They wait for a start after the name directory
  * was mended. */

@@ -146,17 +146,18 @@ static bool reap(struct test_db *d, uint64_t *blocks, uint64_t *names)
 	bool more = false;
 
 	assert_int_equal(tree_delete_method.run(&q, NULL), 0);
-	for (const struct effect *e = d->fx.first; e; e = e->next) {
-		some += e->kind == FX_BLOCK_REMOVE;
-		*names -= e->kind == FX_INODES ? (uint64_t)e->delta : 0;
-		more |= e->kind == FX_DOOM_SLICE && e->delta;
-		nn.tree_delete_turn = e->kind == FX_DOOM_SLICE ? e->turn : nn.tree_delete_turn;
-		if (e->kind == FX_DOOM_BROKEN) {
+	for (const struct effect *e = d->effects.first; e; e = e->next) {
+		some += e->kind == EFFECT_BLOCK_REMOVE;
+		*names -= e->kind == EFFECT_INODES ? (uint64_t)e->delta : 0;
+		more |= e->kind == EFFECT_TREE_DELETE_SLICE && e->delta;
+		nn.tree_delete_turn =
+			e->kind == EFFECT_TREE_DELETE_SLICE ? e->turn : nn.tree_delete_turn;
+		if (e->kind == EFFECT_TREE_DELETE_BROKEN) {
 			tree_delete_leave(&nn.tree_delete_broken, e->inode);
 			left_broken++;
 		}
 	}
-	assert_true(some <= DOOMED_SLICE);
+	assert_true(some <= TREE_DELETE_SLICE);
 	*blocks += some;
 	assert_int_equal(test_commit(d), 0);
 	return more;
@@ -202,7 +203,7 @@ static void a_large_tree_is_gone_at_once_and_goes_bit_by_bit(void **state)
 		for (slices = 1, blocks = names = 0; reap(&d, &blocks, &names); slices++)
 			if (slices == 2)
 				test_db_reopen(&d);
-		assert_true(slices >= NAMES / DOOMED_SLICE);
+		assert_true(slices >= NAMES / TREE_DELETE_SLICE);
 		assert_int_equal(blocks, DIRS * FILES);
 		assert_int_equal(names, NAMES);
 		assert_int_equal(used(&d).inodes, 2);
@@ -440,8 +441,8 @@ static void a_full_map_does_not_make_a_deleted_tree_a_broken_one(void **state)
 	dels_left = 100;
 	assert_true(tree_delete_method.run(&q, NULL) < 0);
 	assert_int_equal(dels_left, 0);
-	for (const struct effect *e = d.fx.first; e; e = e->next)
-		assert_int_not_equal(e->kind, FX_DOOM_BROKEN);
+	for (const struct effect *e = d.effects.first; e; e = e->next)
+		assert_int_not_equal(e->kind, EFFECT_TREE_DELETE_BROKEN);
 	assert_int_equal(test_commit(&d), -EXFULL); /* what has the writer run it again */
 	while (reap(&d, &blocks, &names))
 		;
@@ -462,7 +463,7 @@ static void a_small_deleted_tree_does_not_wait_for_a_large_one(void **state)
 	(void)state;
 	make(&d, &top, &inner);
 	mkdirs(&d, "root", "/small", 0755);
-	for (int i = 0; i < DOOMED_SLICE; i++) {
+	for (int i = 0; i < TREE_DELETE_SLICE; i++) {
 		char path[64];
 
 		snprintf(path, sizeof(path), "/small/%04d", i);
@@ -480,7 +481,7 @@ static void a_small_deleted_tree_does_not_wait_for_a_large_one(void **state)
 	while (reap(&d, &blocks, &names))
 		;
 	assert_int_equal(blocks, DIRS * FILES);
-	assert_int_equal(names, NAMES + 1 + DOOMED_SLICE);
+	assert_int_equal(names, NAMES + 1 + TREE_DELETE_SLICE);
 	assert_int_equal(rows(&d, d.db->doomed), 0);
 	test_db_fini(&d);
 }

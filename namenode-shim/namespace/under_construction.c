@@ -13,8 +13,8 @@ int uc_check_client(struct req *q, const char *client)
 {
 	if (*client && strlen(client) <= LEASE_NAME_MAX)
 		return 0;
-	return exception_throw(&q->exc, EXC_ILLEGAL_ARGUMENT, "client name must have 1 to %d bytes",
-			       LEASE_NAME_MAX);
+	return exception_throw(&q->exception, EXC_ILLEGAL_ARGUMENT,
+			       "client name must have 1 to %d bytes", LEASE_NAME_MAX);
 }
 
 const char *uc_lease_text(struct req *q, const char *path, uint64_t id, const char *client)
@@ -33,15 +33,15 @@ int uc_check_lease(struct req *q, const struct inode *n, const char *path, uint6
 		   const char *client)
 {
 	if (n->type != INODE_FILE)
-		return exception_throw(&q->exc, EXC_LEASE_EXPIRED,
+		return exception_throw(&q->exception, EXC_LEASE_EXPIRED,
 				       "INode is not a regular file: %s",
 				       uc_lease_text(q, path, id, client));
 	if (!inode_is_open(n))
-		return exception_throw(&q->exc, EXC_LEASE_EXPIRED,
+		return exception_throw(&q->exception, EXC_LEASE_EXPIRED,
 				       "File is not open for writing: %s",
 				       uc_lease_text(q, path, id, client));
 	if (strcmp(n->client, client))
-		return exception_throw(&q->exc, EXC_LEASE_EXPIRED,
+		return exception_throw(&q->exception, EXC_LEASE_EXPIRED,
 				       "Client (=%s) is not the lease owner (=%s: %s", client,
 				       n->client, uc_lease_text(q, path, id, client));
 	return 0;
@@ -67,9 +67,10 @@ int uc_find(struct req *q, const char *path, uint64_t id, const char *client, st
 		*ret = w.last;
 		rc = w.last ? 0 : -ENOENT;
 	}
-	return rc == -ENOENT ? exception_throw(&q->exc, EXC_NOT_FOUND, "File does not exist: %s",
-					       uc_lease_text(q, *ret_path, id, client))
-			     : ns_io(&q->ns, rc);
+	return rc == -ENOENT
+		       ? exception_throw(&q->exception, EXC_NOT_FOUND, "File does not exist: %s",
+					 uc_lease_text(q, *ret_path, id, client))
+		       : ns_io(&q->ns, rc);
 }
 
 int uc_find_open(struct req *q, const char *path, uint64_t id, const char *client,
@@ -103,8 +104,8 @@ static bool is_settled(const struct nn *nn, const struct inode *n)
 static int refuse_open(struct req *q, enum exception e, const char *op, const char *path,
 		       const char *client, const char *because)
 {
-	return exception_throw(&q->exc, e, "Failed to %s %s for %s on %s because %s", op, path,
-			       client, q->ns.host, because);
+	return exception_throw(&q->exception, e, "Failed to %s %s for %s on %s because %s", op,
+			       path, client, q->ns.host, because);
 }
 
 int uc_check_open(struct req *q, const struct inode *n, const char *op, const char *path,
@@ -150,7 +151,7 @@ static void lease_effect(struct req *q, enum effect_kind kind, const struct inod
 void uc_release(struct req *q, struct inode *n)
 {
 	if (inode_is_open(n))
-		lease_effect(q, FX_LEASE_DEL, n);
+		lease_effect(q, EFFECT_LEASE_DEL, n);
 	n->client = n->client_host = "";
 	n->truncating = false;
 }
@@ -160,7 +161,7 @@ void uc_lease(struct req *q, struct inode *n, const char *client, const char *ho
 	uc_release(q, n);
 	n->client = client;
 	n->client_host = host;
-	lease_effect(q, FX_LEASE_ADD, n);
+	lease_effect(q, EFFECT_LEASE_ADD, n);
 }
 
 int uc_check_space(struct req *q, const struct inode *n, int64_t more)
@@ -191,7 +192,7 @@ int uc_close(struct req *q, struct inode *n)
 	n->mtime = q->ns.now_ms;
 	/* Those before were complete when the last one was added. */
 	for (uint32_t i = n->nblocks > 2 ? n->nblocks - 2 : 0; i < n->nblocks; i++)
-		ns_effect(&q->ns, FX_BLOCK_CLOSED)->b = n->blocks[i].b;
+		ns_effect(&q->ns, EFFECT_BLOCK_CLOSED)->b = n->blocks[i].b;
 	return ns_io(&q->ns, inode_put(q->ns.t, n));
 }
 
@@ -227,7 +228,7 @@ static int drop_last(struct req *q, struct inode *n)
 	const uint64_t before = inode_space(n);
 	int rc;
 
-	ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = n->blocks[--n->nblocks].b;
+	ns_effect(&q->ns, EFFECT_BLOCK_REMOVE)->b = n->blocks[--n->nblocks].b;
 	rc = uc_space_changed(q, n, before);
 	return rc ? rc : uc_close(q, n);
 }
@@ -243,7 +244,7 @@ static int recover_last(struct req *q, struct inode *n, const char *holder, cons
 	truncating = n->truncating;
 	uc_lease(q, n, holder, n->client_host);
 	n->truncating = truncating;
-	e = ns_effect(&q->ns, FX_BLOCK_RECOVER);
+	e = ns_effect(&q->ns, EFFECT_BLOCK_RECOVER);
 	e->b = (struct block){b->b.id, ++q->ns.t->ctr.gs, 0};
 	e->truncate_to = n->truncating ? n->truncate_to : NO_TRUNCATE;
 	return ns_io(&q->ns, inode_put(q->ns.t, n));

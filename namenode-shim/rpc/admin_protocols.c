@@ -25,7 +25,7 @@
 	static int fn(struct req *q, const void *in)                                               \
 	{                                                                                          \
 		(void)in;                                                                          \
-		return exception_throw(&q->exc, kind, "%s", text);                                 \
+		return exception_throw(&q->exception, kind, "%s", text);                           \
 	}
 #define EMPTY(fn, Type, init)                                                                      \
 	static int fn(struct req *q, const void *in)                                               \
@@ -148,7 +148,7 @@ static int get_blocks(struct req *q, const void *in)
 
 	r->blocks = l;
 	if (!dn)
-		return exception_throw(&q->exc, EXC_BAD_ARGUMENT, "Datanode %.80s not found.",
+		return exception_throw(&q->exception, EXC_BAD_ARGUMENT, "Datanode %.80s not found.",
 				       m->datanode->datanodeuuid);
 	if (!w) {
 		w = q->block_walk = xcalloc(1, sizeof(*w));
@@ -294,11 +294,11 @@ static int refresh_acl(struct req *q, const void *in)
 	req_reply(q, Hc__RefreshServiceAclResponseProto,
 		  hc__refresh_service_acl_response_proto__init);
 	if (!q->nn->service_acl)
-		return exception_throw(&q->exc, EXC_AUTHORIZATION,
+		return exception_throw(&q->exception, EXC_AUTHORIZATION,
 				       "Service Level Authorization not enabled!");
 	if (q->prepare_error)
-		return exception_throw(&q->exc, EXC_IO, "%s; who may call what stays as it is",
-				       q->prepare_error);
+		return exception_throw(&q->exception, EXC_IO,
+				       "%s; who may call what stays as it is", q->prepare_error);
 	log_info("op=refreshServiceAcl user=%s", q->ns.user);
 	return 0;
 }
@@ -321,7 +321,7 @@ static int generic_refresh(struct req *q, const void *in)
 	const Hc__GenericRefreshRequestProto *m = in;
 
 	return exception_throw(
-		&q->exc, EXC_BAD_ARGUMENT,
+		&q->exception, EXC_BAD_ARGUMENT,
 		"Identifier '%.100s' does not exist in RefreshRegistry. Valid options are: ",
 		m->identifier ? m->identifier : "");
 }
@@ -377,7 +377,7 @@ static int get_groups(struct req *q, const void *in)
 	struct err err = ERR_INIT;
 
 	if (auth_to_local(q->nn->names, m->user, user, sizeof(user), &err))
-		return exception_throw(&q->exc, EXC_BAD_ARGUMENT,
+		return exception_throw(&q->exception, EXC_BAD_ARGUMENT,
 				       "Illegal principal name %.200s: %s", m->user, err.text);
 	r->n_groups = users_groups(q->nn->users, user, &q->mem, &r->groups);
 	return 0;

@@ -25,15 +25,15 @@ static int run_early(struct req *q, const void *in)
 
 static int run_close(struct req *q, const void *in)
 {
-	struct effect *e = ns_effect(&q->ns, FX_LEASE_DEL);
+	struct effect *e = ns_effect(&q->ns, EFFECT_LEASE_DEL);
 	const uint64_t key = q->arg;
 
 	(void)in;
 	e->inode = q->arg;
 	e->holder = "somebody";
-	ns_effect(&q->ns, FX_BLOCK_COMMIT);
-	ns_effect(&q->ns, FX_BLOCK_CLOSED);
-	q->early = effects_only_close(&q->fx);
+	ns_effect(&q->ns, EFFECT_BLOCK_COMMIT);
+	ns_effect(&q->ns, EFFECT_BLOCK_CLOSED);
+	q->early = effects_only_close(&q->effects);
 	return txn_put(q->ns.t, q->nn->db->quota, &key, sizeof(key), "y", 1);
 }
 

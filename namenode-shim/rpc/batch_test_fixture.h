@@ -158,7 +158,7 @@ static atomic_uint puts_run;
 static inline int run_put(struct req *q, const void *in)
 {
 	const uint64_t key = q->arg;
-	struct effect *e = ns_effect(&q->ns, FX_LEASE_ADD);
+	struct effect *e = ns_effect(&q->ns, EFFECT_LEASE_ADD);
 
 	(void)in;
 	e->inode = q->arg;

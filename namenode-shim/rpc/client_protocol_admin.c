@@ -38,7 +38,7 @@ static int set_safe_mode(struct req *q, const void *in)
 	int rc = 0;
 
 	if ((size_t)m->action >= sizeof(names) / sizeof(names[0]) || !names[m->action])
-		return exception_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
+		return exception_throw(&q->exception, EXC_ILLEGAL_ARGUMENT,
 				       "Unexpected safe mode action %d", (int)m->action);
 	if (m->action != HD__SAFE_MODE_ACTION_PROTO__SAFEMODE_GET)
 		rc = req_need_super(q, names[m->action]);
@@ -74,7 +74,7 @@ static int listed_path(struct req *q, const char *path, const char **ret)
 	size_t len = strlen(path);
 
 	if (len && *path != '/')
-		return exception_throw(&q->exc, EXC_ASSERTION,
+		return exception_throw(&q->exception, EXC_ASSERTION,
 				       "Absolute path required, but got '%s'", path);
 	while (len && path[len - 1] == '/')
 		len--;
@@ -106,7 +106,7 @@ static int list_open_file(void *arg, uint64_t id)
 	char *path;
 	int rc = inode_get(l->q->ns.t, id, &l->q->mem, &n);
 
-	if (!rc && l->blocking_only && !ops_blocks_drain(l->q->nn, n))
+	if (!rc && l->blocking_only && !ops_blocks_decommission(l->q->nn, n))
 		return 0;
 	rc = rc ? rc : inode_path(l->q->ns.t, n, &l->q->mem, &path);
 	if (rc == -ENOENT)
@@ -148,13 +148,13 @@ static int list_open_files(struct req *q, const void *in)
 	return rc < 0 ? ns_io(&q->ns, rc) : 0;
 }
 
-bool ops_blocks_drain(const struct nn *nn, const struct inode *n)
+bool ops_blocks_decommission(const struct nn *nn, const struct inode *n)
 {
 	for (uint32_t i = 0; i < n->nblocks; i++) {
 		const struct blk *b = blocks_find(&nn->blocks, n->blocks[i].b.id);
 
 		for (uint16_t k = 0; b && k < b->nreps; k++)
-			if (dn_is_draining(b->rep[k].st->dn))
+			if (dn_is_leaving(b->rep[k].st->dn))
 				return true;
 	}
 	return false;
@@ -220,7 +220,7 @@ static int list_corrupt(struct req *q, const void *in)
 		req_new_msg(q, Hd__CorruptFileBlocksProto, hd__corrupt_file_blocks_proto__init);
 	if (q->nn->safe.startup)
 		return exception_throw(
-			&q->exc, EXC_IO,
+			&q->exception, EXC_IO,
 			"Cannot run listCorruptFileBlocks because replication queues have "
 			"not been initialized.");
 	rc = ops_corrupt_files(&q->ns, q->nn, m->path, m->cookie, &found);
@@ -239,7 +239,7 @@ static int need_safe_mode(struct req *q)
 	return q->nn->safe.on
 		       ? 0
 		       : exception_throw(
-				 &q->exc, EXC_IO,
+				 &q->exception, EXC_IO,
 				 "Safe mode should be turned ON in order to create namespace "
 				 "image.");
 }
@@ -304,7 +304,7 @@ static int rolling_upgrade(struct req *q, const void *in)
 		rc = need_safe_mode(q);
 	if (m->action == HD__ROLLING_UPGRADE_ACTION_PROTO__START && !rc)
 		rc = exception_throw(
-			&q->exc, EXC_UNSUPPORTED,
+			&q->exception, EXC_UNSUPPORTED,
 			"rolling upgrades are not supported by this NameNode: stop it, start "
 			"the new version on the same directory");
 	return rc;
@@ -412,18 +412,18 @@ static int meta_save(struct req *q, const void *in)
 	if (!*m->filename || strchr(m->filename, '/') || m->filename[0] == '.' ||
 	    !strcmp(m->filename, "in_use.lock"))
 		return exception_throw(
-			&q->exc, EXC_IO,
+			&q->exception, EXC_IO,
 			"metaSave writes into the log directory: %.200s is not a plain file "
 			"name",
 			m->filename);
 	fd = open_log(path);
 	if (fd < 0)
-		return exception_throw(&q->exc, EXC_IO, "%.300s: %s", path, strerror(-fd));
+		return exception_throw(&q->exception, EXC_IO, "%.300s: %s", path, strerror(-fd));
 	f = fdopen(fd, "w");
 	if (!f) {
 		rc = neg_errno();
 		close(fd);
-		return exception_throw(&q->exc, EXC_IO, "%.300s: %s", path, strerror(-rc));
+		return exception_throw(&q->exception, EXC_IO, "%.300s: %s", path, strerror(-rc));
 	}
 	/* a line for each block that lacks replicas */
 	(void)setvbuf(f, NULL, _IOFBF, METASAVE_BUF);
@@ -431,7 +431,8 @@ static int meta_save(struct req *q, const void *in)
 	rc = ferror(f) ? -EIO : 0;
 	if (fclose(f))
 		rc = neg_errno();
-	return rc < 0 ? exception_throw(&q->exc, EXC_IO, "%.300s: %s", path, strerror(-rc)) : 0;
+	return rc < 0 ? exception_throw(&q->exception, EXC_IO, "%.300s: %s", path, strerror(-rc))
+		      : 0;
 }
 
 /* ---- the rest ---- */
@@ -441,7 +442,7 @@ static int meta_save(struct req *q, const void *in)
 	static int fn(struct req *q, const void *in)                                               \
 	{                                                                                          \
 		(void)in;                                                                          \
-		return exception_throw(&q->exc, kind, "%s", text);                                 \
+		return exception_throw(&q->exception, kind, "%s", text);                           \
 	}
 
 static int set_balancer_bandwidth(struct req *q, const void *in)
@@ -451,7 +452,7 @@ static int set_balancer_bandwidth(struct req *q, const void *in)
 	req_reply(q, Hd__SetBalancerBandwidthResponseProto,
 		  hd__set_balancer_bandwidth_response_proto__init);
 	if (m->bandwidth < 0)
-		return exception_throw(&q->exc, EXC_BAD_ARGUMENT,
+		return exception_throw(&q->exception, EXC_BAD_ARGUMENT,
 				       "Bandwidth should be a non-negative integer");
 	for (struct dn *dn = q->nn->dns.table; dn; dn = dn->hh.next)
 		dn->bandwidth = (uint64_t)m->bandwidth;
@@ -491,7 +492,7 @@ static int refresh_nodes(struct req *q, const void *in)
 	(void)in;
 	req_reply(q, Hd__RefreshNodesResponseProto, hd__refresh_nodes_response_proto__init);
 	if (q->prepare_error)
-		return exception_throw(&q->exc, EXC_IO, "%s; the nodes stay as they are",
+		return exception_throw(&q->exception, EXC_IO, "%s; the nodes stay as they are",
 				       q->prepare_error);
 	if (q->hosts) { /* not so when the batch is run again */
 		hosts_free(nn->hosts_next);
@@ -499,8 +500,9 @@ static int refresh_nodes(struct req *q, const void *in)
 		q->hosts = NULL;
 	}
 	if (!nn->hosts_next)
-		return exception_throw(&q->exc, EXC_IO, "the hosts files were not read; try again");
-	ns_effect(&q->ns, FX_HOSTS);
+		return exception_throw(&q->exception, EXC_IO,
+				       "the hosts files were not read; try again");
+	ns_effect(&q->ns, EFFECT_HOSTS);
 	return 0;
 }
 

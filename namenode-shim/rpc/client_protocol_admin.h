@@ -29,4 +29,4 @@ struct ops_corrupt {
 int ops_corrupt_files(struct ns *n, const struct nn *nn, const char *path, const char *cookie,
 		      struct ops_corrupt *ret);
 /** Does open file @n keep a node from leaving? */
-bool ops_blocks_drain(const struct nn *nn, const struct inode *n);
+bool ops_blocks_decommission(const struct nn *nn, const struct inode *n);

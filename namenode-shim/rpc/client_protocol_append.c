@@ -29,8 +29,8 @@ static int check_lazy(struct req *q, const char *what, const struct ns_path *w)
 {
 	if (storage_policy_of(q->ns.t, w->last, &q->mem) != POLICY_LAZY_PERSIST)
 		return 0;
-	return exception_throw(&q->exc, EXC_UNSUPPORTED, "Cannot %s lazy persist file %s", what,
-			       w->path);
+	return exception_throw(&q->exception, EXC_UNSUPPORTED, "Cannot %s lazy persist file %s",
+			       what, w->path);
 }
 
 /* ---- append ---- */
@@ -46,7 +46,7 @@ static Hd__LocatedBlockProto *reopen_last(struct req *q, const struct inode *n, 
 		if (b->rep[i].state == REPLICA_FINALIZED && !b->rep[i].corrupt && !b->rep[i].excess)
 			st[count++] = b->rep[i].st;
 	last->committed = false;
-	ns_effect(&q->ns, FX_BLOCK_REOPEN)->b = last->b;
+	ns_effect(&q->ns, EFFECT_BLOCK_REOPEN)->b = last->b;
 	return locate_on(q, &last->b, inode_len(n) - last->b.len, st, count);
 }
 
@@ -66,11 +66,11 @@ static int check_last(struct req *q, const char *path, const struct inode *n,
 		return 0;
 	if (b && b->state != BLK_COMPLETE)
 		return exception_throw(
-			&q->exc, EXC_RETRIABLE,
+			&q->exception, EXC_RETRIABLE,
 			"append: lastBlock=blk_%lld_%llu is COMMITTED but not yet COMPLETE.",
 			(long long)last->b.id, (unsigned long long)last->b.gs);
 	return exception_throw(
-		&q->exc, EXC_IO,
+		&q->exception, EXC_IO,
 		"append: lastBlock=blk_%lld_%llu of src=%s is not sufficiently replicated "
 		"yet.",
 		(long long)last->b.id, (unsigned long long)last->b.gs, path);
@@ -82,16 +82,16 @@ static int check_append(struct req *q, const Hd__AppendRequestProto *m, const st
 	int rc;
 
 	if (!w->last)
-		return exception_throw(&q->exc, EXC_NOT_FOUND,
+		return exception_throw(&q->exception, EXC_NOT_FOUND,
 				       "Failed to append to non-existent file %s for client %s",
 				       w->path, q->ns.host);
 	if (w->last->type == INODE_DIR)
 		return exception_throw(
-			&q->exc, EXC_EXISTS,
+			&q->exception, EXC_EXISTS,
 			"Cannot append to directory %s; already exists as a directory.", w->path);
 	if (w->last->ec && !(m->has_flag && (m->flag & HD__CREATE_FLAG_PROTO__NEW_BLOCK)))
 		return exception_throw(
-			&q->exc, EXC_UNSUPPORTED,
+			&q->exception, EXC_UNSUPPORTED,
 			"Append on EC file without new block is not supported. Use NEW_BLOCK "
 			"create flag while appending file.");
 	rc = check_lazy(q, "append to", w);
@@ -149,7 +149,7 @@ static int check_truncating(struct req *q, const Hd__TruncateRequestProto *m,
 	if (m->newlength == to)
 		return 0; /* asked again: it goes on */
 	return exception_throw(
-		&q->exc, EXC_BEING_CREATED,
+		&q->exception, EXC_BEING_CREATED,
 		"Failed to TRUNCATE_FILE %s for %s on %s because %s is being truncated.", w->path,
 		m->clientname, q->ns.host, w->path);
 }
@@ -163,7 +163,7 @@ static uint64_t drop_beyond(struct req *q, struct inode *n, uint64_t len)
 	for (; keep < n->nblocks && pos < len; keep++)
 		pos += n->blocks[keep].b.len;
 	for (uint32_t i = keep; i < n->nblocks; i++)
-		ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = n->blocks[i].b;
+		ns_effect(&q->ns, EFFECT_BLOCK_REMOVE)->b = n->blocks[i].b;
 	n->nblocks = keep;
 	return pos > len ? n->blocks[keep - 1].b.len - (pos - len) : 0;
 }
@@ -178,8 +178,8 @@ static void cut_last(struct req *q, struct inode *n, const char *client, uint64_
 	n->truncating = true;
 	n->truncate_to = to;
 	last->committed = false;
-	ns_effect(&q->ns, FX_BLOCK_REOPEN)->b = last->b;
-	e = ns_effect(&q->ns, FX_BLOCK_RECOVER);
+	ns_effect(&q->ns, EFFECT_BLOCK_REOPEN)->b = last->b;
+	e = ns_effect(&q->ns, EFFECT_BLOCK_RECOVER);
 	e->b = (struct block){last->b.id, ++q->ns.t->ctr.gs, 0};
 	e->truncate_to = to;
 }
@@ -196,7 +196,7 @@ static int truncate_to(struct req *q, const Hd__TruncateRequestProto *m, struct 
 		return 0;
 	if (m->newlength > old_len)
 		return exception_throw(
-			&q->exc, EXC_ILLEGAL_ARGUMENT,
+			&q->exception, EXC_ILLEGAL_ARGUMENT,
 			"Cannot truncate to a larger file size. Current size: %llu, truncate "
 			"size: %llu.",
 			(unsigned long long)old_len, (unsigned long long)m->newlength);
@@ -221,15 +221,16 @@ static int truncate_file(struct req *q, const void *in)
 	int rc;
 
 	if ((int64_t)m->newlength < 0)
-		return exception_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
+		return exception_throw(&q->exception, EXC_ILLEGAL_ARGUMENT,
 				       "Cannot truncate to a negative file size: %lld.",
 				       (long long)m->newlength);
 	rc = find_writable(q, m->src, m->clientname, &w);
 	rc = rc ? rc : ns_found(&q->ns, &w, "File does not exist: ", "");
 	if (!rc && w.last->type == INODE_DIR)
-		rc = exception_throw(&q->exc, EXC_NOT_FOUND, "Path is not a file: %s", w.path);
+		rc = exception_throw(&q->exception, EXC_NOT_FOUND, "Path is not a file: %s",
+				     w.path);
 	if (!rc && w.last->ec)
-		rc = exception_throw(&q->exc, EXC_UNSUPPORTED,
+		rc = exception_throw(&q->exception, EXC_UNSUPPORTED,
 				     "Cannot truncate file with striped block %s", w.path);
 	rc = rc ? rc : check_lazy(q, "truncate", &w);
 	if (rc < 0)
@@ -254,13 +255,14 @@ static int check_paths(struct req *q, const Hd__ConcatRequestProto *m)
 	const char *bad = is_special(m->trg) ? m->trg : NULL;
 
 	if (!*m->trg)
-		return exception_throw(&q->exc, EXC_BAD_ARGUMENT, "Target file name is empty");
+		return exception_throw(&q->exception, EXC_BAD_ARGUMENT,
+				       "Target file name is empty");
 	if (!m->n_srcs)
-		return exception_throw(&q->exc, EXC_BAD_ARGUMENT, "No sources given");
+		return exception_throw(&q->exception, EXC_BAD_ARGUMENT, "No sources given");
 	for (size_t i = 0; i < m->n_srcs && !bad; i++)
 		bad = is_special(m->srcs[i]) ? m->srcs[i] : NULL;
 	return bad ? exception_throw(
-			     &q->exc, EXC_IO,
+			     &q->exception, EXC_IO,
 			     "Concat operation doesn't support /.reserved relative path : %s", bad)
 		   : 0;
 }
@@ -273,9 +275,10 @@ static int find_target(struct req *q, const Hd__ConcatRequestProto *m, struct ns
 		rc = ns_check(&q->ns, w->last, ACCESS_W, w->path);
 	rc = rc ? rc : ns_found(&q->ns, w, "File does not exist: ", "");
 	if (!rc && w->last->type == INODE_DIR)
-		rc = exception_throw(&q->exc, EXC_NOT_FOUND, "Path is not a file: %s", m->trg);
+		rc = exception_throw(&q->exception, EXC_NOT_FOUND, "Path is not a file: %s",
+				     m->trg);
 	if (!rc && inode_is_open(w->last))
-		rc = exception_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
+		rc = exception_throw(&q->exception, EXC_ILLEGAL_ARGUMENT,
 				     "concat: target file %s is under construction", m->trg);
 	return rc;
 }
@@ -287,28 +290,28 @@ static int check_source(struct req *q, const char *path, const struct inode *s,
 
 	if (s->parent != to->parent)
 		return exception_throw(
-			&q->exc, EXC_ILLEGAL_ARGUMENT,
+			&q->exception, EXC_ILLEGAL_ARGUMENT,
 			"Source file %s is not in the same directory with the target %s", path,
 			t->path);
 	if (s->id == to->id)
 		return exception_throw(
-			&q->exc, EXC_ILLEGAL_ARGUMENT,
+			&q->exception, EXC_ILLEGAL_ARGUMENT,
 			"concat: the src file %s is the same with the target file %s", path,
 			t->path);
 	if (inode_is_open(s) || !s->nblocks)
 		return exception_throw(
-			&q->exc, EXC_ILLEGAL_ARGUMENT,
+			&q->exception, EXC_ILLEGAL_ARGUMENT,
 			"concat: source file %s is invalid or empty or underConstruction", path);
 	if (s->block_size > to->block_size)
 		return exception_throw(
-			&q->exc, EXC_ILLEGAL_ARGUMENT,
+			&q->exception, EXC_ILLEGAL_ARGUMENT,
 			"concat: source file %s has preferred block size %llu which is "
 			"greater than the target file's preferred block size %llu",
 			path, (unsigned long long)s->block_size,
 			(unsigned long long)to->block_size);
 	if ((s->ec ? s->ec->id : EC_ID_NONE) != (to->ec ? to->ec->id : EC_ID_NONE))
 		return exception_throw(
-			&q->exc, EXC_ILLEGAL_ARGUMENT,
+			&q->exception, EXC_ILLEGAL_ARGUMENT,
 			"Source file %s and target file %s have different erasure coding policy",
 			path, t->path);
 	return 0;
@@ -325,9 +328,9 @@ static int find_source(struct req *q, const char *path, const struct ns_path *t,
 		rc = ns_check(&q->ns, w.chain[w.depth - 1], ACCESS_W,
 			      ns_path_text(&q->ns, &w, w.depth - 1));
 	if (!rc && !w.last)
-		rc = exception_throw(&q->exc, EXC_NOT_FOUND, "File does not exist: %s", path);
+		rc = exception_throw(&q->exception, EXC_NOT_FOUND, "File does not exist: %s", path);
 	if (!rc && w.last->type == INODE_DIR)
-		rc = exception_throw(&q->exc, EXC_NOT_FOUND, "Path is not a file: %s", path);
+		rc = exception_throw(&q->exception, EXC_NOT_FOUND, "Path is not a file: %s", path);
 	rc = rc ? rc : check_source(q, path, w.last, t);
 	*ret = w.last;
 	return rc;
@@ -350,7 +353,7 @@ static int check_twice(struct req *q, struct inode *const *src, size_t n)
 	for (size_t i = 1; i < n; i++)
 		if (id[i] == id[i - 1])
 			return exception_throw(
-				&q->exc, EXC_ILLEGAL_ARGUMENT,
+				&q->exception, EXC_ILLEGAL_ARGUMENT,
 				"concat: at least two of the source files are the same");
 	return 0;
 }
@@ -368,7 +371,7 @@ static void take_blocks(struct req *q, struct inode *to, struct inode *const *sr
 	to->blocks = all;
 	for (size_t i = 0; i < n; i++)
 		for (uint32_t k = 0; k < src[i]->nblocks; k++) {
-			struct effect *e = ns_effect(&q->ns, FX_BLOCK_OWNER);
+			struct effect *e = ns_effect(&q->ns, EFFECT_BLOCK_OWNER);
 
 			e->b = src[i]->blocks[k].b;
 			e->inode = to->id;
@@ -387,7 +390,7 @@ static int drop_sources(struct req *q, struct inode *up, struct inode *const *sr
 		up->children--;
 	}
 	up->mtime = q->ns.now_ms;
-	ns_effect(&q->ns, FX_INODES)->delta = -(int64_t)n;
+	ns_effect(&q->ns, EFFECT_INODES)->delta = -(int64_t)n;
 	return rc ? rc : inode_put(q->ns.t, up);
 }
 
@@ -446,7 +449,7 @@ static int replace_blocks(struct req *q, const void *in)
 
 	req_reply(q, Hd__ReplaceBlocksResponseProto, hd__replace_blocks_response_proto__init);
 	if (m->n_position > UINT32_MAX)
-		return exception_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
+		return exception_throw(&q->exception, EXC_ILLEGAL_ARGUMENT,
 				       "replaceBlocks: too many places");
 	return ns_replace_blocks(&q->ns, &r);
 }

@@ -111,7 +111,7 @@ static struct acl *spec_from_msg(struct req *q, Hd__AclEntryProto *const *m, siz
 	struct acl *l = arena_new(&q->mem, struct acl);
 
 	if (n > ACL_EDIT_MAX) {
-		exception_throw(&q->exc, EXC_ACL,
+		exception_throw(&q->exception, EXC_ACL,
 				"Invalid ACL: ACL has %zu entries, which exceeds maximum of %d.", n,
 				ACL_MAX);
 		return NULL;
@@ -120,7 +120,7 @@ static struct acl *spec_from_msg(struct req *q, Hd__AclEntryProto *const *m, siz
 		if ((unsigned int)m[l->n]->scope > ACL_DEFAULT ||
 		    (unsigned int)m[l->n]->type > ACL_OTHER) {
 			exception_throw(
-				&q->exc, EXC_ACL,
+				&q->exception, EXC_ACL,
 				"Invalid ACL: an entry has a scope or type that there is not.");
 			return NULL;
 		}

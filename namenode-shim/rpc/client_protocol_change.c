@@ -38,7 +38,7 @@ static int check_create(struct req *q, const Hd__CreateRequestProto *m)
 
 	if (ec && (m->createflag & HD__CREATE_FLAG_PROTO__SHOULD_REPLICATE))
 		return exception_throw(
-			&q->exc, EXC_ILLEGAL_ARGUMENT,
+			&q->exception, EXC_ILLEGAL_ARGUMENT,
 			"SHOULD_REPLICATE flag and ecPolicyName are exclusive parameters. "
 			"Set both is not allowed!");
 	return uc_check_client(q, m->clientname);
@@ -52,12 +52,12 @@ static int check_replication(struct req *q, const char *path, uint32_t wanted, c
 
 	if (r > (int64_t)q->nn->set.repl_max)
 		return exception_throw(
-			&q->exc, EXC_IO,
+			&q->exception, EXC_IO,
 			"Requested replication factor of %d exceeds maximum of %u for %s%s", r,
 			q->nn->set.repl_max, path, by);
 	if (r < (int64_t)q->nn->set.repl_min)
 		return exception_throw(
-			&q->exc, EXC_IO,
+			&q->exception, EXC_IO,
 			"Requested replication factor of %d is less than the required "
 			"minimum of %u for %s%s",
 			r, q->nn->set.repl_min, path, by);
@@ -72,12 +72,12 @@ static int check_size(struct req *q, const Hd__CreateRequestProto *m)
 	const struct settings *s = &q->nn->set;
 
 	if ((int64_t)m->blocksize > BLOCK_SIZE_MAX)
-		return exception_throw(&q->exc, EXC_BAD_ARGUMENT,
+		return exception_throw(&q->exception, EXC_BAD_ARGUMENT,
 				       "Illagal value: PREFERRED_BLOCK_SIZE = %lld > MAX = %lld",
 				       (long long)m->blocksize, (long long)BLOCK_SIZE_MAX);
 	if ((int64_t)m->blocksize >= (int64_t)s->min_block_size)
 		return 0;
-	return exception_throw(&q->exc, EXC_IO,
+	return exception_throw(&q->exception, EXC_IO,
 			       "Specified block size %lld is less than configured minimum value "
 			       "dfs.namenode.fs-limits.min-block-size=%llu",
 			       (long long)m->blocksize, (unsigned long long)s->min_block_size);
@@ -104,13 +104,14 @@ static int find_ec(struct req *q, const Hd__CreateRequestProto *m, const struct 
 					      arena_printf(&q->mem, ", clientName=%s", q->ns.host));
 	if (m->blocksize < p->cell)
 		return exception_throw(
-			&q->exc, EXC_IO,
+			&q->exception, EXC_IO,
 			"Specified block size (%llu) is less than the cell size (%u) of the "
 			"erasure coding policy (%s).",
 			(unsigned long long)m->blocksize, p->cell, ecpol_text(&q->mem, p));
 	return m->blocksize <= EC_LENGTH_MAX / p->k
 		       ? 0
-		       : exception_throw(&q->exc, EXC_IO, "Block size %llu is too large for %s",
+		       : exception_throw(&q->exception, EXC_IO,
+					 "Block size %llu is too large for %s",
 					 (unsigned long long)m->blocksize, p->name);
 }
 
@@ -171,7 +172,7 @@ static int create(struct req *q, const void *in)
 	r->fs = locate_status(q, file, "", false);
 	/* What an overwritten file had may not be touched before that is on the disk. A striped
 	 * writer knows nothing of it. */
-	q->early = m->early && !file->ec && effects_only_add(&q->fx);
+	q->early = m->early && !file->ec && effects_only_add(&q->effects);
 	r->has_early = r->early = q->early;
 	return 0;
 }
@@ -241,7 +242,7 @@ static int create_symlink(struct req *q, const void *in)
 
 	req_reply(q, Hd__CreateSymlinkResponseProto, hd__create_symlink_response_proto__init);
 	if (!q->nn->set.limits.symlinks)
-		return exception_throw(&q->exc, EXC_UNSUPPORTED, "Symlinks not supported");
+		return exception_throw(&q->exception, EXC_UNSUPPORTED, "Symlinks not supported");
 	rc = req_check_safe(q);
 	return rc ? rc : ns_symlink(&q->ns, m->target, m->link, m->createparent);
 }

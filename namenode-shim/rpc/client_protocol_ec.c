@@ -240,7 +240,7 @@ static int racks(struct req *q, const void *in)
 	for (size_t i = 0; i < m->n_policies && !rc; i++) {
 		rc = ecpol_find(q->ns.t, &q->nn->set.ec, m->policies[i], &all[0]);
 		if (rc == -ENOENT)
-			return exception_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
+			return exception_throw(&q->exception, EXC_ILLEGAL_ARGUMENT,
 					       "The given erasure coding policy %s does not exist.",
 					       m->policies[i]);
 		if (!rc)

@@ -30,7 +30,7 @@ static int find_block(struct req *q, const Hd__ExtendedBlockProto *p, const char
 	int rc = b ? inode_get_tail(q->ns.t, b->inode, &q->mem, ret) : -ENOENT;
 
 	if (rc == -ENOENT)
-		return exception_throw(&q->exc, EXC_IO, "%s does not exist.",
+		return exception_throw(&q->exception, EXC_IO, "%s does not exist.",
 				       client_block_text(q, p));
 	if (rc < 0)
 		return ns_io(&q->ns, rc);
@@ -38,16 +38,16 @@ static int find_block(struct req *q, const Hd__ExtendedBlockProto *p, const char
 	if (!n->nblocks || n->blocks[n->nblocks - 1].b.id != b->b.id ||
 	    n->blocks[n->nblocks - 1].committed || uc_is_recovered(q, n))
 		return exception_throw(
-			&q->exc, EXC_IO,
+			&q->exception, EXC_IO,
 			"Unexpected BlockUCState: %s is %s but not UNDER_CONSTRUCTION",
 			client_block_text(q, p), state_text(b));
 	if (!inode_is_open(n))
-		return exception_throw(&q->exc, EXC_IO,
+		return exception_throw(&q->exception, EXC_IO,
 				       "The file %s belonged to does not exist or it is not under "
 				       "construction.",
 				       client_block_text(q, p));
 	if (strcmp(n->client, client))
-		return exception_throw(&q->exc, EXC_LEASE_EXPIRED,
+		return exception_throw(&q->exception, EXC_LEASE_EXPIRED,
 				       "Lease mismatch: %s is accessed by a non lease holder %s",
 				       client_block_text(q, p), client);
 	return 0;
@@ -88,30 +88,30 @@ static int update_pipeline(struct req *q, const void *in)
 	last = &n->blocks[n->nblocks - 1];
 	if (now.gs <= last->b.gs || now.gs > q->ns.t->ctr.gs)
 		return exception_throw(
-			&q->exc, EXC_IO,
+			&q->exception, EXC_IO,
 			"Update %s but the new block %s does not have a larger generation "
 			"stamp than the last block blk_%lld_%llu",
 			client_block_text(q, m->oldblock), client_block_text(q, m->newblock),
 			(long long)last->b.id, (unsigned long long)last->b.gs);
 	if (now.len < last->b.len)
 		return exception_throw(
-			&q->exc, EXC_IO,
+			&q->exception, EXC_IO,
 			"Update %s (size=%llu) to a smaller size block %s (size=%llu)",
 			client_block_text(q, m->oldblock),
 			(unsigned long long)client_block(m->oldblock).len,
 			client_block_text(q, m->newblock), (unsigned long long)now.len);
 	if (n->ec && now.len > inode_block_max(n))
-		return exception_throw(&q->exc, EXC_IO,
+		return exception_throw(&q->exception, EXC_IO,
 				       "Update %s to %llu bytes, more than a group of %s has",
 				       client_block_text(q, m->oldblock),
 				       (unsigned long long)now.len, n->ec->name);
 	now.id = last->b.id;
 	last->b = now;
-	e = ns_effect(&q->ns, FX_BLOCK_PIPELINE);
+	e = ns_effect(&q->ns, EFFECT_BLOCK_PIPELINE);
 	e->b = now;
 	if (n->ec && m->n_newnodes > client_units_of(n))
 		return exception_throw(
-			&q->exc, EXC_IO, "Update %s to %zu nodes, more than %s has units",
+			&q->exception, EXC_IO, "Update %s to %zu nodes, more than %s has units",
 			client_block_text(q, m->oldblock), m->n_newnodes, n->ec->name);
 	e->targets = arena_array(&q->mem, struct storage_ref, m->n_newnodes + 1);
 	units = arena_array(&q->mem, uint8_t, m->n_newnodes + 1);
@@ -150,7 +150,7 @@ static int get_additional_datanode(struct req *q, const void *in)
 	if (rc < 0)
 		return rc;
 	if (m->numadditionalnodes > q->nn->set.repl_max)
-		return exception_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
+		return exception_throw(&q->exception, EXC_ILLEGAL_ARGUMENT,
 				       "too many nodes asked for: %u", m->numadditionalnodes);
 	rc = client_check_named(q, m->n_existings,
 				repl_max > EC_UNITS_MAX ? repl_max : EC_UNITS_MAX);

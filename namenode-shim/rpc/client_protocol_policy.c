@@ -73,7 +73,7 @@ static int set_quota(struct req *q, const void *in)
 	req_reply(q, Hd__SetQuotaResponseProto, hd__set_quota_response_proto__init);
 	if (m->has_storagetype)
 		return exception_throw(
-			&q->exc, EXC_UNSUPPORTED_ACTION,
+			&q->exception, EXC_UNSUPPORTED_ACTION,
 			"quotas by storage type are not supported by this NameNode; set "
 			"one for all types");
 	return quota_set(&q->ns, m->path, m->namespacequota, m->storagespacequota);
@@ -108,12 +108,12 @@ static int satisfy_storage_policy(struct req *q, const void *in)
 		  hd__satisfy_storage_policy_response_proto__init);
 	if (!q->nn->set.satisfier)
 		return exception_throw(
-			&q->exc, EXC_UNSUPPORTED_ACTION,
+			&q->exception, EXC_UNSUPPORTED_ACTION,
 			"Cannot request to satisfy storage policy when storage policy satisfier "
 			"feature has been disabled by admin. Seek for an admin help to enable it or "
 			"use Mover tool.");
 	if (q->nn->satisfy.n >= SATISFY_MAX)
-		return exception_throw(&q->exc, EXC_IO,
+		return exception_throw(&q->exception, EXC_IO,
 				       "Outstanding satisfier queue limit: %d exceeded, try later!",
 				       SATISFY_MAX);
 	rc = ns_resolve_change(&q->ns, m->src, &w);
@@ -124,7 +124,7 @@ static int satisfy_storage_policy(struct req *q, const void *in)
 	rc = xattrs_mark(q->ns.t, w.last, &q->mem, true, &marked);
 	if (!rc && marked)
 		rc = inode_put(q->ns.t, w.last);
-	ns_effect(&q->ns, FX_SATISFY)->inode = w.last->id;
+	ns_effect(&q->ns, EFFECT_SATISFY)->inode = w.last->id;
 	return ns_io(&q->ns, rc);
 }
 

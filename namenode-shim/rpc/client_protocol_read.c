@@ -20,7 +20,7 @@ static int walk_or_nothing(struct req *q, const char *path, unsigned int how, st
 
 	if (rc != -ENOTDIR || !q->ns.super)
 		return rc;
-	q->exc.cls = NULL;
+	q->exception.cls = NULL;
 	w->last = NULL;
 	return 0;
 }
@@ -168,7 +168,7 @@ static int list_snapshots(struct req *q, const struct ns_path *w, Hd__DirectoryL
 	if (w->depth == 1) /* the root may have, and has none */
 		*ret = req_new_msg(q, Hd__DirectoryListingProto, hd__directory_listing_proto__init);
 	else if (up->type == INODE_DIR)
-		return exception_throw(&q->exc, EXC_SNAPSHOT,
+		return exception_throw(&q->exception, EXC_SNAPSHOT,
 				       "Directory is not a snapshottable directory: %s",
 				       ns_path_text(&q->ns, w, w->depth - 1));
 	return 0;
@@ -215,9 +215,9 @@ static void batch_fail(struct batch *b, Hd__BatchedDirectoryListingProto *d)
 	Hd__RemoteExceptionProto *e =
 		req_new_msg(q, Hd__RemoteExceptionProto, hd__remote_exception_proto__init);
 
-	e->classname = arena_strdup(&q->mem, q->exc.cls);
-	e->message = arena_strdup(&q->mem, q->exc.text);
-	q->exc.cls = NULL;
+	e->classname = arena_strdup(&q->mem, q->exception.cls);
+	e->message = arena_strdup(&q->mem, q->exception.text);
+	q->exception.cls = NULL;
 	d->exception = e;
 }
 
@@ -234,7 +234,7 @@ static void batch_path(struct batch *b, uint32_t i, const void *after, size_t le
 	b->r->listings[b->r->n_listings++] = d;
 	b->last = (struct listing){.q = q, .with_blocks = b->m->needlocation};
 	if (!rc && !w.last)
-		rc = exception_throw(&q->exc, EXC_NOT_FOUND, "Path %s does not exist",
+		rc = exception_throw(&q->exception, EXC_NOT_FOUND, "Path %s does not exist",
 				     b->m->paths[i]);
 	rc = rc ? rc : list_page(&b->last, &w, after, len);
 	if (rc < 0) {
@@ -275,7 +275,8 @@ static int batch_start(struct batch *b, uint32_t *ret_i, ProtobufCBinaryData *re
 		return 0;
 	if (pb_unpack(&hd__batched_listing_key_proto__descriptor, b->m->startafter.data,
 		      b->m->startafter.len, &m) < 0)
-		return exception_throw(&b->q->exc, EXC_ILLEGAL_ARGUMENT, "malformed startAfter");
+		return exception_throw(&b->q->exception, EXC_ILLEGAL_ARGUMENT,
+				       "malformed startAfter");
 	k = (const Hd__BatchedListingKeyProto *)m;
 	*ret_i = k->pathindex;
 	ret_after->len = k->startafter.len;
@@ -295,7 +296,7 @@ static int get_batched_listing(struct req *q, const void *in)
 	b.r = req_reply(q, Hd__GetBatchedListingResponseProto,
 			hd__get_batched_listing_response_proto__init);
 	if (!rc && b.m->n_paths > BATCH_PATHS_MAX)
-		rc = exception_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
+		rc = exception_throw(&q->exception, EXC_ILLEGAL_ARGUMENT,
 				     "Too many source paths (%zu > %d)", b.m->n_paths,
 				     BATCH_PATHS_MAX);
 	if (rc < 0)
@@ -322,7 +323,7 @@ static int check_located(struct req *q, const char *src, const Hd__LocatedBlocks
 	for (size_t i = 0; i < l->n_blocks; i++)
 		if (!l->blocks[i]->n_locs)
 			return exception_throw(
-				&q->exc, EXC_SAFE_MODE,
+				&q->exception, EXC_SAFE_MODE,
 				"Zero blocklocations for %s. Name node is in safe mode. %s", src,
 				nn_safe_text(q->nn, text));
 	return 0;
@@ -352,7 +353,7 @@ static int get_block_locations(struct req *q, const void *in)
 	int rc;
 
 	if ((int64_t)m->offset < 0 || (int64_t)m->length < 0)
-		return exception_throw(&q->exc, EXC_BAD_ARGUMENT,
+		return exception_throw(&q->exception, EXC_BAD_ARGUMENT,
 				       "Negative %s is not supported. File: %s",
 				       (int64_t)m->offset < 0 ? "offset" : "length", m->src);
 	rc = ns_find_file(&q->ns, m->src, &w);

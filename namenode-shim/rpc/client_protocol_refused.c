@@ -24,7 +24,8 @@ static int find_dir(struct req *q, const char *path, const char *missing, struct
 	int rc = find(q, path, missing, w);
 
 	if (!rc && w->last->type != INODE_DIR)
-		rc = exception_throw(&q->exc, EXC_NOT_DIR, "`%s': Is not a directory", w->path);
+		rc = exception_throw(&q->exception, EXC_NOT_DIR, "`%s': Is not a directory",
+				     w->path);
 	return rc;
 }
 
@@ -38,9 +39,10 @@ static int not_snapshottable(struct req *q, const char *path, const char *missin
 	if (!rc && owner && q->ns.enforce)
 		rc = ns_check_owner(&q->ns, &w);
 	if (!rc && w.last->type != INODE_DIR)
-		rc = exception_throw(&q->exc, EXC_NOT_DIR, "`%s': Is not a directory", w.path);
+		rc = exception_throw(&q->exception, EXC_NOT_DIR, "`%s': Is not a directory",
+				     w.path);
 	return rc ? rc
-		  : exception_throw(&q->exc, EXC_SNAPSHOT,
+		  : exception_throw(&q->exception, EXC_SNAPSHOT,
 				    "Directory is not a snapshottable directory: %s", w.path);
 }
 
@@ -51,7 +53,7 @@ static int allow_snapshot(struct req *q, const void *in)
 	int rc = find_dir(q, m->snapshotroot, NO_DIR, &w);
 
 	return rc ? rc
-		  : exception_throw(&q->exc, EXC_SNAPSHOT,
+		  : exception_throw(&q->exception, EXC_SNAPSHOT,
 				    "Snapshots are not supported by this NameNode: %s", w.path);
 }
 
@@ -100,7 +102,7 @@ static int no_snapshot_root(struct req *q, const char *path)
 
 	return rc ? rc
 		  : exception_throw(
-			    &q->exc, EXC_SNAPSHOT,
+			    &q->exception, EXC_SNAPSHOT,
 			    "The path %s is neither snapshottable nor under a snapshot root!",
 			    w.path);
 }
@@ -122,7 +124,7 @@ static int get_snapshot_diff_listing(struct req *q, const void *in)
 static int create_encryption_zone(struct req *q, const void *in)
 {
 	return exception_throw(
-		&q->exc, EXC_IO,
+		&q->exception, EXC_IO,
 		"Can't create an encryption zone for %s since no key provider is available.",
 		((const Hd__CreateEncryptionZoneRequestProto *)in)->src);
 }
@@ -130,7 +132,7 @@ static int create_encryption_zone(struct req *q, const void *in)
 static int reencrypt_zone(struct req *q, const void *in)
 {
 	(void)in;
-	return exception_throw(&q->exc, EXC_IO,
+	return exception_throw(&q->exception, EXC_IO,
 			       "No key provider configured, re-encryption operation is rejected");
 }
 
@@ -162,13 +164,13 @@ static int list_cache_directives(struct req *q, const void *in)
 static int add_cache_pool(struct req *q, const void *in)
 {
 	(void)in;
-	return exception_throw(&q->exc, EXC_INVALID_REQUEST,
+	return exception_throw(&q->exception, EXC_INVALID_REQUEST,
 			       "Centralised caching is not supported by this NameNode");
 }
 
 static int remove_cache_pool(struct req *q, const void *in)
 {
-	return exception_throw(&q->exc, EXC_INVALID_REQUEST,
+	return exception_throw(&q->exception, EXC_INVALID_REQUEST,
 			       "Cannot remove non-existent cache pool %s",
 			       ((const Hd__RemoveCachePoolRequestProto *)in)->poolname);
 }
@@ -177,7 +179,7 @@ static int modify_cache_pool(struct req *q, const void *in)
 {
 	const Hd__ModifyCachePoolRequestProto *m = in;
 
-	return exception_throw(&q->exc, EXC_INVALID_REQUEST, "Cache pool %s does not exist.",
+	return exception_throw(&q->exception, EXC_INVALID_REQUEST, "Cache pool %s does not exist.",
 			       m->info->poolname ? m->info->poolname : "null");
 }
 
@@ -185,14 +187,14 @@ static int add_cache_directive(struct req *q, const void *in)
 {
 	const Hd__AddCacheDirectiveRequestProto *m = in;
 
-	return exception_throw(&q->exc, EXC_INVALID_REQUEST, "Unknown pool %s",
+	return exception_throw(&q->exception, EXC_INVALID_REQUEST, "Unknown pool %s",
 			       m->info->pool ? m->info->pool : "null");
 }
 
 static int no_directive(struct req *q, int64_t id)
 {
-	return exception_throw(&q->exc, EXC_INVALID_REQUEST, "No directive with ID %lld found.",
-			       (long long)id);
+	return exception_throw(&q->exception, EXC_INVALID_REQUEST,
+			       "No directive with ID %lld found.", (long long)id);
 }
 
 static int modify_cache_directive(struct req *q, const void *in)
@@ -215,7 +217,7 @@ static int check_token(struct req *q, const Hc__TokenProto *t)
 
 	if (id->len && id->data[0] == TOKEN_VERSION)
 		return 0;
-	return exception_throw(&q->exc, EXC_IO, "Unknown version of delegation token %d",
+	return exception_throw(&q->exception, EXC_IO, "Unknown version of delegation token %d",
 			       id->len ? (int8_t)id->data[0] : -1);
 }
 
@@ -226,7 +228,7 @@ static int renew_delegation_token(struct req *q, const void *in)
 
 	return rc ? rc
 		  : exception_throw(
-			    &q->exc, EXC_INVALID_TOKEN,
+			    &q->exception, EXC_INVALID_TOKEN,
 			    "Renewal request for unknown token: this NameNode gives out none");
 }
 
@@ -236,7 +238,7 @@ static int cancel_delegation_token(struct req *q, const void *in)
 	int rc = check_token(q, m->token);
 
 	return rc ? rc
-		  : exception_throw(&q->exc, EXC_INVALID_TOKEN,
+		  : exception_throw(&q->exception, EXC_INVALID_TOKEN,
 				    "Token not found: this NameNode gives out none");
 }
 
@@ -244,7 +246,7 @@ static int get_edits(struct req *q, const void *in)
 {
 	(void)in;
 	return exception_throw(
-		&q->exc, EXC_UNSUPPORTED,
+		&q->exception, EXC_UNSUPPORTED,
 		"This NameNode keeps no log of edits: there are no events to follow");
 }
 

@@ -25,7 +25,7 @@ int client_check_pool(struct req *q, const Hd__ExtendedBlockProto *p)
 {
 	if (!p || !strcmp(p->poolid, q->nn->db->ident.pool_id))
 		return 0;
-	return exception_throw(&q->exc, EXC_IO, "Unexpected BlockPoolId %.120s - expected %s",
+	return exception_throw(&q->exception, EXC_IO, "Unexpected BlockPoolId %.120s - expected %s",
 			       p->poolid, q->nn->db->ident.pool_id);
 }
 
@@ -51,19 +51,19 @@ static int commit_last(struct req *q, struct inode *n, const Hd__ExtendedBlockPr
 		return 0;
 	if (last->b.id != now.id || now.gs != last->b.gs)
 		return exception_throw(
-			&q->exc, EXC_IO,
+			&q->exception, EXC_IO,
 			"Trying to commit block %lld_%llu, but the last block of inode "
 			"%llu is %lld_%llu",
 			(long long)now.id, (unsigned long long)now.gs, (unsigned long long)n->id,
 			(long long)last->b.id, (unsigned long long)last->b.gs);
 	if (now.len > inode_block_max(n))
-		return exception_throw(&q->exc, EXC_IO,
+		return exception_throw(&q->exception, EXC_IO,
 				       "Block %lld has %llu bytes, more than the block size %llu",
 				       (long long)now.id, (unsigned long long)now.len,
 				       (unsigned long long)inode_block_max(n));
 	last->b = now;
 	last->committed = true;
-	ns_effect(&q->ns, FX_BLOCK_COMMIT)->b = now;
+	ns_effect(&q->ns, EFFECT_BLOCK_COMMIT)->b = now;
 	return 0;
 }
 
@@ -72,7 +72,7 @@ static int check_recovered(struct req *q, const struct inode *n, const Hd__Exten
 {
 	if (!uc_is_recovered(q, n))
 		return 0;
-	return exception_throw(&q->exc, EXC_IO,
+	return exception_throw(&q->exception, EXC_IO,
 			       "Commit or complete block %s, whereas it is under recovery.",
 			       p ? arena_printf(&q->mem, "blk_%lld_%llu", (long long)p->blockid,
 						(unsigned long long)p->generationstamp)
@@ -100,7 +100,7 @@ static int check_previous(struct req *q, const Hd__AddBlockRequestProto *m, cons
 	if (last && !m->previous && last->committed && last->b.len == inode_block_max(n))
 		return 0; /* first block after an append to a full one */
 	return exception_throw(
-		&q->exc, EXC_IO,
+		&q->exception, EXC_IO,
 		"Cannot allocate block in %s: passed 'previous' block %s does not match "
 		"actual last block in file %s",
 		m->src, m->previous ? client_block_text(q, m->previous) : "null",
@@ -132,7 +132,7 @@ static int check_progress(struct req *q, const char *src, const struct inode *n)
 		return 0;
 	if (park(q, &n->blocks[n->nblocks - 2].b))
 		return REQ_PARK;
-	return exception_throw(&q->exc, EXC_NOT_REPLICATED, "Not replicated yet: %s", src);
+	return exception_throw(&q->exception, EXC_NOT_REPLICATED, "Not replicated yet: %s", src);
 }
 
 /* Placement compares each node with all that a client names: no more of them than there may be
@@ -141,7 +141,7 @@ int client_check_named(struct req *q, size_t n, size_t most)
 {
 	if (n <= most)
 		return 0;
-	return exception_throw(&q->exc, EXC_ILLEGAL_ARGUMENT,
+	return exception_throw(&q->exception, EXC_ILLEGAL_ARGUMENT,
 			       "too many nodes named: %zu, at most %zu", n, most);
 }
 
@@ -186,7 +186,7 @@ static int too_few_for_group(struct req *q, const char *src, const struct inode 
 	const uint32_t least = units_least(q->nn, n), out = excluded + found;
 
 	return exception_throw(
-		&q->exc, EXC_IO,
+		&q->exception, EXC_IO,
 		"File %s could only be written to %u of the %u required nodes for %s. There are %u datanode(s) "
 		"running and %s node(s) are excluded in this operation.%s",
 		src, found, least, n->ec->name, datanodes_live(&q->nn->dns),
@@ -245,8 +245,8 @@ static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct
 	*ret_n = place_choose(&q->nn->dns, &p, st);
 	if (*ret_n < p.want && n->ec && *ret_n >= least)
 		log_warn(
-			"op=add_group file=%llu policy=%s wanted=%u nodes=%u live=%u: it begins without "
-			"parity units",
+			"op=add_group file=%llu policy=%s wanted=%u nodes=%u live=%u: the group begins without "
+			"all of its parity units, because too few nodes can take one",
 			(unsigned long long)n->id, n->ec->name, p.want, *ret_n,
 			datanodes_live(&q->nn->dns));
 	if (*ret_n >= least)
@@ -254,7 +254,7 @@ static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct
 	if (n->ec)
 		return too_few_for_group(q, m->src, n, *ret_n, p.nexclude);
 	return exception_throw(
-		&q->exc, EXC_IO,
+		&q->exception, EXC_IO,
 		"File %s could only be written to %u of the %u minReplication nodes. There "
 		"are %u datanode(s) running and %u node(s) are excluded in this operation; "
 		"each needs room for a whole block of %llu bytes on %s (storage policy %s), beside a whole block "
@@ -262,6 +262,15 @@ static int choose(struct req *q, const Hd__AddBlockRequestProto *m, const struct
 		m->src, *ret_n, q->nn->set.repl_min, datanodes_live(&q->nn->dns), p.nexclude,
 		(unsigned long long)n->block_size, types_text(q, p.policy), p.policy->name,
 		(unsigned long long)q->nn->leases.files);
+}
+
+/* @st becomes the targets of @e. */
+static void set_targets(struct ns *n, struct effect *e, struct storage *const *st, uint32_t count)
+{
+	e->targets = arena_array(n->a, struct storage_ref, count + 1u);
+	e->ntargets = count;
+	for (uint32_t i = 0; i < count; i++)
+		e->targets[i] = storage_ref(st[i]);
 }
 
 static int append_block(struct req *q, struct inode *n, struct storage **st, uint32_t nst)
@@ -274,12 +283,12 @@ static int append_block(struct req *q, struct inode *n, struct storage **st, uin
 		b.id = (int64_t)++q->ns.t->ctr.block;
 	else if (ec_id_next(q->ns.t->ctr.group, &b.id) < 0)
 		return exception_throw(
-			&q->exc, EXC_IO,
+			&q->exception, EXC_IO,
 			"All negative block group IDs are used, growing into "
 			"positive IDs, which might conflict with non-erasure coded blocks.");
 	else
 		q->ns.t->ctr.group = b.id;
-	e = ns_effect(&q->ns, FX_BLOCK_ADD);
+	e = ns_effect(&q->ns, EFFECT_BLOCK_ADD);
 	if (n->nblocks)
 		memcpy(all, n->blocks, n->nblocks * sizeof(*all));
 	all[n->nblocks].b = b;
@@ -289,7 +298,7 @@ static int append_block(struct req *q, struct inode *n, struct storage **st, uin
 	e->inode = n->id;
 	e->repl = n->repl;
 	e->ec = n->ec;
-	effect_set_targets(&q->ns, e, st, nst);
+	set_targets(&q->ns, e, st, nst);
 	e->room = n->block_size;
 	e->room_ns = clock_mono_ns();
 	return 0;
@@ -336,9 +345,9 @@ static int choose_again(struct req *q, const Hd__AddBlockRequestProto *m, struct
 		give_back(st, nst, n->block_size);
 		return rc;
 	}
-	e = ns_effect(&q->ns, FX_BLOCK_PIPELINE);
+	e = ns_effect(&q->ns, EFFECT_BLOCK_PIPELINE);
 	e->b = *last;
-	effect_set_targets(&q->ns, e, st, nst);
+	set_targets(&q->ns, e, st, nst);
 	r->block = locate_on(q, last, inode_len(n), st, nst);
 	if (n->ec)
 		locate_units(q, r->block, NULL, nst);
@@ -353,7 +362,7 @@ static int repeat_answer(struct req *q, const Hd__AddBlockRequestProto *m, struc
 
 	/* Added in this very batch: its targets are known once the batch is on disk. */
 	if (!b || !b->open)
-		return exception_throw(&q->exc, EXC_NOT_REPLICATED,
+		return exception_throw(&q->exception, EXC_NOT_REPLICATED,
 				       "Block %lld of the first request is being set up; try again",
 				       (long long)last->id);
 	if (!b->open->ntargets)
@@ -382,7 +391,7 @@ static int add_block(struct req *q, const void *in)
 	if (is_repeated(n, m->previous))
 		return repeat_answer(q, m, n, r);
 	if (inode_nblocks(n) >= q->nn->set.max_blocks_per_file)
-		return exception_throw(&q->exc, EXC_IO,
+		return exception_throw(&q->exception, EXC_IO,
 				       "File has reached the limit on maximum number of blocks "
 				       "(dfs.namenode.fs-limits.max-blocks-per-file): %u >= %u",
 				       inode_nblocks(n), q->nn->set.max_blocks_per_file);
@@ -418,7 +427,7 @@ static int abandon_block(struct req *q, const void *in)
 	    n->blocks[n->nblocks - 1].b.id != (int64_t)m->b->blockid)
 		return rc; /* gone already: a repeated request; a group stays, as in HDFS */
 	before = inode_space(n);
-	ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = n->blocks[--n->nblocks].b;
+	ns_effect(&q->ns, EFFECT_BLOCK_REMOVE)->b = n->blocks[--n->nblocks].b;
 	rc = uc_space_changed(q, n, before);
 	return rc ? rc : ns_io(&q->ns, inode_put(q->ns.t, n));
 }
@@ -465,7 +474,7 @@ static void drop_first(struct req *q, struct inode *n)
 {
 	if (n->nblocks != 1 || n->blocks[0].committed || n->blocks[0].b.len || n->ec)
 		return;
-	ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = n->blocks[0].b;
+	ns_effect(&q->ns, EFFECT_BLOCK_REMOVE)->b = n->blocks[0].b;
 	n->nblocks = 0;
 }
 
@@ -505,7 +514,7 @@ static int complete(struct req *q, const void *in)
 	r->result = 1;
 	/* Undone, the file is open again, and has its bytes. A block that was never used goes when
 	 * that is on the disk. */
-	q->early = rc == 0 && m->early && !n->ec && effects_only_close(&q->fx);
+	q->early = rc == 0 && m->early && !n->ec && effects_only_close(&q->effects);
 	r->has_early = r->early = q->early;
 	return rc;
 }
@@ -539,7 +548,7 @@ static int renew_lease(struct req *q, const void *in)
 
 	req_reply(q, Hd__RenewLeaseResponseProto, hd__renew_lease_response_proto__init);
 	if (q->nn->safe.on)
-		return exception_throw(&q->exc, EXC_SAFE_MODE,
+		return exception_throw(&q->exception, EXC_SAFE_MODE,
 				       "Cannot renew lease for %s. Name node is in safe mode.\n%s "
 				       "NamenodeHostName:%s",
 				       m->clientname, nn_safe_text(q->nn, tip), q->nn->set.host);

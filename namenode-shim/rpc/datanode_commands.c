@@ -98,7 +98,7 @@ static void add_target(struct req *q, Hdd__BlockCommandProto *b, struct storage 
 /* How many copies @dn may begin. */
 static uint32_t free_streams(const struct work_limits *w, const struct dn *dn)
 {
-	const uint32_t most = dn_is_draining(dn) ? w->streams_hard : w->streams;
+	const uint32_t most = dn_is_leaving(dn) ? w->streams_hard : w->streams;
 
 	return dn->xmits < most ? most - dn->xmits : 0;
 }

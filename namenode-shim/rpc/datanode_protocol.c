@@ -63,7 +63,7 @@ static int check_identity(struct req *q, const Hd__StorageInfoProto *s)
 	    s->ctime == id->ctime_ms)
 		return 0;
 	return exception_throw(
-		&q->exc, EXC_UNREGISTERED,
+		&q->exception, EXC_UNREGISTERED,
 		"Unregistered server: its registration is for NS-%u-%.100s-%llu, this "
 		"NameNode is NS-%u-%s-%llu",
 		s->namespceid, s->clusterid, (unsigned long long)s->ctime, id->namespace_id,
@@ -74,7 +74,7 @@ int datanode_check_pool(struct req *q, const char *pool)
 {
 	if (!strcmp(pool, q->nn->db->ident.pool_id))
 		return 0;
-	return exception_throw(&q->exc, EXC_UNREGISTERED,
+	return exception_throw(&q->exception, EXC_UNREGISTERED,
 			       "Block pool %.120s is not this NameNode's (%s)", pool,
 			       q->nn->db->ident.pool_id);
 }
@@ -92,7 +92,7 @@ int datanode_find(struct req *q, const Hdd__DatanodeRegistrationProto *reg, stru
 int datanode_unregistered(struct req *q, const Hdd__DatanodeRegistrationProto *reg)
 {
 	return exception_throw(
-		&q->exc, EXC_IO,
+		&q->exception, EXC_IO,
 		"Data node %.63s at %.63s:%u is not registered; it will be told so by the "
 		"next heartbeat",
 		reg->datanodeid->datanodeuuid, reg->datanodeid->ipaddr, reg->datanodeid->xferport);
@@ -121,9 +121,9 @@ static void forget_at_address(struct req *q, const Hd__DatanodeIDProto *id)
 	old = datanodes_find_addr(&q->nn->dns, q->ns.host, id->xferport, id->datanodeuuid);
 	if (old && dn_replicas(old))
 		log_warn(
-			"op=register datanode=%.63s address=%s:%u: until now this address was node %s with %" PRIu64
-			" replicas; if it is the same machine, its data directories were made anew: stop it, mount "
-			"its disks, start it again",
+			"op=register datanode=%.63s address=%s:%u: this address belonged to node %s with %" PRIu64
+			" replicas; if it is the same machine, it runs on new data directories: stop its data node, "
+			"mount its disks, then start it again",
 			id->datanodeuuid, q->ns.host, id->xferport, old->uuid, dn_replicas(old));
 	if (old) /* which makes room, so that nothing refuses the new one any more */
 		nn_dn_forget(q->nn, old, "another node registered at its address");
@@ -172,13 +172,13 @@ static int register_datanode(struct req *q, const void *in)
 	verdict = hosts_judge(q->nn->hosts, q->ns.host, id->hostname, id->xferport);
 	if (!verdict.allowed)
 		return exception_throw(
-			&q->exc, EXC_DISALLOWED,
+			&q->exception, EXC_DISALLOWED,
 			"Datanode denied communication with namenode because the host is "
 			"not in the include-list: %.63s:%u (%.63s, %.63s); add it to the file "
 			"that dfs.hosts names, then run hdfs dfsadmin -refreshNodes",
 			q->ns.host, id->xferport, id->hostname, id->datanodeuuid);
 	if (!dn_ident_is_good(&ident))
-		return exception_throw(&q->exc, EXC_IO,
+		return exception_throw(&q->exception, EXC_IO,
 				       "registration with an empty uuid or a text too "
 				       "long is refused");
 	forget_at_address(q, id);
@@ -186,15 +186,15 @@ static int register_datanode(struct req *q, const void *in)
 	away = dn && !dn->alive;
 	if (dn && dn->alive && (strcmp(dn->ip, q->ns.host) || dn->xfer_port != id->xferport))
 		log_warn(
-			"op=register datanode=%s address=%s:%u: alive at %s:%u until now; if both run, one's data "
-			"directories are a copy of the other's: stop one and move its current/ away",
+			"op=register datanode=%s address=%s:%u: this node was alive at %s:%u; if both run, one has a copy of the "
+			"other's data directories: stop one and move its current/ away",
 			dn->uuid, q->ns.host, id->xferport, dn->ip, dn->xfer_port);
 	rc = datanodes_register(&q->nn->dns, &ident, &dn);
 	if (rc == -ENOSPC && make_room(q->nn, q->ns.host))
 		rc = datanodes_register(&q->nn->dns, &ident, &dn);
 	if (rc < 0)
 		return exception_throw(
-			&q->exc, EXC_IO,
+			&q->exception, EXC_IO,
 			"this NameNode takes at most %d data nodes, and %.63s has "
 			"its share; if some are none of yours, name yours in the file of dfs.hosts, "
 			"then run hdfs dfsadmin -refreshNodes",
@@ -212,8 +212,10 @@ static void lose_storage(struct nn *nn, struct dn *dn, struct storage *st)
 {
 	if (st->failed)
 		return;
-	log_warn("op=storage_failed datanode=%s storage=%s replicas=%llu", dn->uuid, st->id,
-		 (unsigned long long)st->nblocks);
+	log_warn(
+		"op=storage_failed datanode=%s storage=%s replicas=%llu: its replicas no longer count; see "
+		"the data node's log",
+		dn->uuid, st->id, (unsigned long long)st->nblocks);
 	st->failed = true;
 	st->reported = false;
 	blocks_forget(&nn->blocks, dn, st);
@@ -299,7 +301,7 @@ static int send_heartbeat(struct req *q, const void *in)
 	known = datanodes_find(&q->nn->dns, m->registration->datanodeid->datanodeuuid);
 	if (known && known->disallowed)
 		return exception_throw(
-			&q->exc, EXC_DISALLOWED,
+			&q->exception, EXC_DISALLOWED,
 			"Datanode denied communication with namenode because the host is "
 			"not in the include-list: %s:%u",
 			known->ip, known->xfer_port);
@@ -378,18 +380,19 @@ static int check_recovery(struct req *q, const Hdd__CommitBlockSynchronizationRe
 	const uint64_t current = b->open ? b->open->recovery_id : 0;
 
 	if (!n->nblocks || n->blocks[n->nblocks - 1].b.id != b->b.id)
-		return exception_throw(&q->exc, EXC_IO, "Block %lld is not the last of its file",
+		return exception_throw(&q->exception, EXC_IO,
+				       "Block %lld is not the last of its file",
 				       (long long)b->b.id);
 	if (current != m->newgenstamp)
 		return exception_throw(
-			&q->exc, EXC_IO,
+			&q->exception, EXC_IO,
 			"The recovery id %llu does not match current recovery id %llu for "
 			"block %s:blk_%lld_%llu",
 			(unsigned long long)m->newgenstamp, (unsigned long long)current,
 			m->block->poolid, (long long)b->b.id,
 			(unsigned long long)m->block->generationstamp);
 	if (m->newlength > inode_block_max(n))
-		return exception_throw(&q->exc, EXC_IO,
+		return exception_throw(&q->exception, EXC_IO,
 				       "recovered length %llu is over the block size",
 				       (unsigned long long)m->newlength);
 	return 0;
@@ -403,9 +406,9 @@ static int check_removal(struct req *q, const struct inode *n)
 
 	if (!last->b.len && !n->truncating)
 		return 0;
-	log_warn("op=synced block=%lld len=%llu: not removed, it has bytes", (long long)last->b.id,
-		 (unsigned long long)last->b.len);
-	return exception_throw(&q->exc, EXC_IO,
+	log_warn("op=synced block=%lld len=%llu: the block is not removed, because it has bytes",
+		 (long long)last->b.id, (unsigned long long)last->b.len);
+	return exception_throw(&q->exception, EXC_IO,
 			       "Block blk_%lld_%llu of %llu bytes is not to be removed",
 			       (long long)last->b.id, (unsigned long long)last->b.gs,
 			       (unsigned long long)last->b.len);
@@ -415,7 +418,7 @@ static int check_removal(struct req *q, const struct inode *n)
 static void synced_effect(struct req *q, const Hdd__CommitBlockSynchronizationRequestProto *m,
 			  const struct block *b, const struct ec_policy *ec)
 {
-	struct effect *e = ns_effect(&q->ns, FX_BLOCK_SYNCED);
+	struct effect *e = ns_effect(&q->ns, EFFECT_BLOCK_SYNCED);
 	uint8_t *units = arena_array(&q->mem, uint8_t, m->n_newtaragets + 1);
 
 	e->b = *b;
@@ -450,7 +453,7 @@ static int commit_block_synchronization(struct req *q, const void *in)
 	if (!b)
 		return m->deleteblock
 			       ? 0
-			       : exception_throw(&q->exc, EXC_IO,
+			       : exception_throw(&q->exception, EXC_IO,
 						 "Block (=%s:blk_%lld_%llu) not found",
 						 m->block->poolid, (long long)m->block->blockid,
 						 (unsigned long long)m->block->generationstamp);
@@ -467,7 +470,7 @@ static int commit_block_synchronization(struct req *q, const void *in)
 	before = inode_space(n);
 	last = &n->blocks[n->nblocks - 1];
 	if (m->deleteblock) {
-		ns_effect(&q->ns, FX_BLOCK_REMOVE)->b = last->b;
+		ns_effect(&q->ns, EFFECT_BLOCK_REMOVE)->b = last->b;
 		n->nblocks--;
 	} else {
 		last->b.gs = m->newgenstamp;

@@ -85,7 +85,7 @@ static int take_storage_blocks(struct req *q, struct dn *dn, const Hdd__StorageB
 
 	w->left -= COST_STORAGE;
 	if (!st)
-		return exception_throw(&q->exc, EXC_IO,
+		return exception_throw(&q->exception, EXC_IO,
 				       "storage id %.80s is refused: empty, too long, or "
 				       "more than %d storages",
 				       p->storage->storageuuid, DN_STORAGES_MAX);
@@ -99,8 +99,8 @@ static int take_storage_blocks(struct req *q, struct dn *dn, const Hdd__StorageB
 		w->rd = block_report_rd(p);
 	rc = check_some(w);
 	if (rc < 0)
-		return exception_throw(&q->exc, EXC_IO, "block report of storage %s is malformed",
-				       st->id);
+		return exception_throw(&q->exception, EXC_IO,
+				       "block report of storage %s is malformed", st->id);
 	if (rc > 0)
 		return rc;
 	w->rd = block_report_rd(p);
@@ -119,7 +119,7 @@ static int check_report_lease(struct req *q, struct dn *dn, const Hdd__BlockRepo
 		return 0; /* a manual trigger, or a simple node */
 	if (dn->lease_id != id || dn->lease_until_ns < clock_mono_ns())
 		return exception_throw(
-			&q->exc, EXC_BAD_REPORT_LEASE,
+			&q->exception, EXC_BAD_REPORT_LEASE,
 			"Block report from %s was rejected as its lease id 0x%llx is not "
 			"or no longer valid",
 			dn->uuid, (unsigned long long)id);
@@ -138,7 +138,7 @@ static bool must_wait(const struct req *q, const struct dn *dn)
 static int registered_anew(struct req *q, const struct dn *dn)
 {
 	return exception_throw(
-		&q->exc, EXC_IO,
+		&q->exception, EXC_IO,
 		"Data node %s has registered again while its block report was taken: it reports "
 		"once more",
 		dn->uuid);

@@ -45,8 +45,8 @@ static size_t blocks_left;
 static int is_stuck(struct nn *nn)
 {
 	const size_t left = HASH_COUNT(nn->blocks.map);
-	const bool yes = refused && nn->doomed && !nn->tree_delete_next &&
-			 list_empty(&nn->flying) && left == blocks_left;
+	const bool yes = refused && nn->tree_delete_under_way && !nn->tree_delete_next &&
+			 list_empty(&nn->unsynced) && left == blocks_left;
 
 	blocks_left = left;
 	return yes ? 0 : -EAGAIN;

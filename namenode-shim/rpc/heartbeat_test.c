@@ -156,7 +156,7 @@ static int call(struct world *w, const char *name, const void *in, struct req *q
 {
 	const struct method_table *t = &datanode_methods;
 
-	*q = (struct req){.nn = w->nn, .exc = {.a = &q->mem}};
+	*q = (struct req){.nn = w->nn, .exception = {.a = &q->mem}};
 	for (size_t i = 0; i < t->count; i++)
 		if (!strcmp(t->methods[i].name, name))
 			return t->methods[i].run(q, in);
@@ -210,7 +210,7 @@ static bool report(struct world *w, uint32_t i, uint64_t lease, int part, int pa
 		end_call(&q);
 	taken = !rc;
 	if (rc)
-		assert_non_null(strstr(q.exc.cls, "InvalidBlockReportLeaseException"));
+		assert_non_null(strstr(q.exception.cls, "InvalidBlockReportLeaseException"));
 	end_call(&q);
 	return taken;
 }
@@ -419,7 +419,7 @@ static void a_silent_node_comes_last_among_those_of_a_unit(void **state)
 		pass(&w, 40, silent == 1 ? "0234" : "0123");
 		assert_true(w.dn[silent]->stale);
 		ib.b = add_group(&w);
-		q = (struct req){.nn = w.nn, .exc = {.a = &q.mem}, .ns.host = "10.0.0.1"};
+		q = (struct req){.nn = w.nn, .exception = {.a = &q.mem}, .ns.host = "10.0.0.1"};
 		l = locate_file(&q, &f, 0, ib.b.len)->blocks[0];
 		assert_int_equal(l->n_locs, 5);
 		for (uint8_t k = 0; k < 5; k++)

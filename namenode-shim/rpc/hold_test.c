@@ -150,7 +150,7 @@ static int stay(struct nn *nn)
 /* Two nodes are left for three replicas: nothing of it can go. */
 static bool all_is_counted(const struct nn *nn)
 {
-	return datanodes_find(&nn->dns, "dn2")->drain_left == nn->safe.total;
+	return datanodes_find(&nn->dns, "dn2")->leaving.low_redundancy == nn->safe.total;
 }
 
 static int die(struct nn *nn)
@@ -187,7 +187,7 @@ static void walk_all(struct world *w)
 	begin(w);
 	call_fn(w, leave);
 	wait_until(w, all_is_counted);
-	end(w, "drain", 2 * w->files);
+	end(w, "decommission", 2 * w->files);
 	call_fn(w, stay);
 	begin(w);
 	call_fn(w, die);
@@ -310,7 +310,7 @@ static int wait_at_gate(struct nn *nn)
 static int run_effect(struct req *q, const void *in)
 {
 	(void)in;
-	ns_effect(&q->ns, FX_INODES);
+	ns_effect(&q->ns, EFFECT_INODES);
 	return 0;
 }
 

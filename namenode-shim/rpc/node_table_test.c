@@ -336,46 +336,60 @@ static void a_node_that_has_been_dead_for_long_is_forgotten(void **state)
 #define MANY 35000
 #define FIRST_ID 5000000
 
-/* Every second block is on the node; some are taken away between the steps. */
-static void the_balancer_gets_the_blocks_of_a_node_in_steps(void **state)
+/* Every second block is on the node. */
+static void add_many(struct world *w)
 {
-	Hdn__GetBlocksRequestProto m = HDN__GET_BLOCKS_REQUEST_PROTO__INIT;
-	Hd__DatanodeIDProto dn = HD__DATANODE_IDPROTO__INIT;
-	const Hdn__GetBlocksResponseProto *r;
-	bool seen[MANY] = {false};
-	int steps = 0, twice = 0;
-	struct world w;
-	struct req *q;
-
-	(void)state;
-	world_init(&w, false);
 	for (int i = 0; i < MANY; i++) {
 		const struct block b = {FIRST_ID + i, 1, FILE_LEN};
 
-		blocks_add(&w.nn->blocks, &b, w.file, 1, BLK_COMPLETE);
+		blocks_add(&w->nn->blocks, &b, w->file, 1, BLK_COMPLETE);
 		if (i % 2)
-			blocks_report(&w.nn->blocks, w.st, &b, REPLICA_FINALIZED, true, 0);
+			blocks_report(&w->nn->blocks, w->st, &b, REPLICA_FINALIZED, true, 0);
 	}
+}
+
+/* Blocks of up to @size bytes; some are taken away between the steps, whose number is returned. */
+static int get_blocks(struct world *w, uint64_t size, struct req **ret_q)
+{
+	Hdn__GetBlocksRequestProto m = HDN__GET_BLOCKS_REQUEST_PROTO__INIT;
+	Hd__DatanodeIDProto dn = HD__DATANODE_IDPROTO__INIT;
+	struct req *q = req_new(w->nn, find_method(&namenode_methods, "getBlocks"), NULL);
+	int steps = 0;
+
 	dn.datanodeuuid = (char *)(uintptr_t) "dn";
 	m.datanode = &dn;
-	m.size = UINT64_MAX;
+	m.size = size;
 	m.has_minblocksize = true;
 	m.minblocksize = 0;
-	q = req_new(w.nn, find_method(&namenode_methods, "getBlocks"), NULL);
 	for (;;) {
 		req_reset(q, NULL);
 		q->rc = q->method->run(q, &m);
 		if (q->rc != REQ_PARK)
 			break;
 		for (int i = steps++; i < MANY; i += 100) { /* all even ones */
-			struct blk *b = blocks_find(&w.nn->blocks, FIRST_ID + i - i % 2);
+			struct blk *b = blocks_find(&w->nn->blocks, FIRST_ID + i - i % 2);
 
 			if (b)
-				blocks_remove(&w.nn->blocks, b);
+				blocks_remove(&w->nn->blocks, b);
 		}
 	}
 	assert_int_equal(q->rc, 0);
-	assert_int_equal(steps, 3);
+	*ret_q = q;
+	return steps;
+}
+
+static void the_balancer_gets_the_blocks_of_a_node_in_steps(void **state)
+{
+	const Hdn__GetBlocksResponseProto *r;
+	bool seen[MANY] = {false};
+	struct world w;
+	struct req *q;
+	int twice = 0;
+
+	(void)state;
+	world_init(&w, false);
+	add_many(&w);
+	assert_int_equal(get_blocks(&w, UINT64_MAX, &q), 3);
 	r = (const void *)q->out;
 	for (size_t i = 0; i < r->blocks->n_blocks; i++) {
 		const uint64_t at = r->blocks->blocks[i]->block->blockid - FIRST_ID;
@@ -391,10 +405,18 @@ static void the_balancer_gets_the_blocks_of_a_node_in_steps(void **state)
 	if (!twice)
 		assert_true(r->blocks->n_blocks > MANY / 2 - MANY / 50);
 	req_finish(q);
-	m.size = 10 * FILE_LEN;
-	q = req_new(w.nn, find_method(&namenode_methods, "getBlocks"), NULL);
-	req_reset(q, NULL);
-	assert_int_equal(q->method->run(q, &m), 0);
+	world_fini(&w);
+}
+
+static void the_balancer_gets_no_more_bytes_than_it_asks_for(void **state)
+{
+	struct world w;
+	struct req *q;
+
+	(void)state;
+	world_init(&w, false);
+	add_many(&w);
+	assert_int_equal(get_blocks(&w, 10 * FILE_LEN, &q), 0);
 	assert_int_equal(((const Hdn__GetBlocksResponseProto *)q->out)->blocks->n_blocks, 10);
 	req_finish(q);
 	world_fini(&w);
@@ -412,6 +434,7 @@ int main(void)
 		cmocka_unit_test(a_registration_that_is_refused_takes_nobodys_place),
 		cmocka_unit_test(a_node_that_has_been_dead_for_long_is_forgotten),
 		cmocka_unit_test(the_balancer_gets_the_blocks_of_a_node_in_steps),
+		cmocka_unit_test(the_balancer_gets_no_more_bytes_than_it_asks_for),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

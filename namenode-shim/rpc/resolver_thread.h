@@ -5,14 +5,14 @@
  * resolver_thread - two threads for what a request must wait for before its turn
  *
  * Idea: a topology script, the name service or the directory of accounts may take seconds to
- * answer.
- * A method that needs one of them has a prepare function; it runs here, without locks, and what it
- * found is in a cache or in the request when that comes to its thread. Two may run at a time.
- * A caller whose groups are not known comes here too, with any call. Anybody can name users that do
- * not exist, and any protocol, so only some such calls of a peer, and of all, wait here, and they
- * have a thread of their own. So do calls that ask about a user whom the caller names. The other
- * thread prepares calls that need no groups, or whose groups are known, with a bound of its own for
- * each peer, and looks known users up again. Calls of data nodes come first and have no bound.
+ * answer. A method that needs one of them has a prepare function. It runs here, without locks, and
+ * leaves its result in a cache or in the request before the request comes to its own thread.
+ * The first thread serves calls of callers whose groups are not known, and calls about a user whom
+ * the caller names. Anybody can name users that do not exist, so the number of such calls that wait
+ * is bounded, for each peer and for all.
+ * The second thread serves calls that need no groups, or whose groups are known, with a bound of
+ * its own for each peer, and looks known users up again. Calls of data nodes come first and have no
+ * bound.
  * Ownership: the NameNode's. Threading: resolver_submit() from any thread.
  */
 #include <stdbool.h>

@@ -153,7 +153,7 @@ static void look_up_first(struct nn *nn, struct req *q)
 {
 	if (resolver_submit(nn->resolver, q))
 		return;
-	q->rc = exception_throw(&q->exc, EXC_RETRIABLE,
+	q->rc = exception_throw(&q->exception, EXC_RETRIABLE,
 				"too many calls wait until the groups of their users are known; "
 				"try again");
 	req_finish(q);

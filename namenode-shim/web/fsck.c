@@ -127,7 +127,7 @@ static int walk_some(struct fsck *f)
 
 		rc = dirent_each(f->ns.t, d->id, d->last, strlen(d->last), on_entry, f);
 		if (rc < 0)
-			return f->exc.cls ? rc : ns_io(&f->ns, rc);
+			return f->exception.cls ? rc : ns_io(&f->ns, rc);
 		f->step_count++;
 		if (!rc)
 			pop_dir(f);
@@ -142,7 +142,7 @@ static int need_super(struct fsck *f, const char *operation)
 	return !f->ns.enforce || f->ns.super
 		       ? 0
 		       : exception_throw(
-				 &f->exc, EXC_ACCESS,
+				 &f->exception, EXC_ACCESS,
 				 "Access denied for user %s. Superuser privilege is required for operation %s",
 				 f->opts.user, operation);
 }
@@ -174,7 +174,7 @@ static int begin(struct fsck *f)
 		f->opts.user, f->opts.from, f->opts.path, now_text(when));
 	if (f->opts.move)
 		return exception_throw(
-			&f->exc, EXC_UNSUPPORTED,
+			&f->exception, EXC_UNSUPPORTED,
 			"-move is not supported by this NameNode: copy what is left of the "
 			"files yourself, then use -delete");
 	rc = f->opts.remove ? need_super(f, "fsck") : 0;
@@ -182,7 +182,7 @@ static int begin(struct fsck *f)
 		return rc;
 	rc = ns_resolve(&f->ns, f->opts.path, &w);
 	if (rc == -ENOTDIR || (!rc && !w.last)) {
-		f->exc.cls = NULL;
+		f->exception.cls = NULL;
 		fprintf(f->out, "\n\nPath '%s' does not exist", f->opts.path);
 		f->phase = FSCK_END;
 		return 0;
@@ -225,7 +225,7 @@ static void step(struct fsck *f)
 	else
 		rc = walk_some(f);
 	if (rc < 0)
-		failed(f, f->exc.cls ? f->exc.text : err_name(rc));
+		failed(f, f->exception.cls ? f->exception.text : err_name(rc));
 	else if (f->phase == FSCK_WALK && !f->dir)
 		finish(f);
 	pthread_rwlock_unlock(&f->nn->mem_lock);
@@ -253,11 +253,11 @@ int fsck_new(struct nn *nn, const struct fsck_opts *o, struct fsck **ret)
 	f->opts.block_ids = copy(o->block_ids);
 	f->opts.start_after = copy(o->start_after);
 	f->start_ns = clock_mono_ns();
-	f->exc.a = &f->arena;
+	f->exception.a = &f->arena;
 	f->caller = users_ask(nn->users, f->opts.user);
 	f->ns = (struct ns){.t = &f->txn,
 			    .a = &f->arena,
-			    .x = &f->exc,
+			    .x = &f->exception,
 			    .users = nn->users,
 			    .user = f->opts.user,
 			    .host = f->opts.from,

@@ -52,7 +52,7 @@ struct fsck {
 	size_t len, sent;
 	struct txn txn;
 	struct arena arena;
-	struct exception_info exc;
+	struct exception_info exception;
 	struct ns ns;
 	struct fsck_dir *dir; /* owned stack */
 	uint64_t dirs, links;
@@ -63,12 +63,12 @@ struct fsck {
 };
 
 extern const char *const fsck_type_names[8]; /* by enum storage_type */
-/** fsck_file.c: judge one file; the line about it, when it is wanted or something is wrong, goes to
- * f->out. */
+/** fsck_file.c: judge one file. The line about it goes to f->out, when it is asked for or something
+ * is wrong. */
 void fsck_file(struct fsck *f, const struct inode *n, const char *path);
 /** The report for opts.block_ids instead of a walk. */
 void fsck_block_ids(struct fsck *f);
-/** The report of -list-corruptfileblocks. 0, or -errno with f->exc set. */
+/** The report of -list-corruptfileblocks. 0, or -errno with f->exception set. */
 int fsck_list_corrupt(struct fsck *f);
 /** fsck_summary.c: no block lost or corrupt; the summary of all that was counted. */
 bool fsck_is_healthy(const struct fsck *f);

@@ -16,7 +16,7 @@
 #include "namenode-shim/nn.h"
 #include "namenode-shim/web/fsck.h"
 #include "namenode-shim/web/jmx.h"
-#include "namenode-shim/web/json.h"
+#include "namenode-shim/web/json_put.h"
 
 struct http {
 	struct nn *nn; /* borrowed */
@@ -128,32 +128,29 @@ static void conf_xml(void *arg, const char *key, const char *value)
 
 static void conf_json(void *arg, const char *key, const char *value)
 {
-	struct json *j = arg;
+	json_t *const property = json_object();
 
-	json_open(j, NULL, '{');
-	json_text(j, "key", key);
-	json_text(j, "value", is_secret(key) ? "<redacted>" : value);
-	json_bool(j, "isFinal", false);
-	json_text(j, "resource", "programmatically");
-	json_close(j, '}');
+	put_text(property, "key", key);
+	put_text(property, "value", is_secret(key) ? "<redacted>" : value);
+	put_bool(property, "isFinal", false);
+	put_text(property, "resource", "programmatically");
+	(void)json_array_append_new(arg, property);
 }
 
 static void conf_page(struct nn *nn, bool as_json, FILE *out)
 {
-	struct json j = {.out = out};
+	json_t *all;
 
-	if (!as_json) {
-		fputs("<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"no\"?><configuration>\n",
-		      out);
-		conf_each(nn->set.conf, conf_xml, out);
-		fputs("</configuration>", out);
+	if (as_json) {
+		all = json_pack("{s:[]}", "properties");
+		conf_each(nn->set.conf, conf_json, json_object_get(all, "properties"));
+		(void)json_dumpf(all, out, JSON_COMPACT);
+		json_decref(all);
 		return;
 	}
-	json_open(&j, NULL, '{');
-	json_open(&j, "properties", '[');
-	conf_each(nn->set.conf, conf_json, &j);
-	json_close(&j, ']');
-	json_close(&j, '}');
+	fputs("<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"no\"?><configuration>\n", out);
+	conf_each(nn->set.conf, conf_xml, out);
+	fputs("</configuration>", out);
 }
 
 /* ---- requests ---- */
@@ -190,6 +187,16 @@ static enum MHD_Result send_text(struct MHD_Connection *c, unsigned int status, 
 	res = MHD_queue_response(c, status, r);
 	MHD_destroy_response(r);
 	return res;
+}
+
+/* Takes @all; NULL: the peer is hung up on. */
+static enum MHD_Result send_json(struct MHD_Connection *c, const char *type, json_t *all,
+				 size_t layout)
+{
+	char *const text = all ? json_dumps(all, layout | JSON_PUT_REALS) : NULL;
+
+	json_decref(all);
+	return send_text(c, MHD_HTTP_OK, type, text);
 }
 
 static ssize_t fsck_more(void *arg, uint64_t pos, char *buf, size_t max)
@@ -254,10 +261,10 @@ static enum MHD_Result send_fsck(struct nn *nn, struct MHD_Connection *c)
 		 ugi ? ugi : "dr.who");
 	if (auth_to_local(nn->names, name, user, sizeof(user), &err))
 		return send_text(c, MHD_HTTP_FORBIDDEN, "text/plain",
-				 strdup("this is no name of a user\n"));
+				 strdup("ugi= does not begin with the name of a user\n"));
 	if (fsck_new(nn, &o, &f) < 0)
 		return send_text(c, MHD_HTTP_SERVICE_UNAVAILABLE, "text/plain",
-				 strdup("too many readers; try again\n"));
+				 strdup("too many requests read the namespace now; try again\n"));
 	r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, FSCK_CHUNK, fsck_more, f,
 					      fsck_done);
 	if (!r) {
@@ -307,17 +314,18 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 
 	if (strcmp(method, "GET") && strcmp(method, "HEAD"))
 		return send_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "text/plain",
-				 strdup("pages are read with GET\n"));
+				 strdup("pages are read with GET or HEAD only\n"));
 	if (!strcmp(url, "/metrics") || !strcmp(url, "/prom"))
 		return send_text(c, MHD_HTTP_OK, "text/plain; version=0.0.4",
 				 metrics_format(prefixes));
 	if (!strcmp(url, "/"))
 		return send_text(c, MHD_HTTP_FOUND, "text/plain", strdup("see /dfshealth.html\n"));
 	if (!strcmp(url, "/jmx"))
-		return send_text(c, MHD_HTTP_OK, "application/json; charset=utf8",
-				 jmx_page(nn, param(c, "qry"), param(c, "get")));
+		return send_json(c, "application/json; charset=utf8",
+				 jmx_page(nn, param(c, "qry"), param(c, "get")), JSON_INDENT(2));
 	if (!strcmp(url, "/startupProgress"))
-		return send_text(c, MHD_HTTP_OK, "application/json;charset=utf-8", jmx_startup(nn));
+		return send_json(c, "application/json;charset=utf-8", jmx_startup(nn),
+				 JSON_COMPACT);
 	if (!strcmp(url, "/fsck"))
 		return send_fsck(nn, c);
 	out = open_memstream(&text, &len);
@@ -325,7 +333,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 		return MHD_NO;
 	type = write_page(nn, c, url, out);
 	if (!type)
-		fputs("not here; try /, /jmx, /conf, /fsck, /topology or /metrics\n", out);
+		fputs("there is no such page; try /, /jmx, /conf, /fsck, /topology or /metrics\n",
+		      out);
 	fclose(out);
 	return send_text(c, type ? MHD_HTTP_OK : MHD_HTTP_NOT_FOUND,
 			 type ? type : "text/plain;charset=utf-8", text);

@@ -13,7 +13,6 @@
 #include "namenode-shim/base/arena.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/web/jmx_page.h"
-#include "namenode-shim/web/json.h"
 
 #define FSN "org.apache.hadoop.hdfs.server.namenode.FSNamesystem"
 
@@ -42,60 +41,67 @@ static void sum_up(struct page *p)
 
 /* ---- the small ones ---- */
 
-static void status(struct page *p)
+static void status(struct page *p, json_t *bean)
 {
-	put_text(p, "State", "active");
-	put_text(p, "NNRole", "NameNode");
-	put_text(p, "HostAndPort", arena_printf(&p->a, "%s:%u", p->nn->set.host, p->nn->rpc_port));
-	put_bool(p, "SecurityEnabled", false);
-	put_u64(p, "LastHATransitionTime", 0);
-	put_u64(p, "BytesWithFutureGenerationStamps", 0);
-	put_text(p, "SlowPeersReport", NULL);
-	put_text(p, "SlowDisksReport", NULL);
+	put_text(bean, "State", "active");
+	put_text(bean, "NNRole", "NameNode");
+	put_text(bean, "HostAndPort",
+		 arena_printf(&p->a, "%s:%u", p->nn->set.host, p->nn->rpc_port));
+	put_bool(bean, "SecurityEnabled", false);
+	put_u64(bean, "LastHATransitionTime", 0);
+	put_u64(bean, "BytesWithFutureGenerationStamps", 0);
+	put_text(bean, "SlowPeersReport", NULL);
+	put_text(bean, "SlowDisksReport", NULL);
 }
 
-static void block_stats(struct page *p)
+/* What living nodes have of storages of type @t; NULL: no node in service has any. */
+static json_t *storage_type_stats(const struct page *p, unsigned int t)
+{
+	uint64_t cap = 0, used = 0, left = 0, pool = 0, non = 0, nodes = 0, load = 0;
+	json_t *sums;
+
+	for (const struct dn *dn = p->nn->dns.table; dn; dn = dn->hh.next) {
+		bool has = false;
+
+		for (uint32_t i = 0; dn->alive && i < dn->nstorages; i++) {
+			const struct storage *st = dn->storage[i];
+
+			if ((unsigned int)st->type != t || st->failed)
+				continue;
+			has = true;
+			cap += st->capacity, used += st->used, left += st->remaining;
+			pool += st->pool_used, non += st->non_dfs;
+		}
+		nodes += has && dn->admin == DN_NORMAL;
+		load += has && dn->admin == DN_NORMAL ? dn->xceivers : 0;
+	}
+	if (!nodes)
+		return NULL;
+	sums = json_object();
+	put_u64(sums, "blockPoolUsed", pool);
+	put_u64(sums, "capacityNonDfsUsed", non);
+	put_u64(sums, "capacityRemaining", left);
+	put_u64(sums, "capacityTotal", cap);
+	put_u64(sums, "capacityUsed", used);
+	put_u64(sums, "nodesInService", nodes);
+	put_u64(sums, "nodesInServiceXceiverCount", load);
+	return sums;
+}
+
+static void block_stats(struct page *p, json_t *bean)
 {
 	static const char *const names[] = {NULL,       "DISK",     "SSD",   "ARCHIVE",
 					    "RAM_DISK", "PROVIDED", "NVDIMM"};
+	json_t *const all = json_array();
 
-	if (!wanted(p, "StorageTypeStats"))
-		return;
-	json_open(&p->j, "StorageTypeStats", '[');
 	for (unsigned int t = 1; t < sizeof(names) / sizeof(names[0]); t++) {
-		uint64_t cap = 0, used = 0, left = 0, pool = 0, non = 0, nodes = 0, load = 0;
+		json_t *const sums = storage_type_stats(p, t);
 
-		for (const struct dn *dn = p->nn->dns.table; dn; dn = dn->hh.next) {
-			bool has = false;
-
-			for (uint32_t i = 0; dn->alive && i < dn->nstorages; i++) {
-				const struct storage *st = dn->storage[i];
-
-				if ((unsigned int)st->type != t || st->failed)
-					continue;
-				has = true;
-				cap += st->capacity, used += st->used, left += st->remaining;
-				pool += st->pool_used, non += st->non_dfs;
-			}
-			nodes += has && dn->admin == DN_NORMAL;
-			load += has && dn->admin == DN_NORMAL ? dn->xceivers : 0;
-		}
-		if (!nodes)
-			continue;
-		json_open(&p->j, NULL, '{');
-		json_text(&p->j, "key", names[t]);
-		json_open(&p->j, "value", '{');
-		json_u64(&p->j, "blockPoolUsed", pool);
-		json_u64(&p->j, "capacityNonDfsUsed", non);
-		json_u64(&p->j, "capacityRemaining", left);
-		json_u64(&p->j, "capacityTotal", cap);
-		json_u64(&p->j, "capacityUsed", used);
-		json_u64(&p->j, "nodesInService", nodes);
-		json_u64(&p->j, "nodesInServiceXceiverCount", load);
-		json_close(&p->j, '}');
-		json_close(&p->j, '}');
+		if (sums)
+			(void)json_array_append_new(
+				all, json_pack("{s:s, s:o}", "key", names[t], "value", sums));
 	}
-	json_close(&p->j, ']');
+	put_value(bean, "StorageTypeStats", all);
 }
 
 static uint64_t calls_of(const struct nn *nn, const char *method)
@@ -105,7 +111,7 @@ static uint64_t calls_of(const struct nn *nn, const char *method)
 	return c ? c->calls : 0;
 }
 
-static void activity(struct page *p)
+static void activity(struct page *p, json_t *bean)
 {
 	static const struct {
 		const char *attr, *method;
@@ -128,59 +134,59 @@ static void activity(struct page *p)
 	};
 	uint64_t total = 0;
 
-	put_text(p, "tag.ProcessName", "NameNode");
-	put_text(p, "tag.Context", "dfs");
-	put_text(p, "tag.Hostname", p->nn->set.host);
+	put_text(bean, "tag.ProcessName", "NameNode");
+	put_text(bean, "tag.Context", "dfs");
+	put_text(bean, "tag.Hostname", p->nn->set.host);
 	for (size_t i = 0; i < sizeof(map) / sizeof(map[0]); i++)
-		put_u64(p, map[i].attr, calls_of(p->nn, map[i].method));
-	put_u64(p, "FilesRenamed", calls_of(p->nn, "rename") + calls_of(p->nn, "rename2"));
-	put_u64(p, "SyncsNumOps", metric_get(METRIC_NN_COMMITS));
-	put_u64(p, "TransactionsNumOps", metric_get(METRIC_NN_OPS));
-	put_u64(p, "SafeModeTime",
+		put_u64(bean, map[i].attr, calls_of(p->nn, map[i].method));
+	put_u64(bean, "FilesRenamed", calls_of(p->nn, "rename") + calls_of(p->nn, "rename2"));
+	put_u64(bean, "SyncsNumOps", metric_get(METRIC_NN_COMMITS));
+	put_u64(bean, "TransactionsNumOps", metric_get(METRIC_NN_OPS));
+	put_u64(bean, "SafeModeTime",
 		p->nn->safe.left_ns ? (p->nn->safe.left_ns - p->nn->start_ns) / NS_PER_MS : 0);
 	for (const struct call_stat *c = p->nn->calls; c; c = c->next)
 		total += c->calls;
-	put_u64(p, "TotalFileOps", total);
+	put_u64(bean, "TotalFileOps", total);
 }
 
-static void rpc_activity(struct page *p)
+static void rpc_activity(struct page *p, json_t *bean)
 {
 	uint64_t calls = 0, failures = 0, ns = 0;
 
 	for (const struct call_stat *c = p->nn->calls; c; c = c->next)
 		calls += c->calls, failures += c->failures, ns += c->ns;
-	put_text(p, "tag.port", arena_printf(&p->a, "%u", p->nn->rpc_port));
-	put_text(p, "tag.serverName", "ClientNamenodeProtocol");
-	put_text(p, "tag.Context", "rpc");
-	put_text(p, "tag.Hostname", p->nn->set.host);
-	put_u64(p, "RpcProcessingTimeNumOps", calls);
-	put_num(p, "RpcProcessingTimeAvgTime",
-		calls ? (double)ns / (double)calls / (double)NS_PER_MS : 0);
-	put_u64(p, "RpcQueueTimeNumOps", calls);
-	put_num(p, "RpcQueueTimeAvgTime", 0);
-	put_u64(p, "RpcCallSuccesses", calls - failures);
-	put_u64(p, "TotalRequests", calls);
-	put_u64(p, "RpcAuthenticationFailures", 0);
-	put_u64(p, "RpcAuthorizationFailures", service_acl_denied(p->nn->service_acl));
-	put_u64(p, "CallQueueLength", 0);
+	put_text(bean, "tag.port", arena_printf(&p->a, "%u", p->nn->rpc_port));
+	put_text(bean, "tag.serverName", "ClientNamenodeProtocol");
+	put_text(bean, "tag.Context", "rpc");
+	put_text(bean, "tag.Hostname", p->nn->set.host);
+	put_u64(bean, "RpcProcessingTimeNumOps", calls);
+	put_real(bean, "RpcProcessingTimeAvgTime",
+		 calls ? (double)ns / (double)calls / (double)NS_PER_MS : 0);
+	put_u64(bean, "RpcQueueTimeNumOps", calls);
+	put_real(bean, "RpcQueueTimeAvgTime", 0);
+	put_u64(bean, "RpcCallSuccesses", calls - failures);
+	put_u64(bean, "TotalRequests", calls);
+	put_u64(bean, "RpcAuthenticationFailures", 0);
+	put_u64(bean, "RpcAuthorizationFailures", service_acl_denied(p->nn->service_acl));
+	put_u64(bean, "CallQueueLength", 0);
 }
 
-static void rpc_detailed(struct page *p)
+static void rpc_detailed(struct page *p, json_t *bean)
 {
-	put_text(p, "tag.Context", "rpcdetailed");
-	put_text(p, "tag.Hostname", p->nn->set.host);
+	put_text(bean, "tag.Context", "rpcdetailed");
+	put_text(bean, "tag.Hostname", p->nn->set.host);
 	for (const struct call_stat *c = p->nn->calls; c; c = c->next) {
 		const char *camel =
 			arena_printf(&p->a, "%c%sNumOps", c->name[0] & ~0x20, c->name + 1);
 
-		put_u64(p, camel, c->calls);
-		put_num(p, arena_printf(&p->a, "%c%sAvgTime", c->name[0] & ~0x20, c->name + 1),
-			c->calls ? (double)c->ns / (double)c->calls / (double)NS_PER_MS : 0);
+		put_u64(bean, camel, c->calls);
+		put_real(bean, arena_printf(&p->a, "%c%sAvgTime", c->name[0] & ~0x20, c->name + 1),
+			 c->calls ? (double)c->ns / (double)c->calls / (double)NS_PER_MS : 0);
 	}
 }
 
 /* What a process without a virtual machine has of one. */
-static void jvm(struct page *p)
+static void jvm(struct page *p, json_t *bean)
 {
 	static const char *const zeros[] = {"GcCount",
 					    "GcTimeMillis",
@@ -192,48 +198,47 @@ static void jvm(struct page *p)
 	struct rusage ru;
 
 	getrusage(RUSAGE_SELF, &ru);
-	put_text(p, "tag.Context", "jvm");
-	put_text(p, "tag.ProcessName", "NameNode");
-	put_text(p, "tag.Hostname", p->nn->set.host);
-	put_num(p, "MemHeapUsedM", (double)ru.ru_maxrss / 1024);
-	put_num(p, "MemHeapCommittedM", (double)ru.ru_maxrss / 1024);
-	put_num(p, "MemHeapMaxM", (double)ru.ru_maxrss / 1024);
-	put_num(p, "MemMaxM", (double)ru.ru_maxrss / 1024);
-	put_num(p, "MemNonHeapUsedM", 0);
-	put_num(p, "MemNonHeapCommittedM", 0);
-	put_u64(p, "ThreadsRunnable", 2);
-	put_u64(p, "ThreadsWaiting", 2);
-	put_zeros(p, zeros);
+	put_text(bean, "tag.Context", "jvm");
+	put_text(bean, "tag.ProcessName", "NameNode");
+	put_text(bean, "tag.Hostname", p->nn->set.host);
+	put_real(bean, "MemHeapUsedM", (double)ru.ru_maxrss / 1024);
+	put_real(bean, "MemHeapCommittedM", (double)ru.ru_maxrss / 1024);
+	put_real(bean, "MemHeapMaxM", (double)ru.ru_maxrss / 1024);
+	put_real(bean, "MemMaxM", (double)ru.ru_maxrss / 1024);
+	put_real(bean, "MemNonHeapUsedM", 0);
+	put_real(bean, "MemNonHeapCommittedM", 0);
+	put_u64(bean, "ThreadsRunnable", 2);
+	put_u64(bean, "ThreadsWaiting", 2);
+	put_zeros(bean, zeros);
 }
 
-static void memory(struct page *p)
+static void memory(struct page *p, json_t *bean)
 {
 	static const char *const areas[] = {"HeapMemoryUsage", "NonHeapMemoryUsage"};
 	struct rusage ru;
 
+	(void)p;
 	getrusage(RUSAGE_SELF, &ru);
 	for (int i = 0; i < 2; i++) {
 		const uint64_t bytes = i ? 0 : (uint64_t)ru.ru_maxrss * 1024;
+		json_t *const area = json_object();
 
-		if (!wanted(p, areas[i]))
-			continue;
-		json_open(&p->j, areas[i], '{');
-		json_u64(&p->j, "committed", bytes);
-		json_u64(&p->j, "init", 0);
-		json_u64(&p->j, "max", bytes);
-		json_u64(&p->j, "used", bytes);
-		json_close(&p->j, '}');
+		put_u64(area, "committed", bytes);
+		put_u64(area, "init", 0);
+		put_u64(area, "max", bytes);
+		put_u64(area, "used", bytes);
+		put_value(bean, areas[i], area);
 	}
-	put_text(p, "ObjectName", "java.lang:type=Memory");
+	put_text(bean, "ObjectName", "java.lang:type=Memory");
 }
 
-static void runtime(struct page *p)
+static void runtime(struct page *p, json_t *bean)
 {
-	put_text(p, "Name", arena_printf(&p->a, "%d@%s", (int)getpid(), p->nn->set.host));
-	put_text(p, "VmName", "none");
-	put_text(p, "SpecName", "dfs-rdma");
-	put_u64(p, "StartTime", p->nn->start_ms);
-	put_u64(p, "Uptime", (clock_mono_ns() - p->nn->start_ns) / NS_PER_MS);
+	put_text(bean, "Name", arena_printf(&p->a, "%d@%s", (int)getpid(), p->nn->set.host));
+	put_text(bean, "VmName", "none");
+	put_text(bean, "SpecName", "dfs-rdma");
+	put_u64(bean, "StartTime", p->nn->start_ms);
+	put_u64(bean, "Uptime", (clock_mono_ns() - p->nn->start_ns) / NS_PER_MS);
 }
 
 static uint64_t safe_elapsed(const struct nn *nn)
@@ -248,42 +253,39 @@ static double safe_done(const struct nn *nn)
 	return nn->safe.total ? (double)nn->blocks.safe / (double)nn->safe.total : 0;
 }
 
-static void startup(struct page *p)
+static void startup(struct page *p, json_t *bean)
 {
 	static const char *const phases[] = {"LoadingFsImage", "LoadingEdits", "SavingCheckpoint"};
 
-	put_text(p, "tag.Hostname", p->nn->set.host);
-	put_u64(p, "ElapsedTime", safe_elapsed(p->nn));
-	put_num(p, "PercentComplete", (3 + safe_done(p->nn)) / 4);
+	put_text(bean, "tag.Hostname", p->nn->set.host);
+	put_u64(bean, "ElapsedTime", safe_elapsed(p->nn));
+	put_real(bean, "PercentComplete", (3 + safe_done(p->nn)) / 4);
 	for (int i = 0; i < 3; i++) {
-		put_u64(p, arena_printf(&p->a, "%sCount", phases[i]), 0);
-		put_u64(p, arena_printf(&p->a, "%sElapsedTime", phases[i]), 0);
-		put_u64(p, arena_printf(&p->a, "%sTotal", phases[i]), 0);
-		put_num(p, arena_printf(&p->a, "%sPercentComplete", phases[i]), 1);
+		put_u64(bean, arena_printf(&p->a, "%sCount", phases[i]), 0);
+		put_u64(bean, arena_printf(&p->a, "%sElapsedTime", phases[i]), 0);
+		put_u64(bean, arena_printf(&p->a, "%sTotal", phases[i]), 0);
+		put_real(bean, arena_printf(&p->a, "%sPercentComplete", phases[i]), 1);
 	}
-	put_u64(p, "SafeModeCount", p->nn->blocks.safe);
-	put_u64(p, "SafeModeElapsedTime", safe_elapsed(p->nn));
-	put_u64(p, "SafeModeTotal", p->nn->safe.total);
-	put_num(p, "SafeModePercentComplete", safe_done(p->nn));
+	put_u64(bean, "SafeModeCount", p->nn->blocks.safe);
+	put_u64(bean, "SafeModeElapsedTime", safe_elapsed(p->nn));
+	put_u64(bean, "SafeModeTotal", p->nn->safe.total);
+	put_real(bean, "SafeModePercentComplete", safe_done(p->nn));
 }
 
-static void snapshot_info(struct page *p)
+static void snapshot_info(struct page *p, json_t *bean)
 {
-	static const char *const lists[] = {"SnapshottableDirectories", "Snapshots"};
-
-	for (int i = 0; i < 2; i++)
-		if (wanted(p, lists[i])) {
-			json_open(&p->j, lists[i], '[');
-			json_close(&p->j, ']');
-		}
+	(void)p;
+	put_value(bean, "SnapshottableDirectories", json_array());
+	put_value(bean, "Snapshots", json_array());
 }
 
-static void retry_cache(struct page *p)
+static void retry_cache(struct page *p, json_t *bean)
 {
 	static const char *const zeros[] = {"CacheHit", "CacheCleared", "CacheUpdated", NULL};
 
-	put_text(p, "tag.Context", "rpc");
-	put_zeros(p, zeros);
+	(void)p;
+	put_text(bean, "tag.Context", "rpc");
+	put_zeros(bean, zeros);
 }
 
 /* ---- the page ---- */
@@ -291,7 +293,7 @@ static void retry_cache(struct page *p)
 #define NN_BEAN "Hadoop:service=NameNode,name="
 static const struct bean {
 	const char *name, *type; /* type NULL: the last word of the name */
-	void (*fill)(struct page *p);
+	void (*fill)(struct page *p, json_t *bean);
 	bool port; /* its name ends in the RPC port */
 } beans[] = {
 	{NN_BEAN "JvmMetrics", NULL, jvm, false},
@@ -315,18 +317,26 @@ static const struct bean {
 	{"java.lang:type=Runtime", "sun.management.RuntimeImpl", runtime, false},
 };
 
-static void put_bean(struct page *p, const struct bean *b)
+/* The bean of this row, or its one attribute that is asked for; NULL: it is not asked for. */
+static json_t *make_bean(struct page *p, const struct bean *b)
 {
 	const char *name =
 		b->port ? arena_printf(&p->a, "%s%u", b->name, p->nn->rpc_port) : b->name;
+	json_t *ret, *filled, *one;
 
 	if (p->qry && fnmatch(p->qry, name, 0))
-		return;
-	json_open(&p->j, NULL, '{');
-	json_text(&p->j, "name", name);
-	json_text(&p->j, "modelerType", b->type ? b->type : strrchr(name, '=') + 1);
-	b->fill(p);
-	json_close(&p->j, '}');
+		return NULL;
+	ret = json_pack("{s:s, s:s}", "name", name, "modelerType",
+			b->type ? b->type : strrchr(name, '=') + 1);
+	filled = json_object();
+	b->fill(p, filled);
+	one = p->attr ? json_object_get(filled, p->attr) : NULL;
+	if (!p->attr)
+		(void)json_object_update(ret, filled);
+	else if (one)
+		(void)json_object_set(ret, p->attr, one);
+	json_decref(filled);
+	return ret;
 }
 
 /* "BEAN::ATTRIBUTE" into both; false: it is neither. */
@@ -346,71 +356,59 @@ static bool is_name(const char *qry)
 	return strchr(qry, ':') || !strcmp(qry, "*");
 }
 
-char *jmx_page(struct nn *nn, const char *qry, const char *get)
+json_t *jmx_page(struct nn *nn, const char *qry, const char *get)
 {
-	struct page p = {.nn = nn, .qry = qry, .j = {.pretty = true}};
+	struct page p = {.nn = nn, .qry = qry};
+	json_t *ret = NULL, *all;
 	struct txn txn = {0};
-	char *text = NULL;
-	size_t len;
 
-	if (txn_reader_new(nn->db, &txn) < 0)
+	if ((get && !split_get(&p, get)) || (qry && !is_name(qry))) {
+		arena_free(&p.a);
+		return json_object();
+	}
+	if (txn_reader_new(nn->db, &txn) < 0) {
+		arena_free(&p.a);
 		return NULL;
+	}
 	p.txn = &txn;
-	p.j.out = open_memstream(&text, &len);
-	if (p.j.out && ((get && !split_get(&p, get)) || (qry && !is_name(qry)))) {
-		fputs("{ }", p.j.out);
-	} else if (p.j.out && !txn_read_begin(&txn)) {
+	if (!txn_read_begin(&txn)) {
+		all = json_array();
 		pthread_rwlock_rdlock(&nn->mem_lock);
 		sum_up(&p);
-		json_open(&p.j, NULL, '{');
-		json_open(&p.j, "beans", '[');
 		for (size_t i = 0; i < sizeof(beans) / sizeof(beans[0]); i++)
-			put_bean(&p, &beans[i]);
-		json_close(&p.j, ']');
-		json_close(&p.j, '}');
+			(void)json_array_append_new(all, make_bean(&p, &beans[i]));
 		pthread_rwlock_unlock(&nn->mem_lock);
 		txn_read_end(&txn);
-	}
-	if (p.j.out) {
-		fputc('\n', p.j.out);
-		fclose(p.j.out);
+		ret = json_pack("{s:o}", "beans", all);
 	}
 	txn_reader_free(&txn);
 	arena_free(&p.a);
-	return text;
+	return ret;
 }
 
-char *jmx_startup(struct nn *nn)
+json_t *jmx_startup(struct nn *nn)
 {
 	static const char *const phases[][2] = {{"LoadingFsImage", "Loading fsimage"},
 						{"LoadingEdits", "Loading edits"},
-						{"SavingCheckpoint", "Saving checkpoint"}};
-	struct json j = {0};
-	char *text = NULL;
-	size_t len;
+						{"SavingCheckpoint", "Saving checkpoint"},
+						{"SafeMode", "Safe mode"}};
+	json_t *const ret = json_object(), *const list = json_array();
 
-	j.out = open_memstream(&text, &len);
-	if (!j.out)
-		return NULL;
 	pthread_rwlock_rdlock(&nn->mem_lock);
-	json_open(&j, NULL, '{');
-	json_u64(&j, "elapsedTime", safe_elapsed(nn));
-	json_num(&j, "percentComplete", (3 + safe_done(nn)) / 4);
-	json_open(&j, "phases", '[');
+	put_u64(ret, "elapsedTime", safe_elapsed(nn));
+	put_real(ret, "percentComplete", (3 + safe_done(nn)) / 4);
 	for (int i = 0; i < 4; i++) {
-		json_open(&j, NULL, '{');
-		json_text(&j, "name", i < 3 ? phases[i][0] : "SafeMode");
-		json_text(&j, "desc", i < 3 ? phases[i][1] : "Safe mode");
-		json_text(&j, "status", i < 3 || !nn->safe.startup ? "COMPLETE" : "RUNNING");
-		json_num(&j, "percentComplete", i < 3 ? 1 : safe_done(nn));
-		json_u64(&j, "elapsedTime", i < 3 ? 0 : safe_elapsed(nn));
-		json_open(&j, "steps", '[');
-		json_close(&j, ']');
-		json_close(&j, '}');
+		json_t *const phase = json_object();
+
+		put_text(phase, "name", phases[i][0]);
+		put_text(phase, "desc", phases[i][1]);
+		put_text(phase, "status", i < 3 || !nn->safe.startup ? "COMPLETE" : "RUNNING");
+		put_real(phase, "percentComplete", i < 3 ? 1 : safe_done(nn));
+		put_u64(phase, "elapsedTime", i < 3 ? 0 : safe_elapsed(nn));
+		put_value(phase, "steps", json_array());
+		(void)json_array_append_new(list, phase);
 	}
-	json_close(&j, ']');
-	json_close(&j, '}');
 	pthread_rwlock_unlock(&nn->mem_lock);
-	fclose(j.out);
-	return text;
+	put_value(ret, "phases", list);
+	return ret;
 }

@@ -16,8 +16,9 @@ static const char *admin_text(const struct dn *dn)
 	return text[dn->admin];
 }
 
-static void node_json(struct page *p, struct json *j, const struct dn *dn)
+static json_t *live_node(struct page *p, const struct dn *dn)
 {
+	json_t *const o = json_object();
 	uint64_t non_dfs = 0, blocks = 0, pool = 0, promised = 0;
 
 	for (uint32_t i = 0; i < dn->nstorages; i++) {
@@ -26,113 +27,111 @@ static void node_json(struct page *p, struct json *j, const struct dn *dn)
 		pool += dn->storage[i]->pool_used;
 		promised += dn->storage[i]->promised_blocks;
 	}
-	json_open(j, arena_printf(&p->a, "%s:%u", dn->host, dn->xfer_port), '{');
-	json_text(j, "infoAddr", arena_printf(&p->a, "%s:%u", dn->ip, dn->info_port));
-	json_text(j, "infoSecureAddr", arena_printf(&p->a, "%s:%u", dn->ip, dn->info_secure_port));
-	json_text(j, "xferaddr", arena_printf(&p->a, "%s:%u", dn->ip, dn->xfer_port));
-	json_text(j, "location", dn->rack);
-	json_u64(j, "lastContact", (clock_mono_ns() - dn->heard_ns) / NS_PER_S);
-	json_u64(j, "usedSpace", dn_used(dn));
-	json_text(j, "adminState", admin_text(dn));
-	json_bool(j, "stale", dn->stale);
-	json_u64(j, "nonDfsUsedSpace", non_dfs);
-	json_u64(j, "capacity", dn_capacity(dn));
-	json_u64(j, "numBlocks", blocks);
-	json_text(j, "version", dn->version);
-	json_u64(j, "used", dn_used(dn));
-	json_u64(j, "remaining", dn_remaining(dn));
-	json_u64(j, "blockScheduled", promised);
-	json_u64(j, "blockPoolUsed", pool);
-	json_num(j, "blockPoolUsedPercent", percent(pool, dn_capacity(dn)));
-	json_u64(j, "volfails", dn->failed_volumes);
-	json_u64(j, "lastBlockReport",
-		 dn->report_ns ? (clock_mono_ns() - dn->report_ns) / (60 * NS_PER_S) : 0);
-	json_num(j, "blockPoolUsedPercentStdDev", 0);
+	put_text(o, "infoAddr", arena_printf(&p->a, "%s:%u", dn->ip, dn->info_port));
+	put_text(o, "infoSecureAddr", arena_printf(&p->a, "%s:%u", dn->ip, dn->info_secure_port));
+	put_text(o, "xferaddr", arena_printf(&p->a, "%s:%u", dn->ip, dn->xfer_port));
+	put_text(o, "location", dn->rack);
+	put_u64(o, "lastContact", (clock_mono_ns() - dn->heard_ns) / NS_PER_S);
+	put_u64(o, "usedSpace", dn_used(dn));
+	put_text(o, "adminState", admin_text(dn));
+	put_bool(o, "stale", dn->stale);
+	put_u64(o, "nonDfsUsedSpace", non_dfs);
+	put_u64(o, "capacity", dn_capacity(dn));
+	put_u64(o, "numBlocks", blocks);
+	put_text(o, "version", dn->version);
+	put_u64(o, "used", dn_used(dn));
+	put_u64(o, "remaining", dn_remaining(dn));
+	put_u64(o, "blockScheduled", promised);
+	put_u64(o, "blockPoolUsed", pool);
+	put_real(o, "blockPoolUsedPercent", percent(pool, dn_capacity(dn)));
+	put_u64(o, "volfails", dn->failed_volumes);
+	put_u64(o, "lastBlockReport",
+		dn->report_ns ? (clock_mono_ns() - dn->report_ns) / (60 * NS_PER_S) : 0);
+	put_real(o, "blockPoolUsedPercentStdDev", 0);
 	if (*dn->upgrade_domain)
-		json_text(j, "upgradeDomain", dn->upgrade_domain);
-	json_close(j, '}');
+		put_text(o, "upgradeDomain", dn->upgrade_domain);
+	return o;
 }
 
-static void live_nodes(struct page *p)
+/* Under the name that Java's NameNode gives it. */
+static void put_node(struct page *p, json_t *nodes, const struct dn *dn, json_t *value)
 {
-	struct inner i;
+	put_value(nodes, arena_printf(&p->a, "%s:%u", dn->host, dn->xfer_port), value);
+}
 
-	inner_open(&i, '{');
+static void live_nodes(struct page *p, json_t *bean)
+{
+	json_t *const nodes = json_object();
+
 	for (const struct dn *dn = p->nn->dns.table; dn; dn = dn->hh.next)
 		if (dn->alive)
-			node_json(p, &i.j, dn);
-	inner_put(p, &i, "LiveNodes", '}');
+			put_node(p, nodes, dn, live_node(p, dn));
+	put_json_text(bean, "LiveNodes", nodes);
 }
 
-static void dead_nodes(struct page *p)
+static void dead_nodes(struct page *p, json_t *bean)
 {
-	struct inner i;
+	json_t *const nodes = json_object();
 
-	inner_open(&i, '{');
 	for (const struct dn *dn = p->nn->dns.table; dn; dn = dn->hh.next) {
+		json_t *o;
+
 		if (dn->alive)
 			continue;
-		json_open(&i.j, arena_printf(&p->a, "%s:%u", dn->host, dn->xfer_port), '{');
-		json_u64(&i.j, "lastContact", (clock_mono_ns() - dn->heard_ns) / NS_PER_S);
-		json_bool(&i.j, "decommissioned", dn->admin == DN_DECOMMISSIONED);
-		json_text(&i.j, "adminState", admin_text(dn));
-		json_text(&i.j, "xferaddr", arena_printf(&p->a, "%s:%u", dn->ip, dn->xfer_port));
-		json_text(&i.j, "location", dn->rack);
-		json_close(&i.j, '}');
+		o = json_object();
+		put_u64(o, "lastContact", (clock_mono_ns() - dn->heard_ns) / NS_PER_S);
+		put_bool(o, "decommissioned", dn->admin == DN_DECOMMISSIONED);
+		put_text(o, "adminState", admin_text(dn));
+		put_text(o, "xferaddr", arena_printf(&p->a, "%s:%u", dn->ip, dn->xfer_port));
+		put_text(o, "location", dn->rack);
+		put_node(p, nodes, dn, o);
 	}
-	inner_put(p, &i, "DeadNodes", '}');
+	put_json_text(bean, "DeadNodes", nodes);
 }
 
-static void draining_nodes(struct page *p, const char *key, enum dn_admin admin)
+static void leaving_nodes(struct page *p, json_t *bean, const char *key, enum dn_admin admin)
 {
-	struct inner i;
+	json_t *const nodes = json_object();
 
-	inner_open(&i, '{');
 	for (const struct dn *dn = p->nn->dns.table; dn; dn = dn->hh.next) {
+		json_t *o;
+
 		if (dn->admin != admin)
 			continue;
-		json_open(&i.j, arena_printf(&p->a, "%s:%u", dn->host, dn->xfer_port), '{');
-		json_text(&i.j, "xferaddr", arena_printf(&p->a, "%s:%u", dn->ip, dn->xfer_port));
-		json_text(&i.j, "location", dn->rack);
-		json_u64(&i.j, "underReplicatedBlocks", dn->drain_left);
-		json_u64(&i.j,
-			 admin == DN_DECOMMISSIONING ? "decommissionOnlyReplicas"
-						     : "maintenanceOnlyReplicas",
-			 dn->drain_only);
-		json_u64(&i.j, "underReplicateInOpenFiles", dn->drain_open);
-		json_close(&i.j, '}');
+		o = json_object();
+		put_text(o, "xferaddr", arena_printf(&p->a, "%s:%u", dn->ip, dn->xfer_port));
+		put_text(o, "location", dn->rack);
+		put_u64(o, "underReplicatedBlocks", dn->leaving.low_redundancy);
+		put_u64(o,
+			admin == DN_DECOMMISSIONING ? "decommissionOnlyReplicas"
+						    : "maintenanceOnlyReplicas",
+			dn->leaving.only_here);
+		put_u64(o, "underReplicateInOpenFiles", dn->leaving.in_open_files);
+		put_node(p, nodes, dn, o);
 	}
-	inner_put(p, &i, key, '}');
+	put_json_text(bean, key, nodes);
 }
 
-static void name_dirs(struct page *p)
+static void name_dirs(struct page *p, json_t *bean)
 {
-	struct inner i;
+	const char *const dir = p->nn->set.name_dir;
+	const char *const txid = arena_printf(&p->a, "%" PRIu64, db_last_txid(p->nn->db));
+	json_t *const active = json_object(), *const size = json_object(),
+		      *const journal = json_object();
 
-	inner_open(&i, '{');
-	json_open(&i.j, "active", '{');
-	json_text(&i.j, p->nn->set.name_dir, "IMAGE_AND_EDITS");
-	json_close(&i.j, '}');
-	json_open(&i.j, "failed", '{');
-	json_close(&i.j, '}');
-	inner_put(p, &i, "NameDirStatuses", '}');
-	inner_open(&i, '{');
-	json_u64(&i.j, p->nn->set.name_dir, db_used_bytes(p->nn->db));
-	inner_put(p, &i, "NameDirSize", '}');
-	inner_open(&i, '[');
-	json_open(&i.j, NULL, '{');
-	json_text(&i.j, "manager", "LMDB");
-	json_text(&i.j, "stream", p->nn->set.name_dir);
-	json_text(&i.j, "disabled", "false");
-	json_text(&i.j, "required", "true");
-	json_close(&i.j, '}');
-	inner_put(p, &i, "NameJournalStatus", ']');
-	inner_open(&i, '{');
-	json_text(&i.j, "MostRecentCheckpointTxId",
-		  arena_printf(&p->a, "%" PRIu64, db_last_txid(p->nn->db)));
-	json_text(&i.j, "LastAppliedOrWrittenTxId",
-		  arena_printf(&p->a, "%" PRIu64, db_last_txid(p->nn->db)));
-	inner_put(p, &i, "JournalTransactionInfo", '}');
+	put_text(active, dir, "IMAGE_AND_EDITS");
+	put_json_text(bean, "NameDirStatuses",
+		      json_pack("{s:o, s:{}}", "active", active, "failed"));
+	put_u64(size, dir, db_used_bytes(p->nn->db));
+	put_json_text(bean, "NameDirSize", size);
+	put_text(journal, "manager", "LMDB");
+	put_text(journal, "stream", dir);
+	put_text(journal, "disabled", "false");
+	put_text(journal, "required", "true");
+	put_json_text(bean, "NameJournalStatus", json_pack("[o]", journal));
+	put_json_text(bean, "JournalTransactionInfo",
+		      json_pack("{s:s, s:s}", "MostRecentCheckpointTxId", txid,
+				"LastAppliedOrWrittenTxId", txid));
 }
 
 static int by_value(const void *a, const void *b)
@@ -142,11 +141,11 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void node_usage(struct page *p)
+static void node_usage(struct page *p, json_t *bean)
 {
 	double *u = arena_array(&p->a, double, p->s.live + 1), sum = 0, var = 0;
+	json_t *usage;
 	uint32_t n = 0;
-	struct inner i;
 
 	for (const struct dn *dn = p->nn->dns.table; dn; dn = dn->hh.next)
 		if (dn->alive)
@@ -159,62 +158,56 @@ static void node_usage(struct page *p)
 
 	for (int k = 0; k < 60; k++)
 		*((lo + hi) / 2 * ((lo + hi) / 2) < var ? &lo : &hi) = (lo + hi) / 2;
-	inner_open(&i, '{');
-	json_open(&i.j, "nodeUsage", '{');
-	json_text(&i.j, "min", arena_printf(&p->a, "%.2f%%", n ? u[0] : 0));
-	json_text(&i.j, "median", arena_printf(&p->a, "%.2f%%", n ? u[n / 2] : 0));
-	json_text(&i.j, "max", arena_printf(&p->a, "%.2f%%", n ? u[n - 1] : 0));
-	json_text(&i.j, "stdDev", arena_printf(&p->a, "%.2f%%", lo));
-	json_close(&i.j, '}');
-	inner_put(p, &i, "NodeUsage", '}');
+	usage = json_object();
+	put_text(usage, "min", arena_printf(&p->a, "%.2f%%", n ? u[0] : 0));
+	put_text(usage, "median", arena_printf(&p->a, "%.2f%%", n ? u[n / 2] : 0));
+	put_text(usage, "max", arena_printf(&p->a, "%.2f%%", n ? u[n - 1] : 0));
+	put_text(usage, "stdDev", arena_printf(&p->a, "%.2f%%", lo));
+	put_json_text(bean, "NodeUsage", json_pack("{s:o}", "nodeUsage", usage));
 }
 
-static void corrupt_files(struct page *p)
+static void corrupt_files(struct page *p, json_t *bean)
 {
-	struct exception_info exc = {.a = &p->a};
-	struct ns ns = {.t = p->txn, .a = &p->a, .x = &exc, .super = true};
+	struct exception_info exception = {.a = &p->a};
+	struct ns ns = {.t = p->txn, .a = &p->a, .x = &exception, .super = true};
 	struct ops_corrupt found = {0};
-	struct inner i;
+	json_t *paths;
 
-	if (!wanted(p, "CorruptFiles") && !wanted(p, "CorruptFilesCount"))
+	/* It takes reading: not for those who ask for another attribute. */
+	if (p->attr && strcmp(p->attr, "CorruptFiles") && strcmp(p->attr, "CorruptFilesCount"))
 		return;
 	if (ops_corrupt_files(&ns, p->nn, "/", NULL, &found) < 0)
 		found.n = 0;
-	inner_open(&i, '[');
+	paths = json_array();
 	for (uint32_t k = 0; k < found.n; k++)
-		json_text(&i.j, NULL, found.path[k]);
-	inner_put(p, &i, "CorruptFiles", ']');
-	put_u64(p, "CorruptFilesCount", found.n);
+		(void)json_array_append_new(paths, put_as_text(found.path[k]));
+	put_json_text(bean, "CorruptFiles", paths);
+	put_u64(bean, "CorruptFilesCount", found.n);
 }
 
-static void versions(struct page *p)
+static void versions(struct page *p, json_t *bean)
 {
-	if (!wanted(p, "DistinctVersions") && !wanted(p, "DistinctVersionCount"))
-		return;
 	const struct dn *dns = p->nn->dns.table;
-	uint64_t count = 0;
+	json_t *const list = json_array();
 
-	if (wanted(p, "DistinctVersions"))
-		json_open(&p->j, "DistinctVersions", '[');
 	for (const struct dn *dn = dns; dn; dn = dn->hh.next) {
 		const struct dn *first = dns;
 		uint64_t same = 0;
+		json_t *o;
 
 		while (strcmp(first->version, dn->version))
 			first = first->hh.next;
-		for (const struct dn *o = dns; o && first == dn; o = o->hh.next)
-			same += !strcmp(o->version, dn->version);
-		count += first == dn;
-		if (first != dn || !wanted(p, "DistinctVersions"))
+		if (first != dn)
 			continue;
-		json_open(&p->j, NULL, '{');
-		json_text(&p->j, "key", dn->version);
-		json_u64(&p->j, "value", same);
-		json_close(&p->j, '}');
+		for (const struct dn *other = dn; other; other = other->hh.next)
+			same += !strcmp(other->version, dn->version);
+		o = json_object();
+		put_text(o, "key", dn->version);
+		put_u64(o, "value", same);
+		(void)json_array_append_new(list, o);
 	}
-	if (wanted(p, "DistinctVersions"))
-		json_close(&p->j, ']');
-	put_u64(p, "DistinctVersionCount", count);
+	put_value(bean, "DistinctVersions", list);
+	put_u64(bean, "DistinctVersionCount", json_array_size(list));
 }
 
 static const char *safe_text(struct page *p)
@@ -225,45 +218,45 @@ static const char *safe_text(struct page *p)
 			      : "";
 }
 
-void jmx_name_node_info(struct page *p)
+void jmx_name_node_info(struct page *p, json_t *bean)
 {
 	const struct nn *nn = p->nn;
 	const struct sums *s = &p->s;
 
-	put_u64(p, "Threads", 4); /* main, signals, writer, web */
-	put_text(p, "Version", NN_VERSION ", dfs-rdma " DFS_VERSION);
-	put_text(p, "SoftwareVersion", NN_VERSION);
-	put_text(p, "CompileInfo", "dfs-rdma " DFS_VERSION);
-	put_bool(p, "UpgradeFinalized", true);
-	put_text(p, "BlockPoolId", nn->db->ident.pool_id);
-	put_text(p, "ClusterId", nn->db->ident.cluster_id);
-	put_u64(p, "HighestPriorityLowRedundancyReplicatedBlocks",
+	put_u64(bean, "Threads", 4); /* main, signals, writer, web */
+	put_text(bean, "Version", NN_VERSION ", dfs-rdma " DFS_VERSION);
+	put_text(bean, "SoftwareVersion", NN_VERSION);
+	put_text(bean, "CompileInfo", "dfs-rdma " DFS_VERSION);
+	put_bool(bean, "UpgradeFinalized", true);
+	put_text(bean, "BlockPoolId", nn->db->ident.pool_id);
+	put_text(bean, "ClusterId", nn->db->ident.cluster_id);
+	put_u64(bean, "HighestPriorityLowRedundancyReplicatedBlocks",
 		nn->blocks.urgent - nn->blocks.groups.urgent);
-	put_u64(p, "HighestPriorityLowRedundancyECBlocks", nn->blocks.groups.urgent);
-	put_u64(p, "Used", s->used);
-	put_u64(p, "Free", s->remaining);
-	put_u64(p, "Total", s->capacity);
-	put_u64(p, "ProvidedCapacity", 0);
-	put_text(p, "Safemode", safe_text(p));
-	put_u64(p, "NonDfsUsedSpace", s->non_dfs);
-	put_num(p, "PercentUsed", percent(s->used, s->capacity));
-	put_u64(p, "BlockPoolUsedSpace", s->pool_used);
-	put_num(p, "PercentBlockPoolUsed", percent(s->pool_used, s->capacity));
-	put_num(p, "PercentRemaining", percent(s->remaining, s->capacity));
-	put_u64(p, "CacheCapacity", 0);
-	put_u64(p, "CacheUsed", 0);
-	put_u64(p, "TotalBlocks", HASH_COUNT(nn->blocks.map));
-	put_u64(p, "NumberOfMissingBlocks", nn->blocks.missing);
-	put_u64(p, "NumberOfMissingBlocksWithReplicationFactorOne", nn->blocks.missing_one);
-	live_nodes(p);
-	dead_nodes(p);
-	draining_nodes(p, "DecomNodes", DN_DECOMMISSIONING);
-	draining_nodes(p, "EnteringMaintenanceNodes", DN_ENTERING_MAINTENANCE);
-	name_dirs(p);
-	node_usage(p);
-	corrupt_files(p);
-	put_u64(p, "NNStartedTimeInMillis", nn->start_ms);
-	put_u64(p, "NumberOfSnapshottableDirs", 0);
-	versions(p);
-	put_text(p, "RollingUpgradeStatus", NULL);
+	put_u64(bean, "HighestPriorityLowRedundancyECBlocks", nn->blocks.groups.urgent);
+	put_u64(bean, "Used", s->used);
+	put_u64(bean, "Free", s->remaining);
+	put_u64(bean, "Total", s->capacity);
+	put_u64(bean, "ProvidedCapacity", 0);
+	put_text(bean, "Safemode", safe_text(p));
+	put_u64(bean, "NonDfsUsedSpace", s->non_dfs);
+	put_real(bean, "PercentUsed", percent(s->used, s->capacity));
+	put_u64(bean, "BlockPoolUsedSpace", s->pool_used);
+	put_real(bean, "PercentBlockPoolUsed", percent(s->pool_used, s->capacity));
+	put_real(bean, "PercentRemaining", percent(s->remaining, s->capacity));
+	put_u64(bean, "CacheCapacity", 0);
+	put_u64(bean, "CacheUsed", 0);
+	put_u64(bean, "TotalBlocks", HASH_COUNT(nn->blocks.map));
+	put_u64(bean, "NumberOfMissingBlocks", nn->blocks.missing);
+	put_u64(bean, "NumberOfMissingBlocksWithReplicationFactorOne", nn->blocks.missing_one);
+	live_nodes(p, bean);
+	dead_nodes(p, bean);
+	leaving_nodes(p, bean, "DecomNodes", DN_DECOMMISSIONING);
+	leaving_nodes(p, bean, "EnteringMaintenanceNodes", DN_ENTERING_MAINTENANCE);
+	name_dirs(p, bean);
+	node_usage(p, bean);
+	corrupt_files(p, bean);
+	put_u64(bean, "NNStartedTimeInMillis", nn->start_ms);
+	put_u64(bean, "NumberOfSnapshottableDirs", 0);
+	versions(p, bean);
+	put_text(bean, "RollingUpgradeStatus", NULL);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/** jmx_page - for jmx*.c: a page in the making and its attributes */
+/** jmx_page - for jmx*.c: what all beans of one page share, and the beans themselves */
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "namenode-shim/base/arena.h"
 #include "namenode-shim/nn.h"
-#include "namenode-shim/web/json.h"
+#include "namenode-shim/web/json_put.h"
 
 struct txn;
 
@@ -22,7 +22,6 @@ struct sums {
 
 struct page {
 	struct nn *nn;
-	struct json j;
 	struct arena a;
 	struct sums s;
 	const char *qry, *attr; /* attr: only this one; NULL: all */
@@ -34,70 +33,15 @@ static inline double percent(uint64_t part, uint64_t whole)
 	return whole ? 100.0 * (double)part / (double)whole : 0;
 }
 
-/* ---- attributes: written when they are asked for ---- */
-
-static inline bool wanted(const struct page *p, const char *key)
-{
-	return !p->attr || !strcmp(p->attr, key);
-}
-
-static inline void put_u64(struct page *p, const char *key, uint64_t v)
-{
-	if (wanted(p, key))
-		json_u64(&p->j, key, v);
-}
-
-static inline void put_text(struct page *p, const char *key, const char *v)
-{
-	if (wanted(p, key))
-		json_text(&p->j, key, v);
-}
-
-static inline void put_num(struct page *p, const char *key, double v)
-{
-	if (wanted(p, key))
-		json_num(&p->j, key, v);
-}
-
-static inline void put_bool(struct page *p, const char *key, bool v)
-{
-	if (wanted(p, key))
-		json_bool(&p->j, key, v);
-}
-
-static inline void put_zeros(struct page *p, const char *const *keys)
+static inline void put_zeros(json_t *bean, const char *const *keys)
 {
 	for (; *keys; keys++)
-		put_u64(p, *keys, 0);
+		put_u64(bean, *keys, 0);
 }
 
-/* A text attribute that holds JSON itself, as several of HDFS do. */
-struct inner {
-	struct json j;
-	char *text;
-	size_t len;
-};
-
-static inline void inner_open(struct inner *i, char open)
-{
-	memset(i, 0, sizeof(*i));
-	i->j.out = open_memstream(&i->text, &i->len);
-	if (!i->j.out)
-		abort(); /* as xcalloc(): out of memory */
-	json_open(&i->j, NULL, open);
-}
-
-static inline void inner_put(struct page *p, struct inner *i, const char *key, char close)
-{
-	json_close(&i->j, close);
-	fclose(i->j.out);
-	put_text(p, key, i->text);
-	free(i->text);
-}
-
-/* The beans of jmx_info.c and jmx_system.c. */
-void jmx_name_node_info(struct page *p);
-void jmx_fs_namesystem(struct page *p);
-void jmx_fs_state(struct page *p);
-void jmx_replicated_state(struct page *p);
-void jmx_ec_state(struct page *p);
+/* The beans of jmx_info.c and jmx_system.c: each puts its attributes into @bean. */
+void jmx_name_node_info(struct page *p, json_t *bean);
+void jmx_fs_namesystem(struct page *p, json_t *bean);
+void jmx_fs_state(struct page *p, json_t *bean);
+void jmx_replicated_state(struct page *p, json_t *bean);
+void jmx_ec_state(struct page *p, json_t *bean);

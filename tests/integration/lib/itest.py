@@ -2,7 +2,7 @@
 """What the integration tests share: a runner, scratch directories, real clusters, metrics.
 
 A test file is an executable with @test functions and main() at its end. It prints PASS, FAIL or SKIP
-for each; exit 0, 1 or 77 (only skips). Everything it makes is in BUILD/itest/FILE/, removed after
+for each; exit 0, 1 or 77 (only skips). Everything it makes is in BUILD/itest/FOLDER-FILE/, removed after
 success and named, with the command that repeats the test, after a failure.
 DFS_BUILD is the build directory (default: build/asan, else build/release of this tree).
 """
@@ -35,7 +35,7 @@ def _build():
 BUILD = _build()
 TOOLS = BUILD + '/tools'
 PROGRAM = os.path.abspath(sys.argv[0])  # before anybody changes the directory
-NAME = os.path.basename(PROGRAM)
+NAME = '-'.join(PROGRAM.split('/')[-2:])  # two folders have a suite of the same name, and they may run at the same time
 ROOT = '%s/itest/%s' % (BUILD, NAME)
 PATIENCE = 150  # seconds for things that take less than one on an idle machine
 SANITIZER = re.compile(r'AddressSanitizer|LeakSanitizer|runtime error:|ThreadSanitizer|Assertion .* failed')

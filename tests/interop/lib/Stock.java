@@ -9,6 +9,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
+import java.io.File;
 import java.io.FileInputStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -19,6 +20,7 @@ import java.lang.reflect.InvocationTargetException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.URI;
+import java.net.URL;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.PrivilegedExceptionAction;
@@ -41,6 +43,7 @@ import org.apache.hadoop.fs.Options;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.HdfsConfiguration;
 import org.apache.hadoop.hdfs.client.HdfsDataInputStream;
 import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfoWithStorage;
@@ -127,8 +130,28 @@ public class Stock {
     }
   }
 
+  static Configuration base;
+  static long baseTime;
+
+  /** A copy of the configuration, which is read again only when its files have changed: to parse all of Hadoop's defaults takes
+   * more time than most command lines. */
+  static synchronized Configuration copy() {
+    long time = 1;
+    for (String name : new String[] {"core-site.xml", "hdfs-site.xml"}) {
+      URL file = Stock.class.getClassLoader().getResource(name);
+      time = 31 * time + (file == null ? 0 : new File(URI.create(file.toString())).lastModified());
+    }
+    if (base == null || time != baseTime) {
+      HdfsConfiguration.init(); // Hadoop's defaults for HDFS are among them
+      base = new Configuration();
+      base.size(); // it is read here, and not by each copy
+      baseTime = time;
+    }
+    return new Configuration(base);
+  }
+
   static Configuration conf(JsonNode q) {
-    Configuration c = new Configuration();
+    Configuration c = copy();
     if (q.has("conf")) {
       for (Iterator<Map.Entry<String, JsonNode>> i = q.get("conf").fields(); i.hasNext();) {
         Map.Entry<String, JsonNode> e = i.next();

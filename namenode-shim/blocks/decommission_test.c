@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold when a node leaves: it may go once each of its blocks has enough replicas
+ * elsewhere, whatever other nodes and storages do while its blocks are counted. */
+#include "namenode-shim/blocks/decommission.h"
+#include "namenode-shim/blocks/hosts.h"
+#include "namenode-shim/blocks/redundancy_monitor_test_fixture.h"
+
+/* Node 2 leaves, which has a replica more than there need be; its blocks are being counted. */
+static void begin_to_count(struct world *w)
+{
+	const struct hosts_verdict v = {.state = HOSTS_LEAVE, .allowed = true};
+
+	decommission_judge(w->nn, w->dn[2], &v);
+	blocks_sweep(&w->nn->blocks, UINT32_MAX);
+	put_block(w, 0, "0134");
+	put_block(w, 0, "2");
+	put_block(w, 1, "0");
+	decommission_tick(w->nn, clock_mono_ns());
+	assert_true(blk_cursor_is_open(&w->nn->leaving_cursor));
+}
+
+static enum dn_admin end_of_count(struct world *w)
+{
+	nn_lock(w->nn);
+	for (int i = 0; i < 100 && blk_cursor_is_open(&w->nn->leaving_cursor); i++)
+		decommission_slice(w->nn);
+	nn_unlock(w->nn);
+	assert_false(blk_cursor_is_open(&w->nn->leaving_cursor));
+	return w->dn[2]->admin;
+}
+
+/* A node lacks a replica in each of many reports: no count would ever end. */
+static void a_node_may_leave_though_a_report_lacks_a_replica_meanwhile(void **state)
+{
+	struct world w;
+	struct block b;
+
+	(void)state;
+	world_init(&w, "aabbb");
+	begin_to_count(&w);
+	b = w.first;
+	blocks_report_begin(&w.nn->blocks, w.st[0]);
+	blocks_report(&w.nn->blocks, w.st[0], &b, REPLICA_FINALIZED, false, w.st[0]->report_seq);
+	blocks_report_end(&w.nn->blocks, w.st[0]);
+	assert_true(blocks_must_sweep(&w.nn->blocks));
+	assert_int_equal(end_of_count(&w), DN_DECOMMISSIONED);
+	world_fini(&w);
+}
+
+/* The storage of node @f fails in the middle of each count and is back at its end. Node 2 has a
+ * replica of a block that is also on @others. True: it may leave. */
+static bool leaves_beside_a_flapping_storage(int f, const char *others)
+{
+	const struct hosts_verdict v = {.state = HOSTS_LEAVE, .allowed = true};
+	enum dn_admin admin = DN_DECOMMISSIONING;
+	struct world w;
+
+	world_init(&w, "aabbb");
+	decommission_judge(w.nn, w.dn[2], &v);
+	blocks_sweep(&w.nn->blocks, UINT32_MAX);
+	put_block(&w, 0, others);
+	put_block(&w, 0, "2");
+	put_block(&w, 1, "0");
+	for (int i = 0; i < 10 && admin == DN_DECOMMISSIONING; i++) {
+		w.nn->next_leaving_ns = 0;
+		decommission_tick(w.nn, clock_mono_ns());
+		blocks_forget(&w.nn->blocks, w.dn[f], w.st[f]);
+		admin = end_of_count(&w);
+		blocks_keep(&w.nn->blocks, w.st[f]);
+		blocks_sweep(&w.nn->blocks, UINT32_MAX);
+	}
+	world_fini(&w);
+	return admin == DN_DECOMMISSIONED;
+}
+
+static void a_node_may_leave_though_a_storage_comes_and_goes(void **state)
+{
+	(void)state;
+	assert_true(leaves_beside_a_flapping_storage(0, "134"));
+	assert_false(leaves_beside_a_flapping_storage(0, "034"));
+	assert_true(leaves_beside_a_flapping_storage(2, "134")); /* its own */
+}
+
+static void a_node_stays_when_another_dies_while_its_blocks_are_counted(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, "aabbb");
+	begin_to_count(&w);
+	nn_dn_lost(w.nn, w.dn[0], "test");
+	assert_int_equal(end_of_count(&w), DN_DECOMMISSIONING);
+	world_fini(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_node_may_leave_though_a_report_lacks_a_replica_meanwhile),
+		cmocka_unit_test(a_node_may_leave_though_a_storage_comes_and_goes),
+		cmocka_unit_test(a_node_stays_when_another_dies_while_its_blocks_are_counted),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
