@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""check_exports.py LIB HEADER: what the library exports is what the header declares, with a version."""
+"""check_exports.py LIB HEADER...: what the library exports is what the headers declare, with a version."""
 import re
 import subprocess
 import sys
 
-lib, header = sys.argv[1:]
-text = re.sub(r'/\*.*?\*/', '', open(header).read(), flags=re.S)
+lib, *headers = sys.argv[1:]
+text = re.sub(r'/\*.*?\*/', '', '\n'.join(open(h).read() for h in headers), flags=re.S)
 declared = set(re.findall(r'\bDFS_API\b[^;]*?\b(dfs_\w+)\(', text))
 out = subprocess.run(['nm', '-D', '--defined-only', lib], check=True, capture_output=True, text=True).stdout
 names = [line.split()[-1] for line in out.splitlines()]

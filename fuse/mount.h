@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/include/dfsclient.h"
+#include "client/include/dfsclient_ext.h"
 #include "common/base/list.h"
 #include "fuse/content/buffers.h"
 #include "fuse/content/overlay.h"
@@ -83,8 +83,8 @@ static inline struct mount *mount_of(fuse_req_t req)
 	return fuse_req_userdata(req);
 }
 
-/** One line on stderr for who has started us; in the background it is the last chance to tell.
- * Returns 1, an exit status. */
+/** One line on stderr for the person or program that has started us; in the background it is the
+ * last chance to tell. Returns 1, an exit status. */
 __attribute__((format(printf, 1, 2))) int tell(const char *fmt, ...);
 /** "/.reserved/.inodes/ID" */
 void id_path(char buf[ID_PATH_MAX], uint64_t id);

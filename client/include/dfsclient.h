@@ -6,10 +6,12 @@
  * dfsclient - read and write files of an HDFS-compatible file system
  *
  * Idea: Hadoop's protocols without a JVM. Calls block the calling thread, which drives its own
- * sockets; there is no hidden event loop, also not for the dfs_begin_...() calls, which do not
- * block. Beside callers' threads a `struct dfs` owns one keeper thread (lease renewal, keep-alive
- * of idle pipelines, closing of streams that nobody reads), started by the first dfs_create() or
- * dfs_append(), or the first dfs_read() that ends within a block.
+ * sockets; the dfs_begin_...() calls do not block, and run on the thread that calls
+ * dfs_queue_run(). A `struct dfs` owns at most two threads. The housekeeper renews leases, keeps
+ * idle pipelines alive, and closes streams and local files that nobody reads; the first file that
+ * is written, read from a local replica, or left in the middle of a block starts it. The RDMA
+ * thread drives the connections; the first block that moves by RDMA starts it.
+ * dfsclient_ext.h has further calls, for our own mount and tools.
  *
  * Ownership: a `struct dfs` is given by dfs_connect() and released by dfs_disconnect(); a
  * `struct dfs_file` is given by dfs_open()/dfs_create()/dfs_append() and released by dfs_close(),
@@ -38,30 +40,28 @@
  *   -EDQUOT        a quota is used up
  *   -ENAMETOOLONG  a name is longer than the NameNode allows
  *   -ENOSYS        the NameNode does not know this call
- *   -ELOOP         a symbolic link is in the path; this version does not follow them; text says
- *   where it leads
+ *   -ELOOP         a symbolic link is in the path; this version does not follow links; the text
+ *                  says where it leads
  *   -EREMOTEIO     any other exception; its Java class is in dfs_err.remote
- * A name service (dfs.nameservices) has several NameNodes, of which one is active. Calls find it,
- * by the dfs.client.failover.* keys: a standby or a NameNode out of reach is left for the next one,
- * at most max.attempts (15) times, with pauses that double from sleep.base.millis (500) to
- * sleep.max.millis (15,000); only then they fail. Such a call may take minutes, and it takes effect
- * once at most.
- * A NameNode in safe mode fails a change with -EROFS at once, unless
- * dfs.client.retry.policy.enabled is true: then it is waited for by dfs.client.retry.policy.spec;
- * or, when the safe mode is that of a start and ends by itself, for
- * dfs.client.retry.startup.safe-mode.millis. In the middle of writing a file it is waited for in
- * any case, for 60 s.
+ * A name service (dfs.nameservices) has several NameNodes, of which one is active. A call that
+ * meets a standby, or a NameNode out of reach, goes on to the next one, at most
+ * dfs.client.failover.max.attempts (15) times, with pauses that double from
+ * dfs.client.failover.sleep.base.millis (500) to ...sleep.max.millis (15,000). Only then it fails.
+ * Such a call may take minutes, and it takes effect at most once.
+ * A NameNode in safe mode fails a change with -EROFS at once. There are three exceptions: with
+ * dfs.client.retry.policy.enabled the call waits as dfs.client.retry.policy.spec says; after a
+ * start of the NameNode, when safe mode ends by itself, it waits for
+ * dfs.client.retry.startup.safe-mode.millis; in the middle of writing a file it waits 60 s.
  * Every call that moves block data ("[DN]") may fail with
  *   -ENOMEM        out of memory
  *   -EIO           every replica failed; the text lists node and cause
  *   -EBADMSG       every replica that is left has a wrong checksum
  *   -ETIMEDOUT     no data node answered within the deadline, or the last one that was asked is out
- *                  of reach (it is down, say); the text says so
+ *                  of reach; the text says which
  *   -ENOTSUP       dfs.client.rdma=require and there is no RDMA path; the text says what is missing
  *
- * Paths: absolute, or relative to /user/<user>. "//", "." and ".." are resolved. UTF-8. No
- * addresses:
- * "hdfs://host/path" is -EINVAL.
+ * Paths: absolute, or relative to /user/<user>, in UTF-8. "//", "." and ".." are resolved.
+ * "hdfs://host/path" is -EINVAL: the handle has the address.
  * Units: bytes; times in milliseconds since 1970.
  * Source: Hadoop ClientProtocol, DataTransferProtocol version 28.
  */
@@ -102,9 +102,10 @@ struct dfs_connect_opts {
 	/* "hdfs://host[:port]", or "hdfs://NAME" of dfs.nameservices; NULL: fs.defaultFS of the
 	 * configuration */
 	const char *uri;
-	const char *conf_dir;    /* NULL: $HADOOP_CONF_DIR, else /etc/hadoop/conf, when present */
-	const char *user;        /* NULL: $HADOOP_USER_NAME, else the name of the effective uid */
-	const char *const *conf; /* "key=value" strings, NULL-terminated; they win; may be NULL */
+	const char *conf_dir; /* NULL: $HADOOP_CONF_DIR, else /etc/hadoop/conf, when present */
+	const char *user;     /* NULL: $HADOOP_USER_NAME, else the name of the effective uid */
+	/* "key=value" strings, NULL-terminated; they override the files; may be NULL */
+	const char *const *conf;
 };
 
 /**
@@ -115,17 +116,12 @@ struct dfs_connect_opts {
  */
 DFS_API int dfs_connect(const struct dfs_connect_opts *opts, struct dfs **ret_fs,
 			struct dfs_err *err);
-/** Close connections, stop the keeper, free. All files must be closed. NULL is fine. */
+/** Close connections, stop the threads, free. All files must be closed. NULL is fine. */
 DFS_API void dfs_disconnect(struct dfs *fs);
 /** The user this handle acts as; lives as long as @fs. */
 DFS_API const char *dfs_user(const struct dfs *fs);
 /** "hdfs://host:port" or "hdfs://NAME"; lives as long as @fs. */
 DFS_API const char *dfs_uri(const struct dfs *fs);
-/** Is the server a router over several name spaces (Router-based federation)? There
- *  dfs_stat.file_id is not unique, and a path "/.reserved/.inodes/ID" may be a file of another name
- *  space. Asked once. Fails with [NN], and the answer is not known then:
- *  -EACCES hadoop-policy.xml does not let this user ask (security.ha.service.protocol.acl). */
-DFS_API int dfs_is_router(struct dfs *fs, bool *ret, struct dfs_err *err);
 /** The configured value of a Hadoop property, or NULL when it has none; lives as long as @fs. */
 DFS_API const char *dfs_conf(const struct dfs *fs, const char *key);
 
@@ -137,7 +133,7 @@ struct dfs_defaults {
 	uint64_t reserved[4];
 };
 
-/** What dfs_create() uses when not told. No failure. */
+/** What dfs_create() uses where its options say nothing. No failure. */
 DFS_API void dfs_get_defaults(const struct dfs *fs, struct dfs_defaults *ret);
 
 /* ---- reading ---- */
@@ -152,8 +148,8 @@ DFS_API int dfs_open(struct dfs *fs, const char *path, struct dfs_file **ret, st
  * less than @len only at the end of the file, and 0 there. A file that is being written shows what
  * its writer has flushed; its length is asked again when the end known so far is reached.
  * Fails with [DN], [NN]; -EBADF when open for writing; -ESTALE the file was deleted, replaced or
- * truncated since it was opened, and what is left of it cannot be read: open it again. Nothing is
- * consumed on failure.
+ * truncated since it was opened, and what is left of it cannot be read: open it again. A failure
+ * does not move the position.
  */
 DFS_API ssize_t dfs_read(struct dfs_file *f, void *buf, size_t len, struct dfs_err *err);
 /** Like dfs_read() at @offset, exactly these bytes, position untouched; concurrent. Also
@@ -165,35 +161,12 @@ DFS_API ssize_t dfs_pread(struct dfs_file *f, void *buf, size_t len, uint64_t of
 DFS_API int dfs_seek(struct dfs_file *f, uint64_t offset, struct dfs_err *err);
 /** Position of the next dfs_read(), or bytes written so far. No failure. */
 DFS_API uint64_t dfs_tell(struct dfs_file *f);
-/** Length: of a file being read as known now, of a file being written so far. No failure. */
+/** Length of the file: when open for reading, as last heard; when open for writing, the bytes so
+ *  far. No failure. */
 DFS_API uint64_t dfs_length(struct dfs_file *f);
-/** Ask again how long @f, which is open for reading, is: somebody may have appended to it. Fails
- *  with [NN]; -ESTALE as dfs_read();
- *  -EBADF when open for writing. */
+/** Ask the NameNode again how long @f, which is open for reading, is: somebody may have appended to
+ *  it. Fails with [NN]; -ESTALE as dfs_read(); -EBADF when open for writing. */
 DFS_API int dfs_refresh(struct dfs_file *f, struct dfs_err *err);
-
-/** What tells one content of a file from another, as dfs_open() has found it: two that are equal,
- *  of the same file (dfs_stat.file_id), are the same bytes, whatever the times say. Of an empty
- *  file all are 0. */
-struct dfs_content_id {
-	int64_t block; /* id of the last one */
-	uint64_t generation;
-	uint64_t length;
-};
-
-/** Of @f, which is open for reading (else all 0). No failure. */
-DFS_API void dfs_get_content_id(struct dfs_file *f, struct dfs_content_id *ret);
-
-/**
- * A descriptor of the file in which all bytes of @f lie, for who reads them in a way of his own:
- * read-only, close on exec, the caller's to close. There is one where short-circuit reads are on
- * (dfs.client.read.shortcircuit), and @f is open for reading, closed in the cluster, and one block
- * that a data node on this machine has. Nobody verifies its checksums then, nor reports what is
- * damaged. The bytes stay when @f is replaced, appended to or deleted; a truncate within the block
- * is seen.
- * Fails with -ENOTSUP: there is none; -EMFILE.
- */
-DFS_API int dfs_local_fd(struct dfs_file *f, int *ret_fd, struct dfs_err *err);
 
 /* ---- writing ---- */
 
@@ -201,63 +174,16 @@ enum dfs_create_flags {
 	DFS_CREATE_OVERWRITE = 1,  /* replace an existing file; without: -EEXIST */
 	DFS_CREATE_NO_PARENTS = 2, /* a missing parent directory is -ENOENT; else it is made */
 	DFS_CREATE_NO_LOCAL = 4,   /* do not prefer a data node on this machine */
-	/* bytes follow soon: ask for the first block in the same call, where the NameNode knows how
-	 * (ours does); one call and one wait for its disk less */
-	DFS_CREATE_FIRST_BLOCK = 8,
-	/* do not wait for the NameNode's disk, where it knows how (ours does): until the first
-	 * dfs_hsync() or dfs_close() of the file, or dfs_sync_early(), a crash of the NameNode's
-	 * machine may undo the creation. A kill of the NameNode does not, and what was closed or
-	 * hsynced is safe. When it was undone, the next of these calls about the file fails with
-	 * -ESTALE. Not with DFS_CREATE_OVERWRITE of a file that exists, nor for striped files:
-	 * these are on the disk before dfs_create() returns */
-	DFS_CREATE_EARLY = 16,
-	/* nor does dfs_close() wait for disks. The NameNode's: until dfs_sync_early(), or the next
-	 * change that anybody makes, or 100 ms have passed, a crash of the NameNode's machine may
-	 * undo what it did, and with DFS_CREATE_EARLY the creation, too. A kill of the NameNode
-	 * does not. A file that is open again then is closed once more by this handle, within
-	 * seconds after the NameNode is back; one that is gone is told by the next
-	 * dfs_sync_early(). And those of data nodes that know how (ours, by TCP), for the last
-	 * block, unless some of it was hsynced: until dfs_sync_early(), or 100 ms have passed, a
-	 * crash of a data node's machine may take its replica away; a kill of the data node does
-	 * not. Not for striped files, nor (the NameNode) when a first block was never used */
-	DFS_CREATE_CLOSE_EARLY = 32,
-	/* dfs_hsync() will not be called: blocks before the last one need not be on disk when the
-	 * next one begins, where data nodes do not sync what they finish
-	 * (dfs.datanode.synconclose=false, as Java's by default). When dfs_hsync() is called all
-	 * the same, it does not cover blocks that were finished before it, but the block being
-	 * written and those that follow */
+	/* the caller will not call dfs_hsync(): a block need not be on disk when the next one
+	 * begins, if data nodes do not sync finished blocks (dfs.datanode.synconclose=false, as
+	 * Java's by default). A dfs_hsync() all the same covers the block being written and those
+	 * that follow, not the blocks finished before it. 8, 16 and 32: dfsclient_ext.h */
 	DFS_CREATE_NO_HSYNC = 64,
-	/* of an erasure-coded file: when a block group can be given nodes for its data units alone,
-	 * so that the loss of any node would lose the file, dfs_write() fails with -ENOSPC, unless
-	 * dfs.client.ec.without.parity=allow */
+	/* dfs_write() of an erasure-coded file fails with -ENOSPC when there are only nodes enough
+	 * for the data units of a block group, so that the loss of any node would lose the file;
+	 * unless dfs.client.ec.without.parity=allow */
 	DFS_CREATE_SPARE_UNIT = 128,
 };
-
-/**
- * All files created with DFS_CREATE_EARLY, by anybody, before this call: their names are on the
- * NameNode's disk when it returns 0; and all files closed by this handle with
- * DFS_CREATE_CLOSE_EARLY are closed there, and their bytes on the disk of every data node that can
- * be reached, and of one at least. One call of the NameNode, which changes nothing, unless it has
- * crashed meanwhile, and one of each of these data nodes. -ETIMEDOUT, -ECONNREFUSED, ...: no data
- * node can be reached that has a file, which is told until one can, for ten minutes; -EIO, once: a
- * data node could not write one to its disk. Fails with [NN]; -ESTALE, once: a file that was closed
- * is gone, since a crash has undone its creation (or somebody has deleted it right before or after
- * one).
- */
-DFS_API int dfs_sync_early(struct dfs *fs, struct dfs_err *err);
-/** The same of one file, @id (dfs_stat.file_id), as far as this handle has closed it. Nodes that
- *  have only other files are not asked. A loss of other files stays to be told. -EINVAL: @id is 0.
- */
-DFS_API int dfs_sync_early_file(struct dfs *fs, uint64_t id, struct dfs_err *err);
-/** As dfs_sync_early(), for nobody who waits: data nodes have two seconds to answer, and what is
- *  told once stays to be told, by this or by the other two. */
-DFS_API int dfs_try_sync_early(struct dfs *fs, struct dfs_err *err);
-/** Of that, what concerns the data nodes, as far as they answer: it returns within two seconds.
- *  Nodes that do not answer are not asked again by this. Call it before you replace a file with one
- *  that was closed early. */
-DFS_API void dfs_sync_early_blocks(struct dfs *fs);
-/** The same of file @id alone (0: of all), within @patience_ms. */
-DFS_API void dfs_sync_early_blocks_within(struct dfs *fs, uint64_t id, uint32_t patience_ms);
 
 enum dfs_append_flags {
 	/* make the file when it is missing, as dfs_create() with defaults */
@@ -273,9 +199,9 @@ enum dfs_sync_flags {
 	DFS_SYNC_END_BLOCK = 4,     /* finish the block; what follows goes to a new one */
 };
 
-#define DFS_MODE_SET 0x80000000u /* with a mode: take it as it is, also when it is 0 */
-/* With a mode: this umask, and not fs.permissions.umask-mode. A directory's default entries count
- * instead of a umask. */
+#define DFS_MODE_SET 0x80000000u /* added to a mode: use it also when it is 0 */
+/* Added to a mode: use this umask, not fs.permissions.umask-mode. Where the directory has default
+ * entries, they count and no umask does. */
 #define DFS_UMASK(bits) (0x40000000u | ((bits)&0777u) << 12)
 
 struct dfs_create_opts {
@@ -309,43 +235,31 @@ DFS_API int dfs_create(struct dfs *fs, const char *path, const struct dfs_create
  * directory; -EBUSY another client is writing it, or its last block is being recovered: wait, or
  * take it over with dfs_recover_lease(); -EAGAIN its last block is still not reported by enough
  * data nodes after 60 s; -ENOSPC too few data nodes for its replication; -ENOTSUP an encrypted
- * file, or an erasure-coded one without DFS_APPEND_NEW_BLOCK. After a failure behind the NameNode's
- * consent the lease is given back.
+ * file, or an erasure-coded one without DFS_APPEND_NEW_BLOCK. When it fails after the NameNode has
+ * given the lease, it gives the lease back.
  */
 DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct dfs_file **ret,
 		       struct dfs_err *err);
 /**
  * Append @len bytes. Returns @len. The bytes are copied; they are on their way, not yet safe: see
- * dfs_flush(), dfs_hsync(), dfs_close(). Failed data nodes are replaced quietly; of an
- * erasure-coded file up to m at a time, and more within the first 8 MiB of a block group
- * (docs/design/ec-sync.md).
+ * dfs_flush(), dfs_hsync(), dfs_close(). Data nodes that fail are replaced; of an erasure-coded
+ * file at most as many at a time as it has parity units, and more within the first 8 MiB of a block
+ * group (docs/design/ec-sync.md).
  * Fails with [DN], [NN]; -EBADF when open for reading; -ENOSPC no data node has room (or too few
  * are alive); -ESTALE the lease is lost (another client took the file over, or it was deleted).
- * After a failure the file stays failed: every later call returns the first error. But when the
- * NameNode refused a block group of an erasure-coded file (-EDQUOT, or its limit of blocks) and
- * nothing of @len was taken, or it was a flush that failed so, the call may be repeated, and
- * dfs_close() keeps what was written. The same holds for -ENOBUFS: with dfs.client.rdma=require
- * other files of this process had all RDMA buffers for dfs.rdma.pool.wait. Once a part of @len was
- * taken it ends the file, and a dfs_close() that fails so loses what was not acknowledged, as after
- * any failure.
+ * After a failure the file stays failed: every later call returns the first error. Two errors are
+ * different: the NameNode refused a block group of an erasure-coded file (-EDQUOT, or its limit of
+ * blocks), or -ENOBUFS: with dfs.client.rdma=require other files of this process had all RDMA
+ * buffers for dfs.rdma.pool.wait. If nothing of @len was taken, or a flush failed so, the call may
+ * be repeated, and dfs_close() keeps what was written. If a part of @len was taken, the file stays
+ * failed. A dfs_close() that fails loses what was not acknowledged, as after any failure.
  */
 DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struct dfs_err *err);
-/**
- * dfs_write() of bytes that stay where they are: @buf must not change until @done(@arg), which is
- * called once, whatever this returns: by this call, by a later one of the same file, or by
- * dfs_close(); in a thread of the caller's or of the library, with a lock of the file held, so that
- * it must not call the library. Some bytes are copied all the same: small pieces, the ends of
- * pieces that do not fit the checksums (a multiple of 512 bytes, in files that are written in such
- * pieces only, does), all of them in erasure-coded files and where blocks go by RDMA. Worth it from
- * some 100 KiB on. Fails as dfs_write().
- */
-DFS_API ssize_t dfs_write_lent(struct dfs_file *f, const void *buf, size_t len,
-			       void (*done)(void *arg), void *arg, struct dfs_err *err);
-/** hflush: wait until all bytes written are received by every node of the pipeline and visible to
- *  new readers. They survive the death of this process and of all but one node of the pipeline. Of
- *  an erasure-coded file they are then on disk, and any m nodes may die (fewer, if there were not
- *  nodes enough); what follows goes to a new block group, so this is not for every few bytes
- *  (dfs.client.ec.flush). Fails as dfs_write(). */
+/** hflush: wait until every node of the pipeline has all bytes written, and new readers see them.
+ *  They survive the death of this process and of all but one node of the pipeline. The bytes of an
+ *  erasure-coded file are then on disk, and as many nodes may die as it has parity units (fewer, if
+ *  there were not nodes enough); the next bytes go to a new block group, so do not flush after
+ *  every few bytes (dfs.client.ec.flush). Fails as dfs_write(). */
 DFS_API int dfs_flush(struct dfs_file *f, struct dfs_err *err);
 /** hsync: dfs_flush(), and on disk on every node of the pipeline. Fails as dfs_write(). */
 DFS_API int dfs_hsync(struct dfs_file *f, struct dfs_err *err);
@@ -386,23 +300,21 @@ struct dfs_stat {
 /** Fails with [NN]; -ENOENT. */
 DFS_API int dfs_stat(struct dfs *fs, const char *path, struct dfs_stat *ret, struct dfs_err *err);
 
-/** dfs_stat() of @path itself, where that is a symbolic link: length is that of its target's name.
- */
+/** dfs_stat() that does not fail for a symbolic link: it describes the link itself, and length is
+ *  that of its target's name. */
 DFS_API int dfs_lstat(struct dfs *fs, const char *path, struct dfs_stat *ret, struct dfs_err *err);
 
-/* Symbolic links. A call about a path with one in it fails with -ELOOP: who shows files as a file
- * system resolves links itself. dfs_lstat(), dfs_rename(), dfs_delete() and these are about a link
- * that the path names; so are dfs_stat(), dfs_set_owner() and dfs_set_times() for the path
- * /.reserved/.inodes/ID (dfs_stat.file_id) of one. */
+/* Symbolic links. A call about a path with a link in it fails with -ELOOP: the caller resolves
+ * links. When the path names a link, dfs_lstat(), dfs_rename(), dfs_delete() and the two calls
+ * below are about the link itself; so are dfs_stat(), dfs_set_owner() and dfs_set_times() when the
+ * path is /.reserved/.inodes/ID with the link's dfs_stat.file_id. */
 
 /** Make @path a link to @target, any text of at most 8000 bytes of UTF-8. Fails with [NN]; -EEXIST;
- *  -ENOENT parent missing;
- *  -EOPNOTSUPP where links are disabled, as on every Apache NameNode (ours:
- *              dfs.namenode.symlinks.enabled). */
+ *  -ENOENT parent missing; -EOPNOTSUPP links are disabled, as on every Apache NameNode (ours:
+ *  dfs.namenode.symlinks.enabled). */
 DFS_API int dfs_symlink(struct dfs *fs, const char *target, const char *path, struct dfs_err *err);
 /** The target into @buf, without NUL, and its length as the result; @size 0 asks for the length
- *  alone. Fails with [NN];
- *  -ENOENT; -EINVAL it is no link; -ERANGE @buf is too small. */
+ *  alone. Fails with [NN]; -ENOENT; -EINVAL it is no link; -ERANGE @buf is too small. */
 DFS_API ssize_t dfs_readlink(struct dfs *fs, const char *path, char *buf, size_t size,
 			     struct dfs_err *err);
 
@@ -415,11 +327,11 @@ DFS_API int dfs_list_open(struct dfs *fs, const char *path, struct dfs_list **re
 DFS_API int dfs_list_next(struct dfs_list *l, const struct dfs_stat **ret, struct dfs_err *err);
 DFS_API void dfs_list_close(struct dfs_list *l);
 
-/** Make a directory, with its parents when @parents; an existing directory is success when
- *  @parents, else -EEXIST: of several who try at the same time one makes it (on a NameNode that is
- *  not ours by the way of a name like ".dfs-mkdir.CLIENT.1" in the same directory). @mode before
- *  umask, 0: 0777; 0 | DFS_MODE_SET: none. Fails with [NN]; -EEXIST it exists (or is a file);
- *  -ENOENT parent missing. */
+/** Make a directory. With @parents missing parents are made, too, and an existing directory is
+ *  success. Without, an existing one is -EEXIST, and of several callers at the same time exactly
+ *  one succeeds (on a NameNode that is not ours the directory is first made as
+ *  ".dfs-mkdir.CLIENT.1" beside its place). @mode before umask, 0: 0777; 0 | DFS_MODE_SET: none.
+ *  Fails with [NN]; -EEXIST it exists, or is a file; -ENOENT parent missing. */
 DFS_API int dfs_mkdir(struct dfs *fs, const char *path, uint32_t mode, bool parents,
 		      struct dfs_err *err);
 /** @new_path is the new name itself, never a directory to move into (rename2). With @overwrite an
@@ -439,19 +351,18 @@ DFS_API int dfs_set_owner(struct dfs *fs, const char *path, const char *owner, c
 			  struct dfs_err *err);
 enum dfs_access_bits { DFS_ACCESS_X = 1, DFS_ACCESS_W = 2, DFS_ACCESS_R = 4 };
 
-/** May the user of this handle do all of @bits (enum dfs_access_bits; 0: reach it) with @path? 0:
- *  yes.
- *  Fails with [NN]; -EACCES no; -ENOENT. */
+/** May the user of this handle do all of @bits (enum dfs_access_bits; 0: reach it) with @path?
+ *  Returns 0: yes. Fails with [NN]; -EACCES no; -ENOENT. */
 DFS_API int dfs_access(struct dfs *fs, const char *path, uint32_t bits, struct dfs_err *err);
 #define DFS_TIME_KEEP UINT64_MAX
 /** DFS_TIME_KEEP leaves a time alone. Fails with [NN]; -ENOENT. */
 DFS_API int dfs_set_times(struct dfs *fs, const char *path, uint64_t mtime_ms, uint64_t atime_ms,
 			  struct dfs_err *err);
 
-/* Extended attributes: names carry their namespace ("user.colour"; also trusted., security.,
- * system., raw.); a value of no bytes is a value. Beside [NN] and -ENOENT all of them fail with
- * -EOPNOTSUPP where the NameNode has them switched off, and -EINVAL for a name without a namespace.
- */
+/* Extended attributes: names begin with their namespace ("user.colour"; also trusted., security.,
+ * system., raw.); a value may have no bytes. Beside [NN] and -ENOENT these calls fail with
+ * -EOPNOTSUPP where the NameNode has attributes switched off, and -EINVAL for a name without a
+ * namespace. */
 enum dfs_xattr_flags {                        /* numbers of the wire; none: either */
 		       DFS_XATTR_CREATE = 1,  /* -EEXIST when it is there */
 		       DFS_XATTR_REPLACE = 2, /* -ENODATA when it is not */
@@ -503,20 +414,21 @@ struct dfs_acl {
 DFS_API int dfs_get_acl(struct dfs *fs, const char *path, struct dfs_acl **ret,
 			struct dfs_err *err);
 DFS_API void dfs_acl_free(struct dfs_acl *acl);
-/** Replace the list: the access entries (owner, group and others must be among them) when there are
- *  any in @entry, the default entries when there are any. A mask that is not told is made of what
- *  it masks. @count 0: as dfs_remove_acl(). */
+/** Replace the list. Access entries in @entry replace the access entries (owner, group and others
+ *  must be among them); default entries replace the default ones. A mask that is not given is
+ *  computed from the entries it masks. @count 0: as dfs_remove_acl(). */
 DFS_API int dfs_set_acl(struct dfs *fs, const char *path, const struct dfs_acl_entry *entry,
 			size_t count, struct dfs_err *err);
 /** Add entries, and change those that are there. */
 DFS_API int dfs_modify_acl(struct dfs *fs, const char *path, const struct dfs_acl_entry *entry,
 			   size_t count, struct dfs_err *err);
-/** Those of the same scope, type and name; what is not there is no failure. */
+/** Remove the entries of the same scope, type and name; an entry that does not exist is no failure.
+ */
 DFS_API int dfs_remove_acl_entries(struct dfs *fs, const char *path,
 				   const struct dfs_acl_entry *entry, size_t count,
 				   struct dfs_err *err);
 DFS_API int dfs_remove_default_acl(struct dfs *fs, const char *path, struct dfs_err *err);
-/** All but owner, group and others. */
+/** Remove all but owner, group and others. */
 DFS_API int dfs_remove_acl(struct dfs *fs, const char *path, struct dfs_err *err);
 
 #define DFS_STORAGE_POLICY_MAX 64 /* a name with its NUL, as HDFS has them: "ONE_SSD" */
@@ -524,9 +436,8 @@ DFS_API int dfs_remove_acl(struct dfs *fs, const char *path, struct dfs_err *err
  *  @buf. Fails with [NN]; -ENOENT; -ERANGE. */
 DFS_API int dfs_get_storage_policy(struct dfs *fs, const char *path, char *buf, size_t size,
 				   struct dfs_err *err);
-/** Blocks are placed by it from now on; those that are there stay where they are (until a mover
- *  comes). Fails with [NN];
- *  -ENOENT; -EINVAL no such policy. */
+/** New blocks are placed by @policy; existing ones stay where they are until a mover runs. Fails
+ *  with [NN]; -ENOENT; -EINVAL no such policy. */
 DFS_API int dfs_set_storage_policy(struct dfs *fs, const char *path, const char *policy,
 				   struct dfs_err *err);
 
@@ -534,9 +445,9 @@ DFS_API int dfs_set_storage_policy(struct dfs *fs, const char *path, const char 
 DFS_API int dfs_set_replication(struct dfs *fs, const char *path, uint32_t replication,
 				struct dfs_err *err);
 /**
- * Cut a file to @length, which is at most its length. *@ret_done true: done. False: the last block
- * is being cut by the data nodes, and until dfs_is_closed() the file cannot be written; its length
- * is the new one at once. Fails with [NN]; -ENOENT; -EISDIR; -EINVAL longer than the file; -EBUSY
+ * Cut a file to @length, which is at most its length. *@ret_done true: done. False: data nodes are
+ * cutting the last block, and the file cannot be written until dfs_is_closed(); its length is the
+ * new one at once. Fails with [NN]; -ENOENT; -EISDIR; -EINVAL longer than the file; -EBUSY
  * somebody is writing it or its last block is being recovered; -EOPNOTSUPP erasure-coded.
  */
 DFS_API int dfs_truncate(struct dfs *fs, const char *path, uint64_t length, bool *ret_done,
@@ -548,42 +459,17 @@ DFS_API int dfs_truncate(struct dfs *fs, const char *path, uint64_t length, bool
  */
 DFS_API int dfs_concat(struct dfs *fs, const char *target, const char *const *sources, size_t count,
 		       struct dfs_err *err);
-/** Which file dfs_replace_blocks() changes, as it was seen, and what it is to consist of. */
-struct dfs_replace {
-	size_t size;                   /* sizeof(struct dfs_replace) */
-	uint64_t file_id;              /* dfs_stat.file_id, */
-	struct dfs_content_id content; /* dfs_get_content_id() */
-	const char *part;              /* the file with the new blocks */
-	const uint32_t *place; /* where each of its blocks goes, counted from 0, ascending */
-	uint32_t places;       /* how many it has: all are used */
-	/* that there are to be; in the other places the file keeps its own */
-	uint32_t blocks;
-};
-/**
- * Give a file new blocks in some places, in one step: @part, which lies in its directory, takes its
- * name, owner, mode, list, attributes and policy, and its other blocks; no byte is copied. As after
- * a rename over it the file has another id from then on, that of @part, and who reads the old one
- * may find that it is gone. The caller owns @part and may write the file. Both are closed, not
- * erasure-coded, and have the same block size and replication; all blocks but the last one are
- * full.
- * All or nothing. Only our NameNode has it. Fails with [NN]; -ENOSYS the NameNode does not know it;
- * -ENOENT one of them is not there; -ESTALE the file is not any more as it was seen; -EBUSY it is
- * being written; -EOPNOTSUPP erasure-coded, or a block within it is not full; -EINVAL another of
- * these conditions does not hold.
- */
-DFS_API int dfs_replace_blocks(struct dfs *fs, const char *path, const struct dfs_replace *r,
-			       struct dfs_err *err);
 /**
  * Take a file from a writer that is gone: the NameNode ends its lease, and data nodes agree on the
- * length of the last block. *@ret_closed true: the file is closed. False: that is under way; ask
- * again, or dfs_wait_closed(). The old writer gets -ESTALE. Fails with [NN]; -ENOENT; -EISDIR;
+ * length of the last block. *@ret_closed true: the file is closed. False: recovery is under way;
+ * call again, or dfs_wait_closed(). The old writer gets -ESTALE. Fails with [NN]; -ENOENT; -EISDIR;
  * -EBUSY the block before the last one is not reported by enough data nodes: later.
  */
 DFS_API int dfs_recover_lease(struct dfs *fs, const char *path, bool *ret_closed,
 			      struct dfs_err *err);
 /** Is nobody writing the file, and no block of it being recovered? Fails with [NN]; -ENOENT. */
 DFS_API int dfs_is_closed(struct dfs *fs, const char *path, bool *ret, struct dfs_err *err);
-/** Until dfs_is_closed(). Fails as it; -ETIMEDOUT not within @timeout_ms. */
+/** Wait until dfs_is_closed(). Fails as it; -ETIMEDOUT not within @timeout_ms. */
 DFS_API int dfs_wait_closed(struct dfs *fs, const char *path, uint32_t timeout_ms,
 			    struct dfs_err *err);
 
@@ -620,8 +506,8 @@ struct dfs_then {
 
 /** Fails with -ENOMEM, -EMFILE; -EINVAL, -ENOENT as dfs_connect(). Connects in dfs_queue_run(). */
 DFS_API int dfs_queue_open(struct dfs *fs, struct dfs_queue **ret, struct dfs_err *err);
-/** What is under way ends with -ECANCELED in its function, and may have been executed. Nobody may
- *  use @q any more. Before dfs_disconnect(). NULL is fine. */
+/** Calls under way end with -ECANCELED in their functions; the NameNode may have executed them.
+ *  Nobody may use @q any more. Call it before dfs_disconnect(). NULL is fine. */
 DFS_API void dfs_queue_close(struct dfs_queue *q);
 /**
  * Work until outcomes were told, at most for @timeout_ms (-1: for ever). Returns how many; 0 after
@@ -631,16 +517,16 @@ DFS_API void dfs_queue_close(struct dfs_queue *q);
 DFS_API int dfs_queue_run(struct dfs_queue *q, int timeout_ms);
 /** dfs_queue_run() returns soon: the one that runs, or else the next one. */
 DFS_API void dfs_queue_wake(struct dfs_queue *q);
-/** The calls with this dfs_then.arg end with -ECANCELED in the next dfs_queue_run(), those that are
- *  over excepted; they may have been executed. */
+/** The calls under way with this dfs_then.arg end with -ECANCELED in the next dfs_queue_run(); the
+ *  NameNode may have executed them. */
 DFS_API void dfs_queue_cancel(struct dfs_queue *q, const void *arg);
 /** How many calls are under way. */
 DFS_API uint32_t dfs_queue_pending(struct dfs_queue *q);
 
 DFS_API int dfs_begin_stat(struct dfs_queue *q, const char *path, struct dfs_stat *ret,
 			   const struct dfs_then *then, struct dfs_err *err);
-/** As dfs_mkdir(); but on a NameNode that is not ours several who try at the same time may all
- * succeed. */
+/** As dfs_mkdir(); but on a NameNode that is not ours several callers at the same time may all
+ *  succeed. */
 DFS_API int dfs_begin_mkdir(struct dfs_queue *q, const char *path, uint32_t mode, bool parents,
 			    const struct dfs_then *then, struct dfs_err *err);
 DFS_API int dfs_begin_rename(struct dfs_queue *q, const char *old_path, const char *new_path,
@@ -655,19 +541,18 @@ DFS_API int dfs_begin_set_owner(struct dfs_queue *q, const char *path, const cha
 DFS_API int dfs_begin_set_times(struct dfs_queue *q, const char *path, uint64_t mtime_ms,
 				uint64_t atime_ms, const struct dfs_then *then,
 				struct dfs_err *err);
-/** The file belongs to the caller once the function is told 0. The length of a file that is being
- *  written is asked from a data node, and dfs_queue_run() waits for that. */
+/** The file belongs to the caller once the function gets 0. For a file that is being written
+ *  dfs_queue_run() asks a data node for its length, and waits for the answer. */
 DFS_API int dfs_begin_open(struct dfs_queue *q, const char *path, struct dfs_file **ret,
 			   const struct dfs_then *then, struct dfs_err *err);
-/** The file belongs to the caller once the function is told 0. A call that ends otherwise, or is
- * cancelled, may have made it. */
+/** The file belongs to the caller once the function gets 0. A call that fails or is cancelled may
+ *  have made it all the same. */
 DFS_API int dfs_begin_create(struct dfs_queue *q, const char *path,
 			     const struct dfs_create_opts *opts, struct dfs_file **ret,
 			     const struct dfs_then *then, struct dfs_err *err);
-/** Takes @f in any case: where it cannot be begun, the file is closed as by dfs_close(), and what
- *  that said is lost. Does not wait for a file that was made by dfs_create() or dfs_begin_create()
- *  and not written to, or is open for reading; for the acknowledgements of bytes written it waits
- *  before it returns. */
+/** Takes @f in any case: when the call cannot be queued, the file is closed as by dfs_close(), and
+ *  the outcome of that is lost. A file that was written to or appended to is closed, with all
+ *  waiting of dfs_close(), before this returns; any other close does not wait. */
 DFS_API int dfs_begin_close(struct dfs_queue *q, struct dfs_file *f, const struct dfs_then *then,
 			    struct dfs_err *err);
 
@@ -717,37 +602,6 @@ DFS_API int dfs_get_quota(struct dfs *fs, const char *path, struct dfs_quota *re
  *  superuser; -EINVAL. */
 DFS_API int dfs_set_quota(struct dfs *fs, const char *path, int64_t name_quota, int64_t space_quota,
 			  struct dfs_err *err);
-
-enum dfs_safe_mode { /* numbers of the wire */
-		     DFS_SAFE_MODE_LEAVE = 1,
-		     DFS_SAFE_MODE_ENTER = 2,
-		     DFS_SAFE_MODE_GET = 3,
-		     DFS_SAFE_MODE_FORCE_EXIT = 4, /* also when blocks would be lost */
-};
-
-/** Ask for or change the safe mode of the NameNode; *@ret_on: is it on now? Fails with [NN];
- *  -EACCES to change it, unless superuser. */
-DFS_API int dfs_safe_mode(struct dfs *fs, enum dfs_safe_mode action, bool *ret_on,
-			  struct dfs_err *err);
-/** Let the NameNode read its lists of admitted and excluded data nodes again. Fails with [NN]. */
-DFS_API int dfs_refresh_nodes(struct dfs *fs, struct dfs_err *err);
-
-struct dfs_open_file {
-	const char *path, *client, *machine; /* of the writer */
-	int64_t id;
-};
-
-struct dfs_open_files {
-	size_t count;
-	const struct dfs_open_file *file; /* count of them, by id */
-	bool more;                        /* behind the last id */
-};
-
-/** Files below @path that are being written: a page of those with an id above @after (at first 0).
- *  Fails with [NN]; -EACCES unless superuser. Free with dfs_open_files_free(). */
-DFS_API int dfs_open_files(struct dfs *fs, const char *path, int64_t after,
-			   struct dfs_open_files **ret, struct dfs_err *err);
-DFS_API void dfs_open_files_free(struct dfs_open_files *f);
 
 enum dfs_node_filter { /* numbers of the wire */
 		       DFS_NODES_ALL = 1,
@@ -811,132 +665,15 @@ DFS_API int dfs_blocks(struct dfs *fs, const char *path, uint64_t offset, uint64
 		       struct dfs_blocks **ret, struct dfs_err *err);
 DFS_API void dfs_blocks_free(struct dfs_blocks *b);
 
-/* ---- erasure coding ---- */
-
-enum dfs_ec_state { /* numbers of the wire */
-		    DFS_EC_DISABLED = 1,
-		    DFS_EC_ENABLED = 2,
-		    DFS_EC_REMOVED = 3, /* files of it are read still */
-};
-
-struct dfs_ec_policy {
-	char name[64];  /* "RS-6-3-1024k" */
-	char codec[32]; /* "rs", "xor", "rs-legacy" */
-	uint32_t data_units, parity_units;
-	uint32_t cell_size; /* bytes */
-	uint32_t id;
-	enum dfs_ec_state state;
-	uint64_t reserved[4];
-};
-
-struct dfs_ec_policies {
-	size_t count;
-	const struct dfs_ec_policy *policy; /* count of them */
-};
-
-/** All policies the NameNode knows. Fails with [NN]. Free with dfs_ec_policies_free(). */
-DFS_API int dfs_ec_policies(struct dfs *fs, struct dfs_ec_policies **ret, struct dfs_err *err);
-DFS_API void dfs_ec_policies_free(struct dfs_ec_policies *p);
-/** The policy of a file, or the one that new files in a directory get. 1: into *@ret; 0: they are
- *  replicated; fails with [NN]; -ENOENT. */
-DFS_API int dfs_get_ec_policy(struct dfs *fs, const char *path, struct dfs_ec_policy *ret,
-			      struct dfs_err *err);
-/** New files in the directory @path get @policy (NULL: the NameNode's default; "replication":
- *  none).
- *  Existing ones stay as they are. Fails with [NN]; -ENOENT; -EINVAL not enabled; -EREMOTEIO a
- *  file. */
-DFS_API int dfs_set_ec_policy(struct dfs *fs, const char *path, const char *policy,
-			      struct dfs_err *err);
-/** Take the policy of @path itself away; that of a directory above holds again. Fails with [NN];
- *  -ENOENT; -EREMOTEIO a file, or it has none of its own. */
-DFS_API int dfs_unset_ec_policy(struct dfs *fs, const char *path, struct dfs_err *err);
-/** Fail with [NN]; -EINVAL no such policy; -EACCES unless superuser. */
-DFS_API int dfs_enable_ec_policy(struct dfs *fs, const char *policy, struct dfs_err *err);
-DFS_API int dfs_disable_ec_policy(struct dfs *fs, const char *policy, struct dfs_err *err);
-/** HDFS's own cannot be removed. Fails as the two above; -EREMOTEIO. */
-DFS_API int dfs_remove_ec_policy(struct dfs *fs, const char *policy, struct dfs_err *err);
-/** Make a policy known, disabled at first; *@ret is what it became (one of the same parts that is
- *  known already will do). Fails with [NN]; -EINVAL the NameNode does not want it; -EACCES unless
- *  superuser. */
-DFS_API int dfs_add_ec_policy(struct dfs *fs, const char *codec, uint32_t data_units,
-			      uint32_t parity_units, uint32_t cell_size, struct dfs_ec_policy *ret,
-			      struct dfs_err *err);
-
-enum dfs_ec_fault {
-	DFS_EC_UNIT_MISSING = 1, /* no data node has it, or none gives it: `why` */
-	DFS_EC_UNIT_CORRUPT = 2, /* its checksum is wrong */
-	DFS_EC_UNIT_DIFFERS = 3, /* it is not what the other units make of it */
-	/* the units do not agree; too few are left to tell which one is wrong */
-	DFS_EC_GROUP_DIFFERS = 4,
-	DFS_EC_GROUP_LOST = 5, /* fewer units than it takes to read it */
-};
-
-/** What is wrong with a unit of a block group, or with the group. */
-struct dfs_ec_finding {
-	enum dfs_ec_fault fault;
-	int64_t group;   /* its block id; that of the unit is group + unit */
-	uint64_t offset; /* in the file, where the group begins */
-	unsigned unit;
-	/* DIFFERS: in the units, where a part of at most 256 KiB begins in which they do */
-	uint64_t at;
-	const char *node; /* "10.0.0.1:9866", or "no node" */
-	const char *why;  /* for a person; "" */
-};
-
-struct dfs_ec_summary {
-	uint64_t groups, units; /* that were looked at */
-	uint64_t bytes;         /* of all units, parity too */
-	uint64_t findings;
-	/* groups of which no redundancy is left: nothing to compare with */
-	uint64_t unchecked;
-	uint64_t reserved[4];
-};
-
-/**
- * Read every unit of every group of a file and compare parity with data. @tell is called for each
- * finding; a unit that is known to be wrong is reported to the NameNode, which has it made anew.
- * *@ret is filled as far as it came. 0 also when there were findings; -EINVAL the file is
- * replicated; -ENOTSUP a codec that this library has not; else as dfs_open().
- */
-DFS_API int dfs_verify_ec(struct dfs *fs, const char *path,
-			  void (*tell)(void *arg, const struct dfs_ec_finding *f), void *arg,
-			  struct dfs_ec_summary *ret, struct dfs_err *err);
-
 /* ---- memory and transport ---- */
 
-/** Memory that reads and writes use without a further copy once RDMA is in use (registered once);
- *  4 KiB-aligned. Free with dfs_buf_free() before dfs_disconnect(). -ENOMEM; -EINVAL: 0 bytes. */
+/** Memory for reads and writes, aligned to 4 KiB; a later version may register it for RDMA. Free
+ *  with dfs_buf_free() before dfs_disconnect(). -ENOMEM; -EINVAL: 0 bytes. */
 DFS_API int dfs_buf_alloc(struct dfs *fs, size_t len, void **ret, struct dfs_err *err);
 DFS_API void dfs_buf_free(struct dfs *fs, void *buf);
 /** Reserved: register memory of the caller. Always -ENOTSUP in this version. */
 DFS_API int dfs_mem_register(struct dfs *fs, void *buf, size_t len, struct dfs_err *err);
 DFS_API int dfs_mem_unregister(struct dfs *fs, void *buf);
-
-/** What this handle did so far; for tests, tools and the curious. */
-struct dfs_counters {
-	uint64_t written_tcp, written_rdma; /* payload bytes sent to first nodes of pipelines */
-	uint64_t read_tcp, read_rdma;       /* payload bytes received */
-	uint64_t pipeline_recoveries;       /* nodes that failed under a writer */
-	uint64_t read_failovers;            /* replicas given up by a reader */
-	uint64_t checksum_errors;           /* replicas reported bad */
-	uint64_t rdma_fallbacks;            /* nodes reached over TCP although RDMA was wanted */
-	/* bytes of erasure-coded files that came from other units */
-	uint64_t read_decoded;
-	uint64_t read_hedges; /* times a slow unit was not waited for */
-	/* block groups written on fewer data nodes than they have units, from their beginning */
-	uint64_t short_groups;
-	/* of the last of these: so many were wanted, so many were there */
-	uint64_t short_group_units, short_group_nodes;
-	/* payload bytes read from the files of replicas on this machine */
-	uint64_t read_local;
-	uint64_t local_fallbacks;  /* times such a read went on by the network */
-	uint64_t short_group_data; /* and so many units of it hold data */
-};
-
-DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret);
-/** Why the data node at "ip:port" was last reached over TCP and not RDMA, into @buf; "" when it was
- *  not. Returns @buf. */
-DFS_API const char *dfs_rdma_reason(struct dfs *fs, const char *node, char *buf, size_t size);
 
 #ifdef __cplusplus
 }

@@ -10,7 +10,7 @@ void credit_init(struct credit *c, uint16_t initial, uint16_t limit)
 
 int credit_take(struct credit *c, bool control)
 {
-	if (credit_avail(c) < (control ? 1 : 2))
+	if (!credit_may_send(c, control))
 		return -EAGAIN;
 	c->sent++;
 	return 0;

@@ -26,7 +26,12 @@ static inline uint16_t credit_avail(const struct credit *c)
 {
 	return (uint16_t)(c->granted - c->sent);
 }
-/** -EAGAIN: wait. Data leaves the last credit for control. */
+/** May a message be sent now? Data leaves the last credit for control. */
+static inline bool credit_may_send(const struct credit *c, bool control)
+{
+	return credit_avail(c) >= (control ? 1 : 2);
+}
+/** -EAGAIN: not credit_may_send(). */
 int credit_take(struct credit *c, bool control);
 /** A message arrived with this cumulative grant. -EPROTO: over the limit, or going backwards. */
 int credit_heard(struct credit *c, uint16_t granted);

@@ -59,11 +59,11 @@ static void receive_one(struct side *s)
 /* Does what it can do in this turn; false: nothing. */
 static bool act(struct side *s, struct side *peer, bool send_data)
 {
-	if (grant_due(&s->grant) && credit_avail(&s->credit)) {
+	if (grant_due(&s->grant) && credit_may_send(&s->credit, true)) {
 		send_one(s, peer, true);
 		return true;
 	}
-	if (send_data && credit_avail(&s->credit) > 1) {
+	if (send_data && credit_may_send(&s->credit, false)) {
 		send_one(s, peer, false);
 		return true;
 	}

@@ -183,7 +183,7 @@ static void build_chain(struct vconn *c, struct chain *ch)
 	struct vreq *q;
 
 	/* docs/wire.md 2: the dialer speaks first */
-	if (c->active && !c->ping_ns && credit_avail(&c->credit)) {
+	if (c->active && !c->ping_ns && credit_may_send(&c->credit, true)) {
 		c->ping_ns = clock_mono_ns();
 		add_heartbeat(c, ch, V_PING);
 	}
@@ -191,7 +191,7 @@ static void build_chain(struct vconn *c, struct chain *ch)
 		if (q->kind == V_PUSH) {
 			if (!add_push(c, ch, q))
 				break;
-		} else if (credit_avail(&c->credit) < 2) { /* the last one is for a heartbeat */
+		} else if (!credit_may_send(&c->credit, false)) {
 			metric_add(METRIC_RDMA_STALL_CREDIT, 1);
 			break;
 		} else if (!add_send(c, ch, q)) {
@@ -205,7 +205,8 @@ static void build_chain(struct vconn *c, struct chain *ch)
 		}
 		add_pull(c, ch, q);
 	}
-	if ((c->beat || grant_due(&c->grant)) && credit_avail(&c->credit) && sq_has_room(c))
+	if ((c->beat || grant_due(&c->grant)) && credit_may_send(&c->credit, true) &&
+	    sq_has_room(c))
 		add_heartbeat(c, ch, V_SEND);
 	if (ch->n && c->awaited && !(ch->wr[ch->n - 1].send_flags & IBV_SEND_SIGNALED)) {
 		bool waits = false;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuse/requests/local_names.h"
+
 #define ENTRIES_MAX 512 /* of one list from the kernel; HDFS takes 32 */
 #define ENTRY_SIZE sizeof(struct posix_acl_xattr_entry)
 #define HEADER_SIZE sizeof(struct posix_acl_xattr_header)
@@ -182,10 +184,10 @@ static int take_entry(struct new_list *l, enum dfs_acl_scope scope,
 	name[0] = '\0';
 	switch (le16toh(x->e_tag)) {
 	case TAG_USER:
-		rc = users_name(le32toh(x->e_id), name);
+		rc = local_user_name(le32toh(x->e_id), name);
 		break;
 	case TAG_GROUP:
-		rc = users_group_name(le32toh(x->e_id), name);
+		rc = local_group_name(le32toh(x->e_id), name);
 		e->type = DFS_ACL_GROUP;
 		break;
 	case TAG_USER_OBJ:

@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "client/include/dfsclient.h"
+#include "client/include/dfsclient_ext.h"
 #include "common/base/list.h"
 
 struct overlay;
@@ -79,13 +79,13 @@ struct inode {
 	int32_t backing;
 	uint32_t backing_opens;                /* L: so many of `opens` read it there, */
 	struct dfs_content_id backing_content; /* L: and this is what it holds */
-	/* L: its file has another inode, or will get one; `gone`, for who has this one open */
+	/* L: its file has another inode, or will get one; `gone`, for its open handles */
 	bool retired;
 	/* L: constant: this is such another inode, and its number no HDFS id */
 	bool alias;
 	pid_t named_by;    /* L: the thread that looked its name up last, until it opens it, */
 	uint64_t named_ns; /* L: and when it asked */
-	/* L: it is being deleted or its name replaced: who opens it waits for the end of that */
+	/* L: it is being deleted or its name replaced: an open waits for the end of that */
 	uint32_t leaving;
 	uint32_t mode; /* L: permission bits in HDFS, MODE_HAS_ACL */
 
@@ -100,7 +100,7 @@ struct inode {
 	bool w_unflushed;    /* C: w was written since its last flush */
 	bool w_early;        /* C: its end need not wait for the NameNode's disk */
 	bool w_written;      /* C: w has taken bytes */
-	/* BY_UID of who has closed it early; BY_ANYBODY: it is not known whether somebody has */
+	/* BY_UID of the user that closed it early; BY_ANYBODY: nobody knows whether anyone has */
 	atomic_uint_fast64_t early_by;
 	uint32_t w_mark; /* C: in mount.state, as long as its lease is ours; 0: none */
 	/* C: behind blocks that may have been closed early, and are not synced yet */
@@ -169,7 +169,7 @@ void inode_retire(struct inodes *t, struct inode *in);
 void inode_new_id(struct inodes *t, struct inode *in, uint64_t id);
 /** The HDFS file that is its content, at this moment. */
 uint64_t inode_id(struct inodes *t, const struct inode *in);
-/** One `leaving` less: who waits for the end of that goes on. */
+/** One `leaving` less: those that wait for the end of that go on. */
 void inode_left(struct inodes *t, struct inode *in);
 /** Call @fn for every inode whose parent is @parent, with the lock held. */
 void inode_each_child(struct inodes *t, uint64_t parent, void (*fn)(struct inode *in, void *arg),

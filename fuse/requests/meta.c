@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/utf8.h"
 #include "fuse/content/content.h"
+#include "fuse/requests/local_names.h"
 #include "fuse/requests/ops.h"
 
 /* ---- looking ---- */
@@ -154,10 +155,10 @@ static int change_owner(struct ask *a, const struct stat *attr, int valid)
 {
 	char owner[DFS_NAME_MAX + 1], group[DFS_NAME_MAX + 1];
 	const bool to_owner = valid & FUSE_SET_ATTR_UID, to_group = valid & FUSE_SET_ATTR_GID;
-	int rc = to_owner ? users_name(attr->st_uid, owner) : 0;
+	int rc = to_owner ? local_user_name(attr->st_uid, owner) : 0;
 
 	if (rc == 0 && to_group)
-		rc = users_group_name(attr->st_gid, group);
+		rc = local_group_name(attr->st_gid, group);
 	if (rc < 0)
 		return rc;
 	ask_change_begin(a);

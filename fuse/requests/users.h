@@ -9,10 +9,10 @@
  * In the other direction owner and group names become local numbers. A number without a name here
  * is a name of digits in HDFS, both ways; any other name that is not known here is shown as nobody.
  * Ownership: users_get() gives a counted handle, users_put() releases it. At most USERS_MAX are
- * kept; the one that was idle longest goes. Its handle is what remembers files that were closed
- * early: where it owes a sync of such files it becomes a *debtor*, until users_settle() has made
- * that sync. A sync that fails for good is told to its user, at the next sync that this user asks
- * for, and once to somebody else who asks for what may be the same files.
+ * kept; the one that was idle longest goes. A handle remembers files that were closed early. When
+ * it must go and still owes a sync of such files, it becomes a *debtor* until users_settle() has
+ * made that sync. When the sync fails for good, its user gets the error at the next sync that this
+ * user asks for, and so does, once, somebody else who asks about files that may be the same.
  * Threading: any thread, users_settle() one at a time; `lock` is a leaf.
  */
 #include <pthread.h>
@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "client/include/dfsclient.h"
+#include "client/include/dfsclient_ext.h"
 #include "common/base/list.h"
 
 #define USERS_MAX 256   /* handles at the same time */
@@ -29,7 +29,6 @@
 #define LOST_MAX 256    /* users who are still to be told that their sync failed */
 #define NAME_CACHE 512  /* names that are remembered, of users and of groups each */
 #define NAME_TTL_S 60   /* and for how long */
-#define ID_NOBODY 65534
 
 struct user {
 	struct list link; /* in users.debtors, or not linked */
@@ -40,7 +39,7 @@ struct user {
 	bool own_name;
 	uint32_t refs;
 	uint64_t used_ns;
-	/* when the NameNode last took it for who may do everything; 0: never */
+	/* when the NameNode last took it for the superuser; 0: never */
 	atomic_uint_fast64_t super_ns;
 	/* files created or closed early, and how many of these are on the NameNode's disk for sure
 	 */
@@ -115,10 +114,6 @@ gid_t users_gid(struct users *u, const char *group);
 /** The number that a name has here, whatever options show instead; false: it has none. */
 bool users_find_uid(struct users *u, const char *name, uint32_t *ret);
 bool users_find_gid(struct users *u, const char *name, uint32_t *ret);
-/** What a local user or group is called in HDFS into @buf[DFS_NAME_MAX + 1]: its name, or its
- *  digits when it has none here. -EIO: it is not known whether it has one (then digits, too). */
-int users_name(uid_t uid, char *buf);
-int users_group_name(gid_t gid, char *buf);
 /** What the library has counted, of all users there were. */
 void users_counters(struct users *u, struct dfs_counters *ret);
 uint32_t users_count(struct users *u);

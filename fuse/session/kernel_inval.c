@@ -86,7 +86,7 @@ void kernel_inval_stop(struct kernel_inval *f)
 static void add(struct kernel_inval *f, struct forget *g)
 {
 	pthread_mutex_lock(&f->lock);
-	if (g->req || f->count < FORGET_MAX) {
+	if (g->req || f->count < INVAL_MAX) {
 		list_add_tail(&f->work, &g->link);
 		f->count++;
 		g = NULL;

@@ -4,14 +4,15 @@
 /**
  * kernel_inval - a thread that tells the kernel which names, or which pages, to forget
  *
- * Idea: when a directory is closed to others, the kernel must ask again for each name in it. It
- * takes the lock of the directory for that, which the request at hand still holds: so it is told
- * from a thread of its own, right after the answer. When bytes are written past pages that others
- * read, the kernel waits for reads of these pages under way, and the threads that answer requests
- * are needed for them: so this thread waits, and answers the write where that must come after. A
- * mount has one for names and one for pages: who holds the lock of a directory (rename) may wait
- * for a file, and who holds that one for the answer to a write.
- * Threading: any thread asks; one thread works. Limit: FORGET_MAX names wait; beyond, names stay
+ * Idea: when a directory is closed to others, the kernel must ask again for each name in it. To
+ * forget a name the kernel takes the lock of the directory, which the request at hand still holds.
+ * So a thread of its own tells the kernel, right after the answer. When bytes are written past
+ * pages that others read, the kernel waits for reads of these pages, and the threads that answer
+ * requests are needed for these reads. So this thread waits, and answers the write where the answer
+ * must come after. A mount has one such thread for names and one for pages: a rename, which holds
+ * the lock of a directory, may wait for a file, and the holder of the file's lock for the answer to
+ * a write.
+ * Threading: any thread asks; one thread works. Limit: INVAL_MAX names wait; beyond, names stay
  * until entry_timeout.
  */
 #define FUSE_USE_VERSION 312
@@ -22,7 +23,7 @@
 
 #include "common/base/list.h"
 
-#define FORGET_MAX 1000000
+#define INVAL_MAX 1000000
 
 struct kernel_inval {
 	pthread_mutex_t lock;

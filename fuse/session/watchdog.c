@@ -104,7 +104,7 @@ static void find_killed(struct mount *m)
 	list_for_each (l, &m->request_table.under_way) {
 		const struct request *r = container_of(l, struct request, link);
 
-		if (n < WARDEN_LOOKS && r->from.pid && is_due(r, now))
+		if (n < WATCHDOG_LOOKS && r->from.pid && is_due(r, now))
 			w->killed[n++] = r->from;
 	}
 	pthread_mutex_unlock(&m->request_table.lock);
@@ -125,18 +125,18 @@ static bool is_killed(const struct watchdog *w, const struct request *r)
 /* The errno to give it up with, or 0. */
 static int verdict(const struct mount *m, const struct request *r, uint64_t now)
 {
-	uint64_t moved = r->begin_ns, limit = WARDEN_TIMES * m->opt.timeout_s * NS_PER_S;
+	uint64_t moved = r->begin_ns, limit = WATCHDOG_TIMES * m->opt.timeout_s * NS_PER_S;
 	bool behind = false;
 
 	if (!is_due(r, now))
 		return 0;
 	if (is_killed(&m->watchdog, r))
 		return EINTR;
-	if (now - r->begin_ns <= WARDEN_BEHIND_MS * NS_PER_MS && now - r->begin_ns <= limit)
+	if (now - r->begin_ns <= WATCHDOG_BEHIND_MS * NS_PER_MS && now - r->begin_ns <= limit)
 		return 0; /* the others need not be looked at */
 	look_around(&m->request_table, r, &moved, &behind);
-	if (behind && limit > WARDEN_BEHIND_MS * NS_PER_MS)
-		limit = WARDEN_BEHIND_MS * NS_PER_MS;
+	if (behind && limit > WATCHDOG_BEHIND_MS * NS_PER_MS)
+		limit = WATCHDOG_BEHIND_MS * NS_PER_MS;
 	return now - moved > limit ? ETIMEDOUT : 0;
 }
 

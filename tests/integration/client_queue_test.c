@@ -10,7 +10,7 @@
  * HADOOP_CONF_DIR names the cluster (without it: skipped). Everything happens below
  * /tmp/client_queue_test.<pid>, which is removed at the end. Prints PASS/FAIL lines; exit 0, 1, 77.
  */
-#include <dfsclient.h>
+#include <dfsclient_ext.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dfsclient.h"
+#include "dfsclient_ext.h"
 
 #define LEN_MAX (64u << 20)
 

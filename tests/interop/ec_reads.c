@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "client/include/dfsclient.h"
+#include "client/include/dfsclient_ext.h"
 
 #define PREADS 12
 #define SEEKS 3

@@ -56,8 +56,6 @@ static int call_append(struct dfs *fs, const char *path, uint32_t flags,
 	int rc;
 
 	for (;;) {
-		const struct timespec ts = {(time_t)(pause / NS_PER_S), (long)(pause % NS_PER_S)};
-
 		if (early_close_is_old(fs))
 			early_close_settle_quietly(fs);
 		rc = call_once(fs, path, flags, ret, err);
@@ -65,7 +63,7 @@ static int call_append(struct dfs *fs, const char *path, uint32_t flags,
 			continue; /* we have closed it, and that was undone */
 		if (rc == 0 || !is_passing(err) || clock_mono_ns() >= deadline)
 			break;
-		(void)nanosleep(&ts, NULL); /* an early end is fine */
+		sleep_ns(pause);
 		pause = pause * 2 < POLL_MAX_NS ? pause * 2 : POLL_MAX_NS;
 	}
 	if ((rc == -EEXIST || rc == -ENOENT) && path_stat(fs, path, &st, err) == 0 &&
@@ -116,9 +114,7 @@ static void await_nodes(struct dfs *fs, const char *path, Hd__AppendResponseProt
 	uint64_t pause = POLL_FIRST_NS;
 
 	while (m->block->n_locs < m->stat->block_replication && clock_mono_ns() < deadline) {
-		const struct timespec ts = {0, (long)pause};
-
-		(void)nanosleep(&ts, NULL); /* an early end is fine */
+		sleep_ns(pause);
 		if (!ask_again(fs, path, offset, &m->block))
 			break;
 		pause *= 2;
@@ -150,7 +146,8 @@ static int check_file(const Hd__AppendResponseProto *m, const char *path, uint32
 		      struct err *err)
 {
 	if (!m->stat)
-		return err_set(err, -EPROTO, "the NameNode opens %.200s without a word", path);
+		return err_set(err, -EPROTO,
+			       "the NameNode opened %.200s, and its answer lacks the file", path);
 	if (m->stat->fileencryptioninfo)
 		return err_set(err, -ENOTSUP,
 			       "%.200s is encrypted, which this version cannot write", path);

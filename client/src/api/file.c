@@ -195,10 +195,13 @@ static int take_created(const Hd__HdfsFileStatusProto *st, const char *path, str
 			struct err *err)
 {
 	if (!st)
-		return err_set(err, -EPROTO, "the NameNode created %.200s without a word", path);
+		return err_set(err, -EPROTO,
+			       "the NameNode created %.200s, and its answer lacks the file", path);
 	if (st->fileencryptioninfo)
-		return err_set(err, -ENOTSUP,
-			       "%.200s would be encrypted, which this version cannot write", path);
+		return err_set(
+			err, -ENOTSUP,
+			"%.200s lies in an encryption zone, and this version cannot write encrypted files",
+			path);
 	ret->file_id = st->fileid;
 	return output_policy(st->ecpolicy, path, &ret->policy, err);
 }

@@ -41,8 +41,7 @@ DFS_API int dfs_mem_register(struct dfs *fs, void *buf, size_t len, struct dfs_e
 	(void)len;
 	err_reset(&err);
 	err_set(&err, -ENOTSUP,
-		"registering a caller's memory is not in this version; use "
-		"dfs_buf_alloc()");
+		"this version cannot register a caller's memory; use dfs_buf_alloc()");
 	return api_err(out, &err, err.rc);
 }
 

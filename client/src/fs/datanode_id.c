@@ -20,7 +20,8 @@ int node_addr(const Hd__DatanodeIDProto *id, bool use_hostname, bool ipc, struct
 	const char *host = use_hostname && *id->hostname ? id->hostname : id->ipaddr;
 
 	if (port == 0 || port > 65535)
-		return err_set(err, -EPROTO, "data node %s has port %u, which is none", host, port);
+		return err_set(err, -EPROTO, "the NameNode says that data node %s has port %u",
+			       host, port);
 	return net_resolve(host, (uint16_t)port, ret, err);
 }
 
@@ -39,6 +40,13 @@ static void fit(char *buf, size_t size, const char *text, size_t len)
 		more = "...";
 	}
 	snprintf(buf, size, "%.*s%s", (int)len, text, more);
+}
+
+int node_no_connection(int rc, struct err *err)
+{
+	err_prefix(err, NODE_TOLD);
+	err_cure(err, "is it up? see dfs admin report");
+	return rc;
 }
 
 void node_why(char *buf, size_t size, const char *text)
@@ -76,7 +84,7 @@ int located_check(const Hd__LocatedBlockProto *lb, bool writable, struct err *er
 			"file fewer replicas (dfs setrep)",
 			lb->n_locs, LOCATED_NODES_MAX);
 	if (writable && lb->n_locs == 0)
-		return err_set(err, -ENOSPC, "the NameNode offers no data node for a new block");
+		return err_set(err, -ENOSPC, "the NameNode offers no data node for a block");
 	if (writable && (lb->n_storageids != lb->n_locs || lb->n_storagetypes != lb->n_locs))
 		return err_set(err, -EPROTO,
 			       "the NameNode sent %zu nodes with %zu storage ids and %zu types",

@@ -27,6 +27,10 @@ int node_addr(const Hd__DatanodeIDProto *id, bool use_hostname, bool ipc, struct
 
 #define NODE_TOLD                                                                                  \
 	"data node, address from the NameNode" /* before what went wrong with the address */
+/** A connection to a data node failed with @rc: say whose address it was, and the cure. Returns
+ *  @rc.
+ */
+int node_no_connection(int rc, struct err *err);
 /** The cause in @text, for a list in which the node is named before it: without NODE_TOLD and
  *  without the cure. What does not fit into @buf ends with a whole word and "...". */
 void node_why(char *buf, size_t size, const char *text);

@@ -112,10 +112,9 @@ uint32_t nn_safe_mode_pause(const struct dfs *fs, const struct err *err, uint32_
 static bool wait_in_safe_mode(const struct dfs *fs, const struct err *err, uint32_t *round)
 {
 	const uint32_t ms = nn_safe_mode_pause(fs, err, round);
-	const struct timespec ts = {ms / 1000, (long)(ms % 1000 * NS_PER_MS)};
 
 	if (ms)
-		(void)nanosleep(&ts, NULL); /* an early end is fine */
+		sleep_ns(ms * NS_PER_MS);
 	return ms;
 }
 
@@ -229,15 +228,21 @@ static int make_client_name(struct dfs *fs, struct err *err)
 	uint64_t id;
 
 	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
-		return err_sys(err, neg_errno(), "no random numbers");
+		return err_sys(err, neg_errno(),
+			       "the kernel gives no random numbers for the name of this client");
 	snprintf(fs->client_name, sizeof(fs->client_name), "libdfsclient_%ld_%016llx",
 		 (long)getpid(), (unsigned long long)id);
 	return 0;
 }
 
-static int rpc_opts(const struct dfs *fs, const struct nameservice *ns, struct rpc_client_opts *ret,
-		    struct err *err)
+/* How the NameNodes of @uri are reached; @ns has the addresses. */
+static int rpc_opts(const struct dfs *fs, const char *uri, struct nameservice *ns,
+		    struct rpc_client_opts *ret, struct err *err)
 {
+	int rc = nameservice_find(fs->conf, uri, ns, err);
+
+	if (rc < 0)
+		return rc;
 	*ret = (struct rpc_client_opts){
 		.protocol = RPC_PROTO_CLIENT,
 		.user = fs->user,
@@ -258,14 +263,13 @@ static int make_rpc(struct dfs *fs, const char *uri, struct err *err)
 {
 	struct rpc_client_opts o;
 	struct nameservice ns;
-	int rc = nameservice_find(fs->conf, uri, &ns, err);
+	int rc = rpc_opts(fs, uri, &ns, &o, err);
 
 	if (rc < 0)
 		return rc;
 	snprintf(fs->uri, sizeof(fs->uri), "%s", ns.uri);
 	fs->has_others = ns.count > 1;
-	rc = rpc_opts(fs, &ns, &o, err);
-	return rc ?: rpc_client_new(&o, &fs->nn, err);
+	return rpc_client_new(&o, &fs->nn, err);
 }
 
 /* The NameNode was there: from now on it is worth waiting for. */
@@ -278,9 +282,8 @@ int nn_queue_new(struct dfs *fs, struct rpc_queue **ret, struct err *err)
 {
 	struct rpc_client_opts o;
 	struct nameservice ns;
-	int rc = nameservice_find(fs->conf, fs->uri, &ns, err);
+	int rc = rpc_opts(fs, fs->uri, &ns, &o, err);
 
-	rc = rc ?: rpc_opts(fs, &ns, &o, err);
 	if (rc < 0)
 		return rc;
 	o.connect_retries = connect_retries(fs);
@@ -293,9 +296,8 @@ static int ask_service_status(struct dfs *fs, struct err *err)
 	struct rpc_client *c = NULL;
 	struct rpc_client_opts o;
 	struct nameservice ns;
-	int rc = nameservice_find(fs->conf, fs->uri, &ns, err);
+	int rc = rpc_opts(fs, fs->uri, &ns, &o, err);
 
-	rc = rc ?: rpc_opts(fs, &ns, &o, err);
 	if (rc < 0)
 		return rc;
 	o.protocol = RPC_PROTO_HA;
@@ -454,7 +456,7 @@ DFS_API void dfs_disconnect(struct dfs *fs)
 	if (!fs)
 		return;
 	if (fs->nn)
-		rpc_client_cancel(fs->nn); /* the keeper may be in a call */
+		rpc_client_cancel(fs->nn); /* the housekeeper may be in a call */
 	housekeeper_fini(&fs->keeper);
 	rpc_client_free(fs->nn);
 	rdma_free(fs->rdma);

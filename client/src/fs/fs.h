@@ -5,12 +5,12 @@
  * fs - one connected file system: what all files of a handle share
  *
  * Idea: a `struct dfs` holds the parsed settings, the RPC client of the NameNode, caches (idle data
- * connections, packet memory, suspect nodes, RDMA fallbacks) and the keeper thread.
+ * connections, packet memory, suspect nodes, RDMA fallbacks) and the househousekeeper thread.
  * Ownership: made by dfs_connect(), which owns everything in it; files borrow it.
  * Threading: `set`, `user`, `uri`, `defaults` never change after dfs_connect(). Everything else has
  * its own lock, named beside it. Lock order: reader.seq_lock, then reader.lock or
  * idle_streams.lock, or keeper.lock; keeper.lock, then idle_streams.lock and reader.seq_lock or
- * writer.lock, which the keeper only tries; the locks of the caches are leaves.
+ * writer.lock, which the housekeeper only tries; the locks of the caches are leaves.
  * See docs/design/003-client.md.
  */
 #include <pthread.h>
@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/include/dfsclient.h"
+#include "client/include/dfsclient_ext.h"
 #include "client/src/fs/datanode_id.h"
 #include "client/src/fs/housekeeper.h"
 #include "client/src/fs/settings.h"
@@ -28,6 +28,7 @@
 #include "client/src/write/deferred_sync.h"
 #include "client/src/write/early_close.h"
 #include "client/src/write/packet.h"
+#include "common/base/clock.h"
 #include "common/base/conf.h"
 #include "common/base/err.h"
 #include "common/rpc/client.h"
@@ -99,6 +100,14 @@ static inline void err_reset(struct err *e)
 {
 	e->rc = 0;
 	e->text[0] = e->remote[0] = '\0';
+}
+
+/** A signal may end it early: callers look again. */
+static inline void sleep_ns(uint64_t ns)
+{
+	const struct timespec ts = {(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
+
+	(void)nanosleep(&ts, NULL);
 }
 
 static inline void count_add(atomic_uint_fast64_t *c, uint64_t n)

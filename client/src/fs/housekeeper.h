@@ -12,8 +12,8 @@
  * calls of others is done every 5 s at most.
  * Ownership: part of struct dfs. A writer is on the list from housekeeper_add() to
  * housekeeper_remove().
- * Threading: any thread. The keeper holds its lock while it visits a writer and only try-locks the
- * writer: a writer that is busy keeps its pipeline alive itself.
+ * Threading: any thread. The housekeeper holds its lock while it visits a writer and only try-locks
+ * the writer: a writer that is busy keeps its pipeline alive itself.
  * Source: hdfs-wire 3.6 (leases), 5.6 (heartbeat).
  */
 #include <pthread.h>
@@ -27,7 +27,7 @@ struct dfs;
 
 /** Embedded in a writer. */
 struct housekept {
-	struct list link; /* on the keeper's list */
+	struct list link; /* on the housekeeper's list */
 	/** Send heartbeats where it was quiet for long; never waits. */
 	void (*keep_alive)(struct housekept *k, uint64_t now_ns);
 };

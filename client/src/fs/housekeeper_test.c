@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: readers with open streams make the keeper look at these often; what costs others
- * something (calls of the NameNode, questions to data nodes) is not done more often for that. Time
- * is a fake: it stands still, and the keeper does not sleep. */
+/* What must hold: readers with open streams make the housekeeper look at these often; what costs
+ * others something (calls of the NameNode, questions to data nodes) is not done more often for
+ * that. Time is a fake: it stands still, and the housekeeper does not sleep. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>

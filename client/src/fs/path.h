@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * path - what a caller writes, as the absolute path that the NameNode wants
+ * path - a caller's path, made into the absolute path that the NameNode wants
  *
  * Idea: "//", "." and ".." are resolved here because the NameNode refuses them; relative paths
  * start at /user/<user>, as everywhere in Hadoop. Threading: pure.

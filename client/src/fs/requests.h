@@ -10,7 +10,7 @@
  * Ownership: a request points into itself and at the strings it was given; it is used at once.
  */
 #include "ClientNamenodeProtocol.pb-c.h"
-#include "client/include/dfsclient.h"
+#include "client/include/dfsclient_ext.h"
 #include "client/src/fs/fs.h"
 
 void stat_from_msg(const Hd__HdfsFileStatusProto *f, struct dfs_stat *st);

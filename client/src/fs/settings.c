@@ -193,89 +193,129 @@ static int conf_local(const struct conf *c, struct settings *ret, struct err *er
 	return rc;
 }
 
-int settings_load(const struct conf *c, struct settings *ret, struct err *err)
+static int conf_connections(const struct conf *c, struct settings *ret, struct err *err)
 {
-	static const struct choice rdma[] = {
-		{"auto", RDMA_AUTO}, {"require", RDMA_REQUIRE}, {"off", RDMA_OFF}, {0}};
-	static const struct choice crc[] = {
-		{"CRC32C", CRC_CRC32C}, {"CRC32", CRC_CRC32}, {"NULL", CRC_NULL}, {0}};
-	static const struct choice policy[] = {{"DEFAULT", REPLACE_DEFAULT},
-					       {"ALWAYS", REPLACE_ALWAYS},
-					       {"NEVER", REPLACE_NEVER},
-					       {0}};
-	static const struct choice ec_flush[] = {
-		{"group", EC_FLUSH_GROUP}, {"ignore", EC_FLUSH_IGNORE}, {0}};
-	static const struct choice without_parity[] = {{"refuse", false}, {"allow", true}, {0}};
-#define REPLACE "dfs.client.block.write.replace-datanode-on-failure."
-	struct settings s = {0};
-	int mode = 0, type = 0, pol = 0, flush = 0, bare = 0, rc;
+	int rc = conf_bool(c, "dfs.client.use.datanode.hostname", false, &ret->use_hostname, err);
 
-	rc = conf_choice(c, "dfs.client.rdma", rdma, &mode, err);
-	rc = rc ?: conf_choice(c, "dfs.checksum.type", crc, &type, err);
-	rc = rc ?: conf_choice(c, REPLACE "policy", policy, &pol, err);
-	rc = rc ?: conf_bool(c, REPLACE "enable", true, &s.replace_enable, err);
-	rc = rc ?: conf_bool(c, REPLACE "best-effort", false, &s.replace_best_effort, err);
-	rc = rc ?: conf_bool(c, "dfs.client.use.datanode.hostname", false, &s.use_hostname, err);
-	rc = rc ?: conf_ms(c, "dfs.client.socket-timeout", 60000, &s.socket_timeout_ms, err);
-	rc = rc ?: conf_ms(c, "ipc.client.connect.timeout", 20000, &s.connect_timeout_ms, err);
+	rc = rc ?: conf_ms(c, "dfs.client.socket-timeout", 60000, &ret->socket_timeout_ms, err);
+	rc = rc ?: conf_ms(c, "ipc.client.connect.timeout", 20000, &ret->connect_timeout_ms, err);
+	return rc
+		       ?: conf_u32(c, "ipc.client.connect.max.retries", 10, 100000,
+				   &ret->connect_retries, err);
+}
+
+static int conf_failover(const struct conf *c, struct settings *ret, struct err *err)
+{
+#define FAILOVER "dfs.client.failover."
+	int rc = conf_u32(c, FAILOVER "max.attempts", 15, 1000, &ret->failovers_max, err);
+
 	rc = rc
-		     ?: conf_ms(c, "dfs.client.write.exclude.nodes.cache.expiry.interval.millis",
-				600000, &s.exclude_ms, err);
+		     ?: conf_u32(c, FAILOVER "connection.retries", 0, 1000,
+				 &ret->failover_connect_retries, err);
+	rc = rc ?: conf_ms(c, FAILOVER "sleep.base.millis", 500, &ret->failover_base_ms, err);
+	rc = rc ?: conf_ms(c, FAILOVER "sleep.max.millis", 15000, &ret->failover_max_ms, err);
+	rc = rc ?: conf_u32(c, "dfs.client.retry.max.attempts", 10, 1000, &ret->retries_max, err);
 	rc = rc
-		     ?: conf_u32(c, "dfs.client-write-packet-size", 65536, 16u << 20,
-				 &s.packet_size, err);
+		     ?: conf_u32(c, "dfs.client.retry.startup.safe-mode.millis", 0, 86400000,
+				 &ret->startup_ms, err);
+	rc = rc ?: conf_bool(c, "dfs.client.retry.policy.enabled", false, &ret->retry_enabled, err);
+	return rc ?: conf_retries(c, ret, err);
+}
+
+static int conf_rdma(const struct conf *c, struct settings *ret, struct err *err)
+{
+	static const struct choice modes[] = {
+		{"auto", RDMA_AUTO}, {"require", RDMA_REQUIRE}, {"off", RDMA_OFF}, {0}};
+	int mode = 0, rc = conf_choice(c, "dfs.client.rdma", modes, &mode, err);
+
+	ret->rdma = (enum rdma_mode)mode;
+	rc = rc ?: conf_size(c, "dfs.rdma.eager.limit", 0, &ret->eager_limit, err);
+	return rc ?: conf_ms(c, "dfs.rdma.pool.wait", 30000, &ret->rdma_wait_ms, err);
+}
+
+/* What takes the place of a node that fails under a writer. */
+static int conf_replace(const struct conf *c, struct settings *ret, struct err *err)
+{
+#define REPLACE "dfs.client.block.write.replace-datanode-on-failure."
+	static const struct choice policies[] = {{"DEFAULT", REPLACE_DEFAULT},
+						 {"ALWAYS", REPLACE_ALWAYS},
+						 {"NEVER", REPLACE_NEVER},
+						 {0}};
+	int policy = 0, rc = conf_choice(c, REPLACE "policy", policies, &policy, err);
+
+	ret->replace_policy = (enum replace_policy)policy;
+	rc = rc ?: conf_bool(c, REPLACE "enable", true, &ret->replace_enable, err);
+	return rc ?: conf_bool(c, REPLACE "best-effort", false, &ret->replace_best_effort, err);
+}
+
+static int conf_writers(const struct conf *c, struct settings *ret, struct err *err)
+{
+	int rc = conf_u32(c, "dfs.client-write-packet-size", 65536, 16u << 20, &ret->packet_size,
+			  err);
+
 	rc = rc
 		     ?: conf_u32(c, "dfs.client.write.max-packets-in-flight", 80, 65536,
-				 &s.window_packets, err);
+				 &ret->window_packets, err);
 	rc = rc
 		     ?: conf_u32(c, "dfs.client.block.write.retries", 3, 1000,
-				 &s.block_write_retries, err);
+				 &ret->block_write_retries, err);
+	rc = rc
+		     ?: conf_ms(c, "dfs.client.write.exclude.nodes.cache.expiry.interval.millis",
+				600000, &ret->exclude_ms, err);
+	if (ret->window_packets < 2)
+		ret->window_packets = 2;
+	return rc ?: conf_replace(c, ret, err);
+}
+
+static int conf_ec(const struct conf *c, struct settings *ret, struct err *err)
+{
+	static const struct choice flushes[] = {
+		{"group", EC_FLUSH_GROUP}, {"ignore", EC_FLUSH_IGNORE}, {0}};
+	static const struct choice bare[] = {{"refuse", false}, {"allow", true}, {0}};
+	int flush = 0, without_parity = 0,
+	    rc = conf_choice(c, "dfs.client.ec.flush", flushes, &flush, err);
+
+	rc = rc ?: conf_choice(c, "dfs.client.ec.without.parity", bare, &without_parity, err);
+	ret->ec_flush = (enum ec_flush)flush;
+	ret->ec_without_parity = without_parity;
+	return rc;
+}
+
+static int conf_new_files(const struct conf *c, struct settings *ret, struct err *err)
+{
+	static const struct choice types[] = {
+		{"CRC32C", CRC_CRC32C}, {"CRC32", CRC_CRC32}, {"NULL", CRC_NULL}, {0}};
+	int type = 0, rc = conf_choice(c, "dfs.checksum.type", types, &type, err);
+
+	ret->crc_type = (enum crc_type)type;
+	rc = rc ?: conf_size(c, "dfs.blocksize", 0, &ret->block_size, err);
+	rc = rc ?: conf_u32(c, "dfs.replication", 0, 32767, &ret->replication, err);
+	rc = rc ?: conf_u32(c, "dfs.bytes-per-checksum", 0, BPC_MAX, &ret->bytes_per_checksum, err);
+	rc = rc ?: positive(c, "dfs.blocksize", ret->block_size, err);
+	rc = rc ?: positive(c, "dfs.replication", ret->replication, err);
+	rc = rc ?: positive(c, "dfs.bytes-per-checksum", ret->bytes_per_checksum, err);
+	return rc ?: conf_umask(c, &ret->umask, err);
+}
+
+int settings_load(const struct conf *c, struct settings *ret, struct err *err)
+{
+	struct settings s = {0};
+	int rc = conf_connections(c, &s, err);
+
+	rc = rc ?: conf_failover(c, &s, err);
 	rc = rc
 		     ?: conf_u32(c, "dfs.client.max.block.acquire.failures", 3, 1000,
 				 &s.acquire_failures, err);
-	rc = rc
-		     ?: conf_u32(c, "ipc.client.connect.max.retries", 10, 100000,
-				 &s.connect_retries, err);
-	rc = rc ?: conf_u32(c, "dfs.client.failover.max.attempts", 15, 1000, &s.failovers_max, err);
-	rc = rc
-		     ?: conf_u32(c, "dfs.client.failover.connection.retries", 0, 1000,
-				 &s.failover_connect_retries, err);
-	rc = rc
-		     ?: conf_ms(c, "dfs.client.failover.sleep.base.millis", 500,
-				&s.failover_base_ms, err);
-	rc = rc
-		     ?: conf_ms(c, "dfs.client.failover.sleep.max.millis", 15000,
-				&s.failover_max_ms, err);
-	rc = rc ?: conf_u32(c, "dfs.client.retry.max.attempts", 10, 1000, &s.retries_max, err);
-	rc = rc
-		     ?: conf_u32(c, "dfs.client.retry.startup.safe-mode.millis", 0, 86400000,
-				 &s.startup_ms, err);
-	rc = rc ?: conf_bool(c, "dfs.client.retry.policy.enabled", false, &s.retry_enabled, err);
-	rc = rc ?: conf_retries(c, &s, err);
 	rc = rc ?: conf_hints(c, &s, err);
+	rc = rc ?: conf_rdma(c, &s, err);
 	rc = rc ?: conf_local(c, &s, err);
-	rc = rc ?: conf_choice(c, "dfs.client.ec.flush", ec_flush, &flush, err);
-	rc = rc ?: conf_choice(c, "dfs.client.ec.without.parity", without_parity, &bare, err);
-	rc = rc ?: conf_umask(c, &s.umask, err);
-	rc = rc ?: conf_size(c, "dfs.rdma.eager.limit", 0, &s.eager_limit, err);
-	rc = rc ?: conf_ms(c, "dfs.rdma.pool.wait", 30000, &s.rdma_wait_ms, err);
-	rc = rc ?: conf_size(c, "dfs.blocksize", 0, &s.block_size, err);
-	rc = rc ?: conf_u32(c, "dfs.replication", 0, 32767, &s.replication, err);
-	rc = rc ?: conf_u32(c, "dfs.bytes-per-checksum", 0, BPC_MAX, &s.bytes_per_checksum, err);
-	rc = rc ?: positive(c, "dfs.blocksize", s.block_size, err);
-	rc = rc ?: positive(c, "dfs.replication", s.replication, err);
-	rc = rc ?: positive(c, "dfs.bytes-per-checksum", s.bytes_per_checksum, err);
+	rc = rc ?: conf_writers(c, &s, err);
+	rc = rc ?: conf_ec(c, &s, err);
+	rc = rc ?: conf_new_files(c, &s, err);
 	if (rc < 0)
 		return rc;
-	s.rdma = (enum rdma_mode)mode;
-	/* who requires it wants to see it */
+	/* who requires RDMA wants to see it */
 	s.local.enabled = s.local.enabled && *s.local.path && s.rdma != RDMA_REQUIRE;
-	s.crc_type = (enum crc_type)type;
-	s.ec_flush = (enum ec_flush)flush;
-	s.ec_without_parity = bare;
-	s.replace_policy = (enum replace_policy)pol;
-	if (s.window_packets < 2)
-		s.window_packets = 2;
 	*ret = s;
 	return 0;
 }

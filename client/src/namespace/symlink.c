@@ -71,7 +71,7 @@ DFS_API int dfs_symlink(struct dfs *fs, const char *target, const char *path, st
 
 	path_call_begin(&a, fs, path);
 	if (a.rc == 0 && (!target || !*target))
-		a.rc = err_set(&a.err, -EINVAL, "a symbolic link to nothing");
+		a.rc = err_set(&a.err, -EINVAL, "the target of a symbolic link is empty");
 	perm.perm = 0777;
 	req.target = (char *)target;
 	req.link = a.path;

@@ -17,7 +17,8 @@ DFS_API int dfs_access(struct dfs *fs, const char *path, uint32_t bits, struct d
 
 	path_call_begin(&a, fs, path);
 	if (a.rc == 0 && bits > 7)
-		a.rc = err_set(&a.err, -EINVAL, "access bits %u", bits);
+		a.rc = err_set(&a.err, -EINVAL,
+			       "there are no access bits %u: give a sum of 1, 2 and 4", bits);
 	req.path = a.path;
 	req.mode = (Hd__AclEntryProto__FsActionProto)(bits & 7);
 	(void)path_call_send(&a, "checkAccess", &req.base,

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/read/block_locations.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "ClientDatanodeProtocol.pb-c.h"
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "client/src/fs/path_call.h"
+#include "client/src/read/block_length.h"
 #include "client/src/striped/block_group.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -16,10 +15,10 @@
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
 
-#define STRETCH_BLOCKS 10                 /* blocks per question, as the stock client */
-#define LENGTH_TRIES 20                   /* for a block that waits for its recovery, */
-#define LENGTH_PAUSE_NS (250 * NS_PER_MS) /* so far apart */
-#define STRETCHES_MAX 16                  /* kept per file; the oldest goes first */
+#define STRETCH_BLOCKS 10 /* blocks per question, as the stock client */
+#define RETRY_FIRST_NS                                                                             \
+	(500 * NS_PER_MS) /* the first pause before fresh locations; then 4 times it */
+#define STRETCHES_MAX 16  /* kept per file; the oldest goes first */
 
 struct stretch {
 	struct list link;
@@ -27,168 +26,6 @@ struct stretch {
 	uint32_t refs;                         /* under its lock: list and users */
 	Hd__GetBlockLocationsResponseProto *m; /* owned */
 };
-
-/* ---- the length of a block that is being written ---- */
-
-static int visible_length(struct dfs *fs, const Hd__LocatedBlockProto *lb, size_t node,
-			  uint64_t *ret, struct err *err)
-{
-	Hd__GetReplicaVisibleLengthRequestProto req =
-		HD__GET_REPLICA_VISIBLE_LENGTH_REQUEST_PROTO__INIT;
-	ProtobufCMessage *m;
-	const struct rpc_token token = {
-		.identifier = lb->blocktoken->identifier.data,
-		.identifier_len = lb->blocktoken->identifier.len,
-		.password = lb->blocktoken->password.data,
-		.password_len = lb->blocktoken->password.len,
-	};
-	struct rpc_client_opts o = {
-		.protocol = RPC_PROTO_CLIENT_DATANODE,
-		.user = fs->user,
-		.token = token.identifier_len ? &token : NULL, /* of a NameNode with block tokens */
-		.peer = "data node",
-		.addr_key = "dfs.datanode.ipc.address",
-		.connect_timeout_ms = fs->set.connect_timeout_ms,
-		.call_timeout_ms = fs->set.socket_timeout_ms,
-	};
-	struct rpc_client *c;
-	int rc = node_addr(lb->locs[node]->id, fs->set.use_hostname, true, &o.addr, err);
-
-	rc = rc ?: rpc_client_new(&o, &c, err);
-	if (rc < 0)
-		return rc;
-	req.block = lb->b;
-	rc = rpc_client_call(c, "getReplicaVisibleLength", &req.base,
-			     &hd__get_replica_visible_length_response_proto__descriptor, &m, err);
-	rpc_client_free(c);
-	if (rc < 0)
-		return rc;
-	*ret = ((Hd__GetReplicaVisibleLengthResponseProto *)m)->length;
-	pb_free(m);
-	if (*ret > INT64_MAX) /* -1, as Java's nodes say it, too */
-		return err_set(
-			err, -EBUSY,
-			"data node %s has restarted since the block was written, and waits for its recovery (dfs recover-lease)",
-			lb->locs[node]->id->hostname);
-	return 0;
-}
-
-/* The first node that knows. A block that no node has heard of yet is empty: its writer is about to
- * set the pipeline up. A node that cannot be asked, or does not tell, may know more. */
-static int ask_length_once(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err)
-{
-	uint64_t len = 0;
-	bool all_say_none = true;
-	int rc = 0;
-
-	for (size_t i = 0; i < lb->n_locs; i++) {
-		struct err why = ERR_INIT;
-
-		rc = visible_length(fs, lb, i, &len, &why);
-		if (rc == 0)
-			break;
-		if (strcmp(why.remote, JEX_REPLICA_NOT_FOUND) == 0)
-			continue;
-		all_say_none = false;
-		*err = why;
-	}
-	if (rc < 0 && !all_say_none) {
-		err_prefix(err, "the length of a block being written is not known");
-		if (err->rc != -ETIMEDOUT && err->rc != -ENOMEM && err->rc != -EBUSY)
-			/* what a data node has against us is no answer of the NameNode */
-			err->rc = -EIO;
-		return err->rc;
-	}
-	lb->b->has_numbytes = 1;
-	lb->b->numbytes = rc < 0 ? 0 : len;
-	return 0;
-}
-
-/* A block whose nodes have restarted is recovered when its writer, or who takes over its lease,
- * closes the file: that may be under way. */
-static int ask_length(struct dfs *fs, Hd__LocatedBlockProto *lb, struct err *err)
-{
-	const struct timespec pause = {0, (long)LENGTH_PAUSE_NS};
-	int rc = ask_length_once(fs, lb, err);
-
-	for (int i = 1; rc == -EBUSY && i < LENGTH_TRIES; i++) {
-		(void)nanosleep(&pause, NULL);
-		err_reset(err);
-		rc = ask_length_once(fs, lb, err);
-	}
-	if (rc == -EBUSY)
-		rc = err->rc = -EIO;
-	return rc;
-}
-
-/* What the nodes of a group that is being written tell of its units. */
-struct unit_lengths {
-	uint64_t length[EC_UNITS_MAX]; /* count of them, in any order */
-	unsigned count;
-	unsigned silent;        /* units whose nodes do not tell */
-	uint64_t last, longest; /* of the last data unit, 0: not known; of the longest one */
-};
-
-/* Why a unit is silent is left in @err. */
-static void ask_unit(struct dfs *fs, struct group *g, unsigned u, struct unit_lengths *l,
-		     struct err *err)
-{
-	struct err why = ERR_INIT;
-	uint64_t n = 0;
-	int rc;
-
-	g->unit[u].b.numbytes = EC_NUMBYTES_UNIT;
-	rc = visible_length(fs, &g->unit[u].lb, 0, &n, &why);
-	if (rc == 0 && !ec_length_ok(n))
-		rc = err_set(&why, -EPROTO, "a unit of %llu bytes, it is said",
-			     (unsigned long long)n);
-	if (rc < 0 && strcmp(why.remote, JEX_REPLICA_NOT_FOUND) != 0) {
-		l->silent++;
-		*err = why;
-		return;
-	}
-	l->length[l->count++] = n; /* a unit that its node has not is empty yet */
-	if (n > l->longest)
-		l->longest = n;
-	if (u == g->policy->k - 1u)
-		l->last = n;
-}
-
-/* Of a striped group each unit has its own, and of the rows that k of them have whole those that
- * were written whole for sure are read: what a writer that died was about to end is not, until its
- * lease is recovered. A unit that does not tell may be the one that matters only when fewer than k
- * did; and then nothing of the group is read: a flush ends a group (docs/design/ec-sync.md), so
- * nobody was promised a byte of this one, and those before it are not to suffer. */
-static int ask_group_length(struct dfs *fs, Hd__LocatedBlockProto *lb,
-			    const struct ec_policy *policy, struct err *err)
-{
-	struct unit_lengths l = {.count = 0};
-	struct err why = ERR_INIT;
-	uint64_t n = 0;
-	struct group g;
-	int rc;
-
-	lb->b->has_numbytes = 1;
-	lb->b->numbytes = 0; /* what the NameNode believes is of no use */
-	rc = group_view(lb, policy, &g, err);
-	if (rc < 0)
-		return rc;
-	for (unsigned u = 0; u < g.units; u++)
-		if (g.unit[u].lb.n_locs > 0)
-			ask_unit(fs, &g, u, &l, &why);
-	if (why.rc == -ENOMEM) {
-		*err = why;
-		return why.rc;
-	}
-	if (l.count >= policy->k)
-		n = ec_written_length(policy, ec_safe_length(policy, l.length, l.count), l.last,
-				      l.longest);
-	else if (l.silent > 0)
-		log_warn("op=group_length group=%" PRId64 " units=%u silent=%u reason=\"%.200s\"",
-			 g.id, l.count, l.silent, why.text);
-	lb->b->numbytes = ec_length_ok(n) ? n : 0;
-	return 0;
-}
 
 /* ---- stretches ---- */
 
@@ -239,6 +76,16 @@ void reader_forget_all(struct reader *r)
 	pthread_mutex_lock(&r->lock);
 	forget_all_locked(r);
 	pthread_mutex_unlock(&r->lock);
+}
+
+bool reader_wait_for_others(struct reader *r, uint32_t *rounds)
+{
+	const uint64_t pause = *rounds ? 4 * RETRY_FIRST_NS : RETRY_FIRST_NS;
+
+	if (++*rounds >= r->fs->set.acquire_failures)
+		return false;
+	sleep_ns(pause);
+	return true;
 }
 
 static bool is_directory(struct dfs *fs, const char *path)
@@ -349,7 +196,8 @@ static int learn_policy(struct reader *r, const Hd__LocatedBlocksProto *l, bool 
 
 	if (rc < 0)
 		return err_set(err, -EPROTO,
-			       "%.200s has an erasure-coding policy that makes no sense", r->path);
+			       "the NameNode names an impossible erasure-coding policy for %.200s",
+			       r->path);
 	if (!first && (r->striped != (l->ecpolicy != NULL) ||
 		       (r->striped && !ec_policy_same(&r->policy, ret))))
 		return same_file_differs(SAME_FILE_OTHER, r->path, 0, err);
@@ -381,8 +229,8 @@ static int learn_length(struct reader *r, const Hd__LocatedBlocksProto *l,
 	int rc = 0;
 
 	if (open)
-		rc = policy ? ask_group_length(r->fs, open, policy, err)
-			    : ask_length(r->fs, open, err);
+		rc = policy ? block_length_ask_group(r->fs, open, policy, err)
+			    : block_length_ask(r->fs, open, err);
 	if (rc < 0)
 		return rc;
 	/* one that was complete before holds what it held then, whether its nodes tell of it or not
@@ -391,8 +239,8 @@ static int learn_length(struct reader *r, const Hd__LocatedBlocksProto *l,
 	    open->offset == known->offset)
 		open->b->numbytes = known->end - known->offset;
 	if (l->filelength > INT64_MAX || (open && open->b->numbytes > INT64_MAX - l->filelength))
-		return err_set(err, -EPROTO, "%.200s is longer than 2^63 bytes, it is said",
-			       r->path);
+		return err_set(err, -EPROTO,
+			       "the NameNode says that %.200s is longer than 2^63 bytes", r->path);
 	*ret = l->filelength + (open ? open->b->numbytes : 0);
 	return 0;
 }
@@ -647,8 +495,6 @@ static int no_block(struct reader *r, uint64_t pos, struct err *err)
 static int fetch_block(struct reader *r, uint64_t pos, struct stretch **ret,
 		       const Hd__LocatedBlockProto **ret_lb, struct err *err)
 {
-	const struct timespec pause = {0, (long)LENGTH_PAUSE_NS};
-
 	for (int i = 0;; i++) {
 		const Hd__LocatedBlockProto *lb;
 		struct stretch *s;
@@ -664,9 +510,9 @@ static int fetch_block(struct reader *r, uint64_t pos, struct stretch **ret,
 		}
 		reader_forget(r, s);
 		stretch_put(s);
-		if (i == LENGTH_TRIES || !reader_grows(r) || pos < reader_length(r))
+		if (i == BLOCK_LENGTH_TRIES || !reader_grows(r) || pos < reader_length(r))
 			return no_block(r, pos, err);
-		(void)nanosleep(&pause, NULL);
+		sleep_ns(BLOCK_LENGTH_PAUSE_NS);
 	}
 }
 

@@ -39,6 +39,9 @@ bool reader_grows(struct reader *r);
 /** Bytes of @lb, of @s, go to the reader's user: from now on its place may not have another block,
  * though nothing of it is complete. */
 void reader_gave(struct reader *r, const struct stretch *s, const Hd__LocatedBlockProto *lb);
+/** No replica is left: a pause, after which the NameNode may name others. False: there were
+ *  dfs.client.max.block.acquire.failures @rounds of that, and the read fails. */
+bool reader_wait_for_others(struct reader *r, uint32_t *rounds);
 /** Do not hand out @s again: its locations proved wrong. */
 void reader_forget(struct reader *r, struct stretch *s);
 void reader_forget_all(struct reader *r);

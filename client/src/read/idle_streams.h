@@ -4,17 +4,17 @@
 /**
  * idle_streams - a stream that nobody reads is given back to its data node
  *
- * Idea: dfs_read() asks for the rest of the block, and what the caller has not taken yet waits: in
- * the socket, and in the buffers of the data node behind it. A file that is open and not read keeps
- * these from others. So the keeper closes streams that were not read for IDLE_NS, or for
+ * Idea: dfs_read() asks for the rest of the block. Bytes that the caller has not taken yet wait in
+ * the socket and in buffers of the data node, which others then cannot use. So the housekeeper
+ * closes streams that were not read for IDLE_NS, or for
  * IDLE_MANY_NS when a file system has more than IDLE_STREAMS_MANY; the next read opens one again at
  * its byte, and asks for no more than it needs until reads follow one another quickly. A read of a
- * local replica holds nothing, and stays; one over RDMA whose answer is on its way stays until that
- * is there, for without it the connection would have to go, which others use.
+ * local replica holds nothing, and stays. A read over RDMA whose answer is on its way stays until
+ * the answer is there: to break it off would end the connection, which others use.
  * Ownership: part of struct dfs; a reader is on the list from its first stream until its stream was
  * closed for being idle, or reader_free().
- * Threading: any thread. `lock` is taken while a reader's seq_lock is held; the keeper, which holds
- * `lock`, only tries the seq_lock: a reader that is busy is not idle.
+ * Threading: any thread. `lock` is taken while a reader's seq_lock is held; the housekeeper, which
+ * holds `lock`, only tries the seq_lock: a reader that is busy is not idle.
  */
 #include <pthread.h>
 #include <stdatomic.h>

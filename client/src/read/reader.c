@@ -13,8 +13,7 @@
 #include "common/erasure/coder.h"
 #include "common/wire/pb.h"
 
-#define SUSPECT_NS (60 * NS_PER_S)       /* how long a node that failed is asked last */
-#define RETRY_FIRST_NS (500 * NS_PER_MS) /* before fresh locations are asked for; then 4 times it */
+#define SUSPECT_NS (60 * NS_PER_S) /* how long a node that failed is asked last */
 
 /* ---- one stream ---- */
 
@@ -101,18 +100,11 @@ static int open_stream(struct reader *r, struct fetch *f, uint64_t want_end, str
 	return stream_open_read(r->fs, &s, &f->rs, err);
 }
 
-/* All replicas failed: after a pause, fresh locations. False when that was tried often enough. */
-static bool start_over(struct reader *r, struct fetch *f, uint32_t *rounds)
+/* What follows asks the NameNode anew. */
+static void drop_locations(struct reader *r, struct fetch *f)
 {
-	const uint64_t pause = *rounds ? 4 * RETRY_FIRST_NS : RETRY_FIRST_NS;
-	const struct timespec ts = {(time_t)(pause / NS_PER_S), (long)(pause % NS_PER_S)};
-
-	if (++*rounds >= r->fs->set.acquire_failures)
-		return false;
-	(void)nanosleep(&ts, NULL);
 	reader_forget(r, f->stretch);
 	fetch_forget(f);
-	return true;
 }
 
 /* A stream from a replica that answers, at f->pos. */
@@ -133,10 +125,12 @@ static int fetch_open(struct reader *r, struct fetch *f, uint64_t want_end, uint
 		/* the last one has no RDMA, which is required: waiting gives it none */
 		if (node < 0 && err->rc == -ENOTSUP)
 			return err->rc;
-		if (node < 0 && !start_over(r, f, rounds))
+		if (node < 0 && !reader_wait_for_others(r, rounds))
 			return out_of_replicas(r, f, err);
-		if (node < 0)
+		if (node < 0) {
+			drop_locations(r, f);
 			continue;
+		}
 		f->node = (size_t)node;
 		rc = open_stream(r, f, want_end, err);
 		if (rc == 0 || rc == -ENOMEM)
@@ -145,8 +139,7 @@ static int fetch_open(struct reader *r, struct fetch *f, uint64_t want_end, uint
 			return same_file_differs(SAME_FILE_REFILLED, r->path, 0, err);
 		if (rc == -EACCES && !f->renewed) { /* the token has expired, most likely */
 			f->renewed = true;
-			reader_forget(r, f->stretch); /* with fresh locations come fresh tokens */
-			fetch_forget(f);
+			drop_locations(r, f); /* with fresh locations come fresh tokens */
 			continue;
 		}
 		blame(r, f, rc, err);

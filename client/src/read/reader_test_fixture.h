@@ -21,6 +21,7 @@
 
 #include "ClientDatanodeProtocol.pb-c.h"
 #include "ClientNamenodeProtocol.pb-c.h"
+#include "client/src/fs/answer_test_fixture.h"
 #include "client/src/read/reader.h"
 #include "client/src/stream/stream.h"
 #include "common/base/clock.h"
@@ -158,16 +159,6 @@ static inline void fill_answer(struct answer *a, const struct fake_file *f, uint
 	a->m.fileid = f->id;
 }
 
-static inline void copy(const void *m, const ProtobufCMessageDescriptor *d, void *ret)
-{
-	uint8_t *buf;
-	size_t len;
-
-	assert_int_equal(pb_pack(m, &buf, &len), 0);
-	assert_int_equal(pb_unpack(d, buf, len, ret), 0);
-	free(buf);
-}
-
 static inline int locate(const Hd__GetBlockLocationsRequestProto *q,
 			 const ProtobufCMessageDescriptor *d, void *ret, struct err *err)
 {
@@ -180,7 +171,7 @@ static inline int locate(const Hd__GetBlockLocationsRequestProto *q,
 		return err_set(err, -ENOENT, "File does not exist: %s", q->src);
 	}
 	fill_answer(a, f, q->offset, q->length);
-	copy(&a->m, d, ret);
+	answer(d, &a->m, ret);
 	free(a);
 	return 0;
 }
@@ -200,7 +191,7 @@ static inline void status(const Hd__GetFileInfoRequestProto *q, const ProtobufCM
 	st.has_fileid = 1;
 	st.fileid = f ? f->id : 0;
 	m.fs = f ? &st : NULL;
-	copy(&m, d, ret);
+	answer(d, &m, ret);
 }
 
 int __wrap_nn_call(struct dfs *d, const char *method, const ProtobufCMessage *q,
@@ -259,7 +250,7 @@ int __wrap_rpc_client_call(struct rpc_client *c, const char *method, const Proto
 		    f->block[f->n - 1] ==
 			    (striped ? m->block->blockid & ~15ull : m->block->blockid))
 			r.length = striped ? f->visible / K : f->visible;
-	copy(&r, reply, ret);
+	answer(reply, &r, ret);
 	return 0;
 }
 

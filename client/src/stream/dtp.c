@@ -163,11 +163,7 @@ static int connect_to(struct dfs *fs, const Hd__DatanodeIDProto *id, struct sock
 	if (rc < 0)
 		return rc;
 	rc = sock_open(&a, fs->set.connect_timeout_ms, ret, err);
-	if (rc < 0) {
-		err_prefix(err, NODE_TOLD);
-		err_cure(err, "is it up? see dfs admin report");
-	}
-	return rc;
+	return rc < 0 ? node_no_connection(rc, err) : rc;
 }
 
 /* The node sends the whole replica before it answers: allow for 10 MB/s. */

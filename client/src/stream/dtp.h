@@ -4,7 +4,8 @@
 /**
  * dtp - operations of DataTransferProtocol on a connection
  *
- * Idea: version, opcode, message out; message in, status judged in one place.
+ * Idea: a request is version, opcode and message; an answer is a message with a status, which is
+ * turned into -errno in one place.
  * Source: hdfs-wire 5.1, 5.2, 5.5, 5.7.
  */
 #include "client/src/fs/fs.h"

@@ -273,35 +273,17 @@ static int wait_for(int fd, short events, uint64_t deadline_ns)
 	}
 }
 
-/* Exactly so many bytes: the next ones may have descriptors with them. */
-static int recv_exact(int fd, uint8_t *buf, size_t len, uint64_t deadline_ns)
+/* Receive (POLLIN) or send (POLLOUT) exactly so many bytes: of what is received, the next ones may
+ * have descriptors with them. */
+static int move_all(int fd, short way, uint8_t *buf, size_t len, uint64_t deadline_ns)
 {
 	while (len > 0) {
-		const ssize_t n = recv(fd, buf, len, MSG_DONTWAIT);
-		int rc = n > 0 || (n < 0 && errno == EINTR) ? 0
-			 : n == 0                           ? -ECONNRESET
-							    : neg_errno();
+		const ssize_t n = way == POLLIN ? recv(fd, buf, len, MSG_DONTWAIT)
+						: send(fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+		int rc = n == 0 ? -ECONNRESET : n > 0 || errno == EINTR ? 0 : neg_errno();
 
 		if (rc == -EAGAIN)
-			rc = wait_for(fd, POLLIN, deadline_ns);
-		if (rc < 0)
-			return rc;
-		if (n > 0) {
-			buf += n;
-			len -= (size_t)n;
-		}
-	}
-	return 0;
-}
-
-static int send_all(int fd, const uint8_t *buf, size_t len, uint64_t deadline_ns)
-{
-	while (len > 0) {
-		const ssize_t n = send(fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-		int rc = n >= 0 || errno == EINTR ? 0 : neg_errno();
-
-		if (rc == -EAGAIN)
-			rc = wait_for(fd, POLLOUT, deadline_ns);
+			rc = wait_for(fd, way, deadline_ns);
 		if (rc < 0)
 			return rc;
 		if (n > 0) {
@@ -322,7 +304,8 @@ static int recv_reply(int fd, uint64_t deadline_ns, Hd__BlockOpResponseProto **r
 
 	/* byte by byte: the length, and with its last byte where the message begins */
 	while (!prefix) {
-		rc = have < sizeof(len) ? recv_exact(fd, len + have, 1, deadline_ns) : -EPROTO;
+		rc = have < sizeof(len) ? move_all(fd, POLLIN, len + have, 1, deadline_ns)
+					: -EPROTO;
 		if (rc < 0)
 			return rc;
 		need = dt_delim_need(len, ++have, REPLY_MAX, &prefix);
@@ -332,7 +315,7 @@ static int recv_reply(int fd, uint64_t deadline_ns, Hd__BlockOpResponseProto **r
 	buf = malloc((size_t)need);
 	if (!buf)
 		return -ENOMEM;
-	rc = recv_exact(fd, buf, (size_t)need - prefix, deadline_ns);
+	rc = move_all(fd, POLLIN, buf, (size_t)need - prefix, deadline_ns);
 	rc = rc
 		     ?: pb_unpack(&hd__block_op_response_proto__descriptor, buf,
 				  (size_t)need - prefix, (void *)ret);
@@ -356,7 +339,7 @@ static int recv_files(int sock, uint64_t deadline_ns, struct local_replica *rep)
 	rep->fd = n > 0 ? fds[0] : -1;
 	rep->fd_meta = n > 1 ? fds[1] : -1;
 	if (byte == HD__SHORT_CIRCUIT_FD_RESPONSE__USE_RECEIPT_VERIFICATION)
-		rc = send_all(sock, (const uint8_t *)"", 1, deadline_ns);
+		rc = move_all(sock, POLLOUT, &(uint8_t){0}, 1, deadline_ns);
 	else
 		rc = 0;
 	return n == 2 ? rc : -EPROTO;
@@ -400,7 +383,7 @@ static int send_request(int fd, const Hd__LocatedBlockProto *lb, uint64_t deadli
 	rc = dt_op_encode(DT_REQUEST_SHORT_CIRCUIT_FDS, &op.base, &buf, &len);
 	if (rc < 0)
 		return rc;
-	rc = send_all(fd, buf, len, deadline_ns);
+	rc = move_all(fd, POLLOUT, buf, len, deadline_ns);
 	free(buf);
 	return rc;
 }

@@ -9,12 +9,12 @@
  * (dfs.domain.socket.path). They are kept for the next reader, the least recently used go first.
  * Nothing here is a failure: without files a block is read as any other, and why is remembered for
  * a while, so that a node is not asked in vain at every read.
- * What is kept is true: the bytes of a finished replica of one stamp do not change, and who appends
- * to it or recovers it gives it a new one. Who cuts it makes a new meta file, too, so that what is
- * written after the cut fits no CRC of the old one.
- * A reader who asks by an older stamp may meet CRCs that are newer than his; then, and whenever
- * something does not fit, local_give_up() has the block read in the other way, which also judges
- * whether the replica is damaged.
+ * Kept files are right: the bytes of a finished replica of one stamp do not change. An append or a
+ * recovery gives the replica a new stamp. A cut makes a new meta file, so bytes that are written
+ * after the cut do not fit the CRCs of the old one.
+ * A reader that asks by an older stamp may meet newer CRCs. Then, and whenever something does not
+ * fit, local_give_up() has the block read by the network, which also judges whether the replica is
+ * damaged.
  * Ownership: a cache of struct dfs; replicas are counted, local_get() gives a reference.
  * Threading: any thread; the lock is a leaf, and held over no system call but close(2).
  * Source: hdfs-wire 5.7.

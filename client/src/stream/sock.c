@@ -156,6 +156,17 @@ static ssize_t recv_some(struct sock *s, void *dst, size_t len, size_t ahead, st
 	}
 }
 
+int sock_try_send_rest(struct sock *s, const void *p, size_t len, size_t *sent, struct err *err)
+{
+	struct iovec iov = {(uint8_t *)p + *sent, len - *sent};
+	const ssize_t n = sock_try_send(s, &iov, 1, err);
+
+	if (n <= 0)
+		return (int)n;
+	*sent += (size_t)n;
+	return *sent == len;
+}
+
 ssize_t sock_try_recv(struct sock *s, void *dst, size_t len, size_t ahead, struct err *err)
 {
 	const size_t have = s->tail - s->head < len ? s->tail - s->head : len;

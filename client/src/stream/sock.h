@@ -50,6 +50,9 @@ int sock_send(struct sock *s, struct iovec *iov, int n, uint64_t deadline_ns, st
 bool sock_send_later(struct sock *s, const void *p, size_t len);
 /** Send what fits now. Bytes, 0 when the socket is full, -errno. */
 ssize_t sock_try_send(struct sock *s, struct iovec *iov, int n, struct err *err);
+/** Send the rest of a message of @len bytes, of which *@sent are gone. 1 all sent, 0 the socket is
+ *  full, -errno. */
+int sock_try_send_rest(struct sock *s, const void *p, size_t len, size_t *sent, struct err *err);
 /** What is there now, up to @len bytes; when those are all, up to @ahead further bytes are taken
  *  into the buffer by the same call. Bytes, 0: nothing now; -ECONNRESET when the peer closed. */
 ssize_t sock_try_recv(struct sock *s, void *dst, size_t len, size_t ahead, struct err *err);
@@ -80,8 +83,8 @@ void sock_cache_init(struct sock_cache *c);
 void sock_cache_fini(struct sock_cache *c);
 /** An idle connection to @a, or NULL. */
 struct sock *sock_cache_get(struct sock_cache *c, const struct net_addr *a);
-/** The same for who cannot begin anew: one that owes nothing, and that the peer has not closed as
- * far as one can tell. */
+/** The same for a caller that cannot begin anew: one that owes nothing, and that the peer has not
+ * closed as far as one can tell. */
 struct sock *sock_cache_get_sound(struct sock_cache *c, const struct net_addr *a);
 /** Takes @s, for which no byte is outstanding in either direction, or only the packet that it owes.
  */

@@ -19,15 +19,19 @@ static bool want_rdma(struct dfs *fs, const Hd__DatanodeInfoProto *node)
 		!node_table_get(&fs->fallbacks, text, clock_mono_ns(), NULL, 0));
 }
 
-/* There is no RDMA path: an error when it is required, else a note and TCP (0). */
-static int fall_back(struct dfs *fs, const Hd__DatanodeInfoProto *node, struct err *err)
+/* An open by RDMA ended with *@rc. True: there is no RDMA path, and TCP is to be tried, which the
+ * node's entry remembers. False: *@rc is the outcome; -ENOTSUP when RDMA is required. */
+static bool falls_back(struct dfs *fs, const Hd__DatanodeInfoProto *node, int *rc, struct err *err)
 {
 	char text[NET_TEXT_MAX];
 
+	if (*rc != -ENOLINK)
+		return false;
 	if (fs->set.rdma == RDMA_REQUIRE) {
 		err->rc = -ENOTSUP;
 		err_prefix(err, "dfs.client.rdma=require");
-		return err_cure(err, "set it to auto to allow TCP");
+		*rc = err_cure(err, "set it to auto to allow TCP");
+		return false;
 	}
 	node_text(node->id, text);
 	if (err->rc != -ENOBUFS)
@@ -35,7 +39,7 @@ static int fall_back(struct dfs *fs, const Hd__DatanodeInfoProto *node, struct e
 	count_add(&fs->count.rdma_fallbacks, 1);
 	log_debug("op=rdma_fallback node=%s reason=\"%s\"", text, err->text);
 	err_reset(err);
-	return 0;
+	return true;
 }
 
 int stream_check(struct dfs *fs, struct err *err)
@@ -74,10 +78,7 @@ static int open_write(struct dfs *fs, const struct write_setup *w, bool start, s
 	*ret_bad = 0;
 	if (!w->by_tcp && want_rdma(fs, w->lb->locs[0])) {
 		rc = begin_write(&stream_rdma, fs, w, start, ret, ret_bad, err);
-		if (rc != -ENOLINK)
-			return rc;
-		rc = fall_back(fs, w->lb->locs[0], err);
-		if (rc < 0)
+		if (!falls_back(fs, w->lb->locs[0], &rc, err))
 			return rc;
 	}
 	return begin_write(&stream_tcp, fs, w, start, ret, ret_bad, err);
@@ -119,10 +120,7 @@ int stream_open_network(struct dfs *fs, const struct read_setup *r, bool start,
 
 	if (want_rdma(fs, r->lb->locs[r->node])) {
 		rc = open_by(&stream_rdma, fs, r, start, ret, err);
-		if (rc != -ENOLINK)
-			return rc;
-		rc = fall_back(fs, r->lb->locs[r->node], err);
-		if (rc < 0)
+		if (!falls_back(fs, r->lb->locs[r->node], &rc, err))
 			return rc;
 	}
 	return open_by(&stream_tcp, fs, r, start, ret, err);

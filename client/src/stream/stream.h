@@ -5,9 +5,10 @@
  * stream - the seam between reader/writer and the transport below
  *
  * Idea: writer.c and reader.c know blocks, packets, acks and failures; they do not know sockets. A
- * transport is one struct block_stream of functions. stream_tcp.c is the first; RDMA is a second
- * file of the same shape, chosen per node by stream_open_write() and stream_open_read(), which fall
- * back to TCP (dfs.client.rdma = auto), remember why for a while, or refuse (require).
+ * transport is one struct block_stream of functions: stream_tcp.c, stream_rdma.c and, for reads
+ * from the files of this machine, stream_local.c. stream_open_write() and stream_open_read() choose
+ * one for each node. Without RDMA they fall back to TCP and remember why for a while
+ * (dfs.client.rdma=auto), or refuse (require).
  * Ownership: open gives a stream, close takes it. Everything in the setup structs is borrowed
  * during open only, but for what they say. A packet given to send() belongs to the writer again as
  * soon as the stream is closed, or when its ack has been returned.
@@ -103,8 +104,8 @@ struct block_stream {
 	int (*next_ack)(struct wstream *s, struct ack *ret, struct err *err);
 	/** Until an ack can be had, or (@want_send) a packet can move. 1, 0 at the deadline. */
 	int (*wait)(struct wstream *s, bool want_send, uint64_t deadline_ns, struct err *err);
-	/** The same for who waits for several streams: 1 something can move now; 0 and what to
-	 *  poll(2) for, after which it may. */
+	/** The same for a caller that waits for several streams: 1 something can move now; 0 and
+	 *  what to poll(2) for, after which it may. */
 	int (*poll_write)(struct wstream *s, bool want_send, struct pollfd *ret);
 	void (*close_write)(struct wstream *s);
 

@@ -77,9 +77,15 @@ int meeting_wait(struct meeting *m, uint64_t deadline_ns)
 	return ret_code(pthread_cond_timedwait(&m->news, &m->lock, &ts));
 }
 
-uint64_t rdma_connect_deadline(const struct dfs *fs)
+int rdma_reach(struct dfs *fs, const Hd__DatanodeIDProto *node, struct rdma **ret,
+	       struct rcall *call, struct err *err)
 {
-	return clock_mono_ns() + (fs->set.rdma == RDMA_REQUIRE ? CONNECT_REQUIRED_NS : CONNECT_NS);
+	const uint64_t patience = fs->set.rdma == RDMA_REQUIRE ? CONNECT_REQUIRED_NS : CONNECT_NS;
+	struct net_addr addr;
+	int rc = rdma_get(fs, ret, err);
+
+	rc = rc ?: node_addr(node, fs->set.use_hostname, false, &addr, err);
+	return rc ?: rdma_call_start(*ret, &addr, clock_mono_ns() + patience, call, err);
 }
 
 int rdma_no_path(int rc, struct err *err)
@@ -88,6 +94,47 @@ int rdma_no_path(int rc, struct err *err)
 		return rc;
 	err->rc = rc == -ENOBUFS ? rc : -ENOLINK; /* ours, for now: the node is not marked */
 	return -ENOLINK;
+}
+
+/* Inside some slot_put(): no lock is taken here, since one of another stream may be held. */
+static void on_granted(struct pool_ask *a)
+{
+	struct rdma_pair *p = container_of(a, struct rdma_pair, ask);
+
+	p->granted = true;
+	reactor_ready(rdma_reactor(p->rdma), p->rop);
+}
+
+void rdma_pair_init(struct rdma_pair *p, struct rdma *r, enum pool_use use, struct rop *rop)
+{
+	*p = (struct rdma_pair){
+		.rdma = r,
+		.rop = rop,
+		.ask = {.use = use, .slots = p->slot, .granted = on_granted},
+	};
+}
+
+void rdma_pair_form(struct rdma_pair *p, enum slot_class data, enum slot_class crc)
+{
+	p->ask.form[p->ask.forms++] = (struct pool_set){2, {{(uint8_t)data, 1}, {(uint8_t)crc, 1}}};
+}
+
+bool rdma_pair_fetch(struct rdma_pair *p)
+{
+	const bool granted = p->granted;
+
+	p->granted = false;
+	return granted;
+}
+
+void rdma_pair_end(struct rdma_pair *p)
+{
+	if (rdma_pair_fetch(p)) {
+		slot_put(p->slot[0]);
+		slot_put(p->slot[1]);
+	} else if (pool_is_waiting(&p->ask)) {
+		pool_wait_cancel(rdma_pool(p->rdma), &p->ask);
+	}
 }
 
 int stream_no_buffers(const struct dfs *fs, const char *what, struct err *err)

@@ -4,9 +4,10 @@
 /**
  * stream_rdma_internal - what writing and reading of blocks over RDMA share
  *
- * Idea: capsules arrive on the reactor's thread, the caller waits on its own. They meet in a struct
- * meeting: the reactor leaves word there, the caller looks it up or sleeps on it. stream_rdma.c has
- * what both directions need, stream_rdma_write.c and stream_rdma_read.c one direction each.
+ * Idea: capsules arrive on the reactor's thread, and callers wait on theirs. A struct meeting joins
+ * the two: the reactor records there what came, the caller looks it up or sleeps on it.
+ * stream_rdma.c has what both directions need, stream_rdma_write.c and stream_rdma_read.c one
+ * direction each.
  * Threading: under `lock` of the meeting, unless a comment in the .c says otherwise.
  */
 #include <pthread.h>
@@ -21,7 +22,7 @@
 struct meeting {
 	pthread_mutex_t lock;
 	pthread_cond_t news;
-	int fd;   /* an eventfd that every word rings, for who polls; -1 until somebody does */
+	int fd;   /* an eventfd that meeting_ring() writes to; -1 until somebody polls */
 	int lost; /* -errno when the connection is gone */
 	char why[160];
 };
@@ -38,8 +39,27 @@ int meeting_poll(struct meeting *m, struct pollfd *ret);
 /** With the lock held. 0, or -ETIMEDOUT. */
 int meeting_wait(struct meeting *m, uint64_t deadline_ns);
 
-/** By when a connection must stand: soon, unless there is no other way to go. */
-uint64_t rdma_connect_deadline(const struct dfs *fs);
+/** A connection to @node for @call, which must stand soon, unless there is no other way to go. */
+int rdma_reach(struct dfs *fs, const Hd__DatanodeIDProto *node, struct rdma **ret,
+	       struct rcall *call, struct err *err);
+
+/** [R] A pair of slots, one for data and one for their CRCs, that a stream takes from the pool
+ *  (pool_take(&ask)) or waits for (pool_wait(&ask)). */
+struct rdma_pair {
+	struct rdma *rdma;    /* borrowed (outlives streams) */
+	struct rop *rop;      /* borrowed: made ready when the pool grants the pair */
+	struct pool_ask ask;  /* with the forms of rdma_pair_form() */
+	struct slot *slot[2]; /* data, CRCs */
+	bool granted;         /* slot[] is there, and not fetched yet */
+};
+
+void rdma_pair_init(struct rdma_pair *p, struct rdma *r, enum pool_use use, struct rop *rop);
+/** One more way to satisfy it; the best comes first. */
+void rdma_pair_form(struct rdma_pair *p, enum slot_class data, enum slot_class crc);
+/** True, once: the wait is over, and slot[] is there. */
+bool rdma_pair_fetch(struct rdma_pair *p);
+/** Wait no longer, and give back what was granted and not fetched. */
+void rdma_pair_end(struct rdma_pair *p);
 /** Nothing of the operation itself has failed: -ENOLINK, TCP may do. -ENOMEM stays. */
 int rdma_no_path(int rc, struct err *err);
 /** How long a read waits in line for slots: not for long where TCP does as well. */

@@ -100,7 +100,10 @@ static int verify(struct rdma_r *r, struct rslot *s, struct err *err)
 	    s->first + s->data_len < s->offset + s->len || s->crc_len > s->crc->size ||
 	    (s->crc_type != CRC_NULL &&
 	     (!s->bpc || s->crc_len != crc_bytes((enum crc_type)s->crc_type, s->data_len, s->bpc))))
-		return err_set(err, -EPROTO, "data node %s answers a read with nonsense", r->peer);
+		return err_set(
+			err, -EPROTO,
+			"data node %s answers a read with offsets or sizes that do not fit it",
+			r->peer);
 	wrong = crc_verify((enum crc_type)s->crc_type, s->data->data, s->data_len,
 			   s->bpc ? s->bpc : 512, s->crc->data);
 	if (wrong >= 0)
@@ -253,11 +256,7 @@ static int copy_token(struct rdma_r *r, const Hc__TokenProto *token)
 static int begin(struct rdma_r *r, struct err *err)
 {
 	struct r_task t = {.r = r};
-	int rc = rdma_call_start(r->rdma, &r->addr, rdma_connect_deadline(r->fs), &r->slot[0].call,
-				 err);
 
-	if (rc < 0)
-		return rc;
 	rdma_run(r->rdma, &t.t, rdma_r_begin_run);
 	if (r->fs->set.rdma != RDMA_REQUIRE && t.dry)
 		return err_set(err, -ENOBUFS, "all RDMA buffers of this process are in use");
@@ -287,9 +286,7 @@ int rdma_open_read(struct dfs *fs, const struct read_setup *setup, struct rstrea
 	if (rc < 0)
 		err_set(err, rc, "out of memory for a read");
 	else
-		rc = rdma_get(fs, &r->rdma, err);
-	if (rc == 0)
-		rc = node_addr(node->id, fs->set.use_hostname, false, &r->addr, err);
+		rc = rdma_reach(fs, node->id, &r->rdma, &r->slot[0].call, err);
 	rc = rc ?: begin(r, err);
 	if (rc < 0) {
 		rdma_r_close(&r->base);

@@ -37,7 +37,6 @@ struct rdma_r {
 	struct dfs *fs;
 	struct rdma *rdma;
 	char peer[NET_TEXT_MAX];
-	struct net_addr addr;
 	Hd__ExtendedBlockProto block; /* pool id owned */
 	Hc__TokenProto *token;        /* owned */
 	struct meeting m;
@@ -61,9 +60,7 @@ struct rdma_r {
 	bool stopped;  /* what is dropped is cancelled, too */
 	uint32_t drop; /* while dropping: it and later requests are made again */
 	uint64_t drop_at;
-	struct pool_ask ask;
-	struct slot *got[2];
-	bool granted; /* got[] is there */
+	struct rdma_pair wanted; /* for the next request */
 	struct rtimer wait_over;
 	struct rholder holder;
 	struct rop rop;       /* ask_more() */

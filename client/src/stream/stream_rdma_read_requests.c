@@ -248,9 +248,8 @@ static void add_form(struct rdma_r *r, enum slot_class cls)
 {
 	const uint64_t end = request_end(r, r->asked, slot_class_size(cls));
 	const uint64_t crcs = whole_chunks(r, r->asked, end) / r->bpc * 4;
-	const enum slot_class crc = rdma_crc_class(crcs);
 
-	r->ask.form[r->ask.forms++] = (struct pool_set){2, {{(uint8_t)cls, 1}, {(uint8_t)crc, 1}}};
+	rdma_pair_form(&r->wanted, cls, rdma_crc_class(crcs));
 }
 
 /* A short range wants a small slot and never a large one; a long one does with 64 KiB while those
@@ -260,9 +259,7 @@ static void plan(struct rdma_r *r)
 	const uint64_t bytes = whole_chunks(r, r->asked, r->end);
 	const enum slot_class cls = bytes <= RDMA_BUF_BYTES ? rdma_class(bytes) : SLOT_1M;
 
-	r->ask.use = POOL_READ;
-	r->ask.slots = r->got;
-	r->ask.forms = 0;
+	rdma_pair_init(&r->wanted, r->rdma, POOL_READ, &r->rop);
 	add_form(r, cls);
 	if (cls == SLOT_8K || (cls == SLOT_1M && r->bpc <= slot_class_size(SLOT_64K) / 4))
 		add_form(r, SLOT_64K);
@@ -272,8 +269,8 @@ static void make_request(struct rdma_r *r)
 {
 	struct rslot *s = slot_of(r, r->next);
 
-	s->data = r->got[0];
-	s->crc = r->got[1];
+	s->data = r->wanted.slot[0];
+	s->crc = r->wanted.slot[1];
 	s->offset = r->asked;
 	s->made_for = r->bpc;
 	s->len = (uint32_t)(request_end(r, r->asked, s->data->size) - r->asked);
@@ -299,22 +296,13 @@ static void end_wait(struct rdma_r *r)
 	pthread_mutex_unlock(&r->m.lock);
 }
 
-/* Inside some slot_put(). */
-static void on_granted(struct pool_ask *a)
-{
-	struct rdma_r *r = container_of(a, struct rdma_r, ask);
-
-	r->granted = true;
-	look_again(r);
-}
-
 static void on_wait_over(struct rtimer *t)
 {
 	struct rdma_r *r = container_of(t, struct rdma_r, wait_over);
 
-	if (r->granted)
+	if (r->wanted.granted)
 		return;
-	pool_wait_cancel(rdma_pool(r->rdma), &r->ask);
+	rdma_pair_end(&r->wanted);
 	end_wait(r);
 	meeting_lost(&r->m, -ENOBUFS, "no buffer in time");
 }
@@ -324,10 +312,9 @@ static void begin_wait(struct rdma_r *r)
 	pthread_mutex_lock(&r->m.lock);
 	r->waits = true;
 	pthread_mutex_unlock(&r->m.lock);
-	r->ask.granted = on_granted;
 	reactor_timer_set(rdma_reactor(r->rdma), &r->wait_over,
 			  clock_mono_ns() + rdma_wait_ns(r->fs));
-	pool_wait(rdma_pool(r->rdma), &r->ask);
+	pool_wait(rdma_pool(r->rdma), &r->wanted.ask);
 }
 
 /* May another request be made now? */
@@ -345,14 +332,13 @@ static bool can_ask(struct rdma_r *r)
 /* As many requests as there are slots for. Only who has none waits in line. */
 static void ask_more(struct rdma_r *r, bool wait)
 {
-	if (r->granted && !r->closed) {
-		r->granted = false;
+	if (!r->closed && rdma_pair_fetch(&r->wanted)) {
 		end_wait(r);
 		make_request(r);
 	}
 	while (can_ask(r)) {
 		plan(r);
-		if (pool_take(rdma_pool(r->rdma), &r->ask)) {
+		if (pool_take(rdma_pool(r->rdma), &r->wanted.ask)) {
 			make_request(r);
 		} else {
 			if (wait && r->next == r->freed)
@@ -401,12 +387,7 @@ void rdma_r_release_run(struct rtask *t)
 	r->closed = true;
 	rdma_holder_remove(&r->holder);
 	reactor_timer_clear(rdma_reactor(r->rdma), &r->wait_over);
-	if (r->granted) {
-		slot_put(r->got[0]);
-		slot_put(r->got[1]);
-	} else if (r->ask.granted) {
-		pool_wait_cancel(rdma_pool(r->rdma), &r->ask);
-	}
+	rdma_pair_end(&r->wanted);
 	for (uint32_t i = 0; i < READ_SLOTS; i++) {
 		struct rslot *s = &r->slot[i];
 

@@ -239,7 +239,7 @@ static void begin_idle(struct reader *idle, struct rstream *rs)
 	fs.idle_streams.count = 1;
 }
 
-/* As the keeper does, until its stream is closed. */
+/* As the housekeeper does, until its stream is closed. */
 static void reap(struct reader *idle)
 {
 	const uint64_t deadline = clock_mono_ns() + 60 * NS_PER_S;

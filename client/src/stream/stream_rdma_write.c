@@ -1,103 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stream_rdma_write - packets in registered memory, which the first node reads; stream_rdma.c
  *
- * A packet that could not have such memory is copied into slots of the pool: one for its data and
- * one for its CRCs, of the classes that it needs. Its stream asks for the pair when the packet is
- * its next one, and gives it back when the packet is acknowledged and its capsule sent. The packet
- * itself stays its writer's until then, so after a failure it can be sent again.
- * The reactor takes the pair, the caller's thread copies.
- * Waiting: a stream that has no pair waits in the pool's line. A stream whose packets lie in pairs
- * does not: it asks again when one of them comes back. The pipe says how long that may take
- * (pipeline.h). While somebody waits, a pair that its caller does not fetch for UNFETCHED_NS is
- * given back.
- * Locks: meeting.lock covers what struct rdma_w says, and the state, slots and buffer of each wslot
- * that is not WSLOT_FILLING.
- * It is held for a few instructions and never while somebody waits in line. The pool's call-back
- * takes no lock, for it may run while another stream's is held. What is marked [R] is of the
- * reactor's thread alone. An acknowledgement is taken by the reactor under meeting.lock, and that
- * gives the pair back: neither a caller that sleeps nor the lock of its file stands in the way. */
+ * A packet that could not have such memory is copied into a pair of slots of the pool: one for its
+ * data and one for its CRCs, of the classes that it needs. Its stream asks for the pair when the
+ * packet is its next one (stream_rdma_write_pairs.c), the caller's thread copies, and the pair goes
+ * back when the packet is acknowledged and its capsule sent. The packet itself stays its writer's
+ * until then, so it can be sent again after a failure.
+ * The reactor takes an acknowledgement under meeting.lock, and that gives the pair back: neither a
+ * caller that sleeps nor the lock of its file stands in the way. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/src/stream/dtp.h"
-#include "client/src/stream/stream_rdma_internal.h"
+#include "client/src/stream/stream_rdma_write_internal.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/wire/dt.h"
 #include "common/wire/pb.h"
-
-#define WRITE_DEPTH 8u /* packets on their way */
-#define ACKS_MAX 64u   /* more than WRITE_DEPTH and a few stray ones */
-/* so long a pair waits for its caller while others wait for one */
-#define UNFETCHED_NS (200 * NS_PER_MS)
-
-enum wslot_state {
-	WSLOT_FREE,    /* until its capsule is back it may still be busy */
-	WSLOT_FILLING, /* the caller's */
-	WSLOT_POSTED,  /* the reactor is to send it */
-	WSLOT_SENT,    /* the node may read the memory, until its ack */
-};
-
-struct wslot {
-	struct rmsg msg; /* to the reactor: send it */
-	struct rdma_w *w;
-	/* data; its CRCs when the capsule has no room: of buf, or the packet's copy */
-	struct slot *slot, *crc;
-	/* counted while the node or the transport may look at it; NULL: none, or copied */
-	struct rbuf *buf;
-	bool copied; /* slot and crc are owned */
-	struct rsend send;
-	struct packet head; /* seqno, offset, len, crc_len, flags of the packet */
-	enum wslot_state state;
-};
-
-enum copy_state {
-	COPY_NONE,
-	COPY_ASKED, /* the reactor sees to it */
-	COPY_THERE, /* for the caller to fetch */
-};
-
-struct rdma_w {
-	struct wstream base;
-	struct rcall call; /* first of the reactor's view */
-	struct dfs *fs;
-	struct rdma *rdma;
-	char peer[NET_TEXT_MAX];
-	size_t nodes;
-	struct meeting m;
-	/* under m.lock */
-	bool opened, closed;
-	bool finished; /* the last packet is acknowledged: the node's stream is over */
-	int open_status;
-	char bad_link[NET_TEXT_MAX];
-	char text[256];
-	struct ack ack[ACKS_MAX];
-	uint32_t ack_head, ack_tail;
-	uint32_t acks_short;   /* an ack for fewer nodes than the pipeline has */
-	uint32_t next, oldest; /* wslot to use next; first one not acknowledged */
-	struct wslot slot[WRITE_DEPTH];
-	bool want_copy;                  /* what is to be sent next needs a pair of slots, */
-	uint32_t copy_len, copy_crc_len; /* for so many bytes */
-	enum copy_state copy_state;
-	uint64_t copy_there_ns;
-	struct slot *pair[2]; /* while COPY_THERE */
-	/* the caller's */
-	uint64_t copied; /* bytes */
-	struct capsule_bytes open_op;
-	struct rmsg ask_msg; /* to the reactor: a pair is wanted */
-	/* [R] */
-	struct pool_ask ask;
-	struct slot *got[2];
-	bool granted; /* got[] is there */
-	bool again;   /* ask when a pair of ours comes back */
-	bool ending;
-	uint32_t pairs; /* that this stream has */
-	struct rholder holder;
-	struct rop rop; /* w_step() */
-	struct rsend control;
-};
 
 static struct rdma_w *w_of(struct wstream *s)
 {
@@ -126,102 +47,6 @@ static bool has_room(const struct rdma_w *w)
 	return is_free(&w->slot[w->next]) && (!w->want_copy || w->copy_state != COPY_ASKED);
 }
 
-/* ---- pairs of slots; on the reactor ---- */
-
-static void look_again(struct rdma_w *w)
-{
-	if (!w->ending)
-		reactor_ready(rdma_reactor(w->rdma), &w->rop);
-}
-
-static void put_pair(struct rdma_w *w, struct slot *data, struct slot *crc)
-{
-	w->pairs--;
-	slot_put(data);
-	slot_put(crc);
-	if (w->again)
-		look_again(w);
-}
-
-static void give(struct rdma_w *w)
-{
-	w->pairs++;
-	pthread_mutex_lock(&w->m.lock);
-	w->pair[0] = w->got[0];
-	w->pair[1] = w->got[1];
-	w->copy_state = COPY_THERE;
-	w->copy_there_ns = clock_mono_ns();
-	meeting_ring(&w->m);
-	pthread_mutex_unlock(&w->m.lock);
-}
-
-/* Inside some slot_put(). */
-static void on_granted(struct pool_ask *a)
-{
-	struct rdma_w *w = container_of(a, struct rdma_w, ask);
-
-	w->granted = true;
-	look_again(w);
-}
-
-static void ask_pair(struct rdma_w *w)
-{
-	struct pool *pool = rdma_pool(w->rdma);
-	const uint8_t data = (uint8_t)rdma_class(w->copy_len),
-		      crc = (uint8_t)rdma_crc_class(w->copy_crc_len);
-
-	w->ask = (struct pool_ask){.use = POOL_WRITE,
-				   .forms = 1,
-				   .slots = w->got,
-				   .granted = on_granted,
-				   .form[0] = {2, {{data, 1}, {crc, 1}}}};
-	w->again = false;
-	if (pool_take(pool, &w->ask))
-		give(w);
-	else if (w->pairs)
-		w->again = true;
-	else
-		pool_wait(pool, &w->ask);
-}
-
-static bool w_step(struct rop *op)
-{
-	struct rdma_w *w = container_of(op, struct rdma_w, rop);
-
-	if (w->granted) {
-		w->granted = false;
-		give(w);
-	} else if (w->again) {
-		ask_pair(w);
-	}
-	return false;
-}
-
-static void on_ask(struct rmsg *msg)
-{
-	struct rdma_w *w = container_of(msg, struct rdma_w, ask_msg);
-
-	if (!list_is_linked(&w->holder.link))
-		rdma_holder_add(w->rdma, &w->holder);
-	ask_pair(w);
-}
-
-/* Somebody waits for slots, and the caller does not come for its pair: it asks again when it does.
- */
-static void w_shed(struct rholder *h, uint64_t before_ns)
-{
-	struct rdma_w *w = container_of(h, struct rdma_w, holder);
-	bool idle;
-
-	pthread_mutex_lock(&w->m.lock);
-	idle = w->copy_state == COPY_THERE && w->copy_there_ns + UNFETCHED_NS < before_ns;
-	if (idle)
-		w->copy_state = COPY_NONE;
-	pthread_mutex_unlock(&w->m.lock);
-	if (idle)
-		put_pair(w, w->pair[0], w->pair[1]);
-}
-
 /* If nobody looks at the packet any more. With the lock held. */
 static void let_go(struct wslot *s)
 {
@@ -230,7 +55,7 @@ static void let_go(struct wslot *s)
 	rdma_buf_put(s->buf);
 	s->buf = NULL;
 	if (s->copied)
-		put_pair(s->w, s->slot, s->crc);
+		rdma_w_put_pair(s->w, s->slot, s->crc);
 	s->copied = false;
 }
 
@@ -317,18 +142,16 @@ struct w_task {
 /* Where TCP is allowed, a block that finds no slot free goes by TCP. */
 static bool may_begin(const struct rdma_w *w)
 {
-	struct slot *pair[2];
-	struct pool_ask ask = {.use = POOL_WRITE,
-			       .forms = 1,
-			       .slots = pair,
-			       .form[0] = {2, {{SLOT_1M, 1}, {SLOT_CRC, 1}}}};
+	struct rdma_pair pair;
 
 	if (w->fs->set.rdma == RDMA_REQUIRE)
 		return true;
-	if (!pool_take(rdma_pool(w->rdma), &ask))
+	rdma_pair_init(&pair, w->rdma, POOL_WRITE, NULL);
+	rdma_pair_form(&pair, SLOT_1M, SLOT_CRC);
+	if (!pool_take(rdma_pool(w->rdma), &pair.ask))
 		return false;
-	slot_put(pair[0]);
-	slot_put(pair[1]);
+	slot_put(pair.slot[0]);
+	slot_put(pair.slot[1]);
 	return true;
 }
 
@@ -483,18 +306,32 @@ int rdma_w_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
 	return rc;
 }
 
-int rdma_w_wait(struct wstream *ws, bool want_send, uint64_t deadline_ns, struct err *err)
+static bool has_ack(const struct rdma_w *w)
 {
-	struct rdma_w *w = w_of(ws);
+	return w->closed || w->ack_tail != w->ack_head;
+}
+
+static bool has_ack_or_room(const struct rdma_w *w)
+{
+	return has_ack(w) || has_room(w);
+}
+
+/* Until @over, or the connection is gone. 0, or -ETIMEDOUT. */
+static int await(struct rdma_w *w, bool (*over)(const struct rdma_w *w), uint64_t deadline_ns)
+{
 	int rc = 0;
 
-	(void)err;
 	pthread_mutex_lock(&w->m.lock);
-	while (!rc && w->ack_tail == w->ack_head && !w->m.lost && !w->closed &&
-	       !(want_send && has_room(w)))
+	while (!rc && !w->m.lost && !over(w))
 		rc = meeting_wait(&w->m, deadline_ns);
 	pthread_mutex_unlock(&w->m.lock);
-	return rc < 0 ? 0 : 1;
+	return rc;
+}
+
+int rdma_w_wait(struct wstream *ws, bool want_send, uint64_t deadline_ns, struct err *err)
+{
+	(void)err;
+	return await(w_of(ws), want_send ? has_ack_or_room : has_ack, deadline_ns) == 0;
 }
 
 int rdma_w_poll(struct wstream *ws, bool want_send, struct pollfd *ret)
@@ -503,7 +340,7 @@ int rdma_w_poll(struct wstream *ws, bool want_send, struct pollfd *ret)
 	int rc;
 
 	pthread_mutex_lock(&w->m.lock);
-	if (w->ack_tail != w->ack_head || w->m.lost || w->closed || (want_send && has_room(w)))
+	if (w->m.lost || has_ack(w) || (want_send && has_room(w)))
 		rc = 1;
 	else
 		rc = meeting_poll(&w->m, ret);
@@ -532,7 +369,7 @@ static void release_one(struct rdma_w *w, struct wslot *s)
 		rdma_quarantine(w->rdma, &w->call, s->slot);
 		rdma_quarantine(w->rdma, &w->call, s->crc);
 	} else if (s->copied) {
-		put_pair(w, s->slot, s->crc);
+		rdma_w_put_pair(w, s->slot, s->crc);
 	}
 	s->copied = false;
 }
@@ -542,35 +379,29 @@ static void release_run(struct rtask *t)
 {
 	struct rdma_w *w = container_of(t, struct w_task, t)->w;
 
-	w->ending = true;
-	rdma_holder_remove(&w->holder);
-	if (w->granted)
-		give(w);
-	else
-		pool_wait_cancel(rdma_pool(t->rdma), &w->ask);
-	if (w->copy_state == COPY_THERE)
-		put_pair(w, w->pair[0], w->pair[1]);
+	rdma_w_pairs_end(w);
 	for (uint32_t i = 0; i < WRITE_DEPTH; i++)
 		release_one(w, &w->slot[i]);
-	list_del(&w->rop.ready_link);
 }
 
-static bool any_used(const struct rdma_w *w)
+/* The node has let go of all our memory. */
+static bool is_released(const struct rdma_w *w)
 {
-	bool used = false;
+	bool none = true;
 
 	for (uint32_t i = 0; i < WRITE_DEPTH; i++)
-		used = used || w->slot[i].state != WSLOT_FREE;
-	return used;
+		none = none && w->slot[i].state == WSLOT_FREE;
+	return none || w->closed;
 }
 
-static bool any_busy(const struct rdma_w *w)
+/* The transport has let go of all our capsules. */
+static bool is_sent(const struct rdma_w *w)
 {
 	bool busy = w->control.busy;
 
 	for (uint32_t i = 0; i < WRITE_DEPTH; i++)
 		busy = busy || w->slot[i].send.busy;
-	return busy;
+	return !busy;
 }
 
 /* Tell the node that no more comes; it need not answer unless it may still read our slots. */
@@ -579,18 +410,14 @@ static void cancel(struct rdma_w *w, uint64_t deadline_ns)
 	struct w_task t = {.w = w};
 
 	rdma_run(w->rdma, &t.t, cancel_run);
-	pthread_mutex_lock(&w->m.lock);
-	while (!t.rc && any_used(w) && !w->closed && !w->m.lost &&
-	       meeting_wait(&w->m, deadline_ns) == 0)
-		;
-	pthread_mutex_unlock(&w->m.lock);
+	if (!t.rc)
+		(void)await(w, is_released, deadline_ns);
 }
 
-static void look_run(struct rtask *t)
+/* It runs behind every packet that was handed over. */
+static void pass_run(struct rtask *t)
 {
-	struct w_task *o = container_of(t, struct w_task, t);
-
-	o->rc = any_busy(o->w); /* behind every packet that was handed over */
+	(void)t;
 }
 
 static void give_up_run(struct rtask *t)
@@ -604,16 +431,13 @@ static void settle(struct rdma_w *w, uint64_t deadline_ns)
 {
 	struct w_task t = {.w = w};
 
-	rdma_run(w->rdma, &t.t, look_run);
-	pthread_mutex_lock(&w->m.lock);
-	while (any_busy(w) && !w->m.lost && meeting_wait(&w->m, deadline_ns) == 0)
-		;
-	pthread_mutex_unlock(&w->m.lock);
-	if (!any_busy(w))
+	rdma_run(w->rdma, &t.t, pass_run);
+	(void)await(w, is_sent, deadline_ns);
+	if (is_sent(w))
 		return;
 	rdma_run(w->rdma, &t.t, give_up_run);
 	pthread_mutex_lock(&w->m.lock);
-	while (any_busy(w)) /* the transport keeps the deadline */
+	while (!is_sent(w)) /* the transport keeps the deadline */
 		pthread_cond_wait(&w->m.news, &w->m.lock);
 	pthread_mutex_unlock(&w->m.lock);
 }
@@ -640,6 +464,11 @@ void rdma_w_close(struct wstream *ws)
 	free(w);
 }
 
+static bool is_answered(const struct rdma_w *w)
+{
+	return w->opened || w->closed;
+}
+
 static int open_block(struct rdma_w *w, const struct write_setup *setup, int *ret_bad,
 		      struct err *err)
 {
@@ -662,10 +491,7 @@ static int open_block(struct rdma_w *w, const struct write_setup *setup, int *re
 		err_sys(err, t.rc, "data node %s: opening a block over RDMA failed", w->peer);
 		return rdma_no_path(t.rc, err);
 	}
-	pthread_mutex_lock(&w->m.lock);
-	while (!rc && !w->opened && !w->closed && !w->m.lost)
-		rc = meeting_wait(&w->m, deadline);
-	pthread_mutex_unlock(&w->m.lock);
+	rc = await(w, is_answered, deadline);
 	if (rc < 0)
 		return err_set(err, rc, "data node %s does not answer over RDMA", w->peer);
 	if (w->m.lost)
@@ -688,7 +514,6 @@ int rdma_open_write(struct dfs *fs, const struct write_setup *setup, struct wstr
 		    int *ret_bad, struct err *err)
 {
 	struct rdma_w *w = calloc(1, sizeof(*w));
-	struct net_addr addr;
 	int rc;
 
 	*ret_bad = 0;
@@ -701,20 +526,14 @@ int rdma_open_write(struct dfs *fs, const struct write_setup *setup, struct wstr
 	w->call.on_lost = w_on_lost;
 	meeting_init(&w->m);
 	w->control.sent = w_on_control_sent;
-	w->ask_msg.fn = on_ask;
-	w->holder.shed = w_shed;
-	rop_init(&w->rop, w_step, NULL);
+	rdma_w_pairs_init(w);
 	for (uint32_t i = 0; i < WRITE_DEPTH; i++) {
 		w->slot[i].w = w;
 		w->slot[i].msg.fn = send_run;
 		w->slot[i].send.sent = w_on_sent;
 	}
 	node_text(setup->lb->locs[0]->id, w->peer);
-	rc = rdma_get(fs, &w->rdma, err);
-	if (rc == 0)
-		rc = node_addr(setup->lb->locs[0]->id, fs->set.use_hostname, false, &addr, err);
-	if (rc == 0)
-		rc = rdma_call_start(w->rdma, &addr, rdma_connect_deadline(fs), &w->call, err);
+	rc = rdma_reach(fs, setup->lb->locs[0]->id, &w->rdma, &w->call, err);
 	if (rc < 0)
 		rc = rdma_no_path(rc, err);
 	else

@@ -48,10 +48,8 @@ static int do_connect(struct tcp_w *t, struct err *err)
 		rc = err_set(err, -ETIMEDOUT,
 			     "cannot connect to data node %s: no answer within %u ms",
 			     t->sock->peer, t->fs->set.connect_timeout_ms);
-	if (rc < 0) {
-		err_prefix(err, NODE_TOLD);
-		return err_cure(err, "is it up? see dfs admin report");
-	}
+	if (rc < 0)
+		return node_no_connection(rc, err);
 	if (rc > 0) {
 		t->phase = TCPW_ASK;
 		t->until_ns = clock_mono_ns() + stream_timeout_ns(t->fs, t->nodes);
@@ -61,14 +59,10 @@ static int do_connect(struct tcp_w *t, struct err *err)
 
 static int do_ask(struct tcp_w *t, struct err *err)
 {
-	struct iovec iov = {t->op + t->op_sent, t->op_len - t->op_sent};
-	ssize_t n = sock_try_send(t->sock, &iov, 1, err);
+	const int rc = sock_try_send_rest(t->sock, t->op, t->op_len, &t->op_sent, err);
 
-	if (n <= 0)
-		return (int)n;
-	t->op_sent += (size_t)n;
-	if (t->op_sent < t->op_len)
-		return 0;
+	if (rc <= 0)
+		return rc;
 	free(t->op);
 	t->op = NULL;
 	t->phase = TCPW_ANSWER;

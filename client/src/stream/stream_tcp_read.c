@@ -88,11 +88,7 @@ static int begin(struct tcp_r *t, bool fresh, struct err *err)
 		return 0;
 	t->phase = TCP_CONNECT;
 	rc = sock_start(&t->addr, &t->sock, err);
-	if (rc < 0) {
-		err_prefix(err, NODE_TOLD);
-		err_cure(err, "is it up? see dfs admin report");
-	}
-	return rc;
+	return rc < 0 ? node_no_connection(rc, err) : rc;
 }
 
 /* Each of these: 1 done, on to the next phase; 0 not now; -errno. */
@@ -100,10 +96,8 @@ static int do_connect(struct tcp_r *t, struct err *err)
 {
 	int rc = sock_connected(t->sock, &t->addr, err);
 
-	if (rc < 0) {
-		err_prefix(err, NODE_TOLD);
-		err_cure(err, "is it up? see dfs admin report");
-	}
+	if (rc < 0)
+		return node_no_connection(rc, err);
 	if (rc > 0)
 		t->phase = TCP_ASK;
 	return rc;
@@ -111,16 +105,11 @@ static int do_connect(struct tcp_r *t, struct err *err)
 
 static int do_ask(struct tcp_r *t, struct err *err)
 {
-	struct iovec iov = {t->op + t->op_sent, t->op_len - t->op_sent};
-	ssize_t n = sock_try_send(t->sock, &iov, 1, err);
+	const int rc = sock_try_send_rest(t->sock, t->op, t->op_len, &t->op_sent, err);
 
-	if (n <= 0)
-		return (int)n;
-	t->op_sent += (size_t)n;
-	if (t->op_sent < t->op_len)
-		return 1;
-	t->phase = TCP_ANSWER;
-	return 0; /* it is not here yet */
+	if (rc > 0)
+		t->phase = TCP_ANSWER; /* which is not here yet */
+	return rc < 0 ? rc : 0;
 }
 
 static int take_checksum_info(struct tcp_r *t, const Hd__ReadOpChecksumInfoProto *info,
@@ -129,8 +118,10 @@ static int take_checksum_info(struct tcp_r *t, const Hd__ReadOpChecksumInfoProto
 	if (!info || info->checksum->bytesperchecksum == 0 ||
 	    info->checksum->bytesperchecksum > BPC_MAX || info->chunkoffset > t->offset ||
 	    t->offset - info->chunkoffset >= info->checksum->bytesperchecksum)
-		return err_set(err, -EPROTO, "data node %s answers a read with nonsense",
-			       t->sock->peer);
+		return err_set(
+			err, -EPROTO,
+			"data node %s answers a read with offsets or sizes that do not fit it",
+			t->sock->peer);
 	t->type = (enum crc_type)info->checksum->type;
 	t->bpc = info->checksum->bytesperchecksum;
 	t->at = info->chunkoffset;
@@ -189,7 +180,8 @@ static int take_end(struct tcp_r *t, struct err *err)
 		return rc;
 	if (!h.last || h.data_len > 0 || h.crc_len > 0 || h.seqno != t->sock->end_seqno ||
 	    (uint64_t)h.offset != t->sock->end_at)
-		return err_set(err, -EPROTO, "data node %s does not end a read", t->sock->peer);
+		return err_set(err, -EPROTO, "data node %s did not send the last packet of a read",
+			       t->sock->peer);
 	t->sock->owes_end = false;
 	return 1;
 }
@@ -245,8 +237,10 @@ static int do_header(struct tcp_r *t, struct err *err)
 		return rc;
 	if (h.seqno != t->seqno || (uint64_t)h.offset != t->at || (h.data_len > 0) == h.last ||
 	    h.crc_len != crc_bytes(t->type, h.data_len, t->bpc))
-		return err_set(err, -EPROTO, "data node %s sent packet %lld out of order or shape",
-			       t->sock->peer, (long long)t->seqno);
+		return err_set(
+			err, -EPROTO,
+			"data node %s sent packet %lld out of order, or with sizes that do not fit it",
+			t->sock->peer, (long long)t->seqno);
 	t->left = h.data_len;
 	t->crc_len = h.crc_len;
 	t->crc_got = 0;
@@ -283,7 +277,8 @@ static int to_data(struct tcp_r *t, struct err *err)
 	while (rc > 0 && t->phase != TCP_DATA) {
 		rc = t->phase == TCP_HEADER ? do_header(t, err) : do_crcs(t, err);
 		if (rc > 0 && t->phase == TCP_HEADER)
-			rc = err_set(err, -EPROTO, "data node %s ends the block early",
+			rc = err_set(err, -EPROTO,
+				     "data node %s ended the read before its last byte",
 				     t->sock->peer);
 	}
 	return rc;

@@ -11,9 +11,10 @@ static int check(const Hd__LocatedBlockProto *lb, const struct ec_policy *p, str
 		return err_set(err, -EPROTO, "the NameNode names %zu nodes for a block group",
 			       lb->n_locs);
 	if (!ec_id_is_striped(id) || ec_id_unit(id) != 0)
-		return err_set(err, -EPROTO,
-			       "the NameNode names blk_%lld as a block group, which it is not",
-			       (long long)id);
+		return err_set(
+			err, -EPROTO,
+			"the NameNode says that blk_%lld is a block group, and its id is that of a block",
+			(long long)id);
 	if (!ec_length_ok(lb->b->numbytes))
 		return err_set(err, -EPROTO,
 			       "the NameNode says that block group blk_%lld has %llu bytes",

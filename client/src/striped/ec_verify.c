@@ -258,7 +258,8 @@ static int prepare(struct verify *v, const char *path, const Hd__LocatedBlocksPr
 	rc = ec_policy_from_msg(l->ecpolicy, &v->policy);
 	if (rc < 0)
 		return err_set(err, -EPROTO,
-			       "%.200s has an erasure-coding policy that makes no sense", path);
+			       "the NameNode names an impossible erasure-coding policy for %.200s",
+			       path);
 	rc = ec_coder_new(&v->policy, &v->coder, err);
 	if (rc < 0)
 		return rc;

@@ -180,7 +180,7 @@ static int wait_news(struct stripe *s, struct window *w, struct err *err)
 
 		rc = u->rs->ops->poll_read(u->rs, &p[n++]);
 		if (rc < 0)
-			return err_sys(err, rc, "a stream cannot be polled");
+			return err_sys(err, rc, "cannot wait for the units of a block group");
 		if (rc > 0)
 			return 0; /* news already */
 		if (u->heard_ns + patience < until)

@@ -230,7 +230,7 @@ int striped_await_opened(struct striped_writer *w, struct err *err)
 
 /* ---- streams ---- */
 
-/* Only begun: units are set up side by side, and packets wait in their pipes. */
+/* Only begun: units are set up side by side, and packets wait in their pipelines. */
 static int open_unit(struct striped_writer *w, unsigned u, enum dt_stage stage, uint64_t latest_gs,
 		     struct err *err)
 {

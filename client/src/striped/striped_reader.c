@@ -10,9 +10,8 @@
 #include "client/src/striped/stripe.h"
 #include "common/base/clock.h"
 
-#define SUSPECT_NS (60 * NS_PER_S)       /* how long a node that failed is asked last */
-#define SLOW_NS (10 * NS_PER_S)          /* how long one that was slow is */
-#define RETRY_FIRST_NS (500 * NS_PER_MS) /* before fresh locations are asked for; then 4 times it */
+#define SUSPECT_NS (60 * NS_PER_S) /* how long a node that failed is asked last */
+#define SLOW_NS (10 * NS_PER_S)    /* how long one that was slow is */
 
 struct striped {
 	struct reader *r;                /* borrowed: its file */
@@ -98,36 +97,36 @@ static int enter(struct striped *f, uint64_t pos, struct err *err)
 	return 0;
 }
 
-/* Too few units are left: after a pause, fresh locations. */
-static int start_over(struct striped *f, struct err *err)
+/* What follows asks the NameNode anew. */
+static int drop_locations(struct striped *f)
 {
-	const uint64_t pause = f->rounds ? 4 * RETRY_FIRST_NS : RETRY_FIRST_NS;
-	const struct timespec ts = {(time_t)(pause / NS_PER_S), (long)(pause % NS_PER_S)};
-	char text[380]; /* behind the path */
-
-	if (++f->rounds >= f->r->fs->set.acquire_failures) {
-		if (reader_confirm(f->r, stripe_group(f->stripe)->offset, err) < 0)
-			return err->rc;
-		stripe_explain(f->stripe, text, sizeof(text));
-		return err_set(err, stripe_is_away(f->stripe) ? -ETIMEDOUT : -EIO, "%.120s: %s",
-			       f->r->path, text);
-	}
-	(void)nanosleep(&ts, NULL);
 	reader_forget(f->r, f->stretch);
 	leave(f);
 	return 0;
 }
 
+/* Too few units are left, and waiting does not help any more. */
+static int out_of_units(struct striped *f, struct err *err)
+{
+	char text[380]; /* behind the path */
+
+	if (reader_confirm(f->r, stripe_group(f->stripe)->offset, err) < 0)
+		return err->rc;
+	stripe_explain(f->stripe, text, sizeof(text));
+	return err_set(err, stripe_is_away(f->stripe) ? -ETIMEDOUT : -EIO, "%.120s: %s", f->r->path,
+		       text);
+}
+
 /* A read of the group ended with @rc. 0: again. */
 static int after_failure(struct striped *f, int rc, struct err *err)
 {
+	if (rc == -ENODATA && !reader_wait_for_others(f->r, &f->rounds))
+		return out_of_units(f, err);
 	if (rc == -ENODATA)
-		return start_over(f, err);
+		return drop_locations(f);
 	if (rc == -EACCES && !f->renewed) { /* the token has expired, most likely */
 		f->renewed = true;
-		reader_forget(f->r, f->stretch); /* with fresh locations come fresh tokens */
-		leave(f);
-		return 0;
+		return drop_locations(f); /* with fresh locations come fresh tokens */
 	}
 	return rc;
 }

@@ -5,7 +5,7 @@
  * striped_reader - reads of an erasure-coded file, group by group
  *
  * Idea: what reader.c is to blocks, this is to block groups: it finds the group of an offset, reads
- * its part of the range with a struct stripe, and starts over with fresh locations when too few
+ * its part of the range with a struct stripe, and asks for fresh locations when too few
  * units are left or a token is too old. A reader in sequence keeps its streams from one call to the
  * next.
  *

@@ -161,13 +161,11 @@ int striped_try_again(struct striped_writer *w, int rc, bool finish, bool sync, 
 	log_debug("op=group_again group=%lld bytes=%llu", (long long)w->group.id,
 		  (unsigned long long)w->offset);
 	for (;;) {
-		const struct timespec ts = {(time_t)(pause / NS_PER_S), (long)(pause % NS_PER_S)};
-
 		now = attempt(w, &a, finish, sync, err);
 		if (now == 0 || !is_passing(w, now) || clock_mono_ns() >= deadline)
 			break;
 		tell(w, since, deadline, &first, &told);
-		(void)nanosleep(&ts, NULL); /* an early end is fine */
+		sleep_ns(pause);
 		pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
 		suspect_nodes_forgive(&w->f.blamed); /* they may be back */
 	}

@@ -4,9 +4,9 @@
 /**
  * striped_writer - an erasure-coded file being written: cells to data units, parity behind them
  *
- * Idea: a block group is k + m blocks, each with a pipe (pipeline.h) of its own to one node. Bytes
- * are copied once, into the packet of the unit whose cell they belong to; the packet goes out at
- * once, and is held besides until the same column of all k cells of the row is there:
+ * Idea: a block group is k + m blocks, each with a pipeline (pipeline.h) of its own to one node.
+ * Bytes are copied once, into the packet of the unit whose cell they belong to; the packet goes out
+ * at once, and is held besides until the same column of all k cells of the row is there:
  *
  *      column:      0    1    2    3
  *      unit 0     [....|....|....|....]   cells of a row, cut into packets at the same places
@@ -21,7 +21,7 @@
  * up to m units may fail and every byte is there. At the end of the row the others are drained, and
  * the group gets a new stamp with an empty place for each lost unit, so that what the lost nodes
  * hold is stale (striped_group.c). The next group is asked for on other nodes.
- * Units are set up side by side: each when its first packet is there, which waits in its pipe
+ * Units are set up side by side: each when its first packet is there, which waits in its pipeline
  * meanwhile; when the first parity is coded all are waited for, so that a writer that pauses leaves
  * nothing half done.
  * A flush ends the group (docs/design/ec-sync.md).
@@ -32,7 +32,8 @@
  * A unit whose next packet waits in vain for memory of this process (pipeline_is_dry()) is an error
  * with dfs.client.rdma=require, and nothing is lost by it: no bytes were taken, or all of them, and
  * the next call goes on with what was begun. Else the unit is left out, and its node is not blamed.
- * Ownership: as the contiguous writer's: packets belong to the pool, the units' pipes and `row`.
+ * Ownership: as the contiguous writer's: packets belong to the pool, the units' pipelines and
+ * `row`.
  * Threading: as output.h says; the lock is the file's.
  * Units: offsets in the group unless "file" or "unit" is in the name.
  * Source: hdfs-wire 7.2 to 7.5, 8.1; Hadoop 3.4.2 DFSStripedOutputStream.
@@ -56,7 +57,7 @@ struct striped_writer {
 	uint64_t block_size;    /* of the file, as nodes are told */
 	uint32_t packet_cap;    /* bytes of a column; the last one of a cell may be shorter */
 	uint32_t columns;       /* packets of a cell */
-	uint32_t window;        /* packets of a unit in its pipe */
+	uint32_t window;        /* packets of a unit in its pipeline */
 
 	/* owned; the group as addBlock answered; NULL: none is open */
 	Hd__LocatedBlockProto *lb;
@@ -137,7 +138,7 @@ int striped_group_open(struct striped_writer *w, struct err *err);
 /** Takes @p, which is a packet of unit @u's pipe, and sets the unit's pipeline up for the first
  *  one. A lost unit's is dropped. Fails when too many units have. */
 int striped_queue(struct striped_writer *w, unsigned u, struct packet *p, struct err *err);
-/** One turn of all pipes: acks in, packets out, and with @wait until one of them can move. */
+/** One turn of all pipelines: acks in, packets out, and with @wait until one of them can move. */
 int striped_turn(struct striped_writer *w, bool wait, struct err *err);
 /** Until the units whose set-up was begun are set up, or lost. */
 int striped_await_opened(struct striped_writer *w, struct err *err);

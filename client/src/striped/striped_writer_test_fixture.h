@@ -20,7 +20,9 @@
 #include <cmocka.h>
 
 #include "ClientNamenodeProtocol.pb-c.h"
+#include "client/src/fs/answer_test_fixture.h"
 #include "client/src/striped/striped_writer.h"
+#include "client/src/write/housekeeper_test_fixture.h"
 #include "common/wire/pb.h"
 
 #define CELL (256u << 10)
@@ -241,16 +243,6 @@ int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struc
 }
 
 /* ---- the NameNode ---- */
-
-static inline void answer(const ProtobufCMessageDescriptor *desc, const void *m, void *ret)
-{
-	uint8_t *buf;
-	size_t len;
-
-	assert_int_equal(pb_pack(m, &buf, &len), 0);
-	assert_int_equal(pb_unpack(desc, buf, len, ret), 0);
-	free(buf);
-}
 
 static inline void note_end(const Hd__ExtendedBlockProto *b)
 {
@@ -494,22 +486,6 @@ int __wrap_nn_is_router(struct dfs *fs, struct err *err)
 {
 	(void)fs;
 	return nn.router < 0 ? err_set(err, nn.router, "nobody answers") : nn.router;
-}
-
-int __wrap_housekeeper_add(struct dfs *fs, struct housekept *k, struct err *err);
-int __wrap_housekeeper_add(struct dfs *fs, struct housekept *k, struct err *err)
-{
-	(void)fs;
-	(void)k;
-	(void)err;
-	return 0;
-}
-
-void __wrap_housekeeper_remove(struct dfs *fs, struct housekept *k);
-void __wrap_housekeeper_remove(struct dfs *fs, struct housekept *k)
-{
-	(void)fs;
-	(void)k;
 }
 
 /* ---- writing and judging ---- */

@@ -542,8 +542,9 @@ static int settle(struct dfs *fs, uint64_t file, bool anew, uint64_t until_ns, s
 
 static int tell_loss(struct err *err)
 {
-	return err_set(err, -EIO,
-		       "a data node could not bring a file that was closed already to its disk");
+	return err_set(
+		err, -EIO,
+		"a data node could not write a closed file to its disk: write the file again, and see the data node's log");
 }
 
 int deferred_sync_settle(struct dfs *fs, struct err *err)

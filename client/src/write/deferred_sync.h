@@ -6,16 +6,16 @@
  * nodes' disks have them
  *
  * Idea: our data nodes acknowledge such a block when it is finished, and sync it within 100 ms,
- * together with others (docs/design/005-store.md). Each says a number to whom it has promised that,
- * and who needs to know asks all of them: SYNC_LATER is answered when all that was finished before
- * is on the disk. A node that has started anew since sees so by the number, and syncs what it had
- * finished before. So nothing is to be remembered of a block but its nodes: blocks of the same
+ * together with others (docs/design/005-store.md). With this promise each node sends a number. A
+ * caller that must know asks all nodes: SYNC_LATER is answered when all blocks that were finished
+ * before it are on the disk. A node that has restarted meanwhile sees that by the number, and syncs
+ * what it had finished before. So only the nodes of a block are remembered: blocks of the same
  * nodes are one entry.
- * A node that cannot be reached has its replica lost, or not, as in a pipeline: the others count.
- * When none of a block's nodes can be reached, that is told until one can, or for ten minutes; when
- * a node says that it has not been able to, it is told once.
- * An entry knows the files of its blocks, as long as they are few: who asks about one file waits
- * for its nodes alone, and hears of its own losses alone.
+ * A node out of reach may have lost its replica, as in a pipeline: the others count. When none of a
+ * block's nodes can be reached, callers get an error until one can, or for ten minutes; when a node
+ * says that it could not sync, one caller gets the error.
+ * An entry knows the files of its blocks as long as they are few: a caller that asks about one file
+ * waits for its nodes alone, and gets errors about it alone.
  * Ownership: part of struct dfs.
  * Threading: any thread; the lock is a leaf.
  */
@@ -66,7 +66,7 @@ int deferred_sync_settle(struct dfs *fs, struct err *err);
 int deferred_sync_settle_file(struct dfs *fs, uint64_t file, struct err *err);
 /** As deferred_sync_settle(), with little patience; what is told once stays to be told. */
 int deferred_sync_try(struct dfs *fs, struct err *err);
-/** As deferred_sync_settle(), for nobody in particular: a loss is told to the next who asks. */
+/** As deferred_sync_settle(), in the background: a loss is kept for the next caller that asks. */
 void deferred_sync_settle_quietly(struct dfs *fs);
 /** As that, of @file (0: of all) and until @until_ns at the latest. Nodes that were asked in vain
  *  before are not asked. */

@@ -320,7 +320,6 @@ static int settle_each(struct dfs *fs, uint64_t end, uint64_t id, struct err *er
 /* A block that is not reported keeps only those who ask about it: others ask between two tries. */
 static int settle_until(struct dfs *fs, uint64_t id, uint64_t patience_ns, struct err *err)
 {
-	const struct timespec pause = {0, (long)PAUSE_NS};
 	const uint64_t until = clock_mono_ns() + patience_ns;
 	struct early_close *c = &fs->closed;
 	struct early_close_mark m;
@@ -344,7 +343,7 @@ static int settle_until(struct dfs *fs, uint64_t id, uint64_t patience_ns, struc
 			break;
 		}
 		pthread_rwlock_unlock(&c->settling);
-		(void)nanosleep(&pause, NULL); /* an early end is fine */
+		sleep_ns(PAUSE_NS);
 		pthread_rwlock_wrlock(&c->settling);
 		rc = 0;
 	}

@@ -2,15 +2,15 @@
 #pragma once
 
 /**
- * early_close - files that were closed early (DFS_CREATE_CLOSE_EARLY), until the NameNode's disk
- * has that
+ * early_close - files that were closed early (DFS_CREATE_CLOSE_EARLY), until the close is on the
+ * NameNode's disk
  *
- * Idea: a power cut of the NameNode's machine may undo such a closing; then the file is open again,
- * and in our name: we renew our leases, so nobody else would ever end it. So it is remembered until
- * a change was answered behind it, by the same process: the journal is synced in order. The same
- * process is whoever answers by the same connection. When the connection is another one, complete()
- * is sent again, which is no harm when nothing was lost. So does whoever is answered by another one
- * first (nn_call()), before he believes what he hears. The keeper asks when nobody else does.
+ * Idea: a power cut of the NameNode's machine may undo such a close. Then the file is open again in
+ * our name; we renew our leases, so nobody else would ever close it. So we remember each file until
+ * the same NameNode process has answered a later change: its journal is synced in order. An answer
+ * over the same connection is from the same process. After a new connection complete() is sent
+ * again, which does no harm when nothing was lost. nn_call() does that before it believes the first
+ * answer over a new connection. The housekeeper asks when nobody else does.
  * Ownership: part of struct dfs.
  * Threading: any thread; the lock is a leaf.
  */
@@ -80,5 +80,5 @@ int early_close_settle_file(struct dfs *fs, uint64_t id, struct err *err);
 /** As early_close_settle(), with little patience. A loss stays to be told: -ESTALE means a loss and
  *  nothing else, and -EIO is never returned. */
 int early_close_try(struct dfs *fs, struct err *err);
-/** As early_close_settle(), for nobody in particular: a loss is told to the next who asks. */
+/** As early_close_settle(), in the background: a loss is kept for the next caller that asks. */
 void early_close_settle_quietly(struct dfs *fs);

@@ -19,13 +19,6 @@
 #define POLL_FIRST_NS (1 * NS_PER_MS)
 #define POLL_MAX_NS (1000 * NS_PER_MS)
 
-static void sleep_ns(uint64_t ns)
-{
-	struct timespec ts = {(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
-
-	(void)nanosleep(&ts, NULL); /* an early end is fine: the caller looks again */
-}
-
 /* Sleep, a little longer each time. False when @deadline_ns has passed. */
 static bool poll_pause(uint64_t *pause_ns, uint64_t deadline_ns)
 {
@@ -380,7 +373,8 @@ int output_policy(const Hd__ErasureCodingPolicyProto *m, const char *path, struc
 	int rc = m ? ec_policy_from_msg(m, &p) : 0;
 
 	if (rc < 0)
-		return err_set(err, rc, "%.200s has an erasure-coding policy that makes no sense",
+		return err_set(err, rc,
+			       "the NameNode names an impossible erasure-coding policy for %.200s",
 			       path);
 	if (m && p.codec == EC_CODEC_REPLICATION)
 		p.k = 0;

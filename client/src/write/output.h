@@ -10,8 +10,8 @@
  * fail, fsync, complete. Here they are, with their patience and what an exception means to a
  * person. For a striped file "block" is the group: its id, the current stamp and its data bytes.
  * Ownership: embedded in a writer.
- * Threading: the functions of a file are for any thread; `lock` serialises them and the keeper. All
- * others are called with the lock held.
+ * Threading: the functions of a file are for any thread; `lock` serialises them and the
+ * housekeeper. All others are called with the lock held.
  * Source: hdfs-wire 3.4, 3.6, 8.1.
  */
 #include "client/src/fs/fs.h"
@@ -40,7 +40,7 @@ struct write_ops {
 
 struct output {
 	const struct write_ops *ops;
-	struct housekept kept; /* on the keeper's list */
+	struct housekept kept; /* on the housekeeper's list */
 	pthread_mutex_t lock;
 	/* bytes accepted from the caller, with those of a file that is appended to */
 	uint64_t length;
@@ -95,8 +95,8 @@ void output_free(struct output *f);
 int output_policy(const Hd__ErasureCodingPolicyProto *m, const char *path, struct ec_policy *ret,
 		  struct err *err);
 
-/** @path is copied; the keeper knows the file from now on. -ENOMEM, or housekeeper_add()'s error.
- *  output_fini() is safe after a failure. */
+/** @path is copied; the housekeeper knows the file from now on. -ENOMEM, or housekeeper_add()'s
+ *  error. output_fini() is safe after a failure. */
 int output_init(struct output *f, const struct write_ops *ops, struct dfs *fs, const char *path,
 		uint64_t file_id, bool no_local, struct err *err);
 void output_fini(struct output *f);

@@ -8,9 +8,9 @@
  * the pipeline has them. Whoever writes the block moves them with pipeline_pump() and waits with
  * pipeline_wait(); what is to be done about a failure is the writer's business, who may put the
  * unacked packets back with pipeline_requeue() and open a new stream. A contiguous file has one
- * pipe, a striped one a pipe for each unit.
- * Ownership: the pipe owns its stream and its packets. Packets being filled belong to the writer,
- * but count in the window. `lb`, the nodes, is the writer's.
+ * pipeline, a striped one a pipeline for each unit.
+ * Ownership: the pipeline owns its stream and its packets. Packets being filled belong to the
+ * writer, but count in the window. `lb`, the nodes, is the writer's.
  * Threading: under the writer's lock.
  * Units: offsets in the block.
  * Source: hdfs-wire 5.5, 5.6.
@@ -45,7 +45,7 @@ struct pipeline {
 	uint64_t progress_ns;
 	/* send() has waited for memory of this process since then; 0: it does not */
 	uint64_t in_line_since_ns;
-	int pending_rc;         /* the keeper found the pipeline broken: -errno, */
+	int pending_rc;         /* the housekeeper found the pipeline broken: -errno, */
 	int pending_bad;        /* the node to blame, */
 	struct err pending_err; /* and why; pipeline_pump() tells the writer */
 };
@@ -101,7 +101,7 @@ static inline bool pipeline_is_busy(const struct pipeline *p)
 
 /** Everything that moves without waiting: acks in, packets out. 1 when something is left to send,
  *  0,
- *  -errno and the node to blame. What the keeper found is told here, too. */
+ *  -errno and the node to blame. What the housekeeper found is told here, too. */
 int pipeline_pump(struct pipeline *p, int *ret_bad, struct err *err);
 /** Wait until something can move; meanwhile the nodes get signs of life. -ETIMEDOUT when nothing
  *  has moved for too long. -ENOBUFS (see pipeline_is_dry()): nothing is under way, and for
@@ -110,10 +110,10 @@ int pipeline_pump(struct pipeline *p, int *ret_bad, struct err *err);
 int pipeline_wait(struct pipeline *p, bool want_send, struct err *err);
 /** When a heartbeat is due; UINT64_MAX: never, the stream's connection keeps the nodes informed. */
 uint64_t pipeline_beat_ns(const struct pipeline *p);
-/** The two halves of pipeline_wait(), for who waits for several pipes at a time: until when, and
- *  what to do when nothing came until then. */
+/** The two halves of pipeline_wait(), for a caller that waits for several pipelines at a time:
+ *  until when, and what to do when nothing came until then. */
 uint64_t pipeline_wait_deadline(const struct pipeline *p, bool want_send);
 int pipeline_waited(struct pipeline *p, bool want_send, struct err *err);
-/** From the keeper: collect acks, and send a heartbeat when the pipe was quiet for long. Never
- *  waits; a failure is kept for pipeline_pump(). */
+/** From the housekeeper: collect acks, and send a heartbeat when the pipeline was quiet for long.
+ *  Never waits; a failure is kept for pipeline_pump(). */
 void pipeline_keep_alive(struct pipeline *p, uint64_t now_ns);

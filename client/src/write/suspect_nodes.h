@@ -4,14 +4,13 @@
 /**
  * suspect_nodes - the nodes that failed a writer, and are not to be offered to it again for a while
  *
- * Idea: a node that failed once is down, hung or full, most likely, so the NameNode is asked for
- * others. But it comes back, and a file may be written for months: so a node is out for a time only
- * (the stock client's dfs.client.write.exclude.nodes.cache.expiry.interval.millis), and it is tried
- * again before that where a block would begin with fewer nodes than it should have. That costs
- * little when it is refused at once, and more when it is hung: so the next such trial is
- * BLAMED_WAIT_NS after the second failure in a row, then twice that, and so on; one whose silence
- * was waited for begins six steps later. Who refuses is asked again within half a minute: that
- * costs little.
+ * Idea: a node that failed once is probably down, hung or full, so the NameNode is asked for
+ * others. But nodes come back, and a file may be written for months. So a node is left out only for
+ * dfs.client.write.exclude.nodes.cache.expiry.interval.millis. It is tried before that when a block
+ * would otherwise begin with fewer nodes than it should have. Such a trial costs little when the
+ * node refuses at once, and much when it is hung. So the next trial comes BLAMED_WAIT_NS after the
+ * second failure in a row, and the time doubles with each further one; a node that stayed silent
+ * begins six steps later. A node that refuses is tried again within half a minute.
  * A node that failed in a chain may only have passed on what another node of the chain did. Such a
  * node is in doubt. When no node is left, the nodes in doubt are offered again first.
  * Ownership: a plain value, zeroed; nodes are owned. suspect_nodes_fini() ends it.

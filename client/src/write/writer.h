@@ -4,18 +4,18 @@
 /**
  * writer - a file being written: packets in, blocks through pipelines, recovery on the way
  *
- * Idea: dfs_write() fills packets and gives full ones to the pipe (pipeline.h). The calling thread
- * moves packets out and acks in whenever it is here, and waits only when the window is full, on
- * flush and at the end of a block. A failure under way puts the unacked packets back to the queue,
- * repairs the pipeline (writer_recover()) and goes on; the caller sees nothing of it.
+ * Idea: dfs_write() fills packets and gives full ones to the pipeline (pipeline.h). The calling
+ * thread moves packets out and acks in whenever it is here, and waits only when the window is full,
+ * on flush and at the end of a block. A failure under way puts the unacked packets back to the
+ * queue, repairs the pipeline (writer_recover()) and goes on; the caller sees nothing of it.
  * Block by block: addBlock, set-up, packets, an empty last packet once all others are acked, its
  * ack. Append begins with the last block: a new stamp, set-up on the nodes that have it, packets.
  * Of its last chunk only the nodes have the beginning: packets start where it ends, and none
  * reaches beyond that chunk, until it is full (`ragged_end`).
  * A flush leaves nothing behind but the beginning of a chunk (`tail`): a quiet writer holds no
  * packet, and no memory for RDMA.
- * Ownership: the packet being filled is the writer's, all others are the pipe's. Nodes that fail
- * are moved from the pipe's to those of `f` that are not to be offered again.
+ * Ownership: the packet being filled is the writer's, all others are the pipeline's. Nodes that
+ * fail are moved from the pipeline to the suspect nodes of `f`.
  * Threading: as output.h says; the lock is the file's.
  * Units: offsets in the block unless "file" is in the name.
  * Source: hdfs-wire 3.4, 3.6, 5.5, 5.6, 8.1.
@@ -42,7 +42,7 @@ struct writer {
 	uint64_t block_size;
 	uint32_t replication;
 	uint32_t packet_cap; /* data bytes of a full packet */
-	uint32_t window;     /* packets in cur and in the pipe */
+	uint32_t window;     /* packets in cur and in the pipeline */
 
 	enum writer_stage stage;
 	uint64_t file_done; /* bytes in finished blocks */

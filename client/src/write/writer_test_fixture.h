@@ -18,6 +18,8 @@
 #include <cmocka.h>
 
 #include "ClientNamenodeProtocol.pb-c.h"
+#include "client/src/fs/answer_test_fixture.h"
+#include "client/src/write/housekeeper_test_fixture.h"
 #include "client/src/write/writer.h"
 #include "common/wire/pb.h"
 
@@ -199,16 +201,6 @@ int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struc
 
 /* ---- the NameNode ---- */
 
-static inline void answer(const ProtobufCMessageDescriptor *desc, const void *m, void *ret)
-{
-	uint8_t *buf;
-	size_t len;
-
-	assert_int_equal(pb_pack(m, &buf, &len), 0);
-	assert_int_equal(pb_unpack(desc, buf, len, ret), 0);
-	free(buf);
-}
-
 static inline bool is_left_out(const Hd__AddBlockRequestProto *req, const char *uuid)
 {
 	for (size_t i = 0; req && chooses && i < req->n_excludenodes; i++)
@@ -284,22 +276,6 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 		assert_string_equal(method, "fsync");
 	}
 	return 0;
-}
-
-int __wrap_housekeeper_add(struct dfs *fs, struct housekept *k, struct err *err);
-int __wrap_housekeeper_add(struct dfs *fs, struct housekept *k, struct err *err)
-{
-	(void)fs;
-	(void)k;
-	(void)err;
-	return 0;
-}
-
-void __wrap_housekeeper_remove(struct dfs *fs, struct housekept *k);
-void __wrap_housekeeper_remove(struct dfs *fs, struct housekept *k)
-{
-	(void)fs;
-	(void)k;
 }
 
 int __wrap_deferred_sync_settle_file(struct dfs *fs, uint64_t file, struct err *err);

@@ -7,7 +7,7 @@
  *
  * For programs of one source file, as lib/checks.h.
  */
-#include <dfsclient.h>
+#include <dfsclient_ext.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
