@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold of a block being written and the disk: an ack follows the write of its bytes; that
+ * of an hsync follows the syncs of data, checksums and directory entry, which begin when the bytes
+ * are in the file; a part that fails fails the write; the last packet says how the end is synced.
+ */
+#include "datanode/block/block_write_chain_test_fixture.h"
+
+/* ---- syncs ---- */
+
+static void hsync_is_acknowledged_when_all_three_are_on_the_disk(void **state)
+{
+	(void)state;
+	for (enum part p = DATA; p < PARTS; p++) {
+		begin((struct begin){.chain = false});
+		disk.hold[p] = true;
+		send_piece(0, 0, 1024, (struct how){.sync = true});
+		for (enum part q = DATA; q < PARTS; q++)
+			await(disk.asked[q] == 1);
+		pass();
+		assert_int_equal(sender.acked, -1);
+		assert_int_equal(replica().visible, 0);
+		sync_let_go(p);
+		await(sender.acked == 0);
+		assert_int_equal(replica().visible, 1024);
+		disk.hold[p] = false;
+		send_piece(1, 1024, 1024, (struct how){.sync = true}); /* the directory has it */
+		await(sender.acked == 1);
+		assert_int_equal(disk.asked[DATA], 2);
+		assert_int_equal(disk.asked[META], 2);
+		assert_int_equal(disk.asked[DIRECTORY], 1);
+		send_piece(2, 2048, 1024, (struct how){.sync = false});
+		await(sender.acked == 2);
+		assert_int_equal(disk.asked[DATA], 2);
+		end();
+	}
+}
+
+static void a_part_that_cannot_be_synced_fails_the_write(void **state)
+{
+	(void)state;
+	for (enum part p = DATA; p < PARTS; p++) {
+		begin((struct begin){.chain = false});
+		disk.fail[p] = true;
+		/* also when another part ends later, and well */
+		disk.hold[p == DATA ? META : DATA] = true;
+		send_piece(0, 0, 1000, (struct how){.sync = true});
+		await(disk.asked[DATA] == 1 && disk.asked[META] == 1 && disk.asked[DIRECTORY] == 1);
+		pass();
+		assert_int_equal(sender.acked, -1);
+		sync_let_go(p == DATA ? META : DATA);
+		await(sender.ended);
+		assert_int_equal(sender.acked, -1);
+		assert_int_equal(sender.own, DT_ERROR);
+		assert_int_equal(sender.own_seq, 0);
+		assert_int_equal(sender.rc, -EBADF);
+		end();
+	}
+}
+
+static void a_sync_begins_when_its_bytes_are_in_the_file(void **state)
+{
+	(void)state;
+	begin((struct begin){.chain = false});
+	disk.hold_writes = true;
+	send_piece(0, 0, 4096, (struct how){.sync = true});
+	await(disk.writes_held == 1);
+	assert_int_equal(disk.asked[DATA], 0);
+	assert_int_equal(sender.acked, -1);
+	disk.hold_writes = false;
+	sem_post(&write_go);
+	await(sender.acked == 0);
+	assert_int_equal(disk.asked[DATA], 1);
+	end();
+}
+
+static void a_sync_covers_what_was_there_when_it_began(void **state)
+{
+	int first[2];
+
+	(void)state;
+	begin((struct begin){.chain = false});
+	disk.hold[DATA] = disk.hold[META] = true;
+	send_piece(0, 0, 4096, (struct how){.sync = true});
+	await(disk.held[DATA] >= 0 && disk.held[META] >= 0 && disk.asked[DIRECTORY] == 1);
+	first[0] = disk.held[DATA];
+	first[1] = disk.held[META];
+	send_piece(1, 4096, 4096, (struct how){.sync = true});
+	assert_int_equal(disk.asked[DATA], 1); /* one at a time */
+	sync_let_go(DATA);
+	sync_let_go(META);
+	await(sender.acked == 0);
+	pass();
+	assert_int_equal(sender.acked, 0);
+	await(disk.asked[DATA] == 2);
+	sync_let_go(DATA);
+	sync_let_go(META);
+	await(sender.acked == 1);
+	(void)close(first[0]);
+	(void)close(first[1]);
+	end();
+}
+
+/* An operation under its own sync is not given back, nor are its files closed. */
+static void a_sync_under_way_is_waited_for(void **state)
+{
+	(void)state;
+	for (int last = 0; last < 2; last++) {
+		begin((struct begin){.chain = false});
+		disk.hold[DATA] = true;
+		send_piece(0, 0, 4096, (struct how){.sync = true});
+		await(disk.held[DATA] >= 0);
+		if (last)
+			send_piece(1, 4096, 0, (struct how){.last = true});
+		else
+			block_write_close(sender.w, -ECONNRESET);
+		pass();
+		assert_false(sender.ended);
+		assert_int_equal(finalised, 0);
+		sync_let_go(DATA);
+		await(sender.ended);
+		assert_int_equal(finalised, last);
+		end();
+	}
+}
+
+static void the_last_packet_says_how_the_end_is_synced(void **state)
+{
+	static const struct {
+		bool sync, later, on_close;
+		enum replica_sync how;
+	} want[] = {
+		{true, false, true, SYNC_NOW},    {true, true, true, SYNC_NOW},
+		{true, false, false, SYNC_NOW},   {true, true, false, SYNC_NOW},
+		{false, true, true, SYNC_LATER},  {false, false, true, SYNC_NOW},
+		{false, true, false, SYNC_NEVER}, {false, false, false, SYNC_NEVER},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
+		begin((struct begin){.later = want[i].later});
+		dn.sync_on_close = want[i].on_close;
+		send_piece(0, 0, 1000, (struct how){.sync = false});
+		send_piece(1, 1000, 0, (struct how){.sync = want[i].sync, .last = true});
+		await(sender.ended);
+		assert_int_equal(sender.acked, 1);
+		assert_int_equal(finalised_how, want[i].how);
+		assert_int_equal(replica().state, REPLICA_FINALIZED);
+		end();
+	}
+}
+
+static void bytes_are_in_the_file_before_their_ack(void **state)
+{
+	(void)state;
+	begin((struct begin){.chain = false});
+	disk.hold_writes = true;
+	send_piece(0, 0, 4096, (struct how){.sync = false});
+	await(disk.writes_held == 1);
+	assert_int_equal(sender.acked, -1);
+	send_piece(1, 4096, 0, (struct how){.last = true});
+	assert_int_equal(finalised, 0);
+	disk.hold_writes = false;
+	sem_post(&write_go);
+	await(sender.ended);
+	assert_int_equal(sender.acked, 1);
+	end();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(hsync_is_acknowledged_when_all_three_are_on_the_disk),
+		cmocka_unit_test(a_part_that_cannot_be_synced_fails_the_write),
+		cmocka_unit_test(a_sync_begins_when_its_bytes_are_in_the_file),
+		cmocka_unit_test(a_sync_covers_what_was_there_when_it_began),
+		cmocka_unit_test(a_sync_under_way_is_waited_for),
+		cmocka_unit_test(the_last_packet_says_how_the_end_is_synced),
+		cmocka_unit_test(bytes_are_in_the_file_before_their_ack),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
