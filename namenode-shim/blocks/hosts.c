@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "namenode-shim/blocks/hosts.h"
 
-#include <ctype.h>
+#include <jansson.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,102 +118,96 @@ static int load_words(const char *path, struct list_of *l, struct err *err)
 	return rc;
 }
 
-/* ---- JSON: an array of flat objects, or such objects one after the other ---- */
+/* ---- JSON: an array of objects, or objects one after the other ---- */
 
-struct scan {
-	const char *p;
-	char text[HOSTS_TEXT_MAX]; /* the last string, number or word */
-};
-
-static void skip(struct scan *s, const char *also)
+static bool take_text(const json_t *v, char *to, size_t size)
 {
-	while (*s->p && (isspace((unsigned char)*s->p) || strchr(also, *s->p)))
-		s->p++;
+	if (!v || json_is_null(v))
+		return true;
+	return json_is_string(v) && (size_t)snprintf(to, size, "%s", json_string_value(v)) < size;
 }
 
-/* A string, number or literal into s->text. */
-static bool value(struct scan *s)
+/* A number, or its digits as a string, as Jackson takes them. */
+static bool take_number(const json_t *v, uint64_t max, uint64_t *to)
 {
-	const bool quoted = *s->p == '"';
-	size_t n = 0;
+	const char *text = json_string_value(v);
+	char *end = NULL;
 
-	s->p += quoted;
-	while (*s->p && (quoted ? *s->p != '"' : !strchr(",}] \t\r\n", *s->p))) {
-		if (quoted && *s->p == '\\' && s->p[1])
-			s->p++;
-		if (n + 1 == sizeof(s->text))
-			return false;
-		s->text[n++] = *s->p++;
-	}
-	s->text[n] = 0;
-	if (quoted && *s->p != '"')
-		return false;
-	s->p += quoted;
-	return quoted || n;
+	if (!v || json_is_null(v))
+		return true;
+	*to = text ? strtoull(text, &end, 10) : (uint64_t)json_integer_value(v);
+	return (text ? *text && !*end : json_is_integer(v) && json_integer_value(v) >= 0) &&
+	       *to <= max;
 }
 
-static bool set_field(struct entry *e, const char *key, const char *text)
+static bool take_state(const json_t *v, enum hosts_state *to)
 {
-	if (!strcmp(key, "hostName"))
-		snprintf(e->host, sizeof(e->host), "%s", text);
-	else if (!strcmp(key, "port"))
-		e->port = (uint32_t)strtoul(text, NULL, 10);
-	else if (!strcmp(key, "upgradeDomain"))
-		snprintf(e->domain, sizeof(e->domain), "%s", text);
-	else if (!strcmp(key, "maintenanceExpireTimeInMS"))
-		e->until_ms = strtoull(text, NULL, 10);
-	else if (!strcmp(key, "adminState") && !strcmp(text, "DECOMMISSIONED"))
-		e->state = HOSTS_LEAVE;
-	else if (!strcmp(key, "adminState") && !strcmp(text, "IN_MAINTENANCE"))
-		e->state = HOSTS_MAINTENANCE;
-	else if (!strcmp(key, "adminState"))
-		return !strcmp(text, "NORMAL");
-	return true;
+	const char *text = v && !json_is_null(v) ? json_string_value(v) : "NORMAL";
+
+	if (text && !strcmp(text, "DECOMMISSIONED"))
+		*to = HOSTS_LEAVE;
+	else if (text && !strcmp(text, "IN_MAINTENANCE"))
+		*to = HOSTS_MAINTENANCE;
+	return text && (*to || !strcmp(text, "NORMAL"));
 }
 
-static bool object(struct scan *s, struct list_of *l)
+static bool add_object(struct list_of *l, const json_t *o)
 {
-	struct entry *e = add(l);
-	char key[HOSTS_TEXT_MAX];
+	struct entry *e = json_is_object(o) ? add(l) : NULL;
+	uint64_t port = 0;
 
-	if (!e || *s->p != '{')
+	if (!e || !take_text(json_object_get(o, "hostName"), e->host, sizeof(e->host)) ||
+	    !*e->host ||
+	    !take_text(json_object_get(o, "upgradeDomain"), e->domain, sizeof(e->domain)) ||
+	    !take_number(json_object_get(o, "port"), UINT16_MAX, &port) ||
+	    !take_number(json_object_get(o, "maintenanceExpireTimeInMS"), UINT64_MAX,
+			 &e->until_ms) ||
+	    !take_state(json_object_get(o, "adminState"), &e->state))
 		return false;
-	s->p++;
-	for (skip(s, ","); *s->p == '"'; skip(s, ",")) {
-		if (!value(s))
-			return false;
-		memcpy(key, s->text, sizeof(key));
-		skip(s, "");
-		if (*s->p++ != ':')
-			return false;
-		skip(s, "");
-		if (!value(s) || !set_field(e, key, s->text))
-			return false;
-	}
-	if (*s->p++ != '}' || !*e->host)
-		return false;
+	e->port = (uint32_t)port;
 	resolve(e);
 	return true;
 }
 
+static bool add_value(struct list_of *l, const json_t *v)
+{
+	bool ok = true;
+
+	if (!json_is_array(v))
+		return add_object(l, v);
+	for (size_t i = 0; ok && i < json_array_size(v); i++)
+		ok = add_object(l, json_array_get(v, i));
+	return ok;
+}
+
 static int load_json(const char *path, struct list_of *l, struct err *err)
 {
-	struct scan s = {0};
+	const char *p;
 	char *text;
 	int rc = read_file(path, &text, err);
 
 	if (rc < 0)
 		return rc;
-	s.p = text;
-	for (skip(&s, "[],"); *s.p && !rc; skip(&s, "[],"))
-		if (!object(&s, l))
+	for (p = text; p += strspn(p, " \t\r\n"), *p && !rc;) {
+		json_error_t why;
+		json_t *v = json_loads(p, JSON_DISABLE_EOF_CHECK, &why);
+
+		if (!v)
+			rc = err_set(err, -EINVAL,
+				     "hosts file %s: no JSON at byte %zu: %s; correct the file",
+				     path, (size_t)(p - text) + (size_t)why.position, why.text);
+		else if (!add_value(l, v))
 			rc = err_set(
 				err, -EINVAL,
-				"hosts file %s: byte %zu is no part of an array of objects with "
-				"hostName, port, adminState (NORMAL, DECOMMISSIONED, "
+				"hosts file %s: what begins at byte %zu is no object, or array of at most "
+				"%d objects, with hostName, port, adminState (NORMAL, DECOMMISSIONED, "
 				"IN_MAINTENANCE), maintenanceExpireTimeInMS, upgradeDomain; correct the "
 				"file",
-				path, (size_t)(s.p - text));
+				path, (size_t)(p - text), HOSTS_MAX);
+		else
+			p += why.position;
+		json_decref(v);
+	}
 	free(text);
 	return rc;
 }
