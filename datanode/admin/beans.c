@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/metrics.h"
+#include "common/http/json_put.h"
 #include "datanode/admin/outliers.h"
 #include "datanode/bp/bp.h"
 #include "datanode/bp/cached_blocks.h"
@@ -16,27 +17,7 @@
 #define NAMENODES_MAX 32
 #define PEERS_MAX 256 /* shown */
 
-/* ---- small helpers; a failed allocation shows as a missing attribute ---- */
-
-static void put_int(json_t *o, const char *key, uint64_t v)
-{
-	(void)json_object_set_new(o, key, json_integer((json_int_t)v));
-}
-
-static void put_text(json_t *o, const char *key, const char *text)
-{
-	(void)json_object_set_new(o, key, json_string(text));
-}
-
-/* @v as a string of JSON; takes it. */
-static void put_json_text(json_t *o, const char *key, json_t *v)
-{
-	char *text = json_dumps(v, JSON_COMPACT);
-
-	put_text(o, key, text ? text : "");
-	free(text);
-	json_decref(v);
-}
+/* ---- small helpers ---- */
 
 static void put_port(json_t *o, const char *key, const struct net_addr *a)
 {
@@ -97,13 +78,13 @@ static void put_volumes(json_t *o, struct dn *dn)
 		if (v.failed)
 			continue;
 		one = json_object();
-		put_int(one, "usedSpace", v.used);
-		put_int(one, "freeSpace", v.remaining);
-		put_int(one, "reservedSpace", v.reserved);
-		put_int(one, "reservedSpaceForReplicas", v.promised);
-		put_int(one, "numBlocks", v.blocks);
+		put_u64(one, "usedSpace", v.used);
+		put_u64(one, "freeSpace", v.remaining);
+		put_u64(one, "reservedSpace", v.reserved);
+		put_u64(one, "reservedSpaceForReplicas", v.promised);
+		put_u64(one, "numBlocks", v.blocks);
 		put_text(one, "storageType", (uint32_t)v.type - 1 < 6 ? types[v.type - 1] : "DISK");
-		(void)json_object_set_new(all, v.path, one);
+		put_value(all, v.path, one);
 	}
 	put_json_text(o, "VolumeInfo", all);
 }
@@ -116,7 +97,7 @@ static json_t *means_of(struct dn *dn, enum outlier_kind kind)
 	size_t n = list ? outliers_all(dn->outliers, kind, list, PEERS_MAX) : 0;
 
 	for (size_t i = 0; i < n; i++)
-		(void)json_object_set_new(o, list[i].name, json_real(list[i].mean_ms));
+		put_real(o, list[i].name, list[i].mean_ms);
 	free(list);
 	return o;
 }
@@ -134,15 +115,15 @@ static json_t *info_bean(struct dn *dn, uint64_t start_ms)
 	put_port(o, "HttpPort", &dn->http_addr);
 	put_namenodes(o, dn);
 	put_volumes(o, dn);
-	put_int(o, "XceiverCount", dn->xceivers);
-	put_int(o, "ActiveTransferThreadCount", dn->xceivers);
-	put_int(o, "XmitsInProgress", dn->transfers + dn->ec_xmits);
-	(void)json_object_set_new(o, "DatanodeNetworkCounts", json_array());
+	put_u64(o, "XceiverCount", dn->xceivers);
+	put_u64(o, "ActiveTransferThreadCount", dn->xceivers);
+	put_u64(o, "XmitsInProgress", dn->transfers + dn->ec_xmits);
+	put_value(o, "DatanodeNetworkCounts", json_array());
 	put_text(o, "DiskBalancerStatus", "");
 	put_json_text(o, "SendPacketDownstreamAvgInfo", means_of(dn, OUTLIER_PEER));
 	put_json_text(o, "SlowDisks", means_of(dn, OUTLIER_DISK_WRITE));
-	(void)json_object_set_new(o, "SecurityEnabled", json_false());
-	put_int(o, "DNStartedTimeInMillis", start_ms);
+	put_bool(o, "SecurityEnabled", false);
+	put_u64(o, "DNStartedTimeInMillis", start_ms);
 	return o;
 }
 
@@ -173,7 +154,7 @@ static void put_totals(json_t *o, struct dn *dn, char dirs[DIRS_MAX])
 	for (uint32_t i = 0; i < store_volume_count(dn->store); i++) {
 		store_volume_info(dn->store, i, NULL, &v);
 		if (v.failed) {
-			(void)json_array_append_new(failed, json_string(v.path));
+			(void)json_array_append_new(failed, put_as_text(v.path));
 			lost += v.capacity;
 			n++;
 			continue;
@@ -184,14 +165,14 @@ static void put_totals(json_t *o, struct dn *dn, char dirs[DIRS_MAX])
 		remaining += v.remaining;
 		blocks += v.blocks;
 	}
-	put_int(o, "Capacity", capacity);
-	put_int(o, "DfsUsed", used);
-	put_int(o, "Remaining", remaining);
-	put_int(o, "NumBlocks", blocks);
-	put_int(o, "NumFailedVolumes", n);
-	(void)json_object_set_new(o, "FailedStorageLocations", failed);
-	put_int(o, "LastVolumeFailureDate", dn->nns ? bp_failed_ms(dn->nns) : 0);
-	put_int(o, "EstimatedCapacityLostTotal", lost);
+	put_u64(o, "Capacity", capacity);
+	put_u64(o, "DfsUsed", used);
+	put_u64(o, "Remaining", remaining);
+	put_u64(o, "NumBlocks", blocks);
+	put_u64(o, "NumFailedVolumes", n);
+	put_value(o, "FailedStorageLocations", failed);
+	put_u64(o, "LastVolumeFailureDate", dn->nns ? bp_failed_ms(dn->nns) : 0);
+	put_u64(o, "EstimatedCapacityLostTotal", lost);
 }
 
 static json_t *state_bean(struct dn *dn)
@@ -207,11 +188,11 @@ static json_t *state_bean(struct dn *dn)
 	put_text(o, "StorageInfo", text);
 	if (dn->nns)
 		bp_cache_stats(dn->nns, &c);
-	put_int(o, "CacheCapacity", c.capacity);
-	put_int(o, "CacheUsed", c.used);
-	put_int(o, "NumBlocksCached", c.blocks);
-	put_int(o, "NumBlocksFailedToCache", c.failed);
-	put_int(o, "NumBlocksFailedToUncache", c.failed_to_drop);
+	put_u64(o, "CacheCapacity", c.capacity);
+	put_u64(o, "CacheUsed", c.used);
+	put_u64(o, "NumBlocksCached", c.blocks);
+	put_u64(o, "NumBlocksFailedToCache", c.failed);
+	put_u64(o, "NumBlocksFailedToUncache", c.failed_to_drop);
 	return o;
 }
 
@@ -247,22 +228,22 @@ static json_t *activity_bean(struct dn *dn)
 	json_t *o = json_object();
 
 	put_text(o, "tag.Hostname", dn->host_name);
-	put_int(o, "BytesWritten",
+	put_u64(o, "BytesWritten",
 		metric_get(METRIC_DN_WRITTEN_TCP) + metric_get(METRIC_DN_WRITTEN_RDMA) +
 			metric_get(METRIC_DN_WRITTEN_OWN));
-	put_int(o, "BytesRead",
+	put_u64(o, "BytesRead",
 		metric_get(METRIC_DN_READ_TCP) + metric_get(METRIC_DN_READ_RDMA) +
 			metric_get(METRIC_DN_READ_OWN));
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
-		put_int(o, rows[i].name,
+		put_u64(o, rows[i].name,
 			metric_get(rows[i].a) +
 				(rows[i].b == rows[i].a ? 0 : metric_get(rows[i].b)));
-	put_int(o, "DataNodeActiveXceiversCount", dn->xceivers);
-	put_int(o, "EcReconstructionReadTimeMillis", metric_get(METRIC_DN_EC_READ_NS) / 1000000);
-	put_int(o, "EcReconstructionDecodingTimeMillis",
+	put_u64(o, "DataNodeActiveXceiversCount", dn->xceivers);
+	put_u64(o, "EcReconstructionReadTimeMillis", metric_get(METRIC_DN_EC_READ_NS) / 1000000);
+	put_u64(o, "EcReconstructionDecodingTimeMillis",
 		metric_get(METRIC_DN_EC_DECODE_NS) / 1000000);
-	put_int(o, "EcReconstructionWriteTimeMillis", metric_get(METRIC_DN_EC_WRITE_NS) / 1000000);
-	put_int(o, "EcReconstructionValidateTimeMillis",
+	put_u64(o, "EcReconstructionWriteTimeMillis", metric_get(METRIC_DN_EC_WRITE_NS) / 1000000);
+	put_u64(o, "EcReconstructionValidateTimeMillis",
 		metric_get(METRIC_DN_EC_CHECK_NS) / 1000000);
 	return o;
 }

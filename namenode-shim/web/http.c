@@ -10,13 +10,13 @@
 
 #include "common/base/conf.h"
 #include "common/base/metrics.h"
+#include "common/http/json_put.h"
 #include "common/http/server.h"
 #include "common/rpc/auth_to_local.h"
 #include "namenode-shim/base/arena.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/web/fsck.h"
 #include "namenode-shim/web/jmx.h"
-#include "namenode-shim/web/json_put.h"
 
 struct http {
 	struct nn *nn; /* borrowed */

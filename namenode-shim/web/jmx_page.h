@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/http/json_put.h"
 #include "namenode-shim/base/arena.h"
 #include "namenode-shim/nn.h"
-#include "namenode-shim/web/json_put.h"
 
 struct txn;
 

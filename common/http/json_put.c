@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "namenode-shim/web/json_put.h"
+#include "common/http/json_put.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/utf8.h"
-#include "namenode-shim/base/arena.h"
 
 json_t *put_as_text(const char *text)
 {
@@ -17,7 +16,9 @@ json_t *put_as_text(const char *text)
 	v = json_string(text);
 	if (v || utf8_is_valid(text))
 		return v;
-	at = shown = xcalloc(strlen(text) + 1, UTF8_ESCAPED);
+	at = shown = calloc(strlen(text) + 1, UTF8_ESCAPED);
+	if (!shown)
+		return NULL;
 	while (*text) {
 		const size_t len = utf8_char_len(text);
 
@@ -35,8 +36,9 @@ json_t *put_as_text(const char *text)
 void put_value(json_t *object, const char *key, json_t *value)
 {
 	json_t *const name = put_as_text(key);
+	const char *shown = json_string_value(name);
 
-	(void)json_object_set_new(object, json_string_value(name), value ? value : json_null());
+	(void)json_object_set_new(object, shown ? shown : "", value ? value : json_null());
 	json_decref(name);
 }
 

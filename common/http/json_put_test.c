@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold of a page: whatever text and number it is given, no member is missing, and what
  * goes out is JSON. */
-#include "namenode-shim/web/json_put.h"
+#include "common/http/json_put.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -17,7 +17,7 @@
 /* How pages write numbers with a point. */
 #define JSON_PUT_REALS JSON_REAL_PRECISION(8)
 
-/** @text as a value; NULL: null. */
+/** @text as a value; NULL: null. NULL: out of memory. */
 json_t *put_as_text(const char *text);
 /** NULL (what jansson says of no memory and of no number): null. */
 void put_value(json_t *object, const char *key, json_t *value);
