@@ -18,32 +18,33 @@ extern "C" {
 
 /* ---- files whose changes need not be on disk at once ---- */
 
-/** Further flags of struct dfs_create_opts. */
-enum dfs_create_ext_flags {
-	/* bytes follow soon: the NameNode gives the first block in the same call, if it knows how
-	 * (ours does). This saves one call and one wait for the NameNode's disk */
-	DFS_CREATE_FIRST_BLOCK = 8,
-	/* dfs_create() does not wait for the NameNode's disk, if the NameNode knows how (ours
-	 * does). A crash of the NameNode's machine may undo the creation, until the first
-	 * dfs_hsync() or dfs_close() of the file, or dfs_sync_early(). A kill of the NameNode
-	 * does not undo it, and what was closed or hsynced is safe. After an undone creation the
-	 * next of these calls about the file fails with -ESTALE. The flag has no effect with
-	 * DFS_CREATE_OVERWRITE of a file that exists, nor for striped files: these are on disk
-	 * before dfs_create() returns */
-	DFS_CREATE_EARLY = 16,
-	/* dfs_close() does not wait for disks.
-	 * The NameNode's: a crash of its machine may undo the close, and with DFS_CREATE_EARLY the
-	 * creation, until dfs_sync_early(), or until anybody's next change, or for 100 ms. A kill
-	 * of the NameNode does not. When the file is open again after a crash, this handle closes
-	 * it once more within seconds after the NameNode is back; when the file is gone, the next
-	 * dfs_sync_early() says so.
-	 * The data nodes' (ours, by TCP), for the last block, unless some of it was hsynced: a
-	 * crash of a data node's machine may lose its replica, until dfs_sync_early() or for
-	 * 100 ms. A kill of the data node does not.
-	 * The flag has no effect for striped files; on the NameNode it has none either when a first
-	 * block was given and never used */
-	DFS_CREATE_CLOSE_EARLY = 32,
-};
+/* Further flags of struct dfs_create_opts, beside enum dfs_create_flags. */
+
+/** bytes follow soon: the NameNode gives the first block in the same call, if it knows how
+ * (ours does). This saves one call and one wait for the NameNode's disk */
+#define DFS_CREATE_FIRST_BLOCK 8
+
+/** dfs_create() does not wait for the NameNode's disk, if the NameNode knows how (ours
+ * does). A crash of the NameNode's machine may undo the creation, until the first
+ * dfs_hsync() or dfs_close() of the file, or dfs_sync_early(). A kill of the NameNode
+ * does not undo it, and what was closed or hsynced is safe. After an undone creation the
+ * next of these calls about the file fails with -ESTALE. The flag has no effect with
+ * DFS_CREATE_OVERWRITE of a file that exists, nor for striped files: these are on disk
+ * before dfs_create() returns */
+#define DFS_CREATE_EARLY 16
+
+/** dfs_close() does not wait for disks.
+ * The NameNode's: a crash of its machine may undo the close, and with DFS_CREATE_EARLY the
+ * creation, until dfs_sync_early(), or until anybody's next change, or for 100 ms. A kill
+ * of the NameNode does not. When the file is open again after a crash, this handle closes
+ * it once more within seconds after the NameNode is back; when the file is gone, the next
+ * dfs_sync_early() says so.
+ * The data nodes' (ours, by TCP), for the last block, unless some of it was hsynced: a
+ * crash of a data node's machine may lose its replica, until dfs_sync_early() or for
+ * 100 ms. A kill of the data node does not.
+ * The flag has no effect for striped files; on the NameNode it has none either when a first
+ * block was given and never used */
+#define DFS_CREATE_CLOSE_EARLY 32
 
 /**
  * Wait until everything early is on disk. When it returns 0:

@@ -11,6 +11,7 @@
 #include <liburing.h>
 #include <poll.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -37,11 +38,12 @@ struct block_pool *dn_pool(struct dn *d, const char *id)
 
 enum part { DATA, META, DIRECTORY, PARTS };
 
+/* Directories are synced, and writes made, by helper threads. */
 static struct {
-	bool hold[PARTS], fail[PARTS];
+	atomic_bool hold[PARTS], fail[PARTS];
 	int held[PARTS]; /* eventfds of those that wait; -1: none */
-	unsigned asked[PARTS];
-	bool hold_writes;
+	atomic_uint asked[PARTS];
+	atomic_bool hold_writes;
 	atomic_uint writes_held;
 } disk;
 static sem_t dir_go, write_go;
@@ -375,8 +377,7 @@ static inline void end(void)
 	for (int p = 0; p < PARTS; p++)
 		if (p != DIRECTORY && disk.held[p] >= 0)
 			(void)close(disk.held[p]);
-	while (hop.there)
-		fix_run(10);
+	await(!hop.there);
 }
 
 /* ---- set-up ---- */

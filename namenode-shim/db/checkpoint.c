@@ -542,8 +542,10 @@ static int make_copy(struct db_log *l)
 	}
 	rc = rc < 0 ? rc : ret_errno(fsync(fd));
 	rc = rc < 0 ? rc : db_check_file(tmp, &sum, &err);
-	if (rc == -EBADMSG && err.rc)
-		data_lost(db, err.text, rc);
+	if (rc == -EBADMSG && err.rc) {
+		log_error("op=checkpoint: %s", err.text);
+		data_lost(db, "gave a copy that is damaged", rc);
+	}
 	rc = rc < 0 ? rc : checkpoint_seq_of(tmp, &seq);
 	rc = rc < 0 ? rc : ret_errno(rename(tmp, path));
 	rc = rc < 0 ? rc : sync_current(db);

@@ -356,6 +356,34 @@ static bool is_name(const char *qry)
 	return strchr(qry, ':') || !strcmp(qry, "*");
 }
 
+static bool is_text(const struct page *p, const json_t *v)
+{
+	for (uint32_t i = 0; i < p->texts; i++)
+		if (p->text[i] == v)
+			return true;
+	return false;
+}
+
+/* Where put_text_later() has put a value there is its text. */
+static void make_texts(struct page *p, const json_t *all)
+{
+	const char *key;
+	json_t *bean, *v;
+	size_t i;
+	void *next;
+
+	json_array_foreach(all, i, bean)
+	{
+		json_object_foreach_safe(bean, next, key, v)
+		{
+			if (is_text(p, v))
+				put_json_text(bean, key, json_incref(v));
+		}
+	}
+	while (p->texts)
+		json_decref(p->text[--p->texts]);
+}
+
 json_t *jmx_page(struct nn *nn, const char *qry, const char *get)
 {
 	struct page p = {.nn = nn, .qry = qry};
@@ -379,6 +407,7 @@ json_t *jmx_page(struct nn *nn, const char *qry, const char *get)
 			(void)json_array_append_new(all, make_bean(&p, &beans[i]));
 		pthread_rwlock_unlock(&nn->mem_lock);
 		txn_read_end(&txn);
+		make_texts(&p, all);
 		ret = json_pack("{s:o}", "beans", all);
 	}
 	txn_reader_free(&txn);

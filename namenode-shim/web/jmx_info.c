@@ -66,7 +66,7 @@ static void live_nodes(struct page *p, json_t *bean)
 	for (const struct dn *dn = p->nn->dns.table; dn; dn = dn->hh.next)
 		if (dn->alive)
 			put_node(p, nodes, dn, live_node(p, dn));
-	put_json_text(bean, "LiveNodes", nodes);
+	put_text_later(p, bean, "LiveNodes", nodes);
 }
 
 static void dead_nodes(struct page *p, json_t *bean)
@@ -86,7 +86,7 @@ static void dead_nodes(struct page *p, json_t *bean)
 		put_text(o, "location", dn->rack);
 		put_node(p, nodes, dn, o);
 	}
-	put_json_text(bean, "DeadNodes", nodes);
+	put_text_later(p, bean, "DeadNodes", nodes);
 }
 
 static void leaving_nodes(struct page *p, json_t *bean, const char *key, enum dn_admin admin)
@@ -109,7 +109,7 @@ static void leaving_nodes(struct page *p, json_t *bean, const char *key, enum dn
 		put_u64(o, "underReplicateInOpenFiles", dn->leaving.in_open_files);
 		put_node(p, nodes, dn, o);
 	}
-	put_json_text(bean, key, nodes);
+	put_text_later(p, bean, key, nodes);
 }
 
 static void name_dirs(struct page *p, json_t *bean)
@@ -120,18 +120,18 @@ static void name_dirs(struct page *p, json_t *bean)
 		      *const journal = json_object();
 
 	put_text(active, dir, "IMAGE_AND_EDITS");
-	put_json_text(bean, "NameDirStatuses",
-		      json_pack("{s:o, s:{}}", "active", active, "failed"));
+	put_text_later(p, bean, "NameDirStatuses",
+		       json_pack("{s:o, s:{}}", "active", active, "failed"));
 	put_u64(size, dir, db_used_bytes(p->nn->db));
-	put_json_text(bean, "NameDirSize", size);
+	put_text_later(p, bean, "NameDirSize", size);
 	put_text(journal, "manager", "LMDB");
 	put_text(journal, "stream", dir);
 	put_text(journal, "disabled", "false");
 	put_text(journal, "required", "true");
-	put_json_text(bean, "NameJournalStatus", json_pack("[o]", journal));
-	put_json_text(bean, "JournalTransactionInfo",
-		      json_pack("{s:s, s:s}", "MostRecentCheckpointTxId", txid,
-				"LastAppliedOrWrittenTxId", txid));
+	put_text_later(p, bean, "NameJournalStatus", json_pack("[o]", journal));
+	put_text_later(p, bean, "JournalTransactionInfo",
+		       json_pack("{s:s, s:s}", "MostRecentCheckpointTxId", txid,
+				 "LastAppliedOrWrittenTxId", txid));
 }
 
 static int by_value(const void *a, const void *b)
@@ -163,7 +163,7 @@ static void node_usage(struct page *p, json_t *bean)
 	put_text(usage, "median", arena_printf(&p->a, "%.2f%%", n ? u[n / 2] : 0));
 	put_text(usage, "max", arena_printf(&p->a, "%.2f%%", n ? u[n - 1] : 0));
 	put_text(usage, "stdDev", arena_printf(&p->a, "%.2f%%", lo));
-	put_json_text(bean, "NodeUsage", json_pack("{s:o}", "nodeUsage", usage));
+	put_text_later(p, bean, "NodeUsage", json_pack("{s:o}", "nodeUsage", usage));
 }
 
 static void corrupt_files(struct page *p, json_t *bean)
@@ -181,7 +181,7 @@ static void corrupt_files(struct page *p, json_t *bean)
 	paths = json_array();
 	for (uint32_t k = 0; k < found.n; k++)
 		(void)json_array_append_new(paths, put_as_text(found.path[k]));
-	put_json_text(bean, "CorruptFiles", paths);
+	put_text_later(p, bean, "CorruptFiles", paths);
 	put_u64(bean, "CorruptFilesCount", found.n);
 }
 

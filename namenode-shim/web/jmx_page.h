@@ -20,12 +20,17 @@ struct sums {
 	uint32_t live, gone, stale;
 };
 
+#define PAGE_TEXTS 16
+
 struct page {
 	struct nn *nn;
 	struct arena a;
 	struct sums s;
 	const char *qry, *attr; /* attr: only this one; NULL: all */
 	struct txn *txn;
+	/* owned; values that go out as text: they are made into text without mem_lock */
+	json_t *text[PAGE_TEXTS];
+	uint32_t texts;
 };
 
 static inline double percent(uint64_t part, uint64_t whole)
@@ -37,6 +42,14 @@ static inline void put_zeros(json_t *bean, const char *const *keys)
 {
 	for (; *keys; keys++)
 		put_u64(bean, *keys, 0);
+}
+
+/* As put_json_text(), whose work is done when mem_lock is given back. */
+static inline void put_text_later(struct page *p, json_t *bean, const char *key, json_t *value)
+{
+	if (value && p->texts < PAGE_TEXTS)
+		p->text[p->texts++] = json_incref(value);
+	put_value(bean, key, value);
 }
 
 /* The beans of jmx_info.c and jmx_system.c: each puts its attributes into @bean. */

@@ -59,18 +59,26 @@ static size_t records(const uint8_t *data, size_t size, uint8_t *out, size_t roo
 	return n;
 }
 
+static char dir[64], path[80];
+
+static void clean_up(void)
+{
+	(void)unlink(path);
+	(void)rmdir(dir);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static uint8_t made[65536];
-	static char dir[64], path[80];
 	struct err err = ERR_INIT;
 	uint64_t next = 1;
 	int fd, rc;
 
 	if (!dir[0]) {
-		snprintf(dir, sizeof(dir), "/tmp/fuzz_journal.%d", (int)getpid());
-		MUST(mkdir(dir, 0700) == 0);
+		snprintf(dir, sizeof(dir), "/tmp/fuzz_journal.XXXXXX");
+		MUST(mkdtemp(dir));
 		snprintf(path, sizeof(path), "%s/journal.1", dir);
+		atexit(clean_up);
 	}
 	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (size && data[0] % 2 == 0) {

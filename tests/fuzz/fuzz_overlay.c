@@ -27,17 +27,24 @@ static void put(int dir, const char *name, const void *p, size_t n)
 	(void)close(fd);
 }
 
+static char path[] = "/tmp/fuzz_overlay.XXXXXX";
+
+static void clean_up(void)
+{
+	(void)rmdir(path); /* both files went with the last overlay */
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static int dir = -1;
 	struct overlay_budget b = {.limit = 1 << 20};
 	struct overlay *o;
 	uint64_t length;
-	char path[64], buf[512];
+	char buf[512];
 
 	if (dir < 0) {
-		snprintf(path, sizeof(path), "/tmp/fuzz_overlay.%d", (int)getpid());
-		MUST(mkdir(path, 0700) == 0);
+		MUST(mkdtemp(path));
+		atexit(clean_up);
 		dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		MUST(dir >= 0);
 	}
@@ -45,6 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	put(dir, "1.data", "x", 1);
 	if (overlay_load(dir, 1, &b, &o) < 0) {
 		MUST(b.used == 0);
+		MUST(!unlinkat(dir, "1.log", 0) && !unlinkat(dir, "1.data", 0));
 		return 0;
 	}
 	length = overlay_length(o);
