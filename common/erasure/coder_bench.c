@@ -4,12 +4,12 @@
  *
  * The measure is that of ISA-L's erasure_code_perf: bytes of all units of a stripe per second, in
  * two sizes, `warm` (128 KiB a stripe) and `cold` (32 MiB a stripe), and in a third, `hdfs`, cells
- * of 1 MiB as a pool lends them, page aligned. Beside it stands ec_encode_data() on the same
- * buffers with tables made before, which is what erasure_code_perf measures. Both take turns of 30
- * ms of CPU time, so that what else the machine does hits both alike; the ratio is the median of
- * the turns' ratios. Decoding rebuilds as many data units as there are parity units.
- * With --at-least, exit 1 when a ratio is lower. POLICY and SIZE: that one alone, for who takes
- * turns with it.
+ * of 1 MiB as a pool gives them out, page aligned. Beside it stands ec_encode_data() on the same
+ * buffers with tables made before, which is what erasure_code_perf measures. Runs of 30 ms of CPU
+ * time alternate, so that what else the machine does hits both alike; the ratio is the median of
+ * the runs' ratios. Decoding rebuilds as many data units as there are parity units.
+ * With --at-least, exit 1 when a ratio is lower. POLICY and SIZE: that one alone, for who
+ * alternates with it.
  */
 #include <isa-l/erasure_code.h>
 #include <stdbool.h>
@@ -20,8 +20,8 @@
 
 #include "common/erasure/coder.h"
 
-#define TURNS 15
-#define TURN_NS 30000000ull
+#define RUNS 15
+#define RUN_NS 30000000ull
 #define MIB (1u << 20)
 
 struct bench {
@@ -60,8 +60,8 @@ static void isal(struct bench *b)
 	ec_encode_data((int)b->len, b->p->k, b->p->m, b->tables, b->from, b->to);
 }
 
-/* MB/s of all units for one turn of @work. */
-static double turn(struct bench *b, void (*work)(struct bench *))
+/* MB/s of all units for one run of @work. */
+static double run(struct bench *b, void (*work)(struct bench *))
 {
 	const uint64_t start = cpu_ns();
 	uint64_t bytes = 0, ns;
@@ -70,7 +70,7 @@ static double turn(struct bench *b, void (*work)(struct bench *))
 		work(b);
 		bytes += (uint64_t)b->n * b->len;
 		ns = cpu_ns() - start;
-	} while (ns < TURN_NS);
+	} while (ns < RUN_NS);
 	return (double)bytes * 1000 / (double)ns;
 }
 
@@ -83,21 +83,21 @@ static int ascending(const void *a, const void *b)
 
 static double median(double *v)
 {
-	qsort(v, TURNS, sizeof(*v), ascending);
-	return v[TURNS / 2];
+	qsort(v, RUNS, sizeof(*v), ascending);
+	return v[RUNS / 2];
 }
 
 /* One line of the table; returns the ratio. */
 static double compare(struct bench *b, const char *what, const char *size,
 		      void (*ours)(struct bench *))
 {
-	double a[TURNS], i[TURNS], ratio[TURNS], r;
+	double a[RUNS], i[RUNS], ratio[RUNS], r;
 
-	(void)turn(b, ours); /* caches, and the decode tables */
-	(void)turn(b, isal);
-	for (unsigned t = 0; t < TURNS; t++) {
-		a[t] = turn(b, ours);
-		i[t] = turn(b, isal);
+	(void)run(b, ours); /* caches, and the decode tables */
+	(void)run(b, isal);
+	for (unsigned t = 0; t < RUNS; t++) {
+		a[t] = run(b, ours);
+		i[t] = run(b, isal);
 		ratio[t] = a[t] / i[t];
 	}
 	r = median(ratio);

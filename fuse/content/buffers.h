@@ -7,7 +7,7 @@
  * Idea: the kernel pins each page of an answer before it copies it, one by one; of a huge page that
  * is one counter that stays in the CPU's cache, and for pages of 4 KiB it was a sixth of what a
  * read costs here. So there are a few buffers of one huge page each, and the one given back last is
- * lent first: its bytes are in the cache as well. Written bytes arrive in such a buffer
+ * given out first: its bytes are in the cache as well. Written bytes arrive in such a buffer
  * (dev_fuse.h). Small pieces, and those beyond the last buffer, are malloc()'s.
  * Threading: any number of threads.
  */
@@ -23,14 +23,14 @@
 struct buffers {
 	pthread_mutex_t lock;
 	void *made[BUFFERS_MAX]; /* owned */
-	void *free[BUFFERS_MAX]; /* of those, lent last first */
+	void *free[BUFFERS_MAX]; /* of those; the last one is given out first */
 	uint32_t made_count, free_count;
 };
 
 void buffers_init(struct buffers *b);
 /** Everything was given back. */
 void buffers_fini(struct buffers *b);
-/** BUFFER_BYTES of those that are kept, or NULL: all are lent. */
+/** BUFFER_BYTES of those that are kept, or NULL: all are given out. */
 void *buffers_spare(struct buffers *b);
 /** @len bytes, or NULL. */
 void *buffers_get(struct buffers *b, size_t len);

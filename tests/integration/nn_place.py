@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Where dfs-namenode has replicas written, copied and deleted: storage policies and racks, with data nodes of words.
+"""Where dfs-namenode has replicas written, copied and deleted: storage policies and racks, with simulated data nodes
+(RPC only, no data).
 
 usage: nn_place.py DFS-NAMENODE [WHAT]...
 """

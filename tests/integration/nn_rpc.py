@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""dfs-namenode over RPC with data nodes of words: names, files, reports, replication, leases, restart.
+"""dfs-namenode over RPC with simulated data nodes (RPC only, no data): names, files, reports, replication, leases, restart.
 
 usage: nn_rpc.py DFS-NAMENODE
 """

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * housekeeper - the one background thread of a file system handle
+ * housekeeper - the thread of a file system handle that looks after its files and leases
  *
  * Idea: files open for writing need two things even when nobody calls: the lease is renewed every
  * 30 s, and an idle pipeline gets a keep-alive packet every 30 s; files of local replicas, and

@@ -389,8 +389,8 @@ static int send_request(int fd, const Hd__LocatedBlockProto *lb, uint64_t deadli
 }
 
 /* 0 and *@ret_block: the node said no, to this block alone or to all. */
-static int path_call_send(struct dfs *fs, int fd, const Hd__LocatedBlockProto *lb,
-			  struct local_replica *rep, bool *ret_block, bool *ret_no)
+static int ask_files(struct dfs *fs, int fd, const Hd__LocatedBlockProto *lb,
+		     struct local_replica *rep, bool *ret_block, bool *ret_no)
 {
 	const uint64_t timeout = stream_timeout_ns(fs, 0),
 		       deadline = clock_mono_ns() + (timeout < PATIENCE_NS ? timeout : PATIENCE_NS);
@@ -433,7 +433,7 @@ static bool fetch(struct dfs *fs, const struct read_setup *r, struct local_repli
 	rc = port > UINT16_MAX ? -EINVAL
 			       : domain_path(fs->set.local.path, (uint16_t)port, path, NULL);
 	fd = rc < 0 ? rc : domain_connect(path, NULL);
-	rc = fd < 0 ? fd : path_call_send(fs, fd, r->lb, rep, &of_block, &no);
+	rc = fd < 0 ? fd : ask_files(fs, fd, r->lb, rep, &of_block, &no);
 	if (fd >= 0)
 		(void)close(fd);
 	if (rc == 0 && !no)

@@ -14,8 +14,8 @@
 #include "client/src/stream/local_replicas.h"
 #include "client/src/stream/stream.h"
 
-#define CRCS_MAX 1024u /* chunks of one turn: their CRCs lie on the stack */
-/* bytes of one turn: they are verified while they are in the cache */
+#define CRCS_MAX 1024u /* chunks of one step: their CRCs lie on the stack */
+/* bytes of one step: they are verified while they are in the cache */
 #define STEP_MAX (256u << 10)
 /* what begins or ends within a chunk, and is not longer, is read at once and copied */
 #define BOUNCE_MIN (64u << 10)
@@ -147,7 +147,7 @@ static ssize_t read_files(struct loc_r *l, void *buf, size_t len)
 	n = len < step ? (uint32_t)len : step;
 	if (l->at + n < rep->length)
 		n -= n % rep->bpc;
-	/* one turn through the buffer costs less than two without it */
+	/* one step through the buffer costs less than two without it */
 	if (n == 0 || l->at % rep->bpc || (n < len && len <= BOUNCE_MIN))
 		return read_bounced(l, buf, len);
 	rc = read_verified(l, buf, n, l->at);

@@ -10,8 +10,8 @@
  * Bytes that the caller lends are not even copied: the packet lies in the caller's memory.
  * Where blocks go by RDMA its memory is the transport's, registered, as long as there is some:
  * nothing is copied again then.
- * Ownership: packet_pool lends packets; a writer gives them back. The memory is reused from file to
- * file.
+ * Ownership: packet_pool gives packets out; a writer gives them back. The memory is reused from
+ * file to file.
  * Threading: the pool has its own lock; a packet has one user.
  * Units: bytes; offset within the block.
  * Source: hdfs-wire 5.3, 5.6.
@@ -74,7 +74,7 @@ struct packet_pool {
 	pthread_mutex_t lock;
 	struct list free;
 	size_t free_bytes;
-	struct rdma *rdma; /* borrowed (outlives the packets): lends registered memory; or NULL */
+	struct rdma *rdma; /* borrowed (outlives the packets): has registered memory; or NULL */
 };
 
 void packet_pool_init(struct packet_pool *pool);

@@ -202,7 +202,7 @@ def ext_block(located, length=None, gs=None):
     return {1: b[1], 2: b[2], 3: gs or b[3], 4: b[4] if length is None else length}
 
 
-# ---- a data node of words ----
+# ---- a simulated data node: RPC only, no data ----
 class FakeDn:
     def __init__(self, addr, port, uuid=None, capacity=1 << 40, remaining=1 << 40, ip='127.0.0.1', kind=1,
                  user='root'):
