@@ -4,15 +4,16 @@
  *   powercut_client work OPS SEED THREADS DEVICE JOURNAL
  *   powercut_client check LIST
  *
- * work: each thread changes a directory of its own, one operation at a time. JOURNAL is text. A line
- * "B thread operation ..." stands there before the operation begins, "W thread id length" before
- * bytes are written, "A thread n ms" when it is acknowledged. Right after that line the device-mapper
- * target DEVICE ("-": none) gets the mark n, so that n in its log says what was promised by then.
+ * work: each thread changes a directory of its own, one operation at a time. JOURNAL is text. It has
+ * a line "B thread operation ..." before the operation begins, "W thread id length" before bytes are
+ * written, "A thread n ms" when the operation is acknowledged. Right after that line the
+ * device-mapper target DEVICE ("-": none) gets the mark n: n in its log says what is promised.
  *
  * check: LIST has lines "path id bytes": so many bytes of the file with this id are promised. The
- * answer is one line for each ("F path id good state": good bytes from the beginning, and "ok",
- * "short", "foreign" or "-errno"; "waited" follows when it was not so at the first look), "P path" for
- * each name there is, and "R ns" for the first read that was answered (CLOCK_MONOTONIC).
+ * answer has "R ns" for the first read that was answered (CLOCK_MONOTONIC); "F path id good state"
+ * for each line (good bytes from the beginning; "ok", "short", "foreign" or "-errno"; then "waited"
+ * if it was not so at the first look); "T ns" for how long that took; "P path" for each name there
+ * is; and "N text" when a new file cannot be written.
  *
  * Byte i of file id is byte i % 8 of a hash of id and i / 8, so that a byte of another file, or of
  * another place, shows.
@@ -348,10 +349,10 @@ static void *work(void *arg)
 
 static int work_main(char **arg)
 {
-	const unsigned threads = (unsigned)atoi(arg[2]);
+	const unsigned threads = (unsigned)strtoul(arg[2], NULL, 0);
 	struct worker *w = calloc(threads, sizeof(*w));
 
-	left = atol(arg[0]);
+	left = strtol(arg[0], NULL, 0);
 	device = arg[3];
 	journal = fopen(arg[4], "w");
 	if (strcmp(device, "-") != 0)
@@ -384,6 +385,7 @@ struct wanted {
 	uint64_t id, bytes, good;
 	const char *state;
 	char number[16];
+	bool gone;
 	bool waited; /* it was not there at the first look */
 };
 
@@ -412,14 +414,15 @@ static void look(struct wanted *x)
 		}
 		dfs_close(f, NULL);
 	}
+	x->gone = n == -ENOENT;
 	snprintf(x->number, sizeof(x->number), "%d", (int)n);
 	x->state = n < 0 ? x->number : x->good < x->bytes ? "short" : "ok";
 }
 
 static bool is_settled(const struct wanted *x)
 {
-	return strcmp(x->state, "ok") == 0 || strcmp(x->state, "foreign") == 0 ||
-	       atoi(x->state) == -ENOENT || x->good >= x->bytes;
+	return strcmp(x->state, "ok") == 0 || strcmp(x->state, "foreign") == 0 || x->gone ||
+	       x->good >= x->bytes;
 }
 
 static void walk(const char *path)
