@@ -4,9 +4,9 @@
  *   powercut_client work OPS SEED THREADS DEVICE JOURNAL
  *   powercut_client check LIST
  *
- * work: each thread changes a directory of its own, one operation at a time. JOURNAL is text. It has
- * a line "B thread operation ..." before the operation begins, "W thread id length" before bytes are
- * written, "A thread n ms" when the operation is acknowledged. Right after that line the
+ * work: each thread changes a directory of its own, one operation at a time. JOURNAL is text. It
+ * has a line "B thread operation ..." before the operation begins, "W thread id length" before bytes
+ * are written, "A thread n ms" when the operation is acknowledged. Right after that line the
  * device-mapper target DEVICE ("-": none) gets the mark n: n in its log says what is promised.
  *
  * check: LIST has lines "path id bytes": so many bytes of the file with this id are promised. The
