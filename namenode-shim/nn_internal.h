@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/** nn_internal - what writer_thread.c needs of apply_effects.c. All of it runs on the writer thread,
- * nn_apply() with mem_lock held for writing. */
+/** nn_internal - what writer_thread.c needs of apply_effects.c. All of it runs on the writer
+ * thread, nn_apply() with mem_lock held for writing. */
 #include "namenode-shim/nn.h"
 
 /** Returns how many there are. */

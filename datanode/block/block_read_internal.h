@@ -21,6 +21,7 @@ struct rpiece {
 	uint8_t waiting;
 	bool direct, used, handed;
 	bool in_turn;      /* a long read that disk_turns knows */
+	bool by_worker;    /* the disk does not know of requests that must not wait */
 	uint64_t start_ns; /* 0: its time is not taken */
 };
 

@@ -25,7 +25,7 @@ static void rp_submit_data(struct rpiece *b)
 		io_uring_prep_read(sqe, r->rr->fd_direct, to, pages, at);
 	else
 		io_uring_prep_read(sqe, r->rr->fd, to, rest, at);
-	engine_disk_attach(sqe, &b->data_op, r->rr->remote);
+	engine_disk_attach(sqe, &b->data_op, r->rr->remote || b->by_worker);
 }
 
 static void rp_submit_crcs(struct rpiece *b)
@@ -36,7 +36,7 @@ static void rp_submit_crcs(struct rpiece *b)
 	io_uring_prep_read(sqe, r->rr->fd_meta, b->p.crc_slot->data + b->crc_got,
 			   b->p.crc_count * 4 - b->crc_got,
 			   META_HEADER_LEN + b->p.off / r->info.bytes_per_crc * 4 + b->crc_got);
-	engine_disk_attach(sqe, &b->crc_op, r->rr->remote);
+	engine_disk_attach(sqe, &b->crc_op, r->rr->remote || b->by_worker);
 }
 
 static void turn_pass(struct block_read *r, uint64_t bytes)
@@ -81,6 +81,8 @@ static void rp_on_data(struct uring_op *op, int res, uint32_t flags)
 	}
 	if (res > 0)
 		b->got += (uint32_t)res;
+	/* Some device-mapper targets answer so for ever (Linux 6.1: log-writes). */
+	b->by_worker |= res == -EAGAIN;
 	if (res == -EAGAIN || res == -EINTR || (res > 0 && b->got < b->want)) {
 		if (b->got % PAGE)
 			b->direct = false;
@@ -103,6 +105,7 @@ static void rp_on_crcs(struct uring_op *op, int res, uint32_t flags)
 	(void)flags;
 	if (res > 0)
 		b->crc_got += (uint32_t)res;
+	b->by_worker |= res == -EAGAIN;
 	if (res == -EAGAIN || res == -EINTR || (res > 0 && b->crc_got < want)) {
 		rp_submit_crcs(b);
 		return;

@@ -367,15 +367,16 @@ static int check_existing(const struct replica *r, const struct write_request *q
 static int reopen_files(struct replica *r, const struct write_request *q)
 {
 	const struct slice *sl = r->slice;
+	const enum place from = r->place;
 	uint64_t keep = r->len;
 	int rc;
 
-	if (r->place == IN_RBW && q->stage == STAGE_STREAMING_RECOVERY)
+	if (from == IN_RBW && q->stage == STAGE_STREAMING_RECOVERY)
 		keep = progress_get(&r->write_state->prog).acked;
-	if (r->place == IN_FINALIZED)
+	if (from == IN_FINALIZED)
 		rc = pair_move(sl, r->id, IN_FINALIZED, r->gs, IN_RBW, q->new_gs);
 	else
-		rc = pair_restamp(sl->fd, r->id, r->place, r->gs, r->len, q->new_gs, keep);
+		rc = pair_restamp(sl->fd, r->id, from, r->gs, r->len, q->new_gs, keep);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&sl->bp->lock);
@@ -383,7 +384,9 @@ static int reopen_files(struct replica *r, const struct write_request *q)
 	r->gs = q->new_gs;
 	r->len = keep;
 	pthread_mutex_unlock(&sl->bp->lock);
-	return 0;
+	/* The NameNode notes the new stamp for good soon: a replica of the old one is stale then. */
+	rc = path_sync_dir(sl->fd, IN_RBW, r->id);
+	return rc || from != IN_FINALIZED ? rc : path_sync_dir(sl->fd, IN_FINALIZED, r->id);
 }
 
 static int load_meta_header(struct replica *r, int fd_meta)
