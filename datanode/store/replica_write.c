@@ -384,7 +384,7 @@ static int reopen_files(struct replica *r, const struct write_request *q)
 	r->gs = q->new_gs;
 	r->len = keep;
 	pthread_mutex_unlock(&sl->bp->lock);
-	/* The NameNode notes the new stamp for good soon: a replica of the old one is stale then. */
+	/* The NameNode notes the new stamp for good soon: an older one is stale then. */
 	rc = path_sync_dir(sl->fd, IN_RBW, r->id);
 	return rc || from != IN_FINALIZED ? rc : path_sync_dir(sl->fd, IN_FINALIZED, r->id);
 }

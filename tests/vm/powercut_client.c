@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "client/include/dfsclient.h"
+#include "client/include/dfsclient_ext.h"
 
 #define FILES 48
 #define DIRS 12
