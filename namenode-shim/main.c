@@ -160,10 +160,13 @@ int main(int argc, char **argv)
 	sigaddset(&p.signals, SIGINT);
 	pthread_sigmask(SIG_BLOCK, &p.signals, NULL); /* before any thread */
 	signal(SIGPIPE, SIG_IGN);
-	if (o.format && o.check) {
-		err_set(&err, -EINVAL,
-			"--check changes nothing and --format does; give only one of them");
-		status = fail(&err);
+	if ((o.format && o.check) || (!o.format && (o.force || o.cluster_id))) {
+		err_set(&err, -EINVAL, "%s",
+			o.check && o.format
+				? "--check changes nothing and --format does; give only one of them"
+				: "--force and --cluster-id are of --format; give it, too, or none of them");
+		(void)fail(&err);
+		status = 2;
 	} else if (settings_load(args.conf, &p.set, &err) < 0) {
 		status = fail(&err);
 		settings_fini(&p.set);

@@ -31,6 +31,8 @@ for path in pages:
     code = False
     for no, line in enumerate(path.read_text().splitlines(), 1):
         code ^= line.lstrip().startswith('```')
+        if '```' in line.lstrip()[3:]:
+            bad.append(f'{path.relative_to(ROOT)}:{no}: a fence within a line')
         if width(line) > COLUMNS and not code and not re.match(r'\s*(\||!?\[[^\]]*\]\()', line):
             bad.append(f'{path.relative_to(ROOT)}:{no}: {width(line)} columns')
 

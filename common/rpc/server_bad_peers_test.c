@@ -256,7 +256,8 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(parts_of_large_requests_are_bounded, setup_patient,
 						teardown),
-		T(random_and_cut_streams_do_no_harm),
+		cmocka_unit_test_setup_teardown(random_and_cut_streams_do_no_harm, setup_patient,
+						teardown),
 	};
 
 	return reactor_test_probe() ?: cmocka_run_group_tests(tests, NULL, NULL);
