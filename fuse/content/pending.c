@@ -144,15 +144,11 @@ static void indebted(void *arg)
 
 int pending_start(struct pending *p, struct mount *m)
 {
-	pthread_condattr_t attr;
 	int rc;
 
 	*p = (struct pending){.m = m, .round = 1};
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->wake, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&p->wake);
 	rc = pthread_create(&p->thread, NULL, run, p);
 	p->started = rc == 0;
 	m->users.indebted_arg = p; /* no request has come yet */

@@ -198,14 +198,10 @@ static void *run(void *arg)
 
 int watchdog_start(struct watchdog *w, struct mount *m)
 {
-	pthread_condattr_t attr;
 	int rc;
 
 	pthread_mutex_init(&w->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&w->wake, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&w->wake);
 	rc = pthread_create(&w->thread, NULL, run, m);
 	w->started = rc == 0;
 	return -rc;

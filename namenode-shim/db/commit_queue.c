@@ -9,14 +9,9 @@
 
 void commit_queue_init(struct commit_queue *cq)
 {
-	pthread_condattr_t attr;
-
 	*cq = (struct commit_queue){.wait_max_ns = COMMIT_QUEUE_WAIT_MAX_NS};
 	pthread_mutex_init(&cq->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&cq->cond, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&cq->cond);
 	list_init(&cq->queue);
 }
 

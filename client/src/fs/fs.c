@@ -439,10 +439,9 @@ DFS_API int dfs_connect(const struct dfs_connect_opts *opts, struct dfs **ret_fs
 	idle_streams_init(&fs->idle_streams);
 	pthread_mutex_init(&fs->rdma_lock, NULL);
 	copy_opts(&o, opts);
-	rc = housekeeper_init(&fs->keeper);
+	housekeeper_init(&fs->keeper);
 	fs->conf = conf_new();
-	if (rc == 0)
-		rc = fs->conf ? connect_steps(fs, &o, &err) : -ENOMEM;
+	rc = fs->conf ? connect_steps(fs, &o, &err) : -ENOMEM;
 	if (rc < 0) {
 		dfs_disconnect(fs);
 		return api_err(out, &err, rc);

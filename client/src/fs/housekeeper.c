@@ -19,15 +19,11 @@ uint64_t housekeeper_beat_ns(const struct dfs *fs)
 	return (ms < KEEPALIVE_MIN_MS ? KEEPALIVE_MIN_MS : ms) * NS_PER_MS;
 }
 
-int housekeeper_init(struct housekeeper *k)
+void housekeeper_init(struct housekeeper *k)
 {
-	pthread_condattr_t a;
-
 	*k = (struct housekeeper){.lock = PTHREAD_MUTEX_INITIALIZER};
 	list_init(&k->writers);
-	(void)pthread_condattr_init(&a);
-	(void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	return ret_code(pthread_cond_init(&k->wake, &a));
+	clock_cond_init(&k->wake);
 }
 
 /* A renewal that fails is tried again in the next round: the lease holds for 60 s at least, and if

@@ -51,7 +51,7 @@ struct housekeeper {
 	uint64_t renewed_ns; /* last successful or attempted lease renewal */
 };
 
-int housekeeper_init(struct housekeeper *k);
+void housekeeper_init(struct housekeeper *k);
 /** How long a pipeline may be quiet: half of what data nodes with our time-out would wait. */
 uint64_t housekeeper_beat_ns(const struct dfs *fs);
 /** Stop the thread and wait for it. */

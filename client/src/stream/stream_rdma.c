@@ -18,14 +18,9 @@
 
 void meeting_init(struct meeting *m)
 {
-	pthread_condattr_t a;
-
-	pthread_condattr_init(&a);
-	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
 	pthread_mutex_init(&m->lock, NULL);
-	pthread_cond_init(&m->news, &a);
+	clock_cond_init(&m->news);
 	m->fd = -1;
-	pthread_condattr_destroy(&a);
 }
 
 void meeting_fini(struct meeting *m)

@@ -137,12 +137,7 @@ static void files_remove(struct deferred_sync_files *f, uint64_t id)
 
 void deferred_sync_init(struct deferred_sync *l)
 {
-	pthread_condattr_t a;
-
-	(void)pthread_condattr_init(&a);
-	(void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&l->asked, &a);
-	(void)pthread_condattr_destroy(&a);
+	clock_cond_init(&l->asked);
 	pthread_mutex_init(&l->lock, NULL);
 	list_init(&l->sets);
 	l->asking = 0;
@@ -474,11 +469,11 @@ static int settle_taken(struct dfs *fs, struct list *sets, size_t nodes, uint64_
 		/* an outage lasts, and is asked about every few seconds */
 		news += s->rc < 0 && s->rc != before;
 		if (news == 1 && s->rc < 0 && s->rc != before)
-			log_info("op=late block=%llu: %s", (unsigned long long)s->lb->b->blockid,
+			log_info("op=deferred-sync block=%llu: %s", (unsigned long long)s->lb->b->blockid,
 				 why.text);
 	}
 	if (news > 1)
-		log_info("op=late more=%u: blocks on other nodes wait likewise", news - 1);
+		log_info("op=deferred-sync more=%u: blocks on other nodes wait likewise", news - 1);
 	while ((e = list_pop(sets)))
 		rc = settle_one(&fs->late, container_of(e, struct set, asked)) ?: rc;
 	free(q);

@@ -469,9 +469,9 @@ static void an_outage_is_told_once(void **state)
 	for (int outage = 0; outage < 2; outage++) {
 		node[0].how = GONE;
 		logged(five_rounds, text, sizeof(text));
-		line = strstr(text, "op=late");
+		line = strstr(text, "op=deferred-sync");
 		assert_non_null(line);
-		assert_null(strstr(line + 1, "op=late"));
+		assert_null(strstr(line + 1, "op=deferred-sync"));
 		logged(five_rounds, text, sizeof(text));
 		assert_string_equal(text, "");
 		node[0].how = GOOD;
