@@ -469,8 +469,8 @@ static int settle_taken(struct dfs *fs, struct list *sets, size_t nodes, uint64_
 		/* an outage lasts, and is asked about every few seconds */
 		news += s->rc < 0 && s->rc != before;
 		if (news == 1 && s->rc < 0 && s->rc != before)
-			log_info("op=deferred-sync block=%llu: %s", (unsigned long long)s->lb->b->blockid,
-				 why.text);
+			log_info("op=deferred-sync block=%llu: %s",
+				 (unsigned long long)s->lb->b->blockid, why.text);
 	}
 	if (news > 1)
 		log_info("op=deferred-sync more=%u: blocks on other nodes wait likewise", news - 1);
