@@ -45,6 +45,73 @@ static void every_reported_replica_is_judged_by_the_rule(void **state)
 				}
 }
 
+/* News of a replica being written may come after the news that it is finalised. */
+static void late_news_do_not_take_back_that_a_replica_is_finalised(void **state)
+{
+	(void)state;
+	for (int s = BLK_OPEN; s <= BLK_COMPLETE; s++) {
+		struct world w;
+		struct blk *b;
+
+		world_init(&w);
+		b = add(&w, (enum blk_state)s);
+		report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+		report(&w, 0, B.gs, 0, REPLICA_RBW);
+		assert_int_equal(b->nreps, 1);
+		assert_int_equal(b->rep[0].state, REPLICA_FINALIZED);
+		assert_int_equal(b->rep[0].len, B.len);
+		report(&w, 0, B.gs + 1, 0, REPLICA_RBW); /* an append: these are new */
+		assert_int_equal(b->rep[0].state, REPLICA_RBW);
+		world_fini(&w);
+	}
+}
+
+static void a_report_of_damage_is_about_one_replica_of_one_stamp(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	for (int i = 0; i < REPL; i++)
+		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
+	blocks_report_corrupt(&w.bs, &(struct block){B.id, B.gs - 1, B.len}, w.dn[1], NULL);
+	for (int i = 0; i < REPL; i++)
+		assert_false(b->rep[i].corrupt);
+	blocks_report_corrupt(&w.bs, &B, w.dn[1], NULL);
+	for (int i = 0; i < REPL; i++)
+		assert_int_equal(b->rep[i].corrupt, b->rep[i].st == w.st[1]);
+	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED); /* the node does not know */
+	assert_int_equal(blk_live(b), REPL - 1);
+	world_fini(&w);
+}
+
+/* On dead and leaving nodes there is none that counts; those that leave are read, those that are
+ * dead are not. */
+static void replicas_count_on_nodes_that_stay(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	for (int i = 0; i < REPL; i++)
+		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(blk_live(b), 3);
+	w.dn[0]->admin = DN_DECOMMISSIONING;
+	assert_int_equal(blk_live(b), 2);
+	assert_int_equal(blk_readable(b), 3);
+	w.dn[1]->alive = false;
+	assert_int_equal(blk_live(b), 1);
+	assert_int_equal(blk_readable(b), 2);
+	w.st[2]->unsteady = true;
+	assert_int_equal(blk_live(b), 1);
+	assert_int_equal(blk_steady(b), 0);
+	world_fini(&w);
+}
+
 static void an_unknown_replica_is_deleted_but_not_in_the_first_report(void **state)
 {
 	struct world w;
@@ -482,6 +549,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_reported_replica_is_judged_by_the_rule),
+		cmocka_unit_test(late_news_do_not_take_back_that_a_replica_is_finalised),
+		cmocka_unit_test(a_report_of_damage_is_about_one_replica_of_one_stamp),
+		cmocka_unit_test(replicas_count_on_nodes_that_stay),
 		cmocka_unit_test(an_unknown_replica_is_deleted_but_not_in_the_first_report),
 		cmocka_unit_test(a_replica_on_another_storage_of_its_node_has_moved),
 		cmocka_unit_test(a_block_is_complete_when_committed_and_finalized_in_either_order),

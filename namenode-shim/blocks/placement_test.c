@@ -116,6 +116,30 @@ static void dead_excluded_and_full_nodes_are_left_out(void **state)
 	datanodes_fini(&w.dns);
 }
 
+/* Nothing is written on a node that leaves, for good or for a while: it would have to be copied. */
+static void leaving_nodes_are_left_out(void **state)
+{
+	(void)state;
+	for (int admin = DN_DECOMMISSIONING; admin <= DN_IN_MAINTENANCE; admin++) {
+		struct place p = {.want = 10, .writer_ip = "10.0.0.0", .block_size = 100};
+		struct storage *st[10];
+		struct world w;
+		uint32_t n;
+
+		world_init(&w, 1000);
+		w.dn[0]->admin = (enum dn_admin)admin; /* at the writer's own address, too */
+		w.dn[3]->admin = (enum dn_admin)admin;
+		n = place_choose(&w.dns, &p, st);
+		assert_int_equal(n, NODES - 2);
+		for (uint32_t i = 0; i < n; i++)
+			assert_int_equal(st[i]->dn->admin, DN_NORMAL);
+		for (int i = 0; i < NODES; i++) /* rather on none */
+			w.dn[i]->admin = (enum dn_admin)admin;
+		assert_int_equal(place_choose(&w.dns, &p, st), 0);
+		datanodes_fini(&w.dns);
+	}
+}
+
 /* While a node has room beside what was promised it is taken before one that has not. */
 static void promised_room_is_left_alone_while_there_is_other(void **state)
 {
@@ -426,6 +450,7 @@ int main(void)
 		cmocka_unit_test(choices_are_distinct_and_the_first_is_local),
 		cmocka_unit_test(every_node_gets_its_share),
 		cmocka_unit_test(dead_excluded_and_full_nodes_are_left_out),
+		cmocka_unit_test(leaving_nodes_are_left_out),
 		cmocka_unit_test(promised_room_is_left_alone_while_there_is_other),
 		cmocka_unit_test(room_promised_to_files_that_may_stay_empty_refuses_no_writer),
 		cmocka_unit_test(stale_nodes_get_a_block_only_when_the_others_are_too_few),
