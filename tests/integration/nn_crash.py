@@ -26,9 +26,10 @@ CONF = ['dfs.shim.redundancy.delay=1s', 'dfs.namenode.symlinks.enabled=true']
 
 
 class Worker(threading.Thread):
-    def __init__(self, nn, number, count, gate, seed):
+    def __init__(self, nn, number, count, gate, seed, enough):
         super().__init__(daemon=True)
         self.nn, self.n, self.count, self.gate = nn, number, count, gate
+        self.enough = enough
         self.rng = random.Random(seed * 100 + number)
         self.cid = os.urandom(16)
         self.model = {}  # path -> 'f', or where a link leads
@@ -151,9 +152,11 @@ class Worker(threading.Thread):
     def run(self):
         self.made = set()
         try:
-            for _ in range(self.count):
+            steps = 0
+            while steps < self.count or (not self.enough.is_set() and steps < 20 * self.count):
                 self.gate.wait()
                 self.step()
+                steps += 1
         except Exception as e:  # shown by the main thread
             self.error = f'{type(e).__name__} {e}'
 
@@ -202,7 +205,8 @@ def main():
         nn = NameNode(sys.argv[1], directory, CONF).format().start()
         gate = threading.Event()
         gate.set()
-        workers = [Worker(nn, i, ops // THREADS, gate, seed) for i in range(THREADS)]
+        enough = threading.Event()
+        workers = [Worker(nn, i, ops // THREADS, gate, seed, enough) for i in range(THREADS)]
         for w in workers:
             w.start()
         kills = losses = 0
@@ -211,9 +215,11 @@ def main():
                 time.sleep(rng.uniform(0.02, 0.35))
                 nn.kill()
                 kills += 1
-                if rng.random() < 0.5:
+                if kills % 2:
                     losses += lose_power(directory + '/name')
                 nn.start()
+                if losses > 0 and sum(w.retries for w in workers) > 0:
+                    enough.set()  # else the workers go on: what is to be shown must have taken place
             for w in workers:
                 C.check(f'thread {w.n} saw each call executed exactly once', not w.error, w.error)
             C.check('kills hit calls in flight', sum(w.retries for w in workers) > 0)
