@@ -20,6 +20,8 @@ static struct {
 	unsigned int out_at_commit;
 	bool closed, fail, fail_once; /* gate */
 	ino_t volume;
+	bool has_pass; /* this thread is let through */
+	pthread_t pass;
 } disk = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
 
 static int pass(unsigned int *count)
@@ -27,7 +29,7 @@ static int pass(unsigned int *count)
 	int rc = 0;
 
 	pthread_mutex_lock(&disk.lock);
-	while (disk.closed)
+	while (disk.closed && !(disk.has_pass && pthread_equal(disk.pass, pthread_self())))
 		pthread_cond_wait(&disk.cond, &disk.lock);
 	++*count;
 	if (disk.fail || disk.fail_once) {
@@ -88,7 +90,7 @@ static void watch(struct fix *f, bool ordered)
 	assert_int_equal(stat(f->vol[0], &st), 0);
 	f->s->volumes[0].ordered = ordered;
 	disk.volume = st.st_ino;
-	disk.fail = disk.closed = false;
+	disk.fail = disk.closed = disk.has_pass = false;
 	disk.out = disk.synced = disk.named = disk.committed = disk.all = disk.out_at_commit = 0;
 }
 
@@ -450,6 +452,8 @@ static void what_happens_to_a_block_meanwhile_does_no_harm(void **state)
 	finish_later(f, 12);
 	assert_int_equal(replica_invalidate(f->bp, &(struct block){10, 1001, 0}, false), 0);
 	fix_wait_gone(f, 10);
+	disk.pass = pthread_self();
+	disk.has_pass = true;
 	q.stage = STAGE_APPEND;
 	q.new_gs = 1002;
 	q.min_bytes = 700;
@@ -462,6 +466,29 @@ static void what_happens_to_a_block_meanwhile_does_no_harm(void **state)
 	assert_readable(f, 11, 1002, 900);
 	assert_readable(f, 12, 1001, 700);
 	assert_int_equal(f->seen.bad, 0);
+}
+
+/* The NameNode notes the stamp of an append for good: a replica that a power cut gives the old one
+ * back would be stale. */
+static void an_append_has_its_new_stamp_on_the_disk(void **state)
+{
+	struct write_request q = create_request(1, 1001);
+	struct fix *f = *state;
+	struct replica_writer *w;
+
+	make_finalized(f, 1, 1001, 700);
+	make_finalized(f, 2, 1001, 700);
+	watch(f, true);
+	q.stage = STAGE_APPEND;
+	q.new_gs = 1002;
+	q.min_bytes = 700;
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+	assert_int_equal(disk.named, 2); /* where it is now, and where it was */
+	replica_write_close(w, false);
+	q.block = (struct block){2, 1001, 1000};
+	disk.fail = true;
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), -EIO);
+	disk.fail = false;
 }
 
 /* More than may wait: those are synced before they are acknowledged. */
@@ -506,6 +533,7 @@ int main(void)
 		TEST(what_was_finished_before_the_start_is_synced_when_asked_for),
 		TEST(a_clean_end_syncs_what_is_outstanding),
 		TEST(what_happens_to_a_block_meanwhile_does_no_harm),
+		TEST(an_append_has_its_new_stamp_on_the_disk),
 		TEST(the_queue_has_an_end),
 	};
 
