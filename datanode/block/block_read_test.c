@@ -4,6 +4,8 @@
  * one piece only after its peer has stalled or while others wait; streams over one connection share
  * its budget; and /ops says what a read is and what it waits for. */
 #include <semaphore.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/crc.h"
@@ -13,6 +15,7 @@
 #include "datanode/block/disk_turns.h"
 
 #include "datanode/block/engine_test_fixture.h"
+#include "datanode/block/uring_test_hook.h"
 
 #define LEN (6u << 20)
 #define SET (PIECE_MAX + SLOT_CRC_SIZE) /* the buffers of a piece */
@@ -261,6 +264,47 @@ static void a_read_waits_for_its_turn_no_longer_than_it_may(void **state)
 	await_end(&d, -ETIMEDOUT);
 	assert_null(disk_turns_done(&core.disks[0], DISK_TURN_BYTES));
 	assert_int_equal(pool_slots_out(pool), 0);
+}
+
+static int empty[2]; /* sockets: there is nothing to receive */
+static unsigned refused, by_worker;
+
+/* A disk that knows no requests that must not wait, as some device-mapper targets: EAGAIN. */
+static void refuse_at_once(struct io_uring_sqe *sqe)
+{
+	const uint64_t user_data = sqe->user_data;
+	struct stat st;
+
+	if ((sqe->opcode != IORING_OP_READ && sqe->opcode != IORING_OP_READ_FIXED) ||
+	    fstat(sqe->fd, &st) || !S_ISREG(st.st_mode))
+		return;
+	if (sqe->flags & IOSQE_ASYNC) {
+		by_worker++;
+		return;
+	}
+	refused++;
+	io_uring_prep_recv(sqe, empty[0], data, 1, MSG_DONTWAIT);
+	sqe->user_data = user_data;
+}
+
+static void a_read_that_may_not_wait_is_given_to_a_worker(void **state)
+{
+	struct reader d;
+
+	(void)state;
+	make_replica(40);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, empty), 0);
+	core.waits.buffers_ns = LONG_NS;
+	uring_hook = refuse_at_once;
+	begin(&d, 40, NULL);
+	d.gives_back = true;
+	await_end(&d, 0);
+	uring_hook = NULL;
+	assert_int_equal(d.bytes, LEN);
+	assert_true(refused > 0);
+	assert_int_equal(by_worker, refused); /* each once, and not again and again */
+	(void)close(empty[0]);
+	(void)close(empty[1]);
 }
 
 static void a_short_read_waits_for_no_turn(void **state)
@@ -593,6 +637,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_read_waits_for_buffers_no_longer_than_it_may),
 		cmocka_unit_test(a_read_waits_for_its_turn_no_longer_than_it_may),
+		cmocka_unit_test(a_read_that_may_not_wait_is_given_to_a_worker),
 		cmocka_unit_test(a_short_read_waits_for_no_turn),
 		cmocka_unit_test(while_short_reads_come_long_ones_have_less_of_the_disk),
 		cmocka_unit_test(who_has_stalled_reads_ahead_by_one_piece),

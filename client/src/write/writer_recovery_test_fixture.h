@@ -19,10 +19,11 @@
 #include <cmocka.h>
 
 #include "ClientNamenodeProtocol.pb-c.h"
+#include "client/src/fs/answer_test_fixture.h"
 #include "client/src/stream/dtp.h"
+#include "client/src/write/housekeeper_test_fixture.h"
 #include "client/src/write/writer.h"
 #include "common/base/test_random.h"
-#include "common/wire/pb.h"
 
 #define BLOCK (64u << 10)
 #define FILE_MAX (5 * BLOCK)
@@ -328,16 +329,6 @@ int __wrap_dtp_transfer(struct dfs *fs, const Hd__LocatedBlockProto *lb,
 
 /* ---- the NameNode ---- */
 
-static inline void answer(const ProtobufCMessageDescriptor *desc, const void *m, void *ret)
-{
-	uint8_t *buf;
-	size_t len;
-
-	assert_int_equal(pb_pack(m, &buf, &len), 0);
-	assert_int_equal(pb_unpack(desc, buf, len, ret), 0);
-	free(buf);
-}
-
 /* The same message answers addBlock, getAdditionalDatanode and updateBlockForPipeline. */
 static inline void answer_located(uint64_t id, uint64_t gs, const unsigned *at, unsigned n,
 				  void *ret)
@@ -483,22 +474,6 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 	assert_string_equal(method, "fsync");
 	nn.fsyncs++;
 	return 0;
-}
-
-int __wrap_housekeeper_add(struct dfs *fs, struct housekept *k, struct err *err);
-int __wrap_housekeeper_add(struct dfs *fs, struct housekept *k, struct err *err)
-{
-	(void)fs;
-	(void)k;
-	(void)err;
-	return 0;
-}
-
-void __wrap_housekeeper_remove(struct dfs *fs, struct housekept *k);
-void __wrap_housekeeper_remove(struct dfs *fs, struct housekept *k)
-{
-	(void)fs;
-	(void)k;
 }
 
 int __wrap_deferred_sync_settle_file(struct dfs *fs, uint64_t file, struct err *err);
