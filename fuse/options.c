@@ -293,7 +293,8 @@ static int check(struct options *o)
 		fprintf(stderr, "dfs-fuse: mount point %s: %s%s\n", o->mountpoint, strerror(errno),
 			errno == ENOTCONN
 				? "; a mount that died is there: `umount` (or `fusermount3 -u`) it first"
-				: "");
+			: errno == ENOENT ? "; make it with `mkdir`"
+					  : "");
 		return -1;
 	}
 	free(o->mountpoint);

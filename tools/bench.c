@@ -612,10 +612,12 @@ int main(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
+	if (!*b.op)
+		return usage("which operation? give --op to the mode ", b.mode);
 	if (!choose(&b))
 		return usage(
 			"no such mode, or no such --op in it (with this --depth or --seconds): ",
-			*b.op ? b.op : b.mode);
+			b.op);
 	struct dfs_connect_opts o = {.size = sizeof(o), .uri = b.uri, .conf = b.conf};
 	if (dfs_connect(&o, &b.fs, &err) < 0) {
 		fprintf(stderr, "dfs-bench: %s\n", err.text);
