@@ -123,7 +123,7 @@ int block_write_land(struct block_write *w, uint64_t off, uint32_t want, struct 
 		w->want_room = true;
 		return -EAGAIN;
 	}
-	rc = wdisk_land(w, off, want, ret);
+	rc = wlane_land(w, off, want, ret);
 	if (rc == -EAGAIN)
 		w->want_room = true;
 	return rc;
@@ -132,7 +132,7 @@ int block_write_land(struct block_write *w, uint64_t off, uint32_t want, struct 
 void block_write_unland(struct block_write *w, uint64_t off, const struct landing *land)
 {
 	if (!w->rc)
-		wdisk_unland(w, off, land);
+		wlane_unland(w, off, land);
 	slot_put(land->slot);
 }
 
@@ -157,7 +157,7 @@ static bool piece_verify(struct block_write *w, const struct piece *p, const uin
 static int piece_take(struct block_write *w, struct bpiece *b, const uint8_t *crcs)
 {
 	struct piece *p = &b->p;
-	struct lane *lane = wdisk_lane_of(w, p->slot);
+	struct lane *lane = wlane_of(w, p->slot);
 	const size_t n = crc_bytes(w->crc_type, p->len, w->bpc);
 
 	if (!lane || !lane->landings || p->slot_off != p->off - lane->base)
@@ -166,7 +166,7 @@ static int piece_take(struct block_write *w, struct bpiece *b, const uint8_t *cr
 	w->landings--;
 	if (!piece_verify(w, p, crcs)) {
 		b->status = DT_ERROR_CHECKSUM;
-		wdisk_lane_put(w, lane);
+		wlane_put(w, lane);
 		return 0;
 	}
 	p->crc_count = (uint32_t)(n / 4);
@@ -179,7 +179,7 @@ static int piece_take(struct block_write *w, struct bpiece *b, const uint8_t *cr
 	}
 	if (n)
 		memcpy(p->edge, crcs + n - 4, 4);
-	wdisk_accept(w, lane, p, crcs);
+	wlane_accept(w, lane, p, crcs);
 	b->lane = lane;
 	lane->users++;
 	metric_add(w->src && w->src->rdma  ? METRIC_DN_WRITTEN_RDMA
@@ -298,7 +298,7 @@ static void bw_do_acks(struct block_write *w)
 
 static void bw_do_room(struct block_write *w)
 {
-	if (!w->want_room || wdisk_waits_for_buffers(w) || w->rc ||
+	if (!w->want_room || wlane_waits_for_buffers(w) || w->rc ||
 	    w->tail - w->head >= BW_PIECES / 2)
 		return;
 	w->want_room = false;
@@ -352,9 +352,10 @@ static void bw_do_run(struct block_write *w)
 		return;
 	}
 	bw_do_forward(w);
+	wdisk_reap(w);
+	bw_do_sync(w); /* before runs that it would wait for */
 	wdisk_plan(w);
 	bw_publish(w);
-	bw_do_sync(w);
 	bw_do_finalize(w);
 	bw_do_acks(w);
 	bw_do_room(w);
@@ -374,6 +375,7 @@ static void bw_do_drain(struct block_write *w)
 	for (uint32_t i = w->head; i != w->tail && !w->sink; i++)
 		if (!bw_piece_at(w, i)->sent)
 			bw_piece_sent(w, bw_piece_at(w, i));
+	wdisk_reap(w);
 	wdisk_plan(w); /* gives back what has no user */
 	if (!wdisk_idle(w) || w->sync_waiting || w->offload_busy || w->sink)
 		return;
@@ -509,7 +511,7 @@ static const char *const bw_state_names[] = {
 static bool bw_waits_for_buffers(const struct block_write *w)
 {
 	return w->state == BW_RUN &&
-	       (wdisk_waits_for_buffers(w) || (w->src && w->src->ops->waits_for_buffers &&
+	       (wlane_waits_for_buffers(w) || (w->src && w->src->ops->waits_for_buffers &&
 					       w->src->ops->waits_for_buffers(w->src)));
 }
 
@@ -566,7 +568,7 @@ void block_write_list(struct engine_core *core, struct operation_list *l)
 		o->block_id = w->params.req.block.id;
 		o->gs = w->params.req.block.gs;
 		o->bytes = w->received;
-		o->held = wdisk_held(w);
+		o->held = wlane_held(w);
 		snprintf(o->pool, sizeof(o->pool), "%s", pool_id(w->params.bp));
 		snprintf(o->peer, sizeof(o->peer), "%s",
 			 w->src && w->src->peer ? w->src->peer : "");

@@ -45,7 +45,9 @@ static struct {
 	atomic_uint asked[PARTS];
 	atomic_bool hold_writes;
 	atomic_uint writes_held;
+	uint32_t crc_at_finish; /* on disk, of chunk 1, as who finalises syncs the last bytes */
 } disk;
+static int sender_meta(void);
 static sem_t dir_go, write_go;
 static enum replica_sync finalised_how;
 static unsigned finalised;
@@ -102,6 +104,24 @@ int __wrap_replica_finalize(struct replica_writer *w, uint64_t len, enum replica
 	finalised++;
 	finalised_how = how;
 	return __real_replica_finalize(w, len, how, hint, err);
+}
+
+static uint32_t stored_crc(int fd_meta, uint64_t chunk)
+{
+	uint32_t crc;
+
+	assert_int_equal(pread(fd_meta, &crc, sizeof(crc), (off_t)(META_HEADER_LEN + chunk * 4)),
+			 sizeof(crc));
+	return be32toh(crc);
+}
+
+int __wrap_fdatasync(int fd);
+int __wrap_fdatasync(int fd)
+{
+	(void)fd;
+	disk.asked[DATA]++;
+	disk.crc_at_finish = stored_crc(sender_meta(), 1);
+	return disk.fail[DATA] ? (errno = EIO, -1) : 0;
 }
 
 ssize_t __real_pwrite64(int fd, const void *buf, size_t len, off_t off);
@@ -242,6 +262,12 @@ static inline void on_ended(struct write_source *s, int rc)
 	sender.rc = rc;
 }
 
+/* Its meta file, while the write is open. */
+static int sender_meta(void)
+{
+	return sender.w->rw->fd_meta;
+}
+
 static const struct write_source_ops source_ops = {
 	.opened = on_opened, .room = on_room, .ack = on_ack, .ended = on_ended};
 
@@ -263,6 +289,7 @@ static inline void pass(void)
 
 struct begin {
 	bool chain, later, transfer;
+	uint32_t append; /* to the last block, which has so many bytes */
 };
 
 static inline void begin(struct begin b)
@@ -280,6 +307,12 @@ static inline void begin(struct begin b)
 			.storage_type = STORAGE_DISK},
 	};
 
+	if (b.append) {
+		wp.req.stage = STAGE_APPEND;
+		wp.req.block.id = --next_id;
+		wp.req.min_bytes = b.append;
+		wp.req.new_gs = 1002;
+	}
 	memset(&disk, 0, sizeof(disk));
 	disk.held[DATA] = disk.held[META] = -1;
 	finalised = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way of a block being written to its volume: lanes, where payload lands, and runs, the writes
- * that helper threads make of them (block_write_internal.h says what both are). */
+/* The way of a block being written to its volume: runs, the writes that helper threads make of its
+ * lanes (block_write_internal.h says what both are). */
 #include "datanode/block/block_write_internal.h"
 
 #include <assert.h>
@@ -13,16 +13,6 @@
 #include "common/base/metrics.h"
 
 #define LEFT_MAX 65536u /* bytes that are written by who finalises the block */
-
-static uint64_t round_down(uint64_t v, uint64_t unit)
-{
-	return v / unit * unit;
-}
-
-static uint64_t round_up(uint64_t v, uint64_t unit)
-{
-	return (v + unit - 1) / unit * unit;
-}
 
 /* Lanes begin and end between chunks, of the sender's and of the replica's CRCs, and between pages;
  * with odd chunk sizes that cannot all hold, and such a replica is written through the page cache.
@@ -40,322 +30,8 @@ void wdisk_init(struct block_write *w)
 			     : chunks <= PIECE_MAX ? chunks
 						   : 0);
 	w->landed = w->received = w->submitted = w->on_disk = w->acked = w->rw->start_len;
+	w->sync_len = w->rw->start_len;
 	memcpy(w->edge, &edge, sizeof(w->edge));
-}
-
-/* ---- lanes ---- */
-
-void wdisk_lane_put(struct block_write *w, struct lane *lane)
-{
-	const bool unwritten = lane->hi > lane->lo && lane->hi > w->submitted;
-
-	if (!lane->slot || lane->open || lane->users || lane->landings || unwritten)
-		return;
-	slot_put(lane->slot);
-	slot_put(lane->crcs);
-	if (lane->disk_crcs != lane->crcs)
-		slot_put(lane->disk_crcs);
-	*lane = (struct lane){0};
-}
-
-static void lane_close(struct block_write *w)
-{
-	struct lane *lane = w->cur;
-
-	if (!lane)
-		return;
-	w->cur = NULL;
-	lane->open = false;
-	wdisk_lane_put(w, lane);
-}
-
-static enum pool_use use_of(const struct block_write *w)
-{
-	const bool first =
-		w->params.client[0] && w->params.target_count + 1 >= w->params.pipeline_size;
-
-	return first ? POOL_WRITE : POOL_PEER;
-}
-
-/* ---- buffers for a lane ---- */
-
-static void on_granted(struct pool_ask *a)
-{
-	struct block_write *w = container_of(a, struct block_write, ask);
-
-	w->granted = true;
-	reactor_timer_clear(w->core->reactor, &w->buffers_timer);
-	bw_ready(w);
-}
-
-static void buffers_deadline(struct block_write *w)
-{
-	reactor_timer_set(w->core->reactor, &w->buffers_timer,
-			  reactor_now_ns(w->core->reactor) + w->core->waits.buffers_ns);
-}
-
-/* A sender that is told that the next node is gone makes a new pipeline. One that does not has as
- * long again. */
-static void on_no_buffers(struct rtimer *t)
-{
-	struct block_write *w = container_of(t, struct block_write, buffers_timer);
-	const bool told = w->mirror_broken && bw_has_acks(w);
-
-	if (!told && bw_blame_hop(w, w->ask.budget[BW_HOP_SHARE], slot_class_size(SLOT_1M)))
-		buffers_deadline(w);
-	else
-		bw_fail(w, told ? -EHOSTUNREACH : -ENOBUFS,
-			"no buffers in time: /ops lists who holds them; "
-			"dfs.rdma.pool.size sets how many there are");
-}
-
-static uint32_t crc_room(uint32_t cover, enum crc_type type, uint32_t bpc)
-{
-	const uint32_t n = (uint32_t)crc_bytes(type, cover, bpc);
-
-	return n ? n : 1;
-}
-
-static void add_form(struct block_write *w, enum slot_class cls)
-{
-	const uint32_t cover = slot_class_size(cls) / w->unit * w->unit;
-	const uint32_t crcs = crc_room(cover, w->crc_type, w->bpc);
-	const uint32_t disk = crc_room(cover, w->rw->crc_type, w->rw->bytes_per_crc);
-	struct pool_set *f = &w->ask.form[w->ask.forms];
-
-	*f = (struct pool_set){
-		.parts = 2, .part = {{(uint8_t)cls, 1}, {(uint8_t)slot_class_for_crcs(crcs), 1}}};
-	if (!w->same_crc) {
-		f->part[2].cls = (uint8_t)slot_class_for_crcs(disk);
-		f->part[2].n = 1;
-		f->parts = 3;
-	}
-	w->ask.forms++;
-}
-
-/* The longest lane: its CRCs, four bytes for each chunk, fit a slot, too. */
-static uint32_t lane_max(const struct block_write *w)
-{
-	const uint32_t bpc = w->bpc < w->rw->bytes_per_crc ? w->bpc : w->rw->bytes_per_crc;
-
-	return bpc < 4 ? PIECE_MAX / 4 : PIECE_MAX;
-}
-
-static enum slot_class class_for_span(const struct block_write *w, uint64_t span)
-{
-	const uint64_t need = round_up(span, w->unit);
-
-	return slot_class_for(need < lane_max(w) ? need : lane_max(w));
-}
-
-/* A stream that has proved long gets large slots, a beginning or a trickle small ones. Smaller ones
- * than asked for take the bytes in several landings. */
-static void ask_forms(struct block_write *w, uint64_t base, uint64_t off, uint32_t want, bool all)
-{
-	const bool stream = w->received >= w->rw->start_len + 131072 && !w->trickle;
-	const uint32_t chunk_left = w->bpc - (uint32_t)(off % w->bpc);
-	const enum slot_class wanted = class_for_span(w, off - base + want);
-	const enum slot_class least =
-		all ? class_for_span(w, off - base + (want < chunk_left ? want : chunk_left))
-		    : wanted;
-
-	w->ask.forms = 0;
-	for (int cls = stream ? slot_class_for(lane_max(w)) : wanted;
-	     cls >= (int)least && w->ask.forms < POOL_FORMS; cls--)
-		add_form(w, (enum slot_class)cls);
-}
-
-static bool holds_lanes(const struct block_write *w)
-{
-	for (uint32_t i = 0; i < BW_LANES; i++)
-		if (w->lanes[i].slot)
-			return true;
-	return false;
-}
-
-static void drop_set(struct block_write *w)
-{
-	if (!w->granted)
-		return;
-	w->granted = false;
-	for (uint32_t i = 0; i < w->ask.form[w->ask.got].parts; i++)
-		slot_put(w->set[i]);
-}
-
-/* What was granted is for the place that was asked about then; the sender may have changed its
- * mind. */
-static bool set_fits(const struct block_write *w, uint64_t base, uint64_t off, uint32_t want)
-{
-	const uint32_t chunk_left = w->bpc - (uint32_t)(off % w->bpc);
-
-	return w->set[0]->cls >=
-	       (uint8_t)class_for_span(w, off - base + (want < chunk_left ? want : chunk_left));
-}
-
-/* The slots of a lane, all or none. Who holds lanes waits for those, not in line for more. */
-static bool lane_buffers(struct block_write *w, uint64_t base, uint64_t off, uint32_t want)
-{
-	const bool all = !holds_lanes(w);
-
-	if (w->granted && set_fits(w, base, off, want))
-		return true;
-	drop_set(w);
-	if (pool_is_waiting(&w->ask))
-		return false;
-	w->ask.use = use_of(w);
-	w->ask.slots = w->set;
-	w->ask.granted = on_granted;
-	ask_forms(w, base, off, want, all);
-	if (pool_take(w->core->pool, &w->ask)) {
-		w->granted = true;
-		return true;
-	}
-	if (!all)
-		return false;
-	w->buffers_timer.fire = on_no_buffers;
-	buffers_deadline(w);
-	pool_wait(w->core->pool, &w->ask);
-	return w->granted;
-}
-
-static int lane_open(struct block_write *w, uint64_t off, uint32_t want)
-{
-	const uint64_t base = round_down(off, w->unit);
-	struct lane *lane = NULL;
-
-	for (uint32_t i = 0; i < BW_LANES && !lane; i++)
-		if (!w->lanes[i].slot)
-			lane = &w->lanes[i];
-	if (!lane || !lane_buffers(w, base, off, want))
-		return -EAGAIN;
-	w->granted = false;
-	*lane = (struct lane){.slot = w->set[0],
-			      .crcs = w->set[1],
-			      .disk_crcs = w->same_crc ? w->set[1] : w->set[2],
-			      .base = base,
-			      .end = base + w->set[0]->size / w->unit * w->unit,
-			      .open = true};
-	lane->lo = lane->hi = w->landed;
-	w->cur = lane;
-	return 0;
-}
-
-int wdisk_land(struct block_write *w, uint64_t off, uint32_t want, struct landing *ret)
-{
-	const uint32_t into = (uint32_t)(off % w->bpc);
-	struct lane *lane;
-	int rc;
-
-	if (off > w->landed || (into && want > w->bpc - into))
-		return -EINVAL;
-	/* Bytes that are there already land on top of themselves: nothing may be half done then. */
-	if (off < w->landed && w->landings)
-		return -EAGAIN;
-	if (w->cur && (off < w->cur->base || off >= w->cur->end))
-		lane_close(w);
-	if (!w->cur) {
-		rc = lane_open(w, off, want);
-		if (rc < 0)
-			return rc;
-	}
-	lane = w->cur;
-	ret->slot = slot_ref(lane->slot);
-	ret->off = (uint32_t)(off - lane->base);
-	ret->len = lane->end - off < want ? (uint32_t)(lane->end - off) : want;
-	lane->landings++;
-	w->landings++;
-	if (off + ret->len > w->landed)
-		w->landed = off + ret->len;
-	if (off + ret->len == lane->end) {
-		w->trickle = false; /* a lane was filled */
-		lane_close(w);
-	}
-	return 0;
-}
-
-struct lane *wdisk_lane_of(struct block_write *w, const struct slot *slot)
-{
-	for (uint32_t i = 0; i < BW_LANES; i++)
-		if (w->lanes[i].slot == slot)
-			return &w->lanes[i];
-	return NULL;
-}
-
-/* The lane may have been closed because it was full, and the next one begun: back to before. */
-void wdisk_unland(struct block_write *w, uint64_t off, const struct landing *land)
-{
-	struct lane *lane = wdisk_lane_of(w, land->slot);
-
-	assert(lane && lane->landings);
-	lane->landings--;
-	w->landings--;
-	if (off < w->landed && off >= w->received)
-		w->landed = off;
-	if (w->cur == lane)
-		return;
-	lane_close(w);
-	lane->open = true;
-	w->cur = lane;
-}
-
-/* ---- CRCs ---- */
-
-static void be32_put(uint8_t *p, uint32_t v)
-{
-	v = htobe32(v);
-	memcpy(p, &v, sizeof(v));
-}
-
-static uint32_t be32_get(const uint8_t *p)
-{
-	uint32_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return be32toh(v);
-}
-
-/* Chunk CRCs of the new bytes from the bytes themselves, going on from a partial chunk. */
-static void crcs_from_data(struct block_write *w, struct lane *lane, uint64_t from, uint64_t to)
-{
-	const enum crc_type type = w->rw->crc_type;
-	const uint32_t bpc = w->rw->bytes_per_crc;
-
-	while (from < to) {
-		const uint64_t chunk_end = round_down(from, bpc) + bpc;
-		const uint64_t end = chunk_end < to ? chunk_end : to;
-		const uint8_t *data = lane->slot->data + (from - lane->base);
-
-		w->tail_crc = from % bpc ? crc_extend(type, w->tail_crc, data, end - from)
-					 : crc_compute(type, data, end - from);
-		be32_put(lane->disk_crcs->data + (from - lane->base) / bpc * 4, w->tail_crc);
-		from = end;
-	}
-	if (to % bpc == 0)
-		w->tail_crc = 0;
-}
-
-void wdisk_accept(struct block_write *w, struct lane *lane, const struct piece *p,
-		  const uint8_t *crcs)
-{
-	const uint64_t end = p->off + p->len;
-	const size_t n = crc_bytes(w->crc_type, p->len, w->bpc);
-	uint8_t *wire = lane->crcs->data + (p->off - lane->base) / w->bpc * 4;
-
-	if (end <= w->received) { /* nothing new here, but it is passed on: all CRCs but the edge */
-		if (n && p->off % w->bpc == 0)
-			memcpy(wire, crcs, end % w->bpc ? n - 4 : n);
-		return;
-	}
-	if (n)
-		memcpy(wire, crcs, n);
-	if (w->rw->crc_type != CRC_NULL) {
-		if (!w->same_crc || p->off % w->bpc)
-			crcs_from_data(w, lane, w->received > p->off ? w->received : p->off, end);
-		else
-			w->tail_crc = end % w->bpc ? be32_get(wire + n - 4) : 0;
-	}
-	w->received = end;
-	lane->hi = end;
 }
 
 /* ---- runs ---- */
@@ -410,6 +86,16 @@ static int write_crcs(const struct run *run)
 	return rc;
 }
 
+static void run_begin(struct run *run, void (*work)(struct offload *),
+		      void (*done)(struct offload *))
+{
+	struct block_write *w = run->w;
+
+	run->offload = (struct offload){.work = work, .done = done};
+	run->rc = -EIO; /* until it is begun: its volume may go out of service before that */
+	reactor_offload_to(w->core->reactor, XFER_WRITE_QUEUE(w->rw->volume), &run->offload);
+}
+
 /* Data first. Until they are all written, a CRC on disk that is to be replaced is still the CRC of
  * the bytes before; good_length() of the store finds them by it. */
 static void run_work(struct offload *o)
@@ -420,15 +106,23 @@ static void run_work(struct offload *o)
 
 	replica_write_begin(rw);
 	run->rc = write_data(run);
-	if (!run->rc && rw->crc_type != CRC_NULL)
+	if (!run->rc && !run->ordered && rw->crc_type != CRC_NULL)
 		run->rc = write_crcs(run);
 	replica_write_end(rw);
 	run->took_ns = run->timed ? clock_mono_ns() - start_ns : 0;
 }
 
-static void run_done(struct offload *o)
+static void run_work_crcs(struct offload *o)
 {
 	struct run *run = container_of(o, struct run, offload);
+
+	replica_write_begin(run->w->rw);
+	run->rc = write_crcs(run);
+	replica_write_end(run->w->rw);
+}
+
+static void run_end(struct run *run)
+{
 	struct block_write *w = run->w;
 
 	run->under_way = false;
@@ -439,10 +133,57 @@ static void run_done(struct offload *o)
 		w->disk_time.samples++;
 	}
 	run->lane->users--;
-	wdisk_lane_put(w, run->lane);
+	wlane_put(w, run->lane);
 	if (run->rc < 0)
 		bw_fail(w, run->rc, "write to the block file");
 	bw_ready(w);
+}
+
+static void run_done(struct offload *o)
+{
+	run_end(container_of(o, struct run, offload));
+}
+
+static void on_data_synced(struct uring_op *op, int res, uint32_t flags)
+{
+	struct run *run = container_of(op, struct run, data_sync);
+
+	(void)flags;
+	run->rc = res;
+	if (res < 0) {
+		run_end(run);
+		return;
+	}
+	run->w->data_synced_len = run->to;
+	run_begin(run, run_work_crcs, run_done);
+}
+
+/* Of an ordered run the data is written. */
+static void run_done_data(struct offload *o)
+{
+	struct run *run = container_of(o, struct run, offload);
+	struct io_uring_sqe *sqe;
+
+	if (run->rc < 0) {
+		run_end(run);
+		return;
+	}
+	sqe = reactor_sqe(run->w->core->reactor);
+	io_uring_prep_fsync(sqe, run->w->rw->fd, IORING_FSYNC_DATASYNC);
+	run->data_sync.done = on_data_synced;
+	uring_attach(sqe, &run->data_sync);
+}
+
+/* Whoever writes from @from on replaces the CRC of a chunk. */
+static bool within_chunk(const struct block_write *w, uint64_t from)
+{
+	return w->rw->crc_type != CRC_NULL && from % w->rw->bytes_per_crc;
+}
+
+/* ... whose beginning is on stable storage. */
+static bool must_order(const struct block_write *w, uint64_t from)
+{
+	return within_chunk(w, from) && round_down(from, w->rw->bytes_per_crc) < w->sync_len;
 }
 
 static void run_start(struct block_write *w, struct lane *lane, uint64_t to, bool direct)
@@ -450,15 +191,13 @@ static void run_start(struct block_write *w, struct lane *lane, uint64_t to, boo
 	struct run *run = &w->runs[w->run_tail++ % BW_RUNS];
 	const uint32_t bpc = w->rw->bytes_per_crc;
 
-	*run = (struct run){.offload = {.work = run_work, .done = run_done},
-			    .w = w,
+	*run = (struct run){.w = w,
 			    .lane = lane,
 			    .from = w->submitted,
 			    .to = to,
 			    .direct = direct,
+			    .ordered = must_order(w, w->submitted),
 			    .under_way = true,
-			    /* until it is begun: its volume may go out of service before that */
-			    .rc = -EIO,
 			    .timed = outlier_is_sampled(w->core->dn->live.io_sampling_percent,
 							&w->core->io_seq)};
 	if (w->rw->crc_type != CRC_NULL && to % bpc)
@@ -466,10 +205,18 @@ static void run_start(struct block_write *w, struct lane *lane, uint64_t to, boo
 		       sizeof(run->edge));
 	lane->users++;
 	w->submitted = to;
-	reactor_offload_to(w->core->reactor, XFER_WRITE_QUEUE(w->rw->volume), &run->offload);
+	run_begin(run, run_work, run->ordered ? run_done_data : run_done);
 }
 
-static void runs_reap(struct block_write *w)
+/* It is the only run then. */
+bool wdisk_replaces_crc(const struct block_write *w)
+{
+	const struct run *run = &w->runs[w->run_head % BW_RUNS];
+
+	return !wdisk_idle(w) && !run->ordered && within_chunk(w, run->from);
+}
+
+void wdisk_reap(struct block_write *w)
 {
 	while (!wdisk_idle(w)) {
 		struct run *run = &w->runs[w->run_head % BW_RUNS];
@@ -533,6 +280,8 @@ int wdisk_write_left(struct block_write *w)
 
 	replica_write_begin(w->rw);
 	rc = file_write_full(w->rw->fd, lane->slot->data + (from - lane->base), to - from, from);
+	if (!rc && must_order(w, from))
+		rc = ret_errno(fdatasync(w->rw->fd));
 	if (!rc && w->rw->crc_type != CRC_NULL) {
 		rc = file_write_full(w->rw->fd_meta,
 				     lane->disk_crcs->data + (crc_from - lane->base / bpc * 4),
@@ -558,7 +307,7 @@ void wdisk_left_done(struct block_write *w, bool written)
 		w->submitted = w->on_disk = lane->hi;
 	else
 		w->disk_failed = true;
-	wdisk_lane_put(w, lane);
+	wlane_put(w, lane);
 }
 
 /* Start one run if one is due. */
@@ -600,33 +349,12 @@ static bool plan_one(struct block_write *w)
 	return true;
 }
 
-/* The write comes to nothing: what neither a run nor the next node uses goes to others, however
- * long a run takes. */
-static void give_back(struct block_write *w)
-{
-	pool_wait_cancel(w->core->pool, &w->ask);
-	reactor_timer_clear(w->core->reactor, &w->buffers_timer);
-	drop_set(w);
-	w->cur = NULL;
-	for (uint32_t i = 0; i < BW_LANES; i++) {
-		struct lane *lane = &w->lanes[i];
-
-		if (!lane->slot || lane->users)
-			continue;
-		lane->open = false;
-		lane->landings = 0; /* who fills one has a reference of its own */
-		lane->hi = lane->lo;
-		wdisk_lane_put(w, lane);
-	}
-}
-
 void wdisk_plan(struct block_write *w)
 {
 	bool flushed;
 
-	runs_reap(w);
 	if (w->rc) {
-		give_back(w);
+		wlane_give_back(w);
 		return;
 	}
 	while (plan_one(w))
@@ -638,24 +366,8 @@ void wdisk_plan(struct block_write *w)
 	if (flushed || w->idle) {
 		w->trickle = true;
 		if (w->cur && !w->landings && w->submitted == w->received)
-			lane_close(w);
+			wlane_close(w);
 	}
-}
-
-uint64_t wdisk_held(const struct block_write *w)
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < BW_LANES; i++) {
-		const struct lane *l = &w->lanes[i];
-
-		if (!l->slot)
-			continue;
-		bytes += l->slot->size + l->crcs->size;
-		if (l->disk_crcs != l->crcs)
-			bytes += l->disk_crcs->size;
-	}
-	return bytes;
 }
 
 void wdisk_fini(struct block_write *w)
@@ -663,5 +375,5 @@ void wdisk_fini(struct block_write *w)
 	assert(wdisk_idle(w));
 	for (uint32_t i = 0; i < BW_LANES; i++)
 		w->lanes[i].users = 0;
-	give_back(w);
+	wlane_give_back(w);
 }

@@ -18,7 +18,7 @@ void bw_piece_sent(struct block_write *w, struct bpiece *b)
 	if (!lane)
 		return;
 	lane->users--;
-	wdisk_lane_put(w, lane);
+	wlane_put(w, lane);
 }
 
 static void chain_failed(struct block_write *w, int status, const char *bad_link)

@@ -4,8 +4,8 @@
 /**
  * block_write_internal - one block being written: shared by block_write.c (order of pieces, acks,
  * end), block_write_replica.c (the replica is opened, finalised, given back), block_write_hop.c
- * (the next node), block_write_sync.c (fdatasync before an ack) and block_write_disk.c (lanes:
- * where payload lands; runs: what is on its way to the disk)
+ * (the next node), block_write_sync.c (fdatasync before an ack), block_write_lane.c (lanes: where
+ * payload lands) and block_write_disk.c (runs: what is on its way to the disk)
  *
  *      acked <= on_disk <= submitted <= received <= landed        (offsets in the block)
  *
@@ -17,7 +17,11 @@
  * run waits only for a buffered run before it; a buffered run waits until no run is in flight. Two
  * direct runs may reach the disk in either order (STORE_TAIL_BYTES), on_disk moves in order. The
  * last bytes of a block, if they are few, are no run: bw_work_finalize() writes them (`left`).
- * Prefixes: bw_ is the write, wdisk_ its way to the disk (block_write_disk.c).
+ * A chunk that is only begun and on stable storage has its CRC there, and the next run replaces it.
+ * The old one must not be lost before the new bytes are safe, or a power cut leaves bytes that no
+ * CRC is of. So such a run is `ordered`: data, fdatasync, CRC; and no sync begins beside a run that
+ * replaces a CRC and is not (block_write_sync.c).
+ * Prefixes: bw_ is the write, wlane_ and wdisk_ those two files.
  */
 #include <stdatomic.h>
 
@@ -49,8 +53,10 @@ struct run {
 	struct block_write *w;
 	struct lane *lane;
 	uint64_t from, to;
-	bool under_way;       /* a helper thread has it, which alone writes to what follows */
+	bool under_way; /* a helper thread or its sync has it, and alone writes to what follows */
 	bool direct, refused; /* refused: the file system takes no direct writes of this file */
+	bool ordered;         /* its data is on stable storage before its first CRC is replaced */
+	struct uring_op data_sync;
 	/* CRC of the last chunk where it is not full; in the lane it changes as the chunk goes on
 	 */
 	uint8_t edge[4];
@@ -138,6 +144,9 @@ struct block_write {
 	char volume[BLOCK_UUID_MAX];             /* that the replica is on */
 	bool down_done; /* the next node has acknowledged the last packet */
 
+	/* on stable storage, or in the sync under way; an append begins with what was there */
+	uint64_t sync_len;
+	uint64_t data_synced_len; /* an ordered run has synced the block file so far */
 	struct uring_op sync_data, sync_meta;
 	uint8_t sync_waiting;
 	int sync_rc;
@@ -155,6 +164,14 @@ struct block_write {
 	bool stop_seen;
 };
 
+static inline uint64_t round_down(uint64_t v, uint64_t unit)
+{
+	return v / unit * unit;
+}
+static inline uint64_t round_up(uint64_t v, uint64_t unit)
+{
+	return (v + unit - 1) / unit * unit;
+}
 static inline void bw_ready(struct block_write *w)
 {
 	reactor_ready(w->core->reactor, &w->rop);
@@ -172,20 +189,37 @@ static inline struct bpiece *bw_piece_at(struct block_write *w, uint32_t i)
 	return &w->pieces[i % BW_PIECES];
 }
 
-/* block_write_disk.c */
-void wdisk_init(struct block_write *w);
-int wdisk_land(struct block_write *w, uint64_t off, uint32_t want, struct landing *ret);
-void wdisk_unland(struct block_write *w, uint64_t off, const struct landing *land);
+/* block_write_lane.c */
+int wlane_land(struct block_write *w, uint64_t off, uint32_t want, struct landing *ret);
+void wlane_unland(struct block_write *w, uint64_t off, const struct landing *land);
 /** The lane of a landing that is being submitted. */
-struct lane *wdisk_lane_of(struct block_write *w, const struct slot *slot);
+struct lane *wlane_of(struct block_write *w, const struct slot *slot);
 /** Store the CRCs of a verified piece, new bytes up to its end are received. */
-void wdisk_accept(struct block_write *w, struct lane *lane, const struct piece *p,
+void wlane_accept(struct block_write *w, struct lane *lane, const struct piece *p,
 		  const uint8_t *crcs);
-void wdisk_plan(struct block_write *w);
-static inline bool wdisk_waits_for_buffers(const struct block_write *w)
+static inline bool wlane_waits_for_buffers(const struct block_write *w)
 {
 	return pool_is_waiting(&w->ask);
 }
+/** Free it if it has no user. */
+void wlane_put(struct block_write *w, struct lane *lane);
+/** Nothing more lands in the one that is open. */
+void wlane_close(struct block_write *w);
+/** Bytes of buffers that the lanes hold. */
+uint64_t wlane_held(const struct block_write *w);
+/** The write comes to nothing: what neither a run nor the next node uses goes to others, however
+ *  long a run takes. */
+void wlane_give_back(struct block_write *w);
+
+/* block_write_disk.c */
+void wdisk_init(struct block_write *w);
+/** Take note of runs that are done. */
+void wdisk_reap(struct block_write *w);
+/** Begin the runs that are due. */
+void wdisk_plan(struct block_write *w);
+/** A run is under way that replaces the CRC of a begun chunk before its bytes are on stable
+ *  storage. */
+bool wdisk_replaces_crc(const struct block_write *w);
 static inline bool wdisk_idle(const struct block_write *w)
 {
 	return w->run_head == w->run_tail;
@@ -194,9 +228,6 @@ static inline bool wdisk_idle(const struct block_write *w)
 int wdisk_write_left(struct block_write *w);
 /** It is written, or never will be. */
 void wdisk_left_done(struct block_write *w, bool written);
-void wdisk_lane_put(struct block_write *w, struct lane *lane);
-/** Bytes of buffers that the lanes hold. */
-uint64_t wdisk_held(const struct block_write *w);
 /** Give back lanes, what was granted and the place in the line for slots. No run may be in flight.
  */
 void wdisk_fini(struct block_write *w);

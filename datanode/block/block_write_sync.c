@@ -46,16 +46,20 @@ static void on_sync_meta(struct uring_op *op, int res, uint32_t flags)
 
 static void sync_start(struct block_write *w, uint32_t covers)
 {
+	const bool data = w->on_disk > w->data_synced_len;
 	struct io_uring_sqe *sqe;
 
 	w->sync_rc = 0;
 	w->sync_covers = covers;
-	w->sync_waiting = (uint8_t)(w->dir_synced ? 2 : 3);
+	w->sync_len = w->on_disk;
+	w->sync_waiting = (uint8_t)(1 + data + !w->dir_synced);
 	w->sync_data.done = on_sync_data;
 	w->sync_meta.done = on_sync_meta;
-	sqe = reactor_sqe(w->core->reactor);
-	io_uring_prep_fsync(sqe, w->rw->fd, IORING_FSYNC_DATASYNC);
-	uring_attach(sqe, &w->sync_data);
+	if (data) {
+		sqe = reactor_sqe(w->core->reactor);
+		io_uring_prep_fsync(sqe, w->rw->fd, IORING_FSYNC_DATASYNC);
+		uring_attach(sqe, &w->sync_data);
+	}
 	sqe = reactor_sqe(w->core->reactor);
 	io_uring_prep_fsync(sqe, w->rw->fd_meta, IORING_FSYNC_DATASYNC);
 	uring_attach(sqe, &w->sync_meta);
@@ -66,7 +70,8 @@ static void sync_start(struct block_write *w, uint32_t covers)
 	}
 }
 
-/* One fdatasync serves every piece that is on disk when it starts. */
+/* One fdatasync serves every piece that is on disk when it starts. Beside a run that replaces the
+ * CRC of what it covers it would not: it could bring that CRC to the disk without its bytes. */
 void bw_do_sync(struct block_write *w)
 {
 	bool due = false;
@@ -82,6 +87,6 @@ void bw_do_sync(struct block_write *w)
 		if (b->p.sync && !b->p.last && (int32_t)(i - w->synced) >= 0)
 			due = true;
 	}
-	if (due)
+	if (due && !wdisk_replaces_crc(w))
 		sync_start(w, i);
 }

@@ -100,6 +100,128 @@ static void a_sync_covers_what_was_there_when_it_began(void **state)
 	end();
 }
 
+/* ---- the checksum of a chunk that is begun ---- */
+
+static uint32_t crc_of(uint32_t from, uint32_t to)
+{
+	return crc_compute(CRC_CRC32C, data + from, to - from);
+}
+
+/* The run of [1000, 1012) stands before its sync: @had bytes are what the CRC on disk is of. */
+static void check_order(bool sync)
+{
+	const unsigned asked = disk.asked[DATA], meta = disk.asked[META];
+
+	disk.hold[DATA] = true;
+	send_piece(1, 1000, 12, (struct how){.sync = sync});
+	await(disk.held[DATA] >= 0);
+	pass();
+	assert_int_equal(stored_crc(sender_meta(), 1), crc_of(512, 1000));
+	assert_int_equal(sender.acked, 0);
+	assert_int_equal(disk.asked[META], meta);
+	disk.hold[DATA] = false;
+	sync_let_go(DATA);
+	await(sender.acked == 1);
+	assert_int_equal(stored_crc(sender_meta(), 1), crc_of(512, 1012));
+	assert_int_equal(disk.asked[DATA], asked + 1); /* it serves the piece's sync, too */
+	assert_int_equal(disk.asked[META], meta + sync);
+}
+
+static void a_synced_checksum_is_replaced_when_the_next_bytes_are_on_the_disk(void **state)
+{
+	(void)state;
+	for (int sync = 0; sync < 2; sync++) {
+		begin((struct begin){.chain = false});
+		send_piece(0, 0, 1000, (struct how){.sync = true});
+		await(sender.acked == 0);
+		check_order(sync);
+		/* chunk 1 is on the disk to its 500th byte at least, chunk 2 not at all */
+		send_piece(2, 1012, 12, (struct how){.sync = false});
+		await(sender.acked == 2);
+		assert_int_equal(disk.asked[DATA], 3);
+		send_piece(3, 1024, 100, (struct how){.sync = false});
+		send_piece(4, 1124, 100, (struct how){.sync = false});
+		await(sender.acked == 4);
+		assert_int_equal(disk.asked[DATA], 3);
+		assert_int_equal(stored_crc(sender_meta(), 2), crc_of(1024, 1224));
+		end();
+	}
+}
+
+static void an_append_replaces_it_likewise(void **state)
+{
+	(void)state;
+	begin((struct begin){.chain = false});
+	send_piece(0, 0, 1000, (struct how){.sync = false});
+	send_piece(1, 1000, 0, (struct how){.last = true});
+	await(sender.ended);
+	begin((struct begin){.append = 1000});
+	sender.acked = 0; /* so that pieces are counted as above */
+	check_order(true);
+	end();
+}
+
+static void it_stays_when_the_next_bytes_cannot_be_synced(void **state)
+{
+	int meta;
+
+	(void)state;
+	begin((struct begin){.chain = false});
+	send_piece(0, 0, 1000, (struct how){.sync = true});
+	await(sender.acked == 0);
+	meta = dup(sender_meta());
+	disk.fail[DATA] = true;
+	send_piece(1, 1000, 12, (struct how){.sync = false});
+	await(sender.ended);
+	assert_int_equal(sender.acked, 0);
+	assert_int_equal(sender.own, DT_ERROR);
+	assert_int_equal(stored_crc(meta, 1), crc_of(512, 1000));
+	assert_int_equal(replica().block.len, 1000);
+	(void)close(meta);
+	end();
+}
+
+/* The run may have replaced the checksum, and its bytes not be there yet. */
+static void no_sync_begins_beside_a_run_that_replaces_a_checksum(void **state)
+{
+	(void)state;
+	begin((struct begin){.chain = false});
+	send_piece(0, 0, 1000, (struct how){.sync = false});
+	await(sender.acked == 0);
+	disk.hold_writes = true;
+	send_piece(1, 1000, 12, (struct how){.sync = false});
+	await(disk.writes_held == 1);
+	send_piece(2, 1012, 12, (struct how){.sync = true});
+	send_piece(3, 1024, 100, (struct how){.sync = false});
+	assert_int_equal(disk.asked[META], 0);
+	sem_post(&write_go);
+	await(disk.writes_held == 2);
+	assert_int_equal(disk.asked[META], 0);
+	disk.hold_writes = false;
+	sem_post(&write_go);
+	await(sender.acked == 3);
+	assert_int_equal(disk.asked[META], 1);
+	end();
+}
+
+static void who_finalises_the_last_bytes_keeps_the_order(void **state)
+{
+	(void)state;
+	for (int fails = 0; fails < 2; fails++) {
+		begin((struct begin){.chain = false});
+		send_piece(0, 0, 1000, (struct how){.sync = true});
+		await(sender.acked == 0);
+		disk.fail[DATA] = fails;
+		submit_piece(1, 1000, 12, (struct how){.sync = false});
+		submit_piece(2, 1012, 0, (struct how){.last = true});
+		await(sender.ended);
+		assert_int_equal(disk.crc_at_finish, crc_of(512, 1000));
+		assert_int_equal(sender.acked, fails ? 0 : 2);
+		assert_int_equal(replica().state, fails ? REPLICA_RBW : REPLICA_FINALIZED);
+		end();
+	}
+}
+
 /* An operation under its own sync is not given back, nor are its files closed. */
 static void a_sync_under_way_is_waited_for(void **state)
 {
@@ -173,6 +295,11 @@ int main(void)
 		cmocka_unit_test(a_part_that_cannot_be_synced_fails_the_write),
 		cmocka_unit_test(a_sync_begins_when_its_bytes_are_in_the_file),
 		cmocka_unit_test(a_sync_covers_what_was_there_when_it_began),
+		cmocka_unit_test(a_synced_checksum_is_replaced_when_the_next_bytes_are_on_the_disk),
+		cmocka_unit_test(an_append_replaces_it_likewise),
+		cmocka_unit_test(it_stays_when_the_next_bytes_cannot_be_synced),
+		cmocka_unit_test(no_sync_begins_beside_a_run_that_replaces_a_checksum),
+		cmocka_unit_test(who_finalises_the_last_bytes_keeps_the_order),
 		cmocka_unit_test(a_sync_under_way_is_waited_for),
 		cmocka_unit_test(the_last_packet_says_how_the_end_is_synced),
 		cmocka_unit_test(bytes_are_in_the_file_before_their_ack),

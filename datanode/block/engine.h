@@ -27,7 +27,7 @@
  * the reader. A *landing* is the place where bytes of a write will lie; to *land* is to get one. A
  * *transfer* (transfer.h) is a copy of a whole replica to other nodes.
  * Prefixes: br_ is a block being read, rp_ one piece of it (block_read.c); bw_ is a block being
- * written, wdisk_ its way to the disk (block_write*.c).
+ * written, wlane_ and wdisk_ its way to the disk (block_write*.c).
  * Ownership: slots are counted; the engine holds one reference per landing, the next hop uses the
  * piece until sink_user_ops.sent(). An op frees itself after ended(); nothing of it may be touched
  * then.
