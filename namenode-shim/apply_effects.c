@@ -10,6 +10,47 @@
 #include "namenode-shim/nn_internal.h"
 #include "namenode-shim/req.h"
 
+static bool is_target(const struct blk *b, const struct replica *r)
+{
+	const struct blk_open *o = b->open;
+
+	for (uint32_t i = 0; i < o->ntargets; i++)
+		if (o->target[i]->dn == r->st->dn && (!blk_ec(b) || o->target_unit[i] == r->unit))
+			return true;
+	return false;
+}
+
+/* Does it have bytes of the block that recovery may need? One with a newer stamp counts as corrupt
+ * once the block is committed, but an earlier recovery has made it whose end never came here. */
+static bool is_usable(const struct blk *b, const struct replica *r)
+{
+	return !r->damaged && (r->corrupt ? r->gs > b->b.gs : r->gs >= b->b.gs);
+}
+
+/* Recovery asks the pipeline, and who else has reported a replica that is not older: this process
+ * may never have seen the pipeline, and a node of it may have been lost and be back. */
+static void target_reported(struct blk *b)
+{
+	const struct blk_open *o = b->open;
+	const uint32_t most = o->ntargets + b->nreps;
+	struct storage **st = xcalloc(most + 1u, sizeof(struct storage *));
+	uint8_t *units = xcalloc(most + 1u, 1);
+	uint32_t n = o->ntargets;
+
+	for (uint32_t i = 0; i < n; i++) {
+		st[i] = o->target[i];
+		units[i] = o->target_unit[i % EC_UNITS_MAX];
+	}
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (is_usable(b, &b->rep[i]) && !is_target(b, &b->rep[i])) {
+			units[n] = b->rep[i].unit;
+			st[n++] = b->rep[i].st;
+		}
+	blk_set_targets(b, st, units, n);
+	free(units);
+	free(st);
+}
+
 static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id, uint64_t truncate_to)
 {
 	const struct dn *best = NULL;
@@ -20,20 +61,7 @@ static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id, u
 	blk_set_recovery(&nn->blocks, b, recovery_id,
 			 clock_mono_ns() + nn->set.recovery_ms * NS_PER_MS);
 	o->truncate_to = truncate_to;
-	if (!o->ntargets) { /* this process never saw the pipeline: whoever reported a replica */
-		struct storage **st = xcalloc(b->nreps + 1u, sizeof(struct storage *));
-		uint8_t *units = xcalloc(b->nreps + 1u, 1);
-		uint32_t n = 0;
-
-		for (uint16_t i = 0; i < b->nreps; i++)
-			if (!b->rep[i].corrupt) {
-				units[n] = b->rep[i].unit;
-				st[n++] = b->rep[i].st;
-			}
-		blk_set_targets(b, st, units, n);
-		free(units);
-		free(st);
-	}
+	target_reported(b);
 	for (uint32_t i = 0; i < o->ntargets && (!best || best->stale); i++) {
 		const struct dn *dn = o->target[(i + o->primary_turn) % o->ntargets]->dn;
 
@@ -76,6 +104,7 @@ static void set_targets(struct nn *nn, struct blk *b, const struct effect *e)
 	const struct targets t = find_targets(nn, e);
 
 	blk_set_targets(b, t.st, t.units, t.n);
+	b->open->pipeline = e->ntargets;
 	free(t.st);
 	free(t.units);
 }

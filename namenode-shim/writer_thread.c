@@ -506,28 +506,36 @@ static void run_changes(struct nn *nn, struct list *batch)
 	(void)answer_if_synced(nn);
 }
 
+bool nn_turn(struct nn *nn)
+{
+	struct list batch = LIST_INIT(batch);
+
+	if (!take(nn, &batch))
+		return false;
+	if (db_synced(nn->db) < 0)
+		db_wait_synced(nn->db); /* data.mdb takes the journal's place */
+	(void)answer_if_synced(nn);
+	run_memory(nn, &batch);
+	unpark(nn, &batch);
+	run_changes(nn, &batch);
+	walk_on(nn);
+	if (held_until(nn) && clock_mono_ns() >= held_until(nn)) {
+		db_flush(nn->db);
+		nn->early = 0;
+	}
+	if (clock_mono_ns() >= nn->next_tick_ns) {
+		monitor_tick(nn);
+		nn->next_tick_ns = clock_mono_ns() + MONITOR_TICK_MS * NS_PER_MS;
+	}
+	return true;
+}
+
 static void *writer_main(void *arg)
 {
 	struct nn *nn = arg;
-	struct list batch = LIST_INIT(batch);
 
-	while (take(nn, &batch)) {
-		if (db_synced(nn->db) < 0)
-			db_wait_synced(nn->db); /* data.mdb takes the journal's place */
-		(void)answer_if_synced(nn);
-		run_memory(nn, &batch);
-		unpark(nn, &batch);
-		run_changes(nn, &batch);
-		walk_on(nn);
-		if (held_until(nn) && clock_mono_ns() >= held_until(nn)) {
-			db_flush(nn->db);
-			nn->early = 0;
-		}
-		if (clock_mono_ns() >= nn->next_tick_ns) {
-			monitor_tick(nn);
-			nn->next_tick_ns = clock_mono_ns() + MONITOR_TICK_MS * NS_PER_MS;
-		}
-	}
+	while (nn_turn(nn))
+		;
 	db_wait_synced(nn->db);
 	answer_synced(nn);
 	return NULL;

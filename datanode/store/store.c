@@ -588,7 +588,8 @@ static int each_see(void *arg, struct replica *r)
 	struct each *e = arg;
 	struct brief *b = &e->list[e->n];
 
-	if (r->deleting)
+	/* A NameNode started anew counts on what is reported, and may have others deleted. */
+	if (r->deleting || r->ordered)
 		return 0;
 	replica_brief_locked(r, &b->b, &b->state, &b->visible);
 	if (b->state == REPLICA_RUR)

@@ -186,7 +186,7 @@ static void a_corrupt_replica_goes_when_enough_good_ones_exist(void **state)
 	(void)add(&w, BLK_COMPLETE);
 	for (int i = 0; i < 3; i++)
 		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
-	blocks_report_corrupt(&w.bs, &B, w.dn[1], NULL);
+	blocks_report_corrupt(&w.bs, &B, w.dn[1], NULL, false);
 	assert_int_equal(w.dn[1]->ninval, 0);
 	assert_int_equal(w.bs.corrupt, 1);
 	assert_int_equal(w.bs.under_count, 1);
@@ -212,7 +212,7 @@ static void a_corrupt_replica_that_is_being_deleted_does_not_come_back_as_good(v
 	blk_set_repl(&w.bs, b, 1);
 	w.st[1]->remaining = 1; /* it gives its replica up when there are two */
 	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
-	blocks_report_corrupt(&w.bs, &B, w.dn[0], NULL);
+	blocks_report_corrupt(&w.bs, &B, w.dn[0], NULL, false);
 	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
 	assert_int_equal(w.dn[0]->ninval, 1);
 	assert_int_equal(w.bs.corrupt, 0);
@@ -243,7 +243,7 @@ static void an_order_to_delete_is_looked_at_again_as_it_leaves(void **state)
 	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
 	assert_int_equal(w.dn[0]->ninval, 1);
 	assert_false(blocks_take_back_drop(&w.bs, w.dn[0], B.id, B.gs));
-	blocks_report_corrupt(&w.bs, &B, w.dn[1], NULL); /* the one that was kept */
+	blocks_report_corrupt(&w.bs, &B, w.dn[1], NULL, false); /* the one that was kept */
 	assert_int_equal(w.bs.missing, 1);
 	assert_true(blocks_take_back_drop(&w.bs, w.dn[0], B.id, B.gs));
 	assert_int_equal(w.bs.missing, 0);
@@ -288,7 +288,7 @@ static void a_replica_found_corrupt_stays_so_while_its_block_is_open_for_append(
 	b = add(&w, BLK_COMPLETE);
 	for (int i = 0; i < 3; i++)
 		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
-	blocks_report_corrupt(&w.bs, &B, w.dn[1], NULL);
+	blocks_report_corrupt(&w.bs, &B, w.dn[1], NULL, false);
 	blk_reopen(&w.bs, b);
 	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
 	assert_true(b->rep[1].corrupt);
@@ -300,7 +300,7 @@ static void a_replica_found_corrupt_stays_so_while_its_block_is_open_for_append(
 
 	blk_reopen(&w.bs, b); /* found corrupt while it is written */
 	report(&w, 0, longer.gs, longer.len, REPLICA_RBW);
-	blocks_report_corrupt(&w.bs, &B, w.dn[0], NULL);
+	blocks_report_corrupt(&w.bs, &B, w.dn[0], NULL, false);
 	report(&w, 0, longer.gs, longer.len, REPLICA_FINALIZED);
 	report(&w, 2, longer.gs, longer.len, REPLICA_FINALIZED);
 	blk_commit(&w.bs, b, &longer);
@@ -318,7 +318,7 @@ static void the_last_replica_is_kept_though_corrupt(void **state)
 	world_init(&w);
 	b = add(&w, BLK_COMPLETE);
 	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
-	blocks_report_corrupt(&w.bs, &B, w.dn[0], NULL);
+	blocks_report_corrupt(&w.bs, &B, w.dn[0], NULL, false);
 	assert_int_equal(w.bs.missing, 1);
 	assert_false(blk_drop_one_corrupt(&w.bs, b));
 	assert_int_equal(b->nreps, 1);
@@ -340,7 +340,7 @@ static void a_corrupt_replica_that_may_be_needed_is_not_deleted_to_make_room(voi
 	for (int i = 0; i < 4; i++)
 		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
 	for (int i = 1; i < 4; i++)
-		blocks_report_corrupt(&w.bs, &B, w.dn[i], NULL);
+		blocks_report_corrupt(&w.bs, &B, w.dn[i], NULL, false);
 	/* one good one, which may be damaged where nobody has read */
 	assert_false(blk_drop_one_corrupt(&w.bs, b));
 	report(&w, 4, B.gs, B.len, REPLICA_FINALIZED);

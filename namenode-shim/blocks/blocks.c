@@ -647,13 +647,23 @@ void blocks_report_deleted(struct blocks *bs, struct storage *st, int64_t id)
 }
 
 void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struct dn *dn,
-			   const struct storage *st)
+			   struct storage *st, bool by_node)
 {
 	struct blk *b = blocks_find(bs, r->id);
+	struct replica *rep;
 
 	if (!b || (r->gs && r->gs != b->b.gs))
 		return;
-	for (uint16_t i = 0; i < b->nreps; i++)
+	rep = blk_find_on_node(b, dn, unit_of(r->id));
+	if (!rep && by_node && st && unit_of(r->id) < b->repl) {
+		rep = add_replica(b, st, unit_of(r->id));
+		if (rep)
+			*rep = (struct replica){.st = st,
+						.gs = b->b.gs,
+						.state = REPLICA_FINALIZED,
+						.unit = unit_of(r->id)};
+	}
+	for (uint16_t i = 0; rep && i < b->nreps; i++)
 		if (b->rep[i].st->dn == dn && (!st || b->rep[i].st == st) &&
 		    b->rep[i].unit == unit_of(r->id))
 			b->rep[i].corrupt = b->rep[i].damaged = true;

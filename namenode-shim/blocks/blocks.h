@@ -62,6 +62,9 @@ struct pending {
 struct blk_open {
 	struct storage **target; /* owned array; where the pipeline writes */
 	uint32_t ntargets;
+	/* nodes that its pipeline was given, also those that were lost since and may come back with
+	 * bytes; 0: this process never saw it */
+	uint32_t pipeline;
 	uint8_t target_unit[EC_UNITS_MAX]; /* of a group, which has no more targets than this */
 	uint64_t recovery_id;              /* 0: none running */
 	uint64_t recovery_until_ns;        /* no further attempt before */
@@ -213,9 +216,9 @@ void blocks_report_begin(struct blocks *bs, struct storage *st);
 /** Its end: forget what the storage no longer listed (blocks_sweep()). */
 void blocks_report_end(struct blocks *bs, struct storage *st);
 /** A replica was found corrupt by a reader, a scanner or a receiver. @st NULL: whichever @dn has.
- */
+ *  @by_node: a node says so, which may have it and not have said so yet. */
 void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struct dn *dn,
-			   const struct storage *st);
+			   struct storage *st, bool by_node);
 /** Forget the replicas of a node (or of one storage): it is dead or replaced. Like the others of
  *  these it only says what is to be done; until blocks_sweep() has done it replicas of nodes that
  *  are dead and of storages that failed are in the map, and do not count. */

@@ -228,7 +228,7 @@ static void corrupt_is_the_unit_that_was_named(void **state)
 	world_init(&w, LEN, BLK_COMPLETE);
 	for (int i = 0; i < 5; i++)
 		report(&w, i / 2, (unsigned)i);
-	blocks_report_corrupt(&w.bs, &bad, w.dn[0], NULL);
+	blocks_report_corrupt(&w.bs, &bad, w.dn[0], NULL, false);
 	assert_int_equal(group_live(w.b), 0x1d);
 	report_as(&w, 0, 9, 1005, 5); /* there is no unit 9 */
 	assert_int_equal(w.b->nreps, 5);
@@ -248,7 +248,7 @@ static void a_damaged_unit_goes_first_only_while_another_may_be_lost(void **stat
 		report(&w, (int)i, i);
 	for (unsigned i = 0; i < 2; i++)
 		blocks_report_corrupt(&w.bs, &(struct block){ec_id_of(group, i), 1005, 0}, w.dn[i],
-				      NULL);
+				      NULL, false);
 	assert_int_equal(group_readable(w.b), 0x1c);
 	assert_false(blk_drop_one_corrupt(&w.bs, w.b));
 	assert_int_equal(w.dn[0]->ninval + w.dn[1]->ninval, 0);

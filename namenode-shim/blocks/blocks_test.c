@@ -76,10 +76,10 @@ static void a_report_of_damage_is_about_one_replica_of_one_stamp(void **state)
 	b = add(&w, BLK_COMPLETE);
 	for (int i = 0; i < REPL; i++)
 		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
-	blocks_report_corrupt(&w.bs, &(struct block){B.id, B.gs - 1, B.len}, w.dn[1], NULL);
+	blocks_report_corrupt(&w.bs, &(struct block){B.id, B.gs - 1, B.len}, w.dn[1], NULL, false);
 	for (int i = 0; i < REPL; i++)
 		assert_false(b->rep[i].corrupt);
-	blocks_report_corrupt(&w.bs, &B, w.dn[1], NULL);
+	blocks_report_corrupt(&w.bs, &B, w.dn[1], NULL, false);
 	for (int i = 0; i < REPL; i++)
 		assert_int_equal(b->rep[i].corrupt, b->rep[i].st == w.st[1]);
 	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED); /* the node does not know */
@@ -514,7 +514,7 @@ static void do_random_step(struct world *w, struct storage *other[NODES])
 	} else if (what == 4) {
 		do_random_failure(w, node);
 	} else if (what == 5) {
-		blocks_report_corrupt(&w->bs, &r, w->dn[node], NULL);
+		blocks_report_corrupt(&w->bs, &r, w->dn[node], NULL, false);
 	} else {
 		blocks_keep(&w->bs, st); /* it is there: it reports */
 		blocks_report(&w->bs, st, &r, (uint32_t)(rand() % 3), rand() % 2, 0);
@@ -545,9 +545,32 @@ static void counts_agree_with_a_recount_after_random_reports(void **state)
 	world_fini(&w);
 }
 
+/* Its scanner, or who copied from it, may be faster than the news of the replica. */
+static void a_replica_found_corrupt_before_it_is_reported_is_not_good(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	blk_set_repl(&w.bs, b, 1);
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	blocks_report_corrupt(&w.bs, &B, w.dn[1], w.st[1], false); /* a reader, who errs */
+	assert_int_equal(b->nreps, 1);
+	blocks_report_corrupt(&w.bs, &B, w.dn[1], w.st[1], true);
+	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(b->nreps, 2);
+	assert_int_equal(blk_live(b), 1);
+	assert_false(b->rep[0].excess);
+	assert_true(b->rep[1].excess);
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_replica_found_corrupt_before_it_is_reported_is_not_good),
 		cmocka_unit_test(every_reported_replica_is_judged_by_the_rule),
 		cmocka_unit_test(late_news_do_not_take_back_that_a_replica_is_finalised),
 		cmocka_unit_test(a_report_of_damage_is_about_one_replica_of_one_stamp),

@@ -397,11 +397,10 @@ static void report_bad(struct req *q, const Hd__LocatedBlockProto *l, size_t k)
 {
 	const struct block b = {(int64_t)l->b->blockid, l->b->generationstamp, 0};
 	const struct dn *dn = datanodes_find(&q->nn->dns, l->locs[k]->id->datanodeuuid);
-	const struct storage *st =
-		dn && k < l->n_storageids ? dn_storage(dn, l->storageids[k]) : NULL;
+	struct storage *st = dn && k < l->n_storageids ? dn_storage(dn, l->storageids[k]) : NULL;
 
 	if (dn)
-		blocks_report_corrupt(&q->nn->blocks, &b, dn, st);
+		blocks_report_corrupt(&q->nn->blocks, &b, dn, st, q->datanode);
 }
 
 int locate_report_bad(struct req *q, Hd__LocatedBlockProto *const *blocks, size_t n)

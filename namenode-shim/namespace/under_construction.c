@@ -175,15 +175,21 @@ int uc_check_space(struct req *q, const struct inode *n, int64_t more)
 	return rc ? rc : quota_check(&q->ns, up, 0, more);
 }
 
-int uc_space_changed(struct req *q, const struct inode *n, uint64_t before)
+/* @check: it may be refused. */
+static int space_changed(struct req *q, const struct inode *n, uint64_t before, bool check)
 {
 	const int64_t more = (int64_t)inode_space(n) - (int64_t)before;
 	int rc;
 
 	if (!more || !quota_any(q->ns.t))
 		return 0;
-	rc = uc_check_space(q, n, more);
+	rc = check ? uc_check_space(q, n, more) : 0;
 	return rc ? rc : ns_io(&q->ns, quota_charge(&q->ns, n->parent, 0, more));
+}
+
+int uc_space_changed(struct req *q, const struct inode *n, uint64_t before)
+{
+	return space_changed(q, n, before, true);
 }
 
 int uc_close(struct req *q, struct inode *n)
@@ -207,8 +213,8 @@ bool uc_is_recovered(const struct req *q, const struct inode *n)
 	       nn_recovered_in_batch(q->nn, q, id);
 }
 
-/* Nothing of the last block can be anywhere: no pipeline was set up, no node reported it. Right
- * after a start the reports may just not be in yet. */
+/* Nothing of the last block can be anywhere: no pipeline was set up, no node reported it. Nodes
+ * that are lost may come back with it. Right after a start the reports may just not be in yet. */
 static bool was_never_written(const struct nn *nn, const struct inode_block *last,
 			      const struct blk *b)
 {
@@ -216,10 +222,10 @@ static bool was_never_written(const struct nn *nn, const struct inode_block *las
 
 	/* Of a group HDFS gives up fewer pipelines than data units: nothing of them can be read. */
 	if (blk_ec(b) && !last->b.len && b->nreps < blk_ec(b)->k && b->open &&
-	    b->open->ntargets < blk_ec(b)->k)
+	    b->open->pipeline < blk_ec(b)->k)
 		return !nn->safe.on &&
 		       (nn->safe.empty_start || up > nn->set.redundancy_delay_ms * NS_PER_MS);
-	return !last->b.len && !b->nreps && (!b->open || !b->open->ntargets) && !nn->safe.on &&
+	return !last->b.len && !b->nreps && (!b->open || !b->open->pipeline) && !nn->safe.on &&
 	       (nn->safe.empty_start || up > nn->set.redundancy_delay_ms * NS_PER_MS);
 }
 
@@ -236,18 +242,24 @@ static int drop_last(struct req *q, struct inode *n)
 /* Order the last block recovered under a new stamp; @holder has the lease meanwhile. */
 static int recover_last(struct req *q, struct inode *n, const char *holder, const struct blk *b)
 {
+	const uint64_t before = inode_space(n);
 	struct effect *e;
 	bool truncating;
+	int rc;
 
 	if (b->open && b->open->recovery_id && clock_mono_ns() < b->open->recovery_until_ns)
 		return 0;
 	truncating = n->truncating;
 	uc_lease(q, n, holder, n->client_host);
 	n->truncating = truncating;
+	/* Nodes may end it while this process is started anew. Their replicas have a newer stamp
+	 * then, so a report of the old one must not complete the block. */
+	n->blocks[n->nblocks - 1].committed = false;
 	e = ns_effect(&q->ns, EFFECT_BLOCK_RECOVER);
 	e->b = (struct block){b->b.id, ++q->ns.t->ctr.gs, 0};
 	e->truncate_to = n->truncating ? n->truncate_to : NO_TRUNCATE;
-	return ns_io(&q->ns, inode_put(q->ns.t, n));
+	rc = space_changed(q, n, before, false);
+	return rc ? rc : ns_io(&q->ns, inode_put(q->ns.t, n));
 }
 
 int uc_recover(struct req *q, struct inode *n, const char *holder, bool *ret_closed)

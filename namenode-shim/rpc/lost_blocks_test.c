@@ -19,6 +19,18 @@ static void leave_safe_mode(struct world *w)
 	assert_false(w->nn->safe.on);
 }
 
+/* As after a start of the NameNode that no node has reported the open block to. */
+static void no_pipeline(struct world *w, int64_t id)
+{
+	struct blk *b;
+
+	pthread_rwlock_wrlock(&w->nn->mem_lock);
+	b = blocks_find(&w->nn->blocks, id);
+	blk_set_targets(b, NULL, NULL, 0);
+	b->open->pipeline = 0;
+	pthread_rwlock_unlock(&w->nn->mem_lock);
+}
+
 /* An administrator ends safe mode while the reports of nodes are still to come. */
 static void after_a_forced_leave_of_safe_mode_reports_are_waited_for(void **state)
 {
@@ -52,9 +64,7 @@ static void after_a_forced_leave_of_safe_mode_reports_are_waited_for(void **stat
 	call_in_turn(&w, 0, "append", &r.append);
 	call_in_turn(&w, 1, "addBlock", &r.add);
 	assert_int_equal(calls[1].rc, 0);
-	pthread_rwlock_wrlock(&w.nn->mem_lock);
-	blk_set_targets(blocks_find(&w.nn->blocks, read_file(&w)->blocks[1].b.id), NULL, NULL, 0);
-	pthread_rwlock_unlock(&w.nn->mem_lock);
+	no_pipeline(&w, read_file(&w)->blocks[1].b.id);
 	call_in_turn(&w, 2, "recoverLease", &r.recover);
 	nn_stop(w.nn);
 	assert_int_equal(read_file(&w)->nblocks, 2);
@@ -132,13 +142,77 @@ static void a_block_on_no_node_is_missing_once_the_unwritten_one_behind_it_is_dr
 
 	(void)state;
 	first = add_second_block(&w, &r, 0);
-	pthread_rwlock_wrlock(&w.nn->mem_lock);
-	blk_set_targets(blocks_find(&w.nn->blocks, w.block.id), NULL, NULL, 0);
-	pthread_rwlock_unlock(&w.nn->mem_lock);
+	no_pipeline(&w, w.block.id);
 	call_in_turn(&w, 3, "recoverLease", &r.recover);
 	assert_true(calls[3].result);
 	assert_int_equal(read_file(&w)->nblocks, 1);
 	closed_without_the_first_block(&w, first);
+}
+
+/* The NameNode does not know how much its writer had got acknowledged there. */
+static void a_block_whose_nodes_are_all_lost_is_not_taken_for_unwritten(void **state)
+{
+	const struct dn_ident id = {"dn", "127.0.0.1", "host", "3.4.2", 9000, 1, 2, 0},
+			      old_id = {"dn2", "127.0.0.2", "host", "3.4.2", 9000, 1, 2, 0};
+	struct block older;
+	struct recovered r;
+	struct dn *dn, *old;
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	(void)add_second_block(&w, &r, 0);
+	b = blocks_find(&w.nn->blocks, w.block.id);
+	older = w.block;
+	pthread_rwlock_wrlock(&w.nn->mem_lock);
+	nn_dn_lost(w.nn, w.st->dn, "test");
+	pthread_rwlock_unlock(&w.nn->mem_lock);
+	for (int ms = 0; b->open->ntargets && ms < 10000; ms++)
+		(void)poll(NULL, 0, 1);
+	assert_int_equal(b->open->ntargets, 0);
+	call_in_turn(&w, 2, "recoverLease", &r.recover);
+	assert_false(calls[2].result);
+	assert_int_equal(read_file(&w)->nblocks, 2);
+	assert_string_not_equal(read_file(&w)->client, "");
+	assert_int_equal(b->open->ntargets, 0);
+
+	/* A node that is back is asked next time, one with an older replica is not. */
+	nn_stop(w.nn);
+	assert_int_equal(datanodes_register(&w.nn->dns, &old_id, &old), 0);
+	older.gs--;
+	blocks_report(&w.nn->blocks, dn_storage_add(old, "DS2", STORAGE_DISK), &older,
+		      REPLICA_FINALIZED, false, 0);
+	assert_int_equal(datanodes_register(&w.nn->dns, &id, &dn), 0);
+	w.block.len = 5;
+	blocks_report(&w.nn->blocks, dn_storage_add(dn, "DS", STORAGE_DISK), &w.block, REPLICA_RWR,
+		      false, 0);
+	b->open->recovery_until_ns = 0;
+	assert_int_equal(nn_start(w.nn), 0);
+	call_in_turn(&w, 3, "recoverLease", &r.recover);
+	nn_stop(w.nn);
+	assert_int_equal(b->open->ntargets, 1);
+	assert_ptr_equal(b->open->target[0]->dn, dn);
+	assert_false(list_empty(&dn->recoveries));
+	world_fini(&w);
+}
+
+/* Nodes may end it while the NameNode is away: a report of the old stamp must not complete it. */
+static void a_block_that_is_recovered_is_not_committed(void **state)
+{
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	(void)add_second_block(&w, &r, FILE_LEN);
+	call_in_turn(&w, 2, "complete", &r.complete);
+	assert_true(read_file(&w)->blocks[1].committed);
+	r.recover.clientname = (char *)(uintptr_t) "b";
+	call_in_turn(&w, 3, "recoverLease", &r.recover);
+	assert_false(calls[3].result);
+	assert_false(read_file(&w)->blocks[1].committed);
+	assert_int_equal(read_file(&w)->blocks[1].b.len, FILE_LEN);
+	nn_stop(w.nn);
+	world_fini(&w);
 }
 
 static void a_block_on_no_node_is_missing_once_the_one_behind_it_is_recovered(void **state)
@@ -233,6 +307,8 @@ int main(void)
 			a_block_on_no_node_is_missing_once_the_lease_of_its_file_is_recovered),
 		cmocka_unit_test(
 			a_block_on_no_node_is_missing_once_the_unwritten_one_behind_it_is_dropped),
+		cmocka_unit_test(a_block_whose_nodes_are_all_lost_is_not_taken_for_unwritten),
+		cmocka_unit_test(a_block_that_is_recovered_is_not_committed),
 		cmocka_unit_test(a_block_on_no_node_is_missing_once_the_one_behind_it_is_recovered),
 		cmocka_unit_test(a_block_recovered_on_a_node_that_died_meanwhile_is_missing),
 		cmocka_unit_test(after_a_forced_leave_of_safe_mode_reports_are_waited_for),

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Block recovery of a replicated block (hdfs-wire 8.4): which of its holders take part, and the
+ * length all are brought to. */
+#include "datanode/bp/block_recovery_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+/* Ask everybody. -EBUSY: another recovery is ahead of us. -EAGAIN: who has the bytes could not be
+ * asked; the NameNode gives the order anew, without the nodes that it knows dead by then. */
+static int ask_all(struct recovery_job *j, struct err *err)
+{
+	uint32_t failed = 0, found_any = 0, usable = 0;
+
+	for (uint32_t i = 0; i < j->count && !j->set->stop; i++) {
+		struct holder *h = &j->holders[i];
+		bool found = false;
+		int rc = holder_init(j, h, &found, err);
+
+		if (rc == -EBUSY)
+			return rc;
+		if (rc) {
+			failed++;
+			*err = ERR_INIT;
+			continue;
+		}
+		if (!found || h->block.gs < j->block.gs || !h->block.len)
+			continue;
+		found_any++;
+		h->candidate = h->state <= REPLICA_RWR;
+		usable += h->candidate;
+	}
+	if (failed == j->count)
+		return err_set(err, -EHOSTUNREACH, "no node answers");
+	if (found_any && !usable)
+		return err_set(err, -EAGAIN, "%u replicas, but none is FINALIZED, RBW or RWR",
+			       found_any);
+	/* Who is away may have the bytes; a Java node drops the block here, and what they have with
+	 * it. */
+	if (failed && !usable)
+		return err_set(
+			err, -EAGAIN,
+			"%u of %u nodes do not answer, and no other has a replica: the NameNode orders it again; "
+			"start them or, if they are lost for good, delete the file",
+			failed, j->count);
+	return 0;
+}
+
+/* Who takes part, and the length all are brought to. Finalised replicas differ in length where an
+ * earlier try of a truncate did not come to all of them; what is left of them then is the same. */
+static int agree(struct recovery_job *j, uint64_t *ret_len, struct err *err)
+{
+	enum replica_state best = REPLICA_TEMPORARY;
+	uint64_t len = UINT64_MAX;
+
+	for (uint32_t i = 0; i < j->count; i++)
+		if (j->holders[i].candidate && j->holders[i].state < best)
+			best = j->holders[i].state;
+	for (uint32_t i = 0; i < j->count; i++) {
+		struct holder *h = &j->holders[i];
+
+		if (!h->candidate || h->state != best)
+			continue;
+		h->participant = true;
+		if (best == REPLICA_FINALIZED && !j->truncate && len != UINT64_MAX &&
+		    len != h->block.len)
+			return err_set(err, -EIO,
+				       "finalized replicas of %" PRIu64 " and %" PRIu64 " bytes",
+				       len, h->block.len);
+		if (h->block.len < len)
+			len = h->block.len;
+	}
+	for (uint32_t i = 0; i < j->count && best == REPLICA_FINALIZED; i++) {
+		struct holder *h = &j->holders[i];
+
+		if (h->candidate && h->state == REPLICA_RBW && h->block.len == len)
+			h->participant = true;
+	}
+	if (j->truncate && len < j->cut_len)
+		return err_set(err, -EIO, "replicas have %" PRIu64 " bytes, truncating to %" PRIu64,
+			       len, j->cut_len);
+	*ret_len = j->truncate ? j->cut_len : len;
+	return 0;
+}
+
+static int update_all(struct recovery_job *j, uint64_t len, struct err *err)
+{
+	uint32_t ok = 0;
+
+	for (uint32_t i = 0; i < j->count && !j->set->stop; i++) {
+		struct holder *h = &j->holders[i];
+
+		if (h->participant)
+			ok += holder_update(j, h, len, j->new_id, err) == 0;
+	}
+	return ok ? 0 : err_set(err, -EIO, "no replica could be brought to %" PRIu64 " bytes", len);
+}
+
+static int commit(struct recovery_job *j, uint64_t len, bool delete, struct err *err)
+{
+	const struct holder *targets[LOCS_MAX];
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < j->count; i++)
+		if (j->holders[i].updated)
+			targets[n++] = &j->holders[i];
+	return recovery_commit(j, len, delete, targets, n, err);
+}
+
+int recover_replicated(struct recovery_job *j, uint64_t *ret_len, struct err *err)
+{
+	bool any = false;
+	int rc = ask_all(j, err);
+
+	*ret_len = 0;
+	for (uint32_t i = 0; i < j->count; i++)
+		any = any || j->holders[i].candidate;
+	if (rc || j->set->stop)
+		return rc ? rc : -ECANCELED;
+	if (!any)
+		return commit(j, 0, true, err);
+	rc = agree(j, ret_len, err);
+	if (!rc)
+		rc = update_all(j, *ret_len, err);
+	return rc ? rc : commit(j, *ret_len, false, err);
+}

@@ -1,0 +1,642 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Data nodes, as the NameNode and writers meet them (sim.h; hdfs-wire 3.7, 4, 8.4). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/wire/block_report.h"
+#include "namenode-shim/db/db.h"
+#include "namenode-shim/simulator/sim.h"
+
+#define BEAT_MS 3000
+#define NEWS_ONE HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVED
+#define NEWS_GONE HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__DELETED
+
+void node_init(struct sim_node *d, int i)
+{
+	snprintf(d->uuid, sizeof(d->uuid), "n%d", i);
+	snprintf(d->ip, sizeof(d->ip), "10.0.0.%d", i + 1);
+	d->up = d->linked = true;
+}
+
+struct sim_node *node_of(const char *uuid)
+{
+	for (int i = 0; i < NODES; i++)
+		if (!strcmp(sim.node[i].uuid, uuid))
+			return &sim.node[i];
+	return NULL;
+}
+
+/* ---- replicas ---- */
+
+struct sim_replica *node_find(struct sim_node *d, int64_t id)
+{
+	for (uint32_t i = 0; i < d->nreps; i++)
+		if (d->rep[i].b.id == id)
+			return &d->rep[i];
+	return NULL;
+}
+
+struct sim_replica *node_add(struct sim_node *d, const struct block *b, enum replica_state state)
+{
+	struct sim_replica *r = node_find(d, b->id);
+
+	if (!r) {
+		if (d->nreps == REPLICAS_MAX) {
+			sim_wrong("%s has %u replicas: they are never deleted", d->uuid, d->nreps);
+			d->nreps--;
+		}
+		r = &d->rep[d->nreps++];
+	}
+	*r = (struct sim_replica){.b = *b, .state = state};
+	return r;
+}
+
+void node_remove(struct sim_node *d, struct sim_replica *r)
+{
+	*r = d->rep[--d->nreps];
+}
+
+void node_tell(struct sim_node *d, const struct block *b,
+	       Hdd__ReceivedDeletedBlockInfoProto__BlockStatus status)
+{
+	if (d->nnews == QUEUE_MAX) /* as after a long time without the NameNode */
+		d->full_report = true;
+	else
+		d->news[d->nnews++] = (struct sim_news){*b, status};
+}
+
+/* ---- calls ---- */
+
+/* What a message of a node begins with. */
+struct sender {
+	Hdd__DatanodeRegistrationProto reg;
+	Hd__DatanodeIDProto id;
+	Hd__StorageInfoProto info;
+	Hd__DatanodeStorageProto storage;
+	Hd__ExportedBlockKeysProto keys;
+	Hd__BlockKeyProto key;
+	char storage_id[24];
+};
+
+static void sender_init(struct sender *s, const struct sim_node *d)
+{
+	const struct db_ident *id = &sim.nn->db->ident;
+
+	hdd__datanode_registration_proto__init(&s->reg);
+	hd__datanode_idproto__init(&s->id);
+	hd__storage_info_proto__init(&s->info);
+	hd__datanode_storage_proto__init(&s->storage);
+	hd__exported_block_keys_proto__init(&s->keys);
+	hd__block_key_proto__init(&s->key);
+	s->keys.currentkey = &s->key;
+	s->reg.keys = &s->keys;
+	s->id.ipaddr = s->id.hostname = (char *)(uintptr_t)d->ip;
+	s->id.datanodeuuid = (char *)(uintptr_t)d->uuid;
+	s->id.xferport = 9866;
+	s->id.infoport = s->id.ipcport = 1;
+	s->info.layoutversion = (uint32_t)NN_LAYOUT;
+	s->info.namespceid = id->namespace_id;
+	s->info.clusterid = (char *)(uintptr_t)id->cluster_id;
+	s->info.ctime = id->ctime_ms;
+	s->reg.datanodeid = &s->id;
+	s->reg.storageinfo = &s->info;
+	s->reg.softwareversion = (char *)(uintptr_t)NN_VERSION;
+	snprintf(s->storage_id, sizeof(s->storage_id), "DS-%s", d->uuid);
+	s->storage.storageuuid = s->storage_id;
+}
+
+static int node_call(const struct sim_node *d, struct sim_call *c, const char *method,
+		     const void *msg)
+{
+	sim_submit(c, method, msg, d->ip);
+	for (int i = 0; !c->stat.calls && i < 1000; i++)
+		sim_turn();
+	if (!c->stat.calls)
+		sim_wrong("%s: %s is not answered", d->uuid, method);
+	if (c->rc < 0)
+		sim_say("%s: %s: %s", d->uuid, method, c->error);
+	return c->rc;
+}
+
+static void say_it_again(struct sim_node *d)
+{
+	d->registered = false;
+	d->full_report = true;
+}
+
+static void node_register(struct sim_node *d)
+{
+	Hdd__RegisterDatanodeRequestProto m = HDD__REGISTER_DATANODE_REQUEST_PROTO__INIT;
+	struct sender s;
+	struct sim_call c;
+
+	sender_init(&s, d);
+	m.registration = &s.reg;
+	d->registered = !node_call(d, &c, "registerDatanode", &m);
+	sim_call_end(&c);
+	d->full_report = true;
+}
+
+static enum replica_state reported_state(const struct sim_replica *r)
+{
+	return r->state == REPLICA_RUR ? r->orig : r->state;
+}
+
+void node_report(struct sim_node *d)
+{
+	Hdd__BlockReportRequestProto m = HDD__BLOCK_REPORT_REQUEST_PROTO__INIT;
+	Hdd__StorageBlockReportProto list = HDD__STORAGE_BLOCK_REPORT_PROTO__INIT,
+				     *lists[] = {&list};
+	struct block_report r = BLOCK_REPORT_INIT;
+	struct sender s;
+	struct sim_call c;
+
+	for (uint32_t i = 0; i < d->nreps; i++)
+		if (block_report_add(&r, &d->rep[i].b, reported_state(&d->rep[i])))
+			abort();
+	if (block_report_finish(&r))
+		abort();
+	sender_init(&s, d);
+	m.registration = &s.reg;
+	m.blockpoolid = (char *)(uintptr_t)sim.nn->db->ident.pool_id;
+	m.reports = lists;
+	m.n_reports = 1;
+	list.storage = &s.storage;
+	list.blocksbuffers = r.chunks;
+	list.n_blocksbuffers = r.chunk_count;
+	list.numberofblocks = r.count;
+	list.has_numberofblocks = 1;
+	d->nnews = 0;
+	d->full_report = false;
+	sim_say("%s: reports %u replicas", d->uuid, d->nreps);
+	if (node_call(d, &c, "blockReport", &m) < 0 ||
+	    (c.out && ((Hdd__BlockReportResponseProto *)c.out)->cmd &&
+	     ((Hdd__BlockReportResponseProto *)c.out)->cmd->registercmd))
+		say_it_again(d);
+	sim_call_end(&c);
+	block_report_fini(&r);
+}
+
+/* The oldest @n. */
+static void node_news(struct sim_node *d, uint32_t n)
+{
+	Hdd__BlockReceivedAndDeletedRequestProto m =
+		HDD__BLOCK_RECEIVED_AND_DELETED_REQUEST_PROTO__INIT;
+	Hdd__StorageReceivedDeletedBlocksProto
+		list = HDD__STORAGE_RECEIVED_DELETED_BLOCKS_PROTO__INIT,
+		*lists[] = {&list};
+	Hdd__ReceivedDeletedBlockInfoProto one[QUEUE_MAX], *ones[QUEUE_MAX];
+	Hd__BlockProto b[QUEUE_MAX];
+	struct sender s;
+	struct sim_call c;
+
+	for (uint32_t i = 0; i < n; i++) {
+		hdd__received_deleted_block_info_proto__init(&one[i]);
+		hd__block_proto__init(&b[i]);
+		b[i].blockid = (uint64_t)d->news[i].b.id;
+		b[i].genstamp = d->news[i].b.gs;
+		b[i].numbytes = d->news[i].b.len;
+		b[i].has_numbytes = 1;
+		one[i].block = &b[i];
+		one[i].status = d->news[i].status;
+		ones[i] = &one[i];
+	}
+	memmove(d->news, d->news + n, (d->nnews - n) * sizeof(*d->news));
+	d->nnews -= n;
+	sender_init(&s, d);
+	m.registration = &s.reg;
+	m.blockpoolid = (char *)(uintptr_t)sim.nn->db->ident.pool_id;
+	m.blocks = lists;
+	m.n_blocks = 1;
+	list.storage = &s.storage;
+	list.storageuuid = s.storage_id;
+	list.blocks = ones;
+	list.n_blocks = n;
+	if (node_call(d, &c, "blockReceivedAndDeleted", &m) < 0)
+		d->full_report = true; /* what it said is lost */
+	sim_call_end(&c);
+}
+
+/* Its scanner finds a replica whose bytes changed. */
+static void node_scan(struct sim_node *d)
+{
+	Hdd__ReportBadBlocksRequestProto m = HDD__REPORT_BAD_BLOCKS_REQUEST_PROTO__INIT;
+	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT, *list[] = {&lb};
+	Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
+	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *infos[] = {&info};
+	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	const struct sim_replica *r = NULL;
+	struct sender s;
+	struct sim_call c;
+	char *storages[1];
+
+	for (uint32_t i = 0; i < d->nreps && !r; i++)
+		r = d->rep[i].bad ? &d->rep[i] : NULL;
+	if (!r)
+		return;
+	sender_init(&s, d);
+	storages[0] = s.storage_id;
+	info.id = &s.id;
+	token.kind = token.service = (char *)(uintptr_t) "";
+	b.poolid = (char *)(uintptr_t)sim.nn->db->ident.pool_id;
+	b.blockid = (uint64_t)r->b.id;
+	b.generationstamp = r->b.gs;
+	b.numbytes = r->b.len;
+	b.has_numbytes = 1;
+	lb.b = &b;
+	lb.locs = infos;
+	lb.storageids = storages;
+	lb.n_locs = lb.n_storageids = 1;
+	lb.blocktoken = &token;
+	m.blocks = list;
+	m.n_blocks = 1;
+	sim_say("%s: says that %lld is corrupt", d->uuid, (long long)r->b.id);
+	(void)node_call(d, &c, "reportBadBlocks", &m);
+	sim_call_end(&c);
+}
+
+/* ---- orders ---- */
+
+/* At once: a replica that is to go is in no later report. */
+static void do_delete(struct sim_node *d, const struct block *b)
+{
+	struct sim_replica *r = node_find(d, b->id);
+
+	if (!r || r->b.gs != b->gs)
+		return;
+	check_delete(d, r);
+	sim_say("%s: deletes %lld_%llu", d->uuid, (long long)b->id, (unsigned long long)b->gs);
+	node_tell(d, &r->b, NEWS_GONE);
+	node_remove(d, r);
+}
+
+static struct sim_order *order_add(struct sim_node *d, const struct block *b, int kind)
+{
+	struct sim_order *o;
+
+	if (d->norders == QUEUE_MAX)
+		return NULL;
+	o = &d->order[d->norders++];
+	*o = (struct sim_order){.b = *b, .cut = -1};
+	o->kind = kind;
+	return o;
+}
+
+static void order_target(struct sim_order *o, const Hd__DatanodeInfoProto *t)
+{
+	const struct sim_node *to = node_of(t->id->datanodeuuid);
+
+	if (to && o->n < NODES)
+		o->to[o->n++] = (int)(to - sim.node);
+}
+
+static void take_block_command(struct sim_node *d, const Hdd__BlockCommandProto *c)
+{
+	const bool copy = c->action == HDD__BLOCK_COMMAND_PROTO__ACTION__TRANSFER;
+
+	for (size_t i = 0; i < c->n_blocks; i++) {
+		const struct block b = {(int64_t)c->blocks[i]->blockid, c->blocks[i]->genstamp,
+					c->blocks[i]->numbytes};
+		struct sim_order *o;
+
+		if (!copy) {
+			do_delete(d, &b);
+			continue;
+		}
+		o = order_add(d, &b, SIM_COPY);
+		for (size_t k = 0; o && k < c->targets[i]->n_datanodes; k++)
+			order_target(o, c->targets[i]->datanodes[k]);
+	}
+}
+
+static void take_recovery_command(struct sim_node *d, const Hdd__BlockRecoveryCommandProto *c)
+{
+	for (size_t i = 0; i < c->n_blocks; i++) {
+		const Hd__RecoveringBlockProto *r = c->blocks[i];
+		const struct block b = {(int64_t)r->block->b->blockid, r->block->b->generationstamp,
+					r->block->b->numbytes};
+		struct sim_order *o = order_add(d, &b, SIM_RECOVER);
+
+		if (!o)
+			continue;
+		o->new_gs = r->newgenstamp;
+		o->cut = r->truncateblock ? (int64_t)r->truncateblock->numbytes : -1;
+		for (size_t k = 0; k < r->block->n_locs; k++)
+			order_target(o, r->block->locs[k]);
+	}
+}
+
+static void node_heartbeat(struct sim_node *d)
+{
+	Hdd__HeartbeatRequestProto m = HDD__HEARTBEAT_REQUEST_PROTO__INIT;
+	Hd__StorageReportProto report = HD__STORAGE_REPORT_PROTO__INIT, *reports[] = {&report};
+	const Hdd__HeartbeatResponseProto *r;
+	struct sender s;
+	struct sim_call c;
+
+	sender_init(&s, d);
+	m.registration = &s.reg;
+	m.reports = reports;
+	m.n_reports = 1;
+	report.storageuuid = s.storage_id;
+	report.storage = &s.storage;
+	report.has_capacity = report.has_remaining = report.has_dfsused = 1;
+	report.capacity = 1ull << 40;
+	report.dfsused = d->nreps * BLOCK_MAX;
+	report.remaining = report.capacity - report.dfsused;
+	if (node_call(d, &c, "sendHeartbeat", &m) < 0) {
+		say_it_again(d);
+	} else {
+		r = (const Hdd__HeartbeatResponseProto *)c.out;
+		for (size_t i = 0; i < r->n_cmds; i++) {
+			if (r->cmds[i]->registercmd)
+				say_it_again(d);
+			if (r->cmds[i]->blkcmd)
+				take_block_command(d, r->cmds[i]->blkcmd);
+			if (r->cmds[i]->recoverycmd)
+				take_recovery_command(d, r->cmds[i]->recoverycmd);
+		}
+	}
+	sim_call_end(&c);
+}
+
+/* As the store takes a replica from another node: replica_write_open(). */
+static void do_copy(struct sim_node *d, const struct sim_order *o)
+{
+	const struct sim_replica *r = node_find(d, o->b.id);
+
+	for (int i = 0; i < o->n; i++) {
+		struct sim_node *to = &sim.node[o->to[i]];
+		const struct sim_replica *old = node_find(to, o->b.id);
+		struct sim_replica *n, copy;
+
+		if (!r || r->state != REPLICA_FINALIZED || r->b.gs != o->b.gs || !to->up ||
+		    r->b.len < o->b.len)
+			return;
+		if (old && (old->b.gs >= o->b.gs || old->state == REPLICA_FINALIZED))
+			return;
+		if (r->bad) /* the target finds that out, and the source is blamed */
+			return;
+		copy = *r;
+		n = node_add(to, &copy.b, REPLICA_FINALIZED);
+		memcpy(n->byte, copy.byte, sizeof(n->byte));
+		node_tell(to, &n->b, NEWS_ONE);
+		sim_say("%s: copies %lld_%llu to %s", d->uuid, (long long)o->b.id,
+			(unsigned long long)o->b.gs, to->uuid);
+	}
+}
+
+/* ---- block recovery: this node is the primary ---- */
+
+struct holder {
+	struct sim_node *d;
+	struct block b;
+	enum replica_state state;
+	bool asked, found, takes_part, updated;
+};
+
+/* -1: another recovery is ahead. */
+static int holder_init(struct holder *h, const struct sim_order *o)
+{
+	struct sim_replica *r = node_find(h->d, o->b.id);
+
+	h->asked = h->d->up && !sim_chance(sim_may(SIM_CRASH) ? 5 : 0);
+	if (!h->asked || !r)
+		return 0;
+	if (r->state == REPLICA_RUR && r->recovery >= o->new_gs)
+		return -1;
+	if (r->b.gs < o->b.gs || r->b.gs >= o->new_gs) {
+		h->asked = false; /* an error, not "I have none" */
+		sim_say("%s: %lld has stamp %llu", h->d->uuid, (long long)r->b.id,
+			(unsigned long long)r->b.gs);
+		return 0;
+	}
+	if (r->state != REPLICA_RUR)
+		r->orig = r->state;
+	r->state = REPLICA_RUR;
+	r->recovery = o->new_gs;
+	h->b = r->b;
+	h->state = r->orig;
+	/* That all but a corrupt one fail to answer would be two faults at once. */
+	h->asked = !r->bad;
+	h->found = !r->bad && r->b.len > 0 && r->orig <= REPLICA_RWR;
+	return 0;
+}
+
+/* The length all are brought to; -1: they do not agree. */
+static int64_t agree(struct holder *h, int n, const struct sim_order *o)
+{
+	enum replica_state best = REPLICA_TEMPORARY;
+	int64_t len = INT64_MAX;
+
+	for (int i = 0; i < n; i++)
+		if (h[i].found && h[i].state < best)
+			best = h[i].state;
+	for (int i = 0; i < n; i++) {
+		h[i].takes_part = h[i].found && h[i].state == best;
+		if (h[i].takes_part && (int64_t)h[i].b.len < len)
+			len = (int64_t)h[i].b.len;
+	}
+	for (int i = 0; i < n; i++) {
+		if (best != REPLICA_FINALIZED)
+			break;
+		if (o->cut < 0 && h[i].takes_part && (int64_t)h[i].b.len != len)
+			return -1;
+		h[i].takes_part |=
+			h[i].found && h[i].state == REPLICA_RBW && (int64_t)h[i].b.len == len;
+	}
+	if (o->cut >= 0)
+		return len < o->cut ? -1 : o->cut;
+	return len;
+}
+
+static bool holder_update(struct holder *h, const struct sim_order *o, uint64_t len)
+{
+	struct sim_replica *r = h->d->up ? node_find(h->d, o->b.id) : NULL;
+
+	if (!r || r->state != REPLICA_RUR || r->recovery != o->new_gs || r->b.len < len ||
+	    sim_chance(sim_may(SIM_CRASH) ? 5 : 0))
+		return false;
+	r->state = REPLICA_FINALIZED;
+	r->b.gs = o->new_gs;
+	r->b.len = len;
+	node_tell(h->d, &r->b, NEWS_ONE);
+	return h->updated = true;
+}
+
+static void commit(const struct sim_node *d, const struct sim_order *o, const struct holder *h,
+		   int n, uint64_t len, bool remove)
+{
+	Hdd__CommitBlockSynchronizationRequestProto m =
+		HDD__COMMIT_BLOCK_SYNCHRONIZATION_REQUEST_PROTO__INIT;
+	Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
+	Hd__DatanodeIDProto *ids[NODES];
+	char *storages[NODES];
+	struct sender s[NODES];
+	struct sim_call c;
+
+	for (int i = 0; i < n; i++) {
+		if (!h[i].updated)
+			continue;
+		sender_init(&s[i], h[i].d);
+		ids[m.n_newtaragets] = &s[i].id;
+		storages[m.n_newtaragets++] = s[i].storage_id;
+	}
+	m.newtaragets = ids;
+	m.newtargetstorages = storages;
+	m.n_newtargetstorages = m.n_newtaragets;
+	b.poolid = (char *)(uintptr_t)sim.nn->db->ident.pool_id;
+	b.blockid = (uint64_t)o->b.id;
+	b.generationstamp = o->b.gs;
+	b.numbytes = o->b.len;
+	b.has_numbytes = 1;
+	m.block = &b;
+	m.newgenstamp = o->new_gs;
+	m.newlength = len;
+	m.closefile = 1;
+	m.deleteblock = remove;
+	sim_say("%s: recovered %lld_%llu: stamp %llu, %llu bytes, %zu replicas%s", d->uuid,
+		(long long)o->b.id, (unsigned long long)o->b.gs, (unsigned long long)o->new_gs,
+		(unsigned long long)len, m.n_newtaragets, remove ? ", to be removed" : "");
+	(void)node_call(d, &c, "commitBlockSynchronization", &m);
+	sim_call_end(&c);
+}
+
+static void do_recover(struct sim_node *d, const struct sim_order *o)
+{
+	struct holder h[NODES] = {0};
+	int asked = 0, found = 0, updated = 0;
+	int64_t len;
+
+	for (int i = 0; i < o->n; i++) {
+		h[i].d = &sim.node[o->to[i]];
+		if (holder_init(&h[i], o))
+			return;
+		asked += h[i].asked;
+		found += h[i].found;
+		sim_say("%s: recovers %lld_%llu: %s %s", d->uuid, (long long)o->b.id,
+			(unsigned long long)o->b.gs, h[i].d->uuid,
+			h[i].found   ? "has it"
+			: h[i].asked ? "does not have it"
+				     : "fails");
+	}
+	if (!asked || (asked < o->n && !found) || (sim_may(SIM_CRASH) && sim_chance(5)))
+		return;
+	if (!found) {
+		if (d->linked)
+			commit(d, o, h, 0, 0, true);
+		return;
+	}
+	len = agree(h, o->n, o);
+	for (int i = 0; i < o->n && len >= 0; i++)
+		if (h[i].takes_part)
+			updated += holder_update(&h[i], o, (uint64_t)len);
+	if (updated && d->linked && !(sim_may(SIM_CRASH) && sim_chance(5)))
+		commit(d, o, h, o->n, (uint64_t)len, false);
+}
+
+/* ---- what happens to a node ---- */
+
+static void do_order(struct sim_node *d, uint32_t i)
+{
+	const struct sim_order o = d->order[i];
+
+	memmove(d->order + i, d->order + i + 1, (--d->norders - i) * sizeof(*d->order));
+	switch (o.kind) {
+	case SIM_COPY:
+		do_copy(d, &o);
+		break;
+	case SIM_RECOVER:
+		do_recover(d, &o);
+		break;
+	}
+}
+
+void node_crash(struct sim_node *d)
+{
+	sim_say("%s: ends", d->uuid);
+	d->up = d->registered = false;
+	d->nnews = d->norders = 0;
+	for (uint32_t i = 0; i < d->nreps; i++) {
+		struct sim_replica *r = &d->rep[i];
+
+		if (r->state == REPLICA_RUR)
+			r->state = r->orig;
+		if (r->state == REPLICA_RBW)
+			r->state = REPLICA_RWR;
+		if (r->state == REPLICA_TEMPORARY)
+			node_remove(d, &d->rep[i--]);
+	}
+}
+
+void node_start(struct sim_node *d)
+{
+	sim_say("%s: starts", d->uuid);
+	d->up = true;
+	d->full_report = true;
+	d->beat_ns = 0;
+}
+
+/* With the NameNode's clock: a heartbeat, before that what it has to say first. */
+void node_beat(struct sim_node *d)
+{
+	if (sim_now_ns() < d->beat_ns)
+		return;
+	d->beat_ns = sim_now_ns() + BEAT_MS * NS_PER_MS;
+	if (!d->up || !d->linked)
+		return;
+	if (!d->registered)
+		node_register(d);
+	if (d->registered)
+		node_heartbeat(d);
+	if (d->registered && d->full_report)
+		node_report(d);
+	if (sim_may(SIM_LATE))
+		return;
+	if (d->registered && d->nnews)
+		node_news(d, d->nnews);
+	node_scan(d);
+	while (d->norders && d->up)
+		do_order(d, 0);
+}
+
+void node_step(struct sim_node *d)
+{
+	if (!d->up)
+		return;
+	if (d->norders && sim_chance(60))
+		do_order(d, sim_below(d->norders));
+	if (d->nnews && d->linked && d->registered && sim_chance(60))
+		node_news(d, 1 + sim_below(d->nnews));
+	else if (d->linked && d->registered && sim_chance(10))
+		node_scan(d);
+	else if (d->linked && d->registered && sim_chance(2))
+		node_report(d);
+}
+
+void node_lose_some(void)
+{
+	struct sim_node *d = &sim.node[sim_below(NODES)];
+	struct sim_replica *r;
+	struct block b;
+	bool open;
+
+	if (!d->nreps || !d->up || !d->linked || !d->registered)
+		return;
+	r = &d->rep[sim_below(d->nreps)];
+	if (!check_block(r->b.id, &b, &open) || open || r->b.gs != b.gs || r->b.len != b.len ||
+	    r->state != REPLICA_FINALIZED || check_others(&b, d, true) < 2)
+		return;
+	if (sim_chance(50)) {
+		sim_say("%s: loses %lld", d->uuid, (long long)b.id);
+		node_tell(d, &b, NEWS_GONE);
+		node_remove(d, r);
+		node_news(d, d->nnews);
+	} else {
+		sim_say("%s: bytes of %lld change", d->uuid, (long long)b.id);
+		r->bad = true;
+		node_scan(d);
+	}
+}
