@@ -52,8 +52,8 @@ int recovery_commit(struct recovery_job *j, uint64_t len, bool delete,
 		    const struct holder *const *targets, size_t n, struct err *err);
 
 /* ---- block_recovery_replicated.c ---- */
-/** -EBUSY: another recovery is ahead; -EAGAIN, -EHOSTUNREACH: too few answer, the NameNode orders it
- *  again; -EIO: the replicas do not fit each other. */
+/** -EBUSY: another recovery is ahead; -EAGAIN, -EHOSTUNREACH: too few answer, the NameNode orders
+ *  it again; -EIO: the replicas do not fit each other. */
 int recover_replicated(struct recovery_job *j, uint64_t *ret_len, struct err *err);
 
 /* ---- block_recovery_striped.c ---- */

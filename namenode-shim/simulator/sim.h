@@ -100,8 +100,8 @@ struct sim_file {
 	uint32_t byte[FILE_MAX];
 	uint32_t repl;
 	uint32_t begins; /* its last block */
-	/* the NameNode was started anew since that was added: when its nodes are away it cannot know
-	 * whether anything of it was written, and closes the file without it, as Apache's does */
+	/* the NameNode was started anew since that was added: when its nodes are away it cannot
+	 * know whether anything of it was written, and closes the file without it, as Apache's */
 	bool forgotten;
 	bool busy; /* somebody is in a call about it */
 };

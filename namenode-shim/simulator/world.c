@@ -109,8 +109,8 @@ static void nn_begin(void)
 	must(nn_new(&set, &sim.nn, &err), err.text);
 }
 
-/* What was found corrupt is forgotten then, as Apache's NameNode forgets it, until somebody finds it
- * once more. */
+/* What was found corrupt is forgotten then, as Apache's NameNode forgets it, until somebody finds
+ * it once more. */
 static bool knows_of_corruption(void)
 {
 	for (int i = 0; i < NODES; i++)
