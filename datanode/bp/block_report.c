@@ -369,6 +369,7 @@ static int send_notes(struct bp_actor *a, struct list *from, uint32_t *count,
 /* ---- full reports ---- */
 
 struct full_msg { /* one storage's part */
+	struct bp_actor *actor;
 	Hdd__StorageBlockReportProto p;
 	struct storage_msg storage;
 	struct block_report buffers;
@@ -401,6 +402,9 @@ static int full_add(void *arg, const struct replica_info *i)
 	uint64_t v[4] = {(uint64_t)i->block.id, i->block.len, i->block.gs, (uint64_t)i->state};
 	bool finalized = i->state == REPLICA_FINALIZED;
 
+	/* A NameNode that was started anew counts on it otherwise, and may have others deleted. */
+	if (i->corrupt && (!m->use_longs || m->pass == PASS_FINALIZED))
+		report_on_bad(m->actor, i->storage_uuid, &i->block);
 	if (!m->use_longs)
 		return block_report_add(&m->buffers, &i->block, i->state);
 	if (finalized != (m->pass == PASS_FINALIZED))
@@ -531,6 +535,7 @@ static int send_full(struct bp_actor *a, uint64_t lease)
 	for (uint32_t i = 0; !rc && i < volumes; i++) {
 		if (!storage_msg_fill(&msgs[n].storage, dn, i, bp))
 			continue;
+		msgs[n].actor = a;
 		rc = full_fill(&msgs[n], bp, i, buffers);
 		n++;
 	}

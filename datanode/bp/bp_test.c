@@ -6,6 +6,7 @@
 #include "common/erasure/geometry.h"
 #include "common/wire/rpc_frame.h"
 #include "datanode/bp/bp_test_fixture.h"
+#include "datanode/store/store_internal.h"
 
 static void a_node_registers_beats_and_reports_under_a_lease(void **state)
 {
@@ -50,12 +51,17 @@ static void a_deleted_unit_takes_no_other_one_along(void **state)
 static void a_restarted_namenode_gets_a_registration_and_a_full_report(void **state)
 {
 	struct fix *f = *state;
+	struct replica_info info;
 
 	up(f);
 	make_block(f, 5);
 	eventually(f->nn.received == 1);
+	assert_int_equal(replica_get(pool_of(f), 5, &info), 0);
+	replica_report_bad(pool_of(f), &info, "the test says so");
+	eventually(f->nn.bad == 1);
 	f->nn.ask_register = true;
 	eventually(f->nn.registrations == 2 && f->nn.fulls == 2);
+	eventually(f->nn.bad == 2); /* it has forgotten what it was told */
 	assert_int_equal(f->nn.last_replicas, 1);
 	assert_int_equal(f->nn.versions, 2);
 }

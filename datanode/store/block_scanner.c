@@ -86,11 +86,17 @@ static int verify_reader(const struct replica_reader *rd, struct pace *pace)
 void replica_report_bad(struct block_pool *bp, const struct replica_info *info, const char *why)
 {
 	struct store *s = bp->store;
+	struct replica *r;
 
 	log_error("op=verify block=%" PRId64 "_%" PRIu64
 		  " storage=%s error=\"%s\": replica is corrupt, reporting",
 		  info->block.id, info->block.gs, info->storage_uuid, why);
 	metric_add(METRIC_DN_CORRUPT, 1);
+	pthread_mutex_lock(&bp->lock);
+	r = replica_find_locked(bp, info->block.id);
+	if (r && r->gs == info->block.gs)
+		r->corrupt = true;
+	pthread_mutex_unlock(&bp->lock);
 	pthread_rwlock_rdlock(&s->listener_lock);
 	if (s->listener.on_bad)
 		s->listener.on_bad(s->listener.arg, bp, info->storage_uuid, &info->block);

@@ -103,9 +103,16 @@ static void flip(const struct fix *f, int64_t id)
 	   id);
 }
 
+static int count_corrupt(void *arg, const struct replica_info *i)
+{
+	*(int *)arg += i->corrupt;
+	return 0;
+}
+
 static void the_block_scanner_finds_a_corrupt_replica_that_nobody_reads(void **state)
 {
 	struct fix *f = *state;
+	int corrupt = 0;
 
 	fix_close(f);
 	for (int64_t id = 1; id <= 20; id++)
@@ -117,6 +124,8 @@ static void the_block_scanner_finds_a_corrupt_replica_that_nobody_reads(void **s
 	scan_opts(f, 3600000, 100 << 20);
 	assert_int_equal(fix_open(f), 0);
 	wait_for(&f->seen.bad, 3);
+	assert_int_equal(store_each(f->bp, 0, count_corrupt, &corrupt), 0);
+	assert_int_equal(corrupt, 3); /* the next full report says so, too */
 	sh(f,
 	   "for i in $(seq 300); do grep -qs '\"atEnd\" : true' ../scanner.cursor && exit; sleep 0.2; done; exit 1");
 	/* The period is not over: a restart does not read again. */

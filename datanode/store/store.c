@@ -580,6 +580,7 @@ struct each { /* on the way through a volume */
 		struct block b;
 		enum replica_state state;
 		uint64_t visible;
+		bool corrupt;
 	} list[WALK_BATCH]; /* seen and not yet told */
 };
 
@@ -594,6 +595,7 @@ static int each_see(void *arg, struct replica *r)
 	replica_brief_locked(r, &b->b, &b->state, &b->visible);
 	if (b->state == REPLICA_RUR)
 		b->state = r->write_state->orig_state;
+	b->corrupt = r->corrupt;
 	e->n += b->state != REPLICA_TEMPORARY;
 	return 0;
 }
@@ -607,6 +609,7 @@ static int each_tell(void *arg)
 		e->info.block = e->list[k].b;
 		e->info.state = e->list[k].state;
 		e->info.visible = e->list[k].visible;
+		e->info.corrupt = e->list[k].corrupt;
 		rc = e->fn(e->arg, &e->info);
 	}
 	e->n = 0;

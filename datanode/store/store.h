@@ -303,6 +303,7 @@ struct replica_info {
 	struct block block; /* len = bytes on disk */
 	enum replica_state state;
 	uint64_t visible; /* acked bytes */
+	bool corrupt;     /* found so, and reported: of store_each() alone */
 	char storage_uuid[BLOCK_UUID_MAX];
 };
 int replica_get(struct block_pool *bp, int64_t id, struct replica_info *ret);

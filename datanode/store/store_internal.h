@@ -174,6 +174,7 @@ struct replica { /* all fields under the pool lock, or by its exclusive user */
 	bool moving;     /* its files are being copied to another volume */
 	/* ordered: to be deleted when nobody uses it; deleting: claimed for that */
 	bool ordered, deleting;
+	bool corrupt;         /* found so: the NameNode is told with each full report */
 	bool pinned;          /* its data file has the sticky bit: the balancer leaves it here */
 	bool cached;          /* its pages are locked in memory: read by the page cache */
 	struct list in_slice; /* in slice->replicas */

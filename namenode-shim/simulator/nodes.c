@@ -139,6 +139,46 @@ static void node_register(struct sim_node *d)
 	d->full_report = true;
 }
 
+static void say_corrupt(struct sim_node *d, const struct sim_replica *r)
+{
+	Hdd__ReportBadBlocksRequestProto m = HDD__REPORT_BAD_BLOCKS_REQUEST_PROTO__INIT;
+	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT, *list[] = {&lb};
+	Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
+	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *infos[] = {&info};
+	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	struct sender s;
+	struct sim_call c;
+	char *storages[1];
+
+	sender_init(&s, d);
+	storages[0] = s.storage_id;
+	info.id = &s.id;
+	token.kind = token.service = (char *)(uintptr_t) "";
+	b.poolid = (char *)(uintptr_t)sim.nn->db->ident.pool_id;
+	b.blockid = (uint64_t)r->b.id;
+	b.generationstamp = r->b.gs;
+	b.numbytes = r->b.len;
+	b.has_numbytes = 1;
+	lb.b = &b;
+	lb.locs = infos;
+	lb.storageids = storages;
+	lb.n_locs = lb.n_storageids = 1;
+	lb.blocktoken = &token;
+	m.blocks = list;
+	m.n_blocks = 1;
+	sim_say("%s: says that %lld is corrupt", d->uuid, (long long)r->b.id);
+	(void)node_call(d, &c, "reportBadBlocks", &m);
+	sim_call_end(&c);
+}
+
+/* Its scanner finds replicas whose bytes changed. */
+static void node_scan(struct sim_node *d)
+{
+	for (uint32_t i = 0; i < d->nreps; i++)
+		if (d->rep[i].bad)
+			say_corrupt(d, &d->rep[i]);
+}
+
 static enum replica_state reported_state(const struct sim_replica *r)
 {
 	return r->state == REPLICA_RUR ? r->orig : r->state;
@@ -177,6 +217,7 @@ void node_report(struct sim_node *d)
 		say_it_again(d);
 	sim_call_end(&c);
 	block_report_fini(&r);
+	node_scan(d); /* what it knows to be corrupt, with each full report */
 }
 
 /* The oldest @n. */
@@ -216,44 +257,6 @@ static void node_news(struct sim_node *d, uint32_t n)
 	list.n_blocks = n;
 	if (node_call(d, &c, "blockReceivedAndDeleted", &m) < 0)
 		d->full_report = true; /* what it said is lost */
-	sim_call_end(&c);
-}
-
-/* Its scanner finds a replica whose bytes changed. */
-static void node_scan(struct sim_node *d)
-{
-	Hdd__ReportBadBlocksRequestProto m = HDD__REPORT_BAD_BLOCKS_REQUEST_PROTO__INIT;
-	Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT, *list[] = {&lb};
-	Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
-	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *infos[] = {&info};
-	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
-	const struct sim_replica *r = NULL;
-	struct sender s;
-	struct sim_call c;
-	char *storages[1];
-
-	for (uint32_t i = 0; i < d->nreps && !r; i++)
-		r = d->rep[i].bad ? &d->rep[i] : NULL;
-	if (!r)
-		return;
-	sender_init(&s, d);
-	storages[0] = s.storage_id;
-	info.id = &s.id;
-	token.kind = token.service = (char *)(uintptr_t) "";
-	b.poolid = (char *)(uintptr_t)sim.nn->db->ident.pool_id;
-	b.blockid = (uint64_t)r->b.id;
-	b.generationstamp = r->b.gs;
-	b.numbytes = r->b.len;
-	b.has_numbytes = 1;
-	lb.b = &b;
-	lb.locs = infos;
-	lb.storageids = storages;
-	lb.n_locs = lb.n_storageids = 1;
-	lb.blocktoken = &token;
-	m.blocks = list;
-	m.n_blocks = 1;
-	sim_say("%s: says that %lld is corrupt", d->uuid, (long long)r->b.id);
-	(void)node_call(d, &c, "reportBadBlocks", &m);
 	sim_call_end(&c);
 }
 

@@ -109,21 +109,8 @@ static void nn_begin(void)
 	must(nn_new(&set, &sim.nn, &err), err.text);
 }
 
-/* What was found corrupt is forgotten then, as Apache's NameNode forgets it, until somebody finds
- * it once more. */
-static bool knows_of_corruption(void)
-{
-	for (int i = 0; i < NODES; i++)
-		for (uint32_t k = 0; k < sim.node[i].nreps; k++)
-			if (sim.node[i].rep[k].bad)
-				return true;
-	return false;
-}
-
 void sim_restart(void)
 {
-	if (knows_of_corruption())
-		return;
 	sim_drain();
 	sim_say("the NameNode is started anew");
 	for (int i = 0; i < FILES; i++)
