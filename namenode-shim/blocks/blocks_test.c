@@ -125,6 +125,27 @@ static void a_replica_counts_from_when_it_is_finalised_on(void **state)
 	world_fini(&w);
 }
 
+/* Of a block that its client has not committed: what counts is what it is about to say of it. */
+static void an_open_block_has_replicas_enough_as_it_is_to_be_committed(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_OPEN);
+	report(&w, 0, B.gs, B.len - 1, REPLICA_FINALIZED);
+	report(&w, 1, B.gs + 1, B.len, REPLICA_FINALIZED);
+	report(&w, 2, B.gs, B.len, REPLICA_RBW);
+	for (int i = 0; i < 3; i++)
+		assert_false(b->rep[i].corrupt);
+	assert_false(blk_enough_as(b, B.gs, B.len, 1));
+	report(&w, 3, B.gs, B.len, REPLICA_FINALIZED);
+	assert_true(blk_enough_as(b, B.gs, B.len, 1));
+	assert_false(blk_enough_as(b, B.gs, B.len, 2));
+	world_fini(&w);
+}
+
 static void a_report_of_damage_is_about_one_replica_of_one_stamp(void **state)
 {
 	struct world w;
@@ -611,6 +632,7 @@ int main(void)
 		cmocka_unit_test(late_news_do_not_take_back_that_a_replica_is_finalised),
 		cmocka_unit_test(late_news_of_an_older_stamp_do_not_take_it_back_either),
 		cmocka_unit_test(a_replica_counts_from_when_it_is_finalised_on),
+		cmocka_unit_test(an_open_block_has_replicas_enough_as_it_is_to_be_committed),
 		cmocka_unit_test(a_report_of_damage_is_about_one_replica_of_one_stamp),
 		cmocka_unit_test(replicas_count_on_nodes_that_stay),
 		cmocka_unit_test(an_unknown_replica_is_deleted_but_not_in_the_first_report),
