@@ -578,6 +578,26 @@ bool blocks_take_back_drop(struct blocks *bs, const struct dn *dn, int64_t id, u
 	return true;
 }
 
+/* Its storage has listed it. News that come while a list is gone through, or while what it lacked
+ * is forgotten, count as well: the list may be older. */
+static void note_listed(struct replica *r, uint32_t seq)
+{
+	struct storage *st = r->st;
+
+	seq = st->listing || st->sweep & SWEEP_UNREPORTED ? st->report_seq : seq;
+	if (!seq || r->seq == seq)
+		return;
+	r->seq = seq;
+	st->report_hits++;
+}
+
+/* A node lists what it writes, and finalizes it while the list is on its way. Only what is written
+ * by a running node is RBW: it never goes back, and its stamp neither. */
+static bool is_late(const struct replica *rep, const struct block *r, uint32_t state)
+{
+	return rep->state == REPLICA_FINALIZED && state == REPLICA_RBW && r->gs <= rep->gs;
+}
+
 void blocks_report(struct blocks *bs, struct storage *st, const struct block *r, uint32_t state,
 		   bool first, uint32_t seq)
 {
@@ -593,8 +613,11 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 	rep = blk_find_on_node(b, st->dn, unit);
 	if (!rep && b->state == BLK_COMPLETE && state == REPLICA_RBW && r->gs == b->b.gs)
 		return; /* late news of a replica that will be, or was, reported finalized */
-	if (rep && rep->state == REPLICA_FINALIZED && state == REPLICA_RBW && rep->gs == r->gs)
+	if (rep && is_late(rep, r, state)) {
+		if (rep->st == st)
+			note_listed(rep, seq);
 		return;
+	}
 	rep = rep ? rep : add_replica(b, st, unit);
 	if (!rep)
 		return;
@@ -609,13 +632,7 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 	rep->corrupt = rep->damaged || blk_is_corrupt(b, rep);
 	if (seq && rep->excess) /* its deletion was ordered and did not happen */
 		dn_order_invalidate(st->dn, r->id, r->gs, false);
-	/* News that come while a list is gone through, or while what it lacked is forgotten: the
-	 * list may be older. */
-	seq = st->listing || st->sweep & SWEEP_UNREPORTED ? st->report_seq : seq;
-	if (seq && rep->seq != seq) {
-		rep->seq = seq;
-		st->report_hits++;
-	}
+	note_listed(rep, seq);
 	/* Of a time before an append: what was appended is reported, too. */
 	if (state == REPLICA_FINALIZED && (b->state != BLK_COMMITTED || r->gs >= b->b.gs)) {
 		bs->drop_hint = bs->drop_hint ? bs->drop_hint : dropped_for(b, st->dn);

@@ -1,7 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: replicas that a full report lacks, or whose node is dead, are forgotten bit by
- * bit, and news that come meanwhile count. */
+ * bit, and news that come meanwhile count. A list takes nothing from a block that is being written,
+ * nor from a replica that was finalised while the list was on its way. */
 #include "namenode-shim/blocks/blocks_test_fixture.h"
+
+/* A full report of @node, which lists @r, or nothing (NULL). */
+static void list_all(struct world *w, int node, const struct block *r, uint32_t state)
+{
+	blocks_report_begin(&w->bs, w->st[node]);
+	if (r)
+		blocks_report(&w->bs, w->st[node], r, state, false, w->st[node]->report_seq);
+	blocks_report_end(&w->bs, w->st[node]);
+	blocks_sweep(&w->bs, UINT32_MAX);
+}
 
 static void a_full_report_forgets_what_it_does_not_list(void **state)
 {
@@ -130,6 +141,176 @@ static void news_that_come_while_unlisted_replicas_are_forgotten_count(void **st
 	world_fini(&w);
 }
 
+/* Listed while it was written, with this stamp or an older one, and reported finalized since. */
+static void a_replica_finalized_while_its_list_was_on_its_way_is_not_forgotten(void **state)
+{
+	(void)state;
+	for (uint64_t gs = B.gs - 1; gs <= B.gs; gs++) {
+		const struct block then = {B.id, gs, B.len - 1};
+		struct world w;
+		struct blk *b;
+
+		world_init(&w);
+		b = add(&w, BLK_COMPLETE);
+		report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+		list_all(&w, 0, &then, REPLICA_RBW);
+		assert_int_equal(b->nreps, 1);
+		assert_int_equal(b->rep[0].state, REPLICA_FINALIZED);
+		assert_int_equal(b->rep[0].len, B.len);
+		assert_int_equal(blk_live(b), 1);
+		assert_int_equal(w.bs.missing, 0);
+		list_all(&w, 0, NULL, 0); /* the next list has the last word */
+		assert_int_equal(b->nreps, 0);
+		assert_int_equal(w.bs.missing, 1);
+		world_fini(&w);
+	}
+}
+
+/* Where the pipeline of a block writes; its writer may have committed it. */
+static struct blk *add_written(struct world *w, enum blk_state s)
+{
+	struct blk *b;
+
+	world_init(w);
+	b = add(w, BLK_OPEN);
+	blk_set_targets(b, w->st, NULL, REPL);
+	if (s == BLK_COMMITTED)
+		blk_commit(&w->bs, b, &B);
+	return b;
+}
+
+/* Nothing was ordered, and the pipeline is as it was. */
+static void is_written_still(const struct world *w, const struct blk *b, enum blk_state s)
+{
+	assert_int_equal(b->state, s);
+	assert_int_equal(b->flags, 0);
+	assert_int_equal(b->npending, s == BLK_COMMITTED ? REPL : 0);
+	assert_int_equal(w->bs.missing, 0);
+	assert_int_equal(w->bs.corrupt, 0);
+	assert_int_equal(b->open->ntargets, REPL);
+	for (int i = 0; i < REPL; i++) {
+		assert_ptr_equal(b->open->target[i], w->st[i]);
+		assert_int_equal(w->dn[i]->ninval, 0);
+	}
+}
+
+/* The lists were made before the nodes had anything of it. Node 2 has not reported it yet. */
+static void a_list_without_a_block_that_is_written_takes_nothing_from_it(void **state)
+{
+	(void)state;
+	for (enum blk_state s = BLK_OPEN; s <= BLK_COMMITTED; s++) {
+		struct world w;
+		struct blk *b = add_written(&w, s);
+
+		for (int i = 0; i < 2; i++)
+			report(&w, i, B.gs, 0, REPLICA_RBW);
+		for (int i = 0; i < REPL; i++)
+			list_all(&w, i, NULL, 0);
+		assert_int_equal(b->nreps, 2);
+		for (int i = 0; i < 2; i++) {
+			assert_ptr_equal(b->rep[i].st, w.st[i]);
+			assert_int_equal(b->rep[i].state, REPLICA_RBW);
+			assert_false(b->rep[i].corrupt);
+		}
+		is_written_still(&w, b, s);
+		for (int i = 0; i < REPL; i++)
+			report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
+		if (s == BLK_OPEN) {
+			list_all(&w, 0, NULL, 0); /* it has ended, and is not committed */
+			assert_int_equal(b->nreps, REPL);
+			blk_commit(&w.bs, b, &B);
+		}
+		assert_int_equal(b->state, BLK_COMPLETE);
+		assert_int_equal(blk_live(b), REPL);
+		list_all(&w, 0, NULL, 0); /* now it must be in it */
+		assert_int_equal(blk_live(b), REPL - 1);
+		assert_int_equal(b->flags & BLK_UNDER, BLK_UNDER);
+		world_fini(&w);
+	}
+}
+
+/* The node may know of a newer stamp than we do, and of another length. */
+static void a_listed_replica_of_a_block_that_is_open_is_as_good_as_its_stamp(void **state)
+{
+	(void)state;
+	for (uint64_t gs = B.gs - 1; gs <= B.gs + 1; gs++)
+		for (uint32_t rs = REPLICA_FINALIZED; rs <= REPLICA_RWR; rs++) {
+			const struct block r = {B.id, gs, B.len + 1};
+			struct world w;
+			struct blk *b = add_written(&w, BLK_OPEN);
+
+			report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+			list_all(&w, 0, &r, rs);
+			assert_int_equal(b->nreps, 2);
+			assert_int_equal(b->rep[1].corrupt, gs < B.gs);
+			is_written_still(&w, b, BLK_OPEN);
+			world_fini(&w);
+		}
+}
+
+/* It left the pipeline. When the block is complete elsewhere it is deleted, and not before; and not
+ * if the node turns out to have the block after all. */
+static void a_listed_replica_of_an_older_stamp_goes_when_the_block_is_complete(void **state)
+{
+	const struct block older = {B.id, B.gs - 1, B.len};
+
+	(void)state;
+	for (uint32_t rs = REPLICA_FINALIZED; rs <= REPLICA_RWR; rs++) {
+		struct world w;
+		struct blk *b = add_written(&w, BLK_COMMITTED);
+
+		list_all(&w, 0, &older, rs);
+		assert_true(b->rep[0].corrupt);
+		assert_false(blk_enough_as(b, B.gs, B.len, 1));
+		assert_false(blk_enough_as(b, older.gs, older.len, 1));
+		is_written_still(&w, b, BLK_COMMITTED);
+		report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+		assert_int_equal(b->state, BLK_COMPLETE);
+		assert_int_equal(w.dn[0]->ninval, 1);
+		assert_int_equal(w.dn[0]->inval[0].gs, older.gs);
+		assert_int_equal(w.dn[1]->ninval, 0);
+		assert_int_equal(blk_live(b), 1);
+		list_all(&w, 0, &B, REPLICA_FINALIZED);
+		assert_int_equal(blk_live(b), 2);
+		assert_int_equal(b->flags & BLK_CORRUPT, 0);
+		world_fini(&w);
+	}
+}
+
+/* Nothing better was ever reported: its bytes are all that there is. */
+static void the_only_replica_is_not_deleted_for_its_older_stamp(void **state)
+{
+	const struct block older = {B.id, B.gs - 1, B.len};
+	struct world w;
+	struct blk *b = add_written(&w, BLK_COMMITTED);
+
+	(void)state;
+	list_all(&w, 0, &older, REPLICA_FINALIZED);
+	blk_close(&w.bs, b);
+	blocks_expire_pending(&w.bs, UINT64_MAX);
+	assert_int_equal(b->state, BLK_COMPLETE);
+	assert_int_equal(b->flags, BLK_MISSING | BLK_UNDER | BLK_CORRUPT);
+	assert_int_equal(w.dn[0]->ninval, 0);
+	world_fini(&w);
+}
+
+static void a_dead_node_leaves_the_pipeline_of_an_open_block(void **state)
+{
+	struct world w;
+	struct blk *b = add_written(&w, BLK_OPEN);
+
+	(void)state;
+	for (int i = 0; i < REPL; i++)
+		report(&w, i, B.gs, 0, REPLICA_RBW);
+	blocks_forget(&w.bs, w.dn[1], NULL);
+	blocks_sweep(&w.bs, UINT32_MAX);
+	assert_int_equal(b->nreps, REPL - 1);
+	assert_int_equal(b->open->ntargets, REPL - 1);
+	assert_ptr_equal(b->open->target[0], w.st[0]);
+	assert_ptr_equal(b->open->target[1], w.st[2]);
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -138,6 +319,14 @@ int main(void)
 		cmocka_unit_test(what_a_node_that_is_back_has_is_kept),
 		cmocka_unit_test(news_that_come_while_a_list_is_taken_count),
 		cmocka_unit_test(news_that_come_while_unlisted_replicas_are_forgotten_count),
+		cmocka_unit_test(
+			a_replica_finalized_while_its_list_was_on_its_way_is_not_forgotten),
+		cmocka_unit_test(a_list_without_a_block_that_is_written_takes_nothing_from_it),
+		cmocka_unit_test(a_listed_replica_of_a_block_that_is_open_is_as_good_as_its_stamp),
+		cmocka_unit_test(
+			a_listed_replica_of_an_older_stamp_goes_when_the_block_is_complete),
+		cmocka_unit_test(the_only_replica_is_not_deleted_for_its_older_stamp),
+		cmocka_unit_test(a_dead_node_leaves_the_pipeline_of_an_open_block),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,6 +66,86 @@ static void late_news_do_not_take_back_that_a_replica_is_finalised(void **state)
 	}
 }
 
+/* A list of all replicas can be older than the news that came before it. The node that made it has
+ * had its pipeline mended since: no replica goes back to an older stamp. */
+static void late_news_of_an_older_stamp_do_not_take_it_back_either(void **state)
+{
+	(void)state;
+	for (int s = BLK_OPEN; s <= BLK_COMPLETE; s++) {
+		struct world w;
+		struct blk *b;
+
+		world_init(&w);
+		b = add(&w, (enum blk_state)s);
+		report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+		report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+		report(&w, 0, B.gs - 1, B.len, REPLICA_RBW);
+		assert_int_equal(b->nreps, 2);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(b->rep[i].state, REPLICA_FINALIZED);
+			assert_int_equal(b->rep[i].gs, B.gs);
+			assert_false(b->rep[i].corrupt);
+			assert_int_equal(w.dn[i]->ninval, 0);
+		}
+		assert_int_equal(blk_live(b), 2);
+		/* It was started again, and found this on its disk. */
+		report(&w, 0, B.gs - 1, B.len, REPLICA_RWR);
+		assert_int_equal(b->rep[0].state, REPLICA_RWR);
+		assert_true(b->rep[0].corrupt);
+		world_fini(&w);
+	}
+}
+
+/* In the order of time: only the end of a replica completes its block, and ends the wait for it. */
+static void a_replica_counts_from_when_it_is_finalised_on(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_OPEN);
+	blk_set_targets(b, w.st, NULL, 1);
+	report(&w, 0, B.gs, 0, REPLICA_RBW);
+	report(&w, 0, B.gs, B.len, REPLICA_RBW);
+	blk_commit(&w.bs, b, &B);
+	report(&w, 0, B.gs, B.len, REPLICA_RBW);
+	assert_int_equal(b->state, BLK_COMMITTED);
+	assert_int_equal(b->npending, 1);
+	assert_int_equal(blk_live(b), 0);
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(b->state, BLK_COMPLETE);
+		assert_int_equal(b->npending, 0);
+		assert_int_equal(b->nreps, 1);
+		assert_int_equal(blk_live(b), 1);
+		assert_int_equal(w.bs.missing, 0);
+		report(&w, 0, B.gs, 0, REPLICA_RBW); /* and late once more */
+	}
+	world_fini(&w);
+}
+
+/* Of a block that its client has not committed: what counts is what it is about to say of it. */
+static void an_open_block_has_replicas_enough_as_it_is_to_be_committed(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_OPEN);
+	report(&w, 0, B.gs, B.len - 1, REPLICA_FINALIZED);
+	report(&w, 1, B.gs + 1, B.len, REPLICA_FINALIZED);
+	report(&w, 2, B.gs, B.len, REPLICA_RBW);
+	for (int i = 0; i < 3; i++)
+		assert_false(b->rep[i].corrupt);
+	assert_false(blk_enough_as(b, B.gs, B.len, 1));
+	report(&w, 3, B.gs, B.len, REPLICA_FINALIZED);
+	assert_true(blk_enough_as(b, B.gs, B.len, 1));
+	assert_false(blk_enough_as(b, B.gs, B.len, 2));
+	world_fini(&w);
+}
+
 static void a_report_of_damage_is_about_one_replica_of_one_stamp(void **state)
 {
 	struct world w;
@@ -573,6 +653,9 @@ int main(void)
 		cmocka_unit_test(a_replica_found_corrupt_before_it_is_reported_is_not_good),
 		cmocka_unit_test(every_reported_replica_is_judged_by_the_rule),
 		cmocka_unit_test(late_news_do_not_take_back_that_a_replica_is_finalised),
+		cmocka_unit_test(late_news_of_an_older_stamp_do_not_take_it_back_either),
+		cmocka_unit_test(a_replica_counts_from_when_it_is_finalised_on),
+		cmocka_unit_test(an_open_block_has_replicas_enough_as_it_is_to_be_committed),
 		cmocka_unit_test(a_report_of_damage_is_about_one_replica_of_one_stamp),
 		cmocka_unit_test(replicas_count_on_nodes_that_stay),
 		cmocka_unit_test(an_unknown_replica_is_deleted_but_not_in_the_first_report),

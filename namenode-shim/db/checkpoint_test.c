@@ -2,7 +2,8 @@
 /* What must hold: with the journal on, every commit is there after the process died, and after the
  * machine died and left data.mdb as rubbish; what was held may be gone then, and its ids are not
  * given again; what was aborted or failed is not there; a clean stop leaves data.mdb alone; without
- * room for a checkpoint LMDB syncs as ever. */
+ * room for a checkpoint LMDB syncs as ever. A checkpoint counts when it was checked, and it and its
+ * name are on the disk. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,12 +12,16 @@
 // clang-format on
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
 #include "namenode-shim/db/checkpoint.h"
+#include "namenode-shim/db/db_check.h"
 
 #include "common/base/test_random.h"
 #include "namenode-shim/test_db.h"
@@ -25,18 +30,28 @@
 #define VALUE_MAX 3000
 #define WAIT_MS 20000
 
-/* The first sync of current/ that finds a mark fails. */
+/* The first sync of current/ that finds a mark fails; */
 static const char *mark_to_fail;
+/* or that of a checkpoint before it has its name, or of current/ when it has just got it. */
+static const char *copy_to_fail, *name_to_fail;
+static char mark[128]; /* where it will be */
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 int __wrap_fsync(int fd)
 {
-	struct stat st;
+	struct stat st, is = {0};
 
-	if (!mark_to_fail || fstat(fd, &st) < 0 || !S_ISDIR(st.st_mode) ||
-	    access(mark_to_fail, F_OK) < 0)
+	if (fstat(fd, &st) < 0)
+		return -1;
+	if (copy_to_fail && !stat(copy_to_fail, &is) && is.st_ino == st.st_ino)
+		copy_to_fail = NULL;
+	else if (name_to_fail && S_ISDIR(st.st_mode) && !access(name_to_fail, F_OK) &&
+		 access(mark, F_OK))
+		name_to_fail = NULL;
+	else if (mark_to_fail && S_ISDIR(st.st_mode) && !access(mark_to_fail, F_OK))
+		mark_to_fail = NULL;
+	else
 		return __real_fsync(fd);
-	mark_to_fail = NULL;
 	errno = EIO;
 	return -1;
 }
@@ -52,6 +67,30 @@ int __wrap_fdatasync(int fd)
 	data_to_fail = false;
 	errno = EIO;
 	return -1;
+}
+
+/* So many questions for room are answered as it is, then there is none. */
+static int room_looks = INT_MAX;
+int __real_statvfs64(const char *path, struct statvfs *ret);
+int __wrap_statvfs64(const char *path, struct statvfs *ret);
+int __wrap_statvfs64(const char *path, struct statvfs *ret)
+{
+	const int rc = __real_statvfs64(path, ret);
+
+	if (!room_looks)
+		ret->f_bavail = 0;
+	else if (room_looks < INT_MAX)
+		room_looks--;
+	return rc;
+}
+
+static bool check_to_fail; /* each one */
+int __real_db_check_file(const char *path, struct db_check_sum *ret, struct err *err);
+int __wrap_db_check_file(const char *path, struct db_check_sum *ret, struct err *err);
+int __wrap_db_check_file(const char *path, struct db_check_sum *ret, struct err *err)
+{
+	return check_to_fail ? err_set(err, -EBADMSG, "%s is damaged", path)
+			     : __real_db_check_file(path, ret, err);
 }
 
 static void fill(uint8_t *p, size_t len)
@@ -321,7 +360,6 @@ static void without_a_checkpoint_lmdb_syncs(void **state)
 
 static void a_mark_that_was_not_synced_goes_away(void **state)
 {
-	char mark[128];
 	struct test_db d;
 
 	(void)state;
@@ -338,6 +376,125 @@ static void a_mark_that_was_not_synced_goes_away(void **state)
 		commit(&d);
 	assert_false(exists(&d, "unsynced"));
 	assert_false(exists(&d, "checkpoint.mdb"));
+	assert_int_equal(digest_after(&d, false), digest(d.db));
+	test_db_fini(&d);
+}
+
+/* Changes until the first try to make a checkpoint has failed. */
+static void try_in_vain(struct test_db *d, bool (*is_over)(void))
+{
+	assert_int_equal(db_log_start(d->db, NULL, NULL), 0);
+	/* until LMDB is alone again */
+	for (int ms = 0; !is_over() || exists(d, "journal.1"); ms++) {
+		assert_true(ms < WAIT_MS);
+		commit(d);
+		(void)poll(NULL, 0, 1);
+	}
+	for (int i = 0; i < 30; i++)
+		commit(d);
+	assert_false(exists(d, "unsynced"));
+	assert_false(exists(d, "checkpoint.mdb"));
+	assert_int_equal(digest_after(d, false), digest(d->db));
+}
+
+static bool has_failed(void)
+{
+	return !copy_to_fail && !name_to_fail;
+}
+
+static bool is_full(void)
+{
+	return !room_looks;
+}
+
+static void a_checkpoint_counts_when_it_and_its_name_are_on_the_disk(void **state)
+{
+	(void)state;
+	for (int name = 0; name < 2; name++) {
+		struct test_db d;
+		char path[128];
+
+		test_db_init(&d);
+		snprintf(path, sizeof(path), "%s/current/checkpoint.%s", d.dir,
+			 name ? "mdb" : "tmp");
+		snprintf(mark, sizeof(mark), "%s/current/unsynced", d.dir);
+		*(name ? &name_to_fail : &copy_to_fail) = path;
+		try_in_vain(&d, has_failed);
+		test_db_fini(&d);
+	}
+}
+
+/* There was room when the journal began. */
+static void a_checkpoint_leaves_the_disk_room(void **state)
+{
+	struct test_db d;
+
+	(void)state;
+	test_db_init(&d);
+	room_looks = 1;
+	try_in_vain(&d, is_full);
+	room_looks = INT_MAX;
+	test_db_fini(&d);
+}
+
+/* Its process ends: what it has mapped cannot be believed, and the old files are as they were. */
+static void a_damaged_checkpoint_takes_the_place_of_none(void **state)
+{
+	struct err err = ERR_INIT;
+	struct test_db d;
+	int status = 0;
+	pid_t child;
+
+	(void)state;
+	test_db_init(&d);
+	db_close(d.db);
+	d.db = NULL;
+	child = fork();
+	if (!child) {
+		alarm(WAIT_MS / 1000);
+		if (db_open(d.dir, &d.db, &err) < 0 || db_log_start(d.db, NULL, NULL))
+			_exit(2);
+		check_to_fail = true;
+		while (!exists(&d, "checkpoint.mdb")) {
+			uint64_t key = 1;
+
+			if (txn_write_begin(d.db, &d.t) ||
+			    txn_put(&d.t, d.db->quota, &key, sizeof(key), "x", 1) ||
+			    txn_write_commit(&d.t))
+				_exit(3);
+		}
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 1);
+	assert_false(exists(&d, "checkpoint.mdb"));
+	test_db_reopen(&d);
+	test_db_fini(&d);
+}
+
+/* 32 MiB of changes that nobody waits for fill a segment. */
+static void what_is_held_is_on_the_disk_before_the_next_segment(void **state)
+{
+	static uint8_t val[1 << 20];
+	struct test_db d;
+
+	(void)state;
+	test_db_init(&d);
+	log_on(&d);
+	db_flush(d.db);
+	db_wait_synced(d.db);
+	data_to_fail = true; /* its sync alone: nobody else asks for one */
+	for (uint64_t i = 0; data_to_fail; i++) {
+		const uint64_t k = i % 4;
+
+		assert_true(i < 48);
+		fill(val, 16);
+		assert_int_equal(txn_write_begin(d.db, &d.t), 0);
+		assert_int_equal(txn_put(&d.t, d.db->quota, &k, sizeof(k), val, sizeof(val)), 0);
+		assert_true(txn_write_commit_later(&d.t, true) >= 0);
+	}
+	assert_false(exists(&d, "unsynced")); /* data.mdb has them */
 	assert_int_equal(digest_after(&d, false), digest(d.db));
 	test_db_fini(&d);
 }
@@ -503,6 +660,10 @@ int main(void)
 		cmocka_unit_test(a_full_map_takes_nothing),
 		cmocka_unit_test(without_a_checkpoint_lmdb_syncs),
 		cmocka_unit_test(a_mark_that_was_not_synced_goes_away),
+		cmocka_unit_test(a_checkpoint_counts_when_it_and_its_name_are_on_the_disk),
+		cmocka_unit_test(a_checkpoint_leaves_the_disk_room),
+		cmocka_unit_test(a_damaged_checkpoint_takes_the_place_of_none),
+		cmocka_unit_test(what_is_held_is_on_the_disk_before_the_next_segment),
 		cmocka_unit_test(a_record_that_is_lost_leaves_the_change_to_lmdb),
 		cmocka_unit_test(what_is_held_outlives_a_kill_and_its_id_a_power_cut),
 		cmocka_unit_test(what_is_missing_or_damaged_is_told_before_anything_changes),

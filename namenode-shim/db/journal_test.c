@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: records come back in order, whole and once; a torn last record counts as not
  * written; a broken one with others behind it, and a missing one, are told; what could not be
- * written is not there. */
+ * written or synced is not there, and stays so after a power cut. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -25,6 +27,51 @@
 
 static char dir[64];
 static struct err e;
+
+/* ---- a disk that fails once ---- */
+
+/* The next record is written, and the caller is told that it is not; or its sync fails; or that of
+ * the directory. */
+static bool record_to_fail, data_to_fail, name_to_fail;
+static unsigned int data_syncs; /* that did not fail */
+
+ssize_t __real_pwritev64(int fd, const struct iovec *iov, int n, off_t at);
+ssize_t __wrap_pwritev64(int fd, const struct iovec *iov, int n, off_t at);
+ssize_t __wrap_pwritev64(int fd, const struct iovec *iov, int n, off_t at)
+{
+	const ssize_t done = __real_pwritev64(fd, iov, n, at);
+
+	if (!record_to_fail || n < 2)
+		return done;
+	record_to_fail = false;
+	errno = EIO;
+	return -1;
+}
+
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+int __wrap_fdatasync(int fd)
+{
+	data_syncs += !data_to_fail;
+	if (!data_to_fail)
+		return __real_fdatasync(fd);
+	data_to_fail = false;
+	errno = EIO;
+	return -1;
+}
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd)
+{
+	struct stat st;
+
+	if (!name_to_fail || fstat(fd, &st) < 0 || !S_ISDIR(st.st_mode))
+		return __real_fsync(fd);
+	name_to_fail = false;
+	errno = EIO;
+	return -1;
+}
 
 struct seen {
 	uint64_t first, count, bytes;
@@ -250,6 +297,44 @@ static void what_could_not_be_written_is_not_there(void **state)
 	free(large);
 }
 
+/* It may be on the disk all the same: it is taken back there, before anybody is told. The next one
+ * is written in its place. */
+static void a_record_that_failed_never_comes_back(void **state)
+{
+	(void)state;
+	for (int sync = 0; sync < 2; sync++) {
+		struct journal *j = filled(10 * (uint64_t)sync + 1, 10 * (uint64_t)sync + 3);
+		const uint64_t after = 10 * (uint64_t)sync, next = after + 4;
+
+		record_to_fail = !sync;
+		data_to_fail = sync;
+		data_syncs = 0;
+		assert_int_equal(add(j, next), -EIO);
+		assert_false(record_to_fail || data_to_fail);
+		assert_int_equal(data_syncs, 1);
+		assert_false(journal_is_ahead(j));
+		assert_int_equal(read_after(after, 0).count, 3);
+		assert_int_equal(add(j, next), 0);
+		assert_int_equal(add(j, next + 1), 0);
+		assert_int_equal(read_after(after, 0).count, 5);
+		journal_free(j);
+		assert_int_equal(journal_drop(dir, UINT64_MAX), 0);
+	}
+}
+
+static void a_segment_without_a_name_on_the_disk_is_not_begun(void **state)
+{
+	struct journal *j = NULL;
+	char path[128];
+
+	(void)state;
+	name_to_fail = true;
+	assert_int_equal(journal_new(dir, 1, &j), -EIO);
+	assert_false(name_to_fail);
+	path_of(path, sizeof(path), 1);
+	assert_int_equal(access(path, F_OK), -1);
+}
+
 static void a_failed_reader_ends_it(void **state)
 {
 	struct seen s = {.fail_at = 3};
@@ -285,6 +370,8 @@ int main(void)
 		T(of_records_that_were_not_synced_any_may_be_lost),
 		T(what_is_undone_does_not_count),
 		T(what_could_not_be_written_is_not_there),
+		T(a_record_that_failed_never_comes_back),
+		T(a_segment_without_a_name_on_the_disk_is_not_begun),
 		T(a_failed_reader_ends_it),
 	};
 

@@ -44,6 +44,8 @@ static struct {
 	void *msg;
 	int rc;
 	bool result;
+	const char *exception; /* class; NULL: none */
+	int64_t block;         /* that addBlock gave */
 } calls[CALLS];
 
 static atomic_uint calls_run;
@@ -67,8 +69,12 @@ static inline int run_call(struct req *q, const void *in)
 	if (!m)
 		abort();
 	calls[q->arg].rc = m->run(q, calls[q->arg].msg);
+	calls[q->arg].exception = q->exception.cls;
 	if (!strcmp(m->name, "recoverLease"))
 		calls[q->arg].result = ((Hd__RecoverLeaseResponseProto *)q->out)->result;
+	if (!strcmp(m->name, "addBlock") && !calls[q->arg].rc)
+		calls[q->arg].block =
+			(int64_t)((Hd__AddBlockResponseProto *)q->out)->block->b->blockid;
 	calls_run++;
 	return calls[q->arg].rc;
 }

@@ -100,11 +100,13 @@ static int update_pipeline(struct req *q, const void *in)
 			client_block_text(q, m->oldblock),
 			(unsigned long long)client_block(m->oldblock).len,
 			client_block_text(q, m->newblock), (unsigned long long)now.len);
-	if (n->ec && now.len > inode_block_max(n))
+	/* Its bytes are not charged here: complete() would give quotas back what they never had. */
+	if (now.len > inode_block_max(n))
 		return exception_throw(&q->exception, EXC_IO,
-				       "Update %s to %llu bytes, more than a group of %s has",
+				       "Update %s to %llu bytes, more than the block size %llu",
 				       client_block_text(q, m->oldblock),
-				       (unsigned long long)now.len, n->ec->name);
+				       (unsigned long long)now.len,
+				       (unsigned long long)inode_block_max(n));
 	now.id = last->b.id;
 	last->b = now;
 	e = ns_effect(&q->ns, EFFECT_BLOCK_PIPELINE);
