@@ -169,6 +169,35 @@ static void an_order_to_delete_stops_no_writer_of_a_newer_stamp(void **state)
 	}
 }
 
+static int count_replicas(void *arg, const struct replica_info *i)
+{
+	(void)i;
+	++*(int *)arg;
+	return 0;
+}
+
+/* A NameNode that is started anew would count on it, and may have others deleted. */
+static void what_is_to_be_deleted_once_nobody_uses_it_is_in_no_report(void **state)
+{
+	struct fix *f = *state;
+	struct stopper st = {false, NULL};
+	struct write_request q = create_request(5, 1001);
+	int n = 0;
+
+	q.stop = stop_writer;
+	q.stop_arg = &st.asked;
+	assert_int_equal(replica_write_open(f->bp, &q, &st.w, &f->err), 0);
+	assert_int_equal(store_each(f->bp, 0, count_replicas, &n), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(replica_invalidate(f->bp, &(struct block){5, 1001, 0}, true), 0);
+	assert_int_equal(store_each(f->bp, 0, count_replicas, &n), 0);
+	assert_int_equal(n, 1);
+	while (!atomic_load(&st.asked))
+		nap();
+	replica_write_close(st.w, false);
+	fix_wait_gone(f, 5);
+}
+
 static void close_recovery_finalizes_at_the_new_stamp(void **state)
 {
 	struct fix *f = *state;
@@ -222,6 +251,7 @@ int main(void)
 		T(an_append_with_the_stamp_that_the_block_has_is_taken),
 		T(streaming_recovery_stops_the_old_writer_and_cuts_to_acked),
 		T(an_order_to_delete_stops_no_writer_of_a_newer_stamp),
+		T(what_is_to_be_deleted_once_nobody_uses_it_is_in_no_report),
 		T(close_recovery_finalizes_at_the_new_stamp),
 		T(a_temporary_replica_is_invisible_and_goes_when_dropped),
 	};
