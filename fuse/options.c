@@ -142,7 +142,7 @@ static void help(void)
 	      "  -o overlay_size=MIB   and how much of them, of all files (1024)\n"
 	      "  -o readahead=KIB      how far the kernel reads ahead; needs root (4096)\n"
 	      "  -o threads=N          requests at the same time (500)\n"
-	      "  -o streams=N          files that are written and keep their connection (1000); others connect again\n"
+	      "  -o streams=N          files written that keep their connection (1000); others connect anew\n"
 	      "  -o passthrough        the kernel reads replicas on this machine by itself, unverified; needs root\n"
 	      "  -o nonempty           mount over a directory that has entries\n"
 	      "  -o conf=DIR           as --conf, for fstab\n"

@@ -27,15 +27,16 @@ static const struct cli_command COMMANDS[] = {
 	{"mv", cmd_mv, "fJ", OPERANDS_REMOTE, 2, -1, "PATH... TARGET",
 	 "Rename; into TARGET when it is a directory."},
 	{"stat", cmd_stat, "J", OPERANDS_REMOTE, 1, -1, "PATH...",
-	 "All that the NameNode knows of a path, and where its blocks are."},
+	 "All that is known of a path, and where its blocks are."},
 	{"df", cmd_df, "hJ", OPERANDS_REMOTE, 0, 0, "",
 	 "Capacity, used and free bytes of the cluster."},
 	{"du", cmd_du, "shJ", OPERANDS_REMOTE, 0, -1, "[PATH]...",
-	 "Bytes of files below each entry, and what data nodes have of them, all replicas together (in an Apache cluster: should have)."},
+	 "Bytes of files below each entry, and of all their replicas.\n"
+	 "(In an Apache cluster: what the replicas should have.)"},
 	{"touch", cmd_touch, "J", OPERANDS_REMOTE, 1, -1, "PATH...",
 	 "Make empty files; of existing ones, set the times to now."},
 	{"append", cmd_append, "jqNJ", OPERANDS_LAST_REMOTE, 2, -1, "LOCAL... PATH",
-	 "Write local files (`-`: standard input) to the end of PATH, one after another; it is made when it\n"
+	 "Write local files (`-`: standard input) to the end of PATH; it is made when it\n"
 	 "is missing. Interrupted, PATH keeps what had arrived."},
 	{"truncate", cmd_truncate, "wJ", OPERANDS_FIRST_OTHER, 2, -1, "LENGTH PATH...",
 	 "Cut files to LENGTH. Inside a block the data nodes need some seconds, in which the file is not\n"
@@ -54,7 +55,7 @@ static const struct cli_command COMMANDS[] = {
 	{"chgrp", cmd_chgrp, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "GROUP PATH...",
 	 "Change the group."},
 	{"acl", cmd_acl, "rJ", OPERANDS_FIRST_OTHER, 2, -1, "OPERATION [ENTRY,...] PATH...",
-	 "Access control lists; -r for all below. An ENTRY is [default:]user|group|mask|other:[NAME]:rwx. Operations:\n"
+	 "Access control lists; -r for all below. An ENTRY is [default:]user|group|mask|other:[NAME]:rwx.\nOperations:\n"
 	 "get PATH...             the whole list, with what the mask leaves of an entry\n"
 	 "set ENTRIES PATH...     these instead of what is there; access and default entries apart\n"
 	 "modify ENTRIES PATH...  add these, or change them\n"
@@ -73,7 +74,7 @@ static const struct cli_command COMMANDS[] = {
 	 "unset PATH...           take the policy of directories away; that of their parents holds\n"
 	 "enable|disable POLICY...\n"
 	 "                        may new files use it\n"
-	 "add POLICY...           make RS-4-2-64k known: codec, data and parity units, cell size (64k to 4m pay)\n"
+	 "add POLICY...           make RS-4-2-64k known: codec, data and parity units, cell size\n"
 	 "remove POLICY...        of those that were added\n"
 	 "verify PATH...          read all units of files and compare parity with data; each unit that is\n"
 	 "                        missing or wrong is named, and the status is 1 then; -r for directories\n"
