@@ -2,6 +2,7 @@
 /* What must be so in a history, at each deletion and at its end (sim.h). */
 #include <string.h>
 
+#include "common/erasure/geometry.h"
 #include "namenode-shim/base/arena.h"
 #include "namenode-shim/blocks/blocks.h"
 #include "namenode-shim/namespace/inode.h"
@@ -35,8 +36,12 @@ bool check_block(int64_t id, struct block *ret, bool *ret_open)
 	bool found = false;
 
 	for (uint32_t i = 0; n && i < n->nblocks && !found; i++) {
-		found = n->blocks[i].b.id == id;
+		found = n->blocks[i].b.id == (ec_id_is_striped(id) ? ec_id_group(id) : id);
 		*ret = n->blocks[i].b;
+		if (ec_id_is_striped(id)) {
+			ret->id = id;
+			ret->len = group_unit_len(ret->len, ec_id_unit(id));
+		}
 		/* of the last block of a file that is cut no more is needed */
 		if (n->truncating && i == n->nblocks - 1 && n->truncate_to < ret->len)
 			ret->len = n->truncate_to;
@@ -119,7 +124,10 @@ void check_delete(const struct sim_node *d, const struct sim_replica *r)
 	struct block b;
 	bool open;
 
-	if (!check_block(r->b.id, &b, &open) || !has_bytes(r, &b) || check_others(&b, d, false))
+	if (!check_block(r->b.id, &b, &open) || !has_bytes(r, &b))
+		return;
+	if (ec_id_is_striped(b.id) ? open || group_others(r, d) >= UNITS_NEEDED
+				   : check_others(&b, d, false) > 0)
 		return;
 	say_holders(b.id);
 	sim_wrong("%s is told to delete the last good replica of %lld_%llu", d->uuid,
@@ -195,6 +203,16 @@ static void check_known(const struct block *b, uint32_t repl)
 			  k ? blk_live(k) : 0u, k ? k->npending : 0u);
 }
 
+/* That have bytes. */
+static uint32_t group_units(const struct block *b)
+{
+	uint32_t n = 0;
+
+	for (unsigned u = 0; u < UNITS; u++)
+		n += group_unit_len(b->len, u) > 0;
+	return n;
+}
+
 static void check_file(const struct sim_file *f)
 {
 	struct arena a = {0};
@@ -215,8 +233,11 @@ static void check_file(const struct sim_file *f)
 		sim_wrong("%s has %lld bytes, %u were acknowledged", f->path,
 			  n ? (long long)length_of(n) : -1ll, f->len);
 	for (uint32_t i = 0; n && i < n->nblocks; i++) {
-		check_replicas(f, &n->blocks[i].b, begins);
-		check_known(&n->blocks[i].b, f->repl);
+		if (f->ec)
+			group_check(f, &n->blocks[i].b);
+		else
+			check_replicas(f, &n->blocks[i].b, begins);
+		check_known(&n->blocks[i].b, f->ec ? group_units(&n->blocks[i].b) : f->repl);
 		begins += (uint32_t)n->blocks[i].b.len;
 	}
 	arena_free(&a);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/erasure/geometry.h"
 #include "common/wire/block_report.h"
 #include "namenode-shim/db/db.h"
 #include "namenode-shim/simulator/sim.h"
@@ -107,8 +108,7 @@ static void sender_init(struct sender *s, const struct sim_node *d)
 	s->storage.storageuuid = s->storage_id;
 }
 
-static int node_call(const struct sim_node *d, struct sim_call *c, const char *method,
-		     const void *msg)
+int node_call(const struct sim_node *d, struct sim_call *c, const char *method, const void *msg)
 {
 	sim_submit(c, method, msg, d->ip);
 	for (int i = 0; !c->stat.calls && i < 1000; i++)
@@ -275,7 +275,7 @@ static void do_delete(struct sim_node *d, const struct block *b)
 	node_remove(d, r);
 }
 
-static struct sim_order *order_add(struct sim_node *d, const struct block *b, int kind)
+struct sim_order *order_add(struct sim_node *d, const struct block *b, int kind)
 {
 	struct sim_order *o;
 
@@ -287,7 +287,7 @@ static struct sim_order *order_add(struct sim_node *d, const struct block *b, in
 	return o;
 }
 
-static void order_target(struct sim_order *o, const Hd__DatanodeInfoProto *t)
+void order_target(struct sim_order *o, const Hd__DatanodeInfoProto *t)
 {
 	const struct sim_node *to = node_of(t->id->datanodeuuid);
 
@@ -320,10 +320,13 @@ static void take_recovery_command(struct sim_node *d, const Hdd__BlockRecoveryCo
 		const Hd__RecoveringBlockProto *r = c->blocks[i];
 		const struct block b = {(int64_t)r->block->b->blockid, r->block->b->generationstamp,
 					r->block->b->numbytes};
-		struct sim_order *o = order_add(d, &b, SIM_RECOVER);
+		struct sim_order *o =
+			order_add(d, &b, r->ecpolicy ? SIM_RECOVER_GROUP : SIM_RECOVER);
 
 		if (!o)
 			continue;
+		for (size_t k = 0; r->ecpolicy && k < r->blockindices.len && k < NODES; k++)
+			o->unit[k] = r->blockindices.data[k];
 		o->new_gs = r->newgenstamp;
 		o->cut = r->truncateblock ? (int64_t)r->truncateblock->numbytes : -1;
 		for (size_t k = 0; k < r->block->n_locs; k++)
@@ -360,6 +363,8 @@ static void node_heartbeat(struct sim_node *d)
 				take_block_command(d, r->cmds[i]->blkcmd);
 			if (r->cmds[i]->recoverycmd)
 				take_recovery_command(d, r->cmds[i]->recoverycmd);
+			if (r->cmds[i]->blkecreconstructioncmd)
+				group_take_rebuilds(d, r->cmds[i]->blkecreconstructioncmd);
 		}
 	}
 	sim_call_end(&c);
@@ -385,6 +390,7 @@ static void do_copy(struct sim_node *d, const struct sim_order *o)
 		copy = *r;
 		n = node_add(to, &copy.b, REPLICA_FINALIZED);
 		memcpy(n->byte, copy.byte, sizeof(n->byte));
+		n->group_len = copy.group_len;
 		node_tell(to, &n->b, NEWS_ONE);
 		sim_say("%s: copies %lld_%llu to %s", d->uuid, (long long)o->b.id,
 			(unsigned long long)o->b.gs, to->uuid);
@@ -554,6 +560,12 @@ static void do_order(struct sim_node *d, uint32_t i)
 	case SIM_RECOVER:
 		do_recover(d, &o);
 		break;
+	case SIM_RECOVER_GROUP:
+		group_recover(d, &o);
+		break;
+	case SIM_DECODE:
+		group_decode(d, &o);
+		break;
 	}
 }
 
@@ -630,7 +642,9 @@ void node_lose_some(void)
 		return;
 	r = &d->rep[sim_below(d->nreps)];
 	if (!check_block(r->b.id, &b, &open) || open || r->b.gs != b.gs || r->b.len != b.len ||
-	    r->state != REPLICA_FINALIZED || check_others(&b, d, true) < 2)
+	    r->state != REPLICA_FINALIZED ||
+	    (ec_id_is_striped(b.id) ? group_others(r, d) <= UNITS_NEEDED
+				    : check_others(&b, d, true) < 2))
 		return;
 	if (sim_chance(50)) {
 		sim_say("%s: loses %lld", d->uuid, (long long)b.id);

@@ -10,7 +10,7 @@
  * cut off, lose replicas and come back, and the NameNode is started anew. Then all faults end, time
  * goes on, and the model says what must be so (check.c). Bytes are numbers that were never written
  * before, so that a mixed, old or foreign byte is seen as such.
- * What is not modelled: erasure coding, several storages of a node, the disk of the NameNode
+ * What is not modelled: several storages of a node, the disk of the NameNode
  * (nn_crash and nn_checkpoint have that).
  * Time: a turn of the NameNode takes 50 us; a wait ends at its deadline at once.
  */
@@ -24,13 +24,16 @@
 #include "namenode-shim/nn.h"
 #include "namenode-shim/req.h"
 
-#define NODES 5
+#define NODES 6
 #define WRITERS 4
 #define FILES 6
 #define BLOCK_MAX 16 /* bytes of a block */
 #define BLOCKS_MAX 4 /* of a file */
 #define FILE_MAX (BLOCK_MAX * BLOCKS_MAX)
-#define REPLICAS_MAX 192 /* of a node */
+#define UNITS 5 /* of RS-3-2-1024k; their bytes are not modelled, only how many */
+#define UNITS_NEEDED 3
+#define GROUP_BLOCK (1u << 20) /* block size of a striped file */
+#define REPLICAS_MAX 192       /* of a node */
 #define QUEUE_MAX 256
 
 /* ---- calls ---- */
@@ -54,6 +57,7 @@ struct sim_replica {
 	uint64_t recovery;
 	bool bad; /* its bytes are not what was written */
 	uint32_t byte[BLOCK_MAX];
+	uint32_t group_len; /* of a unit: data bytes of its group */
 };
 
 struct sim_news {
@@ -62,11 +66,13 @@ struct sim_news {
 };
 
 struct sim_order {
-	enum { SIM_COPY, SIM_RECOVER } kind;
+	enum { SIM_COPY, SIM_RECOVER, SIM_RECOVER_GROUP, SIM_DECODE } kind;
 	struct block b;
 	uint64_t new_gs;
 	int64_t cut; /* length to cut to; -1: none */
 	int to[NODES], n;
+	uint8_t unit
+		[NODES]; /* of a group: of each of these nodes; of SIM_DECODE: to be made there */
 };
 
 struct sim_node {
@@ -98,6 +104,7 @@ struct sim_file {
 	/* acknowledged; of one that is left it may have up to `tried` */
 	uint32_t len, tried;
 	uint32_t byte[FILE_MAX];
+	bool ec;
 	uint32_t repl;
 	uint32_t begins; /* its last block */
 	/* the NameNode was started anew since that was added: when its nodes are away it cannot
@@ -112,7 +119,7 @@ struct sim_writer {
 	struct sim_file *to;   /* of a rename */
 	struct block b;        /* id 0: no block; len: of what is acknowledged */
 	uint32_t begins;       /* where the block begins in the file */
-	int at[NODES], n;      /* its pipeline */
+	int at[NODES], n;      /* its pipeline; of a group: node of each unit, or -1 */
 	uint32_t avoid;        /* nodes, as bits */
 	bool broken, closed_block;
 	uint64_t next_gs;
@@ -138,6 +145,7 @@ enum sim_part {
 	SIM_LOSS,    /* of replicas */
 	SIM_RESTART, /* of the NameNode */
 	SIM_LATE,    /* news and orders wait */
+	SIM_EC,      /* striped files */
 	SIM_PARTS
 };
 extern const char *const sim_part_names[SIM_PARTS];
@@ -196,6 +204,10 @@ void node_start(struct sim_node *d);
 struct sim_replica *node_find(struct sim_node *d, int64_t id);
 struct sim_replica *node_add(struct sim_node *d, const struct block *b, enum replica_state state);
 void node_remove(struct sim_node *d, struct sim_replica *r);
+/** @method answered; *c holds what it said. */
+int node_call(const struct sim_node *d, struct sim_call *c, const char *method, const void *msg);
+struct sim_order *order_add(struct sim_node *d, const struct block *b, int kind);
+void order_target(struct sim_order *o, const Hd__DatanodeInfoProto *t);
 void node_tell(struct sim_node *d, const struct block *b,
 	       Hdd__ReceivedDeletedBlockInfoProto__BlockStatus status);
 struct sim_node *node_of(const char *uuid);
@@ -211,6 +223,21 @@ void writer_answered(struct sim_writer *w);
 void writer_renew(struct sim_writer *w);
 /** Whatever it does, it gives up. */
 void writer_vanish(struct sim_writer *w);
+
+/* groups.c: the same of striped files */
+void group_setup(struct sim_writer *w, const Hd__LocatedBlockProto *lb);
+/** A step of its writer, who has a group. True: it is done, and may be told to the NameNode. */
+bool group_go_on(struct sim_writer *w);
+/** The units that are left go on at the new stamp. False: too few. */
+bool group_reopen(struct sim_writer *w);
+void group_take_rebuilds(struct sim_node *d, const Hdd__BlockECReconstructionCommandProto *c);
+void group_decode(struct sim_node *d, const struct sim_order *o);
+void group_recover(struct sim_node *d, const struct sim_order *o);
+void group_check(const struct sim_file *f, const struct block *b);
+/** How many units beside that of @d can be read? */
+uint32_t group_others(const struct sim_replica *unit, const struct sim_node *but);
+/** Bytes of a unit of a group of @len. */
+uint64_t group_unit_len(uint64_t len, unsigned unit);
 
 /* check.c */
 /** Files that were left, or are cut, may be closed by now. */

@@ -19,9 +19,9 @@
 
 struct sim sim;
 
-const char *const sim_part_names[SIM_PARTS] = {"append",      "truncate", "rename",  "remove",
-					       "replication", "leases",   "gone",    "crash",
-					       "unlink",      "loss",     "restart", "late"};
+const char *const sim_part_names[SIM_PARTS] = {
+	"append", "truncate", "rename", "remove",  "replication", "leases", "gone",
+	"crash",  "unlink",   "loss",   "restart", "late",        "ec"};
 
 /* ---- time and chance ---- */
 
@@ -125,6 +125,7 @@ static void configure(void)
 	static const char *const keys[][2] = {
 		{"fs.defaultFS", "hdfs://127.0.0.1:0"},
 		{"dfs.shim.journal", "false"},
+		{"dfs.namenode.ec.system.default.policy", "RS-3-2-1024k"},
 		{"dfs.namenode.fs-limits.min-block-size", "1"},
 		{"dfs.namenode.heartbeat.recheck-interval", "15000"},
 		{"dfs.namenode.lease-hard-limit-sec", "180"},

@@ -40,9 +40,11 @@ struct node_list {
 	size_t n;
 };
 
+/* -1: of a unit that is lost. */
 static void list_add_node(struct node_list *l, int node)
 {
-	const struct sim_node *d = &sim.node[node];
+	static const struct sim_node nobody = {.uuid = "null", .ip = "null"};
+	const struct sim_node *d = node < 0 ? &nobody : &sim.node[node];
 	const size_t i = l->n++;
 
 	hd__datanode_idproto__init(&l->id[i]);
@@ -216,6 +218,7 @@ static void then_created(struct sim_writer *w)
 	f->id = r->fs->fileid;
 	f->len = f->tried = f->begins = 0;
 	f->forgotten = false;
+	f->ec = w->arg;
 	f->repl = r->fs->block_replication;
 }
 
@@ -232,6 +235,11 @@ static void create(struct sim_writer *w, struct sim_file *f)
 	m.createparent = 1;
 	m.replication = 1 + sim_below(4);
 	m.blocksize = BLOCK_MAX;
+	w->arg = sim_may(SIM_EC) && sim_chance(35);
+	if (w->arg) {
+		m.ecpolicyname = (char *)(uintptr_t) "RS-3-2-1024k";
+		m.blocksize = GROUP_BLOCK;
+	}
 	w->file = f;
 	call(w, "create", &m, then_created);
 }
@@ -271,6 +279,10 @@ static void then_added(struct sim_writer *w)
 	}
 	w->begins = w->file->begins = w->file->len;
 	w->file->forgotten = false;
+	if (w->file->ec) {
+		group_setup(w, r->block);
+		return;
+	}
 	take_pipeline(w, r->block);
 	for (int i = 0; i < w->n; i++) {
 		struct sim_node *d = &sim.node[w->at[i]];
@@ -381,6 +393,16 @@ static void join_node(struct sim_writer *w)
 	w->at[w->n++] = (int)(d - sim.node);
 }
 
+static int pipeline_reopen(struct sim_writer *w)
+{
+	int n = 0;
+
+	for (int i = 0; i < w->n; i++)
+		if (!(w->avoid >> w->at[i] & 1) && reopen(w, &sim.node[w->at[i]]))
+			w->at[n++] = w->at[i];
+	return w->n = n;
+}
+
 static void then_stamped(struct sim_writer *w)
 {
 	const Hd__UpdateBlockForPipelineResponseProto *r =
@@ -393,15 +415,15 @@ static void then_stamped(struct sim_writer *w)
 	if (failed(w))
 		return;
 	w->next_gs = r->block->b->generationstamp;
-	for (int i = 0; i < w->n; i++)
-		if (!(w->avoid >> w->at[i] & 1) && reopen(w, &sim.node[w->at[i]]))
-			w->at[n++] = w->at[i];
-	w->n = n;
+	if (w->file->ec)
+		n = group_reopen(w);
+	else
+		n = pipeline_reopen(w);
 	if (!n) {
-		give_up(w, "no node is left");
+		give_up(w, "too few nodes are left");
 		return;
 	}
-	if (sim_chance(50) && w->n < NODES)
+	if (!w->file->ec && sim_chance(50) && w->n < NODES)
 		join_node(w);
 	for (int i = 0; i < w->n; i++)
 		list_add_node(&l, w->at[i]);
@@ -575,6 +597,15 @@ static void go_on(struct sim_writer *w)
 		mend(w);
 		return;
 	}
+	if (w->file->ec) {
+		if (w->b.id && !group_go_on(w))
+			return;
+		if (what < 50 && w->file->len < 3 * UNITS_NEEDED * GROUP_BLOCK)
+			add_block(w);
+		else
+			complete(w);
+		return;
+	}
 	if (w->b.id && !full && !w->closed_block && (what < 60 || !w->b.len)) {
 		write_some(w);
 		return;
@@ -592,15 +623,15 @@ static void begin_closed(struct sim_writer *w, struct sim_file *f)
 	struct sim_file *to = &sim.file[sim_below(FILES)];
 	const uint32_t what = sim_below(100);
 
-	if (what < 40 && sim_may(SIM_APPEND) && f->len < FILE_MAX - BLOCK_MAX)
+	if (what < 40 && sim_may(SIM_APPEND) && !f->ec && f->len < FILE_MAX - BLOCK_MAX)
 		append(w, f);
-	else if (what < 55 && sim_may(SIM_TRUNCATE) && f->len)
+	else if (what < 55 && sim_may(SIM_TRUNCATE) && !f->ec && f->len)
 		truncate_file(w, f);
 	else if (what < 65 && sim_may(SIM_REMOVE))
 		delete_file(w, f);
 	else if (what < 75 && sim_may(SIM_RENAME) && to->state == SIM_NONE && !to->busy)
 		rename_file(w, f, to);
-	else if (what < 90 && sim_may(SIM_REPLICATION))
+	else if (what < 90 && sim_may(SIM_REPLICATION) && !f->ec)
 		set_repl(w, f);
 	else if (sim_may(SIM_REMOVE))
 		create(w, f);
