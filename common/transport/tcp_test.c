@@ -155,6 +155,70 @@ static void a_deadline_ends_a_receive_and_a_send(void **state)
 	close_pair(c);
 }
 
+/* Sends a byte every @pause_ms until it is stopped. */
+struct drip {
+	struct rtimer timer;
+	struct xconn *c;
+	struct op op;
+	uint64_t pause_ms;
+	uint32_t sent;
+	bool stopped;
+};
+
+static void drip_fire(struct rtimer *t)
+{
+	struct drip *d = container_of(t, struct drip, timer);
+
+	if (d->stopped)
+		return;
+	if (!d->sent || d->op.count) {
+		xconn_send(d->c, &(struct iovec){"x", 1}, 1, &op_init(&d->op)->x);
+		d->sent++;
+	}
+	reactor_timer_set(r, t, clock_mono_ns() + d->pause_ms * NS_PER_MS);
+}
+
+static void drip_stop(struct drip *d)
+{
+	d->stopped = true;
+	reactor_timer_clear(r, &d->timer);
+	(void)await(&d->op);
+}
+
+/* The bytes come in time one by one, the message does not. */
+static void a_peer_that_drips_does_not_move_the_deadline(void **state)
+{
+	struct slot *slot = pool_get(pool, SLOT_1M, POOL_CTRL);
+	uint8_t b[4096];
+
+	(void)state;
+	for (int how = 0; how < 3; how++) {
+		struct drip d = {.timer.fire = drip_fire, .pause_ms = 2};
+		const uint64_t t0 = clock_mono_ns();
+		struct xconn *c[2];
+		struct op g;
+
+		make_pair(c);
+		d.c = c[0];
+		drip_fire(&d.timer);
+		c[1]->recv_deadline_ns = t0 + 60 * NS_PER_MS;
+		if (how == 0)
+			xconn_pull(c[1], (struct xremote){0}, slot, 0, sizeof(b), &op_init(&g)->x);
+		else if (how == 1)
+			c[1]->ops->recvv(c[1], (struct iovec[]){{b, 2000}, {b + 2000, 2096}}, 2,
+					 sizeof(b), &op_init(&g)->x);
+		else /* each byte a receive of its own, as of one who reads a header */
+			while (xconn_recv(c[1], b, 1, &op_init(&g)->x), await(&g) == 1)
+				;
+		assert_int_equal(await(&g), -ETIMEDOUT);
+		assert_true(clock_mono_ns() >= t0 + 60 * NS_PER_MS);
+		assert_true(d.sent < sizeof(b) / 2);
+		drip_stop(&d);
+		close_pair(c);
+	}
+	slot_put(slot);
+}
+
 /* False: the machine is so busy that a byte takes longer than @ms. */
 static bool deadline_is_moved(uint64_t ms)
 {
@@ -375,6 +439,7 @@ int main(void)
 		T(what_is_sent_before_a_close_is_not_lost),
 		T(a_push_larger_than_the_socket_buffers_is_whole),
 		T(a_deadline_ends_a_receive_and_a_send),
+		T(a_peer_that_drips_does_not_move_the_deadline),
 		T(a_later_deadline_counts_when_it_is_moved),
 		T(closing_returns_every_op),
 		T(a_peer_that_leaves_in_the_middle_of_a_pull_is_a_reset),

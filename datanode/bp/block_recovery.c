@@ -5,9 +5,12 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/metrics.h"
 #include "common/wire/ec_msg.h"
 #include "common/wire/pb.h"
 #include "common/wire/rpc_frame.h"
@@ -114,12 +117,35 @@ static int update_remote(struct recovery_job *j, struct holder *h, uint64_t len,
 	return 0;
 }
 
+static int init_once(struct recovery_job *j, struct holder *h, bool *ret_found, struct err *err)
+{
+	const int rc =
+		h->local ? init_local(j, h, ret_found, err) : init_remote(j, h, ret_found, err);
+
+	return rc && !strcmp(err->remote, JEX_RECOVERY_IN_PROGRESS) ? -EBUSY : rc;
+}
+
+/* False: the node ends. */
+static bool pause_until_again(const struct recovery_job *j)
+{
+	const struct timespec step = {0, BUSY_PAUSE_MS / 4 * NS_PER_MS};
+
+	for (int i = 0; i < 4 && !j->set->stop; i++)
+		(void)nanosleep(&step, NULL);
+	return !j->set->stop;
+}
+
 int holder_init(struct recovery_job *j, struct holder *h, bool *ret_found, struct err *err)
 {
-	int rc = h->local ? init_local(j, h, ret_found, err) : init_remote(j, h, ret_found, err);
+	const uint64_t until = clock_mono_ns() + BUSY_MS * NS_PER_MS;
+	int rc = init_once(j, h, ret_found, err);
 
-	if (rc == -EBUSY || !strcmp(err->remote, JEX_RECOVERY_IN_PROGRESS))
-		return -EBUSY;
+	while (rc == -EBUSY && clock_mono_ns() < until && pause_until_again(j)) {
+		*err = ERR_INIT;
+		rc = init_once(j, h, ret_found, err);
+	}
+	if (rc == -EBUSY)
+		return rc;
 	if (rc)
 		log_warn("op=recover block=%" PRId64 " id=%" PRIu64 " node=%s:%u rc=%d: %s",
 			 h->ask.id, j->recovery_id, h->at.ip, h->at.ipc_port, rc, err->text);
@@ -175,6 +201,73 @@ int recovery_commit(struct recovery_job *j, uint64_t len, bool delete,
 			  &hdd__commit_block_synchronization_response_proto__descriptor, NULL, err);
 }
 
+/* ---- threads ---- */
+
+static void *job_thread(void *arg);
+
+static void job_free(struct recovery_job *j)
+{
+	for (uint32_t i = 0; i < j->count; i++)
+		rpc_client_free(j->holders[i].rpc);
+	free(j->holders);
+	free(j);
+}
+
+static void log_not_started(const struct recovery_job *j, int rc, const char *why)
+{
+	metric_add(METRIC_DN_RECOVERIES_DROPPED, 1);
+	log_warn("op=recover block=%" PRId64 " id=%" PRIu64 " rc=%d: not started: %s", j->block.id,
+		 j->recovery_id, rc, why);
+}
+
+static int job_run_locked(struct bp_set *s, struct recovery_job *j)
+{
+	const int rc = ret_code(pthread_create(&j->thread, NULL, job_thread, j));
+
+	if (!rc)
+		list_add_tail(&s->jobs, &j->link);
+	return rc;
+}
+
+static struct recovery_job *take_waiting_locked(struct list *l)
+{
+	list_del(l);
+	metric_add(METRIC_DN_RECOVERIES_WAITING, (uint64_t)-1);
+	return container_of(l, struct recovery_job, link);
+}
+
+/* The place of one that is over is the next one's of the same volume. */
+static void run_next_locked(struct bp_set *s, uint64_t volumes)
+{
+	list_for_each (l, &s->waiting) {
+		struct recovery_job *j = container_of(l, struct recovery_job, link);
+		int rc;
+
+		if (j->volumes != volumes)
+			continue;
+		j = take_waiting_locked(l);
+		rc = clock_mono_ns() > j->deadline_ns ? -ETIMEDOUT : job_run_locked(s, j);
+		if (!rc)
+			return;
+		log_not_started(j, rc, rc == -ETIMEDOUT ? "it has waited too long" : err_name(rc));
+		job_free(j);
+	}
+}
+
+/* The last that its thread does: it is joined with jobs_lock held. */
+static void job_over(struct recovery_job *j)
+{
+	struct bp_set *s = j->set;
+
+	pthread_mutex_lock(&s->jobs_lock);
+	if (!s->stop)
+		run_next_locked(s, j->volumes);
+	pthread_mutex_lock(&s->lock);
+	j->done = true;
+	pthread_mutex_unlock(&s->lock);
+	pthread_mutex_unlock(&s->jobs_lock);
+}
+
 static void *job_thread(void *arg)
 {
 	struct recovery_job *j = arg;
@@ -190,33 +283,27 @@ static void *job_thread(void *arg)
 		log_info("op=recover block=%" PRId64 "_%" PRIu64 " id=%" PRIu64 " len=%" PRIu64
 			 ": done",
 			 j->block.id, j->block.gs, j->recovery_id, len);
-	pthread_mutex_lock(&j->set->lock);
-	j->done = true;
-	pthread_mutex_unlock(&j->set->lock);
+	job_over(j);
 	return NULL;
 }
 
-/* ---- jobs ---- */
-
-static void job_free(struct recovery_job *j)
-{
-	for (uint32_t i = 0; i < j->count; i++)
-		rpc_client_free(j->holders[i].rpc);
-	free(j);
-}
+/* ---- orders ---- */
 
 static int job_fill(struct recovery_job *j, const Hd__RecoveringBlockProto *rb)
 {
 	const Hd__ExtendedBlockProto *b = rb->block->b;
 	int rc;
 
-	if (strcmp(b->poolid, pool_id(j->bp)) || !rb->block->n_locs || rb->block->n_locs > LOCS_MAX)
-		return -EPROTO;
 	j->block = (struct block){(int64_t)b->blockid, b->generationstamp, b->numbytes};
 	j->recovery_id = rb->newgenstamp;
+	if (strcmp(b->poolid, pool_id(j->bp)) || !rb->block->n_locs || rb->block->n_locs > LOCS_MAX)
+		return -EPROTO;
 	j->truncate = rb->truncateblock;
 	j->new_id = rb->truncateblock ? (int64_t)rb->truncateblock->blockid : j->block.id;
 	j->cut_len = rb->truncateblock ? rb->truncateblock->numbytes : 0;
+	j->holders = calloc(rb->block->n_locs, sizeof(*j->holders));
+	if (!j->holders)
+		return -ENOMEM;
 	for (; j->count < rb->block->n_locs; j->count++) {
 		struct holder *h = &j->holders[j->count];
 
@@ -273,14 +360,43 @@ static bool has_place(const struct bp_set *s, uint64_t volumes)
 	return taken < NN_RECOVERIES_MAX;
 }
 
-static int job_start(struct bp_actor *a, const Hd__RecoveringBlockProto *rb)
+/* Its NameNode has given the block's recovery a newer id: the older one would be refused. */
+static void drop_older_locked(struct bp_set *s, const struct recovery_job *j)
+{
+	list_for_each (l, &s->waiting) {
+		const struct recovery_job *old = container_of(l, struct recovery_job, link);
+
+		if (old->bp == j->bp && old->block.id == j->block.id &&
+		    old->recovery_id <= j->recovery_id)
+			job_free(take_waiting_locked(l));
+	}
+}
+
+static int job_wait_locked(struct bp_set *s, struct recovery_job *j)
+{
+	uint32_t count = 0;
+
+	list_for_each (l, &s->waiting)
+		count += container_of(l, struct recovery_job, link)->volumes == j->volumes;
+	if (count >= NN_RECOVERIES_WAITING_MAX)
+		return -EBUSY;
+	j->deadline_ns = clock_mono_ns() + NN_RECOVERY_WAIT_MS * NS_PER_MS;
+	list_add_tail(&s->waiting, &j->link);
+	metric_add(METRIC_DN_RECOVERIES_WAITING, 1);
+	return 0;
+}
+
+static void job_start(struct bp_actor *a, const Hd__RecoveringBlockProto *rb)
 {
 	struct bp_set *s = a->set;
 	struct recovery_job *j = calloc(1, sizeof(*j));
 	int rc;
 
-	if (!j)
-		return -ENOMEM;
+	if (!j) {
+		log_warn("op=recover block=%" PRId64 ": not started: out of memory",
+			 (int64_t)rb->block->b->blockid);
+		return;
+	}
 	j->actor = a;
 	j->set = s;
 	j->bp = a->bp;
@@ -288,36 +404,40 @@ static int job_start(struct bp_actor *a, const Hd__RecoveringBlockProto *rb)
 	j->volumes = volumes_of(j);
 	pthread_mutex_lock(&s->jobs_lock);
 	jobs_reap(s);
-	if (!rc && !has_place(s, j->volumes))
-		rc = -EBUSY;
-	if (!rc)
-		rc = ret_code(pthread_create(&j->thread, NULL, job_thread, j));
-	if (!rc)
-		list_add_tail(&s->jobs, &j->link);
+	if (!rc) {
+		drop_older_locked(s, j);
+		rc = has_place(s, j->volumes) ? job_run_locked(s, j) : job_wait_locked(s, j);
+	}
 	pthread_mutex_unlock(&s->jobs_lock);
-	if (rc)
+	if (rc) {
+		log_not_started(j, rc, err_name(rc));
 		job_free(j);
-	return rc;
+	}
 }
 
 void recovery_start(struct bp_actor *a, const Hdd__BlockRecoveryCommandProto *cmd)
 {
-	for (size_t i = 0; i < cmd->n_blocks; i++) {
-		int rc = job_start(a, cmd->blocks[i]);
+	for (size_t i = 0; i < cmd->n_blocks; i++)
+		job_start(a, cmd->blocks[i]);
+}
 
-		if (rc)
-			log_warn("op=recover block=%" PRId64 " rc=%d: not started: %s",
-				 (int64_t)cmd->blocks[i]->block->b->blockid, rc, err_name(rc));
-	}
+static struct recovery_job *any_job(struct bp_set *s)
+{
+	struct list *l;
+
+	pthread_mutex_lock(&s->jobs_lock);
+	while (!list_empty(&s->waiting))
+		job_free(take_waiting_locked(s->waiting.next));
+	l = list_pop(&s->jobs);
+	pthread_mutex_unlock(&s->jobs_lock);
+	return l ? container_of(l, struct recovery_job, link) : NULL;
 }
 
 void recovery_join(struct bp_set *s)
 {
-	struct list *l;
+	struct recovery_job *j;
 
-	while ((l = list_pop(&s->jobs))) {
-		struct recovery_job *j = container_of(l, struct recovery_job, link);
-
+	while ((j = any_job(s))) {
 		pthread_mutex_lock(&s->lock);
 		for (uint32_t k = 0; k < j->count; k++)
 			if (j->holders[k].rpc)

@@ -11,6 +11,10 @@
 #define PEER_CONNECT_MS 5000
 #define PEER_CALL_MS 30000
 #define LOCS_MAX 64
+/* A holder that is busy is asked again for so long, after such pauses. It is busy with the end of
+ * a replica's writer, for which only so many may wait at one time, or another recovery is ahead. */
+#define BUSY_MS 3000
+#define BUSY_PAUSE_MS 200
 
 struct holder { /* one location */
 	struct dn_target at;
@@ -23,8 +27,9 @@ struct holder { /* one location */
 };
 
 struct recovery_job {
-	struct list link; /* in set->jobs */
-	uint64_t volumes; /* a bit for each that has a replica which it may wait for */
+	struct list link;     /* in set->jobs, or in set->waiting while it has no thread yet */
+	uint64_t volumes;     /* a bit for each that has a replica which it may wait for */
+	uint64_t deadline_ns; /* in set->waiting: not begun after this */
 	struct bp_actor *actor;
 	struct bp_set *set;
 	struct block_pool *bp;
@@ -38,11 +43,11 @@ struct recovery_job {
 	bool striped;
 	struct ec_policy policy; /* of a group */
 	uint32_t count;
-	struct holder holders[LOCS_MAX];
+	struct holder *holders; /* owned array */
 };
 
 /** Ask one holder (h->ask) to take part; fills state and block when *ret_found. -EBUSY: another
- *  recovery is ahead; other failures are logged. */
+ *  recovery is ahead, or its writer does not go; other failures are logged. */
 int holder_init(struct recovery_job *j, struct holder *h, bool *ret_found, struct err *err);
 /** Bring its replica to @len and the recovery's stamp, as block @new_id; failures are logged. */
 int holder_update(struct recovery_job *j, struct holder *h, uint64_t len, int64_t new_id,

@@ -39,6 +39,7 @@ struct answer {
 };
 
 static struct bp_set set;
+static struct holder holders[LOCS_MAX];
 static struct recovery_job job;
 static const struct answer *answers;
 static uint64_t updated[LOCS_MAX]; /* UINT64_MAX: it was not */
@@ -89,6 +90,8 @@ static int recover(const struct answer *a, uint32_t n, int64_t cut)
 	uint64_t len;
 
 	memset(&job, 0, sizeof(job));
+	memset(holders, 0, sizeof(holders));
+	job.holders = holders;
 	memset(&commit, 0, sizeof(commit));
 	memset(updated, 0xff, sizeof(updated));
 	answers = a;

@@ -45,6 +45,7 @@ static struct commit {
 	const struct holder *target[EC_UNITS_MAX];
 } commit;
 
+static struct holder holders[LOCS_MAX];
 static struct recovery_job job;
 
 static struct script *script_of(const struct holder *h)
@@ -104,6 +105,8 @@ int recovery_commit(struct recovery_job *j, uint64_t len, bool delete,
 static void begin(const struct ec_policy *p)
 {
 	memset(&job, 0, sizeof(job));
+	memset(holders, 0, sizeof(holders));
+	job.holders = holders;
 	memset(&commit, 0, sizeof(commit));
 	set.stop = false;
 	job.set = &set;

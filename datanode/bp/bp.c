@@ -402,6 +402,7 @@ int bp_start(struct dn *dn, struct bp_set **ret, struct err *err)
 	init_wait(&s->lock, &s->changed);
 	pthread_mutex_init(&s->jobs_lock, NULL);
 	list_init(&s->jobs);
+	list_init(&s->waiting);
 	pthread_mutex_init(&s->refresh_lock, NULL);
 	pthread_mutex_init(&s->attach_lock, NULL);
 	store_set_listener(dn->store, &l);

@@ -3,6 +3,7 @@
  * cached replicas, rolling upgrades; an order that is unknown or fails, or a disk that hangs, stops
  * no other one. */
 #include "common/base/log.h"
+#include "common/base/metrics.h"
 #include "datanode/bp/bp_test_fixture.h"
 
 static void invalidate_deletes_and_long_max_stays_quiet(void **state)
@@ -192,64 +193,170 @@ static void a_block_group_is_not_dropped_while_a_node_does_not_answer(void **sta
 	assert_int_equal(f->nn.commit_nodes, 0);
 }
 
-/* Its primary recoveries, however many, leave places for those of the other one. */
-static void recoveries_on_a_disk_that_hangs_hold_up_no_other_ones(void **state)
-{
-	enum { BLOCKS = 4 * NN_RECOVERIES_MAX };
-	Hdd__DatanodeCommandProto cmd = HDD__DATANODE_COMMAND_PROTO__INIT, cmd2;
-	Hdd__BlockRecoveryCommandProto rc = HDD__BLOCK_RECOVERY_COMMAND_PROTO__INIT, rc2;
-	Hd__RecoveringBlockProto rb[BLOCKS], *of[2][BLOCKS];
+/* ---- more recoveries than places ---- */
+
+enum { BLOCKS = 4 * NN_RECOVERIES_MAX, FIRST_BLOCK = 100 };
+
+/* An order to recover some of the blocks, which this node alone has. */
+struct many_orders {
+	Hdd__DatanodeCommandProto cmd;
+	Hdd__BlockRecoveryCommandProto rc;
+	Hd__RecoveringBlockProto rb[BLOCKS], *list[BLOCKS];
 	Hd__LocatedBlockProto lb[BLOCKS];
 	Hd__ExtendedBlockProto eb[BLOCKS];
-	Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs[] = {&info};
-	Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
-	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	Hd__DatanodeInfoProto info, *locs[1];
+	Hd__DatanodeIDProto id;
+	Hc__TokenProto token;
+};
+
+static struct many_orders *many_orders(struct fix *f)
+{
+	struct many_orders *o = calloc(1, sizeof(*o));
+
+	assert_non_null(o);
+	hdd__datanode_command_proto__init(&o->cmd);
+	hdd__block_recovery_command_proto__init(&o->rc);
+	hd__datanode_info_proto__init(&o->info);
+	hd__datanode_idproto__init(&o->id);
+	hc__token_proto__init(&o->token);
+	o->id.ipaddr = (char *)"127.0.0.1";
+	o->id.hostname = (char *)"localhost";
+	o->id.datanodeuuid = (char *)store_datanode_uuid(f->dn.store);
+	o->info.id = &o->id;
+	o->locs[0] = &o->info;
+	o->token.kind = o->token.service = (char *)"";
+	o->cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockRecoveryCommand;
+	o->cmd.recoverycmd = &o->rc;
+	o->rc.blocks = o->list;
+	return o;
+}
+
+static void order_one(struct many_orders *o, int64_t id, uint64_t recovery_id)
+{
+	const size_t i = o->rc.n_blocks++;
+
+	hd__extended_block_proto__init(&o->eb[i]);
+	o->eb[i].poolid = (char *)POOL;
+	o->eb[i].blockid = (uint64_t)id;
+	o->eb[i].generationstamp = 1001;
+	hd__located_block_proto__init(&o->lb[i]);
+	o->lb[i].b = &o->eb[i];
+	o->lb[i].blocktoken = &o->token;
+	o->lb[i].n_locs = 1;
+	o->lb[i].locs = o->locs;
+	hd__recovering_block_proto__init(&o->rb[i]);
+	o->rb[i].newgenstamp = recovery_id;
+	o->rb[i].block = &o->lb[i];
+	o->list[i] = &o->rb[i];
+}
+
+static void make_blocks(struct fix *f)
+{
+	for (int64_t i = 0; i < BLOCKS; i++)
+		replica_write_close(write_block(f, FIRST_BLOCK + i), false);
+}
+
+/* Its primary recoveries, however many, leave places for those of the other one, and are done when
+ * it answers. */
+static void recoveries_on_a_disk_that_hangs_hold_up_no_other_ones(void **state)
+{
 	struct fix *f = *state;
-	uint32_t count[2] = {0};
+	struct many_orders *o[2];
+	int hanging;
 
 	f->volumes = 2;
 	up(f);
-	id.ipaddr = (char *)"127.0.0.1";
-	id.hostname = (char *)"localhost";
-	id.datanodeuuid = (char *)store_datanode_uuid(f->dn.store);
-	info.id = &id;
-	token.kind = token.service = (char *)"";
-	for (int64_t i = 0; i < BLOCKS; i++) {
-		replica_write_close(write_block(f, 100 + i), false);
-		hd__extended_block_proto__init(&eb[i]);
-		eb[i].poolid = (char *)POOL;
-		eb[i].blockid = (uint64_t)(100 + i);
-		eb[i].generationstamp = 1001;
-		hd__located_block_proto__init(&lb[i]);
-		lb[i].b = &eb[i];
-		lb[i].blocktoken = &token;
-		lb[i].n_locs = 1;
-		lb[i].locs = locs;
-		hd__recovering_block_proto__init(&rb[i]);
-		rb[i].newgenstamp = 1010;
-		rb[i].block = &lb[i];
-		of[replica_volume(pool_of(f), 100 + i)]
-		  [count[replica_volume(pool_of(f), 100 + i)]++] = &rb[i];
-	}
-	assert_true(count[0] > NN_RECOVERIES_MAX && count[1]);
+	make_blocks(f);
+	for (int v = 0; v < 2; v++)
+		o[v] = many_orders(f);
+	for (int64_t id = FIRST_BLOCK; id < FIRST_BLOCK + BLOCKS; id++)
+		order_one(o[replica_volume(pool_of(f), id)], id, 1010);
+	hanging = (int)o[0]->rc.n_blocks;
+	assert_true(hanging > NN_RECOVERIES_MAX && o[1]->rc.n_blocks > NN_RECOVERIES_MAX);
 	stalled = 0;
 	hung = f->path[0];
-	cmd.cmdtype = HDD__DATANODE_COMMAND_PROTO__TYPE__BlockRecoveryCommand;
-	cmd.recoverycmd = &rc;
-	rc.n_blocks = count[0];
-	rc.blocks = of[0];
-	f->nn.command = &cmd;
+	f->nn.command = &o[0]->cmd;
 	eventually(stalled == NN_RECOVERIES_MAX);
 	eventually(store_is_stuck(f->dn.store));
-	rc2 = rc;
-	rc2.n_blocks = 1;
-	rc2.blocks = of[1];
-	cmd2 = cmd;
-	cmd2.recoverycmd = &rc2;
-	f->nn.command = &cmd2;
-	eventually(f->nn.commits == 1);
+	f->nn.command = &o[1]->cmd;
+	eventually(f->nn.commits == BLOCKS - hanging);
+	assert_int_equal(stalled, NN_RECOVERIES_MAX);
 	hung = NULL;
-	eventually(f->nn.commits == 1 + NN_RECOVERIES_MAX);
+	eventually(f->nn.commits == BLOCKS);
+	for (int v = 0; v < 2; v++)
+		free(o[v]);
+}
+
+static void recoveries_for_which_there_is_no_place_are_done_in_their_turn(void **state)
+{
+	struct fix *f = *state;
+	struct many_orders *o;
+
+	up(f);
+	make_blocks(f);
+	o = many_orders(f);
+	for (int64_t id = FIRST_BLOCK; id < FIRST_BLOCK + BLOCKS; id++)
+		order_one(o, id, 1010);
+	f->nn.command = &o->cmd;
+	eventually(f->nn.commits == BLOCKS);
+	assert_int_equal(metric_get(METRIC_DN_RECOVERIES_WAITING), 0);
+	free(o);
+}
+
+/* The NameNode has lost its patience, and the disk answers after all. */
+static void an_order_that_waits_gives_way_to_a_newer_one(void **state)
+{
+	struct fix *f = *state;
+	struct many_orders *o, *newer;
+	struct replica_info i;
+
+	up(f);
+	make_blocks(f);
+	o = many_orders(f);
+	newer = many_orders(f);
+	for (int64_t id = FIRST_BLOCK; id <= FIRST_BLOCK + NN_RECOVERIES_MAX; id++)
+		order_one(o, id, 1010);
+	stalled = 0;
+	hung = f->path[0];
+	f->nn.command = &o->cmd;
+	eventually(stalled == NN_RECOVERIES_MAX);
+	eventually(metric_get(METRIC_DN_RECOVERIES_WAITING) == 1);
+	order_one(newer, FIRST_BLOCK + NN_RECOVERIES_MAX, 1020);
+	f->nn.command = &newer->cmd;
+	eventually(!f->nn.command);
+	order_one(o, 9999, 1010); /* obeyed after it; nobody has this one */
+	o->list[0] = &o->rb[o->rc.n_blocks - 1];
+	o->rc.n_blocks = 1;
+	f->nn.command = &o->cmd;
+	eventually(f->nn.commits == 1);
+	assert_int_equal(metric_get(METRIC_DN_RECOVERIES_WAITING), 1);
+	hung = NULL;
+	eventually(f->nn.commits == 1 + NN_RECOVERIES_MAX + 1);
+	assert_int_equal(replica_get(pool_of(f), FIRST_BLOCK + NN_RECOVERIES_MAX, &i), 0);
+	assert_int_equal(i.block.gs, 1020);
+	free(o);
+	free(newer);
+}
+
+/* Nor does one that waits keep the node from ending. */
+static void recoveries_that_wait_end_with_the_node(void **state)
+{
+	struct fix *f = *state;
+	struct many_orders *o;
+
+	up(f);
+	make_blocks(f);
+	o = many_orders(f);
+	for (int64_t id = FIRST_BLOCK; id < FIRST_BLOCK + BLOCKS; id++)
+		order_one(o, id, 1010);
+	stalled = 0;
+	hung = f->path[0];
+	f->nn.command = &o->cmd;
+	eventually(metric_get(METRIC_DN_RECOVERIES_WAITING) == BLOCKS - NN_RECOVERIES_MAX);
+	hung = NULL;
+	node_stop(f);
+	assert_int_equal(metric_get(METRIC_DN_RECOVERIES_WAITING), 0);
+	free(o);
 }
 
 static void an_unknown_command_is_passed_over(void **state)
@@ -365,6 +472,9 @@ int main(void)
 		T(a_block_is_not_dropped_while_a_node_does_not_answer),
 		T(a_block_group_is_not_dropped_while_a_node_does_not_answer),
 		T(recoveries_on_a_disk_that_hangs_hold_up_no_other_ones),
+		T(recoveries_for_which_there_is_no_place_are_done_in_their_turn),
+		T(an_order_that_waits_gives_way_to_a_newer_one),
+		T(recoveries_that_wait_end_with_the_node),
 		T(an_unknown_command_is_passed_over),
 		T(an_exception_in_place_of_an_answer_is_outlived),
 		T(a_rolling_upgrade_keeps_what_is_deleted_until_it_is_finalised),

@@ -27,6 +27,10 @@
 #define NN_COMMANDS_MAX 64
 /* at one time, of the replicas of one volume; as many of blocks that have none here */
 #define NN_RECOVERIES_MAX 16
+/* of each of these, that wait for one to end; and for how long: a NameNode gives an order up after
+ * 30 heartbeats, and gives it to another node */
+#define NN_RECOVERIES_WAITING_MAX 1024
+#define NN_RECOVERY_WAIT_MS 90000
 #define NN_NOTES_MAX 256 /* bad blocks and errors waiting to be reported, each */
 #define NN_RETRY_MS 1000
 #define NN_VERSION_RETRY_MS 5000
@@ -135,7 +139,7 @@ struct bp_set {
 	const struct bp_actor *leader[NN_ACTORS_MAX]; /* that led last, also when none leads now */
 	int64_t active_txid[NN_ACTORS_MAX];
 	pthread_mutex_t jobs_lock; /* one starts at a time; order: jobs_lock, lock */
-	struct list jobs;          /* with it; struct recovery_job, owned */
+	struct list jobs, waiting; /* with it; struct recovery_job, owned; those with a thread */
 };
 
 /* ---- messages.c: our side of messages; what they point at lives in the struct ---- */
@@ -215,7 +219,8 @@ void *command_thread(void *actor);
 void reconstruct_start(struct bp_actor *a, const Hdd__BlockECReconstructionCommandProto *cmd);
 
 /* ---- block_recovery.c ---- */
-/** Start the recovery of each block in a thread of its own; takes over nothing of @cmd. */
+/** Start the recovery of each block in a thread of its own, now or when others of its volume have
+ *  ended; takes over nothing of @cmd. */
 void recovery_start(struct bp_actor *a, const Hdd__BlockRecoveryCommandProto *cmd);
 /** After set->stop: wait for all. */
 void recovery_join(struct bp_set *s);

@@ -68,7 +68,8 @@ static void do_answer(struct dtp_call *c)
 	if (!c->busy)
 		return;
 	c->xc->recv_deadline_ns =
-		c->answer_by_ns ? c->answer_by_ns : call_in_ns(c, c->core->waits.read_ns);
+		c->answer_by_ns ? c->answer_by_ns
+				: dtp_buf_wait_until(&c->in, call_in_ns(c, c->core->waits.read_ns));
 	xconn_recv(c->xc, c->in.data + c->in.end, (uint32_t)total - have, &c->xop);
 }
 

@@ -27,7 +27,7 @@ struct dtp_call_params {
 	uint8_t *op;                /* malloc'ed, as of dt_op_encode(); taken, also on failure */
 	size_t op_len;
 	uint64_t connect_ns;   /* patience with the connect */
-	uint64_t answer_by_ns; /* the answer is complete by then; 0: read_ns for each receive */
+	uint64_t answer_by_ns; /* the answer is whole by then; 0: read_ns, from its first part on */
 	bool no_answer;        /* the op has none: over when it is sent */
 };
 

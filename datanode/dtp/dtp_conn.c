@@ -47,7 +47,7 @@ bool dtp_fill(struct dtp_conn *c, uint32_t need, uint32_t want, uint64_t deadlin
 		return false;
 	}
 	c->receiving = true;
-	c->xc->recv_deadline_ns = deadline_ns;
+	c->xc->recv_deadline_ns = dtp_buf_wait_until(&c->in, deadline_ns);
 	xconn_recv(c->xc, c->in.data + c->in.end, want - dtp_buf_len(&c->in), &c->recv_op);
 	return dtp_buf_len(&c->in) >= need;
 }
@@ -297,7 +297,7 @@ static int op_take(struct dtp_conn *c, uint32_t *need)
 	rc = pb_unpack(desc, p + DT_OP_HEADER_LEN + prefix, (size_t)total - prefix, &msg);
 	if (rc < 0)
 		return rc;
-	c->in.start += *need;
+	dtp_buf_take(&c->in, *need);
 	c->fresh = false;
 	c->state = DTP_BUSY;
 	idle_leave(c);

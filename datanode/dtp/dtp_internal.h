@@ -80,7 +80,8 @@ static inline uint64_t dtp_in_ns(const struct dtp_conn *c, uint64_t ns)
 	return reactor_now_ns(c->core->reactor) + ns;
 }
 /** Have at least @need unread bytes in c->in: true when they are there, else one receive of at most
- *  @want - unread (>= need) bytes is under way and the step comes again. */
+ *  @want - unread (>= need) bytes is under way and the step comes again. @deadline_ns is
+ *  that of dtp_buf_wait_until(). */
 bool dtp_fill(struct dtp_conn *c, uint32_t need, uint32_t want, uint64_t deadline_ns);
 /** Queue @len bytes. Over DTP_OUT_MAX with a peer that does not read: the connection breaks. */
 void dtp_send(struct dtp_conn *c, const void *buf, size_t len);

@@ -516,7 +516,7 @@ static void do_status(struct dtp_read *d)
 		return;
 	}
 	rc = dt_read_status_decode(dtp_buf_at(&c->in) + prefix, (size_t)total - prefix, &status);
-	c->in.start += (uint32_t)total;
+	dtp_buf_take(&c->in, (uint32_t)total);
 	d->state = DTPR_END;
 	if (rc < 0)
 		dtp_break(c, rc, "read status");

@@ -142,7 +142,7 @@ static void fds_step(struct dtp_op *op)
 		q->state = FDS_CLOSE;
 	} else if (q->state == FDS_WAIT_PEER_RECEIPT &&
 		   dtp_fill(c, 1, DTP_BUF, dtp_in_ns(c, c->core->waits.read_ns))) {
-		c->in.start++;
+		dtp_buf_take(&c->in, 1);
 		q->state = FDS_CLOSE;
 	}
 	if (q->state == FDS_CLOSE && q->rr) {

@@ -16,6 +16,9 @@
 #include "datanode/dtp/dtp_internal.h"
 
 #define FIRST_GUESS 31 /* prefix and header of a stock packet: reads not a byte of payload */
+/* bytes a second: a node that is slower, over a whole piece, is left. Apache's balancers may
+ * throttle theirs to a megabyte a second for all of 50 moves. */
+#define SOURCE_RATE_MIN 16384
 
 enum source_state {
 	SRC_WAIT_PEER,        /* the op is on its way; leaves on on_called() */
@@ -63,6 +66,7 @@ struct dtp_source {
 	struct source_piece pieces[SOURCE_SLOTS];
 	uint32_t cur; /* piece being filled */
 	uint32_t filled;
+	uint64_t filled_by_ns; /* all of it is to be here by then */
 };
 
 static struct dtp_source *of_base(struct piece_source *s)
@@ -138,7 +142,7 @@ static bool src_fill(struct dtp_source *s, uint32_t need, uint32_t want)
 		return false;
 	}
 	s->receiving = true;
-	s->xc->recv_deadline_ns = src_in_ns(s, s->core->waits.read_ns);
+	s->xc->recv_deadline_ns = dtp_buf_wait_until(&s->in, src_in_ns(s, s->core->waits.read_ns));
 	xconn_recv(s->xc, s->in.data + s->in.end, want - dtp_buf_len(&s->in), &s->recv_op);
 	return false;
 }
@@ -255,7 +259,7 @@ static void do_header(struct dtp_source *s)
 		src_fail(s, rc, "packet header");
 		return;
 	}
-	s->in.start += (uint32_t)head + pkt.crc_len;
+	dtp_buf_take(&s->in, (uint32_t)head + pkt.crc_len);
 	s->pkt = pkt;
 	s->taken = 0;
 	if (pkt.data_len)
@@ -285,9 +289,11 @@ static void do_slot(struct dtp_source *s)
 	early = dtp_buf_len(&s->in) < p->len ? dtp_buf_len(&s->in) : p->len;
 	if (early)
 		memcpy(p->slot->data, dtp_buf_at(&s->in), early);
-	s->in.start += early;
+	dtp_buf_take(&s->in, early);
 	metric_add(METRIC_DN_COPIED_TCP, early);
 	s->filled = early;
+	s->filled_by_ns =
+		src_in_ns(s, s->core->waits.read_ns + p->len * NS_PER_S / SOURCE_RATE_MIN);
 	s->state = SRC_WAIT_PEER_DATA;
 }
 
@@ -304,6 +310,8 @@ static void receive_more(struct dtp_source *s)
 	s->in.start = s->in.end = 0;
 	s->receiving = true;
 	s->xc->recv_deadline_ns = src_in_ns(s, s->core->waits.read_ns);
+	if (s->xc->recv_deadline_ns > s->filled_by_ns)
+		s->xc->recv_deadline_ns = s->filled_by_ns;
 	if (!ends || !s->xc->ops->recvv || dtp_buf_reserve(&s->in, s->guess) < 0) {
 		xconn_recv(s->xc, iov[0].iov_base, (uint32_t)iov[0].iov_len, &s->recv_op);
 		return;

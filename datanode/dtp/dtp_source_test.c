@@ -22,6 +22,8 @@
 #define PACKET 65536u
 #define ROUNDS 200
 #define SCRIPT_MAX (2 * DATA_LEN)
+#define DRIP_MS 40
+#define MANY_DRIPS 400u /* fewer than there are in CRCs, or in a piece */
 
 static char dir[] = "/tmp/dtp_source_test.XXXXXX";
 static uint8_t data[DATA_LEN];
@@ -47,6 +49,7 @@ static struct node {
 	pthread_t thread;
 	uint8_t script[SCRIPT_MAX];
 	size_t len, again; /* the script's last @again bytes are said without end */
+	size_t drips;      /* the last @drips bytes are said one by one, each after DRIP_MS */
 	bool hangs_up;     /* else it waits until the source does */
 	uint8_t heard[4096];
 	size_t heard_len; /* behind the op */
@@ -115,6 +118,18 @@ static bool say(int fd, const uint8_t *p, size_t n)
 	return true;
 }
 
+static bool say_script(int fd)
+{
+	const size_t at_once = node.len - node.drips;
+	bool ok = say(fd, node.script, at_once);
+
+	for (size_t i = at_once; ok && i < node.len; i++) {
+		(void)nanosleep(&(struct timespec){0, DRIP_MS * NS_PER_MS}, NULL);
+		ok = say(fd, node.script + i, 1);
+	}
+	return ok;
+}
+
 static void *node_run(void *arg)
 {
 	const int fd = accept(node.listener, NULL, NULL);
@@ -122,7 +137,7 @@ static void *node_run(void *arg)
 	ssize_t n;
 
 	(void)arg;
-	if (recv(fd, op, sizeof(op), 0) > 0 && say(fd, node.script, node.len))
+	if (recv(fd, op, sizeof(op), 0) > 0 && say_script(fd))
 		while (node.again && say(fd, node.script + node.len - node.again, node.again))
 			;
 	while (!node.hangs_up && (n = recv(fd, node.heard + node.heard_len,
@@ -182,7 +197,7 @@ static const struct read_sink_ops asker_ops = {
 
 static void begin(void)
 {
-	node.len = node.again = node.heard_len = 0;
+	node.len = node.again = node.drips = node.heard_len = 0;
 	node.hangs_up = false;
 }
 
@@ -329,6 +344,32 @@ static void no_byte_that_is_changed_passes(void **state)
 	}
 }
 
+/* Each byte comes in time, but what it is a part of does not: the answer, a header and its CRCs, a
+ * piece of the data. */
+static void a_node_that_drips_is_left_at_the_end_of_its_time(void **state)
+{
+	const uint64_t before_ns = core.waits.read_ns;
+
+	(void)state;
+	core.waits.read_ns = 5 * DRIP_MS * NS_PER_MS;
+	for (int part = 0; part < 3; part++) {
+		const uint64_t t0 = clock_mono_ns();
+
+		begin();
+		put_answer(0);
+		node.drips = part ? 0 : node.len;
+		if (part) {
+			put_packet(0, PACKET);
+			node.drips = PACKET + (part == 1 ? 4 * PACKET / BPC + 10 : 0);
+		}
+		assert_int_equal(run(0), -ETIMEDOUT);
+		assert_true(clock_mono_ns() - t0 >= core.waits.read_ns);
+		assert_true(clock_mono_ns() - t0 < MANY_DRIPS * DRIP_MS * NS_PER_MS);
+		assert_int_equal(asker.at, 0);
+	}
+	core.waits.read_ns = before_ns;
+}
+
 static int setup(void **state)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htobe32(INADDR_LOOPBACK)};
@@ -363,6 +404,7 @@ int main(void)
 		cmocka_unit_test(an_end_that_comes_early_is_no_end),
 		cmocka_unit_test(packets_that_do_not_fit_are_refused),
 		cmocka_unit_test(a_refusal_is_told),
+		cmocka_unit_test(a_node_that_drips_is_left_at_the_end_of_its_time),
 		cmocka_unit_test(no_byte_that_is_changed_passes),
 	};
 

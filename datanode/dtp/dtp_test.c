@@ -155,6 +155,39 @@ static void the_patience_of_a_writer_is_a_second_or_more(void **state)
 	}
 }
 
+/* A byte now and then of a message that never becomes whole, after @n bytes at once. */
+static void drip(size_t n)
+{
+	const struct fake_opts o = {0};
+	const size_t all = peer.out_len;
+
+	peer.out_len = n;
+	peer_run(&o, UINT32_MAX);
+	for (; !peer.ended; n++) {
+		assert_true(n < all);
+		fix_run(20);
+		if (peer.ended || peer.sending)
+			continue;
+		peer.sending = true;
+		xconn_send(peer.c, &(struct iovec){peer.out + n, 1}, 1, &peer.send_op);
+	}
+	everything_comes_back();
+}
+
+static void a_peer_that_drips_is_closed_at_the_end_of_its_time(void **state)
+{
+	const uint64_t before_ns = core.waits.read_ns;
+	uint64_t t0;
+
+	(void)state;
+	core.waits.read_ns = 200 * NS_PER_MS;
+	put_write(next_id++, false);
+	t0 = clock_mono_ns();
+	drip(1);
+	assert_true(clock_mono_ns() - t0 >= core.waits.read_ns);
+	core.waits.read_ns = before_ns;
+}
+
 static void garbage_ends_the_connection(void **state)
 {
 	(void)state;
@@ -190,6 +223,7 @@ int main(void)
 		cmocka_unit_test(a_next_hop_may_fail_in_every_way),
 		cmocka_unit_test(a_read_may_break_at_every_operation),
 		cmocka_unit_test(the_patience_of_a_writer_is_a_second_or_more),
+		cmocka_unit_test(a_peer_that_drips_is_closed_at_the_end_of_its_time),
 		cmocka_unit_test(garbage_ends_the_connection),
 	};
 

@@ -399,7 +399,7 @@ static void do_header(struct dtp_write *d)
 	if (!dtp_fill(c, (uint32_t)head + d->pkt.crc_len, 0, deadline))
 		return;
 	d->crcs = d->pkt.crc_len ? dtp_buf_at(&c->in) + head : NULL;
-	c->in.start += (uint32_t)head + d->pkt.crc_len;
+	dtp_buf_take(&c->in, (uint32_t)head + d->pkt.crc_len);
 	if (d->pkt.data_len > d->pkt.crc_len) /* not the guess of a tail */
 		d->guess = (uint32_t)head + d->pkt.crc_len;
 	d->taken = 0;
@@ -482,7 +482,7 @@ static void do_pull(struct dtp_write *d)
 	if (have) {
 		memcpy(d->land.slot->data + d->land.off + d->filled, dtp_buf_at(&c->in), have);
 		metric_add(METRIC_DN_COPIED_TCP, have);
-		c->in.start += have;
+		dtp_buf_take(&c->in, have);
 		d->filled += have;
 		rest -= have;
 	}

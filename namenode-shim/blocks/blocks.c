@@ -500,6 +500,7 @@ static void target_replicas(struct blk *b)
 		if (!b->rep[i].corrupt && !b->rep[i].excess)
 			st[n++] = b->rep[i].st;
 	blk_set_targets(b, st, NULL, n);
+	b->open->pipeline = n;
 	free(st);
 }
 

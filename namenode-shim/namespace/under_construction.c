@@ -239,6 +239,72 @@ static int drop_last(struct req *q, struct inode *n)
 	return rc ? rc : uc_close(q, n);
 }
 
+/* Could a recovery still make something of it? One of an older stamp, or one that is not written
+ * any more and is empty, is none to a primary. */
+static bool is_of_use(const struct blk *b, const struct replica *r)
+{
+	return r->gs >= b->b.gs && (r->len || r->state == REPLICA_RBW);
+}
+
+/* Is enough reported that a recovery has something to work on? */
+static bool has_replicas(const struct blk *b)
+{
+	uint32_t units = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (is_of_use(b, &b->rep[i]))
+			units |= GROUP_UNIT(b->rep[i].unit);
+	return (uint32_t)__builtin_popcount(units) >= (blk_ec(b) ? blk_ec(b)->k : 1u);
+}
+
+bool uc_is_lost(const struct nn *nn, const struct inode *n, const struct blk *b)
+{
+	const struct blk_open *o = b->open;
+
+	/* What a truncate has left is not in doubt, and may come back. */
+	if (nn->safe.on || !o || n->truncating || !n->blocks[n->nblocks - 1].b.len ||
+	    has_replicas(b))
+		return false;
+	/* Where it was written is not known after a start. Replicas of a committed block are
+	 * finalized, and no recovery has given them a newer stamp: one that comes back later is
+	 * good in a closed file, too. */
+	if (!o->ntargets)
+		return b->state == BLK_COMMITTED &&
+		       clock_mono_ns() - nn->safe.left_ns > nn->dns.dead_after_ns;
+	if (!o->pipeline || o->ntargets < o->pipeline)
+		return false;
+	for (uint32_t i = 0; i < o->ntargets; i++)
+		if (!storage_is_there(o->target[i]) || !o->target[i]->reported)
+			return false;
+	return true;
+}
+
+int uc_close_lost(struct req *q, struct inode *n)
+{
+	struct inode_block *last = &n->blocks[n->nblocks - 1];
+	const uint64_t before = inode_space(n);
+	struct effect *e = ns_effect(&q->ns, EFFECT_BLOCK_SYNCED);
+	int rc;
+
+	log_warn(
+		"op=recover_lease inode=%llu block=%lld stamp=%llu len=%llu: no node has the last block; "
+		"the file is closed, and the block is missing",
+		(unsigned long long)n->id, (long long)last->b.id, (unsigned long long)last->b.gs,
+		(unsigned long long)last->b.len);
+	last->committed = true;
+	e->b = last->b;
+	rc = uc_space_changed(q, n, before);
+	return rc ? rc : uc_close(q, n);
+}
+
+/* There is nobody who could be told to recover it. Where there is, only the primary's word counts:
+ * reports may be older than what was written last. */
+static bool is_given_up(const struct nn *nn, const struct inode *n, const struct blk *b)
+{
+	return b->open && b->open->recovery_id && !b->open->ntargets &&
+	       clock_mono_ns() >= b->open->recovery_until_ns && uc_is_lost(nn, n, b);
+}
+
 /* Order the last block recovered under a new stamp; @holder has the lease meanwhile. */
 static int recover_last(struct req *q, struct inode *n, const char *holder, const struct blk *b)
 {
@@ -278,6 +344,8 @@ int uc_recover(struct req *q, struct inode *n, const char *holder, bool *ret_clo
 		return uc_close(q, n);
 	if (b && was_never_written(q->nn, last, b))
 		return drop_last(q, n);
+	if (b && is_given_up(q->nn, n, b))
+		return uc_close_lost(q, n);
 	*ret_closed = false;
 	return b ? recover_last(q, n, holder, b) : 0;
 }

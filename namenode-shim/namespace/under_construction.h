@@ -15,8 +15,10 @@
 #include <stdint.h>
 
 struct Hd__LocatedBlockProto;
+struct blk;
 struct inode;
 struct method;
+struct nn;
 struct req;
 
 /** A name that can hold a lease: it goes into the inode, where an empty one means "closed". */
@@ -62,6 +64,12 @@ int uc_first_block(struct req *q, struct inode *n, struct Hd__LocatedBlockProto 
 int uc_close(struct req *q, struct inode *n);
 /** Take the lease over for @holder and close, at once or by block recovery. */
 int uc_recover(struct req *q, struct inode *n, const char *holder, bool *ret_closed);
+/** Is the last block of @n, bytes of which are known, on no node, and can it come back from none
+ *  that it was written to? */
+bool uc_is_lost(const struct nn *nn, const struct inode *n, const struct blk *b);
+/** Close @n with the last block as it is known: it is missing until a node reports it so. Puts the
+ *  inode. */
+int uc_close_lost(struct req *q, struct inode *n);
 /** Internal change: uc_recover() of inode q->arg. */
 extern const struct method file_recover_method;
 /** Internal change: inode q->arg has been read. */

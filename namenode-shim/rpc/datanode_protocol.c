@@ -399,7 +399,8 @@ static int check_recovery(struct req *q, const Hdd__CommitBlockSynchronizationRe
 }
 
 /* A primary that finds no replica has the block removed. Bytes that are known of are not given up
- * on its word: their nodes may be down, and their replicas would be deleted when they are back. */
+ * on its word: their nodes may be down, and their replicas would be deleted when they are back.
+ * Where the reports of these nodes say the same, the file is closed without them (uc_is_lost()). */
 static int check_removal(struct req *q, const struct inode *n)
 {
 	const struct inode_block *last = &n->blocks[n->nblocks - 1];
@@ -463,6 +464,8 @@ static int commit_block_synchronization(struct req *q, const void *in)
 	if (!inode_is_open(n))
 		return 0; /* closed already: a repeated message */
 	rc = check_recovery(q, m, n, b);
+	if (rc == 0 && m->deleteblock && uc_is_lost(q->nn, n, b))
+		return uc_close_lost(q, n);
 	if (rc == 0 && m->deleteblock)
 		rc = check_removal(q, n);
 	if (rc < 0)

@@ -2,6 +2,7 @@
 /* What must hold: a block that no node has is missing, however its file came to its end, and is not
  * called missing while reports are waited for. What fsck found lost is deleted only if it is still
  * lost. */
+#include "common/base/clock.h"
 #include "namenode-shim/blocks/redundancy_monitor.h"
 #include "namenode-shim/rpc/batch_test_fixture.h"
 #include "namenode-shim/web/fsck.h"
@@ -259,6 +260,245 @@ static void a_block_recovered_on_a_node_that_died_meanwhile_is_missing(void **st
 	world_fini(&w);
 }
 
+/* ---- the last block of a file whose writer is gone, on no node ---- */
+
+static void (*to_do)(struct world *w);
+static struct world *done_to;
+
+static int run_to_do(struct req *q, const void *in)
+{
+	(void)q, (void)in;
+	to_do(done_to);
+	return 0;
+}
+
+/* On the writer, which alone changes blocks. */
+static void on_writer(struct world *w, void (*fn)(struct world *w))
+{
+	static const struct method m = {.name = "news", .kind = REQ_MEMORY, .run = run_to_do};
+	static struct call_stat stat = {.name = "news"};
+
+	to_do = fn;
+	done_to = w;
+	stat.calls = 0;
+	submit(w, &m, 0, &stat);
+	wait_for_calls(&stat, 1);
+}
+
+static void lose(struct world *w)
+{
+	blocks_report_deleted(&w->nn->blocks, w->st, w->block.id);
+}
+
+/* /f is written again, and its node has lost what it had of the block. Recovery ends after @ms. */
+static struct blk *write_and_lose(struct world *w, struct recovered *r, uint64_t ms)
+{
+	world_init(w, true);
+	report(w);
+	w->st->reported = true;
+	w->nn->set.recovery_ms = ms;
+	recovered_init(w, r);
+	assert_int_equal(nn_start(w->nn), 0);
+	call_in_turn(w, 0, "append", &r->append);
+	on_writer(w, lose);
+	return blocks_find(&w->nn->blocks, w->block.id);
+}
+
+static void is_open(struct world *w)
+{
+	assert_int_equal(read_file(w)->nblocks, 1);
+	assert_string_not_equal(read_file(w)->client, "");
+}
+
+/* Until its node has the block as it was known. */
+static void is_closed_and_missing(struct world *w, const struct blk *b)
+{
+	nn_stop(w->nn);
+	assert_string_equal(read_file(w)->client, "");
+	assert_int_equal(read_file(w)->nblocks, 1);
+	assert_int_equal(read_file(w)->blocks[0].b.gs, w->block.gs);
+	assert_int_equal(read_file(w)->blocks[0].b.len, FILE_LEN);
+	assert_true(read_file(w)->blocks[0].committed);
+	assert_int_equal(b->state, BLK_COMPLETE);
+	assert_int_equal(w->nn->blocks.missing, 1);
+	assert_true(list_empty(&w->nn->blocks.recovering));
+	report(w);
+	assert_int_equal(b->flags & (BLK_MISSING | BLK_UNDER | BLK_CORRUPT), 0);
+	assert_int_equal(w->nn->blocks.missing, 0);
+	world_fini(w);
+}
+
+/* What the primary found: nothing. */
+static void say_nobody_has_it(struct world *w, struct recovered *r, const struct blk *b, uint64_t i)
+{
+	r->synced.newgenstamp = b->open->recovery_id;
+	r->synced.newlength = 0;
+	r->synced.deleteblock = 1;
+	r->synced.n_newtaragets = r->synced.n_newtargetstorages = 0;
+	call_in_turn(w, i, "commitBlockSynchronization", &r->synced);
+}
+
+/* Why a node may have it all the same. */
+static void kill_node(struct world *w)
+{
+	w->st->dn->alive = false;
+}
+
+static void revive_node(struct world *w)
+{
+	w->st->dn->alive = true;
+}
+
+static void forget_report(struct world *w)
+{
+	w->st->reported = false;
+}
+
+static void take_report(struct world *w)
+{
+	w->st->reported = true;
+}
+
+static void find_written(struct world *w)
+{
+	blocks_report(&w->nn->blocks, w->st, &w->block, REPLICA_RBW, false, 0);
+}
+
+static const struct {
+	void (*begin)(struct world *w);
+	void (*end)(struct world *w);
+} doubts[] = {{kill_node, revive_node}, {forget_report, take_report}, {find_written, lose}};
+
+static void a_file_whose_last_block_no_node_has_is_closed_and_misses_it(void **state)
+{
+	struct recovered r;
+	struct blk *b;
+	struct world w;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(doubts) / sizeof(doubts[0]); i++) {
+		b = write_and_lose(&w, &r, 3600000);
+		call_in_turn(&w, 1, "recoverLease", &r.recover);
+		assert_false(calls[1].result);
+		on_writer(&w, doubts[i].begin);
+		say_nobody_has_it(&w, &r, b, 2);
+		assert_true(calls[2].rc < 0);
+		is_open(&w);
+		on_writer(&w, doubts[i].end);
+		say_nobody_has_it(&w, &r, b, 3);
+		assert_int_equal(calls[3].rc, 0);
+		is_closed_and_missing(&w, b);
+	}
+}
+
+static void find_empty(struct world *w)
+{
+	const struct block empty = {w->block.id, w->block.gs, 0};
+
+	blocks_report(&w->nn->blocks, w->st, &empty, REPLICA_RWR, false, 0);
+}
+
+/* A file that the power cut has left without a byte. */
+static void an_empty_replica_is_none(void **state)
+{
+	struct recovered r;
+	struct blk *b;
+	struct world w;
+
+	(void)state;
+	b = write_and_lose(&w, &r, 3600000);
+	on_writer(&w, find_empty);
+	call_in_turn(&w, 1, "recoverLease", &r.recover);
+	assert_false(calls[1].result);
+	say_nobody_has_it(&w, &r, b, 2);
+	assert_int_equal(calls[2].rc, 0);
+	is_closed_and_missing(&w, b);
+}
+
+static void lose_a_node_of_the_pipeline(struct world *w)
+{
+	blocks_find(&w->nn->blocks, w->block.id)->open->pipeline++;
+}
+
+static void find_it_again(struct world *w)
+{
+	blocks_find(&w->nn->blocks, w->block.id)->open->pipeline--;
+}
+
+/* Reports may be older than what was written last: only who asked the nodes can say that it is
+ * gone, and not for one that was lost and may come back. */
+static void a_recovery_that_comes_to_no_end_is_begun_again(void **state)
+{
+	struct recovered r;
+	struct blk *b;
+	struct world w;
+	uint64_t id;
+
+	(void)state;
+	b = write_and_lose(&w, &r, 0);
+	call_in_turn(&w, 1, "recoverLease", &r.recover);
+	id = b->open->recovery_id;
+	call_in_turn(&w, 2, "recoverLease", &r.recover);
+	assert_true(b->open->recovery_id > id);
+	assert_false(calls[1].result || calls[2].result);
+	is_open(&w);
+	on_writer(&w, lose_a_node_of_the_pipeline);
+	say_nobody_has_it(&w, &r, b, 3);
+	assert_true(calls[3].rc < 0);
+	is_open(&w);
+	on_writer(&w, find_it_again);
+	say_nobody_has_it(&w, &r, b, 4);
+	assert_int_equal(calls[4].rc, 0);
+	is_closed_and_missing(&w, b);
+}
+
+static void forget_targets(struct world *w)
+{
+	blk_set_targets(blocks_find(&w->nn->blocks, w->block.id), NULL, NULL, 0);
+	w->nn->safe.left_ns = clock_mono_ns();
+}
+
+static void commit_block(struct world *w)
+{
+	blk_commit(&w->nn->blocks, blocks_find(&w->nn->blocks, w->block.id), &w->block);
+}
+
+static void wait_until_dead(struct world *w)
+{
+	w->nn->safe.left_ns = clock_mono_ns() - w->nn->dns.dead_after_ns - 1;
+}
+
+/* After a start it is not known where it was written: nodes get the time in which they would be
+ * dead. */
+static void a_committed_block_that_nobody_reports_after_a_start_is_missing(void **state)
+{
+	struct recovered r;
+	struct blk *b;
+	struct world w;
+
+	(void)state;
+	for (int committed = 1; committed >= 0; committed--) {
+		b = write_and_lose(&w, &r, 0);
+		on_writer(&w, forget_targets);
+		if (committed)
+			on_writer(&w, commit_block);
+		call_in_turn(&w, 1, "recoverLease", &r.recover);
+		call_in_turn(&w, 2, "recoverLease", &r.recover);
+		assert_false(calls[1].result || calls[2].result);
+		is_open(&w);
+		on_writer(&w, wait_until_dead);
+		call_in_turn(&w, 3, "recoverLease", &r.recover);
+		assert_int_equal(calls[3].result, committed);
+		if (committed) {
+			is_closed_and_missing(&w, b);
+		} else { /* only a recovery makes its replicas good */
+			nn_stop(w.nn);
+			is_open(&w);
+			world_fini(&w);
+		}
+	}
+}
+
 /* ---- the table of nodes ---- */
 
 static void fsck_delete(struct world *w)
@@ -311,6 +551,10 @@ int main(void)
 		cmocka_unit_test(a_block_that_is_recovered_is_not_committed),
 		cmocka_unit_test(a_block_on_no_node_is_missing_once_the_one_behind_it_is_recovered),
 		cmocka_unit_test(a_block_recovered_on_a_node_that_died_meanwhile_is_missing),
+		cmocka_unit_test(a_file_whose_last_block_no_node_has_is_closed_and_misses_it),
+		cmocka_unit_test(an_empty_replica_is_none),
+		cmocka_unit_test(a_recovery_that_comes_to_no_end_is_begun_again),
+		cmocka_unit_test(a_committed_block_that_nobody_reports_after_a_start_is_missing),
 		cmocka_unit_test(after_a_forced_leave_of_safe_mode_reports_are_waited_for),
 		cmocka_unit_test(what_is_lost_still_is_deleted),
 		cmocka_unit_test(what_came_back_is_not_deleted),

@@ -9,6 +9,7 @@
 #define ANSWERS LOCS_MAX
 
 static struct bp_set set;
+static struct holder holders[LOCS_MAX];
 static struct recovery_job job;
 static const uint8_t *answers;
 static uint64_t committed;
@@ -58,6 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	log_init("fuzz", LOG_ERROR);
 	memset(&job, 0, sizeof(job));
+	memset(holders, 0, sizeof(holders));
+	job.holders = holders;
 	job.set = &set;
 	job.block = (struct block){(int64_t)rb->block->b->blockid, rb->block->b->generationstamp,
 				   rb->block->b->numbytes};
