@@ -71,6 +71,7 @@ static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id, u
 	o->primary_turn++;
 	if (!best)
 		return;
+	o->told = true;
 	log_info("op=recover block=%lld recovery=%llu primary=%s", (long long)b->b.id,
 		 (unsigned long long)recovery_id, best->uuid);
 	dn_order_recovery(datanodes_find(&nn->dns, best->uuid), b->b.id);

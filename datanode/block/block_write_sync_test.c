@@ -107,7 +107,7 @@ static uint32_t crc_of(uint32_t from, uint32_t to)
 	return crc_compute(CRC_CRC32C, data + from, to - from);
 }
 
-/* The run of [1000, 1012) stands before its sync: @had bytes are what the CRC on disk is of. */
+/* The run of [1000, 1012), which stands before its sync for a while; @sync: it is hsynced. */
 static void check_order(bool sync)
 {
 	const unsigned asked = disk.asked[DATA], meta = disk.asked[META];

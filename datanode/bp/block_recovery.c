@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Block recovery, the part of the primary node (hdfs-wire 8.4): ask every holder, agree on a
- * length, bring all to it, tell the NameNode. */
+/* Block recovery, the part of the primary node (hdfs-wire 8.4): the calls to holders and to the
+ * NameNode, and the threads that make them, so many of each volume; the others wait. */
 #include "datanode/bp/block_recovery_internal.h"
 
 #include <inttypes.h>
@@ -236,9 +236,25 @@ static struct recovery_job *take_waiting_locked(struct list *l)
 	return container_of(l, struct recovery_job, link);
 }
 
+static void drop_late_locked(struct bp_set *s)
+{
+	const uint64_t now = clock_mono_ns();
+
+	list_for_each (l, &s->waiting) {
+		struct recovery_job *j = container_of(l, struct recovery_job, link);
+
+		if (now <= j->deadline_ns)
+			continue;
+		j = take_waiting_locked(l);
+		log_not_started(j, -ETIMEDOUT, "it has waited too long");
+		job_free(j);
+	}
+}
+
 /* The place of one that is over is the next one's of the same volume. */
 static void run_next_locked(struct bp_set *s, uint64_t volumes)
 {
+	drop_late_locked(s);
 	list_for_each (l, &s->waiting) {
 		struct recovery_job *j = container_of(l, struct recovery_job, link);
 		int rc;
@@ -246,10 +262,15 @@ static void run_next_locked(struct bp_set *s, uint64_t volumes)
 		if (j->volumes != volumes)
 			continue;
 		j = take_waiting_locked(l);
-		rc = clock_mono_ns() > j->deadline_ns ? -ETIMEDOUT : job_run_locked(s, j);
+		if (!actor_is_active(j->actor)) {
+			log_not_started(j, -ESTALE, "its NameNode does not lead any more");
+			job_free(j);
+			continue;
+		}
+		rc = job_run_locked(s, j);
 		if (!rc)
 			return;
-		log_not_started(j, rc, rc == -ETIMEDOUT ? "it has waited too long" : err_name(rc));
+		log_not_started(j, rc, err_name(rc));
 		job_free(j);
 	}
 }
@@ -376,6 +397,7 @@ static int job_wait_locked(struct bp_set *s, struct recovery_job *j)
 {
 	uint32_t count = 0;
 
+	drop_late_locked(s);
 	list_for_each (l, &s->waiting)
 		count += container_of(l, struct recovery_job, link)->volumes == j->volumes;
 	if (count >= NN_RECOVERIES_WAITING_MAX)

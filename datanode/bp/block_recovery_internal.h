@@ -2,8 +2,8 @@
 #pragma once
 
 /**
- * block_recovery_internal - a block recovery: shared by block_recovery.c (the jobs, and ordinary
- * blocks) and block_recovery_striped.c (block groups)
+ * block_recovery_internal - a block recovery: shared by block_recovery.c (calls and
+ * threads), block_recovery_replicated.c and block_recovery_striped.c (what is done with a block)
  */
 #include "common/erasure/geometry.h"
 #include "datanode/bp/bp_internal.h"

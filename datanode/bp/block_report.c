@@ -539,6 +539,9 @@ static int send_full(struct bp_actor *a, uint64_t lease)
 		rc = full_fill(&msgs[n], bp, i, buffers);
 		n++;
 	}
+	/* What is corrupt is told before it is counted as good. */
+	if (!rc)
+		rc = send_notes(a, &a->bad, &a->bad_count, send_bad);
 	if (!rc)
 		rc = full_send(a, msgs, n, lease, &err);
 	for (uint32_t i = 0; msgs && i < volumes; i++) {

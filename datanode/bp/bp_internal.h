@@ -30,8 +30,8 @@
 /* of each of these, that wait for one to end; and for how long: a NameNode gives an order up after
  * 30 heartbeats, and gives it to another node */
 #define NN_RECOVERIES_WAITING_MAX 1024
-#define NN_RECOVERY_WAIT_MS 90000
-#define NN_NOTES_MAX 256 /* bad blocks and errors waiting to be reported, each */
+#define NN_RECOVERY_WAIT_MS 60000 /* after 90 s the NameNode gives a new order */
+#define NN_NOTES_MAX 256          /* bad blocks and errors waiting to be reported, each */
 #define NN_RETRY_MS 1000
 #define NN_VERSION_RETRY_MS 5000
 #define NN_UNREACHABLE_LOG_MS 60000
@@ -139,7 +139,8 @@ struct bp_set {
 	const struct bp_actor *leader[NN_ACTORS_MAX]; /* that led last, also when none leads now */
 	int64_t active_txid[NN_ACTORS_MAX];
 	pthread_mutex_t jobs_lock; /* one starts at a time; order: jobs_lock, lock */
-	struct list jobs, waiting; /* with it; struct recovery_job, owned; those with a thread */
+	/* with it: struct recovery_job, owned; jobs: with a thread, waiting: for a place */
+	struct list jobs, waiting;
 };
 
 /* ---- messages.c: our side of messages; what they point at lives in the struct ---- */

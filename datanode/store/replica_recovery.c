@@ -432,6 +432,7 @@ static int recover_in_place(struct block_pool *bp, struct replica *r, uint64_t g
 		return rc;
 	pthread_mutex_lock(&bp->lock);
 	atomic_fetch_sub(&r->slice->used, pair_bytes(r));
+	r->corrupt = r->corrupt && len == r->len; /* what was cut off may have been it */
 	r->gs = gs;
 	r->len = len;
 	atomic_fetch_add(&r->slice->used, pair_bytes(r));

@@ -673,7 +673,7 @@ void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struc
 	if (!b || (r->gs && r->gs != b->b.gs))
 		return;
 	rep = blk_find_on_node(b, dn, unit_of(r->id));
-	if (!rep && by_node && st && unit_of(r->id) < b->repl) {
+	if (!rep && by_node && st && !st->reported && unit_of(r->id) < b->repl) {
 		rep = add_replica(b, st, unit_of(r->id));
 		if (rep)
 			*rep = (struct replica){.st = st,

@@ -65,6 +65,7 @@ struct blk_open {
 	/* nodes that its pipeline was given, also those that were lost since and may come back with
 	 * bytes; 0: this process never saw it */
 	uint32_t pipeline;
+	bool told; /* a node was told to recover it: replicas may have a newer stamp */
 	uint8_t target_unit[EC_UNITS_MAX]; /* of a group, which has no more targets than this */
 	uint64_t recovery_id;              /* 0: none running */
 	uint64_t recovery_until_ns;        /* no further attempt before */

@@ -266,10 +266,10 @@ bool uc_is_lost(const struct nn *nn, const struct inode *n, const struct blk *b)
 	    has_replicas(b))
 		return false;
 	/* Where it was written is not known after a start. Replicas of a committed block are
-	 * finalized, and no recovery has given them a newer stamp: one that comes back later is
-	 * good in a closed file, too. */
-	if (!o->ntargets)
-		return b->state == BLK_COMMITTED &&
+	 * finalized, but for a power cut, and no recovery has given them a newer stamp: one that
+	 * comes back later is good in a closed file, too. */
+	if (!o->ntargets && !o->pipeline)
+		return b->state == BLK_COMMITTED && !o->told &&
 		       clock_mono_ns() - nn->safe.left_ns > nn->dns.dead_after_ns;
 	if (!o->pipeline || o->ntargets < o->pipeline)
 		return false;
@@ -328,6 +328,17 @@ static int recover_last(struct req *q, struct inode *n, const char *holder, cons
 	return rc ? rc : ns_io(&q->ns, inode_put(q->ns.t, n));
 }
 
+/* Its replicas came after all, when recovery had only been written down. */
+static int close_complete(struct req *q, struct inode *n)
+{
+	const uint64_t before = inode_space(n);
+	int rc;
+
+	n->blocks[n->nblocks - 1].committed = true;
+	rc = space_changed(q, n, before, false);
+	return rc ? rc : uc_close(q, n);
+}
+
 int uc_recover(struct req *q, struct inode *n, const char *holder, bool *ret_closed)
 {
 	const struct inode_block *last = n->nblocks ? &n->blocks[n->nblocks - 1] : NULL;
@@ -340,8 +351,10 @@ int uc_recover(struct req *q, struct inode *n, const char *holder, bool *ret_clo
 		return 0;
 	}
 	*ret_closed = true;
-	if (!last || (b && b->state == BLK_COMPLETE))
+	if (!last)
 		return uc_close(q, n);
+	if (b && b->state == BLK_COMPLETE)
+		return close_complete(q, n);
 	if (b && was_never_written(q->nn, last, b))
 		return drop_last(q, n);
 	if (b && is_given_up(q->nn, n, b))

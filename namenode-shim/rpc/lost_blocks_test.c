@@ -20,16 +20,49 @@ static void leave_safe_mode(struct world *w)
 	assert_false(w->nn->safe.on);
 }
 
+static void (*to_do)(struct world *w);
+static struct world *done_to;
+
+static int run_to_do(struct req *q, const void *in)
+{
+	(void)q, (void)in;
+	to_do(done_to);
+	return 0;
+}
+
+/* On the writer, which alone changes blocks. */
+static void on_writer(struct world *w, void (*fn)(struct world *w))
+{
+	static const struct method m = {.name = "news", .kind = REQ_MEMORY, .run = run_to_do};
+	static struct call_stat stat = {.name = "news"};
+
+	to_do = fn;
+	done_to = w;
+	stat.calls = 0;
+	submit(w, &m, 0, &stat);
+	wait_for_calls(&stat, 1);
+}
+
+static void lose_node(struct world *w)
+{
+	nn_dn_lost(w->nn, w->st->dn, "test");
+}
+
+static int64_t without_pipeline; /* this block */
+
+static void forget_pipeline(struct world *w)
+{
+	struct blk *b = blocks_find(&w->nn->blocks, without_pipeline);
+
+	blk_set_targets(b, NULL, NULL, 0);
+	b->open->pipeline = 0;
+}
+
 /* As after a start of the NameNode that no node has reported the open block to. */
 static void no_pipeline(struct world *w, int64_t id)
 {
-	struct blk *b;
-
-	pthread_rwlock_wrlock(&w->nn->mem_lock);
-	b = blocks_find(&w->nn->blocks, id);
-	blk_set_targets(b, NULL, NULL, 0);
-	b->open->pipeline = 0;
-	pthread_rwlock_unlock(&w->nn->mem_lock);
+	without_pipeline = id;
+	on_writer(w, forget_pipeline);
 }
 
 /* An administrator ends safe mode while the reports of nodes are still to come. */
@@ -150,24 +183,35 @@ static void a_block_on_no_node_is_missing_once_the_unwritten_one_behind_it_is_dr
 	closed_without_the_first_block(&w, first);
 }
 
-/* The NameNode does not know how much its writer had got acknowledged there. */
-static void a_block_whose_nodes_are_all_lost_is_not_taken_for_unwritten(void **state)
+/* The node is back with 5 bytes of the block, and another one with an older replica. */
+static void come_back(struct world *w)
 {
 	const struct dn_ident id = {"dn", "127.0.0.1", "host", "3.4.2", 9000, 1, 2, 0},
-			      old_id = {"dn2", "127.0.0.2", "host", "3.4.2", 9000, 1, 2, 0};
-	struct block older;
+			      other_id = {"dn2", "127.0.0.2", "host", "3.4.2", 9000, 1, 2, 0};
+	const struct block b = {w->block.id, w->block.gs, 5}, older = {b.id, b.gs - 1, 5};
+	struct dn *dn, *other;
+
+	assert_int_equal(datanodes_register(&w->nn->dns, &other_id, &other), 0);
+	blocks_report(&w->nn->blocks, dn_storage_add(other, "DS2", STORAGE_DISK), &older,
+		      REPLICA_FINALIZED, false, 0);
+	assert_int_equal(datanodes_register(&w->nn->dns, &id, &dn), 0);
+	blocks_report(&w->nn->blocks, dn_storage_add(dn, "DS", STORAGE_DISK), &b, REPLICA_RWR,
+		      false, 0);
+	blocks_find(&w->nn->blocks, b.id)->open->recovery_until_ns = 0;
+}
+
+/* The NameNode does not know how much its writer had got acknowledged there. When the node is back
+ * it is asked, and one with an older replica is not. */
+static void a_block_whose_nodes_are_all_lost_is_not_taken_for_unwritten(void **state)
+{
+	const struct blk *b;
 	struct recovered r;
-	struct dn *dn, *old;
 	struct world w;
-	struct blk *b;
 
 	(void)state;
 	(void)add_second_block(&w, &r, 0);
 	b = blocks_find(&w.nn->blocks, w.block.id);
-	older = w.block;
-	pthread_rwlock_wrlock(&w.nn->mem_lock);
-	nn_dn_lost(w.nn, w.st->dn, "test");
-	pthread_rwlock_unlock(&w.nn->mem_lock);
+	on_writer(&w, lose_node);
 	for (int ms = 0; b->open->ntargets && ms < 10000; ms++)
 		(void)poll(NULL, 0, 1);
 	assert_int_equal(b->open->ntargets, 0);
@@ -175,25 +219,12 @@ static void a_block_whose_nodes_are_all_lost_is_not_taken_for_unwritten(void **s
 	assert_false(calls[2].result);
 	assert_int_equal(read_file(&w)->nblocks, 2);
 	assert_string_not_equal(read_file(&w)->client, "");
-	assert_int_equal(b->open->ntargets, 0);
-
-	/* A node that is back is asked next time, one with an older replica is not. */
-	nn_stop(w.nn);
-	assert_int_equal(datanodes_register(&w.nn->dns, &old_id, &old), 0);
-	older.gs--;
-	blocks_report(&w.nn->blocks, dn_storage_add(old, "DS2", STORAGE_DISK), &older,
-		      REPLICA_FINALIZED, false, 0);
-	assert_int_equal(datanodes_register(&w.nn->dns, &id, &dn), 0);
-	w.block.len = 5;
-	blocks_report(&w.nn->blocks, dn_storage_add(dn, "DS", STORAGE_DISK), &w.block, REPLICA_RWR,
-		      false, 0);
-	b->open->recovery_until_ns = 0;
-	assert_int_equal(nn_start(w.nn), 0);
+	on_writer(&w, come_back);
 	call_in_turn(&w, 3, "recoverLease", &r.recover);
 	nn_stop(w.nn);
 	assert_int_equal(b->open->ntargets, 1);
-	assert_ptr_equal(b->open->target[0]->dn, dn);
-	assert_false(list_empty(&dn->recoveries));
+	assert_string_equal(b->open->target[0]->dn->uuid, "dn");
+	assert_false(list_empty(&b->open->target[0]->dn->recoveries));
 	world_fini(&w);
 }
 
@@ -261,29 +292,6 @@ static void a_block_recovered_on_a_node_that_died_meanwhile_is_missing(void **st
 }
 
 /* ---- the last block of a file whose writer is gone, on no node ---- */
-
-static void (*to_do)(struct world *w);
-static struct world *done_to;
-
-static int run_to_do(struct req *q, const void *in)
-{
-	(void)q, (void)in;
-	to_do(done_to);
-	return 0;
-}
-
-/* On the writer, which alone changes blocks. */
-static void on_writer(struct world *w, void (*fn)(struct world *w))
-{
-	static const struct method m = {.name = "news", .kind = REQ_MEMORY, .run = run_to_do};
-	static struct call_stat stat = {.name = "news"};
-
-	to_do = fn;
-	done_to = w;
-	stat.calls = 0;
-	submit(w, &m, 0, &stat);
-	wait_for_calls(&stat, 1);
-}
 
 static void lose(struct world *w)
 {
@@ -454,7 +462,10 @@ static void a_recovery_that_comes_to_no_end_is_begun_again(void **state)
 
 static void forget_targets(struct world *w)
 {
-	blk_set_targets(blocks_find(&w->nn->blocks, w->block.id), NULL, NULL, 0);
+	struct blk *b = blocks_find(&w->nn->blocks, w->block.id);
+
+	blk_set_targets(b, NULL, NULL, 0);
+	b->open->pipeline = 0;
 	w->nn->safe.left_ns = clock_mono_ns();
 }
 

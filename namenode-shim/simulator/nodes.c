@@ -171,13 +171,7 @@ static void say_corrupt(struct sim_node *d, const struct sim_replica *r)
 	sim_call_end(&c);
 }
 
-/* Its scanner finds replicas whose bytes changed. */
-static void node_scan(struct sim_node *d)
-{
-	for (uint32_t i = 0; i < d->nreps; i++)
-		if (d->rep[i].bad)
-			say_corrupt(d, &d->rep[i]);
-}
+static void node_scan(struct sim_node *d);
 
 static enum replica_state reported_state(const struct sim_replica *r)
 {
@@ -193,6 +187,7 @@ void node_report(struct sim_node *d)
 	struct sender s;
 	struct sim_call c;
 
+	node_scan(d); /* what is corrupt is told before it is counted as good */
 	for (uint32_t i = 0; i < d->nreps; i++)
 		if (block_report_add(&r, &d->rep[i].b, reported_state(&d->rep[i])))
 			abort();
@@ -217,7 +212,6 @@ void node_report(struct sim_node *d)
 		say_it_again(d);
 	sim_call_end(&c);
 	block_report_fini(&r);
-	node_scan(d); /* what it knows to be corrupt, with each full report */
 }
 
 /* The oldest @n. */
@@ -258,6 +252,16 @@ static void node_news(struct sim_node *d, uint32_t n)
 	if (node_call(d, &c, "blockReceivedAndDeleted", &m) < 0)
 		d->full_report = true; /* what it said is lost */
 	sim_call_end(&c);
+}
+
+/* Its scanner finds replicas whose bytes changed. */
+static void node_scan(struct sim_node *d)
+{
+	if (d->nnews) /* what it has is known first */
+		node_news(d, d->nnews);
+	for (uint32_t i = 0; i < d->nreps; i++)
+		if (d->rep[i].bad)
+			say_corrupt(d, &d->rep[i]);
 }
 
 /* ---- orders ---- */
