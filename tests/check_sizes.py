@@ -10,7 +10,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ('common', 'datanode', 'client', 'namenode-shim', 'fuse', 'tools', 'tests')
 FILE, FUNCTION = 700, 60
-TEST = re.compile(r'_test(_fixture)?\.[ch]$|_test_\w+\.[ch]$|^tests/')
+TEST = re.compile(r'_test(_fixture)?\.[ch]$|_test_\w+\.[ch]$|^tests/|/simulator/')
 bad, rows = [], {}
 
 
