@@ -133,6 +133,19 @@ static void the_best_state_decides_and_its_shortest_replica(void **state)
 	assert_int_equal(updated[0], UINT64_MAX);
 }
 
+static void a_replica_of_an_older_stamp_takes_no_part(void **state)
+{
+	const struct answer older = {
+		.found = true, .state = REPLICA_FINALIZED, .len = 9, .gs = GS - 1};
+
+	(void)state;
+	assert_int_equal(RECOVER(-1, older, HAS(REPLICA_RWR, 7)), 0);
+	check_all_at(7, 1);
+	assert_int_equal(updated[0], UINT64_MAX);
+	assert_int_equal(RECOVER(-1, older, NONE), 0);
+	assert_true(commit.delete);
+}
+
 static void finalised_replicas_of_two_lengths_do_not_fit(void **state)
 {
 	(void)state;
@@ -189,6 +202,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_best_state_decides_and_its_shortest_replica),
+		cmocka_unit_test(a_replica_of_an_older_stamp_takes_no_part),
 		cmocka_unit_test(finalised_replicas_of_two_lengths_do_not_fit),
 		cmocka_unit_test(a_truncate_that_came_to_some_is_brought_to_its_end),
 		cmocka_unit_test(a_block_is_given_up_when_every_node_says_that_it_has_none),
