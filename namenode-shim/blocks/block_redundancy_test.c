@@ -364,9 +364,32 @@ static void a_corrupt_replica_that_may_be_needed_is_not_deleted_to_make_room(voi
 	world_fini(&w);
 }
 
+/* It would count as another one, and the good one as surplus. */
+static void news_of_an_older_stamp_do_not_bring_back_what_was_given_up(void **state)
+{
+	struct world w;
+	struct blk *b;
+	int given_up;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	blk_set_repl(&w.bs, b, 1);
+	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(w.dn[0]->ninval + w.dn[1]->ninval, 1);
+	given_up = w.dn[0]->ninval ? 0 : 1;
+	report(&w, given_up, B.gs - 1, B.len, REPLICA_FINALIZED);
+	report(&w, given_up, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(w.dn[0]->ninval + w.dn[1]->ninval, 1);
+	assert_int_equal(blk_live(b), 1);
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(news_of_an_older_stamp_do_not_bring_back_what_was_given_up),
 		cmocka_unit_test(surplus_goes_from_the_fullest_node),
 		cmocka_unit_test(surplus_goes_rather_from_a_node_that_may_be_dead),
 		cmocka_unit_test(replicas_that_share_a_rack_are_queued_while_there_are_others),

@@ -593,9 +593,13 @@ static void note_listed(struct replica *r, uint32_t seq)
 }
 
 /* A node lists what it writes, and finalizes it while the list is on its way. Only what is written
- * by a running node is RBW: it never goes back, and its stamp neither. */
-static bool is_late(const struct replica *rep, const struct block *r, uint32_t state)
+ * by a running node is RBW: it never goes back, and its stamp neither. Of one that is given up
+ * news (no @seq) of an older stamp are of a time before a recovery whose primary has told of it.
+ */
+static bool is_late(const struct replica *rep, const struct block *r, uint32_t state, uint32_t seq)
 {
+	if (rep->excess && !seq && r->gs < rep->gs)
+		return true;
 	return rep->state == REPLICA_FINALIZED && state == REPLICA_RBW && r->gs <= rep->gs;
 }
 
@@ -614,7 +618,7 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 	rep = blk_find_on_node(b, st->dn, unit);
 	if (!rep && b->state == BLK_COMPLETE && state == REPLICA_RBW && r->gs == b->b.gs)
 		return; /* late news of a replica that will be, or was, reported finalized */
-	if (rep && is_late(rep, r, state)) {
+	if (rep && is_late(rep, r, state, seq)) {
 		if (rep->st == st)
 			note_listed(rep, seq);
 		return;

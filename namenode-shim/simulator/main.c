@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Histories of the NameNode (sim.h): one after another, each from its seed. Of one that fails the
- * seed, the number of steps that it takes and the parts that it needs are printed. */
+ * seed, the number of steps that it takes and the parts that it does not need are printed. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
