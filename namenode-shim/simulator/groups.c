@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Striped files: who writes their groups, and nodes that recover groups or make units again (sim.h;
  * hdfs-wire 7). A unit has all of its bytes or none. */
-#include <stdio.h>
 #include <string.h>
 
 #include "common/erasure/geometry.h"
 #include "common/erasure/policy.h"
-#include "namenode-shim/db/db.h"
 #include "namenode-shim/simulator/sim.h"
 
 #define RECEIVED HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVED
@@ -220,45 +218,6 @@ void group_decode(struct sim_node *d, const struct sim_order *o)
 
 /* ---- recovery ---- */
 
-static void commit(const struct sim_node *d, const struct sim_order *o, const int at[UNITS],
-		   uint64_t len, bool remove)
-{
-	Hdd__CommitBlockSynchronizationRequestProto m =
-		HDD__COMMIT_BLOCK_SYNCHRONIZATION_REQUEST_PROTO__INIT;
-	Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
-	Hd__DatanodeIDProto id[UNITS], *ids[UNITS];
-	char storage[UNITS][24], *storages[UNITS];
-	struct sim_call c;
-
-	for (int u = 0; u < UNITS && !remove; u++) {
-		const char *uuid = at[u] < 0 ? "null" : sim.node[at[u]].uuid;
-
-		hd__datanode_idproto__init(&id[u]);
-		id[u].ipaddr = id[u].hostname = id[u].datanodeuuid = (char *)(uintptr_t)uuid;
-		snprintf(storage[u], sizeof(storage[u]), "DS-%s", uuid);
-		ids[u] = &id[u];
-		storages[u] = storage[u];
-		m.n_newtaragets++;
-	}
-	m.n_newtargetstorages = m.n_newtaragets;
-	m.newtaragets = ids;
-	m.newtargetstorages = storages;
-	b.poolid = sim.nn->db->ident.pool_id;
-	b.blockid = (uint64_t)o->b.id;
-	b.generationstamp = o->b.gs;
-	b.numbytes = o->b.len;
-	b.has_numbytes = 1;
-	m.block = &b;
-	m.newgenstamp = o->new_gs;
-	m.newlength = len;
-	m.closefile = 1;
-	m.deleteblock = remove;
-	sim_say("%s: recovered group %lld: %llu bytes%s", d->uuid, (long long)o->b.id,
-		(unsigned long long)len, remove ? ", to be removed" : "");
-	(void)node_call(d, &c, "commitBlockSynchronization", &m);
-	sim_call_end(&c);
-}
-
 /* 1: it has a unit that takes part, 0: it has none, -1: it fails, -2: another recovery is ahead. */
 static int ask(const struct sim_order *o, int i)
 {
@@ -318,9 +277,9 @@ void group_recover(struct sim_node *d, const struct sim_order *o)
 		return;
 	if (found && found >= needed(len)) {
 		finish_recovery(o, at);
-		commit(d, o, at, len, false);
+		order_commit(d, o, at, UNITS, len);
 	} else if (!fails) {
-		commit(d, o, at, 0, true);
+		order_commit(d, o, at, 0, 0);
 	}
 }
 

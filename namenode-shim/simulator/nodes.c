@@ -407,7 +407,7 @@ struct holder {
 	struct sim_node *d;
 	struct block b;
 	enum replica_state state;
-	bool asked, found, takes_part, updated;
+	bool asked, found, takes_part;
 };
 
 /* -1: another recovery is ahead. */
@@ -476,31 +476,32 @@ static bool holder_update(struct holder *h, const struct sim_order *o, uint64_t 
 	r->b.gs = o->new_gs;
 	r->b.len = len;
 	node_tell(h->d, &r->b, NEWS_ONE);
-	return h->updated = true;
+	return true;
 }
 
-static void commit(const struct sim_node *d, const struct sim_order *o, const struct holder *h,
-		   int n, uint64_t len, bool remove)
+void order_commit(const struct sim_node *d, const struct sim_order *o, const int *at, int n,
+		  uint64_t len)
 {
 	Hdd__CommitBlockSynchronizationRequestProto m =
 		HDD__COMMIT_BLOCK_SYNCHRONIZATION_REQUEST_PROTO__INIT;
 	Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
-	Hd__DatanodeIDProto *ids[NODES];
-	char *storages[NODES];
-	struct sender s[NODES];
+	Hd__DatanodeIDProto id[NODES], *ids[NODES];
+	char storage[NODES][24], *storages[NODES];
 	struct sim_call c;
 
 	for (int i = 0; i < n; i++) {
-		if (!h[i].updated)
-			continue;
-		sender_init(&s[i], h[i].d);
-		ids[m.n_newtaragets] = &s[i].id;
-		storages[m.n_newtaragets++] = s[i].storage_id;
+		const char *uuid = at[i] < 0 ? "null" : sim.node[at[i]].uuid;
+
+		hd__datanode_idproto__init(&id[i]);
+		id[i].ipaddr = id[i].hostname = id[i].datanodeuuid = (char *)(uintptr_t)uuid;
+		snprintf(storage[i], sizeof(storage[i]), "DS-%s", uuid);
+		ids[i] = &id[i];
+		storages[i] = storage[i];
 	}
 	m.newtaragets = ids;
 	m.newtargetstorages = storages;
-	m.n_newtargetstorages = m.n_newtaragets;
-	b.poolid = (char *)(uintptr_t)sim.nn->db->ident.pool_id;
+	m.n_newtaragets = m.n_newtargetstorages = (size_t)n;
+	b.poolid = sim.nn->db->ident.pool_id;
 	b.blockid = (uint64_t)o->b.id;
 	b.generationstamp = o->b.gs;
 	b.numbytes = o->b.len;
@@ -509,10 +510,10 @@ static void commit(const struct sim_node *d, const struct sim_order *o, const st
 	m.newgenstamp = o->new_gs;
 	m.newlength = len;
 	m.closefile = 1;
-	m.deleteblock = remove;
-	sim_say("%s: recovered %lld_%llu: stamp %llu, %llu bytes, %zu replicas%s", d->uuid,
+	m.deleteblock = !n;
+	sim_say("%s: recovered %lld_%llu: stamp %llu, %llu bytes, %d replicas%s", d->uuid,
 		(long long)o->b.id, (unsigned long long)o->b.gs, (unsigned long long)o->new_gs,
-		(unsigned long long)len, m.n_newtaragets, remove ? ", to be removed" : "");
+		(unsigned long long)len, n, n ? "" : ", to be removed");
 	(void)node_call(d, &c, "commitBlockSynchronization", &m);
 	sim_call_end(&c);
 }
@@ -520,7 +521,7 @@ static void commit(const struct sim_node *d, const struct sim_order *o, const st
 static void do_recover(struct sim_node *d, const struct sim_order *o)
 {
 	struct holder h[NODES] = {0};
-	int asked = 0, found = 0, updated = 0;
+	int at[NODES], asked = 0, found = 0, updated = 0;
 	int64_t len;
 
 	for (int i = 0; i < o->n; i++) {
@@ -539,15 +540,15 @@ static void do_recover(struct sim_node *d, const struct sim_order *o)
 		return;
 	if (!found) {
 		if (d->linked)
-			commit(d, o, h, 0, 0, true);
+			order_commit(d, o, at, 0, 0);
 		return;
 	}
 	len = agree(h, o->n, o);
 	for (int i = 0; i < o->n && len >= 0; i++)
-		if (h[i].takes_part)
-			updated += holder_update(&h[i], o, (uint64_t)len);
+		if (h[i].takes_part && holder_update(&h[i], o, (uint64_t)len))
+			at[updated++] = o->to[i];
 	if (updated && d->linked && !(sim_may(SIM_CRASH) && sim_chance(5)))
-		commit(d, o, h, o->n, (uint64_t)len, false);
+		order_commit(d, o, at, updated, (uint64_t)len);
 }
 
 /* ---- what happens to a node ---- */

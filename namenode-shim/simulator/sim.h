@@ -208,6 +208,10 @@ void node_remove(struct sim_node *d, struct sim_replica *r);
 int node_call(const struct sim_node *d, struct sim_call *c, const char *method, const void *msg);
 struct sim_order *order_add(struct sim_node *d, const struct block *b, int kind);
 void order_target(struct sim_order *o, const Hd__DatanodeInfoProto *t);
+/** A recovery ended: @n replicas, of a group its units, are at these nodes; -1: a unit is nowhere.
+ *  @n is 0: the block is to be removed. */
+void order_commit(const struct sim_node *d, const struct sim_order *o, const int *at, int n,
+		  uint64_t len);
 void node_tell(struct sim_node *d, const struct block *b,
 	       Hdd__ReceivedDeletedBlockInfoProto__BlockStatus status);
 struct sim_node *node_of(const char *uuid);
