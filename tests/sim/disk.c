@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sim/disk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/sim/real.h"
+#include "tests/sim/world.h"
+
+#define PAGE 4096u
+#define SECTOR 512u
+
+struct dfile {
+	struct dfile *next; /* of its bucket */
+	uint64_t ino, mtime, size; /* size: when it was synced last; while dirty */
+	uint32_t machine, pages, kept; /* kept: references to its link below grave/ */
+	bool dirty;
+	uint8_t **page; /* what pages held; NULL: not changed */
+};
+
+static void grave_path(char path[128], uint64_t ino)
+{
+	snprintf(path, 128, "%s/grave/%llu", world->dir, (unsigned long long)ino);
+}
+
+/* ---- files ---- */
+
+static struct dfile *find(uint64_t ino, bool make)
+{
+	struct dfile **at = &world->files[ino % FILE_BUCKETS], *f;
+
+	for (f = *at; f; f = f->next)
+		if (f->ino == ino)
+			return f;
+	if (!make)
+		return NULL;
+	f = (struct dfile *)world_alloc(sizeof(*f));
+	*f = (struct dfile){.next = *at, .ino = ino,
+			    .machine = world->proc[world->thread[sim_me].proc].machine};
+	*at = f;
+	return f;
+}
+
+/* A link that keeps the file while we may want it back. */
+static void keep(struct dfile *f, const char *path, bool follow)
+{
+	char grave[128];
+
+	if (f->kept++)
+		return;
+	grave_path(grave, f->ino);
+	if (REAL(linkat)(AT_FDCWD, path, AT_FDCWD, grave, follow ? AT_SYMLINK_FOLLOW : 0) < 0 &&
+	    errno != EEXIST && errno != ENOENT)
+		perror(grave);
+}
+
+static void unkeep(struct dfile *f)
+{
+	char grave[128];
+
+	if (--f->kept)
+		return;
+	grave_path(grave, f->ino);
+	(void)REAL(unlink)(grave);
+}
+
+static void make_dirty(struct dfile *f, int fd)
+{
+	struct stat st;
+	char path[64];
+
+	f->mtime = world->now;
+	if (f->dirty)
+		return;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	keep(f, path, true);
+	f->dirty = true;
+	f->size = REAL(fstat64)(fd, (struct stat64 *)(void *)&st) ? 0 : (uint64_t)st.st_size;
+}
+
+static void make_clean(struct dfile *f)
+{
+	if (!f->dirty)
+		return;
+	for (uint32_t i = 0; i < f->pages; i++)
+		world_free(f->page[i], PAGE);
+	world_free(f->page, f->pages * sizeof(*f->page));
+	f->page = NULL;
+	f->pages = 0;
+	f->dirty = false;
+	unkeep(f);
+}
+
+static void grow(struct dfile *f, uint32_t pages)
+{
+	uint8_t **more;
+
+	if (pages <= f->pages)
+		return;
+	more = (uint8_t **)world_alloc(pages * sizeof(*more));
+	memset(more, 0, pages * sizeof(*more));
+	if (f->pages)
+		memcpy(more, f->page, f->pages * sizeof(*more));
+	world_free(f->page, f->pages * sizeof(*f->page));
+	f->page = more;
+	f->pages = pages;
+}
+
+static void remember(struct dfile *f, int fd, uint64_t from, uint64_t to)
+{
+	char path[64];
+	int in = -1;
+
+	if (to > f->size)
+		to = f->size; /* behind it there was nothing */
+	if (from >= to)
+		return;
+	grow(f, (uint32_t)((to + PAGE - 1) / PAGE));
+	for (uint64_t p = from / PAGE; p * PAGE < to; p++) {
+		if (f->page[p])
+			continue;
+		if (in < 0) {
+			snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+			in = REAL(open64)(path, O_RDONLY | O_CLOEXEC);
+		}
+		f->page[p] = (uint8_t *)world_alloc(PAGE);
+		memset(f->page[p], 0, PAGE);
+		if (REAL(pread64)(in, f->page[p], PAGE, (off_t)(p * PAGE)) < 0)
+			perror("sim: pread");
+	}
+	if (in >= 0)
+		(void)REAL(close)(in);
+}
+
+void disk_note_write(int fd, uint64_t ino, uint64_t from, uint64_t len)
+{
+	struct dfile *f = find(ino, true);
+
+	make_dirty(f, fd);
+	remember(f, fd, from, from + len);
+}
+
+void disk_note_size(int fd, uint64_t ino)
+{
+	disk_note_write(fd, ino, 0, UINT64_MAX / 2);
+}
+
+uint64_t disk_mtime(uint64_t ino)
+{
+	const struct dfile *f = find(ino, false);
+
+	return f ? f->mtime : 0;
+}
+
+/* ---- names ---- */
+
+enum op_kind {
+	OP_MAKE,
+	OP_MAKE_DIR,
+	OP_REMOVE,
+	OP_REMOVE_DIR,
+	OP_RENAME,
+};
+
+struct disk_op {
+	enum op_kind kind;
+	uint64_t dir, to_dir, ino; /* ino: of what is removed or replaced; 0: nothing */
+	char *path, *to;
+};
+
+static struct disk_log *log_of(uint32_t machine)
+{
+	return &world->log[machine];
+}
+
+static char *copy(const char *s)
+{
+	char *to = (char *)world_alloc(strlen(s) + 1);
+
+	return strcpy(to, s);
+}
+
+static void op_drop(struct disk_op *op)
+{
+	if (op->ino)
+		unkeep(find(op->ino, true));
+	world_free(op->path, strlen(op->path) + 1);
+	if (op->to)
+		world_free(op->to, strlen(op->to) + 1);
+}
+
+static void op_add(struct disk_op op)
+{
+	struct disk_log *l = log_of(world->proc[world->thread[sim_me].proc].machine);
+
+	if (l->count == l->size) {
+		const uint32_t size = l->size ? l->size * 2 : 64;
+		struct disk_op *more = (struct disk_op *)world_alloc(size * sizeof(*more));
+
+		if (l->count)
+			memcpy(more, l->op, l->count * sizeof(*more));
+		world_free(l->op, l->size * sizeof(*more));
+		l->op = more;
+		l->size = size;
+	}
+	l->op[l->count++] = op;
+}
+
+/* The first @n are on the disk. */
+static void commit(struct disk_log *l, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		op_drop(&l->op[i]);
+	if (n)
+		memmove(l->op, l->op + n, (l->count - n) * sizeof(*l->op));
+	l->count -= n;
+}
+
+static uint64_t ino_of(const char *path)
+{
+	struct stat64 st;
+
+	return REAL(lstat64)(path, &st) ? 0 : st.st_ino;
+}
+
+/* What is at @path is going; its inode's number. */
+static uint64_t keep_path(const char *path)
+{
+	const uint64_t ino = ino_of(path);
+
+	if (ino)
+		keep(find(ino, true), path, false);
+	return ino;
+}
+
+void disk_note_make(const char *path, uint64_t dir, bool is_dir)
+{
+	op_add((struct disk_op){
+		.kind = is_dir ? OP_MAKE_DIR : OP_MAKE, .dir = dir, .path = copy(path)});
+	if (!is_dir)
+		find(ino_of(path), true)->mtime = world->now;
+}
+
+void disk_note_remove(const char *path, uint64_t dir, bool is_dir)
+{
+	op_add((struct disk_op){.kind = is_dir ? OP_REMOVE_DIR : OP_REMOVE,
+				.dir = dir,
+				.ino = is_dir ? 0 : keep_path(path),
+				.path = copy(path)});
+}
+
+void disk_note_rename(const char *from, uint64_t from_dir, const char *to, uint64_t to_dir)
+{
+	op_add((struct disk_op){.kind = OP_RENAME,
+				.dir = from_dir,
+				.to_dir = to_dir,
+				.ino = keep_path(to),
+				.path = copy(from),
+				.to = copy(to)});
+}
+
+void disk_note_sync(uint64_t ino)
+{
+	struct disk_log *l = log_of(world->proc[world->thread[sim_me].proc].machine);
+	struct dfile *f = find(ino, false);
+	uint32_t n = l->count;
+
+	if (f)
+		make_clean(f);
+	while (n && l->op[n - 1].dir != ino && l->op[n - 1].to_dir != ino)
+		n--;
+	commit(l, n);
+}
+
+void disk_note_sync_all(void)
+{
+	const uint32_t machine = world->proc[world->thread[sim_me].proc].machine;
+
+	for (uint32_t b = 0; b < FILE_BUCKETS; b++)
+		for (struct dfile *f = world->files[b]; f; f = f->next)
+			if (f->machine == machine)
+				make_clean(f);
+	commit(log_of(machine), log_of(machine)->count);
+}
+
+/* ---- a crash ---- */
+
+static void bring_back(uint64_t ino, const char *path)
+{
+	char grave[128];
+
+	grave_path(grave, ino);
+	if (REAL(linkat)(AT_FDCWD, grave, AT_FDCWD, path, 0) < 0)
+		perror(path);
+}
+
+static void undo(const struct disk_op *op)
+{
+	int rc = 0;
+
+	switch (op->kind) {
+	case OP_MAKE:
+		rc = REAL(unlink)(op->path);
+		break;
+	case OP_MAKE_DIR:
+		rc = REAL(rmdir)(op->path);
+		break;
+	case OP_REMOVE:
+		bring_back(op->ino, op->path);
+		break;
+	case OP_REMOVE_DIR:
+		rc = REAL(mkdir)(op->path, 0700);
+		break;
+	case OP_RENAME:
+		rc = REAL(rename)(op->to, op->path);
+		if (op->ino)
+			bring_back(op->ino, op->to);
+		break;
+	}
+	if (rc)
+		fprintf(stderr, "sim: undo %d %s: %s\n", op->kind, op->path, strerror(errno));
+}
+
+/* The length that the disk knows: the old one, the new one, or between. */
+static uint64_t some_length(const struct dfile *f, uint64_t now)
+{
+	switch (chance(3)) {
+	case 0:
+		return f->size;
+	case 1:
+		return now;
+	default:
+		return now > f->size ? f->size + chance((now - f->size) / SECTOR + 1) * SECTOR
+				     : f->size;
+	}
+}
+
+/* Some sectors of the page as they were. True: some were lost. */
+static bool lose(int fd, uint64_t p, const uint8_t *before)
+{
+	static const uint8_t zeros[PAGE];
+	const uint64_t how = chance(4);
+	bool lost = false;
+
+	if (how < 2) /* it is on the disk */
+		return false;
+	for (uint32_t s = 0; s < PAGE; s += SECTOR) {
+		if (how == 3 && one_in(2))
+			continue;
+		(void)REAL(pwrite64)(fd, (before ? before : zeros) + s, SECTOR,
+				     (off_t)(p * PAGE + s));
+		lost = true;
+	}
+	return lost;
+}
+
+static void forget(struct dfile *f, uint64_t *bytes)
+{
+	struct stat64 st;
+	char grave[128];
+	uint64_t length;
+	int fd;
+
+	grave_path(grave, f->ino);
+	fd = REAL(open64)(grave, O_RDWR | O_CLOEXEC);
+	if (fd >= 0 && !REAL(fstat64)(fd, &st)) {
+		length = some_length(f, (uint64_t)st.st_size);
+		for (uint64_t p = 0; p * PAGE < (uint64_t)st.st_size; p++) {
+			const bool old = p < f->pages && f->page[p];
+
+			if ((old || (p + 1) * PAGE > f->size) && !(p * PAGE < f->size && !old) &&
+			    lose(fd, p, old ? f->page[p] : NULL))
+				*bytes += PAGE;
+		}
+		if (length != (uint64_t)st.st_size)
+			*bytes += SECTOR;
+		(void)REAL(ftruncate64)(fd, (off_t)length);
+	}
+	if (fd >= 0)
+		(void)REAL(close)(fd);
+	make_clean(f);
+}
+
+void disk_crash(uint32_t machine, uint64_t *bytes, uint64_t *names)
+{
+	struct disk_log *l = log_of(machine);
+	const uint32_t keep_ops = (uint32_t)(one_in(3) ? l->count : chance(l->count + 1));
+
+	for (uint32_t i = l->count; i-- > keep_ops;) {
+		undo(&l->op[i]);
+		++*names;
+	}
+	for (uint32_t b = 0; b < FILE_BUCKETS; b++)
+		for (struct dfile *f = world->files[b]; f; f = f->next)
+			if (f->machine == machine && f->dirty)
+				forget(f, bytes);
+	commit(l, l->count);
+}

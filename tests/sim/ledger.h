@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/**
+ * ledger - what clients of a simulated cluster did, and so what must be true
+ *
+ * Shared memory of the director and the clients, which outlives each of them. A file belongs to one
+ * client at a time. What a client does is written here before it begins, and what came of it when
+ * it knows; a client that was killed in between leaves both possible.
+ *
+ * Byte i of a file is byte_of(salt, i), where each stretch of the file has a salt of its own; it
+ * gets a new one where bytes are written after a cut. So a byte of another file, of another place or
+ * of before a cut shows.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LEDGER_ENV "DFS_SIM_LEDGER"
+#define FILES 512
+#define STRETCHES 8
+#define WORKERS 32
+
+enum existence {
+	NO_FILE, /* never made, or deleted */
+	MAY_BE,  /* nobody knows: an answer never came */
+	IS_THERE,
+};
+
+struct stretch {
+	uint64_t from, salt;
+};
+
+struct file {
+	enum existence state;
+	uint32_t number;   /* its name is /f/NUMBER */
+	uint32_t may_name; /* or this one, after a rename without an answer; 0: no */
+	uint32_t owner;    /* worker; WORKERS: nobody */
+	bool open;         /* a writer has it, or had it when it died */
+	bool frozen;       /* what is in it is not known well enough to go on writing */
+	uint32_t crashes;  /* of machines, when it was opened for writing */
+	/* bytes that must be there when no machine crashed since, that must be there, that may be */
+	uint64_t flushed, synced, most;
+	uint32_t stretches;
+	struct stretch stretch[STRETCHES];
+	uint64_t asked; /* when its lease was asked for, in its last check */
+};
+
+struct worker {
+	bool busy;
+	uint64_t began; /* of its operation, ns */
+	char op[64];
+	uint32_t random_seed;
+};
+
+struct ledger {
+	uint64_t salt;
+	uint32_t next_number;
+	uint32_t crashes;
+	bool stop; /* clients end */
+	uint64_t ops, failed_ops, bytes, checks;
+	uint64_t slowest;
+	char slowest_op[64];
+	char wrong[512]; /* the first thing that is wrong */
+	struct worker worker[WORKERS];
+	struct file file[FILES];
+};
+
+static inline uint64_t mix(uint64_t x)
+{
+	x += 0x9e3779b97f4a7c15u;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+	return x ^ x >> 31;
+}
+
+static inline uint8_t byte_of(uint64_t salt, uint64_t i)
+{
+	return (uint8_t)(mix(salt + i / 8) >> i % 8 * 8);
+}
+
+/** What byte @i of the file is. */
+static inline uint8_t file_byte(const struct file *f, uint64_t i)
+{
+	uint32_t s = f->stretches - 1;
+
+	while (s && f->stretch[s].from > i)
+		s--;
+	return byte_of(f->stretch[s].salt, i);
+}

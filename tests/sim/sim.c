@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Histories of a simulated cluster: real programs, a kernel of our own below them.
+ * `cluster_simulator --help` tells how to use it, docs/design/016-cluster-simulator.md what it is. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/sim/director.h"
+
+static const char usage[] =
+	"usage: cluster_simulator [option]...\n"
+	"\n"
+	"Plays histories of a cluster: a NameNode, five data nodes and three clients, which are the\n"
+	"real programs, on machines, networks, disks and clocks that are not. What happens follows\n"
+	"from the seed. At the end of a history everything that was acknowledged must be there.\n"
+	"\n"
+	"options:\n"
+	"      --seed N         of the first history [1]\n"
+	"      --histories N    how many [1]\n"
+	"      --seconds S      as many as fit into so long, instead\n"
+	"      --steps N        of trouble in each [40]\n"
+	"      --without PART   leaves a kind of trouble out; may be repeated: kill, stop, crash, cut,\n"
+	"                       slow, hang, errors, full, clock, namenode\n"
+	"      --cpu N          runs on this processor\n"
+	"      --keep           keeps the directory of a history, with its logs\n"
+	"  -v, --verbose        tells what happens\n"
+	"  -h, --help           prints this text\n"
+	"\n"
+	"A history that goes wrong ends with a line that begins with `again:`, which plays it again.\n"
+	"The exit status is 1 then.\n";
+
+struct totals {
+	uint64_t histories, wrong, ops, failed_ops, checks, bytes, faults, lost_bytes, lost_names, steps,
+		ns, slowest;
+};
+
+static bool keep;
+
+static uint64_t real_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * SEC + (uint64_t)t.tv_nsec;
+}
+
+static struct ledger *make_ledger(const struct history *h)
+{
+	char path[200];
+	int fd;
+	void *at;
+
+	snprintf(path, sizeof(path), "%s/ledger", h->dir);
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0 || ftruncate(fd, sizeof(struct ledger)) < 0)
+		return NULL;
+	at = mmap(NULL, sizeof(struct ledger), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	return at == MAP_FAILED ? NULL : (struct ledger *)at;
+}
+
+static int make_world(struct history *h)
+{
+	char path[200];
+	uint32_t p;
+
+	if (cluster_make(h))
+		return -1;
+	snprintf(path, sizeof(path), "%s/world", h->dir);
+	if (world_make(path, h->seed) < 0)
+		return -1;
+	snprintf(world->dir, sizeof(world->dir), "%s", h->dir);
+	world->machine_count = MACHINES;
+	for (uint32_t m = 0; m < MACHINES; m++) {
+		world->machine[m] = (struct machine){.up = true, .slow = 1, .ip = 0x0a000001 + m};
+		h->proc[m] = -1;
+		for (uint32_t k = 0; k < MACHINES; k++)
+			world->latency[m][k] = 50 * US + chance(400 * US);
+	}
+	p = world->proc_count++;
+	world->proc[p] = (struct proc){.alive = true, .machine = MACHINES - 1};
+	sim_me = (int)thread_new(p, "director");
+	world->current = (uint32_t)sim_me;
+	h->ledger = make_ledger(h);
+	if (!h->ledger)
+		return -1;
+	h->ledger->salt = h->seed;
+	for (uint32_t i = 0; i < FILES; i++)
+		h->ledger->file[i].owner = WORKERS;
+	return 0;
+}
+
+static void play(struct history *h)
+{
+	if (cluster_format(h) && !h->wrong[0])
+		history_wrong(h, "the NameNode cannot be formatted");
+	for (uint32_t m = 0; m < MACHINES - 1 && !h->wrong[0]; m++)
+		cluster_start(h, m);
+	if (!cluster_wait(h, 20 * SEC))
+		return;
+	for (uint32_t i = 0; i < h->steps; i++)
+		if (!faults_step(h))
+			return;
+	h->ledger->stop = true;
+	faults_end(h);
+	for (int i = 0; i < 300; i++)
+		if (!cluster_wait(h, SEC))
+			return;
+	for (uint32_t m = 1 + NODES; m < MACHINES - 1; m++)
+		cluster_kill(h, m);
+	if (cluster_check(h) && !h->wrong[0])
+		history_wrong(h, "the check failed");
+}
+
+static void remove_tree(const char *dir)
+{
+	char cmd[300];
+
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dir);
+	if (!keep)
+		(void)!system(cmd);
+}
+
+/* In a process of its own, so that what a history leaves goes with it. */
+static int one_history(struct history *h, int out)
+{
+	struct totals t = {.histories = 1};
+	const int made = make_world(h);
+
+	if (made < 0)
+		history_wrong(h, "no world: %s", strerror(errno));
+	else
+		play(h);
+	if (made == 0) {
+		cluster_end(h);
+		t.ops = h->ledger->ops;
+		t.failed_ops = h->ledger->failed_ops;
+		t.checks = h->ledger->checks;
+		t.bytes = h->ledger->bytes;
+		t.slowest = h->ledger->slowest;
+		t.faults = h->faults;
+		t.lost_bytes = h->lost_bytes;
+		t.lost_names = h->lost_names;
+		t.steps = world->steps;
+		t.ns = world->now;
+	}
+	if (h->wrong[0]) {
+		t.wrong = 1;
+		printf("wrong after %.3f s: %s\n", made ? 0 : (double)world->now / 1e9, h->wrong);
+	}
+	if (h->verbose && made == 0)
+		printf("%lu switches, %.1f s, slowest %.1f s (%s), last chance %lx\n",
+		       (unsigned long)world->steps, (double)world->now / 1e9, (double)t.slowest / 1e9,
+		       h->ledger->slowest_op, (unsigned long)world->random);
+	fflush(stdout);
+	(void)!write(out, &t, sizeof(t));
+	return t.wrong != 0;
+}
+
+static void add(struct totals *all, const struct totals *t)
+{
+	uint64_t *to = (uint64_t *)(void *)all;
+	const uint64_t *from = (const uint64_t *)(const void *)t;
+	const uint64_t slowest = all->slowest > t->slowest ? all->slowest : t->slowest;
+
+	for (size_t i = 0; i < sizeof(*t) / sizeof(uint64_t); i++)
+		to[i] += from[i];
+	all->slowest = slowest;
+}
+
+static void again(const struct history *h)
+{
+	printf("again: cluster_simulator --seed %lu --steps %u", (unsigned long)h->seed, h->steps);
+	for (int i = 0; i < PART_COUNT; i++)
+		if (h->without & 1u << i)
+			printf(" --without %s", part_names[i]);
+	printf(" --verbose --keep\n");
+	fflush(stdout);
+}
+
+/* Stuck in real time: a thread goes round without a call, or a process died of a signal. */
+static bool await(struct history *h, pid_t pid, int *status)
+{
+	for (int s = 0; s < 1200; s++) {
+		const pid_t got = waitpid(pid, status, WNOHANG);
+		const struct timespec t = {.tv_nsec = 50000000};
+
+		if (got == pid) {
+			if (WIFSIGNALED(*status))
+				printf("wrong: the director died of signal %d\n", WTERMSIG(*status));
+			return true;
+		}
+		nanosleep(&t, NULL);
+	}
+	printf("wrong: it hangs, or a program died; see %s/logs\n", h->dir);
+	return false;
+}
+
+static void run(struct history h, struct totals *all)
+{
+	struct totals t = {.histories = 1, .wrong = 1};
+	int fds[2], status = 0;
+	pid_t pid;
+
+	if (pipe(fds))
+		abort();
+	snprintf(h.dir, sizeof(h.dir), "/dev/shm/dfs-sim.%d.%lu", (int)getpid(), (unsigned long)h.seed);
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		(void)setpgid(0, 0);
+		close(fds[0]);
+		_exit(one_history(&h, fds[1]));
+	}
+	close(fds[1]);
+	if (!await(&h, pid, &status) || read(fds[0], &t, sizeof(t)) != sizeof(t))
+		t = (struct totals){.histories = 1, .wrong = 1};
+	(void)kill(-pid, SIGKILL);
+	(void)waitpid(pid, &status, 0);
+	close(fds[0]);
+	add(all, &t);
+	if (t.wrong)
+		again(&h);
+	remove_tree(h.dir);
+}
+
+static void parts_out(struct history *h, const char *name)
+{
+	for (int i = 0; i < PART_COUNT; i++)
+		if (!strcmp(part_names[i], name)) {
+			h->without |= 1u << i;
+			return;
+		}
+	fprintf(stderr, "cluster_simulator: no part '%s'; see --help\n", name);
+	exit(2);
+}
+
+static void on_one_cpu(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	(void)sched_setaffinity(0, sizeof(set), &set);
+}
+
+static void where(struct history *h)
+{
+	ssize_t n = readlink("/proc/self/exe", h->bin, sizeof(h->bin) - 1);
+
+	h->bin[n > 0 ? n : 0] = 0;
+	if (strrchr(h->bin, '/'))
+		*strrchr(h->bin, '/') = 0;
+}
+
+static void report(const struct totals *t, double seconds)
+{
+	printf("%lu histories, %lu wrong: %lu operations (%lu failed), %lu checked reads, %.1f MB, "
+	       "%lu faults, %.1f MB and %lu names lost, slowest %.0f s; %.0f s of theirs, %lu switches, "
+	       "%.1f s of ours\n",
+	       (unsigned long)t->histories, (unsigned long)t->wrong, (unsigned long)t->ops,
+	       (unsigned long)t->failed_ops, (unsigned long)t->checks, (double)t->bytes / 1e6,
+	       (unsigned long)t->faults, (double)t->lost_bytes / 1e6, (unsigned long)t->lost_names,
+	       (double)t->slowest / 1e9, (double)t->ns / 1e9, (unsigned long)t->steps, seconds);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"seed", 1, NULL, 's'},	    {"histories", 1, NULL, 'n'}, {"seconds", 1, NULL, 'S'},
+		{"steps", 1, NULL, 't'},    {"without", 1, NULL, 'w'},	 {"cpu", 1, NULL, 'c'},
+		{"keep", 0, NULL, 'k'},	    {"verbose", 0, NULL, 'v'},	 {"help", 0, NULL, 'h'},
+		{0},
+	};
+	struct history h = {.seed = 1, .steps = 40};
+	uint64_t histories = 1, seconds = 0, began;
+	struct totals all = {0};
+	int c, cpu = sched_getcpu();
+
+	while ((c = getopt_long(argc, argv, "vh", options, NULL)) >= 0) {
+		switch (c) {
+		case 's':
+			h.seed = strtoull(optarg, NULL, 0);
+			break;
+		case 'n':
+			histories = strtoull(optarg, NULL, 0);
+			break;
+		case 'S':
+			seconds = strtoull(optarg, NULL, 0);
+			break;
+		case 't':
+			h.steps = (uint32_t)strtoul(optarg, NULL, 0);
+			break;
+		case 'w':
+			parts_out(&h, optarg);
+			break;
+		case 'c':
+			cpu = atoi(optarg);
+			break;
+		case 'k':
+			keep = true;
+			break;
+		case 'v':
+			h.verbose = true;
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			return 0;
+		default:
+			return 2;
+		}
+	}
+	where(&h);
+	if (h.verbose)
+		setenv("DFS_SIM_VERBOSE", "1", 1);
+	on_one_cpu(cpu);
+	began = real_ns();
+	for (uint64_t i = 0; seconds ? real_ns() - began < seconds * SEC : i < histories; i++) {
+		run(h, &all);
+		h.seed++;
+	}
+	report(&all, (double)(real_ns() - began) / 1e9);
+	return all.wrong != 0;
+}
