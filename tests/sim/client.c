@@ -89,7 +89,7 @@ static void begins(struct me *me, const struct file *f, const char *what)
 static int ends(struct me *me, int rc, const struct dfs_err *err)
 {
 	struct worker *w = &ledger->worker[me->k];
-	const uint64_t took = now_ns() - w->began;
+	const uint64_t now = now_ns(), took = now - w->began;
 
 	w->busy = false;
 	ledger->ops++;
@@ -99,7 +99,7 @@ static int ends(struct me *me, int rc, const struct dfs_err *err)
 		snprintf(ledger->slowest_op, sizeof(ledger->slowest_op), "%s", w->op);
 	}
 	if (getenv("DFS_SIM_VERBOSE"))
-		fprintf(stderr, "%.6f worker %u: %s = %d %s\n", (double)now_ns() / 1e9, me->k, w->op, rc,
+		fprintf(stderr, "%.6f worker %u: %s = %d %s\n", (double)now / 1e9, me->k, w->op, rc,
 			rc < 0 ? err->text : "");
 	return rc;
 }
@@ -355,12 +355,22 @@ static ssize_t read_all(const char *path, uint8_t *buf, size_t size, struct dfs_
 	return n < 0 && !got ? n : (ssize_t)got;
 }
 
+static struct file *some_file(struct me *me)
+{
+	const uint64_t from = pick(me, FILES);
+	uint32_t i = 0;
+
+	while (i < FILES && ledger->file[(from + i) % FILES].state != IS_THERE)
+		i++;
+	return &ledger->file[(from + i) % FILES];
+}
+
 /* What was promised when the reading began, of a file that nobody cuts meanwhile, is there. A read
  * that fails while machines are down is no fault here: the check at the end reads all. */
 static void read_file(struct me *me)
 {
 	static __thread uint8_t buf[LARGEST + 1];
-	struct file *f = &ledger->file[pick(me, FILES)], before = *f;
+	struct file *f = some_file(me), before = *f;
 	struct dfs_err err;
 	char path[32];
 	ssize_t n;
@@ -527,12 +537,13 @@ static void check(void)
 		for (uint32_t i = 0; i < FILES && !ledger->wrong[0]; i++) {
 			struct file *f = &ledger->file[i];
 			const char *bad = done[i] ? NULL : look_at(f);
+			const uint64_t now = now_ns();
 
 			done[i] = !bad;
 			left += bad != NULL;
 			if (bad && getenv("DFS_SIM_VERBOSE"))
-				fprintf(stderr, "%.3f /f/%u %s\n", (double)now_ns() / 1e9, f->number, bad);
-			if (bad && now_ns() > until)
+				fprintf(stderr, "%.3f /f/%u %s\n", (double)now / 1e9, f->number, bad);
+			if (bad && now > until)
 				wrong("/f/%u %s, %d s after all is well again", f->number, bad,
 				      PATIENCE_S);
 		}
