@@ -189,7 +189,6 @@ void cluster_start(struct history *h, uint32_t machine)
 {
 	if (h->proc[machine] >= 0 || !world->machine[machine].up)
 		return;
-	h->wanted[machine] = true;
 	h->proc[machine] = spawn(h, machine, program(h, machine));
 }
 
@@ -282,6 +281,8 @@ bool cluster_look(struct history *h)
 		if (h->verbose)
 			printf("%.6f m%u left with %d\n", (double)world->now / 1e9, m, p->status);
 		buried(h, m);
+		if (h->healing && m <= NODES)
+			cluster_start(h, m);
 	}
 	if (h->ledger->wrong[0])
 		history_wrong(h, "%s", h->ledger->wrong);

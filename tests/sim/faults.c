@@ -155,6 +155,7 @@ void faults_end(struct history *h)
 {
 	heal(h);
 	disks_well(h);
+	h->healing = true;
 	for (uint32_t m = 0; m < 1 + NODES; m++) {
 		if (h->maimed[m])
 			cluster_kill(h, m);

@@ -39,7 +39,7 @@ int world_make(const char *path, uint64_t seed)
 	world->sock_count = 1;
 	world->thread_count = 1;
 	world->next_port = 20000;
-	world->preempt = 8;
+	world->preempt = 2u << chance(6);
 	return 0;
 }
 
