@@ -87,7 +87,7 @@ int cluster_make(struct history *h)
 
 	for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
 		snprintf(path, sizeof(path), "%s%s", h->dir, dirs[i]);
-		if (mkdir(path, 0700) && errno != EEXIST)
+		if (mkdir(path, 0700)) /* EEXIST: the same history is being played */
 			return -1;
 	}
 	for (uint32_t m = 0; m < MACHINES; m++) {

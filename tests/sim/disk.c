@@ -15,7 +15,8 @@
 #define SECTOR 512u
 
 struct dfile {
-	struct dfile *next; /* of its bucket */
+	struct dfile *next;  /* of its bucket */
+	struct dfile *older; /* of all: in an order that does not depend on numbers of inodes */
 	uint64_t ino, mtime, size; /* size: when it was synced last; while dirty */
 	uint32_t machine, pages, kept; /* kept: references to its link below grave/ */
 	bool dirty;
@@ -39,9 +40,11 @@ static struct dfile *find(uint64_t ino, bool make)
 	if (!make)
 		return NULL;
 	f = (struct dfile *)world_alloc(sizeof(*f));
-	*f = (struct dfile){.next = *at, .ino = ino,
+	*f = (struct dfile){.next = *at,
+			    .older = world->newest_file,
+			    .ino = ino,
 			    .machine = world->proc[world->thread[sim_me].proc].machine};
-	*at = f;
+	*at = world->newest_file = f;
 	return f;
 }
 
@@ -280,10 +283,9 @@ void disk_note_sync_all(void)
 {
 	const uint32_t machine = world->proc[world->thread[sim_me].proc].machine;
 
-	for (uint32_t b = 0; b < FILE_BUCKETS; b++)
-		for (struct dfile *f = world->files[b]; f; f = f->next)
-			if (f->machine == machine)
-				make_clean(f);
+	for (struct dfile *f = world->newest_file; f; f = f->older)
+		if (f->machine == machine)
+			make_clean(f);
 	commit(log_of(machine), log_of(machine)->count);
 }
 
@@ -394,9 +396,8 @@ void disk_crash(uint32_t machine, uint64_t *bytes, uint64_t *names)
 		undo(&l->op[i]);
 		++*names;
 	}
-	for (uint32_t b = 0; b < FILE_BUCKETS; b++)
-		for (struct dfile *f = world->files[b]; f; f = f->next)
-			if (f->machine == machine && f->dirty)
-				forget(f, bytes);
+	for (struct dfile *f = world->newest_file; f; f = f->older)
+		if (f->machine == machine && f->dirty)
+			forget(f, bytes);
 	commit(l, l->count);
 }

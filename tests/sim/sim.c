@@ -213,7 +213,7 @@ static void run(struct history h, struct totals *all)
 
 	if (pipe(fds))
 		abort();
-	snprintf(h.dir, sizeof(h.dir), "/dev/shm/dfs-sim.%d.%lu", (int)getpid(), (unsigned long)h.seed);
+	snprintf(h.dir, sizeof(h.dir), "/dev/shm/dfs-sim.%016lx", (unsigned long)h.seed);
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {

@@ -177,7 +177,7 @@ struct world {
 	struct event event[MAX_EVENTS];
 	uint32_t sock_free[MAX_SOCKS], sock_free_count;
 	struct disk_log log[MAX_MACHINES];
-	struct dfile *files[FILE_BUCKETS];
+	struct dfile *files[FILE_BUCKETS], *newest_file;
 	void *heap_free[32];
 	size_t heap_used;
 	uint8_t heap[] __attribute__((aligned(64)));
