@@ -20,7 +20,7 @@
 
 #define BLOCK (64u << 10)
 #define LARGEST (300u << 10)
-#define READ (8u << 10) /* one that fails gives none of its bytes */
+#define READ (16u << 10)
 #define PATIENCE_S 3600  /* for what comes by itself */
 #define LOST_AFTER_S 600 /* then what is lost is lost */
 
@@ -342,20 +342,25 @@ static uint64_t good_bytes(const struct file *f, const uint8_t *buf, uint64_t n)
 	return n;
 }
 
-/* 0 or the failure that ended it; *@got in any case. */
+/* 0 or the failure that ended it; *@got in any case. A read that fails gives none of its bytes: those
+ * before the bad place come one by one. */
 static int read_all(const char *path, uint8_t *buf, size_t size, size_t *got, struct dfs_err *err)
 {
 	struct dfs_file *open;
+	size_t step = READ;
 	ssize_t n;
 	int rc = dfs_open(fs, path, &open, err);
 
 	*got = 0;
 	if (rc)
 		return rc;
-	do {
-		n = dfs_read(open, buf + *got, size - *got < READ ? size - *got : READ, err);
+	for (;;) {
+		n = dfs_read(open, buf + *got, size - *got < step ? size - *got : step, err);
+		if (n == 0 || (n < 0 && step == 1))
+			break;
+		step = n < 0 ? 1 : step;
 		*got += n > 0 ? (size_t)n : 0;
-	} while (n > 0);
+	}
 	(void)dfs_close(open, NULL);
 	return (int)n;
 }

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -126,8 +127,33 @@ static void remove_tree(const char *dir)
 	char cmd[300];
 
 	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dir);
-	if (!keep)
-		(void)!system(cmd);
+	(void)!system(cmd);
+}
+
+/* The directory of a history has no other name, because the name is in what programs say. A
+ * descriptor that holds it. */
+static int claim(const struct history *h)
+{
+	char path[100];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s.lock", h->dir);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB)) {
+		fprintf(stderr, "cluster_simulator: the history %s is being played\n", h->dir);
+		exit(1);
+	}
+	remove_tree(h->dir);
+	return fd;
+}
+
+static void unclaim(const struct history *h, int fd)
+{
+	char path[100];
+
+	snprintf(path, sizeof(path), "%s.lock", h->dir);
+	(void)unlink(path);
+	close(fd);
 }
 
 /* In a process of its own, so that what a history leaves goes with it. */
@@ -208,12 +234,13 @@ static bool await(struct history *h, pid_t pid, int *status)
 static void run(struct history h, struct totals *all)
 {
 	struct totals t = {.histories = 1, .wrong = 1};
-	int fds[2], status = 0;
+	int fds[2], status = 0, claimed;
 	pid_t pid;
 
 	if (pipe(fds))
 		abort();
 	snprintf(h.dir, sizeof(h.dir), "/dev/shm/dfs-sim.%016lx", (unsigned long)h.seed);
+	claimed = claim(&h);
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
@@ -230,7 +257,9 @@ static void run(struct history h, struct totals *all)
 	add(all, &t);
 	if (t.wrong)
 		again(&h);
-	remove_tree(h.dir);
+	if (!keep)
+		remove_tree(h.dir);
+	unclaim(&h, claimed);
 }
 
 static void parts_out(struct history *h, const char *name)
