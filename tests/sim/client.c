@@ -16,11 +16,13 @@
 #include <unistd.h>
 
 #include "client/include/dfsclient.h"
+#include "client/include/dfsclient_ext.h"
 #include "tests/sim/ledger.h"
 
 #define BLOCK (64u << 10)
 #define LARGEST (300u << 10)
 #define READ (16u << 10)
+#define STRIPED "RS-3-2-4k"
 #define PATIENCE_S 3600  /* for what comes by itself */
 #define LOST_AFTER_S 600 /* then what is lost is lost */
 
@@ -121,13 +123,16 @@ static bool create(struct me *me, struct handle *h)
 	struct dfs_create_opts opts = {.size = sizeof(opts), .block_size = BLOCK};
 	struct dfs_err err;
 	struct file *f = free_file();
+	const bool striped = pick(me, 4) == 0;
 	char path[32];
 	int rc;
 
 	if (!f)
 		return false;
 	opts.replication = 1 + (uint32_t)(pick(me, 8) + 2) / 3;
+	opts.ec_policy = striped ? STRIPED : "replication";
 	*f = (struct file){.state = MAY_BE,
+			   .striped = striped,
 			   .number = ++ledger->next_number,
 			   .owner = me->k,
 			   .open = true,
@@ -246,7 +251,8 @@ static void append(struct me *me, struct handle *h)
 	f->crashes = ledger->crashes;
 	name_of(f->number, path);
 	begins(me, f, "append");
-	if (ends(me, dfs_append(fs, path, pick(me, 2) ? DFS_APPEND_NEW_BLOCK : 0, &h->open, &err),
+	if (ends(me, dfs_append(fs, path, f->striped || pick(me, 2) ? DFS_APPEND_NEW_BLOCK : 0,
+				&h->open, &err),
 		 &err)) {
 		f->frozen = true;
 		f->owner = WORKERS;
@@ -267,7 +273,7 @@ static void cut(struct me *me)
 	bool done = false;
 	int rc;
 
-	if (!f || f->stretches == STRETCHES || !f->most)
+	if (!f || f->striped || f->stretches == STRETCHES || !f->most)
 		return;
 	f->owner = me->k;
 	was = f->most;
@@ -539,6 +545,28 @@ static const char *look_at(struct file *f)
 	return bad;
 }
 
+/* Names that nobody may see any more. */
+static void look_for_ghosts(void)
+{
+	const struct dfs_stat *st;
+	struct dfs_list *list;
+
+	if (dfs_list_open(fs, "/f", &list, NULL))
+		return;
+	while (dfs_list_next(list, &st, NULL) > 0) {
+		const uint32_t number = (uint32_t)atoi(st->name);
+		uint32_t i = 0;
+
+		while (i < FILES && (ledger->file[i].state == NO_FILE ||
+				     (ledger->file[i].number != number &&
+				      ledger->file[i].may_name != number)))
+			i++;
+		if (i == FILES)
+			wrong("/f/%u is there, and was deleted or never made", number);
+	}
+	dfs_list_close(list);
+}
+
 static void check(void)
 {
 	const uint64_t began = now_ns(), until = began + PATIENCE_S * 1000000000ull;
@@ -565,6 +593,7 @@ static void check(void)
 		if (left)
 			pause_ms(10000);
 	} while (left && !ledger->wrong[0]);
+	look_for_ghosts();
 }
 
 /* ---- main ---- */
@@ -592,7 +621,8 @@ static void connect_fs(void)
 			exit(0);
 		pause_ms(1000);
 	}
-	while (dfs_mkdir(fs, "/f", 0777, true, &err)) {
+	(void)dfs_add_ec_policy(fs, "rs", 3, 2, 4096, NULL, NULL); /* it is there: somebody was first */
+	while (dfs_enable_ec_policy(fs, STRIPED, &err) || dfs_mkdir(fs, "/f", 0777, true, &err)) {
 		if (ledger->stop)
 			exit(0);
 		pause_ms(1000);

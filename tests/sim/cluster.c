@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/personality.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -135,6 +136,7 @@ static void become(struct history *h, uint32_t proc, const char *const *argv)
 		env[n++] = (char *)(uintptr_t)argv[i];
 	env[n] = NULL;
 	(void)personality(ADDR_NO_RANDOMIZE);
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	execv(argv[0], env);
 	perror(argv[0]);
 	_exit(127);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -38,6 +39,8 @@ static const char usage[] =
 	"\n"
 	"A history that goes wrong ends with a line that begins with `again:`, which plays it again.\n"
 	"The exit status is 1 then.\n";
+
+#define PATIENCE_S 600
 
 struct totals {
 	uint64_t histories, wrong, ops, failed_ops, checks, bytes, faults, lost_bytes, lost_names, steps,
@@ -100,6 +103,29 @@ static int make_world(struct history *h)
 	return 0;
 }
 
+static bool clients_run(const struct history *h)
+{
+	for (uint32_t m = 1 + NODES; m < MACHINES - 1; m++)
+		if (h->proc[m] >= 0)
+			return true;
+	return false;
+}
+
+/* All has been well for longer than any call may take. */
+static void stuck(struct history *h, uint32_t m)
+{
+	const uint32_t first = (m - 1 - NODES) * CLIENT_THREADS;
+
+	for (uint32_t i = first; i < first + CLIENT_THREADS; i++) {
+		const struct worker *w = &h->ledger->worker[i];
+
+		if (w->busy)
+			history_wrong(h, "%s has not ended after %.0f s", w->op,
+				      (double)(world->now - w->began) / 1e9);
+	}
+	history_wrong(h, "the client on m%u does not end", m);
+}
+
 static void play(struct history *h)
 {
 	if (cluster_format(h) && !h->wrong[0])
@@ -113,11 +139,14 @@ static void play(struct history *h)
 			return;
 	h->ledger->stop = true;
 	faults_end(h);
-	for (int i = 0; i < 300; i++)
+	for (int i = 0; i < PATIENCE_S && clients_run(h); i++)
 		if (!cluster_wait(h, SEC))
 			return;
 	for (uint32_t m = 1 + NODES; m < MACHINES - 1; m++)
-		cluster_kill(h, m);
+		if (h->proc[m] >= 0)
+			stuck(h, m);
+	if (h->wrong[0])
+		return;
 	if (cluster_check(h) && !h->wrong[0])
 		history_wrong(h, "the check failed");
 }
@@ -245,6 +274,7 @@ static void run(struct history h, struct totals *all)
 	pid = fork();
 	if (!pid) {
 		(void)setpgid(0, 0);
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(fds[0]);
 		_exit(one_history(&h, fds[1]));
 	}
