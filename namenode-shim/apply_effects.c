@@ -10,16 +10,6 @@
 #include "namenode-shim/nn_internal.h"
 #include "namenode-shim/req.h"
 
-static bool is_target(const struct blk *b, const struct replica *r)
-{
-	const struct blk_open *o = b->open;
-
-	for (uint32_t i = 0; i < o->ntargets; i++)
-		if (o->target[i]->dn == r->st->dn && (!blk_ec(b) || o->target_unit[i] == r->unit))
-			return true;
-	return false;
-}
-
 /* Does it have bytes of the block that recovery may need? One with a newer stamp counts as corrupt
  * once the block is committed, but an earlier recovery has made it whose end never came here. */
 static bool is_usable(const struct blk *b, const struct replica *r)
@@ -31,24 +21,9 @@ static bool is_usable(const struct blk *b, const struct replica *r)
  * may never have seen the pipeline, and a node of it may have been lost and be back. */
 static void target_reported(struct blk *b)
 {
-	const struct blk_open *o = b->open;
-	const uint32_t most = o->ntargets + b->nreps;
-	struct storage **st = xcalloc(most + 1u, sizeof(struct storage *));
-	uint8_t *units = xcalloc(most + 1u, 1);
-	uint32_t n = o->ntargets;
-
-	for (uint32_t i = 0; i < n; i++) {
-		st[i] = o->target[i];
-		units[i] = o->target_unit[i % EC_UNITS_MAX];
-	}
 	for (uint16_t i = 0; i < b->nreps; i++)
-		if (is_usable(b, &b->rep[i]) && !is_target(b, &b->rep[i])) {
-			units[n] = b->rep[i].unit;
-			st[n++] = b->rep[i].st;
-		}
-	blk_set_targets(b, st, units, n);
-	free(units);
-	free(st);
+		if (is_usable(b, &b->rep[i]))
+			(void)blk_add_target(b, b->rep[i].st, b->rep[i].unit);
 }
 
 static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id, uint64_t truncate_to)

@@ -29,24 +29,6 @@ void blocks_init(struct blocks *bs, uint64_t pending_timeout_ns, uint32_t repl_m
 	list_init(&bs->swept);
 }
 
-static void open_new(struct blk *b)
-{
-	b->open = xcalloc(1, sizeof(*b->open));
-	b->open->blk = b;
-	b->open->truncate_to = NO_TRUNCATE;
-	list_init(&b->open->recovering);
-}
-
-void blk_free_open(struct blk *b)
-{
-	if (!b->open)
-		return;
-	list_del(&b->open->recovering);
-	free(b->open->target);
-	free(b->open);
-	b->open = NULL;
-}
-
 static void blk_free(struct blk *b)
 {
 	blk_free_open(b);
@@ -344,7 +326,7 @@ static struct blk *insert(struct blocks *bs, struct blk *n, const struct block *
 	list_init(&n->waiting);
 	blk_set_state(bs, n, state);
 	if (state != BLK_COMPLETE)
-		open_new(n);
+		blk_open_new(n);
 	HASH_ADD(hh, bs->map, b.id, sizeof(n->b.id), n);
 	blk_recheck(bs, n);
 	return n;
@@ -382,11 +364,6 @@ struct blk *blocks_add_group(struct blocks *bs, const struct block *b, uint64_t 
 	return insert(bs, &g->blk, b, inode, (uint16_t)(g->ec->k + g->ec->m), state);
 }
 
-static uint8_t target_unit(const struct blk *b, uint32_t i)
-{
-	return blk_ec(b) ? b->open->target_unit[i] : 0;
-}
-
 void blk_set_room(struct blk *b, uint64_t bytes, uint64_t since_ns)
 {
 	if (!b->open)
@@ -402,7 +379,8 @@ static void give_room_back(const struct blk *b)
 	const struct blk_open *o = b->open;
 
 	for (uint32_t i = 0; o->room && i < o->ntargets; i++) {
-		const struct replica *r = blk_find_on_node(b, o->target[i]->dn, target_unit(b, i));
+		const struct replica *r =
+			blk_find_on_node(b, o->target[i]->dn, blk_target_unit(b, i));
 
 		if (!r || r->state != REPLICA_FINALIZED)
 			storage_unpromise(o->target[i], o->room, o->room_ns);
@@ -422,20 +400,6 @@ void blocks_remove(struct blocks *bs, struct blk *b)
 	list_del(&b->waiting);
 	HASH_DEL(bs->map, b);
 	blk_free(b);
-}
-
-void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *units, uint32_t n)
-{
-	if (blk_ec(b) && n > EC_UNITS_MAX)
-		n = EC_UNITS_MAX;
-	if (!b->open)
-		open_new(b);
-	b->open->target = xrealloc(b->open->target, (n ? n : 1) * sizeof(struct storage *));
-	if (n)
-		memcpy(b->open->target, st, n * sizeof(struct storage *));
-	b->open->ntargets = n;
-	for (uint32_t i = 0; blk_ec(b) && i < n; i++)
-		b->open->target_unit[i] = units ? units[i] : (uint8_t)i;
 }
 
 static void check_complete(struct blocks *bs, struct blk *b)
@@ -462,7 +426,7 @@ static void await_targets(struct blocks *bs, struct blk *b)
 
 	for (uint32_t i = 0; b->open && i < b->open->ntargets; i++) {
 		struct storage *st = b->open->target[i];
-		const uint8_t unit = target_unit(b, i);
+		const uint8_t unit = blk_target_unit(b, i);
 		const struct replica *r = blk_find_on_node(b, st->dn, unit);
 
 		if (st->dn->alive && (!blk_ec(b) || blk_unit_len(b, b->b.len, unit)) &&
@@ -490,50 +454,14 @@ void blk_close(struct blocks *bs, struct blk *b)
 	blk_recheck(bs, b);
 }
 
-/* Where its good replicas are. */
-static void target_replicas(struct blk *b)
-{
-	struct storage **st = xcalloc(b->nreps + 1u, sizeof(struct storage *));
-	uint32_t n = 0;
-
-	for (uint16_t i = 0; i < b->nreps; i++)
-		if (!b->rep[i].corrupt && !b->rep[i].excess)
-			st[n++] = b->rep[i].st;
-	blk_set_targets(b, st, NULL, n);
-	b->open->pipeline = n;
-	free(st);
-}
-
 void blk_reopen(struct blocks *bs, struct blk *b)
 {
 	/* One that is only committed keeps its targets: not all of them may have reported it. */
 	if (b->state != BLK_COMMITTED || !b->open->ntargets)
-		target_replicas(b);
+		blk_target_replicas(b);
 	b->open->closed = false;
 	blk_set_state(bs, b, BLK_OPEN);
 	blk_recheck(bs, b);
-}
-
-/* The report of a pipeline's node that comes after its block is written on again: the node holds
- * what the others hold, and the next pipeline is to have it. */
-static void retarget(struct blk *b, const struct replica *r)
-{
-	struct blk_open *o = b->open;
-
-	if (b->state != BLK_OPEN || !o || !o->ntargets || r->state != REPLICA_FINALIZED ||
-	    r->gs != b->b.gs || r->corrupt)
-		return;
-	for (uint32_t i = 0; i < o->ntargets; i++)
-		if (o->target[i]->dn == r->st->dn && target_unit(b, i) == r->unit) {
-			o->target[i] = r->st;
-			return;
-		}
-	if (blk_ec(b) && o->ntargets == EC_UNITS_MAX)
-		return;
-	if (blk_ec(b))
-		o->target_unit[o->ntargets] = r->unit;
-	o->target = xrealloc(o->target, (o->ntargets + 1) * sizeof(struct storage *));
-	o->target[o->ntargets++] = r->st;
 }
 
 void blk_set_recovery(struct blocks *bs, struct blk *b, uint64_t id, uint64_t until_ns)
@@ -643,7 +571,7 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 		bs->drop_hint = bs->drop_hint ? bs->drop_hint : dropped_for(b, st->dn);
 		drop_pending(b, st->dn);
 	}
-	retarget(b, rep);
+	blk_retarget(b, rep);
 	check_complete(bs, b);
 	blk_recheck(bs, b);
 	bs->drop_hint = NULL;

@@ -185,6 +185,8 @@ void blocks_remove(struct blocks *bs, struct blk *b);
 /** Where the pipeline of an open block writes, of a group @units[i] at @st[i]; NULL: in their
  * order. */
 void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *units, uint32_t n);
+/** One more, if it is none yet. False: a group has no room for it. */
+bool blk_add_target(struct blk *b, struct storage *st, uint8_t unit);
 /** On each target so many bytes were promised at @since_ns; given back where the block is not
  * written. */
 void blk_set_room(struct blk *b, uint64_t bytes, uint64_t since_ns);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/** blocks_internal - what blocks.c, block_redundancy.c and blocks_striped.c share */
+/** blocks_internal - what blocks.c, blocks_open.c, block_redundancy.c and blocks_striped.c
+ * share */
 #include "namenode-shim/blocks/blocks.h"
 #include "namenode-shim/blocks/datanodes.h"
 
@@ -14,14 +15,25 @@ static inline bool replica_is_good(const struct replica *r)
 /* ---- blocks.c ---- */
 void blk_set_flags(struct blocks *bs, struct blk *b, unsigned int flags);
 void blk_set_state(struct blocks *bs, struct blk *b, enum blk_state state);
-/** What @b keeps while it is open goes. */
-void blk_free_open(struct blk *b);
 /** @b forgets @r. */
 void blk_drop_replica(struct blk *b, struct replica *r);
 struct replica *blk_find_on_node(const struct blk *b, const struct dn *dn, uint8_t unit);
 /** It is, or will be, in maintenance, and comes back with what it has. */
 bool dn_is_away(const struct dn *dn);
 uint32_t blk_in_maintenance(const struct blk *b);
+
+/* ---- blocks_open.c ---- */
+void blk_open_new(struct blk *b);
+/** What @b keeps while it is open goes. */
+void blk_free_open(struct blk *b);
+uint8_t blk_target_unit(const struct blk *b, uint32_t i);
+/** Its targets are where its good replicas are. */
+void blk_target_replicas(struct blk *b);
+/** The report of a pipeline's node that comes after its block is written on again: the node holds
+ * what the others hold, and the next pipeline is to have it. */
+void blk_retarget(struct blk *b, const struct replica *r);
+/** Nodes that are dead and storages that failed leave the pipeline. */
+void blk_forget_targets(struct blk *b);
 
 /* ---- block_redundancy.c ---- */
 bool blk_is_corrupt(const struct blk *b, const struct replica *r);

@@ -2,8 +2,6 @@
 /* Walks over the whole map of blocks, in slices: the lock is given back between them. One walk does
  * what is to be done with all storages. What is asked for while it is under way is done in what is
  * left of it and in a second one. */
-#include <string.h>
-
 #include "common/base/clock.h"
 #include "namenode-shim/blocks/blocks_internal.h"
 #include "namenode-shim/blocks/datanodes.h"
@@ -179,30 +177,13 @@ static bool forget_pending(struct blk *b)
 	return touched;
 }
 
-static void forget_targets(struct blk_open *o)
-{
-	const bool group = blk_ec(o->blk);
-
-	for (uint32_t i = 0; i < o->ntargets;)
-		if (o->target[i]->sweep & SWEEP_FORGET) {
-			memmove(&o->target[i], &o->target[i + 1],
-				(o->ntargets - i - 1) * sizeof(o->target[0]));
-			if (group)
-				memmove(&o->target_unit[i], &o->target_unit[i + 1],
-					o->ntargets - i - 1);
-			o->ntargets--;
-		} else {
-			i++;
-		}
-}
-
 static void sweep_one(struct blocks *bs, struct blk *b)
 {
 	bool touched = forget_replicas(b);
 
 	touched |= b->npending && forget_pending(b);
 	if (b->open)
-		forget_targets(b->open);
+		blk_forget_targets(b);
 	if (touched || bs->recheck_passes)
 		blk_recheck(bs, b);
 }

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What only blocks under construction have: where their pipeline writes (blocks.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "namenode-shim/base/arena.h"
+#include "namenode-shim/blocks/blocks_internal.h"
+
+void blk_open_new(struct blk *b)
+{
+	b->open = xcalloc(1, sizeof(*b->open));
+	b->open->blk = b;
+	b->open->truncate_to = NO_TRUNCATE;
+	list_init(&b->open->recovering);
+}
+
+void blk_free_open(struct blk *b)
+{
+	if (!b->open)
+		return;
+	list_del(&b->open->recovering);
+	free(b->open->target);
+	free(b->open);
+	b->open = NULL;
+}
+
+/* ---- targets ---- */
+
+uint8_t blk_target_unit(const struct blk *b, uint32_t i)
+{
+	return blk_ec(b) ? b->open->target_unit[i] : 0;
+}
+
+/* Which of the targets; ntargets: none. */
+static uint32_t find_target(const struct blk *b, const struct dn *dn, uint8_t unit)
+{
+	const struct blk_open *o = b->open;
+	uint32_t i = 0;
+
+	while (i < o->ntargets && (o->target[i]->dn != dn || blk_target_unit(b, i) != unit))
+		i++;
+	return i;
+}
+
+void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *units, uint32_t n)
+{
+	if (blk_ec(b) && n > EC_UNITS_MAX)
+		n = EC_UNITS_MAX;
+	if (!b->open)
+		blk_open_new(b);
+	b->open->target = xrealloc(b->open->target, (n ? n : 1) * sizeof(struct storage *));
+	if (n)
+		memcpy(b->open->target, st, n * sizeof(struct storage *));
+	b->open->ntargets = n;
+	for (uint32_t i = 0; blk_ec(b) && i < n; i++)
+		b->open->target_unit[i] = units ? units[i] : (uint8_t)i;
+}
+
+bool blk_add_target(struct blk *b, struct storage *st, uint8_t unit)
+{
+	struct blk_open *o = b->open;
+
+	if (find_target(b, st->dn, unit) < o->ntargets)
+		return true;
+	if (blk_ec(b) && o->ntargets == EC_UNITS_MAX)
+		return false;
+	if (blk_ec(b))
+		o->target_unit[o->ntargets] = unit;
+	o->target = xrealloc(o->target, (o->ntargets + 1) * sizeof(struct storage *));
+	o->target[o->ntargets++] = st;
+	return true;
+}
+
+void blk_target_replicas(struct blk *b)
+{
+	struct storage **st = xcalloc(b->nreps + 1u, sizeof(struct storage *));
+	uint32_t n = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (!b->rep[i].corrupt && !b->rep[i].excess)
+			st[n++] = b->rep[i].st;
+	blk_set_targets(b, st, NULL, n);
+	b->open->pipeline = n;
+	free(st);
+}
+
+void blk_retarget(struct blk *b, const struct replica *r)
+{
+	const struct blk_open *o = b->open;
+	uint32_t i;
+
+	if (b->state != BLK_OPEN || !o || !o->ntargets || r->state != REPLICA_FINALIZED ||
+	    r->gs != b->b.gs || r->corrupt)
+		return;
+	i = find_target(b, r->st->dn, r->unit);
+	if (i < o->ntargets)
+		o->target[i] = r->st;
+	else
+		(void)blk_add_target(b, r->st, r->unit);
+}
+
+static void drop_target(struct blk_open *o, uint32_t i)
+{
+	const uint32_t behind = o->ntargets - i - 1;
+
+	memmove(&o->target[i], &o->target[i + 1], behind * sizeof(o->target[0]));
+	if (blk_ec(o->blk))
+		memmove(&o->target_unit[i], &o->target_unit[i + 1], behind);
+	o->ntargets--;
+}
+
+void blk_forget_targets(struct blk *b)
+{
+	struct blk_open *o = b->open;
+
+	for (uint32_t i = 0; i < o->ntargets;)
+		if (o->target[i]->sweep & SWEEP_FORGET)
+			drop_target(o, i);
+		else
+			i++;
+}
