@@ -10,22 +10,6 @@
 #include "namenode-shim/nn_internal.h"
 #include "namenode-shim/req.h"
 
-/* Does it have bytes of the block that recovery may need? One with a newer stamp counts as corrupt
- * once the block is committed, but an earlier recovery has made it whose end never came here. */
-static bool is_usable(const struct blk *b, const struct replica *r)
-{
-	return !r->damaged && (r->corrupt ? r->gs > b->b.gs : r->gs >= b->b.gs);
-}
-
-/* Recovery asks the pipeline, and who else has reported a replica that is not older: this process
- * may never have seen the pipeline, and a node of it may have been lost and be back. */
-static void target_reported(struct blk *b)
-{
-	for (uint16_t i = 0; i < b->nreps; i++)
-		if (is_usable(b, &b->rep[i]))
-			(void)blk_add_target(b, b->rep[i].st, b->rep[i].unit);
-}
-
 static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id, uint64_t truncate_to)
 {
 	const struct dn *best = NULL;
@@ -36,7 +20,7 @@ static void start_recovery(struct nn *nn, struct blk *b, uint64_t recovery_id, u
 	blk_set_recovery(&nn->blocks, b, recovery_id,
 			 clock_mono_ns() + nn->set.recovery_ms * NS_PER_MS);
 	o->truncate_to = truncate_to;
-	target_reported(b);
+	blk_target_all(b, &nn->dns);
 	for (uint32_t i = 0; i < o->ntargets && (!best || best->stale); i++) {
 		const struct dn *dn = o->target[(i + o->primary_turn) % o->ntargets]->dn;
 
@@ -75,12 +59,24 @@ static struct targets find_targets(const struct nn *nn, const struct effect *e)
 	return t;
 }
 
+/* Those whose node died meanwhile. */
+static void add_lost(const struct nn *nn, struct blk *b, const struct effect *e)
+{
+	for (uint32_t i = 0; i < e->ntargets; i++) {
+		const struct storage *st = datanodes_storage_of(&nn->dns, e->targets[i]);
+
+		if (st && !st->dn->alive)
+			blk_add_lost(b, st, blk_ec(b) ? e->units ? e->units[i] : (uint8_t)i : 0);
+	}
+}
+
 static void set_targets(struct nn *nn, struct blk *b, const struct effect *e)
 {
 	const struct targets t = find_targets(nn, e);
 
 	blk_set_targets(b, t.st, t.units, t.n);
 	b->open->pipeline = e->ntargets;
+	add_lost(nn, b, e);
 	free(t.st);
 	free(t.units);
 }

@@ -58,12 +58,22 @@ struct pending {
 	const struct dn *drop;
 };
 
+/* A replica of an open block on a node that was lost since: it may come back with bytes. */
+struct blk_lost {
+	char node[BLOCK_UUID_MAX], storage[BLOCK_UUID_MAX]; /* may be freed meanwhile */
+	uint8_t unit;                                       /* of a group; else 0 */
+};
+
 /* What only blocks under construction have. */
 struct blk_open {
 	struct storage **target; /* owned array; where the pipeline writes */
 	uint32_t ntargets;
-	/* nodes that its pipeline was given, also those that were lost since and may come back with
-	 * bytes; 0: this process never saw it */
+	uint32_t steady; /* so many, the first of them, were not lost since they were given */
+	/* of its pipeline, or reported; each is a target again when it is back and is asked */
+	struct blk_lost *lost; /* owned array */
+	uint32_t nlost;
+	/* nodes that its pipeline was given, also those that were lost since; 0: this process never
+	 * saw it */
 	uint32_t pipeline;
 	bool told; /* a node was told to recover it: replicas may have a newer stamp */
 	uint8_t target_unit[EC_UNITS_MAX]; /* of a group, which has no more targets than this */
@@ -185,8 +195,11 @@ void blocks_remove(struct blocks *bs, struct blk *b);
 /** Where the pipeline of an open block writes, of a group @units[i] at @st[i]; NULL: in their
  * order. */
 void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *units, uint32_t n);
-/** One more, if it is none yet. False: a group has no room for it. */
-bool blk_add_target(struct blk *b, struct storage *st, uint8_t unit);
+/** An open block was, or was to be, written there, and the node is lost. */
+void blk_add_lost(struct blk *b, const struct storage *st, uint8_t unit);
+/** Recovery asks the pipeline, also nodes of it that were lost and are back, and who else has
+ *  reported a replica that is not older: this process may never have seen the pipeline. */
+void blk_target_all(struct blk *b, const struct datanodes *d);
 /** On each target so many bytes were promised at @since_ns; given back where the block is not
  * written. */
 void blk_set_room(struct blk *b, uint64_t bytes, uint64_t since_ns);

@@ -32,6 +32,8 @@ void blk_target_replicas(struct blk *b);
 /** The report of a pipeline's node that comes after its block is written on again: the node holds
  * what the others hold, and the next pipeline is to have it. */
 void blk_retarget(struct blk *b, const struct replica *r);
+/** The node of @r is lost. */
+void blk_lose_replica(struct blk *b, const struct replica *r);
 /** Nodes that are dead and storages that failed leave the pipeline. */
 void blk_forget_targets(struct blk *b);
 

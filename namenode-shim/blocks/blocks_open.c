@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What only blocks under construction have: where their pipeline writes (blocks.h). */
+/* What only blocks under construction have: where their pipeline writes, and where it
+ * wrote before a node was lost (blocks.h). */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +22,7 @@ void blk_free_open(struct blk *b)
 		return;
 	list_del(&b->open->recovering);
 	free(b->open->target);
+	free(b->open->lost);
 	free(b->open);
 	b->open = NULL;
 }
@@ -51,12 +54,14 @@ void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *un
 	b->open->target = xrealloc(b->open->target, (n ? n : 1) * sizeof(struct storage *));
 	if (n)
 		memcpy(b->open->target, st, n * sizeof(struct storage *));
-	b->open->ntargets = n;
+	b->open->ntargets = b->open->steady = n;
+	b->open->nlost = 0;
 	for (uint32_t i = 0; blk_ec(b) && i < n; i++)
 		b->open->target_unit[i] = units ? units[i] : (uint8_t)i;
 }
 
-bool blk_add_target(struct blk *b, struct storage *st, uint8_t unit)
+/* One more, if it is none yet. False: a group has no room for it. */
+static bool add_target(struct blk *b, struct storage *st, uint8_t unit)
 {
 	struct blk_open *o = b->open;
 
@@ -96,13 +101,79 @@ void blk_retarget(struct blk *b, const struct replica *r)
 	if (i < o->ntargets)
 		o->target[i] = r->st;
 	else
-		(void)blk_add_target(b, r->st, r->unit);
+		(void)add_target(b, r->st, r->unit);
+}
+
+/* ---- nodes that were lost ---- */
+
+/* Does it have bytes that recovery may need? One with a newer stamp counts as corrupt once the
+ * block is committed, but an earlier recovery has made it whose end never came here. */
+static bool is_usable(const struct blk *b, const struct replica *r)
+{
+	return !r->damaged && (r->corrupt ? r->gs > b->b.gs : r->gs >= b->b.gs);
+}
+
+static bool is_same(const struct blk_lost *l, const struct storage *st, uint8_t unit)
+{
+	return l->unit == unit && !strcmp(l->node, st->dn->uuid);
+}
+
+void blk_add_lost(struct blk *b, const struct storage *st, uint8_t unit)
+{
+	struct blk_open *o = b->open;
+	uint32_t i = 0;
+
+	while (i < o->nlost && !is_same(&o->lost[i], st, unit))
+		i++;
+	if (i == o->nlost)
+		o->lost = xrealloc(o->lost, ++o->nlost * sizeof(*o->lost));
+	o->lost[i].unit = unit;
+	snprintf(o->lost[i].node, sizeof(o->lost[i].node), "%s", st->dn->uuid);
+	snprintf(o->lost[i].storage, sizeof(o->lost[i].storage), "%s", st->id);
+}
+
+static struct storage *find_back(const struct datanodes *d, const struct blk_lost *l)
+{
+	const struct dn *dn = datanodes_find(d, l->node);
+	struct storage *st = dn ? dn_storage(dn, l->storage) : NULL;
+
+	return st && storage_is_there(st) && st->reported ? st : NULL;
+}
+
+static void target_lost(struct blk *b, const struct datanodes *d)
+{
+	struct blk_open *o = b->open;
+
+	for (uint32_t i = 0; i < o->nlost;) {
+		struct storage *st = find_back(d, &o->lost[i]);
+
+		if (st && add_target(b, st, o->lost[i].unit))
+			o->lost[i] = o->lost[--o->nlost];
+		else
+			i++;
+	}
+}
+
+void blk_target_all(struct blk *b, const struct datanodes *d)
+{
+	target_lost(b, d);
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (is_usable(b, &b->rep[i]))
+			(void)add_target(b, b->rep[i].st, b->rep[i].unit);
+}
+
+void blk_lose_replica(struct blk *b, const struct replica *r)
+{
+	if (b->open && is_usable(b, r))
+		blk_add_lost(b, r->st, r->unit);
 }
 
 static void drop_target(struct blk_open *o, uint32_t i)
 {
 	const uint32_t behind = o->ntargets - i - 1;
 
+	blk_add_lost(o->blk, o->target[i], blk_target_unit(o->blk, i));
+	o->steady -= i < o->steady;
 	memmove(&o->target[i], &o->target[i + 1], behind * sizeof(o->target[0]));
 	if (blk_ec(o->blk))
 		memmove(&o->target_unit[i], &o->target_unit[i + 1], behind);

@@ -153,6 +153,8 @@ static bool forget_replicas(struct blk *b)
 		const bool gone = is_forgotten(b, &b->rep[i]);
 
 		touched |= gone || b->rep[i].st->sweep & SWEEP_RECHECK;
+		if (b->rep[i].st->sweep & SWEEP_FORGET)
+			blk_lose_replica(b, &b->rep[i]);
 		if (gone)
 			blk_drop_replica(b, &b->rep[i]);
 		else

@@ -432,12 +432,19 @@ struct storage_ref storage_ref(const struct storage *st)
 	return (struct storage_ref){st->dn->number, st->index};
 }
 
-struct storage *datanodes_storage(const struct datanodes *d, struct storage_ref ref)
+struct storage *datanodes_storage_of(const struct datanodes *d, struct storage_ref ref)
 {
 	struct dn *dn;
 
 	HASH_FIND(by_number, d->numbers, &ref.node, sizeof(ref.node), dn);
-	return dn && dn->alive && ref.index < dn->nstorages ? dn->storage[ref.index] : NULL;
+	return dn && ref.index < dn->nstorages ? dn->storage[ref.index] : NULL;
+}
+
+struct storage *datanodes_storage(const struct datanodes *d, struct storage_ref ref)
+{
+	struct storage *st = datanodes_storage_of(d, ref);
+
+	return st && st->dn->alive ? st : NULL;
 }
 
 struct storage *dn_storage(const struct dn *dn, const char *id)

@@ -235,6 +235,8 @@ uint64_t datanodes_pending_units(const struct datanodes *d);
 void dn_touch(struct dn *dn);
 
 struct storage_ref storage_ref(const struct storage *st);
+/** NULL: its node is gone. */
+struct storage *datanodes_storage_of(const struct datanodes *d, struct storage_ref ref);
 /** NULL: its node is dead, or gone. */
 struct storage *datanodes_storage(const struct datanodes *d, struct storage_ref ref);
 struct storage *dn_storage(const struct dn *dn, const char *id);

@@ -214,18 +214,17 @@ bool uc_is_recovered(const struct req *q, const struct inode *n)
 }
 
 /* Nothing of the last block can be anywhere: no pipeline was set up, no node reported it. Nodes
- * that are lost may come back with it. Right after a start the reports may just not be in yet. */
+ * that are lost may come back with it. Right after a start the reports may just not be in yet. Of a
+ * group HDFS gives up fewer pipelines than data units: nothing of them can be read. */
 static bool was_never_written(const struct nn *nn, const struct inode_block *last,
 			      const struct blk *b)
 {
 	const uint64_t up = clock_mono_ns() - nn->safe.left_ns;
+	const struct blk_open *o = b->open;
+	const uint32_t known = b->nreps + (o ? o->nlost : 0u), given = o ? o->pipeline : 0u;
+	const uint32_t enough = blk_ec(b) ? blk_ec(b)->k : 1u;
 
-	/* Of a group HDFS gives up fewer pipelines than data units: nothing of them can be read. */
-	if (blk_ec(b) && !last->b.len && b->nreps < blk_ec(b)->k && b->open &&
-	    b->open->pipeline < blk_ec(b)->k)
-		return !nn->safe.on &&
-		       (nn->safe.empty_start || up > nn->set.redundancy_delay_ms * NS_PER_MS);
-	return !last->b.len && !b->nreps && (!b->open || !b->open->pipeline) && !nn->safe.on &&
+	return !last->b.len && known < enough && given < enough && !nn->safe.on &&
 	       (nn->safe.empty_start || up > nn->set.redundancy_delay_ms * NS_PER_MS);
 }
 
@@ -271,7 +270,7 @@ bool uc_is_lost(const struct nn *nn, const struct inode *n, const struct blk *b)
 	if (!o->ntargets && !o->pipeline)
 		return b->state == BLK_COMMITTED && !o->told &&
 		       clock_mono_ns() - nn->safe.left_ns > nn->dns.dead_after_ns;
-	if (!o->pipeline || o->ntargets < o->pipeline)
+	if (!o->pipeline || o->nlost || o->ntargets < o->pipeline)
 		return false;
 	for (uint32_t i = 0; i < o->ntargets; i++)
 		if (!storage_is_there(o->target[i]) || !o->target[i]->reported)

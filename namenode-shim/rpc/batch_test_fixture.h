@@ -2,8 +2,9 @@
 #pragma once
 
 /**
- * Test code: batch_test_fixture - what the tests of batches, of lost blocks and of the table of
- * nodes share: a NameNode with one data node and one file, and calls in one batch or in turn
+ * Test code: batch_test_fixture - what the tests of batches, of lost and of unwritten blocks and of
+ * the table of nodes share: a NameNode with one data node and one file, calls in one batch or in
+ * turn, and what is done by hand
  *
  * Included by one test program each, which owns what is static here.
  */
@@ -302,4 +303,83 @@ static inline void recovered_init(struct world *w, struct recovered *r)
 	r->synced.newtaragets = r->dns;
 	r->synced.newtargetstorages = r->storages;
 	r->synced.n_newtaragets = r->synced.n_newtargetstorages = 1;
+}
+
+/* ---- what is done by hand ---- */
+
+static void (*to_do)(struct world *w);
+static struct world *done_to;
+
+static inline int run_to_do(struct req *q, const void *in)
+{
+	(void)q, (void)in;
+	to_do(done_to);
+	return 0;
+}
+
+/* On the writer, which alone changes blocks. */
+static inline void on_writer(struct world *w, void (*fn)(struct world *w))
+{
+	static const struct method m = {.name = "news", .kind = REQ_MEMORY, .run = run_to_do};
+	static struct call_stat stat = {.name = "news"};
+
+	to_do = fn;
+	done_to = w;
+	stat.calls = 0;
+	submit(w, &m, 0, &stat);
+	wait_for_calls(&stat, 1);
+}
+
+static int64_t without_pipeline; /* this block */
+
+static inline void forget_pipeline(struct world *w)
+{
+	struct blk *b = blocks_find(&w->nn->blocks, without_pipeline);
+
+	blk_set_targets(b, NULL, NULL, 0);
+	b->open->pipeline = 0;
+}
+
+/* As after a start of the NameNode that no node has reported the open block to. */
+static inline void no_pipeline(struct world *w, int64_t id)
+{
+	without_pipeline = id;
+	on_writer(w, forget_pipeline);
+}
+
+/* /f of two blocks: the first one committed, and on no node as it was committed; the second one is
+ * w->block, @len bytes of which are known. */
+static inline const struct blk *add_second_block(struct world *w, struct recovered *r, uint64_t len)
+{
+	const struct blk *first;
+
+	world_init(w, true);
+	report(w);
+	w->st->remaining = w->st->capacity = 1ull << 40;
+	w->nn->set.redundancy_delay_ms = 0;
+	recovered_init(w, r);
+	first = blocks_find(&w->nn->blocks, w->block.id);
+	assert_int_equal(nn_start(w->nn), 0);
+	call_in_turn(w, 0, "append", &r->append);
+	r->block.numbytes = FILE_LEN + 2;
+	call_in_turn(w, 1, "addBlock", &r->add);
+	assert_int_equal(calls[1].rc, 0);
+	assert_int_equal(first->state, BLK_COMMITTED);
+	w->block = read_file(w)->blocks[1].b;
+	w->block.len = len;
+	r->block.blockid = (uint64_t)w->block.id;
+	r->block.generationstamp = w->block.gs;
+	r->block.numbytes = len;
+	return first;
+}
+
+/* What the primary found: nothing. */
+static inline void say_nobody_has_it(struct world *w, struct recovered *r, const struct blk *b,
+				     uint64_t i)
+{
+	r->synced.newgenstamp = b->open->recovery_id;
+	r->synced.newlength = 0;
+	r->synced.deleteblock = 1;
+	r->synced.n_newtaragets = r->synced.n_newtargetstorages = 0;
+	call_in_turn(w, i, "commitBlockSynchronization", &r->synced);
 }

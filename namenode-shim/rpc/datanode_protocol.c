@@ -398,17 +398,31 @@ static int check_recovery(struct req *q, const Hdd__CommitBlockSynchronizationRe
 	return 0;
 }
 
+/* A node that was there all the time and has no replica never had one, and nothing was acknowledged
+ * without it. One that was lost may have lost it as well, by a power cut: then each is asked. The
+ * primary of a group has counted the units that were not asked. */
+static bool may_be_elsewhere(const struct blk *b)
+{
+	const struct blk_open *o = b->open;
+
+	return !blk_ec(b) && !o->steady && (o->nlost || o->ntargets < o->pipeline);
+}
+
 /* A primary that finds no replica has the block removed. Bytes that are known of are not given up
  * on its word: their nodes may be down, and their replicas would be deleted when they are back.
  * Where the reports of these nodes say the same, the file is closed without them (uc_is_lost()). */
-static int check_removal(struct req *q, const struct inode *n)
+static int check_removal(struct req *q, const struct inode *n, const struct blk *b)
 {
 	const struct inode_block *last = &n->blocks[n->nblocks - 1];
+	const bool has_bytes = last->b.len || n->truncating;
 
-	if (!last->b.len && !n->truncating)
+	if (!has_bytes && !may_be_elsewhere(b))
 		return 0;
-	log_warn("op=synced block=%lld len=%llu: the block is not removed, because it has bytes",
-		 (long long)last->b.id, (unsigned long long)last->b.len);
+	log_warn("op=synced block=%lld len=%llu: the block is not removed, because %s",
+		 (long long)last->b.id, (unsigned long long)last->b.len,
+		 has_bytes ? "it has bytes"
+			   : "nodes of its pipeline are away that may have bytes: start them or, "
+			     "if they are lost for good, delete the file");
 	return exception_throw(&q->exception, EXC_IO,
 			       "Block blk_%lld_%llu of %llu bytes is not to be removed",
 			       (long long)last->b.id, (unsigned long long)last->b.gs,
@@ -467,7 +481,7 @@ static int commit_block_synchronization(struct req *q, const void *in)
 	if (rc == 0 && m->deleteblock && uc_is_lost(q->nn, n, b))
 		return uc_close_lost(q, n);
 	if (rc == 0 && m->deleteblock)
-		rc = check_removal(q, n);
+		rc = check_removal(q, n, b);
 	if (rc < 0)
 		return rc;
 	before = inode_space(n);

@@ -20,51 +20,6 @@ static void leave_safe_mode(struct world *w)
 	assert_false(w->nn->safe.on);
 }
 
-static void (*to_do)(struct world *w);
-static struct world *done_to;
-
-static int run_to_do(struct req *q, const void *in)
-{
-	(void)q, (void)in;
-	to_do(done_to);
-	return 0;
-}
-
-/* On the writer, which alone changes blocks. */
-static void on_writer(struct world *w, void (*fn)(struct world *w))
-{
-	static const struct method m = {.name = "news", .kind = REQ_MEMORY, .run = run_to_do};
-	static struct call_stat stat = {.name = "news"};
-
-	to_do = fn;
-	done_to = w;
-	stat.calls = 0;
-	submit(w, &m, 0, &stat);
-	wait_for_calls(&stat, 1);
-}
-
-static void lose_node(struct world *w)
-{
-	nn_dn_lost(w->nn, w->st->dn, "test");
-}
-
-static int64_t without_pipeline; /* this block */
-
-static void forget_pipeline(struct world *w)
-{
-	struct blk *b = blocks_find(&w->nn->blocks, without_pipeline);
-
-	blk_set_targets(b, NULL, NULL, 0);
-	b->open->pipeline = 0;
-}
-
-/* As after a start of the NameNode that no node has reported the open block to. */
-static void no_pipeline(struct world *w, int64_t id)
-{
-	without_pipeline = id;
-	on_writer(w, forget_pipeline);
-}
-
 /* An administrator ends safe mode while the reports of nodes are still to come. */
 static void after_a_forced_leave_of_safe_mode_reports_are_waited_for(void **state)
 {
@@ -103,32 +58,6 @@ static void after_a_forced_leave_of_safe_mode_reports_are_waited_for(void **stat
 	nn_stop(w.nn);
 	assert_int_equal(read_file(&w)->nblocks, 2);
 	world_fini(&w);
-}
-
-/* /f of two blocks: the first one committed, and on no node as it was committed; the second one is
- * w->block, @len bytes of which are known. */
-static const struct blk *add_second_block(struct world *w, struct recovered *r, uint64_t len)
-{
-	const struct blk *first;
-
-	world_init(w, true);
-	report(w);
-	w->st->remaining = w->st->capacity = 1ull << 40;
-	w->nn->set.redundancy_delay_ms = 0;
-	recovered_init(w, r);
-	first = blocks_find(&w->nn->blocks, w->block.id);
-	assert_int_equal(nn_start(w->nn), 0);
-	call_in_turn(w, 0, "append", &r->append);
-	r->block.numbytes = FILE_LEN + 2;
-	call_in_turn(w, 1, "addBlock", &r->add);
-	assert_int_equal(calls[1].rc, 0);
-	assert_int_equal(first->state, BLK_COMMITTED);
-	w->block = read_file(w)->blocks[1].b;
-	w->block.len = len;
-	r->block.blockid = (uint64_t)w->block.id;
-	r->block.generationstamp = w->block.gs;
-	r->block.numbytes = len;
-	return first;
 }
 
 /* The file is closed and its first block missing, until a node has it as it was committed. */
@@ -181,51 +110,6 @@ static void a_block_on_no_node_is_missing_once_the_unwritten_one_behind_it_is_dr
 	assert_true(calls[3].result);
 	assert_int_equal(read_file(&w)->nblocks, 1);
 	closed_without_the_first_block(&w, first);
-}
-
-/* The node is back with 5 bytes of the block, and another one with an older replica. */
-static void come_back(struct world *w)
-{
-	const struct dn_ident id = {"dn", "127.0.0.1", "host", "3.4.2", 9000, 1, 2, 0},
-			      other_id = {"dn2", "127.0.0.2", "host", "3.4.2", 9000, 1, 2, 0};
-	const struct block b = {w->block.id, w->block.gs, 5}, older = {b.id, b.gs - 1, 5};
-	struct dn *dn, *other;
-
-	assert_int_equal(datanodes_register(&w->nn->dns, &other_id, &other), 0);
-	blocks_report(&w->nn->blocks, dn_storage_add(other, "DS2", STORAGE_DISK), &older,
-		      REPLICA_FINALIZED, false, 0);
-	assert_int_equal(datanodes_register(&w->nn->dns, &id, &dn), 0);
-	blocks_report(&w->nn->blocks, dn_storage_add(dn, "DS", STORAGE_DISK), &b, REPLICA_RWR,
-		      false, 0);
-	blocks_find(&w->nn->blocks, b.id)->open->recovery_until_ns = 0;
-}
-
-/* The NameNode does not know how much its writer had got acknowledged there. When the node is back
- * it is asked, and one with an older replica is not. */
-static void a_block_whose_nodes_are_all_lost_is_not_taken_for_unwritten(void **state)
-{
-	const struct blk *b;
-	struct recovered r;
-	struct world w;
-
-	(void)state;
-	(void)add_second_block(&w, &r, 0);
-	b = blocks_find(&w.nn->blocks, w.block.id);
-	on_writer(&w, lose_node);
-	for (int ms = 0; b->open->ntargets && ms < 10000; ms++)
-		(void)poll(NULL, 0, 1);
-	assert_int_equal(b->open->ntargets, 0);
-	call_in_turn(&w, 2, "recoverLease", &r.recover);
-	assert_false(calls[2].result);
-	assert_int_equal(read_file(&w)->nblocks, 2);
-	assert_string_not_equal(read_file(&w)->client, "");
-	on_writer(&w, come_back);
-	call_in_turn(&w, 3, "recoverLease", &r.recover);
-	nn_stop(w.nn);
-	assert_int_equal(b->open->ntargets, 1);
-	assert_string_equal(b->open->target[0]->dn->uuid, "dn");
-	assert_false(list_empty(&b->open->target[0]->dn->recoveries));
-	world_fini(&w);
 }
 
 /* Nodes may end it while the NameNode is away: a report of the old stamp must not complete it. */
@@ -336,16 +220,6 @@ static void is_closed_and_missing(struct world *w, const struct blk *b)
 	world_fini(w);
 }
 
-/* What the primary found: nothing. */
-static void say_nobody_has_it(struct world *w, struct recovered *r, const struct blk *b, uint64_t i)
-{
-	r->synced.newgenstamp = b->open->recovery_id;
-	r->synced.newlength = 0;
-	r->synced.deleteblock = 1;
-	r->synced.n_newtaragets = r->synced.n_newtargetstorages = 0;
-	call_in_turn(w, i, "commitBlockSynchronization", &r->synced);
-}
-
 /* Why a node may have it all the same. */
 static void kill_node(struct world *w)
 {
@@ -372,10 +246,24 @@ static void find_written(struct world *w)
 	blocks_report(&w->nn->blocks, w->st, &w->block, REPLICA_RBW, false, 0);
 }
 
+/* The block was on a second node, too. */
+static void lose_another(struct world *w)
+{
+	blk_add_lost(blocks_find(&w->nn->blocks, w->block.id), w->st, 0);
+}
+
+static void find_another(struct world *w)
+{
+	blocks_find(&w->nn->blocks, w->block.id)->open->nlost = 0;
+}
+
 static const struct {
 	void (*begin)(struct world *w);
 	void (*end)(struct world *w);
-} doubts[] = {{kill_node, revive_node}, {forget_report, take_report}, {find_written, lose}};
+} doubts[] = {{kill_node, revive_node},
+	      {forget_report, take_report},
+	      {find_written, lose},
+	      {lose_another, find_another}};
 
 static void a_file_whose_last_block_no_node_has_is_closed_and_misses_it(void **state)
 {
@@ -558,7 +446,6 @@ int main(void)
 			a_block_on_no_node_is_missing_once_the_lease_of_its_file_is_recovered),
 		cmocka_unit_test(
 			a_block_on_no_node_is_missing_once_the_unwritten_one_behind_it_is_dropped),
-		cmocka_unit_test(a_block_whose_nodes_are_all_lost_is_not_taken_for_unwritten),
 		cmocka_unit_test(a_block_that_is_recovered_is_not_committed),
 		cmocka_unit_test(a_block_on_no_node_is_missing_once_the_one_behind_it_is_recovered),
 		cmocka_unit_test(a_block_recovered_on_a_node_that_died_meanwhile_is_missing),

@@ -39,24 +39,18 @@ static int run_register(struct req *q, const void *in)
 	return register_node(q, "dn-new", "127.0.0.1", 9000);
 }
 
-/* While a new block is on its way to the disk another node registers at the address of the one that
- * it was placed on, which is freed. */
-static void a_node_replaced_while_a_block_is_placed_on_it_is_not_used(void **state)
+/* Done while a new block is on its way to the disk, which was placed on the only node. */
+static const struct blk *place_and(struct world *w, const struct method *then)
 {
-	static const struct method registers = {
-		.name = "register", .kind = REQ_MEMORY, .run = run_register};
 	Hd__AppendRequestProto a = HD__APPEND_REQUEST_PROTO__INIT;
 	Hd__AddBlockRequestProto b = HD__ADD_BLOCK_REQUEST_PROTO__INIT;
-	struct call_stat stat = {.name = "put"}, called = {.name = "call"},
-			 registered = {.name = "register"};
+	struct call_stat stat = {.name = "put"}, called = {.name = "call"}, done = {.name = "then"};
 	uint64_t key = 1000000;
-	struct world w;
 
-	(void)state;
-	world_init(&w, false);
-	w.st->remaining = w.st->capacity = 1ull << 40;
-	assert_int_equal(nn_start(w.nn), 0);
-	put_until_journal(&w, &key, &stat);
+	world_init(w, false);
+	w->st->remaining = w->st->capacity = 1ull << 40;
+	assert_int_equal(nn_start(w->nn), 0);
+	put_until_journal(w, &key, &stat);
 	a.src = b.src = (char *)(uintptr_t) "/f";
 	a.clientname = b.clientname = (char *)(uintptr_t) "a";
 	calls[0].method = "append";
@@ -64,21 +58,57 @@ static void a_node_replaced_while_a_block_is_placed_on_it_is_not_used(void **sta
 	calls[1].method = "addBlock";
 	calls[1].msg = &b;
 	gate_is_shut = true;
-	submit(&w, &call_method, 0, &called);
-	submit(&w, &call_method, 1, &called);
+	submit(w, &call_method, 0, &called);
+	submit(w, &call_method, 1, &called);
 	wait_for(&calls_run, 2);
-	submit(&w, &registers, 0, &registered);
-	wait_for_calls(&registered, 1);
+	submit(w, then, 0, &done);
+	wait_for_calls(&done, 1);
 	assert_int_equal(called.calls, 0);
 	gate_is_shut = false;
 	wait_for_calls(&called, 2);
-	nn_stop(w.nn);
+	nn_stop(w->nn);
 	assert_int_equal(calls[0].rc, 0);
 	assert_int_equal(calls[1].rc, 0);
+	assert_int_equal(read_file(w)->nblocks, 1);
+	w->block = read_file(w)->blocks[0].b;
+	return blocks_find(&w->nn->blocks, w->block.id);
+}
+
+/* Another node registers at its address, and it is freed. */
+static void a_node_replaced_while_a_block_is_placed_on_it_is_not_used(void **state)
+{
+	static const struct method registers = {
+		.name = "register", .kind = REQ_MEMORY, .run = run_register};
+	const struct blk *b;
+	struct world w;
+
+	(void)state;
+	b = place_and(&w, &registers);
 	assert_null(datanodes_find(&w.nn->dns, "dn"));
-	assert_int_equal(read_file(&w)->nblocks, 1);
-	w.block = read_file(&w)->blocks[0].b;
-	assert_int_equal(blocks_find(&w.nn->blocks, w.block.id)->open->ntargets, 0);
+	assert_int_equal(b->open->ntargets, 0);
+	world_fini(&w);
+}
+
+static int run_lose(struct req *q, const void *in)
+{
+	(void)in;
+	nn_dn_lost(q->nn, datanodes_find(&q->nn->dns, "dn"), "test");
+	return 0;
+}
+
+/* Its writer may write there all the same. */
+static void a_node_lost_while_a_block_is_placed_on_it_is_asked_when_it_is_back(void **state)
+{
+	static const struct method loses = {.name = "lose", .kind = REQ_MEMORY, .run = run_lose};
+	const struct blk *b;
+	struct world w;
+
+	(void)state;
+	b = place_and(&w, &loses);
+	assert_int_equal(b->open->ntargets, 0);
+	assert_int_equal(b->open->nlost, 1);
+	assert_string_equal(b->open->lost[0].node, "dn");
+	assert_string_equal(b->open->lost[0].storage, "DS");
 	world_fini(&w);
 }
 
@@ -426,6 +456,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_node_replaced_while_a_block_is_placed_on_it_is_not_used),
+		cmocka_unit_test(
+			a_node_lost_while_a_block_is_placed_on_it_is_asked_when_it_is_back),
 		cmocka_unit_test(no_more_nodes_can_be_named_than_there_may_be),
 		cmocka_unit_test(dead_nodes_make_room_for_new_ones),
 		cmocka_unit_test(a_client_that_fills_the_table_of_nodes_keeps_nobody_out),

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: a last block that nobody has begun is dropped when the nodes say so that can know
+ * it, and never while a node that may have bytes of it is away. */
+#include "common/base/clock.h"
+#include "namenode-shim/rpc/batch_test_fixture.h"
+
+static void lose_node(struct world *w)
+{
+	nn_dn_lost(w->nn, w->st->dn, "test");
+}
+
+/* The node is back with 5 bytes of the block, and another one with an older replica. */
+static void come_back(struct world *w)
+{
+	const struct dn_ident id = {"dn", "127.0.0.1", "host", "3.4.2", 9000, 1, 2, 0},
+			      other_id = {"dn2", "127.0.0.2", "host", "3.4.2", 9000, 1, 2, 0};
+	const struct block b = {w->block.id, w->block.gs, 5}, older = {b.id, b.gs - 1, 5};
+	struct dn *dn, *other;
+
+	assert_int_equal(datanodes_register(&w->nn->dns, &other_id, &other), 0);
+	blocks_report(&w->nn->blocks, dn_storage_add(other, "DS2", STORAGE_DISK), &older,
+		      REPLICA_FINALIZED, false, 0);
+	assert_int_equal(datanodes_register(&w->nn->dns, &id, &dn), 0);
+	blocks_report(&w->nn->blocks, dn_storage_add(dn, "DS", STORAGE_DISK), &b, REPLICA_RWR,
+		      false, 0);
+	blocks_find(&w->nn->blocks, b.id)->open->recovery_until_ns = 0;
+}
+
+/* The NameNode does not know how much its writer had got acknowledged there. When the node is back
+ * it is asked, and one with an older replica is not. */
+static void a_block_whose_nodes_are_all_lost_is_not_taken_for_unwritten(void **state)
+{
+	const struct blk *b;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	(void)add_second_block(&w, &r, 0);
+	b = blocks_find(&w.nn->blocks, w.block.id);
+	on_writer(&w, lose_node);
+	for (int ms = 0; b->open->ntargets && ms < 10000; ms++)
+		(void)poll(NULL, 0, 1);
+	assert_int_equal(b->open->ntargets, 0);
+	call_in_turn(&w, 2, "recoverLease", &r.recover);
+	assert_false(calls[2].result);
+	assert_int_equal(read_file(&w)->nblocks, 2);
+	assert_string_not_equal(read_file(&w)->client, "");
+	on_writer(&w, come_back);
+	call_in_turn(&w, 3, "recoverLease", &r.recover);
+	nn_stop(w.nn);
+	assert_int_equal(b->open->ntargets, 1);
+	assert_string_equal(b->open->target[0]->dn->uuid, "dn");
+	assert_false(list_empty(&b->open->target[0]->dn->recoveries));
+	world_fini(&w);
+}
+
+static const struct dn_ident idents[2] = {{"dn", "127.0.0.1", "host", "3.4.2", 9000, 1, 2, 0},
+					  {"dn2", "127.0.0.2", "host", "3.4.2", 9000, 1, 2, 0}};
+
+/* It registers; its report, which comes later, has nothing of the block. */
+static struct storage *register_again(struct world *w, int node)
+{
+	struct dn *dn;
+
+	assert_int_equal(datanodes_register(&w->nn->dns, &idents[node], &dn), 0);
+	return dn_storage_add(dn, node ? "DS2" : "DS", STORAGE_DISK);
+}
+
+static void register_first(struct world *w)
+{
+	(void)register_again(w, 0);
+}
+
+static void first_is_back(struct world *w)
+{
+	register_again(w, 0)->reported = true;
+}
+
+static void second_is_back(struct world *w)
+{
+	register_again(w, 1)->reported = true;
+}
+
+static void lose_at_once(struct world *w, int node)
+{
+	nn_dn_lost(w->nn, datanodes_find(&w->nn->dns, idents[node].uuid), "test");
+	blocks_sweep(&w->nn->blocks, UINT32_MAX);
+}
+
+static void lose_first(struct world *w)
+{
+	lose_at_once(w, 0);
+}
+
+static void lose_second(struct world *w)
+{
+	lose_at_once(w, 1);
+}
+
+static void give_two_nodes(struct world *w)
+{
+	struct storage *st[2] = {w->st, register_again(w, 1)};
+	struct blk *b = blocks_find(&w->nn->blocks, w->block.id);
+
+	st[0]->reported = st[1]->reported = true;
+	blk_set_targets(b, st, NULL, 2);
+	b->open->pipeline = 2;
+}
+
+/* The second block of /f was given two nodes. Each lease recovery begins one of the block. */
+static struct blk *give_up_on_two_nodes(struct world *w, struct recovered *r)
+{
+	(void)add_second_block(w, r, 0);
+	w->nn->set.recovery_ms = 0;
+	on_writer(w, give_two_nodes);
+	return blocks_find(&w->nn->blocks, w->block.id);
+}
+
+/* The recovery goes to @ntargets nodes. */
+static void recovery_asks(struct world *w, struct recovered *r, const struct blk *b,
+			  uint32_t ntargets)
+{
+	call_in_turn(w, 2, "recoverLease", &r->recover);
+	assert_false(calls[2].result);
+	assert_int_equal(read_file(w)->nblocks, 2);
+	assert_int_equal(b->open->ntargets, ntargets);
+}
+
+static void the_word_of_nobody_counts(struct world *w, struct recovered *r, const struct blk *b,
+				      bool counts)
+{
+	say_nobody_has_it(w, r, b, 3);
+	assert_int_equal(calls[3].rc == 0, counts);
+	assert_int_equal(read_file(w)->nblocks, counts ? 1 : 2);
+	assert_int_equal(!read_file(w)->client[0], counts);
+}
+
+static void nodes_that_were_lost_are_asked_when_all_of_them_are_back(void **state)
+{
+	const struct blk *b;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	b = give_up_on_two_nodes(&w, &r);
+	on_writer(&w, lose_first);
+	on_writer(&w, lose_second);
+	recovery_asks(&w, &r, b, 0);
+	on_writer(&w, register_first);
+	recovery_asks(&w, &r, b, 0);
+	on_writer(&w, first_is_back);
+	recovery_asks(&w, &r, b, 1);
+	the_word_of_nobody_counts(&w, &r, b, false);
+	on_writer(&w, second_is_back);
+	recovery_asks(&w, &r, b, 2);
+	on_writer(&w, lose_first); /* once more */
+	the_word_of_nobody_counts(&w, &r, b, false);
+	on_writer(&w, first_is_back);
+	recovery_asks(&w, &r, b, 2);
+	the_word_of_nobody_counts(&w, &r, b, true);
+	nn_stop(w.nn);
+	world_fini(&w);
+}
+
+/* Nothing was acknowledged without it. */
+static void a_node_that_was_there_all_the_time_knows_that_nothing_was_written(void **state)
+{
+	static void (*const lose_one[])(struct world * w) = {lose_first, lose_second};
+	const struct blk *b;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		b = give_up_on_two_nodes(&w, &r);
+		on_writer(&w, lose_one[i]);
+		recovery_asks(&w, &r, b, 1);
+		the_word_of_nobody_counts(&w, &r, b, true);
+		nn_stop(w.nn);
+		world_fini(&w);
+	}
+}
+
+static void report_written(struct world *w)
+{
+	blocks_report(&w->nn->blocks, w->st, &w->block, REPLICA_RBW, false, 0);
+}
+
+/* After a start of the NameNode, which does not know the pipeline. */
+static void a_block_whose_only_holder_is_lost_is_not_taken_for_unwritten(void **state)
+{
+	const struct blk *b;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	(void)add_second_block(&w, &r, 0);
+	b = blocks_find(&w.nn->blocks, w.block.id);
+	no_pipeline(&w, w.block.id);
+	on_writer(&w, report_written);
+	on_writer(&w, lose_first);
+	assert_int_equal(b->nreps, 0);
+	recovery_asks(&w, &r, b, 0);
+	nn_stop(w.nn);
+	world_fini(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_block_whose_nodes_are_all_lost_is_not_taken_for_unwritten),
+		cmocka_unit_test(nodes_that_were_lost_are_asked_when_all_of_them_are_back),
+		cmocka_unit_test(a_node_that_was_there_all_the_time_knows_that_nothing_was_written),
+		cmocka_unit_test(a_block_whose_only_holder_is_lost_is_not_taken_for_unwritten),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
