@@ -114,8 +114,11 @@ void blocks_report_begin(struct blocks *bs, struct storage *st)
 void blocks_report_end(struct blocks *bs, struct storage *st)
 {
 	st->listing = false;
-	if (st->report_hits != st->nblocks) /* rarely */
+	if (st->report_hits != st->nblocks) { /* rarely */
 		ask(bs, st, SWEEP_UNREPORTED);
+		st->sweep |= st->reported ? 0 : SWEEP_OPEN;
+	}
+	st->reported = true;
 }
 
 void blocks_recheck_node(struct blocks *bs, struct dn *dn)
@@ -137,12 +140,15 @@ bool blocks_must_sweep(const struct blocks *bs)
 /* ---- doing it ---- */
 
 /* What was reported incrementally after a list was made may be missing from it: an open block keeps
- * its replica. */
+ * its replica. But the first list of a node that has registered again was made after all that it
+ * had said before: what is not in it is gone, by a power cut for one. */
 static bool is_forgotten(const struct blk *b, const struct replica *r)
 {
-	return r->st->sweep & SWEEP_FORGET ||
-	       (r->st->sweep & SWEEP_UNREPORTED && b->state == BLK_COMPLETE &&
-		r->seq != r->st->report_seq);
+	const struct storage *st = r->st;
+
+	return st->sweep & SWEEP_FORGET ||
+	       (st->sweep & SWEEP_UNREPORTED && r->seq != st->report_seq &&
+		(b->state == BLK_COMPLETE || st->sweep & SWEEP_OPEN));
 }
 
 static bool forget_replicas(struct blk *b)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: replicas that a full report lacks, or whose node is dead, are forgotten bit by
  * bit, and news that come meanwhile count. A list takes nothing from a block that is being written,
- * nor from a replica that was finalised while the list was on its way. */
+ * but the first one of a node that was started anew, nor from a replica that was finalised while
+ * the list was on its way. */
 #include "namenode-shim/blocks/blocks_test_fixture.h"
 
 /* A full report of @node, which lists @r, or nothing (NULL). */
@@ -166,12 +167,14 @@ static void a_replica_finalized_while_its_list_was_on_its_way_is_not_forgotten(v
 	}
 }
 
-/* Where the pipeline of a block writes; its writer may have committed it. */
+/* Where the pipeline of a block writes, on nodes that have reported; it may be committed. */
 static struct blk *add_written(struct world *w, enum blk_state s)
 {
 	struct blk *b;
 
 	world_init(w);
+	for (int i = 0; i < NODES; i++)
+		w->st[i]->reported = true;
 	b = add(w, BLK_OPEN);
 	blk_set_targets(b, w->st, NULL, REPL);
 	if (s == BLK_COMMITTED)
@@ -294,6 +297,72 @@ static void the_only_replica_is_not_deleted_for_its_older_stamp(void **state)
 	world_fini(&w);
 }
 
+/* It is started anew, and lists @r, or nothing (NULL). */
+static void restart(struct world *w, int node, const struct block *r)
+{
+	w->st[node]->reported = false;
+	list_all(w, node, r, REPLICA_RWR);
+	assert_true(w->st[node]->reported);
+}
+
+/* A power cut has taken it before it was on the disk. Node 1 has it; node 2 has begun it anew, and
+ * says so while its list is gone through. */
+static void what_a_restarted_node_does_not_list_is_gone(void **state)
+{
+	const struct block written = {B.id, B.gs, 5};
+
+	(void)state;
+	for (enum blk_state s = BLK_OPEN; s <= BLK_COMMITTED; s++) {
+		struct world w;
+		struct blk *b = add_written(&w, s);
+
+		for (int i = 0; i < REPL; i++)
+			report(&w, i, B.gs, 0, REPLICA_RBW);
+		restart(&w, 1, &written);
+		restart(&w, 0, NULL);
+		w.st[2]->reported = false;
+		blocks_report_begin(&w.bs, w.st[2]);
+		report(&w, 2, B.gs, 0, REPLICA_RBW);
+		blocks_report_end(&w.bs, w.st[2]);
+		report(&w, 0, B.gs, 0, REPLICA_RBW); /* this one, too, a little later */
+		blocks_sweep(&w.bs, UINT32_MAX);
+		assert_int_equal(b->nreps, REPL);
+		restart(&w, 0, NULL);
+		assert_int_equal(b->nreps, REPL - 1);
+		for (int i = 1; i < REPL; i++)
+			assert_ptr_not_equal(b->rep[i - 1].st, w.st[0]);
+		is_written_still(&w, b, s);
+		list_all(&w, 1, NULL, 0); /* the next list may be older than what it has */
+		assert_int_equal(b->nreps, REPL - 1);
+		world_fini(&w);
+	}
+}
+
+/* The second list comes before what the first one lacked is forgotten. */
+static void a_list_right_behind_the_first_one_has_its_weight(void **state)
+{
+	struct world w;
+	struct blk *b = add_written(&w, BLK_OPEN);
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		report(&w, i, B.gs, 0, REPLICA_RBW);
+	for (int i = 0; i < 2; i++) {
+		w.st[i]->reported = false;
+		for (int list = 0; list < 2; list++) {
+			blocks_report_begin(&w.bs, w.st[i]);
+			if (i && list)
+				blocks_report(&w.bs, w.st[i], &B, REPLICA_RBW, false,
+					      w.st[i]->report_seq);
+			blocks_report_end(&w.bs, w.st[i]);
+		}
+	}
+	blocks_sweep(&w.bs, UINT32_MAX);
+	assert_int_equal(b->nreps, 1);
+	assert_ptr_equal(b->rep[0].st, w.st[1]);
+	world_fini(&w);
+}
+
 static void a_dead_node_leaves_the_pipeline_of_an_open_block(void **state)
 {
 	struct world w;
@@ -326,6 +395,8 @@ int main(void)
 		cmocka_unit_test(
 			a_listed_replica_of_an_older_stamp_goes_when_the_block_is_complete),
 		cmocka_unit_test(the_only_replica_is_not_deleted_for_its_older_stamp),
+		cmocka_unit_test(what_a_restarted_node_does_not_list_is_gone),
+		cmocka_unit_test(a_list_right_behind_the_first_one_has_its_weight),
 		cmocka_unit_test(a_dead_node_leaves_the_pipeline_of_an_open_block),
 	};
 

@@ -49,6 +49,8 @@ enum sweep {
 	SWEEP_UNREPORTED = 2, /* what its last full report did not list is forgotten */
 	/* everything is forgotten: it failed, or its node is dead. It does not count any more */
 	SWEEP_FORGET = 4,
+	/* with SWEEP_UNREPORTED: of open blocks, too */
+	SWEEP_OPEN = 8,
 };
 
 /* Names a storage to what outlives the lock: a node may be freed meanwhile, and its number is never

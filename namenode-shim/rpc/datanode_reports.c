@@ -69,7 +69,6 @@ static void end_storage(struct req *q, const struct dn *dn, struct storage *st)
 	struct report_walk *w = q->report;
 
 	blocks_report_end(&q->nn->blocks, st);
-	st->reported = true;
 	log_info("op=block_report datanode=%s storage=%s replicas=%llu first=%d", dn->uuid, st->id,
 		 (unsigned long long)w->count, w->first);
 	w->at++;

@@ -287,6 +287,34 @@ static void a_file_whose_last_block_no_node_has_is_closed_and_misses_it(void **s
 	}
 }
 
+/* The power was cut: it registers again, and its list lacks the block. */
+static void restart_without_it(struct world *w)
+{
+	w->st->reported = false;
+	blocks_report_begin(&w->nn->blocks, w->st);
+	blocks_report_end(&w->nn->blocks, w->st);
+	blocks_sweep(&w->nn->blocks, UINT32_MAX);
+}
+
+static void a_replica_that_a_power_cut_took_is_not_waited_for(void **state)
+{
+	struct recovered r;
+	struct blk *b;
+	struct world w;
+
+	(void)state;
+	b = write_and_lose(&w, &r, 3600000);
+	on_writer(&w, find_written);
+	call_in_turn(&w, 1, "recoverLease", &r.recover);
+	say_nobody_has_it(&w, &r, b, 2);
+	assert_true(calls[2].rc < 0);
+	is_open(&w);
+	on_writer(&w, restart_without_it);
+	say_nobody_has_it(&w, &r, b, 3);
+	assert_int_equal(calls[3].rc, 0);
+	is_closed_and_missing(&w, b);
+}
+
 static void find_empty(struct world *w)
 {
 	const struct block empty = {w->block.id, w->block.gs, 0};
@@ -450,6 +478,7 @@ int main(void)
 		cmocka_unit_test(a_block_on_no_node_is_missing_once_the_one_behind_it_is_recovered),
 		cmocka_unit_test(a_block_recovered_on_a_node_that_died_meanwhile_is_missing),
 		cmocka_unit_test(a_file_whose_last_block_no_node_has_is_closed_and_misses_it),
+		cmocka_unit_test(a_replica_that_a_power_cut_took_is_not_waited_for),
 		cmocka_unit_test(an_empty_replica_is_none),
 		cmocka_unit_test(a_recovery_that_comes_to_no_end_is_begun_again),
 		cmocka_unit_test(a_committed_block_that_nobody_reports_after_a_start_is_missing),

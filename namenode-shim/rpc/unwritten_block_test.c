@@ -181,6 +181,34 @@ static void a_node_that_was_there_all_the_time_knows_that_nothing_was_written(vo
 	}
 }
 
+/* As after updatePipeline: the second node has what was written before. */
+static void go_on_with_the_first(struct world *w)
+{
+	struct storage *second = dn_storage(datanodes_find(&w->nn->dns, "dn2"), "DS2");
+	struct blk *b = blocks_find(&w->nn->blocks, w->block.id);
+
+	blocks_report(&w->nn->blocks, second, &w->block, REPLICA_RBW, false, 0);
+	b->b.gs++;
+	blk_set_targets(b, &w->st, NULL, 1);
+	b->open->pipeline = 1;
+}
+
+static void a_node_that_has_left_the_pipeline_is_not_asked(void **state)
+{
+	const struct blk *b;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	b = give_up_on_two_nodes(&w, &r);
+	on_writer(&w, go_on_with_the_first);
+	assert_int_equal(b->nreps, 1);
+	recovery_asks(&w, &r, b, 1);
+	assert_ptr_equal(b->open->target[0], w.st);
+	nn_stop(w.nn);
+	world_fini(&w);
+}
+
 static void report_written(struct world *w)
 {
 	blocks_report(&w->nn->blocks, w->st, &w->block, REPLICA_RBW, false, 0);
@@ -211,6 +239,7 @@ int main(void)
 		cmocka_unit_test(a_block_whose_nodes_are_all_lost_is_not_taken_for_unwritten),
 		cmocka_unit_test(nodes_that_were_lost_are_asked_when_all_of_them_are_back),
 		cmocka_unit_test(a_node_that_was_there_all_the_time_knows_that_nothing_was_written),
+		cmocka_unit_test(a_node_that_has_left_the_pipeline_is_not_asked),
 		cmocka_unit_test(a_block_whose_only_holder_is_lost_is_not_taken_for_unwritten),
 	};
 
