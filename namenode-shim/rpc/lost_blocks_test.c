@@ -315,6 +315,40 @@ static void a_replica_that_a_power_cut_took_is_not_waited_for(void **state)
 	is_closed_and_missing(&w, b);
 }
 
+/* An earlier recovery has made them; its end never came here. One has wrong bytes. */
+static void find_newer(struct world *w)
+{
+	const struct dn_ident id[2] = {{"dn2", "127.0.0.2", "host", "3.4.2", 9000, 1, 2, 0},
+				       {"dn3", "127.0.0.3", "host", "3.4.2", 9000, 1, 2, 0}};
+	const struct block newer = {w->block.id, w->block.gs + 3, FILE_LEN}, any = {newer.id, 0, 0};
+	struct dn *dn;
+
+	blk_commit(&w->nn->blocks, blocks_find(&w->nn->blocks, w->block.id), &w->block);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(datanodes_register(&w->nn->dns, &id[i], &dn), 0);
+		blocks_report(&w->nn->blocks, dn_storage_add(dn, "DS", STORAGE_DISK), &newer,
+			      REPLICA_FINALIZED, false, 0);
+	}
+	blocks_report_corrupt(&w->nn->blocks, &any, dn, NULL, true);
+}
+
+static void what_an_earlier_recovery_has_made_is_recovered_once_more(void **state)
+{
+	struct recovered r;
+	struct blk *b;
+	struct world w;
+
+	(void)state;
+	b = write_and_lose(&w, &r, 3600000);
+	on_writer(&w, find_newer);
+	assert_true(b->rep[0].corrupt && !b->rep[0].damaged && b->rep[1].damaged);
+	call_in_turn(&w, 1, "recoverLease", &r.recover);
+	assert_int_equal(b->open->ntargets, 2);
+	assert_string_equal(b->open->target[1]->dn->uuid, "dn2");
+	nn_stop(w.nn);
+	world_fini(&w);
+}
+
 static void find_empty(struct world *w)
 {
 	const struct block empty = {w->block.id, w->block.gs, 0};
@@ -479,6 +513,7 @@ int main(void)
 		cmocka_unit_test(a_block_recovered_on_a_node_that_died_meanwhile_is_missing),
 		cmocka_unit_test(a_file_whose_last_block_no_node_has_is_closed_and_misses_it),
 		cmocka_unit_test(a_replica_that_a_power_cut_took_is_not_waited_for),
+		cmocka_unit_test(what_an_earlier_recovery_has_made_is_recovered_once_more),
 		cmocka_unit_test(an_empty_replica_is_none),
 		cmocka_unit_test(a_recovery_that_comes_to_no_end_is_begun_again),
 		cmocka_unit_test(a_committed_block_that_nobody_reports_after_a_start_is_missing),
