@@ -135,12 +135,18 @@ static bool pause_until_again(const struct recovery_job *j)
 	return !j->set->stop;
 }
 
+/* Another recovery that is ahead stays ahead. */
+static bool may_pass(int rc, const struct err *err)
+{
+	return rc == -EBUSY && strstr(err->text, REPLICA_WRITER_STAYS);
+}
+
 int holder_init(struct recovery_job *j, struct holder *h, bool *ret_found, struct err *err)
 {
 	const uint64_t until = clock_mono_ns() + BUSY_MS * NS_PER_MS;
 	int rc = init_once(j, h, ret_found, err);
 
-	while (rc == -EBUSY && clock_mono_ns() < until && pause_until_again(j)) {
+	while (may_pass(rc, err) && clock_mono_ns() < until && pause_until_again(j)) {
 		*err = ERR_INIT;
 		rc = init_once(j, h, ret_found, err);
 	}
@@ -251,47 +257,49 @@ static void drop_late_locked(struct bp_set *s)
 	}
 }
 
-/* The place of one that is over is the next one's of the same volume. */
-static void run_next_locked(struct bp_set *s, uint64_t volumes)
+/* Of the same volume. */
+static struct recovery_job *take_next_locked(struct bp_set *s, uint64_t volumes)
 {
 	drop_late_locked(s);
 	list_for_each (l, &s->waiting) {
 		struct recovery_job *j = container_of(l, struct recovery_job, link);
-		int rc;
 
 		if (j->volumes != volumes)
 			continue;
 		j = take_waiting_locked(l);
-		if (!actor_is_active(j->actor)) {
-			log_not_started(j, -ESTALE, "its NameNode does not lead any more");
-			job_free(j);
-			continue;
-		}
-		rc = job_run_locked(s, j);
-		if (!rc)
-			return;
-		log_not_started(j, rc, err_name(rc));
+		if (actor_is_active(j->actor))
+			return j;
+		log_not_started(j, -ESTALE, "its NameNode does not lead any more");
 		job_free(j);
 	}
+	return NULL;
 }
 
-/* The last that its thread does: it is joined with jobs_lock held. */
-static void job_over(struct recovery_job *j)
+/* Its place is the next one's, and so is its thread: another one may not be to be had. NULL: there
+ * is none, and the thread, which is joined with jobs_lock held, ends. */
+static struct recovery_job *job_over(struct recovery_job *j)
 {
 	struct bp_set *s = j->set;
+	struct recovery_job *next;
 
 	pthread_mutex_lock(&s->jobs_lock);
-	if (!s->stop)
-		run_next_locked(s, j->volumes);
-	pthread_mutex_lock(&s->lock);
-	j->done = true;
-	pthread_mutex_unlock(&s->lock);
+	next = s->stop ? NULL : take_next_locked(s, j->volumes);
+	if (next) {
+		next->thread = j->thread;
+		list_add_tail(&s->jobs, &next->link);
+		list_del(&j->link);
+		job_free(j);
+	} else {
+		pthread_mutex_lock(&s->lock);
+		j->done = true;
+		pthread_mutex_unlock(&s->lock);
+	}
 	pthread_mutex_unlock(&s->jobs_lock);
+	return next;
 }
 
-static void *job_thread(void *arg)
+static void job_do(struct recovery_job *j)
 {
-	struct recovery_job *j = arg;
 	struct err err = ERR_INIT;
 	uint64_t len;
 	int rc = j->striped ? recover_striped(j, &len, &err) : recover_replicated(j, &len, &err);
@@ -304,7 +312,16 @@ static void *job_thread(void *arg)
 		log_info("op=recover block=%" PRId64 "_%" PRIu64 " id=%" PRIu64 " len=%" PRIu64
 			 ": done",
 			 j->block.id, j->block.gs, j->recovery_id, len);
-	job_over(j);
+}
+
+static void *job_thread(void *arg)
+{
+	struct recovery_job *j = arg;
+
+	while (j) {
+		job_do(j);
+		j = job_over(j);
+	}
 	return NULL;
 }
 
@@ -371,14 +388,13 @@ static void jobs_reap(struct bp_set *s)
 	}
 }
 
-/* Those of a disk that hangs keep their places: so the recoveries of each volume have their own. */
-static bool has_place(const struct bp_set *s, uint64_t volumes)
+static uint32_t count_running(const struct bp_set *s, uint64_t volumes)
 {
-	uint32_t taken = 0;
+	uint32_t n = 0;
 
 	list_for_each (l, &s->jobs)
-		taken += container_of(l, struct recovery_job, link)->volumes == volumes;
-	return taken < NN_RECOVERIES_MAX;
+		n += container_of(l, struct recovery_job, link)->volumes == volumes;
+	return n;
 }
 
 /* Its NameNode has given the block's recovery a newer id: the older one would be refused. */
@@ -408,6 +424,16 @@ static int job_wait_locked(struct bp_set *s, struct recovery_job *j)
 	return 0;
 }
 
+/* Those of a disk that hangs keep their places: so the recoveries of each volume have their own.
+ * One for which there is no thread waits for one of these, if there is any. */
+static int job_run_or_wait_locked(struct bp_set *s, struct recovery_job *j)
+{
+	const uint32_t running = count_running(s, j->volumes);
+	const int rc = running < NN_RECOVERIES_MAX ? job_run_locked(s, j) : -EAGAIN;
+
+	return rc == -EAGAIN && running ? job_wait_locked(s, j) : rc;
+}
+
 static void job_start(struct bp_actor *a, const Hd__RecoveringBlockProto *rb)
 {
 	struct bp_set *s = a->set;
@@ -428,7 +454,7 @@ static void job_start(struct bp_actor *a, const Hd__RecoveringBlockProto *rb)
 	jobs_reap(s);
 	if (!rc) {
 		drop_older_locked(s, j);
-		rc = has_place(s, j->volumes) ? job_run_locked(s, j) : job_wait_locked(s, j);
+		rc = job_run_or_wait_locked(s, j);
 	}
 	pthread_mutex_unlock(&s->jobs_lock);
 	if (rc) {

@@ -11,8 +11,8 @@
 #define PEER_CONNECT_MS 5000
 #define PEER_CALL_MS 30000
 #define LOCS_MAX 64
-/* A holder that is busy is asked again for so long, after such pauses. It is busy with the end of
- * a replica's writer, for which only so many may wait at one time, or another recovery is ahead. */
+/* A holder that is busy with the end of a replica's writer, for which only so many may wait at one
+ * time, is asked again for so long, after such pauses. */
 #define BUSY_MS 3000
 #define BUSY_PAUSE_MS 200
 

@@ -338,6 +338,125 @@ static void an_order_that_waits_gives_way_to_a_newer_one(void **state)
 	free(newer);
 }
 
+/* ---- no thread, busy holders ---- */
+
+static atomic_bool no_threads; /* there are too many */
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*fn)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*fn)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
+{
+	return no_threads ? EAGAIN : __real_pthread_create(t, attr, fn, arg);
+}
+
+static atomic_int inits, busy_inits; /* so many calls; so many are still answered "busy" */
+int __real_replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t recovery_id,
+				 struct replica_info *ret, struct err *err);
+int __wrap_replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t recovery_id,
+				 struct replica_info *ret, struct err *err);
+int __wrap_replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t recovery_id,
+				 struct replica_info *ret, struct err *err)
+{
+	inits++;
+	if (busy_inits > 0 && busy_inits--)
+		return err_set(err, -EBUSY, "blk: " REPLICA_WRITER_STAYS);
+	return __real_replica_init_recovery(bp, b, recovery_id, ret, err);
+}
+
+/* The first ones have threads, and no other one can be had. */
+static void recoveries_that_wait_need_no_thread_of_their_own(void **state)
+{
+	struct fix *f = *state;
+	struct many_orders *o, *late;
+
+	up(f);
+	make_blocks(f);
+	o = many_orders(f);
+	late = many_orders(f);
+	for (int64_t id = FIRST_BLOCK; id < FIRST_BLOCK + BLOCKS; id++)
+		order_one(id < FIRST_BLOCK + BLOCKS - 1 ? o : late, id, 1010);
+	stalled = 0;
+	hung = f->path[0];
+	f->nn.command = &o->cmd;
+	eventually(stalled == NN_RECOVERIES_MAX);
+	eventually(metric_get(METRIC_DN_RECOVERIES_WAITING) == BLOCKS - 1 - NN_RECOVERIES_MAX);
+	no_threads = true;
+	f->nn.command = &late->cmd;
+	eventually(metric_get(METRIC_DN_RECOVERIES_WAITING) == BLOCKS - NN_RECOVERIES_MAX);
+	hung = NULL;
+	eventually(f->nn.commits == BLOCKS);
+	no_threads = false;
+	free(o);
+	free(late);
+}
+
+/* There is a place for it, and no thread. */
+static void a_recovery_without_a_thread_waits_for_that_of_another(void **state)
+{
+	struct fix *f = *state;
+	struct many_orders *o, *late;
+
+	up(f);
+	make_blocks(f);
+	o = many_orders(f);
+	late = many_orders(f);
+	order_one(o, FIRST_BLOCK, 1010);
+	order_one(late, FIRST_BLOCK + 1, 1010);
+	stalled = 0;
+	hung = f->path[0];
+	f->nn.command = &o->cmd;
+	eventually(stalled == 1);
+	no_threads = true;
+	f->nn.command = &late->cmd;
+	eventually(metric_get(METRIC_DN_RECOVERIES_WAITING) == 1);
+	hung = NULL;
+	eventually(f->nn.commits == 2);
+	no_threads = false;
+	free(o);
+	free(late);
+}
+
+/* The last one is done when one of the others is over. */
+static void a_holder_at_which_another_recovery_is_ahead_is_asked_once(void **state)
+{
+	struct fix *f = *state;
+	struct replica_info i;
+	struct many_orders *o;
+
+	up(f);
+	make_blocks(f);
+	o = many_orders(f);
+	for (int64_t id = FIRST_BLOCK; id <= FIRST_BLOCK + NN_RECOVERIES_MAX; id++) {
+		const struct block b = {id, 1001, 0};
+		struct err err = ERR_INIT;
+
+		order_one(o, id, 1010);
+		if (id < FIRST_BLOCK + NN_RECOVERIES_MAX)
+			assert_int_equal(replica_init_recovery(pool_of(f), &b, 1020, &i, &err), 0);
+	}
+	inits = 0;
+	f->nn.command = &o->cmd;
+	eventually(f->nn.commits == 1);
+	assert_true(inits <= NN_RECOVERIES_MAX + 1);
+	free(o);
+}
+
+static void a_holder_whose_writer_does_not_go_at_once_is_asked_again(void **state)
+{
+	struct fix *f = *state;
+	struct many_orders *o;
+
+	up(f);
+	make_blocks(f);
+	o = many_orders(f);
+	order_one(o, FIRST_BLOCK, 1010);
+	inits = 0;
+	busy_inits = 2;
+	f->nn.command = &o->cmd;
+	eventually(f->nn.commits == 1);
+	assert_int_equal(inits, 3);
+	free(o);
+}
+
 /* Nor does one that waits keep the node from ending. */
 static void recoveries_that_wait_end_with_the_node(void **state)
 {
@@ -474,6 +593,10 @@ int main(void)
 		T(recoveries_on_a_disk_that_hangs_hold_up_no_other_ones),
 		T(recoveries_for_which_there_is_no_place_are_done_in_their_turn),
 		T(an_order_that_waits_gives_way_to_a_newer_one),
+		T(recoveries_that_wait_need_no_thread_of_their_own),
+		T(a_recovery_without_a_thread_waits_for_that_of_another),
+		T(a_holder_at_which_another_recovery_is_ahead_is_asked_once),
+		T(a_holder_whose_writer_does_not_go_at_once_is_asked_again),
 		T(recoveries_that_wait_end_with_the_node),
 		T(an_unknown_command_is_passed_over),
 		T(an_exception_in_place_of_an_answer_is_outlived),

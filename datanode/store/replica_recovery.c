@@ -266,7 +266,7 @@ int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t
 	rc = replica_claim_locked(bp, b->id, 0, true, &r);
 	if (rc || !r) {
 		pthread_mutex_unlock(&bp->lock);
-		return rc ? err_set(err, rc, "blk_%" PRId64 ": its writer did not stop", b->id)
+		return rc ? err_set(err, rc, "blk_%" PRId64 ": " REPLICA_WRITER_STAYS, b->id)
 			  : err_set(err, -ENOENT, "blk_%" PRId64 " is not here", b->id);
 	}
 	rc = check_recovery(r, b, recovery_id, err);
