@@ -68,7 +68,9 @@ struct blk_lost {
 struct blk_open {
 	struct storage **target; /* owned array; where the pipeline writes */
 	uint32_t ntargets;
-	uint32_t steady; /* so many, the first of them, were not lost since they were given */
+	/* so many, the first of them, were given at since_ns, and not lost since */
+	uint32_t steady;
+	uint64_t since_ns;
 	/* of its pipeline, or reported; each is a target again when it is back and is asked */
 	struct blk_lost *lost; /* owned array */
 	uint32_t nlost;
@@ -197,6 +199,9 @@ void blocks_remove(struct blocks *bs, struct blk *b);
 void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *units, uint32_t n);
 /** An open block was, or was to be, written there, and the node is lost. */
 void blk_add_lost(struct blk *b, const struct storage *st, uint8_t unit);
+/** A primary has asked the targets and found no replica: may there be one on a node that was lost?
+ */
+bool blk_may_be_elsewhere(const struct blk *b);
 /** Recovery asks the pipeline, also nodes of it that were lost and are back, and who else has
  *  reported a replica that is not older: this process may never have seen the pipeline. */
 void blk_target_all(struct blk *b, const struct datanodes *d);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "namenode-shim/base/arena.h"
 #include "namenode-shim/blocks/blocks_internal.h"
 
@@ -56,6 +57,7 @@ void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *un
 		memcpy(b->open->target, st, n * sizeof(struct storage *));
 	b->open->ntargets = b->open->steady = n;
 	b->open->nlost = 0;
+	b->open->since_ns = clock_mono_ns();
 	for (uint32_t i = 0; blk_ec(b) && i < n; i++)
 		b->open->target_unit[i] = units ? units[i] : (uint8_t)i;
 }
@@ -160,6 +162,25 @@ void blk_target_all(struct blk *b, const struct datanodes *d)
 	for (uint16_t i = 0; i < b->nreps; i++)
 		if (is_usable(b, &b->rep[i]))
 			(void)add_target(b, b->rep[i].st, b->rep[i].unit);
+}
+
+/* It runs without a break since the pipeline was given. */
+static bool has_steady_target(const struct blk_open *o)
+{
+	for (uint32_t i = 0; i < o->steady; i++)
+		if (o->target[i]->dn->registered_ns < o->since_ns)
+			return true;
+	return false;
+}
+
+/* A node that was there all the time and has no replica never had one, and nothing was acknowledged
+ * without it. One that was started anew may have lost it, by a power cut: then each is asked. The
+ * primary of a group has counted the units that were not asked. */
+bool blk_may_be_elsewhere(const struct blk *b)
+{
+	const struct blk_open *o = b->open;
+
+	return !blk_ec(b) && (o->nlost || o->ntargets < o->pipeline) && !has_steady_target(o);
 }
 
 void blk_lose_replica(struct blk *b, const struct replica *r)

@@ -301,6 +301,38 @@ static void targets_keep_their_units_when_a_node_is_forgotten(void **state)
 	world_fini(&w);
 }
 
+static void back_with_nothing(struct world *w, int node)
+{
+	blocks_keep(&w->bs, w->st[node]);
+	w->st[node]->reported = true;
+}
+
+/* Each with its unit. The primary counts those that were not asked; of a replica it would not. */
+static void targets_of_a_group_are_asked_again_when_they_are_back(void **state)
+{
+	static const uint8_t units[] = {0, 2, 3, 4};
+	struct world w;
+
+	(void)state;
+	world_init(&w, 0, BLK_OPEN);
+	blk_set_targets(w.b, w.st, units, 4);
+	for (int i = 0; i < 4; i++)
+		blocks_forget(&w.bs, w.dn[i], NULL);
+	blocks_sweep(&w.bs, UINT32_MAX);
+	assert_int_equal(w.b->open->ntargets, 0);
+	assert_int_equal(w.b->open->nlost, 4);
+	back_with_nothing(&w, 1);
+	back_with_nothing(&w, 3);
+	blk_target_all(w.b, &w.dns);
+	assert_int_equal(w.b->open->ntargets, 2);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(w.b->open->target_unit[i],
+				 w.b->open->target[i] == w.st[1] ? 2 : 4);
+	assert_int_equal(w.b->open->nlost, 2);
+	assert_false(blk_may_be_elsewhere(w.b));
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -317,6 +349,7 @@ int main(void)
 		cmocka_unit_test(a_damaged_unit_goes_first_only_while_another_may_be_lost),
 		cmocka_unit_test(units_on_nodes_that_leave_are_readable_and_not_live),
 		cmocka_unit_test(targets_keep_their_units_when_a_node_is_forgotten),
+		cmocka_unit_test(targets_of_a_group_are_asked_again_when_they_are_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -128,6 +128,7 @@ int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn
 		dn->storage[i]->reported = dn->storage[i]->listing = false;
 	dn->alive = true;
 	dn_touch(dn);
+	dn->registered_ns = dn->heard_ns;
 	datanodes_changed(d);
 	*ret = dn;
 	return 0;

@@ -128,6 +128,7 @@ struct dn {
 	uint32_t xfer_port, info_port, ipc_port, info_secure_port;
 	struct storage *storage[DN_STORAGES_MAX]; /* owned */
 	uint32_t nstorages;
+	uint64_t registered_ns; /* last */
 	bool alive;
 	bool stale;      /* alive, and silent for stale_after_ns; the monitor finds that */
 	bool disallowed; /* no longer in dfs.hosts */

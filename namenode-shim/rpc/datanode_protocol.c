@@ -398,16 +398,6 @@ static int check_recovery(struct req *q, const Hdd__CommitBlockSynchronizationRe
 	return 0;
 }
 
-/* A node that was there all the time and has no replica never had one, and nothing was acknowledged
- * without it. One that was lost may have lost it as well, by a power cut: then each is asked. The
- * primary of a group has counted the units that were not asked. */
-static bool may_be_elsewhere(const struct blk *b)
-{
-	const struct blk_open *o = b->open;
-
-	return !blk_ec(b) && !o->steady && (o->nlost || o->ntargets < o->pipeline);
-}
-
 /* A primary that finds no replica has the block removed. Bytes that are known of are not given up
  * on its word: their nodes may be down, and their replicas would be deleted when they are back.
  * Where the reports of these nodes say the same, the file is closed without them (uc_is_lost()). */
@@ -416,7 +406,7 @@ static int check_removal(struct req *q, const struct inode *n, const struct blk 
 	const struct inode_block *last = &n->blocks[n->nblocks - 1];
 	const bool has_bytes = last->b.len || n->truncating;
 
-	if (!has_bytes && !may_be_elsewhere(b))
+	if (!has_bytes && !blk_may_be_elsewhere(b))
 		return 0;
 	log_warn("op=synced block=%lld len=%llu: the block is not removed, because %s",
 		 (long long)last->b.id, (unsigned long long)last->b.len,

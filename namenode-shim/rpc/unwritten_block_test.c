@@ -162,6 +162,26 @@ static void nodes_that_were_lost_are_asked_when_all_of_them_are_back(void **stat
 	world_fini(&w);
 }
 
+/* The second one is lost, and the first one may have been in the power cut, too. */
+static void a_node_that_was_started_anew_does_not_speak_for_one_that_is_away(void **state)
+{
+	const struct blk *b;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	b = give_up_on_two_nodes(&w, &r);
+	on_writer(&w, first_is_back);
+	on_writer(&w, lose_second);
+	recovery_asks(&w, &r, b, 1);
+	the_word_of_nobody_counts(&w, &r, b, false);
+	on_writer(&w, second_is_back);
+	recovery_asks(&w, &r, b, 2);
+	the_word_of_nobody_counts(&w, &r, b, true);
+	nn_stop(w.nn);
+	world_fini(&w);
+}
+
 /* Nothing was acknowledged without it. */
 static void a_node_that_was_there_all_the_time_knows_that_nothing_was_written(void **state)
 {
@@ -238,6 +258,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_block_whose_nodes_are_all_lost_is_not_taken_for_unwritten),
 		cmocka_unit_test(nodes_that_were_lost_are_asked_when_all_of_them_are_back),
+		cmocka_unit_test(a_node_that_was_started_anew_does_not_speak_for_one_that_is_away),
 		cmocka_unit_test(a_node_that_was_there_all_the_time_knows_that_nothing_was_written),
 		cmocka_unit_test(a_node_that_has_left_the_pipeline_is_not_asked),
 		cmocka_unit_test(a_block_whose_only_holder_is_lost_is_not_taken_for_unwritten),

@@ -574,6 +574,23 @@ static void do_order(struct sim_node *d, uint32_t i)
 	}
 }
 
+/* Does the power go, too, and take what it writes before it is on the disk? Two others have it. */
+static bool is_taken(const struct sim_node *d, const struct sim_replica *r)
+{
+	uint32_t others = 0;
+
+	if (!sim_may(SIM_LOSS) || r->state != REPLICA_RBW || ec_id_is_striped(r->b.id) ||
+	    !sim_chance(20))
+		return false;
+	for (int i = 0; i < NODES; i++) {
+		const struct sim_replica *o =
+			&sim.node[i] == d ? NULL : node_find(&sim.node[i], r->b.id);
+
+		others += o && o->b.gs >= r->b.gs && o->b.len >= r->b.len && !o->bad;
+	}
+	return others >= 2;
+}
+
 void node_crash(struct sim_node *d)
 {
 	sim_say("%s: ends", d->uuid);
@@ -584,10 +601,12 @@ void node_crash(struct sim_node *d)
 
 		if (r->state == REPLICA_RUR)
 			r->state = r->orig;
-		if (r->state == REPLICA_RBW)
-			r->state = REPLICA_RWR;
-		if (r->state == REPLICA_TEMPORARY)
+		if (r->state == REPLICA_TEMPORARY || is_taken(d, r)) {
+			sim_say("%s: %lld is gone", d->uuid, (long long)r->b.id);
 			node_remove(d, &d->rep[i--]);
+		} else if (r->state == REPLICA_RBW) {
+			r->state = REPLICA_RWR;
+		}
 	}
 }
 
