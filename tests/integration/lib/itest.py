@@ -304,7 +304,7 @@ def alive(pid):
     try:
         with open('/proc/%d/stat' % pid) as f:
             return f.read().rsplit(')', 1)[1].split()[0] != 'Z' or len(os.listdir('/proc/%d/task' % pid)) > 1
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
