@@ -613,6 +613,7 @@ static struct ledger *open_ledger(void)
 
 static void connect_fs(void)
 {
+	struct dfs_ec_policy policy;
 	struct dfs_err err;
 
 	while (dfs_connect(NULL, &fs, &err)) {
@@ -621,7 +622,7 @@ static void connect_fs(void)
 			exit(0);
 		pause_ms(1000);
 	}
-	(void)dfs_add_ec_policy(fs, "rs", 3, 2, 4096, NULL, NULL); /* it is there: somebody was first */
+	(void)dfs_add_ec_policy(fs, "rs", 3, 2, 4096, &policy, &err); /* else somebody was first */
 	while (dfs_enable_ec_policy(fs, STRIPED, &err) || dfs_mkdir(fs, "/f", 0777, true, &err)) {
 		if (ledger->stop)
 			exit(0);

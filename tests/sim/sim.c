@@ -41,6 +41,7 @@ static const char usage[] =
 	"The exit status is 1 then.\n";
 
 #define PATIENCE_S 600
+#define STUCK_TICKS 1000 /* of 20 ms */
 
 struct totals {
 	uint64_t histories, wrong, ops, failed_ops, checks, bytes, faults, lost_bytes, lost_names, steps,
@@ -242,21 +243,45 @@ static void again(const struct history *h)
 	fflush(stdout);
 }
 
-/* Stuck in real time: a thread goes round without a call, or a process died of a signal. */
-static bool await(struct history *h, pid_t pid, int *status)
+/* How many times the baton was passed on, from the file of the world. */
+static uint64_t switches(const struct history *h)
 {
-	for (int s = 0; s < 1200; s++) {
-		const pid_t got = waitpid(pid, status, WNOHANG);
-		const struct timespec t = {.tv_nsec = 50000000};
+	struct {
+		uint64_t random, now, steps;
+	} w = {0};
+	char path[100];
+	int fd;
 
-		if (got == pid) {
+	snprintf(path, sizeof(path), "%s/world", h->dir);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0 && read(fd, &w, sizeof(w)) < 0)
+		perror(path);
+	if (fd >= 0)
+		close(fd);
+	return w.steps;
+}
+
+/* False: nothing happens any more. A thread goes round without a call, or a program died of a signal
+ * and took the baton with it. */
+static bool await(const struct history *h, pid_t pid, int *status)
+{
+	uint64_t last = 0;
+
+	for (int quiet = 0; quiet < STUCK_TICKS; quiet++) {
+		const struct timespec t = {.tv_nsec = 20000000};
+		const uint64_t now = switches(h);
+
+		if (waitpid(pid, status, WNOHANG) == pid) {
 			if (WIFSIGNALED(*status))
 				printf("wrong: the director died of signal %d\n", WTERMSIG(*status));
 			return true;
 		}
+		if (now != last)
+			quiet = 0;
+		last = now;
 		nanosleep(&t, NULL);
 	}
-	printf("wrong: it hangs, or a program died; see %s/logs\n", h->dir);
+	printf("wrong: a program hangs, or died of a signal; see %s/logs\n", h->dir);
 	return false;
 }
 
