@@ -77,11 +77,11 @@ struct proc {
 
 struct machine {
 	bool up;
-	uint32_t life; /* times it was started */
-	uint32_t ip;   /* in host order */
-	uint64_t wall; /* what its clock is ahead by */
-	uint32_t slow; /* its disk takes so many times as long; 0: does not answer */
-	bool full;     /* its disk */
+	uint32_t life;   /* times it was started */
+	uint32_t ip;     /* in host order */
+	uint64_t wall;   /* what its clock is ahead by */
+	uint32_t slow;   /* its disk takes so many times as long; 0: does not answer */
+	bool full;       /* its disk */
 	uint32_t errors; /* 1 in so many calls to its disk fails; 0: none */
 	struct waiters disk;
 };
@@ -119,9 +119,9 @@ struct sock {
 	struct end here, there;
 	uint32_t peer; /* the other end; 0: none */
 	int error;
-	bool reuse;    /* SO_REUSEPORT: others may listen, too */
+	bool reuse;     /* SO_REUSEPORT: others may listen, too */
 	bool eof, shut; /* nothing more comes; we have said so */
-	bool orphan;   /* no descriptor left; what was sent still goes */
+	bool orphan;    /* no descriptor left; what was sent still goes */
 	/* what comes: sent by the peer, first .arrived of it are here */
 	struct segment *first, *last;
 	uint32_t unread, arrived, window;

@@ -13,8 +13,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "tests/sim/interpose.h"
-#include "tests/sim/track.h"
+#include "tests/simulator/interpose.h"
+#include "tests/simulator/track.h"
 
 static int set_errno(ssize_t rc)
 {
@@ -107,9 +107,8 @@ static struct end end_of(const struct sockaddr *a)
 
 static int give_end(struct end e, struct sockaddr *a, socklen_t *len)
 {
-	const struct sockaddr_in in = {.sin_family = AF_INET,
-				       .sin_port = htons(e.port),
-				       .sin_addr.s_addr = htonl(e.ip)};
+	const struct sockaddr_in in = {
+		.sin_family = AF_INET, .sin_port = htons(e.port), .sin_addr.s_addr = htonl(e.ip)};
 
 	memcpy(a, &in, *len < sizeof(in) ? *len : sizeof(in));
 	*len = sizeof(in);
@@ -230,8 +229,8 @@ ssize_t vfd_recvv(int fd, const struct iovec *iov, size_t n, int flags)
 		return sizeof(k->count);
 	}
 	for (size_t i = 0; i < n; i++) {
-		const ssize_t rc = sock_recv(vfds[fd].sock, iov[i].iov_base, iov[i].iov_len,
-					     flags & MSG_PEEK);
+		const ssize_t rc =
+			sock_recv(vfds[fd].sock, iov[i].iov_base, iov[i].iov_len, flags & MSG_PEEK);
 
 		if (rc < 0)
 			return got ? got : rc;

@@ -14,9 +14,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "tests/sim/disk.h"
-#include "tests/sim/interpose.h"
-#include "tests/sim/track.h"
+#include "tests/simulator/disk.h"
+#include "tests/simulator/interpose.h"
+#include "tests/simulator/track.h"
 
 #define DISK_BYTES (64ull << 30)
 
@@ -324,16 +324,16 @@ static int open_at(int dirfd, const char *path, int flags, mode_t mode)
 	return fd;
 }
 
-#define MODE(flags)                             \
-	({                                      \
-		mode_t m_ = 0;                  \
-		if ((flags) & O_CREAT) {        \
-			va_list ap;             \
-			va_start(ap, flags);    \
-			m_ = va_arg(ap, mode_t); \
-			va_end(ap);             \
-		}                               \
-		m_;                             \
+#define MODE(flags)                                                                                \
+	({                                                                                         \
+		mode_t m_ = 0;                                                                     \
+		if ((flags)&O_CREAT) {                                                             \
+			va_list ap;                                                                \
+			va_start(ap, flags);                                                       \
+			m_ = va_arg(ap, mode_t);                                                   \
+			va_end(ap);                                                                \
+		}                                                                                  \
+		m_;                                                                                \
 	})
 
 int open64(const char *path, int flags, ...)

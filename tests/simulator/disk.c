@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/sim/disk.h"
+#include "tests/simulator/disk.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/sim/real.h"
-#include "tests/sim/world.h"
+#include "tests/simulator/real.h"
+#include "tests/simulator/world.h"
 
 #define PAGE 4096u
 #define SECTOR 512u
@@ -17,7 +17,7 @@
 struct dfile {
 	struct dfile *next;  /* of its bucket */
 	struct dfile *older; /* of all: in an order that does not depend on numbers of inodes */
-	uint64_t ino, mtime, size; /* size: when it was synced last; while dirty */
+	uint64_t ino, mtime, size;     /* size: when it was synced last; while dirty */
 	uint32_t machine, pages, kept; /* kept: references to its link below grave/ */
 	bool dirty;
 	uint8_t **page; /* what pages held; NULL: not changed */

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/director.h"
+#include "tests/simulator/director.h"
 
 const char *const part_names[PART_COUNT] = {
-	[PART_KILL] = "kill",	  [PART_STOP] = "stop",	    [PART_CRASH] = "crash",
-	[PART_CUT] = "cut",	  [PART_SLOW] = "slow",	    [PART_HANG] = "hang",
-	[PART_ERRORS] = "errors", [PART_FULL] = "full",	    [PART_CLOCK] = "clock",
+	[PART_KILL] = "kill",         [PART_STOP] = "stop", [PART_CRASH] = "crash",
+	[PART_CUT] = "cut",           [PART_SLOW] = "slow", [PART_HANG] = "hang",
+	[PART_ERRORS] = "errors",     [PART_FULL] = "full", [PART_CLOCK] = "clock",
 	[PART_NAMENODE] = "namenode",
 };
 

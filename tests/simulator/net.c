@@ -5,7 +5,7 @@
 #include <poll.h>
 #include <string.h>
 
-#include "tests/sim/world.h"
+#include "tests/simulator/world.h"
 
 #define GIVES_UP (130 * SEC) /* a connect, or bytes that nobody confirms */
 #define SEGMENT_MAX (64u << 10)
@@ -379,7 +379,8 @@ void sock_close(uint32_t s)
 	k->orphan = true;
 	waiters_drop(&k->waiters);
 	if (k->unread) { /* TCP says RST when unread bytes are thrown away */
-		event_add(world->now + latency(k, world->sock[k->peer].machine), EVENT_RESET, s, k->id);
+		event_add(world->now + latency(k, world->sock[k->peer].machine), EVENT_RESET, s,
+			  k->id);
 		return;
 	}
 	if (!k->shut)
@@ -400,12 +401,11 @@ short sock_ready(uint32_t s)
 	case SOCK_FAILED:
 		return POLLIN | POLLOUT | POLLERR | POLLHUP | POLLRDHUP;
 	case SOCK_OPEN: {
-		const bool room = !k->peer || world->sock[k->peer].unread <
-						      world->sock[k->peer].window;
+		const bool room =
+			!k->peer || world->sock[k->peer].unread < world->sock[k->peer].window;
 
 		return (short)((k->arrived || k->eof ? POLLIN : 0) | (k->eof ? POLLRDHUP : 0) |
-			       (room || k->shut ? POLLOUT : 0) |
-			       (k->eof && k->shut ? POLLHUP : 0));
+			       (room || k->shut ? POLLOUT : 0) | (k->eof && k->shut ? POLLHUP : 0));
 	}
 	case SOCK_NEW:
 		return POLLOUT | POLLHUP;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#include "tests/sim/interpose.h"
+#include "tests/simulator/interpose.h"
 
 struct mutex {
 	uint32_t owner; /* thread; 0: free */

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tests/sim/ledger.h"
-#include "tests/sim/world.h"
+#include "tests/simulator/ledger.h"
+#include "tests/simulator/world.h"
 
 #define NODES 5
 #define CLIENTS 3
@@ -29,7 +29,7 @@ struct history {
 	char bin[200]; /* where the programs are */
 	struct ledger *ledger;
 	int proc[MACHINES]; /* that runs there; -1: none */
-	bool healing;      /* what leaves by itself is started again, as an administrator would */
+	bool healing;       /* what leaves by itself is started again, as an administrator would */
 	bool maimed[MACHINES]; /* its disk had errors: its program is started anew at the end */
 	uint64_t lost_bytes, lost_names, faults;
 	char wrong[700];

@@ -17,7 +17,7 @@
 
 #include "client/include/dfsclient.h"
 #include "client/include/dfsclient_ext.h"
-#include "tests/sim/ledger.h"
+#include "tests/simulator/ledger.h"
 
 #define BLOCK (64u << 10)
 #define LARGEST (300u << 10)
@@ -251,8 +251,9 @@ static void append(struct me *me, struct handle *h)
 	f->crashes = ledger->crashes;
 	name_of(f->number, path);
 	begins(me, f, "append");
-	if (ends(me, dfs_append(fs, path, f->striped || pick(me, 2) ? DFS_APPEND_NEW_BLOCK : 0,
-				&h->open, &err),
+	if (ends(me,
+		 dfs_append(fs, path, f->striped || pick(me, 2) ? DFS_APPEND_NEW_BLOCK : 0,
+			    &h->open, &err),
 		 &err)) {
 		f->frozen = true;
 		f->owner = WORKERS;
@@ -507,8 +508,8 @@ static const char *look_at_bytes(const struct file *f, const char *path)
 		wrong("byte %lu of %s is not its own", (unsigned long)good, path);
 	if (n >= least(f) && n <= f->most && !rc)
 		return look_at_blocks(path);
-	snprintf(text, sizeof(text), "has %zu bytes, of %lu flushed, %lu synced, %lu written%s%s", n,
-		 (unsigned long)f->flushed, (unsigned long)f->synced, (unsigned long)f->most,
+	snprintf(text, sizeof(text), "has %zu bytes, of %lu flushed, %lu synced, %lu written%s%s",
+		 n, (unsigned long)f->flushed, (unsigned long)f->synced, (unsigned long)f->most,
 		 rc ? ": " : "", rc ? err.text : "");
 	return n >= least(f) && f->crashes != ledger->crashes && n <= f->most ? NOT_PROMISED : text;
 }
@@ -557,9 +558,9 @@ static void look_for_ghosts(void)
 		const uint32_t number = (uint32_t)atoi(st->name);
 		uint32_t i = 0;
 
-		while (i < FILES && (ledger->file[i].state == NO_FILE ||
-				     (ledger->file[i].number != number &&
-				      ledger->file[i].may_name != number)))
+		while (i < FILES &&
+		       (ledger->file[i].state == NO_FILE ||
+			(ledger->file[i].number != number && ledger->file[i].may_name != number)))
 			i++;
 		if (i == FILES)
 			wrong("/f/%u is there, and was deleted or never made", number);
@@ -583,7 +584,8 @@ static void check(void)
 			done[i] = !bad;
 			left += bad != NULL;
 			if (bad && getenv("DFS_SIM_VERBOSE"))
-				fprintf(stderr, "%.3f /f/%u %s\n", (double)now / 1e9, f->number, bad);
+				fprintf(stderr, "%.3f /f/%u %s\n", (double)now / 1e9, f->number,
+					bad);
 			if (bad == NOT_PROMISED && now - began > LOST_AFTER_S * 1000000000ull)
 				done[i] = true;
 			else if (bad && now > until)
@@ -602,7 +604,8 @@ static struct ledger *open_ledger(void)
 {
 	const int fd = open(getenv(LEDGER_ENV), O_RDWR | O_CLOEXEC);
 	void *at = fd < 0 ? MAP_FAILED
-			  : mmap(NULL, sizeof(struct ledger), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+			  : mmap(NULL, sizeof(struct ledger), PROT_READ | PROT_WRITE, MAP_SHARED,
+				 fd, 0);
 
 	if (at == MAP_FAILED) {
 		perror("sim_client: the ledger");

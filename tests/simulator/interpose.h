@@ -7,8 +7,8 @@
  * A descriptor of a socket or an eventfd of the world is a descriptor of nothing in the process
  * (vfd), so that numbers are the kernel's.
  */
-#include "tests/sim/real.h"
-#include "tests/sim/world.h"
+#include "tests/simulator/real.h"
+#include "tests/simulator/world.h"
 
 #define VFD_MAX 8192
 

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/sim/interpose.h"
+#include "tests/simulator/interpose.h"
 
 static uint64_t time_of(clockid_t id)
 {
@@ -146,7 +146,7 @@ int getifaddrs(struct ifaddrs **ret)
 	struct {
 		struct ifaddrs i;
 		struct sockaddr_in a;
-	} *p;
+	} * p;
 
 	if (!sim_enter())
 		return REAL(getifaddrs)(ret);
@@ -156,7 +156,7 @@ int getifaddrs(struct ifaddrs **ret)
 	p->a.sin_family = AF_INET;
 	p->a.sin_addr.s_addr = htonl(sim_machine()->ip);
 	p->i.ifa_addr = (struct sockaddr *)(void *)&p->a;
-	p->i.ifa_name = (char *)(uintptr_t)"eth0";
+	p->i.ifa_name = (char *)(uintptr_t) "eth0";
 	*ret = &p->i;
 	return 0;
 }

@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "tests/sim/interpose.h"
-#include "tests/sim/track.h"
+#include "tests/simulator/interpose.h"
+#include "tests/simulator/track.h"
 
 struct request {
 	struct request *next;
@@ -152,8 +152,8 @@ static void show_late(struct ring *r)
 
 static void complete(struct ring *r, const struct request *q, ssize_t res, unsigned flags)
 {
-	show(r, (struct io_uring_cqe){
-			.user_data = q->sqe.user_data, .res = (int)res, .flags = flags});
+	show(r,
+	     (struct io_uring_cqe){.user_data = q->sqe.user_data, .res = (int)res, .flags = flags});
 }
 
 /* ---- requests ---- */
@@ -173,7 +173,8 @@ static ssize_t move(struct request *q, struct iovec *iov, size_t n, bool sends)
 			skip -= iov[i].iov_len;
 			continue;
 		}
-		left[k++] = (struct iovec){(uint8_t *)iov[i].iov_base + skip, iov[i].iov_len - skip};
+		left[k++] =
+			(struct iovec){(uint8_t *)iov[i].iov_base + skip, iov[i].iov_len - skip};
 		skip = 0;
 	}
 	rc = sends ? vfd_sendv(q->sqe.fd, left, k) : vfd_recvv(q->sqe.fd, left, k, flags);
@@ -187,8 +188,8 @@ static ssize_t move(struct request *q, struct iovec *iov, size_t n, bool sends)
 
 static ssize_t do_poll(struct request *q, unsigned *flags)
 {
-	const short ready =
-		vfd_sock(q->sqe.fd) ? (short)(sock_ready(vfds[q->sqe.fd].sock) &
+	const short ready = vfd_sock(q->sqe.fd)
+				    ? (short)(sock_ready(vfds[q->sqe.fd].sock) &
 					      ((short)q->sqe.poll32_events | POLLERR | POLLHUP))
 				    : 0;
 
@@ -425,8 +426,7 @@ int io_uring_submit_and_wait_timeout(struct io_uring *u, struct io_uring_cqe **c
 				     struct __kernel_timespec *t, sigset_t *mask)
 {
 	(void)cqe, (void)mask;
-	enter(u, n,
-	      t ? world->now + (uint64_t)t->tv_sec * SEC + (uint64_t)t->tv_nsec : FOREVER);
+	enter(u, n, t ? world->now + (uint64_t)t->tv_sec * SEC + (uint64_t)t->tv_nsec : FOREVER);
 	return 0;
 }
 

@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "tests/sim/interpose.h"
+#include "tests/simulator/interpose.h"
 
 struct vfd vfds[VFD_MAX];
 

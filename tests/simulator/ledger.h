@@ -37,9 +37,9 @@ struct file {
 	uint32_t may_name; /* or this one, after a rename without an answer; 0: no */
 	uint32_t owner;    /* worker; WORKERS: nobody */
 	bool striped;
-	bool open;         /* a writer has it, or had it when it died */
-	bool frozen;       /* what is in it is not known well enough to go on writing */
-	uint32_t crashes;  /* of machines, when it was opened for writing */
+	bool open;        /* a writer has it, or had it when it died */
+	bool frozen;      /* what is in it is not known well enough to go on writing */
+	uint32_t crashes; /* of machines, when it was opened for writing */
 	/* bytes that must be there when no machine crashed since, that must be there, that may be */
 	uint64_t flushed, synced, most;
 	uint32_t stretches;

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/sim/director.h"
+#include "tests/simulator/director.h"
 
 static const char usage[] =
 	"usage: cluster_simulator [option]...\n"
@@ -44,8 +44,8 @@ static const char usage[] =
 #define STUCK_TICKS 1000 /* of 20 ms */
 
 struct totals {
-	uint64_t histories, wrong, ops, failed_ops, checks, bytes, faults, lost_bytes, lost_names, steps,
-		ns, slowest;
+	uint64_t histories, wrong, ops, failed_ops, checks, bytes, faults, lost_bytes, lost_names,
+		steps, ns, slowest;
 };
 
 static bool keep;
@@ -215,8 +215,9 @@ static int one_history(struct history *h, int out)
 	}
 	if (h->verbose && made == 0)
 		printf("%lu switches, %.1f s, slowest %.1f s (%s), last chance %lx\n",
-		       (unsigned long)world->steps, (double)world->now / 1e9, (double)t.slowest / 1e9,
-		       h->ledger->slowest_op, (unsigned long)world->random);
+		       (unsigned long)world->steps, (double)world->now / 1e9,
+		       (double)t.slowest / 1e9, h->ledger->slowest_op,
+		       (unsigned long)world->random);
 	fflush(stdout);
 	(void)!write(out, &t, sizeof(t));
 	return t.wrong != 0;
@@ -273,7 +274,8 @@ static bool await(const struct history *h, pid_t pid, int *status)
 
 		if (waitpid(pid, status, WNOHANG) == pid) {
 			if (WIFSIGNALED(*status))
-				printf("wrong: the director died of signal %d\n", WTERMSIG(*status));
+				printf("wrong: the director died of signal %d\n",
+				       WTERMSIG(*status));
 			return true;
 		}
 		if (now != last)
@@ -360,10 +362,11 @@ static void report(const struct totals *t, double seconds)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"seed", 1, NULL, 's'},	    {"histories", 1, NULL, 'n'}, {"seconds", 1, NULL, 'S'},
-		{"steps", 1, NULL, 't'},    {"without", 1, NULL, 'w'},	 {"cpu", 1, NULL, 'c'},
-		{"keep", 0, NULL, 'k'},	    {"verbose", 0, NULL, 'v'},	 {"help", 0, NULL, 'h'},
-		{0},
+		{"seed", 1, NULL, 's'},    {"histories", 1, NULL, 'n'},
+		{"seconds", 1, NULL, 'S'}, {"steps", 1, NULL, 't'},
+		{"without", 1, NULL, 'w'}, {"cpu", 1, NULL, 'c'},
+		{"keep", 0, NULL, 'k'},    {"verbose", 0, NULL, 'v'},
+		{"help", 0, NULL, 'h'},    {0},
 	};
 	struct history h = {.seed = 1, .steps = 40};
 	uint64_t histories = 1, seconds = 0, began;

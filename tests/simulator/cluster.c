@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/sim/director.h"
-#include "tests/sim/disk.h"
+#include "tests/simulator/director.h"
+#include "tests/simulator/disk.h"
 
 void history_wrong(struct history *h, const char *fmt, ...)
 {
@@ -66,8 +66,8 @@ static int make_conf(struct history *h, uint32_t machine)
 	for (int i = 0; settings[i]; i++)
 		fprintf(f, "<property><name>%.*s</name><value>%s</value></property>\n",
 			(int)strcspn(settings[i], "="), settings[i], strchr(settings[i], '=') + 1);
-	fprintf(f, "<property><name>hadoop.tmp.dir</name><value>%s/disks/m%u</value></property>\n", h->dir,
-		machine);
+	fprintf(f, "<property><name>hadoop.tmp.dir</name><value>%s/disks/m%u</value></property>\n",
+		h->dir, machine);
 	fprintf(f,
 		"<property><name>dfs.datanode.data.dir</name>"
 		"<value>%s/disks/m%u/d0,%s/disks/m%u/d1</value></property>\n",
@@ -75,8 +75,13 @@ static int make_conf(struct history *h, uint32_t machine)
 	for (int i = 0; i < 3; i++)
 		fprintf(f,
 			"<property><name>dfs.datanode.%s</name><value>10.0.0.%u:%d</value></property>\n",
-			i == 0 ? "address" : i == 1 ? "ipc.address" : "http.address", machine + 1,
-			9866 + (i == 0 ? 0 : i == 1 ? 1 : -2));
+			i == 0   ? "address"
+			: i == 1 ? "ipc.address"
+				 : "http.address",
+			machine + 1,
+			9866 + (i == 0   ? 0
+				: i == 1 ? 1
+					 : -2));
 	fprintf(f, "</configuration>\n");
 	return fclose(f);
 }
@@ -152,8 +157,8 @@ static int spawn(struct history *h, uint32_t machine, const char *const *argv)
 		fprintf(stderr, "sim: too many processes\n");
 		abort();
 	}
-	*proc = (struct proc){.alive = true, .machine = (uint16_t)machine,
-			      .life = world->machine[machine].life};
+	*proc = (struct proc){
+		.alive = true, .machine = (uint16_t)machine, .life = world->machine[machine].life};
 	proc->main = (uint16_t)thread_new(p, "main");
 	pid = fork();
 	if (!pid)

@@ -8,8 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/sim/real.h"
-#include "tests/sim/world.h"
+#include "tests/simulator/real.h"
+#include "tests/simulator/world.h"
 
 #define STEP_NS 300 /* that a call takes */
 

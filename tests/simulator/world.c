@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of a world, and its chance. */
-#include "tests/sim/world.h"
+#include "tests/simulator/world.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "tests/sim/real.h"
+#include "tests/simulator/real.h"
 
 struct world *world;
 __thread int sim_me __attribute__((tls_model("initial-exec"))) = -1;
