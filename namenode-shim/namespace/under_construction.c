@@ -373,6 +373,10 @@ static int run_recover(struct req *q, const void *in)
 		return 0; /* deleted or closed meanwhile */
 	if (rc < 0)
 		return ns_io(&q->ns, rc);
+	if (n->nblocks && nn_leased_in_batch(q->nn, q, n->id)) {
+		q->wait.deadline_ns = 1; /* again when this batch is on the disk, not sooner */
+		return REQ_PARK;
+	}
 	rc = uc_recover(q, n, LEASE_NAMENODE, &closed);
 	log_info("op=recover_lease inode=%llu closed=%d", (unsigned long long)q->arg, closed);
 	return rc;

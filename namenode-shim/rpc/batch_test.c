@@ -4,7 +4,18 @@
  * its writer's open block. A change is answered, and memory learns of it, when the disk has it,
  * though readers may see it sooner and the next one is applied meanwhile. But for an early
  * creation, or the early end of a file, which no other answer overtakes. */
+#include "namenode-shim/namespace/under_construction.h"
 #include "namenode-shim/rpc/batch_test_fixture.h"
+
+static atomic_uint recoveries; /* that were asked for */
+
+struct req *__real_req_new(struct nn *nn, const struct method *m, struct rpc_call *call);
+struct req *__wrap_req_new(struct nn *nn, const struct method *m, struct rpc_call *call);
+struct req *__wrap_req_new(struct nn *nn, const struct method *m, struct rpc_call *call)
+{
+	recoveries += m == &file_recover_method;
+	return __real_req_new(nn, m, call);
+}
 
 static bool readers_see(struct world *w, uint64_t key)
 {
@@ -185,6 +196,53 @@ static void a_file_written_again_is_not_closed_at_once(void **state)
 	world_fini(&w);
 }
 
+static bool is_recovered;
+
+static void look_for_recovery(struct world *w)
+{
+	const struct blk *b = blocks_find(&w->nn->blocks, w->block.id);
+
+	is_recovered = b->open && b->open->recovery_id;
+}
+
+/* It went round, with a line in the log each time, for as long as the disk took. */
+static void a_recovery_waits_for_the_disk_and_is_not_asked_for_meanwhile(void **state)
+{
+	Hd__AppendRequestProto a = HD__APPEND_REQUEST_PROTO__INIT;
+	Hd__RecoverLeaseRequestProto r = HD__RECOVER_LEASE_REQUEST_PROTO__INIT;
+	struct call_stat stat = {.name = "put"};
+	uint64_t key = 1000000;
+	struct world w;
+
+	(void)state;
+	world_init(&w, true);
+	report(&w);
+	a.src = r.src = (char *)(uintptr_t) "/f";
+	a.clientname = (char *)(uintptr_t) "a";
+	r.clientname = (char *)(uintptr_t) "b";
+	calls[0].method = "append";
+	calls[1].method = "recoverLease";
+	calls[0].msg = &a;
+	calls[1].msg = &r;
+	assert_int_equal(nn_start(w.nn), 0);
+	put_until_journal(&w, &key, &stat);
+	gate_is_shut = true;
+	recoveries = 0;
+	submit(&w, &call_method, 0, &stat);
+	submit(&w, &call_method, 1, &stat);
+	wait_for(&calls_run, 2);
+	wait_for(&recoveries, 1);
+	(void)poll(NULL, 0, 50);
+	assert_int_equal(recoveries, 1);
+	gate_is_shut = false;
+	do
+		on_writer(&w, look_for_recovery);
+	while (!is_recovered);
+	nn_stop(w.nn);
+	assert_string_equal(read_file(&w)->client, LEASE_NAMENODE);
+	world_fini(&w);
+}
+
 static void the_holder_cannot_end_a_block_that_is_recovered(void **state)
 {
 	struct recovered r;
@@ -258,6 +316,7 @@ int main(void)
 		cmocka_unit_test(
 			what_is_early_is_answered_before_the_disk_has_it_and_nothing_behind_it),
 		cmocka_unit_test(a_file_written_again_is_not_closed_at_once),
+		cmocka_unit_test(a_recovery_waits_for_the_disk_and_is_not_asked_for_meanwhile),
 		cmocka_unit_test(the_holder_cannot_end_a_block_that_is_recovered),
 		cmocka_unit_test(
 			the_holder_cannot_end_a_block_whose_recovery_began_in_the_same_batch),
