@@ -81,7 +81,7 @@ static void what_is_lost_meanwhile_begins_the_extension_anew(void **state)
 	report(&w);
 	assert_true(is_on_after(&w, 0));
 	assert_true(is_on_after(&w, EXTENSION_MS - 1));
-	blocks_report_deleted(&w.nn->blocks, w.st, w.block.id);
+	blocks_report_deleted(&w.nn->blocks, w.st, w.block.id, 0);
 	assert_true(is_on_after(&w, 10));
 	report(&w);
 	assert_true(is_on_after(&w, 0));

@@ -15,7 +15,7 @@ static void surplus_goes_from_the_fullest_node(void **state)
 		report(&w, i, B.gs, B.len, REPLICA_FINALIZED);
 	assert_int_equal(w.dn[0]->ninval, 1); /* least remaining */
 	assert_int_equal(blk_live(b), 3);
-	blocks_report_deleted(&w.bs, w.st[0], B.id);
+	blocks_report_deleted(&w.bs, w.st[0], B.id, 0);
 	assert_int_equal(b->nreps, 3);
 	world_fini(&w);
 }
@@ -108,7 +108,7 @@ static void a_replica_that_was_copied_away_is_the_one_that_goes(void **state)
 	assert_int_equal(w.dn[2]->ninval, 1);
 	assert_int_equal(w.dn[4]->ninval, 0);
 	assert_int_equal(blk_live(b), 3);
-	blocks_report_deleted(&w.bs, w.st[2], B.id);
+	blocks_report_deleted(&w.bs, w.st[2], B.id, 0);
 
 	/* The only one in its rack, and the copy is in none of its own. */
 	snprintf(w.dn[0]->rack, sizeof(w.dn[0]->rack), "/other");
@@ -221,10 +221,56 @@ static void a_corrupt_replica_that_is_being_deleted_does_not_come_back_as_good(v
 	assert_int_equal(blk_live(b), 1);
 	assert_int_equal(w.dn[1]->ninval, 0);
 	assert_int_equal(w.dn[0]->ninval, 2); /* told again: it may have been restarted */
-	blocks_report_deleted(&w.bs, w.st[0], B.id);
+	blocks_report_deleted(&w.bs, w.st[0], B.id, 0);
 	assert_int_equal(b->nreps, 1);
 	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED); /* a new copy is as good as any */
 	assert_int_equal(w.dn[1]->ninval, 1);
+	world_fini(&w);
+}
+
+/* It was appended to before its node was told to delete it: the order does not fit its stamp any
+ * more, and its bytes are wrong still. */
+static void a_replica_with_wrong_bytes_that_is_written_further_stays_corrupt(void **state)
+{
+	const struct block now = {B.id, B.gs + 3, B.len + 1};
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	blk_set_repl(&w.bs, b, 1);
+	w.st[1]->remaining = 1; /* it gives its replica up when there are two */
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	blocks_report_corrupt(&w.bs, &B, w.dn[0], NULL, true);
+	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+	assert_int_equal(w.dn[0]->ninval, 1);
+	blk_reopen(&w.bs, b);
+	for (int i = 0; i < 2; i++)
+		report(&w, i, now.gs, now.len, REPLICA_FINALIZED);
+	blk_commit(&w.bs, b, &now);
+	assert_int_equal(b->state, BLK_COMPLETE);
+	assert_int_equal(blk_live(b), 1);
+	assert_int_equal(w.dn[1]->ninval, 0);
+	assert_int_equal(w.dn[0]->ninval, 2);
+	assert_true(w.dn[0]->inval[1].gs == now.gs);
+	world_fini(&w);
+}
+
+/* Its node has one of a newer stamp, of which the primary of a recovery has told. */
+static void late_news_of_a_deletion_are_of_the_older_replica(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	blocks_report_deleted(&w.bs, w.st[0], B.id, B.gs - 1);
+	assert_int_equal(b->nreps, 1);
+	blocks_report_deleted(&w.bs, w.st[0], B.id, B.gs);
+	assert_int_equal(b->nreps, 0);
 	world_fini(&w);
 }
 
@@ -353,7 +399,7 @@ static void a_corrupt_replica_that_may_be_needed_is_not_deleted_to_make_room(voi
 	assert_true(blk_drop_one_corrupt(&w.bs, b));
 	assert_int_equal(w.dn[2]->ninval, 1);
 	assert_false(blk_drop_one_corrupt(&w.bs, b)); /* one at a time */
-	blocks_report_deleted(&w.bs, w.st[2], B.id);
+	blocks_report_deleted(&w.bs, w.st[2], B.id, 0);
 	assert_int_equal(b->nreps, 4);
 	blk_add_pending(&w.bs, b, w.st[2], UINT64_MAX);
 	assert_false(blk_drop_one_corrupt(&w.bs, b)); /* the next one when that place is taken */
@@ -400,6 +446,8 @@ int main(void)
 		cmocka_unit_test(a_corrupt_replica_goes_when_enough_good_ones_exist),
 		cmocka_unit_test(
 			a_corrupt_replica_that_is_being_deleted_does_not_come_back_as_good),
+		cmocka_unit_test(a_replica_with_wrong_bytes_that_is_written_further_stays_corrupt),
+		cmocka_unit_test(late_news_of_a_deletion_are_of_the_older_replica),
 		cmocka_unit_test(an_order_to_delete_is_looked_at_again_as_it_leaves),
 		cmocka_unit_test(
 			what_is_written_anew_on_a_node_that_deletes_an_older_replica_is_good),

@@ -556,9 +556,12 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 		return;
 	if (rep->st != st)
 		move_replica(rep, st);
-	/* another one: the order was for that of the older stamp */
-	if (r->gs > rep->gs && rep->excess)
-		rep->excess = rep->damaged = false;
+	/* The order was for that of the older stamp. This is another one, or it was written on,
+	 * with its wrong bytes. */
+	if (r->gs > rep->gs && rep->excess) {
+		rep->excess = false;
+		rep->damaged = rep->wrong;
+	}
 	rep->gs = r->gs;
 	rep->len = r->len;
 	rep->state = (uint8_t)state;
@@ -585,12 +588,13 @@ void blocks_report_moved(struct blocks *bs, struct storage *st, const struct blo
 	bs->drop_hint = NULL;
 }
 
-void blocks_report_deleted(struct blocks *bs, struct storage *st, int64_t id)
+void blocks_report_deleted(struct blocks *bs, struct storage *st, int64_t id, uint64_t gs)
 {
 	struct blk *b = blocks_find(bs, id);
 	struct replica *rep = b ? find_replica(b, st, unit_of(id)) : NULL;
 
-	if (!rep)
+	/* Another one is there since, of which the primary of a recovery has told first. */
+	if (!rep || (gs && gs < rep->gs))
 		return;
 	blk_drop_replica(b, rep);
 	blk_recheck(bs, b);
@@ -616,6 +620,6 @@ void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struc
 	for (uint16_t i = 0; rep && i < b->nreps; i++)
 		if (b->rep[i].st->dn == dn && (!st || b->rep[i].st == st) &&
 		    b->rep[i].unit == unit_of(r->id))
-			b->rep[i].corrupt = b->rep[i].damaged = true;
+			b->rep[i].corrupt = b->rep[i].damaged = b->rep[i].wrong = true;
 	blk_recheck(bs, b);
 }

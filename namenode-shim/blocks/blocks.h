@@ -44,7 +44,8 @@ struct replica {
 	uint8_t state;      /* enum replica_state */
 	/* not to be read; deleted once enough good ones exist: by what was reported of it, or */
 	bool corrupt : 1;
-	bool damaged : 1; /* somebody found wrong bytes in it; stays until the replica is gone */
+	bool wrong : 1;   /* somebody found wrong bytes in it; stays until the replica is gone */
+	bool damaged : 1; /* that, or corrupt and being deleted: no report makes it good */
 	bool excess : 1;  /* being deleted */
 	uint8_t unit;     /* of a group; else 0 */
 	uint32_t seq;     /* full report it was last seen in */
@@ -229,8 +230,8 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
  * any node can. */
 void blocks_report_moved(struct blocks *bs, struct storage *st, const struct block *r,
 			 const struct dn *from);
-/** Deleted by the node. */
-void blocks_report_deleted(struct blocks *bs, struct storage *st, int64_t id);
+/** Deleted by the node. @gs: the stamp that it had; 0: not known. */
+void blocks_report_deleted(struct blocks *bs, struct storage *st, int64_t id, uint64_t gs);
 /** Begin of a full report, which has number st->report_seq then: what was not listed in those
  *  before is settled by this one. */
 void blocks_report_begin(struct blocks *bs, struct storage *st);

@@ -195,7 +195,7 @@ static void a_unit_on_two_nodes_leaves_the_one_with_less_room(void **state)
 	assert_int_equal(w.dn[1]->ninval, 1);
 	assert_int_equal(w.dn[6]->ninval, 0);
 	assert_int_equal(group_live(w.b), 0x1f);
-	blocks_report_deleted(&w.bs, w.st[1], ec_id_of(group, 1));
+	blocks_report_deleted(&w.bs, w.st[1], ec_id_of(group, 1), 0);
 	assert_int_equal(w.b->nreps, 5);
 	world_fini(&w);
 }
@@ -210,7 +210,7 @@ static void two_units_on_one_node_are_two(void **state)
 		report(&w, i / 2, (unsigned)i);
 	assert_int_equal(w.b->flags, BLK_SAFE);
 	assert_int_equal(w.b->nreps, 5);
-	blocks_report_deleted(&w.bs, w.st[0], ec_id_of(group, 1));
+	blocks_report_deleted(&w.bs, w.st[0], ec_id_of(group, 1), 0);
 	assert_int_equal(group_live(w.b), 0x1d);
 	blocks_report_begin(&w.bs, w.st[1]);
 	blocks_report_end(&w.bs, w.st[1]); /* it lists neither of its two any more */
@@ -256,7 +256,7 @@ static void a_damaged_unit_goes_first_only_while_another_may_be_lost(void **stat
 	assert_int_equal(group_readable(w.b), 0x1d);
 	assert_int_equal(w.dn[0]->ninval, 1);
 	assert_false(blk_drop_one_corrupt(&w.bs, w.b)); /* one at a time */
-	blocks_report_deleted(&w.bs, w.st[0], ec_id_of(group, 0));
+	blocks_report_deleted(&w.bs, w.st[0], ec_id_of(group, 0), 0);
 	assert_true(blk_drop_one_corrupt(&w.bs, w.b));
 	assert_int_equal(w.dn[1]->ninval, 1);
 	world_fini(&w);

@@ -224,7 +224,7 @@ static void a_replica_on_another_storage_of_its_node_has_moved(void **state)
 	assert_int_equal(w.st[0]->nblocks, 0);
 	assert_int_equal(other->nblocks, 1);
 	assert_int_equal(w.dn[0]->ninval, 0);
-	blocks_report_deleted(&w.bs, w.st[0], B.id); /* late: of the place it left */
+	blocks_report_deleted(&w.bs, w.st[0], B.id, 0); /* late: of the place it left */
 	assert_int_equal(b->nreps, 1);
 	blocks_report_begin(&w.bs, w.st[0]);
 	/* a report with it, and one without */
@@ -590,7 +590,7 @@ static void do_random_step(struct world *w, struct storage *other[NODES])
 	if (what <= 2) {
 		do_random_change(w, blocks_find(&w->bs, r.id), &r, what);
 	} else if (what == 3) {
-		blocks_report_deleted(&w->bs, st, r.id);
+		blocks_report_deleted(&w->bs, st, r.id, 0);
 	} else if (what == 4) {
 		do_random_failure(w, node);
 	} else if (what == 5) {

@@ -12,7 +12,7 @@ static uint32_t obey(struct world *w, struct blk *b)
 		blocks_report(&w->nn->blocks, b->pending[0].st, &b->b, REPLICA_FINALIZED, false, 0);
 	for (uint32_t i = 0; i < w->nodes; i++) {
 		for (uint32_t k = 0; k < w->dn[i]->ninval; k++)
-			blocks_report_deleted(&w->nn->blocks, w->st[i], w->dn[i]->inval[k].id);
+			blocks_report_deleted(&w->nn->blocks, w->st[i], w->dn[i]->inval[k].id, 0);
 		w->dn[i]->ninval = 0;
 	}
 	return copies;

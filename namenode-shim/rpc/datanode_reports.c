@@ -229,7 +229,7 @@ static void take_news(struct nn *nn, struct storage *st,
 		keep_promise(st, b.len);
 		break;
 	case HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__DELETED:
-		blocks_report_deleted(&nn->blocks, st, b.id);
+		blocks_report_deleted(&nn->blocks, st, b.id, b.gs);
 		break;
 	case _HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS_IS_INT_SIZE:
 		break;

@@ -179,7 +179,7 @@ static void a_block_recovered_on_a_node_that_died_meanwhile_is_missing(void **st
 
 static void lose(struct world *w)
 {
-	blocks_report_deleted(&w->nn->blocks, w->st, w->block.id);
+	blocks_report_deleted(&w->nn->blocks, w->st, w->block.id, 0);
 }
 
 /* /f is written again, and its node has lost what it had of the block. Recovery ends after @ms. */
