@@ -213,19 +213,24 @@ bool uc_is_recovered(const struct req *q, const struct inode *n)
 	       nn_recovered_in_batch(q->nn, q, id);
 }
 
+/* Right after a start what nodes hold is not known. */
+static bool is_up_for_long(const struct nn *nn)
+{
+	return !nn->safe.on &&
+	       (nn->safe.empty_start ||
+		clock_mono_ns() - nn->safe.left_ns > nn->set.redundancy_delay_ms * NS_PER_MS);
+}
+
 /* Nothing of the last block can be anywhere: no pipeline was set up, no node reported it. Nodes
- * that are lost may come back with it. Right after a start the reports may just not be in yet. Of a
- * group HDFS gives up fewer pipelines than data units: nothing of them can be read. */
+ * that are lost may come back with it. Of a group HDFS gives up fewer pipelines than data units: nothing of them can be read. */
 static bool was_never_written(const struct nn *nn, const struct inode_block *last,
 			      const struct blk *b)
 {
-	const uint64_t up = clock_mono_ns() - nn->safe.left_ns;
 	const struct blk_open *o = b->open;
 	const uint32_t known = b->nreps + (o ? o->nlost : 0u), given = o ? o->pipeline : 0u;
 	const uint32_t enough = blk_ec(b) ? blk_ec(b)->k : 1u;
 
-	return !last->b.len && known < enough && given < enough && !nn->safe.on &&
-	       (nn->safe.empty_start || up > nn->set.redundancy_delay_ms * NS_PER_MS);
+	return !last->b.len && known < enough && given < enough && is_up_for_long(nn);
 }
 
 static int drop_last(struct req *q, struct inode *n)
@@ -254,6 +259,18 @@ static bool has_replicas(const struct blk *b)
 		if (is_of_use(b, &b->rep[i]))
 			units |= GROUP_UNIT(b->rep[i].unit);
 	return (uint32_t)__builtin_popcount(units) >= (blk_ec(b) ? blk_ec(b)->k : 1u);
+}
+
+/* A recovery was ordered and could do nothing with the units there are: too few, or of an older stamp
+ * than the one that its writer died with. No node with others is away. Nothing of it was
+ * acknowledged: of a group that comes with the commit of its length (docs/design/ec-sync.md). */
+static bool is_hopeless_group(const struct nn *nn, const struct inode_block *last,
+			      const struct blk *b)
+{
+	const struct blk_open *o = b->open;
+
+	return blk_ec(b) && !last->b.len && o && o->recovery_id && !o->nlost &&
+	       clock_mono_ns() >= o->recovery_until_ns && !has_replicas(b) && is_up_for_long(nn);
 }
 
 bool uc_is_lost(const struct nn *nn, const struct inode *n, const struct blk *b)
@@ -354,7 +371,7 @@ int uc_recover(struct req *q, struct inode *n, const char *holder, bool *ret_clo
 		return uc_close(q, n);
 	if (b && b->state == BLK_COMPLETE)
 		return close_complete(q, n);
-	if (b && was_never_written(q->nn, last, b))
+	if (b && (was_never_written(q->nn, last, b) || is_hopeless_group(q->nn, last, b)))
 		return drop_last(q, n);
 	if (b && is_given_up(q->nn, n, b))
 		return uc_close_lost(q, n);

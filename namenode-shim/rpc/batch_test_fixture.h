@@ -51,6 +51,9 @@ static struct {
 
 static atomic_uint calls_run;
 
+/* Of /f, whose group somebody writes; NULL: it is replicated. */
+static const struct ec_policy *file_policy;
+
 static inline const struct method *find_method(const struct method_table *t, const char *name)
 {
 	for (size_t i = 0; i < t->count; i++)
@@ -102,6 +105,12 @@ static inline void add_file(struct world *w, bool with_block)
 		f->nblocks = 1;
 	}
 	f->client = f->client_host = "";
+	if (file_policy) {
+		f->ec = file_policy;
+		b = (struct inode_block){.b = {EC_GROUP_ID_FIRST, n->t->ctr.gs, 0}};
+		w->block = b.b;
+		f->client = f->client_host = "a";
+	}
 	w->file = f->id;
 	assert_int_equal(inode_put(n->t, f), 0);
 	assert_int_equal(test_commit(&w->d), 0);
