@@ -34,7 +34,8 @@ int clock_gettime(clockid_t id, struct timespec *ret)
 
 	if (!sim_enter())
 		return REAL(clock_gettime)(id, ret);
-	world->now += 20;
+	if (++world->looks > 1000) /* somebody goes round until it is later */
+		world->now += US;
 	ns = time_of(id);
 	ret->tv_sec = (time_t)(ns / SEC);
 	ret->tv_nsec = (long)(ns % SEC);

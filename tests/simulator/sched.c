@@ -206,6 +206,7 @@ void sched_point(void)
 	if (sim_me < 0)
 		return;
 	world->now += STEP_NS;
+	world->looks = 0;
 	if (one_in(world->preempt))
 		pass_on();
 }

@@ -165,6 +165,7 @@ struct world {
 	uint32_t machine_count;
 	uint16_t next_port;
 	uint32_t event_count;
+	uint32_t looks;   /* at the clock, since anything else was done */
 	uint32_t preempt; /* one in so many calls another thread goes on */
 	bool cut[MAX_MACHINES][MAX_MACHINES];
 	uint64_t latency[MAX_MACHINES][MAX_MACHINES]; /* from, to */
