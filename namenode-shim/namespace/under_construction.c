@@ -273,6 +273,16 @@ static bool is_hopeless_group(const struct nn *nn, const struct inode_block *las
 	       clock_mono_ns() >= o->recovery_until_ns && !has_replicas(b) && is_up_for_long(nn);
 }
 
+/* As many nodes have a replica as the file has: its pipeline had no others. */
+static bool have_all_reported(const struct inode *n, const struct blk *b)
+{
+	uint32_t found = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		found += b->rep[i].gs >= b->b.gs && storage_is_there(b->rep[i].st);
+	return !blk_ec(b) && found >= n->repl;
+}
+
 bool uc_is_lost(const struct nn *nn, const struct inode *n, const struct blk *b)
 {
 	const struct blk_open *o = b->open;
@@ -284,10 +294,12 @@ bool uc_is_lost(const struct nn *nn, const struct inode *n, const struct blk *b)
 	/* Where it was written is not known after a start. Replicas of a committed block are
 	 * finalized, but for a power cut, and no recovery has given them a newer stamp: one that
 	 * comes back later is good in a closed file, too. */
-	if (!o->ntargets && !o->pipeline)
+	if (!o->pipeline && !o->ntargets)
 		return b->state == BLK_COMMITTED && !o->told &&
 		       clock_mono_ns() - nn->safe.left_ns > nn->dns.dead_after_ns;
-	if (!o->pipeline || o->nlost || o->ntargets < o->pipeline)
+	if (!o->pipeline)
+		return have_all_reported(n, b);
+	if (o->nlost || o->ntargets < o->pipeline)
 		return false;
 	for (uint32_t i = 0; i < o->ntargets; i++)
 		if (!storage_is_there(o->target[i]) || !o->target[i]->reported)

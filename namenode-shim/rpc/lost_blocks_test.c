@@ -373,6 +373,48 @@ static void an_empty_replica_is_none(void **state)
 	is_closed_and_missing(&w, b);
 }
 
+/* After a start nobody knows where it was written; who reports it is asked. */
+static void start_anew(struct world *w)
+{
+	struct blk *b = blocks_find(&w->nn->blocks, w->block.id);
+
+	blk_set_targets(b, &w->st, NULL, 1);
+	b->open->pipeline = 0;
+}
+
+static void find_older_and_start_anew(struct world *w)
+{
+	const struct block older = {w->block.id, w->block.gs - 1, 0};
+
+	blocks_report(&w->nn->blocks, w->st, &older, REPLICA_RWR, false, 0);
+	start_anew(w);
+}
+
+static void find_empty_and_start_anew(struct world *w)
+{
+	find_empty(w);
+	start_anew(w);
+}
+
+static void all_replicas_being_empty_it_is_lost_after_a_start_too(void **state)
+{
+	struct recovered r;
+	struct blk *b;
+	struct world w;
+
+	(void)state;
+	b = write_and_lose(&w, &r, 3600000);
+	call_in_turn(&w, 1, "recoverLease", &r.recover);
+	on_writer(&w, find_older_and_start_anew); /* another one may have what is newer */
+	say_nobody_has_it(&w, &r, b, 2);
+	assert_true(calls[2].rc < 0);
+	is_open(&w);
+	on_writer(&w, find_empty_and_start_anew);
+	say_nobody_has_it(&w, &r, b, 3);
+	assert_int_equal(calls[3].rc, 0);
+	is_closed_and_missing(&w, b);
+}
+
 static void lose_a_node_of_the_pipeline(struct world *w)
 {
 	blocks_find(&w->nn->blocks, w->block.id)->open->pipeline++;
@@ -515,6 +557,7 @@ int main(void)
 		cmocka_unit_test(a_replica_that_a_power_cut_took_is_not_waited_for),
 		cmocka_unit_test(what_an_earlier_recovery_has_made_is_recovered_once_more),
 		cmocka_unit_test(an_empty_replica_is_none),
+		cmocka_unit_test(all_replicas_being_empty_it_is_lost_after_a_start_too),
 		cmocka_unit_test(a_recovery_that_comes_to_no_end_is_begun_again),
 		cmocka_unit_test(a_committed_block_that_nobody_reports_after_a_start_is_missing),
 		cmocka_unit_test(after_a_forced_leave_of_safe_mode_reports_are_waited_for),

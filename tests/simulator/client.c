@@ -2,7 +2,7 @@
 /* A client of a simulated cluster: an ordinary program on libdfsclient.
  *
  *   sim_client work FIRST THREADS SEED    threads that change files until they are told to end
- *   sim_client check                      is everything as the ledger says? waits for what takes time
+ *   sim_client check                      is all as the ledger says? waits for what takes time
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -349,8 +349,8 @@ static uint64_t good_bytes(const struct file *f, const uint8_t *buf, uint64_t n)
 	return n;
 }
 
-/* 0 or the failure that ended it; *@got in any case. A read that fails gives none of its bytes: those
- * before the bad place come one by one. */
+/* 0 or the failure that ended it; *@got in any case. A read that fails gives none of its bytes:
+ * those before the bad place come one by one. */
 static int read_all(const char *path, uint8_t *buf, size_t size, size_t *got, struct dfs_err *err)
 {
 	struct dfs_file *open;

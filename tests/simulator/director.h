@@ -18,8 +18,6 @@
 #define CLIENT_THREADS 2
 #define MACHINES (1 + NODES + CLIENTS + 1)
 
-struct seat; /* a program that should run on a machine */
-
 struct history {
 	uint64_t seed;
 	uint32_t steps;

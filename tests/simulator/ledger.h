@@ -9,8 +9,8 @@
  * it knows; a client that was killed in between leaves both possible.
  *
  * Byte i of a file is byte_of(salt, i), where each stretch of the file has a salt of its own; it
- * gets a new one where bytes are written after a cut. So a byte of another file, of another place or
- * of before a cut shows.
+ * gets a new one where bytes are written after a cut. So a byte of another file, of another place
+ * or of before a cut shows.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,7 +51,6 @@ struct worker {
 	bool busy;
 	uint64_t began; /* of its operation, ns */
 	char op[64];
-	uint32_t random_seed;
 };
 
 struct ledger {

@@ -204,11 +204,6 @@ int sock_accept(uint32_t s)
 
 /* ---- bytes ---- */
 
-static bool is_peer_gone(const struct sock *k)
-{
-	return !k->peer;
-}
-
 ssize_t sock_recv(uint32_t s, void *to, size_t len, bool peek)
 {
 	struct sock *k = &world->sock[s];
@@ -283,7 +278,7 @@ ssize_t sock_send(uint32_t s, const void *from, size_t len)
 	}
 	if (k->kind != SOCK_OPEN)
 		return -ENOTCONN;
-	if (is_peer_gone(k))
+	if (!k->peer)
 		return -EPIPE;
 	p = &world->sock[k->peer];
 	if (p->unread >= p->window)

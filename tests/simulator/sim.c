@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Histories of a simulated cluster: real programs, a kernel of our own below them.
- * `cluster_simulator --help` tells how to use it, docs/design/016-cluster-simulator.md what it is. */
+ * `cluster_simulator --help` tells how to use it, docs/design/016-cluster-simulator.md what it is.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -33,6 +34,7 @@ static const char usage[] =
 	"      --without PART   leaves a kind of trouble out; may be repeated: kill, stop, crash, cut,\n"
 	"                       slow, hang, errors, full, clock, namenode\n"
 	"      --cpu N          runs on this processor\n"
+	"      --large          does not look for a smaller history that goes wrong, too\n"
 	"      --keep           keeps the directory of a history, with its logs\n"
 	"  -v, --verbose        tells what happens\n"
 	"  -h, --help           prints this text\n"
@@ -262,61 +264,99 @@ static uint64_t switches(const struct history *h)
 	return w.steps;
 }
 
-/* False: nothing happens any more. A thread goes round without a call, or a program died of a signal
- * and took the baton with it. */
-static bool await(const struct history *h, pid_t pid, int *status)
+/* False: nothing happens any more. A thread goes round without a call, or a program died of a
+ * signal and took the baton with it. */
+static bool await(const struct history *h, pid_t pid, int *status, bool quiet)
 {
 	uint64_t last = 0;
 
-	for (int quiet = 0; quiet < STUCK_TICKS; quiet++) {
+	for (int still = 0; still < STUCK_TICKS; still++) {
 		const struct timespec t = {.tv_nsec = 20000000};
 		const uint64_t now = switches(h);
 
 		if (waitpid(pid, status, WNOHANG) == pid) {
-			if (WIFSIGNALED(*status))
+			if (WIFSIGNALED(*status) && !quiet)
 				printf("wrong: the director died of signal %d\n",
 				       WTERMSIG(*status));
 			return true;
 		}
 		if (now != last)
-			quiet = 0;
+			still = 0;
 		last = now;
 		nanosleep(&t, NULL);
 	}
-	printf("wrong: a program hangs, or died of a signal; see %s/logs\n", h->dir);
+	if (!quiet)
+		printf("wrong: a program hangs, or died of a signal; see %s/logs\n", h->dir);
 	return false;
 }
 
-static void run(struct history h, struct totals *all)
+/* Plays @h to its end; the history is quiet when it is only tried whether it goes wrong. */
+static struct totals played(struct history *h, bool quiet)
 {
-	struct totals t = {.histories = 1, .wrong = 1};
+	struct totals t;
 	int fds[2], status = 0, claimed;
 	pid_t pid;
 
 	if (pipe(fds))
 		abort();
-	snprintf(h.dir, sizeof(h.dir), "/dev/shm/dfs-sim.%016lx", (unsigned long)h.seed);
-	claimed = claim(&h);
+	snprintf(h->dir, sizeof(h->dir), "/dev/shm/dfs-sim.%016lx", (unsigned long)h->seed);
+	claimed = claim(h);
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		(void)setpgid(0, 0);
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(fds[0]);
-		_exit(one_history(&h, fds[1]));
+		if (quiet && !freopen("/dev/null", "w", stdout))
+			abort();
+		_exit(one_history(h, fds[1]));
 	}
 	close(fds[1]);
-	if (!await(&h, pid, &status) || read(fds[0], &t, sizeof(t)) != sizeof(t))
+	if (!await(h, pid, &status, quiet) || read(fds[0], &t, sizeof(t)) != sizeof(t))
 		t = (struct totals){.histories = 1, .wrong = 1};
 	(void)kill(-pid, SIGKILL);
 	(void)waitpid(pid, &status, 0);
 	close(fds[0]);
-	add(all, &t);
-	if (t.wrong)
-		again(&h);
 	if (!keep)
-		remove_tree(h.dir);
-	unclaim(&h, claimed);
+		remove_tree(h->dir);
+	unclaim(h, claimed);
+	return t;
+}
+
+static bool is_wrong(struct history h)
+{
+	h.verbose = false;
+	return played(&h, true).wrong;
+}
+
+/* Fewer kinds of trouble and fewer steps, as long as it goes wrong. */
+static void shrink(struct history *h)
+{
+	struct history less = *h;
+
+	for (int i = 0; i < PART_COUNT; i++) {
+		less.without = h->without | 1u << i;
+		if (less.without != h->without && is_wrong(less))
+			h->without = less.without;
+	}
+	less.without = h->without;
+	for (uint32_t by = h->steps / 2; by; by /= 2) {
+		less.steps = h->steps - by;
+		if (is_wrong(less))
+			h->steps = less.steps;
+	}
+}
+
+static void run(struct history h, struct totals *all, bool small)
+{
+	const struct totals t = played(&h, false);
+
+	add(all, &t);
+	if (!t.wrong)
+		return;
+	if (small)
+		shrink(&h);
+	again(&h);
 }
 
 static void parts_out(struct history *h, const char *name)
@@ -372,6 +412,7 @@ int main(int argc, char **argv)
 	uint64_t histories = 1, seconds = 0, began;
 	struct totals all = {0};
 	int c, cpu = sched_getcpu();
+	bool small = true;
 
 	while ((c = getopt_long(argc, argv, "vh", options, NULL)) >= 0) {
 		switch (c) {
@@ -398,6 +439,10 @@ int main(int argc, char **argv)
 			break;
 		case 'v':
 			h.verbose = true;
+			small = false;
+			break;
+		case 'L':
+			small = false;
 			break;
 		case 'h':
 			fputs(usage, stdout);
@@ -412,7 +457,7 @@ int main(int argc, char **argv)
 	on_one_cpu(cpu);
 	began = real_ns();
 	for (uint64_t i = 0; seconds ? real_ns() - began < seconds * SEC : i < histories; i++) {
-		run(h, &all);
+		run(h, &all, small);
 		h.seed++;
 	}
 	report(&all, (double)(real_ns() - began) / 1e9);

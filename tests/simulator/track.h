@@ -4,8 +4,8 @@
 /**
  * track - which descriptors of this process are of a simulated disk
  *
- * A simulated disk is a directory below world->dir/disks. What happens to its files happens at once;
- * what a crash of the machine would take back is written down (disk.h).
+ * A simulated disk is a directory below world->dir/disks. What happens to its files happens at
+ * once; what a crash of the machine would take back is written down (disk.h).
  */
 #include <stdbool.h>
 #include <sys/types.h>

@@ -4,8 +4,8 @@
 /**
  * world - machines, processes, threads, sockets and disks of a simulated cluster
  *
- * Idea: the programs are real and run as processes of their own. A preloaded library (interpose_*.c)
- * answers what they ask of the kernel from this memory, which all of them share: threads, locks,
+ * Idea: the programs are real and run as processes of their own. A preloaded library
+ * (interpose_*.c) answers what they ask of the kernel from this memory, which all of them share: threads, locks,
  * time, sockets, io_uring. One thread of all processes runs at a time (it has the baton); which one
  * is next, and how long everything takes, comes from one sequence of random numbers. So a seed is a
  * history. Nobody else touches the memory while a thread has the baton, and there are no locks.
@@ -64,7 +64,7 @@ struct waiters {
 };
 
 struct proc {
-	bool alive, leaving, killed;
+	bool alive, leaving;
 	bool term; /* SIGTERM is pending */
 	uint16_t machine;
 	uint16_t main;
@@ -170,7 +170,6 @@ struct world {
 	bool cut[MAX_MACHINES][MAX_MACHINES];
 	uint64_t latency[MAX_MACHINES][MAX_MACHINES]; /* from, to */
 	char dir[64];
-	int trace; /* descriptor, in the director; -1 */
 	struct machine machine[MAX_MACHINES];
 	struct proc proc[MAX_PROCS];
 	struct thread thread[MAX_THREADS];
@@ -209,7 +208,8 @@ void thread_end(void);
 void threads_kill(uint32_t proc); /* all but this one */
 /** Time passes by a little; another thread may go on. */
 void sched_point(void);
-/** Sleep for @channel (NULL: only those that know of us wake us) until @until. False: it is late. */
+/** Sleep for @channel (NULL: only those that know of us wake us) until @until. False: it is
+ *  late. */
 bool sleep_for(const void *channel, uint64_t until);
 void sleep_ns(uint64_t ns);
 void wake_channel(const void *channel, bool all);
