@@ -49,7 +49,7 @@ def read(name):
     return (ROOT / name).read_text()
 
 
-KINDS = 'unit|lint|fuzz|integration|interop|memory|mount|big|rdma|stress'
+KINDS = 'unit|lint|fuzz|integration|interop|memory|mount|big|rdma|stress|simulator'
 
 
 def named_tests(text):

@@ -222,7 +222,8 @@ static bool is_up_for_long(const struct nn *nn)
 }
 
 /* Nothing of the last block can be anywhere: no pipeline was set up, no node reported it. Nodes
- * that are lost may come back with it. Of a group HDFS gives up fewer pipelines than data units: nothing of them can be read. */
+ * that are lost may come back with it. Of a group HDFS gives up fewer pipelines than data units:
+ * nothing of them can be read. */
 static bool was_never_written(const struct nn *nn, const struct inode_block *last,
 			      const struct blk *b)
 {
@@ -261,8 +262,8 @@ static bool has_replicas(const struct blk *b)
 	return (uint32_t)__builtin_popcount(units) >= (blk_ec(b) ? blk_ec(b)->k : 1u);
 }
 
-/* A recovery was ordered and could do nothing with the units there are: too few, or of an older stamp
- * than the one that its writer died with. No node with others is away. Nothing of it was
+/* A recovery was ordered and could do nothing with the units there are: too few, or of an older
+ * stamp than the one that its writer died with. No node with others is away. Nothing of it was
  * acknowledged: of a group that comes with the commit of its length (docs/design/ec-sync.md). */
 static bool is_hopeless_group(const struct nn *nn, const struct inode_block *last,
 			      const struct blk *b)

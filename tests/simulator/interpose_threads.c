@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads and their locks, which live in the memory of glibc's own objects: all zero is a free
- * lock, as the static initialisers make it. A lock that a dead thread left (LMDB's, in its lock file) is
- * free. */
+ * lock, as the static initialisers make it. A lock that a dead thread left (LMDB's, in its lock
+ * file) is free. */
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>

@@ -399,66 +399,86 @@ static void report(const struct totals *t, double seconds)
 	       (double)t->slowest / 1e9, (double)t->ns / 1e9, (unsigned long)t->steps, seconds);
 }
 
+/* What the command line asks for. */
+struct wish {
+	struct history first;
+	uint64_t histories, seconds;
+	int cpu;
+	bool small; /* looks for a smaller history that goes wrong, too */
+};
+
+static void take_option(struct wish *w, int c)
+{
+	switch (c) {
+	case 's':
+		w->first.seed = strtoull(optarg, NULL, 0);
+		break;
+	case 'n':
+		w->histories = strtoull(optarg, NULL, 0);
+		break;
+	case 'S':
+		w->seconds = strtoull(optarg, NULL, 0);
+		break;
+	case 't':
+		w->first.steps = (uint32_t)strtoul(optarg, NULL, 0);
+		break;
+	case 'w':
+		parts_out(&w->first, optarg);
+		break;
+	case 'c':
+		w->cpu = atoi(optarg);
+		break;
+	case 'k':
+		keep = true;
+		break;
+	case 'v':
+		w->first.verbose = true;
+		setenv("DFS_SIM_VERBOSE", "1", 1);
+		w->small = false;
+		break;
+	case 'L':
+		w->small = false;
+		break;
+	case 'h':
+		fputs(usage, stdout);
+		exit(0);
+	default:
+		exit(2);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"seed", 1, NULL, 's'},    {"histories", 1, NULL, 'n'},
-		{"seconds", 1, NULL, 'S'}, {"steps", 1, NULL, 't'},
-		{"without", 1, NULL, 'w'}, {"cpu", 1, NULL, 'c'},
-		{"keep", 0, NULL, 'k'},    {"verbose", 0, NULL, 'v'},
-		{"help", 0, NULL, 'h'},    {0},
+		{"seed", 1, NULL, 's'},
+		{"histories", 1, NULL, 'n'},
+		{"seconds", 1, NULL, 'S'},
+		{"steps", 1, NULL, 't'},
+		{"without", 1, NULL, 'w'},
+		{"cpu", 1, NULL, 'c'},
+		{"keep", 0, NULL, 'k'},
+		{"large", 0, NULL, 'L'},
+		{"verbose", 0, NULL, 'v'},
+		{"help", 0, NULL, 'h'},
+		{0},
 	};
-	struct history h = {.seed = 1, .steps = 40};
-	uint64_t histories = 1, seconds = 0, began;
+	struct wish w = {.first = {.seed = 1, .steps = 40},
+			 .histories = 1,
+			 .cpu = sched_getcpu(),
+			 .small = true};
 	struct totals all = {0};
-	int c, cpu = sched_getcpu();
-	bool small = true;
+	uint64_t began;
+	int c;
 
-	while ((c = getopt_long(argc, argv, "vh", options, NULL)) >= 0) {
-		switch (c) {
-		case 's':
-			h.seed = strtoull(optarg, NULL, 0);
-			break;
-		case 'n':
-			histories = strtoull(optarg, NULL, 0);
-			break;
-		case 'S':
-			seconds = strtoull(optarg, NULL, 0);
-			break;
-		case 't':
-			h.steps = (uint32_t)strtoul(optarg, NULL, 0);
-			break;
-		case 'w':
-			parts_out(&h, optarg);
-			break;
-		case 'c':
-			cpu = atoi(optarg);
-			break;
-		case 'k':
-			keep = true;
-			break;
-		case 'v':
-			h.verbose = true;
-			small = false;
-			break;
-		case 'L':
-			small = false;
-			break;
-		case 'h':
-			fputs(usage, stdout);
-			return 0;
-		default:
-			return 2;
-		}
-	}
-	where(&h);
-	if (h.verbose)
-		setenv("DFS_SIM_VERBOSE", "1", 1);
-	on_one_cpu(cpu);
+	while ((c = getopt_long(argc, argv, "vh", options, NULL)) >= 0)
+		take_option(&w, c);
+	where(&w.first);
+	on_one_cpu(w.cpu);
 	began = real_ns();
-	for (uint64_t i = 0; seconds ? real_ns() - began < seconds * SEC : i < histories; i++) {
-		run(h, &all, small);
-		h.seed++;
+	for (uint64_t i = 0; w.seconds ? real_ns() - began < w.seconds * SEC : i < w.histories;
+	     i++) {
+		run(w.first, &all, w.small);
+		w.first.seed++;
 	}
 	report(&all, (double)(real_ns() - began) / 1e9);
 	return all.wrong != 0;

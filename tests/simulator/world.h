@@ -5,10 +5,11 @@
  * world - machines, processes, threads, sockets and disks of a simulated cluster
  *
  * Idea: the programs are real and run as processes of their own. A preloaded library
- * (interpose_*.c) answers what they ask of the kernel from this memory, which all of them share: threads, locks,
- * time, sockets, io_uring. One thread of all processes runs at a time (it has the baton); which one
- * is next, and how long everything takes, comes from one sequence of random numbers. So a seed is a
- * history. Nobody else touches the memory while a thread has the baton, and there are no locks.
+ * (interpose_*.c) answers what they ask of the kernel from this memory, which all of them share:
+ * threads, locks, time, sockets, io_uring. One thread of all processes runs at a time (it has the
+ * baton); which one is next, and how long everything takes, comes from one sequence of random
+ * numbers. So a seed is a history. Nobody else touches the memory while a thread has the baton, and
+ * there are no locks.
  *
  * A process that is killed is parked at a call of ours, like all that do not run. So the memory is
  * consistent.
