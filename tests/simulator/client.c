@@ -133,6 +133,7 @@ static bool create(struct me *me, struct handle *h)
 	opts.ec_policy = striped ? STRIPED : "replication";
 	*f = (struct file){.state = MAY_BE,
 			   .striped = striped,
+			   .replication = opts.replication,
 			   .number = ++ledger->next_number,
 			   .owner = me->k,
 			   .open = true,
@@ -470,9 +471,9 @@ static void *work(void *arg)
 
 /* ---- the check at the end ---- */
 
-/* Bytes behind those that were synced, after a power cut of their nodes: HDFS does not promise that
- * they can be read, nor that they can not. */
-static const char NOT_PROMISED[] = "cannot be read beyond what was synced";
+/* Bytes behind those that were synced, after a power cut of their nodes; and those of an only replica
+ * that rots. HDFS does not promise that they can be read, nor that they can not. */
+static const char NOT_PROMISED[] = "cannot be read";
 
 static uint64_t least(const struct file *f)
 {
@@ -511,6 +512,8 @@ static const char *look_at_bytes(const struct file *f, const char *path)
 	snprintf(text, sizeof(text), "has %zu bytes, of %lu flushed, %lu synced, %lu written%s%s",
 		 n, (unsigned long)f->flushed, (unsigned long)f->synced, (unsigned long)f->most,
 		 rc ? ": " : "", rc ? err.text : "");
+	if (rc == -EBADMSG && ledger->rotten && !f->striped && f->replication == 1)
+		return NOT_PROMISED; /* of the only replica */
 	return n >= least(f) && f->crashes != ledger->crashes && n <= f->most ? NOT_PROMISED : text;
 }
 

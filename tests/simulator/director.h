@@ -28,6 +28,7 @@ struct history {
 	struct ledger *ledger;
 	int proc[MACHINES]; /* that runs there; -1: none */
 	bool healing;       /* what leaves by itself is started again, as an administrator would */
+	uint32_t rotten;    /* machine whose disk changes bytes */
 	bool maimed[MACHINES]; /* its disk had errors: its program is started anew at the end */
 	uint64_t lost_bytes, lost_names, faults;
 	char wrong[700];
@@ -65,6 +66,7 @@ enum part {
 	PART_ERRORS,
 	PART_FULL,
 	PART_CLOCK,
+	PART_ROT,      /* a byte of a replica changes, on one machine of the history only */
 	PART_NAMENODE, /* whether it is hit, too */
 	PART_COUNT,
 };

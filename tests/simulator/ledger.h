@@ -37,6 +37,7 @@ struct file {
 	uint32_t may_name; /* or this one, after a rename without an answer; 0: no */
 	uint32_t owner;    /* worker; WORKERS: nobody */
 	bool striped;
+	uint32_t replication;
 	bool open;        /* a writer has it, or had it when it died */
 	bool frozen;      /* what is in it is not known well enough to go on writing */
 	uint32_t crashes; /* of machines, when it was opened for writing */
@@ -57,7 +58,8 @@ struct ledger {
 	uint64_t salt;
 	uint32_t next_number;
 	uint32_t crashes;
-	bool stop; /* clients end */
+	bool rotten; /* a byte of a replica has changed on one machine */
+	bool stop;   /* clients end */
 	uint64_t ops, failed_ops, bytes, checks;
 	uint64_t slowest;
 	char slowest_op[64];

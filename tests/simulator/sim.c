@@ -32,7 +32,7 @@ static const char usage[] =
 	"      --seconds S      as many as fit into so long, instead\n"
 	"      --steps N        of trouble in each [40]\n"
 	"      --without PART   leaves a kind of trouble out; may be repeated: kill, stop, crash, cut,\n"
-	"                       slow, hang, errors, full, clock, namenode\n"
+	"                       slow, hang, errors, full, clock, rot, namenode\n"
 	"      --cpu N          runs on this processor\n"
 	"      --large          does not look for a smaller history that goes wrong, too\n"
 	"      --keep           keeps the directory of a history, with its logs\n"
@@ -93,6 +93,7 @@ static int make_world(struct history *h)
 		for (uint32_t k = 0; k < MACHINES; k++)
 			world->latency[m][k] = 50 * US + chance(400 * US);
 	}
+	h->rotten = 1 + (uint32_t)chance(NODES);
 	p = world->proc_count++;
 	world->proc[p] = (struct proc){.alive = true, .machine = MACHINES - 1};
 	sim_me = (int)thread_new(p, "director");
