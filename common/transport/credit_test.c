@@ -122,12 +122,27 @@ static void a_message_without_a_credit_is_noticed(void **state)
 	assert_int_equal(grant_received(&g), 0);
 }
 
+static void half_of_the_credits_are_granted_again_at_once(void **state)
+{
+	struct grant g;
+
+	(void)state;
+	grant_init(&g, 8);
+	for (int i = 0; i < 4; i++) {
+		assert_false(grant_due(&g));
+		assert_int_equal(grant_received(&g), 0);
+		grant_add(&g, 1);
+	}
+	assert_true(grant_due(&g)); /* the peer has four left */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(data_leaves_the_last_credit_and_no_grant_goes_backwards),
 		cmocka_unit_test(no_order_of_events_stalls_or_overruns_the_receives),
 		cmocka_unit_test(a_message_without_a_credit_is_noticed),
+		cmocka_unit_test(half_of_the_credits_are_granted_again_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

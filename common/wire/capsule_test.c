@@ -47,6 +47,41 @@ static void private_data_survives_padding_and_refuses_nonsense(void **state)
 	}
 }
 
+static void the_sizes_of_the_private_data_have_bounds(void **state)
+{
+	static const struct {
+		uint16_t credits, slots;
+		uint32_t capsule_max, inline_max;
+		int rc;
+	} rows[] = {
+		{CAPSULE_CREDITS_LEAST, CAPSULE_CREDITS_LEAST, CAPSULE_MAX_LEAST, 0, 0},
+		{CAPSULE_CREDITS_MOST, CAPSULE_CREDITS_MOST, CAPSULE_MAX_MOST, CAPSULE_INLINE_MOST,
+		 0},
+		{CAPSULE_CREDITS_LEAST - 1, 4, MAX, 0, -EPROTO},
+		{CAPSULE_CREDITS_MOST + 1, 4, MAX, 0, -EPROTO},
+		{4, CAPSULE_CREDITS_LEAST - 1, MAX, 0, -EPROTO},
+		{4, CAPSULE_CREDITS_MOST + 1, MAX, 0, -EPROTO},
+		{4, 4, CAPSULE_MAX_LEAST - 64, 0, -EPROTO},
+		{4, 4, CAPSULE_MAX_MOST + 64, 0, -EPROTO},
+		{4, 4, MAX + 32, 0, -EPROTO},
+		{4, 4, MAX, CAPSULE_INLINE_MOST + 1, -EPROTO},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct capsule_private p = request;
+		uint8_t buf[CAPSULE_PRIVATE_LEN];
+
+		p.credits = rows[i].credits;
+		p.reply_slots = rows[i].slots;
+		p.capsule_max = rows[i].capsule_max;
+		p.inline_max = rows[i].inline_max;
+		capsule_private_encode(&p, buf);
+		if (capsule_private_decode(buf, sizeof(buf), &p) != rows[i].rc)
+			fail_msg("row %zu", i);
+	}
+}
+
 static void a_reject_carries_its_number(void **state)
 {
 	const struct capsule_reject_data in = {CAPSULE_VERSION, CAPSULE_REJECT_BUSY, 250};
@@ -154,47 +189,139 @@ static void every_cut_and_every_appended_byte_is_refused(void **state)
 	}
 }
 
-static void check_invalid(struct capsule c)
-{
-	uint8_t buf[MAX];
+/* A field of a sample as it is sent: a value just inside its range, and one just outside. */
+struct bound {
+	uint8_t sample, at, width;
+	uint64_t good, bad;
+};
 
-	assert_int_equal(capsule_encode(&c, MAX, buf), -EINVAL);
+static const struct bound bounds[] = {
+	{6, 2, 2, CAPSULE_LAST, CAPSULE_LAST | CAPSULE_PAYLOAD}, /* flags: there is no payload */
+	{5, 2, 2, CAPSULE_PAYLOAD | CAPSULE_CRC_INLINE, CAPSULE_CRC_INLINE}, /* there is */
+	{13, 2, 2, 0, CAPSULE_SYNC},
+	{12, 12, 8, UINT64_MAX, 0}, /* request id */
+	{13, 12, 8, 0, 1},
+	{4, 20, 8, INT64_MAX, 1ull << 63}, /* WRITE: seqno */
+	{4, 28, 8, INT64_MAX, 1ull << 63}, /* offset */
+	{4, 36, 4, CAPSULE_PIECE_MAX, CAPSULE_PIECE_MAX + 1},
+	{4, 36, 4, 1, 0}, /* CRCs of nothing */
+	{5, 36, 4, 8, 7}, /* the payload is the piece */
+	{5, 36, 4, 8, 9},
+	{6, 36, 4, 0, 1}, /* the last one is empty */
+	{4, 40, 4, CAPSULE_CRC_MAX, CAPSULE_CRC_MAX + 4},
+	{4, 40, 4, 8192, 8190},
+	{5, 44, 8, 0, 1}, /* what rides along has no address */
+	{5, 52, 4, 0, 1},
+	{5, 56, 8, 0, 1},
+	{5, 64, 4, 0, 1},
+	{7, 20, 8, (uint64_t)-2, (uint64_t)-3}, /* ACK: seqno */
+	{7, 28, 8, (uint64_t)-1, (uint64_t)-2}, /* pulled */
+	{8, 20, 8, INT64_MAX, 1ull << 63},      /* PULLED: seqno */
+	{9, 32, 4, CAPSULE_READ_MAX, CAPSULE_READ_MAX + 1},
+	{9, 32, 4, 1, 0}, /* a READ of nothing */
+	{9, 48, 4, CAPSULE_CRC_MAX, CAPSULE_CRC_MAX + 4},
+	{9, 48, 4, 32, 30},
+	{10, 22, 1, 1, 3},                /* READ_REPLY: CRC type */
+	{10, 23, 1, 0, 1},                /* padding */
+	{10, 24, 4, INT32_MAX, 1u << 31}, /* bytes of a chunk */
+	{10, 24, 4, 1, 0},
+	{10, 28, 8, INT64_MAX, 1ull << 63}, /* offset */
+	{10, 36, 4, CAPSULE_READ_MAX, CAPSULE_READ_MAX + 1},
+	{10, 40, 4, CAPSULE_CRC_MAX, CAPSULE_CRC_MAX + 4},
+	{10, 40, 4, 32, 30},
+};
+
+static int decode_with(const struct bound *b, uint64_t value)
+{
+	const struct capsule *s = &samples[b->sample];
+	uint8_t buf[MAX];
+	const ssize_t len = capsule_encode(s, MAX, buf);
+	struct capsule c;
+
+	assert_true(len > 0);
+	for (uint8_t i = 0; i < b->width; i++)
+		buf[b->at + i] = (uint8_t)(value >> 8 * (b->width - 1 - i));
+	return capsule_decode(buf, (uint32_t)len, s->payload.p, s->payload.len, &c);
 }
 
-static void fields_out_of_range_are_refused(void **state)
+static void every_field_has_its_bounds(void **state)
 {
-	struct capsule c = samples[3];
+	(void)state;
+	for (size_t i = 0; i < sizeof(bounds) / sizeof(*bounds); i++)
+		if (decode_with(&bounds[i], bounds[i].good) != 0 ||
+		    decode_with(&bounds[i], bounds[i].bad) != -EPROTO)
+			fail_msg("row %zu", i);
+}
+
+/* Nothing is missing, and nothing follows, within the length that the capsule itself tells. */
+static void a_capsule_is_its_fields_and_no_more(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < SAMPLE_COUNT; i++) {
+		const uint8_t type = samples[i].type;
+		struct capsule c;
+		uint8_t buf[MAX + 1] = {0};
+		uint32_t len = (uint32_t)capsule_encode(&samples[i], MAX, buf);
+
+		if (samples[i].payload.len || type == CAPSULE_OPEN_WRITE || type == CAPSULE_READ)
+			continue; /* these end with an op of any length */
+		for (uint32_t n = CAPSULE_HEADER_LEN; n <= len + 1; n++) {
+			buf[6] = (uint8_t)(n >> 8);
+			buf[7] = (uint8_t)n;
+			assert_int_equal(capsule_decode(buf, n, NULL, 0, &c),
+					 n == len ? 0 : -EPROTO);
+		}
+	}
+}
+
+static int encode(struct capsule c)
+{
+	uint8_t buf[CAPSULE_MAX_MOST];
+	const ssize_t len = capsule_encode(&c, sizeof(buf), buf);
+
+	return len < 0 ? (int)len : 0;
+}
+
+static void nothing_is_sent_that_the_peer_would_refuse(void **state)
+{
+	static const char text[CAPSULE_TEXT_MAX + 1];
+	static const uint8_t nodes[CAPSULE_HOPS_MAX + 1];
 
 	(void)state;
-	c.write.seqno = -1;
-	check_invalid(c);
-	c = samples[3];
-	c.write.data_len = c.write.data.len = CAPSULE_PIECE_MAX + 1;
-	check_invalid(c);
-	c = samples[3];
-	c.flags = CAPSULE_LAST; /* with data */
-	check_invalid(c);
-	c = samples[3];
-	c.flags = CAPSULE_VERIFIED; /* not for a WRITE */
-	check_invalid(c);
-	c = samples[3];
-	c.request_id = 0;
-	check_invalid(c);
-	c = samples[3];
-	c.write.crc.len = 1022;
-	check_invalid(c);
-	c = samples[5];
-	c.write.data.addr = 1; /* data is in the capsule: there is no address */
-	check_invalid(c);
-	c = samples[9];
-	c.read.dest.len = 0;
-	check_invalid(c);
-	c = samples[0];
-	c.open_write.op.len = 0;
-	check_invalid(c);
-	c = samples[0];
-	c.type = CAPSULE_ERROR + 1;
-	check_invalid(c);
+	for (uint32_t over = 0; over < 2; over++) {
+		const int rc = over ? -EINVAL : 0;
+		const struct capsule_bytes t = {text, CAPSULE_TEXT_MAX + over};
+		const struct capsule_bytes payload = {text, CAPSULE_INLINE_MOST + over};
+		const struct capsule many[] = {
+			{.type = (uint8_t)(CAPSULE_ERROR + over)},
+			{.type = CAPSULE_WRITE,
+			 .request_id = 1,
+			 .flags = over ? CAPSULE_LAST : 0,
+			 .write = {.data_len = 1, .data = {1, 2, 1}}},
+			{.type = CAPSULE_OPEN_REPLY, .request_id = 1, .open_reply = {0, t, {0}}},
+			{.type = CAPSULE_OPEN_REPLY, .request_id = 1, .open_reply = {0, {0}, t}},
+			{.type = CAPSULE_ACK,
+			 .request_id = 1,
+			 .ack = {0, 0, (uint8_t)(CAPSULE_HOPS_MAX + over), nodes}},
+			{.type = CAPSULE_ACK, .request_id = 1, .ack = {0, 0, !over, nodes}},
+			{.type = CAPSULE_READ_REPLY, .request_id = 1, .read_reply = {.text = t}},
+			{.type = CAPSULE_CLOSED, .request_id = 1, .closed = {0, t}},
+			{.type = CAPSULE_CLOSED,
+			 .request_id = 1,
+			 .closed = {65535 + (int)over, {0}}},
+			{.type = CAPSULE_OPEN_WRITE,
+			 .request_id = 1,
+			 .open_write = {{text, !over}}},
+			{.type = CAPSULE_OPEN_WRITE,
+			 .request_id = 1,
+			 .payload = payload,
+			 .open_write = {payload}},
+		};
+
+		for (size_t i = 0; i < sizeof(many) / sizeof(*many); i++)
+			if (encode(many[i]) != rc)
+				fail_msg("row %zu", i);
+	}
 }
 
 static void a_crc_list_too_long_for_the_capsule_says_so(void **state)
@@ -232,10 +359,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(private_data_survives_padding_and_refuses_nonsense),
+		cmocka_unit_test(the_sizes_of_the_private_data_have_bounds),
 		cmocka_unit_test(a_reject_carries_its_number),
 		cmocka_unit_test(every_capsule_survives_a_round_trip),
 		cmocka_unit_test(every_cut_and_every_appended_byte_is_refused),
-		cmocka_unit_test(fields_out_of_range_are_refused),
+		cmocka_unit_test(every_field_has_its_bounds),
+		cmocka_unit_test(a_capsule_is_its_fields_and_no_more),
+		cmocka_unit_test(nothing_is_sent_that_the_peer_would_refuse),
 		cmocka_unit_test(a_crc_list_too_long_for_the_capsule_says_so),
 		cmocka_unit_test(unknown_versions_and_types_are_told_apart_from_nonsense),
 	};

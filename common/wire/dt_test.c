@@ -104,6 +104,35 @@ static void lengths_that_contradict_each_other_are_refused(void **state)
 	check_refused(6, 0x01, -EPROTO);   /* field 0 */
 }
 
+static void a_packet_header_without_one_of_its_fields_is_refused(void **state)
+{
+	(void)state;                      /* field 6 stands where it should be */
+	check_refused(6, 0x31, -EPROTO);  /* offset */
+	check_refused(15, 0x31, -EPROTO); /* seqno */
+	check_refused(24, 0x30, -EPROTO); /* last */
+	check_refused(26, 0x35, -EPROTO); /* data length */
+}
+
+static void a_packet_counts_its_own_length(void **state)
+{
+	uint8_t buf[DT_PACKET_PREFIX_LEN] = {0, 0, 0, 4, 0, 25};
+
+	(void)state;
+	assert_int_equal(dt_packet_need(buf, sizeof(buf)), 31);
+	for (buf[3] = 0; buf[3] < 4; buf[3]++)
+		assert_int_equal(dt_packet_need(buf, sizeof(buf)), -EPROTO);
+}
+
+static void an_empty_packet_has_no_crcs(void **state)
+{
+	struct dt_packet p = {.crc_len = 4};
+	uint8_t buf[DT_PACKET_HEADER_MAX];
+	size_t len = dt_packet_encode(&p, buf);
+
+	(void)state;
+	assert_int_equal(dt_packet_decode(buf, len, &p), -EPROTO);
+}
+
 static void a_delimited_message_says_how_much_it_needs(void **state)
 {
 	static const uint8_t big[] = {0xff, 0xff, 0x7f}, endless[] = {0x80, 0x80, 0x80, 0x80, 0x80};
@@ -243,6 +272,9 @@ int main(void)
 		cmocka_unit_test(every_flag_and_the_heartbeat_survive_a_round_trip),
 		cmocka_unit_test(a_packet_header_in_other_order_with_unknown_fields_is_read),
 		cmocka_unit_test(lengths_that_contradict_each_other_are_refused),
+		cmocka_unit_test(a_packet_header_without_one_of_its_fields_is_refused),
+		cmocka_unit_test(a_packet_counts_its_own_length),
+		cmocka_unit_test(an_empty_packet_has_no_crcs),
 		cmocka_unit_test(a_delimited_message_says_how_much_it_needs),
 		cmocka_unit_test(the_largest_ack_fits_its_buffer),
 		cmocka_unit_test(an_ack_for_too_many_nodes_is_refused),

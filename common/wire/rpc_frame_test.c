@@ -155,6 +155,27 @@ static void a_header_of_another_kind_is_answered_as_invalid(void **state)
 	free(p);
 }
 
+static void a_client_id_has_a_largest_size(void **state)
+{
+	static const uint8_t long_id[RPC_CLIENT_ID_MAX + 1];
+
+	(void)state;
+	for (size_t over = 0; over < 2; over++) {
+		enum rpc_detail detail;
+		struct rpc_request q;
+		size_t len;
+		uint8_t *p;
+
+		assert_int_equal(rpc_ping_encode(long_id, RPC_CLIENT_ID_MAX + over, &p, &len), 0);
+		assert_int_equal(rpc_request_decode(p + 4, len - 4, &q, &detail),
+				 over ? -EPROTO : 0);
+		assert_int_equal(q.call_id, RPC_CALL_PING);
+		assert_true(!over || detail == RPC_FATAL_INVALID_HEADER);
+		rpc_request_fini(&q);
+		free(p);
+	}
+}
+
 static void answers_survive_a_round_trip(void **state)
 {
 	const struct rpc_reply_to to = {
@@ -203,6 +224,7 @@ int main(void)
 		cmocka_unit_test(a_call_survives_a_round_trip),
 		cmocka_unit_test(context_ping_and_sasl_have_no_method),
 		cmocka_unit_test(a_header_of_another_kind_is_answered_as_invalid),
+		cmocka_unit_test(a_client_id_has_a_largest_size),
 		cmocka_unit_test(answers_survive_a_round_trip),
 	};
 
