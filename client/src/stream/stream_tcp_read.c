@@ -115,8 +115,7 @@ static int do_ask(struct tcp_r *t, struct err *err)
 static int take_checksum_info(struct tcp_r *t, const Hd__ReadOpChecksumInfoProto *info,
 			      struct err *err)
 {
-	if (!info || info->checksum->bytesperchecksum == 0 ||
-	    info->checksum->bytesperchecksum > BPC_MAX || info->chunkoffset > t->offset ||
+	if (!info || info->checksum->bytesperchecksum > BPC_MAX || info->chunkoffset > t->offset ||
 	    t->offset - info->chunkoffset >= info->checksum->bytesperchecksum)
 		return err_set(
 			err, -EPROTO,

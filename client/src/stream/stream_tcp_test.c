@@ -258,6 +258,58 @@ static void a_late_end_is_taken_by_the_next_read(void **state)
 	}
 }
 
+/* Two of them have lain idle, and the node has closed both. */
+static void after_an_idle_connection_that_failed_comes_a_new_one(void **state)
+{
+	const struct answer none = {.len = 0};
+	struct rstream *s;
+
+	(void)state;
+	arm(&none);
+	arm(&none);
+	close(peer);
+	peer = -1;
+	assert_int_equal(open_range(0, 8, &s), -ECONNREFUSED); /* and nobody listens */
+	assert_int_equal(fs.socks.count, 1);
+	sock_cache_fini(&fs.socks);
+}
+
+static void a_connection_with_data_on_the_way_is_not_kept(void **state)
+{
+	struct answer a = {.len = 0}, none = {.len = 0};
+	uint8_t buf[2 * BPC], *msg;
+	struct rstream *s;
+	size_t n;
+
+	(void)state;
+	arm(&none);
+	assert_int_equal(dt_read_response_encode(CRC_CRC32C, BPC, 0, &msg, &n), 0);
+	put(&a, msg, n);
+	free(msg);
+	put_packet(&a, 0, sizeof(buf), 0);
+	assert_int_equal(write(peer, a.buf, a.len), a.len);
+	assert_int_equal(open_range(0, BLOCK_LEN, &s), 0);
+	assert_int_equal(stream_tcp.read(s, buf, sizeof(buf), NULL), sizeof(buf));
+	stream_tcp.close_read(s);
+	assert_int_equal(fs.socks.count, 0);
+}
+
+static void an_empty_packet_that_is_not_the_last_is_no_end(void **state)
+{
+	const struct dt_packet more = {.offset = 2 * BPC, .seqno = 1};
+	uint8_t hdr[DT_PACKET_HEADER_MAX];
+	const size_t len = dt_packet_encode(&more, hdr);
+	struct answer a;
+
+	(void)state;
+	make_answer(&a, 0, 2 * BPC, 2);
+	a.len -= len; /* the end */
+	put(&a, hdr, len);
+	arm(&a);
+	assert_int_equal(read_range(0, 2 * BPC, BLOCK_LEN, NULL), 0);
+	assert_int_equal(fs.socks.count, 0);
+}
+
 static void no_flipped_bit_gets_through(void **state)
 {
 	struct answer a;
@@ -394,7 +446,7 @@ static void a_chunk_offset_that_makes_no_sense_is_refused(void **state)
 	static const struct {
 		uint32_t bpc;
 		uint64_t chunk;
-	} bad[] = {{0, 0}, {8, 8}, {8, 24}, {BPC_MAX + 1, 0}};
+	} bad[] = {{0, 0}, {0, 17}, {8, 8}, {8, 24}, {BPC_MAX + 1, 0}, {32, UINT64_MAX - 3}};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -569,6 +621,9 @@ int main(void)
 		cmocka_unit_test(an_answer_in_drops_is_read_without_waiting),
 		cmocka_unit_test(the_status_follows_a_complete_read),
 		cmocka_unit_test(a_late_end_is_taken_by_the_next_read),
+		cmocka_unit_test(after_an_idle_connection_that_failed_comes_a_new_one),
+		cmocka_unit_test(a_connection_with_data_on_the_way_is_not_kept),
+		cmocka_unit_test(an_empty_packet_that_is_not_the_last_is_no_end),
 		cmocka_unit_test(no_flipped_bit_gets_through),
 		cmocka_unit_test(an_answer_cut_anywhere_is_an_error),
 		cmocka_unit_test(packets_out_of_order_are_refused),

@@ -116,6 +116,25 @@ static void where_rdma_need_not_be_the_block_goes_on_without(void **state)
 	assert_int_equal(fs.count.pipeline_recoveries, 0);
 }
 
+static void hsync_tells_the_namenode_again_after_going_without(void **state)
+{
+	struct output *f = begin_with(RDMA_AUTO, 20);
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) { /* once is enough */
+		assert_int_equal(output_write(f, bytes, 1000, &err), 1000);
+		assert_int_equal(output_flush(f, DFS_SYNC_DISK, &err), 0);
+		assert_int_equal(fsyncs, 1);
+	}
+	dry = true;
+	assert_int_equal(output_write(f, bytes, 1000, &err), 1000);
+	assert_int_equal(output_flush(f, DFS_SYNC_DISK, &err), 0);
+	assert_int_equal(stamps, 1);
+	assert_int_equal(fsyncs, 2); /* it must hear of the new stamp */
+	end(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -123,6 +142,7 @@ int main(void)
 		cmocka_unit_test(a_write_without_memory_fails_and_loses_nothing),
 		cmocka_unit_test(a_wait_for_memory_begins_when_it_is_asked_for),
 		cmocka_unit_test(where_rdma_need_not_be_the_block_goes_on_without),
+		cmocka_unit_test(hsync_tells_the_namenode_again_after_going_without),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

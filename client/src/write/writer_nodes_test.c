@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: nodes that refuse, fail or pass on a lie are told apart; a block of which nothing
  * is acknowledged is begun again; and who gives up names the first node. */
+#include "common/base/clock.h"
+
 #include "client/src/write/writer_test_fixture.h"
 
 /* Or it works for a while. */
@@ -116,6 +118,24 @@ static void a_block_of_which_nothing_was_sent_is_begun_again(void **state)
 	assert_int_equal(block[2].len, 1000);
 	assert_memory_equal(block[2].bytes, bytes, 1000);
 	assert_true(complete && block[2].finished && !block[1].finished);
+}
+
+/* Its nodes were chosen a minute ago. */
+static void a_stale_first_block_is_given_back(void **state)
+{
+	struct output *f = begin();
+	struct err err = ERR_INIT;
+
+	(void)state;
+	give_first(f);
+	container_of(f, struct writer, f)->first_ns -= 60 * NS_PER_S;
+	assert_int_equal(output_write(f, bytes, 1000, &err), 1000);
+	end(f);
+	assert_int_equal(abandoned, 1);
+	assert_int_equal(blocks, 2);
+	assert_int_equal(block[0].len, 0);
+	assert_int_equal(block[1].len, 1000);
+	assert_true(block[1].finished);
 }
 
 static void lent_no_more(void *arg)
@@ -311,6 +331,7 @@ int main(void)
 		cmocka_unit_test(all_nodes_failed_names_the_first_one_too),
 		cmocka_unit_test(who_gives_up_says_what_the_first_node_did),
 		cmocka_unit_test(a_block_of_which_nothing_was_sent_is_begun_again),
+		cmocka_unit_test(a_stale_first_block_is_given_back),
 		cmocka_unit_test(a_first_block_of_two_packets_survives_a_node_that_fails_between),
 	};
 

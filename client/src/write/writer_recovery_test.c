@@ -3,6 +3,7 @@
  * promised is on every node of the last pipeline that the NameNode knows, and after a close all of
  * it, finalised, with one stamp; a node that joins copies from one that has the bytes; an append
  * that fails on its way is recovered as an append; hsync tells the NameNode again after a recovery.
+ * A pipeline is set up with the token of its stamp.
  * The data nodes are models that keep their replicas, and fail by a plan or by chance. */
 #include "client/src/write/writer_recovery_test_fixture.h"
 
@@ -67,6 +68,28 @@ static void a_block_that_was_not_flushed_goes_on_with_fewer(void **state)
 	end(w);
 	assert_int_equal(nn.transfers, 0);
 	assert_int_equal(nn.block[0].n, 1);
+}
+
+/* One old node and the new one, or the new one alone: no copy can be ordered by such a list. */
+static void a_list_that_is_not_the_pipeline_and_a_node_is_refused(void **state)
+{
+	(void)state;
+	for (unsigned forgets = 1; forgets <= 2; forgets++) {
+		struct writer *w = begin(3);
+		struct err err = ERR_INIT;
+
+		put(w, 10000);
+		flush(w, 0);
+		nn.forgets = forgets;
+		break_next_packet(w, 1, false);
+		put(w, 1000);
+		assert_int_equal(output_flush(&w->f, 0, &err), -ENOSPC);
+		assert_non_null(strstr(err.text, "no further data node"));
+		assert_int_equal(nn.transfers, 0);
+		expect_there(10000, false);
+		(void)output_close(&w->f, &err);
+		output_free(&w->f);
+	}
 }
 
 /* The first candidate cannot take the copy, the first source cannot give it. */
@@ -300,6 +323,7 @@ int main(void)
 		cmocka_unit_test(each_node_may_fail_at_each_packet),
 		cmocka_unit_test(a_flushed_block_gets_another_node),
 		cmocka_unit_test(a_block_that_was_not_flushed_goes_on_with_fewer),
+		cmocka_unit_test(a_list_that_is_not_the_pipeline_and_a_node_is_refused),
 		cmocka_unit_test(a_copy_that_fails_is_tried_elsewhere),
 		cmocka_unit_test(a_close_that_breaks_is_closed_by_the_nodes),
 		cmocka_unit_test(hsync_tells_the_namenode_again_after_a_recovery),

@@ -50,6 +50,7 @@ static struct {
 /* What the NameNode knows. */
 static struct {
 	unsigned blocks, stamps, fsyncs, replication, transfers, closes;
+	unsigned forgets; /* so many nodes of a pipeline, as it offers another one */
 	uint64_t next_gs;
 	struct {
 		uint64_t gs;
@@ -185,6 +186,9 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 	(void)fs;
 	assert_non_null(s);
 	assert_in_range(w->lb->n_locs, 1, NODES);
+	/* the token came with the newest stamp */
+	assert_int_equal(w->lb->blocktoken->identifier.len, sizeof(nn.next_gs));
+	assert_memory_equal(w->lb->blocktoken->identifier.data, &nn.next_gs, sizeof(nn.next_gs));
 	if (plan.streams < 64)
 		plan.stages[plan.streams] = w->stage;
 	s->base.ops = &fake_ops;
@@ -352,6 +356,7 @@ static inline void answer_located(uint64_t id, uint64_t gs, const unsigned *at, 
 		locs[i] = &info[i];
 	}
 	b.poolid = token.kind = token.service = (char *)"";
+	token.identifier = (ProtobufCBinaryData){sizeof(gs), (uint8_t *)&gs};
 	b.blockid = id;
 	b.generationstamp = gs;
 	lb.b = &b;
@@ -406,9 +411,9 @@ static inline int additional(const Hd__GetAdditionalDatanodeRequestProto *q, voi
 {
 	unsigned at[NODES], n = 0, first = random_below(NODES);
 
-	for (size_t i = 0; i < q->n_existings; i++)
+	for (size_t i = nn.forgets; i < q->n_existings; i++)
 		at[n++] = node_of(q->existings[i]->id);
-	for (unsigned i = 0; i < NODES && n == q->n_existings; i++) {
+	for (unsigned i = 0; i < NODES && n == q->n_existings - nn.forgets; i++) {
 		const unsigned which = (first + i) % NODES;
 
 		if (!is_named(q->existings, q->n_existings, which) &&

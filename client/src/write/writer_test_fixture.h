@@ -44,6 +44,7 @@ static bool dry;                      /* there is no memory for packets that go 
 static int recovery_rc = -ECONNRESET; /* then: of the others */
 static unsigned by_rdma;              /* streams that were opened and may go by it */
 static unsigned stamps;               /* new ones of blocks */
+static unsigned fsyncs, abandoned;    /* calls */
 static unsigned nodes = 1;            /* of a block */
 static bool chooses; /* the NameNode leaves out the nodes that it is told to leave out */
 /* this node refuses, and blames one that does not exist: the nodes before it pass that on, */
@@ -272,8 +273,11 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 		stamps++;
 		add_block(NULL, ret); /* the same message */
 		blocks--;
-	} else if (strcmp(method, "abandonBlock") != 0 && strcmp(method, "updatePipeline") != 0) {
+	} else if (strcmp(method, "abandonBlock") == 0) {
+		abandoned++;
+	} else if (strcmp(method, "updatePipeline") != 0) {
 		assert_string_equal(method, "fsync");
+		fsyncs++;
 	}
 	return 0;
 }
@@ -303,7 +307,7 @@ static inline struct output *begin_sized(uint64_t block_size)
 	struct writer *w;
 
 	memset(block, 0, sizeof(block));
-	blocks = settled = 0;
+	blocks = settled = fsyncs = abandoned = 0;
 	settle_rc = 0;
 	complete = false;
 	assert_int_equal(writer_new(&fs, "/f", &o, &w, NULL), 0);
