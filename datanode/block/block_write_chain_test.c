@@ -2,7 +2,7 @@
 /* What must hold of a block being written and the next node: the sender hears of a packet, and
  * readers see it, when both nodes have it. A next node that dies, lies or acknowledges out of turn
  * is blamed; one that finds damage, or hangs up behind its last ack, is not. A damaged packet goes
- * no further and is in no block. */
+ * no further and is in no block. What readers see never shrinks. Queues have bounds. */
 #include "datanode/block/block_write_chain_test_fixture.h"
 
 /* ---- the next node ---- */
@@ -168,6 +168,108 @@ static void a_next_node_that_refuses_is_told(void **state)
 	end();
 }
 
+/* ---- what readers see ---- */
+
+static void expect_reader_has(uint64_t len, uint32_t chunk)
+{
+	const struct block b = {.id = sender.id, .gs = BLOCK_GS_ANY};
+	struct replica_reader *rd;
+	struct err err = ERR_INIT;
+
+	assert_int_equal(replica_read_open(bp, &b, &rd, &err), 0);
+	assert_int_equal(rd->block.len, len);
+	assert_true(rd->crc_held);
+	assert_int_equal(rd->partial_crc, crc_compute(CRC_CRC32C, data + chunk, len - chunk));
+	replica_read_close(rd);
+}
+
+/* In the file it is that of more bytes already. */
+static void the_checksum_of_the_last_chunk_fits_the_bytes_that_may_be_read(void **state)
+{
+	(void)state;
+	begin((struct begin){.chain = true});
+	send_piece(0, 0, 1000, (struct how){.sync = false});
+	hop_acks(0, DT_SUCCESS);
+	await(sender.acked == 0);
+	send_piece(1, 1000, 12, (struct how){.sync = false});
+	await(hop.count == 2 && replica().block.len == 1012);
+	pass();
+	expect_reader_has(1000, 512);
+	hop_acks(1, DT_SUCCESS);
+	await(sender.acked == 1);
+	expect_reader_has(1012, 512);
+	end();
+}
+
+static void bytes_that_are_sent_again_take_nothing_back(void **state)
+{
+	(void)state;
+	begin((struct begin){.chain = false});
+	send_piece(0, 0, 1000, (struct how){.sync = false});
+	await(sender.acked == 0);
+	send_piece(1, 0, 512, (struct how){.sync = false});
+	await(sender.acked == 1);
+	expect_reader_has(1000, 512);
+	end();
+}
+
+/* ---- bounds ---- */
+
+/* The disk holds the first piece, and so all that wait for their acks behind it. */
+static void pieces_without_an_ack_have_a_bound(void **state)
+{
+	struct piece p = {.off = 512};
+
+	(void)state;
+	begin((struct begin){.chain = false});
+	disk.hold_writes = true;
+	send_piece(0, 0, 512, (struct how){.sync = false});
+	await(disk.writes_held == 1);
+	for (p.seq = 1; p.seq < BW_PIECES; p.seq++)
+		assert_int_equal(block_write_piece(sender.w, &p, NULL), 0);
+	assert_int_equal(block_write_piece(sender.w, &p, NULL), -EAGAIN);
+	disk.hold_writes = false;
+	sem_post(&write_go);
+	await(sender.acked == BW_PIECES - 1);
+	assert_int_equal(block_write_piece(sender.w, &p, NULL), 0);
+	await(sender.acked == BW_PIECES);
+	end();
+}
+
+/* What lands becomes a piece later. */
+static void landings_leave_room_for_pieces_without_payload(void **state)
+{
+	struct landing at[BW_PIECES];
+	uint32_t n;
+
+	(void)state;
+	begin((struct begin){.chain = false});
+	for (n = 0; n < BW_PIECES - 4; n++)
+		assert_int_equal(block_write_land(sender.w, 4 * n, 4, &at[n]), 0);
+	assert_int_equal(block_write_land(sender.w, 4 * n, 4, &at[n]), -EAGAIN);
+	while (n-- > 0)
+		block_write_unland(sender.w, 4 * n, &at[n]);
+	assert_int_equal(block_write_land(sender.w, 0, 4, &at[0]), 0);
+	block_write_unland(sender.w, 0, &at[0]);
+	end();
+}
+
+/* The disk keeps the operation; its sender goes meanwhile. */
+static void the_first_failure_names_the_reason(void **state)
+{
+	(void)state;
+	begin((struct begin){.chain = false});
+	disk.hold[DATA] = true;
+	send_piece(0, 0, 4096, (struct how){.sync = true});
+	await(disk.held[DATA] >= 0);
+	block_write_evict_all(&core);
+	block_write_close(sender.w, -ECONNRESET);
+	sync_let_go(DATA);
+	await(sender.ended);
+	assert_int_equal(sender.rc, -ECANCELED);
+	end();
+}
+
 /* ---- damage ---- */
 
 static void each_node_finds_damage_and_hands_none_on(void **state)
@@ -236,6 +338,11 @@ int main(void)
 		cmocka_unit_test(damage_that_the_next_node_finds_is_this_nodes),
 		cmocka_unit_test(a_next_node_may_hang_up_behind_its_last_ack),
 		cmocka_unit_test(a_next_node_that_refuses_is_told),
+		cmocka_unit_test(the_checksum_of_the_last_chunk_fits_the_bytes_that_may_be_read),
+		cmocka_unit_test(bytes_that_are_sent_again_take_nothing_back),
+		cmocka_unit_test(pieces_without_an_ack_have_a_bound),
+		cmocka_unit_test(landings_leave_room_for_pieces_without_payload),
+		cmocka_unit_test(the_first_failure_names_the_reason),
 		cmocka_unit_test(each_node_finds_damage_and_hands_none_on),
 		cmocka_unit_test(a_block_with_damage_is_not_finalised),
 		cmocka_unit_test(what_does_not_end_the_block_is_no_last_packet),
