@@ -2,7 +2,7 @@
 /* What must hold of a block being written and the next node: the sender hears of a packet, and
  * readers see it, when both nodes have it. A next node that dies, lies or acknowledges out of turn
  * is blamed; one that finds damage, or hangs up behind its last ack, is not. A damaged packet goes
- * no further and is in no block. What readers see never shrinks. Queues have bounds. */
+ * no further and is in no block. What readers see never shrinks. */
 #include "datanode/block/block_write_chain_test_fixture.h"
 
 /* ---- the next node ---- */
@@ -137,29 +137,8 @@ static void a_next_node_may_hang_up_behind_its_last_ack(void **state)
 
 static void a_next_node_that_refuses_is_told(void **state)
 {
-	struct write_params wp = {
-		.bp = bp,
-		.client = "writer",
-		.pipeline_size = 2,
-		.target_count = 1,
-		.req = {.block = {next_id, 1001, 1u << 20},
-			.stage = STAGE_CREATE,
-			.from_client = true,
-			.crc_type = CRC_CRC32C,
-			.bytes_per_crc = BPC,
-			.storage_type = STORAGE_DISK},
-	};
-
 	(void)state;
-	memset(&disk, 0, sizeof(disk));
-	disk.held[DATA] = disk.held[META] = -1;
-	memset(&sender, 0, sizeof(sender));
-	memset(&hop, 0, sizeof(hop));
-	wp.targets = calloc(1, sizeof(*wp.targets));
-	sender.id = next_id++;
-	sender.source = (struct write_source){.ops = &source_ops, .peer = "10.1.2.3:4567"};
-	assert_int_equal(block_write_open(&core, &wp, &sender.source, &sender.w), 0);
-	await(hop.there);
+	ask((struct begin){.chain = true});
 	assert_int_equal(sender.opened, 0); /* nothing is answered before the chain stands */
 	hop_opens(DT_ERROR_ACCESS_TOKEN, "10.9.9.9:1");
 	await(sender.ended);
@@ -210,47 +189,6 @@ static void bytes_that_are_sent_again_take_nothing_back(void **state)
 	send_piece(1, 0, 512, (struct how){.sync = false});
 	await(sender.acked == 1);
 	expect_reader_has(1000, 512);
-	end();
-}
-
-/* ---- bounds ---- */
-
-/* The disk holds the first piece, and so all that wait for their acks behind it. */
-static void pieces_without_an_ack_have_a_bound(void **state)
-{
-	struct piece p = {.off = 512};
-
-	(void)state;
-	begin((struct begin){.chain = false});
-	disk.hold_writes = true;
-	send_piece(0, 0, 512, (struct how){.sync = false});
-	await(disk.writes_held == 1);
-	for (p.seq = 1; p.seq < BW_PIECES; p.seq++)
-		assert_int_equal(block_write_piece(sender.w, &p, NULL), 0);
-	assert_int_equal(block_write_piece(sender.w, &p, NULL), -EAGAIN);
-	disk.hold_writes = false;
-	sem_post(&write_go);
-	await(sender.acked == BW_PIECES - 1);
-	assert_int_equal(block_write_piece(sender.w, &p, NULL), 0);
-	await(sender.acked == BW_PIECES);
-	end();
-}
-
-/* What lands becomes a piece later. */
-static void landings_leave_room_for_pieces_without_payload(void **state)
-{
-	struct landing at[BW_PIECES];
-	uint32_t n;
-
-	(void)state;
-	begin((struct begin){.chain = false});
-	for (n = 0; n < BW_PIECES - 4; n++)
-		assert_int_equal(block_write_land(sender.w, 4 * n, 4, &at[n]), 0);
-	assert_int_equal(block_write_land(sender.w, 4 * n, 4, &at[n]), -EAGAIN);
-	while (n-- > 0)
-		block_write_unland(sender.w, 4 * n, &at[n]);
-	assert_int_equal(block_write_land(sender.w, 0, 4, &at[0]), 0);
-	block_write_unland(sender.w, 0, &at[0]);
 	end();
 }
 
@@ -340,8 +278,6 @@ int main(void)
 		cmocka_unit_test(a_next_node_that_refuses_is_told),
 		cmocka_unit_test(the_checksum_of_the_last_chunk_fits_the_bytes_that_may_be_read),
 		cmocka_unit_test(bytes_that_are_sent_again_take_nothing_back),
-		cmocka_unit_test(pieces_without_an_ack_have_a_bound),
-		cmocka_unit_test(landings_leave_room_for_pieces_without_payload),
 		cmocka_unit_test(the_first_failure_names_the_reason),
 		cmocka_unit_test(each_node_finds_damage_and_hands_none_on),
 		cmocka_unit_test(a_block_with_damage_is_not_finalised),

@@ -220,7 +220,8 @@ static struct {
 	int opened; /* status + 1 */
 	char bad_link[32];
 	bool ended, blames_hop, error_of_hop;
-	int own; /* last status of this node that was no success */
+	unsigned rooms; /* was told so often that there is room again */
+	int own;        /* last status of this node that was no success */
 	int64_t own_seq;
 	int rc;
 } sender;
@@ -235,6 +236,7 @@ static inline void on_opened(struct write_source *s, int status, const char *bad
 static inline void on_room(struct write_source *s)
 {
 	(void)s;
+	sender.rooms++;
 }
 
 static inline void on_ack(struct write_source *s, int64_t seq, const uint8_t *statuses, uint32_t n)
@@ -288,11 +290,11 @@ static inline void pass(void)
 	} while (0)
 
 struct begin {
-	bool chain, later, transfer;
-	uint32_t append; /* to the last block, which has so many bytes */
+	bool chain, later, transfer; /* transfer: a copy of a replica that is being written */
+	uint32_t append;             /* to the last block, which has so many bytes */
 };
 
-static inline void begin(struct begin b)
+static inline void ask(struct begin b)
 {
 	struct write_params wp = {
 		.bp = bp,
@@ -307,6 +309,11 @@ static inline void begin(struct begin b)
 			.storage_type = STORAGE_DISK},
 	};
 
+	if (b.transfer) {
+		wp.req.stage = STAGE_TRANSFER_RBW;
+		wp.req.from_client = false;
+		wp.transfer = true;
+	}
 	if (b.append) {
 		wp.req.stage = STAGE_APPEND;
 		wp.req.block.id = --next_id;
@@ -325,8 +332,14 @@ static inline void begin(struct begin b)
 	sender.acked = -1;
 	sender.id = next_id++;
 	sender.source = (struct write_source){.ops = &source_ops, .peer = "10.1.2.3:4567"};
+	memset(&hop, 0, sizeof(hop));
 	assert_int_equal(block_write_open(&core, &wp, &sender.source, &sender.w), 0);
-	await(b.chain ? hop.there : sender.opened);
+	await(hop.there || sender.opened);
+}
+
+static inline void begin(struct begin b)
+{
+	ask(b);
 	if (b.chain)
 		hop_opens(DT_SUCCESS, "");
 	await(sender.opened == DT_SUCCESS + 1);
@@ -364,7 +377,7 @@ static inline void send_piece(int64_t seq, uint64_t off, uint32_t len, struct ho
 	pass();
 }
 
-static struct replica_info replica(void)
+static inline struct replica_info replica(void)
 {
 	struct replica_info info;
 

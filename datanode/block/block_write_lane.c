@@ -111,15 +111,13 @@ static enum slot_class class_for_span(const struct block_write *w, uint64_t span
 }
 
 /* A stream that has proved long gets large slots, a beginning or a trickle small ones. Smaller ones
- * than asked for take the bytes in several landings. */
+ * than asked for take the bytes in several landings. The least takes a unit, and so the rest of a
+ * chunk wherever that begins. */
 static void ask_forms(struct block_write *w, uint64_t base, uint64_t off, uint32_t want, bool all)
 {
 	const bool stream = w->received >= w->rw->start_len + 131072 && !w->trickle;
-	const uint32_t chunk_left = w->bpc - (uint32_t)(off % w->bpc);
 	const enum slot_class wanted = class_for_span(w, off - base + want);
-	const enum slot_class least =
-		all ? class_for_span(w, off - base + (want < chunk_left ? want : chunk_left))
-		    : wanted;
+	const enum slot_class least = all ? class_for_span(w, w->unit) : wanted;
 
 	w->ask.forms = 0;
 	for (int cls = stream ? slot_class_for(lane_max(w)) : wanted;
@@ -144,24 +142,13 @@ static void drop_set(struct block_write *w)
 		slot_put(w->set[i]);
 }
 
-/* What was granted is for the place that was asked about then; the sender may have changed its
- * mind. */
-static bool set_fits(const struct block_write *w, uint64_t base, uint64_t off, uint32_t want)
-{
-	const uint32_t chunk_left = w->bpc - (uint32_t)(off % w->bpc);
-
-	return w->set[0]->cls >=
-	       (uint8_t)class_for_span(w, off - base + (want < chunk_left ? want : chunk_left));
-}
-
 /* The slots of a lane, all or none. Who holds lanes waits for those, not in line for more. */
 static bool lane_buffers(struct block_write *w, uint64_t base, uint64_t off, uint32_t want)
 {
 	const bool all = !holds_lanes(w);
 
-	if (w->granted && set_fits(w, base, off, want))
+	if (w->granted)
 		return true;
-	drop_set(w);
 	if (pool_is_waiting(&w->ask))
 		return false;
 	w->ask.use = use_of(w);
