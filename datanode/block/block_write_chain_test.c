@@ -135,6 +135,29 @@ static void a_next_node_may_hang_up_behind_its_last_ack(void **state)
 	}
 }
 
+/* While the disk has the first of them still. */
+static void buffers_that_a_next_node_had_are_given_back_when_it_is_gone(void **state)
+{
+	(void)state;
+	begin((struct begin){.chain = true});
+	hop.keeps = true;
+	disk.hold_writes = true;
+	send_piece(0, 0, 512, (struct how){.sync = false});
+	await(disk.writes_held == 1);
+	send_piece(1, 512, 512, (struct how){.sync = false});
+	assert_int_equal(pool_slots_out(pool), 4); /* of each the bytes and the CRCs */
+	block_write_close(sender.w, -ECONNRESET);
+	await(!hop.there);
+	pass();
+	assert_false(sender.ended);
+	assert_int_equal(pool_slots_out(pool), 2);
+	disk.hold_writes = false;
+	sem_post(&write_go);
+	await(sender.ended);
+	assert_int_equal(pool_slots_out(pool), 0);
+	end();
+}
+
 static void a_next_node_that_refuses_is_told(void **state)
 {
 	(void)state;
@@ -275,6 +298,7 @@ int main(void)
 		cmocka_unit_test(a_failure_behind_reaches_the_sender),
 		cmocka_unit_test(damage_that_the_next_node_finds_is_this_nodes),
 		cmocka_unit_test(a_next_node_may_hang_up_behind_its_last_ack),
+		cmocka_unit_test(buffers_that_a_next_node_had_are_given_back_when_it_is_gone),
 		cmocka_unit_test(a_next_node_that_refuses_is_told),
 		cmocka_unit_test(the_checksum_of_the_last_chunk_fits_the_bytes_that_may_be_read),
 		cmocka_unit_test(bytes_that_are_sent_again_take_nothing_back),

@@ -156,6 +156,7 @@ static struct {
 	struct piece_sink base;
 	struct rtimer closed;
 	bool there, closing;
+	bool keeps; /* what it is given, until it is gone */
 	int64_t got[64];
 	unsigned count;
 } hop;
@@ -165,7 +166,8 @@ static inline void hop_forward(struct piece_sink *s, struct piece *p)
 	assert_false(hop.closing);
 	assert_in_range(hop.count, 0, 63);
 	hop.got[hop.count++] = p->seq;
-	s->user->ops->sent(s->user, p);
+	if (!hop.keeps)
+		s->user->ops->sent(s->user, p);
 }
 
 static inline void hop_closed(struct rtimer *t)
