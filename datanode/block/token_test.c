@@ -3,6 +3,7 @@
  * else passes: no other block, mode, storage, key, time or signature, and no damaged identifier. */
 #include "datanode/block/token.h"
 
+#include <openssl/hmac.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -61,8 +62,8 @@ static size_t unhex(const char *hex, uint8_t *out)
 	return n;
 }
 
-static int give_keys(struct token_keys *k, const uint32_t *ids, size_t n, uint64_t expiry,
-		     bool wanted)
+static int give_keys_at(uint64_t now, struct token_keys *k, const uint32_t *ids, size_t n,
+			uint64_t expiry, bool wanted)
 {
 	static uint8_t bytes[] = {1, 2, 3, 4, 5, 6, 7, 0x88};
 	Hd__ExportedBlockKeysProto m = HD__EXPORTED_BLOCK_KEYS_PROTO__INIT;
@@ -83,10 +84,16 @@ static int give_keys(struct token_keys *k, const uint32_t *ids, size_t n, uint64
 	m.currentkey = &all[0];
 	m.allkeys = list;
 	m.n_allkeys = n;
-	rc = token_keys_add(k, POOL, &m, NOW, NULL);
+	rc = token_keys_add(k, POOL, &m, now, NULL);
 	free(list);
 	free(all);
 	return rc;
+}
+
+static int give_keys(struct token_keys *k, const uint32_t *ids, size_t n, uint64_t expiry,
+		     bool wanted)
+{
+	return give_keys_at(NOW, k, ids, n, expiry, wanted);
 }
 
 static void use(struct fixture *f, size_t i)
@@ -246,6 +253,95 @@ static void keys_add_up_until_they_expire(void **state)
 	assert_false(token_is_wanted(NULL, POOL));
 }
 
+static void keys_that_have_expired_make_room(void **state)
+{
+	struct fixture *f = *state;
+	uint32_t ids[TOKEN_KEYS_MAX];
+
+	for (uint32_t i = 0; i < TOKEN_KEYS_MAX; i++)
+		ids[i] = 1000 + i;
+	assert_int_equal(give_keys(f->keys, ids, TOKEN_KEYS_MAX, EXPIRY, true), -E2BIG);
+	assert_int_equal(give_keys_at(EXPIRY, f->keys, ids, TOKEN_KEYS_MAX, EXPIRY + 1, true),
+			 -E2BIG);
+	assert_int_equal(give_keys_at(EXPIRY + 1, f->keys, ids, TOKEN_KEYS_MAX, EXPIRY + 1, true),
+			 0);
+}
+
+static void a_key_has_a_largest_size(void **state)
+{
+	struct fixture *f = *state;
+	Hd__ExportedBlockKeysProto m = HD__EXPORTED_BLOCK_KEYS_PROTO__INIT;
+	Hd__BlockKeyProto key = HD__BLOCK_KEY_PROTO__INIT;
+	uint8_t bytes[TOKEN_KEY_BYTES_MAX + 1] = {1};
+
+	m.isblocktokenenabled = true;
+	m.currentkey = &key;
+	key.keyid = 1;
+	key.expirydate = EXPIRY;
+	key.has_keybytes = 1;
+	key.keybytes = (ProtobufCBinaryData){.data = bytes, .len = TOKEN_KEY_BYTES_MAX};
+	assert_int_equal(token_keys_add(f->keys, POOL, &m, NOW, NULL), 0);
+	key.keybytes.len++;
+	assert_int_equal(token_keys_add(f->keys, POOL, &m, NOW, NULL), -EINVAL);
+}
+
+/* Anybody can sign with the key that is none. */
+static void a_signature_without_a_key_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	unsigned int len = 0;
+
+	token_keys_free(f->keys);
+	assert_int_equal(token_keys_new(&f->keys), 0);
+	assert_int_equal(give_keys(f->keys, key_ids, 1, EXPIRY, true), 0);
+	use(f, 1);
+	assert_non_null(HMAC(EVP_sha1(), "", 0, f->id, f->token.identifier.len, f->password, &len));
+	assert_int_equal(len, f->token.password.len);
+	assert_int_equal(check(f), -EACCES);
+}
+
+static int decode(const char *pool, size_t n_types, size_t n_ids)
+{
+	static Hd__StorageTypeProto types[TOKEN_ITEMS_MAX + 1];
+	static char *ids[TOKEN_ITEMS_MAX + 1];
+	Hd__BlockTokenSecretProto m = HD__BLOCK_TOKEN_SECRET_PROTO__INIT;
+	struct token_id id;
+	uint8_t *buf;
+	size_t len;
+	int rc;
+
+	for (size_t i = 0; i <= TOKEN_ITEMS_MAX; i++) {
+		types[i] = HD__STORAGE_TYPE_PROTO__DISK;
+		ids[i] = (char *)"s";
+	}
+	m.has_expirydate = 1;
+	m.expirydate = EXPIRY;
+	m.blockpoolid = (char *)(uintptr_t)pool;
+	m.n_storagetypes = n_types;
+	m.storagetypes = types;
+	m.n_storageids = n_ids;
+	m.storageids = ids;
+	assert_int_equal(pb_pack(&m, &buf, &len), 0);
+	rc = token_id_decode(buf, len, &id);
+	free(buf);
+	if (rc == 0)
+		token_id_fini(&id);
+	return rc;
+}
+
+static void what_a_token_names_has_bounds(void **state)
+{
+	char pool[BLOCK_POOL_ID_MAX + 1] = {0};
+
+	(void)state;
+	memset(pool, 'p', BLOCK_POOL_ID_MAX - 1);
+	assert_int_equal(decode(pool, TOKEN_ITEMS_MAX, TOKEN_ITEMS_MAX), 0);
+	assert_int_equal(decode(pool, TOKEN_ITEMS_MAX + 1, 0), -EBADMSG);
+	assert_int_equal(decode(pool, 0, TOKEN_ITEMS_MAX + 1), -EBADMSG);
+	pool[BLOCK_POOL_ID_MAX - 1] = 'p';
+	assert_int_equal(decode(pool, 0, 0), -EBADMSG);
+}
+
 static void what_we_sign_we_accept(void **state)
 {
 	struct fixture *f = *state;
@@ -278,6 +374,10 @@ int main(void)
 		T(storages_count_as_often_as_they_are_named),
 		T(every_changed_or_missing_byte_is_refused),
 		T(keys_add_up_until_they_expire),
+		T(keys_that_have_expired_make_room),
+		T(a_key_has_a_largest_size),
+		T(a_signature_without_a_key_is_refused),
+		T(what_a_token_names_has_bounds),
 		T(what_we_sign_we_accept),
 	};
 
