@@ -313,6 +313,70 @@ static void without_a_journal_each_is_synced(void **state)
 	assert_int_equal(disk.committed, 0);
 }
 
+/* A batch is held, so that the next one has both. */
+static void each_directory_of_a_batch_is_synced(void **state)
+{
+	struct fix *f = *state;
+
+	make_finalized(f, 1, 1001, 10);
+	make_finalized(f, 1 + 256, 1001, 10);
+	watch(f, false);
+	gate(true);
+	finish_later(f, 10);
+	while (!f->s->volumes[0].deferred_sync.taken)
+		nap();
+	finish_later(f, 11);
+	finish_later(f, 11 + 256);
+	gate(false);
+	wait_quiet(f);
+	assert_int_equal(disk.named, 3);
+}
+
+static void who_asks_does_not_wait_for_the_next_round(void **state)
+{
+	struct fix *f = *state;
+	struct deferred_sync *l = &f->s->volumes[0].deferred_sync;
+
+	make_finalized(f, 1, 1001, 10);
+	watch(f, true);
+	finish_later(f, 10);
+	pthread_mutex_lock(&l->lock);
+	l->due_ns = clock_mono_ns() + 3600 * NS_PER_S;
+	pthread_mutex_unlock(&l->lock);
+	assert_int_equal(store_sync_deferred(f->s, store_deferred_sync_epoch(f->s)), 0);
+	assert_int_equal(disk.committed, 1);
+}
+
+/* Two files and a name. */
+static void a_block_that_is_synced_now_is_on_the_disk(void **state)
+{
+	struct fix *f = *state;
+
+	make_finalized(f, 1, 1001, 10);
+	for (int64_t ordered = 0; ordered < 2; ordered++) {
+		struct replica_writer *w = make_rbw(f, 10 + ordered, 1001, 700);
+
+		watch(f, ordered);
+		assert_int_equal(replica_finalize(w, 700, SYNC_NOW, NULL, &f->err), 0);
+		assert_int_equal(disk.out, 2);
+		assert_int_equal(disk.synced, ordered ? 0 : 2);
+		assert_int_equal(disk.named, 1);
+	}
+}
+
+static void the_name_of_a_replica_being_written_is_synced_once(void **state)
+{
+	struct fix *f = *state;
+	struct replica_writer *w = make_rbw(f, 5, 1001, 700);
+
+	watch(f, true);
+	assert_int_equal(replica_sync_dir(w), 0);
+	assert_int_equal(disk.named, 1);
+	assert_int_equal(replica_sync_dir(w), 0);
+	assert_int_equal(disk.named, 1);
+	replica_write_close(w, false);
+}
+
 struct asker {
 	pthread_t thread;
 	struct fix *f;
@@ -527,6 +591,10 @@ int main(void)
 		TEST(a_slow_volume_on_which_something_is_synced_stays),
 		TEST(finished_blocks_are_synced_together),
 		TEST(without_a_journal_each_is_synced),
+		TEST(each_directory_of_a_batch_is_synced),
+		TEST(who_asks_does_not_wait_for_the_next_round),
+		TEST(a_block_that_is_synced_now_is_on_the_disk),
+		TEST(the_name_of_a_replica_being_written_is_synced_once),
 		TEST(who_asks_is_answered_when_it_is_on_the_disk),
 		TEST(an_answer_covers_what_was_finished_before),
 		TEST(a_sync_that_fails_is_told),

@@ -145,6 +145,104 @@ static void a_block_shorter_than_claimed_is_not_finalized(void **state)
 	assert_int_equal(f->seen.received, 0);
 }
 
+static void set_lengths(const struct replica_writer *w, off_t data, off_t meta)
+{
+	assert_int_equal(ftruncate(w->fd, data), 0);
+	assert_int_equal(ftruncate(w->fd_meta, META_HEADER_LEN + meta), 0);
+}
+
+/* Of 1000 bytes, which have two CRCs. */
+static void files_have_the_lengths_that_the_block_gives(void **state)
+{
+	static const struct {
+		off_t data, meta;
+		int rc;
+	} rows[] = {
+		{1000, 8, 0},       {999, 8, -EINVAL}, {1000, 7, -EINVAL},
+		{1000, 4, -EINVAL}, {1000, 4096, 0},   {4096, 8, 0},
+	};
+	struct fix *f = *state;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		const struct block b = {10 + (int64_t)i, 1001, 0};
+		struct replica_writer *w = make_rbw(f, b.id, 1001, 1000);
+		struct replica_reader *r;
+		struct stat st;
+
+		set_lengths(w, rows[i].data, rows[i].meta);
+		assert_int_equal(replica_finalize(w, 1000, SYNC_NEVER, NULL, &f->err), rows[i].rc);
+		if (rows[i].rc)
+			continue;
+		assert_int_equal(replica_read_open(f->bp, &b, &r, &f->err), 0);
+		assert_int_equal(fstat(r->fd_meta, &st), 0);
+		assert_int_equal(st.st_size, META_HEADER_LEN + 8);
+		replica_read_close(r);
+		assert_readable(f, b.id, 1001, 1000);
+	}
+}
+
+static void block_file(const struct fix *f, const char *place, int64_t id, char path[300])
+{
+	(void)snprintf(path, 300, "%s/current/%s/current/%s/blk_%" PRId64, f->vol[0], NS.pool_id,
+		       place, id);
+}
+
+static void a_replica_that_is_given_up_ends_at_what_was_written(void **state)
+{
+	struct fix *f = *state;
+	struct replica_writer *w = make_rbw(f, 5, 1001, 1700);
+	char path[300];
+	struct stat st;
+
+	replica_publish(w, 1700, 900, 900, 0);
+	replica_write_close(w, false);
+	assert_state(f, 5, REPLICA_RBW, 1001, 900);
+	block_file(f, "rbw", 5, path);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_size, 900);
+}
+
+static bool is_looked_at(struct volume *v)
+{
+	bool asked;
+
+	pthread_mutex_lock(&v->check.lock);
+	asked = v->check.asked > 0;
+	pthread_mutex_unlock(&v->check.lock);
+	return asked;
+}
+
+/* The files are gone, which may be the disk's fault; or they are only too short. */
+static void a_volume_is_looked_at_when_files_cannot_be_finalised(void **state)
+{
+	struct fix *f = *state;
+	struct replica_writer *w = make_rbw(f, 5, 1001, 1000);
+	char path[300];
+
+	assert_int_equal(replica_finalize(w, 5000, SYNC_NEVER, NULL, &f->err), -EINVAL);
+	assert_false(is_looked_at(&f->s->volumes[0]));
+	w = make_rbw(f, 6, 1001, 1000);
+	block_file(f, "rbw", 6, path);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(replica_finalize(w, 1000, SYNC_NEVER, NULL, &f->err), -ENOENT);
+	assert_true(is_looked_at(&f->s->volumes[0]));
+}
+
+/* A directory stands where its file was. */
+static void a_deletion_that_failed_is_not_reported(void **state)
+{
+	struct fix *f = *state;
+	char path[300];
+
+	make_finalized(f, 5, 1001, 10);
+	block_file(f, "finalized/subdir0/subdir0", 5, path);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(mkdir(path, 0755), 0);
+	assert_int_equal(replica_invalidate(f->bp, &(struct block){5, 1001, 0}, false), 0);
+	fix_wait_gone(f, 5);
+	assert_int_equal(f->seen.deleted, 0);
+}
+
 static void a_second_create_of_a_block_is_refused(void **state)
 {
 	struct fix *f = *state;
@@ -283,6 +381,10 @@ int main(void)
 		T(sizes_around_a_chunk_survive_a_restart),
 		T(padding_of_an_aligned_write_is_cut_at_finalize),
 		T(a_block_shorter_than_claimed_is_not_finalized),
+		T(files_have_the_lengths_that_the_block_gives),
+		T(a_replica_that_is_given_up_ends_at_what_was_written),
+		T(a_volume_is_looked_at_when_files_cannot_be_finalised),
+		T(a_deletion_that_failed_is_not_reported),
 		T(a_second_create_of_a_block_is_refused),
 		T(a_reader_of_a_block_being_written_sees_only_acked_bytes),
 		T(a_reader_keeps_its_files_when_the_block_is_deleted),
