@@ -210,6 +210,19 @@ static void extents_that_touch_are_one(void **state)
 	world_fini(&w);
 }
 
+/* Bytes that come from the last to the first: they would be more extents than a file may have. */
+static void extents_that_touch_at_their_ends_are_one(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, 0);
+	for (uint64_t at = OVERLAY_EXTENTS_MAX + 1; at-- > 0;)
+		assert_int_equal(overlay_write(w.o, "x", 1, at), 0);
+	assert_int_equal(w.budget.used, OVERLAY_EXTENTS_MAX + 1);
+	world_fini(&w);
+}
+
 static void beyond_the_budget_nothing_changes(void **state)
 {
 	uint8_t buf[2000] = {1};
@@ -362,6 +375,7 @@ int main(void)
 		cmocka_unit_test(it_reads_as_a_plain_file_would),
 		cmocka_unit_test(what_was_cut_does_not_come_back),
 		cmocka_unit_test(extents_that_touch_are_one),
+		cmocka_unit_test(extents_that_touch_at_their_ends_are_one),
 		cmocka_unit_test(beyond_the_budget_nothing_changes),
 		cmocka_unit_test(half_a_line_is_taken_back),
 		cmocka_unit_test(half_a_line_behind_a_loaded_record_is_taken_back),
