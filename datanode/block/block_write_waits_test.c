@@ -86,7 +86,7 @@ static void a_lane_is_charged_to_the_connection(void **state)
 	core.waits.buffers_ns = 30 * NS_PER_S;
 }
 
-static void await_next_node(int64_t id)
+static void await_next_node(int64_t id, const char *name)
 {
 	struct operation o = fix_op(block_write_list, id);
 
@@ -96,7 +96,7 @@ static void await_next_node(int64_t id)
 	}
 	assert_string_equal(o.waits_for, "next node");
 	assert_string_equal(o.state, "wait_next_node");
-	assert_string_equal(o.next, "10.9.8.7:9866");
+	assert_string_equal(o.next, name);
 }
 
 static void a_lane_is_charged_to_the_next_node_which_is_blamed(void **state)
@@ -107,7 +107,7 @@ static void a_lane_is_charged_to_the_next_node_which_is_blamed(void **state)
 	(void)state;
 	core.waits.buffers_ns = SHORT_NS;
 	ask(13, 512, &to, NULL);
-	await_next_node(13);
+	await_next_node(13, "10.9.8.7:9866");
 	hop.base.user->ops->opened(hop.base.user, DT_SUCCESS, "");
 	await(&sender.opened);
 	assert_no_lane(13);
@@ -118,6 +118,27 @@ static void a_lane_is_charged_to_the_next_node_which_is_blamed(void **state)
 	assert_int_equal(sender.rc, -EHOSTUNREACH);
 	assert_false(sender.failed); /* it was told whom to blame */
 	slot_put(others);
+	core.waits.buffers_ns = 30 * NS_PER_S;
+}
+
+/* It is others who hold the buffers. */
+static void a_next_node_within_its_share_is_not_blamed(void **state)
+{
+	static const struct dn_target to = {.ip = "10.9.8.6", .xfer_port = 9866};
+
+	(void)state;
+	core.waits.buffers_ns = SHORT_NS;
+	buffers_hop(&core, &to)->slots.limit = 1u << 30;
+	ask(18, 512, &to, NULL);
+	await_next_node(18, "10.9.8.6:9866");
+	hop.base.user->ops->opened(hop.base.user, DT_SUCCESS, "");
+	await(&sender.opened);
+	fix_hold_all();
+	assert_no_lane(18);
+	await(&sender.ended);
+	assert_false(sender.blames_hop);
+	assert_int_equal(sender.rc, -ENOBUFS);
+	fix_give_back();
 	core.waits.buffers_ns = 30 * NS_PER_S;
 }
 
@@ -157,6 +178,7 @@ int main(void)
 		cmocka_unit_test(a_lane_is_waited_for_no_longer_than_it_may),
 		cmocka_unit_test(a_lane_is_charged_to_the_connection),
 		cmocka_unit_test(a_lane_is_charged_to_the_next_node_which_is_blamed),
+		cmocka_unit_test(a_next_node_within_its_share_is_not_blamed),
 		cmocka_unit_test(a_write_is_listed_with_all_that_is_known_of_it),
 	};
 
