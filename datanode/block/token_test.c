@@ -62,8 +62,8 @@ static size_t unhex(const char *hex, uint8_t *out)
 	return n;
 }
 
-static int give_keys_at(uint64_t now, struct token_keys *k, const uint32_t *ids, size_t n,
-			uint64_t expiry, bool wanted)
+static int give_keys_at(uint64_t now, struct token_keys *k, const char *pool, const uint32_t *ids,
+			size_t n, uint64_t expiry, bool wanted)
 {
 	static uint8_t bytes[] = {1, 2, 3, 4, 5, 6, 7, 0x88};
 	Hd__ExportedBlockKeysProto m = HD__EXPORTED_BLOCK_KEYS_PROTO__INIT;
@@ -84,7 +84,7 @@ static int give_keys_at(uint64_t now, struct token_keys *k, const uint32_t *ids,
 	m.currentkey = &all[0];
 	m.allkeys = list;
 	m.n_allkeys = n;
-	rc = token_keys_add(k, POOL, &m, now, NULL);
+	rc = token_keys_add(k, pool, &m, now, NULL);
 	free(list);
 	free(all);
 	return rc;
@@ -93,7 +93,7 @@ static int give_keys_at(uint64_t now, struct token_keys *k, const uint32_t *ids,
 static int give_keys(struct token_keys *k, const uint32_t *ids, size_t n, uint64_t expiry,
 		     bool wanted)
 {
-	return give_keys_at(NOW, k, ids, n, expiry, wanted);
+	return give_keys_at(NOW, k, POOL, ids, n, expiry, wanted);
 }
 
 static void use(struct fixture *f, size_t i)
@@ -156,16 +156,19 @@ static void tokens_of_hadoop_allow_what_they_say(void **state)
 	}
 }
 
+/* The other pool has the same keys. */
 static void another_block_pool_time_or_key_is_refused(void **state)
 {
+	static const char other[] = "BP-2-127.0.0.1-1";
 	struct fixture *f = *state;
 
+	assert_int_equal(give_keys_at(NOW, f->keys, other, key_ids, 2, EXPIRY, true), 0);
 	for (size_t i = 0; i < 4; i++) {
 		use(f, i);
 		f->want.block_id++;
 		assert_int_equal(check(f), -EACCES);
 		use(f, i);
-		f->want.pool = "BP-2-127.0.0.1-1";
+		f->want.pool = other;
 		assert_int_equal(check(f), -EACCES);
 		use(f, i);
 		assert_int_equal(token_check(f->keys, &f->token, &f->want, EXPIRY, NULL), 0);
@@ -261,10 +264,10 @@ static void keys_that_have_expired_make_room(void **state)
 	for (uint32_t i = 0; i < TOKEN_KEYS_MAX; i++)
 		ids[i] = 1000 + i;
 	assert_int_equal(give_keys(f->keys, ids, TOKEN_KEYS_MAX, EXPIRY, true), -E2BIG);
-	assert_int_equal(give_keys_at(EXPIRY, f->keys, ids, TOKEN_KEYS_MAX, EXPIRY + 1, true),
+	assert_int_equal(give_keys_at(EXPIRY, f->keys, POOL, ids, TOKEN_KEYS_MAX, EXPIRY + 1, true),
 			 -E2BIG);
-	assert_int_equal(give_keys_at(EXPIRY + 1, f->keys, ids, TOKEN_KEYS_MAX, EXPIRY + 1, true),
-			 0);
+	assert_int_equal(
+		give_keys_at(EXPIRY + 1, f->keys, POOL, ids, TOKEN_KEYS_MAX, EXPIRY + 1, true), 0);
 }
 
 static void a_key_has_a_largest_size(void **state)
