@@ -206,6 +206,22 @@ static void what_waits_for_its_recovery_is_not_read(void **state)
 	assert_int_equal(read_of(f, 10), -ENOENT);
 }
 
+/* The deletion before it waits for a writer, and so its files are there still. */
+static void what_is_to_be_deleted_is_not_read(void **state)
+{
+	struct fix *f = *state;
+	struct replica_writer *w = make_rbw(f, 10, GS, LEN);
+
+	make(f, 11, DONE);
+	assert_int_equal(read_of(f, 11), 0);
+	assert_int_equal(replica_invalidate(f->bp, &(struct block){10, GS, 0}, true), 0);
+	assert_int_equal(replica_invalidate(f->bp, &(struct block){11, GS, 0}, true), 0);
+	assert_int_equal(read_of(f, 11), -ENOENT);
+	replica_write_close(w, false);
+	fix_wait_gone(f, 10);
+	fix_wait_gone(f, 11);
+}
+
 static void a_short_meta_file_is_damage(void **state)
 {
 	struct fix *f = *state;
@@ -247,6 +263,7 @@ int main(void)
 		T(a_last_chunk_that_fails_its_crc_is_not_appended_to),
 		T(what_a_crash_left_is_not_written_to),
 		T(what_waits_for_its_recovery_is_not_read),
+		T(what_is_to_be_deleted_is_not_read),
 		T(a_short_meta_file_is_damage),
 		T(who_reads_while_it_is_recovered_looks_again),
 	};
