@@ -559,18 +559,23 @@ static void an_append_has_its_new_stamp_on_the_disk(void **state)
 static void the_queue_has_an_end(void **state)
 {
 	struct fix *f = *state;
+	struct deferred_sync *l = &f->s->volumes[0].deferred_sync;
+	uint64_t added;
+	bool may;
 
 	make_finalized(f, 1, 1001, 10);
 	watch(f, true);
-	pthread_mutex_lock(&f->s->volumes[0].deferred_sync.lock); /* or its thread takes them */
-	f->s->volumes[0].deferred_sync.count = 1000;
-	assert_false(deferred_sync_may(&f->s->volumes[0]));
+	pthread_mutex_lock(&l->lock); /* or its thread takes them */
+	l->count = 1000;
+	may = deferred_sync_may(&f->s->volumes[0]);
 	finish_later(f, 10);
-	assert_int_equal(f->s->volumes[0].deferred_sync.added, 0);
+	added = l->added;
+	l->count = 0;
+	pthread_mutex_unlock(&l->lock);
+	assert_false(may);
+	assert_int_equal(added, 0);
 	assert_int_equal(disk.out, 2);
 	assert_int_equal(disk.named, 1);
-	f->s->volumes[0].deferred_sync.count = 0;
-	pthread_mutex_unlock(&f->s->volumes[0].deferred_sync.lock);
 }
 
 /* Of a test that has failed, too. */
