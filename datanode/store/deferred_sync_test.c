@@ -17,7 +17,7 @@ static struct {
 	pthread_cond_t cond;
 	/* files, bytes of files, directories, volumes */
 	unsigned int out, synced, named, committed, all;
-	unsigned int out_at_commit;
+	unsigned int out_at_commit, unnamed; /* unnamed: synced in rbw/ */
 	bool closed, fail, fail_once; /* gate */
 	ino_t volume;
 	bool has_pass; /* this thread is let through */
@@ -62,7 +62,11 @@ int __wrap_sync_file_range(int fd, off_t off, off_t len, unsigned int flags)
 
 int __wrap_fdatasync(int fd)
 {
-	(void)fd;
+	char link[64], path[256] = "";
+
+	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	assert_true(readlink(link, path, sizeof(path) - 1) > 0);
+	disk.unnamed += strstr(path, "/rbw/") != NULL;
 	return pass(&disk.synced);
 }
 
@@ -91,7 +95,7 @@ static void watch(struct fix *f, bool ordered)
 	f->s->volumes[0].ordered = ordered;
 	disk.volume = st.st_ino;
 	disk.fail = disk.closed = disk.has_pass = false;
-	disk.out = disk.synced = disk.named = disk.committed = disk.all = disk.out_at_commit = 0;
+	disk.out = disk.unnamed = disk.synced = disk.named = disk.committed = disk.all = disk.out_at_commit = 0;
 }
 
 /* The new replica of a copy, or the old one itself, shortened or not. */
@@ -360,6 +364,7 @@ static void a_block_that_is_synced_now_is_on_the_disk(void **state)
 		assert_int_equal(replica_finalize(w, 700, SYNC_NOW, NULL, &f->err), 0);
 		assert_int_equal(disk.out, 2);
 		assert_int_equal(disk.synced, ordered ? 0 : 2);
+		assert_int_equal(disk.unnamed, disk.synced); /* its name comes last */
 		assert_int_equal(disk.named, 1);
 	}
 }

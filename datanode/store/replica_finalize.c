@@ -29,18 +29,18 @@ static int written_out(int data, int meta)
 }
 
 /* Claimed replica whose bytes are written out: its files to finalized/, and with @sync all of it on
- * the disk. The names come last, so where there is a journal the directory is all that is to be
+ * the disk. The names come last: what is in finalized/ after a power cut counts with its whole
+ * length. So where there is a journal that keeps the order, the directory is all that is to be
  * synced: each further sync would be an order to the disk to empty its cache. */
 static int move_claimed(const struct replica *r, bool sync, int data, int meta)
 {
 	const bool named_now = r->place != IN_FINALIZED;
-	int rc = named_now ? pair_move(r->slice, r->id, r->place, r->gs, IN_FINALIZED, r->gs) : 0;
+	int rc;
 
-	if (rc || !sync)
-		return rc;
-	if (!(named_now && r->slice->vol->ordered) && (fdatasync(data) || fdatasync(meta)))
+	if (sync && !(named_now && r->slice->vol->ordered) && (fdatasync(data) || fdatasync(meta)))
 		return neg_errno();
-	return path_sync_dir(r->slice->fd, IN_FINALIZED, r->id);
+	rc = named_now ? pair_move(r->slice, r->id, r->place, r->gs, IN_FINALIZED, r->gs) : 0;
+	return rc || !sync ? rc : path_sync_dir(r->slice->fd, IN_FINALIZED, r->id);
 }
 
 static void now_finalized(struct block_pool *bp, struct replica *r)
