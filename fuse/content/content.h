@@ -97,9 +97,10 @@ int content_zero(struct mount *m, struct handle *h, uint64_t offset, uint64_t le
 /** The length that readers of this mount see; asks the NameNode when the file is clean. */
 int content_length(struct mount *m, struct inode *in, struct user *user, uint64_t *ret,
 		   struct dfs_err *err);
-/** A new file: @w (taken) is open for writing at 0, by @user. */
-void content_created(struct mount *m, struct inode *in, struct user *user, struct dfs_file *w,
-		     bool early);
+/** A new file: @w (taken on success) is open for writing at 0, by @user. -EIO: @in is being
+ *  written, and no new file: its id came a second time. */
+int content_created(struct mount *m, struct inode *in, struct user *user, struct dfs_file *w,
+		    bool early);
 /** Throw away what is not in HDFS: the file is deleted. */
 void content_discard(struct mount *m, struct inode *in);
 /** Times that utimensat(2) gives a file that is being written: set when it is closed. 1: taken; 0:

@@ -10,6 +10,12 @@
  */
 #include "fuse/content/content.h"
 
+/** Where the block with byte @at begins. A NameNode should not say that blocks have 0 bytes. */
+static inline uint64_t block_begin(const struct dfs_stat *st, uint64_t at)
+{
+	return st->block_size ? at - at % st->block_size : 0;
+}
+
 /* content_stream.c: what stat shows */
 void mark_dirty(struct mount *m, struct inode *in, uint64_t length);
 void mark_changed(struct mount *m, struct inode *in);

@@ -139,7 +139,7 @@ static int truncate_clean(struct mount *m, struct inode *in, struct user *user, 
 	if (length == st.length)
 		return dfs_access(user->fs, path, DFS_ACCESS_W, err);
 	if (length < st.length && !st.erasure_coded &&
-	    (length % st.block_size == 0 || length > REWRITE_MAX))
+	    (length == block_begin(&st, length) || length > REWRITE_MAX))
 		return cut_closed(m, in, user, length, err);
 	rc = dfs_access(user->fs, path, DFS_ACCESS_W, err);
 	if (rc == 0 && length > st.length && length - st.length <= GAP_MAX) {

@@ -233,11 +233,14 @@ int append_locked(struct mount *m, struct inode *in, struct user *user, struct d
 	return rc;
 }
 
-void content_created(struct mount *m, struct inode *in, struct user *user, struct dfs_file *w,
-		     bool early)
+int content_created(struct mount *m, struct inode *in, struct user *user, struct dfs_file *w,
+		    bool early)
 {
 	pthread_mutex_lock(&in->content);
-	assert(!in->w && !in->ov);
+	if (in->w || in->ov) {
+		pthread_mutex_unlock(&in->content);
+		return -EIO;
+	}
 	in->w = w;
 	stream_began(m, in);
 	in->w_early = early;
@@ -248,6 +251,7 @@ void content_created(struct mount *m, struct inode *in, struct user *user, struc
 	mark_changed(m, in);
 	pthread_mutex_unlock(&in->content);
 	limit_streams(m);
+	return 0;
 }
 
 void done_writing(struct mount *m, struct inode *in)

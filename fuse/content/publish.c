@@ -19,7 +19,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "fuse/content/content.h"
+#include "fuse/content/content_internal.h"
 #include "fuse/content/overlay.h"
 
 #define COPY_BYTES (1u << 20)
@@ -415,8 +415,7 @@ static int rewrite(struct mount *m, struct inode *in, const struct dfs_stat *old
 		   struct dfs_err *err)
 {
 	const uint64_t first = overlay_first_change(in->ov);
-	const uint64_t cut =
-		first < old->length ? first / old->block_size * old->block_size : old->length;
+	const uint64_t cut = first < old->length ? block_begin(old, first) : old->length;
 	struct user *user = in->w_user;
 	char path[ID_PATH_MAX];
 	bool done = true;

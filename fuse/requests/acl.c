@@ -155,7 +155,7 @@ ssize_t acl_names(struct ask *a, char *buf, size_t len, size_t size)
 
 		if (is_plain(l, i ? DFS_ACL_DEFAULT : DFS_ACL_ACCESS))
 			continue;
-		if (size && size - len < name)
+		if (size && len + name > size)
 			rc = -ERANGE;
 		else if (size)
 			memcpy(buf + len, NAMES[i], name);

@@ -91,6 +91,11 @@ bool mode_passes_all(uint32_t mode)
 	return (mode & (0111 | MODE_HAS_ACL)) == 0111;
 }
 
+static blkcnt_t blocks_of(off_t size)
+{
+	return size / 512 + (size % 512 > 0);
+}
+
 void attr_from_stat(struct mount *m, const struct dfs_stat *st, uint64_t ino, struct stat *ret)
 {
 	const mode_t kind = st->type == DFS_DIR       ? S_IFDIR
@@ -110,7 +115,7 @@ void attr_from_stat(struct mount *m, const struct dfs_stat *st, uint64_t ino, st
 	};
 	if (ret->st_atim.tv_sec == 0)
 		ret->st_atim = ret->st_mtim; /* directories, and where access times are off */
-	ret->st_blocks = (ret->st_size + 511) / 512;
+	ret->st_blocks = blocks_of(ret->st_size);
 }
 
 static bool is_after(const struct timespec *a, const struct timespec *b)
@@ -140,7 +145,7 @@ bool attr_tell(struct mount *m, struct inode *in, const struct stat *base, uint3
 		ret->st_size = in->attr.st_size;
 		ret->st_mtim = in->attr.st_mtim;
 		ret->st_atim = in->atime_set ? in->attr.st_atim : ret->st_atim;
-		ret->st_blocks = (ret->st_size + 511) / 512;
+		ret->st_blocks = blocks_of(ret->st_size);
 		in->mtime_told = true;
 	} else if (in->change_ns >= asked_ns) {
 		holds = false;

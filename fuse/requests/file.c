@@ -311,15 +311,17 @@ static int create_new(struct ask *a, const char *name, mode_t mode, struct fuse_
 	dir_changed(a->m, a->in);
 	in = inode_enter(&a->m->inodes, &st, 0, a->in->ino, name, 1);
 	h = in ? new_handle(a->m, in, a->user, fi, fuse_req_ctx(a->req)->pid) : NULL;
-	if (!h) {
+	rc = h ? content_created(a->m, in, a->user, w, early) : -ENOMEM;
+	if (rc < 0) {
 		(void)dfs_close(w, NULL);
+		if (h)
+			free_handle(a->m, &h->orphan);
 		if (in)
 			inode_forget(&a->m->inodes, in->ino, 1);
 		inode_put(&a->m->inodes, in);
-		return -ENOMEM;
+		return rc;
 	}
 	h->reader.granted = true; /* whatever @mode says */
-	content_created(a->m, in, a->user, w, early);
 	attr_from_stat(a->m, &st, in->ino, &base);
 	*e = (struct fuse_entry_param){.ino = in->ino, .attr_timeout = attr_ttl(a->m)};
 	(void)attr_tell(a->m, in, &base, mode_told(&st), UINT64_MAX, &e->attr);

@@ -14,10 +14,12 @@
 
 void stat_from_msg(const Hd__HdfsFileStatusProto *f, struct dfs_stat *st)
 {
+	const uint64_t length = f->has_symlink ? f->symlink.len : f->length;
+
 	*st = (struct dfs_stat){
 		.type = (enum dfs_type)f->filetype,
 		.mode = f->permission->perm & 01777,
-		.length = f->has_symlink ? f->symlink.len : f->length,
+		.length = length < INT64_MAX ? length : INT64_MAX, /* callers have an off_t */
 		.block_size = f->blocksize,
 		.replication = f->block_replication,
 		.children = f->has_childrennum ? f->childrennum : -1,

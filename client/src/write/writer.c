@@ -358,9 +358,13 @@ static const struct write_ops writer_ops = {
 int writer_new(struct dfs *fs, const char *path, const struct writer_opts *o, struct writer **ret,
 	       struct err *err)
 {
-	struct writer *w = calloc(1, sizeof(*w));
+	struct writer *w;
 	int rc;
 
+	if (!o->block_size)
+		return err_set(err, -EPROTO, "the NameNode says that blocks of %.200s have 0 bytes",
+			       path);
+	w = calloc(1, sizeof(*w));
 	if (!w)
 		return err_set(err, -ENOMEM, "out of memory for a file");
 	w->block_size = o->block_size;
