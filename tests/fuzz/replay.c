@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* replay DIR...: run every file below the folders once; what libFuzzer does with -runs=0. */
+/* replay [--whole] DIR...: run every file below the folders once, which is what libFuzzer does with
+ * -runs=0, and without --whole every beginning of small ones as well. */
 #define _XOPEN_SOURCE 700
 #include <ftw.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "tests/fuzz/fuzz.h"
@@ -9,6 +11,7 @@
 #define INPUT_MAX (4u << 20)
 
 static size_t count;
+static bool whole;
 
 static int run(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
@@ -29,8 +32,7 @@ static int run(const char *path, const struct stat *st, int type, struct FTW *ft
 	n = fread(buf, 1, (size_t)st->st_size, f);
 	fclose(f);
 	LLVMFuzzerTestOneInput(buf, n);
-	/* and every beginning of small ones */
-	for (size_t cut = 0; n <= 256 && cut < n; cut++)
+	for (size_t cut = 0; !whole && n <= 256 && cut < n; cut++)
 		LLVMFuzzerTestOneInput(buf, cut);
 	free(buf);
 	count++;
@@ -39,7 +41,8 @@ static int run(const char *path, const struct stat *st, int type, struct FTW *ft
 
 int main(int argc, char **argv)
 {
-	for (int i = 1; i < argc; i++)
+	whole = argc > 1 && !strcmp(argv[1], "--whole");
+	for (int i = 1 + whole; i < argc; i++)
 		if (nftw(argv[i], run, 16, FTW_PHYS) < 0)
 			perror(argv[i]);
 	printf("%zu inputs\n", count);

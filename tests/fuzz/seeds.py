@@ -46,6 +46,10 @@ def delimited(b, p):
 
 def data_transfer(up, down):
     seed('dt_op', up[:4096])
+    seed('dt_session', struct.pack('>BBH', 0, 3, min(len(up), 60000)) + up[:60000])
+    n, p = varint(up, 3)
+    if up[2] in DT_OPS:
+        seed('dt_session', struct.pack('>BBBH', 0, 1, DT_OPS.index(up[2]), n) + up[p:p + n] + struct.pack('>BH', 3, len(up[p + n:p + n + 60000])) + up[p + n:p + n + 60000])
     if up[2] == 81:
         seed('read', struct.pack('>HH', 0, 1000) + down[:65536])
     n, p = varint(up, 3)
@@ -61,6 +65,28 @@ def data_transfer(up, down):
             seed('packet', stream[p:p + 6 + hlen])
             p += 2 + hlen + plen
     delimited(down, 0)
+
+
+DT_OPS = [80, 81, 85, 84, 86, 83, 87, 88, 89, 126, 90]
+
+
+def made_data_sessions():
+    """Every operation, its message made of a few bytes; writes with packets, and what the next node says to them."""
+    def op(code, data):
+        return struct.pack('>BBH', 0, DT_OPS.index(code), len(data)) + data
+
+    def packet(how, seq, at, n):
+        return struct.pack('>BBbH', 2, how, seq, at) + (b'' if how & 1 else struct.pack('>H', n))
+
+    def hop(how, said):
+        return struct.pack('>BBH', 4, how, len(said)) + said
+    for code in DT_OPS:
+        for pattern in range(3):
+            seed('dt_session', bytes([pattern]) + op(code, bytes(k * pattern % (3, 5, 7)[pattern % 3] for k in range(60))))
+    good, acks = b'\x05\x08\0\x22\1x', b''.join(b'\5\x08' + bytes([2 * n]) + b'\x12\1\0' for n in range(4))
+    for message in bytes(50), b'\0\1' * 25, bytes(20) + b'\1' * 30:
+        for hops in b'', hop(0, good + acks), hop(1, good):
+            seed('dt_session', b'\0' + hops + op(80, message) + packet(0, 0, 0, 700) + packet(2, 1, 512, 3000) + packet(0, -1, 0, 0) + packet(1, 2, 3512, 0))
 
 
 def tokens():  # of datanode/block/token_test.c: Writable without and with storages, protobuf
@@ -173,6 +199,42 @@ def calls(up, down):
                 yield methods[field(parts[0], 1)], parts[1]
 
 
+def method_hash(name):
+    h = 2166136261
+    for c in name.encode():
+        h = (h ^ c) * 16777619 & 0xffffffff
+    return (h ^ h >> 16) & 0xffff
+
+
+def a_call(made, hash_of_name, data, how=0):
+    return struct.pack('>BHBH', 0 if made else 1, hash_of_name, how, len(data)) + data
+
+
+def recorded_session(up):
+    """The calls of a recorded connection to a NameNode, and the bytes of all of it."""
+    p, row = 7, b''
+    while p + 4 <= len(up):
+        n, = struct.unpack('>i', up[p:p + 4])
+        parts = messages(up[p + 4:p + 4 + n])
+        p += 4 + n
+        if len(parts) > 2:
+            row += a_call(False, method_hash(field(parts[1], 1).decode()), parts[2])
+    seed('nn_session', b'\0' + row)
+    seed('nn_session', b'\xf0' + b''.join(struct.pack('>BH', 2, len(up[i:i + 60000])) + up[i:i + 60000] for i in range(0, min(len(up), 300000), 60000)))
+
+
+def made_sessions():
+    """Every method, its message made of a few bytes, at every kind of connection; time that passes."""
+    for pattern in range(24):
+        row = b''.join(a_call(True, i * 331 & 0xffff, bytes((k * pattern + i) % (2, 8, 200)[pattern % 3] for k in range(60)), i & 15) +
+                       (struct.pack('>BB', 3, i & 7) if i % 11 == 0 else b'') for i in range(pattern * 9, pattern * 9 + 20))
+        seed('nn_session', bytes([pattern * 5]) + row)
+    for how in range(0, 1024, 37):
+        seed('nn_session', struct.pack('>BBH', 0, 5, how) + bytes([how & 255, (0, 226, 33)[how % 3]]) + b'\0\x1eblk_1073741825 blk_-1024 blk_x' + b'\0\0')
+    write = [(m, b'') for m in ('create', 'addBlock', 'complete', 'getBlockLocations', 'append', 'truncate', 'recoverLease', 'delete')]
+    seed('nn_session', b'\0' + b''.join(a_call(True, method_hash(m), bytes([1] * 40)) for m, _ in write) + b'\3\4\4\x10')
+
+
 def striped(up, down):
     for method, m in calls(up, down):
         if method == 'getBlockLocations':
@@ -250,6 +312,52 @@ def disks():
         seed('disk', struct.pack('>HBI', 1, kind, 512) + bytes(8))
 
 
+def small_files():
+    seed('digest', b'realm="default",nonce="abcDEF0123",qop="auth",charset=utf-8,algorithm=md5-sess')
+    seed('digest', b'rspauth=0123456789abcdef0123456789abcdef')
+    seed('disk', b'{\n  "lastSavedMs" : 1700000000000,\n  "iterStartMs" : 1700000000000,\n  "curFinalizedDir" : "subdir1",\n'
+         b'  "curFinalizedSubDir" : "subdir31",\n  "curEntry" : "blk_1073741825",\n  "atEnd" : true\n}')
+    for kind, text in ((0, b'h1 h2:9866 # comment\n10.0.0.1\n'), (1, b'[{"hostName": "10.0.0.1", "port": 9866, "adminState": "IN_MAINTENANCE", '
+                       b'"maintenanceExpireTimeInMS": "1700000000000", "upgradeDomain": "d1"}, {"hostName": "h"}]'),
+                       (1, b'{"hostName": "h", "adminState": "DECOMMISSIONED"} {"hostName": "127.0.0.1", "port": null}'),
+                       (2, b'10.0.0.1 /rack1\n# no\n10.0.0.2 rack2\n'), (3, b'RULE:[2:$1@$0](nn@REALM)s/@.*//\nRULE:[1:$1](.*)s/a/b/gL\nDEFAULT\nnn/h@REALM'),
+                       (3, b'DEFAULT\nu@REALM'), (4, b'u1,u2 g1,g2\nx\n10.0.0.0/8,h\n10.0.0.2\n*\n'), (4, b'*\n \n*'),
+                       (5, b'# x\n[libdefaults]\n default_realm = REALM\n[realms]\n')):
+        seed('nn_files', bytes([kind]) + text)
+    seed('mount_state', b'\0dfs-fuse 1\ncluster\n01234567-89ab\n')
+    seed('mount_state', b'\1' + struct.pack('<QII', 16390, 0, 1) * 3)
+    seed('mount_state', b'\1' + struct.pack('<QII', 16390, 0, 1) + b'x')
+    seed('mount_state', b'\2' + b'name\0' * 60)
+    seed('mount_state', b'\x03' + b'16390 16385 6e616d65\n')
+
+
+def mount_requests():
+    """Each request after a look-up and an open, with a few patterns of arguments and answers."""
+    def step(which, data):
+        return struct.pack('>BH', which, len(data)) + data
+    for pattern in range(6):
+        def some(n, first=b''):
+            return first + bytes((k * (pattern + 1) + pattern) % (1, 2, 3, 5, 7, 11)[pattern] for k in range(n))
+        found = step(0, b'\0\0\0\0\0\0\0' + b'\0\1' + some(90))
+        made = step(19, b'\0\0\0\2\1\1\1' + b'\0' + some(200))
+        for which in range(31):
+            seed('mount_requests', found + step(which, some(120)))
+            seed('mount_requests', found + made + step(which, some(160)) + step(20, some(40)) + step(23, some(40)) + step(which, some(60)))
+
+
+def starts():  # changes of tables of a NameNode: their values, of its own format, by keys of inodes
+    for table in range(14):
+        for key in range(7):
+            seed('nn_start', struct.pack('>BBHB', table, 1, 9, key) + bytes([1, 2, 1, 0, 0, 0, 0, 0, 1]))
+        seed('nn_start', struct.pack('>BBHB', 0x80 | table, 1, 0, 4) + b'-')
+    text = b''.join(struct.pack('>H', len(s)) + s for s in (b'f', b'root', b'supergroup', b'', b''))
+    for kind in 1, 2, 3:
+        for blocks in 0, 1, 3:
+            value = struct.pack('>BBHHIQQQQ', 1, kind, 0o644, 1, 0, 16386, 1, 1, 1 << 20) + text + struct.pack('>I', blocks) + \
+                b''.join(struct.pack('>qQQB', 1073741830 + b, 1001, 7, 1) for b in range(blocks))
+            seed('nn_start', b''.join(struct.pack('>BBHB', table, 1, len(value), 4) + value for table in (1,)))
+
+
 for path in sorted(vectors.rglob('*.txt')):
     lines = path.read_text().split('\n')
     up, down = (b''.join(bytes.fromhex(l[2:]) for l in lines if l.startswith(k)) for k in '><')
@@ -257,6 +365,7 @@ for path in sorted(vectors.rglob('*.txt')):
         frames(up, 7)
         frames(down, 0)
         striped(up, down)
+        recorded_session(up)
     elif up[2] == 90:
         group_checksum(up, down)
         data_transfer(up, down)
@@ -281,4 +390,9 @@ journals()
 overlays()
 disks()
 namespaces()
+small_files()
+mount_requests()
+starts()
+made_sessions()
+made_data_sessions()
 (out / 'stamp').write_text('done\n')
