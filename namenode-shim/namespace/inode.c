@@ -322,12 +322,12 @@ static struct row_key row_key(uint64_t id, uint32_t row)
 static int read_rows(struct txn *t, struct arena *a, struct inode *n)
 {
 	const uint32_t before = n->rows * INODE_ROW_BLOCKS;
-	struct inode_block *all;
+	struct inode_block *all = NULL;
 
 	if (!n->tail)
 		return 0;
-	all = arena_array(a, struct inode_block, (size_t)before + n->nblocks);
-	for (uint32_t i = 0; i < n->rows; i++) {
+	/* From the last one: a damaged number of rows takes no memory. */
+	for (uint32_t i = n->rows; i-- > 0;) {
 		const struct row_key k = row_key(n->id, i);
 		MDB_val v;
 		struct rd r;
@@ -335,6 +335,7 @@ static int read_rows(struct txn *t, struct arena *a, struct inode *n)
 
 		if (rc < 0)
 			return rc == -ENOENT ? -EBADMSG : rc;
+		all = all ?: arena_array(a, struct inode_block, (size_t)before + n->nblocks);
 		r = rd_init(v.mv_data, v.mv_size);
 		get_some(&r, all + (size_t)i * INODE_ROW_BLOCKS, INODE_ROW_BLOCKS);
 		if (r.bad || rd_left(&r))

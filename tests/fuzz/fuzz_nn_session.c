@@ -4,7 +4,7 @@
  * the first connection and a row of steps (enum step): a call of a method, by a hash of its name,
  * whose message is made of the bytes (make_message.h) or is the bytes; loose bytes; time that
  * passes; another connection; the pages /fsck and /jmx. Each input begins with the same small
- * namespace and three nodes. In the end every call was answered and every connection is gone. */
+ * namespace and five nodes. In the end every call was answered and every connection is gone. */
 #include <jansson.h>
 #include <stdio.h>
 
@@ -20,8 +20,11 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/make_message.h"
 
-#define NODES 3
+#define NODES 5
 #define METHODS_MAX 300
+#define POOL_TEXT 14        /* where texts and numbers have what is made by chance; */
+#define NAMESPACE_NUMBER 34 /* seeds.py knows all of these places */
+#define CTIME_NUMBER 37
 #define STEPS_MAX 40
 #define REQUEST_MAX (1u << 20)
 #define FRAME_ROOM 70000
@@ -156,12 +159,12 @@ static const char *texts[] = {"/d/f",
 			      "0123456789abcdef",
 			      "CID-fuzz",
 			      "/d/link"};
-static const uint64_t numbers[] = {
+static uint64_t numbers[] = {
 	0,          1,          2,          3,        7,        100,     0666,    16385,
 	16386,      16387,      16388,      16389,    16390,    1000,    1001,    1002,
 	1003,       1004,       1005,       512,      65536,    1 << 20, 1 << 27, 1073741825,
 	1073741826, 1073741827, 1073741828, -1024ull, -1008ull, -1ull,   -2ull,   INT64_MAX,
-	INT32_MAX,  1ull << 63, 80000,      9866,     -57ull};
+	INT32_MAX,  1ull << 63, 80000,      9866,     -57ull,   0};
 static const struct words words = {texts, numbers, sizeof(texts) / sizeof(*texts),
 				   sizeof(numbers) / sizeof(*numbers)};
 
@@ -226,7 +229,9 @@ static void fill(void)
 	MUST(!db_format(d.dir, &f, NULL));
 	d.users = users_new("supergroup", "");
 	test_db_reopen(&d);
-	texts[14] = strdup(d.db->ident.pool_id);
+	texts[POOL_TEXT] = strdup(d.db->ident.pool_id);
+	numbers[NAMESPACE_NUMBER] = d.db->ident.namespace_id;
+	numbers[CTIME_NUMBER] = d.db->ident.ctime_ms;
 	n = test_begin(&d, "root");
 	MUST(!ns_mkdirs(n, "/d/e", 0777, NULL, NS_MKDIRS_PARENTS));
 	add_file(n, "/d/f", false);
@@ -252,7 +257,7 @@ static void clean_up(void)
 	users_free(d.users);
 	arena_free(&d.a);
 	free(image);
-	free((char *)(uintptr_t)texts[14]);
+	free((char *)(uintptr_t)texts[POOL_TEXT]);
 	snprintf(cmd, sizeof(cmd), "rm -r %s", d.dir);
 	(void)!system(cmd);
 }
@@ -265,6 +270,8 @@ static void make(void)
 		{"dfs.namenode.ec.system.default.policy", "RS-3-2-1024k"},
 		{"dfs.namenode.fs-limits.min-block-size", "1"},
 		{"dfs.namenode.redundancy.considerLoad", "false"},
+		{"dfs.storage.policy.satisfier.mode", "external"},
+		{"fs.trash.interval", "1"},
 		{"hadoop.user.group.static.mapping.overrides", "alice=staff;bob=;c=;a="},
 	};
 	const struct reactor_opts ro = {.name = "fuzz"};

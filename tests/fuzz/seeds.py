@@ -223,6 +223,32 @@ def recorded_session(up):
     seed('nn_session', b'\xf0' + b''.join(struct.pack('>BH', 2, len(up[i:i + 60000])) + up[i:i + 60000] for i in range(0, min(len(up), 300000), 60000)))
 
 
+def good_sessions():
+    """Calls that succeed: for each field of a message a byte that it is there, then which text or number of the target."""
+    def must(*which):
+        return b''.join(bytes([0, w]) for w in which)
+    c, f, new, opened = 6, 0, 4, 2
+    create = ('create', must(new) + b'\0' + must(6, c, 1, 1, 2, 21))
+    block = b'\1' + must(14, 26, 17) + b'\1\4'  # the first new one, of 7 bytes
+    node = b'\0\0' + must(15, 15, 10, 35, 35, 35) + b'\0\0' + must(36, 34, 28, 37) + b'\0' + must(0, 0, 0) + b'\0' + must(0, 0) + b'\0\0' + must(26)
+    beat = ('sendHeartbeat', node + b'\1' + must(12) + b'\0\1\x16\0\1\x16\0\0\0\0' + bytes(6) + b'\1\1')
+    received = ('blockReceivedAndDeleted', node + must(14) + b'\1' + must(12) + b'\1\0' + must(26, 17) + b'\1\4\0' + must(1) + b'\0')
+    replicas = bytes([0x81, 0x80, 0x80, 0x80, 4, 7, 0xe9, 7, 0])
+    report = ('blockReport', node + must(14) + b'\1\0' + must(12) + b'\0\0\0\1\1\1' + bytes([0xe0, len(replicas)]) + replicas + b'\1' + must(1, 0, 1) + b'\0')
+    add, locations = ('addBlock', must(new, c)), ('getBlockLocations', must(new, 0, 31))
+    complete, later, much_later = ('complete', must(new, c) + block), b'\3\3', b'\3\6'
+    yield [create, add, received, complete, locations, beat]
+    yield [beat, report, later, beat, ('getBlockLocations', must(f, 0, 31))]
+    yield [create, add, ('updateBlockForPipeline', b'\0' + must(14, 26, 17) + b'\0' + must(c)), later, ('recoverLease', must(new, c)), beat, later, beat]
+    yield [('append', must(f, c)), beat, ('addBlock', must(f, c) + b'\1' + must(14, 23, 14) + b'\1\4'), ('complete', must(f, c)), beat]
+    yield [('truncate', must(f, 3, c)), beat, later, beat, ('commitBlockSynchronization', b'\0' + must(14, 23, 14) + b'\0' + must(17, 3, 1, 0))]
+    yield [('setReplication', must(f, 3)), later, beat, ('delete', must(f, 1)), later, beat, beat]
+    yield [('setErasureCodingPolicy', must(1) + b'\1\x10'), create, add, beat, ('getBlockLocations', must(new, 0, 31)), much_later, beat]
+    yield [('recoverLease', must(opened, c)), beat, much_later, beat, ('getFileInfo', must(opened))]
+    yield [('setStoragePolicy', must(f, 19)), ('satisfyStoragePolicy', must(f)), later, beat, ('getListing', must(1) + b'\0\x09\0\1')]
+    yield [('delete', must(1, 1)), later, ('mkdirs', must(4) + b'\0' + must(6, 1)), ('rename2', must(4, 3, 1)), ('getContentSummary', must(5))]
+
+
 def made_sessions():
     """Every method, its message made of a few bytes, at every kind of connection; time that passes."""
     for pattern in range(24):
@@ -231,8 +257,8 @@ def made_sessions():
         seed('nn_session', bytes([pattern * 5]) + row)
     for how in range(0, 1024, 37):
         seed('nn_session', struct.pack('>BBH', 0, 5, how) + bytes([how & 255, (0, 226, 33)[how % 3]]) + b'\0\x1eblk_1073741825 blk_-1024 blk_x' + b'\0\0')
-    write = [(m, b'') for m in ('create', 'addBlock', 'complete', 'getBlockLocations', 'append', 'truncate', 'recoverLease', 'delete')]
-    seed('nn_session', b'\0' + b''.join(a_call(True, method_hash(m), bytes([1] * 40)) for m, _ in write) + b'\3\4\4\x10')
+    for row in good_sessions():
+        seed('nn_session', b'\0' + b''.join(a_call(True, method_hash(c[0]), c[1]) if isinstance(c, tuple) else c for c in row))
 
 
 def striped(up, down):
