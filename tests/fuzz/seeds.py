@@ -88,6 +88,25 @@ def made_data_sessions():
         for hops in b'', hop(0, good + acks), hop(1, good):
             seed('dt_session', b'\0' + hops + op(80, message) + packet(0, 0, 0, 700) + packet(2, 1, 512, 3000) + packet(0, -1, 0, 0) + packet(1, 2, 3512, 0))
 
+    def must(*which):
+        return b''.join(bytes([0, w]) for w in which)
+
+    def base(block):  # numbers 1 and 2 are replicas that are there, 5 is none
+        return b'\0\0' + must(0, block, 6) + b'\0\0\0'
+    node = b'\0' + must(3, 5, 6, 16, 16, 16) + bytes(20)
+
+    def write(block, stage, gs, length, targets):
+        return op(80, b'\0' + base(block) + must(1) + (b'\1' + node if targets else b'\0') + b'\0' + must(stage, 1 + targets, length, length, gs) + b'\0' + must(2, 9))
+    packets = packet(0, 0, 0, 700) + packet(2, 1, 512, 3000) + packet(0, -1, 0, 0) + packet(0, 2, 3072, 60000) + packet(1, 3, 65000, 0)
+    tail = packet(16, 0, 600, 900) + packet(1, 1, 1500, 0)
+    read = op(81, b'\0' + base(1) + must(1, 0, 12)) + struct.pack('>BH', 3, 3) + b'\2\x08\6'
+    for how in 0, 1, 3, 4, 9:
+        for row in (write(5, 6, 6, 0, False) + packets, hop(0, good + acks) + write(5, 6, 6, 0, True) + packets, hop(1, good) + write(5, 6, 6, 0, True) + packets,
+                    write(2, 3, 7, 11, False) + tail, write(2, 5, 7, 11, False), write(1, 0, 7, 12, False) + packet(16, 0, 3000, 500) + packet(1, 1, 3500, 0),
+                    read + read, op(81, b'\0' + base(2) + must(1, 9, 1)), op(85, base(1)) + op(85, base(2)) + op(84, base(1)),
+                    hop(0, good) + op(86, b'\0' + base(1) + must(1) + b'\1' + node), hop(0, good + b'x' * 100) + op(83, base(5) + must(9) + b'\0' + node)):
+            seed('dt_session', bytes([how]) + row)
+
 
 def tokens():  # of datanode/block/token_test.c: Writable without and with storages, protobuf
     for text in ('8a03a3529440004d00000005616c6963650000001042502d312d3132372e302e302e312d318c400000010104524541440000',
