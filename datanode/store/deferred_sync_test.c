@@ -18,7 +18,7 @@ static struct {
 	/* files, bytes of files, directories, volumes */
 	unsigned int out, synced, named, committed, all;
 	unsigned int out_at_commit, unnamed; /* unnamed: synced in rbw/ */
-	bool closed, fail, fail_once; /* gate */
+	bool closed, fail, fail_once;        /* gate */
 	ino_t volume;
 	bool has_pass; /* this thread is let through */
 	pthread_t pass;
@@ -95,7 +95,8 @@ static void watch(struct fix *f, bool ordered)
 	f->s->volumes[0].ordered = ordered;
 	disk.volume = st.st_ino;
 	disk.fail = disk.closed = disk.has_pass = false;
-	disk.out = disk.unnamed = disk.synced = disk.named = disk.committed = disk.all = disk.out_at_commit = 0;
+	disk.out = disk.unnamed = disk.synced = disk.named = disk.committed = disk.all =
+		disk.out_at_commit = 0;
 }
 
 /* The new replica of a copy, or the old one itself, shortened or not. */

@@ -471,8 +471,8 @@ static void *work(void *arg)
 
 /* ---- the check at the end ---- */
 
-/* Bytes behind those that were synced, after a power cut of their nodes; and those of an only replica
- * that rots. HDFS does not promise that they can be read, nor that they can not. */
+/* Bytes behind those that were synced, after a power cut of their nodes; and those of an only
+ * replica that rots. HDFS does not promise that they can be read, nor that they can not. */
 static const char NOT_PROMISED[] = "cannot be read";
 
 static uint64_t least(const struct file *f)
@@ -513,7 +513,7 @@ static const char *look_at_bytes(const struct file *f, const char *path)
 		 n, (unsigned long)f->flushed, (unsigned long)f->synced, (unsigned long)f->most,
 		 rc ? ": " : "", rc ? err.text : "");
 	if (rc && ledger->rotten && (f->striped || f->replication == 1))
-		return NOT_PROMISED; /* the only replica, or a group that began without its parity */
+		return NOT_PROMISED; /* the only replica, or a group without its parity */
 	return n >= least(f) && f->crashes != ledger->crashes && n <= f->most ? NOT_PROMISED : text;
 }
 
