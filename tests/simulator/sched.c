@@ -230,23 +230,30 @@ void sleep_ns(uint64_t ns)
 		continue;
 }
 
-void wake_channel(const void *channel, bool all)
+/* A sleeper for @channel in this process, from a place by chance on; 0: none. */
+static uint32_t find_sleeper(const void *channel)
 {
 	const uint32_t proc = world->thread[sim_me].proc, n = world->asleep_count;
 	const uint32_t from = n ? (uint32_t)chance(n) : 0;
-	uint32_t found[64], count = 0;
 
-	for (uint32_t i = 0; i < n && count < 64; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		const uint32_t id = world->asleep[(from + i) % n];
 
-		if (world->thread[id].channel == channel && world->thread[id].proc == proc) {
-			found[count++] = id;
-			if (!all)
-				break;
-		}
+		if (world->thread[id].channel == channel && world->thread[id].proc == proc)
+			return id;
 	}
-	for (uint32_t i = 0; i < count; i++)
-		make_ready(found[i]);
+	return 0;
+}
+
+void wake_channel(const void *channel, bool all)
+{
+	uint32_t id;
+
+	while ((id = find_sleeper(channel))) {
+		make_ready(id);
+		if (!all)
+			return;
+	}
 }
 
 void waiters_add(struct waiters *w)
