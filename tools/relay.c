@@ -55,10 +55,8 @@ int relay_start(struct relay *r, int fd, size_t size)
 {
 	int rc;
 
-	*r = (struct relay){.fd = fd,
-			    .size = size,
-			    .lock = PTHREAD_MUTEX_INITIALIZER,
-			    .news = PTHREAD_COND_INITIALIZER};
+	*r = (struct relay){.fd = fd, .size = size, .news = PTHREAD_COND_INITIALIZER};
+	pthread_mutex_init(&r->lock, NULL);
 	r->memory = aligned_alloc(4096, RELAY_BUFFERS * size);
 	if (!r->memory)
 		return -ENOMEM;

@@ -347,12 +347,6 @@ static int start_threads(struct bp_actor *a, struct err *err)
 	return rc ? err_sys(err, rc, "cannot start the threads for NameNode %s", a->addr_text) : 0;
 }
 
-static void init_wait(pthread_mutex_t *lock, pthread_cond_t *cond)
-{
-	pthread_mutex_init(lock, NULL);
-	clock_cond_init(cond);
-}
-
 /* The actor counts, and runs. */
 static int add_actor(struct bp_set *s, const struct nn_addr *addr, struct err *err)
 {
@@ -363,7 +357,8 @@ static int add_actor(struct bp_set *s, const struct nn_addr *addr, struct err *e
 	a->addr = *addr;
 	a->addr_text = a->addr.text;
 	(void)snprintf(a->user, sizeof(a->user), "%s", pw ? pw->pw_name : "dfs");
-	init_wait(&a->lock, &a->wake);
+	pthread_mutex_init(&a->lock, NULL);
+	clock_cond_init(&a->wake);
 	clock_cond_init(&a->report_wake);
 	list_init(&a->bad);
 	list_init(&a->errors);
@@ -399,7 +394,8 @@ int bp_start(struct dn *dn, struct bp_set **ret, struct err *err)
 	}
 	s->dn = dn;
 	l.arg = s;
-	init_wait(&s->lock, &s->changed);
+	pthread_mutex_init(&s->lock, NULL);
+	clock_cond_init(&s->changed);
 	pthread_mutex_init(&s->jobs_lock, NULL);
 	list_init(&s->jobs);
 	list_init(&s->waiting);

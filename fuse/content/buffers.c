@@ -8,7 +8,8 @@
 
 void buffers_init(struct buffers *b)
 {
-	*b = (struct buffers){.lock = PTHREAD_MUTEX_INITIALIZER};
+	*b = (struct buffers){0};
+	pthread_mutex_init(&b->lock, NULL);
 }
 
 void buffers_fini(struct buffers *b)

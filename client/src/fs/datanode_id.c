@@ -132,7 +132,8 @@ Hd__LocatedBlockProto *located_copy(const Hd__LocatedBlockProto *lb)
 
 void node_table_init(struct node_table *t)
 {
-	*t = (struct node_table){.lock = PTHREAD_MUTEX_INITIALIZER};
+	*t = (struct node_table){0};
+	pthread_mutex_init(&t->lock, NULL);
 }
 
 void node_table_fini(struct node_table *t)

@@ -21,7 +21,8 @@ uint64_t housekeeper_beat_ns(const struct dfs *fs)
 
 void housekeeper_init(struct housekeeper *k)
 {
-	*k = (struct housekeeper){.lock = PTHREAD_MUTEX_INITIALIZER};
+	*k = (struct housekeeper){0};
+	pthread_mutex_init(&k->lock, NULL);
 	list_init(&k->writers);
 	clock_cond_init(&k->wake);
 }

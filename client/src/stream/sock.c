@@ -264,7 +264,8 @@ int sock_recv_delim(struct sock *s, uint64_t deadline_ns, const uint8_t **ret, u
 
 void sock_cache_init(struct sock_cache *c)
 {
-	*c = (struct sock_cache){.lock = PTHREAD_MUTEX_INITIALIZER};
+	*c = (struct sock_cache){0};
+	pthread_mutex_init(&c->lock, NULL);
 }
 
 void sock_cache_fini(struct sock_cache *c)

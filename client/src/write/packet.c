@@ -70,7 +70,8 @@ size_t packet_header(const struct packet *p, uint8_t hdr[DT_PACKET_HEADER_MAX])
 
 void packet_pool_init(struct packet_pool *pool)
 {
-	*pool = (struct packet_pool){.lock = PTHREAD_MUTEX_INITIALIZER};
+	*pool = (struct packet_pool){0};
+	pthread_mutex_init(&pool->lock, NULL);
 	list_init(&pool->free);
 }
 
