@@ -27,9 +27,8 @@
  * it reads them without the lock, other threads hold it for reading. Nobody holds mem_lock for long
  * (NN_HOLD_NS): whatever goes through all blocks or a long list does a slice in each turn of the
  * writer (blocks_sweep(), decommission_slice(), REQ_PARK of a MEMORY call). Lock order:
- * db->map_lock (held while a transaction is open) before mem_lock, but for fsck (web/fsck.c), which
- * opens its transactions under mem_lock. That is safe because whoever waits for map_lock to grow
- * the map holds no mem_lock. The commit queue's lock is a leaf.
+ * db->map_lock (held while a transaction is open) before mem_lock, as all locks of the tree in
+ * common/base/lock_order.def.
  * Source: design.md section 8; hdfs-wire 3.6, 3.7, 4.
  */
 #include <pthread.h>

@@ -453,15 +453,24 @@ void txn_reader_free(struct txn *t)
 	t->t = NULL;
 }
 
-int txn_read_begin(struct txn *t)
+void txn_read_lock(struct txn *t)
 {
-	int rc;
-
 	pthread_rwlock_rdlock(&t->db->map_lock);
-	rc = db_rc(mdb_txn_renew(t->t));
+}
+
+int txn_read_open(struct txn *t)
+{
+	const int rc = db_rc(mdb_txn_renew(t->t));
+
 	if (rc < 0)
 		pthread_rwlock_unlock(&t->db->map_lock);
 	return rc;
+}
+
+int txn_read_begin(struct txn *t)
+{
+	txn_read_lock(t);
+	return txn_read_open(t);
 }
 
 void txn_read_end(struct txn *t)

@@ -109,6 +109,9 @@ void db_close(struct db *db);
 int txn_reader_new(struct db *db, struct txn *t);
 void txn_reader_free(struct txn *t);
 int txn_read_begin(struct txn *t);
+/** The same in two steps, for a lock that is taken between them. What fails is unlocked again. */
+void txn_read_lock(struct txn *t);
+int txn_read_open(struct txn *t);
 void txn_read_end(struct txn *t);
 
 int txn_write_begin(struct db *db, struct txn *t);

@@ -211,10 +211,11 @@ static void step(struct fsck *f)
 {
 	int rc;
 
-	/* The lock first: a list of files older than the blocks would miss some that are gone
-	 * rightly. */
+	/* The files are looked at under the lock of the blocks: a list of files older than the
+	 * blocks would miss some that are gone rightly. */
+	txn_read_lock(&f->txn);
 	pthread_rwlock_rdlock(&f->nn->mem_lock);
-	rc = txn_read_begin(&f->txn);
+	rc = txn_read_open(&f->txn);
 	if (rc < 0) {
 		pthread_rwlock_unlock(&f->nn->mem_lock);
 		failed(f, err_name(rc));
