@@ -429,9 +429,9 @@ static void answer(struct req *q)
 void req_finish(struct req *q)
 {
 	if (q->stat) {
-		q->stat->calls++;
 		q->stat->failures += q->rc < 0;
 		q->stat->ns += clock_mono_ns() - q->since_ns;
+		q->stat->calls++; /* the last: whoever waits for it may free @stat */
 	}
 	if (q->call)
 		answer(q);

@@ -13,15 +13,15 @@
 
 static void check_disk(uint64_t gs, uint32_t bpc)
 {
-	char meta[sizeof(block_path) + 32];
+	char meta[sizeof(written) + 32];
 	uint8_t stored[4], bytes[LEN];
 	struct stat st;
 	int fd;
 
-	assert_int_equal(stat(block_path, &st), 0);
+	assert_int_equal(stat(block_path(), &st), 0);
 	assert_true(st.st_size <= (off_t)LEN);
-	snprintf(meta, sizeof(meta), "%s_%lu.meta", block_path, (unsigned long)gs);
-	fd = open(block_path, O_RDONLY);
+	snprintf(meta, sizeof(meta), "%s_%lu.meta", block_path(), (unsigned long)gs);
+	fd = open(block_path(), O_RDONLY);
 	assert_int_equal(pread(fd, bytes, sizeof(bytes), 0), st.st_size);
 	close(fd);
 	fd = open(meta, O_RDONLY);
@@ -213,7 +213,7 @@ static void a_run_that_ends_well_after_the_next_one_has_failed_stays(void **stat
 		sem_post(&let_go);
 	while (!sender.ended || !threads_back)
 		fix_run(10);
-	assert_int_equal(stat(block_path, &st), 0);
+	assert_int_equal(stat(block_path(), &st), 0);
 	assert_int_equal(st.st_size, 1 << 16);
 	check_disk(1001, 512);
 }
@@ -246,7 +246,7 @@ static void crcs_that_are_not_all_written_leave_those_before(void **state)
 			fix_run(60000);
 		atomic_store(&no_room, -1);
 		assert_int_equal(sender.acked, 0);
-		assert_int_equal(stat(block_path, &st), 0);
+		assert_int_equal(stat(block_path(), &st), 0);
 		assert_int_equal(st.st_size, 300);
 		check_disk(1001, 512);
 	}

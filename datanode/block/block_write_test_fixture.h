@@ -34,13 +34,14 @@ static atomic_bool stalls;
 static atomic_int stalled;
 /* no byte of the meta file at this place or behind it can be written */
 static atomic_long no_room = -1;
-static char block_path[300];
+static pthread_mutex_t path_lock = PTHREAD_MUTEX_INITIALIZER;
+static char written[300]; /* path_lock: the last one */
 
 ssize_t __real_pwrite64(int fd, const void *buf, size_t len, off_t off);
 ssize_t __wrap_pwrite64(int fd, const void *buf, size_t len, off_t off);
 ssize_t __wrap_pwrite64(int fd, const void *buf, size_t len, off_t off)
 {
-	char link[32], path[sizeof(block_path)];
+	char link[32], path[sizeof(written)];
 	ssize_t n;
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
@@ -54,7 +55,9 @@ ssize_t __wrap_pwrite64(int fd, const void *buf, size_t len, off_t off)
 		return -1;
 	}
 	if (strstr(path, "/blk_") && !strstr(path, ".meta")) {
-		memcpy(block_path, path, sizeof(path));
+		pthread_mutex_lock(&path_lock);
+		memcpy(written, path, sizeof(path));
+		pthread_mutex_unlock(&path_lock);
 		if (atomic_load(&stalls)) {
 			atomic_fetch_add(&stalled, 1);
 			reactor_stop(r);
@@ -62,6 +65,16 @@ ssize_t __wrap_pwrite64(int fd, const void *buf, size_t len, off_t off)
 		}
 	}
 	return __real_pwrite64(fd, buf, len, off);
+}
+
+static inline const char *block_path(void)
+{
+	static char path[sizeof(written)];
+
+	pthread_mutex_lock(&path_lock);
+	memcpy(path, written, sizeof(path));
+	pthread_mutex_unlock(&path_lock);
+	return path;
 }
 
 /* ---- the next node, which does nothing by itself ---- */

@@ -16,15 +16,15 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	/* files, bytes of files, directories, volumes */
-	unsigned int out, synced, named, committed, all;
-	unsigned int out_at_commit, unnamed; /* unnamed: synced in rbw/ */
-	bool closed, fail, fail_once;        /* gate */
-	ino_t volume;
-	bool has_pass; /* this thread is let through */
+	atomic_uint out, synced, named, committed, all;
+	atomic_uint out_at_commit, unnamed;  /* unnamed: synced in rbw/ */
+	atomic_bool closed, fail, fail_once; /* gate */
+	_Atomic ino_t volume;
+	atomic_bool has_pass; /* this thread is let through */
 	pthread_t pass;
 } disk = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
 
-static int pass(unsigned int *count)
+static int pass(atomic_uint *count)
 {
 	int rc = 0;
 
@@ -77,7 +77,7 @@ int __wrap_fsync(int fd)
 	assert_int_equal(fstat(fd, &st), 0);
 	if (st.st_ino != disk.volume)
 		return pass(&disk.named);
-	disk.out_at_commit = disk.out;
+	disk.out_at_commit = atomic_load(&disk.out);
 	return pass(&disk.committed);
 }
 
@@ -406,6 +406,20 @@ static void start_asking(struct asker *a, struct fix *f)
 	assert_int_equal(pthread_create(&a->thread, NULL, ask_main, a), 0);
 }
 
+/* A batch is under way. */
+static void wait_taken(struct fix *f)
+{
+	struct deferred_sync *l = &f->s->volumes[0].deferred_sync;
+	bool taken = false;
+
+	while (!taken) {
+		nap();
+		pthread_mutex_lock(&l->lock);
+		taken = l->taken;
+		pthread_mutex_unlock(&l->lock);
+	}
+}
+
 static void who_asks_is_answered_when_it_is_on_the_disk(void **state)
 {
 	struct fix *f = *state;
@@ -439,8 +453,7 @@ static void an_answer_covers_what_was_finished_before(void **state)
 	gate(true);
 	finish_later(f, 10);
 	start_asking(&a, f);
-	while (!f->s->volumes[0].deferred_sync.taken)
-		nap();
+	wait_taken(f);
 	finish_later(f, 11);
 	start_asking(&b, f);
 	gate(false);
@@ -463,8 +476,7 @@ static void a_sync_that_fails_is_told(void **state)
 	gate(true);
 	finish_later(f, 10);
 	start_asking(&a, f);
-	while (!f->s->volumes[0].deferred_sync.taken)
-		nap();
+	wait_taken(f);
 	disk.fail_once = true;
 	gate(false);
 	pthread_join(a.thread, NULL);
@@ -565,23 +577,20 @@ static void an_append_has_its_new_stamp_on_the_disk(void **state)
 static void the_queue_has_an_end(void **state)
 {
 	struct fix *f = *state;
-	struct deferred_sync *l = &f->s->volumes[0].deferred_sync;
-	uint64_t added;
-	bool may;
+	struct volume *v = &f->s->volumes[0];
 
 	make_finalized(f, 1, 1001, 10);
 	watch(f, true);
-	pthread_mutex_lock(&l->lock); /* or its thread takes them */
-	l->count = 1000;
-	may = deferred_sync_may(&f->s->volumes[0]);
+	deferred_sync_stop(v); /* or its thread takes them */
+	v->deferred_sync.runs = true;
+	v->deferred_sync.count = 1000;
+	assert_false(deferred_sync_may(v));
 	finish_later(f, 10);
-	added = l->added;
-	l->count = 0;
-	pthread_mutex_unlock(&l->lock);
-	assert_false(may);
-	assert_int_equal(added, 0);
+	assert_int_equal(v->deferred_sync.added, 0);
 	assert_int_equal(disk.out, 2);
 	assert_int_equal(disk.named, 1);
+	v->deferred_sync.count = 0;
+	v->deferred_sync.runs = false;
 }
 
 /* Of a test that has failed, too. */

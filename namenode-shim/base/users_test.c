@@ -167,10 +167,14 @@ static void no_wait(struct req *q)
 /* Where @q came back; -1: it did not. */
 static int place_of(const struct req *q)
 {
+	int place = -1;
+
+	pthread_mutex_lock(&order_lock);
 	for (uint32_t i = 0; i < came; i++)
 		if (order[i] == q)
-			return (int)i;
-	return -1;
+			place = (int)i;
+	pthread_mutex_unlock(&order_lock);
+	return place;
 }
 
 static const struct method slow = {.name = "slow", .kind = REQ_READ, .prepare = wait_at_gate};

@@ -6,6 +6,7 @@
  * name are on the disk. */
 // clang-format off
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <setjmp.h>
@@ -33,7 +34,7 @@
 /* The first sync of current/ that finds a mark fails; */
 static const char *mark_to_fail;
 /* or that of a checkpoint before it has its name, or of current/ when it has just got it. */
-static const char *copy_to_fail, *name_to_fail;
+static const char *_Atomic copy_to_fail, *_Atomic name_to_fail;
 static char mark[128]; /* where it will be */
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
@@ -70,7 +71,7 @@ int __wrap_fdatasync(int fd)
 }
 
 /* So many questions for room are answered as it is, then there is none. */
-static int room_looks = INT_MAX;
+static atomic_int room_looks = INT_MAX;
 int __real_statvfs64(const char *path, struct statvfs *ret);
 int __wrap_statvfs64(const char *path, struct statvfs *ret);
 int __wrap_statvfs64(const char *path, struct statvfs *ret)

@@ -24,26 +24,37 @@ static uint32_t size_wanted(void)
 
 /* ---- measuring ---- */
 
-static struct holds before;
+static struct holds before, after;
 static uint64_t began_ns, longest_cpu_ns;
 static uint32_t per_hold = HOLD_WORK;
 
+static int look_before(struct nn *nn)
+{
+	before = nn->holds;
+	nn->holds.max_ns = nn->holds.max_run_ns = nn->holds.max_cpu_ns = 0;
+	return 0;
+}
+
+static int look_after(struct nn *nn)
+{
+	after = nn->holds;
+	return 0;
+}
+
 static void begin(struct world *w)
 {
-	pthread_rwlock_rdlock(&w->nn->mem_lock);
-	before = w->nn->holds;
-	w->nn->holds.max_ns = w->nn->holds.max_run_ns = w->nn->holds.max_cpu_ns = 0;
-	w->nn->holds.with_cpu = true;
-	pthread_rwlock_unlock(&w->nn->mem_lock);
+	call_fn(w, look_before);
 	began_ns = clock_mono_ns();
 }
 
 /* @work: blocks, replicas or names that were gone through. */
 static void end(struct world *w, const char *what, uint64_t work)
 {
-	const struct holds *h = &w->nn->holds;
-	const uint64_t holds = h->count - before.count;
+	const struct holds *h = &after;
+	uint64_t holds;
 
+	call_fn(w, look_after);
+	holds = h->count - before.count;
 	printf("%-28s %8llu in %6.0f ms: %5llu holds, the longest %8.3f ms (%.3f of CPU); longest call %8.3f ms\n",
 	       what, (unsigned long long)work, (double)(clock_mono_ns() - began_ns) / 1e6,
 	       (unsigned long long)holds, (double)h->max_ns / 1e6, (double)h->max_cpu_ns / 1e6,

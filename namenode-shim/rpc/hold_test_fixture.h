@@ -149,6 +149,7 @@ static inline void world_init(struct world *w, uint32_t files, uint32_t nodes, u
 	assert_int_equal(settings_load(w->conf, &set, &err), 0);
 	assert_int_equal(nn_new(&set, &w->nn, &err), 0);
 	w->nn->safe.on = w->nn->safe.startup = w->nn->blocks.quiet = false;
+	w->nn->holds.with_cpu = true;
 	add_nodes(w, nodes, racks);
 	assert_int_equal(nn_start(w->nn), 0);
 }
@@ -168,7 +169,7 @@ static _Thread_local bool hurries; /* the writer's thread */
 static _Thread_local bool holds_it;
 /* at the clock in this hold; the first one says when it began */
 static _Thread_local unsigned int looks;
-static pthread_rwlock_t *mem_lock; /* borrowed */
+static pthread_rwlock_t *_Atomic mem_lock; /* borrowed */
 
 int __wrap_pthread_rwlock_wrlock(pthread_rwlock_t *l);
 int __real_pthread_rwlock_wrlock(pthread_rwlock_t *l);

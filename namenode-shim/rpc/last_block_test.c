@@ -16,7 +16,8 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ret);
 int __real_clock_gettime(clockid_t id, struct timespec *ret);
 static atomic_uint_fast64_t ahead_ns;  /* of all clocks */
 static _Thread_local uint64_t more_ns; /* of that of this thread */
-static uint64_t frozen_ns;             /* 0: the clock runs; else nothing but the test does */
+/* 0: the clock runs; else nothing but the test does */
+static atomic_uint_fast64_t frozen_ns;
 
 int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
 {

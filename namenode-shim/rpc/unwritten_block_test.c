@@ -26,6 +26,16 @@ static void come_back(struct world *w)
 	blocks_find(&w->nn->blocks, b.id)->open->recovery_until_ns = 0;
 }
 
+static uint32_t targets(struct world *w, const struct blk *b)
+{
+	uint32_t n;
+
+	pthread_rwlock_rdlock(&w->nn->mem_lock);
+	n = b->open->ntargets;
+	pthread_rwlock_unlock(&w->nn->mem_lock);
+	return n;
+}
+
 /* The NameNode does not know how much its writer had got acknowledged there. When the node is back
  * it is asked, and one with an older replica is not. */
 static void a_block_whose_nodes_are_all_lost_is_not_taken_for_unwritten(void **state)
@@ -38,9 +48,9 @@ static void a_block_whose_nodes_are_all_lost_is_not_taken_for_unwritten(void **s
 	(void)add_second_block(&w, &r, 0);
 	b = blocks_find(&w.nn->blocks, w.block.id);
 	on_writer(&w, lose_node);
-	for (int ms = 0; b->open->ntargets && ms < 10000; ms++)
+	for (int ms = 0; targets(&w, b) && ms < 10000; ms++)
 		(void)poll(NULL, 0, 1);
-	assert_int_equal(b->open->ntargets, 0);
+	assert_int_equal(targets(&w, b), 0);
 	call_in_turn(&w, 2, "recoverLease", &r.recover);
 	assert_false(calls[2].result);
 	assert_int_equal(read_file(&w)->nblocks, 2);

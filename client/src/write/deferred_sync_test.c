@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -31,7 +32,7 @@ enum how { GOOD, REFUSES, GONE, HANGS_UP_ONCE, HANGS };
 
 static struct {
 	enum how how;
-	unsigned int asked;
+	atomic_uint asked;
 	uint64_t later;
 	unsigned int hang_ms; /* HANGS: until so long after start_ns; 0: for ever */
 } node[NODES];
