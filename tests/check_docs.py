@@ -13,7 +13,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ('common', 'datanode', 'client', 'namenode-shim', 'fuse', 'tools', 'tests', 'docs')
-REFERENCE = ('design.md', 'namenode.md', 'store.md', 'client.md', 'fuse.md', 'erasure.md')  # the others tell of others' code, too
+REFERENCE = ('design.md', 'namenode.md', 'store.md', 'client.md', 'fuse.md', 'erasure.md', 'locks.md')  # the others tell of others' code, too
 PAGES = [p for p in (*ROOT.glob('*.md'), *ROOT.glob('docs/*.md'), *ROOT.glob('docs/design/*.md'), *(ROOT / 'docs/reference' / n for n in REFERENCE), ROOT / 'tests/README.md')
          if p.exists()]
 PATH = re.compile(r'(?<![\w/.$-])(?:%s)/[\w./-]+' % '|'.join(FOLDERS))

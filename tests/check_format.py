@@ -14,7 +14,7 @@ VERSION = '14'  # other versions lay out some lines in another way
 COLUMNS = 100
 sources = sorted(p for f in FOLDERS for p in (ROOT / f).rglob('*.[ch]'))
 pages = [p for p in (*ROOT.glob('*.md'), *ROOT.glob('docs/*.md'), *ROOT.glob('docs/design/*.md'),
-                     *(ROOT / 'docs/reference' / n for n in ('namenode.md', 'store.md', 'client.md', 'fuse.md', 'erasure.md')), ROOT / 'tests/README.md')
+                     *(ROOT / 'docs/reference' / n for n in ('namenode.md', 'store.md', 'client.md', 'fuse.md', 'erasure.md', 'locks.md')), ROOT / 'tests/README.md')
          if p.exists()]
 bad = []
 
