@@ -153,8 +153,10 @@ static bool callers_end(struct node *n)
 	for (uint32_t ms = 0; !n->callers_ended; ms += TICK_MS) {
 		nanosleep(&(struct timespec){.tv_nsec = TICK_MS * NS_PER_MS}, NULL);
 		stuck_ms = store_is_stuck(n->dn.store) ? stuck_ms + TICK_MS : 0;
-		if (stuck_ms >= STUCK_MS || ms >= CALLERS_MS)
+		if (stuck_ms >= STUCK_MS || ms >= CALLERS_MS) {
+			pthread_detach(t); /* the process ends without it */
 			return false;
+		}
 	}
 	pthread_join(t, NULL);
 	return true;

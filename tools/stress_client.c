@@ -312,6 +312,7 @@ int main(int argc, char **argv)
 		w->want = malloc(STEP + 2 * WORD);
 		if (!w->got || !w->want || pthread_create(&w->thread, NULL, stress_work, w))
 			abort();
+		pthread_detach(w->thread); /* nobody joins one that may be stuck */
 	}
 	wait_all();
 	report();
