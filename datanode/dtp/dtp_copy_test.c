@@ -170,6 +170,36 @@ static void a_copy_that_is_answered_too_early_ends(void **state)
 	assert_int_equal(pool_slots_out(pool), 0);
 }
 
+/* The NameNode ordered it when the block was complete. A client's pipeline has it copied as it is. */
+static void what_is_being_written_again_is_not_copied_for_the_namenode(void **state)
+{
+	const struct fake_opts good = stream(1);
+
+	(void)state;
+	for (int repair = 0; repair < 2; repair++) {
+		const int64_t id = next_id++;
+		struct transfer_params tp = {.bp = bp, .block = {id, 1000, 300}, .target_count = 1};
+		int rc = 1;
+
+		put_write(id, false);
+		put_packet(0, 0, 300, false, false);
+		peer_run(&good, 1);
+		run_until_ended(1);
+		tp.targets = calloc(1, sizeof(*tp.targets));
+		assert_non_null(tp.targets);
+		if (repair)
+			snprintf(tp.client, sizeof(tp.client), "client");
+		hop.fault = HOP_ANSWERS_EARLY;
+		hop.opened = false;
+		assert_int_equal(transfer_open(&core, &tp, transfer_ended, &rc), 0);
+		for (int i = 0; i < 600 && rc == 1; i++)
+			fix_run(100);
+		assert_int_equal(rc, repair ? -EPROTO : -ESTALE);
+		assert_int_equal(hop.opened, repair);
+		everything_comes_back();
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -178,6 +208,7 @@ int main(void)
 		cmocka_unit_test(a_copy_whose_target_takes_nothing_ends_while_others_wait),
 		cmocka_unit_test(a_copy_whose_target_is_slow_goes_on_while_others_wait),
 		cmocka_unit_test(a_copy_that_is_answered_too_early_ends),
+		cmocka_unit_test(what_is_being_written_again_is_not_copied_for_the_namenode),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
