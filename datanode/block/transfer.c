@@ -163,8 +163,8 @@ static void on_opened(struct read_sink *s, int rc, const struct read_info *info,
 		tr_fail(t, rc, "open the replica");
 		return;
 	}
-	/* The NameNode ordered a copy of a finished block. Of one that somebody appends to since, it
-	 * would be a finalized replica with the new stamp and some of its bytes. */
+	/* The NameNode ordered a copy of a finished block. Of one that somebody appends to since,
+	 * it would be a finalized replica with the new stamp and some of its bytes. */
 	if (!t->write.client[0] && info->state != REPLICA_FINALIZED) {
 		err_set(&t->err, -ESTALE, "the block is being written again");
 		tr_fail(t, -ESTALE, "copy");

@@ -170,7 +170,8 @@ static void a_copy_that_is_answered_too_early_ends(void **state)
 	assert_int_equal(pool_slots_out(pool), 0);
 }
 
-/* The NameNode ordered it when the block was complete. A client's pipeline has it copied as it is. */
+/* The NameNode ordered it when the block was complete. A client's pipeline has it copied as it is.
+ */
 static void what_is_being_written_again_is_not_copied_for_the_namenode(void **state)
 {
 	const struct fake_opts good = stream(1);
