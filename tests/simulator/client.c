@@ -512,8 +512,8 @@ static const char *look_at_bytes(const struct file *f, const char *path)
 	snprintf(text, sizeof(text), "has %zu bytes, of %lu flushed, %lu synced, %lu written%s%s",
 		 n, (unsigned long)f->flushed, (unsigned long)f->synced, (unsigned long)f->most,
 		 rc ? ": " : "", rc ? err.text : "");
-	if (rc && ledger->rotten && (f->striped || f->replication == 1))
-		return NOT_PROMISED; /* the only replica, or a group without its parity */
+	if (rc && ledger->rotten && (f->striped || f->replication == 1 || f->frozen))
+		return NOT_PROMISED; /* may be the only replica; a group without its parity */
 	return n >= least(f) && f->crashes != ledger->crashes && n <= f->most ? NOT_PROMISED : text;
 }
 
