@@ -100,6 +100,26 @@ static void a_sync_covers_what_was_there_when_it_began(void **state)
 	end();
 }
 
+/* The next piece is there, and its bytes are not in the file. */
+static void a_sync_does_not_cover_what_is_not_in_the_file(void **state)
+{
+	(void)state;
+	begin((struct begin){.chain = false});
+	disk.hold_writes = true;
+	send_piece(0, 0, 4096, (struct how){.sync = true});
+	await(disk.writes_held == 1);
+	send_piece(1, 4096, 4096, (struct how){.sync = true});
+	sem_post(&write_go);
+	await(sender.acked == 0 && disk.writes_held == 2);
+	assert_int_equal(disk.asked[DATA], 1);
+	disk.hold_writes = false;
+	sem_post(&write_go);
+	await(sender.acked == 1);
+	assert_int_equal(disk.asked[DATA], 2);
+	assert_int_equal(disk.asked[META], 2);
+	end();
+}
+
 /* ---- the checksum of a chunk that is begun ---- */
 
 static uint32_t crc_of(uint32_t from, uint32_t to)
@@ -304,6 +324,7 @@ int main(void)
 		cmocka_unit_test(a_part_that_cannot_be_synced_fails_the_write),
 		cmocka_unit_test(a_sync_begins_when_its_bytes_are_in_the_file),
 		cmocka_unit_test(a_sync_covers_what_was_there_when_it_began),
+		cmocka_unit_test(a_sync_does_not_cover_what_is_not_in_the_file),
 		cmocka_unit_test(a_synced_checksum_is_replaced_when_the_next_bytes_are_on_the_disk),
 		cmocka_unit_test(an_append_replaces_it_likewise),
 		cmocka_unit_test(it_stays_when_the_next_bytes_cannot_be_synced),
