@@ -195,15 +195,21 @@ static int read_of(struct fix *f, int64_t id)
 	return rc;
 }
 
+/* Of whole chunks, or with a CRC of its end to be held. */
 static void what_waits_for_its_recovery_is_not_read(void **state)
 {
+	static const uint64_t len[] = {1024, LEN};
 	struct fix *f = *state;
 
-	make(f, 10, OPEN);
-	assert_int_equal(read_of(f, 10), 0);
+	for (int i = 0; i < 2; i++) {
+		replica_write_close(make_rbw(f, 10 + i, GS, len[i]), false);
+		assert_int_equal(read_of(f, 10 + i), 0);
+	}
 	fix_reopen(f);
-	assert_state(f, 10, REPLICA_RWR, GS, LEN);
-	assert_int_equal(read_of(f, 10), -ENOENT);
+	for (int i = 0; i < 2; i++) {
+		assert_state(f, 10 + i, REPLICA_RWR, GS, len[i]);
+		assert_int_equal(read_of(f, 10 + i), -ENOENT);
+	}
 }
 
 /* The deletion before it waits for a writer, and so its files are there still. */
