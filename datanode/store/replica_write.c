@@ -321,8 +321,6 @@ static int open_new(struct block_pool *bp, struct write_request *q, struct repli
 	if (!sl)
 		return slice_choose_for(bp, q, q->block.len, q->tried, err) ? REPLICA_ELSEWHERE
 									    : -ENOSPC;
-	if (sl->vol->failed)
-		return REPLICA_ELSEWHERE;
 	rc = open_new_in(bp, q, sl, ret, err);
 	if (q->clears || (!replica_blames_volume(rc) && rc != -ENOSPC))
 		return rc;

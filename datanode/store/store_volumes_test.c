@@ -277,6 +277,29 @@ static void a_writer_does_not_join_a_volume_that_went_out_of_service_meanwhile(v
 	assert_readable(f, 5, 1002, 100);
 }
 
+/* It was chosen for a new replica a moment before. */
+static void a_volume_that_went_out_of_service_meanwhile_takes_no_new_replica(void **state)
+{
+	struct fix *f = *state;
+	struct write_request q = create_request(5, 1001);
+	struct replica_writer *w = NULL;
+	struct storage_info a;
+	char cmd[512];
+
+	store_volume_info(f->s, 0, f->bp, &a);
+	assert_int_equal(replica_write_volume(f->bp, &q), 0);
+	(void)snprintf(cmd, sizeof(cmd), "mv %s %s.gone", f->vol[0], f->vol[0]);
+	assert_int_equal(system(cmd), 0);
+	store_volume_suspect(f->s, a.uuid);
+	assert_int_equal(f->seen.failed, 1);
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), REPLICA_ELSEWHERE);
+	assert_null(w);
+	assert_int_equal(replica_write_volume(f->bp, &q), 1);
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+	assert_int_equal(w->volume, 1);
+	replica_write_close(w, false);
+}
+
 /* Each step of an opening asks the disk whose number replica_write_volume() has said, and no other
  * one. */
 static void a_replica_is_opened_step_by_step_where_its_disk_is(void **state)
@@ -489,6 +512,7 @@ int main(void)
 		T2(a_dead_volume_goes_out_of_service_and_the_others_stay),
 		T2(writers_of_a_directory_that_vanished_go_to_the_others),
 		T2(a_writer_does_not_join_a_volume_that_went_out_of_service_meanwhile),
+		T2(a_volume_that_went_out_of_service_meanwhile_takes_no_new_replica),
 		T2(a_replica_is_opened_step_by_step_where_its_disk_is),
 		T2(deletions_of_blocks_in_use_hold_up_no_other_volume),
 		T2(a_directory_that_vanished_is_a_failed_volume_at_once),
