@@ -167,11 +167,13 @@ enum op_kind {
 	OP_REMOVE,
 	OP_REMOVE_DIR,
 	OP_RENAME,
+	OP_LENGTH, /* of a file that was written out */
 };
 
 struct disk_op {
 	enum op_kind kind;
-	uint64_t dir, to_dir, ino; /* ino: of what is removed or replaced; 0: nothing */
+	uint64_t dir, to_dir, ino; /* ino: of what is removed, replaced or longer; 0: nothing */
+	uint64_t length;           /* that it had */
 	char *path, *to;
 };
 
@@ -191,7 +193,8 @@ static void op_drop(struct disk_op *op)
 {
 	if (op->ino)
 		unkeep(find(op->ino, true));
-	world_free(op->path, strlen(op->path) + 1);
+	if (op->path)
+		world_free(op->path, strlen(op->path) + 1);
 	if (op->to)
 		world_free(op->to, strlen(op->to) + 1);
 }
@@ -266,17 +269,51 @@ void disk_note_rename(const char *from, uint64_t from_dir, const char *to, uint6
 				.to = copy(to)});
 }
 
-void disk_note_sync(uint64_t ino)
+static uint64_t length_of(int fd)
 {
-	struct disk_log *l = log_of(world->proc[world->thread[sim_me].proc].machine);
+	struct stat64 st;
+
+	return REAL(fstat64)(fd, &st) ? 0 : (uint64_t)st.st_size;
+}
+
+void disk_note_write_out(int fd, uint64_t ino)
+{
+	const struct machine *m = &world->machine[world->proc[world->thread[sim_me].proc].machine];
 	struct dfile *f = find(ino, false);
+	char path[64];
+
+	if (!m->ordered || !f || !f->dirty)
+		return;
+	if (length_of(fd) != f->size) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		keep(f, path, true);
+		op_add((struct disk_op){.kind = OP_LENGTH, .ino = ino, .length = f->size});
+	}
+	make_clean(f);
+}
+
+/* The first @n operations are committed by a sync of @ino. */
+static uint32_t count_committed(const struct disk_log *l, uint64_t ino, bool all)
+{
 	uint32_t n = l->count;
+
+	while (n && l->op[n - 1].dir != ino && l->op[n - 1].to_dir != ino &&
+	       (l->op[n - 1].kind != OP_LENGTH || l->op[n - 1].ino != ino))
+		n--;
+	return n && all ? l->count : n;
+}
+
+void disk_note_sync(int fd, uint64_t ino)
+{
+	const uint32_t machine = world->proc[world->thread[sim_me].proc].machine;
+	const bool ordered = world->machine[machine].ordered;
+	struct disk_log *l = log_of(machine);
+	struct dfile *f = find(ino, false);
+	const bool longer = f && f->dirty && length_of(fd) != f->size;
 
 	if (f)
 		make_clean(f);
-	while (n && l->op[n - 1].dir != ino && l->op[n - 1].to_dir != ino)
-		n--;
-	commit(l, n);
+	commit(l, ordered && longer ? l->count : count_committed(l, ino, ordered));
 }
 
 void disk_note_sync_all(void)
@@ -302,6 +339,7 @@ static void bring_back(uint64_t ino, const char *path)
 
 static void undo(const struct disk_op *op)
 {
+	char grave[128];
 	int rc = 0;
 
 	switch (op->kind) {
@@ -317,6 +355,10 @@ static void undo(const struct disk_op *op)
 	case OP_REMOVE_DIR:
 		rc = REAL(mkdir)(op->path, 0700);
 		break;
+	case OP_LENGTH:
+		grave_path(grave, op->ino);
+		rc = REAL(truncate64)(grave, (off_t)op->length);
+		break;
 	case OP_RENAME:
 		rc = REAL(rename)(op->to, op->path);
 		if (op->ino)
@@ -324,7 +366,8 @@ static void undo(const struct disk_op *op)
 		break;
 	}
 	if (rc)
-		fprintf(stderr, "sim: undo %d %s: %s\n", op->kind, op->path, strerror(errno));
+		fprintf(stderr, "sim: undo %d %s: %s\n", op->kind, op->path ? op->path : "",
+			strerror(errno));
 }
 
 /* The length that the disk knows: the old one, the new one, or between. */
@@ -374,6 +417,8 @@ static void forget(struct dfile *f, uint64_t *bytes)
 		for (uint64_t p = 0; p * PAGE < (uint64_t)st.st_size; p++) {
 			const bool old = p < f->pages && f->page[p];
 
+			if (world->machine[f->machine].ordered && !old)
+				continue; /* it is longer when its bytes are there */
 			if ((old || (p + 1) * PAGE > f->size) && !(p * PAGE < f->size && !old) &&
 			    lose(fd, p, old ? f->page[p] : NULL))
 				*bytes += PAGE;
@@ -392,12 +437,12 @@ void disk_crash(uint32_t machine, uint64_t *bytes, uint64_t *names)
 	struct disk_log *l = log_of(machine);
 	const uint32_t keep_ops = (uint32_t)(one_in(3) ? l->count : chance(l->count + 1));
 
+	for (struct dfile *f = world->newest_file; f; f = f->older)
+		if (f->machine == machine && f->dirty)
+			forget(f, bytes);
 	for (uint32_t i = l->count; i-- > keep_ops;) {
 		undo(&l->op[i]);
 		++*names;
 	}
-	for (struct dfile *f = world->newest_file; f; f = f->older)
-		if (f->machine == machine && f->dirty)
-			forget(f, bytes);
 	commit(l, l->count);
 }

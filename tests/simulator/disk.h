@@ -11,6 +11,8 @@
  *
  * As strict as POSIX for bytes: only a sync of the file keeps them. As strict as a journal for
  * names: they are kept in order, and a sync of a directory keeps what came before, elsewhere too.
+ * On a machine whose disk is ordered, lengths of files that were written out are in that order, too,
+ * and each sync that has to commit commits all that came before it.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,8 +21,9 @@ struct dfile;
 
 /** All of these are for the machine of the calling process. */
 void disk_note_write(int fd, uint64_t ino, uint64_t from, uint64_t len);
-void disk_note_size(int fd, uint64_t ino); /* before a change of length */
-void disk_note_sync(uint64_t ino);
+void disk_note_size(int fd, uint64_t ino);      /* before a change of length */
+void disk_note_write_out(int fd, uint64_t ino); /* sync_file_range() that waits */
+void disk_note_sync(int fd, uint64_t ino);
 void disk_note_sync_all(void);
 void disk_note_make(const char *path, uint64_t dir, bool is_dir);
 /** Before it is done; the file or empty directory is there. */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -143,7 +144,7 @@ static ssize_t written(int fd, ssize_t rc)
 	if (rc < 0)
 		return -errno;
 	if (files[fd].dsync)
-		disk_note_sync(files[fd].ino);
+		disk_note_sync(fd, files[fd].ino);
 	return rc;
 }
 
@@ -170,7 +171,7 @@ int disk_sync(int fd)
 	if (one_in(sim_machine()->errors))
 		return -EIO;
 	if (track_has(fd))
-		disk_note_sync(files[fd].ino);
+		disk_note_sync(fd, files[fd].ino);
 	return 0;
 }
 
@@ -270,7 +271,17 @@ int syncfs(int fd)
 
 int sync_file_range(int fd, off_t at, off_t n, unsigned flags)
 {
-	return sim_enter() && track_has(fd) ? 0 : REAL(sync_file_range)(fd, at, n, flags);
+	int rc;
+
+	if (!sim_enter() || !track_has(fd))
+		return REAL(sync_file_range)(fd, at, n, flags);
+	if (!(flags & SYNC_FILE_RANGE_WAIT_AFTER))
+		return 0;
+	rc = takes(300 * US);
+	if (rc)
+		return set_errno(rc);
+	disk_note_write_out(fd, files[fd].ino);
+	return 0;
 }
 
 int ftruncate64(int fd, off_t n)
@@ -511,6 +522,24 @@ int futimens(int fd, const struct timespec t[2])
 	return sim_enter() && track_has(fd) ? 0 : REAL(futimens)(fd, t);
 }
 
+/* What says of a file system that it is ext4 with a journal. */
+ssize_t readlink(const char *path, char *buf, size_t n)
+{
+	static const char device[] = "../../simulated";
+
+	if (!sim_enter() || strncmp(path, "/sys/dev/block/", 15))
+		return REAL(readlink)(path, buf, n);
+	memcpy(buf, device, sizeof(device) - 1 < n ? sizeof(device) - 1 : n);
+	return sizeof(device) - 1;
+}
+
+int access(const char *path, int mode)
+{
+	if (sim_enter() && !strcmp(path, "/sys/fs/ext4/simulated/journal_task"))
+		return 0;
+	return REAL(access)(path, mode);
+}
+
 int fstatvfs64(int fd, struct statvfs64 *s)
 {
 	const int rc = REAL(fstatvfs64)(fd, s);
@@ -539,6 +568,8 @@ int fstatfs64(int fd, struct statfs64 *s)
 
 	if (rc || !sim_enter())
 		return rc;
+	if (track_has(fd) && sim_machine()->ordered)
+		s->f_type = EXT4_SUPER_MAGIC;
 	s->f_blocks = DISK_BYTES / (uint64_t)s->f_bsize;
 	s->f_bfree = s->f_bavail = sim_machine()->full ? 0 : s->f_blocks / 2;
 	return 0;

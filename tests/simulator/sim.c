@@ -88,7 +88,8 @@ static int make_world(struct history *h)
 	snprintf(world->dir, sizeof(world->dir), "%s", h->dir);
 	world->machine_count = MACHINES;
 	for (uint32_t m = 0; m < MACHINES; m++) {
-		world->machine[m] = (struct machine){.up = true, .slow = 1, .ip = 0x0a000001 + m};
+		world->machine[m] = (struct machine){
+			.up = true, .slow = 1, .ip = 0x0a000001 + m, .ordered = one_in(2)};
 		h->proc[m] = -1;
 		for (uint32_t k = 0; k < MACHINES; k++)
 			world->latency[m][k] = 50 * US + chance(400 * US);

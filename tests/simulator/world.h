@@ -78,11 +78,12 @@ struct proc {
 
 struct machine {
 	bool up;
-	uint32_t life;   /* times it was started */
-	uint32_t ip;     /* in host order */
-	uint64_t wall;   /* what its clock is ahead by */
-	uint32_t slow;   /* its disk takes so many times as long; 0: does not answer */
-	bool full;       /* its disk */
+	uint32_t life; /* times it was started */
+	uint32_t ip;   /* in host order */
+	uint64_t wall; /* what its clock is ahead by */
+	uint32_t slow; /* its disk takes so many times as long; 0: does not answer */
+	bool ordered;  /* its disk has ext4 with a journal that keeps the order; else another one */
+	bool full;     /* its disk */
 	uint32_t errors; /* 1 in so many calls to its disk fails; 0: none */
 	struct waiters disk;
 };
