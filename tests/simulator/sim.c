@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,6 +44,7 @@ static const char usage[] =
 	"The exit status is 1 then.\n";
 
 #define PATIENCE_S 600
+#define NEED_BYTES (512u << 20)
 #define STUCK_TICKS 1000 /* of 20 ms */
 
 struct totals {
@@ -449,6 +451,17 @@ static void take_option(struct wish *w, int c)
 	}
 }
 
+/* Exit status 77, and why: meson counts it as skipped. */
+static void need_memory(void)
+{
+	struct statvfs s;
+
+	if (!statvfs("/dev/shm", &s) && s.f_bavail * s.f_frsize >= NEED_BYTES)
+		return;
+	printf("SKIP: a history needs %u MiB in /dev/shm\n", NEED_BYTES >> 20);
+	exit(77);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -474,6 +487,7 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "vh", options, NULL)) >= 0)
 		take_option(&w, c);
+	need_memory();
 	where(&w.first);
 	on_one_cpu(w.cpu);
 	began = real_ns();
