@@ -138,6 +138,7 @@ static bool create(struct me *me, struct handle *h)
 			   .owner = me->k,
 			   .open = true,
 			   .crashes = ledger->crashes,
+			   .starts = ledger->starts,
 			   .stretches = 1,
 			   .stretch[0] = {0, mix(ledger->salt += 1000)}};
 	name_of(f->number, path);
@@ -250,6 +251,7 @@ static void append(struct me *me, struct handle *h)
 	f->owner = me->k;
 	f->open = true;
 	f->crashes = ledger->crashes;
+	f->starts = ledger->starts;
 	name_of(f->number, path);
 	begins(me, f, "append");
 	if (ends(me,
@@ -282,6 +284,7 @@ static void cut(struct me *me)
 	to = pick(me, f->most + 1);
 	f->flushed = f->synced = to;
 	f->crashes = ledger->crashes;
+	f->starts = ledger->starts;
 	f->open = true;
 	name_of(f->number, path);
 	begins(me, f, "truncate");
@@ -471,9 +474,9 @@ static void *work(void *arg)
 
 /* ---- the check at the end ---- */
 
-/* Bytes behind those that were synced, after a power cut of their nodes; and those of an only
- * replica that rots. HDFS does not promise that they can be read, nor that they can not. */
-static const char NOT_PROMISED[] = "cannot be read";
+/* Bytes behind those that were synced, after a power cut of their nodes; those of an only replica
+ * that rots; the end of such a file. HDFS does not promise them, nor the opposite. */
+static const char NOT_PROMISED[] = "is not whole";
 
 static uint64_t least(const struct file *f)
 {
@@ -517,6 +520,16 @@ static const char *look_at_bytes(const struct file *f, const char *path)
 	return n >= least(f) && f->crashes != ledger->crashes && n <= f->most ? NOT_PROMISED : text;
 }
 
+static bool has_what_was_synced(const struct file *f, const char *path)
+{
+	static uint8_t buf[LARGEST + 1];
+	struct dfs_err err;
+	size_t n;
+
+	(void)read_all(path, buf, sizeof(buf), &n, &err);
+	return n >= f->synced && good_bytes(f, buf, n) == n;
+}
+
 static const char *look(struct file *f, uint32_t number, bool must)
 {
 	struct dfs_err err;
@@ -534,6 +547,11 @@ static const char *look(struct file *f, uint32_t number, bool must)
 		f->asked = now_ns();
 		(void)dfs_recover_lease(fs, path, &closed, &err);
 	}
+	/* Bytes that only machines had which lost their power, and the NameNode was started since:
+	 * it cannot know whether another node has them, and waits for an administrator. */
+	if (f->crashes != ledger->crashes && f->starts != ledger->starts &&
+	    has_what_was_synced(f, path))
+		return NOT_PROMISED;
 	return "is not closed";
 }
 

@@ -196,6 +196,7 @@ void cluster_start(struct history *h, uint32_t machine)
 {
 	if (h->proc[machine] >= 0 || !world->machine[machine].up)
 		return;
+	h->ledger->starts += machine == 0;
 	h->proc[machine] = spawn(h, machine, program(h, machine));
 }
 

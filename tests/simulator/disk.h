@@ -11,8 +11,8 @@
  *
  * As strict as POSIX for bytes: only a sync of the file keeps them. As strict as a journal for
  * names: they are kept in order, and a sync of a directory keeps what came before, elsewhere too.
- * On a machine whose disk is ordered, lengths of files that were written out are in that order, too,
- * and each sync that has to commit commits all that came before it.
+ * On a machine whose disk is ordered, lengths of files that were written out are in that order,
+ * too, and each sync that has to commit commits all that came before it.
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -41,6 +41,7 @@ struct file {
 	bool open;        /* a writer has it, or had it when it died */
 	bool frozen;      /* what is in it is not known well enough to go on writing */
 	uint32_t crashes; /* of machines, when it was opened for writing */
+	uint32_t starts;  /* of the NameNode, likewise */
 	/* bytes that must be there if no machine crashed since; that must be there; that may be */
 	uint64_t flushed, synced, most;
 	uint32_t stretches;
@@ -57,7 +58,7 @@ struct worker {
 struct ledger {
 	uint64_t salt;
 	uint32_t next_number;
-	uint32_t crashes;
+	uint32_t crashes, starts;
 	bool rotten; /* a byte of a replica has changed on one machine */
 	bool stop;   /* clients end */
 	uint64_t ops, failed_ops, bytes, checks;
