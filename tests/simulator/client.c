@@ -515,8 +515,10 @@ static const char *look_at_bytes(const struct file *f, const char *path)
 	snprintf(text, sizeof(text), "has %zu bytes, of %lu flushed, %lu synced, %lu written%s%s",
 		 n, (unsigned long)f->flushed, (unsigned long)f->synced, (unsigned long)f->most,
 		 rc ? ": " : "", rc ? err.text : "");
-	if (rc && ledger->rotten && (f->striped || f->replication == 1 || f->frozen))
-		return NOT_PROMISED; /* may be the only replica; a group without its parity */
+	/* It may be the only replica, or a group without its parity; and a recovery takes the
+	 * shortest one, which ends before the byte that changed. */
+	if (ledger->rotten && (f->striped || f->replication == 1 || f->frozen))
+		return NOT_PROMISED;
 	return n >= least(f) && f->crashes != ledger->crashes && n <= f->most ? NOT_PROMISED : text;
 }
 
