@@ -112,6 +112,60 @@ static void a_block_on_no_node_is_missing_once_the_unwritten_one_behind_it_is_dr
 	closed_without_the_first_block(&w, first);
 }
 
+/* What another node has reported of the block, how it was judged then, and whether it is asked. */
+static const struct other {
+	int stamp; /* newer by so much */
+	bool corrupt, damaged, asked;
+} others[] = {
+	{0, false, false, true},   {1, false, false, true},
+	{1, true, false, true}, /* of an earlier recovery, whose end was never heard of */
+	{1, true, true, false}, /* its bytes are wrong */
+	{0, true, false, false},   {-1, true, false, false},
+	{-1, false, false, false}, /* of the time before the block got its stamp */
+};
+static const struct other *other;
+
+static void add_other(struct world *w)
+{
+	const struct dn_ident id = {"dn2", "127.0.0.2", "host", "3.4.2", 9000, 1, 2, 0};
+	struct blk *b = blocks_find(&w->nn->blocks, w->block.id);
+	const struct block has = {b->b.id, b->b.gs + (uint64_t)other->stamp, FILE_LEN};
+	struct storage *st;
+	struct dn *dn;
+
+	assert_int_equal(datanodes_register(&w->nn->dns, &id, &dn), 0);
+	st = dn_storage_add(dn, "DS2", STORAGE_DISK);
+	blocks_report(&w->nn->blocks, st, &has, REPLICA_RBW, false, 0);
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (b->rep[i].st == st) {
+			b->rep[i].corrupt = other->corrupt;
+			b->rep[i].damaged = other->damaged;
+		}
+}
+
+static void recovery_asks_who_may_have_bytes_that_it_needs(void **state)
+{
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+		other = &others[i];
+		world_init(&w, true);
+		report(&w);
+		recovered_init(&w, &r);
+		assert_int_equal(nn_start(w.nn), 0);
+		call_in_turn(&w, 0, "append", &r.append);
+		on_writer(&w, add_other);
+		call_in_turn(&w, 1, "recoverLease", &r.recover);
+		nn_stop(w.nn);
+		if (blocks_find(&w.nn->blocks, w.block.id)->open->ntargets !=
+		    1 + (uint32_t)other->asked)
+			fail_msg("row %zu", i);
+		world_fini(&w);
+	}
+}
+
 /* Nodes may end it while the NameNode is away: a report of the old stamp must not complete it. */
 static void a_block_that_is_recovered_is_not_committed(void **state)
 {
@@ -550,6 +604,7 @@ int main(void)
 			a_block_on_no_node_is_missing_once_the_lease_of_its_file_is_recovered),
 		cmocka_unit_test(
 			a_block_on_no_node_is_missing_once_the_unwritten_one_behind_it_is_dropped),
+		cmocka_unit_test(recovery_asks_who_may_have_bytes_that_it_needs),
 		cmocka_unit_test(a_block_that_is_recovered_is_not_committed),
 		cmocka_unit_test(a_block_on_no_node_is_missing_once_the_one_behind_it_is_recovered),
 		cmocka_unit_test(a_block_recovered_on_a_node_that_died_meanwhile_is_missing),
