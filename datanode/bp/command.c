@@ -48,9 +48,8 @@ static bool can_transfer(struct bp_actor *a, const struct block *b, struct block
 	struct replica_info i;
 	char text[160];
 
-	if (!replica_get(bp, b->id, &i) && i.block.gs >= b->gs &&
-	    (i.state == REPLICA_FINALIZED || i.state == REPLICA_RBW)) {
-		if (i.state != REPLICA_FINALIZED || i.block.len >= b->len)
+	if (!replica_get(bp, b->id, &i) && i.block.gs >= b->gs && i.state == REPLICA_FINALIZED) {
+		if (i.block.len >= b->len)
 			return true;
 		report_on_bad(a, i.storage_uuid, b);
 		return false;

@@ -370,6 +370,24 @@ static void a_block_that_is_synced_now_is_on_the_disk(void **state)
 	}
 }
 
+/* A client that does not say so at the end, as stock ones, where blocks are not synced by rule. */
+static void what_was_synced_once_is_synced_at_its_end(void **state)
+{
+	struct fix *f = *state;
+
+	make_finalized(f, 1, 1001, 10);
+	for (int64_t hsync = 0; hsync < 2; hsync++) {
+		struct replica_writer *w = make_rbw(f, 10 + hsync, 1001, 700);
+
+		if (hsync)
+			assert_int_equal(replica_sync_dir(w), 0);
+		watch(f, false);
+		assert_int_equal(replica_finalize(w, 700, SYNC_NEVER, NULL, &f->err), 0);
+		assert_int_equal(disk.synced, hsync ? 2 : 0);
+		assert_int_equal(disk.named, hsync ? 1 : 0);
+	}
+}
+
 static void the_name_of_a_replica_being_written_is_synced_once(void **state)
 {
 	struct fix *f = *state;
@@ -614,6 +632,7 @@ int main(void)
 		TEST(each_directory_of_a_batch_is_synced),
 		TEST(who_asks_does_not_wait_for_the_next_round),
 		TEST(a_block_that_is_synced_now_is_on_the_disk),
+		TEST(what_was_synced_once_is_synced_at_its_end),
 		TEST(the_name_of_a_replica_being_written_is_synced_once),
 		TEST(who_asks_is_answered_when_it_is_on_the_disk),
 		TEST(an_answer_covers_what_was_finished_before),

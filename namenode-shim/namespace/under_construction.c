@@ -221,6 +221,12 @@ static bool is_up_for_long(const struct nn *nn)
 		clock_mono_ns() - nn->safe.left_ns > nn->set.redundancy_delay_ms * NS_PER_MS);
 }
 
+/* What has not registered since the start would be dead. */
+static bool is_past_silence(const struct nn *nn)
+{
+	return clock_mono_ns() - nn->safe.left_ns > nn->dns.dead_after_ns;
+}
+
 /* Nothing of the last block can be anywhere: no pipeline was set up, no node reported it. Nodes
  * that are lost may come back with it. Of a group HDFS gives up fewer pipelines than data units:
  * nothing of them can be read. */
@@ -271,10 +277,12 @@ static bool is_hopeless_group(const struct nn *nn, const struct inode_block *las
 	const struct blk_open *o = b->open;
 
 	return blk_ec(b) && !last->b.len && o && o->recovery_id && !o->nlost &&
-	       clock_mono_ns() >= o->recovery_until_ns && !has_replicas(b) && is_up_for_long(nn);
+	       clock_mono_ns() >= o->recovery_until_ns && !has_replicas(b) && !nn->safe.on &&
+	       (o->pipeline || is_past_silence(nn));
 }
 
-/* As many nodes have a replica as the file has: its pipeline had no others. */
+/* As many nodes have a replica as the file has: its pipeline had no others, unless the replication
+ * was lowered meanwhile or a node was replaced by a writer who died before he could say so. */
 static bool have_all_reported(const struct inode *n, const struct blk *b)
 {
 	uint32_t found = 0;
@@ -296,10 +304,9 @@ bool uc_is_lost(const struct nn *nn, const struct inode *n, const struct blk *b)
 	 * finalized, but for a power cut, and no recovery has given them a newer stamp: one that
 	 * comes back later is good in a closed file, too. */
 	if (!o->pipeline && !o->ntargets)
-		return b->state == BLK_COMMITTED && !o->told &&
-		       clock_mono_ns() - nn->safe.left_ns > nn->dns.dead_after_ns;
+		return b->state == BLK_COMMITTED && !o->told && is_past_silence(nn);
 	if (!o->pipeline)
-		return have_all_reported(n, b);
+		return have_all_reported(n, b) && is_past_silence(nn);
 	if (o->nlost || o->ntargets < o->pipeline)
 		return false;
 	for (uint32_t i = 0; i < o->ntargets; i++)

@@ -464,6 +464,10 @@ static void all_replicas_being_empty_it_is_lost_after_a_start_too(void **state)
 	assert_true(calls[2].rc < 0);
 	is_open(&w);
 	on_writer(&w, find_empty_and_start_anew);
+	say_nobody_has_it(&w, &r, b, 2); /* so may one that did not register yet */
+	assert_true(calls[2].rc < 0);
+	is_open(&w);
+	w.nn->dns.dead_after_ns = 0;
 	say_nobody_has_it(&w, &r, b, 3);
 	assert_int_equal(calls[3].rc, 0);
 	is_closed_and_missing(&w, b);
