@@ -344,6 +344,12 @@ static void delete_file(struct me *me)
 
 /* ---- reading ---- */
 
+/* Bytes that must be there. */
+static uint64_t least(const struct file *f)
+{
+	return f->crashes == ledger->crashes ? f->flushed : f->synced;
+}
+
 /* The number of bytes at the beginning that are right. */
 static uint64_t good_bytes(const struct file *f, const uint8_t *buf, uint64_t n)
 {
@@ -393,12 +399,13 @@ static void read_file(struct me *me)
 	char path[32];
 	size_t n;
 	uint64_t good;
+	int rc;
 
 	if (f->state != IS_THERE || f->frozen || f->may_name)
 		return;
 	name_of(f->number, path);
 	begins(me, f, "read");
-	(void)ends(me, read_all(path, buf, sizeof(buf), &n, &err), &err);
+	rc = ends(me, read_all(path, buf, sizeof(buf), &n, &err), &err);
 	if (f->number != before.number || f->stretches != before.stretches || f->state != IS_THERE)
 		return;
 	ledger->checks++;
@@ -406,6 +413,9 @@ static void read_file(struct me *me)
 	if (good != n)
 		wrong("byte %lu of /f/%u is not its own (%zu bytes read)", (unsigned long)good,
 		      f->number, n);
+	if (!rc && n < least(&before))
+		wrong("a reader of /f/%u sees %zu bytes, %lu were flushed, %lu synced", f->number,
+		      n, (unsigned long)before.flushed, (unsigned long)before.synced);
 }
 
 /* ---- the life of a worker ---- */
@@ -477,11 +487,6 @@ static void *work(void *arg)
 /* Bytes behind those that were synced, after a power cut of their nodes; those of an only replica
  * that rots; the end of such a file. HDFS does not promise them, nor the opposite. */
 static const char NOT_PROMISED[] = "is not whole";
-
-static uint64_t least(const struct file *f)
-{
-	return f->crashes == ledger->crashes ? f->flushed : f->synced;
-}
 
 /* What is not yet so, in words, or NULL. */
 static const char *look_at_blocks(const char *path)
@@ -557,16 +562,23 @@ static const char *look(struct file *f, uint32_t number, bool must)
 	return "is not closed";
 }
 
+static bool is_there(uint32_t number)
+{
+	struct dfs_stat st;
+	char path[32];
+
+	name_of(number, path);
+	return dfs_stat(fs, path, &st, NULL) == 0;
+}
+
 static const char *look_at(struct file *f)
 {
-	const char *bad;
-
 	if (f->state == NO_FILE)
 		return NULL;
-	bad = look(f, f->number, f->state == IS_THERE && !f->may_name);
-	if (!bad && f->may_name)
-		bad = look(f, f->may_name, false);
-	return bad;
+	/* after a rename without an answer: one of both names */
+	if (f->may_name && is_there(f->may_name))
+		return is_there(f->number) ? "has both names" : look(f, f->may_name, true);
+	return look(f, f->number, f->state == IS_THERE);
 }
 
 /* Names that nobody may see any more. */

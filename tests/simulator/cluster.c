@@ -248,7 +248,7 @@ void cluster_crash(struct history *h, uint32_t machine)
 	machine_sockets_lose(machine);
 	world->machine[machine].up = false;
 	disk_crash(machine, &h->lost_bytes, &h->lost_names);
-	h->ledger->crashes++;
+	h->ledger->crashes += machine >= 1 && machine <= NODES;
 }
 
 void cluster_power(struct history *h, uint32_t machine)

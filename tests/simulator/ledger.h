@@ -40,7 +40,7 @@ struct file {
 	uint32_t replication;
 	bool open;        /* a writer has it, or had it when it died */
 	bool frozen;      /* what is in it is not known well enough to go on writing */
-	uint32_t crashes; /* of machines, when it was opened for writing */
+	uint32_t crashes; /* of data nodes' machines, when it was opened for writing */
 	uint32_t starts;  /* of the NameNode, likewise */
 	/* bytes that must be there if no machine crashed since; that must be there; that may be */
 	uint64_t flushed, synced, most;
