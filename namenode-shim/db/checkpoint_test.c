@@ -35,7 +35,8 @@
 static const char *mark_to_fail;
 /* or that of a checkpoint before it has its name, or of current/ when it has just got it. */
 static const char *_Atomic copy_to_fail, *_Atomic name_to_fail;
-static char mark[128]; /* where it will be */
+static char mark[128];         /* where it will be */
+static atomic_uint mark_syncs; /* of current/ while it is there */
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 int __wrap_fsync(int fd)
@@ -44,6 +45,7 @@ int __wrap_fsync(int fd)
 
 	if (fstat(fd, &st) < 0)
 		return -1;
+	mark_syncs += S_ISDIR(st.st_mode) && !access(mark, F_OK);
 	if (copy_to_fail && !stat(copy_to_fail, &is) && is.st_ino == st.st_ino)
 		copy_to_fail = NULL;
 	else if (name_to_fail && S_ISDIR(st.st_mode) && !access(name_to_fail, F_OK) &&
@@ -359,6 +361,20 @@ static void without_a_checkpoint_lmdb_syncs(void **state)
 	test_db_fini(&d);
 }
 
+static void the_mark_is_on_the_disk_when_it_counts(void **state)
+{
+	struct test_db d;
+
+	(void)state;
+	test_db_init(&d);
+	snprintf(mark, sizeof(mark), "%s/current/unsynced", d.dir);
+	mark_syncs = 0;
+	log_on(&d);
+	assert_true(exists(&d, "unsynced"));
+	assert_true(mark_syncs > 0);
+	test_db_fini(&d);
+}
+
 static void a_mark_that_was_not_synced_goes_away(void **state)
 {
 	struct test_db d;
@@ -508,6 +524,7 @@ static void a_record_that_is_lost_leaves_the_change_to_lmdb(void **state)
 	test_db_init(&d);
 	for (int how = 0; how < 3; how++) {
 		uint64_t key = 1;
+		int rc;
 
 		log_on(&d);
 		db_wait_synced(d.db);
@@ -520,8 +537,9 @@ static void a_record_that_is_lost_leaves_the_change_to_lmdb(void **state)
 		} else if (how == 1) { /* nor does the next change */
 			commit(&d);
 		} else {
-			while (!db_synced(d.db))
+			while (!(rc = db_synced(d.db)))
 				(void)poll(NULL, 0, 1);
+			assert_int_equal(rc, -EIO);
 			assert_int_equal(db_synced(d.db), -EIO);
 			assert_int_equal(txn_write_begin(d.db, &d.t), 0);
 			assert_int_equal(txn_put(&d.t, d.db->retry, &key, sizeof(key), "too", 3),
@@ -660,6 +678,7 @@ int main(void)
 		cmocka_unit_test(a_long_journal_becomes_a_checkpoint),
 		cmocka_unit_test(a_full_map_takes_nothing),
 		cmocka_unit_test(without_a_checkpoint_lmdb_syncs),
+		cmocka_unit_test(the_mark_is_on_the_disk_when_it_counts),
 		cmocka_unit_test(a_mark_that_was_not_synced_goes_away),
 		cmocka_unit_test(a_checkpoint_counts_when_it_and_its_name_are_on_the_disk),
 		cmocka_unit_test(a_checkpoint_leaves_the_disk_room),
