@@ -413,7 +413,9 @@ static void read_file(struct me *me)
 	if (good != n)
 		wrong("byte %lu of /f/%u is not its own (%zu bytes read)", (unsigned long)good,
 		      f->number, n);
-	if (!rc && n < least(&before))
+	/* Of a file that is being written the end is not seen while its pipeline is dead: a client
+	 * that no node tells a length takes the last block for empty, as Apache's does. */
+	if (!rc && !before.open && n < least(&before))
 		wrong("a reader of /f/%u sees %zu bytes, %lu were flushed, %lu synced", f->number,
 		      n, (unsigned long)before.flushed, (unsigned long)before.synced);
 }
