@@ -512,7 +512,7 @@ static void about_file(uint8_t which)
 	else if (which == 3)
 		MOUNT_OPS.flush(&r, f->ino, &f->fi);
 	else if (which == 4)
-		MOUNT_OPS.fsync(&r, f->ino, how & 1, &f->fi);
+		(MOUNT_OPS.fsync)(&r, f->ino, how & 1, &f->fi);
 	else if (which == 5)
 		MOUNT_OPS.fallocate(&r, f->ino, how, off, (off_t)size, &f->fi);
 	else
