@@ -432,6 +432,27 @@ static void news_of_an_older_stamp_do_not_bring_back_what_was_given_up(void **st
 	world_fini(&w);
 }
 
+/* Safe mode waits for reports. A power cut may leave nothing better of a block than what they say.
+ */
+static void a_block_is_not_waited_for_when_all_its_replicas_are_reported(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	w.bs.quiet = true;
+	w.bs.safe_min = 1;
+	b = add(&w, BLK_COMPLETE);
+	for (int i = 0; i < REPL; i++) {
+		assert_int_equal(w.bs.safe, 0);
+		report(&w, i, B.gs, B.len - 1, REPLICA_FINALIZED);
+	}
+	assert_int_equal(w.bs.safe, 1);
+	assert_true(b->flags & BLK_MISSING);
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -454,6 +475,7 @@ int main(void)
 		cmocka_unit_test(
 			a_replica_found_corrupt_stays_so_while_its_block_is_open_for_append),
 		cmocka_unit_test(the_last_replica_is_kept_though_corrupt),
+		cmocka_unit_test(a_block_is_not_waited_for_when_all_its_replicas_are_reported),
 		cmocka_unit_test(a_corrupt_replica_that_may_be_needed_is_not_deleted_to_make_room),
 	};
 
